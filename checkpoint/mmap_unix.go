@@ -1,0 +1,18 @@
+//go:build unix
+
+package checkpoint
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// mapOpen maps size bytes of f for reading. The mapping outlives f.
+func mapOpen(f *os.File, size int) (*mapping, error) {
+	data, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil, os.NewSyscallError("mmap", err)
+	}
+	return &mapping{data: data, release: func() error { return os.NewSyscallError("munmap", unix.Munmap(data)) }}, nil
+}
