@@ -1,0 +1,5 @@
+//go:build !amd64 || purego
+
+package kernel
+
+func convert(dst []float32, data []byte, f Format) { convertGo(dst, data, f) }

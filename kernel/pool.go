@@ -1,0 +1,144 @@
+package kernel
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// Pool runs loops on a fixed number of threads: the caller of [Pool.Run] and
+// Threads()-1 workers that live until Close. A nil *Pool is serial. One pool
+// may serve several callers at once, and f may itself call Run: the caller
+// always works on its own loop, so it never waits for a worker to come free.
+type Pool struct {
+	threads int
+	jobs    chan *job
+	quit    chan struct{}
+	closing sync.Once
+	free    sync.Pool // of *job
+}
+
+// job is one loop. It is recycled when the caller and every worker that holds
+// it from the queue have let go.
+type job struct {
+	n        int64
+	f        func(i int)
+	next     atomic.Int64 // first index not yet taken
+	left     atomic.Int64 // indices not yet finished
+	refs     atomic.Int32
+	done     chan struct{} // receives once, when left falls to 0
+	panicked atomic.Pointer[any]
+}
+
+// NewPool starts a pool of the given number of threads, the caller's included;
+// zero or less means GOMAXPROCS.
+func NewPool(threads int) *Pool {
+	if threads <= 0 {
+		threads = runtime.GOMAXPROCS(0)
+	}
+	p := &Pool{
+		threads: threads,
+		jobs:    make(chan *job, threads),
+		quit:    make(chan struct{}),
+	}
+	p.free.New = func() any { return &job{done: make(chan struct{}, 1)} }
+	for range threads - 1 {
+		go p.work()
+	}
+	return p
+}
+
+// Threads is the number of threads a loop may use: 1 for a nil pool.
+func (p *Pool) Threads() int {
+	if p == nil {
+		return 1
+	}
+	return p.threads
+}
+
+// Close stops the workers once they finish what they run. A loop that starts
+// later runs on its caller alone. Close may be called twice, and on nil.
+func (p *Pool) Close() {
+	if p != nil {
+		p.closing.Do(func() { close(p.quit) })
+	}
+}
+
+// Run calls f(0) … f(n-1), each once, in any order and on any thread, and
+// returns when all have returned. Indices are handed out one at a time from a
+// shared counter, so a slow thread holds up one call of f and no more. A panic
+// in f is raised again in the caller after the loop.
+func (p *Pool) Run(n int, f func(i int)) {
+	if p == nil || p.threads == 1 || n <= 1 {
+		for i := range n {
+			f(i)
+		}
+		return
+	}
+	j := p.free.Get().(*job)
+	j.n, j.f = int64(n), f
+	j.next.Store(0)
+	j.left.Store(int64(n))
+	j.panicked.Store(nil)
+	helpers := min(p.threads, n) - 1
+	j.refs.Store(int32(helpers) + 1)
+	for sent := range helpers {
+		select {
+		case p.jobs <- j:
+			continue
+		default: // every worker has more to do than it can start
+		}
+		j.refs.Add(int32(sent - helpers))
+		break
+	}
+	j.loop()
+	<-j.done
+	cause := j.panicked.Load()
+	p.release(j)
+	if cause != nil {
+		panic(*cause)
+	}
+}
+
+func (p *Pool) work() {
+	for {
+		select {
+		case j := <-p.jobs:
+			j.loop()
+			p.release(j)
+		case <-p.quit:
+			return
+		}
+	}
+}
+
+func (p *Pool) release(j *job) {
+	if j.refs.Add(-1) == 0 {
+		j.f = nil
+		p.free.Put(j)
+	}
+}
+
+// loop takes indices until there are none.
+func (j *job) loop() {
+	for {
+		i := j.next.Add(1) - 1
+		if i >= j.n {
+			return
+		}
+		j.call(int(i))
+		if j.left.Add(-1) == 0 {
+			j.done <- struct{}{}
+		}
+	}
+}
+
+func (j *job) call(i int) {
+	defer func() {
+		if r := recover(); r != nil {
+			cause := r // a copy, so that only a panic allocates
+			j.panicked.CompareAndSwap(nil, &cause)
+		}
+	}()
+	j.f(i)
+}
