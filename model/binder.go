@@ -1,0 +1,196 @@
+package model
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/restore-vlm/restore/checkpoint"
+	"github.com/restore-vlm/restore/kernel"
+	"github.com/restore-vlm/restore/nn"
+	"github.com/restore-vlm/restore/tensor"
+)
+
+// Binder hands out a checkpoint's weights by name and shape and keeps account:
+// Finish returns one error with all that is missing, mis-shaped or unused.
+// Nothing is invented for a missing weight.
+type Binder struct {
+	ck     *checkpoint.Checkpoint
+	prefix string
+	state  *binding
+}
+
+type binding struct {
+	used           map[string]bool
+	missing, wrong []string
+	ignored        []string
+	params, bytes  int64
+	types          map[string]int64
+}
+
+// NewBinder returns a binder over all tensors of ck.
+func NewBinder(ck *checkpoint.Checkpoint) *Binder {
+	return &Binder{ck: ck, state: &binding{used: map[string]bool{}, types: map[string]int64{}}}
+}
+
+// In returns a binder that puts prefix before every name; both share one account.
+func (b *Binder) In(prefix string) *Binder {
+	return &Binder{ck: b.ck, prefix: b.prefix + prefix, state: b.state}
+}
+
+// Has reports whether the checkpoint holds a tensor of that name.
+func (b *Binder) Has(name string) bool {
+	_, ok := b.ck.Tensor(b.prefix + name)
+	return ok
+}
+
+// Ignore marks tensors whose full name ends in one of suffixes as known and
+// not needed (buffers that older exporters wrote).
+func (b *Binder) Ignore(suffixes ...string) { b.state.ignored = append(b.state.ignored, suffixes...) }
+
+// get returns the tensor, or nil after noting why it cannot be had. why
+// explains the wanted shape in the config's words.
+func (b *Binder) get(name, why string, shape ...int) *tensor.Tensor {
+	full := b.prefix + name
+	t, ok := b.ck.Tensor(full)
+	if !ok {
+		b.state.missing = append(b.state.missing, fmt.Sprintf("%q %v", full, shape))
+		return nil
+	}
+	b.state.used[full] = true
+	switch t.DType {
+	case tensor.F32, tensor.F16, tensor.BF16:
+	default:
+		b.state.wrong = append(b.state.wrong, fmt.Sprintf("%q: type %s, want F32, F16 or BF16", full, t.DType))
+		return nil
+	}
+	same := len(t.Shape) == len(shape)
+	for i := range shape {
+		same = same && t.Shape[i] == shape[i]
+	}
+	if !same {
+		b.state.wrong = append(b.state.wrong, fmt.Sprintf("%q: shape %v, want %v (%s)", full, t.Shape, shape, why))
+		return nil
+	}
+	b.state.params += int64(t.Len())
+	b.state.bytes += int64(len(t.Data))
+	b.state.types[t.DType.String()] += int64(t.Len())
+	return t
+}
+
+// Vector returns a [n] tensor widened to float32.
+func (b *Binder) Vector(name, why string, n int) []float32 {
+	t := b.get(name, why, n)
+	if t == nil {
+		return nil
+	}
+	v, err := t.Float32s()
+	if err != nil {
+		b.state.wrong = append(b.state.wrong, err.Error())
+	}
+	return v
+}
+
+// Table returns a [rows, width] tensor widened to float32.
+func (b *Binder) Table(name, why string, rows, width int) []float32 {
+	t := b.get(name, why, rows, width)
+	if t == nil {
+		return nil
+	}
+	v, err := t.Float32s()
+	if err != nil {
+		b.state.wrong = append(b.state.wrong, err.Error())
+	}
+	return v
+}
+
+// Linear binds name+".weight" [out, in] and, when bias, name+".bias" [out].
+func (b *Binder) Linear(name, why string, out, in int, bias bool) *nn.Linear {
+	l := &nn.Linear{In: in, Out: out, W: Matrix(b.get(name+".weight", why, out, in), out, in)}
+	if bias {
+		l.B = b.Vector(name+".bias", why, out)
+	}
+	return l
+}
+
+// Conv binds a [out, 3, patch, patch] convolution without overlap as one product.
+func (b *Binder) Conv(name, why string, out, patch int) *nn.Linear {
+	in := 3 * patch * patch
+	return &nn.Linear{In: in, Out: out, W: Matrix(b.get(name+".weight", why, out, 3, patch, patch), out, in)}
+}
+
+// Embedding binds name+".weight" [vocab, dim].
+func (b *Binder) Embedding(name, why string, vocab, dim int) *nn.Embedding {
+	t := b.get(name+".weight", why, vocab, dim)
+	if t == nil {
+		return nil
+	}
+	return nn.NewEmbedding(t)
+}
+
+// RMSNorm binds name+".weight" [n].
+func (b *Binder) RMSNorm(name, why string, n int, eps float64) *nn.RMSNorm {
+	return &nn.RMSNorm{W: b.Vector(name+".weight", why, n), Eps: float32(eps)}
+}
+
+// LayerNorm binds name+".weight" and name+".bias" [n].
+func (b *Binder) LayerNorm(name, why string, n int, eps float64) *nn.LayerNorm {
+	return &nn.LayerNorm{W: b.Vector(name+".weight", why, n), B: b.Vector(name+".bias", why, n), Eps: float32(eps)}
+}
+
+// Matrix views t as a [n, k] kernel matrix in its stored type; nil stays nil.
+func Matrix(t *tensor.Tensor, n, k int) *kernel.Matrix {
+	if t == nil {
+		return nil
+	}
+	f := kernel.F32
+	switch t.DType {
+	case tensor.F16:
+		f = kernel.F16
+	case tensor.BF16:
+		f = kernel.BF16
+	}
+	return &kernel.Matrix{Format: f, N: n, K: k, Data: t.Data}
+}
+
+// Finish returns one error that lists everything missing, mis-shaped or unused.
+func (b *Binder) Finish() error {
+	var unused []string
+	for _, name := range b.ck.Names() {
+		if b.state.used[name] {
+			continue
+		}
+		known := false
+		for _, s := range b.state.ignored {
+			known = known || strings.HasSuffix(name, s)
+		}
+		if !known {
+			unused = append(unused, fmt.Sprintf("%q", name))
+		}
+	}
+	var parts []string
+	add := func(what string, list []string) {
+		if len(list) == 0 {
+			return
+		}
+		sort.Strings(list)
+		more := ""
+		if n := len(list); n > 12 {
+			list, more = list[:12], fmt.Sprintf(" and %d more", n-12)
+		}
+		parts = append(parts, what+" "+strings.Join(list, ", ")+more)
+	}
+	add("missing", b.state.missing)
+	add("mis-shaped", b.state.wrong)
+	add("unused", unused)
+	if len(parts) == 0 {
+		return nil
+	}
+	return fmt.Errorf("model: %s: weights do not fit config.json: %s", b.ck.Name, strings.Join(parts, "; "))
+}
+
+// Params returns how many numbers were bound, the bytes they occupy, and the
+// count per stored type.
+func (b *Binder) Params() (params, bytes int64, types map[string]int64) {
+	return b.state.params, b.state.bytes, b.state.types
+}

@@ -1,0 +1,203 @@
+// Package clip is the CLIP vision transformer (ViT with pre-norm blocks, a class
+// token and learned positions), as LLaVA uses it. Source: the CLIP paper
+// (arXiv 2103.00020, §2.4) and Hugging Face transformers 4.49 CLIPVisionModel.
+//
+//	e = [class; Conv(px)] + P                                  (1)
+//	x = LN_pre(e)                                              (2)
+//	h = x + Wo·Attn(Wq·n + bq, Wk·n + bk, Wv·n + bv) + bo,  n = LN1(x)   (3)
+//	y = h + W2·act(W1·m + b1) + b2,  m = LN2(h)                (4)
+//
+// Departures: the final post_layernorm is never used by LLaVA, so it is checked
+// and not computed; blocks behind the last feature layer run only for a trace.
+package clip
+
+import (
+	"fmt"
+
+	"github.com/restore-vlm/restore/kernel"
+	"github.com/restore-vlm/restore/model"
+	"github.com/restore-vlm/restore/nn"
+)
+
+// Config holds the encoder's sizes.
+type Config struct {
+	Hidden, Heads, Layers, MLP int
+	ImageSide, Patch           int // pixels
+	Eps                        float64
+	Act                        string
+}
+
+// ParseConfig reads a vision_config object. Absent keys take the defaults of
+// transformers' CLIPVisionConfig where those are the hub's convention.
+func ParseConfig(v *model.Values) Config {
+	c := Config{
+		Hidden:    v.Int("hidden_size", 1024, 1, 1<<16),
+		Heads:     v.Int("num_attention_heads", 16, 1, 1<<10),
+		Layers:    v.Int("num_hidden_layers", 24, 1, 1<<10),
+		MLP:       v.Int("intermediate_size", 4096, 1, 1<<18),
+		ImageSide: v.Int("image_size", 336, 1, 1<<14),
+		Patch:     v.Int("patch_size", 14, 1, 1<<10),
+		Eps:       v.Float("layer_norm_eps", 1e-5),
+		Act:       v.String("hidden_act", "quick_gelu", "quick_gelu", "gelu"),
+	}
+	v.Unsupported(map[string]string{"num_channels": "3", "model_type": `"clip_vision_model"`})
+	if c.Hidden%c.Heads != 0 {
+		v.Fail("num_attention_heads", "got %d, which does not divide hidden_size %d", c.Heads, c.Hidden)
+	}
+	if c.Patch > c.ImageSide {
+		v.Fail("patch_size", "got %d, want at most image_size %d", c.Patch, c.ImageSide)
+	} else if c.ImageSide%c.Patch != 0 {
+		v.Fail("image_size", "got %d, want a multiple of patch_size %d", c.ImageSide, c.Patch)
+	}
+	return c
+}
+
+// Grid returns the patches along one side.
+func (c *Config) Grid() int { return c.ImageSide / c.Patch }
+
+// Tokens returns patches plus the class token.
+func (c *Config) Tokens() int { return c.Grid()*c.Grid() + 1 }
+
+// Encoder is a bound CLIP vision tower.
+type Encoder struct {
+	Config
+	class, pos []float32 // [hidden], [tokens, hidden]
+	patch      *nn.Linear
+	pre        *nn.LayerNorm
+	layers     []layer
+	attn       nn.Attention
+}
+
+type layer struct {
+	norm1, norm2 *nn.LayerNorm
+	q, k, v, o   *nn.Linear
+	up, down     *nn.Linear
+}
+
+// New binds the tower's weights under b.
+func New(b *model.Binder, c Config) *Encoder {
+	e := &Encoder{Config: c, attn: nn.Attention{Heads: c.Heads, KVHeads: c.Heads, HeadDim: c.Hidden / c.Heads}}
+	b.Ignore("embeddings.position_ids")
+	e.class = b.Vector("embeddings.class_embedding", "hidden", c.Hidden)
+	e.patch = b.Conv("embeddings.patch_embedding", "hidden, 3, patch, patch", c.Hidden, c.Patch)
+	e.pos = b.Table("embeddings.position_embedding.weight", "patches + 1, hidden", c.Tokens(), c.Hidden)
+	e.pre = b.LayerNorm("pre_layrnorm", "hidden", c.Hidden, c.Eps)
+	for i := range c.Layers {
+		e.layers = append(e.layers, bindLayer(b.In(fmt.Sprintf("encoder.layers.%d.", i)), &c))
+	}
+	b.LayerNorm("post_layernorm", "hidden", c.Hidden, c.Eps)
+	return e
+}
+
+func bindLayer(b *model.Binder, c *Config) layer {
+	h := c.Hidden
+	return layer{
+		norm1: b.LayerNorm("layer_norm1", "hidden", h, c.Eps),
+		q:     b.Linear("self_attn.q_proj", "hidden, hidden", h, h, true),
+		k:     b.Linear("self_attn.k_proj", "hidden, hidden", h, h, true),
+		v:     b.Linear("self_attn.v_proj", "hidden, hidden", h, h, true),
+		o:     b.Linear("self_attn.out_proj", "hidden, hidden", h, h, true),
+		norm2: b.LayerNorm("layer_norm2", "hidden", h, c.Eps),
+		up:    b.Linear("mlp.fc1", "mlp, hidden", c.MLP, h, true),
+		down:  b.Linear("mlp.fc2", "hidden, mlp", h, c.MLP, true),
+	}
+}
+
+// Output is what Encode hands out, owned by the caller.
+type Output struct {
+	Selected []float32 // [items, tokens, hidden·len(features)], the feature states side by side
+	ClsAttn  []float32 // [items, heads, tokens] class-token attention inside the tap layer
+	Keys     []float32 // [items, heads, tokens, headDim] keys of the tap layer
+}
+
+// Encode runs items pictures px [items, 3, side, side] and returns the states
+// features (indices into embedding, block 0, …; see package model), side by
+// side. The taps come from inside the block that produces features[0].
+func (e *Encoder) Encode(r *model.Run, px []float32, items int, features []int, need model.Needs) (*Output, error) {
+	t, d, grid := e.Tokens(), e.Hidden, e.Grid()
+	rows := items * t
+	patches := r.Buffer("clip.patches", items*grid*grid*e.patch.In)
+	nn.Patches(patches, px, items, e.ImageSide, e.Patch)
+	emb := r.Buffer("clip.embed", items*grid*grid*d)
+	e.patch.Apply(r.Pool, emb, patches, items*grid*grid)
+	x := r.Buffer("clip.x", rows*d)
+	for i := range items { // (1)
+		nn.CopyRows(x[i*t*d:], d, 0, e.class, d, 0, 1, d)
+		nn.CopyRows(x[(i*t+1)*d:], d, 0, emb[i*grid*grid*d:], d, 0, grid*grid, d)
+	}
+	nn.AddRepeated(x, e.pos)
+	if r.Trace != nil {
+		r.Trace("vision.embed", []int{items, t, d}, x)
+	}
+	e.pre.Apply(r.Pool, x, x, rows) // (2)
+	if r.Trace != nil {
+		r.Trace("vision.pre_ln", []int{items, t, d}, x)
+	}
+	out := &Output{Selected: make([]float32, rows*d*len(features))}
+	last := 0
+	for i, f := range features {
+		last = max(last, f)
+		if f == 0 {
+			nn.CopyRows(out.Selected, d*len(features), i*d, x, d, 0, rows, d)
+		}
+	}
+	for i := range e.layers {
+		if i >= last && r.Trace == nil {
+			break
+		}
+		if err := r.Err(); err != nil {
+			return nil, err
+		}
+		e.block(r, i, x, items, out, need, i+1 == features[0])
+		for j, f := range features {
+			if f == i+1 {
+				nn.CopyRows(out.Selected, d*len(features), j*d, x, d, 0, rows, d)
+			}
+		}
+	}
+	return out, nil
+}
+
+// block runs layer i over x in place; tap says that this layer hands out scores.
+func (e *Encoder) block(r *model.Run, i int, x []float32, items int, out *Output, need model.Needs, tap bool) {
+	l, t, d := &e.layers[i], e.Tokens(), e.Hidden
+	rows, dim := items*t, e.attn.HeadDim
+	n := r.Buffer("clip.n", rows*d)
+	q, k, v := r.Buffer("clip.q", rows*d), r.Buffer("clip.k", rows*d), r.Buffer("clip.v", rows*d)
+	a := r.Buffer("clip.a", rows*d)
+	l.norm1.Apply(r.Pool, n, x, rows)
+	l.q.Apply(r.Pool, q, n, rows)
+	l.k.Apply(r.Pool, k, n, rows)
+	l.v.Apply(r.Pool, v, n, rows)
+	var first []float32
+	if tap && need.ClsAttn {
+		out.ClsAttn = make([]float32, items*e.Heads*t)
+		first = out.ClsAttn
+	}
+	e.attn.Bidirectional(r.Pool, a, q, k, v, items, t, first)
+	if tap && need.Keys {
+		for it := range items {
+			out.Keys = append(out.Keys, nn.HeadsFirst(k[it*t*d:(it+1)*t*d], t, e.Heads, dim)...)
+		}
+	}
+	if r.Trace != nil {
+		r.Trace(fmt.Sprintf("vision.layer.%d.q", i), []int{items, t, d}, q)
+		r.Trace(fmt.Sprintf("vision.layer.%d.k", i), []int{items, t, d}, k)
+		r.Trace(fmt.Sprintf("vision.layer.%d.attn", i), []int{items, e.Heads, t, t}, e.attn.BidirectionalProbs(q, k, items, t))
+	}
+	l.o.Apply(r.Pool, n, a, rows)
+	kernel.Add(r.Pool, x, n) // (3)
+	l.norm2.Apply(r.Pool, n, x, rows)
+	m := r.Buffer("clip.m", rows*e.MLP)
+	l.up.Apply(r.Pool, m, n, rows)
+	if e.Act == "gelu" {
+		kernel.GELU(r.Pool, m)
+	} else {
+		kernel.QuickGELU(r.Pool, m)
+	}
+	l.down.Apply(r.Pool, n, m, rows)
+	kernel.Add(r.Pool, x, n) // (4)
+	if r.Trace != nil {
+		r.Trace(fmt.Sprintf("vision.layer.%d.out", i), []int{items, t, d}, x)
+	}
+}

@@ -1,0 +1,223 @@
+// Package llama is the LLaMA decoder (pre-norm blocks, RoPE, SwiGLU, grouped
+// key-value heads). Source: LLaMA (arXiv 2302.13971), GQA (arXiv 2305.13245),
+// Hugging Face transformers 4.49 LlamaModel.
+//
+//	n = RMSNorm(x)                                              (1)
+//	h = x + Wo·Attn(RoPE(Wq·n), RoPE(Wk·n), Wv·n)               (2)
+//	y = h + Wd·(SiLU(Wg·m) ⊙ Wu·m),  m = RMSNorm(h)             (3)
+//	logits = Wh·RMSNorm(y)                                      (4)
+//
+// Attn adds the calibration bias of the span (RESTORE, Eq. 4) inside the kernel.
+package llama
+
+import (
+	"fmt"
+
+	"github.com/restore-vlm/restore/kernel"
+	"github.com/restore-vlm/restore/model"
+	"github.com/restore-vlm/restore/nn"
+)
+
+// Config holds the decoder's sizes.
+type Config struct {
+	Hidden, Heads, KVHeads, HeadDim, Layers, MLP, Vocab int
+	MaxPositions                                        int
+	Eps, Theta                                          float64
+	Tied                                                bool
+}
+
+// ParseConfig reads a text_config object; absent keys take the defaults of
+// transformers' LlamaConfig, which is what hub configs leave out. Both the
+// older form (rope_theta) and the 5.x form (rope_parameters) are read.
+func ParseConfig(v *model.Values) Config {
+	c := Config{
+		Hidden:       v.Int("hidden_size", 4096, 1, 1<<16),
+		Layers:       v.Int("num_hidden_layers", 32, 1, 1<<10),
+		MLP:          v.Int("intermediate_size", 11008, 1, 1<<18),
+		Vocab:        v.Int("vocab_size", 32000, 1, 1<<22),
+		MaxPositions: v.Int("max_position_embeddings", 2048, 1, 1<<24),
+		Eps:          v.Float("rms_norm_eps", 1e-6),
+		Theta:        v.Float("rope_theta", 10000),
+		Tied:         v.Bool("tie_word_embeddings", false),
+	}
+	c.Heads = v.Int("num_attention_heads", 32, 1, 1<<10)
+	c.KVHeads = v.Int("num_key_value_heads", c.Heads, 1, 1<<10)
+	if !v.Has("head_dim") && c.Hidden%c.Heads != 0 {
+		v.Fail("num_attention_heads", "got %d, which does not divide hidden_size %d", c.Heads, c.Hidden)
+	}
+	c.HeadDim = v.Int("head_dim", c.Hidden/c.Heads, 1, 1<<12)
+	if c.Heads%c.KVHeads != 0 {
+		v.Fail("num_key_value_heads", "got %d, which does not divide num_attention_heads %d", c.KVHeads, c.Heads)
+	}
+	if v.Has("rope_scaling") {
+		v.Fail("rope_scaling", "got %s, which is not supported, want null", v.Raw("rope_scaling"))
+	}
+	if v.Has("rope_parameters") {
+		p := v.Object("rope_parameters", true)
+		c.Theta = p.Float("rope_theta", c.Theta)
+		p.String("rope_type", "default", "default")
+		p.String("type", "default", "default")
+	}
+	v.String("hidden_act", "silu", "silu")
+	v.Unsupported(map[string]string{"attention_bias": "false", "mlp_bias": "false", "pretraining_tp": "1", "model_type": `"llama"`})
+	return c
+}
+
+// Check reports sizes that fit the weights and that the arithmetic cannot use.
+func (c *Config) Check() error {
+	if c.HeadDim%2 != 0 {
+		return fmt.Errorf("llama: config.json: text_config: head_dim: got %d (hidden_size/num_attention_heads when absent), want an even number (rotary pairs)", c.HeadDim)
+	}
+	return nil
+}
+
+// Decoder is a bound LLaMA language model.
+type Decoder struct {
+	Config
+	embed  *nn.Embedding
+	layers []layer
+	norm   *nn.RMSNorm
+	head   *nn.Linear
+	rope   *nn.RoPE
+	attn   nn.Attention
+}
+
+type layer struct {
+	attnNorm, mlpNorm *nn.RMSNorm
+	q, k, v, o        *nn.Linear
+	gate, up, down    *nn.Linear
+}
+
+// New binds the decoder under b: "model.*" and "lm_head.weight".
+func New(b *model.Binder, c Config) *Decoder {
+	d := &Decoder{
+		Config: c,
+		rope:   nn.NewRoPE(c.HeadDim, c.Theta, nil),
+		attn:   nn.Attention{Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim},
+	}
+	b.Ignore("rotary_emb.inv_freq")
+	d.embed = b.Embedding("model.embed_tokens", "vocab, hidden", c.Vocab, c.Hidden)
+	for i := range c.Layers {
+		d.layers = append(d.layers, bindLayer(b.In(fmt.Sprintf("model.layers.%d.", i)), &c))
+	}
+	d.norm = b.RMSNorm("model.norm", "hidden", c.Hidden, c.Eps)
+	head := "lm_head"
+	if c.Tied {
+		head = "model.embed_tokens"
+	}
+	d.head = b.Linear(head, "vocab, hidden", c.Vocab, c.Hidden, false)
+	return d
+}
+
+func bindLayer(b *model.Binder, c *Config) layer {
+	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	return layer{
+		attnNorm: b.RMSNorm("input_layernorm", "hidden", c.Hidden, c.Eps),
+		q:        b.Linear("self_attn.q_proj", "heads*headDim, hidden", q, c.Hidden, false),
+		k:        b.Linear("self_attn.k_proj", "kvHeads*headDim, hidden", kv, c.Hidden, false),
+		v:        b.Linear("self_attn.v_proj", "kvHeads*headDim, hidden", kv, c.Hidden, false),
+		o:        b.Linear("self_attn.o_proj", "hidden, heads*headDim", c.Hidden, q, false),
+		mlpNorm:  b.RMSNorm("post_attention_layernorm", "hidden", c.Hidden, c.Eps),
+		gate:     b.Linear("mlp.gate_proj", "mlp, hidden", c.MLP, c.Hidden, false),
+		up:       b.Linear("mlp.up_proj", "mlp, hidden", c.MLP, c.Hidden, false),
+		down:     b.Linear("mlp.down_proj", "hidden, mlp", c.Hidden, c.MLP, false),
+	}
+}
+
+// Shape returns the decoder's sizes.
+func (d *Decoder) Shape() model.DecoderShape {
+	return model.DecoderShape{
+		Hidden: d.Hidden, Layers: d.Layers, Heads: d.Heads, KVHeads: d.KVHeads, HeadDim: d.HeadDim,
+		MLP: d.MLP, Vocab: d.Vocab, MaxPositions: d.MaxPositions, RoPE: d.rope,
+	}
+}
+
+// Embed writes the embedding rows of ids into dst [len(ids), Hidden].
+func (d *Decoder) Embed(dst []float32, ids []int32) error { return d.embed.Lookup(dst, ids) }
+
+// Forward implements model.Decoder. Linear layers see all rows of all spans at
+// once; attention sees each span with its own cache.
+func (d *Decoder) Forward(r *model.Run, x []float32, spans []model.Span) error {
+	rows := 0
+	for i := range spans {
+		rows += len(spans[i].Pos)
+	}
+	half := d.HeadDim / 2
+	cos, sin := r.Buffer("llama.cos", rows*half), r.Buffer("llama.sin", rows*half)
+	at := 0
+	for i := range spans {
+		n := len(spans[i].Pos)
+		d.rope.Tables(cos[at*half:(at+n)*half], sin[at*half:(at+n)*half], spans[i].Pos)
+		at += n
+	}
+	if r.Trace != nil {
+		r.Trace("text.rope_cos", []int{rows, d.HeadDim}, nn.Twice(cos, rows, half))
+		r.Trace("text.rope_sin", []int{rows, d.HeadDim}, nn.Twice(sin, rows, half))
+	}
+	for i := range d.layers {
+		if err := r.Err(); err != nil {
+			return err
+		}
+		d.block(r, i, x[:rows*d.Hidden], rows, cos, sin, spans)
+	}
+	return nil
+}
+
+// block runs layer i over x [rows, hidden] in place.
+func (d *Decoder) block(r *model.Run, i int, x []float32, rows int, cos, sin []float32, spans []model.Span) {
+	l := &d.layers[i]
+	qw, kw := d.Heads*d.HeadDim, d.KVHeads*d.HeadDim
+	n := r.Buffer("llama.n", rows*d.Hidden)
+	q, k, v := r.Buffer("llama.q", rows*qw), r.Buffer("llama.k", rows*kw), r.Buffer("llama.v", rows*kw)
+	a := r.Buffer("llama.a", rows*qw)
+	l.attnNorm.Apply(r.Pool, n, x, rows) // (1)
+	l.q.Apply(r.Pool, q, n, rows)
+	l.k.Apply(r.Pool, k, n, rows)
+	l.v.Apply(r.Pool, v, n, rows)
+	d.rope.Apply(r.Pool, q, rows, d.Heads, cos, sin)
+	d.rope.Apply(r.Pool, k, rows, d.KVHeads, cos, sin)
+	at := 0
+	for s := range spans {
+		sp := &spans[s]
+		m := len(sp.Pos)
+		size := sp.Size
+		if i == 0 && sp.FirstSize != nil {
+			size = sp.FirstSize
+		}
+		kv := sp.Cache.Layer(i)
+		kv.Append(k[at*kw:(at+m)*kw], v[at*kw:(at+m)*kw], sp.Pos, size)
+		d.attn.Causal(r.Pool, a[at*qw:(at+m)*qw], q[at*qw:(at+m)*qw], sp.Pos, kv, sp.Calib, sp.Decoding)
+		if r.Trace != nil {
+			t := len(kv.Pos)
+			r.Trace(fmt.Sprintf("text.layer.%d.k", i), []int{d.KVHeads, t, d.HeadDim}, nn.HeadsFirst(kv.K, t, d.KVHeads, d.HeadDim))
+			r.Trace(fmt.Sprintf("text.layer.%d.v", i), []int{d.KVHeads, t, d.HeadDim}, nn.HeadsFirst(kv.V, t, d.KVHeads, d.HeadDim))
+			r.Trace(fmt.Sprintf("text.layer.%d.attn", i), []int{d.Heads, m, t}, d.attn.CausalProbs(q[at*qw:(at+m)*qw], sp.Pos, kv, sp.Calib, sp.Decoding))
+			if sp.Calib != nil {
+				r.Trace(fmt.Sprintf("text.layer.%d.bias", i), []int{m, t}, sp.Calib.Rows(kv, sp.Pos, sp.Decoding))
+			}
+		}
+		at += m
+	}
+	l.o.Apply(r.Pool, n, a, rows)
+	kernel.Add(r.Pool, x, n) // (2)
+	l.mlpNorm.Apply(r.Pool, n, x, rows)
+	g, u := r.Buffer("llama.g", rows*d.MLP), r.Buffer("llama.u", rows*d.MLP)
+	l.gate.Apply(r.Pool, g, n, rows)
+	l.up.Apply(r.Pool, u, n, rows)
+	kernel.SiLUMul(r.Pool, g, g, u)
+	l.down.Apply(r.Pool, n, g, rows)
+	kernel.Add(r.Pool, x, n) // (3)
+	if r.Trace != nil {
+		r.Trace(fmt.Sprintf("text.layer.%d.out", i), []int{rows, d.Hidden}, x)
+	}
+}
+
+// Logits implements model.Decoder (4).
+func (d *Decoder) Logits(r *model.Run, dst, x []float32, rows int) {
+	n := r.Buffer("llama.final", rows*d.Hidden)
+	d.norm.Apply(r.Pool, n, x, rows)
+	if r.Trace != nil {
+		r.Trace("text.norm", []int{rows, d.Hidden}, n)
+	}
+	d.head.Apply(r.Pool, dst, n, rows)
+}

@@ -1,0 +1,204 @@
+// Package llava is LLaVA-1.5: a CLIP encoder, a two-layer projector and a LLaMA
+// decoder. Source: arXiv 2310.03744 and Hugging Face transformers 4.49
+// LlavaForConditionalGeneration.
+//
+//	z = [state_f1, state_f2, …] of the encoder, class token dropped ("default") or kept ("full")   (1)
+//	X = W2·GELU(W1·z + b1) + b2                                                                     (2)
+//
+// X takes the place of the picture's placeholder in the prompt.
+package llava
+
+import (
+	"fmt"
+
+	"github.com/restore-vlm/restore/checkpoint"
+	"github.com/restore-vlm/restore/imageproc"
+	"github.com/restore-vlm/restore/kernel"
+	"github.com/restore-vlm/restore/model"
+	"github.com/restore-vlm/restore/model/clip"
+	"github.com/restore-vlm/restore/model/llama"
+	"github.com/restore-vlm/restore/nn"
+)
+
+// Config is a LLaVA-1.5 config.json.
+type Config struct {
+	Vision     clip.Config
+	Text       llama.Config
+	ImageToken int32
+	Features   []int // encoder states that enter the projector: 0 the embedding, k block k−1
+	Full       bool  // the class token enters the projector too
+	Act        string
+	Bias       bool
+	EOS        []int32
+}
+
+// ParseConfig reads config.json; every problem is in the error.
+func ParseConfig(data []byte) (*Config, error) {
+	v, err := model.ParseConfig(data)
+	if err != nil {
+		return nil, err
+	}
+	text := v.Object("text_config", true)
+	c := &Config{
+		Vision: clip.ParseConfig(v.Object("vision_config", true)),
+		Text:   llama.ParseConfig(text),
+		Full:   v.String("vision_feature_select_strategy", "default", "default", "full") == "full",
+		Act:    v.String("projector_hidden_act", "gelu", "gelu", "quick_gelu", "silu"),
+		Bias:   v.Bool("multimodal_projector_bias", true),
+	}
+	if v.Bool("tie_word_embeddings", false) {
+		c.Text.Tied = true
+	}
+	if v.Has("quantization_config") {
+		v.Fail("quantization_config", "got %.80s: packed weights are not read, want a float32, float16 or bfloat16 checkpoint", v.Raw("quantization_config"))
+	}
+	key := "image_token_index"
+	if !v.Has(key) && v.Has("image_token_id") {
+		key = "image_token_id"
+	}
+	c.ImageToken = int32(v.Int(key, -1, 0, 1<<30))
+	if int(c.ImageToken) >= c.Text.Vocab {
+		v.Fail(key, "got %d, want an id below vocab_size %d", c.ImageToken, c.Text.Vocab)
+	}
+	for _, f := range v.Ints("vision_feature_layer", []int{-2}) {
+		k := f
+		if k < 0 {
+			k += c.Vision.Layers + 1
+		}
+		if k < 0 || k > c.Vision.Layers {
+			v.Fail("vision_feature_layer", "got %d, want -%d to %d (%d layers and the embedding)", f, c.Vision.Layers+1, c.Vision.Layers, c.Vision.Layers)
+			k = 0
+		}
+		c.Features = append(c.Features, k)
+	}
+	if text.Has("eos_token_id") {
+		for _, id := range text.Ints("eos_token_id", nil) {
+			c.EOS = append(c.EOS, int32(id))
+		}
+	}
+	return c, v.Err()
+}
+
+// Model is a bound LLaVA-1.5.
+type Model struct {
+	cfg    *Config
+	vision *clip.Encoder
+	w1, w2 *nn.Linear
+	text   *llama.Decoder
+	info   model.Info
+}
+
+// New binds ck; the error lists every weight that does not fit config.json.
+func New(ck *checkpoint.Checkpoint) (model.Multimodal, error) {
+	c, err := ParseConfig(ck.Config())
+	if err != nil {
+		return nil, err
+	}
+	b := model.NewBinder(ck)
+	m := &Model{cfg: c, vision: clip.New(b.In("vision_tower.vision_model."), c.Vision)}
+	p := b.In("multi_modal_projector.")
+	m.w1 = p.Linear("linear_1", "text hidden, vision hidden * feature layers", c.Text.Hidden, c.Vision.Hidden*len(c.Features), c.Bias)
+	m.w2 = p.Linear("linear_2", "text hidden, text hidden", c.Text.Hidden, c.Text.Hidden, c.Bias)
+	m.text = llama.New(b.In("language_model."), c.Text)
+	if err := b.Finish(); err != nil {
+		return nil, err
+	}
+	if err := c.Text.Check(); err != nil {
+		return nil, err
+	}
+	m.info = model.Info{Architecture: "LlavaForConditionalGeneration", EOS: c.EOS}
+	m.info.Params, m.info.Bytes, m.info.Types = b.Params()
+	v, t := &c.Vision, &c.Text
+	m.info.Vision = []model.Field{
+		{Name: "picture side (px)", Value: v.ImageSide}, {Name: "patch (px)", Value: v.Patch},
+		{Name: "visual tokens a picture", Value: m.tokens()}, {Name: "hidden", Value: v.Hidden},
+		{Name: "heads", Value: v.Heads}, {Name: "layers", Value: v.Layers}, {Name: "mlp", Value: v.MLP},
+		{Name: "feature states", Value: c.Features},
+	}
+	m.info.Text = []model.Field{
+		{Name: "hidden", Value: t.Hidden}, {Name: "heads", Value: t.Heads}, {Name: "kv heads", Value: t.KVHeads},
+		{Name: "head dim", Value: t.HeadDim}, {Name: "layers", Value: t.Layers}, {Name: "mlp", Value: t.MLP},
+		{Name: "vocabulary", Value: t.Vocab}, {Name: "context (positions)", Value: t.MaxPositions}, {Name: "RoPE base", Value: t.Theta},
+	}
+	return m, nil
+}
+
+// tokens returns the visual tokens of one picture before reduction.
+func (m *Model) tokens() int {
+	n := m.vision.Grid() * m.vision.Grid()
+	if m.cfg.Full {
+		n++
+	}
+	return n
+}
+
+// Decoder implements model.Multimodal.
+func (m *Model) Decoder() model.Decoder { return m.text }
+
+// ImageToken implements model.Multimodal.
+func (m *Model) ImageToken() int32 { return m.cfg.ImageToken }
+
+// PictureTokens implements model.Multimodal.
+func (m *Model) PictureTokens(*imageproc.Pixels, int) int { return m.tokens() }
+
+// Info implements model.Multimodal.
+func (m *Model) Info() model.Info { return m.info }
+
+// Project implements model.Multimodal (2).
+func (m *Model) Project(r *model.Run, features []float32, rows int) []float32 {
+	h := r.Buffer("llava.h", rows*m.w1.Out)
+	m.w1.Apply(r.Pool, h, features, rows)
+	switch m.cfg.Act {
+	case "quick_gelu":
+		kernel.QuickGELU(r.Pool, h)
+	case "silu":
+		kernel.SiLU(r.Pool, h)
+	default:
+		kernel.GELU(r.Pool, h)
+	}
+	x := make([]float32, rows*m.w2.Out)
+	m.w2.Apply(r.Pool, x, h, rows)
+	return x
+}
+
+// Encode implements model.Multimodal. px.Data: [items, 3, side, side].
+func (m *Model) Encode(r *model.Run, px *imageproc.Pixels, need model.Needs) ([]*model.Visual, error) {
+	side := m.vision.ImageSide
+	if len(px.Shape) != 4 || px.Shape[0] < 1 || px.Shape[1] != 3 || px.Shape[2] != side || px.Shape[3] != side {
+		return nil, fmt.Errorf("llava: pixel_values: shape %v, want [pictures 3 %d %d] (config's image_size)", px.Shape, side, side)
+	}
+	items, t, grid := px.Shape[0], m.vision.Tokens(), m.vision.Grid()
+	out, err := m.vision.Encode(r, px.Data, items, m.cfg.Features, need)
+	if err != nil {
+		return nil, err
+	}
+	n, cv := m.tokens(), m.w1.In
+	z := r.Buffer("llava.z", items*n*cv)
+	for i := range items { // (1)
+		nn.CopyRows(z[i*n*cv:], cv, 0, out.Selected[(i*t+t-n)*cv:], cv, 0, n, cv)
+	}
+	x := m.Project(r, z, items*n)
+	if r.Trace != nil {
+		r.Trace("vision.selected", []int{items, n, cv}, z)
+		r.Trace("projector.out", []int{items, n, m.w2.Out}, x)
+	}
+	visuals := make([]*model.Visual, items)
+	heads, dim := m.vision.Heads, m.vision.Hidden/m.vision.Heads
+	for i := range visuals {
+		v := &model.Visual{
+			N: n, C: m.w2.Out, X: x[i*n*m.w2.Out : (i+1)*n*m.w2.Out],
+			Heads: heads, T: t, Cv: cv, Hidden: out.Selected[i*t*cv : (i+1)*t*cv], KeyDim: dim,
+		}
+		if !m.cfg.Full {
+			v.GridH, v.GridW = grid, grid
+		}
+		if out.ClsAttn != nil {
+			v.ClsAttn = out.ClsAttn[i*heads*t : (i+1)*heads*t]
+		}
+		if out.Keys != nil {
+			v.Keys = out.Keys[i*heads*t*dim : (i+1)*heads*t*dim]
+		}
+		visuals[i] = v
+	}
+	return visuals, nil
+}

@@ -1,0 +1,127 @@
+package model
+
+import (
+	"context"
+
+	"github.com/restore-vlm/restore/imageproc"
+	"github.com/restore-vlm/restore/kernel"
+	"github.com/restore-vlm/restore/nn"
+)
+
+// Run is what one forward pass is given besides its data: the worker pool, a
+// workspace reused between calls, cancellation, and a trace. A Run must not be
+// used by two goroutines at once.
+type Run struct {
+	Pool    *kernel.Pool
+	Context context.Context
+	// Trace, when not nil, receives every intermediate. data is only valid
+	// during the call. Tracing computes what the fast path never builds
+	// (attention matrices).
+	Trace func(name string, shape []int, data []float32)
+
+	buffers map[string]*[]float32
+}
+
+// Buffer returns a workspace slice of n elements under name; its content is
+// undefined and lives until the next call with that name.
+func (r *Run) Buffer(name string, n int) []float32 {
+	if r.buffers == nil {
+		r.buffers = map[string]*[]float32{}
+	}
+	b := r.buffers[name]
+	if b == nil {
+		b = new([]float32)
+		r.buffers[name] = b
+	}
+	return nn.Buffer(b, n)
+}
+
+// Err returns the context's error, so that long passes can stop between layers.
+func (r *Run) Err() error {
+	if r.Context == nil {
+		return nil
+	}
+	return r.Context.Err()
+}
+
+// Span is one sequence's rows in a batch: Rows new tokens that follow what
+// Cache holds.
+type Span struct {
+	Pos       []nn.Pos    // [rows] rotary positions
+	Size      []float32   // [rows] patches each row stands for; nil: all 1
+	FirstSize []float32   // sizes that layer 0 uses instead (the released code's habit); nil: Size
+	Cache     *nn.KVCache // appended to
+	Calib     *nn.Calibration
+	Decoding  bool // rows are generated tokens, not prompt
+}
+
+// Decoder is a language model's stack of blocks.
+type Decoder interface {
+	// Embed writes the rows of ids into dst [len(ids), Hidden].
+	Embed(dst []float32, ids []int32) error
+	// Forward runs all blocks over x [Σ rows, Hidden] in place and appends to
+	// every span's cache. x ends as the last block's output, before the final norm.
+	Forward(r *Run, x []float32, spans []Span) error
+	// Logits writes the final norm and head of rows rows of x into dst [rows, Vocab].
+	Logits(r *Run, dst, x []float32, rows int)
+	// Shape returns the decoder's sizes.
+	Shape() DecoderShape
+}
+
+// DecoderShape is what the engine must know of a decoder.
+type DecoderShape struct {
+	Hidden, Layers, Heads, KVHeads, HeadDim, MLP, Vocab int
+	MaxPositions                                        int // context, in positions
+	RoPE                                                *nn.RoPE
+}
+
+// Needs says which by-products of the encoder a reducer reads.
+type Needs struct {
+	ClsAttn, Keys bool
+}
+
+// Visual is one picture after the encoder and projector.
+type Visual struct {
+	N, C         int
+	X            []float32 // [N, C] after the projector
+	GridH, GridW int       // of the N tokens; 0 where they are not a grid
+	Heads        int
+	ClsAttn      []float32 // [Heads, T] class-token attention of the feature layer, T = tokens with the class token
+	T, Cv        int
+	Hidden       []float32 // [T, Cv] features before the projector, row 0 the class token
+	KeyDim       int
+	Keys         []float32 // [Heads, T, KeyDim] keys of the feature layer, with bias, unscaled
+}
+
+// Multimodal is a model that answers questions about pictures.
+type Multimodal interface {
+	Decoder() Decoder
+	// Encode runs the vision encoder and projector on prepared pictures, one
+	// Visual a picture.
+	Encode(r *Run, px *imageproc.Pixels, need Needs) ([]*Visual, error)
+	// Project maps rows of encoder features [rows, Cv] into the decoder's space.
+	Project(r *Run, features []float32, rows int) []float32
+	// ImageToken is the id that stands for a picture in a prompt.
+	ImageToken() int32
+	// PictureTokens returns how many tokens the picture at index i of px takes
+	// before reduction.
+	PictureTokens(px *imageproc.Pixels, i int) int
+	// Info describes the model for `show` and reports.
+	Info() Info
+}
+
+// Info describes a loaded model.
+type Info struct {
+	Architecture string
+	Params       int64            // numbers in all weights
+	Bytes        int64            // their size as stored
+	Types        map[string]int64 // numbers per stored type
+	Vision, Text []Field          // sizes, in reading order
+	EOS          []int32          // end-of-sequence ids that config.json names
+}
+
+// Field is one named size.
+type Field struct {
+	Name  string
+	Value any
+}

@@ -1,0 +1,120 @@
+package nn
+
+import "math"
+
+// KVCache holds one sequence's keys and values. Layers may hold different
+// numbers of keys (reducers inside the decoder shrink the sequence), so
+// position and size are kept per layer and key. It belongs to one request.
+type KVCache struct {
+	layers []LayerKV
+}
+
+// LayerKV is one layer's part of a KVCache. K and V are [Len, KVHeads·HeadDim];
+// keys are stored after RoPE.
+type LayerKV struct {
+	K, V    []float32
+	Pos     []Pos
+	Size    []float32 // patches (or text tokens: 1) each key stands for
+	logSize []float32
+	ipos    []int32
+	width   int
+	frac    int // keys whose position is not whole on one axis
+	sized   int // keys whose size is not 1
+}
+
+// NewKVCache returns an empty cache for layers layers with rows of width
+// KVHeads·HeadDim.
+func NewKVCache(layers, width int) *KVCache {
+	c := &KVCache{layers: make([]LayerKV, layers)}
+	for i := range c.layers {
+		c.layers[i].width = width
+	}
+	return c
+}
+
+// Layer returns layer i.
+func (c *KVCache) Layer(i int) *LayerKV { return &c.layers[i] }
+
+// Layers returns the number of layers.
+func (c *KVCache) Layers() int { return len(c.layers) }
+
+// Len returns the number of keys in layer i.
+func (c *KVCache) Len(i int) int { return len(c.layers[i].Pos) }
+
+// Bytes returns the memory that keys and values occupy.
+func (c *KVCache) Bytes() int64 {
+	var n int64
+	for i := range c.layers {
+		n += 4 * int64(cap(c.layers[i].K)+cap(c.layers[i].V))
+	}
+	return n
+}
+
+// Reserve makes room for n more keys in every layer, so that appending them
+// does not allocate.
+func (c *KVCache) Reserve(n int) {
+	for i := range c.layers {
+		l := &c.layers[i]
+		l.K, l.V = reserve(l.K, n*l.width), reserve(l.V, n*l.width)
+		l.Pos, l.Size = reserve(l.Pos, n), reserve(l.Size, n)
+		l.logSize, l.ipos = reserve(l.logSize, n), reserve(l.ipos, n)
+	}
+}
+
+func reserve[T any](s []T, n int) []T {
+	if cap(s)-len(s) >= n {
+		return s
+	}
+	g := make([]T, len(s), len(s)+n)
+	copy(g, s)
+	return g
+}
+
+// Truncate keeps the first n keys of every layer that holds more.
+func (c *KVCache) Truncate(n int) {
+	for i := range c.layers {
+		l := &c.layers[i]
+		if n >= len(l.Pos) {
+			continue
+		}
+		for _, p := range l.Pos[n:] {
+			if !whole(p) {
+				l.frac--
+			}
+		}
+		for _, s := range l.Size[n:] {
+			if s != 1 {
+				l.sized--
+			}
+		}
+		l.K, l.V = l.K[:n*l.width], l.V[:n*l.width]
+		l.Pos, l.Size, l.logSize, l.ipos = l.Pos[:n], l.Size[:n], l.logSize[:n], l.ipos[:n]
+	}
+}
+
+// Append adds keys. k, v: [len(pos), width]; size nil means all 1.
+func (l *LayerKV) Append(k, v []float32, pos []Pos, size []float32) {
+	l.K, l.V = append(l.K, k[:len(pos)*l.width]...), append(l.V, v[:len(pos)*l.width]...)
+	l.Pos = append(l.Pos, pos...)
+	for t, p := range pos {
+		s := float32(1)
+		if size != nil {
+			s = size[t]
+		}
+		if s != 1 {
+			l.sized++
+		}
+		if !whole(p) {
+			l.frac++
+		}
+		l.Size = append(l.Size, s)
+		l.logSize = append(l.logSize, float32(math.Log(float64(s))))
+		l.ipos = append(l.ipos, int32(p[0]))
+	}
+}
+
+// whole reports whether p is one whole number on all axes, so that a table of
+// distances can be used.
+func whole(p Pos) bool {
+	return p[0] == p[1] && p[1] == p[2] && p[0] == math.Trunc(p[0])
+}

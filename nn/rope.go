@@ -1,0 +1,71 @@
+package nn
+
+import (
+	"math"
+
+	"github.com/restore-vlm/restore/kernel"
+)
+
+// Pos is a token's position on the three rotary axes (time, height, width).
+// Models with one axis give all three the same value. Fractions occur only for
+// merged tokens at mean positions.
+type Pos [3]float64
+
+// At returns the position p on every axis.
+func At(p float64) Pos { return Pos{p, p, p} }
+
+// RoPE rotates pairs (j, j + HeadDim/2) by the angle p·θ^(−2j/HeadDim)
+// (half-split rotation, as LLaMA checkpoints in the Hugging Face layout want).
+type RoPE struct {
+	HeadDim int
+	Base    float64
+	inv     []float64 // [HeadDim/2]
+	axis    []uint8   // [HeadDim/2] axis of Pos that pair j follows
+}
+
+// NewRoPE returns the rotation for heads of headDim. sections gives how many of
+// the headDim/2 pairs follow each axis in turn (M-RoPE); nil means one axis.
+func NewRoPE(headDim int, base float64, sections []int) *RoPE {
+	r := &RoPE{HeadDim: headDim, Base: base, inv: make([]float64, headDim/2), axis: make([]uint8, headDim/2)}
+	for j := range r.inv {
+		r.inv[j] = math.Pow(base, -2*float64(j)/float64(headDim))
+	}
+	j := 0
+	for a, n := range sections {
+		for ; n > 0 && j < len(r.axis); n-- {
+			r.axis[j] = uint8(a)
+			j++
+		}
+	}
+	return r
+}
+
+// Tables writes cos and sin of every row's angles: both [len(pos), HeadDim/2].
+// Angles are computed in float64.
+func (r *RoPE) Tables(cos, sin []float32, pos []Pos) {
+	h := len(r.inv)
+	for t, p := range pos {
+		c, s := cos[t*h:(t+1)*h], sin[t*h:(t+1)*h]
+		for j, f := range r.inv {
+			sn, cs := math.Sincos(p[r.axis[j]] * f)
+			c[j], s[j] = float32(cs), float32(sn)
+		}
+	}
+}
+
+// Apply rotates heads of x [rows, heads·HeadDim] in place with tables of the same rows.
+func (r *RoPE) Apply(p *kernel.Pool, x []float32, rows, heads int, cos, sin []float32) {
+	kernel.RoPE(p, x, rows, heads, r.HeadDim, heads*r.HeadDim, cos, sin)
+}
+
+// Decay is D of the paper's Eq. 3 (and of its Appendix A for three axes): the
+// mean over the rotary pairs of cos(Δ·θ_j), Δ being the distance of a and b on
+// the pair's axis. It is 1 for equal positions and falls, not monotonically.
+func (r *RoPE) Decay(a, b Pos) float64 {
+	var sum float64
+	for j, f := range r.inv {
+		x := r.axis[j]
+		sum += math.Cos((a[x] - b[x]) * f)
+	}
+	return sum / float64(len(r.inv))
+}

@@ -1,0 +1,59 @@
+package nn
+
+// Buffer grows *b to n elements and returns it; its content is undefined. It
+// lets a workspace reuse one allocation across calls.
+func Buffer(b *[]float32, n int) []float32 {
+	if cap(*b) < n {
+		*b = make([]float32, n)
+	}
+	*b = (*b)[:n]
+	return *b
+}
+
+// CopyRows copies rows rows of width from src, whose row stride is srcStride
+// elements, starting at column srcCol, into dst with stride dstStride at column
+// dstCol.
+func CopyRows(dst []float32, dstStride, dstCol int, src []float32, srcStride, srcCol, rows, width int) {
+	for r := range rows {
+		copy(dst[r*dstStride+dstCol:r*dstStride+dstCol+width], src[r*srcStride+srcCol:r*srcStride+srcCol+width])
+	}
+}
+
+// Gather copies the rows idx of src [*, width] into dst [len(idx), width].
+func Gather(dst, src []float32, idx []int32, width int) {
+	for i, r := range idx {
+		copy(dst[i*width:(i+1)*width], src[int(r)*width:(int(r)+1)*width])
+	}
+}
+
+// AddRepeated adds v to every run of len(v) elements of x (learned positions,
+// the same for every picture).
+func AddRepeated(x, v []float32) {
+	for i := 0; i < len(x); i += len(v) {
+		for j, b := range v {
+			x[i+j] += b
+		}
+	}
+}
+
+// HeadsFirst returns x [rows, heads·dim] as [heads, rows, dim], a copy.
+func HeadsFirst(x []float32, rows, heads, dim int) []float32 {
+	out := make([]float32, rows*heads*dim)
+	for r := range rows {
+		for h := range heads {
+			copy(out[(h*rows+r)*dim:(h*rows+r+1)*dim], x[(r*heads+h)*dim:(r*heads+h+1)*dim])
+		}
+	}
+	return out
+}
+
+// Twice returns x [rows, width] with every row repeated behind itself:
+// [rows, 2·width].
+func Twice(x []float32, rows, width int) []float32 {
+	out := make([]float32, 0, 2*rows*width)
+	for r := range rows {
+		row := x[r*width : (r+1)*width]
+		out = append(append(out, row...), row...)
+	}
+	return out
+}
