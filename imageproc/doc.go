@@ -1,0 +1,30 @@
+// Package imageproc turns picture files into the float32 tensors that vision
+// towers read.
+//
+// Two steps, each usable alone:
+//
+//	Decode          bytes → Picture: 8-bit RGB, upright, alpha resolved
+//	Processor       Pictures → Pixels: resized, cropped, normalised
+//
+// A [Processor] is built from a checkpoint's preprocessor_config.json by
+// [ParseProcessor]. Three families exist: [CLIP] (LLaVA 1.5, with the original
+// code's pad-to-square as the field Pad), [LlavaNext] and [Qwen2VL].
+//
+// # Exactness
+//
+// Resampling repeats the 8-bit arithmetic of Pillow (fixed point with 22
+// fractional bits, horizontal pass first, the intermediate picture rounded to
+// bytes), and a pixel value is a table lookup on the resampled byte. Given the
+// same 8-bit picture, Pixels are bit-equal to those of the slow (PIL)
+// processors of transformers. Decoding is exact for lossless formats; JPEG and
+// lossy WebP are within 4 levels, since an inverse DCT may round differently.
+//
+// # Departures
+//
+//   - 16-bit grey is read by its high byte. Pillow clips such pictures at 255,
+//     which makes nearly everything white.
+//   - The passes of the resampler always run horizontally first, as in every
+//     Pillow up to 12, with which published models were made.
+//   - CMYK TIFF, BMP with 16-bit pixels, and TIFF compressions other than
+//     LZW, Deflate, PackBits and CCITT are refused with an error that says so.
+package imageproc
