@@ -1,0 +1,153 @@
+package reduce
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/restore-vlm/restore/kernel"
+)
+
+// cosines is the matrix C of Eq. 5 over a list of rows: C[i][j] = x_i·x_j / (|x_i| |x_j|), symmetric to the bit. A row of zeros has
+// cosine 0 with every row, itself included. Rows that are exact copies of each other have exactly equal cosines, whatever the kernel
+// does at the edges of its tiles, so that ties between copies stay ties.
+type cosines struct {
+	n    int
+	c    []float32 // [n, n]
+	norm []float64 // [n]
+}
+
+func (c *cosines) row(i int32) []float32 { return c.c[int(i)*c.n:][:c.n] }
+
+// cosine returns C over all N rows of X, computed once per Reduce.
+func (w *work) cosine() (*cosines, error) {
+	if w.cos == nil {
+		c, err := newCosines(w.in.Pool, w.in.X, w.in.N, w.in.C, "X")
+		if err != nil {
+			return nil, err
+		}
+		w.cos = c
+	}
+	return w.cos, nil
+}
+
+// cosineOf returns C over rows lo..hi of X, without computing the others.
+func (w *work) cosineOf(lo, hi int) (*cosines, error) {
+	if w.cos == nil {
+		return newCosines(w.in.Pool, w.in.X[lo*w.in.C:hi*w.in.C], hi-lo, w.in.C, "X")
+	}
+	n := hi - lo
+	sub := &cosines{n: n, c: make([]float32, 0, n*n), norm: w.cos.norm[lo:hi]}
+	for i := lo; i < hi; i++ {
+		sub.c = append(sub.c, w.cos.row(int32(i))[lo:hi]...)
+	}
+	return sub, nil
+}
+
+// stripe is how many rows of C one product computes: the triangle below the diagonal is then mostly left out.
+const stripe = 144
+
+// newCosines computes C for x [n, width]. About n²·width flops.
+func newCosines(p *kernel.Pool, x []float32, n, width int, name string) (*cosines, error) {
+	c := &cosines{n: n, c: make([]float32, n*n), norm: make([]float64, n)}
+	p.Run(n, func(i int) { c.norm[i] = norm(x[i*width:][:width]) })
+	for i, v := range c.norm {
+		if !finite(v) {
+			return nil, fmt.Errorf("reduce: %s: row %d holds NaN, an infinity or values too large to square, want finite numbers", name, i)
+		}
+	}
+	// Copies of a row are computed once: rep[i] is the place of row i among the distinct rows.
+	rep, distinct := make([]int, n), make([]int, 0, n)
+	byNorm := make(map[float64][]int, n)
+next:
+	for i := range n {
+		xi := x[i*width:][:width]
+		for _, d := range byNorm[c.norm[i]] {
+			if equal(x[distinct[d]*width:][:width], xi) {
+				rep[i] = d
+				continue next
+			}
+		}
+		rep[i] = len(distinct)
+		byNorm[c.norm[i]] = append(byNorm[c.norm[i]], rep[i])
+		distinct = append(distinct, i)
+	}
+	m := len(distinct)
+	u := make([]float32, m*width)
+	p.Run(m, func(d int) {
+		i := distinct[d]
+		if c.norm[i] == 0 {
+			return
+		}
+		inv, dst := 1/c.norm[i], u[d*width:][:width]
+		for k, v := range x[i*width:][:width] {
+			dst[k] = float32(float64(v) * inv)
+		}
+	})
+	full := c.c
+	if m < n {
+		full = make([]float32, m*m)
+	}
+	panel := make([]float32, min(stripe, m)*m)
+	for lo := 0; lo < m; lo += stripe {
+		rows, cols := min(stripe, m-lo), m-lo
+		out := panel[:rows*cols]
+		kernel.MatMul(p, out, u[lo*width:][:rows*width], rows, kernel.MatrixF32(cols, width, u[lo*width:]), nil)
+		for i := range rows {
+			for j := i; j < cols; j++ {
+				v := out[i*cols+j]
+				full[(lo+i)*m+lo+j], full[(lo+j)*m+lo+i] = v, v
+			}
+		}
+	}
+	if m < n {
+		for i := range n {
+			for j := range n {
+				c.c[i*n+j] = full[rep[i]*m+rep[j]]
+			}
+		}
+	}
+	return c, nil
+}
+
+// norm is the Euclidean length of x, summed in float64.
+func norm(x []float32) float64 {
+	var s0, s1, s2, s3 float64
+	k := 0
+	for ; k+4 <= len(x); k += 4 {
+		a, b, c, d := float64(x[k]), float64(x[k+1]), float64(x[k+2]), float64(x[k+3])
+		s0 += a * a
+		s1 += b * b
+		s2 += c * c
+		s3 += d * d
+	}
+	for ; k < len(x); k++ {
+		s0 += float64(x[k]) * float64(x[k])
+	}
+	return math.Sqrt(s0 + s1 + s2 + s3)
+}
+
+// dot64 is x·y summed in float64.
+func dot64(x, y []float32) float64 {
+	var s0, s1, s2, s3 float64
+	y = y[:len(x)]
+	k := 0
+	for ; k+4 <= len(x); k += 4 {
+		s0 += float64(x[k]) * float64(y[k])
+		s1 += float64(x[k+1]) * float64(y[k+1])
+		s2 += float64(x[k+2]) * float64(y[k+2])
+		s3 += float64(x[k+3]) * float64(y[k+3])
+	}
+	for ; k < len(x); k++ {
+		s0 += float64(x[k]) * float64(y[k])
+	}
+	return s0 + s1 + s2 + s3
+}
+
+func equal(a, b []float32) bool {
+	for i, v := range a {
+		if v != b[i] {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,200 @@
+package reduce
+
+// HoloV: "Don't Just Chase 'Highlighted Tokens' in MLLMs: Revisiting Visual Holistic Context Retention" (arXiv:2510.02912).
+//
+// The token sequence is cut into P runs (16; the first N mod P are one longer). A run's score Q is the mean over its tokens of a' + 0.09·lambda·var, where
+// a' is 1000 times the class token's attention, var the variance of a token's cosines within the run and lambda the ratio of the
+// means of a' and var. Run p is given floor(w_p·k) of the k tokens, w = Q/sum Q, the remainder going to the largest w; inside a run the
+// tokens of highest attention are kept.
+//
+// Departures, all as in the authors' code: runs are one-dimensional, not crops; the zero on the diagonal of the cosine matrix takes
+// part in the variance; a run of one token scores its bare attention. A run that is given more than it has: "redistribute" gives the excess to the
+// runs with room of largest w, round by round, as RESTORE's code does; "zero" is the authors' own filling with vectors of zeros at
+// the end. Where every Q is 0, runs share equally. A list k = N is all tokens in raster order under either rule.
+
+import (
+	"fmt"
+	"slices"
+)
+
+const (
+	holovPatches = 16
+	holovAlpha   = 0.09
+	holovEps     = 1e-6
+	holovScale   = 1000
+)
+
+var holovMethod = &Method{
+	Name: "holov", Title: "HoloV: attention spread over runs of the picture", Paper: "https://arxiv.org/abs/2510.02912", Site: AfterEncoder,
+	Needs: []Need{ClsAttn}, Minimum: "1 token",
+	Params: []Param{
+		{"holov-patches", "16", "1-D runs that the tokens are split into"},
+		{"holov-overflow", "redistribute", "what becomes of tokens given to a run that has too few: redistribute|zero"},
+	},
+	check: func(o *Resolved, k int) error {
+		if o.HolovPatches > o.N {
+			return fmt.Errorf("reduce: holov-patches: got %d, want at most %d (the picture's tokens)", o.HolovPatches, o.N)
+		}
+		return nil
+	},
+	pick: holov,
+}
+
+func holov(w *work, k int) (*selection, error) {
+	in, n := w.in, w.in.N
+	a := in.meanAttention()
+	bounds := runs(n, w.o.HolovPatches)
+	runCount := len(bounds) - 1
+	q := make([]float32, runCount)
+	for p := range q {
+		c, err := w.cosineOf(bounds[p], bounds[p+1])
+		if err != nil {
+			return nil, err
+		}
+		q[p] = float32(holovScore(c, a[bounds[p]:bounds[p+1]]))
+	}
+	weight := holovWeights(q)
+	order := rank(widen(weight))
+	alloc := make([]int32, runCount)
+	left := k
+	for p := range alloc {
+		alloc[p] = int32(weight[p] * float32(k)) // a float32 product, as in the authors' code: it decides at borders such as 4.0
+		left -= int(alloc[p])
+	}
+	for _, p := range order[:min(max(left, 0), runCount)] {
+		alloc[p]++
+		left--
+	}
+	if w.o.HolovOverflow == "redistribute" {
+		redistribute(alloc, bounds, order, k)
+	}
+
+	sel := &selection{
+		scores:  map[string][]float32{"attention": float32s(a), "Q": q, "w": weight},
+		indices: map[string][]int32{"alloc": alloc},
+	}
+	for p := range alloc {
+		lo, hi := bounds[p], bounds[p+1]
+		switch take := int(alloc[p]); {
+		case take >= hi-lo:
+			for i := lo; i < hi; i++ {
+				sel.kept = append(sel.kept, int32(i))
+			}
+		default:
+			for _, i := range topK(a[lo:hi], take) {
+				sel.kept = append(sel.kept, int32(lo)+i)
+			}
+		}
+	}
+	sel.kept = sel.kept[:min(k, len(sel.kept))]
+	sel.rest = others(n, sel.kept)
+	slices.SortStableFunc(sel.rest, func(i, j int32) int {
+		switch {
+		case a[i] > a[j]:
+			return -1
+		case a[i] < a[j]:
+			return 1
+		}
+		return 0
+	})
+	for len(sel.kept) < k {
+		sel.kept = append(sel.kept, -1)
+	}
+	return sel, nil
+}
+
+// runs returns the bounds of at most p runs of n tokens, none of them empty.
+func runs(n, p int) []int {
+	p = min(p, n)
+	b := make([]int, p+1)
+	for i := range p {
+		b[i+1] = b[i] + n/p
+		if i < n%p {
+			b[i+1]++
+		}
+	}
+	return b
+}
+
+// holovScore is Q of one run with cosines c and attention a.
+func holovScore(c *cosines, a []float64) float64 {
+	m := len(a)
+	if m == 1 {
+		return a[0]
+	}
+	// The authors normalise by |x| + eps.
+	shrink := make([]float64, m)
+	for i, v := range c.norm {
+		shrink[i] = v / (v + holovEps)
+	}
+	var sumA, sumVar, absA float64
+	for i := range m {
+		row, mu := c.row(int32(i)), 0.0
+		for j, v := range row {
+			if j != i {
+				mu += float64(v) * shrink[i] * shrink[j]
+			}
+		}
+		mu /= float64(m - 1)
+		variance := mu * mu // the diagonal, which is 0
+		for j, v := range row {
+			if j != i {
+				d := float64(v)*shrink[i]*shrink[j] - mu
+				variance += d * d
+			}
+		}
+		sumVar += variance / float64(m-1)
+		sumA += holovScale * a[i]
+		absA += max(holovScale*a[i], -holovScale*a[i])
+	}
+	lambda := (absA / float64(m)) / (sumVar/float64(m) + holovEps)
+	return (sumA + holovAlpha*lambda*sumVar) / float64(m)
+}
+
+// holovWeights is w = Q/(sum Q + eps), or equal shares where every Q is 0.
+func holovWeights(q []float32) []float32 {
+	var sum float32
+	for _, v := range q {
+		sum += v
+	}
+	w := make([]float32, len(q))
+	for p, v := range q {
+		if w[p] = v / (sum + holovEps); sum == 0 {
+			w[p] = 1 / float32(len(q))
+		}
+	}
+	return w
+}
+
+// redistribute clamps alloc to the runs' sizes and gives the deficit to runs with room, one token a run and round, by falling weight.
+func redistribute(alloc []int32, bounds []int, order []int32, k int) {
+	for range k + 1 {
+		sum := 0
+		for p := range alloc {
+			alloc[p] = min(alloc[p], int32(bounds[p+1]-bounds[p]))
+			sum += int(alloc[p])
+		}
+		deficit, given := k-sum, false
+		for _, p := range order {
+			if deficit <= 0 {
+				break
+			}
+			if int(alloc[p]) < bounds[p+1]-bounds[p] {
+				alloc[p]++
+				deficit--
+				given = true
+			}
+		}
+		if !given {
+			return
+		}
+	}
+}
+
+func widen(v []float32) []float64 {
+	out := make([]float64, len(v))
+	for i, x := range v {
+		out[i] = float64(x)
+	}
+	return out
+}

@@ -1,0 +1,94 @@
+package reduce
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Site is where a method acts.
+type Site uint8
+
+const (
+	// InsideEncoder methods act between the encoder's blocks.
+	InsideEncoder Site = iota
+	// AfterEncoder methods act on the encoder's output, before or after the projector.
+	AfterEncoder
+	// InsideDecoder methods act between the decoder's layers.
+	InsideDecoder
+	// Calibration acts over another reducer.
+	Calibration
+)
+
+// String returns the site in words.
+func (s Site) String() string {
+	return [...]string{"inside the encoder", "after encoder or projector", "inside the decoder", "over another method"}[s]
+}
+
+// Need is a part of Input that a method reads beside X.
+type Need string
+
+// What a method may need. The names are those of the tensors that FromTensors reads.
+const (
+	ClsAttn Need = "cls_attn"
+	Hidden  Need = "hidden"
+	Keys    Need = "keys"
+	Grid    Need = "grid"
+)
+
+// Param is an option of one method.
+type Param struct {
+	Name, Default, Help string
+}
+
+// Method describes one method of the table.
+type Method struct {
+	Name    string // as in Options.Base
+	Title   string
+	Paper   string // address of the paper, empty for controls
+	Site    Site
+	Needs   []Need // by its criterion
+	Params  []Param
+	Minimum string // what its criterion asks of the share that it keeps itself, in words
+
+	needsPlain []Need                                   // in addition, when it runs without RESTORE
+	check      func(o *Resolved, k int) error           // whether the criterion can keep k >= 1 of o.N tokens
+	pick       func(w *work, k int) (*selection, error) // the criterion, k >= 1
+	plain      func(w *work) (*Reduction, error)        // the method without RESTORE, where that is more than pick
+}
+
+// methods is the table: one line a method.
+var methods = []*Method{noneMethod, holovMethod, divPruneMethod, visPrunerMethod, visionZipMethod, randomMethod, gridMethod}
+
+var noneMethod = &Method{Name: "none", Title: "no reduction", Site: AfterEncoder}
+
+// Methods returns the table in its order: no reduction, published methods, controls.
+func Methods() []Method {
+	out := make([]Method, len(methods))
+	for i, m := range methods {
+		out[i] = *m
+		out[i].Needs, out[i].Params = slices.Clone(m.Needs), slices.Clone(m.Params)
+	}
+	return out
+}
+
+// Require returns what the method reads beside X: by its criterion, and when it runs without RESTORE.
+func (m *Method) Require(restore bool) []Need { return slices.Clone(m.needs(restore)) }
+
+func (m *Method) needs(restore bool) []Need {
+	if restore {
+		return m.Needs
+	}
+	return slices.Concat(m.Needs, m.needsPlain)
+}
+
+func lookup(name string) (*Method, error) {
+	names := make([]string, len(methods))
+	for i, m := range methods {
+		if m.Name == name {
+			return m, nil
+		}
+		names[i] = m.Name
+	}
+	return nil, fmt.Errorf("reduce: base: got %q, want one of %s", name, strings.Join(names, ", "))
+}

@@ -1,0 +1,142 @@
+package reduce
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/restore-vlm/restore/tensor"
+)
+
+// maxTokens bounds N of a file: the cosine matrix has N² elements.
+const maxTokens = 1 << 14
+
+// FromTensors reads an Input from named tensors: X [N, C], and where present cls_attn [H, N+1], hidden [N+1, Cv] and
+// keys [H, N+1, Dh]. Others are ignored. gridH and gridW are the rows and columns of patches; where both are 0 and N is a square
+// number a square grid is assumed, else the grid stays unknown. An error names the tensor; values must be finite.
+func FromTensors(tensors map[string]*tensor.Tensor, gridH, gridW int) (*Input, error) {
+	x, ok := tensors["X"]
+	if !ok {
+		return nil, fmt.Errorf("reduce: X: missing, want features [tokens, width]")
+	}
+	if len(x.Shape) != 2 || x.Shape[0] < 1 || x.Shape[1] < 1 {
+		return nil, fmt.Errorf("reduce: X: shape %v, want [tokens, width]", x.Shape)
+	}
+	in := &Input{N: x.Shape[0], C: x.Shape[1], GridH: gridH, GridW: gridW}
+	if in.N > maxTokens {
+		return nil, fmt.Errorf("reduce: X: %d tokens, want at most %d", in.N, maxTokens)
+	}
+	switch side := int(math.Sqrt(float64(in.N))); {
+	case gridH == 0 && gridW == 0:
+		if side*side == in.N {
+			in.GridH, in.GridW = side, side
+		}
+	case gridH < 1 || gridW < 1 || gridH > in.N || gridW > in.N || gridH*gridW != in.N:
+		return nil, fmt.Errorf("reduce: grid: got %dx%d, want rows and columns of %d tokens", gridH, gridW, in.N)
+	}
+	var err error
+	if in.X, err = values32("X", x); err != nil {
+		return nil, err
+	}
+	if t, ok := tensors[string(ClsAttn)]; ok {
+		if len(t.Shape) != 2 || t.Shape[0] < 1 || t.Shape[1] != in.N+1 {
+			return nil, fmt.Errorf("reduce: cls_attn: shape %v, want [heads %d] (tokens + 1)", t.Shape, in.N+1)
+		}
+		in.Heads = t.Shape[0]
+		if in.ClsAttn, err = values32("cls_attn", t); err != nil {
+			return nil, err
+		}
+	}
+	if t, ok := tensors[string(Hidden)]; ok {
+		if len(t.Shape) != 2 || t.Shape[0] != in.N+1 || t.Shape[1] < 1 {
+			return nil, fmt.Errorf("reduce: hidden: shape %v, want [%d width] (tokens + 1)", t.Shape, in.N+1)
+		}
+		in.Cv = t.Shape[1]
+		if in.Hidden, err = values32("hidden", t); err != nil {
+			return nil, err
+		}
+	}
+	if t, ok := tensors[string(Keys)]; ok {
+		if len(t.Shape) != 3 || t.Shape[0] < 1 || t.Shape[1] != in.N+1 || t.Shape[2] < 1 {
+			return nil, fmt.Errorf("reduce: keys: shape %v, want [heads %d width] (tokens + 1)", t.Shape, in.N+1)
+		}
+		if in.Heads != 0 && t.Shape[0] != in.Heads {
+			return nil, fmt.Errorf("reduce: keys: %d heads, want the %d of cls_attn", t.Shape[0], in.Heads)
+		}
+		in.Heads, in.KeyDim = t.Shape[0], t.Shape[2]
+		if in.Keys, err = values32("keys", t); err != nil {
+			return nil, err
+		}
+	}
+	return in, nil
+}
+
+func values32(name string, t *tensor.Tensor) ([]float32, error) {
+	v, err := t.Float32s()
+	if err != nil {
+		return nil, fmt.Errorf("reduce: %s: %w", name, err)
+	}
+	for i, x := range v {
+		if x-x != 0 {
+			return nil, fmt.Errorf("reduce: %s: value %d is %v, want finite numbers", name, i, x)
+		}
+	}
+	return v, nil
+}
+
+// Tensors returns the reduction under the names of the file that `restore reduce` writes; rows in decoder order, tokens by original
+// index:
+//
+//	kept (plain base) or retained  [k]      int32    kept by the criterion, in its order
+//	anchors                        [m]      int32    in pool order; where something was merged
+//	group                          [N]      int32    row of every token, -1 dropped
+//	size                           [n]      int32
+//	merged                         [n]      int32    1: came out of merging
+//	position                       [n]      int32    counted from the first visual token; float32 where one is fractional
+//	feat                           [n, C]   float32
+//	pool, R, m, score              [M]      int32 and float32: what the anchors were chosen from; m may be -inf and score +inf
+//
+// and the base's own scores: attention (all that read it), Q, w, alloc (holov), value (divprune), important, diverse, dropped
+// (vispruner).
+func (r *Reduction) Tensors() map[string]*tensor.Tensor {
+	n := len(r.Rows)
+	size, merged, whole, position := make([]int32, n), make([]int32, n), make([]int32, n), make([]float32, n)
+	fractional := false
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		size[i], whole[i], position[i] = int32(row.Size), int32(row.Position), float32(row.Position)
+		if row.Merged {
+			merged[i] = 1
+		}
+		fractional = fractional || row.Position != math.Trunc(row.Position)
+	}
+	ints := func(v []int32) *tensor.Tensor { return tensor.FromInt32s([]int{len(v)}, v) }
+	floats := func(v []float32) *tensor.Tensor { return tensor.FromFloat32s([]int{len(v)}, v) }
+	out := map[string]*tensor.Tensor{
+		"group": ints(r.Group), "size": ints(size), "merged": ints(merged), "position": ints(whole),
+		"feat": tensor.FromFloat32s([]int{n, r.Width}, r.Features),
+	}
+	if fractional {
+		out["position"] = floats(position)
+	}
+	if r.Options.Restore {
+		out["retained"] = ints(r.Kept)
+	} else {
+		out["kept"] = ints(r.Kept)
+	}
+	if r.Anchors != nil {
+		out["anchors"] = ints(r.Anchors)
+	}
+	if r.Rest != nil {
+		out["pool"] = ints(r.Rest)
+	}
+	if r.Score != nil {
+		out["R"], out["m"], out["score"] = floats(r.Density), floats(r.MaxSim), floats(r.Score)
+	}
+	for name, v := range r.Scores {
+		out[name] = floats(v)
+	}
+	for name, v := range r.Indices {
+		out[name] = ints(v)
+	}
+	return out
+}

@@ -1,0 +1,139 @@
+package reduce
+
+// VisionZip: "VisionZip: Longer is Better but Not Necessary in Vision Language Models" (arXiv:2412.04467).
+//
+// Budget n = D + C. The D dominant rows are the class token and the D-1 patches of highest class-token attention (summed over heads).
+// From the other patches in raster order, every (M div C)-th is a contextual anchor; each other patch joins the anchor of highest
+// cosine of the head-averaged keys, and a contextual row is the anchor's feature plus the mean of those that joined (not a mean that
+// includes the anchor). All of this before the projector, on rows of width Cv.
+//
+// Default split: C = n·10/64 to the nearest, the authors' 54:10 at 64.
+//
+// Departures: where fewer patches are left than C, all of them are anchors' candidates, so C may not exceed them. Without Compat
+// "released" rows are in raster order, a contextual row at its anchor's place (as in the authors' Qwen2.5-VL release) and the class
+// token, which has no place, first and at position 0. Under RESTORE the share that VisionZip keeps is the patches of highest attention,
+// without the class token, and RESTORE's anchors take the place of contextual ones.
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+var visionZipMethod = &Method{
+	Name: "visionzip", Title: "VisionZip: highest attention, the rest merged by keys", Paper: "https://arxiv.org/abs/2412.04467", Site: AfterEncoder,
+	Needs: []Need{ClsAttn}, needsPlain: []Need{Hidden, Keys}, Minimum: "1 patch under RESTORE; alone 2 rows: the class token and 1 contextual row",
+	Params: []Param{{"visionzip-contextual", "n*10/64", "contextual rows of the budget, at least 1; the others are dominant, class token included"}},
+	check: func(o *Resolved, k int) error {
+		if o.Restore {
+			return nil
+		}
+		if k < 2 {
+			return fmt.Errorf("reduce: n-vis: got %d, want at least 2 for visionzip (the class token and 1 contextual row)", k)
+		}
+		if c := o.VisionZipContextual; c > k-1 {
+			return fmt.Errorf("reduce: visionzip-contextual: got %d, want at most %d (a budget of %d less the class token)", c, k-1, k)
+		}
+		return nil
+	},
+	pick: func(w *work, k int) (*selection, error) {
+		s := w.in.sumAttention()
+		return &selection{kept: topK(s, k), scores: map[string][]float32{"attention": float32s(s)}}, nil
+	},
+	plain: visionZip,
+}
+
+// visionZipSplit is the default number of contextual rows: the authors' 10 of 64, to the nearest, at least 1.
+func visionZipSplit(n int) int { return max(1, (n*10+32)/64) }
+
+func visionZip(w *work) (*Reduction, error) {
+	in, contextual := w.in, w.o.VisionZipContextual
+	s := in.sumAttention()
+	dominant := topK(s, w.o.NVis-contextual-1)
+	rest := others(in.N, dominant)
+	slices.Sort(dominant)
+	start := time.Now()
+
+	step := max(1, len(rest)/contextual)
+	r := &Reduction{Width: in.Cv, Space: Encoder, Kept: dominant, Scores: map[string][]float32{"attention": float32s(s)}}
+	r.Rows = append(r.Rows, Row{Anchor: -1, IsClass: true, Size: 1})
+	for _, t := range dominant {
+		r.Rows = append(r.Rows, Row{Members: []int32{t}, Anchor: t, Size: 1})
+	}
+	for j := range contextual {
+		r.Anchors = append(r.Anchors, rest[j*step])
+		r.Rows = append(r.Rows, Row{Members: []int32{rest[j*step]}, Anchor: rest[j*step], Merged: true})
+	}
+	metric, length, err := meanKeys(in)
+	if err != nil {
+		return nil, err
+	}
+	groups := r.Rows[len(r.Rows)-contextual:]
+	for i, t := range rest {
+		if i%step == 0 && i/step < contextual {
+			continue
+		}
+		best, top := 0, math.Inf(-1)
+		for j, a := range r.Anchors {
+			c := 0.0
+			if n := length[t] * length[a]; n > 0 {
+				for k, v := range metric[int(t)*in.KeyDim:][:in.KeyDim] {
+					c += v * metric[int(a)*in.KeyDim+k]
+				}
+				c /= n
+			}
+			if c > top {
+				best, top = j, c
+			}
+		}
+		groups[best].Members = append(groups[best].Members, t)
+	}
+	for j := range groups {
+		slices.Sort(groups[j].Members)
+		groups[j].Size = len(groups[j].Members)
+	}
+	r.N = in.N
+	o := *w.o
+	o.MergePosition = "anchor"
+	(&work{in: in, o: &o}).place(r)
+	r.Features = make([]float32, len(r.Rows)*in.Cv)
+	for i := range r.Rows {
+		row, dst := &r.Rows[i], r.Features[i*in.Cv:][:in.Cv]
+		if row.IsClass {
+			copy(dst, in.Hidden)
+			continue
+		}
+		copy(dst, in.patch(row.Anchor))
+		if row.Size > 1 {
+			joined := slices.DeleteFunc(slices.Clone(row.Members), func(t int32) bool { return t == row.Anchor })
+			sum := make([]float32, in.Cv)
+			mean(sum, in.Hidden[in.Cv:], joined)
+			for k, v := range sum {
+				dst[k] += v
+			}
+		}
+	}
+	r.MergeTime = time.Since(start)
+	return r, nil
+}
+
+// meanKeys averages the patches' keys over heads, [N, KeyDim], and returns each row's length.
+func meanKeys(in *Input) (metric, length []float64, err error) {
+	metric, length = make([]float64, in.N*in.KeyDim), make([]float64, in.N)
+	for h := range in.Heads {
+		for i, v := range in.Keys[(h*(in.N+1)+1)*in.KeyDim:][:in.N*in.KeyDim] {
+			metric[i] += float64(v) / float64(in.Heads)
+		}
+	}
+	for i := range length {
+		sum := 0.0
+		for _, v := range metric[i*in.KeyDim:][:in.KeyDim] {
+			sum += v * v
+		}
+		if length[i] = math.Sqrt(sum); !finite(length[i]) {
+			return nil, nil, fmt.Errorf("reduce: keys: patch %d holds NaN or an infinity, want finite numbers", i)
+		}
+	}
+	return metric, length, nil
+}
