@@ -56,10 +56,10 @@ func Attend(p *Pool, a *Attention) {
 func (a *Attention) check() Attention {
 	s := *a
 	if s.Heads <= 0 || s.KVHeads <= 0 || s.HeadDim <= 0 || s.Heads%s.KVHeads != 0 {
-		panic(fmt.Sprintf("kernel: Attend: heads %d, kv heads %d, head dim %d", s.Heads, s.KVHeads, s.HeadDim))
+		panic(fmt.Sprintf("kernel.Attend: heads %d, kv heads %d, head dim %d", s.Heads, s.KVHeads, s.HeadDim))
 	}
 	if s.Tq < 0 || s.Tk < 0 || s.Causal && s.Tk < s.Tq {
-		panic(fmt.Sprintf("kernel: Attend: %d queries, %d keys", s.Tq, s.Tk))
+		panic(fmt.Sprintf("kernel.Attend: %d queries, %d keys", s.Tq, s.Tk))
 	}
 	s.QStride = s.rows("Q", s.Q, s.Tq, s.Heads, s.QStride)
 	s.KStride = s.rows("K", s.K, s.Tk, s.KVHeads, s.KStride)
@@ -68,19 +68,19 @@ func (a *Attention) check() Attention {
 	if s.Segments != nil {
 		n := len(s.Segments)
 		if n < 2 || s.Segments[0] != 0 || int(s.Segments[n-1]) != s.Tq || s.Tq != s.Tk {
-			panic(fmt.Sprintf("kernel: Attend: segments %v, want bounds from 0 to %d queries = %d keys", s.Segments, s.Tq, s.Tk))
+			panic(fmt.Sprintf("kernel.Attend: segments %v, want bounds from 0 to %d queries = %d keys", s.Segments, s.Tq, s.Tk))
 		}
 		for i := 1; i < n; i++ {
 			if s.Segments[i] < s.Segments[i-1] {
-				panic(fmt.Sprintf("kernel: Attend: segments %v descend", s.Segments))
+				panic(fmt.Sprintf("kernel.Attend: segments %v descend", s.Segments))
 			}
 		}
 	}
 	if s.RowTap != nil && (len(s.RowTap) < s.Heads*s.Tk || s.RowTapQuery < 0 || s.RowTapQuery >= s.Tq) {
-		panic(fmt.Sprintf("kernel: Attend: row tap of length %d for query %d of %d, want length %d", len(s.RowTap), s.RowTapQuery, s.Tq, s.Heads*s.Tk))
+		panic(fmt.Sprintf("kernel.Attend: row tap of length %d for query %d of %d, want length %d", len(s.RowTap), s.RowTapQuery, s.Tq, s.Heads*s.Tk))
 	}
 	if s.ColTap != nil && len(s.ColTap) < s.Heads*s.Tk {
-		panic(fmt.Sprintf("kernel: Attend: column tap of length %d, want %d", len(s.ColTap), s.Heads*s.Tk))
+		panic(fmt.Sprintf("kernel.Attend: column tap of length %d, want %d", len(s.ColTap), s.Heads*s.Tk))
 	}
 	s.Bias.check(s.Tq, s.Tk)
 	return s
@@ -93,7 +93,7 @@ func (a *Attention) rows(name string, x []float32, n, heads, stride int) int {
 		stride = w
 	}
 	if stride < w || n > 0 && len(x) < (n-1)*stride+w {
-		panic(fmt.Sprintf("kernel: Attend: %s: length %d, stride %d, want %d rows of %d", name, len(x), stride, n, w))
+		panic(fmt.Sprintf("kernel.Attend: %s: length %d, stride %d, want %d rows of %d", name, len(x), stride, n, w))
 	}
 	return stride
 }
@@ -103,18 +103,18 @@ func (b *Bias) check(tq, tk int) {
 		return
 	}
 	if b.LogSize != nil && len(b.LogSize) < tk {
-		panic(fmt.Sprintf("kernel: Attend: bias: %d sizes for %d keys", len(b.LogSize), tk))
+		panic(fmt.Sprintf("kernel.Attend: bias: %d sizes for %d keys", len(b.LogSize), tk))
 	}
 	if b.Table == nil || tq == 0 || tk == 0 {
 		return
 	}
 	if len(b.QueryPos) < tq || len(b.KeyPos) < tk {
-		panic(fmt.Sprintf("kernel: Attend: bias: %d and %d positions for %d queries and %d keys", len(b.QueryPos), len(b.KeyPos), tq, tk))
+		panic(fmt.Sprintf("kernel.Attend: bias: %d and %d positions for %d queries and %d keys", len(b.QueryPos), len(b.KeyPos), tq, tk))
 	}
 	qlo, qhi := minMax(b.QueryPos[:tq])
 	klo, khi := minMax(b.KeyPos[:tk])
 	if d := max(int64(qhi)-int64(klo), int64(khi)-int64(qlo)); d >= int64(len(b.Table)) {
-		panic(fmt.Sprintf("kernel: Attend: bias: distance %d, table of %d", d, len(b.Table)))
+		panic(fmt.Sprintf("kernel.Attend: bias: distance %d, table of %d", d, len(b.Table)))
 	}
 }
 

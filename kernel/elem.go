@@ -31,7 +31,7 @@ func LayerNorm(p *Pool, dst, x []float32, rows int, w, b []float32, eps float32)
 	n := len(w)
 	checkRows("LayerNorm", dst, x, rows, n)
 	if b != nil && len(b) != n {
-		panic(fmt.Sprintf("kernel: LayerNorm: %d weights, %d offsets", n, len(b)))
+		panic(fmt.Sprintf("kernel.LayerNorm: %d weights, %d offsets", n, len(b)))
 	}
 	eachRows(p, rows, func(lo, hi int) {
 		for t := lo; t < hi; t++ {
@@ -77,10 +77,10 @@ func RoPE(p *Pool, x []float32, rows, heads, headDim, stride int, cos, sin []flo
 	}
 	half := headDim / 2
 	if headDim%2 != 0 || stride < heads*headDim || rows > 0 && len(x) < (rows-1)*stride+heads*headDim {
-		panic(fmt.Sprintf("kernel: RoPE: length %d, %d rows of %d heads of %d, stride %d", len(x), rows, heads, headDim, stride))
+		panic(fmt.Sprintf("kernel.RoPE: length %d, %d rows of %d heads of %d, stride %d", len(x), rows, heads, headDim, stride))
 	}
 	if len(cos) < rows*half || len(sin) < rows*half {
-		panic(fmt.Sprintf("kernel: RoPE: %d cosines and %d sines, want %d", len(cos), len(sin), rows*half))
+		panic(fmt.Sprintf("kernel.RoPE: %d cosines and %d sines, want %d", len(cos), len(sin), rows*half))
 	}
 	eachRows(p, rows, func(lo, hi int) {
 		for t := lo; t < hi; t++ {
@@ -120,13 +120,13 @@ func L2Norm(x []float32) float32 { return float32(math.Sqrt(sumSquaresGo(x))) }
 
 func checkLen(name string, a, b int) {
 	if a != b {
-		panic(fmt.Sprintf("kernel: %s: lengths %d and %d differ", name, a, b))
+		panic(fmt.Sprintf("kernel.%s: lengths %d and %d differ", name, a, b))
 	}
 }
 
 func checkRows(name string, dst, x []float32, rows, n int) {
 	if rows < 0 || len(dst) < rows*n || len(x) < rows*n {
-		panic(fmt.Sprintf("kernel: %s: lengths %d and %d, want %d rows of %d", name, len(dst), len(x), rows, n))
+		panic(fmt.Sprintf("kernel.%s: lengths %d and %d, want %d rows of %d", name, len(dst), len(x), rows, n))
 	}
 }
 
