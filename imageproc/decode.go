@@ -1,9 +1,10 @@
 package imageproc
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
-	"image/png"
+	"io"
+	"strings"
 )
 
 // DefaultMaxPixels is the limit on width·height when Limits.MaxPixels is 0.
@@ -62,16 +63,101 @@ func (p *Picture) check() error {
 	return nil
 }
 
+// errTruncated is returned by the format readers where the data ends early.
+var errTruncated = errors.New("truncated")
+
+// format is one kind of file. size reads width and height from the header
+// without allocating; decode reads the pixels, and is called only when size
+// has been accepted. orientation is 1 to 8; other values mean 1.
+type format struct {
+	name   string
+	size   func(data []byte) (w, h int64, err error)
+	decode func(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int, err error)
+}
+
+var formats = map[string]format{
+	"PNG":  {"PNG", pngSize, decodePNG},
+	"JPEG": {"JPEG", jpegSize, decodeJPEG},
+	"GIF":  {"GIF", gifSize, decodeGIF},
+	"WebP": {"WebP", webpSize, decodeWebP},
+	"BMP":  {"BMP", bmpSize, decodeBMP},
+	"TIFF": {"TIFF", tiffSize, decodeTIFF},
+}
+
 // Decode reads a picture, deciding its format by content, never by name. name
-// appears in errors only. Animated files give their first frame.
-func Decode(data []byte, name string, o DecodeOptions) (*Picture, error) {
-	img, err := png.Decode(bytes.NewReader(data))
+// appears in errors only. Animated files give their first frame on its canvas.
+// TIFF's own orientation tag is always applied; EXIF's (JPEG, PNG, WebP) if
+// o.EXIF is set. Cost: one decoded copy and at most one turned copy.
+func Decode(data []byte, name string, o DecodeOptions) (p *Picture, err error) {
+	if o.Limits.MaxPixels == 0 {
+		o.Limits.MaxPixels = DefaultMaxPixels
+	}
+	if o.Limits.MaxBytes == 0 {
+		o.Limits.MaxBytes = DefaultMaxBytes
+	}
+	if o.Alpha != White && o.Alpha != Drop {
+		return nil, fmt.Errorf("imageproc: %s: unknown alpha policy %d, want White or Drop", name, o.Alpha)
+	}
+	if n := int64(len(data)); n > o.Limits.MaxBytes {
+		return nil, fmt.Errorf("imageproc: %s: file has %d bytes, limit %d", name, n, o.Limits.MaxBytes)
+	}
+	kind, err := detect(data)
 	if err != nil {
 		return nil, fmt.Errorf("imageproc: %s: %w", name, err)
 	}
-	pix, err := toRGB(img, o.Alpha)
+	f := formats[kind]
+	w, h, err := f.size(data)
 	if err != nil {
-		return nil, fmt.Errorf("imageproc: %s: %w", name, err)
+		return nil, f.explain(name, err)
 	}
-	return &Picture{Width: img.Bounds().Dx(), Height: img.Bounds().Dy(), Pix: pix, Format: "PNG"}, nil
+	if w <= 0 || h <= 0 {
+		return nil, fmt.Errorf("imageproc: %s: %s is invalid: size is %dx%d", name, kind, w, h)
+	}
+	// Neither side exceeds 2³²-1, so only their product needs care.
+	if w > o.Limits.MaxPixels/h {
+		return nil, fmt.Errorf("imageproc: %s: %s picture is %dx%d = %.0f pixels, limit %d (--max-image-pixels)",
+			name, kind, w, h, float64(w)*float64(h), o.Limits.MaxPixels)
+	}
+	// The decoders of third parties have panicked on hostile files before; such
+	// a file is unreadable, not a reason to stop the program.
+	defer func() {
+		if r := recover(); r != nil {
+			p, err = nil, fmt.Errorf("imageproc: %s: %s is damaged: %v", name, kind, r)
+		}
+	}()
+	pix, pw, ph, orientation, err := f.decode(data, o)
+	if err != nil {
+		return nil, f.explain(name, err)
+	}
+	p = &Picture{Width: pw, Height: ph, Pix: pix, Format: kind}
+	if err := p.check(); err != nil {
+		return nil, f.explain(name, err)
+	}
+	return p.turned(orientation), nil
+}
+
+// unsupported is an error about a file that is sound and cannot be read.
+type unsupported string
+
+func (u unsupported) Error() string { return string(u) }
+
+// explain words err for the user: cut short, a variant we lack, or damaged.
+func (f format) explain(name string, err error) error {
+	text := strings.TrimPrefix(err.Error(), errTruncated.Error()+": ")
+	for _, prefix := range []string{
+		"png: invalid format: ", "png: unsupported feature: ", "png: ", "gif: ", "bmp: ", "webp: ", "vp8: ", "vp8l: ",
+		"invalid JPEG format: ", "unsupported JPEG feature: ", "tiff: invalid format: ", "tiff: unsupported feature: ", "imageproc: ",
+	} {
+		text = strings.TrimPrefix(text, prefix)
+	}
+	var u unsupported
+	switch {
+	case errors.As(err, &u) || strings.Contains(err.Error(), "unsupported"):
+		return fmt.Errorf("imageproc: %s: this %s variant is not supported: %s", name, f.name, text)
+	case errors.Is(err, errTruncated), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF),
+		strings.Contains(text, "unexpected EOF"), strings.Contains(text, "short Huffman data"), strings.Contains(text, "not enough"):
+		return fmt.Errorf("imageproc: %s: %s is truncated: %s", name, f.name, text)
+	default:
+		return fmt.Errorf("imageproc: %s: %s is damaged: %s", name, f.name, text)
+	}
 }

@@ -55,17 +55,16 @@ func (r *reader) qwen2VL() *Qwen2VL {
 
 // smartSize returns the size to which a w×h picture is resized:
 //
-//	both sides to the nearest multiple of factor (half to even), at least one;
-//	over maxPixels:  factor·⌊side/β/factor⌋, β = √(w·h/maxPixels), at least one
-//	under minPixels: factor·⌈side·β/factor⌉, β = √(minPixels/(w·h))
+//	both sides to the nearest multiple of factor (half to even, possibly 0);
+//	area over maxPixels:  factor·⌊side/β/factor⌋, at least factor, β = √(w·h/maxPixels)
+//	area under minPixels: factor·⌈side·β/factor⌉, β = √(minPixels/(w·h))
 func (q *Qwen2VL) smartSize(w, h int) (ow, oh int, err error) {
 	if r := float64(max(w, h)) / float64(min(w, h)); r > maxAspectRatio {
 		return 0, 0, fmt.Errorf("imageproc: picture %dx%d: aspect ratio %.4g, limit %d", w, h, r, maxAspectRatio)
 	}
 	factor := q.patch * q.merge
 	f, fw, fh := float64(factor), float64(w), float64(h)
-	ow = max(factor, int(math.RoundToEven(fw/f))*factor)
-	oh = max(factor, int(math.RoundToEven(fh/f))*factor)
+	ow, oh = int(math.RoundToEven(fw/f))*factor, int(math.RoundToEven(fh/f))*factor
 	switch {
 	case ow*oh > q.maxPixels:
 		beta := math.Sqrt(fw * fh / float64(q.maxPixels))

@@ -11,7 +11,7 @@ type Filter int
 
 // The kernels, with their support in source pixels at scale 1.
 const (
-	Nearest  Filter = 0 // no kernel: the pixel at floor((i+0.5)·scale)
+	Nearest  Filter = 0 // no kernel: the pixel at ⌊(i+0.5)·scale⌋
 	Lanczos  Filter = 1 // 3
 	Bilinear Filter = 2 // 1
 	Bicubic  Filter = 3 // 2, a = -0.5
@@ -118,6 +118,28 @@ type axis struct {
 	n, stored, pad int
 	out            int
 	filter         Filter
+
+	from    int   // first output that is asked for
+	nearest []int // Nearest: source index of outputs from, from+1, …
+}
+
+// newAxis resamples n samples, of which [pad, pad+stored) exist, to out; only
+// outputs [from, from+count) will be asked for.
+func newAxis(n, stored, pad, out, from, count int, f Filter) axis {
+	a := axis{n: n, stored: stored, pad: pad, out: out, filter: f, from: from}
+	if f == Nearest && n != out {
+		// The reference steps through the source by repeated addition, whose
+		// rounding shows at exact halves.
+		scale := float64(n) / float64(out)
+		at := float64(scale * 0.5)
+		for i := range from + count {
+			if i >= from {
+				a.nearest = append(a.nearest, min(int(at), n-1))
+			}
+			at += scale
+		}
+	}
+	return a
 }
 
 // identity reports whether the axis keeps its size, in which case it is copied
@@ -136,11 +158,11 @@ func (a axis) bounds(i int) (lo, hi int) {
 	if a.identity() {
 		return i, i + 1
 	}
-	scale := float64(a.n) / float64(a.out)
 	if a.filter == Nearest {
-		lo = min(int(math.Floor(float64((float64(i)+0.5)*scale))), a.n-1)
+		lo = a.nearest[i-a.from]
 		return lo, lo + 1
 	}
+	scale := float64(a.n) / float64(a.out)
 	support := float64(a.filter.support() * math.Max(scale, 1))
 	center := float64((float64(i) + 0.5) * scale)
 	lo = max(int(center-support+0.5), 0)
@@ -222,8 +244,8 @@ type window struct{ x, y, w, h int }
 // whose rows are stride bytes apart. Only source pixels that the window reads
 // are touched. Every output pixel is the same as in a full resize.
 func (v view) resize(dst []byte, stride, ow, oh int, win window, f Filter) error {
-	hor := axis{n: v.width, stored: v.Width, pad: v.x, out: ow, filter: f}
-	ver := axis{n: v.height, stored: v.Height, pad: v.y, out: oh, filter: f}
+	hor := newAxis(v.width, v.Width, v.x, ow, win.x, win.w, f)
+	ver := newAxis(v.height, v.Height, v.y, oh, win.y, win.h, f)
 
 	// Rows of the stored picture that the vertical pass will read.
 	lo, hi := ver.span(win.y, win.y+win.h)

@@ -1,0 +1,174 @@
+package imageproc
+
+import "image"
+
+// plane is a chroma plane, cropped to the samples that belong to the picture:
+// what lies beyond in the coded blocks must not bleed in.
+type plane struct {
+	pix    []byte
+	stride int
+	w, h   int
+}
+
+// row returns row y, clamped to the plane.
+func (p plane) row(y int) []byte {
+	y = min(max(y, 0), p.h-1)
+	return p.pix[y*p.stride:][:p.w]
+}
+
+// chroma returns the planes of m at ceil(width/hRatio)×ceil(height/vRatio).
+func chroma(m *image.YCbCr, hRatio, vRatio int) (cb, cr plane) {
+	w := (m.Rect.Dx() + hRatio - 1) / hRatio
+	h := (m.Rect.Dy() + vRatio - 1) / vRatio
+	return plane{m.Cb, m.CStride, w, h}, plane{m.Cr, m.CStride, w, h}
+}
+
+// ratios returns how many luma samples share a chroma sample.
+func ratios(r image.YCbCrSubsampleRatio) (h, v int) {
+	switch r {
+	case image.YCbCrSubsampleRatio422:
+		return 2, 1
+	case image.YCbCrSubsampleRatio420:
+		return 2, 2
+	case image.YCbCrSubsampleRatio440:
+		return 1, 2
+	case image.YCbCrSubsampleRatio411:
+		return 4, 1
+	case image.YCbCrSubsampleRatio410:
+		return 4, 2
+	default:
+		return 1, 1
+	}
+}
+
+// jpegRGB converts full-range YCbCr with libjpeg's "fancy" upsampling.
+//
+//	R = Y + 1.40200·Cr
+//	G = Y - 0.34414·Cb - 0.71414·Cr
+//	B = Y + 1.77200·Cb              in 16-bit fixed point
+func jpegRGB(m *image.YCbCr) []byte {
+	w, h := m.Rect.Dx(), m.Rect.Dy()
+	out := make([]byte, w*h*3)
+	hr, vr := ratios(m.SubsampleRatio)
+	cbPlane, crPlane := chroma(m, hr, vr)
+	u := upsampler{hRatio: hr, vRatio: vr, sum: make([]int32, cbPlane.w), cb: make([]byte, cbPlane.w*hr), cr: make([]byte, cbPlane.w*hr)}
+	for y := range h {
+		cb := u.row(u.cb, cbPlane, y)[:w]
+		cr := u.row(u.cr, crPlane, y)[:w]
+		luma := m.Y[y*m.YStride:][:w]
+		dst := out[y*w*3:][:w*3]
+		for x, yy := range luma {
+			l, b, r := int32(yy), int32(cb[x])-128, int32(cr[x])-128
+			d := dst[x*3 : x*3+3 : x*3+3]
+			d[0] = clampByte(l + (91881*r+32768)>>16)
+			d[1] = clampByte(l + (-22554*b-46802*r+32768)>>16)
+			d[2] = clampByte(l + (116130*b+32768)>>16)
+		}
+	}
+	return out
+}
+
+func clampByte(v int32) byte {
+	if uint32(v) > 255 {
+		return byte(^(v >> 31)) // 0 below, 255 above
+	}
+	return byte(v)
+}
+
+// upsampler stretches chroma rows to the picture's width. Halved directions
+// are interpolated, weights 3/4 and 1/4; quartered ones are repeated. A plane
+// of one or two columns is repeated horizontally, as in the reference.
+type upsampler struct {
+	hRatio, vRatio int
+	sum            []int32 // scratch, one row of vertical sums
+	cb, cr         []byte
+}
+
+// row returns luma row y's chroma, in dst or in the plane itself.
+func (u *upsampler) row(dst []byte, p plane, y int) []byte {
+	at := y / u.vRatio
+	near := p.row(at)
+	far := at + 1 // the neighbouring row on the side where y lies
+	if y%u.vRatio == 0 {
+		far = at - 1
+	}
+	switch {
+	case u.hRatio == 1 && u.vRatio == 1:
+		return near
+	case u.hRatio == 1: // 4:4:0
+		other, round := p.row(far), 1+int32(y&1)
+		for i, v := range near {
+			dst[i] = byte((3*int32(v) + int32(other[i]) + round) >> 2)
+		}
+	case u.hRatio == 2 && p.w <= 2, u.hRatio > 2:
+		for i := range dst {
+			dst[i] = near[i/u.hRatio]
+		}
+	case u.vRatio == 1: // 4:2:2
+		n := len(near)
+		for i, v := range near {
+			left, right := near[max(i-1, 0)], near[min(i+1, n-1)]
+			dst[2*i] = byte((3*int32(v) + int32(left) + 1) >> 2)
+			dst[2*i+1] = byte((3*int32(v) + int32(right) + 2) >> 2)
+		}
+	default: // 4:2:0
+		other, s := p.row(far), u.sum
+		for i, v := range near {
+			s[i] = 3*int32(v) + int32(other[i])
+		}
+		n := len(s)
+		dst[0] = byte((4*s[0] + 8) >> 4)
+		for i := 1; i < n; i++ {
+			a, b := s[i-1], s[i]
+			dst[2*i-1] = byte((3*a + b + 7) >> 4)
+			dst[2*i] = byte((3*b + a + 8) >> 4)
+		}
+		dst[2*n-1] = byte((4*s[n-1] + 7) >> 4)
+	}
+	return dst
+}
+
+// webpRGB converts the 4:2:0 limited-range BT.601 planes of a lossy WebP. A
+// chroma value is interpolated from the nearest sample a, its horizontal and
+// vertical neighbours b and c, and the diagonal one d:
+//
+//	((a + 3b + 3c + d + 8) >> 3 + a) >> 1       ≈ (9a + 3b + 3c + d)/16
+//
+// at the left and right edge (3a + c + 2) >> 2; rows are mirrored at the top
+// and the bottom.
+func webpRGB(m *image.YCbCr) []byte {
+	w, h := m.Rect.Dx(), m.Rect.Dy()
+	out := make([]byte, w*h*3)
+	us, vs := chroma(m, 2, 2)
+	u, v := make([]byte, w), make([]byte, w)
+	for y := range h {
+		webpChroma(u, us, y)
+		webpChroma(v, vs, y)
+		luma := m.Y[y*m.YStride:][:w]
+		dst := out[y*w*3:][:w*3]
+		for x, yy := range luma {
+			l, cb, cr := int32(yy)*19077>>8, int32(u[x]), int32(v[x])
+			d := dst[x*3 : x*3+3 : x*3+3]
+			d[0] = clampByte((l + cr*26149>>8 - 14234) >> 6)
+			d[1] = clampByte((l - cb*6419>>8 - cr*13320>>8 + 8708) >> 6)
+			d[2] = clampByte((l + cb*33050>>8 - 17685) >> 6)
+		}
+	}
+	return out
+}
+
+// webpChroma fills the chroma of luma row y.
+func webpChroma(dst []byte, p plane, y int) {
+	near, far := p.row(y/2), p.row(y/2-1+y%2*2)
+	edge := func(i int) byte { return byte((3*int32(near[i]) + int32(far[i]) + 2) >> 2) }
+	for x := range dst {
+		i := x / 2
+		j := i - 1 + x%2*2
+		if j < 0 || j >= p.w {
+			dst[x] = edge(i)
+			continue
+		}
+		a, b, c, d := int32(near[i]), int32(near[j]), int32(far[i]), int32(far[j])
+		dst[x] = byte(((a+3*b+3*c+d+8)>>3 + a) >> 1)
+	}
+}
