@@ -1,6 +1,6 @@
 // Package builtin carries the small trained model that a fresh machine answers with:
 // a LLaVA-1.5-shaped checkpoint of four million parameters, embedded in the binary.
-// What it can and cannot answer is in docs/model-card.md.
+// Its card, the same text as docs/model-card.md, says what it can and cannot answer.
 package builtin
 
 import (
@@ -23,3 +23,8 @@ func FS() fs.FS {
 	}
 	return sub
 }
+
+// Card is the model's card in Markdown: what it is, what it can and cannot answer, how it was trained, how accurate it is.
+//
+//go:embed card.md
+var Card string
