@@ -1,6 +1,10 @@
 package imageproc
 
-import "image"
+import (
+	"image"
+	"runtime"
+	"sync"
+)
 
 // plane is a chroma plane, cropped to the samples that belong to the picture:
 // what lies beyond in the coded blocks must not bleed in.
@@ -49,23 +53,57 @@ func ratios(r image.YCbCrSubsampleRatio) (h, v int) {
 func jpegRGB(m *image.YCbCr) []byte {
 	w, h := m.Rect.Dx(), m.Rect.Dy()
 	out := make([]byte, w*h*3)
+	// Rows are independent: one band for each processor.
+	band := max((h+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0), minBand)
+	var wg sync.WaitGroup
+	for y := 0; y < h; y += band {
+		wg.Go(func() { jpegRows(out, m, y, min(y+band, h)) })
+	}
+	wg.Wait()
+	return out
+}
+
+// minBand is the number of rows that are worth a goroutine.
+const minBand = 64
+
+// jpegRows converts rows [from, to).
+func jpegRows(out []byte, m *image.YCbCr, from, to int) {
+	w := m.Rect.Dx()
 	hr, vr := ratios(m.SubsampleRatio)
 	cbPlane, crPlane := chroma(m, hr, vr)
-	u := upsampler{hRatio: hr, vRatio: vr, sum: make([]int32, cbPlane.w), cb: make([]byte, cbPlane.w*hr), cr: make([]byte, cbPlane.w*hr)}
-	for y := range h {
-		cb := u.row(u.cb, cbPlane, y)[:w]
-		cr := u.row(u.cr, crPlane, y)[:w]
+	u := upsampler{hRatio: hr, vRatio: vr, sum: make([]int32, cbPlane.w)}
+	cbRow, crRow := make([]byte, cbPlane.w*hr), make([]byte, crPlane.w*hr)
+	for y := from; y < to; y++ {
+		cb := u.row(cbRow, cbPlane, y)[:w]
+		cr := u.row(crRow, crPlane, y)[:w]
 		luma := m.Y[y*m.YStride:][:w]
 		dst := out[y*w*3:][:w*3]
 		for x, yy := range luma {
-			l, b, r := int32(yy), int32(cb[x])-128, int32(cr[x])-128
-			d := dst[x*3 : x*3+3 : x*3+3]
-			d[0] = clampByte(l + (91881*r+32768)>>16)
-			d[1] = clampByte(l + (-22554*b-46802*r+32768)>>16)
-			d[2] = clampByte(l + (116130*b+32768)>>16)
+			if len(dst) < 3 {
+				break
+			}
+			l, b, r := int32(yy), cb[x], cr[x]
+			dst[0] = clampByte(l + crToR[r])
+			dst[1] = clampByte(l + (cbToG[b]+crToG[r])>>16)
+			dst[2] = clampByte(l + cbToB[b])
+			dst = dst[3:]
 		}
 	}
-	return out
+}
+
+// The products of the JPEG conversion, by chroma byte; the green ones keep 16
+// fractional bits, because they are rounded together.
+var crToR, cbToB, cbToG, crToG = jpegTables()
+
+func jpegTables() (crR, cbB, cbG, crG [256]int32) {
+	for i := range crR {
+		v := int32(i) - 128
+		crR[i] = (91881*v + 32768) >> 16
+		cbB[i] = (116130*v + 32768) >> 16
+		cbG[i] = -22554 * v
+		crG[i] = -46802*v + 32768
+	}
+	return crR, cbB, cbG, crG
 }
 
 func clampByte(v int32) byte {
@@ -81,7 +119,6 @@ func clampByte(v int32) byte {
 type upsampler struct {
 	hRatio, vRatio int
 	sum            []int32 // scratch, one row of vertical sums
-	cb, cr         []byte
 }
 
 // row returns luma row y's chroma, in dst or in the plane itself.
@@ -116,14 +153,17 @@ func (u *upsampler) row(dst []byte, p plane, y int) []byte {
 		for i, v := range near {
 			s[i] = 3*int32(v) + int32(other[i])
 		}
-		n := len(s)
-		dst[0] = byte((4*s[0] + 8) >> 4)
-		for i := 1; i < n; i++ {
-			a, b := s[i-1], s[i]
-			dst[2*i-1] = byte((3*a + b + 7) >> 4)
-			dst[2*i] = byte((3*b + a + 8) >> 4)
+		a, d := s[0], dst[1:]
+		dst[0] = byte((4*a + 8) >> 4)
+		for _, b := range s[1:] {
+			if len(d) < 2 {
+				break
+			}
+			d[0] = byte((3*a + b + 7) >> 4)
+			d[1] = byte((3*b + a + 8) >> 4)
+			a, d = b, d[2:]
 		}
-		dst[2*n-1] = byte((4*s[n-1] + 7) >> 4)
+		d[0] = byte((4*a + 7) >> 4)
 	}
 	return dst
 }
