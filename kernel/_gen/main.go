@@ -1,0 +1,33 @@
+// Command _gen writes the assembly of package kernel and its Go declarations:
+//
+//	go run . -kernel matmul
+//
+// writes ../matmul_amd64.s and ../matmul_stub_amd64.go. The kernels are in
+// table.go. Output depends on nothing but this module, byte for byte.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+func main() {
+	name := flag.String("kernel", "", "name of the kernel in table.go")
+	dir := flag.String("dir", "..", "folder to write to")
+	flag.Parse()
+	gen, ok := kernels[*name]
+	if !ok {
+		fmt.Fprintf(os.Stderr, "_gen: -kernel %q: not in table.go\n", *name)
+		os.Exit(2)
+	}
+	a := new(asm)
+	gen(a)
+	for suffix, text := range map[string]string{"_amd64.s": a.source(), "_stub_amd64.go": a.stubs()} {
+		if err := os.WriteFile(filepath.Join(*dir, *name+suffix), []byte(text), 0o644); err != nil {
+			fmt.Fprintln(os.Stderr, "_gen:", err)
+			os.Exit(1)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package kernel
+
+import "time"
+
+// peakTime is how long a measurement of the machine takes; the best of
+// peakTries is reported, because other tenants only ever slow it down.
+const (
+	peakTime  = 30 * time.Millisecond
+	peakTries = 5
+	peakBytes = 128 << 20 // beyond the last-level cache of most machines
+)
+
+// PeakFMA measures the rate of fused multiply-adds on registers alone with all
+// threads of p and the implementation in use, in GFLOP/s: the ceiling of a
+// float32 product. Takes about 0.2 s.
+func PeakFMA(p *Pool) float64 {
+	const rounds = 1 << 20
+	flops := 2 * rounds * fmaPerRound() * p.Threads()
+	best := 0.0
+	for range peakTries {
+		start := time.Now()
+		calls := 0
+		for time.Since(start) < peakTime {
+			p.Run(p.Threads(), func(int) { fmaLoop(rounds) })
+			calls++
+		}
+		best = max(best, float64(calls*flops)/time.Since(start).Seconds()/1e9)
+	}
+	return best
+}
+
+// PeakRead measures the rate at which all threads of p read memory that is in
+// no cache, in GB/s: the ceiling of a product of one row. Takes about 0.3 s and
+// 128 MiB.
+func PeakRead(p *Pool) float64 {
+	buf := make([]byte, peakBytes)
+	for i := 0; i < len(buf); i += 4096 {
+		buf[i] = 1 // a page of its own behind every address
+	}
+	const part = 1 << 20
+	best := 0.0
+	for range peakTries {
+		start := time.Now()
+		p.Run(len(buf)/part, func(i int) { readLoop(buf[i*part : (i+1)*part]) })
+		best = max(best, float64(len(buf))/time.Since(start).Seconds()/1e9)
+	}
+	return best
+}
+
+// fmaLoopGo is rounds of four independent multiply-adds.
+func fmaLoopGo(rounds int) float32 {
+	var a, b, c, d float32
+	x, y := float32(rounds), float32(1e-9)
+	for range rounds {
+		a += x * y
+		b += x * y
+		c += x * y
+		d += x * y
+	}
+	return a + b + c + d
+}
+
+func readLoopGo(b []byte) (sum byte) {
+	for i := 0; i < len(b); i += 64 {
+		sum += b[i]
+	}
+	return sum
+}
+
+// sink keeps the compiler from dropping what led to v.
+//
+//go:noinline
+func sink(float32) {}

@@ -1,0 +1,38 @@
+//go:build !purego
+
+package kernel
+
+//go:generate sh -c "cd _gen && go run . -kernel peak"
+
+// fmaPerRound is the number of scalar multiply-adds in a round of fmaLoop.
+func fmaPerRound() int {
+	switch impl() {
+	case implAVX512:
+		return 12 * 16
+	case implAVX2:
+		return 12 * 8
+	}
+	return 4
+}
+
+func fmaLoop(rounds int) {
+	switch impl() {
+	case implAVX512:
+		fmaLoopAVX512(rounds)
+	case implAVX2:
+		fmaLoopAVX2(rounds)
+	default:
+		sink(fmaLoopGo(rounds))
+	}
+}
+
+func readLoop(b []byte) {
+	switch impl() {
+	case implAVX512:
+		readLoopAVX512(&b[0], len(b))
+	case implAVX2:
+		readLoopAVX2(&b[0], len(b))
+	default:
+		sink(float32(readLoopGo(b)))
+	}
+}

@@ -1,0 +1,9 @@
+//go:build !amd64 || purego
+
+package kernel
+
+func fmaPerRound() int { return 4 }
+
+func fmaLoop(rounds int) { sink(fmaLoopGo(rounds)) }
+
+func readLoop(b []byte) { sink(float32(readLoopGo(b))) }
