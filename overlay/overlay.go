@@ -75,7 +75,8 @@ type view struct {
 	gridH, gridW  int
 	x0, y0        int             // drawing's pixel of the patch grid's corner
 	width, height int             // of the drawing without its legend
-	picture       image.Rectangle // where the whole picture would lie in the drawing
+	source        image.Rectangle // the shown part of the picture, in its pixels
+	target        image.Rectangle // where that part lies in the drawing; it may reach beyond it by a source pixel
 }
 
 // newView shows the frame and, around it, what the picture has outside, cut at beyond.
@@ -89,8 +90,19 @@ func newView(pic *imageproc.Picture, f imageproc.Frame, gridH, gridW int) view {
 	bottom := max(0, min((float64(pic.Height)-f.Y0-f.H)*sy, beyond*float64(gridH*patchPx)))
 	v.x0, v.y0 = px(left), px(top)
 	v.width, v.height = v.x0+gridW*patchPx+px(right), v.y0+gridH*patchPx+px(bottom)
-	at := image.Pt(v.x0-px(f.X0*sx), v.y0-px(f.Y0*sy))
-	v.picture = image.Rectangle{at, at.Add(image.Pt(max(1, px(float64(pic.Width)*sx)), max(1, px(float64(pic.Height)*sy))))}
+
+	// The source pixels that show at all, and their place: x in the picture lies at x0 + (x - X0)·sx in the drawing.
+	shown := func(origin, from, scale float64, size, limit int) (low, high int) {
+		low = max(0, min(limit-1, int(math.Floor(from-origin/scale))))
+		high = max(low+1, min(limit, int(math.Ceil(from+(float64(size)-origin)/scale))))
+		return low, high
+	}
+	v.source.Min.X, v.source.Max.X = shown(float64(v.x0), f.X0, sx, v.width, pic.Width)
+	v.source.Min.Y, v.source.Max.Y = shown(float64(v.y0), f.Y0, sy, v.height, pic.Height)
+	place := func(p image.Point) image.Point {
+		return image.Pt(v.x0+px((float64(p.X)-f.X0)*sx), v.y0+px((float64(p.Y)-f.Y0)*sy))
+	}
+	v.target = image.Rectangle{place(v.source.Min), place(v.source.Max)}
 	return v
 }
 
@@ -111,9 +123,10 @@ func (v view) patch(i int) image.Rectangle {
 func (v view) drawPicture(im *image.NRGBA, pic *imageproc.Picture) {
 	all := image.Rect(0, 0, v.width, v.height)
 	draw.Draw(im, all, image.NewUniform(color.NRGBA{128, 128, 128, 255}), image.Point{}, draw.Src)
-	src := shrunk(pic, v.picture.Size())
-	canvas := im.SubImage(all).(*image.NRGBA)
-	xdraw.CatmullRom.Scale(canvas, v.picture, src, src.Bounds(), xdraw.Src, nil)
+	if !v.target.Empty() {
+		src := shrunk(pic, v.source, v.target.Size())
+		xdraw.CatmullRom.Scale(im.SubImage(all).(*image.NRGBA), v.target, src, src.Bounds(), xdraw.Src, nil)
+	}
 	g := v.grid()
 	for _, outside := range []image.Rectangle{
 		{all.Min, image.Pt(all.Max.X, g.Min.Y)}, {image.Pt(all.Min.X, g.Max.Y), all.Max},
@@ -123,17 +136,17 @@ func (v view) drawPicture(im *image.NRGBA, pic *imageproc.Picture) {
 	}
 }
 
-// shrunk is the picture averaged over whole blocks of pixels until it is less than twice as large as the
-// drawing needs it, so that a large photograph costs one pass and no second copy of its size.
-func shrunk(pic *imageproc.Picture, want image.Point) *image.NRGBA {
-	kx, ky := max(1, pic.Width/want.X), max(1, pic.Height/want.Y)
-	w, h := pic.Width/kx, pic.Height/ky
+// shrunk is the part from of the picture averaged over whole blocks of pixels until it is less than twice as
+// large as the drawing needs it, so that a large photograph costs one pass and no second copy of its size.
+func shrunk(pic *imageproc.Picture, from image.Rectangle, want image.Point) *image.NRGBA {
+	kx, ky := max(1, from.Dx()/want.X), max(1, from.Dy()/want.Y)
+	w, h := from.Dx()/kx, from.Dy()/ky
 	out := image.NewNRGBA(image.Rect(0, 0, w, h))
 	for y := range h {
 		for x := range w {
 			var sum [3]int
 			for dy := range ky {
-				row := pic.Pix[3*((y*ky+dy)*pic.Width+x*kx):]
+				row := pic.Pix[3*((from.Min.Y+y*ky+dy)*pic.Width+from.Min.X+x*kx):]
 				for dx := range kx {
 					for c := range sum {
 						sum[c] += int(row[3*dx+c])

@@ -1,0 +1,227 @@
+package overlay
+
+import (
+	"bytes"
+	"image"
+	"image/color"
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/restore-vlm/restore/imageproc"
+	"github.com/restore-vlm/restore/reduce"
+)
+
+// flat is a picture of one colour.
+func flat(w, h int, c color.NRGBA) *imageproc.Picture {
+	return &imageproc.Picture{Width: w, Height: h, Pix: bytes.Repeat([]byte{c.R, c.G, c.B}, w*h), Format: "PNG"}
+}
+
+// worked is a grid of 2x3 patches: 0 kept, 1 2 merged (anchor 1), 4 merged alone, 3 5 dropped.
+func worked() *reduce.Reduction {
+	return &reduce.Reduction{
+		Options: reduce.Resolved{Base: "holov", N: 6, NVis: 3, Restore: true},
+		N:       6, Group: []int32{0, 1, 1, -1, 2, -1}, Kept: []int32{0}, Anchors: []int32{1, 4},
+		Rows: []reduce.Row{
+			{Members: []int32{0}, Anchor: 0, Size: 1},
+			{Members: []int32{1, 2}, Anchor: 1, Merged: true, Size: 2, Position: 1},
+			{Members: []int32{4}, Anchor: 4, Merged: true, Size: 1, Position: 4},
+		},
+	}
+}
+
+var sky = color.NRGBA{120, 180, 240, 255}
+
+// corner is the drawing's colour between centre and edge of a patch, where neither frame nor disc lie.
+func corner(im *image.NRGBA, patch, gridW int) color.NRGBA {
+	return im.NRGBAAt(patch%gridW*patchPx+3, patch/gridW*patchPx+3)
+}
+
+// Ensure each fate of a patch looks as the legend says.
+func TestDrawWorkedExample(t *testing.T) {
+	im := Draw(flat(42, 28, sky), worked(), 2, 3, imageproc.Frame{W: 42, H: 28})
+	if im.Bounds().Dx() != 3*patchPx || im.Bounds().Dy() <= 2*patchPx {
+		t.Fatalf("size %v, want width %d and a legend below %d", im.Bounds().Size(), 3*patchPx, 2*patchPx)
+	}
+	if got := corner(im, 0, 3); got != sky {
+		t.Errorf("kept patch: %v, want the picture's %v", got, sky)
+	}
+	if got := im.NRGBAAt(1, 1); got != keptEdge {
+		t.Errorf("kept patch's frame: %v, want %v", got, keptEdge)
+	}
+	a, b, c := corner(im, 1, 3), corner(im, 2, 3), corner(im, 4, 3)
+	if a != b {
+		t.Errorf("patches of one group: %v and %v", a, b)
+	}
+	if a == c || a == sky || c == sky {
+		t.Errorf("groups %v and %v over %v: want three colours", a, c, sky)
+	}
+	for _, i := range []int{3, 5} {
+		if d := corner(im, i, 3); int(d.R)+int(d.G)+int(d.B) > 180 || d.R != d.G || d.G != d.B {
+			t.Errorf("dropped patch %d: %v, want dark grey", i, d)
+		}
+	}
+	ring := func(patch int) color.NRGBA { // the disc's white ring, above the centre
+		return im.NRGBAAt(patch%3*patchPx+patchPx/2, patch/3*patchPx+2)
+	}
+	for patch, want := range []bool{false, true, false, false, true, false} {
+		if got := ring(patch) == keptEdge; got != want {
+			t.Errorf("patch %d: disc %v, want %v", patch, got, want)
+		}
+	}
+}
+
+// Ensure the legend counts patches and tokens, in the right number.
+func TestLegend(t *testing.T) {
+	var l legend
+	l.count(worked())
+	l.drawn = true
+	if got, want := l.head(), "6 patches → 3 visual tokens · RESTORE over HoloV"; got != want {
+		t.Errorf("head %q, want %q", got, want)
+	}
+	want := []string{
+		"1 patch kept: each is one token, as it is",
+		"3 patches merged into 2 tokens: patches of one colour are one token, their average; the disc is on its anchor and says how many there are",
+		"2 patches dropped: the answer is given without them",
+	}
+	got := l.entries()
+	if len(got) != len(want) {
+		t.Fatalf("%d entries, want %d", len(got), len(want))
+	}
+	for i, e := range got {
+		if e.text != want[i] {
+			t.Errorf("entry %d: %q, want %q", i, e.text, want[i])
+		}
+	}
+}
+
+// Ensure the frame decides where patches lie: centre-cropped, padded and whole pictures.
+func TestFrames(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		w, h          int
+		frame         imageproc.Frame
+		width, height int // of the drawing without legend, grid 4x4
+		x0, y0        int
+	}{
+		{"whole", 56, 56, imageproc.Frame{W: 56, H: 56}, 112, 112, 0, 0},
+		{"no frame", 56, 56, imageproc.Frame{}, 112, 112, 0, 0},
+		{"cropped", 96, 56, imageproc.Frame{X0: 20, W: 56, H: 56}, 192, 112, 40, 0},
+		{"cropped far", 1056, 56, imageproc.Frame{X0: 500, W: 56, H: 56}, 224, 112, 56, 0}, // half a frame on each side
+		{"padded", 56, 28, imageproc.Frame{Y0: -14, W: 56, H: 56}, 112, 112, 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v := newView(flat(c.w, c.h, sky), c.frame, 4, 4)
+			if c.frame.W == 0 {
+				v = newView(flat(c.w, c.h, sky), imageproc.Frame{W: 56, H: 56}, 4, 4)
+			}
+			if v.width != c.width || v.height != c.height || v.x0 != c.x0 || v.y0 != c.y0 {
+				t.Errorf("%dx%d with patches from (%d, %d), want %dx%d from (%d, %d)", v.width, v.height, v.x0, v.y0, c.width, c.height, c.x0, c.y0)
+			}
+			im := Draw(flat(c.w, c.h, sky), nil, 4, 4, c.frame)
+			if got := im.NRGBAAt(v.x0+56, v.y0+56); got != sky {
+				t.Errorf("centre of the frame: %v, want %v", got, sky)
+			}
+			if c.name == "padded" && im.NRGBAAt(56, 4) == sky {
+				t.Error("padding shows the picture")
+			}
+			if c.x0 > 0 && im.NRGBAAt(2, 56) == sky {
+				t.Error("what the model never saw is not faded")
+			}
+		})
+	}
+}
+
+// Ensure a reduction that does not fit the grid is not drawn in the wrong places.
+func TestUnknownGrid(t *testing.T) {
+	pic := flat(50, 50, sky)
+	for _, grid := range [][2]int{{0, 0}, {2, 2}, {-1, -6}} {
+		im := Draw(pic, worked(), grid[0], grid[1], imageproc.Frame{W: 50, H: 50})
+		for _, at := range []image.Point{{30, 30}, {300, 300}, {600, 40}} {
+			if got := im.NRGBAAt(at.X, at.Y); got != sky {
+				t.Errorf("grid %v: %v at %v, want the bare picture", grid, got, at)
+			}
+		}
+	}
+}
+
+// Ensure large and thin pictures cost neither memory nor time in proportion to their length.
+func TestExtremePictures(t *testing.T) {
+	start := time.Now()
+	for _, c := range []struct{ w, h int }{{6000, 4000}, {1, 100_000}, {100_000, 1}, {1, 1}} {
+		side := float64(min(c.w, c.h))
+		f := imageproc.Frame{X0: (float64(c.w) - side) / 2, Y0: (float64(c.h) - side) / 2, W: side, H: side}
+		im := Draw(flat(c.w, c.h, sky), nil, 24, 24, f)
+		if im.Bounds().Dx() > 48*patchPx || im.Bounds().Dy() > 60*patchPx {
+			t.Errorf("%dx%d: drawing of %v", c.w, c.h, im.Bounds().Size())
+		}
+	}
+	if d := time.Since(start); d > 20*time.Second {
+		t.Errorf("took %v", d)
+	}
+}
+
+// Ensure drawings at the same time do not disturb each other, and that drawing is deterministic.
+func TestConcurrentDraws(t *testing.T) {
+	pic := flat(42, 28, sky)
+	want := Draw(pic, worked(), 2, 3, imageproc.Frame{W: 42, H: 28})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			if got := Draw(pic, worked(), 2, 3, imageproc.Frame{W: 42, H: 28}); !bytes.Equal(got.Pix, want.Pix) {
+				t.Error("two drawings differ")
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// Ensure 64 groups get 64 colours, and groups that touch get colours far apart.
+func TestTints(t *testing.T) {
+	seen := map[color.NRGBA]bool{}
+	for _, c := range palette(64) {
+		rgb, ok := c.rgb()
+		if !ok || seen[rgb] {
+			t.Errorf("colour %v: in gamut %v, repeated %v", rgb, ok, seen[rgb])
+		}
+		seen[rgb] = true
+	}
+	if n := len(palette(5000)); n != 5000 {
+		t.Errorf("%d colours, want 5000", n)
+	}
+
+	const grid = 12 // stripes of two columns, 6 groups
+	r := &reduce.Reduction{N: grid * grid, Rows: make([]reduce.Row, grid/2), Group: make([]int32, grid*grid)}
+	for i := range r.Group {
+		r.Group[i] = int32(i % grid / 2)
+	}
+	for g := range r.Rows {
+		r.Rows[g] = reduce.Row{Merged: true, Size: 2 * grid}
+	}
+	tint := tints(r, grid, grid)
+	for g := 1; g < len(tint); g++ {
+		a, b := tint[g-1], tint[g]
+		d := math.Abs(float64(a.R)-float64(b.R)) + math.Abs(float64(a.G)-float64(b.G)) + math.Abs(float64(a.B)-float64(b.B))
+		const apart = 100 // levels over three channels; a tint at half strength still differs by 50
+		if !(d >= apart) {
+			t.Errorf("neighbours %d and %d: %v and %v are %v levels apart, want %d", g-1, g, a, b, d, apart)
+		}
+	}
+}
+
+// Ensure the colour conversion agrees with published values: OKLab of sRGB red and white.
+func TestLab(t *testing.T) {
+	for _, c := range []struct {
+		lab  lab
+		want color.NRGBA
+	}{
+		{lab{0.627955, 0.224863, 0.125846}, color.NRGBA{255, 0, 0, 255}},
+		{lab{0.9999, 0, 0}, color.NRGBA{255, 255, 255, 255}},
+		{lab{0, 0, 0}, color.NRGBA{0, 0, 0, 255}},
+	} {
+		if got, _ := c.lab.rgb(); got != c.want {
+			t.Errorf("%v = %v, want %v", c.lab, got, c.want)
+		}
+	}
+}
