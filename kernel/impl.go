@@ -25,11 +25,17 @@ var (
 
 func init() {
 	currentImpl.Store(int32(bestImpl()))
-	if name := os.Getenv("KERNEL"); name != "" {
-		if err := SetImplementation(name); err != nil {
-			implError = fmt.Errorf("kernel: environment variable KERNEL: %w; using %s", err, Implementation())
-		}
+	implError = implFromEnvironment(os.Getenv("KERNEL"))
+}
+
+func implFromEnvironment(name string) error {
+	if name == "" {
+		return nil
 	}
+	if err := SetImplementation(name); err != nil {
+		return fmt.Errorf("environment variable KERNEL: %w; using %s", err, Implementation())
+	}
+	return nil
 }
 
 // impl is the implementation in use; an operation reads it once a call.

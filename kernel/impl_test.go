@@ -1,6 +1,9 @@
 package kernel
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // forEachImpl runs f under every implementation that this CPU and build have,
 // and restores the choice.
@@ -43,5 +46,19 @@ func TestSetImplementation(t *testing.T) {
 		if Implementation() != before {
 			t.Fatalf("SetImplementation(%q) changed the choice", name)
 		}
+	}
+}
+
+func TestImplementationFromEnvironment(t *testing.T) {
+	before := Implementation()
+	if err := implFromEnvironment(""); err != nil {
+		t.Errorf("unset: %v", err)
+	}
+	err := implFromEnvironment("sse9")
+	if err == nil || !strings.Contains(err.Error(), "KERNEL") || !strings.Contains(err.Error(), before) {
+		t.Errorf("KERNEL=sse9: %v, want an error that names the variable and the choice", err)
+	}
+	if Implementation() != before {
+		t.Errorf("KERNEL=sse9 changed the choice to %s", Implementation())
 	}
 }

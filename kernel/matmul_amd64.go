@@ -14,9 +14,6 @@ const (
 	// depth is the most values of k that a packed panel holds: at 64 columns
 	// 128 KiB, which stays in the second-level cache beside the rows of x.
 	depth = 512
-	// smallRows is the most rows of x that go straight over the weight's rows;
-	// from there on packing pays.
-	smallRows = 8
 	// rowBlock bounds the rows that one task takes, and with them its
 	// accumulators.
 	rowBlock = 960
@@ -26,6 +23,15 @@ const (
 	// streamBytes is the part of a weight that one task of a small product reads.
 	streamBytes = 128 << 10
 )
+
+// smallRows is the most rows of x that go straight over the weight's rows; from
+// there on packing pays.
+func smallRows(level implementation) int {
+	if level == implAVX512 {
+		return 12
+	}
+	return 8
+}
 
 // panelWidth is the number of columns of gemmTile's packed operand.
 func panelWidth(level implementation) int {
@@ -52,14 +58,10 @@ const prefetchForever = 1 << 40
 // gemmTile is C[rows, w] = A[rows, k]·B[k, w], added to C when accumulate is
 // set, for 1 to 6 rows and w = panelWidth(level): the block from which larger
 // products are built. ldc and lda count elements; B is packed, w values for
-// every k (packRows, packColumns). Nothing is read or written outside, and
+// every k (packPanel). Nothing is read or written outside, and
 // every output is one chain of fused multiply-adds in ascending k, so that the
 // number of rows does not change it. The level must not be implGo.
-func gemmTile(level implementation, c *float32, ldc int, a *float32, lda int, b *float32, k, rows int, accumulate bool) {
-	gemmTilePrefetch(level, c, ldc, a, lda, b, k, rows, accumulate, new(prefetch))
-}
-
-func gemmTilePrefetch(level implementation, c *float32, ldc int, a *float32, lda int, b *float32, k, rows int, accumulate bool, pf *prefetch) {
+func gemmTile(level implementation, c *float32, ldc int, a *float32, lda int, b *float32, k, rows int, accumulate bool, pf *prefetch) {
 	add := 0
 	if accumulate {
 		add = 1
@@ -116,26 +118,10 @@ func (pf *prefetch) advance(steps int) {
 	}
 }
 
-// packRows packs columns of a product from the rows of a matrix [n, k] whose
-// rows are ld elements apart: dst[i·w+j] = src[j·ld+i], w = panelWidth(level),
-// n ≤ w; columns from n on are zero. dst has w·(k rounded up to 16) elements.
-func packRows(level implementation, dst, src []float32, n, k, ld int) {
-	if n > 0 && len(src) < (n-1)*ld+k {
-		panic("kernel.packRows: slice too short")
-	}
-	packPanel(level, F32, dst, unsafe.Pointer(unsafe.SliceData(src)), 4*ld, n, k)
-}
-
-// packColumns is packRows for a matrix [k, n]: dst[i·w+j] = src[i·ld+j].
-func packColumns(level implementation, dst, src []float32, n, k, ld int) {
-	w := panelWidth(level)
-	for i := range k {
-		d := dst[i*w : (i+1)*w]
-		clear(d[copy(d, src[i*ld:i*ld+n]):])
-	}
-}
-
-// packPanel is packRows for rows of any format, ld bytes apart.
+// packPanel packs columns of a product from the rows of a matrix [n, k] of
+// format f whose rows are ld bytes apart: dst[i·w+j] = src[j, i] widened,
+// w = panelWidth(level), n ≤ w; columns from n on are zero. dst has
+// w·(k rounded up to 16) elements.
 func packPanel(level implementation, f Format, dst []float32, src unsafe.Pointer, ld, n, k int) {
 	w, lanes := panelWidth(level), 8
 	if level == implAVX512 {
@@ -247,7 +233,7 @@ func matMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	}
 	t := products.Get().(*product)
 	t.level, t.dst, t.x, t.m, t.w, t.bias = level, dst, x, m, w, bias
-	if m <= smallRows {
+	if m <= smallRows(level) {
 		t.runSmall(p)
 	} else {
 		t.runLarge(p)
@@ -391,7 +377,7 @@ func (t *product) panels(task int) {
 		tiles := (m + maxTileRows - 1) / maxTileRows
 		for tile := range tiles {
 			r, e := tile*m/tiles, (tile+1)*m/tiles
-			gemmTilePrefetch(t.level, &c[r*width], width, &a[r*lda], lda, &s.panel[0], k, e-r, b > 0, &pf)
+			gemmTile(t.level, &c[r*width], width, &a[r*lda], lda, &s.panel[0], k, e-r, b > 0, &pf)
 		}
 	}
 	t.store(s, c, first, m, col, n)

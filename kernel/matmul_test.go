@@ -121,12 +121,12 @@ func TestMatMulSizes(t *testing.T) {
 		r := rand.New(rand.NewPCG(1, 2))
 		for _, f := range formats {
 			for k := range 201 { // every depth, both regimes
-				checkProduct(t, p, r, 1+k%smallRowsTest, 1+k*7%23, k, f, k%2 == 1, k%3 == 0)
-				checkProduct(t, nil, r, 9+k%17, 1+k*11%90, k, f, k%2 == 0, k%3 == 1)
+				checkProduct(t, p, r, 1+k%12, 1+k*7%23, k, f, k%2 == 1, k%3 == 0)
+				checkProduct(t, nil, r, 13+k%17, 1+k*11%90, k, f, k%2 == 0, k%3 == 1)
 			}
 			for n := range 201 { // every width
-				checkProduct(t, p, r, 1+n%smallRowsTest, n, 1+n*5%40, f, n%2 == 1, n%3 == 0)
-				checkProduct(t, p, r, 9+n%11, n, 1+n*3%50, f, n%2 == 0, n%3 == 1)
+				checkProduct(t, p, r, 1+n%12, n, 1+n*5%40, f, n%2 == 1, n%3 == 0)
+				checkProduct(t, p, r, 13+n%11, n, 1+n*3%50, f, n%2 == 0, n%3 == 1)
 			}
 			for m := range 60 { // every number of rows
 				checkProduct(t, p, r, m, 70, 37, f, false, true)
@@ -137,9 +137,6 @@ func TestMatMulSizes(t *testing.T) {
 		}
 	})
 }
-
-// smallRowsTest is the number of rows up to which products read rows in place.
-const smallRowsTest = 8
 
 func TestMatMulManyRows(t *testing.T) {
 	p := NewPool(2)
@@ -156,7 +153,7 @@ func TestMatMulThreads(t *testing.T) {
 	forEachImpl(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(5, 6))
 		for _, f := range formats {
-			for _, m := range []int{1, 5, 8, 9, 70, 200} {
+			for _, m := range []int{1, 5, 8, 9, 12, 13, 70, 200} {
 				n, k := 203, 1061
 				w, _ := randomMatrix(r, n, k, f, true)
 				x := randomVector(r, m*k)
@@ -174,7 +171,7 @@ func TestMatMulThreads(t *testing.T) {
 					}
 				}
 				less := m - 1
-				if m == 1 || m == 9 {
+				if m == 1 || m == 9 || m == 13 {
 					continue
 				}
 				got := make([]float32, less*n)
