@@ -163,3 +163,48 @@ func TestGoldenRandomIDs(t *testing.T) {
 		})
 	}
 }
+
+// Ensure that prompts with placeholders get the ids of the reference implementations, whether the text is
+// cut at the placeholder or the placeholder repeated.
+func TestGoldenPrompts(t *testing.T) {
+	var golden struct {
+		Chunks map[string][]struct {
+			Prompt string  `json:"prompt"`
+			IDs    []int32 `json:"ids"`
+		} `json:"llava_tokenizer_image_token"`
+		Repeated map[string][]struct {
+			Prompt string  `json:"prompt"`
+			Repeat int     `json:"repeat"`
+			IDs    []int32 `json:"ids"`
+		} `json:"placeholder_expansion"`
+	}
+	readJSON(t, "generate_time.json", &golden)
+	for name, cases := range golden.Chunks {
+		tok := load(t, name)
+		for _, c := range cases {
+			ids := []int32{1} // <s> of the first chunk; that of the others is dropped
+			for i, chunk := range strings.Split(c.Prompt, "<image>") {
+				if i > 0 {
+					ids = append(ids, -200)
+				}
+				ids = append(ids, encode(t, tok, chunk, EncodeOptions{AddSpecial: true}).IDs[1:]...)
+			}
+			if !slices.Equal(ids, c.IDs) {
+				t.Errorf("%s %q: chunks\n got %v\nwant %v", name, c.Prompt, ids, c.IDs)
+			}
+		}
+	}
+	for name, cases := range golden.Repeated {
+		tok := load(t, name)
+		holder := "<image>"
+		if name == "qwen2" {
+			holder = "<|image_pad|>"
+		}
+		for _, c := range cases {
+			text := strings.ReplaceAll(c.Prompt, holder, strings.Repeat(holder, c.Repeat))
+			if e := encode(t, tok, text, EncodeOptions{AddSpecial: true}); !slices.Equal(e.IDs, c.IDs) {
+				t.Errorf("%s %q: repeated\n got %v\nwant %v", name, c.Prompt, e.IDs, c.IDs)
+			}
+		}
+	}
+}

@@ -13,7 +13,7 @@ import (
 const (
 	// regexpTime bounds all matching of one piece by a pattern of the file: a backtracking matcher can
 	// take exponential time.
-	regexpTime = 2 * time.Second
+	regexpTime = time.Second
 	// maxPattern bounds the length of a pattern.
 	maxPattern = 1 << 16
 )
