@@ -40,6 +40,9 @@ func (r *reader) llavaNext() *LlavaNext {
 	if len(l.pinpoints) == 0 {
 		r.fail("image_grid_pinpoints", "got an empty list, want [height, width] pairs")
 	}
+	if r.err != nil {
+		return l // the tile may be 0
+	}
 	for _, p := range l.pinpoints {
 		if p[0] < 1 || p[1] < 1 || p[0]%l.tile != 0 || p[1]%l.tile != 0 || p[0]/l.tile > maxTiles || (p[0]/l.tile)*(p[1]/l.tile) > maxTiles {
 			r.fail("image_grid_pinpoints", "got [%d, %d], want multiples of the tile %d and at most %d tiles", p[0], p[1], l.tile, maxTiles)
