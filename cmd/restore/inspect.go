@@ -1,0 +1,241 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/restore-vlm/restore/checkpoint"
+	"github.com/restore-vlm/restore/imageproc"
+	"github.com/restore-vlm/restore/tokenizer"
+	"github.com/restore-vlm/restore/tokenizer/chat"
+	"github.com/spf13/cobra"
+)
+
+func newInspect(a *app) *cobra.Command {
+	return group("inspect", "Run the tokenizer, a chat template or picture preparation alone",
+		newInspectTokens(a), newInspectChat(a), newInspectImage(a))
+}
+
+// need reports the first empty one of required flags, given as name, value pairs.
+func need(cmd *cobra.Command, pairs ...string) error {
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] == "" {
+			return usagef("%s: --%s is missing, want a file", path(cmd), pairs[i])
+		}
+	}
+	return nil
+}
+
+// tokensJSON is what the tokenizer makes of one string.
+type tokensJSON struct {
+	IDs            []int32  `json:"ids"`
+	IDsWithSpecial []int32  `json:"ids_with_special"`
+	Offsets        [][2]int `json:"offsets"` // [start, end) in UTF-8 bytes of the text
+	Decoded        string   `json:"decoded"`
+	DecodedSkip    string   `json:"decoded_skip"`
+	Stream         []string `json:"stream"` // the text to emit after each id
+	StreamFlush    string   `json:"stream_flush"`
+}
+
+func newInspectTokens(a *app) *cobra.Command {
+	var tokenizerFile, in, out string
+	cmd := &cobra.Command{
+		Use:   "tokens",
+		Short: "Encode and decode strings with a tokenizer.json",
+		Long: `Encode a JSON array of strings with a tokenizer.json, decode the ids again, and stream them. Writes a JSON array of objects in the
+same order: ids, ids_with_special, offsets (UTF-8 bytes), decoded, decoded_skip, stream, stream_flush.`,
+		Example: `  restore inspect tokens --tokenizer tokenizer.json --in strings.json --out out.json`,
+		Args:    noArgs,
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&tokenizerFile, "tokenizer", "", "tokenizer.json `file`")
+	fs.StringVar(&in, "in", "", "`file` with a JSON array of strings")
+	fs.StringVar(&out, "out", "", "write to this `file` instead of stdout")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := need(cmd, "tokenizer", tokenizerFile, "in", in); err != nil {
+			return err
+		}
+		b, err := readFile(tokenizerFile, maxTextBytes)
+		if err != nil {
+			return err
+		}
+		t, err := tokenizer.Parse(b)
+		if err != nil {
+			return fmt.Errorf("%s: %w", tokenizerFile, err)
+		}
+		var texts []string
+		if err := readJSON(in, &texts); err != nil {
+			return err
+		}
+		all := make([]tokensJSON, len(texts))
+		for i, text := range texts {
+			if all[i], err = inspectTokens(t, text); err != nil {
+				return fmt.Errorf("%s: string %d: %w", in, i, err)
+			}
+		}
+		return writeFile(out, a.out, func(w io.Writer) error { return writeJSON(w, all) })
+	}
+	return cmd
+}
+
+func inspectTokens(t *tokenizer.Tokenizer, text string) (tokensJSON, error) {
+	plain, err := t.Encode(text, tokenizer.EncodeOptions{})
+	if err != nil {
+		return tokensJSON{}, err
+	}
+	special, err := t.Encode(text, tokenizer.EncodeOptions{AddSpecial: true})
+	if err != nil {
+		return tokensJSON{}, err
+	}
+	j := tokensJSON{IDs: append([]int32{}, plain.IDs...), IDsWithSpecial: append([]int32{}, special.IDs...),
+		Offsets: append([][2]int{}, plain.Offsets...), Decoded: t.Decode(plain.IDs, false), DecodedSkip: t.Decode(plain.IDs, true), Stream: []string{}}
+	s := t.NewStream()
+	for _, id := range plain.IDs {
+		j.Stream = append(j.Stream, s.Push(id))
+	}
+	j.StreamFlush = s.Flush()
+	return j, nil
+}
+
+func newInspectChat(a *app) *cobra.Command {
+	var template, in, tools, special string
+	var o chat.Options
+	cmd := &cobra.Command{
+		Use:     "chat",
+		Short:   "Render messages with a chat template",
+		Long:    "Render a JSON array of messages with a chat template (Jinja text, or a JSON file that holds it). The text goes to stdout, with nothing after it.",
+		Example: `  restore inspect chat --template chat_template.jinja --in messages.json --add-generation-prompt`,
+		Args:    noArgs,
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&template, "template", "", "`file` of the template")
+	fs.StringVar(&in, "in", "", "`file` with a JSON array of messages")
+	fs.BoolVar(&o.AddGenerationPrompt, "add-generation-prompt", false, "open the assistant's turn at the end")
+	fs.BoolVar(&o.ContinueFinalMessage, "continue-final-message", false, "leave the last message open")
+	fs.BoolVar(&o.AddVisionID, "add-vision-id", false, "number the pictures, where the template can")
+	fs.StringVar(&tools, "tools", "", "`file` with a JSON array of tools")
+	fs.StringVar(&special, "special-tokens", "", "`file` with a JSON object of special tokens (bos_token, eos_token ...)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := need(cmd, "template", template, "in", in); err != nil {
+			return err
+		}
+		t, err := readTemplate(template)
+		if err != nil {
+			return err
+		}
+		var msgs []chat.Message
+		if err := readJSON(in, &msgs); err != nil {
+			return err
+		}
+		if tools != "" {
+			if err := readJSON(tools, &o.Tools); err != nil {
+				return err
+			}
+		}
+		if special != "" {
+			if o.SpecialTokens, err = readSpecialTokens(special); err != nil {
+				return err
+			}
+		}
+		text, err := t.Render(msgs, o)
+		if err != nil {
+			return fmt.Errorf("%s: %w", in, err)
+		}
+		_, err = io.WriteString(a.out, text)
+		return err
+	}
+	return cmd
+}
+
+// readTemplate reads Jinja text, or a JSON file with a chat_template: a text, or a list of named ones of which "default" counts.
+func readTemplate(path string) (*chat.Template, error) {
+	b, err := readFile(path, maxTextBytes)
+	if err != nil {
+		return nil, err
+	}
+	text := string(b)
+	if json.Valid(b) && bytes.HasPrefix(bytes.TrimSpace(b), []byte("{")) {
+		// Find reads the list form where the hub has it, in tokenizer_config.json.
+		text, _, err = chat.Find(func(name string) ([]byte, bool, error) { return b, name == "tokenizer_config.json", nil })
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		if text == "" {
+			return nil, fmt.Errorf("%s: no template in it, want a key chat_template", path)
+		}
+	}
+	t, err := chat.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return t, nil
+}
+
+// readSpecialTokens reads name: text pairs; a token may also be an object with its text under "content", as in tokenizer_config.json.
+func readSpecialTokens(path string) (map[string]string, error) {
+	var raw map[string]json.RawMessage
+	if err := readJSON(path, &raw); err != nil {
+		return nil, err
+	}
+	tokens := map[string]string{}
+	for name, v := range raw {
+		var s string
+		var o struct {
+			Content *string `json:"content"`
+		}
+		switch {
+		case json.Unmarshal(v, &s) == nil:
+			tokens[name] = s
+		case json.Unmarshal(v, &o) == nil && o.Content != nil:
+			tokens[name] = *o.Content
+		}
+	}
+	return tokens, nil
+}
+
+func newInspectImage(a *app) *cobra.Command {
+	var processor, file, out string
+	var pad bool
+	var p pictureFlags
+	cmd := &cobra.Command{
+		Use:     "image",
+		Short:   "Prepare a picture as a model's preprocessor would",
+		Long:    "Prepare a picture as preprocessor_config.json says, and write pixel_values and image_sizes (image_grid_thw where the model has it) as safetensors.",
+		Example: `  restore inspect image --processor preprocessor_config.json --image cat.jpg --out px.safetensors`,
+		Args:    noArgs,
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&processor, "processor", "", "preprocessor_config.json `file`")
+	fs.StringVar(&file, "image", "", "picture `file`")
+	fs.BoolVar(&pad, "pad", false, "pad the picture to a square first, as the original LLaVA does")
+	p.add(fs)
+	fs.StringVar(&out, "out", "", "safetensors `file` to write")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := need(cmd, "processor", processor, "image", file, "out", out); err != nil {
+			return err
+		}
+		config, err := readFile(processor, maxTextBytes)
+		if err != nil {
+			return err
+		}
+		proc, err := imageproc.ParseProcessor(config)
+		if err != nil {
+			return fmt.Errorf("%s: %w", processor, err)
+		}
+		pic, err := p.load(file)
+		if err != nil {
+			return err
+		}
+		tensors, err := prepare(proc, pic, pad)
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		return writeFile(out, a.out, func(w io.Writer) error { return checkpoint.WriteSafetensors(w, tensors, nil) })
+	}
+	return cmd
+}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+
+	restore "github.com/restore-vlm/restore"
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/pflag"
+)
+
+// modelFlags say which model is opened, and with how many threads.
+type modelFlags struct {
+	dir     string
+	threads int
+}
+
+func (m *modelFlags) add(fs *pflag.FlagSet) {
+	fs.StringVarP(&m.dir, "model", "m", "", "Hugging Face `folder` of the model, or a hub-cache folder; none is the embedded model")
+	m.addThreads(fs)
+}
+
+func (m *modelFlags) addThreads(fs *pflag.FlagSet) {
+	fs.IntVarP(&m.threads, "threads", "t", runtime.GOMAXPROCS(0), "compute on `N` threads")
+}
+
+func (m *modelFlags) check() error {
+	if m.threads < 1 || m.threads > maxThreads {
+		return usagef("--threads: out of range, got %d, want 1 to %d", m.threads, maxThreads)
+	}
+	return nil
+}
+
+// maxThreads is what the engine accepts.
+const maxThreads = 1024
+
+// barFrom is the size in bytes from which loading is worth a progress bar.
+const barFrom = 256 << 20
+
+// open opens the model. Warnings go to a.err, and so does a progress bar while a large checkpoint loads on a terminal.
+func (m *modelFlags) open(a *app) (*restore.Model, error) {
+	if err := m.check(); err != nil {
+		return nil, err
+	}
+	o := restore.OpenOptions{Threads: m.threads, Warn: func(s string) { fmt.Fprintf(a.err, "restore: note: %s\n", oneLine(s)) }}
+	if isTerminal(a.err) {
+		var bar *progressbar.ProgressBar
+		o.Progress = func(done, total int64) {
+			if total < barFrom {
+				return
+			}
+			if bar == nil {
+				bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(a.err), progressbar.OptionShowBytes(true),
+					progressbar.OptionSetDescription("loading"), progressbar.OptionClearOnFinish())
+			}
+			_ = bar.Set64(done) // a bar that cannot be drawn is no reason to stop
+		}
+	}
+	return restore.Open(m.dir, o)
+}

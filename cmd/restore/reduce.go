@@ -1,0 +1,112 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/restore-vlm/restore/checkpoint"
+	"github.com/restore-vlm/restore/kernel"
+	"github.com/restore-vlm/restore/reduce"
+	"github.com/spf13/cobra"
+)
+
+// reduceOptions are the flags of `restore reduce`.
+type reduceOptions struct {
+	reduction reductionFlags
+	model     modelFlags // threads only
+	in, out   string
+	grid      string
+	seed      int64
+}
+
+func newReduce(a *app) *cobra.Command {
+	o := new(reduceOptions)
+	cmd := &cobra.Command{
+		Use:   "reduce",
+		Short: "Reduce visual tokens that come from a file",
+		Long: `Reduce visual tokens that come from a safetensors file, of any encoder, and write the reduction.
+
+Reads X [N,C] and, where the method needs them, cls_attn [H,N+1], hidden [N+1,Cv] and keys [H,N+1,Dh] (index 0 is the class token);
+other tensors are ignored. Writes kept (plain base) or retained, anchors, group [N] (row of every token, -1 dropped), size, merged,
+position (counted from the first visual token), feat, and the scores. Rows are in the order in which a decoder would get them.`,
+		Example: `  restore reduce --base holov --n-vis 64 --in features.safetensors --out reduced.safetensors`,
+		Args:    noArgs,
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&o.in, "in", "", "safetensors `file` with X and what the method needs")
+	fs.StringVar(&o.out, "out", "", "safetensors `file` to write")
+	fs.StringVar(&o.grid, "grid", "", "rows and columns of the patches as `HxW`; a square is assumed where it can be")
+	o.reduction.add(fs, "", 0)
+	fs.Int64Var(&o.seed, "seed", 0, "`seed` of --base random")
+	o.model.addThreads(fs)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := need(cmd, "in", o.in, "out", o.out); err != nil {
+			return err
+		}
+		return o.run(a)
+	}
+	return cmd
+}
+
+func (o *reduceOptions) run(a *app) error {
+	if o.reduction.o.Base == "" {
+		return usagef("reduce: no --base, want the method that selects tokens (see 'restore methods')")
+	}
+	opts, err := o.reduction.options(o.seed)
+	if err != nil {
+		return err
+	}
+	if err := o.model.check(); err != nil {
+		return err
+	}
+	gridH, gridW, err := parseGrid(o.grid)
+	if err != nil {
+		return err
+	}
+	f, err := checkpoint.OpenSafetensors(o.in)
+	if err != nil {
+		return pathError(o.in, err)
+	}
+	defer f.Close()
+	in, err := reduce.FromTensors(f.Tensors, gridH, gridW)
+	if err != nil {
+		return fmt.Errorf("%s: %w", o.in, err)
+	}
+	resolved, err := opts.Resolve(in.N)
+	if err != nil {
+		return err
+	}
+	in.Pool = kernel.NewPool(o.model.threads)
+	defer in.Pool.Close()
+	r, err := reduce.Reduce(in, resolved)
+	if err != nil {
+		return fmt.Errorf("%s: %w", o.in, err)
+	}
+	if err := writeFile(o.out, a.out, func(w io.Writer) error { return checkpoint.WriteSafetensors(w, r.Tensors(), nil) }); err != nil {
+		return err
+	}
+	kept, merged := r.Counts()
+	fmt.Fprintf(a.err, "%s; %s\nselect %s, merge %s\n", tokensLine(in.N, kept, merged), describe(resolved), ms(r.SelectTime), ms(r.MergeTime))
+	return nil
+}
+
+// parseGrid reads "24x16" as 24 rows and 16 columns, "" as an unknown grid.
+func parseGrid(s string) (h, w int, err error) {
+	if s == "" {
+		return 0, 0, nil
+	}
+	rows, cols, ok := strings.Cut(s, "x")
+	if ok {
+		h, err = strconv.Atoi(rows)
+	}
+	if ok && err == nil {
+		w, err = strconv.Atoi(cols)
+	}
+	if !ok || err != nil || h < 1 || w < 1 {
+		return 0, 0, usagef("--grid: got %q, want rows and columns as HxW, for example 24x24", s)
+	}
+	return h, w, nil
+}

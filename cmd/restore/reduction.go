@@ -1,0 +1,149 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/restore-vlm/restore/reduce"
+	"github.com/spf13/pflag"
+)
+
+// reductionFlags are the flags that say how visual tokens are reduced, shared by run, trace, reduce and eval.
+type reductionFlags struct {
+	fs      *pflag.FlagSet
+	o       reduce.Options
+	restore bool
+}
+
+// add declares the flags. base and nVis are the defaults of the command, "" and 0 when reduction has to be asked for.
+func (r *reductionFlags) add(fs *pflag.FlagSet, base string, nVis int) {
+	r.fs = fs
+	o := &r.o
+	fs.StringVar(&o.Base, "base", base, "how the kept tokens are selected, see 'restore methods'")
+	fs.Lookup("base").Annotations = map[string][]string{choices: {strings.Join(methodNames(), "|")}}
+	fs.IntVar(&o.NVis, "n-vis", nVis, "keep `N` visual tokens of each picture")
+	fs.Float64Var(&o.KeepRatio, "keep-ratio", 0, "keep this `share` of each picture's visual tokens, instead of --n-vis")
+	fs.BoolVar(&r.restore, "restore", true, "merge and calibrate (RESTORE) over the base; --restore=false is the plain base")
+	fs.Float64Var(&o.Gamma, "gamma", 0.5, "`share` of the budget that the base keeps, the rest is merged; 1 is calibrated pruning")
+	r.choice(&o.Compat, "compat", "none", "set all switches below as the paper or the released code does")
+	r.choice(&o.Positions, "positions", "original", "where tokens sit")
+	r.choice(&o.Calibrate, "calibrate", "full", "calibration of the decoder's attention")
+	r.choice(&o.MergePosition, "merge-position", "median", "position of a merged token among its members'")
+	r.choice(&o.Anchors, "anchors", "released", "choice of anchors; on the embedded model's benchmark HoloV with 64 tokens keeps 98.0 of 100\n        with released, 90.2 with paper (and pool all), 89.7 with uniform")
+	r.choice(&o.AnchorPool, "anchor-pool", "rest", "density is taken over all tokens or over those not kept")
+	r.choice(&o.FirstLayerSize, "first-layer-size", "group", "sizes that layer 0 sees: each group's, or N/n for all")
+	r.choice(&o.DecodeDistance, "decode-distance", "true", "calibrate by distance while decoding too")
+	fs.Lookup("decode-distance").NoOptDefVal = "true"
+	r.choice(&o.HolovOverflow, "holov-overflow", "redistribute", "what HoloV does when a run is asked for more tokens than it has")
+	fs.IntVar(&o.HolovPatches, "holov-patches", 0, "split the tokens into `N` runs (HoloV)")
+	fs.Float64Var(&o.VisPrunerRatio, "vispruner-ratio", 0, "`share` of the kept tokens that attention chooses (VisPruner)")
+	fs.IntVar(&o.VisPrunerStep, "vispruner-step", 0, "drop `N` tokens a pass (VisPruner)")
+	fs.IntVar(&o.VisionZipContextual, "visionzip-contextual", 0, "`N` merged tokens (VisionZip without RESTORE)")
+	for name, def := range map[string]string{"keep-ratio": "none", "holov-patches": "16", "vispruner-ratio": "0.5", "vispruner-step": "8",
+		"visionzip-contextual": "n*10/64"} {
+		fs.Lookup(name).Annotations = map[string][]string{applies: {def}}
+	}
+	if nVis == 0 {
+		fs.Lookup("n-vis").Annotations = map[string][]string{applies: {"none"}}
+	}
+}
+
+// methodNames are what --base takes.
+func methodNames() (names []string) {
+	for _, m := range reduce.Methods() {
+		names = append(names, m.Name)
+	}
+	return names
+}
+
+// choice declares a switch whose empty value means "not given"; def is what then applies.
+func (r *reductionFlags) choice(p *string, name, def, usage string) {
+	r.fs.StringVar(p, name, "", usage)
+	r.fs.Lookup(name).Annotations = map[string][]string{applies: {def}, choices: {strings.Join(reduce.Values(name), "|")}}
+}
+
+// options returns what was asked for. Only switches that were given are set, so that reduce can tell a useless switch from a default.
+// A budget typed on the command line wins over the other budget in the environment.
+func (r *reductionFlags) options(seed int64) (reduce.Options, error) {
+	o := r.o
+	o.Seed = seed
+	nVis, ratio := r.fs.Lookup("n-vis"), r.fs.Lookup("keep-ratio")
+	o.GammaSet = r.fs.Changed("gamma")
+	if !o.GammaSet {
+		o.Gamma = 0
+	}
+	o.VisPrunerRatioSet = r.fs.Changed("vispruner-ratio")
+	useN, useRatio := nVis.Changed, ratio.Changed
+	if useN && useRatio && onCommandLine(nVis) != onCommandLine(ratio) {
+		useN, useRatio = onCommandLine(nVis), onCommandLine(ratio)
+	}
+	switch {
+	case useN && useRatio:
+		return o, usagef("--n-vis and --keep-ratio: both given, got %d and %v, want one of them", o.NVis, o.KeepRatio)
+	case useN && o.NVis < 1:
+		return o, usagef("--n-vis: out of range, got %d, want at least 1", o.NVis)
+	case useRatio && !(o.KeepRatio > 0 && o.KeepRatio <= 1):
+		return o, usagef("--keep-ratio: out of range, got %v, want a number above 0 and at most 1", o.KeepRatio)
+	case useRatio:
+		o.NVis = 0
+	case useN:
+		o.KeepRatio = 0
+	}
+	if o.Base == "none" || o.Base == "" {
+		if name := r.given(); name != "" {
+			return o, usagef("--%s: has no use without a reduction, got %s, want --base METHOD beside it", name, r.fs.Lookup(name).Value)
+		}
+		return reduce.Options{Base: "none", Seed: seed}, nil
+	}
+	if o.NVis == 0 && o.KeepRatio == 0 {
+		return o, usagef("--base %s: no budget, want --n-vis N or --keep-ratio R", o.Base)
+	}
+	o.Restore = r.restore
+	if _, err := o.Resolve(max(manyTokens, o.NVis)); err != nil {
+		return o, &usageError{err}
+	}
+	return o, nil
+}
+
+// manyTokens is more than any picture has: options that cannot be resolved for it are wrong for every picture.
+const manyTokens = 1 << 20
+
+// given names the first switch of a reduction that was typed; "" when there is none. Twins do not count: they may serve other commands.
+func (r *reductionFlags) given() (name string) {
+	r.fs.VisitAll(func(f *pflag.Flag) {
+		if name == "" && onCommandLine(f) && reductionSwitch[f.Name] {
+			name = f.Name
+		}
+	})
+	return name
+}
+
+// reductionSwitch holds the flags that only a reduction can honour; --restore=false asks for nothing.
+var reductionSwitch = map[string]bool{"n-vis": true, "keep-ratio": true, "gamma": true, "compat": true, "positions": true, "calibrate": true,
+	"merge-position": true, "anchors": true, "anchor-pool": true, "first-layer-size": true, "decode-distance": true, "holov-overflow": true,
+	"holov-patches": true, "vispruner-ratio": true, "vispruner-step": true, "visionzip-contextual": true}
+
+// describe says in one line what a reduction is made of.
+func describe(o reduce.Resolved) string {
+	if o.Base == "none" {
+		return "none"
+	}
+	if !o.Restore {
+		return fmt.Sprintf("%s, n-vis %d, positions %s%s", o.Base, o.NVis, o.Positions, compat(o))
+	}
+	s := fmt.Sprintf("RESTORE over %s, n-vis %d, gamma %v, positions %s, calibrate %s", o.Base, o.NVis, o.Gamma, o.Positions, o.Calibrate)
+	if o.Merge > 0 {
+		s += fmt.Sprintf(", merge-position %s, anchors %s", o.MergePosition, o.Anchors)
+		if o.Anchors != "uniform" {
+			s += " of " + o.AnchorPool
+		}
+	}
+	return s + compat(o)
+}
+
+func compat(o reduce.Resolved) string {
+	if o.Compat == "" {
+		return ""
+	}
+	return ", compat " + o.Compat
+}
