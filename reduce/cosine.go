@@ -8,12 +8,16 @@ import (
 )
 
 // cosines is the matrix C of Eq. 5 over a list of rows: C[i][j] = x_i·x_j / (|x_i| |x_j|), symmetric to the bit. A row of zeros has
-// cosine 0 with every row, itself included. Rows that are exact copies of each other have exactly equal cosines, whatever the kernel
+// cosine 0 with every row, itself included; any other row has cosine 1 with itself. Rows that are exact copies of each other have exactly equal cosines, whatever the kernel
 // does at the edges of its tiles, so that ties between copies stay ties.
 type cosines struct {
 	n    int
 	c    []float32 // [n, n]
 	norm []float64 // [n]
+	rep  []int     // [n] equal for rows that are copies of each other
+
+	x    []float32          // [n, width]
+	fine map[[2]int]float64 // cosines in float64 as far as exact was asked for them, by rep
 }
 
 func (c *cosines) row(i int32) []float32 { return c.c[int(i)*c.n:][:c.n] }
@@ -36,7 +40,7 @@ func (w *work) cosineOf(lo, hi int) (*cosines, error) {
 		return newCosines(w.in.Pool, w.in.X[lo*w.in.C:hi*w.in.C], hi-lo, w.in.C, "X")
 	}
 	n := hi - lo
-	sub := &cosines{n: n, c: make([]float32, 0, n*n), norm: w.cos.norm[lo:hi]}
+	sub := &cosines{n: n, c: make([]float32, 0, n*n), norm: w.cos.norm[lo:hi], rep: w.cos.rep[lo:hi]}
 	for i := lo; i < hi; i++ {
 		sub.c = append(sub.c, w.cos.row(int32(i))[lo:hi]...)
 	}
@@ -48,7 +52,7 @@ const stripe = 144
 
 // newCosines computes C for x [n, width]. About n²·width flops.
 func newCosines(p *kernel.Pool, x []float32, n, width int, name string) (*cosines, error) {
-	c := &cosines{n: n, c: make([]float32, n*n), norm: make([]float64, n)}
+	c := &cosines{n: n, c: make([]float32, n*n), norm: make([]float64, n), x: x, fine: map[[2]int]float64{}}
 	p.Run(n, func(i int) { c.norm[i] = norm(x[i*width:][:width]) })
 	for i, v := range c.norm {
 		if !finite(v) {
@@ -57,6 +61,7 @@ func newCosines(p *kernel.Pool, x []float32, n, width int, name string) (*cosine
 	}
 	// Copies of a row are computed once: rep[i] is the place of row i among the distinct rows.
 	rep, distinct := make([]int, n), make([]int, 0, n)
+	c.rep = rep
 	byNorm := make(map[float64][]int, n)
 next:
 	for i := range n {
@@ -99,6 +104,11 @@ next:
 			}
 		}
 	}
+	for d, i := range distinct {
+		if c.norm[i] > 0 {
+			full[d*m+d] = 1
+		}
+	}
 	if m < n {
 		for i := range n {
 			for j := range n {
@@ -109,38 +119,57 @@ next:
 	return c, nil
 }
 
-// norm is the Euclidean length of x, summed in float64.
-func norm(x []float32) float64 {
-	var s0, s1, s2, s3 float64
-	k := 0
-	for ; k+4 <= len(x); k += 4 {
-		a, b, c, d := float64(x[k]), float64(x[k+1]), float64(x[k+2]), float64(x[k+3])
-		s0 += a * a
-		s1 += b * b
-		s2 += c * c
-		s3 += d * d
+// float32Margin bounds the error of an element of C: rounding of both rows and a sum in any order, some ten times what rows of 1024
+// values showed. Where a choice hangs on less, exact decides: every kernel then chooses alike.
+const float32Margin = 2e-5
+
+// exact returns C[i][j] computed in float64 with fused multiply-adds, hence the same on every machine. Not for concurrent use.
+func (c *cosines) exact(i, j int32) float64 {
+	if c.norm[i] == 0 || c.norm[j] == 0 {
+		return 0
 	}
-	for ; k < len(x); k++ {
-		s0 += float64(x[k]) * float64(x[k])
+	a, b := min(c.rep[i], c.rep[j]), max(c.rep[i], c.rep[j])
+	v, ok := c.fine[[2]int{a, b}]
+	if !ok {
+		width := len(c.x) / c.n
+		x, y := c.x[int(i)*width:][:width], c.x[int(j)*width:][:width]
+		for k, w := range x {
+			v = math.FMA(float64(w)/c.norm[i], float64(y[k])/c.norm[j], v)
+		}
+		c.fine[[2]int{a, b}] = v
 	}
-	return math.Sqrt(s0 + s1 + s2 + s3)
+	return v
 }
 
-// dot64 is x·y summed in float64.
-func dot64(x, y []float32) float64 {
-	var s0, s1, s2, s3 float64
-	y = y[:len(x)]
+// highest returns the highest cosine of row t to any of the others, exact to float64. Not for concurrent use.
+func (c *cosines) highest(t int32, others []int32) float64 {
+	row, top := c.row(t), float32(math.Inf(-1))
+	for _, j := range others {
+		top = max(top, row[j])
+	}
+	best := math.Inf(-1)
+	for _, j := range others {
+		if row[j] >= top-float32Margin {
+			best = max(best, c.exact(t, j))
+		}
+	}
+	return best
+}
+
+// norm is the Euclidean length of x, summed in float64 in eight interleaved parts.
+func norm(x []float32) float64 {
+	var r [8]float64
 	k := 0
-	for ; k+4 <= len(x); k += 4 {
-		s0 += float64(x[k]) * float64(y[k])
-		s1 += float64(x[k+1]) * float64(y[k+1])
-		s2 += float64(x[k+2]) * float64(y[k+2])
-		s3 += float64(x[k+3]) * float64(y[k+3])
+	for ; k+8 <= len(x); k += 8 {
+		for j := range r {
+			r[j] += float64(x[k+j]) * float64(x[k+j])
+		}
 	}
+	s := ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7]))
 	for ; k < len(x); k++ {
-		s0 += float64(x[k]) * float64(y[k])
+		s += float64(x[k]) * float64(x[k])
 	}
-	return s0 + s1 + s2 + s3
+	return math.Sqrt(s)
 }
 
 func equal(a, b []float32) bool {

@@ -9,6 +9,8 @@ package reduce
 // from every other and a picked token is out. Their code hands tokens to the decoder in raster order, RESTORE's in order of picking
 // (Compat "released").
 
+import "math"
+
 var divPruneMethod = &Method{
 	Name: "divprune", Title: "DivPrune: max-min diversity of features", Paper: "https://arxiv.org/abs/2503.02175", Site: AfterEncoder,
 	Minimum: "1 token", pick: divPrune,
@@ -22,27 +24,67 @@ func divPrune(w *work, k int) (*selection, error) {
 	}
 	near := make([]float32, n) // distance to the nearest other token, then to the nearest picked one
 	w.in.Pool.Run(n, func(i int) { near[i] = secondSmallest(c.row(int32(i))) })
+	exact := c.secondExact
 	picked := make([]bool, n)
 	sel := &selection{kept: make([]int32, 0, k)}
 	value := make([]float32, 0, k)
 	for len(sel.kept) < k {
-		best := -1
+		top := float32(math.Inf(-1))
 		for j, v := range near {
-			if !picked[j] && (best < 0 || v > near[best]) {
-				best = j
+			if !picked[j] {
+				top = max(top, v)
+			}
+		}
+		best, farthest := -1, math.Inf(-1)
+		for j, v := range near { // those that float32 cannot tell from the farthest
+			if !picked[j] && v >= top-float32Margin {
+				if d := exact(int32(j), v); best < 0 || d > farthest {
+					best, farthest = j, d
+				}
 			}
 		}
 		picked[best] = true
-		value = append(value, near[best])
+		value = append(value, float32(farthest))
 		for j, v := range c.row(int32(best)) {
 			if d := 1 - v; len(sel.kept) == 0 || d < near[j] {
 				near[j] = d
 			}
 		}
 		sel.kept = append(sel.kept, int32(best))
+		exact = func(j int32, v float32) float64 { return c.nearestExact(j, v, sel.kept) }
 	}
 	sel.scores = map[string][]float32{"value": value}
 	return sel, nil
+}
+
+// nearestExact is the distance of token j to the nearest picked one in float64, where float32 says v.
+func (c *cosines) nearestExact(j int32, v float32, picked []int32) float64 {
+	row, d := c.row(j), math.Inf(1)
+	for _, i := range picked {
+		if 1-row[i] <= v+float32Margin {
+			d = min(d, 1-c.exact(j, i))
+		}
+	}
+	return d
+}
+
+// secondExact is the second smallest distance of token j to any, itself included, in float64, where float32 says v.
+func (c *cosines) secondExact(j int32, v float32) float64 {
+	lo, second := math.Inf(1), math.Inf(1)
+	for i, x := range c.row(j) {
+		if 1-x <= v+float32Margin {
+			switch d := 1 - c.exact(j, int32(i)); {
+			case d < lo:
+				lo, second = d, lo
+			case d < second:
+				second = d
+			}
+		}
+	}
+	if math.IsInf(second, 1) { // a single token
+		return lo
+	}
+	return second
 }
 
 // secondSmallest is the second smallest of 1 - c over a row of the cosine matrix, diagonal included. A row of one has none: 0.

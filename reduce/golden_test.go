@@ -6,10 +6,12 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/restore-vlm/restore/tensor"
 )
@@ -17,7 +19,7 @@ import (
 // Tolerances: what the reference implementations' float32 results differ from float64 by, times about ten for another summation order.
 const (
 	featTol     = 5e-6 // absolute; features reach about 7
-	densityTol  = 1e-5 // relative to the largest density or score
+	densityTol  = 1e-5 // relative to the largest density; a score is a density times a difference of cosines
 	holovQTol   = 2e-6 // relative to the largest Q
 	divValueTol = 2e-6 // absolute, a cosine distance
 	meanPosTol  = 1e-4 // absolute; the reference computes it in float32
@@ -64,6 +66,9 @@ func (g golden) ints(t testing.TB, name string) []int32 {
 	if !ok {
 		t.Fatalf("no tensor %q", name)
 	}
+	if x.Len() == 0 {
+		return nil
+	}
 	v, err := x.Int64s()
 	if err != nil {
 		t.Fatal(name, err)
@@ -97,9 +102,12 @@ func (g golden) wantInts(t *testing.T, what, prefix, name string, got []int32, t
 			break // ties have one right answer
 		}
 		if _, ok := g[prefix+alt+name]; ok {
-			want = g.ints(t, prefix+alt+name)
-			if sameInts(got, want) {
+			v := g.ints(t, prefix+alt+name)
+			if sameInts(got, v) {
 				return
+			}
+			if want == nil {
+				want = v
 			}
 		}
 	}
@@ -229,9 +237,9 @@ func TestGoldenHoloV(t *testing.T) {
 			part := strings.Split(p, "/")
 			in, k := cases.load(t, part[0]), int(number(t, part[2], "k"))
 			o := Options{Base: "holov", NVis: k, HolovPatches: int(number(t, part[1], "P")), Compat: "released"}
-			if k > in.N || o.HolovPatches > in.N {
+			if k > in.N {
 				if _, err := o.Resolve(in.N); err == nil {
-					t.Errorf("%s: more than %d tokens or runs were accepted", p, in.N)
+					t.Errorf("%s: more than %d tokens were accepted", p, in.N)
 				}
 				continue
 			}
@@ -388,9 +396,18 @@ func TestGoldenRestore(t *testing.T) {
 			p += "/"
 			base := strings.TrimSuffix(p, variant+"/")
 			tie := tied[part[0]]
-			r := mustReduce(t, in, o)
-			if _, stable := g[p+"stable_group"]; tie && !stable {
+			if _, stable := g[p+"stable_group"]; tie && !stable && o.Gamma < 1 {
 				continue // only the rule for the released anchors was worked out on ties
+			}
+			r := mustReduce(t, in, o)
+			if tie && o.NVis < in.N {
+				// What the base kept among equals is whatever the reference's sort did: merging starts from there.
+				res := r.Options
+				var err error
+				w := &work{in: in, o: &res}
+				if r, err = w.finish(&selection{kept: g.ints(t, base+"retained"), rest: g.ints(t, base+"pool")}, time.Now()); err != nil {
+					t.Fatal(err)
+				}
 			}
 			if o.Gamma == 1 {
 				g.wantInts(t, "", p, "group", r.Group, tie)
@@ -401,7 +418,9 @@ func TestGoldenRestore(t *testing.T) {
 				g.wantInts(t, name, base, "retained", r.Kept, false)
 				g.wantInts(t, name, base, "pool", r.Rest, false)
 			}
-			g.wantInts(t, "", p, "anchors", r.Anchors, tie)
+			if !tie || o.NVis < in.N {
+				g.wantInts(t, "", p, "anchors", r.Anchors, tie)
+			}
 			g.wantInts(t, "", p, "group", r.Group, tie)
 			g.wantInts(t, "", p, "size", sizesOf(r), tie)
 			g.wantInts(t, "", p, "median", positionsOf(r), tie)
@@ -424,7 +443,7 @@ func TestGoldenRestore(t *testing.T) {
 			if _, ok := g[p+"score"]; ok {
 				wantFloats(t, p+"R", r.Density, g.floats(t, p+"R"), densityTol, true)
 				wantFloats(t, p+"m", r.MaxSim, g.floats(t, p+"m"), densityTol, false)
-				wantFloats(t, p+"score", r.Score, g.floats(t, p+"score"), densityTol, true)
+				wantFloats(t, p+"score", r.Score, g.floats(t, p+"score"), densityTol*float64(slices.Max(r.Density)), false)
 			}
 			for leaf, position := range map[string]string{"first": "first", "last": "last", "mean": "mean", "last_as_released": "last"} {
 				x, ok := g[p+leaf]

@@ -12,10 +12,7 @@ package reduce
 // runs with room of largest w, round by round, as RESTORE's code does; "zero" is the authors' own filling with vectors of zeros at
 // the end. Where every Q is 0, runs share equally. A list k = N is all tokens in raster order under either rule.
 
-import (
-	"fmt"
-	"slices"
-)
+import "slices"
 
 const (
 	holovPatches = 16
@@ -30,12 +27,6 @@ var holovMethod = &Method{
 	Params: []Param{
 		{"holov-patches", "16", "1-D runs that the tokens are split into"},
 		{"holov-overflow", "redistribute", "what becomes of tokens given to a run that has too few: redistribute|zero"},
-	},
-	check: func(o *Resolved, k int) error {
-		if o.HolovPatches > o.N {
-			return fmt.Errorf("reduce: holov-patches: got %d, want at most %d (the picture's tokens)", o.HolovPatches, o.N)
-		}
-		return nil
 	},
 	pick: holov,
 }

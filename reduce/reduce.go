@@ -101,7 +101,7 @@ func Reduce(in *Input, o Resolved) (*Reduction, error) {
 		r.SelectTime = time.Since(start) - r.MergeTime
 		return r, nil
 	}
-	sel, err := w.pick(m)
+	sel, err := m.pick(w, o.Keep)
 	if err != nil {
 		return nil, err
 	}
@@ -123,13 +123,6 @@ type selection struct {
 	indices map[string][]int32
 }
 
-func (w *work) pick(m *Method) (*selection, error) {
-	if w.o.Keep == 0 {
-		return &selection{}, nil
-	}
-	return m.pick(w, w.o.Keep)
-}
-
 // identity is the reduction to N tokens: no reduction, whatever the method. What the base and the anchors would choose is still
 // reported where they can choose.
 func (w *work) identity(m *Method, start time.Time) (*Reduction, error) {
@@ -139,7 +132,7 @@ func (w *work) identity(m *Method, start time.Time) (*Reduction, error) {
 	plainOnly := m.plain != nil && !o.Restore
 	if m.pick != nil && !plainOnly && (o.Keep == 0 || m.check == nil || m.check(o, o.Keep) == nil) {
 		var err error
-		if sel, err = w.pick(m); err != nil {
+		if sel, err = m.pick(w, o.Keep); err != nil {
 			return nil, err
 		}
 	}

@@ -53,7 +53,7 @@ type Method struct {
 
 	needsPlain []Need                                   // in addition, when it runs without RESTORE
 	check      func(o *Resolved, k int) error           // whether the criterion can keep k >= 1 of o.N tokens
-	pick       func(w *work, k int) (*selection, error) // the criterion, k >= 1
+	pick       func(w *work, k int) (*selection, error) // the criterion, k >= 0
 	plain      func(w *work) (*Reduction, error)        // the method without RESTORE, where that is more than pick
 }
 

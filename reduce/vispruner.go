@@ -15,7 +15,6 @@ package reduce
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 )
 
@@ -61,7 +60,7 @@ func visPruner(w *work, k int) (*selection, error) {
 	list := slices.Clone(order[important:])
 	var dropped []int32
 	if diverse := k - important; diverse > 0 && len(list) > diverse {
-		s, err := newSimilarity(in)
+		c, err := newCosines(in.Pool, in.Hidden[in.Cv:], in.N, in.Cv, "hidden")
 		if err != nil {
 			return nil, err
 		}
@@ -80,7 +79,7 @@ func visPruner(w *work, k int) (*selection, error) {
 			}
 			sim := make([]float64, in.N)
 			for _, t := range even {
-				sim[t] = s.highest(t, odd)
+				sim[t] = c.highest(t, odd)
 			}
 			slices.SortStableFunc(even, func(i, j int32) int { return cmp.Compare(sim[j], sim[i]) })
 			dropped = append(dropped, even[:drop]...)
@@ -98,58 +97,6 @@ func visPruner(w *work, k int) (*selection, error) {
 	}
 	slices.Sort(sel.kept)
 	return sel, nil
-}
-
-// similarity gives cosines of the features before the projector.
-type similarity struct {
-	in   *Input
-	fast *cosines
-	fine []float64 // [N, N] cosines in float64 where already computed, NaN elsewhere
-}
-
-// float32Margin bounds the error of a float32 cosine of unit rows: rounding of both rows and a sum in any order, some ten times what
-// rows of 1024 values showed.
-const float32Margin = 2e-5
-
-func newSimilarity(in *Input) (*similarity, error) {
-	fast, err := newCosines(in.Pool, in.Hidden[in.Cv:], in.N, in.Cv, "hidden")
-	if err != nil {
-		return nil, err
-	}
-	s := &similarity{in: in, fast: fast, fine: make([]float64, in.N*in.N)}
-	for i := range s.fine {
-		s.fine[i] = math.NaN()
-	}
-	return s, nil
-}
-
-// highest returns the highest cosine of token t to any of the others, exact to float64.
-func (s *similarity) highest(t int32, others []int32) float64 {
-	row, top := s.fast.row(t), float32(math.Inf(-1))
-	for _, j := range others {
-		top = max(top, row[j])
-	}
-	best := math.Inf(-1)
-	for _, j := range others {
-		if row[j] >= top-float32Margin {
-			best = max(best, s.exact(t, j))
-		}
-	}
-	return best
-}
-
-func (s *similarity) exact(i, j int32) float64 {
-	if i > j {
-		i, j = j, i
-	}
-	p := &s.fine[int(i)*s.in.N+int(j)]
-	if math.IsNaN(*p) {
-		*p = 0
-		if n := s.fast.norm[i] * s.fast.norm[j]; n > 0 {
-			*p = dot64(s.in.patch(i), s.in.patch(j)) / n
-		}
-	}
-	return *p
 }
 
 // patch returns the features before the projector of patch i.
