@@ -1,0 +1,238 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"runtime"
+	"sort"
+	"sync"
+
+	"github.com/restore-vlm/restore/checkpoint"
+	"github.com/restore-vlm/restore/imageproc"
+	"github.com/restore-vlm/restore/kernel"
+	"github.com/restore-vlm/restore/model"
+	"github.com/restore-vlm/restore/model/all"
+	"github.com/restore-vlm/restore/nn"
+	"github.com/restore-vlm/restore/reduce"
+	"github.com/restore-vlm/restore/tokenizer"
+	"github.com/restore-vlm/restore/tokenizer/chat"
+)
+
+// Options configure an Engine.
+type Options struct {
+	Threads  int                     // worker threads; 0: all cores that Go may use
+	Progress func(done, total int64) // bytes read while loading; may be nil
+	Warn     func(message string)    // told of everything that is done otherwise than the checkpoint says; may be nil
+}
+
+// Engine is a loaded model with its tokenizer, chat template and picture
+// processor.
+type Engine struct {
+	ck       *checkpoint.Checkpoint
+	m        model.Multimodal
+	shape    model.DecoderShape
+	pool     *kernel.Pool
+	warn     func(string)
+	tok      *tokenizer.Tokenizer // nil when the directory has none
+	template *chat.Template
+	source   string              // where the template came from
+	proc     imageproc.Processor // nil when the directory has none
+	special  map[string]string   // bos_token, eos_token, … for the template
+	eos      map[int32]bool
+	runs     sync.Pool // *model.Run, so that workspaces are reused
+
+	distance func() []float32 // the calibration's distance term, built at the first use
+}
+
+// New binds ck. A directory with config.json and weights alone is enough for
+// Trace on token ids and pixel values; what Ask needs besides is asked for then.
+func New(ck *checkpoint.Checkpoint, o Options) (*Engine, error) {
+	if err := kernel.ImplementationError(); err != nil {
+		return nil, err
+	}
+	if o.Threads < 0 || o.Threads > 1024 {
+		return nil, fmt.Errorf("engine: threads: got %d, want 1 to 1024 (0: all cores)", o.Threads)
+	}
+	if o.Threads == 0 {
+		o.Threads = runtime.GOMAXPROCS(0)
+	}
+	if o.Warn == nil {
+		o.Warn = func(string) {}
+	}
+	m, err := all.Open(ck)
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{ck: ck, m: m, shape: m.Decoder().Shape(), warn: o.Warn, eos: map[int32]bool{}, special: map[string]string{}}
+	if err := e.files(); err != nil {
+		return nil, err
+	}
+	if o.Progress != nil {
+		ck.Warm(o.Progress)
+	}
+	e.distance = sync.OnceValue(func() []float32 {
+		return reduce.BiasTable(e.shape.HeadDim, e.shape.RoPE.Base, reduce.C0, e.shape.MaxPositions+1)
+	})
+	e.pool = kernel.NewPool(o.Threads)
+	e.runs.New = func() any { return &model.Run{Pool: e.pool} }
+	return e, nil
+}
+
+// Close stops the workers and unmaps the weights. No request may be running.
+func (e *Engine) Close() error {
+	e.pool.Close()
+	return e.ck.Close()
+}
+
+// files reads what lies beside the weights.
+func (e *Engine) files() error {
+	data, ok, err := e.ck.File("tokenizer.json")
+	if err != nil {
+		return err
+	}
+	if ok {
+		if e.tok, err = tokenizer.Parse(data); err != nil {
+			return fmt.Errorf("%s: tokenizer.json: %w", e.ck.Name, err)
+		}
+		if n := e.tok.VocabSize(); n > e.shape.Vocab {
+			return fmt.Errorf("engine: %s: tokenizer.json: %d ids, want at most config.json's vocab_size %d", e.ck.Name, n, e.shape.Vocab)
+		}
+	}
+	if data, ok, err = e.ck.File("preprocessor_config.json"); err != nil {
+		return err
+	}
+	if ok {
+		if e.proc, err = imageproc.ParseProcessor(data); err != nil {
+			return fmt.Errorf("%s: preprocessor_config.json: %w", e.ck.Name, err)
+		}
+	}
+	if err := e.specials(); err != nil {
+		return err
+	}
+	text, source, err := chat.Find(e.ck.File)
+	if err != nil {
+		return err
+	}
+	e.source = source
+	if text == "" {
+		e.template = chat.LLaVAv1()
+		e.source = "LLaVA v1 (built in)"
+		if e.tok != nil {
+			e.warn("the checkpoint has no chat template: using LLaVA's v1 conversation")
+		}
+	} else if e.template, err = chat.Parse(text); err != nil {
+		return fmt.Errorf("%s: %s: %w", e.ck.Name, source, err)
+	}
+	return e.endTokens()
+}
+
+// specials reads bos_token, eos_token, … as templates see them.
+func (e *Engine) specials() error {
+	for _, name := range []string{"special_tokens_map.json", "tokenizer_config.json"} {
+		data, ok, err := e.ck.File(name)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		var fields map[string]json.RawMessage
+		if err := json.Unmarshal(data, &fields); err != nil {
+			return fmt.Errorf("engine: %s: %s: %w", e.ck.Name, name, err)
+		}
+		for _, key := range []string{"bos_token", "eos_token", "unk_token", "pad_token"} {
+			var s string
+			var o struct{ Content string }
+			if json.Unmarshal(fields[key], &s) == nil && s != "" {
+				e.special[key] = s
+			} else if json.Unmarshal(fields[key], &o) == nil && o.Content != "" {
+				e.special[key] = o.Content
+			}
+		}
+	}
+	return nil
+}
+
+// endTokens collects the ids that end an answer: generation_config.json's,
+// else config.json's, and the tokenizer's eos_token.
+func (e *Engine) endTokens() error {
+	data, ok, err := e.ck.File("generation_config.json")
+	if err != nil {
+		return err
+	}
+	if ok {
+		v, err := model.ParseConfig(data)
+		if err != nil {
+			return fmt.Errorf("engine: %s: generation_config.json: %w", e.ck.Name, err)
+		}
+		for _, id := range v.Ints("eos_token_id", nil) {
+			e.eos[int32(id)] = true
+		}
+		if err := v.Err(); err != nil {
+			return fmt.Errorf("engine: %s: generation_config.json: %w", e.ck.Name, err)
+		}
+	}
+	if len(e.eos) == 0 {
+		for _, id := range e.m.Info().EOS {
+			e.eos[id] = true
+		}
+	}
+	if e.tok != nil {
+		if id, ok := e.tok.TokenID(e.special["eos_token"]); ok {
+			e.eos[id] = true
+		}
+	}
+	return nil
+}
+
+// Info describes the loaded model.
+type Info struct {
+	model.Info
+	Name      string
+	Threads   int
+	Kernel    string // implementation of the arithmetic in use
+	Template  string // where the chat template came from
+	Processor string // picture processor, empty when the directory has none
+	Tokens    int    // ids of the tokenizer, 0 when the directory has none
+	End       []int32
+}
+
+// Info returns what `show` prints.
+func (e *Engine) Info() Info {
+	i := Info{Info: e.m.Info(), Name: e.ck.Name, Threads: e.pool.Threads(), Kernel: kernel.Implementation(), Template: e.source}
+	if e.proc != nil {
+		i.Processor = e.proc.Name()
+	}
+	if e.tok != nil {
+		i.Tokens = e.tok.VocabSize()
+	}
+	for id := range e.eos {
+		i.End = append(i.End, id)
+	}
+	sort.Slice(i.End, func(a, b int) bool { return i.End[a] < i.End[b] })
+	return i
+}
+
+// calibration returns the bias of one request, nil when none acts. identity
+// says that no picture lost a token: then nothing is calibrated, so that a
+// budget of all tokens is exactly no reduction.
+func (e *Engine) calibration(o *reduce.Resolved, identity bool) *nn.Calibration {
+	if o == nil || !o.Restore || identity || o.Calibrate == "off" {
+		return nil
+	}
+	c := &nn.Calibration{
+		Size:           o.Calibrate == "full" || o.Calibrate == "size",
+		Distance:       o.Calibrate == "full" || o.Calibrate == "distance",
+		DecodeDistance: o.DecodeDistance,
+		Truncate:       o.TruncateDistances,
+	}
+	if c.Distance {
+		c.Table = e.distance()
+		c.Exact = func(q, k nn.Pos) float32 { return float32(math.Log(reduce.C0 - e.shape.RoPE.Decay(q, k))) }
+	}
+	return c
+}
+
+// run takes a workspace; the caller gives it back with e.runs.Put.
+func (e *Engine) run() *model.Run { return e.runs.Get().(*model.Run) }

@@ -1,0 +1,109 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/restore-vlm/restore/model"
+	"github.com/restore-vlm/restore/nn"
+	"github.com/restore-vlm/restore/sample"
+)
+
+// prefillChunk is how many rows go through the decoder at once: enough for the
+// products to run at full speed, few enough to bound the activations' memory.
+const prefillChunk = 1024
+
+// sequence is one request's way through the decoder.
+type sequence struct {
+	e      *Engine
+	cache  *nn.KVCache
+	calib  *nn.Calibration
+	next   float64   // position of the next token
+	logits []float32 // [vocab] of the newest row
+	x      []float32 // [hidden] of one decoded token
+	fed    []unit    // generated tokens that the cache holds
+	span   [1]model.Span
+	pos    [1]nn.Pos
+}
+
+// prefill reads rows, in chunks, and leaves the last row's logits.
+func (s *sequence) prefill(r *model.Run, in *rows) error {
+	h := s.e.shape.Hidden
+	n := len(in.pos)
+	for lo := 0; lo < n; lo += prefillChunk {
+		hi := min(lo+prefillChunk, n)
+		span := model.Span{Pos: in.pos[lo:hi], Size: in.size[lo:hi], FirstSize: in.firstSize[lo:hi], Cache: s.cache, Calib: s.calib}
+		if err := s.e.m.Decoder().Forward(r, in.x[lo*h:hi*h], []model.Span{span}); err != nil {
+			return err
+		}
+	}
+	s.logits = make([]float32, s.e.shape.Vocab)
+	s.e.m.Decoder().Logits(r, s.logits, in.x[(n-1)*h:], 1)
+	s.next = in.next
+	s.x = make([]float32, h)
+	return nil
+}
+
+// step feeds one generated token.
+func (s *sequence) step(r *model.Run, id int32) error {
+	if err := s.e.m.Decoder().Embed(s.x, []int32{id}); err != nil {
+		return err
+	}
+	s.pos[0] = nn.At(s.next)
+	s.span[0] = model.Span{Pos: s.pos[:], Cache: s.cache, Calib: s.calib, Decoding: true}
+	if err := s.e.m.Decoder().Forward(r, s.x, s.span[:]); err != nil {
+		return err
+	}
+	s.e.m.Decoder().Logits(r, s.logits, s.x, 1)
+	s.next++
+	s.fed = append(s.fed, unit{id: id})
+	return nil
+}
+
+// generate decodes until the model ends, MaxTokens, the context's end or
+// cancellation, and fills ans.
+func (s *sequence) generate(r *model.Run, sampler *sample.Sampler, req *Request, ans *Answer, start time.Time) error {
+	stream := s.e.tok.NewStream()
+	emit := func(text string) {
+		ans.Text += text
+		if req.OnText != nil && text != "" {
+			req.OnText(text)
+		}
+	}
+	var first time.Time
+	for {
+		id := sampler.Next(s.logits)
+		if first.IsZero() {
+			first = time.Now()
+			ans.Report.FirstToken = first.Sub(start)
+		}
+		if s.e.eos[id] {
+			ans.Finish = FinishStop
+			break
+		}
+		ans.Tokens = append(ans.Tokens, id)
+		emit(stream.Push(id))
+		if len(ans.Tokens) == req.MaxTokens || int(s.next) >= s.e.shape.MaxPositions {
+			ans.Finish = FinishLength
+			break
+		}
+		if err := s.step(r, id); err != nil {
+			if r.Err() == nil {
+				return err
+			}
+			s.undo()
+			ans.Finish = FinishCancelled
+			break
+		}
+	}
+	emit(stream.Flush())
+	ans.Report.Decode = time.Since(first)
+	ans.Report.GeneratedTokens = len(ans.Tokens)
+	if n := len(s.fed); n > 0 && ans.Report.Decode > 0 {
+		ans.Report.TokensPerSecond = float64(n) / ans.Report.Decode.Seconds()
+	}
+	ans.Report.PeakRSS = peakRSS()
+	return nil
+}
+
+// undo takes back the keys that a cancelled step left in some layers.
+func (s *sequence) undo() { s.cache.Truncate(s.cache.Len(s.cache.Layers() - 1)) }

@@ -1,0 +1,98 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/restore-vlm/restore/imageproc"
+	"github.com/restore-vlm/restore/model"
+	"github.com/restore-vlm/restore/nn"
+	"github.com/restore-vlm/restore/reduce"
+)
+
+// picture is one picture as the decoder reads it.
+type picture struct {
+	visual    *model.Visual
+	reduction *reduce.Reduction // nil: every token
+	options   reduce.Resolved
+	features  []float32 // [rows, hidden]
+	frame     imageproc.Frame
+}
+
+func (p *picture) rows() int {
+	if p.reduction == nil {
+		return p.visual.N
+	}
+	return len(p.reduction.Rows)
+}
+
+// See prepares and encodes pictures once, with every by-product that a reducer
+// may read, so that several requests can share the work.
+func (e *Engine) See(ctx context.Context, pics []*imageproc.Picture) (*Seen, error) {
+	r := e.run()
+	defer e.runs.Put(r)
+	r.Context, r.Trace = ctx, nil
+	return e.see(r, pics, model.Needs{ClsAttn: true, Keys: true})
+}
+
+func (e *Engine) see(r *model.Run, pics []*imageproc.Picture, need model.Needs) (*Seen, error) {
+	if e.proc == nil {
+		return nil, fmt.Errorf("engine: %s: no preprocessor_config.json, which pictures need", e.ck.Name)
+	}
+	start := time.Now()
+	px, err := e.proc.Process(pics)
+	if err != nil {
+		return nil, err
+	}
+	prepared := time.Now()
+	visuals, err := e.m.Encode(r, px, need)
+	if err != nil {
+		return nil, err
+	}
+	return &Seen{visuals: visuals, frames: px.Frames, prepare: prepared.Sub(start), encode: time.Since(prepared)}, nil
+}
+
+// needs says which by-products of the encoder the method of o reads.
+func needs(o reduce.Options) model.Needs {
+	var n model.Needs
+	for _, m := range reduce.Methods() {
+		if m.Name != o.Base {
+			continue
+		}
+		for _, need := range m.Require(o.Restore) {
+			n.ClsAttn = n.ClsAttn || need == reduce.ClsAttn
+			n.Keys = n.Keys || need == reduce.Keys
+		}
+	}
+	return n
+}
+
+// reduce applies o to one encoded picture, the i-th of its request.
+func (e *Engine) reduce(r *model.Run, v *model.Visual, i int, o reduce.Options) (*picture, error) {
+	p := &picture{visual: v, features: v.X}
+	var err error
+	if p.options, err = o.Resolve(v.N); err != nil {
+		return nil, err
+	}
+	if p.options.Base == "none" || p.options.NVis == v.N {
+		return p, nil
+	}
+	in := &reduce.Input{
+		N: v.N, C: v.C, X: v.X, GridH: v.GridH, GridW: v.GridW, Cv: v.Cv, Hidden: v.Hidden,
+		Seed: int64(i), Pool: r.Pool, Heads: v.Heads, ClsAttn: v.ClsAttn, KeyDim: v.KeyDim, Keys: v.Keys,
+	}
+	if v.T == v.N { // the class token is one of the visual tokens ("full"): its row leads and stands among the tokens too
+		in.Hidden = nn.RepeatFirst(v.Hidden, 1, v.T, v.Cv)
+		in.ClsAttn = nn.RepeatFirst(v.ClsAttn, v.Heads, v.T, 1)
+		in.Keys = nn.RepeatFirst(v.Keys, v.Heads, v.T, v.KeyDim)
+	}
+	if p.reduction, err = reduce.Reduce(in, p.options); err != nil {
+		return nil, err
+	}
+	p.features = p.reduction.Features
+	if p.reduction.Space == reduce.Encoder {
+		p.features = e.m.Project(r, p.reduction.Features, len(p.reduction.Rows))
+	}
+	return p, nil
+}

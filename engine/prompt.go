@@ -1,0 +1,98 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/restore-vlm/restore/nn"
+)
+
+// unit is one piece of a prompt: a token, or a picture's place.
+type unit struct {
+	id  int32
+	pic *picture // nil for a token
+}
+
+func (u unit) rows() int {
+	if u.pic == nil {
+		return 1
+	}
+	return u.pic.rows()
+}
+
+// units puts pics in the places of ids that hold the picture token.
+func (e *Engine) units(ids []int32, pics []*picture) ([]unit, error) {
+	out := make([]unit, 0, len(ids))
+	used := 0
+	for _, id := range ids {
+		if id != e.m.ImageToken() {
+			out = append(out, unit{id: id})
+			continue
+		}
+		if used < len(pics) {
+			out = append(out, unit{pic: pics[used]})
+		}
+		used++
+	}
+	if used != len(pics) {
+		return nil, fmt.Errorf("engine: prompt: %d picture places for %d pictures", used, len(pics))
+	}
+	return out, nil
+}
+
+// rows is a stretch of decoder rows.
+type rows struct {
+	x               []float32 // [n, hidden]
+	pos             []nn.Pos
+	size, firstSize []float32
+	next            float64 // position of whatever follows
+}
+
+// layout makes the decoder rows of units, the first of which sits at position
+// at. Text after a picture continues at the picture's unreduced length
+// (positions original) or its reduced one (sequential).
+func (e *Engine) layout(units []unit, at float64) (*rows, error) {
+	n := 0
+	for _, u := range units {
+		n += u.rows()
+	}
+	h := e.shape.Hidden
+	out := &rows{x: make([]float32, n*h), pos: make([]nn.Pos, 0, n), size: make([]float32, 0, n), firstSize: make([]float32, 0, n)}
+	for _, u := range units {
+		row := len(out.pos)
+		if u.pic == nil {
+			if err := e.m.Decoder().Embed(out.x[row*h:(row+1)*h], []int32{u.id}); err != nil {
+				return nil, err
+			}
+			out.pos, out.size, out.firstSize = append(out.pos, nn.At(at)), append(out.size, 1), append(out.firstSize, 1)
+			at++
+			continue
+		}
+		p := u.pic
+		copy(out.x[row*h:], p.features)
+		if p.reduction == nil {
+			for i := range p.visual.N {
+				out.pos, out.size, out.firstSize = append(out.pos, nn.At(at+float64(i))), append(out.size, 1), append(out.firstSize, 1)
+			}
+		} else {
+			for _, r := range p.reduction.Rows {
+				out.pos = append(out.pos, nn.At(at+r.Position))
+			}
+			out.size = append(out.size, p.reduction.LayerSizes(false)...)
+			out.firstSize = append(out.firstSize, p.reduction.LayerSizes(true)...)
+		}
+		at += p.span()
+	}
+	out.next = at
+	if last := int(at); last > e.shape.MaxPositions {
+		return nil, fmt.Errorf("engine: prompt: %d positions, want at most the model's context of %d (max_position_embeddings); ask less, show fewer pictures, or use --positions sequential with a smaller --n-vis", last, e.shape.MaxPositions)
+	}
+	return out, nil
+}
+
+// span returns the positions that a picture takes.
+func (p *picture) span() float64 {
+	if p.reduction != nil && p.options.Positions == "sequential" {
+		return float64(p.rows())
+	}
+	return float64(p.visual.N)
+}

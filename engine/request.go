@@ -1,0 +1,72 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/restore-vlm/restore/imageproc"
+	"github.com/restore-vlm/restore/model"
+	"github.com/restore-vlm/restore/reduce"
+	"github.com/restore-vlm/restore/sample"
+)
+
+// Request is one question.
+type Request struct {
+	Prompt    string
+	Images    []*imageproc.Picture // new pictures that belong to this question
+	Seen      *Seen                // or pictures that were encoded before; Images must then be empty
+	Reduce    reduce.Options       // the zero value reads every visual token
+	Sample    sample.Options       // the zero value is greedy
+	MaxTokens int                  // at most this many; 0: up to the context's end
+	OnText    func(text string)    // called with each piece of the answer as it is decoded, always whole UTF-8; may be nil
+}
+
+// How an answer ended.
+const (
+	FinishStop      = "stop"      // the model ended it
+	FinishLength    = "length"    // MaxTokens or the context's end
+	FinishCancelled = "cancelled" // the context was cancelled; what was decoded until then is returned
+)
+
+// Answer is what came of a Request.
+type Answer struct {
+	Text   string
+	Tokens []int32
+	Finish string
+	Report Report
+}
+
+// Report says what was done and how long it took.
+type Report struct {
+	Images               []ImageReport // pictures of this question
+	Before, Kept, Merged int           // visual tokens of this question
+	PromptTokens         int           // decoder rows of the whole prompt, after reduction
+	CachedTokens         int           // of them, rows whose keys and values were kept from before
+	GeneratedTokens      int
+	Options              reduce.Resolved // of the first picture
+	Prepare, Encode      time.Duration
+	Select, Merge        time.Duration
+	Prefill              time.Duration
+	FirstToken           time.Duration // from the start of the request to the first token
+	Decode               time.Duration // from the first token to the last
+	TokensPerSecond      float64       // of the tokens after the first
+	PeakRSS              int64         // bytes, of the process; 0 where the platform does not tell
+}
+
+// ImageReport is one picture's share of a Report.
+type ImageReport struct {
+	Tokens       int // before
+	Kept, Merged int
+	Reduction    *reduce.Reduction // nil when every token was read
+	GridH, GridW int               // of the tokens; 0 where they are not a grid
+	Frame        imageproc.Frame   // the part of the picture that the grid covers
+}
+
+// Seen holds encoded pictures, which any number of requests may share.
+type Seen struct {
+	visuals         []*model.Visual
+	frames          []imageproc.Frame
+	prepare, encode time.Duration
+}
+
+// Len returns the number of pictures.
+func (s *Seen) Len() int { return len(s.visuals) }

@@ -1,0 +1,77 @@
+// Package restore answers questions about pictures with multimodal LLMs, reading
+// 64 visual tokens where the model makes 576: tokens are kept by a published
+// criterion, the rest is merged into distinctive anchors, original positions
+// stay, and attention is calibrated for group size and distance (RESTORE, ICML
+// 2026).
+//
+//	m, err := restore.Open("", restore.OpenOptions{}) // the embedded model
+//	ans, err := m.Ask(ctx, restore.Request{
+//		Prompt: "What shape is the red object?",
+//		Images: []*imageproc.Picture{pic},
+//		Reduce: reduce.Options{Base: "holov", NVis: 64, Restore: true},
+//	})
+//
+// The names to know: [Model], [Request], [Answer] with its [Report], and
+// [Conversation], which keeps reduced tokens and the KV cache between turns.
+package restore
+
+import (
+	"github.com/restore-vlm/restore/builtin"
+	"github.com/restore-vlm/restore/checkpoint"
+	"github.com/restore-vlm/restore/engine"
+)
+
+type (
+	// Model is a loaded model; it serves any number of requests at once.
+	Model = engine.Engine
+	// Conversation is a dialogue that keeps what it has read.
+	Conversation = engine.Conversation
+	// OpenOptions configure Open.
+	OpenOptions = engine.Options
+	// Request is one question.
+	Request = engine.Request
+	// Answer is what came of a Request.
+	Answer = engine.Answer
+	// Report says what was done and how long it took.
+	Report = engine.Report
+	// ImageReport is one picture's share of a Report.
+	ImageReport = engine.ImageReport
+	// Seen holds encoded pictures that several requests share.
+	Seen = engine.Seen
+	// TraceRequest is one forward whose every intermediate is wanted.
+	TraceRequest = engine.TraceRequest
+	// Info describes a loaded model.
+	Info = engine.Info
+)
+
+// How an answer ended.
+const (
+	FinishStop      = engine.FinishStop
+	FinishLength    = engine.FinishLength
+	FinishCancelled = engine.FinishCancelled
+)
+
+// EmbeddedName is the name of the model that Open returns for an empty path.
+const EmbeddedName = "scenes (embedded)"
+
+// Open loads the model in dir: a Hugging Face directory, or a folder of the
+// hub's cache. An empty dir is the small model that is part of the program.
+// Every weight is bound by name and shape; the error lists all that do not fit.
+func Open(dir string, o OpenOptions) (*Model, error) {
+	var ck *checkpoint.Checkpoint
+	var err error
+	if dir == "" {
+		ck, err = checkpoint.OpenFS(builtin.FS(), EmbeddedName)
+	} else {
+		ck, err = checkpoint.Open(dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	m, err := engine.New(ck, o)
+	if err != nil {
+		ck.Close()
+		return nil, err
+	}
+	return m, nil
+}
