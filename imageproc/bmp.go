@@ -1,60 +1,177 @@
 package imageproc
 
 import (
-	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
-
-	"golang.org/x/image/bmp"
+	"math/bits"
 )
 
-func bmpSize(data []byte) (w, h int64, err error) {
-	if len(data) < 30 {
-		return 0, 0, fmt.Errorf("%w: header incomplete", errTruncated)
-	}
-	if header := binary.LittleEndian.Uint32(data[14:]); header < 40 {
-		return 0, 0, unsupported(fmt.Sprintf("header of %d bytes", header))
-	}
-	w = int64(int32(binary.LittleEndian.Uint32(data[18:])))
-	h = int64(int32(binary.LittleEndian.Uint32(data[22:])))
-	return w, max(h, -h), nil
+// bmpHeader is the part of a BMP's headers that matters.
+type bmpHeader struct {
+	w, h        int64
+	topDown     bool
+	bits        int
+	compression uint32
+	masks       [4]uint32 // red, green, blue, alpha; 0 is absent
+	palette     []byte    // entries of entrySize bytes: blue, green, red
+	entrySize   int
+	pixels      uint32 // offset of the rows
 }
 
-// decodeBMP ignores the fourth channel of 32-bit files, as the reference does.
-func decodeBMP(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int, err error) {
-	if len(data) < 34 {
-		return nil, 0, 0, 0, fmt.Errorf("%w: header incomplete", errTruncated)
+// parseBMP reads the file header and the OS/2 (12 bytes) or Windows (40 and
+// more) information header.
+func parseBMP(data []byte) (*bmpHeader, error) {
+	if len(data) < 26 {
+		return nil, fmt.Errorf("%w: header incomplete", errTruncated)
 	}
-	bits, compression := int64(binary.LittleEndian.Uint16(data[28:])), binary.LittleEndian.Uint32(data[30:])
-	if bits == 16 || compression == 1 || compression == 2 || compression > 3 {
-		return nil, 0, 0, 0, unsupported(fmt.Sprintf("%d bits a pixel, compression %d (%s); convert it to PNG", bits, compression, bmpCompression(compression)))
-	}
-	w64, h64, err := bmpSize(data)
-	if err != nil {
-		return nil, 0, 0, 0, err
-	}
-	if raw := (w64*bits + 31) / 32 * 4 * h64; raw > int64(len(data)) {
-		return nil, 0, 0, 0, fmt.Errorf("%w: %d bytes cannot hold %dx%d pixels of %d bits", errTruncated, len(data), w64, h64, bits)
-	}
-	img, err := bmp.Decode(bytes.NewReader(data))
-	if err != nil {
-		return nil, 0, 0, 0, err
-	}
-	pix, err = toRGB(img, Drop)
-	return pix, img.Bounds().Dx(), img.Bounds().Dy(), 1, err
-}
-
-func bmpCompression(c uint32) string {
-	switch c {
-	case 0:
-		return "5-5-5"
-	case 1:
-		return "RLE8"
-	case 2:
-		return "RLE4"
-	case 3:
-		return "bit masks such as 5-6-5"
+	le := binary.LittleEndian
+	h := &bmpHeader{pixels: le.Uint32(data[10:]), entrySize: 4}
+	size := le.Uint32(data[14:])
+	colours := uint32(0)
+	switch {
+	case size == 12:
+		h.w, h.h, h.bits, h.entrySize = int64(le.Uint16(data[18:])), int64(le.Uint16(data[20:])), int(le.Uint16(data[24:])), 3
+	case size < 40 || size > 256:
+		return nil, unsupported(fmt.Sprintf("header of %d bytes", size))
+	case uint64(len(data)) < 14+uint64(size):
+		return nil, fmt.Errorf("%w: header incomplete", errTruncated)
 	default:
-		return "unknown"
+		h.w, h.h = int64(int32(le.Uint32(data[18:]))), int64(int32(le.Uint32(data[22:])))
+		h.bits, h.compression, colours = int(le.Uint16(data[28:])), le.Uint32(data[30:]), le.Uint32(data[46:])
 	}
+	if h.h < 0 {
+		h.h, h.topDown = -h.h, true
+	}
+	end := 14 + int64(size)
+	switch h.compression {
+	case 0:
+		h.masks = map[int][4]uint32{16: {0x7c00, 0x3e0, 0x1f}, 32: {0xff0000, 0xff00, 0xff}}[h.bits]
+	case 3: // masks lie in the header, or behind the short one
+		if size == 40 {
+			end += 12
+		}
+		n := 3
+		if size >= 56 {
+			n = 4
+		}
+		if len(data) < 54+4*n {
+			return nil, fmt.Errorf("%w: header incomplete", errTruncated)
+		}
+		for i := range n {
+			h.masks[i] = le.Uint32(data[54+4*i:])
+		}
+	default:
+		name := map[uint32]string{1: "RLE8", 2: "RLE4", 4: "JPEG", 5: "PNG"}[h.compression]
+		return nil, unsupported(fmt.Sprintf("compression %d %s; convert it to PNG", h.compression, name))
+	}
+	switch h.bits {
+	case 1, 2, 4, 8:
+		if colours == 0 || colours > 1<<h.bits {
+			colours = 1 << h.bits
+		}
+		h.palette = data[min(end, int64(len(data))):]
+		h.palette = h.palette[:min(len(h.palette), int(colours)*h.entrySize)]
+	case 16, 24, 32:
+	default:
+		return nil, unsupported(fmt.Sprintf("%d bits a pixel", h.bits))
+	}
+	return h, nil
+}
+
+func bmpSize(data []byte) (w, h int64, err error) {
+	head, err := parseBMP(data)
+	if err != nil {
+		return 0, 0, err
+	}
+	return head.w, head.h, nil
+}
+
+func decodeBMP(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int, err error) {
+	head, err := parseBMP(data)
+	if err != nil {
+		return nil, 0, 0, 0, err
+	}
+	stride := (head.w*int64(head.bits) + 31) / 32 * 4
+	if int64(head.pixels)+stride*head.h > int64(len(data)) {
+		return nil, 0, 0, 0, fmt.Errorf("%w: %d bytes cannot hold %dx%d pixels of %d bits", errTruncated, len(data), head.w, head.h, head.bits)
+	}
+	row, err := head.rowReader(o.Alpha)
+	if err != nil {
+		return nil, 0, 0, 0, err
+	}
+	w, h = int(head.w), int(head.h)
+	pix = make([]byte, w*h*3)
+	for y := range h {
+		src := y
+		if !head.topDown {
+			src = h - 1 - y
+		}
+		row(pix[y*w*3:][:w*3], data[int64(head.pixels)+int64(src)*stride:][:stride])
+	}
+	return pix, w, h, 1, nil
+}
+
+// rowReader returns a function that converts one row to RGB.
+func (h *bmpHeader) rowReader(alpha AlphaPolicy) (func(dst, src []byte), error) {
+	switch h.bits {
+	case 24:
+		return func(dst, src []byte) {
+			for i := 0; i+2 < len(dst); i += 3 {
+				dst[i], dst[i+1], dst[i+2] = src[i+2], src[i+1], src[i]
+			}
+		}, nil
+	case 16, 32:
+		return h.maskedRow(alpha)
+	}
+	var table [256][3]byte // entries that are not stored are black
+	for i := range len(h.palette) / h.entrySize {
+		e := h.palette[i*h.entrySize:]
+		table[i] = [3]byte{e[2], e[1], e[0]}
+	}
+	perByte := 8 / h.bits
+	return func(dst, src []byte) {
+		for i := 0; i+2 < len(dst); i += 3 {
+			x := i / 3
+			v := src[x/perByte] >> (8 - h.bits - x%perByte*h.bits) & (1<<h.bits - 1)
+			copy(dst[i:], table[v][:])
+		}
+	}, nil
+}
+
+// maskedRow reads 16- and 32-bit pixels. A channel of n bits is scaled by
+// 255/(2ⁿ-1), rounded down, as in the reference.
+func (h *bmpHeader) maskedRow(alpha AlphaPolicy) (func(dst, src []byte), error) {
+	var shift, top [4]uint32
+	for i, m := range h.masks {
+		if m == 0 {
+			continue
+		}
+		shift[i] = uint32(bits.TrailingZeros32(m))
+		top[i] = m >> shift[i]
+		if top[i]&(top[i]+1) != 0 {
+			return nil, errors.New("colour mask has a gap")
+		}
+	}
+	channel := func(v uint32, i int) uint32 {
+		if top[i] == 0 {
+			return 0
+		}
+		return uint32(uint64((v&h.masks[i])>>shift[i]) * 255 / uint64(top[i]))
+	}
+	size := h.bits / 8
+	return func(dst, src []byte) {
+		for i, j := 0, 0; i+2 < len(dst); i, j = i+3, j+size {
+			v := uint32(src[j]) | uint32(src[j+1])<<8
+			if size == 4 {
+				v |= uint32(src[j+2])<<16 | uint32(src[j+3])<<24
+			}
+			r, g, b := channel(v, 0), channel(v, 1), channel(v, 2)
+			if a := channel(v, 3); h.masks[3] != 0 && alpha == White {
+				dst[i], dst[i+1], dst[i+2] = over(r, a), over(g, a), over(b, a)
+			} else {
+				dst[i], dst[i+1], dst[i+2] = byte(r), byte(g), byte(b)
+			}
+		}
+	}, nil
 }

@@ -25,6 +25,6 @@
 //     which makes nearly everything white.
 //   - The passes of the resampler always run horizontally first, as in every
 //     Pillow up to 12, with which published models were made.
-//   - CMYK TIFF, BMP with 16-bit pixels, and TIFF compressions other than
+//   - CMYK TIFF, run-length coded BMP, and TIFF compressions other than
 //     LZW, Deflate, PackBits and CCITT are refused with an error that says so.
 package imageproc

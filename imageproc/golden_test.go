@@ -120,7 +120,6 @@ var policies = map[string]DecodeOptions{
 // within the tolerance where the codec is lossy.
 func TestDecodeGoldens(t *testing.T) {
 	unreadable := map[string]string{
-		"bmp_565.bmp":   "BMP variant is not supported: 16 bits a pixel",
 		"tiff_cmyk.tif": "TIFF variant is not supported: CMYK",
 	}
 	forEachRoot(t, func(t *testing.T, root string) {
