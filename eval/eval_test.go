@@ -24,12 +24,12 @@ import (
 
 // answerer makes an Ask of a function from question to full and reduced answer.
 func answerer(f func(q scene.Question, reduced bool) string) Ask {
-	return func(_ context.Context, _ *imageproc.Picture, qs []scene.Question, reduced bool) ([]Reply, error) {
-		out := make([]Reply, len(qs))
-		for i, q := range qs {
-			out[i] = Reply{Text: f(q, reduced), Stopped: true}
+	return func(_ context.Context, _ *imageproc.Picture, qs []scene.Question) (full, reduced []Reply, err error) {
+		for _, q := range qs {
+			full = append(full, Reply{Text: f(q, false), Stopped: true})
+			reduced = append(reduced, Reply{Text: f(q, true), Stopped: true})
 		}
-		return out, nil
+		return full, reduced, nil
 	}
 }
 
@@ -135,12 +135,12 @@ func TestHandWorkedAccuracies(t *testing.T) {
 
 // Ensure an answer that was cut at the token limit is wrong even when its text is right so far.
 func TestCutAnswersAreWrong(t *testing.T) {
-	ask := func(_ context.Context, _ *imageproc.Picture, qs []scene.Question, reduced bool) ([]Reply, error) {
-		out := make([]Reply, len(qs))
-		for i, q := range qs {
-			out[i] = Reply{Text: q.Answer, Stopped: !reduced}
+	ask := func(_ context.Context, _ *imageproc.Picture, qs []scene.Question) (full, reduced []Reply, err error) {
+		for _, q := range qs {
+			full = append(full, Reply{Text: q.Answer, Stopped: true})
+			reduced = append(reduced, Reply{Text: q.Answer})
 		}
-		return out, nil
+		return full, reduced, nil
 	}
 	if r := run(t, sample(), ask); r.Full[All] != 100 || r.Reduced[All] != 0 {
 		t.Errorf("got %v and %v, want 100 and 0", r.Full[All], r.Reduced[All])
@@ -240,16 +240,16 @@ func TestWorkersDoNotMatter(t *testing.T) {
 func TestRunStops(t *testing.T) {
 	broken := errors.New("no such weights")
 	for _, workers := range []int{1, 3} {
-		_, err := Run(context.Background(), sample(), 2, func(context.Context, *imageproc.Picture, []scene.Question, bool) ([]Reply, error) {
-			return nil, broken
+		_, err := Run(context.Background(), sample(), 2, func(context.Context, *imageproc.Picture, []scene.Question) (full, reduced []Reply, err error) {
+			return nil, nil, broken
 		}, RunOptions{Workers: workers})
 		if !errors.Is(err, broken) || !strings.HasPrefix(err.Error(), "eval: ") {
 			t.Errorf("got %v, want eval: ...: %v", err, broken)
 		}
 	}
-	if _, err := Run(context.Background(), sample(), 2, func(context.Context, *imageproc.Picture, []scene.Question, bool) ([]Reply, error) {
-		return make([]Reply, 1), nil
-	}, RunOptions{}); err == nil || !strings.Contains(err.Error(), "got 1 answers, want 3") {
+	if _, err := Run(context.Background(), sample(), 2, func(context.Context, *imageproc.Picture, []scene.Question) (full, reduced []Reply, err error) {
+		return make([]Reply, 3), make([]Reply, 1), nil
+	}, RunOptions{}); err == nil || !strings.Contains(err.Error(), "got 3 and 1 answers, want 3") {
 		t.Errorf("too few answers: %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

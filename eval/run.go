@@ -24,10 +24,10 @@ type Reply struct {
 	Stopped bool // the model ended the answer itself; one cut at a limit is never right
 }
 
-// Ask answers questions about one picture, each in a conversation of its own, in order: with the reduction
-// under test or, when reduced is false, from all visual tokens. All questions of a picture come in one call,
-// so that it can be encoded once. Ask must be safe for concurrent use when RunOptions.Workers exceeds 1.
-type Ask func(ctx context.Context, pic *imageproc.Picture, questions []scene.Question, reduced bool) ([]Reply, error)
+// Ask answers questions about one picture, each in a conversation of its own, in order: once from all visual
+// tokens and once with the reduction under test. All questions of a picture come in one call, so that it can be
+// encoded once. Ask must be safe for concurrent use when RunOptions.Workers exceeds 1.
+type Ask func(ctx context.Context, pic *imageproc.Picture, questions []scene.Question) (full, reduced []Reply, err error)
 
 // RunOptions are the choices of a run; the zero value works.
 type RunOptions struct {
@@ -119,21 +119,17 @@ feed:
 
 // askBoth asks one picture's questions of both runs.
 func askBoth(ctx context.Context, item Item, ask Ask) ([]Record, map[string]Unparsable, error) {
-	var replies [2][]Reply
-	for run := range replies {
-		got, err := ask(ctx, item.Picture, item.Questions, run == 1)
-		if err != nil {
-			return nil, nil, err
-		}
-		if len(got) != len(item.Questions) {
-			return nil, nil, fmt.Errorf("got %d answers, want %d", len(got), len(item.Questions))
-		}
-		replies[run] = got
+	full, reduced, err := ask(ctx, item.Picture, item.Questions)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(full) != len(item.Questions) || len(reduced) != len(item.Questions) {
+		return nil, nil, fmt.Errorf("got %d and %d answers, want %d", len(full), len(reduced), len(item.Questions))
 	}
 	records := make([]Record, len(item.Questions))
 	odd := map[string]Unparsable{}
 	for i, q := range item.Questions {
-		full, reduced := replies[0][i], replies[1][i]
+		full, reduced := full[i], reduced[i]
 		records[i] = Record{
 			Picture: item.Name, Task: q.Task, Question: q.Text, Answer: q.Answer,
 			Full: full.Text, FullRight: full.Stopped && full.Text == q.Answer,

@@ -1,0 +1,68 @@
+package eval
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+	"sync"
+
+	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/imageproc"
+	"github.com/restore-vlm/restore/reduce"
+	"github.com/restore-vlm/restore/scene"
+)
+
+// Scenes asks m the questions of total items from all visual tokens and under o, greedily. A picture is encoded
+// once for both runs, and in each run read by the decoder once for all of its questions: every question opens a
+// conversation of its own behind the kept keys and values of the picture.
+func Scenes(ctx context.Context, m *restore.Model, items iter.Seq2[Item, error], total int, o reduce.Options, run RunOptions) (*Result, error) {
+	var (
+		once     sync.Once
+		resolved reduce.Resolved
+	)
+	ask := func(ctx context.Context, pic *imageproc.Picture, questions []scene.Question) (full, reduced []Reply, err error) {
+		seen, err := m.See(ctx, []*imageproc.Picture{pic})
+		if err != nil {
+			return nil, nil, err
+		}
+		if full, _, err = askAll(ctx, m.NewConversation(reduce.Options{}), seen, questions); err != nil {
+			return nil, nil, err
+		}
+		reduced, how, err := askAll(ctx, m.NewConversation(o), seen, questions)
+		if err != nil {
+			return nil, nil, err
+		}
+		once.Do(func() { resolved = how })
+		return full, reduced, nil
+	}
+	r, err := Run(ctx, items, total, ask, run)
+	if err != nil {
+		return nil, err
+	}
+	info := m.Info()
+	r.Setup = map[string]any{"model": info.Name, "kernel": info.Kernel, "reduction": resolved, "interval_seed": run.Seed}
+	return r, nil
+}
+
+// askAll asks each question in a conversation of its own about the same picture.
+func askAll(ctx context.Context, c *restore.Conversation, seen *restore.Seen, questions []scene.Question) (replies []Reply, how reduce.Resolved, err error) {
+	for _, q := range questions {
+		c.Reset()
+		ans, err := c.Ask(ctx, restore.Request{Prompt: q.Text, Seen: seen, MaxTokens: enough(q)})
+		if err != nil {
+			return nil, how, fmt.Errorf("%q: %w", q.Text, err)
+		}
+		if ans.Finish == restore.FinishCancelled {
+			return nil, how, context.Cause(ctx)
+		}
+		how = ans.Report.Options
+		// The space between "ASSISTANT:" and the answer belongs to the first token of some tokenizers.
+		replies = append(replies, Reply{Text: strings.TrimPrefix(ans.Text, " "), Stopped: ans.Finish == restore.FinishStop})
+	}
+	return replies, how, nil
+}
+
+// enough is a number of tokens that the right answer fits into: a token is at least a byte, and the space ahead
+// of the answer and the end are two more.
+func enough(q scene.Question) int { return len(q.Answer) + 2 }
