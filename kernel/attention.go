@@ -49,6 +49,18 @@ type Bias struct {
 // at least one key. The result does not depend on the number of threads.
 func Attend(p *Pool, a *Attention) {
 	s := a.check()
+	if s.Tq == 0 {
+		if s.ColTap != nil {
+			clear(s.ColTap[:s.Heads*s.Tk])
+		}
+		return
+	}
+	attend(p, &s)
+}
+
+// attendGo is the reference.
+func attendGo(p *Pool, a *Attention) {
+	s := *a // a copy that may escape, so that the caller's need not
 	p.Run(s.Heads, func(h int) { attendHeadGo(&s, h) })
 }
 
@@ -170,7 +182,7 @@ func (a *Attention) visible(query int) (lo, hi int) {
 	return lo, hi
 }
 
-// attendHeadGo is the reference: one head, one query after another.
+// attendHeadGo computes one head, one query after another.
 func attendHeadGo(a *Attention, h int) {
 	d, kv := a.HeadDim, h/(a.Heads/a.KVHeads)
 	buf := make([]float32, 2*a.Tk)

@@ -1,0 +1,9 @@
+package main
+
+// kernels names every generator: one line a file of package kernel.
+var kernels = map[string]func(*asm){
+	"attention": attention,
+	"matmul":    matmul,
+	"peak":      peak,
+	"quant":     quant,
+}

@@ -1,0 +1,465 @@
+package kernel
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand"
+	"os"
+	"slices"
+	"testing"
+)
+
+const (
+	// attnTol bounds |got-want| for values of order 1: a score is a sum of up to 128 float32 products, and
+	// e^x turns its absolute error into a relative one.
+	attnTol = 2e-6
+	// attnGoldenTol is that of the golden data, whose inputs are rounded to float32.
+	attnGoldenTol = 5e-6
+)
+
+// attendRef is a straightforward float64 evaluation: outputs [Tq, Heads*HeadDim] and probabilities
+// [Heads, Tq, Tk].
+func attendRef(a *Attention) (out, probs []float64) {
+	d, or := a.HeadDim, func(stride, heads int) int {
+		if stride == 0 {
+			return heads * a.HeadDim
+		}
+		return stride
+	}
+	out = make([]float64, a.Tq*a.Heads*d)
+	probs = make([]float64, a.Heads*a.Tq*a.Tk)
+	for h := range a.Heads {
+		kv := h * a.KVHeads / a.Heads
+		for i := range a.Tq {
+			p := probs[(h*a.Tq+i)*a.Tk:][:a.Tk]
+			sum, top := 0.0, math.Inf(-1)
+			for j := range p {
+				seen := !a.Causal || j <= i+a.Tk-a.Tq
+				for s := 1; s < len(a.Segments); s++ {
+					if bound := int(a.Segments[s]); (i < bound) != (j < bound) {
+						seen = false
+					}
+				}
+				if !seen {
+					p[j] = math.Inf(-1)
+					continue
+				}
+				for c := range d {
+					p[j] += float64(a.Q[i*or(a.QStride, a.Heads)+h*d+c]) * float64(a.K[j*or(a.KStride, a.KVHeads)+kv*d+c])
+				}
+				p[j] *= float64(a.Scale)
+				if b := a.Bias; b != nil && b.Row != nil {
+					var one [1]float32
+					b.Row(one[:], i, j)
+					p[j] += float64(one[0])
+				} else if b != nil {
+					if b.LogSize != nil {
+						p[j] += float64(b.LogSize[j])
+					}
+					if b.Table != nil {
+						p[j] += float64(b.Table[int(math.Abs(float64(b.QueryPos[i]-b.KeyPos[j])))])
+					}
+				}
+				top = math.Max(top, p[j])
+			}
+			for j := range p {
+				p[j] = math.Exp(p[j] - top)
+				sum += p[j]
+			}
+			for j := range p {
+				p[j] /= sum
+				for c := range d {
+					out[(i*a.Heads+h)*d+c] += p[j] * float64(a.V[j*or(a.VStride, a.KVHeads)+kv*d+c])
+				}
+			}
+		}
+	}
+	return out, probs
+}
+
+func normal(r *rand.Rand, n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(r.NormFloat64())
+	}
+	return x
+}
+
+// worst returns the largest |got-want| and its index; NaN counts as infinite.
+func worst(got []float32, want []float64) (diff float64, at int) {
+	for i, w := range want {
+		e := math.Abs(float64(got[i]) - w)
+		if !(e <= math.MaxFloat64) {
+			e = math.Inf(1)
+		}
+		if e > diff {
+			diff, at = e, i
+		}
+	}
+	return diff, at
+}
+
+func checkWorst(t *testing.T, name string, got []float32, want []float64, tol float64) {
+	t.Helper()
+	if d, i := worst(got, want); !(d <= tol) {
+		t.Errorf("%s: index %d: got %g, want %g, difference %.2g, want at most %.2g", name, i, got[i], want[i], d, tol)
+	}
+}
+
+func TestWorstRejectsNaN(t *testing.T) {
+	if d, i := worst([]float32{1, float32(math.NaN())}, []float64{1, 1}); !math.IsInf(d, 1) || i != 1 {
+		t.Errorf("worst = %g at %d, want +Inf at 1", d, i)
+	}
+}
+
+// attnCase is a shape and what is switched on.
+type attnCase struct {
+	heads, kvHeads, dim, tq, tk int
+	causal                      bool
+	segments                    []int32
+	bias                        string // "", "size", "table", "both", "row"
+	taps                        bool
+	pad                         int // added to every stride
+}
+
+func (c attnCase) String() string {
+	return fmt.Sprintf("h%d/kv%d/d%d/%dx%d/causal=%v/seg=%v/bias=%s/taps=%v", c.heads, c.kvHeads, c.dim, c.tq, c.tk, c.causal, c.segments, c.bias, c.taps)
+}
+
+const canary = 12345.5
+
+func (c attnCase) make(r *rand.Rand) *Attention {
+	qs, ks := c.heads*c.dim+c.pad, c.kvHeads*c.dim+c.pad
+	a := &Attention{
+		Heads: c.heads, KVHeads: c.kvHeads, HeadDim: c.dim, Tq: c.tq, Tk: c.tk,
+		Scale: float32(1 / math.Sqrt(float64(c.dim))), Causal: c.causal, Segments: c.segments,
+		Q: normal(r, c.tq*qs+1)[1:], K: normal(r, c.tk*ks+3)[3:], V: normal(r, c.tk*ks+5)[5:],
+		QStride: qs, KStride: ks, VStride: ks, OutStride: qs,
+	}
+	a.Out = make([]float32, c.tq*qs+8)
+	for i := range a.Out {
+		a.Out[i] = canary
+	}
+	b := &Bias{}
+	pos := make([]int32, c.tk)
+	for i, at := 0, int32(0); i < c.tk; i++ {
+		at += int32(r.Intn(3))
+		pos[i] = at
+	}
+	if c.bias == "size" || c.bias == "both" {
+		b.LogSize = make([]float32, c.tk)
+		for i := range b.LogSize {
+			b.LogSize[i] = float32(math.Log(float64(1 + r.Intn(9))))
+		}
+	}
+	if c.bias == "table" || c.bias == "both" {
+		b.KeyPos, b.QueryPos = pos, pos[c.tk-c.tq:]
+		b.Table = make([]float32, int(pos[c.tk-1])+1)
+		for i := range b.Table {
+			b.Table[i] = float32(math.Log(2 - math.Cos(float64(i)/9)))
+		}
+	}
+	if c.bias == "row" {
+		b.Row = func(dst []float32, q, k0 int) {
+			for i := range dst {
+				dst[i] = float32(math.Sin(float64(q)*1.5 + float64(k0+i)))
+			}
+		}
+	}
+	if c.bias != "" {
+		a.Bias = b
+	}
+	if c.taps {
+		a.RowTapQuery = c.tq * 2 / 3
+		a.RowTap, a.ColTap = make([]float32, c.heads*c.tk+1), make([]float32, c.heads*c.tk+1)
+		for i := range a.RowTap {
+			a.RowTap[i], a.ColTap[i] = canary, canary
+		}
+	}
+	return a
+}
+
+func attnCases() []attnCase {
+	cases := []attnCase{
+		{1, 1, 1, 1, 1, false, nil, "", false, 0},
+		{3, 3, 20, 7, 7, true, nil, "both", true, 0},
+		{6, 2, 10, 5, 31, true, nil, "both", false, 3},
+		{4, 2, 16, 1, 77, true, nil, "both", false, 0},
+		{4, 1, 64, 2, 530, true, nil, "size", false, 0},
+		{2, 2, 72, 3, 1100, true, nil, "row", false, 2},
+		{2, 1, 128, 1, 1200, true, nil, "table", false, 0},
+		{2, 2, 64, 97, 97, false, nil, "", true, 0},
+		{5, 5, 64, 50, 50, false, nil, "size", true, 1},
+		{2, 2, 80, 70, 70, false, []int32{0, 16, 16, 33, 70}, "", true, 0},
+		{2, 2, 80, 70, 70, true, []int32{0, 16, 33, 70}, "both", true, 0},
+		{6, 3, 128, 205, 205, true, nil, "both", false, 0},
+		{5, 1, 96, 100, 700, true, nil, "row", false, 0},
+		{2, 1, 128, 60, 1300, true, nil, "table", true, 0},
+		{2, 1, 24, 200, 1300, false, nil, "both", false, 0},
+		{1, 1, 128, 400, 600, true, nil, "", false, 0},
+	}
+	r := rand.New(rand.NewSource(5))
+	for range 60 {
+		kv := 1 + r.Intn(3)
+		c := attnCase{heads: kv * (1 + r.Intn(3)), kvHeads: kv, dim: 1 + r.Intn(130), tq: 1 + r.Intn(70), causal: r.Intn(2) == 0,
+			bias: []string{"", "size", "table", "both", "row"}[r.Intn(5)], taps: r.Intn(3) == 0, pad: r.Intn(4)}
+		c.tk = c.tq + r.Intn(100)
+		cases = append(cases, c)
+	}
+	return cases
+}
+
+func TestAttend(t *testing.T) {
+	pool := NewPool(2)
+	defer pool.Close()
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewSource(9))
+		for _, c := range attnCases() {
+			a := c.make(r)
+			out, probs := attendRef(a)
+			Attend(pool, a)
+			t.Run(c.String(), func(t *testing.T) {
+				checkAttention(t, a, out, probs)
+				serial := *a
+				serial.Out = make([]float32, len(a.Out))
+				Attend(nil, &serial)
+				for i := range a.Tq {
+					w := a.Heads * a.HeadDim
+					if !slices.Equal(serial.Out[i*a.OutStride:][:w], a.Out[i*a.OutStride:][:w]) {
+						t.Errorf("row %d differs between 1 and 2 threads", i)
+					}
+				}
+			})
+		}
+	})
+}
+
+func checkAttention(t *testing.T, a *Attention, out, probs []float64) {
+	t.Helper()
+	w := a.Heads * a.HeadDim
+	dense := make([]float32, 0, len(out))
+	for i := range a.Tq {
+		dense = append(dense, a.Out[i*a.OutStride:][:w]...)
+		if i < a.Tq-1 && a.OutStride > w && a.Out[i*a.OutStride+w] != canary {
+			t.Errorf("row %d: written past its end", i)
+		}
+	}
+	checkWorst(t, "out", dense, out, attnTol)
+	if n := (a.Tq-1)*a.OutStride + w; a.Out[n] != canary {
+		t.Error("written past the end of out")
+	}
+	checkWorst(t, "probs", AttentionProbs(a), probs, 1e-7)
+	if a.RowTap == nil {
+		return
+	}
+	row, col := make([]float64, a.Heads*a.Tk), make([]float64, a.Heads*a.Tk)
+	for h := range a.Heads {
+		for i := range a.Tq {
+			for j, p := range probs[(h*a.Tq+i)*a.Tk:][:a.Tk] {
+				col[h*a.Tk+j] += p
+				if i == a.RowTapQuery {
+					row[h*a.Tk+j] = p
+				}
+			}
+		}
+	}
+	checkWorst(t, "row tap", a.RowTap, row, attnTol)
+	checkWorst(t, "column tap", a.ColTap, col, 2*attnTol)
+	if n := a.Heads * a.Tk; a.RowTap[n] != canary || a.ColTap[n] != canary {
+		t.Error("written past the end of a tap")
+	}
+}
+
+// TestAttendGolden compares with an independent float64 implementation: rotated queries and keys, merged
+// tokens with sizes and original positions, causal by row order except while decoding.
+func TestAttendGolden(t *testing.T) {
+	type tensor struct {
+		Shape []int
+		Data  []float32
+	}
+	var golden map[string]map[string]tensor
+	data, err := os.ReadFile("testdata/attention.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, &golden); err != nil {
+		t.Fatal(err)
+	}
+	// rows turns [heads, n, dim] into [n, heads*dim].
+	rows := func(x tensor) []float32 {
+		h, n, d := x.Shape[0], x.Shape[1], x.Shape[2]
+		y := make([]float32, len(x.Data))
+		for i := range x.Data {
+			y[(i/d%n*h+i/d/n)*d+i%d] = x.Data[i]
+		}
+		return y
+	}
+	wide := func(x []float32) []float64 {
+		y := make([]float64, len(x))
+		for i, v := range x {
+			y[i] = float64(v)
+		}
+		return y
+	}
+	forEachImpl(t, func(t *testing.T) {
+		for name, g := range golden {
+			q, k := g["q_rot"], g["k_rot"]
+			a := &Attention{Heads: q.Shape[0], KVHeads: k.Shape[0], HeadDim: q.Shape[2], Tq: q.Shape[1], Tk: k.Shape[1],
+				Scale: float32(1 / math.Sqrt(float64(q.Shape[2]))), Causal: true,
+				Q: rows(q), K: rows(k), V: rows(g["v"]), Out: make([]float32, len(q.Data))}
+			Attend(nil, a)
+			checkWorst(t, name+" without bias", a.Out, wide(rows(g["out_without_bias"])), attnGoldenTol)
+			bias := g["bias"].Data
+			a.Bias = &Bias{Row: func(dst []float32, q, k0 int) { copy(dst, bias[q*a.Tk+k0:]) }}
+			Attend(nil, a)
+			checkWorst(t, name, a.Out, wide(rows(g["out"])), attnGoldenTol)
+			if probs, ok := g["probs"]; ok {
+				checkWorst(t, name+" probs", AttentionProbs(a), wide(probs.Data), attnGoldenTol)
+			}
+		}
+	})
+}
+
+// TestAttendExtremes: keys far below the maximum count as zero, a bias of -Inf hides a key, a NaN stays in
+// its own head and query.
+func TestAttendExtremes(t *testing.T) {
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewSource(3))
+		for _, tq := range []int{1, 40} {
+			a := attnCase{heads: 2, kvHeads: 2, dim: 32, tq: tq, tk: 1100, pad: 0}.make(r)
+			for i := range a.Q {
+				a.Q[i] *= 1e4
+			}
+			out, _ := attendRef(a)
+			Attend(nil, a)
+			checkWorst(t, "peaked", a.Out[:len(out)], out, 0.1) // scores of 1e5 carry errors of 1e-2
+			hidden := float32(math.Inf(-1))
+			a = attnCase{heads: 2, kvHeads: 2, dim: 32, tq: tq, tk: 1100, pad: 0}.make(r)
+			a.Bias = &Bias{Row: func(dst []float32, q, k0 int) {
+				for i := range dst {
+					dst[i] = hidden
+					if k0+i >= 900 {
+						dst[i] = 0
+					}
+				}
+			}}
+			out, _ = attendRef(a)
+			Attend(nil, a)
+			checkWorst(t, "hidden", a.Out[:len(out)], out, attnTol)
+			a.Q[0] = float32(math.NaN())
+			Attend(nil, a)
+			for i, v := range a.Out[:len(out)] {
+				if bad := i < a.HeadDim; bad != (v != v) {
+					t.Fatalf("element %d is %g with a NaN in the first head of the first query", i, v)
+				}
+			}
+		}
+	})
+}
+
+func TestAttendPanics(t *testing.T) {
+	base := attnCase{heads: 2, kvHeads: 1, dim: 4, tq: 3, tk: 5, bias: "both", taps: true}
+	for name, change := range map[string]func(a *Attention){
+		"heads":    func(a *Attention) { a.KVHeads = 3 },
+		"short q":  func(a *Attention) { a.Q = a.Q[:10] },
+		"stride":   func(a *Attention) { a.KStride = 3 },
+		"table":    func(a *Attention) { a.Bias.Table = a.Bias.Table[:1] },
+		"sizes":    func(a *Attention) { a.Bias.LogSize = a.Bias.LogSize[:4] },
+		"row tap":  func(a *Attention) { a.RowTapQuery = 3 },
+		"col tap":  func(a *Attention) { a.ColTap = a.ColTap[:9] },
+		"segments": func(a *Attention) { a.Segments = []int32{0, 3} },
+		"causal":   func(a *Attention) { a.Causal, a.Tk = true, 2 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			a := base.make(rand.New(rand.NewSource(1)))
+			a.Bias.KeyPos[4] = a.Bias.KeyPos[0] + 2
+			a.Bias.Table = append(a.Bias.Table, make([]float32, 20)...)
+			change(a)
+			Attend(nil, a)
+		})
+	}
+}
+
+// TestAttendConcurrent runs several calls at once on one pool.
+func TestAttendConcurrent(t *testing.T) {
+	pool := NewPool(2)
+	defer pool.Close()
+	c := attnCase{heads: 4, kvHeads: 2, dim: 32, tq: 60, tk: 90, causal: true, bias: "both", taps: true}
+	one := c.make(rand.New(rand.NewSource(7)))
+	Attend(nil, one)
+	done := make(chan bool)
+	for range 6 {
+		go func() {
+			a := *one
+			a.RowTap, a.ColTap = slices.Clone(a.RowTap), slices.Clone(a.ColTap)
+			same := true
+			for range 5 {
+				a.Out = make([]float32, len(one.Out))
+				Attend(pool, &a)
+				n := a.Tq * a.Heads * a.HeadDim
+				same = same && slices.Equal(a.Out[:n], one.Out[:n]) && slices.Equal(a.ColTap, one.ColTap) && slices.Equal(a.RowTap, one.RowTap)
+			}
+			done <- same
+		}()
+	}
+	for range 6 {
+		if !<-done {
+			t.Error("a concurrent call gave another result")
+		}
+	}
+}
+
+func TestAttendDecodeDoesNotAllocate(t *testing.T) {
+	if Implementation() == "go" {
+		t.Skip("the reference allocates its score row")
+	}
+	pool := NewPool(2)
+	defer pool.Close()
+	a := attnCase{heads: 8, kvHeads: 4, dim: 64, tq: 1, tk: 700, causal: true, bias: "both"}.make(rand.New(rand.NewSource(2)))
+	Attend(pool, a)
+	if n := testing.AllocsPerRun(50, func() { Attend(pool, a) }); n >= 1 {
+		t.Errorf("%g allocations a call, want 0", n)
+	}
+}
+
+func BenchmarkAttend(b *testing.B) {
+	pool := NewPool(2)
+	defer pool.Close()
+	for _, bc := range []struct {
+		name string
+		attnCase
+	}{
+		{"clip", attnCase{heads: 16, kvHeads: 16, dim: 64, tq: 577, tk: 577}},
+		{"clip/taps", attnCase{heads: 16, kvHeads: 16, dim: 64, tq: 577, tk: 577, taps: true}},
+		{"llama", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 636, tk: 636, causal: true}},
+		{"llama/bias", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 636, tk: 636, causal: true, bias: "both"}},
+		{"llama124", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 124, tk: 124, causal: true}},
+		{"llama124/bias", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 124, tk: 124, causal: true, bias: "both"}},
+		{"decode", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 1, tk: 700, causal: true}},
+		{"decode/bias", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 1, tk: 700, causal: true, bias: "both"}},
+	} {
+		a := bc.make(rand.New(rand.NewSource(1)))
+		pairs := 0
+		for i := range a.Tq {
+			if a.Causal {
+				pairs += i + 1 + a.Tk - a.Tq
+			} else {
+				pairs += a.Tk
+			}
+		}
+		for _, p := range []*Pool{nil, pool} {
+			b.Run(fmt.Sprintf("%s/%dT", bc.name, p.Threads()), func(b *testing.B) {
+				for b.Loop() {
+					Attend(p, a)
+				}
+				b.ReportMetric(4*float64(pairs*a.Heads*a.HeadDim)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+			})
+		}
+	}
+}

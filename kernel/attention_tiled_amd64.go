@@ -1,0 +1,446 @@
+//go:build !purego
+
+package kernel
+
+import (
+	"math"
+	"sync"
+)
+
+// The tiled attention. A task is a block of query rows and up to attnGroup heads; it walks over blocks of
+// keys that fit the cache together with their values, both packed into panels:
+//
+//	S = Q·Kᵀ (Q scaled)            tiles of six rows by one panel
+//	S += bias; m' = max(m, max S)
+//	P = e^(S-m'); l = l·e^(m-m') + ΣP; O = O·e^(m-m') + P·V
+//	Out = O/l                      after the last block
+//
+// Tasks and blocks follow from the shape alone, so the result does not depend on the threads.
+const (
+	attnTileRows  = 6   // as in _gen
+	attnTileBlock = 48  // query rows of one score block
+	attnQueries   = 192 // most query rows of a task
+	attnGroup     = 4   // heads of a task when there is a bias, whose rows they share
+	attnKeys      = 1024
+	attnFewRows   = 3   // up to so many queries the keys are read in place
+	attnFewKeys   = 512 // keys of a task then
+	attnSerial    = 1 << 15
+	attnPad       = 16 // every buffer row ends on a multiple of the longest vector
+)
+
+// attnBlock is the query rows q0 … q1-1, which see keys from k0 to k1-1 at most.
+type attnBlock struct{ q0, q1, k0, k1 int }
+
+// attnJob is one call of Attend. Jobs are recycled, so that decoding does not allocate.
+type attnJob struct {
+	a      Attention
+	ops    *attnOps
+	blocks []attnBlock
+	groups int // of heads
+	tiled  func(i int)
+	few    func(i int)
+
+	// Few queries: partial results of every query row, head and block of keys.
+	chunks, chunkKeys int
+	biasRows          []float32 // [Tq, padded Tk], empty without
+	top, sum          []float32 // [Tq, Heads, chunks]
+	out               []float32 // [Tq, Heads, chunks, padded HeadDim]
+}
+
+// attnScratch is what a task works in.
+type attnScratch struct {
+	q, k, v, s, o, m, l, bias, sizes, row, cols, colBlock, last []float32
+	keys                                                        []int32
+}
+
+var (
+	attnJobs      = sync.Pool{New: func() any { return newAttnJob() }}
+	attnScratches = sync.Pool{New: func() any { return new(attnScratch) }}
+)
+
+func newAttnJob() *attnJob {
+	j := new(attnJob)
+	j.tiled, j.few = j.tiledTask, j.fewTask
+	return j
+}
+
+// grow returns buf with n elements, whose values are left as they are.
+func grow[T any](buf []T, n int) []T {
+	if cap(buf) < n {
+		return make([]T, n)
+	}
+	return buf[:n]
+}
+
+func padded(n int) int { return (n + attnPad - 1) &^ (attnPad - 1) }
+
+func attendTiled(p *Pool, a *Attention, ops *attnOps) {
+	j := attnJobs.Get().(*attnJob)
+	j.a, j.ops = *a, ops
+	if a.Tq*a.Tk*a.Heads*a.HeadDim <= attnSerial {
+		p = nil
+	}
+	if a.Tq <= attnFewRows && a.Segments == nil && a.RowTap == nil && a.ColTap == nil {
+		j.runFew(p)
+	} else {
+		j.plan()
+		p.Run(len(j.blocks)*j.groups, j.tiled)
+	}
+	j.a = Attention{}
+	attnJobs.Put(j)
+}
+
+// heads is the number of heads that a task takes.
+func (j *attnJob) heads() int {
+	if b := j.a.Bias; b != nil && (b.Row != nil || b.Table != nil) && j.a.ColTap == nil {
+		return min(attnGroup, j.a.Heads)
+	}
+	return 1
+}
+
+// plan cuts the queries into blocks of near-equal heights, multiples of the tile's. Column sums need all
+// queries of a segment in one task.
+func (j *attnJob) plan() {
+	a := &j.a
+	n := j.heads()
+	j.groups = (a.Heads + n - 1) / n
+	j.blocks = j.blocks[:0]
+	add := func(lo, hi, k0, k1 int) {
+		parts := 1
+		if a.ColTap == nil {
+			parts = (hi - lo + attnQueries - 1) / attnQueries
+		}
+		rows := (hi - lo + parts - 1) / parts
+		rows = (rows + attnTileRows - 1) / attnTileRows * attnTileRows
+		for q := lo; q < hi; q += rows {
+			end := min(q+rows, hi)
+			b := attnBlock{q, end, k0, k1}
+			if a.Causal {
+				b.k1 = min(k1, end+a.Tk-a.Tq)
+			}
+			j.blocks = append(j.blocks, b)
+		}
+	}
+	if a.Segments == nil {
+		add(0, a.Tq, 0, a.Tk)
+		return
+	}
+	for i := 1; i < len(a.Segments); i++ {
+		if lo, hi := int(a.Segments[i-1]), int(a.Segments[i]); lo < hi {
+			add(lo, hi, lo, hi)
+		}
+	}
+}
+
+// tiledTask computes one block for one group of heads. The longest blocks of a causal call come first.
+func (j *attnJob) tiledTask(i int) {
+	sc := attnScratches.Get().(*attnScratch)
+	n := j.heads()
+	b := j.blocks[len(j.blocks)-1-i/j.groups]
+	h0 := i % j.groups * n
+	t := attnTask{attnJob: j, attnScratch: sc, attnBlock: b, h0: h0, h1: min(h0+n, j.a.Heads)}
+	t.run()
+	attnScratches.Put(sc)
+}
+
+// attnTask is the state of one task.
+type attnTask struct {
+	*attnJob
+	*attnScratch
+	attnBlock
+	h0, h1 int
+	rows   int // query rows, rounded up to whole tiles
+	depth  int // head dim, padded
+	width  int // stride of s: the keys of one block, padded
+}
+
+func (t *attnTask) run() {
+	a := &t.a
+	t.depth = padded(a.HeadDim)
+	t.rows = (t.q1 - t.q0 + attnTileRows - 1) / attnTileRows * attnTileRows
+	total := t.k1 - t.k0
+	chunk := total
+	if a.ColTap == nil {
+		limit := min(attnKeys, max(64, t.ops.packed/t.depth&^63))
+		parts := (total + limit - 1) / limit
+		chunk = min(total, ((total+parts-1)/parts+63)&^63)
+	}
+	t.width = padded(chunk) + attnPad // not a power of two, which would fill few cache sets
+	heads := t.h1 - t.h0
+	t.q = grow(t.q, attnTileBlock*t.depth)
+	t.k = grow(t.k, padded(chunk)*t.depth)
+	t.v = grow(t.v, chunk*t.depth)
+	t.s = grow(t.s, attnTileBlock*t.width)
+	t.o = grow(t.o, heads*t.rows*t.depth)
+	t.m = grow(t.m, heads*t.rows)
+	t.l = grow(t.l, heads*t.rows)
+	t.last = grow(t.last, attnPad*t.depth)
+	if a.ColTap != nil {
+		t.cols = grow(t.cols, t.width)
+		t.colBlock = grow(t.colBlock, t.width)
+		clear(t.cols)
+	}
+	tapped := a.RowTap != nil && a.RowTapQuery >= t.q0 && a.RowTapQuery < t.q1
+	if tapped {
+		clear(a.RowTap[t.h0*a.Tk : t.h1*a.Tk])
+	}
+	for c0 := t.k0; c0 < t.k1; c0 += chunk {
+		t.keyBlock(c0, min(c0+chunk, t.k1))
+	}
+	for h := t.h0; h < t.h1; h++ {
+		at := (h - t.h0) * t.rows
+		for i := t.q0; i < t.q1; i++ {
+			r := at + i - t.q0
+			t.ops.copyRows(&a.Out[i*a.OutStride+h*a.HeadDim], 0, &t.o[r*t.depth], 0, 1, a.HeadDim, 1/t.l[r])
+		}
+		if tapped {
+			r := at + a.RowTapQuery - t.q0
+			t.finishRowTap(a.RowTap[h*a.Tk:][:a.Tk], t.m[r], t.l[r])
+		}
+		if a.ColTap != nil {
+			copy(a.ColTap[h*a.Tk+t.k0:], t.cols[:total])
+		}
+	}
+}
+
+// sees is the number of keys of the block from c0 to c1 that query sees.
+func (t *attnTask) sees(query, c0, c1 int) int {
+	if t.a.Causal {
+		return min(c1, query+t.a.Tk-t.a.Tq+1) - c0
+	}
+	return c1 - c0
+}
+
+// keyBlock adds the keys c0 … c1-1 to every row and head of the task.
+func (t *attnTask) keyBlock(c0, c1 int) {
+	bias := t.prepareBias(c0, c1)
+	for h, packed := t.h0, -1; h < t.h1; h++ {
+		if kv := h / (t.a.Heads / t.a.KVHeads); kv != packed {
+			t.pack(kv, c0, c1)
+			packed = kv
+		}
+		for q := t.q0; q < t.q1; q += attnTileBlock {
+			t.scoreBlock(h, q, min(q+attnTileBlock, t.q1), c0, c1, bias)
+		}
+	}
+}
+
+// prepareBias makes the bias rows of the task for one block of keys: [rows, width] shared by the heads,
+// one row when it is the same for all queries, nil without a bias.
+func (t *attnTask) prepareBias(c0, c1 int) []float32 {
+	b := t.a.Bias
+	if b == nil || b.Row == nil && b.Table == nil && b.LogSize == nil {
+		return nil
+	}
+	rows := t.q1 - t.q0
+	if b.Row == nil && b.Table == nil || t.h1-t.h0 == 1 {
+		rows = 1
+	}
+	t.bias = grow(t.bias, rows*t.width)
+	n := c1 - c0
+	t.keys, t.sizes = b.pad(t.keys, t.sizes, c0, n)
+	if b.Row == nil && b.Table == nil {
+		copy(t.bias, t.sizes)
+		return t.bias
+	}
+	if t.h1-t.h0 > 1 {
+		for i := t.q0; i < t.q1; i++ {
+			if seen := t.sees(i, c0, c1); seen > 0 {
+				t.biasRow(t.bias[(i-t.q0)*t.width:], i, c0, seen)
+			}
+		}
+	}
+	return t.bias
+}
+
+// pad copies the positions and sizes of the keys k0 … k0+n-1 into buffers of whole vectors.
+func (b *Bias) pad(keys []int32, sizes []float32, k0, n int) ([]int32, []float32) {
+	keys, sizes = grow(keys, padded(n)), grow(sizes, padded(n))
+	if b.Row != nil {
+		return keys, sizes
+	}
+	if b.LogSize != nil {
+		copy(sizes, b.LogSize[k0:k0+n])
+		clear(sizes[n:])
+	} else {
+		clear(sizes)
+	}
+	if b.Table != nil {
+		copy(keys, b.KeyPos[k0:k0+n])
+		for i := n; i < len(keys); i++ {
+			keys[i] = keys[n-1] // any position inside the table
+		}
+	}
+	return keys, sizes
+}
+
+// biasRow sets dst to the bias of query for the first n keys from c0 on, and finite values up to the end
+// of their last vector.
+func (t *attnTask) biasRow(dst []float32, query, c0, n int) {
+	b := t.a.Bias
+	full := t.vectors(n)
+	if b.Row != nil {
+		b.Row(dst[:n], query, c0)
+		clear(dst[n:full])
+		return
+	}
+	t.ops.bias(&dst[0], &t.sizes[0], &t.keys[0], &b.Table[0], full, b.QueryPos[query])
+}
+
+// vectors rounds n up to whole vectors.
+func (j *attnJob) vectors(n int) int { return (n + j.ops.lanes - 1) &^ (j.ops.lanes - 1) }
+
+// panels calls f for every panel of n columns: its first column and its kernel's index.
+func (j *attnJob) panels(n int, f func(col, kind int)) {
+	for col := 0; col < n; {
+		kind := 0
+		for kind < len(j.ops.widths)-1 && padded(n-col) < j.ops.widths[kind] {
+			kind++
+		}
+		f(col, kind)
+		col += j.ops.widths[kind]
+	}
+}
+
+// pack copies the keys of one head into panels [depth][w] and its values into panels [keys][w].
+func (t *attnTask) pack(kv, c0, c1 int) {
+	a, ops := &t.a, t.ops
+	n, from := c1-c0, kv*a.HeadDim
+	keys := t.k
+	t.panels(n, func(col, kind int) {
+		w := ops.widths[kind]
+		for i := col; i < col+w; i += ops.lanes {
+			src, stride := t.last, t.depth
+			switch {
+			case i+ops.lanes <= n:
+				src, stride = a.K[(c0+i)*a.KStride+from:], a.KStride
+			case i < n:
+				clear(t.last)
+				ops.copyRows(&t.last[0], t.depth, &a.K[(c0+i)*a.KStride+from], a.KStride, n-i, a.HeadDim, 1)
+			default:
+				clear(t.last)
+			}
+			ops.transpose(&keys[col*t.depth+i-col], w, &src[0], stride, a.HeadDim)
+		}
+	})
+	t.panels(a.HeadDim, func(col, kind int) {
+		w := ops.widths[kind]
+		ops.copyRows(&t.v[col*n], w, &a.V[c0*a.VStride+from+col], a.VStride, n, min(w, a.HeadDim-col), 1)
+	})
+}
+
+// scoreBlock adds the keys c0 … c1-1 to the query rows q … end-1 of head h.
+func (t *attnTask) scoreBlock(h, q, end, c0, c1 int, bias []float32) {
+	a, ops := &t.a, t.ops
+	last := t.sees(end-1, c0, c1) // keys that the last row sees
+	if last <= 0 {
+		return
+	}
+	tiles := (end - q + attnTileRows - 1) / attnTileRows
+	first := 0 // tile that sees any key at all
+	for t.sees(min(end, q+(first+1)*attnTileRows)-1, c0, c1) <= 0 {
+		first++
+	}
+	ops.copyRows(&t.q[0], t.depth, &a.Q[q*a.QStride+h*a.HeadDim], a.QStride, end-q, a.HeadDim, a.Scale)
+	if pad := tiles*attnTileRows - (end - q); pad > 0 {
+		clear(t.q[(end-q)*t.depth:][:pad*t.depth])
+	}
+	t.panels(c1-c0, func(col, kind int) {
+		if col >= last {
+			return
+		}
+		from := first
+		for t.sees(min(end, q+(from+1)*attnTileRows)-1, c0, c1) <= col {
+			from++
+		}
+		r := from * attnTileRows
+		ops.tiles[kind](&t.q[r*t.depth], t.depth, &t.k[col*t.depth], &t.s[r*t.width+col], t.width, a.HeadDim, tiles-from, 0)
+	})
+	state := (h-t.h0)*t.rows + q - t.q0
+	if a.ColTap != nil {
+		clear(t.colBlock)
+	}
+	for tile := first; tile < tiles; tile++ {
+		r0 := tile * attnTileRows
+		r1 := min(r0+attnTileRows, end-q)
+		depth := t.sees(q+r1-1, c0, c1)
+		for r := r0; r < r1; r++ {
+			t.softmaxRow(h, q+r, state+r, t.s[r*t.width:][:t.width], depth, c0, c1, bias)
+		}
+		add := 1
+		if c0 == t.k0 {
+			add = 0
+		}
+		t.panels(a.HeadDim, func(col, kind int) {
+			ops.tiles[kind](&t.s[r0*t.width], t.width, &t.v[col*(c1-c0)], &t.o[(state+r0)*t.depth+col], t.depth, depth, 1, add)
+		})
+	}
+	if a.ColTap != nil {
+		ops.axpy(&t.cols[0], &t.colBlock[0], t.vectors(c1-c0), 1)
+	}
+}
+
+// softmaxRow turns the scores of one query into unnormalised probabilities, zero up to depth, and brings
+// the row's maximum, sum and output so far to the new maximum. state is the row's place in m, l and o.
+func (t *attnTask) softmaxRow(h, query, state int, s []float32, depth, c0, c1 int, bias []float32) {
+	a, ops := &t.a, t.ops
+	n := t.sees(query, c0, c1)
+	if n <= 0 {
+		clear(s[:depth])
+		return
+	}
+	full := t.vectors(n)
+	for i := n; i < full; i++ {
+		s[i] = float32(math.Inf(-1))
+	}
+	top := float32(0)
+	switch {
+	case bias == nil:
+		top = ops.rowMax(&s[0], full)
+	case len(bias) > t.width:
+		top = ops.addMax(&s[0], &bias[(query-t.q0)*t.width], full)
+	default:
+		if a.Bias.Row != nil || a.Bias.Table != nil {
+			t.biasRow(bias, query, c0, n)
+		}
+		top = ops.addMax(&s[0], &bias[0], full)
+	}
+	if a.RowTap != nil && query == a.RowTapQuery {
+		copy(a.RowTap[h*a.Tk+c0:][:n], s)
+	}
+	top = max(top, -math.MaxFloat32) // keeps rows that are all -Inf so far out of Inf-Inf
+	if c0 == t.k0 {
+		t.m[state], t.l[state] = top, ops.expSum(&s[0], full, top)
+	} else {
+		top = max(top, t.m[state])
+		sum := ops.expSum(&s[0], full, top)
+		f := expGo(t.m[state] - top)
+		if f != 1 {
+			o := &t.o[state*t.depth]
+			ops.copyRows(o, 0, o, 0, 1, t.depth, f)
+		}
+		t.m[state], t.l[state] = top, t.l[state]*f+sum
+	}
+	if depth > full {
+		clear(s[full:depth])
+	}
+	if a.ColTap != nil {
+		ops.axpy(&t.colBlock[0], &s[0], full, 1/t.l[state])
+	}
+}
+
+// finishRowTap turns the raw scores of the visible keys in tap into probabilities.
+func (t *attnTask) finishRowTap(tap []float32, m, l float32) {
+	hi := t.k0 + t.sees(t.a.RowTapQuery, t.k0, t.k1)
+	for lo := t.k0; lo < hi; lo += attnFewKeys {
+		n := min(attnFewKeys, hi-lo)
+		t.row = grow(t.row, attnFewKeys)
+		copy(t.row, tap[lo:lo+n])
+		full := t.vectors(n)
+		for i := n; i < full; i++ {
+			t.row[i] = float32(math.Inf(-1))
+		}
+		t.ops.expSum(&t.row[0], full, m)
+		t.ops.copyRows(&tap[lo], 0, &t.row[0], 0, 1, n, 1/l)
+	}
+}
