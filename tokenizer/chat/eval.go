@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -45,7 +46,11 @@ type interp struct {
 type renderError struct{ error }
 
 func (in *interp) failf(line int, format string, args ...any) {
-	panic(renderError{fmt.Errorf("line %d: %s", line, fmt.Sprintf(format, args...))})
+	text := fmt.Sprintf(format, args...)
+	if line > 0 { // not known everywhere
+		text = fmt.Sprintf("line %d: %s", line, text)
+	}
+	panic(renderError{errors.New(text)})
 }
 
 // charge counts n steps.

@@ -372,6 +372,9 @@ func (in *interp) choose(x value, p *params, want, attribute bool) value {
 		a.named = p.a.named
 	}
 	out := &list{kind: isGenerator}
+	if !truth(x) { // none is empty here, as in the reference
+		return out
+	}
 	for _, item := range in.items(x, p.a.line) {
 		v := item
 		if attribute {
@@ -390,6 +393,9 @@ func (in *interp) choose(x value, p *params, want, attribute bool) value {
 
 func mapFilter(in *interp, x value, p *params) value {
 	out := &list{kind: isGenerator}
+	if !truth(x) { // none is empty here, as in the reference
+		return out
+	}
 	items := in.items(x, p.a.line)
 	if len(p.a.pos) == 0 {
 		attribute := p.must("attribute")

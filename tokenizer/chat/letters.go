@@ -23,17 +23,24 @@ func capitalize(s str) str {
 	return concat(s.slice(0, w).mapRuns(upper), s.slice(w, len(s.s)).mapRuns(lower))
 }
 
-// titleWords is str.title: a letter is upper case after what is no letter.
+// titleWords is str.title: of every run of letters the first is upper case. The
+// rest is lower case as part of its word, for the final sigma.
 func titleWords(s string) string {
 	var b strings.Builder
-	inWord := false
-	for _, r := range s {
-		if inWord {
-			b.WriteString(lower(string(r)))
-		} else {
-			b.WriteRune(unicode.ToTitle(r))
+	for s != "" {
+		n := strings.IndexFunc(s, func(r rune) bool { return !unicode.IsLetter(r) })
+		if n < 0 {
+			n = len(s)
 		}
-		inWord = unicode.IsLetter(r)
+		if n == 0 {
+			_, n = utf8.DecodeRuneInString(s)
+			b.WriteString(s[:n])
+		} else {
+			_, w := utf8.DecodeRuneInString(s)
+			b.WriteString(cases.Title(language.Und).String(s[:w]))
+			b.WriteString(strings.TrimPrefix(lower(s[:n]), lower(s[:w])))
+		}
+		s = s[n:]
 	}
 	return b.String()
 }
