@@ -1,0 +1,256 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/restore-vlm/restore/scene"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// result is what a command line left behind.
+type result struct {
+	code     int
+	out, err string
+}
+
+// with runs a command line in process, with an environment and an input.
+func with(ctx context.Context, env map[string]string, in string, args ...string) result {
+	var out, errOut bytes.Buffer
+	a := &app{in: strings.NewReader(in), out: &out, err: &errOut, getenv: func(k string) string { return env[k] }}
+	code := execute(ctx, a, args)
+	return result{code, out.String(), errOut.String()}
+}
+
+// cli runs a command line with an empty environment and no input.
+func cli(args ...string) result { return with(context.Background(), nil, "", args...) }
+
+// drawn writes the scene of a seed into a folder of the test.
+func drawn(t *testing.T, seed int64) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "scene.png")
+	if err := writePNG(file, scene.New(seed).Image()); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// written writes a file into a folder of the test.
+func written(t *testing.T, name, content string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// Ensure that everything that can be wrong with a command line gives exit code 2, one line that says what, and where to look.
+func TestUsageErrors(t *testing.T) {
+	picture := drawn(t, 7)
+	for name, c := range map[string]struct {
+		args []string
+		want string // part of the first line
+	}{
+		"unknown command":         {[]string{"rum"}, `unknown command, got "rum", want run|`},
+		"unknown subcommand":      {[]string{"inspect", "token"}, `want tokens|chat|image`},
+		"no subcommand":           {[]string{"eval"}, "eval: no command given"},
+		"unknown flag":            {[]string{"run", "--imagee", "x"}, "unknown flag: --imagee"},
+		"argument":                {[]string{"run", picture}, "run: unexpected argument"},
+		"not a number":            {[]string{"run", "--n-vis", "many"}, `--n-vis: cannot be used, got "many", want a whole number`},
+		"both budgets":            {[]string{"run", "--image", picture, "-p", "?", "--n-vis", "64", "--keep-ratio", "0.1"}, "--n-vis and --keep-ratio: both given, got 64 and 0.1"},
+		"no token":                {[]string{"run", "-p", "?", "--n-vis", "0"}, "--n-vis: out of range, got 0, want at least 1"},
+		"no share":                {[]string{"run", "-p", "?", "--keep-ratio", "0"}, "--keep-ratio: out of range, got 0"},
+		"share above 1":           {[]string{"run", "-p", "?", "--keep-ratio", "1.5"}, "--keep-ratio: out of range, got 1.5"},
+		"unknown method":          {[]string{"run", "-p", "?", "--base", "holo"}, `base: got "holo", want one of none, holov`},
+		"unknown value":           {[]string{"run", "-p", "?", "--anchors", "best"}, `anchors: got "best", want one of`},
+		"gamma":                   {[]string{"run", "-p", "?", "--gamma", "2"}, "gamma: got 2, want 0 to 1"},
+		"useless switch":          {[]string{"run", "-p", "?", "--restore=false", "--anchors", "paper"}, "anchors: got paper, which has no effect with restore=false"},
+		"switch of another":       {[]string{"run", "-p", "?", "--base", "grid", "--holov-overflow", "zero"}, "holov-overflow"},
+		"switch without base":     {[]string{"run", "-p", "?", "--base", "none", "--gamma", "1"}, "--gamma: has no use without a reduction"},
+		"overlay without base":    {[]string{"run", "-p", "?", "--base", "none", "--overlay", "x.png"}, "--overlay: has nothing to show"},
+		"empty prompt":            {[]string{"run", "-p", " "}, "--prompt: empty"},
+		"temperature":             {[]string{"run", "-p", "?", "--temp", "-1"}, "temp: out of range, got -1"},
+		"top-p":                   {[]string{"run", "-p", "?", "--top-p", "0"}, "--top-p: out of range, got 0"},
+		"min-p":                   {[]string{"run", "-p", "?", "--min-p", "2"}, "min-p: out of range, got 2"},
+		"no answer":               {[]string{"run", "-p", "?", "-n", "0"}, "--n-predict: out of range, got 0"},
+		"no threads":              {[]string{"run", "-p", "?", "--threads", "0"}, "--threads: out of range, got 0, want 1 to"},
+		"no pixels":               {[]string{"run", "-p", "?", "--image", picture, "--max-image-pixels", "0"}, "--max-image-pixels: out of range"},
+		"trace without output":    {[]string{"trace", "-p", "?"}, "trace: --out is missing"},
+		"trace without input":     {[]string{"trace", "--out", "x"}, "trace: no input, want --in FILE or -p QUESTION"},
+		"trace of two inputs":     {[]string{"trace", "--out", "x", "--in", "y", "-p", "?"}, "--in: given together with"},
+		"trace without budget":    {[]string{"trace", "--out", "x", "-p", "?", "--base", "holov"}, "--base holov: no budget"},
+		"reduce without input":    {[]string{"reduce", "--base", "grid", "--n-vis", "4", "--out", "x"}, "reduce: --in is missing"},
+		"reduce without base":     {[]string{"reduce", "--n-vis", "4", "--in", "y", "--out", "x"}, "reduce: no --base"},
+		"reduce with a bad grid":  {[]string{"reduce", "--base", "grid", "--n-vis", "4", "--in", "y", "--out", "x", "--grid", "4"}, `--grid: got "4"`},
+		"scene without output":    {[]string{"scene"}, "scene: --output is missing"},
+		"tokens without file":     {[]string{"inspect", "tokens"}, "inspect tokens: --tokenizer is missing"},
+		"method nobody knows":     {[]string{"methods", "magic"}, `methods: unknown method, got "magic", want none|holov`},
+		"eval of nothing":         {[]string{"eval", "scenes", "--n", "0"}, "--n: out of range, got 0"},
+		"eval of negative budget": {[]string{"eval", "scenes", "--n-vis", "-3"}, "--n-vis: out of range, got -3"},
+	} {
+		r := cli(c.args...)
+		lines := strings.Split(strings.TrimSuffix(r.err, "\n"), "\n")
+		if r.code != exitUsage || r.out != "" || len(lines) != 2 || !strings.HasPrefix(lines[0], "restore: ") || !strings.Contains(lines[0], c.want) ||
+			!strings.HasPrefix(lines[1], "see 'restore ") || !strings.HasSuffix(lines[1], "--help'") {
+			t.Errorf("%s: exit %d, stdout %q, stderr %q, want exit 2 and a line with %q", name, r.code, r.out, r.err, c.want)
+		}
+	}
+}
+
+// Ensure that what is wrong with files gives exit code 1 and exactly one line that names the file and the reason.
+func TestFailures(t *testing.T) {
+	picture, empty := drawn(t, 7), t.TempDir()
+	text := written(t, "text.png", "this is no picture\n")
+	strings_ := written(t, "strings.json", `["a"] trailing`)
+	for name, c := range map[string]struct {
+		args []string
+		want []string
+	}{
+		"missing picture":      {[]string{"run", "-p", "?", "--image", "no/such.png"}, []string{"no/such.png", "no such file"}},
+		"text named png":       {[]string{"run", "-p", "?", "--image", text}, []string{"text.png"}},
+		"folder as picture":    {[]string{"run", "-p", "?", "--image", empty}, []string{empty, "is a folder"}},
+		"picture too large":    {[]string{"run", "-p", "?", "--image", picture, "--max-image-pixels", "1000"}, []string{"scene.png", "336", "1000", "max-image-pixels"}},
+		"missing model":        {[]string{"run", "-p", "?", "-m", "no/such"}, []string{"no/such"}},
+		"empty folder":         {[]string{"run", "-p", "?", "-m", empty}, []string{"config.json"}},
+		"file as model":        {[]string{"show", "-m", picture}, []string{"scene.png"}},
+		"budget above tokens":  {[]string{"run", "-p", "?", "--image", picture, "--n-vis", "577"}, []string{"577", "576"}},
+		"missing features":     {[]string{"reduce", "--base", "grid", "--n-vis", "4", "--in", "no.safetensors", "--out", "x"}, []string{"no.safetensors", "no such file"}},
+		"features of a png":    {[]string{"reduce", "--base", "grid", "--n-vis", "4", "--in", picture, "--out", "x"}, []string{"scene.png"}},
+		"trace of a png":       {[]string{"trace", "--in", picture, "--out", "x"}, []string{"scene.png"}},
+		"output nowhere":       {[]string{"scene", "-o", "no/such/folder/x.png"}, []string{"no/such/folder", "no such file"}},
+		"tokenizer of a png":   {[]string{"inspect", "tokens", "--tokenizer", picture, "--in", text}, []string{"scene.png"}},
+		"processor of a png":   {[]string{"inspect", "image", "--processor", picture, "--image", picture, "--out", "x"}, []string{"scene.png"}},
+		"messages of a png":    {[]string{"inspect", "chat", "--template", text, "--in", picture}, []string{"scene.png", "JSON"}},
+		"two JSON values":      {[]string{"inspect", "chat", "--template", text, "--in", strings_}, []string{"strings.json"}},
+		"data folder is empty": {[]string{"eval", "scenes", "--data", empty}, []string{"questions.json"}},
+	} {
+		r := cli(c.args...)
+		line, rest, _ := strings.Cut(r.err, "\n")
+		ok := r.code == exitFailure && r.out == "" && rest == "" && strings.HasPrefix(line, "restore: ")
+		for _, w := range c.want {
+			ok = ok && strings.Contains(line, w)
+		}
+		if !ok {
+			t.Errorf("%s: exit %d, stdout %q, stderr %q, want exit 1 and a line with %q", name, r.code, r.out, r.err, c.want)
+		}
+	}
+}
+
+// Ensure that the help of every command names each flag, its default and its environment twin, on stdout.
+func TestHelp(t *testing.T) {
+	root := newRoot(&app{})
+	var visit func(c *cobra.Command, args []string)
+	visit = func(c *cobra.Command, args []string) {
+		r := cli(append(args, "--help")...)
+		if r.code != exitOK || r.err != "" {
+			t.Errorf("%v --help: exit %d, stderr %q", args, r.code, r.err)
+		}
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if f.Name != "help" && !strings.Contains(r.out, "env "+envName(f.Name)+")") {
+				t.Errorf("%v --help: --%s is not explained with its twin", args, f.Name)
+			}
+		})
+		for _, s := range c.Commands() {
+			visit(s, append(args[:len(args):len(args)], s.Name()))
+			if !strings.Contains(r.out, s.Short) {
+				t.Errorf("%v --help: %s is not listed", args, s.Name())
+			}
+		}
+	}
+	visit(root, nil)
+	if got, want := cli().out, cli("--help").out; got != want {
+		t.Errorf("no arguments: got %q, want the help text", got)
+	}
+	for _, want := range []string{"--n-vis N\n", "(default 64, env RESTORE_N_VIS)", "-m, --model folder", "--anchors paper|released|uniform", "(default released, env RESTORE_ANCHORS)"} {
+		if !strings.Contains(cli("run", "--help").out, want) {
+			t.Errorf("run --help: lacks %q", want)
+		}
+	}
+}
+
+// Ensure that a flag wins over its twin, the twin over the default, and that a twin that cannot be used is named.
+func TestEnvironment(t *testing.T) {
+	for name, c := range map[string]struct {
+		env      map[string]string
+		args     []string
+		nVis     int
+		ratio    float64
+		base     string
+		compat   string
+		restored bool
+	}{
+		"defaults":                        {nil, nil, 64, 0, "holov", "", true},
+		"twin":                            {map[string]string{"RESTORE_N_VIS": "32", "RESTORE_BASE": "grid"}, nil, 32, 0, "grid", "", true},
+		"empty twin":                      {map[string]string{"RESTORE_N_VIS": ""}, nil, 64, 0, "holov", "", true},
+		"flag over twin":                  {map[string]string{"RESTORE_N_VIS": "32"}, []string{"--n-vis", "16"}, 16, 0, "holov", "", true},
+		"ratio over default":              {nil, []string{"--keep-ratio", "0.25"}, 0, 0.25, "holov", "", true},
+		"ratio flag over budget twin":     {map[string]string{"RESTORE_N_VIS": "32"}, []string{"--keep-ratio", "0.25"}, 0, 0.25, "holov", "", true},
+		"budget flag over ratio twin":     {map[string]string{"RESTORE_KEEP_RATIO": "0.5"}, []string{"--n-vis", "9"}, 9, 0, "holov", "", true},
+		"boolean twin":                    {map[string]string{"RESTORE_RESTORE": "false", "RESTORE_COMPAT": "released"}, nil, 64, 0, "holov", "released", false},
+		"twins of a reduction turned off": {map[string]string{"RESTORE_COMPAT": "paper", "RESTORE_N_VIS": "5"}, []string{"--base", "none"}, 0, 0, "none", "", false},
+	} {
+		var r reductionFlags
+		fs := pflag.NewFlagSet(name, pflag.ContinueOnError)
+		r.add(fs, "holov", 64)
+		if err := fs.Parse(c.args); err != nil {
+			t.Fatal(err)
+		}
+		if err := readEnvironment(fs, func(k string) string { return c.env[k] }); err != nil {
+			t.Fatal(err)
+		}
+		o, err := r.options(3)
+		if err != nil || o.NVis != c.nVis || o.KeepRatio != c.ratio || o.Base != c.base || o.Compat != c.compat || o.Restore != c.restored || o.Seed != 3 {
+			t.Errorf("%s: got %+v, %v", name, o, err)
+		}
+	}
+	r := with(context.Background(), map[string]string{"RESTORE_N_VIS": "many"}, "", "run", "-p", "?")
+	if r.code != exitUsage || !strings.Contains(r.err, `RESTORE_N_VIS: cannot be used, got "many", want a whole number`) {
+		t.Errorf("unusable twin: exit %d, stderr %q", r.code, r.err)
+	}
+	r = with(context.Background(), map[string]string{"RESTORE_N_VIS": "9", "RESTORE_KEEP_RATIO": "0.5"}, "", "run", "-p", "?")
+	if r.code != exitUsage || !strings.Contains(r.err, "both given") {
+		t.Errorf("two twins: exit %d, stderr %q", r.code, r.err)
+	}
+}
+
+// Ensure that a switch that was not given is left to reduce, and one that was is handed on as given.
+func TestOnlyGivenSwitches(t *testing.T) {
+	var r reductionFlags
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	r.add(fs, "holov", 64)
+	if err := fs.Parse([]string{"--gamma", "0", "--calibrate", "size"}); err != nil {
+		t.Fatal(err)
+	}
+	o, err := r.options(0)
+	if err != nil || !o.GammaSet || o.Gamma != 0 || o.Calibrate != "size" || o.Positions+o.Anchors+o.DecodeDistance != "" {
+		t.Errorf("got %+v, %v", o, err)
+	}
+}
+
+func TestOneLine(t *testing.T) {
+	if got, want := oneLine("a\nb\r\nc\x1b[31m\u009b"), "a; b; c?[31m?"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// Ensure that a file appears complete or not at all.
+func TestWriteFile(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "out")
+	broken := errors.New("broken")
+	if err := writeFile(file, nil, func(io.Writer) error { return broken }); !errors.Is(err, broken) {
+		t.Errorf("got error %v", err)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
