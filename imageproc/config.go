@@ -50,14 +50,19 @@ func ParseProcessor(preprocessorConfigJSON []byte) (Processor, error) {
 	switch base := strings.TrimSuffix(strings.TrimSuffix(name, "Fast"), "Pil"); base {
 	case "CLIPImageProcessor", "CLIPFeatureExtractor":
 		p = r.clip()
+	case "LlavaImageProcessor":
+		p = r.llava()
 	case "LlavaNextImageProcessor":
 		p = r.llavaNext()
 	case "Qwen2VLImageProcessor", "Qwen2_5_VLImageProcessor":
 		p = r.qwen2VL()
 	case "":
+		if r.err != nil {
+			return nil, r.err
+		}
 		return nil, errors.New("imageproc: processor config: image_processor_type is missing")
 	default:
-		return nil, fmt.Errorf("imageproc: processor config: image_processor_type %q is not supported, want CLIPImageProcessor, LlavaNextImageProcessor or Qwen2VLImageProcessor", name)
+		return nil, fmt.Errorf("imageproc: processor config: image_processor_type %q is not supported, want CLIPImageProcessor, LlavaImageProcessor, LlavaNextImageProcessor or Qwen2VLImageProcessor", name)
 	}
 	r.rejectOthers()
 	if r.err != nil {
@@ -248,6 +253,20 @@ func (r *reader) clip() *CLIP {
 	return c
 }
 
+// llava is CLIP with padding as a setting; the colour must be the mean's.
+func (r *reader) llava() *CLIP {
+	c := r.clip()
+	c.Pad = r.bool("do_pad", false)
+	want := c.background()
+	got := r.triple("background_color", [3]float64{float64(want[0]), float64(want[1]), float64(want[2])})
+	for i := range got {
+		if c.Pad && got[i] != float64(want[i]) {
+			r.fail("background_color", "got %v, only the mean colour %v is supported", got, want)
+		}
+	}
+	return c
+}
+
 // rejectOthers refuses what no processor here implements. The list holds the
 // settings of transformers' image processors that change pixel values; every
 // further do_… that is switched on is refused as well.
@@ -257,8 +276,8 @@ func (r *reader) rejectOthers() {
 		"input_data_format", "image_aspect_ratio", "disable_grouping_order", "aspect_ratio",
 	}
 	for _, key := range slices.Sorted(maps.Keys(r.m)) {
-		v, ok := r.raw1(key)
-		if !ok || r.seen[key] {
+		v := r.m[key]
+		if r.seen[key] || string(v) == "null" {
 			continue
 		}
 		switch {
@@ -268,12 +287,6 @@ func (r *reader) rejectOthers() {
 			r.fail(key, "%s is not supported", short(v))
 		}
 	}
-}
-
-// raw1 is raw without marking the key as read.
-func (r *reader) raw1(key string) (json.RawMessage, bool) {
-	v, ok := r.m[key]
-	return v, ok && string(v) != "null"
 }
 
 // describe prints a size with its keys sorted.

@@ -227,6 +227,9 @@ func (a axis) weights(i int, w []float64) []float64 {
 // is reached only by pictures that are extremely long in one direction.
 const maxScratch = 1 << 30
 
+// maxSteps bounds the additions of the nearest filter.
+const maxSteps = 1 << 26
+
 // view is a picture on a larger canvas of one colour, at (x, y).
 type view struct {
 	*Picture
@@ -244,6 +247,9 @@ type window struct{ x, y, w, h int }
 // whose rows are stride bytes apart. Only source pixels that the window reads
 // are touched. Every output pixel is the same as in a full resize.
 func (v view) resize(dst []byte, stride, ow, oh int, win window, f Filter) error {
+	if f == Nearest && max(win.x+win.w, win.y+win.h) > maxSteps {
+		return fmt.Errorf("imageproc: picture %dx%d: too elongated to resize to %dx%d with the nearest filter", v.Width, v.Height, ow, oh)
+	}
 	hor := newAxis(v.width, v.Width, v.x, ow, win.x, win.w, f)
 	ver := newAxis(v.height, v.Height, v.y, oh, win.y, win.h, f)
 
