@@ -40,7 +40,7 @@ func readGolden(t testing.TB, path string) golden {
 	if err := json.Unmarshal(b[8:8+n], &header); err != nil {
 		t.Fatal(err)
 	}
-	types := map[string]tensor.DType{"F32": tensor.F32, "F64": tensor.F64, "I32": tensor.I32, "I64": tensor.I64}
+	types := map[string]tensor.DType{"F32": tensor.F32, "F64": tensor.F64, "I16": tensor.I16, "I32": tensor.I32, "I64": tensor.I64}
 	out := golden{}
 	for name, raw := range header {
 		if name == "__metadata__" {

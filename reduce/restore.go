@@ -173,12 +173,12 @@ func (w *work) place(r *Reduction) {
 			row.Position = groupPosition(o, r.N, row)
 		}
 	}
-	if !o.ReleasedOrder {
+	if released := o.Compat == "released"; !o.ReleasedOrder {
 		slices.SortStableFunc(r.Rows, func(a, b Row) int {
 			if c := cmp.Compare(a.Position, b.Position); c != 0 {
 				return c
 			}
-			return cmp.Compare(a.first(r.N), b.first(r.N))
+			return cmp.Compare(a.tieOrder(r.N, released), b.tieOrder(r.N, released))
 		})
 	}
 	r.Group = make([]int32, r.N)
@@ -195,15 +195,18 @@ func (w *work) place(r *Reduction) {
 	}
 }
 
-// first is the key that orders rows of equal position: class token, smallest member, zero rows.
-func (row *Row) first(n int) int32 {
+// tieOrder is the key that orders rows of equal position, which only means can give: kept rows before merged ones (not so in the released
+// code), then by smallest member. The class token is before all, rows of zeros are after all.
+func (row *Row) tieOrder(n int, released bool) int {
 	switch {
 	case row.IsClass:
 		return -1
-	case len(row.Members) == 0:
-		return int32(n)
+	case row.IsZero:
+		return 2 * n
+	case row.Merged && !released:
+		return n + int(row.Members[0])
 	}
-	return row.Members[0]
+	return int(row.Members[0])
 }
 
 // groupPosition is where a group sits. The lower median is always a member's own place, so no two rows share one.

@@ -9,8 +9,8 @@ package reduce
 // The order of two similarities decides who is even in the next pass, so a swap in the last bit changes the outcome: a float32 product
 // proposes, and every candidate within its error is recomputed in float64.
 //
-// Departures: the authors' code cannot thin a list of odd length, which is refused here too, unless the pass drops the whole even half
-// (there their indexing happens to work). A pass drops at most the even half; theirs fails on more. A row of zeros has cosine 0.
+// Departures: the authors' code cannot thin a list of odd length, which is refused here too, unless the pass is to drop exactly the
+// even half (there their indexing happens to work). A pass drops at most the even half; theirs fails on more. A row of zeros has cosine 0.
 
 import (
 	"cmp"
@@ -48,8 +48,8 @@ var visPrunerMethod = &Method{
 // visPrunerDrop is how many tokens a pass drops from a list of which diverse are to stay, and whether the pass is possible.
 func visPrunerDrop(o *Resolved, list, diverse int) (drop int, ok bool) {
 	even := (list + 1) / 2
-	drop = min(o.VisPrunerStep, list-diverse, even)
-	return drop, list%2 == 0 || drop == even
+	wanted := min(o.VisPrunerStep, list-diverse)
+	return min(wanted, even), list%2 == 0 || wanted == even
 }
 
 func visPruner(w *work, k int) (*selection, error) {
