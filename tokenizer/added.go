@@ -182,7 +182,7 @@ func (m *matcher) split(p piece, g *guard, dst []piece) []piece {
 				}
 			}
 			if c.token.LStrip {
-				start = max(len(strings.TrimRightFunc(s[:start], unicode.IsSpace)), done)
+				start = done + len(strings.TrimRightFunc(s[done:max(start, done)], unicode.IsSpace))
 			}
 			if c.token.RStrip {
 				end = len(s) - len(strings.TrimLeftFunc(s[end:], unicode.IsSpace))

@@ -143,6 +143,8 @@ func TestParseErrors(t *testing.T) {
 		{`{"normalizer":{"type":"Replace","pattern":{"String":""},"content":"x"},` + model + `}`, "empty"},
 		{`{"pre_tokenizer":{"type":"UnicodeScripts"},` + model + `}`, "pre_tokenizer UnicodeScripts"},
 		{`{"pre_tokenizer":{"type":"Split","pattern":{"Regex":"("},"behavior":"Isolated"},` + model + `}`, "pattern"},
+		{`{"pre_tokenizer":{"type":"Split","pattern":{"Regex":"[[:alpha:]]"},"behavior":"Isolated"},` + model + `}`, "nested character class"},
+		{`{"pre_tokenizer":{"type":"Split","pattern":{"Regex":"[\\[^a&&b]"},"behavior":"Isolated"},` + model + `}`, "nested character class"},
 		{`{"pre_tokenizer":{"type":"Split","pattern":{"String":"a"},"behavior":"Sideways"},` + model + `}`, "Sideways"},
 		{`{"pre_tokenizer":{"type":"Metaspace","replacement":"__"},` + model + `}`, "one character"},
 		{`{"pre_tokenizer":{"type":"Metaspace","replacement":"_","prepend_scheme":"often"},` + model + `}`, "often"},

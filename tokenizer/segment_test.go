@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"unicode/utf8"
 )
@@ -194,4 +195,24 @@ func FuzzParse(f *testing.F) {
 		stream.Flush()
 		tok.Decode(e.IDs, true)
 	})
+}
+
+// Ensure that one tokenizer serves several goroutines (the race detector watches).
+func TestConcurrentUse(t *testing.T) {
+	for _, name := range goldenNames {
+		tok := load(t, name)
+		const text = "Hello <image>\nnorm word e\u0301 <|im_end|> 'S 123"
+		want := encode(t, tok, text, EncodeOptions{AddSpecial: true}).IDs
+		var wait sync.WaitGroup
+		for range 4 {
+			wait.Go(func() {
+				e, err := tok.Encode(text, EncodeOptions{AddSpecial: true})
+				if err != nil || !slices.Equal(e.IDs, want) {
+					t.Errorf("%s: got %v, %v, want %v", name, e.IDs, err, want)
+				}
+				tok.Decode(e.IDs, true)
+			})
+		}
+		wait.Wait()
+	}
 }

@@ -148,7 +148,7 @@ func (t *Tokenizer) split(text string, g *guard) ([]piece, error) {
 		if err := t.normalize(&p); err != nil {
 			return nil, err
 		}
-		pieces = t.normalAdded.split(p, g, pieces)
+		pieces = t.normalAdded.split(p.slice(0, len(p.text)), g, pieces)
 	}
 	for _, pre := range t.preTokenizers {
 		next := make([]piece, 0, len(pieces))
