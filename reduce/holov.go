@@ -34,6 +34,11 @@ var holovMethod = &Method{
 func holov(w *work, k int) (*selection, error) {
 	in, n := w.in, w.in.N
 	a := in.meanAttention()
+	if w.o.Merge > 0 { // merging needs all cosines anyway: let the runs be parts of that matrix
+		if _, err := w.cosine(); err != nil {
+			return nil, err
+		}
+	}
 	bounds := runs(n, w.o.HolovPatches)
 	runCount := len(bounds) - 1
 	q := make([]float32, runCount)

@@ -337,7 +337,7 @@ func TestDegenerate(t *testing.T) {
 	}
 	for _, base := range []string{"holov", "divprune", "vispruner"} {
 		for _, in := range []*Input{zeroRow, flat} {
-			r := mustReduce(t, in, Options{Base: base, NVis: 8, Restore: true, Gamma: 0.25})
+			r := mustReduce(t, in, Options{Base: base, NVis: 10, Restore: true})
 			for i, v := range r.Score {
 				if math.IsNaN(float64(v)) {
 					t.Errorf("%s: score %d is NaN", base, i)
