@@ -51,9 +51,6 @@ const (
 	FinishCancelled = engine.FinishCancelled
 )
 
-// EmbeddedName is the name of the model that Open returns for an empty path.
-const EmbeddedName = "scenes (embedded)"
-
 // Open loads the model in dir: a Hugging Face directory, or a folder of the
 // hub's cache. An empty dir is the small model that is part of the program.
 // Every weight is bound by name and shape; the error lists all that do not fit.
@@ -61,7 +58,9 @@ func Open(dir string, o OpenOptions) (*Model, error) {
 	var ck *checkpoint.Checkpoint
 	var err error
 	if dir == "" {
-		ck, err = checkpoint.OpenFS(builtin.FS(), EmbeddedName)
+		if ck, err = checkpoint.OpenFS(builtin.FS(), "."); err == nil {
+			ck.Name = builtin.Name
+		}
 	} else {
 		ck, err = checkpoint.Open(dir)
 	}
