@@ -25,6 +25,7 @@
 //     which makes nearly everything white.
 //   - The passes of the resampler always run horizontally first, as in every
 //     Pillow up to 12, with which published models were made.
-//   - CMYK TIFF, run-length coded BMP, and TIFF compressions other than
-//     LZW, Deflate, PackBits and CCITT are refused with an error that says so.
+//   - Run-length coded BMP, JPEG with arithmetic coding or 12 bits, planar or
+//     YCbCr TIFF, and TIFF compressions other than LZW, Deflate, PackBits and
+//     CCITT are refused with an error that names the variant.
 package imageproc

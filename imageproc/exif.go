@@ -13,8 +13,8 @@ const (
 	tagCompression   = 259
 	tagPhotometric   = 262
 	tagOrientation   = 274
-	tagSamples       = 277
 	tagPlanar        = 284
+	tagExtraSamples  = 338
 )
 
 // directory reads the first value of each integer entry (BYTE, SHORT or LONG)

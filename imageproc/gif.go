@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"image"
 	"image/color"
 	"image/gif"
 )
@@ -27,7 +28,7 @@ func decodeGIF(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int,
 	if err != nil {
 		return nil, 0, 0, 0, err
 	}
-	frame, ok := m.(interface{ ColorIndexAt(x, y int) uint8 })
+	frame, ok := m.(*image.Paletted)
 	if !ok {
 		return nil, 0, 0, 0, fmt.Errorf("pixel layout %T is not supported", m)
 	}
@@ -40,15 +41,16 @@ func decodeGIF(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int,
 		return nil, 0, 0, 0, err
 	}
 	w, h = int(w64), int(h64)
-	pix = make([]byte, w*h*3)
-	b := m.Bounds()
+	pix = make([]byte, 0, w*h*3)
+	rest := table[max(transparent, 0)]
+	b := frame.Rect
 	for y := range h {
 		for x := range w {
-			index := max(transparent, 0)
+			c := rest
 			if x >= b.Min.X && x < b.Max.X && y >= b.Min.Y && y < b.Max.Y {
-				index = int(frame.ColorIndexAt(x, y))
+				c = table[frame.Pix[(y-b.Min.Y)*frame.Stride+x-b.Min.X]]
 			}
-			copy(pix[(y*w+x)*3:], table[index][:])
+			pix = append(pix, c[0], c[1], c[2])
 		}
 	}
 	return pix, w, h, 1, nil
