@@ -17,11 +17,11 @@ const (
 func RMSNorm(p *Pool, dst, x []float32, rows int, w []float32, eps float32) {
 	n := len(w)
 	checkRows("RMSNorm", dst, x, rows, n)
-	eachRows(p, rows, func(lo, hi int) {
-		for t := lo; t < hi; t++ {
-			rmsNormGo(dst[t*n:][:n], x[t*n:][:n], w, eps)
-		}
-	})
+	if rows <= rowsPerTask {
+		rmsNormRows(dst, x, 0, rows, w, eps)
+		return
+	}
+	eachRows(p, rows, func(lo, hi int) { rmsNormRows(dst, x, lo, hi, w, eps) })
 }
 
 // LayerNorm computes dst[t,i] = (x[t,i]-µ)·w[i] / √(σ² + eps) + b[i] for each of rows rows of len(w)
@@ -33,39 +33,59 @@ func LayerNorm(p *Pool, dst, x []float32, rows int, w, b []float32, eps float32)
 	if b != nil && len(b) != n {
 		panic(fmt.Sprintf("kernel.LayerNorm: %d weights, %d offsets", n, len(b)))
 	}
-	eachRows(p, rows, func(lo, hi int) {
-		for t := lo; t < hi; t++ {
-			layerNormGo(dst[t*n:][:n], x[t*n:][:n], w, b, eps)
-		}
-	})
+	if rows <= rowsPerTask {
+		layerNormRows(dst, x, 0, rows, w, b, eps)
+		return
+	}
+	eachRows(p, rows, func(lo, hi int) { layerNormRows(dst, x, lo, hi, w, b, eps) })
 }
 
 // SiLUMul computes dst[i] = gate[i]/(1+e^(-gate[i])) · up[i]. dst may be gate or up.
 func SiLUMul(p *Pool, dst, gate, up []float32) {
 	checkLen("SiLUMul", len(dst), len(gate))
 	checkLen("SiLUMul", len(dst), len(up))
-	eachElems(p, len(dst), func(lo, hi int) { siluMulGo(dst[lo:hi], gate[lo:hi], up[lo:hi]) })
+	if len(dst) <= elemsPerTask {
+		siluMul(dst, gate, up)
+		return
+	}
+	eachElems(p, len(dst), func(lo, hi int) { siluMul(dst[lo:hi], gate[lo:hi], up[lo:hi]) })
 }
 
 // SiLU replaces x by x/(1+e^-x).
 func SiLU(p *Pool, x []float32) {
-	eachElems(p, len(x), func(lo, hi int) { sigmoidMulGo(x[lo:hi], 1) })
+	if len(x) <= elemsPerTask {
+		sigmoidMul(x, 1)
+		return
+	}
+	eachElems(p, len(x), func(lo, hi int) { sigmoidMul(x[lo:hi], 1) })
 }
 
 // QuickGELU replaces x by x/(1+e^(-1.702·x)).
 func QuickGELU(p *Pool, x []float32) {
-	eachElems(p, len(x), func(lo, hi int) { sigmoidMulGo(x[lo:hi], quickGELU) })
+	if len(x) <= elemsPerTask {
+		sigmoidMul(x, quickGELU)
+		return
+	}
+	eachElems(p, len(x), func(lo, hi int) { sigmoidMul(x[lo:hi], quickGELU) })
 }
 
 // GELU replaces x by x·(1+erf(x/√2))/2.
 func GELU(p *Pool, x []float32) {
-	eachElems(p, len(x), func(lo, hi int) { geluGo(x[lo:hi]) })
+	if len(x) <= elemsPerTask {
+		gelu(x)
+		return
+	}
+	eachElems(p, len(x), func(lo, hi int) { gelu(x[lo:hi]) })
 }
 
 // Add computes dst[i] += x[i].
 func Add(p *Pool, dst, x []float32) {
 	checkLen("Add", len(dst), len(x))
-	eachElems(p, len(dst), func(lo, hi int) { addGo(dst[lo:hi], x[lo:hi]) })
+	if len(dst) <= elemsPerTask {
+		add(dst, x)
+		return
+	}
+	eachElems(p, len(dst), func(lo, hi int) { add(dst[lo:hi], x[lo:hi]) })
 }
 
 // RoPE rotates x in place: x is rows rows of heads heads of headDim elements, rows stride elements apart
@@ -82,17 +102,32 @@ func RoPE(p *Pool, x []float32, rows, heads, headDim, stride int, cos, sin []flo
 	if len(cos) < rows*half || len(sin) < rows*half {
 		panic(fmt.Sprintf("kernel.RoPE: %d cosines and %d sines, want %d", len(cos), len(sin), rows*half))
 	}
-	eachRows(p, rows, func(lo, hi int) {
-		for t := lo; t < hi; t++ {
-			for h := 0; h < heads; h++ {
-				ropeGo(x[t*stride+h*headDim:][:headDim], cos[t*half:][:half], sin[t*half:][:half])
-			}
+	r := rotation{x, heads, headDim, stride, cos, sin}
+	if rows <= rowsPerTask {
+		r.rows(0, rows)
+		return
+	}
+	eachRows(p, rows, func(lo, hi int) { r.rows(lo, hi) })
+}
+
+// rotation is one call of RoPE, checked.
+type rotation struct {
+	x                      []float32
+	heads, headDim, stride int
+	cos, sin               []float32
+}
+
+func (r rotation) rows(lo, hi int) {
+	half := r.headDim / 2
+	for t := lo; t < hi; t++ {
+		for h := 0; h < r.heads; h++ {
+			rope(r.x[t*r.stride+h*r.headDim:][:r.headDim], r.cos[t*half:][:half], r.sin[t*half:][:half])
 		}
-	})
+	}
 }
 
 // Softmax replaces x by e^x / Σ e^x.
-func Softmax(x []float32) { softmaxGo(x) }
+func Softmax(x []float32) { softmax(x) }
 
 // ArgMax returns the index of the largest element, the lowest such index on ties, and -1 for an empty x.
 // NaN is never the largest unless all are NaN; then the result is 0.
@@ -112,11 +147,11 @@ func ArgMax(x []float32) int {
 // Dot returns Σ a[i]·b[i]. The lengths must agree.
 func Dot(a, b []float32) float32 {
 	checkLen("Dot", len(a), len(b))
-	return dotGo(a, b)
+	return dot(a, b)
 }
 
 // L2Norm returns √Σ x[i]², accumulated in float64.
-func L2Norm(x []float32) float32 { return float32(math.Sqrt(sumSquaresGo(x))) }
+func L2Norm(x []float32) float32 { return float32(math.Sqrt(sumSquares(x))) }
 
 func checkLen(name string, a, b int) {
 	if a != b {
@@ -134,44 +169,72 @@ func eachRows(p *Pool, rows int, f func(lo, hi int)) { each(p, rows, rowsPerTask
 
 func eachElems(p *Pool, n int, f func(lo, hi int)) { each(p, n, elemsPerTask, f) }
 
-// each runs f over [0, n) in steps; a single step runs on the calling goroutine.
+// each runs f over [0, n) in steps. Callers keep short work away from it, since f is allocated.
 func each(p *Pool, n, step int, f func(lo, hi int)) {
-	if n <= step {
-		if n > 0 {
-			f(0, n)
-		}
-		return
-	}
 	p.Run((n+step-1)/step, func(i int) { f(i*step, min(n, (i+1)*step)) })
 }
 
 const quickGELU = 1.702
 
+func rmsNormRows(dst, x []float32, lo, hi int, w []float32, eps float32) {
+	n := len(w)
+	for t := lo; t < hi; t++ {
+		rmsNorm(dst[t*n:][:n], x[t*n:][:n], w, eps)
+	}
+}
+
+func layerNormRows(dst, x []float32, lo, hi int, w, b []float32, eps float32) {
+	n := len(w)
+	for t := lo; t < hi; t++ {
+		layerNorm(dst[t*n:][:n], x[t*n:][:n], w, b, eps)
+	}
+}
+
 func rmsNormGo(dst, x, w []float32, eps float32) {
-	r := float32(1 / math.Sqrt(sumSquaresGo(x)/float64(len(x))+float64(eps)))
+	scaleGo(dst, x, w, rmsScale(sumSquaresGo(x), len(x), eps))
+}
+
+// rmsScale is 1/√(sum/n + eps).
+func rmsScale(sum float64, n int, eps float32) float32 {
+	return float32(1 / math.Sqrt(sum/float64(n)+float64(eps)))
+}
+
+func scaleGo(dst, x, w []float32, r float32) {
 	for i, v := range x {
 		dst[i] = v * r * w[i]
 	}
 }
 
 func layerNormGo(dst, x, w, b []float32, eps float32) {
-	sum := 0.0
-	for _, v := range x {
-		sum += float64(v)
+	mean := sumGo(x) / float64(len(x))
+	normGo(dst, x, w, b, float32(mean), rmsScale(squaresGo(x, mean), len(x), eps))
+}
+
+func normGo(dst, x, w, b []float32, m, r float32) {
+	for i, v := range x {
+		v = (v - m) * r * w[i]
+		if b != nil {
+			v += b[i]
+		}
+		dst[i] = v
 	}
-	mean := sum / float64(len(x))
-	sq := 0.0
+}
+
+func sumGo(x []float32) float64 {
+	s := 0.0
+	for _, v := range x {
+		s += float64(v)
+	}
+	return s
+}
+
+func squaresGo(x []float32, mean float64) float64 {
+	s := 0.0
 	for _, v := range x {
 		d := float64(v) - mean
-		sq += d * d
+		s += d * d
 	}
-	m, r := float32(mean), float32(1/math.Sqrt(sq/float64(len(x))+float64(eps)))
-	for i, v := range x {
-		dst[i] = (v - m) * r * w[i]
-		if b != nil {
-			dst[i] += b[i]
-		}
-	}
+	return s
 }
 
 func siluMulGo(dst, gate, up []float32) {
@@ -201,7 +264,10 @@ func addGo(dst, x []float32) {
 
 func ropeGo(x, cos, sin []float32) {
 	half := len(x) / 2
-	a, b := x[:half], x[half:]
+	rotateGo(x[:half], x[half:], cos, sin)
+}
+
+func rotateGo(a, b, cos, sin []float32) {
 	for j, c := range cos {
 		s, u, v := sin[j], a[j], b[j]
 		a[j], b[j] = u*c-v*s, v*c+u*s
@@ -212,10 +278,7 @@ func softmaxGo(x []float32) {
 	if len(x) == 0 {
 		return
 	}
-	top := x[0]
-	for _, v := range x {
-		top = max(top, v)
-	}
+	top := maxGo(x)
 	sum := 0.0
 	for i, v := range x {
 		x[i] = expGo(v - top)
@@ -225,6 +288,15 @@ func softmaxGo(x []float32) {
 	for i := range x {
 		x[i] *= r
 	}
+}
+
+// maxGo is -Inf for an empty x.
+func maxGo(x []float32) float32 {
+	top := float32(math.Inf(-1))
+	for _, v := range x {
+		top = max(top, v)
+	}
+	return top
 }
 
 // dotGo keeps four partial sums, for speed and for a rounding error below that of one running sum.
@@ -244,10 +316,4 @@ func dotGo(a, b []float32) float32 {
 	return (s0 + s1) + (s2 + s3)
 }
 
-func sumSquaresGo(x []float32) float64 {
-	s := 0.0
-	for _, v := range x {
-		s += float64(v) * float64(v)
-	}
-	return s
-}
+func sumSquaresGo(x []float32) float64 { return squaresGo(x, 0) }

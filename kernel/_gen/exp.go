@@ -19,21 +19,17 @@ const (
 	expC0
 	expOne
 	expLow
-	expHigh // 89 overflows to +Inf with AVX-512; 88.37 stays below with AVX2, whose scaling cannot
+	expHigh // overflows to +Inf
 	expConstants
 )
 
 // expTable emits the constants for v.
 func (s *source) expTable(v isa) {
-	high := 89.0
-	if v.n == 8 {
-		high = 88.37
-	}
 	var bits []uint32
 	for _, c := range []float64{
 		math.Log2E, 0x1.62e4p-1, math.Ln2 - 0x1.62e4p-1,
 		0.00139262508315, 0.00836323288368, 0.041666554213, 0.166665766661, 0.5,
-		1, -87.33654, high,
+		1, -87.33654, 89,
 	} {
 		bits = append(bits, math.Float32bits(float32(c)))
 	}
@@ -97,8 +93,20 @@ func (s *source) exp(v isa, base, x, n, q, t int, clamp bool) {
 		s.f("VSCALEFPS.Z %s, %s, K1, %s", N, Q, X)
 		return
 	}
-	// n is added to the exponent; an integer sum keeps a NaN.
+	// n is added to the exponent; an integer sum keeps a NaN. Where the result may overflow, half of n is
+	// added and 2 to the power of the rest multiplied.
 	s.f("VCVTPS2DQ %s, %s", N, N)
+	if clamp {
+		s.f("VPSRAD $1, %s, %s", N, X)
+		s.f("VPSUBD %s, %s, %s", X, N, N)
+		s.f("VPSLLD $23, %s, %s", X, X)
+		s.f("VPADDD %s, %s, %s", X, Q, Q)
+		s.f("VPSLLD $23, %s, %s", N, N)
+		s.f("VPADDD %s, %s, %s", c(expOne), N, N)
+		s.f("VMULPS %s, %s, %s", N, Q, X)
+		s.f("VANDPS %s, %s, %s", v.r(t), X, X)
+		return
+	}
 	s.f("VPSLLD $23, %s, %s", N, N)
 	s.f("VPADDD %s, %s, %s", N, Q, X)
 	s.f("VANDPS %s, %s, %s", v.r(t), X, X)
