@@ -3,6 +3,7 @@ package imageproc
 import (
 	"fmt"
 	"math"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -226,4 +227,30 @@ func ExampleResize() {
 	}
 	fmt.Println(half.Pix)
 	// Output: [100 50 25]
+}
+
+func ExampleParseProcessor() {
+	data, err := os.ReadFile("testdata/inputs/photo_640x480.png")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	p, err := Decode(data, "photo.png", DefaultDecodeOptions())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	proc, err := ParseProcessor([]byte(`{"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 336}, "crop_size": 336}`))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	proc.(*CLIP).Pad = true // as the original LLaVA code: nothing is cut off
+	px, err := proc.Process([]*Picture{p})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(px.Shape, px.Frame)
+	// Output: [1 3 336 336] {0 -80 640 640}
 }

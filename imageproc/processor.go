@@ -1,8 +1,6 @@
 package imageproc
 
-import (
-	"fmt"
-)
+import "fmt"
 
 // Pixels is what a vision tower reads.
 type Pixels struct {
@@ -40,6 +38,12 @@ type Processor interface {
 	// Name is the transformers class, for example "CLIPImageProcessor".
 	Name() string
 }
+
+var (
+	_ Processor = (*CLIP)(nil)
+	_ Processor = (*LlavaNext)(nil)
+	_ Processor = (*Qwen2VL)(nil)
+)
 
 // lut maps byte v of channel c to the pixel value lut[c][v].
 type lut [3][256]float32
