@@ -267,7 +267,7 @@ func rangeFunc(in *interp, a args) value {
 	}
 	l := &list{kind: isRange}
 	for i := from; step > 0 && i < to || step < 0 && i > to; i += step {
-		in.charge(2, a.line)
+		in.charge(4, a.line)
 		l.items = append(l.items, int64(i))
 	}
 	return l

@@ -10,11 +10,11 @@ import (
 )
 
 // What a template may use. A chat template needs a few thousand steps for a
-// conversation; a hostile one meets a limit within about a second.
+// conversation; a hostile one meets a limit within a second.
 const (
-	maxSteps     = 16 << 20 // nodes evaluated, items made, and bytesPerStep bytes of text each
+	maxSteps     = 4 << 20 // nodes evaluated, items made, and bytesPerStep bytes of text each
 	bytesPerStep = 16
-	maxText      = 64 << 20 // bytes of one string, and of the output
+	maxText      = 16 << 20 // bytes of one string, and of the output
 	maxCalls     = 64       // macros inside macros
 )
 
