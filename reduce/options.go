@@ -71,6 +71,8 @@ type Resolved struct {
 	VisPrunerStep       int     `json:"vispruner_step,omitempty"`
 	VisionZipContextual int     `json:"visionzip_contextual,omitempty"`
 	Seed                int64   `json:"seed,omitempty"`
+
+	checked bool // made by Resolve
 }
 
 // switches are the options that paper and released code set differently.
@@ -124,7 +126,7 @@ func (o Options) Resolve(n int) (Resolved, error) {
 		return Resolved{}, err
 	}
 	if m.Name == "none" {
-		return Resolved{Base: "none", N: n, NVis: n, Keep: n, Gamma: 1, Positions: "original", Calibrate: "off"}, nil
+		return Resolved{Base: "none", N: n, NVis: n, Keep: n, Gamma: 1, Positions: "original", Calibrate: "off", checked: true}, nil
 	}
 	budget, err := o.budget(n)
 	if err != nil {
@@ -134,7 +136,7 @@ func (o Options) Resolve(n int) (Resolved, error) {
 	d := defaults[o.Compat]
 	r := Resolved{
 		Base: o.Base, N: n, NVis: budget, Keep: budget, Gamma: 1, Restore: o.Restore, Compat: o.Compat,
-		Positions: or(o.Positions, d.positions), Calibrate: "off", Seed: o.Seed,
+		Positions: or(o.Positions, d.positions), Calibrate: "off", Seed: o.Seed, checked: true,
 	}
 	released := o.Compat == "released"
 	if o.Restore {
@@ -300,7 +302,10 @@ func (o *Options) checkUse(m *Method) error {
 	}
 	if o.Gamma == 0 && o.GammaSet {
 		if err := first("with gamma 0 (the base keeps nothing)",
-			given{"holov-overflow", o.HolovOverflow, o.HolovOverflow != ""}); err != nil {
+			given{"holov-overflow", o.HolovOverflow, o.HolovOverflow != ""},
+			given{"holov-patches", o.HolovPatches, o.HolovPatches != 0},
+			given{"vispruner-ratio", o.VisPrunerRatio, o.VisPrunerRatioSet || o.VisPrunerRatio != 0},
+			given{"vispruner-step", o.VisPrunerStep, o.VisPrunerStep != 0}); err != nil {
 			return err
 		}
 	}

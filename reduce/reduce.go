@@ -75,11 +75,15 @@ type Reduction struct {
 	SelectTime, MergeTime time.Duration
 }
 
-// Reduce applies o, resolved for in.N tokens, to one picture.
+// Reduce applies o, which Options.Resolve made for in.N tokens, to one picture. An error names the input that is missing, has another
+// size than it should or holds a value that is not finite.
 func Reduce(in *Input, o Resolved) (*Reduction, error) {
 	m, err := lookup(o.Base)
 	if err != nil {
 		return nil, err
+	}
+	if !o.checked {
+		return nil, fmt.Errorf("reduce: %s: options were not made by Resolve", o.Base)
 	}
 	if o.N != in.N {
 		return nil, fmt.Errorf("reduce: %s: options resolved for %d tokens, got %d", o.Base, o.N, in.N)

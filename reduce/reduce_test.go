@@ -361,6 +361,9 @@ func TestDegenerate(t *testing.T) {
 	bad = with(t16, func(in *Input) { in.X[3*in.C+1] = float32(math.Inf(1)) })
 	wantError(t, bad, Options{Base: "divprune", NVis: 5}, "X", "row 3")
 	wantError(t, &Input{N: 4, C: 1, X: make([]float32, 4)}, Options{Base: "vispruner", NVis: 4, Compat: "released"}, "needs cls_attn")
+	if _, err := Reduce(t16, Resolved{Base: "holov", N: 16, NVis: 4}); err == nil || !strings.Contains(err.Error(), "Resolve") {
+		t.Errorf("options of another hand: got error %v", err)
+	}
 	wantError(t, &Input{N: 4, C: 1, X: make([]float32, 4)}, Options{Base: "grid", NVis: 2}, "grid", "0x0")
 }
 
@@ -468,7 +471,8 @@ func TestResolve(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if d := cmp.Diff(c.want, got); d != "" {
+			c.want.checked = true
+			if d := cmp.Diff(c.want, got, cmp.AllowUnexported(Resolved{})); d != "" {
 				t.Error(d)
 			}
 		})

@@ -1,6 +1,7 @@
 package reduce
 
-// RESTORE: hybrid reduction with distinctive anchors, "Restoring visual tokens" (paper sections 3.2-3.4, Eqs. 3-8).
+// RESTORE: "Improving Visual Token Reduction via Rectifying Distortions for Efficient MLLM Inference" (ICML 2026), Eqs. 3-8: hybrid reduction
+// with distinctive anchors.
 //
 // Of the budget n the base keeps floor(gamma*n) tokens by its own criterion. From the others, n - floor(gamma*n) anchors are chosen
 // that are dense (Eq. 5: R_i = sum_j C_ij) and not covered by a token that is denser (Eqs. 6-8: score R_i (1 - max C_ij over j with R_j > R_i));
