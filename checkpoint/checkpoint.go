@@ -118,7 +118,7 @@ func open(name string, dir fs.FS, load func(file string) (*mapping, error)) (_ *
 		return nil, err
 	}
 	if !ok {
-		return nil, fmt.Errorf("%s missing, %s", configFile, contents(dir))
+		return nil, fmt.Errorf("%s missing: %s, want %s and %s of a Hugging Face model", configFile, contents(dir), configFile, singleFile)
 	}
 	if err := checkObject(config); err != nil {
 		return nil, fmt.Errorf("%s: %w", configFile, err)
@@ -168,7 +168,7 @@ func (c *Checkpoint) loadShards(load func(string) (*mapping, error)) error {
 		return err
 	}
 	if !ok {
-		return fmt.Errorf("no weights: neither %s nor %s, %s", singleFile, indexFile, contents(c.dir))
+		return fmt.Errorf("no weights: %s, want %s or %s with its shards", contents(c.dir), singleFile, indexFile)
 	}
 	weightMap, err := parseIndex(raw)
 	if err != nil {
