@@ -245,3 +245,7 @@ func (c *Conversation) forget(n int) int {
 	c.cache.Truncate(rows)
 	return rows
 }
+
+// Forget drops kept keys and values: the next question reads the whole dialogue
+// again.
+func (c *Conversation) Forget() { c.forget(0) }
