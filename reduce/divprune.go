@@ -24,8 +24,11 @@ func divPrune(w *work, k int) (*selection, error) {
 	}
 	near := make([]float32, n) // distance to the nearest other token, then to the nearest picked one
 	w.in.Pool.Run(n, func(i int) { near[i] = secondSmallest(c.row(int32(i))) })
-	exact := c.secondExact
 	picked := make([]bool, n)
+	fine, seen := make([]float64, n), make([]int, n) // near in float64 over the first seen picks, where it was asked for
+	for j := range fine {
+		fine[j] = math.Inf(1)
+	}
 	sel := &selection{kept: make([]int32, 0, k)}
 	value := make([]float32, 0, k)
 	for len(sel.kept) < k {
@@ -38,7 +41,14 @@ func divPrune(w *work, k int) (*selection, error) {
 		best, farthest := -1, math.Inf(-1)
 		for j, v := range near { // those that float32 cannot tell from the farthest
 			if !picked[j] && v >= top-float32Margin {
-				if d := exact(int32(j), v); best < 0 || d > farthest {
+				d := fine[j]
+				if len(sel.kept) == 0 {
+					d = c.secondExact(int32(j), v)
+				} else {
+					d = c.nearestExact(int32(j), v, d, sel.kept[seen[j]:])
+					fine[j], seen[j] = d, len(sel.kept)
+				}
+				if best < 0 || d > farthest {
 					best, farthest = j, d
 				}
 			}
@@ -51,16 +61,16 @@ func divPrune(w *work, k int) (*selection, error) {
 			}
 		}
 		sel.kept = append(sel.kept, int32(best))
-		exact = func(j int32, v float32) float64 { return c.nearestExact(j, v, sel.kept) }
 	}
 	sel.scores = map[string][]float32{"value": value}
 	return sel, nil
 }
 
-// nearestExact is the distance of token j to the nearest picked one in float64, where float32 says v.
-func (c *cosines) nearestExact(j int32, v float32, picked []int32) float64 {
-	row, d := c.row(j), math.Inf(1)
-	for _, i := range picked {
+// nearestExact lowers d, the distance of token j to the nearest of earlier picks in float64, by the given picks. v is that to all picks
+// in float32: it only falls, so a pick farther than it need not be looked at again.
+func (c *cosines) nearestExact(j int32, v float32, d float64, picks []int32) float64 {
+	row := c.row(j)
+	for _, i := range picks {
 		if 1-row[i] <= v+float32Margin {
 			d = min(d, 1-c.exact(j, i))
 		}
