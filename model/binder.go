@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/restore-vlm/restore/checkpoint"
-	"github.com/restore-vlm/restore/kernel"
 	"github.com/restore-vlm/restore/nn"
 	"github.com/restore-vlm/restore/tensor"
 )
@@ -106,7 +105,7 @@ func (b *Binder) Table(name, why string, rows, width int) []float32 {
 
 // Linear binds name+".weight" [out, in] and, when bias, name+".bias" [out].
 func (b *Binder) Linear(name, why string, out, in int, bias bool) *nn.Linear {
-	l := &nn.Linear{In: in, Out: out, W: Matrix(b.get(name+".weight", why, out, in), out, in)}
+	l := &nn.Linear{In: in, Out: out, W: nn.Weights(b.get(name+".weight", why, out, in), out, in)}
 	if bias {
 		l.B = b.Vector(name+".bias", why, out)
 	}
@@ -116,7 +115,7 @@ func (b *Binder) Linear(name, why string, out, in int, bias bool) *nn.Linear {
 // Conv binds a [out, 3, patch, patch] convolution without overlap as one product.
 func (b *Binder) Conv(name, why string, out, patch int) *nn.Linear {
 	in := 3 * patch * patch
-	return &nn.Linear{In: in, Out: out, W: Matrix(b.get(name+".weight", why, out, 3, patch, patch), out, in)}
+	return &nn.Linear{In: in, Out: out, W: nn.Weights(b.get(name+".weight", why, out, 3, patch, patch), out, in)}
 }
 
 // Embedding binds name+".weight" [vocab, dim].
@@ -136,21 +135,6 @@ func (b *Binder) RMSNorm(name, why string, n int, eps float64) *nn.RMSNorm {
 // LayerNorm binds name+".weight" and name+".bias" [n].
 func (b *Binder) LayerNorm(name, why string, n int, eps float64) *nn.LayerNorm {
 	return &nn.LayerNorm{W: b.Vector(name+".weight", why, n), B: b.Vector(name+".bias", why, n), Eps: float32(eps)}
-}
-
-// Matrix views t as a [n, k] kernel matrix in its stored type; nil stays nil.
-func Matrix(t *tensor.Tensor, n, k int) *kernel.Matrix {
-	if t == nil {
-		return nil
-	}
-	f := kernel.F32
-	switch t.DType {
-	case tensor.F16:
-		f = kernel.F16
-	case tensor.BF16:
-		f = kernel.BF16
-	}
-	return &kernel.Matrix{Format: f, N: n, K: k, Data: t.Data}
 }
 
 // Finish returns one error that lists everything missing, mis-shaped or unused.

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/restore-vlm/restore/imageproc"
-	"github.com/restore-vlm/restore/kernel"
 	"github.com/restore-vlm/restore/nn"
 )
 
@@ -12,7 +11,7 @@ import (
 // workspace reused between calls, cancellation, and a trace. A Run must not be
 // used by two goroutines at once.
 type Run struct {
-	Pool    *kernel.Pool
+	Pool    *nn.Pool
 	Context context.Context
 	// Trace, when not nil, receives every intermediate. data is only valid
 	// during the call. Tracing computes what the fast path never builds

@@ -14,7 +14,6 @@ package clip
 import (
 	"fmt"
 
-	"github.com/restore-vlm/restore/kernel"
 	"github.com/restore-vlm/restore/model"
 	"github.com/restore-vlm/restore/nn"
 )
@@ -186,17 +185,17 @@ func (e *Encoder) block(r *model.Run, i int, x []float32, items int, out *Output
 		r.Trace(fmt.Sprintf("vision.layer.%d.attn", i), []int{items, e.Heads, t, t}, e.attn.BidirectionalProbs(q, k, items, t))
 	}
 	l.o.Apply(r.Pool, n, a, rows)
-	kernel.Add(r.Pool, x, n) // (3)
+	nn.Add(r.Pool, x, n) // (3)
 	l.norm2.Apply(r.Pool, n, x, rows)
 	m := r.Buffer("clip.m", rows*e.MLP)
 	l.up.Apply(r.Pool, m, n, rows)
 	if e.Act == "gelu" {
-		kernel.GELU(r.Pool, m)
+		nn.GELU(r.Pool, m)
 	} else {
-		kernel.QuickGELU(r.Pool, m)
+		nn.QuickGELU(r.Pool, m)
 	}
 	l.down.Apply(r.Pool, n, m, rows)
-	kernel.Add(r.Pool, x, n) // (4)
+	nn.Add(r.Pool, x, n) // (4)
 	if r.Trace != nil {
 		r.Trace(fmt.Sprintf("vision.layer.%d.out", i), []int{items, t, d}, x)
 	}

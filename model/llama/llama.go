@@ -13,7 +13,6 @@ package llama
 import (
 	"fmt"
 
-	"github.com/restore-vlm/restore/kernel"
 	"github.com/restore-vlm/restore/model"
 	"github.com/restore-vlm/restore/nn"
 )
@@ -199,14 +198,14 @@ func (d *Decoder) block(r *model.Run, i int, x []float32, rows int, cos, sin []f
 		at += m
 	}
 	l.o.Apply(r.Pool, n, a, rows)
-	kernel.Add(r.Pool, x, n) // (2)
+	nn.Add(r.Pool, x, n) // (2)
 	l.mlpNorm.Apply(r.Pool, n, x, rows)
 	g, u := r.Buffer("llama.g", rows*d.MLP), r.Buffer("llama.u", rows*d.MLP)
 	l.gate.Apply(r.Pool, g, n, rows)
 	l.up.Apply(r.Pool, u, n, rows)
-	kernel.SiLUMul(r.Pool, g, g, u)
+	nn.SwiGLU(r.Pool, g, u)
 	l.down.Apply(r.Pool, n, g, rows)
-	kernel.Add(r.Pool, x, n) // (3)
+	nn.Add(r.Pool, x, n) // (3)
 	if r.Trace != nil {
 		r.Trace(fmt.Sprintf("text.layer.%d.out", i), []int{rows, d.Hidden}, x)
 	}

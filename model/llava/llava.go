@@ -13,7 +13,6 @@ import (
 
 	"github.com/restore-vlm/restore/checkpoint"
 	"github.com/restore-vlm/restore/imageproc"
-	"github.com/restore-vlm/restore/kernel"
 	"github.com/restore-vlm/restore/model"
 	"github.com/restore-vlm/restore/model/clip"
 	"github.com/restore-vlm/restore/model/llama"
@@ -150,11 +149,11 @@ func (m *Model) Project(r *model.Run, features []float32, rows int) []float32 {
 	m.w1.Apply(r.Pool, h, features, rows)
 	switch m.cfg.Act {
 	case "quick_gelu":
-		kernel.QuickGELU(r.Pool, h)
+		nn.QuickGELU(r.Pool, h)
 	case "silu":
-		kernel.SiLU(r.Pool, h)
+		nn.SiLU(r.Pool, h)
 	default:
-		kernel.GELU(r.Pool, h)
+		nn.GELU(r.Pool, h)
 	}
 	x := make([]float32, rows*m.w2.Out)
 	m.w2.Apply(r.Pool, x, h, rows)
