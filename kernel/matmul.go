@@ -12,6 +12,10 @@ import "fmt"
 // last bits may differ between a call with few rows and one with many, and only
 // between those. NaN and infinities propagate as in scalar arithmetic; denormals are
 // kept. Panics when a slice is too short.
+//
+// With a weight in Q8 or Q4 the rows of x are rounded to int8 in blocks of 32, as
+// [Quantize] does with weights but with a float32 scale; sums within a block are
+// exact.
 func MatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	w.check("MatMul")
 	if m < 0 || len(x) < m*w.K || len(dst) < m*w.N || (bias != nil && len(bias) < w.N) {
@@ -19,6 +23,10 @@ func MatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 			w.N, w.K, m, len(dst), len(x), len(bias)))
 	}
 	if m == 0 || w.N == 0 {
+		return
+	}
+	if w.Format == Q8 || w.Format == Q4 {
+		quantMatMul(p, dst[:m*w.N], x[:m*w.K], m, w, bias)
 		return
 	}
 	matMul(p, dst[:m*w.N], x[:m*w.K], m, w, bias)

@@ -8,14 +8,16 @@ import (
 // Format is how the elements of a [Matrix] are stored.
 type Format uint8
 
-// The formats that a product reads in place, all little-endian.
+// The formats of a weight, all little-endian. Q8 and Q4 are made by [Quantize].
 const (
 	F32  Format = iota
 	F16         // IEEE binary16
 	BF16        // the upper half of a float32
+	Q8          // blocks of 32 int8 with a scale, packed by Quantize
+	Q4          // blocks of 32 4-bit values with a scale, packed by Quantize
 )
 
-// Size is the number of bytes of one element.
+// Size is the number of bytes of one element of F32, F16 or BF16.
 func (f Format) Size() int {
 	switch f {
 	case F32:
@@ -26,7 +28,8 @@ func (f Format) Size() int {
 	panic(fmt.Sprintf("kernel.Format: unknown format %d", f))
 }
 
-// String is the name that a checkpoint uses: "F32", "F16" or "BF16".
+// String is the name that a checkpoint uses, "F32", "F16" or "BF16", or "Q8" or
+// "Q4".
 func (f Format) String() string {
 	switch f {
 	case F32:
@@ -35,13 +38,17 @@ func (f Format) String() string {
 		return "F16"
 	case BF16:
 		return "BF16"
+	case Q8:
+		return "Q8"
+	case Q4:
+		return "Q4"
 	}
 	return fmt.Sprintf("Format(%d)", uint8(f))
 }
 
-// Matrix is a weight [N out, K in], row-major in its stored type. Data holds
-// N·K elements little-endian, may have any alignment and may be read-only
-// memory; it is never written.
+// Matrix is a weight [N out, K in]. In F32, F16 and BF16 Data holds N·K elements
+// row-major; in Q8 and Q4 it is packed as [Quantize] leaves it. It may have any
+// alignment and may be read-only memory; it is never written.
 type Matrix struct {
 	Format Format
 	N, K   int
@@ -56,18 +63,31 @@ func MatrixF32(n, k int, v []float32) *Matrix {
 	return &Matrix{Format: F32, N: n, K: k, Data: float32Bytes(v[:n*k])}
 }
 
-// Row widens row i into dst, which has K elements: an embedding's lookup.
+// Row widens row i into dst, which has K elements, scales applied: an
+// embedding's lookup.
 func (w *Matrix) Row(dst []float32, i int) {
 	if i < 0 || i >= w.N || len(dst) < w.K {
 		panic("kernel.Matrix.Row: row or destination out of range")
+	}
+	if w.Format == Q8 || w.Format == Q4 {
+		w.dequantizeRow(dst, i)
+		return
 	}
 	size := w.K * w.Format.Size()
 	Convert(dst[:w.K], w.Data[i*size:(i+1)*size], w.Format)
 }
 
-// check panics unless Data holds N·K elements.
+// Bytes is the number of bytes that the weight takes in its format.
+func (w *Matrix) Bytes() int {
+	if w.Format == Q8 || w.Format == Q4 {
+		return quantSize(w.Format, w.N, w.K)
+	}
+	return w.N * w.K * w.Format.Size()
+}
+
+// check panics unless Data holds the weight.
 func (w *Matrix) check(caller string) {
-	if w.N < 0 || w.K < 0 || len(w.Data)/w.Format.Size() < w.N*w.K {
+	if w.N < 0 || w.K < 0 || len(w.Data) < w.Bytes() {
 		panic(fmt.Sprintf("kernel.%s: weight [%d %d] %v has %d bytes", caller, w.N, w.K, w.Format, len(w.Data)))
 	}
 }

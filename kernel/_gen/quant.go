@@ -1,0 +1,393 @@
+package main
+
+import "fmt"
+
+// What the Go side shares with these kernels (quant.go there).
+const (
+	aBlock  = 40 // bytes of a block of activations: 32 int8, float32 scale, int32 offset
+	aScale  = 32
+	aOffset = 36
+	q8Block = 64 + 1024 // bytes of a block of a panel: 32 binary16 scales, 8 groups of [32][4]
+	q4Block = 64 + 512
+)
+
+func quant(a *asm) {
+	fmt.Fprint(&a.text, "\nDATA nibbles<>+0(SB)/4, $0x0f0f0f0f\nGLOBL nibbles<>(SB), RODATA|NOPTR, $4\n")
+	fmt.Fprint(&a.text, "\nDATA high<>+0(SB)/4, $0x80808080\nGLOBL high<>(SB), RODATA|NOPTR, $4\n")
+	fmt.Fprint(&a.text, "\nDATA ones<>+0(SB)/4, $0x00010001\nGLOBL ones<>(SB), RODATA|NOPTR, $4\n")
+	for rows := 1; rows <= 7; rows++ {
+		vnni8(a, rows)
+	}
+	for rows := 1; rows <= 6; rows++ {
+		vnni4(a, rows)
+	}
+	for rows := 1; rows <= 4; rows++ {
+		madd8(a, rows)
+		madd4(a, rows)
+	}
+	quantizeRow(a, avx512)
+	quantizeRow(a, avx2)
+}
+
+const quantParams = "dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int"
+
+// rowsAt loads the strides; the result is the address of byte off of row r.
+func rowsAt(a *asm, rows int) func(r, off int) string {
+	a.load("x", "SI")
+	a.load("ldx", "R8")
+	if rows > 3 {
+		a.op("LEAQ (R8)(R8*2), R9")
+	}
+	if rows > 5 {
+		a.op("LEAQ (R8)(R8*4), R10")
+	}
+	return func(r, off int) string {
+		index := []string{"", "(R8*1)", "(R8*2)", "(R9*1)", "(R8*4)", "(R10*1)", "(R9*2)"}[r]
+		return fmt.Sprintf("%d(SI)%s", off, index)
+	}
+}
+
+func quantOpen(a *asm, name string, rows int) func(r, off int) string {
+	a.fn(fmt.Sprintf("%s%d", name, rows), fmt.Sprintf(
+		"computes %d rows by a panel of a product of quantised blocks; every block\n// it prefetches 128 bytes at pf and moves pf by pfStep.", rows), quantParams)
+	at := rowsAt(a, rows)
+	a.load("w", "BX")
+	a.load("blocks", "CX")
+	a.load("pf", "DX")
+	a.load("pfStep", "R12")
+	a.load("bias", "AX")
+	a.load("dst", "DI")
+	a.load("ldd", "R11")
+	a.op("SHLQ $2, R11")
+	return at
+}
+
+// vnniRegs are float accumulators, then integer ones, then what is left over.
+type vnniRegs struct{ rows int }
+
+func (v vnniRegs) f(r, j int) string { return fmt.Sprintf("Z%d", 2*r+j) }
+func (v vnniRegs) i(r, j int) string { return fmt.Sprintf("Z%d", 2*v.rows+2*r+j) }
+func (v vnniRegs) t(i int) string    { return fmt.Sprintf("Z%d", 4*v.rows+i) }
+
+// vnniStart clears and preloads the accumulators of a block.
+func vnniBlock(a *asm, v vnniRegs, at func(r, off int) string) {
+	for r := range v.rows {
+		a.op("VPBROADCASTD %s, %s", at(r, aOffset), v.i(r, 0))
+		a.op("VMOVDQA64 %s, %s", v.i(r, 0), v.i(r, 1))
+	}
+}
+
+// vnniScale adds a block's integer sums, scaled, to the float accumulators.
+func vnniScale(a *asm, v vnniRegs, at func(r, off int) string) {
+	a.op("VCVTPH2PS (BX), %s", v.t(0))
+	a.op("VCVTPH2PS 32(BX), %s", v.t(1))
+	for r := range v.rows {
+		a.op("VBROADCASTSS %s, %s", at(r, aScale), v.t(2))
+		a.op("VCVTDQ2PS %s, %s", v.i(r, 0), v.i(r, 0))
+		a.op("VCVTDQ2PS %s, %s", v.i(r, 1), v.i(r, 1))
+		a.op("VMULPS %s, %s, %s", v.t(2), v.t(0), v.t(3))
+		a.op("VMULPS %s, %s, %s", v.t(2), v.t(1), v.t(2))
+		a.op("VFMADD231PS %s, %s, %s", v.i(r, 0), v.t(3), v.f(r, 0))
+		a.op("VFMADD231PS %s, %s, %s", v.i(r, 1), v.t(2), v.f(r, 1))
+	}
+}
+
+func vnniEnd(a *asm, v vnniRegs, bytes int) {
+	a.op("PREFETCHT1 (DX)")
+	a.op("PREFETCHT1 64(DX)")
+	a.op("ADDQ R12, DX")
+	a.op("ADDQ $%d, SI", aBlock)
+	a.op("ADDQ $%d, BX", bytes)
+	a.op("DECQ CX")
+	a.op("JNE loop")
+	for r := range v.rows {
+		for j := range 2 {
+			a.op("VMOVUPS %s, %d(DI)", v.f(r, j), 64*j)
+		}
+		if r+1 < v.rows {
+			a.op("ADDQ R11, DI")
+		}
+	}
+	a.ret()
+}
+
+func vnniBegin(a *asm, v vnniRegs) {
+	for r := range v.rows {
+		for j := range 2 {
+			a.op("VMOVUPS %d(AX), %s", 64*j, v.f(r, j))
+		}
+	}
+}
+
+// vnni8 keeps both kinds of accumulators of 7 rows by 32 columns in registers.
+func vnni8(a *asm, rows int) {
+	at := quantOpen(a, "q8VNNI", rows)
+	v := vnniRegs{rows}
+	vnniBegin(a, v)
+	a.label("loop")
+	vnniBlock(a, v, at)
+	for g := range 8 {
+		for j := range 2 {
+			a.op("VMOVDQU32 %d(BX), %s", 64+128*g+64*j, v.t(j))
+		}
+		for r := range rows {
+			b := v.t(2 + r%2)
+			a.op("VPBROADCASTD %s, %s", at(r, 4*g), b)
+			for j := range 2 {
+				a.op("VPDPBUSD %s, %s, %s", b, v.t(j), v.i(r, j))
+			}
+		}
+		if rows <= 2 {
+			a.op("PREFETCHT0 %d(BX)", 4096+128*g)
+			a.op("PREFETCHT0 %d(BX)", 4096+128*g+64)
+		}
+	}
+	vnniScale(a, v, at)
+	vnniEnd(a, v, q8Block)
+}
+
+// vnni4 unpacks two groups from a vector of nibbles.
+func vnni4(a *asm, rows int) {
+	at := quantOpen(a, "q4VNNI", rows)
+	v := vnniRegs{rows}
+	mask := v.t(6)
+	a.op("VPBROADCASTD nibbles<>(SB), %s", mask)
+	vnniBegin(a, v)
+	a.label("loop")
+	vnniBlock(a, v, at)
+	for pair := range 4 {
+		for j := range 2 {
+			a.op("VMOVDQU32 %d(BX), %s", 64+128*pair+64*j, v.t(j))
+			a.op("VPSRLD $4, %s, %s", v.t(j), v.t(2+j))
+			a.op("VPANDD %s, %s, %s", mask, v.t(j), v.t(j))
+			a.op("VPANDD %s, %s, %s", mask, v.t(2+j), v.t(2+j))
+		}
+		for half := range 2 {
+			for r := range rows {
+				b := v.t(4 + r%2)
+				a.op("VPBROADCASTD %s, %s", at(r, 8*pair+4*half), b)
+				for j := range 2 {
+					a.op("VPDPBUSD %s, %s, %s", b, v.t(2*half+j), v.i(r, j))
+				}
+			}
+		}
+		if rows <= 2 {
+			a.op("PREFETCHT0 %d(BX)", 4096+128*pair)
+			a.op("PREFETCHT0 %d(BX)", 4096+128*pair+64)
+		}
+	}
+	vnniScale(a, v, at)
+	vnniEnd(a, v, q4Block)
+}
+
+// The AVX2 kernels do the 16 columns of a panel's first half, then those of the
+// second: BX is then 64 bytes on, for the groups, and R13 takes half of that
+// back for the scales. The float accumulators are in dst.
+
+func maddBegin(a *asm, rows int) {
+	a.op("XORQ R13, R13")
+	a.label("half")
+	a.op("VMOVUPS (AX), Y0")
+	a.op("VMOVUPS 32(AX), Y1")
+	a.op("MOVQ DI, AX")
+	for range rows {
+		a.op("VMOVUPS Y0, (AX)")
+		a.op("VMOVUPS Y1, 32(AX)")
+		a.op("ADDQ R11, AX")
+	}
+}
+
+// maddEnd scales the 32-bit sums in Y0 … and adds them to dst.
+func maddEnd(a *asm, rows, bytes int, at func(r, off int) string) {
+	a.op("VCVTPH2PS (BX)(R13*1), Y8")
+	a.op("VCVTPH2PS 16(BX)(R13*1), Y9")
+	a.op("MOVQ DI, AX")
+	for r := range rows {
+		a.op("VBROADCASTSS %s, Y10", at(r, aScale))
+		for j := range 2 {
+			a.op("VCVTDQ2PS Y%d, Y%d", 2*r+j, 2*r+j)
+			a.op("VMULPS Y10, Y%d, Y%d", 8+j, 11+j)
+			a.op("VMOVUPS %d(AX), Y13", 32*j)
+			a.op("VFMADD231PS Y%d, Y%d, Y13", 2*r+j, 11+j)
+			a.op("VMOVUPS Y13, %d(AX)", 32*j)
+		}
+		if r+1 < rows {
+			a.op("ADDQ R11, AX")
+		}
+	}
+	a.op("PREFETCHT1 (DX)")
+	a.op("PREFETCHT1 64(DX)")
+	a.op("ADDQ R12, DX")
+	a.op("ADDQ $%d, SI", aBlock)
+	a.op("ADDQ $%d, BX", bytes)
+	a.op("DECQ CX")
+	a.op("JNE loop")
+	a.op("TESTQ R13, R13")
+	a.op("JNE done")
+	a.op("MOVQ $-32, R13")
+	a.load("x", "SI")
+	a.load("w", "BX")
+	a.op("ADDQ $64, BX")
+	a.load("blocks", "CX")
+	a.load("bias", "AX")
+	a.op("ADDQ $64, AX")
+	a.op("ADDQ $64, DI")
+	a.op("JMP half")
+	a.label("done")
+	a.ret()
+}
+
+// madd8 multiplies |x| by w with the sign of x: the pairs of 16-bit sums stay
+// below 2·127·127, the instruction saturates at 32767.
+func madd8(a *asm, rows int) {
+	at := quantOpen(a, "q8AVX2", rows)
+	maddBegin(a, rows)
+	a.op("VPBROADCASTD ones<>(SB), Y15")
+	a.op("VPBROADCASTD high<>(SB), Y14")
+	a.label("loop")
+	for i := range 2 * rows {
+		a.op("VPXOR Y%d, Y%d, Y%d", i, i, i)
+	}
+	for g := range 8 {
+		for j := range 2 {
+			a.op("VPXOR %d(BX), Y14, Y%d", 64+128*g+32*j, 8+j) // u8 w+128 to int8 w
+		}
+		for r := range rows {
+			a.op("VPBROADCASTD %s, Y10", at(r, 4*g))
+			a.op("VPABSB Y10, Y11")
+			for j := range 2 {
+				t := 12 + j
+				a.op("VPSIGNB Y10, Y%d, Y%d", 8+j, t)
+				a.op("VPMADDUBSW Y%d, Y11, Y%d", t, t)
+				a.op("VPMADDWD Y15, Y%d, Y%d", t, t)
+				a.op("VPADDD Y%d, Y%d, Y%d", t, 2*r+j, 2*r+j)
+			}
+		}
+	}
+	maddEnd(a, rows, q8Block, at)
+}
+
+// madd4 sums a whole block in 16 bits: 8 pairs of at most 2·15·127.
+func madd4(a *asm, rows int) {
+	at := quantOpen(a, "q4AVX2", rows)
+	maddBegin(a, rows)
+	a.op("VPBROADCASTD nibbles<>(SB), Y15")
+	a.label("loop")
+	for i := range 2 * rows {
+		a.op("VPXOR Y%d, Y%d, Y%d", i, i, i)
+	}
+	for pair := range 4 {
+		for j := range 2 {
+			a.op("VMOVDQU %d(BX), Y%d", 64+128*pair+32*j, 8+j)
+			a.op("VPSRLD $4, Y%d, Y%d", 8+j, 10+j)
+			a.op("VPAND Y15, Y%d, Y%d", 8+j, 8+j)
+			a.op("VPAND Y15, Y%d, Y%d", 10+j, 10+j)
+		}
+		for half := range 2 {
+			for r := range rows {
+				a.op("VPBROADCASTD %s, Y12", at(r, 8*pair+4*half))
+				for j := range 2 {
+					a.op("VPMADDUBSW Y12, Y%d, Y%d", 8+2*half+j, 13+j)
+					a.op("VPADDW Y%d, Y%d, Y%d", 13+j, 2*r+j, 2*r+j)
+				}
+			}
+		}
+	}
+	a.op("VPBROADCASTD ones<>(SB), Y14")
+	for r := range rows {
+		a.op("VPBROADCASTD %s, Y12", at(r, aOffset))
+		for j := range 2 {
+			a.op("VPMADDWD Y14, Y%d, Y%d", 2*r+j, 2*r+j)
+			a.op("VPADDD Y12, Y%d, Y%d", 2*r+j, 2*r+j)
+		}
+	}
+	maddEnd(a, rows, q4Block, at)
+}
+
+// quantizeRow turns blocks of 32 activations into int8 with a scale.
+func quantizeRow(a *asm, s isa) {
+	a.fn("quantizeRow"+s.name, "is quantizeRowGo for whole blocks.", "dst *byte, x *float32, blocks int, offset int")
+	a.load("dst", "DI")
+	a.load("x", "SI")
+	a.load("blocks", "CX")
+	a.load("offset", "R8")
+	abs, least := s.r(12), s.r(13)
+	a.op("MOVL $0x7fffffff, AX")
+	a.op("VMOVD AX, X12")
+	a.op("VPBROADCASTD X12, %s", abs)
+	a.op("MOVL $0x0da24260, AX") // 1e-30
+	a.op("VMOVD AX, X13")
+	a.op("VPBROADCASTD X13, %s", least)
+	a.op("MOVL $0x42fe0000, AX") // 127
+	a.op("VMOVD AX, X14")
+	a.op("MOVL $-127, AX")
+	a.op("VMOVD AX, X15")
+	a.op("VPBROADCASTD X15, %s", s.r(11))
+	nv := 32 / s.n
+	and := "VPAND"
+	if s.n == 16 {
+		and = "VPANDD"
+	}
+	a.label("loop")
+	for j := range nv {
+		a.op("VMOVUPS %d(SI), %s", j*s.bytes(), s.r(j))
+		a.op("%s %s, %s, %s", and, abs, s.r(j), s.r(4+j))
+		if j > 0 {
+			a.op("VPMAXSD %s, %s, %s", s.r(4+j), s.r(4), s.r(4))
+		}
+	}
+	a.op("VPMAXSD %s, %s, %s", least, s.r(4), s.r(4))
+	if s.n == 16 {
+		a.op("VEXTRACTI64X4 $1, Z4, Y5")
+		a.op("VPMAXSD Y5, Y4, Y4")
+	}
+	a.op("VEXTRACTI128 $1, Y4, X5")
+	a.op("VPMAXSD X5, X4, X4")
+	a.op("VPSHUFD $0x4e, X4, X5")
+	a.op("VPMAXSD X5, X4, X4")
+	a.op("VPSHUFD $0xb1, X4, X5")
+	a.op("VPMAXSD X5, X4, X4")
+	a.op("VDIVSS X14, X4, X5") // scale = max/127
+	a.op("VMOVSS X5, %d(DI)", aScale)
+	a.op("VDIVSS X4, X14, X5") // 127/max
+	a.op("VBROADCASTSS X5, %s", s.r(5))
+	for j := range nv {
+		a.op("VMULPS %s, %s, %s", s.r(5), s.r(j), s.r(j))
+		a.op("VCVTPS2DQ %s, %s", s.r(j), s.r(j))
+		a.op("VPMAXSD %s, %s, %s", s.r(11), s.r(j), s.r(j)) // what was not finite
+	}
+	if s.n == 16 {
+		a.op("VPMOVDB Z0, (DI)")
+		a.op("VPMOVDB Z1, 16(DI)")
+		a.op("VPADDD Z1, Z0, Z0")
+		a.op("VEXTRACTI64X4 $1, Z0, Y1")
+		a.op("VPADDD Y1, Y0, Y0")
+	} else {
+		a.op("VPADDD Y1, Y0, Y6")
+		a.op("VPADDD Y3, Y2, Y7")
+		a.op("VPACKSSDW Y1, Y0, Y0") // lanes 0a 1a 0b 1b
+		a.op("VPACKSSDW Y3, Y2, Y2")
+		a.op("VPACKSSWB Y2, Y0, Y0") // fours of bytes: 0a 1a 2a 3a 0b 1b 2b 3b
+		a.op("VEXTRACTI128 $1, Y0, X1")
+		a.op("VPUNPCKLDQ X1, X0, X2") // 0a 0b 1a 1b
+		a.op("VPUNPCKHDQ X1, X0, X3")
+		a.op("VMOVDQU X2, (DI)")
+		a.op("VMOVDQU X3, 16(DI)")
+		a.op("VPADDD Y7, Y6, Y0")
+	}
+	a.op("VEXTRACTI128 $1, Y0, X1")
+	a.op("VPADDD X1, X0, X0")
+	a.op("VPSHUFD $0x4e, X0, X1")
+	a.op("VPADDD X1, X0, X0")
+	a.op("VPSHUFD $0xb1, X0, X1")
+	a.op("VPADDD X1, X0, X0")
+	a.op("VMOVD X0, AX")
+	a.op("IMULL R8, AX")
+	a.op("NEGL AX")
+	a.op("MOVL AX, %d(DI)", aOffset)
+	a.op("ADDQ $%d, DI", aBlock)
+	a.op("ADDQ $128, SI")
+	a.op("DECQ CX")
+	a.op("JNE loop")
+	a.ret()
+}

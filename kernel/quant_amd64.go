@@ -1,0 +1,97 @@
+//go:build !purego
+
+package kernel
+
+import (
+	"sync"
+	"unsafe"
+)
+
+//go:generate sh -c "cd _gen && go run . -kernel quant"
+
+// quantTile computes rows of a panel: dst[i·ldd+c] = bias[c] + Σ over blocks.
+type quantTile = func(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
+
+// The tiles by number of rows.
+var (
+	q8VNNI = []quantTile{q8VNNI1, q8VNNI2, q8VNNI3, q8VNNI4, q8VNNI5, q8VNNI6, q8VNNI7}
+	q4VNNI = []quantTile{q4VNNI1, q4VNNI2, q4VNNI3, q4VNNI4, q4VNNI5, q4VNNI6}
+	q8AVX2 = []quantTile{q8AVX21, q8AVX22, q8AVX23, q8AVX24}
+	q4AVX2 = []quantTile{q4AVX21, q4AVX22, q4AVX23, q4AVX24}
+)
+
+func quantizeRow(level implementation, dst []byte, x []float32, blocks, offset int) {
+	switch {
+	case blocks == 0:
+	case level == implAVX512:
+		quantizeRowAVX512(&dst[0], &x[0], blocks, offset)
+	case level == implAVX2:
+		quantizeRowAVX2(&dst[0], &x[0], blocks, offset)
+	default:
+		quantizeRowGo(dst, x, blocks, offset)
+	}
+}
+
+// quantTiles are the tiles of a level and format.
+func quantTiles(level implementation, f Format) []quantTile {
+	vnni := level == implAVX512 && hasVNNI
+	switch {
+	case vnni && f == Q8:
+		return q8VNNI
+	case vnni:
+		return q4VNNI
+	case f == Q8:
+		return q8AVX2
+	}
+	return q4AVX2
+}
+
+// quantScratch is what a thread needs beside the panel.
+type quantScratch struct {
+	bias [quantPanel]float32
+	tail [7 * quantPanel]float32 // outputs of the last panel
+}
+
+var quantScratches = sync.Pool{New: func() any { return new(quantScratch) }}
+
+// quantPanelRows computes rows first … end-1 of one panel. While it does, it
+// asks for the panel after it, the first tiles a part each.
+func quantPanelRows(t *quantProduct, panel, first, end int) {
+	if t.level == implGo || t.blocks == 0 {
+		quantPanelGo(t, panel, first, end)
+		return
+	}
+	s := quantScratches.Get().(*quantScratch)
+	defer quantScratches.Put(s)
+	n, col := t.w.N, panel*quantPanel
+	width := min(quantPanel, n-col)
+	clear(s.bias[:])
+	if t.bias != nil {
+		copy(s.bias[:], t.bias[col:col+width])
+	}
+	kernels := quantTiles(t.level, t.w.Format)
+	size := t.blocks * quantBlockSize(t.w.Format)
+	w := unsafe.Pointer(&t.w.Data[panel*size])
+	pf, left := uintptr(w)+uintptr(size), size
+	rows := end - first
+	tiles := (rows + len(kernels) - 1) / len(kernels)
+	for tile := range tiles {
+		r, e := first+tile*rows/tiles, first+(tile+1)*rows/tiles
+		dst, ldd := &s.tail[0], quantPanel
+		if width == quantPanel {
+			dst, ldd = &t.dst[r*n+col], n
+		}
+		step := 0
+		if left > 0 {
+			step = 128
+		}
+		kernels[e-r-1](dst, ldd, &t.acts[r*t.blocks*actBlock], t.blocks*actBlock, (*byte)(w), t.blocks, &s.bias[0], pf, step)
+		pf += uintptr(t.blocks * step)
+		left -= t.blocks * 128
+		if width < quantPanel {
+			for i := r; i < e; i++ {
+				copy(t.dst[i*n+col:i*n+col+width], s.tail[(i-r)*quantPanel:])
+			}
+		}
+	}
+}

@@ -1,0 +1,9 @@
+//go:build !amd64 || purego
+
+package kernel
+
+func quantizeRow(_ implementation, dst []byte, x []float32, blocks, offset int) {
+	quantizeRowGo(dst, x, blocks, offset)
+}
+
+func quantPanelRows(t *quantProduct, panel, first, end int) { quantPanelGo(t, panel, first, end) }
