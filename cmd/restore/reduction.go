@@ -99,14 +99,16 @@ func (r *reductionFlags) options(seed int64) (reduce.Options, error) {
 		return o, usagef("--base %s: no budget, want --n-vis N or --keep-ratio R", o.Base)
 	}
 	o.Restore = r.restore
-	if _, err := o.Resolve(max(manyTokens, o.NVis)); err != nil {
+	// A budget of all tokens asks nothing of the picture: what is wrong even then is the command line.
+	all, n := o, o.NVis
+	if n == 0 {
+		all.KeepRatio, n = 1, 64
+	}
+	if _, err := all.Resolve(n); err != nil {
 		return o, &usageError{err}
 	}
 	return o, nil
 }
-
-// manyTokens is more than any picture has: options that cannot be resolved for it are wrong for every picture.
-const manyTokens = 1 << 20
 
 // given names the first switch of a reduction that was typed; "" when there is none. Twins do not count: they may serve other commands.
 func (r *reductionFlags) given() (name string) {

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"image"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/restore-vlm/restore/builtin"
+	"github.com/restore-vlm/restore/checkpoint"
+	"github.com/restore-vlm/restore/tensor"
+)
+
+// embedded writes a file of the embedded checkpoint into a folder of the test.
+func embedded(t *testing.T, name string) string {
+	t.Helper()
+	b, err := fs.ReadFile(builtin.FS(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return written(t, name, string(b))
+}
+
+// Ensure that strings come back as objects in their order, with empty lists instead of null and text as it is.
+func TestInspectTokens(t *testing.T) {
+	in := written(t, "strings.json", `["", "What <b>number</b> is écrit?", "a\nb"]`)
+	out := filepath.Join(t.TempDir(), "out.json")
+	tokenizer := embedded(t, "tokenizer.json")
+	r := cli("inspect", "tokens", "--tokenizer", tokenizer, "--in", in, "--out", out)
+	if r.code != exitOK || r.out+r.err != "" {
+		t.Fatalf("exit %d, stdout %q, stderr %q", r.code, r.out, r.err)
+	}
+	b, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(b, []byte("null")) || !bytes.Contains(b, []byte("<b>")) || !bytes.Contains(b, []byte("é")) {
+		t.Errorf("got %s", b)
+	}
+	var all []tokensJSON
+	if err := json.Unmarshal(b, &all); err != nil || len(all) != 3 {
+		t.Fatalf("got %d objects, %v", len(all), err)
+	}
+	if e := all[0]; len(e.IDs) != 0 || len(e.IDsWithSpecial) != 1 || len(e.Offsets) != 0 || len(e.Stream) != 0 {
+		t.Errorf("empty string: %+v", e)
+	}
+	if s := all[1]; s.DecodedSkip != "What <b>number</b> is écrit?" || strings.Join(s.Stream, "")+s.StreamFlush != s.DecodedSkip ||
+		len(s.Offsets) != len(s.IDs) || len(s.IDsWithSpecial) != len(s.IDs)+1 {
+		t.Errorf("string 1: %+v", s)
+	}
+	if r := cli("inspect", "tokens", "--tokenizer", tokenizer, "--in", in); r.out != string(b) {
+		t.Errorf("without --out: stdout %q, want %q", r.out, b)
+	}
+	if r := cli("inspect", "tokens", "--tokenizer", tokenizer, "--in", written(t, "empty.json", "[]")); r.out != "[]\n" {
+		t.Errorf("no strings: stdout %q, want []", r.out)
+	}
+}
+
+// Ensure that a conversation is rendered with nothing after it, from Jinja text and from each JSON form.
+func TestInspectChat(t *testing.T) {
+	const jinja = "{% for m in messages %}{{ m.role | upper }}: {{ m.content if m.content is string else m.content[0].text }}{{ eos_token }}{% endfor %}" +
+		"{% if add_generation_prompt %}ASSISTANT:{% endif %}"
+	quoted, err := json.Marshal(jinja)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := written(t, "messages.json", `[{"role": "user", "content": "a {{ b }} </s>"}]`)
+	special := written(t, "special.json", `{"eos_token": {"content": "</s>", "lstrip": false}, "bos_token": "<s>", "additional_special_tokens": ["x"]}`)
+	const want = "USER: a {{ b }} </s></s>ASSISTANT:"
+	for name, file := range map[string]string{
+		"text":   written(t, "chat_template.jinja", jinja),
+		"object": written(t, "chat_template.json", `{"chat_template": `+string(quoted)+`}`),
+		"list":   written(t, "tokenizer_config.json", `{"chat_template": [{"name": "other", "template": "no"}, {"name": "default", "template": `+string(quoted)+`}]}`),
+	} {
+		r := cli("inspect", "chat", "--template", file, "--in", in, "--add-generation-prompt", "--special-tokens", special)
+		if r.code != exitOK || r.out != want || r.err != "" {
+			t.Errorf("%s: exit %d, stdout %q, stderr %q, want %q", name, r.code, r.out, r.err, want)
+		}
+	}
+	file := written(t, "t.jinja", jinja)
+	r := cli("inspect", "chat", "--template", file, "--in", in, "--add-generation-prompt", "--continue-final-message")
+	if r.code == exitOK || r.out != "" || strings.Count(r.err, "\n") > 2 {
+		t.Errorf("both ends: exit %d, stdout %q, stderr %q", r.code, r.out, r.err)
+	}
+	if r := cli("inspect", "chat", "--template", file, "--in", written(t, "none.json", "[]")); r.code != exitFailure || r.out != "" {
+		t.Errorf("no messages: exit %d, stdout %q, stderr %q", r.code, r.out, r.err)
+	}
+}
+
+// Ensure that a picture is prepared, and that padding keeps what cropping would cut.
+func TestInspectImage(t *testing.T) {
+	wide := image.NewGray(image.Rect(0, 0, 80, 20))
+	for i := range wide.Pix {
+		wide.Pix[i] = 255
+	}
+	file := filepath.Join(t.TempDir(), "wide.png")
+	if err := writePNG(file, wide); err != nil {
+		t.Fatal(err)
+	}
+	processor := embedded(t, "preprocessor_config.json")
+	read := func(flags ...string) ([]float32, []int, []int64) {
+		t.Helper()
+		out := filepath.Join(t.TempDir(), "px.safetensors")
+		r := cli(append([]string{"inspect", "image", "--processor", processor, "--image", file, "--out", out}, flags...)...)
+		if r.code != exitOK || r.out+r.err != "" {
+			t.Fatalf("%v: exit %d, stdout %q, stderr %q", flags, r.code, r.out, r.err)
+		}
+		f, err := checkpoint.OpenSafetensors(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		px, err := f.Tensors["pixel_values"].Float32s()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sizes, err := f.Tensors["image_sizes"].Int64s()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return px, f.Tensors["pixel_values"].Shape, sizes
+	}
+	cropped, shape, sizes := read()
+	if !slices.Equal(shape, []int{3, 336, 336}) || !slices.Equal(sizes, []int64{20, 80}) || slices.Min(cropped[:336*336]) != cropped[0] {
+		t.Errorf("shape %v, sizes %v", shape, sizes)
+	}
+	padded, _, _ := read("--pad")
+	if top, middle := padded[0], padded[168*336+168]; top >= middle || middle != cropped[0] {
+		t.Errorf("padded: top %v, middle %v, want the background above and %v", top, middle, cropped[0])
+	}
+}
+
+// Ensure that features from a file are reduced, that both names of the kept tokens occur, and that the grid is asked for where it is needed.
+func TestReduce(t *testing.T) {
+	const n, c = 15, 4
+	x, attn := make([]float32, n*c), make([]float32, n+1)
+	for i := range x {
+		x[i] = float32((i*7)%13) - 6
+	}
+	for i := range attn {
+		attn[i] = float32((i*5)%16+1) / 136
+	}
+	in := filepath.Join(t.TempDir(), "in.safetensors")
+	tensors := map[string]*tensor.Tensor{"X": tensor.FromFloat32s([]int{n, c}, x), "cls_attn": tensor.FromFloat32s([]int{1, n + 1}, attn),
+		"unused": tensor.FromInt64s([]int{1}, []int64{1})}
+	f, err := os.Create(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := checkpoint.WriteSafetensors(f, tensors, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(t.TempDir(), "out.safetensors")
+	for name, c := range map[string]struct {
+		args []string
+		has  string
+	}{
+		"restore":        {[]string{"--base", "divprune", "--n-vis", "6"}, "retained"},
+		"plain":          {[]string{"--base", "divprune", "--n-vis", "6", "--restore=false"}, "kept"},
+		"ratio":          {[]string{"--base", "random", "--keep-ratio", "0.4", "--seed", "3"}, "retained"},
+		"grid of 3 by 5": {[]string{"--base", "grid", "--n-vis", "6", "--grid", "3x5"}, "retained"},
+	} {
+		r := cli(append([]string{"reduce", "--in", in, "--out", out}, c.args...)...)
+		if r.code != exitOK || r.out != "" || !strings.Contains(r.err, "15 -> ") {
+			t.Errorf("%s: exit %d, stdout %q, stderr %q", name, r.code, r.out, r.err)
+			continue
+		}
+		b, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := checkpoint.ReadSafetensors(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{c.has, "group", "size", "position", "feat"} {
+			if got[want] == nil {
+				t.Errorf("%s: lacks %s", name, want)
+			}
+		}
+		if !slices.Equal(got["feat"].Shape, []int{6, 4}) || !slices.Equal(got["group"].Shape, []int{n}) {
+			t.Errorf("%s: feat %v, group %v", name, got["feat"].Shape, got["group"].Shape)
+		}
+	}
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"grid unknown":  {[]string{"--base", "grid", "--n-vis", "6"}, "grid"},
+		"grid wrong":    {[]string{"--base", "grid", "--n-vis", "6", "--grid", "4x4"}, "4x4"},
+		"above N":       {[]string{"--base", "divprune", "--n-vis", "16"}, "15"},
+		"needs more":    {[]string{"--base", "vispruner", "--n-vis", "6"}, "hidden"},
+		"ratio of none": {[]string{"--base", "divprune", "--keep-ratio", "0.01"}, "0.067"},
+	} {
+		if r := cli(append([]string{"reduce", "--in", in, "--out", out}, c.args...)...); r.code != exitFailure || !strings.Contains(r.err, c.want) ||
+			strings.Count(r.err, "\n") != 1 {
+			t.Errorf("%s: exit %d, stderr %q, want %q", name, r.code, r.err, c.want)
+		}
+	}
+}

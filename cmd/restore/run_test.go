@@ -1,0 +1,253 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"image/png"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/restore-vlm/restore/checkpoint"
+	"github.com/restore-vlm/restore/scene"
+)
+
+// number is a question whose answer the embedded model reads off the plate of scene 7.
+const (
+	number       = "What number is written?"
+	numberAnswer = "82"
+	numberSeed   = 7
+)
+
+// Ensure that the answer alone goes to stdout, the table to stderr, and that 64 of 576 tokens are the default.
+func TestRun(t *testing.T) {
+	r := cli("run", "--image", drawn(t, numberSeed), "-p", number)
+	if r.code != exitOK || r.out != numberAnswer+"\n" {
+		t.Errorf("exit %d, stdout %q, stderr %q, want %q", r.code, r.out, r.err, numberAnswer)
+	}
+	for _, want := range []string{"576 -> 32 kept + 32 merged", "RESTORE over holov, n-vis 64, gamma 0.5", "prepare", "encode", "select", "merge",
+		"prefill", "first token", "tokens/s", "MB at peak"} {
+		if !strings.Contains(r.err, want) {
+			t.Errorf("the table lacks %q:\n%s", want, r.err)
+		}
+	}
+	if strings.ContainsAny(r.err, "\r\x1b") {
+		t.Errorf("stderr off a terminal holds control characters: %q", r.err)
+	}
+}
+
+// Ensure that --base none reads every token, and that text alone is answered too.
+func TestRunWithoutReduction(t *testing.T) {
+	r := cli("run", "--image", drawn(t, numberSeed), "-p", number, "--base", "none")
+	if r.code != exitOK || r.out != numberAnswer+"\n" || !strings.Contains(r.err, "576, not reduced") {
+		t.Errorf("exit %d, stdout %q, stderr %q", r.code, r.out, r.err)
+	}
+	if r = cli("run", "-p", "Hello", "-n", "3"); r.code != exitOK || strings.Contains(r.err, "visual") {
+		t.Errorf("text only: exit %d, stdout %q, stderr %q", r.code, r.out, r.err)
+	}
+}
+
+// Ensure that --json prints one object with everything, and nothing on stderr.
+func TestRunJSON(t *testing.T) {
+	a, b := drawn(t, numberSeed), drawn(t, 8)
+	kept := filepath.Join(t.TempDir(), "kept.png")
+	r := cli("run", "--image", a, "--image", b, "-p", number, "--base", "divprune", "--n-vis", "128", "--overlay", kept, "--json")
+	var j answerJSON
+	d := json.NewDecoder(strings.NewReader(r.out))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&j); r.code != exitOK || r.err != "" || err != nil || strings.Count(r.out, "\n") != 1 {
+		t.Fatalf("exit %d, stdout %q, stderr %q, %v", r.code, r.out, r.err, err)
+	}
+	if len(j.Images) != 2 || j.Images[0].File != a || j.VisualTokens.Before != 2*576 || j.VisualTokens.Kept != 128 || j.VisualTokens.Merged != 128 ||
+		len(j.Tokens) == 0 || j.Answer == "" || j.Finish == "" || j.PeakRSS < 0 || j.PromptTokens < 256 || j.Times["first_token"] <= 0 {
+		t.Errorf("got %+v", j)
+	}
+	for i, name := range []string{"kept-1.png", "kept-2.png"} {
+		f, err := os.ReadFile(filepath.Join(filepath.Dir(kept), name))
+		if err != nil || j.Images[i].Overlay != filepath.Join(filepath.Dir(kept), name) {
+			t.Fatalf("overlay %d: %v, reported as %q", i, err, j.Images[i].Overlay)
+		}
+		if _, err := png.Decode(bytes.NewReader(f)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Ensure that the same flags give the same answer, whatever the threads, and that a seed fixes sampling.
+func TestRunIsRepeatable(t *testing.T) {
+	picture := drawn(t, 12)
+	for _, flags := range [][]string{nil, {"--temp", "1.5", "--seed", "4", "--top-k", "0", "--top-p", "1", "--min-p", "0"}} {
+		var first string
+		for _, threads := range []string{"1", "2", "2"} {
+			r := cli(append([]string{"run", "--image", picture, "-p", "Describe the image.", "-n", "20", "--threads", threads}, flags...)...)
+			if first == "" {
+				first = r.out
+			}
+			if r.code != exitOK || r.out != first || !utf8.ValidString(r.out) {
+				t.Errorf("%v with %s threads: exit %d, stdout %q, want %q", flags, threads, r.code, r.out, first)
+			}
+		}
+	}
+}
+
+// Ensure that without -p each line of the input is a question, pictures can be added, and what was read is kept.
+func TestConversation(t *testing.T) {
+	second := drawn(t, 8)
+	in := "\n" + number + "\n\n" + number + "\n/image " + second + "\n" + number + "\n/exit\nnot asked\n"
+	r := with(context.Background(), nil, in, "run", "--image", drawn(t, numberSeed))
+	answers := strings.Split(strings.TrimSuffix(r.out, "\n"), "\n")
+	if r.code != exitOK || len(answers) != 3 || answers[0] != numberAnswer {
+		t.Fatalf("exit %d, stdout %q, stderr %q", r.code, r.out, r.err)
+	}
+	if strings.Contains(r.err, "> ") && strings.Contains(r.err, "\n> ") || strings.Count(r.err, "kept from before") != 2 ||
+		strings.Count(r.err, "576 -> 32 kept") != 2 {
+		t.Errorf("stderr %q", r.err)
+	}
+	r = with(context.Background(), nil, number+"\n"+number, "run", "--json", "--image", second)
+	if lines := strings.Split(strings.TrimSpace(r.out), "\n"); r.code != exitOK || len(lines) != 2 || !json.Valid([]byte(lines[1])) {
+		t.Errorf("json: exit %d, stdout %q, stderr %q", r.code, r.out, r.err)
+	}
+	for line, want := range map[string]string{
+		"/image no/such.png":           "no/such.png: no such file",
+		"/help":                        `unknown command, got "/help", want /image FILE or /exit`,
+		strings.Repeat("x", maxLine+1): "question too long",
+	} {
+		if r = with(context.Background(), nil, line+"\n", "run"); r.code != exitFailure || !strings.Contains(r.err, want) {
+			t.Errorf("%.20q: exit %d, stderr %q, want %q", line, r.code, r.err, want)
+		}
+	}
+}
+
+// Ensure that a cancelled answer shows what there was, says so, and fails.
+func TestInterrupt(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	a := &app{in: strings.NewReader(""), err: new(bytes.Buffer), getenv: func(string) string { return "" }}
+	a.out = writerFunc(func(p []byte) (int, error) {
+		cancel() // at the first piece of the answer
+		return len(p), nil
+	})
+	code := execute(ctx, a, []string{"run", "--image", drawn(t, 12), "-p", "Describe the image."})
+	got := fmt.Sprint(a.err)
+	if code != exitFailure || !strings.Contains(got, "visual tokens") || !strings.Contains(got, ", interrupted") || !strings.HasSuffix(got, "restore: "+errInterrupted.Error()+"\n") {
+		t.Errorf("exit %d, stderr %q", code, got)
+	}
+	r := with(ctx, nil, "question\n", "run")
+	if r.out != "" || strings.Count(r.err, "\n") > 1 {
+		t.Errorf("conversation after Ctrl-C: exit %d, stdout %q, stderr %q", r.code, r.out, r.err)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// Ensure that a trace can be fed back, gives the same tensors then, and shows a reduction only when one is asked for.
+func TestTrace(t *testing.T) {
+	dir, picture := t.TempDir(), drawn(t, numberSeed)
+	trace := func(name string, args ...string) []byte {
+		t.Helper()
+		file := filepath.Join(dir, name)
+		if r := cli(append([]string{"trace", "--out", file}, args...)...); r.code != exitOK || r.out+r.err != "" {
+			t.Fatalf("%v: exit %d, stdout %q, stderr %q", args, r.code, r.out, r.err)
+		}
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	full := trace("a", "--image", picture, "-p", number, "--tokens", "3")
+	if !bytes.Equal(full, trace("b", "--in", filepath.Join(dir, "a"), "--tokens", "3")) {
+		t.Error("a trace that is fed back gives another trace")
+	}
+	reduced := trace("c", "--in", filepath.Join(dir, "a"), "--base", "holov", "--n-vis", "64")
+	for _, c := range []struct {
+		what        string
+		file        []byte
+		has, hasNot []string
+	}{
+		{"unreduced", full, []string{"input_ids", "pixel_values", "vision.selected", "projector.out", "embeds", "logits", "gen.tokens", "gen.logits"},
+			[]string{"reduce.kept"}},
+		{"reduced", reduced, []string{"logits", "reduce.kept", "reduce.anchors", "reduce.group", "reduce.size", "reduce.position", "reduce.features"},
+			[]string{"gen.tokens"}},
+	} {
+		tensors, err := checkpoint.ReadSafetensors(c.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range c.has {
+			if tensors[name] == nil {
+				t.Errorf("%s: lacks %s", c.what, name)
+			}
+		}
+		for _, name := range c.hasNot {
+			if tensors[name] != nil {
+				t.Errorf("%s: holds %s", c.what, name)
+			}
+		}
+	}
+}
+
+// Ensure that a scene's questions and answers are printed, one a line, and its picture is the scene's.
+func TestScene(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "scene.png")
+	r := cli("scene", "--seed", "7", "-o", file)
+	want := ""
+	for _, q := range scene.New(7).Questions() {
+		want += q.Task + "\t" + q.Text + "\t" + q.Answer + "\n"
+	}
+	if r.code != exitOK || r.out != want || r.err != "" {
+		t.Errorf("exit %d, stdout %q, stderr %q", r.code, r.out, r.err)
+	}
+	a, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(drawn(t, 7))
+	if err != nil || !bytes.Equal(a, b) {
+		t.Errorf("the picture is not the scene's (%v)", err)
+	}
+}
+
+// Ensure that the benchmark prints both accuracies as a table and as one JSON object.
+func TestEvalScenes(t *testing.T) {
+	r := cli("eval", "scenes", "--n", "2")
+	if r.code != exitOK || r.err != "" || !strings.Contains(r.out, "unreduced") || !strings.Contains(r.out, "all") {
+		t.Errorf("exit %d, stdout %q, stderr %q", r.code, r.out, r.err)
+	}
+	r = cli("eval", "scenes", "--n", "2", "--base", "grid", "--restore=false", "--json")
+	var j struct {
+		Questions     map[string]int
+		Full, Reduced map[string]float64
+	}
+	if err := json.Unmarshal([]byte(r.out), &j); r.code != exitOK || err != nil || j.Full["all"] <= j.Reduced["all"] || j.Reduced["vs_full"] == 0 {
+		t.Errorf("exit %d, stdout %q, stderr %q, %v", r.code, r.out, r.err, err)
+	}
+}
+
+// Ensure that a model, the methods and the version are described.
+func TestDescriptions(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		want []string
+	}{
+		"embedded": {[]string{"show"}, []string{"LlavaForConditionalGeneration", "4.1 million", "text layers", "# Model card"}},
+		"methods":  {[]string{"methods"}, []string{"NAME", "holov", "divprune", "grid"}},
+		"method":   {[]string{"methods", "vispruner"}, []string{"https://", "--vispruner-ratio", "cls_attn, hidden"}},
+		"version":  {[]string{"version"}, []string{"restore ", "kernel "}},
+	} {
+		r := cli(c.args...)
+		for _, w := range c.want {
+			if r.code != exitOK || r.err != "" || !strings.Contains(r.out, w) {
+				t.Errorf("%s: exit %d, stderr %q, lacks %q in %q", name, r.code, r.err, w, r.out)
+			}
+		}
+	}
+	if r := cli("show", "--json"); !json.Valid([]byte(r.out)) {
+		t.Errorf("show --json: %q", r.out)
+	}
+}
