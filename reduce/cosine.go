@@ -3,6 +3,7 @@ package reduce
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/restore-vlm/restore/kernel"
 )
@@ -67,7 +68,7 @@ next:
 	for i := range n {
 		xi := x[i*width:][:width]
 		for _, d := range byNorm[c.norm[i]] {
-			if equal(x[distinct[d]*width:][:width], xi) {
+			if slices.Equal(x[distinct[d]*width:][:width], xi) {
 				rep[i] = d
 				continue next
 			}
@@ -141,14 +142,10 @@ func (c *cosines) exact(i, j int32) float64 {
 	return v
 }
 
-// highest returns the highest cosine of row t to any of the others, exact to float64. Not for concurrent use.
-func (c *cosines) highest(t int32, others []int32) float64 {
-	row, top := c.row(t), float32(math.Inf(-1))
-	for _, j := range others {
-		top = max(top, row[j])
-	}
-	best := math.Inf(-1)
-	for _, j := range others {
+// highest returns the highest cosine of row t to any of list, exact to float64, where float32 says top. Not for concurrent use.
+func (c *cosines) highest(t int32, list []int32, top float32) float64 {
+	row, best := c.row(t), math.Inf(-1)
+	for _, j := range list {
 		if row[j] >= top-float32Margin {
 			best = max(best, c.exact(t, j))
 		}
@@ -170,13 +167,4 @@ func norm(x []float32) float64 {
 		s += float64(x[k]) * float64(x[k])
 	}
 	return math.Sqrt(s)
-}
-
-func equal(a, b []float32) bool {
-	for i, v := range a {
-		if v != b[i] {
-			return false
-		}
-	}
-	return true
 }

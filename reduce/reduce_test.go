@@ -569,8 +569,7 @@ func TestFromTensorsErrors(t *testing.T) {
 		}
 		return tensor.FromFloat32s(shape, make([]float32, n))
 	}
-	nan := f(4, 2)
-	nan = tensor.FromFloat32s([]int{4, 2}, []float32{0, 0, 0, float32(math.NaN()), 0, 0, 0, 0})
+	nan := tensor.FromFloat32s([]int{4, 2}, []float32{0, 0, 0, float32(math.NaN()), 0, 0, 0, 0})
 	for _, c := range []struct {
 		ts    map[string]*tensor.Tensor
 		h, w  int

@@ -15,7 +15,10 @@ package reduce
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
+
+	"github.com/restore-vlm/restore/kernel"
 )
 
 const (
@@ -77,11 +80,7 @@ func visPruner(w *work, k int) (*selection, error) {
 					odd = append(odd, t)
 				}
 			}
-			sim := make([]float64, in.N)
-			for _, t := range even {
-				sim[t] = c.highest(t, odd)
-			}
-			slices.SortStableFunc(even, func(i, j int32) int { return cmp.Compare(sim[j], sim[i]) })
+			even = bySimilarity(in.Pool, c, even, odd)
 			dropped = append(dropped, even[:drop]...)
 			list = append(slices.Clone(even[drop:]), odd...)
 		}
@@ -97,6 +96,44 @@ func visPruner(w *work, k int) (*selection, error) {
 	}
 	slices.Sort(sel.kept)
 	return sel, nil
+}
+
+// bySimilarity sorts even by falling highest cosine to any of odd, equal ones in their order. Where float32 cannot tell neighbours in
+// that order apart, float64 does.
+func bySimilarity(p *kernel.Pool, c *cosines, even, odd []int32) []int32 {
+	fast := make([]float64, len(even))
+	p.Run(len(even), func(i int) {
+		row, top := c.row(even[i]), float32(math.Inf(-1))
+		for _, j := range odd {
+			top = max(top, row[j])
+		}
+		fast[i] = float64(top)
+	})
+	order := rank(fast) // places in even
+	for lo := 0; lo < len(order); {
+		hi := lo + 1
+		for hi < len(order) && fast[order[hi-1]]-fast[order[hi]] <= 2*float32Margin {
+			hi++
+		}
+		if run := order[lo:hi]; len(run) > 1 {
+			fine := make(map[int32]float64, len(run))
+			for _, i := range run {
+				fine[i] = c.highest(even[i], odd, float32(fast[i]))
+			}
+			slices.SortFunc(run, func(i, j int32) int {
+				if d := cmp.Compare(fine[j], fine[i]); d != 0 {
+					return d
+				}
+				return cmp.Compare(i, j)
+			})
+		}
+		lo = hi
+	}
+	sorted := make([]int32, len(even))
+	for i, place := range order {
+		sorted[i] = even[place]
+	}
+	return sorted
 }
 
 // patch returns the features before the projector of patch i.
