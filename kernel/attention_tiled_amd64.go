@@ -19,7 +19,8 @@ import (
 const (
 	attnTileRows  = 6   // as in _gen
 	attnTileBlock = 48  // query rows of one score block
-	attnQueries   = 192 // most query rows of a task
+	attnQueries   = 768 // most query rows of a task
+	attnBiased    = 320 // with a bias, whose rows lie in memory
 	attnGroup     = 4   // heads of a task when there is a bias, whose rows they share
 	attnKeys      = 1024
 	attnFewRows   = 3   // up to so many queries the keys are read in place
@@ -108,7 +109,11 @@ func (j *attnJob) plan() {
 	add := func(lo, hi, k0, k1 int) {
 		parts := 1
 		if a.ColTap == nil {
-			parts = (hi - lo + attnQueries - 1) / attnQueries
+			limit := attnQueries
+			if n > 1 {
+				limit = attnBiased
+			}
+			parts = (hi - lo + limit - 1) / limit
 		}
 		rows := (hi - lo + parts - 1) / parts
 		rows = (rows + attnTileRows - 1) / attnTileRows * attnTileRows

@@ -1,6 +1,9 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // tileRows is the number of query rows of one tile: six rows of four vectors fill 24 of 32 registers.
 const tileRows = 6
@@ -200,19 +203,21 @@ func (s *source) transpose(v isa) {
 	s.floats("srcStride", "R8")
 	s.load("n", "CX")
 	rows := s.rowAddresses(v)
+	s.f("LEAQ (AX)(R8*8), BX")
+	if v.n == 16 {
+		s.f("LEAQ (BX)(R8*8), BX")
+		s.f("LEAQ (BX)(R8*8), SI")
+	}
 	loop, tail, work, done := s.name("loop"), s.name("tail"), s.name("work"), s.name("done")
 	mask := 15 // the vector register of the AVX2 mask; the network below leaves it alone
 	s.f("%s:", loop)
 	s.f("CMPQ CX, $%d", v.n)
 	s.f("JLT %s", tail)
-	if v.n == 16 {
-		for r, at := range rows {
-			s.f("VMOVUPS %s, %s", at, v.r(r))
-		}
-	} else {
-		for r, at := range rows {
-			s.f("VMOVUPS %s, %s", at, v.r(r))
-		}
+	for r, at := range rows {
+		s.f("VMOVUPS %s, %s", at, v.r(r))
+	}
+	for _, at := range rows { // the rows of the next call
+		s.f("PREFETCHT0 %s", strings.Replace(strings.Replace(at, "AX", "BX", 1), "R12", "SI", 1))
 	}
 	s.f("%s:", work)
 	for _, out := range s.network(v) {
@@ -220,8 +225,10 @@ func (s *source) transpose(v isa) {
 		s.f("ADDQ DX, DI")
 	}
 	s.f("ADDQ $%d, AX", v.bytes())
+	s.f("ADDQ $%d, BX", v.bytes())
 	if v.n == 16 {
 		s.f("ADDQ $%d, R12", v.bytes())
+		s.f("ADDQ $%d, SI", v.bytes())
 	}
 	s.f("SUBQ $%d, CX", v.n)
 	s.f("JGT %s", loop)
@@ -307,6 +314,7 @@ func (s *source) copyRows(v isa) {
 	s.f("MOVQ SI, BX")
 	s.f("MOVQ R10, CX")
 	s.loop(v, []string{"AX", "BX"}, func() {
+		s.f("PREFETCHT0 (BX)(R8*8)") // rows are pages apart, where no hardware prefetcher follows
 		s.f("VMULPS (BX), %s, %s", v.r(0), v.r(1))
 		s.f("VMOVUPS %s, (AX)", v.r(1))
 	})
