@@ -26,6 +26,28 @@ func fmaLoop(rounds int) {
 	}
 }
 
+// dotPerRound is the number of byte multiply-adds in a round of dotLoop.
+func dotPerRound() int {
+	switch {
+	case impl() == implAVX512 && hasVNNI:
+		return 12 * 64
+	case impl() != implGo:
+		return 4 * 32
+	}
+	return fmaPerRound()
+}
+
+func dotLoop(rounds int) {
+	switch {
+	case impl() == implAVX512 && hasVNNI:
+		dotLoopVNNI(rounds)
+	case impl() != implGo:
+		dotLoopAVX2(rounds)
+	default:
+		fmaLoop(rounds)
+	}
+}
+
 func readLoop(b []byte) {
 	switch impl() {
 	case implAVX512:

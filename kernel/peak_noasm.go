@@ -6,4 +6,8 @@ func fmaPerRound() int { return 4 }
 
 func fmaLoop(rounds int) { sink(fmaLoopGo(rounds)) }
 
+func dotPerRound() int { return fmaPerRound() }
+
+func dotLoop(rounds int) { fmaLoop(rounds) }
+
 func readLoop(b []byte) { sink(float32(readLoopGo(b))) }

@@ -23,3 +23,13 @@ func fmaLoopAVX2(n int)
 //
 //go:noescape
 func readLoopAVX2(p *byte, n int)
+
+// dotLoopVNNI runs n rounds of twelve independent VPDPBUSD of full vectors.
+//
+//go:noescape
+func dotLoopVNNI(n int)
+
+// dotLoopAVX2 runs n rounds of four independent products of bytes summed in 32 bits.
+//
+//go:noescape
+func dotLoopAVX2(n int)

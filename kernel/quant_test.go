@@ -374,7 +374,9 @@ func BenchmarkQuantMatMul(b *testing.B) {
 						}
 						seconds := b.Elapsed().Seconds() / float64(b.N)
 						b.ReportMetric(0, "ns/op")
-						b.ReportMetric(2*float64(m)*float64(n)*float64(k)/seconds/1e9, "GOP/s")
+						gops := 2 * float64(m) * float64(n) * float64(k) / seconds / 1e9
+						b.ReportMetric(gops, "GOP/s")
+						b.ReportMetric(100*gops/PeakDot(p), "%dot")
 						if m == 1 {
 							rate := float64(len(w.Data)) / seconds / 1e9
 							b.ReportMetric(rate, "GB/s")
@@ -384,5 +386,21 @@ func BenchmarkQuantMatMul(b *testing.B) {
 				}
 			}
 		}
+	}
+}
+
+func BenchmarkQuantize(b *testing.B) {
+	p := NewPool(2)
+	defer p.Close()
+	w, _ := randomMatrix(rand.New(rand.NewPCG(1, 1)), 1024, 4096, F16, false)
+	for _, f := range []Format{Q8, Q4} {
+		b.Run(f.String(), func(b *testing.B) {
+			b.SetBytes(int64(len(w.Data)))
+			for b.Loop() {
+				if _, err := Quantize(p, w, f); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

@@ -32,4 +32,37 @@ func peak(a *asm) {
 		a.op("JGT loop")
 		a.ret()
 	}
+
+	chains := 12
+	a.fn("dotLoopVNNI", "runs n rounds of twelve independent VPDPBUSD of full vectors.", "n int")
+	a.load("n", "CX")
+	for i := range chains + 2 {
+		a.op("%s", avx512.zero(i))
+	}
+	a.label("loop")
+	for range 2 {
+		for i := range chains {
+			a.op("VPDPBUSD Z%d, Z%d, Z%d", chains, chains+1, i)
+		}
+	}
+	a.op("SUBQ $2, CX")
+	a.op("JGT loop")
+	a.ret()
+
+	// without VNNI the cheapest exact chain: bytes to 16 bits, to 32 bits, sum
+	chains = 4
+	a.fn("dotLoopAVX2", "runs n rounds of four independent products of bytes summed in 32 bits.", "n int")
+	a.load("n", "CX")
+	for i := range 2*chains + 2 {
+		a.op("%s", avx2.zero(i))
+	}
+	a.label("loop")
+	for i := range chains {
+		a.op("VPMADDUBSW Y%d, Y%d, Y%d", 2*chains, 2*chains+1, chains+i)
+		a.op("VPMADDWD Y%d, Y%d, Y%d", 2*chains, chains+i, chains+i)
+		a.op("VPADDD Y%d, Y%d, Y%d", chains+i, i, i)
+	}
+	a.op("DECQ CX")
+	a.op("JNE loop")
+	a.ret()
 }
