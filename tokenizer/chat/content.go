@@ -1,15 +1,30 @@
 package chat
 
-// readsParts says whether a template wants content as parts, judging by what it
-// does with it: one that asks "content is string" takes both; one that iterates
-// over content, filters or indexes it reads parts; one that only prints or joins
-// it reads text. When nothing can be seen the answer is parts, the modern form.
-func readsParts(body []stmt) bool {
+// contentReads is the form of content that a template can read.
+type contentReads uint8
+
+const (
+	readsBoth  contentReads = iota // content goes in as it was written
+	readsParts                     // a string becomes a list of one text part
+	readsText                      // a list of text parts becomes a string, a line each
+)
+
+// reads finds out what a template reads, judging by what it does with content:
+// one that asks "content is string" takes both; one that iterates over content,
+// filters or indexes it reads parts; one that only prints or joins it reads text.
+// When nothing can be seen the answer is parts, the modern form.
+func reads(body []stmt) contentReads {
 	u := &contentUse{alias: map[string]bool{}}
 	// Twice, so that a use before the assignment in the text is seen: macros.
 	u.block(body)
 	u.block(body)
-	return !u.tested && (u.parts || !u.text)
+	switch {
+	case u.tested:
+		return readsBoth
+	case u.text && !u.parts:
+		return readsText
+	}
+	return readsParts
 }
 
 // contentUse collects how a template uses the content of messages.

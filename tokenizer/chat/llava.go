@@ -53,5 +53,5 @@ func conversation(system string) (*Template, error) {
 		return nil, err
 	}
 	set := setStmt{target: target{name: "DEFAULT_SYSTEM"}, value: &literal{plain(system)}}
-	return &Template{body: append([]stmt{set}, body...), readsParts: true}, nil
+	return &Template{body: append([]stmt{set}, body...), reads: readsParts}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Part is one piece of a message's content: text, or a placeholder such as an
@@ -122,7 +123,7 @@ func (p Part) MarshalJSON() ([]byte, error) {
 
 // MarshalJSON is like that of Part.
 func (m Message) MarshalJSON() ([]byte, error) {
-	v, err := m.value(m.form == formString)
+	v, err := m.value(readsBoth)
 	return marshalValue(v, err)
 }
 
@@ -202,14 +203,17 @@ func (p Part) value() (value, error) {
 	return objectValue(p.order, []string{"type", "text"}, own, p.Extra)
 }
 
-// value is the message as a template sees it; asString gives content that is one
-// text as a string.
-func (m Message) value(asString bool) (value, error) {
+// value is the message as a template sees it that reads content in that form.
+func (m Message) value(form contentReads) (value, error) {
 	var content value
 	switch {
 	case m.form == formNull && len(m.Content) == 0:
-	case asString && m.form == formString && len(m.Content) == 1:
-		content = tainted(m.Content[0].Text)
+	case m.form == formString && len(m.Content) == 1 && form != readsParts, form == readsText && m.onlyText():
+		texts := make([]string, len(m.Content))
+		for i, p := range m.Content {
+			texts[i] = p.Text
+		}
+		content = tainted(strings.Join(texts, "\n"))
 	default:
 		parts := &list{}
 		for _, p := range m.Content {
@@ -228,6 +232,11 @@ func (m Message) value(asString bool) (value, error) {
 		return content, m.form != formAbsent || len(m.Content) > 0
 	}
 	return objectValue(m.order, []string{"role", "content"}, own, m.Extra)
+}
+
+// onlyText says whether the content is text and nothing else.
+func (m Message) onlyText() bool {
+	return len(m.Content) > 0 && !slices.ContainsFunc(m.Content, func(p Part) bool { return p.Type != "text" })
 }
 
 // objectValue builds a dict in the order of the JSON it came from, then what is new.

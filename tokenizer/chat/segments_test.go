@@ -106,6 +106,19 @@ func TestStringContent(t *testing.T) {
 	}
 }
 
+// A template that reads text gets text, however the content was written.
+func TestPartsAsText(t *testing.T) {
+	tmpl := mustParse(t, "{% for m in messages %}{{ m['role'] + ':' + m['content'] + ';' }}{% endfor %}")
+	msgs := []Message{{Role: "user", Content: []Part{{Type: "text", Text: "a"}, {Type: "text", Text: "b"}}}}
+	if got, err := tmpl.Render(msgs, Options{}); err != nil || got != "user:a\nb;" {
+		t.Errorf("got %q %v", got, err)
+	}
+	msgs[0].Content[0] = Part{Type: "image"}
+	if got, err := tmpl.Render(msgs, Options{}); err == nil {
+		t.Errorf("got %q for a picture in a template of text, want an error", got)
+	}
+}
+
 func TestContinueFinalMessage(t *testing.T) {
 	const keeps = "{% for m in messages %}[{{ m.role }}]{% for c in m.content %}{{ c.text }}{% endfor %}</s>{% endfor %}"
 	const trims = "{% for m in messages %}[{{ m.role }}]{{ m.content | trim }}</s>{% endfor %}"

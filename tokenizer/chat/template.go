@@ -14,8 +14,8 @@ const maxTemplate = 1 << 20
 
 // Template is a parsed chat template. It is immutable and safe for concurrent use.
 type Template struct {
-	body       []stmt
-	readsParts bool // string content must become parts
+	body  []stmt
+	reads contentReads
 }
 
 // Options are what a template is told beside the messages.
@@ -31,9 +31,10 @@ type Options struct {
 	Tools json.RawMessage
 	// SpecialTokens are names such as bos_token and what they stand for.
 	SpecialTokens map[string]string
-	// KeepStrings hands string content to the template as it is. Otherwise it
-	// becomes one text part, unless the template tests for strings or uses content
-	// only as text: many templates drop a string without a word.
+	// KeepStrings hands content to the template as it was written. Otherwise a
+	// string becomes one text part, unless the template tests for strings or uses
+	// content only as text (many templates drop a string without a word), and for
+	// a template of the latter kind text parts become one string.
 	KeepStrings bool
 	// Now is what strftime_now tells; zero means the clock.
 	Now time.Time
@@ -58,7 +59,7 @@ func Parse(template string) (*Template, error) {
 	if err != nil {
 		return nil, fmt.Errorf("chat: template: %w", err)
 	}
-	return &Template{body, readsParts(body)}, nil
+	return &Template{body, reads(body)}, nil
 }
 
 // Render returns the prompt for messages, of which there must be one at least.
@@ -81,9 +82,13 @@ func (t *Template) render(msgs []Message, o Options) (str, error) {
 	if o.AddGenerationPrompt && o.ContinueFinalMessage {
 		return str{}, errors.New("chat: options: got both a generation prompt and a message to continue, want one of them")
 	}
+	form := t.reads
+	if o.KeepStrings {
+		form = readsBoth
+	}
 	list := &list{}
 	for i, m := range msgs {
-		v, err := m.value(o.KeepStrings || !t.readsParts)
+		v, err := m.value(form)
 		if err != nil {
 			return str{}, fmt.Errorf("chat: message %d: %w", i, err)
 		}
