@@ -70,7 +70,7 @@ func (a *Attention) check() Attention {
 	if s.Heads <= 0 || s.KVHeads <= 0 || s.HeadDim <= 0 || s.Heads%s.KVHeads != 0 {
 		panic(fmt.Sprintf("kernel.Attend: heads %d, kv heads %d, head dim %d", s.Heads, s.KVHeads, s.HeadDim))
 	}
-	if s.Tq < 0 || s.Tk < 0 || s.Causal && s.Tk < s.Tq {
+	if s.Tq < 0 || s.Tk < 0 || s.Tq > 0 && s.Tk == 0 || s.Causal && s.Tk < s.Tq {
 		panic(fmt.Sprintf("kernel.Attend: %d queries, %d keys", s.Tq, s.Tk))
 	}
 	s.QStride = s.rows("Q", s.Q, s.Tq, s.Heads, s.QStride)

@@ -2,6 +2,8 @@
 
 package kernel
 
+//go:generate sh -c "cd _gen && go run . -kernel attention"
+
 // attnOps is one instruction set's kernels; see attention_stub_amd64.go for what each computes.
 type attnOps struct {
 	lanes  int

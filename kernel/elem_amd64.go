@@ -2,6 +2,8 @@
 
 package kernel
 
+//go:generate sh -c "cd _gen && go run . -kernel elem"
+
 // elemOps is one instruction set's kernels; see elem_stub_amd64.go. They take whole vectors, and the
 // reference takes what is left of a slice.
 type elemOps struct {
