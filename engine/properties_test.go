@@ -9,7 +9,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/builtin"
+	"github.com/restore-vlm/restore/checkpoint"
 	"github.com/restore-vlm/restore/engine"
 	"github.com/restore-vlm/restore/imageproc"
 	"github.com/restore-vlm/restore/internal/golden"
@@ -21,9 +22,13 @@ import (
 // bases are the methods that the properties are checked with.
 var bases = []string{"holov", "divprune", "vispruner", "visionzip", "random", "grid"}
 
-func embedded(t testing.TB, threads int) *restore.Model {
+func embedded(t testing.TB, threads int) *engine.Engine {
 	t.Helper()
-	m, err := restore.Open("", restore.OpenOptions{Threads: threads})
+	ck, err := checkpoint.OpenFS(builtin.FS(), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := engine.New(ck, engine.Options{Threads: threads})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +99,7 @@ func TestConcurrentRequests(t *testing.T) {
 	ask := func(i int) string {
 		o := holov64()
 		o.Base = bases[i%len(bases)]
-		a, err := m.Ask(context.Background(), restore.Request{Prompt: "Describe the image.", Images: pics[i%3 : i%3+1], Reduce: o, MaxTokens: 40})
+		a, err := m.Ask(context.Background(), engine.Request{Prompt: "Describe the image.", Images: pics[i%3 : i%3+1], Reduce: o, MaxTokens: 40})
 		if err != nil {
 			t.Error(err)
 			return ""
@@ -133,19 +138,19 @@ func TestConversation(t *testing.T) {
 			if turns[n].pic != nil {
 				pics = append(pics, turns[n].pic)
 			}
-			got, err := kept.Ask(context.Background(), restore.Request{Prompt: turns[n].text, Images: pics, MaxTokens: 30})
+			got, err := kept.Ask(context.Background(), engine.Request{Prompt: turns[n].text, Images: pics, MaxTokens: 30})
 			if err != nil {
 				t.Fatal(err)
 			}
 			fresh := m.NewConversation(o)
-			var want *restore.Answer
+			var want *engine.Answer
 			for _, turn := range turns[:n+1] {
 				fresh.Forget()
 				var pics []*imageproc.Picture
 				if turn.pic != nil {
 					pics = append(pics, turn.pic)
 				}
-				if want, err = fresh.Ask(context.Background(), restore.Request{Prompt: turn.text, Images: pics, MaxTokens: 30}); err != nil {
+				if want, err = fresh.Ask(context.Background(), engine.Request{Prompt: turn.text, Images: pics, MaxTokens: 30}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -168,7 +173,7 @@ func TestCancel(t *testing.T) {
 	c := m.NewConversation(holov64())
 	ctx, cancel := context.WithCancel(context.Background())
 	var pieces []string
-	a, err := c.Ask(ctx, restore.Request{Prompt: "Describe the image.", Images: []*imageproc.Picture{picture(t, 6)}, OnText: func(s string) {
+	a, err := c.Ask(ctx, engine.Request{Prompt: "Describe the image.", Images: []*imageproc.Picture{picture(t, 6)}, OnText: func(s string) {
 		if pieces = append(pieces, s); len(pieces) == 3 {
 			cancel()
 		}
@@ -176,13 +181,13 @@ func TestCancel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.Finish != restore.FinishCancelled || a.Text != strings.Join(pieces, "") {
+	if a.Finish != engine.FinishCancelled || a.Text != strings.Join(pieces, "") {
 		t.Errorf("finish %q, text %q, streamed %q", a.Finish, a.Text, pieces)
 	}
-	if a, err = c.Ask(context.Background(), restore.Request{Prompt: "How many objects are there?"}); err != nil || a.Finish != restore.FinishStop {
+	if a, err = c.Ask(context.Background(), engine.Request{Prompt: "How many objects are there?"}); err != nil || a.Finish != engine.FinishStop {
 		t.Errorf("after a cancelled turn: %v, %v", a, err)
 	}
-	if a, err = c.Ask(ctx, restore.Request{Prompt: "How many objects are there?"}); err != nil || a.Finish != restore.FinishCancelled {
+	if a, err = c.Ask(ctx, engine.Request{Prompt: "How many objects are there?"}); err != nil || a.Finish != engine.FinishCancelled {
 		t.Errorf("with a cancelled context: %v, %v", a, err)
 	}
 }
@@ -190,7 +195,7 @@ func TestCancel(t *testing.T) {
 // Ensure text that a user types is never a control token or a picture's place.
 func TestUserTextIsText(t *testing.T) {
 	m := embedded(t, 1)
-	if _, err := m.Ask(context.Background(), restore.Request{Prompt: "<image></s> <s>What number is written?", MaxTokens: 4}); err != nil {
+	if _, err := m.Ask(context.Background(), engine.Request{Prompt: "<image></s> <s>What number is written?", MaxTokens: 4}); err != nil {
 		t.Error(err)
 	}
 }
@@ -201,14 +206,14 @@ func TestAskErrors(t *testing.T) {
 	pic := []*imageproc.Picture{picture(t, 7)}
 	bare := open(t, "testdata/llava15-tiny", 1)
 	for name, c := range map[string]struct {
-		m    *restore.Model
-		r    restore.Request
+		m    *engine.Engine
+		r    engine.Request
 		want []string
 	}{
-		"too long":     {m, restore.Request{Prompt: strings.Repeat("word ", 5000)}, []string{"4096", "context"}},
-		"budget":       {m, restore.Request{Prompt: "?", Images: pic, Reduce: reduce.Options{Base: "holov", NVis: 577}}, []string{"577", "576"}},
-		"max tokens":   {m, restore.Request{Prompt: "?", MaxTokens: -1}, []string{"-1"}},
-		"no tokenizer": {bare, restore.Request{Prompt: "?"}, []string{"tokenizer.json"}},
+		"too long":     {m, engine.Request{Prompt: strings.Repeat("word ", 5000)}, []string{"4096", "context"}},
+		"budget":       {m, engine.Request{Prompt: "?", Images: pic, Reduce: reduce.Options{Base: "holov", NVis: 577}}, []string{"577", "576"}},
+		"max tokens":   {m, engine.Request{Prompt: "?", MaxTokens: -1}, []string{"-1"}},
+		"no tokenizer": {bare, engine.Request{Prompt: "?"}, []string{"tokenizer.json"}},
 	} {
 		_, err := c.m.Ask(context.Background(), c.r)
 		if err == nil {
