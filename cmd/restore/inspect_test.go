@@ -197,7 +197,7 @@ func TestReduce(t *testing.T) {
 		"grid unknown":  {[]string{"--base", "grid", "--n-vis", "6"}, "grid"},
 		"grid wrong":    {[]string{"--base", "grid", "--n-vis", "6", "--grid", "4x4"}, "4x4"},
 		"above N":       {[]string{"--base", "divprune", "--n-vis", "16"}, "15"},
-		"needs more":    {[]string{"--base", "vispruner", "--n-vis", "6"}, "hidden"},
+		"needs more":    {[]string{"--base", "visionzip", "--n-vis", "6", "--restore=false"}, "hidden"},
 		"ratio of none": {[]string{"--base", "divprune", "--keep-ratio", "0.01"}, "0.067"},
 	} {
 		if r := cli(append([]string{"reduce", "--in", in, "--out", out}, c.args...)...); r.code != exitFailure || !strings.Contains(r.err, c.want) ||

@@ -46,10 +46,7 @@ func newShow(a *app) *cobra.Command {
 // infoRows is what show prints of a model, a name and a value a row.
 func infoRows(i restore.Info) [][]string {
 	rows := [][]string{{"model", i.Name}, {"architecture", i.Architecture}}
-	var types []string
-	for _, t := range slices.Sorted(maps.Keys(i.Types)) {
-		types = append(types, t)
-	}
+	types := slices.Sorted(maps.Keys(i.Types))
 	rows = append(rows, []string{"weights", fmt.Sprintf("%.1f million numbers, %.1f MB, %s", float64(i.Params)/1e6, float64(i.Bytes)/1e6, strings.Join(types, ", "))})
 	for _, f := range i.Vision {
 		rows = append(rows, []string{"vision " + f.Name, fmt.Sprint(f.Value)})
