@@ -42,7 +42,7 @@ func peak(p *Pool, perRound int, loop func(rounds int)) float64 {
 // no cache, in GB/s: the ceiling of a product of one row. Takes about 0.3 s and
 // 128 MiB.
 func PeakRead(p *Pool) float64 {
-	buf := make([]byte, peakBytes)
+	buf := largeBytes(peakBytes)
 	for i := 0; i < len(buf); i += 4096 {
 		buf[i] = 1 // a page of its own behind every address
 	}

@@ -71,7 +71,7 @@ func Quantize(p *Pool, w *Matrix, f Format) (*Matrix, error) {
 		return nil, fmt.Errorf("kernel: quantize: %v to %v, want F32, F16 or BF16 to Q8 or Q4", w.Format, f)
 	}
 	blocks := quantBlocks(w.K)
-	out := &Matrix{Format: f, N: w.N, K: w.K, Data: make([]byte, quantSize(f, w.N, w.K))}
+	out := &Matrix{Format: f, N: w.N, K: w.K, Data: largeBytes(quantSize(f, w.N, w.K))}
 	panelSize := blocks * quantBlockSize(f)
 	var failed atomic.Pointer[error]
 	p.Run((w.N+quantPanel-1)/quantPanel, func(panel int) {
@@ -103,30 +103,33 @@ func Quantize(p *Pool, w *Matrix, f Format) (*Matrix, error) {
 
 // quantizeBlock gives the stored (offset) values of a block and its scale.
 func quantizeBlock(q *[quantBlock]uint8, v []float32, f Format) (scale uint16) {
-	var most, signed float32
-	for _, x := range v[:quantBlock] {
-		a := float32(math.Abs(float64(x)))
-		if a != a {
-			return 0x7e00
-		}
-		if a > most {
-			most, signed = a, x
+	v = v[:quantBlock]
+	var most uint32 // of the magnitudes' bits, which are in their order, NaN last
+	at := 0
+	for i, x := range v {
+		if a := math.Float32bits(x) &^ (1 << 31); a > most {
+			most, at = a, i
 		}
 	}
-	d := most / 127
+	if most > 0x7f800000 {
+		return 0x7e00
+	}
+	d := math.Float32frombits(most) / 127
 	if f == Q4 {
-		d = signed / -8
+		d = v[at] / -8
 	}
 	var inverse float32
 	if d != 0 {
 		inverse = 1 / d
 	}
-	for i, x := range v[:quantBlock] {
-		y := x * inverse
-		if f == Q8 {
-			q[i] = uint8(int(math.Round(float64(y))) + 128)
-		} else {
-			q[i] = uint8(min(15, int(y+8.5)))
+	if f == Q8 {
+		for i, x := range v {
+			y := float64(x * inverse)
+			q[i] = uint8(int32(y+math.Copysign(0.5, y)) + 128)
+		}
+	} else {
+		for i, x := range v {
+			q[i] = uint8(min(15, int32(x*inverse+8.5)))
 		}
 	}
 	return toHalf(d)
@@ -135,14 +138,16 @@ func quantizeBlock(q *[quantBlock]uint8, v []float32, f Format) (scale uint16) {
 // putQuantBlock stores a block as row r of a panel's block.
 func putQuantBlock(dst []byte, f Format, r int, d uint16, q *[quantBlock]uint8) {
 	binary.LittleEndian.PutUint16(dst[2*r:], d)
-	dst = dst[2*quantPanel:]
-	for i, v := range q {
-		g, j := i/4, i%4
-		if f == Q8 {
-			dst[(g*quantPanel+r)*4+j] = v
-		} else {
-			dst[(g/2*quantPanel+r)*4+j] |= v << (4 * (g % 2))
+	dst = dst[2*quantPanel+4*r:]
+	if f == Q8 {
+		for g := range quantBlock / 4 {
+			copy(dst[g*quantPanel*4:][:4], q[4*g:])
 		}
+		return
+	}
+	for pair := range quantBlock / 8 {
+		low, high := binary.LittleEndian.Uint32(q[8*pair:]), binary.LittleEndian.Uint32(q[8*pair+4:])
+		binary.LittleEndian.PutUint32(dst[pair*quantPanel*4:], low|high<<4)
 	}
 }
 
