@@ -31,12 +31,3 @@ func others(n int, kept []int32) []int32 {
 	}
 	return rest
 }
-
-// spread returns k of n places at equal steps, each in the middle of its k-th: floor((2j+1)n/2k). They are distinct as k <= n.
-func spread(n, k int) []int {
-	out := make([]int, k)
-	for j := range out {
-		out[j] = (2*j + 1) * n / (2 * k)
-	}
-	return out
-}
