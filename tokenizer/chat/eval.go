@@ -537,6 +537,9 @@ func (in *interp) contains(y, x value, line int) bool {
 		in.charge(len(y.s)/bytesPerStep, line)
 		return strings.Contains(y.s, xs.s)
 	case *dict:
+		if l, ok := x.(*list); ok && l.kind == isTuple {
+			return false // a key in the reference, but none that a dict here can have
+		}
 		if _, ok := key(x); !ok {
 			in.failf(line, "in: a value of type %s cannot be a key", typeName(x))
 		}
@@ -595,7 +598,7 @@ func (in *interp) binary(op string, x, y value, line int) value {
 	if xIsInt && yIsInt && op != "/" && !(op == "**" && yi < 0) {
 		return in.intOp(op, xi, yi, line)
 	}
-	if yf == 0 && (op == "/" || op == "//" || op == "%") {
+	if yf == 0 && (op == "/" || op == "//" || op == "%") || xf == 0 && yf < 0 && op == "**" {
 		in.failf(line, "division by zero")
 	}
 	switch op {

@@ -84,7 +84,13 @@ func init() {
 			p.done()
 			return in.replace(s, from.s, to, n, p.a.line)
 		}),
-		"indent": text(indentFilter),
+		"indent": func(in *interp, x value, p *params) value {
+			s, ok := x.(str)
+			if !ok {
+				in.failf(p.a.line, "indent: got %s, want a string", typeName(x))
+			}
+			return indentFilter(in, s, p)
+		},
 		"center": text(func(in *interp, s str, p *params) value {
 			return in.pad(s, p.int("width", 80), plain(" "), true, true, p.a.line)
 		}),
@@ -221,11 +227,13 @@ func init() {
 			unset := p.value("default", int64(0))
 			base := p.int("base", 10)
 			p.done()
+			in.wantDefined(x, p.a.line)
 			return toInt(x, unset, base)
 		},
 		"float": func(in *interp, x value, p *params) value {
 			unset := p.value("default", 0.0)
 			p.done()
+			in.wantDefined(x, p.a.line)
 			if _, f, _, ok := toNumber(x); ok {
 				return f
 			}
@@ -246,6 +254,13 @@ func init() {
 		"tojson": tojsonFilter,
 	}
 	filters["e"] = filters["escape"]
+}
+
+// wantDefined refuses what is not there.
+func (in *interp) wantDefined(x value, line int) {
+	if u, ok := x.(undefined); ok {
+		in.failf(line, "%s", u.what)
+	}
 }
 
 func escapeHTML(s string) string {
@@ -558,7 +573,7 @@ func roundFilter(in *interp, x value, p *params) value {
 	switch method {
 	case "common":
 		if isInt {
-			return x
+			return in.unary("+", x, p.a.line)
 		}
 		v, err := strconv.ParseFloat(strconv.FormatFloat(f, 'f', precision, 64), 64)
 		if err == nil {
@@ -738,7 +753,9 @@ func (in *interp) percent(s str, arg value, line int) str {
 			in.failf(line, "%%: got conversion %q, want one of s r d i x o f e g", verb)
 		}
 	}
-	if _, isDict := arg.(*dict); used < len(values) && !isDict {
+	_, isDict := arg.(*dict)
+	l, isSequence := arg.(*list)
+	if used < len(values) && !isDict && !(isSequence && l.kind != isTuple) {
 		in.failf(line, "%%: got %d values, want %d", len(values), used)
 	}
 	in.emit(&b, s.slice(at, len(s.s)), line)

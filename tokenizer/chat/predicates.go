@@ -1,9 +1,6 @@
 package chat
 
-import (
-	"math"
-	"strings"
-)
+import "strings"
 
 // test answers "x is name(args)".
 func (in *interp) test(name string, x value, a args) bool {
@@ -66,12 +63,11 @@ func (in *interp) test(name string, x value, a args) bool {
 		if name == "divisibleby" {
 			by = int64(in.params(name, a).int("num", 0))
 		}
-		r := in.binary("%", x, by, a.line)
-		n, f, isInt, _ := toNumber(r)
-		if !isInt {
-			n = int64(math.Ceil(f))
+		want := int64(0)
+		if name == "odd" {
+			want = 1
 		}
-		return (n == 0) != (name == "odd")
+		return in.equal(in.binary("%", x, by, a.line), want, a.line)
 	case "escaped":
 		return false
 	case "filter", "test":
