@@ -37,7 +37,7 @@ var layers = map[string][]string{
 	"scene":       {},
 	"builtin":     {},
 	"overlay":     {"imageproc", "reduce"},
-	root:          {"engine", "model", "model/all", "reduce", "builtin", "sample", "checkpoint", "imageproc", "tokenizer", "tokenizer/chat", "kernel", "tensor"},
+	root:          {"engine", "model/all", "reduce", "builtin", "checkpoint"},
 	"eval":        {"engine", "reduce", "scene", root, "imageproc", "sample"},
 	"cmd/restore": {anything},
 }
