@@ -155,7 +155,7 @@ func truth(v value) bool {
 	return true
 }
 
-// number returns v as a number: i when isInt, f always.
+// toNumber returns v as a number: i when isInt, f always.
 func toNumber(v value) (i int64, f float64, isInt, ok bool) {
 	switch v := v.(type) {
 	case bool:
@@ -476,8 +476,8 @@ func decodeValue(d *json.Decoder, depth int) (value, error) {
 	return nil, nil // null
 }
 
-// toJSON is Python's json.dumps with ensure_ascii off, sep between items and
-// after keys as given, and a newline plus indent where indent is not negative.
+// jsonWriter is json.dumps with ensure_ascii off, item between items and colon
+// after keys, and a newline and indent per level where multiline is set.
 type jsonWriter struct {
 	in          *interp
 	b           builder
