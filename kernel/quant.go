@@ -77,21 +77,23 @@ func Quantize(p *Pool, w *Matrix, f Format) (*Matrix, error) {
 	p.Run((w.N+quantPanel-1)/quantPanel, func(panel int) {
 		dst := out.Data[panel*panelSize : (panel+1)*panelSize]
 		row := make([]float32, blocks*quantBlock)
+		q := make([]uint8, blocks*quantBlock)
+		scales := make([]float32, blocks)
 		for r := range quantPanel {
 			clear(row)
 			if o := panel*quantPanel + r; o < w.N {
 				w.Row(row, o)
 			}
+			quantizeWeights(q, scales, row, f)
 			for b := range blocks {
-				var q [quantBlock]uint8
-				d := quantizeBlock(&q, row[b*quantBlock:], f)
+				d := toHalf(scales[b])
 				if d&0x7c00 == 0x7c00 {
 					err := fmt.Errorf("kernel: quantize: row %d, columns %d to %d: a value or its scale is not finite in %v",
 						panel*quantPanel+r, b*quantBlock, b*quantBlock+quantBlock-1, f)
 					failed.CompareAndSwap(nil, &err)
 					return
 				}
-				putQuantBlock(dst[b*quantBlockSize(f):], f, r, d, &q)
+				putQuantBlock(dst[b*quantBlockSize(f):], f, r, d, q[b*quantBlock:])
 			}
 		}
 	})
@@ -101,8 +103,16 @@ func Quantize(p *Pool, w *Matrix, f Format) (*Matrix, error) {
 	return out, nil
 }
 
-// quantizeBlock gives the stored (offset) values of a block and its scale.
-func quantizeBlock(q *[quantBlock]uint8, v []float32, f Format) (scale uint16) {
+// quantizeWeightsGo quantises the blocks of v to stored (offset) values; a block
+// with a value that is not finite has such a scale.
+func quantizeWeightsGo(q []uint8, scales, v []float32, f Format) {
+	for b := range scales {
+		scales[b] = quantizeBlockGo(q[b*quantBlock:], v[b*quantBlock:], f)
+	}
+}
+
+func quantizeBlockGo(q []uint8, v []float32, f Format) (scale float32) {
+	q = q[:quantBlock]
 	v = v[:quantBlock]
 	var most uint32 // of the magnitudes' bits, which are in their order, NaN last
 	at := 0
@@ -111,8 +121,8 @@ func quantizeBlock(q *[quantBlock]uint8, v []float32, f Format) (scale uint16) {
 			most, at = a, i
 		}
 	}
-	if most > 0x7f800000 {
-		return 0x7e00
+	if most >= 0x7f800000 {
+		return math.Float32frombits(most)
 	}
 	d := math.Float32frombits(most) / 127
 	if f == Q4 {
@@ -132,11 +142,11 @@ func quantizeBlock(q *[quantBlock]uint8, v []float32, f Format) (scale uint16) {
 			q[i] = uint8(min(15, int32(x*inverse+8.5)))
 		}
 	}
-	return toHalf(d)
+	return d
 }
 
 // putQuantBlock stores a block as row r of a panel's block.
-func putQuantBlock(dst []byte, f Format, r int, d uint16, q *[quantBlock]uint8) {
+func putQuantBlock(dst []byte, f Format, r int, d uint16, q []uint8) {
 	binary.LittleEndian.PutUint16(dst[2*r:], d)
 	dst = dst[2*quantPanel+4*r:]
 	if f == Q8 {

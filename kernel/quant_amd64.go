@@ -32,6 +32,23 @@ func quantizeRow(level implementation, dst []byte, x []float32, blocks, offset i
 	}
 }
 
+func quantizeWeights(q []uint8, scales, v []float32, f Format) {
+	level, blocks := impl(), len(scales)
+	switch {
+	case blocks == 0:
+	case level == implAVX512 && f == Q8:
+		quantizeQ8AVX512(&q[0], &scales[0], &v[0], blocks)
+	case level == implAVX512:
+		quantizeQ4AVX512(&q[0], &scales[0], &v[0], blocks)
+	case level == implAVX2 && f == Q8:
+		quantizeQ8AVX2(&q[0], &scales[0], &v[0], blocks)
+	case level == implAVX2:
+		quantizeQ4AVX2(&q[0], &scales[0], &v[0], blocks)
+	default:
+		quantizeWeightsGo(q, scales, v, f)
+	}
+}
+
 // quantTiles are the tiles of a level and format.
 func quantTiles(level implementation, f Format) []quantTile {
 	vnni := level == implAVX512 && hasVNNI

@@ -7,3 +7,5 @@ func quantizeRow(_ implementation, dst []byte, x []float32, blocks, offset int) 
 }
 
 func quantPanelRows(t *quantProduct, panel, first, end int) { quantPanelGo(t, panel, first, end) }
+
+func quantizeWeights(q []uint8, scales, v []float32, f Format) { quantizeWeightsGo(q, scales, v, f) }

@@ -139,3 +139,23 @@ func quantizeRowAVX512(dst *byte, x *float32, blocks int, offset int)
 //
 //go:noescape
 func quantizeRowAVX2(dst *byte, x *float32, blocks int, offset int)
+
+// quantizeQ8AVX512 is quantizeBlockGo for consecutive blocks, with the scales in float32.
+//
+//go:noescape
+func quantizeQ8AVX512(q *byte, scales *float32, v *float32, blocks int)
+
+// quantizeQ4AVX512 is quantizeBlockGo for consecutive blocks, with the scales in float32.
+//
+//go:noescape
+func quantizeQ4AVX512(q *byte, scales *float32, v *float32, blocks int)
+
+// quantizeQ8AVX2 is quantizeBlockGo for consecutive blocks, with the scales in float32.
+//
+//go:noescape
+func quantizeQ8AVX2(q *byte, scales *float32, v *float32, blocks int)
+
+// quantizeQ4AVX2 is quantizeBlockGo for consecutive blocks, with the scales in float32.
+//
+//go:noescape
+func quantizeQ4AVX2(q *byte, scales *float32, v *float32, blocks int)

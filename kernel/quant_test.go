@@ -142,6 +142,51 @@ func TestToHalf(t *testing.T) {
 	}
 }
 
+// TestQuantizeWeights: every implementation gives the reference's bytes and scales.
+func TestQuantizeWeights(t *testing.T) {
+	r := rand.New(rand.NewPCG(21, 22))
+	const blocks = 600
+	v := randomVector(r, blocks*quantBlock)
+	for b := range blocks {
+		d := v[b*quantBlock : (b+1)*quantBlock]
+		for i := range d {
+			switch b % 6 {
+			case 1: // halves and the values beside them
+				d[i] = math.Nextafter32(float32(r.IntN(254)-127)+0.5, float32(200*r.IntN(3)-200))
+				d[0] = 127
+			case 2: // both signs of the greatest
+				d[i] = float32(r.IntN(17) - 8)
+			case 3:
+				d[i] *= float32(math.Pow(10, float64(b%80-44)))
+			case 4:
+				d[i] = float32(math.Copysign(0, float64(d[i])))
+			}
+		}
+	}
+	for _, f := range []Format{Q8, Q4} {
+		want, wantScales := make([]byte, blocks*quantBlock), make([]float32, blocks)
+		quantizeWeightsGo(want, wantScales, v, f)
+		forEachImpl(t, func(t *testing.T) {
+			got, scales := make([]byte, blocks*quantBlock), make([]float32, blocks)
+			quantizeWeights(got, scales, v, f)
+			for b := range blocks {
+				g, w := got[b*quantBlock:(b+1)*quantBlock], want[b*quantBlock:(b+1)*quantBlock]
+				if scales[b] != wantScales[b] || !bytes.Equal(g, w) {
+					t.Fatalf("%v block %d %v: scale %v, want %v\n%v, want\n%v", f, b, v[b*quantBlock:(b+1)*quantBlock], scales[b], wantScales[b], g, w)
+				}
+			}
+			for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+				var block [quantBlock]float32
+				block[17] = float32(bad)
+				quantizeWeights(got, scales[:1], block[:], f)
+				if s := float64(scales[0]); !math.IsNaN(s) && !math.IsInf(s, 0) {
+					t.Errorf("%v: a block with %v has the scale %v", f, bad, s)
+				}
+			}
+		})
+	}
+}
+
 // TestQuantizeRow: every implementation gives the reference's bytes.
 func TestQuantizeRow(t *testing.T) {
 	r := rand.New(rand.NewPCG(13, 14))

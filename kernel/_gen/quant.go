@@ -27,6 +27,10 @@ func quant(a *asm) {
 	}
 	quantizeRow(a, avx512)
 	quantizeRow(a, avx2)
+	for _, s := range []isa{avx512, avx2} {
+		quantizeWeights(a, s, "Q8")
+		quantizeWeights(a, s, "Q4")
+	}
 }
 
 const quantParams = "dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int"
@@ -386,6 +390,132 @@ func quantizeRow(a *asm, s isa) {
 	a.op("NEGL AX")
 	a.op("MOVL AX, %d(DI)", aOffset)
 	a.op("ADDQ $%d, DI", aBlock)
+	a.op("ADDQ $128, SI")
+	a.op("DECQ CX")
+	a.op("JNE loop")
+	a.ret()
+}
+
+// quantizeWeights turns blocks of 32 weights into stored bytes and a float32
+// scale. There are no NaNs or infinities among them that the caller would not
+// find in the scale.
+func quantizeWeights(a *asm, s isa, format string) {
+	a.fn("quantize"+format+s.name, "is quantizeBlockGo for consecutive blocks, with the scales in float32.",
+		"q *byte, scales *float32, v *float32, blocks int")
+	a.load("q", "DI")
+	a.load("scales", "DX")
+	a.load("v", "SI")
+	a.load("blocks", "CX")
+	nv := 32 / s.n
+	and := map[int]string{16: "VPANDD", 8: "VPAND"}[s.n]
+	broadcast := func(bits uint32, reg int) {
+		a.op("MOVL $0x%08x, AX", bits)
+		a.op("VMOVD AX, X%d", reg)
+		a.op("VPBROADCASTD X%d, %s", reg, s.r(reg))
+	}
+	broadcast(0x7fffffff, 15)
+	if format == "Q8" {
+		broadcast(0x42fe0000, 14) // 127
+		broadcast(128, 13)
+	} else {
+		broadcast(0xc1000000, 14) // -8
+		broadcast(0x41080000, 13) // 8.5
+		broadcast(15, 12)
+	}
+	broadcast(0x3f800000, 11)
+	a.label("loop")
+	for j := range nv {
+		a.op("VMOVUPS %d(SI), %s", j*s.bytes(), s.r(j))
+		a.op("%s %s, %s, %s", and, s.r(15), s.r(j), s.r(4+j%2))
+		if j == 0 {
+			a.op("VMOVAPS %s, %s", s.r(4), s.r(6))
+		} else {
+			a.op("VPMAXSD %s, %s, %s", s.r(4+j%2), s.r(6), s.r(6))
+		}
+	}
+	if s.n == 16 {
+		a.op("VEXTRACTI64X4 $1, Z6, Y7")
+		a.op("VPMAXSD Y7, Y6, Y6")
+	}
+	a.op("VEXTRACTI128 $1, Y6, X7")
+	a.op("VPMAXSD X7, X6, X6")
+	a.op("VPSHUFD $0x4e, X6, X7")
+	a.op("VPMAXSD X7, X6, X6")
+	a.op("VPSHUFD $0xb1, X6, X7")
+	a.op("VPMAXSD X7, X6, X6") // the greatest magnitude in every lane
+	if format == "Q4" {
+		// the sign of the first value of that magnitude
+		a.op("VPBROADCASTD X6, %s", s.r(7))
+		a.op("XORQ R8, R8")
+		a.op("XORQ R9, R9")
+		for j := nv - 1; j >= 0; j-- {
+			a.op("%s %s, %s, %s", and, s.r(15), s.r(j), s.r(8))
+			if s.n == 16 {
+				a.op("VPCMPEQD Z8, Z7, K1")
+				a.op("KMOVW K1, R10")
+				a.op("VPMOVD2M Z%d, K1", j)
+				a.op("KMOVW K1, R11")
+			} else {
+				a.op("VPCMPEQD Y8, Y7, Y8")
+				a.op("VMOVMSKPS Y8, R10")
+				a.op("VMOVMSKPS Y%d, R11", j)
+			}
+			a.op("SHLQ $%d, R8", s.n)
+			a.op("SHLQ $%d, R9", s.n)
+			a.op("ORQ R10, R8")
+			a.op("ORQ R11, R9")
+		}
+		a.op("BSFQ R8, R8") // never 0: one of the lanes has the maximum
+		a.op("BTQ R8, R9")
+		a.op("SBBQ R8, R8")
+		a.op("SHLQ $31, R8") // the sign bit, and ones above it
+		a.op("VMOVD R8, X7")
+		a.op("VPXOR X7, X6, X6")
+	}
+	a.op("VDIVSS X14, X6, X6") // d
+	a.op("VMOVSS X6, (DX)")
+	a.op("VDIVSS X6, X11, X7") // 1/d, and 0 for 0
+	a.op("VPXOR X8, X8, X8")
+	a.op("VCMPSS $4, X8, X6, X8")
+	a.op("VPAND X8, X7, X7")
+	a.op("VBROADCASTSS X7, %s", s.r(7))
+	for j := range nv {
+		y, t := s.r(j), s.r(8)
+		a.op("VMULPS %s, %s, %s", s.r(7), y, y)
+		if format == "Q8" {
+			// half away from zero: the fraction is exact, twice it is -1, 0 or 1 and a fraction
+			round := "VROUNDPS $3, %s, %s"
+			if s.n == 16 {
+				round = "VRNDSCALEPS $3, %s, %s"
+			}
+			a.op(round, y, t)
+			a.op("VSUBPS %s, %s, %s", t, y, y)
+			a.op("VADDPS %s, %s, %s", y, y, y)
+			a.op("VCVTTPS2DQ %s, %s", y, y)
+			a.op("VCVTTPS2DQ %s, %s", t, t)
+			a.op("VPADDD %s, %s, %s", t, y, y)
+			a.op("VPADDD %s, %s, %s", s.r(13), y, y)
+		} else {
+			a.op("VADDPS %s, %s, %s", s.r(13), y, y)
+			a.op("VCVTTPS2DQ %s, %s", y, y)
+			a.op("VPMINSD %s, %s, %s", s.r(12), y, y)
+		}
+	}
+	if s.n == 16 {
+		a.op("VPMOVDB Z0, (DI)")
+		a.op("VPMOVDB Z1, 16(DI)")
+	} else {
+		a.op("VPACKSSDW Y1, Y0, Y0")
+		a.op("VPACKSSDW Y3, Y2, Y2")
+		a.op("VPACKUSWB Y2, Y0, Y0")
+		a.op("VEXTRACTI128 $1, Y0, X1")
+		a.op("VPUNPCKLDQ X1, X0, X2")
+		a.op("VPUNPCKHDQ X1, X0, X3")
+		a.op("VMOVDQU X2, (DI)")
+		a.op("VMOVDQU X3, 16(DI)")
+	}
+	a.op("ADDQ $32, DI")
+	a.op("ADDQ $4, DX")
 	a.op("ADDQ $128, SI")
 	a.op("DECQ CX")
 	a.op("JNE loop")
