@@ -3,7 +3,6 @@ package engine
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"runtime"
 	"sort"
 	"sync"
@@ -42,7 +41,7 @@ type Engine struct {
 	eos      map[int32]bool
 	runs     sync.Pool // *model.Run, so that workspaces are reused
 
-	distance func() []float32 // the calibration's distance term, built at the first use
+	distance func() *nn.Distances // the calibration's distance term, built at the first use
 }
 
 // New binds ck. A directory with config.json and weights alone is enough for
@@ -71,8 +70,8 @@ func New(ck *checkpoint.Checkpoint, o Options) (*Engine, error) {
 	if o.Progress != nil {
 		ck.Warm(o.Progress)
 	}
-	e.distance = sync.OnceValue(func() []float32 {
-		return reduce.BiasTable(e.shape.HeadDim, e.shape.RoPE.Base, reduce.C0, e.shape.MaxPositions+1)
+	e.distance = sync.OnceValue(func() *nn.Distances {
+		return nn.NewDistances(e.shape.RoPE, reduce.C0, e.shape.MaxPositions+1)
 	})
 	e.pool = kernel.NewPool(o.Threads)
 	e.runs.New = func() any { return &model.Run{Pool: e.pool} }
@@ -228,8 +227,7 @@ func (e *Engine) calibration(o *reduce.Resolved, identity bool) *nn.Calibration 
 		Truncate:       o.TruncateDistances,
 	}
 	if c.Distance {
-		c.Table = e.distance()
-		c.Exact = func(q, k nn.Pos) float32 { return float32(math.Log(reduce.C0 - e.shape.RoPE.Decay(q, k))) }
+		c.Distances = e.distance()
 	}
 	return c
 }

@@ -48,8 +48,8 @@ type rows struct {
 }
 
 // layout makes the decoder rows of units, the first of which sits at position
-// at. Text after a picture continues at the picture's unreduced length
-// (positions original) or its reduced one (sequential).
+// at. Text after a picture continues behind the positions that the unreduced
+// picture takes (positions original) or its reduced rows (sequential).
 func (e *Engine) layout(units []unit, at float64) (*rows, error) {
 	n := 0
 	for _, u := range units {
@@ -71,11 +71,15 @@ func (e *Engine) layout(units []unit, at float64) (*rows, error) {
 		copy(out.x[row*h:], p.features)
 		if p.reduction == nil {
 			for i := range p.visual.N {
-				out.pos, out.size, out.firstSize = append(out.pos, nn.At(at+float64(i))), append(out.size, 1), append(out.firstSize, 1)
+				out.pos, out.size, out.firstSize = append(out.pos, p.visual.At(at, float64(i))), append(out.size, 1), append(out.firstSize, 1)
 			}
 		} else {
 			for _, r := range p.reduction.Rows {
-				out.pos = append(out.pos, nn.At(at+r.Position))
+				pos := nn.At(at + r.Position)
+				if p.options.Positions != "sequential" {
+					pos = p.visual.At(at, r.Position)
+				}
+				out.pos = append(out.pos, pos)
 			}
 			out.size = append(out.size, p.reduction.LayerSizes(false)...)
 			out.firstSize = append(out.firstSize, p.reduction.LayerSizes(true)...)
@@ -94,5 +98,5 @@ func (p *picture) span() float64 {
 	if p.reduction != nil && p.options.Positions == "sequential" {
 		return float64(p.rows())
 	}
-	return float64(p.visual.N)
+	return p.visual.Extent()
 }

@@ -3,10 +3,12 @@ package engine
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/restore-vlm/restore/imageproc"
 	"github.com/restore-vlm/restore/kernel"
 	"github.com/restore-vlm/restore/model"
+	"github.com/restore-vlm/restore/nn"
 	"github.com/restore-vlm/restore/reduce"
 	"github.com/restore-vlm/restore/tensor"
 	"github.com/restore-vlm/restore/tokenizer/chat"
@@ -36,6 +38,7 @@ func (e *Engine) Trace(ctx context.Context, req TraceRequest) (map[string]*tenso
 	out := map[string]*tensor.Tensor{}
 	r := &model.Run{Pool: e.pool, Context: ctx}
 	r.Trace = func(name string, shape []int, data []float32) { out[name] = tensor.FromFloat32s(shape, data) }
+	r.TraceInts = func(name string, shape []int, data []int32) { out[name] = tensor.FromInt32s(shape, data) }
 
 	var pics []*picture
 	var visuals []*model.Visual
@@ -62,7 +65,6 @@ func (e *Engine) Trace(ctx context.Context, req TraceRequest) (map[string]*tenso
 		for name, t := range p.reduction.Tensors() {
 			out[prefix+name] = t
 		}
-		delete(out, prefix+"feat") // features, unless they still had to be projected
 		out[prefix+"features"] = tensor.FromFloat32s([]int{p.rows(), e.shape.Hidden}, p.features)
 	}
 	units, err := e.units(ids, pics)
@@ -74,8 +76,7 @@ func (e *Engine) Trace(ctx context.Context, req TraceRequest) (map[string]*tenso
 		return nil, err
 	}
 	n, h := len(in.pos), e.shape.Hidden
-	full := e.expanded(units)
-	out["input_ids"] = tensor.FromInt64s([]int{len(full)}, full)
+	out["input_ids"] = tensor.FromInt64s([]int{n}, e.expanded(units))
 	out["embeds"] = tensor.FromFloat32s([]int{n, h}, in.x)
 	pos := make([]float32, n)
 	for i, p := range in.pos {
@@ -83,6 +84,10 @@ func (e *Engine) Trace(ctx context.Context, req TraceRequest) (map[string]*tenso
 	}
 	out["positions"] = tensor.FromFloat32s([]int{n}, pos)
 	out["sizes"] = tensor.FromFloat32s([]int{n}, in.size)
+	if e.shape.RoPE.Axes() > 1 {
+		out["position_ids"] = axes(in.pos)
+		out["rope_delta"] = tensor.FromInt64s([]int{1}, []int64{int64(in.next) - int64(n)})
+	}
 
 	r.Trace = func(name string, shape []int, data []float32) { out[name] = tensor.FromFloat32s(shape, data) }
 	s := &sequence{e: e, cache: e.newCache(), calib: calibrationOf(e, pics), next: in.next, x: make([]float32, h)}
@@ -96,6 +101,22 @@ func (e *Engine) Trace(ctx context.Context, req TraceRequest) (map[string]*tenso
 	r.Trace = nil
 	s.logits = append([]float32(nil), logits[(n-1)*e.shape.Vocab:]...)
 	return out, e.traceTokens(r, s, req.Tokens, out)
+}
+
+// axes returns positions as [3, rows]: whole numbers where all are, else float32.
+func axes(pos []nn.Pos) *tensor.Tensor {
+	ids, vals := make([]int64, 0, 3*len(pos)), make([]float32, 0, 3*len(pos))
+	exact := true
+	for a := range 3 {
+		for _, p := range pos {
+			ids, vals = append(ids, int64(p[a])), append(vals, float32(p[a]))
+			exact = exact && p[a] == math.Trunc(p[a])
+		}
+	}
+	if exact {
+		return tensor.FromInt64s([]int{3, len(pos)}, ids)
+	}
+	return tensor.FromFloat32s([]int{3, len(pos)}, vals)
 }
 
 // traceTokens decodes greedily into gen.*.
@@ -126,8 +147,7 @@ func (e *Engine) traceTokens(r *model.Run, s *sequence, n int, out map[string]*t
 	return nil
 }
 
-// expanded returns the ids with one picture token per visual token before
-// reduction, so that a trace can be fed back.
+// expanded returns the ids with one picture token per row.
 func (e *Engine) expanded(units []unit) []int64 {
 	var ids []int64
 	for _, u := range units {
@@ -135,7 +155,7 @@ func (e *Engine) expanded(units []unit) []int64 {
 			ids = append(ids, int64(u.id))
 			continue
 		}
-		for range u.pic.visual.N {
+		for range u.rows() {
 			ids = append(ids, int64(e.m.ImageToken()))
 		}
 	}

@@ -1,7 +1,9 @@
 package model
 
 import (
+	"bytes"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 
@@ -114,8 +116,30 @@ func (b *Binder) Linear(name, why string, out, in int, bias bool) *nn.Linear {
 
 // Conv binds a [out, 3, patch, patch] convolution without overlap as one product.
 func (b *Binder) Conv(name, why string, out, patch int) *nn.Linear {
-	in := 3 * patch * patch
-	return &nn.Linear{In: in, Out: out, W: nn.Weights(b.get(name+".weight", why, out, 3, patch, patch), out, in)}
+	return b.ConvOf(name, why, out, 3, patch, patch)
+}
+
+// ConvOf binds a convolution without overlap, [out, window...], as one product
+// over the flattened window.
+func (b *Binder) ConvOf(name, why string, out int, window ...int) *nn.Linear {
+	in := 1
+	for _, n := range window {
+		in *= n
+	}
+	return &nn.Linear{In: in, Out: out, W: nn.Weights(b.get(name+".weight", why, append([]int{out}, window...)...), out, in)}
+}
+
+// Tied accounts for a tensor that a checkpoint may store beside the one it is
+// tied to by config key: one that differs is a problem.
+func (b *Binder) Tied(name, to, key string) {
+	t, ok := b.ck.Tensor(b.prefix + name)
+	if !ok {
+		return
+	}
+	b.state.used[b.prefix+name] = true
+	if o, ok := b.ck.Tensor(b.prefix + to); ok && (t.DType != o.DType || !slices.Equal(t.Shape, o.Shape) || !bytes.Equal(t.Data, o.Data)) {
+		b.state.wrong = append(b.state.wrong, fmt.Sprintf("%q: differs from %q, want the same values (%s is true)", b.prefix+name, b.prefix+to, key))
+	}
 }
 
 // Embedding binds name+".weight" [vocab, dim].

@@ -160,6 +160,18 @@ func (v *Values) Ints(key string, def []int) []int {
 	return many
 }
 
+// Strings returns a list of strings, nil when absent.
+func (v *Values) Strings(key string) []string {
+	if !v.Has(key) {
+		return nil
+	}
+	var many []string
+	if err := json.Unmarshal(v.fields[key], &many); err != nil {
+		v.Fail(key, "got %s, want a list of strings", clip(v.fields[key]))
+	}
+	return many
+}
+
 // Unsupported records a problem for every key of keys that is present with a
 // value other than the one given: a setting that would change the result and
 // that this architecture does not implement.

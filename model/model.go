@@ -17,6 +17,8 @@ type Run struct {
 	// during the call. Tracing computes what the fast path never builds
 	// (attention matrices).
 	Trace func(name string, shape []int, data []float32)
+	// TraceInts receives indices and bounds; it is set whenever Trace is.
+	TraceInts func(name string, shape []int, data []int32)
 
 	buffers map[string]*[]float32
 }
@@ -79,10 +81,14 @@ type Needs struct {
 	ClsAttn, Keys bool
 }
 
-// Visual is one picture after the encoder and projector.
+// Visual is one picture after the encoder and projector. Where the encoder has
+// no class token, row 0 of Hidden and Keys is zeros, column 0 of ClsAttn 0, and
+// ClsAttn is the attention that tokens receive.
 type Visual struct {
 	N, C         int
 	X            []float32 // [N, C] after the projector
+	Pos          []nn.Pos  // [N] rotary positions counted from the picture's start; nil: 0, 1, 2, … on all axes
+	Span         float64   // positions that the picture takes, so that text after it starts there; 0: N
 	GridH, GridW int       // of the N tokens; 0 where they are not a grid
 	Heads        int
 	ClsAttn      []float32 // [Heads, T] class-token attention of the feature layer, T = tokens with the class token
@@ -90,6 +96,28 @@ type Visual struct {
 	Hidden       []float32 // [T, Cv] features before the projector, row 0 the class token
 	KeyDim       int
 	Keys         []float32 // [Heads, T, KeyDim] keys of the feature layer, with bias, unscaled
+}
+
+// At returns the position of token i in a picture that starts at start. Between
+// two tokens it lies on the straight line from one to the next.
+func (v *Visual) At(start, i float64) nn.Pos {
+	if v.Pos == nil {
+		return nn.At(start + i)
+	}
+	lo := int(i)
+	a, b, f := v.Pos[lo], v.Pos[min(lo+1, v.N-1)], i-float64(lo)
+	for g := range a {
+		a[g] += start + f*(b[g]-a[g])
+	}
+	return a
+}
+
+// Extent returns the positions that the picture takes.
+func (v *Visual) Extent() float64 {
+	if v.Span == 0 {
+		return float64(v.N)
+	}
+	return v.Span
 }
 
 // Multimodal is a model that answers questions about pictures.

@@ -9,12 +9,11 @@ import (
 // Calibration is the attention bias ln(s_n·(c − D(Δ))) of the paper's Eq. 4 for
 // one request: which of its terms act, and the distance term's values.
 type Calibration struct {
-	Size           bool      // the term ln s_n
-	Distance       bool      // the term ln(c − D(Δ))
-	DecodeDistance bool      // the distance term also while decoding (one query row)
-	Truncate       bool      // fractional distances are cut to whole ones, as the released code does
-	Table          []float32 // ln(c − D(d)) for whole distances d = 0 … len−1
-	Exact          func(q, k Pos) float32
+	Size           bool       // the term ln s_n
+	Distance       bool       // the term ln(c − D(Δ))
+	DecodeDistance bool       // the distance term also while decoding (one query row)
+	Truncate       bool       // fractional distances are cut to whole ones, as the released code does
+	Distances      *Distances // the distance term's values; needed when Distance
 }
 
 // bias builds the kernel's bias for queries at pos over the keys of l, or nil
@@ -42,7 +41,7 @@ func (c *Calibration) bias(l *LayerKV, pos []Pos, decoding bool) *kernel.Bias {
 		table = table && whole(p)
 	}
 	if table {
-		b.QueryPos, b.KeyPos, b.Table = qpos, l.ipos, c.Table
+		b.QueryPos, b.KeyPos, b.Table = qpos, l.ipos, c.Distances.Line()
 		if b.LogSize == nil {
 			b.LogSize = make([]float32, len(l.Pos))
 		}
@@ -50,17 +49,11 @@ func (c *Calibration) bias(l *LayerKV, pos []Pos, decoding bool) *kernel.Bias {
 	}
 	sized := b.LogSize
 	b.Row = func(dst []float32, query, k0 int) {
-		for j := range dst {
-			var v float32
-			if c.Truncate {
-				v = c.Table[int(math.Abs(pos[query][0]-l.Pos[k0+j][0]))]
-			} else {
-				v = c.Exact(pos[query], l.Pos[k0+j])
+		c.Distances.Row(dst, pos[query], l.Pos[k0:], c.Truncate)
+		if sized != nil {
+			for j, v := range sized[k0 : k0+len(dst)] {
+				dst[j] += v
 			}
-			if sized != nil {
-				v += sized[k0+j]
-			}
-			dst[j] = v
 		}
 	}
 	return b
@@ -147,4 +140,43 @@ func (a *Attention) BidirectionalProbs(q, k []float32, items, rows int) []float3
 		out = append(out, kernel.AttentionProbs(&at)...)
 	}
 	return out
+}
+
+// Segmented attends within segments: row i sees the rows of its own segment
+// only, bounds being the segments' first rows and, last, the number of rows.
+// qkv: [rows, 3·Heads·HeadDim], queries, keys and values side by side; out:
+// [rows, Heads·HeadDim]. received, when not nil, gets per row the probability
+// that it receives, as the mean over heads and over the queries of its segment.
+func (a *Attention) Segmented(p *kernel.Pool, out, qkv []float32, bounds []int32, received []float32) {
+	k := a.packed(out, qkv, bounds)
+	if received != nil {
+		k.ColTap = make([]float32, a.Heads*k.Tk)
+	}
+	kernel.Attend(p, &k)
+	if received == nil {
+		return
+	}
+	clear(received[:k.Tk])
+	for h := range a.Heads {
+		for s := 1; s < len(bounds); s++ {
+			scale := 1 / (float32(a.Heads) * float32(bounds[s]-bounds[s-1]))
+			for i := bounds[s-1]; i < bounds[s]; i++ {
+				received[i] += scale * k.ColTap[h*k.Tk+int(i)]
+			}
+		}
+	}
+}
+
+// SegmentedProbs returns the probabilities [Heads, rows, rows] of Segmented, for traces.
+func (a *Attention) SegmentedProbs(qkv []float32, bounds []int32) []float32 {
+	k := a.packed(nil, qkv, bounds)
+	return kernel.AttentionProbs(&k)
+}
+
+func (a *Attention) packed(out, qkv []float32, bounds []int32) kernel.Attention {
+	rows, w := int(bounds[len(bounds)-1]), a.Heads*a.HeadDim
+	k := a.kernel(out, qkv, rows)
+	k.K, k.V, k.Tk, k.Segments = qkv[w:], qkv[2*w:], rows, bounds
+	k.QStride, k.KStride, k.VStride = 3*w, 3*w, 3*w
+	return k
 }

@@ -40,6 +40,57 @@ func NewRoPE(headDim int, base float64, sections []int) *RoPE {
 	return r
 }
 
+// NewAxialRoPE returns the rotation for heads of headDim on a plane: the first
+// half of the pairs follows the height axis, the other half the width axis, and
+// either begins again with the fastest frequency (θ^(−4j/headDim)).
+func NewAxialRoPE(headDim int, base float64) *RoPE {
+	r := NewRoPE(headDim, base, nil)
+	n := headDim / 4
+	for j := range r.inv {
+		r.inv[j], r.axis[j] = math.Pow(base, -4*float64(j%n)/float64(headDim)), uint8(1+j/n)
+	}
+	return r
+}
+
+// Axes returns the number of axes that the pairs follow.
+func (r *RoPE) Axes() int {
+	n := 0
+	for _, a := range r.axis {
+		n = max(n, int(a)+1)
+	}
+	return n
+}
+
+// Angles returns every row's angles [len(pos), HeadDim/2], for traces.
+func (r *RoPE) Angles(pos []Pos) []float32 {
+	out := make([]float32, 0, len(pos)*len(r.inv))
+	for _, p := range pos {
+		for j, f := range r.inv {
+			out = append(out, float32(p[r.axis[j]]*f))
+		}
+	}
+	return out
+}
+
+// AxisTables returns cos and sin of all pairs' angles as if all followed one
+// axis, for each of the three: [3, len(pos), HeadDim], the halves alike. For traces.
+func (r *RoPE) AxisTables(pos []Pos) (cos, sin []float32) {
+	h := len(r.inv)
+	cos, sin = make([]float32, 6*len(pos)*h), make([]float32, 6*len(pos)*h)
+	at := 0
+	for a := range 3 {
+		for _, p := range pos {
+			for j, f := range r.inv {
+				sn, cs := math.Sincos(p[a] * f)
+				cos[at+j], cos[at+h+j] = float32(cs), float32(cs)
+				sin[at+j], sin[at+h+j] = float32(sn), float32(sn)
+			}
+			at += 2 * h
+		}
+	}
+	return cos, sin
+}
+
 // Tables writes cos and sin of every row's angles: both [len(pos), HeadDim/2].
 // Angles are computed in float64.
 func (r *RoPE) Tables(cos, sin []float32, pos []Pos) {
@@ -56,6 +107,11 @@ func (r *RoPE) Tables(cos, sin []float32, pos []Pos) {
 // Apply rotates heads of x [rows, heads·HeadDim] in place with tables of the same rows.
 func (r *RoPE) Apply(p *kernel.Pool, x []float32, rows, heads int, cos, sin []float32) {
 	kernel.RoPE(p, x, rows, heads, r.HeadDim, heads*r.HeadDim, cos, sin)
+}
+
+// ApplyWithin rotates the first heads heads of every row of x [rows, stride] in place.
+func (r *RoPE) ApplyWithin(p *kernel.Pool, x []float32, stride, rows, heads int, cos, sin []float32) {
+	kernel.RoPE(p, x, rows, heads, r.HeadDim, stride, cos, sin)
 }
 
 // Decay is D of the paper's Eq. 3 (and of its Appendix A for three axes): the

@@ -71,3 +71,25 @@ func RepeatFirst(x []float32, items, rows, width int) []float32 {
 	}
 	return out
 }
+
+// GroupMean writes the mean of every group consecutive rows of src [*, width]
+// into dst [*/group, width].
+func GroupMean(dst, src []float32, group, width int) {
+	scale := 1 / float32(group)
+	for i := range len(dst) / width {
+		d := dst[i*width : (i+1)*width]
+		clear(d)
+		for r := range group {
+			for j, v := range src[(i*group+r)*width : (i*group+r+1)*width] {
+				d[j] += scale * v
+			}
+		}
+	}
+}
+
+// Columns returns width columns of x [rows, stride] from col on: [rows, width], a copy.
+func Columns(x []float32, rows, stride, col, width int) []float32 {
+	out := make([]float32, rows*width)
+	CopyRows(out, width, 0, x, stride, col, rows, width)
+	return out
+}
