@@ -65,6 +65,7 @@ func (e *Engine) Trace(ctx context.Context, req TraceRequest) (map[string]*tenso
 		for name, t := range p.reduction.Tensors() {
 			out[prefix+name] = t
 		}
+		delete(out, prefix+"feat") // features, unless they still had to be projected
 		out[prefix+"features"] = tensor.FromFloat32s([]int{p.rows(), e.shape.Hidden}, p.features)
 	}
 	units, err := e.units(ids, pics)
@@ -76,7 +77,8 @@ func (e *Engine) Trace(ctx context.Context, req TraceRequest) (map[string]*tenso
 		return nil, err
 	}
 	n, h := len(in.pos), e.shape.Hidden
-	out["input_ids"] = tensor.FromInt64s([]int{n}, e.expanded(units))
+	full := e.expanded(units)
+	out["input_ids"] = tensor.FromInt64s([]int{len(full)}, full)
 	out["embeds"] = tensor.FromFloat32s([]int{n, h}, in.x)
 	pos := make([]float32, n)
 	for i, p := range in.pos {
@@ -147,7 +149,8 @@ func (e *Engine) traceTokens(r *model.Run, s *sequence, n int, out map[string]*t
 	return nil
 }
 
-// expanded returns the ids with one picture token per row.
+// expanded returns the ids with one picture token per visual token before
+// reduction, so that a trace can be fed back.
 func (e *Engine) expanded(units []unit) []int64 {
 	var ids []int64
 	for _, u := range units {
@@ -155,7 +158,7 @@ func (e *Engine) expanded(units []unit) []int64 {
 			ids = append(ids, int64(u.id))
 			continue
 		}
-		for range u.rows() {
+		for range u.pic.visual.N {
 			ids = append(ids, int64(e.m.ImageToken()))
 		}
 	}
