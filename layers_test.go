@@ -46,7 +46,7 @@ var layers = map[string][]string{
 const root = "."
 
 // forTests are the packages that any package's tests may import besides: fixtures, and the embedded model with its public face.
-var forTests = []string{"internal/*", "builtin", "checkpoint", "tensor", "kernel", "scene", root}
+var forTests = []string{"internal/*", "builtin", "checkpoint", "imageproc", "tensor", "kernel", "scene", root}
 
 // imports maps every package of ours to what it imports of ours, with the file that does so.
 type imports map[string]map[string]string
