@@ -173,6 +173,11 @@ func (o Options) Resolve(n int) (Resolved, error) {
 		if o.VisPrunerStep != 0 {
 			r.VisPrunerStep = o.VisPrunerStep
 		}
+	case "pool":
+		if o.Restore {
+			r.Gamma, r.Keep, r.Merge = 0, 0, budget
+			r.MergePosition, r.Anchors, r.AnchorPool = "anchor", "cells", "all"
+		}
 	case "visionzip":
 		r.VisionZipContextual = o.VisionZipContextual
 		if r.VisionZipContextual == 0 && !o.Restore {
@@ -290,6 +295,11 @@ func (o *Options) checkUse(m *Method) error {
 			calibrate.set = false
 		}
 		return first("with restore=false", all([]given{gamma, calibrate}, merging, []given{sizes, distance})...)
+	}
+	if m.whole {
+		if err := first("with base "+m.Name+" (which makes every row itself: RESTORE only calibrates)", all([]given{gamma}, merging)...); err != nil {
+			return err
+		}
 	}
 	keepAll := o.gammaGiven() && o.Gamma == 1
 	if keepAll {

@@ -96,7 +96,7 @@ func Reduce(in *Input, o Resolved) (*Reduction, error) {
 	if o.N == o.NVis {
 		return w.identity(m, start)
 	}
-	if !o.Restore && m.plain != nil {
+	if m.plain != nil && (m.whole || !o.Restore) {
 		r, err := m.plain(w)
 		if err != nil {
 			return nil, err

@@ -40,7 +40,7 @@ func randomInput(seed uint64, h, w int) *Input {
 	return in
 }
 
-var bases = []string{"holov", "divprune", "vispruner", "visionzip", "random", "grid"}
+var bases = []string{"holov", "divprune", "vispruner", "visionzip", "random", "grid", "pool"}
 
 // TestMethods is the suite that every method of the table passes.
 func TestMethods(t *testing.T) {
@@ -71,6 +71,9 @@ func checkMethod(t *testing.T, in *Input, o Options) {
 	t.Helper()
 	res, err := o.Resolve(in.N)
 	if err != nil {
+		if o.Base == "pool" && strings.Contains(err.Error(), "makes every row itself") {
+			return
+		}
 		if o.Base != "vispruner" && (o.Base != "visionzip" || o.NVis > 1) || o.NVis == in.N {
 			t.Fatalf("%+v: %v", o, err)
 		}
@@ -293,6 +296,39 @@ func TestGrid(t *testing.T) {
 	}
 }
 
+// TestPool: where the side is a multiple, cells are those of adaptive pooling; every other budget has its number of cells, evenly.
+func TestPool(t *testing.T) {
+	in := randomInput(2, 24, 24)
+	r := mustReduce(t, in, Options{Base: "pool", NVis: 64, Restore: true})
+	for i := range r.Rows {
+		top, left := i/8*3, i%8*3
+		if want := float64((top+1)*24 + left + 1); r.Rows[i].Size != 9 || r.Rows[i].Position != want {
+			t.Errorf("row %d: size %d at %v, want 9 at %v", i, r.Rows[i].Size, r.Rows[i].Position, want)
+		}
+		sum := 0.0
+		for k := range 9 {
+			sum += float64(in.X[((top+k/3)*24+left+k%3)*in.C+5])
+		}
+		if got := r.Features[i*in.C+5]; !(math.Abs(float64(got)-sum/9) <= featTol) {
+			t.Errorf("row %d: got %v, want %v", i, got, sum/9)
+		}
+	}
+	if r := mustReduce(t, in, Options{Base: "pool", NVis: 36}); r.Rows[7].Position != 6*24+6 { // a cell of 4x4: the later middle
+		t.Errorf("36 cells: the eighth is at %v, want %d", r.Rows[7].Position, 6*24+6)
+	}
+	for n := 1; n <= 24*24; n++ {
+		smallest, largest := math.MaxInt, 0
+		rows := poolCells(24, 24, n)
+		for _, row := range rows {
+			smallest, largest = min(smallest, row.Size), max(largest, row.Size)
+		}
+		if len(rows) != n || smallest < 1 || float64(largest) > 8*max(1, 576/float64(n)) {
+			t.Fatalf("%d cells: got %d of %d to %d tokens", n, len(rows), smallest, largest)
+		}
+	}
+	wantError(t, &Input{N: 6, C: 1, X: make([]float32, 6)}, Options{Base: "pool", NVis: 2}, "pool", "grid", "0x0")
+}
+
 func TestRandomIsSeeded(t *testing.T) {
 	in := randomInput(1, 8, 8)
 	o := Options{Base: "random", NVis: 20, Seed: 5}
@@ -415,6 +451,9 @@ func TestResolveErrors(t *testing.T) {
 		{16, Options{Base: "visionzip", NVis: 1}, []string{"n-vis", "at least 2 for visionzip"}},
 		{16, Options{Base: "visionzip", NVis: 8, VisionZipContextual: 8}, []string{"visionzip-contextual", "at most 7"}},
 		{16, Options{Base: "visionzip", NVis: 8, Restore: true, VisionZipContextual: 2}, []string{"visionzip-contextual", "restore"}},
+		{16, Options{Base: "pool", NVis: 4, Restore: true, Gamma: 0.5}, []string{"gamma", "0.5", "base pool", "only calibrates"}},
+		{16, Options{Base: "pool", NVis: 4, Restore: true, Anchors: "paper"}, []string{"anchors", "base pool"}},
+		{16, Options{Base: "pool", NVis: 4, Restore: true, Calibrate: "size", DecodeDistance: "true"}, []string{"decode-distance", "calibrate size"}},
 		{0, Options{Base: "holov", NVis: 1}, []string{"tokens", "got 0"}},
 	} {
 		_, err := c.o.Resolve(c.n)

@@ -55,10 +55,11 @@ type Method struct {
 	check      func(o *Resolved, k int) error           // whether the criterion can keep k >= 1 of o.N tokens
 	pick       func(w *work, k int) (*selection, error) // the criterion, k >= 0
 	plain      func(w *work) (*Reduction, error)        // the method without RESTORE, where that is more than pick
+	whole      bool                                     // plain makes every row with RESTORE too, which then only calibrates
 }
 
 // methods is the table: one line a method.
-var methods = []*Method{noneMethod, holovMethod, divPruneMethod, visPrunerMethod, visionZipMethod, randomMethod, gridMethod}
+var methods = []*Method{noneMethod, holovMethod, divPruneMethod, visPrunerMethod, visionZipMethod, randomMethod, gridMethod, poolMethod}
 
 var noneMethod = &Method{Name: "none", Title: "no reduction", Site: AfterEncoder}
 
