@@ -155,6 +155,9 @@ func TestMatMulThreads(t *testing.T) {
 		for _, f := range formats {
 			for _, m := range []int{1, 5, 8, 9, 12, 13, 70, 200} {
 				n, k := 203, 1061
+				if raceDetector {
+					n, k = 83, 531
+				}
 				w, _ := randomMatrix(r, n, k, f, true)
 				x := randomVector(r, m*k)
 				want := make([]float32, m*n)
@@ -316,6 +319,9 @@ func TestMatMulDoesNotAllocate(t *testing.T) {
 	p := NewPool(2)
 	defer p.Close()
 	r := rand.New(rand.NewPCG(9, 10))
+	if raceDetector {
+		t.Skip("the race detector makes pools forget")
+	}
 	if Implementation() == "go" {
 		t.Skip("the reference widens rows into memory of its own")
 	}

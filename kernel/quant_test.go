@@ -379,6 +379,9 @@ func TestQuantMatMul(t *testing.T) {
 }
 
 func TestQuantMatMulDoesNotAllocate(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector makes pools forget")
+	}
 	p := NewPool(2)
 	defer p.Close()
 	r := rand.New(rand.NewPCG(19, 20))
