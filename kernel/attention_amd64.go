@@ -57,6 +57,8 @@ var attnAVX512 = attnOps{
 }
 
 // laneMask holds the masks of 0 to 8 lanes for AVX2: rem lanes are those from 8-rem on.
+//
+//lint:ignore U1000 the assembly reads it
 var laneMask = [16]int32{-1, -1, -1, -1, -1, -1, -1, -1}
 
 func attend(p *Pool, a *Attention) {

@@ -262,11 +262,6 @@ func addGo(dst, x []float32) {
 	}
 }
 
-func ropeGo(x, cos, sin []float32) {
-	half := len(x) / 2
-	rotateGo(x[:half], x[half:], cos, sin)
-}
-
 func rotateGo(a, b, cos, sin []float32) {
 	for j, c := range cos {
 		s, u, v := sin[j], a[j], b[j]

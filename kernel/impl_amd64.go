@@ -5,10 +5,7 @@ package kernel
 import "golang.org/x/sys/cpu"
 
 // Features beyond the level that single kernels test for.
-var (
-	hasVNNI    = cpu.X86.HasAVX512VNNI && bestImpl() == implAVX512
-	hasAVXVNNI = cpu.X86.HasAVXVNNI && bestImpl() >= implAVX2
-)
+var hasVNNI = cpu.X86.HasAVX512VNNI && bestImpl() == implAVX512
 
 // bestImpl is the highest level that the CPU and the operating system support.
 func bestImpl() implementation {

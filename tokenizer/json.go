@@ -160,11 +160,12 @@ func (s *scanner) integer() (int, error) {
 // raw skips one value and returns its bytes. Brackets are matched and strings respected; whether the
 // value is otherwise valid is left to whoever decodes it.
 func (s *scanner) raw() (json.RawMessage, error) {
-	c := s.peek()
+	s.peek() // past white space
 	start := s.pos
 	depth := 0
 	for s.pos < len(s.data) {
-		switch c = s.data[s.pos]; c {
+		c := s.data[s.pos]
+		switch c {
 		case '{', '[':
 			depth++
 		case '}', ']':

@@ -170,7 +170,6 @@ func (in *interp) emit(b *builder, t str, line int) {
 type loop struct {
 	items   []value
 	at      int
-	depth   int
 	changed []value
 	called  bool
 }
