@@ -47,6 +47,13 @@ func (e *Engine) Trace(ctx context.Context, req TraceRequest) (map[string]*tenso
 			return nil, err
 		}
 		out["pixel_values"] = tensor.FromFloat32s(px.Shape, px.Data)
+		if px.GridTHW != nil {
+			var grid []int64
+			for _, g := range px.GridTHW {
+				grid = append(grid, int64(g[0]), int64(g[1]), int64(g[2]))
+			}
+			out["image_grid_thw"] = tensor.FromInt64s([]int{len(px.GridTHW), 3}, grid)
+		}
 	}
 	r.Trace = nil
 	for i, v := range visuals {

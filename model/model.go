@@ -98,6 +98,17 @@ type Visual struct {
 	Keys         []float32 // [Heads, T, KeyDim] keys of the feature layer, with bias, unscaled
 }
 
+// Grid says that the tokens are rows×cols in raster order, each at its row and
+// column of one moment, and that what follows starts behind the longer side
+// (M-RoPE).
+func (v *Visual) Grid(rows, cols int) {
+	v.GridH, v.GridW, v.Span = rows, cols, float64(max(rows, cols))
+	v.Pos = make([]nn.Pos, rows*cols)
+	for i := range v.Pos {
+		v.Pos[i] = nn.Pos{0, float64(i / cols), float64(i % cols)}
+	}
+}
+
 // At returns the position of token i in a picture that starts at start. Between
 // two tokens it lies on the straight line from one to the next.
 func (v *Visual) At(start, i float64) nn.Pos {

@@ -93,3 +93,10 @@ func Columns(x []float32, rows, stride, col, width int) []float32 {
 	CopyRows(out, width, 0, x, stride, col, rows, width)
 	return out
 }
+
+// BelowZeros returns x [rows, width] under a row of zeros, a copy.
+func BelowZeros(x []float32, width int) []float32 {
+	out := make([]float32, width+len(x))
+	copy(out[width:], x)
+	return out
+}

@@ -11,10 +11,12 @@ import (
 	"github.com/restore-vlm/restore/checkpoint"
 	"github.com/restore-vlm/restore/model"
 	"github.com/restore-vlm/restore/model/llava"
+	"github.com/restore-vlm/restore/model/qwen25vl"
 )
 
 var architectures = map[string]func(*checkpoint.Checkpoint) (model.Multimodal, error){
-	"LlavaForConditionalGeneration": llava.New,
+	"LlavaForConditionalGeneration":      llava.New,
+	"Qwen2_5_VLForConditionalGeneration": qwen25vl.New,
 }
 
 // Open binds ck with the constructor of the architecture that its config.json

@@ -1,0 +1,172 @@
+// Package qwen25vl is Qwen2.5-VL: a vision transformer on pictures of any size,
+// whose blocks attend within windows but for a few, a merger of 2×2 patches and
+// a Qwen2 decoder with M-RoPE. Source: arXiv 2502.13923 and Hugging Face
+// transformers 4.49 Qwen2_5_VLForConditionalGeneration.
+//
+//	x = Conv(px), cells of merge² patches put in window order                                     (1)
+//	h = x + Wo·Attn(RoPE₂(Wq·n + bq), RoPE₂(Wk·n + bk), Wv·n + bv) + bo,  n = RMSNorm(x)          (2)
+//	y = h + Wd·(SiLU(Wg·m + bg) ⊙ (Wu·m + bu)) + bd,  m = RMSNorm(h)                              (3)
+//	X = W2·GELU(W1·c + b1) + b2,  c = the RMSNorm rows of a cell side by side, raster order again (4)
+//
+// RoPE₂ turns the first half of a head's pairs by the patch's row, the other by
+// its column. Attn of the blocks in fullatt_block_indexes sees a whole picture,
+// of the others a window. A picture that starts at position s has its tokens at
+// (s, s+row, s+column); what follows starts at s + max(rows, columns).
+//
+// There is no class token: the scores for reducers are the attention that a
+// token's patches receive in the last full block, mean over heads, over the
+// queries of the picture and over the patches; the keys are that block's, after
+// the rotation, averaged likewise; the features before the projector, which have
+// no row per token, are those after the merger, and Project passes them on.
+// Video is not read.
+package qwen25vl
+
+import (
+	"fmt"
+
+	"github.com/restore-vlm/restore/checkpoint"
+	"github.com/restore-vlm/restore/imageproc"
+	"github.com/restore-vlm/restore/model"
+	"github.com/restore-vlm/restore/model/qwen2"
+	"github.com/restore-vlm/restore/nn"
+)
+
+// Config is a Qwen2.5-VL config.json.
+type Config struct {
+	Vision     VisionConfig
+	Text       qwen2.Config
+	ImageToken int32
+}
+
+// ParseConfig reads config.json in the older form (text keys at the top) or that
+// of transformers 5 (text_config); every problem is in the error.
+func ParseConfig(data []byte) (*Config, error) {
+	v, err := model.ParseConfig(data)
+	if err != nil {
+		return nil, err
+	}
+	text := v
+	if v.Has("text_config") {
+		text = v.Object("text_config", true)
+	} else if !v.Has("hidden_size") {
+		v.Fail("text_config", "missing, want an object (or its keys beside the others, as older files have them)")
+	}
+	c := &Config{
+		Vision:     parseVision(v.Object("vision_config", true)),
+		Text:       qwen2.ParseConfig(text, v.Bool("tie_word_embeddings", false)),
+		ImageToken: int32(v.Int("image_token_id", -1, 0, 1<<30)),
+	}
+	if v.Has("quantization_config") {
+		v.Fail("quantization_config", "got %.80s: packed weights are not read, want a float32, float16 or bfloat16 checkpoint", v.Raw("quantization_config"))
+	}
+	if int(c.ImageToken) >= c.Text.Vocab {
+		v.Fail("image_token_id", "got %d, want an id below vocab_size %d", c.ImageToken, c.Text.Vocab)
+	}
+	if c.Text.Sections == nil {
+		text.Fail("mrope_section", "missing, want how many rotary pairs follow time, height and width")
+	}
+	return c, v.Err()
+}
+
+// Model is a bound Qwen2.5-VL.
+type Model struct {
+	cfg    *Config
+	vision *encoder
+	text   *qwen2.Decoder
+	info   model.Info
+}
+
+// New binds ck; the error lists every weight that does not fit config.json.
+func New(ck *checkpoint.Checkpoint) (model.Multimodal, error) {
+	c, err := ParseConfig(ck.Config())
+	if err != nil {
+		return nil, err
+	}
+	b := model.NewBinder(ck)
+	m := &Model{cfg: c, vision: newEncoder(b.In("visual."), c.Vision), text: qwen2.New(b, c.Text)}
+	if err := b.Finish(); err != nil {
+		return nil, err
+	}
+	if c.Vision.Out != c.Text.Hidden {
+		return nil, fmt.Errorf("qwen25vl: config.json: vision_config: out_hidden_size: got %d, want the decoder's hidden_size %d", c.Vision.Out, c.Text.Hidden)
+	}
+	m.info = model.Info{Architecture: "Qwen2_5_VLForConditionalGeneration", EOS: c.Text.EOS}
+	m.info.Params, m.info.Bytes, m.info.Types = b.Params()
+	v, t := &c.Vision, &c.Text
+	m.info.Vision = []model.Field{
+		{Name: "patch (px)", Value: v.Patch}, {Name: "visual token (px)", Value: v.Patch * v.Merge},
+		{Name: "window (px)", Value: v.Window}, {Name: "hidden", Value: v.Hidden}, {Name: "heads", Value: v.Heads},
+		{Name: "layers", Value: v.Layers}, {Name: "layers that see the whole picture", Value: v.Full}, {Name: "mlp", Value: v.MLP},
+	}
+	m.info.Text = []model.Field{
+		{Name: "hidden", Value: t.Hidden}, {Name: "heads", Value: t.Heads}, {Name: "kv heads", Value: t.KVHeads},
+		{Name: "head dim", Value: t.HeadDim}, {Name: "layers", Value: t.Layers}, {Name: "mlp", Value: t.MLP},
+		{Name: "vocabulary", Value: t.Vocab}, {Name: "context (positions)", Value: t.MaxPositions},
+		{Name: "RoPE base", Value: t.Theta}, {Name: "RoPE pairs (time, height, width)", Value: t.Sections},
+	}
+	return m, nil
+}
+
+// Decoder implements model.Multimodal.
+func (m *Model) Decoder() model.Decoder { return m.text }
+
+// ImageToken implements model.Multimodal.
+func (m *Model) ImageToken() int32 { return m.cfg.ImageToken }
+
+// PictureTokens implements model.Multimodal: 0 for a grid that Encode will refuse.
+func (m *Model) PictureTokens(px *imageproc.Pixels, i int) int {
+	if i >= len(px.GridTHW) || len(px.Shape) == 0 || checkGrids(px.GridTHW, m.vision.Merge, px.Shape[0]) != nil {
+		return 0
+	}
+	g := px.GridTHW[i]
+	return g[1] * g[2] / m.vision.cell()
+}
+
+// Info implements model.Multimodal.
+func (m *Model) Info() model.Info { return m.info }
+
+// Project implements model.Multimodal: features are past the merger already.
+func (m *Model) Project(_ *model.Run, features []float32, rows int) []float32 {
+	return append([]float32(nil), features[:rows*m.cfg.Vision.Out]...)
+}
+
+// Encode implements model.Multimodal. px.Data: [patches, 3·frames·patch²], the
+// patches of all pictures one after another, cell by cell; px.GridTHW: their grids.
+func (m *Model) Encode(r *model.Run, px *imageproc.Pixels, need model.Needs) ([]*model.Visual, error) {
+	e := m.vision
+	if len(px.Shape) != 2 || px.Shape[1] != e.patch.In {
+		return nil, fmt.Errorf("qwen25vl: pixel_values: shape %v, want [patches %d] (3 * temporal_patch_size * patch_size²)", px.Shape, e.patch.In)
+	}
+	if err := checkGrids(px.GridTHW, e.Merge, px.Shape[0]); err != nil {
+		return nil, err
+	}
+	o := arrange(px.GridTHW, e.Merge, e.side())
+	out, err := e.encode(r, px.Data, o, need)
+	if err != nil {
+		return nil, err
+	}
+	visuals := make([]*model.Visual, 0, len(px.GridTHW))
+	for i, at := range o.pictures[:len(px.GridTHW)] {
+		first, g := int(at)/e.cell(), px.GridTHW[i]
+		visuals = append(visuals, m.visual(out, first, g[1]/e.Merge, g[2]/e.Merge))
+	}
+	return visuals, nil
+}
+
+// visual is the picture of rows×cols cells that begins at cell first.
+func (m *Model) visual(out *output, first, rows, cols int) *model.Visual {
+	n, c, dim := rows*cols, m.cfg.Vision.Out, m.vision.attn.HeadDim
+	v := &model.Visual{
+		N: n, C: c, X: out.x[first*c : (first+n)*c],
+		Heads: 1, T: n + 1, Cv: c, KeyDim: dim,
+	}
+	v.Grid(rows, cols)
+	v.Hidden = nn.BelowZeros(v.X, c)
+	if out.received != nil {
+		v.ClsAttn = nn.BelowZeros(out.received[first:first+n], 1)
+	}
+	if out.keys != nil {
+		v.Keys = nn.BelowZeros(out.keys[first*dim:(first+n)*dim], dim)
+	}
+	return v
+}
