@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	restore "github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/checkpoint"
@@ -90,6 +91,12 @@ func (o *traceOptions) run(ctx context.Context, a *app, cmd *cobra.Command) erro
 			return fmt.Errorf("trace: interrupted, nothing is written")
 		}
 		return err
+	}
+	for name, t := range tensors { // what the base kept has one name in a trace, with RESTORE and without
+		if reduction, ok := strings.CutSuffix(name, ".retained"); ok {
+			delete(tensors, name)
+			tensors[reduction+".kept"] = t
+		}
 	}
 	return writeFile(o.out, a.out, func(w io.Writer) error { return checkpoint.WriteSafetensors(w, tensors, nil) })
 }
