@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"iter"
 
 	"github.com/restore-vlm/restore/eval"
@@ -90,6 +91,9 @@ func (o *evalOptions) run(ctx context.Context, a *app) error {
 		run.Progress = func(done, _ int) { _ = bar.Set(done) } // a bar that cannot be drawn is no reason to stop
 	}
 	result, err := eval.Scenes(ctx, m, items, n, r, run)
+	if ctx.Err() != nil {
+		return errors.New("eval: interrupted, there is no result")
+	}
 	if err != nil {
 		return err
 	}

@@ -166,7 +166,7 @@ func TestReduce(t *testing.T) {
 		"restore":        {[]string{"--base", "divprune", "--n-vis", "6"}, "retained"},
 		"plain":          {[]string{"--base", "divprune", "--n-vis", "6", "--restore=false"}, "kept"},
 		"ratio":          {[]string{"--base", "random", "--keep-ratio", "0.4", "--seed", "3"}, "retained"},
-		"grid of 3 by 5": {[]string{"--base", "grid", "--n-vis", "6", "--grid", "3x5"}, "retained"},
+		"grid of 3 by 5": {[]string{"--base", "pool", "--n-vis", "6", "--grid", "3x5"}, "retained"},
 	} {
 		r := cli(append([]string{"reduce", "--in", in, "--out", out}, c.args...)...)
 		if r.code != exitOK || r.out != "" || !strings.Contains(r.err, "15 -> ") {
@@ -194,8 +194,8 @@ func TestReduce(t *testing.T) {
 		args []string
 		want string
 	}{
-		"grid unknown":  {[]string{"--base", "grid", "--n-vis", "6"}, "grid"},
-		"grid wrong":    {[]string{"--base", "grid", "--n-vis", "6", "--grid", "4x4"}, "4x4"},
+		"grid unknown":  {[]string{"--base", "pool", "--n-vis", "6"}, "grid"},
+		"grid wrong":    {[]string{"--base", "pool", "--n-vis", "6", "--grid", "4x4"}, "4x4"},
 		"above N":       {[]string{"--base", "divprune", "--n-vis", "16"}, "15"},
 		"needs more":    {[]string{"--base", "visionzip", "--n-vis", "6", "--restore=false"}, "hidden"},
 		"ratio of none": {[]string{"--base", "divprune", "--keep-ratio", "0.01"}, "0.067"},

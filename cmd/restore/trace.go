@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"io"
 	"strings"
 
@@ -88,7 +88,7 @@ func (o *traceOptions) run(ctx context.Context, a *app, cmd *cobra.Command) erro
 	tensors, err := m.Trace(ctx, r)
 	if err != nil {
 		if ctx.Err() != nil {
-			return fmt.Errorf("trace: interrupted, nothing is written")
+			return errors.New("trace: interrupted, nothing is written")
 		}
 		return err
 	}
