@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -129,4 +130,90 @@ func TestAxesNewConfigForm(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(dir, "config.json"), data, 0o644))
 		checkAxes(t, open(t, dir, 1), axesReference(t, name, "one-image"))
 	}
+}
+
+// Ensure that edits of these checkpoints are refused by name, too.
+func TestAxesMutated(t *testing.T) {
+	data, err := os.ReadFile("testdata/mutations.json")
+	must(t, err)
+	var all struct{ Cases []mutation }
+	must(t, json.Unmarshal(data, &all))
+	cases := append(all.Cases, configCases()...)
+	n := 0
+	for _, c := range cases {
+		if axesPrompts[c.Base] == nil {
+			continue
+		}
+		n++
+		t.Run(c.ID, func(t *testing.T) {
+			dir := copyDir(t, filepath.Join("testdata", c.Base))
+			for _, op := range c.Ops {
+				if op.Op == "copy_tensor" { // always the embedding as the head
+					copyHead(t, filepath.Join(dir, "model.safetensors"))
+				} else {
+					op.apply(t, dir)
+				}
+			}
+			err := load(dir)
+			if (err == nil) != (c.Expect == "ok") {
+				t.Fatalf("got %v, want %s", err, c.Expect)
+			}
+			if err == nil {
+				return
+			}
+			t.Log(err)
+			for _, want := range append(c.ErrorNames, "") {
+				if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+					t.Errorf("%q does not name %q on one line", err, want)
+				}
+			}
+		})
+	}
+	if n < 9+len(configCases()) {
+		t.Errorf("%d cases, want all", n)
+	}
+}
+
+// configCases are edits of config.json beyond the shared list.
+func configCases() []mutation {
+	set := func(id, value string, path ...string) mutation {
+		return mutation{
+			ID: id, Base: "qwen25vl-tiny", Expect: "error", ErrorNames: path[len(path)-1:],
+			Ops: []edit{{Op: "set_json", File: "config.json", Path: path, Value: json.RawMessage(value)}},
+		}
+	}
+	return []mutation{
+		set("two sections", "[4, 4]", "rope_scaling", "mrope_section"),
+		set("negative section", "[-2, 5, 5]", "rope_scaling", "mrope_section"),
+		set("no sections", "null", "rope_scaling", "mrope_section"),
+		set("another rotation", `"yarn"`, "rope_scaling", "type"),
+		set("image token outside", "340", "image_token_id"),
+		set("sliding window", "true", "use_sliding_window"),
+		set("sliding layer", `["full_attention", "sliding_attention", "full_attention"]`, "layer_types"),
+		set("kv heads", "3", "num_key_value_heads"),
+		set("heads", "3", "num_attention_heads"),
+		set("odd head dim", "64", "num_attention_heads"),
+		set("no vision", "null", "vision_config"),
+		set("vision heads", "3", "vision_config", "num_heads"),
+		set("vision head dim", "16", "vision_config", "num_heads"),
+		set("channels", "4", "vision_config", "in_chans"),
+		set("no full block", "[]", "vision_config", "fullatt_block_indexes"),
+		set("activation", `"gelu"`, "vision_config", "hidden_act"),
+		set("window between cells", "100", "vision_config", "window_size"),
+		set("merge", "0", "vision_config", "spatial_merge_size"),
+		set("quantised", `{"bits": 4}`, "quantization_config"),
+	}
+}
+
+// copyHead stores the embedding a second time, as the head.
+func copyHead(t *testing.T, path string) {
+	head, data := readHeader(t, path)
+	e := head["model.embed_tokens.weight"]
+	out := map[string]any{}
+	for k, v := range head {
+		out[k] = v
+	}
+	blob := data[e.Offsets[0]:e.Offsets[1]]
+	out["lm_head.weight"] = entry{e.Dtype, e.Shape, [2]int64{int64(len(data)), int64(len(data) + len(blob))}}
+	writeHeader(t, path, out, append(data[:len(data):len(data)], blob...))
 }

@@ -36,8 +36,8 @@ func parseVision(v *model.Values) VisionConfig {
 	} else if dim := c.Hidden / c.Heads; dim%4 != 0 {
 		v.Fail("num_heads", "got %d, which gives heads of %d, want a multiple of 4 (rotary pairs of rows and columns)", c.Heads, dim)
 	}
-	if c.side() < 1 {
-		v.Fail("window_size", "got %d, want at least %d (spatial_merge_size * patch_size)", c.Window, c.Merge*c.Patch)
+	if cell := c.Merge * c.Patch; c.Window%cell != 0 {
+		v.Fail("window_size", "got %d, want a multiple of %d (spatial_merge_size * patch_size)", c.Window, cell)
 	}
 	c.Full = v.Ints("fullatt_block_indexes", []int{7, 15, 23, 31})
 	for _, i := range c.Full {
