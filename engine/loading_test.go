@@ -46,7 +46,7 @@ func TestMutatedCheckpoints(t *testing.T) {
 	}
 	n := 0
 	for _, c := range all.Cases {
-		if !strings.HasPrefix(c.Base, "llava15") {
+		if !strings.HasPrefix(c.Base, "llava") {
 			continue
 		}
 		n++

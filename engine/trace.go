@@ -47,13 +47,7 @@ func (e *Engine) Trace(ctx context.Context, req TraceRequest) (map[string]*tenso
 			return nil, err
 		}
 		out["pixel_values"] = tensor.FromFloat32s(px.Shape, px.Data)
-		if px.GridTHW != nil {
-			var grid []int64
-			for _, g := range px.GridTHW {
-				grid = append(grid, int64(g[0]), int64(g[1]), int64(g[2]))
-			}
-			out["image_grid_thw"] = tensor.FromInt64s([]int{len(px.GridTHW), 3}, grid)
-		}
+		traceSizes(out, px, visuals)
 	}
 	r.Trace = nil
 	for i, v := range visuals {
@@ -126,6 +120,27 @@ func axes(pos []nn.Pos) *tensor.Tensor {
 		return tensor.FromInt64s([]int{3, len(pos)}, ids)
 	}
 	return tensor.FromFloat32s([]int{3, len(pos)}, vals)
+}
+
+// traceSizes puts the pictures' sizes into out: in pixels, in patches and in tokens.
+func traceSizes(out map[string]*tensor.Tensor, px *imageproc.Pixels, visuals []*model.Visual) {
+	var lens, sizes, grids []int64
+	for _, v := range visuals {
+		lens = append(lens, int64(v.N))
+	}
+	for _, s := range px.ImageSizes {
+		sizes = append(sizes, int64(s[0]), int64(s[1]))
+	}
+	for _, g := range px.GridTHW {
+		grids = append(grids, int64(g[0]), int64(g[1]), int64(g[2]))
+	}
+	out["packed_lens"] = tensor.FromInt64s([]int{len(lens)}, lens)
+	if sizes != nil {
+		out["image_sizes"] = tensor.FromInt64s([]int{len(px.ImageSizes), 2}, sizes)
+	}
+	if grids != nil {
+		out["image_grid_thw"] = tensor.FromInt64s([]int{len(px.GridTHW), 3}, grids)
+	}
 }
 
 // traceTokens decodes greedily into gen.*.

@@ -58,21 +58,28 @@ type fit struct {
 	ow, oh, x, y  int // resized picture and its place
 }
 
-// fit chooses the canvas that keeps the most pixels; ties go to the least
-// unused area, then to the first.
-func (l *LlavaNext) fit(w, h int) fit {
-	var f fit
+// Canvas chooses, of canvases of [height, width], the one that keeps the most
+// pixels of a picture of w by h; ties go to the least unused area, then to the
+// first.
+func Canvas(canvases [][2]int, w, h int) (height, width int) {
 	bestKept, bestWaste := -1, 0
-	for _, p := range l.pinpoints {
+	for _, p := range canvases {
 		scale := min(float64(p[1])/float64(w), float64(p[0])/float64(h))
 		dw, dh := int(float64(w)*scale), int(float64(h)*scale)
 		kept := min(dw*dh, w*h)
 		waste := p[0]*p[1] - kept
 		if kept > bestKept || kept == bestKept && waste < bestWaste {
 			bestKept, bestWaste = kept, waste
-			f.height, f.width = p[0], p[1]
+			height, width = p[0], p[1]
 		}
 	}
+	return height, width
+}
+
+// fit places a picture on its canvas.
+func (l *LlavaNext) fit(w, h int) fit {
+	var f fit
+	f.height, f.width = Canvas(l.pinpoints, w, h)
 	sw, sh := float64(f.width)/float64(w), float64(f.height)/float64(h)
 	if sw < sh {
 		f.ow, f.oh = f.width, min(ceil(float64(h)*sw), f.height)

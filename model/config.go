@@ -47,6 +47,13 @@ func (v *Values) Has(key string) bool {
 	return ok && !bytes.Equal(bytes.TrimSpace(raw), []byte("null"))
 }
 
+// Null reports whether key is present and null, which some configs mean as a
+// value of its own (no sliding window).
+func (v *Values) Null(key string) bool {
+	_, ok := v.fields[key]
+	return ok && !v.Has(key)
+}
+
 // Raw returns the value of key, nil when absent or null.
 func (v *Values) Raw(key string) json.RawMessage {
 	if !v.Has(key) {
@@ -170,6 +177,27 @@ func (v *Values) Strings(key string) []string {
 		v.Fail(key, "got %s, want a list of strings", clip(v.fields[key]))
 	}
 	return many
+}
+
+// Pairs returns a list of pairs of whole numbers in [lo, hi], def when absent.
+func (v *Values) Pairs(key string, def [][2]int, lo, hi int) [][2]int {
+	if !v.Has(key) {
+		return def
+	}
+	var lists [][]int
+	if err := json.Unmarshal(v.fields[key], &lists); err != nil || len(lists) == 0 || len(lists) > 1<<10 {
+		v.Fail(key, "got %s, want a list of pairs of whole numbers, at least one", clip(v.fields[key]))
+		return def
+	}
+	pairs := make([][2]int, len(lists))
+	for i, l := range lists {
+		if len(l) != 2 || min(l[0], l[1]) < lo || max(l[0], l[1]) > hi {
+			v.Fail(key, "got %v at %d, want two numbers of %d to %d", l, i, lo, hi)
+			return def
+		}
+		pairs[i] = [2]int{l[0], l[1]}
+	}
+	return pairs
 }
 
 // Unsupported records a problem for every key of keys that is present with a

@@ -89,6 +89,7 @@ func (c *Calibration) Rows(l *LayerKV, pos []Pos, decoding bool) []float32 {
 // KVHeads key-value heads.
 type Attention struct {
 	Heads, KVHeads, HeadDim int
+	Window                  int // causal rows see the newest Window keys, their own included; 0: all
 }
 
 func (a *Attention) kernel(out, q []float32, rows int) kernel.Attention {
@@ -104,7 +105,44 @@ func (a *Attention) Causal(p *kernel.Pool, out, q []float32, pos []Pos, l *Layer
 	k := a.kernel(out, q, len(pos))
 	k.K, k.V, k.Tk, k.Causal = l.K, l.V, len(l.Pos), true
 	k.Bias = c.bias(l, pos, decoding)
-	kernel.Attend(p, &k)
+	if a.Window == 0 || k.Tk <= a.Window {
+		kernel.Attend(p, &k)
+		return
+	}
+	full := max(0, a.Window-(k.Tk-k.Tq)) // rows whose window reaches the first key
+	if full > 0 {
+		head := a.part(&k, 0, full, 0)
+		kernel.Attend(p, &head)
+	}
+	p.Run(k.Tq-full, func(i int) {
+		row := a.part(&k, full+i, full+i+1, k.Tk-k.Tq+full+i+1-a.Window)
+		kernel.Attend(nil, &row)
+	})
+}
+
+// part narrows k to the rows [lo, hi) and the keys from k0 to the newest that row hi−1 sees.
+func (a *Attention) part(k *kernel.Attention, lo, hi, k0 int) kernel.Attention {
+	qw, kw, k1 := a.Heads*a.HeadDim, a.KVHeads*a.HeadDim, k.Tk-k.Tq+hi
+	s := *k
+	s.Tq, s.Tk = hi-lo, k1-k0
+	s.Q, s.K, s.V = k.Q[lo*qw:hi*qw], k.K[k0*kw:k1*kw], k.V[k0*kw:k1*kw]
+	if k.Out != nil {
+		s.Out = k.Out[lo*qw : hi*qw]
+	}
+	if k.Bias != nil {
+		b := *k.Bias
+		if b.LogSize != nil {
+			b.LogSize = b.LogSize[k0:k1]
+		}
+		if b.Table != nil {
+			b.QueryPos, b.KeyPos = b.QueryPos[lo:hi], b.KeyPos[k0:k1]
+		}
+		if row := b.Row; row != nil {
+			b.Row = func(dst []float32, query, j int) { row(dst, lo+query, k0+j) }
+		}
+		s.Bias = &b
+	}
+	return s
 }
 
 // CausalProbs returns the probabilities [Heads, len(pos), keys] of Causal, for traces.
@@ -112,7 +150,20 @@ func (a *Attention) CausalProbs(q []float32, pos []Pos, l *LayerKV, c *Calibrati
 	k := a.kernel(nil, q, len(pos))
 	k.K, k.V, k.Tk, k.Causal = l.K, l.V, len(l.Pos), true
 	k.Bias = c.bias(l, pos, decoding)
-	return kernel.AttentionProbs(&k)
+	if a.Window == 0 || k.Tk <= a.Window {
+		return kernel.AttentionProbs(&k)
+	}
+	out := make([]float32, a.Heads*k.Tq*k.Tk)
+	for i := range k.Tq {
+		k1 := k.Tk - k.Tq + i + 1
+		k0 := max(0, k1-a.Window)
+		row := a.part(&k, i, i+1, k0)
+		probs := kernel.AttentionProbs(&row)
+		for h := range a.Heads {
+			copy(out[(h*k.Tq+i)*k.Tk+k0:], probs[h*(k1-k0):(h+1)*(k1-k0)])
+		}
+	}
+	return out
 }
 
 // Bidirectional attends over items independent sequences of rows rows each.

@@ -11,11 +11,13 @@ import (
 	"github.com/restore-vlm/restore/checkpoint"
 	"github.com/restore-vlm/restore/model"
 	"github.com/restore-vlm/restore/model/llava"
+	"github.com/restore-vlm/restore/model/llavanext"
 	"github.com/restore-vlm/restore/model/qwen25vl"
 )
 
 var architectures = map[string]func(*checkpoint.Checkpoint) (model.Multimodal, error){
 	"LlavaForConditionalGeneration":      llava.New,
+	"LlavaNextForConditionalGeneration":  llavanext.New,
 	"Qwen2_5_VLForConditionalGeneration": qwen25vl.New,
 }
 

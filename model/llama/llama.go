@@ -1,6 +1,7 @@
 // Package llama is the LLaMA decoder (pre-norm blocks, RoPE, SwiGLU, grouped
-// key-value heads). Source: LLaMA (arXiv 2302.13971), GQA (arXiv 2305.13245),
-// Hugging Face transformers 4.49 LlamaModel.
+// key-value heads) and Mistral's, which adds a sliding window. Source: LLaMA
+// (arXiv 2302.13971), GQA (arXiv 2305.13245), Mistral 7B (arXiv 2310.06825),
+// Hugging Face transformers 4.49 LlamaModel and MistralModel.
 //
 //	n = RMSNorm(x)                                              (1)
 //	h = x + Wo·Attn(RoPE(Wq·n), RoPE(Wk·n), Wv·n)               (2)
@@ -21,26 +22,46 @@ import (
 type Config struct {
 	Hidden, Heads, KVHeads, HeadDim, Layers, MLP, Vocab int
 	MaxPositions                                        int
+	Window                                              int // newest keys that a row sees, itself included; 0: all
 	Eps, Theta                                          float64
 	Tied                                                bool
 }
 
-// ParseConfig reads a text_config object; absent keys take the defaults of
-// transformers' LlamaConfig, which is what hub configs leave out. Both the
-// older form (rope_theta) and the 5.x form (rope_parameters) are read.
+// ParseConfig reads a text_config object of model_type llama or mistral (the
+// same blocks; Mistral adds the sliding window). Absent keys take the defaults
+// of transformers' LlamaConfig or MistralConfig, which is what hub configs leave
+// out. Both the older form (rope_theta) and the 5.x form (rope_parameters) are
+// read.
 func ParseConfig(v *model.Values) Config {
+	mlp, positions := 11008, 2048
+	mistral := v.String("model_type", "llama", "llama", "mistral") == "mistral"
+	if mistral {
+		mlp, positions = 14336, 131072
+	}
 	c := Config{
 		Hidden:       v.Int("hidden_size", 4096, 1, 1<<16),
 		Layers:       v.Int("num_hidden_layers", 32, 1, 1<<10),
-		MLP:          v.Int("intermediate_size", 11008, 1, 1<<18),
+		MLP:          v.Int("intermediate_size", mlp, 1, 1<<18),
 		Vocab:        v.Int("vocab_size", 32000, 1, 1<<22),
-		MaxPositions: v.Int("max_position_embeddings", 2048, 1, 1<<24),
+		MaxPositions: v.Int("max_position_embeddings", positions, 1, 1<<24),
 		Eps:          v.Float("rms_norm_eps", 1e-6),
 		Theta:        v.Float("rope_theta", 10000),
 		Tied:         v.Bool("tie_word_embeddings", false),
 	}
 	c.Heads = v.Int("num_attention_heads", 32, 1, 1<<10)
-	c.KVHeads = v.Int("num_key_value_heads", c.Heads, 1, 1<<10)
+	kv := c.Heads
+	if mistral {
+		if !v.Null("num_key_value_heads") {
+			kv = 8
+		}
+		if !v.Null("sliding_window") {
+			c.Window = v.Int("sliding_window", 4096, 1, 1<<24)
+		}
+		if c.Window >= c.MaxPositions {
+			c.Window = 0
+		}
+	}
+	c.KVHeads = v.Int("num_key_value_heads", kv, 1, 1<<10)
 	if !v.Has("head_dim") && c.Hidden%c.Heads != 0 {
 		v.Fail("num_attention_heads", "got %d, which does not divide hidden_size %d", c.Heads, c.Hidden)
 	}
@@ -58,7 +79,10 @@ func ParseConfig(v *model.Values) Config {
 		p.String("type", "default", "default")
 	}
 	v.String("hidden_act", "silu", "silu")
-	v.Unsupported(map[string]string{"attention_bias": "false", "mlp_bias": "false", "pretraining_tp": "1", "model_type": `"llama"`})
+	v.Unsupported(map[string]string{"attention_bias": "false", "mlp_bias": "false", "pretraining_tp": "1"})
+	if !mistral {
+		v.Unsupported(map[string]string{"sliding_window": "null"})
+	}
 	return c
 }
 
@@ -92,7 +116,7 @@ func New(b *model.Binder, c Config) *Decoder {
 	d := &Decoder{
 		Config: c,
 		rope:   nn.NewRoPE(c.HeadDim, c.Theta, nil),
-		attn:   nn.Attention{Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim},
+		attn:   nn.Attention{Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, Window: c.Window},
 	}
 	b.Ignore("rotary_emb.inv_freq")
 	d.embed = b.Embedding("model.embed_tokens", "vocab, hidden", c.Vocab, c.Hidden)

@@ -37,6 +37,12 @@ func ParseConfig(data []byte) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	c := ReadConfig(v)
+	return c, v.Err()
+}
+
+// ReadConfig reads what the models of this family share; problems are left in v.
+func ReadConfig(v *model.Values) *Config {
 	text := v.Object("text_config", true)
 	c := &Config{
 		Vision: clip.ParseConfig(v.Object("vision_config", true)),
@@ -75,7 +81,7 @@ func ParseConfig(data []byte) (*Config, error) {
 			c.EOS = append(c.EOS, int32(id))
 		}
 	}
-	return c, v.Err()
+	return c
 }
 
 // Model is a bound LLaVA-1.5.
@@ -94,32 +100,47 @@ func New(ck *checkpoint.Checkpoint) (model.Multimodal, error) {
 		return nil, err
 	}
 	b := model.NewBinder(ck)
-	m := &Model{cfg: c, vision: clip.New(b.In("vision_tower.vision_model."), c.Vision)}
-	p := b.In("multi_modal_projector.")
-	m.w1 = p.Linear("linear_1", "text hidden, vision hidden * feature layers", c.Text.Hidden, c.Vision.Hidden*len(c.Features), c.Bias)
-	m.w2 = p.Linear("linear_2", "text hidden, text hidden", c.Text.Hidden, c.Text.Hidden, c.Bias)
-	m.text = llama.New(b.In("language_model."), c.Text)
+	m := Bind(b, c)
 	if err := b.Finish(); err != nil {
 		return nil, err
 	}
 	if err := c.Text.Check(); err != nil {
 		return nil, err
 	}
-	m.info = model.Info{Architecture: "LlavaForConditionalGeneration", EOS: c.EOS}
-	m.info.Params, m.info.Bytes, m.info.Types = b.Params()
-	v, t := &c.Vision, &c.Text
-	m.info.Vision = []model.Field{
+	m.info = m.Describe("LlavaForConditionalGeneration", b)
+	return m, nil
+}
+
+// Bind binds the parts that the models of this family share.
+func Bind(b *model.Binder, c *Config) *Model {
+	m := &Model{cfg: c, vision: clip.New(b.In("vision_tower.vision_model."), c.Vision)}
+	p := b.In("multi_modal_projector.")
+	m.w1 = p.Linear("linear_1", "text hidden, vision hidden * feature layers", c.Text.Hidden, c.Vision.Hidden*len(c.Features), c.Bias)
+	m.w2 = p.Linear("linear_2", "text hidden, text hidden", c.Text.Hidden, c.Text.Hidden, c.Bias)
+	m.text = llama.New(b.In("language_model."), c.Text)
+	return m
+}
+
+// Describe returns the sizes of a model whose weights b has bound.
+func (m *Model) Describe(architecture string, b *model.Binder) model.Info {
+	v, t := &m.cfg.Vision, &m.cfg.Text
+	info := model.Info{Architecture: architecture, EOS: m.cfg.EOS}
+	info.Params, info.Bytes, info.Types = b.Params()
+	info.Vision = []model.Field{
 		{Name: "picture side (px)", Value: v.ImageSide}, {Name: "patch (px)", Value: v.Patch},
 		{Name: "visual tokens a picture", Value: m.tokens()}, {Name: "hidden", Value: v.Hidden},
 		{Name: "heads", Value: v.Heads}, {Name: "layers", Value: v.Layers}, {Name: "mlp", Value: v.MLP},
-		{Name: "feature states", Value: c.Features},
+		{Name: "feature states", Value: m.cfg.Features},
 	}
-	m.info.Text = []model.Field{
+	info.Text = []model.Field{
 		{Name: "hidden", Value: t.Hidden}, {Name: "heads", Value: t.Heads}, {Name: "kv heads", Value: t.KVHeads},
 		{Name: "head dim", Value: t.HeadDim}, {Name: "layers", Value: t.Layers}, {Name: "mlp", Value: t.MLP},
 		{Name: "vocabulary", Value: t.Vocab}, {Name: "context (positions)", Value: t.MaxPositions}, {Name: "RoPE base", Value: t.Theta},
 	}
-	return m, nil
+	if t.Window > 0 {
+		info.Text = append(info.Text, model.Field{Name: "sliding window (keys)", Value: t.Window})
+	}
+	return info
 }
 
 // tokens returns the visual tokens of one picture before reduction.
@@ -166,12 +187,39 @@ func (m *Model) Encode(r *model.Run, px *imageproc.Pixels, need model.Needs) ([]
 	if len(px.Shape) != 4 || px.Shape[0] < 1 || px.Shape[1] != 3 || px.Shape[2] != side || px.Shape[3] != side {
 		return nil, fmt.Errorf("llava: pixel_values: shape %v, want [pictures 3 %d %d] (config's image_size)", px.Shape, side, side)
 	}
-	items, t, grid := px.Shape[0], m.vision.Tokens(), m.vision.Grid()
-	out, err := m.vision.Encode(r, px.Data, items, m.cfg.Features, need)
+	out, err := m.Squares(r, px.Data, px.Shape[0], need)
 	if err != nil {
 		return nil, err
 	}
-	n, cv := m.tokens(), m.w1.In
+	visuals := make([]*model.Visual, out.Items)
+	for i := range visuals {
+		visuals[i] = out.Visual(i)
+	}
+	return visuals, nil
+}
+
+// Squares is a batch of square pictures, or tiles of pictures, after encoder
+// and projector.
+type Squares struct {
+	Items, N, C int
+	X           []float32 // [Items, N, C]
+	Heads       int
+	T, Cv       int       // tokens with the class token; width before the projector
+	Selected    []float32 // [Items, T, Cv]
+	ClsAttn     []float32 // [Items, Heads, T]; nil when not asked for
+	KeyDim      int
+	Keys        []float32 // [Items, Heads, T, KeyDim]; nil when not asked for
+	grid        int
+}
+
+// Squares runs px [items, 3, side, side] through the encoder as one batch and
+// through the projector.
+func (m *Model) Squares(r *model.Run, px []float32, items int, need model.Needs) (*Squares, error) {
+	t, n, cv := m.vision.Tokens(), m.tokens(), m.w1.In
+	out, err := m.vision.Encode(r, px, items, m.cfg.Features, need)
+	if err != nil {
+		return nil, err
+	}
 	z := r.Buffer("llava.z", items*n*cv)
 	for i := range items { // (1)
 		nn.CopyRows(z[i*n*cv:], cv, 0, out.Selected[(i*t+t-n)*cv:], cv, 0, n, cv)
@@ -181,23 +229,27 @@ func (m *Model) Encode(r *model.Run, px *imageproc.Pixels, need model.Needs) ([]
 		r.Trace("vision.selected", []int{items, n, cv}, z)
 		r.Trace("projector.out", []int{items, n, m.w2.Out}, x)
 	}
-	visuals := make([]*model.Visual, items)
-	heads, dim := m.vision.Heads, m.vision.Hidden/m.vision.Heads
-	for i := range visuals {
-		v := &model.Visual{
-			N: n, C: m.w2.Out, X: x[i*n*m.w2.Out : (i+1)*n*m.w2.Out],
-			Heads: heads, T: t, Cv: cv, Hidden: out.Selected[i*t*cv : (i+1)*t*cv], KeyDim: dim,
-		}
-		if !m.cfg.Full {
-			v.GridH, v.GridW = grid, grid
-		}
-		if out.ClsAttn != nil {
-			v.ClsAttn = out.ClsAttn[i*heads*t : (i+1)*heads*t]
-		}
-		if out.Keys != nil {
-			v.Keys = out.Keys[i*heads*t*dim : (i+1)*heads*t*dim]
-		}
-		visuals[i] = v
+	s := &Squares{
+		Items: items, N: n, C: m.w2.Out, X: x, Heads: m.vision.Heads, T: t, Cv: cv, Selected: out.Selected,
+		ClsAttn: out.ClsAttn, KeyDim: m.vision.Hidden / m.vision.Heads, Keys: out.Keys,
 	}
-	return visuals, nil
+	if !m.cfg.Full {
+		s.grid = m.vision.Grid()
+	}
+	return s, nil
+}
+
+// Visual returns item i alone; it shares the batch's memory.
+func (s *Squares) Visual(i int) *model.Visual {
+	v := &model.Visual{
+		N: s.N, C: s.C, X: s.X[i*s.N*s.C : (i+1)*s.N*s.C], GridH: s.grid, GridW: s.grid,
+		Heads: s.Heads, T: s.T, Cv: s.Cv, Hidden: s.Selected[i*s.T*s.Cv : (i+1)*s.T*s.Cv], KeyDim: s.KeyDim,
+	}
+	if n := s.Heads * s.T; s.ClsAttn != nil {
+		v.ClsAttn = s.ClsAttn[i*n : (i+1)*n]
+	}
+	if n := s.Heads * s.T * s.KeyDim; s.Keys != nil {
+		v.Keys = s.Keys[i*n : (i+1)*n]
+	}
+	return v
 }
