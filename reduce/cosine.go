@@ -1,6 +1,7 @@
 package reduce
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -151,6 +152,36 @@ func (c *cosines) highest(t int32, list []int32, top float32) float64 {
 		}
 	}
 	return best
+}
+
+// nearest returns the k tokens of list with the highest cosine to row t, most similar first, equal ones in their order. Where float32
+// cannot tell who is among the k, float64 does. Not for concurrent use.
+func (c *cosines) nearest(t int32, list []int32, k int) []int32 {
+	row, v := c.row(t), make([]float64, len(list))
+	for i, j := range list {
+		v[i] = float64(row[j])
+	}
+	order := rank(v)
+	if k < len(order) {
+		lo, hi := k, k
+		for lo > 0 && v[order[lo-1]]-v[order[lo]] <= 2*float32Margin {
+			lo--
+		}
+		for hi+1 < len(order) && v[order[hi]]-v[order[hi+1]] <= 2*float32Margin {
+			hi++
+		}
+		if run := order[lo : hi+1]; lo < k {
+			for _, i := range run {
+				v[i] = c.exact(t, list[i])
+			}
+			slices.SortFunc(run, func(i, j int32) int { return cmp.Or(cmp.Compare(v[j], v[i]), cmp.Compare(i, j)) })
+		}
+	}
+	out := make([]int32, k)
+	for i := range out {
+		out[i] = list[order[i]]
+	}
+	return out
 }
 
 // norm is the Euclidean length of x, summed in float64 in eight interleaved parts.

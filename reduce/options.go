@@ -12,7 +12,7 @@ import (
 type Options struct {
 	Base string // none|holov|divprune|vispruner|visionzip|random|grid; "" is none
 
-	NVis      int     // budget n in tokens, 1..N
+	NVis      int     // budget n in tokens, 1..N; with KeepRatio 0 too, plain prumerge and prumerge-plus find it in the picture
 	KeepRatio float64 // or as a share of N, rounded to the nearest token, ties to even. Exactly one of the two
 
 	Restore bool   // merge what is not kept and calibrate the decoder's attention; false: the plain base
@@ -45,7 +45,7 @@ type Options struct {
 type Resolved struct {
 	Base  string  `json:"base"`
 	N     int     `json:"n"`     // tokens before
-	NVis  int     `json:"n_vis"` // tokens after
+	NVis  int     `json:"n_vis"` // tokens after; 0 where the method finds their number
 	Keep  int     `json:"keep"`  // kept by the base's criterion
 	Merge int     `json:"merge"` // merged into anchors
 	Gamma float64 `json:"gamma"`
@@ -128,9 +128,11 @@ func (o Options) Resolve(n int) (Resolved, error) {
 	if m.Name == "none" {
 		return Resolved{Base: "none", N: n, NVis: n, Keep: n, Gamma: 1, Positions: "original", Calibrate: "off", checked: true}, nil
 	}
-	budget, err := o.budget(n)
-	if err != nil {
-		return Resolved{}, err
+	budget := 0
+	if !m.adaptive || o.Restore || o.NVis != 0 || o.KeepRatio != 0 {
+		if budget, err = o.budget(n); err != nil {
+			return Resolved{}, err
+		}
 	}
 
 	d := defaults[o.Compat]

@@ -25,6 +25,9 @@ type Input struct {
 	KeyDim int
 	Keys   []float32 // [Heads, N+1, KeyDim] keys of the layer that made Hidden
 
+	LastQuery []float32 // [width] class token's query of the encoder's last layer, heads side by side, with bias, unscaled
+	LastKeys  []float32 // [N+1, width] that layer's keys
+
 	Seed int64        // mixed into the seed of the options: a caller may give each picture its own
 	Pool *kernel.Pool // nil computes serially; results do not depend on it
 }
@@ -42,7 +45,7 @@ const (
 // Row is one token handed to the decoder.
 type Row struct {
 	Members  []int32 // original indices, ascending; nil for a class-token or zero row
-	Anchor   int32   // the member that the row grew from: the anchor of a merged row, the token itself of a kept one, -1 where Members is nil
+	Anchor   int32   // the member that the row grew from: the anchor of a merged row, the token itself of a kept one, -1 where Members is nil or where a row merges what is left over (plain PruMerge)
 	Merged   bool    // came out of merging, even if no other token joined its anchor
 	IsClass  bool    // the class token itself (plain VisionZip)
 	IsZero   bool    // a vector of zeros (HoloV's overflow rule "zero")
@@ -100,6 +103,9 @@ func Reduce(in *Input, o Resolved) (*Reduction, error) {
 		r, err := m.plain(w)
 		if err != nil {
 			return nil, err
+		}
+		if o.NVis == 0 {
+			o.NVis, o.Keep = len(r.Rows), len(r.Rows)
 		}
 		r.Options, r.N = o, in.N
 		r.SelectTime = time.Since(start) - r.MergeTime
@@ -238,7 +244,8 @@ func (r *Reduction) Check() error {
 			}
 		}
 		covered += len(row.Members)
-		if row.Merged && anchors != 1 || !row.Merged && (anchors != 0 || len(row.Members) > 1) {
+		leftover := row.Merged && row.Anchor < 0 && anchors == 0
+		if row.Merged && anchors != 1 && !leftover || !row.Merged && (anchors != 0 || len(row.Members) > 1) {
 			return bad("row %d: %d members and %d anchors, merged %v", i, len(row.Members), anchors, row.Merged)
 		}
 		if !(row.Position >= 0 && row.Position <= float64(r.N-1)) {
@@ -289,6 +296,8 @@ func (in *Input) check(m *Method, restore bool) error {
 			got, want, name = len(in.Hidden), (in.N+1)*in.Cv, "(tokens+1)*width"
 		case Keys:
 			got, want, name = len(in.Keys), in.Heads*(in.N+1)*in.KeyDim, "heads*(tokens+1)*width"
+		case LastKeys:
+			got, want, name = len(in.LastKeys), (in.N+1)*len(in.LastQuery), "(tokens+1)*width of pm_q_cls"
 		case Grid:
 			if in.GridH < 1 || in.GridW < 1 || in.GridH*in.GridW != in.N {
 				return bad("grid: got %dx%d, want rows and columns of %d tokens", in.GridH, in.GridW, in.N)
@@ -303,8 +312,8 @@ func (in *Input) check(m *Method, restore bool) error {
 		if got != want {
 			return bad("%s: got %d values, want %d (%s)", need, got, want, name)
 		}
-		if need == ClsAttn {
-			for i, v := range in.ClsAttn {
+		for _, values := range map[Need][][]float32{ClsAttn: {in.ClsAttn}, LastKeys: {in.LastQuery, in.LastKeys}}[need] {
+			for i, v := range values {
 				if v-v != 0 {
 					return bad("%s: value %d is %v, want finite numbers", need, i, v)
 				}

@@ -33,6 +33,7 @@ func randomInput(seed uint64, h, w int) *Input {
 		return v
 	}
 	in.X, in.Hidden, in.Keys = fill(n, c), fill(n+1, cv), fill(heads*(n+1), dk)
+	in.LastQuery, in.LastKeys = fill(1, cv), fill(n+1, cv)
 	in.ClsAttn = make([]float32, heads*(n+1))
 	for i := range in.ClsAttn {
 		in.ClsAttn[i] = rng.Float32() / float32(n)
@@ -40,7 +41,7 @@ func randomInput(seed uint64, h, w int) *Input {
 	return in
 }
 
-var bases = []string{"holov", "divprune", "vispruner", "visionzip", "random", "grid", "pool"}
+var bases = []string{"holov", "divprune", "vispruner", "visionzip", "prumerge", "prumerge-plus", "random", "grid", "pool"}
 
 // TestMethods is the suite that every method of the table passes.
 func TestMethods(t *testing.T) {
@@ -139,6 +140,7 @@ func TestInvariances(t *testing.T) {
 	in := randomInput(7, 8, 8)
 	scaled, permuted := *in, *in
 	scaled.X, scaled.Hidden, scaled.Keys = scale(in.X, 4), scale(in.Hidden, 4), scale(in.Keys, 4)
+	permuted.LastQuery, permuted.LastKeys = reverse(in.LastQuery, in.Cv), reverse(in.LastKeys, in.Cv)
 	permuted.X, permuted.Hidden, permuted.Keys = reverse(in.X, in.C), reverse(in.Hidden, in.Cv), reverse(in.Keys, in.KeyDim)
 	for _, base := range bases {
 		for _, o := range []Options{{Base: base, NVis: 16}, {Base: base, NVis: 16, Restore: true}, {Base: base, NVis: 16, Restore: true, Compat: "paper"}} {
@@ -554,7 +556,7 @@ func TestTensors(t *testing.T) {
 // FuzzFromTensors: shapes that do not fit, values that are not finite and any grid are errors or good inputs, never panics.
 func FuzzFromTensors(f *testing.F) {
 	f.Add([]byte{4, 2, 1, 5, 5, 2, 2, 0, 0}, uint8(0), 3)
-	f.Add([]byte{9, 3, 2, 10, 10, 4, 2, 10, 3}, uint8(1), 4)
+	f.Add([]byte{9, 3, 2, 10, 10, 4, 2, 10, 3, 4, 10, 4}, uint8(1), 4)
 	f.Fuzz(func(t *testing.T, dims []byte, base uint8, n int) {
 		next := func() int {
 			if len(dims) == 0 {
@@ -577,6 +579,7 @@ func FuzzFromTensors(f *testing.F) {
 		}
 		ts := map[string]*tensor.Tensor{
 			"X": make1(next(), next()), "cls_attn": make1(next(), next()), "hidden": make1(next(), next()), "keys": make1(next(), next(), next()),
+			"pm_q_cls": make1(next()), "pm_k": make1(next(), next()),
 		}
 		in, err := FromTensors(ts, next(), next())
 		if err != nil {
@@ -618,6 +621,8 @@ func TestFromTensorsErrors(t *testing.T) {
 		{map[string]*tensor.Tensor{"X": f(4, 2), "cls_attn": f(2, 4)}, 0, 0, []string{"cls_attn", "[2 4]", "5"}},
 		{map[string]*tensor.Tensor{"X": f(4, 2), "hidden": f(4, 3)}, 0, 0, []string{"hidden", "[4 3]"}},
 		{map[string]*tensor.Tensor{"X": f(4, 2), "cls_attn": f(2, 5), "keys": f(3, 5, 2)}, 0, 0, []string{"keys", "3 heads"}},
+		{map[string]*tensor.Tensor{"X": f(4, 2), "pm_k": f(5, 2)}, 0, 0, []string{"pm_q_cls", "[]", "pm_k"}},
+		{map[string]*tensor.Tensor{"X": f(4, 2), "pm_q_cls": f(3), "pm_k": f(5, 2)}, 0, 0, []string{"pm_k", "[5 2]", "[5 3]"}},
 	} {
 		_, err := FromTensors(c.ts, c.h, c.w)
 		for _, p := range c.parts {

@@ -34,6 +34,8 @@ const (
 	Hidden  Need = "hidden"
 	Keys    Need = "keys"
 	Grid    Need = "grid"
+	// LastKeys stands for pm_q_cls too: the class token's query and all keys of the encoder's last layer.
+	LastKeys Need = "pm_k"
 )
 
 // Param is an option of one method.
@@ -56,10 +58,11 @@ type Method struct {
 	pick       func(w *work, k int) (*selection, error) // the criterion, k >= 0
 	plain      func(w *work) (*Reduction, error)        // the method without RESTORE, where that is more than pick
 	whole      bool                                     // plain makes every row with RESTORE too, which then only calibrates
+	adaptive   bool                                     // plain finds the number of tokens itself where no budget is given
 }
 
 // methods is the table: one line a method.
-var methods = []*Method{noneMethod, holovMethod, divPruneMethod, visPrunerMethod, visionZipMethod, randomMethod, gridMethod, poolMethod}
+var methods = []*Method{noneMethod, holovMethod, divPruneMethod, visPrunerMethod, visionZipMethod, pruMergeMethod, pruMergePlusMethod, randomMethod, gridMethod, poolMethod}
 
 var noneMethod = &Method{Name: "none", Title: "no reduction", Site: AfterEncoder}
 

@@ -11,7 +11,7 @@ import (
 const maxTokens = 1 << 14
 
 // FromTensors reads an Input from named tensors: X [N, C], and where present cls_attn [H, N+1], hidden [N+1, Cv] and
-// keys [H, N+1, Dh]. Others are ignored. gridH and gridW are the rows and columns of patches; where both are 0 and N is a square
+// keys [H, N+1, Dh], pm_q_cls [W] and pm_k [N+1, W]. Others are ignored. gridH and gridW are the rows and columns of patches; where both are 0 and N is a square
 // number a square grid is assumed, else the grid stays unknown. An error names the tensor; values must be finite.
 func FromTensors(tensors map[string]*tensor.Tensor, gridH, gridW int) (*Input, error) {
 	x, ok := tensors["X"]
@@ -67,7 +67,31 @@ func FromTensors(tensors map[string]*tensor.Tensor, gridH, gridW int) (*Input, e
 			return nil, err
 		}
 	}
+	q, k := tensors["pm_q_cls"], tensors[string(LastKeys)]
+	if q == nil && k == nil {
+		return in, nil
+	}
+	if q == nil || len(q.Shape) != 1 || q.Shape[0] < 1 {
+		return nil, fmt.Errorf("reduce: pm_q_cls: shape %v, want [width], as pm_k needs it", shapeOf(q))
+	}
+	if k == nil || len(k.Shape) != 2 || k.Shape[0] != in.N+1 || k.Shape[1] != q.Shape[0] {
+		return nil, fmt.Errorf("reduce: pm_k: shape %v, want [%d %d] (tokens + 1, width of pm_q_cls)", shapeOf(k), in.N+1, q.Shape[0])
+	}
+	if in.LastQuery, err = values32("pm_q_cls", q); err != nil {
+		return nil, err
+	}
+	if in.LastKeys, err = values32(string(LastKeys), k); err != nil {
+		return nil, err
+	}
 	return in, nil
+}
+
+// shapeOf is the shape of a tensor that may be missing.
+func shapeOf(t *tensor.Tensor) []int {
+	if t == nil {
+		return nil
+	}
+	return t.Shape
 }
 
 func values32(name string, t *tensor.Tensor) ([]float32, error) {
@@ -95,7 +119,7 @@ func values32(name string, t *tensor.Tensor) ([]float32, error) {
 //	feat                           [n, C]   float32
 //	pool, R, m, score              [M]      int32 and float32: what the anchors were chosen from; m may be -inf and score +inf
 //
-// and the base's own scores: attention (all that read it), Q, w, alloc (holov), value (divprune), important, diverse, dropped
+// and the base's own scores: attention (all that read it; PruMerge's is that of the last layer), Q, w, alloc (holov), value (divprune), important, diverse, dropped
 // (vispruner).
 func (r *Reduction) Tensors() map[string]*tensor.Tensor {
 	n := len(r.Rows)
