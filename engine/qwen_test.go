@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +14,8 @@ import (
 	"github.com/restore-vlm/restore/engine"
 	"github.com/restore-vlm/restore/imageproc"
 	"github.com/restore-vlm/restore/internal/golden"
+	"github.com/restore-vlm/restore/nn"
+	"github.com/restore-vlm/restore/reduce"
 	"github.com/restore-vlm/restore/tensor"
 )
 
@@ -216,4 +220,249 @@ func copyHead(t *testing.T, path string) {
 	blob := data[e.Offsets[0]:e.Offsets[1]]
 	out["lm_head.weight"] = entry{e.Dtype, e.Shape, [2]int64{int64(len(data)), int64(len(data) + len(blob))}}
 	writeHeader(t, path, out, append(data[:len(data):len(data)], blob...))
+}
+
+// reduced traces the two pictures (9x7 and 4x9 tokens) of qwen25vl-tiny.
+func reduced(t testing.TB, e *engine.Engine, ref map[string]*tensor.Tensor, o reduce.Options) map[string]*tensor.Tensor {
+	t.Helper()
+	out, err := e.Trace(context.Background(), engine.TraceRequest{Inputs: ref, Reduce: o, Tokens: 6})
+	if err != nil {
+		t.Fatalf("%+v: %v", o, err)
+	}
+	return out
+}
+
+func numbers(t testing.TB, x *tensor.Tensor) []float64 {
+	t.Helper()
+	if x == nil {
+		t.Fatal("tensor missing")
+	}
+	var out []float64
+	if f, err := x.Float32s(); err == nil {
+		for _, v := range f {
+			out = append(out, float64(v))
+		}
+		return out
+	}
+	ints, err := x.Int64s()
+	must(t, err)
+	for _, v := range ints {
+		out = append(out, float64(v))
+	}
+	return out
+}
+
+// Ensure that reduced rows keep the cells of the tokens that they stand for, that
+// text keeps its unreduced positions, that scores are what the last full block's
+// attention gives each token, and that the bias is Appendix A's.
+func TestAxesReduced(t *testing.T) {
+	ref := axesReference(t, "qwen25vl-tiny", "two-images")
+	e := open(t, "testdata/qwen25vl-tiny", 2)
+	plain := reduced(t, e, ref, reduce.Options{})
+	rope := nn.NewRoPE(16, 1e6, []int{2, 3, 3})
+	var start [2]int // of the pictures' rows before reduction
+	ids := numbers(t, plain["input_ids"])
+	for i, n := 0, 0; i < len(ids); i++ {
+		if ids[i] == 336 && (i == 0 || ids[i-1] != 336) {
+			start[n] = i
+			n++
+		}
+	}
+	tokens, scores := [2]int{63, 36}, numbers(t, ref["vision.block.3.received_merged"])
+	for _, base := range bases {
+		for _, restore := range []bool{false, true} {
+			if base == "visionzip" && !restore { // hands on a class token
+				continue
+			}
+			o := reduce.Options{Base: base, KeepRatio: 1.0 / 3, Restore: restore}
+			if base == "vispruner" { // else its lists would have to stay even
+				o.VisPrunerRatio = 1
+			}
+			got := reduced(t, e, ref, o)
+			before, after := numbers(t, plain["position_ids"]), numbers(t, got["position_ids"])
+			s, n := len(before)/3, len(after)/3
+			row, old := 0, 0
+			equal := func(row, old int) {
+				t.Helper()
+				for a := range 3 {
+					if after[a*n+row] != before[a*s+old] {
+						t.Fatalf("%s: row %d: axis %d: got %v, want %v", base, row, a, after[a*n+row], before[a*s+old])
+					}
+				}
+			}
+			for p := range tokens {
+				for ; old < start[p]; old++ {
+					equal(row, old)
+					row++
+				}
+				prefix := fmt.Sprintf("reduce.%d.", p)
+				position := numbers(t, got[prefix+"position"])
+				for _, at := range position {
+					equal(row, old+int(at))
+					row++
+				}
+				if a := got[prefix+"attention"]; a != nil {
+					want := scores[p*63:][:tokens[p]]
+					for i, v := range numbers(t, a) {
+						if !(math.Abs(v-want[i]) <= 1e-6) {
+							t.Fatalf("%s: picture %d: score of token %d: got %v, want %v", base, p, i, v, want[i])
+						}
+					}
+				}
+				old += tokens[p]
+			}
+			for ; old < s; old++ {
+				equal(row, old)
+				row++
+			}
+			if row != n {
+				t.Errorf("%s: %d rows, want %d", base, n, row)
+			}
+			same(t, base, got, plain, "gen.positions")
+			if !restore {
+				continue
+			}
+			size, bias := numbers(t, got["sizes"]), numbers(t, got["text.layer.1.bias"])
+			for q := range n {
+				for k := range n {
+					at := func(i int) nn.Pos { return nn.Pos{after[i], after[n+i], after[2*n+i]} }
+					want := math.Log(size[k] * (2 - rope.Decay(at(q), at(k))))
+					if !(math.Abs(bias[q*n+k]-want) <= 2e-6) {
+						t.Fatalf("%s: bias of %d and %d: got %v, want %v", base, q, k, bias[q*n+k], want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Ensure that a budget of all tokens is no reduction and that results do not
+// depend on threads.
+func TestAxesIdentityAndThreads(t *testing.T) {
+	ref := axesReference(t, "qwen25vl-tiny", "one-image")
+	e1, e2, e5 := open(t, "testdata/qwen25vl-tiny", 1), open(t, "testdata/qwen25vl-tiny", 2), open(t, "testdata/qwen25vl-tiny", 5)
+	plain := reduced(t, e2, ref, reduce.Options{})
+	for _, base := range bases {
+		for _, on := range []bool{false, true} {
+			same(t, base, reduced(t, e2, ref, reduce.Options{Base: base, NVis: 15, Restore: on}), plain, "logits", "gen.tokens", "gen.logits", "position_ids", "rope_delta")
+		}
+		o := reduce.Options{Base: base, NVis: 6, Restore: true, MergePosition: "mean"}
+		if base == "vispruner" { // else its lists would have to stay even
+			o.VisPrunerRatio = 1
+		}
+		want := reduced(t, e1, ref, o)
+		same(t, base+", 2 threads", reduced(t, e2, ref, o), want, "vision.merger", "logits", "gen.logits")
+		same(t, base+", 5 threads", reduced(t, e5, ref, o), want, "vision.merger", "logits", "gen.logits")
+	}
+	seq := reduced(t, e2, ref, reduce.Options{Base: "holov", NVis: 6, Positions: "sequential"})
+	pos := numbers(t, seq["position_ids"])
+	for i, v := range pos {
+		if n := len(pos) / 3; v != float64(i%n) {
+			t.Fatalf("sequential: got %v, want 0 to %d on every axis", pos, n-1)
+		}
+	}
+}
+
+// Ensure that inputs that do not fit are errors that name what is wrong.
+func TestAxesInputErrors(t *testing.T) {
+	e := open(t, "testdata/qwen25vl-tiny", 1)
+	ref := axesReference(t, "qwen25vl-tiny", "one-image")
+	grid := func(v ...int64) map[string]*tensor.Tensor {
+		in := maps.Clone(ref)
+		in["image_grid_thw"] = tensor.FromInt64s([]int{len(v) / 3, 3}, v)
+		return in
+	}
+	none := maps.Clone(ref)
+	delete(none, "image_grid_thw")
+	for name, in := range map[string]map[string]*tensor.Tensor{
+		"no grid": none, "two frames": grid(2, 5, 6), "odd": grid(1, 5, 12), "negative": grid(1, -10, -6), "too few": grid(1, 8, 6),
+		"too many": grid(1, 10, 6, 1, 2, 2), "huge": grid(1, 1<<40, 1<<40), "zero": grid(1, 0, 6),
+	} {
+		_, err := e.Trace(context.Background(), engine.TraceRequest{Inputs: in})
+		if err == nil || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: got %v, want an error of one line", name, err)
+		}
+	}
+}
+
+// talking returns a copy of qwen25vl-tiny with a tokenizer of single bytes and a
+// chat template.
+func talking(t testing.TB) string {
+	t.Helper()
+	dir := copyDir(t, "testdata/qwen25vl-tiny")
+	vocab := map[string]int{}
+	shifted := 0
+	for b := range 256 {
+		r := rune(b)
+		if b < '!' || b > '~' && b < 0xa1 || b == 0xad {
+			r = rune(256 + shifted)
+			shifted++
+		}
+		vocab[string(r)] = b
+	}
+	for id := 256; id < 330; id++ {
+		vocab[fmt.Sprintf("w%d", id)] = id
+	}
+	type added struct {
+		ID      int    `json:"id"`
+		Content string `json:"content"`
+		Special bool   `json:"special"`
+	}
+	var special []added
+	for i, name := range []string{"endoftext", "im_start", "im_end", "vision_start", "vision_end", "vision_pad", "image_pad", "video_pad"} {
+		special = append(special, added{330 + i, "<|" + name + "|>", true})
+	}
+	level := map[string]any{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false}
+	write := func(name string, v any) {
+		data, err := json.Marshal(v)
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(dir, name), data, 0o644))
+	}
+	write("tokenizer.json", map[string]any{
+		"version": "1.0", "added_tokens": special, "pre_tokenizer": level, "decoder": level,
+		"model": map[string]any{"type": "BPE", "vocab": vocab, "merges": []string{}},
+	})
+	write("tokenizer_config.json", map[string]any{"eos_token": "<|im_end|>", "chat_template": `{% for m in messages %}<|im_start|>{{ m['role'] }}
+{% if m['content'] is string %}{{ m['content'] }}{% else %}{% for c in m['content'] %}{% if c['type'] == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ c['text'] }}{% endif %}{% endfor %}{% endif %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}`})
+	return dir
+}
+
+// Ensure that a conversation on kept keys and values equals one read from
+// scratch, with pictures of other sizes arriving in different turns.
+func TestAxesConversation(t *testing.T) {
+	e := open(t, talking(t), 2)
+	for _, o := range []reduce.Options{{}, {Base: "divprune", NVis: 8, Restore: true}, {Base: "holov", NVis: 8, Restore: true, DecodeDistance: "false", MergePosition: "mean"}} {
+		turns := []struct {
+			text string
+			pic  *imageproc.Picture
+		}{{"What is this?", picture(t, 4)}, {"And this?", &imageproc.Picture{Width: 60, Height: 150, Pix: make([]byte, 60*150*3)}}, {"How many?", nil}}
+		kept := e.NewConversation(o)
+		for n := range turns {
+			ask := func(c *engine.Conversation, i int) *engine.Answer {
+				t.Helper()
+				req := engine.Request{Prompt: turns[i].text, MaxTokens: 8}
+				if turns[i].pic != nil {
+					req.Images = []*imageproc.Picture{turns[i].pic}
+				}
+				a, err := c.Ask(context.Background(), req)
+				must(t, err)
+				return a
+			}
+			got := ask(kept, n)
+			fresh := e.NewConversation(o)
+			var want *engine.Answer
+			for i := range n + 1 {
+				fresh.Forget()
+				want = ask(fresh, i)
+			}
+			if fmt.Sprint(got.Tokens) != fmt.Sprint(want.Tokens) {
+				t.Errorf("turn %d: on kept keys %v, from scratch %v", n, got.Tokens, want.Tokens)
+			}
+			if n > 0 && got.Report.CachedTokens == 0 {
+				t.Errorf("turn %d: nothing was kept", n)
+			}
+		}
+	}
 }
