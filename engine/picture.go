@@ -33,7 +33,7 @@ func (e *Engine) See(ctx context.Context, pics []*imageproc.Picture) (*Seen, err
 	r := e.run()
 	defer e.runs.Put(r)
 	r.Context, r.Trace = ctx, nil
-	return e.see(r, pics, model.Needs{ClsAttn: true, Keys: true})
+	return e.see(r, pics, model.Needs{ClsAttn: true, Keys: true, Last: true})
 }
 
 func (e *Engine) see(r *model.Run, pics []*imageproc.Picture, need model.Needs) (*Seen, error) {
@@ -63,6 +63,7 @@ func needs(o reduce.Options) model.Needs {
 		for _, need := range m.Require(o.Restore) {
 			n.ClsAttn = n.ClsAttn || need == reduce.ClsAttn
 			n.Keys = n.Keys || need == reduce.Keys
+			n.Last = n.Last || need == reduce.LastKeys
 		}
 	}
 	return n
@@ -81,16 +82,18 @@ func (e *Engine) reduce(r *model.Run, v *model.Visual, i int, o reduce.Options) 
 	in := &reduce.Input{
 		N: v.N, C: v.C, X: v.X, GridH: v.GridH, GridW: v.GridW, Cv: v.Cv, Hidden: v.Hidden,
 		Seed: int64(i), Pool: r.Pool, Heads: v.Heads, ClsAttn: v.ClsAttn, KeyDim: v.KeyDim, Keys: v.Keys,
+		LastQuery: v.LastQuery, LastKeys: v.LastKeys,
 	}
 	if v.T == v.N { // the class token is one of the visual tokens ("full"): its row leads and stands among the tokens too
 		in.Hidden = nn.RepeatFirst(v.Hidden, 1, v.T, v.Cv)
 		in.ClsAttn = nn.RepeatFirst(v.ClsAttn, v.Heads, v.T, 1)
 		in.Keys = nn.RepeatFirst(v.Keys, v.Heads, v.T, v.KeyDim)
+		in.LastKeys = nn.RepeatFirst(v.LastKeys, 1, v.T, len(v.LastQuery))
 	}
 	if p.reduction, err = reduce.Reduce(in, p.options); err != nil {
 		return nil, err
 	}
-	p.features = p.reduction.Features
+	p.options, p.features = p.reduction.Options, p.reduction.Features
 	if p.reduction.Space == reduce.Encoder {
 		p.features = e.m.Project(r, p.reduction.Features, len(p.reduction.Rows))
 	}

@@ -79,6 +79,7 @@ type DecoderShape struct {
 // Needs says which by-products of the encoder a reducer reads.
 type Needs struct {
 	ClsAttn, Keys bool
+	Last          bool // query and keys of the last layer
 }
 
 // Visual is one picture after the encoder and projector. Where the encoder has
@@ -96,6 +97,8 @@ type Visual struct {
 	Hidden       []float32 // [T, Cv] features before the projector, row 0 the class token
 	KeyDim       int
 	Keys         []float32 // [Heads, T, KeyDim] keys of the feature layer, with bias, unscaled
+	LastQuery    []float32 // [W] class token's query of the encoder's last layer, heads side by side, with bias, unscaled
+	LastKeys     []float32 // [T, W] that layer's keys; both nil where there is no class token
 }
 
 // Grid says that the tokens are rows×cols in raster order, each at its row and

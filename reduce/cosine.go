@@ -155,27 +155,25 @@ func (c *cosines) highest(t int32, list []int32, top float32) float64 {
 }
 
 // nearest returns the k tokens of list with the highest cosine to row t, most similar first, equal ones in their order. Where float32
-// cannot tell who is among the k, float64 does. Not for concurrent use.
+// cannot tell two apart, float64 does. Not for concurrent use.
 func (c *cosines) nearest(t int32, list []int32, k int) []int32 {
 	row, v := c.row(t), make([]float64, len(list))
 	for i, j := range list {
 		v[i] = float64(row[j])
 	}
 	order := rank(v)
-	if k < len(order) {
-		lo, hi := k, k
-		for lo > 0 && v[order[lo-1]]-v[order[lo]] <= 2*float32Margin {
-			lo--
-		}
-		for hi+1 < len(order) && v[order[hi]]-v[order[hi+1]] <= 2*float32Margin {
+	for lo := 0; lo < k; {
+		hi := lo + 1
+		for hi < len(order) && v[order[hi-1]]-v[order[hi]] <= 2*float32Margin {
 			hi++
 		}
-		if run := order[lo : hi+1]; lo < k {
+		if run := order[lo:hi]; len(run) > 1 {
 			for _, i := range run {
 				v[i] = c.exact(t, list[i])
 			}
 			slices.SortFunc(run, func(i, j int32) int { return cmp.Or(cmp.Compare(v[j], v[i]), cmp.Compare(i, j)) })
 		}
+		lo = hi
 	}
 	out := make([]int32, k)
 	for i := range out {

@@ -107,6 +107,9 @@ type Output struct {
 	Selected []float32 // [items, tokens, hidden·len(features)], the feature states side by side
 	ClsAttn  []float32 // [items, heads, tokens] class-token attention inside the tap layer
 	Keys     []float32 // [items, heads, tokens, headDim] keys of the tap layer
+
+	LastQuery []float32 // [items, hidden] class token's query of the last layer, whether or not that layer runs
+	LastKeys  []float32 // [items, tokens, hidden] that layer's keys
 }
 
 // Encode runs items pictures px [items, 3, side, side] and returns the states
@@ -140,7 +143,13 @@ func (e *Encoder) Encode(r *model.Run, px []float32, items int, features []int, 
 			nn.CopyRows(out.Selected, d*len(features), i*d, x, d, 0, rows, d)
 		}
 	}
+	if need.Last {
+		last = max(last, len(e.layers)-1)
+	}
 	for i := range e.layers {
+		if need.Last && i == len(e.layers)-1 {
+			out.LastQuery, out.LastKeys = e.projections(r, i, x, items)
+		}
 		if i >= last && r.Trace == nil {
 			break
 		}
@@ -155,6 +164,21 @@ func (e *Encoder) Encode(r *model.Run, px []float32, items int, features []int, 
 		}
 	}
 	return out, nil
+}
+
+// projections returns what the queries and keys of layer i would be on x: the
+// class tokens' queries [items, hidden] and all keys [items, tokens, hidden].
+func (e *Encoder) projections(r *model.Run, i int, x []float32, items int) (query, keys []float32) {
+	l, t, d := &e.layers[i], e.Tokens(), e.Hidden
+	n := r.Buffer("clip.n", items*t*d)
+	l.norm1.Apply(r.Pool, n, x, items*t)
+	keys = make([]float32, items*t*d)
+	l.k.Apply(r.Pool, keys, n, items*t)
+	class := r.Buffer("clip.q", items*d)
+	nn.CopyRows(class, d, 0, n, t*d, 0, items, d)
+	query = make([]float32, items*d)
+	l.q.Apply(r.Pool, query, class, items)
+	return query, keys
 }
 
 // block runs layer i over x in place; tap says that this layer hands out scores.

@@ -209,6 +209,8 @@ type Squares struct {
 	ClsAttn     []float32 // [Items, Heads, T]; nil when not asked for
 	KeyDim      int
 	Keys        []float32 // [Items, Heads, T, KeyDim]; nil when not asked for
+	LastQuery   []float32 // [Items, W]; nil when not asked for
+	LastKeys    []float32 // [Items, T, W]
 	grid        int
 }
 
@@ -232,6 +234,7 @@ func (m *Model) Squares(r *model.Run, px []float32, items int, need model.Needs)
 	s := &Squares{
 		Items: items, N: n, C: m.w2.Out, X: x, Heads: m.vision.Heads, T: t, Cv: cv, Selected: out.Selected,
 		ClsAttn: out.ClsAttn, KeyDim: m.vision.Hidden / m.vision.Heads, Keys: out.Keys,
+		LastQuery: out.LastQuery, LastKeys: out.LastKeys,
 	}
 	if !m.cfg.Full {
 		s.grid = m.vision.Grid()
@@ -250,6 +253,9 @@ func (s *Squares) Visual(i int) *model.Visual {
 	}
 	if n := s.Heads * s.T * s.KeyDim; s.Keys != nil {
 		v.Keys = s.Keys[i*n : (i+1)*n]
+	}
+	if n := len(s.LastQuery) / s.Items; n > 0 {
+		v.LastQuery, v.LastKeys = s.LastQuery[i*n:(i+1)*n], s.LastKeys[i*s.T*n:(i+1)*s.T*n]
 	}
 	return v
 }
