@@ -10,7 +10,7 @@ import (
 // Options is what a user asks for. The zero value of a string means "not given": the default of Compat, or the measured one, applies, and
 // such a default is never refused as useless; a value that is given is, where it would change nothing.
 type Options struct {
-	Base string // none|holov|divprune|vispruner|visionzip|random|grid; "" is none
+	Base string // a name of Methods; "" is none
 
 	NVis      int     // budget n in tokens, 1..N; with KeepRatio 0 too, plain prumerge and prumerge-plus find it in the picture
 	KeepRatio float64 // or as a share of N, rounded to the nearest token, ties to even. Exactly one of the two
@@ -39,6 +39,7 @@ type Options struct {
 	VisPrunerRatioSet   bool    // VisPrunerRatio was given (needed to tell 0 from the default)
 	VisPrunerStep       int     // tokens dropped a pass; default 8
 	VisionZipContextual int     // merged tokens of plain VisionZip; default n*10/64 to the nearest, the authors' 54:10
+	DartPivots          int     // tokens that the others are compared with; default 8
 }
 
 // Resolved is a complete, checked set of options for one number of tokens.
@@ -70,6 +71,7 @@ type Resolved struct {
 	VisPrunerRatio      float64 `json:"vispruner_ratio,omitempty"`
 	VisPrunerStep       int     `json:"vispruner_step,omitempty"`
 	VisionZipContextual int     `json:"visionzip_contextual,omitempty"`
+	DartPivots          int     `json:"dart_pivots,omitempty"`
 	Seed                int64   `json:"seed,omitempty"`
 
 	checked bool // made by Resolve
@@ -129,7 +131,7 @@ func (o Options) Resolve(n int) (Resolved, error) {
 		return Resolved{Base: "none", N: n, NVis: n, Keep: n, Gamma: 1, Positions: "original", Calibrate: "off", checked: true}, nil
 	}
 	budget := 0
-	if !m.adaptive || o.Restore || o.NVis != 0 || o.KeepRatio != 0 {
+	if !m.Adaptive || o.Restore || o.NVis != 0 || o.KeepRatio != 0 {
 		if budget, err = o.budget(n); err != nil {
 			return Resolved{}, err
 		}
@@ -174,6 +176,10 @@ func (o Options) Resolve(n int) (Resolved, error) {
 		}
 		if o.VisPrunerStep != 0 {
 			r.VisPrunerStep = o.VisPrunerStep
+		}
+	case "dart":
+		if r.DartPivots = o.DartPivots; r.DartPivots == 0 {
+			r.DartPivots = dartPivots
 		}
 	case "pool":
 		if o.Restore {
@@ -238,7 +244,7 @@ func (o *Options) checkValues() error {
 	for _, v := range []struct {
 		name  string
 		value int
-	}{{"holov-patches", o.HolovPatches}, {"vispruner-step", o.VisPrunerStep}, {"visionzip-contextual", o.VisionZipContextual}} {
+	}{{"holov-patches", o.HolovPatches}, {"vispruner-step", o.VisPrunerStep}, {"visionzip-contextual", o.VisionZipContextual}, {"dart-pivots", o.DartPivots}} {
 		if v.value < 0 {
 			return fmt.Errorf("reduce: %s: got %d, want at least 1", v.name, v.value)
 		}
@@ -282,6 +288,7 @@ func (o *Options) checkUse(m *Method) error {
 		{"vispruner", given{"vispruner-ratio", o.VisPrunerRatio, o.VisPrunerRatioSet || o.VisPrunerRatio != 0}},
 		{"vispruner", given{"vispruner-step", o.VisPrunerStep, o.VisPrunerStep != 0}},
 		{"visionzip", given{"visionzip-contextual", o.VisionZipContextual, o.VisionZipContextual != 0}},
+		{"dart", given{"dart-pivots", o.DartPivots, o.DartPivots != 0}},
 	} {
 		if p.method != m.Name {
 			if err := first("with base "+m.Name+" (it belongs to "+p.method+")", p.given); err != nil {
@@ -317,7 +324,8 @@ func (o *Options) checkUse(m *Method) error {
 			given{"holov-overflow", o.HolovOverflow, o.HolovOverflow != ""},
 			given{"holov-patches", o.HolovPatches, o.HolovPatches != 0},
 			given{"vispruner-ratio", o.VisPrunerRatio, o.VisPrunerRatioSet || o.VisPrunerRatio != 0},
-			given{"vispruner-step", o.VisPrunerStep, o.VisPrunerStep != 0}); err != nil {
+			given{"vispruner-step", o.VisPrunerStep, o.VisPrunerStep != 0},
+			given{"dart-pivots", o.DartPivots, o.DartPivots != 0}); err != nil {
 			return err
 		}
 	}

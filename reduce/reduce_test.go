@@ -41,7 +41,7 @@ func randomInput(seed uint64, h, w int) *Input {
 	return in
 }
 
-var bases = []string{"holov", "divprune", "vispruner", "visionzip", "prumerge", "prumerge-plus", "random", "grid", "pool"}
+var bases = []string{"holov", "divprune", "vispruner", "visionzip", "prumerge", "prumerge-plus", "dart", "random", "grid", "pool"}
 
 // TestMethods is the suite that every method of the table passes.
 func TestMethods(t *testing.T) {
@@ -453,6 +453,9 @@ func TestResolveErrors(t *testing.T) {
 		{16, Options{Base: "visionzip", NVis: 1}, []string{"n-vis", "at least 2 for visionzip"}},
 		{16, Options{Base: "visionzip", NVis: 8, VisionZipContextual: 8}, []string{"visionzip-contextual", "at most 7"}},
 		{16, Options{Base: "visionzip", NVis: 8, Restore: true, VisionZipContextual: 2}, []string{"visionzip-contextual", "restore"}},
+		{16, Options{Base: "holov", NVis: 4, DartPivots: 4}, []string{"dart-pivots", "base holov", "belongs to dart"}},
+		{16, Options{Base: "dart", NVis: 4, DartPivots: -1}, []string{"dart-pivots", "-1", "at least 1"}},
+		{16, Options{Base: "dart", NVis: 4, Restore: true, GammaSet: true, DartPivots: 4}, []string{"dart-pivots", "gamma 0"}},
 		{16, Options{Base: "pool", NVis: 4, Restore: true, Gamma: 0.5}, []string{"gamma", "0.5", "base pool", "only calibrates"}},
 		{16, Options{Base: "pool", NVis: 4, Restore: true, Anchors: "paper"}, []string{"anchors", "base pool"}},
 		{16, Options{Base: "pool", NVis: 4, Restore: true, Calibrate: "size", DecodeDistance: "true"}, []string{"decode-distance", "calibrate size"}},

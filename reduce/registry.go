@@ -45,24 +45,24 @@ type Param struct {
 
 // Method describes one method of the table.
 type Method struct {
-	Name    string // as in Options.Base
-	Title   string
-	Paper   string // address of the paper, empty for controls
-	Site    Site
-	Needs   []Need // by its criterion
-	Params  []Param
-	Minimum string // what its criterion asks of the share that it keeps itself, in words
+	Name     string // as in Options.Base
+	Title    string
+	Paper    string // address of the paper, empty for controls
+	Site     Site
+	Needs    []Need // by its criterion
+	Params   []Param
+	Adaptive bool   // without RESTORE and without a budget it finds the number of tokens itself
+	Minimum  string // what its criterion asks of the share that it keeps itself, in words
 
 	needsPlain []Need                                   // in addition, when it runs without RESTORE
 	check      func(o *Resolved, k int) error           // whether the criterion can keep k >= 1 of o.N tokens
 	pick       func(w *work, k int) (*selection, error) // the criterion, k >= 0
 	plain      func(w *work) (*Reduction, error)        // the method without RESTORE, where that is more than pick
 	whole      bool                                     // plain makes every row with RESTORE too, which then only calibrates
-	adaptive   bool                                     // plain finds the number of tokens itself where no budget is given
 }
 
 // methods is the table: one line a method.
-var methods = []*Method{noneMethod, holovMethod, divPruneMethod, visPrunerMethod, visionZipMethod, pruMergeMethod, pruMergePlusMethod, randomMethod, gridMethod, poolMethod}
+var methods = []*Method{noneMethod, holovMethod, divPruneMethod, visPrunerMethod, visionZipMethod, pruMergeMethod, pruMergePlusMethod, dartMethod, randomMethod, gridMethod, poolMethod}
 
 var noneMethod = &Method{Name: "none", Title: "no reduction", Site: AfterEncoder}
 

@@ -39,8 +39,9 @@ func (r *reductionFlags) add(fs *pflag.FlagSet, base string, nVis int) {
 	fs.Float64Var(&o.VisPrunerRatio, "vispruner-ratio", 0, "`share` of the kept tokens that attention chooses (VisPruner)")
 	fs.IntVar(&o.VisPrunerStep, "vispruner-step", 0, "drop `N` tokens a pass (VisPruner)")
 	fs.IntVar(&o.VisionZipContextual, "visionzip-contextual", 0, "`N` merged tokens (VisionZip without RESTORE)")
+	fs.IntVar(&o.DartPivots, "dart-pivots", 0, "compare the tokens with `N` of them (DART)")
 	for name, def := range map[string]string{"keep-ratio": "none", "holov-patches": "16", "vispruner-ratio": "0.5", "vispruner-step": "8",
-		"visionzip-contextual": "n*10/64"} {
+		"visionzip-contextual": "n*10/64", "dart-pivots": "8"} {
 		fs.Lookup(name).Annotations = map[string][]string{applies: {def}}
 	}
 	if nVis == 0 {
@@ -54,6 +55,16 @@ func methodNames() (names []string) {
 		names = append(names, m.Name)
 	}
 	return names
+}
+
+// adaptive says whether the base can do without a budget when it runs alone.
+func adaptive(base string) bool {
+	for _, m := range reduce.Methods() {
+		if m.Name == base {
+			return m.Adaptive
+		}
+	}
+	return false
 }
 
 // choice declares a switch whose empty value means "not given"; def is what then applies.
@@ -95,14 +106,17 @@ func (r *reductionFlags) options(seed int64) (reduce.Options, error) {
 		}
 		return reduce.Options{Base: "none", Seed: seed}, nil
 	}
-	if o.NVis == 0 && o.KeepRatio == 0 {
+	if o.NVis == 0 && o.KeepRatio == 0 && (r.restore || !adaptive(o.Base)) {
 		return o, usagef("--base %s: no budget, want --n-vis N or --keep-ratio R", o.Base)
 	}
 	o.Restore = r.restore
 	// A budget of all tokens asks nothing of the picture: what is wrong even then is the command line.
 	all, n := o, o.NVis
 	if n == 0 {
-		all.KeepRatio, n = 1, 64
+		n = 64
+		if all.KeepRatio != 0 {
+			all.KeepRatio = 1
+		}
 	}
 	if _, err := all.Resolve(n); err != nil {
 		return o, &usageError{err}
@@ -123,7 +137,7 @@ func (r *reductionFlags) given() (name string) {
 // reductionSwitch holds the flags that only a reduction can honour; --restore=false asks for nothing.
 var reductionSwitch = map[string]bool{"n-vis": true, "keep-ratio": true, "gamma": true, "compat": true, "positions": true, "calibrate": true,
 	"merge-position": true, "anchors": true, "anchor-pool": true, "first-layer-size": true, "decode-distance": true, "holov-overflow": true,
-	"holov-patches": true, "vispruner-ratio": true, "vispruner-step": true, "visionzip-contextual": true}
+	"holov-patches": true, "vispruner-ratio": true, "vispruner-step": true, "visionzip-contextual": true, "dart-pivots": true}
 
 // describe says in one line what a reduction is made of.
 func describe(o reduce.Resolved) string {

@@ -1,0 +1,192 @@
+package reduce
+
+// DART: "Stop Looking for Important Tokens in Multimodal Language Models: Duplication Matters More" (arXiv:2502.11494), without text.
+//
+// The authors prune between the decoder's second and third layer: of the picture's tokens the four with the largest keys (L1 norm
+// over all heads) and of the text behind it another four are pivots; each pivot in turn keeps the tokens of lowest cosine to it that no
+// pivot before it took, as many for each pivot (dartRetained).
+//
+// This form acts on the encoder's output and reads no text: keys are those of the encoder's feature layer, similarity is that of the
+// features after the projector, all eight pivots are the picture's, and k is met exactly: the first (k-8) mod 8 pivots keep one token more.
+// Pivots take turns by falling norm. (The authors' turns follow the order of a Python set of places in the sequence, which means nothing before
+// there is a sequence.) A budget of up to eight tokens is the pivots alone.
+//
+// Parameters: eight pivots.
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+const dartPivots = 8
+
+var dartMethod = &Method{
+	Name: "dart", Title: "DART: pivots with large keys and the tokens least like them (text-free, before the decoder)",
+	Paper: "https://arxiv.org/abs/2502.11494", Site: AfterEncoder, Needs: []Need{Keys}, Minimum: "1 token",
+	Params: []Param{{"dart-pivots", "8", "tokens that the others are compared with"}},
+	pick: func(w *work, k int) (*selection, error) {
+		in := w.in
+		if _, _, err := meanKeys(in); err != nil { // finite
+			return nil, err
+		}
+		length := make([]float64, in.N)
+		for h := range in.Heads {
+			for i, v := range in.Keys[(h*(in.N+1)+1)*in.KeyDim:][:in.N*in.KeyDim] {
+				length[i/in.KeyDim] += math.Abs(float64(v))
+			}
+		}
+		pivots := topK(length, min(k, w.o.DartPivots))
+		share := make([]int, len(pivots))
+		for i := range share {
+			share[i] = (k - len(pivots)) / len(pivots)
+			if i < (k-len(pivots))%len(pivots) {
+				share[i]++
+			}
+		}
+		d := &dart{x: in.X, width: in.C}
+		for i := range in.N {
+			d.norm = append(d.norm, norm(in.X[i*in.C:][:in.C]))
+			if !finite(d.norm[i]) {
+				return nil, fmt.Errorf("reduce: X: row %d holds NaN, an infinity or values too large to square, want finite numbers", i)
+			}
+		}
+		kept := slices.Clone(pivots)
+		for _, picked := range d.turns(pivots, others(in.N, pivots), share) {
+			kept = append(kept, picked...)
+		}
+		return &selection{kept: kept, scores: map[string][]float32{"key_norm": float32s(length)}, indices: map[string][]int32{"pivots": pivots}}, nil
+	},
+}
+
+// dart compares rows of x [*, width] whose lengths are norm.
+type dart struct {
+	x     []float32
+	width int
+	norm  []float64
+}
+
+// dartFloor is the least length that a cosine divides by.
+const dartFloor = 1e-8
+
+// turns lets every pivot take its share of pool: the rows of lowest cosine to it that are left, lowest first, equal ones in pool order.
+func (d *dart) turns(pivots, pool []int32, share []int) [][]int32 {
+	picks := make([][]int32, len(pivots))
+	pool = slices.Clone(pool)
+	for i, p := range pivots {
+		a := d.x[int(p)*d.width:][:d.width]
+		away := make([]float64, len(pool))
+		for j, t := range pool {
+			dot := 0.0
+			for k, v := range d.x[int(t)*d.width:][:d.width] {
+				dot += float64(a[k]) * float64(v)
+			}
+			away[j] = -dot / (max(d.norm[p], dartFloor) * max(d.norm[t], dartFloor))
+		}
+		for _, j := range topK(away, share[i]) {
+			picks[i] = append(picks[i], pool[j])
+			pool[j] = -1
+		}
+		pool = slices.DeleteFunc(pool, func(t int32) bool { return t < 0 })
+	}
+	return picks
+}
+
+// dartSequence is what DART reads inside a decoder: a prompt of rows rows, of which images rows from start are a picture's.
+type dartSequence struct {
+	rows, start, images int
+	width               int
+	hidden              []float32 // [rows, width] after the final norm
+	heads, keyDim       int
+	keys                []float32 // [heads, rows, keyDim] with positions
+}
+
+// dartChoice is what DART keeps of a picture, as rows of the sequence.
+type dartChoice struct {
+	imagePivots, textPivots []int32 // largest keys first
+	visited                 []int32 // both, in the order of their turns
+	picks                   [][]int32
+	kept                    []int32 // ascending; of the picture only
+}
+
+// dartPerKind is the number of pivots of the picture and of the text.
+const dartPerKind = 4
+
+// dartRetained is the authors' choice: four pivots of the picture, four of the text behind it, and share tokens of the picture for each of
+// the eight. It needs four tokens of either kind, and 8·share tokens beside the pivots.
+func dartRetained(s *dartSequence, share int) *dartChoice {
+	length := make([]float64, s.rows)
+	for h := range s.heads {
+		for i, v := range s.keys[h*s.rows*s.keyDim:][:s.rows*s.keyDim] {
+			length[i/s.keyDim] += math.Abs(float64(v))
+		}
+	}
+	largest := func(lo, hi int) []int32 {
+		top := topK(length[lo:hi], dartPerKind)
+		for i := range top {
+			top[i] += int32(lo)
+		}
+		return top
+	}
+	end := s.start + s.images
+	c := &dartChoice{imagePivots: largest(s.start, end), textPivots: largest(end, s.rows)}
+	c.visited = setOrder(slices.Concat(c.imagePivots, c.textPivots))
+	d := &dart{x: s.hidden, width: s.width}
+	for i := range s.rows {
+		d.norm = append(d.norm, norm(s.hidden[i*s.width:][:s.width]))
+	}
+	var pool []int32
+	for i := s.start; i < end; i++ {
+		if !slices.Contains(c.imagePivots, int32(i)) {
+			pool = append(pool, int32(i))
+		}
+	}
+	shares := slices.Repeat([]int{share}, len(c.visited))
+	c.picks = d.turns(c.visited, pool, shares)
+	c.kept = slices.Concat(append(c.picks, c.imagePivots)...)
+	slices.Sort(c.kept)
+	return c
+}
+
+// setOrder returns ids, which are distinct and not negative, in the order in which a CPython set that got them one after the other hands
+// them out: the order of its table's slots.
+func setOrder(ids []int32) []int32 {
+	const empty, run = -1, 9
+	table := slices.Repeat([]int32{empty}, 8)
+	insert := func(id int32) {
+		mask := len(table) - 1
+		i, perturb := int(id)&mask, int(id)
+		for {
+			last := i
+			if i+run <= mask {
+				last = i + run
+			}
+			for j := i; j <= last; j++ {
+				if table[j] == empty {
+					table[j] = id
+					return
+				}
+			}
+			perturb >>= 5
+			i = (5*i + 1 + perturb) & mask
+		}
+	}
+	for n, id := range ids {
+		insert(id)
+		if 5*(n+1) < 3*(len(table)-1) {
+			continue
+		}
+		size := 8
+		for size <= 4*(n+1) {
+			size *= 2
+		}
+		old := table
+		table = slices.Repeat([]int32{empty}, size)
+		for _, id := range old {
+			if id != empty {
+				insert(id)
+			}
+		}
+	}
+	return slices.DeleteFunc(table, func(id int32) bool { return id == empty })
+}
