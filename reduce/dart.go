@@ -17,6 +17,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/restore-vlm/restore/kernel"
 )
 
 const dartPivots = 8
@@ -44,10 +46,9 @@ var dartMethod = &Method{
 				share[i]++
 			}
 		}
-		d := &dart{x: in.X, width: in.C}
-		for i := range in.N {
-			d.norm = append(d.norm, norm(in.X[i*in.C:][:in.C]))
-			if !finite(d.norm[i]) {
+		d := newDart(in.Pool, in.X, in.C)
+		for i, v := range d.norm {
+			if !finite(v) {
 				return nil, fmt.Errorf("reduce: X: row %d holds NaN, an infinity or values too large to square, want finite numbers", i)
 			}
 		}
@@ -64,6 +65,13 @@ type dart struct {
 	x     []float32
 	width int
 	norm  []float64
+	pool  *kernel.Pool
+}
+
+func newDart(p *kernel.Pool, x []float32, width int) *dart {
+	d := &dart{x: x, width: width, norm: make([]float64, len(x)/width), pool: p}
+	p.Run(len(d.norm), func(i int) { d.norm[i] = norm(x[i*width:][:width]) })
+	return d
 }
 
 // dartFloor is the least length that a cosine divides by.
@@ -76,13 +84,13 @@ func (d *dart) turns(pivots, pool []int32, share []int) [][]int32 {
 	for i, p := range pivots {
 		a := d.x[int(p)*d.width:][:d.width]
 		away := make([]float64, len(pool))
-		for j, t := range pool {
-			dot := 0.0
+		d.pool.Run(len(pool), func(j int) {
+			t, dot := pool[j], 0.0
 			for k, v := range d.x[int(t)*d.width:][:d.width] {
 				dot += float64(a[k]) * float64(v)
 			}
 			away[j] = -dot / (max(d.norm[p], dartFloor) * max(d.norm[t], dartFloor))
-		}
+		})
 		for _, j := range topK(away, share[i]) {
 			picks[i] = append(picks[i], pool[j])
 			pool[j] = -1
@@ -131,10 +139,7 @@ func dartRetained(s *dartSequence, share int) *dartChoice {
 	end := s.start + s.images
 	c := &dartChoice{imagePivots: largest(s.start, end), textPivots: largest(end, s.rows)}
 	c.visited = setOrder(slices.Concat(c.imagePivots, c.textPivots))
-	d := &dart{x: s.hidden, width: s.width}
-	for i := range s.rows {
-		d.norm = append(d.norm, norm(s.hidden[i*s.width:][:s.width]))
-	}
+	d := newDart(nil, s.hidden, s.width)
 	var pool []int32
 	for i := s.start; i < end; i++ {
 		if !slices.Contains(c.imagePivots, int32(i)) {

@@ -15,7 +15,7 @@ package reduce
 // Departures. The authors' PruMerge+ has no form for a given number of tokens (its training form takes as many from a grid as by a, and
 // repeats those that are both): here a quarter of the L centres, to the nearest, go by a, as three grid tokens to an outlier are what the adaptive
 // rule's step comes to, and the others are taken at equal steps from what is left. Where there are no 32 other patches, all are neighbours. Without outliers the extra row is
-// all there is (authors: PruMerge+ fails). Without Compat "released" rows are in raster order, the extra row at the lower median of its
+// all there is (authors: PruMerge+ fails), and without other patches there is none (authors: zeros). Without Compat "released" rows are in raster order, the extra row at the lower median of its
 // patches. Every centre counts as a row of one patch, the extra row as one of all others, although centres share neighbours. Under
 // RESTORE the share that PruMerge keeps is the centres without their sums, and anchors take in the rest.
 
@@ -158,8 +158,6 @@ func pruMerge(w *work, choose func(a []float64) []int32) (*Reduction, error) {
 	}
 	if len(rest) > 0 {
 		r.Rows = append(r.Rows, Row{Members: rest, Anchor: -1, Merged: true, Size: len(rest)})
-	} else {
-		r.Rows = append(r.Rows, Row{Anchor: -1, IsZero: true, Size: 1})
 	}
 	w.place(r)
 	r.Features = make([]float32, 0, len(r.Rows)*in.Cv)

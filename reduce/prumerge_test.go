@@ -70,6 +70,12 @@ func TestPruMergeAdaptive(t *testing.T) {
 	if got := pruMergePlus(a, 5); !sameInts(got, []int32{3, 0, 2, 5, 7}) {
 		t.Errorf("five: got %v, want [3 0 2 5 7]", got)
 	}
+	// Two of eight: w = 4, g = 1, all but the last, which stands out: no patch is left for the extra row.
+	all := randomInput(3, 2, 4)
+	all.LastQuery, all.LastKeys = []float32{1}, []float32{0, 0, 0, 0, 2, 0, 0, 0, 2}
+	if r := mustReduce(t, all, Options{Base: "prumerge-plus"}); len(r.Rows) != 8 || r.Identity() {
+		t.Errorf("every patch a centre: got %d rows", len(r.Rows))
+	}
 	in := randomInput(3, 4, 4)
 	clear(in.LastQuery) // all attention equal: no outlier
 	for _, base := range []string{"prumerge", "prumerge-plus"} {

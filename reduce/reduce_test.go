@@ -52,6 +52,10 @@ func TestMethods(t *testing.T) {
 		t.Run(m.Name, func(t *testing.T) {
 			for _, grid := range [][2]int{{1, 1}, {1, 2}, {3, 5}, {4, 4}, {6, 10}} {
 				in := randomInput(uint64(grid[0]), grid[0], grid[1])
+				if m.Adaptive {
+					checkMethod(t, in, Options{Base: m.Name})
+					checkMethod(t, in, Options{Base: m.Name, Compat: "released"})
+				}
 				for n := 1; n <= in.N; n++ {
 					for _, o := range []Options{
 						{}, {Compat: "released"}, {Restore: true, GammaSet: true}, {Restore: true}, {Restore: true, Gamma: 0.75, Compat: "paper"},
@@ -641,7 +645,9 @@ func BenchmarkReduce(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	in := &Input{N: 576, C: 4096, GridH: 24, GridW: 24, Heads: 16, Cv: 1024}
 	in.X, in.Hidden, in.ClsAttn = make([]float32, in.N*in.C), make([]float32, (in.N+1)*in.Cv), make([]float32, in.Heads*(in.N+1))
-	for _, v := range [][]float32{in.X, in.Hidden} {
+	in.KeyDim, in.Keys = 64, make([]float32, in.Heads*(in.N+1)*64)
+	in.LastQuery, in.LastKeys = make([]float32, in.Cv), make([]float32, (in.N+1)*in.Cv)
+	for _, v := range [][]float32{in.X, in.Hidden, in.Keys, in.LastQuery, in.LastKeys} {
 		for i := range v {
 			v[i] = float32(rng.NormFloat64()) + 0.5
 		}
@@ -651,7 +657,7 @@ func BenchmarkReduce(b *testing.B) {
 	}
 	in.Pool = kernel.NewPool(2)
 	defer in.Pool.Close()
-	for _, base := range []string{"holov", "divprune", "vispruner"} {
+	for _, base := range []string{"holov", "divprune", "vispruner", "prumerge", "dart", "pool"} {
 		for _, restore := range []bool{false, true} {
 			res, err := Options{Base: base, NVis: 64, Restore: restore}.Resolve(in.N)
 			if err != nil {

@@ -67,6 +67,7 @@ func TestUsageErrors(t *testing.T) {
 		"not a number":            {[]string{"run", "--n-vis", "many"}, `--n-vis: cannot be used, got "many", want a whole number`},
 		"both budgets":            {[]string{"run", "--image", picture, "-p", "?", "--n-vis", "64", "--keep-ratio", "0.1"}, "--n-vis and --keep-ratio: both given, got 64 and 0.1"},
 		"no token":                {[]string{"run", "-p", "?", "--n-vis", "0"}, "--n-vis: out of range, got 0, want at least 1"},
+		"no token over PruMerge":  {[]string{"run", "-p", "?", "--base", "prumerge", "--n-vis", "0"}, "--n-vis: out of range, got 0, want at least 1"},
 		"no share":                {[]string{"run", "-p", "?", "--keep-ratio", "0"}, "--keep-ratio: out of range, got 0"},
 		"share above 1":           {[]string{"run", "-p", "?", "--keep-ratio", "1.5"}, "--keep-ratio: out of range, got 1.5"},
 		"unknown method":          {[]string{"run", "-p", "?", "--base", "holo"}, `base: got "holo", want one of none, holov`},

@@ -21,7 +21,7 @@ func (r *reductionFlags) add(fs *pflag.FlagSet, base string, nVis int) {
 	o := &r.o
 	fs.StringVar(&o.Base, "base", base, "how the kept tokens are selected, see 'restore methods'")
 	fs.Lookup("base").Annotations = map[string][]string{choices: {strings.Join(methodNames(), "|")}}
-	fs.IntVar(&o.NVis, "n-vis", nVis, "keep `N` visual tokens of each picture")
+	fs.IntVar(&o.NVis, "n-vis", nVis, "keep `N` visual tokens of each picture; 0 with --restore=false: as many as the method finds (prumerge, prumerge-plus)")
 	fs.Float64Var(&o.KeepRatio, "keep-ratio", 0, "keep this `share` of each picture's visual tokens, instead of --n-vis")
 	fs.BoolVar(&r.restore, "restore", true, "merge and calibrate (RESTORE) over the base; --restore=false is the plain base")
 	fs.Float64Var(&o.Gamma, "gamma", 0.5, "`share` of the budget that the base keeps, the rest is merged; 1 is calibrated pruning")
@@ -84,6 +84,7 @@ func (r *reductionFlags) options(seed int64) (reduce.Options, error) {
 		o.Gamma = 0
 	}
 	o.VisPrunerRatioSet = r.fs.Changed("vispruner-ratio")
+	own := !r.restore && adaptive(o.Base) // finds the number of tokens itself
 	useN, useRatio := nVis.Changed, ratio.Changed
 	if useN && useRatio && onCommandLine(nVis) != onCommandLine(ratio) {
 		useN, useRatio = onCommandLine(nVis), onCommandLine(ratio)
@@ -91,7 +92,7 @@ func (r *reductionFlags) options(seed int64) (reduce.Options, error) {
 	switch {
 	case useN && useRatio:
 		return o, usagef("--n-vis and --keep-ratio: both given, got %d and %v, want one of them", o.NVis, o.KeepRatio)
-	case useN && o.NVis < 1:
+	case useN && o.NVis < 1 && !(o.NVis == 0 && own):
 		return o, usagef("--n-vis: out of range, got %d, want at least 1", o.NVis)
 	case useRatio && !(o.KeepRatio > 0 && o.KeepRatio <= 1):
 		return o, usagef("--keep-ratio: out of range, got %v, want a number above 0 and at most 1", o.KeepRatio)
@@ -106,7 +107,7 @@ func (r *reductionFlags) options(seed int64) (reduce.Options, error) {
 		}
 		return reduce.Options{Base: "none", Seed: seed}, nil
 	}
-	if o.NVis == 0 && o.KeepRatio == 0 && (r.restore || !adaptive(o.Base)) {
+	if o.NVis == 0 && o.KeepRatio == 0 && !own {
 		return o, usagef("--base %s: no budget, want --n-vis N or --keep-ratio R", o.Base)
 	}
 	o.Restore = r.restore
