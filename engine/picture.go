@@ -17,6 +17,7 @@ type picture struct {
 	reduction *reduce.Reduction // nil: every token
 	options   reduce.Resolved
 	features  []float32 // [rows, hidden]
+	list      *list     // what was reduced of a picture that was encoded in views; nil: all tokens
 	frame     imageproc.Frame
 }
 
@@ -72,24 +73,24 @@ func needs(o reduce.Options) model.Needs {
 // reduce applies o to one encoded picture, the i-th of its request.
 func (e *Engine) reduce(r *model.Run, v *model.Visual, i int, o reduce.Options) (*picture, error) {
 	p := &picture{visual: v, features: v.X}
-	var err error
-	if p.options, err = o.Resolve(v.N); err != nil {
+	if err := checkNewlines(v, &o); err != nil {
 		return nil, err
 	}
-	if p.options.Base == "none" || p.options.NVis == v.N {
+	var err error
+	if v.Views == nil {
+		p.options, err = o.Resolve(v.N)
+	} else {
+		p.list = listOf(v, &o)
+		p.options, err = o.ResolveViews(len(p.list.source), p.list.sizes())
+	}
+	if err != nil {
+		return nil, err
+	}
+	if p.options.Base == "none" || p.options.NVis == p.options.N {
 		return p, nil
 	}
-	in := &reduce.Input{
-		N: v.N, C: v.C, X: v.X, GridH: v.GridH, GridW: v.GridW, Cv: v.Cv, Hidden: v.Hidden,
-		Seed: int64(i), Pool: r.Pool, Heads: v.Heads, ClsAttn: v.ClsAttn, KeyDim: v.KeyDim, Keys: v.Keys,
-		LastQuery: v.LastQuery, LastKeys: v.LastKeys,
-	}
-	if v.T == v.N { // the class token is one of the visual tokens ("full"): its row leads and stands among the tokens too
-		in.Hidden = nn.RepeatFirst(v.Hidden, 1, v.T, v.Cv)
-		in.ClsAttn = nn.RepeatFirst(v.ClsAttn, v.Heads, v.T, 1)
-		in.Keys = nn.RepeatFirst(v.Keys, v.Heads, v.T, v.KeyDim)
-		in.LastKeys = nn.RepeatFirst(v.LastKeys, 1, v.T, len(v.LastQuery))
-	}
+	in := p.input()
+	in.Seed, in.Pool = int64(i), r.Pool
 	if p.reduction, err = reduce.Reduce(in, p.options); err != nil {
 		return nil, err
 	}
@@ -98,4 +99,24 @@ func (e *Engine) reduce(r *model.Run, v *model.Visual, i int, o reduce.Options) 
 		p.features = e.m.Project(r, p.reduction.Features, len(p.reduction.Rows))
 	}
 	return p, nil
+}
+
+// input returns what reducers read of the picture.
+func (p *picture) input() *reduce.Input {
+	v := p.visual
+	if p.list != nil {
+		return p.list.input(v)
+	}
+	in := &reduce.Input{
+		N: v.N, C: v.C, X: v.X, GridH: v.GridH, GridW: v.GridW, Cv: v.Cv, Hidden: v.Hidden,
+		Heads: v.Heads, ClsAttn: v.ClsAttn, KeyDim: v.KeyDim, Keys: v.Keys,
+		LastQuery: v.LastQuery, LastKeys: v.LastKeys,
+	}
+	if v.T == v.N { // the class token is one of the visual tokens ("full"): its row leads and stands among the tokens too
+		in.Hidden = nn.RepeatFirst(v.Hidden, 1, v.T, v.Cv)
+		in.ClsAttn = nn.RepeatFirst(v.ClsAttn, v.Heads, v.T, 1)
+		in.Keys = nn.RepeatFirst(v.Keys, v.Heads, v.T, v.KeyDim)
+		in.LastKeys = nn.RepeatFirst(v.LastKeys, 1, v.T, len(v.LastQuery))
+	}
+	return in
 }

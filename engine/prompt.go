@@ -77,7 +77,7 @@ func (e *Engine) layout(units []unit, at float64) (*rows, error) {
 			for _, r := range p.reduction.Rows {
 				pos := nn.At(at + r.Position)
 				if p.options.Positions != "sequential" {
-					pos = p.visual.At(at, r.Position)
+					pos = p.at(at, r.Position)
 				}
 				out.pos = append(out.pos, pos)
 			}
@@ -97,6 +97,9 @@ func (e *Engine) layout(units []unit, at float64) (*rows, error) {
 func (p *picture) span() float64 {
 	if p.reduction != nil && p.options.Positions == "sequential" {
 		return float64(p.rows())
+	}
+	if p.reduction != nil && p.list != nil && p.list.places == nil {
+		return float64(len(p.list.source))
 	}
 	return p.visual.Extent()
 }

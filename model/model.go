@@ -99,6 +99,17 @@ type Visual struct {
 	Keys         []float32 // [Heads, T, KeyDim] keys of the feature layer, with bias, unscaled
 	LastQuery    []float32 // [W] class token's query of the encoder's last layer, heads side by side, with bias, unscaled
 	LastKeys     []float32 // [T, W] that layer's keys; both nil where there is no class token
+	Views        *Views    // of a picture that was encoded in parts: what follows Span then holds each view's, one after another
+}
+
+// Views says how the tokens of a picture come from parts of it that the encoder
+// saw on their own. View 0 shows the whole picture. Patch p of view v has the
+// number v·(T−1) + p.
+type Views struct {
+	Count  int
+	X      []float32 // [Count, T−1, C] after the projector
+	Source []int32   // [N] number of each token's patch, −1 a newline, which shows nothing
+	All    []int32   // every patch in reading order, those too that show nothing but padding and are no tokens
 }
 
 // Grid says that the tokens are rows×cols in raster order, each at its row and

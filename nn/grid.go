@@ -1,26 +1,34 @@
 package nn
 
 // GatherFill copies the rows idx of src [*, width] into dst [len(idx), width];
-// where idx is negative the row is fill [width].
+// where idx is negative the row is fill [width], zeros if that is nil.
 func GatherFill(dst, src []float32, idx []int32, width int, fill []float32) {
 	for i, r := range idx {
-		row := fill
-		if r >= 0 {
-			row = src[int(r)*width : (int(r)+1)*width]
+		d := dst[i*width : (i+1)*width]
+		switch {
+		case r >= 0:
+			copy(d, src[int(r)*width:(int(r)+1)*width])
+		case fill != nil:
+			copy(d, fill)
+		default:
+			clear(d)
 		}
-		copy(dst[i*width:(i+1)*width], row)
 	}
 }
 
 // GatherHeads picks tokens out of several items that hold a row per head and
 // token: src [items, heads, tokens, width] becomes dst [heads, len(idx), width],
-// idx counting items·tokens.
+// idx counting items·tokens. Where idx is negative the row is zeros.
 func GatherHeads(dst, src []float32, idx []int32, heads, tokens, width int) {
 	for i, r := range idx {
-		item, t := int(r)/tokens, int(r)%tokens
 		for h := range heads {
-			s := ((item*heads+h)*tokens + t) * width
-			copy(dst[(h*len(idx)+i)*width:(h*len(idx)+i+1)*width], src[s:s+width])
+			d := dst[(h*len(idx)+i)*width : (h*len(idx)+i+1)*width]
+			if r < 0 {
+				clear(d)
+				continue
+			}
+			s := ((int(r)/tokens*heads+h)*tokens + int(r)%tokens) * width
+			copy(d, src[s:s+width])
 		}
 	}
 }

@@ -31,6 +31,8 @@ type Options struct {
 
 	HolovOverflow string // redistribute|zero
 
+	Newlines string // drop|keep|skip, for pictures whose rows end in newline tokens: see Resolved
+
 	Seed int64 // of random
 
 	// Parameters of one method each; zero is the authors' default.
@@ -62,6 +64,10 @@ type Resolved struct {
 	FirstLayerSize string `json:"first_layer_size"`
 	DecodeDistance bool   `json:"decode_distance"`
 
+	// Newlines says what becomes of newline tokens: "drop" leaves them out and does not count them in positions, as the released code does;
+	// "skip" leaves them out and counts them; "keep" lets them compete as tokens, as DivPrune's own code does. Empty where there are none.
+	Newlines string `json:"newlines,omitempty"`
+
 	// Habits of the released code that no switch of their own reaches; set by Compat "released".
 	ReleasedOrder       bool    `json:"released_order,omitempty"`     // plain base: rows in the criterion's order instead of raster order
 	MirrorLast          bool    `json:"mirror_last,omitempty"`        // position "last" is N-1-last
@@ -74,7 +80,8 @@ type Resolved struct {
 	DartPivots          int     `json:"dart_pivots,omitempty"`
 	Seed                int64   `json:"seed,omitempty"`
 
-	checked bool // made by Resolve
+	checked    bool // made by Resolve
+	splitViews bool // each view splits its own share by the default
 }
 
 // switches are the options that paper and released code set differently.
@@ -103,6 +110,7 @@ var values = map[string][]string{
 	"first-layer-size": {"group", "uniform"},
 	"decode-distance":  {"true", "false"},
 	"holov-overflow":   {"redistribute", "zero"},
+	"newlines":         {"drop", "keep", "skip"},
 }
 
 // Values returns what the switch of that name accepts, nil for an unknown name.
@@ -110,7 +118,11 @@ func Values(name string) []string { return slices.Clone(values[name]) }
 
 // Resolve checks o for a picture of n tokens and fills in every default. An error names the option, the value got and the limit;
 // nothing is clamped.
-func (o Options) Resolve(n int) (Resolved, error) {
+func (o Options) Resolve(n int) (Resolved, error) { return o.ResolveViews(n, nil) }
+
+// ResolveViews is Resolve for a picture that was encoded in views of so many tokens each; nil is a picture that was encoded whole. Tokens
+// that are in no view are newlines.
+func (o Options) ResolveViews(n int, views []int) (Resolved, error) {
 	if o.Base == "" {
 		o.Base = "none"
 	}
@@ -192,8 +204,23 @@ func (o Options) Resolve(n int) (Resolved, error) {
 			r.VisionZipContextual = visionZipSplit(budget)
 		}
 	}
+	if views != nil {
+		r.Newlines = or(o.Newlines, "drop")
+		r.splitViews = o.VisionZipContextual == 0
+	}
+	if m.PerView && r.splitViews && r.VisionZipContextual > 0 && budget < n {
+		total := 0
+		for _, v := range r.views(m, views) {
+			total += v.VisionZipContextual
+		}
+		r.VisionZipContextual = total
+	}
 	// A share of 0 asks nothing of the base, and a budget of N nothing of anyone.
-	if m.check != nil && r.Keep > 0 && budget < n {
+	if m.PerView && len(views) > 1 && budget < n {
+		if err := r.checkViews(m, views); err != nil {
+			return Resolved{}, err
+		}
+	} else if m.check != nil && r.Keep > 0 && budget < n {
 		if err := m.check(&r, r.Keep); err != nil {
 			return Resolved{}, err
 		}
@@ -229,7 +256,7 @@ func (o *Options) checkValues() error {
 	for _, v := range []struct{ name, value string }{
 		{"compat", o.Compat}, {"positions", o.Positions}, {"calibrate", o.Calibrate}, {"merge-position", o.MergePosition},
 		{"anchors", o.Anchors}, {"anchor-pool", o.AnchorPool}, {"first-layer-size", o.FirstLayerSize},
-		{"decode-distance", o.DecodeDistance}, {"holov-overflow", o.HolovOverflow},
+		{"decode-distance", o.DecodeDistance}, {"holov-overflow", o.HolovOverflow}, {"newlines", o.Newlines},
 	} {
 		if v.value != "" && !slices.Contains(values[v.name], v.value) {
 			return fmt.Errorf("reduce: %s: got %q, want one of %s", v.name, v.value, strings.Join(values[v.name], ", "))
@@ -260,7 +287,7 @@ func (o *Options) checkUse(m *Method) error {
 		set   bool
 	}
 	budget := []given{{"n-vis", o.NVis, o.NVis != 0}, {"keep-ratio", o.KeepRatio, o.KeepRatio != 0}}
-	general := []given{{"compat", o.Compat, o.Compat != ""}, {"positions", o.Positions, o.Positions != ""}}
+	general := []given{{"compat", o.Compat, o.Compat != ""}, {"positions", o.Positions, o.Positions != ""}, {"newlines", o.Newlines, o.Newlines != ""}}
 	calibrate := given{"calibrate", o.Calibrate, o.Calibrate != ""}
 	gamma := given{"gamma", o.Gamma, o.gammaGiven()}
 	merging := []given{

@@ -30,7 +30,7 @@ const pruMergeNeighbours = 32
 var pruMergeMethod = &Method{
 	Name: "prumerge", Title: "LLaVA-PruMerge: highest attention of the last layer, with weighted sums of their neighbours",
 	Paper: "https://arxiv.org/abs/2403.15388", Site: AfterEncoder,
-	Needs: []Need{LastKeys}, needsPlain: []Need{Hidden}, Minimum: "1 token: the row that sums up all others", Adaptive: true,
+	Needs: []Need{LastKeys}, needsPlain: []Need{Hidden}, Minimum: "1 token: the row that sums up all others", Adaptive: true, PerView: true,
 	pick: func(w *work, k int) (*selection, error) {
 		return pruMergePick(w, func(a []float64) []int32 { return topK(a, k) })
 	},
@@ -47,7 +47,7 @@ var pruMergeMethod = &Method{
 var pruMergePlusMethod = &Method{
 	Name: "prumerge-plus", Title: "PruMerge+: LLaVA-PruMerge with tokens at equal steps beside the attended ones",
 	Paper: "https://arxiv.org/abs/2403.15388", Site: AfterEncoder,
-	Needs: []Need{LastKeys}, needsPlain: []Need{Hidden}, Minimum: "1 token: the row that sums up all others", Adaptive: true,
+	Needs: []Need{LastKeys}, needsPlain: []Need{Hidden}, Minimum: "1 token: the row that sums up all others", Adaptive: true, PerView: true,
 	pick: func(w *work, k int) (*selection, error) {
 		return pruMergePick(w, func(a []float64) []int32 { return pruMergePlus(a, k) })
 	},

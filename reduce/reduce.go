@@ -28,6 +28,8 @@ type Input struct {
 	LastQuery []float32 // [width] class token's query of the encoder's last layer, heads side by side, with bias, unscaled
 	LastKeys  []float32 // [N+1, width] that layer's keys
 
+	Views []View // parts of the picture that the encoder saw on their own; nil: it saw the picture whole
+
 	Seed int64        // mixed into the seed of the options: a caller may give each picture its own
 	Pool *kernel.Pool // nil computes serially; results do not depend on it
 }
@@ -100,7 +102,7 @@ func Reduce(in *Input, o Resolved) (*Reduction, error) {
 		return w.identity(m, start)
 	}
 	if m.plain != nil && (m.whole || !o.Restore) {
-		r, err := m.plain(w)
+		r, err := w.plain(m)
 		if err != nil {
 			return nil, err
 		}
@@ -111,7 +113,7 @@ func Reduce(in *Input, o Resolved) (*Reduction, error) {
 		r.SelectTime = time.Since(start) - r.MergeTime
 		return r, nil
 	}
-	sel, err := m.pick(w, o.Keep)
+	sel, err := w.pick(m, o.Keep)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +144,7 @@ func (w *work) identity(m *Method, start time.Time) (*Reduction, error) {
 	plainOnly := m.plain != nil && !o.Restore
 	if m.pick != nil && !plainOnly && (o.Keep == 0 || m.check == nil || m.check(o, o.Keep) == nil) {
 		var err error
-		if sel, err = m.pick(w, o.Keep); err != nil {
+		if sel, err = w.pick(m, o.Keep); err != nil {
 			return nil, err
 		}
 	}
@@ -286,6 +288,9 @@ func (in *Input) check(m *Method, restore bool) error {
 	}
 	if len(in.X) != in.N*in.C {
 		return bad("X: got %d values, want %d (%d tokens of width %d)", len(in.X), in.N*in.C, in.N, in.C)
+	}
+	if err := in.checkViews(m); err != nil {
+		return err
 	}
 	for _, need := range m.needs(restore) {
 		got, want, name := 0, 0, ""

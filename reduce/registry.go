@@ -52,6 +52,7 @@ type Method struct {
 	Needs    []Need // by its criterion
 	Params   []Param
 	Adaptive bool   // without RESTORE and without a budget it finds the number of tokens itself
+	PerView  bool   // its criterion looks at each view of a picture on its own (see View)
 	Minimum  string // what its criterion asks of the share that it keeps itself, in words
 
 	needsPlain []Need                                   // in addition, when it runs without RESTORE
@@ -59,6 +60,8 @@ type Method struct {
 	pick       func(w *work, k int) (*selection, error) // the criterion, k >= 0
 	plain      func(w *work) (*Reduction, error)        // the method without RESTORE, where that is more than pick
 	whole      bool                                     // plain makes every row with RESTORE too, which then only calibrates
+	raster     bool                                     // the criterion hands tokens on in raster order
+	unit       int                                      // tokens that a view's share is a multiple of where it can be; 0 is 1
 }
 
 // methods is the table: one line a method.

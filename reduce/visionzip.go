@@ -32,6 +32,9 @@ var visionZipMethod = &Method{
 		if k < 2 {
 			return fmt.Errorf("reduce: n-vis: got %d, want at least 2 for visionzip (the class token and 1 contextual row)", k)
 		}
+		if o.VisionZipContextual < 1 { // only where a total is split
+			return fmt.Errorf("reduce: visionzip-contextual: got none, want at least 1")
+		}
 		if c := o.VisionZipContextual; c > k-1 {
 			return fmt.Errorf("reduce: visionzip-contextual: got %d, want at most %d (a budget of %d less the class token)", c, k-1, k)
 		}
@@ -41,7 +44,7 @@ var visionZipMethod = &Method{
 		s := w.in.sumAttention()
 		return &selection{kept: topK(s, k), scores: map[string][]float32{"attention": float32s(s)}}, nil
 	},
-	plain: visionZip,
+	plain: visionZip, PerView: true,
 }
 
 // visionZipSplit is the default number of contextual rows: the authors' 10 of 64, to the nearest, at least 1.

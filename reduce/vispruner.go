@@ -45,7 +45,7 @@ var visPrunerMethod = &Method{
 		}
 		return nil
 	},
-	pick: visPruner,
+	pick: visPruner, PerView: true, unit: 4, raster: true,
 }
 
 // visPrunerDrop is how many tokens a pass drops from a list of which diverse are to stay, and whether the pass is possible.

@@ -244,18 +244,30 @@ func (m *Model) Squares(r *model.Run, px []float32, items int, need model.Needs)
 
 // Visual returns item i alone; it shares the batch's memory.
 func (s *Squares) Visual(i int) *model.Visual {
-	v := &model.Visual{
-		N: s.N, C: s.C, X: s.X[i*s.N*s.C : (i+1)*s.N*s.C], GridH: s.grid, GridW: s.grid,
-		Heads: s.Heads, T: s.T, Cv: s.Cv, Hidden: s.Selected[i*s.T*s.Cv : (i+1)*s.T*s.Cv], KeyDim: s.KeyDim,
+	v := s.slice(i, 1)
+	v.N, v.X, v.GridH, v.GridW = s.N, s.X[i*s.N*s.C:(i+1)*s.N*s.C], s.grid, s.grid
+	return v
+}
+
+// Views returns n items from lo on as the views of one picture, whose tokens the
+// caller fills in.
+func (s *Squares) Views(lo, n int) *model.Visual {
+	v := s.slice(lo, n)
+	v.Views = &model.Views{Count: n, X: s.X[lo*s.N*s.C : (lo+n)*s.N*s.C]}
+	return v
+}
+
+func (s *Squares) slice(lo, n int) *model.Visual {
+	v := &model.Visual{C: s.C, Heads: s.Heads, T: s.T, Cv: s.Cv, KeyDim: s.KeyDim}
+	v.Hidden = s.Selected[lo*s.T*s.Cv : (lo+n)*s.T*s.Cv]
+	if w := s.Heads * s.T; s.ClsAttn != nil {
+		v.ClsAttn = s.ClsAttn[lo*w : (lo+n)*w]
 	}
-	if n := s.Heads * s.T; s.ClsAttn != nil {
-		v.ClsAttn = s.ClsAttn[i*n : (i+1)*n]
+	if w := s.Heads * s.T * s.KeyDim; s.Keys != nil {
+		v.Keys = s.Keys[lo*w : (lo+n)*w]
 	}
-	if n := s.Heads * s.T * s.KeyDim; s.Keys != nil {
-		v.Keys = s.Keys[i*n : (i+1)*n]
-	}
-	if n := len(s.LastQuery) / s.Items; n > 0 {
-		v.LastQuery, v.LastKeys = s.LastQuery[i*n:(i+1)*n], s.LastKeys[i*s.T*n:(i+1)*s.T*n]
+	if w := len(s.LastQuery) / s.Items; w > 0 {
+		v.LastQuery, v.LastKeys = s.LastQuery[lo*w:(lo+n)*w], s.LastKeys[lo*s.T*w:(lo+n)*s.T*w]
 	}
 	return v
 }

@@ -126,7 +126,9 @@ func (m *Model) Encode(r *model.Run, px *imageproc.Pixels, need model.Needs) ([]
 		n := len(ls[i].source)
 		x := packed[row*sq.C : (row+n)*sq.C]
 		nn.GatherFill(x, sq.X[tile*sq.N*sq.C:], ls[i].source, sq.C, m.newline) // (2), (3)
-		visuals[i] = &model.Visual{N: n, C: sq.C, X: x}
+		visuals[i] = sq.Views(tile, ls[i].tiles)
+		v := visuals[i]
+		v.N, v.X, v.Views.Source, v.Views.All = n, x, ls[i].source, ls[i].all
 		tile, row = tile+ls[i].tiles, row+n
 	}
 	if r.Trace != nil {

@@ -12,8 +12,8 @@ type layout struct {
 	rows, cols int // of the stitched map without its padding
 	// source holds, in the decoder's order, tile·patches + patch, or newline.
 	source []int32
-	// plain holds the indices into source that are no newlines.
-	plain []int32
+	// all holds every patch in reading order, padding included.
+	all []int32
 }
 
 const newline = -1
@@ -28,21 +28,20 @@ func (c *Config) pack(h, w int) layout {
 	rows, cols := ch/side*p, cw/side*p
 	r0, c0 := uncovered(h, w, rows, cols)
 	l := layout{tiles: 1 + ch/side*across, rows: rows - 2*r0, cols: cols - 2*c0}
-	add := func(src int32) {
-		if src != newline {
-			l.plain = append(l.plain, int32(len(l.source)))
-		}
-		l.source = append(l.source, src)
-	}
 	for i := range p * p {
-		add(int32(i))
+		l.source, l.all = append(l.source, int32(i)), append(l.all, int32(i))
 	}
-	for y := r0; y < rows-r0; y++ {
-		for x := c0; x < cols-c0; x++ {
-			tile := 1 + y/p*across + x/p
-			add(int32(tile*p*p + y%p*p + x%p))
+	for y := range rows {
+		for x := range cols {
+			src := int32((1+y/p*across+x/p)*p*p + y%p*p + x%p)
+			l.all = append(l.all, src)
+			if y >= r0 && y < rows-r0 && x >= c0 && x < cols-c0 {
+				l.source = append(l.source, src)
+			}
 		}
-		add(newline)
+		if y >= r0 && y < rows-r0 {
+			l.source = append(l.source, newline)
+		}
 	}
 	return l
 }

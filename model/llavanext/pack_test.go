@@ -46,7 +46,7 @@ func TestPackSizes(t *testing.T) {
 }
 
 // checkLayout ensures that no patch stands twice, that newlines end rows, and
-// that plain lists the rest.
+// that tokens are in reading order.
 func checkLayout(t *testing.T, c *Config, l *layout) {
 	t.Helper()
 	p2 := c.Vision.Grid() * c.Vision.Grid()
@@ -58,12 +58,13 @@ func checkLayout(t *testing.T, c *Config, l *layout) {
 		}
 		seen[s] = true
 	}
-	if len(l.plain) != p2+l.rows*l.cols {
-		t.Fatalf("%d plain tokens, want %d", len(l.plain), p2+l.rows*l.cols)
+	if len(l.all) != l.tiles*p2 || len(l.source) != p2+l.rows*(l.cols+1) {
+		t.Fatalf("%d patches and %d tokens, want %d and %d", len(l.all), len(l.source), l.tiles*p2, p2+l.rows*(l.cols+1))
 	}
-	for _, i := range l.plain {
-		if l.source[i] == newline {
-			t.Fatalf("token %d is a newline", i)
+	at := 0 // tokens stand in reading order
+	for _, s := range l.source {
+		for s != newline && l.all[at] != s {
+			at++
 		}
 	}
 }

@@ -1,0 +1,138 @@
+package reduce
+
+import (
+	"fmt"
+	"math/rand"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// viewsInput makes a picture of three views, one of them without a token, and some tokens in no view.
+func viewsInput(rng *rand.Rand, sizes []int, newlines int) *Input {
+	n := newlines
+	for _, s := range sizes {
+		n += s
+	}
+	floats := func(k int) []float32 {
+		v := make([]float32, k)
+		for i := range v {
+			v[i] = float32(rng.NormFloat64())
+		}
+		return v
+	}
+	in := &Input{N: n, C: 6, X: floats(n * 6), Heads: 2, Cv: 5, Hidden: floats((n + 1) * 5), KeyDim: 3, Keys: floats(2 * (n + 1) * 3), LastQuery: floats(4), LastKeys: floats((n + 1) * 4)}
+	in.ClsAttn = floats(2 * (n + 1))
+	for i, v := range in.ClsAttn {
+		in.ClsAttn[i] = v * v
+	}
+	order := rng.Perm(n)
+	for _, s := range sizes {
+		v := View{Class: floats(5), LastQuery: floats(4), LastClass: floats(4)}
+		for _, t := range order[:s] {
+			v.Tokens = append(v.Tokens, int32(t))
+		}
+		order = order[s:]
+		slices.Sort(v.Tokens)
+		in.Views = append(in.Views, v)
+	}
+	return in
+}
+
+// Ensure a budget is shared out whole, no view gets more than it has, and views of equal size get equal shares.
+func TestShares(t *testing.T) {
+	for _, sizes := range [][]int{{576, 576, 576, 576, 576}, {16, 0, 12, 3}, {1}, {576, 552, 24}} {
+		total := 0
+		for _, s := range sizes {
+			total += s
+		}
+		for _, unit := range []int{1, 4} {
+			for k := 0; k <= total; k++ {
+				sum := 0
+				for i, s := range shares(k, sizes, unit) {
+					if s < 0 || s > sizes[i] {
+						t.Fatalf("%d of %v: share %d of view %d", k, sizes, s, i)
+					}
+					sum += s
+				}
+				if sum != k {
+					t.Fatalf("%d of %v: shares sum to %d", k, sizes, sum)
+				}
+			}
+		}
+	}
+	if got := shares(160, []int{576, 576, 576, 576, 576}, 4); !slices.Equal(got, []int{32, 32, 32, 32, 32}) {
+		t.Errorf("160 over 5 views: %v", got)
+	}
+}
+
+// Ensure every method keeps its invariants on pictures in views, alone and under RESTORE, and a budget of all tokens is no reduction.
+func TestViewsInvariants(t *testing.T) {
+	rng := rand.New(rand.NewSource(1))
+	for _, sizes := range [][]int{{64, 64, 48}, {64, 0, 8}} {
+		for _, newlines := range []int{0, 8} {
+			in := viewsInput(rng, sizes, newlines)
+			for _, m := range methods {
+				if m.Name == "none" || m.Site != AfterEncoder || slices.Contains(m.Needs, Grid) {
+					continue
+				}
+				for _, compat := range []string{"", "released"} {
+					for _, on := range []bool{true, false} {
+						for _, n := range []int{40, 96, in.N} {
+							if n > in.N {
+								continue
+							}
+							name := fmt.Sprint(m.Name, " views ", sizes, " newlines ", newlines, " n ", n, " restore ", on, " ", compat)
+							o, err := Options{Base: m.Name, NVis: n, Restore: on, Compat: compat}.ResolveViews(in.N, sizes)
+							if m.PerView && newlines > 0 && n < in.N {
+								if err == nil || !strings.Contains(err.Error(), "newlines") {
+									t.Errorf("%s: got %v, want a refusal", name, err)
+								}
+								continue
+							}
+							if m.Name == "vispruner" && err != nil && strings.Contains(err.Error(), "odd length") {
+								continue
+							}
+							if err != nil {
+								t.Errorf("%s: %v", name, err)
+								continue
+							}
+							r, err := Reduce(in, o)
+							if err == nil {
+								err = r.Check()
+							}
+							if err != nil {
+								t.Errorf("%s: %v", name, err)
+							}
+							if n == in.N && !slices.Equal(r.Features, in.X) {
+								t.Errorf("%s: not the tokens as they were", name)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// Ensure views that are no parts of the picture are refused.
+func TestViewsRefused(t *testing.T) {
+	rng := rand.New(rand.NewSource(2))
+	for name, spoil := range map[string]func(in *Input){
+		"outside": func(in *Input) { in.Views[0].Tokens[0] = -1 },
+		"twice":   func(in *Input) { in.Views[0].Tokens[0] = in.Views[1].Tokens[0] },
+		"falling": func(in *Input) { slices.Reverse(in.Views[0].Tokens) },
+		"class":   func(in *Input) { in.Views[1].Class = nil },
+		"key":     func(in *Input) { in.Views[1].LastClass = nil },
+	} {
+		in := viewsInput(rng, []int{16, 16}, 0)
+		o, err := Options{Base: "holov", NVis: 8}.ResolveViews(32, []int{16, 16})
+		if err != nil {
+			t.Fatal(err)
+		}
+		spoil(in)
+		if _, err := Reduce(in, o); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
