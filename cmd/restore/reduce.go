@@ -62,6 +62,9 @@ func (o *reduceOptions) run(a *app) error {
 	if err := o.model.check(); err != nil {
 		return err
 	}
+	if opts.Newlines != "" {
+		return usagef("--newlines: has no use on tokens from a file, got %s: a file says nothing of newline tokens", opts.Newlines)
+	}
 	gridH, gridW, err := parseGrid(o.grid)
 	if err != nil {
 		return err

@@ -35,6 +35,7 @@ func (r *reductionFlags) add(fs *pflag.FlagSet, base string, nVis int) {
 	r.choice(&o.DecodeDistance, "decode-distance", "true", "calibrate by distance while decoding too")
 	fs.Lookup("decode-distance").NoOptDefVal = "true"
 	r.choice(&o.HolovOverflow, "holov-overflow", "redistribute", "what HoloV does when a run is asked for more tokens than it has")
+	r.choice(&o.Newlines, "newlines", "drop", "newline tokens of any-resolution pictures: left out of the list (drop), left out but counted in\n        positions (skip), or tokens like others (keep)")
 	fs.IntVar(&o.HolovPatches, "holov-patches", 0, "split the tokens into `N` runs (HoloV)")
 	fs.Float64Var(&o.VisPrunerRatio, "vispruner-ratio", 0, "`share` of the kept tokens that attention chooses (VisPruner)")
 	fs.IntVar(&o.VisPrunerStep, "vispruner-step", 0, "drop `N` tokens a pass (VisPruner)")
@@ -137,7 +138,7 @@ func (r *reductionFlags) given() (name string) {
 
 // reductionSwitch holds the flags that only a reduction can honour; --restore=false asks for nothing.
 var reductionSwitch = map[string]bool{"n-vis": true, "keep-ratio": true, "gamma": true, "compat": true, "positions": true, "calibrate": true,
-	"merge-position": true, "anchors": true, "anchor-pool": true, "first-layer-size": true, "decode-distance": true, "holov-overflow": true,
+	"merge-position": true, "anchors": true, "anchor-pool": true, "first-layer-size": true, "decode-distance": true, "holov-overflow": true, "newlines": true,
 	"holov-patches": true, "vispruner-ratio": true, "vispruner-step": true, "visionzip-contextual": true, "dart-pivots": true}
 
 // describe says in one line what a reduction is made of.
@@ -158,9 +159,14 @@ func describe(o reduce.Resolved) string {
 	return s + compat(o)
 }
 
+// compat says what is left to say: newlines and whose habits.
 func compat(o reduce.Resolved) string {
-	if o.Compat == "" {
-		return ""
+	s := ""
+	if o.Newlines != "" {
+		s = ", newlines " + o.Newlines
 	}
-	return ", compat " + o.Compat
+	if o.Compat != "" {
+		s += ", compat " + o.Compat
+	}
+	return s
 }
