@@ -77,6 +77,7 @@ func (e *Engine) reduce(r *model.Run, v *model.Visual, i int, o reduce.Options) 
 		return nil, err
 	}
 	var err error
+	o.NoClass = v.NoClass
 	if v.Views == nil {
 		p.options, err = o.Resolve(v.N)
 	} else {

@@ -274,13 +274,7 @@ func TestAxesReduced(t *testing.T) {
 	tokens, scores := [2]int{63, 36}, numbers(t, ref["vision.block.3.received_merged"])
 	for _, base := range axesBases {
 		for _, restore := range []bool{false, true} {
-			if base == "visionzip" && !restore { // hands on a class token
-				continue
-			}
 			o := reduce.Options{Base: base, KeepRatio: 1.0 / 3, Restore: restore}
-			if base == "vispruner" { // else its lists would have to stay even
-				o.VisPrunerRatio = 1
-			}
 			got := reduced(t, e, ref, o)
 			before, after := numbers(t, plain["position_ids"]), numbers(t, got["position_ids"])
 			s, n := len(before)/3, len(after)/3
@@ -350,9 +344,6 @@ func TestAxesIdentityAndThreads(t *testing.T) {
 			same(t, base, reduced(t, e2, ref, reduce.Options{Base: base, NVis: 15, Restore: on}), plain, "logits", "gen.tokens", "gen.logits", "position_ids", "rope_delta")
 		}
 		o := reduce.Options{Base: base, NVis: 6, Restore: true, MergePosition: "mean"}
-		if base == "vispruner" { // else its lists would have to stay even
-			o.VisPrunerRatio = 1
-		}
 		want := reduced(t, e1, ref, o)
 		same(t, base+", 2 threads", reduced(t, e2, ref, o), want, "vision.merger", "logits", "gen.logits")
 		same(t, base+", 5 threads", reduced(t, e5, ref, o), want, "vision.merger", "logits", "gen.logits")

@@ -91,6 +91,7 @@ type Visual struct {
 	Pos          []nn.Pos  // [N] rotary positions counted from the picture's start; nil: 0, 1, 2, … on all axes
 	Span         float64   // positions that the picture takes, so that text after it starts there; 0: N
 	GridH, GridW int       // of the N tokens; 0 where they are not a grid
+	NoClass      bool      // the encoder has no class token
 	Heads        int
 	ClsAttn      []float32 // [Heads, T] class-token attention of the feature layer, T = tokens with the class token
 	T, Cv        int

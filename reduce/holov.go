@@ -10,7 +10,9 @@ package reduce
 // Departures, all as in the authors' code: runs are one-dimensional, not crops; the zero on the diagonal of the cosine matrix takes
 // part in the variance; a run of one token scores its bare attention. A run that is given more than it has: "redistribute" gives the excess to the
 // runs with room of largest w, round by round, as RESTORE's code does; "zero" is the authors' own filling with vectors of zeros at
-// the end. Where every Q is 0, runs share equally. A list k = N is all tokens in raster order under either rule.
+// the end. Where every Q is 0, runs share equally. A list k = N is all tokens in raster order under either rule. Without a class token
+// (the authors' code for M-RoPE models) P is floor(1024/576·N/n), at least 1, and attention is what patches receive; there the authors
+// leave it in the encoder's window order, here it is in raster order like the tokens.
 
 import "slices"
 
@@ -29,6 +31,14 @@ var holovMethod = &Method{
 		{"holov-overflow", "redistribute", "what becomes of tokens given to a run that has too few: redistribute|zero"},
 	},
 	pick: holov,
+}
+
+// holovRuns is the default number of runs for a budget of k tokens of n.
+func holovRuns(n, k int, noClass bool) int {
+	if noClass {
+		return max(1, int(1024.0/576*float64(n)/float64(k)))
+	}
+	return holovPatches
 }
 
 func holov(w *work, k int) (*selection, error) {

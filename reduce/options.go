@@ -35,6 +35,10 @@ type Options struct {
 
 	Seed int64 // of random
 
+	// NoClass says that the encoder has no class token: ClsAttn is the attention that patches receive and row 0 of Hidden and Keys is
+	// zeros. Methods then take the form that their authors gave them for such encoders. Whoever makes the Input sets it.
+	NoClass bool
+
 	// Parameters of one method each; zero is the authors' default.
 	HolovPatches        int     // 1-D runs that the tokens are split into; default 16
 	VisPrunerRatio      float64 // share of the kept tokens chosen by attention; default 0.5
@@ -55,6 +59,7 @@ type Resolved struct {
 
 	Restore bool   `json:"restore"`
 	Compat  string `json:"compat,omitempty"`
+	NoClass bool   `json:"no_class,omitempty"` // the encoder has no class token
 
 	Positions      string `json:"positions"`
 	Calibrate      string `json:"calibrate"`
@@ -152,7 +157,7 @@ func (o Options) ResolveViews(n int, views []int) (Resolved, error) {
 	d := defaults[o.Compat]
 	r := Resolved{
 		Base: o.Base, N: n, NVis: budget, Keep: budget, Gamma: 1, Restore: o.Restore, Compat: o.Compat,
-		Positions: or(o.Positions, d.positions), Calibrate: "off", Seed: o.Seed, checked: true,
+		Positions: or(o.Positions, d.positions), Calibrate: "off", NoClass: o.NoClass, Seed: o.Seed, checked: true,
 	}
 	released := o.Compat == "released"
 	if o.Restore {
@@ -179,7 +184,7 @@ func (o Options) ResolveViews(n int, views []int) (Resolved, error) {
 		r.HolovOverflow = or(o.HolovOverflow, "redistribute")
 		r.HolovPatches = o.HolovPatches
 		if r.HolovPatches == 0 {
-			r.HolovPatches = holovPatches
+			r.HolovPatches = holovRuns(n, budget, o.NoClass)
 		}
 	case "vispruner":
 		r.VisPrunerRatio, r.VisPrunerStep = visPrunerRatio, visPrunerStep
@@ -202,6 +207,9 @@ func (o Options) ResolveViews(n int, views []int) (Resolved, error) {
 		r.VisionZipContextual = o.VisionZipContextual
 		if r.VisionZipContextual == 0 && !o.Restore {
 			r.VisionZipContextual = visionZipSplit(budget)
+			if o.NoClass {
+				r.VisionZipContextual = min(budget, max(1, n/visionZipShare))
+			}
 		}
 	}
 	if views != nil {

@@ -9,6 +9,9 @@ package reduce
 //
 // Default split: C = n·10/64 to the nearest, the authors' 54:10 at 64.
 //
+// Without a class token (the authors' release for such an encoder) D patches of highest received attention are dominant, C is
+// floor(N/20), keys are those after the rotation, and the rows that are merged are those after the projector.
+//
 // Departures: where fewer patches are left than C, all of them are anchors' candidates, so C may not exceed them. Without Compat
 // "released" rows are in raster order, a contextual row at its anchor's place (as in the authors' Qwen2.5-VL release) and the class
 // token, which has no place, first and at position 0. Under RESTORE the share that VisionZip keeps is the patches of highest attention,
@@ -27,6 +30,12 @@ var visionZipMethod = &Method{
 	Params: []Param{{"visionzip-contextual", "n*10/64", "contextual rows of the budget, at least 1; the others are dominant, class token included"}},
 	check: func(o *Resolved, k int) error {
 		if o.Restore {
+			return nil
+		}
+		if o.NoClass {
+			if c := o.VisionZipContextual; c > k {
+				return fmt.Errorf("reduce: visionzip-contextual: got %d, want at most %d (the budget)", c, k)
+			}
 			return nil
 		}
 		if k < 2 {
@@ -50,17 +59,27 @@ var visionZipMethod = &Method{
 // visionZipSplit is the default number of contextual rows: the authors' 10 of 64, to the nearest, at least 1.
 func visionZipSplit(n int) int { return max(1, (n*10+32)/64) }
 
+// visionZipShare is the authors' number of tokens a contextual row without a class token, whatever the budget.
+const visionZipShare = 20
+
 func visionZip(w *work) (*Reduction, error) {
 	in, contextual := w.in, w.o.VisionZipContextual
 	s := in.sumAttention()
-	dominant := topK(s, w.o.NVis-contextual-1)
+	class, x, width, space := 1, in.Hidden, in.Cv, Encoder
+	if w.o.NoClass {
+		class, x, width, space = 0, in.X, in.C, Decoder
+	}
+	patches := x[class*width:]
+	dominant := topK(s, w.o.NVis-contextual-class)
 	rest := others(in.N, dominant)
 	slices.Sort(dominant)
 	start := time.Now()
 
 	step := max(1, len(rest)/contextual)
-	r := &Reduction{Width: in.Cv, Space: Encoder, Kept: dominant, Scores: map[string][]float32{"attention": float32s(s)}}
-	r.Rows = append(r.Rows, Row{Anchor: -1, IsClass: true, Size: 1})
+	r := &Reduction{Width: width, Space: space, Kept: dominant, Scores: map[string][]float32{"attention": float32s(s)}}
+	if !w.o.NoClass {
+		r.Rows = append(r.Rows, Row{Anchor: -1, IsClass: true, Size: 1})
+	}
 	for _, t := range dominant {
 		r.Rows = append(r.Rows, Row{Members: []int32{t}, Anchor: t, Size: 1})
 	}
@@ -100,18 +119,18 @@ func visionZip(w *work) (*Reduction, error) {
 	o := *w.o
 	o.MergePosition = "anchor"
 	(&work{in: in, o: &o}).place(r)
-	r.Features = make([]float32, len(r.Rows)*in.Cv)
+	r.Features = make([]float32, len(r.Rows)*width)
 	for i := range r.Rows {
-		row, dst := &r.Rows[i], r.Features[i*in.Cv:][:in.Cv]
+		row, dst := &r.Rows[i], r.Features[i*width:][:width]
 		if row.IsClass {
-			copy(dst, in.Hidden)
+			copy(dst, x)
 			continue
 		}
-		copy(dst, in.patch(row.Anchor))
+		copy(dst, patches[int(row.Anchor)*width:])
 		if row.Size > 1 {
 			joined := slices.DeleteFunc(slices.Clone(row.Members), func(t int32) bool { return t == row.Anchor })
-			sum := make([]float32, in.Cv)
-			mean(sum, in.Hidden[in.Cv:], joined)
+			sum := make([]float32, width)
+			mean(sum, patches, joined)
 			for k, v := range sum {
 				dst[k] += v
 			}

@@ -11,6 +11,8 @@ package reduce
 //
 // Departures: the authors' code cannot thin a list of odd length, which is refused here too, unless the pass is to drop exactly the
 // even half (there their indexing happens to work). A pass drops at most the even half; theirs fails on more. A row of zeros has cosine 0.
+// Without a class token, where N differs from picture to picture, one more token is kept for its attention where the list would be odd
+// (as a third-party port does) and a pass but the last drops an even number; the features are those after the projector.
 
 import (
 	"cmp"
@@ -34,7 +36,7 @@ var visPrunerMethod = &Method{
 		{"vispruner-step", "8", "tokens dropped a pass"},
 	},
 	check: func(o *Resolved, k int) error {
-		important := int(float64(k) * o.VisPrunerRatio)
+		important := visPrunerImportant(o, k)
 		for list := o.N - important; list > k-important && k > important; {
 			drop, ok := visPrunerDrop(o, list, k-important)
 			if !ok {
@@ -48,18 +50,31 @@ var visPrunerMethod = &Method{
 	pick: visPruner, PerView: true, unit: 4, raster: true,
 }
 
+// visPrunerImportant is how many of the k kept tokens attention chooses.
+func visPrunerImportant(o *Resolved, k int) int {
+	m := int(float64(k) * o.VisPrunerRatio)
+	if o.NoClass && m < k && (o.N-m)%2 == 1 {
+		m++
+	}
+	return m
+}
+
 // visPrunerDrop is how many tokens a pass drops from a list of which diverse are to stay, and whether the pass is possible.
 func visPrunerDrop(o *Resolved, list, diverse int) (drop int, ok bool) {
 	even := (list + 1) / 2
 	wanted := min(o.VisPrunerStep, list-diverse)
-	return min(wanted, even), list%2 == 0 || wanted == even
+	drop = min(wanted, even)
+	if o.NoClass && drop < list-diverse {
+		drop = max(1, drop&^1)
+	}
+	return drop, list%2 == 0 || wanted == even
 }
 
 func visPruner(w *work, k int) (*selection, error) {
 	in, o := w.in, w.o
 	a := in.meanAttention()
 	order := rank(a)
-	important := int(float64(k) * o.VisPrunerRatio)
+	important := visPrunerImportant(o, k)
 	list := slices.Clone(order[important:])
 	var dropped []int32
 	if diverse := k - important; diverse > 0 && len(list) > diverse {

@@ -158,7 +158,7 @@ func (m *Model) visual(out *output, first, rows, cols int) *model.Visual {
 	n, c, dim := rows*cols, m.cfg.Vision.Out, m.vision.attn.HeadDim
 	v := &model.Visual{
 		N: n, C: c, X: out.x[first*c : (first+n)*c],
-		Heads: 1, T: n + 1, Cv: c, KeyDim: dim,
+		NoClass: true, Heads: 1, T: n + 1, Cv: c, KeyDim: dim,
 	}
 	v.Grid(rows, cols)
 	v.Hidden = nn.BelowZeros(v.X, c)

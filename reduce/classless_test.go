@@ -1,0 +1,115 @@
+package reduce
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// classless returns the tokens of one case of an encoder without a class token.
+func classless(t testing.TB, g golden, name string) *Input {
+	t.Helper()
+	embeds, ids := g.floats(t, name+"/inputs_embeds"), g.ints(t, name+"/input_ids")
+	in := &Input{C: len(embeds) / len(ids), Heads: 1}
+	in.Cv = in.C
+	for i, id := range ids {
+		if id == 99 { // a picture's place
+			in.X = append(in.X, embeds[i*in.C:(i+1)*in.C]...)
+			in.N++
+		}
+	}
+	in.Hidden = append(make([]float32, in.C), in.X...)
+	keys := g.floats(t, name+"/visionzip/dom0.65_ctx0.05/metric")
+	in.KeyDim = len(keys) / in.N
+	in.Keys = append(make([]float32, in.KeyDim), keys...)
+	in.ClsAttn = append([]float32{0}, g.floats(t, name+"/visionzip/dom0.65_ctx0.05/score")...)
+	return in
+}
+
+// Ensure that VisionZip and HoloV select and merge what their authors' code for an
+// encoder without a class token does.
+func TestClasslessGoldens(t *testing.T) {
+	g, runs := readGolden(t, "testdata/classless.safetensors"), 0
+	for key := range g {
+		name, run, _ := strings.Cut(key, "/")
+		in := classless(t, g, name)
+		switch {
+		case strings.HasPrefix(run, "visionzip/") && strings.HasSuffix(run, "/dominant"):
+			runs++
+			prefix := strings.TrimSuffix(key, "dominant")
+			dominant, anchors := g.ints(t, key), g.ints(t, prefix+"anchors")
+			r := reduceWith(t, in, Options{Base: "visionzip", NVis: len(dominant) + len(anchors), NoClass: true})
+			kept := slices.Clone(r.Kept)
+			slices.Sort(kept)
+			slices.Sort(dominant)
+			if !sameInts(kept, dominant) || !sameInts(r.Anchors, anchors) {
+				t.Errorf("%s: kept %v, anchors %v, want %v and %v", prefix, kept, r.Anchors, dominant, anchors)
+				continue
+			}
+			// The reference's group is a rank: dominant ones first, then contextual ones; rows of both are in raster order.
+			rank := g.ints(t, prefix+"group")
+			for i, row := range r.Group {
+				for j, other := range r.Group {
+					if (row == other) != (rank[i] == rank[j]) {
+						t.Fatalf("%s: tokens %d and %d: rows %d and %d, want ranks %d and %d", prefix, i, j, row, other, rank[i], rank[j])
+					}
+				}
+			}
+			embeds, ids := g.floats(t, prefix+"embeds"), g.ints(t, name+"/input_ids")
+			first := slices.Index(ids, 99) * in.C
+			wantFloats(t, prefix+"embeds", r.Features, embeds[first:first+len(r.Rows)*in.C], 5e-6, false)
+			if r.Space != Decoder {
+				t.Errorf("%s: rows still to be projected", prefix)
+			}
+		case strings.HasPrefix(run, "holov/") && strings.HasSuffix(run, "/kept"):
+			runs++
+			want := g.ints(t, key)
+			in.ClsAttn = append([]float32{0}, g.floats(t, name+"/holov_attention_raster")...)
+			r := reduceWith(t, in, Options{Base: "holov", NVis: len(want), NoClass: true, HolovOverflow: "zero"})
+			if !sameInts(r.Kept, want) {
+				t.Errorf("%s: got %v, want %v", key, r.Kept, want)
+			}
+		}
+	}
+	if runs != 14 {
+		t.Errorf("%d runs, want 14", runs)
+	}
+}
+
+// reduceWith resolves o and reduces in, checking the invariants.
+func reduceWith(t testing.TB, in *Input, o Options) *Reduction {
+	t.Helper()
+	res, err := o.Resolve(in.N)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Reduce(in, res)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Check(); err != nil {
+		t.Fatalf("%+v: %v", o, err)
+	}
+	return r
+}
+
+// Ensure that VisPruner, VisionZip and HoloV take every budget of a picture of
+// any number of tokens where there is no class token.
+func TestClasslessBudgets(t *testing.T) {
+	g := readGolden(t, "testdata/classless.safetensors")
+	whole := classless(t, g, "q24")
+	for n := 1; n <= 24; n++ {
+		in := *whole
+		in.N, in.X, in.Hidden = n, whole.X[:n*in.C], whole.Hidden[:(n+1)*in.C]
+		in.Keys, in.ClsAttn = whole.Keys[:(n+1)*in.KeyDim], whole.ClsAttn[:n+1]
+		for budget := 1; budget <= n; budget++ {
+			for _, base := range []string{"vispruner", "visionzip", "holov"} {
+				for _, restore := range []bool{false, true} {
+					o := Options{Base: base, NVis: budget, Restore: restore, NoClass: true}
+					t.Run(fmt.Sprintf("%s/%d of %d", base, budget, n), func(t *testing.T) { reduceWith(t, &in, o) })
+				}
+			}
+		}
+	}
+}
