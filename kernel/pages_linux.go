@@ -17,11 +17,25 @@ func largeBytes(n int) []byte {
 		return make([]byte, n)
 	}
 	b := make([]byte, n)
-	start := (uintptr(unsafe.Pointer(&b[0])) + hugePage - 1) &^ (hugePage - 1)
-	skip := int(start - uintptr(unsafe.Pointer(&b[0])))
-	_ = syscall.Madvise(b[skip:skip+(n-skip)&^(hugePage-1)], madvHugePage)
+	_ = hugeStart(b)
 	return b
 }
+
+// hugeStart asks for huge pages for b and returns it from its first huge page on.
+func hugeStart(b []byte) []byte {
+	start := (uintptr(unsafe.Pointer(&b[0])) + hugePage - 1) &^ (hugePage - 1)
+	skip := int(start - uintptr(unsafe.Pointer(&b[0])))
+	_ = syscall.Madvise(b[skip:skip+(len(b)-skip)&^(hugePage-1)], madvHugePage)
+	return b[skip:]
+}
+
+// mapBytes asks the system for n zero bytes, and unmapBytes gives them back.
+// They need not exist all at once: what is written to, does.
+func mapBytes(n int) ([]byte, error) {
+	return syscall.Mmap(-1, 0, n+hugePage, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON|syscall.MAP_NORESERVE)
+}
+
+func unmapBytes(b []byte) error { return syscall.Munmap(b) }
 
 // madvHugePage is MADV_HUGEPAGE of Linux on every architecture but alpha,
 // parisc and xtensa, none of which Go has.

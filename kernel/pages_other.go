@@ -2,5 +2,13 @@
 
 package kernel
 
+import "errors"
+
 // largeBytes allocates n zero bytes.
 func largeBytes(n int) []byte { return make([]byte, n) }
+
+func hugeStart(b []byte) []byte { return b }
+
+// mapBytes and unmapBytes leave blocks to the heap.
+func mapBytes(n int) ([]byte, error) { return nil, errors.ErrUnsupported }
+func unmapBytes([]byte) error        { return nil }

@@ -66,16 +66,20 @@ func quantSize(f Format, n, k int) int {
 // not finite, or a scale beyond binary16, is an error that names its row and
 // block. |w − d·q| ≤ d/2 for Q8 and ≤ d for Q4, besides the rounding of d.
 func Quantize(p *Pool, w *Matrix, f Format) (*Matrix, error) {
-	w.check("Quantize")
-	if f != Q8 && f != Q4 || w.Format == Q8 || w.Format == Q4 {
+	if f != Q8 && f != Q4 {
 		return nil, fmt.Errorf("kernel: quantize: %v to %v, want F32, F16 or BF16 to Q8 or Q4", w.Format, f)
 	}
-	blocks := quantBlocks(w.K)
-	out := &Matrix{Format: f, N: w.N, K: w.K, Data: largeBytes(quantSize(f, w.N, w.K))}
+	out := &Matrix{Format: f, N: w.N, K: w.K}
+	out.Data = largeBytes(out.Bytes())
+	return out, Encode(p, out, w)
+}
+
+// quantizeInto quantises w to dst.
+func quantizeInto(p *Pool, dst, w *Matrix, failed *atomic.Pointer[error]) {
+	f, blocks := dst.Format, quantBlocks(w.K)
 	panelSize := blocks * quantBlockSize(f)
-	var failed atomic.Pointer[error]
 	p.Run((w.N+quantPanel-1)/quantPanel, func(panel int) {
-		dst := out.Data[panel*panelSize : (panel+1)*panelSize]
+		dst := dst.Data[panel*panelSize : (panel+1)*panelSize]
 		row := make([]float32, blocks*quantBlock)
 		q := make([]uint8, blocks*quantBlock)
 		scales := make([]float32, blocks)
@@ -97,10 +101,6 @@ func Quantize(p *Pool, w *Matrix, f Format) (*Matrix, error) {
 			}
 		}
 	})
-	if err := failed.Load(); err != nil {
-		return nil, *err
-	}
-	return out, nil
 }
 
 // quantizeWeightsGo quantises the blocks of v to stored (offset) values; a block
