@@ -105,6 +105,22 @@ func OpenFS(fsys fs.FS, name string) (*Checkpoint, error) {
 	return c, nil
 }
 
+// FromConfig is a checkpoint without weights and with no other file than
+// config.json, for benchmarks of a shape. config is not copied.
+func FromConfig(name string, config []byte) (*Checkpoint, error) {
+	if err := checkObject(config); err != nil {
+		return nil, fmt.Errorf("checkpoint: %s: %s: %w", name, configFile, err)
+	}
+	return &Checkpoint{Name: name, dir: noFiles{}, config: config}, nil
+}
+
+// noFiles is an empty directory.
+type noFiles struct{}
+
+func (noFiles) Open(name string) (fs.File, error) {
+	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+}
+
 // open reads config and weights of dir; load gives the bytes of a weight file.
 func open(name string, dir fs.FS, load func(file string) (*mapping, error)) (_ *Checkpoint, err error) {
 	c := &Checkpoint{Name: name, dir: dir, tensors: map[string]*tensor.Tensor{}}

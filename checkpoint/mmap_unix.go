@@ -14,5 +14,9 @@ func mapOpen(f *os.File, size int) (*mapping, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("mmap", err)
 	}
-	return &mapping{data: data, release: func() error { return os.NewSyscallError("munmap", unix.Munmap(data)) }}, nil
+	return &mapping{
+		data:    data,
+		release: func() error { return os.NewSyscallError("munmap", unix.Munmap(data)) },
+		drop:    func() { _ = unix.Madvise(data, unix.MADV_DONTNEED) }, // advice
+	}, nil
 }

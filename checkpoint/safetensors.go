@@ -333,6 +333,7 @@ func marshal(v any) ([]byte, error) {
 type mapping struct {
 	data    []byte
 	release func() error // nil when the garbage collector does it
+	drop    func()       // lets go of the pages read so far; nil when they are not a file's
 }
 
 func (m *mapping) close() error {

@@ -22,3 +22,13 @@ func (c *Checkpoint) Warm(progress func(done, total int64)) {
 	runtime.KeepAlive(sum) // the reads are the purpose
 	progress(c.bytes, c.bytes)
 }
+
+// Drop lets go of the pages of mapped weights that were read so far. They remain
+// in the system's cache and are read again when they are used.
+func (c *Checkpoint) Drop() {
+	for _, m := range c.files {
+		if m.drop != nil {
+			m.drop()
+		}
+	}
+}
