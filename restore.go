@@ -51,6 +51,12 @@ const (
 	FinishCancelled = engine.FinishCancelled
 )
 
+// What OpenOptions' Quant and EncoderQuant may be, besides "".
+var (
+	QuantTypes        = engine.QuantTypes
+	EncoderQuantTypes = engine.EncoderQuantTypes
+)
+
 // Open loads the model in dir: a Hugging Face directory, or a folder of the
 // hub's cache. An empty dir is the small model that is part of the program.
 // Every weight is bound by name and shape; the error lists all that do not fit.

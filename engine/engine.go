@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"runtime"
 	"sort"
@@ -14,6 +15,7 @@ import (
 	"github.com/restore-vlm/restore/model/all"
 	"github.com/restore-vlm/restore/nn"
 	"github.com/restore-vlm/restore/reduce"
+	"github.com/restore-vlm/restore/tensor"
 	"github.com/restore-vlm/restore/tokenizer"
 	"github.com/restore-vlm/restore/tokenizer/chat"
 )
@@ -23,12 +25,45 @@ type Options struct {
 	Threads  int                     // worker threads; 0: all cores that Go may use
 	Progress func(done, total int64) // bytes read while loading; may be nil
 	Warn     func(message string)    // told of everything that is done otherwise than the checkpoint says; may be nil
+
+	// Quant keeps the decoder's weights as "q4", "q8", "bf16", "f16" or "f32", and
+	// EncoderQuant those of vision tower and projector as "q8", "bf16", "f16" or
+	// "f32"; "" keeps them as they are stored. With q4 the decoder's embedding and
+	// head are kept at q8. Weights are converted while loading; products with q8 and
+	// q4 round activations to 8 bits in blocks of 32, all others compute in float32.
+	Quant, EncoderQuant string
+	// Describe binds the weights without converting them: Info is all that works.
+	Describe bool
+
+	// Weights, when not nil, makes the weights that the checkpoint lacks, for
+	// benchmarks of a shape whose checkpoint is [checkpoint.FromConfig]'s: a tensor
+	// of that shape, of type d (F16 where the plan names none), in which it is kept
+	// as it is, or of another floating type, from which it is converted to d. Vectors
+	// are asked for as F32. Calls come one at a time; blocks of m are in huge pages
+	// and live as long as the engine.
+	Weights func(m *kernel.Memory, name string, d tensor.DType, shape []int) *tensor.Tensor
+	// Work counts the products of all layers, for benchmarks; may be nil.
+	Work *nn.Work
+}
+
+// What Quant and EncoderQuant may be, besides "".
+var (
+	QuantTypes        = model.PlanTypes
+	EncoderQuantTypes = model.EncoderTypes
+)
+
+// source says how ck is bound.
+func (o *Options) source(ck *checkpoint.Checkpoint) *model.Source {
+	return &model.Source{
+		Checkpoint: ck, Plan: model.Plan{Decoder: o.Quant, Encoder: o.EncoderQuant},
+		Memory: new(kernel.Memory), Progress: o.Progress, Dry: o.Describe, Make: o.Weights, Work: o.Work,
+	}
 }
 
 // Engine is a loaded model with its tokenizer, chat template and picture
 // processor.
 type Engine struct {
-	ck       *checkpoint.Checkpoint
+	ck       *model.Source
 	m        model.Multimodal
 	shape    model.DecoderShape
 	pool     *kernel.Pool
@@ -46,7 +81,7 @@ type Engine struct {
 
 // New binds ck. A directory with config.json and weights alone is enough for
 // Trace on token ids and pixel values; what Ask needs besides is asked for then.
-func New(ck *checkpoint.Checkpoint, o Options) (*Engine, error) {
+func New(ck *checkpoint.Checkpoint, o Options) (_ *Engine, err error) {
 	if err := kernel.ImplementationError(); err != nil {
 		return nil, err
 	}
@@ -59,29 +94,40 @@ func New(ck *checkpoint.Checkpoint, o Options) (*Engine, error) {
 	if o.Warn == nil {
 		o.Warn = func(string) {}
 	}
-	m, err := all.Open(ck)
-	if err != nil {
+	src := o.source(ck)
+	if err := src.Plan.Check(); err != nil {
 		return nil, err
 	}
-	e := &Engine{ck: ck, m: m, shape: m.Decoder().Shape(), warn: o.Warn, eos: map[int32]bool{}, special: map[string]string{}}
+	e := &Engine{ck: src, warn: o.Warn, eos: map[int32]bool{}, special: map[string]string{}, pool: kernel.NewPool(o.Threads)}
+	src.Pool = e.pool
+	defer func() {
+		if err != nil {
+			e.pool.Close()
+			err = errors.Join(err, src.Memory.Free())
+		}
+	}()
+	if e.m, err = all.Open(src); err != nil {
+		return nil, err
+	}
+	e.shape = e.m.Decoder().Shape()
 	if err := e.files(); err != nil {
 		return nil, err
 	}
-	if o.Progress != nil {
-		ck.Warm(o.Progress)
+	if o.Progress != nil && src.Plan == (model.Plan{}) {
+		src.Warm(o.Progress)
 	}
 	e.distance = sync.OnceValue(func() *nn.Distances {
 		return nn.NewDistances(e.shape.RoPE, reduce.C0, e.shape.MaxPositions+1)
 	})
-	e.pool = kernel.NewPool(o.Threads)
 	e.runs.New = func() any { return &model.Run{Pool: e.pool} }
 	return e, nil
 }
 
-// Close stops the workers and unmaps the weights. No request may be running.
+// Close stops the workers, gives converted weights back and unmaps the others. No
+// request may be running.
 func (e *Engine) Close() error {
 	e.pool.Close()
-	return e.ck.Close()
+	return errors.Join(e.ck.Memory.Free(), e.ck.Close())
 }
 
 // files reads what lies beside the weights.
@@ -189,6 +235,8 @@ func (e *Engine) endTokens() error {
 type Info struct {
 	model.Info
 	Name      string
+	Kept      map[string]int64 // numbers by the type in which they are kept
+	Resident  int64            // bytes that weights take in memory
 	Threads   int
 	Kernel    string // implementation of the arithmetic in use
 	Template  string // where the chat template came from
@@ -200,6 +248,7 @@ type Info struct {
 // Info returns what `show` prints.
 func (e *Engine) Info() Info {
 	i := Info{Info: e.m.Info(), Name: e.ck.Name, Threads: e.pool.Threads(), Kernel: kernel.Implementation(), Template: e.source}
+	i.Resident, i.Kept = e.ck.Resident()
 	if e.proc != nil {
 		i.Processor = e.proc.Name()
 	}

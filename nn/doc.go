@@ -4,7 +4,7 @@
 // never indexes into them.
 //
 // Activations are float32 slices, row-major, one row a token. Weights stay in
-// the checkpoint's type (float32, float16, bfloat16) inside the layer that
+// the checkpoint's type (float32, float16, bfloat16) or quantised, inside the layer that
 // owns them. Every Apply takes the destination first and a *kernel.Pool (nil
 // means the calling goroutine alone); results do not depend on the pool's size.
 package nn

@@ -3,18 +3,18 @@ package nn
 import (
 	"fmt"
 
-	"github.com/restore-vlm/restore/tensor"
+	"github.com/restore-vlm/restore/kernel"
 )
 
-// Embedding is a table of one row per token id, kept in its stored type.
+// Embedding is a table of one row per token id, in whatever format it is kept.
 type Embedding struct {
 	Vocab, Dim int
-	rows       *tensor.Tensor // [Vocab, Dim]
+	rows       *kernel.Matrix // [Vocab, Dim]
 }
 
-// NewEmbedding wraps a [vocab, dim] tensor of a floating type.
-func NewEmbedding(t *tensor.Tensor) *Embedding {
-	return &Embedding{Vocab: t.Shape[0], Dim: t.Shape[1], rows: t}
+// NewEmbedding wraps a [vocab, dim] table.
+func NewEmbedding(w *kernel.Matrix) *Embedding {
+	return &Embedding{Vocab: w.N, Dim: w.K, rows: w}
 }
 
 // Lookup widens the rows of ids into dst [len(ids), Dim]. An id outside the
@@ -24,9 +24,7 @@ func (e *Embedding) Lookup(dst []float32, ids []int32) error {
 		if id < 0 || int(id) >= e.Vocab {
 			return fmt.Errorf("nn: token id %d at %d: outside of the embedding's %d rows", id, i, e.Vocab)
 		}
-		if err := e.rows.RowFloat32(dst[i*e.Dim:(i+1)*e.Dim], int(id)); err != nil {
-			return err
-		}
+		e.rows.Row(dst[i*e.Dim:(i+1)*e.Dim], int(id))
 	}
 	return nil
 }

@@ -8,14 +8,13 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/restore-vlm/restore/checkpoint"
 	"github.com/restore-vlm/restore/model"
 	"github.com/restore-vlm/restore/model/llava"
 	"github.com/restore-vlm/restore/model/llavanext"
 	"github.com/restore-vlm/restore/model/qwen25vl"
 )
 
-var architectures = map[string]func(*checkpoint.Checkpoint) (model.Multimodal, error){
+var architectures = map[string]func(*model.Source) (model.Multimodal, error){
 	"LlavaForConditionalGeneration":      llava.New,
 	"LlavaNextForConditionalGeneration":  llavanext.New,
 	"Qwen2_5_VLForConditionalGeneration": qwen25vl.New,
@@ -24,7 +23,7 @@ var architectures = map[string]func(*checkpoint.Checkpoint) (model.Multimodal, e
 // Open binds ck with the constructor of the architecture that its config.json
 // names. An architecture that is not in the table is an error that lists the
 // known ones.
-func Open(ck *checkpoint.Checkpoint) (model.Multimodal, error) {
+func Open(ck *model.Source) (model.Multimodal, error) {
 	var c struct {
 		Architectures []string `json:"architectures"`
 	}

@@ -118,6 +118,7 @@ func New(b *model.Binder, c Config) *Decoder {
 		rope:   nn.NewRoPE(c.HeadDim, c.Theta, nil),
 		attn:   nn.Attention{Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, Window: c.Window},
 	}
+	b = b.Decoder()
 	b.Ignore("rotary_emb.inv_freq")
 	d.embed = b.Embedding("model.embed_tokens", "vocab, hidden", c.Vocab, c.Hidden)
 	for i := range c.Layers {
@@ -128,7 +129,7 @@ func New(b *model.Binder, c Config) *Decoder {
 	if c.Tied {
 		head = "model.embed_tokens"
 	}
-	d.head = b.Linear(head, "vocab, hidden", c.Vocab, c.Hidden, false)
+	d.head = b.Head(head, "vocab, hidden", c.Vocab, c.Hidden)
 	return d
 }
 

@@ -11,7 +11,6 @@ package llava
 import (
 	"fmt"
 
-	"github.com/restore-vlm/restore/checkpoint"
 	"github.com/restore-vlm/restore/imageproc"
 	"github.com/restore-vlm/restore/model"
 	"github.com/restore-vlm/restore/model/clip"
@@ -94,7 +93,7 @@ type Model struct {
 }
 
 // New binds ck; the error lists every weight that does not fit config.json.
-func New(ck *checkpoint.Checkpoint) (model.Multimodal, error) {
+func New(ck *model.Source) (model.Multimodal, error) {
 	c, err := ParseConfig(ck.Config())
 	if err != nil {
 		return nil, err

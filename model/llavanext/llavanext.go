@@ -13,7 +13,6 @@ package llavanext
 import (
 	"fmt"
 
-	"github.com/restore-vlm/restore/checkpoint"
 	"github.com/restore-vlm/restore/imageproc"
 	"github.com/restore-vlm/restore/model"
 	"github.com/restore-vlm/restore/model/llava"
@@ -29,7 +28,7 @@ type Model struct {
 }
 
 // New binds ck; the error lists every weight that does not fit config.json.
-func New(ck *checkpoint.Checkpoint) (model.Multimodal, error) {
+func New(ck *model.Source) (model.Multimodal, error) {
 	c, err := ParseConfig(ck.Config())
 	if err != nil {
 		return nil, err

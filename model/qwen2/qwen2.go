@@ -45,6 +45,7 @@ func New(b *model.Binder, c Config) *Decoder {
 		rope:   nn.NewRoPE(c.HeadDim, c.Theta, c.Sections),
 		attn:   nn.Attention{Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim},
 	}
+	b = b.Decoder()
 	b.Ignore("rotary_emb.inv_freq")
 	d.embed = b.Embedding("model.embed_tokens", "vocab, hidden", c.Vocab, c.Hidden)
 	for i := range c.Layers {
@@ -56,7 +57,7 @@ func New(b *model.Binder, c Config) *Decoder {
 		b.Tied("lm_head.weight", "model.embed_tokens.weight", "tie_word_embeddings")
 		head = "model.embed_tokens"
 	}
-	d.head = b.Linear(head, "vocab, hidden", c.Vocab, c.Hidden, false)
+	d.head = b.Head(head, "vocab, hidden", c.Vocab, c.Hidden)
 	return d
 }
 
