@@ -83,6 +83,8 @@ func TestUsageErrors(t *testing.T) {
 		"min-p":                   {[]string{"run", "-p", "?", "--min-p", "2"}, "min-p: out of range, got 2"},
 		"no answer":               {[]string{"run", "-p", "?", "-n", "0"}, "--n-predict: out of range, got 0"},
 		"no threads":              {[]string{"run", "-p", "?", "--threads", "0"}, "--threads: out of range, got 0, want 1 to"},
+		"quant":                   {[]string{"run", "-p", "?", "--quant", "q5"}, `--quant: got "q5", want q4|q8|bf16|f16|f32`},
+		"encoder-quant":           {[]string{"show", "--encoder-quant", "q4"}, `--encoder-quant: got "q4", want q8|bf16|f16|f32`},
 		"no pixels":               {[]string{"run", "-p", "?", "--image", picture, "--max-image-pixels", "0"}, "--max-image-pixels: out of range"},
 		"trace without output":    {[]string{"trace", "-p", "?"}, "trace: --out is missing"},
 		"trace without input":     {[]string{"trace", "--out", "x"}, "trace: no input, want --in FILE or -p QUESTION"},

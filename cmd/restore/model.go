@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"runtime"
+	"slices"
+	"strings"
 
 	restore "github.com/restore-vlm/restore"
 	"github.com/schollz/progressbar/v3"
@@ -11,13 +13,24 @@ import (
 
 // modelFlags say which model is opened, and with how many threads.
 type modelFlags struct {
-	dir     string
-	threads int
+	dir            string
+	threads        int
+	quant, encoder string
+	describe       bool // the model is not going to be run
 }
 
 func (m *modelFlags) add(fs *pflag.FlagSet) {
 	fs.StringVarP(&m.dir, "model", "m", "", "Hugging Face `folder` of the model, or a hub-cache folder; none is the embedded model")
 	m.addThreads(fs)
+	m.addQuant(fs)
+}
+
+func (m *modelFlags) addQuant(fs *pflag.FlagSet) {
+	fs.StringVar(&m.quant, "quant", "", "keep the language model's weights in this type; with q4 its embedding and head in q8")
+	fs.StringVar(&m.encoder, "encoder-quant", "", "keep the weights of vision tower and projector in this type")
+	for name, types := range map[string][]string{"quant": restore.QuantTypes, "encoder-quant": restore.EncoderQuantTypes} {
+		fs.Lookup(name).Annotations = map[string][]string{applies: {"as stored"}, choices: {strings.Join(types, "|")}}
+	}
 }
 
 func (m *modelFlags) addThreads(fs *pflag.FlagSet) {
@@ -27,6 +40,14 @@ func (m *modelFlags) addThreads(fs *pflag.FlagSet) {
 func (m *modelFlags) check() error {
 	if m.threads < 1 || m.threads > maxThreads {
 		return usagef("--threads: out of range, got %d, want 1 to %d", m.threads, maxThreads)
+	}
+	for _, c := range []struct {
+		flag, got string
+		types     []string
+	}{{"quant", m.quant, restore.QuantTypes}, {"encoder-quant", m.encoder, restore.EncoderQuantTypes}} {
+		if c.got != "" && !slices.Contains(c.types, c.got) {
+			return usagef("--%s: got %q, want %s", c.flag, c.got, strings.Join(c.types, "|"))
+		}
 	}
 	return nil
 }
@@ -42,7 +63,8 @@ func (m *modelFlags) open(a *app) (*restore.Model, error) {
 	if err := m.check(); err != nil {
 		return nil, err
 	}
-	o := restore.OpenOptions{Threads: m.threads, Warn: func(s string) { fmt.Fprintf(a.err, "restore: note: %s\n", oneLine(s)) }}
+	o := restore.OpenOptions{Threads: m.threads, Quant: m.quant, EncoderQuant: m.encoder, Describe: m.describe,
+		Warn: func(s string) { fmt.Fprintf(a.err, "restore: note: %s\n", oneLine(s)) }}
 	if isTerminal(a.err) {
 		var bar *progressbar.ProgressBar
 		o.Progress = func(done, total int64) {

@@ -12,7 +12,7 @@ import (
 )
 
 func newShow(a *app) *cobra.Command {
-	var m modelFlags
+	m := modelFlags{describe: true}
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "show",
@@ -48,6 +48,8 @@ func infoRows(i restore.Info) [][]string {
 	rows := [][]string{{"model", i.Name}, {"architecture", i.Architecture}}
 	types := slices.Sorted(maps.Keys(i.Types))
 	rows = append(rows, []string{"weights", fmt.Sprintf("%.1f million numbers, %.1f MB, %s", float64(i.Params)/1e6, float64(i.Bytes)/1e6, strings.Join(types, ", "))})
+	kept := slices.Sorted(maps.Keys(i.Kept))
+	rows = append(rows, []string{"kept in memory", fmt.Sprintf("%.1f MB, %s", float64(i.Resident)/1e6, strings.Join(kept, ", "))})
 	for _, f := range i.Vision {
 		rows = append(rows, []string{"vision " + f.Name, fmt.Sprint(f.Value)})
 	}
