@@ -38,7 +38,18 @@ func (e *Engine) newCache() *nn.KVCache {
 
 // Reset forgets the dialogue and keeps what was read: a next question that
 // begins with the same pictures reuses their keys and values.
-func (c *Conversation) Reset() { c.messages, c.pics = nil, nil }
+//
+// Not so the pictures that a reducer inside the decoder shrank for the question:
+// they are read again.
+func (c *Conversation) Reset() {
+	c.messages, c.pics = nil, nil
+	for i, u := range c.done {
+		if u.pic != nil && u.pic.inside != nil {
+			c.forget(i)
+			break
+		}
+	}
+}
 
 // Ask answers one question on its own.
 func (e *Engine) Ask(ctx context.Context, req Request) (*Answer, error) {
@@ -76,7 +87,16 @@ func (c *Conversation) Ask(ctx context.Context, req Request) (*Answer, error) {
 		return nil, err
 	}
 	s := &sequence{e: e, cache: c.cache, calib: calibrationOf(e, pics)}
-	if err := c.prefill(r, s, units, &ans.Report); err != nil {
+	err = c.prefill(r, s, units, &ans.Report)
+	for _, p := range added {
+		ans.Report.add(p)
+	}
+	for _, p := range c.pics {
+		if p.inside != nil {
+			ans.Report.ChosenBefore++
+		}
+	}
+	if err != nil {
 		if ctx.Err() != nil {
 			ans.Finish = FinishCancelled
 			ans.Report.PeakRSS = peakRSS()
@@ -129,15 +149,15 @@ func (c *Conversation) look(r *model.Run, req *Request, rep *Report) ([]*picture
 			}
 		}
 		pics = append(pics, p)
-		rep.add(p)
 	}
 	return pics, nil
 }
 
-// known returns the reduced form of v if the cache still holds it.
+// known returns the reduced form of v if the cache still holds it. What a
+// reducer inside the decoder made of it belongs to its question.
 func (c *Conversation) known(v *model.Visual) *picture {
 	for _, u := range c.done {
-		if u.pic != nil && u.pic.visual == v {
+		if u.pic != nil && u.pic.visual == v && u.pic.inside == nil {
 			return u.pic
 		}
 	}
@@ -145,9 +165,13 @@ func (c *Conversation) known(v *model.Visual) *picture {
 }
 
 func (r *Report) add(p *picture) {
-	i := ImageReport{Tokens: p.visual.N, Kept: p.visual.N, Reduction: p.reduction, GridH: p.visual.GridH, GridW: p.visual.GridW, Frame: p.frame}
-	if p.reduction != nil {
-		i.Kept, i.Merged = p.reduction.Counts()
+	i := ImageReport{Tokens: p.visual.N, Kept: p.visual.N, Reduction: p.reduced(), GridH: p.visual.GridH, GridW: p.visual.GridW, Frame: p.frame}
+	if i.Reduction != nil {
+		i.Kept, i.Merged = i.Reduction.Counts()
+	}
+	if p.inside != nil {
+		r.Select, r.Merge = r.Select+p.inside.SelectTime, r.Merge+p.inside.MergeTime
+		r.Prefill -= p.inside.SelectTime + p.inside.MergeTime
 	}
 	if len(r.Images) == 0 {
 		r.Options = p.options
@@ -161,12 +185,21 @@ func (r *Report) add(p *picture) {
 // calibrationOf returns the bias for a dialogue about pics: none as long as no
 // picture lost a token.
 func calibrationOf(e *Engine, pics []*picture) *nn.Calibration {
+	var c *nn.Calibration
 	for _, p := range pics {
 		if p.reduction != nil {
 			return e.calibration(&p.options, false)
 		}
+		if len(p.options.Stages) > 0 {
+			if first := p.options.FirstReduced(); c == nil || first < c.From {
+				if c = e.calibration(&p.options, false); c == nil {
+					return nil
+				}
+				c.From = first
+			}
+		}
 	}
-	return nil
+	return c
 }
 
 func userMessage(text string, pictures int) chat.Message {
@@ -238,11 +271,20 @@ func (c *Conversation) prefill(r *model.Run, s *sequence, units []unit, rep *Rep
 // forget cuts the cache to the first n units and returns the rows left.
 func (c *Conversation) forget(n int) int {
 	rows := 0
-	for _, u := range c.done[:min(n, len(c.done))] {
+	c.done = c.done[:min(n, len(c.done))]
+	for _, u := range c.done {
 		rows += u.rows()
 	}
-	c.done = c.done[:min(n, len(c.done))]
-	c.cache.Truncate(rows)
+	for i := range c.cache.Layers() {
+		keys, shift := 0, 0.0
+		for _, u := range c.done {
+			keys += u.keys(i)
+			shift += u.shift(i)
+		}
+		l := c.cache.Layer(i)
+		l.Truncate(keys)
+		l.Shift = shift
+	}
 	return rows
 }
 

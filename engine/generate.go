@@ -21,6 +21,7 @@ type sequence struct {
 	logits []float32 // [vocab] of the newest row
 	x      []float32 // [hidden] of one decoded token
 	fed    []unit    // generated tokens that the cache holds
+	held   []int     // keys per layer before the newest step
 	span   [1]model.Span
 	pos    [1]nn.Pos
 }
@@ -29,15 +30,25 @@ type sequence struct {
 func (s *sequence) prefill(r *model.Run, in *rows) error {
 	h := s.e.shape.Hidden
 	n := len(in.pos)
-	for lo := 0; lo < n; lo += prefillChunk {
+	last := 0 // row that holds the newest token
+	for lo := 0; lo < n; {
 		hi := min(lo+prefillChunk, n)
-		span := model.Span{Pos: in.pos[lo:hi], Size: in.size[lo:hi], FirstSize: in.firstSize[lo:hi], Cache: s.cache, Calib: s.calib}
-		if err := s.e.m.Decoder().Forward(r, in.x[lo*h:hi*h], []model.Span{span}); err != nil {
+		span := model.Span{Cache: s.cache, Calib: s.calib}
+		if len(in.staged) > 0 && hi > in.staged[0].First {
+			hi, span.Staged = n, in.staged // reducers inside the decoder look at the picture from the prompt's end
+			for i := range span.Staged {
+				span.Staged[i].First -= lo
+			}
+		}
+		span.Pos, span.Size, span.FirstSize = in.pos[lo:hi], in.size[lo:hi], in.firstSize[lo:hi]
+		spans := []model.Span{span}
+		if err := s.e.m.Decoder().Forward(r, in.x[lo*h:hi*h], spans); err != nil {
 			return err
 		}
+		last, lo = lo+len(spans[0].Pos)-1, hi
 	}
 	s.logits = make([]float32, s.e.shape.Vocab)
-	s.e.m.Decoder().Logits(r, s.logits, in.x[(n-1)*h:], 1)
+	s.e.m.Decoder().Logits(r, s.logits, in.x[last*h:], 1)
 	s.next = in.next
 	s.x = make([]float32, h)
 	return nil
@@ -48,6 +59,7 @@ func (s *sequence) step(r *model.Run, id int32) error {
 	if err := s.e.m.Decoder().Embed(s.x, []int32{id}); err != nil {
 		return err
 	}
+	s.held = s.cache.Lens(s.held[:0])
 	s.pos[0] = nn.At(s.next)
 	s.span[0] = model.Span{Pos: s.pos[:], Cache: s.cache, Calib: s.calib, Decoding: true}
 	if err := s.e.m.Decoder().Forward(r, s.x, s.span[:]); err != nil {
@@ -106,4 +118,8 @@ func (s *sequence) generate(r *model.Run, sampler *sample.Sampler, req *Request,
 }
 
 // undo takes back the keys that a cancelled step left in some layers.
-func (s *sequence) undo() { s.cache.Truncate(s.cache.Len(s.cache.Layers() - 1)) }
+func (s *sequence) undo() {
+	for i, n := range s.held {
+		s.cache.Layer(i).Truncate(n)
+	}
+}

@@ -14,7 +14,8 @@ import (
 // picture is one picture as the decoder reads it.
 type picture struct {
 	visual    *model.Visual
-	reduction *reduce.Reduction // nil: every token
+	reduction *reduce.Reduction // before the decoder; nil: every token
+	inside    *reduce.Inside    // inside the decoder, once it has read the picture; nil: nothing
 	options   reduce.Resolved
 	features  []float32 // [rows, hidden]
 	list      *list     // what was reduced of a picture that was encoded in views; nil: all tokens
@@ -26,6 +27,14 @@ func (p *picture) rows() int {
 		return p.visual.N
 	}
 	return len(p.reduction.Rows)
+}
+
+// reduced returns what became of the picture; nil where every token was read.
+func (p *picture) reduced() *reduce.Reduction {
+	if p.inside != nil {
+		return p.inside.Reduction()
+	}
+	return p.reduction
 }
 
 // See prepares and encodes pictures once, with every by-product that a reducer
@@ -77,9 +86,9 @@ func (e *Engine) reduce(r *model.Run, v *model.Visual, i int, o reduce.Options) 
 		return nil, err
 	}
 	var err error
-	o.NoClass = v.NoClass
-	if v.Views == nil {
-		p.options, err = o.Resolve(v.N)
+	o.NoClass, o.Layers = v.NoClass, e.shape.Layers
+	if v.Views == nil || o.Inside() {
+		p.options, err = o.Resolve(v.N) // inside the decoder every row takes part, whatever view it came from
 	} else {
 		p.list = listOf(v, &o)
 		p.options, err = o.ResolveViews(len(p.list.source), p.list.sizes())
@@ -87,7 +96,7 @@ func (e *Engine) reduce(r *model.Run, v *model.Visual, i int, o reduce.Options) 
 	if err != nil {
 		return nil, err
 	}
-	if p.options.Base == "none" || p.options.NVis == p.options.N {
+	if p.options.Base == "none" || p.options.NVis == p.options.N || len(p.options.Stages) > 0 {
 		return p, nil
 	}
 	in := p.input()

@@ -3,7 +3,9 @@ package engine
 import (
 	"fmt"
 
+	"github.com/restore-vlm/restore/model"
 	"github.com/restore-vlm/restore/nn"
+	"github.com/restore-vlm/restore/reduce"
 )
 
 // unit is one piece of a prompt: a token, or a picture's place.
@@ -17,6 +19,22 @@ func (u unit) rows() int {
 		return 1
 	}
 	return u.pic.rows()
+}
+
+// keys returns how many of its rows layer i holds.
+func (u unit) keys(i int) int {
+	if u.pic != nil && u.pic.inside != nil && i < len(u.pic.inside.Entered) {
+		return u.pic.inside.Entered[i]
+	}
+	return u.rows()
+}
+
+// shift returns by how much what follows it moved up in layer i.
+func (u unit) shift(i int) float64 {
+	if u.pic == nil || u.pic.inside == nil || !u.pic.inside.Sequential() || u.keys(i) == u.rows() {
+		return 0
+	}
+	return u.pic.visual.Extent() - float64(u.keys(i))
 }
 
 // units puts pics in the places of ids that hold the picture token.
@@ -44,7 +62,8 @@ type rows struct {
 	x               []float32 // [n, hidden]
 	pos             []nn.Pos
 	size, firstSize []float32
-	next            float64 // position of whatever follows
+	staged          []model.Staged // pictures that the decoder shrinks on their way
+	next            float64        // position of whatever follows
 }
 
 // layout makes the decoder rows of units, the first of which sits at position
@@ -69,6 +88,17 @@ func (e *Engine) layout(units []unit, at float64) (*rows, error) {
 		}
 		p := u.pic
 		copy(out.x[row*h:], p.features)
+		if len(p.options.Stages) > 0 {
+			start := at
+			var err error
+			if p.inside, err = reduce.NewInside(p.options); err != nil {
+				return nil, err
+			}
+			out.staged = append(out.staged, model.Staged{
+				Inside: p.inside, First: row, Start: at, Extent: p.visual.Extent(),
+				At: func(i float64) nn.Pos { return p.visual.At(start, i) },
+			})
+		}
 		if p.reduction == nil {
 			for i := range p.visual.N {
 				out.pos, out.size, out.firstSize = append(out.pos, p.visual.At(at, float64(i))), append(out.size, 1), append(out.firstSize, 1)

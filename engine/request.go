@@ -41,6 +41,7 @@ type Report struct {
 	Before, Kept, Merged int           // visual tokens of this question
 	PromptTokens         int           // decoder rows of the whole prompt, after reduction
 	CachedTokens         int           // of them, rows whose keys and values were kept from before
+	ChosenBefore         int           // pictures of earlier questions whose tokens a method inside the decoder chose for those
 	GeneratedTokens      int
 	Options              reduce.Resolved // of the first picture
 	Prepare, Encode      time.Duration

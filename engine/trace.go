@@ -94,16 +94,101 @@ func (e *Engine) Trace(ctx context.Context, req TraceRequest) (map[string]*tenso
 
 	r.Trace = func(name string, shape []int, data []float32) { out[name] = tensor.FromFloat32s(shape, data) }
 	s := &sequence{e: e, cache: e.newCache(), calib: calibrationOf(e, pics), next: in.next, x: make([]float32, h)}
-	span := model.Span{Pos: in.pos, Size: in.size, FirstSize: in.firstSize, Cache: s.cache, Calib: s.calib}
-	if err := e.m.Decoder().Forward(r, in.x, []model.Span{span}); err != nil {
+	spans := []model.Span{{Pos: in.pos, Size: in.size, FirstSize: in.firstSize, Cache: s.cache, Calib: s.calib, Staged: in.staged}}
+	if err := e.m.Decoder().Forward(r, in.x, spans); err != nil {
 		return nil, err
 	}
+	n = len(spans[0].Pos)
+	traceInside(out, in.staged, s.cache)
 	logits := make([]float32, n*e.shape.Vocab)
 	e.m.Decoder().Logits(r, logits, in.x, n)
 	out["logits"] = tensor.FromFloat32s([]int{n, e.shape.Vocab}, logits)
 	r.Trace = nil
 	s.logits = append([]float32(nil), logits[(n-1)*e.shape.Vocab:]...)
 	return out, e.traceTokens(r, s, req.Tokens, out)
+}
+
+// traceInside puts into out cache.len, the number of keys that each layer holds
+// of the prompt, and what reducers inside the decoder did: every layer's
+// positions and sizes, and per stage what stayed. Rows before a stage are counted
+// in their order then.
+func traceInside(out map[string]*tensor.Tensor, staged []model.Staged, cache *nn.KVCache) {
+	var lens []int64
+	for i := range cache.Layers() {
+		lens = append(lens, int64(cache.Len(i)))
+	}
+	out["cache.len"] = tensor.FromInt64s([]int{len(lens)}, lens)
+	if len(staged) == 0 {
+		return
+	}
+	ints := func(name string, v []int64) { out[name] = tensor.FromInt64s([]int{len(v)}, v) }
+	floats := func(name string, v []float32) { out[name] = tensor.FromFloat32s([]int{len(v)}, v) }
+	wide := func(name string, v []int32) {
+		if v == nil {
+			return
+		}
+		w := make([]int64, len(v))
+		for i, x := range v {
+			w[i] = int64(x)
+		}
+		ints(name, w)
+	}
+	for i := range cache.Layers() {
+		l := cache.Layer(i)
+		pos := make([]float32, len(l.Pos))
+		for j, p := range l.Pos {
+			pos[j] = float32(p[0])
+		}
+		floats(fmt.Sprintf("cache.%d.position", i), pos)
+		floats(fmt.Sprintf("cache.%d.size", i), append([]float32(nil), l.Size...))
+	}
+	for p := range staged {
+		st := &staged[p]
+		for i := range st.Results {
+			r := &st.Results[i]
+			prefix := fmt.Sprintf("stage.%d.", i)
+			if len(staged) > 1 {
+				prefix = fmt.Sprintf("stage.%d.%d.", p, i)
+			}
+			var original, members, offsets []int64
+			size, position := make([]float32, len(r.Rows)), make([]float32, len(r.Rows))
+			for j := range r.Rows {
+				row := &r.Rows[j]
+				id := int64(-1)
+				if !row.Merged {
+					id = int64(row.Anchor)
+				}
+				original, offsets = append(original, id), append(offsets, int64(len(members)))
+				for _, m := range row.Members {
+					members = append(members, int64(m))
+				}
+				size[j], position[j] = float32(row.Size), float32(st.Start+row.Position)
+			}
+			floats(prefix+"score", r.Score)
+			ints(prefix+"keep_original", original)
+			wide(prefix+"kept", r.Kept)
+			for name, v := range r.Scores {
+				floats(prefix+name, v)
+			}
+			for name, v := range r.Indices {
+				wide(prefix+name, v)
+			}
+			if !st.Options.Restore {
+				continue
+			}
+			floats(prefix+"size", size)
+			floats(prefix+"position", position)
+			ints(prefix+"group_members", members)
+			ints(prefix+"group_offsets", append(offsets, int64(len(members))))
+			wide(prefix+"pool", r.Pool)
+			wide(prefix+"anchors", r.Anchors)
+			wide(prefix+"assign", r.Assign)
+			if r.Merit != nil {
+				floats(prefix+"represent", r.Density)
+				floats(prefix+"anchor_score", r.Merit)
+			}
+		}
+	}
 }
 
 // axes returns positions as [3, rows]: whole numbers where all are, else float32.
@@ -151,7 +236,7 @@ func (e *Engine) traceTokens(r *model.Run, s *sequence, n int, out map[string]*t
 	if last := int(s.next) + n; last > e.shape.MaxPositions {
 		return fmt.Errorf("engine: trace: %d tokens after the prompt reach position %d, want at most the context of %d", n, last, e.shape.MaxPositions)
 	}
-	var tokens []int64
+	var tokens, inner []int64
 	var logits, pos []float32
 	for t := range n {
 		logits = append(logits, s.logits...)
@@ -164,6 +249,12 @@ func (e *Engine) traceTokens(r *model.Run, s *sequence, n int, out map[string]*t
 		if err := s.step(r, id); err != nil {
 			return err
 		}
+		for i := range s.cache.Layers() {
+			inner = append(inner, int64(s.next-1-s.cache.Layer(i).Shift))
+		}
+	}
+	if _, ok := out["cache.0.position"]; ok {
+		out["gen.layer_positions"] = tensor.FromInt64s([]int{n - 1, s.cache.Layers()}, inner)
 	}
 	out["gen.tokens"] = tensor.FromInt64s([]int{n}, tokens)
 	out["gen.logits"] = tensor.FromFloat32s([]int{n, e.shape.Vocab}, logits)

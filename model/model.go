@@ -21,6 +21,7 @@ type Run struct {
 	TraceInts func(name string, shape []int, data []int32)
 
 	buffers map[string]*[]float32
+	passage Passage
 }
 
 // Buffer returns a workspace slice of n elements under name; its content is
@@ -53,7 +54,8 @@ type Span struct {
 	FirstSize []float32   // sizes that layer 0 uses instead (the released code's habit); nil: Size
 	Cache     *nn.KVCache // appended to
 	Calib     *nn.Calibration
-	Decoding  bool // rows are generated tokens, not prompt
+	Decoding  bool     // rows are generated tokens, not prompt
+	Staged    []Staged // pictures in the rows, in order, that layers shrink; Pos and Size end as those of the rows that are left
 }
 
 // Decoder is a language model's stack of blocks.
@@ -61,7 +63,8 @@ type Decoder interface {
 	// Embed writes the rows of ids into dst [len(ids), Hidden].
 	Embed(dst []float32, ids []int32) error
 	// Forward runs all blocks over x [Σ rows, Hidden] in place and appends to
-	// every span's cache. x ends as the last block's output, before the final norm.
+	// every span's cache. x ends as the last block's output, before the final
+	// norm; where spans shrank, it holds the rows that are left of each.
 	Forward(r *Run, x []float32, spans []Span) error
 	// Logits writes the final norm and head of rows rows of x into dst [rows, Vocab].
 	Logits(r *Run, dst, x []float32, rows int)

@@ -14,6 +14,15 @@ type Calibration struct {
 	DecodeDistance bool       // the distance term also while decoding (one query row)
 	Truncate       bool       // fractional distances are cut to whole ones, as the released code does
 	Distances      *Distances // the distance term's values; needed when Distance
+	From           int        // first layer in which it acts: reducers inside the decoder leave those before them alone
+}
+
+// At returns c as it acts in layer i: nil where it does not.
+func (c *Calibration) At(i int) *Calibration {
+	if c == nil || i < c.From {
+		return nil
+	}
+	return c
 }
 
 // bias builds the kernel's bias for queries at pos over the keys of l, or nil
@@ -69,20 +78,24 @@ func (c *Calibration) Rows(l *LayerKV, pos []Pos, decoding bool) []float32 {
 		return out
 	}
 	for i := range pos {
-		row := out[i*n : (i+1)*n]
-		if b.Row != nil {
-			b.Row(row, i, 0)
-			continue
-		}
-		copy(row, b.LogSize)
-		if b.Table != nil {
-			for j := range row {
-				d := b.QueryPos[i] - b.KeyPos[j]
-				row[j] += b.Table[max(d, -d)]
-			}
-		}
+		biasRow(b, out[i*n:(i+1)*n], i)
 	}
 	return out
+}
+
+// biasRow writes the bias of one query over the first len(dst) keys.
+func biasRow(b *kernel.Bias, dst []float32, query int) {
+	if b.Row != nil {
+		b.Row(dst, query, 0)
+		return
+	}
+	copy(dst, b.LogSize)
+	if b.Table != nil {
+		for j := range dst {
+			d := b.QueryPos[query] - b.KeyPos[j]
+			dst[j] += b.Table[max(d, -d)]
+		}
+	}
 }
 
 // Attention is softmax(q·kᵀ/sqrt(HeadDim) + bias)·v with Heads query heads over

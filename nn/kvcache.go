@@ -15,6 +15,7 @@ type LayerKV struct {
 	K, V    []float32
 	Pos     []Pos
 	Size    []float32 // patches (or text tokens: 1) each key stands for
+	Shift   float64   // positions of rows to come, less this, are theirs in this layer: a reducer inside the decoder closed its gaps
 	logSize []float32
 	ipos    []int32
 	width   int
@@ -40,6 +41,14 @@ func (c *KVCache) Layers() int { return len(c.layers) }
 
 // Len returns the number of keys in layer i.
 func (c *KVCache) Len(i int) int { return len(c.layers[i].Pos) }
+
+// Lens appends the number of keys in every layer to dst.
+func (c *KVCache) Lens(dst []int) []int {
+	for i := range c.layers {
+		dst = append(dst, len(c.layers[i].Pos))
+	}
+	return dst
+}
 
 // Bytes returns the memory that keys and values occupy.
 func (c *KVCache) Bytes() int64 {
@@ -70,26 +79,23 @@ func reserve[T any](s []T, n int) []T {
 	return g
 }
 
-// Truncate keeps the first n keys of every layer that holds more.
-func (c *KVCache) Truncate(n int) {
-	for i := range c.layers {
-		l := &c.layers[i]
-		if n >= len(l.Pos) {
-			continue
-		}
-		for _, p := range l.Pos[n:] {
-			if !whole(p) {
-				l.frac--
-			}
-		}
-		for _, s := range l.Size[n:] {
-			if s != 1 {
-				l.sized--
-			}
-		}
-		l.K, l.V = l.K[:n*l.width], l.V[:n*l.width]
-		l.Pos, l.Size, l.logSize, l.ipos = l.Pos[:n], l.Size[:n], l.logSize[:n], l.ipos[:n]
+// Truncate keeps the first n keys if the layer holds more.
+func (l *LayerKV) Truncate(n int) {
+	if n >= len(l.Pos) {
+		return
 	}
+	for _, p := range l.Pos[n:] {
+		if !whole(p) {
+			l.frac--
+		}
+	}
+	for _, s := range l.Size[n:] {
+		if s != 1 {
+			l.sized--
+		}
+	}
+	l.K, l.V = l.K[:n*l.width], l.V[:n*l.width]
+	l.Pos, l.Size, l.logSize, l.ipos = l.Pos[:n], l.Size[:n], l.logSize[:n], l.ipos[:n]
 }
 
 // Append adds keys. k, v: [len(pos), width]; size nil means all 1.

@@ -46,6 +46,11 @@ type Options struct {
 	VisPrunerStep       int     // tokens dropped a pass; default 8
 	VisionZipContextual int     // merged tokens of plain VisionZip; default n*10/64 to the nearest, the authors' 54:10
 	DartPivots          int     // tokens that the others are compared with; default 8
+
+	// Of methods inside the decoder, for which NVis and KeepRatio are the mean number of tokens that enter a layer.
+	Schedule   string // "layer:count" or "layer:share" entries separated by commas, instead of NVis or KeepRatio
+	FastVLayer int    // stage of FastV; default 2
+	Layers     int    // of the model's decoder; whoever runs the model sets it
 }
 
 // Resolved is a complete, checked set of options for one number of tokens.
@@ -84,6 +89,10 @@ type Resolved struct {
 	VisionZipContextual int     `json:"visionzip_contextual,omitempty"`
 	DartPivots          int     `json:"dart_pivots,omitempty"`
 	Seed                int64   `json:"seed,omitempty"`
+
+	// Of methods inside the decoder; NVis, Keep and Merge are then those of the last stage.
+	Stages []Stage `json:"stages,omitempty"` // of those that take rows away
+	Mean   float64 `json:"mean,omitempty"`   // tokens that enter a layer, on average
 
 	checked    bool // made by Resolve
 	splitViews bool // each view splits its own share by the default
@@ -148,7 +157,17 @@ func (o Options) ResolveViews(n int, views []int) (Resolved, error) {
 		return Resolved{Base: "none", N: n, NVis: n, Keep: n, Gamma: 1, Positions: "original", Calibrate: "off", checked: true}, nil
 	}
 	budget := 0
-	if !m.Adaptive || o.Restore || o.NVis != 0 || o.KeepRatio != 0 {
+	var stages []Stage
+	var mean float64
+	if m.inside != nil {
+		if stages, mean, err = o.stages(m, n); err != nil {
+			return Resolved{}, err
+		}
+		budget = n
+		if len(stages) > 0 {
+			budget = stages[len(stages)-1].Rows()
+		}
+	} else if !m.Adaptive || o.Restore || o.NVis != 0 || o.KeepRatio != 0 {
 		if budget, err = o.budget(n); err != nil {
 			return Resolved{}, err
 		}
@@ -157,7 +176,7 @@ func (o Options) ResolveViews(n int, views []int) (Resolved, error) {
 	d := defaults[o.Compat]
 	r := Resolved{
 		Base: o.Base, N: n, NVis: budget, Keep: budget, Gamma: 1, Restore: o.Restore, Compat: o.Compat,
-		Positions: or(o.Positions, d.positions), Calibrate: "off", NoClass: o.NoClass, Seed: o.Seed, checked: true,
+		Positions: or(o.Positions, d.positions), Calibrate: "off", NoClass: o.NoClass, Seed: o.Seed, Stages: stages, Mean: mean, checked: true,
 	}
 	released := o.Compat == "released"
 	if o.Restore {
@@ -178,6 +197,15 @@ func (o Options) ResolveViews(n int, views []int) (Resolved, error) {
 	} else if released {
 		r.ReleasedOrder = true
 		r.Positions = or(o.Positions, "sequential")
+	}
+	if m.inside != nil { // rows keep their order, and nothing is reduced yet in layer 0; Eqs. 5-8 run over what a stage does not keep
+		r.ReleasedOrder, r.FirstLayerSize = false, ""
+		if released && !o.Restore && !m.inside.sequential {
+			r.Positions = or(o.Positions, "original")
+		}
+		if o.Restore {
+			r.FirstLayerSize, r.AnchorPool = "group", or(o.AnchorPool, "rest")
+		}
 	}
 	switch m.Name {
 	case "holov":
@@ -236,6 +264,12 @@ func (o Options) ResolveViews(n int, views []int) (Resolved, error) {
 	return r, nil
 }
 
+// Inside reports whether the method of o acts inside the decoder, where every row of a picture takes part and NVis is a mean over layers.
+func (o *Options) Inside() bool {
+	m, err := lookup(o.Base)
+	return err == nil && m.inside != nil
+}
+
 func (o *Options) gammaGiven() bool { return o.GammaSet || o.Gamma != 0 }
 
 func (o *Options) budget(n int) (int, error) {
@@ -279,7 +313,8 @@ func (o *Options) checkValues() error {
 	for _, v := range []struct {
 		name  string
 		value int
-	}{{"holov-patches", o.HolovPatches}, {"vispruner-step", o.VisPrunerStep}, {"visionzip-contextual", o.VisionZipContextual}, {"dart-pivots", o.DartPivots}} {
+	}{{"holov-patches", o.HolovPatches}, {"vispruner-step", o.VisPrunerStep}, {"visionzip-contextual", o.VisionZipContextual}, {"dart-pivots", o.DartPivots},
+		{"fastv-layer", o.FastVLayer}} {
 		if v.value < 0 {
 			return fmt.Errorf("reduce: %s: got %d, want at least 1", v.name, v.value)
 		}
@@ -324,11 +359,30 @@ func (o *Options) checkUse(m *Method) error {
 		{"vispruner", given{"vispruner-step", o.VisPrunerStep, o.VisPrunerStep != 0}},
 		{"visionzip", given{"visionzip-contextual", o.VisionZipContextual, o.VisionZipContextual != 0}},
 		{"dart", given{"dart-pivots", o.DartPivots, o.DartPivots != 0}},
+		{"fastv", given{"fastv-layer", o.FastVLayer, o.FastVLayer != 0}},
 	} {
 		if p.method != m.Name {
 			if err := first("with base "+m.Name+" (it belongs to "+p.method+")", p.given); err != nil {
 				return err
 			}
+		}
+	}
+	schedule := given{"schedule", o.Schedule, o.Schedule != ""}
+	if m.inside == nil {
+		if err := first("with base "+m.Name+" (it belongs to methods inside the decoder)", schedule); err != nil {
+			return err
+		}
+	} else {
+		if err := first("inside the decoder (layer 0 sees every token)", sizes); err != nil {
+			return err
+		}
+		if o.Newlines == "drop" || o.Newlines == "skip" {
+			return fmt.Errorf("reduce: newlines: got %s, which %s cannot honour: inside the decoder newlines are rows like the others", o.Newlines, m.Name)
+		}
+	}
+	if schedule.set {
+		if err := first("beside a schedule", given{"fastv-layer", o.FastVLayer, o.FastVLayer != 0}); err != nil {
+			return err
 		}
 	}
 	switch {

@@ -77,6 +77,8 @@ type Reduction struct {
 	Scores  map[string][]float32 // the base's own scores, by the names in its file
 	Indices map[string][]int32   // the base's own lists of tokens or counts
 
+	Stages []StageResult // of a method inside the decoder; Rows are those of the last
+
 	SelectTime, MergeTime time.Duration
 }
 
@@ -89,6 +91,9 @@ func Reduce(in *Input, o Resolved) (*Reduction, error) {
 	}
 	if !o.checked {
 		return nil, fmt.Errorf("reduce: %s: options were not made by Resolve", o.Base)
+	}
+	if m.inside != nil {
+		return nil, fmt.Errorf("reduce: %s: acts inside the decoder, on rows that features alone do not give; ask a model", o.Base)
 	}
 	if o.N != in.N {
 		return nil, fmt.Errorf("reduce: %s: options resolved for %d tokens, got %d", o.Base, o.N, in.N)

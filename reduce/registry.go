@@ -62,10 +62,12 @@ type Method struct {
 	whole      bool                                     // plain makes every row with RESTORE too, which then only calibrates
 	raster     bool                                     // the criterion hands tokens on in raster order
 	unit       int                                      // tokens that a view's share is a multiple of where it can be; 0 is 1
+	inside     *insideMethod                            // what it does inside the decoder
 }
 
 // methods is the table: one line a method.
-var methods = []*Method{noneMethod, holovMethod, divPruneMethod, visPrunerMethod, visionZipMethod, pruMergeMethod, pruMergePlusMethod, dartMethod, randomMethod, gridMethod, poolMethod}
+var methods = []*Method{noneMethod, holovMethod, divPruneMethod, visPrunerMethod, visionZipMethod, pruMergeMethod, pruMergePlusMethod, dartMethod, fastVMethod,
+	randomMethod, gridMethod, poolMethod}
 
 var noneMethod = &Method{Name: "none", Title: "no reduction", Site: AfterEncoder}
 

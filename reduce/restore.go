@@ -162,17 +162,7 @@ func assignTo(c *cosines, rest, chosen []int32) []int32 {
 func (w *work) place(r *Reduction) {
 	o := w.o
 	for i := range r.Rows {
-		row := &r.Rows[i]
-		switch s := len(row.Members); {
-		case row.IsClass:
-			row.Position = 0
-		case s == 0:
-			row.Position = float64(r.N - 1)
-		case s == 1 && !o.MirrorLast:
-			row.Position = float64(row.Members[0])
-		default:
-			row.Position = groupPosition(o, r.N, row)
-		}
+		r.Rows[i].Position = rowPosition(o, r.N, &r.Rows[i])
 	}
 	if released := o.Compat == "released"; !o.ReleasedOrder {
 		slices.SortStableFunc(r.Rows, func(a, b Row) int {
@@ -208,6 +198,19 @@ func (row *Row) tieOrder(n int, released bool) int {
 		return n + int(row.Members[0])
 	}
 	return int(row.Members[0])
+}
+
+// rowPosition is where a row sits among n tokens.
+func rowPosition(o *Resolved, n int, row *Row) float64 {
+	switch s := len(row.Members); {
+	case row.IsClass:
+		return 0
+	case s == 0:
+		return float64(n - 1)
+	case s == 1 && !o.MirrorLast:
+		return float64(row.Members[0])
+	}
+	return groupPosition(o, n, row)
 }
 
 // groupPosition is where a group sits. The lower median is always a member's own place, so no two rows share one.

@@ -90,36 +90,51 @@ func (d *Decoder) Embed(dst []float32, ids []int32) error { return d.embed.Looku
 // Forward implements model.Decoder. Linear layers see all rows of all spans at
 // once; attention sees each span with its own cache.
 func (d *Decoder) Forward(r *model.Run, x []float32, spans []model.Span) error {
-	rows := 0
-	for i := range spans {
-		rows += len(spans[i].Pos)
-	}
-	half := d.HeadDim / 2
-	cos, sin := r.Buffer("qwen2.cos", rows*half), r.Buffer("qwen2.sin", rows*half)
-	var pos []nn.Pos
-	for i := range spans {
-		pos = append(pos, spans[i].Pos...)
-	}
-	d.rope.Tables(cos, sin, pos)
+	p := model.NewPassage(r, d, spans)
 	if r.Trace != nil {
-		c, s := d.rope.AxisTables(pos)
-		r.Trace("text.rope_cos_3", []int{3, rows, d.HeadDim}, c)
-		r.Trace("text.rope_sin_3", []int{3, rows, d.HeadDim}, s)
-		r.Trace("text.rope_cos", []int{rows, d.HeadDim}, nn.Twice(cos, rows, half))
-		r.Trace("text.rope_sin", []int{rows, d.HeadDim}, nn.Twice(sin, rows, half))
+		d.traceAxes(r, spans)
 	}
 	for i := range d.layers {
-		if err := r.Err(); err != nil {
+		if err := p.Enter(i, x); err != nil {
 			return err
 		}
-		d.block(r, i, x[:rows*d.Hidden], rows, cos, sin, spans)
+		if i == 0 && r.Trace != nil {
+			r.Trace("text.rope_cos", []int{p.Rows, d.HeadDim}, nn.Twice(p.Cos, p.Rows, d.HeadDim/2))
+			r.Trace("text.rope_sin", []int{p.Rows, d.HeadDim}, nn.Twice(p.Sin, p.Rows, d.HeadDim/2))
+		}
+		if err := d.block(r, p, i, x); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// block runs layer i over x [rows, hidden] in place.
-func (d *Decoder) block(r *model.Run, i int, x []float32, rows int, cos, sin []float32, spans []model.Span) {
+// traceAxes hands out the rotation of every axis alone.
+func (d *Decoder) traceAxes(r *model.Run, spans []model.Span) {
+	var pos []nn.Pos
+	for i := range spans {
+		pos = append(pos, spans[i].Pos...)
+	}
+	c, s := d.rope.AxisTables(pos)
+	r.Trace("text.rope_cos_3", []int{3, len(pos), d.HeadDim}, c)
+	r.Trace("text.rope_sin_3", []int{3, len(pos), d.HeadDim}, s)
+}
+
+// Attention implements model.Layers.
+func (d *Decoder) Attention() *nn.Attention { return &d.attn }
+
+// Ahead implements model.Layers.
+func (d *Decoder) Ahead(r *model.Run, i int, q, k, x []float32, rows int) {
 	l := &d.layers[i]
+	n := r.Buffer("qwen2.n", rows*d.Hidden)
+	l.attnNorm.Apply(r.Pool, n, x, rows)
+	l.k.Apply(r.Pool, k, n, rows)
+	l.q.Apply(r.Pool, q, n[(rows-1)*d.Hidden:], 1)
+}
+
+// block runs layer i over the first p.Rows rows of x [rows, hidden] in place.
+func (d *Decoder) block(r *model.Run, p *model.Passage, i int, x []float32) error {
+	l, rows := &d.layers[i], p.Rows
 	qw, kw := d.Heads*d.HeadDim, d.KVHeads*d.HeadDim
 	n := r.Buffer("qwen2.n", rows*d.Hidden)
 	q, k, v := r.Buffer("qwen2.q", rows*qw), r.Buffer("qwen2.k", rows*kw), r.Buffer("qwen2.v", rows*kw)
@@ -128,30 +143,11 @@ func (d *Decoder) block(r *model.Run, i int, x []float32, rows int, cos, sin []f
 	l.q.Apply(r.Pool, q, n, rows)
 	l.k.Apply(r.Pool, k, n, rows)
 	l.v.Apply(r.Pool, v, n, rows)
-	d.rope.Apply(r.Pool, q, rows, d.Heads, cos, sin)
-	d.rope.Apply(r.Pool, k, rows, d.KVHeads, cos, sin)
-	at := 0
-	for s := range spans {
-		sp := &spans[s]
-		m := len(sp.Pos)
-		size := sp.Size
-		if i == 0 && sp.FirstSize != nil {
-			size = sp.FirstSize
-		}
-		kv := sp.Cache.Layer(i)
-		kv.Append(k[at*kw:(at+m)*kw], v[at*kw:(at+m)*kw], sp.Pos, size)
-		d.attn.Causal(r.Pool, a[at*qw:(at+m)*qw], q[at*qw:(at+m)*qw], sp.Pos, kv, sp.Calib, sp.Decoding)
-		if r.Trace != nil {
-			t := len(kv.Pos)
-			r.Trace(fmt.Sprintf("text.layer.%d.k", i), []int{d.KVHeads, t, d.HeadDim}, nn.HeadsFirst(kv.K, t, d.KVHeads, d.HeadDim))
-			r.Trace(fmt.Sprintf("text.layer.%d.v", i), []int{d.KVHeads, t, d.HeadDim}, nn.HeadsFirst(kv.V, t, d.KVHeads, d.HeadDim))
-			r.Trace(fmt.Sprintf("text.layer.%d.attn", i), []int{d.Heads, m, t}, d.attn.CausalProbs(q[at*qw:(at+m)*qw], sp.Pos, kv, sp.Calib, sp.Decoding))
-			if sp.Calib != nil {
-				r.Trace(fmt.Sprintf("text.layer.%d.bias", i), []int{m, t}, sp.Calib.Rows(kv, sp.Pos, sp.Decoding))
-			}
-		}
-		at += m
+	if err := p.Attend(i, a, q, k, v, x); err != nil {
+		return err
 	}
+	rows = p.Rows
+	x, n = x[:rows*d.Hidden], n[:rows*d.Hidden]
 	l.o.Apply(r.Pool, n, a, rows)
 	nn.Add(r.Pool, x, n) // (2)
 	l.mlpNorm.Apply(r.Pool, n, x, rows)
@@ -164,6 +160,7 @@ func (d *Decoder) block(r *model.Run, i int, x []float32, rows int, cos, sin []f
 	if r.Trace != nil {
 		r.Trace(fmt.Sprintf("text.layer.%d.out", i), []int{rows, d.Hidden}, x)
 	}
+	return nil
 }
 
 // Logits implements model.Decoder (4).

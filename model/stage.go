@@ -1,0 +1,358 @@
+package model
+
+import (
+	"fmt"
+
+	"github.com/restore-vlm/restore/nn"
+	"github.com/restore-vlm/restore/reduce"
+)
+
+// Staged is one picture's rows in a span that a reducer inside the decoder
+// shrinks on their way.
+type Staged struct {
+	*reduce.Inside
+	First  int                    // its first row in the span; follows as rows before it go
+	Start  float64                // position where the picture starts
+	Extent float64                // positions that it takes
+	At     func(p float64) nn.Pos // position of token p of the picture
+}
+
+// Layers is what a Passage asks of a decoder.
+type Layers interface {
+	Shape() DecoderShape
+	Attention() *nn.Attention
+	// Ahead writes what layer would make of x [rows, Hidden], before rotation:
+	// every row's key into k [rows, KVHeads·HeadDim], the last row's query into
+	// q [Heads·HeadDim].
+	Ahead(r *Run, layer int, q, k, x []float32, rows int)
+}
+
+// Passage leads the rows of a batch through a decoder's layers: it rotates,
+// caches and attends, and shrinks spans where a reducer inside the decoder says
+// so. A decoder calls Enter before each layer and Attend inside it, and works on
+// the first Rows rows of its activations.
+type Passage struct {
+	Rows     int
+	Cos, Sin []float32 // [Rows, HeadDim/2] of the current layer
+
+	run    *Run
+	layers Layers
+	shape  DecoderShape
+	spans  []Span
+	pos    [][]nn.Pos // per span, in the current layer
+	base   []float64  // per span, how far positions are shifted before its first row
+	stale  bool       // rows went since the tables were made
+}
+
+// NewPassage starts a pass. It is part of r: one pass at a time.
+func NewPassage(r *Run, l Layers, spans []Span) *Passage {
+	p := &r.passage
+	*p = Passage{run: r, layers: l, shape: l.Shape(), spans: spans, pos: p.pos[:0], base: p.base[:0], stale: true}
+	for i := range spans {
+		p.Rows += len(spans[i].Pos)
+		p.pos, p.base = append(p.pos, nil), append(p.base, 0)
+	}
+	return p
+}
+
+// Enter prepares layer i for x [Rows, Hidden], the rows that the layer before
+// left. Rows that a reducer drops before the layer are gone when it returns.
+func (p *Passage) Enter(i int, x []float32) error {
+	if err := p.run.Err(); err != nil {
+		return err
+	}
+	for s := range p.spans {
+		if b := p.spans[s].Cache.Layer(i).Shift; b != p.base[s] {
+			p.base[s], p.stale = b, true
+		}
+	}
+	shrunk := false
+	at := 0
+	for s := range p.spans {
+		sp := &p.spans[s]
+		if len(sp.Staged) > 0 {
+			span := x[at*p.shape.Hidden : (at+len(sp.Pos))*p.shape.Hidden]
+			if i == 0 {
+				if err := p.begin(sp, span); err != nil {
+					return err
+				}
+			}
+			if err := p.lookAhead(i, s, span); err != nil {
+				return err
+			}
+			n, err := p.shrink(i, s, at, false, x, nil)
+			if err != nil {
+				return err
+			}
+			shrunk = shrunk || n
+		}
+		at += len(sp.Pos)
+	}
+	if p.stale {
+		p.tables()
+	}
+	for s := range p.spans {
+		sp := &p.spans[s]
+		shift := p.base[s]
+		for j := range sp.Staged {
+			st := &sp.Staged[j]
+			st.Enter()
+			shift += st.shift()
+		}
+		sp.Cache.Layer(i).Shift = shift
+	}
+	if shrunk && p.run.Trace != nil {
+		p.run.Trace(fmt.Sprintf("text.layer.%d.in", i), []int{p.Rows, p.shape.Hidden}, x[:p.Rows*p.shape.Hidden])
+	}
+	return nil
+}
+
+// shift is by how much a picture's stages moved what follows it.
+func (st *Staged) shift() float64 {
+	if !st.Reduced() || !st.Sequential() {
+		return 0
+	}
+	return st.Extent - float64(len(st.Rows()))
+}
+
+// tables computes the positions of all rows in this layer and their rotation.
+func (p *Passage) tables() {
+	half := p.shape.HeadDim / 2
+	p.Cos, p.Sin = p.run.Buffer("text.cos", p.Rows*half), p.run.Buffer("text.sin", p.Rows*half)
+	at := 0
+	for s := range p.spans {
+		p.pos[s] = p.positions(s)
+		n := len(p.pos[s])
+		p.shape.RoPE.Tables(p.Cos[at*half:(at+n)*half], p.Sin[at*half:(at+n)*half], p.pos[s])
+		at += n
+	}
+	p.stale = false
+}
+
+// positions returns the positions of span s in this layer: where a reducer
+// renumbers, its rows follow each other and all that comes later moves up.
+func (p *Passage) positions(s int) []nn.Pos {
+	sp := &p.spans[s]
+	shift := p.base[s]
+	moved := shift != 0
+	for j := range sp.Staged {
+		moved = moved || sp.Staged[j].shift() != 0
+	}
+	if !moved {
+		return sp.Pos
+	}
+	pos := make([]nn.Pos, 0, len(sp.Pos))
+	upTo := func(row int) {
+		for _, at := range sp.Pos[len(pos):row] {
+			pos = append(pos, nn.Pos{at[0] - shift, at[1] - shift, at[2] - shift})
+		}
+	}
+	for j := range sp.Staged {
+		st := &sp.Staged[j]
+		upTo(st.First)
+		if st.Reduced() && st.Sequential() {
+			for k := range st.Rows() {
+				pos = append(pos, nn.At(st.Start-shift+float64(k)))
+			}
+			shift += st.shift()
+		}
+	}
+	upTo(len(sp.Pos))
+	return pos
+}
+
+// begin shows the embeddings x of a span to the reducers that want them.
+func (p *Passage) begin(sp *Span, x []float32) error {
+	for j := range sp.Staged {
+		st := &sp.Staged[j]
+		if !st.Begins() {
+			continue
+		}
+		w, n := p.shape.Hidden, len(st.Rows())
+		rows := sp.text(j)
+		text := make([]float32, len(rows)*w)
+		nn.Gather(text, x, rows, w)
+		if err := st.Begin(x[st.First*w:(st.First+n)*w], text, w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// text returns the rows of text behind picture j.
+func (sp *Span) text(j int) []int32 {
+	var rows []int32
+	row := sp.Staged[j].First + len(sp.Staged[j].Rows())
+	for _, st := range sp.Staged[j+1:] {
+		for ; row < st.First; row++ {
+			rows = append(rows, int32(row))
+		}
+		row += len(st.Rows())
+	}
+	for ; row < len(sp.Pos); row++ {
+		rows = append(rows, int32(row))
+	}
+	return rows
+}
+
+// lookAhead lets reducers see the attention that the last row of span s would
+// pay in layer i if nothing were dropped before it. x: the span's rows.
+func (p *Passage) lookAhead(i, s int, x []float32) error {
+	sp := &p.spans[s]
+	reads := false
+	for j := range sp.Staged {
+		reads = reads || sp.Staged[j].Reads(i, true)
+	}
+	if !reads {
+		return nil
+	}
+	rows, half := len(sp.Pos), p.shape.HeadDim/2
+	k := p.run.Buffer("ahead.k", rows*p.shape.KVHeads*p.shape.HeadDim)
+	q := p.run.Buffer("ahead.q", p.shape.Heads*p.shape.HeadDim)
+	p.layers.Ahead(p.run, i, q, k, x, rows)
+	pos := p.positions(s)
+	cos, sin := p.run.Buffer("ahead.cos", rows*half), p.run.Buffer("ahead.sin", rows*half)
+	p.shape.RoPE.Tables(cos, sin, pos)
+	p.shape.RoPE.Apply(p.run.Pool, k, rows, p.shape.KVHeads, cos, sin)
+	p.shape.RoPE.Apply(p.run.Pool, q, 1, p.shape.Heads, cos[(rows-1)*half:], sin[(rows-1)*half:])
+	kv := sp.Cache.Layer(i)
+	cached := len(kv.Pos)
+	kv.Append(k, k, pos, sp.Size)
+	defer kv.Truncate(cached)
+	return p.read(i, s, true, func(rows []int32, largest bool) []float32 {
+		out := make([]float32, len(kv.Pos)) // of the last row, whose query alone was made
+		p.layers.Attention().Look(p.run.Pool, out, q, []int32{0}, pos[len(pos)-1:], kv, sp.Calib.At(i-1), largest)
+		return out
+	})
+}
+
+// read lets the reducers of span s that want the attention of layer i score their rows.
+func (p *Passage) read(i, s int, ahead bool, look func(rows []int32, largest bool) []float32) error {
+	sp := &p.spans[s]
+	keys := sp.Cache.Len(i)
+	for j := range sp.Staged {
+		st := &sp.Staged[j]
+		if !st.Reads(i, ahead) {
+			continue
+		}
+		sight := &reduce.Sight{
+			First: st.First, Key: keys - len(sp.Pos) + st.First, Keys: keys,
+			Text: sp.text(j), Last: int32(len(sp.Pos) - 1), Look: look,
+		}
+		if err := st.Read(sight); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shrink performs the stages of span s that are due before layer i, or within
+// it, on x [Rows, Hidden] and, where not nil, on a [Rows, Heads·HeadDim]. at is
+// the span's first row.
+func (p *Passage) shrink(i, s, at int, within bool, x, a []float32) (bool, error) {
+	sp := &p.spans[s]
+	h, qw := p.shape.Hidden, p.shape.Heads*p.shape.HeadDim
+	done := false
+	for j := range sp.Staged {
+		st := &sp.Staged[j]
+		if !st.Due(i, within) {
+			continue
+		}
+		first, old := at+st.First, len(st.Rows())
+		mixes, err := st.Shrink(p.run.Pool, x[first*h:(first+old)*h], h)
+		if err != nil {
+			return false, err
+		}
+		nn.Replace(p.run.Pool, x, p.Rows, h, first, old, mixes)
+		if a != nil {
+			nn.Replace(p.run.Pool, a, p.Rows, qw, first, old, mixes)
+		}
+		sp.replace(st, old)
+		for k := range sp.Staged[j+1:] {
+			sp.Staged[j+1+k].First -= old - len(mixes)
+		}
+		p.Rows -= old - len(mixes)
+		p.stale, done = true, true
+	}
+	return done, nil
+}
+
+// replace gives the span the positions and sizes of what a stage left of the
+// old rows of st. What the caller handed in stays as it is.
+func (sp *Span) replace(st *Staged, old int) {
+	pos := append([]nn.Pos(nil), sp.Pos[:st.First]...)
+	for _, r := range st.Rows() {
+		pos = append(pos, st.At(r.Position))
+	}
+	if sp.Size != nil {
+		size := append(append([]float32(nil), sp.Size[:st.First]...), st.Sizes()...)
+		sp.Size = append(size, sp.Size[st.First+old:]...)
+	}
+	sp.Pos, sp.FirstSize = append(pos, sp.Pos[st.First+old:]...), nil
+}
+
+// Attend is attention in layer i: it rotates q [Rows, Heads·HeadDim] and k
+// [Rows, KVHeads·HeadDim], appends k and v to the spans' caches and writes the
+// values attended to, before their projection, to out [Rows, Heads·HeadDim].
+// Rows that a reducer drops inside the layer are gone from out and from x [Rows,
+// Hidden], the layer's input, when it returns.
+func (p *Passage) Attend(i int, out, q, k, v, x []float32) error {
+	r, attn := p.run, p.layers.Attention()
+	qw, kw := p.shape.Heads*p.shape.HeadDim, p.shape.KVHeads*p.shape.HeadDim
+	p.shape.RoPE.Apply(r.Pool, q, p.Rows, p.shape.Heads, p.Cos, p.Sin)
+	p.shape.RoPE.Apply(r.Pool, k, p.Rows, p.shape.KVHeads, p.Cos, p.Sin)
+	at := 0
+	for s := range p.spans {
+		sp, pos := &p.spans[s], p.pos[s]
+		n := len(pos)
+		size := sp.Size
+		if i == 0 && sp.FirstSize != nil {
+			size = sp.FirstSize
+		}
+		kv, c, rows := sp.Cache.Layer(i), sp.Calib.At(i), q[at*qw:(at+n)*qw]
+		kv.Append(k[at*kw:(at+n)*kw], v[at*kw:(at+n)*kw], pos, size)
+		attn.Causal(r.Pool, out[at*qw:(at+n)*qw], rows, pos, kv, c, sp.Decoding)
+		if r.Trace != nil {
+			p.trace(i, s, rows)
+		}
+		at += n
+	}
+	// Later spans keep their rows in q while out and x move up.
+	from := 0
+	at = 0
+	for s := range p.spans {
+		sp, pos := &p.spans[s], p.pos[s]
+		n := len(pos)
+		if len(sp.Staged) > 0 {
+			kv, c, rows := sp.Cache.Layer(i), sp.Calib.At(i), q[from*qw:(from+n)*qw]
+			err := p.read(i, s, false, func(list []int32, largest bool) []float32 {
+				probs := make([]float32, len(list)*len(kv.Pos))
+				attn.Look(r.Pool, probs, rows, list, pos, kv, c, largest)
+				return probs
+			})
+			if err != nil {
+				return err
+			}
+			if _, err := p.shrink(i, s, at, true, x, out); err != nil {
+				return err
+			}
+		}
+		from += n
+		at += len(sp.Pos)
+	}
+	return nil
+}
+
+// trace hands out what layer i cached of span s and attended to. q: its queries.
+func (p *Passage) trace(i, s int, q []float32) {
+	r, sp, pos := p.run, &p.spans[s], p.pos[s]
+	kv, c := sp.Cache.Layer(i), sp.Calib.At(i)
+	n, t, heads, d := len(pos), len(kv.Pos), p.shape.KVHeads, p.shape.HeadDim
+	name := func(what string) string { return fmt.Sprintf("text.layer.%d.%s", i, what) }
+	r.Trace(name("k"), []int{heads, t, d}, nn.HeadsFirst(kv.K, t, heads, d))
+	r.Trace(name("v"), []int{heads, t, d}, nn.HeadsFirst(kv.V, t, heads, d))
+	r.Trace(name("attn"), []int{p.shape.Heads, n, t}, p.layers.Attention().CausalProbs(q, pos, kv, c, sp.Decoding))
+	if c != nil {
+		r.Trace(name("bias"), []int{n, t}, c.Rows(kv, pos, sp.Decoding))
+	}
+}
