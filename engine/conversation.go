@@ -143,6 +143,7 @@ func (c *Conversation) look(r *model.Run, req *Request, rep *Report) ([]*picture
 			if i < len(seen.frames) {
 				p.frame = seen.frames[i]
 			}
+			rep.Encode += p.encode
 			if p.reduction != nil {
 				rep.Select += p.reduction.SelectTime
 				rep.Merge += p.reduction.MergeTime

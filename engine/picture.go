@@ -17,8 +17,9 @@ type picture struct {
 	reduction *reduce.Reduction // before the decoder; nil: every token
 	inside    *reduce.Inside    // inside the decoder, once it has read the picture; nil: nothing
 	options   reduce.Resolved
-	features  []float32 // [rows, hidden]
-	list      *list     // what was reduced of a picture that was encoded in views; nil: all tokens
+	features  []float32     // [rows, hidden]
+	encode    time.Duration // of encoding it anew for the method
+	list      *list         // what was reduced of a picture that was encoded in views; nil: all tokens
 	frame     imageproc.Frame
 }
 
@@ -74,6 +75,7 @@ func needs(o reduce.Options) model.Needs {
 			n.ClsAttn = n.ClsAttn || need == reduce.ClsAttn
 			n.Keys = n.Keys || need == reduce.Keys
 			n.Last = n.Last || need == reduce.LastKeys
+			n.Shrunk = n.Shrunk || need == reduce.Shrunk
 		}
 	}
 	return n
@@ -97,10 +99,22 @@ func (e *Engine) reduce(r *model.Run, v *model.Visual, i int, o reduce.Options) 
 		return nil, err
 	}
 	if p.options.Base == "none" || p.options.NVis == p.options.N || len(p.options.Stages) > 0 {
-		return p, nil
+		if p.features == nil { // only a smaller picture was to be encoded
+			start := time.Now()
+			p.features, err = v.Shrink(r, v.GridH, v.GridW)
+			p.encode = time.Since(start)
+		}
+		return p, err
 	}
 	in := p.input()
 	in.Seed, in.Pool = int64(i), r.Pool
+	if needs(o).Shrunk {
+		start := time.Now()
+		if err := shrink(r, v, in, p.options.NVis); err != nil {
+			return nil, err
+		}
+		p.encode = time.Since(start)
+	}
 	if p.reduction, err = reduce.Reduce(in, p.options); err != nil {
 		return nil, err
 	}
@@ -129,4 +143,16 @@ func (p *picture) input() *reduce.Input {
 		in.LastKeys = nn.RepeatFirst(v.LastKeys, 1, v.T, len(v.LastQuery))
 	}
 	return in
+}
+
+// shrink encodes the picture of v at the size that n tokens take.
+func shrink(r *model.Run, v *model.Visual, in *reduce.Input, n int) (err error) {
+	if v.Shrink == nil {
+		return fmt.Errorf("engine: base downsample: this model's pictures cannot be encoded at another size (they come in tiles, at any size, or with the class token among their tokens), want another base")
+	}
+	if in.ShrunkH, in.ShrunkW, err = reduce.ShrunkGrid(v.GridH, v.GridW, n); err != nil {
+		return err
+	}
+	in.Shrunk, err = v.Shrink(r, in.ShrunkH, in.ShrunkW)
+	return err
 }

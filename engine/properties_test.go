@@ -20,7 +20,7 @@ import (
 )
 
 // bases are the methods that the properties are checked with.
-var bases = []string{"holov", "divprune", "vispruner", "visionzip", "prumerge", "prumerge-plus", "random", "grid", "pool"}
+var bases = []string{"holov", "divprune", "vispruner", "visionzip", "prumerge", "prumerge-plus", "random", "grid", "pool", "downsample"}
 
 func embedded(t testing.TB, threads int) *engine.Engine {
 	t.Helper()
@@ -87,8 +87,8 @@ func TestThreads(t *testing.T) {
 	for _, base := range bases {
 		o := reduce.Options{Base: base, NVis: 96, Restore: true}
 		want := one(t, 1, o)
-		same(t, base+", 2 threads", two(t, 1, o), want, "projector.out", "logits", "gen.logits")
-		same(t, base+", 5 threads", five(t, 1, o), want, "projector.out", "logits", "gen.logits")
+		same(t, base+", 2 threads", two(t, 1, o), want, "reduce.features", "logits", "gen.logits")
+		same(t, base+", 5 threads", five(t, 1, o), want, "reduce.features", "logits", "gen.logits")
 	}
 }
 

@@ -83,6 +83,7 @@ type DecoderShape struct {
 type Needs struct {
 	ClsAttn, Keys bool
 	Last          bool // query and keys of the last layer
+	Shrunk        bool // nothing but Shrink: X, Hidden and all by-products may stay nil where the model has it
 }
 
 // Visual is one picture after the encoder and projector. Where the encoder has
@@ -104,6 +105,11 @@ type Visual struct {
 	LastQuery    []float32 // [W] class token's query of the encoder's last layer, heads side by side, with bias, unscaled
 	LastKeys     []float32 // [T, W] that layer's keys; both nil where there is no class token
 	Views        *Views    // of a picture that was encoded in parts: what follows Span then holds each view's, one after another
+
+	// Shrink encodes the picture again, resized to rows×cols patches, and returns
+	// their features after the projector [rows·cols, C]. nil where the encoder
+	// reads pictures of one size or cuts them into tiles.
+	Shrink func(r *Run, rows, cols int) ([]float32, error)
 }
 
 // Views says how the tokens of a picture come from parts of it that the encoder

@@ -226,7 +226,7 @@ func (o Options) ResolveViews(n int, views []int) (Resolved, error) {
 		if r.DartPivots = o.DartPivots; r.DartPivots == 0 {
 			r.DartPivots = dartPivots
 		}
-	case "pool":
+	case "pool", "downsample":
 		if o.Restore {
 			r.Gamma, r.Keep, r.Merge = 0, 0, budget
 			r.MergePosition, r.Anchors, r.AnchorPool = "anchor", "cells", "all"

@@ -23,14 +23,7 @@ distances of the decoder's attention are calibrated.`,
 }
 
 func pool(w *work) (*Reduction, error) {
-	in, o := w.in, w.o
-	r := &Reduction{N: in.N, Width: in.C, Rows: poolCells(in.GridH, in.GridW, o.NVis)}
-	for i := range r.Rows {
-		r.Anchors = append(r.Anchors, r.Rows[i].Anchor)
-	}
-	cells := *o
-	cells.MergePosition = "anchor"
-	(&work{in: in, o: &cells}).place(r)
+	r := w.fromCells(poolCells(w.in.GridH, w.in.GridW, w.o.NVis))
 	w.means(r)
 	return r, nil
 }
@@ -39,12 +32,16 @@ func pool(w *work) (*Reduction, error) {
 func poolCells(h, w, n int) []Row {
 	bands := int(math.Round(math.Sqrt(float64(n) * float64(h) / float64(w))))
 	bands = min(max(bands, (n+w-1)/w), h, n)
-	rows := make([]Row, 0, n)
+	return cells(h, w, bands, func(b int) int { return (b+1)*n/bands - b*n/bands })
+}
+
+// cells cuts a grid of h×w tokens into bands and band b into count(b) cells.
+func cells(h, w, bands int, count func(b int) int) []Row {
+	var rows []Row
 	for b := range bands {
-		top, bottom := b*h/bands, (b+1)*h/bands
-		cells := (b+1)*n/bands - b*n/bands
-		for c := range cells {
-			left, right := c*w/cells, (c+1)*w/cells
+		top, bottom, n := b*h/bands, (b+1)*h/bands, count(b)
+		for c := range n {
+			left, right := c*w/n, (c+1)*w/n
 			row := Row{Merged: true, Size: (bottom - top) * (right - left), Anchor: int32((top+bottom)/2*w + (left+right)/2)}
 			for y := top; y < bottom; y++ {
 				for x := left; x < right; x++ {
@@ -55,4 +52,16 @@ func poolCells(h, w, n int) []Row {
 		}
 	}
 	return rows
+}
+
+// fromCells is the reduction whose rows are the given cells, without features.
+func (w *work) fromCells(rows []Row) *Reduction {
+	r := &Reduction{N: w.in.N, Width: w.in.C, Rows: rows}
+	for i := range rows {
+		r.Anchors = append(r.Anchors, rows[i].Anchor)
+	}
+	o := *w.o
+	o.MergePosition = "anchor"
+	(&work{in: w.in, o: &o}).place(r)
+	return r
 }

@@ -12,7 +12,7 @@ import (
 // Input is one picture's tokens and what the criteria read. Slices are read-only.
 type Input struct {
 	N, C int
-	X    []float32 // [N, C] features after the projector, in the decoder's space
+	X    []float32 // [N, C] features after the projector, in the decoder's space; may be nil where the method reads Shrunk
 
 	GridH, GridW int // rows and columns of patches; 0 when unknown
 
@@ -29,6 +29,9 @@ type Input struct {
 	LastKeys  []float32 // [N+1, width] that layer's keys
 
 	Views []View // parts of the picture that the encoder saw on their own; nil: it saw the picture whole
+
+	ShrunkH, ShrunkW int
+	Shrunk           []float32 // [ShrunkH*ShrunkW, C] features after the projector of the shrunk picture (ShrunkGrid)
 
 	Seed int64        // mixed into the seed of the options: a caller may give each picture its own
 	Pool *kernel.Pool // nil computes serially; results do not depend on it
@@ -98,7 +101,7 @@ func Reduce(in *Input, o Resolved) (*Reduction, error) {
 	if o.N != in.N {
 		return nil, fmt.Errorf("reduce: %s: options resolved for %d tokens, got %d", o.Base, o.N, in.N)
 	}
-	if err := in.check(m, o.Restore); err != nil {
+	if err := in.check(m, o.Restore, slices.Contains(m.Needs, Shrunk) && o.NVis < o.N); err != nil {
 		return nil, err
 	}
 	start := time.Now()
@@ -283,15 +286,15 @@ func (r *Reduction) Check() error {
 	return nil
 }
 
-// check says whether the input holds what m reads, in the shapes that Input states.
-func (in *Input) check(m *Method, restore bool) error {
+// check says whether the input holds what m reads, in the shapes that Input states; blind says that X may be missing.
+func (in *Input) check(m *Method, restore, blind bool) error {
 	bad := func(format string, a ...any) error {
 		return fmt.Errorf("reduce: %s: "+format, append([]any{m.Name}, a...)...)
 	}
 	if in.N < 1 || in.C < 1 {
 		return bad("X: got %d tokens of width %d, want at least 1 of 1", in.N, in.C)
 	}
-	if len(in.X) != in.N*in.C {
+	if len(in.X) != in.N*in.C && !(in.X == nil && blind) {
 		return bad("X: got %d values, want %d (%d tokens of width %d)", len(in.X), in.N*in.C, in.N, in.C)
 	}
 	if err := in.checkViews(m); err != nil {
@@ -308,6 +311,8 @@ func (in *Input) check(m *Method, restore bool) error {
 			got, want, name = len(in.Keys), in.Heads*(in.N+1)*in.KeyDim, "heads*(tokens+1)*width"
 		case LastKeys:
 			got, want, name = len(in.LastKeys), (in.N+1)*len(in.LastQuery), "(tokens+1)*width of pm_q_cls"
+		case Shrunk:
+			got, want, name = len(in.Shrunk), in.ShrunkH*in.ShrunkW*in.C, "rows*columns*width of X"
 		case Grid:
 			if in.GridH < 1 || in.GridW < 1 || in.GridH*in.GridW != in.N {
 				return bad("grid: got %dx%d, want rows and columns of %d tokens", in.GridH, in.GridW, in.N)

@@ -41,7 +41,7 @@ func randomInput(seed uint64, h, w int) *Input {
 	return in
 }
 
-var bases = []string{"holov", "divprune", "vispruner", "visionzip", "prumerge", "prumerge-plus", "dart", "random", "grid", "pool"}
+var bases = []string{"holov", "divprune", "vispruner", "visionzip", "prumerge", "prumerge-plus", "dart", "random", "grid", "pool", "downsample"}
 
 // TestMethods is the suite that every method of the table passes. Methods inside the decoder need one: engine tests them.
 func TestMethods(t *testing.T) {
@@ -75,8 +75,16 @@ func TestMethods(t *testing.T) {
 func checkMethod(t *testing.T, in *Input, o Options) {
 	t.Helper()
 	res, err := o.Resolve(in.N)
+	if o.Base == "downsample" && err == nil {
+		shrunk := *in
+		if shrunk.ShrunkH, shrunk.ShrunkW, err = ShrunkGrid(in.GridH, in.GridW, o.NVis); err != nil {
+			return // no grid of so many tokens
+		}
+		shrunk.Shrunk = in.X[:o.NVis*in.C]
+		in = &shrunk
+	}
 	if err != nil {
-		if o.Base == "pool" && strings.Contains(err.Error(), "makes every row itself") {
+		if (o.Base == "pool" || o.Base == "downsample") && strings.Contains(err.Error(), "makes every row itself") {
 			return
 		}
 		if o.Base != "vispruner" && (o.Base != "visionzip" || o.NVis > 1) || o.NVis == in.N {
@@ -113,7 +121,7 @@ func checkMethod(t *testing.T, in *Input, o Options) {
 			}
 		}
 	}
-	if res.Merge > 0 { // the total is kept: sum of size*feature = sum of X
+	if res.Merge > 0 && o.Base != "downsample" { // the total is kept: sum of size*feature = sum of X
 		for c := range in.C {
 			var want, got float64
 			for i := range in.N {
@@ -149,6 +157,10 @@ func TestInvariances(t *testing.T) {
 	for _, base := range bases {
 		for _, o := range []Options{{Base: base, NVis: 16}, {Base: base, NVis: 16, Restore: true}, {Base: base, NVis: 16, Restore: true, Compat: "paper"}} {
 			want := mustReduce(t, in, o)
+			in.ShrunkH, in.ShrunkW, in.Shrunk = 4, 4, in.X[:16*in.C]
+			for _, x := range []*Input{&scaled, &permuted} {
+				x.ShrunkH, x.ShrunkW, x.Shrunk = 4, 4, in.Shrunk
+			}
 			for name, x := range map[string]*Input{"scaled": &scaled, "permuted": &permuted, "again": in} {
 				if base == "vispruner" && name == "permuted" {
 					continue // its choices hang on the last bit
@@ -335,6 +347,32 @@ func TestPool(t *testing.T) {
 	wantError(t, &Input{N: 6, C: 1, X: make([]float32, 6)}, Options{Base: "pool", NVis: 2}, "pool", "grid", "0x0")
 }
 
+func TestDownsample(t *testing.T) {
+	for n, want := range map[int][2]int{192: {12, 16}, 128: {8, 16}, 64: {8, 8}, 32: {4, 8}, 1: {1, 1}, 576: {24, 24}} {
+		if rows, cols, err := ShrunkGrid(24, 24, n); err != nil || rows != want[0] || cols != want[1] {
+			t.Errorf("%d tokens: got %dx%d, %v, want %v", n, rows, cols, err, want)
+		}
+	}
+	if rows, cols, err := ShrunkGrid(6, 10, 15); err != nil || rows != 3 || cols != 5 {
+		t.Errorf("15 of 6x10: got %dx%d, %v", rows, cols, err)
+	}
+	in := randomInput(4, 6, 8)
+	in.ShrunkH, in.ShrunkW, in.Shrunk = 3, 4, in.X[:12*in.C]
+	r := mustReduce(t, in, Options{Base: "downsample", NVis: 12, Restore: true})
+	for i := range r.Rows {
+		if want := float64((i/4*2+1)*8 + i%4*2 + 1); r.Rows[i].Size != 4 || r.Rows[i].Position != want {
+			t.Errorf("row %d: size %d at %v, want 4 at %v", i, r.Rows[i].Size, r.Rows[i].Position, want)
+		}
+	}
+	if !slices.Equal(r.Features, in.Shrunk) || r.LayerSizes(false)[0] != 4 {
+		t.Error("the shrunk picture's features were changed, or its tokens do not count as four")
+	}
+	wantError(t, in, Options{Base: "downsample", NVis: 13}, "n-vis", "13", "no grid of tokens", "12 and 15")
+	wantError(t, in, Options{Base: "downsample", NVis: 6}, "shrunk", "3x4", "want 2x3")
+	in.Shrunk = nil
+	wantError(t, in, Options{Base: "downsample", NVis: 12}, "needs shrunk")
+}
+
 func TestRandomIsSeeded(t *testing.T) {
 	in := randomInput(1, 8, 8)
 	o := Options{Base: "random", NVis: 20, Seed: 5}
@@ -461,6 +499,7 @@ func TestResolveErrors(t *testing.T) {
 		{16, Options{Base: "dart", NVis: 4, DartPivots: -1}, []string{"dart-pivots", "-1", "at least 1"}},
 		{16, Options{Base: "dart", NVis: 4, Restore: true, GammaSet: true, DartPivots: 4}, []string{"dart-pivots", "gamma 0"}},
 		{16, Options{Base: "pool", NVis: 4, Restore: true, Gamma: 0.5}, []string{"gamma", "0.5", "base pool", "only calibrates"}},
+		{16, Options{Base: "downsample", NVis: 4, Restore: true, Gamma: 0.5}, []string{"gamma", "base downsample", "only calibrates"}},
 		{16, Options{Base: "pool", NVis: 4, Restore: true, Anchors: "paper"}, []string{"anchors", "base pool"}},
 		{16, Options{Base: "pool", NVis: 4, Restore: true, Calibrate: "size", DecodeDistance: "true"}, []string{"decode-distance", "calibrate size"}},
 		{0, Options{Base: "holov", NVis: 1}, []string{"tokens", "got 0"}},

@@ -10,8 +10,10 @@ import (
 type Site uint8
 
 const (
+	// BeforeEncoder methods act on the picture.
+	BeforeEncoder Site = iota
 	// InsideEncoder methods act between the encoder's blocks.
-	InsideEncoder Site = iota
+	InsideEncoder
 	// AfterEncoder methods act on the encoder's output, before or after the projector.
 	AfterEncoder
 	// InsideDecoder methods act between the decoder's layers.
@@ -22,7 +24,7 @@ const (
 
 // String returns the site in words.
 func (s Site) String() string {
-	return [...]string{"inside the encoder", "after encoder or projector", "inside the decoder", "over another method"}[s]
+	return [...]string{"before the encoder", "inside the encoder", "after encoder or projector", "inside the decoder", "over another method"}[s]
 }
 
 // Need is a part of Input that a method reads beside X.
@@ -36,6 +38,8 @@ const (
 	Grid    Need = "grid"
 	// LastKeys stands for pm_q_cls too: the class token's query and all keys of the encoder's last layer.
 	LastKeys Need = "pm_k"
+	// Shrunk is the picture encoded at the size that ShrunkGrid says.
+	Shrunk Need = "shrunk"
 )
 
 // Param is an option of one method.
@@ -70,7 +74,7 @@ type Method struct {
 
 // methods is the table: one line a method.
 var methods = []*Method{noneMethod, holovMethod, divPruneMethod, visPrunerMethod, visionZipMethod, pruMergeMethod, pruMergePlusMethod, dartMethod, fastVMethod,
-	randomMethod, gridMethod, poolMethod}
+	randomMethod, gridMethod, poolMethod, downsampleMethod}
 
 var noneMethod = &Method{
 	Name: "none", Title: "no reduction", Site: AfterEncoder, Cost: "none",

@@ -11,8 +11,8 @@ import (
 const maxTokens = 1 << 14
 
 // FromTensors reads an Input from named tensors: X [N, C], and where present cls_attn [H, N+1], hidden [N+1, Cv] and
-// keys [H, N+1, Dh], pm_q_cls [W] and pm_k [N+1, W]. Others are ignored. gridH and gridW are the rows and columns of patches; where both are 0 and N is a square
-// number a square grid is assumed, else the grid stays unknown. An error names the tensor; values must be finite.
+// keys [H, N+1, Dh], pm_q_cls [W] and pm_k [N+1, W], shrunk [a, b, C]. Others are ignored. gridH and gridW are the rows and columns of
+// patches; where both are 0 and N is a square number a square grid is assumed, else the grid stays unknown. An error names the tensor; values must be finite.
 func FromTensors(tensors map[string]*tensor.Tensor, gridH, gridW int) (*Input, error) {
 	x, ok := tensors["X"]
 	if !ok {
@@ -64,6 +64,15 @@ func FromTensors(tensors map[string]*tensor.Tensor, gridH, gridW int) (*Input, e
 		}
 		in.Heads, in.KeyDim = t.Shape[0], t.Shape[2]
 		if in.Keys, err = values32("keys", t); err != nil {
+			return nil, err
+		}
+	}
+	if t, ok := tensors[string(Shrunk)]; ok {
+		if len(t.Shape) != 3 || t.Shape[0] < 1 || t.Shape[1] < 1 || t.Shape[2] != in.C {
+			return nil, fmt.Errorf("reduce: shrunk: shape %v, want [rows columns %d] (width of X)", t.Shape, in.C)
+		}
+		in.ShrunkH, in.ShrunkW = t.Shape[0], t.Shape[1]
+		if in.Shrunk, err = values32("shrunk", t); err != nil {
 			return nil, err
 		}
 	}

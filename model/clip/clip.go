@@ -61,6 +61,7 @@ func (c *Config) Tokens() int { return c.Grid()*c.Grid() + 1 }
 type Encoder struct {
 	Config
 	class, pos []float32 // [hidden], [tokens, hidden]
+	rows, cols int       // of patches
 	patch      *nn.Linear
 	pre        *nn.LayerNorm
 	layers     []layer
@@ -75,7 +76,7 @@ type layer struct {
 
 // New binds the tower's weights under b.
 func New(b *model.Binder, c Config) *Encoder {
-	e := &Encoder{Config: c, attn: nn.Attention{Heads: c.Heads, KVHeads: c.Heads, HeadDim: c.Hidden / c.Heads}}
+	e := &Encoder{Config: c, rows: c.Grid(), cols: c.Grid(), attn: nn.Attention{Heads: c.Heads, KVHeads: c.Heads, HeadDim: c.Hidden / c.Heads}}
 	b.Ignore("embeddings.position_ids")
 	e.class = b.Vector("embeddings.class_embedding", "hidden", c.Hidden)
 	e.patch = b.Conv("embeddings.patch_embedding", "hidden, 3, patch, patch", c.Hidden, c.Patch)
@@ -102,6 +103,19 @@ func bindLayer(b *model.Binder, c *Config) layer {
 	}
 }
 
+// Tokens returns the patches of a picture plus the class token.
+func (e *Encoder) Tokens() int { return e.rows*e.cols + 1 }
+
+// At returns the encoder for pictures of rows×cols patches: the same weights,
+// positions interpolated (as transformers' interpolate_pos_encoding does).
+func (e *Encoder) At(rows, cols int) *Encoder {
+	other := *e
+	other.rows, other.cols = rows, cols
+	other.pos = append([]float32(nil), e.pos[:e.Hidden]...)
+	other.pos = append(other.pos, nn.Resize(e.pos[e.Hidden:], 1, e.rows, e.cols, e.Hidden, rows, cols, false)...)
+	return &other
+}
+
 // Output is what Encode hands out, owned by the caller.
 type Output struct {
 	Selected []float32 // [items, tokens, hidden·len(features)], the feature states side by side
@@ -112,20 +126,20 @@ type Output struct {
 	LastKeys  []float32 // [items, tokens, hidden] that layer's keys
 }
 
-// Encode runs items pictures px [items, 3, side, side] and returns the states
+// Encode runs items pictures px [items, 3, rows·patch, cols·patch] and returns the states
 // features (indices into embedding, block 0, …; see package model), side by
 // side. The taps come from inside the block that produces features[0].
 func (e *Encoder) Encode(r *model.Run, px []float32, items int, features []int, need model.Needs) (*Output, error) {
-	t, d, grid := e.Tokens(), e.Hidden, e.Grid()
-	rows := items * t
-	patches := r.Buffer("clip.patches", items*grid*grid*e.patch.In)
-	nn.Patches(patches, px, items, e.ImageSide, e.Patch)
-	emb := r.Buffer("clip.embed", items*grid*grid*d)
-	e.patch.Apply(r.Pool, emb, patches, items*grid*grid)
+	t, d := e.Tokens(), e.Hidden
+	rows, n := items*t, t-1
+	patches := r.Buffer("clip.patches", items*n*e.patch.In)
+	nn.Patches(patches, px, items, e.rows, e.cols, e.Patch)
+	emb := r.Buffer("clip.embed", items*n*d)
+	e.patch.Apply(r.Pool, emb, patches, items*n)
 	x := r.Buffer("clip.x", rows*d)
 	for i := range items { // (1)
 		nn.CopyRows(x[i*t*d:], d, 0, e.class, d, 0, 1, d)
-		nn.CopyRows(x[(i*t+1)*d:], d, 0, emb[i*grid*grid*d:], d, 0, grid*grid, d)
+		nn.CopyRows(x[(i*t+1)*d:], d, 0, emb[i*n*d:], d, 0, n, d)
 	}
 	nn.AddRepeated(x, e.pos)
 	if r.Trace != nil {

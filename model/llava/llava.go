@@ -186,15 +186,41 @@ func (m *Model) Encode(r *model.Run, px *imageproc.Pixels, need model.Needs) ([]
 	if len(px.Shape) != 4 || px.Shape[0] < 1 || px.Shape[1] != 3 || px.Shape[2] != side || px.Shape[3] != side {
 		return nil, fmt.Errorf("llava: pixel_values: shape %v, want [pictures 3 %d %d] (config's image_size)", px.Shape, side, side)
 	}
-	out, err := m.Squares(r, px.Data, px.Shape[0], need)
+	visuals := make([]*model.Visual, px.Shape[0])
+	if need.Shrunk && !m.cfg.Full {
+		for i := range visuals {
+			visuals[i] = &model.Visual{N: m.tokens(), C: m.w2.Out, GridH: m.vision.Grid(), GridW: m.vision.Grid()}
+		}
+	} else {
+		out, err := m.Squares(r, px.Data, px.Shape[0], need)
+		if err != nil {
+			return nil, err
+		}
+		for i := range visuals {
+			visuals[i] = out.Visual(i)
+		}
+	}
+	if !m.cfg.Full {
+		one := 3 * side * side
+		for i, v := range visuals {
+			v.Shrink = func(r *model.Run, rows, cols int) ([]float32, error) {
+				return m.shrunk(r, px.Data[i*one:(i+1)*one], rows, cols)
+			}
+		}
+	}
+	return visuals, nil
+}
+
+// shrunk runs the picture px [3, side, side], resized to rows×cols patches,
+// through the encoder and the projector.
+func (m *Model) shrunk(r *model.Run, px []float32, rows, cols int) ([]float32, error) {
+	side, patch, cv, n := m.vision.ImageSide, m.vision.Patch, m.w1.In, rows*cols
+	small := nn.Resize(px, 3, side, side, 1, rows*patch, cols*patch, true)
+	out, err := m.vision.At(rows, cols).Encode(r, small, 1, m.cfg.Features, model.Needs{})
 	if err != nil {
 		return nil, err
 	}
-	visuals := make([]*model.Visual, out.Items)
-	for i := range visuals {
-		visuals[i] = out.Visual(i)
-	}
-	return visuals, nil
+	return m.Project(r, out.Selected[cv:], n), nil
 }
 
 // Squares is a batch of square pictures, or tiles of pictures, after encoder
