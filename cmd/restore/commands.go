@@ -11,6 +11,7 @@ func commands(a *app) []*cobra.Command {
 		newInspect(a),
 		newScene(a),
 		group("eval", "Measure answers", newEvalScenes(a)),
+		group("bench", "Measure the speed of this machine", newBenchKernels(a)),
 		newShow(a),
 		newMethods(a),
 		newVersion(a),

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// Ensure that bench kernels prints one object with a row for each kernel, thread count, size and number of rows, in units that compare.
+func TestBenchKernelsJSON(t *testing.T) {
+	defer func(n int) { benchWeightBytes = n }(benchWeightBytes)
+	benchWeightBytes = 4 << 20
+	r := cli("bench", "kernels", "--m", "1,7", "--size", "64x96", "--limit", "500ms", "--json")
+	if r.code != exitOK || strings.Count(r.out, "\n") != 1 {
+		t.Fatalf("exit code %d, output %q, errors %q", r.code, r.out, r.err)
+	}
+	var got kernelsJSON
+	d := json.NewDecoder(strings.NewReader(r.out))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&got); err != nil {
+		t.Fatal(err)
+	}
+	if got.CPU == "" || !(got.Peaks.FMA > 0 && got.Peaks.Dot > 0 && got.Peaks.DRAM > 0) {
+		t.Errorf("cpu %q, peaks %+v", got.CPU, got.Peaks)
+	}
+	if len(got.Kernels) != 5*2*2 && !strings.Contains(r.err, "are not measured") {
+		t.Fatalf("%d products, want 20", len(got.Kernels))
+	}
+	for _, k := range got.Kernels {
+		if k.N != 64 || k.K != 96 || !(k.Rate > 0 && k.Micro > 0 && k.Peak > 0) {
+			t.Errorf("%+v", k)
+		}
+		if k.M == 1 && k.Threads == 2 && k.Peak != got.Peaks.DRAM {
+			t.Errorf("%+v: want the peak of reading memory, %v", k, got.Peaks.DRAM)
+		}
+	}
+}
+
+func TestBenchKernelsTable(t *testing.T) {
+	var out bytes.Buffer
+	result := &kernelsJSON{CPU: "a CPU", Peaks: peaksJSON{400, 1600, 40}, Kernels: []kernelJSON{
+		{Name: "q4", M: 1, N: 4096, K: 11008, Threads: 2, Rate: 36, Micro: 72, Peak: 40},
+		{Name: "q8", M: 124, N: 4096, K: 4096, Threads: 2, Rate: 900, Micro: 1200, Peak: 1600},
+	}}
+	if err := result.write(&app{out: &out}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"a CPU", "1600 GOP/s", "GB/s   50 %        180 %       90 %", "GOP/s  75 %        75 %        56 %"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+}
+
+func TestBenchKernelsUsage(t *testing.T) {
+	for flags, want := range map[string]string{
+		"--kernel q5":          `--kernel: unknown, got "q5", want f32|q8|q4|bf16|f16`,
+		"--m 0":                "--m: out of range, got 0, want 1 to 16384",
+		"--m 1,many":           "--m",
+		"--size 4096":          `--size: got "4096", want OUTxIN`,
+		"--size 100x32":        `--size: got "100x32", want OUTxIN`,
+		"--size 4096x99999999": "--size: got",
+		"--threads 0":          "--threads: out of range, got 0, want 1 to 1024",
+		"--limit 0s":           "--limit: out of range, got 0s",
+	} {
+		r := cli(append([]string{"bench", "kernels"}, strings.Fields(flags)...)...)
+		if r.code != exitUsage || !strings.Contains(r.err, want) {
+			t.Errorf("%s: exit code %d, %q, want %q", flags, r.code, r.err, want)
+		}
+	}
+}
+
+func TestCPUName(t *testing.T) {
+	info := "processor\t: 0\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC\n\nprocessor\t: 1\nmodel name\t: another\n"
+	if got, want := cpuNameIn(info), "AMD EPYC (family 26, model 2)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if cpuNameIn("") == "" {
+		t.Error("no name without /proc/cpuinfo")
+	}
+}

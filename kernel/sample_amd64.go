@@ -1,0 +1,65 @@
+//go:build !purego
+
+package kernel
+
+import "unsafe"
+
+// microLoop returns calls of the tile from which a product of m rows is built, on
+// operands of its own, and their operations.
+func microLoop(level implementation, f Format, m int) (loop func(), ops int) {
+	switch {
+	case level == implGo:
+		return microLoopGo(f, m)
+	case f == Q8 || f == Q4:
+		return microQuant(level, f, m)
+	case m <= smallRows(level):
+		return microDots(level, f, m)
+	}
+	width := panelWidth(level)
+	a, c := make([]float32, maxTileRows*microDepth), make([]float32, maxTileRows*width)
+	b := alignedFloats(microDepth * width)
+	return func() {
+		for range microCalls {
+			gemmTile(level, &c[0], width, &a[0], microDepth, &b[0], microDepth, maxTileRows, true, &prefetch{})
+		}
+	}, microCalls * 2 * maxTileRows * width * microDepth
+}
+
+func microQuant(level implementation, f Format, m int) (loop func(), ops int) {
+	const blocks = microDepth / quantBlock
+	tiles := quantTiles(level, f)
+	m = min(m, len(tiles))
+	tile := tiles[m-1]
+	w := alignedFloats((blocks*quantBlockSize(f) + 3) / 4)
+	x := make([]byte, m*blocks*actBlock)
+	dst, bias := make([]float32, m*quantPanel), make([]float32, quantPanel)
+	return func() {
+		for range microCalls {
+			tile(&dst[0], quantPanel, &x[0], blocks*actBlock, (*byte)(unsafe.Pointer(&w[0])), blocks, &bias[0], 0, 0)
+		}
+	}, microCalls * 2 * m * quantPanel * microDepth
+}
+
+func microDots(level implementation, f Format, m int) (loop func(), ops int) {
+	lanes, most := 8, 2
+	if level == implAVX512 {
+		lanes, most = 16, 4
+	}
+	m = min(m, most)
+	tile := dotTiles[level][f][m-1]
+	w, x, dst := make([]byte, 4*microDepth*f.Size()), make([]float32, m*microDepth), make([]float32, m*4)
+	return func() {
+		for range microCalls {
+			tile(&dst[0], 4, &x[0], microDepth, &w[0], microDepth*f.Size(), microDepth/lanes, 0)
+		}
+	}, microCalls * 2 * m * 4 * microDepth
+}
+
+// alignedFloats is n floats from the start of a cache line.
+func alignedFloats(n int) []float32 {
+	b := make([]float32, n+16)
+	for uintptr(unsafe.Pointer(&b[0]))%64 != 0 {
+		b = b[1:]
+	}
+	return b[:n]
+}
