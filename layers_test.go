@@ -2,10 +2,12 @@ package restore_test
 
 import (
 	"fmt"
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -142,6 +144,41 @@ func TestLayers(t *testing.T) {
 	}
 	for _, v := range violations(got, forTests...) {
 		t.Error(v)
+	}
+}
+
+// Ensure that the code of kernel, reduce and engine is for any model: no name and no text in it is that of an architecture. Methods keep
+// the names that their authors gave them.
+func TestNoArchitectureNamed(t *testing.T) {
+	named := regexp.MustCompile(`(?i)llava|qwen|vicuna|mistral`)
+	for _, dir := range []string{"kernel", "reduce", "engine"} {
+		files, err := filepath.Glob(dir + "/*.go")
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d files, %v", dir, len(files), err)
+		}
+		for _, path := range files {
+			if strings.HasSuffix(path, "_test.go") {
+				continue
+			}
+			set := token.NewFileSet()
+			f, err := parser.ParseFile(set, path, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				text := ""
+				switch n := n.(type) {
+				case *ast.Ident:
+					text = n.Name
+				case *ast.BasicLit:
+					text = strings.ReplaceAll(n.Value, "LLaVA-PruMerge", "")
+				}
+				if named.MatchString(text) {
+					t.Errorf("%s: %s names an architecture", set.Position(n.Pos()), text)
+				}
+				return true
+			})
+		}
 	}
 }
 

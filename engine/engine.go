@@ -35,6 +35,9 @@ type Options struct {
 	// Describe binds the weights without converting them: Info is all that works.
 	Describe bool
 
+	// Limits on the pixels of a resized picture, for models that take pictures of any size; 0 is what preprocessor_config.json says.
+	MinPixels, MaxPixels int
+
 	// Weights, when not nil, makes the weights that the checkpoint lacks, for
 	// benchmarks of a shape whose checkpoint is [checkpoint.FromConfig]'s: a tensor
 	// of that shape, of type d (F16 where the plan names none), in which it is kept
@@ -113,6 +116,14 @@ func New(ck *checkpoint.Checkpoint, o Options) (_ *Engine, err error) {
 	if err := e.files(); err != nil {
 		return nil, err
 	}
+	if o.MinPixels != 0 || o.MaxPixels != 0 {
+		if e.proc == nil {
+			return nil, fmt.Errorf("engine: %s: min-pixels and max-pixels: got %d and %d, which have no effect without preprocessor_config.json", ck.Name, o.MinPixels, o.MaxPixels)
+		}
+		if e.proc, err = imageproc.LimitPixels(e.proc, o.MinPixels, o.MaxPixels); err != nil {
+			return nil, err
+		}
+	}
 	if o.Progress != nil && src.Plan == (model.Plan{}) {
 		src.Warm(o.Progress)
 	}
@@ -161,10 +172,9 @@ func (e *Engine) files() error {
 	}
 	e.source = source
 	if text == "" {
-		e.template = chat.LLaVAv1()
-		e.source = "LLaVA v1 (built in)"
+		e.template, e.source = chat.Fallback()
 		if e.tok != nil {
-			e.warn("the checkpoint has no chat template: using LLaVA's v1 conversation")
+			e.warn("the checkpoint has no chat template: using " + e.source)
 		}
 	} else if e.template, err = chat.Parse(text); err != nil {
 		return fmt.Errorf("%s: %s: %w", e.ck.Name, source, err)

@@ -254,3 +254,43 @@ func ExampleParseProcessor() {
 	fmt.Println(px.Shape, px.Frame)
 	// Output: [1 3 336 336] {0 -80 640 640}
 }
+
+// Ensure that limits given apart from the configuration act as those in it, and that those that cannot act are refused by name.
+func TestLimitPixels(t *testing.T) {
+	b := goldenProcessor(t, "qwen_b")
+	limited, err := LimitPixels(b, 200704, 1003520) // those of qwen_a
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range [][2]int{{30, 40}, {900, 700}, {2000, 1100}} {
+		p := []*Picture{solid(size[0], size[1], [3]byte{1, 2, 3})}
+		want, err := goldenProcessor(t, "qwen_a").Process(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := limited.Process(p); err != nil || got.GridTHW[0] != want.GridTHW[0] {
+			t.Errorf("%v: got %v, %v, want %v", size, got, err, want.GridTHW)
+		}
+	}
+	if same, err := LimitPixels(b, 0, 0); err != nil || same != b {
+		t.Errorf("no limits: got %v, %v, want the processor itself", same, err)
+	}
+	fixed, err := ParseProcessor([]byte(`{"image_processor_type": "Qwen2VLImageProcessor", "do_resize": false}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		p      Processor
+		lo, hi int
+		names  string
+	}{
+		{goldenProcessor(t, "clip"), 0, 5000, "max-pixels: got 5000, which has no effect with CLIPImageProcessor"},
+		{goldenProcessor(t, "llava_next"), 50, 0, "min-pixels: got 50, which has no effect with LlavaNextImageProcessor"},
+		{fixed, 50, 0, "do_resize"}, {b, -1, 0, "min-pixels"}, {b, 5000, 4000, "min-pixels: got 5000, want at most max-pixels 4000"},
+		{b, 1, 783, "max-pixels: got 783, want at least 784"}, {b, 0, 1 << 40, "max-pixels"},
+	} {
+		if _, err := LimitPixels(c.p, c.lo, c.hi); err == nil || !strings.Contains(err.Error(), c.names) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s, %d to %d: got %v, want one line that names %q", c.p.Name(), c.lo, c.hi, err, c.names)
+		}
+	}
+}

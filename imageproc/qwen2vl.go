@@ -53,6 +53,43 @@ func (r *reader) qwen2VL() *Qwen2VL {
 	return q
 }
 
+// LimitPixels returns p with other limits on a resized picture's pixels than
+// the checkpoint's; 0 keeps one. Qwen2VL alone has such limits. The errors name
+// the limits min-pixels and max-pixels.
+func LimitPixels(p Processor, lo, hi int) (Processor, error) {
+	if lo == 0 && hi == 0 {
+		return p, nil
+	}
+	name, got := "min-pixels", lo
+	if lo == 0 {
+		name, got = "max-pixels", hi
+	}
+	q, ok := p.(*Qwen2VL)
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("imageproc: %s: got %d, which has no effect with %s, want Qwen2VLImageProcessor", name, got, p.Name())
+	case !q.doResize:
+		return nil, fmt.Errorf("imageproc: %s: got %d, which has no effect where do_resize is false", name, got)
+	}
+	out := *q
+	if lo != 0 {
+		out.minPixels = lo
+	}
+	if hi != 0 {
+		out.maxPixels = hi
+	}
+	cell := q.patch * q.merge
+	switch {
+	case min(out.minPixels, out.maxPixels) < 1 || max(out.minPixels, out.maxPixels) > maxOutputPixels:
+		return nil, fmt.Errorf("imageproc: min-pixels and max-pixels: got %d and %d, want 1 to %d", out.minPixels, out.maxPixels, maxOutputPixels)
+	case out.minPixels > out.maxPixels:
+		return nil, fmt.Errorf("imageproc: min-pixels: got %d, want at most max-pixels %d", out.minPixels, out.maxPixels)
+	case out.maxPixels < cell*cell:
+		return nil, fmt.Errorf("imageproc: max-pixels: got %d, want at least %d (one visual token of %dx%d pixels)", out.maxPixels, cell*cell, cell, cell)
+	}
+	return &out, nil
+}
+
 // smartSize returns the size to which a w×h picture is resized:
 //
 //	both sides to the nearest multiple of factor (half to even, possibly 0);

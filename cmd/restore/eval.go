@@ -38,6 +38,7 @@ An answer is right when all of it is. --data takes a folder with questions.json 
 	o.reduction.add(fs, "holov", 64)
 	fs.IntVar(&o.n, "n", eval.DrawnPictures, "ask about `N` pictures")
 	fs.StringVar(&o.data, "data", "", "`folder` with questions.json and pictures/, instead of drawn scenes")
+	o.model.addResize(fs)
 	fs.IntVar(&o.workers, "workers", 1, "ask about `N` pictures at a time")
 	fs.Int64Var(&o.seed, "seed", 0, "`seed` of --base random and of the intervals")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")

@@ -201,6 +201,7 @@ func newInspectImage(a *app) *cobra.Command {
 	var processor, file, out string
 	var pad bool
 	var p pictureFlags
+	var m modelFlags // its limits only
 	cmd := &cobra.Command{
 		Use:     "image",
 		Short:   "Prepare a picture as a model's preprocessor would",
@@ -214,9 +215,13 @@ func newInspectImage(a *app) *cobra.Command {
 	fs.StringVar(&file, "image", "", "picture `file`")
 	fs.BoolVar(&pad, "pad", false, "pad the picture to a square first, as the original LLaVA does")
 	p.add(fs)
+	m.addResize(fs)
 	fs.StringVar(&out, "out", "", "safetensors `file` to write")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := need(cmd, "processor", processor, "image", file, "out", out); err != nil {
+			return err
+		}
+		if err := m.checkResize(); err != nil {
 			return err
 		}
 		config, err := readFile(processor, maxTextBytes)
@@ -226,6 +231,9 @@ func newInspectImage(a *app) *cobra.Command {
 		proc, err := imageproc.ParseProcessor(config)
 		if err != nil {
 			return fmt.Errorf("%s: %w", processor, err)
+		}
+		if proc, err = imageproc.LimitPixels(proc, m.minPixels, m.maxPixels); err != nil {
+			return err
 		}
 		pic, err := p.load(file)
 		if err != nil {

@@ -135,6 +135,52 @@ func TestInspectImage(t *testing.T) {
 	}
 }
 
+// Ensure that the limits of a picture of any size are those given, that the grid of patches is written, and that limits without effect are
+// refused.
+func TestInspectImageLimits(t *testing.T) {
+	file, out := drawn(t, 3), filepath.Join(t.TempDir(), "px.safetensors")
+	qwen := written(t, "preprocessor_config.json", `{"image_processor_type": "Qwen2VLImageProcessor", "min_pixels": 3136, "max_pixels": 12845056}`)
+	for flags, want := range map[string][]int64{"": {1, 24, 24}, "--max-pixels=50176": {1, 16, 16}, "--min-pixels=200704": {1, 32, 32}} {
+		args := []string{"inspect", "image", "--processor", qwen, "--image", file, "--out", out}
+		if flags != "" {
+			args = append(args, flags)
+		}
+		if r := cli(args...); r.code != exitOK {
+			t.Fatalf("%s: %s", flags, r.err)
+		}
+		f, err := checkpoint.OpenSafetensors(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		grid, err := f.Tensors["image_grid_thw"].Int64s()
+		if err != nil || !slices.Equal(grid, want) {
+			t.Errorf("%s: grid %v, %v, want %v", flags, grid, err, want)
+		}
+		if shape := f.Tensors["pixel_values"].Shape; shape[0] != int(want[1]*want[2]) || shape[1] != 1176 {
+			t.Errorf("%s: shape %v", flags, shape)
+		}
+		f.Close()
+	}
+	for _, c := range []struct {
+		args  []string
+		code  int
+		names string
+	}{
+		{[]string{"inspect", "image", "--processor", embedded(t, "preprocessor_config.json"), "--max-pixels", "5000"}, exitFailure, "max-pixels"},
+		{[]string{"inspect", "image", "--processor", qwen, "--min-pixels", "0"}, exitUsage, "--min-pixels"},
+		{[]string{"inspect", "image", "--processor", qwen, "--min-pixels", "9", "--max-pixels", "8"}, exitUsage, "--min-pixels"},
+		{[]string{"trace", "-p", "x", "--max-pixels", "5000"}, exitFailure, "max-pixels"},
+		{[]string{"trace", "--in", file, "--max-pixels", "5000"}, exitUsage, "--max-pixels"},
+	} {
+		if c.args[0] == "inspect" {
+			c.args = append(c.args, "--image", file)
+		}
+		if r := cli(append(c.args, "--out", out)...); r.code != c.code || !strings.Contains(r.err, c.names) {
+			t.Errorf("%v: exit %d, stderr %q, want %d and %q", c.args, r.code, r.err, c.code, c.names)
+		}
+	}
+}
+
 // Ensure that features from a file are reduced, that both names of the kept tokens occur, and that the grid is asked for where it is needed.
 func TestReduce(t *testing.T) {
 	const n, c = 15, 4

@@ -17,6 +17,9 @@ type modelFlags struct {
 	threads        int
 	quant, encoder string
 	describe       bool // the model is not going to be run
+
+	minPixels, maxPixels int            // 0: what the checkpoint says
+	fs                   *pflag.FlagSet // of addResize
 }
 
 func (m *modelFlags) add(fs *pflag.FlagSet) {
@@ -37,6 +40,33 @@ func (m *modelFlags) addThreads(fs *pflag.FlagSet) {
 	fs.IntVarP(&m.threads, "threads", "t", runtime.GOMAXPROCS(0), "compute on `N` threads")
 }
 
+// addResize declares the limits within which pictures are resized.
+func (m *modelFlags) addResize(fs *pflag.FlagSet) {
+	fs.IntVar(&m.minPixels, "min-pixels", 0, "resize pictures to at least `N` pixels (models that take any size)")
+	fs.IntVar(&m.maxPixels, "max-pixels", 0, "resize pictures to at most `N` pixels (models that take any size)")
+	for _, name := range []string{"min-pixels", "max-pixels"} {
+		fs.Lookup(name).Annotations = map[string][]string{applies: {"the checkpoint's"}}
+	}
+	m.fs = fs
+}
+
+// checkResize finds limits that no picture can meet.
+func (m *modelFlags) checkResize() error {
+	if m.fs == nil {
+		return nil
+	}
+	if m.fs.Changed("min-pixels") && m.minPixels < 1 {
+		return usagef("--min-pixels: out of range, got %d, want at least 1", m.minPixels)
+	}
+	if m.fs.Changed("max-pixels") && m.maxPixels < 1 {
+		return usagef("--max-pixels: out of range, got %d, want at least 1", m.maxPixels)
+	}
+	if m.minPixels > m.maxPixels && m.maxPixels != 0 {
+		return usagef("--min-pixels: more than --max-pixels, got %d and %d, want at most as many", m.minPixels, m.maxPixels)
+	}
+	return nil
+}
+
 func (m *modelFlags) check() error {
 	if m.threads < 1 || m.threads > maxThreads {
 		return usagef("--threads: out of range, got %d, want 1 to %d", m.threads, maxThreads)
@@ -49,7 +79,7 @@ func (m *modelFlags) check() error {
 			return usagef("--%s: got %q, want %s", c.flag, c.got, strings.Join(c.types, "|"))
 		}
 	}
-	return nil
+	return m.checkResize()
 }
 
 // maxThreads is what the engine accepts.
@@ -63,7 +93,7 @@ func (m *modelFlags) open(a *app) (*restore.Model, error) {
 	if err := m.check(); err != nil {
 		return nil, err
 	}
-	o := restore.OpenOptions{Threads: m.threads, Quant: m.quant, EncoderQuant: m.encoder, Describe: m.describe,
+	o := restore.OpenOptions{Threads: m.threads, Quant: m.quant, EncoderQuant: m.encoder, Describe: m.describe, MinPixels: m.minPixels, MaxPixels: m.maxPixels,
 		Warn: func(s string) { fmt.Fprintf(a.err, "restore: note: %s\n", oneLine(s)) }}
 	if isTerminal(a.err) {
 		var bar *progressbar.ProgressBar

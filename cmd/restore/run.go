@@ -59,6 +59,7 @@ Ctrl-C stops the answer; what was done is still shown, and the exit code is 1.`,
 	fs.Float64Var(&o.sampling.MinP, "min-p", 0.05, "sample among tokens with at least this `share` of the likeliest one's probability, 0 is all")
 	fs.Int64Var(&o.sampling.Seed, "seed", 0, "`seed` of sampling and of --base random")
 	o.picture.add(fs)
+	o.model.addResize(fs)
 	fs.StringVar(&o.overlay, "overlay", "", "write a picture of kept and merged patches to this PNG `file` (numbered when there are several pictures)")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object an answer instead of text and table")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

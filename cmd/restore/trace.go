@@ -49,6 +49,7 @@ Reduction is off unless --base is given.`,
 	o.reduction.add(fs, "none", 0)
 	fs.Int64Var(&o.seed, "seed", 0, "`seed` of --base random")
 	o.picture.add(fs)
+	o.model.addResize(fs)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a, cmd) }
 	return cmd
 }
@@ -63,6 +64,8 @@ func (o *traceOptions) run(ctx context.Context, a *app, cmd *cobra.Command) erro
 		return usagef("trace: no input, want --in FILE or -p QUESTION")
 	case o.in != "" && (o.prompt != "" || len(o.images) > 0):
 		return usagef("--in: given together with --image or -p, want one kind of input")
+	case o.in != "" && (o.model.minPixels != 0 || o.model.maxPixels != 0):
+		return usagef("--min-pixels and --max-pixels: have no use with --in, got %d and %d: its pixel_values are resized already", o.model.minPixels, o.model.maxPixels)
 	case o.tokens < 0:
 		return usagef("--tokens: out of range, got %d, want 0 or more", o.tokens)
 	}

@@ -41,10 +41,13 @@ var parseLLaVAv1 = sync.OnceValue(func() *Template {
 	return t
 })
 
-// LLaVAv1 is the conversation for LLaVA checkpoints that come without a template:
-// style v1 of LLaVA's own code. A system message at the start takes the place of
+// LLaVAv1 is the conversation of style v1 of LLaVA's own code. A system message at the start takes the place of
 // its sentence. The stop string is </s>.
 func LLaVAv1() *Template { return parseLLaVAv1() }
+
+// Fallback returns the conversation for checkpoints that come without a template,
+// and its name.
+func Fallback() (t *Template, name string) { return LLaVAv1(), "LLaVA's v1 conversation (built in)" }
 
 // conversation is llavaV1 with a system sentence.
 func conversation(system string) (*Template, error) {
