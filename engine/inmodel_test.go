@@ -31,6 +31,10 @@ var inside = []struct {
 	{"fastv_k1_n18", reduce.Options{Base: "fastv", Schedule: "1:18", Compat: "released"}},
 	{"fastv_k2_n12", reduce.Options{Base: "fastv", Schedule: "2:0.3333333333333333", Compat: "released"}},
 	{"fastv_k3_n9", reduce.Options{Base: "fastv", Schedule: "3:0.25", Compat: "released"}},
+	{"pdrop_135", reduce.Options{Base: "pdrop", Schedule: "1:0.7,3:0.45,5:0.2", Compat: "released"}},
+	{"pdrop_246", reduce.Options{Base: "pdrop", Schedule: "2:0.5,4:0.25,6:0.125", Compat: "released"}},
+	{"restore_pdrop_135_g75", reduce.Options{Base: "pdrop", Schedule: "1:0.7,3:0.45,5:0.2", Compat: "paper", Restore: true, Gamma: 0.75}},
+	{"restore_pdrop_246_g50", reduce.Options{Base: "pdrop", Schedule: "2:0.5,4:0.25,6:0.125", Compat: "paper", Restore: true}},
 	{"restore_fastv_k2_n12_g50", reduce.Options{Base: "fastv", Schedule: "2:12", Compat: "paper", Restore: true}},
 	{"restore_fastv_k2_n12_g50_code", reduce.Options{Base: "fastv", Schedule: "2:12", Restore: true}},
 }

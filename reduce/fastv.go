@@ -29,7 +29,7 @@ func init() { // the schedule's search names the method
 		plan: func(o *Options, n, budget int) ([]Stage, error) {
 			k := o.FastVLayer
 			if k == 0 {
-				k = depth(fastVLayer, o.Layers, 1)
+				k = max(1, int(math.Round(fastVLayer*float64(o.Layers)/32)))
 			}
 			if k >= o.Layers {
 				return nil, fmt.Errorf("reduce: fastv-layer: got %d, want 1 to %d (the model has %d layers)", k, o.Layers-1, o.Layers)

@@ -465,13 +465,21 @@ func meanRows(stages []Stage, in *insideMethod, layers, n int) float64 {
 	return float64(sum) / float64(layers)
 }
 
-// depth moves a layer of a decoder with 32 layers, for which schedules are published, to the same relative depth.
-func depth(layer, layers, first int) int {
-	return max(first, int(math.Round(float64(layer)*float64(layers)/32)))
+// depths moves layers of a decoder with 32, for which schedules are published, to the same relative depth: each at least one behind the
+// one before, none before layer 1, and none that the decoder does not have.
+func depths(of32 []int, layers int) []int {
+	var out []int
+	last := 0
+	for _, l := range of32 {
+		if last = max(last+1, int(math.Round(float64(l)*float64(layers)/32))); last < layers {
+			out = append(out, last)
+		}
+	}
+	return out
 }
 
 // nearest returns the candidate schedule whose mean over layer inputs is nearest to budget, the first on ties, and an error where none
-// comes within a token and a hundredth of it.
+// comes within half a token and a hundredth of it.
 func nearest(m *Method, layers, n, budget int, candidates func(yield func([]Stage) bool)) ([]Stage, error) {
 	var best []Stage
 	gap, lo, hi := math.Inf(1), math.Inf(1), math.Inf(-1)
@@ -482,7 +490,7 @@ func nearest(m *Method, layers, n, budget int, candidates func(yield func([]Stag
 			best, gap = stages, d
 		}
 	}
-	if best == nil || gap > 1+float64(budget)/100 {
+	if best == nil || gap > 0.5+float64(budget)/100 {
 		return nil, fmt.Errorf("reduce: n-vis: got a mean of %d tokens a layer, want %.4g to %.4g with %s's stages in %d layers of %d tokens; or give a schedule", budget, lo, hi, m.Name, layers, n)
 	}
 	return best, nil

@@ -70,8 +70,22 @@ type Method struct {
 }
 
 // methods is the table: one line a method.
-var methods = []*Method{noneMethod, holovMethod, divPruneMethod, visPrunerMethod, visionZipMethod, pruMergeMethod, pruMergePlusMethod, dartMethod, fastVMethod,
-	randomMethod, gridMethod, poolMethod, downsampleMethod}
+var methods = []*Method{
+	noneMethod,
+	holovMethod,
+	divPruneMethod,
+	visPrunerMethod,
+	visionZipMethod,
+	pruMergeMethod,
+	pruMergePlusMethod,
+	dartMethod,
+	fastVMethod,
+	pdropMethod,
+	randomMethod,
+	gridMethod,
+	poolMethod,
+	downsampleMethod,
+}
 
 var noneMethod = &Method{Name: "none", Title: "no reduction", Site: AfterEncoder}
 

@@ -1,0 +1,183 @@
+package reduce
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+)
+
+// planned are the schedules for the budgets of the published tables: 32 layers and 576 tokens, the means recomputed by hand.
+var planned = []struct {
+	o      Options
+	stages string // layer:rows
+	mean   float64
+}{
+	{Options{Base: "fastv", NVis: 192}, "2:166", 191.625},
+	{Options{Base: "fastv", NVis: 128}, "2:98", 127.875},
+	{Options{Base: "fastv", NVis: 64}, "2:30", 64.125},
+	{Options{Base: "fastv", NVis: 192, FastVLayer: 3}, "3:152", 191.75},
+	{Options{Base: "fastv", NVis: 128, FastVLayer: 3}, "3:82", 128.3125},
+	{Options{Base: "fastv", Schedule: "2:0.5"}, "2:288", 306},
+	{Options{Base: "fastv", KeepRatio: 1. / 3}, "2:166", 191.625},
+	{Options{Base: "pdrop", Schedule: "8:0.5,16:0.25,24:0.125"}, "8:288,16:144,24:72", 270},
+	{Options{Base: "pdrop", NVis: 270}, "8:288,16:144,24:72", 270},
+	{Options{Base: "pdrop", NVis: 192}, "8:144,16:36,24:9", 191.25},
+	{Options{Base: "pdrop", NVis: 128}, "2:184,10:92,20:46", 128},
+	{Options{Base: "pdrop", NVis: 64}, "2:56,10:28,20:14", 64},
+	{Options{Base: "pdrop", Schedule: "2:312, 10:156, 20:78"}, "2:312,10:156,20:78", 192},
+	{Options{Base: "pdrop", Schedule: "2:576,10:92"}, "10:92", 243.25},
+}
+
+// Ensure that budgets become the schedules of the published tables, and what RESTORE keeps of each stage.
+func TestSchedules(t *testing.T) {
+	for _, c := range planned {
+		c.o.Layers = 32
+		r, err := c.o.Resolve(576)
+		if err != nil {
+			t.Errorf("%+v: %v", c.o, err)
+			continue
+		}
+		if got := stagesOf(r.Stages); got != c.stages || r.Mean != c.mean {
+			t.Errorf("%s n-vis %d keep-ratio %v schedule %q: got %s with a mean of %v, want %s with %v",
+				c.o.Base, c.o.NVis, c.o.KeepRatio, c.o.Schedule, got, r.Mean, c.stages, c.mean)
+		}
+		if last := r.Stages[len(r.Stages)-1].Rows(); r.NVis != last {
+			t.Errorf("%s: n-vis %d, want the last stage's %d", c.o.Base, r.NVis, last)
+		}
+		for _, gamma := range []float64{0, 0.5, 0.75, 0.9, 1} {
+			c.o.Restore, c.o.Gamma, c.o.GammaSet = true, gamma, true
+			if r, err = c.o.Resolve(576); err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range r.Stages {
+				if want := int(gamma * float64(s.Rows())); s.Kept != want {
+					t.Errorf("%s gamma %v: %d of %d rows kept, want %d", c.o.Base, gamma, s.Kept, s.Rows(), want)
+				}
+			}
+			if stagesOf(r.Stages) != c.stages {
+				t.Errorf("%s gamma %v: got %s, want %s as without RESTORE", c.o.Base, gamma, stagesOf(r.Stages), c.stages)
+			}
+		}
+	}
+}
+
+func stagesOf(stages []Stage) string {
+	var s []string
+	for _, x := range stages {
+		s = append(s, fmt.Sprintf("%d:%d", x.Layer, x.Rows()))
+	}
+	return strings.Join(s, ",")
+}
+
+// Ensure that for every depth and budget the mean over layer inputs is the budget where a method can reach it, and that rows never grow.
+func TestScheduleMeans(t *testing.T) {
+	for _, base := range []string{"fastv", "pdrop"} {
+		reached := 0
+		for _, layers := range []int{2, 4, 6, 12, 28, 32, 40, 80} {
+			for _, n := range []int{1, 7, 64, 577} {
+				for budget := 1; budget <= n; budget += 1 + n/40 {
+					r, err := Options{Base: base, NVis: budget, Layers: layers}.Resolve(n)
+					if err != nil {
+						if !strings.Contains(err.Error(), "n-vis: got a mean of") {
+							t.Fatalf("%s %d of %d tokens, %d layers: %v", base, budget, n, layers, err)
+						}
+						continue
+					}
+					reached++
+					rows, last, sum, next := n, 0, 0, 0
+					for l := range layers {
+						if next < len(r.Stages) && r.Stages[next].Layer == l {
+							if r.Stages[next].Rows() >= rows || l <= last {
+								t.Fatalf("%s %d of %d tokens, %d layers: stages %v", base, budget, n, layers, r.Stages)
+							}
+							rows, last, next = r.Stages[next].Rows(), l, next+1
+						}
+						sum += rows
+					}
+					mean := float64(sum) / float64(layers)
+					if next != len(r.Stages) || mean != r.Mean || !(math.Abs(mean-float64(budget)) <= 0.5+float64(budget)/100) {
+						t.Fatalf("%s %d of %d tokens, %d layers: stages %v, mean %v, said to be %v", base, budget, n, layers, r.Stages, mean, r.Mean)
+					}
+				}
+			}
+		}
+		if reached < 300 {
+			t.Errorf("%s: reached %d budgets", base, reached)
+		}
+	}
+}
+
+// Ensure that what a method inside the decoder cannot honour is refused by name.
+func TestInsideRefusals(t *testing.T) {
+	for name, c := range map[string]struct {
+		o    Options
+		want string
+	}{
+		"no budget":         {Options{Base: "fastv"}, "n-vis: got 0"},
+		"budget above N":    {Options{Base: "pdrop", NVis: 65}, "n-vis: got 65, want at most 64"},
+		"too few":           {Options{Base: "fastv", NVis: 4}, "n-vis: got a mean of 4 tokens a layer, want 4.938 to 64 with fastv's stages in 32 layers of 64 tokens; or give a schedule"},
+		"schedule and n":    {Options{Base: "fastv", NVis: 8, Schedule: "2:8"}, `schedule: got "2:8" beside n-vis or keep-ratio, want one of them`},
+		"no colon":          {Options{Base: "fastv", Schedule: "2"}, `schedule: got "2", no colon in "2", want LAYER:COUNT or LAYER:SHARE, as in 2:0.5,16:64`},
+		"no layer":          {Options{Base: "fastv", Schedule: "x:3"}, `layer "x" is no whole number of at least 0`},
+		"no amount":         {Options{Base: "fastv", Schedule: "2:"}, `"" is neither a count nor a share above 0 and at most 1`},
+		"share above 1":     {Options{Base: "fastv", Schedule: "2:1.5"}, `"1.5" is neither a count nor a share`},
+		"share not finite":  {Options{Base: "fastv", Schedule: "2:NaN"}, `"NaN" is neither a count nor a share`},
+		"count 0":           {Options{Base: "pdrop", Schedule: "2:0"}, "count 0 is less than 1"},
+		"share of none":     {Options{Base: "pdrop", Schedule: "2:0.001"}, "schedule: got a share of 0.001 at layer 2, which is no token of 64, want more"},
+		"not ascending":     {Options{Base: "pdrop", Schedule: "4:32,4:16"}, "layer 4 does not come after 4"},
+		"growing":           {Options{Base: "pdrop", Schedule: "4:16,8:32"}, "schedule: got 32 rows at layer 8, want at most the 16 that enter the stage"},
+		"layer 0":           {Options{Base: "fastv", Schedule: "0:8"}, "schedule: got layer 0, want 1 to 31 for fastv (the model has 32 layers)"},
+		"layer too deep":    {Options{Base: "pdrop", Schedule: "32:8"}, "schedule: got layer 32, want 1 to 31 for pdrop (the model has 32 layers)"},
+		"fastv-layer deep":  {Options{Base: "fastv", NVis: 32, FastVLayer: 32}, "fastv-layer: got 32, want 1 to 31 (the model has 32 layers)"},
+		"fastv-layer < 0":   {Options{Base: "fastv", NVis: 32, FastVLayer: -1}, "fastv-layer: got -1, want at least 1"},
+		"fastv-layer twice": {Options{Base: "fastv", Schedule: "2:8", FastVLayer: 2}, "fastv-layer: got 2, which has no effect beside a schedule"},
+		"another's layer":   {Options{Base: "pdrop", NVis: 32, FastVLayer: 2}, "fastv-layer: got 2, which has no effect with base pdrop (it belongs to fastv)"},
+		"pdrop-layers":      {Options{Base: "pdrop", NVis: 32, PDropLayers: "4,2"}, `pdrop-layers: got "4,2", want ascending layers from 1 on, as in 8,16,24`},
+		"pdrop-layers deep": {Options{Base: "pdrop", NVis: 32, PDropLayers: "4,40"}, "got layer 40, want 1 to 31 for pdrop"},
+		"another's layers":  {Options{Base: "fastv", NVis: 32, PDropLayers: "2"}, "pdrop-layers: got 2, which has no effect with base fastv (it belongs to pdrop)"},
+		"schedule outside":  {Options{Base: "holov", NVis: 8, Schedule: "2:8"}, "schedule: got 2:8, which has no effect with base holov (it belongs to methods inside the decoder)"},
+		"schedule alone":    {Options{Schedule: "2:8"}, "schedule: got 2:8, which has no effect with base none"},
+		"newlines":          {Options{Base: "fastv", NVis: 32, Newlines: "drop"}, "newlines: got drop, which fastv cannot honour: inside the decoder newlines are rows like the others"},
+		"first-layer-size":  {Options{Base: "fastv", NVis: 32, Restore: true, FirstLayerSize: "uniform"}, "first-layer-size: got uniform, which has no effect inside the decoder (layer 0 sees every token)"},
+		"gamma alone":       {Options{Base: "fastv", NVis: 32, Gamma: 0.5}, "gamma: got 0.5, which has no effect with restore=false"},
+	} {
+		c.o.Layers = 32
+		if _, err := c.o.Resolve(64); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
+		}
+	}
+	if _, err := (Options{Base: "fastv", NVis: 8}).Resolve(64); err == nil || !strings.Contains(err.Error(), "got no number of decoder layers") {
+		t.Errorf("no depth: got %v", err)
+	}
+	r, err := Options{Base: "fastv", Schedule: "2:8"}.Resolve(64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := &Input{N: 64, C: 1, X: make([]float32, 64)}
+	if _, err := Reduce(in, r); err == nil || !strings.Contains(err.Error(), "fastv: acts inside the decoder") {
+		t.Errorf("features alone: got %v", err)
+	}
+}
+
+// FuzzSchedule reads schedules: none may panic or leave the ranges that it promises.
+func FuzzSchedule(f *testing.F) {
+	for _, s := range []string{"", "2:0.5", "2:0.5,16:64", "1:18", "2:", ":", ",", "-1:2", "2:-0", "1:1e-9", "3:Inf", "9999999999999999999:1"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		for _, base := range []string{"fastv", "pdrop"} {
+			r, err := Options{Base: base, Schedule: s, Layers: 32}.Resolve(64)
+			if err != nil {
+				continue
+			}
+			before, layer := 64, 0
+			for _, st := range r.Stages {
+				if st.Layer <= layer || st.Layer > 31 || st.Rows() < 1 || st.Rows() >= before {
+					t.Fatalf("%q: stages %v", s, r.Stages)
+				}
+				before, layer = st.Rows(), st.Layer
+			}
+		}
+	})
+}
