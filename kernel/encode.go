@@ -7,23 +7,26 @@ import (
 	"sync/atomic"
 )
 
-// Encode writes w, in F32, F16 or BF16, to dst in dst's format: Q8 and Q4 as
-// [Quantize] does, F16 and BF16 rounded to nearest and ties to even, F32
+// Encode writes w, in F32, F16 or BF16, to dst in dst's format: Q8, Q4 and
+// BF16Dot as [Quantize] does, F16 and BF16 rounded to nearest and ties to even, F32
 // widened. Both have the same shape and dst.Data has dst.Bytes() bytes or more,
 // zeros to begin with where the format pads. Rows of a weight may be encoded in
-// parts that begin at multiples of 32. A value that is not finite, or that is
+// parts that begin at multiples of 64. A value that is not finite, or that is
 // beyond dst's format, is an error that names its row and column or block.
 func Encode(p *Pool, dst, w *Matrix) error {
 	w.check("Encode")
 	dst.check("Encode")
-	if w.Format == Q8 || w.Format == Q4 || dst.N != w.N || dst.K != w.K {
+	if w.Format.packed() || dst.N != w.N || dst.K != w.K {
 		return fmt.Errorf("kernel: encode: [%d %d] %v to [%d %d] %v, want one shape and F32, F16 or BF16 to another format",
 			w.N, w.K, w.Format, dst.N, dst.K, dst.Format)
 	}
 	var failed atomic.Pointer[error]
-	if dst.Format == Q8 || dst.Format == Q4 {
+	switch dst.Format {
+	case Q8, Q4:
 		quantizeInto(p, dst, w, &failed)
-	} else {
+	case BF16Dot:
+		pairInto(p, dst, w, &failed)
+	default:
 		roundInto(p, dst, w, &failed)
 	}
 	if err := failed.Load(); err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // TestEncode: rounding is to nearest and ties to even, widening exact, and parts
-// that begin at multiples of 32 rows give the bytes of the whole.
+// that begin at multiples of 64 rows give the bytes of the whole.
 func TestEncode(t *testing.T) {
 	v := []float32{1, 1 + 0x1p-8, 1 + 3*0x1p-8, 1 + 0x1p-8 + 0x1p-23, -0x1p-140, 0}
 	want := []float32{1, 1, 1 + 0x1p-6, 1 + 0x1p-7, float32(math.Copysign(0, -1)), 0} // the fifth lies below half of bfloat16's least step 2⁻¹³³
@@ -31,7 +31,7 @@ func TestEncode(t *testing.T) {
 	const n, k = 75, 70
 	for _, source := range formats {
 		w, _ := randomMatrix(r, n, k, source, false)
-		for _, f := range []Format{F32, F16, BF16, Q8, Q4} {
+		for _, f := range []Format{F32, F16, BF16, Q8, Q4, BF16Dot} {
 			whole, parts := &Matrix{Format: f, N: n, K: k}, new(bytes.Buffer)
 			whole.Data = make([]byte, whole.Bytes())
 			if err := Encode(p, whole, w); err != nil {
@@ -40,8 +40,8 @@ func TestEncode(t *testing.T) {
 			if f == source && !bytes.Equal(whole.Data, w.Data[:len(whole.Data)]) {
 				t.Errorf("%v to itself: changed", f)
 			}
-			for lo := 0; lo < n; lo += 32 {
-				part := &Matrix{Format: f, N: min(32, n-lo), K: k}
+			for lo := 0; lo < n; lo += 64 {
+				part := &Matrix{Format: f, N: min(64, n-lo), K: k}
 				part.Data = make([]byte, part.Bytes())
 				size := k * source.Size()
 				if err := Encode(nil, part, &Matrix{Format: source, N: part.N, K: k, Data: w.Data[lo*size:]}); err != nil {

@@ -5,7 +5,10 @@ package kernel
 import "golang.org/x/sys/cpu"
 
 // Features beyond the level that single kernels test for.
-var hasVNNI = cpu.X86.HasAVX512VNNI && bestImpl() == implAVX512
+var (
+	hasVNNI = cpu.X86.HasAVX512VNNI && bestImpl() == implAVX512
+	hasBF16 = cpu.X86.HasAVX512BF16 && bestImpl() == implAVX512
+)
 
 // bestImpl is the highest level that the CPU and the operating system support.
 func bestImpl() implementation {

@@ -15,7 +15,9 @@ import "fmt"
 //
 // With a weight in Q8 or Q4 the rows of x are rounded to int8 in blocks of 32, as
 // [Quantize] does with weights but with a float32 scale; sums within a block are
-// exact.
+// exact. With one in BF16Dot they are rounded to bfloat16; products of those are
+// exact, and a row's bits depend neither on threads nor on the other rows.
+// Results below the normal range may be zero.
 func MatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	w.check("MatMul")
 	if m < 0 || len(x) < m*w.K || len(dst) < m*w.N || (bias != nil && len(bias) < w.N) {
@@ -25,8 +27,12 @@ func MatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	if m == 0 || w.N == 0 {
 		return
 	}
-	if w.Format == Q8 || w.Format == Q4 {
+	switch w.Format {
+	case Q8, Q4:
 		quantMatMul(p, dst[:m*w.N], x[:m*w.K], m, w, bias)
+		return
+	case BF16Dot:
+		pairsMatMul(p, dst[:m*w.N], x[:m*w.K], m, w, bias)
 		return
 	}
 	matMul(p, dst[:m*w.N], x[:m*w.K], m, w, bias)

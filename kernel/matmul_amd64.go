@@ -17,9 +17,6 @@ const (
 	// rowBlock bounds the rows that one task takes, and with them its
 	// accumulators.
 	rowBlock = 960
-	// serialWork is the number of multiply-adds below which waking a worker
-	// costs more than it saves.
-	serialWork = 1 << 17
 	// streamBytes is the part of a weight that one task of a small product reads.
 	streamBytes = 128 << 10
 )

@@ -8,14 +8,19 @@ import (
 // Format is how the elements of a [Matrix] are stored.
 type Format uint8
 
-// The formats of a weight, all little-endian. Q8 and Q4 are made by [Quantize].
+// The formats of a weight, all little-endian. The last three are made by
+// [Quantize], and products with them round the activations.
 const (
-	F32  Format = iota
-	F16         // IEEE binary16
-	BF16        // the upper half of a float32
-	Q8          // blocks of 32 int8 with a scale, packed by Quantize
-	Q4          // blocks of 32 4-bit values with a scale, packed by Quantize
+	F32     Format = iota
+	F16            // IEEE binary16
+	BF16           // the upper half of a float32
+	Q8             // blocks of 32 int8 with a scale, packed by Quantize
+	Q4             // blocks of 32 4-bit values with a scale, packed by Quantize
+	BF16Dot        // bfloat16, packed by Quantize, for products with bfloat16
 )
+
+// packed tells the formats of Quantize from those of checkpoints.
+func (f Format) packed() bool { return f == Q8 || f == Q4 || f == BF16Dot }
 
 // Size is the number of bytes of one element of F32, F16 or BF16.
 func (f Format) Size() int {
@@ -28,8 +33,8 @@ func (f Format) Size() int {
 	panic(fmt.Sprintf("kernel.Format: unknown format %d", f))
 }
 
-// String is the name that a checkpoint uses, "F32", "F16" or "BF16", or "Q8" or
-// "Q4".
+// String is the name that a checkpoint uses, "F32", "F16" or "BF16", or "Q8",
+// "Q4" or "BF16Dot".
 func (f Format) String() string {
 	switch f {
 	case F32:
@@ -42,12 +47,14 @@ func (f Format) String() string {
 		return "Q8"
 	case Q4:
 		return "Q4"
+	case BF16Dot:
+		return "BF16Dot"
 	}
 	return fmt.Sprintf("Format(%d)", uint8(f))
 }
 
 // Matrix is a weight [N out, K in]. In F32, F16 and BF16 Data holds N·K elements
-// row-major; in Q8 and Q4 it is packed as [Quantize] leaves it. It may have any
+// row-major; in the other formats it is packed as [Quantize] leaves it. It may have any
 // alignment and may be read-only memory; it is never written.
 type Matrix struct {
 	Format Format
@@ -69,8 +76,12 @@ func (w *Matrix) Row(dst []float32, i int) {
 	if i < 0 || i >= w.N || len(dst) < w.K {
 		panic("kernel.Matrix.Row: row or destination out of range")
 	}
-	if w.Format == Q8 || w.Format == Q4 {
+	switch w.Format {
+	case Q8, Q4:
 		w.dequantizeRow(dst, i)
+		return
+	case BF16Dot:
+		w.pairsRow(dst, i)
 		return
 	}
 	size := w.K * w.Format.Size()
@@ -79,8 +90,11 @@ func (w *Matrix) Row(dst []float32, i int) {
 
 // Bytes is the number of bytes that the weight takes in its format.
 func (w *Matrix) Bytes() int {
-	if w.Format == Q8 || w.Format == Q4 {
+	switch w.Format {
+	case Q8, Q4:
 		return quantSize(w.Format, w.N, w.K)
+	case BF16Dot:
+		return pairsSize(w.N, w.K)
 	}
 	return w.N * w.K * w.Format.Size()
 }

@@ -21,6 +21,11 @@ func PeakFMA(p *Pool) float64 { return peak(p, fmaPerRound(), fmaLoop) }
 // reference in Go reports its float32 rate. Takes about 0.2 s.
 func PeakDot(p *Pool) float64 { return peak(p, dotPerRound(), dotLoop) }
 
+// PeakBF16 measures the rate of bfloat16 multiply-adds into float32 sums on
+// registers alone, in GFLOP/s: the ceiling of a product of BF16Dot, VDPBF16PS or
+// the fused multiply-adds that replace it. Takes about 0.2 s.
+func PeakBF16(p *Pool) float64 { return peak(p, bf16PerRound(), bf16Loop) }
+
 // peak is the best rate of loop in 10⁹ operations a second.
 func peak(p *Pool, perRound int, loop func(rounds int)) float64 {
 	const rounds = 1 << 18

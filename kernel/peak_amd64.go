@@ -48,6 +48,21 @@ func dotLoop(rounds int) {
 	}
 }
 
+func bf16PerRound() int {
+	if impl() == implAVX512 && hasBF16 {
+		return 16 * 32
+	}
+	return fmaPerRound()
+}
+
+func bf16Loop(rounds int) {
+	if impl() == implAVX512 && hasBF16 {
+		dotLoopBF16(rounds)
+		return
+	}
+	fmaLoop(rounds)
+}
+
 func readLoop(b []byte) {
 	switch impl() {
 	case implAVX512:

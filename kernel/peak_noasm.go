@@ -10,4 +10,8 @@ func dotPerRound() int { return fmaPerRound() }
 
 func dotLoop(rounds int) { fmaLoop(rounds) }
 
+func bf16PerRound() int { return fmaPerRound() }
+
+func bf16Loop(rounds int) { fmaLoop(rounds) }
+
 func readLoop(b []byte) { sink(float32(readLoopGo(b))) }

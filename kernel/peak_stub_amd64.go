@@ -29,6 +29,11 @@ func readLoopAVX2(p *byte, n int)
 //go:noescape
 func dotLoopVNNI(n int)
 
+// dotLoopBF16 runs n rounds of sixteen independent VDPBF16PS of full vectors.
+//
+//go:noescape
+func dotLoopBF16(n int)
+
 // dotLoopAVX2 runs n rounds of four independent products of bytes summed in 32 bits.
 //
 //go:noescape

@@ -59,15 +59,16 @@ func quantSize(f Format, n, k int) int {
 	return (n + quantPanel - 1) / quantPanel * quantBlocks(k) * quantBlockSize(f)
 }
 
-// Quantize returns w, in F32, F16 or BF16, as Q8 or Q4. With d the scale of a
+// Quantize returns w, in F32, F16 or BF16, as Q8, Q4 or BF16Dot, the last rounded
+// to nearest, ties to even, denormals to zero. With d the scale of a
 // block, Q8 is d = max|w|/127, q = w/d rounded half away from zero, and Q4
 // d = m/−8 for the value m of greatest magnitude (the first of equals),
 // q = min(15, ⌊w/d + 8.5⌋) − 8; d is stored rounded to binary16. A value that is
 // not finite, or a scale beyond binary16, is an error that names its row and
 // block. |w − d·q| ≤ d/2 for Q8 and ≤ d for Q4, besides the rounding of d.
 func Quantize(p *Pool, w *Matrix, f Format) (*Matrix, error) {
-	if f != Q8 && f != Q4 {
-		return nil, fmt.Errorf("kernel: quantize: %v to %v, want F32, F16 or BF16 to Q8 or Q4", w.Format, f)
+	if !f.packed() {
+		return nil, fmt.Errorf("kernel: quantize: %v to %v, want F32, F16 or BF16 to Q8, Q4 or BF16Dot", w.Format, f)
 	}
 	out := &Matrix{Format: f, N: w.N, K: w.K}
 	out.Data = largeBytes(out.Bytes())

@@ -10,10 +10,13 @@ import "time"
 
 // SamplePeak measures multiply-adds on registers alone, with the instructions
 // that a product of many rows with a weight of format f uses: those of [PeakDot]
-// for Q8 and Q4, else those of [PeakFMA].
+// for Q8 and Q4, of [PeakBF16] for BF16Dot, else those of [PeakFMA].
 func SamplePeak(p *Pool, f Format, d time.Duration) float64 {
-	if f == Q8 || f == Q4 {
+	switch f {
+	case Q8, Q4:
 		return sampleRegisters(p, dotPerRound(), d, dotLoop)
+	case BF16Dot:
+		return sampleRegisters(p, bf16PerRound(), d, bf16Loop)
 	}
 	return sampleRegisters(p, fmaPerRound(), d, fmaLoop)
 }
@@ -68,7 +71,7 @@ func microLoopGo(f Format, m int) (loop func(), ops int) {
 	const n = 64
 	w := MatrixF32(n, microDepth, make([]float32, n*microDepth))
 	switch f {
-	case Q8, Q4:
+	case Q8, Q4, BF16Dot:
 		w, _ = Quantize(nil, w, f) // zeros are finite
 	default:
 		w = &Matrix{Format: f, N: n, K: microDepth, Data: make([]byte, n*microDepth*f.Size())}

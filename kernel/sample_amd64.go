@@ -12,6 +12,8 @@ func microLoop(level implementation, f Format, m int) (loop func(), ops int) {
 		return microLoopGo(f, m)
 	case f == Q8 || f == Q4:
 		return microQuant(level, f, m)
+	case f == BF16Dot:
+		return microPairs(level, m)
 	case m <= smallRows(level):
 		return microDots(level, f, m)
 	}
@@ -38,6 +40,18 @@ func microQuant(level implementation, f Format, m int) (loop func(), ops int) {
 			tile(&dst[0], quantPanel, &x[0], blocks*actBlock, (*byte)(unsafe.Pointer(&w[0])), blocks, &bias[0], 0, 0)
 		}
 	}, microCalls * 2 * m * quantPanel * microDepth
+}
+
+func microPairs(level implementation, m int) (loop func(), ops int) {
+	tiles, width := pairsTiles(level)
+	m = min(m, len(tiles))
+	b, c, a := alignedFloats(microDepth*pairsPanel/2), make([]float32, m*width), make([]float32, m*microDepth)
+	_, unit := pairsBlock(level)
+	return func() {
+		for range microCalls {
+			tiles[m-1](&c[0], 4*width, &c[0], 4*width, (*byte)(unsafe.Pointer(&a[0])), unit*microDepth, (*byte)(unsafe.Pointer(&b[0])), microDepth/pairsUnit, 0, 0)
+		}
+	}, microCalls * 2 * m * width * microDepth
 }
 
 func microDots(level implementation, f Format, m int) (loop func(), ops int) {

@@ -48,7 +48,7 @@ func Convert(p *Pool, m *Memory, w *kernel.Matrix, d tensor.DType, done func(byt
 	out := &kernel.Matrix{Format: formats[d], N: w.N, K: w.K}
 	out.Data = m.Bytes(out.Bytes())
 	row := w.K * w.Format.Size()
-	step := max(32, convertPart/max(1, row)&^31) // rows of a whole panel
+	step := max(64, convertPart/max(1, row)&^63) // rows of whole panels
 	at := 0
 	for lo := 0; lo < w.N; lo += step {
 		n := min(step, w.N-lo)

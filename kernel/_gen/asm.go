@@ -80,3 +80,32 @@ func (s isa) zero(i int) string {
 	}
 	return fmt.Sprintf("VXORPS %s, %s, %s", s.r(i), s.r(i), s.r(i))
 }
+
+// evex emits the 512-bit form without masking of an instruction of map 0F38 that
+// the assembler lacks: prefix is 1 for 66, 2 for F3, 3 for F2; registers are numbers,
+// dst and src2 as in the manual's first two operands, src3 its third. text is the
+// instruction in Go's order.
+func (a *asm) evex(prefix, opcode, dst, src2, src3 int, text string) {
+	not := func(reg, bit int) int { return reg>>bit&1 ^ 1 }
+	bytes := [6]int{
+		0x62,
+		not(dst, 3)<<7 | not(src3, 4)<<6 | not(src3, 3)<<5 | not(dst, 4)<<4 | 2,
+		(src2&15^15)<<3 | 1<<2 | prefix,
+		2<<5 | not(src2, 4)<<3,
+		opcode,
+		3<<6 | dst&7<<3 | src3&7,
+	}
+	for i, b := range bytes {
+		sep := "; "
+		if i == 0 {
+			sep = "\t"
+		}
+		fmt.Fprintf(&a.text, "%sBYTE $0x%02x", sep, b)
+	}
+	fmt.Fprintf(&a.text, " // %s\n", text)
+}
+
+// vdpbf16ps adds the products of pairs of bfloat16 to acc (AVX512_BF16).
+func (a *asm) vdpbf16ps(x, w, acc int) {
+	a.evex(2, 0x52, acc, w, x, fmt.Sprintf("VDPBF16PS Z%d, Z%d, Z%d", x, w, acc))
+}

@@ -49,6 +49,22 @@ func peak(a *asm) {
 	a.op("JGT loop")
 	a.ret()
 
+	chains = 16 // its latency is longer
+	a.fn("dotLoopBF16", "runs n rounds of sixteen independent VDPBF16PS of full vectors.", "n int")
+	a.load("n", "CX")
+	for i := range chains + 2 {
+		a.op("%s", avx512.zero(i))
+	}
+	a.label("loop")
+	for range 2 {
+		for i := range chains {
+			a.vdpbf16ps(chains, chains+1, i)
+		}
+	}
+	a.op("SUBQ $2, CX")
+	a.op("JGT loop")
+	a.ret()
+
 	// without VNNI the cheapest exact chain: bytes to 16 bits, to 32 bits, sum
 	chains = 4
 	a.fn("dotLoopAVX2", "runs n rounds of four independent products of bytes summed in 32 bits.", "n int")

@@ -3,6 +3,7 @@ package main
 // kernels names every generator: one line a file of package kernel.
 var kernels = map[string]func(*asm){
 	"attention": attention,
+	"bfdot":     bfdot,
 	"elem":      elem,
 	"matmul":    matmul,
 	"peak":      peak,

@@ -1,0 +1,9 @@
+//go:build !amd64 || purego
+
+package kernel
+
+func pairsBlock(implementation) (kc, unit int) { return 512, 4 }
+
+func roundActs(_ implementation, dst []byte, x []float32, unit int) { roundActsGo(dst, x, unit) }
+
+func pairsPanelRows(t *pairsProduct, panel, first, end int) { pairsPanelGo(t, panel, first, end) }
