@@ -1,17 +1,6 @@
 package reduce
 
 // DART: "Stop Looking for Important Tokens in Multimodal Language Models: Duplication Matters More" (arXiv:2502.11494), without text.
-//
-// The authors prune between the decoder's second and third layer: of the picture's tokens the four with the largest keys (L1 norm
-// over all heads) and of the text behind it another four are pivots; each pivot in turn keeps the tokens of lowest cosine to it that no
-// pivot before it took, as many for each pivot (dartRetained).
-//
-// This form acts on the encoder's output and reads no text: keys are those of the encoder's feature layer, similarity is that of the
-// features after the projector, all eight pivots are the picture's, and k is met exactly: the first (k-8) mod 8 pivots keep one token more.
-// Pivots take turns by falling norm. (The authors' turns follow the order of a Python set of places in the sequence, which means nothing before
-// there is a sequence.) A budget of up to eight tokens is the pivots alone.
-//
-// Parameters: eight pivots.
 
 import (
 	"fmt"
@@ -27,6 +16,17 @@ var dartMethod = &Method{
 	Name: "dart", Title: "DART: pivots with large keys and the tokens least like them (text-free, before the decoder)",
 	Paper: "https://arxiv.org/abs/2502.11494", Site: AfterEncoder, Needs: []Need{Keys}, Minimum: "1 token",
 	Params: []Param{{"dart-pivots", "8", "tokens that the others are compared with"}},
+	Cost:   "8·N·C (cosines to the pivots)",
+	Notes: Notes{
+		Equations: `
+The pivots are the k tokens, at most eight, with the largest keys of the encoder's feature layer (L1 norm over all heads). By falling norm
+each pivot in turn keeps the tokens of lowest cosine to it (features after the projector) that no pivot before it took, (k-8)/8 for each.`,
+		Departures: `
+The authors prune between the decoder's second and third layer: of the picture's tokens the four with the largest keys and of the text behind
+it another four are pivots, features are those after the final norm, and 4 + 8·floor(n/8) tokens remain. This form acts on the encoder's
+output and reads no text: all pivots are the picture's, and k is met exactly: the first (k-8) mod 8 pivots keep one token more. The authors'
+turns follow the order of a Python set of places in the sequence, which means nothing before there is a sequence.`,
+	},
 	pick: func(w *work, k int) (*selection, error) {
 		in := w.in
 		if _, _, err := meanKeys(in); err != nil { // finite

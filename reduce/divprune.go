@@ -1,19 +1,20 @@
 package reduce
 
-// DivPrune: "DivPrune: Diversity-based Visual Token Pruning for Large Multimodal Models" (arXiv:2503.02175), max-min diversity.
-//
-// Distance d = 1 - cosine of the features after the projector. The first pick is the token whose nearest neighbour is farthest; then, k-1 times, the
-// token whose nearest picked token is farthest.
-//
-// Departures: the authors' code divides by a norm of 0 for a row of zeros and may pick a token twice; here such a row has distance 1
-// from every other and a picked token is out. Their code hands tokens to the decoder in raster order, RESTORE's in order of picking
-// (Compat "released").
+// DivPrune: "DivPrune: Diversity-based Visual Token Pruning for Large Multimodal Models" (arXiv:2503.02175).
 
 import "math"
 
 var divPruneMethod = &Method{
 	Name: "divprune", Title: "DivPrune: max-min diversity of features", Paper: "https://arxiv.org/abs/2503.02175", Site: AfterEncoder,
-	Minimum: "1 token", pick: divPrune,
+	Minimum: "1 token", pick: divPrune, Cost: "N²·C (cosines) and n·N comparisons",
+	Notes: Notes{
+		Equations: `
+Max-min diversity. The distance of two tokens is 1 - cosine of their features after the projector. The first pick is the token whose nearest
+neighbour is farthest; then, k-1 times, the token whose nearest picked token is farthest.`,
+		Departures: `
+The authors' code divides by a norm of 0 for a row of zeros and may pick a token twice; here such a row has distance 1 from every other and
+a picked token is out. Their code hands tokens to the decoder in raster order, RESTORE's in order of picking (--compat released).`,
+	},
 }
 
 func divPrune(w *work, k int) (*selection, error) {

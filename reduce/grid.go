@@ -1,10 +1,16 @@
 package reduce
 
-// Grid is the control that looks at nothing: k tokens at equal steps along the raster sequence, each in the middle of its k-th,
-// floor((j+½)·N/k) (the built-in benchmark's definition). With 24x24 and k = 64: every ninth token from the fourth.
+// Grid is the control that looks at nothing.
 
 var gridMethod = &Method{
 	Name: "grid", Title: "tokens at equal steps along the sequence (a control)", Site: AfterEncoder, Minimum: "1 token",
+	Cost: "none",
+	Notes: Notes{
+		Equations: `
+k tokens at equal steps along the raster sequence, each in the middle of its k-th: floor((j+½)·N/k) (the built-in benchmark's definition). With
+24x24 and k = 64: every ninth token from the fourth.`,
+		Licence: noCode,
+	},
 	pick: func(w *work, k int) (*selection, error) { return &selection{kept: gridTokens(w.in.N, k)}, nil },
 }
 

@@ -1,18 +1,6 @@
 package reduce
 
 // HoloV: "Don't Just Chase 'Highlighted Tokens' in MLLMs: Revisiting Visual Holistic Context Retention" (arXiv:2510.02912).
-//
-// The token sequence is cut into P runs (16; the first N mod P are one longer). A run's score Q is the mean over its tokens of a' + 0.09·lambda·var, where
-// a' is 1000 times the class token's attention, var the variance of a token's cosines within the run and lambda the ratio of the
-// means of a' and var. Run p is given floor(w_p·k) of the k tokens, w = Q/sum Q, the remainder going to the largest w; inside a run the
-// tokens of highest attention are kept.
-//
-// Departures, all as in the authors' code: runs are one-dimensional, not crops; the zero on the diagonal of the cosine matrix takes
-// part in the variance; a run of one token scores its bare attention. A run that is given more than it has: "redistribute" gives the excess to the
-// runs with room of largest w, round by round, as RESTORE's code does; "zero" is the authors' own filling with vectors of zeros at
-// the end. Where every Q is 0, runs share equally. A list k = N is all tokens in raster order under either rule. Without a class token
-// (the authors' code for M-RoPE models) P is floor(1024/576·N/n), at least 1, and attention is what patches receive; there the authors
-// leave it in the encoder's window order, here it is in raster order like the tokens.
 
 import "slices"
 
@@ -30,7 +18,22 @@ var holovMethod = &Method{
 		{"holov-patches", "16", "1-D runs that the tokens are split into"},
 		{"holov-overflow", "redistribute", "what becomes of tokens given to a run that has too few: redistribute|zero"},
 	},
-	pick: holov,
+	pick: holov, Cost: "N²·C/16 (cosines within the runs)",
+	Notes: Notes{
+		Equations: `
+The token sequence is cut into P runs (16; the first N mod P are one longer). A run's score Q is the mean over its tokens of
+a' + 0.09·lambda·var, where a' is 1000 times the class token's attention (mean over heads), var the variance of a token's cosines within the
+run and lambda the ratio of the means of a' and var. Run p is given floor(w_p·k) of the k tokens, w = Q/sum Q, the remainder going to the
+largest w; inside a run the tokens of highest attention are kept.`,
+		Departures: `
+As in the authors' code: runs are one-dimensional, not crops; the zero on the diagonal of the cosine matrix takes part in the variance; a
+run of one token scores its bare attention. A run that is given more than it has: "redistribute" gives the excess to the runs with room of
+largest w, round by round, as RESTORE's code does; "zero" is the authors' own filling with vectors of zeros at the end. Where every Q is
+0, runs share equally. A list of k = N is all tokens in raster order under either rule.
+
+Without a class token (the authors' code for M-RoPE models) P is floor(1024/576·N/n), at least 1, and attention is what patches receive;
+there the authors leave it in the encoder's window order, here it is in raster order like the tokens.`,
+	},
 }
 
 // holovRuns is the default number of runs for a budget of k tokens of n.

@@ -1,20 +1,25 @@
 package reduce
 
-// Pool is the control that looks at nothing and loses nothing: average pooling of the grid to n cells of nearly equal size.
-//
-// The grid's rows are cut into b bands, and band i of them into as many cells as it takes for n in all, evenly; a cell is the plain mean of
-// its tokens after the projector and sits at the token in its middle. b is sqrt(n·H/W) to the nearest, so that cells are as square as the
-// grid allows; where n = b² on a square grid whose side b divides, this is adaptive average pooling to b×b.
-//
-// Departures: where the cells of adaptive pooling would overlap (b does not divide the side), these do not: every token is in one cell,
-// and a cell's size is the number of its tokens. Under RESTORE cells stay what they are, as nothing is kept and each already stands for
-// a group: sizes and distances of the decoder's attention are calibrated.
+// Pool is the control that looks at nothing and loses nothing.
 
 import "math"
 
 var poolMethod = &Method{
 	Name: "pool", Title: "average pooling of the grid (a control)", Site: AfterEncoder,
 	Needs: []Need{Grid}, Minimum: "1 token", plain: pool, whole: true,
+	Cost: "N·C",
+	Notes: Notes{
+		Equations: `
+Average pooling of the grid to n cells of nearly equal size. The grid's rows are cut into b bands, and band i of them into as many cells as it
+takes for n in all, evenly; a cell is the plain mean of its tokens after the projector and sits at the token in its middle. b is
+sqrt(n·H/W) to the nearest, so that cells are as square as the grid allows; where n = b² on a square grid whose side b divides, this is
+adaptive average pooling to b×b.`,
+		Departures: `
+Where the cells of adaptive pooling would overlap (b does not divide the side), these do not: every token is in one cell, and a cell's size is
+the number of its tokens. Under RESTORE cells stay what they are, as nothing is kept and each already stands for a group: sizes and
+distances of the decoder's attention are calibrated.`,
+		Licence: noCode,
+	},
 }
 
 func pool(w *work) (*Reduction, error) {

@@ -1,23 +1,6 @@
 package reduce
 
 // LLaVA-PruMerge: "LLaVA-PruMerge: Adaptive Token Reduction for Efficient Large Multimodal Models" (arXiv:2403.15388), and PruMerge+.
-//
-// a is the attention of the class token's query to every patch with the last layer's queries and keys taken as one wide head:
-// softmax(q_0·k_t/sqrt(width)) over patches and class token. L centres S are chosen; centre s becomes
-// F[s] + sum a_j F[j] over the 32 patches j, centres included, of highest cosine to s in those keys; one extra row is sum a_p F[p] over the
-// patches p that are no centre. Nothing is divided by the weights' sum. F are the patches' features before the projector.
-//
-// PruMerge: S are the patches of highest a. PruMerge+: some by a, the others at equal steps over the picture.
-//
-// Parameters: budget n = L + 1. Without a budget the count is the authors', and depends on the picture: L is the number of
-// outliers a > Q3 + 1.5 (Q3 - Q1); PruMerge+ adds the grid 0, g, 2g, … < N-1 with g a third of N/outliers, both cut to integers.
-//
-// Departures. The authors' PruMerge+ has no form for a given number of tokens (its training form takes as many from a grid as by a, and
-// repeats those that are both): here a quarter of the L centres, to the nearest, go by a, as three grid tokens to an outlier are what the adaptive
-// rule's step comes to, and the others are taken at equal steps from what is left. Where there are no 32 other patches, all are neighbours. Without outliers the extra row is
-// all there is (authors: PruMerge+ fails), and without other patches there is none (authors: zeros). Without Compat "released" rows are in raster order, the extra row at the lower median of its
-// patches. Every centre counts as a row of one patch, the extra row as one of all others, although centres share neighbours. Under
-// RESTORE the share that PruMerge keeps is the centres without their sums, and anchors take in the rest.
 
 import (
 	"math"
@@ -26,6 +9,21 @@ import (
 )
 
 const pruMergeNeighbours = 32
+
+// What both forms share of their notes.
+const (
+	pruMergeEquations = `
+a is the attention of the class token's query to every patch with the last layer's queries and keys taken as one wide head:
+softmax(q_0·k_t/sqrt(width)) over patches and class token. With n - 1 centres S, centre s becomes F[s] + sum a_j F[j] over the 32 patches j, centres
+included, of highest cosine to s in those keys; one extra row is sum a_p F[p] over the patches p that are no centre. Nothing is divided by
+the weights' sum. F are the patches' features before the projector.`
+	pruMergeDepartures = `
+As in the authors' code, where accounts of the paper say otherwise: the last layer and one wide head, neighbours from all patches, sums that are not
+averages, an extra row. Where there are no 32 other patches, all are neighbours; without other patches there is no extra row (authors:
+zeros). Without --compat released rows are in raster order, the extra row at the lower median of its patches. Every centre counts as a row
+of one patch, the extra row as one of all others, although centres share neighbours. Under RESTORE the share that PruMerge keeps is the
+centres without their sums, and anchors take in the rest.`
+)
 
 var pruMergeMethod = &Method{
 	Name: "prumerge", Title: "LLaVA-PruMerge: highest attention of the last layer, with weighted sums of their neighbours",
@@ -41,6 +39,13 @@ var pruMergeMethod = &Method{
 			}
 			return topK(a, w.o.NVis-1)
 		})
+	},
+	Cost: "n·N·W (cosines of the last layer's keys, W their width) and 33·n·Cv",
+	Notes: Notes{
+		Equations: pruMergeEquations + `
+
+The centres S are the patches of highest a. Without a budget their number depends on the picture: the outliers a > Q3 + 1.5 (Q3 - Q1).`,
+		Departures: pruMergeDepartures,
 	},
 }
 
@@ -58,6 +63,20 @@ var pruMergePlusMethod = &Method{
 			}
 			return pruMergePlus(a, w.o.NVis-1)
 		})
+	},
+	Cost: "n·N·W (cosines of the last layer's keys, W their width) and 33·n·Cv",
+	Notes: Notes{
+		Equations: pruMergeEquations + `
+
+The centres S are some patches by a, and others at equal steps over the picture. Without a budget: the outliers of a and the grid 0, g, 2g, …
+< N-1 with g a third of N/outliers, both cut to integers.`,
+		Departures: `
+The authors' PruMerge+ has no form for a given number of tokens (its training form takes as many from a grid as by a, and repeats those that
+are both): here a quarter of the centres, to the nearest, go by a, as three grid tokens to an outlier are what the adaptive rule's step
+comes to, and the others are taken at equal steps from what is left. Without outliers the authors' code fails; here the extra row is all
+there is.
+
+` + pruMergeDepartures,
 	},
 }
 

@@ -1,6 +1,6 @@
 package reduce
 
-// Random is the control: k tokens drawn without replacement, the same for the same seed everywhere.
+// Random is the control that draws.
 
 import (
 	"math/rand/v2"
@@ -10,6 +10,8 @@ import (
 var randomMethod = &Method{
 	Name: "random", Title: "random tokens (a control)", Site: AfterEncoder, Minimum: "1 token",
 	Params: []Param{{"seed", "0", "same seed, same tokens"}},
+	Cost:   "none",
+	Notes:  Notes{Equations: "k tokens drawn without replacement, the same for the same seed everywhere.", Licence: noCode},
 	pick: func(w *work, k int) (*selection, error) {
 		rng := rand.New(rand.NewPCG(uint64(w.o.Seed), uint64(w.in.Seed)))
 		t := iota32(w.in.N)

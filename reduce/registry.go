@@ -58,6 +58,9 @@ type Method struct {
 	Adaptive bool   // without RESTORE and without a budget it finds the number of tokens itself
 	PerView  bool   // its criterion looks at each view of a picture on its own (see View)
 	Minimum  string // what its criterion asks of the share that it keeps itself, in words
+	Text     bool   // reads the question: what it keeps holds for that question, and later turns of a conversation reuse it as it is
+	Cost     string // of the choice, in multiply-adds for N tokens of width C with a budget of n
+	Notes    Notes
 
 	needsPlain []Need                                   // in addition, when it runs without RESTORE
 	check      func(o *Resolved, k int) error           // whether the criterion can keep k >= 1 of o.N tokens
@@ -87,16 +90,27 @@ var methods = []*Method{
 	downsampleMethod,
 }
 
-var noneMethod = &Method{Name: "none", Title: "no reduction", Site: AfterEncoder}
+var noneMethod = &Method{
+	Name: "none", Title: "no reduction", Site: AfterEncoder, Cost: "none",
+	Notes: Notes{Equations: "Every token reaches the decoder as it is.", Licence: noCode},
+}
 
 // Methods returns the table in its order: no reduction, published methods, controls.
 func Methods() []Method {
 	out := make([]Method, len(methods))
 	for i, m := range methods {
-		out[i] = *m
-		out[i].Needs, out[i].Params = slices.Clone(m.Needs), slices.Clone(m.Params)
+		out[i] = m.clone()
 	}
 	return out
+}
+
+// OnTop describes RESTORE itself, which acts over any of Methods (Options.Restore) and is no base.
+func OnTop() Method { return restoreMethod.clone() }
+
+func (m *Method) clone() Method {
+	c := *m
+	c.Needs, c.Params = slices.Clone(m.Needs), slices.Clone(m.Params)
+	return c
 }
 
 // Require returns what the method reads beside X: by its criterion, and when it runs without RESTORE.
@@ -107,6 +121,14 @@ func (m *Method) needs(restore bool) []Need {
 		return m.Needs
 	}
 	return slices.Concat(m.Needs, m.needsPlain)
+}
+
+// Licence is the whole licence note: how the method was written, and what is known of its authors' code.
+func (m *Method) Licence() string {
+	if m.Paper == "" {
+		return m.Notes.Licence
+	}
+	return strings.TrimSpace(licenceNote + " " + m.Notes.Licence)
 }
 
 func lookup(name string) (*Method, error) {

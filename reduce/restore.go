@@ -1,19 +1,6 @@
 package reduce
 
-// RESTORE: "Improving Visual Token Reduction via Rectifying Distortions for Efficient MLLM Inference" (ICML 2026), Eqs. 3-8: hybrid reduction
-// with distinctive anchors.
-//
-// Of the budget n the base keeps floor(gamma*n) tokens by its own criterion. From the others, n - floor(gamma*n) anchors are chosen
-// that are dense (Eq. 5: R_i = sum_j C_ij) and not covered by a token that is denser (Eqs. 6-8: score R_i (1 - max C_ij over j with R_j > R_i));
-// every other token joins the anchor of highest cosine and each group becomes the plain mean of its members. A row then has a size s (its
-// members) and a position (the lower median of its members), from which the decoder's attention is calibrated (calibration.go).
-//
-// Parameters: gamma 0.5, positions median, c 2.
-//
-// Departures. Anchors "paper" is Eqs. 5-8 as printed: a token without a superior has an empty maximum, hence score +inf, and is always
-// chosen when it can be. Anchors "released" is what the authors' code does: the mask is the other way round (R_j < R_i), an empty maximum counts as -1 and a
-// maximum of exactly -1 as 0, so the least dense token has score R. AnchorPool says over which tokens Eqs. 5-7 run: all N (paper) or those not
-// kept (released); anchors always come from those not kept. Anchors "uniform" takes every (M div k)-th token not kept, in raster order.
+// RESTORE: "Improving Visual Token Reduction via Rectifying Distortions for Efficient MLLM Inference" (ICML 2026), Eqs. 3-8.
 
 import (
 	"cmp"
@@ -21,6 +8,41 @@ import (
 	"slices"
 	"time"
 )
+
+var restoreMethod = &Method{
+	Name: "restore", Title: "RESTORE: distinctive anchors, original positions, calibrated attention", Paper: "https://arxiv.org/abs/2606.01711", Site: Calibration,
+	Params: []Param{
+		{"gamma", "0.5", "share of the budget that the method below keeps by its own criterion"},
+		{"anchors", "released", "which rule chooses anchors: paper|released|uniform"},
+		{"anchor-pool", "rest", "tokens over which densities run: all|rest"},
+		{"merge-position", "median", "where a merged row sits: median|median-mean|mean|first|last|anchor"},
+		{"calibrate", "full", "which terms of Eq. 4 act: full|size|distance|off"},
+		{"first-layer-size", "group", "sizes in the decoder's first layer: group|uniform"},
+		{"decode-distance", "true", "whether generated tokens are calibrated for distance: true|false"},
+	},
+	Minimum: "what the method below asks of gamma·n tokens",
+	Cost:    "N²·C (cosines; made once where the method below needs them too)",
+	Notes: Notes{
+		Equations: `
+Of the budget n the method below keeps floor(gamma·n) tokens by its own criterion. From the others, n - floor(gamma·n) anchors are chosen that are
+dense (Eq. 5: R_i = sum_j C_ij, C the cosines) and not covered by a token that is denser (Eqs. 6-8: score R_i (1 - max C_ij over j with R_j >
+R_i)); every other token joins the anchor of highest cosine and each group becomes the plain mean of its members. A row then has a size
+s, its members, and a position, the lower median of its members.
+
+Every row keeps that position in the decoder, and in every layer ln(s·(2 - D(distance))) is added to its attention logits (Eq. 4), D being RoPE's
+long-term decay: the mean over frequencies t of cos(t·distance) (Eq. 3).`,
+		Departures: `
+Anchors "paper" is Eqs. 5-8 as printed: a token without a superior has an empty maximum, hence score +inf, and is always chosen when it can
+be. Anchors "released" is what the authors' code does: the mask is the other way round (R_j < R_i), an empty maximum counts as -1 and a maximum of
+exactly -1 as 0, so the least dense token has score R. --anchor-pool says over which tokens Eqs. 5-7 run: all N (paper) or those not kept
+(released); anchors always come from those not kept. Anchors "uniform" takes every (M div k)-th token not kept, in raster order.
+
+The authors' code gives every row N/n for its size in the first layer (--first-layer-size uniform) and leaves out the distance for generated
+tokens (--decode-distance=false). --compat paper and --compat released set all switches; the defaults are what measures best on the built-in
+benchmark.`,
+		Licence: "The authors' code is under GPL-3.0.",
+	},
+}
 
 // finish makes the rows from what the base kept: anchors, merging, order, positions.
 func (w *work) finish(sel *selection, start time.Time) (*Reduction, error) {

@@ -1,21 +1,6 @@
 package reduce
 
 // VisionZip: "VisionZip: Longer is Better but Not Necessary in Vision Language Models" (arXiv:2412.04467).
-//
-// Budget n = D + C. The D dominant rows are the class token and the D-1 patches of highest class-token attention (summed over heads).
-// From the other patches in raster order, every (M div C)-th is a contextual anchor; each other patch joins the anchor of highest
-// cosine of the head-averaged keys, and a contextual row is the anchor's feature plus the mean of those that joined (not a mean that
-// includes the anchor). All of this before the projector, on rows of width Cv.
-//
-// Default split: C = n·10/64 to the nearest, the authors' 54:10 at 64.
-//
-// Without a class token (the authors' release for such an encoder) D patches of highest received attention are dominant, C is
-// floor(N/20), keys are those after the rotation, and the rows that are merged are those after the projector.
-//
-// Departures: where fewer patches are left than C, all of them are anchors' candidates, so C may not exceed them. Without Compat
-// "released" rows are in raster order, a contextual row at its anchor's place (as in the authors' Qwen2.5-VL release) and the class
-// token, which has no place, first and at position 0. Under RESTORE the share that VisionZip keeps is the patches of highest attention,
-// without the class token, and RESTORE's anchors take the place of contextual ones.
 
 import (
 	"fmt"
@@ -53,7 +38,22 @@ var visionZipMethod = &Method{
 		s := w.in.sumAttention()
 		return &selection{kept: topK(s, k), scores: map[string][]float32{"attention": float32s(s)}}, nil
 	},
-	plain: visionZip, PerView: true,
+	plain: visionZip, PerView: true, Cost: "N·n·K/6 (K: width of one head's keys)",
+	Notes: Notes{
+		Equations: `
+Budget n = D + C. The D dominant rows are the class token and the D-1 patches of highest class-token attention (summed over heads). From the
+other M patches in raster order, every (M div C)-th is a contextual anchor; each other patch joins the anchor of highest cosine of the
+head-averaged keys, and a contextual row is the anchor's feature plus the mean of those that joined (not a mean that includes the
+anchor). All of this before the projector. Default split: C = n·10/64 to the nearest, the authors' 54:10 at 64.
+
+Without a class token (the authors' release for such an encoder) D patches of highest received attention are dominant, C is floor(N/20),
+keys are those after the rotation, and the rows that are merged are those after the projector.`,
+		Departures: `
+The paper speaks of averaged groups; anchor plus mean is the authors' code. Where fewer patches are left than C, all of them are anchors'
+candidates, so C may not exceed them. Without --compat released rows are in raster order, a contextual row at its anchor's place (as in the
+authors' Qwen2.5-VL release) and the class token, which has no place, first and at position 0. Under RESTORE the share that VisionZip keeps
+is the patches of highest attention, without the class token, and RESTORE's anchors take the place of contextual ones.`,
+	},
 }
 
 // visionZipSplit is the default number of contextual rows: the authors' 10 of 64, to the nearest, at least 1.

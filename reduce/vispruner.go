@@ -2,17 +2,8 @@ package reduce
 
 // VisPruner: "Beyond Text-Visual Attention: Exploiting Visual Cues for Effective Token Pruning in VLMs" (arXiv:2412.01818).
 //
-// int(k·r) tokens are kept for their class-token attention. The others, by falling attention, form a list that is thinned in passes:
-// split it into even and odd places, find for every even token its highest cosine (features before the projector) to any odd one, drop
-// the 8 most similar even tokens; the list becomes the even ones left, most similar first, then the odd ones. Until k tokens are left.
-//
 // The order of two similarities decides who is even in the next pass, so a swap in the last bit changes the outcome: a float32 product
 // proposes, and every candidate within its error is recomputed in float64.
-//
-// Departures: the authors' code cannot thin a list of odd length, which is refused here too, unless the pass is to drop exactly the
-// even half (there their indexing happens to work). A pass drops at most the even half; theirs fails on more. A row of zeros has cosine 0.
-// Without a class token, where N differs from picture to picture, one more token is kept for its attention where the list would be odd
-// (as a third-party port does) and a pass but the last drops an even number; the features are those after the projector.
 
 import (
 	"cmp"
@@ -48,6 +39,20 @@ var visPrunerMethod = &Method{
 		return nil
 	},
 	pick: visPruner, PerView: true, unit: 4, raster: true,
+	Cost: "N²·Cv (cosines; the passes are at most N³/96 comparisons)",
+	Notes: Notes{
+		Equations: `
+int(k·r) tokens are kept for their class-token attention (mean over heads). The others, by falling attention, form a list that is thinned in
+passes: split it into even and odd places, find for every even token its highest cosine (features before the projector) to any odd one,
+drop the 8 most similar even tokens; the list becomes the even ones left, most similar first, then the odd ones. Until k tokens are left.`,
+		Departures: `
+The authors' code cannot thin a list of odd length, which is refused here too, unless the pass is to drop exactly the even half (there their
+indexing happens to work). A pass drops at most the even half; theirs fails on more. A row of zeros has cosine 0. Features are float32
+where theirs are rounded to half precision.
+
+Without a class token, where N differs from picture to picture, one more token is kept for its attention where the list would be odd (as a
+third-party port does) and a pass but the last drops an even number; the features are those after the projector.`,
+	},
 }
 
 // visPrunerImportant is how many of the k kept tokens attention chooses.

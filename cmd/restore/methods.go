@@ -4,15 +4,23 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/restore-vlm/restore/reduce"
 	"github.com/spf13/cobra"
 )
 
 func newMethods(a *app) *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	cmd := &cobra.Command{
 		Use:   "methods [NAME]",
 		Short: "List the reduction methods, or describe one",
+		Long: `List the reduction methods: where each acts, its paper, whether it reads the question, whether what it keeps serves other questions
+about the same picture, what its choice costs in multiply-adds (N tokens of width C before, n after), what it reads beside features, and its
+own flags. With a name: what it computes, where it departs from the paper and the authors' code, and a note on licences.`,
+		Example: `  restore methods
+  restore methods holov
+  restore methods restore --json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return usagef("%s: got %d arguments, want at most one method", path(cmd), len(args))
@@ -20,37 +28,119 @@ func newMethods(a *app) *cobra.Command {
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
+			all := append(reduce.Methods(), reduce.OnTop())
 			if len(args) == 0 {
-				return listMethods(a.out)
-			}
-			for _, m := range reduce.Methods() {
-				if m.Name == args[0] {
-					return describeMethod(a.out, &m)
+				if asJSON {
+					return writeJSON(a.out, methodsJSON(all))
 				}
+				return listMethods(a.out, all)
 			}
-			return usagef("methods: unknown method, got %q, want %s", args[0], strings.Join(methodNames(), "|"))
+			for _, m := range all {
+				if m.Name != args[0] {
+					continue
+				}
+				if asJSON {
+					return writeJSON(a.out, newMethodJSON(&m))
+				}
+				return describeMethod(a.out, &m)
+			}
+			return usagef("methods: unknown method, got %q, want %s", args[0], strings.Join(append(methodNames(), "restore"), "|"))
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
 }
 
-func listMethods(w io.Writer) error {
-	rows := [][]string{{"NAME", "WHAT", "WHERE", "NEEDS"}}
-	for _, m := range reduce.Methods() {
-		rows = append(rows, []string{m.Name, m.Title, m.Site.String(), needs(&m, true)})
+// methodJSON is a method as --json prints it. Prose is one string a paragraph.
+type methodJSON struct {
+	Name       string      `json:"name"`
+	Title      string      `json:"title"`
+	Site       string      `json:"site"`
+	Paper      string      `json:"paper,omitempty"`
+	Text       bool        `json:"needs_text"`
+	Reusable   bool        `json:"reusable"`
+	Cost       string      `json:"cost"`
+	Needs      []string    `json:"needs"`
+	NeedsPlain []string    `json:"needs_without_restore"`
+	Minimum    string      `json:"minimum,omitempty"`
+	Params     []paramJSON `json:"parameters"`
+	Equations  []string    `json:"equations"`
+	Departures []string    `json:"departures"`
+	Licence    string      `json:"licence"`
+}
+
+type paramJSON struct {
+	Name    string `json:"name"`
+	Default string `json:"default"`
+	Help    string `json:"help"`
+}
+
+func newMethodJSON(m *reduce.Method) methodJSON {
+	j := methodJSON{
+		Name: m.Name, Title: m.Title, Site: m.Site.String(), Paper: m.Paper, Text: m.Text, Reusable: !m.Text, Cost: m.Cost,
+		Needs: needs(m, true), NeedsPlain: needs(m, false), Minimum: m.Minimum, Params: []paramJSON{},
+		Equations: paragraphs(m.Notes.Equations), Departures: paragraphs(m.Notes.Departures), Licence: m.Licence(),
+	}
+	for _, p := range m.Params {
+		j.Params = append(j.Params, paramJSON(p))
+	}
+	return j
+}
+
+func methodsJSON(all []reduce.Method) []methodJSON {
+	out := make([]methodJSON, len(all))
+	for i := range all {
+		out[i] = newMethodJSON(&all[i])
+	}
+	return out
+}
+
+// maxListed is the number of flags that fit a line of the table.
+const maxListed = 3
+
+func listMethods(w io.Writer, all []reduce.Method) error {
+	rows := [][]string{{"NAME", "WHERE", "PAPER", "NEEDS TEXT", "REUSABLE", "COST", "READS", "FLAGS"}}
+	for _, m := range all {
+		var flags []string
+		for _, p := range m.Params {
+			flags = append(flags, "--"+p.Name)
+		}
+		if n := len(flags); n > maxListed {
+			flags = append(flags[:maxListed-1:maxListed-1], fmt.Sprintf("%d more", n-maxListed+1))
+		}
+		text, reusable := "no", "yes"
+		if m.Text {
+			text, reusable = "yes", "no"
+		}
+		paper := "-"
+		if m.Paper != "" {
+			paper = m.Paper[strings.LastIndexByte(m.Paper, '/')+1:]
+		}
+		rows = append(rows, []string{m.Name, m.Site.String(), paper, text, reusable, shortCost(m.Cost), dash(needs(&m, true)), dash(flags)})
 	}
 	return columns(w, rows)
 }
 
-// needs lists what a method reads beside the features.
-func needs(m *reduce.Method, restore bool) string {
-	var s []string
-	for _, n := range m.Require(restore) {
-		s = append(s, string(n))
-	}
+// shortCost is the formula without what explains it.
+func shortCost(s string) string {
+	s, _, _ = strings.Cut(s, " (")
+	return s
+}
+
+func dash(s []string) string {
 	if len(s) == 0 {
 		return "-"
 	}
 	return strings.Join(s, ", ")
+}
+
+// needs lists what a method reads beside the features.
+func needs(m *reduce.Method, restore bool) []string {
+	s := []string{}
+	for _, n := range m.Require(restore) {
+		s = append(s, string(n))
+	}
+	return s
 }
 
 func describeMethod(w io.Writer, m *reduce.Method) error {
@@ -61,13 +151,69 @@ func describeMethod(w io.Writer, m *reduce.Method) error {
 		}
 	}
 	add("paper", m.Paper)
-	add("needs", needs(m, true))
-	if plain := needs(m, false); plain != needs(m, true) {
+	if m.Text {
+		add("text", "reads the question: what it keeps was chosen for the first question of a conversation")
+	} else {
+		add("text", "does not read the question: what it keeps serves every question about the picture")
+	}
+	with, plain := dash(needs(m, true)), dash(needs(m, false))
+	add("needs", with)
+	if plain != with {
 		add("needs without RESTORE", plain)
 	}
+	add("cost", m.Cost)
 	add("minimum", m.Minimum)
 	for _, p := range m.Params {
 		add("--"+p.Name, fmt.Sprintf("%s (default %s)", p.Help, p.Default))
 	}
-	return columns(w, rows)
+	if err := columns(w, rows); err != nil {
+		return err
+	}
+	for _, s := range []struct {
+		heading string
+		text    []string
+	}{
+		{"What it computes", paragraphs(m.Notes.Equations)},
+		{"Departures from the paper and the authors' code", paragraphs(m.Notes.Departures)},
+		{"Licence", paragraphs(m.Licence())},
+	} {
+		if len(s.text) == 0 {
+			continue
+		}
+		fmt.Fprintf(w, "\n%s\n", s.heading)
+		for i, p := range s.text {
+			if i > 0 {
+				fmt.Fprintln(w)
+			}
+			wrap(w, p, 118, "  ")
+		}
+	}
+	return nil
+}
+
+// paragraphs splits prose at empty lines and joins the lines of each paragraph.
+func paragraphs(s string) []string {
+	out := []string{}
+	for p := range strings.SplitSeq(s, "\n\n") {
+		if p = strings.Join(strings.Fields(p), " "); p != "" {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// wrap writes words in lines of at most width characters behind indent; a longer word has a line of its own.
+func wrap(w io.Writer, text string, width int, indent string) {
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && utf8.RuneCountInString(indent+line+" "+word) > width {
+			fmt.Fprintln(w, indent+line)
+			line = ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	fmt.Fprintln(w, indent+line)
 }

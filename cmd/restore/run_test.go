@@ -236,8 +236,9 @@ func TestDescriptions(t *testing.T) {
 		want []string
 	}{
 		"embedded": {[]string{"show"}, []string{"LlavaForConditionalGeneration", "4.1 million", "text layers", "# Model card"}},
-		"methods":  {[]string{"methods"}, []string{"NAME", "holov", "divprune", "grid"}},
-		"method":   {[]string{"methods", "vispruner"}, []string{"https://", "--vispruner-ratio", "cls_attn, hidden"}},
+		"methods":  {[]string{"methods"}, []string{"NAME", "holov", "divprune", "grid", "2510.02912", "over another method"}},
+		"method":   {[]string{"methods", "vispruner"}, []string{"https://", "--vispruner-ratio", "cls_attn, hidden", "even and odd places", "list of odd length", "none of that code is included"}},
+		"restore":  {[]string{"methods", "restore"}, []string{"distinctive anchors", "--gamma", "Eq. 5", "GPL-3.0"}},
 		"version":  {[]string{"version"}, []string{"restore ", "kernel "}},
 	} {
 		r := cli(c.args...)
@@ -245,6 +246,12 @@ func TestDescriptions(t *testing.T) {
 			if r.code != exitOK || r.err != "" || !strings.Contains(r.out, w) {
 				t.Errorf("%s: exit %d, stderr %q, lacks %q in %q", name, r.code, r.err, w, r.out)
 			}
+		}
+	}
+	for _, args := range [][]string{{"methods", "--json"}, {"methods", "pool", "--json"}} {
+		r := cli(args...)
+		if r.code != exitOK || !json.Valid([]byte(r.out)) || !strings.Contains(r.out, `"needs_text":false,"reusable":true,"cost":"N·C"`) {
+			t.Errorf("%s: exit %d, %q", strings.Join(args, " "), r.code, r.out)
 		}
 	}
 	if r := cli("show", "--json"); !json.Valid([]byte(r.out)) {
