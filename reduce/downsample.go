@@ -1,15 +1,6 @@
 package reduce
 
-// Downsample is the control that reduces nothing but the picture: shrunk before the encoder to as few patches as there are tokens wanted.
-//
-// The picture, as prepared for the encoder, is resized to a×b patches with a·b = n (bicubic, smoothed), the encoder's positions are
-// interpolated to that grid, and the a·b features after the projector are the tokens. Each stands for the cell of the full grid that it
-// covers and sits at the token in its middle, as with pool.
-//
-// a and b are the factors of n, not above the grid's sides, that keep the picture's shape best; one side may shrink at most twice as much as
-// the other. A budget without such factors is refused.
-//
-// Under RESTORE nothing is kept and each token already stands for a group: sizes and distances of the decoder's attention are calibrated.
+// Downsample is the control that reduces nothing but the picture.
 
 import (
 	"fmt"
@@ -19,7 +10,17 @@ import (
 var downsampleMethod = &Method{
 	Name: "downsample", Title: "the picture shrunk before the encoder (a control)", Site: BeforeEncoder,
 	Needs: []Need{Grid, Shrunk}, Minimum: "1 token; a budget that is rows times columns, neither side shrunk over twice as much as the other",
-	plain: downsample, whole: true,
+	plain: downsample, whole: true, Cost: "none (the encoder itself runs on n tokens)",
+	Notes: Notes{
+		Equations: `
+The picture, as prepared for the encoder, is resized to a×b patches with a·b = n (bicubic, smoothed), the encoder's positions are interpolated to
+that grid, and the a·b features after the projector are the tokens. Each stands for the cell of the full grid that it covers and sits at the
+token in its middle, as with pool. a and b are the factors of n, not above the grid's sides, that keep the picture's shape best; one side may
+shrink at most twice as much as the other. A budget without such factors is refused.`,
+		Departures: `
+Under RESTORE nothing is kept and each token already stands for a group: sizes and distances of the decoder's attention are calibrated.`,
+		Licence: noCode,
+	},
 }
 
 // maxStretch is how much more one side may shrink than the other: 128 tokens of a square are 8×16.

@@ -1,14 +1,6 @@
 package reduce
 
 // FastV: "An Image is Worth 1/2 Tokens After Layer 2" (arXiv:2403.06764).
-//
-// Before layer K the n visual rows that the prompt's last row attended to most in layer K-1, averaged over heads, stay; the others go.
-// Positions stay what they were. Parameters: K 2, a stage "K:n".
-//
-// n-vis is the mean over layer inputs: n = (L*N' - K*N)/(L-K) for a mean of N' (with 32 layers and 576 tokens: 166, 98, 30 for 192, 128, 64). In
-// decoders of another depth than 32 K is the layer at the same relative depth, at least 1.
-//
-// Departures: none from the authors' version inside the library (selection frozen after the prompt); shares round half to even, as theirs.
 
 import (
 	"fmt"
@@ -20,6 +12,18 @@ const fastVLayer = 2
 var fastVMethod = &Method{
 	Name: "fastv", Title: "FastV: attention of the last row in layer K-1", Paper: "https://arxiv.org/abs/2403.06764", Site: InsideDecoder,
 	Minimum: "1 token", Params: []Param{{"fastv-layer", "2", "the stage's layer K, where no schedule is given (at the same relative depth unless the decoder has 32 layers)"}},
+	Text: true, Cost: "C·(text + N) (one row's attention in one layer)",
+	Notes: Notes{
+		Equations: `
+Before layer K the n visual rows that the prompt's last row attended to most in layer K-1, averaged over heads, stay; the others go. Positions
+stay what they were. A schedule has one stage, K:n.
+
+--n-vis is the mean over layer inputs: n = (L·N' - K·N)/(L - K) for a mean of N' in L layers (with 32 layers and 576 tokens: 166, 98, 30 for
+192, 128, 64). In decoders of another depth than 32 K is the layer at the same relative depth, at least 1.`,
+		Departures: `
+None from the authors' version inside the library (selection frozen after the prompt); shares round half to even, as theirs. Their other
+variants choose again at every generated token, keep each key of layer K-1 twice, or cut shares to whole tokens.`,
+	},
 }
 
 func init() { // the schedule's search names the method
