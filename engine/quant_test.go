@@ -33,8 +33,8 @@ func openWith(t testing.TB, dir string, o engine.Options) *engine.Engine {
 }
 
 // Ensure that plans keep the logits near those of the weights as stored. Bounds
-// are twice what is measured, as a share of the logits' root mean square: 0.08 %
-// for f16, 1.0 % for bf16, 3.1 % for q8 in the decoder, 2.7 % in the encoder and
+// are at most twice what is measured, as a share of the logits' root mean square: 0.08 %
+// for f16, 1.3 % for bf16, 3.1 % for q8 in the decoder, 2.7 % in the encoder and
 // 4.2 % in both, 27 % for q4. The weights are random, so that every error of the
 // rounding (0.02, 0.2, 0.6 and 7 % of a weight) grows about four times on its way
 // through the layers.
@@ -109,8 +109,8 @@ func TestPlanOfEachPart(t *testing.T) {
 	}
 	for _, o := range []engine.Options{{Quant: "q4", EncoderQuant: "bf16"}, {Quant: "q4", EncoderQuant: "bf16", Describe: true}} {
 		got := openWith(t, dir, o).Info()
-		if got.Kept["Q4"] != decoder || got.Kept["Q8"] != tables || got.Kept["BF16"] != encoder || got.Types["F32"] != got.Params {
-			t.Errorf("kept %v (stored %v), want %d Q4, %d Q8, %d BF16", got.Kept, got.Types, decoder, tables, encoder)
+		if got.Kept["Q4"] != decoder || got.Kept["Q8"] != tables || got.Kept["BF16Dot"] != encoder || got.Types["F32"] != got.Params {
+			t.Errorf("kept %v (stored %v), want %d Q4, %d Q8, %d BF16Dot", got.Kept, got.Types, decoder, tables, encoder)
 		}
 		if got.Resident <= 0 || got.Resident >= got.Bytes {
 			t.Errorf("%d bytes in memory, want fewer than the %d stored", got.Resident, got.Bytes)

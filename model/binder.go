@@ -147,7 +147,7 @@ func (b *Binder) matrix(name, why string, r role, out, in int, shape ...int) *nn
 	if known := b.state.converted[id]; known != nil {
 		return nn.Weights(known, out, in)
 	}
-	if id.as != t.DType && (t.DType == tensor.Q8 || t.DType == tensor.Q4) {
+	if id.as != t.DType && (t.DType == tensor.Q8 || t.DType == tensor.Q4 || t.DType == tensor.BF16Dot) {
 		b.state.unusable = append(b.state.unusable, fmt.Sprintf("%q: packed as %v, want %v (pack the checkpoint again)", full, t.DType, id.as))
 		return nil
 	}

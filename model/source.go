@@ -53,7 +53,8 @@ func (s *Source) read(n int) {
 
 // Plan names the types in which the weights of products are kept: "f32", "f16",
 // "bf16", "q8", "q4", or "" for as they are stored. Vectors and small tables are
-// always kept in float32.
+// always kept in float32. Products with "bf16", "q8" and "q4" round activations
+// too; an embedding and a head at "bf16" do not.
 type Plan struct {
 	Decoder string // the language model; its embedding and head are kept at q8 where this says q4
 	Encoder string // the vision tower and the projector; q4 is refused
@@ -106,7 +107,10 @@ func (p Plan) keep(r role, d tensor.DType) tensor.DType {
 	case "q8":
 		return tensor.Q8
 	case "bf16":
-		return tensor.BF16
+		if r == table {
+			return tensor.BF16
+		}
+		return tensor.BF16Dot
 	case "f16":
 		return tensor.F16
 	case "f32":

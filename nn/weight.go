@@ -16,6 +16,7 @@ type Memory = kernel.Memory
 // formats are the types of a weight's tensor and the formats of its matrix.
 var formats = map[tensor.DType]kernel.Format{
 	tensor.F32: kernel.F32, tensor.F16: kernel.F16, tensor.BF16: kernel.BF16, tensor.Q8: kernel.Q8, tensor.Q4: kernel.Q4,
+	tensor.BF16Dot: kernel.BF16Dot,
 }
 
 // IsWeight reports whether a layer can compute with weights of type d.
@@ -25,7 +26,7 @@ func IsWeight(d tensor.DType) bool {
 }
 
 // Weights views t as an [out, in] matrix of the same type, one of F32, F16, BF16,
-// Q8 and Q4, without a copy. nil stays nil.
+// Q8, Q4 and BF16Dot, without a copy. nil stays nil.
 func Weights(t *tensor.Tensor, out, in int) *kernel.Matrix {
 	if t == nil {
 		return nil

@@ -33,6 +33,7 @@ const (
 	F6E3M2                  // six bits
 	Q8                      // quantised in blocks and packed by package kernel; in no safetensors file
 	Q4                      // likewise
+	BF16Dot                 // bfloat16 packed by package kernel; in no safetensors file
 	numDTypes
 )
 
@@ -47,10 +48,10 @@ var dtypes = [numDTypes]struct {
 	F8E4M3FNUZ: {"F8_E4M3FNUZ", 8}, F8E5M2FNUZ: {"F8_E5M2FNUZ", 8},
 	U16: {"U16", 16}, U32: {"U32", 32}, U64: {"U64", 64}, C64: {"C64", 64},
 	F4: {"F4", 4}, F6E2M3: {"F6_E2M3", 6}, F6E3M2: {"F6_E3M2", 6},
-	Q8: {"Q8", 0}, Q4: {"Q4", 0},
+	Q8: {"Q8", 0}, Q4: {"Q4", 0}, BF16Dot: {"BF16Dot", 0},
 }
 
-// Bits returns the width of one element in bits, 0 for Q8 and Q4, whose size
+// Bits returns the width of one element in bits, 0 for Q8, Q4 and BF16Dot, whose size
 // depends on the shape, and for a type that is not one of the constants.
 func (d DType) Bits() int {
 	if d >= numDTypes {

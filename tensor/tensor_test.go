@@ -169,7 +169,7 @@ func second[T any](_ T, err error) error { return err }
 
 func TestDTypeNames(t *testing.T) {
 	for d := range numDTypes {
-		packed := d == Q8 || d == Q4 // in no file, of no fixed width
+		packed := d == Q8 || d == Q4 || d == BF16Dot // in no file, of no fixed width
 		got, ok := ParseDType(d.String())
 		if ok == packed || ok && got != d || (d.Bits() == 0) != packed {
 			t.Errorf("%d %s: parsed as %v %v, %d bits", d, d, got, ok, d.Bits())

@@ -31,7 +31,7 @@ type benchKernelsOptions struct {
 var benchFormats = []struct {
 	name   string
 	format kernel.Format
-}{{"f32", kernel.F32}, {"q8", kernel.Q8}, {"q4", kernel.Q4}, {"bf16", kernel.BF16}, {"f16", kernel.F16}}
+}{{"f32", kernel.F32}, {"q8", kernel.Q8}, {"q4", kernel.Q4}, {"bf16", kernel.BF16Dot}, {"f16", kernel.F16}}
 
 func benchFormatNames() (names []string) {
 	for _, f := range benchFormats {
@@ -154,13 +154,16 @@ type kernelCell struct {
 
 // peakKey names a limit: that of a format's multiply-adds, or of reading.
 type peakKey struct {
-	what    string // "fma", "dot" or "dram"
+	what    string // "fma", "dot", "bf16" or "dram"
 	threads int
 }
 
 func peakOf(f kernel.Format) string {
-	if f == kernel.Q8 || f == kernel.Q4 {
+	switch f {
+	case kernel.Q8, kernel.Q4:
 		return "dot"
+	case kernel.BF16Dot:
+		return "bf16"
 	}
 	return "fma"
 }
@@ -356,10 +359,10 @@ func newBenchWeights(p *kernel.Pool, m *kernel.Memory, f kernel.Format, n int) (
 	const k = 4096
 	rows := (n + k - 1) / k
 	stored := f
-	if f == kernel.Q8 || f == kernel.Q4 {
+	if f == kernel.Q8 || f == kernel.Q4 || f == kernel.BF16Dot {
 		stored = kernel.F32
 	}
-	rows = (rows + 31) &^ 31
+	rows = (rows + 63) &^ 63
 	w := &kernel.Matrix{Format: stored, N: rows, K: k}
 	w.Data = make([]byte, w.Bytes())
 	p.Run(rows, func(r int) { randomRow(w.Data[r*k*stored.Size():(r+1)*k*stored.Size()], stored, uint64(r)) })
@@ -404,11 +407,8 @@ func (b *benchWeights) nextBytes(n int) []byte {
 func randomRow(dst []byte, f kernel.Format, seed uint64) {
 	r := rand.NewPCG(seed, 3)
 	keep, set := uint64(0x807fffff_807fffff), uint64(0x3e800000_3e800000)
-	switch f {
-	case kernel.F16:
+	if f == kernel.F16 {
 		keep, set = 0x83ff83ff_83ff83ff, 0x34003400_34003400
-	case kernel.BF16:
-		keep, set = 0x807f807f_807f807f, 0x3e803e80_3e803e80
 	}
 	for i := 0; i+8 <= len(dst); i += 8 {
 		binary.LittleEndian.PutUint64(dst[i:], r.Uint64()&keep|set)
