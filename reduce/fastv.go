@@ -11,18 +11,19 @@ const fastVLayer = 2
 
 var fastVMethod = &Method{
 	Name: "fastv", Title: "FastV: attention of the last row in layer K-1", Paper: "https://arxiv.org/abs/2403.06764", Site: InsideDecoder,
-	Minimum: "1 token", Params: []Param{{"fastv-layer", "2", "the stage's layer K, where no schedule is given (at the same relative depth unless the decoder has 32 layers)"}},
-	Text: true, Cost: "C·(text + N) (one row's attention in one layer)",
+	Text: true, Minimum: "1 token", Cost: "C·(text + N) (one row's attention in one layer)",
+	Params: []Param{{"fastv-layer", "2", "the stage's layer K, where no schedule is given (at the same relative depth unless the decoder has 32 layers)"}, scheduleParam},
 	Notes: Notes{
 		Equations: `
-Before layer K the n visual rows that the prompt's last row attended to most in layer K-1, averaged over heads, stay; the others go. Positions
-stay what they were. A schedule has one stage, K:n.
+Before layer K those visual rows stay to which the prompt's last row attended most in layer K-1, averaged over heads; the others go. Positions
+stay what they were, and what is kept is chosen once, when the prompt is read.
 
---n-vis is the mean over layer inputs: n = (L·N' - K·N)/(L - K) for a mean of N' in L layers (with 32 layers and 576 tokens: 166, 98, 30 for
-192, 128, 64). In decoders of another depth than 32 K is the layer at the same relative depth, at least 1.`,
+n-vis N of V tokens is the mean over the inputs of L layers: n = (L·N - K·V)/(L-K) rows stay. With 32 layers and 576 tokens 192, 128 and 64
+keep 166, 98 and 30. A schedule K:n says so outright; with several stages each repeats the choice among what is left.`,
 		Departures: `
-None from the authors' version inside the library (selection frozen after the prompt); shares round half to even, as theirs. Their other
-variants choose again at every generated token, keep each key of layer K-1 twice, or cut shares to whole tokens.`,
+None from the authors' version inside the library (the choice is frozen after the prompt); shares round half to even, as theirs. Their other
+versions choose again at every token, or drop nothing before the first. The paper speaks of attention averaged over rows; all of their code
+reads the last row.`,
 	},
 }
 

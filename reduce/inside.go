@@ -18,6 +18,9 @@ import (
 	"github.com/restore-vlm/restore/nn"
 )
 
+// scheduleParam is the option that all methods inside the decoder share.
+var scheduleParam = Param{"schedule", "none", "stages as LAYER:SHARE or LAYER:COUNT, instead of a budget: 2:0.5,16:64"}
+
 // Stage is one shrinking of a picture's rows inside the decoder.
 type Stage struct {
 	Layer  int `json:"layer"`            // whose attention or input decides; see the method

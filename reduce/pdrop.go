@@ -1,18 +1,6 @@
 package reduce
 
 // PyramidDrop: "PyramidDrop: Accelerating Your Large Vision-Language Models via Pyramid Visual Redundancy Reduction" (arXiv:2410.17247).
-//
-// Before each of some layers the visual rows stay to which the prompt's last row would attend most in that layer, averaged over heads: the
-// layer's own norm and projections score the rows before any goes. Shares are of the picture's tokens, not of the stage before. Positions
-// behind a stage are renumbered without gaps (compat released, or positions sequential), and decoding goes on from there in each layer.
-// Parameters: layers 8, 16, 24 of 32 with shares 1/2, 1/4, 1/8, a mean of 270 of 576 tokens.
-//
-// The paper's tables name budgets but no schedule reaches them that the authors publish. n-vis N of V tokens, the mean over layer inputs, is
-// here: from V/3 up the authors' layers with shares a, a^2, a^3, whose a is solved for (1/4 at V/3); below, which these layers
-// cannot reach, layers 2, 10, 20 with n, n/2, n/4 rows. With 32 layers and 576 tokens 192, 128 and 64 are 144/36/9, 184/92/46 and
-// 56/28/14. In decoders of another depth stages sit at the same relative depth, at least one layer apart.
-//
-// Departures: none from the authors' version without padding; shares are cut to whole rows, as theirs, but to no fewer than 1.
 
 import (
 	"fmt"
@@ -28,7 +16,23 @@ var (
 
 var pdropMethod = &Method{
 	Name: "pdrop", Title: "PyramidDrop: attention of the last row, ahead of some layers", Paper: "https://arxiv.org/abs/2410.17247", Site: InsideDecoder,
-	Minimum: "1 token", Params: []Param{{"pdrop-layers", "8,16,24 of 32; 2,10,20 below a third", "the stages' layers, where no schedule is given"}},
+	Text: true, Minimum: "1 token", Cost: "C²·(text + n) a stage (keys of the layer ahead)",
+	Params: []Param{{"pdrop-layers", "8,16,24 of 32; 2,10,20 below a third", "the stages' layers, where no schedule is given"}, scheduleParam},
+	Notes: Notes{
+		Equations: `
+Before each of some layers those visual rows stay to which the prompt's last row would attend most in that layer, averaged over heads: the
+layer's own norm and projections score the rows before any goes. The authors' stages are layers 8, 16, 24 of 32 with 1/2, 1/4 and 1/8 of
+the picture's tokens (not of the stage before), a mean of 270 of 576. Under compat released, or positions sequential, the rows behind a
+stage are renumbered without gaps, and decoding goes on from there in each layer.
+
+n-vis N of V tokens is the mean over layer inputs. No published schedule reaches the budgets of the tables; here, from V/3 up, the authors'
+layers keep shares a, a², a³ with a solved for (1/4 at V/3); below, which those layers cannot reach, layers 2, 10, 20 keep n, n/2, n/4. With
+32 layers and 576 tokens 192, 128 and 64 are 144/36/9, 184/92/46 and 56/28/14. Layers of --pdrop-layers keep a, a², a³, and so on. In decoders of
+another depth stages sit at the same relative depth, at least one layer apart.`,
+		Departures: `
+None from the authors' version for prompts without padding; shares are cut to whole rows, as theirs. With several pictures each is cut by its own
+counts and scored by the prompt's last row, where their code handles the first picture alone.`,
+	},
 }
 
 func init() { // the schedule's search names the method
