@@ -91,11 +91,6 @@ func (c *Conversation) Ask(ctx context.Context, req Request) (*Answer, error) {
 	for _, p := range added {
 		ans.Report.add(p)
 	}
-	for _, p := range c.pics {
-		if p.inside != nil {
-			ans.Report.ChosenBefore++
-		}
-	}
 	if err != nil {
 		if ctx.Err() != nil {
 			ans.Finish = FinishCancelled
@@ -172,7 +167,6 @@ func (r *Report) add(p *picture) {
 	}
 	if p.inside != nil {
 		r.Select, r.Merge = r.Select+p.inside.SelectTime, r.Merge+p.inside.MergeTime
-		r.Prefill -= p.inside.SelectTime + p.inside.MergeTime
 	}
 	if len(r.Images) == 0 {
 		r.Options = p.options
@@ -251,6 +245,9 @@ func (c *Conversation) prefill(r *model.Run, s *sequence, units []unit, rep *Rep
 	for _, u := range units[:same] {
 		if u.pic != nil {
 			at += u.pic.span()
+			if u.pic.inside != nil {
+				rep.ChosenBefore++
+			}
 		} else {
 			at++
 		}
@@ -266,6 +263,10 @@ func (c *Conversation) prefill(r *model.Run, s *sequence, units []unit, rep *Rep
 	}
 	c.done = units
 	rep.Prefill = time.Since(start)
+	for i := range rows.staged {
+		st := &rows.staged[i]
+		rep.Prefill -= st.SelectTime + st.MergeTime
+	}
 	return nil
 }
 

@@ -398,7 +398,10 @@ func (o *Options) stages(m *Method, n int) (stages []Stage, mean float64, err er
 	}
 	before := n
 	for i, s := range stages {
-		if highest := o.Layers - 1 - in.after + btoi(in.within); s.Layer < in.first || o.Layers > 0 && s.Layer > highest {
+		switch highest := o.Layers - 1 - in.after + btoi(in.within); {
+		case s.Layer < in.first:
+			return nil, 0, fmt.Errorf("reduce: schedule: got layer %d, want %d or more for %s", s.Layer, in.first, m.Name)
+		case o.Layers > 0 && s.Layer > highest:
 			return nil, 0, fmt.Errorf("reduce: schedule: got layer %d, want %d to %d for %s (the model has %d layers)", s.Layer, in.first, highest, m.Name, o.Layers)
 		}
 		if s.Kept > before {

@@ -25,6 +25,8 @@ var planned = []struct {
 	{Options{Base: "pdrop", NVis: 192}, "8:144,16:36,24:9", 191.25},
 	{Options{Base: "pdrop", NVis: 128}, "2:184,10:92,20:46", 128},
 	{Options{Base: "pdrop", NVis: 64}, "2:56,10:28,20:14", 64},
+	{Options{Base: "pdrop", NVis: 193}, "8:149,16:38,24:9", 193},
+	{Options{Base: "pdrop", NVis: 270, PDropLayers: "8,16,24"}, "8:288,16:144,24:72", 270},
 	{Options{Base: "pdrop", Schedule: "2:312, 10:156, 20:78"}, "2:312,10:156,20:78", 192},
 	{Options{Base: "pdrop", Schedule: "2:576,10:92"}, "10:92", 243.25},
 }
@@ -127,7 +129,7 @@ func TestInsideRefusals(t *testing.T) {
 		"share of none":     {Options{Base: "pdrop", Schedule: "2:0.001"}, "schedule: got a share of 0.001 at layer 2, which is no token of 64, want more"},
 		"not ascending":     {Options{Base: "pdrop", Schedule: "4:32,4:16"}, "layer 4 does not come after 4"},
 		"growing":           {Options{Base: "pdrop", Schedule: "4:16,8:32"}, "schedule: got 32 rows at layer 8, want at most the 16 that enter the stage"},
-		"layer 0":           {Options{Base: "fastv", Schedule: "0:8"}, "schedule: got layer 0, want 1 to 31 for fastv (the model has 32 layers)"},
+		"layer 0":           {Options{Base: "fastv", Schedule: "0:8"}, "schedule: got layer 0, want 1 or more for fastv"},
 		"layer too deep":    {Options{Base: "pdrop", Schedule: "32:8"}, "schedule: got layer 32, want 1 to 31 for pdrop (the model has 32 layers)"},
 		"fastv-layer deep":  {Options{Base: "fastv", NVis: 32, FastVLayer: 32}, "fastv-layer: got 32, want 1 to 31 (the model has 32 layers)"},
 		"fastv-layer < 0":   {Options{Base: "fastv", NVis: 32, FastVLayer: -1}, "fastv-layer: got -1, want at least 1"},

@@ -11,13 +11,13 @@ import (
 
 var (
 	pdropLayers = []int{8, 16, 24} // of 32
-	pdropEarly  = []int{2, 10, 20} // for means below a third of the tokens
+	pdropEarly  = []int{2, 10, 20} // for means that the others do not reach
 )
 
 var pdropMethod = &Method{
 	Name: "pdrop", Title: "PyramidDrop: attention of the last row, ahead of some layers", Paper: "https://arxiv.org/abs/2410.17247", Site: InsideDecoder,
 	Text: true, Minimum: "1 token", Cost: "C²·(text + n) a stage (keys of the layer ahead)",
-	Params: []Param{{"pdrop-layers", "8,16,24 of 32; 2,10,20 below a third", "the stages' layers, where no schedule is given"}, scheduleParam},
+	Params: []Param{{"pdrop-layers", "8,16,24 of 32, or 2,10,20 for small budgets", "the stages' layers, where no schedule is given"}, scheduleParam},
 	Notes: Notes{
 		Equations: `
 Before each of some layers those visual rows stay to which the prompt's last row would attend most in that layer, averaged over heads: the
@@ -25,9 +25,9 @@ layer's own norm and projections score the rows before any goes. The authors' st
 the picture's tokens (not of the stage before), a mean of 270 of 576. Under compat released, or positions sequential, the rows behind a
 stage are renumbered without gaps, and decoding goes on from there in each layer.
 
-n-vis N of V tokens is the mean over layer inputs. No published schedule reaches the budgets of the tables; here, from V/3 up, the authors'
-layers keep shares a, a², a³ with a solved for (1/4 at V/3); below, which those layers cannot reach, layers 2, 10, 20 keep n, n/2, n/4. With
-32 layers and 576 tokens 192, 128 and 64 are 144/36/9, 184/92/46 and 56/28/14. Layers of --pdrop-layers keep a, a², a³, and so on. In decoders of
+n-vis N of V tokens is the mean over layer inputs. No published schedule reaches the budgets of the tables; here the authors' layers keep shares
+a, a², a³ with a solved for, down to a = 1/4 (a third of the tokens in 32 layers); below, layers 2, 10, 20 keep n, n/2, n/4. With 32 layers
+and 576 tokens 192, 128 and 64 are 144/36/9, 184/92/46 and 56/28/14. Layers of --pdrop-layers keep a, a², a³, and so on. In decoders of
 another depth stages sit at the same relative depth, at least one layer apart.`,
 		Departures: `
 None from the authors' version for prompts without padding; shares are cut to whole rows, as theirs. With several pictures each is cut by its own
@@ -44,36 +44,48 @@ func init() { // the schedule's search names the method
 }
 
 func planPDrop(o *Options, n, budget int) ([]Stage, error) {
-	early := o.PDropLayers == "" && 3*budget < n
 	layers, err := parseLayers(o.PDropLayers)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case early:
-		layers = depths(pdropEarly, o.Layers)
-	case layers == nil:
+	}
+	if layers == nil {
 		layers = depths(pdropLayers, o.Layers)
+		quarter := powers(layers, n, 0.25)
+		mean := meanRows(quarter, pdropMethod.inside, o.Layers, n)
+		switch {
+		case 3*budget == n && math.Abs(mean-float64(budget)) < 1:
+			return quarter, nil
+		case float64(budget) < mean:
+			layers = depths(pdropEarly, o.Layers)
+			return nearest(pdropMethod, o.Layers, n, budget, func(yield func([]Stage) bool) {
+				for c := 1; c <= n && yield(halves(layers, c)); c++ {
+				}
+			})
+		}
 	}
 	return nearest(pdropMethod, o.Layers, n, budget, func(yield func([]Stage) bool) {
-		quarter := 3*budget == n && o.PDropLayers == ""
-		for c := 1; c <= n; c++ {
-			stages, rows := make([]Stage, len(layers)), float64(c)
-			for i, l := range layers {
-				stages[i] = Stage{Layer: l, Kept: max(1, int(rows))}
-				if early {
-					rows /= 2
-				} else {
-					rows = float64(n) * math.Pow(float64(c)/float64(n), float64(i+2))
-				}
-			}
-			if quarter && c != n/4 {
-				continue
-			}
-			if !yield(stages) {
-				return
-			}
+		for c := 1; c <= n && yield(powers(layers, n, float64(c)/float64(n))); c++ {
 		}
 	})
+}
+
+// powers are stages that leave the shares a, a², a³ and so on of n rows, cut to whole rows: a product less than 1/2048 below one counts as it.
+func powers(layers []int, n int, a float64) []Stage {
+	stages, rows := make([]Stage, len(layers)), float64(n)
+	for i, l := range layers {
+		rows *= a
+		stages[i] = Stage{Layer: l, Kept: max(1, int(math.Round(rows*1024))>>10)}
+	}
+	return stages
+}
+
+// halves are stages that leave c rows, then half as many as the one before.
+func halves(layers []int, c int) []Stage {
+	stages := make([]Stage, len(layers))
+	for i, l := range layers {
+		stages[i] = Stage{Layer: l, Kept: max(1, c>>i)}
+	}
+	return stages
 }
 
 // parseLayers reads layers separated by commas, nil for an empty text.

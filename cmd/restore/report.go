@@ -33,6 +33,9 @@ func writeTable(w io.Writer, ans *restore.Answer) error {
 	if len(r.Images) > 0 {
 		fmt.Fprintf(t, "method\t%s\n", describe(r.Options))
 	}
+	if r.ChosenBefore > 0 {
+		fmt.Fprintf(t, "chosen before\t%d of the pictures: what is kept of them was chosen for the question they came with\n", r.ChosenBefore)
+	}
 	fmt.Fprintf(t, "prompt\t%d tokens", r.PromptTokens)
 	if r.CachedTokens > 0 {
 		fmt.Fprintf(t, ", %d of them kept from before", r.CachedTokens)
@@ -100,6 +103,7 @@ type answerJSON struct {
 	Parameters      any                `json:"parameters"`
 	PromptTokens    int                `json:"prompt_tokens"`
 	CachedTokens    int                `json:"cached_tokens"`
+	ChosenBefore    int                `json:"pictures_chosen_for_earlier_questions,omitempty"`
 	GeneratedTokens int                `json:"generated_tokens"`
 	TokensPerSecond float64            `json:"tokens_per_second"`
 	Times           map[string]float64 `json:"times_ms"`
@@ -113,7 +117,7 @@ func newAnswerJSON(m *restore.Model, ans *restore.Answer, names, overlays []stri
 		Model: m.Info().Name, Answer: ans.Text, Finish: ans.Finish, Tokens: append([]int32{}, ans.Tokens...),
 		VisualTokens: visualJSON{Before: r.Before, Kept: r.Kept, Merged: r.Merged}, Images: []visualJSON{},
 		Method: describe(r.Options), Parameters: r.Options,
-		PromptTokens: r.PromptTokens, CachedTokens: r.CachedTokens, GeneratedTokens: r.GeneratedTokens, TokensPerSecond: r.TokensPerSecond,
+		PromptTokens: r.PromptTokens, CachedTokens: r.CachedTokens, ChosenBefore: r.ChosenBefore, GeneratedTokens: r.GeneratedTokens, TokensPerSecond: r.TokensPerSecond,
 		Times: map[string]float64{"prepare": millis(r.Prepare), "encode": millis(r.Encode), "select": millis(r.Select), "merge": millis(r.Merge),
 			"prefill": millis(r.Prefill), "first_token": millis(r.FirstToken), "decode": millis(r.Decode)},
 		PeakRSS: r.PeakRSS,
