@@ -39,9 +39,9 @@ type Answer struct {
 type Report struct {
 	Images               []ImageReport // pictures of this question
 	Before, Kept, Merged int           // visual tokens of this question
-	PromptTokens         int           // decoder rows of the whole prompt, after reduction
+	PromptTokens         int           // rows of the whole prompt that enter the decoder
 	CachedTokens         int           // of them, rows whose keys and values were kept from before
-	ChosenBefore         int           // pictures of earlier questions whose tokens a method inside the decoder chose for those
+	ChosenBefore         int           // pictures of earlier questions whose tokens a method inside the decoder chose for those questions; nothing is chosen again
 	GeneratedTokens      int
 	Options              reduce.Resolved // of the first picture
 	Prepare, Encode      time.Duration

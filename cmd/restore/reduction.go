@@ -153,7 +153,7 @@ var reductionSwitch = map[string]bool{"n-vis": true, "keep-ratio": true, "gamma"
 
 // describe says in one line what a reduction is made of.
 func describe(o reduce.Resolved) string {
-	if o.Base == "none" {
+	if o.Base == "none" || o.Base == "" {
 		return "none"
 	}
 	if !o.Restore {
