@@ -35,6 +35,10 @@ var inside = []struct {
 	{"pdrop_246", reduce.Options{Base: "pdrop", Schedule: "2:0.5,4:0.25,6:0.125", Compat: "released"}},
 	{"restore_pdrop_135_g75", reduce.Options{Base: "pdrop", Schedule: "1:0.7,3:0.45,5:0.2", Compat: "paper", Restore: true, Gamma: 0.75}},
 	{"restore_pdrop_246_g50", reduce.Options{Base: "pdrop", Schedule: "2:0.5,4:0.25,6:0.125", Compat: "paper", Restore: true}},
+	{"sparsevlm_124", reduce.Options{Base: "sparsevlm", Schedule: "1:5,2:3,4:2", Compat: "released"}},
+	{"sparsevlm_135", reduce.Options{Base: "sparsevlm", Schedule: "1:20,3:12,5:6", Compat: "released"}},
+	{"restore_sparsevlm_135_g50", reduce.Options{Base: "sparsevlm", Schedule: "1:20,3:12,5:6", Compat: "paper", Restore: true}},
+	{"restore_sparsevlm_135_g75", reduce.Options{Base: "sparsevlm", Schedule: "1:20,3:12,5:6", Compat: "paper", Restore: true, Gamma: 0.75}},
 	{"restore_fastv_k2_n12_g50", reduce.Options{Base: "fastv", Schedule: "2:12", Compat: "paper", Restore: true}},
 	{"restore_fastv_k2_n12_g50_code", reduce.Options{Base: "fastv", Schedule: "2:12", Restore: true}},
 }

@@ -144,6 +144,16 @@ func traceInside(out map[string]*tensor.Tensor, staged []model.Staged, cache *nn
 	}
 	for p := range staged {
 		st := &staged[p]
+		prefix := ""
+		if len(staged) > 1 {
+			prefix = fmt.Sprintf("picture.%d.", p)
+		}
+		for name, v := range st.Scores {
+			floats(prefix+name, v)
+		}
+		for name, v := range st.Indices {
+			wide(prefix+name, v)
+		}
 		for i := range st.Results {
 			r := &st.Results[i]
 			prefix := fmt.Sprintf("stage.%d.", i)

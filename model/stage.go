@@ -172,7 +172,7 @@ func (p *Passage) begin(sp *Span, x []float32) error {
 		rows := sp.text(j)
 		text := make([]float32, len(rows)*w)
 		nn.Gather(text, x, rows, w)
-		if err := st.Begin(x[st.First*w:(st.First+n)*w], text, w); err != nil {
+		if err := st.Begin(p.run.Pool, x[st.First*w:(st.First+n)*w], text, w); err != nil {
 			return err
 		}
 	}

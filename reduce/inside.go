@@ -40,12 +40,13 @@ type insideMethod struct {
 	first      int  // lowest layer that a stage may have
 	sequential bool // the released code renumbers positions without gaps
 
-	share func(n int, share float64) int                                // rows of n that a share is
-	plan  func(o *Options, n, budget int) ([]Stage, error)              // schedule whose mean over layer inputs is budget, 1 <= budget < n
-	merge func(before int, s Stage) (Stage, error)                      // rows that the plain method adds at a stage; nil: none
-	begin func(s *Inside, visual, text []float32, width int) error      // looks at the embeddings; nil: does not
-	score func(s *Inside, v *Sight) ([]float32, error)                  // one value a row, higher is kept
-	extra func(s *Inside, x []float32, width int, r *StageResult) []mix // the rows that the plain method adds
+	share func(n int, share float64) int                   // rows of n that a share is
+	plan  func(o *Options, n, budget int) ([]Stage, error) // schedule whose mean over layer inputs is budget, 1 <= budget < n
+	merge func(before int, s Stage) (Stage, error)         // rows that the plain method adds at a stage; nil: none
+	score func(s *Inside, v *Sight) ([]float32, error)     // one value a row, higher is kept
+
+	begin func(s *Inside, p *kernel.Pool, visual, text []float32, width int) error      // looks at the embeddings; nil: does not
+	extra func(s *Inside, p *kernel.Pool, x []float32, width int, r *StageResult) []mix // the rows that the plain method adds
 }
 
 // mix is a row that a plain method makes of others: those it is the plain mean of, the first being its centre.
@@ -84,6 +85,9 @@ type Inside struct {
 	Results []StageResult
 	Entered []int // rows that entered each layer so far
 
+	Scores  map[string][]float32 // what the method found in the embeddings, before the first layer
+	Indices map[string][]int32
+
 	SelectTime, MergeTime time.Duration
 
 	m       *insideMethod
@@ -91,7 +95,6 @@ type Inside struct {
 	score   []float32
 	scores  map[string][]float32
 	indices map[string][]int32
-	raters  []int32
 }
 
 // NewInside starts a picture of o.N tokens. o must be resolved and its method act inside the decoder.
@@ -143,9 +146,9 @@ func (s *Inside) stage() *Stage {
 func (s *Inside) Begins() bool { return s.m.begin != nil && s.stage() != nil }
 
 // Begin shows the picture's embeddings [N, width] and those of the text behind it [*, width].
-func (s *Inside) Begin(visual, text []float32, width int) error {
+func (s *Inside) Begin(p *kernel.Pool, visual, text []float32, width int) error {
 	defer s.time(&s.SelectTime)()
-	return s.m.begin(s, visual, text, width)
+	return s.m.begin(s, p, visual, text, width)
 }
 
 // Reads reports whether the stage to come reads the attention of layer: as it runs, or (ahead) before it runs.
@@ -216,7 +219,7 @@ func (s *Inside) Shrink(p *kernel.Pool, x []float32, width int) ([]nn.Mix, error
 			rows, mixes, r.Sources = append(rows, row), append(mixes, m), append(r.Sources, -1)
 		}
 	case st.Merged > 0:
-		for _, m := range s.m.extra(s, x, width, &r) {
+		for _, m := range s.m.extra(s, p, x, width, &r) {
 			row := Row{Anchor: s.rows[m.from[0]].Anchor, Merged: true}
 			for _, i := range m.from {
 				row.Members = append(row.Members, s.rows[i].Members...)
@@ -370,6 +373,22 @@ func parseSchedule(text string) ([]step, error) {
 		steps = append(steps, s)
 	}
 	return steps, nil
+}
+
+// parseLayers reads layers from first on, separated by commas, nil for an empty text. option is what an error calls it.
+func parseLayers(option, text string, first int) ([]int, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var layers []int
+	for entry := range strings.SplitSeq(text, ",") {
+		l, err := strconv.Atoi(strings.TrimSpace(entry))
+		if n := len(layers); err != nil || l < first || n > 0 && layers[n-1] >= l {
+			return nil, fmt.Errorf("reduce: %s: got %q, want ascending layers from %d on, as in 8,16,24", option, text, first)
+		}
+		layers = append(layers, l)
+	}
+	return layers, nil
 }
 
 // stages returns the schedule of m for n tokens and the mean number of them that enter a layer (0 where the depth is not known).

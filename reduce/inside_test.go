@@ -29,6 +29,12 @@ var planned = []struct {
 	{Options{Base: "pdrop", NVis: 270, PDropLayers: "8,16,24"}, "8:288,16:144,24:72", 270},
 	{Options{Base: "pdrop", Schedule: "2:312, 10:156, 20:78"}, "2:312,10:156,20:78", 192},
 	{Options{Base: "pdrop", Schedule: "2:576,10:92"}, "10:92", 243.25},
+	{Options{Base: "sparsevlm", NVis: 192}, "2:309,6:204,15:113", 206.5},
+	{Options{Base: "sparsevlm", NVis: 128}, "2:312,6:117,15:39", 145.40625},
+	{Options{Base: "sparsevlm", NVis: 96}, "2:249,6:55,15:27", 114.09375},
+	{Options{Base: "sparsevlm", NVis: 64}, "2:82,6:32,15:18", 82.25},
+	{Options{Base: "sparsevlm", Schedule: "2:300,6:200,15:110"}, "2:309,6:204,15:113", 206.5},
+	{Options{Base: "sparsevlm", NVis: 206}, "2:309,6:203,15:112", 205.71875},
 }
 
 // Ensure that budgets become the schedules of the published tables, and what RESTORE keeps of each stage.
@@ -74,8 +80,11 @@ func stagesOf(stages []Stage) string {
 
 // Ensure that for every depth and budget the mean over layer inputs is the budget where a method can reach it, and that rows never grow.
 func TestScheduleMeans(t *testing.T) {
-	for _, base := range []string{"fastv", "pdrop"} {
-		reached := 0
+	for _, base := range []string{"fastv", "pdrop", "sparsevlm"} {
+		after, reached := 0, 0
+		if base == "sparsevlm" {
+			after = 1
+		}
 		for _, layers := range []int{2, 4, 6, 12, 28, 32, 40, 80} {
 			for _, n := range []int{1, 7, 64, 577} {
 				for budget := 1; budget <= n; budget += 1 + n/40 {
@@ -89,7 +98,7 @@ func TestScheduleMeans(t *testing.T) {
 					reached++
 					rows, last, sum, next := n, 0, 0, 0
 					for l := range layers {
-						if next < len(r.Stages) && r.Stages[next].Layer == l {
+						if next < len(r.Stages) && r.Stages[next].Layer+after == l {
 							if r.Stages[next].Rows() >= rows || l <= last {
 								t.Fatalf("%s %d of %d tokens, %d layers: stages %v", base, budget, n, layers, r.Stages)
 							}
@@ -138,6 +147,12 @@ func TestInsideRefusals(t *testing.T) {
 		"pdrop-layers":      {Options{Base: "pdrop", NVis: 32, PDropLayers: "4,2"}, `pdrop-layers: got "4,2", want ascending layers from 1 on, as in 8,16,24`},
 		"pdrop-layers deep": {Options{Base: "pdrop", NVis: 32, PDropLayers: "4,40"}, "got layer 40, want 1 to 31 for pdrop"},
 		"another's layers":  {Options{Base: "fastv", NVis: 32, PDropLayers: "2"}, "pdrop-layers: got 2, which has no effect with base fastv (it belongs to pdrop)"},
+		"sparsevlm-layers":  {Options{Base: "sparsevlm", NVis: 32, SparseVLMLayers: "2,6"}, `sparsevlm-layers: got "2,6", want 3 layers`},
+		"sparsevlm text":    {Options{Base: "sparsevlm", NVis: 32, SparseVLMLayers: "2,x,6"}, `sparsevlm-layers: got "2,x,6", want ascending layers from 0 on`},
+		"sparsevlm deep":    {Options{Base: "sparsevlm", NVis: 32, SparseVLMLayers: "2,6,31"}, "sparsevlm-layers: got layer 31, want 0 to 30 (the model has 32 layers)"},
+		"sparsevlm twice":   {Options{Base: "sparsevlm", Schedule: "2:8", SparseVLMLayers: "2,6,15"}, "sparsevlm-layers: got 2,6,15, which has no effect beside a schedule"},
+		"last layer":        {Options{Base: "sparsevlm", Schedule: "31:8"}, "schedule: got layer 31, want 0 to 30 for sparsevlm"},
+		"growing by k":      {Options{Base: "sparsevlm", Schedule: "2:16,6:32"}, "schedule: got 32 rows at layer 6, want at most the 18 that enter the stage"},
 		"schedule outside":  {Options{Base: "holov", NVis: 8, Schedule: "2:8"}, "schedule: got 2:8, which has no effect with base holov (it belongs to methods inside the decoder)"},
 		"schedule alone":    {Options{Schedule: "2:8"}, "schedule: got 2:8, which has no effect with base none"},
 		"newlines":          {Options{Base: "fastv", NVis: 32, Newlines: "drop"}, "newlines: got drop, which fastv cannot honour: inside the decoder newlines are rows like the others"},
@@ -168,12 +183,12 @@ func FuzzSchedule(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		for _, base := range []string{"fastv", "pdrop"} {
+		for _, base := range []string{"fastv", "pdrop", "sparsevlm"} {
 			r, err := Options{Base: base, Schedule: s, Layers: 32}.Resolve(64)
 			if err != nil {
 				continue
 			}
-			before, layer := 64, 0
+			before, layer := 64, -1
 			for _, st := range r.Stages {
 				if st.Layer <= layer || st.Layer > 31 || st.Rows() < 1 || st.Rows() >= before {
 					t.Fatalf("%q: stages %v", s, r.Stages)

@@ -48,10 +48,11 @@ type Options struct {
 	DartPivots          int     // tokens that the others are compared with; default 8
 
 	// Of methods inside the decoder, for which NVis and KeepRatio are the mean number of tokens that enter a layer.
-	Schedule    string // "layer:count" or "layer:share" entries separated by commas, instead of NVis or KeepRatio
-	FastVLayer  int    // stage of FastV; default 2
-	PDropLayers string // stages of PyramidDrop, separated by commas; default see its file
-	Layers      int    // of the model's decoder; whoever runs the model sets it
+	Schedule        string // "layer:count" or "layer:share" entries separated by commas, instead of NVis or KeepRatio
+	FastVLayer      int    // stage of FastV; default 2
+	PDropLayers     string // stages of PyramidDrop, separated by commas; default see its file
+	SparseVLMLayers string // stages of SparseVLM, separated by commas; default see its file
+	Layers          int    // of the model's decoder; whoever runs the model sets it
 }
 
 // Resolved is a complete, checked set of options for one number of tokens.
@@ -305,8 +306,13 @@ func (o *Options) checkValues() error {
 			return fmt.Errorf("reduce: %s: got %q, want one of %s", v.name, v.value, strings.Join(values[v.name], ", "))
 		}
 	}
-	if _, err := parseLayers(o.PDropLayers); err != nil {
+	if _, err := parseLayers("pdrop-layers", o.PDropLayers, 1); err != nil {
 		return err
+	}
+	if l, err := parseLayers("sparsevlm-layers", o.SparseVLMLayers, 0); err != nil {
+		return err
+	} else if l != nil && len(l) != len(sparseLayers) {
+		return fmt.Errorf("reduce: sparsevlm-layers: got %q, want %d layers", o.SparseVLMLayers, len(sparseLayers))
 	}
 	if o.gammaGiven() && !(o.Gamma >= 0 && o.Gamma <= 1) {
 		return fmt.Errorf("reduce: gamma: got %v, want 0 to 1", o.Gamma)
@@ -365,6 +371,7 @@ func (o *Options) checkUse(m *Method) error {
 		{"dart", given{"dart-pivots", o.DartPivots, o.DartPivots != 0}},
 		{"fastv", given{"fastv-layer", o.FastVLayer, o.FastVLayer != 0}},
 		{"pdrop", given{"pdrop-layers", o.PDropLayers, o.PDropLayers != ""}},
+		{"sparsevlm", given{"sparsevlm-layers", o.SparseVLMLayers, o.SparseVLMLayers != ""}},
 	} {
 		if p.method != m.Name {
 			if err := first("with base "+m.Name+" (it belongs to "+p.method+")", p.given); err != nil {
@@ -386,7 +393,8 @@ func (o *Options) checkUse(m *Method) error {
 		}
 	}
 	if schedule.set {
-		if err := first("beside a schedule", given{"fastv-layer", o.FastVLayer, o.FastVLayer != 0}, given{"pdrop-layers", o.PDropLayers, o.PDropLayers != ""}); err != nil {
+		if err := first("beside a schedule", given{"fastv-layer", o.FastVLayer, o.FastVLayer != 0}, given{"pdrop-layers", o.PDropLayers, o.PDropLayers != ""},
+			given{"sparsevlm-layers", o.SparseVLMLayers, o.SparseVLMLayers != ""}); err != nil {
 			return err
 		}
 	}

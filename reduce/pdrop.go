@@ -3,10 +3,7 @@ package reduce
 // PyramidDrop: "PyramidDrop: Accelerating Your Large Vision-Language Models via Pyramid Visual Redundancy Reduction" (arXiv:2410.17247).
 
 import (
-	"fmt"
 	"math"
-	"strconv"
-	"strings"
 )
 
 var (
@@ -44,7 +41,7 @@ func init() { // the schedule's search names the method
 }
 
 func planPDrop(o *Options, n, budget int) ([]Stage, error) {
-	layers, err := parseLayers(o.PDropLayers)
+	layers, err := parseLayers("pdrop-layers", o.PDropLayers, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -86,20 +83,4 @@ func halves(layers []int, c int) []Stage {
 		stages[i] = Stage{Layer: l, Kept: max(1, c>>i)}
 	}
 	return stages
-}
-
-// parseLayers reads layers separated by commas, nil for an empty text.
-func parseLayers(text string) ([]int, error) {
-	if text == "" {
-		return nil, nil
-	}
-	var layers []int
-	for entry := range strings.SplitSeq(text, ",") {
-		l, err := strconv.Atoi(strings.TrimSpace(entry))
-		if n := len(layers); err != nil || l < 1 || n > 0 && layers[n-1] >= l {
-			return nil, fmt.Errorf("reduce: pdrop-layers: got %q, want ascending layers from 1 on, as in 8,16,24", text)
-		}
-		layers = append(layers, l)
-	}
-	return layers, nil
 }

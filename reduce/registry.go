@@ -84,6 +84,7 @@ var methods = []*Method{
 	dartMethod,
 	fastVMethod,
 	pdropMethod,
+	sparseVLMMethod,
 	randomMethod,
 	gridMethod,
 	poolMethod,

@@ -1,17 +1,9 @@
 package reduce
 
 // SparseVLM: "SparseVLM: Visual Token Sparsification for Efficient Vision-Language Model Inference" (arXiv:2410.04417).
-//
-// Raters are the text rows behind the picture whose embeddings resemble it: with Z the picture's embeddings and E those of the text, g is the
-// mean over the rows of softmax(Z·Eᵀ), taken over the text; rows with g above the mean are raters, in all stages. On the output of a
-// stage's layer the k rows stay that the raters attended to most in that layer, averaged over heads and raters. Of the u others the q = floor(0.3u)+1
-// best are recycled: density peaks make c = floor(q/10)+1 clusters of them, whose plain means follow the kept rows.
-//
-// Density of a row is exp(-mean of the c smallest squared distances to the recycled rows, itself included), distances being |x-y|/sqrt(width);
-// its separation the distance to the nearest row that is denser (the largest distance there is for the densest). The c rows of highest
-// product are centres, by falling product; the others join the nearest.
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -24,6 +16,170 @@ const (
 	// raterMargin is what float32 sums of a few hundred probabilities may differ by: rows that far from the mean are not above it.
 	raterMargin = 1e-6
 )
+
+// sparseLayers are the stages in 32 layers; sparseKept the rows of 576 that the authors keep at each for a budget, recycled ones on top.
+var (
+	sparseLayers = []int{2, 6, 15}
+	sparseKept   = []struct {
+		budget int
+		kept   [3]int
+	}{{192, [3]int{300, 200, 110}}, {128, [3]int{303, 110, 36}}, {96, [3]int{238, 48, 26}}, {64, [3]int{66, 30, 17}}}
+)
+
+const (
+	sparseOf       = 576 // tokens that sparseKept is for
+	sparseOfLayers = 32
+)
+
+var sparseVLMMethod = &Method{
+	Name: "sparsevlm", Title: "SparseVLM: attention of text that resembles the picture, with recycling", Paper: "https://arxiv.org/abs/2410.04417",
+	Site: InsideDecoder, Minimum: "1 token, and 2 rows entering each stage", Text: true,
+	Params: []Param{{"sparsevlm-layers", "2,6,15 of 32", "the layers on whose output the three stages act, where no schedule is given"}},
+	Cost:   "N·T·C for T rows of text (raters), and at a stage that drops u rows 0.045·u²·C (clusters)",
+	Notes: Notes{
+		Equations: `
+Raters are the rows of text behind the picture that resemble it: with Z the picture's embeddings and E the text's, g is the mean over the
+picture's rows of softmax(Z·Eᵀ) taken over the text, and rows with g above the mean are raters, for all stages.
+
+On the output of each stage's layer the k rows stay that the raters attended to most in that layer, averaged over heads and raters. Of the u
+others the q = floor(0.3u)+1 with most attention are recycled: they make c = floor(q/10)+1 clusters, whose plain means follow the kept rows. A
+row's density is exp(-mean of the squares of its c smallest distances to recycled rows, itself included), a distance being |x-y|/sqrt(C); its
+separation is the distance to the nearest denser row, or the largest distance of all. The c rows of highest density times separation are
+centres and the others join the nearest.
+
+Stages are layers 2, 6, 15. n-vis 192, 128, 96 and 64 of 576 tokens in 32 layers are the authors' lists of k: 300/200/110, 303/110/36,
+238/48/26, 66/30/17. Their mean, with clusters, over layer outputs is 192.0, 128.6, 96.9, 64.8; over layer inputs 206.5, 145.4, 114.1,
+82.3. For any other budget, depth or number of tokens k is interpolated between these lists, as shares of the tokens, so that the mean over
+layer inputs is n-vis, and stages sit at the same relative depth. In a schedule "layer:k" counts the kept rows; clusters come on top.
+
+With RESTORE a stage leaves k + c rows too, but anchors take the place of recycling.`,
+		Departures: `
+As the authors' code (version 1): three stages, raters from embeddings, fixed k, recycling. The first release's rule that k follows the rank
+of the attention is not here, nor is version 2. No noise is added to densities: ties go to the lower index. No row above the mean: all rows
+of text are raters (the authors' code yields NaN). No text behind the picture: its last row is the rater. A stage asked to keep more rows
+than it gets is an error. The authors renumber positions at each stage, with clusters before the text (compat released, or positions
+sequential); by default positions stay and a cluster sits at its members' lower median.`,
+	},
+}
+
+func init() { // the schedule's search names the method
+	sparseVLMMethod.inside = &insideMethod{
+		after: 1, sequential: true, begin: beginSparse, score: scoreSparse, extra: recycle, plan: planSparse,
+		share: func(n int, share float64) int { return int(math.RoundToEven(float64(n) * share)) },
+		merge: func(before int, s Stage) (Stage, error) {
+			_, s.Merged = recycling(before - s.Kept)
+			return s, nil
+		},
+	}
+}
+
+// planSparse interpolates the published lists, as shares of the tokens, from all tokens down to one.
+func planSparse(o *Options, n, budget int) ([]Stage, error) {
+	layers, err := parseLayers("sparsevlm-layers", o.SparseVLMLayers, 0)
+	if err != nil {
+		return nil, err
+	}
+	switch n, last := len(layers), -1; {
+	case n == 0:
+		for _, l := range sparseLayers {
+			last = max(last+1, int(math.Round(float64(l)*float64(o.Layers)/sparseOfLayers)))
+			layers = append(layers, last)
+		}
+	case layers[n-1] > o.Layers-2:
+		return nil, fmt.Errorf("reduce: sparsevlm-layers: got layer %d, want 0 to %d (the model has %d layers)", layers[n-1], o.Layers-2, o.Layers)
+	}
+	// at returns the stages for a point on the path: whole numbers are lists.
+	at := func(from, to [3]int, t float64) []Stage {
+		var stages []Stage
+		before := n
+		for i, l := range layers {
+			share := (float64(from[i])*(1-t) + float64(to[i])*t) / sparseOf
+			k := min(max(1, int(math.RoundToEven(share*float64(n)))), before-1)
+			if k < 1 || l > o.Layers-2 {
+				break
+			}
+			s := Stage{Layer: l, Kept: k}
+			_, s.Merged = recycling(before - k)
+			stages, before = append(stages, s), s.Rows()
+		}
+		return stages
+	}
+	if o.Layers == sparseOfLayers && n == sparseOf && o.SparseVLMLayers == "" {
+		for _, list := range sparseKept {
+			if list.budget == budget {
+				return at(list.kept, list.kept, 0), nil
+			}
+		}
+	}
+	return nearest(sparseVLMMethod, o.Layers, n, budget, func(yield func([]Stage) bool) {
+		from := [3]int{sparseOf, sparseOf, sparseOf}
+		for i := range len(sparseKept) + 1 {
+			to := [3]int{}
+			if i < len(sparseKept) {
+				to = sparseKept[i].kept
+			}
+			for t := range n + 1 {
+				if !yield(at(from, to, float64(t)/float64(n))) {
+					return
+				}
+			}
+			from = to
+		}
+	})
+}
+
+// beginSparse chooses the raters.
+func beginSparse(s *Inside, p *kernel.Pool, visual, text []float32, width int) error {
+	if len(text) == 0 {
+		return nil
+	}
+	score, chosen := raters(p, visual, text, width)
+	for i, g := range score {
+		if g-g != 0 {
+			return fmt.Errorf("reduce: sparsevlm: rater score of text row %d is %v, want finite numbers", i, g)
+		}
+	}
+	s.Scores, s.Indices = map[string][]float32{"rater_score": score}, map[string][]int32{"raters": chosen}
+	return nil
+}
+
+// scoreSparse is the attention of the raters, averaged over heads and raters.
+func scoreSparse(s *Inside, v *Sight) ([]float32, error) {
+	rows := []int32{v.Last}
+	if chosen := s.Indices["raters"]; chosen != nil {
+		rows = make([]int32, len(chosen))
+		for i, r := range chosen {
+			rows[i] = v.Text[r]
+		}
+	}
+	sum := s.columns(v, v.Look(rows, false), 0, len(rows))
+	for j := range sum {
+		sum[j] /= float64(len(rows))
+	}
+	return float32s(sum), nil
+}
+
+// recycle makes clusters of the best rows that the stage does not keep.
+func recycle(_ *Inside, p *kernel.Pool, x []float32, width int, r *StageResult) []mix {
+	dropped := others(r.Before, r.Kept)
+	q, clusters := recycling(len(dropped))
+	score := make([]float64, len(dropped))
+	for i, t := range dropped {
+		score[i] = float64(r.Score[t])
+	}
+	rows := topK(score, q)
+	for i, t := range rows {
+		rows[i] = dropped[t]
+	}
+	c := densityPeaks(p, x, rows, width, clusters)
+	r.Scores = map[string][]float32{"cluster_density": float32s(c.density), "cluster_distance": float32s(c.separation)}
+	r.Indices = map[string][]int32{"dropped": dropped, "recycled": rows, "cluster_centre": c.centre, "cluster_assign": c.assign}
+	mixes := make([]mix, clusters)
+	for i, g := range c.groups(rows) {
+		mixes[i] = mix{g}
+	}
+	return mixes
+}
 
 // recycling returns how many of u rows that are not kept are recycled, and the clusters they make.
 func recycling(u int) (recycled, clusters int) {
