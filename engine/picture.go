@@ -87,6 +87,9 @@ func (e *Engine) reduce(r *model.Run, v *model.Visual, i int, o reduce.Options) 
 	if err := checkNewlines(v, &o); err != nil {
 		return nil, err
 	}
+	if err := checkAxes(v, &o); err != nil {
+		return nil, err
+	}
 	var err error
 	o.NoClass, o.Layers = v.NoClass, e.shape.Layers
 	if v.Views == nil || o.Inside() {

@@ -104,10 +104,10 @@ func (e *Engine) layout(units []unit, at float64) (*rows, error) {
 				out.pos, out.size, out.firstSize = append(out.pos, p.visual.At(at, float64(i))), append(out.size, 1), append(out.firstSize, 1)
 			}
 		} else {
-			for _, r := range p.reduction.Rows {
+			for i, r := range p.reduction.Rows {
 				pos := nn.At(at + r.Position)
 				if p.options.Positions != "sequential" {
-					pos = p.at(at, r.Position)
+					pos = p.place(at, i)
 				}
 				out.pos = append(out.pos, pos)
 			}

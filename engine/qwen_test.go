@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -329,6 +330,57 @@ func TestAxesReduced(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// Ensure that merged tokens sit where their members' rows and columns say, each
+// axis alone, and that this is refused where there is one axis.
+func TestAxesMergePositions(t *testing.T) {
+	ref := axesReference(t, "qwen25vl-tiny", "one-image")
+	e := open(t, "testdata/qwen25vl-tiny", 2)
+	const cols, n = 3, 6 // of the picture; rows left
+	for _, how := range []string{"median", "axes-median", "axes-mean"} {
+		got := reduced(t, e, ref, reduce.Options{Base: "divprune", NVis: n, Restore: true, MergePosition: how})
+		group, pos, place := numbers(t, got["reduce.group"]), numbers(t, got["position_ids"]), numbers(t, got["reduce.position"])
+		ids := numbers(t, got["input_ids"])
+		start := slices.Index(ids, 336)
+		rows := len(pos) / 3
+		for row := range n {
+			var at [2][]float64
+			for tok, g := range group {
+				if int(g) == row {
+					at[0], at[1] = append(at[0], float64(tok/cols)), append(at[1], float64(tok%cols))
+				}
+			}
+			want := [2]float64{float64(int(place[row]) / cols), float64(int(place[row]) % cols)}
+			for axis, v := range at {
+				slices.Sort(v)
+				switch sum := 0.0; how {
+				case "axes-median":
+					want[axis] = v[(len(v)-1)/2]
+				case "axes-mean":
+					for _, x := range v {
+						sum += x
+					}
+					want[axis] = sum / float64(len(v))
+				}
+				if g := pos[(axis+1)*rows+start+row] - float64(start); !(math.Abs(g-want[axis]) <= 1e-6) { // float32 in the trace
+					t.Errorf("%s: row %d of %v: axis %d at %v, want %v", how, row, v, axis, g, want[axis])
+				}
+			}
+			if pos[start+row] != float64(start) {
+				t.Errorf("%s: row %d: time %v, want %d", how, row, pos[start+row], start)
+			}
+		}
+		if last := pos[rows-1]; last != numbers(t, ref["position_ids"])[len(ids)-1] {
+			t.Errorf("%s: text ends at %v", how, last)
+		}
+	}
+	for _, o := range []reduce.Options{{Base: "holov", NVis: 4, Restore: true, MergePosition: "axes-mean"}, {Base: "fastv", NVis: 4, Restore: true, MergePosition: "axes-mean"}} {
+		_, err := open(t, "testdata/llava15-tiny", 1).Trace(context.Background(), engine.TraceRequest{Inputs: mustRead(t, "testdata/llava15-tiny/one-image.ref"), Reduce: o})
+		if err == nil || !strings.Contains(err.Error(), "merge-position: got axes-mean") {
+			t.Errorf("%s: got %v, want a refusal by name", o.Base, err)
 		}
 	}
 }

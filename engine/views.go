@@ -109,6 +109,26 @@ func checkNewlines(v *model.Visual, o *reduce.Options) error {
 	return nil
 }
 
+// checkAxes refuses positions by axis for a picture whose tokens have one.
+func checkAxes(v *model.Visual, o *reduce.Options) error {
+	if v.Pos == nil && o.PerAxis() {
+		return fmt.Errorf("engine: merge-position: got %s, which has no effect with this model: its positions have one axis, want median or mean", o.MergePosition)
+	}
+	return nil
+}
+
+// place returns the position of row i of the reduced picture, which starts at
+// start.
+func (p *picture) place(start float64, i int) nn.Pos {
+	pos := p.at(start, p.reduction.Rows[i].Position)
+	for axis := range pos {
+		if v, ok := p.reduction.Along(i, func(t int32) float64 { return p.visual.Pos[t][axis] }); ok {
+			pos[axis] = start + v
+		}
+	}
+	return pos
+}
+
 // at returns the position of a reduced picture's row that sits at place i, the
 // picture starting at start.
 func (p *picture) at(start, i float64) nn.Pos {

@@ -23,7 +23,7 @@ type Options struct {
 
 	Positions      string // original|sequential
 	Calibrate      string // full|size|distance|off
-	MergePosition  string // median|median-mean|mean|first|last|anchor
+	MergePosition  string // median|median-mean|mean|first|last|anchor, or axes-median|axes-mean where tokens have rows and columns
 	Anchors        string // paper|released|uniform
 	AnchorPool     string // all|rest
 	FirstLayerSize string // group|uniform
@@ -120,7 +120,7 @@ var values = map[string][]string{
 	"compat":           {"paper", "released"},
 	"positions":        {"original", "sequential"},
 	"calibrate":        {"full", "size", "distance", "off"},
-	"merge-position":   {"median", "median-mean", "mean", "first", "last", "anchor"},
+	"merge-position":   {"median", "median-mean", "mean", "first", "last", "anchor", "axes-median", "axes-mean"},
 	"anchors":          {"paper", "released", "uniform"},
 	"anchor-pool":      {"all", "rest"},
 	"first-layer-size": {"group", "uniform"},
@@ -272,6 +272,9 @@ func (o *Options) Inside() bool {
 	return err == nil && m.inside != nil
 }
 
+// PerAxis reports whether merged tokens sit at a median or mean of their own on each axis of positions.
+func (o *Options) PerAxis() bool { return strings.HasPrefix(o.MergePosition, "axes-") }
+
 func (o *Options) gammaGiven() bool { return o.GammaSet || o.Gamma != 0 }
 
 func (o *Options) budget(n int) (int, error) {
@@ -406,6 +409,9 @@ func (o *Options) checkUse(m *Method) error {
 			calibrate.set = false
 		}
 		return first("with restore=false", all([]given{gamma, calibrate}, merging, []given{sizes, distance})...)
+	}
+	if m.inside != nil && o.PerAxis() {
+		return fmt.Errorf("reduce: merge-position: got %s, which base %s cannot honour inside the decoder, want median or another that counts in reading order", o.MergePosition, m.Name)
 	}
 	if m.whole {
 		if err := first("with base "+m.Name+" (which makes every row itself: RESTORE only calibrates)", all([]given{gamma}, merging)...); err != nil {

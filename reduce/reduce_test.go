@@ -291,6 +291,25 @@ func TestPositions(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, got, want)
 		}
 	}
+	r := &Reduction{Rows: []Row{*row, {Members: []int32{7}, Anchor: 7}}}
+	column := func(t int32) float64 { return float64(t % 24) } // 3, 10, 11, 16
+	for name, want := range map[string]float64{"axes-median": 10, "axes-mean": 10} {
+		r.Options.MergePosition = name
+		if got, ok := r.Along(0, column); !ok || got != want {
+			t.Errorf("%s: got %v, %v, want %v", name, got, ok, want)
+		}
+		if _, ok := r.Along(1, column); ok {
+			t.Errorf("%s: a kept token has a position of its own", name)
+		}
+	}
+	r.Options.MergePosition = "axes-median"
+	if got, _ := r.Along(0, func(t int32) float64 { return float64(-t % 7) }); got != -4 { // -5, -4, -3, -3
+		t.Errorf("axes-median: got %v, want the lower of the middle coordinates, -4", got)
+	}
+	r.Options.MergePosition = "median"
+	if _, ok := r.Along(0, column); ok {
+		t.Error("median: a position by axis")
+	}
 	if got := groupPosition(&Resolved{MergePosition: "last", MirrorLast: true}, 576, row); got != 535 { // 575-40
 		t.Errorf("mirrored last: got %v, want 535", got)
 	}

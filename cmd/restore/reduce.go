@@ -65,6 +65,9 @@ func (o *reduceOptions) run(a *app) error {
 	if opts.Newlines != "" {
 		return usagef("--newlines: has no use on tokens from a file, got %s: a file says nothing of newline tokens", opts.Newlines)
 	}
+	if opts.PerAxis() {
+		return usagef("--merge-position: got %s, which tokens from a file cannot honour: a file says nothing of a model's axes", opts.MergePosition)
+	}
 	gridH, gridW, err := parseGrid(o.grid)
 	if err != nil {
 		return err

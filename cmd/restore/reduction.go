@@ -29,7 +29,7 @@ func (r *reductionFlags) add(fs *pflag.FlagSet, base string, nVis int) {
 	r.choice(&o.Compat, "compat", "none", "set all switches below as the paper or the released code does")
 	r.choice(&o.Positions, "positions", "original", "where tokens sit")
 	r.choice(&o.Calibrate, "calibrate", "full", "calibration of the decoder's attention")
-	r.choice(&o.MergePosition, "merge-position", "median", "position of a merged token among its members'")
+	r.choice(&o.MergePosition, "merge-position", "median", "position of a merged token among its members' in reading order; axes-: each of row and column alone (M-RoPE)")
 	r.choice(&o.Anchors, "anchors", "released", "choice of anchors; on the embedded model's benchmark HoloV with 64 tokens keeps 98.0 of 100\n        with released, 90.2 with paper (and pool all), 89.7 with uniform")
 	r.choice(&o.AnchorPool, "anchor-pool", "rest", "density is taken over all tokens or over those not kept")
 	r.choice(&o.FirstLayerSize, "first-layer-size", "group", "sizes that layer 0 sees: each group's, or N/n for all")
