@@ -136,7 +136,7 @@ func (c *Conversation) look(r *model.Run, req *Request, rep *Report) ([]*picture
 				return nil, err
 			}
 			if i < len(seen.frames) {
-				p.frame = seen.frames[i]
+				p.frames = seen.frames[i]
 			}
 			rep.Encode += p.encode
 			if p.reduction != nil {
@@ -161,7 +161,7 @@ func (c *Conversation) known(v *model.Visual) *picture {
 }
 
 func (r *Report) add(p *picture) {
-	i := ImageReport{Tokens: p.visual.N, Kept: p.visual.N, Reduction: p.reduced(), GridH: p.visual.GridH, GridW: p.visual.GridW, Frame: p.frame}
+	i := ImageReport{Tokens: p.visual.N, Kept: p.visual.N, Reduction: p.reduced(), Grids: p.grids()}
 	if i.Reduction != nil {
 		i.Kept, i.Merged = i.Reduction.Counts()
 	}

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -191,4 +192,93 @@ func mustRead(t testing.TB, path string) map[string]*tensor.Tensor {
 		t.Fatal(err)
 	}
 	return ref
+}
+
+// Ensure that every token of a picture in tiles lies at one patch or behind one row, that the tiles' patches cover the picture, and
+// that padding and newlines are marked as such.
+func TestNextGrids(t *testing.T) {
+	dir := copyDir(t, "testdata/llavanext-vicuna-tiny")
+	for _, name := range []string{"tokenizer.json", "tokenizer_config.json"} {
+		data, err := os.ReadFile(filepath.Join(talkingNext(t), name))
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(dir, name), data, 0o644))
+	}
+	e := open(t, dir, 2)
+	for _, size := range [][2]int{{97, 131}, {60, 180}, {180, 60}, {300, 3}, {56, 56}} {
+		pic := &imageproc.Picture{Width: size[0], Height: size[1], Pix: make([]byte, size[0]*size[1]*3)}
+		for i := range pic.Pix {
+			pic.Pix[i] = byte(i * i)
+		}
+		for _, o := range []reduce.Options{{Base: "grid", NVis: 12}, {Base: "holov", NVis: 12, Restore: true, Newlines: "keep"}, {Base: "visionzip", NVis: 12, Compat: "released"}} {
+			ans, err := e.Ask(context.Background(), engine.Request{Prompt: "x", Images: []*imageproc.Picture{pic}, Reduce: o, MaxTokens: 1})
+			must(t, err)
+			rep := ans.Report.Images[0]
+			if len(rep.Grids) != 2 {
+				t.Fatalf("%v: %d grids, want 2", size, len(rep.Grids))
+			}
+			seen := make([]int, len(rep.Reduction.Group))
+			for i, g := range rep.Grids {
+				if len(g.Tokens) != g.Rows*g.Cols || (g.Tile != 0) != (i == 1) {
+					t.Fatalf("%v: grid %d: %+v", size, i, g)
+				}
+				if i == 0 && (g.Frame.W != float64(size[0]) || g.Frame.H != float64(size[1])) {
+					t.Errorf("%v: frame %+v", size, g.Frame)
+				}
+				shown := imageproc.Frame{X0: 1e9, Y0: 1e9}
+				for k, tok := range g.Tokens {
+					if tok < 0 {
+						continue
+					}
+					seen[tok]++
+					w, h := g.Frame.W/float64(g.Cols), g.Frame.H/float64(g.Rows)
+					x, y := g.Frame.X0+float64(k%g.Cols)*w, g.Frame.Y0+float64(k/g.Cols)*h
+					shown.X0, shown.Y0, shown.W, shown.H = min(shown.X0, x), min(shown.Y0, y), max(shown.W, x+w), max(shown.H, y+h)
+					if o.Compat == "" && (x >= float64(size[0]) || y >= float64(size[1]) || x+w <= 0 || y+h <= 0) {
+						t.Errorf("%v: patch %d of grid %d shows nothing of the picture", size, k, i)
+					}
+				}
+				cell := max(g.Frame.W/float64(g.Cols), g.Frame.H/float64(g.Rows))
+				if shown.X0 < 1e9 && (shown.X0 > cell || shown.Y0 > cell || shown.W < float64(size[0])-cell || shown.H < float64(size[1])-cell) {
+					t.Errorf("%v: grid %d: patches from (%v, %v) to (%v, %v)", size, i, shown.X0, shown.Y0, shown.W, shown.H)
+				}
+				for _, tok := range g.Ends {
+					if tok >= 0 {
+						seen[tok]++
+					}
+				}
+				if (g.Ends != nil) != (i == 1 && o.Newlines == "keep" && shown.X0 < 1e9) {
+					t.Errorf("%v: grid %d: newlines %v with %q", size, i, g.Ends, o.Newlines)
+				}
+			}
+			for tok, n := range seen {
+				if n != 1 && !(o.Newlines == "keep" && size[1] == 3) { // a map without columns has newlines that end nothing
+					t.Errorf("%v %s: token %d lies at %d places", size, o.Base, tok, n)
+				}
+			}
+		}
+	}
+}
+
+// talkingNext returns a folder with a tokenizer of single bytes for llavanext-vicuna-tiny.
+func talkingNext(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	level := map[string]any{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false}
+	type added struct {
+		ID      int    `json:"id"`
+		Content string `json:"content"`
+		Special bool   `json:"special"`
+	}
+	for name, v := range map[string]any{
+		"tokenizer.json": map[string]any{
+			"version": "1.0", "added_tokens": []added{{317, "<s>", true}, {318, "</s>", true}, {320, "<image>", true}}, "pre_tokenizer": level, "decoder": level,
+			"model": map[string]any{"type": "BPE", "vocab": byteVocab(316), "merges": []string{}},
+		},
+		"tokenizer_config.json": map[string]any{"eos_token": "</s>", "bos_token": "<s>"},
+	} {
+		data, err := json.Marshal(v)
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(dir, name), data, 0o644))
+	}
+	return dir
 }

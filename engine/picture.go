@@ -17,10 +17,10 @@ type picture struct {
 	reduction *reduce.Reduction // before the decoder; nil: every token
 	inside    *reduce.Inside    // inside the decoder, once it has read the picture; nil: nothing
 	options   reduce.Resolved
-	features  []float32     // [rows, hidden]
-	encode    time.Duration // of encoding it anew for the method
-	list      *list         // what was reduced of a picture that was encoded in views; nil: all tokens
-	frame     imageproc.Frame
+	features  []float32         // [rows, hidden]
+	encode    time.Duration     // of encoding it anew for the method
+	list      *list             // what was reduced of a picture that was encoded in views; nil: all tokens
+	frames    []imageproc.Frame // the parts of the picture that its grids cover
 }
 
 func (p *picture) rows() int {
@@ -61,7 +61,11 @@ func (e *Engine) see(r *model.Run, pics []*imageproc.Picture, need model.Needs) 
 	if err != nil {
 		return nil, err
 	}
-	return &Seen{visuals: visuals, frames: px.Frames, prepare: prepared.Sub(start), encode: time.Since(prepared)}, nil
+	frames := make([][]imageproc.Frame, len(visuals))
+	for i := range frames {
+		frames[i] = px.GridFrames(i)
+	}
+	return &Seen{visuals: visuals, frames: frames, prepare: prepared.Sub(start), encode: time.Since(prepared)}, nil
 }
 
 // needs says which by-products of the encoder the method of o reads.

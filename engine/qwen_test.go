@@ -431,11 +431,9 @@ func TestAxesInputErrors(t *testing.T) {
 	}
 }
 
-// talking returns a copy of qwen25vl-tiny with a tokenizer of single bytes and a
-// chat template.
-func talking(t testing.TB) string {
-	t.Helper()
-	dir := copyDir(t, "testdata/qwen25vl-tiny")
+// byteVocab maps every byte, as tokenizers of bytes write it, to its value, and
+// words to the ids from 256 to end.
+func byteVocab(end int) map[string]int {
 	vocab := map[string]int{}
 	shifted := 0
 	for b := range 256 {
@@ -446,9 +444,17 @@ func talking(t testing.TB) string {
 		}
 		vocab[string(r)] = b
 	}
-	for id := 256; id < 330; id++ {
+	for id := 256; id < end; id++ {
 		vocab[fmt.Sprintf("w%d", id)] = id
 	}
+	return vocab
+}
+
+// talking returns a copy of qwen25vl-tiny with a tokenizer of single bytes and a
+// chat template.
+func talking(t testing.TB) string {
+	t.Helper()
+	dir := copyDir(t, "testdata/qwen25vl-tiny")
 	type added struct {
 		ID      int    `json:"id"`
 		Content string `json:"content"`
@@ -466,7 +472,7 @@ func talking(t testing.TB) string {
 	}
 	write("tokenizer.json", map[string]any{
 		"version": "1.0", "added_tokens": special, "pre_tokenizer": level, "decoder": level,
-		"model": map[string]any{"type": "BPE", "vocab": vocab, "merges": []string{}},
+		"model": map[string]any{"type": "BPE", "vocab": byteVocab(330), "merges": []string{}},
 	})
 	write("tokenizer_config.json", map[string]any{"eos_token": "<|im_end|>", "chat_template": `{% for m in messages %}<|im_start|>{{ m['role'] }}
 {% if m['content'] is string %}{{ m['content'] }}{% else %}{% for c in m['content'] %}{% if c['type'] == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ c['text'] }}{% endif %}{% endfor %}{% endif %}<|im_end|>

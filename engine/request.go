@@ -58,14 +58,13 @@ type ImageReport struct {
 	Tokens       int // before
 	Kept, Merged int
 	Reduction    *reduce.Reduction // nil when every token was read
-	GridH, GridW int               // of the tokens; 0 where they are not a grid
-	Frame        imageproc.Frame   // the part of the picture that the grid covers
+	Grids        []imageproc.Grid  // where the reduction's tokens lie on the picture; empty where that is not known
 }
 
 // Seen holds encoded pictures, which any number of requests may share.
 type Seen struct {
 	visuals         []*model.Visual
-	frames          []imageproc.Frame
+	frames          [][]imageproc.Frame // of each picture's grids
 	prepare, encode time.Duration
 }
 

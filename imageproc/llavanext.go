@@ -90,6 +90,12 @@ func (l *LlavaNext) fit(w, h int) fit {
 	return f
 }
 
+// frame is the canvas in p's pixels.
+func (f *fit) frame(p *Picture) Frame {
+	sx, sy := float64(p.Width)/float64(f.ow), float64(p.Height)/float64(f.oh)
+	return Frame{X0: -float64(f.x) * sx, Y0: -float64(f.y) * sy, W: float64(f.width) * sx, H: float64(f.height) * sy}
+}
+
 // Process returns [pictures, tiles, 3, tile, tile], where tiles is that of the
 // picture with the most; the others end with tiles of zeros.
 func (l *LlavaNext) Process(pics []*Picture) (*Pixels, error) {
@@ -106,6 +112,7 @@ func (l *LlavaNext) Process(pics []*Picture) (*Pixels, error) {
 		px.Tiles = append(px.Tiles, tiles)
 		px.ImageSizes = append(px.ImageSizes, [2]int{p.Height, p.Width})
 		px.Frames = append(px.Frames, Frame{W: float64(p.Width), H: float64(p.Height)})
+		px.Canvases = append(px.Canvases, fits[i].frame(p))
 	}
 	px.Frame = px.Frames[0]
 	n := 3 * l.tile * l.tile

@@ -23,6 +23,21 @@ type Pixels struct {
 	// (of LlavaNext's the base tile's grid). Frame is the first of them.
 	Frames []Frame
 	Frame  Frame
+	// Canvases tell, for LlavaNext, which part of each picture its tiles cover
+	// together; nil for the others.
+	Canvases []Frame
+}
+
+// GridFrames returns the parts of picture i that its patch grids cover, in
+// order; nil where that is not known.
+func (p *Pixels) GridFrames(i int) []Frame {
+	var out []Frame
+	for _, f := range [][]Frame{p.Frames, p.Canvases} {
+		if i < len(f) {
+			out = append(out, f[i])
+		}
+	}
+	return out
 }
 
 // Frame is a rectangle in the coordinates of a [Picture], in pixels. Where a

@@ -120,6 +120,8 @@ type Views struct {
 	X      []float32 // [Count, T−1, C] after the projector
 	Source []int32   // [N] number of each token's patch, −1 a newline, which shows nothing
 	All    []int32   // every patch in reading order, those too that show nothing but padding and are no tokens
+	Grids  [][2]int  // rows and columns of the patches of All: view 0's, then those of all other views together
+	Side   int       // patches along a view's side
 }
 
 // Grid says that the tokens are rows×cols in raster order, each at its row and

@@ -79,9 +79,30 @@ type legend struct {
 	inMerged      int // patches
 	dropped       int // patches
 	drawn, unseen bool
+	below         bool   // drawings stand below each other
+	grids         []grid // of drawings that are more than one
+	newlines      bool   // rows end in tokens that are no patches
 }
 
-func (l *legend) count(r *reduce.Reduction) {
+// grid is a drawing's patches.
+type grid struct {
+	rows, cols int
+	tiles      bool
+}
+
+func (l *legend) count(panels []*panel, r *reduce.Reduction) {
+	for _, p := range panels {
+		l.unseen = l.unseen || p.unseen
+		l.newlines = l.newlines || p.ends != nil
+		if len(panels) > 1 {
+			l.grids = append(l.grids, grid{p.gridH, p.gridW, p.tile > 0})
+		}
+		l.before += len(p.tokens)
+	}
+	if r == nil {
+		l.after, l.kept = l.before, l.before
+		return
+	}
 	l.before, l.after = r.N, len(r.Rows)
 	if b := r.Options.Base; b != "" && b != "none" {
 		l.method = title(b)
@@ -136,19 +157,25 @@ func (l *legend) entries() []entry {
 		draw.Draw(im, r, image.NewUniform(c), image.Point{}, draw.Src)
 	}
 	add(!l.drawn, "the patch grid is not known, so no patches are marked", nil)
-	add(l.drawn && l.kept > 0, plural(l.kept, "patch", "patches")+" kept: each is one token, as it is", func(im *image.NRGBA, r image.Rectangle) {
+	patch, patches := "patch", "patches"
+	if l.newlines {
+		patch, patches = "patch or newline", "patches and newlines"
+	}
+	add(l.drawn && len(l.grids) > 0, l.views(), nil)
+	add(l.drawn && l.newlines, "the narrow column holds the newlines that end the rows", nil)
+	add(l.drawn && l.kept > 0, plural(l.kept, patch, patches)+" kept: each is one token, as it is", func(im *image.NRGBA, r image.Rectangle) {
 		fill(im, r, plain)
 		frameInside(im, r, 2, keptEdge)
 		frameInside(im, r, 1, groupEdge)
 	})
 	add(l.drawn && l.merged > 0, fmt.Sprintf("%s merged into %s: patches of one colour are one token, "+
 		"their average; the disc is on its anchor and says how many there are",
-		plural(l.inMerged, "patch", "patches"), plural(l.merged, "token", "tokens")), func(im *image.NRGBA, r image.Rectangle) {
+		plural(l.inMerged, patch, patches), plural(l.merged, "token", "tokens")), func(im *image.NRGBA, r image.Rectangle) {
 		fill(im, r, plain)
 		wash(im, r, tint, tintShare)
 		drawDisc(im, r, tint, (l.inMerged+l.merged/2)/l.merged)
 	})
-	add(l.drawn && l.dropped > 0, plural(l.dropped, "patch", "patches")+" dropped: the answer is given without them", func(im *image.NRGBA, r image.Rectangle) {
+	add(l.drawn && l.dropped > 0, plural(l.dropped, patch, patches)+" dropped: the answer is given without them", func(im *image.NRGBA, r image.Rectangle) {
 		fill(im, r, plain)
 		wash(im, r, color.NRGBA{0, 0, 0, 255}, droppedShare)
 	})
@@ -161,6 +188,23 @@ func (l *legend) entries() []entry {
 	return out
 }
 
+// views says what each of several drawings shows.
+func (l *legend) views() string {
+	places := [2]string{"left", "right"}
+	if l.below {
+		places = [2]string{"above", "below"}
+	}
+	var parts []string
+	for i, g := range l.grids {
+		what := "the whole picture made small"
+		if g.tiles {
+			what = "the picture in tiles, between the heavy lines"
+		}
+		parts = append(parts, fmt.Sprintf("%s: %s, %dx%d patches", places[min(i, 1)], what, g.rows, g.cols))
+	}
+	return strings.Join(parts, "; ")
+}
+
 func plural(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -169,7 +213,11 @@ func plural(n int, one, many string) string {
 }
 
 func (l *legend) head() string {
-	s := fmt.Sprintf("%s → %s", plural(l.before, "patch", "patches"), plural(l.after, "visual token", "visual tokens"))
+	unit, units := "patch", "patches"
+	if l.newlines {
+		unit, units = "patch or newline", "patches and newlines"
+	}
+	s := fmt.Sprintf("%s → %s", plural(l.before, unit, units), plural(l.after, "visual token", "visual tokens"))
 	if l.method != "" {
 		s += " · " + l.method
 	}

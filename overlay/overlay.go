@@ -8,6 +8,7 @@ import (
 	"image/color"
 	"image/draw"
 	"math"
+	"slices"
 
 	xdraw "golang.org/x/image/draw"
 
@@ -20,6 +21,10 @@ const patchPx = 28
 
 // beyond is how much of a picture outside the model's frame is shown on each side, as a share of the frame.
 const beyond = 0.5
+
+// longest is a patch's longer side in the drawing, as a multiple of its shorter: a patch is drawn in the shape that it
+// has in the picture, within reason.
+const longest = 4
 
 var (
 	keptEdge  = color.NRGBA{255, 255, 255, 255}
@@ -35,35 +40,151 @@ const (
 	unseenShare  = 0.75 // of white
 )
 
-// Draw returns pic scaled so that a patch is 28 pixels wide, with r drawn over it and a legend with counts below.
-// gridH and gridW are the rows and columns of patches, r.N = gridH·gridW of them in raster order; frame is the
-// part of the picture, in its pixels, that they cover (it may reach beyond the picture where that was padded; an
-// empty one means all of it). A nil r means that all patches were kept. Where the grid does not fit r.N the
-// picture is drawn without patches and the legend says so. The result shares no memory with pic.
-func Draw(pic *imageproc.Picture, r *reduce.Reduction, gridH, gridW int, frame imageproc.Frame) *image.NRGBA {
-	if !(frame.W > 0 && frame.H > 0) {
-		frame = imageproc.Frame{W: float64(pic.Width), H: float64(pic.Height)}
+// Draw returns pic scaled so that a patch's shorter side is 28 pixels, with r drawn over it and a legend with counts
+// below. grids say where r's tokens lie, one drawing each: of a model that sees a picture whole and in tiles, the whole
+// and the tiles. A nil r means that all patches were kept. Where the grids do not fit r the picture is drawn without
+// patches and the legend says so. The result shares no memory with pic.
+func Draw(pic *imageproc.Picture, r *reduce.Reduction, grids []imageproc.Grid) *image.NRGBA {
+	var panels []*panel
+	for _, g := range grids {
+		if !fits(g, r) {
+			panels = nil
+			break
+		}
+		if p := newPanel(pic, g); p != nil {
+			panels = append(panels, p)
+		}
 	}
-	fits := gridH > 0 && gridW > 0 && (r == nil || len(r.Group) == gridH*gridW)
-	if !fits {
-		gridH, gridW = defaultGrid, defaultGrid
+	l := legend{drawn: len(panels) > 0}
+	if !l.drawn {
+		panels = []*panel{newPanel(pic, imageproc.Grid{Rows: defaultGrid, Cols: defaultGrid})}
 	}
-	v := newView(pic, frame, gridH, gridW)
-	l := legend{drawn: fits, unseen: v.showsUnseen()}
-	if r != nil {
-		l.count(r)
-	} else {
-		l.before, l.after, l.kept = gridH*gridW, gridH*gridW, gridH*gridW
+	l.count(panels, r)
+	if l.drawn && r != nil {
+		tint := tints(r, panels)
+		for _, p := range panels {
+			p.marks = &marks{r, tint}
+		}
 	}
-	im := image.NewNRGBA(image.Rect(0, 0, v.width, v.height+l.height(v.width)))
-	v.drawPicture(im, pic)
-	if fits && r != nil {
-		m := newMarks(v, r)
-		m.drawPatches(im)
-		m.drawEdges(im)
-		m.drawAnchors(im)
+	return compose(pic, panels, &l)
+}
+
+// fits reports whether every patch of g has a token of r, or none.
+func fits(g imageproc.Grid, r *reduce.Reduction) bool {
+	if g.Rows < 1 || g.Cols < 1 || g.Tokens != nil && len(g.Tokens) != g.Rows*g.Cols || g.Ends != nil && len(g.Ends) != g.Rows {
+		return false
 	}
-	l.draw(im, v.height)
+	if r == nil {
+		return true
+	}
+	if g.Tokens == nil && len(r.Group) != g.Rows*g.Cols {
+		return false
+	}
+	for _, t := range slices.Concat(g.Tokens, g.Ends) {
+		if t < -1 || int(t) >= len(r.Group) {
+			return false
+		}
+	}
+	return true
+}
+
+// compose puts the panels beside each other, or below where they are wide, and the legend below all.
+func compose(pic *imageproc.Picture, panels []*panel, l *legend) *image.NRGBA {
+	l.below = pic.Width >= pic.Height
+	var at []image.Point
+	width, height := 0, 0
+	for _, p := range panels {
+		if l.below {
+			if height > 0 {
+				height += margin
+			}
+			at = append(at, image.Pt(0, height))
+			width, height = max(width, p.width), height+p.height
+			continue
+		}
+		if width > 0 {
+			width += margin
+		}
+		at = append(at, image.Pt(width, 0))
+		width, height = width+p.width, max(height, p.height)
+	}
+	im := image.NewNRGBA(image.Rect(0, 0, width, height+l.height(width)))
+	draw.Draw(im, image.Rect(0, 0, width, height), image.NewUniform(paper), image.Point{}, draw.Src)
+	for i, p := range panels {
+		one := p.draw(pic)
+		draw.Draw(im, one.Bounds().Add(at[i]), one, image.Point{}, draw.Src)
+	}
+	l.draw(im, height)
+	return im
+}
+
+// panel is the drawing of one grid, cut to the patches that are tokens.
+type panel struct {
+	view
+	tokens     []int32 // [gridH*gridW] token of each patch, -1 none
+	ends       []int32 // [gridH] token that ends each row, -1 none; nil: there are none
+	tile       int     // patches along a tile's side, 0: no tiles
+	row0, col0 int     // rows and columns that were cut off before the first
+	unseen     bool    // shows more than the patches
+	marks      *marks  // nil: the picture alone
+}
+
+// newPanel returns nil for a grid of which no patch is a token.
+func newPanel(pic *imageproc.Picture, g imageproc.Grid) *panel {
+	if !(g.Frame.W > 0 && g.Frame.H > 0) {
+		g.Frame = imageproc.Frame{W: float64(pic.Width), H: float64(pic.Height)}
+	}
+	if g.Tokens == nil {
+		g.Tokens = make([]int32, g.Rows*g.Cols)
+		for i := range g.Tokens {
+			g.Tokens[i] = int32(i)
+		}
+	}
+	used := image.Rectangle{}
+	for i, t := range g.Tokens {
+		if t >= 0 {
+			used = used.Union(image.Rect(i%g.Cols, i/g.Cols, i%g.Cols+1, i/g.Cols+1))
+		}
+	}
+	if used.Empty() {
+		return nil
+	}
+	p := &panel{tile: g.Tile, row0: used.Min.Y, col0: used.Min.X}
+	for y := used.Min.Y; y < used.Max.Y; y++ {
+		p.tokens = append(p.tokens, g.Tokens[y*g.Cols+used.Min.X:y*g.Cols+used.Max.X]...)
+		if g.Ends != nil {
+			p.ends = append(p.ends, g.Ends[y])
+		}
+	}
+	w, h := g.Frame.W/float64(g.Cols), g.Frame.H/float64(g.Rows)
+	around := beyond
+	if g.Tile > 0 { // what the patches leave out shows in the drawing of the whole
+		around = 0
+	}
+	p.view = newView(pic, imageproc.Frame{
+		X0: g.Frame.X0 + float64(used.Min.X)*w, Y0: g.Frame.Y0 + float64(used.Min.Y)*h, W: float64(used.Dx()) * w, H: float64(used.Dy()) * h,
+	}, used.Dy(), used.Dx(), around)
+	p.unseen = p.grid() != image.Rect(0, 0, p.width, p.height)
+	if p.ends != nil {
+		p.width += endPx
+	}
+	return p
+}
+
+// endPx is the width of the column of tokens that end rows.
+const endPx = patchPx / 2
+
+func (p *panel) draw(pic *imageproc.Picture) *image.NRGBA {
+	im := image.NewNRGBA(image.Rect(0, 0, p.width, p.height))
+	p.drawPicture(im, pic)
+	if p.marks != nil {
+		p.drawPatches(im)
+		p.drawEdges(im)
+	}
+	p.drawTiles(im)
+	if p.marks != nil {
+		p.drawAnchors(im)
+	}
 	return im
 }
 
@@ -73,23 +194,28 @@ const defaultGrid = 24
 // view maps patches and source pixels to the drawing.
 type view struct {
 	gridH, gridW  int
+	cell          image.Point     // a patch's width and height in the drawing
 	x0, y0        int             // drawing's pixel of the patch grid's corner
 	width, height int             // of the drawing without its legend
 	source        image.Rectangle // the shown part of the picture, in its pixels
 	target        image.Rectangle // where that part lies in the drawing; it may reach beyond it by a source pixel
 }
 
-// newView shows the frame and, around it, what the picture has outside, cut at beyond.
-func newView(pic *imageproc.Picture, f imageproc.Frame, gridH, gridW int) view {
+// newView shows the frame and, around it, what the picture has outside, up to a share of the frame on each side.
+func newView(pic *imageproc.Picture, f imageproc.Frame, gridH, gridW int, around float64) view {
 	v := view{gridH: gridH, gridW: gridW}
-	sx, sy := float64(gridW*patchPx)/f.W, float64(gridH*patchPx)/f.H
 	px := func(d float64) int { return int(math.Round(d)) }
-	left := max(0, min(f.X0*sx, beyond*float64(gridW*patchPx)))
-	top := max(0, min(f.Y0*sy, beyond*float64(gridH*patchPx)))
-	right := max(0, min((float64(pic.Width)-f.X0-f.W)*sx, beyond*float64(gridW*patchPx)))
-	bottom := max(0, min((float64(pic.Height)-f.Y0-f.H)*sy, beyond*float64(gridH*patchPx)))
+	w, h := f.W/float64(gridW), f.H/float64(gridH)
+	v.cell.X = px(patchPx * max(1, min(longest, w/h)))
+	v.cell.Y = px(patchPx * max(1, min(longest, h/w)))
+	width, height := float64(gridW*v.cell.X), float64(gridH*v.cell.Y)
+	sx, sy := width/f.W, height/f.H
+	left := max(0, min(f.X0*sx, around*width))
+	top := max(0, min(f.Y0*sy, around*height))
+	right := max(0, min((float64(pic.Width)-f.X0-f.W)*sx, around*width))
+	bottom := max(0, min((float64(pic.Height)-f.Y0-f.H)*sy, around*height))
 	v.x0, v.y0 = px(left), px(top)
-	v.width, v.height = v.x0+gridW*patchPx+px(right), v.y0+gridH*patchPx+px(bottom)
+	v.width, v.height = v.x0+gridW*v.cell.X+px(right), v.y0+gridH*v.cell.Y+px(bottom)
 
 	// The source pixels that show at all, and their place: x in the picture lies at x0 + (x - X0)·sx in the drawing.
 	shown := func(origin, from, scale float64, size, limit int) (low, high int) {
@@ -108,20 +234,18 @@ func newView(pic *imageproc.Picture, f imageproc.Frame, gridH, gridW int) view {
 
 // grid is the part of the drawing that the patches cover.
 func (v view) grid() image.Rectangle {
-	return image.Rect(v.x0, v.y0, v.x0+v.gridW*patchPx, v.y0+v.gridH*patchPx)
+	return image.Rect(v.x0, v.y0, v.x0+v.gridW*v.cell.X, v.y0+v.gridH*v.cell.Y)
 }
-
-func (v view) showsUnseen() bool { return v.grid() != image.Rect(0, 0, v.width, v.height) }
 
 // patch is the drawing's rectangle of patch i.
 func (v view) patch(i int) image.Rectangle {
-	at := image.Pt(v.x0+i%v.gridW*patchPx, v.y0+i/v.gridW*patchPx)
-	return image.Rectangle{at, at.Add(image.Pt(patchPx, patchPx))}
+	at := image.Pt(v.x0+i%v.gridW*v.cell.X, v.y0+i/v.gridW*v.cell.Y)
+	return image.Rectangle{at, at.Add(v.cell)}
 }
 
 // drawPicture lays the scaled picture down and fades what lies outside the grid.
 func (v view) drawPicture(im *image.NRGBA, pic *imageproc.Picture) {
-	all := image.Rect(0, 0, v.width, v.height)
+	all := im.Bounds()
 	draw.Draw(im, all, image.NewUniform(color.NRGBA{128, 128, 128, 255}), image.Point{}, draw.Src)
 	if !v.target.Empty() {
 		src := shrunk(pic, v.source, v.target.Size())
@@ -177,44 +301,90 @@ func wash(im *image.NRGBA, r image.Rectangle, c color.NRGBA, share float64) {
 
 // marks holds what is drawn over the patches.
 type marks struct {
-	view
 	r    *reduce.Reduction
 	tint []color.NRGBA // per row; of merged rows only
 }
 
-func newMarks(v view, r *reduce.Reduction) *marks {
-	return &marks{v, r, tints(r, v.gridH, v.gridW)}
+// merged reports whether token t was merged.
+func (m *marks) merged(t int32) bool { return m.r.Group[t] >= 0 && m.r.Rows[m.r.Group[t]].Merged }
+
+// end is the drawing's rectangle of the token that ends row y.
+func (p *panel) end(y int) image.Rectangle {
+	top := p.y0 + y*p.cell.Y
+	return image.Rect(p.width-endPx, top, p.width, top+p.cell.Y)
 }
 
-func (m *marks) merged(i int) bool { return m.r.Group[i] >= 0 && m.r.Rows[m.r.Group[i]].Merged }
-
-func (m *marks) drawPatches(im *image.NRGBA) {
-	for i, g := range m.r.Group {
-		switch {
-		case g < 0:
-			wash(im, m.patch(i), color.NRGBA{0, 0, 0, 255}, droppedShare)
-		case m.merged(i):
-			wash(im, m.patch(i), m.tint[g], tintShare)
+// each calls do with every token and its place.
+func (p *panel) each(do func(token int32, at image.Rectangle)) {
+	for i, t := range p.tokens {
+		if t >= 0 {
+			do(t, p.patch(i))
 		}
 	}
+	for y, t := range p.ends {
+		if t >= 0 {
+			do(t, p.end(y))
+		}
+	}
+}
+
+func (p *panel) drawPatches(im *image.NRGBA) {
+	m := p.marks
+	p.each(func(t int32, at image.Rectangle) {
+		switch {
+		case m.r.Group[t] < 0:
+			wash(im, at, color.NRGBA{0, 0, 0, 255}, droppedShare)
+		case m.merged(t):
+			wash(im, at, m.tint[m.r.Group[t]], tintShare)
+		}
+	})
 }
 
 // drawEdges draws a thin dark line between neighbours of different tokens and a light frame in each kept patch.
-func (m *marks) drawEdges(im *image.NRGBA) {
+func (p *panel) drawEdges(im *image.NRGBA) {
+	m := p.marks
 	line := func(r image.Rectangle, c color.NRGBA) { draw.Draw(im, r, image.NewUniform(c), image.Point{}, draw.Src) }
-	for i, g := range m.r.Group {
-		p := m.patch(i)
-		if i%m.gridW > 0 && m.r.Group[i-1] != g {
-			line(image.Rect(p.Min.X, p.Min.Y, p.Min.X+1, p.Max.Y), groupEdge)
+	differ := func(i, j int) bool {
+		a, b := p.tokens[i], p.tokens[j]
+		return a >= 0 && b >= 0 && m.r.Group[a] != m.r.Group[b]
+	}
+	for i := range p.tokens {
+		at := p.patch(i)
+		if i%p.gridW > 0 && differ(i, i-1) {
+			line(image.Rect(at.Min.X, at.Min.Y, at.Min.X+1, at.Max.Y), groupEdge)
 		}
-		if i >= m.gridW && m.r.Group[i-m.gridW] != g {
-			line(image.Rect(p.Min.X, p.Min.Y, p.Max.X+1, p.Min.Y+1), groupEdge)
+		if i >= p.gridW && differ(i, i-p.gridW) {
+			line(image.Rect(at.Min.X, at.Min.Y, at.Max.X+1, at.Min.Y+1), groupEdge)
 		}
 	}
-	for i, g := range m.r.Group {
-		if g >= 0 && !m.merged(i) {
-			frameInside(im, m.patch(i), 2, keptEdge)
-			frameInside(im, m.patch(i), 1, groupEdge)
+	p.each(func(t int32, at image.Rectangle) {
+		if m.r.Group[t] >= 0 && !m.merged(t) {
+			frameInside(im, at, 2, keptEdge)
+			frameInside(im, at, 1, groupEdge)
+		}
+	})
+}
+
+// drawTiles draws the borders between tiles.
+func (p *panel) drawTiles(im *image.NRGBA) {
+	if p.tile == 0 {
+		return
+	}
+	g := p.grid()
+	border := func(r image.Rectangle) {
+		draw.Draw(im, r.Inset(-1), image.NewUniform(groupEdge), image.Point{}, draw.Src)
+		draw.Draw(im, r, image.NewUniform(keptEdge), image.Point{}, draw.Src)
+	}
+	for x := 1; x < p.gridW; x++ {
+		if (p.col0+x)%p.tile == 0 {
+			at := g.Min.X + x*p.cell.X
+			border(image.Rect(at-1, g.Min.Y, at+1, g.Max.Y))
+		}
+	}
+	for y := 1; y < p.gridH; y++ {
+		if (p.row0+y)%p.tile == 0 {
+			at := g.Min.Y + y*p.cell.Y
+			border(image.Rect(g.Min.X, at-1, g.Max.X, at+1))
 		}
 	}
 }
@@ -232,10 +402,15 @@ func frameInside(im *image.NRGBA, r image.Rectangle, width int, c color.NRGBA) {
 }
 
 // drawAnchors puts a disc on each merged token's anchor, with the number of patches the token stands for.
-func (m *marks) drawAnchors(im *image.NRGBA) {
-	for g, row := range m.r.Rows {
-		if row.Merged && row.Anchor >= 0 && int(row.Anchor) < len(m.r.Group) {
-			drawDisc(im, m.patch(int(row.Anchor)), m.tint[g], row.Size)
+func (p *panel) drawAnchors(im *image.NRGBA) {
+	m := p.marks
+	for i, t := range p.tokens {
+		if t < 0 || !m.merged(t) {
+			continue
+		}
+		g := m.r.Group[t]
+		if row := &m.r.Rows[g]; row.Anchor == t {
+			drawDisc(im, p.patch(i), m.tint[g], row.Size)
 		}
 	}
 }

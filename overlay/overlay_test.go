@@ -33,6 +33,11 @@ func worked() *reduce.Reduction {
 
 var sky = color.NRGBA{120, 180, 240, 255}
 
+// whole is a grid of h by w patches over f.
+func whole(h, w int, f imageproc.Frame) []imageproc.Grid {
+	return []imageproc.Grid{{Rows: h, Cols: w, Frame: f}}
+}
+
 // corner is the drawing's colour between centre and edge of a patch, where neither frame nor disc lie.
 func corner(im *image.NRGBA, patch, gridW int) color.NRGBA {
 	return im.NRGBAAt(patch%gridW*patchPx+3, patch/gridW*patchPx+3)
@@ -40,7 +45,7 @@ func corner(im *image.NRGBA, patch, gridW int) color.NRGBA {
 
 // Ensure each fate of a patch looks as the legend says.
 func TestDrawWorkedExample(t *testing.T) {
-	im := Draw(flat(42, 28, sky), worked(), 2, 3, imageproc.Frame{W: 42, H: 28})
+	im := Draw(flat(42, 28, sky), worked(), whole(2, 3, imageproc.Frame{W: 42, H: 28}))
 	if im.Bounds().Dx() != 3*patchPx || im.Bounds().Dy() <= 2*patchPx {
 		t.Fatalf("size %v, want width %d and a legend below %d", im.Bounds().Size(), 3*patchPx, 2*patchPx)
 	}
@@ -75,7 +80,7 @@ func TestDrawWorkedExample(t *testing.T) {
 // Ensure the legend counts patches and tokens, in the right number.
 func TestLegend(t *testing.T) {
 	var l legend
-	l.count(worked())
+	l.count(nil, worked())
 	l.drawn = true
 	if got, want := l.head(), "6 patches → 3 visual tokens · RESTORE over HoloV"; got != want {
 		t.Errorf("head %q, want %q", got, want)
@@ -112,14 +117,14 @@ func TestFrames(t *testing.T) {
 		{"padded", 56, 28, imageproc.Frame{Y0: -14, W: 56, H: 56}, 112, 112, 0, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			v := newView(flat(c.w, c.h, sky), c.frame, 4, 4)
+			v := newView(flat(c.w, c.h, sky), c.frame, 4, 4, beyond)
 			if c.frame.W == 0 {
-				v = newView(flat(c.w, c.h, sky), imageproc.Frame{W: 56, H: 56}, 4, 4)
+				v = newView(flat(c.w, c.h, sky), imageproc.Frame{W: 56, H: 56}, 4, 4, beyond)
 			}
 			if v.width != c.width || v.height != c.height || v.x0 != c.x0 || v.y0 != c.y0 {
 				t.Errorf("%dx%d with patches from (%d, %d), want %dx%d from (%d, %d)", v.width, v.height, v.x0, v.y0, c.width, c.height, c.x0, c.y0)
 			}
-			im := Draw(flat(c.w, c.h, sky), nil, 4, 4, c.frame)
+			im := Draw(flat(c.w, c.h, sky), nil, whole(4, 4, c.frame))
 			if got := im.NRGBAAt(v.x0+56, v.y0+56); got != sky {
 				t.Errorf("centre of the frame: %v, want %v", got, sky)
 			}
@@ -137,7 +142,7 @@ func TestFrames(t *testing.T) {
 func TestUnknownGrid(t *testing.T) {
 	pic := flat(50, 50, sky)
 	for _, grid := range [][2]int{{0, 0}, {2, 2}, {-1, -6}} {
-		im := Draw(pic, worked(), grid[0], grid[1], imageproc.Frame{W: 50, H: 50})
+		im := Draw(pic, worked(), whole(grid[0], grid[1], imageproc.Frame{W: 50, H: 50}))
 		for _, at := range []image.Point{{30, 30}, {300, 300}, {600, 40}} {
 			if got := im.NRGBAAt(at.X, at.Y); got != sky {
 				t.Errorf("grid %v: %v at %v, want the bare picture", grid, got, at)
@@ -152,7 +157,7 @@ func TestExtremePictures(t *testing.T) {
 	for _, c := range []struct{ w, h int }{{6000, 4000}, {1, 100_000}, {100_000, 1}, {1, 1}} {
 		side := float64(min(c.w, c.h))
 		f := imageproc.Frame{X0: (float64(c.w) - side) / 2, Y0: (float64(c.h) - side) / 2, W: side, H: side}
-		im := Draw(flat(c.w, c.h, sky), nil, 24, 24, f)
+		im := Draw(flat(c.w, c.h, sky), nil, whole(24, 24, f))
 		if im.Bounds().Dx() > 48*patchPx || im.Bounds().Dy() > 60*patchPx {
 			t.Errorf("%dx%d: drawing of %v", c.w, c.h, im.Bounds().Size())
 		}
@@ -165,11 +170,11 @@ func TestExtremePictures(t *testing.T) {
 // Ensure drawings at the same time do not disturb each other, and that drawing is deterministic.
 func TestConcurrentDraws(t *testing.T) {
 	pic := flat(42, 28, sky)
-	want := Draw(pic, worked(), 2, 3, imageproc.Frame{W: 42, H: 28})
+	want := Draw(pic, worked(), whole(2, 3, imageproc.Frame{W: 42, H: 28}))
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			if got := Draw(pic, worked(), 2, 3, imageproc.Frame{W: 42, H: 28}); !bytes.Equal(got.Pix, want.Pix) {
+			if got := Draw(pic, worked(), whole(2, 3, imageproc.Frame{W: 42, H: 28})); !bytes.Equal(got.Pix, want.Pix) {
 				t.Error("two drawings differ")
 			}
 		})
@@ -199,7 +204,7 @@ func TestTints(t *testing.T) {
 	for g := range r.Rows {
 		r.Rows[g] = reduce.Row{Merged: true, Size: 2 * grid}
 	}
-	tint := tints(r, grid, grid)
+	tint := tints(r, []*panel{newPanel(flat(9, 9, sky), imageproc.Grid{Rows: grid, Cols: grid})})
 	for g := 1; g < len(tint); g++ {
 		a, b := tint[g-1], tint[g]
 		d := math.Abs(float64(a.R)-float64(b.R)) + math.Abs(float64(a.G)-float64(b.G)) + math.Abs(float64(a.B)-float64(b.B))
@@ -222,6 +227,69 @@ func TestLab(t *testing.T) {
 	} {
 		if got, _ := c.lab.rgb(); got != c.want {
 			t.Errorf("%v = %v, want %v", c.lab, got, c.want)
+		}
+	}
+}
+
+// Ensure a picture in tiles is drawn once whole and once in tiles, each token at its place in both, without the padding, with the tiles'
+// borders and the newlines.
+func TestDrawTiles(t *testing.T) {
+	// Tokens 0..3: the whole. 4..7: a map of 1x4 patches in two tiles, in a canvas of 2x4 whose second row is padding. 8: its newline.
+	r := &reduce.Reduction{
+		N: 9, Group: []int32{0, -1, 1, -1, 1, 1, -1, 2, 3}, Anchors: []int32{5}, Options: reduce.Resolved{Base: "holov", Restore: true},
+		Rows: []reduce.Row{
+			{Members: []int32{0}, Anchor: 0, Size: 1}, {Members: []int32{2, 4, 5}, Anchor: 5, Merged: true, Size: 3},
+			{Members: []int32{7}, Anchor: 7, Size: 1}, {Members: []int32{8}, Anchor: 8, Size: 1},
+		},
+	}
+	grids := []imageproc.Grid{
+		{Rows: 2, Cols: 2, Tokens: []int32{0, 1, 2, 3}, Frame: imageproc.Frame{W: 80, H: 20}},
+		{Rows: 2, Cols: 4, Tile: 2, Tokens: []int32{4, 5, 6, 7, -1, -1, -1, -1}, Ends: []int32{8, -1}, Frame: imageproc.Frame{W: 80, H: 40}},
+	}
+	im := Draw(flat(80, 20, sky), r, grids)
+	const wide, second = 4 * patchPx, 2*patchPx + margin // a patch of the whole; where the second drawing begins
+	if im.Bounds().Dx() < 2*wide {
+		t.Fatalf("width %d, want %d", im.Bounds().Dx(), 2*wide)
+	}
+	dark := func(c color.NRGBA) bool { return int(c.R)+int(c.G)+int(c.B) < 180 }
+	at := func(x, y int) color.NRGBA { return im.NRGBAAt(x, y) }
+	if at(10, 8) != sky || !dark(at(wide+10, 8)) || at(10, patchPx+8) != at(6, second+6) || at(6, second+6) == sky {
+		t.Errorf("whole: kept %v, dropped %v, merged %v, want %v, dark, %v", at(10, 8), at(wide+10, 8), at(10, patchPx+8), sky, at(6, second+6))
+	}
+	if !dark(at(2*patchPx+8, second+8)) || at(3*patchPx+8, second+8) != sky {
+		t.Errorf("tiles: dropped %v, kept %v", at(2*patchPx+8, second+8), at(3*patchPx+8, second+8))
+	}
+	if at(2*patchPx, second+8) != keptEdge || at(2*patchPx-2, second+8) != groupEdge {
+		t.Errorf("border of tiles: %v beside %v", at(2*patchPx, second+8), at(2*patchPx-2, second+8))
+	}
+	if disc := at(patchPx+patchPx/2, second+2); disc != keptEdge {
+		t.Errorf("anchor's disc: %v", disc)
+	}
+	if end := at(4*patchPx+1, second+1); end != keptEdge {
+		t.Errorf("newline kept: %v, want its frame %v", end, keptEdge)
+	}
+	if got := at(20, second+patchPx+4); got != paper { // no second row
+		t.Errorf("below the map: %v, want the legend's %v", got, paper)
+	}
+	for _, bad := range []imageproc.Grid{
+		{Rows: 2, Cols: 2, Tokens: []int32{0, 1, 2}}, {Rows: 2, Cols: 2, Tokens: []int32{0, 1, 2, 9}}, {Rows: 2, Cols: 2, Tokens: []int32{0, 1, 2, -2}},
+		{Rows: 1, Cols: 9, Ends: []int32{0, 1}}, {Rows: 1, Cols: 9, Ends: []int32{12}},
+	} {
+		if got := Draw(flat(80, 20, sky), r, []imageproc.Grid{grids[0], bad}); got.NRGBAAt(30, 30) != sky || got.NRGBAAt(500, 300) != sky {
+			t.Errorf("%+v: drawn, want the bare picture", bad)
+		}
+	}
+}
+
+// Ensure patches have the shape that they have in the picture.
+func TestPatchShape(t *testing.T) {
+	for _, c := range []struct {
+		w, h, rows, cols int
+		cell             image.Point
+	}{{131, 97, 3, 5, image.Pt(28, 35)}, {60, 20, 4, 4, image.Pt(84, 28)}, {3, 300, 4, 4, image.Pt(28, 112)}, {56, 56, 4, 4, image.Pt(28, 28)}} {
+		p := newPanel(flat(c.w, c.h, sky), imageproc.Grid{Rows: c.rows, Cols: c.cols})
+		if p.cell != c.cell || p.width != c.cols*c.cell.X || p.height != c.rows*c.cell.Y || p.unseen {
+			t.Errorf("%dx%d in %dx%d: patches of %v, drawing of %dx%d", c.w, c.h, c.rows, c.cols, p.cell, p.width, p.height)
 		}
 	}
 }

@@ -87,7 +87,7 @@ func palette(n int) []lab {
 
 // tints gives each merged row a colour of its own (of several hundred), indexed by row. The largest groups choose
 // first, each the colour farthest from those of the groups that it touches.
-func tints(r *reduce.Reduction, gridH, gridW int) []color.NRGBA {
+func tints(r *reduce.Reduction, panels []*panel) []color.NRGBA {
 	var order []int
 	for g := range r.Rows {
 		if r.Rows[g].Merged {
@@ -99,7 +99,7 @@ func tints(r *reduce.Reduction, gridH, gridW int) []color.NRGBA {
 	free := palette(len(order))
 	chosen := map[int32]lab{}
 	out := make([]color.NRGBA, len(r.Rows))
-	touching := neighbours(r.Group, gridH, gridW)
+	touching := neighbours(r.Group, panels)
 	for _, g := range order {
 		best, bestAt := math.Inf(-1), 0
 		for i, c := range free {
@@ -121,17 +121,19 @@ func tints(r *reduce.Reduction, gridH, gridW int) []color.NRGBA {
 }
 
 // neighbours lists, per group, the groups that share an edge or a corner with it, ascending.
-func neighbours(group []int32, gridH, gridW int) map[int32][]int32 {
+func neighbours(group []int32, panels []*panel) map[int32][]int32 {
 	out := map[int32][]int32{}
-	for i, g := range group {
-		y, x := i/gridW, i%gridW
-		for _, d := range [][2]int{{-1, -1}, {-1, 0}, {-1, 1}, {0, -1}} {
-			v, u := y+d[0], x+d[1]
-			if v < 0 || u < 0 || u >= gridW || v >= gridH {
-				continue
-			}
-			if o := group[v*gridW+u]; o != g {
-				out[g], out[o] = append(out[g], o), append(out[o], g)
+	for _, p := range panels {
+		for i, t := range p.tokens {
+			y, x := i/p.gridW, i%p.gridW
+			for _, d := range [][2]int{{-1, -1}, {-1, 0}, {-1, 1}, {0, -1}} {
+				v, u := y+d[0], x+d[1]
+				if t < 0 || v < 0 || u < 0 || u >= p.gridW || p.tokens[v*p.gridW+u] < 0 {
+					continue
+				}
+				if g, o := group[t], group[p.tokens[v*p.gridW+u]]; o != g {
+					out[g], out[o] = append(out[g], o), append(out[o], g)
+				}
 			}
 		}
 	}

@@ -152,7 +152,7 @@ func (o *runOptions) drawOverlays(r restore.Request, ans *restore.Answer) ([]str
 		if i >= len(r.Images) || p.Reduction == nil {
 			continue
 		}
-		img := overlay.Draw(r.Images[i], p.Reduction, p.GridH, p.GridW, p.Frame)
+		img := overlay.Draw(r.Images[i], p.Reduction, p.Grids)
 		name := overlayName(o.overlay, i, len(r.Images))
 		if err := writePNG(name, img); err != nil {
 			return names, err

@@ -128,6 +128,7 @@ func (m *Model) Encode(r *model.Run, px *imageproc.Pixels, need model.Needs) ([]
 		visuals[i] = sq.Views(tile, ls[i].tiles)
 		v := visuals[i]
 		v.N, v.X, v.Views.Source, v.Views.All = n, x, ls[i].source, ls[i].all
+		v.Views.Grids, v.Views.Side = ls[i].grids, m.cfg.Vision.Grid()
 		tile, row = tile+ls[i].tiles, row+n
 	}
 	if r.Trace != nil {

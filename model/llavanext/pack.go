@@ -12,8 +12,10 @@ type layout struct {
 	rows, cols int // of the stitched map without its padding
 	// source holds, in the decoder's order, tile·patches + patch, or newline.
 	source []int32
-	// all holds every patch in reading order, padding included.
-	all []int32
+	// all holds every patch in reading order, padding included: of grids of
+	// these rows and columns.
+	all   []int32
+	grids [][2]int
 }
 
 const newline = -1
@@ -27,7 +29,7 @@ func (c *Config) pack(h, w int) layout {
 	across := cw / side
 	rows, cols := ch/side*p, cw/side*p
 	r0, c0 := uncovered(h, w, rows, cols)
-	l := layout{tiles: 1 + ch/side*across, rows: rows - 2*r0, cols: cols - 2*c0}
+	l := layout{tiles: 1 + ch/side*across, rows: rows - 2*r0, cols: cols - 2*c0, grids: [][2]int{{p, p}, {rows, cols}}}
 	for i := range p * p {
 		l.source, l.all = append(l.source, int32(i)), append(l.all, int32(i))
 	}
