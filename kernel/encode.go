@@ -7,6 +7,10 @@ import (
 	"sync/atomic"
 )
 
+// Layout names the forms of Q8, Q4 and BF16Dot data. Data of another name must not
+// be given to this package.
+func Layout() string { return "panels of 32 and pairs of 64" }
+
 // Encode writes w, in F32, F16 or BF16, to dst in dst's format: Q8, Q4 and
 // BF16Dot as [Quantize] does, F16 and BF16 rounded to nearest and ties to even, F32
 // widened. Both have the same shape and dst.Data has dst.Bytes() bytes or more,

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"bytes"
+	"hash/crc32"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -112,5 +113,24 @@ func TestMemory(t *testing.T) {
 	var none *Memory
 	if len(none.Bytes(10)) != 10 || none.Used() != 0 || none.Free() != nil {
 		t.Error("nil memory")
+	}
+}
+
+// TestLayout: the bytes of packed weights are what the layout's name stands for. Files hold them, so that a change
+// of the form needs another name, and then another sum here.
+func TestLayout(t *testing.T) {
+	want := map[string]uint32{"panels of 32 and pairs of 64": 0x22f59665}[Layout()]
+	r := rand.New(rand.NewPCG(3, 4))
+	w, _ := randomMatrix(r, 75, 70, F32, false)
+	h := crc32.NewIEEE()
+	for _, f := range []Format{Q8, Q4, BF16Dot} {
+		q, err := Quantize(nil, w, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Write(q.Data)
+	}
+	if got := h.Sum32(); got != want {
+		t.Errorf("layout %q: sum %#x, want %#x", Layout(), got, want)
 	}
 }
