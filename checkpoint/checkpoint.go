@@ -34,26 +34,36 @@ type Checkpoint struct {
 	// org/name for a folder of the hub's cache.
 	Name string
 
-	dir     fs.FS
-	config  json.RawMessage
-	tensors map[string]*tensor.Tensor
-	names   []string
-	bytes   int64
-	files   []*mapping
+	dir      fs.FS             // nil when inMemory is not
+	inMemory map[string][]byte // the directory's files but for weights
+	config   json.RawMessage
+	tensors  map[string]*tensor.Tensor
+	names    []string
+	bytes    int64
+	files    []*mapping
+	root     string  // absolute path of the directory, "" when it is not one of the system's
+	pack     *packed // nil for a directory
 }
 
 // Open opens the directory at path: one with config.json and weights, a folder of
 // the hub's cache (models--org--name, of which the snapshot of refs/main, or the
-// only one, is taken), or one of its snapshots. Weight files are mapped; changing
-// them before Close is undefined.
+// only one, is taken), or one of its snapshots; or the packed file at path, whose
+// weights must be checked by Load before they are computed with. Weight files are
+// mapped; changing them before Close is undefined.
 func Open(path string) (*Checkpoint, error) {
-	const want = "want a model directory (config.json and model.safetensors)"
+	const want = "want a model directory (config.json and model.safetensors) or a packed file"
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("checkpoint: %s: no such directory, %s", path, want)
 	case err != nil:
 		return nil, fmt.Errorf("checkpoint: %w", err)
+	case info.Mode().IsRegular():
+		c, err := openPack(path)
+		if err != nil {
+			return nil, fmt.Errorf("checkpoint: %s: %w", path, err)
+		}
+		return c, nil
 	case !info.IsDir():
 		return nil, fmt.Errorf("checkpoint: %s: got a %s, %s", path, kind(info.Mode()), want)
 	}
@@ -65,9 +75,9 @@ func Open(path string) (*Checkpoint, error) {
 	if snapshot != "" {
 		dir = filepath.Join(path, filepath.FromSlash(snapshot))
 	}
-	name := path
+	name, root := path, ""
 	if abs, err := filepath.Abs(dir); err == nil {
-		name = displayName(filepath.ToSlash(abs))
+		name, root = displayName(filepath.ToSlash(abs)), abs
 	}
 	c, err := open(name, os.DirFS(dir), func(file string) (*mapping, error) {
 		return mapFile(filepath.Join(dir, file))
@@ -75,6 +85,7 @@ func Open(path string) (*Checkpoint, error) {
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: %s: %w", path, err)
 	}
+	c.root = root
 	return c, nil
 }
 
@@ -111,14 +122,7 @@ func FromConfig(name string, config []byte) (*Checkpoint, error) {
 	if err := checkObject(config); err != nil {
 		return nil, fmt.Errorf("checkpoint: %s: %s: %w", name, configFile, err)
 	}
-	return &Checkpoint{Name: name, dir: noFiles{}, config: config}, nil
-}
-
-// noFiles is an empty directory.
-type noFiles struct{}
-
-func (noFiles) Open(name string) (fs.File, error) {
-	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	return &Checkpoint{Name: name, inMemory: map[string][]byte{configFile: config}, config: config}, nil
 }
 
 // open reads config and weights of dir; load gives the bytes of a weight file.
@@ -326,7 +330,12 @@ func (c *Checkpoint) Config() json.RawMessage { return c.config }
 
 // File returns the content of another file of the directory, such as
 // tokenizer.json; ok is false when there is none. Files above 256 MiB are an error.
+// The caller must not change them.
 func (c *Checkpoint) File(name string) (data []byte, ok bool, err error) {
+	if c.inMemory != nil {
+		data, ok = c.inMemory[name]
+		return data, ok, nil
+	}
 	data, ok, err = readBounded(c.dir, name)
 	if err != nil {
 		err = fmt.Errorf("checkpoint: %s: %w", c.Name, err)
