@@ -16,6 +16,9 @@
 package restore
 
 import (
+	"errors"
+	"io"
+
 	"github.com/restore-vlm/restore/builtin"
 	"github.com/restore-vlm/restore/checkpoint"
 	"github.com/restore-vlm/restore/engine"
@@ -57,19 +60,12 @@ var (
 	EncoderQuantTypes = engine.EncoderQuantTypes
 )
 
-// Open loads the model in dir: a Hugging Face directory, or a folder of the
-// hub's cache. An empty dir is the small model that is part of the program.
-// Every weight is bound by name and shape; the error lists all that do not fit.
+// Open loads the model in dir: a Hugging Face directory, a folder of the hub's
+// cache, or a file that Pack wrote. An empty dir is the small model that is part of
+// the program. Every weight is bound by name and shape; the error lists all that do
+// not fit.
 func Open(dir string, o OpenOptions) (*Model, error) {
-	var ck *checkpoint.Checkpoint
-	var err error
-	if dir == "" {
-		if ck, err = checkpoint.OpenFS(builtin.FS(), "."); err == nil {
-			ck.Name = builtin.Name
-		}
-	} else {
-		ck, err = checkpoint.Open(dir)
-	}
+	ck, err := openCheckpoint(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -79,4 +75,27 @@ func Open(dir string, o OpenOptions) (*Model, error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+// Pack writes the model in dir, as Open takes it, to w with its weights as o's
+// Quant and EncoderQuant say. The file is checked when it is opened: one that is
+// damaged, cut short, older than the directory's files, or of a form that the
+// program no longer computes with, is refused.
+func Pack(dir string, o OpenOptions, w io.Writer) error {
+	ck, err := openCheckpoint(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(engine.Pack(ck, o, w), ck.Close())
+}
+
+func openCheckpoint(dir string) (*checkpoint.Checkpoint, error) {
+	if dir != "" {
+		return checkpoint.Open(dir)
+	}
+	ck, err := checkpoint.OpenFS(builtin.FS(), ".")
+	if err == nil {
+		ck.Name = builtin.Name
+	}
+	return ck, err
 }

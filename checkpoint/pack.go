@@ -393,13 +393,13 @@ func (x *packIndex) checkpoint(data []byte) (*Checkpoint, error) {
 // knows its form.
 func (t *packTensor) tensor(b []byte) (*tensor.Tensor, error) {
 	w := &tensor.Tensor{Data: b, Shape: make([]int, len(t.Shape))}
-	for _, d := range []tensor.DType{tensor.F32, tensor.F16, tensor.BF16, tensor.Q8, tensor.Q4} {
+	for _, d := range []tensor.DType{tensor.F32, tensor.F16, tensor.BF16, tensor.Q8, tensor.Q4, tensor.BF16Dot} {
 		if d.String() == t.DType {
 			w.DType = d
 		}
 	}
 	if w.DType.String() != t.DType {
-		return nil, fmt.Errorf("dtype: got %q, want F32, F16, BF16, Q8 or Q4", excerpt([]byte(t.DType)))
+		return nil, fmt.Errorf("dtype: got %q, want F32, F16, BF16, Q8, Q4 or BF16Dot", excerpt([]byte(t.DType)))
 	}
 	n := uint64(1)
 	for i, d := range t.Shape {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"sort"
 	"sync"
@@ -84,7 +85,12 @@ type Engine struct {
 
 // New binds ck. A directory with config.json and weights alone is enough for
 // Trace on token ids and pixel values; what Ask needs besides is asked for then.
-func New(ck *checkpoint.Checkpoint, o Options) (_ *Engine, err error) {
+func New(ck *checkpoint.Checkpoint, o Options) (*Engine, error) {
+	return newEngine(ck, o, nil)
+}
+
+// newEngine binds ck; sink, when not nil, takes the weights.
+func newEngine(ck *checkpoint.Checkpoint, o Options, sink func(string, *tensor.Tensor) error) (_ *Engine, err error) {
 	if err := kernel.ImplementationError(); err != nil {
 		return nil, err
 	}
@@ -98,7 +104,11 @@ func New(ck *checkpoint.Checkpoint, o Options) (_ *Engine, err error) {
 		o.Warn = func(string) {}
 	}
 	src := o.source(ck)
+	src.Sink = sink
 	if err := src.Plan.Check(); err != nil {
+		return nil, err
+	}
+	if err := packedAs(ck, src.Plan); err != nil {
 		return nil, err
 	}
 	e := &Engine{ck: src, warn: o.Warn, eos: map[int32]bool{}, special: map[string]string{}, pool: kernel.NewPool(o.Threads)}
@@ -109,6 +119,11 @@ func New(ck *checkpoint.Checkpoint, o Options) (_ *Engine, err error) {
 			err = errors.Join(err, src.Memory.Free())
 		}
 	}()
+	if !o.Describe {
+		if err = ck.Load(src.Memory.Bytes, e.pool.Run, o.Progress); err != nil {
+			return nil, err
+		}
+	}
 	if e.m, err = all.Open(src); err != nil {
 		return nil, err
 	}
@@ -124,7 +139,7 @@ func New(ck *checkpoint.Checkpoint, o Options) (_ *Engine, err error) {
 			return nil, err
 		}
 	}
-	if o.Progress != nil && src.Plan == (model.Plan{}) {
+	if o.Progress != nil && src.Plan == (model.Plan{}) && ck.Packed() == nil && !o.Describe {
 		src.Warm(o.Progress)
 	}
 	e.distance = sync.OnceValue(func() *nn.Distances {
@@ -132,6 +147,47 @@ func New(ck *checkpoint.Checkpoint, o Options) (_ *Engine, err error) {
 	})
 	e.runs.New = func() any { return &model.Run{Pool: e.pool} }
 	return e, nil
+}
+
+// packedAs refuses a packed file of other types than the plan's, or of a form
+// that this program does not compute with.
+func packedAs(ck *checkpoint.Checkpoint, plan model.Plan) error {
+	p := ck.Packed()
+	if p == nil {
+		return nil
+	}
+	if got := kernel.Layout(); p.Layout != got {
+		return fmt.Errorf("engine: %s: packed in the layout %q, this program computes with %q: pack the checkpoint again", ck.Name, p.Layout, got)
+	}
+	for _, c := range []struct{ what, got, want string }{{"quant", plan.Decoder, p.Quant}, {"encoder-quant", plan.Encoder, p.EncoderQuant}} {
+		if c.got != "" && c.got != c.want {
+			if c.want == "" {
+				c.want = "as stored"
+			}
+			return fmt.Errorf("engine: %s: got %q, want none or what %s is packed as, %s", c.what, c.got, ck.Name, c.want)
+		}
+	}
+	return nil
+}
+
+// Pack writes ck with its weights as o's plan keeps them to w, in the form that
+// [checkpoint.Open] opens as ready to run. Weights are converted and written one by
+// one. It does not close ck.
+func Pack(ck *checkpoint.Checkpoint, o Options, w io.Writer) error {
+	how := checkpoint.Packed{Layout: kernel.Layout(), Quant: o.Quant, EncoderQuant: o.EncoderQuant}
+	if p := ck.Packed(); p != nil {
+		how = *p
+	}
+	pack, err := ck.NewPackWriter(w, how)
+	if err != nil {
+		return err
+	}
+	e, err := newEngine(ck, o, pack.Add)
+	if err != nil {
+		return err
+	}
+	e.pool.Close()
+	return errors.Join(pack.Close(), e.ck.Memory.Free())
 }
 
 // Close stops the workers, gives converted weights back and unmaps the others. No

@@ -147,8 +147,8 @@ func (b *Binder) matrix(name, why string, r role, out, in int, shape ...int) *nn
 	if known := b.state.converted[id]; known != nil {
 		return nn.Weights(known, out, in)
 	}
-	if id.as != t.DType && (t.DType == tensor.Q8 || t.DType == tensor.Q4 || t.DType == tensor.BF16Dot) {
-		b.state.unusable = append(b.state.unusable, fmt.Sprintf("%q: packed as %v, want %v (pack the checkpoint again)", full, t.DType, id.as))
+	if got, want := len(t.Data), nn.WeightBytes(t.DType, out, in); got != want {
+		b.state.wrong = append(b.state.wrong, fmt.Sprintf("%q: %d bytes, want %d for %v", full, got, want, t))
 		return nil
 	}
 	b.keep(t, id.as, nn.WeightBytes(id.as, out, in))
