@@ -13,6 +13,7 @@ func commands(a *app) []*cobra.Command {
 		group("eval", "Measure answers", newEvalScenes(a)),
 		group("bench", "Measure the speed of this machine", newBenchKernels(a)),
 		newShow(a),
+		newPack(a),
 		newMethods(a),
 		newVersion(a),
 	}

@@ -85,6 +85,9 @@ func writeFile(path string, out io.Writer, write func(io.Writer) error) (err err
 	if err := f.Chmod(0o644); err != nil {
 		return pathError(path, err)
 	}
+	if err := f.Sync(); err != nil {
+		return pathError(path, err)
+	}
 	if err := f.Close(); err != nil {
 		return pathError(path, err)
 	}

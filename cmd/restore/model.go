@@ -23,7 +23,7 @@ type modelFlags struct {
 }
 
 func (m *modelFlags) add(fs *pflag.FlagSet) {
-	fs.StringVarP(&m.dir, "model", "m", "", "Hugging Face `folder` of the model, or a hub-cache folder; none is the embedded model")
+	fs.StringVarP(&m.dir, "model", "m", "", "Hugging Face `folder` of the model, a hub-cache folder, or a file of 'restore pack'; none is the embedded model")
 	m.addThreads(fs)
 	m.addQuant(fs)
 }
@@ -90,8 +90,17 @@ const barFrom = 256 << 20
 
 // open opens the model. Warnings go to a.err, and so does a progress bar while a large checkpoint loads on a terminal.
 func (m *modelFlags) open(a *app) (*restore.Model, error) {
-	if err := m.check(); err != nil {
+	o, err := m.options(a)
+	if err != nil {
 		return nil, err
+	}
+	return restore.Open(m.dir, o)
+}
+
+// options are what open opens the model with.
+func (m *modelFlags) options(a *app) (restore.OpenOptions, error) {
+	if err := m.check(); err != nil {
+		return restore.OpenOptions{}, err
 	}
 	o := restore.OpenOptions{Threads: m.threads, Quant: m.quant, EncoderQuant: m.encoder, Describe: m.describe, MinPixels: m.minPixels, MaxPixels: m.maxPixels,
 		Warn: func(s string) { fmt.Fprintf(a.err, "restore: note: %s\n", oneLine(s)) }}
@@ -108,5 +117,5 @@ func (m *modelFlags) open(a *app) (*restore.Model, error) {
 			_ = bar.Set64(done) // a bar that cannot be drawn is no reason to stop
 		}
 	}
-	return restore.Open(m.dir, o)
+	return o, nil
 }

@@ -192,6 +192,40 @@ func TestTrace(t *testing.T) {
 	}
 }
 
+// Ensure that what pack writes stands for a model's folder, and that a torn file is
+// refused and leaves no other behind.
+func TestPack(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "model.rst")
+	if r := cli("pack", "--quant", "q8", "--encoder-quant", "q8", "-o", file); r.code != exitOK || !strings.HasPrefix(r.out, file+"  ") || r.err != "" {
+		t.Fatalf("exit %d, stdout %q, stderr %q", r.code, r.out, r.err)
+	}
+	pic := drawn(t, numberSeed)
+	if r := cli("run", "-m", file, "--image", pic, "-p", number); r.code != exitOK || r.out != numberAnswer+"\n" {
+		t.Errorf("exit %d, stdout %q, stderr %q, want %q", r.code, r.out, r.err, numberAnswer)
+	}
+	if r := cli("show", "-m", file); r.code != exitOK || !strings.Contains(r.out, "F32, Q8") {
+		t.Errorf("exit %d, stdout %q, stderr %q", r.code, r.out, r.err)
+	}
+	if r := cli("eval", "scenes", "-m", file, "--n", "1"); r.code != exitOK || !strings.Contains(r.out, "keeps") {
+		t.Errorf("exit %d, stdout %q, stderr %q", r.code, r.out, r.err)
+	}
+	if r := cli("run", "-m", file, "--quant", "q4", "-p", "?"); r.code != exitFailure || !strings.Contains(r.err, `quant: got "q4", want none or what builtin is packed as, q8`) {
+		t.Errorf("exit %d, stderr %q", r.code, r.err)
+	}
+	if err := os.Truncate(file, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	if r := cli("run", "-m", file, "-p", "?"); r.code != exitFailure || !strings.Contains(r.err, "torn") || strings.Count(r.err, "\n") != 1 {
+		t.Errorf("torn: exit %d, stderr %q", r.code, r.err)
+	}
+	if r := cli("pack", "-m", filepath.Dir(pic), "-o", file); r.code != exitFailure || r.out != "" {
+		t.Errorf("no model: exit %d, stdout %q", r.code, r.out)
+	}
+	if left, err := os.ReadDir(filepath.Dir(file)); err != nil || len(left) != 1 {
+		t.Errorf("files left: %v %v", left, err)
+	}
+}
+
 // Ensure that a scene's questions and answers are printed, one a line, and its picture is the scene's.
 func TestScene(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "scene.png")
