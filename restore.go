@@ -45,6 +45,10 @@ type (
 	TraceRequest = engine.TraceRequest
 	// Info describes a loaded model.
 	Info = engine.Info
+	// Sizes are what the number of operations depends on.
+	Sizes = engine.Sizes
+	// Tower is a stack of transformer blocks in Sizes.
+	Tower = engine.Tower
 )
 
 // How an answer ended.

@@ -297,6 +297,13 @@ func (e *Engine) endTokens() error {
 	return nil
 }
 
+type (
+	// Sizes are what the number of operations depends on.
+	Sizes = model.Sizes
+	// Tower is a stack of transformer blocks in Sizes.
+	Tower = model.Tower
+)
+
 // Info describes the loaded model.
 type Info struct {
 	model.Info

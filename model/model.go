@@ -182,6 +182,28 @@ type Info struct {
 	Types        map[string]int64 // numbers per stored type
 	Vision, Text []Field          // sizes, in reading order
 	EOS          []int32          // end-of-sequence ids that config.json names
+	Sizes        *Sizes           // nil where operations are not counted
+}
+
+// Sizes are what the number of operations of a forward pass depends on.
+type Sizes struct {
+	Tokens       int // visual tokens of a picture before reduction
+	Views        int // pictures that the encoder makes them from
+	Patch        int // numbers in a patch
+	Vision, Text Tower
+	Projector    []int // widths on the way from the encoder to the decoder
+	Vocab        int
+}
+
+// Tower is a stack of transformer blocks.
+type Tower struct {
+	Blocks     int // as configured
+	Run        int // blocks that the features need
+	Hidden     int
+	Heads      int
+	Query, Key int // width of a row's queries, and of its keys
+	MLP        int
+	Products   int // of Hidden and MLP in a block
 }
 
 // Field is one named size.

@@ -17,6 +17,9 @@ var dartMethod = &Method{
 	Paper: "https://arxiv.org/abs/2502.11494", Site: AfterEncoder, Needs: []Need{Keys}, Minimum: "1 token",
 	Params: []Param{{"dart-pivots", "8", "tokens that the others are compared with"}},
 	Cost:   "8·N·C (cosines to the pivots)",
+	ops: func(o *Resolved, d Dims) float64 {
+		return float64(min(o.DartPivots, o.Keep)) * float64(o.N) * float64(d.C)
+	},
 	Notes: Notes{
 		Equations: `
 The pivots are the k tokens, at most eight, with the largest keys of the encoder's feature layer (L1 norm over all heads). By falling norm

@@ -7,6 +7,12 @@ import "math"
 var divPruneMethod = &Method{
 	Name: "divprune", Title: "DivPrune: max-min diversity of features", Paper: "https://arxiv.org/abs/2503.02175", Site: AfterEncoder,
 	Minimum: "1 token", pick: divPrune, Cost: "N²·C (cosines) and n·N comparisons",
+	ops: func(o *Resolved, d Dims) float64 {
+		if o.Merge > 0 {
+			return 0
+		}
+		return float64(o.N) * float64(o.N) * float64(d.C)
+	},
 	Notes: Notes{
 		Equations: `
 Max-min diversity. The distance of two tokens is 1 - cosine of their features after the projector. The first pick is the token whose nearest

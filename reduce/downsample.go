@@ -10,7 +10,7 @@ import (
 var downsampleMethod = &Method{
 	Name: "downsample", Title: "the picture shrunk before the encoder (a control)", Site: BeforeEncoder,
 	Needs: []Need{Grid, Shrunk}, Minimum: "1 token; a budget that is rows times columns, neither side shrunk over twice as much as the other",
-	plain: downsample, whole: true, Cost: "none (the encoder itself runs on n tokens)",
+	plain: downsample, whole: true, Cost: "none (the encoder itself runs on n tokens)", ops: noOps,
 	Notes: Notes{
 		Equations: `
 The picture, as prepared for the encoder, is resized to a×b patches with a·b = n (bicubic, smoothed), the encoder's positions are interpolated to

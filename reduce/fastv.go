@@ -13,6 +13,7 @@ var fastVMethod = &Method{
 	Name: "fastv", Title: "FastV: attention of the last row in layer K-1", Paper: "https://arxiv.org/abs/2403.06764", Site: InsideDecoder,
 	Text: true, Minimum: "1 token", Cost: "C·(text + N) (one row's attention in one layer)",
 	Params: []Param{{"fastv-layer", "2", "the stage's layer K, where no schedule is given (at the same relative depth unless the decoder has 32 layers)"}, scheduleParam},
+	ops:    func(o *Resolved, d Dims) float64 { return float64(o.N+d.Text) * float64(d.C) },
 	Notes: Notes{
 		Equations: `
 Before layer K those visual rows stay to which the prompt's last row attended most in layer K-1, averaged over heads; the others go. Positions

@@ -5,6 +5,7 @@ package reduce
 var gridMethod = &Method{
 	Name: "grid", Title: "tokens at equal steps along the sequence (a control)", Site: AfterEncoder, Minimum: "1 token",
 	Cost: "none",
+	ops:  noOps,
 	Notes: Notes{
 		Equations: `
 k tokens at equal steps along the raster sequence, each in the middle of its k-th: floor((j+½)·N/k) (the built-in benchmark's definition). With

@@ -19,6 +19,17 @@ var holovMethod = &Method{
 		{"holov-overflow", "redistribute", "what becomes of tokens given to a run that has too few: redistribute|zero"},
 	},
 	pick: holov, Cost: "N²·C/16 (cosines within the runs)",
+	ops: func(o *Resolved, d Dims) (sum float64) {
+		if o.Merge > 0 { // the runs are parts of the anchors' matrix
+			return 0
+		}
+		b := runs(o.N, o.HolovPatches)
+		for i := range b[1:] {
+			n := float64(b[i+1] - b[i])
+			sum += n * n * float64(d.C)
+		}
+		return sum
+	},
 	Notes: Notes{
 		Equations: `
 The token sequence is cut into P runs (16; the first N mod P are one longer). A run's score Q is the mean over its tokens of

@@ -473,6 +473,44 @@ func (o *Options) explicit(m *Method, n int) ([]Stage, error) {
 	return stages, nil
 }
 
+// LayerRows returns how many of the picture's rows enter each of so many decoder layers, and how many are left in it after attention.
+func (r *Resolved) LayerRows(layers int) (enter, leave []int) {
+	enter, leave = make([]int, layers), make([]int, layers)
+	rows, within, after := r.NVis, false, 0
+	if m, err := lookup(r.Base); err == nil && m.inside != nil {
+		rows, within, after = r.N, m.inside.within, m.inside.after
+	}
+	for l := range layers {
+		for _, s := range r.Stages {
+			if !within && s.Layer+after == l {
+				rows = s.Rows()
+			}
+		}
+		enter[l] = rows
+		for _, s := range r.Stages {
+			if within && s.Layer == l {
+				rows = s.Rows()
+			}
+		}
+		leave[l] = rows
+	}
+	return enter, leave
+}
+
+// EncoderRows returns how many of the picture's tokens enter each of so many blocks of the encoder, and how many are left in it after
+// attention. The class token is not counted.
+func (r *Resolved) EncoderRows(blocks int) (enter, leave []int) {
+	enter, leave = make([]int, blocks), make([]int, blocks)
+	rows := r.N
+	if m, err := lookup(r.Base); err == nil && m.Site == BeforeEncoder {
+		rows = r.NVis
+	}
+	for b := range blocks {
+		enter[b], leave[b] = rows, rows
+	}
+	return enter, leave
+}
+
 // meanRows is the mean number of rows that enter a layer.
 func meanRows(stages []Stage, in *insideMethod, layers, n int) float64 {
 	if layers == 0 {

@@ -15,6 +15,14 @@ var pdropMethod = &Method{
 	Name: "pdrop", Title: "PyramidDrop: attention of the last row, ahead of some layers", Paper: "https://arxiv.org/abs/2410.17247", Site: InsideDecoder,
 	Text: true, Minimum: "1 token", Cost: "C²·(text + n) a stage (keys of the layer ahead)",
 	Params: []Param{{"pdrop-layers", "8,16,24 of 32, or 2,10,20 for small budgets", "the stages' layers, where no schedule is given"}, scheduleParam},
+	ops: func(o *Resolved, d Dims) (sum float64) {
+		rows := o.N
+		for _, s := range o.Stages {
+			sum += float64(d.C) * float64(d.C+1) * float64(rows+d.Text)
+			rows = s.Rows()
+		}
+		return sum
+	},
 	Notes: Notes{
 		Equations: `
 Before each of some layers those visual rows stay to which the prompt's last row would attend most in that layer, averaged over heads: the

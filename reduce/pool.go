@@ -8,6 +8,7 @@ var poolMethod = &Method{
 	Name: "pool", Title: "average pooling of the grid (a control)", Site: AfterEncoder,
 	Needs: []Need{Grid}, Minimum: "1 token", plain: pool, whole: true,
 	Cost: "N·C",
+	ops:  func(o *Resolved, d Dims) float64 { return float64(o.N) * float64(d.C) },
 	Notes: Notes{
 		Equations: `
 Average pooling of the grid to n cells of nearly equal size. The grid's rows are cut into b bands, and band i of them into as many cells as it

@@ -41,6 +41,7 @@ var pruMergeMethod = &Method{
 		})
 	},
 	Cost: "n·N·W (cosines of the last layer's keys, W their width) and 33·n·Cv",
+	ops:  pruMergeOps,
 	Notes: Notes{
 		Equations: pruMergeEquations + `
 
@@ -65,6 +66,7 @@ var pruMergePlusMethod = &Method{
 		})
 	},
 	Cost: "n·N·W (cosines of the last layer's keys, W their width) and 33·n·Cv",
+	ops:  pruMergeOps,
 	Notes: Notes{
 		Equations: pruMergeEquations + `
 
@@ -78,6 +80,15 @@ there is.
 
 ` + pruMergeDepartures,
 	},
+}
+
+// pruMergeOps is the class token's attention, and without RESTORE the centres' cosines and sums.
+func pruMergeOps(o *Resolved, d Dims) float64 {
+	attention, centres := float64(o.N+1)*float64(d.Cv), float64(o.NVis)
+	if o.Restore {
+		return attention
+	}
+	return attention + centres*float64(o.N)*float64(d.Cv) + centres*float64(min(pruMergeNeighbours, o.N-1)+1)*float64(d.Cv)
 }
 
 // outliers counts the values above the upper fence of the interquartile rule, percentiles interpolated.

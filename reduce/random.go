@@ -11,6 +11,7 @@ var randomMethod = &Method{
 	Name: "random", Title: "random tokens (a control)", Site: AfterEncoder, Minimum: "1 token",
 	Params: []Param{{"seed", "0", "same seed, same tokens"}},
 	Cost:   "none",
+	ops:    noOps,
 	Notes:  Notes{Equations: "k tokens drawn without replacement, the same for the same seed everywhere.", Licence: noCode},
 	pick: func(w *work, k int) (*selection, error) {
 		rng := rand.New(rand.NewPCG(uint64(w.o.Seed), uint64(w.in.Seed)))

@@ -68,6 +68,7 @@ type Method struct {
 	plain      func(w *work) (*Reduction, error)        // the method without RESTORE, where that is more than pick
 	whole      bool                                     // plain makes every row with RESTORE too, which then only calibrates
 	raster     bool                                     // the criterion hands tokens on in raster order
+	ops        func(o *Resolved, d Dims) float64        // multiply-adds of the criterion beside the anchors' cosines
 	unit       int                                      // tokens that a view's share is a multiple of where it can be; 0 is 1
 	inside     *insideMethod                            // what it does inside the decoder
 }
@@ -92,7 +93,7 @@ var methods = []*Method{
 }
 
 var noneMethod = &Method{
-	Name: "none", Title: "no reduction", Site: AfterEncoder, Cost: "none",
+	Name: "none", Title: "no reduction", Site: AfterEncoder, Cost: "none", ops: noOps,
 	Notes: Notes{Equations: "Every token reaches the decoder as it is.", Licence: noCode},
 }
 

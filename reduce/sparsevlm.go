@@ -36,6 +36,19 @@ var sparseVLMMethod = &Method{
 	Site: InsideDecoder, Minimum: "1 token, and 2 rows entering each stage", Text: true,
 	Params: []Param{{"sparsevlm-layers", "2,6,15 of 32", "the layers on whose output the three stages act, where no schedule is given"}},
 	Cost:   "N·T·C for T rows of text (raters), and at a stage that drops u rows 0.045·u²·C (clusters)",
+	ops: func(o *Resolved, d Dims) float64 {
+		text, c, rows := float64(d.Text), float64(d.C), o.N
+		sum := float64(o.N) * text * c
+		for _, s := range o.Stages {
+			sum += text * (float64(rows) + text) * c // the raters' attention
+			if !o.Restore {
+				q, _ := recycling(rows - s.Kept)
+				sum += float64(q) * float64(q) / 2 * c
+			}
+			rows = s.Rows()
+		}
+		return sum
+	},
 	Notes: Notes{
 		Equations: `
 Raters are the rows of text behind the picture that resemble it: with Z the picture's embeddings and E the text's, g is the mean over the

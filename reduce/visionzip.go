@@ -39,6 +39,10 @@ var visionZipMethod = &Method{
 		return &selection{kept: topK(s, k), scores: map[string][]float32{"attention": float32s(s)}}, nil
 	},
 	plain: visionZip, PerView: true, Cost: "N·n·K/6 (K: width of one head's keys)",
+	ops: func(o *Resolved, d Dims) float64 {
+		c := o.VisionZipContextual
+		return float64(o.N-o.NVis) * float64(c) * float64(d.KeyDim)
+	},
 	Notes: Notes{
 		Equations: `
 Budget n = D + C. The D dominant rows are the class token and the D-1 patches of highest class-token attention (summed over heads). From the

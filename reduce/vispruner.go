@@ -40,6 +40,7 @@ var visPrunerMethod = &Method{
 	},
 	pick: visPruner, PerView: true, unit: 4, raster: true,
 	Cost: "N²·Cv (cosines; the passes are at most N³/96 comparisons)",
+	ops:  func(o *Resolved, d Dims) float64 { return float64(o.N) * float64(o.N) * float64(d.Cv) },
 	Notes: Notes{
 		Equations: `
 int(k·r) tokens are kept for their class-token attention (mean over heads). The others, by falling attention, form a list that is thinned in

@@ -15,6 +15,7 @@ func commands(a *app) []*cobra.Command {
 		newShow(a),
 		newPack(a),
 		newMethods(a),
+		newFLOPs(a),
 		newVersion(a),
 	}
 }

@@ -10,6 +10,7 @@ package llava
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/restore-vlm/restore/imageproc"
 	"github.com/restore-vlm/restore/model"
@@ -135,6 +136,12 @@ func (m *Model) Describe(architecture string, b *model.Binder) model.Info {
 		{Name: "hidden", Value: t.Hidden}, {Name: "heads", Value: t.Heads}, {Name: "kv heads", Value: t.KVHeads},
 		{Name: "head dim", Value: t.HeadDim}, {Name: "layers", Value: t.Layers}, {Name: "mlp", Value: t.MLP},
 		{Name: "vocabulary", Value: t.Vocab}, {Name: "context (positions)", Value: t.MaxPositions}, {Name: "RoPE base", Value: t.Theta},
+	}
+	info.Sizes = &model.Sizes{
+		Tokens: m.tokens(), Views: 1, Patch: 3 * v.Patch * v.Patch, Vocab: t.Vocab,
+		Vision:    model.Tower{Blocks: v.Layers, Run: slices.Max(m.cfg.Features), Hidden: v.Hidden, Heads: v.Heads, Query: v.Hidden, Key: v.Hidden, MLP: v.MLP, Products: 2},
+		Text:      model.Tower{Blocks: t.Layers, Run: t.Layers, Hidden: t.Hidden, Heads: t.Heads, Query: t.Heads * t.HeadDim, Key: t.KVHeads * t.HeadDim, MLP: t.MLP, Products: 3},
+		Projector: []int{v.Hidden * len(m.cfg.Features), t.Hidden, t.Hidden},
 	}
 	if t.Window > 0 {
 		info.Text = append(info.Text, model.Field{Name: "sliding window (keys)", Value: t.Window})

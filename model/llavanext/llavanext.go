@@ -19,6 +19,9 @@ import (
 	"github.com/restore-vlm/restore/nn"
 )
 
+// wholeAndTiles is the number of views of a square picture on a canvas of two by two tiles, which sizes are told for.
+const wholeAndTiles = 5
+
 // Model is a bound LLaVA-NeXT.
 type Model struct {
 	*llava.Model
@@ -43,6 +46,8 @@ func New(ck *model.Source) (model.Multimodal, error) {
 		return nil, err
 	}
 	m.info = m.Describe("LlavaNextForConditionalGeneration", b)
+	m.info.Sizes.Views = wholeAndTiles
+	m.info.Sizes.Tokens *= wholeAndTiles
 	m.info.Vision = append(m.info.Vision, model.Field{Name: "canvases (height, width)", Value: c.Canvases})
 	return m, nil
 }

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	restore "github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/eval"
+	"github.com/restore-vlm/restore/reduce"
+	"github.com/spf13/cobra"
+)
+
+// flopsOptions are the flags of `restore flops`.
+type flopsOptions struct {
+	shape, dir string
+	bases      []string
+	all        bool
+	nVis       []int
+	prompt     int
+	json       bool
+}
+
+// embeddedShape is what --shape calls the embedded model.
+const embeddedShape = "embedded"
+
+func newFLOPs(a *app) *cobra.Command {
+	o := new(flopsOptions)
+	cmd := &cobra.Command{
+		Use:   "flops",
+		Short: "Count the operations of reading a picture, by method and budget",
+		Long: `Count the multiply-adds, each once, of reading one picture and one prompt: by the formulas of the paper's Tables 8 and 20 (encoder over
+the visual tokens, decoder over the rows that enter each layer, choice of tokens and anchors), and what this program multiplies for the same
+(class token, patches, projector and head too, without encoder blocks that the features do not need). Nothing is run. For methods inside the
+decoder --n-vis is the mean number of visual rows that enter a layer.`,
+		Example: `  restore flops --shape llava-1.5-7b --n-vis 192,128,64
+  restore flops --all --n-vis 64
+  restore flops -m DIR --base fastv,divprune --json`,
+		Args: noArgs,
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&o.shape, "shape", "llava-1.5-7b", "sizes of a published model, or of the embedded one")
+	fs.Lookup("shape").Annotations = map[string][]string{choices: {strings.Join(shapeNames(), "|")}}
+	fs.StringVarP(&o.dir, "model", "m", "", "or those of the model in this Hugging Face `folder`")
+	fs.StringSliceVar(&o.bases, "base", []string{"holov"}, "`methods`, see 'restore methods'")
+	fs.BoolVar(&o.all, "all", false, "all methods")
+	fs.IntSliceVar(&o.nVis, "n-vis", []int{192, 128, 64}, "`budgets` of visual tokens")
+	fs.IntVar(&o.prompt, "prompt", eval.PaperPrompt, "`N` rows of the prompt beside the picture's; the paper has 35 of the system and 25 of the question")
+	fs.BoolVar(&o.json, "json", false, "print one JSON object")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if fs.Changed("shape") && o.dir != "" {
+			return usagef("--shape and --model: both given, got %s and %s, want one of them", o.shape, o.dir)
+		}
+		if fs.Changed("base") && o.all {
+			return usagef("--base and --all: both given, got %s, want one of them", strings.Join(o.bases, ","))
+		}
+		return o.run(a)
+	}
+	return cmd
+}
+
+func shapeNames() (names []string) {
+	for _, s := range eval.Shapes() {
+		names = append(names, s.Name)
+	}
+	return append(names, embeddedShape)
+}
+
+// sizes returns the sizes that were asked for and the name of their model.
+func (o *flopsOptions) sizes(a *app) (string, *restore.Sizes, error) {
+	if o.dir == "" {
+		for _, s := range eval.Shapes() {
+			if s.Name == o.shape {
+				return s.Name, &s.Sizes, nil
+			}
+		}
+		if o.shape != embeddedShape {
+			return "", nil, usagef("--shape: got %q, want %s", o.shape, strings.Join(shapeNames(), "|"))
+		}
+	}
+	m := modelFlags{dir: o.dir, threads: 1, describe: true}
+	model, err := m.open(a)
+	if err != nil {
+		return "", nil, err
+	}
+	defer model.Close()
+	info := model.Info()
+	if info.Sizes == nil {
+		return "", nil, fmt.Errorf("flops: %s: operations of %s are not counted: its encoder attends in windows", info.Name, info.Architecture)
+	}
+	return info.Name, info.Sizes, nil
+}
+
+// flopsJSON is what --json prints.
+type flopsJSON struct {
+	Model  string        `json:"model"`
+	Tokens int           `json:"tokens"` // visual tokens before reduction
+	Prompt int           `json:"prompt"`
+	Full   *eval.FLOPs   `json:"full"`
+	Rows   []*eval.FLOPs `json:"rows"`
+}
+
+func (o *flopsOptions) run(a *app) error {
+	bases := o.bases
+	if o.all {
+		bases = slices.DeleteFunc(methodNames(), func(name string) bool { return name == "none" })
+	}
+	for _, base := range bases {
+		if !slices.Contains(methodNames(), base) || base == "none" {
+			return usagef("--base: got %q, want %s", base, strings.Join(methodNames()[1:], "|"))
+		}
+	}
+	if o.prompt < 1 || o.prompt > 1<<20 {
+		return usagef("--prompt: out of range, got %d, want 1 to %d", o.prompt, 1<<20)
+	}
+	name, s, err := o.sizes(a)
+	if err != nil {
+		return err
+	}
+	for _, n := range o.nVis {
+		if n < 1 || n > s.Tokens {
+			return usagef("--n-vis: out of range, got %d, want 1 to %d (the visual tokens of %s)", n, s.Tokens, name)
+		}
+	}
+	j := flopsJSON{Model: name, Tokens: s.Tokens, Prompt: o.prompt}
+	if j.Full, err = eval.CountFLOPs(s, reduce.Options{}, o.prompt); err != nil {
+		return err
+	}
+	var notes []string
+	for _, base := range bases {
+		for _, n := range o.nVis {
+			for _, on := range []bool{false, true} {
+				f, err := eval.CountFLOPs(s, reduce.Options{Base: base, NVis: n, Restore: on}, o.prompt)
+				if err != nil { // this method has no such budget; the others go on
+					if note := fmt.Sprintf("%s, %d tokens: %v", base, n, err); !slices.Contains(notes, note) {
+						notes = append(notes, note)
+					}
+					continue
+				}
+				j.Rows = append(j.Rows, f)
+			}
+		}
+	}
+	for _, note := range notes {
+		fmt.Fprintf(a.err, "restore: note: %s\n", oneLine(note))
+	}
+	if len(j.Rows) == 0 {
+		return fmt.Errorf("flops: no method can keep so many tokens")
+	}
+	if o.json {
+		return writeJSON(a.out, j)
+	}
+	return j.writeTable(a.out)
+}
+
+// methodLabel names a method with or without RESTORE.
+func methodLabel(base string, restore bool) string {
+	if restore {
+		return base + " + RESTORE"
+	}
+	return base
+}
+
+func (j *flopsJSON) writeTable(w io.Writer) error {
+	fmt.Fprintf(w, "%s, %d visual tokens, %d other rows; multiply-adds\n", j.Model, j.Tokens, j.Prompt)
+	rows := [][]string{{"METHOD", "N-VIS", "A LAYER", "ENCODER", "CHOICE", "DECODER", "TOTAL", "OF FULL", "CHOICE/TOTAL", "ENGINE"}}
+	add := func(label string, f *eval.FLOPs) {
+		rows = append(rows, []string{label, strconv.Itoa(f.NVis), fmt.Sprintf("%.1f", f.Mean), operations(f.Encoder), operations(f.Choice), operations(f.Decoder),
+			operations(f.Total), fmt.Sprintf("%.1f %%", 100*f.Total/j.Full.Total), fmt.Sprintf("%.3f %%", f.Overhead()), operations(f.Engine)})
+	}
+	add("unreduced", j.Full)
+	for _, f := range j.Rows {
+		add(methodLabel(f.Base, f.Restore), f)
+	}
+	return columns(w, rows)
+}
+
+// operations is "1.839 T" or "1.359 G".
+func operations(v float64) string {
+	switch {
+	case v >= 1e11:
+		return fmt.Sprintf("%.3f T", v/1e12)
+	case v >= 1e8:
+		return fmt.Sprintf("%.3f G", v/1e9)
+	}
+	return fmt.Sprintf("%.3f M", v/1e6)
+}

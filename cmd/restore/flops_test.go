@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	restore "github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/eval"
+	"github.com/restore-vlm/restore/imageproc"
+	"github.com/restore-vlm/restore/nn"
+	"github.com/restore-vlm/restore/reduce"
+)
+
+// Ensure that the engine multiplies exactly as often as is counted: linear layers as the engine counts them while it answers, attention
+// by the sizes of the matrices that a trace of the same request holds.
+func TestFLOPsOfEngine(t *testing.T) {
+	work := new(nn.Work)
+	m, err := restore.Open("", restore.OpenOptions{Work: work})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	s := m.Info().Sizes
+	pic := &imageproc.Picture{Width: 8, Height: 8, Pix: make([]byte, 3*64)}
+	for name, o := range map[string]reduce.Options{
+		"unreduced": {},
+		"holov":     {Base: "holov", NVis: 40, Restore: true},
+		"fastv":     {Base: "fastv", Schedule: "2:100"},
+		"shrunk":    {Base: "downsample", NVis: 64},
+	} {
+		work.Take()
+		ans, err := m.Ask(context.Background(), restore.Request{Prompt: "How many?", Images: []*imageproc.Picture{pic}, Reduce: o, MaxTokens: 1})
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		_, ops, _ := work.Take()
+		trace, err := m.Trace(context.Background(), restore.TraceRequest{Prompt: "How many?", Images: []*imageproc.Picture{pic}, Reduce: o})
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		got := float64(ops) / 2
+		matrices := func(format string, layers, width int) {
+			for i := range layers {
+				rows, keys := o.NVis+1, o.NVis+1 // a shrunk picture's encoding is not traced
+				if m := trace[fmt.Sprintf(format, i)]; m != nil {
+					rows, keys = m.Shape[len(m.Shape)-2], m.Shape[len(m.Shape)-1]
+				}
+				got += 2 * float64(rows) * float64(keys) * float64(width)
+			}
+		}
+		matrices("vision.layer.%d.attn", s.Vision.Run, s.Vision.Query)
+		matrices("text.layer.%d.attn", s.Text.Blocks, s.Text.Query)
+		rows := trace["text.layer.0.attn"].Shape[1]
+		visual := s.Tokens
+		if r := ans.Report.Images[0].Reduction; r != nil && len(r.Options.Stages) == 0 {
+			visual = len(r.Rows)
+		}
+		f, err := eval.CountFLOPs(s, o, rows-visual)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if f.Engine != got {
+			t.Errorf("%s: counted %.0f, the engine multiplied %.0f", name, f.Engine, got)
+		}
+	}
+}
+
+// Ensure that the command prints the paper's figures, names what cannot be, and refuses what makes no sense.
+func TestFLOPs(t *testing.T) {
+	r := cli("flops", "--base", "divprune,fastv", "--n-vis", "64")
+	for _, w := range []string{"llava-1.5-7b", "0.190 T", "1.359 G", "0.807 T", "0.997 T", "0.136 %", "fastv + RESTORE"} {
+		if r.code != exitOK || r.err != "" || !strings.Contains(r.out, w) {
+			t.Errorf("exit %d, stderr %q, lacks %q in %q", r.code, r.err, w, r.out)
+		}
+	}
+	r = cli("flops", "--shape", "embedded", "--all", "--n-vis", "64", "--json")
+	var j struct {
+		Tokens int
+		Rows   []struct{ Total, Engine float64 }
+	}
+	if err := json.Unmarshal([]byte(r.out), &j); r.code != exitOK || err != nil || j.Tokens != 576 || len(j.Rows) < 20 || j.Rows[0].Total <= 0 {
+		t.Errorf("exit %d, %v, %q", r.code, err, r.out)
+	}
+	if !strings.Contains(r.err, "note: fastv, 64 tokens: reduce: n-vis: got a mean of 64 tokens a layer, want 96.83 to 576") {
+		t.Errorf("stderr %q", r.err)
+	}
+	for want, args := range map[string][]string{
+		`--shape: got "x", want llava-1.5-7b|`:                             {"--shape", "x"},
+		"--shape and --model: both given, got llava-1.5-7b and y":          {"--shape", "llava-1.5-7b", "-m", "y"},
+		"--base and --all: both given":                                     {"--base", "holov", "--all"},
+		`--base: got "none", want holov|`:                                  {"--base", "none"},
+		"--n-vis: out of range, got 577, want 1 to 576 (the visual tokens": {"--n-vis", "577"},
+		"--prompt: out of range, got 0, want 1 to":                         {"--prompt", "0"},
+	} {
+		if r := cli(append([]string{"flops"}, args...)...); r.code != exitUsage || !strings.Contains(r.err, want) {
+			t.Errorf("%v: exit %d, stderr %q, want %q", args, r.code, r.err, want)
+		}
+	}
+}

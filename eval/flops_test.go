@@ -1,0 +1,56 @@
+package eval
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/restore-vlm/restore/reduce"
+)
+
+// Ensure that the paper's Tables 8 and 20 come out to every digit that is printed.
+func TestPaperTables(t *testing.T) {
+	s := Shapes()[0].Sizes
+	for _, c := range []struct {
+		n                        int
+		decoder, total, overhead string
+	}{{192, "1.649", "1.839", "0.074"}, {128, "1.227", "1.417", "0.096"}, {64, "0.807", "0.997", "0.136"}} {
+		f, err := CountFLOPs(&s, reduce.Options{Base: "holov", NVis: c.n, Restore: true}, PaperPrompt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, p := range map[string][2]string{
+			"encoder (T)":     {"0.190", fmt.Sprintf("%.3f", f.Encoder/1e12)},
+			"anchors (G)":     {"1.359", fmt.Sprintf("%.3f", f.Choice/1e9)},
+			"decoder (T)":     {c.decoder, fmt.Sprintf("%.3f", f.Decoder/1e12)},
+			"total (T)":       {c.total, fmt.Sprintf("%.3f", f.Total/1e12)},
+			"overhead (in %)": {c.overhead, fmt.Sprintf("%.3f", f.Overhead())},
+		} {
+			if p[0] != p[1] {
+				t.Errorf("n-vis %d: %s: got %s, want %s", c.n, name, p[1], p[0])
+			}
+		}
+	}
+}
+
+// Ensure that a schedule is counted layer by layer: FastV 2:64 of 4 layers lets 576, 576, 64 and 64 rows in.
+func TestFLOPsOfSchedules(t *testing.T) {
+	s := Shapes()[0].Sizes
+	s.Text.Blocks, s.Text.Run = 4, 4
+	f, err := CountFLOPs(&s, reduce.Options{Base: "fastv", Schedule: "2:64"}, 24)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := 0.0
+	for _, n := range []float64{600, 600, 88, 88} {
+		want += 4*n*4096*4096 + 2*n*n*4096 + 3*n*11008*4096
+	}
+	if f.Decoder != want || f.Mean != 320 {
+		t.Errorf("decoder %v, mean %v, want %v and 320", f.Decoder, f.Mean, want)
+	}
+	if _, err := CountFLOPs(&s, reduce.Options{}, 0); err == nil || err.Error() != "eval: prompt: got 0 rows, want at least 1" {
+		t.Errorf("no prompt: %v", err)
+	}
+	if _, err := CountFLOPs(&s, reduce.Options{Base: "prumerge"}, 1); err == nil || err.Error() != "eval: prumerge: finds the number of tokens in the picture, want a budget" {
+		t.Errorf("no budget: %v", err)
+	}
+}
