@@ -2,8 +2,10 @@ package engine_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -178,4 +180,164 @@ func clampInf(t *testing.T, name string, g, w *tensor.Tensor) {
 		}
 	}
 	*g, *w = *tensor.FromFloat32s(g.Shape, a), *tensor.FromFloat32s(w.Shape, b)
+}
+
+// insideModels are checkpoints of other shapes than the reference's: grouped
+// heads with the class token among the picture's, pictures in tiles with
+// newlines, positions of three axes, several pictures.
+func insideModels(t *testing.T) map[string]map[string]*tensor.Tensor {
+	gqa, err := golden.Read(filepath.Join("testdata", "llava15-gqa-full-tiny", "two-images.ref"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]map[string]*tensor.Tensor{
+		"llava15-gqa-full-tiny":  gqa,
+		"llavanext-vicuna-tiny":  nextInputs(t, "llavanext-vicuna-tiny", "two-images"),
+		"llavanext-mistral-tiny": nextInputs(t, "llavanext-mistral-tiny", "odd"),
+		"qwen25vl-tiny":          axesReference(t, "qwen25vl-tiny", "two-images"),
+		"qwen25vl-tied-tiny":     axesReference(t, "qwen25vl-tied-tiny", "one-image"),
+	}
+}
+
+// Ensure, for every architecture, that a stage keeps the rows that the last row
+// of the unreduced run attends to most, that their keys are those of the
+// unreduced run at their old positions, that sizes add up, that keeping all is no
+// reduction, and that text alone is read as ever.
+func TestInsideArchitectures(t *testing.T) {
+	for name, in := range insideModels(t) {
+		e := open(t, filepath.Join("testdata", name), 2)
+		trace := func(in map[string]*tensor.Tensor, o reduce.Options) map[string]*tensor.Tensor {
+			t.Helper()
+			got, err := e.Trace(context.Background(), engine.TraceRequest{Inputs: in, Reduce: o, Tokens: 4})
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			return got
+		}
+		plain := trace(in, reduce.Options{})
+		first, counts := pictureRows(t, name, plain)
+		if len(counts) == 0 {
+			t.Fatalf("%s: no picture", name)
+		}
+		for _, base := range []string{"fastv", "pdrop"} {
+			o := reduce.Options{Base: base, Schedule: "1:0.4", Positions: "original"}
+			got := trace(in, o)
+			read := 0
+			if base == "pdrop" {
+				read = 1
+			}
+			removed := 0
+			for p := range counts {
+				prefix := "stage.0."
+				if len(counts) > 1 {
+					prefix = fmt.Sprintf("stage.%d.0.", p)
+				}
+				kept, _ := got[prefix+"kept"].Int64s()
+				checkLargest(t, fmt.Sprintf("%s %s picture %d", name, base, p), plain[fmt.Sprintf("text.layer.%d.attn", read)], first[p], counts[p], kept)
+				checkKeys(t, name+" "+base, got["text.layer.1.k"], plain["text.layer.1.k"], first[p], first[p]-removed, kept)
+				removed += counts[p] - len(kept)
+			}
+			lens, _ := got["cache.len"].Int64s()
+			if before := plain["text.layer.1.k"].Shape[1]; int(lens[0]) != before || int(lens[1]) != before-removed {
+				t.Errorf("%s %s: %v keys, want %d and %d", name, base, lens, before, before-removed)
+			}
+			o.Schedule, o.Positions = "1:1.0", ""
+			same(t, name+" "+base+" keeping all", trace(in, o), plain, "gen.tokens", "gen.logits")
+			o.Schedule, o.Restore = "1:0.4", true
+			got = trace(in, o)
+			sizes, _ := got["cache.1.size"].Float32s()
+			sum := float32(0)
+			for _, s := range sizes {
+				sum += s
+			}
+			if int(sum) != plain["text.layer.1.k"].Shape[1] {
+				t.Errorf("%s RESTORE over %s: sizes in layer 1 add up to %v, want %d", name, base, sum, plain["text.layer.1.k"].Shape[1])
+			}
+			o.Compat, o.Restore = "released", false
+			trace(in, o)
+			words := map[string]*tensor.Tensor{"input_ids": tensor.FromInt64s([]int{4}, []int64{1, 5, 6, 7})}
+			same(t, name+" "+base+" text only", trace(words, o), trace(words, reduce.Options{}), "gen.logits", "cache.len")
+		}
+		if _, err := e.Trace(context.Background(), engine.TraceRequest{Inputs: in, Reduce: reduce.Options{Base: "fastv", NVis: 8, Newlines: "skip"}}); err == nil || !strings.Contains(err.Error(), "newlines: got skip") {
+			t.Errorf("%s: newlines skip: got %v", name, err)
+		}
+	}
+}
+
+// pictureRows returns where each picture's rows start in a traced prompt and how
+// many there are.
+func pictureRows(t *testing.T, name string, plain map[string]*tensor.Tensor) (first, counts []int) {
+	t.Helper()
+	var config struct {
+		Old int64 `json:"image_token_index"`
+		New int64 `json:"image_token_id"`
+	}
+	data, err := os.ReadFile(filepath.Join("testdata", name, "config.json"))
+	if err == nil {
+		err = json.Unmarshal(data, &config)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, err := plain["input_ids"].Int64s()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, id := range ids {
+		switch {
+		case id != config.Old+config.New: // one of them is there
+		case i > 0 && ids[i-1] == id:
+			counts[len(counts)-1]++
+		default:
+			first, counts = append(first, i), append(counts, 1)
+		}
+	}
+	return first, counts
+}
+
+// checkLargest checks that kept are the rows of a picture to which the last row
+// of attn [heads, rows, keys] gives most, as a mean over heads.
+func checkLargest(t *testing.T, what string, attn *tensor.Tensor, first, n int, kept []int64) {
+	t.Helper()
+	v, _ := attn.Float32s()
+	heads, rows, keys := attn.Shape[0], attn.Shape[1], attn.Shape[2]
+	mean := make([]float64, n)
+	for h := range heads {
+		for j := range mean {
+			mean[j] += float64(v[(h*rows+rows-1)*keys+first+j])
+		}
+	}
+	chosen := make([]bool, n)
+	least := math.Inf(1)
+	for _, k := range kept {
+		chosen[k] = true
+		least = min(least, mean[k])
+	}
+	for j, m := range mean {
+		if !chosen[j] && m > least*(1+tolScores) {
+			t.Errorf("%s: row %d is not kept with %v, but one with %v is", what, j, m, least)
+			return
+		}
+	}
+}
+
+// checkKeys checks that the keys got holds from row at on are those of rows first
+// and further of want, both [heads, keys, width].
+func checkKeys(t *testing.T, what string, got, want *tensor.Tensor, first, at int, kept []int64) {
+	t.Helper()
+	g, _ := got.Float32s()
+	w, _ := want.Float32s()
+	width := got.Shape[2]
+	for h := range got.Shape[0] {
+		for i, k := range kept {
+			a := g[(h*got.Shape[1]+at+i)*width:][:width]
+			b := w[(h*want.Shape[1]+first+int(k))*width:][:width]
+			for j := range a {
+				if d := math.Abs(float64(a[j] - b[j])); !(d <= tolRows*max(1, math.Abs(float64(b[j])))) {
+					t.Errorf("%s: head %d, row %d: key %v, want that of row %d, %v", what, h, at+i, a[j], k, b[j])
+					return
+				}
+			}
+		}
+	}
 }

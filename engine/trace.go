@@ -99,7 +99,7 @@ func (e *Engine) Trace(ctx context.Context, req TraceRequest) (map[string]*tenso
 		return nil, err
 	}
 	n = len(spans[0].Pos)
-	traceInside(out, in.staged, s.cache)
+	traceInside(out, in.staged, s.cache, e.shape.RoPE.Axes() > 1)
 	logits := make([]float32, n*e.shape.Vocab)
 	e.m.Decoder().Logits(r, logits, in.x, n)
 	out["logits"] = tensor.FromFloat32s([]int{n, e.shape.Vocab}, logits)
@@ -110,9 +110,9 @@ func (e *Engine) Trace(ctx context.Context, req TraceRequest) (map[string]*tenso
 
 // traceInside puts into out cache.len, the number of keys that each layer holds
 // of the prompt, and what reducers inside the decoder did: every layer's
-// positions and sizes, and per stage what stayed. Rows before a stage are counted
-// in their order then.
-func traceInside(out map[string]*tensor.Tensor, staged []model.Staged, cache *nn.KVCache) {
+// positions (of all axes where there are three) and sizes, and per stage what
+// stayed. Rows before a stage are counted in their order then.
+func traceInside(out map[string]*tensor.Tensor, staged []model.Staged, cache *nn.KVCache, three bool) {
 	var lens []int64
 	for i := range cache.Layers() {
 		lens = append(lens, int64(cache.Len(i)))
@@ -140,6 +140,9 @@ func traceInside(out map[string]*tensor.Tensor, staged []model.Staged, cache *nn
 			pos[j] = float32(p[0])
 		}
 		floats(fmt.Sprintf("cache.%d.position", i), pos)
+		if three {
+			out[fmt.Sprintf("cache.%d.position_ids", i)] = axes(l.Pos)
+		}
 		floats(fmt.Sprintf("cache.%d.size", i), append([]float32(nil), l.Size...))
 	}
 	for p := range staged {
