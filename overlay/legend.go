@@ -109,6 +109,9 @@ func (l *legend) count(panels []*panel, r *reduce.Reduction) {
 		if r.Options.Restore {
 			l.method = "RESTORE over " + l.method
 		}
+		if n := len(r.Stages); n > 0 {
+			l.method += fmt.Sprintf(" · from layer %d on", r.Stages[n-1].From)
+		}
 	}
 	for _, row := range r.Rows {
 		switch {

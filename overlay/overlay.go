@@ -69,6 +69,30 @@ func Draw(pic *imageproc.Picture, r *reduce.Reduction, grids []imageproc.Grid) *
 	return compose(pic, panels, &l)
 }
 
+// strip is how many drawings of stages stand beside each other.
+const strip = 3
+
+// DrawStages returns the drawings of what a method inside the decoder had left of pic after each of its stages, in reading order, as Draw
+// makes them. r must have stages.
+func DrawStages(pic *imageproc.Picture, r *reduce.Reduction, grids []imageproc.Grid) *image.NRGBA {
+	var all []*image.NRGBA
+	width, height := 0, 0 // of the largest
+	for i := range r.Stages {
+		im := Draw(pic, r.AfterStage(i), grids)
+		all = append(all, im)
+		width, height = max(width, im.Rect.Dx()), max(height, im.Rect.Dy())
+	}
+	cols := min(strip, len(all))
+	rows := (len(all) + cols - 1) / cols
+	out := image.NewNRGBA(image.Rect(0, 0, cols*width+(cols-1)*margin, rows*height+(rows-1)*margin))
+	draw.Draw(out, out.Rect, image.NewUniform(paper), image.Point{}, draw.Src)
+	for i, im := range all {
+		at := image.Pt(i%cols*(width+margin), i/cols*(height+margin))
+		draw.Draw(out, im.Rect.Add(at), im, image.Point{}, draw.Src)
+	}
+	return out
+}
+
 // fits reports whether every patch of g has a token of r, or none.
 func fits(g imageproc.Grid, r *reduce.Reduction) bool {
 	if g.Rows < 1 || g.Cols < 1 || g.Tokens != nil && len(g.Tokens) != g.Rows*g.Cols || g.Ends != nil && len(g.Ends) != g.Rows {

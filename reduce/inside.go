@@ -66,6 +66,7 @@ type Sight struct {
 // StageResult is what one stage did. Rows before the stage are counted in their order then.
 type StageResult struct {
 	Stage
+	From    int // first layer that the rows enter
 	Before  int
 	Rows    []Row     // after the stage, in decoder order
 	Sources []int32   // per row after it, the row before that it was kept from; -1: merged
@@ -187,7 +188,7 @@ func (s *Inside) Due(layer int, within bool) bool {
 func (s *Inside) Shrink(p *kernel.Pool, x []float32, width int) ([]nn.Mix, error) {
 	stop := s.time(&s.SelectTime)
 	st, o := *s.stage(), &s.Options
-	r := StageResult{Stage: st, Before: len(s.rows), Score: s.score, Scores: s.scores, Indices: s.indices}
+	r := StageResult{Stage: st, From: st.Layer + s.m.after, Before: len(s.rows), Score: s.score, Scores: s.scores, Indices: s.indices}
 	s.score, s.scores, s.indices = nil, nil, nil
 	wide := make([]float64, len(r.Score))
 	for i, v := range r.Score {
@@ -284,10 +285,24 @@ func (s *Inside) Sizes() []float32 {
 
 // Reduction returns what became of the picture after the last stage so far. It holds no features: they differ by layer.
 func (s *Inside) Reduction() *Reduction {
-	r := &Reduction{
-		Options: s.Options, N: s.Options.N, Rows: slices.Clone(s.rows), Group: make([]int32, s.Options.N),
-		SelectTime: s.SelectTime, MergeTime: s.MergeTime, Stages: s.Results,
-	}
+	r := &Reduction{Options: s.Options, N: s.Options.N, SelectTime: s.SelectTime, MergeTime: s.MergeTime, Stages: s.Results}
+	r.setRows(s.rows)
+	return r
+}
+
+// AfterStage returns what a method inside the decoder had made of the picture after its i-th stage, 0 <= i < len(r.Stages).
+func (r *Reduction) AfterStage(i int) *Reduction {
+	out := &Reduction{Options: r.Options, N: r.N, Stages: r.Stages[:i+1]}
+	out.Options.Stages = out.Options.Stages[:i+1]
+	st := &r.Stages[i]
+	out.Options.NVis, out.Options.Keep, out.Options.Merge = st.Stage.Rows(), st.Stage.Kept, st.Stage.Merged
+	out.setRows(st.Rows)
+	return out
+}
+
+// setRows fills what follows from the rows of a method inside the decoder.
+func (r *Reduction) setRows(rows []Row) {
+	r.Rows, r.Group = slices.Clone(rows), make([]int32, r.N)
 	for i := range r.Group {
 		r.Group[i] = -1
 	}
@@ -302,7 +317,6 @@ func (s *Inside) Reduction() *Reduction {
 			r.Kept = append(r.Kept, row.Anchor)
 		}
 	}
-	return r
 }
 
 // time adds what passes until its result is called to d.

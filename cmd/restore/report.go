@@ -89,6 +89,7 @@ type visualJSON struct {
 	Kept    int    `json:"kept"`
 	Merged  int    `json:"merged"`
 	Overlay string `json:"overlay,omitempty"`
+	Stages  string `json:"overlay_stages,omitempty"`
 }
 
 // answerJSON is the object that --json prints for an answer. Times are in milliseconds.
@@ -110,7 +111,7 @@ type answerJSON struct {
 	PeakRSS         int64              `json:"peak_rss_bytes"`
 }
 
-func newAnswerJSON(m *restore.Model, ans *restore.Answer, names, overlays []string) answerJSON {
+func newAnswerJSON(m *restore.Model, ans *restore.Answer, names, overlays, stages []string) answerJSON {
 	r := &ans.Report
 	millis := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 	j := answerJSON{
@@ -130,6 +131,9 @@ func newAnswerJSON(m *restore.Model, ans *restore.Answer, names, overlays []stri
 		if i < len(overlays) {
 			v.Overlay = overlays[i]
 		}
+		if i < len(stages) {
+			v.Stages = stages[i]
+		}
 		j.Images = append(j.Images, v)
 	}
 	return j
@@ -142,24 +146,29 @@ func writeJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// drawOverlays writes the picture of kept and merged patches of each picture of r, and returns the files' names.
-func (o *runOptions) drawOverlays(r restore.Request, ans *restore.Answer) ([]string, error) {
-	if o.overlay == "" {
-		return nil, nil
-	}
-	var names []string
+// drawOverlays writes the picture of kept and merged patches of each picture of r, and that of the stages of a method inside the decoder. It
+// returns the files' names.
+func (o *runOptions) drawOverlays(r restore.Request, ans *restore.Answer) (names, stages []string, err error) {
 	for i, p := range ans.Report.Images {
 		if i >= len(r.Images) || p.Reduction == nil {
 			continue
 		}
-		img := overlay.Draw(r.Images[i], p.Reduction, p.Grids)
-		name := overlayName(o.overlay, i, len(r.Images))
-		if err := writePNG(name, img); err != nil {
-			return names, err
+		if o.overlay != "" {
+			name := overlayName(o.overlay, i, len(r.Images))
+			if err := writePNG(name, overlay.Draw(r.Images[i], p.Reduction, p.Grids)); err != nil {
+				return names, stages, err
+			}
+			names = append(names, name)
 		}
-		names = append(names, name)
+		if o.stages != "" && len(p.Reduction.Stages) > 0 {
+			name := overlayName(o.stages, i, len(r.Images))
+			if err := writePNG(name, overlay.DrawStages(r.Images[i], p.Reduction, p.Grids)); err != nil {
+				return names, stages, err
+			}
+			stages = append(stages, name)
+		}
 	}
-	return names, nil
+	return names, stages, nil
 }
 
 func writePNG(path string, img image.Image) error {
