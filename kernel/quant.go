@@ -275,7 +275,8 @@ func quantMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	}
 	p.Run((m+quantRows-1)/quantRows, t.runActs)
 	panels := (w.N + quantPanel - 1) / quantPanel
-	t.panels = max(1, min(quantTaskPanels, panels/(4*p.Threads())))
+	most := max(quantTaskPanels, quantTaskBytes/(t.blocks*quantBlockSize(w.Format)+1))
+	t.panels = max(1, min(most, panels/(4*p.Threads())))
 	tasks := (panels + t.panels - 1) / t.panels
 	t.mBlocks = 1
 	if want := 4 * p.Threads(); p.Threads() > 1 && tasks < want {
@@ -289,8 +290,10 @@ func quantMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 const (
 	// quantRows is the rows of x that one task quantises.
 	quantRows = 8
-	// quantTaskPanels is the most panels that one task computes.
+	// quantTaskPanels is the panels that one task computes at most, or more up to
+	// quantTaskBytes of them.
 	quantTaskPanels = 4
+	quantTaskBytes  = 512 << 10
 	// quantSerialWork is serialWork for the faster integer products.
 	quantSerialWork = 1 << 18
 )
@@ -314,9 +317,8 @@ func (t *quantProduct) quantize(task int) {
 func (t *quantProduct) task(task int) {
 	first, end := task%t.mBlocks*t.m/t.mBlocks, (task%t.mBlocks+1)*t.m/t.mBlocks
 	panel := task / t.mBlocks * t.panels
-	for ; panel*quantPanel < t.w.N && panel < (task/t.mBlocks+1)*t.panels; panel++ {
-		quantPanelRows(t, panel, first, end)
-	}
+	panels := min(t.panels, (t.w.N+quantPanel-1)/quantPanel-panel)
+	quantPanelRows(t, panel, panels, first, end)
 }
 
 // quantPanelGo computes rows first … end-1 of one panel.

@@ -9,8 +9,11 @@ import (
 
 //go:generate sh -c "cd _gen && go run . -kernel quant"
 
-// quantTile computes rows of a panel: dst[i·ldd+c] = bias[c] + Σ over blocks.
-type quantTile = func(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
+// quantTile computes rows of consecutive panels: dst[i·ldd+c] = bias[c] + Σ over
+// blocks, then the same 32 floats on in dst and biasStep bytes on in bias. Every
+// block it prefetches 128 bytes at pf, which moves by pfStep; with one or two rows
+// it also asks for its own weights well before their use.
+type quantTile = func(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep, panels int, pf uintptr, pfStep int)
 
 // The tiles by number of rows.
 var (
@@ -71,22 +74,45 @@ type quantScratch struct {
 
 var quantScratches = sync.Pool{New: func() any { return new(quantScratch) }}
 
-// quantPanelRows computes rows first … end-1 of one panel. While it does, it
-// asks for the panel after it, the first tiles a part each.
-func quantPanelRows(t *quantProduct, panel, first, end int) {
+// quantPanelRows computes rows first … end-1 of some panels.
+func quantPanelRows(t *quantProduct, panel, panels, first, end int) {
 	if t.level == implGo || t.blocks == 0 {
-		quantPanelGo(t, panel, first, end)
+		for i := range panels {
+			quantPanelGo(t, panel+i, first, end)
+		}
 		return
 	}
 	s := quantScratches.Get().(*quantScratch)
-	defer quantScratches.Put(s)
+	n, col := t.w.N, panel*quantPanel
+	kernels := quantTiles(t.level, t.w.Format)
+	whole := min(panels, n/quantPanel-panel)
+	if rows := end - first; rows > 0 && rows <= len(kernels) && whole > 1 {
+		// one call, so that nothing comes between one panel and the next
+		clear(s.bias[:])
+		bias, step := &s.bias[0], 0
+		if t.bias != nil {
+			bias, step = &t.bias[col], 4*quantPanel
+		}
+		w := &t.w.Data[panel*t.blocks*quantBlockSize(t.w.Format)]
+		kernels[rows-1](&t.dst[first*n+col], n, &t.acts[first*t.blocks*actBlock], t.blocks*actBlock, w, t.blocks,
+			bias, step, whole, uintptr(unsafe.Pointer(w)), 0)
+		panel, panels = panel+whole, panels-whole
+	}
+	for i := range panels {
+		quantOnePanel(t, s, kernels, panel+i, first, end)
+	}
+	quantScratches.Put(s)
+}
+
+// quantOnePanel computes rows first … end-1 of one panel. While it does, it asks
+// for the panel after it, the first tiles a part each.
+func quantOnePanel(t *quantProduct, s *quantScratch, kernels []quantTile, panel, first, end int) {
 	n, col := t.w.N, panel*quantPanel
 	width := min(quantPanel, n-col)
 	clear(s.bias[:])
 	if t.bias != nil {
 		copy(s.bias[:], t.bias[col:col+width])
 	}
-	kernels := quantTiles(t.level, t.w.Format)
 	size := t.blocks * quantBlockSize(t.w.Format)
 	w := unsafe.Pointer(&t.w.Data[panel*size])
 	pf, left := uintptr(w)+uintptr(size), size
@@ -102,7 +128,7 @@ func quantPanelRows(t *quantProduct, panel, first, end int) {
 		if left > 0 {
 			step = 128
 		}
-		kernels[e-r-1](dst, ldd, &t.acts[r*t.blocks*actBlock], t.blocks*actBlock, (*byte)(w), t.blocks, &s.bias[0], pf, step)
+		kernels[e-r-1](dst, ldd, &t.acts[r*t.blocks*actBlock], t.blocks*actBlock, (*byte)(w), t.blocks, &s.bias[0], 0, 1, pf, step)
 		pf += uintptr(t.blocks * step)
 		left -= t.blocks * 128
 		if width < quantPanel {

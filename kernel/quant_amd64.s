@@ -13,18 +13,20 @@ GLOBL high<>(SB), RODATA|NOPTR, $4
 DATA ones<>+0(SB)/4, $0x00010001
 GLOBL ones<>(SB), RODATA|NOPTR, $4
 
-// func q8VNNI1(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
-TEXT ·q8VNNI1(SB), NOSPLIT, $0-72
+// func q8VNNI1(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+TEXT ·q8VNNI1(SB), NOSPLIT, $0-88
 	MOVQ x+16(FP), SI
 	MOVQ ldx+24(FP), R8
 	MOVQ w+32(FP), BX
 	MOVQ blocks+40(FP), CX
-	MOVQ pf+56(FP), DX
-	MOVQ pfStep+64(FP), R12
+	MOVQ pf+72(FP), DX
+	MOVQ pfStep+80(FP), R12
 	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+	MOVQ biasStep+56(FP), R13
+panel:
 	VMOVUPS 0(AX), Z0
 	VMOVUPS 64(AX), Z1
 loop:
@@ -86,6 +88,7 @@ loop:
 	VPDPBUSD Z6, Z5, Z3
 	PREFETCHT0 4992(BX)
 	PREFETCHT0 5056(BX)
+	PREFETCHT0 5120(BX)
 	VCVTPH2PS (BX), Z4
 	VCVTPH2PS 32(BX), Z5
 	VBROADCASTSS 32(SI), Z6
@@ -102,23 +105,32 @@ loop:
 	ADDQ $1088, BX
 	DECQ CX
 	JNE loop
-	VMOVUPS Z0, 0(DI)
-	VMOVUPS Z1, 64(DI)
+	MOVQ DI, SI
+	VMOVUPS Z0, 0(SI)
+	VMOVUPS Z1, 64(SI)
+	MOVQ x+16(FP), SI
+	MOVQ blocks+40(FP), CX
+	ADDQ R13, AX
+	ADDQ $128, DI
+	DECQ panels+64(FP)
+	JNE panel
 	VZEROUPPER
 	RET
 
-// func q8VNNI2(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
-TEXT ·q8VNNI2(SB), NOSPLIT, $0-72
+// func q8VNNI2(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+TEXT ·q8VNNI2(SB), NOSPLIT, $0-88
 	MOVQ x+16(FP), SI
 	MOVQ ldx+24(FP), R8
 	MOVQ w+32(FP), BX
 	MOVQ blocks+40(FP), CX
-	MOVQ pf+56(FP), DX
-	MOVQ pfStep+64(FP), R12
+	MOVQ pf+72(FP), DX
+	MOVQ pfStep+80(FP), R12
 	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+	MOVQ biasStep+56(FP), R13
+panel:
 	VMOVUPS 0(AX), Z0
 	VMOVUPS 64(AX), Z1
 	VMOVUPS 0(AX), Z2
@@ -208,6 +220,7 @@ loop:
 	VPDPBUSD Z11, Z9, Z7
 	PREFETCHT0 4992(BX)
 	PREFETCHT0 5056(BX)
+	PREFETCHT0 5120(BX)
 	VCVTPH2PS (BX), Z8
 	VCVTPH2PS 32(BX), Z9
 	VBROADCASTSS 32(SI), Z10
@@ -231,26 +244,35 @@ loop:
 	ADDQ $1088, BX
 	DECQ CX
 	JNE loop
-	VMOVUPS Z0, 0(DI)
-	VMOVUPS Z1, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z2, 0(DI)
-	VMOVUPS Z3, 64(DI)
+	MOVQ DI, SI
+	VMOVUPS Z0, 0(SI)
+	VMOVUPS Z1, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z2, 0(SI)
+	VMOVUPS Z3, 64(SI)
+	MOVQ x+16(FP), SI
+	MOVQ blocks+40(FP), CX
+	ADDQ R13, AX
+	ADDQ $128, DI
+	DECQ panels+64(FP)
+	JNE panel
 	VZEROUPPER
 	RET
 
-// func q8VNNI3(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
-TEXT ·q8VNNI3(SB), NOSPLIT, $0-72
+// func q8VNNI3(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+TEXT ·q8VNNI3(SB), NOSPLIT, $0-88
 	MOVQ x+16(FP), SI
 	MOVQ ldx+24(FP), R8
 	MOVQ w+32(FP), BX
 	MOVQ blocks+40(FP), CX
-	MOVQ pf+56(FP), DX
-	MOVQ pfStep+64(FP), R12
+	MOVQ pf+72(FP), DX
+	MOVQ pfStep+80(FP), R12
 	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+	MOVQ biasStep+56(FP), R13
+panel:
 	VMOVUPS 0(AX), Z0
 	VMOVUPS 64(AX), Z1
 	VMOVUPS 0(AX), Z2
@@ -382,30 +404,39 @@ loop:
 	ADDQ $1088, BX
 	DECQ CX
 	JNE loop
-	VMOVUPS Z0, 0(DI)
-	VMOVUPS Z1, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z2, 0(DI)
-	VMOVUPS Z3, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z4, 0(DI)
-	VMOVUPS Z5, 64(DI)
+	MOVQ DI, SI
+	VMOVUPS Z0, 0(SI)
+	VMOVUPS Z1, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z2, 0(SI)
+	VMOVUPS Z3, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z4, 0(SI)
+	VMOVUPS Z5, 64(SI)
+	MOVQ x+16(FP), SI
+	MOVQ blocks+40(FP), CX
+	ADDQ R13, AX
+	ADDQ $128, DI
+	DECQ panels+64(FP)
+	JNE panel
 	VZEROUPPER
 	RET
 
-// func q8VNNI4(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
-TEXT ·q8VNNI4(SB), NOSPLIT, $0-72
+// func q8VNNI4(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+TEXT ·q8VNNI4(SB), NOSPLIT, $0-88
 	MOVQ x+16(FP), SI
 	MOVQ ldx+24(FP), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ w+32(FP), BX
 	MOVQ blocks+40(FP), CX
-	MOVQ pf+56(FP), DX
-	MOVQ pfStep+64(FP), R12
+	MOVQ pf+72(FP), DX
+	MOVQ pfStep+80(FP), R12
 	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+	MOVQ biasStep+56(FP), R13
+panel:
 	VMOVUPS 0(AX), Z0
 	VMOVUPS 64(AX), Z1
 	VMOVUPS 0(AX), Z2
@@ -572,33 +603,42 @@ loop:
 	ADDQ $1088, BX
 	DECQ CX
 	JNE loop
-	VMOVUPS Z0, 0(DI)
-	VMOVUPS Z1, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z2, 0(DI)
-	VMOVUPS Z3, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z4, 0(DI)
-	VMOVUPS Z5, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z6, 0(DI)
-	VMOVUPS Z7, 64(DI)
+	MOVQ DI, SI
+	VMOVUPS Z0, 0(SI)
+	VMOVUPS Z1, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z2, 0(SI)
+	VMOVUPS Z3, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z4, 0(SI)
+	VMOVUPS Z5, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z6, 0(SI)
+	VMOVUPS Z7, 64(SI)
+	MOVQ x+16(FP), SI
+	MOVQ blocks+40(FP), CX
+	ADDQ R13, AX
+	ADDQ $128, DI
+	DECQ panels+64(FP)
+	JNE panel
 	VZEROUPPER
 	RET
 
-// func q8VNNI5(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
-TEXT ·q8VNNI5(SB), NOSPLIT, $0-72
+// func q8VNNI5(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+TEXT ·q8VNNI5(SB), NOSPLIT, $0-88
 	MOVQ x+16(FP), SI
 	MOVQ ldx+24(FP), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ w+32(FP), BX
 	MOVQ blocks+40(FP), CX
-	MOVQ pf+56(FP), DX
-	MOVQ pfStep+64(FP), R12
+	MOVQ pf+72(FP), DX
+	MOVQ pfStep+80(FP), R12
 	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+	MOVQ biasStep+56(FP), R13
+panel:
 	VMOVUPS 0(AX), Z0
 	VMOVUPS 64(AX), Z1
 	VMOVUPS 0(AX), Z2
@@ -800,37 +840,46 @@ loop:
 	ADDQ $1088, BX
 	DECQ CX
 	JNE loop
-	VMOVUPS Z0, 0(DI)
-	VMOVUPS Z1, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z2, 0(DI)
-	VMOVUPS Z3, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z4, 0(DI)
-	VMOVUPS Z5, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z6, 0(DI)
-	VMOVUPS Z7, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z8, 0(DI)
-	VMOVUPS Z9, 64(DI)
+	MOVQ DI, SI
+	VMOVUPS Z0, 0(SI)
+	VMOVUPS Z1, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z2, 0(SI)
+	VMOVUPS Z3, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z4, 0(SI)
+	VMOVUPS Z5, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z6, 0(SI)
+	VMOVUPS Z7, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z8, 0(SI)
+	VMOVUPS Z9, 64(SI)
+	MOVQ x+16(FP), SI
+	MOVQ blocks+40(FP), CX
+	ADDQ R13, AX
+	ADDQ $128, DI
+	DECQ panels+64(FP)
+	JNE panel
 	VZEROUPPER
 	RET
 
-// func q8VNNI6(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
-TEXT ·q8VNNI6(SB), NOSPLIT, $0-72
+// func q8VNNI6(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+TEXT ·q8VNNI6(SB), NOSPLIT, $0-88
 	MOVQ x+16(FP), SI
 	MOVQ ldx+24(FP), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R8)(R8*4), R10
 	MOVQ w+32(FP), BX
 	MOVQ blocks+40(FP), CX
-	MOVQ pf+56(FP), DX
-	MOVQ pfStep+64(FP), R12
+	MOVQ pf+72(FP), DX
+	MOVQ pfStep+80(FP), R12
 	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+	MOVQ biasStep+56(FP), R13
+panel:
 	VMOVUPS 0(AX), Z0
 	VMOVUPS 64(AX), Z1
 	VMOVUPS 0(AX), Z2
@@ -1067,40 +1116,49 @@ loop:
 	ADDQ $1088, BX
 	DECQ CX
 	JNE loop
-	VMOVUPS Z0, 0(DI)
-	VMOVUPS Z1, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z2, 0(DI)
-	VMOVUPS Z3, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z4, 0(DI)
-	VMOVUPS Z5, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z6, 0(DI)
-	VMOVUPS Z7, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z8, 0(DI)
-	VMOVUPS Z9, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z10, 0(DI)
-	VMOVUPS Z11, 64(DI)
+	MOVQ DI, SI
+	VMOVUPS Z0, 0(SI)
+	VMOVUPS Z1, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z2, 0(SI)
+	VMOVUPS Z3, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z4, 0(SI)
+	VMOVUPS Z5, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z6, 0(SI)
+	VMOVUPS Z7, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z8, 0(SI)
+	VMOVUPS Z9, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z10, 0(SI)
+	VMOVUPS Z11, 64(SI)
+	MOVQ x+16(FP), SI
+	MOVQ blocks+40(FP), CX
+	ADDQ R13, AX
+	ADDQ $128, DI
+	DECQ panels+64(FP)
+	JNE panel
 	VZEROUPPER
 	RET
 
-// func q8VNNI7(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
-TEXT ·q8VNNI7(SB), NOSPLIT, $0-72
+// func q8VNNI7(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+TEXT ·q8VNNI7(SB), NOSPLIT, $0-88
 	MOVQ x+16(FP), SI
 	MOVQ ldx+24(FP), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R8)(R8*4), R10
 	MOVQ w+32(FP), BX
 	MOVQ blocks+40(FP), CX
-	MOVQ pf+56(FP), DX
-	MOVQ pfStep+64(FP), R12
+	MOVQ pf+72(FP), DX
+	MOVQ pfStep+80(FP), R12
 	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+	MOVQ biasStep+56(FP), R13
+panel:
 	VMOVUPS 0(AX), Z0
 	VMOVUPS 64(AX), Z1
 	VMOVUPS 0(AX), Z2
@@ -1372,42 +1430,51 @@ loop:
 	ADDQ $1088, BX
 	DECQ CX
 	JNE loop
-	VMOVUPS Z0, 0(DI)
-	VMOVUPS Z1, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z2, 0(DI)
-	VMOVUPS Z3, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z4, 0(DI)
-	VMOVUPS Z5, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z6, 0(DI)
-	VMOVUPS Z7, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z8, 0(DI)
-	VMOVUPS Z9, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z10, 0(DI)
-	VMOVUPS Z11, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z12, 0(DI)
-	VMOVUPS Z13, 64(DI)
+	MOVQ DI, SI
+	VMOVUPS Z0, 0(SI)
+	VMOVUPS Z1, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z2, 0(SI)
+	VMOVUPS Z3, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z4, 0(SI)
+	VMOVUPS Z5, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z6, 0(SI)
+	VMOVUPS Z7, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z8, 0(SI)
+	VMOVUPS Z9, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z10, 0(SI)
+	VMOVUPS Z11, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z12, 0(SI)
+	VMOVUPS Z13, 64(SI)
+	MOVQ x+16(FP), SI
+	MOVQ blocks+40(FP), CX
+	ADDQ R13, AX
+	ADDQ $128, DI
+	DECQ panels+64(FP)
+	JNE panel
 	VZEROUPPER
 	RET
 
-// func q4VNNI1(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
-TEXT ·q4VNNI1(SB), NOSPLIT, $0-72
+// func q4VNNI1(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+TEXT ·q4VNNI1(SB), NOSPLIT, $0-88
 	MOVQ x+16(FP), SI
 	MOVQ ldx+24(FP), R8
 	MOVQ w+32(FP), BX
 	MOVQ blocks+40(FP), CX
-	MOVQ pf+56(FP), DX
-	MOVQ pfStep+64(FP), R12
+	MOVQ pf+72(FP), DX
+	MOVQ pfStep+80(FP), R12
 	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
 	VPBROADCASTD nibbles<>(SB), Z10
+	MOVQ biasStep+56(FP), R13
+panel:
 	VMOVUPS 0(AX), Z0
 	VMOVUPS 64(AX), Z1
 loop:
@@ -1477,6 +1544,7 @@ loop:
 	VPDPBUSD Z8, Z7, Z3
 	PREFETCHT0 4480(BX)
 	PREFETCHT0 4544(BX)
+	PREFETCHT0 4608(BX)
 	VCVTPH2PS (BX), Z4
 	VCVTPH2PS 32(BX), Z5
 	VBROADCASTSS 32(SI), Z6
@@ -1493,24 +1561,33 @@ loop:
 	ADDQ $576, BX
 	DECQ CX
 	JNE loop
-	VMOVUPS Z0, 0(DI)
-	VMOVUPS Z1, 64(DI)
+	MOVQ DI, SI
+	VMOVUPS Z0, 0(SI)
+	VMOVUPS Z1, 64(SI)
+	MOVQ x+16(FP), SI
+	MOVQ blocks+40(FP), CX
+	ADDQ R13, AX
+	ADDQ $128, DI
+	DECQ panels+64(FP)
+	JNE panel
 	VZEROUPPER
 	RET
 
-// func q4VNNI2(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
-TEXT ·q4VNNI2(SB), NOSPLIT, $0-72
+// func q4VNNI2(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+TEXT ·q4VNNI2(SB), NOSPLIT, $0-88
 	MOVQ x+16(FP), SI
 	MOVQ ldx+24(FP), R8
 	MOVQ w+32(FP), BX
 	MOVQ blocks+40(FP), CX
-	MOVQ pf+56(FP), DX
-	MOVQ pfStep+64(FP), R12
+	MOVQ pf+72(FP), DX
+	MOVQ pfStep+80(FP), R12
 	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
 	VPBROADCASTD nibbles<>(SB), Z14
+	MOVQ biasStep+56(FP), R13
+panel:
 	VMOVUPS 0(AX), Z0
 	VMOVUPS 64(AX), Z1
 	VMOVUPS 0(AX), Z2
@@ -1608,6 +1685,7 @@ loop:
 	VPDPBUSD Z13, Z11, Z7
 	PREFETCHT0 4480(BX)
 	PREFETCHT0 4544(BX)
+	PREFETCHT0 4608(BX)
 	VCVTPH2PS (BX), Z8
 	VCVTPH2PS 32(BX), Z9
 	VBROADCASTSS 32(SI), Z10
@@ -1631,27 +1709,36 @@ loop:
 	ADDQ $576, BX
 	DECQ CX
 	JNE loop
-	VMOVUPS Z0, 0(DI)
-	VMOVUPS Z1, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z2, 0(DI)
-	VMOVUPS Z3, 64(DI)
+	MOVQ DI, SI
+	VMOVUPS Z0, 0(SI)
+	VMOVUPS Z1, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z2, 0(SI)
+	VMOVUPS Z3, 64(SI)
+	MOVQ x+16(FP), SI
+	MOVQ blocks+40(FP), CX
+	ADDQ R13, AX
+	ADDQ $128, DI
+	DECQ panels+64(FP)
+	JNE panel
 	VZEROUPPER
 	RET
 
-// func q4VNNI3(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
-TEXT ·q4VNNI3(SB), NOSPLIT, $0-72
+// func q4VNNI3(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+TEXT ·q4VNNI3(SB), NOSPLIT, $0-88
 	MOVQ x+16(FP), SI
 	MOVQ ldx+24(FP), R8
 	MOVQ w+32(FP), BX
 	MOVQ blocks+40(FP), CX
-	MOVQ pf+56(FP), DX
-	MOVQ pfStep+64(FP), R12
+	MOVQ pf+72(FP), DX
+	MOVQ pfStep+80(FP), R12
 	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
 	VPBROADCASTD nibbles<>(SB), Z18
+	MOVQ biasStep+56(FP), R13
+panel:
 	VMOVUPS 0(AX), Z0
 	VMOVUPS 64(AX), Z1
 	VMOVUPS 0(AX), Z2
@@ -1799,31 +1886,40 @@ loop:
 	ADDQ $576, BX
 	DECQ CX
 	JNE loop
-	VMOVUPS Z0, 0(DI)
-	VMOVUPS Z1, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z2, 0(DI)
-	VMOVUPS Z3, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z4, 0(DI)
-	VMOVUPS Z5, 64(DI)
+	MOVQ DI, SI
+	VMOVUPS Z0, 0(SI)
+	VMOVUPS Z1, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z2, 0(SI)
+	VMOVUPS Z3, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z4, 0(SI)
+	VMOVUPS Z5, 64(SI)
+	MOVQ x+16(FP), SI
+	MOVQ blocks+40(FP), CX
+	ADDQ R13, AX
+	ADDQ $128, DI
+	DECQ panels+64(FP)
+	JNE panel
 	VZEROUPPER
 	RET
 
-// func q4VNNI4(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
-TEXT ·q4VNNI4(SB), NOSPLIT, $0-72
+// func q4VNNI4(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+TEXT ·q4VNNI4(SB), NOSPLIT, $0-88
 	MOVQ x+16(FP), SI
 	MOVQ ldx+24(FP), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ w+32(FP), BX
 	MOVQ blocks+40(FP), CX
-	MOVQ pf+56(FP), DX
-	MOVQ pfStep+64(FP), R12
+	MOVQ pf+72(FP), DX
+	MOVQ pfStep+80(FP), R12
 	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
 	VPBROADCASTD nibbles<>(SB), Z22
+	MOVQ biasStep+56(FP), R13
+panel:
 	VMOVUPS 0(AX), Z0
 	VMOVUPS 64(AX), Z1
 	VMOVUPS 0(AX), Z2
@@ -2006,34 +2102,43 @@ loop:
 	ADDQ $576, BX
 	DECQ CX
 	JNE loop
-	VMOVUPS Z0, 0(DI)
-	VMOVUPS Z1, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z2, 0(DI)
-	VMOVUPS Z3, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z4, 0(DI)
-	VMOVUPS Z5, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z6, 0(DI)
-	VMOVUPS Z7, 64(DI)
+	MOVQ DI, SI
+	VMOVUPS Z0, 0(SI)
+	VMOVUPS Z1, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z2, 0(SI)
+	VMOVUPS Z3, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z4, 0(SI)
+	VMOVUPS Z5, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z6, 0(SI)
+	VMOVUPS Z7, 64(SI)
+	MOVQ x+16(FP), SI
+	MOVQ blocks+40(FP), CX
+	ADDQ R13, AX
+	ADDQ $128, DI
+	DECQ panels+64(FP)
+	JNE panel
 	VZEROUPPER
 	RET
 
-// func q4VNNI5(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
-TEXT ·q4VNNI5(SB), NOSPLIT, $0-72
+// func q4VNNI5(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+TEXT ·q4VNNI5(SB), NOSPLIT, $0-88
 	MOVQ x+16(FP), SI
 	MOVQ ldx+24(FP), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ w+32(FP), BX
 	MOVQ blocks+40(FP), CX
-	MOVQ pf+56(FP), DX
-	MOVQ pfStep+64(FP), R12
+	MOVQ pf+72(FP), DX
+	MOVQ pfStep+80(FP), R12
 	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
 	VPBROADCASTD nibbles<>(SB), Z26
+	MOVQ biasStep+56(FP), R13
+panel:
 	VMOVUPS 0(AX), Z0
 	VMOVUPS 64(AX), Z1
 	VMOVUPS 0(AX), Z2
@@ -2251,38 +2356,47 @@ loop:
 	ADDQ $576, BX
 	DECQ CX
 	JNE loop
-	VMOVUPS Z0, 0(DI)
-	VMOVUPS Z1, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z2, 0(DI)
-	VMOVUPS Z3, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z4, 0(DI)
-	VMOVUPS Z5, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z6, 0(DI)
-	VMOVUPS Z7, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z8, 0(DI)
-	VMOVUPS Z9, 64(DI)
+	MOVQ DI, SI
+	VMOVUPS Z0, 0(SI)
+	VMOVUPS Z1, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z2, 0(SI)
+	VMOVUPS Z3, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z4, 0(SI)
+	VMOVUPS Z5, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z6, 0(SI)
+	VMOVUPS Z7, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z8, 0(SI)
+	VMOVUPS Z9, 64(SI)
+	MOVQ x+16(FP), SI
+	MOVQ blocks+40(FP), CX
+	ADDQ R13, AX
+	ADDQ $128, DI
+	DECQ panels+64(FP)
+	JNE panel
 	VZEROUPPER
 	RET
 
-// func q4VNNI6(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
-TEXT ·q4VNNI6(SB), NOSPLIT, $0-72
+// func q4VNNI6(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+TEXT ·q4VNNI6(SB), NOSPLIT, $0-88
 	MOVQ x+16(FP), SI
 	MOVQ ldx+24(FP), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R8)(R8*4), R10
 	MOVQ w+32(FP), BX
 	MOVQ blocks+40(FP), CX
-	MOVQ pf+56(FP), DX
-	MOVQ pfStep+64(FP), R12
+	MOVQ pf+72(FP), DX
+	MOVQ pfStep+80(FP), R12
 	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
 	VPBROADCASTD nibbles<>(SB), Z30
+	MOVQ biasStep+56(FP), R13
+panel:
 	VMOVUPS 0(AX), Z0
 	VMOVUPS 64(AX), Z1
 	VMOVUPS 0(AX), Z2
@@ -2535,38 +2649,46 @@ loop:
 	ADDQ $576, BX
 	DECQ CX
 	JNE loop
-	VMOVUPS Z0, 0(DI)
-	VMOVUPS Z1, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z2, 0(DI)
-	VMOVUPS Z3, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z4, 0(DI)
-	VMOVUPS Z5, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z6, 0(DI)
-	VMOVUPS Z7, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z8, 0(DI)
-	VMOVUPS Z9, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z10, 0(DI)
-	VMOVUPS Z11, 64(DI)
+	MOVQ DI, SI
+	VMOVUPS Z0, 0(SI)
+	VMOVUPS Z1, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z2, 0(SI)
+	VMOVUPS Z3, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z4, 0(SI)
+	VMOVUPS Z5, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z6, 0(SI)
+	VMOVUPS Z7, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z8, 0(SI)
+	VMOVUPS Z9, 64(SI)
+	ADDQ R11, SI
+	VMOVUPS Z10, 0(SI)
+	VMOVUPS Z11, 64(SI)
+	MOVQ x+16(FP), SI
+	MOVQ blocks+40(FP), CX
+	ADDQ R13, AX
+	ADDQ $128, DI
+	DECQ panels+64(FP)
+	JNE panel
 	VZEROUPPER
 	RET
 
-// func q8AVX21(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
-TEXT ·q8AVX21(SB), NOSPLIT, $0-72
+// func q8AVX21(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+TEXT ·q8AVX21(SB), NOSPLIT, $0-88
 	MOVQ x+16(FP), SI
 	MOVQ ldx+24(FP), R8
 	MOVQ w+32(FP), BX
 	MOVQ blocks+40(FP), CX
-	MOVQ pf+56(FP), DX
-	MOVQ pfStep+64(FP), R12
+	MOVQ pf+72(FP), DX
+	MOVQ pfStep+80(FP), R12
 	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+panel:
 	XORQ R13, R13
 half:
 	VMOVUPS (AX), Y0
@@ -2709,21 +2831,33 @@ loop:
 	ADDQ $64, DI
 	JMP half
 done:
+	SUBQ $64, BX
+	MOVQ BX, w+32(FP)
+	MOVQ bias+48(FP), AX
+	MOVQ biasStep+56(FP), R13
+	ADDQ R13, AX
+	MOVQ AX, bias+48(FP)
+	ADDQ $64, DI
+	MOVQ x+16(FP), SI
+	MOVQ blocks+40(FP), CX
+	DECQ panels+64(FP)
+	JNE panel
 	VZEROUPPER
 	RET
 
-// func q4AVX21(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
-TEXT ·q4AVX21(SB), NOSPLIT, $0-72
+// func q4AVX21(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+TEXT ·q4AVX21(SB), NOSPLIT, $0-88
 	MOVQ x+16(FP), SI
 	MOVQ ldx+24(FP), R8
 	MOVQ w+32(FP), BX
 	MOVQ blocks+40(FP), CX
-	MOVQ pf+56(FP), DX
-	MOVQ pfStep+64(FP), R12
+	MOVQ pf+72(FP), DX
+	MOVQ pfStep+80(FP), R12
 	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+panel:
 	XORQ R13, R13
 half:
 	VMOVUPS (AX), Y0
@@ -2847,21 +2981,33 @@ loop:
 	ADDQ $64, DI
 	JMP half
 done:
+	SUBQ $64, BX
+	MOVQ BX, w+32(FP)
+	MOVQ bias+48(FP), AX
+	MOVQ biasStep+56(FP), R13
+	ADDQ R13, AX
+	MOVQ AX, bias+48(FP)
+	ADDQ $64, DI
+	MOVQ x+16(FP), SI
+	MOVQ blocks+40(FP), CX
+	DECQ panels+64(FP)
+	JNE panel
 	VZEROUPPER
 	RET
 
-// func q8AVX22(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
-TEXT ·q8AVX22(SB), NOSPLIT, $0-72
+// func q8AVX22(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+TEXT ·q8AVX22(SB), NOSPLIT, $0-88
 	MOVQ x+16(FP), SI
 	MOVQ ldx+24(FP), R8
 	MOVQ w+32(FP), BX
 	MOVQ blocks+40(FP), CX
-	MOVQ pf+56(FP), DX
-	MOVQ pfStep+64(FP), R12
+	MOVQ pf+72(FP), DX
+	MOVQ pfStep+80(FP), R12
 	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+panel:
 	XORQ R13, R13
 half:
 	VMOVUPS (AX), Y0
@@ -3101,21 +3247,33 @@ loop:
 	ADDQ $64, DI
 	JMP half
 done:
+	SUBQ $64, BX
+	MOVQ BX, w+32(FP)
+	MOVQ bias+48(FP), AX
+	MOVQ biasStep+56(FP), R13
+	ADDQ R13, AX
+	MOVQ AX, bias+48(FP)
+	ADDQ $64, DI
+	MOVQ x+16(FP), SI
+	MOVQ blocks+40(FP), CX
+	DECQ panels+64(FP)
+	JNE panel
 	VZEROUPPER
 	RET
 
-// func q4AVX22(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
-TEXT ·q4AVX22(SB), NOSPLIT, $0-72
+// func q4AVX22(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+TEXT ·q4AVX22(SB), NOSPLIT, $0-88
 	MOVQ x+16(FP), SI
 	MOVQ ldx+24(FP), R8
 	MOVQ w+32(FP), BX
 	MOVQ blocks+40(FP), CX
-	MOVQ pf+56(FP), DX
-	MOVQ pfStep+64(FP), R12
+	MOVQ pf+72(FP), DX
+	MOVQ pfStep+80(FP), R12
 	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+panel:
 	XORQ R13, R13
 half:
 	VMOVUPS (AX), Y0
@@ -3301,21 +3459,33 @@ loop:
 	ADDQ $64, DI
 	JMP half
 done:
+	SUBQ $64, BX
+	MOVQ BX, w+32(FP)
+	MOVQ bias+48(FP), AX
+	MOVQ biasStep+56(FP), R13
+	ADDQ R13, AX
+	MOVQ AX, bias+48(FP)
+	ADDQ $64, DI
+	MOVQ x+16(FP), SI
+	MOVQ blocks+40(FP), CX
+	DECQ panels+64(FP)
+	JNE panel
 	VZEROUPPER
 	RET
 
-// func q8AVX23(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
-TEXT ·q8AVX23(SB), NOSPLIT, $0-72
+// func q8AVX23(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+TEXT ·q8AVX23(SB), NOSPLIT, $0-88
 	MOVQ x+16(FP), SI
 	MOVQ ldx+24(FP), R8
 	MOVQ w+32(FP), BX
 	MOVQ blocks+40(FP), CX
-	MOVQ pf+56(FP), DX
-	MOVQ pfStep+64(FP), R12
+	MOVQ pf+72(FP), DX
+	MOVQ pfStep+80(FP), R12
 	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+panel:
 	XORQ R13, R13
 half:
 	VMOVUPS (AX), Y0
@@ -3652,21 +3822,33 @@ loop:
 	ADDQ $64, DI
 	JMP half
 done:
+	SUBQ $64, BX
+	MOVQ BX, w+32(FP)
+	MOVQ bias+48(FP), AX
+	MOVQ biasStep+56(FP), R13
+	ADDQ R13, AX
+	MOVQ AX, bias+48(FP)
+	ADDQ $64, DI
+	MOVQ x+16(FP), SI
+	MOVQ blocks+40(FP), CX
+	DECQ panels+64(FP)
+	JNE panel
 	VZEROUPPER
 	RET
 
-// func q4AVX23(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
-TEXT ·q4AVX23(SB), NOSPLIT, $0-72
+// func q4AVX23(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+TEXT ·q4AVX23(SB), NOSPLIT, $0-88
 	MOVQ x+16(FP), SI
 	MOVQ ldx+24(FP), R8
 	MOVQ w+32(FP), BX
 	MOVQ blocks+40(FP), CX
-	MOVQ pf+56(FP), DX
-	MOVQ pfStep+64(FP), R12
+	MOVQ pf+72(FP), DX
+	MOVQ pfStep+80(FP), R12
 	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+panel:
 	XORQ R13, R13
 half:
 	VMOVUPS (AX), Y0
@@ -3914,22 +4096,34 @@ loop:
 	ADDQ $64, DI
 	JMP half
 done:
+	SUBQ $64, BX
+	MOVQ BX, w+32(FP)
+	MOVQ bias+48(FP), AX
+	MOVQ biasStep+56(FP), R13
+	ADDQ R13, AX
+	MOVQ AX, bias+48(FP)
+	ADDQ $64, DI
+	MOVQ x+16(FP), SI
+	MOVQ blocks+40(FP), CX
+	DECQ panels+64(FP)
+	JNE panel
 	VZEROUPPER
 	RET
 
-// func q8AVX24(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
-TEXT ·q8AVX24(SB), NOSPLIT, $0-72
+// func q8AVX24(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+TEXT ·q8AVX24(SB), NOSPLIT, $0-88
 	MOVQ x+16(FP), SI
 	MOVQ ldx+24(FP), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ w+32(FP), BX
 	MOVQ blocks+40(FP), CX
-	MOVQ pf+56(FP), DX
-	MOVQ pfStep+64(FP), R12
+	MOVQ pf+72(FP), DX
+	MOVQ pfStep+80(FP), R12
 	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+panel:
 	XORQ R13, R13
 half:
 	VMOVUPS (AX), Y0
@@ -4363,22 +4557,34 @@ loop:
 	ADDQ $64, DI
 	JMP half
 done:
+	SUBQ $64, BX
+	MOVQ BX, w+32(FP)
+	MOVQ bias+48(FP), AX
+	MOVQ biasStep+56(FP), R13
+	ADDQ R13, AX
+	MOVQ AX, bias+48(FP)
+	ADDQ $64, DI
+	MOVQ x+16(FP), SI
+	MOVQ blocks+40(FP), CX
+	DECQ panels+64(FP)
+	JNE panel
 	VZEROUPPER
 	RET
 
-// func q4AVX24(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
-TEXT ·q4AVX24(SB), NOSPLIT, $0-72
+// func q4AVX24(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+TEXT ·q4AVX24(SB), NOSPLIT, $0-88
 	MOVQ x+16(FP), SI
 	MOVQ ldx+24(FP), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ w+32(FP), BX
 	MOVQ blocks+40(FP), CX
-	MOVQ pf+56(FP), DX
-	MOVQ pfStep+64(FP), R12
+	MOVQ pf+72(FP), DX
+	MOVQ pfStep+80(FP), R12
 	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+panel:
 	XORQ R13, R13
 half:
 	VMOVUPS (AX), Y0
@@ -4688,6 +4894,17 @@ loop:
 	ADDQ $64, DI
 	JMP half
 done:
+	SUBQ $64, BX
+	MOVQ BX, w+32(FP)
+	MOVQ bias+48(FP), AX
+	MOVQ biasStep+56(FP), R13
+	ADDQ R13, AX
+	MOVQ AX, bias+48(FP)
+	ADDQ $64, DI
+	MOVQ x+16(FP), SI
+	MOVQ blocks+40(FP), CX
+	DECQ panels+64(FP)
+	JNE panel
 	VZEROUPPER
 	RET
 

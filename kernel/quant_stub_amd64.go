@@ -4,131 +4,110 @@
 
 package kernel
 
-// q8VNNI1 computes 1 rows by a panel of a product of quantised blocks; every block
-// it prefetches 128 bytes at pf and moves pf by pfStep.
+// q8VNNI1 is a quantTile of 1 rows.
 //
 //go:noescape
-func q8VNNI1(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
+func q8VNNI1(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 
-// q8VNNI2 computes 2 rows by a panel of a product of quantised blocks; every block
-// it prefetches 128 bytes at pf and moves pf by pfStep.
+// q8VNNI2 is a quantTile of 2 rows.
 //
 //go:noescape
-func q8VNNI2(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
+func q8VNNI2(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 
-// q8VNNI3 computes 3 rows by a panel of a product of quantised blocks; every block
-// it prefetches 128 bytes at pf and moves pf by pfStep.
+// q8VNNI3 is a quantTile of 3 rows.
 //
 //go:noescape
-func q8VNNI3(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
+func q8VNNI3(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 
-// q8VNNI4 computes 4 rows by a panel of a product of quantised blocks; every block
-// it prefetches 128 bytes at pf and moves pf by pfStep.
+// q8VNNI4 is a quantTile of 4 rows.
 //
 //go:noescape
-func q8VNNI4(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
+func q8VNNI4(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 
-// q8VNNI5 computes 5 rows by a panel of a product of quantised blocks; every block
-// it prefetches 128 bytes at pf and moves pf by pfStep.
+// q8VNNI5 is a quantTile of 5 rows.
 //
 //go:noescape
-func q8VNNI5(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
+func q8VNNI5(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 
-// q8VNNI6 computes 6 rows by a panel of a product of quantised blocks; every block
-// it prefetches 128 bytes at pf and moves pf by pfStep.
+// q8VNNI6 is a quantTile of 6 rows.
 //
 //go:noescape
-func q8VNNI6(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
+func q8VNNI6(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 
-// q8VNNI7 computes 7 rows by a panel of a product of quantised blocks; every block
-// it prefetches 128 bytes at pf and moves pf by pfStep.
+// q8VNNI7 is a quantTile of 7 rows.
 //
 //go:noescape
-func q8VNNI7(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
+func q8VNNI7(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 
-// q4VNNI1 computes 1 rows by a panel of a product of quantised blocks; every block
-// it prefetches 128 bytes at pf and moves pf by pfStep.
+// q4VNNI1 is a quantTile of 1 rows.
 //
 //go:noescape
-func q4VNNI1(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
+func q4VNNI1(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 
-// q4VNNI2 computes 2 rows by a panel of a product of quantised blocks; every block
-// it prefetches 128 bytes at pf and moves pf by pfStep.
+// q4VNNI2 is a quantTile of 2 rows.
 //
 //go:noescape
-func q4VNNI2(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
+func q4VNNI2(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 
-// q4VNNI3 computes 3 rows by a panel of a product of quantised blocks; every block
-// it prefetches 128 bytes at pf and moves pf by pfStep.
+// q4VNNI3 is a quantTile of 3 rows.
 //
 //go:noescape
-func q4VNNI3(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
+func q4VNNI3(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 
-// q4VNNI4 computes 4 rows by a panel of a product of quantised blocks; every block
-// it prefetches 128 bytes at pf and moves pf by pfStep.
+// q4VNNI4 is a quantTile of 4 rows.
 //
 //go:noescape
-func q4VNNI4(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
+func q4VNNI4(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 
-// q4VNNI5 computes 5 rows by a panel of a product of quantised blocks; every block
-// it prefetches 128 bytes at pf and moves pf by pfStep.
+// q4VNNI5 is a quantTile of 5 rows.
 //
 //go:noescape
-func q4VNNI5(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
+func q4VNNI5(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 
-// q4VNNI6 computes 6 rows by a panel of a product of quantised blocks; every block
-// it prefetches 128 bytes at pf and moves pf by pfStep.
+// q4VNNI6 is a quantTile of 6 rows.
 //
 //go:noescape
-func q4VNNI6(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
+func q4VNNI6(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 
-// q8AVX21 computes 1 rows by a panel of a product of quantised blocks; every block
-// it prefetches 128 bytes at pf and moves pf by pfStep.
+// q8AVX21 is a quantTile of 1 rows.
 //
 //go:noescape
-func q8AVX21(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
+func q8AVX21(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 
-// q4AVX21 computes 1 rows by a panel of a product of quantised blocks; every block
-// it prefetches 128 bytes at pf and moves pf by pfStep.
+// q4AVX21 is a quantTile of 1 rows.
 //
 //go:noescape
-func q4AVX21(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
+func q4AVX21(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 
-// q8AVX22 computes 2 rows by a panel of a product of quantised blocks; every block
-// it prefetches 128 bytes at pf and moves pf by pfStep.
+// q8AVX22 is a quantTile of 2 rows.
 //
 //go:noescape
-func q8AVX22(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
+func q8AVX22(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 
-// q4AVX22 computes 2 rows by a panel of a product of quantised blocks; every block
-// it prefetches 128 bytes at pf and moves pf by pfStep.
+// q4AVX22 is a quantTile of 2 rows.
 //
 //go:noescape
-func q4AVX22(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
+func q4AVX22(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 
-// q8AVX23 computes 3 rows by a panel of a product of quantised blocks; every block
-// it prefetches 128 bytes at pf and moves pf by pfStep.
+// q8AVX23 is a quantTile of 3 rows.
 //
 //go:noescape
-func q8AVX23(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
+func q8AVX23(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 
-// q4AVX23 computes 3 rows by a panel of a product of quantised blocks; every block
-// it prefetches 128 bytes at pf and moves pf by pfStep.
+// q4AVX23 is a quantTile of 3 rows.
 //
 //go:noescape
-func q4AVX23(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
+func q4AVX23(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 
-// q8AVX24 computes 4 rows by a panel of a product of quantised blocks; every block
-// it prefetches 128 bytes at pf and moves pf by pfStep.
+// q8AVX24 is a quantTile of 4 rows.
 //
 //go:noescape
-func q8AVX24(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
+func q8AVX24(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 
-// q4AVX24 computes 4 rows by a panel of a product of quantised blocks; every block
-// it prefetches 128 bytes at pf and moves pf by pfStep.
+// q4AVX24 is a quantTile of 4 rows.
 //
 //go:noescape
-func q4AVX24(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int)
+func q4AVX24(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 
 // quantizeRowAVX512 is quantizeRowGo for whole blocks.
 //

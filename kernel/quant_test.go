@@ -315,8 +315,11 @@ func TestQuantMatMul(t *testing.T) {
 	forEachImpl(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(17, 18))
 		for _, f := range []Format{Q8, Q4} {
-			for _, m := range []int{1, 2, 5, 7, 8, 31} {
+			for _, m := range []int{1, 2, 5, 7, 8, 31, 1007, 2007, 6007} {
 				n, k := 203, 1061
+				if m > 1000 { // several whole panels to a task
+					m, n, k = m/1000, 677, 70
+				}
 				dense, _ := randomMatrix(r, n, k, F32, false)
 				w, err := Quantize(nil, dense, f)
 				if err != nil {

@@ -37,7 +37,7 @@ func microQuant(level implementation, f Format, m int) (loop func(), ops int) {
 	dst, bias := make([]float32, m*quantPanel), make([]float32, quantPanel)
 	return func() {
 		for range microCalls {
-			tile(&dst[0], quantPanel, &x[0], blocks*actBlock, (*byte)(unsafe.Pointer(&w[0])), blocks, &bias[0], 0, 0)
+			tile(&dst[0], quantPanel, &x[0], blocks*actBlock, (*byte)(unsafe.Pointer(&w[0])), blocks, &bias[0], 0, 1, 0, 0)
 		}
 	}, microCalls * 2 * m * quantPanel * microDepth
 }

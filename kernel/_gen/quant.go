@@ -11,6 +11,10 @@ const (
 	q4Block = 64 + 512
 )
 
+// ahead is how far before its use the weight of one or two rows, which comes
+// straight from memory, is asked for.
+const ahead = 4096
+
 func quant(a *asm) {
 	fmt.Fprint(&a.text, "\nDATA nibbles<>+0(SB)/4, $0x0f0f0f0f\nGLOBL nibbles<>(SB), RODATA|NOPTR, $4\n")
 	fmt.Fprint(&a.text, "\nDATA high<>+0(SB)/4, $0x80808080\nGLOBL high<>(SB), RODATA|NOPTR, $4\n")
@@ -33,7 +37,7 @@ func quant(a *asm) {
 	}
 }
 
-const quantParams = "dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, pf uintptr, pfStep int"
+const quantParams = "dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int"
 
 // rowsAt loads the strides; the result is the address of byte off of row r.
 func rowsAt(a *asm, rows int) func(r, off int) string {
@@ -53,7 +57,7 @@ func rowsAt(a *asm, rows int) func(r, off int) string {
 
 func quantOpen(a *asm, name string, rows int) func(r, off int) string {
 	a.fn(fmt.Sprintf("%s%d", name, rows), fmt.Sprintf(
-		"computes %d rows by a panel of a product of quantised blocks; every block\n// it prefetches 128 bytes at pf and moves pf by pfStep.", rows), quantParams)
+		"is a quantTile of %d rows.", rows), quantParams)
 	at := rowsAt(a, rows)
 	a.load("w", "BX")
 	a.load("blocks", "CX")
@@ -104,18 +108,27 @@ func vnniEnd(a *asm, v vnniRegs, bytes int) {
 	a.op("ADDQ $%d, BX", bytes)
 	a.op("DECQ CX")
 	a.op("JNE loop")
+	a.op("MOVQ DI, SI")
 	for r := range v.rows {
 		for j := range 2 {
-			a.op("VMOVUPS %s, %d(DI)", v.f(r, j), 64*j)
+			a.op("VMOVUPS %s, %d(SI)", v.f(r, j), 64*j)
 		}
 		if r+1 < v.rows {
-			a.op("ADDQ R11, DI")
+			a.op("ADDQ R11, SI")
 		}
 	}
+	a.load("x", "SI")
+	a.load("blocks", "CX")
+	a.op("ADDQ R13, AX")
+	a.op("ADDQ $128, DI")
+	a.op("DECQ panels+%d(FP)", a.offset["panels"])
+	a.op("JNE panel")
 	a.ret()
 }
 
 func vnniBegin(a *asm, v vnniRegs) {
+	a.load("biasStep", "R13")
+	a.label("panel")
 	for r := range v.rows {
 		for j := range 2 {
 			a.op("VMOVUPS %d(AX), %s", 64*j, v.f(r, j))
@@ -142,9 +155,12 @@ func vnni8(a *asm, rows int) {
 			}
 		}
 		if rows <= 2 {
-			a.op("PREFETCHT0 %d(BX)", 4096+128*g)
-			a.op("PREFETCHT0 %d(BX)", 4096+128*g+64)
+			a.op("PREFETCHT0 %d(BX)", ahead+128*g)
+			a.op("PREFETCHT0 %d(BX)", ahead+128*g+64)
 		}
+	}
+	if rows <= 2 {
+		a.op("PREFETCHT0 %d(BX)", ahead+1024)
 	}
 	vnniScale(a, v, at)
 	vnniEnd(a, v, q8Block)
@@ -176,9 +192,12 @@ func vnni4(a *asm, rows int) {
 			}
 		}
 		if rows <= 2 {
-			a.op("PREFETCHT0 %d(BX)", 4096+128*pair)
-			a.op("PREFETCHT0 %d(BX)", 4096+128*pair+64)
+			a.op("PREFETCHT0 %d(BX)", ahead+128*pair)
+			a.op("PREFETCHT0 %d(BX)", ahead+128*pair+64)
 		}
+	}
+	if rows <= 2 {
+		a.op("PREFETCHT0 %d(BX)", ahead+512)
 	}
 	vnniScale(a, v, at)
 	vnniEnd(a, v, q4Block)
@@ -189,6 +208,7 @@ func vnni4(a *asm, rows int) {
 // back for the scales. The float accumulators are in dst.
 
 func maddBegin(a *asm, rows int) {
+	a.label("panel")
 	a.op("XORQ R13, R13")
 	a.label("half")
 	a.op("VMOVUPS (AX), Y0")
@@ -238,6 +258,17 @@ func maddEnd(a *asm, rows, bytes int, at func(r, off int) string) {
 	a.op("ADDQ $64, DI")
 	a.op("JMP half")
 	a.label("done")
+	a.op("SUBQ $64, BX")
+	a.op("MOVQ BX, w+%d(FP)", a.offset["w"])
+	a.load("bias", "AX")
+	a.load("biasStep", "R13")
+	a.op("ADDQ R13, AX")
+	a.op("MOVQ AX, bias+%d(FP)", a.offset["bias"])
+	a.op("ADDQ $64, DI")
+	a.load("x", "SI")
+	a.load("blocks", "CX")
+	a.op("DECQ panels+%d(FP)", a.offset["panels"])
+	a.op("JNE panel")
 	a.ret()
 }
 
