@@ -32,6 +32,11 @@ func (r *Result) WriteTable(w io.Writer) error {
 			return err
 		}
 	}
+	if r.Distance != nil {
+		if _, err := fmt.Fprintf(w, "weighted Hausdorff distance %.4f, mean over pictures\n", *r.Distance); err != nil {
+			return err
+		}
+	}
 	var odd Unparsable
 	for _, u := range r.Unparsable {
 		odd = odd.add(u)

@@ -33,6 +33,7 @@ type Ask func(ctx context.Context, pic *imageproc.Picture, questions []scene.Que
 type RunOptions struct {
 	Workers  int                   // pictures asked about at a time; 0 means 1. Results do not depend on it
 	Seed     int64                 // of the bootstrap
+	Distance bool                  // measure Result.Distance too
 	Progress func(done, total int) // called after each picture, never concurrently; total as given to Run
 }
 
@@ -180,6 +181,8 @@ type Result struct {
 	ReducedInterval map[string]Interval   `json:"reduced_interval"` // Wilson; VsFull: bootstrap over pictures
 	Change          map[string]Change     `json:"change"`           // by task and All
 	Unparsable      map[string]Unparsable `json:"unparsable"`       // by task; empty when there is none
+
+	Distance *float64 `json:"distance,omitempty"` // weighted Hausdorff distance of the reduction, mean over pictures, where it was asked for
 
 	Setup   map[string]any `json:"setup,omitempty"` // model, reduction and seeds, for the record
 	Records []Record       `json:"-"`               // in the order of pictures and questions

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"sync"
 
@@ -20,6 +21,8 @@ func Scenes(ctx context.Context, m *restore.Model, items iter.Seq2[Item, error],
 	var (
 		once     sync.Once
 		resolved reduce.Resolved
+		mu       sync.Mutex
+		far      []float64
 	)
 	ask := func(ctx context.Context, pic *imageproc.Picture, questions []scene.Question) (full, reduced []Reply, err error) {
 		seen, err := m.See(ctx, []*imageproc.Picture{pic})
@@ -34,12 +37,22 @@ func Scenes(ctx context.Context, m *restore.Model, items iter.Seq2[Item, error],
 			return nil, nil, err
 		}
 		once.Do(func() { resolved = how })
+		if run.Distance {
+			d, err := m.Hausdorff(ctx, seen, o)
+			if err != nil {
+				return nil, nil, err
+			}
+			mu.Lock()
+			far = append(far, d...)
+			mu.Unlock()
+		}
 		return full, reduced, nil
 	}
 	r, err := Run(ctx, items, total, ask, run)
 	if err != nil {
 		return nil, err
 	}
+	r.Distance = mean(far)
 	info := m.Info()
 	r.Setup = map[string]any{"model": info.Name, "kernel": info.Kernel, "reduction": resolved, "interval_seed": run.Seed}
 	return r, nil
@@ -61,6 +74,20 @@ func askAll(ctx context.Context, c *restore.Conversation, seen *restore.Seen, qu
 		replies = append(replies, Reply{Text: strings.TrimPrefix(ans.Text, " "), Stopped: ans.Finish == restore.FinishStop})
 	}
 	return replies, how, nil
+}
+
+// mean is nil for no values. The sum runs over sorted values, so that it does not depend on which came first.
+func mean(v []float64) *float64 {
+	if len(v) == 0 {
+		return nil
+	}
+	slices.Sort(v)
+	sum := 0.0
+	for _, x := range v {
+		sum += x
+	}
+	sum /= float64(len(v))
+	return &sum
 }
 
 // enough is a number of tokens that the right answer fits into: a token is at least a byte, and the space ahead

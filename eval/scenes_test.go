@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/restore-vlm/restore"
@@ -79,9 +80,12 @@ func TestScenesAgreeWithReference(t *testing.T) {
 func TestScenesDrawn(t *testing.T) {
 	m := openModel(t)
 	const n = 3
-	r, err := Scenes(context.Background(), m, Drawn(n), n, reduce.Options{Base: "grid", NVis: 576, Restore: true}, RunOptions{})
+	r, err := Scenes(context.Background(), m, Drawn(n), n, reduce.Options{Base: "grid", NVis: 576, Restore: true}, RunOptions{Distance: true})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if r.Distance == nil || *r.Distance != 0 {
+		t.Errorf("distance of a budget of all tokens: %v, want 0", r.Distance)
 	}
 	for task, least := range map[string]float64{"exist": 90, "attribute": 90, "where": 70, "count": 70} {
 		if r.Full[task] < least {
@@ -104,6 +108,9 @@ func TestScenesErrors(t *testing.T) {
 	m := openModel(t)
 	if _, err := Scenes(context.Background(), m, Drawn(1), 1, reduce.Options{Base: "holov", NVis: 577}, RunOptions{}); err == nil {
 		t.Error("a budget above the token count: no error")
+	}
+	if _, err := Scenes(context.Background(), m, Drawn(1), 1, reduce.Options{Base: "fastv", Schedule: "2:64"}, RunOptions{Distance: true}); err == nil || !strings.Contains(err.Error(), "hausdorff: fastv reduces inside the decoder") {
+		t.Errorf("distance inside the decoder: %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := 0

@@ -18,6 +18,7 @@ type evalOptions struct {
 	data      string
 	workers   int
 	seed      int64
+	distance  bool
 	json      bool
 }
 
@@ -41,6 +42,7 @@ An answer is right when all of it is. --data takes a folder with questions.json 
 	o.model.addResize(fs)
 	fs.IntVar(&o.workers, "workers", 1, "ask about `N` pictures at a time")
 	fs.Int64Var(&o.seed, "seed", 0, "`seed` of --base random and of the intervals")
+	fs.BoolVar(&o.distance, "distance", false, "measure the weighted Hausdorff distance between tokens before and after too")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) }
 	return cmd
@@ -85,7 +87,7 @@ func (o *evalOptions) run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer m.Close()
-	run := eval.RunOptions{Workers: o.workers, Seed: o.seed}
+	run := eval.RunOptions{Workers: o.workers, Seed: o.seed, Distance: o.distance}
 	if isTerminal(a.err) {
 		bar := progressbar.NewOptions(n, progressbar.OptionSetWriter(a.err), progressbar.OptionSetDescription("pictures"),
 			progressbar.OptionShowCount(), progressbar.OptionClearOnFinish())

@@ -94,8 +94,13 @@ func (o *reduceOptions) run(a *app) error {
 	if err := writeFile(o.out, a.out, func(w io.Writer) error { return checkpoint.WriteSafetensors(w, r.Tensors(), nil) }); err != nil {
 		return err
 	}
+	far, err := r.Hausdorff(in)
+	if err != nil {
+		return err
+	}
 	kept, merged := r.Counts()
-	fmt.Fprintf(a.err, "%s; %s\nselect %s, merge %s\n", tokensLine(in.N, kept, merged), describe(resolved), ms(r.SelectTime), ms(r.MergeTime))
+	fmt.Fprintf(a.err, "%s; %s\nselect %s, merge %s\nweighted Hausdorff distance %.4f\n",
+		tokensLine(in.N, kept, merged), describe(resolved), ms(r.SelectTime), ms(r.MergeTime), far)
 	return nil
 }
 

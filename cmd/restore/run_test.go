@@ -253,12 +253,13 @@ func TestEvalScenes(t *testing.T) {
 	if r.code != exitOK || r.err != "" || !strings.Contains(r.out, "unreduced") || !strings.Contains(r.out, "all") {
 		t.Errorf("exit %d, stdout %q, stderr %q", r.code, r.out, r.err)
 	}
-	r = cli("eval", "scenes", "--n", "2", "--base", "grid", "--restore=false", "--json")
+	r = cli("eval", "scenes", "--n", "2", "--base", "grid", "--restore=false", "--distance", "--json")
 	var j struct {
 		Questions     map[string]int
 		Full, Reduced map[string]float64
+		Distance      float64
 	}
-	if err := json.Unmarshal([]byte(r.out), &j); r.code != exitOK || err != nil || j.Full["all"] <= j.Reduced["all"] || j.Reduced["vs_full"] == 0 {
+	if err := json.Unmarshal([]byte(r.out), &j); r.code != exitOK || err != nil || !(j.Distance > 0.05 && j.Distance < 1) || j.Full["all"] <= j.Reduced["all"] || j.Reduced["vs_full"] == 0 {
 		t.Errorf("exit %d, stdout %q, stderr %q, %v", r.code, r.out, r.err, err)
 	}
 }
