@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -188,6 +189,22 @@ func Pack(ck *checkpoint.Checkpoint, o Options, w io.Writer) error {
 	}
 	e.pool.Close()
 	return errors.Join(pack.Close(), e.ck.Memory.Free())
+}
+
+// recipeFile is the file beside the weights that holds the model's own recipe.
+const recipeFile = "fitprune.json"
+
+// recipe returns the model's own recipe, nil where it has none.
+func (e *Engine) recipe() (*reduce.Recipe, error) {
+	data, ok, err := e.ck.File(recipeFile)
+	if err != nil || !ok {
+		return nil, err
+	}
+	r, err := reduce.ReadRecipe(bytes.NewReader(data))
+	if err != nil {
+		return nil, fmt.Errorf("engine: %s: %s: %w", e.ck.Name, recipeFile, err)
+	}
+	return r, nil
 }
 
 // Close stops the workers, gives converted weights back and unmaps the others. No

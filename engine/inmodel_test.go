@@ -41,6 +41,9 @@ var inside = []struct {
 	{"sparsevlm_135", reduce.Options{Base: "sparsevlm", Schedule: "1:20,3:12,5:6", Compat: "released"}},
 	{"restore_sparsevlm_135_g50", reduce.Options{Base: "sparsevlm", Schedule: "1:20,3:12,5:6", Compat: "paper", Restore: true}},
 	{"restore_sparsevlm_135_g75", reduce.Options{Base: "sparsevlm", Schedule: "1:20,3:12,5:6", Compat: "paper", Restore: true, Gamma: 0.75}},
+	{"fitprune_a", reduce.Options{Base: "fitprune", Schedule: "1:33,2:26,3:21,5:15,6:11,7:9", Compat: "released"}},
+	{"fitprune_b", reduce.Options{Base: "fitprune", Schedule: "0:30,1:26,2:18,3:15,4:10,5:8", Compat: "released"}},
+	{"restore_fitprune_a_g50", reduce.Options{Base: "fitprune", Schedule: "1:33,2:26,3:21,5:15,6:11,7:9", Compat: "paper", Restore: true}},
 	{"restore_fastv_k2_n12_g50", reduce.Options{Base: "fastv", Schedule: "2:12", Compat: "paper", Restore: true}},
 	{"restore_fastv_k2_n12_g50_code", reduce.Options{Base: "fastv", Schedule: "2:12", Restore: true}},
 }

@@ -96,6 +96,11 @@ func (e *Engine) reduce(r *model.Run, v *model.Visual, i int, o reduce.Options) 
 	}
 	var err error
 	o.NoClass, o.Layers = v.NoClass, e.shape.Layers
+	if o.WantsRecipe() {
+		if o.FitPruneRecipe, err = e.recipe(); err != nil {
+			return nil, err
+		}
+	}
 	if v.Views == nil || o.Inside() {
 		p.options, err = o.Resolve(v.N) // inside the decoder every row takes part, whatever view it came from
 	} else {

@@ -39,6 +39,7 @@ type insideMethod struct {
 	after      int  // first layer that the stage's rows enter, counted from the stage's
 	first      int  // lowest layer that a stage may have
 	sequential bool // the released code renumbers positions without gaps
+	recipe     bool // a budget needs a recipe
 
 	share func(n int, share float64) int                   // rows of n that a share is
 	plan  func(o *Options, n, budget int) ([]Stage, error) // schedule whose mean over layer inputs is budget, 1 <= budget < n

@@ -80,15 +80,19 @@ func stagesOf(stages []Stage) string {
 
 // Ensure that for every depth and budget the mean over layer inputs is the budget where a method can reach it, and that rows never grow.
 func TestScheduleMeans(t *testing.T) {
-	for _, base := range []string{"fastv", "pdrop", "sparsevlm"} {
+	for _, base := range []string{"fastv", "pdrop", "sparsevlm", "fitprune"} {
 		after, reached := 0, 0
-		if base == "sparsevlm" {
+		if base == "sparsevlm" || base == "fitprune" {
 			after = 1
 		}
 		for _, layers := range []int{2, 4, 6, 12, 28, 32, 40, 80} {
 			for _, n := range []int{1, 7, 64, 577} {
 				for budget := 1; budget <= n; budget += 1 + n/40 {
-					r, err := Options{Base: base, NVis: budget, Layers: layers}.Resolve(n)
+					o := Options{Base: base, NVis: budget, Layers: layers}
+					if base == "fitprune" {
+						o.FitPruneRecipe = evenRecipe(layers)
+					}
+					r, err := o.Resolve(n)
 					if err != nil {
 						if !strings.Contains(err.Error(), "n-vis: got a mean of") {
 							t.Fatalf("%s %d of %d tokens, %d layers: %v", base, budget, n, layers, err)
@@ -106,6 +110,9 @@ func TestScheduleMeans(t *testing.T) {
 						}
 						sum += rows
 					}
+					if next < len(r.Stages) && r.Stages[next].Layer+after == layers {
+						next++ // inside the last layer: no layer behind it
+					}
 					mean := float64(sum) / float64(layers)
 					if next != len(r.Stages) || mean != r.Mean || !(math.Abs(mean-float64(budget)) <= 0.5+float64(budget)/100) {
 						t.Fatalf("%s %d of %d tokens, %d layers: stages %v, mean %v, said to be %v", base, budget, n, layers, r.Stages, mean, r.Mean)
@@ -115,6 +122,65 @@ func TestScheduleMeans(t *testing.T) {
 		}
 		if reached < 300 {
 			t.Errorf("%s: reached %d budgets", base, reached)
+		}
+	}
+}
+
+// evenRecipe drops a twelfth of 576 tokens in each of the first layers, or a quarter.
+func evenRecipe(layers int) *Recipe {
+	r := &Recipe{Layers: layers, Tokens: 576}
+	for _, d := range []int{48, 144} {
+		drop := make([]int, layers)
+		for l := range min(layers, 3) {
+			drop[l] = d
+		}
+		r.Schedules = append(r.Schedules, RecipeSchedule{float64(d) / 200, drop})
+	}
+	return r
+}
+
+// Ensure that a recipe's own schedules come back where n-vis is their mean, and that they scale with the picture.
+func TestRecipeSchedules(t *testing.T) {
+	recipe := &Recipe{Layers: 32, Tokens: 576, Schedules: []RecipeSchedule{ // the authors' for cuts of 70, 80 and 90 %
+		{0.9, []int{262, 153, 80, 19, 13, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 1, 2, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}},
+		{0.7, []int{48, 79, 118, 41, 33, 17, 36, 9, 9, 2, 3, 2, 1, 3, 4, 8, 18, 7, 8, 20, 4, 13, 2, 1, 0, 0, 1, 0, 1, 0, 0, 0}},
+		{0.8, []int{128, 127, 118, 35, 26, 8, 13, 3, 2, 1, 0, 0, 0, 2, 1, 8, 7, 8, 5, 11, 2, 6, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0}},
+	}}
+	for budget, want := range map[int]struct {
+		mean  float64
+		drops []int
+	}{188: {187.875, recipe.Schedules[1].Drop}, 131: {130.59375, recipe.Schedules[2].Drop}, 73: {72.84375, recipe.Schedules[0].Drop}} {
+		// The nearest mean wins, which need not be the recipe's own: ask for the schedule and for the budget.
+		rows, sum := 576, 0
+		for _, d := range want.drops {
+			sum += rows
+			rows -= d
+		}
+		if mean := float64(sum) / 32; mean != want.mean {
+			t.Fatalf("budget %d: mean %v, want %v", budget, mean, want.mean)
+		}
+		r, err := Options{Base: "fitprune", NVis: budget, FitPruneRecipe: recipe, Layers: 32}.Resolve(576)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !(math.Abs(r.Mean-float64(budget)) <= 0.25) {
+			t.Errorf("budget %d: mean %v", budget, r.Mean)
+		}
+		rows = 576
+		for _, d := range want.drops {
+			rows -= d
+		}
+		if got := r.NVis; got < rows-1 || got > rows+1 {
+			t.Errorf("budget %d: %d rows at the end, want about %d", budget, got, rows)
+		}
+	}
+	for n, budget := range map[int]int{144: 47, 2880: 939} { // 187.875 of 576
+		r, err := Options{Base: "fitprune", NVis: budget, FitPruneRecipe: recipe, Layers: 32}.Resolve(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := 88. / 576; !(math.Abs(float64(r.NVis)/float64(n)-want) <= 1/float64(n)) {
+			t.Errorf("%d tokens: %d rows at the end, want a share of about %.3f", n, r.NVis, want)
 		}
 	}
 }
@@ -153,6 +219,11 @@ func TestInsideRefusals(t *testing.T) {
 		"sparsevlm twice":   {Options{Base: "sparsevlm", Schedule: "2:8", SparseVLMLayers: "2,6,15"}, "sparsevlm-layers: got 2,6,15, which has no effect beside a schedule"},
 		"last layer":        {Options{Base: "sparsevlm", Schedule: "31:8"}, "schedule: got layer 31, want 0 to 30 for sparsevlm"},
 		"growing by k":      {Options{Base: "sparsevlm", Schedule: "2:16,6:32"}, "schedule: got 32 rows at layer 6, want at most the 18 that enter the stage"},
+		"no recipe":         {Options{Base: "fitprune", NVis: 32}, "fitprune: got no recipe, which a budget of 32 tokens a layer needs, want one that restore fitprune-recipe made, or a schedule"},
+		"another's recipe":  {Options{Base: "fitprune", NVis: 32, FitPruneRecipe: smallRecipe}, "fitprune-recipe: got one for 3 layers, want 32 as the model has"},
+		"broken recipe":     {Options{Base: "fitprune", NVis: 32, FitPruneRecipe: &Recipe{}}, "recipe: layers: got 0"},
+		"recipe outside":    {Options{Base: "fastv", NVis: 32, FitPruneRecipe: smallRecipe}, "fitprune-recipe: got a recipe, which has no effect with base fastv (it belongs to fitprune)"},
+		"recipe and stages": {Options{Base: "fitprune", Schedule: "2:8", FitPruneRecipe: smallRecipe}, "fitprune-recipe: got a recipe, which has no effect beside a schedule"},
 		"schedule outside":  {Options{Base: "holov", NVis: 8, Schedule: "2:8"}, "schedule: got 2:8, which has no effect with base holov (it belongs to methods inside the decoder)"},
 		"schedule alone":    {Options{Schedule: "2:8"}, "schedule: got 2:8, which has no effect with base none"},
 		"newlines":          {Options{Base: "fastv", NVis: 32, Newlines: "drop"}, "newlines: got drop, which fastv cannot honour: inside the decoder newlines are rows like the others"},
@@ -183,7 +254,7 @@ func FuzzSchedule(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		for _, base := range []string{"fastv", "pdrop", "sparsevlm"} {
+		for _, base := range []string{"fastv", "pdrop", "sparsevlm", "fitprune"} {
 			r, err := Options{Base: base, Schedule: s, Layers: 32}.Resolve(64)
 			if err != nil {
 				continue

@@ -48,11 +48,12 @@ type Options struct {
 	DartPivots          int     // tokens that the others are compared with; default 8
 
 	// Of methods inside the decoder, for which NVis and KeepRatio are the mean number of tokens that enter a layer.
-	Schedule        string // "layer:count" or "layer:share" entries separated by commas, instead of NVis or KeepRatio
-	FastVLayer      int    // stage of FastV; default 2
-	PDropLayers     string // stages of PyramidDrop, separated by commas; default see its file
-	SparseVLMLayers string // stages of SparseVLM, separated by commas; default see its file
-	Layers          int    // of the model's decoder; whoever runs the model sets it
+	Schedule        string  // "layer:count" or "layer:share" entries separated by commas, instead of NVis or KeepRatio
+	FastVLayer      int     // stage of FastV; default 2
+	PDropLayers     string  // stages of PyramidDrop, separated by commas; default see its file
+	SparseVLMLayers string  // stages of SparseVLM, separated by commas; default see its file
+	FitPruneRecipe  *Recipe // of FitPrune, for the model's decoder; not needed beside a schedule
+	Layers          int     // of the model's decoder; whoever runs the model sets it
 }
 
 // Resolved is a complete, checked set of options for one number of tokens.
@@ -275,6 +276,12 @@ func (o *Options) Inside() bool {
 // PerAxis reports whether merged tokens sit at a median or mean of their own on each axis of positions.
 func (o *Options) PerAxis() bool { return strings.HasPrefix(o.MergePosition, "axes-") }
 
+// WantsRecipe reports whether the method needs a recipe for its budget and o holds none.
+func (o *Options) WantsRecipe() bool {
+	m, err := lookup(o.Base)
+	return err == nil && m.inside != nil && m.inside.recipe && o.Schedule == "" && o.FitPruneRecipe == nil
+}
+
 func (o *Options) gammaGiven() bool { return o.GammaSet || o.Gamma != 0 }
 
 func (o *Options) budget(n int) (int, error) {
@@ -375,6 +382,7 @@ func (o *Options) checkUse(m *Method) error {
 		{"fastv", given{"fastv-layer", o.FastVLayer, o.FastVLayer != 0}},
 		{"pdrop", given{"pdrop-layers", o.PDropLayers, o.PDropLayers != ""}},
 		{"sparsevlm", given{"sparsevlm-layers", o.SparseVLMLayers, o.SparseVLMLayers != ""}},
+		{"fitprune", given{"fitprune-recipe", "a recipe", o.FitPruneRecipe != nil}},
 	} {
 		if p.method != m.Name {
 			if err := first("with base "+m.Name+" (it belongs to "+p.method+")", p.given); err != nil {
@@ -397,7 +405,7 @@ func (o *Options) checkUse(m *Method) error {
 	}
 	if schedule.set {
 		if err := first("beside a schedule", given{"fastv-layer", o.FastVLayer, o.FastVLayer != 0}, given{"pdrop-layers", o.PDropLayers, o.PDropLayers != ""},
-			given{"sparsevlm-layers", o.SparseVLMLayers, o.SparseVLMLayers != ""}); err != nil {
+			given{"sparsevlm-layers", o.SparseVLMLayers, o.SparseVLMLayers != ""}, given{"fitprune-recipe", "a recipe", o.FitPruneRecipe != nil}); err != nil {
 			return err
 		}
 	}

@@ -86,6 +86,7 @@ var methods = []*Method{
 	fastVMethod,
 	pdropMethod,
 	sparseVLMMethod,
+	fitPruneMethod,
 	randomMethod,
 	gridMethod,
 	poolMethod,

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/restore-vlm/restore/reduce"
@@ -13,6 +14,7 @@ type reductionFlags struct {
 	fs      *pflag.FlagSet
 	o       reduce.Options
 	restore bool
+	recipe  string
 }
 
 // add declares the flags. base and nVis are the defaults of the command, "" and 0 when reduction has to be asked for.
@@ -43,9 +45,12 @@ func (r *reductionFlags) add(fs *pflag.FlagSet, base string, nVis int) {
 	fs.IntVar(&o.VisionZipContextual, "visionzip-contextual", 0, "`N` merged tokens (VisionZip without RESTORE)")
 	fs.IntVar(&o.FastVLayer, "fastv-layer", 0, "first layer `K` that sees fewer tokens (FastV)")
 	fs.StringVar(&o.PDropLayers, "pdrop-layers", "", "the stages' `layers`, separated by commas (PyramidDrop)")
+	fs.StringVar(&o.SparseVLMLayers, "sparsevlm-layers", "", "the three stages' `layers`, separated by commas (SparseVLM)")
+	fs.StringVar(&r.recipe, "fitprune-recipe", "", "`file` with the tokens that each layer drops, made by restore fitprune-recipe (FitPrune)")
 	fs.IntVar(&o.DartPivots, "dart-pivots", 0, "compare the tokens with `N` of them (DART)")
 	for name, def := range map[string]string{"keep-ratio": "none", "holov-patches": "16", "vispruner-ratio": "0.5", "vispruner-step": "8",
-		"visionzip-contextual": "n*10/64", "dart-pivots": "8", "schedule": "none", "fastv-layer": "2 of 32", "pdrop-layers": "8,16,24 of 32"} {
+		"visionzip-contextual": "n*10/64", "dart-pivots": "8", "schedule": "none", "fastv-layer": "2 of 32", "pdrop-layers": "8,16,24 of 32",
+		"sparsevlm-layers": "2,6,15 of 32", "fitprune-recipe": "fitprune.json in the model's folder"} {
 		fs.Lookup(name).Annotations = map[string][]string{applies: {def}}
 	}
 	if nVis == 0 {
@@ -118,6 +123,12 @@ func (r *reductionFlags) options(seed int64) (reduce.Options, error) {
 		return o, usagef("--base %s: no budget, want --n-vis N or --keep-ratio R", o.Base)
 	}
 	o.Restore = r.restore
+	if r.recipe != "" {
+		var err error
+		if o.FitPruneRecipe, err = readRecipe(r.recipe); err != nil {
+			return o, err
+		}
+	}
 	// A budget of all tokens asks nothing of the picture: what is wrong even then is the command line.
 	all, n := o, o.NVis
 	if n == 0 {
@@ -130,6 +141,19 @@ func (r *reductionFlags) options(seed int64) (reduce.Options, error) {
 		return o, &usageError{err}
 	}
 	return o, nil
+}
+
+func readRecipe(path string) (*reduce.Recipe, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	recipe, err := reduce.ReadRecipe(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return recipe, nil
 }
 
 // manyTokens is more than any schedule's count.
@@ -149,7 +173,7 @@ func (r *reductionFlags) given() (name string) {
 var reductionSwitch = map[string]bool{"n-vis": true, "keep-ratio": true, "gamma": true, "compat": true, "positions": true, "calibrate": true,
 	"merge-position": true, "anchors": true, "anchor-pool": true, "first-layer-size": true, "decode-distance": true, "holov-overflow": true, "newlines": true,
 	"holov-patches": true, "vispruner-ratio": true, "vispruner-step": true, "visionzip-contextual": true, "dart-pivots": true,
-	"schedule": true, "fastv-layer": true, "pdrop-layers": true}
+	"schedule": true, "fastv-layer": true, "pdrop-layers": true, "sparsevlm-layers": true, "fitprune-recipe": true}
 
 // describe says in one line what a reduction is made of.
 func describe(o reduce.Resolved) string {

@@ -1,0 +1,123 @@
+package reduce
+
+// FitPrune: "Fit and Prune: Fast and Training-free Visual Token Pruning for Multi-modal Large Language Models" (arXiv:2409.10197).
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+var fitPruneMethod = &Method{
+	Name: "fitprune", Title: "FitPrune: self-attention times cross-attention, as many rows a layer as a recipe says", Paper: "https://arxiv.org/abs/2409.10197",
+	Site: InsideDecoder, Minimum: "1 token", Text: true,
+	Params: []Param{{"fitprune-recipe", "fitprune.json in the model's folder", "file of restore fitprune-recipe with the rows that each layer drops"}},
+	Cost:   "heads·N·(N + text) comparisons in every layer that drops rows",
+	Notes: Notes{
+		Equations: `
+M is the attention of a layer, of every head the largest value. A visual row's self-attention is the sum over the visual rows of what they
+give it, divided by their number; its cross-attention the sum over the rows of text behind the picture. A layer that drops d rows drops the d
+of lowest product, between attention and its output projection: the rows' keys and values stay in that layer. Positions stay what they were.
+
+How many rows each layer drops is read from a recipe, which restore fitprune-recipe fits to questions about pictures. For a share a of the
+attention that may be lost, each layer of the unpruned model has a sum of self- and a sum of cross-attention (averaged over rows); a row may go if
+it is among the rows of lowest self-attention that can go before the sum falls below (1 - a) of it, and likewise by cross-attention: both
+must allow it. Bisection finds the smallest a, to 0.01, for which the decoder's work on visual rows shrinks by the share asked for;
+what a layer drops is the mean over the questions, cut to a whole number.
+
+n-vis is the mean over layer inputs: the recipe's schedules, as shares of the tokens, are interpolated so that it is met, from all tokens
+down to one. In a schedule "layer:n" n rows are left by that layer, and no recipe is needed.
+
+With RESTORE a layer leaves as many rows; similarity is that of the layer's input rows, and the same averages are taken of input rows and of
+the rows of attention.`,
+		Departures: `
+The choice is the authors' code. Their recipes are tables for one model of 32 layers and nine shares; here a recipe belongs to a model and n-vis
+chooses between its schedules. Their search prints its last trial whether or not that reached the share asked for; here the last one that
+reached it counts. Sums are not rounded to 16 bits. A search whose sum never falls far enough drops nothing (theirs reuses the number of the
+question before). A layer cannot drop every row. No text behind the picture: its last row stands for it. RESTORE over FitPrune is in no table of
+the paper.`,
+	},
+}
+
+func init() { // the schedule's search names the method
+	fitPruneMethod.inside = &insideMethod{
+		after: 1, within: true, recipe: true, score: scoreFit, plan: planFit,
+		share: func(n int, share float64) int { return int(math.RoundToEven(float64(n) * share)) },
+	}
+}
+
+// planFit finds the point on the way through the recipe's schedules where the mean over layer inputs is budget.
+func planFit(o *Options, n, budget int) ([]Stage, error) {
+	r := o.FitPruneRecipe
+	if r == nil {
+		return nil, fmt.Errorf("reduce: fitprune: got no recipe, which a budget of %d tokens a layer needs, want one that restore fitprune-recipe made, or a schedule", budget)
+	}
+	if err := r.Check(); err != nil {
+		return nil, err
+	}
+	if r.Layers != o.Layers {
+		return nil, fmt.Errorf("reduce: fitprune-recipe: got one for %d layers, want %d as the model has; restore fitprune-recipe makes one", r.Layers, o.Layers)
+	}
+	path := slices.Concat([][]float64{slices.Repeat([]float64{1}, o.Layers)}, r.kept(), [][]float64{make([]float64, o.Layers)})
+	enter := func(curve []float64) float64 { // mean share that enters a layer
+		sum := 1.0
+		for _, s := range curve[:o.Layers-1] {
+			sum += s
+		}
+		return sum / float64(o.Layers)
+	}
+	want, i := float64(budget)/float64(n), 1
+	for i < len(path)-1 && enter(path[i]) > want {
+		i++
+	}
+	from, to := path[i-1], path[i]
+	t := 0.0
+	if d := enter(from) - enter(to); d > 0 {
+		t = (enter(from) - want) / d
+	}
+	const steps = 64 // each way, a token of the mean away at most
+	reach := 1 / max(1, (enter(from)-enter(to))*float64(n))
+	return nearest(fitPruneMethod, o.Layers, n, budget, func(yield func([]Stage) bool) {
+		for k := range 2*steps + 1 {
+			d := float64((k+1)/2) / steps * reach
+			if k%2 == 1 {
+				d = -d
+			}
+			at := min(1, max(0, t+d))
+			var stages []Stage
+			before := n
+			for l := range o.Layers {
+				share := from[l]*(1-at) + to[l]*at
+				if rows := max(1, int(math.RoundToEven(share*float64(n)))); rows < before {
+					stages, before = append(stages, Stage{Layer: l, Kept: rows}), rows
+				}
+			}
+			if !yield(stages) {
+				return
+			}
+		}
+	})
+}
+
+// scoreFit is the product of self- and cross-attention.
+func scoreFit(s *Inside, v *Sight) ([]float32, error) {
+	self, cross := fitSums(s, v)
+	score := make([]float32, len(self))
+	for j := range score {
+		self[j] /= float64(len(self))
+		score[j] = float32(self[j] * cross[j])
+	}
+	s.scores = map[string][]float32{"self": float32s(self), "cross": float32s(cross)}
+	return score, nil
+}
+
+// fitSums is what each row of the picture receives from the picture's rows and from those of text, of every head the largest value.
+func fitSums(s *Inside, v *Sight) (self, cross []float64) {
+	text := v.Text
+	if len(text) == 0 {
+		text = []int32{v.Last}
+	}
+	look := v.Look(slices.Concat(s.visual(v), text), true)
+	n := len(s.rows)
+	return s.columns(v, look, 0, n), s.columns(v, look, n, n+len(text))
+}
