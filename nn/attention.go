@@ -26,7 +26,7 @@ func (c *Calibration) At(i int) *Calibration {
 }
 
 // bias builds the kernel's bias for queries at pos over the keys of l, or nil
-// when the result would be zero everywhere.
+// when the result would be zero everywhere. It is l's and valid until the next call.
 func (c *Calibration) bias(l *LayerKV, pos []Pos, decoding bool) *kernel.Bias {
 	if c == nil {
 		return nil
@@ -36,36 +36,51 @@ func (c *Calibration) bias(l *LayerKV, pos []Pos, decoding bool) *kernel.Bias {
 	if !size && !distance {
 		return nil
 	}
-	b := &kernel.Bias{}
-	if size || c.Size {
-		b.LogSize = l.logSize
+	s := &l.scratch
+	s.bias = kernel.Bias{}
+	if c.Size {
+		s.bias.LogSize = l.logSize
 	}
 	if !distance {
-		return b
+		return &s.bias
 	}
-	qpos := make([]int32, len(pos))
+	s.queries = s.queries[:0]
 	table := l.frac == 0
-	for i, p := range pos {
-		qpos[i] = int32(p[0])
+	for _, p := range pos {
+		s.queries = append(s.queries, int32(p[0]))
 		table = table && whole(p)
 	}
 	if table {
-		b.QueryPos, b.KeyPos, b.Table = qpos, l.ipos, c.Distances.Line()
-		if b.LogSize == nil {
-			b.LogSize = make([]float32, len(l.Pos))
-		}
-		return b
+		s.bias.QueryPos, s.bias.KeyPos, s.bias.Table = s.queries, l.ipos, c.Distances.Line()
+		return &s.bias
 	}
-	sized := b.LogSize
-	b.Row = func(dst []float32, query, k0 int) {
-		c.Distances.Row(dst, pos[query], l.Pos[k0:], c.Truncate)
-		if sized != nil {
-			for j, v := range sized[k0 : k0+len(dst)] {
-				dst[j] += v
-			}
+	s.calib, s.pos = c, pos
+	if s.row == nil {
+		s.row = l.biasRow
+	}
+	s.bias.Row = s.row
+	return &s.bias
+}
+
+// biasScratch is what bias reuses from call to call, so that a decoded token
+// allocates nothing.
+type biasScratch struct {
+	bias    kernel.Bias
+	queries []int32
+	calib   *Calibration
+	pos     []Pos
+	row     func(dst []float32, query, k0 int) // the layer's biasRow
+}
+
+// biasRow is the bias of keys k0, k0+1, … for the scratch's calibration and query.
+func (l *LayerKV) biasRow(dst []float32, query, k0 int) {
+	s := &l.scratch
+	s.calib.Distances.Row(dst, s.pos[query], l.Pos[k0:], s.calib.Truncate)
+	if s.calib.Size {
+		for j, v := range l.logSize[k0 : k0+len(dst)] {
+			dst[j] += v
 		}
 	}
-	return b
 }
 
 // Rows returns the bias of every query at pos over every key of l as
@@ -89,6 +104,7 @@ func biasRow(b *kernel.Bias, dst []float32, query int) {
 		b.Row(dst, query, 0)
 		return
 	}
+	clear(dst)
 	copy(dst, b.LogSize)
 	if b.Table != nil {
 		for j := range dst {
@@ -122,10 +138,20 @@ func (a *Attention) Causal(p *kernel.Pool, out, q []float32, pos []Pos, l *Layer
 		kernel.Attend(p, &k)
 		return
 	}
+	a.windowed(p, k)
+}
+
+// windowed is Causal where the window does not reach the first key from every row.
+func (a *Attention) windowed(p *kernel.Pool, k kernel.Attention) {
 	full := max(0, a.Window-(k.Tk-k.Tq)) // rows whose window reaches the first key
 	if full > 0 {
 		head := a.part(&k, 0, full, 0)
 		kernel.Attend(p, &head)
+	}
+	if k.Tq-full == 1 {
+		row := a.part(&k, full, k.Tq, k.Tk-a.Window)
+		kernel.Attend(p, &row)
+		return
 	}
 	p.Run(k.Tq-full, func(i int) {
 		row := a.part(&k, full+i, full+i+1, k.Tk-k.Tq+full+i+1-a.Window)

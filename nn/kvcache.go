@@ -21,6 +21,7 @@ type LayerKV struct {
 	width   int
 	frac    int // keys whose position is not whole on one axis
 	sized   int // keys whose size is not 1
+	scratch biasScratch
 }
 
 // NewKVCache returns an empty cache for layers layers with rows of width
