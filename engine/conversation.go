@@ -53,7 +53,16 @@ func (c *Conversation) Reset() {
 
 // Ask answers one question on its own.
 func (e *Engine) Ask(ctx context.Context, req Request) (*Answer, error) {
-	return e.NewConversation(req.Reduce).Ask(ctx, req)
+	c := e.NewConversation(req.Reduce)
+	c.cache, _ = e.caches.Get().(*nn.KVCache)
+	if c.cache == nil {
+		c.cache = e.newCache()
+	}
+	defer func() { // its memory is the next question's
+		c.Forget()
+		e.caches.Put(c.cache)
+	}()
+	return c.Ask(ctx, req)
 }
 
 // Ask answers the next question. After an error, and after an answer that was
@@ -86,7 +95,7 @@ func (c *Conversation) Ask(ctx context.Context, req Request) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &sequence{e: e, cache: c.cache, calib: calibrationOf(e, pics)}
+	s := &sequence{e: e, most: req.MaxTokens, cache: c.cache, calib: calibrationOf(e, pics)}
 	err = c.prefill(r, s, units, &ans.Report)
 	for _, p := range added {
 		ans.Report.add(p)

@@ -31,8 +31,9 @@ type Options struct {
 	// Quant keeps the decoder's weights as "q4", "q8", "bf16", "f16" or "f32", and
 	// EncoderQuant those of vision tower and projector as "q8", "bf16", "f16" or
 	// "f32"; "" keeps them as they are stored. With q4 the decoder's embedding and
-	// head are kept at q8. Weights are converted while loading; products with q8 and
-	// q4 round activations to 8 bits in blocks of 32, all others compute in float32.
+	// head are kept at q8. Weights are converted while loading. Products with q8 and
+	// q4 round activations to 8 bits in blocks of 32, those with bf16 to bfloat16; all
+	// others compute in float32.
 	Quant, EncoderQuant string
 	// Describe binds the weights without converting them: Info is all that works.
 	Describe bool
@@ -80,6 +81,7 @@ type Engine struct {
 	special  map[string]string   // bos_token, eos_token, … for the template
 	eos      map[int32]bool
 	runs     sync.Pool // *model.Run, so that workspaces are reused
+	caches   sync.Pool // *nn.KVCache, empty
 
 	distance func() *nn.Distances // the calibration's distance term, built at the first use
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"github.com/restore-vlm/restore/model"
@@ -12,9 +13,15 @@ import (
 // products to run at full speed, few enough to bound the activations' memory.
 const prefillChunk = 1024
 
+// decodeRoom is for how many generated tokens the cache is made ready at a time,
+// or a quarter of what it holds if that is more.
+const decodeRoom = 256
+
 // sequence is one request's way through the decoder.
 type sequence struct {
 	e      *Engine
+	most   int // tokens that are generated at most; 0: up to the context's end
+	room   int // tokens that the cache has room for
 	cache  *nn.KVCache
 	calib  *nn.Calibration
 	next   float64   // position of the next token
@@ -24,6 +31,7 @@ type sequence struct {
 	held   []int     // keys per layer before the newest step
 	span   [1]model.Span
 	pos    [1]nn.Pos
+	id     [1]int32
 }
 
 // prefill reads rows, in chunks, and leaves the last row's logits.
@@ -31,6 +39,7 @@ func (s *sequence) prefill(r *model.Run, in *rows) error {
 	h := s.e.shape.Hidden
 	n := len(in.pos)
 	last := 0 // row that holds the newest token
+	s.reserve(n, 0)
 	for lo := 0; lo < n; {
 		hi := min(lo+prefillChunk, n)
 		span := model.Span{Cache: s.cache, Calib: s.calib}
@@ -54,9 +63,25 @@ func (s *sequence) prefill(r *model.Run, in *rows) error {
 	return nil
 }
 
+// reserve makes room in the cache for rows of a prompt and then the next generated
+// tokens, of which made were before.
+func (s *sequence) reserve(rows, made int) {
+	s.room = max(decodeRoom, (s.cache.Len(0)+rows)/4)
+	if s.most > 0 {
+		s.room = max(1, min(s.room, s.most-made))
+	}
+	s.cache.Reserve(rows + s.room)
+	s.fed = slices.Grow(s.fed, s.room)
+}
+
 // step feeds one generated token.
 func (s *sequence) step(r *model.Run, id int32) error {
-	if err := s.e.m.Decoder().Embed(s.x, []int32{id}); err != nil {
+	if s.room == 0 {
+		s.reserve(0, len(s.fed))
+	}
+	s.room--
+	s.id[0] = id
+	if err := s.e.m.Decoder().Embed(s.x, s.id[:]); err != nil {
 		return err
 	}
 	s.held = s.cache.Lens(s.held[:0])
