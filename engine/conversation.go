@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -89,7 +90,13 @@ func (c *Conversation) Ask(ctx context.Context, req Request) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	messages := append(c.messages[:len(c.messages):len(c.messages)], userMessage(req.Prompt, len(added)))
+	before := c.messages
+	if req.System != "" {
+		if before, err = e.system(req.System, before); err != nil {
+			return nil, err
+		}
+	}
+	messages := append(before[:len(before):len(before)], userMessage(req.Prompt, len(added)))
 	pics := append(c.pics[:len(c.pics):len(c.pics)], added...)
 	units, err := e.prompt(messages, pics)
 	if err != nil {
@@ -213,6 +220,30 @@ func userMessage(text string, pictures int) chat.Message {
 	}
 	m.Content = append(m.Content, chat.Part{Type: "text", Text: text})
 	return m
+}
+
+// system returns the messages of a dialogue that begins with a system prompt.
+// A second question may repeat it.
+func (e *Engine) system(text string, before []chat.Message) ([]chat.Message, error) {
+	m := chat.Message{Role: "system", Content: []chat.Part{{Type: "text", Text: text}}}
+	if len(before) > 0 {
+		if before[0].Role != m.Role || before[0].Content[0].Text != text {
+			return nil, fmt.Errorf("engine: system prompt: got %.40q after the first question, want it with the first", text)
+		}
+		return before, nil
+	}
+	with, err := e.encode([]chat.Message{m, userMessage("", 0)})
+	if err != nil {
+		return nil, err
+	}
+	without, err := e.encode([]chat.Message{userMessage("", 0)})
+	if err != nil {
+		return nil, err
+	}
+	if slices.Equal(with, without) {
+		return nil, fmt.Errorf("engine: system prompt: the chat template (%s) has no place for one", e.source)
+	}
+	return []chat.Message{m}, nil
 }
 
 // prompt renders messages and puts pics in their places.

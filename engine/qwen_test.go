@@ -518,3 +518,36 @@ func TestAxesConversation(t *testing.T) {
 		}
 	}
 }
+
+// Ensure that a system prompt stands at the start of the dialogue, over all its
+// turns, and is refused where it cannot stand.
+func TestSystemPrompt(t *testing.T) {
+	e := open(t, talking(t), 1)
+	ask := func(c *engine.Conversation, system string) (*engine.Answer, error) {
+		return c.Ask(context.Background(), engine.Request{Prompt: "Hi", System: system, MaxTokens: 3})
+	}
+	plain, err := ask(e.NewConversation(reduce.Options{}), "")
+	must(t, err)
+	c := e.NewConversation(reduce.Options{})
+	first, err := ask(c, "Be brief.")
+	must(t, err)
+	const added = len("<s>system\nBe brief.<e>\n") - 4 // tokens: the template's two marks are one each
+	if got := first.Report.PromptTokens - plain.Report.PromptTokens; got != added {
+		t.Errorf("%d tokens more than without, want %d", got, added)
+	}
+	for _, again := range []string{"", "Be brief."} {
+		next, err := ask(c, again)
+		must(t, err)
+		if next.Report.CachedTokens < first.Report.PromptTokens {
+			t.Errorf("%q: %d tokens kept, want the %d of the first turn", again, next.Report.CachedTokens, first.Report.PromptTokens)
+		}
+	}
+	if _, err := ask(c, "Be long."); err == nil || !strings.Contains(err.Error(), "system prompt") {
+		t.Errorf("another system prompt later: got %v, want a refusal by name", err)
+	}
+	dir := talking(t)
+	must(t, os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte(`{% for m in messages %}{% if m['role'] != 'system' %}{{ m['role'] }}{% endif %}{% endfor %}`), 0o644))
+	if _, err := ask(open(t, dir, 1).NewConversation(reduce.Options{}), "Be brief."); err == nil || !strings.Contains(err.Error(), "no place") {
+		t.Errorf("a template without system prompts: got %v, want a refusal", err)
+	}
+}

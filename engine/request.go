@@ -12,6 +12,7 @@ import (
 // Request is one question.
 type Request struct {
 	Prompt    string
+	System    string               // the conversation's system prompt, given with its first question; "" is what the template says by itself
 	Images    []*imageproc.Picture // new pictures that belong to this question
 	Seen      *Seen                // or pictures that were encoded before; Images must then be empty
 	Reduce    reduce.Options       // the zero value reads every visual token

@@ -20,6 +20,7 @@ import (
 type TraceRequest struct {
 	Inputs map[string]*tensor.Tensor
 	Prompt string
+	System string // system prompt before Prompt; "" is what the template says by itself
 	Images []*imageproc.Picture
 	Reduce reduce.Options
 	Tokens int // greedy tokens decoded after the prompt; they do not stop at the end token
@@ -416,6 +417,13 @@ func (e *Engine) tracePrompt(req TraceRequest) ([]int32, *imageproc.Pixels, erro
 			return nil, nil, err
 		}
 	}
-	ids, err := e.encode([]chat.Message{userMessage(req.Prompt, len(req.Images))})
+	var messages []chat.Message
+	if req.System != "" {
+		var err error
+		if messages, err = e.system(req.System, nil); err != nil {
+			return nil, nil, err
+		}
+	}
+	ids, err := e.encode(append(messages, userMessage(req.Prompt, len(req.Images))))
 	return ids, px, err
 }

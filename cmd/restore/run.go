@@ -23,6 +23,7 @@ type runOptions struct {
 	reduction reductionFlags
 	sampling  sample.Options
 	prompt    string
+	system    string
 	images    []string
 	maxTokens int
 	overlay   string
@@ -52,6 +53,7 @@ Ctrl-C stops the answer; what was done is still shown, and the exit code is 1.`,
 	o.model.add(fs)
 	fs.StringArrayVar(&o.images, "image", nil, "picture `file` to ask about; may be repeated")
 	fs.StringVarP(&o.prompt, "prompt", "p", "", "the `question`; without it, a conversation")
+	fs.StringVar(&o.system, "system-prompt", "", "say this `text` before the conversation, instead of what the chat template says")
 	fs.IntVarP(&o.maxTokens, "n-predict", "n", 256, "answer with at most `N` tokens")
 	o.reduction.add(fs, "holov", 64)
 	fs.Float64Var(&o.sampling.Temp, "temp", 0, "`temperature`, 0 takes the likeliest token")
@@ -75,7 +77,7 @@ Ctrl-C stops the answer; what was done is still shown, and the exit code is 1.`,
 
 // check finds what is wrong with the flags before anything is loaded.
 func (o *runOptions) check() (restore.Request, error) {
-	r := restore.Request{Prompt: o.prompt, Sample: o.sampling, MaxTokens: o.maxTokens}
+	r := restore.Request{Prompt: o.prompt, System: o.system, Sample: o.sampling, MaxTokens: o.maxTokens}
 	if o.maxTokens < 1 {
 		return r, usagef("--n-predict: out of range, got %d, want at least 1", o.maxTokens)
 	}

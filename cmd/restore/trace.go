@@ -18,6 +18,7 @@ type traceOptions struct {
 	reduction reductionFlags
 	in, out   string
 	prompt    string
+	system    string
 	images    []string
 	tokens    int
 	seed      int64
@@ -44,6 +45,7 @@ Reduction is off unless --base is given.`,
 	fs.StringVar(&o.in, "in", "", "safetensors `file` with input_ids and pixel_values")
 	fs.StringArrayVar(&o.images, "image", nil, "picture `file`, instead of --in; may be repeated")
 	fs.StringVarP(&o.prompt, "prompt", "p", "", "the `question`, instead of --in")
+	fs.StringVar(&o.system, "system-prompt", "", "say this `text` before the question, instead of what the chat template says")
 	fs.IntVar(&o.tokens, "tokens", 0, "decode `N` tokens after the prompt")
 	fs.StringVar(&o.out, "out", "", "safetensors `file` to write")
 	o.reduction.add(fs, "none", 0)
@@ -55,15 +57,15 @@ Reduction is off unless --base is given.`,
 }
 
 func (o *traceOptions) run(ctx context.Context, a *app, cmd *cobra.Command) error {
-	r := restore.TraceRequest{Prompt: o.prompt, Tokens: o.tokens}
+	r := restore.TraceRequest{Prompt: o.prompt, System: o.system, Tokens: o.tokens}
 	var err error
 	switch {
 	case o.out == "":
 		return need(cmd, "out", o.out)
 	case o.in == "" && o.prompt == "":
 		return usagef("trace: no input, want --in FILE or -p QUESTION")
-	case o.in != "" && (o.prompt != "" || len(o.images) > 0):
-		return usagef("--in: given together with --image or -p, want one kind of input")
+	case o.in != "" && (o.prompt != "" || o.system != "" || len(o.images) > 0):
+		return usagef("--in: given together with --image, -p or --system-prompt, want one kind of input")
 	case o.in != "" && (o.model.minPixels != 0 || o.model.maxPixels != 0):
 		return usagef("--min-pixels and --max-pixels: have no use with --in, got %d and %d: its pixel_values are resized already", o.model.minPixels, o.model.maxPixels)
 	case o.tokens < 0:
