@@ -3,6 +3,7 @@ package kernel
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Attention describes one call of [Attend]: softmax(Scale·Q·Kᵀ + Bias)·V for every head.
@@ -27,9 +28,13 @@ type Attention struct {
 	// Bias is added to the scaled scores before the softmax; nil adds nothing.
 	Bias *Bias
 
-	// RowTap, when not nil, receives [Heads, Tk]: the probabilities of query RowTapQuery, 0 where masked.
-	RowTap      []float32
-	RowTapQuery int
+	// RowTap, when not nil, receives [Heads, len(RowTapQueries), Tk]: the probabilities of those queries, which
+	// ascend, 0 where masked.
+	RowTap        []float32
+	RowTapQueries []int32
+	// MaxTap, when not nil, receives [Tq, Tk]: the largest probability of all heads, 0 where masked. Not together
+	// with ColTap.
+	MaxTap []float32
 	// ColTap, when not nil, receives [Heads, Tk]: the probabilities summed over all queries.
 	ColTap []float32
 }
@@ -61,6 +66,9 @@ func Attend(p *Pool, a *Attention) {
 // attendGo is the reference.
 func attendGo(p *Pool, a *Attention) {
 	s := *a // a copy that may escape, so that the caller's need not
+	if s.MaxTap != nil {
+		p = nil // heads meet in the tap
+	}
 	p.Run(s.Heads, func(h int) { attendHeadGo(&s, h) })
 }
 
@@ -88,8 +96,23 @@ func (a *Attention) check() Attention {
 			}
 		}
 	}
-	if s.RowTap != nil && (len(s.RowTap) < s.Heads*s.Tk || s.RowTapQuery < 0 || s.RowTapQuery >= s.Tq) {
-		panic(fmt.Sprintf("kernel.Attend: row tap of length %d for query %d of %d, want length %d", len(s.RowTap), s.RowTapQuery, s.Tq, s.Heads*s.Tk))
+	if s.RowTap != nil {
+		last := int32(-1)
+		for _, q := range s.RowTapQueries {
+			if q <= last || int(q) >= s.Tq {
+				panic(fmt.Sprintf("kernel.Attend: row tap of queries %v, want ascending ones of %d", s.RowTapQueries, s.Tq))
+			}
+			last = q
+		}
+		if n := s.Heads * len(s.RowTapQueries) * s.Tk; len(s.RowTap) < n {
+			panic(fmt.Sprintf("kernel.Attend: row tap of length %d, want %d", len(s.RowTap), n))
+		}
+	}
+	if s.MaxTap != nil && s.ColTap != nil {
+		panic("kernel.Attend: a column tap and a max tap in one call")
+	}
+	if s.MaxTap != nil && len(s.MaxTap) < s.Tq*s.Tk {
+		panic(fmt.Sprintf("kernel.Attend: max tap of length %d, want %d", len(s.MaxTap), s.Tq*s.Tk))
 	}
 	if s.ColTap != nil && len(s.ColTap) < s.Heads*s.Tk {
 		panic(fmt.Sprintf("kernel.Attend: column tap of length %d, want %d", len(s.ColTap), s.Heads*s.Tk))
@@ -108,6 +131,18 @@ func (a *Attention) rows(name string, x []float32, n, heads, stride int) int {
 		panic(fmt.Sprintf("kernel.Attend: %s: length %d, stride %d, want %d rows of %d", name, len(x), stride, n, w))
 	}
 	return stride
+}
+
+// rowTap returns where the probabilities of query in head h go, nil where nobody wants them.
+func (a *Attention) rowTap(h, query int) []float32 {
+	if a.RowTap == nil {
+		return nil
+	}
+	k, ok := slices.BinarySearch(a.RowTapQueries, int32(query))
+	if !ok {
+		return nil
+	}
+	return a.RowTap[(h*len(a.RowTapQueries)+k)*a.Tk:][:a.Tk]
 }
 
 func (b *Bias) check(tq, tk int) {
@@ -205,10 +240,18 @@ func attendHeadGo(a *Attention, h int) {
 				out[c] += w * v
 			}
 		}
-		if a.RowTap != nil && i == a.RowTapQuery {
-			tap := a.RowTap[h*a.Tk : (h+1)*a.Tk]
+		if tap := a.rowTap(h, i); tap != nil {
 			clear(tap)
 			copy(tap[lo:], s)
+		}
+		if a.MaxTap != nil {
+			tap := a.MaxTap[i*a.Tk:][:a.Tk]
+			if h == 0 {
+				clear(tap)
+			}
+			for j, w := range s {
+				tap[lo+j] = max(tap[lo+j], w)
+			}
 		}
 		if a.ColTap != nil {
 			addGo(a.ColTap[h*a.Tk+lo:][:len(s)], s)

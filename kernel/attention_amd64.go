@@ -20,6 +20,7 @@ type attnOps struct {
 	expSum    func(x *float32, n int, m float32) float32
 	bias      func(dst, size *float32, keys *int32, table *float32, n int, pos int32)
 	axpy      func(y, x *float32, n int, a float32)
+	peak      func(y, x *float32, n int, a float32)
 	dots      func(dst, q, k *float32, stride, n int)
 	weighted  func(out, p, x *float32, stride, rows, n int)
 }
@@ -36,6 +37,7 @@ var attnAVX2 = attnOps{
 	expSum:    attnExpSumAVX2,
 	bias:      attnBiasAVX2,
 	axpy:      attnAxpyAVX2,
+	peak:      attnPeakAVX2,
 	dots:      attnDotsAVX2,
 	weighted:  attnWeightedAVX2,
 }
@@ -52,6 +54,7 @@ var attnAVX512 = attnOps{
 	expSum:    attnExpSumAVX512,
 	bias:      attnBiasAVX512,
 	axpy:      attnAxpyAVX512,
+	peak:      attnPeakAVX512,
 	dots:      attnDotsAVX512,
 	weighted:  attnWeightedAVX512,
 }

@@ -570,6 +570,26 @@ done25:
 	VZEROUPPER
 	RET
 
+// func attnPeakAVX2(y *float32, x *float32, n int, a float32)
+TEXT ·attnPeakAVX2(SB), NOSPLIT, $0-28
+	MOVQ y+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	VBROADCASTSS a+24(FP), Y0
+	SUBQ $8, CX
+	JLT done27
+loop26:
+	VMULPS (SI), Y0, Y1
+	VMAXPS (DI), Y1, Y1
+	VMOVUPS Y1, (DI)
+	ADDQ $32, DI
+	ADDQ $32, SI
+	SUBQ $8, CX
+	JGE loop26
+done27:
+	VZEROUPPER
+	RET
+
 // func attnDotsAVX2(dst *float32, q *float32, k *float32, stride int, n int)
 TEXT ·attnDotsAVX2(SB), NOSPLIT, $0-40
 	MOVQ q+8(FP), SI
@@ -588,9 +608,9 @@ TEXT ·attnDotsAVX2(SB), NOSPLIT, $0-40
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-loop26:
+loop28:
 	SUBQ $8, CX
-	JLT tail27
+	JLT tail29
 	VMOVUPS (SI), Y8
 	VFMADD231PS (AX), Y8, Y0
 	VFMADD231PS (AX)(R8*1), Y8, Y1
@@ -602,10 +622,10 @@ loop26:
 	VFMADD231PS (AX)(R11*1), Y8, Y7
 	ADDQ $32, SI
 	ADDQ $32, AX
-	JMP loop26
-tail27:
+	JMP loop28
+tail29:
 	ADDQ $8, CX
-	JEQ sum28
+	JEQ sum30
 	LEAQ ·laneMask+32(SB), R13
 	SHLQ $2, CX
 	SUBQ CX, R13
@@ -628,7 +648,7 @@ tail27:
 	VFMADD231PS Y9, Y8, Y6
 	VMASKMOVPS (AX)(R11*1), Y15, Y9
 	VFMADD231PS Y9, Y8, Y7
-sum28:
+sum30:
 	MOVQ dst+0(FP), DI
 	VUNPCKLPS Y1, Y0, Y8
 	VUNPCKHPS Y1, Y0, Y9
@@ -662,9 +682,9 @@ TEXT ·attnWeightedAVX2(SB), NOSPLIT, $0-48
 	MOVQ stride+24(FP), R8
 	SHLQ $2, R8
 	MOVQ n+40(FP), CX
-block29:
+block31:
 	CMPQ CX, $64
-	JLT block30
+	JLT block32
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 	VXORPS Y4, Y4, Y4
@@ -676,7 +696,7 @@ block29:
 	MOVQ p+8(FP), AX
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
-row35:
+row37:
 	VBROADCASTSS (AX), Y0
 	VFMADD231PS 0(BX), Y0, Y2
 	VFMADD231PS 32(BX), Y0, Y3
@@ -689,7 +709,7 @@ row35:
 	ADDQ $4, AX
 	ADDQ R8, BX
 	DECQ DX
-	JNE row35
+	JNE row37
 	VMOVUPS Y2, 0(DI)
 	VMOVUPS Y3, 32(DI)
 	VMOVUPS Y4, 64(DI)
@@ -701,10 +721,10 @@ row35:
 	ADDQ $256, DI
 	ADDQ $256, SI
 	SUBQ $64, CX
-	JMP block29
-block30:
+	JMP block31
+block32:
 	CMPQ CX, $32
-	JLT block31
+	JLT block33
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 	VXORPS Y4, Y4, Y4
@@ -712,7 +732,7 @@ block30:
 	MOVQ p+8(FP), AX
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
-row36:
+row38:
 	VBROADCASTSS (AX), Y0
 	VFMADD231PS 0(BX), Y0, Y2
 	VFMADD231PS 32(BX), Y0, Y3
@@ -721,7 +741,7 @@ row36:
 	ADDQ $4, AX
 	ADDQ R8, BX
 	DECQ DX
-	JNE row36
+	JNE row38
 	VMOVUPS Y2, 0(DI)
 	VMOVUPS Y3, 32(DI)
 	VMOVUPS Y4, 64(DI)
@@ -729,51 +749,51 @@ row36:
 	ADDQ $128, DI
 	ADDQ $128, SI
 	SUBQ $32, CX
-	JMP block30
-block31:
+	JMP block32
+block33:
 	CMPQ CX, $16
-	JLT block32
+	JLT block34
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 	MOVQ p+8(FP), AX
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
-row37:
+row39:
 	VBROADCASTSS (AX), Y0
 	VFMADD231PS 0(BX), Y0, Y2
 	VFMADD231PS 32(BX), Y0, Y3
 	ADDQ $4, AX
 	ADDQ R8, BX
 	DECQ DX
-	JNE row37
+	JNE row39
 	VMOVUPS Y2, 0(DI)
 	VMOVUPS Y3, 32(DI)
 	ADDQ $64, DI
 	ADDQ $64, SI
 	SUBQ $16, CX
-	JMP block31
-block32:
+	JMP block33
+block34:
 	CMPQ CX, $8
-	JLT tail33
+	JLT tail35
 	VXORPS Y2, Y2, Y2
 	MOVQ p+8(FP), AX
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
-row38:
+row40:
 	VBROADCASTSS (AX), Y0
 	VFMADD231PS 0(BX), Y0, Y2
 	ADDQ $4, AX
 	ADDQ R8, BX
 	DECQ DX
-	JNE row38
+	JNE row40
 	VMOVUPS Y2, 0(DI)
 	ADDQ $32, DI
 	ADDQ $32, SI
 	SUBQ $8, CX
-	JMP block32
-tail33:
+	JMP block34
+tail35:
 	TESTQ CX, CX
-	JEQ done34
+	JEQ done36
 	LEAQ ·laneMask+32(SB), R13
 	SHLQ $2, CX
 	SUBQ CX, R13
@@ -783,16 +803,16 @@ tail33:
 	MOVQ p+8(FP), AX
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
-row39:
+row41:
 	VBROADCASTSS (AX), Y0
 	VMASKMOVPS (BX), Y15, Y1
 	VFMADD231PS Y1, Y0, Y2
 	ADDQ $4, AX
 	ADDQ R8, BX
 	DECQ DX
-	JNE row39
+	JNE row41
 	VMASKMOVPS Y2, Y15, (DI)
-done34:
+done36:
 	VZEROUPPER
 	RET
 
@@ -897,14 +917,14 @@ TEXT ·attnTile64AVX512(SB), NOSPLIT, $0-64
 	MOVQ tiles+48(FP), R10
 	MOVQ k+40(FP), R11
 	MOVQ add+56(FP), R12
-tile40:
+tile42:
 	MOVQ SI, AX
 	LEAQ (SI)(R8*2), BX
 	ADDQ R8, BX
 	MOVQ b+16(FP), DX
 	MOVQ R11, CX
 	TESTQ R12, R12
-	JEQ fresh42
+	JEQ fresh44
 	LEAQ (DI)(R9*2), R13
 	ADDQ R9, R13
 	VMOVUPS 0(DI), Z6
@@ -931,8 +951,8 @@ tile40:
 	VMOVUPS 64(R13)(R9*2), Z27
 	VMOVUPS 128(R13)(R9*2), Z28
 	VMOVUPS 192(R13)(R9*2), Z29
-	JMP body41
-fresh42:
+	JMP body43
+fresh44:
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
 	VPXORD Z8, Z8, Z8
@@ -957,10 +977,10 @@ fresh42:
 	VPXORD Z27, Z27, Z27
 	VPXORD Z28, Z28, Z28
 	VPXORD Z29, Z29, Z29
-body41:
+body43:
 	SUBQ $4, CX
-	JLT one44
-four43:
+	JLT one46
+four45:
 	VMOVUPS 0(DX), Z2
 	VMOVUPS 64(DX), Z3
 	VMOVUPS 128(DX), Z4
@@ -1101,11 +1121,11 @@ four43:
 	ADDQ $16, BX
 	ADDQ $1024, DX
 	SUBQ $4, CX
-	JGE four43
-one44:
+	JGE four45
+one46:
 	ADDQ $4, CX
-	JEQ store46
-ones45:
+	JEQ store48
+ones47:
 	VMOVUPS 0(DX), Z2
 	VMOVUPS 64(DX), Z3
 	VMOVUPS 128(DX), Z4
@@ -1144,8 +1164,8 @@ ones45:
 	ADDQ $4, BX
 	ADDQ $256, DX
 	DECQ CX
-	JNE ones45
-store46:
+	JNE ones47
+store48:
 	LEAQ (DI)(R9*2), R13
 	ADDQ R9, R13
 	VMOVUPS Z6, 0(DI)
@@ -1177,7 +1197,7 @@ store46:
 	LEAQ (SI)(R8*2), SI
 	LEAQ (SI)(R8*4), SI
 	DECQ R10
-	JNE tile40
+	JNE tile42
 	VZEROUPPER
 	RET
 
@@ -1192,14 +1212,14 @@ TEXT ·attnTile32AVX512(SB), NOSPLIT, $0-64
 	MOVQ tiles+48(FP), R10
 	MOVQ k+40(FP), R11
 	MOVQ add+56(FP), R12
-tile47:
+tile49:
 	MOVQ SI, AX
 	LEAQ (SI)(R8*2), BX
 	ADDQ R8, BX
 	MOVQ b+16(FP), DX
 	MOVQ R11, CX
 	TESTQ R12, R12
-	JEQ fresh49
+	JEQ fresh51
 	LEAQ (DI)(R9*2), R13
 	ADDQ R9, R13
 	VMOVUPS 0(DI), Z4
@@ -1214,8 +1234,8 @@ tile47:
 	VMOVUPS 64(R13)(R9*1), Z13
 	VMOVUPS 0(R13)(R9*2), Z14
 	VMOVUPS 64(R13)(R9*2), Z15
-	JMP body48
-fresh49:
+	JMP body50
+fresh51:
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
@@ -1228,10 +1248,10 @@ fresh49:
 	VPXORD Z13, Z13, Z13
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
-body48:
+body50:
 	SUBQ $4, CX
-	JLT one51
-four50:
+	JLT one53
+four52:
 	VMOVUPS 0(DX), Z2
 	VMOVUPS 64(DX), Z3
 	VBROADCASTSS 0(AX), Z0
@@ -1316,11 +1336,11 @@ four50:
 	ADDQ $16, BX
 	ADDQ $512, DX
 	SUBQ $4, CX
-	JGE four50
-one51:
+	JGE four52
+one53:
 	ADDQ $4, CX
-	JEQ store53
-ones52:
+	JEQ store55
+ones54:
 	VMOVUPS 0(DX), Z2
 	VMOVUPS 64(DX), Z3
 	VBROADCASTSS 0(AX), Z0
@@ -1345,8 +1365,8 @@ ones52:
 	ADDQ $4, BX
 	ADDQ $128, DX
 	DECQ CX
-	JNE ones52
-store53:
+	JNE ones54
+store55:
 	LEAQ (DI)(R9*2), R13
 	ADDQ R9, R13
 	VMOVUPS Z4, 0(DI)
@@ -1366,7 +1386,7 @@ store53:
 	LEAQ (SI)(R8*2), SI
 	LEAQ (SI)(R8*4), SI
 	DECQ R10
-	JNE tile47
+	JNE tile49
 	VZEROUPPER
 	RET
 
@@ -1381,14 +1401,14 @@ TEXT ·attnTile16AVX512(SB), NOSPLIT, $0-64
 	MOVQ tiles+48(FP), R10
 	MOVQ k+40(FP), R11
 	MOVQ add+56(FP), R12
-tile54:
+tile56:
 	MOVQ SI, AX
 	LEAQ (SI)(R8*2), BX
 	ADDQ R8, BX
 	MOVQ b+16(FP), DX
 	MOVQ R11, CX
 	TESTQ R12, R12
-	JEQ fresh56
+	JEQ fresh58
 	LEAQ (DI)(R9*2), R13
 	ADDQ R9, R13
 	VMOVUPS 0(DI), Z3
@@ -1397,18 +1417,18 @@ tile54:
 	VMOVUPS 0(R13), Z6
 	VMOVUPS 0(R13)(R9*1), Z7
 	VMOVUPS 0(R13)(R9*2), Z8
-	JMP body55
-fresh56:
+	JMP body57
+fresh58:
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
 	VPXORD Z8, Z8, Z8
-body55:
+body57:
 	SUBQ $4, CX
-	JLT one58
-four57:
+	JLT one60
+four59:
 	VMOVUPS 0(DX), Z2
 	VBROADCASTSS 0(AX), Z0
 	VFMADD231PS Z2, Z0, Z3
@@ -1465,11 +1485,11 @@ four57:
 	ADDQ $16, BX
 	ADDQ $256, DX
 	SUBQ $4, CX
-	JGE four57
-one58:
+	JGE four59
+one60:
 	ADDQ $4, CX
-	JEQ store60
-ones59:
+	JEQ store62
+ones61:
 	VMOVUPS 0(DX), Z2
 	VBROADCASTSS 0(AX), Z0
 	VFMADD231PS Z2, Z0, Z3
@@ -1487,8 +1507,8 @@ ones59:
 	ADDQ $4, BX
 	ADDQ $64, DX
 	DECQ CX
-	JNE ones59
-store60:
+	JNE ones61
+store62:
 	LEAQ (DI)(R9*2), R13
 	ADDQ R9, R13
 	VMOVUPS Z3, 0(DI)
@@ -1502,7 +1522,7 @@ store60:
 	LEAQ (SI)(R8*2), SI
 	LEAQ (SI)(R8*4), SI
 	DECQ R10
-	JNE tile54
+	JNE tile56
 	VZEROUPPER
 	RET
 
@@ -1522,9 +1542,9 @@ TEXT ·attnTransposeAVX512(SB), NOSPLIT, $0-40
 	LEAQ (AX)(R8*8), BX
 	LEAQ (BX)(R8*8), BX
 	LEAQ (BX)(R8*8), SI
-loop61:
+loop63:
 	CMPQ CX, $16
-	JLT tail62
+	JLT tail64
 	VMOVUPS (AX), Z0
 	VMOVUPS (AX)(R8*1), Z1
 	VMOVUPS (AX)(R8*2), Z2
@@ -1557,7 +1577,7 @@ loop61:
 	PREFETCHT0 (SI)(R10*1)
 	PREFETCHT0 (SI)(R9*2)
 	PREFETCHT0 (SI)(R11*1)
-work63:
+work65:
 	VUNPCKLPS Z1, Z0, Z16
 	VUNPCKHPS Z1, Z0, Z17
 	VUNPCKLPS Z3, Z2, Z18
@@ -1659,9 +1679,9 @@ work63:
 	ADDQ $64, R12
 	ADDQ $64, SI
 	SUBQ $16, CX
-	JGT loop61
-	JMP done64
-tail62:
+	JGT loop63
+	JMP done66
+tail64:
 	MOVL $1, R13
 	SHLL CX, R13
 	DECL R13
@@ -1682,8 +1702,8 @@ tail62:
 	VMOVUPS.Z (R12)(R10*1), K2, Z13
 	VMOVUPS.Z (R12)(R9*2), K2, Z14
 	VMOVUPS.Z (R12)(R11*1), K2, Z15
-	JMP work63
-done64:
+	JMP work65
+done66:
 	VZEROUPPER
 	RET
 
@@ -1705,31 +1725,31 @@ TEXT ·attnCopyAVX512(SB), NOSPLIT, $0-52
 	SHLL CX, R13
 	DECL R13
 	KMOVW R13, K2
-row65:
+row67:
 	MOVQ DI, AX
 	MOVQ SI, BX
 	MOVQ R10, CX
 	SUBQ $16, CX
-	JLT done68
-loop67:
+	JLT done70
+loop69:
 	PREFETCHT0 (BX)(R8*8)
 	VMULPS (BX), Z0, Z1
 	VMOVUPS Z1, (AX)
 	ADDQ $64, AX
 	ADDQ $64, BX
 	SUBQ $16, CX
-	JGE loop67
-done68:
+	JGE loop69
+done70:
 	TESTQ R12, R12
-	JEQ tail66
+	JEQ tail68
 	VMOVUPS.Z (BX), K2, Z1
 	VMULPS Z1, Z0, Z1
 	VMOVUPS Z1, K2, (AX)
-tail66:
+tail68:
 	ADDQ DX, DI
 	ADDQ R8, SI
 	DECQ R9
-	JNE row65
+	JNE row67
 	VZEROUPPER
 	RET
 
@@ -1739,13 +1759,13 @@ TEXT ·attnMaxAVX512(SB), NOSPLIT, $0-20
 	MOVQ n+8(FP), CX
 	VMOVUPS (SI), Z0
 	SUBQ $16, CX
-	JLT done70
-loop69:
+	JLT done72
+loop71:
 	VMAXPS (SI), Z0, Z0
 	ADDQ $64, SI
 	SUBQ $16, CX
-	JGE loop69
-done70:
+	JGE loop71
+done72:
 	VEXTRACTF64X4 $1, Z0, Y1
 	VMAXPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
@@ -1766,8 +1786,8 @@ TEXT ·attnAddMaxAVX512(SB), NOSPLIT, $0-28
 	VMOVUPS (SI), Z0
 	VADDPS (DI), Z0, Z0
 	SUBQ $16, CX
-	JLT done72
-loop71:
+	JLT done74
+loop73:
 	VMOVUPS (SI), Z1
 	VADDPS (DI), Z1, Z1
 	VMOVUPS Z1, (SI)
@@ -1775,8 +1795,8 @@ loop71:
 	ADDQ $64, SI
 	ADDQ $64, DI
 	SUBQ $16, CX
-	JGE loop71
-done72:
+	JGE loop73
+done74:
 	VEXTRACTF64X4 $1, Z0, Y1
 	VMAXPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
@@ -1807,8 +1827,8 @@ TEXT ·attnExpSumAVX512(SB), NOSPLIT, $0-28
 	VMOVUPS expAVX512<>+576(SB), Z15
 	VMOVUPS expAVX512<>+640(SB), Z16
 	SUBQ $16, CX
-	JLT done74
-loop73:
+	JLT done76
+loop75:
 	VMOVUPS (SI), Z2
 	VSUBPS Z0, Z2, Z2
 	VCMPPS $5, Z15, Z2, K1
@@ -1828,8 +1848,8 @@ loop73:
 	VADDPS Z2, Z1, Z1
 	ADDQ $64, SI
 	SUBQ $16, CX
-	JGE loop73
-done74:
+	JGE loop75
+done76:
 	VEXTRACTF64X4 $1, Z1, Y2
 	VADDPS Y2, Y1, Y1
 	VEXTRACTF128 $1, Y1, X2
@@ -1853,8 +1873,8 @@ TEXT ·attnBiasAVX512(SB), NOSPLIT, $0-44
 	VMOVD AX, X0
 	VPBROADCASTD X0, Z0
 	SUBQ $16, CX
-	JLT done76
-loop75:
+	JLT done78
+loop77:
 	VPSUBD (DX), Z0, Z1
 	VPABSD Z1, Z1
 	KXNORW K1, K1, K1
@@ -1865,8 +1885,8 @@ loop75:
 	ADDQ $64, SI
 	ADDQ $64, DX
 	SUBQ $16, CX
-	JGE loop75
-done76:
+	JGE loop77
+done78:
 	VZEROUPPER
 	RET
 
@@ -1877,16 +1897,36 @@ TEXT ·attnAxpyAVX512(SB), NOSPLIT, $0-28
 	MOVQ n+16(FP), CX
 	VBROADCASTSS a+24(FP), Z0
 	SUBQ $16, CX
-	JLT done78
-loop77:
+	JLT done80
+loop79:
 	VMOVUPS (DI), Z1
 	VFMADD231PS (SI), Z0, Z1
 	VMOVUPS Z1, (DI)
 	ADDQ $64, DI
 	ADDQ $64, SI
 	SUBQ $16, CX
-	JGE loop77
-done78:
+	JGE loop79
+done80:
+	VZEROUPPER
+	RET
+
+// func attnPeakAVX512(y *float32, x *float32, n int, a float32)
+TEXT ·attnPeakAVX512(SB), NOSPLIT, $0-28
+	MOVQ y+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	VBROADCASTSS a+24(FP), Z0
+	SUBQ $16, CX
+	JLT done82
+loop81:
+	VMULPS (SI), Z0, Z1
+	VMAXPS (DI), Z1, Z1
+	VMOVUPS Z1, (DI)
+	ADDQ $64, DI
+	ADDQ $64, SI
+	SUBQ $16, CX
+	JGE loop81
+done82:
 	VZEROUPPER
 	RET
 
@@ -1917,9 +1957,9 @@ TEXT ·attnDotsAVX512(SB), NOSPLIT, $0-40
 	VPXORD Z13, Z13, Z13
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
-loop79:
+loop83:
 	SUBQ $16, CX
-	JLT tail80
+	JLT tail84
 	VMOVUPS (SI), Z16
 	VFMADD231PS (AX), Z16, Z0
 	VFMADD231PS (AX)(R8*1), Z16, Z1
@@ -1940,10 +1980,10 @@ loop79:
 	ADDQ $64, SI
 	ADDQ $64, AX
 	ADDQ $64, R12
-	JMP loop79
-tail80:
+	JMP loop83
+tail84:
 	ADDQ $16, CX
-	JEQ sum81
+	JEQ sum85
 	MOVL $1, R13
 	SHLL CX, R13
 	DECL R13
@@ -1981,7 +2021,7 @@ tail80:
 	VFMADD231PS Z17, Z16, Z14
 	VMOVUPS.Z (R12)(R11*1), K2, Z17
 	VFMADD231PS Z17, Z16, Z15
-sum81:
+sum85:
 	MOVQ dst+0(FP), DI
 	VUNPCKLPS Z1, Z0, Z16
 	VUNPCKHPS Z1, Z0, Z17
@@ -2039,9 +2079,9 @@ TEXT ·attnWeightedAVX512(SB), NOSPLIT, $0-48
 	MOVQ stride+24(FP), R8
 	SHLQ $2, R8
 	MOVQ n+40(FP), CX
-block82:
+block86:
 	CMPQ CX, $128
-	JLT block83
+	JLT block87
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
@@ -2053,7 +2093,7 @@ block82:
 	MOVQ p+8(FP), AX
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
-row88:
+row92:
 	VBROADCASTSS (AX), Z0
 	VFMADD231PS 0(BX), Z0, Z2
 	VFMADD231PS 64(BX), Z0, Z3
@@ -2066,7 +2106,7 @@ row88:
 	ADDQ $4, AX
 	ADDQ R8, BX
 	DECQ DX
-	JNE row88
+	JNE row92
 	VMOVUPS Z2, 0(DI)
 	VMOVUPS Z3, 64(DI)
 	VMOVUPS Z4, 128(DI)
@@ -2078,10 +2118,10 @@ row88:
 	ADDQ $512, DI
 	ADDQ $512, SI
 	SUBQ $128, CX
-	JMP block82
-block83:
+	JMP block86
+block87:
 	CMPQ CX, $64
-	JLT block84
+	JLT block88
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
@@ -2089,7 +2129,7 @@ block83:
 	MOVQ p+8(FP), AX
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
-row89:
+row93:
 	VBROADCASTSS (AX), Z0
 	VFMADD231PS 0(BX), Z0, Z2
 	VFMADD231PS 64(BX), Z0, Z3
@@ -2098,7 +2138,7 @@ row89:
 	ADDQ $4, AX
 	ADDQ R8, BX
 	DECQ DX
-	JNE row89
+	JNE row93
 	VMOVUPS Z2, 0(DI)
 	VMOVUPS Z3, 64(DI)
 	VMOVUPS Z4, 128(DI)
@@ -2106,51 +2146,51 @@ row89:
 	ADDQ $256, DI
 	ADDQ $256, SI
 	SUBQ $64, CX
-	JMP block83
-block84:
+	JMP block87
+block88:
 	CMPQ CX, $32
-	JLT block85
+	JLT block89
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	MOVQ p+8(FP), AX
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
-row90:
+row94:
 	VBROADCASTSS (AX), Z0
 	VFMADD231PS 0(BX), Z0, Z2
 	VFMADD231PS 64(BX), Z0, Z3
 	ADDQ $4, AX
 	ADDQ R8, BX
 	DECQ DX
-	JNE row90
+	JNE row94
 	VMOVUPS Z2, 0(DI)
 	VMOVUPS Z3, 64(DI)
 	ADDQ $128, DI
 	ADDQ $128, SI
 	SUBQ $32, CX
-	JMP block84
-block85:
+	JMP block88
+block89:
 	CMPQ CX, $16
-	JLT tail86
+	JLT tail90
 	VPXORD Z2, Z2, Z2
 	MOVQ p+8(FP), AX
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
-row91:
+row95:
 	VBROADCASTSS (AX), Z0
 	VFMADD231PS 0(BX), Z0, Z2
 	ADDQ $4, AX
 	ADDQ R8, BX
 	DECQ DX
-	JNE row91
+	JNE row95
 	VMOVUPS Z2, 0(DI)
 	ADDQ $64, DI
 	ADDQ $64, SI
 	SUBQ $16, CX
-	JMP block85
-tail86:
+	JMP block89
+tail90:
 	TESTQ CX, CX
-	JEQ done87
+	JEQ done91
 	MOVL $1, R13
 	SHLL CX, R13
 	DECL R13
@@ -2159,15 +2199,15 @@ tail86:
 	MOVQ p+8(FP), AX
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
-row92:
+row96:
 	VBROADCASTSS (AX), Z0
 	VMOVUPS.Z (BX), K2, Z1
 	VFMADD231PS Z1, Z0, Z2
 	ADDQ $4, AX
 	ADDQ R8, BX
 	DECQ DX
-	JNE row92
+	JNE row96
 	VMOVUPS Z2, K2, (DI)
-done87:
+done91:
 	VZEROUPPER
 	RET

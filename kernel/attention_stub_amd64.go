@@ -44,6 +44,11 @@ func attnBiasAVX2(dst *float32, size *float32, keys *int32, table *float32, n in
 //go:noescape
 func attnAxpyAVX2(y *float32, x *float32, n int, a float32)
 
+// attnPeakAVX2 raises y to a·x where that is larger, n elements, a multiple of the lanes.
+//
+//go:noescape
+func attnPeakAVX2(y *float32, x *float32, n int, a float32)
+
 // attnDotsAVX2 sets dst[r] = Σᵢ q[i]·k[r*stride+i] for r < 8 and i < n.
 //
 //go:noescape
@@ -103,6 +108,11 @@ func attnBiasAVX512(dst *float32, size *float32, keys *int32, table *float32, n 
 //
 //go:noescape
 func attnAxpyAVX512(y *float32, x *float32, n int, a float32)
+
+// attnPeakAVX512 raises y to a·x where that is larger, n elements, a multiple of the lanes.
+//
+//go:noescape
+func attnPeakAVX512(y *float32, x *float32, n int, a float32)
 
 // attnDotsAVX512 sets dst[r] = Σᵢ q[i]·k[r*stride+i] for r < 16 and i < n.
 //

@@ -7,6 +7,7 @@ import (
 	"math/rand"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -120,11 +121,12 @@ type attnCase struct {
 	segments                    []int32
 	bias                        string // "", "size", "table", "both", "row"
 	taps                        bool
-	pad                         int // added to every stride
+	pad                         int  // added to every stride
+	peaks                       bool // with taps: the heads' maximum instead of column sums
 }
 
 func (c attnCase) String() string {
-	return fmt.Sprintf("h%d/kv%d/d%d/%dx%d/causal=%v/seg=%v/bias=%s/taps=%v", c.heads, c.kvHeads, c.dim, c.tq, c.tk, c.causal, c.segments, c.bias, c.taps)
+	return fmt.Sprintf("h%d/kv%d/d%d/%dx%d/causal=%v/seg=%v/bias=%s/taps=%v/peaks=%v", c.heads, c.kvHeads, c.dim, c.tq, c.tk, c.causal, c.segments, c.bias, c.taps, c.peaks)
 }
 
 const canary = 12345.5
@@ -171,10 +173,12 @@ func (c attnCase) make(r *rand.Rand) *Attention {
 		a.Bias = b
 	}
 	if c.taps {
-		a.RowTapQuery = c.tq * 2 / 3
-		a.RowTap, a.ColTap = make([]float32, c.heads*c.tk+1), make([]float32, c.heads*c.tk+1)
-		for i := range a.RowTap {
-			a.RowTap[i], a.ColTap[i] = canary, canary
+		a.RowTapQueries = slices.Compact([]int32{0, int32(c.tq * 2 / 3), int32(c.tq - 1)})
+		a.RowTap = slices.Repeat([]float32{canary}, c.heads*len(a.RowTapQueries)*c.tk+1)
+		if c.peaks {
+			a.MaxTap = slices.Repeat([]float32{canary}, c.tq*c.tk+1)
+		} else {
+			a.ColTap = slices.Repeat([]float32{canary}, c.heads*c.tk+1)
 		}
 	}
 	return a
@@ -182,28 +186,32 @@ func (c attnCase) make(r *rand.Rand) *Attention {
 
 func attnCases() []attnCase {
 	cases := []attnCase{
-		{1, 1, 1, 1, 1, false, nil, "", false, 0},
-		{3, 3, 20, 7, 7, true, nil, "both", true, 0},
-		{6, 2, 10, 5, 31, true, nil, "both", false, 3},
-		{4, 2, 16, 1, 77, true, nil, "both", false, 0},
-		{4, 1, 64, 2, 530, true, nil, "size", false, 0},
-		{2, 2, 72, 3, 1100, true, nil, "row", false, 2},
-		{2, 1, 128, 1, 1200, true, nil, "table", false, 0},
-		{2, 2, 64, 97, 97, false, nil, "", true, 0},
-		{5, 5, 64, 50, 50, false, nil, "size", true, 1},
-		{2, 2, 80, 70, 70, false, []int32{0, 16, 16, 33, 70}, "", true, 0},
-		{2, 2, 80, 70, 70, true, []int32{0, 16, 33, 70}, "both", true, 0},
-		{6, 3, 128, 205, 205, true, nil, "both", false, 0},
-		{5, 1, 96, 100, 700, true, nil, "row", false, 0},
-		{2, 1, 128, 60, 1300, true, nil, "table", true, 0},
-		{2, 1, 24, 200, 1300, false, nil, "both", false, 0},
-		{1, 1, 128, 400, 600, true, nil, "", false, 0},
+		{1, 1, 1, 1, 1, false, nil, "", false, 0, false},
+		{3, 3, 20, 7, 7, true, nil, "both", true, 0, false},
+		{6, 2, 10, 5, 31, true, nil, "both", false, 3, false},
+		{4, 2, 16, 1, 77, true, nil, "both", false, 0, false},
+		{4, 1, 64, 2, 530, true, nil, "size", false, 0, false},
+		{2, 2, 72, 3, 1100, true, nil, "row", false, 2, false},
+		{2, 1, 128, 1, 1200, true, nil, "table", false, 0, false},
+		{2, 2, 64, 97, 97, false, nil, "", true, 0, false},
+		{5, 5, 64, 50, 50, false, nil, "size", true, 1, false},
+		{2, 2, 80, 70, 70, false, []int32{0, 16, 16, 33, 70}, "", true, 0, false},
+		{2, 2, 80, 70, 70, true, []int32{0, 16, 33, 70}, "both", true, 0, false},
+		{6, 3, 128, 205, 205, true, nil, "both", false, 0, false},
+		{5, 1, 96, 100, 700, true, nil, "row", false, 0, false},
+		{2, 1, 128, 60, 1300, true, nil, "table", true, 0, false},
+		{2, 1, 24, 200, 1300, false, nil, "both", false, 0, false},
+		{1, 1, 128, 400, 600, true, nil, "", false, 0, false},
+		{4, 2, 40, 300, 333, true, nil, "", true, 0, true},
+		{3, 1, 128, 100, 700, true, nil, "both", true, 2, true},
+		{4, 4, 16, 2, 90, true, nil, "size", true, 0, true},
+		{2, 2, 80, 70, 70, false, []int32{0, 16, 16, 33, 70}, "row", true, 0, true},
 	}
 	r := rand.New(rand.NewSource(5))
 	for range 60 {
 		kv := 1 + r.Intn(3)
 		c := attnCase{heads: kv * (1 + r.Intn(3)), kvHeads: kv, dim: 1 + r.Intn(130), tq: 1 + r.Intn(70), causal: r.Intn(2) == 0,
-			bias: []string{"", "size", "table", "both", "row"}[r.Intn(5)], taps: r.Intn(3) == 0, pad: r.Intn(4)}
+			bias: []string{"", "size", "table", "both", "row"}[r.Intn(5)], taps: r.Intn(3) == 0, pad: r.Intn(4), peaks: r.Intn(2) == 0}
 		c.tk = c.tq + r.Intn(100)
 		cases = append(cases, c)
 	}
@@ -253,21 +261,34 @@ func checkAttention(t *testing.T, a *Attention, out, probs []float64) {
 	if a.RowTap == nil {
 		return
 	}
-	row, col := make([]float64, a.Heads*a.Tk), make([]float64, a.Heads*a.Tk)
+	queries := len(a.RowTapQueries)
+	row, col, peak := make([]float64, a.Heads*queries*a.Tk), make([]float64, a.Heads*a.Tk), make([]float64, a.Tq*a.Tk)
 	for h := range a.Heads {
 		for i := range a.Tq {
+			k := slices.Index(a.RowTapQueries, int32(i))
 			for j, p := range probs[(h*a.Tq+i)*a.Tk:][:a.Tk] {
 				col[h*a.Tk+j] += p
-				if i == a.RowTapQuery {
-					row[h*a.Tk+j] = p
+				peak[i*a.Tk+j] = max(peak[i*a.Tk+j], p)
+				if k >= 0 {
+					row[(h*queries+k)*a.Tk+j] = p
 				}
 			}
 		}
 	}
 	checkWorst(t, "row tap", a.RowTap, row, attnTol)
+	if a.RowTap[len(row)] != canary {
+		t.Error("written past the end of the row tap")
+	}
+	if a.MaxTap != nil {
+		checkWorst(t, "max tap", a.MaxTap, peak, attnTol)
+		if a.MaxTap[len(peak)] != canary {
+			t.Error("written past the end of the max tap")
+		}
+		return
+	}
 	checkWorst(t, "column tap", a.ColTap, col, 2*attnTol)
-	if n := a.Heads * a.Tk; a.RowTap[n] != canary || a.ColTap[n] != canary {
-		t.Error("written past the end of a tap")
+	if a.ColTap[len(col)] != canary {
+		t.Error("written past the end of the column tap")
 	}
 }
 
@@ -366,7 +387,10 @@ func TestAttendPanics(t *testing.T) {
 		"stride":   func(a *Attention) { a.KStride = 3 },
 		"table":    func(a *Attention) { a.Bias.Table = a.Bias.Table[:1] },
 		"sizes":    func(a *Attention) { a.Bias.LogSize = a.Bias.LogSize[:4] },
-		"row tap":  func(a *Attention) { a.RowTapQuery = 3 },
+		"row tap":  func(a *Attention) { a.RowTapQueries = []int32{0, 3} },
+		"rows":     func(a *Attention) { a.RowTapQueries = []int32{1, 1} },
+		"max tap":  func(a *Attention) { a.ColTap, a.MaxTap = nil, make([]float32, 14) },
+		"two taps": func(a *Attention) { a.MaxTap = make([]float32, 15) },
 		"col tap":  func(a *Attention) { a.ColTap = a.ColTap[:9] },
 		"segments": func(a *Attention) { a.Segments = []int32{0, 3} },
 		"causal":   func(a *Attention) { a.Causal, a.Tk = true, 2 },
@@ -439,12 +463,24 @@ func BenchmarkAttend(b *testing.B) {
 		{"clip/taps", attnCase{heads: 16, kvHeads: 16, dim: 64, tq: 577, tk: 577, taps: true}},
 		{"llama", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 636, tk: 636, causal: true}},
 		{"llama/bias", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 636, tk: 636, causal: true, bias: "both"}},
+		{"llama/rows", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 636, tk: 636, causal: true}},
+		{"llama/peaks", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 636, tk: 636, causal: true}},
+		{"llama/bias/peaks", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 636, tk: 636, causal: true, bias: "both"}},
 		{"llama124", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 124, tk: 124, causal: true}},
 		{"llama124/bias", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 124, tk: 124, causal: true, bias: "both"}},
 		{"decode", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 1, tk: 700, causal: true}},
 		{"decode/bias", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 1, tk: 700, causal: true, bias: "both"}},
 	} {
 		a := bc.make(rand.New(rand.NewSource(1)))
+		switch { // what methods inside a decoder look at
+		case strings.HasSuffix(bc.name, "/rows"):
+			for i := range int32(30) {
+				a.RowTapQueries = append(a.RowTapQueries, int32(a.Tq)-30+i)
+			}
+			a.RowTap = make([]float32, a.Heads*30*a.Tk)
+		case strings.HasSuffix(bc.name, "/peaks"):
+			a.MaxTap = make([]float32, a.Tq*a.Tk)
+		}
 		pairs := 0
 		for i := range a.Tq {
 			if a.Causal {

@@ -4,6 +4,7 @@ package kernel
 
 import (
 	"math"
+	"slices"
 	"sync"
 )
 
@@ -21,7 +22,7 @@ const (
 	attnTileBlock = 48  // query rows of one score block
 	attnQueries   = 768 // most query rows of a task
 	attnBiased    = 320 // with a bias, whose rows lie in memory
-	attnGroup     = 4   // heads of a task when there is a bias, whose rows they share
+	attnGroup     = 4   // heads of a task when there is a bias, whose rows they share, or a maximum over heads
 	attnKeys      = 1024
 	attnFewRows   = 3   // up to so many queries the keys are read in place
 	attnFewKeys   = 512 // keys of a task then
@@ -41,6 +42,8 @@ type attnJob struct {
 	tiled  func(i int)
 	few    func(i int)
 
+	merging sync.Mutex // of MaxTap
+
 	// Few queries: partial results of every query row, head and block of keys.
 	chunks, chunkKeys int
 	biasRows          []float32 // [Tq, padded Tk], empty without
@@ -50,8 +53,8 @@ type attnJob struct {
 
 // attnScratch is what a task works in.
 type attnScratch struct {
-	q, k, v, s, o, m, l, bias, sizes, row, cols, colBlock, last []float32
-	keys                                                        []int32
+	q, k, v, s, o, m, l, bias, sizes, row, cols, colBlock, peaks, last []float32
+	keys                                                               []int32
 }
 
 var (
@@ -81,9 +84,12 @@ func attendTiled(p *Pool, a *Attention, ops *attnOps) {
 	if a.Tq*a.Tk*a.Heads*a.HeadDim <= attnSerial {
 		p = nil
 	}
-	if a.Tq <= attnFewRows && a.Segments == nil && a.RowTap == nil && a.ColTap == nil {
+	if a.Tq <= attnFewRows && a.Segments == nil && a.RowTap == nil && a.ColTap == nil && a.MaxTap == nil {
 		j.runFew(p)
 	} else {
+		if a.MaxTap != nil {
+			clear(a.MaxTap[:a.Tq*a.Tk])
+		}
 		j.plan()
 		p.Run(len(j.blocks)*j.groups, j.tiled)
 	}
@@ -93,7 +99,7 @@ func attendTiled(p *Pool, a *Attention, ops *attnOps) {
 
 // heads is the number of heads that a task takes.
 func (j *attnJob) heads() int {
-	if b := j.a.Bias; b != nil && (b.Row != nil || b.Table != nil) && j.a.ColTap == nil {
+	if b := j.a.Bias; j.a.MaxTap != nil || b != nil && (b.Row != nil || b.Table != nil) && j.a.ColTap == nil {
 		return min(attnGroup, j.a.Heads)
 	}
 	return 1
@@ -165,7 +171,7 @@ func (t *attnTask) run() {
 	t.rows = (t.q1 - t.q0 + attnTileRows - 1) / attnTileRows * attnTileRows
 	total := t.k1 - t.k0
 	chunk := total
-	if a.ColTap == nil {
+	if a.ColTap == nil && a.MaxTap == nil {
 		limit := min(attnKeys, max(64, t.ops.packed/t.depth&^63))
 		parts := (total + limit - 1) / limit
 		chunk = min(total, ((total+parts-1)/parts+63)&^63)
@@ -185,9 +191,15 @@ func (t *attnTask) run() {
 		t.colBlock = grow(t.colBlock, t.width)
 		clear(t.cols)
 	}
-	tapped := a.RowTap != nil && a.RowTapQuery >= t.q0 && a.RowTapQuery < t.q1
-	if tapped {
-		clear(a.RowTap[t.h0*a.Tk : t.h1*a.Tk])
+	if a.MaxTap != nil {
+		t.peaks = grow(t.peaks, (t.q1-t.q0)*t.width)
+		clear(t.peaks)
+	}
+	tapped := t.tapped()
+	for h := t.h0; h < t.h1; h++ {
+		for _, q := range tapped {
+			clear(a.rowTap(h, int(q)))
+		}
 	}
 	for c0 := t.k0; c0 < t.k1; c0 += chunk {
 		t.keyBlock(c0, min(c0+chunk, t.k1))
@@ -198,14 +210,48 @@ func (t *attnTask) run() {
 			r := at + i - t.q0
 			t.ops.copyRows(&a.Out[i*a.OutStride+h*a.HeadDim], 0, &t.o[r*t.depth], 0, 1, a.HeadDim, 1/t.l[r])
 		}
-		if tapped {
-			r := at + a.RowTapQuery - t.q0
-			t.finishRowTap(a.RowTap[h*a.Tk:][:a.Tk], t.m[r], t.l[r])
+		for _, q := range tapped {
+			r := at + int(q) - t.q0
+			t.finishRowTap(a.rowTap(h, int(q)), int(q), t.m[r], t.l[r])
 		}
 		if a.ColTap != nil {
 			copy(a.ColTap[h*a.Tk+t.k0:], t.cols[:total])
 		}
 	}
+	if a.MaxTap != nil {
+		t.mergePeaks()
+	}
+}
+
+// mergePeaks brings the maximum over the task's heads to that over all.
+func (t *attnTask) mergePeaks() {
+	t.merging.Lock()
+	defer t.merging.Unlock()
+	for i := t.q0; i < t.q1; i++ {
+		n := t.sees(i, t.k0, t.k1)
+		if n <= 0 {
+			continue
+		}
+		row, tap := t.peaks[(i-t.q0)*t.width:][:n], t.a.MaxTap[i*t.a.Tk+t.k0:][:n]
+		whole := n &^ (t.ops.lanes - 1)
+		if whole > 0 {
+			t.ops.peak(&tap[0], &row[0], whole, 1)
+		}
+		for k := whole; k < n; k++ {
+			tap[k] = max(tap[k], row[k])
+		}
+	}
+}
+
+// tapped returns the queries of the task whose rows are wanted.
+func (t *attnTask) tapped() []int32 {
+	if t.a.RowTap == nil {
+		return nil
+	}
+	all := t.a.RowTapQueries
+	lo, _ := slices.BinarySearch(all, int32(t.q0))
+	hi, _ := slices.BinarySearch(all, int32(t.q1))
+	return all[lo:hi]
 }
 
 // sees is the number of keys of the block from c0 to c1 that query sees.
@@ -410,8 +456,8 @@ func (t *attnTask) softmaxRow(h, query, state int, s []float32, depth, c0, c1 in
 		}
 		top = ops.addMax(&s[0], &bias[0], full)
 	}
-	if a.RowTap != nil && query == a.RowTapQuery {
-		copy(a.RowTap[h*a.Tk+c0:][:n], s)
+	if tap := a.rowTap(h, query); tap != nil {
+		copy(tap[c0:][:n], s)
 	}
 	top = max(top, -math.MaxFloat32) // keeps rows that are all -Inf so far out of Inf-Inf
 	if c0 == t.k0 {
@@ -432,11 +478,14 @@ func (t *attnTask) softmaxRow(h, query, state int, s []float32, depth, c0, c1 in
 	if a.ColTap != nil {
 		ops.axpy(&t.colBlock[0], &s[0], full, 1/t.l[state])
 	}
+	if a.MaxTap != nil {
+		ops.peak(&t.peaks[(query-t.q0)*t.width], &s[0], full, 1/t.l[state])
+	}
 }
 
 // finishRowTap turns the raw scores of the visible keys in tap into probabilities.
-func (t *attnTask) finishRowTap(tap []float32, m, l float32) {
-	hi := t.k0 + t.sees(t.a.RowTapQuery, t.k0, t.k1)
+func (t *attnTask) finishRowTap(tap []float32, query int, m, l float32) {
+	hi := t.k0 + t.sees(query, t.k0, t.k1)
 	for lo := t.k0; lo < hi; lo += attnFewKeys {
 		n := min(attnFewKeys, hi-lo)
 		t.row = grow(t.row, attnFewKeys)

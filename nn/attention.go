@@ -205,6 +205,8 @@ func (a *Attention) CausalProbs(q []float32, pos []Pos, l *LayerKV, c *Calibrati
 	return out
 }
 
+var firstRow = []int32{0}
+
 // Bidirectional attends over items independent sequences of rows rows each.
 // q, k, v, out: [items·rows, Heads·HeadDim]. first, when not nil, receives the
 // probabilities of each item's first query: [items, Heads, rows].
@@ -214,7 +216,7 @@ func (a *Attention) Bidirectional(p *kernel.Pool, out, q, k, v []float32, items,
 		at := a.kernel(out[i*n:(i+1)*n], q[i*n:(i+1)*n], rows)
 		at.K, at.V, at.Tk = k[i*n:(i+1)*n], v[i*n:(i+1)*n], rows
 		if first != nil {
-			at.RowTap = first[i*a.Heads*rows : (i+1)*a.Heads*rows]
+			at.RowTap, at.RowTapQueries = first[i*a.Heads*rows:(i+1)*a.Heads*rows], firstRow
 		}
 		kernel.Attend(p, &at)
 	}

@@ -27,6 +27,7 @@ func attention(a *asm) {
 		s.expSum(v)
 		s.biasRow(v)
 		s.axpy(v)
+		s.peakOf(v)
 		s.dots(v)
 		s.weighted(v)
 	}
@@ -415,6 +416,20 @@ func (s *source) axpy(v isa) {
 	s.loop(v, []string{"DI", "SI"}, func() {
 		s.f("VMOVUPS (DI), %s", v.r(1))
 		s.f("VFMADD231PS (SI), %s, %s", v.r(0), v.r(1))
+		s.f("VMOVUPS %s, (DI)", v.r(1))
+	})
+	s.ret()
+}
+
+func (s *source) peakOf(v isa) {
+	s.open("attnPeak"+v.name, "raises y to a·x where that is larger, n elements, a multiple of the lanes.", "y *float32, x *float32, n int, a float32", "")
+	s.load("y", "DI")
+	s.load("x", "SI")
+	s.load("n", "CX")
+	s.f("VBROADCASTSS %s, %s", s.arg("a"), v.r(0))
+	s.loop(v, []string{"DI", "SI"}, func() {
+		s.f("VMULPS (SI), %s, %s", v.r(0), v.r(1))
+		s.f("VMAXPS (DI), %s, %s", v.r(1), v.r(1))
 		s.f("VMOVUPS %s, (DI)", v.r(1))
 	})
 	s.ret()
