@@ -128,7 +128,7 @@ func TestNextReductions(t *testing.T) {
 		t.Fatalf("%d tokens, %d of them patches", all, patches)
 	}
 	text := in["input_ids"].Shape[0] - all
-	for _, base := range append(bases, "prumerge", "prumerge-plus") {
+	for _, base := range append(bases, "dart") {
 		for _, mode := range []string{"", "drop", "skip", "keep"} {
 			perView := base == "vispruner" || base == "visionzip" || strings.HasPrefix(base, "prumerge")
 			n, span := patches, patches

@@ -94,6 +94,9 @@ func (e *Engine) reduce(r *model.Run, v *model.Visual, i int, o reduce.Options) 
 	if err := checkAxes(v, &o); err != nil {
 		return nil, err
 	}
+	if v.NoClass && needs(o).Last {
+		return nil, fmt.Errorf("engine: base %s: reads the class token of the encoder's last layer, and this model's encoder has no class token; want another base", o.Base)
+	}
 	var err error
 	o.NoClass, o.Layers = v.NoClass, e.shape.Layers
 	if o.WantsRecipe() {

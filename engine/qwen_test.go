@@ -26,7 +26,7 @@ var axesPrompts = map[string][]string{
 }
 
 // axesBases are methods that choose tokens and need no class token.
-var axesBases = []string{"holov", "divprune", "vispruner", "visionzip", "random", "grid"}
+var axesBases = []string{"holov", "divprune", "vispruner", "visionzip", "dart", "random", "grid"}
 
 // axesReference returns the reference of one prompt of a checkpoint whose
 // positions have three axes, with the pixel values of its pictures.
@@ -302,6 +302,9 @@ func TestAxesReduced(t *testing.T) {
 				if a := got[prefix+"attention"]; a != nil {
 					want := scores[p*63:][:tokens[p]]
 					for i, v := range numbers(t, a) {
+						if base == "visionzip" { // sums over the two heads
+							v /= 2
+						}
 						if !(math.Abs(v-want[i]) <= 1e-6) {
 							t.Fatalf("%s: picture %d: score of token %d: got %v, want %v", base, p, i, v, want[i])
 						}
@@ -549,5 +552,37 @@ func TestSystemPrompt(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte(`{% for m in messages %}{% if m['role'] != 'system' %}{{ m['role'] }}{% endif %}{% endfor %}`), 0o644))
 	if _, err := ask(open(t, dir, 1).NewConversation(reduce.Options{}), "Be brief."); err == nil || !strings.Contains(err.Error(), "no place") {
 		t.Errorf("a template without system prompts: got %v, want a refusal", err)
+	}
+}
+
+// Ensure that methods see each head of the block that scores come from: the keys
+// of greatest length over all heads are the pivots of dart, and what needs a
+// class token is refused by name.
+func TestAxesKeys(t *testing.T) {
+	ref := axesReference(t, "qwen25vl-tiny", "one-image")
+	e := open(t, "testdata/qwen25vl-tiny", 2)
+	const heads, dim, cells = 2, 16, 15
+	keys, index := numbers(t, ref["vision.block.3.k_rope"]), numbers(t, ref["vision.window_index"]) // [patches, heads, dim] in window order
+	length := make([]float64, cells)
+	for at, cell := range index {
+		for i := range heads * dim {
+			sum := 0.0
+			for p := range 4 {
+				sum += keys[(4*at+p)*heads*dim+i]
+			}
+			length[int(cell)] += math.Abs(sum / 4)
+		}
+	}
+	got := reduced(t, e, ref, reduce.Options{Base: "dart", NVis: 10})
+	for i, v := range numbers(t, got["reduce.key_norm"]) {
+		if !(math.Abs(v-length[i]) <= 1e-4) { // sums of 32 float32 numbers near 1 that stand 1e-5 from the reference's
+			t.Errorf("token %d: length %v, want %v", i, v, length[i])
+		}
+	}
+	for _, base := range []string{"prumerge", "prumerge-plus"} {
+		_, err := e.Trace(context.Background(), engine.TraceRequest{Inputs: ref, Reduce: reduce.Options{Base: base, NVis: 5}})
+		if err == nil || !strings.Contains(err.Error(), "class token") || !strings.Contains(err.Error(), base) {
+			t.Errorf("%s: got %v, want a refusal by name", base, err)
+		}
 	}
 }

@@ -237,23 +237,21 @@ func (a *Attention) BidirectionalProbs(q, k []float32, items, rows int) []float3
 // Segmented attends within segments: row i sees the rows of its own segment
 // only, bounds being the segments' first rows and, last, the number of rows.
 // qkv: [rows, 3·Heads·HeadDim], queries, keys and values side by side; out:
-// [rows, Heads·HeadDim]. received, when not nil, gets per row the probability
-// that it receives, as the mean over heads and over the queries of its segment.
+// [rows, Heads·HeadDim]. received, when not nil, gets [Heads, rows] the
+// probability that each row receives in each head, the mean over the queries of
+// its segment.
 func (a *Attention) Segmented(p *kernel.Pool, out, qkv []float32, bounds []int32, received []float32) {
 	k := a.packed(out, qkv, bounds)
-	if received != nil {
-		k.ColTap = make([]float32, a.Heads*k.Tk)
-	}
+	k.ColTap = received
 	kernel.Attend(p, &k)
 	if received == nil {
 		return
 	}
-	clear(received[:k.Tk])
 	for h := range a.Heads {
 		for s := 1; s < len(bounds); s++ {
-			scale := 1 / (float32(a.Heads) * float32(bounds[s]-bounds[s-1]))
+			scale := 1 / float32(bounds[s]-bounds[s-1])
 			for i := bounds[s-1]; i < bounds[s]; i++ {
-				received[i] += scale * k.ColTap[h*k.Tk+int(i)]
+				received[h*k.Tk+int(i)] *= scale
 			}
 		}
 	}

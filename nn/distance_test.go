@@ -182,8 +182,9 @@ func TestSegmented(t *testing.T) {
 	for i := range qkv {
 		qkv[i] = float32(rng.NormFloat64())
 	}
-	out, received := make([]float32, n*w), make([]float32, n)
-	a.Segmented(nil, out, qkv, bounds, received)
+	out, heads := make([]float32, n*w), make([]float32, 3*n)
+	a.Segmented(nil, out, qkv, bounds, heads)
+	received := MeanRows(heads, 3)
 	probs := a.SegmentedProbs(qkv, bounds)
 	for s := 1; s < len(bounds); s++ {
 		lo, hi := int(bounds[s-1]), int(bounds[s])
@@ -197,9 +198,14 @@ func TestSegmented(t *testing.T) {
 			sum += float64(received[i])
 			column := 0.0
 			for h := range a.Heads {
+				one := 0.0
 				for q := lo; q < hi; q++ {
-					column += float64(probs[(h*n+q)*n+i])
+					one += float64(probs[(h*n+q)*n+i])
 				}
+				if got := float64(heads[h*n+i]) * float64(hi-lo); !(math.Abs(got-one) <= tolAttention) {
+					t.Errorf("head %d: row %d receives %v, want %v", h, i, got, one)
+				}
+				column += one
 			}
 			if want := column / float64(a.Heads*(hi-lo)); !(math.Abs(float64(received[i])-want) <= tolAttention) {
 				t.Errorf("row %d receives %v, want %v", i, received[i], want)

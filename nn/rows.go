@@ -87,6 +87,18 @@ func GroupMean(dst, src []float32, group, width int) {
 	}
 }
 
+// MeanRows returns the mean of the rows of x [rows, *].
+func MeanRows(x []float32, rows int) []float32 {
+	width := len(x) / rows
+	out, scale := make([]float32, width), 1/float32(rows)
+	for r := range rows {
+		for j, v := range x[r*width : (r+1)*width] {
+			out[j] += scale * v
+		}
+	}
+	return out
+}
+
 // Columns returns width columns of x [rows, stride] from col on: [rows, width], a copy.
 func Columns(x []float32, rows, stride, col, width int) []float32 {
 	out := make([]float32, rows*width)

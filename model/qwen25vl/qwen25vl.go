@@ -14,9 +14,9 @@
 // (s, s+row, s+column); what follows starts at s + max(rows, columns).
 //
 // There is no class token: the scores for reducers are the attention that a
-// token's patches receive in the last full block, mean over heads, over the
+// token's patches receive in each head of the last full block, mean over the
 // queries of the picture and over the patches; the keys are that block's, after
-// the rotation, averaged likewise; the features before the projector, which have
+// the rotation, mean over the patches; the features before the projector, which have
 // no row per token, are those after the merger, and Project passes them on.
 // Video is not read.
 package qwen25vl
@@ -157,15 +157,19 @@ func (m *Model) visual(out *output, first, rows, cols int) *model.Visual {
 	n, c, dim := rows*cols, m.cfg.Vision.Out, m.vision.attn.HeadDim
 	v := &model.Visual{
 		N: n, C: c, X: out.x[first*c : (first+n)*c],
-		NoClass: true, Heads: 1, T: n + 1, Cv: c, KeyDim: dim,
+		NoClass: true, Heads: m.vision.Heads, T: n + 1, Cv: c, KeyDim: dim,
 	}
 	v.Grid(rows, cols)
 	v.Hidden = nn.BelowZeros(v.X, c)
 	if out.received != nil {
-		v.ClsAttn = nn.BelowZeros(out.received[first:first+n], 1)
+		cells := len(out.received) / v.Heads
+		for h := range v.Heads {
+			v.ClsAttn = append(v.ClsAttn, nn.BelowZeros(out.received[h*cells+first:h*cells+first+n], 1)...)
+		}
 	}
 	if out.keys != nil {
-		v.Keys = nn.BelowZeros(out.keys[first*dim:(first+n)*dim], dim)
+		d := m.vision.Hidden
+		v.Keys = nn.HeadsFirst(nn.BelowZeros(out.keys[first*d:(first+n)*d], d), n+1, v.Heads, dim)
 	}
 	return v
 }

@@ -119,8 +119,8 @@ func newEncoder(b *model.Binder, c VisionConfig) *encoder {
 // output is what encode hands out, in raster order, owned by the caller.
 type output struct {
 	x        []float32 // [cells, out]
-	received []float32 // [cells] attention that a cell's patches receive in the last full block; nil unless asked for
-	keys     []float32 // [cells, headDim] its keys after the rotation, mean over heads and the cell's patches; nil unless asked for
+	received []float32 // [heads, cells] attention that a cell's patches receive in the last full block, their mean; nil unless asked for
+	keys     []float32 // [cells, hidden] its keys after the rotation, mean over the cell's patches; nil unless asked for
 }
 
 // encode runs pictures laid out by o; px: [patches, 3·frames·patch²].
@@ -160,18 +160,19 @@ func (e *encoder) block(r *model.Run, i int, x, cos, sin []float32, o *order, ne
 	}
 	var received []float32
 	if l.full && r.Trace != nil || l.tap && need.ClsAttn {
-		received = make([]float32, n)
+		received = make([]float32, e.Heads*n)
 	}
 	e.attn.Segmented(r.Pool, a, qkv, bounds, received) // (2)
-	merged := e.perCell(received, o, 1)
+	var merged []float32                               // [heads, cells]
+	for at := 0; at < len(received); at += n {
+		merged = append(merged, e.perCell(received[at:at+n], o, 1)...)
+	}
 	if l.tap {
 		if need.ClsAttn {
 			out.received = merged
 		}
 		if need.Keys {
-			mean := make([]float32, n*e.attn.HeadDim)
-			nn.GroupMean(mean, nn.Columns(qkv, n, 3*d, d, d), e.Heads, e.attn.HeadDim)
-			out.keys = e.perCell(mean, o, e.attn.HeadDim)
+			out.keys = e.perCell(nn.Columns(qkv, n, 3*d, d, d), o, d)
 		}
 	}
 	if r.Trace != nil {
@@ -196,11 +197,8 @@ func (e *encoder) block(r *model.Run, i int, x, cos, sin []float32, o *order, ne
 }
 
 // perCell averages rows of v [patches, width], window order, over each cell and
-// puts the cells in raster order: [cells, width]. nil stays nil.
+// puts the cells in raster order: [cells, width].
 func (e *encoder) perCell(v []float32, o *order, width int) []float32 {
-	if v == nil {
-		return nil
-	}
 	mean, out := make([]float32, o.cells*width), make([]float32, o.cells*width)
 	nn.GroupMean(mean, v, e.cell(), width)
 	nn.Gather(out, mean, o.reverse, width)
@@ -253,6 +251,6 @@ func (e *encoder) traceAttention(r *model.Run, i int, qkv []float32, bounds []in
 	shape := []int{n, e.Heads, e.attn.HeadDim}
 	r.Trace(name+"q_rope", shape, nn.Columns(qkv, n, 3*d, 0, d))
 	r.Trace(name+"k_rope", shape, nn.Columns(qkv, n, 3*d, d, d))
-	r.Trace(name+"received", []int{n}, received)
-	r.Trace(name+"received_merged", []int{len(merged)}, merged)
+	r.Trace(name+"received", []int{n}, nn.MeanRows(received, e.Heads))
+	r.Trace(name+"received_merged", []int{len(merged) / e.Heads}, nn.MeanRows(merged, e.Heads))
 }
