@@ -33,7 +33,7 @@ the rows of attention.`,
 		Departures: `
 The choice is the authors' code. Their recipes are tables for one model of 32 layers and nine shares; here a recipe belongs to a model and n-vis
 chooses between its schedules. Their search prints its last trial whether or not that reached the share asked for; here the last one that
-reached it counts. Sums are not rounded to 16 bits. A search whose sum never falls far enough drops nothing (theirs reuses the number of the
+reached it counts. Sums are not rounded to 16 bits. A search whose sum never falls far enough lets all rows but one go (theirs reuses the number of the
 question before). A layer cannot drop every row. No text behind the picture: its last row stands for it. RESTORE over FitPrune is in no table of
 the paper.`,
 	},

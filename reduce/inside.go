@@ -108,11 +108,15 @@ func NewInside(o Resolved) (*Inside, error) {
 	if !o.checked || m.inside == nil {
 		return nil, fmt.Errorf("reduce: %s: does not act inside the decoder, or options were not made by Resolve", o.Base)
 	}
-	s := &Inside{Options: o, m: m.inside, rows: make([]Row, o.N)}
+	return newInside(o, m.inside), nil
+}
+
+func newInside(o Resolved, m *insideMethod) *Inside {
+	s := &Inside{Options: o, m: m, rows: make([]Row, o.N)}
 	for i := range s.rows {
 		s.rows[i] = Row{Members: []int32{int32(i)}, Anchor: int32(i), Size: 1, Position: float64(i)}
 	}
-	return s, nil
+	return s
 }
 
 // Rows returns the rows as they are now. Read-only.
