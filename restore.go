@@ -45,6 +45,8 @@ type (
 	TraceRequest = engine.TraceRequest
 	// Info describes a loaded model.
 	Info = engine.Info
+	// AttentionShare is how much attention visual rows receive in each layer.
+	AttentionShare = engine.AttentionShare
 	// Sizes are what the number of operations depends on.
 	Sizes = engine.Sizes
 	// Tower is a stack of transformer blocks in Sizes.

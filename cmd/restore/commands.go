@@ -16,6 +16,7 @@ func commands(a *app) []*cobra.Command {
 		newPack(a),
 		newMethods(a),
 		newFLOPs(a),
+		newAttention(a),
 		newVersion(a),
 	}
 }

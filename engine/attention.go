@@ -1,0 +1,105 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/restore-vlm/restore/model"
+	"github.com/restore-vlm/restore/reduce"
+	"github.com/restore-vlm/restore/tokenizer/chat"
+)
+
+// AttentionShare is the share of attention that visual rows receive in each layer of the decoder while it reads a prompt, as the mean over
+// heads and queries (the paper's Figures 2 and 5).
+type AttentionShare struct {
+	Visual []float64 `json:"visual"` // queries are visual rows
+	Text   []float64 `json:"text"`   // queries are the rows of text behind the first picture
+	Last   []float64 `json:"last"`   // the query is the last row, from which the answer begins
+}
+
+// Attention reads prompt about the pictures of seen, reduced by o, and returns how much attention they receive. It builds the matrices that
+// the fast path never does.
+func (e *Engine) Attention(ctx context.Context, prompt string, seen *Seen, o reduce.Options) (*AttentionShare, error) {
+	if len(seen.visuals) == 0 {
+		return nil, fmt.Errorf("engine: attention: got no picture, want at least one")
+	}
+	if e.tok == nil {
+		return nil, fmt.Errorf("engine: %s: no tokenizer.json, which a prompt needs", e.ck.Name)
+	}
+	ids, err := e.encode([]chat.Message{userMessage(prompt, len(seen.visuals))})
+	if err != nil {
+		return nil, err
+	}
+	r := &model.Run{Pool: e.pool, Context: ctx}
+	var pics []*picture
+	for i, v := range seen.visuals {
+		p, err := e.reduce(r, v, i, o)
+		if err != nil {
+			return nil, err
+		}
+		pics = append(pics, p)
+	}
+	units, err := e.units(ids, pics)
+	if err != nil {
+		return nil, err
+	}
+	in, err := e.layout(units, 0)
+	if err != nil {
+		return nil, err
+	}
+	out := &AttentionShare{}
+	names := map[string]int{}
+	for i := range e.shape.Layers {
+		names[fmt.Sprintf("text.layer.%d.attn", i)] = i
+	}
+	r.Trace = func(name string, shape []int, data []float32) {
+		if layer, ok := names[name]; ok {
+			out.add(layer, units, shape, data)
+		}
+	}
+	r.TraceInts = func(string, []int, []int32) {}
+	span := model.Span{Pos: in.pos, Size: in.size, FirstSize: in.firstSize, Cache: e.newCache(), Calib: calibrationOf(e, pics), Staged: in.staged}
+	if err := e.m.Decoder().Forward(r, in.x, []model.Span{span}); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// add takes in the probabilities [heads, rows, rows] of a layer.
+func (s *AttentionShare) add(layer int, units []unit, shape []int, probs []float32) {
+	heads, rows := shape[0], shape[1]
+	var visual []bool
+	for _, u := range units {
+		for range u.keys(layer) {
+			visual = append(visual, u.pic != nil)
+		}
+	}
+	var sum [2]float64 // of text and of visual queries
+	var n [2]int
+	last, behind := 0.0, false
+	for q := range rows {
+		behind = behind || visual[q]
+		if !behind {
+			continue
+		}
+		share := 0.0
+		for h := range heads {
+			for k, v := range probs[(h*rows+q)*rows:][:rows] {
+				if visual[k] {
+					share += float64(v)
+				}
+			}
+		}
+		kind := 0
+		if visual[q] {
+			kind = 1
+		}
+		share /= float64(heads)
+		sum[kind] += share
+		n[kind]++
+		last = share
+	}
+	s.Text = append(s.Text, sum[0]/float64(max(n[0], 1)))
+	s.Visual = append(s.Visual, sum[1]/float64(max(n[1], 1)))
+	s.Last = append(s.Last, last)
+}
