@@ -148,9 +148,6 @@ func TestNextReductions(t *testing.T) {
 					same(t, base+" "+mode+" with all tokens", got, plain, "logits", "gen.tokens", "gen.logits", "positions")
 				}
 				o.NVis = 24
-				if base == "vispruner" && on { // tiles of 16 patches are too small for shares of 4
-					o.NVis = 56
-				}
 				got, err := trace(o)
 				if reason := map[string]string{"pool": "grid", "downsample": "tiles"}[base]; reason != "" {
 					if err == nil || !strings.Contains(err.Error(), reason) {

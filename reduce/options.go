@@ -98,6 +98,7 @@ type Resolved struct {
 	Mean   float64 `json:"mean,omitempty"`   // tokens that enter a layer, on average
 
 	checked    bool // made by Resolve
+	inViews    bool // these are the options of one view of several
 	splitViews bool // each view splits its own share by the default
 }
 

@@ -82,6 +82,7 @@ func (r *Resolved) views(m *Method, sizes []int) []Resolved {
 	out := make([]Resolved, len(sizes))
 	for i, n := range sizes {
 		o := *r
+		o.inViews = true
 		o.N, o.Keep, o.VisionZipContextual, o.Positions = n, keep[i], contextual[i], "original"
 		if r.splitViews && r.VisionZipContextual > 0 {
 			o.VisionZipContextual = 0

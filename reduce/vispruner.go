@@ -51,15 +51,19 @@ The authors' code cannot thin a list of odd length, which is refused here too, u
 indexing happens to work). A pass drops at most the even half; theirs fails on more. A row of zeros has cosine 0. Features are float32
 where theirs are rounded to half precision.
 
-Without a class token, where N differs from picture to picture, one more token is kept for its attention where the list would be odd (as a
-third-party port does) and a pass but the last drops an even number; the features are those after the projector.`,
+Where N differs from picture to picture (no class token, or several views), one more token is kept for its attention where the list would
+be odd (as a third-party port does) and a pass but the last drops an even number; without a class token the features are those after the
+projector.`,
 	},
 }
+
+// evens reports whether lists are kept even, for pictures whose number of tokens is not the same for all.
+func (r *Resolved) evens() bool { return r.NoClass || r.inViews && r.Compat != "released" }
 
 // visPrunerImportant is how many of the k kept tokens attention chooses.
 func visPrunerImportant(o *Resolved, k int) int {
 	m := int(float64(k) * o.VisPrunerRatio)
-	if o.NoClass && m < k && (o.N-m)%2 == 1 {
+	if o.evens() && m < k && (o.N-m)%2 == 1 {
 		m++
 	}
 	return m
@@ -70,7 +74,7 @@ func visPrunerDrop(o *Resolved, list, diverse int) (drop int, ok bool) {
 	even := (list + 1) / 2
 	wanted := min(o.VisPrunerStep, list-diverse)
 	drop = min(wanted, even)
-	if o.NoClass && drop < list-diverse {
+	if o.evens() && drop < list-diverse {
 		drop = max(1, drop&^1)
 	}
 	return drop, list%2 == 0 || wanted == even
