@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/restore-vlm/restore/checkpoint"
 	"github.com/restore-vlm/restore/engine"
+	"github.com/restore-vlm/restore/imageproc"
 )
 
 type mutation struct {
@@ -296,6 +298,31 @@ func TestNotAModel(t *testing.T) {
 		err := load(dir)
 		if err == nil || !strings.Contains(err.Error(), filepath.Base(dir)) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: got %v, want one line that names it", dir, err)
+		}
+	}
+}
+
+// Ensure that a picture processor that prepares for another model is refused by
+// name, even where shapes agree.
+func TestProcessorDisagrees(t *testing.T) {
+	for _, c := range []struct{ dir, key, value, names string }{
+		{talking(t), "merge_size", "4", "merge_size: got 4"},
+		{talking(t), "patch_size", "28", "pixel_values"},
+		{talkingNext(t), "image_grid_pinpoints", "[[112, 56]]", "image_grid_pinpoints"},
+	} {
+		path := filepath.Join(c.dir, "preprocessor_config.json")
+		data, err := os.ReadFile(path)
+		must(t, err)
+		var config map[string]json.RawMessage
+		must(t, json.Unmarshal(data, &config))
+		config[c.key] = json.RawMessage(c.value)
+		data, err = json.Marshal(config)
+		must(t, err)
+		must(t, os.WriteFile(path, data, 0o644))
+		pic := &imageproc.Picture{Width: 180, Height: 60, Pix: make([]byte, 180*60*3)}
+		_, err = open(t, c.dir, 1).Ask(context.Background(), engine.Request{Prompt: "x", Images: []*imageproc.Picture{pic}, MaxTokens: 1})
+		if err == nil || !strings.Contains(err.Error(), c.names) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s %s: got %v, want one line that names %q", c.key, c.value, err, c.names)
 		}
 	}
 }

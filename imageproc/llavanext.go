@@ -110,6 +110,7 @@ func (l *LlavaNext) Process(pics []*Picture) (*Pixels, error) {
 		tiles := 1 + fits[i].height/l.tile*(fits[i].width/l.tile)
 		most = max(most, tiles)
 		px.Tiles = append(px.Tiles, tiles)
+		px.CanvasSizes = append(px.CanvasSizes, [2]int{fits[i].height, fits[i].width})
 		px.ImageSizes = append(px.ImageSizes, [2]int{p.Height, p.Width})
 		px.Frames = append(px.Frames, Frame{W: float64(p.Width), H: float64(p.Height)})
 		px.Canvases = append(px.Canvases, fits[i].frame(p))

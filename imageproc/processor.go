@@ -16,9 +16,14 @@ type Pixels struct {
 	// GridTHW is, for Qwen2VL, the patch grid [frames, rows, columns] of each
 	// picture; nil for the others.
 	GridTHW [][3]int
+	// Merge is, for Qwen2VL, the patches along the side of the blocks whose order
+	// Data follows; 0 for the others.
+	Merge int
 	// Tiles is, for LlavaNext, the number of tiles of each picture, the base
-	// included; nil for the others.
-	Tiles []int
+	// included, and CanvasSizes what they cover together, [height, width] in
+	// prepared pixels; nil for the others.
+	Tiles       []int
+	CanvasSizes [][2]int
 	// Frames tell, for each picture, which part of it the patch grid covers
 	// (of LlavaNext's the base tile's grid). Frame is the first of them.
 	Frames []Frame

@@ -124,7 +124,7 @@ func (q *Qwen2VL) Process(pics []*Picture) (*Pixels, error) {
 		return nil, err
 	}
 	row := 3 * q.temporal * q.patch * q.patch
-	px := &Pixels{}
+	px := &Pixels{Merge: q.merge}
 	patches := 0
 	for _, p := range pics {
 		ow, oh, err := q.size(p)

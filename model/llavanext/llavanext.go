@@ -89,6 +89,9 @@ func (m *Model) layouts(px *imageproc.Pixels) ([]layout, error) {
 			return nil, err
 		}
 		ls[i] = m.cfg.pack(s[0], s[1])
+		if h, w := imageproc.Canvas(m.cfg.Canvases, s[1], s[0]); i < len(px.CanvasSizes) && px.CanvasSizes[i] != [2]int{h, w} {
+			return nil, fmt.Errorf("llavanext: preprocessor_config.json: image_grid_pinpoints: a picture of %v is put on %v, want %v as config.json's image_grid_pinpoints says", s, px.CanvasSizes[i], [2]int{h, w})
+		}
 		have := px.Shape[1]
 		if i < len(px.Tiles) {
 			have = px.Tiles[i]

@@ -136,6 +136,9 @@ func (m *Model) Encode(r *model.Run, px *imageproc.Pixels, need model.Needs) ([]
 	if len(px.Shape) != 2 || px.Shape[1] != e.patch.In {
 		return nil, fmt.Errorf("qwen25vl: pixel_values: shape %v, want [patches %d] (3 * temporal_patch_size * patch_size²)", px.Shape, e.patch.In)
 	}
+	if px.Merge != 0 && px.Merge != e.Merge {
+		return nil, fmt.Errorf("qwen25vl: preprocessor_config.json: merge_size: got %d, want config.json's spatial_merge_size %d", px.Merge, e.Merge)
+	}
 	if err := checkGrids(px.GridTHW, e.Merge, px.Shape[0]); err != nil {
 		return nil, err
 	}
