@@ -7,7 +7,7 @@ import "fmt"
 // is [N] or nil. The weight is read in its stored type. 2·m·N·K flops.
 //
 // The work is split over outputs: the result does not depend on the number of
-// threads. The sum of a row is taken in one of two orders, one for up to 8 or 12
+// threads. The sum of a row is taken in one of two orders, one for up to 8 or 18
 // rows and one for more (the assembly; the reference has one), so that a row's
 // last bits may differ between a call with few rows and one with many, and only
 // between those. NaN and infinities propagate as in scalar arithmetic; denormals are

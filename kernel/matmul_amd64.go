@@ -25,7 +25,7 @@ const (
 // there on packing pays.
 func smallRows(level implementation) int {
 	if level == implAVX512 {
-		return 12
+		return 18
 	}
 	return 8
 }
@@ -38,8 +38,8 @@ func panelWidth(level implementation) int {
 	return 16
 }
 
-// prefetch walks a block of memory 128 bytes at a time down its rows, one step
-// for every four steps of a tile's k, so that the next panel's weights arrive
+// prefetch walks a block of memory 128 or 256 bytes at a time down its rows, one
+// step for every four steps of a tile's k, so that the next panel's weights arrive
 // while this one is used. The zero value does nothing.
 type prefetch struct {
 	next   uintptr // may point past the matrix: never dereferenced
@@ -47,6 +47,7 @@ type prefetch struct {
 	rows   int     // rows of the block
 	row    int     // of next
 	left   int     // steps to go
+	second int     // 128 for steps of 256 bytes, 0 for 128
 }
 
 // prefetchForever is a count that no tile reaches.
@@ -66,39 +67,39 @@ func gemmTile(level implementation, c *float32, ldc int, a *float32, lda int, b 
 	next, stride, left, wrap, wrapRows := uintptr(unsafe.Pointer(b)), 0, prefetchForever, 0, prefetchForever
 	if pf.left > 0 {
 		next, stride, left = pf.next, pf.stride, pf.rows-pf.row
-		wrap, wrapRows = 128-pf.rows*pf.stride, pf.rows
+		wrap, wrapRows = 128+pf.second-pf.rows*pf.stride, pf.rows
 		pf.advance(k / 4)
 	}
 	if level == implAVX512 {
 		switch rows {
 		case 1:
-			tileAVX5121(c, ldc, a, lda, b, k, add, next, stride, left, wrap, wrapRows)
+			tileAVX5121(c, ldc, a, lda, b, k, add, next, stride, left, wrap, wrapRows, pf.second)
 		case 2:
-			tileAVX5122(c, ldc, a, lda, b, k, add, next, stride, left, wrap, wrapRows)
+			tileAVX5122(c, ldc, a, lda, b, k, add, next, stride, left, wrap, wrapRows, pf.second)
 		case 3:
-			tileAVX5123(c, ldc, a, lda, b, k, add, next, stride, left, wrap, wrapRows)
+			tileAVX5123(c, ldc, a, lda, b, k, add, next, stride, left, wrap, wrapRows, pf.second)
 		case 4:
-			tileAVX5124(c, ldc, a, lda, b, k, add, next, stride, left, wrap, wrapRows)
+			tileAVX5124(c, ldc, a, lda, b, k, add, next, stride, left, wrap, wrapRows, pf.second)
 		case 5:
-			tileAVX5125(c, ldc, a, lda, b, k, add, next, stride, left, wrap, wrapRows)
+			tileAVX5125(c, ldc, a, lda, b, k, add, next, stride, left, wrap, wrapRows, pf.second)
 		case 6:
-			tileAVX5126(c, ldc, a, lda, b, k, add, next, stride, left, wrap, wrapRows)
+			tileAVX5126(c, ldc, a, lda, b, k, add, next, stride, left, wrap, wrapRows, pf.second)
 		}
 		return
 	}
 	switch rows {
 	case 1:
-		tileAVX21(c, ldc, a, lda, b, k, add, next, stride, left, wrap, wrapRows)
+		tileAVX21(c, ldc, a, lda, b, k, add, next, stride, left, wrap, wrapRows, pf.second)
 	case 2:
-		tileAVX22(c, ldc, a, lda, b, k, add, next, stride, left, wrap, wrapRows)
+		tileAVX22(c, ldc, a, lda, b, k, add, next, stride, left, wrap, wrapRows, pf.second)
 	case 3:
-		tileAVX23(c, ldc, a, lda, b, k, add, next, stride, left, wrap, wrapRows)
+		tileAVX23(c, ldc, a, lda, b, k, add, next, stride, left, wrap, wrapRows, pf.second)
 	case 4:
-		tileAVX24(c, ldc, a, lda, b, k, add, next, stride, left, wrap, wrapRows)
+		tileAVX24(c, ldc, a, lda, b, k, add, next, stride, left, wrap, wrapRows, pf.second)
 	case 5:
-		tileAVX25(c, ldc, a, lda, b, k, add, next, stride, left, wrap, wrapRows)
+		tileAVX25(c, ldc, a, lda, b, k, add, next, stride, left, wrap, wrapRows, pf.second)
 	case 6:
-		tileAVX26(c, ldc, a, lda, b, k, add, next, stride, left, wrap, wrapRows)
+		tileAVX26(c, ldc, a, lda, b, k, add, next, stride, left, wrap, wrapRows, pf.second)
 	}
 }
 
@@ -111,7 +112,7 @@ func (pf *prefetch) advance(steps int) {
 	pf.next += uintptr(steps * pf.stride)
 	for pf.row >= pf.rows {
 		pf.row -= pf.rows
-		pf.next += uintptr(128 - pf.rows*pf.stride)
+		pf.next += uintptr(128 + pf.second - pf.rows*pf.stride)
 	}
 }
 
@@ -254,7 +255,7 @@ func (t *product) dots(task int) {
 	size := w.Format.Size()
 	lanes, maxM := 8, 2
 	if t.level == implAVX512 {
-		lanes, maxM = 16, 4
+		lanes, maxM = 16, 6
 	}
 	blocks, rest := w.K/lanes, w.K%lanes
 	mask := 1<<rest - 1
@@ -268,9 +269,11 @@ func (t *product) dots(task int) {
 		}
 		row := (*byte)(unsafe.Add(data, r*w.K*size))
 		for i := 0; i < m; {
-			n, shape := 1, 4
+			n, shape := 1, len(kernels)-1
 			if rows == 4 {
-				n = min(maxM, m-i)
+				// near-equal parts, so that none is slow
+				parts := (m - i + maxM - 1) / maxM
+				n = (m - i + parts - 1) / parts
 				shape = n - 1
 			}
 			kernels[shape](&t.dst[i*w.N+r], w.N, &t.x[i*w.K], w.K, row, w.K*size, blocks, mask)
@@ -370,8 +373,8 @@ func (t *product) panels(task int) {
 		}
 		from := unsafe.Add(data, (col*w.K+b*t.kc)*size)
 		packPanel(t.level, w.Format, s.panel, from, w.K*size, n, k)
-		pf := t.ahead(from, b, n)
 		tiles := (m + maxTileRows - 1) / maxTileRows
+		pf := t.ahead(from, b, n, tiles*(k/4))
 		for tile := range tiles {
 			r, e := tile*m/tiles, (tile+1)*m/tiles
 			gemmTile(t.level, &c[r*width], width, &a[r*lda], lda, &s.panel[0], k, e-r, b > 0, &pf)
@@ -381,15 +384,20 @@ func (t *product) panels(task int) {
 }
 
 // ahead is the walk over the block of weights that this thread packs next,
-// as far as that is known: the panel's next block of k.
-func (t *product) ahead(from unsafe.Pointer, b, n int) prefetch {
+// as far as that is known: the panel's next block of k. steps is how many the
+// tiles will take; in fewer than the block has lines, each takes two.
+func (t *product) ahead(from unsafe.Pointer, b, n, steps int) prefetch {
 	size := t.w.Format.Size()
 	ld := t.w.K * size
 	bytes := t.kc * size
 	if b+1 == t.blocks {
 		return prefetch{}
 	}
-	return prefetch{next: uintptr(from) + uintptr(bytes), stride: ld, rows: n, left: n * ((bytes + 127) / 128)}
+	pf := prefetch{next: uintptr(from) + uintptr(bytes), stride: ld, rows: n, left: n * ((bytes + 127) / 128)}
+	if steps < pf.left {
+		pf.second, pf.left = 128, n*((bytes+255)/256)
+	}
+	return pf
 }
 
 // store writes a finished panel with its bias.
@@ -417,16 +425,16 @@ func (t *product) store(s *scratch, c []float32, first, m, col, n int) {
 }
 
 // dotTiles are the dot kernels by implementation, format and shape: four rows
-// of the weight by 1 to 4 of x (AVX2: to 2), and one by one.
-var dotTiles = [...][3][5]func(dst *float32, ldd int, x *float32, ldx int, w *byte, ldw, blocks, mask int){
+// of the weight by 1 to 6 of x (AVX2: to 2), and last one by one.
+var dotTiles = [...][3][7]func(dst *float32, ldd int, x *float32, ldx int, w *byte, ldw, blocks, mask int){
 	implAVX2: {
-		F32:  {dotF32AVX24x1, dotF32AVX24x2, nil, nil, dotF32AVX21x1},
-		F16:  {dotF16AVX24x1, dotF16AVX24x2, nil, nil, dotF16AVX21x1},
-		BF16: {dotBF16AVX24x1, dotBF16AVX24x2, nil, nil, dotBF16AVX21x1},
+		F32:  {dotF32AVX24x1, dotF32AVX24x2, nil, nil, nil, nil, dotF32AVX21x1},
+		F16:  {dotF16AVX24x1, dotF16AVX24x2, nil, nil, nil, nil, dotF16AVX21x1},
+		BF16: {dotBF16AVX24x1, dotBF16AVX24x2, nil, nil, nil, nil, dotBF16AVX21x1},
 	},
 	implAVX512: {
-		F32:  {dotF32AVX5124x1, dotF32AVX5124x2, dotF32AVX5124x3, dotF32AVX5124x4, dotF32AVX5121x1},
-		F16:  {dotF16AVX5124x1, dotF16AVX5124x2, dotF16AVX5124x3, dotF16AVX5124x4, dotF16AVX5121x1},
-		BF16: {dotBF16AVX5124x1, dotBF16AVX5124x2, dotBF16AVX5124x3, dotBF16AVX5124x4, dotBF16AVX5121x1},
+		F32:  {dotF32AVX5124x1, dotF32AVX5124x2, dotF32AVX5124x3, dotF32AVX5124x4, dotF32AVX5124x5, dotF32AVX5124x6, dotF32AVX5121x1},
+		F16:  {dotF16AVX5124x1, dotF16AVX5124x2, dotF16AVX5124x3, dotF16AVX5124x4, dotF16AVX5124x5, dotF16AVX5124x6, dotF16AVX5121x1},
+		BF16: {dotBF16AVX5124x1, dotBF16AVX5124x2, dotBF16AVX5124x3, dotBF16AVX5124x4, dotBF16AVX5124x5, dotBF16AVX5124x6, dotBF16AVX5121x1},
 	},
 }

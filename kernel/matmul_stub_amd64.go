@@ -5,46 +5,46 @@
 package kernel
 
 // tileAVX5121 is gemmTile for 1 rows of 64 columns. Every four steps of k
-// it prefetches 128 bytes at pf and moves pf by pfStride; after pfLeft times it
-// moves pf by pfWrap once and starts over with pfRows.
+// it prefetches 128 bytes at pf and at pf+pfSecond and moves pf by pfStride; after
+// pfLeft times it moves pf by pfWrap once and starts over with pfRows.
 //
 //go:noescape
-func tileAVX5121(c *float32, ldc int, a *float32, lda int, b *float32, k int, accumulate int, pf uintptr, pfStride int, pfLeft int, pfWrap int, pfRows int)
+func tileAVX5121(c *float32, ldc int, a *float32, lda int, b *float32, k int, accumulate int, pf uintptr, pfStride int, pfLeft int, pfWrap int, pfRows int, pfSecond int)
 
 // tileAVX5122 is gemmTile for 2 rows of 64 columns. Every four steps of k
-// it prefetches 128 bytes at pf and moves pf by pfStride; after pfLeft times it
-// moves pf by pfWrap once and starts over with pfRows.
+// it prefetches 128 bytes at pf and at pf+pfSecond and moves pf by pfStride; after
+// pfLeft times it moves pf by pfWrap once and starts over with pfRows.
 //
 //go:noescape
-func tileAVX5122(c *float32, ldc int, a *float32, lda int, b *float32, k int, accumulate int, pf uintptr, pfStride int, pfLeft int, pfWrap int, pfRows int)
+func tileAVX5122(c *float32, ldc int, a *float32, lda int, b *float32, k int, accumulate int, pf uintptr, pfStride int, pfLeft int, pfWrap int, pfRows int, pfSecond int)
 
 // tileAVX5123 is gemmTile for 3 rows of 64 columns. Every four steps of k
-// it prefetches 128 bytes at pf and moves pf by pfStride; after pfLeft times it
-// moves pf by pfWrap once and starts over with pfRows.
+// it prefetches 128 bytes at pf and at pf+pfSecond and moves pf by pfStride; after
+// pfLeft times it moves pf by pfWrap once and starts over with pfRows.
 //
 //go:noescape
-func tileAVX5123(c *float32, ldc int, a *float32, lda int, b *float32, k int, accumulate int, pf uintptr, pfStride int, pfLeft int, pfWrap int, pfRows int)
+func tileAVX5123(c *float32, ldc int, a *float32, lda int, b *float32, k int, accumulate int, pf uintptr, pfStride int, pfLeft int, pfWrap int, pfRows int, pfSecond int)
 
 // tileAVX5124 is gemmTile for 4 rows of 64 columns. Every four steps of k
-// it prefetches 128 bytes at pf and moves pf by pfStride; after pfLeft times it
-// moves pf by pfWrap once and starts over with pfRows.
+// it prefetches 128 bytes at pf and at pf+pfSecond and moves pf by pfStride; after
+// pfLeft times it moves pf by pfWrap once and starts over with pfRows.
 //
 //go:noescape
-func tileAVX5124(c *float32, ldc int, a *float32, lda int, b *float32, k int, accumulate int, pf uintptr, pfStride int, pfLeft int, pfWrap int, pfRows int)
+func tileAVX5124(c *float32, ldc int, a *float32, lda int, b *float32, k int, accumulate int, pf uintptr, pfStride int, pfLeft int, pfWrap int, pfRows int, pfSecond int)
 
 // tileAVX5125 is gemmTile for 5 rows of 64 columns. Every four steps of k
-// it prefetches 128 bytes at pf and moves pf by pfStride; after pfLeft times it
-// moves pf by pfWrap once and starts over with pfRows.
+// it prefetches 128 bytes at pf and at pf+pfSecond and moves pf by pfStride; after
+// pfLeft times it moves pf by pfWrap once and starts over with pfRows.
 //
 //go:noescape
-func tileAVX5125(c *float32, ldc int, a *float32, lda int, b *float32, k int, accumulate int, pf uintptr, pfStride int, pfLeft int, pfWrap int, pfRows int)
+func tileAVX5125(c *float32, ldc int, a *float32, lda int, b *float32, k int, accumulate int, pf uintptr, pfStride int, pfLeft int, pfWrap int, pfRows int, pfSecond int)
 
 // tileAVX5126 is gemmTile for 6 rows of 64 columns. Every four steps of k
-// it prefetches 128 bytes at pf and moves pf by pfStride; after pfLeft times it
-// moves pf by pfWrap once and starts over with pfRows.
+// it prefetches 128 bytes at pf and at pf+pfSecond and moves pf by pfStride; after
+// pfLeft times it moves pf by pfWrap once and starts over with pfRows.
 //
 //go:noescape
-func tileAVX5126(c *float32, ldc int, a *float32, lda int, b *float32, k int, accumulate int, pf uintptr, pfStride int, pfLeft int, pfWrap int, pfRows int)
+func tileAVX5126(c *float32, ldc int, a *float32, lda int, b *float32, k int, accumulate int, pf uintptr, pfStride int, pfLeft int, pfWrap int, pfRows int, pfSecond int)
 
 // packF32AVX512 widens and transposes 16 rows of 16·blocks elements, ld bytes
 // apart, into columns of dst, whose rows are ldd bytes apart.
@@ -75,6 +75,18 @@ func dotF32AVX5124x3(dst *float32, ldd int, x *float32, ldx int, w *byte, ldw in
 //
 //go:noescape
 func dotF32AVX5124x4(dst *float32, ldd int, x *float32, ldx int, w *byte, ldw int, blocks int, mask int)
+
+// dotF32AVX5124x5 is dst[i·ldd+r] = Σ x[i·ldx+k]·w[r,k] for 4 rows of w, ldw bytes apart,
+// and 5 of x, over 16·blocks elements and those of mask after them.
+//
+//go:noescape
+func dotF32AVX5124x5(dst *float32, ldd int, x *float32, ldx int, w *byte, ldw int, blocks int, mask int)
+
+// dotF32AVX5124x6 is dst[i·ldd+r] = Σ x[i·ldx+k]·w[r,k] for 4 rows of w, ldw bytes apart,
+// and 6 of x, over 16·blocks elements and those of mask after them.
+//
+//go:noescape
+func dotF32AVX5124x6(dst *float32, ldd int, x *float32, ldx int, w *byte, ldw int, blocks int, mask int)
 
 // dotF32AVX5121x1 is dst[i·ldd+r] = Σ x[i·ldx+k]·w[r,k] for 1 rows of w, ldw bytes apart,
 // and 1 of x, over 16·blocks elements and those of mask after them.
@@ -117,6 +129,18 @@ func dotF16AVX5124x3(dst *float32, ldd int, x *float32, ldx int, w *byte, ldw in
 //go:noescape
 func dotF16AVX5124x4(dst *float32, ldd int, x *float32, ldx int, w *byte, ldw int, blocks int, mask int)
 
+// dotF16AVX5124x5 is dst[i·ldd+r] = Σ x[i·ldx+k]·w[r,k] for 4 rows of w, ldw bytes apart,
+// and 5 of x, over 16·blocks elements and those of mask after them.
+//
+//go:noescape
+func dotF16AVX5124x5(dst *float32, ldd int, x *float32, ldx int, w *byte, ldw int, blocks int, mask int)
+
+// dotF16AVX5124x6 is dst[i·ldd+r] = Σ x[i·ldx+k]·w[r,k] for 4 rows of w, ldw bytes apart,
+// and 6 of x, over 16·blocks elements and those of mask after them.
+//
+//go:noescape
+func dotF16AVX5124x6(dst *float32, ldd int, x *float32, ldx int, w *byte, ldw int, blocks int, mask int)
+
 // dotF16AVX5121x1 is dst[i·ldd+r] = Σ x[i·ldx+k]·w[r,k] for 1 rows of w, ldw bytes apart,
 // and 1 of x, over 16·blocks elements and those of mask after them.
 //
@@ -158,6 +182,18 @@ func dotBF16AVX5124x3(dst *float32, ldd int, x *float32, ldx int, w *byte, ldw i
 //go:noescape
 func dotBF16AVX5124x4(dst *float32, ldd int, x *float32, ldx int, w *byte, ldw int, blocks int, mask int)
 
+// dotBF16AVX5124x5 is dst[i·ldd+r] = Σ x[i·ldx+k]·w[r,k] for 4 rows of w, ldw bytes apart,
+// and 5 of x, over 16·blocks elements and those of mask after them.
+//
+//go:noescape
+func dotBF16AVX5124x5(dst *float32, ldd int, x *float32, ldx int, w *byte, ldw int, blocks int, mask int)
+
+// dotBF16AVX5124x6 is dst[i·ldd+r] = Σ x[i·ldx+k]·w[r,k] for 4 rows of w, ldw bytes apart,
+// and 6 of x, over 16·blocks elements and those of mask after them.
+//
+//go:noescape
+func dotBF16AVX5124x6(dst *float32, ldd int, x *float32, ldx int, w *byte, ldw int, blocks int, mask int)
+
 // dotBF16AVX5121x1 is dst[i·ldd+r] = Σ x[i·ldx+k]·w[r,k] for 1 rows of w, ldw bytes apart,
 // and 1 of x, over 16·blocks elements and those of mask after them.
 //
@@ -170,46 +206,46 @@ func dotBF16AVX5121x1(dst *float32, ldd int, x *float32, ldx int, w *byte, ldw i
 func storeBiasAVX512(dst *float32, ldd int, c *float32, rows int, bias *float32)
 
 // tileAVX21 is gemmTile for 1 rows of 16 columns. Every four steps of k
-// it prefetches 128 bytes at pf and moves pf by pfStride; after pfLeft times it
-// moves pf by pfWrap once and starts over with pfRows.
+// it prefetches 128 bytes at pf and at pf+pfSecond and moves pf by pfStride; after
+// pfLeft times it moves pf by pfWrap once and starts over with pfRows.
 //
 //go:noescape
-func tileAVX21(c *float32, ldc int, a *float32, lda int, b *float32, k int, accumulate int, pf uintptr, pfStride int, pfLeft int, pfWrap int, pfRows int)
+func tileAVX21(c *float32, ldc int, a *float32, lda int, b *float32, k int, accumulate int, pf uintptr, pfStride int, pfLeft int, pfWrap int, pfRows int, pfSecond int)
 
 // tileAVX22 is gemmTile for 2 rows of 16 columns. Every four steps of k
-// it prefetches 128 bytes at pf and moves pf by pfStride; after pfLeft times it
-// moves pf by pfWrap once and starts over with pfRows.
+// it prefetches 128 bytes at pf and at pf+pfSecond and moves pf by pfStride; after
+// pfLeft times it moves pf by pfWrap once and starts over with pfRows.
 //
 //go:noescape
-func tileAVX22(c *float32, ldc int, a *float32, lda int, b *float32, k int, accumulate int, pf uintptr, pfStride int, pfLeft int, pfWrap int, pfRows int)
+func tileAVX22(c *float32, ldc int, a *float32, lda int, b *float32, k int, accumulate int, pf uintptr, pfStride int, pfLeft int, pfWrap int, pfRows int, pfSecond int)
 
 // tileAVX23 is gemmTile for 3 rows of 16 columns. Every four steps of k
-// it prefetches 128 bytes at pf and moves pf by pfStride; after pfLeft times it
-// moves pf by pfWrap once and starts over with pfRows.
+// it prefetches 128 bytes at pf and at pf+pfSecond and moves pf by pfStride; after
+// pfLeft times it moves pf by pfWrap once and starts over with pfRows.
 //
 //go:noescape
-func tileAVX23(c *float32, ldc int, a *float32, lda int, b *float32, k int, accumulate int, pf uintptr, pfStride int, pfLeft int, pfWrap int, pfRows int)
+func tileAVX23(c *float32, ldc int, a *float32, lda int, b *float32, k int, accumulate int, pf uintptr, pfStride int, pfLeft int, pfWrap int, pfRows int, pfSecond int)
 
 // tileAVX24 is gemmTile for 4 rows of 16 columns. Every four steps of k
-// it prefetches 128 bytes at pf and moves pf by pfStride; after pfLeft times it
-// moves pf by pfWrap once and starts over with pfRows.
+// it prefetches 128 bytes at pf and at pf+pfSecond and moves pf by pfStride; after
+// pfLeft times it moves pf by pfWrap once and starts over with pfRows.
 //
 //go:noescape
-func tileAVX24(c *float32, ldc int, a *float32, lda int, b *float32, k int, accumulate int, pf uintptr, pfStride int, pfLeft int, pfWrap int, pfRows int)
+func tileAVX24(c *float32, ldc int, a *float32, lda int, b *float32, k int, accumulate int, pf uintptr, pfStride int, pfLeft int, pfWrap int, pfRows int, pfSecond int)
 
 // tileAVX25 is gemmTile for 5 rows of 16 columns. Every four steps of k
-// it prefetches 128 bytes at pf and moves pf by pfStride; after pfLeft times it
-// moves pf by pfWrap once and starts over with pfRows.
+// it prefetches 128 bytes at pf and at pf+pfSecond and moves pf by pfStride; after
+// pfLeft times it moves pf by pfWrap once and starts over with pfRows.
 //
 //go:noescape
-func tileAVX25(c *float32, ldc int, a *float32, lda int, b *float32, k int, accumulate int, pf uintptr, pfStride int, pfLeft int, pfWrap int, pfRows int)
+func tileAVX25(c *float32, ldc int, a *float32, lda int, b *float32, k int, accumulate int, pf uintptr, pfStride int, pfLeft int, pfWrap int, pfRows int, pfSecond int)
 
 // tileAVX26 is gemmTile for 6 rows of 16 columns. Every four steps of k
-// it prefetches 128 bytes at pf and moves pf by pfStride; after pfLeft times it
-// moves pf by pfWrap once and starts over with pfRows.
+// it prefetches 128 bytes at pf and at pf+pfSecond and moves pf by pfStride; after
+// pfLeft times it moves pf by pfWrap once and starts over with pfRows.
 //
 //go:noescape
-func tileAVX26(c *float32, ldc int, a *float32, lda int, b *float32, k int, accumulate int, pf uintptr, pfStride int, pfLeft int, pfWrap int, pfRows int)
+func tileAVX26(c *float32, ldc int, a *float32, lda int, b *float32, k int, accumulate int, pf uintptr, pfStride int, pfLeft int, pfWrap int, pfRows int, pfSecond int)
 
 // packF32AVX2 widens and transposes 8 rows of 8·blocks elements, ld bytes
 // apart, into columns of dst, whose rows are ldd bytes apart.

@@ -57,7 +57,7 @@ func microPairs(level implementation, m int) (loop func(), ops int) {
 func microDots(level implementation, f Format, m int) (loop func(), ops int) {
 	lanes, most := 8, 2
 	if level == implAVX512 {
-		lanes, most = 16, 4
+		lanes, most = 16, 6
 	}
 	m = min(m, most)
 	tile := dotTiles[level][f][m-1]

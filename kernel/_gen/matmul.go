@@ -31,9 +31,9 @@ func tile(a *asm, s isa, rows int) {
 	width := nv * s.n
 	a.fn(fmt.Sprintf("tile%s%d", s.name, rows),
 		fmt.Sprintf("is gemmTile for %d rows of %d columns. Every four steps of k\n"+
-			"// it prefetches 128 bytes at pf and moves pf by pfStride; after pfLeft times it\n"+
-			"// moves pf by pfWrap once and starts over with pfRows.", rows, width),
-		"c *float32, ldc int, a *float32, lda int, b *float32, k int, accumulate int, pf uintptr, pfStride int, pfLeft int, pfWrap int, pfRows int")
+			"// it prefetches 128 bytes at pf and at pf+pfSecond and moves pf by pfStride; after\n"+
+			"// pfLeft times it moves pf by pfWrap once and starts over with pfRows.", rows, width),
+		"c *float32, ldc int, a *float32, lda int, b *float32, k int, accumulate int, pf uintptr, pfStride int, pfLeft int, pfWrap int, pfRows int, pfSecond int")
 	acc := func(r, j int) string { return s.r(r*nv + j) }
 	bReg := func(j int) string { return s.r(rows*nv + j) }
 	bc := func(r int) string { // two broadcast registers where there is room
@@ -60,6 +60,7 @@ func tile(a *asm, s isa, rows int) {
 	a.load("pf", "DX")
 	a.load("pfStride", "R12")
 	a.load("pfLeft", "R13")
+	a.load("pfSecond", "AX")
 	for r := range rows {
 		for j := range nv {
 			a.op("%s", s.zero(r*nv+j))
@@ -88,12 +89,7 @@ func tile(a *asm, s isa, rows int) {
 	a.op("JEQ tail")
 	a.label("loop4")
 	for i := range 4 {
-		if i == 1 {
-			a.op("PREFETCHT1 (DX)")
-		}
-		if i == 3 {
-			a.op("PREFETCHT1 64(DX)")
-		}
+		a.op("PREFETCHT1 %s", []string{"(DX)", "64(DX)", "(DX)(AX*1)", "64(DX)(AX*1)"}[i])
 		step(i)
 	}
 	advance(4)
@@ -299,7 +295,7 @@ func storeBias(a *asm, s isa) {
 // file holds: accumulators, the rows of the weight, one row of x.
 func dotShapes(s isa) [][2]int {
 	if s.n == 16 {
-		return [][2]int{{4, 1}, {4, 2}, {4, 3}, {4, 4}, {1, 1}}
+		return [][2]int{{4, 1}, {4, 2}, {4, 3}, {4, 4}, {4, 5}, {4, 6}, {1, 1}}
 	}
 	return [][2]int{{4, 1}, {4, 2}, {1, 1}}
 }
@@ -328,9 +324,15 @@ func dot(a *asm, s isa, format string, rows, m int) {
 	a.op("SHLQ $2, R8")
 	a.load("w", "BX")
 	a.load("ldw", "R9")
+	a.op("MOVQ R9, DX") // the rows behind these, which are asked for one line after another
+	a.op("IMULQ $%d, DX", rows)
+	a.op("ADDQ BX, DX")
 	a.load("blocks", "CX")
 	if m > 3 {
 		a.op("LEAQ (R8)(R8*2), R10")
+	}
+	if m > 5 {
+		a.op("LEAQ (R8)(R8*4), R13")
 	}
 	if rows > 3 {
 		a.op("LEAQ (R9)(R9*2), R11")
@@ -338,13 +340,17 @@ func dot(a *asm, s isa, format string, rows, m int) {
 	for i := range m * rows {
 		a.op("%s", s.zero(i))
 	}
-	xAddr := func(i int) string { return "(SI)" + []string{"", "(R8*1)", "(R8*2)", "(R10*1)"}[i] }
+	xAddr := func(i int) string {
+		return "(SI)" + []string{"", "(R8*1)", "(R8*2)", "(R10*1)", "(R8*4)", "(R13*1)"}[i]
+	}
 	wAddr := func(r int) string { return "(BX)" + []string{"", "(R9*1)", "(R9*2)", "(R11*1)"}[r] }
 	a.op("TESTQ CX, CX")
 	a.op("JEQ tail")
 	a.label("loop")
 	for r := range rows {
-		a.op("PREFETCHT0 1024%s", wAddr(r))
+		if at := r * s.n * es; at%64 == 0 {
+			a.op("PREFETCHT0 %d(DX)", at)
+		}
 		loadVector(a, s, format, wAddr(r), wReg(r))
 	}
 	for i := range m {
@@ -355,6 +361,7 @@ func dot(a *asm, s isa, format string, rows, m int) {
 	}
 	a.op("ADDQ $%d, SI", s.bytes())
 	a.op("ADDQ $%d, BX", s.n*es)
+	a.op("ADDQ $%d, DX", rows*s.n*es)
 	a.op("DECQ CX")
 	a.op("JNE loop")
 	a.label("tail")
