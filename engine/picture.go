@@ -9,6 +9,7 @@ import (
 	"github.com/restore-vlm/restore/model"
 	"github.com/restore-vlm/restore/nn"
 	"github.com/restore-vlm/restore/reduce"
+	"github.com/restore-vlm/restore/tensor"
 )
 
 // picture is one picture as the decoder reads it.
@@ -17,10 +18,11 @@ type picture struct {
 	reduction *reduce.Reduction // before the decoder; nil: every token
 	inside    *reduce.Inside    // inside the decoder, once it has read the picture; nil: nothing
 	options   reduce.Resolved
-	features  []float32         // [rows, hidden]
-	encode    time.Duration     // of encoding it anew for the method
-	list      *list             // what was reduced of a picture that was encoded in views; nil: all tokens
-	frames    []imageproc.Frame // the parts of the picture that its grids cover
+	features  []float32                 // [rows, hidden]
+	encode    time.Duration             // of encoding it anew for the method
+	list      *list                     // what was reduced of a picture that was encoded in views; nil: all tokens
+	frames    []imageproc.Frame         // the parts of the picture that its grids cover
+	within    map[string]*tensor.Tensor // trace of a method inside the encoder; nil outside of traces
 }
 
 func (p *picture) rows() int {
@@ -75,11 +77,12 @@ func needs(o reduce.Options) model.Needs {
 		if m.Name != o.Base {
 			continue
 		}
+		n.Later = m.Site == reduce.InsideEncoder
 		for _, need := range m.Require(o.Restore) {
 			n.ClsAttn = n.ClsAttn || need == reduce.ClsAttn
 			n.Keys = n.Keys || need == reduce.Keys
 			n.Last = n.Last || need == reduce.LastKeys
-			n.Shrunk = n.Shrunk || need == reduce.Shrunk
+			n.Later = n.Later || need == reduce.Shrunk
 		}
 	}
 	return n
@@ -97,6 +100,9 @@ func (e *Engine) reduce(r *model.Run, v *model.Visual, i int, o reduce.Options) 
 	if v.NoClass && needs(o).Last {
 		return nil, fmt.Errorf("engine: base %s: reads the class token of the encoder's last layer, and this model's encoder has no class token; want another base", o.Base)
 	}
+	if o.InsideEncoder() && v.Again.Within == nil {
+		return nil, fmt.Errorf("engine: base %s: this model's encoder cannot be reduced inside: %s; want another base", o.Base, v.Again.Closed)
+	}
 	var err error
 	o.NoClass, o.Layers = v.NoClass, e.shape.Layers
 	if o.WantsRecipe() {
@@ -104,6 +110,7 @@ func (e *Engine) reduce(r *model.Run, v *model.Visual, i int, o reduce.Options) 
 			return nil, err
 		}
 	}
+	o.EncoderBlocks, o.EncoderDepth = v.Again.Blocks, v.Again.Depth
 	if v.Views == nil || o.Inside() {
 		p.options, err = o.Resolve(v.N) // inside the decoder every row takes part, whatever view it came from
 	} else {
@@ -114,16 +121,25 @@ func (e *Engine) reduce(r *model.Run, v *model.Visual, i int, o reduce.Options) 
 		return nil, err
 	}
 	if p.options.Base == "none" || p.options.NVis == p.options.N || len(p.options.Stages) > 0 {
-		if p.features == nil { // only a smaller picture was to be encoded
+		if p.features == nil { // it was to be encoded otherwise
 			start := time.Now()
-			p.features, err = v.Shrink(r, v.GridH, v.GridW)
-			p.encode = time.Since(start)
+			whole, err := v.Again.Whole(r)
+			if err != nil {
+				return nil, err
+			}
+			p.features, p.encode = whole.X, time.Since(start)
 		}
-		return p, err
+		return p, nil
+	}
+	if o.InsideEncoder() {
+		return p, e.within(r, p)
+	}
+	if needs(o).Later && v.Again.Shrink == nil {
+		return nil, fmt.Errorf("engine: base %s: this model cannot encode a picture at another size: %s; want another base", o.Base, v.Again.Fixed)
 	}
 	in := p.input()
 	in.Seed, in.Pool = int64(i), r.Pool
-	if needs(o).Shrunk {
+	if needs(o).Later {
 		start := time.Now()
 		if err := shrink(r, v, in, p.options.NVis); err != nil {
 			return nil, err
@@ -162,12 +178,38 @@ func (p *picture) input() *reduce.Input {
 
 // shrink encodes the picture of v at the size that n tokens take.
 func shrink(r *model.Run, v *model.Visual, in *reduce.Input, n int) (err error) {
-	if v.Shrink == nil {
-		return fmt.Errorf("engine: base downsample: this model's pictures cannot be encoded at another size (they come in tiles, at any size, or with the class token among their tokens), want another base")
-	}
 	if in.ShrunkH, in.ShrunkW, err = reduce.ShrunkGrid(v.GridH, v.GridW, n); err != nil {
 		return err
 	}
-	in.Shrunk, err = v.Shrink(r, in.ShrunkH, in.ShrunkW)
+	in.Shrunk, err = v.Again.Shrink(r, in.ShrunkH, in.ShrunkW)
+	return err
+}
+
+// within encodes the picture with its method at work between the encoder's blocks.
+func (e *Engine) within(r *model.Run, p *picture) error {
+	start := time.Now()
+	var views [][]int32
+	if p.list != nil {
+		views = p.list.views
+	}
+	w, err := reduce.NewEncoding(p.options, p.visual.Again.Class, views)
+	if err != nil {
+		return err
+	}
+	if r.Trace != nil {
+		w.Trace = map[string]*tensor.Tensor{}
+	}
+	features, err := p.visual.Again.Within(r, w)
+	if err != nil {
+		return err
+	}
+	if p.reduction, err = w.Reduction(features, p.visual.Cv); err != nil {
+		return err
+	}
+	p.features = e.m.Project(r, p.reduction.Features, len(p.reduction.Rows))
+	p.encode = time.Since(start) - w.SelectTime
+	if r.Trace != nil {
+		p.within, err = traceWithin(w, p, e.shape.Hidden)
+	}
 	return err
 }

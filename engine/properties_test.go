@@ -20,7 +20,7 @@ import (
 )
 
 // bases are the methods that the properties are checked with.
-var bases = []string{"holov", "divprune", "vispruner", "visionzip", "prumerge", "prumerge-plus", "random", "grid", "pool", "downsample"}
+var bases = []string{"holov", "divprune", "vispruner", "visionzip", "prumerge", "prumerge-plus", "random", "grid", "pool", "downsample", "tome", "flowcut"}
 
 func embedded(t testing.TB, threads int) *engine.Engine {
 	t.Helper()

@@ -50,13 +50,23 @@ func (e *Engine) Trace(ctx context.Context, req TraceRequest) (map[string]*tenso
 		out["pixel_values"] = tensor.FromFloat32s(px.Shape, px.Data)
 		traceSizes(out, px, visuals)
 	}
-	r.Trace = nil
 	for i, v := range visuals {
+		own := ""
+		if len(visuals) > 1 {
+			own = fmt.Sprintf("picture.%d.", i)
+		}
+		r.Trace = nil
+		if v.X == nil { // what the encoder does is still to come
+			r.Trace = func(name string, shape []int, data []float32) { out[own+name] = tensor.FromFloat32s(shape, data) }
+		}
 		p, err := e.reduce(r, v, i, req.Reduce)
 		if err != nil {
 			return nil, err
 		}
 		pics = append(pics, p)
+		for name, t := range p.within {
+			out[own+name] = t
+		}
 		if p.reduction == nil {
 			continue
 		}
@@ -109,6 +119,21 @@ func (e *Engine) Trace(ctx context.Context, req TraceRequest) (map[string]*tenso
 	return out, e.traceTokens(r, s, req.Tokens, out)
 }
 
+// traceWithin completes what a reducer inside the encoder traced by the rows
+// after the projector, in the encoder's order.
+func traceWithin(w *reduce.Encoding, p *picture, hidden int) (map[string]*tensor.Tensor, error) {
+	order, err := w.Trace["llm_order"].Int64s()
+	if err != nil {
+		return nil, err
+	}
+	projected := make([]float32, len(p.features))
+	for i, row := range order {
+		copy(projected[int(row)*hidden:(int(row)+1)*hidden], p.features[i*hidden:])
+	}
+	w.Trace["projected"] = tensor.FromFloat32s([]int{len(order), hidden}, projected)
+	return w.Trace, nil
+}
+
 // traceInside puts into out cache.len, the number of keys that each layer holds
 // of the prompt, and what reducers inside the decoder did: every layer's
 // positions (of all axes where there are three) and sizes, and per stage what
@@ -119,9 +144,6 @@ func traceInside(out map[string]*tensor.Tensor, staged []model.Staged, cache *nn
 		lens = append(lens, int64(cache.Len(i)))
 	}
 	out["cache.len"] = tensor.FromInt64s([]int{len(lens)}, lens)
-	if len(staged) == 0 {
-		return
-	}
 	ints := func(name string, v []int64) { out[name] = tensor.FromInt64s([]int{len(v)}, v) }
 	floats := func(name string, v []float32) { out[name] = tensor.FromFloat32s([]int{len(v)}, v) }
 	wide := func(name string, v []int32) {

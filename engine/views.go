@@ -20,8 +20,8 @@ type list struct {
 func listOf(v *model.Visual, o *reduce.Options) *list {
 	l := &list{}
 	patches := v.T - 1
-	if o.Compat == "released" && !o.Restore && perView(o.Base) && o.Newlines == "" {
-		l.source = v.Views.All // code for tiles cuts no padding off
+	if o.InsideEncoder() || o.Compat == "released" && !o.Restore && perView(o.Base) && o.Newlines == "" {
+		l.source = v.Views.All // the encoder, and code for tiles, cut no padding off
 	} else {
 		l.packed = []int32{}
 		for i, s := range v.Views.Source {

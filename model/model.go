@@ -5,6 +5,7 @@ import (
 
 	"github.com/restore-vlm/restore/imageproc"
 	"github.com/restore-vlm/restore/nn"
+	"github.com/restore-vlm/restore/reduce"
 )
 
 // Run is what one forward pass is given besides its data: the worker pool, a
@@ -83,7 +84,7 @@ type DecoderShape struct {
 type Needs struct {
 	ClsAttn, Keys bool
 	Last          bool // query and keys of the last layer
-	Shrunk        bool // nothing but Shrink: X, Hidden and all by-products may stay nil where the model has it
+	Later         bool // nothing but Again: X, Hidden and all by-products may stay nil where Again.Whole makes up for it
 }
 
 // Visual is one picture after the encoder and projector. Where the encoder has
@@ -105,11 +106,24 @@ type Visual struct {
 	LastQuery    []float32 // [W] class token's query of the encoder's last layer, heads side by side, with bias, unscaled
 	LastKeys     []float32 // [T, W] that layer's keys; both nil where there is no class token
 	Views        *Views    // of a picture that was encoded in parts: what follows Span then holds each view's, one after another
+	Again        Again
+}
 
-	// Shrink encodes the picture again, resized to rows×cols patches, and returns
-	// their features after the projector [rows·cols, C]. nil where the encoder
-	// reads pictures of one size or cuts them into tiles.
+// Again encodes a picture anew, otherwise than it was or for the first time.
+type Again struct {
+	// Whole encodes it as it is; set where Needs.Later was honoured.
+	Whole func(r *Run) (*Visual, error)
+	// Shrink encodes it resized to rows×cols patches and returns their features
+	// after the projector [rows·cols, C]; nil where Fixed says why not.
 	Shrink func(r *Run, rows, cols int) ([]float32, error)
+	Fixed  string
+	// Within encodes it with w at work between the encoder's blocks and returns
+	// the features before the projector of what is left [rows, Cv], view by view,
+	// without class tokens; nil where Closed says why not.
+	Within        func(r *Run, w *reduce.Encoding) ([]float32, error)
+	Closed        string
+	Class         bool // every view starts with a class token
+	Blocks, Depth int  // of the encoder, up to the one that hands on features, and in all
 }
 
 // Views says how the tokens of a picture come from parts of it that the encoder

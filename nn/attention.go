@@ -222,6 +222,20 @@ func (a *Attention) Bidirectional(p *kernel.Pool, out, q, k, v []float32, items,
 	}
 }
 
+// Sized is Bidirectional on one sequence whose rows stand for several tokens
+// each: logSize [rows], where not nil, is added to the scores of the keys.
+func (a *Attention) Sized(p *kernel.Pool, out, q, k, v []float32, rows int, logSize, first []float32) {
+	at := a.kernel(out, q, rows)
+	at.K, at.V, at.Tk = k, v, rows
+	if first != nil {
+		at.RowTap, at.RowTapQueries = first, firstRow
+	}
+	if logSize != nil {
+		at.Bias = &kernel.Bias{LogSize: logSize}
+	}
+	kernel.Attend(p, &at)
+}
+
 // BidirectionalProbs returns the probabilities [items, Heads, rows, rows], for traces.
 func (a *Attention) BidirectionalProbs(q, k []float32, items, rows int) []float32 {
 	n := rows * a.Heads * a.HeadDim

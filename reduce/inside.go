@@ -209,7 +209,7 @@ func (s *Inside) Shrink(p *kernel.Pool, x []float32, width int) ([]nn.Mix, error
 	}
 	switch {
 	case st.Merged > 0 && o.Restore:
-		groups, err := s.anchors(p, x, width, &r)
+		groups, err := r.anchors(*o, p, x, width)
 		if err != nil {
 			return nil, err
 		}
@@ -257,9 +257,8 @@ func (s *Inside) Shrink(p *kernel.Pool, x []float32, width int) ([]nn.Mix, error
 	return sorted, nil
 }
 
-// anchors chooses st.Merged of the rows not kept and returns the group of each, itself first.
-func (s *Inside) anchors(p *kernel.Pool, x []float32, width int, r *StageResult) ([][]int32, error) {
-	o := s.Options
+// anchors chooses r.Merged of the rows x [r.Before, width] that are not kept and returns the group of each, itself first.
+func (r *StageResult) anchors(o Resolved, p *kernel.Pool, x []float32, width int) ([][]int32, error) {
 	o.Merge = r.Merged
 	w := &work{in: &Input{N: r.Before, C: width, X: x, Pool: p}, o: &o}
 	c, err := w.cosine()

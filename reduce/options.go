@@ -47,6 +47,12 @@ type Options struct {
 	VisionZipContextual int     // merged tokens of plain VisionZip; default n*10/64 to the nearest, the authors' 54:10
 	DartPivots          int     // tokens that the others are compared with; default 8
 
+	// Of methods inside the encoder.
+	ToMeR                 string // merges a block, instead of NVis or KeepRatio: see ToMe's file
+	ProportionalAttention string // true|false: the encoder's attention counts a row as the patches it stands for
+	EncoderBlocks         int    // of the model's encoder, up to the one that hands on features; whoever runs the model sets it
+	EncoderDepth          int    // all blocks of the model's encoder; likewise
+
 	// Of methods inside the decoder, for which NVis and KeepRatio are the mean number of tokens that enter a layer.
 	Schedule        string  // "layer:count" or "layer:share" entries separated by commas, instead of NVis or KeepRatio
 	FastVLayer      int     // stage of FastV; default 2
@@ -93,6 +99,11 @@ type Resolved struct {
 	DartPivots          int     `json:"dart_pivots,omitempty"`
 	Seed                int64   `json:"seed,omitempty"`
 
+	// Of methods inside the encoder.
+	EncoderBlocks         int   `json:"encoder_blocks,omitempty"` // blocks up to the one that hands on features
+	ToMeR                 []int `json:"tome_r,omitempty"`         // merges a block; of a picture in views the first view's
+	ProportionalAttention bool  `json:"proportional_attention,omitempty"`
+
 	// Of methods inside the decoder; NVis, Keep and Merge are then those of the last stage.
 	Stages []Stage `json:"stages,omitempty"` // of those that take rows away
 	Mean   float64 `json:"mean,omitempty"`   // tokens that enter a layer, on average
@@ -129,6 +140,8 @@ var values = map[string][]string{
 	"decode-distance":  {"true", "false"},
 	"holov-overflow":   {"redistribute", "zero"},
 	"newlines":         {"drop", "keep", "skip"},
+
+	"proportional-attention": {"true", "false"},
 }
 
 // Values returns what the switch of that name accepts, nil for an unknown name.
@@ -171,6 +184,13 @@ func (o Options) ResolveViews(n int, views []int) (Resolved, error) {
 		if len(stages) > 0 {
 			budget = stages[len(stages)-1].Rows()
 		}
+	} else if o.ToMeR != "" {
+		if budget = n; o.NVis != 0 || o.KeepRatio != 0 {
+			return Resolved{}, fmt.Errorf("reduce: tome-r: got %q beside n-vis or keep-ratio, want one of them", o.ToMeR)
+		}
+		if _, err := parseToMeR(o.ToMeR, o.EncoderDepth); err != nil {
+			return Resolved{}, err
+		}
 	} else if !m.Adaptive || o.Restore || o.NVis != 0 || o.KeepRatio != 0 {
 		if budget, err = o.budget(n); err != nil {
 			return Resolved{}, err
@@ -183,6 +203,13 @@ func (o Options) ResolveViews(n int, views []int) (Resolved, error) {
 		Positions: or(o.Positions, d.positions), Calibrate: "off", NoClass: o.NoClass, Seed: o.Seed, Stages: stages, Mean: mean, checked: true,
 	}
 	released := o.Compat == "released"
+	if m.encoder != nil {
+		if err := o.resolveEncoder(m, &r, views); err != nil {
+			return Resolved{}, err
+		}
+		budget = r.NVis
+		r.Keep = budget
+	}
 	if o.Restore {
 		r.Gamma = defaultGamma
 		if o.gammaGiven() {
@@ -201,6 +228,15 @@ func (o Options) ResolveViews(n int, views []int) (Resolved, error) {
 	} else if released {
 		r.ReleasedOrder = true
 		r.Positions = or(o.Positions, "sequential")
+	}
+	if m.encoder != nil { // Eqs. 5-8 run over what a block does not keep
+		r.ReleasedOrder = r.ReleasedOrder && !m.encoder.raster
+		if o.Restore {
+			r.AnchorPool = or(o.AnchorPool, "rest")
+		}
+		if o.Restore && m.encoder.partners {
+			r.Gamma, r.Keep, r.Merge, r.Anchors, r.AnchorPool = 0, 0, budget, "", ""
+		}
 	}
 	if m.inside != nil { // rows keep their order, and nothing is reduced yet in layer 0; Eqs. 5-8 run over what a stage does not keep
 		r.ReleasedOrder, r.FirstLayerSize = false, ""
@@ -268,6 +304,31 @@ func (o Options) ResolveViews(n int, views []int) (Resolved, error) {
 	return r, nil
 }
 
+// resolveEncoder completes r for a method inside the encoder. Without an encoder only what reduces nothing can be resolved.
+func (o *Options) resolveEncoder(m *Method, r *Resolved, views []int) error {
+	r.EncoderBlocks = o.EncoderBlocks
+	r.ProportionalAttention = m.encoder.proportional(o)
+	if o.ProportionalAttention != "" {
+		r.ProportionalAttention = o.ProportionalAttention == "true"
+	}
+	if views == nil {
+		views = []int{r.N}
+	}
+	if o.EncoderBlocks == 0 && (o.ToMeR != "" || r.NVis == r.N) {
+		return nil
+	}
+	if o.EncoderBlocks == 0 {
+		return fmt.Errorf("reduce: %s: acts inside the encoder, got none, want a model", m.Name)
+	}
+	return m.encoder.resolve(o, r, views)
+}
+
+// InsideEncoder reports whether the method of o acts inside the encoder, where every patch takes part.
+func (o *Options) InsideEncoder() bool {
+	m, err := lookup(o.Base)
+	return err == nil && m.encoder != nil
+}
+
 // Inside reports whether the method of o acts inside the decoder, where every row of a picture takes part and NVis is a mean over layers.
 func (o *Options) Inside() bool {
 	m, err := lookup(o.Base)
@@ -312,6 +373,7 @@ func (o *Options) checkValues() error {
 		{"compat", o.Compat}, {"positions", o.Positions}, {"calibrate", o.Calibrate}, {"merge-position", o.MergePosition},
 		{"anchors", o.Anchors}, {"anchor-pool", o.AnchorPool}, {"first-layer-size", o.FirstLayerSize},
 		{"decode-distance", o.DecodeDistance}, {"holov-overflow", o.HolovOverflow}, {"newlines", o.Newlines},
+		{"proportional-attention", o.ProportionalAttention},
 	} {
 		if v.value != "" && !slices.Contains(values[v.name], v.value) {
 			return fmt.Errorf("reduce: %s: got %q, want one of %s", v.name, v.value, strings.Join(values[v.name], ", "))
@@ -380,6 +442,7 @@ func (o *Options) checkUse(m *Method) error {
 		{"vispruner", given{"vispruner-step", o.VisPrunerStep, o.VisPrunerStep != 0}},
 		{"visionzip", given{"visionzip-contextual", o.VisionZipContextual, o.VisionZipContextual != 0}},
 		{"dart", given{"dart-pivots", o.DartPivots, o.DartPivots != 0}},
+		{"tome", given{"tome-r", o.ToMeR, o.ToMeR != ""}},
 		{"fastv", given{"fastv-layer", o.FastVLayer, o.FastVLayer != 0}},
 		{"pdrop", given{"pdrop-layers", o.PDropLayers, o.PDropLayers != ""}},
 		{"sparsevlm", given{"sparsevlm-layers", o.SparseVLMLayers, o.SparseVLMLayers != ""}},
@@ -389,6 +452,23 @@ func (o *Options) checkUse(m *Method) error {
 			if err := first("with base "+m.Name+" (it belongs to "+p.method+")", p.given); err != nil {
 				return err
 			}
+		}
+	}
+	proportional := given{"proportional-attention", o.ProportionalAttention, o.ProportionalAttention != ""}
+	switch {
+	case m.encoder == nil:
+		if err := first("with base "+m.Name+" (it belongs to methods inside the encoder)", proportional); err != nil {
+			return err
+		}
+	case o.Newlines == "keep" || o.Newlines == "skip":
+		return fmt.Errorf("reduce: newlines: got %s, which %s cannot honour: inside the encoder there are none", o.Newlines, m.Name)
+	case !m.encoder.partners && !o.Restore:
+		if err := first("with restore=false (nothing is merged)", proportional); err != nil {
+			return err
+		}
+	case m.encoder.partners && o.Restore:
+		if err := first("with base "+m.Name+" (which makes every row itself: RESTORE only calibrates)", gamma, merging[1], merging[2]); err != nil {
+			return err
 		}
 	}
 	schedule := given{"schedule", o.Schedule, o.Schedule != ""}

@@ -95,6 +95,9 @@ func Reduce(in *Input, o Resolved) (*Reduction, error) {
 	if !o.checked {
 		return nil, fmt.Errorf("reduce: %s: options were not made by Resolve", o.Base)
 	}
+	if m.encoder != nil {
+		return nil, fmt.Errorf("reduce: %s: acts inside the encoder, between blocks that features alone do not give; ask a model", o.Base)
+	}
 	if m.inside != nil {
 		return nil, fmt.Errorf("reduce: %s: acts inside the decoder, on rows that features alone do not give; ask a model", o.Base)
 	}

@@ -43,10 +43,19 @@ func randomInput(seed uint64, h, w int) *Input {
 
 var bases = []string{"holov", "divprune", "vispruner", "visionzip", "prumerge", "prumerge-plus", "dart", "random", "grid", "pool", "downsample"}
 
-// TestMethods is the suite that every method of the table passes. Methods inside the decoder need one: engine tests them.
+// settings are the options that every method is tried with.
+var settings = []Options{
+	{}, {Compat: "released"}, {Restore: true, GammaSet: true}, {Restore: true}, {Restore: true, Gamma: 0.75, Compat: "paper"},
+	{Restore: true, Gamma: 1}, {Restore: true, Compat: "released"}, {Restore: true, Positions: "sequential", MergePosition: "mean"},
+	{Restore: true, Compat: "released", MergePosition: "last"}, {Restore: true, Anchors: "uniform", MergePosition: "anchor"},
+	{Restore: true, MergePosition: "median-mean"},
+}
+
+// TestMethods is the suite that every method of the table passes. Methods inside the decoder need one: engine tests them. Those inside the
+// encoder have a suite of their own.
 func TestMethods(t *testing.T) {
 	for _, m := range Methods() {
-		if m.Name == "none" || m.Site == InsideDecoder {
+		if m.Name == "none" || m.Site == InsideDecoder || m.Site == InsideEncoder {
 			continue
 		}
 		t.Run(m.Name, func(t *testing.T) {
@@ -57,12 +66,7 @@ func TestMethods(t *testing.T) {
 					checkMethod(t, in, Options{Base: m.Name, Compat: "released"})
 				}
 				for n := 1; n <= in.N; n++ {
-					for _, o := range []Options{
-						{}, {Compat: "released"}, {Restore: true, GammaSet: true}, {Restore: true}, {Restore: true, Gamma: 0.75, Compat: "paper"},
-						{Restore: true, Gamma: 1}, {Restore: true, Compat: "released"}, {Restore: true, Positions: "sequential", MergePosition: "mean"},
-						{Restore: true, Compat: "released", MergePosition: "last"}, {Restore: true, Anchors: "uniform", MergePosition: "anchor"},
-						{Restore: true, MergePosition: "median-mean"},
-					} {
+					for _, o := range settings {
 						o.Base, o.NVis = m.Name, n
 						checkMethod(t, in, o)
 					}

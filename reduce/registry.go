@@ -70,6 +70,7 @@ type Method struct {
 	raster     bool                                     // the criterion hands tokens on in raster order
 	ops        func(o *Resolved, d Dims) float64        // multiply-adds of the criterion beside the anchors' cosines
 	unit       int                                      // tokens that a view's share is a multiple of where it can be; 0 is 1
+	encoder    *encoderMethod                           // what it does inside the encoder
 	inside     *insideMethod                            // what it does inside the decoder
 }
 
@@ -83,6 +84,8 @@ var methods = []*Method{
 	pruMergeMethod,
 	pruMergePlusMethod,
 	dartMethod,
+	toMeMethod,
+	flowCutMethod,
 	fastVMethod,
 	pdropMethod,
 	sparseVLMMethod,

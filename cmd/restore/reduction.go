@@ -47,10 +47,12 @@ func (r *reductionFlags) add(fs *pflag.FlagSet, base string, nVis int) {
 	fs.StringVar(&o.PDropLayers, "pdrop-layers", "", "the stages' `layers`, separated by commas (PyramidDrop)")
 	fs.StringVar(&o.SparseVLMLayers, "sparsevlm-layers", "", "the three stages' `layers`, separated by commas (SparseVLM)")
 	fs.StringVar(&r.recipe, "fitprune-recipe", "", "`file` with the tokens that each layer drops, made by restore fitprune-recipe (FitPrune)")
+	fs.StringVar(&o.ToMeR, "tome-r", "", "merges a block of the encoder, instead of --n-vis: `R` in all, R,R,… or R:I with I from -1, falling to 0, to 1 (ToMe)")
+	r.choice(&o.ProportionalAttention, "proportional-attention", "true, false with flowcut and compat", "the encoder's attention counts a row as the patches it stands for (ToMe; FlowCut with RESTORE)")
 	fs.IntVar(&o.DartPivots, "dart-pivots", 0, "compare the tokens with `N` of them (DART)")
 	for name, def := range map[string]string{"keep-ratio": "none", "holov-patches": "16", "vispruner-ratio": "0.5", "vispruner-step": "8",
 		"visionzip-contextual": "n*10/64", "dart-pivots": "8", "schedule": "none", "fastv-layer": "2 of 32", "pdrop-layers": "8,16,24 of 32",
-		"sparsevlm-layers": "2,6,15 of 32", "fitprune-recipe": "fitprune.json in the model's folder"} {
+		"sparsevlm-layers": "2,6,15 of 32", "fitprune-recipe": "fitprune.json in the model's folder", "tome-r": "solved for --n-vis"} {
 		fs.Lookup(name).Annotations = map[string][]string{applies: {def}}
 	}
 	if nVis == 0 {
@@ -98,7 +100,7 @@ func (r *reductionFlags) options(seed int64) (reduce.Options, error) {
 	if useN && useRatio && onCommandLine(nVis) != onCommandLine(ratio) {
 		useN, useRatio = onCommandLine(nVis), onCommandLine(ratio)
 	}
-	if o.Schedule != "" && o.Inside() && !useN {
+	if (o.Schedule != "" && o.Inside() || o.ToMeR != "" && o.InsideEncoder()) && !useN {
 		o.NVis = 0
 	}
 	switch {
@@ -119,7 +121,7 @@ func (r *reductionFlags) options(seed int64) (reduce.Options, error) {
 		}
 		return reduce.Options{Base: "none", Seed: seed}, nil
 	}
-	if o.NVis == 0 && o.KeepRatio == 0 && o.Schedule == "" && !own {
+	if o.NVis == 0 && o.KeepRatio == 0 && o.Schedule == "" && o.ToMeR == "" && !own {
 		return o, usagef("--base %s: no budget, want --n-vis N or --keep-ratio R", o.Base)
 	}
 	o.Restore = r.restore
@@ -173,7 +175,8 @@ func (r *reductionFlags) given() (name string) {
 var reductionSwitch = map[string]bool{"n-vis": true, "keep-ratio": true, "gamma": true, "compat": true, "positions": true, "calibrate": true,
 	"merge-position": true, "anchors": true, "anchor-pool": true, "first-layer-size": true, "decode-distance": true, "holov-overflow": true, "newlines": true,
 	"holov-patches": true, "vispruner-ratio": true, "vispruner-step": true, "visionzip-contextual": true, "dart-pivots": true,
-	"schedule": true, "fastv-layer": true, "pdrop-layers": true, "sparsevlm-layers": true, "fitprune-recipe": true}
+	"schedule": true, "fastv-layer": true, "pdrop-layers": true, "sparsevlm-layers": true, "fitprune-recipe": true,
+	"tome-r": true, "proportional-attention": true}
 
 // describe says in one line what a reduction is made of.
 func describe(o reduce.Resolved) string {
@@ -185,8 +188,11 @@ func describe(o reduce.Resolved) string {
 	}
 	s := fmt.Sprintf("RESTORE over %s, %s, gamma %v, positions %s, calibrate %s", o.Base, budget(o), o.Gamma, o.Positions, o.Calibrate)
 	if o.Merge > 0 {
-		s += fmt.Sprintf(", merge-position %s, anchors %s", o.MergePosition, o.Anchors)
-		if o.Anchors != "uniform" {
+		s += ", merge-position " + o.MergePosition
+		if o.Anchors != "" {
+			s += ", anchors " + o.Anchors
+		}
+		if o.Anchors != "" && o.Anchors != "uniform" {
 			s += " of " + o.AnchorPool
 		}
 	}
@@ -205,11 +211,20 @@ func budget(o reduce.Resolved) string {
 	return fmt.Sprintf("schedule %s (%.4g of %d tokens a layer)", strings.Join(stages, ","), o.Mean, o.N)
 }
 
-// compat says what is left to say: newlines and whose habits.
+// compat says what is left to say: what goes on inside the encoder, newlines and whose habits.
 func compat(o reduce.Resolved) string {
 	s := ""
+	if o.ToMeR != nil {
+		s += fmt.Sprintf(", merges a block %v", o.ToMeR)
+	}
+	if o.EncoderBlocks > 0 && o.ToMeR == nil {
+		s += fmt.Sprintf(", cuts after every second block up to %d of %d", o.EncoderBlocks-1, o.EncoderBlocks)
+	}
+	if o.ProportionalAttention {
+		s += ", proportional attention"
+	}
 	if o.Newlines != "" {
-		s = ", newlines " + o.Newlines
+		s += ", newlines " + o.Newlines
 	}
 	if o.Compat != "" {
 		s += ", compat " + o.Compat

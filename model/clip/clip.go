@@ -131,21 +131,8 @@ type Output struct {
 // side. The taps come from inside the block that produces features[0].
 func (e *Encoder) Encode(r *model.Run, px []float32, items int, features []int, need model.Needs) (*Output, error) {
 	t, d := e.Tokens(), e.Hidden
-	rows, n := items*t, t-1
-	patches := r.Buffer("clip.patches", items*n*e.patch.In)
-	nn.Patches(patches, px, items, e.rows, e.cols, e.Patch)
-	emb := r.Buffer("clip.embed", items*n*d)
-	e.patch.Apply(r.Pool, emb, patches, items*n)
-	x := r.Buffer("clip.x", rows*d)
-	for i := range items { // (1)
-		nn.CopyRows(x[i*t*d:], d, 0, e.class, d, 0, 1, d)
-		nn.CopyRows(x[(i*t+1)*d:], d, 0, emb[i*n*d:], d, 0, n, d)
-	}
-	nn.AddRepeated(x, e.pos)
-	if r.Trace != nil {
-		r.Trace("vision.embed", []int{items, t, d}, x)
-	}
-	e.pre.Apply(r.Pool, x, x, rows) // (2)
+	rows := items * t
+	x := e.embed(r, px, items)
 	if r.Trace != nil {
 		r.Trace("vision.pre_ln", []int{items, t, d}, x)
 	}
@@ -180,6 +167,27 @@ func (e *Encoder) Encode(r *model.Run, px []float32, items int, features []int, 
 	return out, nil
 }
 
+// embed makes the rows that enter block 0 (1), (2): [items·tokens, hidden].
+func (e *Encoder) embed(r *model.Run, px []float32, items int) []float32 {
+	t, d := e.Tokens(), e.Hidden
+	n := t - 1
+	patches := r.Buffer("clip.patches", items*n*e.patch.In)
+	nn.Patches(patches, px, items, e.rows, e.cols, e.Patch)
+	emb := r.Buffer("clip.embed", items*n*d)
+	e.patch.Apply(r.Pool, emb, patches, items*n)
+	x := r.Buffer("clip.x", items*t*d)
+	for i := range items { // (1)
+		nn.CopyRows(x[i*t*d:], d, 0, e.class, d, 0, 1, d)
+		nn.CopyRows(x[(i*t+1)*d:], d, 0, emb[i*n*d:], d, 0, n, d)
+	}
+	nn.AddRepeated(x, e.pos)
+	if r.Trace != nil {
+		r.Trace("vision.embed", []int{items, t, d}, x)
+	}
+	e.pre.Apply(r.Pool, x, x, items*t) // (2)
+	return x
+}
+
 // projections returns what the queries and keys of layer i would be on x: the
 // class tokens' queries [items, hidden] and all keys [items, tokens, hidden].
 func (e *Encoder) projections(r *model.Run, i int, x []float32, items int) (query, keys []float32) {
@@ -195,35 +203,22 @@ func (e *Encoder) projections(r *model.Run, i int, x []float32, items int) (quer
 	return query, keys
 }
 
-// block runs layer i over x in place; tap says that this layer hands out scores.
-func (e *Encoder) block(r *model.Run, i int, x []float32, items int, out *Output, need model.Needs, tap bool) {
-	l, t, d := &e.layers[i], e.Tokens(), e.Hidden
-	rows, dim := items*t, e.attn.HeadDim
-	n := r.Buffer("clip.n", rows*d)
-	q, k, v := r.Buffer("clip.q", rows*d), r.Buffer("clip.k", rows*d), r.Buffer("clip.v", rows*d)
-	a := r.Buffer("clip.a", rows*d)
-	l.norm1.Apply(r.Pool, n, x, rows)
-	l.q.Apply(r.Pool, q, n, rows)
-	l.k.Apply(r.Pool, k, n, rows)
-	l.v.Apply(r.Pool, v, n, rows)
-	var first []float32
-	if tap && need.ClsAttn {
-		out.ClsAttn = make([]float32, items*e.Heads*t)
-		first = out.ClsAttn
-	}
-	e.attn.Bidirectional(r.Pool, a, q, k, v, items, t, first)
-	if tap && need.Keys {
-		for it := range items {
-			out.Keys = append(out.Keys, nn.HeadsFirst(k[it*t*d:(it+1)*t*d], t, e.Heads, dim)...)
-		}
-	}
-	if r.Trace != nil {
-		r.Trace(fmt.Sprintf("vision.layer.%d.q", i), []int{items, t, d}, q)
-		r.Trace(fmt.Sprintf("vision.layer.%d.k", i), []int{items, t, d}, k)
-		r.Trace(fmt.Sprintf("vision.layer.%d.attn", i), []int{items, e.Heads, t, t}, e.attn.BidirectionalProbs(q, k, items, t))
-	}
-	l.o.Apply(r.Pool, n, a, rows)
-	nn.Add(r.Pool, x, n) // (3)
+// states are a block's activations beside its rows, in the workspace.
+type states struct{ n, q, k, v, a []float32 }
+
+// project computes queries, keys and values of layer l for rows rows of x.
+func (e *Encoder) project(r *model.Run, l *layer, x []float32, rows int) states {
+	w := rows * e.Hidden
+	s := states{r.Buffer("clip.n", w), r.Buffer("clip.q", w), r.Buffer("clip.k", w), r.Buffer("clip.v", w), r.Buffer("clip.a", w)}
+	l.norm1.Apply(r.Pool, s.n, x, rows)
+	l.q.Apply(r.Pool, s.q, s.n, rows)
+	l.k.Apply(r.Pool, s.k, s.n, rows)
+	l.v.Apply(r.Pool, s.v, s.n, rows)
+	return s
+}
+
+// mlp adds the second half of layer l to x (4); n is scratch.
+func (e *Encoder) mlp(r *model.Run, l *layer, x, n []float32, rows int) {
 	l.norm2.Apply(r.Pool, n, x, rows)
 	m := r.Buffer("clip.m", rows*e.MLP)
 	l.up.Apply(r.Pool, m, n, rows)
@@ -233,7 +228,33 @@ func (e *Encoder) block(r *model.Run, i int, x []float32, items int, out *Output
 		nn.QuickGELU(r.Pool, m)
 	}
 	l.down.Apply(r.Pool, n, m, rows)
-	nn.Add(r.Pool, x, n) // (4)
+	nn.Add(r.Pool, x, n[:rows*e.Hidden])
+}
+
+// block runs layer i over x in place; tap says that this layer hands out scores.
+func (e *Encoder) block(r *model.Run, i int, x []float32, items int, out *Output, need model.Needs, tap bool) {
+	l, t, d := &e.layers[i], e.Tokens(), e.Hidden
+	rows, dim := items*t, e.attn.HeadDim
+	s := e.project(r, l, x, rows)
+	var first []float32
+	if tap && need.ClsAttn {
+		out.ClsAttn = make([]float32, items*e.Heads*t)
+		first = out.ClsAttn
+	}
+	e.attn.Bidirectional(r.Pool, s.a, s.q, s.k, s.v, items, t, first)
+	if tap && need.Keys {
+		for it := range items {
+			out.Keys = append(out.Keys, nn.HeadsFirst(s.k[it*t*d:(it+1)*t*d], t, e.Heads, dim)...)
+		}
+	}
+	if r.Trace != nil {
+		r.Trace(fmt.Sprintf("vision.layer.%d.q", i), []int{items, t, d}, s.q)
+		r.Trace(fmt.Sprintf("vision.layer.%d.k", i), []int{items, t, d}, s.k)
+		r.Trace(fmt.Sprintf("vision.layer.%d.attn", i), []int{items, e.Heads, t, t}, e.attn.BidirectionalProbs(s.q, s.k, items, t))
+	}
+	l.o.Apply(r.Pool, s.n, s.a, rows)
+	nn.Add(r.Pool, x, s.n) // (3)
+	e.mlp(r, l, x, s.n, rows)
 	if r.Trace != nil {
 		r.Trace(fmt.Sprintf("vision.layer.%d.out", i), []int{items, t, d}, x)
 	}

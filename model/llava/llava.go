@@ -17,6 +17,7 @@ import (
 	"github.com/restore-vlm/restore/model/clip"
 	"github.com/restore-vlm/restore/model/llama"
 	"github.com/restore-vlm/restore/nn"
+	"github.com/restore-vlm/restore/reduce"
 )
 
 // Config is a LLaVA-1.5 config.json.
@@ -194,28 +195,57 @@ func (m *Model) Encode(r *model.Run, px *imageproc.Pixels, need model.Needs) ([]
 		return nil, fmt.Errorf("llava: pixel_values: shape %v, want [pictures 3 %d %d] (config's image_size)", px.Shape, side, side)
 	}
 	visuals := make([]*model.Visual, px.Shape[0])
-	if need.Shrunk && !m.cfg.Full {
-		for i := range visuals {
-			visuals[i] = &model.Visual{N: m.tokens(), C: m.w2.Out, GridH: m.vision.Grid(), GridW: m.vision.Grid()}
-		}
-	} else {
-		out, err := m.Squares(r, px.Data, px.Shape[0], need)
-		if err != nil {
+	later := need.Later && !m.cfg.Full
+	var out *Squares
+	if !later {
+		var err error
+		if out, err = m.Squares(r, px.Data, px.Shape[0], need); err != nil {
 			return nil, err
 		}
-		for i := range visuals {
+	}
+	one := 3 * side * side
+	for i := range visuals {
+		own := px.Data[i*one : (i+1)*one]
+		if later {
+			visuals[i] = &model.Visual{N: m.tokens(), C: m.w2.Out, Cv: m.w1.In, GridH: m.vision.Grid(), GridW: m.vision.Grid()}
+			visuals[i].Again.Whole = func(r *model.Run) (*model.Visual, error) {
+				v, err := m.Encode(r, &imageproc.Pixels{Shape: []int{1, 3, side, side}, Data: own}, model.Needs{})
+				if err != nil {
+					return nil, err
+				}
+				return v[0], nil
+			}
+		} else {
 			visuals[i] = out.Visual(i)
 		}
-	}
-	if !m.cfg.Full {
-		one := 3 * side * side
-		for i, v := range visuals {
-			v.Shrink = func(r *model.Run, rows, cols int) ([]float32, error) {
-				return m.shrunk(r, px.Data[i*one:(i+1)*one], rows, cols)
-			}
+		again := &visuals[i].Again
+		m.Inside(again, own, 1)
+		if m.cfg.Full {
+			again.Fixed = "the class token is one of its pictures' tokens, which are no grid"
+			continue
 		}
+		again.Shrink = func(r *model.Run, rows, cols int) ([]float32, error) { return m.shrunk(r, own, rows, cols) }
 	}
 	return visuals, nil
+}
+
+// Inside says how px [views, 3, side, side], the views of one picture, are
+// encoded with a reducer between the encoder's blocks.
+func (m *Model) Inside(a *model.Again, px []float32, views int) {
+	f := m.cfg.Features[0]
+	a.Class, a.Blocks, a.Depth = true, f, m.vision.Layers
+	switch {
+	case len(m.cfg.Features) > 1:
+		a.Closed = fmt.Sprintf("it hands on the states of %d layers (vision_feature_layer), of which only the last would be reduced", len(m.cfg.Features))
+	case m.cfg.Full:
+		a.Closed = "the class token is one of its pictures' tokens (vision_feature_select_strategy full)"
+	case f == 0:
+		a.Closed = "it hands on the embedding, before any block (vision_feature_layer)"
+	default:
+		a.Within = func(r *model.Run, w *reduce.Encoding) ([]float32, error) {
+			return m.vision.EncodeWithin(r, px, views, f, w)
+		}
+	}
 }
 
 // shrunk runs the picture px [3, side, side], resized to rows×cols patches,

@@ -115,6 +115,13 @@ func (m *Model) Encode(r *model.Run, px *imageproc.Pixels, need model.Needs) ([]
 			tiles = append(tiles, int32(i*px.Shape[1]+t))
 		}
 	}
+	if need.Later {
+		visuals := make([]*model.Visual, len(ls))
+		for i := range ls {
+			visuals[i] = m.later(px, i, &ls[i])
+		}
+		return visuals, nil
+	}
 	one := 3 * m.cfg.Vision.ImageSide * m.cfg.Vision.ImageSide
 	batch := r.Buffer("llavanext.tiles", len(tiles)*one)
 	nn.Gather(batch, px.Data, tiles, one)
@@ -137,10 +144,40 @@ func (m *Model) Encode(r *model.Run, px *imageproc.Pixels, need model.Needs) ([]
 		v := visuals[i]
 		v.N, v.X, v.Views.Source, v.Views.All = n, x, ls[i].source, ls[i].all
 		v.Views.Grids, v.Views.Side = ls[i].grids, m.cfg.Vision.Grid()
+		m.again(v, px, i, &ls[i])
 		tile, row = tile+ls[i].tiles, row+n
 	}
 	if r.Trace != nil {
 		r.Trace("packed", []int{total, sq.C}, packed)
 	}
 	return visuals, nil
+}
+
+// again says how picture i of px is encoded anew.
+func (m *Model) again(v *model.Visual, px *imageproc.Pixels, i int, l *layout) {
+	one := 3 * m.cfg.Vision.ImageSide * m.cfg.Vision.ImageSide
+	first := i * px.Shape[1] * one
+	v.Again.Fixed = "it cuts pictures into tiles"
+	m.Inside(&v.Again, px.Data[first:first+l.tiles*one], l.tiles)
+}
+
+// later is picture i of px, to be encoded anew.
+func (m *Model) later(px *imageproc.Pixels, i int, l *layout) *model.Visual {
+	v := &model.Visual{N: len(l.source), C: len(m.newline), Cv: m.cfg.Vision.Hidden * len(m.cfg.Features), T: m.cfg.Vision.Tokens()}
+	v.Views = &model.Views{Count: l.tiles, Source: l.source, All: l.all, Grids: l.grids, Side: m.cfg.Vision.Grid()}
+	m.again(v, px, i, l)
+	one := 3 * m.cfg.Vision.ImageSide * m.cfg.Vision.ImageSide
+	first, size := i*px.Shape[1]*one, px.Shape[1]*one
+	v.Again.Whole = func(r *model.Run) (*model.Visual, error) {
+		alone := &imageproc.Pixels{Shape: append([]int{1}, px.Shape[1:]...), Data: px.Data[first : first+size], ImageSizes: px.ImageSizes[i : i+1]}
+		if i < len(px.Tiles) {
+			alone.Tiles = px.Tiles[i : i+1]
+		}
+		v, err := m.Encode(r, alone, model.Needs{})
+		if err != nil {
+			return nil, err
+		}
+		return v[0], nil
+	}
+	return v
 }

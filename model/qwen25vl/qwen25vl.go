@@ -162,6 +162,8 @@ func (m *Model) visual(out *output, first, rows, cols int) *model.Visual {
 		N: n, C: c, X: out.x[first*c : (first+n)*c],
 		NoClass: true, Heads: m.vision.Heads, T: n + 1, Cv: c, KeyDim: dim,
 	}
+	v.Again.Fixed = "it takes pictures at their own size: prepare a smaller one"
+	v.Again.Closed = "its blocks attend in windows and its merger joins 2x2 patches, for which no such method is defined"
 	v.Grid(rows, cols)
 	v.Hidden = nn.BelowZeros(v.X, c)
 	if out.received != nil {

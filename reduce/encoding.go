@@ -1,0 +1,323 @@
+package reduce
+
+// Methods inside the encoder shrink a picture's rows between its blocks. An Encoding follows one picture through the blocks, in one or more
+// views: the encoder shows what a block computed, and is told what its rows become. The class token is never merged or dropped. Of the
+// patches, each row stands for those that it has taken in; sizes add up over blocks.
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/restore-vlm/restore/kernel"
+	"github.com/restore-vlm/restore/nn"
+	"github.com/restore-vlm/restore/tensor"
+)
+
+// encoderMethod is what a method inside the encoder adds to its line of the table.
+type encoderMethod struct {
+	place    EncoderPlace
+	partners bool // makes every row itself: RESTORE only calibrates
+	class    bool // reads the class token
+	raster   bool // the released code hands rows on in raster order
+	// proportional says whether attention counts rows as the patches they stand for, where the option does not.
+	proportional func(o *Options) bool
+	resolve      func(o *Options, r *Resolved, views []int) error   // sets NVis and what else it needs; views are patches
+	begin        func(e *Encoding, s *strand, patches, n int) error // a view of so many patches that n rows are to be left of
+	reads        func(e *Encoding, block int) EncoderReads
+	act          func(e *Encoding, p *kernel.Pool, block int, views []EncoderView) ([][]nn.Mix, error)
+}
+
+// EncoderPlace is where in a block a method acts.
+type EncoderPlace uint8
+
+const (
+	// Between attention, its residual added, and the MLP.
+	Between EncoderPlace = iota
+	// Behind the whole block.
+	Behind
+)
+
+// EncoderReads says what of a block a method reads.
+type EncoderReads struct {
+	Keys, Values bool
+	Class        bool // the class token's attention
+}
+
+// EncoderView is what a block computed of one view. Rows are the class token, where there is one, and what is left of the patches.
+type EncoderView struct {
+	X              []float32 // [rows, Width] after attention or after the block
+	Width          int
+	Heads, HeadDim int
+	Keys, Values   []float32 // [rows, Heads*HeadDim], with bias, unscaled
+	Class          []float32 // [Heads, rows] the class token's attention; nil where not asked for
+}
+
+// Encoding is one picture on its way through the encoder. It belongs to one request.
+type Encoding struct {
+	Options Resolved
+	Stages  []StageResult // of the blocks that took rows away; rows of all views, class tokens not counted
+	// Trace, when not nil, collects what each block looked at and did.
+	Trace map[string]*tensor.Tensor
+
+	SelectTime time.Duration
+
+	m     *encoderMethod
+	class int // 1 where row 0 of each view is a class token
+	views []*strand
+}
+
+// strand is one view's rows.
+type strand struct {
+	rows    []Row // the class token too
+	target  int   // patches' rows to be left
+	merges  []int // per block, of ToMe
+	score   []float64
+	logSize []float32 // nil as long as every row stands for one patch
+}
+
+// NewEncoding starts a picture. o must be resolved for an encoder and its method act inside it; class says that each view starts with a
+// class token. views holds each view's tokens among the picture's, in raster order; nil is one view of all.
+func NewEncoding(o Resolved, class bool, views [][]int32) (*Encoding, error) {
+	m, err := lookup(o.Base)
+	if err != nil {
+		return nil, err
+	}
+	if !o.checked || m.encoder == nil || o.EncoderBlocks == 0 {
+		return nil, fmt.Errorf("reduce: %s: does not act inside the encoder, or options were not made by Resolve for one", o.Base)
+	}
+	if m.encoder.class && !class {
+		return nil, fmt.Errorf("reduce: %s: got an encoder without a class token, whose attention and values it reads", o.Base)
+	}
+	if views == nil {
+		views = [][]int32{iota32(o.N)}
+	}
+	e := &Encoding{Options: o, m: m.encoder, class: btoi(class)}
+	sizes := make([]int, len(views))
+	for i := range views {
+		sizes[i] = len(views[i])
+	}
+	targets := shares(o.NVis, sizes, 1)
+	for i, patches := range views {
+		s := &strand{target: targets[i]}
+		if class {
+			s.rows = append(s.rows, Row{Anchor: -1, IsClass: true, Size: 1})
+		}
+		for _, t := range patches {
+			s.rows = append(s.rows, Row{Members: []int32{t}, Anchor: t, Size: 1})
+		}
+		if o.NVis < o.N {
+			if err := e.m.begin(e, s, len(patches), targets[i]); err != nil {
+				return nil, err
+			}
+		}
+		e.views = append(e.views, s)
+	}
+	return e, nil
+}
+
+// Rows returns the rows of each view as they are now, class tokens included.
+func (e *Encoding) Rows() []int {
+	out := make([]int, len(e.views))
+	for i, s := range e.views {
+		out[i] = len(s.rows)
+	}
+	return out
+}
+
+// LogSize returns ln of the patches that each row of a view stands for, to be added to the scores of attention; nil where nothing is.
+func (e *Encoding) LogSize(view int) []float32 {
+	if !e.Options.ProportionalAttention {
+		return nil
+	}
+	return e.views[view].logSize
+}
+
+// Reads says what the method reads of a block.
+func (e *Encoding) Reads(block int) EncoderReads {
+	if e.Options.NVis == e.Options.N {
+		return EncoderReads{}
+	}
+	return e.m.reads(e, block)
+}
+
+// Act shows the method what a block computed, and returns what each view's rows are made of from there on: nil where they stay. The
+// result is nil where all do.
+func (e *Encoding) Act(p *kernel.Pool, block int, place EncoderPlace, views []EncoderView) ([][]nn.Mix, error) {
+	if place != e.m.place || e.Options.NVis == e.Options.N {
+		return nil, nil
+	}
+	start := time.Now()
+	defer func() { e.SelectTime += time.Since(start) }()
+	st := StageResult{Stage: Stage{Layer: block}, Before: e.patches()}
+	mixes, err := e.m.act(e, p, block, views)
+	if err != nil {
+		return nil, fmt.Errorf("reduce: %s: block %d of the encoder: %w", e.Options.Base, block, err)
+	}
+	if after := e.patches(); after < st.Before {
+		for _, s := range e.views {
+			st.Rows = append(st.Rows, s.rows[e.class:]...)
+		}
+		for i := range st.Rows {
+			st.Rows[i].Position = rowPosition(&e.Options, e.Options.N, &st.Rows[i])
+			if st.Rows[i].Merged {
+				st.Merged++
+			}
+		}
+		st.Stage.Kept = after - st.Merged
+		e.Stages = append(e.Stages, st)
+	}
+	return mixes, nil
+}
+
+// patches is the number of rows that are no class token.
+func (e *Encoding) patches() int {
+	n := 0
+	for _, s := range e.views {
+		n += len(s.rows) - e.class
+	}
+	return n
+}
+
+// replace makes the rows of s from mixes of the old ones and returns the sizes' weights in them. The row that a mix begins with is the one
+// that the others join.
+func (s *strand) replace(mixes []nn.Mix) {
+	rows := make([]Row, len(mixes))
+	sized := false
+	for i := range mixes {
+		m := &mixes[i]
+		rows[i] = s.rows[m.From[0]]
+		if len(m.From) > 1 {
+			row := &rows[i]
+			row.Merged, row.Members, row.Size = true, nil, 0
+			m.Weight = make([]float32, len(m.From))
+			for j, f := range m.From {
+				m.Weight[j] = float32(s.rows[f].Size)
+				row.Members = append(row.Members, s.rows[f].Members...)
+				row.Size += s.rows[f].Size
+			}
+			slices.Sort(row.Members)
+		}
+		sized = sized || rows[i].Size > 1
+	}
+	s.rows, s.logSize = rows, nil
+	if sized {
+		s.logSize = make([]float32, len(rows))
+		for i := range rows {
+			s.logSize[i] = float32(math.Log(float64(rows[i].Size)))
+		}
+	}
+}
+
+// Reduction returns what became of the picture: features [rows, width] are the encoder's, view by view, without class tokens.
+func (e *Encoding) Reduction(features []float32, width int) (*Reduction, error) {
+	own := e.Options
+	o := &own
+	if o.NVis == o.N { // nothing is reduced, whatever the options
+		o.MirrorLast, o.ReleasedOrder = false, false
+	}
+	r := &Reduction{Options: e.Options, N: o.N, Width: width, Space: Encoder, SelectTime: e.SelectTime, Stages: e.Stages}
+	for _, s := range e.views {
+		r.Rows = append(r.Rows, s.rows[e.class:]...)
+	}
+	if len(r.Rows) != o.NVis || len(features) != len(r.Rows)*width {
+		return nil, fmt.Errorf("reduce: %s: got %d rows and %d feature values from the encoder, want %d rows of %d", o.Base, len(r.Rows), len(features), o.NVis, width)
+	}
+	order := iota32(len(r.Rows))
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		row.Position = rowPosition(o, o.N, row)
+		if row.Merged {
+			r.Anchors = append(r.Anchors, row.Anchor)
+		} else {
+			r.Kept = append(r.Kept, row.Anchor)
+		}
+	}
+	if !o.ReleasedOrder {
+		slices.SortStableFunc(order, func(a, b int32) int {
+			x, y := &r.Rows[a], &r.Rows[b]
+			return cmp.Or(cmp.Compare(x.Position, y.Position), cmp.Compare(x.tieOrder(o.N, false), y.tieOrder(o.N, false)))
+		})
+	}
+	rows := r.Rows
+	r.Rows, r.Features = make([]Row, len(rows)), make([]float32, 0, len(features))
+	for i, j := range order {
+		r.Rows[i] = rows[j]
+		r.Features = append(r.Features, features[int(j)*width:(int(j)+1)*width]...)
+	}
+	if e.Trace != nil {
+		e.Trace["features"] = tensor.FromFloat32s([]int{len(rows), width}, features)
+		e.ints("llm_order", order)
+		e.groups("final_size", "final_", rows, 0)
+	}
+	(&work{o: o}).place(r)
+	return r, nil
+}
+
+// at begins the names of what a block of a view traces.
+func (e *Encoding) at(view, block int) string {
+	if len(e.views) > 1 {
+		return fmt.Sprintf("vit_stage.%d.%d.", view, block)
+	}
+	return fmt.Sprintf("vit_stage.%d.", block)
+}
+
+// ints, floats and groups put values in the trace, where there is one.
+func (e *Encoding) ints(name string, v []int32) {
+	if e.Trace == nil {
+		return
+	}
+	wide := make([]int64, len(v))
+	for i, x := range v {
+		wide[i] = int64(x)
+	}
+	e.Trace[name] = tensor.FromInt64s([]int{len(v)}, wide)
+}
+
+func (e *Encoding) floats(name string, v []float64) {
+	if e.Trace != nil {
+		e.Trace[name] = tensor.FromFloat32s([]int{len(v)}, float32s(v))
+	}
+}
+
+// groups puts the patches that rows stand for, each counted with add, and how many.
+func (e *Encoding) groups(size, prefix string, rows []Row, add int32) {
+	if e.Trace == nil {
+		return
+	}
+	var members, offsets []int32
+	sizes := make([]float64, len(rows))
+	for i := range rows {
+		offsets = append(offsets, int32(len(members)))
+		if rows[i].IsClass {
+			members = append(members, 0)
+		}
+		for _, m := range rows[i].Members {
+			members = append(members, m+add)
+		}
+		sizes[i] = float64(rows[i].Size)
+	}
+	e.floats(size, sizes)
+	e.ints(prefix+"group_members", members)
+	e.ints(prefix+"group_offsets", append(offsets, int32(len(members))))
+}
+
+// headMean averages x [rows, heads*dim] over heads: [rows, dim].
+func headMean(x []float32, rows, heads, dim int) []float32 {
+	out := make([]float32, rows*dim)
+	sum := make([]float64, dim)
+	for i := range rows {
+		clear(sum)
+		for h := range heads {
+			for k, v := range x[(i*heads+h)*dim:][:dim] {
+				sum[k] += float64(v)
+			}
+		}
+		for k, v := range sum {
+			out[i*dim+k] = float32(v / float64(heads))
+		}
+	}
+	return out
+}

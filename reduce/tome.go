@@ -1,0 +1,256 @@
+package reduce
+
+// ToMe: "Token Merging: Your ViT But Faster" (arXiv:2210.09461), in every block of the encoder.
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/restore-vlm/restore/kernel"
+	"github.com/restore-vlm/restore/nn"
+	"github.com/restore-vlm/restore/tensor"
+)
+
+var toMeMethod = &Method{
+	Name: "tome", Title: "ToMe: the most similar pairs merged in every block of the encoder", Paper: "https://arxiv.org/abs/2210.09461",
+	Site: InsideEncoder, Minimum: "what halving the patches in every block leaves",
+	Params: []Param{
+		{"tome-r", "solved for n-vis", "merges a block, instead of n-vis: a list R,R,…, the same R in all, or R:I with I from -1 (falling to 0) to 1 (rising from 0)"},
+		{"proportional-attention", "true", "the encoder's attention counts a row as the patches it stands for"},
+	},
+	Cost: "L·N²·Dh (cosines of head-mean keys in each of the L blocks)",
+	Notes: Notes{
+		Equations: `
+In each block, between attention and MLP, the rows are split into those at even and at odd places of the present order. Each even row finds
+the odd row whose key (mean over heads) has the highest cosine with its own; the r even rows with the highest are merged into theirs, as means
+weighted by size. The even rows that are left come first in the new order, then all odd rows. The class token stays. Attention adds ln(size)
+to every key's score (proportional attention).
+
+For a budget, the merges that it takes are spread evenly over the blocks up to the one that hands on features, larger numbers first (384 merges in 23
+blocks: 17 sixteen times, then 16 seven times).`,
+		Departures: `
+Equal similarities go to the lower index, and what joins a row is added in order of similarity, where the authors' sort leaves either open. A key of
+zeros has cosine 0. No source states a schedule for models that answer questions: the even one is a choice. By default rows are put into raster order by the lower
+median of the patches that they stand for and sit there; compat released hands them on in the order of merging, at consecutive positions.
+
+Under RESTORE nothing is kept and no anchors are chosen, as every row may already be a group: sizes and positions of the groups calibrate the
+decoder's attention. A picture in views shares the budget out among them; patches that show only padding take part.`,
+		Licence: "ToMe's code is CC-BY-NC 4.0: this is written from the paper and a description of the method, without its code.",
+	},
+	encoder: &encoderMethod{
+		place: Between, partners: true, proportional: func(*Options) bool { return true }, resolve: toMeResolve, begin: toMeBegin, act: toMeAct,
+		reads: func(e *Encoding, block int) EncoderReads {
+			for _, s := range e.views {
+				if s.merges[block] > 0 {
+					return EncoderReads{Keys: true}
+				}
+			}
+			return EncoderReads{}
+		},
+	},
+}
+
+// toMeLeft returns what merges leave of n patches, and the merges as they come out: at most half of the patches that there are can merge.
+func toMeLeft(n int, merges []int) (left int, capped []int) {
+	capped = make([]int, len(merges))
+	for i, r := range merges {
+		capped[i] = max(0, min(r, n/2))
+		n -= capped[i]
+	}
+	return n, capped
+}
+
+// toMeSchedule spreads the merges that leave n of the patches over blocks as evenly as can be, larger numbers first.
+func toMeSchedule(patches, n, blocks int) ([]int, error) {
+	merges := make([]int, blocks)
+	for i := range merges {
+		merges[i] = patches
+	}
+	if least, _ := toMeLeft(patches, merges); n < least {
+		return nil, fmt.Errorf("reduce: n-vis: got %d of a view's %d patches, want at least %d: tome merges at most half of them in each of %d blocks", n, patches, least, blocks)
+	}
+	clear(merges)
+	if n == patches {
+		return merges, nil
+	}
+	for r := 1; ; r++ { // one merge more in one block leaves one row less in the end, or as many: every number comes up
+		for i := range merges {
+			merges[i] = r
+			if left, capped := toMeLeft(patches, merges); left == n {
+				return capped, nil
+			}
+		}
+	}
+}
+
+// parseToMeR reads merges per block for the given number of blocks: "4,4,3" (the rest 0), "4" (in all), or "4:-1" (see tome-r).
+func parseToMeR(text string, blocks int) ([]int, error) {
+	bad := func(what string) ([]int, error) {
+		return nil, fmt.Errorf("reduce: tome-r: got %q, %s, want R, R,R,… or R:I with I from -1 to 1, as in 8, 4,4,4,3,0 or 8:-1", text, what)
+	}
+	count := func(s string) (int, bool) {
+		r, err := strconv.Atoi(strings.TrimSpace(s))
+		return r, err == nil && r >= 0 && r <= maxTokens
+	}
+	out := make([]int, blocks)
+	if first, slope, ok := strings.Cut(text, ":"); ok {
+		r, good := count(first)
+		i, err := strconv.ParseFloat(strings.TrimSpace(slope), 64)
+		if !good || err != nil || !(i >= -1 && i <= 1) {
+			return bad("no number of merges and inflection")
+		}
+		low := math.Trunc(float64(r) * (1 - i))
+		step := 0.0
+		if blocks > 1 {
+			step = (2*float64(r) - 2*low) / float64(blocks-1)
+		}
+		for b := range out {
+			out[b] = int(low + step*float64(b))
+		}
+		return out, nil
+	}
+	parts := strings.Split(text, ",")
+	for i, s := range parts {
+		r, good := count(s)
+		if !good {
+			return bad(fmt.Sprintf("%q is no number of merges", s))
+		}
+		if i < blocks {
+			out[i] = r
+		}
+	}
+	if len(parts) == 1 {
+		for b := range out {
+			out[b] = out[0]
+		}
+	} else if len(parts) > blocks && blocks > 0 {
+		return bad(fmt.Sprintf("%d entries for an encoder of %d blocks", len(parts), blocks))
+	}
+	return out, nil
+}
+
+func toMeResolve(o *Options, r *Resolved, views []int) error {
+	if o.ToMeR == "" {
+		for i, n := range shares(r.NVis, views, 1) {
+			if n == views[i] {
+				continue
+			}
+			merges, err := toMeSchedule(views[i], n, r.EncoderBlocks)
+			if err != nil {
+				return err
+			}
+			if i == 0 {
+				r.ToMeR = merges
+			}
+		}
+		return nil
+	}
+	merges, err := parseToMeR(o.ToMeR, max(o.EncoderDepth, r.EncoderBlocks))
+	if err != nil {
+		return err
+	}
+	r.ToMeR, r.NVis = merges[:r.EncoderBlocks], 0
+	for _, n := range views {
+		left, _ := toMeLeft(n, r.ToMeR)
+		r.NVis += left
+	}
+	return nil
+}
+
+func toMeBegin(e *Encoding, s *strand, patches, n int) (err error) {
+	if left, _ := toMeLeft(patches, e.Options.ToMeR); left == n && e.Options.ToMeR != nil {
+		s.merges = e.Options.ToMeR
+		return nil
+	}
+	s.merges, err = toMeSchedule(patches, n, e.Options.EncoderBlocks)
+	return err
+}
+
+func toMeAct(e *Encoding, p *kernel.Pool, block int, views []EncoderView) ([][]nn.Mix, error) {
+	var out [][]nn.Mix
+	for v, s := range e.views {
+		if s.merges[block] == 0 {
+			continue
+		}
+		n := len(s.rows)
+		metric := headMean(views[v].Keys, n, views[v].Heads, views[v].HeadDim)
+		m, err := toMeMatch(p, metric, n, views[v].HeadDim, s.merges[block], e.class == 1)
+		if err != nil {
+			return nil, err
+		}
+		if out == nil {
+			out = make([][]nn.Mix, len(e.views))
+		}
+		out[v] = m.mixes(n)
+		s.replace(out[v])
+		at := e.at(v, block)
+		if e.Trace != nil {
+			e.Trace[at+"metric"] = tensor.FromFloat32s([]int{n, views[v].HeadDim}, metric)
+		}
+		e.ints(at+"src", m.src)
+		e.ints(at+"dst", m.dst)
+		e.ints(at+"unm", m.unm)
+		e.groups(at+"size", at, s.rows, int32(e.class))
+	}
+	return out, nil
+}
+
+// toMeMatching says which even rows merge into which odd ones: src and unm count even rows, dst odd ones.
+type toMeMatching struct {
+	src, dst []int32 // by falling similarity
+	unm      []int32 // even rows that stay; ascending with a class token, by falling similarity without
+}
+
+// toMeMatch pairs at most r of the rows of metric [n, width]; class says that row 0 is a class token, which stays.
+func toMeMatch(p *kernel.Pool, metric []float32, n, width, r int, class bool) (*toMeMatching, error) {
+	even, odd := (n+1)/2, n/2
+	best, value := make([]int32, even), make([]float64, even)
+	if odd > 0 {
+		c, err := newCosines(p, metric, n, width, "keys")
+		if err != nil {
+			return nil, err
+		}
+		p.Run(even, func(a int) {
+			row := c.row(int32(2 * a))
+			for b := 1; b < odd; b++ {
+				if row[2*b+1] > row[2*int(best[a])+1] {
+					best[a] = int32(b)
+				}
+			}
+			value[a] = float64(row[2*int(best[a])+1])
+		})
+	}
+	if class {
+		value[0] = math.Inf(-1)
+	}
+	order := topK(value, even)
+	r = max(0, min(r, (n-btoi(class))/2))
+	m := &toMeMatching{src: order[:r:r], unm: order[r:]}
+	for _, a := range m.src {
+		m.dst = append(m.dst, best[a])
+	}
+	if class {
+		slices.Sort(m.unm)
+	}
+	return m, nil
+}
+
+// mixes returns what n rows become.
+func (m *toMeMatching) mixes(n int) []nn.Mix {
+	out := make([]nn.Mix, 0, n-len(m.src))
+	for _, a := range m.unm {
+		out = append(out, nn.Mix{From: []int32{2 * a}})
+	}
+	first := len(out)
+	for b := range n / 2 {
+		out = append(out, nn.Mix{From: []int32{int32(2*b + 1)}})
+	}
+	for i, a := range m.src {
+		d := &out[first+int(m.dst[i])]
+		d.From = append(d.From, 2*a)
+	}
+	return out
+}
