@@ -43,6 +43,8 @@ type (
 	Seen = engine.Seen
 	// TraceRequest is one forward whose every intermediate is wanted.
 	TraceRequest = engine.TraceRequest
+	// FitOptions say how FitPrune's recipe is made.
+	FitOptions = engine.FitOptions
 	// Info describes a loaded model.
 	Info = engine.Info
 	// AttentionShare is how much attention visual rows receive in each layer.

@@ -25,9 +25,15 @@ const (
 )
 
 // Drawn yields n pictures of package scene, of consecutive seeds from scene.EvalSeed on, with their scored questions.
-func Drawn(n int) iter.Seq2[Item, error] {
+func Drawn(n int) iter.Seq2[Item, error] { return DrawnFrom(scene.EvalSeed, n) }
+
+// CalibrationSeed is the first seed of pictures that calibration may read: neither trained on nor evaluated.
+const CalibrationSeed = scene.EvalSeed - 1_000_000
+
+// DrawnFrom is Drawn with pictures of consecutive seeds from first on.
+func DrawnFrom(first int64, n int) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
-		for seed := int64(scene.EvalSeed); seed < scene.EvalSeed+int64(n); seed++ {
+		for seed := first; seed < first+int64(n); seed++ {
 			s := scene.New(seed)
 			im := s.Image()
 			pic := &imageproc.Picture{Width: scene.Size, Height: scene.Size, Pix: make([]byte, 0, 3*scene.Size*scene.Size), Format: "PNG"}

@@ -14,6 +14,7 @@ func commands(a *app) []*cobra.Command {
 		group("bench", "Measure the speed of this machine", newBenchKernels(a)),
 		newShow(a),
 		newPack(a),
+		newFitPruneRecipe(a),
 		newMethods(a),
 		newFLOPs(a),
 		newAttention(a),

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/restore-vlm/restore/reduce"
@@ -146,12 +146,11 @@ func (r *reductionFlags) options(seed int64) (reduce.Options, error) {
 }
 
 func readRecipe(path string) (*reduce.Recipe, error) {
-	f, err := os.Open(path)
+	data, err := readFile(path, maxTextBytes)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	recipe, err := reduce.ReadRecipe(f)
+	recipe, err := reduce.ReadRecipe(bytes.NewReader(data))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

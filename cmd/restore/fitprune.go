@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"strings"
+
+	restore "github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/eval"
+	"github.com/restore-vlm/restore/imageproc"
+	"github.com/restore-vlm/restore/reduce"
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+)
+
+// fitOptions are the flags of `restore fitprune-recipe`.
+type fitOptions struct {
+	model modelFlags
+	data  string
+	n     int
+	cuts  []float64
+	out   string
+}
+
+// fitQuestions is the usual number of calibration questions: schedules of the embedded model changed by a token or two beyond.
+const fitQuestions = 32
+
+func newFitPruneRecipe(a *app) *cobra.Command {
+	o := new(fitOptions)
+	cmd := &cobra.Command{
+		Use:   "fitprune-recipe",
+		Short: "Fit FitPrune's recipe to questions about pictures",
+		Long: `Find how many visual tokens each layer of the decoder can drop, for several shares of its work to cut, and write that as a recipe for
+--base fitprune. The file is given as --fitprune-recipe FILE, or is called fitprune.json in the model's folder. Without --data questions
+about drawn scenes are asked, none of them in the benchmark of 'restore eval scenes'.`,
+		Example: `  restore fitprune-recipe -m DIR --data FOLDER -o DIR/fitprune.json
+  restore fitprune-recipe -m DIR --data questions.jsonl --n 64 --cut 0.5,0.6,0.7 -o recipe.json
+  restore run -m DIR --image cat.jpg -p "What is there?" --base fitprune --n-vis 128`,
+		Args: noArgs,
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	o.model.add(fs)
+	o.model.addResize(fs)
+	fs.StringVar(&o.data, "data", "", "`folder` with questions.json and pictures/, or a .jsonl file with an image and a question a line,\n        instead of drawn scenes")
+	fs.IntVar(&o.n, "n", fitQuestions, "ask `N` questions, one a picture")
+	fs.Float64SliceVar(&o.cuts, "cut", []float64{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9}, "`shares` of the decoder's work on visual tokens to cut; those given must be reached")
+	fs.StringVarP(&o.out, "output", "o", "", "`file` to write; none is stdout")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a, fs.Changed("cut")) }
+	return cmd
+}
+
+// pictures returns what is asked, what that is in words, and how many pictures there are at most.
+func (o *fitOptions) pictures() (items iter.Seq2[eval.Item, error], source string, err error) {
+	switch {
+	case o.data == "":
+		return eval.DrawnFrom(eval.CalibrationSeed, o.n), fmt.Sprintf("%d drawn scenes from seed %d on", o.n, int64(eval.CalibrationSeed)), nil
+	case strings.HasSuffix(o.data, ".jsonl"):
+		l, err := eval.OpenLines(o.data)
+		if err != nil {
+			return nil, "", err
+		}
+		return l.Items(o.n), fmt.Sprintf("%d questions of %s", min(o.n, l.Len()), o.data), nil
+	}
+	f, err := eval.OpenFolder(o.data)
+	if err != nil {
+		return nil, "", err
+	}
+	return f.Items(o.n), fmt.Sprintf("%d pictures of %s", min(o.n, f.Len()), o.data), nil
+}
+
+func (o *fitOptions) run(ctx context.Context, a *app, cutGiven bool) error {
+	if o.n < 1 || o.n > maxFitQuestions {
+		return usagef("--n: out of range, got %d, want 1 to %d", o.n, maxFitQuestions)
+	}
+	for _, c := range o.cuts {
+		if !(c > 0 && c < 1) {
+			return usagef("--cut: out of range, got %v, want more than 0 and less than 1", c)
+		}
+	}
+	if len(o.cuts) == 0 || len(o.cuts) > maxCuts {
+		return usagef("--cut: got %d shares, want 1 to %d", len(o.cuts), maxCuts)
+	}
+	items, source, err := o.pictures()
+	if err != nil {
+		return err
+	}
+	m, err := o.model.open(a)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	questions, err := ask(ctx, m, items)
+	if err != nil {
+		return err
+	}
+	fit := restore.FitOptions{Cuts: o.cuts, Skip: !cutGiven}
+	if isTerminal(a.err) {
+		bar := progressbar.NewOptions(-1, progressbar.OptionSetWriter(a.err), progressbar.OptionSetDescription("questions read"), progressbar.OptionClearOnFinish())
+		fit.Progress = func() { _ = bar.Add(1) } // a bar that cannot be drawn is no reason to stop
+	}
+	recipe, err := m.FitRecipe(ctx, questions, fit)
+	if ctx.Err() != nil {
+		return errors.New("fitprune-recipe: interrupted, there is no recipe")
+	}
+	if err != nil {
+		return err
+	}
+	recipe.Source = source
+	if err := writeFile(o.out, a.out, recipe.Write); err != nil {
+		return err
+	}
+	if o.out == "" || o.out == "-" {
+		return nil
+	}
+	return showRecipe(a.out, o.out, recipe)
+}
+
+// Bounds on what one recipe is made of.
+const (
+	maxFitQuestions = 1 << 12
+	maxCuts         = 64
+)
+
+// ask encodes the pictures and chooses a question about each: the first, the second, and so on, so that tasks mix.
+func ask(ctx context.Context, m *restore.Model, items iter.Seq2[eval.Item, error]) ([]restore.Request, error) {
+	var questions []restore.Request
+	for item, err := range items {
+		if err != nil {
+			return nil, err
+		}
+		if len(item.Questions) == 0 {
+			continue
+		}
+		seen, err := m.See(ctx, []*imageproc.Picture{item.Picture})
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", item.Name, err)
+		}
+		questions = append(questions, restore.Request{Prompt: item.Questions[len(questions)%len(item.Questions)].Text, Seen: seen})
+	}
+	return questions, nil
+}
+
+// showRecipe prints what each schedule leaves.
+func showRecipe(w io.Writer, path string, r *reduce.Recipe) error {
+	rows := [][]string{{"CUT", "TOKENS A LAYER", "AT THE END", "SCHEDULE"}}
+	for _, s := range r.Schedules {
+		left, sum := r.Tokens, 0
+		var stages []string
+		for l, d := range s.Drop {
+			sum += left
+			if left -= d; d > 0 {
+				stages = append(stages, fmt.Sprintf("%d:%d", l, left))
+			}
+		}
+		rows = append(rows, []string{fmt.Sprint(s.Cut), fmt.Sprintf("%.1f", float64(sum)/float64(r.Layers)), fmt.Sprint(left), strings.Join(stages, ",")})
+	}
+	if _, err := fmt.Fprintf(w, "%s: %s, %d layers, %d tokens, %s\n", path, r.Model, r.Layers, r.Tokens, r.Source); err != nil {
+		return err
+	}
+	return columns(w, rows)
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/restore-vlm/restore/reduce"
+)
+
+// Ensure that a recipe is fitted to questions on disk, that --base fitprune follows it, and that the embedded model has its own.
+func TestFitPruneRecipe(t *testing.T) {
+	dir := filepath.Dir(drawn(t, 1))
+	file, lines := filepath.Join(dir, "r.json"), filepath.Join(dir, "q.jsonl")
+	if err := os.WriteFile(lines, []byte(`{"image": "scene.png", "text": "How many stars are there?"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := cli("fitprune-recipe", "--data", lines, "--cut", "0.5,0.8", "-o", file)
+	if r.code != exitOK || !strings.Contains(r.out, "r.json: builtin, 6 layers, 576 tokens, 1 questions of "+lines) || strings.Count(r.out, "\n") != 4 {
+		t.Fatalf("exit %d, stdout %q, stderr %q", r.code, r.out, r.err)
+	}
+	recipe, err := readRecipe(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What must stay when half or four fifths of the work go: a layer's work grows with its rows, so that the mean falls below those shares.
+	for i, most := range []float64{0.7, 0.4} {
+		sum, left := 0, recipe.Tokens
+		for _, d := range recipe.Schedules[i].Drop {
+			sum += left
+			left -= d
+		}
+		if mean := float64(sum) / float64(recipe.Layers*recipe.Tokens); !(mean <= most && mean > 1./6) {
+			t.Errorf("cut %v: a share of %.2f enters the layers, want at most %v", recipe.Schedules[i].Cut, mean, most)
+		}
+	}
+	for _, args := range [][]string{{"--fitprune-recipe", file}, nil} {
+		r := cli(append([]string{"run", "--image", drawn(t, numberSeed), "-p", number, "--base", "fitprune", "--n-vis", "192"}, args...)...)
+		if r.code != exitOK || r.out != numberAnswer+"\n" || !strings.Contains(r.err, "RESTORE over fitprune, schedule 0:") || !strings.Contains(r.err, "(19") {
+			t.Errorf("%v: exit %d, stdout %q, stderr %q", args, r.code, r.out, r.err)
+		}
+	}
+	// The same from stdout, as it came from the file.
+	var b strings.Builder
+	if err := recipe.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	if r := cli("fitprune-recipe", "--data", lines, "--cut", "0.5,0.8"); r.out != b.String() {
+		t.Errorf("stdout %q, want %q", r.out, b.String())
+	}
+}
+
+// Ensure that what FitPrune and SparseVLM cannot honour is refused by name.
+func TestInDecoderRefusals(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "r.json")
+	if err := writeFile(file, nil, (&reduce.Recipe{Layers: 2, Tokens: 4, Schedules: []reduce.RecipeSchedule{{Cut: 0.5, Drop: []int{1, 1}}}}).Write); err != nil {
+		t.Fatal(err)
+	}
+	broken := filepath.Join(t.TempDir(), "broken.json")
+	if err := os.WriteFile(broken, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	picture := drawn(t, numberSeed)
+	for name, c := range map[string]struct {
+		args string
+		want string
+	}{
+		"layers":     {"run --base fitprune --n-vis 64 --fitprune-recipe " + file, "fitprune-recipe: got one for 2 layers, want 6 as the model has; restore fitprune-recipe makes one"},
+		"broken":     {"run --base fitprune --n-vis 64 --fitprune-recipe " + broken, broken + ": reduce: recipe: unexpected EOF"},
+		"no file":    {"run --base fitprune --n-vis 64 --fitprune-recipe none.json", "none.json: no such file or folder"},
+		"other base": {"run --base fastv --n-vis 128 --fitprune-recipe " + file, "fitprune-recipe: got a recipe, which has no effect with base fastv"},
+		"schedule":   {"run --base fitprune --schedule 1:64 --fitprune-recipe " + file, "fitprune-recipe: got a recipe, which has no effect beside a schedule"},
+		"too few":    {"run --base sparsevlm --n-vis 70", "n-vis: got a mean of 70 tokens a layer, want 100.5 to 576 with sparsevlm's stages in 6 layers of 576 tokens; or give a schedule"},
+		"layer":      {"run --base sparsevlm --schedule 5:64", "schedule: got layer 5, want 0 to 4 for sparsevlm (the model has 6 layers)"},
+		"cut":        {"fitprune-recipe --cut 1.5", "--cut: out of range, got 1.5, want more than 0 and less than 1"},
+		"unreached":  {"fitprune-recipe --n 1 --cut 0.99", "cut: got 0.99, which no trial reaches, want less"},
+		"n":          {"fitprune-recipe --n 0", "--n: out of range, got 0, want 1 to 4096"},
+		"data":       {"fitprune-recipe --data none.jsonl", "none.jsonl"},
+	} {
+		args := strings.Fields(c.args)
+		if args[0] == "run" {
+			args = append(args, "--image", picture, "-p", number)
+		}
+		if r := cli(args...); r.code == exitOK || !strings.Contains(r.err, c.want) {
+			t.Errorf("%s: exit %d, stderr %q, want %q", name, r.code, r.err, c.want)
+		}
+	}
+	if want := "n-vis: got a mean of 64"; !strings.Contains(cli("run", "--image", picture, "-p", number, "--base", "sparsevlm").err, want) {
+		t.Errorf("the default budget: want %q", want)
+	}
+}
