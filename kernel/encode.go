@@ -11,6 +11,18 @@ import (
 // be given to this package.
 func Layout() string { return "panels of 32 and pairs of 64" }
 
+// WorkBytes is the memory that a product of m rows with a weight of k columns in
+// format f takes beside its operands, for all threads and kept for the next.
+func WorkBytes(f Format, m, k int) int64 {
+	switch f {
+	case Q8, Q4:
+		return int64(m) * int64(quantBlocks(k)) * actBlock
+	case BF16Dot:
+		return 4 * int64(m) * int64(pairsDepth(k)) // 2 where the processor has the instruction
+	}
+	return 4 * int64(m) * int64(k)
+}
+
 // Encode writes w, in F32, F16 or BF16, to dst in dst's format: Q8, Q4 and
 // BF16Dot as [Quantize] does, F16 and BF16 rounded to nearest and ties to even, F32
 // widened. Both have the same shape and dst.Data has dst.Bytes() bytes or more,

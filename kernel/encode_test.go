@@ -116,6 +116,14 @@ func TestMemory(t *testing.T) {
 	}
 }
 
+func TestWorkBytes(t *testing.T) {
+	for f, want := range map[Format]int64{F32: 3 * 33 * 4, BF16: 3 * 33 * 4, Q8: 3 * 2 * 40, Q4: 3 * 2 * 40, BF16Dot: 3 * 40 * 4} {
+		if got := WorkBytes(f, 3, 33); got != want {
+			t.Errorf("%v: %d bytes, want %d", f, got, want)
+		}
+	}
+}
+
 // TestLayout: the bytes of packed weights are what the layout's name stands for. Files hold them, so that a change
 // of the form needs another name, and then another sum here.
 func TestLayout(t *testing.T) {

@@ -39,6 +39,15 @@ func (r *Run) Buffer(name string, n int) []float32 {
 	return nn.Buffer(b, n)
 }
 
+// Bytes returns the memory of all buffers.
+func (r *Run) Bytes() int64 {
+	n := int64(0)
+	for _, b := range r.buffers {
+		n += 4 * int64(cap(*b))
+	}
+	return n
+}
+
 // Err returns the context's error, so that long passes can stop between layers.
 func (r *Run) Err() error {
 	if r.Context == nil {
@@ -78,6 +87,16 @@ type DecoderShape struct {
 	Hidden, Layers, Heads, KVHeads, HeadDim, MLP, Vocab int
 	MaxPositions                                        int // context, in positions
 	RoPE                                                *nn.RoPE
+}
+
+// CacheBytes is the memory of the keys and values of n tokens in all layers.
+func (s *DecoderShape) CacheBytes(n int) int64 {
+	return 8 * int64(s.Layers) * int64(n) * int64(s.KVHeads*s.HeadDim)
+}
+
+// ForwardBytes is the memory of the buffers of a forward of rows rows.
+func (s *DecoderShape) ForwardBytes(rows int) int64 {
+	return 4 * int64(rows) * int64(s.Hidden+2*s.Heads*s.HeadDim+2*s.KVHeads*s.HeadDim+2*s.MLP+s.HeadDim)
 }
 
 // Needs says which by-products of the encoder a reducer reads.
@@ -177,6 +196,9 @@ type Multimodal interface {
 	// Encode runs the vision encoder and projector on prepared pictures, one
 	// Visual a picture.
 	Encode(r *Run, px *imageproc.Pixels, need Needs) ([]*Visual, error)
+	// EncodeBytes is the memory that Encode takes for px, buffers and results, less
+	// what a reducer reads. It looks at px's shapes alone.
+	EncodeBytes(px *imageproc.Pixels) int64
 	// Project maps rows of encoder features [rows, Cv] into the decoder's space.
 	Project(r *Run, features []float32, rows int) []float32
 	// ImageToken is the id that stands for a picture in a prompt.

@@ -116,6 +116,13 @@ func (e *Encoder) At(rows, cols int) *Encoder {
 	return &other
 }
 
+// EncodeBytes is the memory that Encode takes for items pictures, of whose states
+// features are selected.
+func (e *Encoder) EncodeBytes(items, features int) int64 {
+	t, n := e.Tokens(), e.Grid()*e.Grid()
+	return 4 * int64(items) * int64(t*(6*e.Hidden+2*e.MLP+features*e.Hidden)+n*(e.patch.In+e.Hidden)) // a product keeps its widest input
+}
+
 // Output is what Encode hands out, owned by the caller.
 type Output struct {
 	Selected []float32 // [items, tokens, hidden·len(features)], the feature states side by side

@@ -171,6 +171,14 @@ func (m *Model) PictureTokens(*imageproc.Pixels, int) int { return m.tokens() }
 // Info implements model.Multimodal.
 func (m *Model) Info() model.Info { return m.info }
 
+// EncodeBytes implements model.Multimodal.
+func (m *Model) EncodeBytes(px *imageproc.Pixels) int64 { return m.SquaresBytes(px.Shape[0]) }
+
+// SquaresBytes is the memory that Squares takes for items pictures.
+func (m *Model) SquaresBytes(items int) int64 {
+	return m.vision.EncodeBytes(items, len(m.cfg.Features)) + 4*int64(items*m.tokens())*int64(m.w1.In+m.w1.Out+m.w2.Out)
+}
+
 // Project implements model.Multimodal (2).
 func (m *Model) Project(r *model.Run, features []float32, rows int) []float32 {
 	h := r.Buffer("llava.h", rows*m.w1.Out)

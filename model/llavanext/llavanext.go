@@ -64,6 +64,20 @@ func (m *Model) PictureTokens(px *imageproc.Pixels, i int) int {
 	return len(m.cfg.pack(px.ImageSizes[i][0], px.ImageSizes[i][1]).source)
 }
 
+// EncodeBytes implements model.Multimodal.
+func (m *Model) EncodeBytes(px *imageproc.Pixels) int64 {
+	ls, err := m.layouts(px)
+	if err != nil {
+		return 0
+	}
+	tiles, tokens := 0, 0
+	for i := range ls {
+		tiles, tokens = tiles+ls[i].tiles, tokens+len(ls[i].source)
+	}
+	side := m.cfg.Vision.ImageSide
+	return m.SquaresBytes(tiles) + 4*(int64(tiles)*int64(3*side*side)+int64(tokens)*int64(m.Decoder().Shape().Hidden))
+}
+
 // maxSide bounds a picture's side in pixels.
 const maxSide = 1 << 24
 

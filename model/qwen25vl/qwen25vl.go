@@ -121,6 +121,15 @@ func (m *Model) PictureTokens(px *imageproc.Pixels, i int) int {
 	return g[1] * g[2] / m.vision.cell()
 }
 
+// EncodeBytes implements model.Multimodal.
+func (m *Model) EncodeBytes(px *imageproc.Pixels) int64 {
+	e, n := m.vision, px.Shape[0]
+	rows := min(n, mlpRows)
+	cells := n / e.cell()
+	wide := rows*e.MLP + 2*max(rows*e.MLP, min(cells, mlpRows)*e.Hidden*e.cell()) // a product keeps its widest input
+	return 4 * int64(n*(6*e.Hidden+e.attn.HeadDim)+wide+2*cells*e.Out)
+}
+
 // Info implements model.Multimodal.
 func (m *Model) Info() model.Info { return m.info }
 
