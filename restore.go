@@ -49,6 +49,8 @@ type (
 	Info = engine.Info
 	// AttentionShare is how much attention visual rows receive in each layer.
 	AttentionShare = engine.AttentionShare
+	// Footprint is the memory that a question takes.
+	Footprint = engine.Footprint
 	// Sizes are what the number of operations depends on.
 	Sizes = engine.Sizes
 	// Tower is a stack of transformer blocks in Sizes.
