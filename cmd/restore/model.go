@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -94,8 +96,19 @@ func (m *modelFlags) open(a *app) (*restore.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	return restore.Open(m.dir, o)
+	model, err := restore.Open(m.dir, o)
+	if err == nil && !m.describe && model.Info().Resident >= largeModel && os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(largeGarbage)
+	}
+	return model, err
 }
+
+// Weights lie outside of the heap, which holds keys, values and buffers that live as long as requests do. From largeModel bytes of
+// weights on, at most largeGarbage percent of that may be garbage, for the sake of the peak; collections are rare and cheap there.
+const (
+	largeModel   = 1 << 30
+	largeGarbage = 20
+)
 
 // options are what open opens the model with.
 func (m *modelFlags) options(a *app) (restore.OpenOptions, error) {

@@ -270,11 +270,14 @@ func TestDescriptions(t *testing.T) {
 		args []string
 		want []string
 	}{
-		"embedded": {[]string{"show"}, []string{"LlavaForConditionalGeneration", "4.1 million", "text layers", "# Model card"}},
-		"methods":  {[]string{"methods"}, []string{"NAME", "holov", "divprune", "grid", "2510.02912", "over another method"}},
-		"method":   {[]string{"methods", "vispruner"}, []string{"https://", "--vispruner-ratio", "cls_attn, hidden", "even and odd places", "list of odd length", "none of that code is included"}},
-		"restore":  {[]string{"methods", "restore"}, []string{"distinctive anchors", "--gamma", "Eq. 5", "GPL-3.0"}},
-		"version":  {[]string{"version"}, []string{"restore ", "kernel "}},
+		"embedded": {[]string{"show"}, []string{"LlavaForConditionalGeneration", "4.1 million", "text layers", "# Model card",
+			"memory at peak", "64 of its 576 tokens, 60 of text and 32 in the answer"}},
+		"memory": {[]string{"show", "--n-vis", "0", "--text", "5", "--gen", "7", "--picture", "40x30"}, []string{
+			"with a picture of 40 x 30, 576 of its 576 tokens, 5 of text and 7 in the answer"}},
+		"methods": {[]string{"methods"}, []string{"NAME", "holov", "divprune", "grid", "2510.02912", "over another method"}},
+		"method":  {[]string{"methods", "vispruner"}, []string{"https://", "--vispruner-ratio", "cls_attn, hidden", "even and odd places", "list of odd length", "none of that code is included"}},
+		"restore": {[]string{"methods", "restore"}, []string{"distinctive anchors", "--gamma", "Eq. 5", "GPL-3.0"}},
+		"version": {[]string{"version"}, []string{"restore ", "kernel "}},
 	} {
 		r := cli(c.args...)
 		for _, w := range c.want {
