@@ -50,6 +50,9 @@ type Options struct {
 	Weights func(m *kernel.Memory, name string, d tensor.DType, shape []int) *tensor.Tensor
 	// Work counts the products of all layers, for benchmarks; may be nil.
 	Work *nn.Work
+	// Processor prepares pictures where the checkpoint has no
+	// preprocessor_config.json, for benchmarks of a shape; may be nil.
+	Processor imageproc.Processor
 }
 
 // What Quant and EncoderQuant may be, besides "".
@@ -133,6 +136,9 @@ func newEngine(ck *checkpoint.Checkpoint, o Options, sink func(string, *tensor.T
 	e.shape = e.m.Decoder().Shape()
 	if err := e.files(); err != nil {
 		return nil, err
+	}
+	if e.proc == nil {
+		e.proc = o.Processor
 	}
 	if o.MinPixels != 0 || o.MaxPixels != 0 {
 		if e.proc == nil {
