@@ -75,7 +75,7 @@ var (
 // the program. Every weight is bound by name and shape; the error lists all that do
 // not fit.
 func Open(dir string, o OpenOptions) (*Model, error) {
-	ck, err := openCheckpoint(dir)
+	ck, err := OpenCheckpoint(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -92,14 +92,16 @@ func Open(dir string, o OpenOptions) (*Model, error) {
 // damaged, cut short, older than the directory's files, or of a form that the
 // program no longer computes with, is refused.
 func Pack(dir string, o OpenOptions, w io.Writer) error {
-	ck, err := openCheckpoint(dir)
+	ck, err := OpenCheckpoint(dir)
 	if err != nil {
 		return err
 	}
 	return errors.Join(engine.Pack(ck, o, w), ck.Close())
 }
 
-func openCheckpoint(dir string) (*checkpoint.Checkpoint, error) {
+// OpenCheckpoint opens the files of the model in dir, as Open does, and binds
+// nothing.
+func OpenCheckpoint(dir string) (*checkpoint.Checkpoint, error) {
 	if dir != "" {
 		return checkpoint.Open(dir)
 	}

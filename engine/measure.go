@@ -70,7 +70,7 @@ func (e *Engine) Measure(ctx context.Context, req MeasureRequest) (*Measurement,
 		at := (req.Text + 1) / 2
 		units = append(units[:at], append([]unit{{pic: pics[0]}}, units[at:]...)...)
 	}
-	s := &sequence{e: e, cache: c.cache, calib: calibrationOf(e, pics)}
+	s := &sequence{e: e, most: req.Steps + 1, cache: c.cache, calib: calibrationOf(e, pics)}
 	if err := c.prefill(r, s, units, &m.Report); err != nil {
 		return nil, err
 	}

@@ -191,6 +191,9 @@ func writeHelp(w io.Writer, cmd *cobra.Command) {
 	use := cmd.UseLine()
 	if cmd.HasAvailableSubCommands() {
 		use = cmd.CommandPath() + " COMMAND"
+		if hasFlags(cmd) {
+			use = cmd.UseLine() + "\n  " + use
+		}
 	}
 	fmt.Fprintf(w, "%s\n\nUsage:\n  %s\n", strings.TrimSpace(text), use)
 	if cmd.HasExample() {
@@ -204,7 +207,7 @@ func writeHelp(w io.Writer, cmd *cobra.Command) {
 			}
 		}
 	}
-	if !cmd.HasAvailableFlags() || cmd.HasAvailableSubCommands() {
+	if !hasFlags(cmd) {
 		return
 	}
 	fmt.Fprint(w, "\nFlags (default, environment twin):\n")
@@ -230,6 +233,12 @@ func writeHelp(w io.Writer, cmd *cobra.Command) {
 		}
 		fmt.Fprintf(w, "  %s--%s\n        %s (default %s, env %s)\n", short, strings.TrimSpace(f.Name+" "+arg), usage, def, envName(f.Name))
 	})
+}
+
+// hasFlags reports whether the command has flags besides --help.
+func hasFlags(cmd *cobra.Command) (found bool) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { found = found || !f.Hidden && f.Name != "help" })
+	return found
 }
 
 // isTerminal reports whether v is a file that a person looks at or types into.

@@ -11,7 +11,7 @@ func commands(a *app) []*cobra.Command {
 		newInspect(a),
 		newScene(a),
 		group("eval", "Measure answers", newEvalScenes(a)),
-		group("bench", "Measure the speed of this machine", newBenchKernels(a)),
+		newBench(a),
 		newShow(a),
 		newPack(a),
 		newFitPruneRecipe(a),

@@ -1,0 +1,376 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	restore "github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/checkpoint"
+	"github.com/restore-vlm/restore/engine"
+	"github.com/restore-vlm/restore/kernel"
+	"github.com/restore-vlm/restore/nn"
+	"github.com/restore-vlm/restore/reduce"
+	"github.com/spf13/cobra"
+)
+
+// benchOptions are the flags of `restore bench`.
+type benchOptions struct {
+	dir, shape string
+	quants     []string
+	encoder    string
+	budgets    []string
+	patches    []int
+	base       string
+	restore    bool
+	text, gen  int
+	threads    int
+	repeat     int
+	json       bool
+}
+
+// asStored is the plan that keeps weights as the checkpoint has them.
+const asStored = "stored"
+
+func newBench(a *app) *cobra.Command {
+	o := new(benchOptions)
+	quants := strings.Join(append(slices.Clone(restore.QuantTypes), asStored), "|")
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure the speed of a model, or of a model's shape, on this machine",
+		Long: `Read a drawn picture and random words with several budgets of visual tokens, decode, and print how long each stage takes: medians
+and, behind ±, half the span of the repeats. Budgets take turns within a repeat, and the machine's limits are sampled between them, because
+machines are noisy. --shape makes random weights of a published model's shapes, or of a config.json's, in memory; without it and without -m the
+embedded model runs. The share of the products and the speed-up are those of the prompt (prefill) and of the time to the first token.`,
+		Example: `  restore bench --shape llava-1.5-7b --quant q4 --n-vis 576,64
+  restore bench --shape qwen2.5-vl-3b --patches 1024,4096 --json
+  restore bench -m DIR --quant q8,q4`,
+		Args: noArgs,
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&o.shape, "shape", "", "a published model's `shape`, or a config.json: weights are random")
+	fs.StringVarP(&o.dir, "model", "m", "", "Hugging Face `folder` of a model, or a hub-cache folder")
+	fs.StringSliceVar(&o.quants, "quant", nil, "`types` in which the language model's weights are kept, one after another")
+	fs.StringVar(&o.encoder, "encoder-quant", "", "type in which vision tower and projector are kept")
+	fs.StringSliceVar(&o.budgets, "n-vis", nil, "`budgets`: numbers of visual tokens, shares of them (0.25), or all")
+	fs.IntSliceVar(&o.patches, "patches", nil, "`sizes` of the picture, for models that take any")
+	fs.StringVar(&o.base, "base", "holov", "how the kept tokens are selected, see 'restore methods'")
+	fs.BoolVar(&o.restore, "restore", true, "merge and calibrate (RESTORE) over the base")
+	fs.IntVar(&o.text, "text", 60, "`N` tokens of text beside the picture")
+	fs.IntVar(&o.gen, "gen", 32, "decode `N` tokens after the first")
+	fs.IntVarP(&o.threads, "threads", "t", runtime.GOMAXPROCS(0), "compute on `N` threads")
+	fs.IntVar(&o.repeat, "repeat", 3, "measure `N` times")
+	fs.BoolVar(&o.json, "json", false, "print one JSON object")
+	for name, v := range map[string][2]string{
+		"shape": {strings.Join(benchShapeNames, "|") + "|FILE", "none"}, "quant": {quants, "q4 with --shape, else stored"},
+		"encoder-quant": {strings.Join(restore.EncoderQuantTypes, "|"), "as stored, f16 with --shape"}, "base": {strings.Join(methodNames(), "|"), "holov"},
+	} {
+		fs.Lookup(name).Annotations = map[string][]string{choices: v[:1], applies: v[1:]}
+	}
+	fs.Lookup("n-vis").Annotations = map[string][]string{applies: {"576,192,128,64; all,640,320,160 of tiles; all,0.3333,0.2222,0.1111 of pictures of any size"}}
+	fs.Lookup("patches").Annotations = map[string][]string{applies: {"1024,4096,16384 where the model takes any"}}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		b, err := o.prepare()
+		if err != nil {
+			return err
+		}
+		result, err := b.run(cmd.Context(), a)
+		if cmd.Context().Err() != nil {
+			return errors.New("bench: interrupted, there is no result")
+		}
+		if err != nil {
+			return err
+		}
+		if o.json {
+			return writeJSON(a.out, result)
+		}
+		return result.write(a)
+	}
+	cmd.AddCommand(newBenchKernels(a))
+	return cmd
+}
+
+// bench is a run of `restore bench`.
+type bench struct {
+	o       *benchOptions
+	shape   *shape
+	budgets []benchBudget
+	patches []int // [0] where the model's pictures have one size
+}
+
+// benchBudget is one of --n-vis.
+type benchBudget struct {
+	text  string
+	count int     // of tokens; 0: not given so
+	share float64 // of all; 0: not given so; 1: all
+}
+
+func parseBudget(s string) (benchBudget, error) {
+	if s == "all" {
+		return benchBudget{s, 0, 1}, nil
+	}
+	if n, err := strconv.Atoi(s); err == nil && n >= 1 && n <= benchMaxPatches {
+		return benchBudget{s, n, 0}, nil
+	}
+	if f, err := strconv.ParseFloat(s, 64); err == nil && f > 0 && f <= 1 {
+		return benchBudget{s, 0, f}, nil
+	}
+	return benchBudget{}, usagef("--n-vis: got %q, want a number of tokens up to %d, a share up to 1, or all", s, benchMaxPatches)
+}
+
+// prepare checks the flags and fills in what was not given.
+func (o *benchOptions) prepare() (*bench, error) {
+	b := &bench{o: o}
+	if o.shape != "" && o.dir != "" {
+		return nil, usagef("--shape and --model: both given, got %s and %s, want one of them", o.shape, o.dir)
+	}
+	for _, f := range []struct {
+		name                  string
+		got, least, mostValue int
+	}{{"text", o.text, 1, 1 << 20}, {"gen", o.gen, 0, 1 << 20}, {"threads", o.threads, 1, maxThreads}, {"repeat", o.repeat, 1, 1000}} {
+		if f.got < f.least || f.got > f.mostValue {
+			return nil, usagef("--%s: out of range, got %d, want %d to %d", f.name, f.got, f.least, f.mostValue)
+		}
+	}
+	if len(o.quants) == 0 {
+		o.quants = []string{asStored}
+		if o.shape != "" {
+			o.quants[0] = "q4"
+		}
+	}
+	for _, q := range o.quants {
+		if q != asStored && !slices.Contains(restore.QuantTypes, q) {
+			return nil, usagef("--quant: got %q, want %s|%s", q, strings.Join(restore.QuantTypes, "|"), asStored)
+		}
+	}
+	if o.encoder != "" && !slices.Contains(restore.EncoderQuantTypes, o.encoder) {
+		return nil, usagef("--encoder-quant: got %q, want %s", o.encoder, strings.Join(restore.EncoderQuantTypes, "|"))
+	}
+	if o.base == "none" || !slices.Contains(methodNames(), o.base) {
+		return nil, usagef("--base: got %q, want one of %s, for the budgets below all", o.base, strings.Join(slices.DeleteFunc(methodNames(), func(s string) bool { return s == "none" }), ", "))
+	}
+	var err error
+	if b.shape, err = o.loadShape(); err != nil {
+		return nil, err
+	}
+	if len(o.budgets) == 0 {
+		o.budgets = map[pictureKind][]string{onePicture: {"576", "192", "128", "64"}, tiled: {"all", "640", "320", "160"}, anySize: {"all", "0.3333", "0.2222", "0.1111"}}[b.shape.kind()]
+	}
+	for _, s := range o.budgets {
+		n, err := parseBudget(s)
+		if err != nil {
+			return nil, err
+		}
+		b.budgets = append(b.budgets, n)
+	}
+	b.patches = o.patches
+	if b.shape.kind() != anySize {
+		if len(o.patches) > 0 {
+			return nil, usagef("--patches: got %v, but this model's pictures have one size, want no --patches", o.patches)
+		}
+		b.patches = []int{0}
+	} else if len(b.patches) == 0 {
+		b.patches = []int{1024, 4096, 16384}
+	}
+	for _, p := range b.patches {
+		if _, err := b.shape.picture(p); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+// loadShape is what is known of the model before it is loaded.
+func (o *benchOptions) loadShape() (*shape, error) {
+	if o.shape != "" {
+		return loadShape(o.shape)
+	}
+	ck, err := restore.OpenCheckpoint(o.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer ck.Close()
+	s := &shape{Name: ck.Name, Config: ck.Config()}
+	return s, s.parse(ck.Name)
+}
+
+// open loads the model, or makes it.
+func (b *bench) open(a *app, quant string, work *nn.Work) (*restore.Model, error) {
+	o := restore.OpenOptions{Threads: b.o.threads, EncoderQuant: b.o.encoder, Work: work, Warn: func(s string) { fmt.Fprintf(a.err, "restore: note: %s\n", oneLine(s)) }}
+	if quant != asStored {
+		o.Quant = quant
+	}
+	var err error
+	if o.Processor, err = b.shape.processor(); err != nil {
+		return nil, err
+	}
+	if b.o.shape == "" {
+		return restore.Open(b.o.dir, o)
+	}
+	ck, err := checkpoint.FromConfig(b.shape.Name, b.shape.Config)
+	if err != nil {
+		return nil, err
+	}
+	pool := kernel.NewPool(b.o.threads)
+	defer pool.Close()
+	maker := newWeightMaker(pool)
+	o.Weights = maker.make
+	m, err := engine.New(ck, o)
+	if maker.err != nil {
+		return nil, maker.err
+	}
+	return m, err
+}
+
+// benchCell is one row of the result with its samples.
+type benchCell struct {
+	quant   string
+	patches int
+	budget  benchBudget
+	tokens  int // before reduction
+	runs    []*engine.Measurement
+	rss     int64
+}
+
+// run measures every plan in turn.
+func (b *bench) run(ctx context.Context, a *app) (*benchJSON, error) {
+	limits := newMachineLimits(b.o.threads)
+	defer limits.close()
+	out := &benchJSON{
+		Model: b.shape.Name, CPU: cpuName(), Kernel: kernel.Implementation(), Threads: b.o.threads, Text: b.o.text, Gen: b.o.gen, Repeat: b.o.repeat,
+		Base: b.o.base, Restore: b.o.restore, Plans: map[string]map[string]int64{}, Rows: []benchRow{},
+	}
+	var cells []*benchCell
+	for _, q := range b.o.quants {
+		made, err := b.measure(ctx, a, q, limits, out)
+		if err != nil {
+			return nil, err
+		}
+		cells = append(cells, made...)
+	}
+	out.Peaks = limits.peaks()
+	out.fill(cells, limits)
+	return out, nil
+}
+
+// measure runs one plan.
+func (b *bench) measure(ctx context.Context, a *app, quant string, limits *machineLimits, out *benchJSON) ([]*benchCell, error) {
+	start := time.Now()
+	m, err := b.open(a, quant, limits.work)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	out.Plans[quant] = m.Info().Kept
+	if isTerminal(a.err) {
+		fmt.Fprintf(a.err, "restore: %s, %s: ready after %.1f s\n", b.shape.Name, quant, time.Since(start).Seconds())
+	}
+	var cells []*benchCell
+	for _, patches := range b.patches {
+		pic, err := b.shape.picture(patches)
+		if err != nil {
+			return nil, err
+		}
+		// the least budget first, unmeasured: it touches the weights, and tells how many tokens the picture has
+		last := len(b.budgets) - 1
+		warm, err := m.Measure(ctx, engine.MeasureRequest{Image: pic, Reduce: b.reduction(b.budgets[last], 0), Text: b.o.text, Steps: min(1, b.o.gen)})
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range b.budgets {
+			if n.count > warm.Before {
+				return nil, usagef("--n-vis: got %d, want at most the picture's %d tokens", n.count, warm.Before)
+			}
+			cells = append(cells, &benchCell{quant: quant, patches: patches, budget: n, tokens: warm.Before})
+		}
+	}
+	for i := range b.o.repeat {
+		for _, c := range cells {
+			if err := b.once(ctx, m, c, i, limits); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return cells, nil
+}
+
+// once measures one cell once.
+func (b *bench) once(ctx context.Context, m *restore.Model, c *benchCell, i int, limits *machineLimits) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	pic, err := b.shape.picture(c.patches)
+	if err != nil {
+		return err
+	}
+	limits.sample()
+	runtime.GC() // the run before left its garbage
+	resetPeakRSS()
+	run, err := m.Measure(ctx, engine.MeasureRequest{Image: pic, Reduce: b.reduction(c.budget, c.tokens), Text: b.o.text, Steps: b.o.gen, Seed: uint64(i)})
+	if err != nil {
+		return err
+	}
+	c.rss = max(c.rss, run.PeakRSS)
+	c.runs = append(c.runs, run)
+	return nil
+}
+
+// reduction are the options of a budget; of all tokens none.
+func (b *bench) reduction(n benchBudget, tokens int) reduce.Options {
+	if n.share == 1 || tokens > 0 && n.count == tokens {
+		return reduce.Options{Base: "none"}
+	}
+	return reduce.Options{Base: b.o.base, Restore: b.o.restore, NVis: n.count, KeepRatio: n.share}
+}
+
+// machineLimits samples what the machine can do, between measurements.
+type machineLimits struct {
+	pool           *kernel.Pool
+	work           *nn.Work
+	fma, dot, bf16 []float64
+	read           []float64
+}
+
+func newMachineLimits(threads int) *machineLimits {
+	return &machineLimits{pool: kernel.NewPool(threads), work: new(nn.Work)}
+}
+
+func (l *machineLimits) close() { l.pool.Close() }
+
+// How much one sample of every limit takes.
+const (
+	limitTime    = 1500 * time.Microsecond
+	limitSamples = 6
+	limitBytes   = 96 << 20
+)
+
+func (l *machineLimits) sample() {
+	var memory kernel.Memory
+	defer memory.Free()
+	buf := memory.Bytes(limitBytes)
+	l.pool.Run(limitBytes>>20, func(i int) { clear(buf[i<<20 : (i+1)<<20]) }) // a page of its own behind every address
+	for range limitSamples {
+		l.fma = append(l.fma, kernel.SamplePeak(l.pool, kernel.F32, limitTime))
+		l.dot = append(l.dot, kernel.SamplePeak(l.pool, kernel.Q8, limitTime))
+		l.bf16 = append(l.bf16, kernel.SamplePeak(l.pool, kernel.BF16Dot, limitTime))
+		l.read = append(l.read, kernel.SampleRead(l.pool, buf))
+	}
+}
+
+func (l *machineLimits) peaks() benchPeaks {
+	return benchPeaks{FMA: round2(quantile(l.fma, 0.9)), Dot: round2(quantile(l.dot, 0.9)), BF16: round2(quantile(l.bf16, 0.9)), DRAM: round2(quantile(l.read, 0.9))}
+}
+
+// resetPeakRSS makes the system forget the process's peak of resident memory, where it can.
+func resetPeakRSS() {
+	if runtime.GOOS == "linux" {
+		_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) // else the peak is that of the whole run
+	}
+}

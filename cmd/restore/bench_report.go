@@ -1,0 +1,180 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/restore-vlm/restore/engine"
+)
+
+// benchJSON is the object that `bench --json` prints.
+type benchJSON struct {
+	Model   string                      `json:"model"`
+	CPU     string                      `json:"cpu"`
+	Kernel  string                      `json:"kernel"`
+	Threads int                         `json:"threads"`
+	Text    int                         `json:"text"`
+	Gen     int                         `json:"gen"`
+	Repeat  int                         `json:"repeat"`
+	Base    string                      `json:"base"`
+	Restore bool                        `json:"restore"`
+	Plans   map[string]map[string]int64 `json:"plans"` // by --quant: numbers of all weights by the type in which they are kept
+	Peaks   benchPeaks                  `json:"peaks"`
+	Rows    []benchRow                  `json:"rows"`
+}
+
+// benchPeaks are the limits of the machine.
+type benchPeaks struct {
+	FMA  float64 `json:"fma_gflops"`
+	Dot  float64 `json:"dot_gops"`
+	BF16 float64 `json:"bf16_gflops"`
+	DRAM float64 `json:"dram_gbs"`
+}
+
+// benchRow is one plan and budget: medians over the repeats, in seconds.
+type benchRow struct {
+	Quant          string  `json:"quant"`
+	Patches        int     `json:"patches,omitempty"`
+	NVis           int     `json:"n_vis"`
+	PromptTokens   int     `json:"prompt_tokens"`
+	EncodeS        float64 `json:"encode_s"`
+	ReduceS        float64 `json:"reduce_s"` // select and merge
+	SelectS        float64 `json:"select_s"`
+	MergeS         float64 `json:"merge_s"`
+	PrefillS       float64 `json:"prefill_s"`
+	TTFTS          float64 `json:"ttft_s"`   // from the picture's bytes to the first token
+	SpeedUp        float64 `json:"speed_up"` // of ttft_s against the row of the same plan and picture with all tokens; 0 without one
+	DecodeTokS     float64 `json:"decode_tok_s"`
+	ProductsOfPeak float64 `json:"products_of_peak"` // prefill: operations / time in products / peak of the plan's multiply-adds
+	ProductsShare  float64 `json:"products_share"`   // time in products / prefill
+	EncodeOfPeak   float64 `json:"encode_of_peak"`   // operations / encode_s / peak of the multiply-adds of float32
+	DecodeOfDRAM   float64 `json:"decode_of_dram"`   // bytes of weights a second / rate of reading memory
+	PeakRSS        int64   `json:"peak_rss_bytes"`
+	Spread         spread  `json:"spread"`
+}
+
+// spread is half the span of the repeats, as a share of the median.
+type spread struct {
+	Encode  float64 `json:"encode"`
+	Prefill float64 `json:"prefill"`
+	TTFT    float64 `json:"ttft"`
+	Decode  float64 `json:"decode"`
+}
+
+// fill makes the rows of cells.
+func (j *benchJSON) fill(cells []*benchCell, limits *machineLimits) {
+	full := map[string]float64{}
+	for _, c := range cells {
+		stat := func(f func(m *engine.Measurement) float64) (median, half float64) {
+			var v []float64
+			for _, m := range c.runs {
+				v = append(v, f(m))
+			}
+			median = quantile(v, 0.5)
+			if median > 0 {
+				half = (slices.Max(v) - slices.Min(v)) / 2 / median
+			}
+			return round(median), round(half)
+		}
+		seconds := func(f func(m *engine.Measurement) time.Duration) (median, half float64) {
+			return stat(func(m *engine.Measurement) float64 { return f(m).Seconds() })
+		}
+		r := benchRow{Quant: c.quant, Patches: c.patches, NVis: c.runs[0].Kept + c.runs[0].Merged, PromptTokens: c.runs[0].PromptTokens, PeakRSS: c.rss}
+		r.EncodeS, r.Spread.Encode = seconds(func(m *engine.Measurement) time.Duration { return m.Encode })
+		r.ReduceS, _ = seconds(func(m *engine.Measurement) time.Duration { return m.Select + m.Merge })
+		r.SelectS, _ = seconds(func(m *engine.Measurement) time.Duration { return m.Select })
+		r.MergeS, _ = seconds(func(m *engine.Measurement) time.Duration { return m.Merge })
+		r.PrefillS, r.Spread.Prefill = seconds(func(m *engine.Measurement) time.Duration { return m.Prefill })
+		r.TTFTS, r.Spread.TTFT = seconds(func(m *engine.Measurement) time.Duration { return m.FirstToken })
+		r.DecodeTokS, r.Spread.Decode = stat(func(m *engine.Measurement) float64 { return m.TokensPerSecond })
+		peak := j.Peaks.FMA
+		switch c.quant {
+		case "q8", "q4":
+			peak = j.Peaks.Dot
+		case "bf16":
+			peak = j.Peaks.BF16
+		}
+		r.ProductsOfPeak, _ = stat(func(m *engine.Measurement) float64 {
+			return float64(m.PrefillProducts.Operations) / m.PrefillProducts.Time.Seconds() / 1e9 / peak
+		})
+		r.ProductsShare, _ = stat(func(m *engine.Measurement) float64 { return m.PrefillProducts.Time.Seconds() / m.Prefill.Seconds() })
+		r.EncodeOfPeak, _ = stat(func(m *engine.Measurement) float64 {
+			return float64(m.EncodeProducts.Operations) / m.Encode.Seconds() / 1e9 / j.Peaks.FMA
+		})
+		if j.Gen > 0 {
+			r.DecodeOfDRAM, _ = stat(func(m *engine.Measurement) float64 {
+				return float64(m.DecodeProducts.Bytes) / m.Decode.Seconds() / 1e9 / j.Peaks.DRAM
+			})
+		}
+		if r.NVis == c.tokens {
+			full[fmt.Sprint(c.quant, c.patches)] = r.TTFTS
+		}
+		j.Rows = append(j.Rows, r)
+	}
+	for i := range j.Rows {
+		if r := &j.Rows[i]; r.TTFTS > 0 {
+			r.SpeedUp = round(full[fmt.Sprint(r.Quant, r.Patches)] / r.TTFTS)
+		}
+	}
+}
+
+// round keeps five digits that count.
+func round(v float64) float64 {
+	r, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 5, 64), 64)
+	if err != nil || math.IsInf(v, 0) || math.IsNaN(v) {
+		return 0
+	}
+	return r
+}
+
+// write prints what was measured and on what.
+func (j *benchJSON) write(a *app) error {
+	fmt.Fprintf(a.out, "%s on %s, kernel %s, %d threads\n", j.Model, j.CPU, j.Kernel, j.Threads)
+	for _, q := range slices.Sorted(maps.Keys(j.Plans)) {
+		var kept []string
+		for _, d := range slices.Sorted(maps.Keys(j.Plans[q])) {
+			kept = append(kept, fmt.Sprintf("%.1f million in %s", float64(j.Plans[q][d])/1e6, d))
+		}
+		fmt.Fprintf(a.out, "plan %s: %s\n", q, strings.Join(kept, ", "))
+	}
+	fmt.Fprintf(a.out, "peaks: %.0f GFLOP/s (multiply-add), %.0f GOP/s (8-bit dot product), %.1f GB/s (reading memory)\n", j.Peaks.FMA, j.Peaks.Dot, j.Peaks.DRAM)
+	how := "RESTORE over " + j.Base
+	if !j.Restore {
+		how = j.Base
+	}
+	fmt.Fprintf(a.out, "%s, %d tokens of text, %d decoded after the first, medians of %d\n\n", how, j.Text, j.Gen, j.Repeat)
+	head := []string{"QUANT", "N-VIS", "PROMPT", "ENCODE", "SELECT", "MERGE", "PREFILL", "FIRST TOKEN", "SPEED-UP", "DECODE", "PRODUCTS", "OF PEAK", "DECODE OF DRAM", "ENCODE OF FMA", "PEAK MEMORY"}
+	if j.Rows[0].Patches > 0 {
+		head = slices.Insert(head, 1, "PATCHES")
+	}
+	rows := [][]string{head}
+	for _, r := range j.Rows {
+		s := func(v, half float64) string { return fmt.Sprintf("%s ±%.0f%%", seconds(v), 100*half) }
+		percent := func(v float64) string { return fmt.Sprintf("%.0f %%", 100*v) }
+		speedUp := "-"
+		if r.SpeedUp > 0 {
+			speedUp = fmt.Sprintf("%.2f×", r.SpeedUp)
+		}
+		row := []string{r.Quant, strconv.Itoa(r.NVis), strconv.Itoa(r.PromptTokens), s(r.EncodeS, r.Spread.Encode), seconds(r.SelectS), seconds(r.MergeS),
+			s(r.PrefillS, r.Spread.Prefill), s(r.TTFTS, r.Spread.TTFT), speedUp, fmt.Sprintf("%.2f tok/s ±%.0f%%", r.DecodeTokS, 100*r.Spread.Decode),
+			percent(r.ProductsShare), percent(r.ProductsOfPeak), percent(r.DecodeOfDRAM), percent(r.EncodeOfPeak), fmt.Sprintf("%.2f GiB", float64(r.PeakRSS)/(1<<30))}
+		if r.Patches > 0 {
+			row = slices.Insert(row, 1, strconv.Itoa(r.Patches))
+		}
+		rows = append(rows, row)
+	}
+	return columns(a.out, rows)
+}
+
+// seconds is a time in seconds, in milliseconds below one.
+func seconds(v float64) string {
+	if v < 1 {
+		return fmt.Sprintf("%.3g ms", 1000*v)
+	}
+	return fmt.Sprintf("%.2f s", v)
+}

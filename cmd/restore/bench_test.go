@@ -1,0 +1,181 @@
+package main
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/restore-vlm/restore/kernel"
+	"github.com/restore-vlm/restore/nn"
+	"github.com/restore-vlm/restore/tensor"
+)
+
+// A config.json of each kind of model, small enough to measure in a moment.
+const (
+	tinyText  = `"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 512, "vocab_size": 320`
+	tinyLLaVA = `{"architectures": ["LlavaForConditionalGeneration"], "image_token_index": 318, "text_config": {"model_type": "llama", ` + tinyText + `},
+ "vision_config": {"hidden_size": 48, "image_size": 56, "intermediate_size": 80, "num_attention_heads": 3, "num_hidden_layers": 3, "patch_size": 14}}`
+	tinyTiled = `{"architectures": ["LlavaNextForConditionalGeneration"], "image_token_index": 318, "image_grid_pinpoints": [[56, 112], [112, 112]],
+ "text_config": {"model_type": "llama", ` + tinyText + `},
+ "vision_config": {"hidden_size": 48, "image_size": 56, "intermediate_size": 80, "num_attention_heads": 3, "num_hidden_layers": 3, "patch_size": 14}}`
+	tinyAnySize = `{"architectures": ["Qwen2_5_VLForConditionalGeneration"], "image_token_id": 318, ` + tinyText + `, "num_key_value_heads": 2,
+ "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]},
+ "vision_config": {"depth": 2, "hidden_size": 32, "intermediate_size": 56, "num_heads": 2, "out_hidden_size": 64, "fullatt_block_indexes": [1]}}`
+)
+
+// benched runs bench --json and returns what it printed, one object on a line.
+func benched(t *testing.T, args ...string) (got benchJSON) {
+	t.Helper()
+	r := cli(append([]string{"bench", "--repeat", "1", "--gen", "2", "--text", "10", "--json"}, args...)...)
+	if r.code != exitOK || strings.Count(r.out, "\n") != 1 {
+		t.Fatalf("%v: exit code %d, output %q, errors %q", args, r.code, r.out, r.err)
+	}
+	if err := json.Unmarshal([]byte(r.out), &got); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// Ensure that bench measures every plan, picture and budget, that the JSON names its fields as documented, and that each holds a number.
+func TestBenchShapes(t *testing.T) {
+	for _, c := range []struct {
+		config, nVis string
+		args         []string
+		want         [][2]int // n_vis and prompt_tokens of each plan's rows
+	}{
+		{tinyLLaVA, "16,8", []string{"--quant", "q4,stored"}, [][2]int{{16, 26}, {8, 18}}},
+		{tinyTiled, "all,8", []string{"--quant", "q8,bf16", "--encoder-quant", "q8"}, [][2]int{{88, 98}, {8, 18}}},
+		{tinyAnySize, "all,0.25", []string{"--patches", "16,64", "--quant", "q4,f32"}, [][2]int{{4, 14}, {1, 11}, {16, 26}, {4, 14}}},
+	} {
+		got := benched(t, append(c.args, "--shape", written(t, "config.json", c.config), "--base", "grid", "--n-vis", c.nVis)...)
+		if len(got.Rows) != 2*len(c.want) || len(got.Plans) != 2 || got.CPU == "" || !(got.Peaks.FMA > 0 && got.Peaks.Dot > 0 && got.Peaks.DRAM > 0) {
+			t.Fatalf("%d rows, want %d: %+v", len(got.Rows), 2*len(c.want), got)
+		}
+		for i, r := range got.Rows {
+			if want := c.want[i%len(c.want)]; r.NVis != want[0] || r.PromptTokens != want[1] {
+				t.Errorf("%s, row %d: %d visual tokens, %d rows, want %v", got.Model, i, r.NVis, r.PromptTokens, want)
+			}
+			if !(r.EncodeS > 0 && r.PrefillS > 0 && r.TTFTS >= r.PrefillS && r.DecodeTokS > 0 && r.SpeedUp > 0 && r.ReduceS >= 0) ||
+				!(r.ProductsOfPeak > 0 && r.ProductsShare > 0 && r.ProductsShare <= 1) || !(r.DecodeOfDRAM > 0 && r.EncodeOfPeak > 0) {
+				t.Errorf("%s, row %d: %+v", got.Model, i, r)
+			}
+		}
+	}
+}
+
+// Ensure that the fields of a row have the names that scripts read, and that the embedded model can be measured.
+func TestBenchEmbedded(t *testing.T) {
+	r := cli("bench", "--repeat", "1", "--gen", "1", "--n-vis", "64", "--json")
+	var got struct{ Rows []map[string]any }
+	if err := json.Unmarshal([]byte(r.out), &got); err != nil || len(got.Rows) != 1 {
+		t.Fatalf("%v: %q, %q", err, r.out, r.err)
+	}
+	for _, name := range []string{"quant", "n_vis", "encode_s", "reduce_s", "prefill_s", "ttft_s", "decode_tok_s", "products_of_peak", "products_share", "peak_rss_bytes"} {
+		if _, ok := got.Rows[0][name]; !ok {
+			t.Errorf("no %q in %v", name, got.Rows[0])
+		}
+	}
+	if table := cli("bench", "--repeat", "1", "--gen", "1", "--n-vis", "all,64").out; !strings.Contains(table, "plan stored:") || strings.Count(table, "\nstored ") != 2 {
+		t.Errorf("table:\n%s", table)
+	}
+}
+
+func TestBenchUsage(t *testing.T) {
+	file := written(t, "config.json", tinyLLaVA)
+	for flags, want := range map[string]string{
+		"--shape llava-2":                          `--shape: got "llava-2", want llava-1.5-7b|`,
+		"--shape . ":                               `--shape: got "."`,
+		"--shape llava-1.5-7b -m x":                "--shape and --model: both given, got llava-1.5-7b and x",
+		"--quant q4,q5 --shape " + file:            `--quant: got "q5", want q4|q8|`,
+		"--encoder-quant q4 --shape " + file:       `--encoder-quant: got "q4"`,
+		"--n-vis 64,none --shape " + file:          `--n-vis: got "none", want a number`,
+		"--n-vis 1.5 --shape " + file:              `--n-vis: got "1.5"`,
+		"--n-vis 17,8 --base grid --shape " + file: "--n-vis: got 17, want at most the picture's 16 tokens",
+		"--base none --shape " + file:              `--base: got "none"`,
+		"--base holo --shape " + file:              `--base: got "holo", want one of holov`,
+		"--patches 64 --shape " + file:             "--patches: got [64], but this model's pictures have one size",
+		"--patches 63 --shape qwen2.5-vl-3b":       "--patches: got 63, want a multiple of 4",
+		"--patches 3988 --shape qwen2.5-vl-3b":     "--patches: got 3988, which makes",
+		"--repeat 0":                               "--repeat: out of range, got 0, want 1 to 1000",
+		"--gen -1":                                 "--gen: out of range, got -1",
+		"--text 0":                                 "--text: out of range, got 0",
+		"--threads 0":                              "--threads: out of range, got 0",
+		"kernel":                                   `unknown command, got "kernel", want kernels`,
+	} {
+		r := cli(append([]string{"bench"}, strings.Fields(flags)...)...)
+		if r.code != exitUsage || !strings.Contains(r.err, want) || strings.Count(r.err, "\n") != 2 {
+			t.Errorf("%s: exit code %d, %q, want %q", flags, r.code, r.err, want)
+		}
+	}
+	for config, want := range map[string]string{
+		`{"architectures": ["GPT"]}`:                 `architectures: got ["GPT"]`,
+		`{"vision_config": {"image_size": 1000000}}`: "image_size: got 1000000, want 1 to 4096",
+		`{"vision_config": {"patch_size": -1}}`:      "patch_size: got -1",
+		`[1]`:                                        "bench: ",
+	} {
+		r := cli("bench", "--shape", written(t, "config.json", config))
+		if r.code != exitFailure || !strings.Contains(r.err, want) || strings.Count(r.err, "\n") != 1 {
+			t.Errorf("%s: exit code %d, %q, want %q", config, r.code, r.err, want)
+		}
+	}
+}
+
+// Ensure that the shapes are those of the published models: their configs are accepted, and bind as many numbers as the models have.
+func TestShapesParse(t *testing.T) {
+	for name, side := range map[string]int{"llava-1.5-7b": 336, "llava-1.5-13b": 336, "llava-next-7b": 672, "qwen2.5-vl-3b": 448, "qwen2.5-vl-7b": 448} {
+		s, err := loadShape(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pic, err := s.picture(1024)
+		if err != nil || pic.Width != side || pic.Height != side {
+			t.Errorf("%s: %v, want a picture of %d", name, err, side)
+		}
+		if _, err := s.processor(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if len(benchShapeNames) != 5 {
+		t.Errorf("%d shapes, want those above", len(benchShapeNames))
+	}
+}
+
+// Ensure that made weights have the spread that keeps activations lively, in every type, whole blocks or not, and that a name always
+// gives the same weight and another name another.
+func TestMadeWeights(t *testing.T) {
+	w := newWeightMaker(nil)
+	var memory kernel.Memory
+	defer memory.Free()
+	for _, d := range []tensor.DType{tensor.F32, tensor.F16, tensor.BF16, tensor.BF16Dot, tensor.Q8, tensor.Q4} {
+		for _, k := range []int{64, 588} {
+			const n = 320
+			m := nn.Weights(w.make(&memory, d.String()+string(rune('a'+k%26)), d, []int{n, k}), n, k)
+			row, sum := make([]float32, k), 0.0
+			for i := range n {
+				m.Row(row, i)
+				for _, v := range row {
+					sum += float64(v) * float64(v)
+				}
+			}
+			// of 1/k: rotation moves the padding of a row that is no whole number of blocks
+			const tolerance = 0.12
+			if got := sum / n; !(math.Abs(got-1) <= tolerance) {
+				t.Errorf("%v [%d %d]: variance %v of 1/in", d, n, k, got)
+			}
+		}
+	}
+	a, b := w.make(&memory, "a.weight", tensor.F16, []int{32, 64}), w.make(&memory, "b.weight", tensor.F16, []int{32, 64})
+	if w.make(&memory, "a.weight", tensor.F16, []int{32, 64}) != a || string(a.Data) == string(b.Data) {
+		t.Error("a weight was made twice, or two are the same")
+	}
+	norm, err := w.make(&memory, "norm.weight", tensor.F32, []int{64}).Float32s()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range norm {
+		if !(v >= 0.9 && v <= 1.1) {
+			t.Errorf("a norm's weight is %v, want about 1", v)
+		}
+	}
+}
