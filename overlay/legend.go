@@ -109,7 +109,9 @@ func (l *legend) count(panels []*panel, r *reduce.Reduction) {
 		if r.Options.Restore {
 			l.method = "RESTORE over " + l.method
 		}
-		if n := len(r.Stages); n > 0 {
+		if n := len(r.Stages); n > 0 && r.Options.EncoderBlocks > 0 {
+			l.method += fmt.Sprintf(" · after block %d of %d of the encoder", r.Stages[n-1].From, r.Options.EncoderBlocks)
+		} else if n > 0 {
 			l.method += fmt.Sprintf(" · from layer %d on", r.Stages[n-1].From)
 		}
 	}

@@ -72,7 +72,7 @@ func Draw(pic *imageproc.Picture, r *reduce.Reduction, grids []imageproc.Grid) *
 // strip is how many drawings of stages stand beside each other.
 const strip = 3
 
-// DrawStages returns the drawings of what a method inside the decoder had left of pic after each of its stages, in reading order, as Draw
+// DrawStages returns the drawings of what a method inside the encoder or the decoder had left of pic after each of its stages, in reading order, as Draw
 // makes them. r must have stages.
 func DrawStages(pic *imageproc.Picture, r *reduce.Reduction, grids []imageproc.Grid) *image.NRGBA {
 	var all []*image.NRGBA

@@ -366,6 +366,18 @@ func TestEncoderMethods(t *testing.T) {
 	if want := []int{1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21}; !slices.Equal(at, want) || len(red.Rows) != 20 {
 		t.Errorf("23 blocks: cuts after %v to %d rows, want after %v", at, len(red.Rows), want)
 	}
+	for i, s := range e.Stages {
+		after := red.AfterStage(i)
+		in := 0
+		for _, g := range after.Group {
+			if g >= 0 {
+				in++
+			}
+		}
+		if after.Options.NVis != len(s.Rows) || in != len(s.Rows) || s.From != s.Layer+1 {
+			t.Errorf("stage %d: %d tokens in %d rows of %d", i, in, after.Options.NVis, len(s.Rows))
+		}
+	}
 	for b := range 23 {
 		if got := e.Trace[fmt.Sprintf("vit_stage.%d.score", b)] != nil; got != (b < 22) {
 			t.Errorf("block %d: scored %v", b, got)

@@ -151,7 +151,7 @@ func (e *Encoding) Act(p *kernel.Pool, block int, place EncoderPlace, views []En
 	}
 	start := time.Now()
 	defer func() { e.SelectTime += time.Since(start) }()
-	st := StageResult{Stage: Stage{Layer: block}, Before: e.patches()}
+	st := StageResult{Stage: Stage{Layer: block}, From: block + 1, Before: e.patches()}
 	mixes, err := e.m.act(e, p, block, views)
 	if err != nil {
 		return nil, fmt.Errorf("reduce: %s: block %d of the encoder: %w", e.Options.Base, block, err)

@@ -67,7 +67,7 @@ type Sight struct {
 // StageResult is what one stage did. Rows before the stage are counted in their order then.
 type StageResult struct {
 	Stage
-	From    int // first layer that the rows enter
+	From    int // first layer, or block of the encoder, that the rows enter
 	Before  int
 	Rows    []Row     // after the stage, in decoder order
 	Sources []int32   // per row after it, the row before that it was kept from; -1: merged
@@ -297,7 +297,9 @@ func (s *Inside) Reduction() *Reduction {
 // AfterStage returns what a method inside the decoder had made of the picture after its i-th stage, 0 <= i < len(r.Stages).
 func (r *Reduction) AfterStage(i int) *Reduction {
 	out := &Reduction{Options: r.Options, N: r.N, Stages: r.Stages[:i+1]}
-	out.Options.Stages = out.Options.Stages[:i+1]
+	if r.Options.EncoderBlocks == 0 {
+		out.Options.Stages = out.Options.Stages[:i+1]
+	}
 	st := &r.Stages[i]
 	out.Options.NVis, out.Options.Keep, out.Options.Merge = st.Stage.Rows(), st.Stage.Kept, st.Stage.Merged
 	out.setRows(st.Rows)

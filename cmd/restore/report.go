@@ -146,7 +146,7 @@ func writeJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// drawOverlays writes the picture of kept and merged patches of each picture of r, and that of the stages of a method inside the decoder. It
+// drawOverlays writes the picture of kept and merged patches of each picture of r, and that of the stages of a method inside the encoder or the decoder. It
 // returns the files' names.
 func (o *runOptions) drawOverlays(r restore.Request, ans *restore.Answer) (names, stages []string, err error) {
 	for i, p := range ans.Report.Images {

@@ -64,7 +64,7 @@ Ctrl-C stops the answer; what was done is still shown, and the exit code is 1.`,
 	o.picture.add(fs)
 	o.model.addResize(fs)
 	fs.StringVar(&o.overlay, "overlay", "", "write a picture of kept and merged patches to this PNG `file` (numbered when there are several pictures)")
-	fs.StringVar(&o.stages, "overlay-stages", "", "write what each stage of a method inside the decoder leaves to this PNG `file`, drawing beside drawing")
+	fs.StringVar(&o.stages, "overlay-stages", "", "write what each stage of a method inside the encoder or the decoder leaves to this PNG `file`, drawing beside drawing")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object an answer instead of text and table")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if cmd.Flags().Changed("prompt") && strings.TrimSpace(o.prompt) == "" {
@@ -92,8 +92,8 @@ func (o *runOptions) check() (restore.Request, error) {
 	if err == nil && o.overlay != "" && r.Reduce.Base == "none" {
 		err = usagef("--overlay: has nothing to show, got --base none, want a reduction")
 	}
-	if err == nil && o.stages != "" && !r.Reduce.Inside() {
-		err = usagef("--overlay-stages: has nothing to show, got --base %s, want a method inside the decoder", r.Reduce.Base)
+	if err == nil && o.stages != "" && !r.Reduce.Inside() && !r.Reduce.InsideEncoder() {
+		err = usagef("--overlay-stages: has nothing to show, got --base %s, want a method inside the encoder or the decoder", r.Reduce.Base)
 	}
 	return r, err
 }
