@@ -1,6 +1,9 @@
 package kernel
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // The functions of this file each take one short measurement, so that a
 // benchmark can alternate between a product, its inner kernel and the machine's
@@ -38,17 +41,36 @@ func SampleMicro(p *Pool, f Format, m int, d time.Duration) float64 {
 	return sample(p, ops, d, func(i int) { loops[i]() })
 }
 
-// sample runs one of ops operations on every thread, again and again.
+// sample runs one of ops operations on every thread at once, again and again for
+// about d, and adds up what each thread reached. No thread's time starts before
+// all have come, so that waking them is not counted.
 func sample(p *Pool, ops int, d time.Duration, one func(thread int)) float64 {
-	start := time.Now()
-	for total := 0; ; {
-		p.Run(p.Threads(), one)
-		total += ops * p.Threads()
-		if spent := time.Since(start); spent >= d {
-			return float64(total) / spent.Seconds() / 1e9
+	var arrived atomic.Int32
+	rates := make([]float64, p.Threads())
+	p.Run(p.Threads(), func(i int) {
+		arrived.Add(1)
+		for wait := time.Now(); int(arrived.Load()) < p.Threads() && time.Since(wait) < longestWake; {
 		}
+		start := time.Now()
+		for total := 0; ; {
+			one(i)
+			total += ops
+			if spent := time.Since(start); spent >= d {
+				rates[i] = float64(total) / spent.Seconds() / 1e9
+				return
+			}
+		}
+	})
+	var sum float64
+	for _, r := range rates {
+		sum += r
 	}
+	return sum
 }
+
+// longestWake is how long a thread waits for the others: a pool that is busy
+// elsewhere may never send them.
+const longestWake = 20 * time.Millisecond
 
 // SampleRead measures how fast all threads of p read b once, in GB/s. b is to be
 // larger than the caches and at least 2 MiB.
