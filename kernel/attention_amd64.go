@@ -19,6 +19,7 @@ type attnOps struct {
 	addMax    func(x, b *float32, n int) float32
 	expSum    func(x *float32, n int, m float32) float32
 	bias      func(dst, size *float32, keys *int32, table *float32, n int, pos int32)
+	addWindow func(x, size *float32, index, last *int32, table *float32, n int, pos int32) float32
 	axpy      func(y, x *float32, n int, a float32)
 	peak      func(y, x *float32, n int, a float32)
 	dots      func(dst, q, k *float32, stride, n int)
@@ -36,6 +37,7 @@ var attnAVX2 = attnOps{
 	addMax:    attnAddMaxAVX2,
 	expSum:    attnExpSumAVX2,
 	bias:      attnBiasAVX2,
+	addWindow: attnAddWindowAVX2,
 	axpy:      attnAxpyAVX2,
 	peak:      attnPeakAVX2,
 	dots:      attnDotsAVX2,
@@ -53,6 +55,7 @@ var attnAVX512 = attnOps{
 	addMax:    attnAddMaxAVX512,
 	expSum:    attnExpSumAVX512,
 	bias:      attnBiasAVX512,
+	addWindow: attnAddWindowAVX512,
 	axpy:      attnAxpyAVX512,
 	peak:      attnPeakAVX512,
 	dots:      attnDotsAVX512,

@@ -550,6 +550,52 @@ done23:
 	VZEROUPPER
 	RET
 
+// func attnAddWindowAVX2(x *float32, size *float32, index *int32, last *int32, table *float32, n int, pos int32) (ret float32)
+TEXT ·attnAddWindowAVX2(SB), NOSPLIT, $0-60
+	MOVQ x+0(FP), DI
+	MOVQ size+8(FP), SI
+	MOVQ index+16(FP), DX
+	MOVQ last+24(FP), R8
+	MOVQ table+32(FP), BX
+	MOVQ n+40(FP), CX
+	MOVL pos+48(FP), R9
+	MOVL $0xff800000, AX
+	VMOVD AX, X0
+	VPBROADCASTD X0, Y0
+	SUBQ $8, CX
+	JLT done25
+loop24:
+	MOVL R9, AX
+	SUBL (R8), AX
+	MOVLQSX AX, AX
+	ADDQ $4, R8
+	VMOVUPS (BX)(AX*4), Y1
+	VMOVUPS 32(BX)(AX*4), Y2
+	VMOVUPS (DX), Y3
+	VPERMPS Y1, Y3, Y1
+	VPERMPS Y2, Y3, Y2
+	VPSLLD $28, Y3, Y4
+	VBLENDVPS Y4, Y2, Y1, Y3
+	VADDPS (SI), Y3, Y3
+	VADDPS (DI), Y3, Y3
+	VMOVUPS Y3, (DI)
+	VMAXPS Y3, Y0, Y0
+	ADDQ $32, DI
+	ADDQ $32, SI
+	ADDQ $32, DX
+	SUBQ $8, CX
+	JGE loop24
+done25:
+	VEXTRACTF128 $1, Y0, X1
+	VMAXPS X1, X0, X0
+	VPERMILPS $0x4e, X0, X1
+	VMAXPS X1, X0, X0
+	VPERMILPS $0xb1, X0, X1
+	VMAXPS X1, X0, X0
+	VMOVSS X0, ret+56(FP)
+	VZEROUPPER
+	RET
+
 // func attnAxpyAVX2(y *float32, x *float32, n int, a float32)
 TEXT ·attnAxpyAVX2(SB), NOSPLIT, $0-28
 	MOVQ y+0(FP), DI
@@ -557,16 +603,16 @@ TEXT ·attnAxpyAVX2(SB), NOSPLIT, $0-28
 	MOVQ n+16(FP), CX
 	VBROADCASTSS a+24(FP), Y0
 	SUBQ $8, CX
-	JLT done25
-loop24:
+	JLT done27
+loop26:
 	VMOVUPS (DI), Y1
 	VFMADD231PS (SI), Y0, Y1
 	VMOVUPS Y1, (DI)
 	ADDQ $32, DI
 	ADDQ $32, SI
 	SUBQ $8, CX
-	JGE loop24
-done25:
+	JGE loop26
+done27:
 	VZEROUPPER
 	RET
 
@@ -577,16 +623,16 @@ TEXT ·attnPeakAVX2(SB), NOSPLIT, $0-28
 	MOVQ n+16(FP), CX
 	VBROADCASTSS a+24(FP), Y0
 	SUBQ $8, CX
-	JLT done27
-loop26:
+	JLT done29
+loop28:
 	VMULPS (SI), Y0, Y1
 	VMAXPS (DI), Y1, Y1
 	VMOVUPS Y1, (DI)
 	ADDQ $32, DI
 	ADDQ $32, SI
 	SUBQ $8, CX
-	JGE loop26
-done27:
+	JGE loop28
+done29:
 	VZEROUPPER
 	RET
 
@@ -608,9 +654,9 @@ TEXT ·attnDotsAVX2(SB), NOSPLIT, $0-40
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-loop28:
+loop30:
 	SUBQ $8, CX
-	JLT tail29
+	JLT tail31
 	VMOVUPS (SI), Y8
 	VFMADD231PS (AX), Y8, Y0
 	VFMADD231PS (AX)(R8*1), Y8, Y1
@@ -622,10 +668,10 @@ loop28:
 	VFMADD231PS (AX)(R11*1), Y8, Y7
 	ADDQ $32, SI
 	ADDQ $32, AX
-	JMP loop28
-tail29:
+	JMP loop30
+tail31:
 	ADDQ $8, CX
-	JEQ sum30
+	JEQ sum32
 	LEAQ ·laneMask+32(SB), R13
 	SHLQ $2, CX
 	SUBQ CX, R13
@@ -648,7 +694,7 @@ tail29:
 	VFMADD231PS Y9, Y8, Y6
 	VMASKMOVPS (AX)(R11*1), Y15, Y9
 	VFMADD231PS Y9, Y8, Y7
-sum30:
+sum32:
 	MOVQ dst+0(FP), DI
 	VUNPCKLPS Y1, Y0, Y8
 	VUNPCKHPS Y1, Y0, Y9
@@ -682,9 +728,9 @@ TEXT ·attnWeightedAVX2(SB), NOSPLIT, $0-48
 	MOVQ stride+24(FP), R8
 	SHLQ $2, R8
 	MOVQ n+40(FP), CX
-block31:
+block33:
 	CMPQ CX, $64
-	JLT block32
+	JLT block34
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 	VXORPS Y4, Y4, Y4
@@ -696,7 +742,7 @@ block31:
 	MOVQ p+8(FP), AX
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
-row37:
+row39:
 	VBROADCASTSS (AX), Y0
 	VFMADD231PS 0(BX), Y0, Y2
 	VFMADD231PS 32(BX), Y0, Y3
@@ -709,7 +755,7 @@ row37:
 	ADDQ $4, AX
 	ADDQ R8, BX
 	DECQ DX
-	JNE row37
+	JNE row39
 	VMOVUPS Y2, 0(DI)
 	VMOVUPS Y3, 32(DI)
 	VMOVUPS Y4, 64(DI)
@@ -721,10 +767,10 @@ row37:
 	ADDQ $256, DI
 	ADDQ $256, SI
 	SUBQ $64, CX
-	JMP block31
-block32:
+	JMP block33
+block34:
 	CMPQ CX, $32
-	JLT block33
+	JLT block35
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 	VXORPS Y4, Y4, Y4
@@ -732,7 +778,7 @@ block32:
 	MOVQ p+8(FP), AX
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
-row38:
+row40:
 	VBROADCASTSS (AX), Y0
 	VFMADD231PS 0(BX), Y0, Y2
 	VFMADD231PS 32(BX), Y0, Y3
@@ -741,7 +787,7 @@ row38:
 	ADDQ $4, AX
 	ADDQ R8, BX
 	DECQ DX
-	JNE row38
+	JNE row40
 	VMOVUPS Y2, 0(DI)
 	VMOVUPS Y3, 32(DI)
 	VMOVUPS Y4, 64(DI)
@@ -749,51 +795,51 @@ row38:
 	ADDQ $128, DI
 	ADDQ $128, SI
 	SUBQ $32, CX
-	JMP block32
-block33:
+	JMP block34
+block35:
 	CMPQ CX, $16
-	JLT block34
+	JLT block36
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 	MOVQ p+8(FP), AX
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
-row39:
+row41:
 	VBROADCASTSS (AX), Y0
 	VFMADD231PS 0(BX), Y0, Y2
 	VFMADD231PS 32(BX), Y0, Y3
 	ADDQ $4, AX
 	ADDQ R8, BX
 	DECQ DX
-	JNE row39
+	JNE row41
 	VMOVUPS Y2, 0(DI)
 	VMOVUPS Y3, 32(DI)
 	ADDQ $64, DI
 	ADDQ $64, SI
 	SUBQ $16, CX
-	JMP block33
-block34:
+	JMP block35
+block36:
 	CMPQ CX, $8
-	JLT tail35
+	JLT tail37
 	VXORPS Y2, Y2, Y2
 	MOVQ p+8(FP), AX
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
-row40:
+row42:
 	VBROADCASTSS (AX), Y0
 	VFMADD231PS 0(BX), Y0, Y2
 	ADDQ $4, AX
 	ADDQ R8, BX
 	DECQ DX
-	JNE row40
+	JNE row42
 	VMOVUPS Y2, 0(DI)
 	ADDQ $32, DI
 	ADDQ $32, SI
 	SUBQ $8, CX
-	JMP block34
-tail35:
+	JMP block36
+tail37:
 	TESTQ CX, CX
-	JEQ done36
+	JEQ done38
 	LEAQ ·laneMask+32(SB), R13
 	SHLQ $2, CX
 	SUBQ CX, R13
@@ -803,16 +849,16 @@ tail35:
 	MOVQ p+8(FP), AX
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
-row41:
+row43:
 	VBROADCASTSS (AX), Y0
 	VMASKMOVPS (BX), Y15, Y1
 	VFMADD231PS Y1, Y0, Y2
 	ADDQ $4, AX
 	ADDQ R8, BX
 	DECQ DX
-	JNE row41
+	JNE row43
 	VMASKMOVPS Y2, Y15, (DI)
-done36:
+done38:
 	VZEROUPPER
 	RET
 
@@ -917,14 +963,14 @@ TEXT ·attnTile64AVX512(SB), NOSPLIT, $0-64
 	MOVQ tiles+48(FP), R10
 	MOVQ k+40(FP), R11
 	MOVQ add+56(FP), R12
-tile42:
+tile44:
 	MOVQ SI, AX
 	LEAQ (SI)(R8*2), BX
 	ADDQ R8, BX
 	MOVQ b+16(FP), DX
 	MOVQ R11, CX
 	TESTQ R12, R12
-	JEQ fresh44
+	JEQ fresh46
 	LEAQ (DI)(R9*2), R13
 	ADDQ R9, R13
 	VMOVUPS 0(DI), Z6
@@ -951,8 +997,8 @@ tile42:
 	VMOVUPS 64(R13)(R9*2), Z27
 	VMOVUPS 128(R13)(R9*2), Z28
 	VMOVUPS 192(R13)(R9*2), Z29
-	JMP body43
-fresh44:
+	JMP body45
+fresh46:
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
 	VPXORD Z8, Z8, Z8
@@ -977,10 +1023,10 @@ fresh44:
 	VPXORD Z27, Z27, Z27
 	VPXORD Z28, Z28, Z28
 	VPXORD Z29, Z29, Z29
-body43:
+body45:
 	SUBQ $4, CX
-	JLT one46
-four45:
+	JLT one48
+four47:
 	VMOVUPS 0(DX), Z2
 	VMOVUPS 64(DX), Z3
 	VMOVUPS 128(DX), Z4
@@ -1121,11 +1167,11 @@ four45:
 	ADDQ $16, BX
 	ADDQ $1024, DX
 	SUBQ $4, CX
-	JGE four45
-one46:
+	JGE four47
+one48:
 	ADDQ $4, CX
-	JEQ store48
-ones47:
+	JEQ store50
+ones49:
 	VMOVUPS 0(DX), Z2
 	VMOVUPS 64(DX), Z3
 	VMOVUPS 128(DX), Z4
@@ -1164,8 +1210,8 @@ ones47:
 	ADDQ $4, BX
 	ADDQ $256, DX
 	DECQ CX
-	JNE ones47
-store48:
+	JNE ones49
+store50:
 	LEAQ (DI)(R9*2), R13
 	ADDQ R9, R13
 	VMOVUPS Z6, 0(DI)
@@ -1197,7 +1243,7 @@ store48:
 	LEAQ (SI)(R8*2), SI
 	LEAQ (SI)(R8*4), SI
 	DECQ R10
-	JNE tile42
+	JNE tile44
 	VZEROUPPER
 	RET
 
@@ -1212,14 +1258,14 @@ TEXT ·attnTile32AVX512(SB), NOSPLIT, $0-64
 	MOVQ tiles+48(FP), R10
 	MOVQ k+40(FP), R11
 	MOVQ add+56(FP), R12
-tile49:
+tile51:
 	MOVQ SI, AX
 	LEAQ (SI)(R8*2), BX
 	ADDQ R8, BX
 	MOVQ b+16(FP), DX
 	MOVQ R11, CX
 	TESTQ R12, R12
-	JEQ fresh51
+	JEQ fresh53
 	LEAQ (DI)(R9*2), R13
 	ADDQ R9, R13
 	VMOVUPS 0(DI), Z4
@@ -1234,8 +1280,8 @@ tile49:
 	VMOVUPS 64(R13)(R9*1), Z13
 	VMOVUPS 0(R13)(R9*2), Z14
 	VMOVUPS 64(R13)(R9*2), Z15
-	JMP body50
-fresh51:
+	JMP body52
+fresh53:
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
@@ -1248,10 +1294,10 @@ fresh51:
 	VPXORD Z13, Z13, Z13
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
-body50:
+body52:
 	SUBQ $4, CX
-	JLT one53
-four52:
+	JLT one55
+four54:
 	VMOVUPS 0(DX), Z2
 	VMOVUPS 64(DX), Z3
 	VBROADCASTSS 0(AX), Z0
@@ -1336,11 +1382,11 @@ four52:
 	ADDQ $16, BX
 	ADDQ $512, DX
 	SUBQ $4, CX
-	JGE four52
-one53:
+	JGE four54
+one55:
 	ADDQ $4, CX
-	JEQ store55
-ones54:
+	JEQ store57
+ones56:
 	VMOVUPS 0(DX), Z2
 	VMOVUPS 64(DX), Z3
 	VBROADCASTSS 0(AX), Z0
@@ -1365,8 +1411,8 @@ ones54:
 	ADDQ $4, BX
 	ADDQ $128, DX
 	DECQ CX
-	JNE ones54
-store55:
+	JNE ones56
+store57:
 	LEAQ (DI)(R9*2), R13
 	ADDQ R9, R13
 	VMOVUPS Z4, 0(DI)
@@ -1386,7 +1432,7 @@ store55:
 	LEAQ (SI)(R8*2), SI
 	LEAQ (SI)(R8*4), SI
 	DECQ R10
-	JNE tile49
+	JNE tile51
 	VZEROUPPER
 	RET
 
@@ -1401,14 +1447,14 @@ TEXT ·attnTile16AVX512(SB), NOSPLIT, $0-64
 	MOVQ tiles+48(FP), R10
 	MOVQ k+40(FP), R11
 	MOVQ add+56(FP), R12
-tile56:
+tile58:
 	MOVQ SI, AX
 	LEAQ (SI)(R8*2), BX
 	ADDQ R8, BX
 	MOVQ b+16(FP), DX
 	MOVQ R11, CX
 	TESTQ R12, R12
-	JEQ fresh58
+	JEQ fresh60
 	LEAQ (DI)(R9*2), R13
 	ADDQ R9, R13
 	VMOVUPS 0(DI), Z3
@@ -1417,18 +1463,18 @@ tile56:
 	VMOVUPS 0(R13), Z6
 	VMOVUPS 0(R13)(R9*1), Z7
 	VMOVUPS 0(R13)(R9*2), Z8
-	JMP body57
-fresh58:
+	JMP body59
+fresh60:
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
 	VPXORD Z8, Z8, Z8
-body57:
+body59:
 	SUBQ $4, CX
-	JLT one60
-four59:
+	JLT one62
+four61:
 	VMOVUPS 0(DX), Z2
 	VBROADCASTSS 0(AX), Z0
 	VFMADD231PS Z2, Z0, Z3
@@ -1485,11 +1531,11 @@ four59:
 	ADDQ $16, BX
 	ADDQ $256, DX
 	SUBQ $4, CX
-	JGE four59
-one60:
+	JGE four61
+one62:
 	ADDQ $4, CX
-	JEQ store62
-ones61:
+	JEQ store64
+ones63:
 	VMOVUPS 0(DX), Z2
 	VBROADCASTSS 0(AX), Z0
 	VFMADD231PS Z2, Z0, Z3
@@ -1507,8 +1553,8 @@ ones61:
 	ADDQ $4, BX
 	ADDQ $64, DX
 	DECQ CX
-	JNE ones61
-store62:
+	JNE ones63
+store64:
 	LEAQ (DI)(R9*2), R13
 	ADDQ R9, R13
 	VMOVUPS Z3, 0(DI)
@@ -1522,7 +1568,7 @@ store62:
 	LEAQ (SI)(R8*2), SI
 	LEAQ (SI)(R8*4), SI
 	DECQ R10
-	JNE tile56
+	JNE tile58
 	VZEROUPPER
 	RET
 
@@ -1542,9 +1588,9 @@ TEXT ·attnTransposeAVX512(SB), NOSPLIT, $0-40
 	LEAQ (AX)(R8*8), BX
 	LEAQ (BX)(R8*8), BX
 	LEAQ (BX)(R8*8), SI
-loop63:
+loop65:
 	CMPQ CX, $16
-	JLT tail64
+	JLT tail66
 	VMOVUPS (AX), Z0
 	VMOVUPS (AX)(R8*1), Z1
 	VMOVUPS (AX)(R8*2), Z2
@@ -1577,7 +1623,7 @@ loop63:
 	PREFETCHT0 (SI)(R10*1)
 	PREFETCHT0 (SI)(R9*2)
 	PREFETCHT0 (SI)(R11*1)
-work65:
+work67:
 	VUNPCKLPS Z1, Z0, Z16
 	VUNPCKHPS Z1, Z0, Z17
 	VUNPCKLPS Z3, Z2, Z18
@@ -1679,9 +1725,9 @@ work65:
 	ADDQ $64, R12
 	ADDQ $64, SI
 	SUBQ $16, CX
-	JGT loop63
-	JMP done66
-tail64:
+	JGT loop65
+	JMP done68
+tail66:
 	MOVL $1, R13
 	SHLL CX, R13
 	DECL R13
@@ -1702,8 +1748,8 @@ tail64:
 	VMOVUPS.Z (R12)(R10*1), K2, Z13
 	VMOVUPS.Z (R12)(R9*2), K2, Z14
 	VMOVUPS.Z (R12)(R11*1), K2, Z15
-	JMP work65
-done66:
+	JMP work67
+done68:
 	VZEROUPPER
 	RET
 
@@ -1725,31 +1771,31 @@ TEXT ·attnCopyAVX512(SB), NOSPLIT, $0-52
 	SHLL CX, R13
 	DECL R13
 	KMOVW R13, K2
-row67:
+row69:
 	MOVQ DI, AX
 	MOVQ SI, BX
 	MOVQ R10, CX
 	SUBQ $16, CX
-	JLT done70
-loop69:
+	JLT done72
+loop71:
 	PREFETCHT0 (BX)(R8*8)
 	VMULPS (BX), Z0, Z1
 	VMOVUPS Z1, (AX)
 	ADDQ $64, AX
 	ADDQ $64, BX
 	SUBQ $16, CX
-	JGE loop69
-done70:
+	JGE loop71
+done72:
 	TESTQ R12, R12
-	JEQ tail68
+	JEQ tail70
 	VMOVUPS.Z (BX), K2, Z1
 	VMULPS Z1, Z0, Z1
 	VMOVUPS Z1, K2, (AX)
-tail68:
+tail70:
 	ADDQ DX, DI
 	ADDQ R8, SI
 	DECQ R9
-	JNE row67
+	JNE row69
 	VZEROUPPER
 	RET
 
@@ -1759,13 +1805,13 @@ TEXT ·attnMaxAVX512(SB), NOSPLIT, $0-20
 	MOVQ n+8(FP), CX
 	VMOVUPS (SI), Z0
 	SUBQ $16, CX
-	JLT done72
-loop71:
+	JLT done74
+loop73:
 	VMAXPS (SI), Z0, Z0
 	ADDQ $64, SI
 	SUBQ $16, CX
-	JGE loop71
-done72:
+	JGE loop73
+done74:
 	VEXTRACTF64X4 $1, Z0, Y1
 	VMAXPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
@@ -1786,8 +1832,8 @@ TEXT ·attnAddMaxAVX512(SB), NOSPLIT, $0-28
 	VMOVUPS (SI), Z0
 	VADDPS (DI), Z0, Z0
 	SUBQ $16, CX
-	JLT done74
-loop73:
+	JLT done76
+loop75:
 	VMOVUPS (SI), Z1
 	VADDPS (DI), Z1, Z1
 	VMOVUPS Z1, (SI)
@@ -1795,8 +1841,8 @@ loop73:
 	ADDQ $64, SI
 	ADDQ $64, DI
 	SUBQ $16, CX
-	JGE loop73
-done74:
+	JGE loop75
+done76:
 	VEXTRACTF64X4 $1, Z0, Y1
 	VMAXPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
@@ -1827,8 +1873,8 @@ TEXT ·attnExpSumAVX512(SB), NOSPLIT, $0-28
 	VMOVUPS expAVX512<>+576(SB), Z15
 	VMOVUPS expAVX512<>+640(SB), Z16
 	SUBQ $16, CX
-	JLT done76
-loop75:
+	JLT done78
+loop77:
 	VMOVUPS (SI), Z2
 	VSUBPS Z0, Z2, Z2
 	VCMPPS $5, Z15, Z2, K1
@@ -1848,8 +1894,8 @@ loop75:
 	VADDPS Z2, Z1, Z1
 	ADDQ $64, SI
 	SUBQ $16, CX
-	JGE loop75
-done76:
+	JGE loop77
+done78:
 	VEXTRACTF64X4 $1, Z1, Y2
 	VADDPS Y2, Y1, Y1
 	VEXTRACTF128 $1, Y1, X2
@@ -1873,8 +1919,8 @@ TEXT ·attnBiasAVX512(SB), NOSPLIT, $0-44
 	VMOVD AX, X0
 	VPBROADCASTD X0, Z0
 	SUBQ $16, CX
-	JLT done78
-loop77:
+	JLT done80
+loop79:
 	VPSUBD (DX), Z0, Z1
 	VPABSD Z1, Z1
 	KXNORW K1, K1, K1
@@ -1885,8 +1931,53 @@ loop77:
 	ADDQ $64, SI
 	ADDQ $64, DX
 	SUBQ $16, CX
-	JGE loop77
-done78:
+	JGE loop79
+done80:
+	VZEROUPPER
+	RET
+
+// func attnAddWindowAVX512(x *float32, size *float32, index *int32, last *int32, table *float32, n int, pos int32) (ret float32)
+TEXT ·attnAddWindowAVX512(SB), NOSPLIT, $0-60
+	MOVQ x+0(FP), DI
+	MOVQ size+8(FP), SI
+	MOVQ index+16(FP), DX
+	MOVQ last+24(FP), R8
+	MOVQ table+32(FP), BX
+	MOVQ n+40(FP), CX
+	MOVL pos+48(FP), R9
+	MOVL $0xff800000, AX
+	VMOVD AX, X0
+	VPBROADCASTD X0, Z0
+	SUBQ $16, CX
+	JLT done82
+loop81:
+	MOVL R9, AX
+	SUBL (R8), AX
+	MOVLQSX AX, AX
+	ADDQ $4, R8
+	VMOVUPS (BX)(AX*4), Z1
+	VMOVUPS 64(BX)(AX*4), Z2
+	VMOVUPS (DX), Z3
+	VPERMI2PS Z2, Z1, Z3
+	VADDPS (SI), Z3, Z3
+	VADDPS (DI), Z3, Z3
+	VMOVUPS Z3, (DI)
+	VMAXPS Z3, Z0, Z0
+	ADDQ $64, DI
+	ADDQ $64, SI
+	ADDQ $64, DX
+	SUBQ $16, CX
+	JGE loop81
+done82:
+	VEXTRACTF64X4 $1, Z0, Y1
+	VMAXPS Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VMAXPS X1, X0, X0
+	VPERMILPS $0x4e, X0, X1
+	VMAXPS X1, X0, X0
+	VPERMILPS $0xb1, X0, X1
+	VMAXPS X1, X0, X0
+	VMOVSS X0, ret+56(FP)
 	VZEROUPPER
 	RET
 
@@ -1897,16 +1988,16 @@ TEXT ·attnAxpyAVX512(SB), NOSPLIT, $0-28
 	MOVQ n+16(FP), CX
 	VBROADCASTSS a+24(FP), Z0
 	SUBQ $16, CX
-	JLT done80
-loop79:
+	JLT done84
+loop83:
 	VMOVUPS (DI), Z1
 	VFMADD231PS (SI), Z0, Z1
 	VMOVUPS Z1, (DI)
 	ADDQ $64, DI
 	ADDQ $64, SI
 	SUBQ $16, CX
-	JGE loop79
-done80:
+	JGE loop83
+done84:
 	VZEROUPPER
 	RET
 
@@ -1917,16 +2008,16 @@ TEXT ·attnPeakAVX512(SB), NOSPLIT, $0-28
 	MOVQ n+16(FP), CX
 	VBROADCASTSS a+24(FP), Z0
 	SUBQ $16, CX
-	JLT done82
-loop81:
+	JLT done86
+loop85:
 	VMULPS (SI), Z0, Z1
 	VMAXPS (DI), Z1, Z1
 	VMOVUPS Z1, (DI)
 	ADDQ $64, DI
 	ADDQ $64, SI
 	SUBQ $16, CX
-	JGE loop81
-done82:
+	JGE loop85
+done86:
 	VZEROUPPER
 	RET
 
@@ -1957,9 +2048,9 @@ TEXT ·attnDotsAVX512(SB), NOSPLIT, $0-40
 	VPXORD Z13, Z13, Z13
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
-loop83:
+loop87:
 	SUBQ $16, CX
-	JLT tail84
+	JLT tail88
 	VMOVUPS (SI), Z16
 	VFMADD231PS (AX), Z16, Z0
 	VFMADD231PS (AX)(R8*1), Z16, Z1
@@ -1980,10 +2071,10 @@ loop83:
 	ADDQ $64, SI
 	ADDQ $64, AX
 	ADDQ $64, R12
-	JMP loop83
-tail84:
+	JMP loop87
+tail88:
 	ADDQ $16, CX
-	JEQ sum85
+	JEQ sum89
 	MOVL $1, R13
 	SHLL CX, R13
 	DECL R13
@@ -2021,7 +2112,7 @@ tail84:
 	VFMADD231PS Z17, Z16, Z14
 	VMOVUPS.Z (R12)(R11*1), K2, Z17
 	VFMADD231PS Z17, Z16, Z15
-sum85:
+sum89:
 	MOVQ dst+0(FP), DI
 	VUNPCKLPS Z1, Z0, Z16
 	VUNPCKHPS Z1, Z0, Z17
@@ -2079,9 +2170,9 @@ TEXT ·attnWeightedAVX512(SB), NOSPLIT, $0-48
 	MOVQ stride+24(FP), R8
 	SHLQ $2, R8
 	MOVQ n+40(FP), CX
-block86:
+block90:
 	CMPQ CX, $128
-	JLT block87
+	JLT block91
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
@@ -2093,7 +2184,7 @@ block86:
 	MOVQ p+8(FP), AX
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
-row92:
+row96:
 	VBROADCASTSS (AX), Z0
 	VFMADD231PS 0(BX), Z0, Z2
 	VFMADD231PS 64(BX), Z0, Z3
@@ -2106,7 +2197,7 @@ row92:
 	ADDQ $4, AX
 	ADDQ R8, BX
 	DECQ DX
-	JNE row92
+	JNE row96
 	VMOVUPS Z2, 0(DI)
 	VMOVUPS Z3, 64(DI)
 	VMOVUPS Z4, 128(DI)
@@ -2118,10 +2209,10 @@ row92:
 	ADDQ $512, DI
 	ADDQ $512, SI
 	SUBQ $128, CX
-	JMP block86
-block87:
+	JMP block90
+block91:
 	CMPQ CX, $64
-	JLT block88
+	JLT block92
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
@@ -2129,7 +2220,7 @@ block87:
 	MOVQ p+8(FP), AX
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
-row93:
+row97:
 	VBROADCASTSS (AX), Z0
 	VFMADD231PS 0(BX), Z0, Z2
 	VFMADD231PS 64(BX), Z0, Z3
@@ -2138,7 +2229,7 @@ row93:
 	ADDQ $4, AX
 	ADDQ R8, BX
 	DECQ DX
-	JNE row93
+	JNE row97
 	VMOVUPS Z2, 0(DI)
 	VMOVUPS Z3, 64(DI)
 	VMOVUPS Z4, 128(DI)
@@ -2146,51 +2237,51 @@ row93:
 	ADDQ $256, DI
 	ADDQ $256, SI
 	SUBQ $64, CX
-	JMP block87
-block88:
+	JMP block91
+block92:
 	CMPQ CX, $32
-	JLT block89
+	JLT block93
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	MOVQ p+8(FP), AX
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
-row94:
+row98:
 	VBROADCASTSS (AX), Z0
 	VFMADD231PS 0(BX), Z0, Z2
 	VFMADD231PS 64(BX), Z0, Z3
 	ADDQ $4, AX
 	ADDQ R8, BX
 	DECQ DX
-	JNE row94
+	JNE row98
 	VMOVUPS Z2, 0(DI)
 	VMOVUPS Z3, 64(DI)
 	ADDQ $128, DI
 	ADDQ $128, SI
 	SUBQ $32, CX
-	JMP block88
-block89:
+	JMP block92
+block93:
 	CMPQ CX, $16
-	JLT tail90
+	JLT tail94
 	VPXORD Z2, Z2, Z2
 	MOVQ p+8(FP), AX
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
-row95:
+row99:
 	VBROADCASTSS (AX), Z0
 	VFMADD231PS 0(BX), Z0, Z2
 	ADDQ $4, AX
 	ADDQ R8, BX
 	DECQ DX
-	JNE row95
+	JNE row99
 	VMOVUPS Z2, 0(DI)
 	ADDQ $64, DI
 	ADDQ $64, SI
 	SUBQ $16, CX
-	JMP block89
-tail90:
+	JMP block93
+tail94:
 	TESTQ CX, CX
-	JEQ done91
+	JEQ done95
 	MOVL $1, R13
 	SHLL CX, R13
 	DECL R13
@@ -2199,15 +2290,15 @@ tail90:
 	MOVQ p+8(FP), AX
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
-row96:
+row100:
 	VBROADCASTSS (AX), Z0
 	VMOVUPS.Z (BX), K2, Z1
 	VFMADD231PS Z1, Z0, Z2
 	ADDQ $4, AX
 	ADDQ R8, BX
 	DECQ DX
-	JNE row96
+	JNE row100
 	VMOVUPS Z2, K2, (DI)
-done91:
+done95:
 	VZEROUPPER
 	RET

@@ -39,6 +39,11 @@ func attnExpSumAVX2(x *float32, n int, m float32) (ret float32)
 //go:noescape
 func attnBiasAVX2(dst *float32, size *float32, keys *int32, table *float32, n int, pos int32)
 
+// attnAddWindowAVX2 adds size[i] + table[pos-last[i/8]+index[i]] to x, n > 0 elements, a multiple of the lanes, with indices below 16, and returns the largest sum.
+//
+//go:noescape
+func attnAddWindowAVX2(x *float32, size *float32, index *int32, last *int32, table *float32, n int, pos int32) (ret float32)
+
 // attnAxpyAVX2 adds a·x to y, n elements, a multiple of the lanes.
 //
 //go:noescape
@@ -103,6 +108,11 @@ func attnExpSumAVX512(x *float32, n int, m float32) (ret float32)
 //
 //go:noescape
 func attnBiasAVX512(dst *float32, size *float32, keys *int32, table *float32, n int, pos int32)
+
+// attnAddWindowAVX512 adds size[i] + table[pos-last[i/16]+index[i]] to x, n > 0 elements, a multiple of the lanes, with indices below 32, and returns the largest sum.
+//
+//go:noescape
+func attnAddWindowAVX512(x *float32, size *float32, index *int32, last *int32, table *float32, n int, pos int32) (ret float32)
 
 // attnAxpyAVX512 adds a·x to y, n elements, a multiple of the lanes.
 //

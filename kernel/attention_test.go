@@ -243,6 +243,50 @@ func TestAttend(t *testing.T) {
 	})
 }
 
+// TestAttendPositions: keys far apart, out of order, or behind the queries that see them.
+func TestAttendPositions(t *testing.T) {
+	pool := NewPool(2)
+	defer pool.Close()
+	change := map[string]func(a *Attention, i int, p int32) int32{
+		"gaps":     func(a *Attention, i int, p int32) int32 { return 9 * p },
+		"one gap":  func(a *Attention, i int, p int32) int32 { return p + 40*int32(i/37) },
+		"reversed": func(a *Attention, i int, p int32) int32 { return int32(len(a.Bias.Table)) - 1 - p },
+		"equal":    func(a *Attention, i int, p int32) int32 { return 7 },
+		"ahead":    func(a *Attention, i int, p int32) int32 { return p },
+	}
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewSource(10))
+		for name, f := range change {
+			for _, c := range []attnCase{
+				{2, 1, 32, 70, 90, true, nil, "both", true, 0, true},
+				{3, 3, 16, 66, 66, true, nil, "table", true, 0, false},
+				{2, 1, 32, 41, 600, true, nil, "both", false, 0, false},
+				{2, 2, 24, 35, 50, false, nil, "both", false, 0, false},
+			} {
+				a := c.make(r)
+				keys, queries := slices.Clone(a.Bias.KeyPos), slices.Clone(a.Bias.QueryPos)
+				for i, p := range keys {
+					keys[i] = f(a, i, p)
+				}
+				for i, p := range queries {
+					queries[i] = f(a, i+c.tk-c.tq, p)
+					if name == "ahead" {
+						queries[i] = p / 2
+					}
+				}
+				a.Bias.KeyPos, a.Bias.QueryPos = keys, queries
+				a.Bias.Table = make([]float32, 10*len(a.Bias.Table)+700)
+				for i := range a.Bias.Table {
+					a.Bias.Table[i] = float32(math.Sin(float64(i) / 5))
+				}
+				out, probs := attendRef(a)
+				Attend(pool, a)
+				t.Run(name+"/"+c.String(), func(t *testing.T) { checkAttention(t, a, out, probs) })
+			}
+		}
+	})
+}
+
 func checkAttention(t *testing.T, a *Attention, out, probs []float64) {
 	t.Helper()
 	w := a.Heads * a.HeadDim

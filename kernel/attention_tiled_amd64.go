@@ -21,8 +21,9 @@ const (
 	attnTileRows  = 6   // as in _gen
 	attnTileBlock = 48  // query rows of one score block
 	attnQueries   = 768 // most query rows of a task
-	attnBiased    = 320 // with a bias, whose rows lie in memory
-	attnGroup     = 4   // heads of a task when there is a bias, whose rows they share, or a maximum over heads
+	attnBiased    = 320 // with a bias or a maximum over heads, whose rows lie in memory
+	attnBiasRows  = 16  // rows of a bias that are made at a time
+	attnGroup     = 4   // heads of a task when there is a maximum over heads
 	attnKeys      = 1024
 	attnFewRows   = 3   // up to so many queries the keys are read in place
 	attnFewKeys   = 512 // keys of a task then
@@ -41,12 +42,21 @@ type attnJob struct {
 	groups int // of heads
 	tiled  func(i int)
 	few    func(i int)
+	biased func(i int)
+
+	// The bias of all queries of one block and its keys, [rows, biasWidth], which the heads share; empty when
+	// it is made by the row or there is none. first is the block's index then. With few queries [Tq, padded Tk].
+	biasRows  []float32
+	biasWidth int
+	first     int
+	// window is the table of the bias, mirrored before its start, when its look-ups can be made vector by
+	// vector out of two that lie together, as for keys without large gaps; else it is empty.
+	window []float32
 
 	merging sync.Mutex // of MaxTap
 
 	// Few queries: partial results of every query row, head and block of keys.
 	chunks, chunkKeys int
-	biasRows          []float32 // [Tq, padded Tk], empty without
 	top, sum          []float32 // [Tq, Heads, chunks]
 	out               []float32 // [Tq, Heads, chunks, padded HeadDim]
 }
@@ -54,7 +64,7 @@ type attnJob struct {
 // attnScratch is what a task works in.
 type attnScratch struct {
 	q, k, v, s, o, m, l, bias, sizes, row, cols, colBlock, peaks, last []float32
-	keys                                                               []int32
+	keys, lasts                                                        []int32
 }
 
 var (
@@ -64,7 +74,7 @@ var (
 
 func newAttnJob() *attnJob {
 	j := new(attnJob)
-	j.tiled, j.few = j.tiledTask, j.fewTask
+	j.tiled, j.few, j.biased = j.tiledTask, j.fewTask, j.biasTask
 	return j
 }
 
@@ -90,16 +100,83 @@ func attendTiled(p *Pool, a *Attention, ops *attnOps) {
 		if a.MaxTap != nil {
 			clear(a.MaxTap[:a.Tq*a.Tk])
 		}
-		j.plan()
-		p.Run(len(j.blocks)*j.groups, j.tiled)
+		j.runTiled(p)
 	}
 	j.a = Attention{}
 	attnJobs.Put(j)
 }
 
+// runTiled computes all blocks at once or, when the bias depends on the query, one after the other, each
+// with its bias made before by all threads.
+func (j *attnJob) runTiled(p *Pool) {
+	j.makeWindow()
+	j.plan()
+	j.biasRows = j.biasRows[:0]
+	if !j.sharesBias() {
+		p.Run(len(j.blocks)*j.groups, j.tiled)
+		return
+	}
+	for i, b := range j.blocks {
+		j.first, j.biasWidth = i, padded(b.k1-b.k0)
+		j.biasRows = grow(j.biasRows, (b.q1-b.q0)*j.biasWidth)
+		p.Run((b.q1-b.q0+attnBiasRows-1)/attnBiasRows, j.biased)
+		p.Run(j.groups, j.tiled)
+	}
+}
+
+// sharesBias reports whether the heads of a block share the rows of a bias. Column sums take all queries in
+// one task, whose bias may not fit.
+func (j *attnJob) sharesBias() bool {
+	b := j.a.Bias
+	return b != nil && (b.Row != nil || b.Table != nil) && j.a.ColTap == nil && len(j.window) == 0
+}
+
+// makeWindow fills window when every vector of keys of a block ascends within the two vectors that
+// ops.addWindow reads, and no query lies further before the last of the keys that it sees.
+func (j *attnJob) makeWindow() {
+	a, lanes, span := &j.a, j.ops.lanes, 2*j.ops.lanes
+	j.window = j.window[:0]
+	b := a.Bias
+	if b == nil || b.Row != nil || b.Table == nil || a.Segments != nil {
+		return
+	}
+	for k := range a.Tk - 1 {
+		first := k &^ (lanes - 1) // of the vector
+		if next := b.KeyPos[k+1]; next < b.KeyPos[k] || (k+1)%lanes != 0 && next-b.KeyPos[first] >= int32(span) {
+			return
+		}
+	}
+	for q := range a.Tq {
+		_, hi := a.visible(q)
+		last := min(a.Tk, (hi+lanes-1)&^(lanes-1)) - 1 // of the last vector that q reads
+		if b.QueryPos[q]-b.KeyPos[last] < -int32(span) {
+			return
+		}
+	}
+	j.window = grow(j.window, span+len(b.Table)+span)
+	for d := range span {
+		j.window[d] = b.Table[min(span-d, len(b.Table)-1)]
+	}
+	copy(j.window[span:], b.Table)
+	clear(j.window[span+len(b.Table):])
+}
+
+// biasTask makes some rows of a block's bias.
+func (j *attnJob) biasTask(i int) {
+	sc := attnScratches.Get().(*attnScratch)
+	t := attnTask{attnJob: j, attnScratch: sc, attnBlock: j.blocks[j.first]}
+	sc.keys, sc.sizes = j.a.Bias.pad(sc.keys, sc.sizes, t.k0, t.k1-t.k0)
+	for q := t.q0 + i*attnBiasRows; q < min(t.q1, t.q0+(i+1)*attnBiasRows); q++ {
+		if seen := t.sees(q, t.k0, t.k1); seen > 0 {
+			t.biasRow(j.biasRows[(q-t.q0)*j.biasWidth:], q, t.k0, seen)
+		}
+	}
+	attnScratches.Put(sc)
+}
+
 // heads is the number of heads that a task takes.
 func (j *attnJob) heads() int {
-	if b := j.a.Bias; j.a.MaxTap != nil || b != nil && (b.Row != nil || b.Table != nil) && j.a.ColTap == nil {
+	if j.a.MaxTap != nil {
 		return min(attnGroup, j.a.Heads)
 	}
 	return 1
@@ -116,7 +193,7 @@ func (j *attnJob) plan() {
 		parts := 1
 		if a.ColTap == nil {
 			limit := attnQueries
-			if n > 1 {
+			if n > 1 || j.sharesBias() {
 				limit = attnBiased
 			}
 			parts = (hi - lo + limit - 1) / limit
@@ -147,9 +224,12 @@ func (j *attnJob) plan() {
 func (j *attnJob) tiledTask(i int) {
 	sc := attnScratches.Get().(*attnScratch)
 	n := j.heads()
-	b := j.blocks[len(j.blocks)-1-i/j.groups]
+	b := j.first
+	if len(j.biasRows) == 0 {
+		b = len(j.blocks) - 1 - i/j.groups
+	}
 	h0 := i % j.groups * n
-	t := attnTask{attnJob: j, attnScratch: sc, attnBlock: b, h0: h0, h1: min(h0+n, j.a.Heads)}
+	t := attnTask{attnJob: j, attnScratch: sc, attnBlock: j.blocks[b], h0: h0, h1: min(h0+n, j.a.Heads)}
 	t.run()
 	attnScratches.Put(sc)
 }
@@ -264,44 +344,57 @@ func (t *attnTask) sees(query, c0, c1 int) int {
 
 // keyBlock adds the keys c0 … c1-1 to every row and head of the task.
 func (t *attnTask) keyBlock(c0, c1 int) {
-	bias := t.prepareBias(c0, c1)
+	t.prepareBias(c0, c1)
 	for h, packed := t.h0, -1; h < t.h1; h++ {
 		if kv := h / (t.a.Heads / t.a.KVHeads); kv != packed {
 			t.pack(kv, c0, c1)
 			packed = kv
 		}
 		for q := t.q0; q < t.q1; q += attnTileBlock {
-			t.scoreBlock(h, q, min(q+attnTileBlock, t.q1), c0, c1, bias)
+			t.scoreBlock(h, q, min(q+attnTileBlock, t.q1), c0, c1)
 		}
 	}
 }
 
-// prepareBias makes the bias rows of the task for one block of keys: [rows, width] shared by the heads,
-// one row when it is the same for all queries, nil without a bias.
-func (t *attnTask) prepareBias(c0, c1 int) []float32 {
+// prepareBias readies what biasOf needs for one block of keys.
+func (t *attnTask) prepareBias(c0, c1 int) {
 	b := t.a.Bias
-	if b == nil || b.Row == nil && b.Table == nil && b.LogSize == nil {
-		return nil
+	if b == nil || len(t.biasRows) > 0 || b.Row == nil && b.Table == nil && b.LogSize == nil {
+		return
 	}
-	rows := t.q1 - t.q0
-	if b.Row == nil && b.Table == nil || t.h1-t.h0 == 1 {
-		rows = 1
+	t.bias = grow(t.bias, t.width)
+	t.keys, t.sizes = b.pad(t.keys, t.sizes, c0, c1-c0)
+	if len(t.window) == 0 {
+		return
 	}
-	t.bias = grow(t.bias, rows*t.width)
-	n := c1 - c0
-	t.keys, t.sizes = b.pad(t.keys, t.sizes, c0, n)
-	if b.Row == nil && b.Table == nil {
-		copy(t.bias, t.sizes)
-		return t.bias
-	}
-	if t.h1-t.h0 > 1 {
-		for i := t.q0; i < t.q1; i++ {
-			if seen := t.sees(i, c0, c1); seen > 0 {
-				t.biasRow(t.bias[(i-t.q0)*t.width:], i, c0, seen)
-			}
+	lanes := t.ops.lanes
+	t.lasts = t.lasts[:0]
+	for i := 0; i < len(t.keys); i += lanes {
+		v := t.keys[i : i+lanes]
+		last := v[lanes-1]
+		for k := range v {
+			v[k] = last - v[k]
 		}
+		t.lasts = append(t.lasts, last)
 	}
-	return t.bias
+}
+
+// biasOf returns the bias of query for the first n keys from c0 on, up to the end of their last vector, or
+// nil without one.
+func (t *attnTask) biasOf(query, c0, n int) []float32 {
+	b := t.a.Bias
+	switch {
+	case len(t.biasRows) > 0:
+		return t.biasRows[(query-t.q0)*t.biasWidth+c0-t.k0:]
+	case b == nil:
+		return nil
+	case b.Row != nil || b.Table != nil:
+		t.biasRow(t.bias, query, c0, n)
+		return t.bias
+	case b.LogSize != nil:
+		return t.sizes
+	}
+	return nil
 }
 
 // pad copies the positions and sizes of the keys k0 … k0+n-1 into buffers of whole vectors.
@@ -381,7 +474,7 @@ func (t *attnTask) pack(kv, c0, c1 int) {
 }
 
 // scoreBlock adds the keys c0 … c1-1 to the query rows q … end-1 of head h.
-func (t *attnTask) scoreBlock(h, q, end, c0, c1 int, bias []float32) {
+func (t *attnTask) scoreBlock(h, q, end, c0, c1 int) {
 	a, ops := &t.a, t.ops
 	last := t.sees(end-1, c0, c1) // keys that the last row sees
 	if last <= 0 {
@@ -416,7 +509,7 @@ func (t *attnTask) scoreBlock(h, q, end, c0, c1 int, bias []float32) {
 		r1 := min(r0+attnTileRows, end-q)
 		depth := t.sees(q+r1-1, c0, c1)
 		for r := r0; r < r1; r++ {
-			t.softmaxRow(h, q+r, state+r, t.s[r*t.width:][:t.width], depth, c0, c1, bias)
+			t.softmaxRow(h, q+r, state+r, t.s[r*t.width:][:t.width], depth, c0, c1)
 		}
 		add := 1
 		if c0 == t.k0 {
@@ -433,7 +526,7 @@ func (t *attnTask) scoreBlock(h, q, end, c0, c1 int, bias []float32) {
 
 // softmaxRow turns the scores of one query into unnormalised probabilities, zero up to depth, and brings
 // the row's maximum, sum and output so far to the new maximum. state is the row's place in m, l and o.
-func (t *attnTask) softmaxRow(h, query, state int, s []float32, depth, c0, c1 int, bias []float32) {
+func (t *attnTask) softmaxRow(h, query, state int, s []float32, depth, c0, c1 int) {
 	a, ops := &t.a, t.ops
 	n := t.sees(query, c0, c1)
 	if n <= 0 {
@@ -445,15 +538,11 @@ func (t *attnTask) softmaxRow(h, query, state int, s []float32, depth, c0, c1 in
 		s[i] = float32(math.Inf(-1))
 	}
 	top := float32(0)
-	switch {
-	case bias == nil:
+	if len(t.window) > 0 {
+		top = ops.addWindow(&s[0], &t.sizes[0], &t.keys[0], &t.lasts[0], &t.window[2*ops.lanes], full, a.Bias.QueryPos[query])
+	} else if bias := t.biasOf(query, c0, n); bias == nil {
 		top = ops.rowMax(&s[0], full)
-	case len(bias) > t.width:
-		top = ops.addMax(&s[0], &bias[(query-t.q0)*t.width], full)
-	default:
-		if a.Bias.Row != nil || a.Bias.Table != nil {
-			t.biasRow(bias, query, c0, n)
-		}
+	} else {
 		top = ops.addMax(&s[0], &bias[0], full)
 	}
 	if tap := a.rowTap(h, query); tap != nil {

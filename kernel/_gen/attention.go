@@ -26,6 +26,7 @@ func attention(a *asm) {
 		s.addMax(v)
 		s.expSum(v)
 		s.biasRow(v)
+		s.addWindow(v)
 		s.axpy(v)
 		s.peakOf(v)
 		s.dots(v)
@@ -404,6 +405,47 @@ func (s *source) biasRow(v isa) {
 		s.f("VADDPS (SI), %s, %s", v.r(2), v.r(2))
 		s.f("VMOVUPS %s, (DI)", v.r(2))
 	})
+	s.ret()
+}
+
+// addWindow reads the table as two vectors from the distance of a vector's last key on, and permutes them.
+func (s *source) addWindow(v isa) {
+	s.open("attnAddWindow"+v.name,
+		fmt.Sprintf("adds size[i] + table[pos-last[i/%d]+index[i]] to x, n > 0 elements, a multiple of the lanes, with indices below %d, and returns the largest sum.", v.n, 2*v.n),
+		"x *float32, size *float32, index *int32, last *int32, table *float32, n int, pos int32", "float32")
+	s.load("x", "DI")
+	s.load("size", "SI")
+	s.load("index", "DX")
+	s.load("last", "R8")
+	s.load("table", "BX")
+	s.load("n", "CX")
+	s.f("MOVL %s, R9", s.arg("pos"))
+	s.f("MOVL $0xff800000, AX")
+	s.f("VMOVD AX, X0")
+	s.f("VPBROADCASTD X0, %s", v.r(0))
+	s.loop(v, []string{"DI", "SI", "DX"}, func() {
+		s.f("MOVL R9, AX")
+		s.f("SUBL (R8), AX")
+		s.f("MOVLQSX AX, AX")
+		s.f("ADDQ $4, R8")
+		s.f("VMOVUPS (BX)(AX*4), %s", v.r(1))
+		s.f("VMOVUPS %d(BX)(AX*4), %s", v.bytes(), v.r(2))
+		s.f("VMOVUPS (DX), %s", v.r(3))
+		if v.n == 16 {
+			s.f("VPERMI2PS Z2, Z1, Z3")
+		} else {
+			s.f("VPERMPS Y1, Y3, Y1")
+			s.f("VPERMPS Y2, Y3, Y2")
+			s.f("VPSLLD $28, Y3, Y4") // the bit of 8 to the sign
+			s.f("VBLENDVPS Y4, Y2, Y1, Y3")
+		}
+		s.f("VADDPS (SI), %s, %s", v.r(3), v.r(3))
+		s.f("VADDPS (DI), %s, %s", v.r(3), v.r(3))
+		s.f("VMOVUPS %s, (DI)", v.r(3))
+		s.f("VMAXPS %s, %s, %s", v.r(3), v.r(0), v.r(0))
+	})
+	s.reduce(v, "VMAXPS", 0, 1)
+	s.f("VMOVSS X0, %s", s.arg("ret"))
 	s.ret()
 }
 
