@@ -199,6 +199,23 @@ func Pack(ck *checkpoint.Checkpoint, o Options, w io.Writer) error {
 	return errors.Join(pack.Close(), e.ck.Memory.Free())
 }
 
+// Resolve checks o for a picture of this model and fills in every default, as a request does. Models whose pictures have no number of
+// tokens of their own are refused.
+func (e *Engine) Resolve(o reduce.Options) (reduce.Resolved, error) {
+	s := e.m.Info().Sizes
+	if s == nil || s.Views != 1 {
+		return reduce.Resolved{}, fmt.Errorf("engine: %s: the number of tokens depends on the picture", e.ck.Name)
+	}
+	s.Fill(&o)
+	if o.WantsRecipe() {
+		var err error
+		if o.FitPruneRecipe, err = e.recipe(); err != nil {
+			return reduce.Resolved{}, err
+		}
+	}
+	return o.Resolve(s.Tokens)
+}
+
 // recipeFile is the file beside the weights that holds the model's own recipe.
 const recipeFile = "fitprune.json"
 

@@ -30,38 +30,40 @@ type FLOPs struct {
 // Overhead is Choice in percent of Total.
 func (f *FLOPs) Overhead() float64 { return 100 * f.Choice / f.Total }
 
-// block counts a block of t that rows rows enter, of which kept are left after attention, by Table 20: 4·N·D² + 2·N²·D for attention and
-// 2·N·F·D or 3·N·F·D for the MLP.
-func block(t *restore.Tower, rows, kept int) float64 {
+// block counts a block of t that rows rows enter, of which projected reach the projection of attention and kept the MLP, by Table 20:
+// 4·N·D² + 2·N²·D for attention and 2·N·F·D or 3·N·F·D for the MLP.
+func block(t *restore.Tower, rows, projected, kept int) float64 {
 	n, h, q, k := float64(rows), float64(t.Hidden), float64(t.Query), float64(t.Key)
-	return n*h*(q+2*k) + 2*n*n*q + float64(kept)*(q*h+float64(t.Products*t.MLP)*h)
+	return n*h*(q+2*k) + 2*n*n*q + float64(projected)*q*h + float64(kept)*float64(t.Products*t.MLP)*h
 }
 
-// CountFLOPs counts for a model of sizes s what o asks for, with prompt rows of text. A prompt of 0 rows is refused.
-func CountFLOPs(s *restore.Sizes, o reduce.Options, prompt int) (*FLOPs, error) {
+// ResolveFor resolves o for a picture of a model of sizes s, of which nothing else is known.
+func ResolveFor(s *restore.Sizes, o reduce.Options) (reduce.Resolved, error) {
+	s.Fill(&o)
+	return o.Resolve(s.Tokens)
+}
+
+// CountFLOPs counts for a model of sizes s what r asks for, with prompt rows of text. nVis is the budget that r was made from. A prompt of 0 rows
+// and a reduction without a budget are refused. The cuts of FlowCut before the last depend on the picture and are not counted.
+func CountFLOPs(s *restore.Sizes, r reduce.Resolved, nVis, prompt int) (*FLOPs, error) {
 	if prompt < 1 {
 		return nil, fmt.Errorf("eval: prompt: got %d rows, want at least 1", prompt)
-	}
-	o.Layers = s.Text.Blocks
-	r, err := o.Resolve(s.Tokens)
-	if err != nil {
-		return nil, err
 	}
 	if r.NVis == 0 {
 		return nil, fmt.Errorf("eval: %s: finds the number of tokens in the picture, want a budget", r.Base)
 	}
 	f := &FLOPs{Base: r.Base, Restore: r.Restore, NVis: r.NVis, Stages: r.Stages}
 	if len(r.Stages) > 0 {
-		f.NVis = o.NVis
+		f.NVis = nVis
 	}
 	enter, leave := r.EncoderRows(s.Vision.Blocks)
 	views := float64(s.Views)
 	f.Engine = float64(enter[0]) * float64(s.Patch) * float64(s.Vision.Hidden)
 	for b := range enter {
 		n, m := enter[b]/s.Views, leave[b]/s.Views
-		f.Encoder += views * block(&s.Vision, n, m)
+		f.Encoder += views * block(&s.Vision, n, n, m)
 		if b < s.Vision.Run {
-			f.Engine += views * block(&s.Vision, n+1, m+1)
+			f.Engine += views * block(&s.Vision, n+1, n+1, m+1)
 		}
 	}
 	for i, w := range s.Projector[1:] {
@@ -69,7 +71,7 @@ func CountFLOPs(s *restore.Sizes, o reduce.Options, prompt int) (*FLOPs, error) 
 	}
 	enter, leave = r.LayerRows(s.Text.Blocks)
 	for l := range enter {
-		f.Decoder += block(&s.Text, prompt+enter[l], prompt+leave[l])
+		f.Decoder += block(&s.Text, prompt+enter[l], prompt+leave[l], prompt+leave[l])
 		f.Mean += float64(enter[l]) / float64(len(enter))
 	}
 	f.Choice, _ = r.Operations(reduce.Dims{C: s.Text.Hidden, Cv: s.Vision.Hidden, KeyDim: s.Vision.Hidden / s.Vision.Heads, Text: prompt})

@@ -4,8 +4,17 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/reduce"
 )
+
+func flops(s *restore.Sizes, o reduce.Options, prompt int) (*FLOPs, error) {
+	r, err := ResolveFor(s, o)
+	if err != nil {
+		return nil, err
+	}
+	return CountFLOPs(s, r, o.NVis, prompt)
+}
 
 // Ensure that the paper's Tables 8 and 20 come out to every digit that is printed.
 func TestPaperTables(t *testing.T) {
@@ -14,7 +23,7 @@ func TestPaperTables(t *testing.T) {
 		n                        int
 		decoder, total, overhead string
 	}{{192, "1.649", "1.839", "0.074"}, {128, "1.227", "1.417", "0.096"}, {64, "0.807", "0.997", "0.136"}} {
-		f, err := CountFLOPs(&s, reduce.Options{Base: "holov", NVis: c.n, Restore: true}, PaperPrompt)
+		f, err := flops(&s, reduce.Options{Base: "holov", NVis: c.n, Restore: true}, PaperPrompt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +45,7 @@ func TestPaperTables(t *testing.T) {
 func TestFLOPsOfSchedules(t *testing.T) {
 	s := Shapes()[0].Sizes
 	s.Text.Blocks, s.Text.Run = 4, 4
-	f, err := CountFLOPs(&s, reduce.Options{Base: "fastv", Schedule: "2:64"}, 24)
+	f, err := flops(&s, reduce.Options{Base: "fastv", Schedule: "2:64"}, 24)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,10 +56,10 @@ func TestFLOPsOfSchedules(t *testing.T) {
 	if f.Decoder != want || f.Mean != 320 {
 		t.Errorf("decoder %v, mean %v, want %v and 320", f.Decoder, f.Mean, want)
 	}
-	if _, err := CountFLOPs(&s, reduce.Options{}, 0); err == nil || err.Error() != "eval: prompt: got 0 rows, want at least 1" {
+	if _, err := flops(&s, reduce.Options{}, 0); err == nil || err.Error() != "eval: prompt: got 0 rows, want at least 1" {
 		t.Errorf("no prompt: %v", err)
 	}
-	if _, err := CountFLOPs(&s, reduce.Options{Base: "prumerge"}, 1); err == nil || err.Error() != "eval: prumerge: finds the number of tokens in the picture, want a budget" {
+	if _, err := flops(&s, reduce.Options{Base: "prumerge"}, 1); err == nil || err.Error() != "eval: prumerge: finds the number of tokens in the picture, want a budget" {
 		t.Errorf("no budget: %v", err)
 	}
 }

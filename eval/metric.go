@@ -96,21 +96,44 @@ func (t tally) difference() float64 {
 // 97.5 % points of each task's difference, All's, and of VsFull. Whole pictures are drawn because the
 // questions of one picture stand or fall together. Draws in which a figure does not exist are left out of it.
 func bootstrap(pictures []sheet, seed int64) map[string]Interval {
+	sum := sheet{}
+	for _, p := range pictures {
+		sum.add(p)
+	}
+	tasks := sum.tasks()
+	tallies := make([]tally, len(pictures)*len(tasks)) // [pictures, tasks]
+	for i, p := range pictures {
+		for j, task := range tasks {
+			tallies[i*len(tasks)+j] = p[task]
+		}
+	}
 	rng := rand.New(rand.NewPCG(uint64(seed), 0))
-	draws := map[string][]float64{}
+	draws, drawn := map[string][]float64{}, make([]tally, len(tasks))
 	for range resamples {
-		sum := sheet{}
+		clear(drawn)
 		for range pictures {
-			sum.add(pictures[rng.IntN(len(pictures))])
+			at := rng.IntN(len(pictures)) * len(tasks)
+			for j := range drawn {
+				drawn[j] = drawn[j].add(tallies[at+j])
+			}
 		}
-		for _, task := range sum.tasks() {
-			draws[task] = append(draws[task], sum[task].difference())
+		var total tally
+		ratio, ratios := 0.0, 0
+		for j, t := range drawn {
+			if t.n > 0 {
+				draws[tasks[j]] = append(draws[tasks[j]], t.difference())
+			}
+			if t.full > 0 {
+				ratio += float64(t.reduced) / float64(t.full)
+				ratios++
+			}
+			total = total.add(t)
 		}
-		if t := sum.total(); t.n > 0 {
-			draws[All] = append(draws[All], t.difference())
+		if total.n > 0 {
+			draws[All] = append(draws[All], total.difference())
 		}
-		if r, ok := sum.vsFull(); ok {
-			draws[VsFull] = append(draws[VsFull], 100*r)
+		if ratios > 0 {
+			draws[VsFull] = append(draws[VsFull], 100*ratio/float64(ratios))
 		}
 	}
 	out := map[string]Interval{}

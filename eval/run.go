@@ -53,6 +53,32 @@ type Record struct {
 // Run asks every question of total items twice, unreduced and reduced, and scores the answers. It stops at
 // the first error and when ctx is done.
 func Run(ctx context.Context, items iter.Seq2[Item, error], total int, ask Ask, o RunOptions) (*Result, error) {
+	type answers struct {
+		records []Record
+		odd     map[string]Unparsable
+	}
+	all, err := each(ctx, items, total, o, func(ctx context.Context, item Item) (answers, error) {
+		records, odd, err := askBoth(ctx, item, ask)
+		return answers{records, odd}, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	pictures, lax := make([][]Record, len(all)), map[string]Unparsable{}
+	for i, a := range all {
+		pictures[i] = a.records
+		for task, u := range a.odd {
+			lax[task] = lax[task].add(u)
+		}
+	}
+	r := score(pictures, o.Seed)
+	r.Unparsable = lax
+	return r, nil
+}
+
+// each calls f with every item, o.Workers of them at a time, and returns the results in the order of the items. It stops at the first error
+// and when ctx is done.
+func each[T any](ctx context.Context, items iter.Seq2[Item, error], total int, o RunOptions, f func(context.Context, Item) (T, error)) ([]T, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 
@@ -62,28 +88,24 @@ func Run(ctx context.Context, items iter.Seq2[Item, error], total int, ask Ask, 
 	}
 	jobs := make(chan job)
 	var (
-		wg    sync.WaitGroup
-		mu    sync.Mutex
-		asked = map[int][]Record{}
-		lax   = map[string]Unparsable{}
+		wg   sync.WaitGroup
+		mu   sync.Mutex
+		done = map[int]T{}
 	)
 	for range max(1, o.Workers) {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
 			for j := range jobs {
-				records, odd, err := askBoth(ctx, j.item, ask)
+				v, err := f(ctx, j.item)
 				if err != nil {
 					cancel(fmt.Errorf("eval: %s: %w", j.item.Name, err))
 					return
 				}
 				mu.Lock()
-				asked[j.at] = records
-				for task, u := range odd {
-					lax[task] = lax[task].add(u)
-				}
+				done[j.at] = v
 				if o.Progress != nil {
-					o.Progress(len(asked), total)
+					o.Progress(len(done), total)
 				}
 				mu.Unlock()
 			}
@@ -108,14 +130,11 @@ feed:
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
-
-	pictures := make([][]Record, n)
-	for i := range pictures {
-		pictures[i] = asked[i]
+	out := make([]T, n)
+	for i := range out {
+		out[i] = done[i]
 	}
-	r := score(pictures, o.Seed)
-	r.Unparsable = lax
-	return r, nil
+	return out, nil
 }
 
 // askBoth asks one picture's questions of both runs.

@@ -231,6 +231,11 @@ type Sizes struct {
 	Vocab        int
 }
 
+// Fill sets what o has to know of the model.
+func (s *Sizes) Fill(o *reduce.Options) {
+	o.Layers, o.EncoderBlocks, o.EncoderDepth = s.Text.Blocks, s.Vision.Run, s.Vision.Blocks
+}
+
 // Tower is a stack of transformer blocks.
 type Tower struct {
 	Blocks     int // as configured

@@ -30,6 +30,10 @@ func (r *Resolved) Operations(d Dims) (ops float64, known bool) {
 				ops += matrix(before)
 			}
 		}
+	} else if m.encoder != nil {
+		if r.Restore && !m.encoder.partners { // of the last cut, and between rows of the encoder
+			ops = float64(r.N) * float64(r.N) * float64(d.Cv)
+		}
 	} else if r.Merge > 0 && !m.whole {
 		ops = matrix(r.N)
 	}

@@ -13,6 +13,15 @@ var fitPruneMethod = &Method{
 	Site: InsideDecoder, Minimum: "1 token", Text: true,
 	Params: []Param{{"fitprune-recipe", "fitprune.json in the model's folder", "file of restore fitprune-recipe with the rows that each layer drops"}},
 	Cost:   "heads·N·(N + text) comparisons in every layer that drops rows",
+	ops: func(o *Resolved, d Dims) (sum float64) {
+		rows := o.N
+		for _, s := range o.Stages {
+			n := float64(rows + d.Text)
+			sum += n * n * float64(d.C)
+			rows = s.Rows()
+		}
+		return sum
+	},
 	Notes: Notes{
 		Equations: `
 M is the attention of a layer, of every head the largest value. A visual row's self-attention is the sum over the visual rows of what they

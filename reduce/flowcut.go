@@ -17,6 +17,9 @@ var flowCutMethod = &Method{
 	Paper: "https://arxiv.org/abs/2505.19536", Site: InsideEncoder, Minimum: "1 token",
 	Params: []Param{{"proportional-attention", "true", "under RESTORE, the encoder's attention counts a row as the patches it stands for; false with compat"}},
 	Cost:   "L·N·C (products of the class token's values with all others' in each of the L blocks)",
+	ops: func(o *Resolved, d Dims) float64 {
+		return float64(max(0, o.EncoderBlocks-1)) * float64(o.N+1) * float64(d.Cv)
+	},
 	Notes: Notes{
 		Equations: `
 Every block scores the patches that are left: S = (a + b)·d, where a is the class token's attention and b the softmax of the products of its value

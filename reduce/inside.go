@@ -522,11 +522,19 @@ func (r *Resolved) LayerRows(layers int) (enter, leave []int) {
 func (r *Resolved) EncoderRows(blocks int) (enter, leave []int) {
 	enter, leave = make([]int, blocks), make([]int, blocks)
 	rows := r.N
-	if m, err := lookup(r.Base); err == nil && m.Site == BeforeEncoder {
+	m, err := lookup(r.Base)
+	if err == nil && m.Site == BeforeEncoder {
 		rows = r.NVis
 	}
 	for b := range blocks {
-		enter[b], leave[b] = rows, rows
+		enter[b] = rows
+		switch {
+		case b < len(r.ToMeR):
+			rows, _ = toMeLeft(rows, r.ToMeR[b:b+1])
+		case err == nil && m.encoder != nil && b == r.EncoderBlocks-1:
+			rows, enter[b] = r.NVis, r.NVis
+		}
+		leave[b] = rows
 	}
 	return enter, leave
 }

@@ -22,6 +22,14 @@ var toMeMethod = &Method{
 		{"proportional-attention", "true", "the encoder's attention counts a row as the patches it stands for"},
 	},
 	Cost: "L·N²·Dh (cosines of head-mean keys in each of the L blocks)",
+	ops: func(o *Resolved, d Dims) (sum float64) {
+		rows := o.N
+		for b := range o.ToMeR {
+			sum += float64(rows+1) * float64(rows+1) * float64(d.KeyDim)
+			rows, _ = toMeLeft(rows, o.ToMeR[b:b+1])
+		}
+		return sum
+	},
 	Notes: Notes{
 		Equations: `
 In each block, between attention and MLP, the rows are split into those at even and at odd places of the present order. Each even row finds

@@ -163,7 +163,7 @@ func (r *attentionRun) of(kind string) []float64 {
 func attentionPanels(runs []attentionRun) []panel {
 	var panels []panel
 	for _, kind := range []string{"visual", "text"} {
-		p := panel{title: "queries: " + kind + " rows", x: "layer", y: "attention on visual rows (%)", fromZero: true}
+		p := panel{title: "queries: " + kind + " rows", x: "layer", y: "attention on visual rows (%)", high: 100}
 		for i, r := range runs {
 			s := series{name: r.Name, style: i, dashed: strings.HasSuffix(r.Name, "renumbered")}
 			for layer, v := range r.of(kind) {

@@ -69,29 +69,40 @@ func shapeNames() (names []string) {
 	return append(names, embeddedShape)
 }
 
-// sizes returns the sizes that were asked for and the name of their model.
-func (o *flopsOptions) sizes(a *app) (string, *restore.Sizes, error) {
+// resolver checks options for a model.
+type resolver func(reduce.Options) (reduce.Resolved, error)
+
+// sizes returns the sizes that were asked for, the name of their model and what checks options for it.
+func (o *flopsOptions) sizes(a *app) (string, *restore.Sizes, resolver, error) {
 	if o.dir == "" {
 		for _, s := range eval.Shapes() {
 			if s.Name == o.shape {
-				return s.Name, &s.Sizes, nil
+				return s.Name, &s.Sizes, bySize(&s.Sizes), nil
 			}
 		}
 		if o.shape != embeddedShape {
-			return "", nil, usagef("--shape: got %q, want %s", o.shape, strings.Join(shapeNames(), "|"))
+			return "", nil, nil, usagef("--shape: got %q, want %s", o.shape, strings.Join(shapeNames(), "|"))
 		}
 	}
 	m := modelFlags{dir: o.dir, threads: 1, describe: true}
 	model, err := m.open(a)
 	if err != nil {
-		return "", nil, err
+		return "", nil, nil, err
 	}
 	defer model.Close()
 	info := model.Info()
 	if info.Sizes == nil {
-		return "", nil, fmt.Errorf("flops: %s: operations of %s are not counted: its encoder attends in windows", info.Name, info.Architecture)
+		return "", nil, nil, fmt.Errorf("flops: %s: operations of %s are not counted: its encoder attends in windows", info.Name, info.Architecture)
 	}
-	return info.Name, info.Sizes, nil
+	if info.Sizes.Views != 1 {
+		return info.Name, info.Sizes, bySize(info.Sizes), nil
+	}
+	return info.Name, info.Sizes, model.Resolve, nil
+}
+
+// bySize resolves options for a model of which nothing but its sizes is known.
+func bySize(s *restore.Sizes) resolver {
+	return func(r reduce.Options) (reduce.Resolved, error) { return eval.ResolveFor(s, r) }
 }
 
 // flopsJSON is what --json prints.
@@ -116,7 +127,7 @@ func (o *flopsOptions) run(a *app) error {
 	if o.prompt < 1 || o.prompt > 1<<20 {
 		return usagef("--prompt: out of range, got %d, want 1 to %d", o.prompt, 1<<20)
 	}
-	name, s, err := o.sizes(a)
+	name, s, resolve, err := o.sizes(a)
 	if err != nil {
 		return err
 	}
@@ -126,14 +137,21 @@ func (o *flopsOptions) run(a *app) error {
 		}
 	}
 	j := flopsJSON{Model: name, Tokens: s.Tokens, Prompt: o.prompt}
-	if j.Full, err = eval.CountFLOPs(s, reduce.Options{}, o.prompt); err != nil {
+	count := func(r reduce.Options) (*eval.FLOPs, error) {
+		how, err := resolve(r)
+		if err != nil {
+			return nil, err
+		}
+		return eval.CountFLOPs(s, how, r.NVis, o.prompt)
+	}
+	if j.Full, err = count(reduce.Options{}); err != nil {
 		return err
 	}
 	var notes []string
 	for _, base := range bases {
 		for _, n := range o.nVis {
 			for _, on := range []bool{false, true} {
-				f, err := eval.CountFLOPs(s, reduce.Options{Base: base, NVis: n, Restore: on}, o.prompt)
+				f, err := count(reduce.Options{Base: base, NVis: n, Restore: on})
 				if err != nil { // this method has no such budget; the others go on
 					if note := fmt.Sprintf("%s, %d tokens: %v", base, n, err); !slices.Contains(notes, note) {
 						notes = append(notes, note)

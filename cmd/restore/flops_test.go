@@ -30,6 +30,8 @@ func TestFLOPsOfEngine(t *testing.T) {
 		"holov":     {Base: "holov", NVis: 40, Restore: true},
 		"fastv":     {Base: "fastv", Schedule: "2:100"},
 		"shrunk":    {Base: "downsample", NVis: 64},
+		"merged":    {Base: "tome", NVis: 64, Restore: true},
+		"fitted":    {Base: "fitprune", NVis: 200},
 	} {
 		work.Take()
 		ans, err := m.Ask(context.Background(), restore.Request{Prompt: "How many?", Images: []*imageproc.Picture{pic}, Reduce: o, MaxTokens: 1})
@@ -45,7 +47,9 @@ func TestFLOPsOfEngine(t *testing.T) {
 		matrices := func(format string, layers, width int) {
 			for i := range layers {
 				rows, keys := o.NVis+1, o.NVis+1 // a shrunk picture's encoding is not traced
-				if m := trace[fmt.Sprintf(format, i)]; m != nil {
+				if m := trace[fmt.Sprintf("vit_stage.%d.metric", i)]; m != nil && format[0] == 'v' {
+					rows, keys = m.Shape[0], m.Shape[0]
+				} else if m := trace[fmt.Sprintf(format, i)]; m != nil {
 					rows, keys = m.Shape[len(m.Shape)-2], m.Shape[len(m.Shape)-1]
 				}
 				got += 2 * float64(rows) * float64(keys) * float64(width)
@@ -58,7 +62,11 @@ func TestFLOPsOfEngine(t *testing.T) {
 		if r := ans.Report.Images[0].Reduction; r != nil && len(r.Options.Stages) == 0 {
 			visual = len(r.Rows)
 		}
-		f, err := eval.CountFLOPs(s, o, rows-visual)
+		how, err := m.Resolve(o)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		f, err := eval.CountFLOPs(s, how, o.NVis, rows-visual)
 		if err != nil {
 			t.Fatal(name, err)
 		}

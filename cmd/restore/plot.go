@@ -22,7 +22,7 @@ type panel struct {
 	title, x, y string
 	ticks       []float64 // of x
 	logX        bool      // ticks lie at equal ratios
-	fromZero    bool      // y begins at 0
+	low, high   float64   // that y shows at least
 	series      []series
 }
 
@@ -118,8 +118,8 @@ func (p *panel) draw(legend *plot.Legend, listed map[string]bool) (*plot.Plot, e
 			legend.Add(s.name, line, glyphs)
 		}
 	}
-	if p.fromZero {
-		out.Y.Min = 0
+	if p.low < p.high {
+		out.Y.Min, out.Y.Max = min(out.Y.Min, p.low), max(out.Y.Max, p.high)
 	}
 	if p.logX {
 		out.X.Scale = plot.LogScale{}

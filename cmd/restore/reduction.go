@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/restore-vlm/restore/reduce"
@@ -160,10 +161,10 @@ func readRecipe(path string) (*reduce.Recipe, error) {
 // manyTokens is more than any schedule's count.
 const manyTokens = 1 << 24
 
-// given names the first switch of a reduction that was typed; "" when there is none. Twins do not count: they may serve other commands.
-func (r *reductionFlags) given() (name string) {
+// given names the first switch of a reduction that was typed, save those in but; "" when there is none. Twins do not count: they may serve other commands.
+func (r *reductionFlags) given(but ...string) (name string) {
 	r.fs.VisitAll(func(f *pflag.Flag) {
-		if name == "" && onCommandLine(f) && reductionSwitch[f.Name] {
+		if name == "" && onCommandLine(f) && reductionSwitch[f.Name] && !slices.Contains(but, f.Name) {
 			name = f.Name
 		}
 	})
