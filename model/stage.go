@@ -25,6 +25,8 @@ type Layers interface {
 	// every row's key into k [rows, KVHeads·HeadDim], the last row's query into
 	// q [Heads·HeadDim].
 	Ahead(r *Run, layer int, q, k, x []float32, rows int)
+	// Norm writes the final norm of x [rows, Hidden] into dst.
+	Norm(r *Run, dst, x []float32, rows int)
 }
 
 // Passage leads the rows of a batch through a decoder's layers: it rotates,
@@ -78,6 +80,9 @@ func (p *Passage) Enter(i int, x []float32) error {
 				}
 			}
 			if err := p.lookAhead(i, s, span); err != nil {
+				return err
+			}
+			if err := p.states(i, s, span); err != nil {
 				return err
 			}
 			n, err := p.shrink(i, s, at, false, x, nil)
@@ -226,19 +231,51 @@ func (p *Passage) lookAhead(i, s int, x []float32) error {
 	})
 }
 
+// states shows x, the rows of span s that are to enter layer i, and their keys
+// in the layer before to the reducers that read them.
+func (p *Passage) states(i, s int, x []float32) error {
+	sp := &p.spans[s]
+	var seen *reduce.States
+	for j := range sp.Staged {
+		st := &sp.Staged[j]
+		if !st.ReadsStates(i) {
+			continue
+		}
+		rows, kw := len(sp.Pos), p.shape.KVHeads*p.shape.HeadDim
+		kv := sp.Cache.Layer(i - 1)
+		if seen == nil {
+			seen = &reduce.States{Width: p.shape.Hidden, KeyWidth: kw, Hidden: make([]float32, len(x)), Keys: kv.K[(len(kv.Pos)-rows)*kw:], Pool: p.run.Pool}
+			p.layers.Norm(p.run, seen.Hidden, x, rows)
+		}
+		sight := p.sight(i-1, s, j)
+		sight.States = seen
+		if err := st.Read(sight); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sight says where picture j of span s and the text behind it are.
+func (p *Passage) sight(layer, s, j int) *reduce.Sight {
+	sp := &p.spans[s]
+	st, keys := &sp.Staged[j], sp.Cache.Len(layer)
+	return &reduce.Sight{
+		First: st.First, Key: keys - len(sp.Pos) + st.First, Keys: keys,
+		Text: sp.text(j), Last: int32(len(sp.Pos) - 1),
+	}
+}
+
 // read lets the reducers of span s that want the attention of layer i score their rows.
 func (p *Passage) read(i, s int, ahead bool, look func(rows []int32, largest bool) []float32) error {
 	sp := &p.spans[s]
-	keys := sp.Cache.Len(i)
 	for j := range sp.Staged {
 		st := &sp.Staged[j]
 		if !st.Reads(i, ahead) {
 			continue
 		}
-		sight := &reduce.Sight{
-			First: st.First, Key: keys - len(sp.Pos) + st.First, Keys: keys,
-			Text: sp.text(j), Last: int32(len(sp.Pos) - 1), Look: look,
-		}
+		sight := p.sight(i, s, j)
+		sight.Look = look
 		if err := st.Read(sight); err != nil {
 			return err
 		}

@@ -27,8 +27,8 @@ each pivot in turn keeps the tokens of lowest cosine to it (features after the p
 		Departures: `
 The authors prune between the decoder's second and third layer: of the picture's tokens the four with the largest keys and of the text behind
 it another four are pivots, features are those after the final norm, and 4 + 8·floor(n/8) tokens remain. This form acts on the encoder's
-output and reads no text: all pivots are the picture's, and k is met exactly: the first (k-8) mod 8 pivots keep one token more. The authors'
-turns follow the order of a Python set of places in the sequence, which means nothing before there is a sequence.`,
+output and reads no text (dart-text is theirs): all pivots are the picture's, and k is met exactly: the first (k-8) mod 8 pivots keep one
+token more. The authors' turns follow the order of a Python set of places in the sequence, which means nothing before there is a sequence.`,
 	},
 	pick: func(w *work, k int) (*selection, error) {
 		in := w.in
@@ -101,100 +101,4 @@ func (d *dart) turns(pivots, pool []int32, share []int) [][]int32 {
 		pool = slices.DeleteFunc(pool, func(t int32) bool { return t < 0 })
 	}
 	return picks
-}
-
-// dartSequence is what DART reads inside a decoder: a prompt of rows rows, of which images rows from start are a picture's.
-type dartSequence struct {
-	rows, start, images int
-	width               int
-	hidden              []float32 // [rows, width] after the final norm
-	heads, keyDim       int
-	keys                []float32 // [heads, rows, keyDim] with positions
-}
-
-// dartChoice is what DART keeps of a picture, as rows of the sequence.
-type dartChoice struct {
-	imagePivots, textPivots []int32 // largest keys first
-	visited                 []int32 // both, in the order of their turns
-	picks                   [][]int32
-	kept                    []int32 // ascending; of the picture only
-}
-
-// dartPerKind is the number of pivots of the picture and of the text.
-const dartPerKind = 4
-
-// dartRetained is the authors' choice: four pivots of the picture, four of the text behind it, and share tokens of the picture for each of
-// the eight. It needs four tokens of either kind, and 8·share tokens beside the pivots.
-func dartRetained(s *dartSequence, share int) *dartChoice {
-	length := make([]float64, s.rows)
-	for h := range s.heads {
-		for i, v := range s.keys[h*s.rows*s.keyDim:][:s.rows*s.keyDim] {
-			length[i/s.keyDim] += math.Abs(float64(v))
-		}
-	}
-	largest := func(lo, hi int) []int32 {
-		top := topK(length[lo:hi], dartPerKind)
-		for i := range top {
-			top[i] += int32(lo)
-		}
-		return top
-	}
-	end := s.start + s.images
-	c := &dartChoice{imagePivots: largest(s.start, end), textPivots: largest(end, s.rows)}
-	c.visited = setOrder(slices.Concat(c.imagePivots, c.textPivots))
-	d := newDart(nil, s.hidden, s.width)
-	var pool []int32
-	for i := s.start; i < end; i++ {
-		if !slices.Contains(c.imagePivots, int32(i)) {
-			pool = append(pool, int32(i))
-		}
-	}
-	shares := slices.Repeat([]int{share}, len(c.visited))
-	c.picks = d.turns(c.visited, pool, shares)
-	c.kept = slices.Concat(append(c.picks, c.imagePivots)...)
-	slices.Sort(c.kept)
-	return c
-}
-
-// setOrder returns ids, which are distinct and not negative, in the order in which a CPython set that got them one after the other hands
-// them out: the order of its table's slots.
-func setOrder(ids []int32) []int32 {
-	const empty, run = -1, 9
-	table := slices.Repeat([]int32{empty}, 8)
-	insert := func(id int32) {
-		mask := len(table) - 1
-		i, perturb := int(id)&mask, int(id)
-		for {
-			last := i
-			if i+run <= mask {
-				last = i + run
-			}
-			for j := i; j <= last; j++ {
-				if table[j] == empty {
-					table[j] = id
-					return
-				}
-			}
-			perturb >>= 5
-			i = (5*i + 1 + perturb) & mask
-		}
-	}
-	for n, id := range ids {
-		insert(id)
-		if 5*(n+1) < 3*(len(table)-1) {
-			continue
-		}
-		size := 8
-		for size <= 4*(n+1) {
-			size *= 2
-		}
-		old := table
-		table = slices.Repeat([]int32{empty}, size)
-		for _, id := range old {
-			if id != empty {
-				insert(id)
-			}
-		}
-	}
-	return slices.DeleteFunc(table, func(id int32) bool { return id == empty })
 }

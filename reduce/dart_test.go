@@ -18,15 +18,25 @@ func TestGoldenDART(t *testing.T) {
 		for _, p := range g.prefixes("kept") {
 			name := strings.Split(p, "/")[0]
 			hidden, keys, place := g[name+"/hidden_normed"], g[name+"/keys"], dartPlaces[name]
+			rows, heads, dim := keys.Shape[1], keys.Shape[0], keys.Shape[2]
 			s := &dartSequence{
-				rows: hidden.Shape[0], start: place[0], images: place[1], width: hidden.Shape[1], hidden: g.floats(t, name+"/hidden_normed"),
-				heads: keys.Shape[0], keyDim: keys.Shape[2], keys: g.floats(t, name+"/keys"),
+				start: place[0], images: place[1], width: hidden.Shape[1], hidden: g.floats(t, name+"/hidden_normed"),
+				keyWidth: heads * dim, keys: make([]float32, rows*heads*dim),
+			}
+			for i, v := range g.floats(t, name+"/keys") {
+				h, r, k := i/(rows*dim), i/dim%rows, i%dim
+				s.keys[r*s.keyWidth+h*dim+k] = v
+			}
+			for r := place[0] + place[1]; r < rows; r++ {
+				s.text = append(s.text, int32(r))
 			}
 			runs++
 			p += "/"
-			c := dartRetained(s, (g[p+"kept"].Len()-dartPerKind)/(2*dartPerKind))
+			c := s.choose(g[p+"kept"].Len())
+			kept := slices.Concat(append(c.picks, c.imagePivots)...)
+			slices.Sort(kept)
 			tie := name == "dup" // exact copies: only the kept ones are recorded under the stable rule
-			g.wantInts(t, "", p, "kept", c.kept, tie)
+			g.wantInts(t, "", p, "kept", kept, tie)
 			if tie {
 				continue
 			}

@@ -35,6 +35,7 @@ func (s Stage) Rows() int { return s.Kept + s.Merged }
 type insideMethod struct {
 	read       int  // layer whose attention the criterion reads, counted from the stage's
 	ahead      bool // that layer's attention as it would be, before it runs on what the stage leaves
+	states     bool // the criterion reads rows and keys (Sight.States), not attention
 	within     bool // rows go inside the stage's layer, between attention and its output projection
 	after      int  // first layer that the stage's rows enter, counted from the stage's
 	first      int  // lowest layer that a stage may have
@@ -62,6 +63,16 @@ type Sight struct {
 	Last  int32   // the last row
 	// Look returns the probabilities of the given rows, [len(rows), Keys]: the mean over heads, or the largest.
 	Look func(rows []int32, largest bool) []float32
+
+	States *States // where the method reads them; Look is then nil
+}
+
+// States are all rows of a pass on their way into a layer.
+type States struct {
+	Width, KeyWidth int
+	Hidden          []float32 // [rows, Width] after the decoder's final norm
+	Keys            []float32 // [rows, KeyWidth] of the layer before, all heads, after rotation
+	Pool            *kernel.Pool
 }
 
 // StageResult is what one stage did. Rows before the stage are counted in their order then.
@@ -157,10 +168,16 @@ func (s *Inside) Begin(p *kernel.Pool, visual, text []float32, width int) error 
 	return s.m.begin(s, p, visual, text, width)
 }
 
+// ReadsStates reports whether the stage to come reads what enters layer.
+func (s *Inside) ReadsStates(layer int) bool {
+	st := s.stage()
+	return st != nil && s.score == nil && s.m.states && layer == st.Layer
+}
+
 // Reads reports whether the stage to come reads the attention of layer: as it runs, or (ahead) before it runs.
 func (s *Inside) Reads(layer int, ahead bool) bool {
 	st := s.stage()
-	return st != nil && s.score == nil && s.m.ahead == ahead && layer == st.Layer+s.m.read
+	return st != nil && s.score == nil && !s.m.states && s.m.ahead == ahead && layer == st.Layer+s.m.read
 }
 
 // Read scores the rows for the stage to come.

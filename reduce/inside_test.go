@@ -80,7 +80,7 @@ func stagesOf(stages []Stage) string {
 
 // Ensure that for every depth and budget the mean over layer inputs is the budget where a method can reach it, and that rows never grow.
 func TestScheduleMeans(t *testing.T) {
-	for _, base := range []string{"fastv", "pdrop", "sparsevlm", "fitprune"} {
+	for _, base := range []string{"fastv", "pdrop", "sparsevlm", "fitprune", "dart-text"} {
 		after, reached := 0, 0
 		if base == "sparsevlm" || base == "fitprune" {
 			after = 1
@@ -254,7 +254,7 @@ func FuzzSchedule(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		for _, base := range []string{"fastv", "pdrop", "sparsevlm", "fitprune"} {
+		for _, base := range []string{"fastv", "pdrop", "sparsevlm", "fitprune", "dart-text"} {
 			r, err := Options{Base: base, Schedule: s, Layers: 32}.Resolve(64)
 			if err != nil {
 				continue

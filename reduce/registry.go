@@ -86,6 +86,7 @@ var methods = []*Method{
 	dartMethod,
 	toMeMethod,
 	flowCutMethod,
+	dartTextMethod,
 	fastVMethod,
 	pdropMethod,
 	sparseVLMMethod,

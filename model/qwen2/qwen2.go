@@ -132,6 +132,9 @@ func (d *Decoder) Ahead(r *model.Run, i int, q, k, x []float32, rows int) {
 	l.q.Apply(r.Pool, q, n[(rows-1)*d.Hidden:], 1)
 }
 
+// Norm implements model.Layers.
+func (d *Decoder) Norm(r *model.Run, dst, x []float32, rows int) { d.norm.Apply(r.Pool, dst, x, rows) }
+
 // block runs layer i over the first p.Rows rows of x [rows, hidden] in place.
 func (d *Decoder) block(r *model.Run, p *model.Passage, i int, x []float32) error {
 	l, rows := &d.layers[i], p.Rows
