@@ -57,7 +57,7 @@ func TestDecodeDoesNotAllocate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		units, err := e.prompt([]chat.Message{userMessage("What is there?", 1)}, pics)
+		units, err := e.prompt([]chat.Message{userMessage("What is there?", pics)}, pics)
 		if err != nil {
 			t.Fatal(err)
 		}

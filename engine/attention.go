@@ -26,10 +26,6 @@ func (e *Engine) Attention(ctx context.Context, prompt string, seen *Seen, o red
 	if e.tok == nil {
 		return nil, fmt.Errorf("engine: %s: no tokenizer.json, which a prompt needs", e.ck.Name)
 	}
-	ids, err := e.encode([]chat.Message{userMessage(prompt, len(seen.visuals))})
-	if err != nil {
-		return nil, err
-	}
 	r := &model.Run{Pool: e.pool, Context: ctx}
 	var pics []*picture
 	for i, v := range seen.visuals {
@@ -39,7 +35,7 @@ func (e *Engine) Attention(ctx context.Context, prompt string, seen *Seen, o red
 		}
 		pics = append(pics, p)
 	}
-	units, err := e.units(ids, pics)
+	units, err := e.prompt([]chat.Message{userMessage(prompt, pics)}, pics)
 	if err != nil {
 		return nil, err
 	}

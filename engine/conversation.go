@@ -96,7 +96,7 @@ func (c *Conversation) Ask(ctx context.Context, req Request) (*Answer, error) {
 			return nil, err
 		}
 	}
-	messages := append(before[:len(before):len(before)], userMessage(req.Prompt, len(added)))
+	messages := append(before[:len(before):len(before)], userMessage(req.Prompt, added))
 	pics := append(c.pics[:len(c.pics):len(c.pics)], added...)
 	units, err := e.prompt(messages, pics)
 	if err != nil {
@@ -130,12 +130,12 @@ func (c *Conversation) Ask(ctx context.Context, req Request) (*Answer, error) {
 // look encodes and reduces the request's new pictures.
 func (c *Conversation) look(r *model.Run, req *Request, rep *Report) ([]*picture, error) {
 	seen := req.Seen
-	if seen != nil && len(req.Images) > 0 {
+	if seen != nil && (len(req.Images) > 0 || req.Video != nil) {
 		return nil, fmt.Errorf("engine: request: both pictures and encoded pictures, want one")
 	}
-	if seen == nil && len(req.Images) > 0 {
+	if seen == nil && (len(req.Images) > 0 || req.Video != nil) {
 		var err error
-		if seen, err = c.e.see(r, req.Images, needs(c.options)); err != nil {
+		if seen, err = c.e.see(r, req.Video, req.Images, needs(c.options)); err != nil {
 			return nil, err
 		}
 		rep.Prepare, rep.Encode = seen.prepare, seen.encode
@@ -213,10 +213,14 @@ func calibrationOf(e *Engine, pics []*picture) *nn.Calibration {
 	return c
 }
 
-func userMessage(text string, pictures int) chat.Message {
+func userMessage(text string, pics []*picture) chat.Message {
 	m := chat.Message{Role: "user"}
-	for range pictures {
-		m.Content = append(m.Content, chat.Part{Type: "image"})
+	for _, p := range pics {
+		part := chat.Part{Type: "image"}
+		if p.visual.Video {
+			part.Type = "video"
+		}
+		m.Content = append(m.Content, part)
 	}
 	m.Content = append(m.Content, chat.Part{Type: "text", Text: text})
 	return m
@@ -232,11 +236,11 @@ func (e *Engine) system(text string, before []chat.Message) ([]chat.Message, err
 		}
 		return before, nil
 	}
-	with, err := e.encode([]chat.Message{m, userMessage("", 0)})
+	with, err := e.encode([]chat.Message{m, userMessage("", nil)})
 	if err != nil {
 		return nil, err
 	}
-	without, err := e.encode([]chat.Message{userMessage("", 0)})
+	without, err := e.encode([]chat.Message{userMessage("", nil)})
 	if err != nil {
 		return nil, err
 	}

@@ -84,7 +84,7 @@ func (e *Engine) fitted(r *model.Run, req *Request) (*fitted, error) {
 	seen := req.Seen
 	if seen == nil {
 		var err error
-		if seen, err = e.see(r, req.Images, model.Needs{}); err != nil {
+		if seen, err = e.see(r, req.Video, req.Images, model.Needs{}); err != nil {
 			return nil, err
 		}
 	}
@@ -95,7 +95,7 @@ func (e *Engine) fitted(r *model.Run, req *Request) (*fitted, error) {
 	if err != nil {
 		return nil, err
 	}
-	units, err := e.prompt([]chat.Message{userMessage(req.Prompt, 1)}, []*picture{pic})
+	units, err := e.prompt([]chat.Message{userMessage(req.Prompt, []*picture{pic})}, []*picture{pic})
 	if err != nil {
 		return nil, err
 	}

@@ -46,28 +46,57 @@ func (e *Engine) See(ctx context.Context, pics []*imageproc.Picture) (*Seen, err
 	r := e.run()
 	defer e.runs.Put(r)
 	r.Context, r.Trace = ctx, nil
-	return e.see(r, pics, model.Needs{ClsAttn: true, Keys: true, Last: true})
+	return e.see(r, nil, pics, model.Needs{ClsAttn: true, Keys: true, Last: true})
 }
 
-func (e *Engine) see(r *model.Run, pics []*imageproc.Picture, need model.Needs) (*Seen, error) {
-	if e.proc == nil {
-		return nil, fmt.Errorf("engine: %s: no preprocessor_config.json, which pictures need", e.ck.Name)
-	}
+// see prepares and encodes a video, which may be nil, and pictures.
+func (e *Engine) see(r *model.Run, video *imageproc.Video, pics []*imageproc.Picture, need model.Needs) (*Seen, error) {
 	start := time.Now()
-	px, err := e.proc.Process(pics)
+	all, err := e.prepare(video, pics)
 	if err != nil {
 		return nil, err
 	}
 	prepared := time.Now()
-	visuals, err := e.m.Encode(r, px, need)
-	if err != nil {
-		return nil, err
+	s := &Seen{prepare: prepared.Sub(start)}
+	for _, px := range all {
+		visuals, err := e.m.Encode(r, px, need)
+		if err != nil {
+			return nil, err
+		}
+		for i, v := range visuals {
+			s.visuals, s.frames = append(s.visuals, v), append(s.frames, px.GridFrames(i))
+		}
 	}
-	frames := make([][]imageproc.Frame, len(visuals))
-	for i := range frames {
-		frames[i] = px.GridFrames(i)
+	s.encode = time.Since(prepared)
+	return s, nil
+}
+
+// prepare makes pixel values of a video, if there is one, and of the pictures, if
+// there are any.
+func (e *Engine) prepare(video *imageproc.Video, pics []*imageproc.Picture) ([]*imageproc.Pixels, error) {
+	if e.proc == nil {
+		return nil, fmt.Errorf("engine: %s: no preprocessor_config.json, which pictures need; give pixel_values instead", e.ck.Name)
 	}
-	return &Seen{visuals: visuals, frames: frames, prepare: prepared.Sub(start), encode: time.Since(prepared)}, nil
+	var out []*imageproc.Pixels
+	if video != nil {
+		proc, ok := e.proc.(imageproc.VideoProcessor)
+		if !ok || e.m.VideoToken() < 0 {
+			return nil, fmt.Errorf("engine: video: got %d frames, and %s takes no videos, only pictures", len(video.Frames), e.ck.Name)
+		}
+		px, err := proc.ProcessVideo(video)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, px)
+	}
+	if len(pics) > 0 {
+		px, err := e.proc.Process(pics)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, px)
+	}
+	return out, nil
 }
 
 // needs says which by-products of the encoder the method of o reads.

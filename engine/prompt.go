@@ -42,11 +42,14 @@ func (e *Engine) units(ids []int32, pics []*picture) ([]unit, error) {
 	out := make([]unit, 0, len(ids))
 	used := 0
 	for _, id := range ids {
-		if id != e.m.ImageToken() {
+		if !e.visualToken(id) {
 			out = append(out, unit{id: id})
 			continue
 		}
 		if used < len(pics) {
+			if pics[used].visual.Video != (id == e.m.VideoToken()) {
+				return nil, fmt.Errorf("engine: prompt: place %d is for the other of picture and video: the chat template (%s) puts them in another order", used+1, e.source)
+			}
 			out = append(out, unit{pic: pics[used]})
 		}
 		used++
@@ -55,6 +58,11 @@ func (e *Engine) units(ids []int32, pics []*picture) ([]unit, error) {
 		return nil, fmt.Errorf("engine: prompt: %d picture places for %d pictures", used, len(pics))
 	}
 	return out, nil
+}
+
+// visualToken reports whether id stands for a picture or a video.
+func (e *Engine) visualToken(id int32) bool {
+	return id == e.m.ImageToken() || id >= 0 && id == e.m.VideoToken()
 }
 
 // rows is a stretch of decoder rows.

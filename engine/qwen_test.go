@@ -478,7 +478,7 @@ func talking(t testing.TB) string {
 		"model": map[string]any{"type": "BPE", "vocab": byteVocab(330), "merges": []string{}},
 	})
 	write("tokenizer_config.json", map[string]any{"eos_token": "<|im_end|>", "chat_template": `{% for m in messages %}<|im_start|>{{ m['role'] }}
-{% if m['content'] is string %}{{ m['content'] }}{% else %}{% for c in m['content'] %}{% if c['type'] == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ c['text'] }}{% endif %}{% endfor %}{% endif %}<|im_end|>
+{% if m['content'] is string %}{{ m['content'] }}{% else %}{% for c in m['content'] %}{% if c['type'] == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% elif c['type'] == 'video' %}<|vision_start|><|video_pad|><|vision_end|>{% else %}{{ c['text'] }}{% endif %}{% endfor %}{% endif %}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}`})
 	return dir
@@ -584,5 +584,116 @@ func TestAxesKeys(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "class token") || !strings.Contains(err.Error(), base) {
 			t.Errorf("%s: got %v, want a refusal by name", base, err)
 		}
+	}
+}
+
+// Ensure that a video is read as its definition says: two frames make a moment,
+// moments are encoded like pictures of their own, the axis of time rises by the
+// seconds between them, and text goes on behind the largest position.
+func TestVideo(t *testing.T) {
+	e := open(t, talking(t), 2)
+	trace := func(r engine.TraceRequest) map[string]*tensor.Tensor {
+		t.Helper()
+		r.Prompt, r.Tokens = "What moves?", 4
+		out, err := e.Trace(context.Background(), r)
+		must(t, err)
+		return out
+	}
+	frame := func(seed int) *imageproc.Picture {
+		p := &imageproc.Picture{Width: 84, Height: 56, Pix: make([]byte, 84*56*3)}
+		for i := range p.Pix {
+			p.Pix[i] = byte(i*i>>3 + seed*i)
+		}
+		return p
+	}
+	a, b := frame(3), frame(11)
+	const rows, cols = 2, 3
+	still := trace(engine.TraceRequest{Images: []*imageproc.Picture{a}})
+	for _, frames := range [][]*imageproc.Picture{{a, a}, {a}} { // one frame stands in for the missing one
+		got := trace(engine.TraceRequest{Video: &imageproc.Video{Frames: frames, FPS: 2}})
+		same(t, "one moment", got, still, "pixel_values", "vision.merger", "position_ids", "rope_delta", "embeds", "logits", "gen.tokens")
+		ids := numbers(t, got["input_ids"])
+		if n := slices.Index(ids, 337); n < 0 || slices.Contains(ids, 336) || ids[n+rows*cols-1] != 337 || ids[n+rows*cols] == 337 {
+			t.Errorf("ids %v: want %d of the video's token", ids, rows*cols)
+		}
+	}
+	other := trace(engine.TraceRequest{Images: []*imageproc.Picture{b}})
+	got := trace(engine.TraceRequest{Video: &imageproc.Video{Frames: []*imageproc.Picture{a, a, b, b}, FPS: 2}})
+	joined := append(numbers(t, still["vision.merger"]), numbers(t, other["vision.merger"])...)
+	for i, v := range numbers(t, got["vision.merger"]) {
+		if !(math.Abs(v-joined[i]) <= 1e-5) { // another order of sums
+			t.Fatalf("feature %d of two moments: %v, alone %v", i, v, joined[i])
+		}
+	}
+	mixed := trace(engine.TraceRequest{Video: &imageproc.Video{Frames: []*imageproc.Picture{a, b}, FPS: 2}})
+	px, pa, pb := numbers(t, mixed["pixel_values"]), numbers(t, still["pixel_values"]), numbers(t, other["pixel_values"])
+	for i, v := range px { // rows of [channel][frame][14][14]
+		want := pa[i]
+		if i/196%2 == 1 {
+			want = pb[i]
+		}
+		if v != want {
+			t.Fatalf("value %d of a moment of two frames: %v, want %v", i, v, want)
+		}
+	}
+
+	for _, fps := range []float64{0.4, 1, 2, 3, 24} {
+		for _, o := range []reduce.Options{{}, {Base: "divprune", NVis: 8, Restore: true}} {
+			v := &imageproc.Video{FPS: fps}
+			for i := range 7 { // the last moment has one frame
+				v.Frames = append(v.Frames, frame(i))
+			}
+			got := trace(engine.TraceRequest{Video: v, Reduce: o})
+			pos, ids := numbers(t, got["position_ids"]), numbers(t, got["input_ids"])
+			start, n := slices.Index(ids, 337), len(pos)/3
+			kept := make([]float64, 4*rows*cols)
+			for i := range kept {
+				kept[i] = float64(i)
+			}
+			if o.Base != "" {
+				kept = numbers(t, got["reduce.position"])
+			}
+			last := 0
+			for i, k := range kept {
+				at := int(k)
+				want := [3]int{start + int(float64(at/(rows*cols))*(2/fps)*2), start + at%(rows*cols)/cols, start + at%cols} // tokens_per_second 2
+				for axis, w := range want {
+					if g := pos[axis*n+start+i]; g != float64(w) {
+						t.Errorf("%v fps, %s: token %d: axis %d at %v, want %d", fps, o.Base, at, axis, g, w)
+					}
+				}
+			}
+			last = start + max(int(3*(2/fps)*2), rows-1, cols-1)
+			for axis := range 3 {
+				if g := pos[axis*n+start+len(kept)]; g != float64(last+1) {
+					t.Errorf("%v fps, %s: text goes on at %v, want %d", fps, o.Base, g, last+1)
+				}
+			}
+		}
+	}
+
+	c := e.NewConversation(reduce.Options{Base: "holov", KeepRatio: 0.5, Restore: true})
+	first, err := c.Ask(context.Background(), engine.Request{Prompt: "?", Video: &imageproc.Video{Frames: []*imageproc.Picture{a, b, a}, FPS: 1}, Images: []*imageproc.Picture{b}, MaxTokens: 2})
+	must(t, err)
+	if r := first.Report; len(r.Images) != 2 || r.Images[0].Tokens != 2*rows*cols || r.Images[1].Tokens != rows*cols || r.Images[0].Kept+r.Images[0].Merged != rows*cols {
+		t.Errorf("video and picture: %+v", r.Images)
+	}
+	next, err := c.Ask(context.Background(), engine.Request{Prompt: "And?", MaxTokens: 2})
+	must(t, err)
+	if next.Report.CachedTokens < first.Report.PromptTokens {
+		t.Errorf("%d tokens kept, want %d", next.Report.CachedTokens, first.Report.PromptTokens)
+	}
+
+	small := &imageproc.Picture{Width: 56, Height: 56, Pix: make([]byte, 56*56*3)}
+	for name, v := range map[string]*imageproc.Video{
+		"no frames": {FPS: 1}, "fps": {Frames: []*imageproc.Picture{a}}, "another size": {Frames: []*imageproc.Picture{a, small}, FPS: 1},
+		"not a number": {Frames: []*imageproc.Picture{a}, FPS: math.NaN()},
+	} {
+		if _, err := e.Ask(context.Background(), engine.Request{Prompt: "?", Video: v}); err == nil || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: got %v, want an error of one line", name, err)
+		}
+	}
+	if _, err := open(t, talkingNext(t), 1).Ask(context.Background(), engine.Request{Prompt: "?", Video: &imageproc.Video{Frames: []*imageproc.Picture{a}, FPS: 1}}); err == nil || !strings.Contains(err.Error(), "takes no videos") {
+		t.Errorf("a model without videos: got %v, want a refusal", err)
 	}
 }

@@ -14,7 +14,8 @@ type Request struct {
 	Prompt    string
 	System    string               // the conversation's system prompt, given with its first question; "" is what the template says by itself
 	Images    []*imageproc.Picture // new pictures that belong to this question
-	Seen      *Seen                // or pictures that were encoded before; Images must then be empty
+	Video     *imageproc.Video     // a new video that belongs to this question, before its pictures
+	Seen      *Seen                // or pictures that were encoded before; Images and Video must then be empty
 	Reduce    reduce.Options       // the zero value reads every visual token
 	Sample    sample.Options       // the zero value is greedy
 	MaxTokens int                  // at most this many; 0: up to the context's end

@@ -22,6 +22,7 @@ type TraceRequest struct {
 	Prompt string
 	System string // system prompt before Prompt; "" is what the template says by itself
 	Images []*imageproc.Picture
+	Video  *imageproc.Video // instead of Images
 	Reduce reduce.Options
 	Tokens int // greedy tokens decoded after the prompt; they do not stop at the end token
 }
@@ -307,8 +308,12 @@ func (e *Engine) expanded(units []unit) []int64 {
 			ids = append(ids, int64(u.id))
 			continue
 		}
+		id := e.m.ImageToken()
+		if u.pic.visual.Video {
+			id = e.m.VideoToken()
+		}
 		for range u.pic.visual.N {
-			ids = append(ids, int64(e.m.ImageToken()))
+			ids = append(ids, int64(id))
 		}
 	}
 	return ids
@@ -429,14 +434,19 @@ func (e *Engine) tracePrompt(req TraceRequest) ([]int32, *imageproc.Pixels, erro
 	if e.tok == nil {
 		return nil, nil, fmt.Errorf("engine: %s: no tokenizer.json, which a prompt needs; give input_ids instead", e.ck.Name)
 	}
+	if req.Video != nil && len(req.Images) > 0 {
+		return nil, nil, fmt.Errorf("engine: trace: both a video and pictures, want one of them")
+	}
 	var px *imageproc.Pixels
-	if len(req.Images) > 0 {
-		if e.proc == nil {
-			return nil, nil, fmt.Errorf("engine: %s: no preprocessor_config.json, which pictures need; give pixel_values instead", e.ck.Name)
-		}
-		var err error
-		if px, err = e.proc.Process(req.Images); err != nil {
+	var places []*picture
+	if req.Video != nil || len(req.Images) > 0 {
+		all, err := e.prepare(req.Video, req.Images)
+		if err != nil {
 			return nil, nil, err
+		}
+		px = all[0]
+		for range max(1, len(req.Images)) {
+			places = append(places, &picture{visual: &model.Visual{Video: req.Video != nil}})
 		}
 	}
 	var messages []chat.Message
@@ -446,6 +456,6 @@ func (e *Engine) tracePrompt(req TraceRequest) ([]int32, *imageproc.Pixels, erro
 			return nil, nil, err
 		}
 	}
-	ids, err := e.encode(append(messages, userMessage(req.Prompt, len(req.Images))))
+	ids, err := e.encode(append(messages, userMessage(req.Prompt, places)))
 	return ids, px, err
 }

@@ -16,6 +16,9 @@ type Pixels struct {
 	// GridTHW is, for Qwen2VL, the patch grid [frames, rows, columns] of each
 	// picture; nil for the others.
 	GridTHW [][3]int
+	// SecondsPerMoment is the time from one of GridTHW's frames to the next, where
+	// Data is a video; 0 where it is pictures.
+	SecondsPerMoment float64
 	// Merge is, for Qwen2VL, the patches along the side of the blocks whose order
 	// Data follows; 0 for the others.
 	Merge int
@@ -64,6 +67,22 @@ var (
 	_ Processor = (*LlavaNext)(nil)
 	_ Processor = (*Qwen2VL)(nil)
 )
+
+// Video is frames of one size that follow each other at a steady rate.
+type Video struct {
+	Frames []*Picture
+	FPS    float64 // frames a second
+}
+
+// VideoProcessor is a Processor that prepares videos too.
+type VideoProcessor interface {
+	Processor
+	// ProcessVideo returns the pixel values of one video: GridTHW and
+	// SecondsPerMoment say what they are.
+	ProcessVideo(v *Video) (*Pixels, error)
+}
+
+var _ VideoProcessor = (*Qwen2VL)(nil)
 
 // lut maps byte v of channel c to the pixel value lut[c][v].
 type lut [3][256]float32

@@ -150,10 +150,56 @@ func (q *Qwen2VL) Process(pics []*Picture) (*Pixels, error) {
 		if err := whole(p).resize(u8, ow*3, ow, oh, window{w: ow, h: oh}, q.filter); err != nil {
 			return nil, fmt.Errorf("%w (picture %d of %d)", err, i+1, len(pics))
 		}
-		dst = q.patches(dst, u8, ow, oh, row)
+		dst = q.patches(dst, u8, ow, oh, row, 0)
 	}
 	return px, nil
 }
+
+// ProcessVideo returns [patches, 3·temporal·patch·patch], moment by moment: a
+// moment is temporal frames, the last frame standing in for those that are
+// missing at the end. All frames are resized alike.
+func (q *Qwen2VL) ProcessVideo(v *Video) (*Pixels, error) {
+	if err := checkPictures(v.Frames); err != nil {
+		return nil, err
+	}
+	if !(v.FPS > 0 && v.FPS <= maxFPS) {
+		return nil, fmt.Errorf("imageproc: video: fps: got %v, want more than 0 and at most %d", v.FPS, maxFPS)
+	}
+	first := v.Frames[0]
+	for i, p := range v.Frames {
+		if p.Width != first.Width || p.Height != first.Height {
+			return nil, fmt.Errorf("imageproc: video: frame %d of %d: got %dx%d, want the first frame's %dx%d", i+1, len(v.Frames), p.Width, p.Height, first.Width, first.Height)
+		}
+	}
+	ow, oh, err := q.size(first)
+	if err != nil {
+		return nil, err
+	}
+	moments := (len(v.Frames) + q.temporal - 1) / q.temporal
+	row, each := 3*q.temporal*q.patch*q.patch, ow/q.patch*(oh/q.patch)
+	if moments > maxOutputValues/(each*row) {
+		return nil, fmt.Errorf("imageproc: video of %d frames: more than %d pixel values; lower max_pixels", len(v.Frames), maxOutputValues)
+	}
+	px := &Pixels{
+		Shape: []int{moments * each, row}, Data: make([]float32, moments*each*row), Merge: q.merge, SecondsPerMoment: float64(q.temporal) / v.FPS,
+		GridTHW: [][3]int{{moments, oh / q.patch, ow / q.patch}}, ImageSizes: [][2]int{{first.Height, first.Width}},
+	}
+	dst, frame := px.Data, ow*oh*3
+	u8 := make([]byte, q.temporal*frame)
+	for m := range moments {
+		for t := range q.temporal {
+			i := min(m*q.temporal+t, len(v.Frames)-1)
+			if err := whole(v.Frames[i]).resize(u8[t*frame:(t+1)*frame], ow*3, ow, oh, window{w: ow, h: oh}, q.filter); err != nil {
+				return nil, fmt.Errorf("%w (frame %d of %d)", err, i+1, len(v.Frames))
+			}
+		}
+		dst = q.patches(dst, u8, ow, oh, row, frame)
+	}
+	return px, nil
+}
+
+// maxFPS bounds a video's frames a second.
+const maxFPS = 1000
 
 // maxOutputValues bounds one call's result (8 GiB of float32).
 const maxOutputValues = 1 << 31
@@ -169,15 +215,18 @@ func (q *Qwen2VL) size(p *Picture) (ow, oh int, err error) {
 	return p.Width, p.Height, nil
 }
 
-// patches writes the rows of one picture and returns the rest of dst. A row is
-// [channel][frame][patch][patch], all frames alike.
-func (q *Qwen2VL) patches(dst []float32, u8 []byte, ow, oh, row int) []float32 {
+// patches writes the rows of one moment and returns the rest of dst. A row is
+// [channel][frame][patch][patch]; the frames lie frame bytes apart in u8, 0 where
+// all are one picture.
+func (q *Qwen2VL) patches(dst []float32, u8 []byte, ow, oh, row, frame int) []float32 {
 	block := q.patch * q.merge
 	for by := 0; by < oh; by += block {
 		for bx := 0; bx < ow; bx += block {
 			for y := by; y < by+block; y += q.patch {
 				for x := bx; x < bx+block; x += q.patch {
-					q.fill(dst[:row], u8[(y*ow+x)*3:], ow*3)
+					for t := range q.temporal {
+						q.fill(dst[:row], u8[t*frame+(y*ow+x)*3:], ow*3, t)
+					}
 					dst = dst[row:]
 				}
 			}
@@ -186,19 +235,16 @@ func (q *Qwen2VL) patches(dst []float32, u8 []byte, ow, oh, row int) []float32 {
 	return dst
 }
 
-// fill writes one patch.
-func (q *Qwen2VL) fill(dst []float32, src []byte, stride int) {
+// fill writes frame t of one patch.
+func (q *Qwen2VL) fill(dst []float32, src []byte, stride, t int) {
 	n := q.patch * q.patch
 	for c := range 3 {
-		frame := dst[c*q.temporal*n:][:n]
+		frame := dst[(c*q.temporal+t)*n:][:n]
 		for y := range q.patch {
 			s := src[y*stride:]
 			for x := range q.patch {
 				frame[y*q.patch+x] = q.lut[c][s[x*3+c]]
 			}
-		}
-		for t := 1; t < q.temporal; t++ {
-			copy(dst[(c*q.temporal+t)*n:][:n], frame)
 		}
 	}
 }

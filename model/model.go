@@ -115,6 +115,7 @@ type Visual struct {
 	Pos          []nn.Pos  // [N] rotary positions counted from the picture's start; nil: 0, 1, 2, … on all axes
 	Span         float64   // positions that the picture takes, so that text after it starts there; 0: N
 	GridH, GridW int       // of the N tokens; 0 where they are not a grid
+	Video        bool      // the tokens are a video's, moment after moment
 	NoClass      bool      // the encoder has no class token
 	Heads        int
 	ClsAttn      []float32 // [Heads, T] class-token attention of the feature layer, T = tokens with the class token
@@ -168,6 +169,18 @@ func (v *Visual) Grid(rows, cols int) {
 	}
 }
 
+// Moments says that the tokens are a video's: rows×cols in raster order at each
+// of times, positions that rise.
+func (v *Visual) Moments(times []float64, rows, cols int) {
+	v.Video, v.Span = true, max(times[len(times)-1]+1, float64(max(rows, cols)))
+	v.Pos = make([]nn.Pos, 0, len(times)*rows*cols)
+	for _, t := range times {
+		for i := range rows * cols {
+			v.Pos = append(v.Pos, nn.Pos{t, float64(i / cols), float64(i % cols)})
+		}
+	}
+}
+
 // At returns the position of token i in a picture that starts at start. Between
 // two tokens it lies on the straight line from one to the next.
 func (v *Visual) At(start, i float64) nn.Pos {
@@ -203,6 +216,8 @@ type Multimodal interface {
 	Project(r *Run, features []float32, rows int) []float32
 	// ImageToken is the id that stands for a picture in a prompt.
 	ImageToken() int32
+	// VideoToken is the id that stands for a video, -1 where the model takes none.
+	VideoToken() int32
 	// PictureTokens returns how many tokens the picture at index i of px takes
 	// before reduction.
 	PictureTokens(px *imageproc.Pixels, i int) int

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/restore-vlm/restore/imageproc"
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
@@ -123,6 +124,53 @@ func (p *pictureFlags) add(fs *pflag.FlagSet) {
 	fs.Int64Var(&p.maxPixels, "max-image-pixels", 64_000_000, "refuse pictures of more than `N` pixels")
 	fs.BoolVar(&p.exif, "exif", true, "turn pictures as their EXIF orientation says")
 }
+
+// videoFlags say which frames make a video.
+type videoFlags struct {
+	frames []string
+	fps    float64
+	fs     *pflag.FlagSet
+}
+
+func (v *videoFlags) add(fs *pflag.FlagSet) {
+	v.fs = fs
+	fs.StringArrayVar(&v.frames, "video-frames", nil, "picture `file`s of a video's frames in order, before the pictures: all behind the flag, or the flag repeated")
+	fs.Float64Var(&v.fps, "fps", 2, "the frames are so many a `second`")
+}
+
+// args takes the files that stand behind --video-frames.
+func (v *videoFlags) args(cmd *cobra.Command, args []string) error {
+	switch n := len(v.frames); {
+	case len(args) == 0:
+		return nil
+	case n == 0 || !onCommandLine(cmd.Flags().Lookup("video-frames")):
+		return noArgs(cmd, args)
+	case n > 1:
+		return usagef("--video-frames: repeated, and %q without it, want one or the other", args[0])
+	}
+	v.frames = append(v.frames, args...)
+	return nil
+}
+
+// load reads the frames; nil without any.
+func (v *videoFlags) load(p *pictureFlags) (*imageproc.Video, error) {
+	switch {
+	case len(v.frames) == 0 && onCommandLine(v.fs.Lookup("fps")):
+		return nil, usagef("--fps: has no use without --video-frames, got %v", v.fps)
+	case len(v.frames) == 0:
+		return nil, nil
+	case !(v.fps > 0):
+		return nil, usagef("--fps: out of range, got %v, want more than 0", v.fps)
+	}
+	frames, err := p.loadAll(v.frames)
+	if err != nil {
+		return nil, err
+	}
+	return &imageproc.Video{Frames: frames, FPS: v.fps}, nil
+}
+
+// name is what reports call the video.
+func (v *videoFlags) name() string { return strings.Join(v.frames, " ") }
 
 // load reads one picture.
 func (p *pictureFlags) load(path string) (*imageproc.Picture, error) {

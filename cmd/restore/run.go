@@ -20,6 +20,7 @@ var errInterrupted = errors.New("run: interrupted, the answer is not complete")
 type runOptions struct {
 	model     modelFlags
 	picture   pictureFlags
+	video     videoFlags
 	reduction reductionFlags
 	sampling  sample.Options
 	prompt    string
@@ -45,13 +46,15 @@ By default each picture is reduced to 64 tokens by RESTORE over HoloV; --base no
 Ctrl-C stops the answer; what was done is still shown, and the exit code is 1.`,
 		Example: `  restore run --image cat.jpg -p "What is there?"
   restore run -m DIR --image a.png --image b.png -p "What changed?" --base divprune --n-vis 128 --overlay kept.png --json
-  restore run -m DIR --image a.png`,
-		Args: noArgs,
+  restore run -m DIR --image a.png
+  restore run -m DIR --video-frames a.png b.png c.png --fps 2 -p "What moves?"`,
+		Args: o.video.args,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	o.model.add(fs)
 	fs.StringArrayVar(&o.images, "image", nil, "picture `file` to ask about; may be repeated")
+	o.video.add(fs)
 	fs.StringVarP(&o.prompt, "prompt", "p", "", "the `question`; without it, a conversation")
 	fs.StringVar(&o.system, "system-prompt", "", "say this `text` before the conversation, instead of what the chat template says")
 	fs.IntVarP(&o.maxTokens, "n-predict", "n", 256, "answer with at most `N` tokens")
@@ -92,6 +95,9 @@ func (o *runOptions) check() (restore.Request, error) {
 	if err == nil && o.overlay != "" && r.Reduce.Base == "none" {
 		err = usagef("--overlay: has nothing to show, got --base none, want a reduction")
 	}
+	if err == nil && (o.overlay != "" || o.stages != "") && len(o.video.frames) > 0 {
+		err = usagef("--overlay: cannot be drawn with --video-frames, got %d frames, want pictures alone", len(o.video.frames))
+	}
 	if err == nil && o.stages != "" && !r.Reduce.Inside() && !r.Reduce.InsideEncoder() {
 		err = usagef("--overlay-stages: has nothing to show, got --base %s, want a method inside the encoder or the decoder", r.Reduce.Base)
 	}
@@ -106,15 +112,22 @@ func (o *runOptions) run(ctx context.Context, a *app, talk bool) error {
 	if r.Images, err = o.picture.loadAll(o.images); err != nil {
 		return err
 	}
+	if r.Video, err = o.video.load(&o.picture); err != nil {
+		return err
+	}
+	names := o.images
+	if r.Video != nil {
+		names = append([]string{o.video.name()}, names...)
+	}
 	m, err := o.model.open(a)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
 	if talk {
-		return o.talk(ctx, a, m, r)
+		return o.talk(ctx, a, m, r, names)
 	}
-	return o.answer(ctx, a, m, r, o.images, m.Ask)
+	return o.answer(ctx, a, m, r, names, m.Ask)
 }
 
 // answer asks once by ask, and shows the answer on a.out and what was done on a.err. names are the files of r.Images.

@@ -16,13 +16,13 @@ const maxLine = 1 << 20
 
 // talk holds a conversation: each line of a.in is a question, answered with what came before kept. first holds the pictures that belong to
 // the first question. On a terminal an error ends the turn, elsewhere the conversation.
-func (o *runOptions) talk(ctx context.Context, a *app, m *restore.Model, first restore.Request) error {
+func (o *runOptions) talk(ctx context.Context, a *app, m *restore.Model, first restore.Request, names []string) error {
 	person := isTerminal(a.in)
 	if person {
 		fmt.Fprintln(a.err, "one question a line; /image FILE shows a picture; /exit ends")
 	}
 	conv := m.NewConversation(first.Reduce)
-	pics, names := first.Images, o.images
+	pics := first.Images
 	next := lines(ctx, a.in)
 	for {
 		if person {
@@ -55,7 +55,7 @@ func (o *runOptions) talk(ctx context.Context, a *app, m *restore.Model, first r
 			r := first
 			r.Prompt, r.Images = line, pics
 			if err = o.answer(ctx, a, m, r, names, conv.Ask); err == nil {
-				pics, names = nil, nil
+				pics, names, first.Video = nil, nil, nil
 			}
 		}
 		if err != nil {

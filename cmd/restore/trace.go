@@ -15,6 +15,7 @@ import (
 type traceOptions struct {
 	model     modelFlags
 	picture   pictureFlags
+	video     videoFlags
 	reduction reductionFlags
 	in, out   string
 	prompt    string
@@ -37,13 +38,14 @@ nothing but config.json and weights when --in is used. Decoding is greedy and do
 Reduction is off unless --base is given.`,
 		Example: `  restore trace -m DIR --in inputs.safetensors --tokens 24 --out activations.safetensors
   restore trace --image cat.jpg -p "What is there?" --base holov --n-vis 64 --out activations.safetensors`,
-		Args: noArgs,
+		Args: o.video.args,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	o.model.add(fs)
 	fs.StringVar(&o.in, "in", "", "safetensors `file` with input_ids and pixel_values")
 	fs.StringArrayVar(&o.images, "image", nil, "picture `file`, instead of --in; may be repeated")
+	o.video.add(fs)
 	fs.StringVarP(&o.prompt, "prompt", "p", "", "the `question`, instead of --in")
 	fs.StringVar(&o.system, "system-prompt", "", "say this `text` before the question, instead of what the chat template says")
 	fs.IntVar(&o.tokens, "tokens", 0, "decode `N` tokens after the prompt")
@@ -64,8 +66,8 @@ func (o *traceOptions) run(ctx context.Context, a *app, cmd *cobra.Command) erro
 		return need(cmd, "out", o.out)
 	case o.in == "" && o.prompt == "":
 		return usagef("trace: no input, want --in FILE or -p QUESTION")
-	case o.in != "" && (o.prompt != "" || o.system != "" || len(o.images) > 0):
-		return usagef("--in: given together with --image, -p or --system-prompt, want one kind of input")
+	case o.in != "" && (o.prompt != "" || o.system != "" || len(o.images)+len(o.video.frames) > 0):
+		return usagef("--in: given together with --image, --video-frames, -p or --system-prompt, want one kind of input")
 	case o.in != "" && (o.model.minPixels != 0 || o.model.maxPixels != 0):
 		return usagef("--min-pixels and --max-pixels: have no use with --in, got %d and %d: its pixel_values are resized already", o.model.minPixels, o.model.maxPixels)
 	case o.tokens < 0:
@@ -83,6 +85,9 @@ func (o *traceOptions) run(ctx context.Context, a *app, cmd *cobra.Command) erro
 		r.Inputs = f.Tensors
 	}
 	if r.Images, err = o.picture.loadAll(o.images); err != nil {
+		return err
+	}
+	if r.Video, err = o.video.load(&o.picture); err != nil {
 		return err
 	}
 	m, err := o.model.open(a)

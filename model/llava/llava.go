@@ -165,6 +165,9 @@ func (m *Model) Decoder() model.Decoder { return m.text }
 // ImageToken implements model.Multimodal.
 func (m *Model) ImageToken() int32 { return m.cfg.ImageToken }
 
+// VideoToken implements model.Multimodal: there are no videos.
+func (m *Model) VideoToken() int32 { return -1 }
+
 // PictureTokens implements model.Multimodal.
 func (m *Model) PictureTokens(*imageproc.Pixels, int) int { return m.tokens() }
 

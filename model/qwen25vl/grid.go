@@ -3,6 +3,7 @@ package qwen25vl
 import (
 	"fmt"
 
+	"github.com/restore-vlm/restore/imageproc"
 	"github.com/restore-vlm/restore/nn"
 )
 
@@ -65,24 +66,41 @@ func arrange(grids [][3]int, merge, side int) *order {
 	return o
 }
 
-// checkGrids says whether grids describe rows patches of pictures.
-func checkGrids(grids [][3]int, merge, rows int) error {
-	total := 0
-	for i, g := range grids {
-		if g[0] != 1 {
-			return fmt.Errorf("qwen25vl: image_grid_thw: picture %d: got %d frames, want 1 (video is not supported)", i, g[0])
+// moments returns grids of one frame each, a video's one after another: no
+// attention of the encoder crosses from a moment to the next.
+func moments(grids [][3]int) [][3]int {
+	var out [][3]int
+	for _, g := range grids {
+		for range g[0] {
+			out = append(out, [3]int{1, g[1], g[2]})
+		}
+	}
+	return out
+}
+
+// checkGrids says whether px's grids describe its patches, of pictures or of a
+// video.
+func checkGrids(px *imageproc.Pixels, merge int) error {
+	total, rows := 0, px.Shape[0]
+	for i, g := range px.GridTHW {
+		if g[0] != 1 && !(px.SecondsPerMoment > 0 && g[0] > 0 && g[0] <= rows) {
+			return fmt.Errorf("qwen25vl: image_grid_thw: picture %d: got %d frames, want 1", i, g[0])
 		}
 		for _, n := range g[1:] {
 			if n < 1 || n > rows || n%merge != 0 {
 				return fmt.Errorf("qwen25vl: image_grid_thw: picture %d: got %dx%d patches, want positive multiples of spatial_merge_size %d", i, g[1], g[2], merge)
 			}
 		}
-		if total += g[1] * g[2]; total > rows {
+		if g[1]*g[2] > rows || g[0]*g[1]*g[2] > rows {
+			total = -1
+			break
+		}
+		if total += g[0] * g[1] * g[2]; total > rows {
 			break
 		}
 	}
 	if total != rows || rows == 0 {
-		return fmt.Errorf("qwen25vl: image_grid_thw: %v, want grids of %d patches together (the rows of pixel_values)", grids, rows)
+		return fmt.Errorf("qwen25vl: image_grid_thw: %v, want grids of %d patches together (the rows of pixel_values)", px.GridTHW, rows)
 	}
 	return nil
 }

@@ -18,11 +18,15 @@
 // queries of the picture and over the patches; the keys are that block's, after
 // the rotation, mean over the patches; the features before the projector, which have
 // no row per token, are those after the merger, and Project passes them on.
-// Video is not read.
+//
+// A video is moments of two frames each, encoded like pictures; it starts at
+// position s and has the tokens of the moment that is x seconds later at
+// (s + ⌊x·tokens_per_second⌋, s+row, s+column).
 package qwen25vl
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/restore-vlm/restore/imageproc"
 	"github.com/restore-vlm/restore/model"
@@ -35,6 +39,7 @@ type Config struct {
 	Vision     VisionConfig
 	Text       qwen2.Config
 	ImageToken int32
+	VideoToken int32 // -1: no videos
 }
 
 // ParseConfig reads config.json in the older form (text keys at the top) or that
@@ -54,12 +59,19 @@ func ParseConfig(data []byte) (*Config, error) {
 		Vision:     parseVision(v.Object("vision_config", true)),
 		Text:       qwen2.ParseConfig(text, v.Bool("tie_word_embeddings", false)),
 		ImageToken: int32(v.Int("image_token_id", -1, 0, 1<<30)),
+		VideoToken: -1,
+	}
+	if v.Has("video_token_id") {
+		c.VideoToken = int32(v.Int("video_token_id", -1, 0, 1<<30))
 	}
 	if v.Has("quantization_config") {
 		v.Fail("quantization_config", "got %.80s: packed weights are not read, want a float32, float16 or bfloat16 checkpoint", v.Raw("quantization_config"))
 	}
 	if int(c.ImageToken) >= c.Text.Vocab {
 		v.Fail("image_token_id", "got %d, want an id below vocab_size %d", c.ImageToken, c.Text.Vocab)
+	}
+	if int(c.VideoToken) >= c.Text.Vocab || c.VideoToken == c.ImageToken {
+		v.Fail("video_token_id", "got %d, want an id below vocab_size %d that is not image_token_id", c.VideoToken, c.Text.Vocab)
 	}
 	if c.Text.Sections == nil {
 		text.Fail("mrope_section", "missing, want how many rotary pairs follow time, height and width")
@@ -112,13 +124,16 @@ func (m *Model) Decoder() model.Decoder { return m.text }
 // ImageToken implements model.Multimodal.
 func (m *Model) ImageToken() int32 { return m.cfg.ImageToken }
 
+// VideoToken implements model.Multimodal.
+func (m *Model) VideoToken() int32 { return m.cfg.VideoToken }
+
 // PictureTokens implements model.Multimodal: 0 for a grid that Encode will refuse.
 func (m *Model) PictureTokens(px *imageproc.Pixels, i int) int {
-	if i >= len(px.GridTHW) || len(px.Shape) == 0 || checkGrids(px.GridTHW, m.vision.Merge, px.Shape[0]) != nil {
+	if i >= len(px.GridTHW) || len(px.Shape) == 0 || checkGrids(px, m.vision.Merge) != nil {
 		return 0
 	}
 	g := px.GridTHW[i]
-	return g[1] * g[2] / m.vision.cell()
+	return g[0] * g[1] * g[2] / m.vision.cell()
 }
 
 // EncodeBytes implements model.Multimodal.
@@ -148,32 +163,49 @@ func (m *Model) Encode(r *model.Run, px *imageproc.Pixels, need model.Needs) ([]
 	if px.Merge != 0 && px.Merge != e.Merge {
 		return nil, fmt.Errorf("qwen25vl: preprocessor_config.json: merge_size: got %d, want config.json's spatial_merge_size %d", px.Merge, e.Merge)
 	}
-	if err := checkGrids(px.GridTHW, e.Merge, px.Shape[0]); err != nil {
+	if err := checkGrids(px, e.Merge); err != nil {
 		return nil, err
 	}
-	o := arrange(px.GridTHW, e.Merge, e.side())
+	o := arrange(moments(px.GridTHW), e.Merge, e.side())
 	out, err := e.encode(r, px.Data, o, need)
 	if err != nil {
 		return nil, err
 	}
 	visuals := make([]*model.Visual, 0, len(px.GridTHW))
-	for i, at := range o.pictures[:len(px.GridTHW)] {
-		first, g := int(at)/e.cell(), px.GridTHW[i]
-		visuals = append(visuals, m.visual(out, first, g[1]/e.Merge, g[2]/e.Merge))
+	first := 0
+	for _, g := range px.GridTHW {
+		v := m.visual(out, first, g[0], g[1]/e.Merge, g[2]/e.Merge)
+		if px.SecondsPerMoment > 0 {
+			v.Moments(e.times(g[0], px.SecondsPerMoment), g[1]/e.Merge, g[2]/e.Merge)
+		}
+		visuals, first = append(visuals, v), first+v.N
 	}
 	return visuals, nil
 }
 
-// visual is the picture of rows×cols cells that begins at cell first.
-func (m *Model) visual(out *output, first, rows, cols int) *model.Visual {
-	n, c, dim := rows*cols, m.cfg.Vision.Out, m.vision.attn.HeadDim
+// times returns the positions on the axis of time of moments that lie so many
+// seconds apart, in the reference's float32.
+func (c *VisionConfig) times(moments int, seconds float64) []float64 {
+	out := make([]float64, moments)
+	for t := range out {
+		out[t] = math.Floor(float64(float32(float32(t)*float32(seconds)) * float32(c.Rate)))
+	}
+	return out
+}
+
+// visual is the picture of rows×cols cells, or the video of so many moments of
+// them, that begins at cell first.
+func (m *Model) visual(out *output, first, moments, rows, cols int) *model.Visual {
+	n, c, dim := moments*rows*cols, m.cfg.Vision.Out, m.vision.attn.HeadDim
 	v := &model.Visual{
 		N: n, C: c, X: out.x[first*c : (first+n)*c],
 		NoClass: true, Heads: m.vision.Heads, T: n + 1, Cv: c, KeyDim: dim,
 	}
 	v.Again.Fixed = "it takes pictures at their own size: prepare a smaller one"
 	v.Again.Closed = "its blocks attend in windows and its merger joins 2x2 patches, for which no such method is defined"
-	v.Grid(rows, cols)
+	if moments == 1 {
+		v.Grid(rows, cols)
+	}
 	v.Hidden = nn.BelowZeros(v.X, c)
 	if out.received != nil {
 		cells := len(out.received) / v.Heads

@@ -13,6 +13,7 @@ type VisionConfig struct {
 	Patch, Frames, Merge            int // pixels, frames a patch, patches along a cell's side
 	Window                          int // pixels along a window's side
 	Full                            []int
+	Rate                            int // positions of time a second
 }
 
 // parseVision reads a vision_config object. Absent keys take the defaults of
@@ -28,6 +29,7 @@ func parseVision(v *model.Values) VisionConfig {
 		Frames: v.Int("temporal_patch_size", 2, 1, 16),
 		Merge:  v.Int("spatial_merge_size", 2, 1, 16),
 		Window: v.Int("window_size", 112, 1, 1<<16),
+		Rate:   v.Int("tokens_per_second", 4, 1, 1<<10),
 	}
 	v.String("hidden_act", "silu", "silu")
 	v.Unsupported(map[string]string{"in_chans": "3", "in_channels": "3"})
