@@ -150,6 +150,9 @@ func Dot(a, b []float32) float32 {
 	return dot(a, b)
 }
 
+// SumSquares returns Σ x², summed in float64.
+func SumSquares(x []float32) float64 { return sumSquares(x) }
+
 // L2Norm returns √Σ x[i]², accumulated in float64.
 func L2Norm(x []float32) float32 { return float32(math.Sqrt(sumSquares(x))) }
 

@@ -243,6 +243,9 @@ func TestDot(t *testing.T) {
 			if got := Dot(a, b); !(math.Abs(float64(got)-want) <= 1e-6*size) {
 				t.Errorf("n = %d: dot %g, want %g", n, got, want)
 			}
+			if got := SumSquares(a); !near(float32(got), sq, 1e-6) {
+				t.Errorf("n = %d: sum of squares %g, want %g", n, got, sq)
+			}
 			if got := L2Norm(a); !near(got, math.Sqrt(sq), 1e-7) {
 				t.Errorf("n = %d: norm %g, want %g", n, got, math.Sqrt(sq))
 			}

@@ -15,11 +15,12 @@ import (
 type cosines struct {
 	n    int
 	c    []float32 // [n, n]
-	norm []float64 // [n]
+	norm []float64 // [n] to the last bits
 	rep  []int     // [n] equal for rows that are copies of each other
 
 	x    []float32          // [n, width]
 	fine map[[2]int]float64 // cosines in float64 as far as exact was asked for them, by rep
+	size map[int]float64    // and the norms that they took, by row
 }
 
 func (c *cosines) row(i int32) []float32 { return c.c[int(i)*c.n:][:c.n] }
@@ -52,10 +53,45 @@ func (w *work) cosineOf(lo, hi int) (*cosines, error) {
 // stripe is how many rows of C one product computes: the triangle below the diagonal is then mostly left out.
 const stripe = 144
 
+// mirrorRows is how many rows of a product are written at once to both sides of the diagonal: as many as a cache line holds.
+const mirrorRows = 16
+
+// plainNorms bounds the norms of rows whose products neither overflow nor lose bits in float32.
+const plainNorms = 1 << 40
+
+// gather returns the given rows of x and what their products are multiplied by to become cosines: the rows as they are where float32 holds
+// their products, else rows of length 1.
+func gather(p *kernel.Pool, x []float32, list []int, norms []float64, width int) (rows []float32, scale []float64) {
+	scale = make([]float64, len(list))
+	plain := true
+	for d, i := range list {
+		if n := norms[i]; n > 0 {
+			scale[d] = 1 / n
+			plain = plain && n > 1./plainNorms && n < plainNorms
+		}
+	}
+	if plain && len(list)*width == len(x) {
+		return x, scale
+	}
+	rows = make([]float32, len(list)*width)
+	p.Run(len(list), func(d int) {
+		src, dst := x[list[d]*width:][:width], rows[d*width:][:width]
+		if plain {
+			copy(dst, src)
+			return
+		}
+		for k, v := range src {
+			dst[k] = float32(float64(v) * scale[d])
+		}
+		scale[d] = 1
+	})
+	return rows, scale
+}
+
 // newCosines computes C for x [n, width]. About n²·width flops.
 func newCosines(p *kernel.Pool, x []float32, n, width int, name string) (*cosines, error) {
-	c := &cosines{n: n, c: make([]float32, n*n), norm: make([]float64, n), x: x, fine: map[[2]int]float64{}}
-	p.Run(n, func(i int) { c.norm[i] = norm(x[i*width:][:width]) })
+	c := &cosines{n: n, c: make([]float32, n*n), norm: make([]float64, n), x: x, fine: map[[2]int]float64{}, size: map[int]float64{}}
+	p.Run(n, func(i int) { c.norm[i] = math.Sqrt(kernel.SumSquares(x[i*width:][:width])) })
 	for i, v := range c.norm {
 		if !finite(v) {
 			return nil, fmt.Errorf("reduce: %s: row %d holds NaN, an infinity or values too large to square, want finite numbers", name, i)
@@ -79,32 +115,24 @@ next:
 		distinct = append(distinct, i)
 	}
 	m := len(distinct)
-	u := make([]float32, m*width)
-	p.Run(m, func(d int) {
-		i := distinct[d]
-		if c.norm[i] == 0 {
-			return
-		}
-		inv, dst := 1/c.norm[i], u[d*width:][:width]
-		for k, v := range x[i*width:][:width] {
-			dst[k] = float32(float64(v) * inv)
-		}
-	})
+	rows, scale := gather(p, x, distinct, c.norm, width)
 	full := c.c
 	if m < n {
 		full = make([]float32, m*m)
 	}
 	panel := make([]float32, min(stripe, m)*m)
 	for lo := 0; lo < m; lo += stripe {
-		rows, cols := min(stripe, m-lo), m-lo
-		out := panel[:rows*cols]
-		kernel.MatMul(p, out, u[lo*width:][:rows*width], rows, kernel.MatrixF32(cols, width, u[lo*width:]), nil)
-		for i := range rows {
-			for j := i; j < cols; j++ {
-				v := out[i*cols+j]
-				full[(lo+i)*m+lo+j], full[(lo+j)*m+lo+i] = v, v
+		high, cols := min(stripe, m-lo), m-lo
+		out := panel[:high*cols]
+		kernel.MatMul(p, out, rows[lo*width:][:high*width], high, kernel.MatrixF32(cols, width, rows[lo*width:]), nil)
+		p.Run((high+mirrorRows-1)/mirrorRows, func(b int) {
+			for j := b * mirrorRows; j < cols; j++ {
+				for i := b * mirrorRows; i < min((b+1)*mirrorRows, high, j+1); i++ {
+					v := float32(float64(out[i*cols+j]) * scale[lo+i] * scale[lo+j])
+					full[(lo+i)*m+lo+j], full[(lo+j)*m+lo+i] = v, v
+				}
 			}
-		}
+		})
 	}
 	for d, i := range distinct {
 		if c.norm[i] > 0 {
@@ -135,10 +163,22 @@ func (c *cosines) exact(i, j int32) float64 {
 	if !ok {
 		width := len(c.x) / c.n
 		x, y := c.x[int(i)*width:][:width], c.x[int(j)*width:][:width]
+		in, jn := c.exactNorm(i), c.exactNorm(j)
 		for k, w := range x {
-			v = math.FMA(float64(w)/c.norm[i], float64(y[k])/c.norm[j], v)
+			v = math.FMA(float64(w)/in, float64(y[k])/jn, v)
 		}
 		c.fine[[2]int{a, b}] = v
+	}
+	return v
+}
+
+// exactNorm is the norm of row i, the same on every machine.
+func (c *cosines) exactNorm(i int32) float64 {
+	v, ok := c.size[int(i)]
+	if !ok {
+		width := len(c.x) / c.n
+		v = norm(c.x[int(i)*width:][:width])
+		c.size[int(i)] = v
 	}
 	return v
 }

@@ -305,13 +305,20 @@ func mean(dst, x []float32, rows []int32) {
 		copy(dst, x[int(rows[0])*width:])
 		return
 	}
-	sum := make([]float64, width)
+	n, sum := len(rows), make([]float64, width)
+	for ; len(rows) >= 4; rows = rows[4:] {
+		a, b := x[int(rows[0])*width:][:width], x[int(rows[1])*width:][:width]
+		c, d := x[int(rows[2])*width:][:width], x[int(rows[3])*width:][:width]
+		for k := range sum {
+			sum[k] += (float64(a[k]) + float64(b[k])) + (float64(c[k]) + float64(d[k]))
+		}
+	}
 	for _, t := range rows {
 		for k, v := range x[int(t)*width:][:width] {
 			sum[k] += float64(v)
 		}
 	}
 	for k, v := range sum {
-		dst[k] = float32(v / float64(len(rows)))
+		dst[k] = float32(v / float64(n))
 	}
 }
