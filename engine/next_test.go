@@ -281,3 +281,11 @@ func talkingNext(t testing.TB) string {
 	}
 	return dir
 }
+
+// Ensure that a conversation about pictures in tiles equals one read from scratch.
+func TestNextConversation(t *testing.T) {
+	checkConversation(t, open(t, talkingNext(t), 2), []reduce.Options{
+		{}, {Base: "divprune", KeepRatio: 0.3, Restore: true, Newlines: "keep"}, {Base: "vispruner", KeepRatio: 0.3, Restore: true},
+		{Base: "visionzip", KeepRatio: 0.5, Compat: "released"}, {Base: "holov", KeepRatio: 0.3, Newlines: "skip", Restore: true},
+	})
+}

@@ -487,8 +487,15 @@ func talking(t testing.TB) string {
 // Ensure that a conversation on kept keys and values equals one read from
 // scratch, with pictures of other sizes arriving in different turns.
 func TestAxesConversation(t *testing.T) {
-	e := open(t, talking(t), 2)
-	for _, o := range []reduce.Options{{}, {Base: "divprune", NVis: 8, Restore: true}, {Base: "holov", NVis: 8, Restore: true, DecodeDistance: "false", MergePosition: "mean"}} {
+	checkConversation(t, open(t, talking(t), 2), []reduce.Options{
+		{}, {Base: "divprune", NVis: 8, Restore: true}, {Base: "holov", NVis: 8, Restore: true, DecodeDistance: "false", MergePosition: "mean"},
+	})
+}
+
+// checkConversation holds a dialogue under each of options.
+func checkConversation(t *testing.T, e *engine.Engine, options []reduce.Options) {
+	t.Helper()
+	for _, o := range options {
 		turns := []struct {
 			text string
 			pic  *imageproc.Picture
@@ -513,7 +520,7 @@ func TestAxesConversation(t *testing.T) {
 				want = ask(fresh, i)
 			}
 			if fmt.Sprint(got.Tokens) != fmt.Sprint(want.Tokens) {
-				t.Errorf("turn %d: on kept keys %v, from scratch %v", n, got.Tokens, want.Tokens)
+				t.Errorf("%+v: turn %d: on kept keys %v, from scratch %v", o, n, got.Tokens, want.Tokens)
 			}
 			if n > 0 && got.Report.CachedTokens == 0 {
 				t.Errorf("turn %d: nothing was kept", n)
