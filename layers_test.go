@@ -36,12 +36,13 @@ var layers = map[string][]string{
 	"sample":         {"kernel"},
 	"engine": {"model", "model/*", "model/all", "sample", "kernel", "tensor", "nn", "reduce", "checkpoint", "imageproc", "tokenizer",
 		"tokenizer/chat"},
-	"scene":       {},
-	"builtin":     {},
-	"overlay":     {"imageproc", "reduce"},
-	root:          {"engine", "model/all", "reduce", "builtin", "checkpoint"},
-	"eval":        {"engine", "reduce", "scene", root, "imageproc", "sample"},
-	"cmd/restore": {anything},
+	"scene":              {},
+	"builtin":            {},
+	"overlay":            {"imageproc", "reduce"},
+	root:                 {"engine", "model/all", "reduce", "builtin", "checkpoint"},
+	"eval":               {"engine", "reduce", "scene", root, "imageproc", "sample"},
+	"cmd/restore":        {anything},
+	"examples/ownmethod": {anything},
 }
 
 // root is the name of the package at the top in layers.

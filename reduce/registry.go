@@ -102,10 +102,11 @@ var noneMethod = &Method{
 	Notes: Notes{Equations: "Every token reaches the decoder as it is.", Licence: noCode},
 }
 
-// Methods returns the table in its order: no reduction, published methods, controls.
+// Methods returns the table in its order: no reduction, published methods, controls, then what Register added.
 func Methods() []Method {
-	out := make([]Method, len(methods))
-	for i, m := range methods {
+	all := table()
+	out := make([]Method, len(all))
+	for i, m := range all {
 		out[i] = m.clone()
 	}
 	return out
@@ -139,8 +140,9 @@ func (m *Method) Licence() string {
 }
 
 func lookup(name string) (*Method, error) {
-	names := make([]string, len(methods))
-	for i, m := range methods {
+	all := table()
+	names := make([]string, len(all))
+	for i, m := range all {
 		if m.Name == name {
 			return m, nil
 		}
