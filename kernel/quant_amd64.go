@@ -11,8 +11,8 @@ import (
 
 // quantTile computes rows of consecutive panels: dst[i·ldd+c] = bias[c] + Σ over
 // blocks, then the same 32 floats on in dst and biasStep bytes on in bias. Every
-// block it prefetches 128 bytes at pf, which moves by pfStep; with one or two rows
-// it also asks for its own weights well before their use.
+// block it prefetches 128 bytes at pf, or quantStream where pfStep is that, and moves
+// pf by pfStep; one or two rows ask for their own weights, well before their use.
 type quantTile = func(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep, panels int, pf uintptr, pfStep int)
 
 // The tiles by number of rows.
@@ -66,6 +66,14 @@ func quantTiles(level implementation, f Format) []quantTile {
 	return q4AVX2
 }
 
+// quantAhead is how far before its use a weight is asked for that one tile reads
+// straight from memory.
+const quantAhead = 4096
+
+// quantStream is the most that is asked for during a block, all of one in Q4: with
+// more, a kernel waits for the memory it asks.
+const quantStream = 576
+
 // quantScratch is what a thread needs beside the panel.
 type quantScratch struct {
 	bias [quantPanel]float32
@@ -93,9 +101,14 @@ func quantPanelRows(t *quantProduct, panel, panels, first, end int) {
 		if t.bias != nil {
 			bias, step = &t.bias[col], 4*quantPanel
 		}
-		w := &t.w.Data[panel*t.blocks*quantBlockSize(t.w.Format)]
+		size := quantBlockSize(t.w.Format)
+		pace := 0
+		if size == quantStream {
+			pace = size
+		}
+		w := &t.w.Data[panel*t.blocks*size]
 		kernels[rows-1](&t.dst[first*n+col], n, &t.acts[first*t.blocks*actBlock], t.blocks*actBlock, w, t.blocks,
-			bias, step, whole, uintptr(unsafe.Pointer(w)), 0)
+			bias, step, whole, uintptr(unsafe.Pointer(w))+quantAhead, pace)
 		panel, panels = panel+whole, panels-whole
 	}
 	for i := range panels {
@@ -113,11 +126,16 @@ func quantOnePanel(t *quantProduct, s *quantScratch, kernels []quantTile, panel,
 	if t.bias != nil {
 		copy(s.bias[:], t.bias[col:col+width])
 	}
-	size := t.blocks * quantBlockSize(t.w.Format)
+	block := quantBlockSize(t.w.Format)
+	size := t.blocks * block
 	w := unsafe.Pointer(&t.w.Data[panel*size])
 	pf, left := uintptr(w)+uintptr(size), size
 	rows := end - first
 	tiles := (rows + len(kernels) - 1) / len(kernels)
+	pace := 128
+	if tiles*pace < block { // too few tiles for that
+		pace = quantStream
+	}
 	for tile := range tiles {
 		r, e := first+tile*rows/tiles, first+(tile+1)*rows/tiles
 		dst, ldd := &s.tail[0], quantPanel
@@ -126,11 +144,11 @@ func quantOnePanel(t *quantProduct, s *quantScratch, kernels []quantTile, panel,
 		}
 		step := 0
 		if left > 0 {
-			step = 128
+			step = pace
 		}
 		kernels[e-r-1](dst, ldd, &t.acts[r*t.blocks*actBlock], t.blocks*actBlock, (*byte)(w), t.blocks, &s.bias[0], 0, 1, pf, step)
 		pf += uintptr(t.blocks * step)
-		left -= t.blocks * 128
+		left -= t.blocks * step
 		if width < quantPanel {
 			for i := r; i < e; i++ {
 				copy(t.dst[i*n+col:i*n+col+width], s.tail[(i-r)*quantPanel:])

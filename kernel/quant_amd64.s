@@ -98,9 +98,6 @@ loop:
 	VMULPS Z6, Z5, Z6
 	VFMADD231PS Z2, Z7, Z0
 	VFMADD231PS Z3, Z6, Z1
-	PREFETCHT1 (DX)
-	PREFETCHT1 64(DX)
-	ADDQ R12, DX
 	ADDQ $40, SI
 	ADDQ $1088, BX
 	DECQ CX
@@ -237,9 +234,6 @@ loop:
 	VMULPS Z10, Z9, Z10
 	VFMADD231PS Z6, Z11, Z2
 	VFMADD231PS Z7, Z10, Z3
-	PREFETCHT1 (DX)
-	PREFETCHT1 64(DX)
-	ADDQ R12, DX
 	ADDQ $40, SI
 	ADDQ $1088, BX
 	DECQ CX
@@ -397,8 +391,11 @@ loop:
 	VMULPS Z14, Z13, Z14
 	VFMADD231PS Z10, Z15, Z4
 	VFMADD231PS Z11, Z14, Z5
+	CMPQ R12, $576
+	JEQ stream
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+streamed:
 	ADDQ R12, DX
 	ADDQ $40, SI
 	ADDQ $1088, BX
@@ -421,6 +418,17 @@ loop:
 	JNE panel
 	VZEROUPPER
 	RET
+stream:
+	PREFETCHT1 0(DX)
+	PREFETCHT1 64(DX)
+	PREFETCHT1 128(DX)
+	PREFETCHT1 192(DX)
+	PREFETCHT1 256(DX)
+	PREFETCHT1 320(DX)
+	PREFETCHT1 384(DX)
+	PREFETCHT1 448(DX)
+	PREFETCHT1 512(DX)
+	JMP streamed
 
 // func q8VNNI4(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 TEXT ·q8VNNI4(SB), NOSPLIT, $0-88
@@ -596,8 +604,11 @@ loop:
 	VMULPS Z18, Z17, Z18
 	VFMADD231PS Z14, Z19, Z6
 	VFMADD231PS Z15, Z18, Z7
+	CMPQ R12, $576
+	JEQ stream
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+streamed:
 	ADDQ R12, DX
 	ADDQ $40, SI
 	ADDQ $1088, BX
@@ -623,6 +634,17 @@ loop:
 	JNE panel
 	VZEROUPPER
 	RET
+stream:
+	PREFETCHT1 0(DX)
+	PREFETCHT1 64(DX)
+	PREFETCHT1 128(DX)
+	PREFETCHT1 192(DX)
+	PREFETCHT1 256(DX)
+	PREFETCHT1 320(DX)
+	PREFETCHT1 384(DX)
+	PREFETCHT1 448(DX)
+	PREFETCHT1 512(DX)
+	JMP streamed
 
 // func q8VNNI5(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 TEXT ·q8VNNI5(SB), NOSPLIT, $0-88
@@ -833,8 +855,11 @@ loop:
 	VMULPS Z22, Z21, Z22
 	VFMADD231PS Z18, Z23, Z8
 	VFMADD231PS Z19, Z22, Z9
+	CMPQ R12, $576
+	JEQ stream
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+streamed:
 	ADDQ R12, DX
 	ADDQ $40, SI
 	ADDQ $1088, BX
@@ -863,6 +888,17 @@ loop:
 	JNE panel
 	VZEROUPPER
 	RET
+stream:
+	PREFETCHT1 0(DX)
+	PREFETCHT1 64(DX)
+	PREFETCHT1 128(DX)
+	PREFETCHT1 192(DX)
+	PREFETCHT1 256(DX)
+	PREFETCHT1 320(DX)
+	PREFETCHT1 384(DX)
+	PREFETCHT1 448(DX)
+	PREFETCHT1 512(DX)
+	JMP streamed
 
 // func q8VNNI6(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 TEXT ·q8VNNI6(SB), NOSPLIT, $0-88
@@ -1109,8 +1145,11 @@ loop:
 	VMULPS Z26, Z25, Z26
 	VFMADD231PS Z22, Z27, Z10
 	VFMADD231PS Z23, Z26, Z11
+	CMPQ R12, $576
+	JEQ stream
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+streamed:
 	ADDQ R12, DX
 	ADDQ $40, SI
 	ADDQ $1088, BX
@@ -1142,6 +1181,17 @@ loop:
 	JNE panel
 	VZEROUPPER
 	RET
+stream:
+	PREFETCHT1 0(DX)
+	PREFETCHT1 64(DX)
+	PREFETCHT1 128(DX)
+	PREFETCHT1 192(DX)
+	PREFETCHT1 256(DX)
+	PREFETCHT1 320(DX)
+	PREFETCHT1 384(DX)
+	PREFETCHT1 448(DX)
+	PREFETCHT1 512(DX)
+	JMP streamed
 
 // func q8VNNI7(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 TEXT ·q8VNNI7(SB), NOSPLIT, $0-88
@@ -1423,8 +1473,11 @@ loop:
 	VMULPS Z30, Z29, Z30
 	VFMADD231PS Z26, Z31, Z12
 	VFMADD231PS Z27, Z30, Z13
+	CMPQ R12, $576
+	JEQ stream
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+streamed:
 	ADDQ R12, DX
 	ADDQ $40, SI
 	ADDQ $1088, BX
@@ -1459,6 +1512,17 @@ loop:
 	JNE panel
 	VZEROUPPER
 	RET
+stream:
+	PREFETCHT1 0(DX)
+	PREFETCHT1 64(DX)
+	PREFETCHT1 128(DX)
+	PREFETCHT1 192(DX)
+	PREFETCHT1 256(DX)
+	PREFETCHT1 320(DX)
+	PREFETCHT1 384(DX)
+	PREFETCHT1 448(DX)
+	PREFETCHT1 512(DX)
+	JMP streamed
 
 // func q4VNNI1(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 TEXT ·q4VNNI1(SB), NOSPLIT, $0-88
@@ -1554,9 +1618,6 @@ loop:
 	VMULPS Z6, Z5, Z6
 	VFMADD231PS Z2, Z7, Z0
 	VFMADD231PS Z3, Z6, Z1
-	PREFETCHT1 (DX)
-	PREFETCHT1 64(DX)
-	ADDQ R12, DX
 	ADDQ $40, SI
 	ADDQ $576, BX
 	DECQ CX
@@ -1702,9 +1763,6 @@ loop:
 	VMULPS Z10, Z9, Z10
 	VFMADD231PS Z6, Z11, Z2
 	VFMADD231PS Z7, Z10, Z3
-	PREFETCHT1 (DX)
-	PREFETCHT1 64(DX)
-	ADDQ R12, DX
 	ADDQ $40, SI
 	ADDQ $576, BX
 	DECQ CX
@@ -1879,8 +1937,11 @@ loop:
 	VMULPS Z14, Z13, Z14
 	VFMADD231PS Z10, Z15, Z4
 	VFMADD231PS Z11, Z14, Z5
+	CMPQ R12, $576
+	JEQ stream
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+streamed:
 	ADDQ R12, DX
 	ADDQ $40, SI
 	ADDQ $576, BX
@@ -1903,6 +1964,17 @@ loop:
 	JNE panel
 	VZEROUPPER
 	RET
+stream:
+	PREFETCHT1 0(DX)
+	PREFETCHT1 64(DX)
+	PREFETCHT1 128(DX)
+	PREFETCHT1 192(DX)
+	PREFETCHT1 256(DX)
+	PREFETCHT1 320(DX)
+	PREFETCHT1 384(DX)
+	PREFETCHT1 448(DX)
+	PREFETCHT1 512(DX)
+	JMP streamed
 
 // func q4VNNI4(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 TEXT ·q4VNNI4(SB), NOSPLIT, $0-88
@@ -2095,8 +2167,11 @@ loop:
 	VMULPS Z18, Z17, Z18
 	VFMADD231PS Z14, Z19, Z6
 	VFMADD231PS Z15, Z18, Z7
+	CMPQ R12, $576
+	JEQ stream
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+streamed:
 	ADDQ R12, DX
 	ADDQ $40, SI
 	ADDQ $576, BX
@@ -2122,6 +2197,17 @@ loop:
 	JNE panel
 	VZEROUPPER
 	RET
+stream:
+	PREFETCHT1 0(DX)
+	PREFETCHT1 64(DX)
+	PREFETCHT1 128(DX)
+	PREFETCHT1 192(DX)
+	PREFETCHT1 256(DX)
+	PREFETCHT1 320(DX)
+	PREFETCHT1 384(DX)
+	PREFETCHT1 448(DX)
+	PREFETCHT1 512(DX)
+	JMP streamed
 
 // func q4VNNI5(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 TEXT ·q4VNNI5(SB), NOSPLIT, $0-88
@@ -2349,8 +2435,11 @@ loop:
 	VMULPS Z22, Z21, Z22
 	VFMADD231PS Z18, Z23, Z8
 	VFMADD231PS Z19, Z22, Z9
+	CMPQ R12, $576
+	JEQ stream
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+streamed:
 	ADDQ R12, DX
 	ADDQ $40, SI
 	ADDQ $576, BX
@@ -2379,6 +2468,17 @@ loop:
 	JNE panel
 	VZEROUPPER
 	RET
+stream:
+	PREFETCHT1 0(DX)
+	PREFETCHT1 64(DX)
+	PREFETCHT1 128(DX)
+	PREFETCHT1 192(DX)
+	PREFETCHT1 256(DX)
+	PREFETCHT1 320(DX)
+	PREFETCHT1 384(DX)
+	PREFETCHT1 448(DX)
+	PREFETCHT1 512(DX)
+	JMP streamed
 
 // func q4VNNI6(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 TEXT ·q4VNNI6(SB), NOSPLIT, $0-88
@@ -2642,8 +2742,11 @@ loop:
 	VMULPS Z26, Z25, Z26
 	VFMADD231PS Z22, Z27, Z10
 	VFMADD231PS Z23, Z26, Z11
+	CMPQ R12, $576
+	JEQ stream
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+streamed:
 	ADDQ R12, DX
 	ADDQ $40, SI
 	ADDQ $576, BX
@@ -2675,6 +2778,17 @@ loop:
 	JNE panel
 	VZEROUPPER
 	RET
+stream:
+	PREFETCHT1 0(DX)
+	PREFETCHT1 64(DX)
+	PREFETCHT1 128(DX)
+	PREFETCHT1 192(DX)
+	PREFETCHT1 256(DX)
+	PREFETCHT1 320(DX)
+	PREFETCHT1 384(DX)
+	PREFETCHT1 448(DX)
+	PREFETCHT1 512(DX)
+	JMP streamed
 
 // func q8AVX21(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 TEXT ·q8AVX21(SB), NOSPLIT, $0-88

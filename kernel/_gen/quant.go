@@ -9,6 +9,8 @@ const (
 	aOffset = 36
 	q8Block = 64 + 1024 // bytes of a block of a panel: 32 binary16 scales, 8 groups of [32][4]
 	q4Block = 64 + 512
+
+	streamBytes = q4Block // a stride of the prefetch that takes all lines, not two
 )
 
 // ahead is how far before its use the weight of one or two rows, which comes
@@ -101,9 +103,14 @@ func vnniScale(a *asm, v vnniRegs, at func(r, off int) string) {
 }
 
 func vnniEnd(a *asm, v vnniRegs, bytes int) {
-	a.op("PREFETCHT1 (DX)")
-	a.op("PREFETCHT1 64(DX)")
-	a.op("ADDQ R12, DX")
+	if v.rows > 2 {
+		a.op("CMPQ R12, $%d", streamBytes)
+		a.op("JEQ stream")
+		a.op("PREFETCHT1 (DX)")
+		a.op("PREFETCHT1 64(DX)")
+		a.label("streamed")
+		a.op("ADDQ R12, DX")
+	}
 	a.op("ADDQ $%d, SI", aBlock)
 	a.op("ADDQ $%d, BX", bytes)
 	a.op("DECQ CX")
@@ -124,6 +131,13 @@ func vnniEnd(a *asm, v vnniRegs, bytes int) {
 	a.op("DECQ panels+%d(FP)", a.offset["panels"])
 	a.op("JNE panel")
 	a.ret()
+	if v.rows > 2 {
+		a.label("stream")
+		for line := 0; line < streamBytes; line += 64 {
+			a.op("PREFETCHT1 %d(DX)", line)
+		}
+		a.op("JMP streamed")
+	}
 }
 
 func vnniBegin(a *asm, v vnniRegs) {
