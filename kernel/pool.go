@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Pool runs loops on a fixed number of threads: the caller of [Pool.Run] and
@@ -12,6 +13,7 @@ import (
 // always works on its own loop, so it never waits for a worker to come free.
 type Pool struct {
 	threads int
+	spin    bool // a thread that waits has a processor to itself
 	jobs    chan *job
 	quit    chan struct{}
 	closing sync.Once
@@ -38,6 +40,7 @@ func NewPool(threads int) *Pool {
 	}
 	p := &Pool{
 		threads: threads,
+		spin:    threads <= runtime.GOMAXPROCS(0),
 		jobs:    make(chan *job, threads),
 		quit:    make(chan struct{}),
 	}
@@ -92,7 +95,7 @@ func (p *Pool) Run(n int, f func(i int)) {
 		break
 	}
 	j.loop()
-	<-j.done
+	p.finish(j)
 	cause := j.panicked.Load()
 	p.release(j)
 	if cause != nil {
@@ -102,14 +105,59 @@ func (p *Pool) Run(n int, f func(i int)) {
 
 func (p *Pool) work() {
 	for {
-		select {
-		case j := <-p.jobs:
-			j.loop()
-			p.release(j)
-		case <-p.quit:
-			return
+		j := p.soon()
+		if j == nil {
+			select {
+			case j = <-p.jobs:
+			case <-p.quit:
+				return
+			}
+		}
+		j.loop()
+		p.release(j)
+	}
+}
+
+// A pass through a model is hundreds of short loops, and a sleeping thread takes
+// longer to wake than some of them last: a thread that ran out of work looks
+// around for spinTime before it sleeps.
+const (
+	spinTime  = 100 * time.Microsecond
+	spinPolls = 64 // looks between two at the clock
+)
+
+// soon returns a job that comes while the worker is still awake, else nil.
+func (p *Pool) soon() *job {
+	for start := time.Now(); p.spin; {
+		for range spinPolls {
+			select {
+			case j := <-p.jobs:
+				return j
+			default:
+			}
+		}
+		if time.Since(start) > spinTime {
+			break
 		}
 	}
+	return nil
+}
+
+// finish waits until all indices of j are done.
+func (p *Pool) finish(j *job) {
+	for start := time.Now(); p.spin; {
+		for range spinPolls {
+			select {
+			case <-j.done:
+				return
+			default:
+			}
+		}
+		if time.Since(start) > spinTime {
+			break
+		}
+	}
+	<-j.done
 }
 
 func (p *Pool) release(j *job) {

@@ -348,7 +348,7 @@ func (l *machineLimits) close() { l.pool.Close() }
 const (
 	limitTime    = 1500 * time.Microsecond
 	limitSamples = 6
-	limitBytes   = 96 << 20
+	limitBytes   = 256 << 20 // beyond any share that a last-level cache may keep of it
 )
 
 func (l *machineLimits) sample() {
