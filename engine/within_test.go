@@ -115,7 +115,7 @@ func TestInsideEncoderPictures(t *testing.T) {
 func TestInsideEncoderRefused(t *testing.T) {
 	for name, want := range map[string]map[string]string{
 		"llava15-gqa-full-tiny": {"tome": "vision_feature_layer", "flowcut": "vision_feature_layer", "downsample": "class token"},
-		"qwen25vl-tiny":         {"tome": "windows", "flowcut": "windows", "downsample": "own size"},
+		"qwen25vl-tiny":         {"tome": "windows", "flowcut": "windows"},
 	} {
 		e := open(t, filepath.Join("testdata", name), 1)
 		var in map[string]*tensor.Tensor
@@ -129,6 +129,33 @@ func TestInsideEncoderRefused(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), reason) || !strings.Contains(err.Error(), "base "+base) {
 				t.Errorf("%s, %s: got %v, want a refusal that names %q", name, base, err, reason)
 			}
+		}
+	}
+}
+
+// Ensure a picture of any size shrinks too, and that one that keeps its size is
+// not reduced.
+func TestDownsampleAnySize(t *testing.T) {
+	e, in := open(t, "testdata/qwen25vl-tiny", 2), axesReference(t, "qwen25vl-tiny", "two-images") // 9x7 and 4x9 tokens
+	trace := func(o reduce.Options) map[string]*tensor.Tensor {
+		t.Helper()
+		got, err := e.Trace(context.Background(), engine.TraceRequest{Inputs: in, Reduce: o, Tokens: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	plain := trace(reduce.Options{})
+	same(t, "all tokens", trace(reduce.Options{Base: "downsample", KeepRatio: 1}), plain, "logits", "gen.tokens", "positions")
+	for _, o := range []reduce.Options{{Base: "downsample", NVis: 12}, {Base: "downsample", NVis: 12, Restore: true}} {
+		got := trace(o)
+		if n := got["reduce.0.features"].Shape[0]; n != 12 || got["reduce.1.features"].Shape[0] != 12 {
+			t.Errorf("restore=%v: %d rows, want 12", o.Restore, n)
+		}
+		v, _ := got["position_ids"].Int64s()
+		p, _ := plain["position_ids"].Int64s()
+		if v[len(v)-1] != p[len(p)-1] || len(v) != len(p)-3*(63+36-24) {
+			t.Errorf("restore=%v: %d positions to %d, want the last at %d", o.Restore, len(v)/3, v[len(v)-1], p[len(p)-1])
 		}
 	}
 }

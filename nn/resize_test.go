@@ -33,6 +33,24 @@ func TestResize(t *testing.T) {
 	}
 }
 
+// Ensure patches put together are the picture that was cut.
+func TestUnpatch(t *testing.T) {
+	px := make([]float32, 2*5*6*8)
+	for i := range px {
+		px[i] = float32(i)
+	}
+	cut, back := make([]float32, len(px)), make([]float32, len(px))
+	Patches(cut, px, 2, 5, 3, 4, 2)
+	Unpatch(back, cut, 2, 5, 3, 4, 2)
+	if !slices.Equal(back, px) || slices.Equal(cut, px) {
+		t.Error("not the inverse")
+	}
+	// Item 1, row 2, column 3, channel 4, line 1, dot 0.
+	if got, want := cut[((1*3+2)*4+3)*20+4*4+2], px[((1*5+4)*6+5)*8+6]; got != want {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
 // Ensure a size that stays changes no bit, a constant stays constant at every
 // size, and rows, columns and channels do not mix.
 func TestResizeProperties(t *testing.T) {

@@ -217,7 +217,7 @@ func compat(o reduce.Resolved) string {
 	if o.ToMeR != nil {
 		s += fmt.Sprintf(", merges a block %v", o.ToMeR)
 	}
-	if o.EncoderBlocks > 0 && o.ToMeR == nil {
+	if o.EncoderBlocks > 0 && o.ToMeR == nil && o.NVis < o.N {
 		s += fmt.Sprintf(", cuts after every second block up to %d of %d", o.EncoderBlocks-1, o.EncoderBlocks)
 	}
 	if o.ProportionalAttention {

@@ -179,7 +179,7 @@ func (e *Encoder) embed(r *model.Run, px []float32, items int) []float32 {
 	t, d := e.Tokens(), e.Hidden
 	n := t - 1
 	patches := r.Buffer("clip.patches", items*n*e.patch.In)
-	nn.Patches(patches, px, items, e.rows, e.cols, e.Patch)
+	nn.Patches(patches, px, items, 3, e.rows, e.cols, e.Patch)
 	emb := r.Buffer("clip.embed", items*n*d)
 	e.patch.Apply(r.Pool, emb, patches, items*n)
 	x := r.Buffer("clip.x", items*t*d)

@@ -166,21 +166,44 @@ func (m *Model) Encode(r *model.Run, px *imageproc.Pixels, need model.Needs) ([]
 	if err := checkGrids(px, e.Merge); err != nil {
 		return nil, err
 	}
+	visuals := make([]*model.Visual, 0, len(px.GridTHW))
+	at := func(i, first int) []float32 { // picture i, whose first cell is first
+		g, row := px.GridTHW[i], e.cell()*e.patch.In
+		return px.Data[first*row : first*row+g[0]*g[1]*g[2]*e.patch.In]
+	}
+	if need.Later && stills(px.GridTHW) {
+		first := 0
+		for i, g := range px.GridTHW {
+			visuals = append(visuals, m.later(at(i, first), g))
+			first += visuals[i].N
+		}
+		return visuals, nil
+	}
 	o := arrange(moments(px.GridTHW), e.Merge, e.side())
 	out, err := e.encode(r, px.Data, o, need)
 	if err != nil {
 		return nil, err
 	}
-	visuals := make([]*model.Visual, 0, len(px.GridTHW))
 	first := 0
-	for _, g := range px.GridTHW {
+	for i, g := range px.GridTHW {
 		v := m.visual(out, first, g[0], g[1]/e.Merge, g[2]/e.Merge)
 		if px.SecondsPerMoment > 0 {
 			v.Moments(e.times(g[0], px.SecondsPerMoment), g[1]/e.Merge, g[2]/e.Merge)
 		}
+		m.again(v, at(i, first), g)
 		visuals, first = append(visuals, v), first+v.N
 	}
 	return visuals, nil
+}
+
+// stills reports whether no grid is of a video.
+func stills(grids [][3]int) bool {
+	for _, g := range grids {
+		if g[0] != 1 {
+			return false
+		}
+	}
+	return true
 }
 
 // times returns the positions on the axis of time of moments that lie so many
@@ -201,8 +224,6 @@ func (m *Model) visual(out *output, first, moments, rows, cols int) *model.Visua
 		N: n, C: c, X: out.x[first*c : (first+n)*c],
 		NoClass: true, Heads: m.vision.Heads, T: n + 1, Cv: c, KeyDim: dim,
 	}
-	v.Again.Fixed = "it takes pictures at their own size: prepare a smaller one"
-	v.Again.Closed = "its blocks attend in windows and its merger joins 2x2 patches, for which no such method is defined"
 	if moments == 1 {
 		v.Grid(rows, cols)
 	}
