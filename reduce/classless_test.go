@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/restore-vlm/restore/tensor"
 )
 
 // classless returns the tokens of one case of an encoder without a class token.
@@ -109,6 +111,32 @@ func TestClasslessBudgets(t *testing.T) {
 					o := Options{Base: base, NVis: budget, Restore: restore, NoClass: true}
 					t.Run(fmt.Sprintf("%s/%d of %d", base, budget, n), func(t *testing.T) { reduceWith(t, &in, o) })
 				}
+			}
+		}
+	}
+}
+
+// Ensure that a file of an encoder without a class token is read as such.
+func TestClasslessFile(t *testing.T) {
+	in := classless(t, readGolden(t, "testdata/classless.safetensors"), "q140")
+	f := tensor.FromFloat32s
+	for _, heads := range []int{1, 2} { // with two equal heads scores are the same
+		received, keys := in.ClsAttn[1:], in.Keys[in.KeyDim:]
+		shape := []int{in.N}
+		if heads == 2 {
+			received, keys, shape = append(slices.Clone(received), received...), append(slices.Clone(keys), keys...), []int{2, in.N}
+		}
+		got, err := FromTensors(map[string]*tensor.Tensor{"X": f([]int{in.N, in.C}, in.X), "received": f(shape, received), "keys": f([]int{heads, in.N, in.KeyDim}, keys)}, 10, 14)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !got.NoClass || got.Heads != heads || len(got.ClsAttn) != heads*(in.N+1) || len(got.Keys) != heads*(in.N+1)*in.KeyDim {
+			t.Fatalf("%d heads: got %d of %d values and %d keys", heads, got.Heads, len(got.ClsAttn), len(got.Keys))
+		}
+		for _, base := range []string{"holov", "vispruner", "visionzip", "dart", "divprune"} {
+			o := Options{Base: base, NVis: 39, NoClass: true, Restore: true}
+			if a, b := reduceWith(t, got, o), reduceWith(t, in, o); !sameInts(a.Kept, b.Kept) || !sameInts(a.Group, b.Group) {
+				t.Errorf("%s, %d heads: kept %v, want %v", base, heads, a.Kept, b.Kept)
 			}
 		}
 	}

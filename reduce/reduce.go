@@ -28,6 +28,8 @@ type Input struct {
 	LastQuery []float32 // [width] class token's query of the encoder's last layer, heads side by side, with bias, unscaled
 	LastKeys  []float32 // [N+1, width] that layer's keys
 
+	NoClass bool // the encoder has no class token; see Options.NoClass
+
 	Views []View // parts of the picture that the encoder saw on their own; nil: it saw the picture whole
 
 	ShrunkH, ShrunkW int

@@ -650,12 +650,22 @@ func FuzzFromTensors(f *testing.F) {
 			"X": make1(next(), next()), "cls_attn": make1(next(), next()), "hidden": make1(next(), next()), "keys": make1(next(), next(), next()),
 			"pm_q_cls": make1(next()), "pm_k": make1(next(), next()),
 		}
+		switch base / 64 {
+		case 1:
+			ts["view"] = &tensor.Tensor{DType: tensor.I32, Shape: []int{ts["X"].Shape[0]}, Data: ts["keys"].Data}
+			ts["view_class"] = make1(next(), next())
+			delete(ts, "pm_q_cls")
+			delete(ts, "pm_k")
+		case 2:
+			ts = map[string]*tensor.Tensor{"X": ts["X"], "received": ts["cls_attn"], "keys": ts["keys"]}
+		}
 		in, err := FromTensors(ts, next(), next())
 		if err != nil {
 			return
 		}
 		o := Options{Base: bases[int(base)%len(bases)], NVis: n, Restore: base&64 != 0}
-		res, err := o.Resolve(in.N)
+		o.NoClass = in.NoClass
+		res, err := o.ResolveViews(in.N, in.ViewSizes())
 		if err != nil {
 			return
 		}
@@ -677,6 +687,7 @@ func TestFromTensorsErrors(t *testing.T) {
 		}
 		return tensor.FromFloat32s(shape, make([]float32, n))
 	}
+	ints := func(v ...int64) *tensor.Tensor { return tensor.FromInt64s([]int{len(v)}, v) }
 	nan := tensor.FromFloat32s([]int{4, 2}, []float32{0, 0, 0, float32(math.NaN()), 0, 0, 0, 0})
 	for _, c := range []struct {
 		ts    map[string]*tensor.Tensor
@@ -692,6 +703,15 @@ func TestFromTensorsErrors(t *testing.T) {
 		{map[string]*tensor.Tensor{"X": f(4, 2), "cls_attn": f(2, 5), "keys": f(3, 5, 2)}, 0, 0, []string{"keys", "3 heads"}},
 		{map[string]*tensor.Tensor{"X": f(4, 2), "pm_k": f(5, 2)}, 0, 0, []string{"pm_q_cls", "[]", "pm_k"}},
 		{map[string]*tensor.Tensor{"X": f(4, 2), "pm_q_cls": f(3), "pm_k": f(5, 2)}, 0, 0, []string{"pm_k", "[5 2]", "[5 3]"}},
+		{map[string]*tensor.Tensor{"X": f(4, 2), "received": f(5)}, 0, 0, []string{"received", "[5]", "[4]"}},
+		{map[string]*tensor.Tensor{"X": f(4, 2), "received": f(2, 4), "cls_attn": f(2, 5)}, 0, 0, []string{"received", "cls_attn"}},
+		{map[string]*tensor.Tensor{"X": f(4, 2), "received": f(2, 4), "keys": f(2, 5, 3)}, 0, 0, []string{"keys", "[2 5 3]", "[2 4 width]"}},
+		{map[string]*tensor.Tensor{"X": f(4, 2), "hidden": f(5, 3), "view": ints(0, 0, 1, -1)}, 0, 0, []string{"view_class", "[]"}},
+		{map[string]*tensor.Tensor{"X": f(4, 2), "hidden": f(5, 3), "view_class": f(2, 3)}, 0, 0, []string{"view", "[]"}},
+		{map[string]*tensor.Tensor{"X": f(4, 2), "hidden": f(5, 3), "view_class": f(2, 3), "view": ints(0, 0, 2, 1)}, 0, 0, []string{"view", "token 2", "got 2"}},
+		{map[string]*tensor.Tensor{"X": f(4, 2), "hidden": f(5, 3), "view_class": f(2, 3), "view": ints(0, 0, -2, 1)}, 0, 0, []string{"view", "token 2", "got -2"}},
+		{map[string]*tensor.Tensor{"X": f(4, 2), "view_class": f(2, 3), "view": ints(0, 0, 1, 1)}, 0, 0, []string{"view_class", "[2 3]"}},
+		{map[string]*tensor.Tensor{"X": f(4, 2), "hidden": f(5, 3), "view_class": f(2, 3), "view": ints(0, 0, 1, 1), "pm_q_cls": f(2), "pm_k": f(5, 2)}, 0, 0, []string{"view", "pm_k"}},
 	} {
 		_, err := FromTensors(c.ts, c.h, c.w)
 		for _, p := range c.parts {

@@ -11,7 +11,9 @@ import (
 const maxTokens = 1 << 14
 
 // FromTensors reads an Input from named tensors: X [N, C], and where present cls_attn [H, N+1], hidden [N+1, Cv] and
-// keys [H, N+1, Dh], pm_q_cls [W] and pm_k [N+1, W], shrunk [a, b, C]. Others are ignored. gridH and gridW are the rows and columns of
+// keys [H, N+1, Dh], pm_q_cls [W] and pm_k [N+1, W], shrunk [a, b, C]; of an encoder without a class token received [H, N] or [N], the
+// attention that tokens receive, instead of cls_attn, and keys [H, N, Dh]; of a picture that was encoded in views view [N], each token's
+// (-1: none, a newline), and view_class [V, Cv], their class tokens before the projector, view 0's that of hidden too. Others are ignored. gridH and gridW are the rows and columns of
 // patches; where both are 0 and N is a square number a square grid is assumed, else the grid stays unknown. An error names the tensor; values must be finite.
 func FromTensors(tensors map[string]*tensor.Tensor, gridH, gridW int) (*Input, error) {
 	x, ok := tensors["X"]
@@ -36,6 +38,9 @@ func FromTensors(tensors map[string]*tensor.Tensor, gridH, gridW int) (*Input, e
 	var err error
 	if in.X, err = values32("X", x); err != nil {
 		return nil, err
+	}
+	if t, ok := tensors["received"]; ok {
+		return in, in.classless(t, tensors)
 	}
 	if t, ok := tensors[string(ClsAttn)]; ok {
 		if len(t.Shape) != 2 || t.Shape[0] < 1 || t.Shape[1] != in.N+1 {
@@ -76,9 +81,15 @@ func FromTensors(tensors map[string]*tensor.Tensor, gridH, gridW int) (*Input, e
 			return nil, err
 		}
 	}
+	if err := in.readViews(tensors); err != nil {
+		return nil, err
+	}
 	q, k := tensors["pm_q_cls"], tensors[string(LastKeys)]
 	if q == nil && k == nil {
 		return in, nil
+	}
+	if in.Views != nil {
+		return nil, fmt.Errorf("reduce: view: given together with pm_q_cls and pm_k, which say nothing of views")
 	}
 	if q == nil || len(q.Shape) != 1 || q.Shape[0] < 1 {
 		return nil, fmt.Errorf("reduce: pm_q_cls: shape %v, want [width], as pm_k needs it", shapeOf(q))
@@ -93,6 +104,97 @@ func FromTensors(tensors map[string]*tensor.Tensor, gridH, gridW int) (*Input, e
 		return nil, err
 	}
 	return in, nil
+}
+
+// classless reads what an encoder without a class token gives.
+func (in *Input) classless(received *tensor.Tensor, tensors map[string]*tensor.Tensor) (err error) {
+	for _, name := range []string{string(ClsAttn), string(Hidden), "pm_q_cls", string(LastKeys), "view"} {
+		if tensors[name] != nil {
+			return fmt.Errorf("reduce: received: given together with %s, which needs a class token", name)
+		}
+	}
+	s := received.Shape
+	if len(s) == 1 {
+		s = []int{1, s[0]}
+	}
+	if len(s) != 2 || s[0] < 1 || s[1] != in.N {
+		return fmt.Errorf("reduce: received: shape %v, want [heads %d] or [%d] (tokens)", received.Shape, in.N, in.N)
+	}
+	in.NoClass, in.Heads, in.Cv = true, s[0], in.C
+	in.Hidden = append(make([]float32, in.C), in.X...)
+	v, err := values32("received", received)
+	if err != nil {
+		return err
+	}
+	in.ClsAttn = underZeros(v, in.Heads, in.N)
+	t := tensors[string(Keys)]
+	if t == nil {
+		return nil
+	}
+	if len(t.Shape) != 3 || t.Shape[0] != in.Heads || t.Shape[1] != in.N || t.Shape[2] < 1 {
+		return fmt.Errorf("reduce: keys: shape %v, want [%d %d width] (heads of received, tokens)", t.Shape, in.Heads, in.N)
+	}
+	if v, err = values32("keys", t); err != nil {
+		return err
+	}
+	in.KeyDim = t.Shape[2]
+	in.Keys = underZeros(v, in.Heads, in.N)
+	return nil
+}
+
+// underZeros puts zeros, in the class token's place, before each head of v [heads, n, width].
+func underZeros(v []float32, heads, n int) []float32 {
+	size := len(v) / heads
+	out := make([]float32, 0, len(v)+heads*size/n)
+	for h := range heads {
+		out = append(append(out, make([]float32, size/n)...), v[h*size:(h+1)*size]...)
+	}
+	return out
+}
+
+// readViews reads which token is in which view.
+func (in *Input) readViews(tensors map[string]*tensor.Tensor) error {
+	t, class := tensors["view"], tensors["view_class"]
+	if t == nil && class == nil {
+		return nil
+	}
+	if class == nil || len(class.Shape) != 2 || class.Shape[0] < 1 || class.Shape[0] > in.N || class.Shape[1] != in.Cv || in.Cv == 0 {
+		return fmt.Errorf("reduce: view_class: shape %v, want [views %d] (width of hidden), as view needs it", shapeOf(class), in.Cv)
+	}
+	if t == nil || len(t.Shape) != 1 || t.Shape[0] != in.N {
+		return fmt.Errorf("reduce: view: shape %v, want [%d] (tokens), as view_class needs it", shapeOf(t), in.N)
+	}
+	of, err := t.Int64s()
+	if err != nil {
+		return fmt.Errorf("reduce: view: %w", err)
+	}
+	v, err := values32("view_class", class)
+	if err != nil {
+		return err
+	}
+	in.Views = make([]View, class.Shape[0])
+	for i := range in.Views {
+		in.Views[i].Class = v[i*in.Cv : (i+1)*in.Cv]
+	}
+	for token, i := range of {
+		if i < -1 || i >= int64(len(in.Views)) {
+			return fmt.Errorf("reduce: view: token %d: got %d, want -1 to %d", token, i, len(in.Views)-1)
+		}
+		if i >= 0 {
+			in.Views[i].Tokens = append(in.Views[i].Tokens, int32(token))
+		}
+	}
+	in.GridH, in.GridW = 0, 0 // tokens of several views are no grid
+	return nil
+}
+
+// ViewSizes returns the number of tokens of each view; nil where the picture was encoded whole.
+func (in *Input) ViewSizes() []int {
+	var out []int
+	for i := range in.Views {
+		out = append(out, len(in.Views[i].Tokens))
+	}
+	return out
 }
 
 // shapeOf is the shape of a tensor that may be missing.

@@ -98,14 +98,6 @@ func (r *Resolved) views(m *Method, sizes []int) []Resolved {
 	return out
 }
 
-func (w *work) sizes() []int {
-	out := make([]int, len(w.in.Views))
-	for i := range w.in.Views {
-		out[i] = len(w.in.Views[i].Tokens)
-	}
-	return out
-}
-
 // pick runs the criterion of m over the picture, or over each view.
 func (w *work) pick(m *Method, k int) (*selection, error) {
 	if !m.PerView || len(w.in.Views) < 2 {
@@ -114,7 +106,7 @@ func (w *work) pick(m *Method, k int) (*selection, error) {
 	o := *w.o
 	o.Keep = k
 	out := &selection{scores: map[string][]float32{}, indices: map[string][]int32{}}
-	for i, vo := range o.views(m, w.sizes()) {
+	for i, vo := range o.views(m, w.in.ViewSizes()) {
 		v := &w.in.Views[i]
 		if len(v.Tokens) == 0 {
 			continue
@@ -145,7 +137,7 @@ func (w *work) plain(m *Method) (*Reduction, error) {
 	}
 	var rows []placed
 	r := &Reduction{N: w.in.N, Scores: map[string][]float32{}, Indices: map[string][]int32{}}
-	for i, vo := range w.o.views(m, w.sizes()) {
+	for i, vo := range w.o.views(m, w.in.ViewSizes()) {
 		v := &w.in.Views[i]
 		if len(v.Tokens) == 0 || vo.NVis == 0 && w.o.NVis != 0 {
 			continue

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/restore-vlm/restore/tensor"
 )
 
 // viewsInput makes a picture of three views, one of them without a token, and some tokens in no view.
@@ -163,6 +165,45 @@ func TestViewsRefused(t *testing.T) {
 		spoil(in)
 		if _, err := Reduce(in, o); err == nil {
 			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+// Ensure that a file of a picture in views is read as such.
+func TestViewsFile(t *testing.T) {
+	in := viewsInput(rand.New(rand.NewSource(5)), []int{24, 16, 9}, 0)
+	in.LastQuery, in.LastKeys = nil, nil
+	var class []float32
+	of := make([]int64, in.N)
+	for i := range in.Views {
+		v := &in.Views[i]
+		v.LastQuery, v.LastClass = nil, nil
+		class = append(class, v.Class...)
+		for _, token := range v.Tokens {
+			of[token] = int64(i)
+		}
+	}
+	f := tensor.FromFloat32s
+	got, err := FromTensors(map[string]*tensor.Tensor{
+		"X": f([]int{in.N, in.C}, in.X), "cls_attn": f([]int{in.Heads, in.N + 1}, in.ClsAttn), "hidden": f([]int{in.N + 1, in.Cv}, in.Hidden),
+		"keys": f([]int{in.Heads, in.N + 1, in.KeyDim}, in.Keys), "view": tensor.FromInt64s([]int{in.N}, of), "view_class": f([]int{3, in.Cv}, class),
+	}, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, base := range []string{"holov", "vispruner", "visionzip", "dart"} {
+		for _, on := range []bool{true, false} {
+			o, err := Options{Base: base, NVis: 20, Restore: on}.ResolveViews(in.N, got.ViewSizes())
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := Reduce(in, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r, err := Reduce(got, o); err != nil || !sameInts(r.Group, want.Group) || !slices.Equal(r.Features, want.Features) {
+				t.Errorf("%s: got %v, %v, want %v", base, r, err, want.Group)
+			}
 		}
 	}
 }

@@ -29,7 +29,8 @@ func newReduce(a *app) *cobra.Command {
 		Long: `Reduce visual tokens that come from a safetensors file, of any encoder, and write the reduction.
 
 Reads X [N,C] and, where the method needs them, cls_attn [H,N+1], hidden [N+1,Cv] and keys [H,N+1,Dh] (index 0 is the class token);
-other tensors are ignored. Writes kept (plain base) or retained, anchors, group [N] (row of every token, -1 dropped), size, merged,
+of an encoder without a class token received [H,N], the attention that tokens receive, and keys [H,N,Dh]; of a picture encoded in views
+view [N] (-1: a newline) and view_class [V,Cv]. Other tensors are ignored. Writes kept (plain base) or retained, anchors, group [N] (row of every token, -1 dropped), size, merged,
 position (counted from the first visual token), feat, and the scores. Rows are in the order in which a decoder would get them.`,
 		Example: `  restore reduce --base holov --n-vis 64 --in features.safetensors --out reduced.safetensors`,
 		Args:    noArgs,
@@ -81,7 +82,8 @@ func (o *reduceOptions) run(a *app) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.in, err)
 	}
-	resolved, err := opts.Resolve(in.N)
+	opts.NoClass = in.NoClass
+	resolved, err := opts.ResolveViews(in.N, in.ViewSizes())
 	if err != nil {
 		return err
 	}
