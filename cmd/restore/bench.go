@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,6 +33,7 @@ type benchOptions struct {
 	text, gen  int
 	threads    int
 	repeat     int
+	profile    string
 	json       bool
 }
 
@@ -67,6 +69,7 @@ embedded model runs. The share of the products and the speed-up are those of the
 	fs.IntVar(&o.gen, "gen", 32, "decode `N` tokens after the first")
 	fs.IntVarP(&o.threads, "threads", "t", runtime.GOMAXPROCS(0), "compute on `N` threads")
 	fs.IntVar(&o.repeat, "repeat", 3, "measure `N` times")
+	fs.StringVar(&o.profile, "cpu-profile", "", "write where the measured runs spend their time to this `file`, for 'go tool pprof'")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	for name, v := range map[string][2]string{
 		"shape": {strings.Join(benchShapeNames, "|") + "|FILE", "none"}, "quant": {quants, "q4 with --shape, else stored"},
@@ -291,6 +294,13 @@ func (b *bench) measure(ctx context.Context, a *app, quant string, limits *machi
 			cells = append(cells, &benchCell{quant: quant, patches: patches, budget: n, tokens: warm.Before})
 		}
 	}
+	if b.o.profile != "" && len(out.Plans) == 1 { // the first plan's
+		stop, err := profileTo(b.o.profile)
+		if err != nil {
+			return nil, err
+		}
+		defer stop()
+	}
 	for i := range b.o.repeat {
 		for _, c := range cells {
 			if err := b.once(ctx, m, c, i, limits); err != nil {
@@ -299,6 +309,19 @@ func (b *bench) measure(ctx context.Context, a *app, quant string, limits *machi
 		}
 	}
 	return cells, nil
+}
+
+// profileTo writes a CPU profile until stop is called.
+func profileTo(file string) (stop func(), err error) {
+	f, err := os.Create(file)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return func() { pprof.StopCPUProfile(); f.Close() }, nil
 }
 
 // once measures one cell once.
