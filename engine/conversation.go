@@ -54,16 +54,21 @@ func (c *Conversation) Reset() {
 
 // Ask answers one question on its own.
 func (e *Engine) Ask(ctx context.Context, req Request) (*Answer, error) {
-	c := e.NewConversation(req.Reduce)
-	c.cache, _ = e.caches.Get().(*nn.KVCache)
-	if c.cache == nil {
-		c.cache = e.newCache()
+	c, done := e.once(req.Reduce)
+	defer done()
+	return c.Ask(ctx, req)
+}
+
+// once starts a dialogue of one question; done gives its memory to the next one.
+func (e *Engine) once(o reduce.Options) (c *Conversation, done func()) {
+	c = e.NewConversation(o)
+	if cache, ok := e.caches.Get().(*nn.KVCache); ok {
+		c.cache = cache
 	}
-	defer func() { // its memory is the next question's
+	return c, func() {
 		c.Forget()
 		e.caches.Put(c.cache)
-	}()
-	return c.Ask(ctx, req)
+	}
 }
 
 // Ask answers the next question. After an error, and after an answer that was

@@ -49,7 +49,8 @@ func (e *Engine) Measure(ctx context.Context, req MeasureRequest) (*Measurement,
 	defer e.runs.Put(r)
 	r.Context, r.Trace = ctx, nil
 	m := new(Measurement)
-	c := e.NewConversation(req.Reduce)
+	c, done := e.once(req.Reduce)
+	defer done()
 	e.products()
 	start := time.Now()
 	ask := &Request{}

@@ -222,7 +222,7 @@ func (p *Passage) lookAhead(i, s int, x []float32) error {
 	p.shape.RoPE.Apply(p.run.Pool, q, 1, p.shape.Heads, cos[(rows-1)*half:], sin[(rows-1)*half:])
 	kv := sp.Cache.Layer(i)
 	cached := len(kv.Pos)
-	kv.Append(k, k, pos, sp.Size)
+	kv.Append(p.run.Pool, k, k, pos, sp.Size)
 	defer kv.Truncate(cached)
 	return p.read(i, s, true, func(rows []int32, largest bool) []float32 {
 		out := make([]float32, len(kv.Pos)) // of the last row, whose query alone was made
@@ -347,7 +347,7 @@ func (p *Passage) Attend(i int, out, q, k, v, x []float32) error {
 			size = sp.FirstSize
 		}
 		kv, c, rows := sp.Cache.Layer(i), sp.Calib.At(i), q[at*qw:(at+n)*qw]
-		kv.Append(k[at*kw:(at+n)*kw], v[at*kw:(at+n)*kw], pos, size)
+		kv.Append(r.Pool, k[at*kw:(at+n)*kw], v[at*kw:(at+n)*kw], pos, size)
 		attn.Causal(r.Pool, out[at*qw:(at+n)*qw], rows, pos, kv, c, sp.Decoding)
 		if r.Trace != nil {
 			p.trace(i, s, rows)

@@ -62,7 +62,7 @@ func cacheOf(pos []Pos, size, k, v []float32, w int) *LayerKV {
 	if k == nil {
 		k, v = make([]float32, len(pos)*w), make([]float32, len(pos)*w)
 	}
-	l.Append(k, v, pos, size)
+	l.Append(nil, k, v, pos, size)
 	return l
 }
 

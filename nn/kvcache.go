@@ -1,6 +1,10 @@
 package nn
 
-import "math"
+import (
+	"math"
+
+	"github.com/restore-vlm/restore/kernel"
+)
 
 // KVCache holds one sequence's keys and values. Layers may hold different
 // numbers of keys (reducers inside the decoder shrink the sequence), so
@@ -99,9 +103,25 @@ func (l *LayerKV) Truncate(n int) {
 	l.Pos, l.Size, l.logSize, l.ipos = l.Pos[:n], l.Size[:n], l.logSize[:n], l.ipos[:n]
 }
 
-// Append adds keys. k, v: [len(pos), width]; size nil means all 1.
-func (l *LayerKV) Append(k, v []float32, pos []Pos, size []float32) {
-	l.K, l.V = append(l.K, k[:len(pos)*l.width]...), append(l.V, v[:len(pos)*l.width]...)
+// appendRows is the number of keys that a task of Append copies.
+const appendRows = 32
+
+// Append adds keys. k, v: [len(pos), width]; size nil means all 1. Those of a
+// prompt are copied by all threads: to first write to memory takes longer than
+// the copy.
+func (l *LayerKV) Append(p *kernel.Pool, k, v []float32, pos []Pos, size []float32) {
+	n := len(pos)
+	if cap(l.K)-len(l.K) < n*l.width || n < 2*appendRows {
+		l.K, l.V = append(l.K, k[:n*l.width]...), append(l.V, v[:n*l.width]...)
+	} else {
+		at := len(l.K)
+		l.K, l.V = l.K[:at+n*l.width], l.V[:at+n*l.width]
+		p.Run((n+appendRows-1)/appendRows, func(task int) {
+			lo, hi := task*appendRows*l.width, min(n, (task+1)*appendRows)*l.width
+			copy(l.K[at+lo:at+hi], k[lo:hi])
+			copy(l.V[at+lo:at+hi], v[lo:hi])
+		})
+	}
 	l.Pos = append(l.Pos, pos...)
 	for t, p := range pos {
 		s := float32(1)

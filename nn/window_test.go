@@ -46,7 +46,7 @@ func TestWindow(t *testing.T) {
 			all := Attention{Heads: heads, KVHeads: kv, HeadDim: dim}
 			at := Attention{Heads: heads, KVHeads: kv, HeadDim: dim, Window: window}
 			whole := NewKVCache(1, kv*dim)
-			whole.Layer(0).Append(k, v, c.pos, size)
+			whole.Layer(0).Append(nil, k, v, c.pos, size)
 			probs := all.CausalProbs(q, c.pos, whole.Layer(0), c.calib, false)
 			got := at.CausalProbs(q, c.pos, whole.Layer(0), c.calib, false)
 			want := make([]float32, n*heads*dim)
@@ -80,7 +80,7 @@ func TestWindow(t *testing.T) {
 				out := make([]float32, n*heads*dim)
 				for lo := 0; lo < n; lo += piece {
 					hi := min(lo+piece, n)
-					cache.Layer(0).Append(k[lo*kv*dim:hi*kv*dim], v[lo*kv*dim:hi*kv*dim], c.pos[lo:hi], size[lo:hi])
+					cache.Layer(0).Append(nil, k[lo*kv*dim:hi*kv*dim], v[lo*kv*dim:hi*kv*dim], c.pos[lo:hi], size[lo:hi])
 					w := heads * dim
 					at.Causal(pool, out[lo*w:hi*w], q[lo*w:hi*w], c.pos[lo:hi], cache.Layer(0), c.calib, false)
 				}

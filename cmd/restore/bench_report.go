@@ -23,7 +23,8 @@ type benchJSON struct {
 	Repeat  int                         `json:"repeat"`
 	Base    string                      `json:"base"`
 	Restore bool                        `json:"restore"`
-	Plans   map[string]map[string]int64 `json:"plans"` // by --quant: numbers of all weights by the type in which they are kept
+	Encoder string                      `json:"encoder_quant"` // "" is as stored
+	Plans   map[string]map[string]int64 `json:"plans"`         // by --quant: numbers of all weights by the type in which they are kept
 	Peaks   benchPeaks                  `json:"peaks"`
 	Rows    []benchRow                  `json:"rows"`
 }
@@ -34,6 +35,17 @@ type benchPeaks struct {
 	Dot  float64 `json:"dot_gops"`
 	BF16 float64 `json:"bf16_gflops"`
 	DRAM float64 `json:"dram_gbs"`
+}
+
+// of is the limit of products with weights of that type.
+func (p *benchPeaks) of(quant string) float64 {
+	switch quant {
+	case "q8", "q4":
+		return p.Dot
+	case "bf16":
+		return p.BF16
+	}
+	return p.FMA
 }
 
 // benchRow is one plan and budget: medians over the repeats, in seconds.
@@ -52,7 +64,7 @@ type benchRow struct {
 	DecodeTokS     float64 `json:"decode_tok_s"`
 	ProductsOfPeak float64 `json:"products_of_peak"` // prefill: operations / time in products / peak of the plan's multiply-adds
 	ProductsShare  float64 `json:"products_share"`   // time in products / prefill
-	EncodeOfPeak   float64 `json:"encode_of_peak"`   // operations / encode_s / peak of the multiply-adds of float32
+	EncodeOfPeak   float64 `json:"encode_of_peak"`   // operations of products / encode_s / peak of the encoder's multiply-adds
 	DecodeOfDRAM   float64 `json:"decode_of_dram"`   // bytes of weights a second / rate of reading memory
 	PeakRSS        int64   `json:"peak_rss_bytes"`
 	Spread         spread  `json:"spread"`
@@ -67,7 +79,7 @@ type spread struct {
 }
 
 // fill makes the rows of cells.
-func (j *benchJSON) fill(cells []*benchCell, limits *machineLimits) {
+func (j *benchJSON) fill(cells []*benchCell) {
 	full := map[string]float64{}
 	for _, c := range cells {
 		stat := func(f func(m *engine.Measurement) float64) (median, half float64) {
@@ -92,19 +104,12 @@ func (j *benchJSON) fill(cells []*benchCell, limits *machineLimits) {
 		r.PrefillS, r.Spread.Prefill = seconds(func(m *engine.Measurement) time.Duration { return m.Prefill })
 		r.TTFTS, r.Spread.TTFT = seconds(func(m *engine.Measurement) time.Duration { return m.FirstToken })
 		r.DecodeTokS, r.Spread.Decode = stat(func(m *engine.Measurement) float64 { return m.TokensPerSecond })
-		peak := j.Peaks.FMA
-		switch c.quant {
-		case "q8", "q4":
-			peak = j.Peaks.Dot
-		case "bf16":
-			peak = j.Peaks.BF16
-		}
 		r.ProductsOfPeak, _ = stat(func(m *engine.Measurement) float64 {
-			return float64(m.PrefillProducts.Operations) / m.PrefillProducts.Time.Seconds() / 1e9 / peak
+			return float64(m.PrefillProducts.Operations) / m.PrefillProducts.Time.Seconds() / 1e9 / j.Peaks.of(c.quant)
 		})
 		r.ProductsShare, _ = stat(func(m *engine.Measurement) float64 { return m.PrefillProducts.Time.Seconds() / m.Prefill.Seconds() })
 		r.EncodeOfPeak, _ = stat(func(m *engine.Measurement) float64 {
-			return float64(m.EncodeProducts.Operations) / m.Encode.Seconds() / 1e9 / j.Peaks.FMA
+			return float64(m.EncodeProducts.Operations) / m.Encode.Seconds() / 1e9 / j.Peaks.of(j.Encoder)
 		})
 		if j.Gen > 0 {
 			r.DecodeOfDRAM, _ = stat(func(m *engine.Measurement) float64 {
@@ -142,13 +147,13 @@ func (j *benchJSON) write(a *app) error {
 		}
 		fmt.Fprintf(a.out, "plan %s: %s\n", q, strings.Join(kept, ", "))
 	}
-	fmt.Fprintf(a.out, "peaks: %.0f GFLOP/s (multiply-add), %.0f GOP/s (8-bit dot product), %.1f GB/s (reading memory)\n", j.Peaks.FMA, j.Peaks.Dot, j.Peaks.DRAM)
+	fmt.Fprintf(a.out, "peaks: %.0f GFLOP/s (multiply-add), %.0f GFLOP/s (bfloat16), %.0f GOP/s (8-bit dot product), %.1f GB/s (reading memory)\n", j.Peaks.FMA, j.Peaks.BF16, j.Peaks.Dot, j.Peaks.DRAM)
 	how := "RESTORE over " + j.Base
 	if !j.Restore {
 		how = j.Base
 	}
 	fmt.Fprintf(a.out, "%s, %d tokens of text, %d decoded after the first, medians of %d\n\n", how, j.Text, j.Gen, j.Repeat)
-	head := []string{"QUANT", "N-VIS", "PROMPT", "ENCODE", "SELECT", "MERGE", "PREFILL", "FIRST TOKEN", "SPEED-UP", "DECODE", "PRODUCTS", "OF PEAK", "DECODE OF DRAM", "ENCODE OF FMA", "PEAK MEMORY"}
+	head := []string{"QUANT", "N-VIS", "PROMPT", "ENCODE", "SELECT", "MERGE", "PREFILL", "FIRST TOKEN", "SPEED-UP", "DECODE", "PRODUCTS", "PRODUCTS OF PEAK", "DECODE OF DRAM", "ENCODE OF PEAK", "PEAK MEMORY"}
 	if j.Rows[0].Patches > 0 {
 		head = slices.Insert(head, 1, "PATCHES")
 	}

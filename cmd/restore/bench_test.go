@@ -91,7 +91,7 @@ func TestBenchUsage(t *testing.T) {
 		"--encoder-quant q4 --shape " + file:       `--encoder-quant: got "q4"`,
 		"--n-vis 64,none --shape " + file:          `--n-vis: got "none", want a number`,
 		"--n-vis 1.5 --shape " + file:              `--n-vis: got "1.5"`,
-		"--n-vis 17,8 --base grid --shape " + file: "--n-vis: got 17, want at most the picture's 16 tokens",
+		"--n-vis 8,17 --base grid --shape " + file: "--n-vis: got 17, want at most the picture's 16 tokens",
 		"--base none --shape " + file:              `--base: got "none"`,
 		"--base holo --shape " + file:              `--base: got "holo", want one of holov`,
 		"--patches 64 --shape " + file:             "--patches: got [64], but this model's pictures have one size",
