@@ -11,8 +11,9 @@ import (
 
 // quantTile computes rows of consecutive panels: dst[i·ldd+c] = bias[c] + Σ over
 // blocks, then the same 32 floats on in dst and biasStep bytes on in bias. Every
-// block it prefetches 128 bytes at pf, or quantStream where pfStep is that, and moves
-// pf by pfStep; one or two rows ask for their own weights, well before their use.
+// block it prefetches 128 bytes at pf, or where pfStep is quantStream (AVX2: half a
+// block) as many as that, and moves pf by pfStep; one or two rows ask for their own
+// weights, well before their use.
 type quantTile = func(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep, panels int, pf uintptr, pfStep int)
 
 // The tiles by number of rows.
@@ -74,6 +75,18 @@ const quantAhead = 4096
 // more, a kernel waits for the memory it asks.
 const quantStream = 576
 
+// quantPace is how far ahead, and by how much a block, a single tile asks for the
+// weights of the panels that it walks over.
+func quantPace(level implementation, block, blocks int) (ahead, pace int) {
+	switch {
+	case level != implAVX512 || !hasVNNI:
+		return block * blocks, block / 2 // it passes over a panel twice
+	case block == quantStream:
+		return quantAhead, block
+	}
+	return 0, 0
+}
+
 // quantScratch is what a thread needs beside the panel.
 type quantScratch struct {
 	bias [quantPanel]float32
@@ -102,13 +115,10 @@ func quantPanelRows(t *quantProduct, panel, panels, first, end int) {
 			bias, step = &t.bias[col], 4*quantPanel
 		}
 		size := quantBlockSize(t.w.Format)
-		pace := 0
-		if size == quantStream {
-			pace = size
-		}
+		ahead, pace := quantPace(t.level, size, t.blocks)
 		w := &t.w.Data[panel*t.blocks*size]
 		kernels[rows-1](&t.dst[first*n+col], n, &t.acts[first*t.blocks*actBlock], t.blocks*actBlock, w, t.blocks,
-			bias, step, whole, uintptr(unsafe.Pointer(w))+quantAhead, pace)
+			bias, step, whole, uintptr(unsafe.Pointer(w))+uintptr(ahead), pace)
 		panel, panels = panel+whole, panels-whole
 	}
 	for i := range panels {
@@ -132,9 +142,12 @@ func quantOnePanel(t *quantProduct, s *quantScratch, kernels []quantTile, panel,
 	pf, left := uintptr(w)+uintptr(size), size
 	rows := end - first
 	tiles := (rows + len(kernels) - 1) / len(kernels)
-	pace := 128
-	if tiles*pace < block { // too few tiles for that
-		pace = quantStream
+	passes, pace := 1, 128
+	if t.level != implAVX512 || !hasVNNI {
+		passes = 2
+	}
+	if tiles*passes*pace < block { // too few tiles for that
+		pace = min(quantStream, block/passes)
 	}
 	for tile := range tiles {
 		r, e := first+tile*rows/tiles, first+(tile+1)*rows/tiles
@@ -147,8 +160,8 @@ func quantOnePanel(t *quantProduct, s *quantScratch, kernels []quantTile, panel,
 			step = pace
 		}
 		kernels[e-r-1](dst, ldd, &t.acts[r*t.blocks*actBlock], t.blocks*actBlock, (*byte)(w), t.blocks, &s.bias[0], 0, 1, pf, step)
-		pf += uintptr(t.blocks * step)
-		left -= t.blocks * step
+		pf += uintptr(passes * t.blocks * step)
+		left -= passes * t.blocks * step
 		if width < quantPanel {
 			for i := r; i < e; i++ {
 				copy(t.dst[i*n+col:i*n+col+width], s.tail[(i-r)*quantPanel:])

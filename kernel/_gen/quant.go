@@ -19,7 +19,11 @@ const ahead = 4096
 
 func quant(a *asm) {
 	fmt.Fprint(&a.text, "\nDATA nibbles<>+0(SB)/4, $0x0f0f0f0f\nGLOBL nibbles<>(SB), RODATA|NOPTR, $4\n")
-	fmt.Fprint(&a.text, "\nDATA high<>+0(SB)/4, $0x80808080\nGLOBL high<>(SB), RODATA|NOPTR, $4\n")
+	fmt.Fprintln(&a.text)
+	for i := range 4 {
+		fmt.Fprintf(&a.text, "DATA high<>+%d(SB)/8, $0x8080808080808080\n", 8*i)
+	}
+	fmt.Fprint(&a.text, "GLOBL high<>(SB), RODATA|NOPTR, $32\n")
 	fmt.Fprint(&a.text, "\nDATA ones<>+0(SB)/4, $0x00010001\nGLOBL ones<>(SB), RODATA|NOPTR, $4\n")
 	for rows := 1; rows <= 7; rows++ {
 		vnni8(a, rows)
@@ -217,140 +221,216 @@ func vnni4(a *asm, rows int) {
 	vnniEnd(a, v, q4Block)
 }
 
-// The AVX2 kernels do the 16 columns of a panel's first half, then those of the
-// second: BX is then 64 bytes on, for the groups, and R13 takes half of that
-// back for the scales. The float accumulators are in dst.
+// The AVX2 kernels of three and four rows do the 16 columns of a panel's first
+// half, then those of the second: BX is then 64 bytes on, for the groups, and R13
+// takes half of that back for the scales. Those of one and two rows do all 32 at
+// once, in the order of memory. The float accumulators are in dst.
+type maddRegs struct{ rows, nv int }
 
-func maddBegin(a *asm, rows int) {
+func newMaddRegs(rows int) maddRegs {
+	if rows <= 2 {
+		return maddRegs{rows, 4}
+	}
+	return maddRegs{rows, 2}
+}
+
+// acc is the accumulator of row r and vector j.
+func (m maddRegs) acc(r, j int) string { return fmt.Sprintf("Y%d", m.nv*r+j) }
+
+// dst is the place of vector j of row r.
+func (m maddRegs) dst(r, j int) string {
+	return fmt.Sprintf("%d(DI)", 32*j) + []string{"", "(R11*1)", "(R11*2)", "(R10*1)"}[r]
+}
+
+func maddBegin(a *asm, m maddRegs) {
+	if m.rows > 3 {
+		a.op("LEAQ (R11)(R11*2), R10")
+	}
 	a.label("panel")
-	a.op("XORQ R13, R13")
-	a.label("half")
-	a.op("VMOVUPS (AX), Y0")
-	a.op("VMOVUPS 32(AX), Y1")
-	a.op("MOVQ DI, AX")
-	for range rows {
-		a.op("VMOVUPS Y0, (AX)")
-		a.op("VMOVUPS Y1, 32(AX)")
-		a.op("ADDQ R11, AX")
+	if m.nv == 2 {
+		a.op("XORQ R13, R13")
+		a.label("half")
+	}
+	for j := range m.nv {
+		a.op("VMOVUPS %d(AX), Y0", 32*j)
+		for r := range m.rows {
+			a.op("VMOVUPS Y0, %s", m.dst(r, j))
+		}
+	}
+	a.label("loop")
+	for i := range m.rows * m.nv {
+		a.op("VPXOR Y%d, Y%d, Y%d", i, i, i)
 	}
 }
 
-// maddEnd scales the 32-bit sums in Y0 … and adds them to dst.
-func maddEnd(a *asm, rows, bytes int, at func(r, off int) string) {
-	a.op("VCVTPH2PS (BX)(R13*1), Y8")
-	a.op("VCVTPH2PS 16(BX)(R13*1), Y9")
-	a.op("MOVQ DI, AX")
-	for r := range rows {
-		a.op("VBROADCASTSS %s, Y10", at(r, aScale))
-		for j := range 2 {
-			a.op("VCVTDQ2PS Y%d, Y%d", 2*r+j, 2*r+j)
-			a.op("VMULPS Y10, Y%d, Y%d", 8+j, 11+j)
-			a.op("VMOVUPS %d(AX), Y13", 32*j)
-			a.op("VFMADD231PS Y%d, Y%d, Y13", 2*r+j, 11+j)
-			a.op("VMOVUPS Y13, %d(AX)", 32*j)
+// maddEnd scales the 32-bit sums and adds them to dst; Y8 and up are free.
+func maddEnd(a *asm, m maddRegs, bytes int, at func(r, off int) string) {
+	for r := range m.rows {
+		a.op("VBROADCASTSS %s, Y%d", at(r, aScale), 10+r)
+	}
+	for j := range m.nv {
+		if m.nv == 2 {
+			a.op("VCVTPH2PS %d(BX)(R13*1), Y8", 16*j)
+		} else {
+			a.op("VCVTPH2PS %d(BX), Y8", 16*j)
 		}
-		if r+1 < rows {
-			a.op("ADDQ R11, AX")
+		for r := range m.rows {
+			acc := m.acc(r, j)
+			a.op("VCVTDQ2PS %s, %s", acc, acc)
+			a.op("VMULPS Y%d, Y8, Y9", 10+r)
+			a.op("VMOVUPS %s, Y14", m.dst(r, j))
+			a.op("VFMADD231PS %s, Y9, Y14", acc)
+			a.op("VMOVUPS Y14, %s", m.dst(r, j))
 		}
 	}
-	a.op("PREFETCHT1 (DX)")
-	a.op("PREFETCHT1 64(DX)")
-	a.op("ADDQ R12, DX")
+	if m.nv == 2 {
+		a.op("CMPQ R12, $%d", bytes/2)
+		a.op("JEQ stream")
+		a.op("PREFETCHT1 (DX)")
+		a.op("PREFETCHT1 64(DX)")
+		a.label("streamed")
+		a.op("ADDQ R12, DX")
+	} else {
+		a.op("PREFETCHT0 %d(BX)", ahead+bytes-64)
+	}
 	a.op("ADDQ $%d, SI", aBlock)
 	a.op("ADDQ $%d, BX", bytes)
 	a.op("DECQ CX")
 	a.op("JNE loop")
-	a.op("TESTQ R13, R13")
-	a.op("JNE done")
-	a.op("MOVQ $-32, R13")
-	a.load("x", "SI")
-	a.load("w", "BX")
-	a.op("ADDQ $64, BX")
-	a.load("blocks", "CX")
-	a.load("bias", "AX")
-	a.op("ADDQ $64, AX")
-	a.op("ADDQ $64, DI")
-	a.op("JMP half")
-	a.label("done")
-	a.op("SUBQ $64, BX")
-	a.op("MOVQ BX, w+%d(FP)", a.offset["w"])
+	if m.nv == 2 {
+		a.op("TESTQ R13, R13")
+		a.op("JNE done")
+		a.op("MOVQ $-32, R13")
+		a.load("x", "SI")
+		a.load("w", "BX")
+		a.op("ADDQ $64, BX")
+		a.load("blocks", "CX")
+		a.load("bias", "AX")
+		a.op("ADDQ $64, AX")
+		a.op("ADDQ $64, DI")
+		a.op("JMP half")
+		a.label("done")
+		a.op("SUBQ $64, BX")
+		a.op("MOVQ BX, w+%d(FP)", a.offset["w"])
+		a.op("ADDQ $64, DI")
+	} else {
+		a.op("ADDQ $128, DI")
+	}
 	a.load("bias", "AX")
 	a.load("biasStep", "R13")
 	a.op("ADDQ R13, AX")
 	a.op("MOVQ AX, bias+%d(FP)", a.offset["bias"])
-	a.op("ADDQ $64, DI")
 	a.load("x", "SI")
 	a.load("blocks", "CX")
 	a.op("DECQ panels+%d(FP)", a.offset["panels"])
 	a.op("JNE panel")
 	a.ret()
+	if m.nv == 2 { // half a block for each half of the columns
+		a.label("stream")
+		for line := 0; line < bytes/2; line += 64 {
+			a.op("PREFETCHT1 %d(DX)", line)
+		}
+		a.op("JMP streamed")
+	}
 }
 
-// madd8 multiplies |x| by w with the sign of x: the pairs of 16-bit sums stay
-// below 2·127·127, the instruction saturates at 32767.
+// madd8 multiplies |w| by x with the sign of w: the pairs of 16-bit sums stay
+// below 2·128·127, the instruction saturates at 32767.
 func madd8(a *asm, rows int) {
 	at := quantOpen(a, "q8AVX2", rows)
-	maddBegin(a, rows)
+	m := newMaddRegs(rows)
 	a.op("VPBROADCASTD ones<>(SB), Y15")
-	a.op("VPBROADCASTD high<>(SB), Y14")
-	a.label("loop")
-	for i := range 2 * rows {
-		a.op("VPXOR Y%d, Y%d, Y%d", i, i, i)
+	maddBegin(a, m)
+	weight := func(g, j, w, magnitude int) {
+		a.op("VMOVDQU %d(BX), Y%d", 64+128*g+32*j, w)
+		a.op("VPXOR high<>(SB), Y%d, Y%d", w, w) // u8 w+128 to int8 w
+		a.op("VPABSB Y%d, Y%d", w, magnitude)
+	}
+	product := func(x, w, magnitude, t int, acc string) {
+		a.op("VPSIGNB Y%d, Y%d, Y%d", w, x, t)
+		a.op("VPMADDUBSW Y%d, Y%d, Y%d", t, magnitude, t)
+		a.op("VPMADDWD Y15, Y%d, Y%d", t, t)
+		a.op("VPADDD Y%d, %s, %s", t, acc, acc)
 	}
 	for g := range 8 {
-		for j := range 2 {
-			a.op("VPXOR %d(BX), Y14, Y%d", 64+128*g+32*j, 8+j) // u8 w+128 to int8 w
+		if m.nv == 2 {
+			weight(g, 0, 8, 9)
+			weight(g, 1, 10, 11)
+			for r := range rows {
+				a.op("VPBROADCASTD %s, Y12", at(r, 4*g))
+				product(12, 8, 9, 13, m.acc(r, 0))
+				product(12, 10, 11, 14, m.acc(r, 1))
+			}
+			continue
 		}
 		for r := range rows {
-			a.op("VPBROADCASTD %s, Y10", at(r, 4*g))
-			a.op("VPABSB Y10, Y11")
-			for j := range 2 {
-				t := 12 + j
-				a.op("VPSIGNB Y10, Y%d, Y%d", 8+j, t)
-				a.op("VPMADDUBSW Y%d, Y11, Y%d", t, t)
-				a.op("VPMADDWD Y15, Y%d, Y%d", t, t)
-				a.op("VPADDD Y%d, Y%d, Y%d", t, 2*r+j, 2*r+j)
+			a.op("VPBROADCASTD %s, Y%d", at(r, 4*g), 12+r)
+		}
+		for j := range m.nv {
+			w := 8 + 2*(j%2)
+			weight(g, j, w, w+1)
+			for r := range rows {
+				product(12+r, w, w+1, 14, m.acc(r, j))
 			}
 		}
+		a.op("PREFETCHT0 %d(BX)", ahead+128*g)
+		a.op("PREFETCHT0 %d(BX)", ahead+128*g+64)
 	}
-	maddEnd(a, rows, q8Block, at)
+	maddEnd(a, m, q8Block, at)
 }
 
 // madd4 sums a whole block in 16 bits: 8 pairs of at most 2·15·127.
 func madd4(a *asm, rows int) {
 	at := quantOpen(a, "q4AVX2", rows)
-	maddBegin(a, rows)
+	m := newMaddRegs(rows)
 	a.op("VPBROADCASTD nibbles<>(SB), Y15")
-	a.label("loop")
-	for i := range 2 * rows {
-		a.op("VPXOR Y%d, Y%d, Y%d", i, i, i)
+	maddBegin(a, m)
+	weight := func(pair, j, low, high int) {
+		a.op("VMOVDQU %d(BX), Y%d", 64+128*pair+32*j, low)
+		a.op("VPSRLD $4, Y%d, Y%d", low, high)
+		a.op("VPAND Y15, Y%d, Y%d", low, low)
+		a.op("VPAND Y15, Y%d, Y%d", high, high)
+	}
+	product := func(x, w, t int, acc string) {
+		a.op("VPMADDUBSW Y%d, Y%d, Y%d", x, w, t)
+		a.op("VPADDW Y%d, %s, %s", t, acc, acc)
 	}
 	for pair := range 4 {
-		for j := range 2 {
-			a.op("VMOVDQU %d(BX), Y%d", 64+128*pair+32*j, 8+j)
-			a.op("VPSRLD $4, Y%d, Y%d", 8+j, 10+j)
-			a.op("VPAND Y15, Y%d, Y%d", 8+j, 8+j)
-			a.op("VPAND Y15, Y%d, Y%d", 10+j, 10+j)
-		}
-		for half := range 2 {
-			for r := range rows {
-				a.op("VPBROADCASTD %s, Y12", at(r, 8*pair+4*half))
-				for j := range 2 {
-					a.op("VPMADDUBSW Y12, Y%d, Y%d", 8+2*half+j, 13+j)
-					a.op("VPADDW Y%d, Y%d, Y%d", 13+j, 2*r+j, 2*r+j)
+		if m.nv == 2 {
+			weight(pair, 0, 8, 10)
+			weight(pair, 1, 9, 11)
+			for half := range 2 {
+				for r := range rows {
+					a.op("VPBROADCASTD %s, Y12", at(r, 8*pair+4*half))
+					product(12, 8+2*half, 13, m.acc(r, 0))
+					product(12, 9+2*half, 14, m.acc(r, 1))
 				}
 			}
+			continue
 		}
+		for r := range rows {
+			a.op("VPBROADCASTD %s, Y%d", at(r, 8*pair), 8+2*r)
+			a.op("VPBROADCASTD %s, Y%d", at(r, 8*pair+4), 9+2*r)
+		}
+		for j := range m.nv {
+			weight(pair, j, 12, 13)
+			for r := range rows {
+				product(8+2*r, 12, 14, m.acc(r, j))
+				product(9+2*r, 13, 14, m.acc(r, j))
+			}
+		}
+		a.op("PREFETCHT0 %d(BX)", ahead+128*pair)
+		a.op("PREFETCHT0 %d(BX)", ahead+128*pair+64)
 	}
 	a.op("VPBROADCASTD ones<>(SB), Y14")
 	for r := range rows {
 		a.op("VPBROADCASTD %s, Y12", at(r, aOffset))
-		for j := range 2 {
-			a.op("VPMADDWD Y14, Y%d, Y%d", 2*r+j, 2*r+j)
-			a.op("VPADDD Y12, Y%d, Y%d", 2*r+j, 2*r+j)
+		for j := range m.nv {
+			a.op("VPMADDWD Y14, %s, %s", m.acc(r, j), m.acc(r, j))
+			a.op("VPADDD Y12, %s, %s", m.acc(r, j), m.acc(r, j))
 		}
 	}
-	maddEnd(a, rows, q4Block, at)
+	maddEnd(a, m, q4Block, at)
 }
 
 // quantizeRow turns blocks of 32 activations into int8 with a scale.
