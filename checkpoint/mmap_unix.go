@@ -14,6 +14,7 @@ func mapOpen(f *os.File, size int) (*mapping, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("mmap", err)
 	}
+	adviseHuge(data)
 	return &mapping{
 		data:    data,
 		release: func() error { return os.NewSyscallError("munmap", unix.Munmap(data)) },

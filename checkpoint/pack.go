@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/restore-vlm/restore/tensor"
 )
@@ -22,7 +23,7 @@ import (
 // A packed file holds a model ready to run: its weights as a plan keeps them, and
 // the directory's other files. All numbers are little-endian.
 //
-//	16 bytes  packMagic and the version as a uint32
+//	head      packMagic, the version as a uint32, and zeros up to packHead bytes
 //	data      files, then tensors, each at a multiple of packAlign, zeros between
 //	index     one JSON object, packIndex
 //	24 bytes  length of data and of index as uint64, CRC-32C of the index and of
@@ -33,7 +34,7 @@ import (
 const (
 	packMagic   = "RESTOREpack\n"
 	packVersion = 1
-	packHead    = len(packMagic) + 4
+	packHead    = 4096 // a page, so that mapped tensors are aligned as the data is
 	packTail    = 24
 	packAlign   = 64
 	packChunk   = 1 << 20
@@ -98,7 +99,7 @@ func (c *Checkpoint) NewPackWriter(w io.Writer, how Packed) (*PackWriter, error)
 	if err := p.source(c); err != nil {
 		return nil, fmt.Errorf("checkpoint: pack: %w", err)
 	}
-	if _, err := w.Write(binary.LittleEndian.AppendUint32([]byte(packMagic), packVersion)); err != nil {
+	if _, err := w.Write(packStart()); err != nil {
 		return nil, err
 	}
 	names, err := c.sideFiles()
@@ -120,6 +121,13 @@ func (c *Checkpoint) NewPackWriter(w io.Writer, how Packed) (*PackWriter, error)
 		p.index.Files = append(p.index.Files, packFile{name, at, uint64(len(data))})
 	}
 	return p, nil
+}
+
+// packStart is what every packed file begins with.
+func packStart() []byte {
+	b := make([]byte, packHead)
+	binary.LittleEndian.PutUint32(b[copy(b, packMagic):], packVersion)
+	return b
 }
 
 // sideFiles are the names of the files that are packed beside the weights.
@@ -262,22 +270,26 @@ func openPack(file string) (_ *Checkpoint, err error) {
 type packed struct {
 	Packed
 	path    string
-	data    []byte // checked chunk by chunk against sums; nil once it is loaded
+	data    []byte // checked chunk by chunk against sums; nil once all is copied
 	sums    []byte
 	tensors []packTensor
+	loaded  bool
 }
 
 // parsePack returns the index of a packed file and its data. What the index says
 // lies within the data; nothing of the data is read.
 func parsePack(b []byte) (*packIndex, []byte, error) {
 	switch {
-	case len(b) < packHead || string(b[:len(packMagic)]) != packMagic:
+	case len(b) < len(packMagic)+4 || string(b[:len(packMagic)]) != packMagic:
 		return nil, nil, errors.New("got a file that is not a packed model, want one that `restore pack` wrote or a model directory")
 	case binary.LittleEndian.Uint32(b[len(packMagic):]) != packVersion:
 		return nil, nil, fmt.Errorf("packed in version %d of the form, want %d: pack the checkpoint again",
 			binary.LittleEndian.Uint32(b[len(packMagic):]), packVersion)
 	case len(b) < packHead+packTail:
 		return nil, nil, fmt.Errorf("torn: got %d bytes, without the index at the end (an incomplete copy?): pack the checkpoint again", len(b))
+	}
+	if !bytes.Equal(b[:packHead], packStart()) {
+		return nil, nil, fmt.Errorf("damaged: the first %d bytes are not a packed file's: pack the checkpoint again", packHead)
 	}
 	tail := b[len(b)-packTail:]
 	size, length := binary.LittleEndian.Uint64(tail), binary.LittleEndian.Uint64(tail[8:])
@@ -437,39 +449,49 @@ func (c *Checkpoint) Packed() *Packed {
 	return &c.pack.Packed
 }
 
-// Load reads the weights of a packed file into memory that alloc gives, zero or
-// not, and checks them against their checksums; of a directory it does nothing.
-// run calls its task with 0 … n−1, in parallel if it can. Tensors taken before
-// have the new bytes. progress is told the bytes read and may be nil.
+// copyTime is how long Load may copy. A copy in huge pages makes decoding faster
+// than the mapping does, whose pages are small unless the system read the file
+// through it; but the memory must be had first, which at worst takes as long as
+// reading a disk.
+var copyTime = time.Second
+
+// Load checks the weights of a packed file against their checksums, and copies
+// them from the end on, where decoders lie, into memory that alloc gives, for a
+// second; what is left stays mapped. Of a directory it does nothing. Tensors taken
+// before have the new bytes. run calls its task with 0 … n−1, in parallel if it
+// can; progress is told the bytes read and may be nil.
 func (c *Checkpoint) Load(alloc func(n int) []byte, run func(n int, task func(i int)), progress func(done, total int64)) error {
 	p := c.pack
-	if p == nil || len(c.files) == 0 {
-		return nil
-	}
-	if len(p.tensors) == 0 {
+	if p == nil || p.loaded || len(p.tensors) == 0 {
 		return nil
 	}
 	first := int(p.tensors[0].At / packChunk)
 	base := first * packChunk
+	left := p.data[base:]
+	chunks := (len(left) + packChunk - 1) / packChunk
+	copied := make([]bool, chunks)
+	var into []byte
 	var file *os.File
-	mapped := c.files[0].drop != nil // else the data is in memory already
-	into := p.data[base:]
-	if mapped {
+	if c.files[0].drop != nil { // else the data is in memory already
 		var err error
 		if file, err = os.Open(p.path); err != nil {
 			return fmt.Errorf("checkpoint: %w", err)
 		}
 		defer file.Close()
-		into = alloc(len(into))
+		into = alloc(len(left))
 	}
 	var mu sync.Mutex
 	var failed error
 	done := int64(0)
-	run(len(p.sums)/4-first, func(i int) {
-		b := into[i*packChunk : min((i+1)*packChunk, len(into))]
+	start := time.Now()
+	run(chunks, func(i int) {
+		i = chunks - 1 - i
+		at, end := i*packChunk, min((i+1)*packChunk, len(left))
+		b := left[at:end]
 		var err error
-		if mapped {
-			_, err = file.ReadAt(b, int64(packHead+base+i*packChunk))
+		if into != nil && time.Since(start) < copyTime {
+			b, copied[i] = into[at:end], true
+			_, err = file.ReadAt(b, int64(packHead+base+at))
 		}
 		if err == nil {
 			err = p.check(first+i, b)
@@ -480,17 +502,26 @@ func (c *Checkpoint) Load(alloc func(n int) []byte, run func(n int, task func(i 
 		if err != nil && failed == nil {
 			failed = fmt.Errorf("checkpoint: %s: %w", p.path, err)
 		}
-		if progress != nil && (done%(64*packChunk) == 0 || done == int64(len(into))) {
-			progress(done, int64(len(into)))
+		if progress != nil && (done%(64*packChunk) == 0 || done == int64(len(left))) {
+			progress(done, int64(len(left)))
 		}
 	})
-	if failed != nil || !mapped {
+	if failed != nil {
 		return failed
 	}
+	p.loaded = true
+	all := true
 	for _, t := range p.tensors {
-		at := int(t.At) - base
-		c.tensors[t.Name].Data = into[at : at+int(t.Size) : at+int(t.Size)]
+		at, end := int(t.At)-base, int(t.At+t.Size)-base
+		if slices.Contains(copied[at/packChunk:(end+packChunk-1)/packChunk], false) {
+			all = false
+			continue
+		}
+		c.tensors[t.Name].Data = into[at:end:end]
 	}
-	p.data = nil
-	return c.Close()
+	if all {
+		p.data = nil
+		return c.Close()
+	}
+	return nil
 }

@@ -64,52 +64,69 @@ func TestPack(t *testing.T) {
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p, err := Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	if got := p.Packed(); got == nil || *got != (Packed{"form", "q4", "q8"}) || c.Packed() != nil || p.Name != c.Name {
-		t.Errorf("packed as %v, named %q", got, p.Name)
-	}
-	same := func(when string) {
-		t.Helper()
-		size := int64(0)
-		for name, w := range want {
-			got, ok := p.Tensor(name)
-			if !ok || got.DType != w.DType || !slices.Equal(got.Shape, w.Shape) || !bytes.Equal(got.Data, w.Data) {
-				t.Errorf("%s: %q is %v, want %v", when, name, got, w)
-			}
-			size += int64(len(w.Data))
-		}
-		if len(p.Names()) != len(want) || p.Bytes() != size {
-			t.Errorf("%s: %d tensors of %d bytes, want %d of %d", when, len(p.Names()), p.Bytes(), len(want), size)
-		}
-		for _, name := range []string{"config.json", "tokenizer.json"} {
-			a, _, _ := c.File(name)
-			got, ok, err := p.File(name)
-			if !ok || err != nil || !bytes.Equal(got, a) {
-				t.Errorf("%s: %s is %q %v %v", when, name, got, ok, err)
-			}
-		}
-		if _, ok, err := p.File("model.safetensors"); ok || err != nil {
-			t.Errorf("%s: weights as a file: %v %v", when, ok, err)
-		}
-	}
-	same("mapped")
-	done, total := int64(0), int64(0)
-	allocated := 0
-	for range 2 { // the second does nothing
-		if err := p.Load(func(n int) []byte { allocated += n; return make([]byte, n) }, inTurn, func(d, n int64) { done, total = d, n }); err != nil {
+	defer func(d time.Duration) { copyTime = d }(copyTime)
+	for what, copies := range map[string]int{"all copied": 1 << 20, "some copied": 2, "mapped": 0} {
+		p, err := Open(path)
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	if done != total || allocated != int(total) || total > int64(len(b)) {
-		t.Errorf("read %d of %d bytes into %d", done, total, allocated)
-	}
-	same("loaded")
-	if again, _ := packOf(t, p); len(again) == 0 {
-		t.Error("a packed file is not packed again")
+		if got := p.Packed(); got == nil || *got != (Packed{"form", "q4", "q8"}) || c.Packed() != nil || p.Name != c.Name {
+			t.Errorf("packed as %v, named %q", got, p.Name)
+		}
+		same := func(when string) {
+			t.Helper()
+			size := int64(0)
+			for name, w := range want {
+				got, ok := p.Tensor(name)
+				if !ok || got.DType != w.DType || !slices.Equal(got.Shape, w.Shape) || !bytes.Equal(got.Data, w.Data) {
+					t.Errorf("%s, %s: %q is %v, want %v", what, when, name, got, w)
+				}
+				size += int64(len(w.Data))
+			}
+			if len(p.Names()) != len(want) || p.Bytes() != size {
+				t.Errorf("%s, %s: %d tensors of %d bytes, want %d of %d", what, when, len(p.Names()), p.Bytes(), len(want), size)
+			}
+			for _, name := range []string{"config.json", "tokenizer.json"} {
+				a, _, _ := c.File(name)
+				got, ok, err := p.File(name)
+				if !ok || err != nil || !bytes.Equal(got, a) {
+					t.Errorf("%s, %s: %s is %q %v %v", what, when, name, got, ok, err)
+				}
+			}
+			if _, ok, err := p.File("model.safetensors"); ok || err != nil {
+				t.Errorf("%s, %s: weights as a file: %v %v", what, when, ok, err)
+			}
+		}
+		same("opened")
+		done, total, allocated := int64(0), int64(0), 0
+		copyTime = time.Hour
+		run := func(n int, task func(int)) {
+			for i := range n {
+				if i == copies {
+					copyTime = 0
+				}
+				task(i)
+			}
+		}
+		for range 2 { // the second does nothing
+			err := p.Load(func(n int) []byte { allocated += n; return make([]byte, n) }, run, func(d, n int64) { done, total = d, n })
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if done != total || allocated != int(total) || total > int64(len(b)) {
+			t.Errorf("%s: read %d of %d bytes into %d", what, done, total, allocated)
+		}
+		if whole := len(p.files) == 0; whole != (copies > 2) {
+			t.Errorf("%s: mapping closed: %v", what, whole)
+		}
+		same("loaded")
+		if again, _ := packOf(t, p); len(again) == 0 {
+			t.Errorf("%s: not packed again", what)
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 	if err := c.Load(nil, nil, nil); err != nil {
 		t.Errorf("load of a directory: %v", err)
@@ -141,7 +158,7 @@ func TestPackDamage(t *testing.T) {
 	}
 	index := len(good) - packTail - int(binary.LittleEndian.Uint64(good[len(good)-16:]))
 	places := map[string][]int{
-		"not a packed model": {0, len(packMagic) - 1}, "version": {len(packMagic)},
+		"not a packed model": {0, len(packMagic) - 1}, "version": {len(packMagic)}, "damaged: the first": {len(packMagic) + 4, packHead - 1},
 		"damaged: bytes": {packHead, packHead + packChunk/2, index - 1}, "damaged: the index": {index, len(good) - packTail - 1},
 		"torn": {len(good) - packTail, len(good) - 12, len(good) - 1},
 	}
@@ -204,8 +221,7 @@ func TestPackStale(t *testing.T) {
 
 // sealed is a packed file with the checksums that index and data have.
 func sealed(index, data []byte) []byte {
-	b := binary.LittleEndian.AppendUint32([]byte(packMagic), packVersion)
-	b = append(append(b, data...), index...)
+	b := slices.Concat(packStart(), data, index)
 	at := len(b)
 	b = binary.LittleEndian.AppendUint64(b, uint64(len(data)))
 	b = binary.LittleEndian.AppendUint64(b, uint64(len(index)))
