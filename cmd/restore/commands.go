@@ -10,7 +10,7 @@ func commands(a *app) []*cobra.Command {
 		newTrace(a),
 		newInspect(a),
 		newScene(a),
-		group("eval", "Measure answers", newEvalScenes(a)),
+		group("eval", "Measure answers", newEvalScenes(a), newEvalQuant(a)),
 		newBench(a),
 		newShow(a),
 		newPack(a),

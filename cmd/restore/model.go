@@ -25,9 +25,13 @@ type modelFlags struct {
 }
 
 func (m *modelFlags) add(fs *pflag.FlagSet) {
-	fs.StringVarP(&m.dir, "model", "m", "", "Hugging Face `folder` of the model, a hub-cache folder, or a file of 'restore pack'; none is the embedded model")
+	m.addDir(fs)
 	m.addThreads(fs)
 	m.addQuant(fs)
+}
+
+func (m *modelFlags) addDir(fs *pflag.FlagSet) {
+	fs.StringVarP(&m.dir, "model", "m", "", "Hugging Face `folder` of the model, a hub-cache folder, or a file of 'restore pack'; none is the embedded model")
 }
 
 func (m *modelFlags) addQuant(fs *pflag.FlagSet) {

@@ -247,6 +247,29 @@ func TestScene(t *testing.T) {
 	}
 }
 
+// Ensure that eval quant prints a line for every plan, and one object as JSON.
+func TestEvalQuant(t *testing.T) {
+	r := cli("eval", "quant", "--n", "1", "--plans", "q8,q4+q8")
+	if r.code != exitOK || r.err != "" || strings.Count(r.out, "\n") != 5 || !strings.Contains(r.out, "as stored") {
+		t.Errorf("exit %d, stdout %q, stderr %q", r.code, r.out, r.err)
+	}
+	r = cli("eval", "quant", "--n", "1", "--plans", "f32", "--base", "none", "--json")
+	var j struct {
+		Rows []struct {
+			Quant  string
+			Change struct{ Lost, Gained int }
+		}
+	}
+	if err := json.Unmarshal([]byte(r.out), &j); err != nil || len(j.Rows) != 1 || j.Rows[0].Quant != "f32" || j.Rows[0].Change.Lost+j.Rows[0].Change.Gained != 0 {
+		t.Errorf("exit %d, stdout %q, stderr %q: %v", r.code, r.out, r.err, err)
+	}
+	for _, plan := range []string{"q5", "q4+q4", "+q8", ""} {
+		if r := cli("eval", "quant", "--plans", plan); r.code != exitUsage || !strings.Contains(r.err, "--plans: ") {
+			t.Errorf("%q: exit %d, stderr %q", plan, r.code, r.err)
+		}
+	}
+}
+
 // Ensure that the benchmark prints both accuracies as a table and as one JSON object.
 func TestEvalScenes(t *testing.T) {
 	r := cli("eval", "scenes", "--n", "2")
