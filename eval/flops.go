@@ -37,12 +37,6 @@ func block(t *restore.Tower, rows, projected, kept int) float64 {
 	return n*h*(q+2*k) + 2*n*n*q + float64(projected)*q*h + float64(kept)*float64(t.Products*t.MLP)*h
 }
 
-// ResolveFor resolves o for a picture of a model of sizes s, of which nothing else is known.
-func ResolveFor(s *restore.Sizes, o reduce.Options) (reduce.Resolved, error) {
-	s.Fill(&o)
-	return o.Resolve(s.Tokens)
-}
-
 // CountFLOPs counts for a model of sizes s what r asks for, with prompt rows of text. nVis is the budget that r was made from. A prompt of 0 rows
 // and a reduction without a budget are refused. The cuts of FlowCut before the last depend on the picture and are not counted.
 func CountFLOPs(s *restore.Sizes, r reduce.Resolved, nVis, prompt int) (*FLOPs, error) {
@@ -78,29 +72,4 @@ func CountFLOPs(s *restore.Sizes, r reduce.Resolved, nVis, prompt int) (*FLOPs, 
 	f.Engine += f.Decoder + float64(s.Text.Hidden)*float64(s.Vocab)
 	f.Total = f.Encoder + f.Decoder
 	return f, nil
-}
-
-// Shapes are the sizes of published models, for which no checkpoint is needed.
-func Shapes() []Shape {
-	clip := restore.Tower{Blocks: 24, Run: 23, Hidden: 1024, Heads: 16, Query: 1024, Key: 1024, MLP: 4096, Products: 2}
-	llama := func(blocks, hidden, heads, mlp int) restore.Tower {
-		return restore.Tower{Blocks: blocks, Run: blocks, Hidden: hidden, Heads: heads, Query: hidden, Key: hidden, MLP: mlp, Products: 3}
-	}
-	shape := func(name string, views int, text restore.Tower) Shape {
-		return Shape{name, restore.Sizes{
-			Tokens: 576 * views, Views: views, Patch: 3 * 14 * 14, Vision: clip, Text: text,
-			Projector: []int{clip.Hidden, text.Hidden, text.Hidden}, Vocab: 32064,
-		}}
-	}
-	return []Shape{
-		shape("llava-1.5-7b", 1, llama(32, 4096, 32, 11008)),
-		shape("llava-1.5-13b", 1, llama(40, 5120, 40, 13824)),
-		shape("llava-next-7b", 5, llama(32, 4096, 32, 11008)),
-	}
-}
-
-// Shape is a model's sizes under a name.
-type Shape struct {
-	Name  string
-	Sizes restore.Sizes
 }

@@ -8,8 +8,12 @@ import (
 	"strings"
 
 	restore "github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/checkpoint"
+	"github.com/restore-vlm/restore/engine"
 	"github.com/restore-vlm/restore/eval"
+	"github.com/restore-vlm/restore/kernel"
 	"github.com/restore-vlm/restore/reduce"
+	"github.com/restore-vlm/restore/tensor"
 	"github.com/spf13/cobra"
 )
 
@@ -42,8 +46,8 @@ decoder --n-vis is the mean number of visual rows that enter a layer.`,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&o.shape, "shape", "llava-1.5-7b", "sizes of a published model, or of the embedded one")
-	fs.Lookup("shape").Annotations = map[string][]string{choices: {strings.Join(shapeNames(), "|")}}
+	fs.StringVar(&o.shape, "shape", "llava-1.5-7b", "sizes of a published model, of the embedded one, or of the config.json that `FILE` is")
+	fs.Lookup("shape").Annotations = map[string][]string{choices: {strings.Join(append(slices.Clone(benchShapeNames[:3]), embeddedShape), "|") + "|FILE"}}
 	fs.StringVarP(&o.dir, "model", "m", "", "or those of the model in this Hugging Face `folder`")
 	fs.StringSliceVar(&o.bases, "base", []string{"holov"}, "`methods`, see 'restore methods'")
 	fs.BoolVar(&o.all, "all", false, "all methods")
@@ -62,47 +66,53 @@ decoder --n-vis is the mean number of visual rows that enter a layer.`,
 	return cmd
 }
 
-func shapeNames() (names []string) {
-	for _, s := range eval.Shapes() {
-		names = append(names, s.Name)
-	}
-	return append(names, embeddedShape)
-}
-
 // resolver checks options for a model.
 type resolver func(reduce.Options) (reduce.Resolved, error)
 
 // sizes returns the sizes that were asked for, the name of their model and what checks options for it.
 func (o *flopsOptions) sizes(a *app) (string, *restore.Sizes, resolver, error) {
-	if o.dir == "" {
-		for _, s := range eval.Shapes() {
-			if s.Name == o.shape {
-				return s.Name, &s.Sizes, bySize(&s.Sizes), nil
-			}
-		}
-		if o.shape != embeddedShape {
-			return "", nil, nil, usagef("--shape: got %q, want %s", o.shape, strings.Join(shapeNames(), "|"))
-		}
-	}
-	m := modelFlags{dir: o.dir, threads: 1, describe: true}
-	model, err := m.open(a)
+	m, err := o.open(a)
 	if err != nil {
 		return "", nil, nil, err
 	}
-	defer model.Close()
-	info := model.Info()
-	if info.Sizes == nil {
-		return "", nil, nil, fmt.Errorf("flops: %s: operations of %s are not counted: its encoder attends in windows", info.Name, info.Architecture)
+	defer m.Close()
+	info := m.Info()
+	s := info.Sizes
+	switch {
+	case s == nil:
+		return "", nil, nil, fmt.Errorf("flops: %s: operations of %s are not counted: its encoder attends in windows and sees pictures of any size", info.Name, info.Architecture)
+	case s.Views == 1:
+		return info.Name, s, m.Resolve, nil
 	}
-	if info.Sizes.Views != 1 {
-		return info.Name, info.Sizes, bySize(info.Sizes), nil
-	}
-	return info.Name, info.Sizes, model.Resolve, nil
+	return info.Name, s, func(r reduce.Options) (reduce.Resolved, error) {
+		s.Fill(&r)
+		return r.Resolve(s.Tokens)
+	}, nil
 }
 
-// bySize resolves options for a model of which nothing but its sizes is known.
-func bySize(s *restore.Sizes) resolver {
-	return func(r reduce.Options) (reduce.Resolved, error) { return eval.ResolveFor(s, r) }
+// open binds the model without weights.
+func (o *flopsOptions) open(a *app) (*restore.Model, error) {
+	if o.dir != "" || o.shape == embeddedShape {
+		m := modelFlags{dir: o.dir, threads: 1, describe: true}
+		return m.open(a)
+	}
+	s, err := loadShape(o.shape)
+	if err != nil {
+		return nil, err
+	}
+	ck, err := checkpoint.FromConfig(s.Name, s.Config)
+	if err != nil {
+		return nil, err
+	}
+	var zeros []byte // shared by all weights; nobody reads it, so that its memory is never touched
+	return engine.New(ck, restore.OpenOptions{Threads: 1, Describe: true, Weights: func(_ *kernel.Memory, _ string, d tensor.DType, shape []int) *tensor.Tensor {
+		t := &tensor.Tensor{DType: d, Shape: shape}
+		if n := t.Len() * d.Size(); n > len(zeros) {
+			zeros = make([]byte, n)
+		}
+		t.Data = zeros[:t.Len()*d.Size()]
+		return t
+	}})
 }
 
 // flopsJSON is what --json prints.
