@@ -277,14 +277,21 @@ func (s *Inside) Shrink(p *kernel.Pool, x []float32, width int) ([]nn.Mix, error
 // anchors chooses r.Merged of the rows x [r.Before, width] that are not kept and returns the group of each, itself first.
 func (r *StageResult) anchors(o Resolved, p *kernel.Pool, x []float32, width int) ([][]int32, error) {
 	o.Merge = r.Merged
-	w := &work{in: &Input{N: r.Before, C: width, X: x, Pool: p}, o: &o}
+	r.Pool = others(r.Before, r.Kept)
+	in, red := &Input{N: r.Before, C: width, X: x, Pool: p}, &Reduction{Rest: r.Pool}
+	if o.AnchorPool == "rest" { // the rows that are kept take no part
+		in.N, in.X, red.Rest = len(r.Pool), rowsOf(x, r.Pool, width), iota32(len(r.Pool))
+	}
+	w := &work{in: in, o: &o}
 	c, err := w.cosine()
 	if err != nil {
 		return nil, err
 	}
-	red := &Reduction{Rest: others(r.Before, r.Kept)}
 	chosen := w.anchors(red, c)
-	r.Pool, r.Anchors, r.Assign = red.Rest, red.Anchors, assignTo(c, red.Rest, chosen)
+	r.Assign = assignTo(c, red.Rest, chosen)
+	for _, i := range chosen {
+		r.Anchors = append(r.Anchors, r.Pool[i])
+	}
 	r.Density, r.MaxSim, r.Merit = red.Density, red.MaxSim, red.Score
 	groups := make([][]int32, len(chosen))
 	for j, a := range r.Anchors {
