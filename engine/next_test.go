@@ -259,9 +259,12 @@ func TestNextGrids(t *testing.T) {
 }
 
 // talkingNext returns a copy of llavanext-vicuna-tiny with a tokenizer of single bytes.
-func talkingNext(t testing.TB) string {
+func talkingNext(t testing.TB) string { return talkingCopy(t, "llavanext-vicuna-tiny", 320) }
+
+// talkingCopy returns a copy of a checkpoint, whose picture token is image, with a tokenizer of single bytes.
+func talkingCopy(t testing.TB, name string, image int) string {
 	t.Helper()
-	dir := copyDir(t, "testdata/llavanext-vicuna-tiny")
+	dir := copyDir(t, filepath.Join("testdata", name))
 	level := map[string]any{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false}
 	type added struct {
 		ID      int    `json:"id"`
@@ -270,8 +273,8 @@ func talkingNext(t testing.TB) string {
 	}
 	for name, v := range map[string]any{
 		"tokenizer.json": map[string]any{
-			"version": "1.0", "added_tokens": []added{{317, "<s>", true}, {318, "</s>", true}, {320, "<image>", true}}, "pre_tokenizer": level, "decoder": level,
-			"model": map[string]any{"type": "BPE", "vocab": byteVocab(316), "merges": []string{}},
+			"version": "1.0", "added_tokens": []added{{image - 3, "<s>", true}, {image - 2, "</s>", true}, {image, "<image>", true}}, "pre_tokenizer": level, "decoder": level,
+			"model": map[string]any{"type": "BPE", "vocab": byteVocab(image - 4), "merges": []string{}},
 		},
 		"tokenizer_config.json": map[string]any{"eos_token": "</s>", "bos_token": "<s>"},
 	} {
@@ -288,4 +291,38 @@ func TestNextConversation(t *testing.T) {
 		{}, {Base: "divprune", KeepRatio: 0.3, Restore: true, Newlines: "keep"}, {Base: "vispruner", KeepRatio: 0.3, Restore: true},
 		{Base: "visionzip", KeepRatio: 0.5, Compat: "released"}, {Base: "holov", KeepRatio: 0.3, Newlines: "skip", Restore: true},
 	})
+}
+
+// Ensure that a window that reaches over everything is none, that a shorter one
+// changes what is read, and that a conversation on kept keys obeys it.
+func TestNextSlidingWindow(t *testing.T) {
+	in := nextInputs(t, "llavanext-mistral-tiny", "odd")
+	var logits [3][]float64
+	for i, window := range []string{"null", "1000", "24"} {
+		dir := talkingCopy(t, "llavanext-mistral-tiny", 330)
+		path := filepath.Join(dir, "config.json")
+		data, err := os.ReadFile(path)
+		must(t, err)
+		var config map[string]json.RawMessage
+		must(t, json.Unmarshal(data, &config))
+		var text map[string]json.RawMessage
+		must(t, json.Unmarshal(config["text_config"], &text))
+		text["sliding_window"] = json.RawMessage(window)
+		config["text_config"], err = json.Marshal(text)
+		must(t, err)
+		data, err = json.Marshal(config)
+		must(t, err)
+		must(t, os.WriteFile(path, data, 0o644))
+		e := open(t, dir, 2)
+		out, err := e.Trace(context.Background(), engine.TraceRequest{Inputs: in})
+		must(t, err)
+		logits[i] = numbers(t, out["logits"])
+		if window == "24" {
+			checkConversation(t, e, []reduce.Options{{}, {Base: "divprune", KeepRatio: 0.3, Restore: true}})
+		}
+	}
+	width := 336 // of the vocabulary: rows up to the window's length see all that they would without
+	if !slices.Equal(logits[0], logits[1]) || slices.Equal(logits[0], logits[2]) || !slices.Equal(logits[0][:24*width], logits[2][:24*width]) {
+		t.Error("windows of 1000 and 24: want the logits without one, and others from row 24 on")
+	}
 }
