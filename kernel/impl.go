@@ -7,16 +7,17 @@ import (
 	"sync/atomic"
 )
 
-// implementation is a level of assembly; a higher one includes the lower ones.
+// implementation is a level of assembly, slowest first.
 type implementation int32
 
 const (
 	implGo implementation = iota
 	implAVX2
+	implAVXVNNI // AVX2, with integer products by AVX-VNNI
 	implAVX512
 )
 
-var implNames = [...]string{implGo: "go", implAVX2: "avx2", implAVX512: "avx512"}
+var implNames = [...]string{implGo: "go", implAVX2: "avx2", implAVXVNNI: "avxvnni", implAVX512: "avx512"}
 
 var (
 	currentImpl atomic.Int32
@@ -38,16 +39,41 @@ func implFromEnvironment(name string) error {
 	return nil
 }
 
-// impl is the implementation in use; an operation reads it once a call.
-func impl() implementation { return implementation(currentImpl.Load()) }
+// choice is the implementation in use.
+func choice() implementation { return implementation(currentImpl.Load()) }
 
-// Implementation names the implementation in use: "go", "avx2" or "avx512".
-func Implementation() string { return implNames[impl()] }
+// impl is the implementation in use but for integer products, where it may be
+// implAVXVNNI instead of implAVX2; an operation reads it once a call.
+func impl() implementation {
+	if c := choice(); c != implAVXVNNI {
+		return c
+	}
+	return implAVX2
+}
+
+// Implementation names the implementation in use: "go", "avx2", "avxvnni" or "avx512".
+func Implementation() string { return implNames[choice()] }
 
 // Implementations names those that this build and this CPU can run, slowest
 // first.
 func Implementations() []string {
-	return append([]string(nil), implNames[:bestImpl()+1]...)
+	var names []string
+	for i, n := range implNames {
+		if hasImpl(implementation(i)) {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
+func bestImpl() implementation {
+	best := implGo
+	for i := range implNames {
+		if hasImpl(implementation(i)) {
+			best = implementation(i)
+		}
+	}
+	return best
 }
 
 // SetImplementation chooses the implementation by name. It must not be called
@@ -58,7 +84,7 @@ func SetImplementation(name string) error {
 		if n != name {
 			continue
 		}
-		if implementation(i) > bestImpl() {
+		if !hasImpl(implementation(i)) {
 			return fmt.Errorf("kernel: implementation %q: not available on this CPU or in this build, want %s",
 				name, strings.Join(Implementations(), "|"))
 		}

@@ -2,4 +2,4 @@
 
 package kernel
 
-func bestImpl() implementation { return implGo }
+func hasImpl(i implementation) bool { return i == implGo }

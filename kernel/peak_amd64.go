@@ -31,6 +31,8 @@ func dotPerRound() int {
 	switch {
 	case impl() == implAVX512 && hasVNNI:
 		return 12 * 64
+	case avxVNNI():
+		return 12 * 32
 	case impl() != implGo:
 		return 4 * 32
 	}
@@ -41,6 +43,8 @@ func dotLoop(rounds int) {
 	switch {
 	case impl() == implAVX512 && hasVNNI:
 		dotLoopVNNI(rounds)
+	case avxVNNI():
+		dotLoopAVXVNNI(rounds)
 	case impl() != implGo:
 		dotLoopAVX2(rounds)
 	default:

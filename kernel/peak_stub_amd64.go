@@ -34,6 +34,11 @@ func dotLoopVNNI(n int)
 //go:noescape
 func dotLoopBF16(n int)
 
+// dotLoopAVXVNNI runs n rounds of twelve independent VPDPBUSD of half vectors.
+//
+//go:noescape
+func dotLoopAVXVNNI(n int)
+
 // dotLoopAVX2 runs n rounds of four independent products of bytes summed in 32 bits.
 //
 //go:noescape

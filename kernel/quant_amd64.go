@@ -18,8 +18,11 @@ type quantTile = func(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks i
 
 // The tiles by number of rows.
 var (
-	q8VNNI = []quantTile{q8VNNI1, q8VNNI2, q8VNNI3, q8VNNI4, q8VNNI5, q8VNNI6, q8VNNI7}
-	q4VNNI = []quantTile{q4VNNI1, q4VNNI2, q4VNNI3, q4VNNI4, q4VNNI5, q4VNNI6}
+	q8VNNI    = []quantTile{q8VNNI1, q8VNNI2, q8VNNI3, q8VNNI4, q8VNNI5, q8VNNI6, q8VNNI7}
+	q4VNNI    = []quantTile{q4VNNI1, q4VNNI2, q4VNNI3, q4VNNI4, q4VNNI5, q4VNNI6}
+	q8AVXVNNI = []quantTile{q8AVXVNNI1, q8AVXVNNI2, q8AVXVNNI3, q8AVXVNNI4, q8AVXVNNI5, q8AVXVNNI6}
+	q4AVXVNNI = []quantTile{q4AVXVNNI1, q4AVXVNNI2, q4AVXVNNI3, q4AVXVNNI4, q4AVXVNNI5, q4AVXVNNI6}
+
 	q8AVX2 = []quantTile{q8AVX21, q8AVX22, q8AVX23, q8AVX24}
 	q4AVX2 = []quantTile{q4AVX21, q4AVX22, q4AVX23, q4AVX24}
 )
@@ -61,6 +64,10 @@ func quantTiles(level implementation, f Format) []quantTile {
 		return q8VNNI
 	case vnni:
 		return q4VNNI
+	case avxVNNI() && f == Q8:
+		return q8AVXVNNI
+	case avxVNNI():
+		return q4AVXVNNI
 	case f == Q8:
 		return q8AVX2
 	}

@@ -109,6 +109,66 @@ func q8AVX24(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias 
 //go:noescape
 func q4AVX24(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 
+// q8AVXVNNI1 is a quantTile of 1 rows.
+//
+//go:noescape
+func q8AVXVNNI1(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+
+// q4AVXVNNI1 is a quantTile of 1 rows.
+//
+//go:noescape
+func q4AVXVNNI1(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+
+// q8AVXVNNI2 is a quantTile of 2 rows.
+//
+//go:noescape
+func q8AVXVNNI2(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+
+// q4AVXVNNI2 is a quantTile of 2 rows.
+//
+//go:noescape
+func q4AVXVNNI2(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+
+// q8AVXVNNI3 is a quantTile of 3 rows.
+//
+//go:noescape
+func q8AVXVNNI3(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+
+// q4AVXVNNI3 is a quantTile of 3 rows.
+//
+//go:noescape
+func q4AVXVNNI3(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+
+// q8AVXVNNI4 is a quantTile of 4 rows.
+//
+//go:noescape
+func q8AVXVNNI4(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+
+// q4AVXVNNI4 is a quantTile of 4 rows.
+//
+//go:noescape
+func q4AVXVNNI4(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+
+// q8AVXVNNI5 is a quantTile of 5 rows.
+//
+//go:noescape
+func q8AVXVNNI5(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+
+// q4AVXVNNI5 is a quantTile of 5 rows.
+//
+//go:noescape
+func q4AVXVNNI5(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+
+// q8AVXVNNI6 is a quantTile of 6 rows.
+//
+//go:noescape
+func q8AVXVNNI6(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+
+// q4AVXVNNI6 is a quantTile of 6 rows.
+//
+//go:noescape
+func q4AVXVNNI6(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+
 // quantizeRowAVX512 is quantizeRowGo for whole blocks.
 //
 //go:noescape

@@ -14,7 +14,7 @@ func newVersion(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version, and which kernels are in use",
-		Long:  "Print the version and which kernels are in use. KERNEL=go|avx2|avx512 in the environment chooses other ones.",
+		Long:  "Print the version and which kernels are in use. KERNEL=go|avx2|avxvnni|avx512 in the environment chooses other ones.",
 		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			_, err := fmt.Fprintf(a.out, "restore %s\n%s %s/%s\nkernel %s of %s\n", moduleVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH,

@@ -109,3 +109,23 @@ func (a *asm) evex(prefix, opcode, dst, src2, src3 int, text string) {
 func (a *asm) vdpbf16ps(x, w, acc int) {
 	a.evex(2, 0x52, acc, w, x, fmt.Sprintf("VDPBF16PS Z%d, Z%d, Z%d", x, w, acc))
 }
+
+// vpdpbusd adds the products of fours of unsigned bytes in w and signed bytes in x
+// to acc, 256 bits wide, in the form of AVX-VNNI: the assembler has AVX-512's only.
+func (a *asm) vpdpbusd(x, w, acc int) {
+	bytes := [5]int{
+		0xc4,
+		(acc>>3&1^1)<<7 | 1<<6 | (x>>3&1^1)<<5 | 2,
+		(w&15^15)<<3 | 1<<2 | 1,
+		0x50,
+		3<<6 | acc&7<<3 | x&7,
+	}
+	for i, b := range bytes {
+		sep := "; "
+		if i == 0 {
+			sep = "\t"
+		}
+		fmt.Fprintf(&a.text, "%sBYTE $0x%02x", sep, b)
+	}
+	fmt.Fprintf(&a.text, " // VPDPBUSD Y%d, Y%d, Y%d\n", x, w, acc)
+}

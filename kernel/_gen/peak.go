@@ -65,6 +65,22 @@ func peak(a *asm) {
 	a.op("JGT loop")
 	a.ret()
 
+	chains = 12
+	a.fn("dotLoopAVXVNNI", "runs n rounds of twelve independent VPDPBUSD of half vectors.", "n int")
+	a.load("n", "CX")
+	for i := range chains + 2 {
+		a.op("%s", avx2.zero(i))
+	}
+	a.label("loop")
+	for range 2 {
+		for i := range chains {
+			a.vpdpbusd(chains, chains+1, i)
+		}
+	}
+	a.op("SUBQ $2, CX")
+	a.op("JGT loop")
+	a.ret()
+
 	// without VNNI the cheapest exact chain: bytes to 16 bits, to 32 bits, sum
 	chains = 4
 	a.fn("dotLoopAVX2", "runs n rounds of four independent products of bytes summed in 32 bits.", "n int")

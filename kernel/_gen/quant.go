@@ -1,6 +1,9 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // What the Go side shares with these kernels (quant.go there).
 const (
@@ -19,11 +22,14 @@ const ahead = 4096
 
 func quant(a *asm) {
 	fmt.Fprint(&a.text, "\nDATA nibbles<>+0(SB)/4, $0x0f0f0f0f\nGLOBL nibbles<>(SB), RODATA|NOPTR, $4\n")
-	fmt.Fprintln(&a.text)
-	for i := range 4 {
-		fmt.Fprintf(&a.text, "DATA high<>+%d(SB)/8, $0x8080808080808080\n", 8*i)
+	for _, c := range [][2]string{{"high", "80"}, {"nibbles32", "0f"}} {
+		name, b := c[0], c[1]
+		fmt.Fprintln(&a.text)
+		for i := range 4 {
+			fmt.Fprintf(&a.text, "DATA %s<>+%d(SB)/8, $0x%s\n", name, 8*i, strings.Repeat(b, 8))
+		}
+		fmt.Fprintf(&a.text, "GLOBL %s<>(SB), RODATA|NOPTR, $32\n", name)
 	}
-	fmt.Fprint(&a.text, "GLOBL high<>(SB), RODATA|NOPTR, $32\n")
 	fmt.Fprint(&a.text, "\nDATA ones<>+0(SB)/4, $0x00010001\nGLOBL ones<>(SB), RODATA|NOPTR, $4\n")
 	for rows := 1; rows <= 7; rows++ {
 		vnni8(a, rows)
@@ -34,6 +40,10 @@ func quant(a *asm) {
 	for rows := 1; rows <= 4; rows++ {
 		madd8(a, rows)
 		madd4(a, rows)
+	}
+	for rows := 1; rows <= 6; rows++ {
+		dot8(a, rows)
+		dot4(a, rows)
 	}
 	quantizeRow(a, avx512)
 	quantizeRow(a, avx2)
@@ -221,7 +231,7 @@ func vnni4(a *asm, rows int) {
 	vnniEnd(a, v, q4Block)
 }
 
-// The AVX2 kernels of three and four rows do the 16 columns of a panel's first
+// The AVX2 kernels of three rows and more do the 16 columns of a panel's first
 // half, then those of the second: BX is then 64 bytes on, for the groups, and R13
 // takes half of that back for the scales. Those of one and two rows do all 32 at
 // once, in the order of memory. The float accumulators are in dst.
@@ -237,50 +247,53 @@ func newMaddRegs(rows int) maddRegs {
 // acc is the accumulator of row r and vector j.
 func (m maddRegs) acc(r, j int) string { return fmt.Sprintf("Y%d", m.nv*r+j) }
 
-// dst is the place of vector j of row r.
-func (m maddRegs) dst(r, j int) string {
-	return fmt.Sprintf("%d(DI)", 32*j) + []string{"", "(R11*1)", "(R11*2)", "(R10*1)"}[r]
-}
+// free is the first register behind the accumulators.
+func (m maddRegs) free() int { return max(8, m.rows*m.nv) }
 
 func maddBegin(a *asm, m maddRegs) {
-	if m.rows > 3 {
-		a.op("LEAQ (R11)(R11*2), R10")
-	}
 	a.label("panel")
 	if m.nv == 2 {
 		a.op("XORQ R13, R13")
 		a.label("half")
 	}
 	for j := range m.nv {
-		a.op("VMOVUPS %d(AX), Y0", 32*j)
-		for r := range m.rows {
-			a.op("VMOVUPS Y0, %s", m.dst(r, j))
+		a.op("VMOVUPS %d(AX), Y%d", 32*j, j)
+	}
+	a.op("MOVQ DI, AX")
+	for r := range m.rows {
+		for j := range m.nv {
+			a.op("VMOVUPS Y%d, %d(AX)", j, 32*j)
+		}
+		if r+1 < m.rows {
+			a.op("ADDQ R11, AX")
 		}
 	}
 	a.label("loop")
-	for i := range m.rows * m.nv {
-		a.op("VPXOR Y%d, Y%d, Y%d", i, i, i)
-	}
 }
 
-// maddEnd scales the 32-bit sums and adds them to dst; Y8 and up are free.
+// maddEnd scales the 32-bit sums and adds them to dst.
 func maddEnd(a *asm, m maddRegs, bytes int, at func(r, off int) string) {
-	for r := range m.rows {
-		a.op("VBROADCASTSS %s, Y%d", at(r, aScale), 10+r)
+	half := ""
+	if m.nv == 2 {
+		half = "(R13*1)"
 	}
+	d := m.free()
 	for j := range m.nv {
-		if m.nv == 2 {
-			a.op("VCVTPH2PS %d(BX)(R13*1), Y8", 16*j)
-		} else {
-			a.op("VCVTPH2PS %d(BX), Y8", 16*j)
-		}
-		for r := range m.rows {
+		a.op("VCVTPH2PS %d(BX)%s, Y%d", 16*j, half, d+j)
+	}
+	scale, product := d+m.nv, d+m.nv+1
+	a.op("MOVQ DI, AX")
+	for r := range m.rows {
+		a.op("VBROADCASTSS %s, Y%d", at(r, aScale), scale)
+		for j := range m.nv {
 			acc := m.acc(r, j)
 			a.op("VCVTDQ2PS %s, %s", acc, acc)
-			a.op("VMULPS Y%d, Y8, Y9", 10+r)
-			a.op("VMOVUPS %s, Y14", m.dst(r, j))
-			a.op("VFMADD231PS %s, Y9, Y14", acc)
-			a.op("VMOVUPS Y14, %s", m.dst(r, j))
+			a.op("VMULPS Y%d, Y%d, Y%d", scale, d+j, product)
+			a.op("VFMADD213PS %d(AX), Y%d, %s", 32*j, product, acc)
+			a.op("VMOVUPS %s, %d(AX)", acc, 32*j)
+		}
+		if r+1 < m.rows {
+			a.op("ADDQ R11, AX")
 		}
 	}
 	if m.nv == 2 {
@@ -334,6 +347,89 @@ func maddEnd(a *asm, m maddRegs, bytes int, at func(r, off int) string) {
 	}
 }
 
+// prefetchOwn asks for what one or two rows will read, behind what they read now.
+func (m maddRegs) prefetchOwn(a *asm, group int) {
+	if m.nv == 4 {
+		a.op("PREFETCHT0 %d(BX)", ahead+128*group)
+		a.op("PREFETCHT0 %d(BX)", ahead+128*group+64)
+	}
+}
+
+// dot8 and dot4 are the kernels of AVX-VNNI, whose sums start at the offset's.
+func dot8(a *asm, rows int) {
+	at := quantOpen(a, "q8AVXVNNI", rows)
+	m := newMaddRegs(rows)
+	maddBegin(a, m)
+	dotStart(a, m, at)
+	for g := range 8 {
+		w := m.free()
+		for j := range 2 {
+			if m.nv == 2 {
+				a.op("VMOVDQU %d(BX), Y%d", 64+128*g+32*j, w+j)
+			}
+		}
+		for r := range rows {
+			a.op("VPBROADCASTD %s, Y%d", at(r, 4*g), w+2)
+			for j := range m.nv {
+				from := w + j%2
+				if m.nv == 4 {
+					from = w
+					a.op("VMOVDQU %d(BX), Y%d", 64+128*g+32*j, w)
+				}
+				a.vpdpbusd(w+2, from, m.nv*r+j)
+			}
+		}
+		m.prefetchOwn(a, g)
+	}
+	maddEnd(a, m, q8Block, at)
+}
+
+func dot4(a *asm, rows int) {
+	at := quantOpen(a, "q4AVXVNNI", rows)
+	m := newMaddRegs(rows)
+	maddBegin(a, m)
+	dotStart(a, m, at)
+	w := m.free()
+	for pair := range 4 {
+		for half := range 2 {
+			for j := range m.nv {
+				from := fmt.Sprintf("%d(BX)", 64+128*pair+32*j)
+				if half == 1 {
+					a.op("VMOVDQU %s, Y%d", from, w+j)
+					a.op("VPSRLD $4, Y%d, Y%d", w+j, w+j)
+					a.op("VPAND nibbles32<>(SB), Y%d, Y%d", w+j, w+j)
+				} else {
+					a.op("VMOVDQU %s, Y%d", from, w+j)
+					a.op("VPAND nibbles32<>(SB), Y%d, Y%d", w+j, w+j)
+				}
+			}
+			for r := range rows {
+				a.op("VPBROADCASTD %s, Y%d", at(r, 8*pair+4*half), w+m.nv)
+				for j := range m.nv {
+					a.vpdpbusd(w+m.nv, w+j, m.nv*r+j)
+				}
+			}
+		}
+		m.prefetchOwn(a, pair)
+	}
+	maddEnd(a, m, q4Block, at)
+}
+
+func dotStart(a *asm, m maddRegs, at func(r, off int) string) {
+	for r := range m.rows {
+		a.op("VPBROADCASTD %s, %s", at(r, aOffset), m.acc(r, 0))
+		for j := 1; j < m.nv; j++ {
+			a.op("VMOVDQA %s, %s", m.acc(r, 0), m.acc(r, j))
+		}
+	}
+}
+
+func maddClear(a *asm, m maddRegs) {
+	for i := range m.rows * m.nv {
+		a.op("VPXOR Y%d, Y%d, Y%d", i, i, i)
+	}
+}
+
 // madd8 multiplies |w| by x with the sign of w: the pairs of 16-bit sums stay
 // below 2·128·127, the instruction saturates at 32767.
 func madd8(a *asm, rows int) {
@@ -341,6 +437,7 @@ func madd8(a *asm, rows int) {
 	m := newMaddRegs(rows)
 	a.op("VPBROADCASTD ones<>(SB), Y15")
 	maddBegin(a, m)
+	maddClear(a, m)
 	weight := func(g, j, w, magnitude int) {
 		a.op("VMOVDQU %d(BX), Y%d", 64+128*g+32*j, w)
 		a.op("VPXOR high<>(SB), Y%d, Y%d", w, w) // u8 w+128 to int8 w
@@ -373,8 +470,7 @@ func madd8(a *asm, rows int) {
 				product(12+r, w, w+1, 14, m.acc(r, j))
 			}
 		}
-		a.op("PREFETCHT0 %d(BX)", ahead+128*g)
-		a.op("PREFETCHT0 %d(BX)", ahead+128*g+64)
+		m.prefetchOwn(a, g)
 	}
 	maddEnd(a, m, q8Block, at)
 }
@@ -385,6 +481,7 @@ func madd4(a *asm, rows int) {
 	m := newMaddRegs(rows)
 	a.op("VPBROADCASTD nibbles<>(SB), Y15")
 	maddBegin(a, m)
+	maddClear(a, m)
 	weight := func(pair, j, low, high int) {
 		a.op("VMOVDQU %d(BX), Y%d", 64+128*pair+32*j, low)
 		a.op("VPSRLD $4, Y%d, Y%d", low, high)
@@ -419,8 +516,7 @@ func madd4(a *asm, rows int) {
 				product(9+2*r, 13, 14, m.acc(r, j))
 			}
 		}
-		a.op("PREFETCHT0 %d(BX)", ahead+128*pair)
-		a.op("PREFETCHT0 %d(BX)", ahead+128*pair+64)
+		m.prefetchOwn(a, pair)
 	}
 	a.op("VPBROADCASTD ones<>(SB), Y14")
 	for r := range rows {
