@@ -303,6 +303,7 @@ func encode(t *testing.T, o Options, patches, blocks int, views [][]int32, seed 
 			}
 		}
 	}
+	e.HandOn()
 	var features []float32
 	for i := range x {
 		features = append(features, x[i][width:]...)

@@ -65,7 +65,8 @@ type Encoding struct {
 	SelectTime time.Duration
 
 	m     *encoderMethod
-	class int // 1 where row 0 of each view is a class token
+	done  [][]Row // each view's rows when the features were handed on; nil: they still are to be
+	class int     // 1 where row 0 of each view is a class token
 	views []*strand
 }
 
@@ -143,6 +144,13 @@ func (e *Encoding) Reads(block int) EncoderReads {
 	return e.m.reads(e, block)
 }
 
+// HandOn notes that the rows are now the picture's features. A trace may lead them through the blocks behind.
+func (e *Encoding) HandOn() {
+	for _, s := range e.views {
+		e.done = append(e.done, s.rows)
+	}
+}
+
 // Act shows the method what a block computed, and returns what each view's rows are made of from there on: nil where they stay. The
 // result is nil where all do.
 func (e *Encoding) Act(p *kernel.Pool, block int, place EncoderPlace, views []EncoderView) ([][]nn.Mix, error) {
@@ -156,7 +164,7 @@ func (e *Encoding) Act(p *kernel.Pool, block int, place EncoderPlace, views []En
 	if err != nil {
 		return nil, fmt.Errorf("reduce: %s: block %d of the encoder: %w", e.Options.Base, block, err)
 	}
-	if after := e.patches(); after < st.Before {
+	if after := e.patches(); after < st.Before && e.done == nil {
 		for _, s := range e.views {
 			st.Rows = append(st.Rows, s.rows[e.class:]...)
 		}
@@ -211,7 +219,7 @@ func (s *strand) replace(mixes []nn.Mix) {
 	}
 }
 
-// Reduction returns what became of the picture: features [rows, width] are the encoder's, view by view, without class tokens.
+// Reduction returns what became of the picture after HandOn: features [rows, width] are the encoder's then, view by view, without class tokens.
 func (e *Encoding) Reduction(features []float32, width int) (*Reduction, error) {
 	own := e.Options
 	o := &own
@@ -219,8 +227,8 @@ func (e *Encoding) Reduction(features []float32, width int) (*Reduction, error) 
 		o.MirrorLast, o.ReleasedOrder = false, false
 	}
 	r := &Reduction{Options: e.Options, N: o.N, Width: width, Space: Encoder, SelectTime: e.SelectTime, Stages: e.Stages}
-	for _, s := range e.views {
-		r.Rows = append(r.Rows, s.rows[e.class:]...)
+	for _, rows := range e.done {
+		r.Rows = append(r.Rows, rows[e.class:]...)
 	}
 	if len(r.Rows) != o.NVis || len(features) != len(r.Rows)*width {
 		return nil, fmt.Errorf("reduce: %s: got %d rows and %d feature values from the encoder, want %d rows of %d", o.Base, len(r.Rows), len(features), o.NVis, width)

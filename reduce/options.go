@@ -108,9 +108,10 @@ type Resolved struct {
 	Stages []Stage `json:"stages,omitempty"` // of those that take rows away
 	Mean   float64 `json:"mean,omitempty"`   // tokens that enter a layer, on average
 
-	checked    bool // made by Resolve
-	inViews    bool // these are the options of one view of several
-	splitViews bool // each view splits its own share by the default
+	toMeBehind []int // merges of blocks behind the features, for traces
+	checked    bool  // made by Resolve
+	inViews    bool  // these are the options of one view of several
+	splitViews bool  // each view splits its own share by the default
 }
 
 // switches are the options that paper and released code set differently.

@@ -52,7 +52,7 @@ decoder's attention. A picture in views shares the budget out among them; patche
 		place: Between, partners: true, proportional: func(*Options) bool { return true }, resolve: toMeResolve, begin: toMeBegin, act: toMeAct,
 		reads: func(e *Encoding, block int) EncoderReads {
 			for _, s := range e.views {
-				if s.merges[block] > 0 {
+				if s.count(block) > 0 {
 					return EncoderReads{Keys: true}
 				}
 			}
@@ -160,7 +160,7 @@ func toMeResolve(o *Options, r *Resolved, views []int) error {
 	if err != nil {
 		return err
 	}
-	r.ToMeR, r.NVis = merges[:r.EncoderBlocks], 0
+	r.ToMeR, r.toMeBehind, r.NVis = merges[:r.EncoderBlocks], merges[r.EncoderBlocks:], 0
 	for _, n := range views {
 		left, _ := toMeLeft(n, r.ToMeR)
 		r.NVis += left
@@ -170,22 +170,30 @@ func toMeResolve(o *Options, r *Resolved, views []int) error {
 
 func toMeBegin(e *Encoding, s *strand, patches, n int) (err error) {
 	if left, _ := toMeLeft(patches, e.Options.ToMeR); left == n && e.Options.ToMeR != nil {
-		s.merges = e.Options.ToMeR
+		s.merges = slices.Concat(e.Options.ToMeR, e.Options.toMeBehind)
 		return nil
 	}
 	s.merges, err = toMeSchedule(patches, n, e.Options.EncoderBlocks)
 	return err
 }
 
+// count is how many rows a block merges.
+func (s *strand) count(block int) int {
+	if block >= len(s.merges) {
+		return 0
+	}
+	return s.merges[block]
+}
+
 func toMeAct(e *Encoding, p *kernel.Pool, block int, views []EncoderView) ([][]nn.Mix, error) {
 	var out [][]nn.Mix
 	for v, s := range e.views {
-		if s.merges[block] == 0 {
+		if s.count(block) == 0 {
 			continue
 		}
 		n := len(s.rows)
 		metric := headMean(views[v].Keys, n, views[v].Heads, views[v].HeadDim)
-		m, err := toMeMatch(p, metric, n, views[v].HeadDim, s.merges[block], e.class == 1)
+		m, err := toMeMatch(p, metric, n, views[v].HeadDim, s.count(block), e.class == 1)
 		if err != nil {
 			return nil, err
 		}

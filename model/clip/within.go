@@ -11,7 +11,7 @@ import (
 // EncodeWithin runs one picture, px [views, 3, rows·patch, cols·patch], through
 // the first blocks blocks with w at work between them, and returns what is left
 // of its patches [Σ rows, hidden], view by view. A trace gets the rows before
-// block 0 and after each block, of all views one after another, class tokens
+// block 0 and after each block, those behind the features too, of all views one after another, class tokens
 // included, as vit_hidden.0, vit_hidden.1, …
 func (e *Encoder) EncodeWithin(r *model.Run, px []float32, views, blocks int, w *reduce.Encoding) ([]float32, error) {
 	d := e.Hidden
@@ -22,7 +22,19 @@ func (e *Encoder) EncodeWithin(r *model.Run, px []float32, views, blocks int, w 
 		}
 	}
 	hidden(0, x)
-	for b := range blocks {
+	var out []float32
+	last := blocks
+	if r.Trace != nil {
+		last = len(e.layers)
+	}
+	for b := 0; ; b++ {
+		if b == blocks {
+			out = patches(x, w.Rows(), d)
+			w.HandOn()
+		}
+		if b == last {
+			return out, nil
+		}
 		if err := r.Err(); err != nil {
 			return nil, err
 		}
@@ -56,13 +68,17 @@ func (e *Encoder) EncodeWithin(r *model.Run, px []float32, views, blocks int, w 
 		}
 		hidden(b+1, x)
 	}
-	var out []float32
+}
+
+// patches returns the rows of x that are no view's class token.
+func patches(x []float32, rows []int, width int) []float32 {
+	out := make([]float32, 0, len(x))
 	at := 0
-	for _, n := range w.Rows() {
-		out = append(out, x[(at+1)*d:(at+n)*d]...)
+	for _, n := range rows {
+		out = append(out, x[(at+1)*width:(at+n)*width]...)
 		at += n
 	}
-	return out, nil
+	return out
 }
 
 // blend makes each view's rows of x from mixes of its rows; nil leaves them.
