@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/restore-vlm/restore/nn"
 	"github.com/restore-vlm/restore/reduce"
@@ -224,11 +225,16 @@ func (p *Passage) lookAhead(i, s int, x []float32) error {
 	cached := len(kv.Pos)
 	kv.Append(p.run.Pool, k, k, pos, sp.Size)
 	defer kv.Truncate(cached)
-	return p.read(i, s, true, func(rows []int32, largest bool) []float32 {
-		out := make([]float32, len(kv.Pos)) // of the last row, whose query alone was made
-		p.layers.Attention().Look(p.run.Pool, out, q, []int32{0}, pos[len(pos)-1:], kv, sp.Calib.At(i-1), largest)
-		return out
-	})
+	tap := &nn.Tap{Mean: []int32{0}}
+	p.layers.Attention().Look(p.run.Pool, q, pos[len(pos)-1], kv, sp.Calib.At(i-1), tap)
+	for j := range sp.Staged { // the last row's query alone was made
+		if st := &sp.Staged[j]; st.Reads(i, true) {
+			if err := st.Read(sp.sight(j, len(kv.Pos)), tap.Row(0, false)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // states shows x, the rows of span s that are to enter layer i, and their keys
@@ -247,36 +253,65 @@ func (p *Passage) states(i, s int, x []float32) error {
 			seen = &reduce.States{Width: p.shape.Hidden, KeyWidth: kw, Hidden: make([]float32, len(x)), Keys: kv.K[(len(kv.Pos)-rows)*kw:], Pool: p.run.Pool}
 			p.layers.Norm(p.run, seen.Hidden, x, rows)
 		}
-		sight := p.sight(i-1, s, j)
+		sight := sp.sight(j, len(kv.Pos))
 		sight.States = seen
-		if err := st.Read(sight); err != nil {
+		if err := st.Read(sight, nil); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// sight says where picture j of span s and the text behind it are.
-func (p *Passage) sight(layer, s, j int) *reduce.Sight {
-	sp := &p.spans[s]
-	st, keys := &sp.Staged[j], sp.Cache.Len(layer)
-	return &reduce.Sight{
-		First: st.First, Key: keys - len(sp.Pos) + st.First, Keys: keys,
-		Text: sp.text(j), Last: int32(len(sp.Pos) - 1),
-	}
+// sight is what the reducer of picture j sees of a layer that holds so many keys.
+func (sp *Span) sight(j, keys int) *reduce.Sight {
+	first := sp.Staged[j].First
+	return &reduce.Sight{First: first, Key: keys - len(sp.Pos) + first, Keys: keys, Text: sp.text(j), Last: int32(len(sp.Pos) - 1)}
 }
 
-// read lets the reducers of span s that want the attention of layer i score their rows.
-func (p *Passage) read(i, s int, ahead bool, look func(rows []int32, largest bool) []float32) error {
-	sp := &p.spans[s]
+// tap returns what the reducers of the span look at in layer i, which will hold
+// so many keys; nil where none looks.
+func (sp *Span) tap(i, keys int) *nn.Tap {
+	var tap *nn.Tap
 	for j := range sp.Staged {
 		st := &sp.Staged[j]
-		if !st.Reads(i, ahead) {
+		if !st.Reads(i, false) {
 			continue
 		}
-		sight := p.sight(i, s, j)
-		sight.Look = look
-		if err := st.Read(sight); err != nil {
+		if tap == nil {
+			tap = &nn.Tap{}
+		}
+		rows, largest := st.Looks(sp.sight(j, keys))
+		if largest {
+			tap.Largest = append(tap.Largest, rows...)
+		} else {
+			tap.Mean = append(tap.Mean, rows...)
+		}
+	}
+	if tap != nil {
+		slices.Sort(tap.Mean)
+		slices.Sort(tap.Largest)
+		tap.Mean, tap.Largest = slices.Compact(tap.Mean), slices.Compact(tap.Largest)
+	}
+	return tap
+}
+
+// read lets the reducers of the span that looked at layer i score their rows.
+func (sp *Span) read(i int, tap *nn.Tap) error {
+	if tap == nil {
+		return nil
+	}
+	for j := range sp.Staged {
+		st := &sp.Staged[j]
+		if !st.Reads(i, false) {
+			continue
+		}
+		sight := sp.sight(j, sp.Cache.Len(i))
+		rows, largest := st.Looks(sight)
+		look := make([]float32, 0, len(rows)*sight.Keys)
+		for _, q := range rows {
+			look = append(look, tap.Row(q, largest)...)
+		}
+		if err := st.Read(sight, look); err != nil {
 			return err
 		}
 	}
@@ -346,36 +381,24 @@ func (p *Passage) Attend(i int, out, q, k, v, x []float32) error {
 		if i == 0 && sp.FirstSize != nil {
 			size = sp.FirstSize
 		}
-		kv, c, rows := sp.Cache.Layer(i), sp.Calib.At(i), q[at*qw:(at+n)*qw]
+		kv, rows := sp.Cache.Layer(i), q[at*qw:(at+n)*qw]
 		kv.Append(r.Pool, k[at*kw:(at+n)*kw], v[at*kw:(at+n)*kw], pos, size)
-		attn.Causal(r.Pool, out[at*qw:(at+n)*qw], rows, pos, kv, c, sp.Decoding)
+		tap := sp.tap(i, len(kv.Pos))
+		attn.Causal(r.Pool, out[at*qw:(at+n)*qw], rows, pos, kv, sp.Calib.At(i), sp.Decoding, tap)
 		if r.Trace != nil {
 			p.trace(i, s, rows)
 		}
+		if err := sp.read(i, tap); err != nil {
+			return err
+		}
 		at += n
 	}
-	// Later spans keep their rows in q while out and x move up.
-	from := 0
 	at = 0
 	for s := range p.spans {
-		sp, pos := &p.spans[s], p.pos[s]
-		n := len(pos)
-		if len(sp.Staged) > 0 {
-			kv, c, rows := sp.Cache.Layer(i), sp.Calib.At(i), q[from*qw:(from+n)*qw]
-			err := p.read(i, s, false, func(list []int32, largest bool) []float32 {
-				probs := make([]float32, len(list)*len(kv.Pos))
-				attn.Look(r.Pool, probs, rows, list, pos, kv, c, largest)
-				return probs
-			})
-			if err != nil {
-				return err
-			}
-			if _, err := p.shrink(i, s, at, true, x, out); err != nil {
-				return err
-			}
+		if _, err := p.shrink(i, s, at, true, x, out); err != nil {
+			return err
 		}
-		from += n
-		at += len(sp.Pos)
+		at += len(p.spans[s].Pos)
 	}
 	return nil
 }

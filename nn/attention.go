@@ -2,6 +2,7 @@ package nn
 
 import (
 	"math"
+	"slices"
 
 	"github.com/restore-vlm/restore/kernel"
 )
@@ -129,11 +130,16 @@ func (a *Attention) kernel(out, q []float32, rows int) kernel.Attention {
 }
 
 // Causal attends with rows queries at pos, the newest rows of l (already
-// appended), over all of l. q, out: [rows, Heads·HeadDim].
-func (a *Attention) Causal(p *kernel.Pool, out, q []float32, pos []Pos, l *LayerKV, c *Calibration, decoding bool) {
+// appended), over all of l. q, out: [rows, Heads·HeadDim]. tap looks on; it may be
+// nil.
+func (a *Attention) Causal(p *kernel.Pool, out, q []float32, pos []Pos, l *LayerKV, c *Calibration, decoding bool, tap *Tap) {
 	k := a.kernel(out, q, len(pos))
 	k.K, k.V, k.Tk, k.Causal = l.K, l.V, len(l.Pos), true
 	k.Bias = c.bias(l, pos, decoding)
+	if tap != nil {
+		tap.before(&k)
+		defer tap.after(&k)
+	}
 	if a.Window == 0 || k.Tk <= a.Window {
 		kernel.Attend(p, &k)
 		return
@@ -145,24 +151,50 @@ func (a *Attention) Causal(p *kernel.Pool, out, q []float32, pos []Pos, l *Layer
 func (a *Attention) windowed(p *kernel.Pool, k kernel.Attention) {
 	full := max(0, a.Window-(k.Tk-k.Tq)) // rows whose window reaches the first key
 	if full > 0 {
-		head := a.part(&k, 0, full, 0)
-		kernel.Attend(p, &head)
+		a.attendPart(p, &k, 0, full, 0)
 	}
 	if k.Tq-full == 1 {
-		row := a.part(&k, full, k.Tq, k.Tk-a.Window)
-		kernel.Attend(p, &row)
+		a.attendPart(p, &k, full, k.Tq, k.Tk-a.Window)
 		return
 	}
 	p.Run(k.Tq-full, func(i int) {
-		row := a.part(&k, full+i, full+i+1, k.Tk-k.Tq+full+i+1-a.Window)
-		kernel.Attend(nil, &row)
+		a.attendPart(nil, &k, full+i, full+i+1, k.Tk-k.Tq+full+i+1-a.Window)
 	})
+}
+
+// attendPart attends with the rows [lo, hi) of k and brings what it taps to its
+// place: of the taps of k, only rows of the part are written.
+func (a *Attention) attendPart(p *kernel.Pool, k *kernel.Attention, lo, hi, k0 int) {
+	s := a.part(k, lo, hi, k0)
+	from, _ := slices.BinarySearch(k.RowTapQueries, int32(lo))
+	to, _ := slices.BinarySearch(k.RowTapQueries, int32(hi))
+	for _, q := range k.RowTapQueries[from:to] {
+		s.RowTapQueries = append(s.RowTapQueries, q-int32(lo))
+	}
+	if s.RowTapQueries != nil {
+		s.RowTap = make([]float32, k.Heads*(to-from)*s.Tk)
+	}
+	if k.MaxTap != nil {
+		s.MaxTap = make([]float32, s.Tq*s.Tk)
+	}
+	kernel.Attend(p, &s)
+	for h := range k.Heads {
+		for i := range to - from {
+			copy(k.RowTap[(h*len(k.RowTapQueries)+from+i)*k.Tk+k0:][:s.Tk], s.RowTap[(h*(to-from)+i)*s.Tk:])
+		}
+	}
+	for i := range hi - lo {
+		if k.MaxTap != nil {
+			copy(k.MaxTap[(lo+i)*k.Tk+k0:][:s.Tk], s.MaxTap[i*s.Tk:])
+		}
+	}
 }
 
 // part narrows k to the rows [lo, hi) and the keys from k0 to the newest that row hi−1 sees.
 func (a *Attention) part(k *kernel.Attention, lo, hi, k0 int) kernel.Attention {
 	qw, kw, k1 := a.Heads*a.HeadDim, a.KVHeads*a.HeadDim, k.Tk-k.Tq+hi
 	s := *k
+	s.RowTap, s.RowTapQueries, s.MaxTap = nil, nil, nil
 	s.Tq, s.Tk = hi-lo, k1-k0
 	s.Q, s.K, s.V = k.Q[lo*qw:hi*qw], k.K[k0*kw:k1*kw], k.V[k0*kw:k1*kw]
 	if k.Out != nil {

@@ -1,65 +1,62 @@
 package nn
 
 import (
-	"math"
+	"slices"
 
 	"github.com/restore-vlm/restore/kernel"
 )
 
-// lookRows is how many queries Look works on at once.
-const lookRows = 16
+// Tap says which queries of a call of Causal are looked at, and holds what they
+// attend to.
+type Tap struct {
+	Mean, Largest []int32 // queries, ascending: their probabilities as the mean over heads, or the largest of the heads
 
-// Look computes what chosen queries of Causal attend to, without the values:
-// dst [len(rows), keys] gets, per query, the probabilities of all keys as the
-// mean over heads, or as the largest of them (largest). rows count the queries
-// of q [len(pos), Heads·HeadDim], the newest rows of l. Keys that a query does
-// not see get 0. 2·len(rows)·keys·Heads·HeadDim flops.
-func (a *Attention) Look(p *kernel.Pool, dst, q []float32, rows []int32, pos []Pos, l *LayerKV, c *Calibration, largest bool) {
-	d, group, keys := a.HeadDim, a.Heads/a.KVHeads, len(l.Pos)
-	k := HeadsFirst(l.K, keys, a.KVHeads, d)
-	bias := c.bias(l, pos, false)
-	scale := float32(1 / math.Sqrt(float64(d)))
-	clear(dst[:len(rows)*keys])
-	p.Run((len(rows)+lookRows-1)/lookRows, func(b int) {
-		block := rows[b*lookRows : min((b+1)*lookRows, len(rows))]
-		seen := 0
-		for _, r := range block {
-			seen = max(seen, keys-len(pos)+int(r)+1)
+	keys          int
+	mean, largest []float32 // [len(Mean), keys], [len(Largest), keys]
+}
+
+// Row returns the probabilities of all keys for a query of Mean, or of Largest.
+// Keys that it does not see have 0.
+func (t *Tap) Row(query int32, largest bool) []float32 {
+	list, probs := t.Mean, t.mean
+	if largest {
+		list, probs = t.Largest, t.largest
+	}
+	k, _ := slices.BinarySearch(list, query)
+	return probs[k*t.keys:][:t.keys]
+}
+
+// before has k tap what t wants.
+func (t *Tap) before(k *kernel.Attention) {
+	t.keys = k.Tk
+	if len(t.Mean) > 0 {
+		k.RowTap, k.RowTapQueries = make([]float32, k.Heads*len(t.Mean)*k.Tk), t.Mean
+	}
+	if len(t.Largest) > 0 {
+		k.MaxTap = make([]float32, k.Tq*k.Tk)
+	}
+}
+
+// after takes what k tapped.
+func (t *Tap) after(k *kernel.Attention) {
+	n := len(t.Mean) * k.Tk
+	t.mean = make([]float32, n)
+	for h := range k.Heads {
+		for i, v := range k.RowTap[h*n:][:n] {
+			t.mean[i] += v / float32(k.Heads)
 		}
-		x, s := make([]float32, len(block)*d), make([]float32, len(block)*seen)
-		add := make([]float32, len(block)*keys)
-		if bias != nil {
-			for i, r := range block {
-				biasRow(bias, add[i*keys:(i+1)*keys], int(r))
-			}
-		}
-		for h := range a.Heads {
-			for i, r := range block {
-				copy(x[i*d:(i+1)*d], q[(int(r)*a.Heads+h)*d:])
-			}
-			kernel.MatMul(nil, s, x, len(block), kernel.MatrixF32(seen, d, k[h/group*keys*d:]), nil)
-			for i, r := range block {
-				hi := keys - len(pos) + int(r) + 1
-				lo := 0
-				if a.Window > 0 {
-					lo = max(0, hi-a.Window)
-				}
-				row := s[i*seen+lo : i*seen+hi]
-				for j := range row {
-					row[j] = row[j]*scale + add[i*keys+lo+j]
-				}
-				kernel.Softmax(row)
-				out := dst[(b*lookRows+i)*keys+lo:]
-				for j, v := range row {
-					if !largest {
-						out[j] += v / float32(a.Heads)
-					} else if v > out[j] {
-						out[j] = v
-					}
-				}
-			}
-		}
-	})
+	}
+	t.largest = make([]float32, 0, len(t.Largest)*k.Tk)
+	for _, q := range t.Largest {
+		t.largest = append(t.largest, k.MaxTap[int(q)*k.Tk:][:k.Tk]...)
+	}
+}
+
+// Look computes what the last query of Causal attends to, without the values: t
+// then holds row 0. q is that query [Heads·HeadDim], pos its position.
+func (a *Attention) Look(p *kernel.Pool, q []float32, pos Pos, l *LayerKV, c *Calibration, t *Tap) {
+	out := make([]float32, a.Heads*a.HeadDim)
+	a.Causal(p, out, q, []Pos{pos}, l, c, false, t)
 }
 
 // Mix is one row made of others: their mean, weighted by Weight where it is

@@ -82,12 +82,45 @@ func TestWindow(t *testing.T) {
 					hi := min(lo+piece, n)
 					cache.Layer(0).Append(nil, k[lo*kv*dim:hi*kv*dim], v[lo*kv*dim:hi*kv*dim], c.pos[lo:hi], size[lo:hi])
 					w := heads * dim
-					at.Causal(pool, out[lo*w:hi*w], q[lo*w:hi*w], c.pos[lo:hi], cache.Layer(0), c.calib, false)
+					tap := &Tap{Mean: []int32{0, int32(hi-lo) - 1}, Largest: []int32{int32(hi-lo) / 2}}
+					if hi-lo == 1 {
+						tap.Mean = tap.Mean[:1]
+					}
+					at.Causal(pool, out[lo*w:hi*w], q[lo*w:hi*w], c.pos[lo:hi], cache.Layer(0), c.calib, false, tap)
+					checkTap(t, tap, got, heads, n, lo, hi)
 				}
 				for i := range out {
 					if !(math.Abs(float64(out[i]-want[i])) <= 4*tolWindow) {
 						t.Fatalf("%s, window %d, pieces of %d: value %d is %v, want %v", name, window, piece, i, out[i], want[i])
 					}
+				}
+			}
+		}
+	}
+}
+
+// checkTap compares what a tap on the queries [lo, hi) saw with the probabilities
+// [heads, n, n] of all.
+func checkTap(t *testing.T, tap *Tap, probs []float32, heads, n, lo, hi int) {
+	t.Helper()
+	for _, largest := range []bool{false, true} {
+		list := tap.Mean
+		if largest {
+			list = tap.Largest
+		}
+		for _, q := range list {
+			for j, g := range tap.Row(q, largest) {
+				mean, top := 0.0, 0.0
+				for h := range heads {
+					p := float64(probs[(h*n+lo+int(q))*n+j])
+					mean += p / float64(heads)
+					top = max(top, p)
+				}
+				if largest {
+					mean = top
+				}
+				if !(math.Abs(float64(g)-mean) <= 2*tolWindow) {
+					t.Fatalf("rows %d to %d, query %d, largest %v: key %d has %v, want %v", lo, hi, q, largest, j, g, mean)
 				}
 			}
 		}

@@ -60,7 +60,7 @@ func init() { // the schedule's search names the method
 }
 
 // scoreDart gives the rows that DART keeps falling values in the order in which it chooses them, and all others none.
-func scoreDart(s *Inside, v *Sight) ([]float32, error) {
+func scoreDart(s *Inside, v *Sight, _ []float32) ([]float32, error) {
 	st := v.States
 	q := &dartSequence{
 		start: v.First, images: len(s.rows), text: v.Text, place: v.Key - v.First, width: st.Width, hidden: st.Hidden,

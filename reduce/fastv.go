@@ -30,7 +30,7 @@ reads the last row.`,
 
 func init() { // the schedule's search names the method
 	fastVMethod.inside = &insideMethod{
-		read: -1, first: 1, score: lastRow,
+		read: -1, first: 1, looks: lastRow, score: asSeen,
 		share: func(n int, share float64) int { return int(math.RoundToEven(float64(n) * share)) },
 		plan: func(o *Options, n, budget int) ([]Stage, error) {
 			k := o.FastVLayer

@@ -109,8 +109,8 @@ func (f *Fitting) probe(choose func(layer int, self, cross []float64) []bool) *I
 	for l := range f.Layers {
 		o.Stages = append(o.Stages, Stage{Layer: l})
 	}
-	return newInside(o, &insideMethod{after: 1, within: true, score: func(s *Inside, v *Sight) ([]float32, error) {
-		self, cross := fitSums(s, v)
+	return newInside(o, &insideMethod{after: 1, within: true, looks: fitLooks, score: func(s *Inside, v *Sight, look []float32) ([]float32, error) {
+		self, cross := fitSums(s, v, look)
 		text := max(1, len(v.Text))
 		for j := range self {
 			self[j] /= float64(len(self))

@@ -50,7 +50,7 @@ the paper.`,
 
 func init() { // the schedule's search names the method
 	fitPruneMethod.inside = &insideMethod{
-		after: 1, within: true, recipe: true, score: scoreFit, plan: planFit,
+		after: 1, within: true, recipe: true, looks: fitLooks, score: scoreFit, plan: planFit,
 		share: func(n int, share float64) int { return int(math.RoundToEven(float64(n) * share)) },
 	}
 }
@@ -108,9 +108,19 @@ func planFit(o *Options, n, budget int) ([]Stage, error) {
 	})
 }
 
+// fitLooks reads, of every head the largest value, what the picture's rows and those of text attend to: the last row's where no text
+// follows the picture.
+func fitLooks(s *Inside, v *Sight) ([]int32, bool) {
+	text := v.Text
+	if len(text) == 0 {
+		text = []int32{v.Last}
+	}
+	return slices.Concat(s.visual(v), text), true
+}
+
 // scoreFit is the product of self- and cross-attention.
-func scoreFit(s *Inside, v *Sight) ([]float32, error) {
-	self, cross := fitSums(s, v)
+func scoreFit(s *Inside, v *Sight, look []float32) ([]float32, error) {
+	self, cross := fitSums(s, v, look)
 	score := make([]float32, len(self))
 	for j := range score {
 		self[j] /= float64(len(self))
@@ -121,12 +131,7 @@ func scoreFit(s *Inside, v *Sight) ([]float32, error) {
 }
 
 // fitSums is what each row of the picture receives from the picture's rows and from those of text, of every head the largest value.
-func fitSums(s *Inside, v *Sight) (self, cross []float64) {
-	text := v.Text
-	if len(text) == 0 {
-		text = []int32{v.Last}
-	}
-	look := v.Look(slices.Concat(s.visual(v), text), true)
+func fitSums(s *Inside, v *Sight, look []float32) (self, cross []float64) {
 	n := len(s.rows)
-	return s.columns(v, look, 0, n), s.columns(v, look, n, n+len(text))
+	return s.columns(v, look, 0, n), s.columns(v, look, n, len(look)/v.Keys)
 }

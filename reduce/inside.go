@@ -45,7 +45,11 @@ type insideMethod struct {
 	share func(n int, share float64) int                   // rows of n that a share is
 	plan  func(o *Options, n, budget int) ([]Stage, error) // schedule whose mean over layer inputs is budget, 1 <= budget < n
 	merge func(before int, s Stage) (Stage, error)         // rows that the plain method adds at a stage; nil: none
-	score func(s *Inside, v *Sight) ([]float32, error)     // one value a row, higher is kept
+
+	// looks says which rows' attention the criterion reads at a stage (ahead: no other than the last), and whether as the mean over heads or as
+	// the largest of them. score makes one value a row of the picture from it, higher is kept; look is [rows, v.Keys].
+	looks func(s *Inside, v *Sight) (rows []int32, largest bool)
+	score func(s *Inside, v *Sight, look []float32) ([]float32, error)
 
 	begin func(s *Inside, p *kernel.Pool, visual, text []float32, width int) error      // looks at the embeddings; nil: does not
 	extra func(s *Inside, p *kernel.Pool, x []float32, width int, r *StageResult) []mix // the rows that the plain method adds
@@ -61,10 +65,8 @@ type Sight struct {
 	Keys  int     // number of keys
 	Text  []int32 // rows of text behind the picture
 	Last  int32   // the last row
-	// Look returns the probabilities of the given rows, [len(rows), Keys]: the mean over heads, or the largest.
-	Look func(rows []int32, largest bool) []float32
 
-	States *States // where the method reads them; Look is then nil
+	States *States // where the method reads them, not attention
 }
 
 // States are all rows of a pass on their way into a layer.
@@ -180,10 +182,13 @@ func (s *Inside) Reads(layer int, ahead bool) bool {
 	return st != nil && s.score == nil && !s.m.states && s.m.ahead == ahead && layer == st.Layer+s.m.read
 }
 
-// Read scores the rows for the stage to come.
-func (s *Inside) Read(v *Sight) (err error) {
+// Looks says which rows' attention the stage to come reads: the mean over heads, or the largest of them.
+func (s *Inside) Looks(v *Sight) (rows []int32, largest bool) { return s.m.looks(s, v) }
+
+// Read scores the rows for the stage to come from the probabilities [rows, v.Keys] of the rows that Looks asked for, or from v.States.
+func (s *Inside) Read(v *Sight, look []float32) (err error) {
 	defer s.time(&s.SelectTime)()
-	if s.score, err = s.m.score(s, v); err != nil {
+	if s.score, err = s.m.score(s, v, look); err != nil {
 		return fmt.Errorf("reduce: %s: layer %d: %w", s.Options.Base, s.stage().Layer, err)
 	}
 	for i, x := range s.score {
@@ -375,9 +380,12 @@ func (s *Inside) columns(v *Sight, look []float32, lo, hi int) []float64 {
 	return sum
 }
 
-// lastRow scores rows by what the last row gives them, averaged over heads.
-func lastRow(s *Inside, v *Sight) ([]float32, error) {
-	return v.Look([]int32{v.Last}, false)[v.Key:][:len(s.rows)], nil
+// lastRow reads the last row's attention as the mean over heads.
+func lastRow(_ *Inside, v *Sight) ([]int32, bool) { return []int32{v.Last}, false }
+
+// asSeen scores rows by what one row gives them.
+func asSeen(s *Inside, v *Sight, look []float32) ([]float32, error) {
+	return look[v.Key:][:len(s.rows)], nil
 }
 
 // step is one entry of a schedule as it was given.

@@ -42,7 +42,7 @@ counts and scored by the prompt's last row, where their code handles the first p
 
 func init() { // the schedule's search names the method
 	pdropMethod.inside = &insideMethod{
-		ahead: true, first: 1, sequential: true, score: lastRow,
+		ahead: true, first: 1, sequential: true, looks: lastRow, score: asSeen,
 		share: func(n int, share float64) int { return int(float64(n) * share) },
 		plan:  planPDrop,
 	}

@@ -77,7 +77,7 @@ sequential); by default positions stay and a cluster sits at its members' lower 
 
 func init() { // the schedule's search names the method
 	sparseVLMMethod.inside = &insideMethod{
-		after: 1, sequential: true, begin: beginSparse, score: scoreSparse, extra: recycle, plan: planSparse,
+		after: 1, sequential: true, begin: beginSparse, looks: ratersLook, score: scoreSparse, extra: recycle, plan: planSparse,
 		share: func(n int, share float64) int { return int(math.RoundToEven(float64(n) * share)) },
 		merge: func(before int, s Stage) (Stage, error) {
 			_, s.Merged = recycling(before - s.Kept)
@@ -156,18 +156,25 @@ func beginSparse(s *Inside, p *kernel.Pool, visual, text []float32, width int) e
 	return nil
 }
 
-// scoreSparse is the attention of the raters, averaged over heads and raters.
-func scoreSparse(s *Inside, v *Sight) ([]float32, error) {
-	rows := []int32{v.Last}
-	if chosen := s.Indices["raters"]; chosen != nil {
-		rows = make([]int32, len(chosen))
-		for i, r := range chosen {
-			rows[i] = v.Text[r]
-		}
+// ratersLook reads the raters' attention as the mean over heads; the last row's where no text follows the picture.
+func ratersLook(s *Inside, v *Sight) ([]int32, bool) {
+	chosen := s.Indices["raters"]
+	if chosen == nil {
+		return lastRow(s, v)
 	}
-	sum := s.columns(v, v.Look(rows, false), 0, len(rows))
+	rows := make([]int32, len(chosen))
+	for i, r := range chosen {
+		rows[i] = v.Text[r]
+	}
+	return rows, false
+}
+
+// scoreSparse is the attention of the raters, averaged over them.
+func scoreSparse(s *Inside, v *Sight, look []float32) ([]float32, error) {
+	rows := len(look) / v.Keys
+	sum := s.columns(v, look, 0, rows)
 	for j := range sum {
-		sum[j] /= float64(len(rows))
+		sum[j] /= float64(rows)
 	}
 	return float32s(sum), nil
 }
