@@ -101,7 +101,7 @@ func TestDARTInsideDecoder(t *testing.T) {
 				taken[r] = true
 			}
 		}
-		rowsKept, _ := got["stage.0.kept"].Int64s()
+		rowsKept, _ := got["stage.0.keep"].Int64s()
 		if len(rowsKept) != kept || len(taken) != kept {
 			t.Errorf("%d rows: kept %d, expected %d", kept, len(rowsKept), len(taken))
 		}

@@ -145,9 +145,6 @@ func traceOf(got map[string]*tensor.Tensor, name string) (*tensor.Tensor, float6
 		return got["gen.logits"], tolRows
 	case "decode_pos":
 		return got["gen.layer_positions"], 0
-	case "stage":
-		name = strings.Replace(name, ".keep", ".kept", 1)
-		name = strings.Replace(name, ".kept_original", ".keep_original", 1)
 	}
 	g := got[name]
 	if g != nil && g.DType == tensor.F32 {
@@ -235,7 +232,7 @@ func TestInsideArchitectures(t *testing.T) {
 				if len(counts) > 1 {
 					prefix = fmt.Sprintf("stage.%d.0.", p)
 				}
-				kept, _ := got[prefix+"kept"].Int64s()
+				kept, _ := got[prefix+"keep"].Int64s()
 				checkLargest(t, fmt.Sprintf("%s %s picture %d", name, base, p), plain[fmt.Sprintf("text.layer.%d.attn", read)], first[p], counts[p], kept)
 				checkKeys(t, name+" "+base, got["text.layer.1.k"], plain["text.layer.1.k"], first[p], first[p]-removed, kept)
 				removed += counts[p] - len(kept)

@@ -340,7 +340,7 @@ func TestInsidePlaces(t *testing.T) {
 						if sum := sizesOf(t, got, i); o.Restore && sum != float64(whole) {
 							t.Errorf("%s %s %s: sizes in layer %d add up to %v, want %d", place, base, schedule, i, sum, whole)
 						}
-						pos, _ := got[fmt.Sprintf("cache.%d.position", i)].Float32s()
+						pos, _ := got[fmt.Sprintf("cache.%d.position", i)].Int64s()
 						for j := 1; j < len(pos); j++ {
 							if !(pos[j] > pos[j-1]) {
 								t.Errorf("%s %s %s: positions in layer %d: %v", place, base, schedule, i, pos)

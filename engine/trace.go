@@ -111,7 +111,7 @@ func (e *Engine) Trace(ctx context.Context, req TraceRequest) (map[string]*tenso
 		return nil, err
 	}
 	n = len(spans[0].Pos)
-	traceInside(out, in.staged, s.cache, e.shape.RoPE.Axes() > 1)
+	traced(out).inside(in.staged, s.cache, e.shape.RoPE.Axes() > 1)
 	logits := make([]float32, n*e.shape.Vocab)
 	e.m.Decoder().Logits(r, logits, in.x, n)
 	out["logits"] = tensor.FromFloat32s([]int{n, e.shape.Vocab}, logits)
@@ -133,99 +133,6 @@ func traceWithin(w *reduce.Encoding, p *picture, hidden int) (map[string]*tensor
 	}
 	w.Trace["projected"] = tensor.FromFloat32s([]int{len(order), hidden}, projected)
 	return w.Trace, nil
-}
-
-// traceInside puts into out cache.len, the number of keys that each layer holds
-// of the prompt, and what reducers inside the decoder did: every layer's
-// positions (of all axes where there are three) and sizes, and per stage what
-// stayed. Rows before a stage are counted in their order then.
-func traceInside(out map[string]*tensor.Tensor, staged []model.Staged, cache *nn.KVCache, three bool) {
-	var lens []int64
-	for i := range cache.Layers() {
-		lens = append(lens, int64(cache.Len(i)))
-	}
-	out["cache.len"] = tensor.FromInt64s([]int{len(lens)}, lens)
-	ints := func(name string, v []int64) { out[name] = tensor.FromInt64s([]int{len(v)}, v) }
-	floats := func(name string, v []float32) { out[name] = tensor.FromFloat32s([]int{len(v)}, v) }
-	wide := func(name string, v []int32) {
-		if v == nil {
-			return
-		}
-		w := make([]int64, len(v))
-		for i, x := range v {
-			w[i] = int64(x)
-		}
-		ints(name, w)
-	}
-	for i := range cache.Layers() {
-		l := cache.Layer(i)
-		pos := make([]float32, len(l.Pos))
-		for j, p := range l.Pos {
-			pos[j] = float32(p[0])
-		}
-		floats(fmt.Sprintf("cache.%d.position", i), pos)
-		if three {
-			out[fmt.Sprintf("cache.%d.position_ids", i)] = axes(l.Pos)
-		}
-		floats(fmt.Sprintf("cache.%d.size", i), append([]float32(nil), l.Size...))
-	}
-	for p := range staged {
-		st := &staged[p]
-		prefix := ""
-		if len(staged) > 1 {
-			prefix = fmt.Sprintf("picture.%d.", p)
-		}
-		for name, v := range st.Scores {
-			floats(prefix+name, v)
-		}
-		for name, v := range st.Indices {
-			wide(prefix+name, v)
-		}
-		for i := range st.Results {
-			r := &st.Results[i]
-			prefix := fmt.Sprintf("stage.%d.", i)
-			if len(staged) > 1 {
-				prefix = fmt.Sprintf("stage.%d.%d.", p, i)
-			}
-			var original, members, offsets []int64
-			size, position := make([]float32, len(r.Rows)), make([]float32, len(r.Rows))
-			for j := range r.Rows {
-				row := &r.Rows[j]
-				id := int64(-1)
-				if !row.Merged {
-					id = int64(row.Anchor)
-				}
-				original, offsets = append(original, id), append(offsets, int64(len(members)))
-				for _, m := range row.Members {
-					members = append(members, int64(m))
-				}
-				size[j], position[j] = float32(row.Size), float32(st.Start+row.Position)
-			}
-			floats(prefix+"score", r.Score)
-			ints(prefix+"keep_original", original)
-			wide(prefix+"kept", r.Kept)
-			for name, v := range r.Scores {
-				floats(prefix+name, v)
-			}
-			for name, v := range r.Indices {
-				wide(prefix+name, v)
-			}
-			if !st.Options.Restore {
-				continue
-			}
-			floats(prefix+"size", size)
-			floats(prefix+"position", position)
-			ints(prefix+"group_members", members)
-			ints(prefix+"group_offsets", append(offsets, int64(len(members))))
-			wide(prefix+"pool", r.Pool)
-			wide(prefix+"anchors", r.Anchors)
-			wide(prefix+"assign", r.Assign)
-			if r.Merit != nil {
-				floats(prefix+"represent", r.Density)
-				floats(prefix+"anchor_score", r.Merit)
-			}
-		}
-	}
 }
 
 // axes returns positions as [3, rows]: whole numbers where all are, else float32.
@@ -290,9 +197,7 @@ func (e *Engine) traceTokens(r *model.Run, s *sequence, n int, out map[string]*t
 			inner = append(inner, int64(s.next-1-s.cache.Layer(i).Shift))
 		}
 	}
-	if _, ok := out["cache.0.position"]; ok {
-		out["gen.layer_positions"] = tensor.FromInt64s([]int{n - 1, s.cache.Layers()}, inner)
-	}
+	out["gen.layer_positions"] = tensor.FromInt64s([]int{n - 1, s.cache.Layers()}, inner)
 	out["gen.tokens"] = tensor.FromInt64s([]int{n}, tokens)
 	out["gen.logits"] = tensor.FromFloat32s([]int{n, e.shape.Vocab}, logits)
 	out["gen.positions"] = tensor.FromFloat32s([]int{n - 1}, pos)
