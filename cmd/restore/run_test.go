@@ -122,6 +122,83 @@ func TestConversation(t *testing.T) {
 	}
 }
 
+// Ensure that a method inside the decoder reports its stages, draws them, and says of a later question that the choice is the first one's.
+func TestInsideTheDecoder(t *testing.T) {
+	dir := t.TempDir()
+	stages, kept := filepath.Join(dir, "stages.png"), filepath.Join(dir, "kept.png")
+	r := with(context.Background(), nil, number+"\n"+number+"\n", "run", "--image", drawn(t, numberSeed), "--base", "pdrop", "--n-vis", "192",
+		"--overlay", kept, "--overlay-stages", stages)
+	if r.code != exitOK || r.out != numberAnswer+"\n"+numberAnswer+"\n" {
+		t.Fatalf("exit %d, stdout %q, stderr %q", r.code, r.out, r.err)
+	}
+	for _, want := range []string{"RESTORE over pdrop, schedule 1:231,2:115,4:57 (191.8 of 576 tokens a layer), gamma 0.5, positions original",
+		"chosen before  1 of the pictures: what is kept of them was chosen for the question they came with"} {
+		if strings.Count(r.err, want) != 1 {
+			t.Errorf("stderr holds %q not once:\n%s", want, r.err)
+		}
+	}
+	var widths [2]int
+	for i, name := range []string{kept, stages} {
+		f, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		im, err := png.Decode(bytes.NewReader(f))
+		if err != nil {
+			t.Fatal(err)
+		}
+		widths[i] = im.Bounds().Dx()
+	}
+	if widths[1] < 3*widths[0] {
+		t.Errorf("the stages' drawing is %d wide, want three of %d", widths[1], widths[0])
+	}
+	r = cli("run", "--image", drawn(t, numberSeed), "-p", number, "--base", "fastv", "--schedule", "1:0.5,3:40", "--restore=false", "--json")
+	var j answerJSON
+	if err := json.Unmarshal([]byte(r.out), &j); err != nil || r.code != exitOK || j.Images[0].Kept != 40 ||
+		j.Method != "fastv, schedule 1:288,3:40 (212 of 576 tokens a layer), positions original" {
+		t.Errorf("exit %d, %v, stdout %q, stderr %q", r.code, err, r.out, r.err)
+	}
+}
+
+// Ensure that a folder of nothing but config.json and weights can be traced with a method inside the decoder, by the reference's names.
+func TestTraceInsideTheDecoder(t *testing.T) {
+	from := filepath.Join("..", "..", "engine", "testdata", "inmodel-tiny")
+	dir := t.TempDir()
+	for _, name := range []string{"config.json", "model.safetensors"} {
+		data, err := os.ReadFile(filepath.Join(from, name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), data, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := filepath.Join(dir, "out.safetensors")
+	for flags, names := range map[string][]string{
+		"--schedule 2:0.3333333333333333 --restore=false --compat released":  {"stage.0.score", "stage.0.keep", "stage.0.keep_original"},
+		"--schedule 2:12 --compat paper --gamma 0.5 --decode-distance=false": {"stage.0.score", "stage.0.kept", "stage.0.size", "stage.0.position"},
+	} {
+		r := cli(append([]string{"trace", "-m", dir, "--in", filepath.Join(from, "prompt.ref"), "--tokens", "3", "--out", out, "--base", "fastv"}, strings.Fields(flags)...)...)
+		if r.code != exitOK {
+			t.Fatalf("%s: exit %d, stderr %q", flags, r.code, r.err)
+		}
+		f, err := checkpoint.OpenSafetensors(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range append(names, "gen.tokens", "gen.logits", "cache.len") {
+			if f.Tensors[name] == nil {
+				t.Errorf("%s: no %s", flags, name)
+			}
+		}
+		lens, err := f.Tensors["cache.len"].Int64s()
+		if err != nil || fmt.Sprint(lens) != "[52 52 28 28 28 28 28 28]" {
+			t.Errorf("%s: keys per layer: %v, %v", flags, lens, err)
+		}
+		f.Close()
+	}
+}
+
 // Ensure that a cancelled answer shows what there was, says so, and fails.
 func TestInterrupt(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
