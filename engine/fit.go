@@ -109,7 +109,7 @@ func (e *Engine) probe(r *model.Run, f *fitted, p *reduce.Inside) error {
 	start := f.in.pos[f.first][0]
 	staged := model.Staged{
 		Inside: p, First: f.first, Start: start, Extent: f.pic.visual.Extent(),
-		At: func(i float64) nn.Pos { return f.pic.visual.At(start, i) },
+		At: func(row *reduce.Row) nn.Pos { return f.pic.visual.At(start, row.Position) },
 	}
 	span := model.Span{Pos: f.in.pos, Cache: e.newCache(), Staged: []model.Staged{staged}}
 	return e.m.Decoder().Forward(r, slices.Clone(f.in.x), []model.Span{span})

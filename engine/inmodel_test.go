@@ -264,6 +264,42 @@ func TestInsideArchitectures(t *testing.T) {
 	}
 }
 
+// Ensure that inside the decoder too merged tokens sit where their members' rows
+// and columns say, each axis alone, and that results do not depend on threads.
+func TestInsideAxes(t *testing.T) {
+	in := axesReference(t, "qwen25vl-tiny", "one-image")
+	o := reduce.Options{Base: "pdrop", Schedule: "1:6", Restore: true, MergePosition: "axes-mean"}
+	var first map[string]*tensor.Tensor
+	for _, threads := range []int{1, 2, 5} {
+		got, err := open(t, filepath.Join("testdata", "qwen25vl-tiny"), threads).Trace(context.Background(), engine.TraceRequest{Inputs: in, Reduce: o, Tokens: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first == nil {
+			first = got
+		}
+		same(t, fmt.Sprint(threads, " threads"), got, first, "gen.logits", "cache.1.position_ids", "text.layer.1.k")
+	}
+	at, _ := pictureRows(t, "qwen25vl-tiny", first)
+	pos, whole := numbers(t, first["cache.1.position_ids"]), numbers(t, first["position_ids"])
+	members, offsets := numbers(t, first["stage.0.group_members"]), numbers(t, first["stage.0.group_offsets"])
+	if len(offsets) != 7 {
+		t.Fatalf("%d rows, want 6", len(offsets)-1)
+	}
+	for row := range 6 {
+		group := members[int(offsets[row]):int(offsets[row+1])]
+		for axis := range 3 {
+			want := 0.0
+			for _, m := range group {
+				want += whole[axis*len(whole)/3+at[0]+int(m)] / float64(len(group))
+			}
+			if got := pos[axis*len(pos)/3+at[0]+row]; !(math.Abs(got-want) <= 1e-5) { // float32 in the trace
+				t.Errorf("row %d of %v: axis %d at %v, want %v", row, group, axis, got, want)
+			}
+		}
+	}
+}
+
 // pictureRows returns where each picture's rows start in a traced prompt and how
 // many there are.
 func pictureRows(t *testing.T, name string, plain map[string]*tensor.Tensor) (first, counts []int) {

@@ -104,7 +104,7 @@ func (e *Engine) layout(units []unit, at float64) (*rows, error) {
 			}
 			out.staged = append(out.staged, model.Staged{
 				Inside: p.inside, First: row, Start: at, Extent: p.visual.Extent(),
-				At: func(i float64) nn.Pos { return p.visual.At(start, i) },
+				At: func(row *reduce.Row) nn.Pos { return p.place(start, row) },
 			})
 		}
 		if p.reduction == nil {
@@ -112,10 +112,11 @@ func (e *Engine) layout(units []unit, at float64) (*rows, error) {
 				out.pos, out.size, out.firstSize = append(out.pos, p.visual.At(at, float64(i))), append(out.size, 1), append(out.firstSize, 1)
 			}
 		} else {
-			for i, r := range p.reduction.Rows {
+			for i := range p.reduction.Rows {
+				r := &p.reduction.Rows[i]
 				pos := nn.At(at + r.Position)
 				if p.options.Positions != "sequential" {
-					pos = p.place(at, i)
+					pos = p.place(at, r)
 				}
 				out.pos = append(out.pos, pos)
 			}

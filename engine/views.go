@@ -117,12 +117,12 @@ func checkAxes(v *model.Visual, o *reduce.Options) error {
 	return nil
 }
 
-// place returns the position of row i of the reduced picture, which starts at
+// place returns the position of a row of the reduced picture, which starts at
 // start.
-func (p *picture) place(start float64, i int) nn.Pos {
-	pos := p.at(start, p.reduction.Rows[i].Position)
+func (p *picture) place(start float64, row *reduce.Row) nn.Pos {
+	pos := p.at(start, row.Position)
 	for axis := range pos {
-		if v, ok := p.reduction.Along(i, func(t int32) float64 { return p.visual.Pos[t][axis] }); ok {
+		if v, ok := p.options.Along(row, func(t int32) float64 { return p.visual.Pos[t][axis] }); ok {
 			pos[axis] = start + v
 		}
 	}

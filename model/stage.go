@@ -12,10 +12,10 @@ import (
 // shrinks on their way.
 type Staged struct {
 	*reduce.Inside
-	First  int                    // its first row in the span; follows as rows before it go
-	Start  float64                // position where the picture starts
-	Extent float64                // positions that it takes
-	At     func(p float64) nn.Pos // position of token p of the picture
+	First  int                          // its first row in the span; follows as rows before it go
+	Start  float64                      // position where the picture starts
+	Extent float64                      // positions that it takes
+	At     func(row *reduce.Row) nn.Pos // position of a row
 }
 
 // Layers is what a Passage asks of a decoder.
@@ -353,8 +353,9 @@ func (p *Passage) shrink(i, s, at int, within bool, x, a []float32) (bool, error
 // old rows of st. What the caller handed in stays as it is.
 func (sp *Span) replace(st *Staged, old int) {
 	pos := append([]nn.Pos(nil), sp.Pos[:st.First]...)
-	for _, r := range st.Rows() {
-		pos = append(pos, st.At(r.Position))
+	rows := st.Rows()
+	for i := range rows {
+		pos = append(pos, st.At(&rows[i]))
 	}
 	if sp.Size != nil {
 		size := append(append([]float32(nil), sp.Size[:st.First]...), st.Sizes()...)

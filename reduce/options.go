@@ -500,9 +500,6 @@ func (o *Options) checkUse(m *Method) error {
 		}
 		return first("with restore=false", all([]given{gamma, calibrate}, merging, []given{sizes, distance})...)
 	}
-	if m.inside != nil && o.PerAxis() {
-		return fmt.Errorf("reduce: merge-position: got %s, which base %s cannot honour inside the decoder, want median or another that counts in reading order", o.MergePosition, m.Name)
-	}
 	if m.whole {
 		if err := first("with base "+m.Name+" (which makes every row itself: RESTORE only calibrates)", all([]given{gamma}, merging)...); err != nil {
 			return err

@@ -299,19 +299,19 @@ func TestPositions(t *testing.T) {
 	column := func(t int32) float64 { return float64(t % 24) } // 3, 10, 11, 16
 	for name, want := range map[string]float64{"axes-median": 10, "axes-mean": 10} {
 		r.Options.MergePosition = name
-		if got, ok := r.Along(0, column); !ok || got != want {
+		if got, ok := r.Options.Along(&r.Rows[0], column); !ok || got != want {
 			t.Errorf("%s: got %v, %v, want %v", name, got, ok, want)
 		}
-		if _, ok := r.Along(1, column); ok {
+		if _, ok := r.Options.Along(&r.Rows[1], column); ok {
 			t.Errorf("%s: a kept token has a position of its own", name)
 		}
 	}
 	r.Options.MergePosition = "axes-median"
-	if got, _ := r.Along(0, func(t int32) float64 { return float64(-t % 7) }); got != -4 { // -5, -4, -3, -3
+	if got, _ := r.Options.Along(&r.Rows[0], func(t int32) float64 { return float64(-t % 7) }); got != -4 { // -5, -4, -3, -3
 		t.Errorf("axes-median: got %v, want the lower of the middle coordinates, -4", got)
 	}
 	r.Options.MergePosition = "median"
-	if _, ok := r.Along(0, column); ok {
+	if _, ok := r.Options.Along(&r.Rows[0], column); ok {
 		t.Error("median: a position by axis")
 	}
 	if got := groupPosition(&Resolved{MergePosition: "last", MirrorLast: true}, 576, row); got != 535 { // 575-40

@@ -261,15 +261,15 @@ func groupPosition(o *Resolved, n int, row *Row) float64 {
 	return float64(m[(s-1)/2])
 }
 
-// Along returns where row i sits on an axis on which token t has coordinate at(t): where it grew together, under axes-median and axes-mean, the
+// Along returns where a row sits on an axis on which token t has coordinate at(t): where it grew together, under axes-median and axes-mean, the
 // lower median or the mean of its members' coordinates. ok is false where the row sits at its Position in reading order.
 //
 // Merged tokens of 24 pictures (576 tokens to 64 over HoloV, 24x24 cells) sit so many cells from their members (root mean square), and so many
 // share their cell with another: median 3.2 and 0 %, axes-median 2.9 and 4 %, axes-mean 2.7 and 1 %, mean 8.0 and 1.5 %. The default is the
 // median: always a member's own cell, and no two tokens at one.
-func (r *Reduction) Along(i int, at func(token int32) float64) (v float64, ok bool) {
-	m := r.Rows[i].Members
-	how := r.Options.MergePosition
+func (r *Resolved) Along(row *Row, at func(token int32) float64) (v float64, ok bool) {
+	m := row.Members
+	how := r.MergePosition
 	if len(m) < 2 || how != "axes-median" && how != "axes-mean" {
 		return 0, false
 	}

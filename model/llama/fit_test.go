@@ -82,7 +82,7 @@ func TestFitting(t *testing.T) {
 		for i := range pos {
 			pos[i] = nn.At(float64(i))
 		}
-		staged := model.Staged{Inside: p, First: before, Start: before, Extent: tokens, At: func(i float64) nn.Pos { return nn.At(before + i) }}
+		staged := model.Staged{Inside: p, First: before, Start: before, Extent: tokens, At: func(row *reduce.Row) nn.Pos { return nn.At(before + row.Position) }}
 		span := model.Span{Pos: pos, Cache: nn.NewKVCache(c.Layers, c.KVHeads*c.HeadDim), Staged: []model.Staged{staged}}
 		return d.Forward(&model.Run{Context: context.Background(), Pool: kernel.NewPool(1)}, x, []model.Span{span})
 	}
