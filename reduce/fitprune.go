@@ -11,7 +11,7 @@ import (
 var fitPruneMethod = &Method{
 	Name: "fitprune", Title: "FitPrune: self-attention times cross-attention, as many rows a layer as a recipe says", Paper: "https://arxiv.org/abs/2409.10197",
 	Site: InsideDecoder, Minimum: "1 token", Text: true,
-	Params: []Param{{"fitprune-recipe", "fitprune.json in the model's folder", "file of restore fitprune-recipe with the rows that each layer drops"}},
+	Params: []Param{{"fitprune-recipe", "fitprune.json in the model's folder", "file of restore fitprune-recipe with the rows that each layer drops"}, scheduleParam},
 	Cost:   "heads·N·(N + text) comparisons in every layer that drops rows",
 	ops: func(o *Resolved, d Dims) (sum float64) {
 		rows := o.N

@@ -34,7 +34,7 @@ const (
 var sparseVLMMethod = &Method{
 	Name: "sparsevlm", Title: "SparseVLM: attention of text that resembles the picture, with recycling", Paper: "https://arxiv.org/abs/2410.04417",
 	Site: InsideDecoder, Minimum: "1 token, and 2 rows entering each stage", Text: true,
-	Params: []Param{{"sparsevlm-layers", "2,6,15 of 32", "the layers on whose output the three stages act, where no schedule is given"}},
+	Params: []Param{{"sparsevlm-layers", "2,6,15 of 32", "the layers on whose output the three stages act, where no schedule is given"}, scheduleParam},
 	Cost:   "N·T·C for T rows of text (raters), and at a stage that drops u rows 0.045·u²·C (clusters)",
 	ops: func(o *Resolved, d Dims) float64 {
 		text, c, rows := float64(d.Text), float64(d.C), o.N

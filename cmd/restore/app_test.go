@@ -105,6 +105,7 @@ func TestUsageErrors(t *testing.T) {
 		"trace of two inputs":     {[]string{"trace", "--out", "x", "--in", "y", "-p", "?"}, "--in: given together with"},
 		"trace without budget":    {[]string{"trace", "--out", "x", "-p", "?", "--base", "holov"}, "--base holov: no budget"},
 		"reduce without input":    {[]string{"reduce", "--base", "grid", "--n-vis", "4", "--out", "x"}, "reduce: --in is missing"},
+		"reduce inside decoder":   {[]string{"reduce", "--base", "fastv", "--schedule", "2:4", "--in", "y", "--out", "x"}, "--base: got fastv, which acts inside the decoder: tokens from a file pass none"},
 		"reduce without base":     {[]string{"reduce", "--n-vis", "4", "--in", "y", "--out", "x"}, "reduce: no --base"},
 		"reduce with a bad grid":  {[]string{"reduce", "--base", "grid", "--n-vis", "4", "--in", "y", "--out", "x", "--grid", "4"}, `--grid: got "4"`},
 		"scene without output":    {[]string{"scene"}, "scene: --output is missing"},

@@ -63,6 +63,9 @@ func (o *reduceOptions) run(a *app) error {
 	if err := o.model.check(); err != nil {
 		return err
 	}
+	if opts.Inside() {
+		return usagef("--base: got %s, which acts inside the decoder: tokens from a file pass none, want restore run or restore trace", opts.Base)
+	}
 	if opts.Newlines != "" {
 		return usagef("--newlines: has no use on tokens from a file, got %s: a file says nothing of newline tokens", opts.Newlines)
 	}
