@@ -88,7 +88,7 @@ func TestUsageErrors(t *testing.T) {
 		"layer of another":        {[]string{"run", "-p", "?", "--base", "pdrop", "--fastv-layer", "2"}, "fastv-layer: got 2, which has no effect with base pdrop (it belongs to fastv)"},
 		"broken layers":           {[]string{"run", "-p", "?", "--base", "pdrop", "--pdrop-layers", "3,3"}, `pdrop-layers: got "3,3", want ascending layers`},
 		"newlines inside":         {[]string{"run", "-p", "?", "--base", "fastv", "--newlines", "skip"}, "newlines: got skip, which fastv cannot honour"},
-		"stages outside":          {[]string{"run", "-p", "?", "--overlay-stages", "x.png"}, "--overlay-stages: has nothing to show, got --base holov, want a method inside the decoder"},
+		"stages outside":          {[]string{"run", "-p", "?", "--overlay-stages", "x.png"}, "--overlay-stages: has nothing to show, got --base holov, want a method inside the encoder or the decoder"},
 		"empty prompt":            {[]string{"run", "-p", " "}, "--prompt: empty"},
 		"temperature":             {[]string{"run", "-p", "?", "--temp", "-1"}, "temp: out of range, got -1"},
 		"top-p":                   {[]string{"run", "-p", "?", "--top-p", "0"}, "--top-p: out of range, got 0"},
