@@ -258,6 +258,18 @@ func TestInsideArchitectures(t *testing.T) {
 			words := map[string]*tensor.Tensor{"input_ids": tensor.FromInt64s([]int{4}, []int64{1, 5, 6, 7})}
 			same(t, name+" "+base+" text only", trace(words, o), trace(words, reduce.Options{}), "gen.logits", "cache.len")
 		}
+		for _, base := range []string{"sparsevlm", "fitprune"} { // drop behind and within layer 0
+			got := trace(in, reduce.Options{Base: base, Schedule: "0:0.4", Restore: true})
+			sizes, _ := got["cache.1.size"].Float32s()
+			sum := float32(0)
+			for _, s := range sizes {
+				sum += s
+			}
+			if before := plain["text.layer.1.k"].Shape[1]; int(sum) != before || len(sizes) >= before {
+				t.Errorf("%s RESTORE over %s: sizes of %d rows in layer 1 add up to %v, want %d", name, base, len(sizes), sum, before)
+			}
+			same(t, name+" "+base+" keeping all", trace(in, reduce.Options{Base: base, Schedule: "0:1.0"}), plain, "gen.tokens", "gen.logits")
+		}
 		if _, err := e.Trace(context.Background(), engine.TraceRequest{Inputs: in, Reduce: reduce.Options{Base: "fastv", NVis: 8, Newlines: "skip"}}); err == nil || !strings.Contains(err.Error(), "newlines: got skip") {
 			t.Errorf("%s: newlines skip: got %v", name, err)
 		}

@@ -125,10 +125,14 @@ func near(t *testing.T, what string, got, want []float32) {
 func TestInsideLaterTurns(t *testing.T) {
 	c := openInside(t)
 	for name, o := range map[string]reduce.Options{
-		"fastv_k2_n12":             {Base: "fastv", Schedule: "2:12", Compat: "released"},
-		"pdrop_246":                {Base: "pdrop", Schedule: "2:0.5,4:0.25,6:0.125", Compat: "released"},
-		"restore_fastv_k2_n12_g50": {Base: "fastv", Schedule: "2:12", Compat: "paper", Restore: true},
-		"restore_pdrop_135_g75":    {Base: "pdrop", Schedule: "1:0.7,3:0.45,5:0.2", Compat: "paper", Restore: true, Gamma: 0.75},
+		"fastv_k2_n12":              {Base: "fastv", Schedule: "2:12", Compat: "released"},
+		"pdrop_246":                 {Base: "pdrop", Schedule: "2:0.5,4:0.25,6:0.125", Compat: "released"},
+		"restore_fastv_k2_n12_g50":  {Base: "fastv", Schedule: "2:12", Compat: "paper", Restore: true},
+		"restore_pdrop_135_g75":     {Base: "pdrop", Schedule: "1:0.7,3:0.45,5:0.2", Compat: "paper", Restore: true, Gamma: 0.75},
+		"sparsevlm_135":             {Base: "sparsevlm", Schedule: "1:20,3:12,5:6", Compat: "released"},
+		"restore_sparsevlm_135_g50": {Base: "sparsevlm", Schedule: "1:20,3:12,5:6", Compat: "paper", Restore: true},
+		"fitprune_a":                {Base: "fitprune", Schedule: "1:33,2:26,3:21,5:15,6:11,7:9", Compat: "released"},
+		"restore_fitprune_a_g50":    {Base: "fitprune", Schedule: "1:33,2:26,3:21,5:15,6:11,7:9", Compat: "paper", Restore: true},
 	} {
 		ref, err := golden.Read(filepath.Join("testdata", "inmodel-tiny", name+".ref"))
 		if err != nil {
@@ -172,6 +176,7 @@ func TestInsideChunks(t *testing.T) {
 		{Base: "fastv", Schedule: "2:12"},
 		{Base: "pdrop", Schedule: "1:0.7,3:0.45,5:0.2", Compat: "released"},
 		{Base: "pdrop", Schedule: "2:20,5:5", Restore: true},
+		{Base: "fitprune", Schedule: "2:20,5:5"},
 	} {
 		for place, build := range map[string]func() []unit{
 			"before": func() []unit { return slices.Concat(text, c.units(t, o, 1)) },
@@ -211,6 +216,7 @@ func TestInsideTogether(t *testing.T) {
 	var x []float32
 	for i, o := range []reduce.Options{
 		{Base: "pdrop", Schedule: "1:0.7,3:0.45,5:0.2", Compat: "released"}, {}, {Base: "fastv", Schedule: "2:12", Restore: true}, {Base: "pdrop", Schedule: "3:9", Restore: true},
+		{Base: "fitprune", Schedule: "0:30,2:9"}, {Base: "sparsevlm", Schedule: "1:9", Compat: "released"}, {Base: "fitprune", Schedule: "2:9", Restore: true},
 	} {
 		units := c.units(t, o, 1+i%2)
 		_, s := c.begin(t, units)
@@ -315,7 +321,7 @@ func TestInsidePlaces(t *testing.T) {
 			return got
 		}
 		plain := trace(reduce.Options{})
-		for _, base := range []string{"fastv", "pdrop"} {
+		for base, after := range map[string]int{"fastv": 0, "pdrop": 0, "fitprune": 1} {
 			for _, o := range []reduce.Options{{Restore: true}, {}, {Compat: "released"}, {Restore: true, Positions: "sequential"}} {
 				o.Base = base
 				o.NVis = c.v.N
@@ -333,7 +339,7 @@ func TestInsidePlaces(t *testing.T) {
 					got = trace(o)
 					lens, _ := got["cache.len"].Int64s()
 					for i, n := range lens {
-						if want := len(text) + pictures*rows[i]; int(n) != want {
+						if want := len(text) + pictures*rows[max(0, i-after)]; int(n) != want {
 							t.Errorf("%s %s %s: layer %d holds %d keys, want %d", place, base, schedule, i, n, want)
 						}
 						whole := len(text) + pictures*36
