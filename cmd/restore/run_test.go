@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/restore-vlm/restore/checkpoint"
+	"github.com/restore-vlm/restore/reduce"
 	"github.com/restore-vlm/restore/scene"
 )
 
@@ -394,5 +395,17 @@ func TestDescriptions(t *testing.T) {
 	}
 	if r := cli("show", "--json"); !json.Valid([]byte(r.out)) {
 		t.Errorf("show --json: %q", r.out)
+	}
+}
+
+// Ensure that the parameters that methods list are flags, and that --help words each with the default that the list has.
+func TestMethodFlags(t *testing.T) {
+	help := cli("run", "--help").out
+	for _, m := range append(reduce.Methods(), reduce.OnTop()) {
+		for _, p := range m.Params {
+			if !strings.Contains(help, "--"+p.Name+" ") && !strings.Contains(help, "--"+p.Name+"\n") {
+				t.Errorf("%s: --%s is no flag of run", m.Name, p.Name)
+			}
+		}
 	}
 }
