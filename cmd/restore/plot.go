@@ -94,9 +94,24 @@ func drawPanels(w io.Writer, format string, panels []panel) error {
 	return err
 }
 
+// shortTicks are the default ones, labelled without zeros behind the point.
+type shortTicks struct{}
+
+// Ticks implements plot.Ticker.
+func (shortTicks) Ticks(low, high float64) []plot.Tick {
+	ticks := plot.DefaultTicks{}.Ticks(low, high)
+	for i, t := range ticks {
+		if t.Label != "" {
+			ticks[i].Label = strconv.FormatFloat(t.Value, 'g', 6, 64)
+		}
+	}
+	return ticks
+}
+
 func (p *panel) draw(legend *plot.Legend, listed map[string]bool) (*plot.Plot, error) {
 	out := plot.New()
 	out.Title.Text, out.X.Label.Text, out.Y.Label.Text = p.title, p.x, p.y
+	out.Y.Tick.Marker = shortTicks{}
 	out.Add(plotter.NewGrid())
 	for _, s := range p.series {
 		points := make(plotter.XYs, len(s.x))
