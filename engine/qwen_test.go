@@ -453,6 +453,22 @@ func byteVocab(end int) map[string]int {
 	return vocab
 }
 
+// Ensure that a picture of fewer tokens than a budget that nobody asked for is
+// read whole, beside one that is reduced.
+func TestUpTo(t *testing.T) {
+	small, large := &imageproc.Picture{Width: 84, Height: 56, Pix: make([]byte, 84*56*3)}, picture(t, 4)
+	o := reduce.Options{Base: "holov", NVis: 20, UpTo: true, Restore: true}
+	ans, err := open(t, talking(t), 1).Ask(context.Background(), engine.Request{Prompt: "?", Images: []*imageproc.Picture{small, large}, Reduce: o, MaxTokens: 1})
+	must(t, err)
+	if r := ans.Report.Images; r[0].Tokens != 6 || r[0].Kept != 6 || r[0].Reduction != nil || r[1].Kept+r[1].Merged != 20 {
+		t.Errorf("got %+v", r)
+	}
+	o.UpTo = false
+	if _, err := open(t, talking(t), 1).Ask(context.Background(), engine.Request{Prompt: "?", Images: []*imageproc.Picture{small}, Reduce: o}); err == nil || !strings.Contains(err.Error(), "n-vis: got 20, want at most 6") {
+		t.Errorf("a budget of 20 for 6 tokens: got %v, want a refusal", err)
+	}
+}
+
 // talking returns a copy of qwen25vl-tiny with a tokenizer of single bytes and a
 // chat template.
 func talking(t testing.TB) string {

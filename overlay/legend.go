@@ -97,7 +97,7 @@ func (l *legend) count(panels []*panel, r *reduce.Reduction) {
 		if len(panels) > 1 {
 			l.grids = append(l.grids, grid{p.gridH, p.gridW, p.tile > 0})
 		}
-		l.before += len(p.tokens)
+		p.each(func(int32, image.Rectangle) { l.before++ })
 	}
 	if r == nil {
 		l.after, l.kept = l.before, l.before

@@ -271,6 +271,11 @@ func TestDrawTiles(t *testing.T) {
 	if got := at(20, second+patchPx+4); got != paper { // no second row
 		t.Errorf("below the map: %v, want the legend's %v", got, paper)
 	}
+	var l legend
+	l.count([]*panel{newPanel(flat(80, 20, sky), grids[0]), newPanel(flat(80, 20, sky), grids[1])}, nil)
+	if l.before != 9 || l.kept != 9 {
+		t.Errorf("not reduced: %d tokens, %d kept, want 9", l.before, l.kept)
+	}
 	for _, bad := range []imageproc.Grid{
 		{Rows: 2, Cols: 2, Tokens: []int32{0, 1, 2}}, {Rows: 2, Cols: 2, Tokens: []int32{0, 1, 2, 9}}, {Rows: 2, Cols: 2, Tokens: []int32{0, 1, 2, -2}},
 		{Rows: 1, Cols: 9, Ends: []int32{0, 1}}, {Rows: 1, Cols: 9, Ends: []int32{12}},

@@ -15,6 +15,8 @@ type Options struct {
 	NVis      int     // budget n in tokens, 1..N; with KeepRatio 0 too, plain prumerge and prumerge-plus find it in the picture
 	KeepRatio float64 // or as a share of N, rounded to the nearest token, ties to even. Exactly one of the two
 
+	UpTo bool // NVis is the most: a picture of fewer tokens is read whole. For budgets that nobody asked for
+
 	Restore bool   // merge what is not kept and calibrate the decoder's attention; false: the plain base
 	Compat  string // "", paper or released: sets the default of every switch below
 
@@ -362,6 +364,8 @@ func (o *Options) budget(n int) (int, error) {
 		return b, nil
 	case o.NVis < 1:
 		return 0, fmt.Errorf("reduce: n-vis: got %d, want 1 to %d (the picture's tokens)", o.NVis, n)
+	case o.NVis > n && o.UpTo:
+		return n, nil
 	case o.NVis > n:
 		return 0, fmt.Errorf("reduce: n-vis: got %d, want at most %d (the picture's tokens)", o.NVis, n)
 	}

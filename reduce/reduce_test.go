@@ -584,6 +584,12 @@ func TestResolve(t *testing.T) {
 			}
 		})
 	}
+	// A budget that nobody asked for is the most.
+	for n, want := range map[int]int{20: 20, 63: 63, 64: 64, 576: 64} {
+		if r, err := (Options{Base: "holov", NVis: 64, UpTo: true, Restore: true}).Resolve(n); err != nil || r.NVis != want {
+			t.Errorf("up to 64 of %d: got %d, %v, want %d", n, r.NVis, err, want)
+		}
+	}
 	// VisionZip's published splits, and DivPrune's rounding of a ratio.
 	for n, want := range map[int]int{192: 30, 128: 20, 64: 10, 32: 5, 2: 1} {
 		if got := visionZipSplit(n); got != want {

@@ -98,6 +98,7 @@ func (r *reductionFlags) options(seed int64) (reduce.Options, error) {
 	o.VisPrunerRatioSet = r.fs.Changed("vispruner-ratio")
 	own := !r.restore && adaptive(o.Base) // finds the number of tokens itself
 	useN, useRatio := nVis.Changed, ratio.Changed
+	o.UpTo = !useN
 	if useN && useRatio && onCommandLine(nVis) != onCommandLine(ratio) {
 		useN, useRatio = onCommandLine(nVis), onCommandLine(ratio)
 	}

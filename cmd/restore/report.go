@@ -150,7 +150,7 @@ func writeJSON(w io.Writer, v any) error {
 // returns the files' names.
 func (o *runOptions) drawOverlays(r restore.Request, ans *restore.Answer) (names, stages []string, err error) {
 	for i, p := range ans.Report.Images {
-		if i >= len(r.Images) || p.Reduction == nil {
+		if i >= len(r.Images) {
 			continue
 		}
 		if o.overlay != "" {
@@ -160,7 +160,7 @@ func (o *runOptions) drawOverlays(r restore.Request, ans *restore.Answer) (names
 			}
 			names = append(names, name)
 		}
-		if o.stages != "" && len(p.Reduction.Stages) > 0 {
+		if o.stages != "" && p.Reduction != nil && len(p.Reduction.Stages) > 0 {
 			name := overlayName(o.stages, i, len(r.Images))
 			if err := writePNG(name, overlay.DrawStages(r.Images[i], p.Reduction, p.Grids)); err != nil {
 				return names, stages, err

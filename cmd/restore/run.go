@@ -42,7 +42,7 @@ func newRun(a *app) *cobra.Command {
 Without -p it is a conversation: one question a line; /image FILE shows another picture with the next question; /exit or the
 end of the input ends it. Reduced tokens and the cache are kept between turns.
 
-By default each picture is reduced to 64 tokens by RESTORE over HoloV; --base none reads them all.
+By default each picture of more than 64 tokens is reduced to 64 by RESTORE over HoloV; --base none reads them all.
 Ctrl-C stops the answer; what was done is still shown, and the exit code is 1.`,
 		Example: `  restore run --image cat.jpg -p "What is there?"
   restore run -m DIR --image a.png --image b.png -p "What changed?" --base divprune --n-vis 128 --overlay kept.png --json
