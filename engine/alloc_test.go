@@ -38,6 +38,8 @@ func TestDecodeDoesNotAllocate(t *testing.T) {
 		{"text tokens alone are calibrated by distance", "q8", reduce.Options{Base: "holov", NVis: 64, Restore: true, Calibrate: "distance"}},
 		{"calibrated", "q4", reduce.Options{Base: "holov", NVis: 64, Restore: true}},
 		{"whole positions", "f32", reduce.Options{Base: "holov", NVis: 64, Restore: true, MergePosition: "first"}},
+		{"after FastV, positions closed up", "", reduce.Options{Base: "fastv", NVis: 192, Positions: "sequential"}},
+		{"after PyramidDrop", "q8", reduce.Options{Base: "pdrop", NVis: 192, Restore: true}},
 		{"means", "bf16", reduce.Options{Base: "divprune", NVis: 64, Restore: true, MergePosition: "mean"}},
 	} {
 		ck, err := checkpoint.OpenFS(builtin.FS(), ".")

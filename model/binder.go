@@ -108,6 +108,7 @@ func (b *Binder) sink(name string, t *tensor.Tensor) {
 	if err := b.ck.Sink(b.prefix+name, t); err != nil {
 		b.state.unusable = append(b.state.unusable, err.Error())
 	}
+	b.ck.Drop()
 }
 
 // Vector returns a [n] tensor widened to float32.
@@ -123,12 +124,15 @@ func (b *Binder) floats(name, why string, shape ...int) []float32 {
 	if t == nil {
 		return nil
 	}
+	b.keep(t, tensor.F32, 4*t.Len())
+	if b.ck.Dry { // nothing is read: a vector would bring the weights around it along
+		return make([]float32, t.Len())
+	}
 	v, err := t.Float32s()
 	if err != nil {
 		b.state.wrong = append(b.state.wrong, err.Error())
 		return nil
 	}
-	b.keep(t, tensor.F32, 4*len(v))
 	if b.ck.Sink != nil {
 		b.sink(name, t)
 	}

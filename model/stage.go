@@ -43,6 +43,7 @@ type Passage struct {
 	shape  DecoderShape
 	spans  []Span
 	pos    [][]nn.Pos // per span, in the current layer
+	moved  [][]nn.Pos // per span, the memory of pos where it is not the span's own
 	base   []float64  // per span, how far positions are shifted before its first row
 	stale  bool       // rows went since the tables were made
 }
@@ -50,10 +51,13 @@ type Passage struct {
 // NewPassage starts a pass. It is part of r: one pass at a time.
 func NewPassage(r *Run, l Layers, spans []Span) *Passage {
 	p := &r.passage
-	*p = Passage{run: r, layers: l, shape: l.Shape(), spans: spans, pos: p.pos[:0], base: p.base[:0], stale: true}
+	*p = Passage{run: r, layers: l, shape: l.Shape(), spans: spans, pos: p.pos[:0], moved: p.moved, base: p.base[:0], stale: true}
 	for i := range spans {
 		p.Rows += len(spans[i].Pos)
 		p.pos, p.base = append(p.pos, nil), append(p.base, 0)
+	}
+	for len(p.moved) < len(spans) {
+		p.moved = append(p.moved, nil)
 	}
 	return p
 }
@@ -147,7 +151,7 @@ func (p *Passage) positions(s int) []nn.Pos {
 	if !moved {
 		return sp.Pos
 	}
-	pos := make([]nn.Pos, 0, len(sp.Pos))
+	pos := slices.Grow(p.moved[s][:0], len(sp.Pos))
 	upTo := func(row int) {
 		for _, at := range sp.Pos[len(pos):row] {
 			pos = append(pos, nn.Pos{at[0] - shift, at[1] - shift, at[2] - shift})
@@ -164,6 +168,7 @@ func (p *Passage) positions(s int) []nn.Pos {
 		}
 	}
 	upTo(len(sp.Pos))
+	p.moved[s] = pos
 	return pos
 }
 
