@@ -138,7 +138,7 @@ func Compare(ctx context.Context, m *restore.Model, items iter.Seq2[Item, error]
 	}
 	t := tabulate(pictures, settings, run.Seed)
 	info := m.Info()
-	t.Setup = map[string]any{"model": info.Name, "kernel": info.Kernel, "seed": seed, "interval_seed": run.Seed}
+	t.Setup = map[string]any{"model": info.Name, "kernel": info.Kernel, "weights": info.Kept, "seed": seed, "interval_seed": run.Seed}
 	return t, nil
 }
 

@@ -54,7 +54,7 @@ func Scenes(ctx context.Context, m *restore.Model, items iter.Seq2[Item, error],
 	}
 	r.Distance = mean(far)
 	info := m.Info()
-	r.Setup = map[string]any{"model": info.Name, "kernel": info.Kernel, "reduction": resolved, "interval_seed": run.Seed}
+	r.Setup = map[string]any{"model": info.Name, "kernel": info.Kernel, "weights": info.Kept, "reduction": resolved, "interval_seed": run.Seed}
 	return r, nil
 }
 

@@ -95,6 +95,7 @@ type visualJSON struct {
 // answerJSON is the object that --json prints for an answer. Times are in milliseconds.
 type answerJSON struct {
 	Model           string             `json:"model"`
+	Weights         map[string]int64   `json:"weights"` // numbers by the type in which they are kept
 	Answer          string             `json:"answer"`
 	Finish          string             `json:"finish"`
 	Tokens          []int32            `json:"tokens"`
@@ -114,8 +115,9 @@ type answerJSON struct {
 func newAnswerJSON(m *restore.Model, ans *restore.Answer, names, overlays, stages []string) answerJSON {
 	r := &ans.Report
 	millis := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	info := m.Info()
 	j := answerJSON{
-		Model: m.Info().Name, Answer: ans.Text, Finish: ans.Finish, Tokens: append([]int32{}, ans.Tokens...),
+		Model: info.Name, Weights: info.Kept, Answer: ans.Text, Finish: ans.Finish, Tokens: append([]int32{}, ans.Tokens...),
 		VisualTokens: visualJSON{Before: r.Before, Kept: r.Kept, Merged: r.Merged}, Images: []visualJSON{},
 		Method: describe(r.Options), Parameters: r.Options,
 		PromptTokens: r.PromptTokens, CachedTokens: r.CachedTokens, ChosenBefore: r.ChosenBefore, GeneratedTokens: r.GeneratedTokens, TokensPerSecond: r.TokensPerSecond,
