@@ -95,8 +95,25 @@ func Blend(p *kernel.Pool, dst, src []float32, mixes []Mix, width int) {
 // Replace puts the rows mixes of rows [first, first+old) in their place in x
 // [rows, width] and moves up what follows; len(mixes) is at most old.
 func Replace(p *kernel.Pool, x []float32, rows, width, first, old int, mixes []Mix) {
-	made := make([]float32, len(mixes)*width)
-	Blend(p, made, x[first*width:(first+old)*width], mixes, width)
-	copy(x[first*width:], made)
+	part := x[first*width : (first+old)*width]
+	last, moves := int32(-1), true // rows that only move up need no copy of themselves
+	for i := range mixes {
+		from := mixes[i].From
+		if moves = len(from) == 1 && from[0] > last; !moves {
+			break
+		}
+		last = from[0]
+	}
+	if moves {
+		for i := range mixes {
+			if from := int(mixes[i].From[0]); from != i {
+				copy(part[i*width:(i+1)*width], part[from*width:])
+			}
+		}
+	} else {
+		made := make([]float32, len(mixes)*width)
+		Blend(p, made, part, mixes, width)
+		copy(part, made)
+	}
 	copy(x[(first+len(mixes))*width:], x[(first+old)*width:rows*width])
 }

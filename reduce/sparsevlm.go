@@ -245,15 +245,20 @@ type clustering struct {
 	assign              []int32 // cluster of every row of the list
 }
 
-// densityPeaks makes clusters of the given rows of x [*, width]. Distances are taken in float64: two rows that are each other's nearest
-// have equal densities when there are two clusters, and must keep them.
+// densityPeaks makes clusters of the given rows of x [*, width]. Squares of differences are summed in float64, once a pair: two rows that are
+// each other's nearest have equal densities when there are two clusters, and must keep them.
 func densityPeaks(p *kernel.Pool, x []float32, rows []int32, width, clusters int) *clustering {
 	n := len(rows)
 	dist := make([]float64, n*n)
 	p.Run(n, func(i int) {
-		a := x[int(rows[i])*width:][:width]
+		minus, diff := make([]float32, width), make([]float32, width)
+		for k, v := range x[int(rows[i])*width:][:width] {
+			minus[k] = -v
+		}
 		for j := range i {
-			dist[i*n+j] = math.Sqrt(squaredDistance(a, x[int(rows[j])*width:][:width]) / float64(width))
+			copy(diff, x[int(rows[j])*width:][:width])
+			kernel.Add(nil, diff, minus)
+			dist[i*n+j] = math.Sqrt(kernel.SumSquares(diff) / float64(width))
 		}
 	})
 	largest := 0.0
@@ -310,23 +315,4 @@ func (c *clustering) groups(rows []int32) [][]int32 {
 		}
 	}
 	return groups
-}
-
-// squaredDistance is |a-b|², summed in eight interleaved parts.
-func squaredDistance(a, b []float32) float64 {
-	var r [8]float64
-	k := 0
-	for ; k+8 <= len(a); k += 8 {
-		x, y := a[k:k+8:k+8], b[k:k+8:k+8]
-		for j := range r {
-			d := float64(x[j]) - float64(y[j])
-			r[j] += d * d
-		}
-	}
-	s := ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7]))
-	for ; k < len(a); k++ {
-		d := float64(a[k]) - float64(b[k])
-		s += d * d
-	}
-	return s
 }

@@ -96,7 +96,7 @@ embedded model runs. The share of the products and the speed-up are those of the
 		}
 		return result.write(a)
 	}
-	cmd.AddCommand(newBenchKernels(a))
+	cmd.AddCommand(newBenchKernels(a), newBenchMethods(a))
 	return cmd
 }
 
