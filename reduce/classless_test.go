@@ -96,6 +96,37 @@ func reduceWith(t testing.TB, in *Input, o Options) *Reduction {
 	return r
 }
 
+// Ensure that the released forms for encoders without a class token keep original positions, HoloV in the order of its runs and VisionZip in
+// raster order.
+func TestClasslessReleased(t *testing.T) {
+	in := classless(t, readGolden(t, "testdata/classless.safetensors"), "q140")
+	for _, base := range []string{"holov", "visionzip", "vispruner", "divprune"} {
+		r := reduceWith(t, in, Options{Base: base, NVis: 31, NoClass: true, Compat: "released"})
+		var position, kept []float64
+		for _, row := range r.Rows {
+			position = append(position, row.Position)
+			if !row.Merged {
+				kept = append(kept, row.Position)
+			}
+		}
+		if raster := base == "visionzip" || base == "vispruner"; slices.IsSorted(position) != raster {
+			t.Errorf("%s: rows at %v, want raster order %v", base, position, raster)
+		}
+		if len(kept) != len(r.Kept) || slices.Max(position) < 100 {
+			t.Errorf("%s: kept %v at %v", base, r.Kept, kept)
+			continue
+		}
+		for i, p := range kept {
+			if float64(r.Kept[i]) != p {
+				t.Errorf("%s: row %d at %v, want the place of token %d", base, i, p, r.Kept[i])
+			}
+		}
+	}
+	if r, err := (Options{Base: "holov", NVis: 31, NoClass: true, Compat: "released", Positions: "sequential"}).Resolve(140); err != nil || r.Positions != "sequential" {
+		t.Errorf("positions asked for: got %q, %v", r.Positions, err)
+	}
+}
+
 // Ensure that VisPruner, VisionZip and HoloV take every budget of a picture of
 // any number of tokens where there is no class token.
 func TestClasslessBudgets(t *testing.T) {

@@ -43,7 +43,8 @@ largest w, round by round, as RESTORE's code does; "zero" is the authors' own fi
 0, runs share equally. A list of k = N is all tokens in raster order under either rule.
 
 Without a class token (the authors' code for M-RoPE models) P is floor(1024/576·N/n), at least 1, and attention is what patches receive;
-there the authors leave it in the encoder's window order, here it is in raster order like the tokens.`,
+there the authors leave it in the encoder's window order, here it is in raster order like the tokens. That code keeps original positions, so
+--compat released does there too.`,
 	},
 }
 

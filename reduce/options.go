@@ -231,6 +231,9 @@ func (o Options) ResolveViews(n int, views []int) (Resolved, error) {
 	} else if released {
 		r.ReleasedOrder = true
 		r.Positions = or(o.Positions, "sequential")
+		if o.NoClass && m.Site == AfterEncoder { // the authors' codes for such encoders renumber nothing, and VisionZip's keeps raster order
+			r.Positions, r.ReleasedOrder = or(o.Positions, "original"), m.Name != "visionzip"
+		}
 	}
 	if m.encoder != nil { // Eqs. 5-8 run over what a block does not keep
 		r.ReleasedOrder = r.ReleasedOrder && !m.encoder.raster
