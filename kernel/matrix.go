@@ -106,6 +106,15 @@ func (w *Matrix) check(caller string) {
 	}
 }
 
+// LargeFloats returns n zeros, in huge pages where they are many and the system
+// has them: for what is read once from beginning to end, again and again.
+func LargeFloats(n int) []float32 {
+	if n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(largeBytes(4*n)))), n)
+}
+
 func float32Bytes(v []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v))
 }

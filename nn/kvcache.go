@@ -69,7 +69,7 @@ func (c *KVCache) Bytes() int64 {
 func (c *KVCache) Reserve(n int) {
 	for i := range c.layers {
 		l := &c.layers[i]
-		l.K, l.V = reserve(l.K, n*l.width), reserve(l.V, n*l.width)
+		l.K, l.V = reserveLarge(l.K, n*l.width), reserveLarge(l.V, n*l.width)
 		l.Pos, l.Size = reserve(l.Pos, n), reserve(l.Size, n)
 		l.logSize, l.ipos = reserve(l.logSize, n), reserve(l.ipos, n)
 	}
@@ -80,6 +80,16 @@ func reserve[T any](s []T, n int) []T {
 		return s
 	}
 	g := make([]T, len(s), len(s)+n)
+	copy(g, s)
+	return g
+}
+
+// reserveLarge is reserve in huge pages: one decoded token reads all keys and values.
+func reserveLarge(s []float32, n int) []float32 {
+	if cap(s)-len(s) >= n {
+		return s
+	}
+	g := kernel.LargeFloats(len(s) + n)[:len(s)]
 	copy(g, s)
 	return g
 }
