@@ -177,6 +177,7 @@ func TestInsideChunks(t *testing.T) {
 		{Base: "pdrop", Schedule: "1:0.7,3:0.45,5:0.2", Compat: "released"},
 		{Base: "pdrop", Schedule: "2:20,5:5", Restore: true},
 		{Base: "fitprune", Schedule: "2:20,5:5"},
+		{Base: "dart-text", Schedule: "2:20,5:5", Restore: true},
 	} {
 		for place, build := range map[string]func() []unit{
 			"before": func() []unit { return slices.Concat(text, c.units(t, o, 1)) },
@@ -217,6 +218,7 @@ func TestInsideTogether(t *testing.T) {
 	for i, o := range []reduce.Options{
 		{Base: "pdrop", Schedule: "1:0.7,3:0.45,5:0.2", Compat: "released"}, {}, {Base: "fastv", Schedule: "2:12", Restore: true}, {Base: "pdrop", Schedule: "3:9", Restore: true},
 		{Base: "fitprune", Schedule: "0:30,2:9"}, {Base: "sparsevlm", Schedule: "1:9", Compat: "released"}, {Base: "fitprune", Schedule: "2:9", Restore: true},
+		{Base: "dart-text", Schedule: "2:13"},
 	} {
 		units := c.units(t, o, 1+i%2)
 		_, s := c.begin(t, units)
@@ -321,7 +323,7 @@ func TestInsidePlaces(t *testing.T) {
 			return got
 		}
 		plain := trace(reduce.Options{})
-		for base, after := range map[string]int{"fastv": 0, "pdrop": 0, "fitprune": 1} {
+		for base, after := range map[string]int{"fastv": 0, "pdrop": 0, "fitprune": 1, "dart-text": 0} {
 			for _, o := range []reduce.Options{{Restore: true}, {}, {Compat: "released"}, {Restore: true, Positions: "sequential"}} {
 				o.Base = base
 				o.NVis = c.v.N

@@ -421,6 +421,34 @@ func TestEncoderReleased(t *testing.T) {
 	}
 }
 
+// Ensure equal patches go from the end, and that attention which gives them nothing chooses none.
+func TestFlowCutTies(t *testing.T) {
+	const patches, width = 9, 4
+	for _, attention := range []float32{0.05, 0} {
+		o, err := Options{Base: "flowcut", NVis: 4, EncoderBlocks: 2}.Resolve(patches)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := NewEncoding(o, true, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := EncoderView{X: make([]float32, (patches+1)*width), Width: width, Heads: 2, HeadDim: 2, Values: slices.Repeat([]float32{1, 2, 3, 4}, patches+1),
+			Class: slices.Repeat([]float32{attention}, 2*(patches+1))}
+		if _, err := e.Act(nil, 0, Behind, []EncoderView{v}); err != nil {
+			t.Fatal(err)
+		}
+		e.HandOn()
+		r, err := e.Reduction(make([]float32, 4*width), width)
+		if err != nil || !slices.Equal(r.Kept, []int32{0, 1, 2, 3}) {
+			t.Errorf("attention %v: got %v, %v, want the first four", attention, r.Kept, err)
+		}
+	}
+	if got := flowCutCount([]float64{0, 0, 0}, 1, 2); got != 0 {
+		t.Errorf("no attention: %d go, want 0 before the last cut", got)
+	}
+}
+
 func TestEncoderErrors(t *testing.T) {
 	for _, c := range []struct {
 		o      Options

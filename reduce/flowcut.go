@@ -249,8 +249,16 @@ func (f *flow) weigh(values []float32, dim int) {
 		for _, x := range values[i*dim:][:dim] {
 			f.density[i] += math.Abs(float64(x))
 		}
-		f.score[i] = (f.attention[i]/sumA + f.semantic[i]/sumB) * f.density[i]
+		f.score[i] = (part(f.attention[i], sumA) + part(f.semantic[i], sumB)) * f.density[i]
 	}
+}
+
+// part is x as a share of sum, 0 of nothing.
+func part(x, sum float64) float64 {
+	if sum == 0 {
+		return 0
+	}
+	return x / sum
 }
 
 // flowCutCount is how many of the patches, whose attention is a, go when target are to be left and rho blocks are to come.
@@ -262,6 +270,9 @@ func flowCutCount(a []float64, target, rho int) int {
 	sum, entropy := 0.0, 0.0
 	for _, x := range a {
 		sum += x
+	}
+	if sum == 0 {
+		return 0
 	}
 	for _, x := range a {
 		if x > 0 {
