@@ -55,7 +55,7 @@ keys are those after the rotation, and the rows that are merged are those after 
 		Departures: `
 The paper speaks of averaged groups; anchor plus mean is the authors' code. Where fewer patches are left than C, all of them are anchors'
 candidates, so C may not exceed them. Without --compat released rows are in raster order, a contextual row at its anchor's place (as in the
-authors' release for encoders without one) and the class token, which has no place, first and at position 0. Under RESTORE the share that VisionZip keeps
+authors' release for encoders without one, which also keeps original positions: so --compat released does there) and the class token, which has no place, first and at position 0. Under RESTORE the share that VisionZip keeps
 is the patches of highest attention, without the class token, and RESTORE's anchors take the place of contextual ones.`,
 	},
 }
