@@ -15,17 +15,15 @@ type Memory struct {
 	mu     sync.Mutex
 	chunks [][]byte
 	rest   []byte // of the newest chunk
-	used   int64
 }
 
-// Bytes returns n zero bytes, aligned to 64.
+// Bytes returns n zero bytes, aligned to 64 where they are not heap.
 func (m *Memory) Bytes(n int) []byte {
 	if m == nil {
 		return largeBytes(n)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.used += int64(n)
 	room := (n + 63) &^ 63
 	if room > len(m.rest) {
 		chunk, err := mapBytes(max(room, memoryChunk))
@@ -38,16 +36,6 @@ func (m *Memory) Bytes(n int) []byte {
 	b := m.rest[:n:n]
 	m.rest = m.rest[room:]
 	return b
-}
-
-// Used is the number of bytes handed out.
-func (m *Memory) Used() int64 {
-	if m == nil {
-		return 0
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.used
 }
 
 // Free gives everything back; the blocks must not be used afterwards.
@@ -63,6 +51,6 @@ func (m *Memory) Free() error {
 			first = err
 		}
 	}
-	m.chunks, m.rest, m.used = nil, nil, 0
+	m.chunks, m.rest = nil, nil
 	return first
 }
