@@ -148,8 +148,12 @@ func newEngine(ck *checkpoint.Checkpoint, o Options, sink func(string, *tensor.T
 			return nil, err
 		}
 	}
-	if o.Progress != nil && src.Plan == (model.Plan{}) && ck.Packed() == nil && !o.Describe {
-		src.Warm(o.Progress)
+	if o.Progress != nil && ck.Packed() == nil && !o.Describe {
+		if src.Plan == (model.Plan{}) {
+			src.Warm(o.Progress)
+		} else {
+			o.Progress(src.Bytes(), src.Bytes()) // what is not converted is read when it is needed
+		}
 	}
 	e.distance = sync.OnceValue(func() *nn.Distances {
 		return nn.NewDistances(e.shape.RoPE, reduce.C0, e.shape.MaxPositions+1)

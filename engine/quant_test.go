@@ -216,3 +216,30 @@ func TestMadeWeights(t *testing.T) {
 		t.Error("a config that is no object: accepted")
 	}
 }
+
+// Ensure that progress rises to its end, whatever is converted.
+func TestLoadingProgress(t *testing.T) {
+	ck, err := checkpoint.Open("testdata/llava15-tiny")
+	check(t, err)
+	defer ck.Close()
+	file := packed(t, ck, engine.Options{Quant: "q4"})
+	for _, c := range []struct {
+		path string
+		o    engine.Options
+	}{
+		{"testdata/llava15-tiny", engine.Options{}}, {"testdata/llava15-tiny", engine.Options{Quant: "q8", EncoderQuant: "q8"}},
+		{"testdata/llava15-tiny", engine.Options{EncoderQuant: "bf16"}}, {file, engine.Options{}},
+	} {
+		last, end := int64(0), int64(0)
+		c.o.Progress = func(done, total int64) {
+			if done < last || done > total {
+				t.Errorf("%s %+v: %d of %d after %d", c.path, c.o, done, total, last)
+			}
+			last, end = done, total
+		}
+		openWith(t, c.path, c.o)
+		if last != end || end == 0 {
+			t.Errorf("%s: ends at %d of %d", c.path, last, end)
+		}
+	}
+}
