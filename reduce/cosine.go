@@ -201,6 +201,17 @@ func (c *cosines) nearest(t int32, list []int32, k int) []int32 {
 	for i, j := range list {
 		v[i] = float64(row[j])
 	}
+	order := rankExactly(v, k, func(i int32) float64 { return c.exact(t, list[i]) })
+	out := make([]int32, k)
+	for i := range out {
+		out[i] = list[order[i]]
+	}
+	return out
+}
+
+// rankExactly returns the places of v by falling value, equal ones in their order, right as far as the first k go. v are cosines from float32:
+// of those that it cannot tell apart exact says more, and v is changed to that.
+func rankExactly(v []float64, k int, exact func(i int32) float64) []int32 {
 	order := rank(v)
 	for lo := 0; lo < k; {
 		hi := lo + 1
@@ -209,17 +220,13 @@ func (c *cosines) nearest(t int32, list []int32, k int) []int32 {
 		}
 		if run := order[lo:hi]; len(run) > 1 {
 			for _, i := range run {
-				v[i] = c.exact(t, list[i])
+				v[i] = exact(i)
 			}
 			slices.SortFunc(run, func(i, j int32) int { return cmp.Or(cmp.Compare(v[j], v[i]), cmp.Compare(i, j)) })
 		}
 		lo = hi
 	}
-	out := make([]int32, k)
-	for i := range out {
-		out[i] = list[order[i]]
-	}
-	return out
+	return order
 }
 
 // norm is the Euclidean length of x, summed in float64 in eight interleaved parts.

@@ -80,25 +80,37 @@ func newDart(p *kernel.Pool, x []float32, width int) *dart {
 // dartFloor is the least length that a cosine divides by.
 const dartFloor = 1e-8
 
-// turns lets every pivot take its share of pool: the rows of lowest cosine to it that are left, lowest first, equal ones in pool order.
+// turns lets every pivot take its share of pool: the rows of lowest cosine to it that are left, lowest first, equal ones in pool order. Where
+// float32 cannot tell two apart, float64 does.
 func (d *dart) turns(pivots, pool []int32, share []int) [][]int32 {
 	picks := make([][]int32, len(pivots))
 	pool = slices.Clone(pool)
 	for i, p := range pivots {
 		a := d.x[int(p)*d.width:][:d.width]
+		exact := func(j int32) float64 { return -d.cosine(p, pool[j]) }
 		away := make([]float64, len(pool))
 		d.pool.Run(len(pool), func(j int) {
-			t, dot := pool[j], 0.0
-			for k, v := range d.x[int(t)*d.width:][:d.width] {
-				dot += float64(a[k]) * float64(v)
+			t := pool[j]
+			if n, m := d.norm[p], d.norm[t]; min(n, m) > 1./plainNorms && max(n, m) < plainNorms {
+				away[j] = -float64(kernel.Dot(a, d.x[int(t)*d.width:][:d.width])) / (n * m)
+				return
 			}
-			away[j] = -dot / (max(d.norm[p], dartFloor) * max(d.norm[t], dartFloor))
+			away[j] = exact(int32(j))
 		})
-		for _, j := range topK(away, share[i]) {
+		for _, j := range rankExactly(away, share[i], exact)[:share[i]] {
 			picks[i] = append(picks[i], pool[j])
 			pool[j] = -1
 		}
 		pool = slices.DeleteFunc(pool, func(t int32) bool { return t < 0 })
 	}
 	return picks
+}
+
+// cosine is that of rows p and t.
+func (d *dart) cosine(p, t int32) float64 {
+	dot, b := 0.0, d.x[int(t)*d.width:][:d.width]
+	for k, v := range d.x[int(p)*d.width:][:d.width] {
+		dot += float64(v) * float64(b[k])
+	}
+	return dot / (max(d.norm[p], dartFloor) * max(d.norm[t], dartFloor))
 }

@@ -221,9 +221,7 @@ func newFlow(p *kernel.Pool, v *EncoderView, n int) *flow {
 	p.Run(v.Heads, func(h int) {
 		row, class := like[h*(n+1):(h+1)*(n+1)], v.Values[h*v.HeadDim:][:v.HeadDim]
 		for j := range row {
-			for k, x := range v.Values[j*wide+h*v.HeadDim:][:v.HeadDim] {
-				row[j] += float64(class[k]) * float64(x)
-			}
+			row[j] = float64(kernel.Dot(class, v.Values[j*wide+h*v.HeadDim:][:v.HeadDim]))
 		}
 		softmax64(row)
 	})
