@@ -20,13 +20,12 @@ import (
 type encoderMethod struct {
 	place    EncoderPlace
 	partners bool // makes every row itself: RESTORE only calibrates
-	class    bool // reads the class token
 	raster   bool // the released code hands rows on in raster order
 	// proportional says whether attention counts rows as the patches they stand for, where the option does not.
 	proportional func(o *Options) bool
 	resolve      func(o *Options, r *Resolved, views []int) error   // sets NVis and what else it needs; views are patches
-	begin        func(e *Encoding, s *strand, patches, n int) error // a view of so many patches that n rows are to be left of
-	reads        func(e *Encoding, block int) EncoderReads
+	begin        func(e *Encoding, s *strand, patches, n int) error // a view of so many patches that n rows are to be left of; nil: nothing to do
+	class        func(e *Encoding, block int) bool                  // reads the class token's attention there; nil: nor the token itself
 	act          func(e *Encoding, p *kernel.Pool, block int, views []EncoderView) ([][]nn.Mix, error)
 }
 
@@ -39,12 +38,6 @@ const (
 	// Behind the whole block.
 	Behind
 )
-
-// EncoderReads says what of a block a method reads.
-type EncoderReads struct {
-	Keys, Values bool
-	Class        bool // the class token's attention
-}
 
 // EncoderView is what a block computed of one view. Rows are the class token, where there is one, and what is left of the patches.
 type EncoderView struct {
@@ -89,7 +82,7 @@ func NewEncoding(o Resolved, class bool, views [][]int32) (*Encoding, error) {
 	if !o.checked || m.encoder == nil || o.EncoderBlocks == 0 {
 		return nil, fmt.Errorf("reduce: %s: does not act inside the encoder, or options were not made by Resolve for one", o.Base)
 	}
-	if m.encoder.class && !class {
+	if m.encoder.class != nil && !class {
 		return nil, fmt.Errorf("reduce: %s: got an encoder without a class token, whose attention and values it reads", o.Base)
 	}
 	if views == nil {
@@ -109,7 +102,7 @@ func NewEncoding(o Resolved, class bool, views [][]int32) (*Encoding, error) {
 		for _, t := range patches {
 			s.rows = append(s.rows, Row{Members: []int32{t}, Anchor: t, Size: 1})
 		}
-		if o.NVis < o.N {
+		if o.NVis < o.N && e.m.begin != nil {
 			if err := e.m.begin(e, s, len(patches), targets[i]); err != nil {
 				return nil, err
 			}
@@ -136,12 +129,9 @@ func (e *Encoding) LogSize(view int) []float32 {
 	return e.views[view].logSize
 }
 
-// Reads says what the method reads of a block.
-func (e *Encoding) Reads(block int) EncoderReads {
-	if e.Options.NVis == e.Options.N {
-		return EncoderReads{}
-	}
-	return e.m.reads(e, block)
+// ReadsClass says whether the method reads the class token's attention in a block.
+func (e *Encoding) ReadsClass(block int) bool {
+	return e.m.class != nil && e.Options.NVis < e.Options.N && e.m.class(e, block)
 }
 
 // HandOn notes that the rows are now the picture's features. A trace may lead them through the blocks behind.

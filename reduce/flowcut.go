@@ -44,7 +44,7 @@ published that.`,
 	encoder: &encoderMethod{
 		// On the built-in benchmark (716 questions on 60 drawn pictures, n = 64) RESTORE keeps 88.1 of 89.9 percent with it, 81.6 without.
 		proportional: func(o *Options) bool { return o.Restore && o.Compat == "" },
-		place:        Behind, raster: true, class: true, act: flowCutAct,
+		place:        Behind, raster: true, class: (*Encoding).flowing, act: flowCutAct,
 		resolve: func(_ *Options, r *Resolved, views []int) error {
 			if r.NVis == r.N {
 				return nil
@@ -58,11 +58,6 @@ published that.`,
 				}
 			}
 			return nil
-		},
-		begin: func(*Encoding, *strand, int, int) error { return nil },
-		reads: func(e *Encoding, block int) EncoderReads {
-			at := e.flowing(block)
-			return EncoderReads{Values: at, Class: at}
 		},
 	},
 }

@@ -50,14 +50,6 @@ decoder's attention. A picture in views shares the budget out among them; patche
 	},
 	encoder: &encoderMethod{
 		place: Between, partners: true, proportional: func(*Options) bool { return true }, resolve: toMeResolve, begin: toMeBegin, act: toMeAct,
-		reads: func(e *Encoding, block int) EncoderReads {
-			for _, s := range e.views {
-				if s.count(block) > 0 {
-					return EncoderReads{Keys: true}
-				}
-			}
-			return EncoderReads{}
-		},
 	},
 }
 

@@ -410,11 +410,11 @@ func (b *methodBench) encoder(o reduce.Resolved) (merge, idle time.Duration, err
 	x := slices.Clone(b.in.Hidden)
 	idle = time.Since(start)
 	for block := range b.s.Vision.Run {
-		sight := e.Reads(block)
+		class := e.ReadsClass(block)
 		for _, place := range []reduce.EncoderPlace{reduce.Between, reduce.Behind} {
 			n := e.Rows()[0]
 			v := reduce.EncoderView{X: x[:n*width], Width: width, Heads: heads, HeadDim: width / heads, Keys: b.in.LastKeys[:n*width], Values: b.in.Hidden[:n*width]}
-			if sight.Class {
+			if class {
 				v.Class = b.in.ClsAttn[:heads*n]
 			}
 			mixes, err := e.Act(b.pool, block, place, []reduce.EncoderView{v})

@@ -38,7 +38,7 @@ func (e *Encoder) EncodeWithin(r *model.Run, px []float32, views, blocks int, w 
 		if err := r.Err(); err != nil {
 			return nil, err
 		}
-		l, sight := &e.layers[b], w.Reads(b)
+		l, class := &e.layers[b], w.ReadsClass(b)
 		rows := w.Rows()
 		s := e.project(r, l, x, len(x)/d)
 		seen := make([]reduce.EncoderView, len(rows))
@@ -46,7 +46,7 @@ func (e *Encoder) EncodeWithin(r *model.Run, px []float32, views, blocks int, w 
 		for i, n := range rows {
 			lo, hi := at*d, (at+n)*d
 			v := reduce.EncoderView{X: x[lo:hi], Width: d, Heads: e.Heads, HeadDim: e.attn.HeadDim, Keys: s.k[lo:hi], Values: s.v[lo:hi]}
-			if sight.Class {
+			if class {
 				v.Class = make([]float32, e.Heads*n)
 			}
 			e.attn.Sized(r.Pool, s.a[lo:hi], s.q[lo:hi], s.k[lo:hi], s.v[lo:hi], n, w.LogSize(i), v.Class)
