@@ -62,12 +62,12 @@ func (e *Engine) Ask(ctx context.Context, req Request) (*Answer, error) {
 // once starts a dialogue of one question; done gives its memory to the next one.
 func (e *Engine) once(o reduce.Options) (c *Conversation, done func()) {
 	c = e.NewConversation(o)
-	if cache, ok := e.caches.Get().(*nn.KVCache); ok {
+	if cache, ok := e.caches.take(); ok {
 		c.cache = cache
 	}
 	return c, func() {
 		c.Forget()
-		e.caches.Put(c.cache)
+		e.caches.put(c.cache)
 	}
 }
 
@@ -87,7 +87,7 @@ func (c *Conversation) Ask(ctx context.Context, req Request) (*Answer, error) {
 		return nil, err
 	}
 	r := e.run()
-	defer e.runs.Put(r)
+	defer e.runs.put(r)
 	r.Context, r.Trace = ctx, nil
 
 	ans := &Answer{}

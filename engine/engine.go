@@ -83,8 +83,8 @@ type Engine struct {
 	proc     imageproc.Processor // nil when the directory has none
 	special  map[string]string   // bos_token, eos_token, … for the template
 	eos      map[int32]bool
-	runs     sync.Pool // *model.Run, so that workspaces are reused
-	caches   sync.Pool // *nn.KVCache, empty
+	runs     spare[*model.Run]  // workspaces
+	caches   spare[*nn.KVCache] // empty
 
 	distance func() *nn.Distances // the calibration's distance term, built at the first use
 }
@@ -158,7 +158,6 @@ func newEngine(ck *checkpoint.Checkpoint, o Options, sink func(string, *tensor.T
 	e.distance = sync.OnceValue(func() *nn.Distances {
 		return nn.NewDistances(e.shape.RoPE, reduce.C0, e.shape.MaxPositions+1)
 	})
-	e.runs.New = func() any { return &model.Run{Pool: e.pool} }
 	return e, nil
 }
 
@@ -400,5 +399,10 @@ func (e *Engine) calibration(o *reduce.Resolved, identity bool) *nn.Calibration 
 	return c
 }
 
-// run takes a workspace; the caller gives it back with e.runs.Put.
-func (e *Engine) run() *model.Run { return e.runs.Get().(*model.Run) }
+// run takes a workspace; the caller gives it back with e.runs.put.
+func (e *Engine) run() *model.Run {
+	if r, ok := e.runs.take(); ok {
+		return r
+	}
+	return &model.Run{Pool: e.pool}
+}

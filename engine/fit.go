@@ -37,7 +37,7 @@ func (e *Engine) FitRecipe(ctx context.Context, questions []Request, o FitOption
 		return nil, fmt.Errorf("engine: recipe: got %d questions and %d cuts, want at least one of each", len(questions), len(o.Cuts))
 	}
 	r := e.run()
-	defer e.runs.Put(r)
+	defer e.runs.put(r)
 	r.Context, r.Trace = ctx, nil
 	asked := make([]fitted, len(questions))
 	for i := range questions {

@@ -14,7 +14,7 @@ func (e *Engine) Hausdorff(ctx context.Context, seen *Seen, o reduce.Options) ([
 		return nil, fmt.Errorf("engine: hausdorff: %s reduces inside the decoder, where rows differ from layer to layer", o.Base)
 	}
 	r := e.run()
-	defer e.runs.Put(r)
+	defer e.runs.put(r)
 	r.Context, r.Trace = ctx, nil
 	out := make([]float64, len(seen.visuals))
 	for i, v := range seen.visuals {

@@ -46,7 +46,7 @@ func (e *Engine) Measure(ctx context.Context, req MeasureRequest) (*Measurement,
 		return nil, err
 	}
 	r := e.run()
-	defer e.runs.Put(r)
+	defer e.runs.put(r)
 	r.Context, r.Trace = ctx, nil
 	m := new(Measurement)
 	c, done := e.once(req.Reduce)

@@ -44,7 +44,7 @@ func (p *picture) reduced() *reduce.Reduction {
 // may read, so that several requests can share the work.
 func (e *Engine) See(ctx context.Context, pics []*imageproc.Picture) (*Seen, error) {
 	r := e.run()
-	defer e.runs.Put(r)
+	defer e.runs.put(r)
 	r.Context, r.Trace = ctx, nil
 	return e.see(r, nil, pics, model.Needs{ClsAttn: true, Keys: true, Last: true})
 }

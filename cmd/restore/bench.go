@@ -342,7 +342,6 @@ func (b *bench) once(ctx context.Context, m *restore.Model, c *benchCell, i int,
 		return err
 	}
 	limits.sample()
-	runtime.GC() // the run before left its garbage
 	resetPeakRSS()
 	run, err := m.Measure(ctx, engine.MeasureRequest{Image: pic, Reduce: b.reduction(c.budget, c.tokens), Text: b.o.text, Steps: b.o.gen, Seed: uint64(i)})
 	if err != nil {
