@@ -47,8 +47,8 @@ func newBenchKernels(a *app) *cobra.Command {
 		Short: "Rates of the products, of their inner kernels and of the machine",
 		Long: `Time products with weights of every type and compare each with its inner kernel on operands in the caches (micro) and with the
 machine's limit: multiply-adds on registers alone or, for one row, reading memory. The three are measured within milliseconds of one another, round
-after round, because machines are noisy: rate is the median over the rounds, micro that of the best of four samples around a rate, a limit the
-ninth decile of all its samples. Rates are GFLOP/s (f32, f16, bf16) or GOP/s (q8, q4), for one row GB/s of the weight as it is stored. Weights are
+after round, because machines are noisy: rate is the median over the rounds, micro that of the best of four samples around a rate, a limit that
+which 2 of 100 of its samples pass. Rates are GFLOP/s (f32, f16, bf16) or GOP/s (q8, q4), for one row GB/s of the weight as it is stored. Weights are
 in no cache.`,
 		Example: `  restore bench kernels
   restore bench kernels --kernel q4 --m 124,636 --threads 2 --json`,
@@ -288,7 +288,9 @@ func (b *kernelBench) visit(c *kernelCell) {
 
 // result is what was measured; cells that were not reached are named on a.err.
 func (b *kernelBench) result(a *app) *kernelsJSON {
-	peak := func(what string, threads int) float64 { return round2(quantile(b.peaks[peakKey{what, threads}], 0.9)) }
+	peak := func(what string, threads int) float64 {
+		return round2(quantile(b.peaks[peakKey{what, threads}], limitQuantile))
+	}
 	threads := slices.Max(b.o.threads)
 	p := b.pools[threads]
 	// what no kernel asked for is measured now
