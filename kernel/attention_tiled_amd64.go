@@ -78,14 +78,6 @@ func newAttnJob() *attnJob {
 	return j
 }
 
-// grow returns buf with n elements, whose values are left as they are.
-func grow[T any](buf []T, n int) []T {
-	if cap(buf) < n {
-		return make([]T, n)
-	}
-	return buf[:n]
-}
-
 func padded(n int) int { return (n + attnPad - 1) &^ (attnPad - 1) }
 
 func attendTiled(p *Pool, a *Attention, ops *attnOps) {

@@ -15,9 +15,10 @@ const (
 	implAVX2
 	implAVXVNNI // AVX2, with integer products by AVX-VNNI
 	implAVX512
+	implNEON // of arm64, for products
 )
 
-var implNames = [...]string{implGo: "go", implAVX2: "avx2", implAVXVNNI: "avxvnni", implAVX512: "avx512"}
+var implNames = [...]string{implGo: "go", implAVX2: "avx2", implAVXVNNI: "avxvnni", implAVX512: "avx512", implNEON: "neon"}
 
 var (
 	currentImpl atomic.Int32
@@ -51,7 +52,8 @@ func impl() implementation {
 	return implAVX2
 }
 
-// Implementation names the implementation in use: "go", "avx2", "avxvnni" or "avx512".
+// Implementation names the implementation in use: "go", "avx2", "avxvnni",
+// "avx512" or "neon".
 func Implementation() string { return implNames[choice()] }
 
 // Implementations names those that this build and this CPU can run, slowest

@@ -2,6 +2,10 @@ package kernel
 
 import "fmt"
 
+// The assembly of arm64, here because go generate passes over files of other
+// architectures.
+//go:generate sh -c "cd _gen && go run . -kernel neon"
+
 // MatMul computes dst[i,o] = Σₖ x[i,k]·W[o,k] + bias[o] with float32
 // accumulation. x is [m, K], dst [m, N], both dense and not overlapping; bias
 // is [N] or nil. The weight is read in its stored type. 2·m·N·K flops.

@@ -118,3 +118,11 @@ func LargeFloats(n int) []float32 {
 func float32Bytes(v []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v))
 }
+
+// grow returns buf with n elements, whose values are left as they are.
+func grow[T any](buf []T, n int) []T {
+	if cap(buf) < n {
+		return make([]T, n)
+	}
+	return buf[:n]
+}

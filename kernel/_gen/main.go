@@ -2,8 +2,8 @@
 //
 //	go run . -kernel matmul
 //
-// writes ../matmul_amd64.s and ../matmul_stub_amd64.go. The kernels are in
-// table.go. Output depends on nothing but this module, byte for byte.
+// writes ../matmul_amd64.s and ../matmul_stub_amd64.go, and for a kernel of
+// arm64 the same with its name. The kernels are in table.go. Output depends on nothing but this module, byte for byte.
 package main
 
 import (
@@ -24,7 +24,11 @@ func main() {
 	}
 	a := new(asm)
 	gen(a)
-	for suffix, text := range map[string]string{"_amd64.s": a.source(), "_stub_amd64.go": a.stubs()} {
+	arch := "amd64"
+	if *name == "neon" {
+		arch = "arm64"
+	}
+	for suffix, text := range map[string]string{"_" + arch + ".s": a.source(), "_stub_" + arch + ".go": a.stubs()} {
 		if err := os.WriteFile(filepath.Join(*dir, *name+suffix), []byte(text), 0o644); err != nil {
 			fmt.Fprintln(os.Stderr, "_gen:", err)
 			os.Exit(1)

@@ -6,6 +6,7 @@ var kernels = map[string]func(*asm){
 	"bfdot":     bfdot,
 	"elem":      elem,
 	"matmul":    matmul,
+	"neon":      neon,
 	"peak":      peak,
 	"quant":     quant,
 }

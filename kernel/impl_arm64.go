@@ -1,0 +1,11 @@
+//go:build !purego
+
+package kernel
+
+import "golang.org/x/sys/cpu"
+
+// hasImpl tells what the CPU and the operating system support: the kernels of
+// arm64 take the dot product of bytes (FEAT_DotProd).
+func hasImpl(i implementation) bool {
+	return i == implGo || i == implNEON && cpu.ARM64.HasASIMDDP
+}
