@@ -21,7 +21,8 @@ const (
 	attnTileRows  = 6   // as in _gen
 	attnTileBlock = 48  // query rows of one score block
 	attnQueries   = 768 // most query rows of a task
-	attnBiased    = 320 // with a bias or a maximum over heads, whose rows lie in memory
+	attnBiased    = 320 // with a bias, whose rows lie in memory
+	attnPeaks     = 400 // with a maximum over heads, whose rows do
 	attnBiasRows  = 16  // rows of a bias that are made at a time
 	attnGroup     = 4   // heads of a task when there is a maximum over heads
 	attnKeys      = 1024
@@ -185,7 +186,10 @@ func (j *attnJob) plan() {
 		parts := 1
 		if a.ColTap == nil {
 			limit := attnQueries
-			if n > 1 || j.sharesBias() {
+			switch {
+			case a.MaxTap != nil:
+				limit = attnPeaks
+			case j.sharesBias():
 				limit = attnBiased
 			}
 			parts = (hi - lo + limit - 1) / limit
