@@ -111,10 +111,14 @@ func (s *dartSequence) choose(k int) *dartChoice {
 	c := &dartChoice{bad: -1}
 	largest := func(rows []int32, n int) []int32 {
 		length := make([]float64, len(rows))
-		for i, r := range rows {
-			for _, v := range s.keys[int(r)*s.keyWidth:][:s.keyWidth] {
-				length[i] += math.Abs(float64(v))
+		s.pool.Run(len(rows), func(i int) {
+			sum := 0.0
+			for _, v := range s.keys[int(rows[i])*s.keyWidth:][:s.keyWidth] {
+				sum += math.Abs(float64(v))
 			}
+			length[i] = sum
+		})
+		for i, r := range rows {
 			if !finite(length[i]) {
 				c.bad = int(r)
 			}
