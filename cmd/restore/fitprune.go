@@ -53,23 +53,23 @@ about drawn scenes are asked, none of them in the benchmark of 'restore eval sce
 	return cmd
 }
 
-// pictures returns what is asked, what that is in words, and how many pictures there are at most.
+// pictures returns what is asked about, and what that is in words.
 func (o *fitOptions) pictures() (items iter.Seq2[eval.Item, error], source string, err error) {
 	switch {
 	case o.data == "":
-		return eval.DrawnFrom(eval.CalibrationSeed, o.n), fmt.Sprintf("%d drawn scenes from seed %d on", o.n, int64(eval.CalibrationSeed)), nil
+		return eval.DrawnFrom(eval.CalibrationSeed, o.n), fmt.Sprintf("drawn scenes from seed %d on", int64(eval.CalibrationSeed)), nil
 	case strings.HasSuffix(o.data, ".jsonl"):
 		l, err := eval.OpenLines(o.data)
 		if err != nil {
 			return nil, "", err
 		}
-		return l.Items(o.n), fmt.Sprintf("%d questions of %s", min(o.n, l.Len()), o.data), nil
+		return l.Items(o.n), o.data, nil
 	}
 	f, err := eval.OpenFolder(o.data)
 	if err != nil {
 		return nil, "", err
 	}
-	return f.Items(o.n), fmt.Sprintf("%d pictures of %s", min(o.n, f.Len()), o.data), nil
+	return f.Items(o.n), o.data, nil
 }
 
 func (o *fitOptions) run(ctx context.Context, a *app, cutGiven bool) error {
@@ -109,7 +109,7 @@ func (o *fitOptions) run(ctx context.Context, a *app, cutGiven bool) error {
 	if err != nil {
 		return err
 	}
-	recipe.Source = source
+	recipe.Source = fmt.Sprintf("%d questions about %s", len(questions), source)
 	if err := writeFile(o.out, a.out, recipe.Write); err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ func TestFitPruneRecipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := cli("fitprune-recipe", "--data", lines, "--cut", "0.5,0.8", "-o", file)
-	if r.code != exitOK || !strings.Contains(r.out, "r.json: builtin, 6 layers, 576 tokens, 1 questions of "+lines) || strings.Count(r.out, "\n") != 4 {
+	if r.code != exitOK || !strings.Contains(r.out, "r.json: builtin, 6 layers, 576 tokens, 1 questions about "+lines) || strings.Count(r.out, "\n") != 4 {
 		t.Fatalf("exit %d, stdout %q, stderr %q", r.code, r.out, r.err)
 	}
 	recipe, err := readRecipe(file)
