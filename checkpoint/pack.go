@@ -14,6 +14,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -321,9 +322,10 @@ func parsePack(b []byte) (*packIndex, []byte, error) {
 }
 
 // unchanged compares the files that were packed with those that are in their
-// place now, if there is such a place.
+// place now, if there is such a place on this machine: a stranger's file must not
+// make it ask another (\\host\share).
 func (s *packSource) unchanged() error {
-	if s.Dir == "" {
+	if !filepath.IsAbs(s.Dir) || strings.HasPrefix(s.Dir, `\\`) {
 		return nil
 	}
 	if _, err := os.Stat(s.Dir); err != nil {
