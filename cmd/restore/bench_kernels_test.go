@@ -9,8 +9,7 @@ import (
 
 // Ensure that bench kernels prints one object with a row for each kernel, thread count, size and number of rows, in units that compare.
 func TestBenchKernelsJSON(t *testing.T) {
-	defer func(n int) { benchWeightBytes = n }(benchWeightBytes)
-	benchWeightBytes = 4 << 20
+	smallLimits(t)
 	r := cli("bench", "kernels", "--m", "1,7", "--size", "64x96", "--limit", "500ms", "--json")
 	if r.code != exitOK || strings.Count(r.out, "\n") != 1 {
 		t.Fatalf("exit code %d, output %q, errors %q", r.code, r.out, r.err)

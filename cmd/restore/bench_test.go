@@ -24,6 +24,13 @@ const (
  "vision_config": {"depth": 2, "hidden_size": 32, "intermediate_size": 56, "num_heads": 2, "out_hidden_size": 64, "fullatt_block_indexes": [1]}}`
 )
 
+// smallLimits makes samples of the machine's memory quick and meaningless for a test.
+func smallLimits(t *testing.T) {
+	weights, limit := benchWeightBytes, limitBytes
+	benchWeightBytes, limitBytes = 4<<20, 4<<20
+	t.Cleanup(func() { benchWeightBytes, limitBytes = weights, limit })
+}
+
 // benched runs bench --json and returns what it printed, one object on a line.
 func benched(t *testing.T, args ...string) (got benchJSON) {
 	t.Helper()
@@ -39,6 +46,7 @@ func benched(t *testing.T, args ...string) (got benchJSON) {
 
 // Ensure that bench measures every plan, picture and budget, that the JSON names its fields as documented, and that each holds a number.
 func TestBenchShapes(t *testing.T) {
+	smallLimits(t)
 	for _, c := range []struct {
 		config, nVis string
 		args         []string
@@ -66,6 +74,7 @@ func TestBenchShapes(t *testing.T) {
 
 // Ensure that the fields of a row have the names that scripts read, and that the embedded model can be measured.
 func TestBenchEmbedded(t *testing.T) {
+	smallLimits(t)
 	r := cli("bench", "--repeat", "1", "--gen", "1", "--n-vis", "64", "--json")
 	var got struct{ Rows []map[string]any }
 	if err := json.Unmarshal([]byte(r.out), &got); err != nil || len(got.Rows) != 1 {
@@ -82,6 +91,7 @@ func TestBenchEmbedded(t *testing.T) {
 }
 
 func TestBenchUsage(t *testing.T) {
+	smallLimits(t)
 	file := written(t, "config.json", tinyLLaVA)
 	for flags, want := range map[string]string{
 		"--shape llava-2":                          `--shape: got "llava-2", want llava-1.5-7b|`,
