@@ -1,11 +1,15 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	restore "github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/imageproc"
 	"github.com/restore-vlm/restore/reduce"
 )
 
@@ -88,5 +92,36 @@ func TestInDecoderRefusals(t *testing.T) {
 	}
 	if want := "n-vis: got a mean of 64"; !strings.Contains(cli("run", "--image", picture, "-p", number, "--base", "sparsevlm").err, want) {
 		t.Errorf("the default budget: want %q", want)
+	}
+}
+
+// Ensure that questions which no recipe can be made of are refused.
+func TestFitRecipeQuestions(t *testing.T) {
+	m, err := restore.Open("", restore.OpenOptions{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	pic := &imageproc.Picture{Width: 8, Height: 8, Pix: make([]byte, 3*64)}
+	ask := func(pics ...*imageproc.Picture) restore.Request { return restore.Request{Prompt: number, Images: pics} }
+	for name, c := range map[string]struct {
+		questions []restore.Request
+		cuts      []float64
+		want      string
+	}{
+		"none":         {nil, []float64{0.5}, "engine: recipe: got 0 questions and 1 cuts, want at least one of each"},
+		"no cut":       {[]restore.Request{ask(pic)}, nil, "got 1 questions and 0 cuts"},
+		"two pictures": {[]restore.Request{ask(pic, pic)}, []float64{0.5}, "question 0: engine: recipe: got 2 pictures, want one"},
+		"text alone":   {[]restore.Request{ask(pic), ask()}, []float64{0.5}, "question 1: "},
+		"cut of all":   {[]restore.Request{ask(pic)}, []float64{1}, "reduce: cut: got 1, want more than 0 and less than 1"},
+	} {
+		if _, err := m.FitRecipe(t.Context(), c.questions, restore.FitOptions{Cuts: c.cuts}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	stop := restore.FitOptions{Cuts: []float64{0.5}, Progress: cancel}
+	if _, err := m.FitRecipe(ctx, []restore.Request{ask(pic)}, stop); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: got %v", err)
 	}
 }
