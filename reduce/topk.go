@@ -8,7 +8,7 @@ import (
 // rank returns the list positions 0..len(v)-1 by falling value; among equal values the lower position first.
 func rank(v []float64) []int32 {
 	order := iota32(len(v))
-	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(v[b], v[a]) })
+	slices.SortFunc(order, func(a, b int32) int { return cmp.Or(cmp.Compare(v[b], v[a]), cmp.Compare(a, b)) })
 	return order
 }
 

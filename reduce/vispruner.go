@@ -39,7 +39,7 @@ var visPrunerMethod = &Method{
 		return nil
 	},
 	pick: visPruner, PerView: true, unit: 4, raster: true,
-	Cost: "N²·Cv (cosines; the passes are at most N³/96 comparisons)",
+	Cost: "N²·Cv (cosines; a pass looks at a few neighbours of every token left)",
 	ops:  func(o *Resolved, d Dims) float64 { return float64(o.N) * float64(o.N) * float64(d.Cv) },
 	Notes: Notes{
 		Equations: `
@@ -92,6 +92,7 @@ func visPruner(w *work, k int) (*selection, error) {
 		if err != nil {
 			return nil, err
 		}
+		near := newNeighbours(c)
 		for len(list) > diverse {
 			drop, ok := visPrunerDrop(o, len(list), diverse)
 			if !ok {
@@ -105,7 +106,7 @@ func visPruner(w *work, k int) (*selection, error) {
 					odd = append(odd, t)
 				}
 			}
-			even = bySimilarity(in.Pool, c, even, odd)
+			even = bySimilarity(in.Pool, near, even, odd)
 			dropped = append(dropped, even[:drop]...)
 			list = append(slices.Clone(even[drop:]), odd...)
 		}
@@ -123,17 +124,105 @@ func visPruner(w *work, k int) (*selection, error) {
 	return sel, nil
 }
 
-// bySimilarity sorts even by falling highest cosine to any of odd, equal ones in their order. Where float32 cannot tell neighbours in
-// that order apart, float64 does.
-func bySimilarity(p *kernel.Pool, c *cosines, even, odd []int32) []int32 {
-	fast := make([]float64, len(even))
-	p.Run(len(even), func(i int) {
-		row, top := c.row(even[i]), float32(math.Inf(-1))
-		for _, j := range odd {
-			top = max(top, row[j])
+// neighbours finds the highest cosine of a token to a set that changes from pass to pass, without reading the token's whole row each
+// time: of every token it holds the nearest ones of those that were left when it last looked.
+type neighbours struct {
+	cos  *cosines
+	near [][]int32 // [n] the nearest tokens, nearest first; nil until they are asked for
+	of   []float32 // [n] what every token that is not in near is at most similar
+	in   []bool    // [n] which tokens the set holds in this pass
+}
+
+// nearestKept is how many neighbours a token holds. Half of the tokens left are in the set, so one of the first few is, until most have
+// been dropped: then the list is made anew.
+const nearestKept = 32
+
+func newNeighbours(c *cosines) *neighbours {
+	return &neighbours{cos: c, near: make([][]int32, c.n), of: make([]float32, c.n), in: make([]bool, c.n)}
+}
+
+// top is the highest cosine of token t to any of odd, in float32. even and odd are all tokens left; in says which are odd.
+func (n *neighbours) top(t int32, even, odd []int32) float32 {
+	if v, ok := n.first(t); ok {
+		return v
+	}
+	n.renew(t, even, odd)
+	if v, ok := n.first(t); ok {
+		return v
+	}
+	row, top := n.cos.row(t), float32(math.Inf(-1))
+	for _, j := range odd {
+		top = max(top, row[j])
+	}
+	return top
+}
+
+// first is the cosine of token t to the nearest token of the set that its list holds, and whether there is one.
+func (n *neighbours) first(t int32) (cosine float32, ok bool) {
+	for _, j := range n.near[t] {
+		if n.in[j] {
+			return n.cos.row(t)[j], true
 		}
-		fast[i] = float64(top)
-	})
+	}
+	return 0, false
+}
+
+// renew makes the list of token t from those left.
+func (n *neighbours) renew(t int32, even, odd []int32) {
+	row := n.cos.row(t)
+	near, lowest := n.near[t][:0], float32(math.Inf(-1))
+	if near == nil {
+		near = make([]int32, 0, 2*nearestKept)
+	}
+	keep := func() {
+		slices.SortFunc(near, func(i, j int32) int { return cmp.Compare(row[j], row[i]) })
+		if len(near) > nearestKept {
+			lowest = row[near[nearestKept]]
+			near = near[:nearestKept]
+		}
+	}
+	for _, list := range [2][]int32{even, odd} {
+		for _, j := range list {
+			if row[j] <= lowest || j == t {
+				continue
+			}
+			if near = append(near, j); len(near) == cap(near) {
+				keep()
+			}
+		}
+	}
+	keep()
+	n.near[t], n.of[t] = near, lowest
+}
+
+// highest is the highest cosine of token t to any of odd, exact to float64, where float32 says top. Not for concurrent use.
+func (n *neighbours) highest(t int32, odd []int32, top float32) float64 {
+	if n.of[t] >= top-float32Margin {
+		return n.cos.highest(t, odd, top)
+	}
+	row, best := n.cos.row(t), math.Inf(-1)
+	for _, j := range n.near[t] {
+		if row[j] < top-float32Margin {
+			break
+		}
+		if n.in[j] {
+			best = max(best, n.cos.exact(t, j))
+		}
+	}
+	return best
+}
+
+// bySimilarity sorts even by falling highest cosine to any of odd, equal ones in their order. Where float32 cannot tell neighbours in
+// that order apart, float64 does. even and odd are all tokens left.
+func bySimilarity(p *kernel.Pool, n *neighbours, even, odd []int32) []int32 {
+	for _, j := range even {
+		n.in[j] = false
+	}
+	for _, j := range odd {
+		n.in[j] = true
+	}
+	fast := make([]float64, len(even))
+	p.Run(len(even), func(i int) { fast[i] = float64(n.top(even[i], even, odd)) })
 	order := rank(fast) // places in even
 	for lo := 0; lo < len(order); {
 		hi := lo + 1
@@ -143,7 +232,7 @@ func bySimilarity(p *kernel.Pool, c *cosines, even, odd []int32) []int32 {
 		if run := order[lo:hi]; len(run) > 1 {
 			fine := make(map[int32]float64, len(run))
 			for _, i := range run {
-				fine[i] = c.highest(even[i], odd, float32(fast[i]))
+				fine[i] = n.highest(even[i], odd, float32(fast[i]))
 			}
 			slices.SortFunc(run, func(i, j int32) int {
 				if d := cmp.Compare(fine[j], fine[i]); d != 0 {
