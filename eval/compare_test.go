@@ -74,7 +74,8 @@ func TestTableForms(t *testing.T) {
 	if err := table.WriteMarkdown(&b); err != nil {
 		t.Fatal(err)
 	}
-	for _, w := range []string{"2 pictures, 4 questions, 75.0 % right", "### 5 tokens\n", "| grid | 25.0 |", "| holov |  |  |  | 150.0 |", "- fastv, 5 tokens; fastv + RESTORE, 5 tokens: too few\n"} {
+	for _, w := range []string{"2 pictures, 4 questions, 75.0 % right", "### 5 tokens\n", "| grid | 25.0 |", "| holov |  |  |  | 150.0 |", "- fastv, 5 tokens; fastv + RESTORE, 5 tokens: too few\n",
+		"| method | 5 alone | 5 + RESTORE |\n|---|--:|--:|\n| grid | 0.3750 | 0.2500 |\n| holov |  | 0.1250 |\n"} {
 		if !strings.Contains(b.String(), w) {
 			t.Errorf("markdown lacks %q:\n%s", w, b.String())
 		}

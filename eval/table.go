@@ -105,6 +105,7 @@ func (t *Table) WriteMarkdown(w io.Writer) error {
 			fmt.Fprintf(w, "| %s |\n", strings.Join(line, " | "))
 		}
 	}
+	t.writeDistances(w)
 	schedules := ""
 	for _, r := range t.Rows {
 		if len(r.Stages) > 0 && !r.Restore {
@@ -119,6 +120,35 @@ func (t *Table) WriteMarkdown(w io.Writer) error {
 	}
 	fmt.Fprintf(w, "\nNot measured:\n\n")
 	return t.writeRefused(w, "- %s: %s\n")
+}
+
+// writeDistances prints the weighted Hausdorff distances as Markdown, where they were measured.
+func (t *Table) writeDistances(w io.Writer) {
+	budgets := t.budgets()
+	var lines []string
+	for _, base := range t.bases() {
+		line, measured := "| "+base, false
+		for _, n := range budgets {
+			for _, on := range []bool{false, true} {
+				cell := ""
+				if r := t.Find(Setting{base, on, n}); r != nil && r.Distance != nil {
+					cell, measured = fmt.Sprintf("%.4f", *r.Distance), true
+				}
+				line += " | " + cell
+			}
+		}
+		if measured {
+			lines = append(lines, line+" |\n")
+		}
+	}
+	if lines == nil {
+		return
+	}
+	head := "| method"
+	for _, n := range budgets {
+		head += fmt.Sprintf(" | %d alone | %d + RESTORE", n, n)
+	}
+	fmt.Fprintf(w, "\n### Weighted Hausdorff distance\n\n%s |\n|---|%s\n%s", head, strings.Repeat("--:|", 2*len(budgets)), strings.Join(lines, ""))
 }
 
 // scheduleOf words stages as --schedule takes them.
