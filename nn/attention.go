@@ -38,7 +38,7 @@ func (c *Calibration) bias(l *LayerKV, pos []Pos, decoding bool) *kernel.Bias {
 		return nil
 	}
 	s := &l.scratch
-	s.bias = kernel.Bias{}
+	s.bias, s.skip = kernel.Bias{}, 0
 	if c.Size {
 		s.bias.LogSize = l.logSize
 	}
@@ -70,12 +70,14 @@ type biasScratch struct {
 	queries []int32
 	calib   *Calibration
 	pos     []Pos
+	skip    int                                // keys before the first that row is asked for
 	row     func(dst []float32, query, k0 int) // the layer's biasRow
 }
 
 // biasRow is the bias of keys k0, k0+1, … for the scratch's calibration and query.
 func (l *LayerKV) biasRow(dst []float32, query, k0 int) {
 	s := &l.scratch
+	k0 += s.skip
 	s.calib.Distances.Row(dst, s.pos[query], l.Pos[k0:], s.calib.Truncate)
 	if s.calib.Size {
 		for j, v := range l.logSize[k0 : k0+len(dst)] {
@@ -144,7 +146,28 @@ func (a *Attention) Causal(p *kernel.Pool, out, q []float32, pos []Pos, l *Layer
 		kernel.Attend(p, &k)
 		return
 	}
+	if k.Tq == 1 && tap == nil {
+		a.newest(p, k, l)
+		return
+	}
 	a.windowed(p, k)
+}
+
+// newest is Causal of one row whose window does not reach the first key.
+func (a *Attention) newest(p *kernel.Pool, k kernel.Attention, l *LayerKV) {
+	skip := k.Tk - a.Window
+	from := skip * a.KVHeads * a.HeadDim
+	k.K, k.V, k.Tk = k.K[from:], k.V[from:], a.Window
+	if b := k.Bias; b != nil { // l's own
+		l.scratch.skip = skip
+		if b.LogSize != nil {
+			b.LogSize = b.LogSize[skip:]
+		}
+		if b.Table != nil {
+			b.KeyPos = b.KeyPos[skip:]
+		}
+	}
+	kernel.Attend(p, &k)
 }
 
 // windowed is Causal where the window does not reach the first key from every row.
@@ -152,10 +175,6 @@ func (a *Attention) windowed(p *kernel.Pool, k kernel.Attention) {
 	full := max(0, a.Window-(k.Tk-k.Tq)) // rows whose window reaches the first key
 	if full > 0 {
 		a.attendPart(p, &k, 0, full, 0)
-	}
-	if k.Tq-full == 1 {
-		a.attendPart(p, &k, full, k.Tq, k.Tk-a.Window)
-		return
 	}
 	p.Run(k.Tq-full, func(i int) {
 		a.attendPart(nil, &k, full+i, full+i+1, k.Tk-k.Tq+full+i+1-a.Window)

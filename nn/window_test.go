@@ -126,3 +126,32 @@ func checkTap(t *testing.T, tap *Tap, probs []float32, heads, n, lo, hi int) {
 		}
 	}
 }
+
+// Ensure that one row allocates nothing, wherever its window begins and whatever
+// its bias is.
+func TestOneRowDoesNotAllocate(t *testing.T) {
+	if kernel.Implementation() == "go" {
+		t.Skip("the reference allocates")
+	}
+	const heads, kv, dim, n = 4, 2, 8, 23
+	q, k, out := make([]float32, heads*dim), make([]float32, n*kv*dim), make([]float32, heads*dim)
+	distances := NewDistances(NewRoPE(dim, 10000, nil), 2, 64)
+	for name, shift := range map[string]float64{"whole": 0, "fractional": 0.5} {
+		pos, size := make([]Pos, n), make([]float32, n)
+		for i := range pos {
+			pos[i], size[i] = At(float64(i)+shift*float64(i%2)), float32(1+i%3)
+		}
+		cache := NewKVCache(1, kv*dim)
+		l := cache.Layer(0)
+		l.Append(nil, k, k, pos, size)
+		for _, c := range []*Calibration{nil, {Size: true}, {Distance: true, DecodeDistance: true, Distances: distances},
+			{Size: true, Distance: true, DecodeDistance: true, Distances: distances}} {
+			for _, window := range []int{0, 5, n} {
+				a := Attention{Heads: heads, KVHeads: kv, HeadDim: dim, Window: window}
+				if got := testing.AllocsPerRun(20, func() { a.Causal(nil, out, q, pos[n-1:], l, c, true, nil) }); got != 0 {
+					t.Errorf("%s positions, %+v, window %d: %v allocations", name, c, window, got)
+				}
+			}
+		}
+	}
+}
