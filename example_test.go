@@ -6,6 +6,8 @@ import (
 	"image"
 	"image/color"
 	"log"
+	"os"
+	"path/filepath"
 
 	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/imageproc"
@@ -70,4 +72,32 @@ func ExampleConversation() {
 	// Output:
 	// yes (false)
 	// bottom right (true)
+}
+
+// A packed file is ready to run: its weights are of the types that were asked for.
+func ExamplePack() {
+	dir, err := os.MkdirTemp("", "restore")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	f, err := os.Create(filepath.Join(dir, "model.rst"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := restore.Pack("", restore.OpenOptions{Quant: "q8"}, f); err != nil {
+		log.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		log.Fatal(err)
+	}
+	m, err := restore.Open(f.Name(), restore.OpenOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	info := m.Info()
+	fmt.Printf("%.1f million numbers in %.1f MB\n", float64(info.Params)/1e6, float64(info.Resident)/1e6)
+	// Output:
+	// 4.1 million numbers in 5.7 MB
 }

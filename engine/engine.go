@@ -33,7 +33,7 @@ type Options struct {
 	// "f32"; "" keeps them as they are stored. With q4 the decoder's embedding and
 	// head are kept at q8. Weights are converted while loading. Products with q8 and
 	// q4 round activations to 8 bits in blocks of 32, those with bf16 to bfloat16; all
-	// others compute in float32.
+	// others compute in float32. Of a packed file they are "" or what it is packed as.
 	Quant, EncoderQuant string
 	// Describe binds the weights without converting them: Info is all that works.
 	Describe bool

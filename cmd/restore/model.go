@@ -35,8 +35,8 @@ func (m *modelFlags) addDir(fs *pflag.FlagSet) {
 }
 
 func (m *modelFlags) addQuant(fs *pflag.FlagSet) {
-	fs.StringVar(&m.quant, "quant", "", "keep the language model's weights in this type; with q4 its embedding and head in q8")
-	fs.StringVar(&m.encoder, "encoder-quant", "", "keep the weights of vision tower and projector in this type")
+	fs.StringVar(&m.quant, "quant", "", "keep the language model's weights in this type; q4 (its embedding and head stay at q8), q8 and bf16 round activations too")
+	fs.StringVar(&m.encoder, "encoder-quant", "", "keep the weights of vision tower and projector in this type; q8 and bf16 round activations too")
 	for name, types := range map[string][]string{"quant": restore.QuantTypes, "encoder-quant": restore.EncoderQuantTypes} {
 		fs.Lookup(name).Annotations = map[string][]string{applies: {"as stored"}, choices: {strings.Join(types, "|")}}
 	}
