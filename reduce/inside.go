@@ -605,16 +605,27 @@ func depths(of32 []int, layers int) []int {
 // comes within half a token and a hundredth of it.
 func nearest(m *Method, layers, n, budget int, candidates func(yield func([]Stage) bool)) ([]Stage, error) {
 	var best []Stage
-	gap, lo, hi := math.Inf(1), math.Inf(1), math.Inf(-1)
+	gap, below, above := math.Inf(1), math.Inf(-1), math.Inf(1) // the means closest to budget
 	for stages := range candidates {
 		mean := meanRows(stages, m.inside, layers, n)
-		lo, hi = min(lo, mean), max(hi, mean)
+		if mean <= float64(budget) {
+			below = max(below, mean)
+		} else {
+			above = min(above, mean)
+		}
 		if d := math.Abs(mean - float64(budget)); d < gap {
 			best, gap = stages, d
 		}
 	}
 	if best == nil || gap > 0.5+float64(budget)/100 {
-		return nil, fmt.Errorf("reduce: n-vis: got a mean of %d tokens a layer, want %.4g to %.4g with %s's stages in %d layers of %d tokens; or give a schedule", budget, lo, hi, m.Name, layers, n)
+		want := fmt.Sprintf("%.4g or %.4g, the closest", below, above)
+		switch {
+		case math.IsInf(below, -1):
+			want = fmt.Sprintf("at least %.4g, the least", above)
+		case math.IsInf(above, 1):
+			want = fmt.Sprintf("at most %.4g, the most", below)
+		}
+		return nil, fmt.Errorf("reduce: n-vis: got a mean of %d tokens a layer, want %s with %s's stages in %d layers of %d tokens; or give a schedule", budget, want, m.Name, layers, n)
 	}
 	return best, nil
 }

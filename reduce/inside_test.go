@@ -193,7 +193,7 @@ func TestInsideRefusals(t *testing.T) {
 	}{
 		"no budget":         {Options{Base: "fastv"}, "n-vis: got 0"},
 		"budget above N":    {Options{Base: "pdrop", NVis: 65}, "n-vis: got 65, want at most 64"},
-		"too few":           {Options{Base: "fastv", NVis: 4}, "n-vis: got a mean of 4 tokens a layer, want 4.938 to 64 with fastv's stages in 32 layers of 64 tokens; or give a schedule"},
+		"too few":           {Options{Base: "fastv", NVis: 4}, "n-vis: got a mean of 4 tokens a layer, want at least 4.938, the least with fastv's stages in 32 layers of 64 tokens; or give a schedule"},
 		"schedule and n":    {Options{Base: "fastv", NVis: 8, Schedule: "2:8"}, `schedule: got "2:8" beside n-vis or keep-ratio, want one of them`},
 		"no colon":          {Options{Base: "fastv", Schedule: "2"}, `schedule: got "2", no colon in "2", want LAYER:COUNT or LAYER:SHARE, as in 2:0.5,16:64`},
 		"no layer":          {Options{Base: "fastv", Schedule: "x:3"}, `layer "x" is no whole number of at least 0`},

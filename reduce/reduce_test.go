@@ -91,10 +91,10 @@ func checkMethod(t *testing.T, in *Input, o Options) {
 		if (o.Base == "pool" || o.Base == "downsample") && strings.Contains(err.Error(), "makes every row itself") {
 			return
 		}
-		if o.Base != "vispruner" && (o.Base != "visionzip" || o.NVis > 1) || o.NVis == in.N {
+		if o.Base != "vispruner" || o.Compat != "released" || o.NVis == in.N {
 			t.Fatalf("%+v: %v", o, err)
 		}
-		return // an odd list, or no room for VisionZip's two kinds of rows
+		return // an odd list
 	}
 	r, err := Reduce(in, res)
 	if err != nil {
@@ -511,11 +511,12 @@ func TestResolveErrors(t *testing.T) {
 		{16, Options{Base: "divprune", NVis: 4, HolovOverflow: "zero"}, []string{"holov-overflow", "base divprune"}},
 		{16, Options{Base: "holov", NVis: 4, VisPrunerStep: 4}, []string{"vispruner-step", "base holov"}},
 		{16, Options{Base: "holov", NVis: 4, HolovPatches: -1}, []string{"holov-patches", "-1"}},
-		{16, Options{Base: "vispruner", NVis: 6}, []string{"vispruner", "6 of 16", "odd"}},
-		{15, Options{Base: "vispruner", NVis: 4}, []string{"vispruner", "odd length"}},
-		{576, Options{Base: "vispruner", NVis: 58}, []string{"vispruner", "58 of 576", "29 by attention", "odd length 547"}},
+		{16, Options{Base: "vispruner", NVis: 6, Compat: "released"}, []string{"vispruner", "6 of 16", "odd"}},
+		{15, Options{Base: "vispruner", NVis: 4, Compat: "released"}, []string{"vispruner", "odd length"}},
+		{16, Options{Base: "vispruner", NVis: 4, VisPrunerStep: 1}, []string{"vispruner-step", "odd length"}},
+		{576, Options{Base: "vispruner", NVis: 58, Compat: "released"}, []string{"vispruner", "58 of 576", "29 by attention", "odd length 547"}},
 		{16, Options{Base: "vispruner", NVis: 4, VisPrunerRatio: 2}, []string{"vispruner-ratio", "2"}},
-		{16, Options{Base: "visionzip", NVis: 1}, []string{"n-vis", "at least 2 for visionzip"}},
+		{16, Options{Base: "visionzip", NVis: 1, VisionZipContextual: 1}, []string{"visionzip-contextual", "at most 0", "class token"}},
 		{16, Options{Base: "visionzip", NVis: 8, VisionZipContextual: 8}, []string{"visionzip-contextual", "at most 7"}},
 		{16, Options{Base: "visionzip", NVis: 8, Restore: true, VisionZipContextual: 2}, []string{"visionzip-contextual", "restore"}},
 		{16, Options{Base: "holov", NVis: 4, DartPivots: 4}, []string{"dart-pivots", "base holov", "belongs to dart"}},

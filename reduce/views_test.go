@@ -136,9 +136,6 @@ func TestViewsBudgets(t *testing.T) {
 				if err == nil {
 					err = r.Check()
 				}
-				if err != nil && m.Name == "visionzip" && !on && strings.Contains(err.Error(), "the class token and 1 contextual row") {
-					continue
-				}
 				if err != nil {
 					t.Errorf("%s, %d of %d, restore %v: %v", m.Name, n, in.N, on, err)
 				}

@@ -11,8 +11,8 @@ import (
 
 var visionZipMethod = &Method{
 	Name: "visionzip", Title: "VisionZip: highest attention, the rest merged by keys", Paper: "https://arxiv.org/abs/2412.04467", Site: AfterEncoder,
-	Needs: []Need{ClsAttn}, needsPlain: []Need{Hidden, Keys}, Minimum: "1 patch under RESTORE; alone 2 rows: the class token and 1 contextual row",
-	Params: []Param{{"visionzip-contextual", "n*10/64", "contextual rows of the budget, at least 1; the others are dominant, class token included"}},
+	Needs: []Need{ClsAttn}, needsPlain: []Need{Hidden, Keys}, Minimum: "1 patch under RESTORE; alone 1 row, the class token",
+	Params: []Param{{"visionzip-contextual", "n*10/64", "contextual rows of the budget, at least 1 beside the class token; the others are dominant, class token included"}},
 	check: func(o *Resolved, k int) error {
 		if o.Restore {
 			return nil
@@ -22,12 +22,6 @@ var visionZipMethod = &Method{
 				return fmt.Errorf("reduce: visionzip-contextual: got %d, want at most %d (the budget)", c, k)
 			}
 			return nil
-		}
-		if k < 2 {
-			return fmt.Errorf("reduce: n-vis: got %d, want at least 2 for visionzip (the class token and 1 contextual row)", k)
-		}
-		if o.VisionZipContextual < 1 { // only where a total is split
-			return fmt.Errorf("reduce: visionzip-contextual: got none, want at least 1")
 		}
 		if c := o.VisionZipContextual; c > k-1 {
 			return fmt.Errorf("reduce: visionzip-contextual: got %d, want at most %d (a budget of %d less the class token)", c, k-1, k)
@@ -60,8 +54,8 @@ is the patches of highest attention, without the class token, and RESTORE's anch
 	},
 }
 
-// visionZipSplit is the default number of contextual rows: the authors' 10 of 64, to the nearest, at least 1.
-func visionZipSplit(n int) int { return max(1, (n*10+32)/64) }
+// visionZipSplit is the default number of contextual rows: the authors' 10 of 64, to the nearest, at least 1 beside the class token.
+func visionZipSplit(n int) int { return min(n-1, max(1, (n*10+32)/64)) }
 
 // visionZipShare is the authors' number of tokens a contextual row without a class token, whatever the budget.
 const visionZipShare = 20
@@ -79,7 +73,10 @@ func visionZip(w *work) (*Reduction, error) {
 	slices.Sort(dominant)
 	start := time.Now()
 
-	step := max(1, len(rest)/contextual)
+	if contextual == 0 { // nothing takes them in
+		rest = nil
+	}
+	step := max(1, len(rest)/max(1, contextual))
 	r := &Reduction{Width: width, Space: space, Kept: dominant, Scores: map[string][]float32{"attention": float32s(s)}}
 	if !w.o.NoClass {
 		r.Rows = append(r.Rows, Row{Anchor: -1, IsClass: true, Size: 1})

@@ -21,20 +21,16 @@ const (
 
 var visPrunerMethod = &Method{
 	Name: "vispruner", Title: "VisPruner: half by attention, half by thinning duplicates", Paper: "https://arxiv.org/abs/2412.01818", Site: AfterEncoder,
-	Needs: []Need{ClsAttn, Hidden}, Minimum: "a list of even length in every pass: with 576 tokens and ratio 0.5, shares k with k mod 4 of 0 or 1",
+	Needs: []Need{ClsAttn, Hidden}, Minimum: "1 token; under compat released a list of even length in every pass: with 576 tokens and ratio 0.5, shares k with k mod 4 of 0 or 1",
 	Params: []Param{
 		{"vispruner-ratio", "0.5", "share of the kept tokens chosen by attention"},
 		{"vispruner-step", "8", "tokens dropped a pass"},
 	},
 	check: func(o *Resolved, k int) error {
-		important := visPrunerImportant(o, k)
-		for list := o.N - important; list > k-important && k > important; {
-			drop, ok := visPrunerDrop(o, list, k-important)
-			if !ok {
-				return fmt.Errorf("reduce: vispruner: a share of %d of %d tokens (ratio %v, so %d by attention) leaves a list of odd length %d, want even lists: change n-vis, gamma or vispruner-ratio",
-					k, o.N, o.VisPrunerRatio, important, list)
-			}
-			list -= drop
+		evens := o.evens(k)
+		if list, ok := visPrunerPasses(o, k, evens); !ok {
+			return fmt.Errorf("reduce: vispruner: a share of %d of %d tokens (ratio %v, so %d by attention) leaves a list of odd length %d, want even lists: change n-vis, gamma, vispruner-ratio or vispruner-step",
+				k, o.N, o.VisPrunerRatio, visPrunerImportant(o, k, evens), list)
 		}
 		return nil
 	},
@@ -47,34 +43,52 @@ int(k·r) tokens are kept for their class-token attention (mean over heads). The
 passes: split it into even and odd places, find for every even token its highest cosine (features before the projector) to any odd one,
 drop the 8 most similar even tokens; the list becomes the even ones left, most similar first, then the odd ones. Until k tokens are left.`,
 		Departures: `
-The authors' code cannot thin a list of odd length, which is refused here too, unless the pass is to drop exactly the even half (there their
-indexing happens to work). A pass drops at most the even half; theirs fails on more. A row of zeros has cosine 0. Features are float32
-where theirs are rounded to half precision.
-
-Where N differs from picture to picture (no class token, or several views), one more token is kept for its attention where the list would
-be odd (as a third-party port does) and a pass but the last drops an even number; without a class token the features are those after the
-projector.`,
+The authors' code cannot thin a list of odd length, unless the pass is to drop exactly the even half (there their indexing happens to work):
+under compat released such a budget is refused. Else one more token is kept for its attention where the list would be odd (as a
+third-party port does) and a pass but the last drops an even number; where N differs from picture to picture (no class token, or several
+views) that is so for every budget. A pass drops at most the even half; theirs fails on more. A row of zeros has cosine 0. Features are
+float32 where theirs are rounded to half precision; without a class token they are those after the projector.`,
 	},
 }
 
-// evens reports whether lists are kept even, for pictures whose number of tokens is not the same for all.
-func (r *Resolved) evens() bool { return r.NoClass || r.inViews && r.Compat != "released" }
+// evens reports whether a share of k tokens keeps its lists even: where the number of tokens is not the same for all pictures, and where the
+// authors' passes would meet an odd one.
+func (r *Resolved) evens(k int) bool {
+	if r.NoClass || r.Compat == "released" {
+		return r.NoClass
+	}
+	_, ok := visPrunerPasses(r, k, false)
+	return r.inViews || !ok
+}
+
+// visPrunerPasses reports whether all passes to k kept tokens are possible, and the length of the first list that cannot be thinned.
+func visPrunerPasses(o *Resolved, k int, evens bool) (list int, ok bool) {
+	important := visPrunerImportant(o, k, evens)
+	for list = o.N - important; list > k-important && k > important; {
+		drop, ok := visPrunerDrop(o, list, k-important, evens)
+		if !ok {
+			return list, false
+		}
+		list -= drop
+	}
+	return list, true
+}
 
 // visPrunerImportant is how many of the k kept tokens attention chooses.
-func visPrunerImportant(o *Resolved, k int) int {
+func visPrunerImportant(o *Resolved, k int, evens bool) int {
 	m := int(float64(k) * o.VisPrunerRatio)
-	if o.evens() && m < k && (o.N-m)%2 == 1 {
+	if evens && m < k && (o.N-m)%2 == 1 {
 		m++
 	}
 	return m
 }
 
 // visPrunerDrop is how many tokens a pass drops from a list of which diverse are to stay, and whether the pass is possible.
-func visPrunerDrop(o *Resolved, list, diverse int) (drop int, ok bool) {
+func visPrunerDrop(o *Resolved, list, diverse int, evens bool) (drop int, ok bool) {
 	even := (list + 1) / 2
 	wanted := min(o.VisPrunerStep, list-diverse)
 	drop = min(wanted, even)
-	if o.evens() && drop < list-diverse {
+	if evens && drop < list-diverse {
 		drop = max(1, drop&^1)
 	}
 	return drop, list%2 == 0 || wanted == even
@@ -84,7 +98,8 @@ func visPruner(w *work, k int) (*selection, error) {
 	in, o := w.in, w.o
 	a := in.meanAttention()
 	order := rank(a)
-	important := visPrunerImportant(o, k)
+	evens := o.evens(k)
+	important := visPrunerImportant(o, k, evens)
 	list := slices.Clone(order[important:])
 	var dropped []int32
 	if diverse := k - important; diverse > 0 && len(list) > diverse {
@@ -94,7 +109,7 @@ func visPruner(w *work, k int) (*selection, error) {
 		}
 		near := newNeighbours(c)
 		for len(list) > diverse {
-			drop, ok := visPrunerDrop(o, len(list), diverse)
+			drop, ok := visPrunerDrop(o, len(list), diverse, evens)
 			if !ok {
 				return nil, fmt.Errorf("reduce: vispruner: list of odd length %d, want an even one", len(list))
 			}
