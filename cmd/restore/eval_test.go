@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -60,4 +61,21 @@ func TestEvalAll(t *testing.T) {
 			t.Errorf("%v: exit %d, stderr %q, want %q", args, r.code, r.err, want)
 		}
 	}
+}
+
+// Budgets as users type them: a list that is taken reads back as it was meant.
+func FuzzBudgets(f *testing.F) {
+	for _, s := range []string{"64", "192,128, 64", "", ",", "64,64", "1e3", "-1", "99999999999999999999"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		b := &budgetsFlag{new(evalOptions)}
+		if b.Set(text) != nil {
+			return
+		}
+		again := &budgetsFlag{new(evalOptions)}
+		if err := again.Set(b.String()); err != nil || !slices.Equal(again.o.nVis, b.o.nVis) || len(b.o.nVis) > maxBudgets || b.o.reduction.o.NVis != b.o.nVis[0] {
+			t.Errorf("%q: %v, %v, then %v", text, b.o.nVis, err, again.o.nVis)
+		}
+	})
 }
