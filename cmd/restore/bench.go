@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"runtime/pprof"
 	"slices"
 	"strconv"
@@ -291,7 +292,7 @@ func (b *bench) measure(ctx context.Context, a *app, quant string, limits *machi
 			return nil, err
 		}
 		// the first budget once, unmeasured: it touches the weights and the workspace, and tells how many tokens the picture has
-		warm, err := m.Measure(ctx, engine.MeasureRequest{Image: pic, Reduce: b.reduction(b.budgets[0], 0), Text: b.o.text, Steps: min(1, b.o.gen)})
+		warm, err := m.Measure(ctx, engine.MeasureRequest{Image: pic, Reduce: b.reduction(b.budgets[0], 0), Text: b.o.text, Steps: b.o.gen})
 		if err != nil {
 			return nil, err
 		}
@@ -302,6 +303,7 @@ func (b *bench) measure(ctx context.Context, a *app, quant string, limits *machi
 			cells = append(cells, &benchCell{quant: quant, patches: patches, budget: n, tokens: warm.Before})
 		}
 	}
+	debug.FreeOSMemory()                          // what loading and the first runs left does not count
 	if b.o.profile != "" && len(out.Plans) == 1 { // the first plan's
 		stop, err := profileTo(b.o.profile)
 		if err != nil {
