@@ -4,6 +4,7 @@ package kernel
 
 import (
 	"sync"
+	"time"
 	"unsafe"
 )
 
@@ -18,8 +19,11 @@ type quantTile = func(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks i
 
 // The tiles by number of rows.
 var (
-	q8VNNI    = []quantTile{q8VNNI1, q8VNNI2, q8VNNI3, q8VNNI4, q8VNNI5, q8VNNI6, q8VNNI7}
-	q4VNNI    = []quantTile{q4VNNI1, q4VNNI2, q4VNNI3, q4VNNI4, q4VNNI5, q4VNNI6}
+	q8VNNI = []quantTile{q8VNNI1, q8VNNI2, q8VNNI3, q8VNNI4, q8VNNI5, q8VNNI6, q8VNNI7}
+	q4VNNI = []quantTile{q4VNNI1, q4VNNI2, q4VNNI3, q4VNNI4, q4VNNI5, q4VNNI6}
+	// q8Wide takes two panels at once and ignores biasStep and panels.
+	q8Wide = []quantTile{q8Wide1, q8Wide2, q8Wide3}
+
 	q8AVXVNNI = []quantTile{q8AVXVNNI1, q8AVXVNNI2, q8AVXVNNI3, q8AVXVNNI4, q8AVXVNNI5, q8AVXVNNI6}
 	q4AVXVNNI = []quantTile{q4AVXVNNI1, q4AVXVNNI2, q4AVXVNNI3, q4AVXVNNI4, q4AVXVNNI5, q4AVXVNNI6}
 
@@ -96,7 +100,7 @@ func quantPace(level implementation, block, blocks int) (ahead, pace int) {
 
 // quantScratch is what a thread needs beside the panel.
 type quantScratch struct {
-	bias [quantPanel]float32
+	bias [2 * quantPanel]float32
 	tail [7 * quantPanel]float32 // outputs of the last panel
 }
 
@@ -128,24 +132,58 @@ func quantPanelRows(t *quantProduct, panel, panels, first, end int) {
 			bias, step, whole, uintptr(unsafe.Pointer(w))+uintptr(ahead), pace)
 		panel, panels = panel+whole, panels-whole
 	}
-	for i := range panels {
-		quantOnePanel(t, s, kernels, panel+i, first, end)
+	wide := wideTiles(t.level, t.w.Format, end-first)
+	for panels > 0 {
+		if wide && panels > 1 && (panel+2)*quantPanel <= n {
+			quantTiled(t, s, q8Wide, panel, 2, first, end)
+			panel, panels = panel+2, panels-2
+			continue
+		}
+		quantTiled(t, s, kernels, panel, 1, first, end)
+		panel, panels = panel+1, panels-1
 	}
 	quantScratches.Put(s)
 }
 
-// quantOnePanel computes rows first … end-1 of one panel. While it does, it asks
-// for the panel after it, the first tiles a part each.
-func quantOnePanel(t *quantProduct, s *quantScratch, kernels []quantTile, panel, first, end int) {
+// wideTiles tells whether products of that many rows take q8Wide.
+func wideTiles(level implementation, f Format, rows int) bool {
+	return level == implAVX512 && hasVNNI && f == Q8 && rows > len(q8VNNI) && preferWide()
+}
+
+// preferWide tells which tiles of Q8 are faster on this machine, 7 rows of one
+// panel or 3 of two: on CPUs that load 512 bits twice a cycle the former, on those
+// that do it once the latter. Both give the same bits. A wrong answer, on a machine
+// that was busy, costs a few per cent.
+var preferWide = sync.OnceValue(func() bool {
+	const blocks, tries = 16, 12
+	w, x := make([]byte, 2*blocks*quantBlockSize(Q8)), make([]byte, 7*blocks*actBlock)
+	dst, bias := make([]float32, 7*2*quantPanel), make([]float32, 2*quantPanel)
+	rate := func(tiles []quantTile, width int) float64 {
+		best := 0.0
+		for range tries {
+			start := time.Now()
+			for range 20 {
+				tiles[len(tiles)-1](&dst[0], 2*quantPanel, &x[0], blocks*actBlock, &w[0], blocks, &bias[0], 0, 1, uintptr(unsafe.Pointer(&w[0])), 0)
+			}
+			best = max(best, float64(len(tiles)*width)/time.Since(start).Seconds())
+		}
+		return best
+	}
+	return rate(q8Wide, 2) > 1.05*rate(q8VNNI, 1)
+})
+
+// quantTiled computes rows first … end-1 of one panel or, with the wide kernels, of
+// two. While it does, it asks for those after them, the first tiles a part each.
+func quantTiled(t *quantProduct, s *quantScratch, kernels []quantTile, panel, panels, first, end int) {
 	n, col := t.w.N, panel*quantPanel
-	width := min(quantPanel, n-col)
+	width := min(panels*quantPanel, n-col)
 	clear(s.bias[:])
 	if t.bias != nil {
 		copy(s.bias[:], t.bias[col:col+width])
 	}
-	block := quantBlockSize(t.w.Format)
+	block := panels * quantBlockSize(t.w.Format)
 	size := t.blocks * block
-	w := unsafe.Pointer(&t.w.Data[panel*size])
+	w := unsafe.Pointer(&t.w.Data[panel*t.blocks*quantBlockSize(t.w.Format)])
 	pf, left := uintptr(w)+uintptr(size), size
 	rows := end - first
 	tiles := (rows + len(kernels) - 1) / len(kernels)
@@ -159,7 +197,7 @@ func quantOnePanel(t *quantProduct, s *quantScratch, kernels []quantTile, panel,
 	for tile := range tiles {
 		r, e := first+tile*rows/tiles, first+(tile+1)*rows/tiles
 		dst, ldd := &s.tail[0], quantPanel
-		if width == quantPanel {
+		if width == panels*quantPanel {
 			dst, ldd = &t.dst[r*n+col], n
 		}
 		step := 0
@@ -169,7 +207,7 @@ func quantOnePanel(t *quantProduct, s *quantScratch, kernels []quantTile, panel,
 		kernels[e-r-1](dst, ldd, &t.acts[r*t.blocks*actBlock], t.blocks*actBlock, (*byte)(w), t.blocks, &s.bias[0], 0, 1, pf, step)
 		pf += uintptr(passes * t.blocks * step)
 		left -= passes * t.blocks * step
-		if width < quantPanel {
+		if width < panels*quantPanel {
 			for i := r; i < e; i++ {
 				copy(t.dst[i*n+col:i*n+col+width], s.tail[(i-r)*quantPanel:])
 			}

@@ -69,6 +69,21 @@ func q4VNNI5(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias 
 //go:noescape
 func q4VNNI6(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 
+// q8Wide1 is a quantTile of 1 rows.
+//
+//go:noescape
+func q8Wide1(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+
+// q8Wide2 is a quantTile of 2 rows.
+//
+//go:noescape
+func q8Wide2(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+
+// q8Wide3 is a quantTile of 3 rows.
+//
+//go:noescape
+func q8Wide3(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
+
 // q8AVX21 is a quantTile of 1 rows.
 //
 //go:noescape

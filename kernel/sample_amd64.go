@@ -29,17 +29,20 @@ func microLoop(level implementation, f Format, m int) (loop func(), ops int) {
 
 func microQuant(level implementation, f Format, m int) (loop func(), ops int) {
 	const blocks = microDepth / quantBlock
-	tiles := quantTiles(level, f)
+	tiles, panels := quantTiles(level, f), 1
+	if wideTiles(level, f, m) {
+		tiles, panels = q8Wide, 2
+	}
 	m = min(m, len(tiles))
 	tile := tiles[m-1]
-	w := alignedFloats((blocks*quantBlockSize(f) + 3) / 4)
+	w := alignedFloats((panels*blocks*quantBlockSize(f) + 3) / 4)
 	x := make([]byte, m*blocks*actBlock)
-	dst, bias := make([]float32, m*quantPanel), make([]float32, quantPanel)
+	dst, bias := make([]float32, m*panels*quantPanel), make([]float32, panels*quantPanel)
 	return func() {
 		for range microCalls {
-			tile(&dst[0], quantPanel, &x[0], blocks*actBlock, (*byte)(unsafe.Pointer(&w[0])), blocks, &bias[0], 0, 1, 0, 0)
+			tile(&dst[0], panels*quantPanel, &x[0], blocks*actBlock, (*byte)(unsafe.Pointer(&w[0])), blocks, &bias[0], 0, 1, 0, 0)
 		}
-	}, microCalls * 2 * m * quantPanel * microDepth
+	}, microCalls * 2 * m * panels * quantPanel * microDepth
 }
 
 func microPairs(level implementation, m int) (loop func(), ops int) {

@@ -37,6 +37,9 @@ func quant(a *asm) {
 	for rows := 1; rows <= 6; rows++ {
 		vnni4(a, rows)
 	}
+	for rows := 1; rows <= 3; rows++ {
+		wide8(a, rows)
+	}
 	for rows := 1; rows <= 4; rows++ {
 		madd8(a, rows)
 		madd4(a, rows)
@@ -192,6 +195,79 @@ func vnni8(a *asm, rows int) {
 	}
 	vnniScale(a, v, at)
 	vnniEnd(a, v, q8Block)
+}
+
+// wide8 takes two panels side by side, R10 being in the second: fewer loads for a
+// multiplication, which pays where a load of 512 bits takes a whole cycle.
+func wide8(a *asm, rows int) {
+	at := quantOpen(a, "q8Wide", rows)
+	f := func(r, j int) string { return fmt.Sprintf("Z%d", 4*r+j) }
+	i := func(r, j int) string { return fmt.Sprintf("Z%d", 4*rows+4*r+j) }
+	t := func(k int) string { return fmt.Sprintf("Z%d", 8*rows+k) }
+	base := func(j int) string { return []string{"BX", "BX", "R10", "R10"}[j] }
+	a.op("MOVQ CX, R10")
+	a.op("IMULQ $%d, R10", q8Block)
+	a.op("ADDQ BX, R10")
+	for r := range rows {
+		for j := range 4 {
+			a.op("VMOVUPS %d(AX), %s", 64*j, f(r, j))
+		}
+	}
+	a.label("loop")
+	for r := range rows {
+		a.op("VPBROADCASTD %s, %s", at(r, aOffset), i(r, 0))
+		for j := 1; j < 4; j++ {
+			a.op("VMOVDQA64 %s, %s", i(r, 0), i(r, j))
+		}
+	}
+	for g := range 8 {
+		for j := range 4 {
+			a.op("VMOVDQU32 %d(%s), %s", 64+128*g+64*(j%2), base(j), t(j))
+		}
+		for r := range rows {
+			b := t(4 + r%2)
+			a.op("VPBROADCASTD %s, %s", at(r, 4*g), b)
+			for j := range 4 {
+				a.op("VPDPBUSD %s, %s, %s", b, t(j), i(r, j))
+			}
+		}
+	}
+	for j := range 4 {
+		a.op("VCVTPH2PS %d(%s), %s", 32*(j%2), base(j), t(j))
+	}
+	for r := range rows {
+		a.op("VBROADCASTSS %s, %s", at(r, aScale), t(4))
+		for j := range 4 {
+			a.op("VCVTDQ2PS %s, %s", i(r, j), i(r, j))
+			a.op("VMULPS %s, %s, %s", t(4), t(j), t(5))
+			a.op("VFMADD231PS %s, %s, %s", i(r, j), t(5), f(r, j))
+		}
+	}
+	a.op("CMPQ R12, $%d", streamBytes)
+	a.op("JEQ stream")
+	a.op("PREFETCHT1 (DX)")
+	a.op("PREFETCHT1 64(DX)")
+	a.label("streamed")
+	a.op("ADDQ R12, DX")
+	a.op("ADDQ $%d, SI", aBlock)
+	a.op("ADDQ $%d, BX", q8Block)
+	a.op("ADDQ $%d, R10", q8Block)
+	a.op("DECQ CX")
+	a.op("JNE loop")
+	for r := range rows {
+		for j := range 4 {
+			a.op("VMOVUPS %s, %d(DI)", f(r, j), 64*j)
+		}
+		if r+1 < rows {
+			a.op("ADDQ R11, DI")
+		}
+	}
+	a.ret()
+	a.label("stream")
+	for line := 0; line < streamBytes; line += 64 {
+		a.op("PREFETCHT1 %d(DX)", line)
+	}
+	a.op("JMP streamed")
 }
 
 // vnni4 unpacks two groups from a vector of nibbles.
