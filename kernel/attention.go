@@ -18,6 +18,8 @@ type Attention struct {
 
 	Q, K, V, Out                         []float32
 	QStride, KStride, VStride, OutStride int
+	// HalfK and HalfV, when not nil, are used instead of K and V: float16, widened exactly where they are read.
+	HalfK, HalfV []uint16
 
 	// Causal lets query i see key j only if j <= i + (Tk-Tq): the queries are the last Tq rows of the
 	// keys. The order of rows decides, never Bias positions. Tk must be at least Tq.
@@ -65,7 +67,7 @@ func Attend(p *Pool, a *Attention) {
 
 // attendGo is the reference.
 func attendGo(p *Pool, a *Attention) {
-	s := *a // a copy that may escape, so that the caller's need not
+	s := a.widened() // a copy that may escape, so that the caller's need not
 	if s.MaxTap != nil {
 		p = nil // heads meet in the tap
 	}
@@ -81,10 +83,18 @@ func (a *Attention) check() Attention {
 	if s.Tq < 0 || s.Tk < 0 || s.Tq > 0 && s.Tk == 0 || s.Causal && s.Tk < s.Tq {
 		panic(fmt.Sprintf("kernel.Attend: %d queries, %d keys", s.Tq, s.Tk))
 	}
-	s.QStride = s.rows("Q", s.Q, s.Tq, s.Heads, s.QStride)
-	s.KStride = s.rows("K", s.K, s.Tk, s.KVHeads, s.KStride)
-	s.VStride = s.rows("V", s.V, s.Tk, s.KVHeads, s.VStride)
-	s.OutStride = s.rows("Out", s.Out, s.Tq, s.Heads, s.OutStride)
+	s.QStride = s.rows("Q", len(s.Q), s.Tq, s.Heads, s.QStride)
+	s.OutStride = s.rows("Out", len(s.Out), s.Tq, s.Heads, s.OutStride)
+	if (s.HalfK == nil) != (s.HalfV == nil) {
+		panic("kernel.Attend: one of keys and values in float16, want both or none")
+	}
+	if s.HalfK != nil {
+		s.KStride = s.rows("HalfK", len(s.HalfK), s.Tk, s.KVHeads, s.KStride)
+		s.VStride = s.rows("HalfV", len(s.HalfV), s.Tk, s.KVHeads, s.VStride)
+	} else {
+		s.KStride = s.rows("K", len(s.K), s.Tk, s.KVHeads, s.KStride)
+		s.VStride = s.rows("V", len(s.V), s.Tk, s.KVHeads, s.VStride)
+	}
 	if s.Segments != nil {
 		n := len(s.Segments)
 		if n < 2 || s.Segments[0] != 0 || int(s.Segments[n-1]) != s.Tq || s.Tq != s.Tk {
@@ -121,14 +131,33 @@ func (a *Attention) check() Attention {
 	return s
 }
 
-// rows checks one operand of n rows and returns its stride.
-func (a *Attention) rows(name string, x []float32, n, heads, stride int) int {
+// widened returns a with keys and values in float32.
+func (a *Attention) widened() Attention {
+	s := *a
+	if s.HalfK == nil {
+		return s
+	}
+	w := s.KVHeads * s.HeadDim
+	widen := func(x []uint16, stride int) []float32 {
+		out := make([]float32, s.Tk*w)
+		for i := range s.Tk {
+			WidenHalf(out[i*w:(i+1)*w], x[i*stride:])
+		}
+		return out
+	}
+	s.K, s.V, s.KStride, s.VStride = widen(s.HalfK, s.KStride), widen(s.HalfV, s.VStride), w, w
+	s.HalfK, s.HalfV = nil, nil
+	return s
+}
+
+// rows checks one operand of length elements and n rows, and returns its stride.
+func (a *Attention) rows(name string, length, n, heads, stride int) int {
 	w := heads * a.HeadDim
 	if stride == 0 {
 		stride = w
 	}
-	if stride < w || n > 0 && len(x) < (n-1)*stride+w {
-		panic(fmt.Sprintf("kernel.Attend: %s: length %d, stride %d, want %d rows of %d", name, len(x), stride, n, w))
+	if stride < w || n > 0 && length < (n-1)*stride+w {
+		panic(fmt.Sprintf("kernel.Attend: %s: length %d, stride %d, want %d rows of %d", name, length, stride, n, w))
 	}
 	return stride
 }
@@ -263,8 +292,9 @@ func attendHeadGo(a *Attention, h int) {
 // reads neither V nor Out and is meant for traces: it is slow and takes Heads·Tq·Tk elements.
 func AttentionProbs(a *Attention) []float32 {
 	s := *a
-	s.V, s.VStride, s.Out, s.OutStride = s.K, s.KStride, s.Q, s.QStride
+	s.V, s.HalfV, s.VStride, s.Out, s.OutStride = s.K, s.HalfK, s.KStride, s.Q, s.QStride
 	s = s.check()
+	s = s.widened()
 	probs := make([]float32, s.Heads*s.Tq*s.Tk)
 	row, bias, tmp := make([]float64, s.Tk), make([]float32, s.Tk), make([]float32, s.Tk)
 	for h := 0; h < s.Heads; h++ {

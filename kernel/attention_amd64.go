@@ -24,6 +24,10 @@ type attnOps struct {
 	peak      func(y, x *float32, n int, a float32)
 	dots      func(dst, q, k *float32, stride, n int)
 	weighted  func(out, p, x *float32, stride, rows, n int)
+
+	dotsHalf     func(dst, q *float32, k *uint16, stride, n int)
+	weightedHalf func(out, p *float32, x *uint16, stride, rows, n int)
+	narrow       func(dst *uint16, x *float32, n int)
 }
 
 var attnAVX2 = attnOps{
@@ -42,6 +46,10 @@ var attnAVX2 = attnOps{
 	peak:      attnPeakAVX2,
 	dots:      attnDotsAVX2,
 	weighted:  attnWeightedAVX2,
+
+	dotsHalf:     attnDotsHalfAVX2,
+	weightedHalf: attnWeightedHalfAVX2,
+	narrow:       attnNarrowAVX2,
 }
 
 var attnAVX512 = attnOps{
@@ -60,6 +68,10 @@ var attnAVX512 = attnOps{
 	peak:      attnPeakAVX512,
 	dots:      attnDotsAVX512,
 	weighted:  attnWeightedAVX512,
+
+	dotsHalf:     attnDotsHalfAVX512,
+	weightedHalf: attnWeightedHalfAVX512,
+	narrow:       attnNarrowAVX512,
 }
 
 // laneMask holds the masks of 0 to 8 lanes for AVX2: rem lanes are those from 8-rem on.
@@ -76,4 +88,21 @@ func attend(p *Pool, a *Attention) {
 	default:
 		attendGo(p, a)
 	}
+}
+
+// narrowHalf rounds whole vectors of x and returns how many elements that were.
+func narrowHalf(dst []uint16, x []float32) int {
+	ops := &attnAVX2
+	switch impl() {
+	case implAVX512:
+		ops = &attnAVX512
+	case implAVX2:
+	default:
+		return 0
+	}
+	n := len(x) &^ (ops.lanes - 1)
+	if n > 0 {
+		ops.narrow(&dst[0], &x[0], n)
+	}
+	return n
 }

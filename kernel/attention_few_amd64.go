@@ -78,7 +78,11 @@ func (j *attnJob) fewTask(i int) {
 			}
 			top = max(top, -math.MaxFloat32)
 			j.top[at], j.sum[at] = top, ops.expSum(&sc.s[0], full, top)
-			ops.weighted(&j.out[at*depth], &sc.s[0], &a.V[c0*a.VStride+kv*a.HeadDim], a.VStride, n, a.HeadDim)
+			if v := c0*a.VStride + kv*a.HeadDim; a.HalfV != nil {
+				ops.weightedHalf(&j.out[at*depth], &sc.s[0], &a.HalfV[v], a.VStride, n, a.HeadDim)
+			} else {
+				ops.weighted(&j.out[at*depth], &sc.s[0], &a.V[v], a.VStride, n, a.HeadDim)
+			}
 		}
 	}
 	attnScratches.Put(sc)
@@ -88,16 +92,24 @@ func (j *attnJob) fewTask(i int) {
 // before it; fewer keys than one vector holds go through the reference.
 func (j *attnJob) scores(s, q []float32, kv, c0, n int) {
 	a, lanes := &j.a, j.ops.lanes
-	k := a.K[c0*a.KStride+kv*a.HeadDim:]
+	at := c0*a.KStride + kv*a.HeadDim
 	if n < lanes {
 		for i := 0; i < n; i++ {
-			s[i] = dotGo(q[:a.HeadDim], k[i*a.KStride:][:a.HeadDim])
+			if at := at + i*a.KStride; a.HalfK != nil {
+				s[i] = dotHalfGo(q[:a.HeadDim], a.HalfK[at:])
+			} else {
+				s[i] = dotGo(q[:a.HeadDim], a.K[at:][:a.HeadDim])
+			}
 		}
 		return
 	}
 	for i := 0; i < n; i += lanes {
 		i = min(i, n-lanes)
-		j.ops.dots(&s[i], &q[0], &k[i*a.KStride], a.KStride, a.HeadDim)
+		if at := at + i*a.KStride; a.HalfK != nil {
+			j.ops.dotsHalf(&s[i], &q[0], &a.HalfK[at], a.KStride, a.HeadDim)
+		} else {
+			j.ops.dots(&s[i], &q[0], &a.K[at], a.KStride, a.HeadDim)
+		}
 	}
 }
 
@@ -121,4 +133,12 @@ func (j *attnJob) join(r, depth int) {
 	}
 	t, h := r/a.Heads, r%a.Heads
 	ops.copyRows(&a.Out[t*a.OutStride+h*a.HeadDim], 0, &out[0], 0, 1, a.HeadDim, 1/l)
+}
+
+func dotHalfGo(q []float32, k []uint16) float32 {
+	sum := float32(0)
+	for i, v := range q {
+		sum += v * Half(k[i])
+	}
+	return sum
 }

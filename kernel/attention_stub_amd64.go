@@ -64,6 +64,21 @@ func attnDotsAVX2(dst *float32, q *float32, k *float32, stride int, n int)
 //go:noescape
 func attnWeightedAVX2(out *float32, p *float32, x *float32, stride int, rows int, n int)
 
+// attnDotsHalfAVX2 sets dst[r] = Σᵢ q[i]·k[r*stride+i] for r < 8 and i < n. Float16; n must be a multiple of 8.
+//
+//go:noescape
+func attnDotsHalfAVX2(dst *float32, q *float32, k *uint16, stride int, n int)
+
+// attnWeightedHalfAVX2 sets out[i] = Σⱼ p[j]·x[j*stride+i] for i < n and j < rows. rows must be at least 1. Float16; n must be a multiple of 8.
+//
+//go:noescape
+func attnWeightedHalfAVX2(out *float32, p *float32, x *uint16, stride int, rows int, n int)
+
+// attnNarrowAVX2 rounds n elements, a multiple of the lanes, to float16, to nearest and ties to even.
+//
+//go:noescape
+func attnNarrowAVX2(dst *uint16, x *float32, n int)
+
 // attnTile64AVX512 computes C = A·B, or C += A·B when add is not 0, for 6·tiles rows of C: A has rows of k elements lda apart, B is [k][64], C has rows ldc apart.
 //
 //go:noescape
@@ -133,3 +148,18 @@ func attnDotsAVX512(dst *float32, q *float32, k *float32, stride int, n int)
 //
 //go:noescape
 func attnWeightedAVX512(out *float32, p *float32, x *float32, stride int, rows int, n int)
+
+// attnDotsHalfAVX512 sets dst[r] = Σᵢ q[i]·k[r*stride+i] for r < 16 and i < n. Float16.
+//
+//go:noescape
+func attnDotsHalfAVX512(dst *float32, q *float32, k *uint16, stride int, n int)
+
+// attnWeightedHalfAVX512 sets out[i] = Σⱼ p[j]·x[j*stride+i] for i < n and j < rows. rows must be at least 1. Float16.
+//
+//go:noescape
+func attnWeightedHalfAVX512(out *float32, p *float32, x *uint16, stride int, rows int, n int)
+
+// attnNarrowAVX512 rounds n elements, a multiple of the lanes, to float16, to nearest and ties to even.
+//
+//go:noescape
+func attnNarrowAVX512(dst *uint16, x *float32, n int)

@@ -543,3 +543,84 @@ func BenchmarkAttend(b *testing.B) {
 		}
 	}
 }
+
+// TestAttendHalf: keys and values in float16 give what their exact values do. What lies between and behind
+// the rows is NaN, which must not be read into any sum.
+func TestAttendHalf(t *testing.T) {
+	pool := NewPool(2)
+	defer pool.Close()
+	var cases []attnCase
+	for i, c := range attnCases() {
+		if i < 20 || i%4 == 0 {
+			cases = append(cases, c)
+		}
+	}
+	cases = append(cases,
+		attnCase{4, 2, 72, 1, 300, true, nil, "both", false, 0, false},
+		attnCase{2, 2, 8, 3, 19, true, nil, "", false, 5, false},
+		attnCase{2, 1, 128, 1, 5, true, nil, "size", false, 0, false})
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewSource(11))
+		for _, c := range cases {
+			a := c.make(r)
+			half := func(x []float32, stride int) []uint16 {
+				bits := slices.Repeat([]uint16{0x7e00}, c.tk*stride+64)
+				w := c.kvHeads * c.dim
+				for i := range c.tk {
+					row := x[i*stride:][:w]
+					NarrowHalf(bits[i*stride:], row)
+					for j, b := range bits[i*stride:][:w] {
+						row[j] = Half(b)
+					}
+				}
+				return bits
+			}
+			a.HalfK, a.HalfV = half(a.K, a.KStride), half(a.V, a.VStride)
+			out, probs := attendRef(a)
+			a.K, a.V = nil, nil
+			Attend(pool, a)
+			t.Run(c.String(), func(t *testing.T) { checkAttention(t, a, out, probs) })
+		}
+	})
+}
+
+func TestNarrowHalf(t *testing.T) {
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewSource(12))
+		for n := range 201 {
+			x := make([]float32, n)
+			for i := range x {
+				switch r.Intn(8) {
+				case 0:
+					x[i] = float32(math.Ldexp(r.Float64()-0.5, -14-r.Intn(14)))
+				case 1:
+					x[i] = []float32{0, 65504, 65519, 65520, -65536, 1 + 0x1p-11, 1 + 0x3p-11, 0x1p-25, float32(math.Inf(-1)), float32(math.NaN())}[r.Intn(10)]
+				default:
+					x[i] = float32(r.NormFloat64())
+				}
+			}
+			dst := slices.Repeat([]uint16{0x1234}, n+1)
+			NarrowHalf(dst, x)
+			wide := make([]float32, n)
+			WidenHalf(wide, dst[:n])
+			for i, v := range x {
+				exact := float64(v)
+				_, exp := math.Frexp(exact)
+				ulp := math.Ldexp(1, max(exp-1, -14)-10)
+				want := math.RoundToEven(exact/ulp) * ulp
+				if math.Abs(want) > 65504 {
+					want = math.Copysign(math.Inf(1), want)
+				}
+				if got := float64(Half(dst[i])); got != want && (got == got || want == want) {
+					t.Fatalf("%d of %d: %v is %v (%#04x), want %v", i, n, v, got, dst[i], want)
+				}
+				if w := Half(dst[i]); w != wide[i] && w == w {
+					t.Fatalf("%d of %d: %#04x widens to %v, want %v", i, n, dst[i], wide[i], w)
+				}
+			}
+			if dst[n] != 0x1234 {
+				t.Fatalf("%d: written past the end", n)
+			}
+		}
+	})
+}

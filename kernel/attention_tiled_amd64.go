@@ -29,6 +29,7 @@ const (
 	attnFewRows   = 3   // up to so many queries the keys are read in place
 	attnFewKeys   = 512 // keys of a task then
 	attnSerial    = 1 << 15
+	attnHalfLanes = 8  // float16 that are read at a time
 	attnPad       = 16 // every buffer row ends on a multiple of the longest vector
 )
 
@@ -64,8 +65,8 @@ type attnJob struct {
 
 // attnScratch is what a task works in.
 type attnScratch struct {
-	q, k, v, s, o, m, l, bias, sizes, row, cols, colBlock, peaks, last []float32
-	keys, lasts                                                        []int32
+	q, k, v, s, o, m, l, bias, sizes, row, cols, colBlock, peaks, last, wide []float32
+	keys, lasts                                                              []int32
 }
 
 var (
@@ -87,7 +88,8 @@ func attendTiled(p *Pool, a *Attention, ops *attnOps) {
 	if a.Tq*a.Tk*a.Heads*a.HeadDim <= attnSerial {
 		p = nil
 	}
-	if a.Tq <= attnFewRows && a.Segments == nil && a.RowTap == nil && a.ColTap == nil && a.MaxTap == nil {
+	inPlace := a.HalfK == nil || a.HeadDim%attnHalfLanes == 0
+	if a.Tq <= attnFewRows && inPlace && a.Segments == nil && a.RowTap == nil && a.ColTap == nil && a.MaxTap == nil {
 		j.runFew(p)
 	} else {
 		if a.MaxTap != nil {
@@ -445,28 +447,44 @@ func (j *attnJob) panels(n int, f func(col, kind int)) {
 // pack copies the keys of one head into panels [depth][w] and its values into panels [keys][w].
 func (t *attnTask) pack(kv, c0, c1 int) {
 	a, ops := &t.a, t.ops
-	n, from := c1-c0, kv*a.HeadDim
+	n := c1 - c0
 	keys := t.k
+	kRows, kStride := t.source(a.K, a.HalfK, a.KStride, kv, c0, n)
 	t.panels(n, func(col, kind int) {
 		w := ops.widths[kind]
 		for i := col; i < col+w; i += ops.lanes {
 			src, stride := t.last, t.depth
 			switch {
 			case i+ops.lanes <= n:
-				src, stride = a.K[(c0+i)*a.KStride+from:], a.KStride
+				src, stride = kRows[i*kStride:], kStride
 			case i < n:
 				clear(t.last)
-				ops.copyRows(&t.last[0], t.depth, &a.K[(c0+i)*a.KStride+from], a.KStride, n-i, a.HeadDim, 1)
+				ops.copyRows(&t.last[0], t.depth, &kRows[i*kStride], kStride, n-i, a.HeadDim, 1)
 			default:
 				clear(t.last)
 			}
 			ops.transpose(&keys[col*t.depth+i-col], w, &src[0], stride, a.HeadDim)
 		}
 	})
+	vRows, vStride := t.source(a.V, a.HalfV, a.VStride, kv, c0, n)
 	t.panels(a.HeadDim, func(col, kind int) {
 		w := ops.widths[kind]
-		ops.copyRows(&t.v[col*n], w, &a.V[c0*a.VStride+from+col], a.VStride, n, min(w, a.HeadDim-col), 1)
+		ops.copyRows(&t.v[col*n], w, &vRows[col], vStride, n, min(w, a.HeadDim-col), 1)
 	})
+}
+
+// source returns the rows c0 … c0+n-1 of one head of x, or of half where that is not nil, widened.
+func (t *attnTask) source(x []float32, half []uint16, stride, kv, c0, n int) ([]float32, int) {
+	d := t.a.HeadDim
+	at := c0*stride + kv*d
+	if half == nil {
+		return x[at:], stride
+	}
+	t.wide = grow(t.wide, n*d)
+	for i := range n {
+		WidenHalf(t.wide[i*d:(i+1)*d], half[at+i*stride:])
+	}
+	return t.wide, d
 }
 
 // scoreBlock adds the keys c0 … c1-1 to the query rows q … end-1 of head h.

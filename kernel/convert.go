@@ -3,6 +3,7 @@ package kernel
 import (
 	"encoding/binary"
 	"math"
+	"unsafe"
 )
 
 // Half widens an IEEE binary16 value, exactly; a NaN stays a NaN.
@@ -33,6 +34,23 @@ func Convert(dst []float32, data []byte, f Format) {
 		panic("kernel.Convert: data too short")
 	}
 	convert(dst, data, f)
+}
+
+// WidenHalf widens len(dst) float16 values of src, exactly.
+func WidenHalf(dst []float32, src []uint16) {
+	if len(dst) > 0 {
+		src = src[:len(dst)]
+		Convert(dst, unsafe.Slice((*byte)(unsafe.Pointer(&src[0])), 2*len(src)), F16)
+	}
+}
+
+// NarrowHalf rounds x to float16 in dst[:len(x)], to nearest and ties to even. What is too large becomes infinite.
+func NarrowHalf(dst []uint16, x []float32) {
+	dst = dst[:len(x)]
+	done := narrowHalf(dst, x)
+	for i, v := range x[done:] {
+		dst[done+i] = toHalf(v)
+	}
 }
 
 func convertGo(dst []float32, data []byte, f Format) {

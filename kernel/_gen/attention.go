@@ -29,8 +29,11 @@ func attention(a *asm) {
 		s.addWindow(v)
 		s.axpy(v)
 		s.peakOf(v)
-		s.dots(v)
-		s.weighted(v)
+		for _, half := range []bool{false, true} {
+			s.dots(v, half)
+			s.weighted(v, half)
+		}
+		s.narrow(v)
 	}
 }
 
@@ -478,12 +481,16 @@ func (s *source) peakOf(v isa) {
 }
 
 // dots: a vector's worth of keys at once, then one transposing sum.
-func (s *source) dots(v isa) {
-	s.open("attnDots"+v.name, fmt.Sprintf("sets dst[r] = Σᵢ q[i]·k[r*stride+i] for r < %d and i < n.", v.n),
-		"dst *float32, q *float32, k *float32, stride int, n int", "")
+func (s *source) dots(v isa, half bool) {
+	name, element, doc := "attnDots", "float32", ""
+	if half {
+		name, element, doc = "attnDotsHalf", "uint16", halfDoc(v)
+	}
+	s.open(name+v.name, fmt.Sprintf("sets dst[r] = Σᵢ q[i]·k[r*stride+i] for r < %d and i < n.%s", v.n, doc),
+		"dst *float32, q *float32, k *"+element+", stride int, n int", "")
 	s.load("q", "SI")
 	s.load("k", "AX")
-	s.floats("stride", "R8")
+	step := s.stride(v, half)
 	s.load("n", "CX")
 	rows := s.rowAddresses(v)
 	// the rows of the next call are pages apart, where no hardware prefetcher follows
@@ -510,24 +517,34 @@ func (s *source) dots(v isa) {
 		if v.n == 16 {
 			s.f("PREFETCHT0 %s", strings.Replace(strings.Replace(at, "AX", "BX", 1), "R12", "DX", 1))
 		}
+		if half {
+			s.f("VCVTPH2PS %s, %s", at, v.r(row))
+			at = v.r(row)
+		}
 		s.f("VFMADD231PS %s, %s, %s", at, v.r(q), v.r(acc+r))
 	}
 	s.f("ADDQ $%d, SI", v.bytes())
-	s.f("ADDQ $%d, AX", v.bytes())
+	s.f("ADDQ $%d, AX", step)
 	if v.n == 16 {
-		s.f("ADDQ $%d, R12", v.bytes())
-		s.f("ADDQ $%d, BX", v.bytes())
-		s.f("ADDQ $%d, DX", v.bytes())
+		s.f("ADDQ $%d, R12", step)
+		s.f("ADDQ $%d, BX", step)
+		s.f("ADDQ $%d, DX", step)
 	}
 	s.f("JMP %s", loop)
 	s.f("%s:", tail)
-	s.f("ADDQ $%d, CX", v.n)
-	s.f("JEQ %s", sum)
-	s.tailMask(v, mask)
-	s.maskedLoad(v, mask, "(SI)", q)
-	for r, at := range rows {
-		s.maskedLoad(v, mask, at, row)
-		s.f("VFMADD231PS %s, %s, %s", v.r(row), v.r(q), v.r(acc+r))
+	if v.n == 16 || !half {
+		s.f("ADDQ $%d, CX", v.n)
+		s.f("JEQ %s", sum)
+		s.tailMask(v, mask)
+		s.maskedLoad(v, mask, "(SI)", q)
+		for r, at := range rows {
+			if half {
+				s.f("VCVTPH2PS.Z %s, K2, %s", at, v.r(row))
+			} else {
+				s.maskedLoad(v, mask, at, row)
+			}
+			s.f("VFMADD231PS %s, %s, %s", v.r(row), v.r(q), v.r(acc+r))
+		}
 	}
 	s.f("%s:", sum)
 	s.load("dst", "DI")
@@ -560,12 +577,16 @@ func (s *source) dots(v isa) {
 }
 
 // weighted: blocks of columns, each summed over all rows in registers.
-func (s *source) weighted(v isa) {
-	s.open("attnWeighted"+v.name, "sets out[i] = Σⱼ p[j]·x[j*stride+i] for i < n and j < rows. rows must be at least 1.",
-		"out *float32, p *float32, x *float32, stride int, rows int, n int", "")
+func (s *source) weighted(v isa, half bool) {
+	name, element, doc := "attnWeighted", "float32", ""
+	if half {
+		name, element, doc = "attnWeightedHalf", "uint16", halfDoc(v)
+	}
+	s.open(name+v.name, "sets out[i] = Σⱼ p[j]·x[j*stride+i] for i < n and j < rows. rows must be at least 1."+doc,
+		"out *float32, p *float32, x *"+element+", stride int, rows int, n int", "")
 	s.load("out", "DI")
 	s.load("x", "SI")
-	s.floats("stride", "R8")
+	step := s.stride(v, half)
 	s.load("n", "CX")
 	sizes := []int{8, 4, 2, 1}
 	var labels []string
@@ -583,17 +604,24 @@ func (s *source) weighted(v isa) {
 		s.load("rows", "DX")
 		row := s.name("row")
 		s.f("%s:", row)
-		for at := 0; v.n == 16 && at < nv*v.bytes(); at += 64 {
+		for at := 0; v.n == 16 && at < nv*step; at += 64 {
 			s.f("PREFETCHT0 %d(BX)(R8*8)", at)
 		}
 		s.f("VBROADCASTSS (AX), %s", v.r(0))
 		for j := 0; j < nv; j++ {
-			if masked {
-				s.maskedLoad(v, 15, "(BX)", 1)
-				s.f("VFMADD231PS %s, %s, %s", v.r(1), v.r(0), v.r(2))
+			at := fmt.Sprintf("%d(BX)", j*step)
+			switch {
+			case masked && half:
+				s.f("VCVTPH2PS.Z %s, K2, %s", at, v.r(1))
+			case masked:
+				s.maskedLoad(v, 15, at, 1)
+			case half:
+				s.f("VCVTPH2PS %s, %s", at, v.r(1))
+			default:
+				s.f("VFMADD231PS %s, %s, %s", at, v.r(0), v.r(2+j))
 				continue
 			}
-			s.f("VFMADD231PS %d(BX), %s, %s", j*v.bytes(), v.r(0), v.r(2+j))
+			s.f("VFMADD231PS %s, %s, %s", v.r(1), v.r(0), v.r(2+j))
 		}
 		s.f("ADDQ $4, AX")
 		s.f("ADDQ R8, BX")
@@ -607,7 +635,7 @@ func (s *source) weighted(v isa) {
 			s.f("VMOVUPS %s, %d(DI)", v.r(2+j), j*v.bytes())
 		}
 		s.f("ADDQ $%d, DI", nv*v.bytes())
-		s.f("ADDQ $%d, SI", nv*v.bytes())
+		s.f("ADDQ $%d, SI", nv*step)
 		s.f("SUBQ $%d, CX", nv*v.n)
 	}
 	for i, nv := range sizes {
@@ -618,10 +646,45 @@ func (s *source) weighted(v isa) {
 		s.f("JMP %s", labels[i])
 	}
 	s.f("%s:", tail)
-	s.f("TESTQ CX, CX")
-	s.f("JEQ %s", done)
-	s.tailMask(v, 15)
-	block(1, true)
+	if v.n == 16 || !half {
+		s.f("TESTQ CX, CX")
+		s.f("JEQ %s", done)
+		s.tailMask(v, 15)
+		block(1, true)
+	}
 	s.f("%s:", done)
+	s.ret()
+}
+
+// stride loads the distance of two rows as bytes and returns the bytes of a vector's worth of elements.
+func (s *source) stride(v isa, half bool) int {
+	if half {
+		s.load("stride", "R8")
+		s.f("SHLQ $1, R8")
+		return v.bytes() / 2
+	}
+	s.floats("stride", "R8")
+	return v.bytes()
+}
+
+// halfDoc says what a kernel on float16 asks of n: AVX2 has no masked loads of 16 bits.
+func halfDoc(v isa) string {
+	if v.n == 16 {
+		return " Float16."
+	}
+	return " Float16; n must be a multiple of 8."
+}
+
+// narrow: float32 to float16.
+func (s *source) narrow(v isa) {
+	s.open("attnNarrow"+v.name, "rounds n elements, a multiple of the lanes, to float16, to nearest and ties to even.", "dst *uint16, x *float32, n int", "")
+	s.load("dst", "DI")
+	s.load("x", "SI")
+	s.load("n", "CX")
+	s.loop(v, []string{"SI"}, func() {
+		s.f("VMOVUPS (SI), %s", v.r(0))
+		s.f("VCVTPS2PH $0, %s, (DI)", v.r(0))
+		s.f("ADDQ $%d, DI", v.bytes()/2)
+	})
 	s.ret()
 }
