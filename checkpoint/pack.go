@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/restore-vlm/restore/tensor"
@@ -451,15 +452,21 @@ func (c *Checkpoint) Packed() *Packed {
 	return &c.pack.Packed
 }
 
-// copyTime is how long Load may copy. A copy in huge pages makes decoding faster
-// than the mapping does, whose pages are small unless the system read the file
-// through it; but the memory must be had first, which at worst takes as long as
-// reading a disk.
+// A copy in huge pages makes decoding faster than the mapping does, whose pages
+// are small unless the system read the file through it. But the memory must be had
+// first, which at worst takes as long as reading a disk: Load copies for copyTime
+// at most, and after the first copyTrial bytes only as long as it has gone at
+// copyRate bytes a second.
 var copyTime = time.Second
 
+const (
+	copyTrial = 64 << 20
+	copyRate  = 3e9
+)
+
 // Load checks the weights of a packed file against their checksums, and copies
-// them from the end on, where decoders lie, into memory that alloc gives, for a
-// second; what is left stays mapped. Of a directory it does nothing. Tensors taken
+// them from the end on, where decoders lie, into memory that alloc gives, for up to
+// a second; what is left stays mapped. Of a directory it does nothing. Tensors taken
 // before have the new bytes. run calls its task with 0 … n−1, in parallel if it
 // can; progress is told the bytes read and may be nil.
 func (c *Checkpoint) Load(alloc func(n int) []byte, run func(n int, task func(i int)), progress func(done, total int64)) error {
@@ -482,18 +489,24 @@ func (c *Checkpoint) Load(alloc func(n int) []byte, run func(n int, task func(i 
 		defer file.Close()
 		into = alloc(len(left))
 	}
+	start := time.Now()
+	var size atomic.Int64 // copied
+	worthIt := func() bool {
+		spent, n := time.Since(start), size.Load()
+		return into != nil && spent < copyTime && (n < copyTrial || float64(n) >= copyRate*spent.Seconds())
+	}
 	var mu sync.Mutex
 	var failed error
 	done := int64(0)
-	start := time.Now()
 	run(chunks, func(i int) {
 		i = chunks - 1 - i
 		at, end := i*packChunk, min((i+1)*packChunk, len(left))
 		b := left[at:end]
 		var err error
-		if into != nil && time.Since(start) < copyTime {
+		if worthIt() {
 			b, copied[i] = into[at:end], true
 			_, err = file.ReadAt(b, int64(packHead+base+at))
+			size.Add(int64(len(b)))
 		}
 		if err == nil {
 			err = p.check(first+i, b)
