@@ -90,6 +90,8 @@ var pairsProducts = sync.Pool{New: func() any {
 }}
 
 const (
+	// pairsBlockGo is the K of a block of the reference.
+	pairsBlockGo = 512
 	// pairsRows is the rows of x that one task rounds.
 	pairsRows = 8
 	// pairsRowBlock bounds the rows that one task computes.
@@ -163,22 +165,29 @@ func (t *pairsProduct) task(task int) {
 // pairsPanelGo computes rows first … end-1 of one panel; x is held as float32.
 func pairsPanelGo(t *pairsProduct, panel, first, end int) {
 	n, k := t.w.N, t.w.K
-	row := make([]float32, k)
+	var row [pairsBlockGo]float32
 	for o := panel * pairsPanel; o < min(n, (panel+1)*pairsPanel); o++ {
-		t.w.pairsRow(row, o)
 		for i := first; i < end; i++ {
-			var sum float32
+			t.dst[i*n+o] = 0
 			if t.bias != nil {
-				sum = t.bias[o]
+				t.dst[i*n+o] = t.bias[o]
 			}
-			for b := 0; b < k; b += t.kc {
+		}
+		data := t.w.Data[panel*pairsPanel*pairsDepth(k)*2+o%pairsPanel*4:]
+		for b := 0; b < k; b += t.kc {
+			w := row[:min(t.kc, k-b)]
+			for j := range w {
+				w[j] = BFloat(binary.LittleEndian.Uint16(data[(b+j)/2*pairsPanel*4+j%2*2:]))
+			}
+			for i := first; i < end; i++ {
 				at, _ := t.act(i, b)
 				a := t.acts[at:]
-				for j, v := range row[b:min(k, b+t.kc)] {
+				sum := t.dst[i*n+o]
+				for j, v := range w {
 					sum += float32(v * math.Float32frombits(binary.LittleEndian.Uint32(a[4*j:])))
 				}
+				t.dst[i*n+o] = sum
 			}
-			t.dst[i*n+o] = sum
 		}
 	}
 }

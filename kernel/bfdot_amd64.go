@@ -41,7 +41,7 @@ func pairsBlock(level implementation) (kc, unit int) {
 	if level == implAVX512 && hasBF16 {
 		return 1024, 2
 	}
-	return 512, 4
+	return pairsBlockGo, 4
 }
 
 func roundActs(level implementation, dst []byte, x []float32, unit int) {
