@@ -514,7 +514,11 @@ func (o *Options) explicit(m *Method, n int) ([]Stage, error) {
 		return nil, err
 	}
 	var stages []Stage
+	mixed := slices.ContainsFunc(steps, func(s step) bool { return (s.count < 0) != (steps[0].count < 0) })
 	for _, s := range steps {
+		if o.anyPicture && mixed {
+			s.count = 1
+		}
 		if s.count < 0 {
 			if s.count = m.inside.share(n, s.share); s.count < 1 {
 				return nil, fmt.Errorf("reduce: schedule: got a share of %v at layer %d, which is no token of %d, want more", s.share, s.layer, n)

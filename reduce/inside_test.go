@@ -269,3 +269,33 @@ func FuzzSchedule(f *testing.F) {
 		}
 	})
 }
+
+// Ensure that what is wrong whatever the picture is told without one, and that counts and shares meet only when its tokens are known.
+func TestCheck(t *testing.T) {
+	for schedule, want := range map[string]string{
+		"2:64,3:0.1":      "", // 58 of 576 tokens, and more than 64 of 641 or more
+		"2:0.5,16:64":     "",
+		"2:0.5,16:64,9:1": "layer 9 does not come after 16",
+		"2:64,3:1.5":      "neither a count nor a share",
+		"2:64,3:128":      "got 128 rows at layer 3, want at most the 64 that enter the stage",
+		"2:0.1,3:0.2":     "rows at layer 3, want at most",
+		"0:0.1,3:64":      "got layer 0, want 1 or more for fastv",
+	} {
+		err := Options{Base: "fastv", Schedule: schedule, Layers: 32}.Check()
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", schedule, err, want)
+		}
+	}
+	r, err := Options{Base: "fastv", Schedule: "2:64,3:0.1", Layers: 32}.Resolve(576)
+	if err != nil || len(r.Stages) != 2 || r.Stages[0].Rows() != 64 || r.Stages[1].Rows() != 58 {
+		t.Errorf("of 576 tokens: got %v, %v, want 64 and 58 rows", r.Stages, err)
+	}
+	if _, err := (Options{Base: "fastv", Schedule: "2:64,3:0.1", Layers: 32}).Resolve(1000); err == nil || !strings.Contains(err.Error(), "got 100 rows at layer 3, want at most the 64") {
+		t.Errorf("of 1000 tokens: got %v, want a refusal", err)
+	}
+	for _, o := range []Options{{Base: "holov", NVis: 64}, {Base: "holov", KeepRatio: 0.001}, {Base: "downsample", NVis: 7}, {Base: "none"}} {
+		if err := o.Check(); err != nil {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}

@@ -62,6 +62,8 @@ type Options struct {
 	SparseVLMLayers string  // stages of SparseVLM, separated by commas; default see its file
 	FitPruneRecipe  *Recipe // of FitPrune, for the model's decoder; not needed beside a schedule
 	Layers          int     // of the model's decoder; whoever runs the model sets it
+
+	anyPicture bool // Check: the number of tokens is not known
 }
 
 // Resolved is a complete, checked set of options for one number of tokens.
@@ -149,6 +151,24 @@ var values = map[string][]string{
 
 // Values returns what the switch of that name accepts, nil for an unknown name.
 func Values(name string) []string { return slices.Clone(values[name]) }
+
+// manyTokens is more than any schedule's count.
+const manyTokens = 1 << 24
+
+// Check reports what is wrong with o whatever the picture: a budget of all tokens asks nothing of it, and shares of a schedule are not
+// compared with counts.
+func (o Options) Check() error {
+	n := o.NVis
+	if n == 0 {
+		n = manyTokens
+		if o.KeepRatio != 0 {
+			o.KeepRatio = 1
+		}
+	}
+	o.anyPicture = true
+	_, err := o.Resolve(n)
+	return err
+}
 
 // Resolve checks o for a picture of n tokens and fills in every default. An error names the option, the value got and the limit;
 // nothing is clamped.

@@ -141,7 +141,7 @@ func TestFailures(t *testing.T) {
 		"file as model":        {[]string{"show", "-m", picture}, []string{"scene.png"}},
 		"budget above tokens":  {[]string{"run", "-p", "?", "--image", picture, "--n-vis", "577"}, []string{"577", "576"}},
 		"schedule too deep":    {[]string{"run", "-p", "?", "--image", picture, "--base", "fastv", "--schedule", "6:9"}, []string{"got layer 6, want 1 to 5 for fastv (the model has 6 layers)"}},
-		"budget too small":     {[]string{"run", "-p", "?", "--image", picture, "--base", "fastv", "--n-vis", "64"}, []string{"want 96.83 to 576 with fastv's stages in 6 layers"}},
+		"budget too small":     {[]string{"run", "-p", "?", "--image", picture, "--base", "fastv", "--n-vis", "64"}, []string{"want at least 96.83, the least with fastv's stages in 6 layers"}},
 		"missing features":     {[]string{"reduce", "--base", "grid", "--n-vis", "4", "--in", "no.safetensors", "--out", "x"}, []string{"no.safetensors", "no such file"}},
 		"features of a png":    {[]string{"reduce", "--base", "grid", "--n-vis", "4", "--in", picture, "--out", "x"}, []string{"scene.png"}},
 		"trace of a png":       {[]string{"trace", "--in", picture, "--out", "x"}, []string{"scene.png"}},

@@ -133,15 +133,7 @@ func (r *reductionFlags) options(seed int64) (reduce.Options, error) {
 			return o, err
 		}
 	}
-	// A budget of all tokens asks nothing of the picture: what is wrong even then is the command line.
-	all, n := o, o.NVis
-	if n == 0 {
-		n = manyTokens
-		if all.KeepRatio != 0 {
-			all.KeepRatio = 1
-		}
-	}
-	if _, err := all.Resolve(n); err != nil {
+	if err := o.Check(); err != nil {
 		return o, &usageError{err}
 	}
 	return o, nil
@@ -158,9 +150,6 @@ func readRecipe(path string) (*reduce.Recipe, error) {
 	}
 	return recipe, nil
 }
-
-// manyTokens is more than any schedule's count.
-const manyTokens = 1 << 24
 
 // given names the first switch of a reduction that was typed, save those in but; "" when there is none. Twins do not count: they may serve other commands.
 func (r *reductionFlags) given(but ...string) (name string) {
