@@ -56,6 +56,9 @@ func (o *reduceOptions) run(a *app) error {
 	if o.reduction.o.Base == "" {
 		return usagef("reduce: no --base, want the method that selects tokens (see 'restore methods')")
 	}
+	if err := o.reduction.checkSeed(); err != nil {
+		return err
+	}
 	opts, err := o.reduction.options(o.seed)
 	if err != nil {
 		return err

@@ -117,6 +117,11 @@ func (r *reductionFlags) options(seed int64) (reduce.Options, error) {
 	case useN:
 		o.KeepRatio = 0
 	}
+	for _, name := range []string{"holov-patches", "vispruner-step", "visionzip-contextual", "dart-pivots", "fastv-layer"} {
+		if f := r.fs.Lookup(name); f.Changed && f.Value.String() == "0" { // which would be the default
+			return o, usagef("--%s: out of range, got 0, want at least 1", name)
+		}
+	}
 	if o.Base == "none" || o.Base == "" {
 		if name := r.given(); name != "" {
 			return o, usagef("--%s: has no use without a reduction, got %s, want --base METHOD beside it", name, r.fs.Lookup(name).Value)
@@ -137,6 +142,14 @@ func (r *reductionFlags) options(seed int64) (reduce.Options, error) {
 		return o, &usageError{err}
 	}
 	return o, nil
+}
+
+// checkSeed refuses a seed that was typed where nothing is drawn.
+func (r *reductionFlags) checkSeed() error {
+	if f := r.fs.Lookup("seed"); onCommandLine(f) && r.o.Base != "random" {
+		return usagef("--seed: has no use without --base random, got %s", f.Value)
+	}
+	return nil
 }
 
 func readRecipe(path string) (*reduce.Recipe, error) {

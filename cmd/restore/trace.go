@@ -73,6 +73,9 @@ func (o *traceOptions) run(ctx context.Context, a *app, cmd *cobra.Command) erro
 	case o.tokens < 0:
 		return usagef("--tokens: out of range, got %d, want 0 or more", o.tokens)
 	}
+	if err := o.reduction.checkSeed(); err != nil {
+		return err
+	}
 	if r.Reduce, err = o.reduction.options(o.seed); err != nil {
 		return err
 	}
