@@ -70,6 +70,9 @@ var (
 	EncoderQuantTypes = engine.EncoderQuantTypes
 )
 
+// CacheTypes is what OpenOptions' CacheType may be, besides "".
+var CacheTypes = engine.CacheTypes
+
 // Open loads the model in dir: a Hugging Face directory, a folder of the hub's
 // cache, or a file that Pack wrote. An empty dir is the small model that is part of
 // the program. Every weight is bound by name and shape; the error lists all that do

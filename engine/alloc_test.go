@@ -34,6 +34,7 @@ func TestDecodeDoesNotAllocate(t *testing.T) {
 		name, quant string
 		reduce      reduce.Options
 	}{
+		{"float16 keys and values", "f16", reduce.Options{Base: "holov", NVis: 64, Restore: true}},
 		{"plain", "", reduce.Options{}},
 		{"text tokens alone are calibrated by distance", "q8", reduce.Options{Base: "holov", NVis: 64, Restore: true, Calibrate: "distance"}},
 		{"calibrated", "q4", reduce.Options{Base: "holov", NVis: 64, Restore: true}},
@@ -46,7 +47,7 @@ func TestDecodeDoesNotAllocate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := New(ck, Options{Threads: 2, Quant: c.quant})
+		e, err := New(ck, Options{Threads: 2, Quant: c.quant, CacheType: map[bool]string{true: "f16"}[c.quant == "f16"]})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -34,7 +34,11 @@ func (e *Engine) NewConversation(o reduce.Options) *Conversation {
 }
 
 func (e *Engine) newCache() *nn.KVCache {
-	return nn.NewKVCache(e.shape.Layers, e.shape.KVHeads*e.shape.HeadDim)
+	layers, width := e.shape.Layers, e.shape.KVHeads*e.shape.HeadDim
+	if e.half {
+		return nn.NewHalfKVCache(layers, width)
+	}
+	return nn.NewKVCache(layers, width)
 }
 
 // Reset forgets the dialogue and keeps what was read: a next question that

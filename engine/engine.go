@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"sort"
+	"strings"
 	"sync"
 
 	"github.com/restore-vlm/restore/checkpoint"
@@ -35,6 +37,9 @@ type Options struct {
 	// q4 round activations to 8 bits in blocks of 32, those with bf16 to bfloat16; all
 	// others compute in float32. Of a packed file they are "" or what it is packed as.
 	Quant, EncoderQuant string
+	// CacheType is the type in which keys and values are kept: "f16", or "f32" and
+	// "", which mean the same. f16 rounds them and takes half the memory.
+	CacheType string
 	// Describe binds the weights without converting them: Info is all that works.
 	Describe bool
 
@@ -61,6 +66,9 @@ var (
 	EncoderQuantTypes = model.EncoderTypes
 )
 
+// CacheTypes is what CacheType may be, besides "".
+var CacheTypes = []string{"f32", "f16"}
+
 // source says how ck is bound.
 func (o *Options) source(ck *checkpoint.Checkpoint) *model.Source {
 	return &model.Source{
@@ -76,6 +84,7 @@ type Engine struct {
 	m        model.Multimodal
 	shape    model.DecoderShape
 	pool     *kernel.Pool
+	half     bool // keys and values are kept in float16
 	warn     func(string)
 	tok      *tokenizer.Tokenizer // nil when the directory has none
 	template *chat.Template
@@ -103,6 +112,9 @@ func newEngine(ck *checkpoint.Checkpoint, o Options, sink func(string, *tensor.T
 	if o.Threads < 0 || o.Threads > 1024 {
 		return nil, fmt.Errorf("engine: threads: got %d, want 1 to 1024 (0: all cores)", o.Threads)
 	}
+	if o.CacheType != "" && !slices.Contains(CacheTypes, o.CacheType) {
+		return nil, fmt.Errorf("engine: cache type: got %q, want %s", o.CacheType, strings.Join(CacheTypes, " or "))
+	}
 	if o.Threads == 0 {
 		o.Threads = runtime.GOMAXPROCS(0)
 	}
@@ -117,7 +129,7 @@ func newEngine(ck *checkpoint.Checkpoint, o Options, sink func(string, *tensor.T
 	if err := packedAs(ck, src.Plan); err != nil {
 		return nil, err
 	}
-	e := &Engine{ck: src, warn: o.Warn, eos: map[int32]bool{}, special: map[string]string{}, pool: kernel.NewPool(o.Threads)}
+	e := &Engine{ck: src, warn: o.Warn, half: o.CacheType == "f16", eos: map[int32]bool{}, special: map[string]string{}, pool: kernel.NewPool(o.Threads)}
 	src.Pool = e.pool
 	defer func() {
 		if err != nil {

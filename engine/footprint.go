@@ -52,7 +52,7 @@ func (e *Engine) Footprint(width, height, nVis, text, generated int) (*Footprint
 	f.Prompt = text + f.Kept
 	rows := min(f.Prompt, prefillChunk)
 	f.Weights, _ = e.ck.Resident()
-	f.Cache = e.shape.CacheBytes(f.Prompt + generated)
+	f.Cache = e.shape.CacheBytes(f.Prompt+generated, e.half)
 	f.Encoder = e.m.EncodeBytes(px) + 4*int64(len(px.Data))
 	f.Decoder = e.shape.ForwardBytes(rows) + kernel.WorkBytes(e.decoderFormat(), rows, max(e.shape.MLP, e.shape.Hidden)) +
 		8*int64(f.Prompt)*int64(e.shape.Hidden) + 4*int64(e.shape.Vocab)

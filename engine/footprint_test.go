@@ -64,7 +64,7 @@ func TestFootprintOfBuffers(t *testing.T) {
 		if got, want := float64(r.Bytes()), float64(e.shape.ForwardBytes(n)); !(math.Abs(got/want-1) <= bufferTolerance) {
 			t.Errorf("%q: forward takes %g bytes, predicted %g", name, got, want)
 		}
-		if got, want := cache.Bytes(), e.shape.CacheBytes(n); got != want {
+		if got, want := cache.Bytes(), e.shape.CacheBytes(n, e.half); got != want {
 			t.Errorf("%q: cache takes %d bytes, predicted %d", name, got, want)
 		}
 		if err := e.Close(); err != nil {

@@ -40,17 +40,17 @@ func openWith(t testing.TB, dir string, o engine.Options) *engine.Engine {
 // through the layers.
 func TestPlans(t *testing.T) {
 	for _, c := range []struct {
-		decoder, encoder string
-		bound            float64
+		decoder, encoder, cache string
+		bound                   float64
 	}{
-		{"", "", 0}, {"f32", "f32", 0},
-		{"f16", "", 1.7e-3}, {"", "f16", 1.7e-3}, {"bf16", "bf16", 2e-2},
-		{"q8", "", 6e-2}, {"", "q8", 6e-2}, {"q8", "q8", 8e-2}, {"q4", "", 0.5}, {"q4", "f16", 0.5},
+		{"", "", "", 0}, {"f32", "f32", "f32", 0},
+		{"f16", "", "", 1.7e-3}, {"", "f16", "", 1.7e-3}, {"", "", "f16", 1.7e-3}, {"bf16", "bf16", "", 2e-2},
+		{"q8", "", "", 6e-2}, {"", "q8", "", 6e-2}, {"q8", "q8", "", 8e-2}, {"q4", "", "", 0.5}, {"q4", "f16", "f16", 0.5},
 	} {
 		var sum, square float64
 		for _, name := range []string{"llava15-tiny", "llava15-gqa-full-tiny"} {
 			dir := filepath.Join("testdata", name)
-			e := openWith(t, dir, engine.Options{Threads: 2, Quant: c.decoder, EncoderQuant: c.encoder})
+			e := openWith(t, dir, engine.Options{Threads: 2, Quant: c.decoder, EncoderQuant: c.encoder, CacheType: c.cache})
 			plain := open(t, dir, 1)
 			for _, prompt := range []string{"one-image", "two-images", "text-only"} {
 				ref, err := golden.Read(filepath.Join(dir, prompt+".ref"))
@@ -65,9 +65,9 @@ func TestPlans(t *testing.T) {
 			}
 		}
 		err := math.Sqrt(sum / square)
-		t.Logf("quant %q, encoder-quant %q: error of the logits %.2g of their root mean square", c.decoder, c.encoder, err)
+		t.Logf("quant %q, encoder-quant %q, cache %q: error of the logits %.2g of their root mean square", c.decoder, c.encoder, c.cache, err)
 		if !(err <= c.bound) || c.bound > 0 && err == 0 {
-			t.Errorf("quant %q, encoder-quant %q: error %.3g, want at most %g", c.decoder, c.encoder, err, c.bound)
+			t.Errorf("quant %q, encoder-quant %q, cache %q: error %.3g, want at most %g", c.decoder, c.encoder, c.cache, err, c.bound)
 		}
 	}
 }

@@ -115,6 +115,14 @@ func LargeFloats(n int) []float32 {
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(largeBytes(4*n)))), n)
 }
 
+// LargeHalves is LargeFloats for float16.
+func LargeHalves(n int) []uint16 {
+	if n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(largeBytes(2*n)))), n)
+}
+
 func float32Bytes(v []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v))
 }

@@ -89,9 +89,14 @@ type DecoderShape struct {
 	RoPE                                                *nn.RoPE
 }
 
-// CacheBytes is the memory of the keys and values of n tokens in all layers.
-func (s *DecoderShape) CacheBytes(n int) int64 {
-	return 8 * int64(s.Layers) * int64(n) * int64(s.KVHeads*s.HeadDim)
+// CacheBytes is the memory of the keys and values of n tokens in all layers, in
+// float16 where half is set, else in float32.
+func (s *DecoderShape) CacheBytes(n int, half bool) int64 {
+	size := 4
+	if half {
+		size = 2
+	}
+	return 2 * int64(size*s.Layers) * int64(n) * int64(s.KVHeads*s.HeadDim)
 }
 
 // ForwardBytes is the memory of the buffers of a forward of rows rows.

@@ -255,7 +255,7 @@ func (p *Passage) states(i, s int, x []float32) error {
 		rows, kw := len(sp.Pos), p.shape.KVHeads*p.shape.HeadDim
 		kv := sp.Cache.Layer(i - 1)
 		if seen == nil {
-			seen = &reduce.States{Width: p.shape.Hidden, KeyWidth: kw, Hidden: make([]float32, len(x)), Keys: kv.K[(len(kv.Pos)-rows)*kw:], Pool: p.run.Pool}
+			seen = &reduce.States{Width: p.shape.Hidden, KeyWidth: kw, Hidden: make([]float32, len(x)), Keys: kv.Keys(len(kv.Pos) - rows), Pool: p.run.Pool}
 			p.layers.Norm(p.run, seen.Hidden, x, rows)
 		}
 		sight := sp.sight(j, len(kv.Pos))
@@ -415,8 +415,8 @@ func (p *Passage) trace(i, s int, q []float32) {
 	kv, c := sp.Cache.Layer(i), sp.Calib.At(i)
 	n, t, heads, d := len(pos), len(kv.Pos), p.shape.KVHeads, p.shape.HeadDim
 	name := func(what string) string { return fmt.Sprintf("text.layer.%d.%s", i, what) }
-	r.Trace(name("k"), []int{heads, t, d}, nn.HeadsFirst(kv.K, t, heads, d))
-	r.Trace(name("v"), []int{heads, t, d}, nn.HeadsFirst(kv.V, t, heads, d))
+	r.Trace(name("k"), []int{heads, t, d}, nn.HeadsFirst(kv.Keys(0), t, heads, d))
+	r.Trace(name("v"), []int{heads, t, d}, nn.HeadsFirst(kv.Values(0), t, heads, d))
 	r.Trace(name("attn"), []int{p.shape.Heads, n, t}, p.layers.Attention().CausalProbs(q, pos, kv, c, sp.Decoding))
 	if c != nil {
 		r.Trace(name("bias"), []int{n, t}, c.Rows(kv, pos, sp.Decoding))

@@ -136,7 +136,8 @@ func (a *Attention) kernel(out, q []float32, rows int) kernel.Attention {
 // nil.
 func (a *Attention) Causal(p *kernel.Pool, out, q []float32, pos []Pos, l *LayerKV, c *Calibration, decoding bool, tap *Tap) {
 	k := a.kernel(out, q, len(pos))
-	k.K, k.V, k.Tk, k.Causal = l.K, l.V, len(l.Pos), true
+	k.Tk, k.Causal = len(l.Pos), true
+	k.K, k.V, k.HalfK, k.HalfV = l.k, l.v, l.halfK, l.halfV
 	k.Bias = c.bias(l, pos, decoding)
 	if tap != nil {
 		tap.before(&k)
@@ -157,7 +158,12 @@ func (a *Attention) Causal(p *kernel.Pool, out, q []float32, pos []Pos, l *Layer
 func (a *Attention) newest(p *kernel.Pool, k kernel.Attention, l *LayerKV) {
 	skip := k.Tk - a.Window
 	from := skip * a.KVHeads * a.HeadDim
-	k.K, k.V, k.Tk = k.K[from:], k.V[from:], a.Window
+	k.Tk = a.Window
+	if k.HalfK != nil {
+		k.HalfK, k.HalfV = k.HalfK[from:], k.HalfV[from:]
+	} else {
+		k.K, k.V = k.K[from:], k.V[from:]
+	}
 	if b := k.Bias; b != nil { // l's own
 		l.scratch.skip = skip
 		if b.LogSize != nil {
@@ -215,7 +221,12 @@ func (a *Attention) part(k *kernel.Attention, lo, hi, k0 int) kernel.Attention {
 	s := *k
 	s.RowTap, s.RowTapQueries, s.MaxTap = nil, nil, nil
 	s.Tq, s.Tk = hi-lo, k1-k0
-	s.Q, s.K, s.V = k.Q[lo*qw:hi*qw], k.K[k0*kw:k1*kw], k.V[k0*kw:k1*kw]
+	s.Q = k.Q[lo*qw : hi*qw]
+	if k.HalfK != nil {
+		s.HalfK, s.HalfV = k.HalfK[k0*kw:k1*kw], k.HalfV[k0*kw:k1*kw]
+	} else {
+		s.K, s.V = k.K[k0*kw:k1*kw], k.V[k0*kw:k1*kw]
+	}
 	if k.Out != nil {
 		s.Out = k.Out[lo*qw : hi*qw]
 	}
@@ -238,7 +249,8 @@ func (a *Attention) part(k *kernel.Attention, lo, hi, k0 int) kernel.Attention {
 // CausalProbs returns the probabilities [Heads, len(pos), keys] of Causal, for traces.
 func (a *Attention) CausalProbs(q []float32, pos []Pos, l *LayerKV, c *Calibration, decoding bool) []float32 {
 	k := a.kernel(nil, q, len(pos))
-	k.K, k.V, k.Tk, k.Causal = l.K, l.V, len(l.Pos), true
+	k.Tk, k.Causal = len(l.Pos), true
+	k.K, k.V, k.HalfK, k.HalfV = l.k, l.v, l.halfK, l.halfV
 	k.Bias = c.bias(l, pos, decoding)
 	if a.Window == 0 || k.Tk <= a.Window {
 		return kernel.AttentionProbs(&k)

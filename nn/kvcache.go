@@ -2,6 +2,7 @@ package nn
 
 import (
 	"math"
+	"slices"
 
 	"github.com/restore-vlm/restore/kernel"
 )
@@ -13,10 +14,13 @@ type KVCache struct {
 	layers []LayerKV
 }
 
-// LayerKV is one layer's part of a KVCache. K and V are [Len, KVHeads·HeadDim];
-// keys are stored after RoPE.
+// LayerKV is one layer's part of a KVCache. Keys and values are [Len,
+// KVHeads·HeadDim]; keys are stored after RoPE.
 type LayerKV struct {
-	K, V    []float32
+	k, v         []float32
+	halfK, halfV []uint16 // in their place where half is set
+	half         bool
+
 	Pos     []Pos
 	Size    []float32 // patches (or text tokens: 1) each key stands for
 	Shift   float64   // positions of rows to come, less this, are theirs in this layer: a reducer inside the decoder closed its gaps
@@ -34,6 +38,16 @@ func NewKVCache(layers, width int) *KVCache {
 	c := &KVCache{layers: make([]LayerKV, layers)}
 	for i := range c.layers {
 		c.layers[i].width = width
+	}
+	return c
+}
+
+// NewHalfKVCache is NewKVCache with keys and values rounded to float16, in half
+// the memory.
+func NewHalfKVCache(layers, width int) *KVCache {
+	c := NewKVCache(layers, width)
+	for i := range c.layers {
+		c.layers[i].half = true
 	}
 	return c
 }
@@ -59,7 +73,8 @@ func (c *KVCache) Lens(dst []int) []int {
 func (c *KVCache) Bytes() int64 {
 	var n int64
 	for i := range c.layers {
-		n += 4 * int64(cap(c.layers[i].K)+cap(c.layers[i].V))
+		l := &c.layers[i]
+		n += 4*int64(cap(l.k)+cap(l.v)) + 2*int64(cap(l.halfK)+cap(l.halfV))
 	}
 	return n
 }
@@ -69,7 +84,11 @@ func (c *KVCache) Bytes() int64 {
 func (c *KVCache) Reserve(n int) {
 	for i := range c.layers {
 		l := &c.layers[i]
-		l.K, l.V = reserveLarge(l.K, n*l.width), reserveLarge(l.V, n*l.width)
+		if l.half {
+			l.halfK, l.halfV = reserveLarge(l.halfK, n*l.width, kernel.LargeHalves), reserveLarge(l.halfV, n*l.width, kernel.LargeHalves)
+		} else {
+			l.k, l.v = reserveLarge(l.k, n*l.width, kernel.LargeFloats), reserveLarge(l.v, n*l.width, kernel.LargeFloats)
+		}
 		l.Pos, l.Size = reserve(l.Pos, n), reserve(l.Size, n)
 		l.logSize, l.ipos = reserve(l.logSize, n), reserve(l.ipos, n)
 	}
@@ -85,11 +104,11 @@ func reserve[T any](s []T, n int) []T {
 }
 
 // reserveLarge is reserve in huge pages: one decoded token reads all keys and values.
-func reserveLarge(s []float32, n int) []float32 {
+func reserveLarge[T any](s []T, n int, large func(n int) []T) []T {
 	if cap(s)-len(s) >= n {
 		return s
 	}
-	g := kernel.LargeFloats(len(s) + n)[:len(s)]
+	g := large(len(s) + n)[:len(s)]
 	copy(g, s)
 	return g
 }
@@ -109,7 +128,11 @@ func (l *LayerKV) Truncate(n int) {
 			l.sized--
 		}
 	}
-	l.K, l.V = l.K[:n*l.width], l.V[:n*l.width]
+	if l.half {
+		l.halfK, l.halfV = l.halfK[:n*l.width], l.halfV[:n*l.width]
+	} else {
+		l.k, l.v = l.k[:n*l.width], l.v[:n*l.width]
+	}
 	l.Pos, l.Size, l.logSize, l.ipos = l.Pos[:n], l.Size[:n], l.logSize[:n], l.ipos[:n]
 }
 
@@ -121,16 +144,12 @@ const appendRows = 32
 // the copy.
 func (l *LayerKV) Append(p *kernel.Pool, k, v []float32, pos []Pos, size []float32) {
 	n := len(pos)
-	if cap(l.K)-len(l.K) < n*l.width || n < 2*appendRows {
-		l.K, l.V = append(l.K, k[:n*l.width]...), append(l.V, v[:n*l.width]...)
+	if l.half {
+		l.halfK = appendKeys(p, l.halfK, k[:n*l.width], l.width, kernel.NarrowHalf)
+		l.halfV = appendKeys(p, l.halfV, v[:n*l.width], l.width, kernel.NarrowHalf)
 	} else {
-		at := len(l.K)
-		l.K, l.V = l.K[:at+n*l.width], l.V[:at+n*l.width]
-		p.Run((n+appendRows-1)/appendRows, func(task int) {
-			lo, hi := task*appendRows*l.width, min(n, (task+1)*appendRows)*l.width
-			copy(l.K[at+lo:at+hi], k[lo:hi])
-			copy(l.V[at+lo:at+hi], v[lo:hi])
-		})
+		l.k = appendKeys(p, l.k, k[:n*l.width], l.width, copyFloats)
+		l.v = appendKeys(p, l.v, v[:n*l.width], l.width, copyFloats)
 	}
 	l.Pos = append(l.Pos, pos...)
 	for t, p := range pos {
@@ -148,6 +167,39 @@ func (l *LayerKV) Append(p *kernel.Pool, k, v []float32, pos []Pos, size []float
 		l.logSize = append(l.logSize, float32(math.Log(float64(s))))
 		l.ipos = append(l.ipos, int32(p[0]))
 	}
+}
+
+// appendKeys appends rows of width numbers to dst, converted by to.
+func appendKeys[T any](p *kernel.Pool, dst []T, x []float32, width int, to func(dst []T, x []float32)) []T {
+	at := len(dst)
+	dst = slices.Grow(dst, len(x))[:at+len(x)]
+	rows := len(x) / width
+	if rows < 2*appendRows {
+		to(dst[at:], x)
+		return dst
+	}
+	p.Run((rows+appendRows-1)/appendRows, func(task int) {
+		lo, hi := task*appendRows*width, min(rows, (task+1)*appendRows)*width
+		to(dst[at+lo:at+hi], x[lo:hi])
+	})
+	return dst
+}
+
+func copyFloats(dst, x []float32) { copy(dst, x) }
+
+// Keys returns the keys from row from on as float32, [Len−from, width]. Read-only.
+func (l *LayerKV) Keys(from int) []float32 { return l.rows(l.k, l.halfK, from) }
+
+// Values returns the values from row from on as float32, [Len−from, width]. Read-only.
+func (l *LayerKV) Values(from int) []float32 { return l.rows(l.v, l.halfV, from) }
+
+func (l *LayerKV) rows(x []float32, half []uint16, from int) []float32 {
+	if !l.half {
+		return x[from*l.width:]
+	}
+	out := make([]float32, len(half)-from*l.width)
+	kernel.WidenHalf(out, half[from*l.width:])
+	return out
 }
 
 // whole reports whether p is one whole number on all axes, so that a table of

@@ -24,6 +24,11 @@ func TestWindow(t *testing.T) {
 		return v
 	}
 	q, k, v := random(n*heads*dim), random(n*kv*dim), random(n*kv*dim)
+	for _, x := range [][]float32{k, v} { // so that a cache of float16 holds them exactly
+		half := make([]uint16, len(x))
+		kernel.NarrowHalf(half, x)
+		kernel.WidenHalf(x, half)
+	}
 	pos, size := make([]Pos, n), make([]float32, n)
 	for i := range pos {
 		pos[i], size[i] = At(float64(2*i)), float32(1+i%3)
@@ -75,8 +80,11 @@ func TestWindow(t *testing.T) {
 					}
 				}
 			}
-			for _, piece := range []int{n, 9, 1} {
+			for _, piece := range []int{n, 9, 1, -n, -9, -1} {
 				cache := NewKVCache(1, kv*dim)
+				if piece < 0 {
+					cache, piece = NewHalfKVCache(1, kv*dim), -piece
+				}
 				out := make([]float32, n*heads*dim)
 				for lo := 0; lo < n; lo += piece {
 					hi := min(lo+piece, n)

@@ -27,6 +27,7 @@ type benchOptions struct {
 	dir, shape string
 	quants     []string
 	encoder    string
+	cache      string
 	budgets    []string
 	patches    []int
 	base       string
@@ -62,6 +63,7 @@ embedded model runs. The share of the products and the speed-up are those of the
 	fs.StringVarP(&o.dir, "model", "m", "", "Hugging Face `folder` of a model, or a hub-cache folder")
 	fs.StringSliceVar(&o.quants, "quant", nil, "`types` in which the language model's weights are kept, one after another")
 	fs.StringVar(&o.encoder, "encoder-quant", "", "type in which vision tower and projector are kept")
+	fs.StringVar(&o.cache, "cache-type", "", "type in which keys and values are kept")
 	fs.StringSliceVar(&o.budgets, "n-vis", nil, "`budgets`: numbers of visual tokens, shares of them (0.25), or all")
 	fs.IntSliceVar(&o.patches, "patches", nil, "`sizes` of the picture, for models that take any")
 	fs.StringVar(&o.base, "base", "holov", "how the kept tokens are selected, see 'restore methods'")
@@ -75,6 +77,7 @@ embedded model runs. The share of the products and the speed-up are those of the
 	for name, v := range map[string][2]string{
 		"shape": {strings.Join(benchShapeNames, "|") + "|FILE", "none"}, "quant": {quants, "q4 with --shape, else stored"},
 		"encoder-quant": {strings.Join(restore.EncoderQuantTypes, "|"), "as stored; with --shape bf16 where the CPU multiplies it faster than float32, else f16"}, "base": {strings.Join(methodNames(), "|"), "holov"},
+		"cache-type": {strings.Join(restore.CacheTypes, "|"), "f16 with --shape, else f32"},
 	} {
 		fs.Lookup(name).Annotations = map[string][]string{choices: v[:1], applies: v[1:]}
 	}
@@ -108,6 +111,17 @@ type bench struct {
 	budgets []benchBudget
 	patches []int // [0] where the model's pictures have one size
 	encoder string
+}
+
+// cache is the type of keys and values.
+func (b *bench) cache() string {
+	switch {
+	case b.o.cache != "":
+		return b.o.cache
+	case b.o.shape != "":
+		return "f16"
+	}
+	return "f32"
 }
 
 // benchBudget is one of --n-vis.
@@ -154,6 +168,9 @@ func (o *benchOptions) prepare() (*bench, error) {
 		if q != asStored && !slices.Contains(restore.QuantTypes, q) {
 			return nil, usagef("--quant: got %q, want %s|%s", q, strings.Join(restore.QuantTypes, "|"), asStored)
 		}
+	}
+	if o.cache != "" && !slices.Contains(restore.CacheTypes, o.cache) {
+		return nil, usagef("--cache-type: got %q, want %s", o.cache, strings.Join(restore.CacheTypes, "|"))
 	}
 	if o.encoder != "" && !slices.Contains(restore.EncoderQuantTypes, o.encoder) {
 		return nil, usagef("--encoder-quant: got %q, want %s", o.encoder, strings.Join(restore.EncoderQuantTypes, "|"))
@@ -208,7 +225,7 @@ func (o *benchOptions) loadShape() (*shape, error) {
 
 // open loads the model, or makes it.
 func (b *bench) open(a *app, quant string, work *nn.Work) (*restore.Model, error) {
-	o := restore.OpenOptions{Threads: b.o.threads, EncoderQuant: b.encoder, Work: work, Warn: func(s string) { fmt.Fprintf(a.err, "restore: note: %s\n", oneLine(s)) }}
+	o := restore.OpenOptions{Threads: b.o.threads, EncoderQuant: b.encoder, CacheType: b.cache(), Work: work, Warn: func(s string) { fmt.Fprintf(a.err, "restore: note: %s\n", oneLine(s)) }}
 	if quant != asStored {
 		o.Quant = quant
 	}
@@ -258,7 +275,7 @@ func (b *bench) run(ctx context.Context, a *app) (*benchJSON, error) {
 	out := &benchJSON{
 		Encoder: b.encoder,
 		Model:   b.shape.Name, CPU: cpuName(), Kernel: kernel.Implementation(), Threads: b.o.threads, Text: b.o.text, Gen: b.o.gen, Repeat: b.o.repeat,
-		Base: b.o.base, Restore: b.o.restore, Plans: map[string]map[string]int64{}, Rows: []benchRow{},
+		Base: b.o.base, Restore: b.o.restore, Cache: b.cache(), Plans: map[string]map[string]int64{}, Rows: []benchRow{},
 	}
 	var cells []*benchCell
 	for _, q := range b.o.quants {

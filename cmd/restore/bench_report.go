@@ -24,7 +24,8 @@ type benchJSON struct {
 	Base    string                      `json:"base"`
 	Restore bool                        `json:"restore"`
 	Encoder string                      `json:"encoder_quant"` // "" is as stored
-	Plans   map[string]map[string]int64 `json:"plans"`         // by --quant: numbers of all weights by the type in which they are kept
+	Cache   string                      `json:"cache_type"`
+	Plans   map[string]map[string]int64 `json:"plans"` // by --quant: numbers of all weights by the type in which they are kept
 	Peaks   benchPeaks                  `json:"peaks"`
 	Rows    []benchRow                  `json:"rows"`
 }
@@ -145,7 +146,7 @@ func (j *benchJSON) write(a *app) error {
 		for _, d := range slices.Sorted(maps.Keys(j.Plans[q])) {
 			kept = append(kept, fmt.Sprintf("%.1f million in %s", float64(j.Plans[q][d])/1e6, d))
 		}
-		fmt.Fprintf(a.out, "plan %s: %s\n", q, strings.Join(kept, ", "))
+		fmt.Fprintf(a.out, "plan %s: %s; keys and values in %s\n", q, strings.Join(kept, ", "), strings.ToUpper(j.Cache))
 	}
 	fmt.Fprintf(a.out, "peaks: %.0f GFLOP/s (multiply-add), %.0f GFLOP/s (bfloat16), %.0f GOP/s (8-bit dot product), %.1f GB/s (reading memory)\n", j.Peaks.FMA, j.Peaks.BF16, j.Peaks.Dot, j.Peaks.DRAM)
 	how := "RESTORE over " + j.Base

@@ -98,6 +98,7 @@ func TestBenchUsage(t *testing.T) {
 		"--shape . ":                               `--shape: got "."`,
 		"--shape llava-1.5-7b -m x":                "--shape and --model: both given, got llava-1.5-7b and x",
 		"--quant q4,q5 --shape " + file:            `--quant: got "q5", want q4|q8|`,
+		"--cache-type bf16 --shape " + file:        `--cache-type: got "bf16"`,
 		"--encoder-quant q4 --shape " + file:       `--encoder-quant: got "q4"`,
 		"--n-vis 64,none --shape " + file:          `--n-vis: got "none", want a number`,
 		"--n-vis 1.5 --shape " + file:              `--n-vis: got "1.5"`,

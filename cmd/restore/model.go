@@ -18,7 +18,8 @@ type modelFlags struct {
 	dir            string
 	threads        int
 	quant, encoder string
-	describe       bool // the model is not going to be run
+	cache          string // type of keys and values
+	describe       bool   // the model is not going to be run
 
 	minPixels, maxPixels int            // 0: what the checkpoint says
 	fs                   *pflag.FlagSet // of addResize
@@ -28,6 +29,7 @@ func (m *modelFlags) add(fs *pflag.FlagSet) {
 	m.addDir(fs)
 	m.addThreads(fs)
 	m.addQuant(fs)
+	m.addCache(fs)
 }
 
 func (m *modelFlags) addDir(fs *pflag.FlagSet) {
@@ -40,6 +42,11 @@ func (m *modelFlags) addQuant(fs *pflag.FlagSet) {
 	for name, types := range map[string][]string{"quant": restore.QuantTypes, "encoder-quant": restore.EncoderQuantTypes} {
 		fs.Lookup(name).Annotations = map[string][]string{applies: {"as stored"}, choices: {strings.Join(types, "|")}}
 	}
+}
+
+func (m *modelFlags) addCache(fs *pflag.FlagSet) {
+	fs.StringVar(&m.cache, "cache-type", "f32", "keep keys and values in this type; f16 rounds them and takes half the memory")
+	fs.Lookup("cache-type").Annotations = map[string][]string{choices: {strings.Join(restore.CacheTypes, "|")}}
 }
 
 func (m *modelFlags) addThreads(fs *pflag.FlagSet) {
@@ -80,7 +87,7 @@ func (m *modelFlags) check() error {
 	for _, c := range []struct {
 		flag, got string
 		types     []string
-	}{{"quant", m.quant, restore.QuantTypes}, {"encoder-quant", m.encoder, restore.EncoderQuantTypes}} {
+	}{{"quant", m.quant, restore.QuantTypes}, {"encoder-quant", m.encoder, restore.EncoderQuantTypes}, {"cache-type", m.cache, restore.CacheTypes}} {
 		if c.got != "" && !slices.Contains(c.types, c.got) {
 			return usagef("--%s: got %q, want %s", c.flag, c.got, strings.Join(c.types, "|"))
 		}
@@ -119,7 +126,7 @@ func (m *modelFlags) options(a *app) (restore.OpenOptions, error) {
 	if err := m.check(); err != nil {
 		return restore.OpenOptions{}, err
 	}
-	o := restore.OpenOptions{Threads: m.threads, Quant: m.quant, EncoderQuant: m.encoder, Describe: m.describe, MinPixels: m.minPixels, MaxPixels: m.maxPixels,
+	o := restore.OpenOptions{Threads: m.threads, Quant: m.quant, EncoderQuant: m.encoder, CacheType: m.cache, Describe: m.describe, MinPixels: m.minPixels, MaxPixels: m.maxPixels,
 		Warn: func(s string) { fmt.Fprintf(a.err, "restore: note: %s\n", oneLine(s)) }}
 	if isTerminal(a.err) {
 		var bar *progressbar.ProgressBar

@@ -24,7 +24,9 @@ cut short, or whose folder has changed since, is refused.`,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	m.add(fs)
+	m.addDir(fs)
+	m.addThreads(fs)
+	m.addQuant(fs)
 	fs.StringVarP(&out, "output", "o", "", "`file` to write")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if out == "" || out == "-" {
