@@ -89,6 +89,8 @@ func TestUsageErrors(t *testing.T) {
 		"layer 0":                 {[]string{"run", "-p", "?", "--base", "fastv", "--fastv-layer", "0"}, "--fastv-layer: out of range, got 0, want at least 1"},
 		"no step":                 {[]string{"run", "-p", "?", "--base", "vispruner", "--vispruner-step", "0"}, "--vispruner-step: out of range, got 0, want at least 1"},
 		"seed of nothing":         {[]string{"trace", "-p", "?", "--out", "x", "--base", "grid", "--n-vis", "4", "--seed", "3"}, "--seed: has no use without --base random, got 3"},
+		"overlay of no picture":   {[]string{"run", "-p", "?", "--overlay", "x.png"}, "--overlay: has nothing to show, got x.png, want a picture"},
+		"stages of no picture":    {[]string{"run", "-p", "?", "--base", "fastv", "--n-vis", "192", "--overlay-stages", "x.png"}, "--overlay-stages: has nothing to show, got x.png, want a picture"},
 		"broken layers":           {[]string{"run", "-p", "?", "--base", "pdrop", "--pdrop-layers", "3,3"}, `pdrop-layers: got "3,3", want ascending layers`},
 		"newlines inside":         {[]string{"run", "-p", "?", "--base", "fastv", "--newlines", "skip"}, "newlines: got skip, which fastv cannot honour"},
 		"stages outside":          {[]string{"run", "-p", "?", "--overlay-stages", "x.png"}, "--overlay-stages: has nothing to show, got --base holov, want a method inside the encoder or the decoder"},

@@ -109,6 +109,13 @@ func (o *runOptions) run(ctx context.Context, a *app, talk bool) error {
 	if err != nil {
 		return err
 	}
+	if !talk && len(o.images)+len(o.video.frames) == 0 {
+		for _, name := range []string{"overlay", "overlay-stages"} {
+			if f := o.reduction.fs.Lookup(name); onCommandLine(f) {
+				return usagef("--%s: has nothing to show, got %s, want a picture (--image) to draw in", name, f.Value)
+			}
+		}
+	}
 	if r.Images, err = o.picture.loadAll(o.images); err != nil {
 		return err
 	}
