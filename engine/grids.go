@@ -1,6 +1,9 @@
 package engine
 
-import "github.com/restore-vlm/restore/imageproc"
+import (
+	"github.com/restore-vlm/restore/imageproc"
+	"github.com/restore-vlm/restore/reduce"
+)
 
 // grids returns where the picture's tokens lie on it: those that were reduced, or
 // all.
@@ -53,6 +56,30 @@ func (p *picture) viewGrids() []imageproc.Grid {
 		grids = append(grids, g)
 	}
 	return grids
+}
+
+// cuts returns the grids that the tokens of a picture encoded in views lie on,
+// less what was cut off at their edges.
+func (p *picture) cuts() []reduce.Cut {
+	var out []reduce.Cut
+	for _, g := range p.viewGrids() {
+		top, left, bottom, right := g.Rows, g.Cols, 0, 0
+		for k, t := range g.Tokens {
+			if t >= 0 {
+				y, x := k/g.Cols, k%g.Cols
+				top, left, bottom, right = min(top, y), min(left, x), max(bottom, y+1), max(right, x+1)
+			}
+		}
+		if top >= bottom {
+			continue
+		}
+		c := reduce.Cut{H: bottom - top, W: right - left}
+		for y := top; y < bottom; y++ {
+			c.Tokens = append(c.Tokens, g.Tokens[y*g.Cols+left:y*g.Cols+right]...)
+		}
+		out = append(out, c)
+	}
+	return out
 }
 
 // ends returns the newline behind each row of g, nil where there is none.

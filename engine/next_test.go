@@ -157,14 +157,14 @@ func TestNextReductions(t *testing.T) {
 				}
 				o.NVis = 24
 				got, err := trace(o)
-				if reason := map[string]string{"pool": "grid", "downsample": "tiles"}[base]; reason != "" {
-					if err == nil || !strings.Contains(err.Error(), reason) {
-						t.Errorf("%s: got %v, want a refusal for %s: tokens of several views are no grid", base, err, reason)
+				if base == "downsample" {
+					if err == nil || !strings.Contains(err.Error(), "tiles") {
+						t.Errorf("%s: got %v, want a refusal for its tiles", base, err)
 					}
 					continue
 				}
-				if perView && mode == "keep" {
-					if err == nil || !strings.Contains(err.Error(), "newlines: got keep") {
+				if (perView || base == "pool") && mode == "keep" {
+					if err == nil || !strings.Contains(err.Error(), "newlines: got ") {
 						t.Errorf("%s keep: got %v, want a refusal by name", base, err)
 					}
 					continue
@@ -324,5 +324,36 @@ func TestNextSlidingWindow(t *testing.T) {
 	width := 336 // of the vocabulary: rows up to the window's length see all that they would without
 	if !slices.Equal(logits[0], logits[1]) || slices.Equal(logits[0], logits[2]) || !slices.Equal(logits[0][:24*width], logits[2][:24*width]) {
 		t.Error("windows of 1000 and 24: want the logits without one, and others from row 24 on")
+	}
+}
+
+// Ensure that pooling averages the whole picture and its tiles each for itself, a piece that was cut of padding included, and that newlines,
+// which lie on no grid, are refused.
+func TestNextPool(t *testing.T) {
+	for name, prompts := range map[string][]string{"llavanext-vicuna-tiny": {"odd"}, "llavanext-mistral-tiny": {"tall", "tiny"}} {
+		e := open(t, filepath.Join("testdata", name), 2)
+		for _, prompt := range prompts {
+			in := nextInputs(t, name, prompt)
+			trace := func(o reduce.Options) (map[string]*tensor.Tensor, error) {
+				return e.Trace(context.Background(), engine.TraceRequest{Inputs: in, Reduce: o, Tokens: 2})
+			}
+			for _, n := range []int{1, 2, 17} {
+				got, err := trace(reduce.Options{Base: "pool", NVis: n, Restore: true})
+				if err != nil {
+					t.Fatalf("%s %s, %d: %v", name, prompt, n, err)
+				}
+				group, _ := got["reduce.group"].Int64s()
+				for i, g := range group {
+					first := i < 16 // the whole picture's
+					if g < 0 || int(g) >= n || n > 1 && !first && slices.Contains(group[:16], g) {
+						t.Errorf("%s %s, %d: token %d is in group %d of %v", name, prompt, n, i, g, group)
+						break
+					}
+				}
+			}
+			if _, err := trace(reduce.Options{Base: "pool", NVis: 5, Restore: true, Newlines: "keep"}); err == nil || !strings.Contains(err.Error(), "on no grid, which pool cannot honour") {
+				t.Errorf("%s %s: newlines kept: got %v, want a refusal", name, prompt, err)
+			}
+		}
 	}
 }

@@ -189,7 +189,9 @@ func (e *Engine) reduce(r *model.Run, v *model.Visual, i int, o reduce.Options) 
 func (p *picture) input() *reduce.Input {
 	v := p.visual
 	if p.list != nil {
-		return p.list.input(v)
+		in := p.list.input(v)
+		in.Grids = p.cuts()
+		return in
 	}
 	in := &reduce.Input{
 		N: v.N, C: v.C, X: v.X, GridH: v.GridH, GridW: v.GridW, Cv: v.Cv, Hidden: v.Hidden,

@@ -2,7 +2,11 @@ package reduce
 
 // Pool is the control that looks at nothing and loses nothing.
 
-import "math"
+import (
+	"fmt"
+	"math"
+	"slices"
+)
 
 var poolMethod = &Method{
 	Name: "pool", Title: "average pooling of the grid (a control)", Site: AfterEncoder,
@@ -17,16 +21,90 @@ sqrt(n·H/W) to the nearest, so that cells are as square as the grid allows; whe
 adaptive average pooling to b×b.`,
 		Departures: `
 Where the cells of adaptive pooling would overlap (b does not divide the side), these do not: every token is in one cell, and a cell's size is
-the number of its tokens. Under RESTORE cells stay what they are, as nothing is kept and each already stands for a group: sizes and
+the number of its tokens. A picture made of two grids (the whole and its tiles) shares the cells between them in proportion to their tokens. Under RESTORE cells stay what they are, as nothing is kept and each already stands for a group: sizes and
 distances of the decoder's attention are calibrated.`,
 		Licence: noCode,
 	},
 }
 
 func pool(w *work) (*Reduction, error) {
-	r := w.fromCells(poolCells(w.in.GridH, w.in.GridW, w.o.NVis))
+	var rows []Row
+	if w.in.Grids != nil {
+		rows = poolGrids(w.in.Grids, w.o.NVis)
+	} else {
+		rows = poolCells(w.in.GridH, w.in.GridW, w.o.NVis)
+	}
+	r := w.fromCells(rows)
 	w.means(r)
 	return r, nil
+}
+
+// Cut is one of several grids that a picture's tokens lie on.
+type Cut struct {
+	H, W   int
+	Tokens []int32 // [H*W] in raster order, ascending
+}
+
+// checkGrids says whether every token is in one cell of one grid.
+func (in *Input) checkGrids(m *Method) error {
+	seen, count := make([]bool, in.N), 0
+	for i := range in.Grids {
+		g := &in.Grids[i]
+		if g.H < 1 || g.W < 1 || g.H*g.W != len(g.Tokens) {
+			return fmt.Errorf("reduce: %s: grid %d: got %d tokens, want %dx%d", m.Name, i, len(g.Tokens), g.H, g.W)
+		}
+		for k, t := range g.Tokens {
+			if t < 0 || int(t) >= in.N || seen[t] || k > 0 && g.Tokens[k-1] >= t {
+				return fmt.Errorf("reduce: %s: grid %d: token %d, want ascending tokens of 0..%d that are in no other grid", m.Name, i, t, in.N-1)
+			}
+			seen[t] = true
+		}
+		count += len(g.Tokens)
+	}
+	if count != in.N {
+		return fmt.Errorf("reduce: newlines: got %d tokens on no grid, which %s cannot honour: it averages cells of the picture's grids; want newlines drop or skip", in.N-count, m.Name)
+	}
+	return nil
+}
+
+// poolGrids shares n cells over the grids in proportion to their tokens, at least one each; fewer cells than grids leave the last
+// cell to all grids that are left.
+func poolGrids(grids []Cut, n int) []Row {
+	last := min(n, len(grids)) // grids that have cells of their own
+	total := 0
+	for _, g := range grids {
+		total += len(g.Tokens)
+	}
+	counts, left := make([]int, last), n-last
+	for i := range counts {
+		more := 0
+		if total > last {
+			more = (n - last) * (len(grids[i].Tokens) - 1) / (total - last)
+		}
+		counts[i], left = 1+more, left-more
+	}
+	for i := range counts {
+		more := min(left, len(grids[i].Tokens)-counts[i])
+		counts[i], left = counts[i]+more, left-more
+	}
+	var rows []Row
+	for i, k := range counts {
+		g := grids[i]
+		for _, row := range poolCells(g.H, g.W, k) {
+			row.Anchor = g.Tokens[row.Anchor]
+			for j, t := range row.Members {
+				row.Members[j] = g.Tokens[t]
+			}
+			rows = append(rows, row)
+		}
+	}
+	for _, g := range grids[last:] {
+		row := &rows[len(rows)-1]
+		row.Members = append(row.Members, g.Tokens...)
+		slices.Sort(row.Members)
+		row.Size = len(row.Members)
+	}
+	return rows
 }
 
 // poolCells cuts a grid of h×w tokens into n cells, 1 <= n <= h·w, in raster order of their middles.

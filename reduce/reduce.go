@@ -14,7 +14,8 @@ type Input struct {
 	N, C int
 	X    []float32 // [N, C] features after the projector, in the decoder's space; may be nil where the method reads Shrunk
 
-	GridH, GridW int // rows and columns of patches; 0 when unknown
+	GridH, GridW int   // rows and columns of patches; 0 when unknown
+	Grids        []Cut // where the tokens lie on several grids instead: a small picture of the whole and the tiles'
 
 	Heads   int
 	ClsAttn []float32 // [Heads, N+1] attention of the class token's query; column 0 is the class token itself; nil when there is none
@@ -319,6 +320,15 @@ func (in *Input) check(m *Method, restore, blind bool) error {
 		case Shrunk:
 			got, want, name = len(in.Shrunk), in.ShrunkH*in.ShrunkW*in.C, "rows*columns*width of X"
 		case Grid:
+			if in.Grids != nil {
+				if err := in.checkGrids(m); err != nil {
+					return err
+				}
+				continue
+			}
+			if in.GridH == 0 || in.GridW == 0 {
+				return bad("grid: got none, want rows and columns of %d tokens (a class token, newlines or views are among them)", in.N)
+			}
 			if in.GridH < 1 || in.GridW < 1 || in.GridH*in.GridW != in.N {
 				return bad("grid: got %dx%d, want rows and columns of %d tokens", in.GridH, in.GridW, in.N)
 			}

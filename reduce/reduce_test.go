@@ -367,7 +367,7 @@ func TestPool(t *testing.T) {
 			t.Fatalf("%d cells: got %d of %d to %d tokens", n, len(rows), smallest, largest)
 		}
 	}
-	wantError(t, &Input{N: 6, C: 1, X: make([]float32, 6)}, Options{Base: "pool", NVis: 2}, "pool", "grid", "0x0")
+	wantError(t, &Input{N: 6, C: 1, X: make([]float32, 6)}, Options{Base: "pool", NVis: 2}, "pool", "grid", "got none")
 }
 
 func TestDownsample(t *testing.T) {
