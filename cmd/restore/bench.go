@@ -258,6 +258,7 @@ type benchCell struct {
 	budget  benchBudget
 	tokens  int // before reduction
 	runs    []*engine.Measurement
+	read    []float64 // per run, the rate of reading memory just before and behind it, which changes from minute to minute
 	rss     int64
 }
 
@@ -360,6 +361,7 @@ func (b *bench) once(ctx context.Context, m *restore.Model, c *benchCell, i int,
 	if err != nil {
 		return err
 	}
+	before := len(limits.read)
 	limits.sample()
 	resetPeakRSS()
 	run, err := m.Measure(ctx, engine.MeasureRequest{Image: pic, Reduce: b.reduction(c.budget, c.tokens), Text: b.o.text, Steps: b.o.gen, Seed: uint64(i)})
@@ -368,6 +370,8 @@ func (b *bench) once(ctx context.Context, m *restore.Model, c *benchCell, i int,
 	}
 	c.rss = max(c.rss, run.PeakRSS)
 	c.runs = append(c.runs, run)
+	limits.sample()
+	c.read = append(c.read, slices.Max(limits.read[before:]))
 	return nil
 }
 

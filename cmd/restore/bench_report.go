@@ -66,7 +66,7 @@ type benchRow struct {
 	ProductsOfPeak float64 `json:"products_of_peak"` // prefill: operations / time in products / peak of the plan's multiply-adds
 	ProductsShare  float64 `json:"products_share"`   // time in products / prefill
 	EncodeOfPeak   float64 `json:"encode_of_peak"`   // operations of products / encode_s / peak of the encoder's multiply-adds
-	DecodeOfDRAM   float64 `json:"decode_of_dram"`   // bytes of weights a second / rate of reading memory
+	DecodeOfDRAM   float64 `json:"decode_of_dram"`   // bytes of weights a second / rate of reading memory beside each run
 	PeakRSS        int64   `json:"peak_rss_bytes"`
 	Spread         spread  `json:"spread"`
 }
@@ -113,9 +113,11 @@ func (j *benchJSON) fill(cells []*benchCell) {
 			return float64(m.EncodeProducts.Operations) / m.Encode.Seconds() / 1e9 / j.Peaks.of(j.Encoder)
 		})
 		if j.Gen > 0 {
-			r.DecodeOfDRAM, _ = stat(func(m *engine.Measurement) float64 {
-				return float64(m.DecodeProducts.Bytes) / m.Decode.Seconds() / 1e9 / j.Peaks.DRAM
-			})
+			var shares []float64
+			for i, m := range c.runs {
+				shares = append(shares, float64(m.DecodeProducts.Bytes)/m.Decode.Seconds()/1e9/c.read[i])
+			}
+			r.DecodeOfDRAM = round(quantile(shares, 0.5))
 		}
 		if r.NVis == c.tokens {
 			full[fmt.Sprint(c.quant, c.patches)] = r.TTFTS
