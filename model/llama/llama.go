@@ -1,12 +1,14 @@
 // Package llama is the LLaMA decoder (pre-norm blocks, RoPE, SwiGLU, grouped
-// key-value heads) and Mistral's, which adds a sliding window. Source: LLaMA
+// key-value heads) and what others add to it: Mistral a sliding window, Qwen2
+// biases on q, k and v and a rotation that follows three axes. Source: LLaMA
 // (arXiv 2302.13971), GQA (arXiv 2305.13245), Mistral 7B (arXiv 2310.06825),
-// Hugging Face transformers 4.49 LlamaModel and MistralModel.
+// Qwen2-VL (arXiv 2409.12191, §2.1), Hugging Face transformers 4.49 LlamaModel,
+// MistralModel and Qwen2_5_VLModel.
 //
-//	n = RMSNorm(x)                                              (1)
-//	h = x + Wo·Attn(RoPE(Wq·n), RoPE(Wk·n), Wv·n)               (2)
-//	y = h + Wd·(SiLU(Wg·m) ⊙ Wu·m),  m = RMSNorm(h)             (3)
-//	logits = Wh·RMSNorm(y)                                      (4)
+//	n = RMSNorm(x)                                                    (1)
+//	h = x + Wo·Attn(RoPE(Wq·n + bq), RoPE(Wk·n + bk), Wv·n + bv)      (2)
+//	y = h + Wd·(SiLU(Wg·m) ⊙ Wu·m),  m = RMSNorm(h)                   (3)
+//	logits = Wh·RMSNorm(y)                                            (4)
 //
 // Attn adds the calibration bias of the span (RESTORE, Eq. 4) inside the kernel.
 package llama
@@ -24,6 +26,8 @@ type Config struct {
 	MaxPositions                                        int
 	Window                                              int // newest keys that a row sees, itself included; 0: all
 	Eps, Theta                                          float64
+	Sections                                            []int // rotary pairs that follow time, height, width in turn; nil: one axis
+	Bias                                                bool  // on q, k and v
 	Tied                                                bool
 }
 
@@ -115,7 +119,7 @@ type layer struct {
 func New(b *model.Binder, c Config) *Decoder {
 	d := &Decoder{
 		Config: c,
-		rope:   nn.NewRoPE(c.HeadDim, c.Theta, nil),
+		rope:   nn.NewRoPE(c.HeadDim, c.Theta, c.Sections),
 		attn:   nn.Attention{Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, Window: c.Window},
 	}
 	b = b.Decoder()
@@ -127,6 +131,7 @@ func New(b *model.Binder, c Config) *Decoder {
 	d.norm = b.RMSNorm("model.norm", "hidden", c.Hidden, c.Eps)
 	head := "lm_head"
 	if c.Tied {
+		b.Tied("lm_head.weight", "model.embed_tokens.weight", "tie_word_embeddings")
 		head = "model.embed_tokens"
 	}
 	d.head = b.Head(head, "vocab, hidden", c.Vocab, c.Hidden)
@@ -137,9 +142,9 @@ func bindLayer(b *model.Binder, c *Config) layer {
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	return layer{
 		attnNorm: b.RMSNorm("input_layernorm", "hidden", c.Hidden, c.Eps),
-		q:        b.Linear("self_attn.q_proj", "heads*headDim, hidden", q, c.Hidden, false),
-		k:        b.Linear("self_attn.k_proj", "kvHeads*headDim, hidden", kv, c.Hidden, false),
-		v:        b.Linear("self_attn.v_proj", "kvHeads*headDim, hidden", kv, c.Hidden, false),
+		q:        b.Linear("self_attn.q_proj", "heads*headDim, hidden", q, c.Hidden, c.Bias),
+		k:        b.Linear("self_attn.k_proj", "kvHeads*headDim, hidden", kv, c.Hidden, c.Bias),
+		v:        b.Linear("self_attn.v_proj", "kvHeads*headDim, hidden", kv, c.Hidden, c.Bias),
 		o:        b.Linear("self_attn.o_proj", "hidden, heads*headDim", c.Hidden, q, false),
 		mlpNorm:  b.RMSNorm("post_attention_layernorm", "hidden", c.Hidden, c.Eps),
 		gate:     b.Linear("mlp.gate_proj", "mlp, hidden", c.MLP, c.Hidden, false),
@@ -163,6 +168,9 @@ func (d *Decoder) Embed(dst []float32, ids []int32) error { return d.embed.Looku
 // once; attention sees each span with its own cache.
 func (d *Decoder) Forward(r *model.Run, x []float32, spans []model.Span) error {
 	p := model.NewPassage(r, d, spans)
+	if r.Trace != nil && d.Sections != nil {
+		d.traceAxes(r, spans)
+	}
 	for i := range d.layers {
 		if err := p.Enter(i, x); err != nil {
 			return err
@@ -176,6 +184,17 @@ func (d *Decoder) Forward(r *model.Run, x []float32, spans []model.Span) error {
 		}
 	}
 	return nil
+}
+
+// traceAxes hands out the rotation of every axis alone.
+func (d *Decoder) traceAxes(r *model.Run, spans []model.Span) {
+	var pos []nn.Pos
+	for i := range spans {
+		pos = append(pos, spans[i].Pos...)
+	}
+	c, s := d.rope.AxisTables(pos)
+	r.Trace("text.rope_cos_3", []int{3, len(pos), d.HeadDim}, c)
+	r.Trace("text.rope_sin_3", []int{3, len(pos), d.HeadDim}, s)
 }
 
 // Attention implements model.Layers.

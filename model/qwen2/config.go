@@ -1,15 +1,23 @@
+// Package qwen2 reads the sizes of the Qwen2 decoder as Qwen2.5-VL uses it:
+// LLaMA's block ([llama.Decoder]) with biases on q, k and v, and a rotation that follows three axes (M-RoPE). Source:
+// Qwen2.5-VL (arXiv 2502.13923), Qwen2-VL (arXiv 2409.12191, §2.1), Hugging Face
+// transformers 4.49 Qwen2_5_VLModel.
+//
+// Rotary pair j turns by p_a(j)·θ^(−2j/headDim), a(j) being the axis (time,
+// height, width) of the section that j lies in; text has the same position on
+// all three. The calibration bias (RESTORE, Eq. 4) then takes the distance of
+// Appendix A.
 package qwen2
 
-import "github.com/restore-vlm/restore/model"
+import (
+	"github.com/restore-vlm/restore/model"
+	"github.com/restore-vlm/restore/model/llama"
+)
 
-// Config holds the decoder's sizes.
+// Config is the decoder's, and what ends an answer.
 type Config struct {
-	Hidden, Heads, KVHeads, HeadDim, Layers, MLP, Vocab int
-	MaxPositions                                        int
-	Eps, Theta                                          float64
-	Sections                                            []int // rotary pairs that follow time, height, width in turn; nil: one axis
-	Tied                                                bool
-	EOS                                                 []int32
+	llama.Config
+	EOS []int32
 }
 
 // ParseConfig reads the text part of a config.json: its top object in the older
@@ -17,7 +25,7 @@ type Config struct {
 // (rope_parameters). tied is what the top object says of tie_word_embeddings.
 // Absent keys take the defaults of transformers' Qwen2_5_VLTextConfig.
 func ParseConfig(v *model.Values, tied bool) Config {
-	c := Config{
+	c := Config{Config: llama.Config{
 		Hidden:       v.Int("hidden_size", 8192, 1, 1<<16),
 		Layers:       v.Int("num_hidden_layers", 80, 1, 1<<10),
 		MLP:          v.Int("intermediate_size", 29568, 1, 1<<18),
@@ -28,7 +36,8 @@ func ParseConfig(v *model.Values, tied bool) Config {
 		Eps:          v.Float("rms_norm_eps", 1e-5),
 		Theta:        v.Float("rope_theta", 1e6),
 		Tied:         v.Bool("tie_word_embeddings", tied),
-	}
+		Bias:         true,
+	}}
 	if c.Hidden%c.Heads != 0 {
 		v.Fail("num_attention_heads", "got %d, which does not divide hidden_size %d", c.Heads, c.Hidden)
 	}

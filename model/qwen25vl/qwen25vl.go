@@ -30,6 +30,7 @@ import (
 
 	"github.com/restore-vlm/restore/imageproc"
 	"github.com/restore-vlm/restore/model"
+	"github.com/restore-vlm/restore/model/llama"
 	"github.com/restore-vlm/restore/model/qwen2"
 	"github.com/restore-vlm/restore/nn"
 )
@@ -83,7 +84,7 @@ func ParseConfig(data []byte) (*Config, error) {
 type Model struct {
 	cfg    *Config
 	vision *encoder
-	text   *qwen2.Decoder
+	text   *llama.Decoder
 	info   model.Info
 }
 
@@ -94,7 +95,7 @@ func New(ck *model.Source) (model.Multimodal, error) {
 		return nil, err
 	}
 	b := model.NewBinder(ck)
-	m := &Model{cfg: c, vision: newEncoder(b.In("visual."), c.Vision), text: qwen2.New(b, c.Text)}
+	m := &Model{cfg: c, vision: newEncoder(b.In("visual."), c.Vision), text: llama.New(b, c.Text.Config)}
 	if err := b.Finish(); err != nil {
 		return nil, err
 	}
