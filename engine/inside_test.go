@@ -166,6 +166,9 @@ func TestInsideLaterTurns(t *testing.T) {
 // as in one piece, with the long text before the picture, behind it, or on
 // both sides of two.
 func TestInsideChunks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long, and no kernel is new to it")
+	}
 	c := openInside(t)
 	c.e.shape.MaxPositions = 4 * prefillChunk
 	text := make([]unit, prefillChunk+37)
@@ -296,6 +299,9 @@ func sizesOf(t *testing.T, got map[string]*tensor.Tensor, i int) float64 {
 // rows where tokens merge, positions ascend, and stages that keep all are no
 // reduction.
 func TestInsidePlaces(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long, and no kernel is new to it")
+	}
 	c := openInside(t)
 	in, err := golden.Read(filepath.Join("testdata", "inmodel-tiny", "prompt.ref"))
 	if err != nil {

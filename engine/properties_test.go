@@ -22,6 +22,14 @@ import (
 // bases are the methods that the properties are checked with.
 var bases = []string{"holov", "divprune", "vispruner", "visionzip", "prumerge", "prumerge-plus", "random", "grid", "pool", "downsample", "tome", "flowcut"}
 
+// some are all of bases or, in a short run, three.
+func some() []string {
+	if testing.Short() {
+		return bases[:3]
+	}
+	return bases
+}
+
 func embedded(t testing.TB, threads int) *engine.Engine {
 	t.Helper()
 	ck, err := checkpoint.OpenFS(builtin.FS(), ".")
@@ -68,7 +76,7 @@ func same(t *testing.T, what string, got, want map[string]*tensor.Tensor, names 
 func TestIdentity(t *testing.T) {
 	trace := restoreTrace(t, 2)
 	plain := trace(t, 0, reduce.Options{})
-	for _, base := range bases {
+	for _, base := range some() {
 		for _, on := range []bool{false, true} {
 			got := trace(t, 0, reduce.Options{Base: base, NVis: 576, Restore: on})
 			same(t, fmt.Sprint(base, " restore=", on), got, plain, "logits", "gen.tokens", "gen.logits", "positions")
@@ -84,7 +92,7 @@ func TestIdentity(t *testing.T) {
 // Ensure results do not depend on the number of threads.
 func TestThreads(t *testing.T) {
 	one, two, five := restoreTrace(t, 1), restoreTrace(t, 2), restoreTrace(t, 5)
-	for _, base := range bases {
+	for _, base := range some() {
 		o := reduce.Options{Base: base, NVis: 96, Restore: true}
 		want := one(t, 1, o)
 		same(t, base+", 2 threads", two(t, 1, o), want, "reduce.features", "logits", "gen.logits")
@@ -96,10 +104,14 @@ func TestThreads(t *testing.T) {
 func TestConcurrentRequests(t *testing.T) {
 	m := embedded(t, 2)
 	pics := []*imageproc.Picture{picture(t, 1), picture(t, 2), picture(t, 3)}
+	tokens := 40
+	if testing.Short() { // the race detector is slow
+		tokens = 6
+	}
 	ask := func(i int) string {
 		o := holov64()
 		o.Base = bases[i%len(bases)]
-		a, err := m.Ask(context.Background(), engine.Request{Prompt: "Describe the image.", Images: pics[i%3 : i%3+1], Reduce: o, MaxTokens: 40})
+		a, err := m.Ask(context.Background(), engine.Request{Prompt: "Describe the image.", Images: pics[i%3 : i%3+1], Reduce: o, MaxTokens: tokens})
 		if err != nil {
 			t.Error(err)
 			return ""
@@ -126,6 +138,9 @@ func TestConcurrentRequests(t *testing.T) {
 // Ensure a conversation on kept keys and values equals one read from scratch,
 // with pictures arriving in different turns and with every decode calibration.
 func TestConversation(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long, and no kernel is new to it")
+	}
 	m := embedded(t, 2)
 	for _, o := range []reduce.Options{{}, holov64(), {Base: "divprune", NVis: 64, Restore: true, Compat: "released"}} {
 		turns := []struct {
