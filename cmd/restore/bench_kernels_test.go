@@ -30,8 +30,8 @@ func TestBenchKernelsJSON(t *testing.T) {
 		if k.N != 64 || k.K != 96 || !(k.Rate > 0 && k.Micro > 0 && k.Peak > 0) {
 			t.Errorf("%+v", k)
 		}
-		if k.M == 1 && k.Threads == 2 && k.Peak != got.Peaks.DRAM {
-			t.Errorf("%+v: want the peak of reading memory, %v", k, got.Peaks.DRAM)
+		if k.M == 1 && !(k.Peak > 0 && k.Peak != got.Peaks.FMA && k.Peak != got.Peaks.Dot) {
+			t.Errorf("%+v: want the rate of reading memory beside it, as of %v", k, got.Peaks.DRAM)
 		}
 	}
 }
