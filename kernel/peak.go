@@ -28,17 +28,9 @@ func PeakBF16(p *Pool) float64 { return peak(p, bf16PerRound(), bf16Loop) }
 
 // peak is the best rate of loop in 10⁹ operations a second.
 func peak(p *Pool, perRound int, loop func(rounds int)) float64 {
-	const rounds = 1 << 18
-	ops := 2 * rounds * perRound * p.Threads()
 	best := 0.0
 	for range peakTries {
-		start := time.Now()
-		calls := 0
-		for time.Since(start) < peakTime {
-			p.Run(p.Threads(), func(int) { loop(rounds) })
-			calls++
-		}
-		best = max(best, float64(calls*ops)/time.Since(start).Seconds()/1e9)
+		best = max(best, sampleRegisters(p, perRound, peakTime, loop))
 	}
 	return best
 }
@@ -51,12 +43,9 @@ func PeakRead(p *Pool) float64 {
 	for i := 0; i < len(buf); i += 4096 {
 		buf[i] = 1 // a page of its own behind every address
 	}
-	const part = 1 << 20
 	best := 0.0
 	for range peakTries {
-		start := time.Now()
-		p.Run(len(buf)/part, func(i int) { readLoop(buf[i*part : (i+1)*part]) })
-		best = max(best, float64(len(buf))/time.Since(start).Seconds()/1e9)
+		best = max(best, SampleRead(p, buf))
 	}
 	return best
 }
