@@ -329,6 +329,7 @@ func (b *bench) measure(ctx context.Context, a *app, quant string, limits *machi
 		}
 		defer stop()
 	}
+	limits.sample()
 	for i := range b.o.repeat {
 		for _, c := range cells {
 			if err := b.once(ctx, m, c, i, limits); err != nil {
@@ -361,8 +362,7 @@ func (b *bench) once(ctx context.Context, m *restore.Model, c *benchCell, i int,
 	if err != nil {
 		return err
 	}
-	before := len(limits.read)
-	limits.sample()
+	before := len(limits.read) - limitSamples // what the run before left
 	resetPeakRSS()
 	run, err := m.Measure(ctx, engine.MeasureRequest{Image: pic, Reduce: b.reduction(c.budget, c.tokens), Text: b.o.text, Steps: b.o.gen, Seed: uint64(i)})
 	if err != nil {
