@@ -33,21 +33,22 @@ func TestDecodeDoesNotAllocate(t *testing.T) {
 	for _, c := range []struct {
 		name, quant string
 		reduce      reduce.Options
+		cache       string
 	}{
-		{"float16 keys and values", "f16", reduce.Options{Base: "holov", NVis: 64, Restore: true}},
-		{"plain", "", reduce.Options{}},
-		{"text tokens alone are calibrated by distance", "q8", reduce.Options{Base: "holov", NVis: 64, Restore: true, Calibrate: "distance"}},
-		{"calibrated", "q4", reduce.Options{Base: "holov", NVis: 64, Restore: true}},
-		{"whole positions", "f32", reduce.Options{Base: "holov", NVis: 64, Restore: true, MergePosition: "first"}},
-		{"after FastV, positions closed up", "", reduce.Options{Base: "fastv", NVis: 192, Positions: "sequential"}},
-		{"after PyramidDrop", "q8", reduce.Options{Base: "pdrop", NVis: 192, Restore: true}},
-		{"means", "bf16", reduce.Options{Base: "divprune", NVis: 64, Restore: true, MergePosition: "mean"}},
+		{"float16 keys and values", "", reduce.Options{Base: "holov", NVis: 64, Restore: true}, "f16"},
+		{"plain", "", reduce.Options{}, ""},
+		{"text tokens alone are calibrated by distance", "q8", reduce.Options{Base: "holov", NVis: 64, Restore: true, Calibrate: "distance"}, ""},
+		{"calibrated", "q4", reduce.Options{Base: "holov", NVis: 64, Restore: true}, ""},
+		{"whole positions", "f32", reduce.Options{Base: "holov", NVis: 64, Restore: true, MergePosition: "first"}, ""},
+		{"after FastV, positions closed up", "", reduce.Options{Base: "fastv", NVis: 192, Positions: "sequential"}, ""},
+		{"after PyramidDrop", "q8", reduce.Options{Base: "pdrop", NVis: 192, Restore: true}, ""},
+		{"means", "bf16", reduce.Options{Base: "divprune", NVis: 64, Restore: true, MergePosition: "mean"}, ""},
 	} {
 		ck, err := checkpoint.OpenFS(builtin.FS(), ".")
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := New(ck, Options{Threads: 2, Quant: c.quant, CacheType: map[bool]string{true: "f16"}[c.quant == "f16"]})
+		e, err := New(ck, Options{Threads: 2, Quant: c.quant, CacheType: c.cache})
 		if err != nil {
 			t.Fatal(err)
 		}
