@@ -1,6 +1,7 @@
 # make = what one runs before a commit; make check = exactly what .ci/run does.
 BASE ?= main
 FUZZTIME ?= 30s
+SOAK ?= 1000
 
 all: fmt vet short
 
@@ -23,16 +24,25 @@ lint:
 	go tool -modfile=tools/lint/go.mod staticcheck ./...
 
 generate:
-	go generate ./kernel
+	go generate ./internal/kernel
 
 fuzz:
 	FUZZTIME=$(FUZZTIME) .ci/fuzz
+
+# Requests with faults against a server that is killed and restarted; SOAK=10000 takes about half an hour.
+soak:
+	RESTORE_SOAK=$(SOAK) go test ./cmd/restore -run '^TestSoak$$' -v -timeout 24h
 
 # Compares this tree's benchmarks with BASE's; wants benchstat (go install golang.org/x/perf/cmd/benchstat@latest).
 bench:
 	.ci/bench $(BASE)
 
+# What workers, servers and files of requests survive, at full size (docs/scaling.md): ten minutes.
+chaos:
+	RESTORE_CHAOS=2000 go test ./internal/fleet -count=1 -run Chaos -v -timeout 12m -parallel 2
+	RESTORE_CHAOS=2000 go test ./cmd/restore -count=1 -run BatchKilled -v -timeout 12m
+
 build:
 	CGO_ENABLED=0 go build -trimpath -o bin/restore ./cmd/restore
 
-.PHONY: all fmt vet short test check lint generate fuzz bench build
+.PHONY: all fmt vet short test check lint generate fuzz soak bench chaos build

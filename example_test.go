@@ -5,69 +5,97 @@ import (
 	"fmt"
 	"image"
 	"image/color"
+	"image/draw"
 	"log"
 	"os"
 	"path/filepath"
 
 	"github.com/restore-vlm/restore"
-	"github.com/restore-vlm/restore/imageproc"
-	"github.com/restore-vlm/restore/reduce"
 )
 
 // square returns a pale picture with a red square at the bottom right.
-func square() *imageproc.Picture {
-	p := &imageproc.Picture{Width: 336, Height: 336, Pix: make([]byte, 3*336*336)}
-	for y := range 336 {
-		for x := range 336 {
-			c := color.RGBA{220, 225, 215, 255}
-			if (image.Point{X: x, Y: y}).In(image.Rect(240, 240, 300, 300)) {
-				c = color.RGBA{220, 40, 40, 255}
-			}
-			copy(p.Pix[3*(y*336+x):], []byte{c.R, c.G, c.B})
-		}
+func square() *restore.Picture {
+	m := image.NewRGBA(image.Rect(0, 0, 336, 336))
+	fill := func(r image.Rectangle, c color.Color) {
+		draw.Draw(m, r, image.NewUniform(c), image.Point{}, draw.Src)
+	}
+	fill(m.Rect, color.RGBA{220, 225, 215, 255})
+	fill(image.Rect(240, 240, 300, 300), color.RGBA{220, 40, 40, 255})
+	p, err := restore.FromImage(m)
+	if err != nil {
+		log.Fatal(err)
 	}
 	return p
 }
 
-func ExampleModel_ask() {
-	m, err := restore.Open("", restore.OpenOptions{}) // the embedded model
+func ExampleModel_Ask() {
+	ctx := context.Background()
+	m, err := restore.Open(ctx, "") // the embedded model
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer m.Close()
-	ans, err := m.Ask(context.Background(), restore.Request{
-		Prompt: "What color is the square?",
-		Images: []*imageproc.Picture{square()},
-		Reduce: reduce.Options{Base: "holov", NVis: 64, Restore: true},
+	ans, err := m.Ask(ctx, restore.Request{
+		Prompt:    "What color is the square?",
+		Pictures:  []*restore.Picture{square()},
+		Reduction: &restore.Reduction{Base: "holov", NVis: 64},
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(ans.Text)
-	r := ans.Report
-	fmt.Printf("%d visual tokens read as %d kept and %d merged\n", r.Before, r.Kept, r.Merged)
+	p := ans.Pictures[0]
+	fmt.Printf("%d visual tokens read as %d kept and %d merged\n", p.Tokens, p.Kept, p.Merged)
 	// Output:
 	// red
 	// 576 visual tokens read as 32 kept and 32 merged
 }
 
-// A conversation reads the picture once; later questions reuse its reduced
-// tokens, keys and values.
-func ExampleConversation() {
-	m, err := restore.Open("", restore.OpenOptions{})
+// The answer is shown as it is written.
+func ExampleModel_Stream() {
+	ctx := context.Background()
+	m, err := restore.Open(ctx, "")
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer m.Close()
-	c := m.NewConversation(reduce.Options{Base: "divprune", NVis: 64, Restore: true})
-	pics := []*imageproc.Picture{square()}
-	for _, q := range []string{"Is there a red square in the image?", "Where is the red square?"} {
-		ans, err := c.Ask(context.Background(), restore.Request{Prompt: q, Images: pics, OnText: func(s string) { fmt.Print(s) }})
+	q := restore.Request{Prompt: "Describe the image.", Pictures: []*restore.Picture{square()}}
+	for piece, err := range m.Stream(ctx, q) {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Printf(" (%t)\n", ans.Report.CachedTokens > 0)
-		pics = nil
+		fmt.Print(piece.Text)
+		if a := piece.Answer; a != nil {
+			fmt.Printf(" (%s)\n", a.Finish)
+		}
+	}
+	// Output:
+	// A red square at the bottom right. (stop)
+}
+
+// A conversation reads the picture once; later questions reuse its reduced tokens,
+// keys and values.
+func ExampleConversation() {
+	ctx := context.Background()
+	m, err := restore.Open(ctx, "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	c, err := m.NewConversation(&restore.Reduction{Base: "divprune", NVis: 64})
+	if err != nil {
+		log.Fatal(err)
+	}
+	q := restore.Request{
+		Prompt: "Is there a red square in the image?", Pictures: []*restore.Picture{square()},
+	}
+	for _, next := range []string{"Where is the red square?", ""} {
+		ans, err := c.Ask(ctx, q)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%s (%t)\n", ans.Text, ans.Usage.Cached > 0)
+		q = restore.Request{Prompt: next}
 	}
 	// Output:
 	// yes (false)
@@ -76,6 +104,7 @@ func ExampleConversation() {
 
 // A packed file is ready to run: its weights are of the types that were asked for.
 func ExamplePack() {
+	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "restore")
 	if err != nil {
 		log.Fatal(err)
@@ -85,19 +114,21 @@ func ExamplePack() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := restore.Pack("", restore.OpenOptions{Quant: "q8"}, f); err != nil {
+	if err := restore.Pack(ctx, "", f, restore.WithWeights(restore.Q8, restore.AsStored)); err !=
+		nil {
 		log.Fatal(err)
 	}
 	if err := f.Close(); err != nil {
 		log.Fatal(err)
 	}
-	m, err := restore.Open(f.Name(), restore.OpenOptions{})
+	m, err := restore.Open(ctx, f.Name())
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer m.Close()
 	info := m.Info()
-	fmt.Printf("%.1f million numbers in %.1f MB\n", float64(info.Params)/1e6, float64(info.Resident)/1e6)
+	fmt.Printf("%.1f million numbers in %.1f MB\n", float64(info.Params)/1e6,
+		float64(info.Bytes)/1e6)
 	// Output:
 	// 4.1 million numbers in 5.7 MB
 }

@@ -3,268 +3,242 @@ package eval
 import (
 	"context"
 	"fmt"
-	"iter"
-	"math"
+	"maps"
+	"path/filepath"
+	"strings"
 	"sync"
-
-	"github.com/restore-vlm/restore/imageproc"
-	"github.com/restore-vlm/restore/scene"
+	"time"
 )
-
-// Item is one picture with its questions.
-type Item struct {
-	Name      string // what errors and records call the picture
-	Picture   *imageproc.Picture
-	Questions []scene.Question
-}
-
-// Reply is a model's answer to one question.
-type Reply struct {
-	Text    string
-	Stopped bool // the model ended the answer itself; one cut at a limit is never right
-}
-
-// Ask answers questions about one picture, each in a conversation of its own, in order: once from all visual
-// tokens and once with the reduction under test. All questions of a picture come in one call, so that it can be
-// encoded once. Ask must be safe for concurrent use when RunOptions.Workers exceeds 1.
-type Ask func(ctx context.Context, pic *imageproc.Picture, questions []scene.Question) (full, reduced []Reply, err error)
 
 // RunOptions are the choices of a run; the zero value works.
 type RunOptions struct {
-	Workers  int                   // pictures asked about at a time; 0 means 1. Results do not depend on it
-	Seed     int64                 // of the bootstrap
-	Distance bool                  // measure Result.Distance too
-	Progress func(done, total int) // called after each picture, never concurrently; total as given to Run
+	// Records is the folder in which answers are kept as they come. A run that was
+	// interrupted, in whatever way, continues there. "" keeps nothing.
+	Records string
+
+	Selection // the questions that are asked
+
+	// Parallel is how many pictures are asked about at a time; 0 means 1. Results do not
+	// depend on it.
+	Parallel int
+
+	// Progress is called after each answer, one call at a time; may be nil.
+	Progress func(Progress)
 }
 
-// Record is one question with both answers.
-type Record struct {
-	Picture  string `json:"picture"`
-	Task     string `json:"task"`
-	Question string `json:"question"`
-	Answer   string `json:"answer"` // the true one
-	Full     string `json:"full"`   // given from all visual tokens
-	Reduced  string `json:"reduced"`
-
-	FullRight    bool `json:"full_right"`
-	ReducedRight bool `json:"reduced_right"`
+// Progress says how far a run is.
+type Progress struct {
+	Done, Total int
+	Left        time.Duration // by the rate so far; 0 before the first answer
 }
 
-// Run asks every question of total items twice, unreduced and reduced, and scores the answers. It stops at
-// the first error and when ctx is done.
-func Run(ctx context.Context, items iter.Seq2[Item, error], total int, ask Ask, o RunOptions) (*Result, error) {
-	type answers struct {
-		records []Record
-		odd     map[string]Unparsable
-	}
-	all, err := each(ctx, items, total, o, func(ctx context.Context, item Item) (answers, error) {
-		records, odd, err := askBoth(ctx, item, ask)
-		return answers{records, odd}, err
-	})
+// Run asks the questions of a benchmark, as far as they are not yet on record, and scores the
+// answers. All questions about the same pictures are asked together, so that pictures are
+// encoded once. It stops at the first error and when ctx is done; what was answered stays on
+// record.
+func Run(ctx context.Context, b *Benchmark, m Answerer, o RunOptions) (*Result, []*Scored, error) {
+	questions, err := take(b, o.Selection)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	pictures, lax := make([][]Record, len(all)), map[string]Unparsable{}
-	for i, a := range all {
-		pictures[i] = a.records
-		for task, u := range a.odd {
-			lax[task] = lax[task].add(u)
+	r := &run{b: b, m: m, o: o, answers: map[int]string{}, total: len(questions)}
+	if err := r.open(questions); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", b.Name, err)
+	}
+	if r.j != nil {
+		defer r.j.close()
+	}
+	if err := r.ask(ctx, questions); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", b.Name, err)
+	}
+	all := make([]*Scored, len(questions))
+	for i, q := range questions {
+		answer, ok := r.answers[q.ID]
+		if !ok {
+			return nil, nil, fmt.Errorf("%s: question %d was asked and not answered", b.Name, q.ID)
+		}
+		all[i] = &Scored{Question: q, Answer: answer, Answered: true, Score: b.Score(q, answer)}
+	}
+	result, err := b.result(ctx, all)
+	if err == nil && r.j != nil {
+		err = replaceJSON(filepath.Join(r.j.Dir, resultFile), result)
+	}
+	return result, all, err
+}
+
+// run is a run under way.
+type run struct {
+	b *Benchmark
+	m Answerer
+	o RunOptions
+	j *journal // nil where nothing is kept
+
+	mu      sync.Mutex
+	answers map[int]string
+	total   int
+	fresh   int // answers of this run
+	start   time.Time
+}
+
+// settingsOf are all settings of a run.
+func settingsOf(b *Benchmark, m Answerer) map[string]any {
+	all := map[string]any{}
+	maps.Copy(all, m.Settings())
+	all["benchmark"], all["protocol"], all["split"] = b.Name, b.Protocol, b.Split
+	all["max_tokens"] = b.tokens()
+	return all
+}
+
+// RunName names a run by its benchmark and by what its answers depend on. Runs with the same
+// name may share their records.
+func RunName(b *Benchmark, m Answerer) (string, error) {
+	hash, err := hashOf(settingsOf(b, m))
+	var parts []string
+	for _, s := range []string{b.Name, b.Split, b.Protocol, hash} {
+		if s != "" {
+			parts = append(parts, s)
 		}
 	}
-	r := score(pictures, o.Seed)
-	r.Unparsable = lax
-	return r, nil
+	return strings.Join(parts, "-"), err
 }
 
-// each calls f with every item, o.Workers of them at a time, and returns the results in the order of the items. It stops at the first error
-// and when ctx is done.
-func each[T any](ctx context.Context, items iter.Seq2[Item, error], total int, o RunOptions, f func(context.Context, Item) (T, error)) ([]T, error) {
+// tokens is the most tokens of an answer.
+func (b *Benchmark) tokens() int {
+	if b.MaxTokens > 0 {
+		return b.MaxTokens
+	}
+	return 128
+}
+
+// open reads what is on record, and checks that it answers these questions.
+func (r *run) open(questions []*Question) error {
+	if r.o.Records == "" {
+		return nil
+	}
+	var err error
+	if r.j, err = openJournal(r.o.Records, settingsOf(r.b, r.m)); err != nil {
+		return err
+	}
+	texts := map[int]string{}
+	for _, q := range questions {
+		texts[q.ID] = q.Text
+	}
+	for _, x := range r.j.List {
+		text, ok := texts[x.ID]
+		if ok && text != x.Prompt {
+			r.j.close()
+			return fmt.Errorf(
+				"%s: question %d was %q, now %q: the data have changed",
+				r.o.Records,
+				x.ID,
+				x.Prompt,
+				text,
+			)
+		}
+		if ok {
+			r.answers[x.ID] = x.Text
+		}
+	}
+	return nil
+}
+
+// groups puts questions together that are about the same pictures and have no answer yet, in
+// the order of their first ones.
+func (r *run) groups(questions []*Question) [][]*Question {
+	var out [][]*Question
+	of := map[string]int{}
+	for _, q := range questions {
+		if _, ok := r.answers[q.ID]; ok {
+			continue
+		}
+		var names []string
+		for _, i := range q.Images {
+			names = append(names, i.Name)
+		}
+		key := strings.Join(names, "\x00")
+		i, ok := of[key]
+		if !ok || len(q.Images) == 0 {
+			i = len(out)
+			of[key] = i
+			out = append(out, nil)
+		}
+		out[i] = append(out[i], q)
+	}
+	return out
+}
+
+// ask asks what is open, o.Parallel groups at a time.
+func (r *run) ask(ctx context.Context, questions []*Question) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-
-	type job struct {
-		at   int
-		item Item
-	}
-	jobs := make(chan job)
-	var (
-		wg   sync.WaitGroup
-		mu   sync.Mutex
-		done = map[int]T{}
-	)
-	for range max(1, o.Workers) {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			for j := range jobs {
-				v, err := f(ctx, j.item)
+	jobs := make(chan []*Question)
+	var wg sync.WaitGroup
+	r.start = time.Now()
+	for range max(1, r.o.Parallel) {
+		wg.Go(func() {
+			for group := range jobs {
+				err := r.m.Answer(ctx, group, r.b.tokens(), func(i int, a Answer) error {
+					return r.done(group[i], a)
+				})
 				if err != nil {
-					cancel(fmt.Errorf("eval: %s: %w", j.item.Name, err))
-					return
+					cancel(err)
 				}
-				mu.Lock()
-				done[j.at] = v
-				if o.Progress != nil {
-					o.Progress(len(done), total)
-				}
-				mu.Unlock()
 			}
-		}()
+		})
 	}
-	n := 0
 feed:
-	for item, err := range items {
-		if err != nil {
-			cancel(err)
-			break
-		}
+	for _, group := range r.groups(questions) {
 		select {
-		case jobs <- job{n, item}:
-			n++
+		case jobs <- group:
 		case <-ctx.Done():
 			break feed
 		}
 	}
 	close(jobs)
 	wg.Wait()
-	if err := context.Cause(ctx); err != nil {
-		return nil, err
-	}
-	out := make([]T, n)
-	for i := range out {
-		out[i] = done[i]
-	}
-	return out, nil
+	return context.Cause(ctx)
 }
 
-// askBoth asks one picture's questions of both runs.
-func askBoth(ctx context.Context, item Item, ask Ask) ([]Record, map[string]Unparsable, error) {
-	full, reduced, err := ask(ctx, item.Picture, item.Questions)
-	if err != nil {
-		return nil, nil, err
-	}
-	if len(full) != len(item.Questions) || len(reduced) != len(item.Questions) {
-		return nil, nil, fmt.Errorf("got %d and %d answers, want %d", len(full), len(reduced), len(item.Questions))
-	}
-	records := make([]Record, len(item.Questions))
-	odd := map[string]Unparsable{}
-	for i, q := range item.Questions {
-		full, reduced := full[i], reduced[i]
-		records[i] = Record{
-			Picture: item.Name, Task: q.Task, Question: q.Text, Answer: q.Answer,
-			Full: full.Text, FullRight: full.Stopped && full.Text == q.Answer,
-			Reduced: reduced.Text, ReducedRight: reduced.Stopped && reduced.Text == q.Answer,
-		}
-		u := Unparsable{}
-		if !full.Stopped || !answersTask(q, full.Text) {
-			u.Full++
-		}
-		if !reduced.Stopped || !answersTask(q, reduced.Text) {
-			u.Reduced++
-		}
-		if u != (Unparsable{}) {
-			odd[q.Task] = odd[q.Task].add(u)
+// done puts an answer on record.
+func (r *run) done(q *Question, a Answer) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.j != nil {
+		if err := r.j.add(r.record(q, a)); err != nil {
+			return err
 		}
 	}
-	return records, odd, nil
-}
-
-// Unparsable counts answers that are none of a task's possible ones, or were cut at the token limit. They are
-// wrong like any other wrong answer; many of them mean a model that has lost the thread rather than the picture.
-type Unparsable struct {
-	Full    int `json:"full"`
-	Reduced int `json:"reduced"`
-}
-
-func (u Unparsable) add(o Unparsable) Unparsable {
-	return Unparsable{u.Full + o.Full, u.Reduced + o.Reduced}
-}
-
-// Change counts the questions whose outcome differs between the runs and their balance.
-type Change struct {
-	Lost     int      `json:"lost"`     // right unreduced, wrong reduced
-	Gained   int      `json:"gained"`   // wrong unreduced, right reduced
-	Points   float64  `json:"points"`   // reduced less unreduced accuracy
-	Interval Interval `json:"interval"` // of Points: bootstrap over pictures
-}
-
-// Result is what a run measured. Accuracies are percent, rounded to a tenth. Its JSON has the fields
-// "questions", "full" and "reduced", and beside them the intervals.
-type Result struct {
-	Questions map[string]int     `json:"questions"` // by task
-	Full      map[string]float64 `json:"full"`      // by task, and All
-	Reduced   map[string]float64 `json:"reduced"`   // by task, All, and VsFull where defined
-
-	Pictures        int                   `json:"pictures"`
-	FullInterval    map[string]Interval   `json:"full_interval"`    // Wilson, by task and All
-	ReducedInterval map[string]Interval   `json:"reduced_interval"` // Wilson; VsFull: bootstrap over pictures
-	Change          map[string]Change     `json:"change"`           // by task and All
-	Unparsable      map[string]Unparsable `json:"unparsable"`       // by task; empty when there is none
-
-	Distance *float64 `json:"distance,omitempty"` // weighted Hausdorff distance of the reduction, mean over pictures, where it was asked for
-
-	Setup   map[string]any `json:"setup,omitempty"` // model, reduction and seeds, for the record
-	Records []Record       `json:"-"`               // in the order of pictures and questions
-}
-
-// score turns the records of each picture into a result.
-func score(pictures [][]Record, seed int64) *Result {
-	r := &Result{
-		Questions: map[string]int{}, Full: map[string]float64{}, Reduced: map[string]float64{}, Pictures: len(pictures),
-		FullInterval: map[string]Interval{}, ReducedInterval: map[string]Interval{}, Change: map[string]Change{},
+	r.answers[q.ID] = a.Text
+	r.fresh++
+	if r.o.Progress != nil {
+		open := r.total - len(r.answers)
+		each := time.Since(r.start) / time.Duration(r.fresh)
+		r.o.Progress(
+			Progress{Done: len(r.answers), Total: r.total, Left: each * time.Duration(open)},
+		)
 	}
-	sum, each := sheet{}, make([]sheet, len(pictures))
-	for i, records := range pictures {
-		each[i] = sheet{}
-		for _, q := range records {
-			t := tally{n: 1, full: count(q.FullRight), reduced: count(q.ReducedRight)}
-			each[i][q.Task] = each[i][q.Task].add(t)
-			for _, name := range []string{q.Task, All} {
-				c := r.Change[name]
-				c.Lost += count(q.FullRight && !q.ReducedRight)
-				c.Gained += count(!q.FullRight && q.ReducedRight)
-				r.Change[name] = c
-			}
-		}
-		sum.add(each[i])
-		r.Records = append(r.Records, records...)
-	}
-	spread := bootstrap(each, seed)
-	figures := func(name string, t tally) {
-		if t.n == 0 {
-			return
-		}
-		r.Full[name], r.FullInterval[name] = percent(t.full, t.n), wilsonPercent(t.full, t.n)
-		r.Reduced[name], r.ReducedInterval[name] = percent(t.reduced, t.n), wilsonPercent(t.reduced, t.n)
-		c := r.Change[name]
-		c.Points, c.Interval = tenth(t.difference()), spread[name].tenths()
-		r.Change[name] = c
-	}
-	for _, task := range sum.tasks() {
-		r.Questions[task] = sum[task].n
-		figures(task, sum[task])
-	}
-	figures(All, sum.total())
-	if v, ok := sum.vsFull(); ok {
-		r.Reduced[VsFull], r.ReducedInterval[VsFull] = tenth(100*v), spread[VsFull].tenths()
-	}
-	return r
+	return nil
 }
 
-func count(b bool) int {
-	if b {
-		return 1
+func (r *run) record(q *Question, a Answer) *Record {
+	x := &Record{
+		ID:       q.ID,
+		Key:      q.Key,
+		Prompt:   q.Text,
+		Images:   []string{},
+		Category: q.Category,
+		Answer:   a,
+		Settings: r.j.Hash,
 	}
-	return 0
-}
-
-func tenth(v float64) float64 { return math.Round(10*v) / 10 }
-
-func percent(right, n int) float64 { return tenth(100 * float64(right) / float64(n)) }
-
-func (i Interval) tenths() Interval { return Interval{tenth(i[0]), tenth(i[1])} }
-
-func wilsonPercent(right, n int) Interval {
-	low, high := Wilson(right, n)
-	return Interval{100 * low, 100 * high}.tenths()
+	for _, i := range q.Images {
+		x.Images = append(x.Images, i.Name)
+	}
+	s := r.b.Score(q, a.Text)
+	if !s.Failed || s.Parsed != "" {
+		x.Parsed = &s.Parsed
+	}
+	if r.b.Submission == nil || !r.b.Submission.Only {
+		x.Score = &s.Points
+	}
+	return x
 }

@@ -1,11 +1,14 @@
-// Package reduce turns a picture's N visual tokens into n: it keeps some by a published criterion, merges the others into
-// distinctive anchors, and says for each of the n where it sits and how many patches it stands for (RESTORE, Eqs. 3-8).
+// Package reduce holds what passes between a program and the methods that reduce a
+// picture's visual tokens: what is asked for ([Options]), what a method sees of a
+// picture ([Input]), what became of the picture ([Reduction]), and what a method says
+// of itself ([Method]). It computes nothing: package restore asks questions about
+// pictures, lists the methods, and adds methods of your own.
 //
-// Every method is one file and one line of the table in registry.go. A method sees an [Input] and never the model; what it returns is
-// a [Reduction], which is plain data: it can be checked, drawn, serialised and cached. [Options] holds what a user asked for,
-// [Options.Resolve] checks it against a token count and fills in the rest, [Reduce] does the work.
+// A method of your own is a [Criterion]: it keeps k of the tokens of an [Input]. RESTORE
+// then works over it as over any other, merging what it does not keep.
 //
-// Notation: N tokens before, n after, X [N, C] their features after the projector, C the cosine matrix, R a token's density (row sum
-// of C), s a row's size. Indices are 0-based and count the picture's tokens in raster order. Among equal values the lower list
-// position wins, always; a row of zeros has cosine 0 with every row.
+// Notation: N tokens before, n after; X [N, C] their features after the projector; a
+// row's size s is the number of tokens that it stands for. Indices are 0-based and count
+// the picture's tokens in raster order. Among equal values the lower position in a list
+// wins.
 package reduce

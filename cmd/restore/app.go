@@ -7,10 +7,14 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/engine"
 )
 
 // Exit codes of every command.
@@ -25,26 +29,148 @@ type app struct {
 	in       io.Reader
 	out, err io.Writer // out carries results only
 	getenv   func(string) string
+
+	stdinRead bool // something was read from in
+
+	interrupts interrupts
+	partial    partial
+	shown      atomic.Pointer[meter] // the newest one
 }
 
-// execute runs one command line and returns the exit code. An error becomes one line on a.err; a usage error adds where to look.
+// execute runs one command line and returns the exit code. An error becomes one line on a.err;
+// a usage error adds where to look.
 func execute(ctx context.Context, a *app, args []string) int {
-	root := newRoot(a)
-	root.SetArgs(args)
-	root.SetIn(a.in)
-	root.SetOut(a.out)
-	root.SetErr(a.err)
-	cmd, err := root.ExecuteContextC(ctx)
-	if err == nil {
-		return exitOK
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	out := &stdout{failWriter: failWriter{w: a.out}, cancel: cancel}
+	a.out = out
+	defer func() { a.out = out.w }()
+	getenv := a.getenv
+	defer func() { a.getenv = getenv }()
+	var cmd *cobra.Command
+	var err error
+	for {
+		if cmd, err = attempt(ctx, a, args); ctx.Err() != nil || out.written || a.stdinRead {
+			break
+		}
+		// A twin that has no effect in this command serves others: it is as if it were not set.
+		useless := uselessTwin(cmd.Flags(), err)
+		if useless == nil {
+			break
+		}
+		before := a.getenv
+		a.getenv = func(name string) string {
+			if name == envName(useless) {
+				return ""
+			}
+			return before(name)
+		}
 	}
-	fmt.Fprintf(a.err, "restore: %s\n", strings.TrimPrefix(oneLine(err.Error()), "restore: "))
+	switch interrupted := new(interruptError); {
+	case out.err != nil:
+		err = pathError("stdout", out.err)
+	case err == nil:
+		return exitOK
+	case ctx.Err() != nil && !errors.As(err, &interrupted):
+		err = cutShort("%s: interrupted", path(cmd))
+	}
+	fmt.Fprintf(a.err, "restore: %s\n", errorLine(cmd.Flags(), err))
 	var u *usageError
-	if errors.As(err, &u) {
+	var option *errs.OptionError
+	if errors.As(err, &u) || errors.As(err, &option) {
 		fmt.Fprintf(a.err, "see '%s --help'\n", cmd.CommandPath())
 		return exitUsage
 	}
 	return exitFailure
+}
+
+// attempt runs the command line once.
+func attempt(ctx context.Context, a *app, args []string) (*cobra.Command, error) {
+	root := newRoot(a)
+	root.SetArgs(joinBools(root, args))
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	if cmd, err := unknownCommand(root, args); err != nil {
+		return cmd, err
+	}
+	return root.ExecuteContextC(ctx)
+}
+
+// unknownCommand refuses a misspelt command before its flags are, which would be those of
+// another one.
+func unknownCommand(root *cobra.Command, args []string) (*cobra.Command, error) {
+	cmd, rest, err := root.Find(args)
+	if err != nil || !cmd.HasAvailableSubCommands() || len(rest) == 0 ||
+		strings.HasPrefix(rest[0], "-") {
+		return cmd, nil // what else is wrong is found when it runs
+	}
+	if cmd == root &&
+		(rest[0] == "help" || rest[0] == "completion" || strings.HasPrefix(rest[0], "__complete")) {
+		return cmd, nil // cobra's own
+	}
+	return cmd, noArgs(cmd, rest[:1])
+}
+
+// flagFor names the flags that would help against an error of the library, which knows none.
+func flagFor(err error) string {
+	var pic *errs.PictureError
+	var full *errs.ContextError
+	var size *engine.SizeError
+	switch {
+	case errors.As(err, &size) && size.Quant != "":
+		return " (--quant " + size.Quant + ")"
+	case errors.As(err, &pic) && pic.Fault == errs.TooManyPixels:
+		return " (--max-image-pixels)"
+	case errors.As(err, &full):
+		return " (--positions sequential, --n-vis)"
+	}
+	return ""
+}
+
+// errorLine words err in one line: a flag whose value came from the environment is called by
+// its variable, and a misspelt word is answered with the one that was probably meant.
+func errorLine(fs *pflag.FlagSet, err error) string {
+	line := strings.TrimPrefix(oneLine(flagged(fs, err)+flagFor(err)), "restore: ")
+	fs.VisitAll(func(f *pflag.Flag) {
+		if _, env := f.Annotations[fromEnvironment]; env {
+			line = replaceWord(line, "--"+f.Name, envName(f))
+			// the library's name of the option
+			if rest, ok := strings.CutPrefix(line, f.Name+": "); ok {
+				line = envName(f) + ": " + rest
+			}
+		}
+	})
+	return line + suggestion(fs, line)
+}
+
+// flagged is the text of err, with the flag's name for the name of the library's option.
+func flagged(fs *pflag.FlagSet, err error) string {
+	var o *errs.OptionError
+	if !errors.As(err, &o) || fs.Lookup(o.Name) == nil {
+		return err.Error()
+	}
+	before, after, _ := strings.Cut(err.Error(), o.Error())
+	before = strings.TrimSuffix(strings.TrimSuffix(before, "reduce: "), "engine: ")
+	return before + o.Text("--"+o.Name) + after
+}
+
+// replaceWord replaces word in s where it is not the beginning of a longer one.
+func replaceWord(s, word, by string) string {
+	var b strings.Builder
+	for {
+		before, after, found := strings.Cut(s, word)
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		if after != "" && (after[0] == '-' || after[0] >= 'a' && after[0] <= 'z') {
+			b.WriteString(word)
+		} else {
+			b.WriteString(by)
+		}
+		s = after
+	}
 }
 
 // usageError marks an error that a different command line would avoid.
@@ -56,9 +182,13 @@ func (u *usageError) Unwrap() error { return u.err }
 // usagef formats a usage error.
 func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
-// oneLine folds line breaks, and makes other control characters, which a file name may hold, harmless for a terminal.
+// oneLine folds line breaks, and makes other control characters, which a file name may hold,
+// harmless for a terminal.
 func oneLine(s string) string {
-	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	s = strings.Join(
+		strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' }),
+		"; ",
+	)
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || 0x80 <= r && r < 0xa0 {
 			return '?'
@@ -80,18 +210,37 @@ Exit codes: 0 success, 1 failure (or cut short by Ctrl-C), 2 wrong usage.`,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 		Args:              noArgs,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return readEnvironment(cmd.Flags(), a.getenv) },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := refuseEmpty(cmd.Flags()); err != nil {
+				return err
+			}
+			if err := readEnvironment(cmd.Flags(), a.getenv); err != nil {
+				return err
+			}
+			return findModels(cmd.Context(), a, cmd.Flags())
+		},
+	}
+	root.Flags().Bool("version", false, "print the version, and which kernels are in use")
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		if cmd.Flags().Changed("version") {
+			return writeVersion(a.out)
+		}
+		return cmd.Help()
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { writeHelp(cmd.OutOrStdout(), cmd) })
 	root.AddCommand(commands(a)...)
+	readDecimals(root)
 	return root
 }
 
 // flagError words what pflag says about a flag the way all our errors are worded.
 func flagError(err error) error {
 	var bad *pflag.InvalidValueError
+	var option *errs.OptionError
+	if errors.As(err, &option) {
+		return &usageError{option}
+	}
 	if errors.As(err, &bad) {
 		f := bad.GetFlag()
 		return usagef("--%s: cannot be used, got %q, want %s", f.Name, bad.GetValue(), kind(f))
@@ -102,10 +251,14 @@ func flagError(err error) error {
 // kind says in words what a flag takes.
 func kind(f *pflag.Flag) string {
 	switch t := f.Value.Type(); t {
-	case "int", "int64":
+	case "int", "int32", "int64":
 		return "a whole number"
 	case "float64":
 		return "a number"
+	case "intSlice":
+		return "whole numbers"
+	case "float64Slice":
+		return "numbers"
 	case "bool":
 		return "true or false"
 	default:
@@ -113,7 +266,8 @@ func kind(f *pflag.Flag) string {
 	}
 }
 
-// noArgs refuses positional arguments; for a command with subcommands the argument is a misspelt one.
+// noArgs refuses positional arguments; for a command with subcommands the argument is a misspelt
+// one.
 func noArgs(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0:
@@ -125,7 +279,12 @@ func noArgs(cmd *cobra.Command, args []string) error {
 				names = append(names, c.Name())
 			}
 		}
-		return usagef("%s: unknown command, got %q, want %s", path(cmd), args[0], strings.Join(names, "|"))
+		return usagef(
+			"%s: unknown command, got %q, want %s",
+			path(cmd),
+			args[0],
+			strings.Join(names, "|"),
+		)
 	}
 	return usagef("%s: unexpected argument, got %q, want flags only", path(cmd), args[0])
 }
@@ -137,9 +296,14 @@ func path(cmd *cobra.Command) string {
 
 // group is a command that only holds others.
 func group(use, short string, subs ...*cobra.Command) *cobra.Command {
-	g := &cobra.Command{Use: use, Short: short, Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-		return usagef("%s: no command given, want one of its subcommands", path(cmd))
-	}}
+	g := &cobra.Command{
+		Use:   use,
+		Short: short,
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return usagef("%s: no command given, want one of its subcommands", path(cmd))
+		},
+	}
 	g.AddCommand(subs...)
 	return g
 }
@@ -147,42 +311,13 @@ func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 // Keys of a flag's annotations.
 const (
 	fromEnvironment = "from-environment" // the value came from the environment twin
-	applies         = "applies"          // what applies when the flag is not given, where that is not its zero value
-	choices         = "choices"          // the values that it takes
+	// what applies when the flag is not given, where that is not its zero value
+	applies = "applies"
+	choices = "choices" // the values that it takes
 )
 
-// envName is the environment twin of a flag: --n-vis is RESTORE_N_VIS.
-func envName(flag string) string {
-	return "RESTORE_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
-}
-
-// readEnvironment sets every flag that the command line left alone from its twin. An empty twin counts as absent.
-func readEnvironment(fs *pflag.FlagSet, getenv func(string) string) error {
-	var first error
-	fs.VisitAll(func(f *pflag.Flag) {
-		v := getenv(envName(f.Name))
-		if f.Changed || v == "" || f.Name == "help" || first != nil {
-			return
-		}
-		if err := fs.Set(f.Name, v); err != nil {
-			first = usagef("%s: cannot be used, got %q, want %s", envName(f.Name), v, kind(f))
-			return
-		}
-		if f.Annotations == nil {
-			f.Annotations = map[string][]string{}
-		}
-		f.Annotations[fromEnvironment] = []string{v}
-	})
-	return first
-}
-
-// onCommandLine reports whether the flag was typed, rather than read from its twin.
-func onCommandLine(f *pflag.Flag) bool {
-	_, env := f.Annotations[fromEnvironment]
-	return f.Changed && !env
-}
-
-// writeHelp prints a command's help: what it does, how it is called, and each flag with its default and its twin.
+// writeHelp prints a command's help: what it does, how it is called, and each flag with its default
+// and its twin.
 func writeHelp(w io.Writer, cmd *cobra.Command) {
 	text := cmd.Long
 	if text == "" {
@@ -201,9 +336,13 @@ func writeHelp(w io.Writer, cmd *cobra.Command) {
 	}
 	if cmd.HasAvailableSubCommands() {
 		fmt.Fprint(w, "\nCommands:\n")
+		width := 0
+		for _, c := range cmd.Commands() {
+			width = max(width, len(c.Name()))
+		}
 		for _, c := range cmd.Commands() {
 			if c.IsAvailableCommand() {
-				fmt.Fprintf(w, "  %-10s %s\n", c.Name(), c.Short)
+				fmt.Fprintf(w, "  %-*s %s\n", width, c.Name(), c.Short)
 			}
 		}
 	}
@@ -213,6 +352,10 @@ func writeHelp(w io.Writer, cmd *cobra.Command) {
 	fmt.Fprint(w, "\nFlags (default, environment twin):\n")
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if f.Hidden || f.Name == "help" {
+			return
+		}
+		if f.Name == "version" {
+			fmt.Fprintf(w, "      --%s\n        %s\n", f.Name, f.Usage)
 			return
 		}
 		short := "    "
@@ -231,7 +374,15 @@ func writeHelp(w io.Writer, cmd *cobra.Command) {
 		} else if f.Value.Type() == "bool" {
 			arg = ""
 		}
-		fmt.Fprintf(w, "  %s--%s\n        %s (default %s, env %s)\n", short, strings.TrimSpace(f.Name+" "+arg), usage, def, envName(f.Name))
+		fmt.Fprintf(
+			w,
+			"  %s--%s\n        %s (default %s, env %s)\n",
+			short,
+			strings.TrimSpace(f.Name+" "+arg),
+			usage,
+			def,
+			envName(f),
+		)
 	})
 }
 
@@ -243,6 +394,6 @@ func hasFlags(cmd *cobra.Command) (found bool) {
 
 // isTerminal reports whether v is a file that a person looks at or types into.
 func isTerminal(v any) bool {
-	f, ok := v.(*os.File)
+	f, ok := unwrap(v).(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }

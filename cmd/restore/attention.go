@@ -2,29 +2,29 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
-	restore "github.com/restore-vlm/restore"
-	"github.com/restore-vlm/restore/reduce"
 	"github.com/spf13/cobra"
+
+	"github.com/restore-vlm/restore/internal/chart"
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/methods"
 )
 
 // attentionOptions are the flags of `restore attention`.
 type attentionOptions struct {
-	model   modelFlags
-	picture pictureFlags
-	images  []string
-	prompt  string
-	base    string
-	nVis    int
-	gamma   float64
-	seed    int64
-	out     string
-	json    bool
+	model    modelFlags
+	question questionFlags
+	base     string
+	nVis     int
+	gamma    float64
+	seed     int64
+	out      string
+	json     bool
 }
 
 func newAttention(a *app) *cobra.Command {
@@ -42,22 +42,34 @@ the picture. Reduced rows are counted with their places renumbered, at their ori
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	o.model.add(fs)
-	fs.StringArrayVar(&o.images, "image", nil, "picture `file` to ask about; may be repeated")
-	fs.StringVarP(&o.prompt, "prompt", "p", "", "the `question`")
-	fs.StringVar(&o.base, "base", "holov", "how the kept tokens are selected, see 'restore methods'")
-	fs.Lookup("base").Annotations = map[string][]string{choices: {strings.Join(methodNames()[1:], "|")}}
+	o.question.addImages(fs, "")
+	o.question.addPrompt(fs, "")
+	fs.StringVar(
+		&o.base,
+		"base",
+		"holov",
+		"how the kept tokens are selected, see 'restore methods'",
+	)
+	fs.Lookup("base").Annotations = map[string][]string{
+		choices: {strings.Join(methodNames()[1:], "|")},
+	}
 	fs.IntVar(&o.nVis, "n-vis", 64, "keep `N` visual tokens of each picture")
-	fs.Float64Var(&o.gamma, "gamma", 0.5, "`share` of the budget that the base keeps, the rest is merged; 1 is calibrated pruning")
+	fs.Float64Var(
+		&o.gamma,
+		"gamma",
+		0.5,
+		"`share` of the budget that the base keeps, the rest is merged; 1 is calibrated pruning",
+	)
 	fs.Int64Var(&o.seed, "seed", 0, "`seed` of --base random")
-	o.picture.add(fs)
+	o.question.addReading(fs)
 	o.model.addResize(fs)
 	fs.StringVar(&o.out, "out", "", "draw the plot into this `file`, .svg or .png")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object instead of a table")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if len(o.images) == 0 {
+		if len(o.question.images) == 0 {
 			return usagef("attention: no --image, want at least one picture")
 		}
-		if strings.TrimSpace(o.prompt) == "" {
+		if strings.TrimSpace(o.question.prompt) == "" {
 			return usagef("attention: no --prompt, want a question about the picture")
 		}
 		if o.out != "" {
@@ -72,10 +84,10 @@ the picture. Reduced rows are counted with their places renumbered, at their ori
 
 // attentionRun is one way of reading the picture and what came of it.
 type attentionRun struct {
-	Name      string                  `json:"name"`
-	Reduction *reduce.Options         `json:"-"`
-	Share     *restore.AttentionShare `json:"share"`
-	Tokens    int                     `json:"n_vis"`
+	Name      string                 `json:"name"`
+	Reduction *methods.Options       `json:"-"`
+	Share     *engine.AttentionShare `json:"share"`
+	Tokens    int                    `json:"n_vis"`
 }
 
 // attentionJSON is what --json prints.
@@ -86,22 +98,35 @@ type attentionJSON struct {
 }
 
 func (o *attentionOptions) run(ctx context.Context, a *app, gamma bool) error {
-	base := reduce.Options{Base: o.base, NVis: o.nVis, Seed: o.seed}
+	var seed *int64
+	if m, err := methods.Lookup(o.base); err == nil && m.Draws {
+		seed = &o.seed
+	}
+	base := methods.Options{Base: o.base, NVis: o.nVis, Seed: seed}
 	with := base
 	with.Restore = true
 	if gamma {
-		with.Gamma, with.GammaSet = o.gamma, true
+		with.Gamma = &o.gamma
 	}
 	renumbered, both := base, with
 	renumbered.Positions, both.Positions = "sequential", "sequential"
 	runs := []attentionRun{
-		{Name: "all tokens", Reduction: &reduce.Options{}},
+		{Name: "all tokens", Reduction: &methods.Options{}},
 		{Name: o.base + ", renumbered", Reduction: &renumbered},
 		{Name: o.base + ", original places", Reduction: &base},
 		{Name: o.base + " + RESTORE", Reduction: &with},
 		{Name: o.base + " + RESTORE, renumbered", Reduction: &both},
 	}
-	pics, err := o.picture.loadAll(o.images)
+	if err := o.question.check(false); err != nil {
+		return err
+	}
+	outs := a.outputs(slices.Concat(o.question.inputs(), o.model.files.Paths())...)
+	defer outs.discard()
+	file, err := outs.open("out", o.out)
+	if err != nil {
+		return err
+	}
+	asked, err := o.question.load(a)
 	if err != nil {
 		return err
 	}
@@ -110,28 +135,33 @@ func (o *attentionOptions) run(ctx context.Context, a *app, gamma bool) error {
 		return err
 	}
 	defer m.Close()
-	seen, err := m.See(ctx, pics)
+	encoded, err := m.Encode(ctx, asked.images)
 	if err != nil {
 		return err
 	}
+	shown := a.meter("ways to read the prompt")
+	defer shown.end()
 	for i := range runs {
-		if runs[i].Share, err = m.Attention(ctx, o.prompt, seen, *runs[i].Reduction); err != nil {
+		shown.set(int64(i), int64(len(runs)))
+		if runs[i].Share, err = m.Attention(ctx, asked.prompt, asked.places, encoded,
+			*runs[i].Reduction); err != nil {
 			if ctx.Err() != nil {
-				return errors.New("attention: interrupted, there is no result")
+				return cutShort("attention: interrupted, there is no result")
 			}
 			return err
 		}
 		runs[i].Tokens = runs[i].Reduction.NVis
 	}
-	if o.out != "" {
-		if err := writePlot(o.out, attentionPanels(runs)); err != nil {
-			return err
-		}
-	}
+	shown.end()
 	if o.json {
-		return writeJSON(a.out, attentionJSON{m.Info().Name, o.base, runs})
+		err = writeJSON(outs.results(), attentionJSON{m.Info().Name, o.base, runs})
+	} else {
+		err = writeAttention(outs.results(), runs)
 	}
-	return writeAttention(a.out, runs)
+	if err != nil {
+		return err
+	}
+	return file.writePlot(attentionPanels(runs))
 }
 
 // writeAttention prints, for both kinds of query, a line a layer and a column a run, in percent.
@@ -160,19 +190,25 @@ func (r *attentionRun) of(kind string) []float64 {
 	return r.Share.Text
 }
 
-func attentionPanels(runs []attentionRun) []panel {
-	var panels []panel
+func attentionPanels(runs []attentionRun) []chart.Panel {
+	var panels []chart.Panel
 	for _, kind := range []string{"visual", "text"} {
-		p := panel{title: "queries: " + kind + " rows", x: "layer", y: "attention on visual rows (%)", high: 100}
-		for i, r := range runs {
-			s := series{name: r.Name, style: i, dashed: strings.HasSuffix(r.Name, "renumbered")}
-			for layer, v := range r.of(kind) {
-				s.x, s.y = append(s.x, float64(layer)), append(s.y, 100*v)
-			}
-			p.series = append(p.series, s)
+		p := chart.Panel{
+			Title: "queries: " + kind + " rows", X: "layer", Y: "attention on visual rows (%)",
+			High: 100,
 		}
-		for layer := 0; layer < len(runs[0].Share.Text); layer += max(1, len(runs[0].Share.Text)/8) {
-			p.ticks = append(p.ticks, float64(layer))
+		for i, r := range runs {
+			s := chart.Series{
+				Name: r.Name, Style: i, Dashed: strings.HasSuffix(r.Name, "renumbered"),
+			}
+			for layer, v := range r.of(kind) {
+				s.X, s.Y = append(s.X, float64(layer)), append(s.Y, 100*v)
+			}
+			p.Series = append(p.Series, s)
+		}
+		for layer := 0; layer < len(runs[0].Share.Text); layer += max(
+			1, len(runs[0].Share.Text)/8) {
+			p.Ticks = append(p.Ticks, float64(layer))
 		}
 		panels = append(panels, p)
 	}

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
-	"errors"
 	"fmt"
+	"io"
+	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -13,13 +15,16 @@ import (
 	"strings"
 	"time"
 
-	restore "github.com/restore-vlm/restore"
-	"github.com/restore-vlm/restore/checkpoint"
-	"github.com/restore-vlm/restore/engine"
-	"github.com/restore-vlm/restore/kernel"
-	"github.com/restore-vlm/restore/nn"
-	"github.com/restore-vlm/restore/reduce"
 	"github.com/spf13/cobra"
+
+	"github.com/restore-vlm/restore/internal/calibrate"
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/checkpoint/all"
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/nn"
+	"github.com/restore-vlm/restore/internal/open"
 )
 
 // benchOptions are the flags of `restore bench`.
@@ -35,6 +40,7 @@ type benchOptions struct {
 	text, gen  int
 	threads    int
 	repeat     int
+	parallel   int // sequences that run at once; 0: as many as the engine lets
 	profile    string
 	json       bool
 }
@@ -44,12 +50,12 @@ const asStored = "stored"
 
 func newBench(a *app) *cobra.Command {
 	o := new(benchOptions)
-	quants := strings.Join(append(slices.Clone(restore.QuantTypes), asStored), "|")
+	quants := strings.Join(append(slices.Clone(engine.QuantTypes), asStored), "|")
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure the speed of a model, or of a model's shape, on this machine",
 		Long: `Read a drawn picture and random words with several budgets of visual tokens, decode, and print how long each stage takes: medians
-and, behind ±, half the span of the repeats. Budgets take turns within a repeat, and the machine's limits are sampled between them, because
+and, after ±, half the span of the repeats. Budgets take turns within a repeat, and the machine's limits are sampled between them, because
 machines are noisy. --shape makes random weights of a published model's shapes, or of a config.json's, in memory; without it and without -m the
 embedded model runs. The share of the products and the speed-up are those of the prompt (prefill) and of the time to the first token.`,
 		Example: `  restore bench --shape llava-1.5-7b --quant q4 --n-vis 576,64
@@ -59,48 +65,77 @@ embedded model runs. The share of the products and the speed-up are those of the
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&o.shape, "shape", "", "a published model's `shape`, or a config.json: weights are random")
-	fs.StringVarP(&o.dir, "model", "m", "", "Hugging Face `folder` of a model, or a hub-cache folder")
-	fs.StringSliceVar(&o.quants, "quant", nil, "`types` in which the language model's weights are kept, one after another")
-	fs.StringVar(&o.encoder, "encoder-quant", "", "type in which vision tower and projector are kept")
+	fs.StringVar(&o.shape, "shape", "",
+		"a published model's `shape`, or a config.json: weights are random")
+	fs.StringVarP(&o.dir, "model", "m", "",
+		"Hugging Face `folder` of a model, or a hub-cache folder")
+	fs.StringSliceVar(&o.quants, "quant", nil,
+		"`types` in which the language model's weights are kept, one after another")
+	fs.StringVar(&o.encoder, "encoder-quant", "",
+		"type in which vision tower and projector are kept")
 	fs.StringVar(&o.cache, "cache-type", "", "type in which keys and values are kept")
-	fs.StringSliceVar(&o.budgets, "n-vis", nil, "`budgets`: numbers of visual tokens, shares of them (0.25), or all")
+	fs.StringSliceVar(&o.budgets, "n-vis", nil,
+		"`budgets`: numbers of visual tokens, shares of them (0.25), or all")
 	fs.IntSliceVar(&o.patches, "patches", nil, "`sizes` of the picture, for models that take any")
-	fs.StringVar(&o.base, "base", "holov", "how the kept tokens are selected, see 'restore methods'")
+	fs.StringVar(&o.base, "base", "holov",
+		"how the kept tokens are selected, see 'restore methods'")
 	fs.BoolVar(&o.restore, "restore", true, "merge and calibrate (RESTORE) over the base")
-	fs.IntVar(&o.text, "text", 60, "`N` tokens of text beside the picture")
+	fs.IntVar(&o.text, "text", 60, "`N` tokens of text besides the picture")
 	fs.IntVar(&o.gen, "gen", 32, "decode `N` tokens after the first")
 	fs.IntVarP(&o.threads, "threads", "t", runtime.GOMAXPROCS(0), "compute on `N` threads")
 	fs.IntVar(&o.repeat, "repeat", 3, "measure `N` times")
-	fs.StringVar(&o.profile, "cpu-profile", "", "write where the measured runs spend their time to this `file`, for 'go tool pprof'")
+	fs.StringVar(&o.profile, "cpu-profile", "",
+		"write where the measured runs spend their time to this `file`, for 'go tool pprof'")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	for name, v := range map[string][2]string{
-		"shape": {strings.Join(benchShapeNames, "|") + "|FILE", "none"}, "quant": {quants, "q4 with --shape, else stored"},
-		"encoder-quant": {strings.Join(restore.EncoderQuantTypes, "|"), "as stored; with --shape bf16 where the CPU multiplies it faster than float32, else f16"}, "base": {strings.Join(methodNames(), "|"), "holov"},
-		"cache-type": {strings.Join(restore.CacheTypes, "|"), "f16 with --shape, else f32"},
+		"shape": {strings.Join(benchShapeNames, "|") + "|FILE", "none"},
+		"quant": {quants, "q4 with --shape, else stored"},
+		"encoder-quant": {
+			strings.Join(engine.EncoderQuantTypes, "|"), "as stored; with --shape bf16 " +
+				"where the CPU multiplies it faster than float32, else f16",
+		}, "base": {strings.Join(methodNames()[1:], "|"), "holov"},
+		"cache-type": {strings.Join(engine.CacheTypes, "|"), "f16 with --shape, else f32"},
 	} {
 		fs.Lookup(name).Annotations = map[string][]string{choices: v[:1], applies: v[1:]}
 	}
-	fs.Lookup("n-vis").Annotations = map[string][]string{applies: {"576,192,128,64; all,640,320,160 of tiles; all,0.3333,0.2222,0.1111 of pictures of any size"}}
-	fs.Lookup("patches").Annotations = map[string][]string{applies: {"1024,4096,16384 where the model takes any"}}
+	fs.Lookup("n-vis").Annotations = map[string][]string{
+		applies: {
+			"576,192,128,64; all,640,320,160 of tiles; all,0.3333,0.2222,0.1111 of pictures " +
+				"of any size",
+		},
+	}
+	fs.Lookup("patches").Annotations = map[string][]string{
+		applies: {"1024,4096,16384 where the model takes any"},
+	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		b, err := o.prepare()
 		if err != nil {
 			return err
 		}
-		result, err := b.run(cmd.Context(), a)
-		if cmd.Context().Err() != nil {
-			return errors.New("bench: interrupted, there is no result")
+		outs := a.outputs(o.dir)
+		defer outs.discard()
+		profile, err := outs.open("cpu-profile", o.profile)
+		if err != nil {
+			return err
 		}
+		result, err := b.run(cmd.Context(), a)
 		if err != nil {
 			return err
 		}
 		if o.json {
-			return writeJSON(a.out, result)
+			err = writeJSON(outs.results(), result)
+		} else {
+			err = result.write(outs.results())
 		}
-		return result.write(a)
+		if err != nil {
+			return err
+		}
+		return profile.write(func(w io.Writer) error {
+			_, err := b.profile.WriteTo(w)
+			return err
+		})
 	}
-	cmd.AddCommand(newBenchKernels(a), newBenchMethods(a))
+	cmd.AddCommand(newBenchKernels(a), newBenchMethods(a), newBenchSequences(a))
 	return cmd
 }
 
@@ -111,6 +146,7 @@ type bench struct {
 	budgets []benchBudget
 	patches []int // [0] where the model's pictures have one size
 	encoder string
+	profile bytes.Buffer // of the first plan's runs
 }
 
 // cache is the type of keys and values.
@@ -131,6 +167,14 @@ type benchBudget struct {
 	share float64 // of all; 0: not given so; 1: all
 }
 
+// of is about how many of tokens the budget keeps.
+func (n benchBudget) of(tokens int) int {
+	if n.count > 0 {
+		return n.count
+	}
+	return max(1, int(math.Round(n.share*float64(tokens))))
+}
+
 func parseBudget(s string) (benchBudget, error) {
 	if s == "all" {
 		return benchBudget{s, 0, 1}, nil
@@ -141,21 +185,27 @@ func parseBudget(s string) (benchBudget, error) {
 	if f, err := strconv.ParseFloat(s, 64); err == nil && f > 0 && f <= 1 {
 		return benchBudget{s, 0, f}, nil
 	}
-	return benchBudget{}, usagef("--n-vis: got %q, want a number of tokens up to %d, a share up to 1, or all", s, benchMaxPatches)
+	return benchBudget{}, usagef("--n-vis: got %q, want a number of tokens up to %d, a "+
+		"share up to 1, or all", s, benchMaxPatches)
 }
 
 // prepare checks the flags and fills in what was not given.
 func (o *benchOptions) prepare() (*bench, error) {
 	b := &bench{o: o}
 	if o.shape != "" && o.dir != "" {
-		return nil, usagef("--shape and --model: both given, got %s and %s, want one of them", o.shape, o.dir)
+		return nil, usagef("--shape and --model: both given, got %s and %s, want one of them",
+			o.shape, o.dir)
 	}
 	for _, f := range []struct {
 		name                  string
 		got, least, mostValue int
-	}{{"text", o.text, 1, 1 << 20}, {"gen", o.gen, 0, 1 << 20}, {"threads", o.threads, 1, maxThreads}, {"repeat", o.repeat, 1, 1000}} {
+	}{
+		{"text", o.text, 1, 1 << 20}, {"gen", o.gen, 0, 1 << 20},
+		{"threads", o.threads, 1, maxThreads}, {"repeat", o.repeat, 1, 1000},
+	} {
 		if f.got < f.least || f.got > f.mostValue {
-			return nil, usagef("--%s: out of range, got %d, want %d to %d", f.name, f.got, f.least, f.mostValue)
+			return nil, usagef("--%s: out of range, got %d, want %d to %d", f.name, f.got, f.least,
+				f.mostValue)
 		}
 	}
 	if len(o.quants) == 0 {
@@ -165,25 +215,33 @@ func (o *benchOptions) prepare() (*bench, error) {
 		}
 	}
 	for _, q := range o.quants {
-		if q != asStored && !slices.Contains(restore.QuantTypes, q) {
-			return nil, usagef("--quant: got %q, want %s|%s", q, strings.Join(restore.QuantTypes, "|"), asStored)
+		if q != asStored && !slices.Contains(engine.QuantTypes, q) {
+			return nil, usagef("--quant: got %q, want %s|%s", q,
+				strings.Join(engine.QuantTypes, "|"), asStored)
 		}
 	}
-	if o.cache != "" && !slices.Contains(restore.CacheTypes, o.cache) {
-		return nil, usagef("--cache-type: got %q, want %s", o.cache, strings.Join(restore.CacheTypes, "|"))
+	if o.cache != "" && !slices.Contains(engine.CacheTypes, o.cache) {
+		return nil, usagef("--cache-type: got %q, want %s", o.cache,
+			strings.Join(engine.CacheTypes, "|"))
 	}
-	if o.encoder != "" && !slices.Contains(restore.EncoderQuantTypes, o.encoder) {
-		return nil, usagef("--encoder-quant: got %q, want %s", o.encoder, strings.Join(restore.EncoderQuantTypes, "|"))
+	if o.encoder != "" && !slices.Contains(engine.EncoderQuantTypes, o.encoder) {
+		return nil, usagef("--encoder-quant: got %q, want %s", o.encoder,
+			strings.Join(engine.EncoderQuantTypes, "|"))
 	}
 	if o.base == "none" || !slices.Contains(methodNames(), o.base) {
-		return nil, usagef("--base: got %q, want one of %s, for the budgets below all", o.base, strings.Join(slices.DeleteFunc(methodNames(), func(s string) bool { return s == "none" }), ", "))
+		return nil, usagef("--base: got %q, want one of %s, for the budgets below all", o.base,
+			strings.Join(
+				slices.DeleteFunc(methodNames(), func(s string) bool { return s == "none" }), ", "))
 	}
 	var err error
 	if b.shape, err = o.loadShape(); err != nil {
 		return nil, err
 	}
 	if len(o.budgets) == 0 {
-		o.budgets = map[pictureKind][]string{onePicture: {"576", "192", "128", "64"}, tiled: {"all", "640", "320", "160"}, anySize: {"all", "0.3333", "0.2222", "0.1111"}}[b.shape.kind()]
+		o.budgets = map[pictureKind][]string{
+			onePicture: {"576", "192", "128", "64"}, tiled: {"all", "640", "320", "160"},
+			anySize: {"all", "0.3333", "0.2222", "0.1111"},
+		}[b.shape.kind()]
 	}
 	for _, s := range o.budgets {
 		n, err := parseBudget(s)
@@ -195,7 +253,8 @@ func (o *benchOptions) prepare() (*bench, error) {
 	b.patches = o.patches
 	if b.shape.kind() != anySize {
 		if len(o.patches) > 0 {
-			return nil, usagef("--patches: got %v, but this model's pictures have one size, want no --patches", o.patches)
+			return nil, usagef("--patches: has no use with this model, got %v: its pictures "+
+				"have one size", o.patches)
 		}
 		b.patches = []int{0}
 	} else if len(b.patches) == 0 {
@@ -214,18 +273,22 @@ func (o *benchOptions) loadShape() (*shape, error) {
 	if o.shape != "" {
 		return loadShape(o.shape)
 	}
-	ck, err := restore.OpenCheckpoint(o.dir)
+	ck, err := all.Open(o.dir)
 	if err != nil {
 		return nil, err
 	}
 	defer ck.Close()
-	s := &shape{Name: ck.Name, Config: ck.Config()}
-	return s, s.parse(ck.Name)
+	s := &shape{Name: ck.About().Name, Config: ck.Parts().Config.Data}
+	return s, s.parse(ck.About().Name)
 }
 
 // open loads the model, or makes it.
-func (b *bench) open(a *app, quant string, work *nn.Work) (*restore.Model, error) {
-	o := restore.OpenOptions{Threads: b.o.threads, EncoderQuant: b.encoder, CacheType: b.cache(), Work: work, Warn: func(s string) { fmt.Fprintf(a.err, "restore: note: %s\n", oneLine(s)) }}
+func (b *bench) open(a *app, quant string, work *nn.Work) (*engine.Engine, error) {
+	o := engine.Options{
+		Threads: b.o.threads, EncoderQuant: b.encoder, CacheType: b.cache(), Work: work,
+		Warn: func(s string) { a.note("%s", s) },
+	}
+	o.Parallel = b.o.parallel
 	if quant != asStored {
 		o.Quant = quant
 	}
@@ -234,7 +297,7 @@ func (b *bench) open(a *app, quant string, work *nn.Work) (*restore.Model, error
 		return nil, err
 	}
 	if b.o.shape == "" {
-		return restore.Open(b.o.dir, o)
+		return open.Engine(all.Files{Model: b.o.dir}, o)
 	}
 	ck, err := checkpoint.FromConfig(b.shape.Name, b.shape.Config)
 	if err != nil {
@@ -258,8 +321,11 @@ type benchCell struct {
 	budget  benchBudget
 	tokens  int // before reduction
 	runs    []*engine.Measurement
-	read    []float64 // per run, the rate of reading memory just before and behind it, which changes from minute to minute
-	rss     int64
+	times   *engine.Times
+	// per run, the rate of reading memory just before and after it, which changes from minute to
+	// minute
+	read []float64
+	rss  int64
 }
 
 // run measures every plan in turn.
@@ -275,8 +341,10 @@ func (b *bench) run(ctx context.Context, a *app) (*benchJSON, error) {
 	}
 	out := &benchJSON{
 		Encoder: b.encoder,
-		Model:   b.shape.Name, CPU: cpuName(), Kernel: kernel.Implementation(), Threads: b.o.threads, Text: b.o.text, Gen: b.o.gen, Repeat: b.o.repeat,
-		Base: b.o.base, Restore: b.o.restore, Cache: b.cache(), Plans: map[string]map[string]int64{}, Rows: []benchRow{},
+		Model:   b.shape.Name, CPU: calibrate.CPU(), Kernel: kernel.Implementation(),
+		Threads: b.o.threads, Text: b.o.text, Gen: b.o.gen, Repeat: b.o.repeat,
+		Base: b.o.base, Restore: b.o.restore, Cache: b.cache(),
+		Plans: map[string]map[string]int64{}, Rows: []benchRow{},
 	}
 	var cells []*benchCell
 	for _, q := range b.o.quants {
@@ -292,7 +360,9 @@ func (b *bench) run(ctx context.Context, a *app) (*benchJSON, error) {
 }
 
 // measure runs one plan.
-func (b *bench) measure(ctx context.Context, a *app, quant string, limits *machineLimits, out *benchJSON) ([]*benchCell, error) {
+func (b *bench) measure(
+	ctx context.Context, a *app, quant string, limits *machineLimits, out *benchJSON,
+) ([]*benchCell, error) {
 	start := time.Now()
 	m, err := b.open(a, quant, limits.work)
 	if err != nil {
@@ -301,33 +371,51 @@ func (b *bench) measure(ctx context.Context, a *app, quant string, limits *machi
 	defer m.Close()
 	out.Plans[quant] = m.Info().Kept
 	if isTerminal(a.err) {
-		fmt.Fprintf(a.err, "restore: %s, %s: ready after %.1f s\n", b.shape.Name, quant, time.Since(start).Seconds())
+		fmt.Fprintf(a.err, "restore: %s, %s: ready after %.1f s\n", b.shape.Name, quant,
+			time.Since(start).Seconds())
 	}
+	shown := a.meter("runs, " + quant)
+	defer shown.end()
+	done, total := int64(0), int64(len(b.patches)*(1+b.o.repeat*len(b.budgets)))
+	shown.set(done, total)
+	speed := m.Speed(a.calibrating)
 	var cells []*benchCell
 	for _, patches := range b.patches {
 		pic, err := b.shape.picture(patches)
 		if err != nil {
 			return nil, err
 		}
-		// the first budget once, unmeasured: it touches the weights and the workspace, and tells how many tokens the picture has
-		warm, err := m.Measure(ctx, engine.MeasureRequest{Image: pic, Reduce: b.reduction(b.budgets[0], 0), Text: b.o.text, Steps: b.o.gen})
+		// the first budget once, unmeasured: it touches the weights and the workspace, and tells
+		// how many tokens the picture has
+		warm, err := m.Measure(ctx, engine.MeasureRequest{
+			Image: pic, Reduce: b.reduction(b.budgets[0], 0), Text: b.o.text, Steps: b.o.gen,
+		})
 		if err != nil {
 			return nil, err
 		}
+		done++
+		shown.set(done, total)
 		for _, n := range b.budgets {
 			if n.count > warm.Before {
-				return nil, usagef("--n-vis: got %d, want at most the picture's %d tokens", n.count, warm.Before)
+				return nil, usagef("--n-vis: got %d, want at most the picture's %d tokens", n.count,
+					warm.Before)
 			}
-			cells = append(cells, &benchCell{quant: quant, patches: patches, budget: n, tokens: warm.Before})
+			c := &benchCell{quant: quant, patches: patches, budget: n, tokens: warm.Before}
+			c.times, err = m.Predict(speed, engine.Question{Width: pic.Width, Height: pic.Height,
+				NVis: n.of(warm.Before), Text: b.o.text, Generated: b.o.gen})
+			if err != nil {
+				return nil, err
+			}
+			cells = append(cells, c)
 		}
 	}
-	debug.FreeOSMemory()                          // what loading and the first runs left does not count
+	// what loading and the first runs left does not count
+	debug.FreeOSMemory()
 	if b.o.profile != "" && len(out.Plans) == 1 { // the first plan's
-		stop, err := profileTo(b.o.profile)
-		if err != nil {
+		if err := pprof.StartCPUProfile(&b.profile); err != nil {
 			return nil, err
 		}
-		defer stop()
+		defer pprof.StopCPUProfile()
 	}
 	limits.sample()
 	for i := range b.o.repeat {
@@ -335,26 +423,17 @@ func (b *bench) measure(ctx context.Context, a *app, quant string, limits *machi
 			if err := b.once(ctx, m, c, i, limits); err != nil {
 				return nil, err
 			}
+			done++
+			shown.set(done, total)
 		}
 	}
 	return cells, nil
 }
 
-// profileTo writes a CPU profile until stop is called.
-func profileTo(file string) (stop func(), err error) {
-	f, err := os.Create(file)
-	if err != nil {
-		return nil, err
-	}
-	if err := pprof.StartCPUProfile(f); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return func() { pprof.StopCPUProfile(); f.Close() }, nil
-}
-
 // once measures one cell once.
-func (b *bench) once(ctx context.Context, m *restore.Model, c *benchCell, i int, limits *machineLimits) error {
+func (b *bench) once(
+	ctx context.Context, m *engine.Engine, c *benchCell, i int, limits *machineLimits,
+) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -364,7 +443,10 @@ func (b *bench) once(ctx context.Context, m *restore.Model, c *benchCell, i int,
 	}
 	before := len(limits.read) - limitSamples // what the run before left
 	resetPeakRSS()
-	run, err := m.Measure(ctx, engine.MeasureRequest{Image: pic, Reduce: b.reduction(c.budget, c.tokens), Text: b.o.text, Steps: b.o.gen, Seed: uint64(i)})
+	run, err := m.Measure(ctx, engine.MeasureRequest{
+		Image: pic, Reduce: b.reduction(c.budget, c.tokens), Text: b.o.text, Steps: b.o.gen,
+		Seed: uint64(i),
+	})
 	if err != nil {
 		return err
 	}
@@ -376,11 +458,11 @@ func (b *bench) once(ctx context.Context, m *restore.Model, c *benchCell, i int,
 }
 
 // reduction are the options of a budget; of all tokens none.
-func (b *bench) reduction(n benchBudget, tokens int) reduce.Options {
+func (b *bench) reduction(n benchBudget, tokens int) methods.Options {
 	if n.share == 1 || tokens > 0 && n.count == tokens {
-		return reduce.Options{Base: "none"}
+		return methods.Options{Base: "none"}
 	}
-	return reduce.Options{Base: b.o.base, Restore: b.o.restore, NVis: n.count, KeepRatio: n.share}
+	return methods.Options{Base: b.o.base, Restore: b.o.restore, NVis: n.count, KeepRatio: n.share}
 }
 
 // machineLimits samples what the machine can do, between measurements.
@@ -403,14 +485,16 @@ const (
 	limitSamples = 6
 )
 
-// limitBytes is what one reads: beyond any share that a last-level cache may keep of it. Tests lower it.
+// limitBytes is what one reads: beyond any share that a last-level cache may keep of it. Tests
+// lower it.
 var limitBytes = 256 << 20
 
 func (l *machineLimits) sample() {
 	var memory kernel.Memory
 	defer memory.Free()
 	buf := memory.Bytes(limitBytes)
-	l.pool.Run(limitBytes>>20, func(i int) { clear(buf[i<<20 : (i+1)<<20]) }) // a page of its own behind every address
+	// a page of its own behind every address
+	l.pool.Run(limitBytes>>20, func(i int) { clear(buf[i<<20 : (i+1)<<20]) })
 	for range limitSamples {
 		l.fma = append(l.fma, kernel.SamplePeak(l.pool, kernel.F32, limitTime))
 		l.dot = append(l.dot, kernel.SamplePeak(l.pool, kernel.Q8, limitTime))
@@ -419,16 +503,22 @@ func (l *machineLimits) sample() {
 	}
 }
 
-// limitQuantile of its samples is a limit of the machine: other processes only ever slow a sample down.
+// limitQuantile of its samples is a limit of the machine: other processes only ever slow a sample
+// down.
 const limitQuantile = 0.98
 
 func (l *machineLimits) peaks() benchPeaks {
-	return benchPeaks{FMA: round2(quantile(l.fma, limitQuantile)), Dot: round2(quantile(l.dot, limitQuantile)), BF16: round2(quantile(l.bf16, limitQuantile)), DRAM: round2(quantile(l.read, limitQuantile))}
+	return benchPeaks{
+		FMA: round2(quantile(l.fma, limitQuantile)), Dot: round2(quantile(l.dot, limitQuantile)),
+		BF16: round2(quantile(l.bf16, limitQuantile)),
+		DRAM: round2(quantile(l.read, limitQuantile)),
+	}
 }
 
 // resetPeakRSS makes the system forget the process's peak of resident memory, where it can.
 func resetPeakRSS() {
 	if runtime.GOOS == "linux" {
-		_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) // else the peak is that of the whole run
+		// else the peak is the whole run's
+		_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)
 	}
 }

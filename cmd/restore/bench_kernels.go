@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/restore-vlm/restore/kernel"
+	"github.com/restore-vlm/restore/internal/calibrate"
+	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/spf13/cobra"
 )
 
@@ -22,6 +24,7 @@ type benchKernelsOptions struct {
 	sizes   []string
 	threads []int
 	limit   time.Duration
+	against string
 	json    bool
 
 	shapes [][2]int // of sizes
@@ -31,7 +34,8 @@ type benchKernelsOptions struct {
 var benchFormats = []struct {
 	name   string
 	format kernel.Format
-}{{"f32", kernel.F32}, {"q8", kernel.Q8}, {"q4", kernel.Q4}, {"bf16", kernel.BF16Dot}, {"f16", kernel.F16}}
+}{{"f32", kernel.F32}, {"q8", kernel.Q8}, {"q4", kernel.Q4}, {"q4m", kernel.Q4M},
+	{"bf16", kernel.BF16Dot}, {"f16", kernel.F16}}
 
 func benchFormatNames() (names []string) {
 	for _, f := range benchFormats {
@@ -47,26 +51,38 @@ func newBenchKernels(a *app) *cobra.Command {
 		Short: "Rates of the products, of their inner kernels and of the machine",
 		Long: `Time products with weights of every type and compare each with its inner kernel on operands in the caches (micro) and with the
 machine's limit: multiply-adds on registers alone or, for one row, reading memory. The three are measured within milliseconds of one another, round
-after round, because machines are noisy: rate is the median over the rounds, micro that of the best of four samples around a rate, a limit that
-which 2 of 100 of its samples pass. Rates are GFLOP/s (f32, f16, bf16) or GOP/s (q8, q4), for one row GB/s of the weight as it is stored. Weights are
+after round, because machines are noisy: rate is the median over the rounds, best what a tenth of them pass, micro the median of the best of four samples
+around a rate, a limit that which 2 of 100 of its samples pass. A round is quiet when the limit was reached to 95 % just before and just after: read
+percentages of the peak only where most rounds are. cpu is the processor time that the product got, of all that its threads could have had. --against
+PLAN times that plan in turns with the one in use, and prints the median of the ratios of their processor times. Rates are GFLOP/s (f32, f16, bf16) or GOP/s (q8, q4), for one row GB/s of the weight as it is stored. Weights are
 in no cache.`,
 		Example: `  restore bench kernels
-  restore bench kernels --kernel q4 --m 124,636 --threads 2 --json`,
+  restore bench kernels --kernel q4 --m 124,636 --threads 2 --json
+  KERNEL=avx512 restore bench kernels --kernel q8,q4 --m 124,636 --against rows`,
 		Args: noArgs,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringSliceVar(&o.names, "kernel", benchFormatNames(), "`types` of the weights")
-	fs.Lookup("kernel").Annotations = map[string][]string{choices: {strings.Join(benchFormatNames(), "|")}}
+	fs.Lookup("kernel").Annotations = map[string][]string{
+		choices: {strings.Join(benchFormatNames(), "|")},
+	}
 	fs.IntSliceVar(&o.rows, "m", []int{1, 32, 124, 252, 636}, "`rows` of the activations")
-	fs.StringSliceVar(&o.sizes, "size", []string{"4096x4096", "11008x4096", "4096x11008"}, "weights as `OUTxIN`; the default is those of a 7B model's layers")
+	fs.StringSliceVar(&o.sizes, "size", []string{"4096x4096", "11008x4096", "4096x11008"},
+		"weights as `OUTxIN`; the default is those of a 7B model's layers")
 	fs.IntSliceVar(&o.threads, "threads", []int{1, 2}, "numbers of `threads`")
 	fs.DurationVar(&o.limit, "limit", 45*time.Second, "stop after about this `time`")
+	fs.StringVar(&o.against, "against", "",
+		"compare the `plan` in use with this one: rows, wide or blocks")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := o.check(); err != nil {
 			return err
 		}
+		if err := kernel.ImplementationError(); err != nil {
+			return err
+		}
+		calibrate.KeepPlans()
 		result, err := o.run(cmd.Context(), a)
 		if err != nil {
 			return err
@@ -88,7 +104,8 @@ const (
 func (o *benchKernelsOptions) check() error {
 	for _, n := range o.names {
 		if !slices.Contains(benchFormatNames(), n) {
-			return usagef("--kernel: unknown, got %q, want %s", n, strings.Join(benchFormatNames(), "|"))
+			return usagef("--kernel: unknown, got %q, want %s", n,
+				strings.Join(benchFormatNames(), "|"))
 		}
 	}
 	for _, m := range o.rows {
@@ -105,13 +122,24 @@ func (o *benchKernelsOptions) check() error {
 		left, right, _ := strings.Cut(s, "x")
 		n, errN := strconv.Atoi(left)
 		k, errK := strconv.Atoi(right)
-		if errN != nil || errK != nil || n < 32 || k < 32 || n > benchMaxSide || k > benchMaxSide || n%32 != 0 || k%32 != 0 {
-			return usagef("--size: got %q, want OUTxIN, both multiples of 32 from 32 to %d", s, benchMaxSide)
+		if errN != nil || errK != nil || n < 32 || k < 32 || n > benchMaxSide || k > benchMaxSide ||
+			n%32 != 0 || k%32 != 0 {
+			return usagef("--size: got %q, want OUTxIN, both multiples of 32 from 32 to %d", s,
+				benchMaxSide)
 		}
 		o.shapes = append(o.shapes, [2]int{n, k})
 	}
 	if len(o.names) == 0 || len(o.rows) == 0 || len(o.threads) == 0 || len(o.shapes) == 0 {
-		return usagef("bench kernels: nothing to measure, want at least one of each of --kernel, --m, --size and --threads")
+		return usagef("bench kernels: nothing to measure, want at least one of each of " +
+			"--kernel, --m, --size and --threads")
+	}
+	if o.against != "" {
+		if err := kernel.SetPlan(o.against); err != nil {
+			return usagef("--against: %v", err)
+		}
+		if err := planInUse(); err != nil {
+			return err
+		}
 	}
 	if o.limit <= 0 {
 		return usagef("--limit: out of range, got %v, want more than 0", o.limit)
@@ -119,9 +147,14 @@ func (o *benchKernelsOptions) check() error {
 	return nil
 }
 
+// planInUse goes back to the plans that the environment or trials chose.
+func planInUse() error { return kernel.SetPlan(os.Getenv("KERNEL_PLAN")) }
+
 // kernelsJSON is the object that `bench kernels --json` prints.
 type kernelsJSON struct {
 	CPU     string       `json:"cpu"`
+	Kernel  string       `json:"kernel"`
+	Against string       `json:"against,omitempty"` // the plan that all are compared with
 	Peaks   peaksJSON    `json:"peaks"`
 	Kernels []kernelJSON `json:"kernels"`
 }
@@ -141,8 +174,13 @@ type kernelJSON struct {
 	K       int     `json:"k"`
 	Threads int     `json:"threads"`
 	Rate    float64 `json:"rate"`
+	Best    float64 `json:"best"`
 	Micro   float64 `json:"micro"`
 	Peak    float64 `json:"peak"`
+	Rounds  int     `json:"rounds"`
+	Quiet   float64 `json:"quiet"`             // share of the rounds
+	CPU     float64 `json:"cpu"`               // processor time ÷ time and threads
+	Against float64 `json:"against,omitempty"` // time of the other plan ÷ that of the one in use
 }
 
 // kernelCell is one product that is measured, with its samples.
@@ -150,10 +188,13 @@ type kernelCell struct {
 	kernelJSON
 	format       kernel.Format
 	rates, micro []float64
-	reads        []float64 // with one row: of memory, beside each of rates
+	reads        []float64 // with one row: of memory, next to each of rates
+	limits       []float64 // the lower limit of before and after
+	cpu          []float64
+	against      []float64
 }
 
-// peakKey names a limit: that of a format's multiply-adds, or of reading.
+// peakKey names a limit: a format's multiply-adds, or reading.
 type peakKey struct {
 	what    string // "fma", "dot", "bf16" or "dram"
 	threads int
@@ -161,7 +202,7 @@ type peakKey struct {
 
 func peakOf(f kernel.Format) string {
 	switch f {
-	case kernel.Q8, kernel.Q4:
+	case kernel.Q8, kernel.Q4, kernel.Q4M:
 		return "dot"
 	case kernel.BF16Dot:
 		return "bf16"
@@ -187,9 +228,15 @@ const (
 	sampleReadSize = 64 << 20
 )
 
+// quietShare of the limit is reached where nothing else computes on this machine.
+const quietShare = 0.95
+
 func (o *benchKernelsOptions) run(ctx context.Context, a *app) (*kernelsJSON, error) {
 	start := time.Now()
-	b := &kernelBench{o: o, pools: map[int]*kernel.Pool{}, weights: map[kernel.Format]*benchWeights{}, peaks: map[peakKey][]float64{}}
+	b := &kernelBench{
+		o: o, pools: map[int]*kernel.Pool{}, weights: map[kernel.Format]*benchWeights{},
+		peaks: map[peakKey][]float64{},
+	}
 	for _, t := range o.threads {
 		if b.pools[t] == nil {
 			b.pools[t] = kernel.NewPool(t)
@@ -200,15 +247,21 @@ func (o *benchKernelsOptions) run(ctx context.Context, a *app) (*kernelsJSON, er
 	if err := b.prepare(); err != nil {
 		return nil, err
 	}
+	shown := a.meter("measuring")
+	defer shown.end()
 	for round := 0; ; round++ {
 		began := time.Now()
 		for _, c := range b.cells {
 			if err := ctx.Err(); err != nil {
-				return nil, fmt.Errorf("bench: interrupted, there is no result")
+				return nil, cutShort("bench: interrupted, there is no result")
 			}
-			if round > 0 || time.Since(start) < o.limit+o.limit/5 { // the first round may take a little longer
-				b.visit(c)
+			// the first round may take a little longer
+			if round > 0 || time.Since(start) < o.limit+o.limit/5 {
+				if err := b.visit(c); err != nil {
+					return nil, err
+				}
 			}
+			shown.set(int64(time.Since(start).Seconds()), int64(max(o.limit.Seconds(), 1)))
 		}
 		if time.Since(start)+time.Since(began) > o.limit {
 			break
@@ -248,7 +301,10 @@ func (b *kernelBench) prepare() error {
 		for _, t := range o.threads {
 			for _, s := range o.shapes {
 				for _, m := range o.rows {
-					b.cells = append(b.cells, &kernelCell{kernelJSON: kernelJSON{Name: f.name, M: m, N: s[0], K: s[1], Threads: t}, format: f.format})
+					b.cells = append(b.cells, &kernelCell{
+						kernelJSON: kernelJSON{Name: f.name, M: m, N: s[0], K: s[1], Threads: t},
+						format:     f.format,
+					})
 				}
 			}
 		}
@@ -256,16 +312,18 @@ func (b *kernelBench) prepare() error {
 	return nil
 }
 
-// visit takes one sample of everything that belongs to a cell. What runs in the caches is sampled on both sides of the product and the best
-// counts: another process takes a core for longer than such a sample lasts.
-func (b *kernelBench) visit(c *kernelCell) {
+// visit takes one sample of everything that belongs to a cell. What runs in the caches is sampled
+// on both sides of the product and the best counts: another process takes a core for longer than
+// such a sample lasts.
+func (b *kernelBench) visit(c *kernelCell) error {
 	p, w := b.pools[c.Threads], b.weights[c.format]
 	ops := 2 * float64(c.M) * float64(c.N) * float64(c.K)
 	unit := 1.0 // of a rate in 10⁹ operations a second
 	if c.M == 1 {
 		unit = float64(w.next(c.N, c.K).Bytes()) / ops
 	}
-	// memory is faster in one minute than in the next, so that a row is compared with what reading took on both sides of it
+	// memory is faster in one minute than in the next, so that a row is compared with what reading
+	// took on both sides of it
 	read := 0.0
 	reads := func() {
 		if c.M == 1 {
@@ -274,7 +332,12 @@ func (b *kernelBench) visit(c *kernelCell) {
 	}
 	reads()
 	key := peakKey{peakOf(c.format), c.Threads}
-	b.peaks[key] = append(b.peaks[key], kernel.SamplePeak(p, c.format, sampleRegister))
+	peak := func() float64 {
+		v := kernel.SamplePeak(p, c.format, sampleRegister)
+		b.peaks[key] = append(b.peaks[key], v)
+		return v
+	}
+	limit := peak()
 	micro := 0.0
 	best := func() {
 		for range 2 {
@@ -282,11 +345,26 @@ func (b *kernelBench) visit(c *kernelCell) {
 		}
 	}
 	best()
-	var calls []float64
-	for start := time.Now(); len(calls) == 0 || time.Since(start) < sampleProduct; {
-		w, began := w.next(c.N, c.K), time.Now()
+	once := func() (seconds, cpu float64) {
+		w := w.next(c.N, c.K)
+		used, _ := kernel.CPUTime()
+		began := time.Now()
 		kernel.MatMul(p, b.dst[:c.M*c.N], b.x[:c.M*c.K], c.M, w, nil)
-		calls = append(calls, time.Since(began).Seconds())
+		seconds = time.Since(began).Seconds()
+		now, _ := kernel.CPUTime()
+		return seconds, (now - used).Seconds()
+	}
+	var calls, cpu []float64
+	for start := time.Now(); len(calls) == 0 || time.Since(start) < sampleProduct; {
+		seconds, used := once()
+		calls, cpu = append(calls, seconds), append(cpu, used/seconds/float64(c.Threads))
+	}
+	c.cpu = append(c.cpu, quantile(cpu, 0.5))
+	c.limits = append(c.limits, min(limit, peak()))
+	if b.o.against != "" && kernel.HasPlans(c.format, c.M) {
+		if err := b.compare(c, once); err != nil {
+			return err
+		}
 	}
 	reads()
 	best()
@@ -297,6 +375,31 @@ func (b *kernelBench) visit(c *kernelCell) {
 	}
 	c.micro = append(c.micro, unit*micro)
 	c.rates = append(c.rates, unit*ops/quantile(calls, 0.5)/1e9)
+	return nil
+}
+
+// compare times the plan in use and another in turns, a and b, then b and a, by processor time
+// where the system tells it: then what else runs on this machine hardly counts.
+func (b *kernelBench) compare(c *kernelCell, once func() (seconds, cpu float64)) error {
+	var times [2]float64 // of the one in use, of the other
+	for turn := range 2 {
+		for i := range 2 {
+			which := (turn + i) % 2
+			err := planInUse()
+			if which == 1 {
+				err = kernel.SetPlan(b.o.against)
+			}
+			if err != nil {
+				return err
+			}
+			seconds, cpu := once()
+			if times[which] = cpu; cpu == 0 {
+				times[which] = seconds
+			}
+		}
+		c.against = append(c.against, times[1]/times[0])
+	}
+	return planInUse()
 }
 
 // result is what was measured; cells that were not reached are named on a.err.
@@ -307,47 +410,80 @@ func (b *kernelBench) result(a *app) *kernelsJSON {
 	threads := slices.Max(b.o.threads)
 	p := b.pools[threads]
 	// what no kernel asked for is measured now
-	for what, measure := range map[string]func(*kernel.Pool) float64{"fma": kernel.PeakFMA, "dot": kernel.PeakDot, "dram": kernel.PeakRead} {
+	for what, measure := range map[string]func(*kernel.Pool) float64{
+		"fma": kernel.PeakFMA, "dot": kernel.PeakDot, "dram": kernel.PeakRead,
+	} {
 		if key := (peakKey{what, threads}); b.peaks[key] == nil {
 			b.peaks[key] = []float64{measure(p)}
 		}
 	}
-	out := &kernelsJSON{CPU: cpuName(), Peaks: peaksJSON{FMA: peak("fma", threads), Dot: peak("dot", threads), DRAM: peak("dram", threads)}, Kernels: []kernelJSON{}}
+	out := &kernelsJSON{
+		CPU: calibrate.CPU(), Kernel: kernel.Implementation(), Against: b.o.against,
+		Peaks: peaksJSON{
+			FMA: peak("fma", threads), Dot: peak("dot", threads), DRAM: peak("dram", threads),
+		}, Kernels: []kernelJSON{},
+	}
 	left := 0
 	for _, c := range b.cells {
 		if len(c.rates) == 0 {
 			left++
 			continue
 		}
-		c.Rate, c.Micro, c.Peak = round2(quantile(c.rates, 0.5)), round2(quantile(c.micro, 0.5)), peak(peakOf(c.format), c.Threads)
+		c.Rate, c.Micro, c.Peak = round2(quantile(c.rates, 0.5)), round2(quantile(c.micro, 0.5)),
+			peak(peakOf(c.format), c.Threads)
 		if c.M == 1 {
 			c.Peak = round2(quantile(c.reads, 0.5))
+		}
+		c.Best, c.Rounds = round2(quantile(c.rates, 0.9)), len(c.rates)
+		quiet, peak := 0, peak(peakOf(c.format), c.Threads)
+		for _, v := range c.limits {
+			if v >= quietShare*peak {
+				quiet++
+			}
+		}
+		c.Quiet = round2(float64(quiet) / float64(len(c.limits)))
+		c.CPU = round2(quantile(c.cpu, 0.5))
+		if len(c.against) > 0 {
+			c.Against = round2(quantile(c.against, 0.5))
 		}
 		out.Kernels = append(out.Kernels, c.kernelJSON)
 	}
 	if left > 0 {
-		fmt.Fprintf(a.err, "restore: note: --limit %v: %d of %d products are not measured\n", b.o.limit, left, len(b.cells))
+		a.note("--limit %v: %d of %d products are not measured", b.o.limit, left, len(b.cells))
 	}
 	return out
 }
 
 // write prints the table.
 func (r *kernelsJSON) write(a *app) error {
-	fmt.Fprintf(a.out, "%s, kernel %s\npeaks on %d threads: %.0f GFLOP/s (multiply-add), %.0f GOP/s (8-bit dot product), %.1f GB/s (reading memory)\n\n",
+	fmt.Fprintf(a.out, "%s, kernel %s\npeaks on %d threads: %.0f GFLOP/s (multiply-add), "+
+		"%.0f GOP/s (quantised), %.1f GB/s (reading memory)\n\n",
 		r.CPU, kernel.Implementation(), r.mostThreads(), r.Peaks.FMA, r.Peaks.Dot, r.Peaks.DRAM)
-	rows := [][]string{{"KERNEL", "THREADS", "OUT", "IN", "ROWS", "RATE", "MICRO", "PEAK", "UNIT", "RATE/MICRO", "MICRO/PEAK", "RATE/PEAK"}}
+	rows := [][]string{
+		{"KERNEL", "THREADS", "OUT", "IN", "ROWS", "RATE", "BEST", "MICRO", "PEAK", "UNIT",
+			"RATE/MICRO", "MICRO/PEAK", "RATE/PEAK", "QUIET", "CPU"}}
+	if r.Against != "" {
+		rows[0] = append(rows[0], "TIME OF "+strings.ToUpper(r.Against))
+	}
 	for _, k := range r.Kernels {
 		unit := "GFLOP/s"
 		switch {
 		case k.M == 1:
 			unit = "GB/s"
-		case k.Name == "q8" || k.Name == "q4":
+		case k.Name == "q8" || k.Name == "q4" || k.Name == "q4m":
 			unit = "GOP/s"
 		}
 		percent := func(v, of float64) string { return fmt.Sprintf("%.0f %%", 100*v/of) }
-		rows = append(rows, []string{k.Name, strconv.Itoa(k.Threads), strconv.Itoa(k.N), strconv.Itoa(k.K), strconv.Itoa(k.M),
-			fmt.Sprintf("%.1f", k.Rate), fmt.Sprintf("%.1f", k.Micro), fmt.Sprintf("%.1f", k.Peak), unit,
-			percent(k.Rate, k.Micro), percent(k.Micro, k.Peak), percent(k.Rate, k.Peak)})
+		row := []string{k.Name, strconv.Itoa(k.Threads), strconv.Itoa(k.N), strconv.Itoa(k.K),
+			strconv.Itoa(k.M),
+			fmt.Sprintf("%.1f", k.Rate), fmt.Sprintf("%.1f", k.Best), fmt.Sprintf("%.1f", k.Micro),
+			fmt.Sprintf("%.1f", k.Peak), unit,
+			percent(k.Rate, k.Micro), percent(k.Micro, k.Peak), percent(k.Rate, k.Peak),
+			fmt.Sprintf("%.0f %% of %d", 100*k.Quiet, k.Rounds), percent(k.CPU, 1)}
+		if k.Against > 0 {
+			row = append(row, fmt.Sprintf("%.2f×", k.Against))
+		}
+		rows = append(rows, row)
 	}
 	return columns(a.out, rows)
 }
@@ -359,28 +495,34 @@ func (r *kernelsJSON) mostThreads() (n int) {
 	return n
 }
 
-// benchWeights are random weights of one format, more of them than the caches hold, which a run walks through.
+// benchWeights are random weights of one format, more of them than the caches hold, which a run
+// walks through.
 type benchWeights struct {
 	format kernel.Format
 	data   []byte
 	at     int
 }
 
-// benchWeightBytes is the least that benchWeights hold: several times the last cache of most machines. Tests lower it.
+// benchWeightBytes is the least that benchWeights hold: several times the last cache of most
+// machines. Tests lower it.
 var benchWeightBytes = 192 << 20
 
 // newBenchWeights makes weights of at least n numbers in memory of m.
-func newBenchWeights(p *kernel.Pool, m *kernel.Memory, f kernel.Format, n int) (*benchWeights, error) {
+func newBenchWeights(
+	p *kernel.Pool, m *kernel.Memory, f kernel.Format, n int,
+) (*benchWeights, error) {
 	const k = 4096
 	rows := (n + k - 1) / k
 	stored := f
-	if f == kernel.Q8 || f == kernel.Q4 || f == kernel.BF16Dot {
+	if f != kernel.F32 && f != kernel.F16 && f != kernel.BF16 {
 		stored = kernel.F32
 	}
 	rows = (rows + 63) &^ 63
 	w := &kernel.Matrix{Format: stored, N: rows, K: k}
 	w.Data = make([]byte, w.Bytes())
-	p.Run(rows, func(r int) { randomRow(w.Data[r*k*stored.Size():(r+1)*k*stored.Size()], stored, uint64(r)) })
+	p.Run(rows, func(r int) {
+		randomRow(w.Data[r*k*stored.Size():(r+1)*k*stored.Size()], stored, uint64(r))
+	})
 	if f != stored {
 		var err error
 		if w, err = kernel.Quantize(p, w, f); err != nil {
@@ -394,7 +536,7 @@ func newBenchWeights(p *kernel.Pool, m *kernel.Memory, f kernel.Format, n int) (
 	return &benchWeights{format: f, data: data}, nil
 }
 
-// next is a weight [n, k] behind the one before.
+// next is a weight [n, k] after the one before.
 func (b *benchWeights) next(n, k int) *kernel.Matrix {
 	w := &kernel.Matrix{Format: b.format, N: n, K: k}
 	size := w.Bytes()
@@ -407,7 +549,7 @@ func (b *benchWeights) next(n, k int) *kernel.Matrix {
 	return w
 }
 
-// nextBytes is n bytes behind the weight before.
+// nextBytes is n bytes after the weight before.
 func (b *benchWeights) nextBytes(n int) []byte {
 	if b.at+n > len(b.data) {
 		b.at = 0

@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/restore-vlm/restore/internal/kernel"
 )
 
-// Ensure that bench kernels prints one object with a row for each kernel, thread count, size and number of rows, in units that compare.
+// Ensure that bench kernels prints one object with a row for each kernel, thread count, size and
+// number of rows, in units that compare.
 func TestBenchKernelsJSON(t *testing.T) {
 	smallLimits(t)
 	r := cli("bench", "kernels", "--m", "1,7", "--size", "64x96", "--limit", "500ms", "--json")
@@ -23,15 +26,32 @@ func TestBenchKernelsJSON(t *testing.T) {
 	if got.CPU == "" || !(got.Peaks.FMA > 0 && got.Peaks.Dot > 0 && got.Peaks.DRAM > 0) {
 		t.Errorf("cpu %q, peaks %+v", got.CPU, got.Peaks)
 	}
-	if len(got.Kernels) != 5*2*2 && !strings.Contains(r.err, "are not measured") {
-		t.Fatalf("%d products, want 20", len(got.Kernels))
+	if len(got.Kernels) != len(benchFormats)*2*2 && !strings.Contains(r.err, "are not measured") {
+		t.Fatalf("%d products, want %d", len(got.Kernels), len(benchFormats)*2*2)
 	}
 	for _, k := range got.Kernels {
-		if k.N != 64 || k.K != 96 || !(k.Rate > 0 && k.Micro > 0 && k.Peak > 0) {
+		if k.N != 64 || k.K != 96 || k.Rounds < 1 || k.Quiet > 1 || k.Best < k.Rate ||
+			!(k.Rate > 0 && k.Micro > 0 && k.Peak > 0) {
 			t.Errorf("%+v", k)
 		}
 		if k.M == 1 && !(k.Peak > 0 && k.Peak != got.Peaks.FMA && k.Peak != got.Peaks.Dot) {
 			t.Errorf("%+v: want the rate of reading memory beside it, as of %v", k, got.Peaks.DRAM)
+		}
+	}
+}
+
+// Ensure that plans are compared where there are several.
+func TestBenchKernelsAgainst(t *testing.T) {
+	smallLimits(t)
+	r := cli("bench", "kernels", "--m", "1,9", "--size", "64x96", "--limit", "500ms", "--json",
+		"--kernel", "q8", "--against", "rows")
+	var got kernelsJSON
+	if err := json.Unmarshal([]byte(r.out), &got); r.code != exitOK || err != nil {
+		t.Fatalf("exit code %d, output %q, errors %q", r.code, r.out, r.err)
+	}
+	for _, k := range got.Kernels {
+		if (k.Against > 0) != kernel.HasPlans(kernel.Q8, k.M) {
+			t.Errorf("%+v", k)
 		}
 	}
 }
@@ -45,7 +65,9 @@ func TestBenchKernelsTable(t *testing.T) {
 	if err := result.write(&app{out: &out}); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"a CPU", "1600 GOP/s", "GB/s   50 %        180 %       90 %", "GOP/s  75 %        75 %        56 %"} {
+	for _, want := range []string{
+		"a CPU", "1600 GOP/s", "GB/s   50 %        180 %       90 %", "GOP/s  75 %        75 %        56 %",
+	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
@@ -54,7 +76,7 @@ func TestBenchKernelsTable(t *testing.T) {
 
 func TestBenchKernelsUsage(t *testing.T) {
 	for flags, want := range map[string]string{
-		"--kernel q5":          `--kernel: unknown, got "q5", want f32|q8|q4|bf16|f16`,
+		"--kernel q5":          `--kernel: unknown, got "q5", want f32|q8|q4|q4m|bf16|f16`,
 		"--m 0":                "--m: out of range, got 0, want 1 to 16384",
 		"--m 1,many":           "--m",
 		"--size 4096":          `--size: got "4096", want OUTxIN`,
@@ -62,20 +84,11 @@ func TestBenchKernelsUsage(t *testing.T) {
 		"--size 4096x99999999": "--size: got",
 		"--threads 0":          "--threads: out of range, got 0, want 1 to 1024",
 		"--limit 0s":           "--limit: out of range, got 0s",
+		"--against tall":       `--against: kernel: plan "tall": unknown, want rows|wide|blocks`,
 	} {
 		r := cli(append([]string{"bench", "kernels"}, strings.Fields(flags)...)...)
 		if r.code != exitUsage || !strings.Contains(r.err, want) {
 			t.Errorf("%s: exit code %d, %q, want %q", flags, r.code, r.err, want)
 		}
-	}
-}
-
-func TestCPUName(t *testing.T) {
-	info := "processor\t: 0\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC\n\nprocessor\t: 1\nmodel name\t: another\n"
-	if got, want := cpuNameIn(info), "AMD EPYC (family 26, model 2)"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if cpuNameIn("") == "" {
-		t.Error("no name without /proc/cpuinfo")
 	}
 }

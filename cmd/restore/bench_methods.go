@@ -11,12 +11,14 @@ import (
 	"strings"
 	"time"
 
-	restore "github.com/restore-vlm/restore"
-	"github.com/restore-vlm/restore/eval"
-	"github.com/restore-vlm/restore/kernel"
-	"github.com/restore-vlm/restore/nn"
-	"github.com/restore-vlm/restore/reduce"
 	"github.com/spf13/cobra"
+
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/nn"
+	"github.com/restore-vlm/restore/internal/scenebench"
+	"github.com/restore-vlm/restore/reduce"
 )
 
 // benchMethodsOptions are the flags of `restore bench methods`.
@@ -45,9 +47,15 @@ there; FitPrune drops an eighth of what is left in every layer.`,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&o.sizes.shape, "shape", "llava-1.5-7b", "sizes of a published model, of the embedded one, or of the config.json that `FILE` is")
-	fs.Lookup("shape").Annotations = map[string][]string{choices: {strings.Join(append(slices.Clone(benchShapeNames[:2]), embeddedShape), "|") + "|FILE"}}
-	fs.StringVarP(&o.sizes.dir, "model", "m", "", "or those of the model in this Hugging Face `folder`")
+	fs.StringVar(&o.sizes.shape, "shape", "llava-1.5-7b",
+		"sizes of a published model, of the embedded one, or of the config.json that `FILE` is")
+	fs.Lookup("shape").Annotations = map[string][]string{
+		choices: {
+			strings.Join(append(slices.Clone(benchShapeNames[:2]), embeddedShape), "|") + "|FILE",
+		},
+	}
+	fs.StringVarP(&o.sizes.dir, "model", "m", "",
+		"or those of the model in this Hugging Face `folder`")
 	fs.IntVar(&o.nVis, "n-vis", 64, "`budget` of visual tokens")
 	fs.StringSliceVar(&o.bases, "base", nil, "`methods`, see 'restore methods'")
 	fs.Lookup("base").Annotations = map[string][]string{applies: {"all"}}
@@ -102,7 +110,8 @@ func (o *benchMethodsOptions) run(ctx context.Context, a *app) (*methodTimes, er
 	}
 	for _, base := range bases {
 		if !slices.Contains(methodNames()[1:], base) {
-			return nil, usagef("--base: got %q, want %s", base, strings.Join(methodNames()[1:], "|"))
+			return nil, usagef("--base: got %q, want %s", base,
+				strings.Join(methodNames()[1:], "|"))
 		}
 	}
 	if o.threads < 1 || o.threads > maxThreads {
@@ -119,7 +128,8 @@ func (o *benchMethodsOptions) run(ctx context.Context, a *app) (*methodTimes, er
 		return nil, err
 	}
 	if s.Views != 1 {
-		return nil, usagef("--shape: got %s, whose pictures are encoded in views, want one that sees them whole", name)
+		return nil, usagef("--shape: got %s, whose pictures are encoded in views, want one "+
+			"that sees them whole", name)
 	}
 	if o.nVis < 1 || o.nVis >= s.Tokens {
 		return nil, usagef("--n-vis: out of range, got %d, want 1 to %d", o.nVis, s.Tokens-1)
@@ -127,7 +137,9 @@ func (o *benchMethodsOptions) run(ctx context.Context, a *app) (*methodTimes, er
 	pool := kernel.NewPool(o.threads)
 	defer pool.Close()
 	b := newMethodBench(pool, s)
-	j := &methodTimes{Model: name, Tokens: s.Tokens, Width: s.Text.Hidden, NVis: o.nVis, Threads: o.threads}
+	j := &methodTimes{
+		Model: name, Tokens: s.Tokens, Width: s.Text.Hidden, NVis: o.nVis, Threads: o.threads,
+	}
 	var rates *productRates
 	if o.ttft == 0 {
 		if rates, err = newProductRates(pool); err != nil {
@@ -135,19 +147,24 @@ func (o *benchMethodsOptions) run(ctx context.Context, a *app) (*methodTimes, er
 		}
 		defer rates.close()
 	}
-	var ops []*eval.FLOPs
-	for _, base := range bases {
+	if o.sizes.shape != embeddedShape && o.sizes.dir == "" { // a shape has no recipe of its own
+		f := s.Facts()
+		f.Recipe = func() (*methods.Recipe, error) { return evenRecipe(s), nil }
+		resolve = func(r methods.Options) (*methods.Plan, error) { return methods.Resolve(r, f) }
+	}
+	var ops []*scenebench.FLOPs
+	shown := a.meter("methods")
+	defer shown.end()
+	for i, base := range bases {
+		shown.set(int64(i), int64(len(bases)))
 		for _, on := range []bool{false, true} {
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-			r := reduce.Options{Base: base, NVis: o.nVis, Restore: on}
-			if o.sizes.shape != embeddedShape && o.sizes.dir == "" && r.WantsRecipe() {
-				r.FitPruneRecipe = evenRecipe(s)
-			}
+			r := methods.Options{Base: base, NVis: o.nVis, Restore: on}
 			how, err := resolve(r)
 			if err != nil { // this method has no such budget; the others go on
-				fmt.Fprintf(a.err, "restore: note: %s: %s\n", methodLabel(base, on), oneLine(err.Error()))
+				a.note("%s: %v", methodLabel(base, on), err)
 				break
 			}
 			c, err := b.best(how, o.repeat)
@@ -155,7 +172,7 @@ func (o *benchMethodsOptions) run(ctx context.Context, a *app) (*methodTimes, er
 				return nil, fmt.Errorf("bench methods: %s: %w", methodLabel(base, on), err)
 			}
 			c.Base, c.Restore = base, on
-			f, err := eval.CountFLOPs(s, how, o.nVis, eval.PaperPrompt)
+			f, err := scenebench.CountFLOPs(s, how, o.nVis, scenebench.PaperPrompt)
 			if err != nil {
 				return nil, err
 			}
@@ -177,8 +194,12 @@ func (o *benchMethodsOptions) run(ctx context.Context, a *app) (*methodTimes, er
 }
 
 // evenRecipe drops an eighth of what is left in every layer but the last few, where nothing is.
-func evenRecipe(s *restore.Sizes) *reduce.Recipe {
-	r := &reduce.Recipe{Layers: s.Text.Blocks, Tokens: s.Tokens, Schedules: []reduce.RecipeSchedule{{Cut: 0.5, Drop: make([]int, s.Text.Blocks)}}}
+func evenRecipe(s *engine.Sizes) *methods.Recipe {
+	r := &methods.Recipe{
+		Layers: s.Text.Blocks, Tokens: s.Tokens, Schedules: []methods.RecipeSchedule{
+			{Cut: 0.5, Drop: make([]int, s.Text.Blocks)},
+		},
+	}
 	left := s.Tokens
 	for l := range r.Schedules[0].Drop {
 		r.Schedules[0].Drop[l] = left / 8
@@ -202,7 +223,10 @@ const (
 )
 
 func newProductRates(pool *kernel.Pool) (*productRates, error) {
-	r := &productRates{pool: pool, x: gaussian(rand.NewPCG(1, 0), rateRows*rateWidth), out: make([]float32, rateRows*rateWidth)}
+	r := &productRates{
+		pool: pool, x: gaussian(rand.NewPCG(1, 0), rateRows*rateWidth),
+		out: make([]float32, rateRows*rateWidth),
+	}
 	for i, f := range []kernel.Format{kernel.F16, kernel.Q8} {
 		var err error
 		if r.w[i], err = newBenchWeights(pool, &r.memory, f, rateWidth*rateWidth); err != nil {
@@ -231,7 +255,7 @@ func (r *productRates) sample() {
 // methodBench holds random tensors of a model's sizes.
 type methodBench struct {
 	pool *kernel.Pool
-	s    *restore.Sizes
+	s    *engine.Sizes
 	in   *reduce.Input
 	text []float32 // [text, C]
 	look []float32 // probabilities, enough of them for every look
@@ -239,13 +263,13 @@ type methodBench struct {
 	calibration map[int]time.Duration // per number of rows
 }
 
-// Of the prompt, the rows before and behind the picture.
+// Of the prompt, the rows before and after the picture.
 const (
 	benchBefore = 35
-	benchBehind = eval.PaperPrompt - benchBefore
+	benchBehind = scenebench.PaperPrompt - benchBefore
 )
 
-func newMethodBench(pool *kernel.Pool, s *restore.Sizes) *methodBench {
+func newMethodBench(pool *kernel.Pool, s *engine.Sizes) *methodBench {
 	n, c, w, h := s.Tokens, s.Text.Hidden, s.Vision.Hidden, s.Vision.Heads
 	seed := uint64(0)
 	random := func(n int) []float32 {
@@ -254,13 +278,15 @@ func newMethodBench(pool *kernel.Pool, s *restore.Sizes) *methodBench {
 	}
 	b := &methodBench{pool: pool, s: s, calibration: map[int]time.Duration{}}
 	b.in = &reduce.Input{
-		N: n, C: c, X: random(n * c), Heads: h, ClsAttn: probabilities(random(h*(n+1)), n+1), Cv: w, Hidden: random((n + 1) * w),
-		KeyDim: w / h, Keys: random((n + 1) * w), LastQuery: random(w), LastKeys: random((n + 1) * w), Pool: pool,
+		N: n, C: c, X: random(n * c), Heads: h, ClsAttn: probabilities(random(h*(n+1)), n+1), Cv: w,
+		Hidden: random((n + 1) * w),
+		KeyDim: w / h, Keys: random((n + 1) * w), LastQuery: random(w),
+		LastKeys: random((n + 1) * w),
 	}
 	if side := int(math.Sqrt(float64(n))); side*side == n {
 		b.in.GridH, b.in.GridW = side, side
 	}
-	keys := n + eval.PaperPrompt
+	keys := n + scenebench.PaperPrompt
 	b.text, b.look = random(benchBehind*c), probabilities(random((n+benchBehind)*keys), keys)
 	return b
 }
@@ -283,7 +309,7 @@ func probabilities(v []float32, width int) []float32 {
 }
 
 // best times a method and returns the least of each of its parts.
-func (b *methodBench) best(o reduce.Resolved, repeat int) (methodCost, error) {
+func (b *methodBench) best(o *methods.Plan, repeat int) (methodCost, error) {
 	c := methodCost{Select: math.Inf(1), Merge: math.Inf(1), Total: math.Inf(1)}
 	for range repeat {
 		start := time.Now()
@@ -307,20 +333,19 @@ func (b *methodBench) best(o reduce.Resolved, repeat int) (methodCost, error) {
 	return c, nil
 }
 
-// once runs a method's choice and merging and returns what merging took of that, and what was no part of the method.
-func (b *methodBench) once(o reduce.Resolved) (merge, idle time.Duration, err error) {
+// once runs a method's choice and merging and returns what merging took of that, and what was no
+// part of the method.
+func (b *methodBench) once(o *methods.Plan) (merge, idle time.Duration, err error) {
 	switch {
 	case len(o.Stages) > 0:
 		return b.inside(o)
 	case o.EncoderBlocks > 0:
 		return b.encoder(o)
 	}
-	for _, m := range reduce.Methods() {
-		if m.Name == o.Base && m.Site == reduce.BeforeEncoder {
-			return 0, 0, nil // a smaller picture: nothing is chosen
-		}
+	if m, err := methods.Lookup(o.Base); err != nil || m.Site == reduce.BeforeEncoder {
+		return 0, 0, err // a smaller picture: nothing is chosen
 	}
-	r, err := reduce.Reduce(b.in, o)
+	r, err := methods.Reduce(b.in, o, b.pool)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -328,9 +353,9 @@ func (b *methodBench) once(o reduce.Resolved) (merge, idle time.Duration, err er
 }
 
 // inside leads the rows of a picture through the layers of a decoder that does nothing else.
-func (b *methodBench) inside(o reduce.Resolved) (merge, idle time.Duration, err error) {
+func (b *methodBench) inside(o *methods.Plan) (merge, idle time.Duration, err error) {
 	width := b.s.Text.Hidden
-	in, err := reduce.NewInside(o)
+	in, err := methods.NewInside(o)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -342,12 +367,15 @@ func (b *methodBench) inside(o reduce.Resolved) (merge, idle time.Duration, err 
 			return 0, 0, err
 		}
 	}
-	sight := func() *reduce.Sight {
+	sight := func() *methods.Sight {
 		n := len(in.Rows())
 		for i := range text {
 			text[i] = int32(benchBefore + n + i)
 		}
-		return &reduce.Sight{First: benchBefore, Key: benchBefore, Keys: n + eval.PaperPrompt, Text: text, Last: text[benchBehind-1]}
+		return &methods.Sight{
+			First: benchBefore, Key: benchBefore, Keys: n + scenebench.PaperPrompt, Text: text,
+			Last: text[benchBehind-1],
+		}
 	}
 	read := func() error {
 		v := sight()
@@ -372,9 +400,11 @@ func (b *methodBench) inside(o reduce.Resolved) (merge, idle time.Duration, err 
 		if in.ReadsStates(l) {
 			v := sight()
 			start := time.Now()
-			rows := make([]float32, (len(in.Rows())+eval.PaperPrompt)*width)
+			rows := make([]float32, (len(in.Rows())+scenebench.PaperPrompt)*width)
 			copy(rows[benchBefore*width:], x[:len(in.Rows())*width])
-			v.States = &reduce.States{Width: width, KeyWidth: width, Hidden: rows, Keys: rows, Pool: b.pool}
+			v.States = &methods.States{
+				Width: width, KeyWidth: width, Hidden: rows, Keys: rows, Pool: b.pool,
+			}
 			idle += time.Since(start)
 			if err := in.Read(v, nil); err != nil {
 				return 0, 0, err
@@ -400,8 +430,8 @@ func (b *methodBench) inside(o reduce.Resolved) (merge, idle time.Duration, err 
 }
 
 // encoder leads the rows of a picture through the blocks of an encoder that does nothing else.
-func (b *methodBench) encoder(o reduce.Resolved) (merge, idle time.Duration, err error) {
-	e, err := reduce.NewEncoding(o, true, nil)
+func (b *methodBench) encoder(o *methods.Plan) (merge, idle time.Duration, err error) {
+	e, err := methods.NewEncoding(o, true, nil)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -411,13 +441,16 @@ func (b *methodBench) encoder(o reduce.Resolved) (merge, idle time.Duration, err
 	idle = time.Since(start)
 	for block := range b.s.Vision.Run {
 		class := e.ReadsClass(block)
-		for _, place := range []reduce.EncoderPlace{reduce.Between, reduce.Behind} {
+		for _, place := range []methods.EncoderPlace{methods.Between, methods.Behind} {
 			n := e.Rows()[0]
-			v := reduce.EncoderView{X: x[:n*width], Width: width, Heads: heads, HeadDim: width / heads, Keys: b.in.LastKeys[:n*width], Values: b.in.Hidden[:n*width]}
+			v := methods.EncoderView{
+				X: x[:n*width], Width: width, Heads: heads, HeadDim: width / heads,
+				Keys: b.in.LastKeys[:n*width], Values: b.in.Hidden[:n*width],
+			}
 			if class {
 				v.Class = b.in.ClsAttn[:heads*n]
 			}
-			mixes, err := e.Act(b.pool, block, place, []reduce.EncoderView{v})
+			mixes, err := e.Act(b.pool, block, place, []methods.EncoderView{v})
 			if err != nil {
 				return 0, 0, err
 			}
@@ -439,16 +472,20 @@ func (b *methodBench) calibrate(n int, distance bool, repeat int) time.Duration 
 		return d
 	}
 	t := &b.s.Text
-	rows := n + eval.PaperPrompt
+	rows := n + scenebench.PaperPrompt
 	heads, kv := t.Heads, t.Key/(t.Query/t.Heads)
 	src := rand.NewPCG(9, uint64(n))
 	a := kernel.Attention{
-		Heads: heads, KVHeads: kv, HeadDim: t.Query / heads, Tq: rows, Tk: rows, Scale: 0.1, Causal: true,
-		Q: gaussian(src, rows*t.Query), K: gaussian(src, rows*t.Key), V: gaussian(src, rows*t.Key), Out: make([]float32, rows*t.Query),
+		Heads: heads, KVHeads: kv, HeadDim: t.Query / heads, Tq: rows, Tk: rows, Scale: 0.1,
+		Causal: true,
+		Q:      gaussian(src, rows*t.Query), K: gaussian(src, rows*t.Key),
+		V:   gaussian(src, rows*t.Key),
+		Out: make([]float32, rows*t.Query),
 	}
 	bias := &kernel.Bias{LogSize: make([]float32, rows)}
 	if distance {
-		bias.QueryPos, bias.Table = make([]int32, rows), make([]float32, b.s.Tokens+eval.PaperPrompt)
+		bias.QueryPos, bias.Table = make([]int32, rows),
+			make([]float32, b.s.Tokens+scenebench.PaperPrompt)
 		for i := range bias.QueryPos {
 			bias.QueryPos[i] = int32(i * (b.s.Tokens + benchBehind) / rows)
 		}
@@ -472,18 +509,24 @@ func (b *methodBench) calibrate(n int, distance bool, repeat int) time.Duration 
 }
 
 func (j *methodTimes) write(a *app) error {
-	if _, err := fmt.Fprintf(a.out, "%s: %d tokens of width %d, n-vis %d, %d threads", j.Model, j.Tokens, j.Width, j.NVis, j.Threads); err != nil {
+	if _, err := fmt.Fprintf(a.out, "%s: %d tokens of width %d, n-vis %d, %d threads", j.Model,
+		j.Tokens, j.Width, j.NVis, j.Threads); err != nil {
 		return err
 	}
 	if j.Decoder > 0 {
 		fmt.Fprintf(a.out, ", products at %.0f (f16) and %.0f (q8) GOP/s", j.Encoder, j.Decoder)
 	}
 	fmt.Fprintln(a.out)
-	rows := [][]string{{"METHOD", "SELECT ms", "MERGE ms", "CALIBRATE ms", "TOTAL ms", "SHARE OF TTFT"}}
+	rows := [][]string{
+		{"METHOD", "SELECT ms", "MERGE ms", "CALIBRATE ms", "TOTAL ms", "SHARE OF TTFT"},
+	}
 	for _, c := range j.Rows {
 		ms := func(v float64) string { return fmt.Sprintf("%.2f", v) }
-		rows = append(rows, []string{methodLabel(c.Base, c.Restore), ms(c.Select), ms(c.Merge), ms(c.Calibrate), ms(c.Total),
-			fmt.Sprintf("%.3f %% of %s", c.Share, seconds(c.TTFT/1e3))})
+		rows = append(
+			rows, []string{
+				methodLabel(c.Base, c.Restore), ms(c.Select), ms(c.Merge), ms(c.Calibrate),
+				ms(c.Total),
+				fmt.Sprintf("%.3f %% of %s", c.Share, seconds(c.TTFT/1e3))})
 	}
 	return columns(a.out, rows)
 }

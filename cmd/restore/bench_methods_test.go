@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Ensure that every method has a row with and without RESTORE, or a note why not, and that parts and shares add up.
+// Ensure that every method has a row with and without RESTORE, or a note why not, and that parts
+// and shares add up.
 func TestBenchMethods(t *testing.T) {
 	old := benchWeightBytes
 	benchWeightBytes = 1 << 20
@@ -23,13 +24,16 @@ func TestBenchMethods(t *testing.T) {
 		t.Errorf("%d rows, want %d", len(j.Rows), want)
 	}
 	for _, c := range j.Rows {
-		ok := c.Total >= 0 && c.TTFT > 0 && c.Share*c.TTFT/100 <= c.Total*1.001 && c.Select >= 0 && c.Merge >= 0
+		ok := c.Total >= 0 && c.TTFT > 0 && c.Share*c.TTFT/100 <= c.Total*1.001 && c.Select >= 0 &&
+			c.Merge >= 0
 		if ok = ok && c.Total+1e-9 >= c.Merge+c.Calibrate; !ok || !c.Restore && c.Calibrate != 0 {
 			t.Errorf("%+v", c)
 		}
 	}
-	r = cli("bench", "methods", "--shape", "embedded", "--n-vis", "64", "--repeat", "1", "--base", "sparsevlm,random", "--ttft", "1s")
-	if r.code != exitOK || !strings.Contains(r.out, "random + RESTORE") || !strings.Contains(r.out, "of 1.00 s") || strings.Contains(r.out, "GOP/s") ||
+	r = cli("bench", "methods", "--shape", "embedded", "--n-vis", "64", "--repeat", "1", "--base",
+		"sparsevlm,random", "--ttft", "1s")
+	if r.code != exitOK || !strings.Contains(r.out, "random + RESTORE") ||
+		!strings.Contains(r.out, "of 1.00 s") || strings.Contains(r.out, "GOP/s") ||
 		!strings.Contains(r.err, "note: sparsevlm: reduce: n-vis: got a mean of 64") {
 		t.Errorf("exit %d, stdout %q, stderr %q", r.code, r.out, r.err)
 	}
@@ -37,7 +41,8 @@ func TestBenchMethods(t *testing.T) {
 		"--base magic": `--base: got "magic"`, "--n-vis 576": "--n-vis: out of range, got 576, want 1 to 575", "--repeat 0": "--repeat: out of range",
 		"--ttft -1s": "--ttft: out of range", "--threads 0": "--threads: out of range", "--shape llava-next-7b": "--shape: got llava-next-7b, whose pictures are encoded in views",
 	} {
-		if r := cli(append([]string{"bench", "methods"}, strings.Fields(args)...)...); r.code != exitUsage || !strings.Contains(r.err, want) {
+		if r := cli(append([]string{"bench", "methods"}, strings.Fields(args)...)...); r.code !=
+			exitUsage || !strings.Contains(r.err, want) {
 			t.Errorf("%s: exit %d, stderr %q, want %q", args, r.code, r.err, want)
 		}
 	}

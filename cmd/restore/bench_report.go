@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"maps"
 	"math"
 	"slices"
@@ -9,25 +10,26 @@ import (
 	"strings"
 	"time"
 
-	"github.com/restore-vlm/restore/engine"
+	"github.com/restore-vlm/restore/internal/engine"
 )
 
 // benchJSON is the object that `bench --json` prints.
 type benchJSON struct {
-	Model   string                      `json:"model"`
-	CPU     string                      `json:"cpu"`
-	Kernel  string                      `json:"kernel"`
-	Threads int                         `json:"threads"`
-	Text    int                         `json:"text"`
-	Gen     int                         `json:"gen"`
-	Repeat  int                         `json:"repeat"`
-	Base    string                      `json:"base"`
-	Restore bool                        `json:"restore"`
-	Encoder string                      `json:"encoder_quant"` // "" is as stored
-	Cache   string                      `json:"cache_type"`
-	Plans   map[string]map[string]int64 `json:"plans"` // by --quant: numbers of all weights by the type in which they are kept
-	Peaks   benchPeaks                  `json:"peaks"`
-	Rows    []benchRow                  `json:"rows"`
+	Model   string `json:"model"`
+	CPU     string `json:"cpu"`
+	Kernel  string `json:"kernel"`
+	Threads int    `json:"threads"`
+	Text    int    `json:"text"`
+	Gen     int    `json:"gen"`
+	Repeat  int    `json:"repeat"`
+	Base    string `json:"base"`
+	Restore bool   `json:"restore"`
+	Encoder string `json:"encoder_quant"` // "" is as stored
+	Cache   string `json:"cache_type"`
+	// by --quant: numbers of all weights by the type in which they are kept
+	Plans map[string]map[string]int64 `json:"plans"`
+	Peaks benchPeaks                  `json:"peaks"`
+	Rows  []benchRow                  `json:"rows"`
 }
 
 // benchPeaks are the limits of the machine.
@@ -51,24 +53,29 @@ func (p *benchPeaks) of(quant string) float64 {
 
 // benchRow is one plan and budget: medians over the repeats, in seconds.
 type benchRow struct {
-	Quant          string  `json:"quant"`
-	Patches        int     `json:"patches,omitempty"`
-	NVis           int     `json:"n_vis"`
-	PromptTokens   int     `json:"prompt_tokens"`
-	EncodeS        float64 `json:"encode_s"`
-	ReduceS        float64 `json:"reduce_s"` // select and merge
-	SelectS        float64 `json:"select_s"`
-	MergeS         float64 `json:"merge_s"`
-	PrefillS       float64 `json:"prefill_s"`
-	TTFTS          float64 `json:"ttft_s"`   // from the picture's bytes to the first token
-	SpeedUp        float64 `json:"speed_up"` // of ttft_s against the row of the same plan and picture with all tokens; 0 without one
-	DecodeTokS     float64 `json:"decode_tok_s"`
-	ProductsOfPeak float64 `json:"products_of_peak"` // prefill: operations / time in products / peak of the plan's multiply-adds
-	ProductsShare  float64 `json:"products_share"`   // time in products / prefill
-	EncodeOfPeak   float64 `json:"encode_of_peak"`   // operations of products / encode_s / peak of the encoder's multiply-adds
-	DecodeOfDRAM   float64 `json:"decode_of_dram"`   // bytes of weights a second / rate of reading memory beside each run
-	PeakRSS        int64   `json:"peak_rss_bytes"`
-	Spread         spread  `json:"spread"`
+	Quant        string  `json:"quant"`
+	Patches      int     `json:"patches,omitempty"`
+	NVis         int     `json:"n_vis"`
+	PromptTokens int     `json:"prompt_tokens"`
+	EncodeS      float64 `json:"encode_s"`
+	ReduceS      float64 `json:"reduce_s"` // select and merge
+	SelectS      float64 `json:"select_s"`
+	MergeS       float64 `json:"merge_s"`
+	PrefillS     float64 `json:"prefill_s"`
+	TTFTS        float64 `json:"ttft_s"` // from the picture's bytes to the first token
+	PredictedS   float64 `json:"predicted_ttft_s"`
+	// of ttft_s against the row of the same plan and picture with all tokens; 0 without one
+	SpeedUp    float64 `json:"speed_up"`
+	DecodeTokS float64 `json:"decode_tok_s"`
+	// prefill: operations / time in products / peak of the plan's multiply-adds
+	ProductsOfPeak float64 `json:"products_of_peak"`
+	ProductsShare  float64 `json:"products_share"` // time in products / prefill
+	// operations of products / encode_s / peak of the encoder's multiply-adds
+	EncodeOfPeak float64 `json:"encode_of_peak"`
+	// bytes of weights a second / rate of reading memory next to each run
+	DecodeOfDRAM float64 `json:"decode_of_dram"`
+	PeakRSS      int64   `json:"peak_rss_bytes"`
+	Spread       spread  `json:"spread"`
 }
 
 // spread is half the span of the repeats, as a share of the median.
@@ -97,25 +104,43 @@ func (j *benchJSON) fill(cells []*benchCell) {
 		seconds := func(f func(m *engine.Measurement) time.Duration) (median, half float64) {
 			return stat(func(m *engine.Measurement) float64 { return f(m).Seconds() })
 		}
-		r := benchRow{Quant: c.quant, Patches: c.patches, NVis: c.runs[0].Kept + c.runs[0].Merged, PromptTokens: c.runs[0].PromptTokens, PeakRSS: c.rss}
-		r.EncodeS, r.Spread.Encode = seconds(func(m *engine.Measurement) time.Duration { return m.Encode })
-		r.ReduceS, _ = seconds(func(m *engine.Measurement) time.Duration { return m.Select + m.Merge })
+		r := benchRow{
+			Quant: c.quant, Patches: c.patches, NVis: c.runs[0].Kept + c.runs[0].Merged,
+			PromptTokens: c.runs[0].PromptTokens, PeakRSS: c.rss, PredictedS: round(c.times.First),
+		}
+		r.EncodeS, r.Spread.Encode = seconds(func(m *engine.Measurement) time.Duration {
+			return m.Encode
+		})
+		r.ReduceS, _ = seconds(func(m *engine.Measurement) time.Duration {
+			return m.Select + m.Merge
+		})
 		r.SelectS, _ = seconds(func(m *engine.Measurement) time.Duration { return m.Select })
 		r.MergeS, _ = seconds(func(m *engine.Measurement) time.Duration { return m.Merge })
-		r.PrefillS, r.Spread.Prefill = seconds(func(m *engine.Measurement) time.Duration { return m.Prefill })
-		r.TTFTS, r.Spread.TTFT = seconds(func(m *engine.Measurement) time.Duration { return m.FirstToken })
-		r.DecodeTokS, r.Spread.Decode = stat(func(m *engine.Measurement) float64 { return m.TokensPerSecond })
-		r.ProductsOfPeak, _ = stat(func(m *engine.Measurement) float64 {
-			return float64(m.PrefillProducts.Operations) / m.PrefillProducts.Time.Seconds() / 1e9 / j.Peaks.of(c.quant)
+		r.PrefillS, r.Spread.Prefill = seconds(func(m *engine.Measurement) time.Duration {
+			return m.Prefill
 		})
-		r.ProductsShare, _ = stat(func(m *engine.Measurement) float64 { return m.PrefillProducts.Time.Seconds() / m.Prefill.Seconds() })
+		r.TTFTS, r.Spread.TTFT = seconds(func(m *engine.Measurement) time.Duration {
+			return m.FirstToken
+		})
+		r.DecodeTokS, r.Spread.Decode = stat(func(m *engine.Measurement) float64 {
+			return m.TokensPerSecond
+		})
+		r.ProductsOfPeak, _ = stat(func(m *engine.Measurement) float64 {
+			return float64(m.PrefillProducts.Operations) / m.PrefillProducts.Time.Seconds() / 1e9 /
+				j.Peaks.of(c.quant)
+		})
+		r.ProductsShare, _ = stat(func(m *engine.Measurement) float64 {
+			return m.PrefillProducts.Time.Seconds() / m.Prefill.Seconds()
+		})
 		r.EncodeOfPeak, _ = stat(func(m *engine.Measurement) float64 {
-			return float64(m.EncodeProducts.Operations) / m.Encode.Seconds() / 1e9 / j.Peaks.of(j.Encoder)
+			return float64(m.EncodeProducts.Operations) / m.Encode.Seconds() / 1e9 /
+				j.Peaks.of(j.Encoder)
 		})
 		if j.Gen > 0 {
 			var shares []float64
 			for i, m := range c.runs {
-				shares = append(shares, float64(m.DecodeProducts.Bytes)/m.Decode.Seconds()/1e9/c.read[i])
+				shares = append(
+					shares, float64(m.DecodeProducts.Bytes)/m.Decode.Seconds()/1e9/c.read[i])
 			}
 			r.DecodeOfDRAM = round(quantile(shares, 0.5))
 		}
@@ -141,22 +166,30 @@ func round(v float64) float64 {
 }
 
 // write prints what was measured and on what.
-func (j *benchJSON) write(a *app) error {
-	fmt.Fprintf(a.out, "%s on %s, kernel %s, %d threads\n", j.Model, j.CPU, j.Kernel, j.Threads)
+func (j *benchJSON) write(w io.Writer) error {
+	fmt.Fprintf(w, "%s on %s, kernel %s, %d threads\n", j.Model, j.CPU, j.Kernel, j.Threads)
 	for _, q := range slices.Sorted(maps.Keys(j.Plans)) {
 		var kept []string
 		for _, d := range slices.Sorted(maps.Keys(j.Plans[q])) {
 			kept = append(kept, fmt.Sprintf("%.1f million in %s", float64(j.Plans[q][d])/1e6, d))
 		}
-		fmt.Fprintf(a.out, "plan %s: %s; keys and values in %s\n", q, strings.Join(kept, ", "), strings.ToUpper(j.Cache))
+		fmt.Fprintf(w, "plan %s: %s; keys and values in %s\n", q, strings.Join(kept, ", "),
+			strings.ToUpper(j.Cache))
 	}
-	fmt.Fprintf(a.out, "peaks: %.0f GFLOP/s (multiply-add), %.0f GFLOP/s (bfloat16), %.0f GOP/s (8-bit dot product), %.1f GB/s (reading memory)\n", j.Peaks.FMA, j.Peaks.BF16, j.Peaks.Dot, j.Peaks.DRAM)
+	fmt.Fprintf(w, "peaks: %.0f GFLOP/s (multiply-add), %.0f GFLOP/s (bfloat16), %.0f GOP/s "+
+		"(quantised), %.1f GB/s (reading memory)\n", j.Peaks.FMA, j.Peaks.BF16, j.Peaks.Dot,
+		j.Peaks.DRAM)
 	how := "RESTORE over " + j.Base
 	if !j.Restore {
 		how = j.Base
 	}
-	fmt.Fprintf(a.out, "%s, %d tokens of text, %d decoded after the first, medians of %d\n\n", how, j.Text, j.Gen, j.Repeat)
-	head := []string{"QUANT", "N-VIS", "PROMPT", "ENCODE", "SELECT", "MERGE", "PREFILL", "FIRST TOKEN", "SPEED-UP", "DECODE", "PRODUCTS", "PRODUCTS OF PEAK", "DECODE OF DRAM", "ENCODE OF PEAK", "PEAK MEMORY"}
+	fmt.Fprintf(w, "%s, %d tokens of text, %d decoded after the first, medians of %d\n\n", how,
+		j.Text, j.Gen, j.Repeat)
+	head := []string{
+		"QUANT", "N-VIS", "PROMPT", "ENCODE", "SELECT", "MERGE", "PREFILL", "FIRST TOKEN",
+		"PREDICTED", "SPEED-UP", "DECODE", "PRODUCTS", "PRODUCTS OF PEAK", "DECODE OF DRAM",
+		"ENCODE OF PEAK", "PEAK MEMORY",
+	}
 	if j.Rows[0].Patches > 0 {
 		head = slices.Insert(head, 1, "PATCHES")
 	}
@@ -168,15 +201,19 @@ func (j *benchJSON) write(a *app) error {
 		if r.SpeedUp > 0 {
 			speedUp = fmt.Sprintf("%.2f×", r.SpeedUp)
 		}
-		row := []string{r.Quant, strconv.Itoa(r.NVis), strconv.Itoa(r.PromptTokens), s(r.EncodeS, r.Spread.Encode), seconds(r.SelectS), seconds(r.MergeS),
-			s(r.PrefillS, r.Spread.Prefill), s(r.TTFTS, r.Spread.TTFT), speedUp, fmt.Sprintf("%.2f tok/s ±%.0f%%", r.DecodeTokS, 100*r.Spread.Decode),
-			percent(r.ProductsShare), percent(r.ProductsOfPeak), percent(r.DecodeOfDRAM), percent(r.EncodeOfPeak), fmt.Sprintf("%.2f GiB", float64(r.PeakRSS)/(1<<30))}
+		row := []string{
+			r.Quant, strconv.Itoa(r.NVis), strconv.Itoa(r.PromptTokens),
+			s(r.EncodeS, r.Spread.Encode), seconds(r.SelectS), seconds(r.MergeS),
+			s(r.PrefillS, r.Spread.Prefill), s(r.TTFTS, r.Spread.TTFT), seconds(r.PredictedS),
+			speedUp, fmt.Sprintf("%.2f tok/s ±%.0f%%", r.DecodeTokS, 100*r.Spread.Decode),
+			percent(r.ProductsShare), percent(r.ProductsOfPeak), percent(r.DecodeOfDRAM),
+			percent(r.EncodeOfPeak), fmt.Sprintf("%.2f GiB", float64(r.PeakRSS)/(1<<30))}
 		if r.Patches > 0 {
 			row = slices.Insert(row, 1, strconv.Itoa(r.Patches))
 		}
 		rows = append(rows, row)
 	}
-	return columns(a.out, rows)
+	return columns(w, rows)
 }
 
 // seconds is a time in seconds, in milliseconds below one.

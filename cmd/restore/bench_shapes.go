@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/restore-vlm/restore/imageproc"
+	"github.com/restore-vlm/restore/internal/imageproc"
 )
 
 // shapeFiles are the configs of published models, of which a benchmark needs no more.
@@ -17,7 +17,9 @@ import (
 var shapeFiles embed.FS
 
 // benchShapeNames are what --shape takes besides a file, in the order of the help text.
-var benchShapeNames = []string{"llava-1.5-7b", "llava-1.5-13b", "llava-next-7b", "qwen2.5-vl-3b", "qwen2.5-vl-7b"}
+var benchShapeNames = []string{
+	"llava-1.5-7b", "llava-1.5-13b", "llava-next-7b", "qwen2.5-vl-3b", "qwen2.5-vl-7b",
+}
 
 // maxConfig bounds a config.json that is read for its shape.
 const maxConfig = 16 << 20
@@ -36,7 +38,7 @@ type shape struct {
 	} `json:"vision_config"`
 }
 
-// loadShape returns the shape of that name, or that of a config.json.
+// loadShape returns the shape of that name, or the shape in a config.json.
 func loadShape(name string) (*shape, error) {
 	s := &shape{Name: name}
 	var err error
@@ -45,10 +47,12 @@ func loadShape(name string) (*shape, error) {
 	} else {
 		var info os.FileInfo
 		if info, err = os.Stat(name); err != nil || info.IsDir() {
-			return nil, usagef("--shape: got %q, want %s or a model's config.json", name, strings.Join(benchShapeNames, "|"))
+			return nil, usagef("--shape: got %q, want %s or a model's config.json", name,
+				strings.Join(benchShapeNames, "|"))
 		}
 		if info.Size() > maxConfig {
-			return nil, fmt.Errorf("bench: %s: %d bytes, want a config.json of at most %d", name, info.Size(), maxConfig)
+			return nil, fmt.Errorf("bench: %s: %d bytes, want a config.json of at most %d", name,
+				info.Size(), maxConfig)
 		}
 		s.Config, err = os.ReadFile(name)
 	}
@@ -68,12 +72,16 @@ func (s *shape) parse(file string) error {
 		name          string
 		value         *int
 		absent, limit int
-	}{{"image_size", &v.Side, 336, 1 << 12}, {"patch_size", &v.Patch, 14, 1 << 9}, {"spatial_merge_size", &v.Merge, 2, 16}, {"temporal_patch_size", &v.Frames, 2, 16}} {
+	}{
+		{"image_size", &v.Side, 336, 1 << 12}, {"patch_size", &v.Patch, 14, 1 << 9},
+		{"spatial_merge_size", &v.Merge, 2, 16}, {"temporal_patch_size", &v.Frames, 2, 16},
+	} {
 		if *f.value == 0 {
 			*f.value = f.absent
 		}
 		if *f.value < 1 || *f.value > f.limit {
-			return fmt.Errorf("bench: %s: vision_config: %s: got %d, want 1 to %d", file, f.name, *f.value, f.limit)
+			return fmt.Errorf("bench: %s: vision_config: %s: got %d, want 1 to %d", file, f.name,
+				*f.value, f.limit)
 		}
 	}
 	return nil
@@ -100,7 +108,10 @@ func (s *shape) kind() pictureKind {
 
 // processor is the published picture processor of the shape's kind, for its sizes.
 func (s *shape) processor() (imageproc.Processor, error) {
-	c := map[string]any{"image_mean": []float64{0.48145466, 0.4578275, 0.40821073}, "image_std": []float64{0.26862954, 0.26130258, 0.27577711}}
+	c := map[string]any{
+		"image_mean": []float64{0.48145466, 0.4578275, 0.40821073},
+		"image_std":  []float64{0.26862954, 0.26130258, 0.27577711},
+	}
 	v := s.Vision
 	switch s.kind() {
 	case anySize:
@@ -109,11 +120,15 @@ func (s *shape) processor() (imageproc.Processor, error) {
 		c["min_pixels"], c["max_pixels"] = v.Patch*v.Patch, benchMaxPatches*v.Patch*v.Patch
 	default:
 		c["image_processor_type"], c["resample"] = "CLIPImageProcessor", 3
-		c["size"], c["crop_size"] = map[string]int{"shortest_edge": v.Side}, map[string]int{"height": v.Side, "width": v.Side}
+		c["size"], c["crop_size"] = map[string]int{"shortest_edge": v.Side},
+			map[string]int{"height": v.Side, "width": v.Side}
 		if s.kind() == tiled {
-			c["image_processor_type"], c["image_grid_pinpoints"] = "LlavaNextImageProcessor", s.Canvases
+			c["image_processor_type"], c["image_grid_pinpoints"] = "LlavaNextImageProcessor",
+				s.Canvases
 			if s.Canvases == nil {
-				c["image_grid_pinpoints"] = [][2]int{{336, 672}, {672, 336}, {672, 672}, {1008, 336}, {336, 1008}}
+				c["image_grid_pinpoints"] = [][2]int{
+					{336, 672}, {672, 336}, {672, 672}, {1008, 336}, {336, 1008},
+				}
 			}
 		}
 	}
@@ -127,7 +142,8 @@ func (s *shape) processor() (imageproc.Processor, error) {
 // benchMaxPatches bounds a picture of a benchmark.
 const benchMaxPatches = 1 << 16
 
-// picture draws a picture that the model reads as it is: a square, a square of four tiles, or one of that many patches.
+// picture draws a picture that the model reads as it is: a square, a square of four tiles, or one
+// of that many patches.
 func (s *shape) picture(patches int) (*imageproc.Picture, error) {
 	w, h := s.Vision.Side, s.Vision.Side
 	switch s.kind() {
@@ -137,7 +153,8 @@ func (s *shape) picture(patches int) (*imageproc.Picture, error) {
 		merge := s.Vision.Merge
 		units := patches / (merge * merge)
 		if patches < merge*merge || patches%(merge*merge) != 0 || patches > benchMaxPatches {
-			return nil, usagef("--patches: got %d, want a multiple of %d up to %d", patches, merge*merge, benchMaxPatches)
+			return nil, usagef("--patches: got %d, want a multiple of %d up to %d", patches,
+				merge*merge, benchMaxPatches)
 		}
 		rows := 1 // the largest divisor up to the root
 		for d := 1; d*d <= units; d++ {
@@ -146,7 +163,8 @@ func (s *shape) picture(patches int) (*imageproc.Picture, error) {
 			}
 		}
 		if units/rows > 100*rows {
-			return nil, usagef("--patches: got %d, which makes a picture of %dx%d patches, want a number with closer factors", patches, units/rows*merge, rows*merge)
+			return nil, usagef("--patches: got %d, which makes a picture of %dx%d patches, "+
+				"want a number with closer factors", patches, units/rows*merge, rows*merge)
 		}
 		w, h = units/rows*merge*s.Vision.Patch, rows*merge*s.Vision.Patch
 	}

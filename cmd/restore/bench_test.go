@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/restore-vlm/restore/kernel"
-	"github.com/restore-vlm/restore/nn"
-	"github.com/restore-vlm/restore/tensor"
+	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/nn"
+	"github.com/restore-vlm/restore/internal/tensor"
 )
 
 // A config.json of each kind of model, small enough to measure in a moment.
@@ -34,7 +34,9 @@ func smallLimits(t *testing.T) {
 // benched runs bench --json and returns what it printed, one object on a line.
 func benched(t *testing.T, args ...string) (got benchJSON) {
 	t.Helper()
-	r := cli(append([]string{"bench", "--repeat", "1", "--gen", "2", "--text", "10", "--json"}, args...)...)
+	r := cli(
+		append([]string{"bench", "--repeat", "1", "--gen", "2", "--text", "10", "--json"},
+			args...)...)
 	if r.code != exitOK || strings.Count(r.out, "\n") != 1 {
 		t.Fatalf("%v: exit code %d, output %q, errors %q", args, r.code, r.out, r.err)
 	}
@@ -44,7 +46,8 @@ func benched(t *testing.T, args ...string) (got benchJSON) {
 	return got
 }
 
-// Ensure that bench measures every plan, picture and budget, that the JSON names its fields as documented, and that each holds a number.
+// Ensure that bench measures every plan, picture and budget, that the JSON names its fields as
+// documented, and that each holds a number.
 func TestBenchShapes(t *testing.T) {
 	smallLimits(t)
 	for _, c := range []struct {
@@ -56,23 +59,30 @@ func TestBenchShapes(t *testing.T) {
 		{tinyTiled, "all,8", []string{"--quant", "q8,bf16", "--encoder-quant", "q8"}, [][2]int{{88, 98}, {8, 18}}},
 		{tinyAnySize, "all,0.25", []string{"--patches", "16,64", "--quant", "q4,f32"}, [][2]int{{4, 14}, {1, 11}, {16, 26}, {4, 14}}},
 	} {
-		got := benched(t, append(c.args, "--shape", written(t, "config.json", c.config), "--base", "grid", "--n-vis", c.nVis)...)
-		if len(got.Rows) != 2*len(c.want) || len(got.Plans) != 2 || got.CPU == "" || !(got.Peaks.FMA > 0 && got.Peaks.Dot > 0 && got.Peaks.DRAM > 0) {
+		got := benched(
+			t, append(c.args, "--shape", written(t, "config.json", c.config), "--base", "grid",
+				"--n-vis", c.nVis)...)
+		if len(got.Rows) != 2*len(c.want) || len(got.Plans) != 2 || got.CPU == "" ||
+			!(got.Peaks.FMA > 0 && got.Peaks.Dot > 0 && got.Peaks.DRAM > 0) {
 			t.Fatalf("%d rows, want %d: %+v", len(got.Rows), 2*len(c.want), got)
 		}
 		for i, r := range got.Rows {
 			if want := c.want[i%len(c.want)]; r.NVis != want[0] || r.PromptTokens != want[1] {
-				t.Errorf("%s, row %d: %d visual tokens, %d rows, want %v", got.Model, i, r.NVis, r.PromptTokens, want)
+				t.Errorf("%s, row %d: %d visual tokens, %d rows, want %v", got.Model, i, r.NVis,
+					r.PromptTokens, want)
 			}
-			if !(r.EncodeS > 0 && r.PrefillS > 0 && r.TTFTS >= r.PrefillS && r.DecodeTokS > 0 && r.SpeedUp > 0 && r.ReduceS >= 0) ||
-				!(r.ProductsOfPeak > 0 && r.ProductsShare > 0 && r.ProductsShare <= 1) || !(r.DecodeOfDRAM > 0 && r.EncodeOfPeak > 0) {
+			if !(r.EncodeS > 0 && r.PrefillS > 0 && r.TTFTS >= r.PrefillS && r.DecodeTokS > 0 &&
+				r.SpeedUp > 0 && r.ReduceS >= 0) ||
+				!(r.ProductsOfPeak > 0 && r.ProductsShare > 0 && r.ProductsShare <= 1) ||
+				!(r.DecodeOfDRAM > 0 && r.EncodeOfPeak > 0) {
 				t.Errorf("%s, row %d: %+v", got.Model, i, r)
 			}
 		}
 	}
 }
 
-// Ensure that the fields of a row have the names that scripts read, and that the embedded model can be measured.
+// Ensure that the fields of a row have the names that scripts read, and that the embedded model can
+// be measured.
 func TestBenchEmbedded(t *testing.T) {
 	smallLimits(t)
 	r := cli("bench", "--repeat", "1", "--gen", "1", "--n-vis", "64", "--json")
@@ -80,12 +90,16 @@ func TestBenchEmbedded(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.out), &got); err != nil || len(got.Rows) != 1 {
 		t.Fatalf("%v: %q, %q", err, r.out, r.err)
 	}
-	for _, name := range []string{"quant", "n_vis", "encode_s", "reduce_s", "prefill_s", "ttft_s", "decode_tok_s", "products_of_peak", "products_share", "peak_rss_bytes"} {
+	for _, name := range []string{
+		"quant", "n_vis", "encode_s", "reduce_s", "prefill_s", "ttft_s", "decode_tok_s", "products_of_peak", "products_share", "peak_rss_bytes",
+	} {
 		if _, ok := got.Rows[0][name]; !ok {
 			t.Errorf("no %q in %v", name, got.Rows[0])
 		}
 	}
-	if table := cli("bench", "--repeat", "1", "--gen", "1", "--n-vis", "all,64").out; !strings.Contains(table, "plan stored:") || strings.Count(table, "\nstored ") != 2 {
+	if table := cli("bench", "--repeat", "1", "--gen", "1", "--n-vis",
+		"all,64").out; !strings.Contains(table, "plan stored:") ||
+		strings.Count(table, "\nstored ") != 2 {
 		t.Errorf("table:\n%s", table)
 	}
 }
@@ -105,7 +119,7 @@ func TestBenchUsage(t *testing.T) {
 		"--n-vis 8,17 --base grid --shape " + file: "--n-vis: got 17, want at most the picture's 16 tokens",
 		"--base none --shape " + file:              `--base: got "none"`,
 		"--base holo --shape " + file:              `--base: got "holo", want one of holov`,
-		"--patches 64 --shape " + file:             "--patches: got [64], but this model's pictures have one size",
+		"--patches 64 --shape " + file:             "--patches: has no use with this model, got [64]: its pictures have one size",
 		"--patches 63 --shape qwen2.5-vl-3b":       "--patches: got 63, want a multiple of 4",
 		"--patches 3988 --shape qwen2.5-vl-3b":     "--patches: got 3988, which makes",
 		"--repeat 0":                               "--repeat: out of range, got 0, want 1 to 1000",
@@ -115,7 +129,8 @@ func TestBenchUsage(t *testing.T) {
 		"kernel":                                   `unknown command, got "kernel", want kernels`,
 	} {
 		r := cli(append([]string{"bench"}, strings.Fields(flags)...)...)
-		if r.code != exitUsage || !strings.Contains(r.err, want) || strings.Count(r.err, "\n") != 2 {
+		if r.code != exitUsage || !strings.Contains(r.err, want) ||
+			strings.Count(r.err, "\n") != 2 {
 			t.Errorf("%s: exit code %d, %q, want %q", flags, r.code, r.err, want)
 		}
 	}
@@ -126,15 +141,19 @@ func TestBenchUsage(t *testing.T) {
 		`[1]`:                                        "bench: ",
 	} {
 		r := cli("bench", "--shape", written(t, "config.json", config))
-		if r.code != exitFailure || !strings.Contains(r.err, want) || strings.Count(r.err, "\n") != 1 {
+		if r.code != exitFailure || !strings.Contains(r.err, want) ||
+			strings.Count(r.err, "\n") != 1 {
 			t.Errorf("%s: exit code %d, %q, want %q", config, r.code, r.err, want)
 		}
 	}
 }
 
-// Ensure that the shapes are those of the published models: their configs are accepted, and bind as many numbers as the models have.
+// Ensure that the shapes are those of the published models: their configs are accepted, and bind as
+// many numbers as the models have.
 func TestShapesParse(t *testing.T) {
-	for name, side := range map[string]int{"llava-1.5-7b": 336, "llava-1.5-13b": 336, "llava-next-7b": 672, "qwen2.5-vl-3b": 448, "qwen2.5-vl-7b": 448} {
+	for name, side := range map[string]int{
+		"llava-1.5-7b": 336, "llava-1.5-13b": 336, "llava-next-7b": 672, "qwen2.5-vl-3b": 448, "qwen2.5-vl-7b": 448,
+	} {
 		s, err := loadShape(name)
 		if err != nil {
 			t.Fatal(err)
@@ -152,16 +171,19 @@ func TestShapesParse(t *testing.T) {
 	}
 }
 
-// Ensure that made weights have the spread that keeps activations lively, in every type, whole blocks or not, and that a name always
-// gives the same weight and another name another.
+// Ensure that made weights have the spread that keeps activations lively, in every type, whole
+// blocks or not, and that a name always gives the same weight and another name another.
 func TestMadeWeights(t *testing.T) {
 	w := newWeightMaker(nil)
 	var memory kernel.Memory
 	defer memory.Free()
-	for _, d := range []tensor.DType{tensor.F32, tensor.F16, tensor.BF16, tensor.BF16Dot, tensor.Q8, tensor.Q4} {
+	for _, d := range []tensor.DType{
+		tensor.F32, tensor.F16, tensor.BF16, tensor.BF16Dot, tensor.Q8, tensor.Q4,
+	} {
 		for _, k := range []int{64, 588} {
 			const n = 320
-			m := nn.Weights(w.make(&memory, d.String()+string(rune('a'+k%26)), d, []int{n, k}), n, k)
+			m := nn.Weights(w.make(&memory, d.String()+string(rune('a'+k%26)), d, []int{n, k}), n,
+				k)
 			row, sum := make([]float32, k), 0.0
 			for i := range n {
 				m.Row(row, i)
@@ -176,8 +198,10 @@ func TestMadeWeights(t *testing.T) {
 			}
 		}
 	}
-	a, b := w.make(&memory, "a.weight", tensor.F16, []int{32, 64}), w.make(&memory, "b.weight", tensor.F16, []int{32, 64})
-	if w.make(&memory, "a.weight", tensor.F16, []int{32, 64}) != a || string(a.Data) == string(b.Data) {
+	a, b := w.make(&memory, "a.weight", tensor.F16, []int{32, 64}),
+		w.make(&memory, "b.weight", tensor.F16, []int{32, 64})
+	if w.make(&memory, "a.weight", tensor.F16, []int{32, 64}) != a ||
+		string(a.Data) == string(b.Data) {
 		t.Error("a weight was made twice, or two are the same")
 	}
 	norm, err := w.make(&memory, "norm.weight", tensor.F32, []int{64}).Float32s()

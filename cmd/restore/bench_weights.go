@@ -7,14 +7,15 @@ import (
 	"math/rand/v2"
 	"strings"
 
-	"github.com/restore-vlm/restore/kernel"
-	"github.com/restore-vlm/restore/nn"
-	"github.com/restore-vlm/restore/tensor"
+	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/nn"
+	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// weightMaker makes random weights of a size that keeps activations lively from layer to layer: a matrix has the variance 1/in, so
-// that it neither grows nor shrinks what a norm gave it; a norm's weights lie around 1, biases around 0. Everything goes straight
-// into the type in which it is kept, from a small store of random panels or rows, in another order for each weight.
+// weightMaker makes random weights of a size that keeps activations lively from layer to layer: a
+// matrix has the variance 1/in, so that it neither grows nor shrinks what a norm gave it; a norm's
+// weights lie around 1, biases around 0. Everything goes straight into the type in which it is
+// kept, from a small store of random panels or rows, in another order for each weight.
 type weightMaker struct {
 	pool   *kernel.Pool
 	stores map[storeKey]*tensor.Tensor
@@ -31,11 +32,15 @@ type storeKey struct {
 const storeRows = 256
 
 func newWeightMaker(pool *kernel.Pool) *weightMaker {
-	return &weightMaker{pool: pool, stores: map[storeKey]*tensor.Tensor{}, made: map[string]*tensor.Tensor{}}
+	return &weightMaker{
+		pool: pool, stores: map[storeKey]*tensor.Tensor{}, made: map[string]*tensor.Tensor{},
+	}
 }
 
 // make is engine.Options.Weights.
-func (w *weightMaker) make(m *kernel.Memory, name string, d tensor.DType, shape []int) *tensor.Tensor {
+func (w *weightMaker) make(
+	m *kernel.Memory, name string, d tensor.DType, shape []int,
+) *tensor.Tensor {
 	if t := w.made[name]; t != nil {
 		return t
 	}
@@ -106,7 +111,7 @@ func (w *weightMaker) fill(dst, store []byte, d tensor.DType, k int, seed uint64
 	rows, block := 1, 32*d.Bits()/8 // rows that lie together; bytes that move as one
 	unit := len(store) / storeRows
 	switch d {
-	case tensor.Q8, tensor.Q4:
+	case tensor.Q8, tensor.Q4, tensor.Q4M:
 		rows = 32
 		block = rows * unit / ((k + 31) / 32)
 	case tensor.BF16Dot:

@@ -2,17 +2,18 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/restore-vlm/restore/eval"
-	"github.com/schollz/progressbar/v3"
+	"github.com/restore-vlm/restore/internal/chart"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/scene"
+	"github.com/restore-vlm/restore/internal/scenebench"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // evalOptions are the flags of `restore eval scenes`.
@@ -22,10 +23,13 @@ type evalOptions struct {
 	n         int
 	data      string
 	workers   int
-	seed      int64
 	distance  bool
 	all       bool
-	nVis      []int
+	budgets   *budgetsFlag
+	bases     []string // of --all; nil: all
+	variants  []string // JSON objects
+	world     worldFlag
+	first     int64 // seed of the first drawn picture
 	format    string
 	plot      string
 	json      bool
@@ -42,46 +46,69 @@ func newEvalScenes(a *app) *cobra.Command {
 		Long: `Ask the questions of drawn scenes twice, with the reduction and without, and print both accuracies per task with 95 % intervals.
 An answer is right when all of it is. --data takes a folder with questions.json and pictures/ instead of drawn scenes.
 
---all compares every method, alone and with RESTORE, at every budget of --n-vis, over the same pictures; what a method cannot do with a
-budget is said at the end. For methods inside the decoder a budget is the mean number of visual rows that enter a layer.`,
+--all compares every method, alone, with RESTORE, and with RESTORE's covered anchors (--anchors covered --join all), at every budget of
+--n-vis, over the same pictures; what a method cannot do with a budget is said at the end. For methods inside the decoder a budget is the mean number of visual rows that enter a layer.`,
 		Example: `  restore eval scenes --base holov --n-vis 64
   restore eval scenes --base divprune --n-vis 128 --restore=false --n 20 --json
-  restore eval scenes --all --n-vis 192,128,64,32 --n 40 --format markdown --plot methods.svg`,
+  restore eval scenes --all --n-vis 192,128,64,32 --n 40 --format markdown --plot methods.svg
+  restore eval scenes --all --methods holov,dart,random --n-vis 32 --world crowd`,
 		Args: noArgs,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	o.model.add(fs)
-	o.reduction.add(fs, "holov", 64)
-	fs.Lookup("n-vis").Value = &budgetsFlag{o}
-	fs.BoolVar(&o.all, "all", false, "compare all methods, at several budgets where --n-vis has several, separated by commas")
+	o.budgets = o.reduction.addBudgets(fs, "holov", 64)
+	fs.BoolVar(&o.all, "all", false,
+		"compare all methods, at several budgets where --n-vis has several, separated by commas")
 	fs.StringVar(&o.format, "format", "table", "how the result is printed")
 	fs.Lookup("format").Annotations = map[string][]string{choices: {strings.Join(formats, "|")}}
-	fs.StringVar(&o.plot, "plot", "", "draw what each method keeps, by budget, into this `file`, .svg or .png; with --all")
-	fs.IntVar(&o.n, "n", eval.DrawnPictures, "ask about `N` pictures")
-	fs.StringVar(&o.data, "data", "", "`folder` with questions.json and pictures/, instead of drawn scenes")
+	fs.StringVar(&o.plot, "plot", "",
+		"draw what each method keeps, by budget, into this `file`, .svg or .png; with --all")
+	fs.StringSliceVar(&o.bases, "methods", nil,
+		"compare these `methods` only, separated by commas; with --all")
+	fs.StringArrayVar(&o.variants, "variant", nil,
+		"measure the reduction with this JSON `object` of parameters in place of its own "+
+			"too, and set it\n        against it; any number of times")
+	o.addDrawn(fs)
+	fs.StringVar(&o.data, "data", "",
+		"`folder` with questions.json and pictures/, instead of drawn scenes")
 	o.model.addResize(fs)
 	fs.IntVar(&o.workers, "workers", 1, "ask about `N` pictures at a time")
-	fs.Int64Var(&o.seed, "seed", 0, "`seed` of --base random and of the intervals")
-	fs.BoolVar(&o.distance, "distance", false, "measure the weighted Hausdorff distance between tokens before and after too")
+	fs.Int64Var(&o.reduction.seed, "seed", 0, "`seed` of --base random and of the intervals")
+	fs.BoolVar(&o.distance, "distance", false,
+		"measure the weighted Hausdorff distance between tokens before and after too")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object, as --format json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) }
 	return cmd
 }
 
+// addDrawn declares which pictures are drawn.
+func (o *evalOptions) addDrawn(fs *pflag.FlagSet) {
+	fs.IntVar(&o.n, "n", scenebench.DrawnPictures, "ask about `N` pictures")
+	o.world.add(fs)
+	fs.Int64Var(&o.first, "first-seed", scene.EvalSeed,
+		"`seed` of the first drawn picture; the others follow")
+}
+
 // pictures returns what is asked about, and how many pictures that is.
-func (o *evalOptions) pictures() (iter.Seq2[eval.Item, error], int, error) {
+func (o *evalOptions) pictures() (iter.Seq2[scenebench.Item, error], int, error) {
 	if o.data == "" {
-		return eval.Drawn(o.n), o.n, nil
+		return scenebench.DrawnIn(o.world.World, o.first, o.n), o.n, nil
 	}
-	f, err := eval.OpenFolder(o.data)
+	for _, name := range []string{"world", "first-seed"} {
+		if f := o.reduction.fs.Lookup(name); onCommandLine(f) {
+			return nil, 0, usagef("--%s: has no use with --data, got %s", name, f.Value)
+		}
+	}
+	f, err := scenebench.OpenFolder(o.data)
 	if err != nil {
 		return nil, 0, err
 	}
 	n := f.Len()
 	switch {
 	case o.reduction.fs.Changed("n") && o.n > n:
-		return nil, 0, usagef("--n: more than there is, got %d, want at most the %d pictures of %s", o.n, n, o.data)
+		return nil, 0, usagef("--n: more than there is, got %d, want at most the %d pictures of %s",
+			o.n, n, o.data)
 	case o.reduction.fs.Changed("n"):
 		n = o.n
 	}
@@ -104,18 +131,28 @@ func (o *evalOptions) run(ctx context.Context, a *app) error {
 	if !slices.Contains(formats, o.format) {
 		return usagef("--format: got %q, want %s", o.format, strings.Join(formats, "|"))
 	}
+	if o.all && o.variants != nil {
+		return usagef("--variant: has no use beside --all, got %s", o.variants[0])
+	}
 	if o.all {
 		return o.compare(ctx, a)
 	}
 	switch {
-	case len(o.nVis) > 1:
-		return usagef("--n-vis: several budgets, got %s, want one, or --all", (&budgetsFlag{o}).String())
+	case o.bases != nil:
+		return usagef("--methods: has no use without --all, got %s", strings.Join(o.bases, ","))
+	case len(o.budgets.list) > 1:
+		return usagef("--n-vis: several budgets, got %s, want one, or --all", o.budgets)
 	case o.plot != "":
 		return usagef("--plot: has no use for one method, got %s, want --all beside it", o.plot)
 	case o.format == "markdown" || o.format == "csv":
-		return usagef("--format: has no such form for one method, got %s, want table or json, or --all", o.format)
+		return usagef("--format: has no use for one method, got %s, want table or json, or --all",
+			o.format)
 	}
-	r, err := o.reduction.options(o.seed)
+	r, err := o.reduction.options()
+	if err != nil {
+		return err
+	}
+	variants, err := o.varied(r)
 	if err != nil {
 		return err
 	}
@@ -128,28 +165,72 @@ func (o *evalOptions) run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer m.Close()
-	result, err := eval.Scenes(ctx, m, items, n, r, o.how(a, n))
-	if ctx.Err() != nil {
-		return errors.New("eval: interrupted, there is no result")
+	how, end := o.how(a)
+	defer end()
+	if variants != nil {
+		table, err := scenebench.Variants(ctx, m, items, n, variants, how)
+		end()
+		if table == nil {
+			return noResult(ctx, err)
+		}
+		if o.format == "json" {
+			return soFar(ctx, table.Pictures, n, "pictures", writeJSON(a.out, table))
+		}
+		return soFar(ctx, table.Pictures, n, "pictures", table.WriteTable(a.out))
 	}
-	if err != nil {
-		return err
+	result, err := scenebench.Scenes(ctx, m, items, n, r, how)
+	end()
+	if result == nil {
+		return noResult(ctx, err)
 	}
 	if o.format == "json" {
-		return writeJSON(a.out, result)
+		return soFar(ctx, result.Pictures, n, "pictures", writeJSON(a.out, result))
 	}
-	return result.WriteTable(a.out)
+	return soFar(ctx, result.Pictures, n, "pictures", result.WriteTable(a.out))
 }
 
-// how returns the options of a run over n pictures, with a progress bar on a terminal.
-func (o *evalOptions) how(a *app, n int) eval.RunOptions {
-	run := eval.RunOptions{Workers: o.workers, Seed: o.seed, Distance: o.distance}
-	if isTerminal(a.err) {
-		bar := progressbar.NewOptions(n, progressbar.OptionSetWriter(a.err), progressbar.OptionSetDescription("pictures"),
-			progressbar.OptionShowCount(), progressbar.OptionClearOnFinish())
-		run.Progress = func(done, _ int) { _ = bar.Set(done) } // a bar that cannot be drawn is no reason to stop
+// varied returns r and its variants, none where none was asked for.
+func (o *evalOptions) varied(r methods.Options) (all []scenebench.Variant, err error) {
+	if o.variants == nil {
+		return nil, nil
 	}
-	return run
+	if o.distance {
+		return nil, usagef("--distance: has no use beside --variant, got true")
+	}
+	all = append(all, scenebench.Variant{Name: "as flags say", Options: r})
+	for _, object := range o.variants {
+		v, err := o.reduction.variant(object)
+		if err != nil {
+			return nil, fmt.Errorf("--variant: %s: %w", object, err)
+		}
+		all = append(all, scenebench.Variant{Name: object, Options: v})
+	}
+	return all, nil
+}
+
+// how returns the options of a run, which shows its progress until end is called.
+func (o *evalOptions) how(a *app) (_ scenebench.RunOptions, end func()) {
+	run := scenebench.RunOptions{Workers: o.workers, Seed: o.reduction.seed, Distance: o.distance}
+	p := a.meter("pictures")
+	run.Progress = func(done, total int) { p.set(int64(done), int64(total)) }
+	return run, p.end
+}
+
+// noResult ends a command that has nothing to show.
+func noResult(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return cutShort("eval: interrupted, there is no result")
+	}
+	return err
+}
+
+// soFar ends a command whose result was written with err: of one that was cut short it says
+// how much the result covers.
+func soFar(ctx context.Context, done, total int, what string, err error) error {
+	if err == nil && ctx.Err() != nil && done < total {
+		return cutShort("eval: interrupted, the result covers %d of %d %s", done, total, what)
+	}
+	return err
 }
 
 // compare runs all methods at all budgets.
@@ -160,12 +241,27 @@ func (o *evalOptions) compare(ctx context.Context, a *app) error {
 		}
 	}
 	if name := o.reduction.given("n-vis"); name != "" {
-		return usagef("--%s: has no use beside --all, got %s", name, o.reduction.fs.Lookup(name).Value)
+		return usagef("--%s: has no use beside --all, got %s", name,
+			o.reduction.fs.Lookup(name).Value)
+	}
+	for _, name := range o.bases {
+		if !slices.Contains(methodNames()[1:], name) {
+			return usagef("--methods: got %q, want %s", name, strings.Join(methodNames()[1:], "|"))
+		}
+	}
+	if o.budgets.list == nil {
+		return usagef("--n-vis: got %s, want numbers with --all", o.budgets)
 	}
 	if o.plot != "" {
 		if err := checkPlot("plot", o.plot); err != nil {
 			return err
 		}
+	}
+	outs := a.outputs(append(o.model.files.Paths(), o.data)...)
+	defer outs.discard()
+	plot, err := outs.open("plot", o.plot)
+	if err != nil {
+		return err
 	}
 	items, n, err := o.pictures()
 	if err != nil {
@@ -178,61 +274,79 @@ func (o *evalOptions) compare(ctx context.Context, a *app) error {
 	defer m.Close()
 	info := m.Info()
 	if info.Sizes == nil || info.Sizes.Views != 1 {
-		return fmt.Errorf("eval: --all: pictures of %s have no number of tokens of their own, which budgets are for: it depends on the picture", info.Name)
+		return fmt.Errorf("eval: --all: pictures of %s have no number of tokens of their "+
+			"own, which budgets are for: it depends on the picture", info.Name)
 	}
-	for _, budget := range o.nVis {
+	for _, budget := range o.budgets.list {
 		if budget > info.Sizes.Tokens {
-			return usagef("--n-vis: out of range, got %d, want at most the %d visual tokens of %s", budget, info.Sizes.Tokens, info.Name)
+			return usagef("--n-vis: out of range, got %d, want at most the %d visual tokens of %s",
+				budget, info.Sizes.Tokens, info.Name)
 		}
 	}
-	settings, refused := eval.Settings(m, o.nVis)
-	table, err := eval.Compare(ctx, m, items, n, settings, o.seed, o.how(a, n))
-	if ctx.Err() != nil {
-		return errors.New("eval: interrupted, there is no result")
+	settings, refused := scenebench.Settings(m, o.bases, o.budgets.list)
+	how, end := o.how(a)
+	defer end()
+	table, err := scenebench.Compare(ctx, m, items, n, settings, o.reduction.seed, how)
+	end()
+	if table == nil {
+		return noResult(ctx, err)
+	}
+	table.Refused = refused
+	out := outs.results()
+	switch o.format {
+	case "json":
+		err = writeJSON(out, table)
+	case "csv":
+		err = table.WriteCSV(out)
+	case "markdown":
+		err = table.WriteMarkdown(out)
+	default:
+		err = table.WriteTable(out)
 	}
 	if err != nil {
 		return err
 	}
-	table.Refused = refused
-	if o.plot != "" {
-		if err := writePlot(o.plot, evalPanels(table)); err != nil {
-			return err
-		}
-	}
-	switch o.format {
-	case "json":
-		return writeJSON(a.out, table)
-	case "csv":
-		return table.WriteCSV(a.out)
-	case "markdown":
-		return table.WriteMarkdown(a.out)
-	}
-	return table.WriteTable(a.out)
+	return soFar(ctx, table.Pictures, n, "pictures", plot.writePlot(evalPanels(table)))
 }
 
-// evalPanels draws what methods keep by budget, alone in one panel and with RESTORE in the other.
-func evalPanels(t *eval.Table) []panel {
-	panels := []panel{{title: "alone"}, {title: "+ RESTORE"}}
+// form counts the forms of a setting: alone, with RESTORE, with covered anchors.
+func form(s scenebench.Setting) int {
+	switch {
+	case s.Covered:
+		return 2
+	case s.Restore:
+		return 1
+	}
+	return 0
+}
+
+// evalPanels draws what methods keep by budget, a panel a form.
+func evalPanels(t *scenebench.Table) []chart.Panel {
+	panels := []chart.Panel{
+		{Title: "alone"}, {Title: "+ RESTORE"}, {Title: "+ RESTORE, covered anchors"},
+	}
 	for i := range panels {
 		p := &panels[i]
-		p.x, p.y, p.logX = "visual tokens", "kept of the unreduced accuracy (%)", true
+		p.X, p.Y, p.LogX = "visual tokens", "kept of the unreduced accuracy (%)", true
 		styles := map[string]int{}
-		var lines []*series
+		var lines []*chart.Series
 		for _, r := range t.Rows {
-			if !slices.Contains(p.ticks, float64(r.NVis)) {
-				p.ticks = append(p.ticks, float64(r.NVis))
+			if !slices.Contains(p.Ticks, float64(r.NVis)) {
+				p.Ticks = append(p.Ticks, float64(r.NVis))
 			}
 			if _, ok := styles[r.Base]; !ok {
 				styles[r.Base] = len(styles)
-				lines = append(lines, &series{name: r.Base, style: styles[r.Base], dashed: len(styles) > len(palette)})
+				lines = append(lines, &chart.Series{
+					Name: r.Base, Style: styles[r.Base], Dashed: len(styles) > chart.Colours,
+				})
 			}
-			if s := lines[styles[r.Base]]; r.Restore == (i == 1) {
-				s.x, s.y = append(s.x, float64(r.NVis)), append(s.y, r.Keeps)
+			if s := lines[styles[r.Base]]; form(r.Setting) == i {
+				s.X, s.Y = append(s.X, float64(r.NVis)), append(s.Y, r.Keeps)
 			}
 		}
 		for _, s := range lines {
-			if len(s.x) > 0 {
-				p.series = append(p.series, *s)
+			if len(s.X) > 0 {
+				p.Series = append(p.Series, *s)
 			}
 		}
 	}
@@ -241,46 +355,7 @@ func evalPanels(t *eval.Table) []panel {
 		low, high = min(low, r.Keeps), max(high, r.Keeps)
 	}
 	for i := range panels {
-		panels[i].low, panels[i].high = low, high
+		panels[i].Low, panels[i].High = low, high
 	}
 	return panels
 }
-
-// budgetsFlag is --n-vis: budgets separated by commas.
-type budgetsFlag struct{ o *evalOptions }
-
-// maxBudgets bounds the budgets of one comparison.
-const maxBudgets = 64
-
-// Set implements pflag.Value.
-func (b *budgetsFlag) Set(text string) error {
-	parts := strings.Split(text, ",")
-	if len(parts) > maxBudgets {
-		return fmt.Errorf("%d budgets, want at most %d", len(parts), maxBudgets)
-	}
-	list := make([]int, len(parts))
-	for i, p := range parts {
-		v, err := strconv.Atoi(strings.TrimSpace(p))
-		if err != nil {
-			return err
-		}
-		if slices.Contains(list[:i], v) {
-			return fmt.Errorf("%d is there twice", v)
-		}
-		list[i] = v
-	}
-	b.o.nVis, b.o.reduction.o.NVis = list, list[0]
-	return nil
-}
-
-// String implements pflag.Value.
-func (b *budgetsFlag) String() string {
-	list := b.o.nVis
-	if list == nil {
-		list = []int{b.o.reduction.o.NVis}
-	}
-	return strings.Trim(strings.ReplaceAll(fmt.Sprint(list), " ", ","), "[]")
-}
-
-// Type implements pflag.Value.
-func (b *budgetsFlag) Type() string { return "whole numbers" }

@@ -2,14 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 
-	restore "github.com/restore-vlm/restore"
-	"github.com/restore-vlm/restore/eval"
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
+
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/scenebench"
 )
 
 func newEvalQuant(a *app) *cobra.Command {
@@ -19,7 +18,7 @@ func newEvalQuant(a *app) *cobra.Command {
 		Use:   "quant",
 		Short: "Accuracy on drawn scenes by the type of the weights",
 		Long: `Ask the questions of drawn scenes of the model as it is stored and with its weights in other types, and print what changes. A plan is the
-type of the language model's weights, as --quant takes it, and after + that of vision tower and projector, as --encoder-quant does.`,
+type of the language model's weights, as --quant takes it, and after + the type of vision tower and projector, as --encoder-quant does.`,
 		Example: `  restore eval quant
   restore eval quant --plans q8,q4+q8 --base none --n 20 --json`,
 		Args: noArgs,
@@ -28,28 +27,46 @@ type of the language model's weights, as --quant takes it, and after + that of v
 	fs.SortFlags = false
 	o.model.addDir(fs)
 	o.model.addThreads(fs)
-	fs.StringSliceVar(&plans, "plans", []string{"bf16+bf16", "q8", "q8+q8", "q4", "q4+q8"}, "compare these `plans`")
+	fs.StringSliceVar(
+		&plans,
+		"plans",
+		[]string{"bf16+bf16", "q8", "q8+q8", "q4", "q4+q8"},
+		"compare these `plans`",
+	)
 	o.reduction.add(fs, "holov", 64)
-	fs.IntVar(&o.n, "n", eval.DrawnPictures, "ask about `N` pictures")
-	fs.StringVar(&o.data, "data", "", "`folder` with questions.json and pictures/, instead of drawn scenes")
+	o.addDrawn(fs)
+	fs.StringVar(
+		&o.data,
+		"data",
+		"",
+		"`folder` with questions.json and pictures/, instead of drawn scenes",
+	)
 	fs.IntVar(&o.workers, "workers", 1, "ask about `N` pictures at a time")
-	fs.Int64Var(&o.seed, "seed", 0, "`seed` of --base random and of the intervals")
+	fs.Int64Var(&o.reduction.seed, "seed", 0, "`seed` of --base random and of the intervals")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.quant(cmd.Context(), a, plans) }
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return o.quant(cmd.Context(), a, plans)
+	}
 	return cmd
 }
 
 // parsePlan reads DECODER or DECODER+ENCODER.
-func parsePlan(s string) (eval.Plan, error) {
+func parsePlan(s string) (scenebench.Plan, error) {
 	quant, encoder, both := strings.Cut(s, "+")
-	if !slices.Contains(restore.QuantTypes, quant) || both && !slices.Contains(restore.EncoderQuantTypes, encoder) {
-		return eval.Plan{}, usagef("--plans: got %q, want %s, and after + %s", s, strings.Join(restore.QuantTypes, "|"), strings.Join(restore.EncoderQuantTypes, "|"))
+	if !slices.Contains(engine.QuantTypes, quant) ||
+		both && !slices.Contains(engine.EncoderQuantTypes, encoder) {
+		return scenebench.Plan{}, usagef(
+			"--plans: got %q, want %s, and after + %s",
+			s,
+			strings.Join(engine.QuantTypes, "|"),
+			strings.Join(engine.EncoderQuantTypes, "|"),
+		)
 	}
-	return eval.Plan{Quant: quant, EncoderQuant: encoder}, nil
+	return scenebench.Plan{Quant: quant, EncoderQuant: encoder}, nil
 }
 
 func (o *evalOptions) quant(ctx context.Context, a *app, names []string) error {
-	var plans []eval.Plan
+	var plans []scenebench.Plan
 	for _, s := range names {
 		p, err := parsePlan(s)
 		if err != nil {
@@ -66,7 +83,7 @@ func (o *evalOptions) quant(ctx context.Context, a *app, names []string) error {
 	if o.workers < 1 || o.workers > maxThreads {
 		return usagef("--workers: out of range, got %d, want 1 to %d", o.workers, maxThreads)
 	}
-	r, err := o.reduction.options(o.seed)
+	r, err := o.reduction.options()
 	if err != nil {
 		return err
 	}
@@ -74,26 +91,22 @@ func (o *evalOptions) quant(ctx context.Context, a *app, names []string) error {
 	if err != nil {
 		return err
 	}
-	open := func(p eval.Plan) (*restore.Model, error) {
+	open := func(p scenebench.Plan) (*engine.Engine, error) {
 		m := o.model
 		m.quant, m.encoder = p.Quant, p.EncoderQuant
 		return m.open(a)
 	}
-	run := eval.RunOptions{Workers: o.workers, Seed: o.seed}
-	if isTerminal(a.err) {
-		bar := progressbar.NewOptions(len(plans)*n, progressbar.OptionSetWriter(a.err), progressbar.OptionSetDescription("pictures"),
-			progressbar.OptionShowCount(), progressbar.OptionClearOnFinish())
-		run.Progress = func(done, _ int) { _ = bar.Set(done) } // a bar that cannot be drawn is no reason to stop
-	}
-	t, err := eval.Plans(ctx, open, plans, items, n, r, run)
-	if ctx.Err() != nil {
-		return errors.New("eval: interrupted, there is no result")
-	}
-	if err != nil {
-		return err
+	run := scenebench.RunOptions{Workers: o.workers, Seed: o.reduction.seed}
+	p := a.meter("pictures")
+	defer p.end()
+	run.Progress = func(done, total int) { p.set(int64(done), int64(total)) }
+	t, err := scenebench.Plans(ctx, open, plans, items, n, r, run)
+	p.end()
+	if t == nil {
+		return noResult(ctx, err)
 	}
 	if o.json {
-		return writeJSON(a.out, t)
+		return soFar(ctx, len(t.Rows), len(plans), "plans", writeJSON(a.out, t))
 	}
-	return t.WriteTable(a.out)
+	return soFar(ctx, len(t.Rows), len(plans), "plans", t.WriteTable(a.out))
 }

@@ -2,18 +2,17 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"strings"
 
-	restore "github.com/restore-vlm/restore"
-	"github.com/restore-vlm/restore/eval"
-	"github.com/restore-vlm/restore/imageproc"
-	"github.com/restore-vlm/restore/reduce"
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
+
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/scenebench"
 )
 
 // fitOptions are the flags of `restore fitprune-recipe`.
@@ -25,7 +24,8 @@ type fitOptions struct {
 	out   string
 }
 
-// fitQuestions is the usual number of calibration questions: schedules of the embedded model changed by a token or two beyond.
+// fitQuestions is the usual number of calibration questions: schedules of the embedded model
+// changed by a token or two beyond.
 const fitQuestions = 32
 
 func newFitPruneRecipe(a *app) *cobra.Command {
@@ -45,27 +45,33 @@ about drawn scenes are asked, none of them in the benchmark of 'restore eval sce
 	fs.SortFlags = false
 	o.model.add(fs)
 	o.model.addResize(fs)
-	fs.StringVar(&o.data, "data", "", "`folder` with questions.json and pictures/, or a .jsonl file with an image and a question a line,\n        instead of drawn scenes")
+	fs.StringVar(&o.data, "data", "", "`folder` with questions.json and pictures/, or a "+
+		".jsonl file with an image and a question a line,\n        instead of drawn scenes")
 	fs.IntVar(&o.n, "n", fitQuestions, "ask `N` questions, one a picture")
-	fs.Float64SliceVar(&o.cuts, "cut", []float64{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9}, "`shares` of the decoder's work on visual tokens to cut; those given must be reached")
+	fs.Float64SliceVar(&o.cuts, "cut", []float64{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9},
+		"`shares` of the decoder's work on visual tokens to cut; those given must be reached")
 	fs.StringVarP(&o.out, "output", "o", "", "`file` to write; none is stdout")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a, fs.Changed("cut")) }
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return o.run(cmd.Context(), a, fs.Changed("cut"))
+	}
 	return cmd
 }
 
 // pictures returns what is asked about, and what that is in words.
-func (o *fitOptions) pictures() (items iter.Seq2[eval.Item, error], source string, err error) {
+func (o *fitOptions) pictures() (items iter.Seq2[scenebench.Item, error], source string,
+	err error) {
 	switch {
 	case o.data == "":
-		return eval.DrawnFrom(eval.CalibrationSeed, o.n), fmt.Sprintf("drawn scenes from seed %d on", int64(eval.CalibrationSeed)), nil
+		return scenebench.DrawnFrom(scenebench.CalibrationSeed, o.n), fmt.Sprintf(
+			"drawn scenes from seed %d on", int64(scenebench.CalibrationSeed)), nil
 	case strings.HasSuffix(o.data, ".jsonl"):
-		l, err := eval.OpenLines(o.data)
+		l, err := scenebench.OpenLines(o.data)
 		if err != nil {
 			return nil, "", err
 		}
 		return l.Items(o.n), o.data, nil
 	}
-	f, err := eval.OpenFolder(o.data)
+	f, err := scenebench.OpenFolder(o.data)
 	if err != nil {
 		return nil, "", err
 	}
@@ -84,6 +90,16 @@ func (o *fitOptions) run(ctx context.Context, a *app, cutGiven bool) error {
 	if len(o.cuts) == 0 || len(o.cuts) > maxCuts {
 		return usagef("--cut: got %d shares, want 1 to %d", len(o.cuts), maxCuts)
 	}
+	outs := a.outputs(append(o.model.files.Paths(), o.data)...)
+	defer outs.discard()
+	to := o.out
+	if to == "" {
+		to = "-"
+	}
+	file, err := outs.open("output", to)
+	if err != nil {
+		return err
+	}
 	items, source, err := o.pictures()
 	if err != nil {
 		return err
@@ -97,24 +113,21 @@ func (o *fitOptions) run(ctx context.Context, a *app, cutGiven bool) error {
 	if err != nil {
 		return err
 	}
-	fit := restore.FitOptions{Cuts: o.cuts, Skip: !cutGiven}
-	if isTerminal(a.err) {
-		bar := progressbar.NewOptions(-1, progressbar.OptionSetWriter(a.err), progressbar.OptionSetDescription("questions read"), progressbar.OptionClearOnFinish())
-		fit.Progress = func() { _ = bar.Add(1) } // a bar that cannot be drawn is no reason to stop
-	}
+	fit := engine.FitOptions{Cuts: o.cuts, Skip: !cutGiven}
+	p := a.meter("questions read")
+	defer p.end()
+	fit.Progress = func(done, total int) { p.set(int64(done), int64(total)) }
 	recipe, err := m.FitRecipe(ctx, questions, fit)
+	p.end()
 	if ctx.Err() != nil {
-		return errors.New("fitprune-recipe: interrupted, there is no recipe")
+		return cutShort("fitprune-recipe: interrupted, there is no recipe")
 	}
 	if err != nil {
 		return err
 	}
 	recipe.Source = fmt.Sprintf("%d questions about %s", len(questions), source)
-	if err := writeFile(o.out, a.out, recipe.Write); err != nil {
+	if err := file.write(recipe.Write); err != nil || file.path == "-" {
 		return err
-	}
-	if o.out == "" || o.out == "-" {
-		return nil
 	}
 	return showRecipe(a.out, o.out, recipe)
 }
@@ -125,9 +138,12 @@ const (
 	maxCuts         = 64
 )
 
-// ask encodes the pictures and chooses a question about each: the first, the second, and so on, so that tasks mix.
-func ask(ctx context.Context, m *restore.Model, items iter.Seq2[eval.Item, error]) ([]restore.Request, error) {
-	var questions []restore.Request
+// ask encodes the pictures and chooses a question about each: the first, the second, and so on, so
+// that tasks mix.
+func ask(
+	ctx context.Context, m *engine.Engine, items iter.Seq2[scenebench.Item, error],
+) ([]engine.Request, error) {
+	var questions []engine.Request
 	for item, err := range items {
 		if err != nil {
 			return nil, err
@@ -135,17 +151,19 @@ func ask(ctx context.Context, m *restore.Model, items iter.Seq2[eval.Item, error
 		if len(item.Questions) == 0 {
 			continue
 		}
-		seen, err := m.See(ctx, []*imageproc.Picture{item.Picture})
+		encoded, err := m.Encode(ctx, []*imageproc.Picture{item.Picture})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", item.Name, err)
 		}
-		questions = append(questions, restore.Request{Prompt: item.Questions[len(questions)%len(item.Questions)].Text, Seen: seen})
+		questions = append(questions, engine.Request{
+			Prompt: item.Questions[len(questions)%len(item.Questions)].Text, Encoded: encoded,
+		})
 	}
 	return questions, nil
 }
 
 // showRecipe prints what each schedule leaves.
-func showRecipe(w io.Writer, path string, r *reduce.Recipe) error {
+func showRecipe(w io.Writer, path string, r *methods.Recipe) error {
 	rows := [][]string{{"CUT", "TOKENS A LAYER", "AT THE END", "SCHEDULE"}}
 	for _, s := range r.Schedules {
 		left, sum := r.Tokens, 0
@@ -156,9 +174,13 @@ func showRecipe(w io.Writer, path string, r *reduce.Recipe) error {
 				stages = append(stages, fmt.Sprintf("%d:%d", l, left))
 			}
 		}
-		rows = append(rows, []string{fmt.Sprint(s.Cut), fmt.Sprintf("%.1f", float64(sum)/float64(r.Layers)), fmt.Sprint(left), strings.Join(stages, ",")})
+		rows = append(rows, []string{
+			fmt.Sprint(s.Cut), fmt.Sprintf("%.1f", float64(sum)/float64(r.Layers)),
+			fmt.Sprint(left), strings.Join(stages, ","),
+		})
 	}
-	if _, err := fmt.Fprintf(w, "%s: %s, %d layers, %d tokens, %s\n", path, r.Model, r.Layers, r.Tokens, r.Source); err != nil {
+	if _, err := fmt.Fprintf(w, "%s: %s, %d layers, %d tokens, %s\n", path, r.Model, r.Layers,
+		r.Tokens, r.Source); err != nil {
 		return err
 	}
 	return columns(w, rows)

@@ -8,12 +8,15 @@ import (
 	"strings"
 	"testing"
 
-	restore "github.com/restore-vlm/restore"
-	"github.com/restore-vlm/restore/imageproc"
-	"github.com/restore-vlm/restore/reduce"
+	"github.com/restore-vlm/restore/internal/checkpoint/all"
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/open"
 )
 
-// Ensure that a recipe is fitted to questions on disk, that --base fitprune follows it, and that the embedded model has its own.
+// Ensure that a recipe is fitted to questions on disk, that --base fitprune follows it, and that
+// the embedded model has its own.
 func TestFitPruneRecipe(t *testing.T) {
 	dir := filepath.Dir(drawn(t, 1))
 	file, lines := filepath.Join(dir, "r.json"), filepath.Join(dir, "q.jsonl")
@@ -21,27 +24,44 @@ func TestFitPruneRecipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := cli("fitprune-recipe", "--data", lines, "--cut", "0.5,0.8", "-o", file)
-	if r.code != exitOK || !strings.Contains(r.out, "r.json: builtin, 6 layers, 576 tokens, 1 questions about "+lines) || strings.Count(r.out, "\n") != 4 {
+	if r.code != exitOK ||
+		!strings.Contains(
+			r.out, "r.json: builtin, 6 layers, 576 tokens, 1 questions about "+lines) ||
+		strings.Count(r.out, "\n") != 4 {
 		t.Fatalf("exit %d, stdout %q, stderr %q", r.code, r.out, r.err)
 	}
-	recipe, err := readRecipe(file)
+	made, err := os.Open(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What must stay when half or four fifths of the work go: a layer's work grows with its rows, so that the mean falls below those shares.
+	defer made.Close()
+	recipe, err := methods.ReadRecipe(made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What must stay when half or four fifths of the work go: a layer's work grows with its rows,
+	// so that the mean falls below those shares.
 	for i, most := range []float64{0.7, 0.4} {
 		sum, left := 0, recipe.Tokens
 		for _, d := range recipe.Schedules[i].Drop {
 			sum += left
 			left -= d
 		}
-		if mean := float64(sum) / float64(recipe.Layers*recipe.Tokens); !(mean <= most && mean > 1./6) {
-			t.Errorf("cut %v: a share of %.2f enters the layers, want at most %v", recipe.Schedules[i].Cut, mean, most)
+		if mean := float64(sum) /
+			float64(recipe.Layers*recipe.Tokens); !(mean <= most && mean > 1./6) {
+			t.Errorf("cut %v: a share of %.2f enters the layers, want at most %v",
+				recipe.Schedules[i].Cut, mean, most)
 		}
 	}
 	for _, args := range [][]string{{"--fitprune-recipe", file}, nil} {
-		r := cli(append([]string{"run", "--image", drawn(t, numberSeed), "-p", number, "--base", "fitprune", "--n-vis", "192"}, args...)...)
-		if r.code != exitOK || r.out != numberAnswer+"\n" || !strings.Contains(r.err, "RESTORE over fitprune, schedule 0:") || !strings.Contains(r.err, "(19") {
+		r := cli(
+			append(
+				[]string{
+					"run", "--image", drawn(t, numberSeed), "-p", number, "--base", "fitprune", "--n-vis", "192",
+				}, args...)...)
+		if r.code != exitOK || r.out != numberAnswer+"\n" ||
+			!strings.Contains(r.err, "RESTORE over fitprune, schedule 0:") ||
+			!strings.Contains(r.err, "(19") {
 			t.Errorf("%v: exit %d, stdout %q, stderr %q", args, r.code, r.out, r.err)
 		}
 	}
@@ -58,9 +78,10 @@ func TestFitPruneRecipe(t *testing.T) {
 // Ensure that what FitPrune and SparseVLM cannot honour is refused by name.
 func TestInDecoderRefusals(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "r.json")
-	if err := writeFile(file, nil, (&reduce.Recipe{Layers: 2, Tokens: 4, Schedules: []reduce.RecipeSchedule{{Cut: 0.5, Drop: []int{1, 1}}}}).Write); err != nil {
-		t.Fatal(err)
+	recipe := &methods.Recipe{
+		Layers: 2, Tokens: 4, Schedules: []methods.RecipeSchedule{{Cut: 0.5, Drop: []int{1, 1}}},
 	}
+	filled(t, file, recipe.Write)
 	broken := filepath.Join(t.TempDir(), "broken.json")
 	if err := os.WriteFile(broken, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
@@ -70,13 +91,13 @@ func TestInDecoderRefusals(t *testing.T) {
 		args string
 		want string
 	}{
-		"layers":     {"run --base fitprune --n-vis 64 --fitprune-recipe " + file, "fitprune-recipe: got one for 2 layers, want 6 as the model has; restore fitprune-recipe makes one"},
-		"broken":     {"run --base fitprune --n-vis 64 --fitprune-recipe " + broken, broken + ": reduce: recipe: unexpected EOF"},
+		"layers":     {"run --base fitprune --n-vis 64 --fitprune-recipe " + file, "--fitprune-recipe: got one for 2 layers, want 6 (as many as the model has)"},
+		"broken":     {"run --base fitprune --n-vis 64 --fitprune-recipe " + broken, broken + ": --fitprune-recipe: got a file, want a recipe's file (recipe: unexpected EOF)"},
 		"no file":    {"run --base fitprune --n-vis 64 --fitprune-recipe none.json", "none.json: no such file or folder"},
-		"other base": {"run --base fastv --n-vis 128 --fitprune-recipe " + file, "fitprune-recipe: got a recipe, which has no effect with base fastv"},
-		"schedule":   {"run --base fitprune --schedule 1:64 --fitprune-recipe " + file, "fitprune-recipe: got a recipe, which has no effect beside a schedule"},
-		"too few":    {"run --base sparsevlm --n-vis 70", "n-vis: got a mean of 70 tokens a layer, want at least 100.5, the least with sparsevlm's stages in 6 layers of 576 tokens; or give a schedule"},
-		"layer":      {"run --base sparsevlm --schedule 5:64", "schedule: got layer 5, want 0 to 4 for sparsevlm (the model has 6 layers)"},
+		"other base": {"run --base fastv --n-vis 128 --fitprune-recipe " + file, "fitprune-recipe: got a file, which has no effect with base fastv"},
+		"schedule":   {"run --base fitprune --schedule 1:64 --fitprune-recipe " + file, "fitprune-recipe: got a file, which has no effect beside a schedule"},
+		"too few":    {"run --base sparsevlm --n-vis 70", "n-vis: got a mean of 70 tokens a layer, want at least 100.5, the least (with sparsevlm's stages in 6 layers of 576 tokens; or give a schedule)"},
+		"layer":      {"run --base sparsevlm --schedule 5:64", "schedule: got layer 5, want 0 to 4 (for sparsevlm: the model has 6 layers)"},
 		"cut":        {"fitprune-recipe --cut 1.5", "--cut: out of range, got 1.5, want more than 0 and less than 1"},
 		"unreached":  {"fitprune-recipe --n 1 --cut 0.99", "cut: got 0.99, which no trial reaches, want less"},
 		"n":          {"fitprune-recipe --n 0", "--n: out of range, got 0, want 1 to 4096"},
@@ -90,38 +111,44 @@ func TestInDecoderRefusals(t *testing.T) {
 			t.Errorf("%s: exit %d, stderr %q, want %q", name, r.code, r.err, c.want)
 		}
 	}
-	if want := "n-vis: got a mean of 64"; !strings.Contains(cli("run", "--image", picture, "-p", number, "--base", "sparsevlm").err, want) {
+	if want := "n-vis: got a mean of 64"; !strings.Contains(
+		cli("run", "--image", picture, "-p", number, "--base", "sparsevlm").err, want) {
 		t.Errorf("the default budget: want %q", want)
 	}
 }
 
 // Ensure that questions which no recipe can be made of are refused.
 func TestFitRecipeQuestions(t *testing.T) {
-	m, err := restore.Open("", restore.OpenOptions{Threads: 1})
+	m, err := open.Engine(all.Files{}, engine.Options{Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
 	pic := &imageproc.Picture{Width: 8, Height: 8, Pix: make([]byte, 3*64)}
-	ask := func(pics ...*imageproc.Picture) restore.Request { return restore.Request{Prompt: number, Images: pics} }
+	ask := func(pics ...*imageproc.Picture) engine.Request {
+		return engine.Request{Prompt: number, Images: pics}
+	}
 	for name, c := range map[string]struct {
-		questions []restore.Request
+		questions []engine.Request
 		cuts      []float64
 		want      string
 	}{
 		"none":         {nil, []float64{0.5}, "engine: recipe: got 0 questions and 1 cuts, want at least one of each"},
-		"no cut":       {[]restore.Request{ask(pic)}, nil, "got 1 questions and 0 cuts"},
-		"two pictures": {[]restore.Request{ask(pic, pic)}, []float64{0.5}, "question 0: engine: recipe: got 2 pictures, want one"},
-		"text alone":   {[]restore.Request{ask(pic), ask()}, []float64{0.5}, "question 1: "},
-		"cut of all":   {[]restore.Request{ask(pic)}, []float64{1}, "reduce: cut: got 1, want more than 0 and less than 1"},
+		"no cut":       {[]engine.Request{ask(pic)}, nil, "got 1 questions and 0 cuts"},
+		"two pictures": {[]engine.Request{ask(pic, pic)}, []float64{0.5}, "question 0: engine: recipe: got 2 pictures, want one"},
+		"text alone":   {[]engine.Request{ask(pic), ask()}, []float64{0.5}, "question 1: "},
+		"cut of all":   {[]engine.Request{ask(pic)}, []float64{1}, "reduce: cut: got 1, want more than 0 and less than 1"},
 	} {
-		if _, err := m.FitRecipe(t.Context(), c.questions, restore.FitOptions{Cuts: c.cuts}); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := m.FitRecipe(t.Context(), c.questions, engine.FitOptions{
+			Cuts: c.cuts,
+		}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	stop := restore.FitOptions{Cuts: []float64{0.5}, Progress: cancel}
-	if _, err := m.FitRecipe(ctx, []restore.Request{ask(pic)}, stop); !errors.Is(err, context.Canceled) {
+	stop := engine.FitOptions{Cuts: []float64{0.5}, Progress: func(int, int) { cancel() }}
+	if _, err := m.FitRecipe(ctx, []engine.Request{ask(pic)}, stop); !errors.Is(
+		err, context.Canceled) {
 		t.Errorf("cancelled: got %v", err)
 	}
 }

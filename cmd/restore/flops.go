@@ -7,14 +7,15 @@ import (
 	"strconv"
 	"strings"
 
-	restore "github.com/restore-vlm/restore"
-	"github.com/restore-vlm/restore/checkpoint"
-	"github.com/restore-vlm/restore/engine"
-	"github.com/restore-vlm/restore/eval"
-	"github.com/restore-vlm/restore/kernel"
-	"github.com/restore-vlm/restore/reduce"
-	"github.com/restore-vlm/restore/tensor"
 	"github.com/spf13/cobra"
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/checkpoint/all"
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/scenebench"
+	"github.com/restore-vlm/restore/internal/tensor"
 )
 
 // flopsOptions are the flags of `restore flops`.
@@ -46,20 +47,29 @@ decoder --n-vis is the mean number of visual rows that enter a layer.`,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&o.shape, "shape", "llava-1.5-7b", "sizes of a published model, of the embedded one, or of the config.json that `FILE` is")
-	fs.Lookup("shape").Annotations = map[string][]string{choices: {strings.Join(append(slices.Clone(benchShapeNames[:3]), embeddedShape), "|") + "|FILE"}}
+	fs.StringVar(&o.shape, "shape", "llava-1.5-7b",
+		"sizes of a published model, of the embedded one, or of the config.json that `FILE` is")
+	fs.Lookup("shape").Annotations = map[string][]string{
+		choices: {
+			strings.Join(append(slices.Clone(benchShapeNames[:3]), embeddedShape), "|") + "|FILE",
+		},
+	}
 	fs.StringVarP(&o.dir, "model", "m", "", "or those of the model in this Hugging Face `folder`")
 	fs.StringSliceVar(&o.bases, "base", []string{"holov"}, "`methods`, see 'restore methods'")
 	fs.BoolVar(&o.all, "all", false, "all methods")
 	fs.IntSliceVar(&o.nVis, "n-vis", []int{192, 128, 64}, "`budgets` of visual tokens")
-	fs.IntVar(&o.prompt, "prompt", eval.PaperPrompt, "`N` rows of the prompt beside the picture's; the paper has 35 of the system and 25 of the question")
+	fs.IntVar(&o.prompt, "prompt", scenebench.PaperPrompt,
+		"`N` rows of the prompt besides the picture's; the paper has 35 of the system and 25 "+
+			"of the question")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if fs.Changed("shape") && o.dir != "" {
-			return usagef("--shape and --model: both given, got %s and %s, want one of them", o.shape, o.dir)
+			return usagef("--shape and --model: both given, got %s and %s, want one of them",
+				o.shape, o.dir)
 		}
 		if fs.Changed("base") && o.all {
-			return usagef("--base and --all: both given, got %s, want one of them", strings.Join(o.bases, ","))
+			return usagef("--base and --all: both given, got %s, want one of them",
+				strings.Join(o.bases, ","))
 		}
 		return o.run(a)
 	}
@@ -67,10 +77,11 @@ decoder --n-vis is the mean number of visual rows that enter a layer.`,
 }
 
 // resolver checks options for a model.
-type resolver func(reduce.Options) (reduce.Resolved, error)
+type resolver func(methods.Options) (*methods.Plan, error)
 
-// sizes returns the sizes that were asked for, the name of their model and what checks options for it.
-func (o *flopsOptions) sizes(a *app) (string, *restore.Sizes, resolver, error) {
+// sizes returns the sizes that were asked for, the name of their model and what checks options for
+// it.
+func (o *flopsOptions) sizes(a *app) (string, *engine.Sizes, resolver, error) {
 	m, err := o.open(a)
 	if err != nil {
 		return "", nil, nil, err
@@ -80,20 +91,21 @@ func (o *flopsOptions) sizes(a *app) (string, *restore.Sizes, resolver, error) {
 	s := info.Sizes
 	switch {
 	case s == nil:
-		return "", nil, nil, fmt.Errorf("flops: %s: operations of %s are not counted: its encoder attends in windows and sees pictures of any size", info.Name, info.Architecture)
+		return "", nil, nil, fmt.Errorf(
+			"flops: %s: operations of %s are not counted: its encoder attends in windows "+
+				"and sees pictures of any size", info.Name, info.Architecture)
 	case s.Views == 1:
 		return info.Name, s, m.Resolve, nil
 	}
-	return info.Name, s, func(r reduce.Options) (reduce.Resolved, error) {
-		s.Fill(&r)
-		return r.Resolve(s.Tokens)
+	return info.Name, s, func(r methods.Options) (*methods.Plan, error) {
+		return methods.Resolve(r, s.Facts())
 	}, nil
 }
 
 // open binds the model without weights.
-func (o *flopsOptions) open(a *app) (*restore.Model, error) {
+func (o *flopsOptions) open(a *app) (*engine.Engine, error) {
 	if o.dir != "" || o.shape == embeddedShape {
-		m := modelFlags{dir: o.dir, threads: 1, describe: true}
+		m := modelFlags{files: all.Files{Model: o.dir}, threads: 1, describe: true}
 		return m.open(a)
 	}
 	s, err := loadShape(o.shape)
@@ -105,23 +117,26 @@ func (o *flopsOptions) open(a *app) (*restore.Model, error) {
 		return nil, err
 	}
 	var zeros []byte // shared by all weights; nobody reads it, so that its memory is never touched
-	return engine.New(ck, restore.OpenOptions{Threads: 1, Describe: true, Weights: func(_ *kernel.Memory, _ string, d tensor.DType, shape []int) *tensor.Tensor {
-		t := &tensor.Tensor{DType: d, Shape: shape}
-		if n := t.Len() * d.Size(); n > len(zeros) {
-			zeros = make([]byte, n)
-		}
-		t.Data = zeros[:t.Len()*d.Size()]
-		return t
-	}})
+	return engine.New(
+		ck, engine.Options{
+			Threads: 1, Describe: true,
+			Weights: func(_ *kernel.Memory, _ string, d tensor.DType, shape []int) *tensor.Tensor {
+				t := &tensor.Tensor{DType: d, Shape: shape}
+				if n := t.Len() * d.Size(); n > len(zeros) {
+					zeros = make([]byte, n)
+				}
+				t.Data = zeros[:t.Len()*d.Size()]
+				return t
+			}})
 }
 
 // flopsJSON is what --json prints.
 type flopsJSON struct {
-	Model  string        `json:"model"`
-	Tokens int           `json:"tokens"` // visual tokens before reduction
-	Prompt int           `json:"prompt"`
-	Full   *eval.FLOPs   `json:"full"`
-	Rows   []*eval.FLOPs `json:"rows"`
+	Model  string              `json:"model"`
+	Tokens int                 `json:"tokens"` // visual tokens before reduction
+	Prompt int                 `json:"prompt"`
+	Full   *scenebench.FLOPs   `json:"full"`
+	Rows   []*scenebench.FLOPs `json:"rows"`
 }
 
 func (o *flopsOptions) run(a *app) error {
@@ -143,27 +158,29 @@ func (o *flopsOptions) run(a *app) error {
 	}
 	for _, n := range o.nVis {
 		if n < 1 || n > s.Tokens {
-			return usagef("--n-vis: out of range, got %d, want 1 to %d (the visual tokens of %s)", n, s.Tokens, name)
+			return usagef("--n-vis: out of range, got %d, want 1 to %d (the visual tokens of %s)",
+				n, s.Tokens, name)
 		}
 	}
 	j := flopsJSON{Model: name, Tokens: s.Tokens, Prompt: o.prompt}
-	count := func(r reduce.Options) (*eval.FLOPs, error) {
+	count := func(r methods.Options) (*scenebench.FLOPs, error) {
 		how, err := resolve(r)
 		if err != nil {
 			return nil, err
 		}
-		return eval.CountFLOPs(s, how, r.NVis, o.prompt)
+		return scenebench.CountFLOPs(s, how, r.NVis, o.prompt)
 	}
-	if j.Full, err = count(reduce.Options{}); err != nil {
+	if j.Full, err = count(methods.Options{}); err != nil {
 		return err
 	}
 	var notes []string
 	for _, base := range bases {
 		for _, n := range o.nVis {
 			for _, on := range []bool{false, true} {
-				f, err := count(reduce.Options{Base: base, NVis: n, Restore: on})
+				f, err := count(methods.Options{Base: base, NVis: n, Restore: on})
 				if err != nil { // this method has no such budget; the others go on
-					if note := fmt.Sprintf("%s, %d tokens: %v", base, n, err); !slices.Contains(notes, note) {
+					if note := fmt.Sprintf("%s, %d tokens: %v", base, n, err); !slices.Contains(
+						notes, note) {
 						notes = append(notes, note)
 					}
 					continue
@@ -173,7 +190,7 @@ func (o *flopsOptions) run(a *app) error {
 		}
 	}
 	for _, note := range notes {
-		fmt.Fprintf(a.err, "restore: note: %s\n", oneLine(note))
+		a.note("%s", note)
 	}
 	if len(j.Rows) == 0 {
 		return fmt.Errorf("flops: no method can keep so many tokens")
@@ -193,11 +210,21 @@ func methodLabel(base string, restore bool) string {
 }
 
 func (j *flopsJSON) writeTable(w io.Writer) error {
-	fmt.Fprintf(w, "%s, %d visual tokens, %d other rows; multiply-adds\n", j.Model, j.Tokens, j.Prompt)
-	rows := [][]string{{"METHOD", "N-VIS", "A LAYER", "ENCODER", "CHOICE", "DECODER", "TOTAL", "OF FULL", "CHOICE/TOTAL", "ENGINE"}}
-	add := func(label string, f *eval.FLOPs) {
-		rows = append(rows, []string{label, strconv.Itoa(f.NVis), fmt.Sprintf("%.1f", f.Mean), operations(f.Encoder), operations(f.Choice), operations(f.Decoder),
-			operations(f.Total), fmt.Sprintf("%.1f %%", 100*f.Total/j.Full.Total), fmt.Sprintf("%.3f %%", f.Overhead()), operations(f.Engine)})
+	fmt.Fprintf(w, "%s, %d visual tokens, %d other rows; multiply-adds\n", j.Model, j.Tokens,
+		j.Prompt)
+	rows := [][]string{
+		{
+			"METHOD", "N-VIS", "A LAYER", "ENCODER", "CHOICE", "DECODER", "TOTAL", "OF FULL",
+			"CHOICE/TOTAL", "ENGINE",
+		},
+	}
+	add := func(label string, f *scenebench.FLOPs) {
+		rows = append(
+			rows, []string{
+				label, strconv.Itoa(f.NVis), fmt.Sprintf("%.1f", f.Mean), operations(f.Encoder),
+				operations(f.Choice), operations(f.Decoder),
+				operations(f.Total), fmt.Sprintf("%.1f %%", 100*f.Total/j.Full.Total),
+				fmt.Sprintf("%.3f %%", f.Overhead()), operations(f.Engine)})
 	}
 	add("unreduced", j.Full)
 	for _, f := range j.Rows {

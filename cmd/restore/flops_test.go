@@ -7,25 +7,28 @@ import (
 	"strings"
 	"testing"
 
-	restore "github.com/restore-vlm/restore"
-	"github.com/restore-vlm/restore/eval"
-	"github.com/restore-vlm/restore/imageproc"
-	"github.com/restore-vlm/restore/nn"
-	"github.com/restore-vlm/restore/reduce"
+	"github.com/restore-vlm/restore/internal/checkpoint/all"
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/nn"
+	"github.com/restore-vlm/restore/internal/open"
+	"github.com/restore-vlm/restore/internal/scenebench"
 )
 
-// Ensure that the engine multiplies exactly as often as is counted: linear layers as the engine counts them while it answers, attention
-// by the sizes of the matrices that a trace of the same request holds.
+// Ensure that the engine multiplies exactly as often as is counted: linear layers as the engine
+// counts them while it answers, attention by the sizes of the matrices that a trace of the same
+// request holds.
 func TestFLOPsOfEngine(t *testing.T) {
 	work := new(nn.Work)
-	m, err := restore.Open("", restore.OpenOptions{Work: work})
+	m, err := open.Engine(all.Files{}, engine.Options{Work: work})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
 	s := m.Info().Sizes
 	pic := &imageproc.Picture{Width: 8, Height: 8, Pix: make([]byte, 3*64)}
-	for name, o := range map[string]reduce.Options{
+	for name, o := range map[string]methods.Options{
 		"unreduced": {},
 		"holov":     {Base: "holov", NVis: 40, Restore: true},
 		"fastv":     {Base: "fastv", Schedule: "2:100"},
@@ -34,12 +37,17 @@ func TestFLOPsOfEngine(t *testing.T) {
 		"fitted":    {Base: "fitprune", NVis: 200},
 	} {
 		work.Take()
-		ans, err := m.Ask(context.Background(), restore.Request{Prompt: "How many?", Images: []*imageproc.Picture{pic}, Reduce: o, MaxTokens: 1})
+		ans, err := m.Ask(context.Background(), engine.Request{
+			Prompt: "How many?", Images: []*imageproc.Picture{pic}, Reduce: o, MaxTokens: 1,
+			NoCache: true,
+		})
 		if err != nil {
 			t.Fatal(name, err)
 		}
 		_, ops, _ := work.Take()
-		trace, err := m.Trace(context.Background(), restore.TraceRequest{Prompt: "How many?", Images: []*imageproc.Picture{pic}, Reduce: o})
+		trace, err := m.Trace(context.Background(), engine.TraceRequest{
+			Prompt: "How many?", Images: []*imageproc.Picture{pic}, Reduce: o,
+		})
 		if err != nil {
 			t.Fatal(name, err)
 		}
@@ -66,7 +74,7 @@ func TestFLOPsOfEngine(t *testing.T) {
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		f, err := eval.CountFLOPs(s, how, o.NVis, rows-visual)
+		f, err := scenebench.CountFLOPs(s, how, o.NVis, rows-visual)
 		if err != nil {
 			t.Fatal(name, err)
 		}
@@ -76,10 +84,13 @@ func TestFLOPsOfEngine(t *testing.T) {
 	}
 }
 
-// Ensure that the command prints the paper's figures, names what cannot be, and refuses what makes no sense.
+// Ensure that the command prints the paper's figures, names what cannot be, and refuses what makes
+// no sense.
 func TestFLOPs(t *testing.T) {
 	r := cli("flops", "--base", "divprune,fastv", "--n-vis", "64")
-	for _, w := range []string{"llava-1.5-7b", "0.190 T", "1.359 G", "0.807 T", "0.997 T", "0.136 %", "fastv + RESTORE"} {
+	for _, w := range []string{
+		"llava-1.5-7b", "0.190 T", "1.359 G", "0.807 T", "0.997 T", "0.136 %", "fastv + RESTORE",
+	} {
 		if r.code != exitOK || r.err != "" || !strings.Contains(r.out, w) {
 			t.Errorf("exit %d, stderr %q, lacks %q in %q", r.code, r.err, w, r.out)
 		}
@@ -89,10 +100,12 @@ func TestFLOPs(t *testing.T) {
 		Tokens int
 		Rows   []struct{ Total, Engine float64 }
 	}
-	if err := json.Unmarshal([]byte(r.out), &j); r.code != exitOK || err != nil || j.Tokens != 576 || len(j.Rows) < 20 || j.Rows[0].Total <= 0 {
+	if err := json.Unmarshal([]byte(r.out), &j); r.code != exitOK || err != nil ||
+		j.Tokens != 576 || len(j.Rows) < 20 || j.Rows[0].Total <= 0 {
 		t.Errorf("exit %d, %v, %q", r.code, err, r.out)
 	}
-	if !strings.Contains(r.err, "note: fastv, 64 tokens: reduce: n-vis: got a mean of 64 tokens a layer, want at least 96.83, the least") {
+	if !strings.Contains(r.err, "note: fastv, 64 tokens: reduce: n-vis: got a mean of 64 "+
+		"tokens a layer, want at least 96.83, the least") {
 		t.Errorf("stderr %q", r.err)
 	}
 	for want, args := range map[string][]string{
@@ -103,7 +116,8 @@ func TestFLOPs(t *testing.T) {
 		"--n-vis: out of range, got 577, want 1 to 576 (the visual tokens": {"--n-vis", "577"},
 		"--prompt: out of range, got 0, want 1 to":                         {"--prompt", "0"},
 	} {
-		if r := cli(append([]string{"flops"}, args...)...); r.code != exitUsage || !strings.Contains(r.err, want) {
+		if r := cli(append([]string{"flops"}, args...)...); r.code != exitUsage ||
+			!strings.Contains(r.err, want) {
 			t.Errorf("%v: exit %d, stderr %q, want %q", args, r.code, r.err, want)
 		}
 	}

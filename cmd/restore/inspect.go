@@ -6,16 +6,26 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/restore-vlm/restore/checkpoint"
-	"github.com/restore-vlm/restore/imageproc"
-	"github.com/restore-vlm/restore/tokenizer"
-	"github.com/restore-vlm/restore/tokenizer/chat"
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/checkpoint/hf"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/tokenizer"
+	"github.com/restore-vlm/restore/internal/tokenizer/chat"
 	"github.com/spf13/cobra"
 )
 
 func newInspect(a *app) *cobra.Command {
-	return group("inspect", "Run the tokenizer, a chat template or picture preparation alone",
-		newInspectTokens(a), newInspectChat(a), newInspectImage(a))
+	return group(
+		"inspect",
+		"Run the tokenizer, a chat template or picture preparation alone; write weights as float32",
+		newInspectTokens(
+			a,
+		),
+		newInspectChat(a),
+		newInspectImage(a),
+		newInspectWeights(a),
+		newInspectTensors(a),
+	)
 }
 
 // need reports the first empty one of required flags, given as name, value pairs.
@@ -43,26 +53,35 @@ func newInspectTokens(a *app) *cobra.Command {
 	var tokenizerFile, in, out string
 	cmd := &cobra.Command{
 		Use:   "tokens",
-		Short: "Encode and decode strings with a tokenizer.json",
-		Long: `Encode a JSON array of strings with a tokenizer.json, decode the ids again, and stream them. Writes a JSON array of objects in the
+		Short: "Encode and decode strings with a tokenizer.json or tokenizer.model",
+		Long: `Encode a JSON array of strings with a tokenizer.json, or with a tokenizer.model as SentencePiece does by itself, decode the ids again, and stream them. Writes a JSON array of objects in the
 same order: ids, ids_with_special, offsets (UTF-8 bytes), decoded, decoded_skip, stream, stream_flush.`,
 		Example: `  restore inspect tokens --tokenizer tokenizer.json --in strings.json --out out.json`,
 		Args:    noArgs,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&tokenizerFile, "tokenizer", "", "tokenizer.json `file`")
+	fs.StringVar(&tokenizerFile, "tokenizer", "", "tokenizer.json or tokenizer.model `file`")
 	fs.StringVar(&in, "in", "", "`file` with a JSON array of strings")
 	fs.StringVar(&out, "out", "", "write to this `file` instead of stdout")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := need(cmd, "tokenizer", tokenizerFile, "in", in); err != nil {
 			return err
 		}
+		outs := a.outputs(tokenizerFile, in)
+		defer outs.discard()
+		if out == "" {
+			out = "-"
+		}
+		file, err := outs.open("out", out)
+		if err != nil {
+			return err
+		}
 		b, err := readFile(tokenizerFile, maxTextBytes)
 		if err != nil {
 			return err
 		}
-		t, err := tokenizer.Parse(b)
+		t, err := tokenizer.Open(b, nil)
 		if err != nil {
 			return fmt.Errorf("%s: %w", tokenizerFile, err)
 		}
@@ -76,7 +95,7 @@ same order: ids, ids_with_special, offsets (UTF-8 bytes), decoded, decoded_skip,
 				return fmt.Errorf("%s: string %d: %w", in, i, err)
 			}
 		}
-		return writeFile(out, a.out, func(w io.Writer) error { return writeJSON(w, all) })
+		return file.write(func(w io.Writer) error { return writeJSON(w, all) })
 	}
 	return cmd
 }
@@ -90,8 +109,16 @@ func inspectTokens(t *tokenizer.Tokenizer, text string) (tokensJSON, error) {
 	if err != nil {
 		return tokensJSON{}, err
 	}
-	j := tokensJSON{IDs: append([]int32{}, plain.IDs...), IDsWithSpecial: append([]int32{}, special.IDs...),
-		Offsets: append([][2]int{}, plain.Offsets...), Decoded: t.Decode(plain.IDs, false), DecodedSkip: t.Decode(plain.IDs, true), Stream: []string{}}
+	j := tokensJSON{
+		IDs:            append([]int32{}, plain.IDs...),
+		IDsWithSpecial: append([]int32{}, special.IDs...),
+		Offsets: append(
+			[][2]int{},
+			plain.Offsets...),
+		Decoded:     t.Decode(plain.IDs, false),
+		DecodedSkip: t.Decode(plain.IDs, true),
+		Stream:      []string{},
+	}
 	s := t.NewStream()
 	for _, id := range plain.IDs {
 		j.Stream = append(j.Stream, s.Push(id))
@@ -104,9 +131,10 @@ func newInspectChat(a *app) *cobra.Command {
 	var template, in, tools, special string
 	var o chat.Options
 	cmd := &cobra.Command{
-		Use:     "chat",
-		Short:   "Render messages with a chat template",
-		Long:    "Render a JSON array of messages with a chat template (Jinja text, or a JSON file that holds it). The text goes to stdout, with nothing after it.",
+		Use:   "chat",
+		Short: "Render messages with a chat template",
+		Long: "Render a JSON array of messages with a chat template (Jinja text, or a " +
+			"JSON file that holds it). The text goes to stdout, with nothing after it.",
 		Example: `  restore inspect chat --template chat_template.jinja --in messages.json --add-generation-prompt`,
 		Args:    noArgs,
 	}
@@ -114,11 +142,31 @@ func newInspectChat(a *app) *cobra.Command {
 	fs.SortFlags = false
 	fs.StringVar(&template, "template", "", "`file` of the template")
 	fs.StringVar(&in, "in", "", "`file` with a JSON array of messages")
-	fs.BoolVar(&o.AddGenerationPrompt, "add-generation-prompt", false, "open the assistant's turn at the end")
-	fs.BoolVar(&o.ContinueFinalMessage, "continue-final-message", false, "leave the last message open")
-	fs.BoolVar(&o.AddVisionID, "add-vision-id", false, "number the pictures, where the template can")
+	fs.BoolVar(
+		&o.AddGenerationPrompt,
+		"add-generation-prompt",
+		false,
+		"open the assistant's turn at the end",
+	)
+	fs.BoolVar(
+		&o.ContinueFinalMessage,
+		"continue-final-message",
+		false,
+		"leave the last message open",
+	)
+	fs.BoolVar(
+		&o.AddVisionID,
+		"add-vision-id",
+		false,
+		"number the pictures, where the template can",
+	)
 	fs.StringVar(&tools, "tools", "", "`file` with a JSON array of tools")
-	fs.StringVar(&special, "special-tokens", "", "`file` with a JSON object of special tokens (bos_token, eos_token ...)")
+	fs.StringVar(
+		&special,
+		"special-tokens",
+		"",
+		"`file` with a JSON object of special tokens (bos_token, eos_token ...)",
+	)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := need(cmd, "template", template, "in", in); err != nil {
 			return err
@@ -151,7 +199,8 @@ func newInspectChat(a *app) *cobra.Command {
 	return cmd
 }
 
-// readTemplate reads Jinja text, or a JSON file with a chat_template: a text, or a list of named ones of which "default" counts.
+// readTemplate reads Jinja text, or a JSON file with a chat_template: a text, or a list of named
+// ones of which "default" counts.
 func readTemplate(path string) (*chat.Template, error) {
 	b, err := readFile(path, maxTextBytes)
 	if err != nil {
@@ -159,9 +208,7 @@ func readTemplate(path string) (*chat.Template, error) {
 	}
 	text := string(b)
 	if json.Valid(b) && bytes.HasPrefix(bytes.TrimSpace(b), []byte("{")) {
-		// Find reads the list form where the hub has it, in tokenizer_config.json.
-		text, _, err = chat.Find(func(name string) ([]byte, bool, error) { return b, name == "tokenizer_config.json", nil })
-		if err != nil {
+		if text, err = hf.Template(b); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		if text == "" {
@@ -175,7 +222,8 @@ func readTemplate(path string) (*chat.Template, error) {
 	return t, nil
 }
 
-// readSpecialTokens reads name: text pairs; a token may also be an object with its text under "content", as in tokenizer_config.json.
+// readSpecialTokens reads name: text pairs; a token may also be an object with its text under
+// "content", as in tokenizer_config.json.
 func readSpecialTokens(path string) (map[string]string, error) {
 	var raw map[string]json.RawMessage
 	if err := readJSON(path, &raw); err != nil {
@@ -198,30 +246,35 @@ func readSpecialTokens(path string) (map[string]string, error) {
 }
 
 func newInspectImage(a *app) *cobra.Command {
-	var processor, file, out string
-	var pad bool
-	var p pictureFlags
-	var m modelFlags // its limits only
+	var processor, image, out string
+	var q questionFlags // how pictures are read only
+	var m modelFlags    // its limits only
 	cmd := &cobra.Command{
-		Use:     "image",
-		Short:   "Prepare a picture as a model's preprocessor would",
-		Long:    "Prepare a picture as preprocessor_config.json says, and write pixel_values and image_sizes (image_grid_thw where the model has it) as safetensors.",
+		Use:   "image",
+		Short: "Prepare a picture as a model's preprocessor would",
+		Long: "Prepare a picture as preprocessor_config.json says, and write " +
+			"pixel_values and image_sizes (image_grid_thw where the model has it) as safetensors.",
 		Example: `  restore inspect image --processor preprocessor_config.json --image cat.jpg --out px.safetensors`,
 		Args:    noArgs,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&processor, "processor", "", "preprocessor_config.json `file`")
-	fs.StringVar(&file, "image", "", "picture `file`")
-	fs.BoolVar(&pad, "pad", false, "pad the picture to a square first, as the original LLaVA does")
-	p.add(fs)
+	fs.StringVar(&image, "image", "", "picture `file`")
+	q.addReading(fs)
 	m.addResize(fs)
 	fs.StringVar(&out, "out", "", "safetensors `file` to write")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := need(cmd, "processor", processor, "image", file, "out", out); err != nil {
+		if err := need(cmd, "processor", processor, "image", image, "out", out); err != nil {
 			return err
 		}
 		if err := m.checkResize(); err != nil {
+			return err
+		}
+		outs := a.outputs(processor, image)
+		defer outs.discard()
+		to, err := outs.open("out", out)
+		if err != nil {
 			return err
 		}
 		config, err := readFile(processor, maxTextBytes)
@@ -235,15 +288,20 @@ func newInspectImage(a *app) *cobra.Command {
 		if proc, err = imageproc.LimitPixels(proc, m.minPixels, m.maxPixels); err != nil {
 			return err
 		}
-		pic, err := p.load(file)
+		if err := q.check(false); err != nil {
+			return err
+		}
+		pic, err := q.picture(a, image)
 		if err != nil {
 			return err
 		}
-		tensors, err := prepare(proc, pic, pad)
+		tensors, err := prepare(proc, pic, m.pad)
 		if err != nil {
-			return fmt.Errorf("%s: %w", file, err)
+			return fmt.Errorf("%s: %w", stdinName(image), err)
 		}
-		return writeFile(out, a.out, func(w io.Writer) error { return checkpoint.WriteSafetensors(w, tensors, nil) })
+		return to.write(
+			func(w io.Writer) error { return checkpoint.WriteSafetensors(w, tensors, nil) },
+		)
 	}
 	return cmd
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"image"
+	"image/png"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,9 +13,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/restore-vlm/restore/builtin"
-	"github.com/restore-vlm/restore/checkpoint"
-	"github.com/restore-vlm/restore/tensor"
+	"github.com/restore-vlm/restore/internal/builtin"
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/tensor"
 )
 
 // embedded writes a file of the embedded checkpoint into a folder of the test.
@@ -26,7 +28,8 @@ func embedded(t *testing.T, name string) string {
 	return written(t, name, string(b))
 }
 
-// Ensure that strings come back as objects in their order, with empty lists instead of null and text as it is.
+// Ensure that strings come back as objects in their order, with empty lists instead of null and
+// text as it is.
 func TestInspectTokens(t *testing.T) {
 	in := written(t, "strings.json", `["", "What <b>number</b> is écrit?", "a\nb"]`)
 	out := filepath.Join(t.TempDir(), "out.json")
@@ -39,31 +42,37 @@ func TestInspectTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if bytes.Contains(b, []byte("null")) || !bytes.Contains(b, []byte("<b>")) || !bytes.Contains(b, []byte("é")) {
+	if bytes.Contains(b, []byte("null")) || !bytes.Contains(b, []byte("<b>")) ||
+		!bytes.Contains(b, []byte("é")) {
 		t.Errorf("got %s", b)
 	}
 	var all []tokensJSON
 	if err := json.Unmarshal(b, &all); err != nil || len(all) != 3 {
 		t.Fatalf("got %d objects, %v", len(all), err)
 	}
-	if e := all[0]; len(e.IDs) != 0 || len(e.IDsWithSpecial) != 1 || len(e.Offsets) != 0 || len(e.Stream) != 0 {
+	if e := all[0]; len(e.IDs) != 0 || len(e.IDsWithSpecial) != 1 || len(e.Offsets) != 0 ||
+		len(e.Stream) != 0 {
 		t.Errorf("empty string: %+v", e)
 	}
-	if s := all[1]; s.DecodedSkip != "What <b>number</b> is écrit?" || strings.Join(s.Stream, "")+s.StreamFlush != s.DecodedSkip ||
+	if s := all[1]; s.DecodedSkip != "What <b>number</b> is écrit?" ||
+		strings.Join(s.Stream, "")+s.StreamFlush != s.DecodedSkip ||
 		len(s.Offsets) != len(s.IDs) || len(s.IDsWithSpecial) != len(s.IDs)+1 {
 		t.Errorf("string 1: %+v", s)
 	}
 	if r := cli("inspect", "tokens", "--tokenizer", tokenizer, "--in", in); r.out != string(b) {
 		t.Errorf("without --out: stdout %q, want %q", r.out, b)
 	}
-	if r := cli("inspect", "tokens", "--tokenizer", tokenizer, "--in", written(t, "empty.json", "[]")); r.out != "[]\n" {
+	if r := cli("inspect", "tokens", "--tokenizer", tokenizer, "--in",
+		written(t, "empty.json", "[]")); r.out != "[]\n" {
 		t.Errorf("no strings: stdout %q, want []", r.out)
 	}
 }
 
-// Ensure that a conversation is rendered with nothing after it, from Jinja text and from each JSON form.
+// Ensure that a conversation is rendered with nothing after it, from Jinja text and from each JSON
+// form.
 func TestInspectChat(t *testing.T) {
-	const jinja = "{% for m in messages %}{{ m.role | upper }}: {{ m.content if m.content is string else m.content[0].text }}{{ eos_token }}{% endfor %}" +
+	const jinja = "{% for m in messages %}{{ m.role | upper }}: {{ m.content if m.content " +
+		"is string else m.content[0].text }}{{ eos_token }}{% endfor %}" +
 		"{% if add_generation_prompt %}ASSISTANT:{% endif %}"
 	quoted, err := json.Marshal(jinja)
 	if err != nil {
@@ -77,17 +86,20 @@ func TestInspectChat(t *testing.T) {
 		"object": written(t, "chat_template.json", `{"chat_template": `+string(quoted)+`}`),
 		"list":   written(t, "tokenizer_config.json", `{"chat_template": [{"name": "other", "template": "no"}, {"name": "default", "template": `+string(quoted)+`}]}`),
 	} {
-		r := cli("inspect", "chat", "--template", file, "--in", in, "--add-generation-prompt", "--special-tokens", special)
+		r := cli("inspect", "chat", "--template", file, "--in", in, "--add-generation-prompt",
+			"--special-tokens", special)
 		if r.code != exitOK || r.out != want || r.err != "" {
 			t.Errorf("%s: exit %d, stdout %q, stderr %q, want %q", name, r.code, r.out, r.err, want)
 		}
 	}
 	file := written(t, "t.jinja", jinja)
-	r := cli("inspect", "chat", "--template", file, "--in", in, "--add-generation-prompt", "--continue-final-message")
+	r := cli("inspect", "chat", "--template", file, "--in", in, "--add-generation-prompt",
+		"--continue-final-message")
 	if r.code == exitOK || r.out != "" || strings.Count(r.err, "\n") > 2 {
 		t.Errorf("both ends: exit %d, stdout %q, stderr %q", r.code, r.out, r.err)
 	}
-	if r := cli("inspect", "chat", "--template", file, "--in", written(t, "none.json", "[]")); r.code != exitFailure || r.out != "" {
+	if r := cli("inspect", "chat", "--template", file, "--in",
+		written(t, "none.json", "[]")); r.code != exitFailure || r.out != "" {
 		t.Errorf("no messages: exit %d, stdout %q, stderr %q", r.code, r.out, r.err)
 	}
 }
@@ -99,14 +111,16 @@ func TestInspectImage(t *testing.T) {
 		wide.Pix[i] = 255
 	}
 	file := filepath.Join(t.TempDir(), "wide.png")
-	if err := writePNG(file, wide); err != nil {
-		t.Fatal(err)
-	}
+	filled(t, file, func(w io.Writer) error { return png.Encode(w, wide) })
 	processor := embedded(t, "preprocessor_config.json")
 	read := func(flags ...string) ([]float32, []int, []int64) {
 		t.Helper()
 		out := filepath.Join(t.TempDir(), "px.safetensors")
-		r := cli(append([]string{"inspect", "image", "--processor", processor, "--image", file, "--out", out}, flags...)...)
+		r := cli(
+			append(
+				[]string{
+					"inspect", "image", "--processor", processor, "--image", file, "--out", out,
+				}, flags...)...)
 		if r.code != exitOK || r.out+r.err != "" {
 			t.Fatalf("%v: exit %d, stdout %q, stderr %q", flags, r.code, r.out, r.err)
 		}
@@ -126,21 +140,25 @@ func TestInspectImage(t *testing.T) {
 		return px, f.Tensors["pixel_values"].Shape, sizes
 	}
 	cropped, shape, sizes := read()
-	if !slices.Equal(shape, []int{3, 336, 336}) || !slices.Equal(sizes, []int64{20, 80}) || slices.Min(cropped[:336*336]) != cropped[0] {
+	if !slices.Equal(shape, []int{3, 336, 336}) || !slices.Equal(sizes, []int64{20, 80}) ||
+		slices.Min(cropped[:336*336]) != cropped[0] {
 		t.Errorf("shape %v, sizes %v", shape, sizes)
 	}
 	padded, _, _ := read("--pad")
 	if top, middle := padded[0], padded[168*336+168]; top >= middle || middle != cropped[0] {
-		t.Errorf("padded: top %v, middle %v, want the background above and %v", top, middle, cropped[0])
+		t.Errorf("padded: top %v, middle %v, want the background above and %v", top, middle,
+			cropped[0])
 	}
 }
 
-// Ensure that the limits of a picture of any size are those given, that the grid of patches is written, and that limits without effect are
-// refused.
+// Ensure that the limits of a picture of any size are those given, that the grid of patches is
+// written, and that limits without effect are refused.
 func TestInspectImageLimits(t *testing.T) {
 	file, out := drawn(t, 3), filepath.Join(t.TempDir(), "px.safetensors")
 	qwen := written(t, "preprocessor_config.json", `{"image_processor_type": "Qwen2VLImageProcessor", "min_pixels": 3136, "max_pixels": 12845056}`)
-	for flags, want := range map[string][]int64{"": {1, 24, 24}, "--max-pixels=50176": {1, 16, 16}, "--min-pixels=200704": {1, 32, 32}} {
+	for flags, want := range map[string][]int64{
+		"": {1, 24, 24}, "--max-pixels=50176": {1, 16, 16}, "--min-pixels=200704": {1, 32, 32},
+	} {
 		args := []string{"inspect", "image", "--processor", qwen, "--image", file, "--out", out}
 		if flags != "" {
 			args = append(args, flags)
@@ -156,7 +174,8 @@ func TestInspectImageLimits(t *testing.T) {
 		if err != nil || !slices.Equal(grid, want) {
 			t.Errorf("%s: grid %v, %v, want %v", flags, grid, err, want)
 		}
-		if shape := f.Tensors["pixel_values"].Shape; shape[0] != int(want[1]*want[2]) || shape[1] != 1176 {
+		if shape := f.Tensors["pixel_values"].Shape; shape[0] != int(want[1]*want[2]) ||
+			shape[1] != 1176 {
 			t.Errorf("%s: shape %v", flags, shape)
 		}
 		f.Close()
@@ -166,22 +185,25 @@ func TestInspectImageLimits(t *testing.T) {
 		code  int
 		names string
 	}{
-		{[]string{"inspect", "image", "--processor", embedded(t, "preprocessor_config.json"), "--max-pixels", "5000"}, exitFailure, "max-pixels"},
+		{[]string{"inspect", "image", "--processor", embedded(t, "preprocessor_config.json"), "--max-pixels", "5000"}, exitUsage, "--max-pixels: got 5000, which has no effect"},
 		{[]string{"inspect", "image", "--processor", qwen, "--min-pixels", "0"}, exitUsage, "--min-pixels"},
 		{[]string{"inspect", "image", "--processor", qwen, "--min-pixels", "9", "--max-pixels", "8"}, exitUsage, "--min-pixels"},
-		{[]string{"trace", "-p", "x", "--max-pixels", "5000"}, exitFailure, "max-pixels"},
+		{[]string{"trace", "-p", "x", "--max-pixels", "5000"}, exitUsage, "--max-pixels: got 5000, which has no effect"},
 		{[]string{"trace", "--in", file, "--max-pixels", "5000"}, exitUsage, "--max-pixels"},
 	} {
 		if c.args[0] == "inspect" {
 			c.args = append(c.args, "--image", file)
 		}
-		if r := cli(append(c.args, "--out", out)...); r.code != c.code || !strings.Contains(r.err, c.names) {
-			t.Errorf("%v: exit %d, stderr %q, want %d and %q", c.args, r.code, r.err, c.code, c.names)
+		if r := cli(append(c.args, "--out", out)...); r.code != c.code ||
+			!strings.Contains(r.err, c.names) {
+			t.Errorf("%v: exit %d, stderr %q, want %d and %q", c.args, r.code, r.err, c.code,
+				c.names)
 		}
 	}
 }
 
-// Ensure that features from a file are reduced, that both names of the kept tokens occur, and that the grid is asked for where it is needed.
+// Ensure that features from a file are reduced, that both names of the kept tokens occur, and that
+// the grid is asked for where it is needed.
 func TestReduce(t *testing.T) {
 	const n, c = 15, 4
 	x, attn := make([]float32, n*c), make([]float32, n+1)
@@ -192,7 +214,8 @@ func TestReduce(t *testing.T) {
 		attn[i] = float32((i*5)%16+1) / 136
 	}
 	in := filepath.Join(t.TempDir(), "in.safetensors")
-	tensors := map[string]*tensor.Tensor{"X": tensor.FromFloat32s([]int{n, c}, x), "cls_attn": tensor.FromFloat32s([]int{1, n + 1}, attn),
+	tensors := map[string]*tensor.Tensor{
+		"X": tensor.FromFloat32s([]int{n, c}, x), "cls_attn": tensor.FromFloat32s([]int{1, n + 1}, attn),
 		"unused": tensor.FromInt64s([]int{1}, []int64{1})}
 	f, err := os.Create(in)
 	if err != nil {
@@ -232,22 +255,27 @@ func TestReduce(t *testing.T) {
 				t.Errorf("%s: lacks %s", name, want)
 			}
 		}
-		if !slices.Equal(got["feat"].Shape, []int{6, 4}) || !slices.Equal(got["group"].Shape, []int{n}) {
+		if !slices.Equal(got["feat"].Shape, []int{6, 4}) ||
+			!slices.Equal(got["group"].Shape, []int{n}) {
 			t.Errorf("%s: feat %v, group %v", name, got["feat"].Shape, got["group"].Shape)
 		}
 	}
 	for name, c := range map[string]struct {
-		args []string
-		want string
+		args  []string
+		want  string
+		code  int
+		lines int
 	}{
-		"grid unknown":  {[]string{"--base", "pool", "--n-vis", "6"}, "grid"},
-		"grid wrong":    {[]string{"--base", "pool", "--n-vis", "6", "--grid", "4x4"}, "4x4"},
-		"above N":       {[]string{"--base", "divprune", "--n-vis", "16"}, "15"},
-		"needs more":    {[]string{"--base", "visionzip", "--n-vis", "6", "--restore=false"}, "hidden"},
-		"ratio of none": {[]string{"--base", "divprune", "--keep-ratio", "0.01"}, "0.067"},
+		"grid unknown":  {[]string{"--base", "pool", "--n-vis", "6"}, "grid", exitFailure, 1},
+		"grid wrong":    {[]string{"--base", "pool", "--n-vis", "6", "--grid", "4x4"}, "4x4", exitFailure, 1},
+		"needs more":    {[]string{"--base", "visionzip", "--n-vis", "6", "--restore=false"}, "hidden", exitFailure, 1},
+		"above N":       {[]string{"--base", "divprune", "--n-vis", "16"}, "15", exitUsage, 2},
+		"ratio of none": {[]string{"--base", "divprune", "--keep-ratio", "0.01"}, "more than 0.03333", exitUsage, 2},
+		"merges":        {[]string{"--base", "divprune", "--n-vis", "6", "--newlines", "keep"}, "--newlines: got keep, which has no effect", exitUsage, 2},
 	} {
-		if r := cli(append([]string{"reduce", "--in", in, "--out", out}, c.args...)...); r.code != exitFailure || !strings.Contains(r.err, c.want) ||
-			strings.Count(r.err, "\n") != 1 {
+		if r := cli(append([]string{"reduce", "--in", in, "--out", out}, c.args...)...); r.code !=
+			c.code || !strings.Contains(r.err, c.want) ||
+			strings.Count(r.err, "\n") != c.lines {
 			t.Errorf("%s: exit %d, stderr %q, want %q", name, r.code, r.err, c.want)
 		}
 	}

@@ -6,18 +6,21 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/reduce"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func newMethods(a *app) *cobra.Command {
-	var asJSON bool
+	var asJSON, parameters bool
 	cmd := &cobra.Command{
 		Use:   "methods [NAME]",
 		Short: "List the reduction methods, or describe one",
 		Long: `List the reduction methods: where each acts, its paper, whether it reads the question, whether what it keeps serves other questions
-about the same picture, what its choice costs in multiply-adds (N tokens of width C before, n after), what it reads beside features, and its
-own flags. With a name: what it computes, where it departs from the paper and the authors' code, and a note on licences.`,
+about the same picture, what its choice costs in multiply-adds (N tokens of width C before, n after), what it reads besides features, and its
+own flags. With a name: what it computes, where it departs from the paper and the authors' code, and a note on licences. --parameters prints
+every parameter of reductions instead, as a table in Markdown: flag, twin in the environment, field in JSON, default, values, methods.`,
 		Example: `  restore methods
   restore methods holov
   restore methods restore --json`,
@@ -28,7 +31,13 @@ own flags. With a name: what it computes, where it departs from the paper and th
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			all := append(reduce.Methods(), reduce.OnTop())
+			all := append(methods.Methods(), methods.OnTop())
+			switch {
+			case parameters && (asJSON || len(args) > 0):
+				return usagef("--parameters: has no use with --json or a method, got true")
+			case parameters:
+				return writeParameters(a.out)
+			}
 			if len(args) == 0 {
 				if asJSON {
 					return writeJSON(a.out, methodsJSON(all))
@@ -44,10 +53,12 @@ own flags. With a name: what it computes, where it departs from the paper and th
 				}
 				return describeMethod(a.out, &m)
 			}
-			return usagef("methods: unknown method, got %q, want %s", args[0], strings.Join(append(methodNames(), "restore"), "|"))
+			return usagef("methods: unknown method, got %q, want %s", args[0],
+				strings.Join(append(methodNames(), "restore"), "|"))
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&parameters, "parameters", false, "print the table of all parameters")
 	return cmd
 }
 
@@ -69,20 +80,37 @@ type methodJSON struct {
 	Licence    string      `json:"licence"`
 }
 
+// paramJSON is a parameter as --json prints it.
 type paramJSON struct {
-	Name    string `json:"name"`
-	Default string `json:"default"`
-	Help    string `json:"help"`
+	Name    string   `json:"name"`
+	Field   string   `json:"field,omitempty"` // in JSON; a file has none
+	Default string   `json:"default"`
+	Range   string   `json:"range"`
+	Values  []string `json:"values,omitempty"`
+	Help    string   `json:"help"`
+}
+
+func newParamJSON(p *reduce.Parameter) paramJSON {
+	j := paramJSON{
+		Name: p.Name, Default: p.Default, Range: p.Range(), Values: p.Values, Help: p.Help,
+	}
+	if p.Kind != reduce.File {
+		j.Field = p.JSONName()
+	}
+	return j
 }
 
 func newMethodJSON(m *reduce.Method) methodJSON {
 	j := methodJSON{
-		Name: m.Name, Title: m.Title, Site: m.Site.String(), Paper: m.Paper, Text: m.Text, Reusable: !m.Text, Cost: m.Cost,
-		Needs: needs(m, true), NeedsPlain: needs(m, false), Minimum: m.Minimum, Params: []paramJSON{},
-		Equations: paragraphs(m.Notes.Equations), Departures: paragraphs(m.Notes.Departures), Licence: m.Licence(),
+		Name: m.Name, Title: m.Title, Site: m.Site.String(), Paper: m.Paper, Text: m.Text,
+		Reusable: !m.Text, Cost: m.Cost,
+		Needs: needs(m, true), NeedsPlain: needs(m, false), Minimum: m.Minimum,
+		Params:    []paramJSON{},
+		Equations: paragraphs(m.Notes.Equations), Departures: paragraphs(m.Notes.Departures),
+		Licence: m.Licence(),
 	}
-	for _, p := range m.Params {
-		j.Params = append(j.Params, paramJSON(p))
+	for _, p := range m.Parameters {
+		j.Params = append(j.Params, newParamJSON(&p))
 	}
 	return j
 }
@@ -95,14 +123,40 @@ func methodsJSON(all []reduce.Method) []methodJSON {
 	return out
 }
 
+// writeParameters writes the table of all parameters, in Markdown.
+func writeParameters(w io.Writer) error {
+	fmt.Fprintln(w, "| flag | twin | field | default | takes | what it says | methods |")
+	fmt.Fprintln(w, "|---|---|---|---|---|---|---|")
+	for _, p := range methods.Parameters() {
+		field := "`" + p.JSONName() + "`"
+		if p.Kind == reduce.File {
+			field = "–"
+		}
+		of := strings.Join(p.Methods, ", ")
+		if of == "" {
+			of = "all"
+		}
+		cells := []string{
+			"`--" + p.Name + "`", "`" + envName(&pflag.Flag{Name: p.Name}) + "`", field, p.Default,
+			strings.ReplaceAll(p.Range(), "|", "\\|"), p.Help, of,
+		}
+		if _, err := fmt.Fprintf(w, "| %s |\n", strings.Join(cells, " | ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // maxListed is the number of flags that fit a line of the table.
 const maxListed = 3
 
 func listMethods(w io.Writer, all []reduce.Method) error {
-	rows := [][]string{{"NAME", "WHERE", "PAPER", "NEEDS TEXT", "REUSABLE", "COST", "READS", "FLAGS"}}
+	rows := [][]string{
+		{"NAME", "WHERE", "PAPER", "NEEDS TEXT", "REUSABLE", "COST", "READS", "FLAGS"},
+	}
 	for _, m := range all {
 		var flags []string
-		for _, p := range m.Params {
+		for _, p := range m.Parameters {
 			flags = append(flags, "--"+p.Name)
 		}
 		if n := len(flags); n > maxListed {
@@ -116,7 +170,10 @@ func listMethods(w io.Writer, all []reduce.Method) error {
 		if m.Paper != "" {
 			paper = m.Paper[strings.LastIndexByte(m.Paper, '/')+1:]
 		}
-		rows = append(rows, []string{m.Name, m.Site.String(), paper, text, reusable, shortCost(m.Cost), dash(needs(&m, true)), dash(flags)})
+		rows = append(rows, []string{
+			m.Name, m.Site.String(), paper, text, reusable, shortCost(m.Cost),
+			dash(needs(&m, true)), dash(flags),
+		})
 	}
 	return columns(w, rows)
 }
@@ -134,7 +191,7 @@ func dash(s []string) string {
 	return strings.Join(s, ", ")
 }
 
-// needs lists what a method reads beside the features.
+// needs lists what a method reads besides the features.
 func needs(m *reduce.Method, restore bool) []string {
 	s := []string{}
 	for _, n := range m.Require(restore) {
@@ -152,9 +209,11 @@ func describeMethod(w io.Writer, m *reduce.Method) error {
 	}
 	add("paper", m.Paper)
 	if m.Text {
-		add("text", "reads the question: what it keeps was chosen for the first question of a conversation")
+		add("text", "reads the question: what it keeps was chosen for the first question of "+
+			"a conversation")
 	} else {
-		add("text", "does not read the question: what it keeps serves every question about the picture")
+		add("text", "does not read the question: what it keeps serves every question about "+
+			"the picture")
 	}
 	with, plain := dash(needs(m, true)), dash(needs(m, false))
 	add("needs", with)
@@ -163,8 +222,8 @@ func describeMethod(w io.Writer, m *reduce.Method) error {
 	}
 	add("cost", m.Cost)
 	add("minimum", m.Minimum)
-	for _, p := range m.Params {
-		add("--"+p.Name, fmt.Sprintf("%s (default %s)", p.Help, p.Default))
+	for _, p := range m.Parameters {
+		add("--"+p.Name, fmt.Sprintf("%s (%s; default %s)", p.Help, p.Range(), p.Default))
 	}
 	if err := columns(w, rows); err != nil {
 		return err
@@ -202,7 +261,8 @@ func paragraphs(s string) []string {
 	return out
 }
 
-// wrap writes words in lines of at most width characters behind indent; a longer word has a line of its own.
+// wrap writes words in lines of at most width characters after indent; a longer word has a line of
+// its own.
 func wrap(w io.Writer, text string, width int, indent string) {
 	line := ""
 	for _, word := range strings.Fields(text) {

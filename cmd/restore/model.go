@@ -1,26 +1,28 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
 
-	restore "github.com/restore-vlm/restore"
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/pflag"
+
+	"github.com/restore-vlm/restore/internal/checkpoint/all"
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/open"
 )
 
 // modelFlags say which model is opened, and with how many threads.
 type modelFlags struct {
-	dir            string
+	files          all.Files
 	threads        int
 	quant, encoder string
 	cache          string // type of keys and values
 	describe       bool   // the model is not going to be run
 
+	pad                  bool
 	minPixels, maxPixels int            // 0: what the checkpoint says
 	fs                   *pflag.FlagSet // of addResize
 }
@@ -33,20 +35,45 @@ func (m *modelFlags) add(fs *pflag.FlagSet) {
 }
 
 func (m *modelFlags) addDir(fs *pflag.FlagSet) {
-	fs.StringVarP(&m.dir, "model", "m", "", "Hugging Face `folder` of the model, a hub-cache folder, or a file of 'restore pack'; none is the embedded model")
+	fs.StringVarP(&m.files.Model, "model", "m", "",
+		"`folder`, file or ORG/NAME of the model: a Hugging Face folder, a hub-cache "+
+			"folder, a GGUF file, a file of 'restore pack', or what 'restore pull' has "+
+			"downloaded; none is the embedded model")
+	fs.StringVar(&m.files.Tower, "vision-tower", "",
+		"`folder` of the vision tower of an original LLaVA model; none is the one that the "+
+			"model names")
+	fs.StringVar(&m.files.Projector, "mmproj", "",
+		"`file` of encoder and projector of a GGUF model; none is the only one with mmproj "+
+			"in its name next to the model")
+	fs.Bool("pull", false, "download the model from the Hugging Face hub when it is not in "+
+		"the cache")
 }
 
+// quantChoices are what --quant takes.
+var quantChoices = append(slices.Clone(engine.QuantTypes), engine.QuantAuto)
+
 func (m *modelFlags) addQuant(fs *pflag.FlagSet) {
-	fs.StringVar(&m.quant, "quant", "", "keep the language model's weights in this type; q4 (its embedding and head stay at q8), q8 and bf16 round activations too")
-	fs.StringVar(&m.encoder, "encoder-quant", "", "keep the weights of vision tower and projector in this type; q8 and bf16 round activations too")
-	for name, types := range map[string][]string{"quant": restore.QuantTypes, "encoder-quant": restore.EncoderQuantTypes} {
-		fs.Lookup(name).Annotations = map[string][]string{applies: {"as stored"}, choices: {strings.Join(types, "|")}}
+	fs.StringVar(&m.quant, "quant", "", "keep the language model's weights in this type; q4 "+
+		"(its embedding and head stay at q8), q8 and bf16 round activations too; auto takes "+
+		"the largest that fits in free memory")
+	fs.StringVar(&m.encoder, "encoder-quant", "",
+		"keep the weights of vision tower and projector in this type; q8 and bf16 round "+
+			"activations too")
+	for name, types := range map[string][]string{
+		"quant": quantChoices, "encoder-quant": engine.EncoderQuantTypes,
+	} {
+		fs.Lookup(name).Annotations = map[string][]string{
+			applies: {"as stored"}, choices: {strings.Join(types, "|")},
+		}
 	}
 }
 
 func (m *modelFlags) addCache(fs *pflag.FlagSet) {
-	fs.StringVar(&m.cache, "cache-type", "f32", "keep keys and values in this type; f16 rounds them and takes half the memory")
-	fs.Lookup("cache-type").Annotations = map[string][]string{choices: {strings.Join(restore.CacheTypes, "|")}}
+	fs.StringVar(&m.cache, "cache-type", "f32",
+		"keep keys and values in this type; f16 rounds them and takes half the memory")
+	fs.Lookup("cache-type").Annotations = map[string][]string{
+		choices: {strings.Join(engine.CacheTypes, "|")},
+	}
 }
 
 func (m *modelFlags) addThreads(fs *pflag.FlagSet) {
@@ -55,11 +82,15 @@ func (m *modelFlags) addThreads(fs *pflag.FlagSet) {
 
 // addResize declares the limits within which pictures are resized.
 func (m *modelFlags) addResize(fs *pflag.FlagSet) {
-	fs.IntVar(&m.minPixels, "min-pixels", 0, "resize pictures to at least `N` pixels (models that take any size)")
-	fs.IntVar(&m.maxPixels, "max-pixels", 0, "resize pictures to at most `N` pixels (models that take any size)")
+	fs.IntVar(&m.minPixels, "min-pixels", 0,
+		"resize pictures to at least `N` pixels (models that take any size)")
+	fs.IntVar(&m.maxPixels, "max-pixels", 0,
+		"resize pictures to at most `N` pixels (models that take any size)")
 	for _, name := range []string{"min-pixels", "max-pixels"} {
 		fs.Lookup(name).Annotations = map[string][]string{applies: {"the checkpoint's"}}
 	}
+	fs.BoolVar(&m.pad, "pad", false, "pad pictures to a square, as the original LLaVA does, "+
+		"instead of cutting off what is outside\n        of one (models that crop)")
 	m.fs = fs
 }
 
@@ -75,7 +106,8 @@ func (m *modelFlags) checkResize() error {
 		return usagef("--max-pixels: out of range, got %d, want at least 1", m.maxPixels)
 	}
 	if m.minPixels > m.maxPixels && m.maxPixels != 0 {
-		return usagef("--min-pixels: more than --max-pixels, got %d and %d, want at most as many", m.minPixels, m.maxPixels)
+		return usagef("--min-pixels: more than --max-pixels, got %d and %d, want at most as many",
+			m.minPixels, m.maxPixels)
 	}
 	return nil
 }
@@ -87,7 +119,10 @@ func (m *modelFlags) check() error {
 	for _, c := range []struct {
 		flag, got string
 		types     []string
-	}{{"quant", m.quant, restore.QuantTypes}, {"encoder-quant", m.encoder, restore.EncoderQuantTypes}, {"cache-type", m.cache, restore.CacheTypes}} {
+	}{
+		{"quant", m.quant, quantChoices}, {"encoder-quant", m.encoder, engine.EncoderQuantTypes},
+		{"cache-type", m.cache, engine.CacheTypes},
+	} {
 		if c.got != "" && !slices.Contains(c.types, c.got) {
 			return usagef("--%s: got %q, want %s", c.flag, c.got, strings.Join(c.types, "|"))
 		}
@@ -98,48 +133,38 @@ func (m *modelFlags) check() error {
 // maxThreads is what the engine accepts.
 const maxThreads = 1024
 
-// barFrom is the size in bytes from which loading is worth a progress bar.
-const barFrom = 256 << 20
-
-// open opens the model. Warnings go to a.err, and so does a progress bar while a large checkpoint loads on a terminal.
-func (m *modelFlags) open(a *app) (*restore.Model, error) {
-	o, err := m.options(a)
+// open opens the model. Warnings go to a.err, and so does progress on a terminal.
+func (m *modelFlags) open(a *app) (*engine.Engine, error) {
+	o, end, err := m.options(a)
 	if err != nil {
 		return nil, err
 	}
-	model, err := restore.Open(m.dir, o)
+	defer end()
+	model, err := open.Engine(m.files, o)
 	if err == nil && !m.describe && model.Info().Resident >= largeModel && os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(largeGarbage)
 	}
 	return model, err
 }
 
-// Weights lie outside of the heap, which holds keys, values and buffers that live as long as requests do. From largeModel bytes of
-// weights on, at most largeGarbage percent of that may be garbage, for the sake of the peak; collections are rare and cheap there.
+// Weights lie outside of the heap, which holds keys, values and buffers that live as long as
+// requests do. From largeModel bytes of weights on, at most largeGarbage percent of that may be
+// garbage, for the sake of the peak; collections are rare and cheap there.
 const (
 	largeModel   = 1 << 30
 	largeGarbage = 20
 )
 
-// options are what open opens the model with.
-func (m *modelFlags) options(a *app) (restore.OpenOptions, error) {
+// options are what open opens the model with. Progress is shown until end is called.
+func (m *modelFlags) options(a *app) (_ engine.Options, end func(), err error) {
 	if err := m.check(); err != nil {
-		return restore.OpenOptions{}, err
+		return engine.Options{}, nil, err
 	}
-	o := restore.OpenOptions{Threads: m.threads, Quant: m.quant, EncoderQuant: m.encoder, CacheType: m.cache, Describe: m.describe, MinPixels: m.minPixels, MaxPixels: m.maxPixels,
-		Warn: func(s string) { fmt.Fprintf(a.err, "restore: note: %s\n", oneLine(s)) }}
-	if isTerminal(a.err) {
-		var bar *progressbar.ProgressBar
-		o.Progress = func(done, total int64) {
-			if total < barFrom {
-				return
-			}
-			if bar == nil {
-				bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(a.err), progressbar.OptionShowBytes(true),
-					progressbar.OptionSetDescription("loading"), progressbar.OptionClearOnFinish())
-			}
-			_ = bar.Set64(done) // a bar that cannot be drawn is no reason to stop
-		}
-	}
-	return o, nil
+	o := engine.Options{
+		Threads: m.threads, Quant: m.quant, EncoderQuant: m.encoder, CacheType: m.cache,
+		Describe: m.describe, MinPixels: m.minPixels, MaxPixels: m.maxPixels, Pad: m.pad,
+		Warn: func(s string) { a.note("%s", s) }}
+	p := a.meter("loading").bytes()
+	o.Progress = p.set
+	return o, p.end, nil
 }

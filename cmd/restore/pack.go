@@ -3,11 +3,19 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 
-	restore "github.com/restore-vlm/restore"
 	"github.com/spf13/cobra"
+
+	"github.com/restore-vlm/restore/internal/open"
 )
+
+// counter counts the bytes that are written to it.
+type counter int64
+
+func (c *counter) Write(p []byte) (int, error) {
+	*c += counter(len(p))
+	return len(p), nil
+}
 
 func newPack(a *app) *cobra.Command {
 	var m modelFlags
@@ -29,21 +37,29 @@ cut short, or whose folder has changed since, is refused.`,
 	m.addQuant(fs)
 	fs.StringVarP(&out, "output", "o", "", "`file` to write")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if out == "" || out == "-" {
-			return need(cmd, "output", "")
+		if err := need(cmd, "output", out); err != nil {
+			return err
 		}
-		o, err := m.options(a)
+		o, end, err := m.options(a)
 		if err != nil {
 			return err
 		}
-		if err := writeFile(out, a.out, func(w io.Writer) error { return restore.Pack(m.dir, o, w) }); err != nil {
+		defer end()
+		outs := a.outputs(m.files.Paths()...)
+		defer outs.discard()
+		file, err := outs.open("output", out)
+		if err != nil {
 			return err
 		}
-		info, err := os.Stat(out)
+		size := new(counter)
+		err = file.write(func(w io.Writer) error {
+			return open.Pack(m.files, o, io.MultiWriter(w, size))
+		})
 		if err != nil {
-			return pathError(out, err)
+			return err
 		}
-		_, err = fmt.Fprintf(a.out, "%s  %.1f MB\n", out, float64(info.Size())/1e6)
+		end()
+		_, err = fmt.Fprintf(outs.results(), "%s  %.1f MB\n", file.name(), float64(*size)/1e6)
 		return err
 	}
 	return cmd

@@ -3,20 +3,21 @@ package main
 import (
 	"fmt"
 
-	"github.com/restore-vlm/restore/imageproc"
-	"github.com/restore-vlm/restore/tensor"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/tensor"
 )
 
 // prepare runs one picture through a processor. pixel_values loses the axis that counts pictures.
-func prepare(proc imageproc.Processor, pic *imageproc.Picture, pad bool) (map[string]*tensor.Tensor, error) {
+func prepare(
+	proc imageproc.Processor,
+	pic *imageproc.Picture,
+	pad bool,
+) (map[string]*tensor.Tensor, error) {
 	if pad {
-		clip, ok := proc.(*imageproc.CLIP)
-		if !ok {
-			return nil, usagef("--pad: has no use for %s, want CLIPImageProcessor", proc.Name())
+		var err error
+		if proc, err = imageproc.PadSquare(proc); err != nil {
+			return nil, &usageError{err}
 		}
-		padded := *clip
-		padded.Pad = true
-		proc = &padded
 	}
 	px, err := proc.Process([]*imageproc.Picture{pic})
 	if err != nil {
@@ -31,7 +32,9 @@ func prepare(proc imageproc.Processor, pic *imageproc.Picture, pad bool) (map[st
 		shape = shape[1:]
 	} else {
 		g := px.GridTHW[0]
-		tensors["image_grid_thw"] = tensor.FromInt64s([]int{1, 3}, []int64{int64(g[0]), int64(g[1]), int64(g[2])})
+		tensors["image_grid_thw"] = tensor.FromInt64s([]int{1, 3}, []int64{
+			int64(g[0]), int64(g[1]), int64(g[2]),
+		})
 	}
 	size := px.ImageSizes[0]
 	tensors["image_sizes"] = tensor.FromInt64s([]int{1, 2}, []int64{int64(size[0]), int64(size[1])})

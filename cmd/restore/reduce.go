@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/restore-vlm/restore/checkpoint"
-	"github.com/restore-vlm/restore/kernel"
-	"github.com/restore-vlm/restore/reduce"
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/spf13/cobra"
 )
 
@@ -18,7 +18,6 @@ type reduceOptions struct {
 	model     modelFlags // threads only
 	in, out   string
 	grid      string
-	seed      int64
 }
 
 func newReduce(a *app) *cobra.Command {
@@ -39,9 +38,10 @@ position (counted from the first visual token), feat, and the scores. Rows are i
 	fs.SortFlags = false
 	fs.StringVar(&o.in, "in", "", "safetensors `file` with X and what the method needs")
 	fs.StringVar(&o.out, "out", "", "safetensors `file` to write")
-	fs.StringVar(&o.grid, "grid", "", "rows and columns of the patches as `HxW`; a square is assumed where it can be")
+	fs.StringVar(&o.grid, "grid", "",
+		"rows and columns of the patches as `HxW`; a square is assumed where it can be")
 	o.reduction.add(fs, "", 0)
-	fs.Int64Var(&o.seed, "seed", 0, "`seed` of --base random")
+	fs.Int64Var(&o.reduction.seed, "seed", 0, "`seed` of --base random")
 	o.model.addThreads(fs)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := need(cmd, "in", o.in, "out", o.out); err != nil {
@@ -53,13 +53,14 @@ position (counted from the first visual token), feat, and the scores. Rows are i
 }
 
 func (o *reduceOptions) run(a *app) error {
-	if o.reduction.o.Base == "" {
-		return usagef("reduce: no --base, want the method that selects tokens (see 'restore methods')")
+	if o.reduction.base() == "" {
+		return usagef(
+			"reduce: no --base, want the method that selects tokens (see 'restore methods')")
 	}
 	if err := o.reduction.checkSeed(); err != nil {
 		return err
 	}
-	opts, err := o.reduction.options(o.seed)
+	opts, err := o.reduction.options()
 	if err != nil {
 		return err
 	}
@@ -67,15 +68,16 @@ func (o *reduceOptions) run(a *app) error {
 		return err
 	}
 	if opts.Inside() {
-		return usagef("--base: got %s, which acts inside the decoder: tokens from a file pass none, want restore run or restore trace", opts.Base)
-	}
-	if opts.Newlines != "" {
-		return usagef("--newlines: has no use on tokens from a file, got %s: a file says nothing of newline tokens", opts.Newlines)
-	}
-	if opts.PerAxis() {
-		return usagef("--merge-position: got %s, which tokens from a file cannot honour: a file says nothing of a model's axes", opts.MergePosition)
+		return usagef("--base: got %s, which acts inside the decoder: tokens from a file "+
+			"pass none, want restore run or restore trace", opts.Base)
 	}
 	gridH, gridW, err := parseGrid(o.grid)
+	if err != nil {
+		return err
+	}
+	outs := a.outputs(append(o.reduction.files(), o.in)...)
+	defer outs.discard()
+	file, err := outs.open("out", o.out)
 	if err != nil {
 		return err
 	}
@@ -84,31 +86,38 @@ func (o *reduceOptions) run(a *app) error {
 		return pathError(o.in, err)
 	}
 	defer f.Close()
-	in, err := reduce.FromTensors(f.Tensors, gridH, gridW)
+	in, err := methods.FromTensors(f.Tensors, gridH, gridW)
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.in, err)
 	}
-	opts.NoClass = in.NoClass
-	resolved, err := opts.ResolveViews(in.N, in.ViewSizes())
+	pool := kernel.NewPool(o.model.threads)
+	defer pool.Close()
+	plan, err := methods.Resolve(opts, methods.Facts{
+		Tokens: in.N, Views: in.ViewSizes(), GridH: in.GridH, GridW: in.GridW, NoClass: in.NoClass,
+		Gains: func(most int) ([]float64, error) {
+			return methods.Gains(pool, in.X, in.N, in.C, most)
+		},
+	})
 	if err != nil {
 		return err
 	}
-	in.Pool = kernel.NewPool(o.model.threads)
-	defer in.Pool.Close()
-	r, err := reduce.Reduce(in, resolved)
+	r, err := methods.Reduce(in, plan, pool)
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.in, err)
 	}
-	if err := writeFile(o.out, a.out, func(w io.Writer) error { return checkpoint.WriteSafetensors(w, r.Tensors(), nil) }); err != nil {
+	err = file.write(func(w io.Writer) error {
+		return checkpoint.WriteSafetensors(w, methods.Tensors(r), nil)
+	})
+	if err != nil {
 		return err
 	}
-	far, err := r.Hausdorff(in)
+	far, err := methods.Hausdorff(r, in, pool)
 	if err != nil {
 		return err
 	}
 	kept, merged := r.Counts()
 	fmt.Fprintf(a.err, "%s; %s\nselect %s, merge %s\nweighted Hausdorff distance %.4f\n",
-		tokensLine(in.N, kept, merged), describe(resolved), ms(r.SelectTime), ms(r.MergeTime), far)
+		tokensLine(in.N, kept, merged), r.Options, ms(r.SelectTime), ms(r.MergeTime), far)
 	return nil
 }
 

@@ -2,33 +2,28 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
-	"strings"
+	"math"
+	"slices"
 
-	restore "github.com/restore-vlm/restore"
-	"github.com/restore-vlm/restore/sample"
 	"github.com/spf13/cobra"
-)
 
-// errInterrupted ends a command that Ctrl-C cut short, after it has shown what it had.
-var errInterrupted = errors.New("run: interrupted, the answer is not complete")
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/sample"
+)
 
 // runOptions are the flags of `restore run`.
 type runOptions struct {
 	model     modelFlags
-	picture   pictureFlags
-	video     videoFlags
+	server    remoteFlags
+	question  questionFlags
 	reduction reductionFlags
 	sampling  sample.Options
-	prompt    string
-	system    string
-	images    []string
 	maxTokens int
-	overlay   string
-	stages    string // overlay of each stage
+	drawings  drawingFlags
 	json      bool
 }
 
@@ -39,48 +34,59 @@ func newRun(a *app) *cobra.Command {
 		Short: "Answer a question about pictures, or hold a conversation",
 		Long: `Answer a question about pictures. The answer streams on stdout; a table of what was done, and all else, goes to stderr.
 
-Without -p it is a conversation: one question a line; /image FILE shows another picture with the next question; /exit or the
-end of the input ends it. Reduced tokens and the cache are kept between turns.
+Without -p it is a conversation: one question a line, and commands such as /image FILE and /help. Reduced tokens and the cache
+are kept between turns. On a terminal lines are edited and remembered, and what is pasted is one question.
 
 By default each picture of more than 64 tokens is reduced to 64 by RESTORE over HoloV; --base none reads them all.
-Ctrl-C stops the answer; what was done is still shown, and the exit code is 1.`,
+Ctrl-C stops the answer; what was done is still shown, and the exit code is 1. In a conversation on a terminal it stops that
+answer alone.`,
 		Example: `  restore run --image cat.jpg -p "What is there?"
-  restore run -m DIR --image a.png --image b.png -p "What changed?" --base divprune --n-vis 128 --overlay kept.png --json
+  restore run --image a.png --image b.png -p "What changed from <image> to <image>?"
+  restore run -m DIR --image a.png --image b.png -p @question.txt --base divprune --n-vis 128 --overlay kept.png --json
   restore run -m DIR --image a.png
   restore run -m DIR --video-frames a.png b.png c.png --fps 2 -p "What moves?"`,
-		Args: o.video.args,
+		Args: o.question.args,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	o.model.add(fs)
-	fs.StringArrayVar(&o.images, "image", nil, "picture `file` to ask about; may be repeated")
-	o.video.add(fs)
-	fs.StringVarP(&o.prompt, "prompt", "p", "", "the `question`; without it, a conversation")
-	fs.StringVar(&o.system, "system-prompt", "", "say this `text` before the conversation, instead of what the chat template says")
+	o.server.add(fs)
+	o.question.addImages(fs, "")
+	o.question.addVideo(fs)
+	o.question.addPrompt(fs, ", without which it is a conversation")
+	o.question.addSystem(fs)
 	fs.IntVarP(&o.maxTokens, "n-predict", "n", 256, "answer with at most `N` tokens")
 	o.reduction.add(fs, "holov", 64)
 	fs.Float64Var(&o.sampling.Temp, "temp", 0, "`temperature`, 0 takes the likeliest token")
 	fs.IntVar(&o.sampling.TopK, "top-k", 40, "sample among the `K` likeliest tokens, 0 is all")
-	fs.Float64Var(&o.sampling.TopP, "top-p", 0.95, "sample among the likeliest tokens that hold this `share`, 1 is all")
-	fs.Float64Var(&o.sampling.MinP, "min-p", 0.05, "sample among tokens with at least this `share` of the likeliest one's probability, 0 is all")
+	fs.Float64Var(
+		&o.sampling.TopP,
+		"top-p",
+		0.95,
+		"sample among the likeliest tokens that hold this `share`, 1 is all",
+	)
+	fs.Float64Var(
+		&o.sampling.MinP,
+		"min-p",
+		0.05,
+		"sample among tokens with at least this `share` of the likeliest one's probability, "+
+			"0 is all",
+	)
 	fs.Int64Var(&o.sampling.Seed, "seed", 0, "`seed` of sampling and of --base random")
-	o.picture.add(fs)
+	o.question.addReading(fs)
 	o.model.addResize(fs)
-	fs.StringVar(&o.overlay, "overlay", "", "write a picture of kept and merged patches to this PNG `file` (numbered when there are several pictures)")
-	fs.StringVar(&o.stages, "overlay-stages", "", "write what each stage of a method inside the encoder or the decoder leaves to this PNG `file`, drawing beside drawing")
+	o.drawings.add(fs)
 	fs.BoolVar(&o.json, "json", false, "print one JSON object an answer instead of text and table")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if cmd.Flags().Changed("prompt") && strings.TrimSpace(o.prompt) == "" {
-			return usagef("--prompt: empty, want a question, or no --prompt for a conversation")
-		}
-		return o.run(cmd.Context(), a, !cmd.Flags().Changed("prompt"))
+		return o.run(cmd.Context(), a, !fs.Changed("prompt"))
 	}
 	return cmd
 }
 
-// check finds what is wrong with the flags before anything is loaded.
-func (o *runOptions) check() (restore.Request, error) {
-	r := restore.Request{Prompt: o.prompt, System: o.system, Sample: o.sampling, MaxTokens: o.maxTokens}
+// check returns what the flags ask for, without question and pictures, or what is wrong with them.
+func (o *runOptions) check() (engine.Request, error) {
+	r := engine.Request{Sample: o.sampling, MaxTokens: o.maxTokens}
+	fs, d := o.reduction.fs, &o.drawings
 	if o.maxTokens < 1 {
 		return r, usagef("--n-predict: out of range, got %d, want at least 1", o.maxTokens)
 	}
@@ -91,17 +97,39 @@ func (o *runOptions) check() (restore.Request, error) {
 		return r, &usageError{err}
 	}
 	var err error
-	r.Reduce, err = o.reduction.options(o.sampling.Seed)
-	if err == nil && o.overlay != "" && r.Reduce.Base == "none" {
-		err = usagef("--overlay: has nothing to show, got --base none, want a reduction")
+	o.reduction.seed = o.sampling.Seed
+	if r.Reduce, err = o.reduction.options(); err != nil {
+		return r, err
 	}
-	if err == nil && (o.overlay != "" || o.stages != "") && len(o.video.frames) > 0 {
-		err = usagef("--overlay: cannot be drawn with --video-frames, got %d frames, want pictures alone", len(o.video.frames))
+	for _, name := range []string{"top-k", "top-p", "min-p", "seed"} {
+		f := fs.Lookup(name)
+		if f.Changed && o.sampling.Temp == 0 && (name != "seed" || r.Reduce.Base != "random") {
+			return r, usagef(
+				"--%s: has no effect at temperature 0, got %s, want --temp above 0",
+				name,
+				f.Value,
+			)
+		}
 	}
-	if err == nil && o.stages != "" && !r.Reduce.Inside() && !r.Reduce.InsideEncoder() {
-		err = usagef("--overlay-stages: has nothing to show, got --base %s, want a method inside the encoder or the decoder", r.Reduce.Base)
+	if err := d.check(); err != nil {
+		return r, err
 	}
-	return r, err
+	switch {
+	case d.overlay != "" && r.Reduce.Base == "none":
+		return r, usagef("--overlay: has nothing to show, got --base none, want a reduction")
+	case (d.overlay != "" || d.stages != "") && len(o.question.frames) > 0:
+		return r, usagef(
+			"--overlay: cannot be drawn with --video-frames, got %d frames, want pictures alone",
+			len(o.question.frames),
+		)
+	case d.stages != "" && !r.Reduce.Inside() && !r.Reduce.InsideEncoder():
+		return r, usagef(
+			"--overlay-stages: has nothing to show, got --base %s, want a method inside the "+
+				"encoder or the decoder",
+			r.Reduce.Base,
+		)
+	}
+	return r, nil
 }
 
 func (o *runOptions) run(ctx context.Context, a *app, talk bool) error {
@@ -109,78 +137,189 @@ func (o *runOptions) run(ctx context.Context, a *app, talk bool) error {
 	if err != nil {
 		return err
 	}
-	if !talk && len(o.images)+len(o.video.frames) == 0 {
+	q := &o.question
+	if err := q.check(talk); err != nil {
+		return err
+	}
+	if err := o.server.check(o.reduction.fs, talk); err != nil {
+		return err
+	}
+	if !talk && len(q.images)+len(q.frames) == 0 {
 		for _, name := range []string{"overlay", "overlay-stages"} {
 			if f := o.reduction.fs.Lookup(name); onCommandLine(f) {
-				return usagef("--%s: has nothing to show, got %s, want a picture (--image) to draw in", name, f.Value)
+				return usagef(
+					"--%s: has nothing to show, got %s, want a picture (--image) to draw in",
+					name,
+					f.Value,
+				)
 			}
 		}
 	}
-	if r.Images, err = o.picture.loadAll(o.images); err != nil {
+	if o.server.url != "" {
+		return o.remote(ctx, a)
+	}
+	outs := a.outputs(slices.Concat(q.inputs(), o.model.files.Paths(), o.reduction.files())...)
+	defer outs.discard()
+	d := &drawings{flags: &o.drawings, outs: outs}
+	// a conversation's first picture may come later
+	if err := d.open(max(len(q.images), 1)); err != nil {
 		return err
 	}
-	if r.Video, err = o.video.load(&o.picture); err != nil {
+	asked, err := q.load(a)
+	if err != nil {
 		return err
 	}
-	names := o.images
-	if r.Video != nil {
-		names = append([]string{o.video.name()}, names...)
-	}
+	r.Prompt, r.System, r.Places, r.Images, r.Video = asked.prompt, asked.system, asked.places,
+		asked.images, asked.video
 	m, err := o.model.open(a)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	if talk {
-		return o.talk(ctx, a, m, r, names)
+	if err := o.checkLength(m); err != nil {
+		return err
 	}
-	return o.answer(ctx, a, m, r, names, m.Ask)
+	if talk {
+		return newTalk(o, a, m, d, r, asked.names).run(ctx)
+	}
+	if len(asked.names) == 0 {
+		a.note("no picture is shown (--image FILE): the answer comes from the text alone")
+	}
+	if err := o.room(m, &r, nil); err != nil {
+		return err
+	}
+	_, err = o.answer(ctx, a, m, r, asked.names, d, m.Ask)
+	return err
 }
 
-// answer asks once by ask, and shows the answer on a.out and what was done on a.err. names are the files of r.Images.
-func (o *runOptions) answer(ctx context.Context, a *app, m *restore.Model, r restore.Request, names []string,
-	ask func(context.Context, restore.Request) (*restore.Answer, error)) error {
+// checkLength refuses an answer that is longer than the model's context.
+func (o *runOptions) checkLength(m *engine.Engine) error {
+	if o.reduction.fs.Changed("n-predict") && o.maxTokens > m.Context() {
+		return usagef(
+			"--n-predict: out of range, got %d, want at most the model's context of %d",
+			o.maxTokens,
+			m.Context(),
+		)
+	}
+	return nil
+}
+
+// room refuses pictures, with those that the dialogue holds, that cannot fit in the context,
+// before one is encoded. It counts the positions that they take at least; how many exactly is
+// known when they are read.
+func (o *runOptions) room(m *engine.Engine, r *engine.Request, before []*imageproc.Picture) error {
+	all := slices.Concat(before, r.Images)
+	if len(all) < 2 || r.Reduce.Positions == "sequential" && r.Reduce.Base != "none" {
+		return nil
+	}
+	s, positions := m.Info().Sizes, 0.0
+	for _, pic := range all {
+		if s != nil && s.Views == 1 {
+			positions += float64(s.Tokens)
+			continue
+		}
+		n, err := m.PictureTokens(pic)
+		switch {
+		case err != nil:
+			return err
+		case s == nil: // positions of rows and columns: as many as the longer side
+			positions += math.Sqrt(float64(n))
+		default: // tokens of tiles, without those that end rows
+			positions += 0.9 * float64(n)
+		}
+	}
+	if int(positions) <= m.Context() {
+		return nil
+	}
+	return &errs.ContextError{
+		PromptTokens: int(positions),
+		Positions:    int(positions),
+		Context:      m.Context(),
+	}
+}
+
+// asker is a way to ask: on its own, or in a conversation.
+type asker func(context.Context, engine.Request) (*engine.Answer, error)
+
+// answer asks once, and shows the answer on stdout and what was done on stderr. names are the
+// files of r's video and pictures. The answer is nil when there is none.
+func (o *runOptions) answer(
+	ctx context.Context,
+	a *app,
+	m *engine.Engine,
+	r engine.Request,
+	names []string,
+	d *drawings,
+	ask asker,
+) (*engine.Answer, error) {
+	out := d.outs.results()
 	last := byte('\n')
+	shown := a.meter("reading the prompt")
+	defer shown.end()
 	if !o.json {
 		r.OnText = func(s string) {
+			shown.end()
 			if s != "" {
-				io.WriteString(a.out, s)
+				io.WriteString(out, s)
 				last = s[len(s)-1]
 			}
 		}
 	}
 	ans, err := ask(ctx, r)
+	shown.end()
 	if last != '\n' {
-		fmt.Fprintln(a.out)
+		fmt.Fprintln(out)
 	}
 	if ans == nil {
-		if ctx.Err() != nil {
-			return errInterrupted
-		}
-		return err
+		d.discard()
+		return nil, err
 	}
-	overlays, stages, drawErr := o.drawOverlays(r, ans)
+	o.noteUnseen(a, r, ans, names)
+	overlays, stages, drawErr := d.write(&r, ans)
+	ans.Report.PeakRSS = max(ans.Report.PeakRSS, engine.PeakRSS()) // drawing takes memory too
 	if o.json {
-		err = writeJSON(a.out, newAnswerJSON(m, ans, names, overlays, stages))
+		err = writeJSON(out, newAnswerJSON(m, ans, names, overlays, stages))
 	} else {
-		err = writeTable(a.err, ans)
+		err = writeTable(a.err, m, ans)
 	}
 	switch {
 	case err != nil:
-		return err
+		return ans, err
 	case drawErr != nil:
-		return drawErr
+		return ans, drawErr
 	case ctx.Err() != nil:
-		return errInterrupted
+		return ans, cutShort("run: interrupted, the answer is not complete")
 	}
-	return nil
+	return ans, nil
 }
 
-// overlayName numbers the overlay files of several pictures: kept.png becomes kept-1.png, kept-2.png.
-func overlayName(path string, i, n int) string {
-	if n == 1 {
-		return path
+// unseenFrom is the share of a picture from which it is said that it is not seen.
+const unseenFrom = 0.01
+
+// noteUnseen says how much of each picture the model does not see.
+func (o *runOptions) noteUnseen(a *app, r engine.Request, ans *engine.Answer, names []string) {
+	first := len(names) - len(r.Images) // a video stands before
+	for i, pic := range r.Images {
+		if first+i >= len(ans.Report.Images) {
+			return
+		}
+		seen, w, h := 0.0, 0.0, 0.0
+		for _, g := range ans.Report.Images[first+i].Grids {
+			if gw, gh := g.Frame.Inside(pic); gw*gh > seen {
+				seen, w, h = gw*gh, gw, gh
+			}
+		}
+		if all := float64(pic.Width) * float64(pic.Height); seen > 0 && 1-seen/all >= unseenFrom {
+			a.note(
+				"%s: %.0f %% of it is not seen: of %dx%d pixels the model takes the middle "+
+					"%.0fx%.0f; --pad shows it whole",
+				names[first+i],
+				100*(1-seen/all),
+				pic.Width,
+				pic.Height,
+				w,
+				h,
+			)
+		}
 	}
-	ext := filepath.Ext(path)
-	return fmt.Sprintf("%s-%d%s", strings.TrimSuffix(path, ext), i+1, ext)
 }

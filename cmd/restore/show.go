@@ -6,9 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	restore "github.com/restore-vlm/restore"
-	"github.com/restore-vlm/restore/builtin"
 	"github.com/spf13/cobra"
+
+	"github.com/restore-vlm/restore/internal/builtin"
+	"github.com/restore-vlm/restore/internal/engine"
 )
 
 func newShow(a *app) *cobra.Command {
@@ -16,15 +17,17 @@ func newShow(a *app) *cobra.Command {
 	var asJSON bool
 	var f footprintFlags
 	cmd := &cobra.Command{
-		Use:     "show",
-		Short:   "Describe a model: architecture, sizes, weights, memory; the embedded one with its card",
+		Use: "show",
+		Short: "Describe a model: architecture, sizes, weights, memory, time; the " +
+			"embedded one with its card",
 		Example: `  restore show -m DIR --quant q4 --n-vis 64`,
 		Args:    noArgs,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	m.add(fs)
-	fs.IntVar(&f.nVis, "n-vis", shownTokens, "predict the memory for `N` visual tokens; 0 for all of them")
+	fs.IntVar(&f.nVis, "n-vis", shownTokens,
+		"predict memory and time for `N` visual tokens; 0 for all of them")
 	fs.StringVar(&f.picture, "picture", "672x672", "for a picture of this `size` in pixels")
 	fs.IntVar(&f.text, "text", 60, "for `N` tokens of text in the prompt")
 	fs.IntVar(&f.generated, "gen", 32, "for `N` tokens in the answer")
@@ -36,15 +39,28 @@ func newShow(a *app) *cobra.Command {
 		}
 		defer model.Close()
 		info := shown{Info: model.Info()}
+		info.Free, _ = engine.Available()
 		if info.Processor != "" {
 			if info.Memory, err = f.predict(model, fs.Changed("n-vis")); err != nil {
+				return err
+			}
+		}
+		if info.Quants, err = f.quants(a, model, info.Memory); err != nil {
+			return err
+		}
+		// Last, because it brings the weights into memory. What does not fit there is refused
+		// before it is read.
+		if info.Free == 0 || info.Resident <= info.Free {
+			if err := model.Verify(nil); err != nil {
 				return err
 			}
 		}
 		if asJSON {
 			return writeJSON(a.out, info)
 		}
-		if err := columns(a.out, append(infoRows(info.Info), memoryRows(info.Memory)...)); err != nil || m.dir != "" {
+		if err := columns(
+			a.out, slices.Concat(infoRows(info.Info), memoryRows(info.Memory),
+				quantRows(info.Quants, info.Free))); err != nil || m.files.Model != "" {
 			return err
 		}
 		_, err = fmt.Fprintf(a.out, "\n%s", builtin.Card)
@@ -58,50 +74,148 @@ const shownTokens = 64
 
 // shown is the JSON of show.
 type shown struct {
-	restore.Info
-	Memory *restore.Footprint `json:",omitempty"` // nil when the folder has no picture processor
+	engine.Info
+	Memory *engine.Footprint `json:",omitempty"` // nil when the folder has no picture processor
+	Quants []quantSize
+	Free   int64 // bytes of memory that are free; 0 where the system does not say
 }
 
-// footprintFlags say for what the memory is predicted.
+// quantSize is what a model takes at one --quant.
+type quantSize struct {
+	Quant   string // "" is as stored
+	Weights int64
+	Peak    int64         `json:",omitempty"` // in the case of Memory
+	Seconds *engine.Times `json:",omitempty"` // of the same
+}
+
+// quants are the sizes and times at each --quant, of a packed file only its own.
+func (f *footprintFlags) quants(
+	a *app, m *engine.Engine, memory *engine.Footprint,
+) ([]quantSize, error) {
+	var list []quantSize
+	for _, quant := range append([]string{""}, engine.QuantTypes...) {
+		n, err := m.ResidentAs(quant)
+		if err != nil {
+			return nil, err
+		}
+		size := quantSize{Quant: quant, Weights: n}
+		if memory != nil {
+			size.Peak = memory.Peak - memory.Weights + n
+			speed := m.Speed(a.calibrating)
+			size.Seconds, err = m.PredictAs(speed, quant, f.question(memory.Kept))
+			if err != nil {
+				return nil, err
+			}
+		}
+		if list = append(list, size); m.Packed() {
+			break
+		}
+	}
+	return list, nil
+}
+
+// calibrating tells a person why the first command on a machine takes a second more.
+func (a *app) calibrating() {
+	if isTerminal(a.err) {
+		a.note("measuring how fast this machine is, once")
+	}
+}
+
+// quantRows is what show prints of sizes.
+func quantRows(list []quantSize, free int64) [][]string {
+	gb := func(n int64) string {
+		if n < 1e8 {
+			return fmt.Sprintf("%.1f MB", float64(n)/1e6)
+		}
+		return fmt.Sprintf("%.1f GB", float64(n)/1e9)
+	}
+	var rows [][]string
+	for _, q := range list {
+		name := "at --quant " + q.Quant
+		if q.Quant == "" {
+			name = "as stored"
+		}
+		text := gb(q.Weights) + " of weights"
+		if q.Peak > 0 {
+			text += ", " + gb(q.Peak) + " at peak"
+		}
+		if most := max(q.Weights, q.Peak); free > 0 && most > free {
+			text += fmt.Sprintf(", more than the %s that are free", gb(free))
+		}
+		if t := q.Seconds; t != nil {
+			text += fmt.Sprintf(", first token in %s, then %.1f a second", seconds(t.First),
+				1/t.Token)
+		}
+		rows = append(rows, []string{name, text})
+	}
+	return rows
+}
+
+// footprintFlags say for what memory and time are predicted.
 type footprintFlags struct {
 	nVis, text, generated int
 	picture               string
+	width, height         int // of picture
 }
 
-// predict asks for the footprint; a number of visual tokens that nobody asked for may be more than there are.
-func (f *footprintFlags) predict(m *restore.Model, asked bool) (*restore.Footprint, error) {
-	var w, h int
-	if n, err := fmt.Sscanf(f.picture, "%dx%d", &w, &h); n != 2 || err != nil || fmt.Sprintf("%dx%d", w, h) != f.picture {
+// question is the case with that many visual tokens.
+func (f *footprintFlags) question(nVis int) engine.Question {
+	return engine.Question{
+		Width: f.width, Height: f.height, NVis: nVis, Text: f.text, Generated: f.generated,
+	}
+}
+
+// predict asks for the footprint; a number of visual tokens that nobody asked for may be more than
+// there are.
+func (f *footprintFlags) predict(m *engine.Engine, asked bool) (*engine.Footprint, error) {
+	n, err := fmt.Sscanf(f.picture, "%dx%d", &f.width, &f.height)
+	if n != 2 || err != nil || fmt.Sprintf("%dx%d", f.width, f.height) != f.picture {
 		return nil, usagef("--picture: got %q, want WIDTHxHEIGHT", f.picture)
 	}
 	if !asked {
-		all, err := m.Footprint(w, h, 0, f.text, f.generated)
+		all, err := m.Footprint(f.question(0))
 		if err != nil || all.Tokens < f.nVis {
 			return all, err
 		}
 	}
-	return m.Footprint(w, h, f.nVis, f.text, f.generated)
+	return m.Footprint(f.question(f.nVis))
 }
 
 // memoryRows is what show prints of a footprint.
-func memoryRows(f *restore.Footprint) [][]string {
+func memoryRows(f *engine.Footprint) [][]string {
 	if f == nil {
 		return nil
 	}
 	mb := func(n int64) string { return fmt.Sprintf("%.1f", float64(n)/1e6) }
-	return [][]string{{"memory at peak", fmt.Sprintf("%s MB: weights %s, keys and values %s, encoder %s, decoder %s, program %s",
-		mb(f.Peak), mb(f.Weights), mb(f.Cache), mb(f.Encoder), mb(f.Decoder), mb(f.Program))},
-		{"", fmt.Sprintf("with a picture of %d x %d, %d of its %d tokens, %d of text and %d in the answer",
-			f.Width, f.Height, f.Kept, f.Tokens, f.Prompt-f.Kept, f.Generated)}}
+	return [][]string{
+		{
+			"memory at peak",
+			fmt.Sprintf("%s MB: weights %s, keys and values %s, encoder %s, decoder %s, program %s",
+				mb(f.Peak), mb(f.Weights), mb(f.Cache), mb(f.Encoder), mb(f.Decoder),
+				mb(f.Program))},
+		{
+			"",
+			fmt.Sprintf(
+				"with a picture of %d x %d, %d of its %d tokens, %d of text and %d in the answer",
+				f.Width, f.Height, f.Kept, f.Tokens, f.Prompt-f.Kept, f.Generated)}}
 }
 
 // infoRows is what show prints of a model, a name and a value a row.
-func infoRows(i restore.Info) [][]string {
-	rows := [][]string{{"model", i.Name}, {"architecture", i.Architecture}}
+func infoRows(i engine.Info) [][]string {
+	rows := [][]string{
+		{"model", i.Name}, {"files", fmt.Sprintf("%s, %.1f MB", i.Format, float64(i.Disk)/1e6)},
+		{"architecture", i.Architecture},
+	}
 	types := slices.Sorted(maps.Keys(i.Types))
-	rows = append(rows, []string{"weights", fmt.Sprintf("%.1f million numbers, %.1f MB, %s", float64(i.Params)/1e6, float64(i.Bytes)/1e6, strings.Join(types, ", "))})
+	rows = append(rows, []string{
+		"weights", fmt.Sprintf("%.1f million numbers, %.1f MB, %s", float64(i.Params)/1e6,
+			float64(i.Bytes)/1e6, strings.Join(types, ", ")),
+	})
 	kept := slices.Sorted(maps.Keys(i.Kept))
-	rows = append(rows, []string{"kept in memory", fmt.Sprintf("%.1f MB, %s", float64(i.Resident)/1e6, strings.Join(kept, ", "))})
+	rows = append(rows, []string{
+		"kept in memory",
+		fmt.Sprintf("%.1f MB, %s", float64(i.Resident)/1e6, strings.Join(kept, ", ")),
+	})
 	for _, f := range i.Vision {
 		rows = append(rows, []string{"vision " + f.Name, fmt.Sprint(f.Value)})
 	}
@@ -121,5 +235,7 @@ func infoRows(i restore.Info) [][]string {
 	optional("tokenizer", tokens)
 	optional("chat template", i.Template)
 	optional("picture processor", i.Processor)
-	return append(rows, []string{"end of answer", strings.Trim(fmt.Sprint(i.End), "[]")}, []string{"kernel", fmt.Sprintf("%s, %d threads", i.Kernel, i.Threads)})
+	return append(rows, []string{"end of answer", strings.Trim(fmt.Sprint(i.End), "[]")}, []string{
+		"kernel", fmt.Sprintf("%s, %d threads", i.Kernel, i.Threads),
+	})
 }

@@ -2,27 +2,24 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
+	"slices"
 	"strings"
 
-	restore "github.com/restore-vlm/restore"
-	"github.com/restore-vlm/restore/checkpoint"
 	"github.com/spf13/cobra"
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/engine"
 )
 
 // traceOptions are the flags of `restore trace`.
 type traceOptions struct {
 	model     modelFlags
-	picture   pictureFlags
-	video     videoFlags
+	question  questionFlags
 	reduction reductionFlags
 	in, out   string
-	prompt    string
-	system    string
-	images    []string
 	tokens    int
-	seed      int64
+	image     int32
 }
 
 func newTrace(a *app) *cobra.Command {
@@ -33,51 +30,82 @@ func newTrace(a *app) *cobra.Command {
 		Long: `Run one forward and write every intermediate as safetensors, to compare with another implementation.
 
 The input is a file with input_ids and pixel_values (image_sizes, image_grid_thw where the model has them; no pixel_values: text
-only), or --image and -p. Other tensors in the file are ignored, so that a trace can be fed back. The model's folder needs hold
+only), or --image and -p. Pictures' rows are those of the token that the vocabulary calls <image> or <|image_pad|>. Other tensors in the file are ignored, so that a trace can be fed back. The model's folder needs hold
 nothing but config.json and weights when --in is used. Decoding is greedy and does not stop at the end token.
 Reduction is off unless --base is given.`,
 		Example: `  restore trace -m DIR --in inputs.safetensors --tokens 24 --out activations.safetensors
   restore trace --image cat.jpg -p "What is there?" --base holov --n-vis 64 --out activations.safetensors`,
-		Args: o.video.args,
+		Args: o.question.args,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	o.model.add(fs)
 	fs.StringVar(&o.in, "in", "", "safetensors `file` with input_ids and pixel_values")
-	fs.StringArrayVar(&o.images, "image", nil, "picture `file`, instead of --in; may be repeated")
-	o.video.add(fs)
-	fs.StringVarP(&o.prompt, "prompt", "p", "", "the `question`, instead of --in")
-	fs.StringVar(&o.system, "system-prompt", "", "say this `text` before the question, instead of what the chat template says")
+	fs.Int32Var(
+		&o.image,
+		"image-token",
+		0,
+		"the `id` that stands for a picture in input_ids, where the vocabulary has none",
+	)
+	fs.Lookup("image-token").Annotations = map[string][]string{applies: {"the model's"}}
+	o.question.addImages(fs, ", instead of --in")
+	o.question.addVideo(fs)
+	o.question.addPrompt(fs, ", instead of --in")
+	o.question.addSystem(fs)
 	fs.IntVar(&o.tokens, "tokens", 0, "decode `N` tokens after the prompt")
 	fs.StringVar(&o.out, "out", "", "safetensors `file` to write")
 	o.reduction.add(fs, "none", 0)
-	fs.Int64Var(&o.seed, "seed", 0, "`seed` of --base random")
-	o.picture.add(fs)
+	fs.Int64Var(&o.reduction.seed, "seed", 0, "`seed` of --base random")
+	o.question.addReading(fs)
 	o.model.addResize(fs)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a, cmd) }
 	return cmd
 }
 
 func (o *traceOptions) run(ctx context.Context, a *app, cmd *cobra.Command) error {
-	r := restore.TraceRequest{Prompt: o.prompt, System: o.system, Tokens: o.tokens}
+	r := engine.TraceRequest{Tokens: o.tokens}
+	q := &o.question
 	var err error
 	switch {
 	case o.out == "":
 		return need(cmd, "out", o.out)
-	case o.in == "" && o.prompt == "":
+	case o.in == "" && q.prompt == "":
 		return usagef("trace: no input, want --in FILE or -p QUESTION")
-	case o.in != "" && (o.prompt != "" || o.system != "" || len(o.images)+len(o.video.frames) > 0):
-		return usagef("--in: given together with --image, --video-frames, -p or --system-prompt, want one kind of input")
+	case o.in != "" && (q.prompt != "" || q.system != "" || len(q.images)+len(q.frames) > 0):
+		return usagef(
+			"--in: given together with --image, --video-frames, -p or --system-prompt, want " +
+				"one kind of input",
+		)
 	case o.in != "" && (o.model.minPixels != 0 || o.model.maxPixels != 0):
-		return usagef("--min-pixels and --max-pixels: have no use with --in, got %d and %d: its pixel_values are resized already", o.model.minPixels, o.model.maxPixels)
+		return usagef(
+			"--min-pixels and --max-pixels: have no use with --in, got %d and %d: its "+
+				"pixel_values are resized already",
+			o.model.minPixels,
+			o.model.maxPixels,
+		)
+	case o.in == "" && cmd.Flags().Changed("image-token"):
+		return usagef("--image-token: has no use without --in, got %d", o.image)
 	case o.tokens < 0:
 		return usagef("--tokens: out of range, got %d, want 0 or more", o.tokens)
+	}
+	if err := q.check(false); err != nil {
+		return err
 	}
 	if err := o.reduction.checkSeed(); err != nil {
 		return err
 	}
-	if r.Reduce, err = o.reduction.options(o.seed); err != nil {
+	if r.Reduce, err = o.reduction.options(); err != nil {
 		return err
+	}
+	outs := a.outputs(
+		slices.Concat(q.inputs(), o.model.files.Paths(), []string{o.in}, o.reduction.files())...)
+	defer outs.discard()
+	file, err := outs.open("out", o.out)
+	if err != nil {
+		return err
+	}
+	if cmd.Flags().Changed("image-token") {
+		r.ImageToken = &o.image
 	}
 	if o.in != "" {
 		f, err := checkpoint.OpenSafetensors(o.in)
@@ -87,29 +115,42 @@ func (o *traceOptions) run(ctx context.Context, a *app, cmd *cobra.Command) erro
 		defer f.Close()
 		r.Inputs = f.Tensors
 	}
-	if r.Images, err = o.picture.loadAll(o.images); err != nil {
+	asked, err := q.load(a)
+	if err != nil {
 		return err
 	}
-	if r.Video, err = o.video.load(&o.picture); err != nil {
-		return err
-	}
+	r.Prompt, r.System, r.Places, r.Images, r.Video = asked.prompt, asked.system, asked.places,
+		asked.images, asked.video
 	m, err := o.model.open(a)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
+	if o.tokens > m.Context() {
+		return usagef(
+			"--tokens: out of range, got %d, want at most the model's context of %d",
+			o.tokens,
+			m.Context(),
+		)
+	}
+	shown := a.meter("tracing")
+	defer shown.end()
 	tensors, err := m.Trace(ctx, r)
+	shown.end()
 	if err != nil {
 		if ctx.Err() != nil {
-			return errors.New("trace: interrupted, nothing is written")
+			return cutShort("trace: interrupted, nothing is written")
 		}
 		return err
 	}
-	for name, t := range tensors { // what the base kept has one name in a trace, with RESTORE and without
+	// what the base kept has one name in a trace, with RESTORE and without
+	for name, t := range tensors {
 		if reduction, ok := strings.CutSuffix(name, ".retained"); ok {
 			delete(tensors, name)
 			tensors[reduction+".kept"] = t
 		}
 	}
-	return writeFile(o.out, a.out, func(w io.Writer) error { return checkpoint.WriteSafetensors(w, tensors, nil) })
+	return file.write(
+		func(w io.Writer) error { return checkpoint.WriteSafetensors(w, tensors, nil) },
+	)
 }

@@ -2,26 +2,83 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"maps"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 
-	"github.com/restore-vlm/restore/kernel"
+	"github.com/restore-vlm/restore/internal/calibrate"
+	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/spf13/cobra"
 )
 
 func newVersion(a *app) *cobra.Command {
-	return &cobra.Command{
+	var plans bool
+	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version, and which kernels are in use",
-		Long:  "Print the version and which kernels are in use. KERNEL=go|avx2|avxvnni|avx512 in the environment chooses other ones.",
-		Args:  noArgs,
+		Long: "Print the version and which kernels are in use. " +
+			"KERNEL=go|avx2|avxvnni|avx512|amx in the environment chooses other ones.\n" +
+			"Products of many rows have several plans, with the same results. This machine's is " +
+			"chosen by a trial at the first use of a type of weights, 40 milliseconds of one " +
+			"thread where it is quiet, and kept in the user's cache folder. " +
+			"KERNEL_PLAN=rows|wide|blocks in the environment fixes one.",
+		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(a.out, "restore %s\n%s %s/%s\nkernel %s of %s\n", moduleVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH,
-				kernel.Implementation(), strings.Join(kernel.Implementations(), ", "))
-			return err
+			if err := writeVersion(a.out); err != nil || !plans {
+				return err
+			}
+			if err := kernel.ImplementationError(); err != nil {
+				return err
+			}
+			calibrate.KeepPlans()
+			return writePlans(a.out, kernel.Plans())
 		},
 	}
+	cmd.Flags().BoolVar(&plans, "plans", false, "print the plans of products as well")
+	return cmd
+}
+
+// writePlans prints each format's plan, and the times of its trial.
+func writePlans(w io.Writer, list []kernel.PlanTrial) error {
+	if len(list) == 0 {
+		_, err := fmt.Fprintln(w, "plans: one for every type of weights, with these kernels")
+		return err
+	}
+	var rows [][]string
+	for _, t := range list {
+		text := "fixed"
+		if len(t.Ratios) > 0 {
+			var times []string
+			for _, name := range slices.Sorted(maps.Keys(t.Ratios)) {
+				times = append(times, fmt.Sprintf("%s %.2f", name, t.Ratios[name]))
+			}
+			text = "time: " + strings.Join(times, ", ")
+		}
+		rows = append(rows, []string{"plan of " + strings.ToLower(t.Format), t.Plan, text})
+	}
+	return columns(w, rows)
+}
+
+func writeVersion(w io.Writer) error {
+	refused := ""
+	if err := kernel.Refused(); err != nil {
+		refused = fmt.Sprintf(" (%v)", err)
+	}
+	_, err := fmt.Fprintf(
+		w,
+		"restore %s\n%s %s/%s\nkernel %s of %s%s\n",
+		moduleVersion(),
+		runtime.Version(),
+		runtime.GOOS,
+		runtime.GOARCH,
+		kernel.Implementation(),
+		strings.Join(kernel.Implementations(), ", "),
+		refused,
+	)
+	return err
 }
 
 // moduleVersion is what the build recorded: a released version, or the commit.

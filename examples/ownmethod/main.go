@@ -1,5 +1,8 @@
-// Ownmethod is a reduction method of one's own, in one function: it keeps the tokens whose features are longest. Registered, it
-// works like any other: under RESTORE, drawn, timed and measured against the built-in controls.
+// Ownmethod is a reduction method of your own, in one function: it keeps the tokens
+// whose features are longest. Registered, it works like any other: under RESTORE,
+// with a parameter of its own, drawn and timed.
+//
+//	go run ./ownmethod ../docs/scene.png longest.png
 package main
 
 import (
@@ -9,71 +12,87 @@ import (
 	"image/png"
 	"io"
 	"log"
+	"math"
 	"os"
 	"slices"
 
 	"github.com/restore-vlm/restore"
-	"github.com/restore-vlm/restore/eval"
-	"github.com/restore-vlm/restore/imageproc"
-	"github.com/restore-vlm/restore/overlay"
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// longest keeps the k tokens of in whose features have the largest norm.
-func longest(in *reduce.Input, k int) ([]int32, error) {
-	order, length := make([]int32, in.N), make([]float64, in.N)
+// longest keeps the tokens whose features have the largest norm.
+type longest struct {
+	power float64 // of the norm
+}
+
+// Declare names the parameter: --longest-power, RESTORE_LONGEST_POWER, longest_power.
+func (l *longest) Declare(d *reduce.Declaration) {
+	l.power = 2
+	d.Float(&l.power, reduce.Parameter{
+		Name: "longest-power", Least: new(1.0), Help: "power of the norm",
+	})
+}
+
+// Keep returns k of the tokens of in, the longest first.
+func (l *longest) Keep(in *reduce.Input, k int) ([]int32, error) {
+	order, norm := make([]int32, in.N), make([]float64, in.N)
 	for t := range order {
 		order[t] = int32(t)
 		for _, v := range in.X[t*in.C : (t+1)*in.C] {
-			length[t] += float64(v) * float64(v)
+			norm[t] += math.Pow(math.Abs(float64(v)), l.power)
 		}
 	}
-	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(length[b], length[a]) })
+	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(norm[b], norm[a]) })
 	return order[:k], nil
 }
 
-func main() {
-	if err := reduce.Register(reduce.Method{Name: "longest", Title: "tokens with the longest features"}, longest); err != nil {
-		log.Fatal(err)
-	}
-	if err := show(os.Stdout, "longest.png", 8); err != nil {
+func init() {
+	m := reduce.Method{Name: "longest", Title: "tokens with the longest features"}
+	if err := restore.RegisterMethod(m, func() reduce.Criterion { return new(longest) }); err !=
+		nil {
 		log.Fatal(err)
 	}
 }
 
-// show asks the embedded model through the method, draws what was kept and compares it with the controls on n drawn pictures.
-func show(w io.Writer, drawing string, n int) error {
-	m, err := restore.Open("", restore.OpenOptions{})
+func main() {
+	if len(os.Args) != 3 {
+		log.Fatal("usage: ownmethod PICTURE DRAWING")
+	}
+	if err := run(context.Background(), os.Stdout, os.Args[1], os.Args[2]); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// run asks the embedded model about a picture through the method, and draws what was kept.
+func run(ctx context.Context, w io.Writer, file, drawing string) error {
+	m, err := restore.Open(ctx, "")
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	var pic *imageproc.Picture
-	for item := range eval.Drawn(1) {
-		pic = item.Picture
-	}
-	how := reduce.Options{Base: "longest", NVis: 64, Restore: true}
-	ans, err := m.Ask(context.Background(), restore.Request{Prompt: "Describe the image.", Images: []*imageproc.Picture{pic}, Reduce: how})
+	pic, err := restore.OpenPicture(file)
 	if err != nil {
 		return err
 	}
-	r := ans.Report
-	fmt.Fprintf(w, "%s\n%d tokens -> %d kept + %d merged; select %v, merge %v\n\n", ans.Text, r.Before, r.Kept, r.Merged, r.Select, r.Merge)
-	f, err := os.Create(drawing)
+	ans, err := m.Ask(ctx, restore.Request{
+		Prompt:   "Describe the image.",
+		Pictures: []*restore.Picture{pic},
+		Reduction: &restore.Reduction{
+			Base: "longest", NVis: 64, Options: map[string]any{"longest-power": 1.5},
+		},
+	})
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	if err := png.Encode(f, overlay.Draw(pic, r.Images[0].Reduction, r.Images[0].Grids)); err != nil {
-		return err
-	}
-	var settings []eval.Setting
-	for _, base := range []string{"longest", "random", "grid", "pool"} {
-		settings = append(settings, eval.Setting{Base: base, NVis: 64}, eval.Setting{Base: base, NVis: 64, Restore: true})
-	}
-	table, err := eval.Compare(context.Background(), m, eval.Drawn(n), n, settings, 0, eval.RunOptions{})
+	p := ans.Pictures[0]
+	fmt.Fprintln(w, ans.Text)
+	fmt.Fprintln(w, p.Reduction.Options)
+	out, err := os.Create(drawing)
 	if err != nil {
 		return err
 	}
-	return table.WriteTable(w)
+	if err := png.Encode(out, p.Draw()); err != nil {
+		return err
+	}
+	return out.Close()
 }

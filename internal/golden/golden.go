@@ -2,17 +2,39 @@
 package golden
 
 import (
+	"compress/gzip"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"math"
 	"os"
 
-	"github.com/restore-vlm/restore/checkpoint"
-	"github.com/restore-vlm/restore/tensor"
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// Read returns the tensors of a safetensors file.
-func Read(path string) (map[string]*tensor.Tensor, error) {
+// ReadFile returns the bytes of a file or, where only path.gz is there, what that holds.
+func ReadFile(path string) ([]byte, error) {
 	raw, err := os.ReadFile(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return raw, err
+	}
+	packed, gzErr := os.Open(path + ".gz")
+	if gzErr != nil {
+		return nil, err // it names the file that the test asked for
+	}
+	defer packed.Close()
+	z, err := gzip.NewReader(packed)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", packed.Name(), err)
+	}
+	return io.ReadAll(z)
+}
+
+// Read returns the tensors of a safetensors file, which [ReadFile] reads.
+func Read(path string) (map[string]*tensor.Tensor, error) {
+	raw, err := ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +67,8 @@ func Compare(got, want *tensor.Tensor, tol float64) error {
 		}
 	}
 	if at >= 0 {
-		return fmt.Errorf("at %d of %v: got %v, want %v (off by %.3g of the largest value %.4g, tolerance %.3g)", at, want.Shape, g[at], w[at], worst/largest, largest, tol)
+		return fmt.Errorf("at %d of %v: got %v, want %v (off by %.3g of the largest value "+
+			"%.4g, tolerance %.3g)", at, want.Shape, g[at], w[at], worst/largest, largest, tol)
 	}
 	return nil
 }

@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/restore-vlm/restore/tensor"
+	"github.com/restore-vlm/restore/internal/tensor"
 )
 
 func TestCompareFails(t *testing.T) {

@@ -1,0 +1,97 @@
+package restore
+
+import (
+	"image"
+	"time"
+
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/overlay"
+	"github.com/restore-vlm/restore/reduce"
+)
+
+// Finish says how an answer ended.
+type Finish string
+
+// How an answer may end.
+const (
+	FinishStop      Finish = "stop"      // the model ended it
+	FinishLength    Finish = "length"    // at MaxTokens or the context's end
+	FinishCancelled Finish = "cancelled" // the context ended; this is the answer so far
+)
+
+// Answer is what came of a [Request].
+type Answer struct {
+	Text     string
+	Tokens   []int32 // ids of the text's tokens
+	Finish   Finish
+	Pictures []PictureReport // of this request, in order; a video comes first
+	Usage    Usage
+	Timings  Timings
+}
+
+// PictureReport says what became of one picture.
+type PictureReport struct {
+	Tokens int // before the reduction
+	Kept   int // of them read as they were
+	Merged int // tokens that each stand for a group of the others
+
+	// Reduction says for each token that the decoder reads which of the picture's it
+	// stands for and where it sits. It is nil where every token was read.
+	Reduction *reduce.Reduction
+
+	report  engine.ImageReport
+	picture *Picture // nil of a video
+}
+
+// Draw returns the picture with what became of its patches: those kept stay clear,
+// those merged into one token share a tint, and what was dropped is dark. It is nil
+// for a video.
+func (r *PictureReport) Draw() image.Image {
+	if r.picture == nil {
+		return nil
+	}
+	return overlay.Draw(r.picture.p, r.report.Reduction, r.report.Grids)
+}
+
+// Usage counts tokens. Pictures count as the decoder reads them, after their
+// reduction.
+type Usage struct {
+	Prompt    int // rows of the whole prompt
+	Cached    int // of them, rows whose keys and values were kept from before
+	Generated int
+}
+
+// Timings are the times of a request's stages; one that did not run is 0.
+type Timings struct {
+	Prepare    time.Duration // decoded pictures to pixel values
+	Encode     time.Duration // vision tower and projector
+	Select     time.Duration // choice of the tokens that are kept
+	Merge      time.Duration // merging of the others
+	Prefill    time.Duration // reading of the prompt
+	FirstToken time.Duration // from the call to the first token
+	Decode     time.Duration // from the first token to the last
+}
+
+func newAnswer(a *engine.Answer, q *Request) *Answer {
+	if a == nil {
+		return nil
+	}
+	r := &a.Report
+	out := &Answer{
+		Text: a.Text, Tokens: a.Tokens, Finish: Finish(a.Finish),
+		Usage: Usage{Prompt: r.PromptTokens, Cached: r.CachedTokens, Generated: r.GeneratedTokens},
+		Timings: Timings{Prepare: r.Prepare, Encode: r.Encode, Select: r.Select, Merge: r.Merge,
+			Prefill: r.Prefill, FirstToken: r.FirstToken, Decode: r.Decode},
+	}
+	first := len(r.Images) - len(q.Pictures) // after a video
+	for i, p := range r.Images {
+		report := PictureReport{
+			Tokens: p.Tokens, Kept: p.Kept, Merged: p.Merged, Reduction: p.Reduction, report: p,
+		}
+		if i >= first {
+			report.picture = q.Pictures[i-first]
+		}
+		out.Pictures = append(out.Pictures, report)
+	}
+	return out
+}

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/lab"
+)
+
+// benchSequencesOptions are the flags of `restore bench sequences`.
+type benchSequencesOptions struct {
+	benchOptions
+	counts []int
+	prompt int
+	rows   []int
+}
+
+func newBenchSequences(a *app) *cobra.Command {
+	o := new(benchSequencesOptions)
+	cmd := &cobra.Command{
+		Use:   "sequences",
+		Short: "Decode several sequences together, and stop them with another's prompt",
+		Long: `Decode 1, 2, 4, … sequences together and print the tokens that all of them make in a second. Then let as
+many as --streams run, read a prompt of --rows rows while they run, and print how long they waited between two tokens: half of the
+waits are shorter than p50, 99 of 100 are shorter than p99, which is also given in steps of these sequences alone. Numbers of
+sequences take turns within a repeat; rates are medians.`,
+		Example: `  restore bench sequences --shape llava-1.5-7b --quant q4
+  restore bench sequences --shape llava-1.5-7b --counts 1,8 --rows 124,636 --json`,
+		Args: noArgs,
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&o.shape, "shape", "",
+		"a published model's `shape`, or a config.json: weights are random")
+	fs.StringVarP(&o.dir, "model", "m", "",
+		"Hugging Face `folder` of a model, or a hub-cache folder")
+	fs.StringSliceVar(&o.quants, "quant", nil,
+		"`type` in which the language model's weights are kept")
+	fs.StringVar(&o.cache, "cache-type", "", "type in which keys and values are kept")
+	fs.IntSliceVar(&o.counts, "counts", []int{1, 2, 4, 8, 16}, "`numbers` of sequences")
+	fs.IntVar(&o.prompt, "prompt", 124, "`N` tokens before what is decoded")
+	fs.IntVar(&o.gen, "gen", 24, "measure at least `N` tokens of each sequence")
+	fs.IntVar(&o.parallel, "streams", 8, "`N` sequences run while a prompt is read")
+	fs.IntSliceVar(&o.rows, "rows", []int{124, 636}, "`numbers` of rows of that prompt")
+	fs.IntVarP(&o.threads, "threads", "t", runtime.GOMAXPROCS(0), "compute on `N` threads")
+	fs.IntVar(&o.repeat, "repeat", 3, "measure `N` times")
+	fs.BoolVar(&o.json, "json", false, "print one JSON object")
+	quants := strings.Join(append(slices.Clone(engine.QuantTypes), asStored), "|")
+	for name, v := range map[string][2]string{
+		"shape":      {strings.Join(benchShapeNames, "|") + "|FILE", "none"},
+		"quant":      {quants, "q4 with --shape, else stored"},
+		"cache-type": {strings.Join(engine.CacheTypes, "|"), "f16 with --shape, else f32"},
+	} {
+		fs.Lookup(name).Annotations = map[string][]string{choices: v[:1], applies: v[1:]}
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		b, err := o.prepare()
+		if err != nil {
+			return err
+		}
+		result, err := o.run(cmd.Context(), a, b)
+		if cmd.Context().Err() != nil {
+			return errors.New("bench sequences: interrupted, there is no result")
+		}
+		if err != nil {
+			return err
+		}
+		if o.json {
+			return writeJSON(a.out, result)
+		}
+		return result.write(a.out)
+	}
+	return cmd
+}
+
+// stallTokens is how many tokens a stream makes at most while a prompt is read.
+const stallTokens = 1024
+
+// prepare checks the flags.
+func (o *benchSequencesOptions) prepare() (*bench, error) {
+	if len(o.quants) > 1 {
+		return nil, usagef("--quant: got %s, want one type", strings.Join(o.quants, ","))
+	}
+	for name, list := range map[string][]int{"counts": o.counts, "rows": o.rows} {
+		for _, n := range list {
+			if most := map[string]int{"counts": 64, "rows": 1 << 16}[name]; n < 1 || n > most {
+				return nil, usagef("--%s: out of range, got %d, want 1 to %d", name, n, most)
+			}
+		}
+	}
+	for _, f := range []struct {
+		name      string
+		got, most int
+	}{{"prompt", o.prompt, 1 << 16}, {"gen", o.gen, 1 << 12}, {"streams", o.parallel, 64}} {
+		if f.got < 1 || f.got > f.most {
+			return nil, usagef("--%s: out of range, got %d, want 1 to %d", f.name, f.got, f.most)
+		}
+	}
+	o.base, o.text = "grid", 1 // no picture is read
+	return o.benchOptions.prepare()
+}
+
+// sequencesJSON is what --json prints.
+type sequencesJSON struct {
+	Model   string       `json:"model"`
+	Quant   string       `json:"quant"`
+	Cache   string       `json:"cache_type"`
+	Kernel  string       `json:"kernel"`
+	Threads int          `json:"threads"`
+	Prompt  int          `json:"prompt_tokens"`
+	Repeat  int          `json:"repeat"`
+	Decode  []decodeRow  `json:"decode"`
+	Streams int          `json:"streams"`
+	StepMS  float64      `json:"step_ms"` // of these streams
+	Stalls  []stalledRow `json:"stalls"`
+}
+
+// decodeRow is one number of sequences.
+type decodeRow struct {
+	Sequences int     `json:"sequences"`
+	TokS      float64 `json:"tok_s"`  // of all sequences
+	Over      float64 `json:"over_1"` // tok_s over that of one sequence; 0 where one was not measured
+}
+
+// stalledRow is one length of a prompt that is read while the streams run.
+type stalledRow struct {
+	Rows   int     `json:"rows"`
+	P50MS  float64 `json:"p50_ms"`
+	P99MS  float64 `json:"p99_ms"`
+	MostMS float64 `json:"most_ms"`
+	Steps  float64 `json:"p99_steps"`
+	FirstS float64 `json:"ttft_s"` // of that prompt
+}
+
+func (o *benchSequencesOptions) run(ctx context.Context, a *app, b *bench) (*sequencesJSON, error) {
+	streams := o.parallel
+	o.parallel = max(streams+1, slices.Max(append(slices.Clone(o.counts), 1)))
+	b.o = &o.benchOptions
+	if o.shape != "" {
+		b.encoder = "f16"
+	}
+	m, err := b.open(a, o.quants[0], nil)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	j := &sequencesJSON{
+		Model: b.shape.Name, Quant: o.quants[0], Cache: b.cache(), Kernel: kernel.Implementation(),
+		Threads: o.threads, Prompt: o.prompt, Repeat: o.repeat, Streams: streams,
+	}
+	shown := a.meter("runs")
+	defer shown.end()
+	done, total := int64(0), int64(o.repeat*(len(o.counts)+1+len(o.rows)))
+	tick := func() { done++; shown.set(done, total) }
+	shown.set(done, total)
+	rates := make([][]float64, len(o.counts))
+	waits := make([][]time.Duration, len(o.rows))
+	firsts := make([][]float64, len(o.rows))
+	var steps []float64
+	for range o.repeat {
+		for i, n := range o.counts {
+			d, err := lab.Decode(ctx, m, n, o.prompt, o.gen)
+			if err != nil {
+				return nil, err
+			}
+			rates[i] = append(rates[i], float64(d.Tokens)/d.Time.Seconds())
+			tick()
+		}
+		d, err := lab.Decode(ctx, m, streams, o.prompt, o.gen)
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, float64(streams)*d.Time.Seconds()/float64(d.Tokens))
+		tick()
+		for i, rows := range o.rows {
+			s, err := lab.Stall(ctx, m, streams, o.prompt, rows, stallTokens)
+			if err != nil {
+				return nil, err
+			}
+			waits[i] = append(waits[i], s.Gaps...)
+			firsts[i] = append(firsts[i], s.First.Seconds())
+			tick()
+		}
+	}
+	for i, n := range o.counts {
+		r := decodeRow{Sequences: n, TokS: round(quantile(rates[i], 0.5))}
+		if k := slices.Index(o.counts, 1); k >= 0 {
+			r.Over = round(r.TokS / quantile(rates[k], 0.5))
+		}
+		j.Decode = append(j.Decode, r)
+	}
+	step := quantile(steps, 0.5)
+	j.StepMS = round(1000 * step)
+	for i, rows := range o.rows {
+		ms := func(q float64) float64 { return round(1000 * lab.Quantile(waits[i], q).Seconds()) }
+		j.Stalls = append(j.Stalls, stalledRow{
+			Rows: rows, P50MS: ms(0.5), P99MS: ms(0.99), MostMS: ms(1),
+			Steps:  round(lab.Quantile(waits[i], 0.99).Seconds() / step),
+			FirstS: round(quantile(firsts[i], 0.5)),
+		})
+	}
+	return j, nil
+}
+
+// write prints the tables.
+func (j *sequencesJSON) write(w io.Writer) error {
+	fmt.Fprintf(w, "%s, %s, keys and values %s, %s, threads %d, after %d tokens, median of %d\n",
+		j.Model, j.Quant, j.Cache, j.Kernel, j.Threads, j.Prompt, j.Repeat)
+	rows := [][]string{{"sequences", "tokens/s", "over one"}}
+	for _, r := range j.Decode {
+		over := "–"
+		if r.Over > 0 {
+			over = fmt.Sprintf("%.2f", r.Over)
+		}
+		rows = append(rows, []string{strconv.Itoa(r.Sequences), fmt.Sprintf("%.2f", r.TokS), over})
+	}
+	if err := columns(w, rows); err != nil || len(j.Stalls) == 0 {
+		return err
+	}
+	fmt.Fprintf(w, "\nwaits of %d sequences, a step of which takes %.0f ms, while a prompt "+
+		"is read\n", j.Streams, j.StepMS)
+	rows = [][]string{{"rows", "p50 ms", "p99 ms", "most ms", "p99 in steps", "first token s"}}
+	for _, r := range j.Stalls {
+		rows = append(rows, []string{
+			strconv.Itoa(r.Rows), fmt.Sprintf("%.0f", r.P50MS), fmt.Sprintf("%.0f", r.P99MS),
+			fmt.Sprintf("%.0f", r.MostMS), fmt.Sprintf("%.1f", r.Steps),
+			fmt.Sprintf("%.2f", r.FirstS),
+		})
+	}
+	return columns(w, rows)
+}

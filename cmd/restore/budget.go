@@ -1,0 +1,248 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/scenebench"
+)
+
+// budgetOptions are the flags of `restore budget`.
+type budgetOptions struct {
+	model  modelFlags
+	images string
+	n      int
+	means  []int
+	out    string
+}
+
+// Bounds on what one file of budgets is made of.
+const (
+	drawnForBudgets   = 200
+	maxBudgetPictures = 1 << 16
+)
+
+func newBudget(a *app) *cobra.Command {
+	o := new(budgetOptions)
+	cmd := &cobra.Command{
+		Use:   "budget",
+		Short: "Find thresholds for --n-vis auto:N and --guard",
+		Long: `Look at pictures and find how much a token has to add to those before it, so
+that as many tokens as add more are N of a picture on average. No questions and
+no answers are needed. The file is given as --budget-file FILE, or is called
+budget.json in the model's folder. Without --images scenes are drawn, none of
+them in the benchmark of 'restore eval scenes'.`,
+		Example: `  restore budget -m DIR --images FOLDER --mean 64 -o DIR/budget.json
+  restore budget -m DIR --images FOLDER --mean 32,64,128 -o budget.json
+  restore run -m DIR --image cat.jpg -p "What is there?" --base holov --n-vis auto:64`,
+		Args: noArgs,
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	o.model.add(fs)
+	o.model.addResize(fs)
+	fs.StringVar(
+		&o.images,
+		"images",
+		"",
+		"`folder` whose pictures are looked at, instead of drawn scenes",
+	)
+	fs.IntVar(&o.n, "n", 0, "look at `N` pictures, the first by name; "+
+		"0 is all of the folder, or 200 drawn scenes")
+	fs.IntSliceVar(&o.means, "mean", []int{64}, "`tokens` of a picture on average, one or more")
+	fs.StringVarP(&o.out, "output", "o", "", "`file` to write; none is stdout")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) }
+	return cmd
+}
+
+func (o *budgetOptions) run(ctx context.Context, a *app) error {
+	if o.n < 0 || o.n > maxBudgetPictures {
+		return usagef("--n: out of range, got %d, want 0 to %d", o.n, maxBudgetPictures)
+	}
+	if err := methods.CheckMeans(o.means); err != nil {
+		return &usageError{err}
+	}
+	outs := a.outputs(append(o.model.files.Paths(), o.images)...)
+	defer outs.discard()
+	to := o.out
+	if to == "" {
+		to = "-"
+	}
+	file, err := outs.open("output", to)
+	if err != nil {
+		return err
+	}
+	pictures, n, source, err := o.pictures(a)
+	if err != nil {
+		return err
+	}
+	m, err := o.model.open(a)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	p := a.meter("pictures looked at")
+	defer p.end()
+	var all []methods.PictureGains
+	for item, err := range pictures {
+		var some []methods.PictureGains
+		if err == nil {
+			some, err = gains(ctx, m, item, 2*slices.Max(o.means))
+		}
+		if ctx.Err() != nil {
+			p.end()
+			return cutShort("budget: interrupted, there are no budgets")
+		}
+		if err != nil {
+			return err
+		}
+		all = append(all, some...)
+		p.set(int64(len(all)), int64(n))
+	}
+	p.end()
+	budgets, err := methods.FindBudgets(all, o.means)
+	if err != nil {
+		return err
+	}
+	budgets.Model, budgets.Source = m.Info().Name, source
+	if err := file.write(budgets.Write); err != nil || file.path == "-" {
+		return err
+	}
+	return showBudgets(a.out, o.out, budgets)
+}
+
+// gains returns the first gains of one picture.
+func gains(
+	ctx context.Context, m *engine.Engine, item scenebench.Item, most int,
+) ([]methods.PictureGains, error) {
+	encoded, err := m.Encode(ctx, []*imageproc.Picture{item.Picture})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", item.Name, err)
+	}
+	out, err := m.Gains(ctx, encoded, most)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", item.Name, err)
+	}
+	return out, nil
+}
+
+// pictures returns what is looked at, how many that are, and what they are in words.
+func (o *budgetOptions) pictures(
+	a *app,
+) (items iter.Seq2[scenebench.Item, error], n int, source string, err error) {
+	if o.images == "" {
+		if n = o.n; n == 0 {
+			n = drawnForBudgets
+		}
+		source = fmt.Sprintf("drawn scenes from seed %d on", int64(scenebench.CalibrationSeed))
+		return scenebench.DrawnFrom(scenebench.CalibrationSeed, n), n, source, nil
+	}
+	names, err := picturesIn(a, o.images)
+	if err != nil {
+		return nil, 0, "", err
+	}
+	if o.n > len(names) {
+		return nil, 0, "", usagef(
+			"--n: got %d, want at most the %d pictures in %s",
+			o.n,
+			len(names),
+			o.images,
+		)
+	}
+	if o.n > 0 {
+		names = names[:o.n]
+	}
+	return func(yield func(scenebench.Item, error) bool) {
+		for _, name := range names {
+			item := scenebench.Item{Name: name}
+			data, err := readFile(name, maxPictureBytes)
+			if err == nil {
+				item.Picture, err = imageproc.Decode(data, name, imageproc.DefaultDecodeOptions())
+			}
+			if !yield(item, err) {
+				return
+			}
+		}
+	}, len(names), o.images, nil
+}
+
+// picturesIn returns the paths of a folder's pictures by name. What begins like no picture is
+// passed over, and said so.
+func picturesIn(a *app, dir string) (paths []string, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, pathError(dir, err)
+	}
+	others := 0
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		info, err := os.Stat(path)
+		switch {
+		case err != nil:
+			return nil, pathError(path, err)
+		case !info.Mode().IsRegular():
+			continue
+		}
+		head, err := headOf(path)
+		if err != nil {
+			return nil, err
+		}
+		if imageproc.Recognise(head) != nil {
+			others++
+			continue
+		}
+		if paths = append(paths, path); len(paths) > maxBudgetPictures {
+			return nil, fmt.Errorf("%s: more than %d pictures", dir, maxBudgetPictures)
+		}
+	}
+	if len(paths) == 0 {
+		return nil, fmt.Errorf("%s: no pictures, want PNG, JPEG, GIF, WebP, BMP or TIFF files", dir)
+	}
+	if others > 0 {
+		a.note("%s: %d files are no pictures and are passed over", dir, others)
+	}
+	return paths, nil
+}
+
+// headOf returns the beginning of a file.
+func headOf(path string) ([]byte, error) {
+	f, err := openInput(path, maxPictureBytes)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	head, err := io.ReadAll(io.LimitReader(f, headBytes))
+	if err != nil {
+		return nil, pathError(path, err)
+	}
+	return head, nil
+}
+
+// showBudgets prints a line a mean.
+func showBudgets(w io.Writer, path string, b *methods.Budgets) error {
+	if _, err := fmt.Fprintf(w, "%s: %s, %d pictures, %s\n", path, b.Model, b.Pictures,
+		b.Source); err != nil {
+		return err
+	}
+	rows := [][]string{{"N-VIS", "MEAN", "LEAST", "MOST", "THRESHOLD", "GUARD"}}
+	for _, m := range b.Means {
+		rows = append(rows, []string{
+			fmt.Sprintf(
+				"auto:%d",
+				m.Mean,
+			), fmt.Sprintf("%.2f", m.Found), fmt.Sprint(m.Least), fmt.Sprint(m.Most),
+			fmt.Sprintf("%.4g", m.Threshold), fmt.Sprintf("%.4g", m.Guard),
+		})
+	}
+	return columns(w, rows)
+}

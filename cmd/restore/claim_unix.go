@@ -1,0 +1,26 @@
+//go:build unix
+
+package main
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// claim locks an unfinished file for the life of the process. It reports false when another
+// process has the lock, or removed the file; so a file that a process left when it died can be
+// claimed. own says that this process made the file: then a file system without locks will do.
+func claim(f *os.File, own bool) bool {
+	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err != nil {
+		return own && !errors.Is(err, unix.EWOULDBLOCK)
+	}
+	here, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	named, err := os.Stat(f.Name())
+	return err == nil && os.SameFile(here, named)
+}

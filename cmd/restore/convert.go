@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/restore-vlm/restore/internal/checkpoint/hf"
+	"github.com/restore-vlm/restore/internal/tensor"
+)
+
+// convertTypes are what --type takes.
+var convertTypes = map[string]tensor.DType{
+	"f16":  tensor.F16,
+	"bf16": tensor.BF16,
+	"f32":  tensor.F32,
+}
+
+func newConvert(a *app) *cobra.Command {
+	var m modelFlags
+	var out, kind string
+	cmd := &cobra.Command{
+		Use:   "convert",
+		Short: "Write a model as a Hugging Face folder",
+		Long: `Write a model, whatever its files are, as a folder that Hugging Face transformers loads: configuration, weights in 16 or 32 bits under
+the hub's names, tokenizer, chat template and picture processor. Quantised weights become the values that they stand for, rounded to the
+type. A model whose vocabulary has no token for pictures (original LLaVA) gets one.`,
+		Example: `  restore convert -m model.gguf --mmproj mmproj.gguf -o DIR --type bf16`,
+		Args:    noArgs,
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	m.addDir(flags)
+	flags.StringVarP(
+		&out,
+		"output",
+		"o",
+		"",
+		"`folder` to write, which must not be there yet, or be empty",
+	)
+	flags.StringVar(&kind, "type", "", "write the weights in this type")
+	flags.Lookup("type").Annotations = map[string][]string{
+		applies: {"that of most weights; f16 for quantised ones"},
+		choices: {"f16|bf16|f32"},
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		if err := need(cmd, "output", out); err != nil {
+			return err
+		}
+		d, known := convertTypes[kind]
+		if kind != "" && !known {
+			return usagef("--type: got %q, want f16|bf16|f32", kind)
+		}
+		if entries, err := os.ReadDir(out); err == nil && len(entries) > 0 ||
+			err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return usagef(
+				"--output: %s is there already, want a folder that is not, or an empty one",
+				out,
+			)
+		}
+		b, err := m.bundle(a)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, b.Close()) }()
+		if kind == "" {
+			d = hf.Main(b)
+		}
+		size, err := makeFolder(
+			cmd.Context(),
+			a,
+			out,
+			func(dir string, stopped func() error) error { return hf.Write(dir, b, d, stopped) },
+		)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(a.out, "%s  %.1f MB\n", out, float64(size)/1e6)
+		return err
+	}
+	return cmd
+}
+
+// makeFolder lets write fill a folder that appears under its name only when it is complete, and
+// returns the bytes of its files. What an earlier process left unfinished is removed.
+func makeFolder(
+	ctx context.Context,
+	a *app,
+	path string,
+	write func(dir string, stopped func() error) error,
+) (size int64, err error) {
+	parent, prefix := filepath.Dir(filepath.Clean(path)), "."+filepath.Base(path)+".partial-"
+	entries, err := os.ReadDir(parent)
+	if err != nil {
+		return 0, pathError(parent, err)
+	}
+	for _, e := range entries {
+		if rest, ok := strings.CutPrefix(e.Name(), prefix); ok && !alive(rest) {
+			os.RemoveAll(filepath.Join(parent, e.Name()))
+		}
+	}
+	dir := filepath.Join(parent, prefix+strconv.Itoa(os.Getpid()))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return 0, pathError(dir, err)
+	}
+	a.partial.add(dir)
+	defer func() {
+		os.RemoveAll(dir) // nothing is there once it has its name
+		a.partial.forget(dir)
+	}()
+	if err := write(dir, func() error { return context.Cause(ctx) }); err != nil {
+		if ctx.Err() != nil {
+			return 0, cutShort("convert: interrupted, nothing is written")
+		}
+		if errors.Is(err, syscall.ENOSPC) {
+			return 0, pathError(path, syscall.ENOSPC)
+		}
+		return 0, err
+	}
+	entries, err = os.ReadDir(dir)
+	if err != nil {
+		return 0, pathError(dir, err)
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil {
+			size += info.Size()
+		}
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, pathError(path, err)
+	}
+	if err := os.Rename(dir, path); err != nil {
+		return 0, pathError(path, err)
+	}
+	return size, nil
+}
+
+// alive reports whether a process with that id runs, as far as can be told.
+func alive(id string) bool {
+	n, err := strconv.Atoi(id)
+	if err != nil || n <= 0 {
+		return true // not one of ours
+	}
+	p, err := os.FindProcess(n)
+	if err != nil {
+		return false
+	}
+	return !errors.Is(p.Signal(syscall.Signal(0)), os.ErrProcessDone)
+}

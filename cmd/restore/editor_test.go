@@ -1,0 +1,231 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminal is a command that a test sits in front of.
+type terminal struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	master *os.File
+	out    *os.File // stdout, which is no terminal
+
+	closed chan struct{} // the command has ended, and all it showed is in seen
+
+	lock sync.Mutex
+	seen strings.Builder
+}
+
+// sit starts a command with a terminal as stdin and stderr.
+func sit(t *testing.T, args ...string) *terminal {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("no terminals here: %v", err)
+	}
+	fd := int(master.Fd())
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		t.Skipf("no terminals here: %v", err)
+	}
+	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("no terminals here: %v", err)
+	}
+	defer slave.Close()
+	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{
+		Row: 40, Col: 100,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &terminal{
+		t: t, cmd: process(args...), master: master, out: out, closed: make(chan struct{}),
+	}
+	s.cmd.Env = append(s.cmd.Env, "TERM=xterm")
+	s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr = slave, out, slave
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(s.closed)
+		buf := make([]byte, 4096)
+		for {
+			n, err := master.Read(buf)
+			s.lock.Lock()
+			s.seen.Write(buf[:n])
+			s.lock.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = s.cmd.Process.Kill() // it has ended, unless the test failed
+		master.Close()
+		out.Close()
+	})
+	return s
+}
+
+// screen is everything that was shown.
+func (s *terminal) screen() string {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return s.seen.String()
+}
+
+// until waits until text was shown n times.
+func (s *terminal) until(text string, n int) {
+	s.t.Helper()
+	for end := time.Now().Add(60 * time.Second); strings.Count(s.screen(), text) < n; time.Sleep(
+		5 * time.Millisecond) {
+		if time.Now().After(end) {
+			s.t.Fatalf("never shown: %q %d times, but %q", text, n, s.screen())
+		}
+	}
+}
+
+// prompts waits for the n-th prompt.
+func (s *terminal) prompts(n int) {
+	s.t.Helper()
+	s.until("\x1b[?2004h", n)
+	time.Sleep(20 * time.Millisecond)
+}
+
+func (s *terminal) send(text string) {
+	s.t.Helper()
+	if _, err := s.master.WriteString(text); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// end waits for the command, and returns its exit code and stdout.
+func (s *terminal) end() (int, string) {
+	s.t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- s.cmd.Wait() }()
+	select {
+	case <-done:
+	case <-time.After(60 * time.Second):
+		s.t.Fatalf("did not end: %q", s.screen())
+	}
+	out, err := os.ReadFile(s.out.Name())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return s.cmd.ProcessState.ExitCode(), string(out)
+}
+
+// Ensure that on a terminal lines are edited, remembered, as long as they are typed, and that
+// what is pasted is one question.
+func TestEditor(t *testing.T) {
+	saved := filepath.Join(t.TempDir(), "talk.txt")
+	s := sit(t, "run", "--image", drawn(t, numberSeed), "-n", "8")
+	s.prompts(1)
+	s.send("hat number is written?\x01W\x05\r") // to the beginning, a letter, to the end
+	s.prompts(2)
+	s.send("\x1b[A\r") // the line before
+	s.prompts(3)
+	long := strings.Repeat("x", 6000)
+	s.send("/set " + long + "\r")
+	s.prompts(4)
+	if !strings.Contains(s.screen(), `unknown, got "`+long+`"`) {
+		t.Error("a long line was cut")
+	}
+	s.send("\x1b[200~pasted\rlines\r\nthree\x1b[201~ and typed\r")
+	s.prompts(5)
+	s.send("not asked\x03/sa\t" + saved + "\r") // Ctrl-C clears the line, Tab completes
+	s.prompts(6)
+	s.send("\x03")
+	code, out := s.end()
+	if code != exitOK || !strings.HasPrefix(out, numberAnswer+"\n"+numberAnswer+"\n") {
+		t.Errorf("exit %d, stdout %q", code, out)
+	}
+	data, err := os.ReadFile(saved)
+	if err != nil {
+		t.Fatalf("%v: %q", err, s.screen())
+	}
+	for _, want := range []string{"> " + number + "\n", "> pasted\n> lines\n> three and typed\n"} {
+		if !strings.Contains(string(data), want) {
+			t.Errorf("not asked: %.60q…, but %.200q", want, data)
+		}
+	}
+	if strings.Contains(string(data), "not asked") {
+		t.Error("a line that was cleared was asked")
+	}
+}
+
+// Ensure that Ctrl-C in an answer stops that answer alone, and the next one leaves.
+func TestEditorInterrupted(t *testing.T) {
+	s := sit(
+		t,
+		"run",
+		"--image",
+		drawn(t, 12),
+		"-n",
+		"3900",
+		"--temp",
+		"9",
+		"--top-k",
+		"0",
+		"--top-p",
+		"1",
+		"--min-p",
+		"0",
+		"--seed", // whose answer is a long one, 243 tokens
+		"1",
+	)
+	s.prompts(1)
+	s.send("Describe the image.\r")
+	for end := time.Now().Add(60 * time.Second); ; time.Sleep(time.Millisecond) {
+		if info, err := s.out.Stat(); err == nil && info.Size() > 0 || time.Now().After(end) {
+			break
+		}
+	}
+	s.send("\x03")
+	s.until("interrupted, the answer is not complete", 1)
+	s.prompts(2)
+	s.send("\x04") // the end of the input
+	if code, _ := s.end(); code != exitOK {
+		t.Errorf("exit %d: %q", code, s.screen())
+	}
+}
+
+// Ensure that what takes longer than a second shows on a terminal how much of it is done and how
+// long the rest will take, and leaves nothing behind.
+func TestMeter(t *testing.T) {
+	s := sit(t, "eval", "scenes", "--n", "60")
+	s.until(" left", 1)
+	code, out := s.end()
+	<-s.closed
+	screen := s.screen()
+	if code != exitOK || out == "" || !strings.Contains(screen, "pictures, ") ||
+		!strings.Contains(screen, "/60") {
+		t.Errorf("exit %d, stdout %.80q, screen %q", code, out, screen)
+	}
+	if lines := strings.Split(strings.TrimRight(screen, "\r"), "\r"); strings.TrimSpace(
+		lines[len(lines)-1]) != "" {
+		t.Errorf("left on the screen: %q", lines[len(lines)-1])
+	}
+}

@@ -1,0 +1,391 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/eval"
+	benchmarks "github.com/restore-vlm/restore/eval/bench"
+)
+
+// benchmarkOptions are the flags of `restore eval NAME`.
+type benchmarkOptions struct {
+	name string
+	fs   *pflag.FlagSet
+
+	data, protocol, split, images string
+	limit                         int
+	shard                         string
+
+	prompts, answers, submission string
+	judge, judgeModel            string
+	json                         bool
+
+	model     modelFlags
+	reduction reductionFlags
+	system    questionFlags
+	server    string
+	nats      natsFlags
+	mixed     bool
+	records   string
+	parallel  int
+	lmmsOut   string
+}
+
+const benchmarkHelp = `Ask a model the questions of %s, and score its answers.
+
+--data is the data set of the hub (%s: its folder, a folder of the hub's cache, or one
+file), or LLaVA's folder of the benchmark. --protocol chooses prompts, parser and metrics:
+those of the paper, or lmms-eval's. Without --base every visual token is read.
+
+Answers are kept in the folder --records as they come; a run that was interrupted, by kill -9
+too, continues there when it is started again. --openai asks a model behind a server instead;
+--model is then its name, and flags of the reduction are sent along as this project's servers
+take them.
+
+--nats asks 'restore worker's on any number of machines; --model is then the name of what they
+hold. Answers are those of one machine, so workers that differ are refused, but for --mixed.
+
+--print-prompts writes what would be asked, and --answers scores {"id": …, "answer": …} a
+line; neither needs a model or opens a picture.`
+
+const benchmarkExamples = `  restore eval %[1]s --data DIR -m MODEL --base holov --n-vis 64
+  restore eval %[1]s --data DIR -m MODEL --quant q4 --limit 100 --json
+  restore eval %[1]s --data DIR --openai http://127.0.0.1:8080/v1 --model NAME --parallel 8
+  restore eval %[1]s --data DIR --nats nats://10.0.0.1:4222 --base holov --n-vis 64
+  restore eval %[1]s --data DIR --print-prompts prompts.jsonl
+  restore eval %[1]s --data DIR --protocol lmms --answers answers.jsonl --json`
+
+// newEvalBenches returns a command for each benchmark.
+func newEvalBenches(a *app) (all []*cobra.Command) {
+	for _, name := range benchmarks.Names() {
+		all = append(all, newEvalBench(a, name))
+	}
+	return all
+}
+
+func newEvalBench(a *app, name string) *cobra.Command {
+	o := &benchmarkOptions{name: name}
+	cmd := &cobra.Command{
+		Use:   name,
+		Short: benchmarks.Title(name) + ", by the paper's rules or lmms-eval's",
+		Long: fmt.Sprintf(benchmarkHelp, benchmarks.Title(name),
+			strings.Join(benchmarks.Repositories(name), ", ")),
+		Example: fmt.Sprintf(benchmarkExamples, name),
+		Args:    noArgs,
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	o.fs = fs
+	splits := benchmarks.Splits(name)
+	fs.StringVar(&o.data, "data", "", "`folder` or file of the questions")
+	fs.StringVar(&o.protocol, "protocol", benchmarks.Protocols[0], "prompts, parser and metrics")
+	fs.Lookup("protocol").Annotations = map[string][]string{
+		choices: {strings.Join(benchmarks.Protocols, "|")},
+	}
+	fs.StringVar(&o.split, "split", splits[0], "part of the data set")
+	fs.Lookup("split").Annotations = map[string][]string{choices: {strings.Join(splits, "|")}}
+	fs.StringVar(&o.images, "images", "", "`folder` of the pictures in LLaVA's layout")
+	fs.Lookup("images").Annotations = map[string][]string{applies: {"where LLaVA has them"}}
+	fs.IntVar(&o.limit, "limit", 0, "ask the first `N` questions")
+	fs.Lookup("limit").Annotations = map[string][]string{applies: {"all"}}
+	fs.StringVar(&o.shard, "shard", "", "ask part `I/N` of the questions, I from 1")
+	fs.Lookup("shard").Annotations = map[string][]string{applies: {"all"}}
+	fs.StringVar(
+		&o.prompts,
+		"print-prompts",
+		"",
+		"write what would be asked into this `file`, and stop; - is stdout",
+	)
+	fs.StringVar(&o.answers, "answers", "", "score the answers of this `file`; - is stdin")
+	fs.StringVar(
+		&o.submission,
+		"submission",
+		"",
+		"write the `file` that the benchmark's server takes",
+	)
+	fs.Lookup("submission").Annotations = map[string][]string{
+		applies: {"NAME-SPLIT-submission.EXT where a split has no public answers"},
+	}
+	if strings.HasPrefix(name, "mmbench") {
+		fs.StringVar(
+			&o.judge,
+			"judge",
+			"",
+			"`URL` of an OpenAI-compatible server whose model reads the answers that no "+
+				"rule can (lmms);"+
+				" its key is OPENAI_API_KEY",
+		)
+		fs.Lookup("judge").Annotations = map[string][]string{applies: {"the harness's own rules"}}
+		fs.StringVar(
+			&o.judgeModel,
+			"judge-model",
+			benchmarks.JudgeModel,
+			"`name` of the judge's model",
+		)
+	}
+	fs.StringVar(
+		&o.lmmsOut,
+		"lmms-out",
+		"",
+		"write lmms-eval's results and samples files into this `folder` too (lmms)",
+	)
+	fs.BoolVar(&o.json, "json", false, "print one JSON object")
+	o.model.add(fs)
+	o.model.addResize(fs)
+	fs.Lookup("pad").Annotations = map[string][]string{
+		applies: {"true for LLaVA-1.5 under the paper's protocol"},
+	}
+	o.system.addSystem(fs)
+	fs.Lookup("system-prompt").Annotations = map[string][]string{
+		applies: {"vicuna's sentence for LLaVA under the paper's protocol, else none"},
+	}
+	o.reduction.add(fs, "none", 0)
+	fs.Int64Var(&o.reduction.seed, "seed", 0, "`seed` of --base random")
+	fs.StringVar(
+		&o.records,
+		"records",
+		"",
+		"keep answers in this `folder`, and continue from there",
+	)
+	fs.Lookup("records").Annotations = map[string][]string{
+		applies: {"restore-records/NAME-SPLIT-PROTOCOL-HASH"},
+	}
+	fs.IntVar(&o.parallel, "parallel", 1, "ask about `N` pictures at a time")
+	fs.StringVar(
+		&o.server,
+		"openai",
+		"",
+		"`URL` of an OpenAI-compatible server to ask; its key is OPENAI_API_KEY",
+	)
+	o.nats.add(fs, "ask workers that are reached", false)
+	fs.BoolVar(&o.mixed, "mixed", false, "take answers of workers whose last bits may differ")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) }
+	return cmd
+}
+
+// Flags of each way to use the command, besides those of the questions.
+var (
+	questionSet = []string{"data", "protocol", "split", "images", "limit", "shard"}
+	scoreSet    = []string{"answers", "submission", "judge", "judge-model", "lmms-out", "json"}
+)
+
+// only refuses flags that were typed and are not in the sets.
+func (o *benchmarkOptions) only(with string, sets ...[]string) (err error) {
+	o.fs.Visit(func(f *pflag.Flag) {
+		if err == nil && onCommandLine(f) && !slices.Contains(slices.Concat(sets...), f.Name) {
+			err = usagef("--%s: has no use with --%s, got %s", f.Name, with, f.Value)
+		}
+	})
+	return err
+}
+
+// selection reads --limit and --shard.
+func (o *benchmarkOptions) selection() (eval.Selection, error) {
+	s := eval.Selection{Limit: o.limit}
+	if o.fs.Changed("limit") && o.limit < 1 {
+		return s, usagef("--limit: out of range, got %d, want at least 1", o.limit)
+	}
+	if o.shard == "" {
+		return s, nil
+	}
+	i, n, ok := strings.Cut(o.shard, "/")
+	part, err1 := strconv.Atoi(i)
+	of, err2 := strconv.Atoi(n)
+	if !ok || err1 != nil || err2 != nil || part < 1 || part > of {
+		return s, usagef("--shard: cannot be used, got %q, want I/N with I from 1 to N", o.shard)
+	}
+	s.Shard, s.Parts = part, of
+	return s, nil
+}
+
+// open opens the benchmark.
+func (o *benchmarkOptions) open(a *app, prompts bool) (*eval.Benchmark, error) {
+	options := benchmarks.Options{
+		Protocol: o.protocol,
+		Split:    o.split,
+		Images:   o.images,
+		Prompts:  prompts,
+	}
+	if o.judge != "" {
+		if o.protocol != benchmarks.LMMS {
+			return nil, usagef(
+				"--judge: has no use with --protocol %s, got %s",
+				o.protocol,
+				o.judge,
+			)
+		}
+		var err error
+		key := a.getenv("OPENAI_API_KEY")
+		if options.Judge, err = benchmarks.NewJudge(o.judge, o.judgeModel, key); err != nil {
+			return nil, &usageError{fmt.Errorf("--judge: %w", err)}
+		}
+	}
+	b, err := benchmarks.Open(o.name, o.data, options)
+	var bad *errs.OptionError
+	if errors.As(err, &bad) {
+		return nil, usagef("--%s", bad.Error())
+	}
+	return b, err
+}
+
+func (o *benchmarkOptions) run(ctx context.Context, a *app) error {
+	s, err := o.selection()
+	switch {
+	case err != nil:
+		return err
+	case o.data == "":
+		return usagef("--data: missing, want the folder of %s", benchmarks.Title(o.name))
+	case o.lmmsOut != "" && o.protocol != benchmarks.LMMS:
+		return usagef("--lmms-out: has no use with --protocol %s, got %s", o.protocol, o.lmmsOut)
+	case o.prompts != "":
+		if err := o.only("print-prompts", questionSet, []string{"print-prompts"}); err != nil {
+			return err
+		}
+		return o.printPrompts(a, s)
+	case o.answers != "":
+		if err := o.only("answers", questionSet, scoreSet); err != nil {
+			return err
+		}
+		return o.score(ctx, a, s)
+	}
+	return o.ask(ctx, a, s)
+}
+
+func (o *benchmarkOptions) printPrompts(a *app, s eval.Selection) error {
+	outs := a.outputs(o.data)
+	defer outs.discard()
+	file, err := outs.open("print-prompts", o.prompts)
+	if err != nil {
+		return err
+	}
+	b, err := o.open(a, true)
+	if err != nil {
+		return err
+	}
+	defer closeBench(b)
+	return file.write(func(w io.Writer) error {
+		_, err := eval.WritePrompts(w, b, s)
+		return err
+	})
+}
+
+func closeBench(b *eval.Benchmark) {
+	if b.Close != nil {
+		_ = b.Close() // files that were read only
+	}
+}
+
+// score scores answers from a file.
+func (o *benchmarkOptions) score(ctx context.Context, a *app, s eval.Selection) error {
+	in, name := a.in, "stdin"
+	if o.answers != "-" {
+		f, err := os.Open(o.answers)
+		if err != nil {
+			return pathError(o.answers, err)
+		}
+		defer f.Close()
+		in, name = f, o.answers
+	}
+	answers, err := eval.ReadAnswers(in, name)
+	if err != nil {
+		return err
+	}
+	b, err := o.open(a, false)
+	if err != nil {
+		return err
+	}
+	defer closeBench(b)
+	outs := a.outputs(o.data, o.answers)
+	defer outs.discard()
+	upload, err := o.upload(outs, b)
+	if err != nil {
+		return err
+	}
+	r, all, err := eval.ScoreAll(ctx, b, s, answers)
+	if err != nil {
+		return err
+	}
+	return o.report(a, &benchmarkReport{Result: r}, b, all, upload)
+}
+
+// upload opens the file for the benchmark's server, where there is one to write.
+func (o *benchmarkOptions) upload(outs *outputs, b *eval.Benchmark) (*output, error) {
+	path := o.submission
+	switch {
+	case b.Submission == nil && path != "":
+		return nil, usagef("--submission: %s has no such file, got %s", o.name, path)
+	case b.Submission != nil && b.Submission.Only && path == "":
+		path = fmt.Sprintf("%s-%s-submission%s", o.name, b.Split, b.Submission.Ext)
+	}
+	return outs.open("submission", path)
+}
+
+// benchmarkReport is a result with what else became of it.
+type benchmarkReport struct {
+	*eval.Result
+	Judge      string `json:"judge,omitempty"` // what read the answers that no rule could
+	Submission string `json:"submission,omitempty"`
+	Records    string `json:"records,omitempty"` // folder of the answers
+}
+
+// report writes the file for a server and prints a result.
+func (o *benchmarkOptions) report(
+	a *app,
+	report *benchmarkReport,
+	b *eval.Benchmark,
+	all []*eval.Scored,
+	upload *output,
+) error {
+	r := report.Result
+	if strings.HasPrefix(o.name, "mmbench") && o.protocol == benchmarks.LMMS && len(r.Metrics) > 0 {
+		report.Judge = "none: the rules of mmbench_en_dev_static"
+		if o.judge != "" {
+			report.Judge = o.judgeModel + " at " + o.judge
+		}
+		a.note("judge: %s", report.Judge)
+	}
+	out := a.out
+	if upload != nil {
+		report.Submission = upload.name()
+		if err := upload.write(func(w io.Writer) error {
+			return b.Submission.Write(w, all)
+		}); err != nil {
+			return err
+		}
+		if upload.path == "-" {
+			out = a.err
+		}
+		a.note("wrote %s, for the benchmark's server", oneLine(report.Submission))
+	}
+	if o.lmmsOut != "" {
+		if err := benchmarks.WriteLMMS(o.lmmsOut, b, r, all, o.judge != ""); err != nil {
+			return err
+		}
+	}
+	if o.json {
+		return writeJSON(out, report)
+	}
+	fmt.Fprintf(out, "%s, protocol %s, split %s: %d questions",
+		benchmarks.Title(o.name), r.Protocol, r.Split, r.Questions)
+	if r.Failed > 0 {
+		fmt.Fprintf(out, ", %d answers could not be read", r.Failed)
+	}
+	fmt.Fprintln(out)
+	for _, m := range r.Metrics {
+		if !strings.HasSuffix(m.Name, "_stderr_clt") { // in the JSON alone
+			fmt.Fprintf(out, "  %-22s %.4g\n", m.Name, m.Value)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,306 @@
+package main
+
+import (
+	"encoding/json"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/restore-vlm/restore/eval"
+)
+
+// benchData is a folder of small data sets in the layouts of the hub and of LLaVA.
+const benchData = "../../eval/bench/testdata/"
+
+// Ensure that prompts and scores come out as documented, from files and from streams.
+func TestEvalBenchmark(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "prompts.jsonl")
+	r := cli(
+		"eval",
+		"pope",
+		"--data",
+		benchData+"llava/pope",
+		"--limit",
+		"2",
+		"--print-prompts",
+		out,
+	)
+	if r.code != exitOK || r.out+r.err != "" {
+		t.Fatalf("%+v", r)
+	}
+	got, err := os.ReadFile(out)
+	want := `{"id":0,"key":1,"text":"Is there a red diamond in the image?\n` +
+		`Answer the question using a single word or phrase.","images":["COCO_val2014_000000131099.jpg"]}`
+	if err != nil || !strings.HasPrefix(string(got), want+"\n") ||
+		strings.Count(string(got), "\n") != 2 {
+		t.Errorf("%v: %s, want %s", err, got, want)
+	}
+
+	answers := `{"id": 0, "answer": "No, there is not."}` + "\n" + `{"id": 1, "answer": " no "}` + "\n"
+	r = with(
+		t.Context(),
+		nil,
+		answers,
+		"eval",
+		"pope",
+		"--data",
+		benchData+"hub",
+		"--protocol",
+		"lmms",
+		"--limit",
+		"2",
+		"--answers",
+		"-",
+		"--json",
+	)
+	var result struct {
+		Benchmark, Protocol, Split string
+		Questions, Unparsed        int
+		Metrics                    map[string]float64
+		Scores                     []struct {
+			ID     int
+			Parsed string
+			Score  float64
+		}
+	}
+	if err := json.Unmarshal([]byte(r.out), &result); err != nil || r.code != exitOK ||
+		r.err != "" {
+		t.Fatalf("%v: %+v", err, r)
+	}
+	if result.Benchmark != "pope" || result.Protocol != "lmms" || result.Split != "test" ||
+		result.Questions != 2 || result.Unparsed != 1 || result.Metrics["pope_accuracy"] != 0.5 ||
+		result.Scores[0].Parsed != "no, there is not." || result.Scores[1].Score != 1 {
+		t.Errorf("%s", r.out)
+	}
+}
+
+// Ensure that a split without public answers gives the server's file and no figure.
+func TestEvalBenchmarkSubmission(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "upload.json")
+	var answers strings.Builder
+	for i := range 8 {
+		answers.WriteString(`{"id": ` + string(rune('0'+i)) + `, "answer": "The red."}` + "\n")
+	}
+	r := with(
+		t.Context(),
+		nil,
+		answers.String(),
+		"eval",
+		"vqav2",
+		"--data",
+		benchData+"llava/vqav2",
+		"--answers",
+		"-",
+		"--submission",
+		file,
+		"--json",
+	)
+	if r.code != exitOK || !strings.Contains(r.out, `"metrics":{}`) ||
+		!strings.Contains(r.out, `"score":null`) {
+		t.Fatalf("%+v", r)
+	}
+	var upload []struct {
+		ID     int `json:"question_id"`
+		Answer string
+	}
+	data, err := os.ReadFile(file)
+	if err != nil || json.Unmarshal(data, &upload) != nil || len(upload) != 15 {
+		t.Fatalf("%v: %s", err, data)
+	}
+	asked := 0
+	for _, u := range upload {
+		if u.Answer == "red" {
+			asked++
+		}
+	}
+	if asked != 8 { // the other seven ids of test were not asked
+		t.Errorf("%d answers: %s", asked, data)
+	}
+}
+
+// Ensure that what is wrong is said in one line, with file, row and column where a cell is.
+func TestEvalBenchmarkErrors(t *testing.T) {
+	broken := t.TempDir()
+	row := `{"question_id": "%", "image": "a.jpg", "text": "Red?\nAnswer the question using a single word or phrase."}`
+	text := strings.Replace(
+		row,
+		"%",
+		"1",
+		1,
+	) + "\n" + `{"question_id": "2", "image": "a.jpg"}` + "\n"
+	if err := os.WriteFile(filepath.Join(broken, "llava_gqa_testdev_balanced.jsonl"), []byte(text),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	empty := t.TempDir()
+	for name, c := range map[string]struct {
+		code int
+		want string
+		args []string
+	}{
+		"column": {exitFailure, `llava_gqa_testdev_balanced.jsonl: row 1 (line 2), column "text": missing`,
+			[]string{"gqa", "--data", broken, "--print-prompts", "-"}},
+		"split": {exitUsage, `--split: got dev, want testdev`, []string{"gqa", "--data", broken, "--split", "dev", "--print-prompts", "-"}},
+		"split that is not there": {exitFailure, `split "test": no parquet files of it, got default/dev`,
+			[]string{
+				"mmbench-en", "--data", benchData + "hub/lmms-lab/MMBench_EN", "--split", "test", "--print-prompts", "-",
+			}},
+		"protocol": {exitUsage, `--protocol: got x, want paper or lmms`, []string{"gqa", "--data", broken, "--protocol", "x", "--print-prompts", "-"}},
+		"no data":  {exitUsage, `--data: missing`, []string{"gqa", "--print-prompts", "-"}},
+		"no files": {exitFailure, "neither parquet files of lmms-lab/GQA nor LLaVA's question file", []string{"gqa", "--data", empty, "--print-prompts", "-"}},
+		"no truth": {exitFailure, "testdev_balanced_questions.json: not there", []string{"gqa", "--data", broken, "--answers", "-"}},
+		"limit":    {exitUsage, "--limit: out of range, got 0", []string{"gqa", "--data", broken, "--limit", "0", "--print-prompts", "-"}},
+		"shard":    {exitUsage, "--shard: cannot be used, got \"3/2\"", []string{"gqa", "--data", broken, "--shard", "3/2", "--print-prompts", "-"}},
+		"missing":  {exitFailure, "45 of 45 questions have no answer, the first is id 0 (key 281819060)", []string{"gqa", "--data", benchData + "hub", "--answers", "-"}},
+		"judge":    {exitUsage, "--judge: has no use with --protocol paper", []string{"mmbench-en", "--data", benchData + "hub", "--judge", "http://x", "--answers", "-"}},
+	} {
+		r := cli(append([]string{"eval"}, c.args...)...)
+		line, rest, _ := strings.Cut(r.err, "\n")
+		if r.code != c.code || !strings.Contains(line, c.want) ||
+			c.code == exitFailure && rest != "" ||
+			r.out != "" {
+			t.Errorf("%s: %+v, want %d and %q", name, r, c.code, c.want)
+		}
+	}
+	for want, in := range map[string]string{
+		"stdin: line 2: id 0 is answered twice":                `{"id":0,"answer":"a"}` + "\n" + `{"id":0,"answer":"b"}`,
+		`stdin: line 1: "id": got string, want a whole number`: `{"id":"0","answer":"a"}`,
+		"stdin: line 1: got array, want an object":             `[0,"a"]`,
+		`stdin: line 1: no "answer"`:                           `{"id":0,"answer":null}`,
+		`stdin: line 1: no "id"`:                               `{"answer":"x"}`,
+		"stdin: line 1: ":                                      `{"id":`,
+		"1 answers are to ids that are not":                    `{"id":99,"answer":"x"}`,
+	} {
+		r := with(
+			t.Context(),
+			nil,
+			in,
+			"eval",
+			"scienceqa",
+			"--data",
+			benchData+"llava/scienceqa",
+			"--answers",
+			"-",
+		)
+		if r.code != exitFailure || !strings.Contains(r.err, want) {
+			t.Errorf("%s: %+v, want %q", in, r, want)
+		}
+	}
+}
+
+// Ensure that a run that is killed ten times, as a process, gives the answers and the result
+// of one that is not, whatever runs at a time.
+func TestEvalBenchmarkKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a dozen processes")
+	}
+	args := func(dir string, more ...string) []string {
+		return append(
+			[]string{"eval", "pope", "--data", benchData + "hub", "--base", "grid", "--n-vis", "64",
+				"--json", "--records", dir},
+			more...)
+	}
+	whole, killed := filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "b")
+	want := cli(args(whole, "--threads", "1")...)
+	if want.code != exitOK {
+		t.Fatalf("%+v", want)
+	}
+	random := rand.New(rand.NewPCG(3, 4))
+	for range 10 {
+		cmd := process(args(killed, "--parallel", "3")...)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(50+random.IntN(350)) * time.Millisecond)
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // it was killed
+	}
+	got := cli(args(killed, "--threads", "2")...)
+	if got.code != exitOK || strings.ReplaceAll(got.out, killed, whole) != want.out {
+		t.Errorf("%+v\nwant %+v", got, want)
+	}
+	answers := func(dir string) map[int]string {
+		r, err := eval.ReadRecords(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := map[int]string{}
+		for _, x := range r.List {
+			out[x.ID] = x.Text + "\x00" + x.Finish
+		}
+		return out
+	}
+	if a, b := answers(whole), answers(killed); len(a) != 46 || !maps.Equal(a, b) {
+		t.Errorf("%d and %d answers, or other ones", len(a), len(b))
+	}
+}
+
+// Ensure that flags of another way to use the command are refused.
+func TestEvalBenchmarkFlags(t *testing.T) {
+	for want, args := range map[string][]string{
+		"--base: has no use with --print-prompts, got holov":  {"--print-prompts", "-", "--base", "holov"},
+		"--model: has no use with --answers, got x":           {"--answers", "-", "-m", "x"},
+		"--answers: has no use with --print-prompts, got -":   {"--print-prompts", "-", "--answers", "-"},
+		"--lmms-out: has no use with --protocol paper, got x": {"--lmms-out", "x"},
+		"--quant: has no use with --openai, got q4":           {"--openai", "http://x", "--quant", "q4"},
+		"--model: missing, want the name that the server":     {"--openai", "http://x"},
+		"--parallel: out of range, got 0":                     {"--parallel", "0"},
+		"--submission: pope has no such file, got x":          {"--answers", "-", "--submission", "x"},
+		"--seed: has no use without --base random, got 3":     {"--seed", "3"},
+		"--n-vis: missing, want a budget of tokens for holov": {"--base", "holov"},
+	} {
+		r := cli(append([]string{"eval", "pope", "--data", benchData + "hub"}, args...)...)
+		if r.code != exitUsage || !strings.Contains(r.err, want) {
+			t.Errorf("%v: %+v, want %q", args, r, want)
+		}
+	}
+}
+
+// Ensure that runs on record are compared in every form, and drawn.
+func TestEvalCompare(t *testing.T) {
+	dirs := []string{filepath.Join(t.TempDir(), "full"), filepath.Join(t.TempDir(), "grid")}
+	for i, how := range [][]string{nil, {"--base", "grid", "--n-vis", "64", "--restore=false"}} {
+		args := append(
+			[]string{
+				"eval",
+				"pope",
+				"--data",
+				benchData + "hub",
+				"--limit",
+				"12",
+				"--records",
+				dirs[i],
+			},
+			how...)
+		if r := cli(args...); r.code != exitOK {
+			t.Fatalf("%+v", r)
+		}
+	}
+	plot := filepath.Join(t.TempDir(), "p.svg")
+	for format, want := range map[string]string{
+		"text": "grid 64", "markdown": "| grid 64 |", "csv": "grid 64,f1,",
+		"latex": "grid 64 & f1 &", "json": `"run":"grid 64"`} {
+		r := cli("eval", "compare", dirs[0], dirs[1], "--format", format, "--plot", plot)
+		if r.code != exitOK || !strings.Contains(r.out, want) || r.err != "" {
+			t.Errorf("%s: %+v, want %q", format, r, want)
+		}
+	}
+	if data, err := os.ReadFile(plot); err != nil || !strings.Contains(string(data), "</svg>") {
+		t.Errorf("%v, %d bytes", err, len(data))
+	}
+	for want, args := range map[string][]string{
+		"got 1 folder(s), want at least two": {dirs[0]},
+		"x: no such file or folder":          {dirs[0], "x"},
+	} {
+		if r := cli(append([]string{"eval", "compare"}, args...)...); r.code == exitOK ||
+			!strings.Contains(r.err, want) {
+			t.Errorf("%+v, want %q", r, want)
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/restore-vlm/restore/internal/batch"
+	"github.com/restore-vlm/restore/internal/fleet/natsserver"
+)
+
+// startFleet starts a NATS server in the test, and workers as processes of their own.
+func startFleet(t *testing.T, workers int) (url string, list []*bytes.Buffer, stop func()) {
+	t.Helper()
+	s, err := natsserver.Start(natsserver.Options{Folder: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	var ends []func()
+	for range workers {
+		cmd := process("worker", "--nats", s.URL(), "--threads", "1")
+		log := new(bytes.Buffer)
+		cmd.Stderr = log
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, log)
+		ends = append(ends, func() {
+			_ = cmd.Process.Signal(syscall.SIGTERM) // it may be gone
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("worker: %v: %s", err, log)
+			}
+		})
+	}
+	stop = func() {
+		for _, end := range ends {
+			end()
+		}
+		ends = nil
+	}
+	t.Cleanup(stop)
+	for range 300 {
+		if strings.Count(cli("workers", "--nats", s.URL(), "--json").out, "\n") == workers {
+			return s.URL(), list, stop
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Fatalf("the workers did not come: %s", list)
+	return "", nil, nil
+}
+
+// Ensure that a file that workers answer has the results of one machine, that workers are
+// listed, and that SIGTERM ends them cleanly.
+func TestFleetBatch(t *testing.T) {
+	url, _, stop := startFleet(t, 2)
+	dir := requests(t, 30)
+	for out, more := range map[string][]string{"one": nil, "many": {"--nats", url}} {
+		if r := cli(batchArgs(dir, out, more...)...); r.code != exitOK {
+			t.Fatalf("%s: exit %d, %s", out, r.code, r.err)
+		}
+	}
+	one, many := settledResults(
+		t,
+		filepath.Join(dir, "one"),
+	), settledResults(
+		t,
+		filepath.Join(dir, "many"),
+	)
+	if one != many {
+		t.Errorf("one machine:\n%s\nworkers:\n%s", one, many)
+	}
+	table := cli("workers", "--nats", url)
+	for _, want := range []string{"machine", "fingerprint", "builtin", "a second", "s ago"} {
+		if table.code != exitOK || !strings.Contains(table.out, want) {
+			t.Errorf("the table lacks %q: %s%s", want, table.out, table.err)
+		}
+	}
+	if r := cli(batchArgs(dir, "x", "--nats", url, "--quant", "q8")...); r.code != exitUsage ||
+		!strings.Contains(r.err, "'restore worker'") {
+		t.Errorf("a worker's flag: exit %d, %s", r.code, r.err)
+	}
+	stop()
+	if r := cli("workers", "--nats", url); r.out != "no worker is there\n" {
+		t.Errorf("after the end: %s%s", r.out, r.err)
+	}
+}
+
+// Ensure that --nats embedded needs no second process, and leaves nothing in the journal's folder
+// that a second run trips over.
+func TestFleetEmbedded(t *testing.T) {
+	dir := requests(t, 5)
+	for range 2 {
+		r := cli(batchArgs(dir, "out", "--nats", "embedded:0")...)
+		var sum batch.Summary
+		if err := json.Unmarshal([]byte(r.out), &sum); r.code != exitOK || err != nil ||
+			sum.Before+sum.Done() != 5 {
+			t.Fatalf("exit %d, %v, %s%s", r.code, err, r.out, r.err)
+		}
+		if !strings.Contains(r.err, "workers may connect to nats://127.0.0.1:") {
+			t.Errorf("stderr: %s", r.err)
+		}
+	}
+}
+
+// Ensure that a benchmark that workers answer has the answers of one machine.
+func TestFleetEval(t *testing.T) {
+	url, _, _ := startFleet(t, 2)
+	read := func(more ...string) string {
+		dir := t.TempDir()
+		args := append(
+			[]string{
+				"eval",
+				"pope",
+				"--data",
+				benchData + "hub",
+				"--base",
+				"holov",
+				"--n-vis",
+				"64",
+				"--limit",
+				"6",
+				"--records",
+				dir,
+				"--json",
+			},
+			more...)
+		r := cli(args...)
+		if r.code != exitOK {
+			t.Fatalf("%v: exit %d, %s", args, r.code, r.err)
+		}
+		var out struct {
+			Metrics any
+			Scores  any
+		}
+		if err := json.Unmarshal([]byte(r.out), &out); err != nil {
+			t.Fatal(err)
+		}
+		data, err := json.Marshal(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	if one, many := read(), read("--nats", url); one != many {
+		t.Errorf("one machine:\n%s\nworkers:\n%s", one, many)
+	}
+}
+
+// Ensure that what cannot be a fleet is said in one line.
+func TestFleetErrors(t *testing.T) {
+	s, err := natsserver.Start(
+		natsserver.Options{Folder: t.TempDir(), User: "ann", Password: "secret"},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	creds := filepath.Join(t.TempDir(), "none.creds")
+	if err := os.WriteFile(creds, []byte("nothing"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, c := range map[string]struct {
+		code int
+		args []string
+	}{
+		"does not know this user or password": {exitFailure, []string{"worker", "--nats", s.URL()}},
+		"nats://USER:PASS@HOST":               {exitFailure, []string{"workers", "--nats", strings.Replace(s.URL(), "://", "://ann:wrong@", 1)}},
+		"cannot connect":                      {exitFailure, []string{"worker", "--nats", "nats://127.0.0.1:1"}},
+		"--nats: missing":                     {exitUsage, []string{"worker"}},
+		"--nats: got a URL that is none":      {exitUsage, []string{"worker", "--nats", "http://x"}},
+		"which is for who asks":               {exitUsage, []string{"worker", "--nats", "embedded"}},
+		"got port":                            {exitUsage, []string{"batch", "--in", creds, "--out", "x", "--nats", "embedded:x"}},
+		"without a user":                      {exitUsage, []string{"batch", "--in", creds, "--out", "x", "--nats", "embedded://0.0.0.0:4222"}},
+		"no use without --nats":               {exitUsage, []string{"batch", "--in", creds, "--out", "x", "--nats-ca", "y"}},
+		"none.creds":                          {exitFailure, []string{"workers", "--nats", s.URL(), "--nats-creds", creds}},
+	} {
+		if r := cli(c.args...); r.code != c.code || !strings.Contains(r.err, want) ||
+			strings.Contains(r.err, "wrong") {
+			t.Errorf("%v: exit %d, %s, want %d and %s", c.args, r.code, r.err, c.code, want)
+		}
+	}
+	if r := cli("workers", "--nats", strings.Replace(s.URL(), "://", "://ann:secret@", 1)); r.code != exitOK {
+		t.Errorf("with a password: exit %d, %s", r.code, r.err)
+	}
+}

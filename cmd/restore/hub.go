@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/hub"
+)
+
+// findModels replaces a repository's name in the flag --model by the path of what the hub's cache
+// has of it. With --pull it downloads
+// what is missing.
+func findModels(ctx context.Context, a *app, flags *pflag.FlagSet) error {
+	f := flags.Lookup("model")
+	if f == nil || f.Value.Type() != "string" {
+		return nil
+	}
+	pull := flags.Lookup("pull") != nil && flags.Lookup("pull").Value.String() == "true"
+	s, err := findModel(ctx, a, f.Value.String(), pull)
+	if err != nil || s == nil {
+		return err
+	}
+	if p := flags.Lookup("mmproj"); p != nil && p.Value.String() == "" {
+		if err := p.Value.Set(s.Projector); err != nil {
+			return err
+		}
+	}
+	return f.Value.Set(s.Model)
+}
+
+// findModel returns what the hub's cache has of a repository, nil where model is a path or the
+// embedded model.
+func findModel(ctx context.Context, a *app, model string, pull bool) (*hub.Snapshot, error) {
+	if model == "" {
+		return nil, nil
+	}
+	if _, err := os.Lstat(model); !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	name, err := hub.ParseName(model)
+	if err != nil {
+		return nil, nil // no repository's name: what opens the path says what is wrong
+	}
+	c, err := hub.New(a.getenv)
+	if err != nil {
+		return nil, err
+	}
+	s, err := c.Find(name)
+	switch {
+	case err == nil:
+	case !errors.Is(err, errs.ErrNotFound):
+		return nil, err
+	case !pull:
+		return nil, fmt.Errorf(
+			"%w: 'restore pull %s' downloads it (and there is no such file or folder)", err, model)
+	default:
+		p, err := pullModel(ctx, a, c, name, nil)
+		if err != nil {
+			return nil, err
+		}
+		s = &p.Snapshot
+	}
+	s.MarkUsed()
+	return s, nil
+}
+
+// pullModel downloads a model with a progress bar on a terminal and notes on a.err.
+func pullModel(ctx context.Context, a *app, c *hub.Client, name hub.Name,
+	include []string) (*hub.Pulled, error) {
+	o := hub.PullOptions{Include: include,
+		Notice: func(s string) { a.note("%s", s) }}
+	shown := a.meter(name.Repo).bytes()
+	defer shown.end()
+	o.Progress = shown.set
+	start := time.Now()
+	p, err := c.Pull(ctx, name, o)
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("%s: stopped, the next pull goes on from here", name)
+	default:
+		return nil, err
+	}
+	if p.Bytes > 0 {
+		s := time.Since(start).Seconds()
+		a.note("%s: %d of %d files, %.1f MB in %.1f s (%.1f MB/s)",
+			name, p.New, p.Files, float64(p.Bytes)/1e6, s, float64(p.Bytes)/1e6/s)
+	}
+	return p, nil
+}

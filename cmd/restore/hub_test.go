@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/restore-vlm/restore/internal/builtin"
+	"github.com/restore-vlm/restore/internal/hub"
+	"github.com/restore-vlm/restore/internal/hub/hubtest"
+)
+
+const hubCommit = "0123456789abcdef0123456789abcdef01234567"
+
+// embeddedRepo is a repository of the embedded model's files.
+func embeddedRepo(t *testing.T) *hubtest.Repo {
+	t.Helper()
+	repo := &hubtest.Repo{Commit: hubCommit, Refs: []string{"main"}, Large: 100_000,
+		Files: map[string][]byte{"README.md": []byte("#")}}
+	err := fs.WalkDir(builtin.FS(), ".", func(path string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			repo.Files[path], err = fs.ReadFile(builtin.FS(), path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return repo
+}
+
+// Ensure that a new user with an empty home folder can pull a model, run it, run it again offline,
+// list it and delete it.
+func TestNewUser(t *testing.T) {
+	h := hubtest.New(map[string]*hubtest.Repo{"me/scenes": embeddedRepo(t)})
+	defer h.Close()
+	home, picture := t.TempDir(), drawn(t, 7)
+	env := map[string]string{"HOME": home, "HF_ENDPOINT": h.URL}
+	offline := map[string]string{"HOME": home, "HF_HUB_OFFLINE": "1"}
+	run := func(env map[string]string, args ...string) result {
+		t.Helper()
+		return with(context.Background(), env, "", args...)
+	}
+	ask := []string{"run", "-m", "me/scenes", "--image", picture, "-p", "What number is written?"}
+	want := cli("run", "--image", picture, "-p", "What number is written?")
+
+	if r := run(env, ask...); r.code != exitFailure ||
+		!strings.Contains(r.err, "'restore pull me/scenes'") || strings.Count(r.err, "\n") != 1 {
+		t.Errorf("before the pull: got %+v, want exit 1 and the command", r)
+	}
+	r := run(env, "pull", "me/scenes")
+	dir := filepath.Join(home, ".cache", "huggingface", "hub", "models--me--scenes", "snapshots",
+		hubCommit)
+	if r.code != exitOK || r.out != dir+"\n" {
+		t.Fatalf("pull: got %+v, want the path %s", r, dir)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "README.md")); err == nil {
+		t.Error("README.md was downloaded")
+	}
+	for _, env := range []map[string]string{env, offline} {
+		h.Forget()
+		if r := run(env, ask...); r.code != exitOK || r.out != want.out {
+			t.Errorf("run: got %+v, want the answer of the embedded model", r)
+		}
+		if asked := h.Asked(); len(asked) > 0 {
+			t.Errorf("run of what is in the cache asked the hub: %v", asked)
+		}
+	}
+	if r := run(offline, "run", "-m", "me/other", "--pull", "--image", picture, "-p",
+		"x"); r.code != exitFailure || !strings.Contains(r.err, "HF_HUB_OFFLINE") {
+		t.Errorf("offline: got %+v", r)
+	}
+	if r := run(offline, "list"); r.code != exitOK || !strings.Contains(r.out, "me/scenes") ||
+		!strings.Contains(r.out, "now") {
+		t.Errorf("list: got %+v", r)
+	}
+	var listed struct{ Models []hub.Repo }
+	if r := run(offline, "list", "--json"); json.Unmarshal([]byte(r.out), &listed) != nil ||
+		len(listed.Models) != 1 || listed.Models[0].Snapshots[0].Commit != hubCommit {
+		t.Errorf("list --json: got %+v", r)
+	}
+	if r := run(env, "rm", "me/scenes"); r.code != exitOK {
+		t.Errorf("rm: got %+v", r)
+	}
+	if r := run(env, "rm", "me/scenes"); r.code != exitFailure {
+		t.Errorf("rm again: got %+v, want exit 1", r)
+	}
+	if r := run(env, "list"); r.code != exitOK || r.out != "" {
+		t.Errorf("list of nothing: got %+v", r)
+	}
+	if r := run(env, append(ask, "--pull")...); r.code != exitOK || r.out != want.out {
+		t.Errorf("run --pull: got %+v, want the answer", r)
+	}
+}
+
+// Ensure that what an original LLaVA checkpoint needs of its tower comes with it.
+func TestPullTower(t *testing.T) {
+	index := func(names string) []byte { return []byte(`{"weight_map":{` + names + `}}`) }
+	tower := &hubtest.Repo{Commit: hubCommit, Refs: []string{"main"}, Files: map[string][]byte{
+		"config.json": []byte("{}"), "preprocessor_config.json": []byte("{}"),
+		"pytorch_model.bin": []byte("weights"), "vocab.json": []byte("{}")}}
+	for what, c := range map[string]struct {
+		index []byte
+		want  []string
+	}{
+		"outside": {index(`"model.mm_projector.0.weight":"m.bin"`),
+			[]string{"config.json", "preprocessor_config.json", "pytorch_model.bin", "vocab.json"}},
+		"inside": {index(`"model.vision_tower.vision_tower.x":"m.bin"`),
+			[]string{"config.json", "preprocessor_config.json"}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			h := hubtest.New(map[string]*hubtest.Repo{"openai/clip": tower,
+				"me/llava": {Commit: hubCommit, Refs: []string{"main"}, Files: map[string][]byte{
+					"config.json":                  []byte(`{"mm_vision_tower":"openai/clip"}`),
+					"pytorch_model.bin.index.json": c.index, "m.bin": []byte("x")}}})
+			defer h.Close()
+			home := t.TempDir()
+			r := with(context.Background(),
+				map[string]string{"HF_HOME": home, "HF_ENDPOINT": h.URL}, "",
+				"pull", "me/llava")
+			if r.code != exitOK || !strings.Contains(r.err, "openai/clip") {
+				t.Fatalf("got %+v", r)
+			}
+			entries, err := os.ReadDir(
+				filepath.Join(home, "hub", "models--openai--clip", "snapshots",
+					hubCommit))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, e := range entries {
+				got = append(got, e.Name())
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestHubUsage(t *testing.T) {
+	for _, args := range [][]string{{"pull"}, {"pull", "a"}, {"pull", "a/b", "c/d"},
+		{"pull", "a/b:Q8_0", "--include", "*"}, {"rm"}, {"rm", "../x"}, {"list", "x"}} {
+		if r := with(context.Background(), map[string]string{"HF_HOME": t.TempDir()}, "",
+			args...); r.code != exitUsage || r.out != "" {
+			t.Errorf("%q: got %+v, want exit 2", args, r)
+		}
+	}
+}
+
+func TestListRows(t *testing.T) {
+	now := time.Now()
+	repos := []hub.Repo{
+		{Name: "a/b", Bytes: 3_000_000, Snapshots: []hub.Revision{
+			{Commit: "c1", Refs: []string{"main", "v1"}, Bytes: 2_000_000,
+				LastUse: now.Add(-3 * time.Hour), Quants: []string{"Q4_K_M", "Q8_0"}},
+			{Commit: "c2", Bytes: 1_000_000, LastUse: now.Add(-80 * time.Hour)}}},
+		{Name: "c/d", Cut: 500_000, Bytes: 500_000},
+	}
+	want := [][]string{{"MODEL", "SIZE", "LAST USE", "NOTES"},
+		{"a/b:Q4_K_M", "2.0 MB", "3 hours ago", "also :Q8_0; revisions main, v1"},
+		{"a/b@c2", "1.0 MB", "3 days ago", ""},
+		{"c/d", "0.5 MB", "", "of a download that was cut; pull it again to go on"},
+		{"total", "3.5 MB", "", ""}}
+	if got := listRows(repos, now); !slices.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"errors"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/checkpoint/all"
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/tensor"
+)
+
+func newInspectWeights(a *app) *cobra.Command {
+	var m modelFlags
+	var out string
+	cmd := &cobra.Command{
+		Use:   "weights",
+		Short: "Write all weights of a model as float32",
+		Long: `Write all weights of a model, whatever its files are, as one safetensors file of float32 under Hugging Face's names. Quantised weights
+are written as the exact values that they stand for.`,
+		Example: `  restore inspect weights -m DIR --out weights.safetensors`,
+		Args:    noArgs,
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	m.addDir(fs)
+	fs.StringVar(&out, "out", "", "safetensors `file` to write")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := need(cmd, "out", out); err != nil {
+			return err
+		}
+		return dump(
+			a,
+			out,
+			m.files.Paths(),
+			func() (checkpoint.Bundle, error) { return m.bundle(a) },
+		)
+	}
+	return cmd
+}
+
+func newInspectTensors(a *app) *cobra.Command {
+	var out string
+	cmd := &cobra.Command{
+		Use:   "tensors FILE",
+		Short: "Write the tensors of one file as float32",
+		Long: `Write the tensors of one safetensors, GGUF or PyTorch (.bin) file as a safetensors file of float32, under their own names. Quantised
+tensors are written as the exact values that they stand for; numbers of 64 bits are rounded.`,
+		Example: `  restore inspect tensors pytorch_model.bin --out tensors.safetensors`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef("inspect tensors: got %d files, want one", len(args))
+			}
+			return nil
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&out, "out", "", "safetensors `file` to write")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := need(cmd, "out", out); err != nil {
+			return err
+		}
+		return dump(a, out, args, func() (checkpoint.Bundle, error) { return all.Tensors(args[0]) })
+	}
+	return cmd
+}
+
+// bundle opens the model's files, after checking that they are a model.
+func (m *modelFlags) bundle(a *app) (checkpoint.Bundle, error) {
+	b, err := m.files.Open()
+	if err != nil {
+		return nil, err
+	}
+	o := engine.Options{Threads: 1, Warn: func(s string) { a.note("%s", s) }}
+	if err = engine.Check(b, o); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
+}
+
+// dump writes the tensors of the bundle that open opens from inputs as float32.
+func dump(a *app, out string, inputs []string, open func() (checkpoint.Bundle, error)) (err error) {
+	outs := a.outputs(inputs...)
+	defer outs.discard()
+	file, err := outs.open("out", out)
+	if err != nil {
+		return err
+	}
+	b, err := open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	return file.write(
+		func(w io.Writer) error { return checkpoint.Dump(w, b, b.Names(), tensor.F32, nil) },
+	)
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/restore-vlm/restore/internal/hub"
+)
+
+func newList(a *app) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the models in the hub's cache, with sizes and last use",
+		Long: `List the models in the hub's cache, those of Python's huggingface_hub too: names as -m takes them, sizes, and when they were used
+last. Revisions of one repository share files, so that their sizes may add up to more than the repository's.`,
+		Args: noArgs,
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.RunE = func(*cobra.Command, []string) error {
+		c, err := hub.New(a.getenv)
+		if err != nil {
+			return err
+		}
+		repos, err := c.List()
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			if repos == nil {
+				repos = []hub.Repo{}
+			}
+			return writeJSON(a.out, struct {
+				Cache  string     `json:"cache"`
+				Models []hub.Repo `json:"models"`
+			}{c.Cache(), repos})
+		}
+		if len(repos) == 0 {
+			a.note("no models in %s", c.Cache())
+			return nil
+		}
+		return columns(a.out, listRows(repos, time.Now()))
+	}
+	return cmd
+}
+
+// listRows is what list prints: a row for every name that -m takes, and the total.
+func listRows(repos []hub.Repo, now time.Time) [][]string {
+	rows := [][]string{{"MODEL", "SIZE", "LAST USE", "NOTES"}}
+	var total int64
+	for _, r := range repos {
+		total += r.Bytes
+		if r.Problem != "" || len(r.Snapshots) == 0 && r.Cut == 0 {
+			rows = append(rows, []string{r.Name, megabytes(r.Bytes), "", oneLine(r.Problem)})
+		}
+		for _, v := range r.Snapshots {
+			name := hub.Name{Repo: r.Name}
+			if !slices.Contains(v.Refs, "main") && len(r.Snapshots) > 1 || len(v.Refs) > 0 &&
+				!slices.Contains(v.Refs, "main") {
+				name.Revision = append(slices.Clone(v.Refs), v.Commit)[0]
+			}
+			var notes []string
+			if len(v.Quants) > 0 {
+				name.Quant = v.Quants[0]
+			}
+			if len(v.Quants) > 1 {
+				notes = append(notes, "also :"+strings.Join(v.Quants[1:], " :"))
+			}
+			if len(v.Refs) > 1 {
+				notes = append(notes, "revisions "+strings.Join(v.Refs, ", "))
+			}
+			rows = append(rows, []string{name.String(), megabytes(v.Bytes), ago(now.Sub(v.LastUse)),
+				strings.Join(notes, "; ")})
+		}
+		if r.Cut > 0 {
+			rows = append(rows, []string{r.Name, megabytes(r.Cut), "",
+				"of a download that was cut; pull it again to go on"})
+		}
+	}
+	return append(rows, []string{"total", megabytes(total), "", ""})
+}
+
+func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
+
+// ago words how long ago something was.
+func ago(d time.Duration) string {
+	switch day := 24 * time.Hour; {
+	case d < time.Minute:
+		return "now"
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d minutes ago", d/time.Minute)
+	case d < 2*day:
+		return fmt.Sprintf("%d hours ago", d/time.Hour)
+	default:
+		return fmt.Sprintf("%d days ago", d/day)
+	}
+}

@@ -1,0 +1,376 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"image/png"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/checkpoint/all"
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/load"
+	"github.com/restore-vlm/restore/internal/local"
+	"github.com/restore-vlm/restore/internal/media"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/open"
+	"github.com/restore-vlm/restore/internal/scene"
+	"github.com/restore-vlm/restore/internal/server"
+)
+
+// loadOptions are the flags of `restore load`.
+type loadOptions struct {
+	engine   engineFlags
+	url, key string
+	shape    string
+
+	clients, budgets []int
+	requests         int
+	time             time.Duration
+	seed             int64
+	pictures         int
+	tokens           int
+	full             bool
+	followUp         float64
+	cancel, bad      float64
+	whole            float64
+	fresh, compare   bool
+	json             bool
+}
+
+func newLoad(a *app) *cobra.Command {
+	o := new(loadOptions)
+	cmd := &cobra.Command{
+		Use:   "load",
+		Short: "Ask a server many questions at once, and check every answer",
+		Long: `Ask a server many questions at once about drawn pictures, and check every answer: each question is asked once more, alone,
+and must have the same answer. Without --server the server is part of this process, on a port of its own.
+
+A line of the table is a number of clients and a budget of visual tokens: questions answered, time to the first token (of
+all questions, of those whose picture was encoded, and of those whose picture was known), time
+between the tokens of one answer, tokens and answers per unit of time. Some clients may leave in the middle of an answer, ask
+on, or send what must be refused. The exit code is 1 where an answer was wrong or missing.`,
+		Example: `  restore load --clients 1,8,32 --n-vis 576,64 --requests 200
+  restore load --server http://127.0.0.1:8642 --time 1m --cancel 0.1 --bad 0.1 --follow-up 0.3
+  restore load --shape llava-1.5-7b --quant q4 --clients 1,8 --n-vis 576,64 --tokens 32 --ignore-eos --requests 16`,
+		Args: noArgs,
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&o.url, "server", "", "`URL` of the server; none is one in this process")
+	fs.StringVar(&o.key, "api-key", "", "`key` of the server")
+	o.engine.add(fs)
+	o.engine.addQueue(fs)
+	fs.StringVar(&o.shape, "shape", "",
+		"serve random weights of a published model's `shape`, or of a config.json's")
+	fs.Lookup("shape").Annotations = map[string][]string{
+		choices: {strings.Join(benchShapeNames, "|") + "|FILE"},
+	}
+	fs.IntSliceVar(&o.clients, "clients", []int{1, 2, 4, 8, 16, 32},
+		"`numbers` of clients that ask at once, separated by commas")
+	fs.IntSliceVar(&o.budgets, "n-vis", []int{576, 64},
+		"`numbers` of visual tokens of a picture, separated by commas; 0 is all of them")
+	fs.IntVar(&o.requests, "requests", 100,
+		"send `N` requests for each line of the table; 0: until --time is over")
+	fs.DurationVar(&o.time, "time", 5*time.Minute, "end a line of the table after this `time`")
+	fs.Int64Var(&o.seed, "seed", 0, "`seed` of pictures and questions")
+	fs.IntVar(&o.pictures, "pictures", 20, "ask about `N` drawn pictures; 0: without a picture")
+	fs.IntVar(&o.tokens, "tokens", 32, "answers have at most `N` tokens")
+	fs.BoolVar(&o.full, "ignore-eos", false, "answers have exactly that many tokens")
+	fs.Float64Var(&o.followUp, "follow-up", 0, "`share` of questions that follow an answer")
+	fs.Float64Var(&o.cancel, "cancel", 0, "`share` of clients that leave in the middle")
+	fs.Float64Var(&o.bad, "bad", 0, "`share` of requests that must be refused")
+	fs.Float64Var(&o.whole, "whole", 0, "`share` of requests that are not streamed")
+	fs.BoolVar(&o.fresh, "fresh", false, "read no cache, so that every picture is encoded and read")
+	fs.BoolVar(&o.compare, "compare", true, "ask every question once more, alone")
+	fs.BoolVar(&o.json, "json", false, "print one JSON object a line of the table")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) }
+	return cmd
+}
+
+// check finds what is wrong with the flags.
+func (o *loadOptions) check() error {
+	for name, list := range map[string][]int{"clients": o.clients, "n-vis": o.budgets} {
+		least := 1
+		if name == "n-vis" {
+			least = 0
+		}
+		for _, n := range list {
+			if n < least || n > 1<<20 {
+				return usagef("--%s: out of range, got %d, want %d to %d", name, n, least, 1<<20)
+			}
+		}
+	}
+	for name, share := range map[string]float64{
+		"follow-up": o.followUp, "cancel": o.cancel, "bad": o.bad, "whole": o.whole,
+	} {
+		if !(share >= 0 && share <= 1) {
+			return usagef("--%s: out of range, got %v, want 0 to 1", name, share)
+		}
+	}
+	switch {
+	case o.requests < 0 || o.pictures < 0 || o.pictures > 10_000 || o.tokens < 1:
+		return usagef("--requests, --pictures, --tokens: got %d, %d, %d, want at least 0, 0 "+
+			"to 10000, at least 1",
+			o.requests, o.pictures, o.tokens)
+	case o.time <= 0:
+		return usagef("--time: out of range, got %v, want more than 0", o.time)
+	case o.url != "" && (o.shape != "" || o.engine.fs.Changed("model")):
+		return usagef("--server: got %s beside a model, want one of them", o.url)
+	case o.shape != "" && o.engine.fs.Changed("model"):
+		return usagef("--shape: got %s beside --model, want one of them", o.shape)
+	}
+	if o.url != "" {
+		return nil
+	}
+	return o.engine.check()
+}
+
+func (o *loadOptions) run(ctx context.Context, a *app) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	if o.url == "" {
+		stop, err := o.serve(a)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	lo, err := o.options()
+	if err != nil {
+		return err
+	}
+	var rows [][]string
+	wrong := 0
+	for _, n := range o.clients {
+		for _, budget := range o.budgets {
+			lo.Clients, lo.Budgets = n, []int{budget}
+			r, err := load.Run(ctx, lo)
+			if err != nil {
+				return err
+			}
+			for _, e := range r.Errors {
+				fmt.Fprintf(a.err, "restore: %s\n", oneLine(e))
+			}
+			wrong += r.Wrong + r.Failed
+			if o.json {
+				err = writeJSON(a.out, r)
+			} else {
+				rows = append(rows, loadRow(r))
+			}
+			if err != nil {
+				return err
+			}
+			if ctx.Err() != nil {
+				return errors.Join(o.table(a, rows), cutShort("load: interrupted"))
+			}
+		}
+	}
+	if err := o.table(a, rows); err != nil {
+		return err
+	}
+	if wrong > 0 {
+		return fmt.Errorf("load: %d answers were wrong or missing", wrong)
+	}
+	return nil
+}
+
+// table writes the rows, unless they were written as JSON.
+func (o *loadOptions) table(a *app, rows [][]string) error {
+	if o.json {
+		return nil
+	}
+	return columns(a.out, append([][]string{loadHead}, rows...))
+}
+
+var loadHead = []string{"clients", "n-vis", "answers", "refused", "full", "left", "wrong",
+	"first p50", "p99", "new p50", "again p50", "gap p50", "p99", "max",
+	"tokens/s", "answers/min", "encoded"}
+
+// some is a time, – where there is none.
+func some(d time.Duration) string {
+	if d == 0 {
+		return "–"
+	}
+	return ms(d)
+}
+
+func loadRow(r *load.Result) []string {
+	seconds := r.Elapsed.Seconds()
+	return []string{strconv.Itoa(r.Clients), strconv.Itoa(r.Budget), strconv.Itoa(r.Answers),
+		strconv.Itoa(r.Refused), strconv.Itoa(r.Full),
+		strconv.Itoa(r.Cancelled), strconv.Itoa(r.Wrong + r.Failed), ms(r.First.P50),
+		ms(r.First.P99), some(r.New.P50), some(r.Again.P50), ms(r.Gap.P50), ms(r.Gap.P99),
+		ms(r.Gap.Max),
+		fmt.Sprintf("%.1f", float64(r.Tokens)/seconds),
+		fmt.Sprintf("%.1f", 60*float64(r.Answers)/seconds), strconv.Itoa(r.Encoded)}
+}
+
+// options are what every line of the table has in common.
+func (o *loadOptions) options() (load.Options, error) {
+	lo := load.Options{URL: strings.TrimSuffix(o.url, "/"), Key: o.key, Requests: o.requests,
+		Time: o.time, Seed: uint64(o.seed),
+		MaxTokens: o.tokens, IgnoreEOS: o.full, FollowUp: o.followUp, Cancel: o.cancel, Bad: o.bad,
+		Whole: o.whole,
+		Fresh: o.fresh, Compare: o.compare,
+		Questions: []string{
+			"Describe the image.", "What number is written?", "Is there a red square in the image?",
+			"What color is the star?", "How many objects are there?"}}
+	for i := range o.pictures {
+		var b bytes.Buffer
+		if err := png.Encode(&b, scene.New(scene.EvalSeed+o.seed+int64(i)).Image()); err != nil {
+			return lo, err
+		}
+		lo.Pictures = append(lo.Pictures, b.Bytes())
+	}
+	return lo, nil
+}
+
+// serve starts a server in this process and sets o.url.
+func (o *loadOptions) serve(a *app) (stop func(), err error) {
+	log := slog.New(slog.DiscardHandler)
+	b, e, err := o.open(a, log)
+	if err != nil {
+		return nil, err
+	}
+	loader, err := media.New(media.Options{MaxBytes: 20 * mb})
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	s := server.New(
+		server.Options{Version: moduleVersion(), Kernel: kernel.Implementation(), Loopback: true,
+			MaxBodyBytes: 64 * mb,
+			MaxImages:    16, MaxImageBytes: 20 * mb, MaxImagePixels: imageproc.DefaultMaxPixels,
+			Log:          log,
+			Media:        loader,
+			DrainTimeout: time.Second})
+	s.Ready(b)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = s.Serve(ctx, l) // whoever asks sees that it ended
+	}()
+	o.url = "http://" + l.Addr().String()
+	return func() {
+		cancel()
+		<-done
+		_ = e.Close() // nothing is lost
+	}, nil
+}
+
+// open loads the model, or makes one of a shape.
+func (o *loadOptions) open(a *app, log *slog.Logger) (*local.Backend, *engine.Engine, error) {
+	eo, end, err := o.engine.options(a, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer end()
+	var e *engine.Engine
+	if o.shape == "" {
+		e, err = open.Engine(o.engine.model.files, eo)
+	} else {
+		e, err = o.random(eo)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := local.New(e, local.Options{Version: moduleVersion(), Queue: o.engine.queue,
+		Reduction: methods.Given{"base": "holov"}, Decode: imageproc.DefaultDecodeOptions()})
+	return b, e, err
+}
+
+// random makes a model of a shape.
+func (o *loadOptions) random(eo engine.Options) (*engine.Engine, error) {
+	s, err := loadShape(o.shape)
+	if err != nil {
+		return nil, err
+	}
+	if eo.Processor, err = s.processor(); err != nil {
+		return nil, err
+	}
+	ck, err := s.bundle()
+	if err != nil {
+		return nil, err
+	}
+	pool := kernel.NewPool(o.engine.model.threads)
+	defer pool.Close()
+	maker := newWeightMaker(pool)
+	eo.Weights = maker.make
+	e, err := engine.New(ck, eo)
+	return e, errors.Join(maker.err, err)
+}
+
+// bundle is the shape's configuration with a tokenizer as long as its vocabulary: the
+// embedded model's, and words that were made up for the rest.
+func (s *shape) bundle() (*checkpoint.Store, error) {
+	ck, err := checkpoint.FromConfig(s.Name, s.Config)
+	if err != nil {
+		return nil, err
+	}
+	embedded, err := all.Files{}.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer embedded.Close()
+	model := embedded.Parts()
+	ck.Docs.Template, ck.Docs.Specials, ck.Docs.Generation = model.Template, model.Specials,
+		model.Generation
+	var config struct {
+		Image int `json:"image_token_index"`
+		Text  struct {
+			Vocab int `json:"vocab_size"`
+		} `json:"text_config"`
+	}
+	if err := json.Unmarshal(s.Config, &config); err != nil {
+		return nil, err
+	}
+	if config.Image == 0 || config.Text.Vocab <= config.Image {
+		return nil, usagef(
+			"--shape: got %s, want one of LLaVA's with image_token_index below vocab_size", s.Name)
+	}
+	ck.Docs.Tokenizer.Data, err = longTokenizer(model.Tokenizer.Data, config.Image)
+	return ck, err
+}
+
+// longTokenizer returns a tokenizer.json whose <image> is the id given, with words for all
+// ids below.
+func longTokenizer(data []byte, image int) ([]byte, error) {
+	var t map[string]any
+	if err := json.Unmarshal(data, &t); err != nil {
+		return nil, err
+	}
+	vocab := t["model"].(map[string]any)["vocab"].(map[string]any)
+	for id := len(vocab); id < image; id++ {
+		vocab[fmt.Sprintf("▁w%d", id)] = id
+	}
+	var added []any
+	for _, x := range t["added_tokens"].([]any) {
+		token := x.(map[string]any)
+		switch token["content"] {
+		case "<image>":
+			token["id"] = image
+		case "<pad>":
+			continue
+		}
+		added = append(added, token)
+	}
+	t["added_tokens"] = added
+	return json.Marshal(t)
+}

@@ -1,0 +1,529 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/restore-vlm/restore/internal/chart"
+)
+
+// outputs are the files that a command writes. Each is opened before the work starts, so that
+// what cannot be written is known at once: a folder that is not there, a name that is a
+// folder's, a lack of permission, an input of the command, or another of its outputs.
+//
+// A regular file appears under its name when it is complete; until then it has a name of its
+// own next to it, which is removed when the command fails or is interrupted. Links are
+// followed. What is no regular file (a device, a pipe) is written to, never replaced. "-" is
+// stdout.
+type outputs struct {
+	a      *app
+	inputs []os.FileInfo
+	list   []*output
+}
+
+// output is one file of outputs.
+type output struct {
+	a      *app
+	flag   string // for errors
+	path   string // as it was given
+	target string // where it is, links followed; "" for what is written to as it is
+	file   *os.File
+	direct func() (io.WriteCloser, error) // opens what is written to as it is
+
+	written bool
+}
+
+// outputs begins a list of files to write, none of which may be one of the inputs. An input
+// that is a folder stands for the files in it, of a model's folder for those of the model.
+func (a *app) outputs(inputs ...string) *outputs {
+	o := &outputs{a: a}
+	for _, path := range inputs {
+		o.reads(path)
+	}
+	return o
+}
+
+// maxInputFiles bounds how many files of a folder are compared with an output.
+const maxInputFiles = 1 << 14
+
+// reads adds an input. What does not exist is left to whoever opens it.
+func (o *outputs) reads(path string) {
+	switch path {
+	case "":
+		return
+	case "-":
+		if f, ok := o.a.in.(*os.File); ok {
+			if info, err := f.Stat(); err == nil {
+				o.inputs = append(o.inputs, info)
+			}
+		}
+		return
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return
+	}
+	if !info.IsDir() {
+		o.inputs = append(o.inputs, info)
+		return
+	}
+	_, err = os.Stat(filepath.Join(path, "config.json"))
+	model := err == nil
+	seen := 0
+	_ = filepath.WalkDir(path, func(name string, d fs.DirEntry, err error) error {
+		if seen++; seen > maxInputFiles {
+			return filepath.SkipAll
+		}
+		if err == nil && !d.IsDir() && (!model || ofModel(d.Name())) {
+			if info, err := os.Stat(name); err == nil && !info.IsDir() {
+				o.inputs = append(o.inputs, info)
+			}
+		}
+		return nil
+	})
+}
+
+// ofModel reports whether a file in a model's folder is one that the model consists of, rather
+// than what a command of this program wrote there.
+func ofModel(name string) bool {
+	switch filepath.Ext(name) {
+	case ".safetensors":
+		return strings.HasPrefix(name, "model") || strings.Contains(name, "-of-") ||
+			strings.HasPrefix(name, "adapter") ||
+			strings.HasPrefix(name, "consolidated")
+	case ".json", ".jinja", ".txt", ".model", ".gguf", ".bin", ".pt", ".pth":
+		return name != "fitprune.json" && name != "budget.json"
+	}
+	return false
+}
+
+// open prepares the file of a flag; "" gives nil, which writes nothing.
+func (o *outputs) open(flag, path string) (*output, error) {
+	if path == "" {
+		return nil, nil
+	}
+	f := &output{a: o.a, flag: flag, path: path}
+	if err := f.prepare(); err != nil {
+		return nil, err
+	}
+	if err := o.check(f); err != nil {
+		f.discard()
+		return nil, err
+	}
+	o.list = append(o.list, f)
+	return f, nil
+}
+
+// check refuses a file that is an input, or another output.
+func (o *outputs) check(f *output) error {
+	if f.path == "-" {
+		for _, other := range o.list {
+			if other.path == f.path {
+				return usagef(
+					"--%s: got -, which is stdout and --%s's already, want another file",
+					f.flag,
+					other.flag,
+				)
+			}
+		}
+		return nil
+	}
+	if f.target == "" {
+		return nil // writing to one device twice loses nothing
+	}
+	for _, other := range o.list {
+		if other.target != "" && samePath(other.target, f.target) {
+			return usagef(
+				"--%s: got %s, which is --%s's file already, want another",
+				f.flag,
+				f.path,
+				other.flag,
+			)
+		}
+	}
+	info, err := os.Stat(f.target)
+	if err != nil {
+		return nil // it does not exist yet
+	}
+	same := func(other os.FileInfo) bool { return os.SameFile(info, other) }
+	if slices.ContainsFunc(o.inputs, same) {
+		return usagef(
+			"--%s: got %s, which is an input of this command, want another file",
+			f.flag,
+			f.path,
+		)
+	}
+	for name, w := range map[string]io.Writer{"stdout": o.a.out, "stderr": o.a.err} {
+		if std, ok := unwrap(w).(*os.File); ok {
+			if is, err := std.Stat(); err == nil && is.Mode().IsRegular() && same(is) {
+				return usagef(
+					"--%s: got %s, which %s goes to, want another file or -",
+					f.flag,
+					f.path,
+					name,
+				)
+			}
+		}
+	}
+	return nil
+}
+
+// samePath reports whether two names, neither a link, are of one file, which need not exist.
+func samePath(a, b string) bool {
+	if x, err := os.Stat(a); err == nil {
+		y, err := os.Stat(b)
+		return err == nil && os.SameFile(x, y)
+	}
+	x, errX := os.Stat(filepath.Dir(a))
+	y, errY := os.Stat(filepath.Dir(b))
+	return errX == nil && errY == nil && os.SameFile(x, y) && filepath.Base(a) == filepath.Base(b)
+}
+
+// close gives up a file that was not written.
+func (o *outputs) close(f *output) {
+	f.discard()
+	o.list = slices.DeleteFunc(o.list, func(other *output) bool { return other == f && !f.written })
+}
+
+// results is where the command's text goes: stdout, or stderr when a file is written to
+// stdout.
+func (o *outputs) results() io.Writer {
+	for _, f := range o.list {
+		if f.path == "-" {
+			return o.a.err
+		}
+	}
+	return o.a.out
+}
+
+// discard removes what was not finished.
+func (o *outputs) discard() {
+	for _, f := range o.list {
+		f.discard()
+	}
+}
+
+// standard are the names of the process's own streams.
+func standard(path string) (name string, ok bool) {
+	switch path {
+	case "-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1":
+		return "-", true
+	case "/dev/stderr", "/dev/fd/2", "/proc/self/fd/2":
+		return "stderr", true
+	}
+	return "", false
+}
+
+// maxLinks bounds a chain of symbolic links.
+const maxLinks = 40
+
+// prepare finds out what the path is and opens it.
+func (f *output) prepare() error {
+	path := f.path
+	for range maxLinks {
+		if name, ok := standard(path); ok {
+			w := f.a.err
+			if name == "-" {
+				f.path, w = "-", f.a.out
+			}
+			f.direct = func() (io.WriteCloser, error) { return keepOpen{w}, nil }
+			return nil
+		}
+		info, err := os.Lstat(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return f.create(path, 0)
+		case err != nil:
+			return pathError(f.path, err)
+		case info.Mode()&fs.ModeSymlink != 0:
+			if at, err := os.Stat(path); err == nil && !at.Mode().IsRegular() {
+				return f.through(path, at) // a link to a pipe in /proc has no path
+			}
+			to, err := os.Readlink(path)
+			if err != nil {
+				return pathError(f.path, err)
+			}
+			if !filepath.IsAbs(to) {
+				to = filepath.Join(filepath.Dir(path), to)
+			}
+			path = to
+		case info.Mode().IsRegular():
+			return f.create(path, info.Mode().Perm())
+		default:
+			return f.through(path, info)
+		}
+	}
+	return fmt.Errorf("%s: too many links, want at most %d", f.path, maxLinks)
+}
+
+// through prepares to write to a device or a pipe. A pipe is opened when there is something to
+// write: opening waits for its reader.
+func (f *output) through(path string, info os.FileInfo) error {
+	if info.IsDir() {
+		return fmt.Errorf("%s: is a folder, want a file", f.path)
+	}
+	open := func() (io.WriteCloser, error) { return os.OpenFile(path, os.O_WRONLY, 0) }
+	if info.Mode()&fs.ModeNamedPipe != 0 {
+		f.direct = open
+		return nil
+	}
+	w, err := open()
+	if err != nil {
+		return pathError(f.path, err)
+	}
+	f.direct = func() (io.WriteCloser, error) { return w, nil }
+	return nil
+}
+
+// create makes the unfinished file next to target, with the mode of the file that it replaces,
+// else as the umask says.
+func (f *output) create(target string, mode fs.FileMode) error {
+	dir, base := filepath.Dir(target), filepath.Base(target)
+	if strings.HasSuffix(f.path, string(filepath.Separator)) || base == "." || base == ".." {
+		return fmt.Errorf("%s: is a folder's name, want a file's", f.path)
+	}
+	if mode != 0 { // a file that may not be written is not replaced either
+		old, err := os.OpenFile(target, os.O_WRONLY, 0)
+		if err != nil {
+			return pathError(f.path, err)
+		}
+		old.Close()
+	}
+	removeStale(dir)
+	for range maxLinks {
+		name := filepath.Join(dir, fmt.Sprintf(".%.100s%s%08x", base, unfinished, rand.Uint32()))
+		file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return pathError(f.path, createError(dir, err))
+		}
+		f.a.partial.add(name)
+		f.file, f.target = file, target
+		if !claim(file, true) { // another process took it for a dead one's, before it was locked
+			f.discard()
+			continue
+		}
+		if mode != 0 {
+			if err := file.Chmod(mode); err != nil {
+				f.discard()
+				return pathError(f.path, err)
+			}
+		}
+		return nil
+	}
+	return fmt.Errorf("%s: no unfinished file can be made next to it", f.path)
+}
+
+// createError says that it is the folder that is missing.
+func createError(dir string, err error) error {
+	if info, statErr := os.Stat(dir); errors.Is(statErr, fs.ErrNotExist) {
+		return fmt.Errorf("no such file or folder: %s", dir)
+	} else if statErr == nil && !info.IsDir() {
+		return fmt.Errorf("%s is no folder", dir)
+	}
+	return err
+}
+
+// unfinished marks the names of unfinished files.
+const unfinished = ".restore-unfinished-"
+
+// removeStale removes what processes that died left unfinished in a folder.
+func removeStale(dir string) {
+	left, err := filepath.Glob(filepath.Join(escapeGlob(dir), ".*"+unfinished+"*"))
+	if err != nil {
+		return
+	}
+	for _, name := range left {
+		f, err := os.OpenFile(name, os.O_RDWR, 0)
+		if err != nil {
+			continue
+		}
+		gone := claim(f, false)
+		f.Close()
+		if gone {
+			os.Remove(name)
+		}
+	}
+}
+
+// escapeGlob makes filepath.Glob take a folder's name as it is.
+func escapeGlob(dir string) string {
+	if os.PathSeparator == '\\' {
+		return dir // where there is no escape, such characters are not allowed in names
+	}
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(dir)
+}
+
+// write fills the file and puts it under its name. A nil output writes nothing. An error of
+// the file itself wins over what fill makes of it.
+func (f *output) write(fill func(io.Writer) error) error {
+	if f == nil {
+		return nil
+	}
+	var out io.WriteCloser = f.file
+	if f.direct != nil {
+		var err error
+		if out, err = f.direct(); err != nil {
+			return pathError(f.path, err)
+		}
+	}
+	w := &failWriter{w: out}
+	err := fill(w)
+	if w.err != nil {
+		err = pathError(f.name(), w.err)
+	}
+	f.written = err == nil
+	if f.direct != nil {
+		if closeErr := out.Close(); err == nil && closeErr != nil {
+			err = pathError(f.name(), closeErr)
+		}
+		return err
+	}
+	defer f.discard()
+	if err != nil {
+		return err
+	}
+	if err := f.file.Sync(); err != nil {
+		return pathError(f.path, err)
+	}
+	if err := os.Rename(f.file.Name(), f.target); err != nil {
+		return pathError(f.path, err)
+	}
+	f.a.partial.forget(f.file.Name())
+	err = f.file.Close()
+	f.file = nil
+	if err != nil {
+		return pathError(f.path, err)
+	}
+	return nil
+}
+
+// name is what errors and reports call the file.
+func (f *output) name() string {
+	if f.path == "-" {
+		return "stdout"
+	}
+	return f.path
+}
+
+// discard removes the unfinished file, if there is one.
+func (f *output) discard() {
+	if f == nil || f.file == nil {
+		return
+	}
+	os.Remove(f.file.Name())
+	f.a.partial.forget(f.file.Name())
+	f.file.Close()
+	f.file = nil
+}
+
+// partial are the unfinished files and folders of the process, which a signal removes.
+type partial struct {
+	lock  sync.Mutex
+	names []string
+}
+
+func (p *partial) add(name string) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	p.names = append(p.names, name)
+}
+
+func (p *partial) forget(name string) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	p.names = slices.DeleteFunc(p.names, func(s string) bool { return s == name })
+}
+
+// remove removes all of them. The process must end now.
+func (p *partial) remove() {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	for _, name := range p.names {
+		os.RemoveAll(name) // one is a folder
+	}
+}
+
+// failWriter remembers the first error of w.
+type failWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (f *failWriter) Write(p []byte) (int, error) {
+	n, err := f.w.Write(p)
+	if err != nil && f.err == nil {
+		f.err = err
+	}
+	return n, err
+}
+
+// stdout is the command's stdout. Its first error cancels the command: nobody would see what
+// it finds.
+type stdout struct {
+	failWriter
+	written bool
+	cancel  context.CancelCauseFunc
+}
+
+func (s *stdout) Write(p []byte) (int, error) {
+	s.written = true
+	n, err := s.failWriter.Write(p)
+	if err != nil {
+		s.cancel(err)
+	}
+	return n, err
+}
+
+// unwrap returns what a writes to.
+func unwrap(w any) any {
+	if s, ok := w.(*stdout); ok {
+		return s.w
+	}
+	return w
+}
+
+// keepOpen is a stream of the process as an output.
+type keepOpen struct{ io.Writer }
+
+func (keepOpen) Close() error { return nil }
+
+// checkPlot says whether a file of that name can be drawn.
+func checkPlot(flag, path string) error {
+	if _, ok := plotFormat(path); !ok && path != "-" {
+		return usagef("--%s: got %q, want a name that ends in .svg or .png, or - for SVG on stdout",
+			flag, path)
+	}
+	return nil
+}
+
+// plotFormat is the format of a drawing by its file's name.
+func plotFormat(path string) (format string, ok bool) {
+	switch strings.ToLower(filepath.Ext(path)) {
+	case ".png":
+		return "png", true
+	case ".svg":
+		return "svg", true
+	}
+	return "svg", false
+}
+
+// writePlot draws panels side by side, a legend to their right, into the file.
+func (f *output) writePlot(panels []chart.Panel) error {
+	if f == nil {
+		return nil
+	}
+	format, _ := plotFormat(f.path)
+	return f.write(func(w io.Writer) error { return chart.Draw(w, format, "", panels) })
+}

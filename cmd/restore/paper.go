@@ -1,0 +1,439 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/restore-vlm/restore/eval"
+	benchmarks "github.com/restore-vlm/restore/eval/bench"
+	"github.com/restore-vlm/restore/internal/chart"
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/evalengine"
+	"github.com/restore-vlm/restore/internal/paper"
+	"github.com/restore-vlm/restore/internal/sheet"
+)
+
+// paperOptions are the flags of `restore paper`.
+type paperOptions struct {
+	fs             *pflag.FlagSet
+	model          modelFlags
+	data, protocol string
+	n, limit       int
+	records        string
+	parallel       int
+	format, out    string
+	yes, json      bool
+}
+
+// scenesData is the value of --data that stands for drawn scenes.
+const scenesData = "scenes"
+
+// paperFormats are the forms of a page.
+var paperFormats = append(slices.Clone(sheet.Formats), "svg", "png")
+
+// formatOf are the forms by the ends of files' names.
+var formatOf = map[string]string{
+	".txt": "text", ".md": "markdown", ".csv": "csv", ".tex": "latex", ".json": "json",
+	".svg": "svg", ".png": "png",
+}
+
+// newPaper returns the commands that make the paper's tables and figures.
+func newPaper(a *app) []*cobra.Command {
+	return []*cobra.Command{newPaperItem(a, false), newPaperItem(a, true), newPaperList(a)}
+}
+
+const paperHelp = `Make %s of the paper again, ours beside the paper's values. What
+has no answers on record in --records is asked; an interrupted run continues there. What cannot be
+run is marked, with why.
+
+Without --data everything is measured on drawn scenes, which takes minutes with the embedded model;
+what would take more than half an hour is asked about.
+--data DIR has the benchmarks' data, in folders called %s,
+or as the hub and LLaVA's repository have them: questions are counted first, and the command asks
+whether to go on.`
+
+func newPaperItem(a *app, figure bool) *cobra.Command {
+	o := new(paperOptions)
+	word, what, example := "table", "one of the 20 tables",
+		`  restore paper table 1
+  restore paper table 1 -m MODEL --quant q4 --data DIR --yes
+  restore paper table 9 --format latex --out table9.tex`
+	if figure {
+		word, what, example = "figure", "one of the figures that measure something (2 to 5)",
+			`  restore paper figure 2 --out figure2.svg
+  restore paper figure 4 -m MODEL --data DIR --format csv`
+	}
+	cmd := &cobra.Command{
+		Use:     word + " N",
+		Short:   strings.ToUpper(what[:1]) + what[1:] + ", ours beside the paper's",
+		Long:    fmt.Sprintf(paperHelp, what, strings.Join(benchmarks.Names(), ", ")),
+		Example: example,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef("paper %s: got %d arguments, want the number of a %s", word,
+					len(args), word)
+			}
+			return nil
+		},
+	}
+	o.add(cmd.Flags())
+	fs := cmd.Flags()
+	fs.StringVar(&o.format, "format", "text", "how the page is written")
+	fs.Lookup("format").Annotations = map[string][]string{
+		choices: {strings.Join(paperFormats, "|")},
+		applies: {"text, or what the name of --out ends in"},
+	}
+	fs.StringVar(&o.out, "out", "", "write the page into this `file`")
+	fs.BoolVar(&o.yes, "yes", false, "do not ask before hours of work")
+	fs.BoolVar(&o.json, "json", false, "print one JSON object, as --format json")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		number, err := strconv.Atoi(args[0])
+		if err != nil {
+			return usagef("paper %s: got %q, want the number of a %s", word, args[0], word)
+		}
+		item := paper.Item{Figure: figure, Number: number}
+		if err := item.Check(); err != nil {
+			return &usageError{err}
+		}
+		return o.run(cmd.Context(), a, item)
+	}
+	return cmd
+}
+
+// add declares the flags that all commands share.
+func (o *paperOptions) add(fs *pflag.FlagSet) {
+	fs.SortFlags = false
+	o.fs = fs
+	fs.StringVar(&o.data, "data", scenesData, "`folder` of the benchmarks, or scenes")
+	fs.StringVar(&o.protocol, "protocol", benchmarks.Paper, "prompts, parser and metrics")
+	fs.Lookup("protocol").Annotations = map[string][]string{
+		choices: {strings.Join(benchmarks.Protocols, "|")},
+	}
+	fs.IntVar(&o.n, "n", 40, "draw `N` scenes")
+	fs.IntVar(&o.limit, "limit", 0, "ask the first `N` questions of each benchmark")
+	fs.Lookup("limit").Annotations = map[string][]string{applies: {"all"}}
+	fs.StringVar(&o.records, "records", recordsFolder, "keep what is measured in this `folder`")
+	fs.IntVar(&o.parallel, "parallel", 1, "ask about `N` pictures at a time")
+	o.model.add(fs)
+	o.model.addResize(fs)
+	fs.Lookup("pad").Annotations = map[string][]string{
+		applies: {"true for LLaVA-1.5 on benchmarks under the paper's protocol"},
+	}
+}
+
+// check finds what can be found without opening anything.
+func (o *paperOptions) check() error {
+	scenes := o.data == scenesData
+	for _, f := range []struct {
+		name   string
+		scenes bool // has a use with scenes, rather than without
+		value  int
+	}{{"n", true, o.n}, {"limit", false, o.limit}} {
+		switch {
+		case !o.fs.Changed(f.name):
+		case f.scenes != scenes:
+			return usagef("--%s: has no use with --data %s, got %d", f.name, o.data, f.value)
+		case f.value < 1 || f.value > maxScenes:
+			return usagef("--%s: out of range, got %d, want 1 to %d", f.name, f.value, maxScenes)
+		}
+	}
+	if scenes && o.fs.Changed("protocol") {
+		return usagef("--protocol: has no use with --data scenes, got %s", o.protocol)
+	}
+	if !slices.Contains(benchmarks.Protocols, o.protocol) {
+		return usagef("--protocol: got %q, want %s", o.protocol,
+			strings.Join(benchmarks.Protocols, "|"))
+	}
+	if o.parallel < 1 || o.parallel > maxThreads {
+		return usagef("--parallel: out of range, got %d, want 1 to %d", o.parallel, maxThreads)
+	}
+	return nil
+}
+
+// maxScenes bounds --n and --limit.
+const maxScenes = 1 << 20
+
+// form is the format of the page.
+func (o *paperOptions) form() (string, error) {
+	given := o.fs.Changed("format")
+	if o.json && given && o.format != "json" {
+		return "", usagef("--json and --format: both given, got %s, want one of them", o.format)
+	}
+	if o.json {
+		return "json", nil
+	}
+	if ending := formatOf[strings.ToLower(filepath.Ext(o.out))]; !given && ending != "" {
+		return ending, nil
+	}
+	if !slices.Contains(paperFormats, o.format) {
+		return "", usagef("--format: got %q, want %s", o.format, strings.Join(paperFormats, "|"))
+	}
+	return o.format, nil
+}
+
+// run makes a page.
+func (o *paperOptions) run(ctx context.Context, a *app, item paper.Item) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	format, err := o.form()
+	if err != nil {
+		return err
+	}
+	if format == "png" && o.out == "" && isTerminal(a.out) {
+		return usagef("--format: png is not for a terminal, want --out FILE")
+	}
+	outs := a.outputs(o.model.files.Paths()...)
+	defer outs.discard()
+	file, err := outs.open("out", o.out)
+	if err != nil {
+		return err
+	}
+	l, src, done, err := o.lab(a)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := o.mayRun(ctx, a, l, item, src); err != nil {
+		return err
+	}
+	page, err := l.Make(ctx, item, src)
+	done()
+	if err != nil {
+		if ctx.Err() != nil {
+			return cutShort("paper: interrupted; the same command continues with the answers in %s",
+				o.records)
+		}
+		return err
+	}
+	if file != nil {
+		return file.write(func(w io.Writer) error { return writePage(w, format, page) })
+	}
+	return writePage(outs.results(), format, page)
+}
+
+// lab opens the model and what it is asked.
+func (o *paperOptions) lab(a *app) (*paper.Lab, *paper.Source, func(), error) {
+	files, err := look(o.model.files)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	var src *paper.Source
+	system := ""
+	if o.data == scenesData {
+		src = paper.Drawn(o.n)
+	} else {
+		if o.protocol == benchmarks.Paper {
+			system = o.model.asLLaVA(files)
+		}
+		src = paper.Folder(o.data, benchmarks.Options{Protocol: o.protocol}, o.limit)
+	}
+	e, err := o.model.open(a)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	show, end := eachProgress(a)
+	l := &paper.Lab{
+		Model: evalengine.Model{
+			Engine: e, System: system, Opened: o.model.opened(e, files),
+		},
+		Records: o.records, Parallel: o.parallel, Progress: show,
+		Paper: func() (*engine.Engine, error) {
+			return (&flopsOptions{shape: "llava-1.5-7b"}).open(a)
+		},
+	}
+	if src.Scenes {
+		l.Model.Pictures = &evalengine.Pictures{Most: o.n}
+	}
+	done := sync.OnceFunc(func() {
+		end()
+		src.Close()
+		e.Close()
+	})
+	return l, src, done, nil
+}
+
+// eachProgress shows how far each run is, until end is called.
+func eachProgress(a *app) (show func(string, eval.Progress), end func()) {
+	var current string
+	var set func(eval.Progress)
+	stop := func() {}
+	show = func(run string, p eval.Progress) {
+		if run != current {
+			stop()
+			current = run
+			set, stop = runProgress(a, run)
+		}
+		set(p)
+	}
+	return show, func() { stop() }
+}
+
+// minutes is what drawn scenes may take without a question.
+const minutes = 30 * time.Minute
+
+// mayRun asks before hours of work.
+func (o *paperOptions) mayRun(ctx context.Context, a *app, l *paper.Lab, item paper.Item,
+	src *paper.Source) error {
+	p, err := l.Plan(ctx, item, src)
+	if err != nil {
+		return err
+	}
+	if p.Runs == p.Done || src.Scenes && p.Left < minutes {
+		return nil
+	}
+	a.note("%s: %d of %d runs are open, about %s on this machine", item, p.Runs-p.Done, p.Runs,
+		hours(p.Left))
+	switch {
+	case o.yes:
+		return nil
+	case !isTerminal(a.err) || !isTerminal(a.in):
+		return usagef("--yes: missing, want it where nobody can be asked, got about %s of work",
+			hours(p.Left))
+	}
+	fmt.Fprint(a.err, "go on? [y/N] ")
+	line, _ := bufio.NewReader(a.in).ReadString('\n') // nothing is no
+	if answer := strings.ToLower(strings.TrimSpace(line)); answer != "y" && answer != "yes" {
+		return cutShort("paper: not run")
+	}
+	return nil
+}
+
+// hours words a time.
+func hours(d time.Duration) string {
+	switch {
+	case d == 0:
+		return "0"
+	case d < time.Minute:
+		return fmt.Sprintf("%.0f s", max(1, d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%.0f min", d.Minutes())
+	}
+	return fmt.Sprintf("%.1f h", d.Hours())
+}
+
+// writePage writes a page in a form.
+func writePage(w io.Writer, format string, p *paper.Page) error {
+	switch format {
+	case "json":
+		return writeJSON(w, p)
+	case "svg", "png":
+		if len(p.Panels) > 0 {
+			caption := strings.Join(append([]string{p.Title}, p.Notes...), " ")
+			return chart.Draw(w, format, caption, p.Panels)
+		}
+		var b strings.Builder
+		if err := p.Write(&b, "text"); err != nil {
+			return err
+		}
+		return chart.Text(w, format, b.String())
+	}
+	return p.Write(w, format)
+}
+
+func newPaperList(a *app) *cobra.Command {
+	o := new(paperOptions)
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "Tables and figures of the paper, and what they would cost here",
+		Long: `List the paper's tables and figures: how many runs each shows, how many of them are
+on record in --records, and how long the rest would take on this machine, by a short measurement of
+the model. Beside drawn scenes stands what the paper's whole benchmarks would take, without VQAv2,
+whose answers are not public. Runs that several tables show are counted in each of them, and are
+made once.`,
+		Example: `  restore paper list
+  restore paper list -m MODEL --quant q4 --data DIR`,
+		Args: noArgs,
+	}
+	o.add(cmd.Flags())
+	cmd.Flags().BoolVar(&o.json, "json", false, "print one JSON object")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.list(cmd.Context(), a) }
+	return cmd
+}
+
+// paperLine is a line of the list.
+type paperLine struct {
+	Item    string   `json:"item"`
+	Title   string   `json:"title"`
+	Needs   []string `json:"needs"` // benchmarks
+	Runs    int      `json:"runs"`
+	Done    int      `json:"done"` // of them on record
+	Seconds float64  `json:"seconds"`
+	// Benchmarks is what the paper's whole benchmarks would take, where the list is of scenes.
+	Benchmarks float64  `json:"benchmarks_seconds,omitempty"`
+	Missing    []string `json:"missing,omitempty"` // why runs are not possible
+}
+
+func (o *paperOptions) list(ctx context.Context, a *app) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	l, src, done, err := o.lab(a)
+	if err != nil {
+		return err
+	}
+	defer done()
+	var lines []paperLine
+	seconds := func(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
+	for _, item := range paper.Items() {
+		p, err := l.Plan(ctx, item, src)
+		if err != nil {
+			return err
+		}
+		x := paperLine{
+			Item: item.String(), Title: item.Title(), Needs: item.Needs(), Runs: p.Runs,
+			Done: p.Done, Seconds: seconds(p.Left), Missing: p.Missing,
+		}
+		if src.Scenes {
+			whole, err := l.Plan(ctx, item, paper.Published())
+			if err != nil {
+				return err
+			}
+			x.Benchmarks = seconds(whole.Left)
+		}
+		lines = append(lines, x)
+	}
+	if o.json {
+		return writeJSON(a.out, map[string]any{
+			"model": l.Name(), "data": src.Name, "items": lines,
+		})
+	}
+	head := []string{"ITEM", "TITLE", "NEEDS", "RUNS", "ON RECORD", "LEFT"}
+	if src.Scenes {
+		head = append(head, "ON THE BENCHMARKS")
+	}
+	rows := [][]string{head}
+	var missing []string
+	for _, x := range lines {
+		row := []string{x.Item, x.Title, strings.Join(x.Needs, " "), strconv.Itoa(x.Runs),
+			strconv.Itoa(x.Done), hours(time.Duration(x.Seconds * 1e9))}
+		if src.Scenes {
+			row = append(row, hours(time.Duration(x.Benchmarks*1e9)))
+		}
+		rows = append(rows, row)
+		for _, m := range x.Missing {
+			if !slices.Contains(missing, m) {
+				missing = append(missing, m)
+			}
+		}
+	}
+	fmt.Fprintf(a.out, "%s on %s\n", l.Name(), src.Name)
+	if err := columns(a.out, rows); err != nil {
+		return err
+	}
+	for _, m := range missing {
+		a.note("cannot be run: %s", m)
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/restore-vlm/restore/internal/hub"
+)
+
+func newPull(a *app) *cobra.Command {
+	var include []string
+	cmd := &cobra.Command{
+		Use:   "pull ORG/NAME[@REVISION][:QUANTISATION]",
+		Short: "Download a model from the Hugging Face hub",
+		Long: `Download a model from the Hugging Face hub into the cache that Python's huggingface_hub reads and writes, and print its path.
+What a model needs is chosen: safetensors before .bin, or one GGUF quantisation with its projector; --include chooses otherwise.
+A download that was cut goes on where it stopped, and every file's hash is checked.
+
+HF_TOKEN is the token of gated and private repositories, HF_ENDPOINT another hub, HF_HUB_CACHE or HF_HOME the place of the cache,
+HF_HUB_OFFLINE=1 forbids requests; HTTPS_PROXY, HTTP_PROXY and NO_PROXY are followed.`,
+		Example: `  restore pull llava-hf/llava-1.5-7b-hf
+  restore pull ggml-org/Qwen2.5-VL-7B-Instruct-GGUF:Q4_K_M
+  restore run -m llava-hf/llava-1.5-7b-hf --image cat.jpg -p "What is there?"`,
+		Args: oneName,
+	}
+	cmd.Flags().StringArrayVar(&include, "include", nil,
+		"download the files whose path matches this `pattern` (*, ?, [abc]; may be "+
+			"repeated), and no others")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		name, err := hub.ParseName(args[0])
+		if err != nil {
+			return &usageError{err}
+		}
+		if len(include) > 0 && name.Quant != "" {
+			return usagef("--include: got %q, want none with the quantisation %s, which "+
+				"chooses the files", include, name.Quant)
+		}
+		c, err := hub.New(a.getenv)
+		if err != nil {
+			return err
+		}
+		p, err := pullModel(cmd.Context(), a, c, name, include)
+		if err != nil {
+			return err
+		}
+		if len(include) == 0 {
+			if err := pullTower(cmd, a, c, p); err != nil {
+				return err
+			}
+		}
+		_, err = fmt.Fprintln(a.out, p.Model)
+		return err
+	}
+	return cmd
+}
+
+// oneName wants a repository's name as the only argument.
+func oneName(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return usagef("%s: got %d arguments, want one ORG/NAME", path(cmd), len(args))
+	}
+	return nil
+}
+
+// pullTower downloads the repository in which an original LLaVA checkpoint has its vision tower:
+// its configuration, and its weights where
+// the checkpoint has none.
+func pullTower(cmd *cobra.Command, a *app, c *hub.Client, p *hub.Pulled) error {
+	tower, inside, err := towerOf(p.Dir)
+	if err != nil || tower == "" {
+		return err
+	}
+	name, err := hub.ParseName(tower)
+	if err != nil {
+		return nil // a path on the author's machine
+	}
+	var include []string
+	if inside {
+		include = []string{"*config.json"}
+	}
+	a.note("%s: its vision tower is in %s", p.Name, tower)
+	if _, err = pullModel(cmd.Context(), a, c, name, include); err != nil {
+		return fmt.Errorf("the vision tower of %s: %w", p.Name, err)
+	}
+	return nil
+}
+
+// towerOf returns the repository or path that an original LLaVA checkpoint names as its vision
+// tower, "" for others, and whether the
+// checkpoint itself holds the tower's weights.
+func towerOf(dir string) (tower string, inside bool, err error) {
+	raw, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", false, nil
+	}
+	if err != nil {
+		return "", false, err
+	}
+	var config struct {
+		Tower string `json:"mm_vision_tower"`
+	}
+	if json.Unmarshal(raw, &config) != nil || config.Tower == "" {
+		return "", false, nil // what opens the model says what is wrong with its configuration
+	}
+	for _, index := range []string{"model.safetensors.index.json", "pytorch_model.bin.index.json"} {
+		raw, err := os.ReadFile(filepath.Join(dir, index))
+		if err == nil {
+			return config.Tower, strings.Contains(string(raw), `"model.vision_tower.`), nil
+		}
+	}
+	return config.Tower, false, nil
+}

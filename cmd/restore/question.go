@@ -1,0 +1,368 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/restore-vlm/restore/internal/imageproc"
+)
+
+// questionFlags say what is asked, about which pictures, and how those are read.
+type questionFlags struct {
+	fs        *pflag.FlagSet
+	images    []string
+	frames    []string
+	fps       float64
+	prompt    string
+	system    string
+	maxPixels int64
+	exif      bool
+}
+
+// addImages declares the pictures.
+func (q *questionFlags) addImages(fs *pflag.FlagSet, instead string) {
+	q.fs = fs
+	fs.StringArrayVar(
+		&q.images,
+		"image",
+		nil,
+		"picture `file` to ask about"+instead+", - is stdin; may be repeated",
+	)
+}
+
+// addVideo declares the frames of a video.
+func (q *questionFlags) addVideo(fs *pflag.FlagSet) {
+	fs.StringArrayVar(
+		&q.frames,
+		"video-frames",
+		nil,
+		"picture `file`s of a video's frames in order, before the pictures: all after the "+
+			"flag, or\n        the flag repeated",
+	)
+	fs.Float64Var(&q.fps, "fps", 2, "the frames are so many a `second`")
+}
+
+// addPrompt declares the question; more says what else there is to say of it.
+func (q *questionFlags) addPrompt(fs *pflag.FlagSet, more string) {
+	fs.StringVarP(
+		&q.prompt,
+		"prompt",
+		"p",
+		"",
+		"the `question`"+more+"; @FILE reads it from a file, - from stdin (@@ is @). "+
+			"<image> in it is\n"+
+			"        the place of a picture, else pictures come first",
+	)
+}
+
+// addSystem declares the system prompt.
+func (q *questionFlags) addSystem(fs *pflag.FlagSet) {
+	fs.StringVar(
+		&q.system,
+		"system-prompt",
+		"",
+		"say this `text` before the question, instead of what the chat template says; "+
+			"@FILE, - as\n        with --prompt",
+	)
+}
+
+// addReading declares how pictures are read.
+func (q *questionFlags) addReading(fs *pflag.FlagSet) {
+	q.fs = fs
+	fs.Int64Var(
+		&q.maxPixels,
+		"max-image-pixels",
+		64_000_000,
+		"refuse pictures of more than `N` pixels",
+	)
+	fs.BoolVar(&q.exif, "exif", true, "turn pictures as their EXIF orientation says")
+}
+
+// given reports whether the command has a flag of that name and its value does not come from
+// the defaults.
+func (q *questionFlags) given(name string) bool {
+	f := q.fs.Lookup(name)
+	return f != nil && f.Changed
+}
+
+// args takes the files that stand after --video-frames.
+func (q *questionFlags) args(cmd *cobra.Command, args []string) error {
+	switch n := len(q.frames); {
+	case len(args) == 0:
+		return nil
+	case n == 0 || !onCommandLine(cmd.Flags().Lookup("video-frames")):
+		return noArgs(cmd, args)
+	case n > 1:
+		return usagef("--video-frames: repeated, and %q without it, want one or the other", args[0])
+	}
+	q.frames = append(q.frames, args...)
+	return nil
+}
+
+// inputs are the files that are read.
+func (q *questionFlags) inputs() []string {
+	files := slices.Concat(q.images, q.frames)
+	for _, text := range []string{q.prompt, q.system} {
+		if path, ok := source(text); ok {
+			files = append(files, path)
+		}
+	}
+	return files
+}
+
+// check finds what is wrong with the flags before anything is read. talk says that questions
+// come from stdin.
+func (q *questionFlags) check(talk bool) error {
+	stdin := 0
+	for _, path := range q.inputs() {
+		if path == "-" {
+			stdin++
+		}
+	}
+	switch {
+	case q.maxPixels < 1:
+		return usagef("--max-image-pixels: out of range, got %d, want at least 1", q.maxPixels)
+	case q.given("fps") && len(q.frames) == 0 && onCommandLine(q.fs.Lookup("fps")):
+		return usagef("--fps: has no use without --video-frames, got %v", q.fps)
+	case len(q.frames) > 0 && !(q.fps > 0):
+		return usagef("--fps: out of range, got %v, want more than 0", q.fps)
+	case talk && stdin > 0:
+		return usagef(
+			"--image: got -, but the questions of a conversation come from stdin, want " +
+				"--prompt or a file",
+		)
+	case stdin > 1:
+		return usagef("stdin: - is given %d times, want it once: it can be read once", stdin)
+	}
+	return nil
+}
+
+// source returns the file that a text is read from; ok is false for one that is given as it is.
+func source(text string) (path string, ok bool) {
+	if text == "-" {
+		return text, true
+	}
+	if path, ok = strings.CutPrefix(text, "@"); ok && path != "" && path[0] != '@' {
+		return path, true
+	}
+	return "", false
+}
+
+// maxPromptBytes is the longest question that is read from a file.
+const maxPromptBytes = 1 << 20
+
+// text returns the value of a flag that may name a file. The line's end that closes a file is
+// no part of it.
+func (q *questionFlags) text(a *app, flag, value string) (string, error) {
+	path, ok := source(value)
+	if !ok {
+		if strings.HasPrefix(value, "@@") {
+			value = value[1:]
+		}
+		return value, nil
+	}
+	data, err := a.read(path, maxPromptBytes, nil)
+	if err != nil {
+		return "", err
+	}
+	value = strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
+	if strings.TrimSpace(value) == "" {
+		return "", usagef("--%s: %s is empty, want a text", flag, stdinName(path))
+	}
+	return value, nil
+}
+
+// stdinName is what errors and reports call a file.
+func stdinName(path string) string {
+	if path == "-" {
+		return "stdin"
+	}
+	return path
+}
+
+// question is what the flags say, read.
+type question struct {
+	prompt, system string
+	places         []int // of video and pictures in prompt; nil: before it
+	images         []*imageproc.Picture
+	video          *imageproc.Video
+	names          []string // of video and pictures
+}
+
+// load reads texts and pictures.
+func (q *questionFlags) load(a *app) (*question, error) {
+	out := &question{names: slices.Clone(q.images)}
+	for i := range out.names {
+		out.names[i] = stdinName(out.names[i])
+	}
+	var err error
+	if out.prompt, err = q.text(a, "prompt", q.prompt); err != nil {
+		return nil, err
+	}
+	if out.system, err = q.text(a, "system-prompt", q.system); err != nil {
+		return nil, err
+	}
+	if len(q.frames) > 0 {
+		out.names = append([]string{strings.Join(q.frames, " ")}, out.names...)
+	}
+	if q.given("prompt") {
+		if err := out.place(len(q.images), len(q.frames) > 0); err != nil {
+			return nil, err
+		}
+	}
+	if out.images, err = q.pictures(a, q.images); err != nil {
+		return nil, err
+	}
+	if len(q.frames) > 0 {
+		frames, err := q.pictures(a, q.frames)
+		if err != nil {
+			return nil, err
+		}
+		out.video = &imageproc.Video{Frames: frames, FPS: q.fps}
+	}
+	return out, nil
+}
+
+// marker is what stands for a picture or a video in a prompt: LLaVA's form, Qwen's, and
+// llama.cpp's.
+var marker = regexp.MustCompile(
+	`<\|vision_start\|>(?:(?:<\|image_pad\|>)+|(?:<\|video_pad\|>)+)<\|vision_end\|>|` +
+		`<\|(?:image|video)_pad\|>|(?:<im_start>)?<image>(?:<im_end>)?|<video>|<__(?:media|image)__>`,
+)
+
+// place takes the markers out of the prompt and notes where they stood. Their number must be
+// the number of what is shown; a prompt without any leaves the places to the chat template.
+func (q *question) place(pictures int, video bool) error {
+	found := marker.FindAllStringIndex(q.prompt, -1)
+	if found == nil {
+		return nil
+	}
+	shown, what := pictures, fmt.Sprintf("%d picture(s)", pictures)
+	if video {
+		shown, what = shown+1, "a video and "+what
+	}
+	if len(found) != shown {
+		return usagef(
+			"--prompt: got %d marker(s) like %s and %s to show, want as many of both",
+			len(found),
+			q.prompt[found[0][0]:found[0][1]],
+			what,
+		)
+	}
+	var text strings.Builder
+	from := 0
+	for i, at := range found {
+		m := q.prompt[at[0]:at[1]]
+		isVideo := strings.Contains(m, "video")
+		if isVideo != (video && i == 0) && (isVideo || !strings.Contains(m, "media")) {
+			return usagef(
+				"--prompt: marker %d is %s, want the video first, as <video>, and then "+
+					"pictures, as <image>",
+				i+1,
+				m,
+			)
+		}
+		text.WriteString(q.prompt[from:at[0]])
+		q.places = append(q.places, text.Len())
+		from = at[1]
+	}
+	text.WriteString(q.prompt[from:])
+	q.prompt = text.String()
+	if strings.TrimSpace(q.prompt) == "" {
+		return usagef("--prompt: holds markers of pictures alone, want a question about them")
+	}
+	return nil
+}
+
+// pictures reads pictures in order.
+func (q *questionFlags) pictures(a *app, paths []string) ([]*imageproc.Picture, error) {
+	pics := make([]*imageproc.Picture, len(paths))
+	for i, path := range paths {
+		pic, err := q.picture(a, path)
+		if err != nil {
+			return nil, err
+		}
+		pics[i] = pic
+	}
+	return pics, nil
+}
+
+// picture reads one picture, and says when the file holds more that is not looked at.
+func (q *questionFlags) picture(a *app, path string) (*imageproc.Picture, error) {
+	name := stdinName(path)
+	data, err := a.read(path, maxPictureBytes, func(head []byte) error {
+		if err := imageproc.Recognise(head); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	limits := imageproc.Limits{MaxPixels: q.maxPixels, MaxBytes: maxPictureBytes}
+	pic, err := imageproc.Decode(data, name, imageproc.DecodeOptions{EXIF: q.exif, Limits: limits})
+	if err != nil {
+		return nil, err
+	}
+	if pic.Frames > 1 {
+		a.note("%s: holds %d pictures, of which the first is looked at", name, pic.Frames)
+	}
+	return pic, nil
+}
+
+// note says what a person should know and a program need not.
+func (a *app) note(format string, args ...any) {
+	a.shown.Load().clear()
+	fmt.Fprintf(a.err, "restore: note: %s\n", oneLine(fmt.Sprintf(format, args...)))
+}
+
+// headBytes is how much of a file is read before it is decided whether to read the rest.
+const headBytes = 512
+
+// read reads a whole file of at most limit bytes, "-" being stdin. accept, when not nil, looks
+// at the beginning before the rest is read.
+func (a *app) read(path string, limit int64, accept func(head []byte) error) ([]byte, error) {
+	if path == "-" {
+		a.stdinRead = true
+		return readAll(a.in, "stdin", limit, accept)
+	}
+	f, err := openInput(path, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return readAll(f, path, limit, accept)
+}
+
+// readAll reads r to its end. Its errors name it once.
+func readAll(
+	r io.Reader,
+	name string,
+	limit int64,
+	accept func(head []byte) error,
+) ([]byte, error) {
+	head := make([]byte, headBytes)
+	n, err := io.ReadFull(r, head)
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return nil, pathError(name, err)
+	}
+	if accept != nil {
+		if err := accept(head[:n]); err != nil {
+			return nil, err
+		}
+	}
+	rest, err := io.ReadAll(io.LimitReader(r, limit+1-int64(n)))
+	switch {
+	case err != nil:
+		return nil, pathError(name, err)
+	case int64(n+len(rest)) > limit:
+		return nil, fmt.Errorf("%s: too large, got more than %d bytes", name, limit)
+	}
+	return append(head[:n:n], rest...), nil
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/restore-vlm/restore/internal/hub"
+)
+
+func newRemove(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rm ORG/NAME[@REVISION][:QUANTISATION]",
+		Short: "Delete a model from the hub's cache",
+		Long: `Delete a model from the hub's cache: all of a repository, or one revision without what others share with it, or one GGUF
+quantisation. It is refused while the repository is downloaded.`,
+		Example: `  restore rm llava-hf/llava-1.5-7b-hf`,
+		Args:    oneName,
+	}
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		name, err := hub.ParseName(args[0])
+		if err != nil {
+			return &usageError{err}
+		}
+		c, err := hub.New(a.getenv)
+		if err != nil {
+			return err
+		}
+		r, err := c.Remove(name)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(a.out, "%s: %d files deleted, %s free\n", name, r.Files,
+			megabytes(r.Bytes))
+		return err
+	}
+	return cmd
+}

@@ -1,0 +1,173 @@
+// Package errs holds the errors that callers of restore branch on.
+//
+// A sentinel is compared with [errors.Is], a type is found with [errors.As]. All
+// of them reach the caller wrapped: the text names the package and the subject,
+// the type carries the numbers. No text names a command-line flag or a field of
+// JSON; the command and the server add those from Name.
+//
+// Cancellation has no error of its own: a call whose context ends returns what it
+// had and [context.Cause] of that context.
+package errs
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+var (
+	// ErrClosed is returned when a model is used after Close, and by requests that
+	// Close ended.
+	ErrClosed = errors.New("the model is closed")
+
+	// ErrQueueFull is returned when a request may not wait: as many wait as the
+	// model's queue holds.
+	ErrQueueFull = errors.New("the queue is full")
+
+	// ErrInternal is returned when a request ended in a fault of this program. The
+	// text says nothing of the inside; other requests go on.
+	ErrInternal = errors.New("internal error")
+
+	// ErrNotFinite is returned when weights, activations or logits hold NaN or an
+	// infinity, so that no answer can be given.
+	ErrNotFinite = errors.New("not finite")
+
+	// ErrNotFound is returned when a model, or a file of one, does not exist.
+	ErrNotFound = errors.New("not found")
+
+	// ErrUnsupported is returned when a model or a file is of a kind that this
+	// program does not read. The text names the kind and those that it reads.
+	ErrUnsupported = errors.New("not supported")
+
+	// ErrDamaged is returned when a file is cut short, fails its checksum, or
+	// contradicts itself.
+	ErrDamaged = errors.New("damaged")
+)
+
+// Fault says what is wrong with an option.
+type Fault uint8
+
+// What may be wrong with an option.
+const (
+	Invalid  Fault = iota // no such value
+	TooSmall              // a number below the least
+	TooLarge              // a number above the most
+	Unknown               // no such option
+	Useless               // a value that would change nothing
+	Conflict              // a value that another option forbids
+	Missing               // no value where one is needed
+)
+
+// OptionError is returned when an option of a model, a request or a reduction is
+// refused. Nothing is clamped, and an option without effect is refused too.
+type OptionError struct {
+	Name  string // as in "n-vis": lower-case words joined by hyphens
+	Got   string // the value as it was given
+	Want  string // the values that would do, as in "at most 576"; empty for Useless
+	Why   string // where a limit comes from, or why a value has no effect; may be empty
+	Fault Fault
+}
+
+// Error returns "NAME: got GOT, want WANT (WHY)", or "NAME: got GOT, which has no
+// effect WHY".
+func (e *OptionError) Error() string { return e.Text(e.Name) }
+
+// Text is Error under another name of the option, as a flag or a field has it.
+func (e *OptionError) Text(name string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: ", name)
+	switch {
+	case e.Fault == Useless:
+		fmt.Fprintf(&b, "got %s, which has no effect %s", e.Got, e.Why)
+		return b.String()
+	case e.Fault == Missing:
+		fmt.Fprintf(&b, "missing, want %s", e.Want)
+	default:
+		fmt.Fprintf(&b, "got %s, want %s", e.Got, e.Want)
+	}
+	if e.Why != "" {
+		fmt.Fprintf(&b, " (%s)", e.Why)
+	}
+	return b.String()
+}
+
+// ContextError is returned when a prompt does not fit the model's context. The
+// context is one of positions: with original positions a reduced picture still
+// spans as many as it had tokens.
+type ContextError struct {
+	PromptTokens int // rows that the decoder would read
+	Positions    int // positions that they span
+	Context      int // the most positions
+}
+
+// Error says both numbers and what to do.
+func (e *ContextError) Error() string {
+	return fmt.Sprintf("prompt: %d positions, want at most the model's context of %d: ask "+
+		"less, show fewer pictures, or renumber positions (sequential) with a smaller budget",
+		e.Positions, e.Context)
+}
+
+// MemoryError is returned when something would not fit in the memory that it may
+// take, before it is allocated.
+type MemoryError struct {
+	What       string // as in "keys and values of the request"
+	Need, Have int64  // bytes
+	Hint       string // what would fit; may be empty
+}
+
+// Error says both sizes.
+func (e *MemoryError) Error() string {
+	s := fmt.Sprintf("%s: %.1f MB, want at most %.1f MB", e.What, float64(e.Need)/1e6,
+		float64(e.Have)/1e6)
+	if e.Hint != "" {
+		s += ": " + e.Hint
+	}
+	return s
+}
+
+// PictureFault says what is wrong with a picture.
+type PictureFault uint8
+
+// What may be wrong with a picture.
+const (
+	Undecodable   PictureFault = iota // damaged, or no picture
+	UnknownFormat                     // a format that is not read
+	EmptyPicture                      // no bytes, or no pixels
+	TooManyPixels                     // Got and Limit are pixels
+	TooManyBytes                      // Got and Limit are bytes
+	BadShape                          // sides that the model cannot take
+)
+
+// PictureError is returned when a picture is refused, before memory for its
+// pixels is allocated where its header tells.
+type PictureError struct {
+	Index         int // of the picture in its request, from 0; -1 where there is one alone
+	Fault         PictureFault
+	Width, Height int   // pixels; 0 where not known
+	Got, Limit    int64 // of TooManyPixels and TooManyBytes
+	Err           error // the text; never nil
+}
+
+// Error is Err's text, after the picture's number where it has one.
+func (e *PictureError) Error() string {
+	if e.Index < 0 {
+		return e.Err.Error()
+	}
+	return fmt.Sprintf("picture %d: %v", e.Index+1, e.Err)
+}
+
+// Unwrap returns Err.
+func (e *PictureError) Unwrap() error { return e.Err }
+
+// ModelError is returned when the files of a model cannot be opened or read. Its
+// cause wraps ErrNotFound, ErrUnsupported or ErrDamaged where one of them applies.
+type ModelError struct {
+	Path string // as it was given, or of the file
+	Err  error  // never nil
+}
+
+// Error returns "PATH: CAUSE".
+func (e *ModelError) Error() string { return e.Path + ": " + e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *ModelError) Unwrap() error { return e.Err }

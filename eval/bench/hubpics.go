@@ -1,0 +1,42 @@
+package bench
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/restore-vlm/restore/eval"
+	"github.com/restore-vlm/restore/internal/dataset"
+)
+
+// inParquet is a picture in a row of a data set: item i of a column that is a picture or a
+// list of them.
+func inParquet(p *dataset.Parquet, name, column string, row int64, i int) eval.Image {
+	return eval.Image{Name: name, At: p.At(column, row), Open: func() (io.ReadCloser, error) {
+		data, err := p.Picture(column, row, i)
+		if err != nil {
+			return nil, err
+		}
+		return io.NopCloser(bytes.NewReader(data)), nil
+	}}
+}
+
+// pictures counts the pictures in a cell: one, those of a list, or none where it is null.
+func pictures(r *dataset.Row, column string) int {
+	switch v := r.Value(column).(type) {
+	case nil:
+		return 0
+	case []any:
+		return len(v)
+	case map[string]any:
+		return 1
+	}
+	r.Fail(column, "got no picture, want a struct of bytes and path")
+	return 0
+}
+
+// pictureAt names a picture by its place: many data sets call all of theirs "image.png".
+func pictureAt(r *dataset.Row) string {
+	return fmt.Sprintf("%s:%d", filepath.Base(r.File()), r.Row())
+}

@@ -1,0 +1,269 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+	"strconv"
+
+	"github.com/restore-vlm/restore/eval"
+	"github.com/restore-vlm/restore/internal/dataset"
+	"github.com/restore-vlm/restore/internal/pytext"
+)
+
+// SEED-Bench (version 1): questions with four choices about pictures (nine types) and videos
+// (three). Li et al. 2023, https://arxiv.org/abs/2307.16125.
+//
+//	paper   one middle frame of a video; the answer is the bare letter; an id that occurs
+//	        twice has its last answer both times; what has no answer is wrong
+//	lmms    several frames of a video; the first character counts, of either case
+var seedbench = definition{
+	name: "seedbench", title: "SEED-Bench", splits: []string{"test"},
+	repos: []string{"lmms-lab/SEED-Bench", "lmms-lab-encoder/SEED-Bench"},
+	open:  openSEED,
+}
+
+type seedTruth struct {
+	answer string
+	video  bool
+	kind   string // image or video
+	id     string
+}
+
+func openSEED(s *source) (*eval.Benchmark, error) {
+	b := &eval.Benchmark{
+		MaxTokens:  128,
+		Score:      scoreSEEDPaper,
+		Metrics:    metricsSEEDPaper,
+		Optional:   true,
+		Submission: &eval.Submission{Ext: ".jsonl", Write: writeSEED},
+	}
+	if !s.paper() {
+		b.MaxTokens, b.Score, b.Metrics = 1024, scoreSEEDLMMS, metricsSEEDLMMS
+		b.Optional, b.Submission = false, nil
+	}
+	if file := s.question([]string{"seed_bench"}, "llava-seed-bench.jsonl"); file != "" {
+		return b, seedLines(s, b, file)
+	}
+	p, err := s.hub("test")
+	if err != nil {
+		return nil, err
+	}
+	b.Close = p.Close
+	need := []string{
+		"question_id",
+		"question",
+		"choice_a",
+		"choice_b",
+		"choice_c",
+		"choice_d",
+		"image",
+	}
+	if !s.Prompts {
+		need = append(need, "answer", "data_type")
+	}
+	b.Questions = func() iter.Seq2[*eval.Question, error] {
+		return number(p.Scan(0, "bytes", need...), func(r *dataset.Row, q *eval.Question) {
+			q.Key, q.Text = r.Key("question_id"), seedText(r)
+			n := pictures(r, "image")
+			for i := range n {
+				q.Images = append(
+					q.Images,
+					inParquet(p, fmt.Sprintf("%s:%d", pictureAt(r), i), "image", int64(q.ID), i),
+				)
+			}
+			if s.paper() && n > 1 {
+				q.Images = q.Images[(n-1)/2 : (n+1)/2]
+			}
+			if !s.Prompts {
+				q.Doc = seedAnswer(r)
+				q.Category = q.Doc.(seedTruth).kind
+			}
+		})
+	}
+	return b, nil
+}
+
+func seedText(r *dataset.Row) string {
+	return r.Text("question") + "\nA. " + r.Text("choice_a") + "\nB. " + r.Text("choice_b") +
+		"\nC. " + r.Text("choice_c") + "\nD. " + r.Text("choice_d") + letterAnswer
+}
+
+func seedAnswer(r *dataset.Row) seedTruth {
+	t := seedTruth{
+		answer: r.Text("answer"),
+		kind:   r.Text("data_type"),
+		id:     fmt.Sprint(r.Key("question_id")),
+	}
+	if r.Err() == nil && t.kind != "image" && t.kind != "video" {
+		r.Fail("data_type", "got %q, want image or video", t.kind)
+	}
+	t.video = t.kind == "video"
+	return t
+}
+
+// seedLines reads LLaVA's question file and SEED-Bench.json. Ids are numbers in the one and
+// texts in the other.
+func seedLines(s *source, b *eval.Benchmark, file string) error {
+	truth := map[string][]*dataset.Row{}
+	path, err := beside(file, "SEED-Bench.json")
+	if err == nil {
+		for r, err := range dataset.Array(path, "questions") {
+			if err != nil {
+				return err
+			}
+			id := seedID(r)
+			truth[id] = append(truth[id], r)
+			if r.Err() != nil {
+				return r.Err()
+			}
+		}
+	} else if !s.Prompts || !s.paper() {
+		return err
+	}
+	dir := s.folder(file, ".")
+	var asked map[string]int // how often each id has come
+	b.Questions = func() iter.Seq2[*eval.Question, error] {
+		asked = map[string]int{}
+		return number(dataset.Lines(file), func(r *dataset.Row, q *eval.Question) {
+			q.Key, q.Text = r.Key("question_id"), r.Text("text")
+			q.Images = []eval.Image{inFolder(dir, r.Text("image"))}
+			if r.Has("category") {
+				q.Category = r.Text("category")
+			}
+			id := seedID(r)
+			n := asked[id]
+			asked[id]++
+			if n >= len(truth[id]) {
+				if path != "" {
+					r.Fail("question_id", "got %v, which %s holds %d times", q.Key, path, n)
+				}
+				return
+			}
+			a := truth[id][n]
+			if !s.paper() {
+				q.Text = seedText(a)
+			}
+			if !s.Prompts {
+				q.Doc = seedAnswer(a)
+			}
+			r.Take([]*dataset.Row{a})
+		})
+	}
+	if s.paper() && !s.Prompts {
+		// Questions of SEED-Bench.json that the question file lacks count as wrong, where all
+		// of that was asked.
+		b.Metrics = func(ctx context.Context, all []*eval.Scored) (eval.Metrics, error) {
+			n := 0
+			for _, times := range asked {
+				n += times
+			}
+			if n == len(all) {
+				for id, rows := range truth {
+					for _, a := range rows[asked[id]:] {
+						q := &eval.Question{Doc: seedAnswer(a)}
+						if a.Err() != nil {
+							return nil, a.Err()
+						}
+						all = append(all, &eval.Scored{Question: q})
+					}
+				}
+			}
+			return metricsSEEDPaper(ctx, all)
+		}
+	}
+	return nil
+}
+
+// seedID is a question's id as a text: a number where it is one.
+func seedID(r *dataset.Row) string {
+	id := fmt.Sprint(r.Key("question_id"))
+	if n, err := strconv.ParseInt(id, 10, 64); err == nil {
+		return strconv.FormatInt(n, 10)
+	}
+	return id
+}
+
+func scoreSEEDPaper(q *eval.Question, answer string) eval.Score {
+	answer = pytext.Strip(answer)
+	s := eval.Right(answer == q.Doc.(seedTruth).answer, answer)
+	s.Failed = len(answer) != 1 || answer[0] < 'A' || answer[0] > 'D'
+	return s
+}
+
+// metricsSEEDPaper gives questions with the same id the last one's answer.
+func metricsSEEDPaper(_ context.Context, all []*eval.Scored) (eval.Metrics, error) {
+	last := map[string]*eval.Scored{}
+	for _, x := range all {
+		if x.Answered {
+			last[x.Question.Doc.(seedTruth).id] = x
+		}
+	}
+	var right, n [2]float64
+	for _, x := range all {
+		t := x.Question.Doc.(seedTruth)
+		kind := 0
+		if t.video {
+			kind = 1
+		}
+		if l := last[t.id]; l != nil && l != x {
+			x.Score = scoreSEEDPaper(x.Question, l.Answer)
+		}
+		n[kind]++
+		right[kind] += x.Points
+	}
+	m := eval.Metrics{{Name: "total", Value: ratio(right[0]+right[1], n[0]+n[1]) * 100}}
+	for kind, name := range []string{"image", "video"} {
+		if n[kind] > 0 {
+			m = append(m, eval.Metric{Name: name, Value: right[kind] / n[kind] * 100})
+		}
+	}
+	return m, nil
+}
+
+// writeSEED writes a line for each question.
+func writeSEED(w io.Writer, all []*eval.Scored) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	for _, x := range all {
+		id, answer := x.Question.Doc.(seedTruth).id, pytext.Strip(x.Answer)
+		if err := enc.Encode(map[string]string{"question_id": id, "prediction": answer}); err !=
+			nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func scoreSEEDLMMS(q *eval.Question, answer string) eval.Score {
+	runes := []rune(pytext.Strip(answer))
+	answer = string(runes[:min(1, len(runes))])
+	said, truth := pytext.Strip(
+		pytext.Lower(answer),
+	), pytext.Strip(
+		pytext.Lower(q.Doc.(seedTruth).answer),
+	)
+	s := eval.Right(said == truth, answer)
+	s.Failed = said < "a" || said > "d"
+	return s
+}
+
+func metricsSEEDLMMS(_ context.Context, all []*eval.Scored) (eval.Metrics, error) {
+	var kinds [2][]*eval.Scored
+	for _, x := range all {
+		kind := 0
+		if x.Question.Doc.(seedTruth).video {
+			kind = 1
+		}
+		kinds[kind] = append(kinds[kind], x)
+	}
+	var m eval.Metrics
+	for kind, name := range []string{"seed_image", "seed_video"} {
+		if len(kinds[kind]) > 0 {
+			m = append(m, eval.Metric{Name: name, Value: eval.Mean(kinds[kind])})
+		}
+	}
+	return append(m, eval.Metric{Name: "seed_all", Value: eval.Mean(all)}), nil
+}

@@ -1,0 +1,352 @@
+// Package eval asks a model the questions of a benchmark and scores its answers.
+//
+// A [Benchmark] is a list of questions and a rule. Those of the paper, and of most others that
+// measure visual-token reduction, are in package bench; one of your own is a value of this type:
+//
+//	colours := &eval.Benchmark{
+//		Name:      "colours",
+//		Questions: func() iter.Seq2[*eval.Question, error] { … },
+//		Score: func(q *eval.Question, answer string) eval.Score {
+//			return eval.Right(strings.EqualFold(answer, q.Doc.(string)), answer)
+//		},
+//	}
+package eval
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"strings"
+)
+
+// Benchmark is a list of questions and the rule by which their answers are scored.
+type Benchmark struct {
+	Name     string // as in "gqa"
+	Protocol string // whose prompts and rules these are; may be empty
+	Split    string // part of the data set; may be empty
+
+	// MaxTokens is the most tokens of an answer; 0 means 128.
+	MaxTokens int
+
+	// Questions yields the questions in the order of their files, with the same numbers
+	// each time. An error ends it.
+	Questions func() iter.Seq2[*Question, error]
+
+	// Score reads an answer and says what it is worth. It may be called in any order, and
+	// from several goroutines.
+	Score func(q *Question, answer string) Score
+
+	// Metrics sums up what Score said of all questions, in their order; it may change what
+	// depends on several answers. Without it "accuracy" is the mean of the points, in
+	// percent.
+	Metrics func(ctx context.Context, all []*Scored) (Metrics, error)
+
+	// Optional says that questions may stay without an answer: Metrics sees them as not
+	// Answered.
+	Optional bool
+
+	// Submission writes the file that a server takes for answers whose truth is not public;
+	// nil where there is none.
+	Submission *Submission
+
+	// Close frees what Questions reads from; may be nil.
+	Close func() error
+}
+
+// Submission is a file of answers for a server.
+type Submission struct {
+	Ext   string // of the file's name, as in ".json"
+	Write func(w io.Writer, all []*Scored) error
+	Only  bool // the split has no public answers: there are no metrics
+}
+
+// Question is one question of a benchmark.
+type Question struct {
+	ID       int     // its number, from 0, in the order of the files
+	Key      any     // the benchmark's own id: a string or an int64
+	Text     string  // what the user says, without the conversation's template
+	Images   []Image // what the text is about, in order
+	Category string  // what results are broken down by; may be empty
+	Doc      any     // what Score needs of the truth
+}
+
+// Image is a picture of a question.
+type Image struct {
+	Name string // unique within the benchmark: questions about one picture share it
+	At   string // where it is, for errors: file, row and column; "" is Name
+
+	// Open returns the encoded file.
+	Open func() (io.ReadCloser, error)
+}
+
+// maxImage bounds the encoded file of a picture.
+const maxImage = 1 << 30
+
+// Bytes returns the encoded file. Its errors say where the picture is.
+func (i *Image) Bytes() ([]byte, error) {
+	f, err := i.Open()
+	if err != nil {
+		return nil, i.Error(err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxImage))
+	if err != nil {
+		return nil, i.Error(err)
+	}
+	return data, nil
+}
+
+// Error wraps what is wrong with the picture, and says where it is.
+func (i *Image) Error(err error) error {
+	at := i.At
+	if at == "" {
+		at = i.Name
+	}
+	if strings.Contains(err.Error(), at) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", at, err)
+}
+
+// Score is what an answer is worth.
+type Score struct {
+	Parsed string  // what was compared with the truth
+	Points float64 // from 0 to 1
+	Failed bool    // nothing could be read from the answer; such answers earn nothing
+}
+
+// Right is a score of 1 or 0.
+func Right(right bool, parsed string) Score {
+	s := Score{Parsed: parsed}
+	if right {
+		s.Points = 1
+	}
+	return s
+}
+
+// Scored is a question with its answer.
+type Scored struct {
+	Question *Question
+	Answer   string
+	Answered bool
+	Score
+}
+
+// Metrics are named values in the order in which they are shown.
+type Metrics []Metric
+
+// Metric is a named value.
+type Metric struct {
+	Name  string
+	Value float64
+}
+
+// Get returns the value of a name; ok says whether it is there.
+func (m Metrics) Get(name string) (v float64, ok bool) {
+	for _, x := range m {
+		if x.Name == name {
+			return x.Value, true
+		}
+	}
+	return 0, false
+}
+
+// MarshalJSON writes an object in the metrics' order.
+func (m Metrics) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i, x := range m {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		name, err := json.Marshal(x.Name)
+		if err != nil {
+			return nil, err
+		}
+		value, err := json.Marshal(x.Value)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", x.Name, err)
+		}
+		b.Write(name)
+		b.WriteByte(':')
+		b.Write(value)
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (m *Metrics) UnmarshalJSON(data []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
+		return fmt.Errorf("metrics: want an object, got %v", tok)
+	}
+	*m = nil
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return err
+		}
+		x := Metric{Name: name.(string)}
+		if err := dec.Decode(&x.Value); err != nil {
+			return fmt.Errorf("metrics: %s: %w", x.Name, err)
+		}
+		*m = append(*m, x)
+	}
+	return nil
+}
+
+// Result is what a benchmark says of a list of answers.
+type Result struct {
+	Benchmark string      `json:"benchmark"`
+	Protocol  string      `json:"protocol,omitempty"`
+	Split     string      `json:"split,omitempty"`
+	Questions int         `json:"questions"`
+	Failed    int         `json:"unparsed"` // answers from which nothing could be read
+	Metrics   Metrics     `json:"metrics"`
+	Scores    []LineScore `json:"scores,omitempty"`
+}
+
+// LineScore is the score of one question in a Result. Parsed is null where nothing could be
+// read from the answer, Score where the truth is not public or there is no answer.
+type LineScore struct {
+	ID     int      `json:"id"`
+	Parsed *string  `json:"parsed"`
+	Score  *float64 `json:"score"`
+}
+
+// Selection is a part of a benchmark's questions.
+type Selection struct {
+	Limit        int // the first so many; 0: all
+	Shard, Parts int // the Shard-th of Parts runs of consecutive questions, from 1; 0: all
+}
+
+// take collects the selected questions of b.
+func take(b *Benchmark, s Selection) ([]*Question, error) {
+	var all []*Question
+	for q, err := range b.Questions() {
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", b.Name, err)
+		}
+		all = append(all, q)
+		if s.Limit > 0 && len(all) == s.Limit {
+			break
+		}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s: holds no question", b.Name)
+	}
+	if s.Parts > 0 {
+		size := (len(all) + s.Parts - 1) / s.Parts
+		start := min(size*(s.Shard-1), len(all))
+		all = all[start:min(start+size, len(all))]
+	}
+	return all, nil
+}
+
+// ScoreAll scores answers by the numbers of their questions. It refuses answers to questions
+// that are not there, and questions without an answer where b's rule does.
+func ScoreAll(
+	ctx context.Context,
+	b *Benchmark,
+	s Selection,
+	answers map[int]string,
+) (*Result, []*Scored, error) {
+	questions, err := take(b, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	all := make([]*Scored, len(questions))
+	missing, used := -1, 0
+	for i, q := range questions {
+		x := &Scored{Question: q}
+		x.Answer, x.Answered = answers[q.ID]
+		switch {
+		case x.Answered:
+			used++
+			x.Score = b.Score(q, x.Answer)
+		case missing < 0:
+			missing = i
+		}
+		all[i] = x
+	}
+	if missing >= 0 && !b.Optional {
+		q := questions[missing]
+		return nil, nil, fmt.Errorf(
+			"%s: %d of %d questions have no answer, the first is id %d (key %v)",
+			b.Name,
+			len(questions)-used,
+			len(questions),
+			q.ID,
+			q.Key,
+		)
+	}
+	if used < len(answers) && s == (Selection{}) {
+		return nil, nil, fmt.Errorf("%s: %d answers are to ids that are not among the %d questions",
+			b.Name, len(answers)-used, len(questions))
+	}
+	r, err := b.result(ctx, all)
+	return r, all, err
+}
+
+// result sums up.
+func (b *Benchmark) result(ctx context.Context, all []*Scored) (*Result, error) {
+	r := &Result{
+		Benchmark: b.Name,
+		Protocol:  b.Protocol,
+		Split:     b.Split,
+		Questions: len(all),
+		Metrics:   Metrics{},
+	}
+	hidden := b.Submission != nil && b.Submission.Only
+	if !hidden {
+		metrics := b.Metrics
+		if metrics == nil {
+			metrics = accuracy
+		}
+		var err error
+		if r.Metrics, err = metrics(ctx, all); err != nil {
+			return nil, fmt.Errorf("%s: %w", b.Name, err)
+		}
+		for _, m := range r.Metrics {
+			if math.IsNaN(m.Value) || math.IsInf(m.Value, 0) {
+				return nil, fmt.Errorf("%s: %s: %v", b.Name, m.Name, m.Value)
+			}
+		}
+	}
+	for _, x := range all {
+		line := LineScore{ID: x.Question.ID}
+		if x.Answered && (!x.Failed || x.Parsed != "") {
+			line.Parsed = &x.Parsed
+		}
+		if x.Answered && !hidden {
+			line.Score = &x.Points
+		}
+		if x.Failed {
+			r.Failed++
+		}
+		r.Scores = append(r.Scores, line)
+	}
+	return r, nil
+}
+
+// accuracy is the mean of the points in percent; what has no answer earns nothing.
+func accuracy(_ context.Context, all []*Scored) (Metrics, error) {
+	return Metrics{{"accuracy", 100 * Mean(all)}}, nil
+}
+
+// Mean returns the mean of the points, 0 of nothing.
+func Mean(all []*Scored) float64 {
+	sum := 0.0
+	for _, x := range all {
+		sum += x.Points
+	}
+	if len(all) == 0 {
+		return 0
+	}
+	return sum / float64(len(all))
+}

@@ -1,0 +1,91 @@
+package eval
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/restore-vlm/restore"
+)
+
+// Local asks a model that is loaded in this program.
+type Local struct {
+	Model *restore.Model
+	// Reduction is how pictures are reduced; nil reads every token.
+	Reduction *restore.Reduction
+	// System is said before each question; "" is what the model's template says.
+	System string
+}
+
+// Settings implements Answerer.
+func (l *Local) Settings() map[string]any {
+	info := l.Model.Info()
+	out := map[string]any{
+		"model": info.Name, "architecture": info.Architecture, "params": info.Params,
+		"bytes": info.Bytes, "kernel": info.Kernel, "system": l.System,
+	}
+	if l.Reduction != nil {
+		out["reduction"] = l.Reduction
+	}
+	return out
+}
+
+// together is how many questions about a picture are asked at a time.
+const together = 8
+
+// Answer implements Answerer. The first question reads the pictures, alone; the others decode
+// together, after what the model keeps of them.
+func (l *Local) Answer(ctx context.Context, questions []*Question, tokens int,
+	done func(i int, a Answer) error) error {
+	var pictures []*restore.Picture
+	for i := range questions[0].Images {
+		image := &questions[0].Images[i]
+		data, err := image.Bytes()
+		if err != nil {
+			return err
+		}
+		p, err := restore.DecodePicture(data)
+		if err != nil {
+			return image.Error(err)
+		}
+		pictures = append(pictures, p)
+	}
+	var mu sync.Mutex
+	ask := func(ctx context.Context, i int) error {
+		a, err := l.Model.Ask(ctx, restore.Request{
+			Prompt: questions[i].Text, System: l.System, Pictures: pictures,
+			Reduction: l.Reduction, MaxTokens: tokens,
+		})
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		return done(i, l.answer(a))
+	}
+	if err := ask(ctx, 0); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(together)
+	for i := 1; i < len(questions); i++ {
+		group.Go(func() error { return ask(ctx, i) })
+	}
+	return group.Wait()
+}
+
+func (l *Local) answer(a *restore.Answer) Answer {
+	out := Answer{Text: a.Text, Finish: string(a.Finish), Usage: Usage{
+		Prompt: a.Usage.Prompt, Cached: a.Usage.Cached, Tokens: a.Usage.Generated}}
+	for _, p := range a.Pictures {
+		out.Before += p.Tokens
+		out.After += p.Kept + p.Merged
+	}
+	t := &a.Timings
+	seconds := func(d time.Duration) float64 { return d.Seconds() }
+	out.Seconds = Seconds{seconds(t.Prepare), seconds(t.Encode), seconds(t.Select),
+		seconds(t.Merge), seconds(t.Prefill), seconds(t.FirstToken), seconds(t.Decode)}
+	return out
+}

@@ -1,0 +1,15 @@
+//go:build unix
+
+package eval
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// claim takes a file for this process, until it is closed or the process ends. It is an error
+// where another process has it.
+func claim(f *os.File) error {
+	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+}

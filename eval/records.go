@@ -1,0 +1,292 @@
+package eval
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Files of a folder of records.
+const (
+	settingsFile = "settings.json"
+	recordsFile  = "records.jsonl"
+	resultFile   = "result.json"
+)
+
+// Record is one question with its answer, as a line of a folder's records.jsonl.
+type Record struct {
+	ID       int      `json:"id"`
+	Key      any      `json:"key"`
+	Prompt   string   `json:"prompt"`
+	Images   []string `json:"images"`
+	Category string   `json:"category,omitempty"`
+	Answer
+	Parsed   *string  `json:"parsed"` // as in [LineScore]
+	Score    *float64 `json:"score"`
+	Settings string   `json:"settings"` // names the settings of the run
+}
+
+// Records are what a folder holds of a run.
+type Records struct {
+	Dir      string
+	Hash     string         // of Settings
+	Settings map[string]any // of the run
+	List     []*Record      // in the order in which they came
+	Result   *Result        // nil while questions are open
+}
+
+// settingsDoc is settings.json.
+type settingsDoc struct {
+	Hash     string         `json:"hash"`
+	Settings map[string]any `json:"settings"`
+}
+
+// maxSettings bounds settings.json and result.json.
+const maxSettings = 256 << 20
+
+// ReadRecords reads a folder that [Run] wrote, or is writing.
+func ReadRecords(dir string) (*Records, error) {
+	r := &Records{Dir: dir}
+	var doc settingsDoc
+	if err := readJSON(filepath.Join(dir, settingsFile), &doc); err != nil {
+		return nil, err
+	}
+	r.Hash, r.Settings = doc.Hash, doc.Settings
+	f, err := os.Open(filepath.Join(dir, recordsFile))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if _, err := r.read(f); err != nil {
+		return nil, err
+	}
+	err = readJSON(filepath.Join(dir, resultFile), &r.Result)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return r, err
+}
+
+func readJSON(path string, v any) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxSettings))
+	if err == nil {
+		err = json.Unmarshal(data, v)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// maxRecord bounds a line.
+const maxRecord = 64 << 20
+
+// read reads all whole lines and returns where they end. A last line without an end was cut
+// by a kill, and is left out.
+func (r *Records) read(in io.Reader) (end int64, err error) {
+	b := bufio.NewReaderSize(in, 1<<16)
+	seen := map[int]bool{}
+	for line := 1; ; line++ {
+		data, err := b.ReadBytes('\n')
+		if err == io.EOF {
+			return end, nil
+		}
+		var x Record
+		if err == nil && len(data) > maxRecord {
+			err = fmt.Errorf("more than %d bytes", maxRecord)
+		}
+		if err == nil {
+			err = decodeRecord(data, &x)
+		}
+		if err == nil && x.Settings != r.Hash {
+			err = fmt.Errorf("of settings %s, want %s as in %s", x.Settings, r.Hash, settingsFile)
+		}
+		if err != nil {
+			return end, fmt.Errorf("%s: line %d: %w", filepath.Join(r.Dir, recordsFile), line, err)
+		}
+		end += int64(len(data))
+		if !seen[x.ID] { // shards that were joined may overlap
+			seen[x.ID] = true
+			r.List = append(r.List, &x)
+		}
+	}
+}
+
+// decodeRecord keeps keys that are whole numbers as such.
+func decodeRecord(data []byte, x *Record) error {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	if err := dec.Decode(x); err != nil {
+		return err
+	}
+	if n, ok := x.Key.(json.Number); ok {
+		whole, err := n.Int64()
+		if err != nil {
+			return fmt.Errorf("key: %w", err)
+		}
+		x.Key = whole
+	}
+	return nil
+}
+
+// journal appends records to a folder.
+type journal struct {
+	*Records
+	file *os.File
+	lock *os.File
+
+	mu     sync.Mutex
+	synced time.Time
+}
+
+// syncEvery is how often records are forced to the disk, against a machine that dies. A
+// process that is killed loses none that it wrote.
+const syncEvery = 5 * time.Second
+
+// openJournal opens a folder for a run with these settings, and reads what it holds of it.
+func openJournal(dir string, settings map[string]any) (_ *journal, err error) {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, err
+	}
+	j := &journal{Records: &Records{Dir: dir, Settings: settings}}
+	if j.Hash, err = hashOf(settings); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			j.close()
+		}
+	}()
+	lock := filepath.Join(dir, "lock")
+	if j.lock, err = os.OpenFile(lock, os.O_CREATE|os.O_RDWR, 0o666); err != nil {
+		return nil, err
+	}
+	if err := claim(j.lock); err != nil {
+		return nil, fmt.Errorf("%s: another run is writing there", dir)
+	}
+	if err := j.settle(); err != nil {
+		return nil, err
+	}
+	j.file, err = os.OpenFile(filepath.Join(dir, recordsFile), os.O_CREATE|os.O_RDWR, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	end, err := j.read(j.file)
+	if err != nil {
+		return nil, err
+	}
+	if err := j.file.Truncate(end); err != nil {
+		return nil, err
+	}
+	_, err = j.file.Seek(end, io.SeekStart)
+	return j, err
+}
+
+// settle writes settings.json, or compares it with the settings of this run.
+func (j *journal) settle() error {
+	path := filepath.Join(j.Dir, settingsFile)
+	var doc settingsDoc
+	err := readJSON(path, &doc)
+	if errors.Is(err, fs.ErrNotExist) {
+		return replaceJSON(path, settingsDoc{j.Hash, j.Settings})
+	}
+	if err != nil || doc.Hash == j.Hash {
+		return err
+	}
+	return fmt.Errorf(
+		"%s: holds records of another run: %s",
+		j.Dir,
+		difference(doc.Settings, j.Settings),
+	)
+}
+
+// difference names the first setting that differs.
+func difference(old, now map[string]any) string {
+	var fresh map[string]any // as it reads from a file
+	if data, err := json.Marshal(now); err == nil {
+		_ = json.Unmarshal(data, &fresh) // it was written a line above
+	}
+	names := map[string]bool{}
+	for name := range old {
+		names[name] = true
+	}
+	for name := range fresh {
+		names[name] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if !reflect.DeepEqual(old[name], fresh[name]) {
+			return fmt.Sprintf("%s was %s, now %s", name, compact(old[name]), compact(fresh[name]))
+		}
+	}
+	return "they were written by another version"
+}
+
+func compact(v any) string {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	return string(data)
+}
+
+// replaceJSON writes a file that is there as a whole or not at all.
+func replaceJSON(path string, v any) error {
+	data, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		return err
+	}
+	tmp := path + ".new"
+	if err := os.WriteFile(tmp, append(data, '\n'), 0o666); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}
+
+// add appends a record, in one write, so that a kill leaves whole lines and at most one part
+// of a line.
+func (j *journal) add(x *Record) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(x); err != nil {
+		return err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if _, err := j.file.Write(b.Bytes()); err != nil {
+		return err
+	}
+	j.List = append(j.List, x)
+	if time.Since(j.synced) < syncEvery {
+		return nil
+	}
+	j.synced = time.Now()
+	return j.file.Sync()
+}
+
+func (j *journal) close() error {
+	var err error
+	if j.file != nil {
+		err = errors.Join(j.file.Sync(), j.file.Close())
+	}
+	if j.lock != nil {
+		err = errors.Join(err, j.lock.Close())
+	}
+	return err
+}

@@ -1,0 +1,353 @@
+package eval
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// sums is a benchmark of 40 questions about 12 pictures: the right answer is the sum of its
+// numbers.
+func sums() *Benchmark {
+	return &Benchmark{
+		Name: "sums", Split: "test", MaxTokens: 7,
+		Questions: func() iter.Seq2[*Question, error] {
+			return func(yield func(*Question, error) bool) {
+				for i := range 40 {
+					name := fmt.Sprintf("p%d", i*7%12)
+					q := &Question{
+						ID:   i,
+						Key:  int64(1000 + i),
+						Text: fmt.Sprintf("%d + 2?", i),
+						Doc:  fmt.Sprint(i + 2),
+						Images: []Image{{Name: name, Open: func() (io.ReadCloser, error) {
+							return io.NopCloser(strings.NewReader("picture " + name)), nil
+						}}},
+					}
+					if !yield(q, nil) {
+						return
+					}
+				}
+			}
+		},
+		Score: func(q *Question, answer string) Score {
+			return Right(answer == q.Doc.(string), answer)
+		},
+	}
+}
+
+// adder answers sums, wrong where five divides the number.
+type adder struct {
+	setting string
+	asked   atomic.Int32
+	looked  atomic.Int32      // pictures that were opened
+	before  func(n int) error // called before answer n, from 1
+}
+
+func (a *adder) Settings() map[string]any {
+	return map[string]any{"adder": a.setting, "n": 3}
+}
+
+func (a *adder) Answer(
+	ctx context.Context,
+	qs []*Question,
+	tokens int,
+	done func(int, Answer) error,
+) error {
+	if tokens != 7 {
+		return fmt.Errorf("got %d tokens", tokens)
+	}
+	if _, err := qs[0].Images[0].Bytes(); err != nil {
+		return err
+	}
+	a.looked.Add(1)
+	for i, q := range qs {
+		n := a.asked.Add(1)
+		if a.before != nil {
+			if err := a.before(int(n)); err != nil {
+				return err
+			}
+		}
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		var x int
+		if _, err := fmt.Sscanf(q.Text, "%d + 2?", &x); err != nil {
+			return err
+		}
+		if x%5 > 0 {
+			x += 2
+		}
+		if err := done(i, Answer{
+			Text: fmt.Sprint(x), Finish: "stop", Seconds: Seconds{Decode: rand.Float64()},
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// same reports whether two results are equal.
+func same(a, b *Result) bool {
+	x, err1 := json.Marshal(a)
+	y, err2 := json.Marshal(b)
+	return err1 == nil && err2 == nil && string(x) == string(y)
+}
+
+func TestRun(t *testing.T) {
+	a := &adder{}
+	want, all, err := Run(t.Context(), sums(), a, RunOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, _ := want.Metrics.Get("accuracy"); v != 80 || len(all) != 40 || want.Questions != 40 ||
+		a.looked.Load() != 12 {
+		t.Fatalf("%+v, %d pictures opened", want, a.looked.Load())
+	}
+	for _, parallel := range []int{1, 3, 20} {
+		dir := t.TempDir()
+		var last Progress
+		o := RunOptions{Records: dir, Parallel: parallel, Progress: func(p Progress) { last = p }}
+		got, _, err := Run(t.Context(), sums(), &adder{}, o)
+		if err != nil || !same(got, want) || last.Done != 40 || last.Total != 40 {
+			t.Errorf("%d at a time: %v, %+v, %+v", parallel, err, got, last)
+		}
+		r, err := ReadRecords(dir)
+		if err != nil || !same(r.Result, want) || len(r.List) != 40 || r.Settings["adder"] != "" ||
+			r.Settings["split"] != "test" {
+			t.Fatalf("%v: %+v", err, r)
+		}
+		slices.SortFunc(r.List, func(a, b *Record) int { return a.ID - b.ID })
+		x := r.List[3]
+		if x.Key != int64(1003) || x.Prompt != "3 + 2?" || x.Text != "5" || *x.Score != 1 ||
+			*x.Parsed != "5" ||
+			x.Images[0] != "p9" {
+			t.Errorf("%+v", x)
+		}
+		// Nothing is left to ask.
+		b := &adder{}
+		if got, _, err := Run(t.Context(), sums(), b, o); err != nil || !same(got, want) ||
+			b.asked.Load() != 0 {
+			t.Errorf("again: %v, %d asked", err, b.asked.Load())
+		}
+	}
+}
+
+// Ensure that a run that is killed ten times, also in the middle of a line, equals one that is
+// not, and asks no question twice but the one that was cut.
+func TestRunKilled(t *testing.T) {
+	want, _, err := Run(t.Context(), sums(), &adder{}, RunOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 5 {
+		dir := t.TempDir()
+		asked := int32(0)
+		for range 10 {
+			at := random.IntN(4)
+			a := &adder{before: func(n int) error {
+				if n > at {
+					return errors.New("killed")
+				}
+				return nil
+			}}
+			if _, _, err := Run(t.Context(), sums(), a, RunOptions{
+				Records: dir, Parallel: 1 + random.IntN(3),
+			}); err == nil {
+				t.Fatal("not killed")
+			}
+			asked += a.asked.Load()
+			// A kill may cut the line that is being written.
+			path := filepath.Join(dir, recordsFile)
+			if info, err := os.Stat(path); err == nil && info.Size() > 0 && random.IntN(2) == 0 {
+				if err := os.Truncate(
+					path, info.Size()-1-random.Int64N(min(40, info.Size()))); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		got, _, err := Run(t.Context(), sums(), &adder{}, RunOptions{Records: dir})
+		if err != nil || !same(got, want) {
+			t.Fatalf("%v: %+v, want %+v", err, got, want)
+		}
+	}
+}
+
+// Ensure that records of other settings or data, of a run under way, and damaged ones are
+// refused, each with what is wrong.
+func TestRecordsRefused(t *testing.T) {
+	dir := t.TempDir()
+	o := RunOptions{Records: dir, Selection: Selection{Limit: 5}}
+	if _, _, err := Run(t.Context(), sums(), &adder{}, o); err != nil {
+		t.Fatal(err)
+	}
+	check := func(want string, b *Benchmark, a *adder) {
+		t.Helper()
+		if _, _, err := Run(t.Context(), b, a, o); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	check(`holds records of another run: adder was "", now "x"`, sums(), &adder{setting: "x"})
+	changed := sums()
+	changed.Questions = func() iter.Seq2[*Question, error] {
+		return func(yield func(*Question, error) bool) {
+			for q, err := range sums().Questions() {
+				q.Text = "0" + q.Text
+				if !yield(q, err) {
+					return
+				}
+			}
+		}
+	}
+	check(`question 0 was "0 + 2?", now "00 + 2?": the data have changed`, changed, &adder{})
+	j, err := openJournal(dir, settingsOf(sums(), &adder{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("another run is writing there", sums(), &adder{})
+	if err := j.close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, recordsFile)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, data := range map[string]string{
+		"records.jsonl: line 1: ":                         "{]\n" + string(whole),
+		"line 6: of settings abc, want ":                  string(whole) + `{"id": 7, "settings": "abc"}` + "\n",
+		"line 6: key: ":                                   string(whole) + `{"id": 7, "key": 1.5}` + "\n",
+		"line 6: json: cannot unmarshal string into Go s": string(whole) + `{"id": "x"}` + "\n",
+	} {
+		if err := os.WriteFile(path, []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		check(want, sums(), &adder{})
+	}
+}
+
+// Ensure that parts of a run can be joined, and that limit and shard choose what they say.
+func TestSelection(t *testing.T) {
+	var joined []byte
+	var settings string
+	for shard := 1; shard <= 3; shard++ {
+		dir := t.TempDir()
+		r, _, err := Run(
+			t.Context(),
+			sums(),
+			&adder{},
+			RunOptions{Records: dir, Selection: Selection{Limit: 32, Shard: shard, Parts: 3}},
+		)
+		if want := []int{11, 11, 10}[shard-1]; err != nil || r.Questions != want {
+			t.Fatalf("%v: shard %d has %d questions, want %d", err, shard, r.Questions, want)
+		}
+		data, err := os.ReadFile(filepath.Join(dir, recordsFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		joined = append(joined, data...)
+		settings = filepath.Join(dir, settingsFile)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, recordsFile), append(joined, joined...),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, settingsFile), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := &adder{}
+	r, _, err := Run(t.Context(), sums(), a, RunOptions{Records: dir})
+	if err != nil || r.Questions != 40 || a.asked.Load() != 8 {
+		t.Errorf("%v, %d asked", err, a.asked.Load())
+	}
+}
+
+// Ensure that a context that ends leaves what was answered.
+func TestRunCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("enough")
+	a := &adder{before: func(n int) error {
+		if n == 6 {
+			cancel(cause)
+		}
+		return nil
+	}}
+	dir := t.TempDir()
+	if _, _, err := Run(ctx, sums(), a, RunOptions{Records: dir}); !errors.Is(err, cause) {
+		t.Fatal(err)
+	}
+	r, err := ReadRecords(dir)
+	if err != nil || len(r.List) != 5 || r.Result != nil {
+		t.Errorf("%v, %d records", err, len(r.List))
+	}
+}
+
+// Ensure that a picture that cannot be read, or decoded, stops the run and is named.
+func TestRunPicture(t *testing.T) {
+	b := sums()
+	list := b.Questions
+	b.Questions = func() iter.Seq2[*Question, error] {
+		return func(yield func(*Question, error) bool) {
+			for q, err := range list() {
+				if q.ID == 1 {
+					q.Images[0].At = `f.parquet: row 1, column "image"`
+					q.Images[0].Open = func() (io.ReadCloser, error) {
+						return nil, errors.New("holds no picture")
+					}
+				}
+				if !yield(q, err) {
+					return
+				}
+			}
+		}
+	}
+	_, _, err := Run(t.Context(), b, &adder{}, RunOptions{})
+	if want := `sums: f.parquet: row 1, column "image": holds no picture`; err == nil ||
+		err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// Ensure that metrics keep their order in JSON.
+func TestMetrics(t *testing.T) {
+	m := Metrics{{"z", 1.5}, {"a", 2}}
+	data, err := json.Marshal(m)
+	var back Metrics
+	if err != nil || string(data) != `{"z":1.5,"a":2}` || json.Unmarshal(data, &back) != nil ||
+		!reflect.DeepEqual(m, back) {
+		t.Errorf("%v: %s %v", err, data, back)
+	}
+}
+
+func FuzzRecords(f *testing.F) {
+	f.Add([]byte(`{"id":1,"key":"x","settings":"s","score":null}` + "\n" + `{"id":2,`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r := &Records{Hash: "s"}
+		_, _ = r.read(strings.NewReader(string(data)))
+	})
+}
+
+func FuzzAnswers(f *testing.F) {
+	f.Add(`{"id":1,"answer":"x"}` + "\n\n" + `{"id":2,"answer":null}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		_, _ = ReadAnswers(strings.NewReader(text), "stdin")
+	})
+}

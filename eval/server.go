@@ -1,0 +1,283 @@
+package eval
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Server asks a model behind a server that speaks OpenAI's protocol.
+type Server struct {
+	URL   string // of the server, of its /v1, or of its /chat/completions
+	Model string // as the server names it
+	Key   string // API key; may be empty
+	// System is said before each question; "" is nothing.
+	System string
+	// Reduction is the request's extension "restore", for servers of this project. A server
+	// that does not answer with one is an error. "" asks plainly.
+	Reduction json.RawMessage
+
+	Client *http.Client // nil is one without a time limit
+}
+
+// Settings implements Answerer.
+func (s *Server) Settings() map[string]any {
+	out := map[string]any{"server": s.URL, "model": s.Model, "system": s.System}
+	if len(s.Reduction) > 0 {
+		out["reduction"] = s.Reduction
+	}
+	return out
+}
+
+// chatRequest is the body of a request.
+type chatRequest struct {
+	Model       string          `json:"model"`
+	Messages    []chatMessage   `json:"messages"`
+	Temperature float64         `json:"temperature"`
+	MaxTokens   int             `json:"max_tokens"`
+	Restore     json.RawMessage `json:"restore,omitempty"`
+}
+
+type chatMessage struct {
+	Role    string `json:"role"`
+	Content any    `json:"content"`
+}
+
+type chatPart struct {
+	Type  string    `json:"type"`
+	Text  string    `json:"text,omitempty"`
+	Image *chatLink `json:"image_url,omitempty"`
+}
+
+type chatLink struct {
+	URL string `json:"url"`
+}
+
+// chatReply is what is read of a reply.
+type chatReply struct {
+	Choices []struct {
+		Message struct{ Content string }
+		Finish  string `json:"finish_reason"`
+	}
+	Usage struct {
+		Prompt  int `json:"prompt_tokens"`
+		Tokens  int `json:"completion_tokens"`
+		Details struct {
+			Cached int `json:"cached_tokens"`
+		} `json:"prompt_tokens_details"`
+	}
+	Timings struct {
+		Prepare float64 `json:"prepare_ms"`
+		Encode  float64 `json:"encode_ms"`
+		Select  float64 `json:"select_ms"`
+		Merge   float64 `json:"merge_ms"`
+		Prompt  float64 `json:"prompt_ms"`
+		First   float64 `json:"ttft_ms"`
+		Decode  float64 `json:"predicted_ms"`
+	}
+	Restore *struct {
+		Tokens struct {
+			Before, Kept, Merged int
+		} `json:"visual_tokens"`
+	}
+}
+
+// Answer implements Answerer. Requests that a busy or failing server refuses are repeated a
+// few times.
+func (s *Server) Answer(ctx context.Context, questions []*Question, tokens int,
+	done func(i int, a Answer) error) error {
+	var pictures []chatPart
+	for i := range questions[0].Images {
+		data, err := questions[0].Images[i].Bytes()
+		if err != nil {
+			return err
+		}
+		link := "data:" + http.DetectContentType(
+			data,
+		) + ";base64," + base64.StdEncoding.EncodeToString(
+			data,
+		)
+		pictures = append(pictures, chatPart{Type: "image_url", Image: &chatLink{link}})
+	}
+	for i, q := range questions {
+		a, err := s.ask(ctx, q, pictures, tokens)
+		if err != nil {
+			return err
+		}
+		if err := done(i, *a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Server) ask(
+	ctx context.Context,
+	q *Question,
+	pictures []chatPart,
+	tokens int,
+) (*Answer, error) {
+	r := chatRequest{Model: s.Model, MaxTokens: tokens, Restore: s.Reduction}
+	if s.System != "" {
+		r.Messages = append(r.Messages, chatMessage{"system", s.System})
+	}
+	var content any = q.Text
+	if len(pictures) > 0 {
+		content = append(
+			pictures[:len(pictures):len(pictures)],
+			chatPart{Type: "text", Text: q.Text},
+		)
+	}
+	r.Messages = append(r.Messages, chatMessage{"user", content})
+	body, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	wait := serverWait
+	for try := 1; ; try++ {
+		reply, again, err := s.post(ctx, body)
+		if err == nil {
+			a, err := s.answer(reply)
+			if err != nil {
+				err = fmt.Errorf("question %d: %s: %w", q.ID, s.URL, err)
+			}
+			return a, err
+		}
+		if again < 0 || try == serverTries || ctx.Err() != nil {
+			return nil, fmt.Errorf("question %d: %s: %w", q.ID, s.URL, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(max(wait, again)):
+		}
+		wait *= 2
+	}
+}
+
+// How often a request is sent, and the first wait between two.
+const (
+	serverTries = 8
+	serverWait  = 200 * time.Millisecond
+)
+
+// maxServerReply bounds a reply.
+const maxServerReply = 16 << 20
+
+// post sends a request. again is the least time after which a failure may be gone, and
+// negative where it will not.
+func (s *Server) post(
+	ctx context.Context,
+	body []byte,
+) (_ *chatReply, again time.Duration, err error) {
+	address, err := s.address()
+	if err != nil {
+		return nil, -1, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
+	if err != nil {
+		return nil, -1, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if s.Key != "" {
+		req.Header.Set("Authorization", "Bearer "+s.Key)
+	}
+	client := s.Client
+	if client == nil {
+		client = http.DefaultClient
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		var bad *url.Error
+		if errors.As(err, &bad) { // it repeats the address
+			err = bad.Err
+		}
+		return nil, 0, err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxServerReply))
+	if err != nil {
+		return nil, 0, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, retryAfter(resp), fmt.Errorf("status %s: %s", resp.Status, failure(data))
+	}
+	var reply chatReply
+	if err := json.Unmarshal(data, &reply); err != nil {
+		return nil, -1, fmt.Errorf("got %.80q, want a chat completion", data)
+	}
+	return &reply, 0, nil
+}
+
+// address is where chat completions are asked for.
+func (s *Server) address() (string, error) {
+	u, err := url.Parse(s.URL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return "", fmt.Errorf("server: got %q, want an http or https address", s.URL)
+	}
+	switch path := strings.TrimRight(u.Path, "/"); {
+	case strings.HasSuffix(path, "/completions"):
+	case path == "":
+		u.Path = "/v1/chat/completions"
+	default:
+		u.Path = path + "/chat/completions"
+	}
+	return u.String(), nil
+}
+
+// retryAfter is how long to wait after a refusal, negative where waiting does not help.
+func retryAfter(resp *http.Response) time.Duration {
+	if resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode < 500 {
+		return -1
+	}
+	seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+	if err != nil || seconds < 0 || seconds > 3600 {
+		return 0
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+// failure is the message in the body of a refusal.
+func failure(data []byte) string {
+	var body struct{ Error struct{ Message string } }
+	if json.Unmarshal(data, &body) == nil && body.Error.Message != "" {
+		return body.Error.Message
+	}
+	return fmt.Sprintf("%.80q", data)
+}
+
+// answer reads a reply.
+func (s *Server) answer(r *chatReply) (*Answer, error) {
+	if len(r.Choices) == 0 {
+		return nil, errors.New("a reply without an answer")
+	}
+	if len(s.Reduction) > 0 && r.Restore == nil {
+		return nil, errors.New(
+			"a reply that says nothing of the reduction, want a server of this project, or " +
+				"no reduction",
+		)
+	}
+	c := r.Choices[0]
+	a := &Answer{Text: c.Message.Content, Finish: c.Finish,
+		Usage: Usage{
+			Prompt: r.Usage.Prompt,
+			Cached: r.Usage.Details.Cached,
+			Tokens: r.Usage.Tokens,
+		}}
+	if t := r.Restore; t != nil {
+		a.Before, a.After = t.Tokens.Before, t.Tokens.Kept+t.Tokens.Merged
+	}
+	t := &r.Timings
+	a.Seconds = Seconds{t.Prepare / 1e3, t.Encode / 1e3, t.Select / 1e3, t.Merge / 1e3,
+		t.Prompt / 1e3, t.First / 1e3, t.Decode / 1e3}
+	return a, nil
+}

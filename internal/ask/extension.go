@@ -1,0 +1,163 @@
+package ask
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Extension is the object "restore" of a reply: what was done.
+type Extension struct {
+	Images  []ImageExtension `json:"images"`
+	Visual  VisualTokens     `json:"visual_tokens"`
+	Seed    *int64           `json:"seed,omitempty"`
+	Ignored []string         `json:"ignored_fields,omitempty"`
+	Worker  string           `json:"worker,omitempty"`
+}
+
+// ImageExtension is one picture's share of an Extension.
+type ImageExtension struct {
+	Index      int             `json:"index"`
+	Width      int             `json:"width"`
+	Height     int             `json:"height"`
+	Tokens     int             `json:"tokens"`
+	Kept       int             `json:"kept"`
+	Merged     int             `json:"merged"`
+	Cache      Cache           `json:"cache"`
+	Method     string          `json:"method"`
+	Parameters json.RawMessage `json:"parameters"`
+	Groups     *GroupReport    `json:"-"`
+}
+
+// MarshalJSON writes the groups' fields among the others, where they were asked for.
+func (e ImageExtension) MarshalJSON() ([]byte, error) {
+	type plain ImageExtension // without this method
+	if e.Groups == nil {
+		return json.Marshal(plain(e))
+	}
+	return json.Marshal(struct {
+		plain
+		Grid   *Grid         `json:"grid"`
+		Area   *Area         `json:"area,omitempty"`
+		Groups []groupFields `json:"groups"`
+	}{plain(e), e.Groups.Grid, e.Groups.Area, e.Groups.list()})
+}
+
+// GroupReport says which tokens each row of a picture stands for.
+type GroupReport struct {
+	Grid *Grid // nil: tokens have none
+	Area *Area // that the grid covers; nil: not known
+	List []Group
+}
+
+func (g *GroupReport) list() []groupFields {
+	out := make([]groupFields, len(g.List))
+	for i, x := range g.List {
+		out[i] = groupFields(x)
+	}
+	return out
+}
+
+// Grid is the rows and columns in which a picture's tokens lie.
+type Grid struct {
+	Rows int `json:"rows"`
+	Cols int `json:"cols"`
+}
+
+type groupFields struct {
+	Members  []int   `json:"members"`
+	Position float64 `json:"position"`
+	Kept     bool    `json:"kept"`
+}
+
+// VisualTokens counts the visual tokens of a request.
+type VisualTokens struct {
+	Before int `json:"before"`
+	Kept   int `json:"kept"`
+	Merged int `json:"merged"`
+}
+
+// Extend returns what a reply says about a request's pictures.
+func (c *Count) Extend(r *Request) *Extension {
+	e := &Extension{Images: []ImageExtension{}, Ignored: r.Ignored}
+	for i, p := range c.Pictures {
+		x := ImageExtension{
+			Index:      i,
+			Width:      p.Width,
+			Height:     p.Height,
+			Tokens:     p.Tokens,
+			Kept:       p.Kept,
+			Merged:     p.Merged,
+			Cache:      p.Cache,
+			Method:     p.Method,
+			Parameters: p.Parameters,
+		}
+		if x.Parameters == nil {
+			x.Parameters = json.RawMessage("null")
+		}
+		if r.Groups {
+			x.Groups = &GroupReport{List: p.Groups}
+			if p.Rows > 0 {
+				x.Groups.Grid = &Grid{p.Rows, p.Cols}
+				if p.Area.Width > 0 {
+					x.Groups.Area = &p.Area
+				}
+			}
+		}
+		e.Images = append(e.Images, x)
+		e.Visual.Before += p.Tokens
+		e.Visual.Kept += p.Kept
+		e.Visual.Merged += p.Merged
+	}
+	return e
+}
+
+// Extension returns what a reply says about an answer.
+func (a *Answer) Extension(r *Request) *Extension {
+	e := a.Extend(r)
+	e.Seed, e.Worker = a.Seed, a.Worker
+	return e
+}
+
+// TimingFields are the timings of a reply, under llama-server's names and ours.
+type TimingFields struct {
+	Queue          float64 `json:"queue_ms"`
+	Prepare        float64 `json:"prepare_ms"`
+	Encode         float64 `json:"encode_ms"`
+	Select         float64 `json:"select_ms"`
+	Merge          float64 `json:"merge_ms"`
+	PromptN        int     `json:"prompt_n"`
+	CacheN         int     `json:"cache_n"`
+	Prompt         float64 `json:"prompt_ms"`
+	PromptPerToken float64 `json:"prompt_per_token_ms"`
+	PromptPerSec   float64 `json:"prompt_per_second"`
+	TTFT           float64 `json:"ttft_ms"`
+	PredictedN     int     `json:"predicted_n"`
+	Predicted      float64 `json:"predicted_ms"`
+	PerToken       float64 `json:"predicted_per_token_ms"`
+	PerSecond      float64 `json:"predicted_per_second"`
+}
+
+// TimingFields returns the timings of an answer.
+func (a *Answer) TimingFields() *TimingFields {
+	t := &a.Timings
+	f := &TimingFields{Queue: millis(t.Queue), Prepare: millis(t.Prepare), Encode: millis(t.Encode),
+		Select: millis(
+			t.Select,
+		), Merge: millis(t.Merge), PromptN: a.Prompt - a.Cached, CacheN: a.Cached,
+		Prompt: millis(
+			t.Prefill,
+		), TTFT: millis(t.FirstToken), PredictedN: a.Completion, Predicted: millis(t.Decode)}
+	f.PromptPerToken, f.PromptPerSec = rates(f.PromptN, f.Prompt)
+	f.PerToken, f.PerSecond = rates(f.PredictedN, f.Predicted)
+	return f
+}
+
+func millis(d time.Duration) float64 { return float64(max(0, d.Microseconds())) / 1000 }
+
+// rates returns milliseconds a token and tokens a second, 0 where there is none.
+func rates(n int, ms float64) (perToken, perSecond float64) {
+	if n == 0 || ms == 0 {
+		return 0, 0
+	}
+	return ms / float64(n), 1000 * float64(n) / ms
+}

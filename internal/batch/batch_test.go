@@ -1,0 +1,482 @@
+package batch
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// echo answers with its prompt; the line "slow" waits.
+type echo struct {
+	mu    sync.Mutex
+	asked map[string]int
+	now   map[string]int // requests that are being answered, by picture
+	most  int            // of one picture that nobody had answered before
+	known map[string]bool
+	stop  func(asked int)
+}
+
+func newEcho() *echo {
+	return &echo{asked: map[string]int{}, now: map[string]int{}, known: map[string]bool{}}
+}
+
+func (e *echo) Do(ctx context.Context, r *Request) (*Response, error) {
+	e.mu.Lock()
+	e.asked[r.CustomID]++
+	pic := string(r.Pictures[:])
+	if r.Pictures != ([32]byte{}) {
+		e.now[pic]++
+		if !e.known[pic] {
+			e.most = max(e.most, e.now[pic])
+		}
+	}
+	n := len(e.asked)
+	e.mu.Unlock()
+	if e.stop != nil {
+		e.stop(n)
+	}
+	time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond)
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.now[pic]--
+	e.known[pic] = true
+	return &Response{Status: 200, RequestID: newID("req_"),
+		Body: []byte(fmt.Sprintf(`{"said":%q,"usage":{"prompt_tokens":2,"prompt_tokens_details":{"cached_tokens":%d},"completion_tokens":1}}`, r.CustomID, n))}, nil
+}
+
+// input returns n lines about pictures of five questions each, some of them bad.
+func input(n int) string {
+	var b strings.Builder
+	for i := range n {
+		switch {
+		case i%17 == 5:
+			fmt.Fprintf(&b, "{\"custom_id\": broken %d\n", i)
+		case i%3 == 0:
+			fmt.Fprintf(&b, `{"custom_id":"q%d","method":"POST","url":"/v1/chat/completions","body":{"messages":[{"role":"user","content":"?"}]}}`+"\n", i)
+		default:
+			fmt.Fprintf(&b, `{"custom_id":"q%d","method":"POST","url":"/v1/chat/completions","body":{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"p%d"}}]}]}}`+"\n", i, i/5)
+		}
+	}
+	return b.String()
+}
+
+// free replaces what may differ between runs.
+func free(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	for line := range strings.Lines(string(data)) {
+		var r Result
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		if r.ID == "" || (r.Response == nil) == (r.Error == nil) {
+			t.Fatalf("%q: want an id, and a response or an error", line)
+		}
+		r.ID = ""
+		if r.Response != nil {
+			r.Response.RequestID = ""
+		}
+		data, err := encode(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.Write(append(data, '\n'))
+	}
+	return out.String()
+}
+
+// as names settings.
+func as(settings string) func(string) (string, error) {
+	return func(string) (string, error) { return settings, nil }
+}
+
+func answer(
+	t *testing.T, ctx context.Context, dir, in string, b Backend, o Options,
+) (Summary, error) {
+	t.Helper()
+	j, err := OpenJournal(filepath.Join(dir, "j"), filepath.Join(dir, "out"), as("settings"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	if o.MaxLine == 0 {
+		o.MaxLine = 1 << 20
+	}
+	if o.Parallel == 0 {
+		o.Parallel = 4
+	}
+	return Run(ctx, strings.NewReader(in), j, b, o)
+}
+
+// Ensure that results come in the input's order, that a bad line is one bad result, and that
+// the first request about a picture is answered before the others.
+func TestRun(t *testing.T) {
+	dir, e := t.TempDir(), newEcho()
+	s, err := answer(t, t.Context(), dir, input(200), e, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(free(t, filepath.Join(dir, "out"))), "\n")
+	if len(lines) != 200 || s.Lines != 200 || s.Answers+s.Unread["invalid_json"] != 200 {
+		t.Fatalf("got %d results and summary %+v, want 200", len(lines), s)
+	}
+	for i, l := range lines {
+		want := fmt.Sprintf(`"custom_id":"q%d"`, i)
+		if i%17 == 5 {
+			want = fmt.Sprintf(`"message":"line %d: invalid JSON at byte 15`, i+1)
+		}
+		if !strings.Contains(l, want) {
+			t.Fatalf("result %d: got %s, want %s", i, l, want)
+		}
+		if strings.Contains(l, `"cached_tokens"`) && !strings.Contains(l, `"cached_tokens":0`) {
+			t.Fatalf("result %d: %s tells what was cached", i, l)
+		}
+	}
+	if e.most != 1 {
+		t.Errorf("%d requests about a picture that nobody had answered ran together, want 1",
+			e.most)
+	}
+}
+
+// Ensure that a run that is ended at random points, whose log and output are then cut at random
+// bytes as a crash may, ends as one that was not, and that nothing that is in the log is asked
+// again.
+func TestKilled(t *testing.T) {
+	in := input(300)
+	whole := t.TempDir()
+	if _, err := answer(t, t.Context(), whole, in, newEcho(), Options{}); err != nil {
+		t.Fatal(err)
+	}
+	want := free(t, filepath.Join(whole, "out"))
+	for seed := range 20 {
+		rng := rand.New(rand.NewPCG(uint64(seed), 1))
+		dir := t.TempDir()
+		for round := 0; ; round++ {
+			e := newEcho()
+			ctx, cancel := context.WithCancel(t.Context())
+			limit := 1 + rng.IntN(120)
+			if round > 20 {
+				limit = 1 << 20
+			}
+			e.stop = func(n int) {
+				if n > limit {
+					cancel()
+				}
+			}
+			if round > 0 && round%2 == 0 { // what is not in a checkpoint may be lost
+				cut(t, rng, filepath.Join(dir, "j", "log"), 1)
+			}
+			_, err := answer(t, ctx, dir, in, e, Options{})
+			cancel()
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+			if round%2 == 1 { // the output was written further than the log knows
+				f, err := os.OpenFile(filepath.Join(dir, "out"), os.O_APPEND|os.O_WRONLY, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				f.WriteString(`{"half of a res`)
+				f.Close()
+			}
+		}
+		if got := free(t, filepath.Join(dir, "out")); got != want {
+			t.Fatalf("seed %d: the output of a run that was ended differs", seed)
+		}
+		e := newEcho()
+		if _, err := answer(t, t.Context(), dir, in, e, Options{}); err != nil ||
+			len(e.asked) != 0 {
+			t.Fatalf("a finished run again: %d requests asked, error %v", len(e.asked), err)
+		}
+	}
+}
+
+// cut takes up to the last n·100 bytes off a file.
+func cut(t *testing.T, rng *rand.Rand, path string, n int) {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, max(0, info.Size()-int64(rng.IntN(n*100)))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Ensure that what was answered is not asked again after a kill that lost nothing.
+func TestAskedOnce(t *testing.T) {
+	in, dir := input(200), t.TempDir()
+	total := map[string]int{}
+	for limit := 20; ; limit += 20 {
+		e := newEcho()
+		ctx, cancel := context.WithCancel(t.Context())
+		e.stop = func(n int) {
+			if n > 20 {
+				cancel()
+			}
+		}
+		before := answered(t, dir)
+		_, err := answer(t, ctx, dir, in, e, Options{})
+		cancel()
+		for id := range e.asked {
+			total[id]++
+			if before[id] {
+				t.Fatalf("%s was asked again", id)
+			}
+		}
+		if err == nil {
+			break
+		}
+	}
+	if len(total) < 150 {
+		t.Fatalf("only %d requests asked", len(total))
+	}
+}
+
+// answered lists what a journal and its output hold.
+func answered(t *testing.T, dir string) map[string]bool {
+	t.Helper()
+	out := map[string]bool{}
+	log, _ := os.ReadFile(filepath.Join(dir, "j", "log"))
+	done, _ := os.ReadFile(filepath.Join(dir, "out"))
+	for _, line := range bytes.SplitAfter(append(log, done...), []byte(`{"id":"batch_req_`)) {
+		var id string
+		if _, rest, ok := bytes.Cut(line, []byte(`"custom_id":"`)); ok {
+			id, _, _ = strings.Cut(string(rest), `"`)
+			out[id] = true
+		}
+	}
+	return out
+}
+
+// Ensure that what does not belong together is refused.
+func TestRefused(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := answer(t, t.Context(), dir, input(20), newEcho(), Options{}); err != nil {
+		t.Fatal(err)
+	}
+	j, err := OpenJournal(filepath.Join(dir, "j"), filepath.Join(dir, "out"), as("settings"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenJournal(filepath.Join(dir, "j"), filepath.Join(dir, "out"),
+		as("settings")); !errors.Is(err, ErrInUse) {
+		t.Errorf("a journal in use: got %v, want ErrInUse", err)
+	}
+	j.Close()
+	if _, err := OpenJournal(filepath.Join(dir, "j"), filepath.Join(dir, "out"),
+		as("others")); err == nil || !strings.Contains(err.Error(), "settings") {
+		t.Errorf("other settings: got %v, want an error", err)
+	}
+	if _, err := OpenJournal(filepath.Join(dir, "k"), filepath.Join(dir, "out"),
+		as("settings")); err == nil || !strings.Contains(err.Error(), "did not write it") {
+		t.Errorf("an output of another journal: got %v, want an error", err)
+	}
+	for name, in := range map[string]string{"shorter": input(10), "another": "x" + input(20)} {
+		if _, err := answer(t, t.Context(), dir, in, newEcho(), Options{}); err == nil ||
+			!strings.Contains(err.Error(), "another input") {
+			t.Errorf("%s: got %v, want an error about the input", name, err)
+		}
+	}
+	if err := os.Truncate(filepath.Join(dir, "out"), 10); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenJournal(filepath.Join(dir, "j"), filepath.Join(dir, "out"),
+		as("settings")); err == nil || !strings.Contains(err.Error(), "bring the file back") {
+		t.Errorf("an output that was cut: got %v, want an error", err)
+	}
+}
+
+// Ensure that lines that were added to an answered input are answered, and only those.
+func TestLonger(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := answer(t, t.Context(), dir, input(20), newEcho(), Options{}); err != nil {
+		t.Fatal(err)
+	}
+	e := newEcho()
+	s, err := answer(t, t.Context(), dir, input(30), e, Options{})
+	if err != nil || s.Before != 20 || len(e.asked) > 10 {
+		t.Fatalf("got %+v after %d requests, error %v, want the 10 new lines alone", s,
+			len(e.asked), err)
+	}
+}
+
+// Ensure that unordered results are all there, also after an end in between.
+func TestUnordered(t *testing.T) {
+	dir, in := t.TempDir(), input(200)
+	for limit := 50; ; limit = 1000 {
+		e := newEcho()
+		ctx, cancel := context.WithCancel(t.Context())
+		e.stop = func(n int) {
+			if n > limit {
+				cancel()
+			}
+		}
+		_, err := answer(t, ctx, dir, in, e, Options{Unordered: true})
+		cancel()
+		if err == nil {
+			break
+		}
+	}
+	seen := map[string]bool{}
+	for line := range strings.Lines(free(t, filepath.Join(dir, "out"))) {
+		if seen[line] {
+			t.Fatalf("twice: %s", line)
+		}
+		seen[line] = true
+	}
+	if len(seen) != 200 {
+		t.Fatalf("got %d results, want 200", len(seen))
+	}
+}
+
+// Ensure that each kind of bad line says what is wrong, and that a strict run ends there.
+func TestLines(t *testing.T) {
+	for line, want := range map[string]string{
+		``:   "empty",
+		`[]`: "no object",
+		`{"`: "invalid JSON at byte",
+		`{"custom_id":"a","url":"/v1/chat/completions"}`:                         "body: got nothing, want an object",
+		`{"custom_id":3,"url":"/v1/chat/completions","body":{}}`:                 "custom_id: got 3, want a string",
+		`{"url":"/v1/chat/completions","body":{}}`:                               "custom_id: missing",
+		`{"custom_id":"a","body":{}}`:                                            "url: missing",
+		`{"custom_id":"a","url":"/x","body":[1]}`:                                "body: got [1], want an object",
+		`{"custom_id":"` + strings.Repeat("a", 2000) + `","url":"/x","body":{}}`: "got more than 1000 bytes",
+	} {
+		dir := t.TempDir()
+		in := line + "\n" + `{"custom_id":"b","url":"/x","body":{}}`
+		s, err := answer(t, t.Context(), dir, in, newEcho(), Options{MaxLine: 1000})
+		if err != nil || s.Answers != 1 {
+			t.Fatalf("%.60q: got %+v, error %v", line, s, err)
+		}
+		first, _, _ := strings.Cut(free(t, filepath.Join(dir, "out")), "\n")
+		if !strings.Contains(first, "line 1: ") || !strings.Contains(first, want) ||
+			!strings.Contains(first, `"custom_id":null,"response":null`) {
+			t.Errorf("%.60q: got %s, want %q", line, first, want)
+		}
+		if _, err := answer(t, t.Context(), t.TempDir(), in, newEcho(), Options{
+			MaxLine: 1000, Strict: true,
+		}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.60q, strict: got %v, want %q", line, err, want)
+		}
+	}
+}
+
+// Ensure that requests with the same pictures are known by them on every route, and others not.
+func TestPictures(t *testing.T) {
+	chat := func(url string) string {
+		return `{"messages":[{"role":"user","content":[{"type":"text","text":"?"},{"type":"image_url","image_url":{"url":"` + url + `"}}]}]}`
+	}
+	a := pictures([]byte(chat("a")))
+	if a == ([32]byte{}) {
+		t.Fatal("no picture found")
+	}
+	if b := pictures([]byte(`{"input":[{"role":"user","content":[{"type":"input_image","image_url":"a"}]}]}`)); b != a {
+		t.Error("responses: another key for the same picture")
+	}
+	if pictures([]byte(chat("b"))) == a || pictures([]byte(`{"messages":[{"role":"user","content":"a"}]}`)) != ([32]byte{}) {
+		t.Error("another picture, or none, has the same key")
+	}
+}
+
+// Ensure that the handler's answers are taken as they are, and what is none is a refusal.
+func TestHandler(t *testing.T) {
+	full := 1
+	h := Handler{http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Request-Id", "req_1")
+		switch {
+		case r.URL.Path == "/text":
+			fmt.Fprint(w, "hello")
+		case r.URL.Path == "/busy" && full > 0:
+			full--
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusTooManyRequests)
+		case r.Method != "POST":
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			fmt.Fprint(w, `{"error":{"code":"method_not_allowed"}}`)
+		default:
+			fmt.Fprint(w, "{\n \"a\": 1\n}\n")
+		}
+	})}
+	for name, c := range map[string]struct {
+		r      Request
+		status int
+		body   string
+	}{
+		"answer":  {Request{Method: "POST", URL: "/v1/x", Body: []byte(`{}`)}, 200, `{"a":1}`},
+		"refused": {Request{Method: "PUT", URL: "/v1/x", Body: []byte(`{}`)}, 405, "method_not_allowed"},
+		"stream":  {Request{Method: "POST", URL: "/v1/x", Body: []byte(`{"stream":true}`)}, 400, "stream: got true, want false"},
+		"busy":    {Request{Method: "POST", URL: "/busy", Body: []byte(`{}`)}, 200, `{"a":1}`},
+		"text":    {Request{Method: "POST", URL: "/text", Body: []byte(`{}`)}, 400, "no JSON"},
+		"address": {Request{Method: "POST", URL: "http://example.com/v1", Body: []byte(`{}`)}, 400, "want a path"},
+		"nothing": {Request{Method: "POST", URL: "", Body: []byte(`{}`)}, 400, "want a path"},
+		"method":  {Request{Method: "a b", URL: "/v1/x", Body: []byte(`{}`)}, 400, "want a path"},
+	} {
+		got, err := h.Do(t.Context(), &c.r)
+		if err != nil || got.Status != c.status || !strings.Contains(string(got.Body), c.body) ||
+			bytes.ContainsRune(got.Body, '\n') {
+			t.Errorf("%s: got %+v (%s), error %v, want %d and %s on one line", name, got, got.Body,
+				err, c.status, c.body)
+		}
+	}
+}
+
+// FuzzJournal opens journals of any content: no fault, and memory that follows the file's size.
+func FuzzJournal(f *testing.F) {
+	dir := f.TempDir()
+	j, err := OpenJournal(dir, filepath.Join(dir, "out"), as("s"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	j.Add(3, []byte(`{"id":"x"}`))
+	j.Close()
+	data, err := os.ReadFile(filepath.Join(dir, "log"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data)
+	f.Add(data[:len(data)-3])
+	f.Add([]byte{0xff, 0xff, 0xff, 0x3f, 0, 0, 0, 0, 'R'})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "log"), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if j, err := OpenJournal(dir, filepath.Join(dir, "out"), as("s")); err == nil {
+			j.Close()
+		}
+	})
+}
+
+// FuzzParse reads any line as a request.
+func FuzzParse(f *testing.F) {
+	for line := range strings.Lines(input(20)) {
+		f.Add([]byte(line))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		r, err := parse(line, 0)
+		if (r == nil) == (err == nil) {
+			t.Fatalf("got %v and %v", r, err)
+		}
+	})
+}

@@ -1,0 +1,393 @@
+package batch
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding"
+	"encoding/base32"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Options are the choices of a run.
+type Options struct {
+	Parallel  int           // requests that are asked at a time, at least 1
+	MaxLine   int           // bytes of a line of the input
+	Unordered bool          // results are written as they come
+	Strict    bool          // a line that cannot be read ends the run
+	Progress  func(Summary) // called after each result, never concurrently; may be nil
+}
+
+// Window bounds what is read of the input and not yet in the output.
+const (
+	windowLines = 1024
+	windowBytes = 256 << 20
+)
+
+// How often results are synced and written out.
+const flushEvery = 200 * time.Millisecond
+
+// Run answers every line of in that j has no result of, and writes what is new to
+// the journal's output. Requests about the same pictures follow each other: the
+// first of them is answered alone, so that the others find its work done. When ctx
+// ends, what is answered stays in the journal, and the error is ctx's cause.
+func Run(ctx context.Context, in io.Reader, j *Journal, b Backend, o Options) (Summary, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	r := &run{o: o, j: j, b: b, hash: sha256.New(), groups: map[[sha256.Size]byte]*group{},
+		over: make(chan struct{}),
+		sum:  newSummary(), started: time.Now()}
+	r.change = sync.NewCond(&r.mu)
+	r.next, r.written = j.mark.Lines, j.mark.Lines
+	stop := context.AfterFunc(ctx, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.change.Broadcast()
+	})
+	defer stop()
+
+	var workers sync.WaitGroup
+	for range max(1, o.Parallel) {
+		workers.Go(func() {
+			if err := r.work(ctx); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	flushed := make(chan struct{})
+	go func() {
+		defer close(flushed)
+		if err := r.flush(ctx); err != nil {
+			cancel(err)
+		}
+	}()
+	if err := r.read(ctx, in); err != nil {
+		cancel(err)
+	}
+	workers.Wait()
+	close(r.over)
+	<-flushed
+	if err := errors.Join(r.emit(), j.Sync()); err != nil && context.Cause(ctx) == nil {
+		cancel(err)
+	}
+	return r.summary(), context.Cause(ctx)
+}
+
+// run is the state of one Run.
+type run struct {
+	o Options
+	j *Journal
+	b Backend
+
+	mu      sync.Mutex
+	change  *sync.Cond
+	hash    hash.Hash // of the lines that were read
+	sums    states
+	next    int        // first line without a result
+	written int        // first line that is not in the output
+	lines   int        // that were read
+	bytes   int        // of the requests in the window
+	ready   []*Request // to be asked, in the order in which they are to be
+	groups  map[[sha256.Size]byte]*group
+	busy    int
+	ended   bool          // the input
+	over    chan struct{} // closed when all is asked
+	sum     Summary
+	started time.Time
+}
+
+// group holds the requests about the same pictures.
+type group struct {
+	known   bool       // one of them was answered: the others find its work
+	waiting []*Request // for the first of them
+	open    int        // requests that are not answered
+}
+
+// read reads the input into the window.
+func (r *run) read(ctx context.Context, in io.Reader) error {
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.ended = true
+		r.change.Broadcast()
+	}()
+	l := newLines(in, r.o.MaxLine)
+	for n := 0; ; n++ {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		line, long, err := l.next()
+		if errors.Is(err, io.EOF) {
+			return r.checkInput(n)
+		}
+		if err != nil {
+			return fmt.Errorf("batch: input: line %d: %w", n+1, err)
+		}
+		if err := r.take(ctx, n, line, long); err != nil {
+			return err
+		}
+	}
+}
+
+// checkInput refuses an input whose first lines are not those of the run before.
+func (r *run) checkInput(n int) error {
+	if m := r.j.mark; n < m.Lines {
+		return fmt.Errorf("batch: input: got %d lines, want at least the %d that the "+
+			"journal has answers to: it belongs to another input", n, m.Lines)
+	}
+	return nil
+}
+
+// take puts one line into the window, when there is room.
+func (r *run) take(ctx context.Context, n int, line []byte, long bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for (n-r.written >= windowLines || r.bytes > windowBytes) && context.Cause(ctx) == nil {
+		r.change.Wait()
+	}
+	var frame [9]byte
+	binary.LittleEndian.PutUint64(frame[:], uint64(len(line)))
+	if long {
+		frame[8] = 1 // what was not kept is not compared
+	}
+	r.hash.Write(frame[:])
+	r.hash.Write(line)
+	state, err := r.hash.(encoding.BinaryMarshaler).MarshalBinary()
+	if err != nil {
+		return err
+	}
+	r.lines = n + 1
+	m := r.j.mark
+	if n+1 == m.Lines && m.Input != nil && !bytes.Equal(state, m.Input) {
+		return fmt.Errorf("batch: input: its first %d lines are not those that the journal "+
+			"has answers to: it belongs to another input", m.Lines)
+	}
+	if n >= m.Lines {
+		r.sums.put(n+1, state)
+	}
+	if r.j.Done(n) {
+		r.sum.Before++
+		r.advance()
+		return nil
+	}
+	var q *Request
+	if long {
+		err = &lineError{
+			n, "request_too_large",
+			fmt.Sprintf("got more than %d bytes, want at most as many", r.o.MaxLine),
+		}
+	} else {
+		q, err = parse(line, n)
+	}
+	if err != nil {
+		var unread *lineError
+		if !errors.As(err, &unread) || r.o.Strict {
+			return fmt.Errorf("batch: input: %w", err)
+		}
+		return r.answered(n, &Result{Error: &Error{unread.code, err.Error()}})
+	}
+	r.bytes += len(q.Body)
+	r.queue(q)
+	return nil
+}
+
+// queue lets q be asked, or wait for the first request about its pictures.
+func (r *run) queue(q *Request) {
+	if q.Pictures != ([sha256.Size]byte{}) {
+		g := r.groups[q.Pictures]
+		if g == nil {
+			g = &group{}
+			r.groups[q.Pictures] = g
+		}
+		if g.open++; g.open > 1 && !g.known {
+			g.waiting = append(g.waiting, q)
+			return
+		}
+	}
+	r.ready = append(r.ready, q)
+	r.change.Broadcast()
+}
+
+// work asks requests until there are no more.
+func (r *run) work(ctx context.Context) error {
+	for {
+		q := r.pop(ctx)
+		if q == nil {
+			return nil
+		}
+		resp, err := r.b.Do(ctx, q)
+		if err != nil {
+			return err
+		}
+		if resp.Body, err = settled(resp.Body); err != nil {
+			return err
+		}
+		if err := r.done(q, resp); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *run) pop(ctx context.Context) *Request {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for {
+		switch {
+		case context.Cause(ctx) != nil:
+			return nil
+		case len(r.ready) > 0:
+			q := r.ready[0]
+			r.ready = r.ready[1:]
+			r.busy++
+			return q
+		case r.ended && r.busy == 0:
+			return nil
+		}
+		r.change.Wait()
+	}
+}
+
+// done takes the answer to q.
+func (r *run) done(q *Request, resp *Response) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.busy--
+	r.bytes -= len(q.Body)
+	if g := r.groups[q.Pictures]; g != nil {
+		g.known = true
+		r.ready = append(g.waiting, r.ready...) // while what they share is at hand
+		g.waiting = nil
+		if g.open--; g.open == 0 {
+			delete(r.groups, q.Pictures)
+		}
+	}
+	r.change.Broadcast()
+	return r.answered(q.Line, &Result{CustomID: &q.CustomID, Response: resp})
+}
+
+// answered keeps the result of a line.
+func (r *run) answered(line int, result *Result) error {
+	result.ID = newID("batch_req_")
+	data, err := encode(result)
+	if err != nil {
+		return err
+	}
+	if err := r.j.Add(line, data); err != nil {
+		return fmt.Errorf("batch: journal: %w", err)
+	}
+	r.sum.add(result)
+	r.advance()
+	if r.o.Progress != nil {
+		r.o.Progress(r.snapshot())
+	}
+	return nil
+}
+
+// advance moves next over the lines that have results.
+func (r *run) advance() {
+	for r.next < r.lines && r.j.Done(r.next) {
+		r.next++
+	}
+}
+
+// flush syncs and writes out what is there, until the run is over.
+func (r *run) flush(ctx context.Context) error {
+	t := time.NewTicker(flushEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-r.over:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+		if err := errors.Join(r.j.Sync(), r.emit()); err != nil {
+			return err
+		}
+	}
+}
+
+// emit writes what is ready to the output and makes room in the window.
+func (r *run) emit() error {
+	if err := r.j.Emit(!r.o.Unordered, r.sums.get); err != nil {
+		return fmt.Errorf("batch: output: %w", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.written = r.j.written()
+	r.sums.drop(r.written)
+	r.change.Broadcast()
+	return nil
+}
+
+func (r *run) summary() Summary {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.snapshot()
+}
+
+func (r *run) snapshot() Summary {
+	s := r.sum.clone()
+	s.Lines, s.Seconds = r.lines, time.Since(r.started).Seconds()
+	return s
+}
+
+// states are those of the input's hash before each line of the window.
+type states struct {
+	mu   sync.Mutex
+	data map[int][]byte
+}
+
+func (s *states) put(line int, state []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.data == nil {
+		s.data = map[int][]byte{}
+	}
+	s.data[line] = state
+}
+
+func (s *states) get(line int) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.data[line]
+}
+
+// drop forgets the states before the lines below line.
+func (s *states) drop(line int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n := range s.data {
+		if n < line {
+			delete(s.data, n)
+		}
+	}
+}
+
+// encode writes a result as one line.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// newID returns prefix and 24 random characters.
+func newID(prefix string) string {
+	var b [15]byte
+	rand.Read(b[:])
+	return prefix + strings.ToLower(base32.StdEncoding.EncodeToString(b[:]))
+}

@@ -1,0 +1,114 @@
+package batch
+
+import (
+	"encoding/json"
+	"maps"
+)
+
+// Summary counts what a run did.
+type Summary struct {
+	Lines    int                `json:"lines"`    // of the input
+	Before   int                `json:"before"`   // of them answered by earlier runs
+	Answers  int                `json:"answers"`  // responses of status 200
+	Refused  map[string]int     `json:"refused"`  // other responses, by the code of their error
+	Unread   map[string]int     `json:"unread"`   // lines that could not be read, by code
+	Pictures int                `json:"pictures"` // in answered requests
+	Tokens   Tokens             `json:"tokens"`
+	Cache    map[string]int     `json:"cache"`  // pictures by where their tokens came from
+	Stages   map[string]float64 `json:"stages"` // seconds of processing, by stage
+	Seconds  float64            `json:"seconds"`
+}
+
+// Tokens counts rows that the decoder read and wrote.
+type Tokens struct {
+	Prompt     int `json:"prompt"`
+	Cached     int `json:"cached"` // of the prompt, with keys and values from before
+	Completion int `json:"completion"`
+	Visual     int `json:"visual"` // of pictures, before their reduction
+	Kept       int `json:"kept"`
+	Merged     int `json:"merged"`
+}
+
+func newSummary() Summary {
+	return Summary{Refused: map[string]int{}, Unread: map[string]int{}, Cache: map[string]int{},
+		Stages: map[string]float64{}}
+}
+
+// Done is how many lines got their result in this run.
+func (s *Summary) Done() int {
+	n := s.Answers
+	for _, counts := range []map[string]int{s.Refused, s.Unread} {
+		for _, k := range counts {
+			n += k
+		}
+	}
+	return n
+}
+
+func (s Summary) clone() Summary {
+	s.Refused, s.Unread, s.Cache = maps.Clone(s.Refused), maps.Clone(s.Unread), maps.Clone(s.Cache)
+	s.Stages = maps.Clone(s.Stages)
+	return s
+}
+
+// answerBody is what a summary reads of an answer, of any route.
+type answerBody struct {
+	Error *struct {
+		Code string `json:"code"`
+	} `json:"error"`
+	Usage struct {
+		Prompt     int `json:"prompt_tokens"`
+		Input      int `json:"input_tokens"`
+		Completion int `json:"completion_tokens"`
+		Output     int `json:"output_tokens"`
+	} `json:"usage"`
+	Timings map[string]float64 `json:"timings"`
+	Restore struct {
+		Images []struct {
+			Tokens int    `json:"tokens"`
+			Kept   int    `json:"kept"`
+			Merged int    `json:"merged"`
+			Cache  string `json:"cache"`
+		} `json:"images"`
+	} `json:"restore"`
+}
+
+// stages are the names of timings, in milliseconds, that are a stage's.
+var stages = map[string]string{
+	"prepare_ms": "prepare", "encode_ms": "encode", "select_ms": "select", "merge_ms": "merge",
+	"prompt_ms": "prefill", "predicted_ms": "decode", "queue_ms": "queue"}
+
+// add counts one result.
+func (s *Summary) add(r *Result) {
+	if r.Error != nil {
+		s.Unread[r.Error.Code]++
+		return
+	}
+	var b answerBody
+	if err := json.Unmarshal(r.Response.Body, &b); err != nil {
+		s.Refused["not_json"]++
+		return
+	}
+	if r.Response.Status != 200 {
+		code := "unknown"
+		if b.Error != nil && b.Error.Code != "" {
+			code = b.Error.Code
+		}
+		s.Refused[code]++
+		return
+	}
+	s.Answers++
+	s.Tokens.Prompt += b.Usage.Prompt + b.Usage.Input
+	s.Tokens.Completion += b.Usage.Completion + b.Usage.Output
+	s.Tokens.Cached += int(b.Timings["cache_n"])
+	for name, stage := range stages {
+		s.Stages[stage] += b.Timings[name] / 1000
+	}
+	s.Pictures += len(b.Restore.Images)
+	for _, p := range b.Restore.Images {
+		s.Tokens.Visual += p.Tokens
+		s.Tokens.Kept += p.Kept
+		s.Tokens.Merged += p.Merged
+		s.Cache[p.Cache]++
+	}
+}

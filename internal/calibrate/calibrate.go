@@ -1,0 +1,144 @@
+// Package calibrate measures this machine once and keeps what it found in the user's
+// cache folder.
+package calibrate
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/restore-vlm/restore/internal/kernel"
+)
+
+// form is the version of what is kept: another is measured again.
+const form = 2
+
+// maxFile bounds a file of ours.
+const maxFile = 1 << 20
+
+// kept is what a file holds.
+type kept struct {
+	Form  int
+	CPU   string
+	Speed *kernel.Speed
+}
+
+// Speed returns how fast this machine computes on all threads of p: what was kept, or
+// what it measures and keeps. about, when not nil, is told before it measures, which takes
+// one or two seconds. That it could not be kept is no error.
+func Speed(p *kernel.Pool, about func()) *kernel.Speed {
+	dir, err := os.UserCacheDir()
+	if err == nil {
+		dir = filepath.Join(dir, "restore")
+	}
+	return in(dir, p, about)
+}
+
+// in is Speed with a folder of files; "" keeps nothing.
+func in(dir string, p *kernel.Pool, about func()) *kernel.Speed {
+	cpu := CPU()
+	name := sha256.Sum256(fmt.Appendf(nil, "%s %s %d", cpu, kernel.Implementation(), p.Threads()))
+	file := filepath.Join(dir, "speed-"+hex.EncodeToString(name[:6])+".json")
+	if dir != "" {
+		if s, err := load(file, cpu, p.Threads()); err == nil {
+			return s
+		}
+	}
+	if about != nil {
+		about()
+	}
+	s := kernel.MeasureSpeed(p)
+	if dir != "" {
+		_ = writeWhole(dir, file, &kept{Form: form, CPU: cpu, Speed: s})
+	}
+	return s
+}
+
+func load(file, cpu string, threads int) (*kernel.Speed, error) {
+	b, err := readSmall(file)
+	if err != nil {
+		return nil, err
+	}
+	var k kept
+	if err := json.Unmarshal(b, &k); err != nil {
+		return nil, err
+	}
+	s := k.Speed
+	switch {
+	case k.Form != form || k.CPU != cpu || s == nil ||
+		s.Implementation != kernel.Implementation() || s.Threads != threads:
+		return nil, errors.New("of another machine or version")
+	case !(s.Attention > 0 && s.Elements > 0 && s.Read > 0) || len(s.Products) == 0:
+		return nil, errors.New("not measured")
+	}
+	return s, nil
+}
+
+// readSmall reads a file of at most maxFile.
+func readSmall(file string) ([]byte, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > maxFile {
+		return nil, errors.New("too large")
+	}
+	return os.ReadFile(file)
+}
+
+// writeWhole writes the file whole or not at all.
+func writeWhole(dir, file string, k any) error {
+	b, err := json.MarshalIndent(k, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, ".calibrate-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(b, '\n'))
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), file)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
+}
+
+// CPU names the processor as the system does, with family and model where it tells them,
+// else the architecture.
+func CPU() string {
+	info, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return runtime.GOARCH
+	}
+	return cpuIn(string(info))
+}
+
+// cpuIn reads the first processor of a /proc/cpuinfo.
+func cpuIn(info string) string {
+	first, _, _ := strings.Cut(info, "\n\n")
+	fields := map[string]string{}
+	for line := range strings.Lines(first) {
+		name, value, _ := strings.Cut(line, ":")
+		fields[strings.TrimSpace(name)] = strings.Join(strings.Fields(value), " ")
+	}
+	name := fields["model name"]
+	if name == "" {
+		return runtime.GOARCH
+	}
+	if fields["cpu family"] != "" && fields["model"] != "" {
+		name += " (family " + fields["cpu family"] + ", model " + fields["model"] + ")"
+	}
+	return strings.ToValidUTF8(name, "?")
+}

@@ -1,0 +1,60 @@
+package calibrate
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/restore-vlm/restore/internal/kernel"
+)
+
+// keptPlans is what a file of plans holds.
+type keptPlans struct {
+	Form  int
+	CPU   string
+	Plans map[string]kernel.PlanTrial // by format
+}
+
+// KeepPlans makes the kernels keep which plan is the fastest of each format in the user's
+// cache folder. It must be called before the first product; only the first call counts.
+var KeepPlans = sync.OnceFunc(func() {
+	if dir, err := os.UserCacheDir(); err == nil {
+		kernel.KeepPlans(planFile(filepath.Join(dir, "restore")))
+	}
+})
+
+// planFile loads and saves trials in a file of this machine in dir.
+func planFile(
+	dir string,
+) (load func(format string) (kernel.PlanTrial, bool), save func(kernel.PlanTrial)) {
+	cpu := CPU()
+	name := sha256.Sum256([]byte(cpu))
+	file := filepath.Join(dir, "plans-"+hex.EncodeToString(name[:6])+".json")
+	var lock sync.Mutex
+	read := func() map[string]kernel.PlanTrial {
+		k := keptPlans{}
+		b, err := readSmall(file)
+		if err != nil || json.Unmarshal(b, &k) != nil ||
+			k.Form != form || k.CPU != cpu || k.Plans == nil {
+			return map[string]kernel.PlanTrial{}
+		}
+		return k.Plans
+	}
+	load = func(format string) (kernel.PlanTrial, bool) {
+		lock.Lock()
+		defer lock.Unlock()
+		t, ok := read()[format]
+		return t, ok && t.Format == format
+	}
+	save = func(t kernel.PlanTrial) {
+		lock.Lock()
+		defer lock.Unlock()
+		plans := read()
+		plans[t.Format] = t
+		_ = writeWhole(dir, file, &keptPlans{Form: form, CPU: cpu, Plans: plans})
+	}
+	return load, save
+}

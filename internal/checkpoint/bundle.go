@@ -1,0 +1,290 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/tensor"
+)
+
+// Bundle is what a model consists of, whatever files hold it. Names, shapes and
+// configuration are Hugging Face's: each format undoes its own renaming,
+// permutation and packing. A Bundle is immutable and safe for concurrent use until
+// Close, which invalidates the bytes of weights.
+type Bundle interface {
+	// About says where the model is from. The caller must not change it.
+	About() *About
+	// Parts returns everything but the weights. The caller must not change it.
+	Parts() *Parts
+	// Names returns the names of all weights, sorted. The caller must not change it.
+	Names() []string
+	// Tensor returns the weight called name.
+	Tensor(name string) (*Weight, bool)
+	// Drop frees the pages of mapped files that were read so far. They remain in the
+	// system's cache and are read again when they are used.
+	Drop()
+	// Close releases the files.
+	Close() error
+}
+
+// About describes the files of a model.
+type About struct {
+	Name   string   // last element of the path, or org/name for a folder of the hub's cache
+	Format string   // for people: "Hugging Face folder"
+	Names  string   // for people: what wrote the weights' names, "" where only one program does
+	Size   int64    // bytes of the weights as the files hold them
+	Files  []string // absolute paths of what was opened; none where the model is in memory
+	Packed *Packed  // nil unless it is a packed file
+}
+
+// Packed says how a packed file's weights are kept.
+type Packed struct {
+	// names the form of quantised data, so that a program with another refuses it
+	Layout       string `json:"layout"`
+	Quant        string `json:"quant"`         // the plan: of the decoder
+	EncoderQuant string `json:"encoder_quant"` // of encoder and projector
+}
+
+// Part is one document of a model.
+type Part struct {
+	Data []byte // nil where the model has none
+	From string // what it was read from or would be, for errors and reports: a file's name
+}
+
+// Parts are the documents of a model, in the forms that Hugging Face folders have.
+type Parts struct {
+	// Config is config.json. Its first architecture is one of Hugging Face's.
+	Config Part
+	// Tokenizer is tokenizer.json, or a SentencePiece tokenizer.model.
+	Tokenizer Part
+	// Settings is tokenizer_config.json. A tokenizer.model is used with it and all added
+	// tokens are in it; without data it is used by itself. A tokenizer.json needs none.
+	Settings Part
+	// Template is the text of the chat template.
+	Template Part
+	// Processor is preprocessor_config.json.
+	Processor Part
+	// Generation is generation_config.json.
+	Generation Part
+	// Specials is a JSON object of the special tokens' texts: bos_token, eos_token,
+	// unk_token, pad_token.
+	Specials Part
+	// Recipe is FitPrune's recipe for this model.
+	Recipe Part
+	// Budgets are the thresholds for budgets by content.
+	Budgets Part
+}
+
+// Each calls f for every part, absent ones too, with the part's name.
+func (p *Parts) Each(f func(name string, part *Part)) {
+	f("config", &p.Config)
+	f("tokenizer", &p.Tokenizer)
+	f("settings", &p.Settings)
+	f("template", &p.Template)
+	f("processor", &p.Processor)
+	f("generation", &p.Generation)
+	f("specials", &p.Specials)
+	f("recipe", &p.Recipe)
+	f("budgets", &p.Budgets)
+}
+
+// Weight is one tensor of a bundle.
+type Weight struct {
+	// Tensor has the type in which the weight is kept unless another is asked for.
+	// Its Data is nil where the file holds the values in another form.
+	tensor.Tensor
+	// Stored names the file's own type where that is not DType.
+	Stored string
+	// Raw is what the file holds of the weight where Data is nil.
+	Raw [][]byte
+	// Read writes the exact values of the elements from at on, widened to float32. at
+	// and len(dst) are multiples of the last axis. Calls may run in parallel. It is nil
+	// where Data holds numbers of DType one after another.
+	Read func(dst []float32, at int) error
+	// Blocks, where it is not nil, reads a row in the blocks of 32 that DType, Q8, Q4,
+	// Q4M or IQ4, keeps: their scales, in Q4M their minima, and the values with 128 (Q8)
+	// or 8 (Q4) added, or their numbers (IQ4). The weight is then kept as it is. Calls may
+	// run in parallel.
+	Blocks func(scales, minima []float32, q []uint8, row int) error
+}
+
+// Size is the bytes that the file takes for the weight.
+func (w *Weight) Size() int64 {
+	n := int64(len(w.Data))
+	for _, b := range w.Raw {
+		n += int64(len(b))
+	}
+	return n
+}
+
+// TypeName is what the file calls the type.
+func (w *Weight) TypeName() string {
+	if w.Stored != "" {
+		return w.Stored
+	}
+	return w.DType.String()
+}
+
+// Floats writes the values of the elements from at on, widened or rounded to float32.
+// at and len(dst) are multiples of the last axis.
+func (w *Weight) Floats(dst []float32, at int) error {
+	if w.Read != nil {
+		return w.Read(dst, at)
+	}
+	return tensor.Widen(dst, w.DType, w.Data, at)
+}
+
+// Float32s returns a copy of all values.
+func (w *Weight) Float32s() ([]float32, error) {
+	v := make([]float32, w.Len())
+	return v, w.Floats(v, 0)
+}
+
+// Loader is a Bundle whose weights must be checked by Load before they are
+// computed with. Load takes memory from alloc. It calls run for n tasks, which run
+// may execute in parallel. It tells progress, which may be nil, the bytes read.
+// Tensors that were taken before have the new bytes.
+type Loader interface {
+	Load(
+		alloc func(n int) []byte,
+		run func(n int, task func(i int)),
+		progress func(done, total int64),
+	) error
+}
+
+// Store is a Bundle that a format fills.
+type Store struct {
+	What    About
+	Docs    Parts
+	Weights map[string]*Weight
+	Maps    []*Mapping // released by Close
+
+	names []string
+}
+
+// Seal sorts the names and sums up the weights' sizes, after Weights is complete.
+func (s *Store) Seal() {
+	s.names, s.What.Size = make([]string, 0, len(s.Weights)), 0
+	for name, w := range s.Weights {
+		s.names = append(s.names, name)
+		s.What.Size += w.Size()
+	}
+	slices.Sort(s.names)
+}
+
+// About implements Bundle.
+func (s *Store) About() *About { return &s.What }
+
+// Parts implements Bundle.
+func (s *Store) Parts() *Parts { return &s.Docs }
+
+// Names implements Bundle.
+func (s *Store) Names() []string { return s.names }
+
+// Tensor implements Bundle.
+func (s *Store) Tensor(name string) (*Weight, bool) {
+	w, ok := s.Weights[name]
+	return w, ok
+}
+
+// Drop implements Bundle.
+func (s *Store) Drop() {
+	for _, m := range s.Maps {
+		m.Drop()
+	}
+}
+
+// Close implements Bundle.
+func (s *Store) Close() error {
+	var errs []error
+	for _, m := range s.Maps {
+		errs = append(errs, m.Close())
+	}
+	s.Maps = nil
+	return errors.Join(errs...)
+}
+
+// FromConfig is a bundle of a configuration alone, for benchmarks of a shape.
+// config is not copied.
+func FromConfig(name string, config []byte) (*Store, error) {
+	if err := CheckObject(config); err != nil {
+		return nil, fmt.Errorf("checkpoint: %s: config.json: %w", name, err)
+	}
+	s := &Store{What: About{Name: name}}
+	s.Docs.Each(func(name string, part *Part) { part.From = name })
+	s.Docs.Config = Part{config, "config.json"}
+	return s, nil
+}
+
+// finitePart is about how many bytes one task of Finite looks at.
+const finitePart = 4 << 20
+
+// Finite returns an error, an errs.ErrNotFinite, when a value of the weight is NaN or
+// infinite. It calls run for n tasks, which run may execute in parallel.
+func (w *Weight) Finite(run func(n int, task func(i int))) error {
+	if w.Data != nil && w.Read != nil {
+		return nil // quantised by this program, which looks at the values then
+	}
+	n, width, size := w.Len(), 1, 4
+	if axes := len(w.Shape); axes > 0 {
+		width = max(1, w.Shape[axes-1])
+	}
+	if w.Data != nil {
+		width, size = 1, max(1, w.DType.Size())
+	}
+	step := max(1, finitePart/(size*width)) * width
+	tasks := (n + step - 1) / step
+	bad, failed := make([]int, tasks), make([]error, tasks)
+	run(tasks, func(i int) {
+		at, end := i*step, min((i+1)*step, n)
+		bad[i] = -1
+		if w.Data != nil {
+			bad[i] = tensor.NotFinite(w.DType, w.Data[at*size:end*size])
+			return
+		}
+		v := make([]float32, end-at)
+		failed[i] = w.Read(v, at)
+		bad[i] = slices.IndexFunc(v, func(x float32) bool { return x-x != 0 })
+	})
+	for i, at := range bad {
+		if failed[i] != nil {
+			return failed[i]
+		}
+		if at >= 0 {
+			return fmt.Errorf(
+				"element %v: %w (NaN or an infinity)",
+				place(i*step+at, w.Shape),
+				errs.ErrNotFinite,
+			)
+		}
+	}
+	return nil
+}
+
+// place is the index of element i along each axis.
+func place(i int, shape []int) []int {
+	at := make([]int, len(shape))
+	for k, n := range slices.Backward(shape) {
+		at[k], i = i%n, i/n
+	}
+	return at
+}
+
+// Finite looks at all weights of b, as Weight's Finite does. progress, which may be nil,
+// is told the bytes read.
+func Finite(b Bundle, run func(n int, task func(i int)), progress func(done, total int64)) error {
+	done := int64(0)
+	for _, name := range b.Names() {
+		w, _ := b.Tensor(name)
+		if err := w.Finite(run); err != nil {
+			return fmt.Errorf("checkpoint: %s: weight %q: %w", b.About().Name, name, err)
+		}
+		b.Drop()
+		if done += w.Size(); progress != nil {
+			progress(done, b.About().Size)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+package checkpoint
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"hash"
+)
+
+// Of a tensor's bytes a digest covers digestParts parts of digestPart bytes, spread over
+// them from the first to the last, or all where it has no more than that.
+const (
+	digestPart  = 4 << 10
+	digestParts = 4
+)
+
+// Digest identifies a model: all its documents, and of every weight its name, shape and
+// type with a sample of its bytes. It is the same wherever the files lie and whatever
+// they are called, and reads some megabytes. Models that were trained differently differ
+// in it; a file that was damaged at some place need not.
+func Digest(b Bundle) [sha256.Size]byte {
+	h := sha256.New()
+	b.Parts().Each(func(name string, p *Part) {
+		fmt.Fprintf(h, "%s %d\n", name, len(p.Data))
+		h.Write(p.Data)
+	})
+	for _, name := range b.Names() {
+		w, ok := b.Tensor(name)
+		if !ok {
+			continue
+		}
+		fmt.Fprintf(h, "%q %v %s\n", name, w.Shape, w.TypeName())
+		sample(h, w.Data)
+		for _, raw := range w.Raw {
+			sample(h, raw)
+		}
+		b.Drop() // the system reads far more around a sample
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// sample writes b's length and the parts of it that a digest covers.
+func sample(h hash.Hash, b []byte) {
+	fmt.Fprintf(h, "%d\n", len(b))
+	if len(b) <= digestPart*digestParts {
+		h.Write(b)
+		return
+	}
+	last := len(b) - digestPart
+	for i := range digestParts {
+		at := last / (digestParts - 1) * i
+		if i == digestParts-1 {
+			at = last
+		}
+		h.Write(b[at : at+digestPart])
+	}
+}

@@ -1,0 +1,280 @@
+// Package folder reads the folders that models come in: one with config.json and
+// weights, a folder of the hub's cache, or one of its snapshots.
+package folder
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+)
+
+// ConfigFile is the file that every folder must have.
+const ConfigFile = "config.json"
+
+// MaxFile bounds the files that are read whole. The largest known tokenizer.json has
+// about 35 MB.
+const MaxFile = 256 << 20
+
+// Folder is a model's folder.
+type Folder struct {
+	Name string // last element of the path, or org/name for a folder of the hub's cache
+
+	fsys fs.FS
+	root string // absolute path, "" when it is not a folder of the system
+	load func(file string) (*checkpoint.Mapping, error)
+	read []string // absolute paths of the files that were read
+}
+
+// Open opens the folder at path: one with config.json, a folder of the hub's cache
+// (models--org--name, of which the snapshot of refs/main, or the only one, is
+// taken), or one of its snapshots. Weight files are mapped; changing them before
+// the bundle is closed is undefined.
+func Open(path string) (*Folder, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	if !info.IsDir() {
+		return nil, fmt.Errorf(
+			"checkpoint: %s: got a %s, want a folder",
+			path,
+			checkpoint.Kind(info.Mode()),
+		)
+	}
+	dir := path
+	snapshot, err := hubSnapshot(os.DirFS(path))
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: %s: %w", path, err)
+	}
+	if snapshot != "" {
+		dir = filepath.Join(path, filepath.FromSlash(snapshot))
+	}
+	f := &Folder{
+		Name: path,
+		fsys: os.DirFS(dir),
+		load: func(file string) (*checkpoint.Mapping, error) {
+			return checkpoint.MapFile(filepath.Join(dir, file))
+		},
+	}
+	if abs, err := filepath.Abs(dir); err == nil {
+		f.Name, f.root = displayName(filepath.ToSlash(abs)), abs
+	}
+	return f, nil
+}
+
+// OpenFS opens the folder dir ("." is the root) of fsys. Weights are read into
+// memory: a file system with a ReadFile method may return its own bytes, which are
+// then used without a copy and never written to.
+func OpenFS(fsys fs.FS, dir string) (*Folder, error) {
+	sub, err := fs.Sub(fsys, dir)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	if info, err := fs.Stat(sub, "."); err != nil {
+		return nil, fmt.Errorf("checkpoint: %s: %w", dir, err)
+	} else if !info.IsDir() {
+		return nil, fmt.Errorf("checkpoint: %s: got a %s, want a folder", dir,
+			checkpoint.Kind(info.Mode()))
+	}
+	return &Folder{
+		Name: path.Base(dir),
+		fsys: sub,
+		load: func(file string) (*checkpoint.Mapping, error) {
+			data, err := fs.ReadFile(sub, file)
+			if err != nil {
+				return nil, err
+			}
+			return &checkpoint.Mapping{Data: data}, nil
+		},
+	}, nil
+}
+
+// Config returns config.json, which is a JSON object without repeated keys.
+func (f *Folder) Config() (checkpoint.Part, error) {
+	data, ok, err := f.File(ConfigFile)
+	if err == nil && !ok {
+		err = fmt.Errorf(
+			"%s missing: %s, want %s and %s of a Hugging Face model",
+			ConfigFile,
+			f.contents(),
+			ConfigFile,
+			singleFile,
+		)
+	}
+	if err == nil {
+		if err = checkpoint.CheckObject(data); err != nil {
+			err = fmt.Errorf("%s: %w", ConfigFile, err)
+		}
+	}
+	return checkpoint.Part{Data: data, From: ConfigFile}, err
+}
+
+// File returns the content of a file, such as tokenizer.json; ok is false when
+// there is none. Files above MaxFile are an error.
+func (f *Folder) File(name string) (data []byte, ok bool, err error) {
+	data, ok, err = readBounded(f.fsys, name)
+	if ok {
+		f.note(name)
+	}
+	return data, ok, err
+}
+
+// Part is File as a part, without data when there is no such file.
+func (f *Folder) Part(name string) (checkpoint.Part, error) {
+	data, _, err := f.File(name)
+	return checkpoint.Part{Data: data, From: name}, err
+}
+
+// Read returns the absolute paths of all files that were read so far, nil when the
+// folder is not one of the system's.
+func (f *Folder) Read() []string { return f.read }
+
+func (f *Folder) note(name string) {
+	if path := filepath.Join(f.root, filepath.FromSlash(name)); f.root != "" &&
+		!slices.Contains(f.read, path) {
+		f.read = append(f.read, path)
+	}
+}
+
+// hubSnapshot returns the snapshot directory of a hub cache folder, "" when dir is
+// not one.
+func hubSnapshot(dir fs.FS) (string, error) {
+	if ok, err := exists(dir, ConfigFile); ok || err != nil {
+		return "", err
+	}
+	entries, err := fs.ReadDir(dir, "snapshots")
+	if err != nil {
+		return "", nil // not a cache folder: what is wrong with it is told later
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	ref, ok, err := readBounded(dir, "refs/main")
+	if err != nil {
+		return "", err
+	}
+	if !ok {
+		if len(names) != 1 {
+			return "", fmt.Errorf(
+				"hub cache without refs/main: got %d snapshots, want one (give the path of "+
+					"a snapshot)",
+				len(names),
+			)
+		}
+		return "snapshots/" + names[0], nil
+	}
+	commit := strings.TrimSpace(string(ref))
+	if !checkpoint.PlainName(commit) {
+		return "", fmt.Errorf(
+			"refs/main: got %s, want the name of a snapshot",
+			checkpoint.Excerpt(fmt.Appendf(nil, "%q", commit)),
+		)
+	}
+	if !slices.Contains(names, commit) {
+		return "", fmt.Errorf("refs/main: snapshot %s missing (incomplete download?)", commit)
+	}
+	return "snapshots/" + commit, nil
+}
+
+// displayName is the last element of an absolute path, or org/name when the path
+// is a snapshot in the hub's cache.
+func displayName(dir string) string {
+	parts := strings.Split(dir, "/")
+	if n := len(parts); n >= 3 && parts[n-2] == "snapshots" {
+		if repo, ok := strings.CutPrefix(parts[n-3], "models--"); ok {
+			return strings.Replace(repo, "--", "/", 1)
+		}
+	}
+	return path.Base(dir)
+}
+
+// readBounded reads a file of at most MaxFile bytes; ok is false when it is absent.
+func readBounded(dir fs.FS, name string) (data []byte, ok bool, err error) {
+	if ok, err := exists(dir, name); !ok || err != nil {
+		return nil, false, err
+	}
+	f, err := dir.Open(name)
+	if err != nil {
+		return nil, false, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, false, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, false, fmt.Errorf(
+			"%s: got a %s, want a file",
+			name,
+			checkpoint.Kind(info.Mode()),
+		)
+	}
+	// The size is only a hint: what counts is how much comes.
+	data = make([]byte, 0, min(max(info.Size(), 0)+1, MaxFile+1))
+	for {
+		n, err := f.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		if len(data) > MaxFile {
+			return nil, false, fmt.Errorf("%s: got more than %d bytes, want fewer", name, MaxFile)
+		}
+		if err == io.EOF {
+			return data, true, nil
+		}
+		if err != nil {
+			return nil, false, fmt.Errorf("%s: %w", name, err)
+		}
+		if len(data) == cap(data) {
+			data = slices.Grow(data, len(data)+512)
+		}
+	}
+}
+
+// exists says whether a name is there. A link to nothing is an error that names both.
+func exists(dir fs.FS, name string) (bool, error) {
+	info, err := fs.Lstat(dir, name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, err
+	case info.Mode()&fs.ModeSymlink == 0:
+		return true, nil
+	}
+	if _, err := fs.Stat(dir, name); errors.Is(err, fs.ErrNotExist) {
+		to, _ := fs.ReadLink(dir, name) // only told
+		return false, fmt.Errorf(
+			"%s: the link leads to %s, which is not there (incomplete download?)",
+			name,
+			to,
+		)
+	} else if err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+// contents describes a folder that lacks something, for an error.
+func (f *Folder) contents() string {
+	entries, err := fs.ReadDir(f.fsys, ".")
+	if err != nil || len(entries) == 0 {
+		return "got an empty directory"
+	}
+	var names []string
+	for _, e := range entries {
+		name := e.Name()
+		if e.IsDir() {
+			name += "/"
+		}
+		names = append(names, name)
+	}
+	return "got " + checkpoint.List(names, ", ")
+}

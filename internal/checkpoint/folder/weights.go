@@ -1,0 +1,189 @@
+package folder
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/checkpoint/torch"
+)
+
+// The files that may hold the weights, in the order in which they are looked for: one
+// file, or an index that names several.
+const (
+	singleFile = "model.safetensors"
+	indexFile  = "model.safetensors.index.json"
+	torchFile  = "pytorch_model.bin"
+	torchIndex = "pytorch_model.bin.index.json"
+)
+
+// Weights adds the folder's weights to s, under the names that the files give them,
+// and the files that hold them.
+func (f *Folder) Weights(s *checkpoint.Store) error {
+	s.Weights = map[string]*checkpoint.Weight{}
+	for _, name := range []string{singleFile, indexFile, torchFile, torchIndex} {
+		ok, err := exists(f.fsys, name)
+		switch {
+		case err != nil:
+			return err
+		case !ok:
+			continue
+		case strings.HasSuffix(name, ".json"):
+			return f.shards(s, name)
+		}
+		s.Weights, err = f.weightFile(s, name)
+		return err
+	}
+	return fmt.Errorf(
+		"no weights: %s, want %s, or %s with its shards, or %s",
+		f.contents(),
+		singleFile,
+		indexFile,
+		torchFile,
+	)
+}
+
+// weightFile parses one file of weights and keeps its bytes in s.
+func (f *Folder) weightFile(
+	s *checkpoint.Store,
+	name string,
+) (map[string]*checkpoint.Weight, error) {
+	mem, err := f.load(name)
+	if err != nil {
+		return nil, err
+	}
+	f.note(name)
+	s.Maps = append(s.Maps, mem)
+	var weights map[string]*checkpoint.Weight
+	if strings.HasSuffix(name, ".bin") {
+		weights, err = torch.Read(mem.Data)
+	} else {
+		weights, err = Safetensors(mem.Data)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return weights, nil
+}
+
+// Safetensors returns the tensors of a safetensors file.
+func Safetensors(b []byte) (map[string]*checkpoint.Weight, error) {
+	file, err := checkpoint.ParseSafetensors(b)
+	if err != nil {
+		return nil, err
+	}
+	weights := make(map[string]*checkpoint.Weight, len(file.Tensors))
+	for name, t := range file.Tensors {
+		weights[name] = &checkpoint.Weight{Tensor: *t}
+	}
+	return weights, nil
+}
+
+// shards adds the weights of the files that index names. Index and shards must
+// agree; of a tensor that is in two shards, the index says which copy counts.
+func (f *Folder) shards(s *checkpoint.Store, index string) error {
+	raw, _, err := f.File(index)
+	if err != nil {
+		return err
+	}
+	weightMap, err := parseIndex(raw)
+	if err != nil {
+		return fmt.Errorf("%s: %w", index, err)
+	}
+	var shards []string
+	for _, shard := range weightMap {
+		shards = append(shards, shard)
+	}
+	slices.Sort(shards)
+	shards = slices.Compact(shards)
+	for _, shard := range shards {
+		if ok, err := exists(f.fsys, shard); err != nil {
+			return err
+		} else if !ok {
+			return fmt.Errorf("%s: shard %s missing (incomplete download?)", index, shard)
+		}
+	}
+	files := make(map[string]map[string]*checkpoint.Weight, len(shards))
+	for _, shard := range shards {
+		if files[shard], err = f.weightFile(s, shard); err != nil {
+			return err
+		}
+	}
+	var problems []string
+	for name, shard := range weightMap {
+		t, ok := files[shard][name]
+		if !ok {
+			problems = append(problems, fmt.Sprintf("tensor %q is not in %s", name, shard))
+			continue
+		}
+		s.Weights[name] = t
+	}
+	for _, shard := range shards {
+		for name := range files[shard] {
+			if _, ok := weightMap[name]; !ok {
+				problems = append(
+					problems,
+					fmt.Sprintf("tensor %q of %s is not in the index", name, shard),
+				)
+			}
+		}
+	}
+	if len(problems) > 0 {
+		slices.Sort(problems)
+		return fmt.Errorf("%s: %s", index, checkpoint.List(problems, "; "))
+	}
+	return nil
+}
+
+// parseIndex returns the weight map of an index: the file of every tensor. File names are plain:
+// they cannot leave the directory.
+func parseIndex(raw []byte) (map[string]string, error) {
+	if err := checkpoint.CheckObject(raw); err != nil {
+		return nil, err
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &fields); err != nil {
+		return nil, err
+	}
+	const key = "weight_map"
+	if fields[key] == nil {
+		return nil, fmt.Errorf("%s missing, want an object from tensor to file", key)
+	}
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal(fields[key], &values); err != nil || len(values) == 0 {
+		return nil, fmt.Errorf(
+			"%s: got %s, want an object from tensor to file",
+			key,
+			checkpoint.Excerpt(fields[key]),
+		)
+	}
+	names := make([]string, 0, len(values))
+	for name := range values {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	files := make(map[string]string, len(values))
+	for _, name := range names {
+		var file string
+		if err := json.Unmarshal(values[name], &file); err != nil {
+			return nil, fmt.Errorf(
+				"%s: %q: got %s, want a file name",
+				key,
+				name,
+				checkpoint.Excerpt(values[name]),
+			)
+		}
+		if !checkpoint.PlainName(file) {
+			return nil, fmt.Errorf(
+				"%s: %q: got %s, want a plain file name of this directory",
+				key,
+				name,
+				checkpoint.Excerpt(fmt.Appendf(nil, "%q", file)),
+			)
+		}
+		files[name] = file
+	}
+	return files, nil
+}

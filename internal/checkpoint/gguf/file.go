@@ -1,0 +1,184 @@
+package gguf
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strconv"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/tensor"
+)
+
+// Architectures, as general.architecture names them.
+const (
+	archLlama = "llama" // LLaMA and Mistral
+	archQwen  = "qwen2vl"
+	archClip  = "clip" // encoder and projector
+)
+
+// open maps the file at path, with the other parts where it is the first of several.
+// Mappings are added to maps, also when it fails.
+func open(path string, maps *[]*checkpoint.Mapping) (*file, []string, error) {
+	f, err := openPart(path, maps)
+	if err != nil {
+		return nil, nil, err
+	}
+	paths := []string{path}
+	count, no := f.number("split.count", 1), f.number("split.no", 0)
+	switch {
+	case no > 0:
+		return nil, nil, fmt.Errorf("part %d of %d, want the first part, %s", no+1, count,
+			filepath.Base(partName(path, 1, count)))
+	case count > maxParts:
+		return nil, nil, fmt.Errorf("one of %d parts, want at most %d", count, maxParts)
+	}
+	if err := f.checkArchitecture(); err != nil {
+		return nil, nil, err
+	}
+	names := map[string]bool{}
+	for _, t := range f.tensors {
+		names[t.name] = true
+	}
+	for i := 2; i <= count; i++ {
+		next := partName(path, i, count)
+		part, err := openPart(next, maps)
+		if err != nil {
+			return nil, nil, fmt.Errorf("part %d of %d: %w", i, count, err)
+		}
+		if no, of := part.number("split.no", 0), part.number("split.count", 1); no != i-1 ||
+			of != count {
+			return nil, nil, fmt.Errorf("%s: part %d of %d, want part %d of %d",
+				filepath.Base(next),
+				no+1, of, i, count)
+		}
+		for _, t := range part.tensors {
+			if names[t.name] {
+				return nil, nil, fmt.Errorf("%s: tensor %.80q is in an earlier part too",
+					filepath.Base(next), t.name)
+			}
+			names[t.name] = true
+		}
+		f.tensors = append(f.tensors, part.tensors...)
+		paths = append(paths, next)
+	}
+	if want := f.number("split.tensors.count", len(f.tensors)); want != len(f.tensors) {
+		return nil, nil, fmt.Errorf("%d parts with %d tensors, want %d", count, len(f.tensors),
+			want)
+	}
+	return f, paths, nil
+}
+
+// maxParts is the most parts whose numbers the names can hold.
+const maxParts = 99999
+
+// openPart maps and parses one file.
+func openPart(path string, maps *[]*checkpoint.Mapping) (*file, error) {
+	m, err := checkpoint.MapFile(path)
+	if err != nil {
+		return nil, err
+	}
+	*maps = append(*maps, m)
+	f, err := parse(m.Data)
+	if err == nil {
+		err = f.check()
+	}
+	return f, err
+}
+
+// partPattern is the end of the name of a file that is split.
+var partPattern = regexp.MustCompile(`-(\d{5})-of-(\d{5})\.gguf$`)
+
+// partName is the name of another part of a split file.
+func partName(path string, part, of int) string {
+	stem := partPattern.ReplaceAllString(path, "")
+	return fmt.Sprintf("%s-%05d-of-%05d.gguf", stem, part, of)
+}
+
+// laterPart says whether a name names a part after the first.
+func laterPart(name string) bool {
+	m := partPattern.FindStringSubmatch(name)
+	if m == nil {
+		return false
+	}
+	part, _ := strconv.Atoi(m[1]) // five digits
+	return part > 1
+}
+
+// checkArchitecture refuses files of models that this program does not know.
+func (f *file) checkArchitecture() error {
+	const want = "want llama, qwen2vl or clip"
+	if !f.has("general.architecture") {
+		return fmt.Errorf("general.architecture is missing, %s", want)
+	}
+	switch arch := f.text("general.architecture", ""); arch {
+	case archLlama, archQwen, archClip:
+		return nil
+	default:
+		return fmt.Errorf("general.architecture: %q: %w, %s", arch, errs.ErrUnsupported, want)
+	}
+}
+
+// Read returns the tensors of the file at path, and of the other parts where it is
+// the first of several, under their own names with the axes in the order of Hugging
+// Face's. Close releases them.
+func Read(path string) (*checkpoint.Store, error) {
+	s := &checkpoint.Store{What: checkpoint.About{Name: filepath.Base(path), Format: "GGUF"},
+		Weights: map[string]*checkpoint.Weight{}}
+	f, paths, err := open(path, &s.Maps)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("checkpoint: %s: %w", path, err), s.Close())
+	}
+	for _, t := range f.tensors {
+		s.Weights[t.name] = t.weight()
+	}
+	for _, p := range paths {
+		abs, err := filepath.Abs(p)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("checkpoint: %w", err), s.Close())
+		}
+		s.What.Files = append(s.What.Files, abs)
+	}
+	s.Seal()
+	return s, nil
+}
+
+// weight returns the tensor as it lies in the file.
+func (t *tensorInfo) weight() *checkpoint.Weight {
+	if t.typ.plain {
+		return &checkpoint.Weight{Tensor: tensor.Tensor{DType: t.typ.dtype, Shape: t.shape,
+			Data: t.data}}
+	}
+	x := &checkpoint.Weight{
+		Tensor: tensor.Tensor{DType: t.typ.kept, Shape: t.shape}, Stored: t.typ.name,
+		Raw: [][]byte{t.data}, Read: t.values,
+	}
+	if t.typ.blocks != nil && len(t.shape) == 2 {
+		x.Blocks = t.blocks
+	}
+	return x
+}
+
+// values writes the values of the rows from element at on. The type is one of blocks.
+func (t *tensorInfo) values(dst []float32, at int) error {
+	blocks := t.data[at/t.typ.values*t.typ.bytes:]
+	t.typ.read(dst, blocks)
+	return nil
+}
+
+// blocks reads the blocks of a row.
+func (t *tensorInfo) blocks(scales, minima []float32, q []uint8, row int) error {
+	each := t.typ.values / 32
+	data := t.data[row*len(scales)/each*t.typ.bytes:]
+	for b := 0; b < len(scales); b += each {
+		var least []float32
+		if minima != nil {
+			least = minima[b : b+each]
+		}
+		t.typ.blocks(scales[b:b+each], least, q[32*b:][:t.typ.values], data[:t.typ.bytes])
+		data = data[t.typ.bytes:]
+	}
+	return nil
+}

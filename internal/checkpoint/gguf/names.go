@@ -1,0 +1,347 @@
+package gguf
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/tensor"
+)
+
+// The names of a GGUF file and Hugging Face's, block by block. N is a block's number.
+var (
+	decoderNames = [][2]string{
+		{"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"},
+		{"blk.N.attn_norm", "model.layers.N.input_layernorm"},
+		{"blk.N.ffn_norm", "model.layers.N.post_attention_layernorm"},
+		{"blk.N.attn_q", "model.layers.N.self_attn.q_proj"},
+		{"blk.N.attn_k", "model.layers.N.self_attn.k_proj"},
+		{"blk.N.attn_v", "model.layers.N.self_attn.v_proj"},
+		{"blk.N.attn_output", "model.layers.N.self_attn.o_proj"},
+		{"blk.N.ffn_gate", "model.layers.N.mlp.gate_proj"},
+		{"blk.N.ffn_up", "model.layers.N.mlp.up_proj"},
+		{"blk.N.ffn_down", "model.layers.N.mlp.down_proj"},
+	}
+	llavaNames = [][2]string{
+		{"v.patch_embd", tower + "embeddings.patch_embedding"},
+		{"v.position_embd", tower + "embeddings.position_embedding"},
+		{"v.pre_ln", tower + "pre_layrnorm"}, {"v.post_ln", tower + "post_layernorm"},
+		{"v.blk.N.attn_q", layer + "self_attn.q_proj"},
+		{"v.blk.N.attn_k", layer + "self_attn.k_proj"},
+		{"v.blk.N.attn_v", layer + "self_attn.v_proj"},
+		{"v.blk.N.attn_out", layer + "self_attn.out_proj"},
+		{"v.blk.N.ln1", layer + "layer_norm1"}, {"v.blk.N.ln2", layer + "layer_norm2"},
+		{"v.blk.N.ffn_up", layer + "mlp.fc1"}, {"v.blk.N.ffn_down", layer + "mlp.fc2"},
+		{"mm.0", "multi_modal_projector.linear_1"}, {"mm.2", "multi_modal_projector.linear_2"},
+	}
+	qwenNames = [][2]string{
+		{"v.patch_embd", "visual.patch_embed.proj"}, {"v.post_ln", "visual.merger.ln_q"},
+		{"v.blk.N.attn_qkv", "visual.blocks.N.attn.qkv"},
+		{"v.blk.N.attn_out", "visual.blocks.N.attn.proj"},
+		{"v.blk.N.ln1", "visual.blocks.N.norm1"}, {"v.blk.N.ln2", "visual.blocks.N.norm2"},
+		{"v.blk.N.ffn_gate", "visual.blocks.N.mlp.gate_proj"},
+		{"v.blk.N.ffn_up", "visual.blocks.N.mlp.up_proj"},
+		{"v.blk.N.ffn_down", "visual.blocks.N.mlp.down_proj"},
+		{"mm.0", "visual.merger.mlp.0"}, {"mm.2", "visual.merger.mlp.2"},
+	}
+)
+
+const (
+	tower = "vision_tower.vision_model."
+	layer = tower + "encoder.layers.N."
+)
+
+// wholeNames are names without ".weight" or ".bias".
+var wholeNames = map[string]string{
+	"v.class_embd":        tower + "embeddings.class_embedding",
+	"model.image_newline": "image_newline",
+}
+
+// blockPattern is a block's number within a name.
+var blockPattern = regexp.MustCompile(`^((?:v\.)?blk)\.(0|[1-9]\d{0,3})\.`)
+
+// rename returns the Hugging Face name of a tensor by one of the tables.
+func rename(name string, table [][2]string) (string, bool) {
+	if to, ok := wholeNames[name]; ok {
+		return to, true
+	}
+	number := ""
+	if m := blockPattern.FindStringSubmatch(name); m != nil {
+		number = m[2]
+		name = m[1] + ".N." + name[len(m[0]):]
+	}
+	dot := strings.LastIndex(name, ".")
+	if dot < 0 || name[dot:] != ".weight" && name[dot:] != ".bias" {
+		return "", false
+	}
+	for _, r := range table {
+		if r[0] == name[:dot] {
+			return strings.Replace(r[1], ".N.", "."+number+".", 1) + name[dot:], true
+		}
+	}
+	return "", false
+}
+
+// weights is what a bundle's weights are collected in.
+type weights map[string]*checkpoint.Weight
+
+func (w weights) add(name string, x *checkpoint.Weight) error {
+	if w[name] != nil {
+		return fmt.Errorf("two tensors for %q", name)
+	}
+	w[name] = x
+	return nil
+}
+
+// decoder adds the tensors of a decoder's file. What no table knows keeps its name,
+// so that whatever binds the weights lists it.
+func (f *file) decoder(w weights, c *decoderConfig) error {
+	prefix := ""
+	if c.arch == archLlama {
+		prefix = "language_model."
+	}
+	for i := range f.tensors {
+		t := &f.tensors[i]
+		name, ok := rename(t.name, decoderNames)
+		if !ok {
+			if err := w.add(t.name, t.weight()); err != nil {
+				return err
+			}
+			continue
+		}
+		x := t.weight()
+		if c.arch == archLlama {
+			var err error
+			switch {
+			case strings.Contains(t.name, ".attn_q."):
+				x, err = t.unpermuted(c.heads)
+			case strings.Contains(t.name, ".attn_k."):
+				x, err = t.unpermuted(c.kvHeads)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if err := w.add(prefix+name, x); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unpermuted returns the tensor with its rows in Hugging Face's order. llama.cpp
+// rotates neighbours, Hugging Face row i of a head with row i + half: stored row 2i
+// is row i, 2i+1 is i + half.
+func (t *tensorInfo) unpermuted(heads int) (*checkpoint.Weight, error) {
+	rows := t.shape[0]
+	if heads < 1 || rows%(2*heads) != 0 {
+		return nil, fmt.Errorf("tensor %q: %d rows, want an even number for each of %d heads",
+			t.name,
+			rows, heads)
+	}
+	half := rows / heads / 2
+	row := t.weight().Len() / rows
+	stored := func(r int) int { // of row r
+		head, i := r/(2*half), r%(2*half)
+		return 2*half*head + 2*(i%half) + i/half
+	}
+	return t.rearranged(row, stored), nil
+}
+
+// rearranged returns the tensor with rows of row values in another order: row r is the
+// stored row stored(r).
+func (t *tensorInfo) rearranged(row int, stored func(r int) int) *checkpoint.Weight {
+	x := t.weight()
+	out := &checkpoint.Weight{Tensor: tensor.Tensor{DType: x.DType, Shape: x.Shape},
+		Stored: t.typ.name, Raw: [][]byte{t.data}}
+	out.Read = func(dst []float32, at int) error {
+		for i := 0; i < len(dst); i += row {
+			if err := x.Floats(dst[i:i+row], stored((at+i)/row)*row); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if x.Blocks != nil {
+		out.Blocks = func(scales, minima []float32, q []uint8, r int) error {
+			return x.Blocks(scales, minima, q, stored(r))
+		}
+	}
+	return out
+}
+
+// llavaTower adds the tensors of a LLaVA projector file.
+func (f *file) llavaTower(w weights, hidden int) error {
+	swapped := f.swapped(hidden)
+	for i := range f.tensors {
+		t := &f.tensors[i]
+		name := t.name
+		if swapped {
+			switch {
+			case strings.Contains(name, ".ffn_down."):
+				name = strings.Replace(name, ".ffn_down.", ".ffn_up.", 1)
+			case strings.Contains(name, ".ffn_up."):
+				name = strings.Replace(name, ".ffn_up.", ".ffn_down.", 1)
+			}
+		}
+		to, ok := rename(name, llavaNames)
+		if !ok {
+			to = t.name
+		}
+		if err := w.add(to, t.weight()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// swapped says whether the file calls the first layer of the blocks' MLPs ffn_down, as
+// the older converter does: it then reads rows of the encoder's width.
+func (f *file) swapped(hidden int) bool {
+	for _, t := range f.tensors {
+		if strings.HasPrefix(t.name, "v.blk.") && strings.HasSuffix(t.name, ".ffn_down.weight") {
+			return len(t.shape) == 2 && t.shape[1] == hidden
+		}
+	}
+	return false
+}
+
+// qwenTower adds the tensors of a Qwen2.5-VL projector file: queries, keys and values
+// become one tensor, and so do the two moments of the patch embedding.
+func (f *file) qwenTower(w weights) error {
+	byName := map[string]*tensorInfo{}
+	for i := range f.tensors {
+		byName[f.tensors[i].name] = &f.tensors[i]
+	}
+	for i := range f.tensors {
+		t := &f.tensors[i]
+		x, name := t.weight(), t.name
+		var err error
+		switch {
+		case strings.Contains(name, ".attn_k.") || strings.Contains(name, ".attn_v."):
+			if byName[strings.Replace(strings.Replace(name, ".attn_k.", ".attn_q.", 1), ".attn_v.",
+				".attn_q.", 1)] != nil {
+				continue // part of the tensor that attn_q becomes
+			}
+		case strings.Contains(name, ".attn_q."):
+			parts := []*tensorInfo{t, byName[strings.Replace(name, ".attn_q.", ".attn_k.", 1)],
+				byName[strings.Replace(name, ".attn_q.", ".attn_v.", 1)]}
+			x, err = stacked(parts)
+			name = strings.Replace(name, ".attn_q.", ".attn_qkv.", 1)
+		case name == "v.patch_embd.weight.1":
+			continue // with v.patch_embd.weight
+		case name == "v.patch_embd.weight":
+			x, err = interleaved(t, byName["v.patch_embd.weight.1"])
+		}
+		if err != nil {
+			return err
+		}
+		to, ok := rename(name, qwenNames)
+		if !ok {
+			to = t.name
+		}
+		if err := w.add(to, x); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// alike checks that tensors are there and of one shape.
+func alike(parts []*tensorInfo) error {
+	for _, p := range parts[1:] {
+		if p == nil {
+			return fmt.Errorf("tensor %q: one of %d that belong together is missing", parts[0].name,
+				len(parts))
+		}
+		if !slices.Equal(p.shape, parts[0].shape) {
+			return fmt.Errorf("tensor %q: shape %v, want %v as %q", p.name, p.shape,
+				parts[0].shape, parts[0].name)
+		}
+	}
+	return nil
+}
+
+// stacked puts tensors one below the other.
+func stacked(parts []*tensorInfo) (*checkpoint.Weight, error) {
+	if err := alike(parts); err != nil {
+		return nil, err
+	}
+	first := parts[0]
+	each := first.weight().Len()
+	shape := append([]int{len(parts) * first.shape[0]}, first.shape[1:]...)
+	out, mixed := joined(parts, shape, func(dst []float32, at int, read []reader) error {
+		for len(dst) > 0 {
+			p, from := at/each, at%each
+			n := min(len(dst), each-from)
+			if err := read[p](dst[:n], from); err != nil {
+				return err
+			}
+			dst, at = dst[n:], at+n
+		}
+		return nil
+	})
+	if first.weight().Blocks != nil && !mixed {
+		rows := first.shape[0]
+		out.Blocks = func(scales, minima []float32, q []uint8, row int) error {
+			return parts[row/rows].blocks(scales, minima, q, row%rows)
+		}
+	}
+	return out, nil
+}
+
+// interleaved makes [out, 3, 2, patch, patch] of the two moments' [out, 3, patch, patch].
+func interleaved(parts ...*tensorInfo) (*checkpoint.Weight, error) {
+	if err := alike(parts); err != nil {
+		return nil, err
+	}
+	t := parts[0]
+	if len(t.shape) != 4 {
+		return nil, fmt.Errorf("tensor %q: shape %v, want [rows channels patch patch]", t.name,
+			t.shape)
+	}
+	plane := t.shape[2] * t.shape[3]
+	shape := []int{t.shape[0], t.shape[1], len(parts), t.shape[2], t.shape[3]}
+	out, _ := joined(parts, shape, func(dst []float32, at int, read []reader) error {
+		for len(dst) > 0 {
+			p, from := at/plane, at%plane
+			n := min(len(dst), plane-from)
+			if err := read[p%len(parts)](dst[:n], p/len(parts)*plane+from); err != nil {
+				return err
+			}
+			dst, at = dst[n:], at+n
+		}
+		return nil
+	})
+	return out, nil
+}
+
+// reader is a checkpoint.Weight's Read.
+type reader func(dst []float32, at int) error
+
+// joined is a weight that is read from several tensors. Where their types are mixed it is
+// kept in float32, or in q8 where all are quantised.
+func joined(parts []*tensorInfo, shape []int,
+	read func(dst []float32, at int, parts []reader) error) (out *checkpoint.Weight, mixed bool) {
+	var readers []reader
+	var names []string
+	out = &checkpoint.Weight{}
+	out.Shape, out.DType = shape, tensor.Q8
+	for _, p := range parts {
+		readers, out.Raw = append(readers, p.weight().Floats), append(out.Raw, p.data)
+		if !slices.Contains(names, p.typ.name) {
+			names = append(names, p.typ.name)
+		}
+		if p.typ.plain {
+			out.DType = tensor.F32
+		}
+	}
+	if mixed = len(names) > 1; !mixed {
+		out.DType = parts[0].weight().DType
+	}
+	out.Stored = strings.Join(names, "+")
+	out.Read = func(dst []float32, at int) error { return read(dst, at, readers) }
+	return out, mixed
+}

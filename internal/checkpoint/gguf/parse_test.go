@@ -1,0 +1,175 @@
+package gguf
+
+import (
+	"archive/zip"
+	"encoding/json"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/golden"
+)
+
+// Ensure that the values of every type are those of ggml's own code, bit for bit, for
+// random blocks and for such as its quantisers write.
+func TestValues(t *testing.T) {
+	path := filepath.Join("testdata", "blocks.safetensors")
+	if root := os.Getenv("RESTORE_ORACLE"); root != "" {
+		path = filepath.Join(root, "formats", "gguf", "quants", "blocks.safetensors")
+	}
+	want, err := golden.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for _, typ := range blockTypes {
+		for _, kind := range []string{"random", "quantised"} {
+			blocks, values := want[typ.name+"."+kind+".blocks"], want[typ.name+"."+kind+".values"]
+			if blocks == nil {
+				continue
+			}
+			checked++
+			info := tensorInfo{name: "x", shape: []int{values.Len()}, typ: typ, data: blocks.Data}
+			got, err := info.weight().Float32s()
+			if err != nil {
+				t.Fatal(err)
+			}
+			wanted, err := values.Float32s()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range wanted {
+				if math.Float32bits(got[i]) != math.Float32bits(wanted[i]) {
+					t.Errorf("%s, %s: value %d: got %v, want %v", typ.name, kind, i, got[i],
+						wanted[i])
+					break
+				}
+			}
+		}
+	}
+	if checked != 28 {
+		t.Errorf("checked %d lists, want two of each of 14 types", checked)
+	}
+}
+
+// unpack returns the files of an archive in testdata.
+func unpack(t testing.TB, archive string) map[string][]byte {
+	t.Helper()
+	z, err := zip.OpenReader(filepath.Join("testdata", archive))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	files := map[string][]byte{}
+	for _, f := range z.File {
+		r, err := f.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if files[f.Name], err = io.ReadAll(r); err != nil {
+			t.Fatal(err)
+		}
+		r.Close()
+	}
+	return files
+}
+
+// Ensure that sound files are read, and that every fault is found and told in one line.
+func TestFiles(t *testing.T) {
+	files := unpack(t, "bad.zip")
+	var cases []struct{ File, Expected, Why string }
+	if err := json.Unmarshal(files["files.json"], &cases); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, c := range cases {
+		path := filepath.Join(dir, c.File)
+		if err := os.WriteFile(path, files[c.File], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Read(path)
+		if err == nil {
+			for _, name := range s.Names() {
+				w, _ := s.Tensor(name)
+				if _, err := w.Float32s(); err != nil && w.Read != nil {
+					t.Errorf("%s: %v", c.File, err)
+				}
+			}
+			s.Close()
+		} else {
+			t.Logf("%s: %v", c.File, err)
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s: got %q, want one line", c.File, err)
+			}
+		}
+		if c.Expected == "accept" && err != nil || c.Expected == "refuse" && err == nil {
+			t.Errorf("%s (%s): got %v, want it to be %s", c.File, c.Why, err,
+				map[string]string{"accept": "read", "refuse": "refused"}[c.Expected])
+		}
+	}
+}
+
+// FuzzParse reads hostile files: no panic, and no memory beyond what the file's size
+// explains.
+func FuzzParse(f *testing.F) {
+	for name, b := range unpack(f, "bad.zip") {
+		if strings.HasSuffix(name, ".gguf") {
+			f.Add(b)
+		}
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		file, err := parse(b)
+		if err != nil {
+			return
+		}
+		if file.check() != nil || file.checkArchitecture() != nil {
+			return
+		}
+		for _, x := range file.tensors {
+			if len(x.data) != x.weight().Len()/x.typ.values*x.typ.bytes {
+				t.Fatalf("%q: %d bytes for %v of %s", x.name, len(x.data), x.shape, x.typ.name)
+			}
+			if _, err := x.weight().Float32s(); err != nil && !x.typ.plain {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// FuzzModel makes models of hostile headers.
+func FuzzModel(f *testing.F) {
+	files := unpack(f, "headers.zip")
+	for name, projector := range map[string]string{
+		"llavanext-vicuna-tiny/llavanext-vicuna-tiny-f32.gguf": "llavanext-vicuna-tiny/mmproj-llavanext-vicuna-tiny-f32.gguf",
+		"qwen25vl-tiny/qwen25vl-tiny-f32.gguf":                 "qwen25vl-tiny/mmproj-qwen25vl-tiny-f32.gguf",
+	} {
+		f.Add(files[name], files[projector])
+	}
+	f.Fuzz(func(t *testing.T, decoder, projector []byte) {
+		var files [2]*file
+		for i, b := range [][]byte{decoder, projector} {
+			f, infos, err := readHeader(&cursor{b: b})
+			if err != nil || f.check() != nil {
+				return
+			}
+			for _, x := range infos {
+				f.tensors = append(f.tensors, x.tensorInfo)
+			}
+			files[i] = f
+		}
+		s := &checkpoint.Store{Weights: map[string]*checkpoint.Weight{}}
+		if err := assemble(s, files[0], files[1]); err != nil {
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("got %q, want one line", err)
+			}
+			return
+		}
+		if err := checkpoint.CheckObject(s.Docs.Config.Data); err != nil {
+			t.Errorf("config.json: %v", err)
+		}
+	})
+}

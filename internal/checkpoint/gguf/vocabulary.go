@@ -1,0 +1,276 @@
+package gguf
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"strconv"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/tokenizer"
+)
+
+// vocabulary is the tokenizer of a decoder's file.
+type vocabulary struct {
+	pieces   []tokenizer.Piece
+	ids      map[string]int // of pieces that are in the vocabulary
+	bos, eos int            // -1 where there is none
+	file     []byte         // tokenizer.json or tokenizer.model; nil where there is none
+	settings []byte         // tokenizer_config.json of a tokenizer.model
+	specials []byte         // JSON object of the special tokens' texts
+}
+
+// noImage stands for a picture where the vocabulary has no token for it, as in the
+// original LLaVA.
+const noImage = -200
+
+// image returns the id of the token that stands for a picture, noImage where the
+// vocabulary has none.
+func (v *vocabulary) image(name string) int {
+	if id, ok := v.ids[name]; ok {
+		return id
+	}
+	return noImage
+}
+
+// addTo notes the ids of special tokens in a config.json.
+func (v *vocabulary) addTo(config object) {
+	for key, id := range map[string]int{"bos_token_id": v.bos, "eos_token_id": v.eos} {
+		if id >= 0 {
+			config[key] = id
+		}
+	}
+}
+
+// vocabulary reads the tokenizer of a decoder's file with size rows of embeddings.
+func (f *file) vocabulary(size int) (*vocabulary, error) {
+	v := &vocabulary{ids: map[string]int{}, bos: -1, eos: -1}
+	model := f.text("tokenizer.ggml.model", "none")
+	if model == "none" || model == "no_vocab" {
+		v.pieces = make([]tokenizer.Piece, size)
+		return v, nil
+	}
+	if err := f.readPieces(v, size); err != nil {
+		return nil, err
+	}
+	texts := object{}
+	var other int
+	for _, special := range []struct {
+		name, key string
+		id        *int
+		def       int // in a SentencePiece vocabulary
+	}{
+		{"bos_token", "bos_token_id", &v.bos, 1}, {"eos_token", "eos_token_id", &v.eos, 2},
+		{"unk_token", "unknown_token_id", &other, 0}, {"pad_token", "padding_token_id", &other, -1},
+	} {
+		key := "tokenizer.ggml." + special.key
+		if model != "llama" {
+			special.def = -1
+		}
+		id := f.number(key, special.def)
+		switch {
+		case id >= len(v.pieces) && f.has(key):
+			return nil, fmt.Errorf("key %q: id %d, want one below %d", key, id, len(v.pieces))
+		case id >= 0 && id < len(v.pieces):
+			*special.id, texts[special.name] = id, v.pieces[id].Text
+		}
+	}
+	var err error
+	if v.specials, err = json.Marshal(texts); err != nil {
+		return nil, err
+	}
+	switch model {
+	case "llama":
+		err = f.sentencePiece(v, texts)
+	case "gpt2":
+		v.file, err = f.bytePairs(v)
+	default:
+		err = fmt.Errorf("key %q: %q: %w, want llama or gpt2", "tokenizer.ggml.model", model,
+			errs.ErrUnsupported)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer: %w", err)
+	}
+	return v, nil
+}
+
+// readPieces reads texts, scores and types of the tokens.
+func (f *file) readPieces(v *vocabulary, size int) error {
+	tokens, ok := f.keys["tokenizer.ggml.tokens"]
+	if !ok {
+		return fmt.Errorf("key %q is missing", "tokenizer.ggml.tokens")
+	}
+	if tokens.count > size {
+		return fmt.Errorf("key %q: %d tokens, want at most the %d rows of the embedding",
+			"tokenizer.ggml.tokens", tokens.count, size)
+	}
+	for _, name := range []string{"tokenizer.ggml.scores", "tokenizer.ggml.token_type"} {
+		if list, ok := f.keys[name]; ok && list.count != tokens.count {
+			return fmt.Errorf("key %q: %d numbers for %d tokens", name, list.count, tokens.count)
+		}
+	}
+	scores, types := f.keys["tokenizer.ggml.scores"], f.keys["tokenizer.ggml.token_type"]
+	v.pieces = make([]tokenizer.Piece, tokens.count)
+	tokens.strings(func(i int, s []byte) {
+		p := &v.pieces[i]
+		p.Text, p.Kind = string(s), tokenizer.NormalPiece
+		if scores.count > 0 {
+			p.Score = float32(scores.float(i))
+		}
+		if types.count > 0 {
+			p.Kind = tokenizer.PieceKind(min(types.int(i), math.MaxUint8))
+		}
+	})
+	for i, p := range v.pieces {
+		if p.Kind < tokenizer.NormalPiece || p.Kind > tokenizer.BytePiece {
+			return fmt.Errorf("key %q: token %d: type %d, want 1 to 6", "tokenizer.ggml.token_type",
+				i,
+				p.Kind)
+		}
+		if p.Kind != tokenizer.UnusedPiece {
+			v.ids[p.Text] = i
+		}
+	}
+	return nil
+}
+
+// sentencePiece writes the tokenizer.model of a vocabulary with scores, and its settings.
+func (f *file) sentencePiece(v *vocabulary, texts object) error {
+	m := tokenizer.SentencePiece{
+		Pieces: v.pieces, DummyPrefix: f.flag("tokenizer.ggml.add_space_prefix", true),
+		TrimSpaces: f.flag("tokenizer.ggml.remove_extra_whitespaces", false),
+	}
+	unknown := f.number("tokenizer.ggml.unknown_token_id", 0)
+	added, bytes := object{}, 0
+	for i := range m.Pieces {
+		p := &m.Pieces[i]
+		// Converters that read no tokenizer.model call the unknown token a control token.
+		switch {
+		case i == unknown && p.Kind == tokenizer.ControlPiece:
+			p.Kind = tokenizer.UnknownPiece
+		case i != unknown && p.Kind == tokenizer.UnknownPiece:
+			p.Kind = tokenizer.ControlPiece
+		}
+		switch p.Kind {
+		case tokenizer.BytePiece:
+			bytes++
+		case tokenizer.ControlPiece, tokenizer.UnknownPiece, tokenizer.UserPiece:
+			added[strconv.Itoa(i)] = addedToken(p)
+		}
+	}
+	m.ByteFallback = bytes > 0
+	settings := object{
+		"tokenizer_class": "LlamaTokenizer", "legacy": true, "added_tokens_decoder": added,
+		"add_bos_token": f.flag("tokenizer.ggml.add_bos_token", true),
+		"add_eos_token": f.flag("tokenizer.ggml.add_eos_token", false),
+	}
+	maps.Copy(settings, texts)
+	var err error
+	v.file = m.Marshal()
+	v.settings, err = json.Marshal(settings)
+	return err
+}
+
+// addedToken is how a tokenizer_config.json writes a token that is recognised whole.
+func addedToken(p *tokenizer.Piece) object {
+	return object{"content": p.Text, "single_word": false, "lstrip": false, "rstrip": false,
+		"normalized": false, "special": p.Kind != tokenizer.UserPiece}
+}
+
+// preTokenizer is how text is cut into words before byte pairs are merged.
+type preTokenizer struct {
+	pattern      string // "": ByteLevel's own, GPT-2's
+	normalizer   any
+	ignoreMerges bool
+}
+
+// preTokenizers are llama.cpp's names and what the models' own tokenizers do. Source:
+// the tokenizer.json of the models.
+var preTokenizers = map[string]*preTokenizer{
+	"gpt-2": {},
+	"qwen2": {
+		normalizer: object{"type": "NFC"},
+		pattern:    `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`,
+	},
+	"llama-bpe": {
+		ignoreMerges: true,
+		pattern:      `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`,
+	},
+}
+
+// otherNames are names that mean the same.
+var otherNames = map[string]string{"llama3": "llama-bpe", "llama-v3": "llama-bpe",
+	"deepseek-r1-qwen": "qwen2"}
+
+// bytePairs writes the tokenizer.json of a vocabulary of byte pairs.
+func (f *file) bytePairs(v *vocabulary) ([]byte, error) {
+	name := f.text("tokenizer.ggml.pre", "")
+	if other := otherNames[name]; other != "" {
+		name = other
+	}
+	pre := preTokenizers[name]
+	if pre == nil {
+		return nil, fmt.Errorf("key %q: %q: %w, want qwen2, llama-bpe or gpt-2",
+			"tokenizer.ggml.pre",
+			name, errs.ErrUnsupported)
+	}
+	vocab, added := map[string]int{}, []any{}
+	for i, p := range v.pieces {
+		if p.Kind == tokenizer.UnusedPiece {
+			continue
+		}
+		if v.ids[p.Text] != i || p.Text == "" {
+			return nil, fmt.Errorf("token %d: %.40q occurs twice", i, p.Text)
+		}
+		if p.Kind != tokenizer.NormalPiece {
+			token := addedToken(&p)
+			token["id"] = i
+			added = append(added, token)
+			continue
+		}
+		vocab[p.Text] = i
+	}
+	merges := f.strings("tokenizer.ggml.merges")
+	if merges == nil {
+		return nil, fmt.Errorf("key %q is missing", "tokenizer.ggml.merges")
+	}
+	level := object{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false,
+		"use_regex": pre.pattern == ""}
+	words := any(level)
+	if pre.pattern != "" {
+		words = object{"type": "Sequence", "pretokenizers": []any{
+			object{"type": "Split", "pattern": object{"Regex": pre.pattern}, "behavior": "Isolated",
+				"invert": false}, level}}
+	}
+	var post any // puts a token before every text
+	if f.flag("tokenizer.ggml.add_bos_token", name == "llama-bpe") && v.bos >= 0 {
+		text := v.pieces[v.bos].Text
+		post = object{
+			"type": "TemplateProcessing",
+			"single": []any{object{"SpecialToken": object{"id": text, "type_id": 0}},
+				object{"Sequence": object{"id": "A", "type_id": 0}}},
+			"pair": []any{object{"Sequence": object{"id": "A", "type_id": 0}},
+				object{"Sequence": object{"id": "B", "type_id": 1}}},
+			"special_tokens": object{text: object{"id": text, "ids": []int{v.bos},
+				"tokens": []string{text}}},
+		}
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(object{
+		"version": "1.0", "truncation": nil, "padding": nil, "added_tokens": added,
+		"normalizer":    pre.normalizer,
+		"pre_tokenizer": words, "post_processor": post,
+		"decoder": object{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false,
+			"use_regex": false},
+		"model": object{"type": "BPE", "dropout": nil, "unk_token": nil,
+			"continuing_subword_prefix": nil, "end_of_word_suffix": nil,
+			"fuse_unk": false, "byte_fallback": false, "ignore_merges": pre.ignoreMerges,
+			"vocab":  vocab,
+			"merges": merges},
+	})
+	return b.Bytes(), err
+}

@@ -1,0 +1,114 @@
+package gguf
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/restore-vlm/restore/internal/builtin"
+	"github.com/restore-vlm/restore/internal/tokenizer"
+)
+
+// Ensure that scores give the tokens that the merges gave which they were made from:
+// the file's vocabulary is the embedded model's.
+func TestScores(t *testing.T) {
+	dir, _ := unpackHeaders(t)
+	s, err := Open(filepath.Join(dir, "scenes", "scenes-f16.gguf"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	got, err := tokenizer.Open(s.Docs.Tokenizer.Data, s.Docs.Settings.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := fs.ReadFile(builtin.FS(), "tokenizer.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := tokenizer.Parse(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := []string{"", " ", "  two  spaces ",
+		"USER: <image>\nWhere is the blue circle? ASSISTANT:", "</s>a<s>", "\t\r\n", "é漢🙂\x00"}
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		var b strings.Builder
+		for range r.IntN(30) {
+			if id := int32(r.IntN(want.VocabSize())); r.IntN(8) > 0 {
+				text, _ := want.Token(id)
+				b.WriteString(strings.ReplaceAll(text, "\u2581", " "))
+			} else {
+				b.WriteRune(rune(32 + r.IntN(600)))
+			}
+		}
+		texts = append(texts, b.String())
+	}
+	for _, text := range texts {
+		for _, special := range []bool{false, true} {
+			o := tokenizer.EncodeOptions{AddSpecial: special}
+			a, err1 := got.Encode(text, o)
+			b, err2 := want.Encode(text, o)
+			if err := errors.Join(err1, err2); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(a.IDs, b.IDs) {
+				t.Errorf("%q: got %v, want %v", text, a.IDs, b.IDs)
+			}
+			if x, y := got.Decode(a.IDs, special), want.Decode(b.IDs, special); x != y {
+				t.Errorf("%q: decoded to %q, want %q", text, x, y)
+			}
+		}
+	}
+}
+
+// Ensure that a vocabulary of byte pairs is cut into words as its name says, and
+// recognises the special tokens alone.
+func TestBytePairs(t *testing.T) {
+	dir, _ := unpackHeaders(t)
+	s, err := Open(filepath.Join(dir, "qwen25vl-tiny", "qwen25vl-tiny-f32.gguf"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var got, want map[string]any
+	file, err := os.Open(filepath.Join("..", "..", "tokenizer", "testdata", "qwen2.json.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	published, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(json.NewDecoder(published).Decode(&want),
+		json.Unmarshal(s.Docs.Tokenizer.Data, &got)); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"normalizer", "pre_tokenizer", "decoder"} {
+		if fmt.Sprint(got[key]) != fmt.Sprint(want[key]) {
+			t.Errorf("%s: got %v, want %v", key, got[key], want[key])
+		}
+	}
+	tok, err := tokenizer.Open(s.Docs.Tokenizer.Data, s.Docs.Settings.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := tok.Encode("<|im_start|>the [PAD338]<|image_pad|>",
+		tokenizer.EncodeOptions{AddSpecial: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(e.IDs); e.IDs[0] != 331 || e.IDs[n-1] != 336 || slices.Contains(e.IDs, 338) {
+		t.Errorf("got %v, want im_start first, image_pad last, and no padding", e.IDs)
+	}
+}

@@ -1,0 +1,195 @@
+// Package hf reads models that Hugging Face transformers wrote.
+package hf
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/checkpoint/folder"
+)
+
+// Open reads the model of f.
+func Open(f *folder.Folder) (_ *checkpoint.Store, err error) {
+	s := &checkpoint.Store{What: checkpoint.About{Name: f.Name, Format: "Hugging Face folder"}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("checkpoint: %s: %w", f.Name, err), s.Close())
+		}
+	}()
+	if s.Docs.Config, err = f.Config(); err != nil {
+		return nil, err
+	}
+	if err = f.Weights(s); err != nil {
+		return nil, err
+	}
+	var c struct {
+		Vision json.RawMessage `json:"vision_config"`
+	}
+	if err = json.Unmarshal(s.Docs.Config.Data, &c); err == nil && string(c.Vision) == "null" {
+		err = errors.New(
+			"vision_config: got null, want an object",
+		) // null is said of models without an encoder
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.Docs.Config.From, err)
+	}
+	// else the table of architectures has an error
+	if table := forms[architecture(s.Docs.Config.Data)]; table != nil {
+		if err = s.Rename(table); err != nil {
+			return nil, err
+		}
+	}
+	if err = unquantise(f, s); err != nil {
+		return nil, err
+	}
+	if err = documents(f, &s.Docs); err != nil {
+		return nil, err
+	}
+	s.What.Files = f.Read()
+	s.Seal()
+	return s, nil
+}
+
+// architecture is the first architecture of a config.json that has forms, or "".
+func architecture(config []byte) string {
+	var c struct{ Architectures []string }
+	_ = json.Unmarshal(config, &c) // whatever it says is checked where a model is made of it
+	for _, a := range c.Architectures {
+		if forms[a] != nil {
+			return a
+		}
+	}
+	return ""
+}
+
+// documents reads everything but configuration and weights.
+func documents(f *folder.Folder, p *checkpoint.Parts) (err error) {
+	if p.Tokenizer, err = f.Part("tokenizer.json"); err == nil && p.Tokenizer.Data == nil {
+		p.Tokenizer, p.Settings, err = SentencePiece(f)
+	} else if err == nil {
+		p.Settings, err = f.Part("tokenizer_config.json")
+	}
+	if err != nil {
+		return err
+	}
+	for part, file := range map[*checkpoint.Part]string{
+		&p.Generation: "generation_config.json", &p.Recipe: "fitprune.json",
+		&p.Budgets: "budget.json",
+	} {
+		if *part, err = f.Part(file); err != nil {
+			return err
+		}
+	}
+	if p.Processor, err = Processor(f); err != nil {
+		return err
+	}
+	if p.Template, err = FindTemplate(f); err != nil {
+		return err
+	}
+	p.Specials, err = Specials(f)
+	return err
+}
+
+// Processor returns the picture processor: processor_config.json has it since transformers
+// 5, which takes it first, else it is preprocessor_config.json.
+func Processor(f *folder.Folder) (checkpoint.Part, error) {
+	const newer, older = "processor_config.json", "preprocessor_config.json"
+	data, ok, err := f.File(newer)
+	if err != nil {
+		return checkpoint.Part{From: newer}, err
+	}
+	if ok {
+		var fields struct {
+			Pictures json.RawMessage `json:"image_processor"`
+		}
+		if err := json.Unmarshal(data, &fields); err != nil {
+			return checkpoint.Part{}, fmt.Errorf("%s: %w", newer, err)
+		}
+		if p := fields.Pictures; p != nil && string(p) != "null" {
+			return checkpoint.Part{Data: p, From: newer}, nil
+		}
+	}
+	return f.Part(older)
+}
+
+// SentencePiece returns a folder's tokenizer.model, which may be absent, and the settings
+// of its tokenizer_config.json with the tokens of added_tokens.json.
+func SentencePiece(f *folder.Folder) (model, settings checkpoint.Part, err error) {
+	const absent = "tokenizer.json"
+	model, err = f.Part("tokenizer.model")
+	if err != nil || model.Data == nil {
+		return checkpoint.Part{From: absent}, settings, err
+	}
+	if settings, err = f.Part("tokenizer_config.json"); err != nil {
+		return model, settings, err
+	}
+	fields := map[string]json.RawMessage{}
+	if settings.Data != nil {
+		if err := checkpoint.CheckObject(settings.Data); err != nil {
+			return model, settings, fmt.Errorf("%s: %w", settings.From, err)
+		}
+		if err := json.Unmarshal(settings.Data, &fields); err != nil {
+			return model, settings, fmt.Errorf("%s: %w", settings.From, err)
+		}
+	}
+	const file = "added_tokens.json"
+	data, ok, err := f.File(file)
+	if err != nil || !ok {
+		settings.Data, _ = json.Marshal(fields) // as it was read
+		return model, settings, err
+	}
+	var ids map[string]int32
+	if err := json.Unmarshal(data, &ids); err != nil {
+		return model, settings, fmt.Errorf("%s: %w", file, err)
+	}
+	added := map[string]json.RawMessage{}
+	if raw := fields["added_tokens_decoder"]; raw != nil {
+		if err := json.Unmarshal(raw, &added); err != nil {
+			return model, settings, fmt.Errorf("%s: added_tokens_decoder: %w", settings.From, err)
+		}
+	}
+	for text, id := range ids {
+		if key := fmt.Sprint(id); added[key] == nil {
+			added[key], _ = json.Marshal(map[string]string{"content": text})
+		}
+	}
+	fields["added_tokens_decoder"], _ = json.Marshal(added)
+	settings.Data, err = json.Marshal(fields)
+	return model, settings, err
+}
+
+// Specials returns the texts of bos_token, eos_token, … as chat templates see them.
+// What tokenizer_config.json says counts before special_tokens_map.json.
+func Specials(f *folder.Folder) (checkpoint.Part, error) {
+	part, found := checkpoint.Part{}, map[string]string{}
+	for _, name := range []string{"special_tokens_map.json", "tokenizer_config.json"} {
+		data, ok, err := f.File(name)
+		if err != nil {
+			return part, err
+		}
+		if !ok {
+			continue
+		}
+		var fields map[string]json.RawMessage
+		if err := json.Unmarshal(data, &fields); err != nil {
+			return part, fmt.Errorf("%s: %w", name, err)
+		}
+		for _, key := range []string{"bos_token", "eos_token", "unk_token", "pad_token"} {
+			var s string
+			var o struct{ Content string }
+			if json.Unmarshal(fields[key], &s) == nil && s != "" {
+				found[key], part.From = s, name
+			} else if json.Unmarshal(fields[key], &o) == nil && o.Content != "" {
+				found[key], part.From = o.Content, name
+			}
+		}
+	}
+	if len(found) == 0 {
+		return part, nil
+	}
+	var err error
+	part.Data, err = json.Marshal(found)
+	return part, err
+}

@@ -1,0 +1,108 @@
+package hf
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+)
+
+// Ensure that every name that 19 releases of transformers write, in every form, has
+// the canonical name that they load it as. testdata/names.json.gz has, by family and
+// canonical name, the name in each form.
+func TestForms(t *testing.T) {
+	f, err := os.Open("testdata/names.json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var families map[string]map[string]map[string]*string
+	if err := json.NewDecoder(z).Decode(&families); err != nil {
+		t.Fatal(err)
+	}
+	for family, architecture := range map[string]string{
+		"llava15": "LlavaForConditionalGeneration", "llavanext": "LlavaNextForConditionalGeneration",
+		"qwen25vl": "Qwen2_5_VLForConditionalGeneration", "qwen25vl-tied": "Qwen2_5_VLForConditionalGeneration",
+	} {
+		byForm := map[string]map[string]string{}
+		for canonical, names := range families[family] {
+			for form, name := range names {
+				if name == nil { // the form has no head
+					continue
+				}
+				if byForm[form] == nil {
+					byForm[form] = map[string]string{}
+				}
+				byForm[form][*name] = canonical
+			}
+		}
+		if len(byForm) < 4 {
+			t.Fatalf("%s: %d forms", family, len(byForm))
+		}
+		for form, names := range byForm {
+			s := &checkpoint.Store{
+				Weights: map[string]*checkpoint.Weight{"text.rotary_emb.inv_freq": {}},
+			}
+			for name, canonical := range names {
+				s.Weights[name] = &checkpoint.Weight{Stored: canonical}
+			}
+			err := s.Rename(forms[architecture])
+			if err != nil || strings.Contains(s.What.Names, "of no form") ||
+				len(s.Weights) != len(names) {
+				t.Errorf(
+					"%s, %s: %d of %d names: %q, %v",
+					family,
+					form,
+					len(s.Weights),
+					len(names),
+					s.What.Names,
+					err,
+				)
+			}
+			for name, w := range s.Weights {
+				if w.Stored != name {
+					t.Errorf("%s, %s: %q is called %q", family, form, w.Stored, name)
+				}
+			}
+		}
+	}
+}
+
+// Ensure that names which transformers would not load are told by what wrote them,
+// and that two tensors of one name are refused.
+func TestStrangers(t *testing.T) {
+	const q, lm = "model.layers.0.self_attn.q_proj.",
+		"model.language_model.layers.0.self_attn.q_proj."
+	for want, names := range map[string][]string{
+		"peft model": {"base_model.model." + q + "weight"}, "DataParallel": {"module." + q + "weight"},
+		"compiled": {"_orig_mod." + q + "weight"}, "not merged": {q + "base_layer.weight", q + "lora_A.default.weight"},
+		"1 of 2 names": {q + "weight", "adapter.scale"},
+	} {
+		s := &checkpoint.Store{Weights: map[string]*checkpoint.Weight{}}
+		for _, name := range names {
+			s.Weights[name] = &checkpoint.Weight{}
+		}
+		err := s.Rename(forms["Qwen2_5_VLForConditionalGeneration"])
+		if err != nil || !strings.Contains(s.What.Names, want) {
+			t.Errorf("%q: got %q %v, want %q", names, s.What.Names, err, want)
+		}
+	}
+	s := &checkpoint.Store{
+		Weights: map[string]*checkpoint.Weight{
+			lm + "weight": {},
+			lm + "bias":   {},
+			q + "weight":  {},
+		},
+	}
+	if err := s.Rename(forms["Qwen2_5_VLForConditionalGeneration"]); err == nil ||
+		!strings.Contains(err.Error(), "two tensors") {
+		t.Errorf("two tensors of one name: %v", err)
+	}
+}

@@ -1,0 +1,76 @@
+package hf
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/checkpoint/folder"
+	"github.com/restore-vlm/restore/internal/checkpoint/int4"
+)
+
+// quantisation is the key of config.json that says how weights are quantised.
+const quantisation = "quantization_config"
+
+// older are the files that said so before config.json did, with the methods of those
+// that name none.
+var older = []struct{ file, method string }{
+	{"quantize_config.json", "gptq"},
+	{"quant_config.json", "awq"},
+}
+
+// unquantise gives s the weights that are quantised in the files, and takes what is said
+// of them out of the configuration, which then describes the model alone.
+func unquantise(f *folder.Folder, s *checkpoint.Store) error {
+	var config map[string]json.RawMessage
+	if err := json.Unmarshal(s.Docs.Config.Data, &config); err != nil {
+		return fmt.Errorf("%s: %w", s.Docs.Config.From, err)
+	}
+	how, from := config[quantisation], s.Docs.Config.From
+	delete(config, quantisation)
+	var text map[string]json.RawMessage
+	if json.Unmarshal(config["text_config"], &text) == nil && text[quantisation] != nil {
+		if how == nil {
+			how = text[quantisation]
+		}
+		delete(text, quantisation)
+		config["text_config"], _ = json.Marshal(text) // as it was read
+	}
+	for _, o := range older {
+		if how != nil {
+			break
+		}
+		data, ok, err := f.File(o.file)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		var fields map[string]any
+		if err := json.Unmarshal(data, &fields); err != nil {
+			return fmt.Errorf("%s: %w", o.file, err)
+		}
+		if fields["quant_method"] == nil {
+			fields["quant_method"] = o.method
+		}
+		how, _ = json.Marshal(fields)
+		from = o.file
+	}
+	if how == nil || string(how) == "null" {
+		return nil
+	}
+	qwen := architecture(s.Docs.Config.Data) == "Qwen2_5_VLForConditionalGeneration"
+	bias := func(module string) bool {
+		return qwen &&
+			(strings.HasSuffix(module, ".q_proj") || strings.HasSuffix(module, ".k_proj") ||
+				strings.HasSuffix(module, ".v_proj"))
+	}
+	if err := int4.Unpack(s, how, bias); err != nil {
+		return fmt.Errorf("%s: %w", from, err)
+	}
+	var err error
+	s.Docs.Config.Data, err = json.Marshal(config)
+	return err
+}

@@ -1,0 +1,438 @@
+package hf
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/checkpoint/folder"
+	"github.com/restore-vlm/restore/internal/tensor"
+	"github.com/restore-vlm/restore/internal/tokenizer"
+)
+
+// maxShard is about how many bytes of weights one file has, as transformers writes them.
+var maxShard int64 = 5_000_000_000
+
+// types are what Write may write weights as, by transformers' names.
+var types = map[tensor.DType]string{
+	tensor.F32:  "float32",
+	tensor.F16:  "float16",
+	tensor.BF16: "bfloat16",
+}
+
+// Main is the type that most numbers of b's weights have; quantised ones count as F16.
+func Main(b checkpoint.Bundle) tensor.DType {
+	count := map[tensor.DType]int{}
+	for _, name := range b.Names() {
+		w, _ := b.Tensor(name)
+		d := w.DType
+		if _, ok := types[d]; !ok || w.Data == nil {
+			d = tensor.F16
+		}
+		count[d] += w.Len()
+	}
+	best := tensor.F32
+	for _, d := range []tensor.DType{tensor.F16, tensor.BF16} {
+		if count[d] > count[best] {
+			best = d
+		}
+	}
+	return best
+}
+
+// Write writes b as a folder that transformers loads, with all weights as d, which is F32,
+// F16 or BF16, under the names of the hub's repositories. dir exists and is empty. A
+// model without a token for pictures gets one, at the end of the vocabulary, whose rows are
+// the mean of the others'. stopped is asked now and then whether to go on.
+func Write(dir string, b checkpoint.Bundle, d tensor.DType, stopped func() error) error {
+	if _, ok := types[d]; !ok {
+		return fmt.Errorf("checkpoint: write: type: got %v, want F32, F16 or BF16", d)
+	}
+	var config map[string]json.RawMessage
+	if err := json.Unmarshal(b.Parts().Config.Data, &config); err != nil {
+		return fmt.Errorf("checkpoint: write: %s: %w", b.Parts().Config.From, err)
+	}
+	w := writer{dir: dir, b: b, d: d, config: config, stopped: stopped, added: map[string]int{}}
+	for _, step := range []func() error{
+		w.pictureToken, w.lastNorm, w.writeConfig, w.writeTokenizer, w.writeDocuments,
+		w.writeWeights,
+	} {
+		if err := step(); err != nil {
+			return fmt.Errorf("checkpoint: write: %w", err)
+		}
+	}
+	return nil
+}
+
+// writer writes one folder.
+type writer struct {
+	dir     string
+	b       checkpoint.Bundle
+	d       tensor.DType
+	config  map[string]json.RawMessage
+	stopped func() error
+	added   map[string]int // tokens that the vocabulary did not have, by text
+}
+
+// file writes one document.
+func (w *writer) file(name string, data []byte) error {
+	return os.WriteFile(filepath.Join(w.dir, name), data, 0o644)
+}
+
+// object writes a JSON object.
+func (w *writer) object(name string, v any) error {
+	b, err := plain(v)
+	if err != nil {
+		return err
+	}
+	return w.file(name, b)
+}
+
+// plain is json.MarshalIndent without escapes for HTML.
+func plain(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	err := e.Encode(v)
+	return b.Bytes(), err
+}
+
+// tables are the weights with a row for every token.
+var tables = []string{"language_model.model.embed_tokens.weight", "language_model.lm_head.weight"}
+
+// pictureToken gives a vocabulary without a token for pictures one.
+func (w *writer) pictureToken() error {
+	const key = "image_token_index"
+	var id int
+	if raw := w.config[key]; raw == nil || json.Unmarshal(raw, &id) != nil || id >= 0 {
+		return nil
+	}
+	embed, ok := w.b.Tensor(tables[0])
+	if !ok || len(embed.Shape) != 2 {
+		return fmt.Errorf("%s: missing", tables[0])
+	}
+	id = embed.Shape[0]
+	w.added["<image>"] = id
+	var text map[string]json.RawMessage
+	if err := json.Unmarshal(w.config["text_config"], &text); err != nil {
+		return fmt.Errorf("text_config: %w", err)
+	}
+	text["vocab_size"] = fmt.Append(nil, id+1)
+	w.config[key] = fmt.Append(nil, id)
+	var err error
+	if w.config["text_config"], err = json.Marshal(text); err != nil {
+		return err
+	}
+	more := map[string]*checkpoint.Weight{}
+	for _, name := range tables {
+		if t, ok := w.b.Tensor(name); ok {
+			if more[name], err = withMean(t); err != nil {
+				return fmt.Errorf("%q: %w", name, err)
+			}
+		}
+	}
+	w.set(more)
+	return nil
+}
+
+// lastNorm adds the norm after the vision tower where the model has none. LLaVA does not
+// use it, GGUF files leave it out, and transformers would report that it made one up.
+func (w *writer) lastNorm() error {
+	const tower = "vision_tower.vision_model."
+	before, ok := w.b.Tensor(tower + "pre_layrnorm.weight")
+	if _, has := w.b.Tensor(tower + "post_layernorm.weight"); has || !ok {
+		return nil
+	}
+	ones := bytes.Repeat([]byte{0, 0, 0x80, 0x3f}, before.Len())
+	more := map[string]*checkpoint.Weight{}
+	for name, data := range map[string][]byte{"weight": ones, "bias": make([]byte, len(ones))} {
+		more[tower+"post_layernorm."+name] = &checkpoint.Weight{
+			Tensor: tensor.Tensor{DType: tensor.F32, Shape: before.Shape, Data: data},
+		}
+	}
+	w.set(more)
+	return nil
+}
+
+// set gives the model other or further weights.
+func (w *writer) set(more map[string]*checkpoint.Weight) {
+	grown := &checkpoint.Store{
+		What:    *w.b.About(),
+		Docs:    *w.b.Parts(),
+		Weights: map[string]*checkpoint.Weight{},
+	}
+	for _, name := range w.b.Names() {
+		grown.Weights[name], _ = w.b.Tensor(name)
+	}
+	maps.Copy(grown.Weights, more)
+	grown.Seal()
+	w.b = grown
+}
+
+// withMean returns t [rows, width] with a row more, the mean of the others.
+func withMean(t *checkpoint.Weight) (*checkpoint.Weight, error) {
+	rows, width := t.Shape[0], t.Shape[1]
+	row, sum := make([]float32, width), make([]float64, width)
+	for r := range rows {
+		if err := t.Floats(row, r*width); err != nil {
+			return nil, err
+		}
+		for i, x := range row {
+			sum[i] += float64(x)
+		}
+	}
+	for i := range sum {
+		row[i] = float32(sum[i] / float64(rows))
+	}
+	out := &checkpoint.Weight{
+		Tensor: tensor.Tensor{DType: tensor.F32, Shape: []int{rows + 1, width}},
+	}
+	out.Read = func(dst []float32, at int) error {
+		n := max(0, min(len(dst), rows*width-at))
+		if n > 0 {
+			if err := t.Floats(dst[:n], at); err != nil {
+				return err
+			}
+		}
+		if n < len(dst) {
+			copy(dst[n:], row[at+n-rows*width:])
+		}
+		return nil
+	}
+	return out, nil
+}
+
+func (w *writer) writeConfig() error {
+	delete(w.config, "dtype")
+	w.config["torch_dtype"] = fmt.Appendf(nil, "%q", types[w.d])
+	return w.object(folder.ConfigFile, w.config)
+}
+
+// writeTokenizer writes the tokenizer and its settings, with the tokens that were added.
+func (w *writer) writeTokenizer() error {
+	p := w.b.Parts()
+	settings := map[string]json.RawMessage{}
+	for _, part := range []*checkpoint.Part{&p.Specials, &p.Settings} {
+		if part.Data == nil {
+			continue
+		}
+		if err := json.Unmarshal(part.Data, &settings); err != nil {
+			return fmt.Errorf("%s: %w", part.From, err)
+		}
+	}
+	if p.Tokenizer.Data == nil {
+		return nil
+	}
+	tokens := map[string]json.RawMessage{}
+	if raw := settings["added_tokens_decoder"]; raw != nil {
+		if err := json.Unmarshal(raw, &tokens); err != nil {
+			return fmt.Errorf("added_tokens_decoder: %w", err)
+		}
+	}
+	for text, id := range w.added {
+		tokens[fmt.Sprint(id)], _ = json.Marshal(addedToken(text))
+	}
+	if len(tokens) > 0 {
+		settings["added_tokens_decoder"], _ = json.Marshal(tokens)
+	}
+	if p.Template.Data != nil {
+		settings["chat_template"], _ = json.Marshal(string(p.Template.Data))
+	}
+	class := `"PreTrainedTokenizerFast"`
+	name, data := "tokenizer.json", p.Tokenizer.Data
+	if !bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
+		name, class = "tokenizer.model", `"LlamaTokenizer"`
+		if len(w.added) > 0 {
+			// LLaVA's code encodes what follows a picture by itself, with a space in front.
+			settings["legacy"] = json.RawMessage("true")
+		}
+	} else if len(w.added) > 0 {
+		var err error
+		if data, err = w.addTo(data); err != nil {
+			return fmt.Errorf("%s: %w", p.Tokenizer.From, err)
+		}
+	}
+	if settings["tokenizer_class"] == nil {
+		settings["tokenizer_class"] = json.RawMessage(class)
+	}
+	text, err := plain(settings)
+	if err == nil && name == "tokenizer.model" {
+		err = w.convertModel(data, text)
+	}
+	return errors.Join(err, w.file(name, data), w.file("tokenizer_config.json", text))
+}
+
+// convertModel writes a tokenizer.model as a tokenizer.json too, where it can be one:
+// transformers 5 makes another of the former, which forgets the space in front.
+func (w *writer) convertModel(model, settings []byte) error {
+	data, ok, err := tokenizer.ConvertModel(model, settings)
+	if err != nil || !ok {
+		return err
+	}
+	return w.file("tokenizer.json", data)
+}
+
+// addTo adds the tokens that were added to a tokenizer.json.
+func (w *writer) addTo(data []byte) ([]byte, error) {
+	var file map[string]json.RawMessage
+	if err := json.Unmarshal(data, &file); err != nil {
+		return nil, err
+	}
+	var list []json.RawMessage
+	if raw := file["added_tokens"]; raw != nil {
+		if err := json.Unmarshal(raw, &list); err != nil {
+			return nil, err
+		}
+	}
+	for text, id := range w.added {
+		token := addedToken(text)
+		token["id"] = id
+		raw, err := plain(token)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, raw)
+	}
+	var err error
+	if file["added_tokens"], err = plain(list); err != nil {
+		return nil, err
+	}
+	return plain(file)
+}
+
+// addedToken is a special token as tokenizer files have it.
+func addedToken(text string) map[string]any {
+	return map[string]any{
+		"content":     text,
+		"lstrip":      false,
+		"rstrip":      false,
+		"normalized":  false,
+		"single_word": false,
+		"special":     true,
+	}
+}
+
+func (w *writer) writeDocuments() error {
+	p := w.b.Parts()
+	var failed []error
+	for name, part := range map[string]*checkpoint.Part{
+		"preprocessor_config.json": &p.Processor, "generation_config.json": &p.Generation,
+		"fitprune.json": &p.Recipe, "budget.json": &p.Budgets,
+		"special_tokens_map.json": &p.Specials,
+	} {
+		if part.Data != nil {
+			failed = append(failed, w.file(name, part.Data))
+		}
+	}
+	if p.Template.Data != nil {
+		failed = append(
+			failed,
+			w.object(
+				"chat_template.json",
+				map[string]string{"chat_template": string(p.Template.Data)},
+			),
+		)
+	}
+	return errors.Join(append(failed, w.writeProcessor())...)
+}
+
+// processors are the classes that need to know how many tokens a picture becomes.
+var processors = map[string]string{
+	"LlavaForConditionalGeneration":     "LlavaProcessor",
+	"LlavaNextForConditionalGeneration": "LlavaNextProcessor",
+}
+
+// writeProcessor writes what LLaVA's processors ask besides pictures and text.
+func (w *writer) writeProcessor() error {
+	class := processors[architecture(w.b.Parts().Config.Data)]
+	if class == "" || w.b.Parts().Processor.Data == nil {
+		return nil
+	}
+	var vision struct {
+		Patch json.RawMessage `json:"patch_size"`
+	}
+	if err := json.Unmarshal(w.config["vision_config"], &vision); err != nil {
+		return fmt.Errorf("vision_config: %w", err)
+	}
+	strategy := w.config["vision_feature_select_strategy"]
+	if strategy == nil {
+		strategy = json.RawMessage(`"default"`)
+	}
+	if vision.Patch == nil {
+		vision.Patch = json.RawMessage("32")
+	}
+	return w.object("processor_config.json", map[string]any{
+		"processor_class":                class,
+		"image_token":                    "<image>",
+		"num_additional_image_tokens":    1, // the class token
+		"patch_size":                     vision.Patch,
+		"vision_feature_select_strategy": strategy,
+	})
+}
+
+// writeWeights writes one file, or shards with their index.
+func (w *writer) writeWeights() error {
+	var shards [][]string
+	size, total := int64(0), int64(0)
+	for _, name := range w.b.Names() {
+		t, _ := w.b.Tensor(name)
+		n := int64(t.Len() * w.d.Size())
+		if len(shards) == 0 || size > 0 && size+n > maxShard {
+			shards, size = append(shards, nil), 0
+		}
+		shards[len(shards)-1] = append(shards[len(shards)-1], name)
+		size, total = size+n, total+n
+	}
+	index := map[string]string{}
+	for i, names := range shards {
+		file := "model.safetensors"
+		if len(shards) > 1 {
+			file = fmt.Sprintf("model-%05d-of-%05d.safetensors", i+1, len(shards))
+		}
+		for _, name := range names {
+			index[name] = file
+		}
+		if err := w.shard(file, names); err != nil {
+			return err
+		}
+	}
+	if len(shards) < 2 {
+		return nil
+	}
+	return w.object("model.safetensors.index.json", map[string]any{
+		"metadata": map[string]int64{"total_size": total}, "weight_map": index,
+	})
+}
+
+func (w *writer) shard(file string, names []string) (err error) {
+	f, err := os.Create(filepath.Join(w.dir, file))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	out := &guarded{f, w.stopped}
+	if err := checkpoint.Dump(out, w.b, names, w.d, map[string]string{"format": "pt"}); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// guarded is a writer that stops when it is told to.
+type guarded struct {
+	to      io.Writer
+	stopped func() error
+}
+
+func (g *guarded) Write(b []byte) (int, error) {
+	if err := g.stopped(); err != nil {
+		return 0, err
+	}
+	return g.to.Write(b)
+}

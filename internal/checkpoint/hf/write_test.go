@@ -1,0 +1,146 @@
+package hf
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/tensor"
+)
+
+func going() error { return nil }
+
+// Ensure that a model is read again as it was written, whole and in shards, and that one
+// without a token for pictures gets one.
+func TestWrite(t *testing.T) {
+	defer func(n int64) { maxShard = n }(maxShard)
+	s, err := open(filepath.Join("..", "..", "engine", "testdata", "llava15-tiny"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	s.Docs.Tokenizer = checkpoint.Part{Data: []byte(`{"added_tokens":[]}`), From: "tokenizer.json"}
+	s.Docs.Template = checkpoint.Part{Data: []byte("{{ messages }}"), From: "x"}
+	s.Docs.Specials = checkpoint.Part{Data: []byte(`{"eos_token":"</s>"}`), From: "x"}
+	if Main(s) != tensor.F32 {
+		t.Errorf("main type %v", Main(s))
+	}
+	for _, grown := range []bool{false, true} {
+		if maxShard = 5e9; grown {
+			maxShard = 100_000
+			s.Docs.Config.Data = bytes.Replace(
+				s.Docs.Config.Data,
+				[]byte(`"image_token_index": 318`),
+				[]byte(`"image_token_index": -200`),
+				1,
+			)
+		}
+		dir := t.TempDir()
+		if err := Write(dir, s, tensor.F32, going); err != nil {
+			t.Fatal(err)
+		}
+		got, err := open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got.Names(), s.Names()) || len(got.Maps) > 1 != grown ||
+			string(got.Docs.Template.Data) != "{{ messages }}" {
+			t.Errorf(
+				"grown %v: %d weights in %d files, template %q",
+				grown,
+				len(got.Names()),
+				len(got.Maps),
+				got.Docs.Template.Data,
+			)
+		}
+		for _, name := range s.Names() {
+			a, _ := s.Tensor(name)
+			b, _ := got.Tensor(name)
+			v, _ := a.Float32s()
+			w, _ := b.Float32s()
+			if table := slices.Contains(tables, name); grown && table {
+				rows, width := a.Shape[0], a.Shape[1]
+				if b.Shape[0] != rows+1 || len(w) != len(v)+width {
+					t.Fatalf("%q is %v, want a row more than %v", name, b, a)
+				}
+				for i := range width {
+					sum := 0.0
+					for r := range rows {
+						sum += float64(v[r*width+i])
+					}
+					if w[rows*width+i] != float32(sum/float64(rows)) {
+						t.Fatalf("%q: column %d of the new row is %v", name, i, w[rows*width+i])
+					}
+				}
+				w = w[:len(v)]
+			}
+			if !slices.Equal(v, w) {
+				t.Errorf("%q differs", name)
+			}
+		}
+		var config struct {
+			Image int `json:"image_token_index"`
+			Text  struct {
+				Vocab int `json:"vocab_size"`
+			} `json:"text_config"`
+			Type string `json:"torch_dtype"`
+		}
+		if err := json.Unmarshal(got.Docs.Config.Data, &config); err != nil {
+			t.Fatal(err)
+		}
+		want := [2]int{318, 320}
+		if grown {
+			want = [2]int{320, 321}
+		}
+		if [2]int{config.Image, config.Text.Vocab} != want || config.Type != "float32" {
+			t.Errorf("grown %v: %+v, want %v", grown, config, want)
+		}
+		if has := bytes.Contains(got.Docs.Tokenizer.Data, []byte(`"<image>"`)); has != grown {
+			t.Errorf("grown %v: tokenizer %s", grown, got.Docs.Tokenizer.Data)
+		}
+		if err := got.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, name := range []string{"weight", "bias"} {
+		delete(s.Weights, "vision_tower.vision_model.post_layernorm."+name)
+	}
+	s.Seal()
+	dir, norm := t.TempDir(), "vision_tower.vision_model.post_layernorm."
+	if err := Write(dir, s, tensor.BF16, going); err != nil {
+		t.Fatal(err)
+	}
+	got, err := open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.Close()
+	for name, want := range map[string]float32{norm + "weight": 1, norm + "bias": 0} {
+		w, ok := got.Tensor(name)
+		if !ok {
+			t.Fatalf("%s: missing", name)
+		}
+		if v, err := w.Float32s(); err != nil || len(v) != 48 ||
+			slices.Max(v) != want || slices.Min(v) != want {
+			t.Errorf("%s: %v %v, want 48 times %v", name, v, err, want)
+		}
+	}
+	stop := errors.New("stop")
+	if err := Write(t.TempDir(), s, tensor.F16, func() error { return stop }); !errors.Is(
+		err,
+		stop,
+	) {
+		t.Errorf("stopped: %v", err)
+	}
+	if err := Write(t.TempDir(), s, tensor.Q8, going); err == nil {
+		t.Error("a type that transformers does not have is written")
+	}
+	if _, err := os.Stat("config.json"); err == nil {
+		t.Error("written beside the folder")
+	}
+}

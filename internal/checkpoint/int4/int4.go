@@ -1,0 +1,205 @@
+// Package int4 reads weights that AWQ, GPTQ and compressed-tensors quantised to whole
+// numbers of 4 or 8 bits. A module's weight [out, in] is
+//
+//	w[o,i] = (q[o,i] − z[o,g(i)])·s[o,g(i)]                                          (1)
+//
+// with a scale and a zero for each group of inputs. The three differ in where the bits lie:
+//
+//	                    q                        z                        g(i)
+//	AWQ (GEMM)          qweight [in, out/n],     qzeros [groups, out/n],  i / size
+//	                    in the order 0 2 4 6 1 3 5 7
+//	GPTQ                qweight [in/n, out]      qzeros [groups, out/n],  g_idx[i]
+//	                                             less 1 in version 1
+//	compressed-tensors  weight_packed [out,      weight_zero_point        i / size, or
+//	                    in/n]                    [out/n, groups], or half weight_g_idx[i]
+//
+// n numbers of 32/n bits lie in a word of 32 bits, the lowest first, along the axis that is
+// divided. Source: AutoAWQ 0.2.7 (packing_utils.py), GPTQModel 7.7, compressed-tensors 0.20.
+package int4
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/tensor"
+)
+
+// settings is a quantization_config. Those of the older files quantize_config.json and
+// quant_config.json have other names for some keys.
+type settings struct {
+	Method  string                                  `json:"quant_method"`
+	Bits    int                                     `json:"bits"`
+	Size    int                                     `json:"group_size"`
+	Version string                                  `json:"version"`           // of AWQ's layout
+	Layout  string                                  `json:"checkpoint_format"` // of GPTQ
+	Format  string                                  `json:"format"`            // of compressed-tensors
+	OldBits int                                     `json:"w_bit"`
+	OldSize int                                     `json:"q_group_size"`
+	Groups  map[string]struct{ Weights *ctWeights } `json:"config_groups"`
+}
+
+// ctWeights are the weights' settings of compressed-tensors.
+type ctWeights struct {
+	Bits     int    `json:"num_bits"`
+	Type     string `json:"type"`
+	Strategy string `json:"strategy"`
+}
+
+// Unpack replaces the parts of quantised weights in s by the weights, as config, a
+// quantization_config, says. bias reports whether the model has a bias at a module; where
+// it has none, one of zeros, which GPTQ's tools write, is left out.
+func Unpack(s *checkpoint.Store, config []byte, bias func(module string) bool) error {
+	var c settings
+	if err := json.Unmarshal(config, &c); err != nil {
+		return fmt.Errorf("quantization_config: %w", err)
+	}
+	read, suffix, err := c.reader()
+	if err != nil {
+		return fmt.Errorf("quantization_config: %w", err)
+	}
+	var modules []string
+	for _, name := range slices.Sorted(maps.Keys(s.Weights)) {
+		if module, ok := strings.CutSuffix(name, suffix); ok {
+			modules = append(modules, module)
+		}
+	}
+	if len(modules) == 0 {
+		return fmt.Errorf(
+			"quantization_config: got %s, but no weight is quantised (%q)",
+			c.Method,
+			"MODULE"+suffix,
+		)
+	}
+	for _, module := range modules {
+		p := &parts{weights: s.Weights, module: module}
+		m, err := read(p)
+		if err != nil {
+			return fmt.Errorf("%q: %w", module, err)
+		}
+		for _, name := range p.used {
+			delete(s.Weights, name)
+		}
+		if s.Weights[module+".weight"] != nil {
+			return fmt.Errorf("%q: got a weight that is quantised and one that is not", module)
+		}
+		s.Weights[module+".weight"] = m.weight(p.raw)
+		if b := s.Weights[module+".bias"]; b != nil && !bias(module) && zeros(b.Data) {
+			delete(s.Weights, module+".bias")
+		}
+	}
+	return nil
+}
+
+// zeros reports whether all numbers of floating types are +0.
+func zeros(b []byte) bool { return !slices.ContainsFunc(b, func(c byte) bool { return c != 0 }) }
+
+// reader returns what reads a module by the settings, and the suffix of its numbers.
+func (c *settings) reader() (func(*parts) (*module, error), string, error) {
+	switch c.Method {
+	case "awq":
+		if v := strings.ToLower(c.Version); v != "gemm" && v != "" {
+			return nil, "", fmt.Errorf("awq: version: got %.40q, want GEMM", c.Version)
+		}
+		if b := max(c.Bits, c.OldBits); b != 4 {
+			return nil, "", fmt.Errorf("awq: bits: got %d, want 4", b)
+		}
+		return c.awq, ".qweight", nil
+	case "gptq":
+		if c.Bits != 4 && c.Bits != 8 {
+			return nil, "", fmt.Errorf("gptq: bits: got %d, want 4 or 8", c.Bits)
+		}
+		if c.Layout != "" && c.Layout != "gptq" && c.Layout != "gptq_v2" {
+			return nil, "", fmt.Errorf(
+				"gptq: checkpoint_format: got %.40q, want gptq or gptq_v2",
+				c.Layout,
+			)
+		}
+		return c.gptq, ".qweight", nil
+	case "compressed-tensors":
+		if c.Format != "pack-quantized" {
+			return nil, "", fmt.Errorf(
+				"compressed-tensors: format: got %.40q, want pack-quantized",
+				c.Format,
+			)
+		}
+		for _, g := range c.Groups {
+			w := g.Weights
+			if w == nil || w.Type != "int" || w.Bits != 4 && w.Bits != 8 ||
+				w.Strategy != "group" && w.Strategy != "channel" {
+				return nil, "", fmt.Errorf(
+					"compressed-tensors: weights: got %+v, want int of 4 or 8 bits by group "+
+						"or channel",
+					w,
+				)
+			}
+		}
+		return c.packed, ".weight_packed", nil
+	}
+	return nil, "", fmt.Errorf(
+		"quant_method: got %.40q, which is not read, want awq, gptq or compressed-tensors",
+		c.Method,
+	)
+}
+
+// parts takes a module's tensors and notes which it has.
+type parts struct {
+	weights map[string]*checkpoint.Weight
+	module  string
+	used    []string
+	raw     [][]byte
+}
+
+// has reports whether the module has a tensor.
+func (p *parts) has(name string) bool { return p.weights[p.module+"."+name] != nil }
+
+// take returns a tensor of the given types with axes axes.
+func (p *parts) take(name string, axes int, types ...tensor.DType) (*tensor.Tensor, error) {
+	full := p.module + "." + name
+	w := p.weights[full]
+	switch {
+	case w == nil:
+		return nil, fmt.Errorf("%s: missing", name)
+	case !slices.Contains(types, w.DType) || w.Data == nil || len(w.Shape) != axes:
+		return nil, fmt.Errorf("%s: got %v, want %d axes of %v", name, &w.Tensor, axes, types)
+	}
+	p.used = append(p.used, full)
+	p.raw = append(p.raw, w.Data)
+	return &w.Tensor, nil
+}
+
+// ints returns a tensor of 32-bit words.
+func (p *parts) ints(name string, axes int) (*words, error) {
+	t, err := p.take(name, axes, tensor.I32)
+	if err != nil {
+		return nil, err
+	}
+	w := &words{data: t.Data, rows: 1, cols: 1}
+	if axes == 2 {
+		w.rows = t.Shape[0]
+	}
+	w.cols = t.Shape[axes-1]
+	return w, nil
+}
+
+// words is a matrix of 32-bit words.
+type words struct {
+	data       []byte
+	rows, cols int
+}
+
+func (w *words) at(row, col int) uint32 {
+	return binary.LittleEndian.Uint32(w.data[4*(row*w.cols+col):])
+}
+
+// check compares the shape.
+func (w *words) check(name string, rows, cols int) error {
+	if w.rows != rows || w.cols != cols {
+		return fmt.Errorf("%s: shape [%d %d], want [%d %d]", name, w.rows, w.cols, rows, cols)
+	}
+	return nil
+}

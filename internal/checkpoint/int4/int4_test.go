@@ -1,0 +1,267 @@
+package int4
+
+import (
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/tensor"
+)
+
+// example is a module of testdata: its settings, and the SHA-256 of its weight in float32
+// as the libraries' own code computes it.
+type example struct {
+	Module string
+	Config json.RawMessage
+	Shape  []int
+	SHA256 string
+}
+
+// examples reads the modules of testdata with their tensors.
+func examples(t testing.TB) ([]example, map[string]*tensor.Tensor) {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("testdata", "modules.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []example
+	if err := json.Unmarshal(raw, &list); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(filepath.Join("testdata", "modules.safetensors.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if raw, err = io.ReadAll(z); err != nil {
+		t.Fatal(err)
+	}
+	tensors, err := checkpoint.ReadSafetensors(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list, tensors
+}
+
+// of returns the tensors of one module as a bundle.
+func of(module string, tensors map[string]*tensor.Tensor) *checkpoint.Store {
+	s := &checkpoint.Store{Weights: map[string]*checkpoint.Weight{}}
+	for name, x := range tensors {
+		if strings.HasPrefix(name, module+".") {
+			s.Weights[name] = &checkpoint.Weight{Tensor: *x}
+		}
+	}
+	return s
+}
+
+func always(string) bool { return true }
+
+// Ensure that weights of every layout equal those of the libraries' own code bit for bit,
+// that a range equals the same range of the whole, and that blocks hold the same values.
+func TestUnpack(t *testing.T) {
+	list, tensors := examples(t)
+	kept := map[tensor.DType]int{}
+	for _, c := range list {
+		s := of(c.Module, tensors)
+		bias := s.Weights[c.Module+".bias"]
+		if err := Unpack(s, c.Config, always); err != nil {
+			t.Errorf("%s: %v", c.Module, err)
+			continue
+		}
+		w := s.Weights[c.Module+".weight"]
+		if w == nil || !slices.Equal(w.Shape, c.Shape) || len(s.Weights) > 2 ||
+			s.Weights[c.Module+".bias"] != bias {
+			t.Errorf(
+				"%s: left with %v, want a weight %v",
+				c.Module,
+				slices.Collect(maps.Keys(s.Weights)),
+				c.Shape,
+			)
+			continue
+		}
+		v, err := w.Float32s()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 4*len(v))
+		for i, x := range v {
+			binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(x))
+		}
+		if sum := sha256.Sum256(b); hex.EncodeToString(sum[:]) != c.SHA256 {
+			t.Errorf("%s: other values than the library's", c.Module)
+		}
+		in := w.Shape[1]
+		part := make([]float32, 3*in)
+		if err := w.Read(part, 5*in); err != nil || !slices.Equal(part, v[5*in:8*in]) {
+			t.Errorf("%s: rows 5 to 7 differ from the whole's: %v", c.Module, err)
+		}
+		kept[w.DType]++
+		if w.Blocks == nil {
+			continue
+		}
+		offset := map[tensor.DType]int{tensor.Q4: 8, tensor.Q8: 128, tensor.Q4M: 0}[w.DType]
+		scales, q := make([]float32, in/block), make([]uint8, in)
+		minima := make([]float32, in/block)
+		if w.DType != tensor.Q4M {
+			minima = nil
+		}
+		for o := range w.Shape[0] {
+			if err := w.Blocks(scales, minima, q, o); err != nil {
+				t.Fatal(err)
+			}
+			for i, x := range q {
+				got := float32(int(x)-offset) * scales[i/block]
+				if minima != nil {
+					got += minima[i/block]
+				}
+				if want := v[o*in+i]; got != want {
+					t.Fatalf("%s: row %d, column %d: block holds %v, want %v", c.Module, o, i, got,
+						want)
+				}
+			}
+		}
+	}
+	if kept[tensor.Q4]*kept[tensor.Q4M]*kept[tensor.Q8]*kept[tensor.F16] == 0 {
+		t.Errorf("kept as %v, want some of each", kept)
+	}
+}
+
+// Ensure that a bias of zeros goes where the model has none, and stays where it has one.
+func TestBias(t *testing.T) {
+	list, tensors := examples(t)
+	i := slices.IndexFunc(list, func(c example) bool { return strings.Contains(c.Module, "gptq") })
+	c := list[i]
+	for _, x := range []struct {
+		value byte
+		has   bool
+		stays bool
+	}{{0, false, false}, {0, true, true}, {1, false, true}} {
+		s := of(c.Module, tensors)
+		s.Weights[c.Module+".bias"] = &checkpoint.Weight{
+			Tensor: tensor.Tensor{
+				DType: tensor.F16,
+				Shape: []int{2},
+				Data:  []byte{0, 0, 0, x.value},
+			},
+		}
+		if err := Unpack(s, c.Config, func(string) bool { return x.has }); err != nil {
+			t.Fatal(err)
+		}
+		if _, stays := s.Weights[c.Module+".bias"]; stays != x.stays {
+			t.Errorf("%+v: stays %v", x, stays)
+		}
+	}
+}
+
+// Ensure that what is not read, and parts that do not fit, are refused by name.
+func TestUnpackErrors(t *testing.T) {
+	list, tensors := examples(t)
+	find := func(kind string) example {
+		return list[slices.IndexFunc(list, func(c example) bool {
+			return strings.Contains(c.Module, kind)
+		})]
+	}
+	awq, gptq, ct := find("awq"), find("gptq-v1-desc"), find("ct-w4a16-asym")
+	for _, c := range []struct {
+		of       example
+		old, new string // in the settings
+		tensor   string // that is changed
+		change   func(x *tensor.Tensor) *tensor.Tensor
+		want     string
+	}{
+		{awq, "awq", "bitsandbytes", "", nil, "bitsandbytes"}, {awq, "GEMM", "GEMV", "", nil, "GEMV"},
+		{awq, `"bits": 4`, `"bits": 3`, "", nil, "bits"}, {gptq, `"bits": 4`, `"bits": 2`, "", nil, "bits"},
+		{gptq, `"quant_method"`, `"checkpoint_format": "marlin", "quant_method"`, "", nil, "marlin"},
+		{ct, "pack-quantized", "float-quantized", "", nil, "float-quantized"}, {ct, `"type": "int"`, `"type": "float"`, "", nil, "float"},
+		{ct, `"strategy": "group"`, `"strategy": "block"`, "", nil, "block"},
+		{awq, "", "", "qweight", func(*tensor.Tensor) *tensor.Tensor { return nil }, "no weight is quantised"},
+		{awq, "", "", "qzeros", func(*tensor.Tensor) *tensor.Tensor { return nil }, "qzeros: missing"},
+		{awq, "", "", "scales", func(*tensor.Tensor) *tensor.Tensor { return nil }, "scales: missing"},
+		{awq, "", "", "qzeros", half, "qzeros"}, {awq, "", "", "scales", half, "scales"}, {gptq, "", "", "g_idx", half, "g_idx"},
+		{gptq, "", "", "g_idx", func(x *tensor.Tensor) *tensor.Tensor {
+			return &tensor.Tensor{
+				DType: x.DType, Shape: x.Shape,
+				Data: append([]byte{0xff, 0xff, 0xff, 0x7f}, x.Data[4:]...),
+			}
+		}, "group"},
+		{gptq, "", "", "qzeros", func(x *tensor.Tensor) *tensor.Tensor {
+			return &tensor.Tensor{DType: tensor.F32, Shape: x.Shape, Data: x.Data}
+		}, "qzeros"},
+		{ct, "", "", "weight_shape", func(*tensor.Tensor) *tensor.Tensor { return tensor.FromInt64s([]int{2}, []int64{1 << 40, 1 << 40}) }, "weight_shape"},
+		{ct, "", "", "weight_packed", half, "weight"}, {ct, "", "", "weight_zero_point", half, "weight_zero_point"},
+	} {
+		s := of(c.of.Module, tensors)
+		name := c.of.Module + "." + c.tensor
+		if c.change != nil {
+			if x := c.change(&s.Weights[name].Tensor); x == nil {
+				delete(s.Weights, name)
+			} else {
+				s.Weights[name] = &checkpoint.Weight{Tensor: *x}
+			}
+		}
+		config := strings.Replace(string(c.of.Config), c.old, c.new, 1)
+		err := Unpack(s, []byte(config), always)
+		if err == nil || !strings.Contains(err.Error(), c.want) ||
+			strings.Contains(err.Error(), "\n") {
+			t.Errorf(
+				"%s, %s for %s, %s: got %v, want %q",
+				c.of.Module,
+				c.new,
+				c.old,
+				c.tensor,
+				err,
+				c.want,
+			)
+		}
+	}
+}
+
+// half is the first half of x along its last axis.
+func half(x *tensor.Tensor) *tensor.Tensor {
+	y := &tensor.Tensor{DType: x.DType, Shape: slices.Clone(x.Shape)}
+	y.Shape[len(y.Shape)-1] /= 2
+	y.Data = x.Data[:y.Len()*y.DType.Size()]
+	return y
+}
+
+// FuzzUnpack wants any settings and sizes to be refused, or to give weights that can be
+// read.
+func FuzzUnpack(f *testing.F) {
+	list, tensors := examples(f)
+	for i, c := range list {
+		f.Add([]byte(c.Config), uint8(i), uint16(3), uint16(5))
+	}
+	f.Fuzz(func(t *testing.T, config []byte, which uint8, a, b uint16) {
+		c := list[int(which)%len(list)]
+		s := of(c.Module, tensors)
+		names := slices.Sorted(maps.Keys(s.Weights))
+		w := s.Weights[names[int(a)%len(names)]]
+		if n := int(b) % 300; b%2 == 0 { // a tensor of another size
+			w.Shape = append(slices.Clone(w.Shape[:len(w.Shape)-1]), n)
+			w.Data = make([]byte, w.Len()*w.DType.Size())
+		}
+		if err := Unpack(s, config, always); err != nil {
+			return
+		}
+		for name, w := range s.Weights {
+			if _, err := w.Float32s(); err != nil {
+				t.Errorf("%q: %v", name, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,167 @@
+package int4
+
+import (
+	"fmt"
+
+	"github.com/restore-vlm/restore/internal/tensor"
+)
+
+// place is where AWQ puts the columns of a word: number i of eight is column
+// (0, 2, 4, 6, 1, 3, 5, 7)[i], so that column c is number place[c].
+var place = [8]int{0, 4, 1, 5, 2, 6, 3, 7}
+
+// floats are the types of scales.
+var floats = []tensor.DType{tensor.F16, tensor.BF16, tensor.F32}
+
+// awq reads a module of AWQ's GEMM layout.
+func (c *settings) awq(p *parts) (*module, error) {
+	q, err := p.ints("qweight", 2)
+	if err != nil {
+		return nil, err
+	}
+	z, err := p.ints("qzeros", 2)
+	if err != nil {
+		return nil, err
+	}
+	m := &module{name: "AWQ", bits: 4, in: q.rows, out: 8 * q.cols, groups: z.rows}
+	if err := z.check("qzeros", m.groups, q.cols); err != nil {
+		return nil, err
+	}
+	if err := m.scales(p, "scales", true); err != nil {
+		return nil, err
+	}
+	m.q = func(dst []uint8, o, from int) {
+		col, shift := o/8, 4*place[o%8]
+		for i := range dst {
+			dst[i] = uint8(q.at(from+i, col)>>shift) & 15
+		}
+	}
+	m.zero = func(o, g int) int { return int(z.at(g, o/8)>>(4*place[o%8])) & 15 }
+	return m, m.contiguous(max(c.Size, c.OldSize))
+}
+
+// gptq reads a module of GPTQ's layout.
+func (c *settings) gptq(p *parts) (*module, error) {
+	per := 32 / c.Bits
+	mask := uint32(1)<<c.Bits - 1
+	q, err := p.ints("qweight", 2)
+	if err != nil {
+		return nil, err
+	}
+	z, err := p.ints("qzeros", 2)
+	if err != nil {
+		return nil, err
+	}
+	m := &module{name: "GPTQ", bits: c.Bits, in: q.rows * per, out: q.cols, groups: z.rows}
+	if err := z.check("qzeros", m.groups, (m.out+per-1)/per); err != nil {
+		return nil, err
+	}
+	if err := m.scales(p, "scales", true); err != nil {
+		return nil, err
+	}
+	m.q = func(dst []uint8, o, from int) {
+		for i := range dst {
+			dst[i] = uint8(q.at((from+i)/per, o) >> (c.Bits * ((from + i) % per)) & mask)
+		}
+	}
+	less := uint32(1) // what version 1 takes off before it stores a zero
+	if c.Layout == "gptq_v2" {
+		less = 0
+	}
+	m.zero = func(o, g int) int { return int((z.at(g, o/per)>>(c.Bits*(o%per)) + less) & mask) }
+	if p.has("g_idx") {
+		index, err := p.ints("g_idx", 1)
+		if err != nil {
+			return nil, err
+		}
+		return m, m.index("g_idx", index)
+	}
+	return m, m.contiguous(c.Size)
+}
+
+// packed reads a module of compressed-tensors' pack-quantized layout.
+func (c *settings) packed(p *parts) (*module, error) {
+	q, err := p.ints("weight_packed", 2)
+	if err != nil {
+		return nil, err
+	}
+	t, err := p.take("weight_shape", 1, tensor.I64, tensor.I32)
+	if err != nil {
+		return nil, err
+	}
+	shape, err := t.Int64s()
+	if err != nil {
+		return nil, err
+	}
+	const most = 1 << 30
+	if len(shape) != 2 || shape[0] != int64(q.rows) || shape[1] < 1 || shape[1] > most {
+		return nil, fmt.Errorf("weight_shape: got %v, want [%d inputs]", shape, q.rows)
+	}
+	m := &module{name: "compressed-tensors", in: int(shape[1]), out: q.rows}
+	switch q.cols { // the settings may differ from group to group
+	case (m.in + 7) / 8:
+		m.bits = 4
+	case (m.in + 3) / 4:
+		m.bits = 8
+	default:
+		return nil, fmt.Errorf(
+			"weight_packed: %d words for %d inputs, want 4 or 8 bits each",
+			q.cols,
+			m.in,
+		)
+	}
+	s, ok := p.weights[p.module+".weight_scale"]
+	if !ok || len(s.Shape) != 2 {
+		return nil, fmt.Errorf("weight_scale: missing, or not of two axes")
+	}
+	m.groups = s.Shape[1]
+	if err := m.scales(p, "weight_scale", false); err != nil {
+		return nil, err
+	}
+	per, mask, half := 32/m.bits, uint32(1)<<m.bits-1, 1<<(m.bits-1)
+	m.q = func(dst []uint8, o, from int) {
+		for i := range dst {
+			dst[i] = uint8(q.at(o, (from+i)/per) >> (m.bits * ((from + i) % per)) & mask)
+		}
+	}
+	m.zero = func(int, int) int { return half }
+	if err := m.ctZeros(p, per, mask, half); err != nil {
+		return nil, err
+	}
+	if p.has("weight_g_idx") {
+		index, err := p.ints("weight_g_idx", 1)
+		if err != nil {
+			return nil, err
+		}
+		return m, m.index("weight_g_idx", index)
+	}
+	return m, m.contiguous(-1)
+}
+
+// ctZeros reads weight_zero_point: packed like the numbers along out, or as bytes.
+func (m *module) ctZeros(p *parts, per int, mask uint32, half int) error {
+	const name = "weight_zero_point"
+	if !p.has(name) {
+		return nil
+	}
+	if w := p.weights[p.module+"."+name]; w.DType == tensor.I8 {
+		t, err := p.take(name, 2, tensor.I8)
+		if err != nil {
+			return err
+		}
+		if t.Shape[0] != m.out || t.Shape[1] != m.groups {
+			return fmt.Errorf("%s: shape %v, want [%d %d]", name, t.Shape, m.out, m.groups)
+		}
+		m.zero = func(o, g int) int { return int(int8(t.Data[o*m.groups+g])) + half }
+		return nil
+	}
+	z, err := p.ints(name, 2)
+	if err != nil {
+		return err
+	}
+	if err := z.check(name, (m.out+per-1)/per, m.groups); err != nil {
+		return err
+	}
+	m.zero = func(o, g int) int { return int(z.at(o/per, g) >> (m.bits * (o % per)) & mask) }
+	return nil
+}

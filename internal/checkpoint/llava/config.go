@@ -1,0 +1,190 @@
+package llava
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// imageToken stands for a picture in ids. It is the original code's, and no token of
+// the vocabulary.
+const imageToken = -200
+
+// config is an original config.json.
+type config struct {
+	fields  map[string]json.RawMessage
+	decoder string // model type
+
+	Path        string          `json:"_name_or_path"`
+	Archs       []string        `json:"architectures"`
+	Tower       *string         `json:"mm_vision_tower"`
+	OldTower    *string         `json:"vision_tower"`
+	Layer       *int            `json:"mm_vision_select_layer"`
+	Feature     *string         `json:"mm_vision_select_feature"`
+	Projector   *string         `json:"mm_projector_type"`
+	Resampler   *string         `json:"mm_resampler_type"`
+	Merge       *string         `json:"mm_patch_merge_type"`
+	Aspect      *string         `json:"image_aspect_ratio"`
+	Pinpoints   json.RawMessage `json:"image_grid_pinpoints"`
+	StartEnd    bool            `json:"mm_use_im_start_end"`
+	PatchTokens bool            `json:"mm_use_im_patch_token"`
+}
+
+// parseConfig reads a config.json. A setting that changes the result and that LLaVA 1.5
+// and 1.6 do not have is an error that names it.
+func parseConfig(data []byte) (*config, error) {
+	c := new(config)
+	if err := json.Unmarshal(data, c); err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(data, &c.fields); err != nil {
+		return nil, err
+	}
+	for _, a := range c.Archs {
+		if c.decoder == "" {
+			c.decoder = decoders[a]
+		}
+	}
+	for _, x := range []struct {
+		key  string
+		got  *string
+		want []string
+	}{
+		{"mm_projector_type", c.Projector, []string{"mlp2x_gelu"}},
+		{"mm_resampler_type", c.Resampler, []string{"null"}},
+		{"mm_vision_select_feature", c.Feature, []string{"patch", "cls_patch", "null"}},
+		{"image_aspect_ratio", c.Aspect, []string{"pad", "anyres", "square", "null"}},
+		{"mm_patch_merge_type", c.Merge, []string{"flat", "spatial_unpad", "null"}},
+	} {
+		got := "null"
+		if x.got != nil {
+			got = *x.got
+		}
+		if !slices.Contains(x.want, got) {
+			return nil, fmt.Errorf(
+				"%s: got %.40q, want %s",
+				x.key,
+				got,
+				strings.Join(x.want, " or "),
+			)
+		}
+	}
+	if c.tiles() != (c.Merge != nil && *c.Merge == "spatial_unpad") {
+		return nil, errors.New(
+			"image_aspect_ratio and mm_patch_merge_type: want anyres with spatial_unpad " +
+				"(1.6), or neither (1.5)",
+		)
+	}
+	if c.Layer == nil {
+		return nil, errors.New("mm_vision_select_layer: missing, want a whole number")
+	}
+	return c, nil
+}
+
+// tiles reports whether pictures are cut into tiles.
+func (c *config) tiles() bool { return c.Aspect != nil && *c.Aspect == "anyres" }
+
+// towerPath is the tower's repository or folder, "" when the configuration names none.
+func (c *config) towerPath() string {
+	for _, p := range []*string{c.Tower, c.OldTower} {
+		if p != nil {
+			return *p
+		}
+	}
+	return ""
+}
+
+// textKeys are those of the decoder's configuration, which lie next to LLaVA's own.
+var textKeys = []string{
+	"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+	"num_key_value_heads", "head_dim", "vocab_size",
+	"max_position_embeddings", "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters",
+	"sliding_window", "hidden_act",
+	"attention_bias", "mlp_bias", "pretraining_tp", "tie_word_embeddings", "bos_token_id",
+	"eos_token_id", "pad_token_id", "torch_dtype", "dtype",
+}
+
+// canonical returns the config.json of the same model in transformers' form.
+func (c *config) canonical(vision json.RawMessage) ([]byte, error) {
+	text := map[string]any{"model_type": c.decoder}
+	for _, k := range textKeys {
+		if v, ok := c.fields[k]; ok {
+			text[k] = v
+		}
+	}
+	strategy := "default"
+	if c.Feature != nil && *c.Feature == "cls_patch" {
+		strategy = "full"
+	}
+	out := map[string]any{
+		"architectures": []string{"LlavaForConditionalGeneration"}, "model_type": "llava",
+		"text_config": text, "vision_config": vision, "image_token_index": imageToken,
+		"projector_hidden_act": "gelu",
+		"vision_feature_layer": *c.Layer, "vision_feature_select_strategy": strategy,
+	}
+	if c.tiles() {
+		pairs, err := c.pinpoints()
+		if err != nil {
+			return nil, err
+		}
+		out["architectures"], out["model_type"] = []string{
+			"LlavaNextForConditionalGeneration",
+		}, "llava_next"
+		out["image_grid_pinpoints"], out["use_image_newline_parameter"] = pairs, true
+	}
+	return json.Marshal(out)
+}
+
+// pinpoints are the canvases as [height, width]. The original has [width, height], as a
+// list or as its text.
+func (c *config) pinpoints() ([][2]int, error) {
+	raw := c.Pinpoints
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		raw = json.RawMessage(text)
+	}
+	var pairs [][]int
+	if err := json.Unmarshal(raw, &pairs); err != nil || len(pairs) == 0 {
+		return nil, fmt.Errorf(
+			"image_grid_pinpoints: got %.60s, want a list of pairs of whole numbers",
+			c.Pinpoints,
+		)
+	}
+	out := make([][2]int, len(pairs))
+	for i, p := range pairs {
+		if len(p) != 2 {
+			return nil, fmt.Errorf(
+				"image_grid_pinpoints: got %v, want a list of pairs of whole numbers",
+				p,
+			)
+		}
+		out[i] = [2]int{p[1], p[0]}
+	}
+	return out, nil
+}
+
+// processor returns the preprocessor_config.json that prepares pictures as the original
+// code does with the tower's.
+func (c *config) processor(tower []byte) ([]byte, error) {
+	var fields map[string]any
+	if err := json.Unmarshal(tower, &fields); err != nil {
+		return nil, err
+	}
+	delete(fields, "feature_extractor_type")
+	switch {
+	case c.tiles():
+		pairs, err := c.pinpoints()
+		if err != nil {
+			return nil, err
+		}
+		fields["image_processor_type"], fields["image_grid_pinpoints"] = "LlavaNextImageProcessor",
+			pairs
+	case c.Aspect != nil && *c.Aspect == "pad":
+		fields["image_processor_type"], fields["do_pad"] = "LlavaImageProcessor", true
+	default:
+		fields["image_processor_type"] = "CLIPImageProcessor"
+	}
+	return json.Marshal(fields)
+}

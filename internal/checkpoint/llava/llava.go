@@ -1,0 +1,137 @@
+// Package llava reads LLaVA 1.5 and 1.6 as their authors publish them:
+// LlavaLlamaForCausalLM and LlavaMistralForCausalLM of the repository haotian-liu/LLaVA.
+//
+// Such a folder has the decoder and the projector. The CLIP tower is a repository of
+// its own, which the configuration names (mm_vision_tower): its configuration is always
+// needed, its weights where the checkpoint has none. No token of the vocabulary stands
+// for a picture: the prompt is cut at its place. A picture is padded to a square
+// (image_aspect_ratio pad), or cut into tiles (anyres).
+package llava
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/checkpoint/folder"
+	"github.com/restore-vlm/restore/internal/checkpoint/hf"
+)
+
+// decoders are the model types of the decoders by architecture.
+var decoders = map[string]string{
+	"LlavaLlamaForCausalLM":   "llama",
+	"LlavaMistralForCausalLM": "mistral",
+}
+
+// Is reports whether a config.json belongs to an original LLaVA.
+func Is(config []byte) bool {
+	var c struct{ Architectures []string }
+	return json.Unmarshal(config, &c) == nil &&
+		slices.ContainsFunc(c.Architectures, func(a string) bool { return decoders[a] != "" })
+}
+
+// forms are where the files put the weights: with the tower, or without.
+var forms = func() []checkpoint.Form {
+	const lm = "language_model."
+	own := slices.Concat(
+		checkpoint.Renamed("model.", lm+"model.", "embed_tokens.", "layers.", "norm."),
+		[][2]string{
+			{"lm_head.", lm + "lm_head."},
+			{"model.mm_projector.0.", "multi_modal_projector.linear_1."},
+			{
+				"model.mm_projector.2.",
+				"multi_modal_projector.linear_2.",
+			},
+			{"model.image_newline", "image_newline"},
+		},
+	)
+	form := func(name, tower string) checkpoint.Form {
+		rules := append(checkpoint.Renamed(tower, towerName, hf.TowerModules...), own...)
+		return checkpoint.Form{Name: name, By: "LLaVA's own code", Rules: rules}
+	}
+	return []checkpoint.Form{
+		form("original", "model.vision_tower.vision_tower.vision_model."),
+		form("original, tower of transformers 5", "model.vision_tower.vision_tower."),
+	}
+}()
+
+// towerName is before the canonical names of the tower's weights.
+const towerName = "vision_tower.vision_model."
+
+// Open reads the model of f. tower, when not "", is the folder of its vision tower; find
+// returns the folder of a repository's name, and may be nil.
+func Open(
+	f *folder.Folder,
+	tower string,
+	find func(name string) (string, error),
+) (_ *checkpoint.Store, err error) {
+	s := &checkpoint.Store{What: checkpoint.About{Name: f.Name, Format: "original LLaVA folder"}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("checkpoint: %s: %w", f.Name, err), s.Close())
+		}
+	}()
+	config, err := f.Config()
+	if err != nil {
+		return nil, err
+	}
+	c, err := parseConfig(config.Data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", config.From, err)
+	}
+	if err = f.Weights(s); err != nil {
+		return nil, err
+	}
+	if err = s.Rename(forms); err != nil {
+		return nil, err
+	}
+	t, err := openTower(s, c, tower, find)
+	if err != nil {
+		return nil, err
+	}
+	if s.Docs.Config.Data, err = c.canonical(t.vision); err != nil {
+		return nil, err
+	}
+	if s.Docs.Processor.Data, err = c.processor(t.processor); err != nil {
+		return nil, fmt.Errorf("%s: %w", t.from, err)
+	}
+	s.Docs.Config.From, s.Docs.Processor.From = config.From, t.from
+	if err = documents(f, s, c); err != nil {
+		return nil, err
+	}
+	s.What.Files = append(f.Read(), t.files...)
+	s.Seal()
+	return s, nil
+}
+
+// documents reads tokenizer, template and generation settings.
+func documents(f *folder.Folder, s *checkpoint.Store, c *config) (err error) {
+	p := &s.Docs
+	if p.Tokenizer, p.Settings, err = hf.SentencePiece(f); err == nil && p.Tokenizer.Data == nil {
+		p.Tokenizer, err = f.Part("tokenizer.json")
+	}
+	if err != nil {
+		return err
+	}
+	if p.Specials, err = hf.Specials(f); err != nil {
+		return err
+	}
+	if p.Generation, err = f.Part("generation_config.json"); err != nil {
+		return err
+	}
+	if p.Recipe, err = f.Part("fitprune.json"); err != nil {
+		return err
+	}
+	if p.Budgets, err = f.Part("budget.json"); err != nil {
+		return err
+	}
+	// A template for text alone has no place for a picture; the original code reads none.
+	if p.Template, err = hf.FindTemplate(f); err == nil &&
+		!bytes.Contains(p.Template.Data, []byte("image")) {
+		p.Template = c.template(f.Name)
+	}
+	return err
+}

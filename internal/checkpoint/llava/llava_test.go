@@ -1,0 +1,374 @@
+package llava
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/checkpoint/folder"
+	"github.com/restore-vlm/restore/internal/checkpoint/hf"
+	"github.com/restore-vlm/restore/internal/tensor"
+	"github.com/restore-vlm/restore/internal/tokenizer"
+	"github.com/restore-vlm/restore/internal/tokenizer/chat"
+)
+
+// Ensure that the built-in conversations render the dialogues of the original code, and
+// that cut at the pictures they have its ids, whichever way runs of text begin.
+func TestPrompts(t *testing.T) {
+	model, err := os.ReadFile(filepath.Join("testdata", "tokenizer.model"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(filepath.Join("testdata", "prompts.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases []struct {
+		Template, Prompt string
+		Turns            [][2]*string
+		Legacy           []int32 `json:"ids_legacy"`
+		NotLegacy        []int32 `json:"ids_not_legacy"`
+	}
+	if err := json.Unmarshal(raw, &cases); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range cases {
+		decoder := map[string]string{"v1": "llama", "mistral": "mistral"}[c.Template]
+		part := (&config{decoder: decoder}).template("llava")
+		template, err := chat.Parse(string(part.Data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var messages []chat.Message
+		for _, turn := range c.Turns {
+			user := chat.Message{Role: "user"}
+			text := *turn[0]
+			for strings.HasPrefix(text, "<image>\n") {
+				text = text[len("<image>\n"):]
+				user.Content = append(user.Content, chat.Part{Type: "image"})
+			}
+			user.Content = append(user.Content, chat.Part{Type: "text", Text: text})
+			messages = append(messages, user)
+			if turn[1] != nil {
+				messages = append(
+					messages,
+					chat.Message{
+						Role:    "assistant",
+						Content: []chat.Part{{Type: "text", Text: *turn[1]}},
+					},
+				)
+			}
+		}
+		segs, err := template.RenderSegments(messages, chat.Options{AddGenerationPrompt: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		var parts []tokenizer.Segment
+		for _, s := range segs {
+			text.WriteString(s.Text)
+			parts = append(parts, tokenizer.Segment{Text: s.Text, User: s.User})
+		}
+		if text.String() != c.Prompt {
+			t.Errorf("prompt %d: got %q, want %q", i, text.String(), c.Prompt)
+		}
+		for settings, want := range map[string][]int32{`{"legacy":true}`: c.Legacy, `{"legacy":false}`: c.NotLegacy} {
+			tok, err := tokenizer.ParseModel(model, []byte(settings))
+			if err != nil {
+				t.Fatal(err)
+			}
+			tok.Place("<image>", imageToken)
+			got, err := tok.EncodeSegments(parts, tokenizer.EncodeOptions{AddSpecial: true})
+			if err != nil || !slices.Equal(got, want) {
+				t.Errorf("prompt %d, %s: got %v %v, want %v", i, settings, got, err, want)
+			}
+		}
+	}
+}
+
+// Ensure that a system message takes the conversation's place for one, and that pictures
+// stand where the configuration says.
+func TestConversations(t *testing.T) {
+	for _, c := range []struct {
+		config     config
+		name, want string
+	}{
+		{config{decoder: "llama"}, "llava-v1.5-7b", "Be brief. USER: <image>\nWhat? ASSISTANT:"},
+		{config{decoder: "llama", StartEnd: true}, "x", "Be brief. USER: <im_start><image><im_end>\nWhat? ASSISTANT:"},
+		{config{decoder: "mistral"}, "x", "[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\n<image>\nWhat? [/INST]"},
+		{config{decoder: "llama"}, "llava-Llama-2-13b", "[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\n<image>\nWhat? [/INST]"},
+		{config{decoder: "llama"}, "llava-v1.6-34b", "<|im_start|>system\nBe brief.<|im_end|><|im_start|>user\n<image>\nWhat?<|im_end|><|im_start|>assistant\n"},
+	} {
+		template, err := chat.Parse(string(c.config.template(c.name).Data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := template.Render([]chat.Message{
+			{Role: "system", Content: []chat.Part{{Type: "text", Text: "Be brief."}}},
+			{Role: "user", Content: []chat.Part{{Type: "image"}, {Type: "text", Text: "What?"}}},
+		}, chat.Options{AddGenerationPrompt: true})
+		if err != nil || got != c.want {
+			t.Errorf("%s: got %q %v, want %q", c.name, got, err, c.want)
+		}
+	}
+}
+
+// Ensure that later turns follow as in the original code.
+func TestTurns(t *testing.T) {
+	say := func(role, text string) chat.Message {
+		return chat.Message{Role: role, Content: []chat.Part{{Type: "text", Text: text}}}
+	}
+	for _, c := range []struct {
+		config     config
+		name, want string
+	}{
+		{config{decoder: "mistral"}, "x", "[INST] a [/INST] b </s>[INST] c [/INST]"},
+		{config{decoder: "llama", Path: "my/llava_llama_2"}, "x", "[INST] <<SYS>>\n" +
+			"You are a helpful language and vision assistant. You are able to understand the " +
+			"visual content that the user provides, and assist the user with a variety of tasks " +
+			"using natural language.\n<</SYS>>\n\na [/INST] b </s><s>[INST] c [/INST]"},
+	} {
+		template, err := chat.Parse(string(c.config.template(c.name).Data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := template.Render([]chat.Message{
+			say("user", "a"), say("assistant", "b"), say("user", "c"),
+		}, chat.Options{AddGenerationPrompt: true})
+		if err != nil || got != c.want {
+			t.Errorf("%+v: got %q %v, want %q", c.config, got, err, c.want)
+		}
+	}
+}
+
+// lay writes tensors and documents as a model's folder.
+func lay(t *testing.T, docs map[string]string, tensors map[string]*tensor.Tensor) string {
+	t.Helper()
+	dir := t.TempDir()
+	var b bytes.Buffer
+	if err := checkpoint.WriteSafetensors(&b, tensors, nil); err != nil {
+		t.Fatal(err)
+	}
+	docs = maps.Clone(docs)
+	if tensors != nil {
+		docs["model.safetensors"] = b.String()
+	}
+	for name, text := range docs {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+const configText = `{"architectures":["LlavaLlamaForCausalLM"],"model_type":"llava","hidden_size":64,"intermediate_size":88,"num_attention_heads":4,
+"num_hidden_layers":3,"rms_norm_eps":1e-05,"vocab_size":320,"max_position_embeddings":512,"mm_projector_type":"mlp2x_gelu","mm_vision_select_layer":-2,
+"mm_vision_select_feature":"patch","image_aspect_ratio":"pad","mm_vision_tower":"some/tower","tie_word_embeddings":false}`
+
+const towerText = `{"model_type":"clip","vision_config":{"hidden_size":48,"image_size":56,"intermediate_size":80,"num_attention_heads":3,"num_hidden_layers":4,"patch_size":14}}`
+
+const processorText = `{"crop_size":56,"size":56,"do_center_crop":true,"do_normalize":true,"do_resize":true,"feature_extractor_type":"CLIPFeatureExtractor","resample":3}`
+
+// original is a Hugging Face checkpoint as LLaVA's authors would publish it: the
+// decoder and projector, and the tower with its text half and buffers.
+func original(t *testing.T) (model, tower, canonical map[string]*tensor.Tensor) {
+	t.Helper()
+	f, err := folder.Open(filepath.Join("..", "..", "engine", "testdata", "llava15-tiny"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := hf.Open(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	one := tensor.FromFloat32s([]int{1}, []float32{1})
+	model, canonical = map[string]*tensor.Tensor{}, map[string]*tensor.Tensor{}
+	tower = map[string]*tensor.Tensor{
+		"text_model.final_layer_norm.weight":   one,
+		"logit_scale":                          one,
+		"vision_model.embeddings.position_ids": one,
+	}
+	for name, w := range s.Weights {
+		canonical[name] = &w.Tensor
+		if rest, ok := strings.CutPrefix(name, "vision_tower."); ok {
+			tower[rest] = &w.Tensor
+			continue
+		}
+		name = strings.NewReplacer("language_model.model.", "model.", "language_model.lm_head.",
+			"lm_head.",
+			"multi_modal_projector.linear_1.", "model.mm_projector.0.",
+			"multi_modal_projector.linear_2.", "model.mm_projector.2.").
+			Replace(name)
+		model[name] = &w.Tensor
+	}
+	return model, tower, canonical
+}
+
+// Ensure that a model's tower comes from its own checkpoint, from the folder that is
+// given, or from the one that the configuration names, and that all weights have their
+// canonical names.
+func TestOpen(t *testing.T) {
+	model, tower, canonical := original(t)
+	towerDir := lay(
+		t,
+		map[string]string{"config.json": towerText, "preprocessor_config.json": processorText},
+		tower,
+	)
+	both := maps.Clone(model)
+	for name, w := range tower {
+		if strings.HasPrefix(name, "vision_model.") {
+			both["model.vision_tower.vision_tower."+name] = w
+		}
+	}
+	other := maps.Clone(tower) // of a tower that is given for its configuration alone
+	other["vision_model.pre_layrnorm.weight"] = tensor.FromFloat32s([]int{1}, []float32{7})
+	otherDir := lay(
+		t,
+		map[string]string{"config.json": towerText, "preprocessor_config.json": processorText},
+		other,
+	)
+	docs := map[string]string{
+		"config.json":            configText,
+		"generation_config.json": `{"eos_token_id":2}`,
+	}
+	find := func(name string) (string, error) {
+		if name != "some/tower" {
+			return "", fmt.Errorf("asked for %q", name)
+		}
+		return towerDir, nil
+	}
+	for name, c := range map[string]struct {
+		weights map[string]*tensor.Tensor
+		tower   string
+		find    func(string) (string, error)
+		config  string
+	}{
+		"given": {model, towerDir, nil, configText}, "found": {model, "", find, configText}, "inside": {both, otherDir, nil, configText},
+		"a path":                {model, "", nil, strings.Replace(configText, "some/tower", towerDir, 1)},
+		"published, and inside": {both, "", nil, strings.Replace(configText, "some/tower", "openai/clip-vit-large-patch14", 1)},
+	} {
+		docs["config.json"] = c.config
+		f, err := folder.Open(lay(t, docs, c.weights))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(f, c.tower, c.find)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if len(s.Names()) != len(canonical) {
+			t.Errorf("%s: %d weights, want %d", name, len(s.Names()), len(canonical))
+		}
+		for want, w := range canonical {
+			got, ok := s.Tensor(want)
+			if !ok || got.DType != w.DType || !slices.Equal(got.Shape, w.Shape) ||
+				!bytes.Equal(got.Data, w.Data) {
+				t.Errorf("%s: %q is %v, want %v", name, want, got, w)
+			}
+		}
+		var config struct {
+			Text, Vision map[string]any
+			Archs        []string `json:"architectures"`
+			Image        int      `json:"image_token_index"`
+		}
+		if err := json.Unmarshal(
+			bytes.ReplaceAll(bytes.ReplaceAll(s.Docs.Config.Data, []byte(`"text_config"`), []byte(`"text"`)),
+				[]byte(`"vision_config"`), []byte(`"vision"`)), &config); err != nil {
+			t.Fatal(err)
+		}
+		if config.Archs[0] != "LlavaForConditionalGeneration" || config.Image != -200 ||
+			config.Text["hidden_size"] != 64.0 ||
+			config.Vision["hidden_act"] != "quick_gelu" {
+			t.Errorf("%s: config %+v", name, config)
+		}
+		if !bytes.Contains(s.Docs.Processor.Data, []byte(`"do_pad":true`)) ||
+			len(s.What.Files) < 3 && name != "published, and inside" {
+			t.Errorf("%s: processor %s, files %v", name, s.Docs.Processor.Data, s.What.Files)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Ensure that what LLaVA 1.5 and 1.6 do not have, and a tower that cannot be had, is
+// refused in one line that names it.
+func TestOpenErrors(t *testing.T) {
+	model, tower, _ := original(t)
+	none := func(name string) (string, error) { return "", errors.New("not here: " + name) }
+	towerDir := func(config, processor string) string {
+		docs := map[string]string{"config.json": config}
+		if processor != "" {
+			docs["preprocessor_config.json"] = processor
+		}
+		return lay(t, docs, tower)
+	}
+	good := towerDir(towerText, processorText)
+	for _, c := range []struct{ old, new, tower, want string }{
+		{"mlp2x_gelu", "mlp3x_gelu", good, "mm_projector_type"}, {`"pad"`, `"anyres"`, good, "mm_patch_merge_type"},
+		{`"pad"`, `"anyres_max_9"`, good, "image_aspect_ratio"}, {`"patch"`, `"cls"`, good, "mm_vision_select_feature"},
+		{`"mm_vision_select_layer":-2,`, "", good, "mm_vision_select_layer"}, {`"some/tower"`, "null", "", "mm_vision_tower"},
+		{"", "", "", "some/tower"}, {"", "", filepath.Join(good, "nothing"), "vision tower"},
+		{"", "", towerDir(`{"model_type":"siglip"}`, processorText), "siglip"}, {"", "", towerDir(towerText, ""), "preprocessor_config.json"},
+		{`"pad"`, `"anyres","mm_patch_merge_type":"spatial_unpad"`, good, "image_grid_pinpoints"},
+		{`"pad"`, `"anyres","mm_patch_merge_type":"spatial_unpad","image_grid_pinpoints":[[1]]`, good, "image_grid_pinpoints"},
+	} {
+		f, err := folder.Open(
+			lay(
+				t,
+				map[string]string{"config.json": strings.Replace(configText, c.old, c.new, 1)},
+				model,
+			),
+		)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = Open(f, c.tower, none)
+		if err == nil || !strings.Contains(err.Error(), c.want) ||
+			strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s for %s: got %v, want %q", c.new, c.old, err, c.want)
+		}
+	}
+}
+
+// FuzzConfig wants any configuration to be refused, or to become one of transformers.
+func FuzzConfig(f *testing.F) {
+	f.Add([]byte(configText), []byte(processorText))
+	f.Add(
+		[]byte(
+			strings.Replace(
+				configText,
+				`"pad"`,
+				`"anyres","mm_patch_merge_type":"spatial_unpad","image_grid_pinpoints":"[[336, 672]]"`,
+				1,
+			),
+		),
+		[]byte(`{}`),
+	)
+	f.Fuzz(func(t *testing.T, data, processor []byte) {
+		if !Is(data) {
+			return
+		}
+		c, err := parseConfig(data)
+		if err != nil {
+			return
+		}
+		if text, err := c.canonical(json.RawMessage(`{}`)); err == nil && !json.Valid(text) {
+			t.Errorf("%s: got %s", data, text)
+		}
+		if text, err := c.processor(processor); err == nil && !json.Valid(text) {
+			t.Errorf("%s: got %s", processor, text)
+		}
+		c.template("name")
+	})
+}

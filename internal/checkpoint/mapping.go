@@ -1,0 +1,69 @@
+package checkpoint
+
+import (
+	"fmt"
+	"math"
+	"os"
+)
+
+// Mapping is the bytes of a file, in memory or mapped.
+type Mapping struct {
+	Data []byte
+
+	release func() error // nil when the garbage collector does it
+	drop    func()       // nil when the pages are not a file's
+}
+
+// MapFile maps a regular file, or reads it where there are no mappings. Its errors
+// name the path. Changing or truncating the file before Close is undefined.
+func MapFile(path string) (*Mapping, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: got a %s, want a file", path, Kind(info.Mode()))
+	}
+	if info.Size() > math.MaxInt {
+		return nil, fmt.Errorf(
+			"%s: got %d bytes, want at most %d on this machine",
+			path,
+			info.Size(),
+			math.MaxInt,
+		)
+	}
+	if info.Size() == 0 {
+		return &Mapping{}, nil
+	}
+	m, err := mapOpen(f, int(info.Size()))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return m, nil
+}
+
+// Mapped reports whether the bytes are a file's pages.
+func (m *Mapping) Mapped() bool { return m.drop != nil }
+
+// Drop frees the pages that were read so far; they are read again when they are used.
+func (m *Mapping) Drop() {
+	if m.drop != nil {
+		m.drop()
+	}
+}
+
+// Close releases the bytes, which must not be used afterwards.
+func (m *Mapping) Close() error {
+	m.Data, m.drop = nil, nil
+	if m.release == nil {
+		return nil
+	}
+	err := m.release()
+	m.release = nil
+	return err
+}

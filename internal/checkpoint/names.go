@@ -1,0 +1,95 @@
+package checkpoint
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Form is one way in which files name the weights of a family: every name begins with
+// the left side of one rule, which the right side takes the place of. The right sides
+// are the canonical names.
+type Form struct {
+	Name  string
+	By    string // what writes it
+	Rules [][2]string
+}
+
+// Renamed are rules for modules that stand after from in files and after to in
+// canonical names.
+func Renamed(from, to string, modules ...string) (rules [][2]string) {
+	for _, m := range modules {
+		rules = append(rules, [2]string{from + m, to + m})
+	}
+	return rules
+}
+
+// canonical returns the canonical name of a name of form f.
+func (f *Form) canonical(name string) (string, bool) {
+	for _, r := range f.Rules {
+		if rest, ok := strings.CutPrefix(name, r[0]); ok {
+			return r[1] + rest, true
+		}
+	}
+	return name, false
+}
+
+// strangers are parts of names that are no model's own. What loads such a file
+// elsewhere runs random weights in their place.
+var strangers = []struct{ part, why string }{
+	{"lora_A.", "an adapter that is not merged (merge_and_unload, then save)"},
+	{"base_layer.", "an adapter that is not merged (merge_and_unload, then save)"},
+	{"base_model.model.", "a peft model: merge its adapter (merge_and_unload, then save)"},
+	{"_orig_mod.", "a compiled model: save the model within it"},
+	{"module.", "a DataParallel model: save the model within it"},
+}
+
+// Rename gives s's weights their canonical names, by the form of table that most names
+// have; of forms that fit equally the first counts. Names of no form stay as they are.
+// Buffers are left out. It notes in s.What what wrote the names.
+func (s *Store) Rename(table []Form) error {
+	maps.DeleteFunc(s.Weights, func(name string, _ *Weight) bool { return IsBuffer(name) })
+	names := slices.Sorted(maps.Keys(s.Weights))
+	best, fits := 0, -1
+	for i := range table {
+		n := 0
+		for _, name := range names {
+			if _, ok := table[i].canonical(name); ok {
+				n++
+			}
+		}
+		if n > fits {
+			best, fits = i, n
+		}
+	}
+	f := &table[best]
+	weights := make(map[string]*Weight, len(names))
+	for _, name := range names {
+		to, _ := f.canonical(name)
+		if weights[to] != nil {
+			return fmt.Errorf("weights: two tensors are %q, one of them called %q", to, name)
+		}
+		weights[to] = s.Weights[name]
+	}
+	s.Weights = weights
+	s.What.Names = fmt.Sprintf("names of %s (%s)", f.By, f.Name)
+	if fits < len(names) {
+		s.What.Names = fmt.Sprintf(
+			"%d of %d names are of no form that is known, the nearest is that of %s (%s)",
+			len(names)-fits,
+			len(names),
+			f.By,
+			f.Name,
+		)
+	}
+	for _, x := range strangers {
+		if i := slices.IndexFunc(names, func(n string) bool {
+			return strings.Contains("."+n, "."+x.part)
+		}); i >= 0 {
+			s.What.Names = fmt.Sprintf("%q is of %s; %s", names[i], x.why, s.What.Names)
+			break
+		}
+	}
+	return nil
+}

@@ -1,0 +1,428 @@
+package pack
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/tensor"
+)
+
+// model is a bundle of two weights whose files are in a new folder.
+func model(t testing.TB) *checkpoint.Store {
+	t.Helper()
+	s := &checkpoint.Store{
+		What: checkpoint.About{Name: "tiny"},
+		Weights: map[string]*checkpoint.Weight{
+			"a.weight": {Tensor: *tensor.FromFloat32s([]int{2, 8}, make([]float32, 16))},
+			"b":        {Tensor: *tensor.FromFloat32s([]int{2, 1}, make([]float32, 2))},
+		},
+	}
+	s.Docs.Config = checkpoint.Part{Data: []byte(`{"model_type": "x"}`), From: "config.json"}
+	s.Docs.Tokenizer = checkpoint.Part{Data: []byte("{}"), From: "tokenizer.json"}
+	dir := t.TempDir()
+	for _, name := range []string{"config.json", "tokenizer.json", "model.safetensors"} {
+		s.What.Files = append(s.What.Files, filepath.Join(dir, name))
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("{}"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Seal()
+	return s
+}
+
+// packOf packs c with a weight of every type next to its own, and returns the file
+// and the weights.
+func packOf(t testing.TB, c checkpoint.Bundle) ([]byte, map[string]*tensor.Tensor) {
+	t.Helper()
+	want := map[string]*tensor.Tensor{
+		"q8": {DType: tensor.Q8, Shape: []int{3, 40}, Data: bytes.Repeat([]byte{1, 2, 3}, 700)},
+		"q4": {
+			DType: tensor.Q4,
+			Shape: []int{64, 64},
+			Data:  bytes.Repeat([]byte{7}, 5*packChunk/2+13),
+		}, // over several chunks
+		"f16": {DType: tensor.F16, Shape: []int{5}, Data: []byte("0123456789")},
+	}
+	for _, name := range c.Names() {
+		w, _ := c.Tensor(name)
+		want[name] = &w.Tensor
+	}
+	var b bytes.Buffer
+	w, err := NewWriter(&b, c, checkpoint.Packed{Layout: "form", Quant: "q4", EncoderQuant: "q8"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if err := w.Add(name, want[name]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes(), want
+}
+
+func inTurn(n int, task func(int)) {
+	for i := range n {
+		task(i)
+	}
+}
+
+// Ensure that a packed file gives back every file and weight, before Load and
+// after it, and packs to the same bytes again.
+func TestPack(t *testing.T) {
+	c := model(t)
+	b, want := packOf(t, c)
+	path := filepath.Join(t.TempDir(), "model.rst")
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	defer func(d time.Duration) { copyTime = d }(copyTime)
+	for what, copies := range map[string]int{"all copied": 1 << 20, "some copied": 2, "mapped": 0} {
+		p, err := Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := p.About().Packed
+		if got == nil ||
+			*got != (checkpoint.Packed{Layout: "form", Quant: "q4", EncoderQuant: "q8"}) ||
+			p.What.Name != c.What.Name {
+			t.Errorf("packed as %v, named %q", got, p.What.Name)
+		}
+		same := func(when string) {
+			t.Helper()
+			size := int64(0)
+			for name, w := range want {
+				got, ok := p.Tensor(name)
+				if !ok || got.DType != w.DType || !slices.Equal(got.Shape, w.Shape) ||
+					!bytes.Equal(got.Data, w.Data) {
+					t.Errorf("%s, %s: %q is %v, want %v", what, when, name, got, w)
+				}
+				size += int64(len(w.Data))
+			}
+			if len(p.Names()) != len(want) || p.What.Size != size {
+				t.Errorf(
+					"%s, %s: %d tensors of %d bytes, want %d of %d",
+					what,
+					when,
+					len(p.Names()),
+					p.What.Size,
+					len(want),
+					size,
+				)
+			}
+			docs := map[string]string{}
+			p.Docs.Each(
+				func(name string, part *checkpoint.Part) {
+					docs[name] = string(part.Data) + part.From
+				},
+			)
+			c.Docs.Each(func(name string, part *checkpoint.Part) {
+				want := name // where there is none
+				if part.Data != nil {
+					want = string(part.Data) + part.From
+				}
+				if docs[name] != want {
+					t.Errorf("%s, %s: %s is %q, want %q", what, when, name, docs[name], want)
+				}
+			})
+		}
+		same("opened")
+		done, total, allocated := int64(0), int64(0), 0
+		copyTime = time.Hour
+		run := func(n int, task func(int)) {
+			for i := range n {
+				if i == copies {
+					copyTime = 0
+				}
+				task(i)
+			}
+		}
+		for range 2 { // the second does nothing
+			err := p.Load(
+				func(n int) []byte { allocated += n; return make([]byte, n) },
+				run,
+				func(d, n int64) { done, total = d, n },
+			)
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if done != total || allocated != int(total) || total > int64(len(b)) {
+			t.Errorf("%s: read %d of %d bytes into %d", what, done, total, allocated)
+		}
+		if whole := len(p.Maps) == 0; whole != (copies > 2) {
+			t.Errorf("%s: mapping closed: %v", what, whole)
+		}
+		same("loaded")
+		if again, _ := packOf(t, p); len(again) == 0 {
+			t.Errorf("%s: not packed again", what)
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Ensure that whatever byte is changed, and wherever a file ends, it is refused
+// when it is opened or loaded, in one line.
+func TestPackDamage(t *testing.T) {
+	good, _ := packOf(t, model(t))
+	path := filepath.Join(t.TempDir(), "model.rst")
+	read := func(b []byte) error {
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p, err := Open(path)
+		if err != nil {
+			return err
+		}
+		defer p.Close()
+		return p.Load(func(n int) []byte { return make([]byte, n) }, inTurn, nil)
+	}
+	if err := read(good); err != nil {
+		t.Fatal(err)
+	}
+	index := len(good) - packTail - int(binary.LittleEndian.Uint64(good[len(good)-16:]))
+	places := map[string][]int{
+		"not a packed model": {
+			0,
+			len(Magic) - 1,
+		}, "version": {len(Magic)}, "damaged: the first": {len(Magic) + 4, packHead - 1},
+		"damaged: bytes": {
+			packHead,
+			packHead + packChunk/2,
+			index - 1,
+		}, "damaged: the index": {index, len(good) - packTail - 1},
+		"torn": {len(good) - packTail, len(good) - 12, len(good) - 1},
+	}
+	for want, at := range places {
+		for _, i := range at {
+			bad := slices.Clone(good)
+			bad[i] ^= 4
+			if err := read(bad); err == nil || !strings.Contains(err.Error(), want) ||
+				!strings.Contains(err.Error(), path) ||
+				strings.Contains(err.Error(), "\n") {
+				t.Errorf("byte %d of %d changed: %v, want %q", i, len(good), err, want)
+			}
+		}
+	}
+	for _, n := range []int{
+		0, 5, packHead, packHead + packTail, len(good) / 2, index, len(good) - packTail, len(good) - 1,
+	} {
+		if err := read(good[:n]); err == nil {
+			t.Errorf("%d of %d bytes: accepted", n, len(good))
+		}
+	}
+	if err := read(append(slices.Clone(good), 0)); err == nil ||
+		!strings.Contains(err.Error(), "torn") {
+		t.Errorf("a byte more: %v", err)
+	}
+}
+
+// Ensure that a file is refused when one of its sources has changed, and not when all
+// are gone.
+func TestPackStale(t *testing.T) {
+	for what, change := range map[string]func(file string) error{
+		"longer": func(f string) error { return os.WriteFile(f, []byte(`{"longer": 1}`), 0o600) },
+		"other":  func(f string) error { return os.WriteFile(f, []byte("[]"), 0o600) },
+		"gone":   os.Remove,
+	} {
+		for i := range model(t).What.Files {
+			c := model(t)
+			file := c.What.Files[i]
+			path := packed(t, c)
+			if err := change(file); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "stale") ||
+				!strings.Contains(err.Error(), file) {
+				t.Errorf("%s %s: %v", file, what, err)
+			}
+			if err := os.RemoveAll(filepath.Dir(file)); err != nil {
+				t.Fatal(err)
+			}
+			p, err := Open(path)
+			if err != nil {
+				t.Fatalf("without its directory: %v", err)
+			}
+			p.Close()
+		}
+	}
+}
+
+// packed packs c into a file.
+func packed(t *testing.T, c *checkpoint.Store) string {
+	t.Helper()
+	b, _ := packOf(t, c)
+	path := filepath.Join(t.TempDir(), "model.rst")
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Ensure that sources of another time and the same content are compared once, that the
+// file stays as good as it was, and that a change after that is found.
+func TestPackTouched(t *testing.T) {
+	c := model(t)
+	path := packed(t, c)
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func() error {
+		p, err := Open(path)
+		if err == nil {
+			err = p.Close()
+		}
+		return err
+	}
+	at := time.Unix(1e9, 0)
+	if err := os.Chtimes(c.What.Files[0], time.Time{}, at); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(); err != nil {
+		t.Fatalf("touched: %v", err)
+	}
+	noted, err := os.ReadFile(path)
+	if err != nil || bytes.Equal(noted, before) ||
+		!bytes.Equal(noted[packHead:], before[packHead:]) {
+		t.Fatalf("the new time is not noted in the head alone: %v", err)
+	}
+	// What is noted is believed: other content of the same size and time is not looked at.
+	if err := os.WriteFile(c.What.Files[0], []byte("[]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(c.What.Files[0], time.Time{}, at); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(); err != nil {
+		t.Errorf("noted: %v", err)
+	}
+	if err := os.Chtimes(c.What.Files[0], time.Time{}, at.Add(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(); err == nil || !strings.Contains(err.Error(), "stale") {
+		t.Errorf("changed after that: %v", err)
+	}
+	noted[seenAt+10] ^= 1
+	if err := os.WriteFile(path, noted, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(); err == nil || !strings.Contains(err.Error(), "damaged") {
+		t.Errorf("a damaged note: %v", err)
+	}
+}
+
+// sealed is a packed file with the checksums that index and data have.
+func sealed(index, data []byte) []byte {
+	b := slices.Concat(packStart(), data, index)
+	at := len(b)
+	b = binary.LittleEndian.AppendUint64(b, uint64(len(data)))
+	b = binary.LittleEndian.AppendUint64(b, uint64(len(index)))
+	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(index, castagnoli))
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[at:], castagnoli))
+}
+
+// openBytes is Open of a file in memory.
+func openBytes(b []byte) (*Packed, error) {
+	index, data, err := parsePack(b)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := index.unchanged(nil); err != nil {
+		return nil, err
+	}
+	return index.bundle(data)
+}
+
+// sums is the member of an index with the checksums of data.
+func sums(data []byte) string {
+	var s []byte
+	for at := 0; at < len(data); at += packChunk {
+		s = binary.LittleEndian.AppendUint32(
+			s,
+			crc32.Checksum(data[at:min(at+packChunk, len(data))], castagnoli),
+		)
+	}
+	text, _ := json.Marshal(s)
+	return string(text)
+}
+
+// Ensure that an index that is checksummed and makes no sense is refused.
+func TestPackIndex(t *testing.T) {
+	data := slices.Concat([]byte("{}"), make([]byte, 62), []byte("12345678"))
+	const parts = `"parts":[{"name":"config","at":0,"size":2}]`
+	good := `{` + parts + `,"tensors":[{"name":"w","at":64,"size":8,"dtype":"F32","shape":[2]}],"sums":` + sums(
+		data,
+	) + `}`
+	if _, err := openBytes(sealed([]byte(good), data)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ old, new, want string }{
+		{`"at":64`, `"at":0`, "want them after 2"}, {`"at":64`, `"at":65`, "and 8 from there"}, {`"at":64`, `"at":128`, "within the 72"},
+		{`"size":8`, `"size":9`, "within the 72"}, {`"size":8`, `"size":7`, "got 7 bytes, want 8"}, {`"at":64`, `"at":-64`, "index"},
+		{`"at":64`, `"at":18446744073709551552`, "within"}, {`"size":8`, `"size":18446744073709551615`, "within"},
+		{`[2]`, `[3]`, "got 8 bytes, want 12"}, {`[2]`, `[2,9223372036854775807]`, "shape"}, {`[2]`, `[4294967296,4294967296]`, "shape"},
+		{`[2]`, `[0,9223372036854775807]`, "shape"}, {`"F32"`, `"I32"`, "want F32, F16"}, {`"F32"`, `"f32"`, "want F32, F16"},
+		{`"name":"config"`, `"name":"../config.json"`, "known name"}, {`"name":"config"`, `"name":"recipe"`, "config missing"},
+		{`"size":2`, `"size":1`, "config"}, {`"sums":"`, `"sums":"AAAA`, "checksums"}, {`"sums"`, `"sum"`, "unknown field"},
+		{`"parts":[`, `"sources":[{"path":"../x","size":1,"modified":1}],"parts":[`, "absolute path"},
+		{`{"parts"`, `{"parts":[],"parts"`, "occurs twice"}, {good, `[]`, "want a JSON object"}, {good, ``, "index"},
+	} {
+		text := strings.Replace(good, c.old, c.new, 1)
+		if _, err := openBytes(sealed([]byte(text), data)); err == nil ||
+			!strings.Contains(err.Error(), c.want) ||
+			strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want %q", text, err, c.want)
+		}
+	}
+}
+
+// FuzzPack wants any index, sealed with good checksums, to be refused or to give
+// weights within the data.
+func FuzzPack(f *testing.F) {
+	data := slices.Concat([]byte("{}"), make([]byte, 62), []byte("12345678"))
+	f.Add(
+		[]byte(
+			fmt.Sprintf(
+				`{"parts":[{"name":"config","at":0,"size":2}],"tensors":[{"name":"w","at":64,"size":8,"dtype":"F32","shape":[2]}],"sums":%s}`,
+				sums(data),
+			),
+		),
+		data,
+	)
+	f.Add([]byte(`{"parts":[],"tensors":[],"sums":""}`), []byte{})
+	f.Fuzz(func(t *testing.T, index, data []byte) {
+		text := bytes.Replace(index, []byte(`"sums":0`), []byte(`"sums":`+sums(data)), 1)
+		_, _ = openBytes(data) // a file as it is
+		c, err := openBytes(sealed(text, data))
+		if err != nil {
+			return
+		}
+		total := 0
+		for _, name := range c.Names() {
+			w, _ := c.Tensor(name)
+			total += len(w.Data)
+			if bits := w.DType.Bits(); bits > 0 && w.Len()*bits/8 != len(w.Data) {
+				t.Errorf("%v of %d bytes", w, len(w.Data))
+			}
+		}
+		if total > len(data) {
+			t.Errorf("weights of %d bytes in %d", total, len(data))
+		}
+	})
+}

@@ -1,0 +1,41 @@
+package checkpoint
+
+import (
+	"fmt"
+	"io/fs"
+	"strings"
+)
+
+// maxListed is how many names an error lists.
+const maxListed = 8
+
+// PlainName says whether name is a single element of a path on every system.
+func PlainName(name string) bool {
+	return fs.ValidPath(name) && name != "." && len(name) <= 255 &&
+		!strings.ContainsAny(name, "/\\:\x00")
+}
+
+// IsBuffer says whether a tensor is one that old releases of transformers stored next to
+// the weights and that follows from the configuration.
+func IsBuffer(name string) bool {
+	return strings.HasSuffix(name, ".position_ids") || strings.HasSuffix(name, ".inv_freq")
+}
+
+// List joins the first names and counts the rest.
+func List(names []string, sep string) string {
+	if n := len(names) - maxListed; n > 0 {
+		return fmt.Sprintf("%s%sand %d more", strings.Join(names[:maxListed], sep), sep, n)
+	}
+	return strings.Join(names, sep)
+}
+
+// Kind names a type of file.
+func Kind(m fs.FileMode) string {
+	switch {
+	case m.IsDir():
+		return "directory"
+	case m.IsRegular():
+		return "file"
+	}
+	return "special file"
+}

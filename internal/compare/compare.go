@@ -1,0 +1,335 @@
+// Package compare sets runs of benchmarks against each other, over their records.
+package compare
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"github.com/restore-vlm/restore/eval"
+	benchmarks "github.com/restore-vlm/restore/eval/bench"
+)
+
+// resamples of the bootstrap: its bounds then stray by about 0.1 standard errors.
+const resamples = 2000
+
+// Comparison sets runs against the first one of their benchmark.
+type Comparison struct {
+	Pairs    []*Pair    `json:"pairs"`
+	Retained []Retained `json:"retained"` // by setting
+}
+
+// Pair is a run against the reference: the run of the same benchmark that came first.
+type Pair struct {
+	Benchmark string `json:"benchmark"`
+	Protocol  string `json:"protocol"`
+	Split     string `json:"split"`
+	Reference string `json:"reference"` // settings of both, as Label has them
+	Run       string `json:"run"`
+
+	Metric string  `json:"metric"` // by which the benchmark is quoted; "" while one run is open
+	A      float64 `json:"a"`      // of the reference
+	B      float64 `json:"b"`
+
+	Change     Change            `json:"change"`
+	Categories map[string]Change `json:"categories,omitempty"`
+}
+
+// Change compares two runs over the questions that both answered, by the points of each.
+type Change struct {
+	Questions int        `json:"questions"`
+	Pictures  int        `json:"pictures"`
+	A         float64    `json:"a"`      // mean points, in percent
+	B         float64    `json:"b"`      // of the other run
+	Points    float64    `json:"points"` // B less A
+	Interval  [2]float64 `json:"interval"`
+	Lost      int        `json:"lost"`    // questions with fewer points
+	Gained    int        `json:"gained"`  // and with more
+	P         float64    `json:"mcnemar"` // chance of a split of Lost and Gained as uneven as this
+}
+
+// Retained is a setting's mean over benchmarks of its metric in percent of the unreduced
+// run's: what the paper's tables call Average.
+type Retained struct {
+	Run        string             `json:"run"`
+	Percent    float64            `json:"percent"`
+	Benchmarks map[string]float64 `json:"benchmarks"` // each one's percentage
+	Missing    []string           `json:"missing,omitempty"`
+	After      float64            `json:"visual_tokens"`       // that the decoder read, mean
+	FirstToken float64            `json:"first_token_seconds"` // median, pictures not yet encoded
+}
+
+// Label words what is special about a run: its reduction, and where that is not enough its
+// folder.
+func Label(r *eval.Records) string {
+	how, _ := r.Settings["reduction"].(map[string]any)
+	base, _ := how["base"].(string)
+	if base == "" || base == "none" {
+		return "unreduced"
+	}
+	text := base
+	for _, name := range []string{"nvis", "n_vis", "keepratio", "keep_ratio", "schedule"} {
+		if v, ok := how[name]; ok {
+			text += fmt.Sprintf(" %v", v)
+			break
+		}
+	}
+	if on, given := how["restore"].(bool); on || !given {
+		text += " + RESTORE"
+	}
+	return text
+}
+
+// Runs compares runs. The random numbers of the intervals start from seed.
+func Runs(runs []*eval.Records, seed int64) (*Comparison, error) {
+	if len(runs) < 2 {
+		return nil, errors.New("compare: one run, want at least two")
+	}
+	labels := labelsOf(runs)
+	c := &Comparison{}
+	first := map[string]int{}
+	for i, r := range runs {
+		key := benchmarkOf(r)
+		j, ok := first[key]
+		if !ok {
+			first[key] = i
+			continue
+		}
+		p, err := pair(runs[j], r, seed)
+		if err != nil {
+			return nil, err
+		}
+		p.Reference, p.Run = labels[j], labels[i]
+		c.Pairs = append(c.Pairs, p)
+	}
+	if len(c.Pairs) == 0 {
+		return nil, errors.New("compare: no two runs of one benchmark, protocol and split")
+	}
+	c.Retained = retained(runs, labels)
+	return c, nil
+}
+
+// benchmarkOf names what was asked.
+func benchmarkOf(r *eval.Records) string {
+	return fmt.Sprint(
+		r.Settings["benchmark"],
+		" ",
+		r.Settings["protocol"],
+		" ",
+		r.Settings["split"],
+	)
+}
+
+// labelsOf words all runs so that those of one benchmark differ.
+func labelsOf(runs []*eval.Records) []string {
+	out := make([]string, len(runs))
+	for i, r := range runs {
+		out[i] = Label(r)
+	}
+	for i, r := range runs {
+		for j, other := range runs {
+			if i != j && benchmarkOf(r) == benchmarkOf(other) && Label(r) == Label(other) {
+				out[i] = Label(r) + " (" + r.Dir + ")"
+			}
+		}
+	}
+	return out
+}
+
+// point is a question's place in a comparison.
+type point struct {
+	a, b              float64
+	picture, category string
+}
+
+func pair(a, b *eval.Records, seed int64) (*Pair, error) {
+	text := func(name string) string { return fmt.Sprint(a.Settings[name]) }
+	p := &Pair{Benchmark: text("benchmark"), Protocol: text("protocol"), Split: text("split")}
+	of := map[int]*eval.Record{}
+	for _, x := range a.List {
+		of[x.ID] = x
+	}
+	var points []point
+	for _, y := range b.List {
+		x := of[y.ID]
+		if x == nil {
+			continue
+		}
+		if x.Prompt != y.Prompt {
+			return nil, fmt.Errorf(
+				"compare: %s and %s: question %d differs: %q and %q",
+				a.Dir,
+				b.Dir,
+				y.ID,
+				x.Prompt,
+				y.Prompt,
+			)
+		}
+		if x.Score == nil || y.Score == nil {
+			return nil, fmt.Errorf(
+				"compare: %s: split %s has no public answers",
+				p.Benchmark,
+				p.Split,
+			)
+		}
+		picture := strings.Join(y.Images, "\x00")
+		if picture == "" {
+			picture = fmt.Sprintf("\x00%d", y.ID)
+		}
+		points = append(points, point{*x.Score, *y.Score, picture, y.Category})
+	}
+	if len(points) == 0 {
+		return nil, fmt.Errorf("compare: %s and %s: no question that both answered", a.Dir, b.Dir)
+	}
+	p.Change = change(points, seed)
+	categories := map[string][]point{}
+	for _, x := range points {
+		if x.category != "" {
+			categories[x.category] = append(categories[x.category], x)
+		}
+	}
+	if len(categories) > 1 {
+		p.Categories = map[string]Change{}
+		for name, points := range categories {
+			p.Categories[name] = change(points, seed)
+		}
+	}
+	if a.Result != nil && b.Result != nil {
+		name, va, ok := benchmarks.Quoted(p.Benchmark, p.Protocol, a.Result.Metrics)
+		_, vb, ok2 := benchmarks.Quoted(p.Benchmark, p.Protocol, b.Result.Metrics)
+		if ok && ok2 {
+			p.Metric, p.A, p.B = name, va, vb
+		}
+	}
+	return p, nil
+}
+
+// change sums up points, whose order does not matter.
+func change(points []point, seed int64) Change {
+	slices.SortFunc(points, func(x, y point) int { return strings.Compare(x.picture, y.picture) })
+	type cluster struct{ sum, n float64 }
+	var clusters []cluster
+	c := Change{Questions: len(points)}
+	last := ""
+	for i, x := range points {
+		if i == 0 || x.picture != last {
+			clusters, last = append(clusters, cluster{}), x.picture
+		}
+		k := &clusters[len(clusters)-1]
+		k.sum += x.b - x.a
+		k.n++
+		c.A += x.a
+		c.B += x.b
+		switch {
+		case x.b < x.a:
+			c.Lost++
+		case x.b > x.a:
+			c.Gained++
+		}
+	}
+	n := float64(len(points))
+	c.A, c.B, c.Points = 100*c.A/n, 100*c.B/n, 100*(c.B-c.A)/n
+	c.Pictures, c.P = len(clusters), mcnemar(c.Lost, c.Gained)
+	// Whole pictures are drawn: questions about one stand or fall together.
+	random := rand.New(rand.NewPCG(uint64(seed), 0))
+	draws := make([]float64, resamples)
+	for i := range draws {
+		sum, n := 0.0, 0.0
+		for range clusters {
+			k := clusters[random.IntN(len(clusters))]
+			sum += k.sum
+			n += k.n
+		}
+		draws[i] = 100 * sum / n
+	}
+	slices.Sort(draws)
+	at := func(q float64) float64 { return draws[int(math.Round(q*float64(len(draws)-1)))] }
+	c.Interval = [2]float64{at(0.025), at(0.975)}
+	return c
+}
+
+// mcnemar is the two-sided exact test of whether lost and gained come from a fair coin:
+// min(1, 2·Σ C(n, i)/2ⁿ for i up to the smaller). With points other than 0 and 1 it is the
+// sign test.
+func mcnemar(lost, gained int) float64 {
+	n := lost + gained
+	if n == 0 {
+		return 1
+	}
+	log := func(i int) float64 { v, _ := math.Lgamma(float64(i) + 1); return v }
+	sum := 0.0
+	for i := range min(lost, gained) + 1 {
+		sum += math.Exp(log(n) - log(i) - log(n-i) - float64(n)*math.Ln2)
+	}
+	return min(1, 2*sum)
+}
+
+// retained averages each setting over the benchmarks that the paper's Average counts.
+func retained(runs []*eval.Records, labels []string) []Retained {
+	full := map[string]float64{}
+	var names []string
+	value := func(r *eval.Records) (float64, bool) {
+		if r.Result == nil {
+			return 0, false
+		}
+		name, protocol := fmt.Sprint(r.Settings["benchmark"]), fmt.Sprint(r.Settings["protocol"])
+		_, v, ok := benchmarks.Quoted(name, protocol, r.Result.Metrics)
+		return v, ok && benchmarks.Averaged(name)
+	}
+	for i, r := range runs {
+		if v, ok := value(r); ok && v != 0 && strings.HasPrefix(labels[i], "unreduced") {
+			if _, twice := full[benchmarkOf(r)]; !twice {
+				full[benchmarkOf(r)] = v
+				names = append(names, benchmarkOf(r))
+			}
+		}
+	}
+	if len(full) == 0 {
+		return nil
+	}
+	var out []Retained
+	of := map[string]int{}
+	var times [][]float64
+	var counts []int
+	for i, r := range runs {
+		v, ok := value(r)
+		whole, has := full[benchmarkOf(r)]
+		if !ok || !has {
+			continue
+		}
+		j, seen := of[labels[i]]
+		if !seen {
+			j = len(out)
+			of[labels[i]] = j
+			out = append(out, Retained{Run: labels[i], Benchmarks: map[string]float64{}})
+			times, counts = append(times, nil), append(counts, 0)
+		}
+		out[j].Benchmarks[benchmarkOf(r)] = 100 * v / whole
+		for _, x := range r.List {
+			out[j].After += float64(x.After)
+			counts[j]++
+			if x.Seconds.Encode > 0 {
+				times[j] = append(times[j], x.Seconds.FirstToken)
+			}
+		}
+	}
+	for j := range out {
+		x := &out[j]
+		for _, name := range names {
+			if v, ok := x.Benchmarks[name]; ok {
+				x.Percent += v / float64(len(x.Benchmarks))
+			} else {
+				x.Missing = append(x.Missing, name)
+			}
+		}
+		x.After /= float64(max(1, counts[j]))
+		if len(times[j]) > 0 {
+			slices.Sort(times[j])
+			x.FirstToken = times[j][len(times[j])/2]
+		}
+	}
+	return out
+}

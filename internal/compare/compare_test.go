@@ -1,0 +1,123 @@
+package compare
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/restore-vlm/restore/eval"
+)
+
+// run is a run of a benchmark over ten pictures with two questions each; points has a digit
+// 0 or 1 a question.
+func run(benchmark, base string, points string, quoted float64) *eval.Records {
+	r := &eval.Records{Dir: base + "-" + benchmark, Settings: map[string]any{
+		"benchmark": benchmark, "protocol": "paper", "split": "s",
+		"reduction": map[string]any{"base": base, "nvis": 64.0, "restore": base == "holov"}}}
+	for i, c := range points {
+		score := float64(c - '0')
+		r.List = append(r.List, &eval.Record{
+			ID: i, Prompt: fmt.Sprint("q", i), Images: []string{fmt.Sprint("p", i/2)},
+			Score:    &score,
+			Category: "ab"[i%2 : i%2+1],
+			Answer: eval.Answer{
+				Usage:   eval.Usage{After: 64},
+				Seconds: eval.Seconds{Encode: float64(1 - i%2), FirstToken: float64(i)},
+			},
+		})
+	}
+	name := map[string]string{"gqa": "accuracy", "mme": "total", "ocrbench": "total"}[benchmark]
+	r.Result = &eval.Result{Metrics: eval.Metrics{{Name: name, Value: quoted}}}
+	return r
+}
+
+func TestRuns(t *testing.T) {
+	full, less := "11111111111111111100", "11110111011111110011"
+	// Lost: 4, 8, 16, 17; gained: 18, 19. By category (even, odd): lost 3 and 1, gained 1 and 1.
+	c, err := Runs([]*eval.Records{
+		run("gqa", "none", full, 60), run("gqa", "holov", less, 54), run("mme", "none", full, 2000),
+		run(
+			"mme",
+			"holov",
+			less,
+			2100,
+		), run("ocrbench", "none", full, 500), run("ocrbench", "holov", less, 1),
+	}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := c.Pairs[0]
+	// 2·(C(6,0)+C(6,1)+C(6,2))/64 = 44/64
+	if p.Metric != "accuracy" || p.A != 60 || p.B != 54 || p.Change.Lost != 4 ||
+		p.Change.Gained != 2 ||
+		p.Change.Questions != 20 || p.Change.Pictures != 10 ||
+		math.Abs(p.Change.P-44./64) > 1e-12 ||
+		math.Abs(p.Change.Points+10) > 1e-12 ||
+		p.Change.A != 90 ||
+		p.Change.B != 80 {
+		t.Errorf("%+v", p)
+	}
+	// Pictures change by 0, 0, -1, 0, -1, 0, 0, 0, -2 and +2 of 20 questions: the sum has a
+	// standard error of √10·1.03 questions, or 16 points.
+	if i := p.Change.Interval; !(i[0] < -25 && i[0] > -60 && i[1] > 10 && i[1] < 35) {
+		t.Errorf("%v", i)
+	}
+	if a, b := p.Categories["a"], p.Categories["b"]; a.Lost != 3 || a.Gained != 1 || b.Lost != 1 ||
+		b.Gained != 1 ||
+		a.Questions != 10 {
+		t.Errorf("%+v", p.Categories)
+	}
+	if len(c.Retained) != 2 || c.Retained[0].Percent != 100 ||
+		math.Abs(c.Retained[1].Percent-97.5) > 1e-12 { // (90 + 105)/2
+		t.Errorf("%+v", c.Retained)
+	}
+	if r := c.Retained[1]; r.Run != "holov 64 + RESTORE" || r.After != 64 || r.FirstToken != 10 ||
+		len(r.Benchmarks) != 2 {
+		t.Errorf("%+v", r)
+	}
+	var b strings.Builder
+	for _, s := range c.Sheets() {
+		if err := s.Write(&b, "text"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []string{
+		"gqa, paper, s, against unreduced", "holov 64 + RESTORE  accuracy      60.00     54.00", "97.5",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+}
+
+func TestRunsRefused(t *testing.T) {
+	changed := run("gqa", "holov", "10", 1)
+	changed.List[1].Prompt = "another"
+	hidden := run("gqa", "holov", "10", 1)
+	hidden.List[0].Score = nil
+	for want, runs := range map[string][]*eval.Records{
+		"one run":                             {run("gqa", "none", "11", 1)},
+		"no two runs of one benchmark":        {run("gqa", "none", "11", 1), run("mme", "none", "11", 1)},
+		`question 1 differs: "q1" and "anoth`: {run("gqa", "none", "11", 1), changed},
+		"split s has no public answers":       {run("gqa", "none", "11", 1), hidden},
+		"no question that both answered":      {run("gqa", "none", "11", 1), run("gqa", "holov", "", 1)},
+	} {
+		if _, err := Runs(runs, 0); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+func TestMcNemar(t *testing.T) {
+	for _, c := range []struct {
+		lost, gained int
+		want         float64
+	}{
+		{0, 0, 1}, {5, 5, 1}, {1, 9, 22. / 1024}, {9, 1, 22. / 1024}, {0, 6, 2. / 64}, {300, 300, 1},
+	} {
+		if got := mcnemar(c.lost, c.gained); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%d lost, %d gained: %v, want %v", c.lost, c.gained, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package compare
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/restore-vlm/restore/internal/sheet"
+)
+
+// Sheets are the comparison as tables: the runs against their reference, whole and by
+// category, and what each setting retains.
+func (c *Comparison) Sheets() []*sheet.Sheet {
+	out := []*sheet.Sheet{c.pairs()}
+	if len(c.Retained) > 0 {
+		out = append(out, c.retained())
+	}
+	return out
+}
+
+func (c *Comparison) pairs() *sheet.Sheet {
+	s := &sheet.Sheet{
+		Title: "Runs against the first one of their benchmark",
+		Columns: []sheet.Column{
+			{
+				Name: "run",
+			}, {Name: "metric"}, {Name: "reference", Decimals: 2}, {Name: "this run", Decimals: 2},
+			{Name: "questions"}, {Name: "points", Decimals: 2, Signed: true}, {Name: "95 %"},
+			{Name: "lost"}, {Name: "gained"}, {Name: "McNemar p", Decimals: 4},
+		},
+		Notes: []string{
+			"Points: mean over questions that both answered, in percent; the metric may count " +
+				"otherwise. The interval draws pictures. Lost and gained: questions with " +
+				"fewer and more points; " +
+				"p is exact, two-sided.",
+		},
+	}
+	last := ""
+	for _, p := range c.Pairs {
+		head := fmt.Sprintf("%s, %s, %s, against %s", p.Benchmark, p.Protocol, p.Split, p.Reference)
+		if head != last {
+			s.Rows = append(s.Rows, sheet.Row{head})
+			last = head
+		}
+		row := sheet.Row{p.Run, nil, nil, nil}
+		if p.Metric != "" {
+			row = sheet.Row{p.Run, p.Metric, p.A, p.B}
+		}
+		s.Rows = append(s.Rows, append(row, p.Change.cells()...))
+		for _, name := range slices.Sorted(maps.Keys(p.Categories)) {
+			x := p.Categories[name]
+			row := sheet.Row{"  " + name, "points", x.A, x.B}
+			s.Rows = append(s.Rows, append(row, x.cells()...))
+		}
+	}
+	return s
+}
+
+func (c *Change) cells() []any {
+	return []any{c.Questions, c.Points, fmt.Sprintf("%+.2f to %+.2f", c.Interval[0], c.Interval[1]),
+		c.Lost, c.Gained, c.P}
+}
+
+func (c *Comparison) retained() *sheet.Sheet {
+	s := &sheet.Sheet{
+		Title: "Retained, in percent of the unreduced run",
+		Columns: []sheet.Column{{Name: "run"}, {Name: "Average", Decimals: 1}, {Name: "benchmarks"},
+			{
+				Name:     "visual tokens",
+				Decimals: 1,
+			}, {Name: "first token, s", Decimals: 3}, {Name: "missing"}},
+		Notes: []string{
+			"Average: mean over benchmarks of metric / unreduced metric, as the paper has it; " +
+				"each counts alike, OCRBench does not. First token: median of questions whose " +
+				"picture was not yet encoded.",
+		},
+	}
+	for _, r := range c.Retained {
+		var first any
+		if r.FirstToken > 0 {
+			first = r.FirstToken
+		}
+		s.Rows = append(
+			s.Rows,
+			sheet.Row{
+				r.Run,
+				r.Percent,
+				len(r.Benchmarks),
+				r.After,
+				first,
+				strings.Join(r.Missing, ", "),
+			},
+		)
+	}
+	return s
+}

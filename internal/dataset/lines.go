@@ -1,0 +1,246 @@
+package dataset
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"unicode/utf8"
+)
+
+// maxLine bounds a line of JSON.
+const maxLine = 64 << 20
+
+// Lines yields the rows of a file with a JSON object a line. Lines without anything are passed
+// over.
+func Lines(path string) iter.Seq2[*Row, error] {
+	return func(yield func(*Row, error) bool) {
+		f, err := os.Open(path)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer f.Close()
+		in := bufio.NewScanner(f)
+		in.Buffer(make([]byte, 1<<16), maxLine)
+		row, line := int64(0), 0
+		for in.Scan() {
+			line++
+			data := bytes.TrimSpace(in.Bytes())
+			if len(data) == 0 {
+				continue
+			}
+			cells, err := object(data)
+			if err != nil {
+				yield(nil, fmt.Errorf("%s: row %d (line %d): %w", path, row, line, err))
+				return
+			}
+			if !yield(NewRow(path, row, line, cells), nil) {
+				return
+			}
+			row++
+		}
+		if err := in.Err(); err != nil {
+			if errors.Is(err, bufio.ErrTooLong) {
+				err = fmt.Errorf("more than %d bytes", maxLine)
+			}
+			yield(nil, fmt.Errorf("%s: row %d (line %d): %w", path, row, line+1, err))
+		}
+	}
+}
+
+// object reads one JSON object.
+func object(data []byte) (map[string]any, error) {
+	if !utf8.Valid(data) {
+		return nil, errors.New("is not UTF-8")
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	var cells map[string]any
+	if err := dec.Decode(&cells); err != nil {
+		return nil, fmt.Errorf("want a JSON object: %w", err)
+	}
+	if cells == nil {
+		return nil, errors.New("want a JSON object, got null")
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return nil, errors.New("want one JSON object, got more after it")
+	}
+	return cells, nil
+}
+
+// Array yields the items of the JSON array that is a file, or the member of that name of the
+// object that is the file; all else is passed over.
+func Array(path, member string) iter.Seq2[*Row, error] {
+	return func(yield func(*Row, error) bool) {
+		row := int64(0)
+		err := document(path, member, '[', func(dec *json.Decoder) error {
+			var cells map[string]any
+			if err := dec.Decode(&cells); err != nil {
+				return fmt.Errorf("row %d: want a JSON object: %w", row, err)
+			}
+			if cells == nil {
+				return fmt.Errorf("row %d: want a JSON object, got null", row)
+			}
+			if !yield(NewRow(path, row, 0, cells), nil) {
+				return errStop
+			}
+			row++
+			return nil
+		})
+		if err != nil && err != errStop {
+			yield(nil, fmt.Errorf("%s: %w", path, err))
+		}
+	}
+}
+
+// Member is a member of a JSON object: its name, and its object as a row.
+type Member struct {
+	Name string
+	*Row
+}
+
+// Object yields the members, each an object, of the JSON object that is a file.
+func Object(path string) iter.Seq2[Member, error] {
+	return func(yield func(Member, error) bool) {
+		row := int64(0)
+		err := document(path, "", '{', func(dec *json.Decoder) error {
+			name, err := dec.Token()
+			if err != nil {
+				return fmt.Errorf("row %d: %w", row, err)
+			}
+			var cells map[string]any
+			if err := dec.Decode(&cells); err != nil {
+				return fmt.Errorf("row %d (%q): want a JSON object: %w", row, name, err)
+			}
+			text, _ := name.(string)
+			if !yield(Member{text, NewRow(path, row, 0, cells)}, nil) {
+				return errStop
+			}
+			row++
+			return nil
+		})
+		if err != nil && err != errStop {
+			yield(Member{}, fmt.Errorf("%s: %w", path, err))
+		}
+	}
+}
+
+var errStop = errors.New("stop")
+
+// document opens the JSON document that is a file, passes over what stands before the value
+// which opens with the delimiter, and calls item at each of its items.
+func document(path, member string, open json.Delim, item func(*json.Decoder) error) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return errors.Unwrap(err)
+	}
+	defer f.Close()
+	dec := json.NewDecoder(&utf8Reader{in: bufio.NewReaderSize(f, 1<<16)})
+	dec.UseNumber()
+	if member != "" {
+		if err := enter(dec, member); err != nil {
+			return err
+		}
+	}
+	tok, err := dec.Token()
+	if err != nil {
+		return fmt.Errorf("not JSON: %w", err)
+	}
+	if tok != open {
+		return fmt.Errorf(
+			"want a JSON %s, got %v",
+			map[json.Delim]string{'[': "array", '{': "object"}[open],
+			tok,
+		)
+	}
+	for dec.More() {
+		if err := item(dec); err != nil {
+			return err
+		}
+	}
+	if _, err = dec.Token(); err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// enter passes over the members of the object that dec is before, up to the value of one.
+func enter(dec *json.Decoder, member string) error {
+	tok, err := dec.Token()
+	if err != nil {
+		return fmt.Errorf("not JSON: %w", err)
+	}
+	if tok != json.Delim('{') {
+		return fmt.Errorf("want a JSON object with %q, got %v", member, tok)
+	}
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return err
+		}
+		if name == member {
+			return nil
+		}
+		if err := skip(dec); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("column %q: missing", member)
+}
+
+// skip passes over a value without holding it.
+func skip(dec *json.Decoder) error {
+	for depth := 0; ; {
+		tok, err := dec.Token()
+		if err != nil {
+			return err
+		}
+		switch tok {
+		case json.Delim('{'), json.Delim('['):
+			depth++
+		case json.Delim('}'), json.Delim(']'):
+			depth--
+		}
+		if depth == 0 {
+			return nil
+		}
+	}
+}
+
+// utf8Reader refuses bytes that are not UTF-8, which the decoder would replace.
+type utf8Reader struct {
+	in   *bufio.Reader
+	left []byte
+	err  error
+}
+
+func (u *utf8Reader) Read(p []byte) (int, error) {
+	n := copy(p, u.left)
+	u.left = u.left[n:]
+	for n < len(p) && u.err == nil {
+		r, size, err := u.in.ReadRune()
+		if err == nil && r == utf8.RuneError && size == 1 {
+			err = errors.New("is not UTF-8")
+		}
+		if err != nil {
+			u.err = err
+			break
+		}
+		var buf [utf8.UTFMax]byte
+		m := utf8.EncodeRune(buf[:], r)
+		k := copy(p[n:], buf[:m])
+		n += k
+		if k < m {
+			u.left = append([]byte(nil), buf[k:m]...)
+		}
+	}
+	if n > 0 {
+		return n, nil
+	}
+	return 0, u.err
+}

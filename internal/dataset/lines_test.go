@@ -1,0 +1,113 @@
+package dataset
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestLines(t *testing.T) {
+	got, err := collect(Lines(file(t, "q.jsonl", "{\"a\": 1}\n\n {\"a\": \"é\"} \n")))
+	if err != nil || strings.Join(got, " ") != `{"a":1} {"a":"é"}` {
+		t.Errorf("%s %v", got, err)
+	}
+	for in, want := range map[string]string{
+		"{}\n[1]":       "row 1 (line 2): want a JSON object",
+		"{}\nnull":      "row 1 (line 2): want a JSON object, got null",
+		"{} {}":         "row 0 (line 1): want one JSON object, got more after it",
+		"{\"a\": 1":     "row 0 (line 1): want a JSON object",
+		"{\"a\":\"\xff": "row 0 (line 1): is not UTF-8",
+	} {
+		if _, err := collect(Lines(file(t, "q.jsonl", in))); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", in, err, want)
+		}
+	}
+}
+
+func TestArray(t *testing.T) {
+	got, err := collect(
+		Array(
+			file(t, "q.json", `{"info": {"data": [1]}, "data": [{"a": 1}, {"b": [2]}], "x": 3}`),
+			"data",
+		),
+	)
+	if err != nil || strings.Join(got, " ") != `{"a":1} {"b":[2]}` {
+		t.Errorf("%s %v", got, err)
+	}
+	got, err = collect(Array(file(t, "q.json", ` [{"a": 1}] `), ""))
+	if err != nil || strings.Join(got, " ") != `{"a":1}` {
+		t.Errorf("%s %v", got, err)
+	}
+	for in, want := range map[string]string{
+		`{"a": []}`:              `column "data": missing`,
+		`[1]`:                    `want a JSON object with "data", got [`,
+		`{"data": {}}`:           "want a JSON array, got {",
+		`{"data": [{}, 1]}`:      "row 1: want a JSON object",
+		`{"data": [{"a": 1}`:     "unexpected EOF",
+		"{\"data\": [{\"\xfe\":": "is not UTF-8",
+		``:                       "not JSON",
+	} {
+		if _, err := collect(Array(file(t, "q.json", in), "data")); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", in, err, want)
+		}
+	}
+}
+
+func TestObject(t *testing.T) {
+	var names []string
+	for m, err := range Object(file(t, "q.json", `{"b": {"x": 1}, "a": {"x": 2}}`)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, m.Name)
+		if m.Int("x") == 0 || m.Err() != nil {
+			t.Error(m.Err())
+		}
+	}
+	if strings.Join(names, " ") != "b a" {
+		t.Error(names)
+	}
+}
+
+// Ensure that what is wrong with a cell names file, row and column.
+func TestRow(t *testing.T) {
+	cells := map[string]any{"n": nil, "s": "x", "d": "12", "l": []any{"a", 1.0}, "bad": "\xff"}
+	for want, read := range map[string]func(*Row){
+		`f: row 3 (line 7), column "none": missing`:                        func(r *Row) { r.Text("none") },
+		`f: row 3 (line 7), column "n": got null, want a text`:             func(r *Row) { r.Text("n") },
+		`f: row 3 (line 7), column "l": got a list, want a text`:           func(r *Row) { r.Text("l") },
+		`f: row 3 (line 7), column "s": got "x", want a whole number`:      func(r *Row) { r.Int("s") },
+		`f: row 3 (line 7), column "l": item 1: got a number, want a text`: func(r *Row) { r.Texts("l") },
+		`f: row 3 (line 7), column "s": got "x", want true or false`:       func(r *Row) { r.Bool("s") },
+		`f: row 3 (line 7), column "bad": is not UTF-8`:                    func(r *Row) { r.Text("bad") },
+		`f: row 3 (line 7), column "l": item 0: got a text, want an object`: func(r *Row) {
+			r.List("l")
+		},
+	} {
+		r := NewRow("f", 3, 7, cells)
+		if read(r); r.Err() == nil || r.Err().Error() != want {
+			t.Errorf("got %v, want %s", r.Err(), want)
+		}
+	}
+	r := NewRow("f", 3, 7, cells)
+	if r.Int("d") != 12 || r.Key("d") != "12" || r.Err() != nil {
+		t.Errorf("digits: %v", r.Err())
+	}
+}
+
+func FuzzJSON(f *testing.F) {
+	f.Add(`{"data": [{"a": 1}, {"b": [2, {"c": null}]}]}`)
+	f.Add("{\"a\":\"x\"}\n{\"a\":2}")
+	f.Fuzz(func(t *testing.T, text string) {
+		path := file(t, "q.json", text)
+		_, _ = collect(Lines(path))
+		_, _ = collect(Array(path, "data"))
+		_, _ = collect(Array(path, ""))
+		for _, err := range Object(path) {
+			if err != nil {
+				break
+			}
+		}
+	})
+}

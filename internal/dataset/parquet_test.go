@@ -1,0 +1,249 @@
+package dataset
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/parquet-go/parquet-go"
+)
+
+type picture struct {
+	Bytes []byte  `parquet:"bytes"`
+	Path  *string `parquet:"path,optional"`
+}
+
+type sample struct {
+	ID     int64    `parquet:"id"`
+	Text   *string  `parquet:"text,optional"`
+	Words  []string `parquet:"words,list"`
+	Humans []struct {
+		Answer string `parquet:"answer"`
+		ID     int32  `parquet:"id"`
+	} `parquet:"humans,list"`
+	Image picture   `parquet:"image"`
+	Many  []picture `parquet:"many,list"`
+}
+
+func samples(n int) []sample {
+	rows := make([]sample, n)
+	for i := range rows {
+		r := &rows[i]
+		r.ID = int64(i)
+		if i%3 > 0 {
+			text := strings.Repeat("x", i%5)
+			r.Text = &text
+		}
+		for j := range i % 4 {
+			r.Words = append(r.Words, string(rune('a'+j)))
+			r.Humans = append(r.Humans, struct {
+				Answer string `parquet:"answer"`
+				ID     int32  `parquet:"id"`
+			}{string(rune('p' + j)), int32(i)})
+			r.Many = append(r.Many, picture{Bytes: []byte{byte(i), byte(j)}})
+		}
+		r.Image.Bytes = bytes.Repeat([]byte{byte(i)}, 1+i%7)
+	}
+	return rows
+}
+
+// write writes rows into a file, with a few rows a group and a page.
+func write(t testing.TB, name string, rows []sample, options ...parquet.WriterOption) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	options = append(options, parquet.MaxRowsPerRowGroup(7), parquet.PageBufferSize(24))
+	if err := parquet.Write(f, rows, options...); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func open(t testing.TB, path string) *Parquet {
+	t.Helper()
+	p, err := OpenParquet(filepath.Dir(path), []string{filepath.Base(path)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+// Ensure that nested cells, rows from any on, and pictures are as they were written, whatever
+// the form of the file.
+func TestParquet(t *testing.T) {
+	rows := samples(40)
+	for name, options := range map[string][]parquet.WriterOption{
+		"snappy":          {parquet.Compression(&parquet.Snappy)},
+		"gzip":            {parquet.Compression(&parquet.Gzip)},
+		"zstd, version 2": {parquet.Compression(&parquet.Zstd), parquet.DataPageVersion(2)},
+		"plain":           {parquet.DataPageVersion(1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := open(t, write(t, "a.parquet", rows, options...))
+			if p.Len() != 40 {
+				t.Fatalf("%d rows", p.Len())
+			}
+			for _, from := range []int64{0, 1, 7, 20, 39, 40} {
+				n := from
+				for r, err := range p.Scan(from, "bytes", "id", "text", "words", "humans", "many") {
+					if err != nil {
+						t.Fatal(err)
+					}
+					want := rows[n]
+					text, ok := r.Optional("text")
+					if r.Int("id") != want.ID || ok != (want.Text != nil) ||
+						ok && text != *want.Text ||
+						!slices.Equal(r.Texts("words"), want.Words) {
+						t.Errorf("row %d: %v", n, r.cells)
+					}
+					for i, h := range r.List("humans") {
+						if h.Text("answer") != want.Humans[i].Answer ||
+							h.Int("id") != int64(want.Humans[i].ID) {
+							t.Errorf("row %d, human %d: %v", n, i, h.cells)
+						}
+					}
+					if len(r.List("many")) != len(want.Many) || r.Err() != nil {
+						t.Errorf("row %d: %v, %v", n, r.cells["many"], r.Err())
+					}
+					n++
+				}
+				if n != 40 {
+					t.Errorf("from %d: ended at %d", from, n)
+				}
+			}
+			for _, i := range []int64{0, 1, 2, 30, 5, 39, 38} {
+				got, err := p.Picture("image", i, 0)
+				if err != nil || !bytes.Equal(got, rows[i].Image.Bytes) {
+					t.Errorf("picture %d: %v %v", i, got, err)
+				}
+				for j, m := range rows[i].Many {
+					if got, err := p.Picture("many", i, j); err != nil ||
+						!bytes.Equal(got, m.Bytes) {
+						t.Errorf("picture %d of %d: %v %v", j, i, got, err)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Ensure that a column that is not there is named.
+func TestParquetColumn(t *testing.T) {
+	p := open(t, write(t, "a.parquet", samples(3)))
+	for _, err := range p.Scan(0, "", "id", "question") {
+		if want := `row 0, column "question": missing, got id, text, words, humans, image, many`; err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+		break
+	}
+	if _, err := p.Picture("many", 0, 0); err == nil ||
+		!strings.Contains(err.Error(), `row 0, column "many": 0 pictures`) {
+		t.Errorf("no picture: %v", err)
+	}
+}
+
+// Ensure that files which are cut, or whose bytes are changed, are refused in a line and take
+// little memory.
+func TestParquetDamaged(t *testing.T) {
+	whole, err := os.ReadFile(
+		write(t, "a.parquet", samples(20), parquet.Compression(&parquet.Snappy)),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "b.parquet")
+	try := func(data []byte) {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		readAll(t, path)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	tries := uint64(0)
+	for i := 0; i < len(whole); i += 13 {
+		try(whole[:i])
+		for _, b := range []byte{0, 0x7f, 0xff} {
+			data := bytes.Clone(whole)
+			data[i] = b
+			try(data)
+		}
+		tries += 4
+	}
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / tries; each > 64<<20 {
+		t.Errorf("%d bytes allocated a file of %d bytes", each, len(whole))
+	}
+}
+
+// readAll reads all of a file that may be damaged; what is wrong is said in a line.
+func readAll(t testing.TB, path string) {
+	p, err := OpenParquet(filepath.Dir(path), []string{filepath.Base(path)})
+	if err == nil {
+		defer p.Close()
+		var names []string
+		for _, c := range p.shards[0].Root().Columns() {
+			names = append(names, c.Name())
+		}
+		n := 0
+		for _, rowErr := range p.Scan(0, "", names...) {
+			if err = rowErr; err != nil {
+				break
+			}
+			if n++; n > 1000 {
+				break
+			}
+		}
+		_, _ = p.Picture("image", 3, 0)
+	}
+	if err != nil && strings.ContainsAny(err.Error(), "\n\r") {
+		t.Errorf("more than a line: %q", err)
+	}
+}
+
+func FuzzParquet(f *testing.F) {
+	for _, options := range [][]parquet.WriterOption{
+		{parquet.Compression(&parquet.Snappy)}, {parquet.Compression(&parquet.Zstd), parquet.DataPageVersion(2)}, {},
+	} {
+		data, err := os.ReadFile(write(f, "a.parquet", samples(9), options...))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		readAll(t, file(t, "a.parquet", string(data)))
+	})
+}
+
+// Ensure that pages are read whose headers hold the least and the greatest picture.
+func TestParquetStatistics(t *testing.T) {
+	rows := samples(3)
+	rows[1].Image.Bytes = bytes.Repeat([]byte{7}, 3<<20)
+	p := open(t, write(t, "large.parquet", rows, parquet.DataPageStatistics(true)))
+	data, err := p.Picture("image", 1, 0)
+	if err != nil || !bytes.Equal(data, rows[1].Image.Bytes) {
+		t.Errorf("%d bytes, %v", len(data), err)
+	}
+}
+
+// Ensure that a shard without rows is read.
+func TestParquetEmpty(t *testing.T) {
+	p := open(t, write(t, "empty.parquet", nil))
+	if p.Len() != 0 {
+		t.Errorf("%d rows", p.Len())
+	}
+	for row, err := range p.Scan(0, "", "id") {
+		t.Errorf("%v, %v", row, err)
+	}
+}

@@ -1,0 +1,226 @@
+package dataset
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"slices"
+	"strings"
+)
+
+// maxCell bounds a cell: a picture in base64.
+const maxCell = 256 << 20
+
+// maxColumns bounds the columns of a table.
+const maxColumns = 1024
+
+// Table yields the rows of a file of cells between tabs, by the rules of pandas' read_table: a
+// cell that begins with a quotation mark ends with one, and holds tabs, line ends and doubled
+// marks; lines without anything are passed over; a cell that is empty or says that there is no
+// value (see Absent) is null, and so are those that a short line lacks. All others are texts.
+func Table(path string) iter.Seq2[*Row, error] {
+	return func(yield func(*Row, error) bool) {
+		f, err := os.Open(path)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer f.Close()
+		t := newTable(f)
+		header, line, err := t.record()
+		if err == io.EOF {
+			err = errors.New("holds no header")
+		}
+		if err != nil {
+			yield(nil, fmt.Errorf("%s: line %d: %w", path, line, err))
+			return
+		}
+		for row := int64(0); ; row++ {
+			at := t.at
+			record, line, err := t.record()
+			if err == io.EOF {
+				return
+			}
+			if err == nil && len(record) > len(header) {
+				err = fmt.Errorf(
+					"got %d cells, want at most the header's %d",
+					len(record),
+					len(header),
+				)
+			}
+			if err != nil {
+				yield(nil, fmt.Errorf("%s: row %d (line %d): %w", path, row, line, err))
+				return
+			}
+			cells := make(map[string]any, len(header))
+			for i, name := range header {
+				cells[name] = nil
+				if i < len(record) && !Absent(record[i]) {
+					cells[name] = record[i]
+				}
+			}
+			r := NewRow(path, row, line, cells)
+			r.at = at
+			if !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Cell returns a function that reads one cell of a row of a table again, so that a picture
+// need not be held.
+func (r *Row) Cell(column string) func() (string, error) {
+	again := &Row{file: r.file, row: r.row, line: r.line, at: r.at}
+	return func() (string, error) {
+		f, err := os.Open(again.file)
+		if err != nil {
+			return "", err
+		}
+		defer f.Close()
+		header, _, err := newTable(f).record()
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", again.file, err)
+		}
+		if _, err := f.Seek(again.at, io.SeekStart); err != nil {
+			return "", err
+		}
+		record, _, err := (&table{in: bufio.NewReaderSize(f, 1<<16)}).record()
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", again.Where(), err)
+		}
+		i := slices.Index(header, column)
+		if i < 0 || i >= len(record) {
+			return "", fmt.Errorf("%s, column %q: missing", again.Where(), column)
+		}
+		return record[i], nil
+	}
+}
+
+// Absent says whether pandas takes a cell for one without a value.
+func Absent(cell string) bool {
+	switch cell {
+	case "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN",
+		"<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null":
+		return true
+	}
+	return false
+}
+
+type table struct {
+	in   *bufio.Reader
+	line int   // of the next byte
+	at   int64 // the next byte
+}
+
+// newTable reads from the beginning of a file; a mark of UTF-8 is passed over.
+func newTable(f io.Reader) *table {
+	t := &table{in: bufio.NewReaderSize(f, 1<<16), line: 1}
+	if mark, err := t.in.Peek(3); err == nil && bytes.Equal(mark, []byte("\ufeff")) {
+		t.in.Discard(3)
+		t.at = 3
+	}
+	return t
+}
+
+// record returns the cells of the next line that holds any, and its first line's number.
+func (t *table) record() (cells []string, line int, err error) {
+	var cell strings.Builder
+	for {
+		line = t.line
+		cell.Reset()
+		cells = cells[:0]
+		blank := true // only spaces so far
+		quoted, closed := false, false
+		start := true // of a cell
+		end := func() {
+			cells = append(cells, cell.String())
+			cell.Reset()
+			start, closed = true, false
+		}
+		for {
+			c, err := t.in.ReadByte()
+			if err == io.EOF {
+				if quoted && !closed {
+					return nil, line, errors.New("a quoted cell has no end")
+				}
+				if blank {
+					return nil, line, io.EOF
+				}
+				end()
+				return cells, line, nil
+			}
+			if err != nil {
+				return nil, line, err
+			}
+			t.at++
+			if c == '\r' { // alone or before \n, it ends a line
+				if next, err := t.in.Peek(1); err == nil && next[0] == '\n' {
+					if quoted && !closed {
+						cell.WriteByte(c)
+						continue
+					}
+					t.in.Discard(1)
+					t.at++
+				}
+				if !quoted || closed {
+					c = '\n'
+				}
+			}
+			if c == '\n' {
+				t.line++
+			}
+			if cell.Len() >= maxCell {
+				return nil, line, fmt.Errorf("a cell of more than %d bytes", maxCell)
+			}
+			switch {
+			case quoted && !closed:
+				if c == '"' {
+					closed = true
+				} else {
+					cell.WriteByte(c)
+				}
+				continue
+			case closed && c == '"' && quoted: // doubled
+				cell.WriteByte(c)
+				closed = false
+				continue
+			}
+			quoted = false
+			switch c {
+			case '\t':
+				end()
+				blank = false
+				if len(cells) >= maxColumns {
+					return nil, line, fmt.Errorf("more than %d cells", maxColumns)
+				}
+			case '\n':
+				if !blank {
+					end()
+					return cells, line, nil
+				}
+			case '"':
+				if start {
+					quoted = true
+				} else {
+					cell.WriteByte(c)
+				}
+				start, blank = false, false
+				continue
+			default:
+				if c != ' ' {
+					blank = false
+				}
+				start = false
+				cell.WriteByte(c)
+			}
+			if c == '\n' { // a blank line
+				break
+			}
+		}
+	}
+}

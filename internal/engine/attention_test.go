@@ -1,0 +1,95 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/methods"
+)
+
+// shareTolerance is the rounding of the sum of some hundred float32 probabilities.
+const shareTolerance = 1e-5
+
+// Ensure that the shares are those of the matrices that a trace of the same request holds: with
+// every token, reduced before the decoder (rows 35 to 35+n are the picture's in a prompt whose
+// tokens a trace spells out), and inside it, where the rows differ by layer.
+func TestAttentionShare(t *testing.T) {
+	e, ctx := embedded(t, 2), context.Background()
+	pic := picture(t, 3)
+	encoded, err := e.Encode(ctx, []*imageproc.Picture{pic})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const prompt = "How many circles are there?"
+	for name, o := range map[string]methods.Options{
+		"full":      {},
+		"reduced":   {Base: "holov", NVis: 20},
+		"RESTORE":   {Base: "holov", NVis: 20, Restore: true},
+		"schedules": {Base: "fastv", Schedule: "1:40,3:9"},
+	} {
+		got, err := e.Attention(ctx, prompt, nil, encoded, o)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		trace, err := e.Trace(ctx, engine.TraceRequest{
+			Prompt: prompt, Images: []*imageproc.Picture{pic}, Reduce: o,
+		})
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		ids, err := trace["input_ids"].Int64s()
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, visual := -1, 0 // the picture's tokens before reduction
+		for i, id := range ids {
+			if id == 638 {
+				visual++
+				if first < 0 {
+					first = i
+				}
+			}
+		}
+		for layer := range got.Text {
+			a := trace[fmt.Sprintf("text.layer.%d.attn", layer)]
+			p, err := a.Float32s()
+			if err != nil {
+				t.Fatal(err)
+			}
+			heads, rows := a.Shape[0], a.Shape[1]
+			n := visual - (len(ids) - rows)
+			mean := func(lo, hi int) float64 {
+				sum := 0.0
+				for h := range heads {
+					for q := lo; q < hi; q++ {
+						for k := first; k < first+n; k++ {
+							sum += float64(p[(h*rows+q)*rows+k])
+						}
+					}
+				}
+				return sum / float64(heads*(hi-lo))
+			}
+			for what, v := range map[string][2]float64{
+				"visual": {got.Visual[layer], mean(first, first+n)},
+				"text":   {got.Text[layer], mean(first+n, rows)},
+				"last":   {got.Last[layer], mean(rows-1, rows)},
+			} {
+				if !(math.Abs(v[0]-v[1]) <= shareTolerance) {
+					t.Errorf("%s: layer %d: %s: %v, want %v", name, layer, what, v[0], v[1])
+				}
+			}
+		}
+	}
+	none, err := e.Encode(ctx, nil)
+	if err == nil {
+		_, err = e.Attention(ctx, prompt, nil, none, methods.Options{})
+	}
+	if err == nil || !strings.Contains(err.Error(), "picture") {
+		t.Errorf("no picture: %v", err)
+	}
+}

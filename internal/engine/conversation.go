@@ -1,0 +1,214 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/tokenizer"
+	"github.com/restore-vlm/restore/internal/tokenizer/chat"
+)
+
+// Conversation is a dialogue about pictures. What it has read stays in the caches, as long as
+// there is memory: a turn reads only what is new, and is answered as if all were read again.
+// What a method inside the decoder chose for a question holds for later ones. It is not safe
+// for concurrent use.
+type Conversation struct {
+	e        *Engine
+	options  methods.Options
+	messages []chat.Message
+	pics     []*picture
+	turns    []turn
+	forgot   uint64 // marks what was read since it forgot; 0: it did not
+}
+
+// turn is what a dialogue held before a question.
+type turn struct{ messages, pics int }
+
+// NewConversation starts a dialogue whose pictures are all reduced by o.
+func (e *Engine) NewConversation(o methods.Options) *Conversation {
+	return &Conversation{e: e, options: o}
+}
+
+// Reset forgets the dialogue.
+func (c *Conversation) Reset() { c.messages, c.pics, c.turns = nil, nil, nil }
+
+// Undo takes the last question back, with its answer and its pictures; false where there is
+// none.
+func (c *Conversation) Undo() bool {
+	if len(c.turns) == 0 {
+		return false
+	}
+	last := c.turns[len(c.turns)-1]
+	c.turns = c.turns[:len(c.turns)-1]
+	c.messages, c.pics = c.messages[:last.messages], c.pics[:last.pics]
+	return true
+}
+
+// Forget has the next question read the whole dialogue again.
+func (c *Conversation) Forget() {
+	c.forgot = c.e.marks.Add(1)
+	for i, p := range c.pics {
+		if again := *p; again.chosen > 0 {
+			again.inside, again.chosen, again.id = nil, 0, c.e.unique()
+			c.pics[i] = &again
+		}
+	}
+}
+
+// Ask answers the next question. After an error, and after an answer that was cancelled before
+// its first token, the dialogue is as it was before the call.
+func (c *Conversation) Ask(ctx context.Context, req Request) (*Answer, error) {
+	s, d, err := c.sequence(ctx, req)
+	if err == nil {
+		err = c.e.queue(s)
+	}
+	if err != nil {
+		return cancelled(ctx, err)
+	}
+	ans, err := (&Job{s}).wait(req.OnText)
+	if ans == nil || len(ans.Tokens) == 0 && err != nil {
+		return ans, err
+	}
+	c.turns = append(c.turns, turn{len(c.messages), len(c.pics)})
+	said := chat.Message{
+		Role: "assistant", Content: []chat.Part{
+			{Type: "text", Text: strings.TrimPrefix(ans.Text, " ")},
+		},
+	}
+	c.messages, c.pics = append(d.messages, said), d.pics
+	for _, p := range s.pics {
+		if p.inside != nil {
+			p.chosen = len(s.units)
+		}
+	}
+	return ans, err
+}
+
+// sequence prepares the next question.
+func (c *Conversation) sequence(ctx context.Context, req Request) (*sequence, dialogue, error) {
+	e := c.e
+	refuse := func(name, got, why string) (*sequence, dialogue, error) {
+		return nil, dialogue{}, fmt.Errorf("engine: %w", &errs.OptionError{
+			Name: name, Got: got, Want: "none", Why: why, Fault: errs.Conflict,
+		})
+	}
+	if err := e.Closed(); err != nil {
+		return nil, dialogue{}, err
+	}
+	switch {
+	case len(req.Messages) > 0 || req.Tokens != nil:
+		return refuse("messages", "a dialogue of its own", "a conversation asks questions")
+	case !reflect.DeepEqual(req.Reduce, methods.Options{}) &&
+		!reflect.DeepEqual(req.Reduce, c.options):
+		return refuse("reduction", "another one than the conversation's",
+			"a conversation's pictures are all reduced alike")
+	}
+	req.Reduce = c.options
+	if err := req.check(c.e.context); err != nil {
+		return nil, dialogue{}, err
+	}
+	added, err := e.pictures(ctx, &req)
+	d := dialogue{pics: append(slices.Clone(c.pics), added...), added: len(added), forgot: c.forgot}
+	if err == nil {
+		err = e.again(ctx, c.pics, &req)
+	}
+	before := c.messages
+	if err == nil && req.System != "" {
+		before, err = e.system(req.System, before)
+	}
+	if err == nil {
+		var question chat.Message
+		question, err = userMessage(req.Prompt, added, req.Places)
+		d.messages = append(before[:len(before):len(before)], question)
+	}
+	if err != nil {
+		e.leave(d.pics)
+		return nil, d, err
+	}
+	s := newSequence(e, ctx, &req)
+	if err := s.prepare(d); err != nil {
+		return nil, d, err
+	}
+	return s, d, nil
+}
+
+// again readies pictures of earlier questions, in case that nothing of them is cached any more.
+func (e *Engine) again(ctx context.Context, pics []*picture, req *Request) error {
+	for i, p := range pics {
+		start := time.Now()
+		p.spent, p.disk, p.from = spent{}, false, ""
+		if !req.NoCache {
+			p.entry = e.cached.use(e.featuresKey(p, req.Salt))
+			if e.cached.get(p.entry) != nil || e.restore(p) {
+				continue
+			}
+		}
+		var err error
+		switch {
+		case p.visual != nil:
+		case p.video != nil:
+			_, p.prepared, err = e.prepareVideo(ctx, p.video)
+		default:
+			_, p.prepared, err = e.prepare(ctx, p.source, i)
+		}
+		if err != nil {
+			return err
+		}
+		p.spent.prepare = time.Since(start)
+	}
+	return nil
+}
+
+// system returns the messages of a dialogue that begins with a system prompt.
+// A second question may repeat it.
+func (e *Engine) system(text string, before []chat.Message) ([]chat.Message, error) {
+	if e.tok == nil {
+		return nil, e.lacks(&e.ck.Parts().Tokenizer, "which questions need")
+	}
+	text = withoutMarks(text)
+	m := chat.Message{Role: "system", Content: []chat.Part{{Type: "text", Text: text}}}
+	if len(before) > 0 {
+		if before[0].Role != m.Role || before[0].Content[0].Text != text {
+			return nil, fmt.Errorf(
+				"engine: system prompt: got %.40q after the first question, want it with the first",
+				text)
+		}
+		return before, nil
+	}
+	empty := chat.Message{Role: "user", Content: []chat.Part{{Type: "text"}}}
+	with, err := e.tokenize([]chat.Message{m, empty})
+	if err != nil {
+		return nil, err
+	}
+	without, err := e.tokenize([]chat.Message{empty})
+	if err != nil {
+		return nil, err
+	}
+	if slices.Equal(with, without) {
+		return nil, fmt.Errorf("engine: system prompt: the chat template (%s) has no place for one",
+			e.source)
+	}
+	return []chat.Message{m}, nil
+}
+
+// tokenize renders messages and returns the ids, one picture token a picture.
+// What users wrote never becomes a control token.
+func (e *Engine) tokenize(messages []chat.Message) ([]int32, error) {
+	segs, err := e.template.RenderSegments(messages, chat.Options{
+		AddGenerationPrompt: true, SpecialTokens: e.special,
+	})
+	if err != nil {
+		return nil, err
+	}
+	parts, err := e.fillMarks(segs)
+	if err != nil {
+		return nil, err
+	}
+	return e.tok.EncodeSegments(parts, tokenizer.EncodeOptions{AddSpecial: true})
+}

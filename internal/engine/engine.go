@@ -1,0 +1,688 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/calibrate"
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/checkpoint/pack"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/all"
+	"github.com/restore-vlm/restore/internal/nn"
+	"github.com/restore-vlm/restore/internal/tensor"
+	"github.com/restore-vlm/restore/internal/tokenizer"
+	"github.com/restore-vlm/restore/internal/tokenizer/chat"
+)
+
+// Options configure an Engine.
+type Options struct {
+	Threads  int                     // worker threads; 0: all cores that Go may use
+	Progress func(done, total int64) // bytes read while loading; may be nil
+	// told of everything that is done differently from what the checkpoint says; may be nil
+	Warn func(message string)
+
+	// Quant "auto" is QuantAuto's. Otherwise
+	// Quant keeps the decoder's weights as "q4", "q8", "bf16", "f16" or "f32", and
+	// EncoderQuant those of vision tower and projector as "q8", "bf16", "f16" or
+	// "f32"; "" keeps them as they are stored. With q4 the decoder's embedding and
+	// head are kept at q8. Weights are converted while loading. Products with q8 and
+	// q4 round activations to 8 bits in blocks of 32, those with bf16 to bfloat16; all
+	// others compute in float32. Of a packed file they are "" or what it is packed as.
+	Quant, EncoderQuant string
+	// CacheType is the type in which keys and values are kept: "f16", or "f32" and
+	// "", which mean the same. f16 rounds them and takes half the memory.
+	CacheType string
+	// Describe binds the weights without converting them: Info is all that works.
+	Describe bool
+
+	// Parallel is how many sequences run at once, 0: 8. Queue is how many wait, 0: any
+	// number, -1: none.
+	Parallel, Queue int
+	// Context is the most positions that a prompt and its answer may span, 0: as many as
+	// the model's configuration says.
+	Context int
+	// KVBytes bounds the keys and values of requests that run and of the beginnings of
+	// prompts that are kept, 0: half of the memory that is free, 2 GiB where none can tell.
+	KVBytes int64
+	// FeatureBytes bounds the encoded and reduced pictures that are kept, 0: 256 MB, -1:
+	// none but those in use.
+	FeatureBytes int64
+	// Store, when not nil, keeps them over restarts.
+	Store Store
+	// Panicked, when not nil, is told of a panic that ended a request, with errs.ErrInternal.
+	Panicked func(value any, stack []byte)
+
+	// Limits on the pixels of a resized picture, for models that take pictures of any size; 0 is
+	// what the model says.
+	MinPixels, MaxPixels int
+
+	// Pad pads pictures to a square, for models that crop them otherwise.
+	Pad bool
+
+	// Weights, when not nil, makes the weights that the checkpoint lacks, for
+	// benchmarks of a shape whose checkpoint is [checkpoint.FromConfig]'s: a tensor
+	// of that shape, of type d (F16 where the plan names none), in which it is kept
+	// as it is, or of another floating type, from which it is converted to d. Vectors
+	// are asked for as F32. Calls come one at a time; blocks of m are in huge pages
+	// and live as long as the engine.
+	Weights func(m *kernel.Memory, name string, d tensor.DType, shape []int) *tensor.Tensor
+	// Work counts the products of all layers, for benchmarks; may be nil.
+	Work *nn.Work
+	// Processor prepares pictures where the model has no picture processor, for
+	// benchmarks of a shape; may be nil.
+	Processor imageproc.Processor
+}
+
+// What Quant and EncoderQuant may be, besides "".
+var (
+	QuantTypes        = model.PlanTypes
+	EncoderQuantTypes = model.EncoderTypes
+)
+
+// CacheTypes is what CacheType may be, besides "".
+var CacheTypes = []string{"f32", "f16"}
+
+// source says how ck is bound.
+func (o *Options) source(ck checkpoint.Bundle) *model.Source {
+	return &model.Source{
+		Bundle: ck, Name: ck.About().Name, Plan: model.Plan{
+			Decoder: o.Quant, Encoder: o.EncoderQuant,
+		},
+		Memory: new(kernel.Memory), Progress: o.Progress, Dry: o.Describe, Make: o.Weights,
+		Work: o.Work,
+	}
+}
+
+// Engine is a loaded model with its tokenizer, chat template and picture
+// processor.
+type Engine struct {
+	ck       *model.Source
+	m        model.Multimodal
+	shape    model.DecoderShape
+	pool     *kernel.Pool
+	half     bool // keys and values are kept in float16
+	pages    *nn.KVPool
+	warn     func(string)
+	tok      *tokenizer.Tokenizer // nil when the model has none
+	template *chat.Template
+	source   string              // where the template came from
+	proc     imageproc.Processor // nil when the model has none
+	special  map[string]string   // bos_token, eos_token, … for the template
+	eos      map[int32]bool
+
+	context   int // positions
+	together  int // sequences whose rows have the same bits in one forward as alone
+	pagesMost int
+	device    *scheduler // nil of an engine that only describes
+	prefixes  *prefixCache
+	cached    *featureCache
+	store     Store
+	digest    Key    // of the model
+	made      []byte // what features depend on besides it
+	saving    sync.WaitGroup
+	panicked  func(value any, stack []byte)
+	closed    atomic.Bool
+	marks     atomic.Uint64 // of unique
+
+	mu     sync.Mutex
+	images map[Key]*image // what is known of pictures that were prepared
+
+	distance func() *nn.Distances // the calibration's distance term, built at the first use
+}
+
+// New binds ck. Configuration and weights alone are enough for Trace on token ids and pixel values;
+// what Ask needs besides is asked for then.
+func New(ck checkpoint.Bundle, o Options) (*Engine, error) {
+	return newEngine(ck, o, nil)
+}
+
+// Check binds ck without reading its weights and returns what New would refuse. It
+// does not close ck.
+func Check(ck checkpoint.Bundle, o Options) error {
+	o.Describe = true
+	e, err := newEngine(ck, o, nil)
+	if err != nil {
+		return err
+	}
+	e.pool.Close()
+	return nil
+}
+
+// Verify looks at the weights of an engine that was opened to be described, and returns
+// what New would refuse: a value that is NaN or infinite, a packed file's that differ from
+// their checksums. progress, which may be nil, is told the bytes read.
+func (e *Engine) Verify(progress func(done, total int64)) error {
+	return shortened(e.ck.Name, func() error {
+		if l, ok := e.ck.Bundle.(checkpoint.Loader); ok {
+			return l.Load(func(int) []byte { return nil }, e.pool.Run, progress)
+		}
+		return checkpoint.Finite(e.ck, e.pool.Run, progress)
+	})
+}
+
+// shortened returns a fault that f meets in a mapped file as an error: someone cut the file
+// of the model short.
+func shortened(name string, f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if v := recover(); v != nil {
+			if err = faultOf(name, v); err == nil {
+				panic(v)
+			}
+		}
+	}()
+	return f()
+}
+
+// faultOf is the error of a fault in a mapped file, nil of other panics.
+func faultOf(name string, v any) error {
+	if _, fault := v.(interface{ Addr() uintptr }); !fault {
+		return nil
+	}
+	return fmt.Errorf("engine: %s: a file of the model was cut short while it was in use: %w",
+		name, errs.ErrDamaged)
+}
+
+// newEngine binds ck; sink, when not nil, takes the weights.
+func newEngine(
+	ck checkpoint.Bundle, o Options, sink func(string, *tensor.Tensor) error,
+) (e *Engine, err error) {
+	err = shortened(ck.About().Name, func() error {
+		e, err = bound(ck, o, sink)
+		return err
+	})
+	return e, err
+}
+
+func bound(
+	ck checkpoint.Bundle, o Options, sink func(string, *tensor.Tensor) error,
+) (_ *Engine, err error) {
+	if err := kernel.ImplementationError(); err != nil {
+		return nil, err
+	}
+	calibrate.KeepPlans()
+	if o.Threads < 0 || o.Threads > 1024 {
+		return nil, fmt.Errorf("engine: threads: got %d, want 1 to 1024 (0: all cores)", o.Threads)
+	}
+	if o.CacheType != "" && !slices.Contains(CacheTypes, o.CacheType) {
+		return nil, fmt.Errorf("engine: cache type: got %q, want %s", o.CacheType,
+			strings.Join(CacheTypes, " or "))
+	}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	if o.Threads == 0 {
+		o.Threads = runtime.GOMAXPROCS(0)
+	}
+	if o.Warn == nil {
+		o.Warn = func(string) {}
+	}
+	if o.Quant == QuantAuto || o.Weights == nil && sink == nil && !o.Describe {
+		if err := o.fitMemory(ck); err != nil {
+			return nil, err
+		}
+	}
+	src := o.source(ck)
+	src.Sink = sink
+	if err := src.Plan.Check(); err != nil {
+		return nil, err
+	}
+	if err := packedAs(ck, src.Plan); err != nil {
+		return nil, err
+	}
+	e := &Engine{ck: src, warn: o.Warn, half: o.CacheType == "f16", eos: map[int32]bool{},
+		special: map[string]string{}, pool: kernel.NewPool(o.Threads),
+		store: o.Store, panicked: o.Panicked, images: map[Key]*image{}, prefixes: newPrefixCache()}
+	src.Pool = e.pool
+	defer func() {
+		if err != nil {
+			e.pool.Close()
+			err = errors.Join(err, src.Memory.Free())
+		}
+	}()
+	if l, ok := ck.(checkpoint.Loader); ok && !o.Describe {
+		if err = l.Load(src.Memory.Bytes, e.pool.Run, o.Progress); err != nil {
+			return nil, err
+		}
+	}
+	if e.m, err = all.Open(src); err != nil {
+		return nil, err
+	}
+	e.shape = e.m.Decoder().Shape()
+	e.pages = nn.NewKVPool(e.shape.KVHeads, e.shape.HeadDim, e.half)
+	if err := e.documents(); err != nil {
+		return nil, err
+	}
+	if e.proc == nil {
+		e.proc = o.Processor
+	}
+	if o.Pad {
+		if e.proc == nil {
+			return nil, &errs.OptionError{
+				Name: "pad", Got: "true", Why: "without a picture processor", Fault: errs.Useless,
+			}
+		}
+		if e.proc, err = imageproc.PadSquare(e.proc); err != nil {
+			return nil, err
+		}
+	}
+	if o.MinPixels != 0 || o.MaxPixels != 0 {
+		if e.proc == nil {
+			return nil, fmt.Errorf(
+				"engine: %s: min-pixels and max-pixels: got %d and %d, which have no effect "+
+					"without a picture processor", src.Name, o.MinPixels, o.MaxPixels)
+		}
+		if e.proc, err = imageproc.LimitPixels(e.proc, o.MinPixels, o.MaxPixels); err != nil {
+			return nil, err
+		}
+	}
+	if o.Progress != nil && ck.About().Packed == nil && !o.Describe {
+		o.Progress(ck.About().Size, ck.About().Size) // buffers are not read
+	}
+	e.distance = sync.OnceValue(func() *nn.Distances {
+		return nn.NewDistances(e.shape.RoPE, e.shape.MaxPositions+1)
+	})
+	if err = e.limits(&o); err != nil {
+		return nil, err
+	}
+	if !o.Describe && sink == nil {
+		e.device = newScheduler(e, &o)
+	}
+	return e, nil
+}
+
+// check refuses limits that are none.
+func (o *Options) check() error {
+	for _, c := range []struct {
+		name       string
+		got, least int64
+	}{
+		{"parallel", int64(o.Parallel), 0}, {"queue", int64(o.Queue), -1},
+		{"ctx-size", int64(o.Context), 0},
+		{"kv-mb", o.KVBytes, 0}, {"cache-mb", o.FeatureBytes, -1},
+	} {
+		if c.got < c.least {
+			return fmt.Errorf("engine: %w", &errs.OptionError{
+				Name: c.name, Got: fmt.Sprint(c.got), Want: fmt.Sprintf("at least %d", c.least),
+				Fault: errs.TooSmall,
+			})
+		}
+	}
+	if o.Parallel > parallelMost {
+		return fmt.Errorf("engine: %w", &errs.OptionError{
+			Name: "parallel", Got: fmt.Sprint(o.Parallel),
+			Want: fmt.Sprintf("at most %d", parallelMost), Fault: errs.TooLarge,
+		})
+	}
+	return nil
+}
+
+// Limits where the options give none.
+const (
+	parallelMost = 256
+	parallelHere = 8
+	featuresHere = 256e6   // bytes
+	keysUnknown  = 2 << 30 // bytes
+)
+
+// limits sets the bounds on context and memory.
+func (e *Engine) limits(o *Options) error {
+	if e.context = e.shape.MaxPositions; o.Context > e.context {
+		return fmt.Errorf("engine: %w", &errs.OptionError{
+			Name: "ctx-size", Got: fmt.Sprint(o.Context),
+			Want: fmt.Sprintf("at most %d", e.context),
+			Why:  "the model's context", Fault: errs.TooLarge,
+		})
+	}
+	if o.Context > 0 {
+		e.context = o.Context
+	}
+	kv := o.KVBytes
+	if kv == 0 {
+		kv = keysUnknown
+		if free, ok := available(); ok {
+			kv = free / 2
+		}
+	}
+	e.pagesMost = int(kv / e.pages.PageBytes())
+	features := o.FeatureBytes
+	switch features {
+	case 0:
+		features = featuresHere
+	case -1:
+		features = 0
+	}
+	e.cached = newFeatureCache(features)
+	e.together = min(parallelMost, kernel.FewRows(e.decoderFormat()))
+	e.digest = Key(checkpoint.Digest(e.ck))
+	e.made = fmt.Append(nil, o.MinPixels, o.MaxPixels, o.Pad, e.ck.Plan, e.ck.About().Packed,
+		kernel.Layout(), kernel.Implementation())
+	return nil
+}
+
+// unique returns a key that nothing else has.
+func (e *Engine) unique() Key {
+	return keyOf([]byte("unique"), binary.LittleEndian.AppendUint64(nil, e.marks.Add(1)))
+}
+
+// packedAs refuses a packed file of other types than the plan's, or of a form
+// that this program does not compute with.
+func packedAs(ck checkpoint.Bundle, plan model.Plan) error {
+	p := ck.About().Packed
+	if p == nil {
+		return nil
+	}
+	if got := kernel.Layout(); p.Layout != got {
+		return fmt.Errorf("engine: %s: packed in the layout %q, this program computes with "+
+			"%q: pack the checkpoint again", ck.About().Name, p.Layout, got)
+	}
+	for _, c := range []struct{ what, got, want string }{
+		{"quant", plan.Decoder, p.Quant}, {"encoder-quant", plan.Encoder, p.EncoderQuant},
+	} {
+		if c.got != "" && c.got != c.want {
+			if c.want == "" {
+				c.want = "as stored"
+			}
+			return fmt.Errorf("engine: %s: got %q, want none or what %s is packed as, %s", c.what,
+				c.got, ck.About().Name, c.want)
+		}
+	}
+	return nil
+}
+
+// Pack writes ck with its weights as o's plan keeps them to w, in the form that
+// [pack.Open] opens as ready to run. Weights are converted and written one by
+// one. It does not close ck.
+func Pack(ck checkpoint.Bundle, o Options, w io.Writer) error {
+	if o.Quant == QuantAuto {
+		if o.Warn == nil {
+			o.Warn = func(string) {}
+		}
+		if err := o.fitMemory(ck); err != nil {
+			return err
+		}
+	}
+	how := checkpoint.Packed{Layout: kernel.Layout(), Quant: o.Quant, EncoderQuant: o.EncoderQuant}
+	if p := ck.About().Packed; p != nil {
+		how = *p
+	}
+	out, err := pack.NewWriter(w, ck, how)
+	if err != nil {
+		return err
+	}
+	e, err := newEngine(ck, o, out.Add)
+	if err != nil {
+		return err
+	}
+	e.pool.Close()
+	return errors.Join(out.Close(), e.ck.Memory.Free())
+}
+
+// Resolve checks o for a picture of this model and fills in every default, as a request does.
+// Models whose pictures have no number of tokens of their own are refused.
+func (e *Engine) Resolve(o methods.Options) (*methods.Plan, error) {
+	s := e.m.Info().Sizes
+	if s == nil || s.Views != 1 {
+		return nil, fmt.Errorf("engine: %s: the number of tokens depends on the picture", e.ck.Name)
+	}
+	f := s.Facts()
+	f.Recipe = e.recipe
+	return methods.Resolve(o, f)
+}
+
+// recipe returns the model's own recipe, nil where it has none.
+func (e *Engine) recipe() (*methods.Recipe, error) {
+	part := &e.ck.Parts().Recipe
+	if part.Data == nil {
+		return nil, nil
+	}
+	r, err := methods.ReadRecipe(bytes.NewReader(part.Data))
+	if err != nil {
+		return nil, fmt.Errorf("engine: %s: %s: %w", e.ck.Name, part.From, err)
+	}
+	return r, nil
+}
+
+// budgets returns the model's own thresholds for budgets by content, nil where it has none.
+func (e *Engine) budgets() (*methods.Budgets, error) {
+	part := &e.ck.Parts().Budgets
+	if part.Data == nil {
+		return nil, nil
+	}
+	b, err := methods.ReadBudgets(bytes.NewReader(part.Data))
+	if err != nil {
+		return nil, fmt.Errorf("engine: %s: %s: %w", e.ck.Name, part.From, err)
+	}
+	return b, nil
+}
+
+// Close ends the requests that run or wait, with errs.ErrClosed, stops the workers, and gives
+// all memory back. It may be called at any time, and more than once.
+func (e *Engine) Close() error {
+	if e.closed.Swap(true) {
+		return nil
+	}
+	if e.device != nil {
+		e.device.close()
+	}
+	e.saving.Wait()
+	e.pool.Close()
+	return errors.Join(e.pages.Free(), e.ck.Memory.Free(), e.ck.Close())
+}
+
+// Closed returns an error of errs.ErrClosed after Close, nil before.
+func (e *Engine) Closed() error {
+	if e.closed.Load() {
+		return fmt.Errorf("engine: %w", errs.ErrClosed)
+	}
+	return nil
+}
+
+// Stats count what the caches did and hold, and the sequences.
+type Stats struct {
+	Features, Prefixes CacheStats
+	KVBytes, KVLimit   int64
+	Running, Waiting   int
+}
+
+// Stats returns the numbers of this moment.
+func (e *Engine) Stats() Stats {
+	page := e.pages.PageBytes()
+	s := Stats{
+		Features: e.cached.numbers(), KVBytes: int64(e.pages.Used()) * page,
+		KVLimit: int64(e.pagesMost) * page,
+		Prefixes: CacheStats{
+			Hits: e.prefixes.hits.Load(), Misses: e.prefixes.misses.Load(),
+			Evictions: e.prefixes.evictions.Load(),
+		},
+	}
+	if e.device != nil {
+		s.Running, s.Waiting = e.device.depth()
+	}
+	return s
+}
+
+// documents reads the parts of the model that are no weights.
+func (e *Engine) documents() (err error) {
+	p := e.ck.Parts()
+	if p.Tokenizer.Data != nil {
+		if e.tok, err = tokenizer.Open(p.Tokenizer.Data, p.Settings.Data); err != nil {
+			return fmt.Errorf("%s: %s: %w", e.ck.Name, p.Tokenizer.From, err)
+		}
+		if n := e.tok.VocabSize(); n > e.shape.Vocab {
+			return fmt.Errorf("engine: %s: %s: %d ids, want at most the %d of the model's "+
+				"vocabulary", e.ck.Name, p.Tokenizer.From, n, e.shape.Vocab)
+		}
+		if id := e.m.ImageToken(); id < 0 {
+			e.tok.Place(picturePlace, id)
+		}
+	}
+	if p.Processor.Data != nil {
+		if e.proc, err = imageproc.ParseProcessor(p.Processor.Data); err != nil {
+			return fmt.Errorf("%s: %s: %w", e.ck.Name, p.Processor.From, err)
+		}
+	}
+	if p.Specials.Data != nil {
+		if err = json.Unmarshal(p.Specials.Data, &e.special); err != nil {
+			return fmt.Errorf("engine: %s: %s: %w", e.ck.Name, p.Specials.From, err)
+		}
+	}
+	e.source = p.Template.From
+	if p.Template.Data == nil {
+		e.template, e.source = chat.Fallback()
+		if e.tok != nil {
+			e.warn("the checkpoint has no chat template: using " + e.source)
+		}
+	} else if e.template, err = chat.Parse(string(p.Template.Data)); err != nil {
+		return fmt.Errorf("%s: %s: %w", e.ck.Name, e.source, err)
+	}
+	return e.endTokens()
+}
+
+// picturePlace is what templates write for a picture where the vocabulary has no token for it.
+const picturePlace = "<image>"
+
+// lacks is the error of a request that needs a part which the model does not have.
+func (e *Engine) lacks(part *checkpoint.Part, need string) error {
+	return fmt.Errorf("engine: %s: no %s, %s", e.ck.Name, part.From, need)
+}
+
+// endTokens collects the ids that end an answer: those of the generation settings,
+// else the configuration's, and the tokenizer's eos_token.
+func (e *Engine) endTokens() error {
+	if part := &e.ck.Parts().Generation; part.Data != nil {
+		v, err := model.ParseConfig(part.Data)
+		if err != nil {
+			return fmt.Errorf("engine: %s: %s: %w", e.ck.Name, part.From, err)
+		}
+		for _, id := range v.Ints("eos_token_id", nil) {
+			e.eos[int32(id)] = true
+		}
+		if err := v.Err(); err != nil {
+			return fmt.Errorf("engine: %s: %s: %w", e.ck.Name, part.From, err)
+		}
+	}
+	if len(e.eos) == 0 {
+		for _, id := range e.m.Info().EOS {
+			e.eos[id] = true
+		}
+	}
+	if e.tok != nil {
+		if id, ok := e.tok.TokenID(e.special["eos_token"]); ok {
+			e.eos[id] = true
+		}
+	}
+	return nil
+}
+
+type (
+	// Sizes are what the number of operations depends on.
+	Sizes = model.Sizes
+	// Tower is a stack of transformer blocks in Sizes.
+	Tower = model.Tower
+)
+
+// Info describes the loaded model.
+type Info struct {
+	model.Info
+	Name   string
+	Format string // what the files are
+	// bytes of all files; of the weights alone where the model is in memory
+	Disk      int64
+	Kept      map[string]int64 // numbers by the type in which they are kept
+	Resident  int64            // bytes that weights take in memory
+	Threads   int
+	Kernel    string // implementation of the arithmetic in use
+	Template  string // where the chat template came from
+	Processor string // picture processor, empty when the model has none
+	Tokens    int    // ids of the tokenizer, 0 when the model has none
+	End       []int32
+}
+
+// Info returns what `show` prints.
+func (e *Engine) Info() Info {
+	i := Info{
+		Info: e.m.Info(), Name: e.ck.Name, Threads: e.pool.Threads(),
+		Kernel: kernel.Implementation(), Template: e.source,
+	}
+	i.Resident, i.Kept = e.ck.Resident()
+	about := e.ck.About()
+	i.Format = about.Format
+	for _, file := range about.Files {
+		if info, err := os.Stat(file); err == nil {
+			i.Disk += info.Size()
+		}
+	}
+	if len(about.Files) == 0 {
+		i.Disk = about.Size
+	}
+	if e.proc != nil {
+		i.Processor = e.proc.Name()
+	}
+	if e.tok != nil {
+		i.Tokens = e.tok.VocabSize()
+	}
+	for id := range e.eos {
+		i.End = append(i.End, id)
+	}
+	sort.Slice(i.End, func(a, b int) bool { return i.End[a] < i.End[b] })
+	return i
+}
+
+// calibration returns the bias of a prompt about pics: none as long as none of them loses a
+// token, so that a budget of all tokens is exactly no reduction.
+func (e *Engine) calibration(pics []*picture) (*nn.Calibration, error) {
+	var c *nn.Calibration
+	for _, p := range pics {
+		o := &p.plan.Resolved
+		if !o.Restore || o.Calibrate == "off" || p.whole() && len(o.Stages) == 0 {
+			continue
+		}
+		own := nn.Calibration{
+			Size:           o.Calibrate == "full" || o.Calibrate == "size",
+			Distance:       o.Calibrate == "full" || o.Calibrate == "distance",
+			DecodeDistance: o.DecodeDistance,
+			Truncate:       o.TruncateDistances,
+		}
+		if len(o.Stages) > 0 {
+			own.From = p.plan.FirstReduced()
+		}
+		if c == nil {
+			c = &own
+			continue
+		}
+		if c.Distance != own.Distance || c.DecodeDistance != own.DecodeDistance ||
+			c.Truncate != own.Truncate {
+			return nil, fmt.Errorf("engine: %w", &errs.OptionError{
+				Name: "calibrate", Got: o.Calibrate, Fault: errs.Conflict,
+				Want: "the same terms of distance for all pictures",
+				Why:  "they act on every row of a prompt",
+			})
+		}
+		c.Size, c.From = c.Size || own.Size, min(c.From, own.From)
+	}
+	if c != nil && c.Distance {
+		c.Distances = e.distance()
+	}
+	return c, nil
+}
+
+// Context returns the most positions that a prompt and its answer may span.
+func (e *Engine) Context() int { return e.context }

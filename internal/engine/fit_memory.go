@@ -1,0 +1,146 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/machine"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/all"
+)
+
+// QuantAuto is the Quant that keeps the decoder's weights as they are stored where they
+// fit in the memory that is available, else in the largest type that does.
+const QuantAuto = "auto"
+
+// smaller are the types that a model which does not fit as it is stored may be kept in,
+// the largest first.
+var smaller = []string{"f16", "q8", "q4"}
+
+// available is [machine.Available], but for tests.
+var available = machine.Available
+
+// A SizeError is returned when a model's weights do not fit in the memory that is
+// available, before any is read.
+type SizeError struct {
+	errs.MemoryError
+	Quant string // the largest type of Quant that fits; "" where none does
+}
+
+// Unwrap returns the errs.MemoryError.
+func (e *SizeError) Unwrap() error { return &e.MemoryError }
+
+// fitMemory resolves QuantAuto, and refuses weights that do not fit. It reads none.
+func (o *Options) fitMemory(ck checkpoint.Bundle) error {
+	free, known := available()
+	if o.Quant != QuantAuto && (!known || len(ck.About().Files) == 0) {
+		return nil
+	}
+	if ck.About().Packed != nil && o.Quant == QuantAuto {
+		o.Quant = "" // what it is packed as
+	}
+	auto := o.Quant == QuantAuto
+	if auto {
+		o.Quant = ""
+		if !known {
+			o.Warn("quant auto: as stored, this system does not say how much memory is free")
+			return nil
+		}
+	}
+	need, err := residentAs(ck, *o)
+	if err != nil {
+		return nil // what is wrong is said where the model is bound
+	}
+	room := free
+	if auto {
+		room -= free / 8 // for keys, values and buffers
+	}
+	if need <= room {
+		if auto {
+			o.Warn(
+				fmt.Sprintf(
+					"quant auto: as stored, %s of the %s that are free",
+					gigabytes(need),
+					gigabytes(free),
+				),
+			)
+		}
+		return nil
+	}
+	stored := o.Quant
+	fits, size := "", int64(0)
+	for _, quant := range smaller {
+		o.Quant = quant
+		n, err := residentAs(ck, *o)
+		if err == nil && n < need && n <= free-free/8 {
+			fits, size = quant, n
+			break
+		}
+	}
+	o.Quant = stored
+	if auto && fits != "" {
+		o.Quant = fits
+		o.Warn(
+			fmt.Sprintf(
+				"quant auto: %s, %s of the %s that are free; as stored it would take %s",
+				fits,
+				gigabytes(size),
+				gigabytes(free),
+				gigabytes(need),
+			),
+		)
+		return nil
+	}
+	if auto && need <= free {
+		return nil
+	}
+	as := stored
+	if as == "" {
+		as = "as stored"
+	}
+	e := &SizeError{
+		MemoryError: errs.MemoryError{
+			What: fmt.Sprintf("engine: %s: weights %s", ck.About().Name, as),
+			Need: need,
+			Have: free,
+		},
+		Quant: fits,
+	}
+	if e.Hint = "no type is small enough"; fits != "" {
+		e.Hint = fmt.Sprintf("in %s they take %s", fits, gigabytes(size))
+	}
+	return e
+}
+
+func gigabytes(n int64) string { return fmt.Sprintf("%.1f GB", float64(n)/1e9) }
+
+// residentAs returns the bytes that the weights of ck take as o says. It reads none.
+func residentAs(ck checkpoint.Bundle, o Options) (int64, error) {
+	src, err := boundAs(ck, o)
+	if err != nil {
+		return 0, err
+	}
+	n, _ := src.Resident()
+	return n, nil
+}
+
+// boundAs binds ck as o says. It reads no weights.
+func boundAs(ck checkpoint.Bundle, o Options) (*model.Source, error) {
+	o.Describe, o.Progress = true, nil
+	src := o.source(ck)
+	_, err := all.Open(src)
+	return src, err
+}
+
+// ResidentAs returns the bytes that the model's weights take with the decoder's kept as
+// quant. The model must have been opened to be described.
+func (e *Engine) ResidentAs(quant string) (int64, error) {
+	return residentAs(e.ck.Bundle, Options{Quant: quant, EncoderQuant: e.ck.Plan.Encoder})
+}
+
+// Packed reports whether the model is a packed file.
+func (e *Engine) Packed() bool { return e.ck.About().Packed != nil }
+
+// Available returns the bytes of memory that are free, and whether the system says so.
+func Available() (int64, bool) { return available() }

@@ -1,0 +1,105 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/checkpoint/all"
+)
+
+// Ensure that weights which do not fit in free memory are refused before any is read, with
+// the type that fits, and that auto takes it and says so.
+func TestFitMemory(t *testing.T) {
+	defer func(f func() (int64, bool)) { available = f }(available)
+	open := func(quant string, free int64, known bool) (*Engine, string, error) {
+		available = func() (int64, bool) { return free, known }
+		ck, err := all.Open("testdata/llava15-tiny")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var said []string
+		e, err := New(ck, Options{Threads: 1, Quant: quant, Warn: func(s string) {
+			if strings.Contains(s, "auto") {
+				said = append(said, s)
+			}
+		}})
+		if err != nil {
+			ck.Close()
+			return nil, "", err
+		}
+		t.Cleanup(func() { e.Close() })
+		return e, strings.Join(said, "; "), nil
+	}
+	whole, _, err := open("", 0, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored, _ := whole.ck.Resident()
+	sizes := map[string]int64{}
+	for _, quant := range smaller {
+		if sizes[quant], err = whole.ResidentAs(quant); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !(stored > sizes["f16"] && sizes["f16"] > sizes["q8"] && sizes["q8"] > sizes["q4"]) {
+		t.Fatalf("stored %d, smaller %v", stored, sizes)
+	}
+	room := func(n int64) int64 { return n*8/7 + 8 } // what auto leaves free besides
+	for _, c := range []struct {
+		quant string
+		free  int64
+		kept  string // what the decoder is kept as; "" is refused
+		fits  string // what the error names
+	}{
+		{"", stored, "F32", ""}, {"", stored - 1, "", "f16"}, {"", room(sizes["q8"]), "", "q8"}, {"", room(sizes["q4"]), "", "q4"}, {"", 1000, "", ""},
+		{"f32", stored - 1, "", "f16"}, {"q8", room(sizes["q8"]), "Q8", ""}, {"q8", sizes["q8"] - 1, "", ""},
+		{"auto", room(stored), "F32", ""}, {"auto", room(sizes["f16"]), "F16", ""}, {"auto", room(sizes["q8"]), "Q8", ""},
+		{"auto", room(sizes["q4"]), "Q4", ""}, {"auto", 1000, "", ""},
+	} {
+		e, said, err := open(c.quant, c.free, true)
+		var size *SizeError
+		var memory *errs.MemoryError
+		switch {
+		case c.kept == "":
+			if !errors.As(err, &size) || size.Quant != c.fits || !errors.As(err, &memory) ||
+				memory.Have != c.free ||
+				strings.Contains(err.Error(), "\n") {
+				t.Errorf(
+					"%q in %d bytes: got %v, want one that names %q",
+					c.quant,
+					c.free,
+					err,
+					c.fits,
+				)
+			}
+		case err != nil:
+			t.Errorf("%q in %d bytes: %v", c.quant, c.free, err)
+		case e.Info().Kept[c.kept] < e.Info().Params/4:
+			t.Errorf("%q in %d bytes: kept as %v, want %s", c.quant, c.free, e.Info().Kept, c.kept)
+		case (said != "") != (c.quant == "auto"):
+			t.Errorf("%q in %d bytes: said %q", c.quant, c.free, said)
+		}
+	}
+	if e, said, err := open("auto", 0, false); err != nil ||
+		!strings.Contains(said, "does not say") ||
+		e.Info().Kept["F32"] == 0 {
+		t.Errorf("a system that does not say: %q %v", said, err)
+	}
+
+	available = func() (int64, bool) { return room(sizes["q4"]), true }
+	ck, err := all.Open("testdata/llava15-tiny")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ck.Close()
+	var b bytes.Buffer
+	if err := Pack(ck, Options{Threads: 1, Quant: "auto"}, &b); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(b.Bytes(), []byte(`"quant":"q4"`)) {
+		t.Error("auto is not packed as q4")
+	}
+}

@@ -1,0 +1,238 @@
+package engine_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/checkpoint/all"
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/golden"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/tensor"
+)
+
+// tolStage is three times the references' own float32 noise against float64,
+// over all stages, as a share of a tensor's largest value.
+const tolStage = 2e-5
+
+// tolLogits is absolute, on logits of size 12: 3 to 6 times the released code's
+// own float32 error; the smallest effect of any switch is 60 times larger.
+const tolLogits = 3e-4
+
+func open(t testing.TB, dir string, threads int) *engine.Engine {
+	t.Helper()
+	ck, err := all.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := engine.New(ck, engine.Options{Threads: threads})
+	if err != nil {
+		ck.Close()
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+// reference returns what transformers made of a prompt: the stages in testdata or, where
+// RESTORE_ORACLE names the folder of the full set, every stage.
+func reference(t testing.TB, name, prompt string) map[string]*tensor.Tensor {
+	t.Helper()
+	path := filepath.Join("testdata", name, prompt+".ref")
+	if root := os.Getenv("RESTORE_ORACLE"); root != "" {
+		path = filepath.Join(root, "models", "ref", name, prompt+".safetensors")
+	}
+	ref, err := golden.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ref
+}
+
+// Ensure that the stages of every prompt equal transformers' and that greedy tokens are the same.
+func TestStages(t *testing.T) {
+	all := []string{"one-image", "two-images", "text-only"}
+	for name, prompts := range map[string][]string{
+		"llava15-tiny": all, "llava15-gqa-full-tiny": all,
+		"llava15-tiny-f16": all[:1], "llava15-tiny-bf16-sharded": all[:1],
+	} {
+		dir := filepath.Join("testdata", name)
+		if len(prompts) == 1 {
+			dir = roundedModel(t, name)
+		}
+		e := open(t, dir, 2)
+		for _, prompt := range prompts {
+			t.Run(name+"/"+prompt, func(t *testing.T) {
+				checkStages(t, e, reference(t, name, prompt))
+			})
+		}
+	}
+}
+
+// roundedModel returns the folder of one of the reference's checkpoints whose weights are those of
+// llava15-tiny in 16 bits: one file of float16, or shards of bfloat16.
+func roundedModel(t testing.TB, name string) string {
+	t.Helper()
+	dir, narrow, dtype := copyDir(t, "testdata/llava15-tiny"), tensor.F32ToF16, tensor.F16
+	var index struct {
+		File map[string]string `json:"weight_map"`
+	}
+	if name == "llava15-tiny-bf16-sharded" {
+		dir, narrow, dtype = copyDir(t, "testdata/"+name), tensor.F32ToBF16, tensor.BF16
+		data, err := os.ReadFile(filepath.Join(dir, "model.safetensors.index.json"))
+		must(t, err)
+		must(t, json.Unmarshal(data, &index))
+	}
+	weights, err := golden.Read("testdata/llava15-tiny/model.safetensors")
+	must(t, err)
+	files := map[string]map[string]*tensor.Tensor{}
+	for name, w := range weights {
+		wide, err := w.Float32s()
+		must(t, err)
+		half := make([]byte, 2*len(wide))
+		for i, v := range wide {
+			binary.LittleEndian.PutUint16(half[2*i:], narrow(v))
+		}
+		file := cmp.Or(index.File[name], "model.safetensors")
+		if files[file] == nil {
+			files[file] = map[string]*tensor.Tensor{}
+		}
+		files[file][name] = &tensor.Tensor{DType: dtype, Shape: w.Shape, Data: half}
+	}
+	for file, weights := range files {
+		var b bytes.Buffer
+		must(t, checkpoint.WriteSafetensors(&b, weights, map[string]string{"format": "pt"}))
+		must(t, os.WriteFile(filepath.Join(dir, file), b.Bytes(), 0o644))
+	}
+	return dir
+}
+
+func checkStages(t *testing.T, e *engine.Engine, ref map[string]*tensor.Tensor) {
+	got, err := e.Trace(context.Background(), engine.TraceRequest{Inputs: ref, Tokens: 24})
+	if err != nil {
+		t.Fatal(err)
+	}
+	compared := 0
+	for name, want := range ref {
+		if strings.HasSuffix(name, "f64_residual") || name == "gen.margin" {
+			continue
+		}
+		g, ok := got[name]
+		if !ok {
+			t.Errorf("%s: not in the trace", name)
+			continue
+		}
+		tol := tolStage
+		if want.DType == tensor.I64 {
+			tol = 0
+		}
+		if err := golden.Compare(g, want, tol); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		compared++
+	}
+	if compared < 5 {
+		t.Fatalf("compared %d tensors, want the reference's stages", compared)
+	}
+}
+
+// Ensure that the config form of transformers 5 describes the same model.
+func TestNewConfigForm(t *testing.T) {
+	for _, name := range []string{"llava15-tiny", "llava15-gqa-full-tiny"} {
+		dir := copyDir(t, filepath.Join("testdata", name))
+		data, err := os.ReadFile(filepath.Join("testdata", name, "config-5.x.ref"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "config.json"), data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		checkStages(t, open(t, dir, 1), reference(t, name, "one-image"))
+	}
+}
+
+func copyDir(t testing.TB, src string) string {
+	t.Helper()
+	dst := t.TempDir()
+	if err := os.CopyFS(dst, os.DirFS(src)); err != nil {
+		t.Fatal(err)
+	}
+	return dst
+}
+
+type restoreInputs struct {
+	ImageTokenID int32 `json:"image_token_id"`
+	Prompts      []struct {
+		Picture string  `json:"picture"`
+		Prefix  []int64 `json:"prefix_ids"`
+		Suffix  []int64 `json:"suffix_ids"`
+	} `json:"prompts"`
+}
+
+// restoreTrace returns a function that traces prompt p (0 or 1) of the reference
+// runs of released code and paper.
+func restoreTrace(
+	t testing.TB, threads int,
+) func(t testing.TB, p int, o methods.Options) map[string]*tensor.Tensor {
+	dir := copyDir(t, "testdata/restore-tiny")
+	weights, err := golden.ReadFile(filepath.Join(dir, "model.safetensors"))
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "model.safetensors"), weights, 0o644))
+	e := open(t, dir, threads)
+	data, err := os.ReadFile("testdata/restore-tiny/ref-inputs.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var in restoreInputs
+	if err := json.Unmarshal(data, &in); err != nil {
+		t.Fatal(err)
+	}
+	config, err := os.ReadFile("testdata/restore-tiny/preprocessor_config.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	proc, err := imageproc.ParseProcessor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var inputs []map[string]*tensor.Tensor
+	for _, p := range in.Prompts {
+		raw, err := os.ReadFile("testdata/restore-tiny/ref-" + p.Picture)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pic, err := imageproc.Decode(raw, p.Picture, imageproc.DefaultDecodeOptions())
+		if err != nil {
+			t.Fatal(err)
+		}
+		px, err := proc.Process([]*imageproc.Picture{pic})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids := append(append(append([]int64(nil), p.Prefix...), int64(in.ImageTokenID)),
+			p.Suffix...)
+		inputs = append(inputs, map[string]*tensor.Tensor{
+			"input_ids":    tensor.FromInt64s([]int{len(ids)}, ids),
+			"pixel_values": tensor.FromFloat32s(px.Shape, px.Data),
+		})
+	}
+	return func(t testing.TB, p int, o methods.Options) map[string]*tensor.Tensor {
+		t.Helper()
+		out, err := e.Trace(context.Background(), engine.TraceRequest{
+			Inputs: inputs[p], Reduce: o, Tokens: 16,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+}

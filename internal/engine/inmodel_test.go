@@ -1,0 +1,418 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/golden"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/tensor"
+)
+
+// tolRows and tolScores are shares of a tensor's largest value: seven times
+// what the released code in float32 differs from float64 in rows and logits, and in
+// sums of small probabilities.
+const (
+	tolRows   = 2e-5
+	tolScores = 3e-5
+)
+
+// inside are runs of the authors' released code, and of RESTORE over it.
+var inside = []struct {
+	name string
+	o    methods.Options
+}{
+	{"baseline", methods.Options{}},
+	{"fastv_k1_n18", methods.Options{Base: "fastv", Schedule: "1:18", Compat: "released"}},
+	{"fastv_k2_n12", methods.Options{Base: "fastv", Schedule: "2:0.3333333333333333", Compat: "released"}},
+	{"fastv_k3_n9", methods.Options{Base: "fastv", Schedule: "3:0.25", Compat: "released"}},
+	{"pdrop_135", methods.Options{Base: "pdrop", Schedule: "1:0.7,3:0.45,5:0.2", Compat: "released"}},
+	{"pdrop_246", methods.Options{Base: "pdrop", Schedule: "2:0.5,4:0.25,6:0.125", Compat: "released"}},
+	{"restore_pdrop_135_g75", methods.Options{Base: "pdrop", Schedule: "1:0.7,3:0.45,5:0.2", Compat: "paper", Restore: true, Gamma: new(0.75)}},
+	{"restore_pdrop_246_g50", methods.Options{Base: "pdrop", Schedule: "2:0.5,4:0.25,6:0.125", Compat: "paper", Restore: true}},
+	{"sparsevlm_124", methods.Options{Base: "sparsevlm", Schedule: "1:5,2:3,4:2", Compat: "released"}},
+	{"sparsevlm_135", methods.Options{Base: "sparsevlm", Schedule: "1:20,3:12,5:6", Compat: "released"}},
+	{"restore_sparsevlm_135_g50", methods.Options{Base: "sparsevlm", Schedule: "1:20,3:12,5:6", Compat: "paper", Restore: true}},
+	{"restore_sparsevlm_135_g75", methods.Options{Base: "sparsevlm", Schedule: "1:20,3:12,5:6", Compat: "paper", Restore: true, Gamma: new(0.75)}},
+	{"fitprune_a", methods.Options{Base: "fitprune", Schedule: "1:33,2:26,3:21,5:15,6:11,7:9", Compat: "released"}},
+	{"fitprune_b", methods.Options{Base: "fitprune", Schedule: "0:30,1:26,2:18,3:15,4:10,5:8", Compat: "released"}},
+	{"restore_fitprune_a_g50", methods.Options{Base: "fitprune", Schedule: "1:33,2:26,3:21,5:15,6:11,7:9", Compat: "paper", Restore: true}},
+	{"restore_fastv_k2_n12_g50", methods.Options{Base: "fastv", Schedule: "2:12", Compat: "paper", Restore: true}},
+	{"restore_fastv_k2_n12_g50_code", methods.Options{Base: "fastv", Schedule: "2:12", Restore: true}},
+}
+
+// Ensure that rows, positions, key counts, choices, logits and greedy tokens
+// are those of the released code, and of the reference of RESTORE.
+func TestInsideDecoder(t *testing.T) {
+	dir := filepath.Join("testdata", "inmodel-tiny")
+	in, err := golden.Read(filepath.Join(dir, "prompt.ref"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := open(t, dir, 2)
+	for _, c := range inside {
+		t.Run(c.name, func(t *testing.T) {
+			ref, err := golden.Read(filepath.Join(dir, c.name+".ref"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := e.Trace(context.Background(), engine.TraceRequest{
+				Inputs: in, Reduce: c.o, Tokens: 12,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			least := len(ref) * 3 / 4
+			if c.o.Base == "" {
+				least = 3 // cache_len, tokens, logits
+			}
+			if compared := compareInside(t, got, ref); compared < least {
+				t.Errorf("compared %d of %d tensors, want %d or more", compared, len(ref), least)
+			}
+			if !c.o.Restore {
+				return
+			}
+			o := c.o
+			o.DecodeDistance = new(false)
+			if got, err = e.Trace(context.Background(), engine.TraceRequest{
+				Inputs: in, Reduce: o, Tokens: 12,
+			}); err != nil {
+				t.Fatal(err)
+			}
+			sized := map[string]*tensor.Tensor{
+				"tokens": ref["tokens_size_only"], "logits": ref["logits_size_only"],
+			}
+			compareInside(t, got, sized)
+		})
+	}
+}
+
+// compareInside compares what got holds of ref under its own names.
+func compareInside(t *testing.T, got, ref map[string]*tensor.Tensor) (compared int) {
+	t.Helper()
+	for name, want := range ref {
+		g, tol := traceOf(got, name)
+		if g == nil {
+			continue
+		}
+		if strings.HasPrefix(name, "bias.") {
+			causal(g)
+			causal(want)
+		}
+		clampInf(t, name, g, want)
+		if err := golden.Compare(g, want, tol); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		compared++
+	}
+	return compared
+}
+
+// traceOf returns what a trace calls name, and how exact it must be.
+func traceOf(got map[string]*tensor.Tensor, name string) (*tensor.Tensor, float64) {
+	kind, layer, _ := strings.Cut(name, ".")
+	l := -1
+	fmt.Sscan(layer, &l)
+	switch kind {
+	case "inputs_embeds":
+		return got["embeds"], tolRows
+	case "layer_in":
+		if g := got["text.layer."+layer+".in"]; g != nil {
+			return g, tolRows
+		}
+		if l == 0 {
+			return got["embeds"], tolRows
+		}
+		return got[fmt.Sprintf("text.layer.%d.out", l-1)], tolRows
+	case "layer_out":
+		return got["text.layer."+layer+".out"], tolRows
+	case "cache_k":
+		return got["text.layer."+layer+".k"], tolRows
+	case "cache_v":
+		return got["text.layer."+layer+".v"], tolRows
+	case "bias":
+		return got["text.layer."+layer+".bias"], tolScores
+	case "pos", "cache_pos":
+		return got["cache."+layer+".position"], 0
+	case "cache_size":
+		return got["cache."+layer+".size"], 0
+	case "cache_len":
+		return got["cache.len"], 0
+	case "tokens":
+		return got["gen.tokens"], 0
+	case "logits":
+		return got["gen.logits"], tolRows
+	case "decode_pos":
+		return got["gen.layer_positions"], 0
+	}
+	g := got[name]
+	if g != nil && g.DType == tensor.F32 {
+		return g, tolScores
+	}
+	return g, 0
+}
+
+// causal clears what no query sees of a square matrix.
+func causal(m *tensor.Tensor) {
+	v, _ := m.Float32s()
+	n := m.Shape[0]
+	for i := range n {
+		clear(v[i*n+i+1 : (i+1)*n])
+	}
+	*m = *tensor.FromFloat32s(m.Shape, v)
+}
+
+// clampInf checks that infinities stand at the same places and makes them 0.
+func clampInf(t *testing.T, name string, g, w *tensor.Tensor) {
+	t.Helper()
+	if !strings.HasSuffix(name, "anchor_score") {
+		return
+	}
+	a, _ := g.Float32s()
+	b, _ := w.Float32s()
+	for i := range min(len(a), len(b)) {
+		if math.IsInf(float64(b[i]), 1) {
+			if !math.IsInf(float64(a[i]), 1) {
+				t.Errorf("%s: at %d: got %v, want +Inf", name, i, a[i])
+			}
+			a[i], b[i] = 0, 0
+		}
+	}
+	*g, *w = *tensor.FromFloat32s(g.Shape, a), *tensor.FromFloat32s(w.Shape, b)
+}
+
+// insideModels are checkpoints of other shapes than the reference's: grouped
+// heads with the class token among the picture's, pictures in tiles with
+// newlines, positions of three axes, several pictures.
+func insideModels(t *testing.T) map[string]map[string]*tensor.Tensor {
+	gqa, err := golden.Read(filepath.Join("testdata", "llava15-gqa-full-tiny", "two-images.ref"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]map[string]*tensor.Tensor{
+		"llava15-gqa-full-tiny":  gqa,
+		"llavanext-vicuna-tiny":  nextInputs(t, "llavanext-vicuna-tiny", "two-images"),
+		"llavanext-mistral-tiny": nextInputs(t, "llavanext-mistral-tiny", "odd"),
+		"qwen25vl-tiny":          axesReference(t, "qwen25vl-tiny", "two-images"),
+		"qwen25vl-tied-tiny":     axesReference(t, "qwen25vl-tied-tiny", "one-image"),
+	}
+}
+
+// Ensure, for every architecture, that a stage keeps the rows that the last row
+// of the unreduced run attends to most, that their keys are those of the
+// unreduced run at their old positions, that sizes add up, that keeping all is no
+// reduction, and that text alone is read as ever.
+func TestInsideArchitectures(t *testing.T) {
+	for name, in := range insideModels(t) {
+		e := open(t, filepath.Join("testdata", name), 2)
+		trace := func(in map[string]*tensor.Tensor, o methods.Options) map[string]*tensor.Tensor {
+			t.Helper()
+			got, err := e.Trace(context.Background(), engine.TraceRequest{
+				Inputs: in, Reduce: o, Tokens: 4,
+			})
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			return got
+		}
+		plain := trace(in, methods.Options{})
+		first, counts := pictureRows(t, name, plain)
+		if len(counts) == 0 {
+			t.Fatalf("%s: no picture", name)
+		}
+		for _, base := range []string{"fastv", "pdrop"} {
+			o := methods.Options{Base: base, Schedule: "1:0.4", Positions: "original"}
+			got := trace(in, o)
+			read := 0
+			if base == "pdrop" {
+				read = 1
+			}
+			removed := 0
+			for p := range counts {
+				prefix := "stage.0."
+				if len(counts) > 1 {
+					prefix = fmt.Sprintf("stage.%d.0.", p)
+				}
+				kept, _ := got[prefix+"keep"].Int64s()
+				checkLargest(t, fmt.Sprintf("%s %s picture %d", name, base, p),
+					plain[fmt.Sprintf("text.layer.%d.attn", read)], first[p], counts[p], kept)
+				checkKeys(t, name+" "+base, got["text.layer.1.k"], plain["text.layer.1.k"],
+					first[p], first[p]-removed, kept)
+				removed += counts[p] - len(kept)
+			}
+			lens, _ := got["cache.len"].Int64s()
+			if before := plain["text.layer.1.k"].Shape[1]; int(lens[0]) != before ||
+				int(lens[1]) != before-removed {
+				t.Errorf("%s %s: %v keys, want %d and %d", name, base, lens, before, before-removed)
+			}
+			o.Schedule, o.Positions = "1:1.0", ""
+			same(t, name+" "+base+" keeping all", trace(in, o), plain, "gen.tokens", "gen.logits")
+			o.Schedule, o.Restore = "1:0.4", true
+			got = trace(in, o)
+			sizes, _ := got["cache.1.size"].Float32s()
+			sum := float32(0)
+			for _, s := range sizes {
+				sum += s
+			}
+			if int(sum) != plain["text.layer.1.k"].Shape[1] {
+				t.Errorf("%s RESTORE over %s: sizes in layer 1 add up to %v, want %d", name, base,
+					sum, plain["text.layer.1.k"].Shape[1])
+			}
+			o.Compat, o.Restore = "released", false
+			trace(in, o)
+			words := map[string]*tensor.Tensor{
+				"input_ids": tensor.FromInt64s([]int{4}, []int64{1, 5, 6, 7}),
+			}
+			same(t, name+" "+base+" text only", trace(words, o), trace(words, methods.Options{}),
+				"gen.logits", "cache.len")
+		}
+		for _, base := range []string{"sparsevlm", "fitprune"} { // drop after and within layer 0
+			got := trace(in, methods.Options{Base: base, Schedule: "0:0.4", Restore: true})
+			sizes, _ := got["cache.1.size"].Float32s()
+			sum := float32(0)
+			for _, s := range sizes {
+				sum += s
+			}
+			if before := plain["text.layer.1.k"].Shape[1]; int(sum) != before ||
+				len(sizes) >= before {
+				t.Errorf("%s RESTORE over %s: sizes of %d rows in layer 1 add up to %v, want %d",
+					name, base, len(sizes), sum, before)
+			}
+			same(t, name+" "+base+" keeping all",
+				trace(in, methods.Options{Base: base, Schedule: "0:1.0"}), plain, "gen.tokens",
+				"gen.logits")
+		}
+		if _, err := e.Trace(context.Background(), engine.TraceRequest{
+			Inputs: in, Reduce: methods.Options{Base: "fastv", NVis: 8, Newlines: "skip"},
+		}); err == nil || !strings.Contains(err.Error(), "newlines: got skip") {
+			t.Errorf("%s: newlines skip: got %v", name, err)
+		}
+	}
+}
+
+// Ensure that inside the decoder too merged tokens sit where their members' rows
+// and columns say, each axis alone, and that results do not depend on threads.
+func TestInsideAxes(t *testing.T) {
+	in := axesReference(t, "qwen25vl-tiny", "one-image")
+	o := methods.Options{Base: "pdrop", Schedule: "1:6", Restore: true, MergePosition: "axes-mean"}
+	var first map[string]*tensor.Tensor
+	for _, threads := range []int{1, 2, 5} {
+		got, err := open(t, filepath.Join("testdata", "qwen25vl-tiny"), threads).Trace(
+			context.Background(), engine.TraceRequest{Inputs: in, Reduce: o, Tokens: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first == nil {
+			first = got
+		}
+		same(t, fmt.Sprint(threads, " threads"), got, first, "gen.logits", "cache.1.position_ids",
+			"text.layer.1.k")
+	}
+	at, _ := pictureRows(t, "qwen25vl-tiny", first)
+	pos, whole := numbers(t, first["cache.1.position_ids"]), numbers(t, first["position_ids"])
+	members, offsets := numbers(t, first["stage.0.group_members"]),
+		numbers(t, first["stage.0.group_offsets"])
+	if len(offsets) != 7 {
+		t.Fatalf("%d rows, want 6", len(offsets)-1)
+	}
+	for row := range 6 {
+		group := members[int(offsets[row]):int(offsets[row+1])]
+		for axis := range 3 {
+			want := 0.0
+			for _, m := range group {
+				want += whole[axis*len(whole)/3+at[0]+int(m)] / float64(len(group))
+			}
+			// float32 in the trace
+			if got := pos[axis*len(pos)/3+at[0]+row]; !(math.Abs(got-want) <= 1e-5) {
+				t.Errorf("row %d of %v: axis %d at %v, want %v", row, group, axis, got, want)
+			}
+		}
+	}
+}
+
+// pictureRows returns where each picture's rows start in a traced prompt and how
+// many there are.
+func pictureRows(t *testing.T, name string, plain map[string]*tensor.Tensor) (first, counts []int) {
+	t.Helper()
+	var config struct {
+		Old int64 `json:"image_token_index"`
+		New int64 `json:"image_token_id"`
+	}
+	data, err := os.ReadFile(filepath.Join("testdata", name, "config.json"))
+	if err == nil {
+		err = json.Unmarshal(data, &config)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, err := plain["input_ids"].Int64s()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, id := range ids {
+		switch {
+		case id != config.Old+config.New: // one of them is there
+		case i > 0 && ids[i-1] == id:
+			counts[len(counts)-1]++
+		default:
+			first, counts = append(first, i), append(counts, 1)
+		}
+	}
+	return first, counts
+}
+
+// checkLargest checks that kept are the rows of a picture to which the last row
+// of attn [heads, rows, keys] gives most, as a mean over heads.
+func checkLargest(t *testing.T, what string, attn *tensor.Tensor, first, n int, kept []int64) {
+	t.Helper()
+	v, _ := attn.Float32s()
+	heads, rows, keys := attn.Shape[0], attn.Shape[1], attn.Shape[2]
+	mean := make([]float64, n)
+	for h := range heads {
+		for j := range mean {
+			mean[j] += float64(v[(h*rows+rows-1)*keys+first+j])
+		}
+	}
+	chosen := make([]bool, n)
+	least := math.Inf(1)
+	for _, k := range kept {
+		chosen[k] = true
+		least = min(least, mean[k])
+	}
+	for j, m := range mean {
+		if !chosen[j] && m > least*(1+tolScores) {
+			t.Errorf("%s: row %d is not kept with %v, but one with %v is", what, j, m, least)
+			return
+		}
+	}
+}
+
+// checkKeys checks that the keys got holds from row at on are those of rows first
+// and further of want, both [heads, keys, width].
+func checkKeys(t *testing.T, what string, got, want *tensor.Tensor, first, at int, kept []int64) {
+	t.Helper()
+	g, _ := got.Float32s()
+	w, _ := want.Float32s()
+	width := got.Shape[2]
+	for h := range got.Shape[0] {
+		for i, k := range kept {
+			a := g[(h*got.Shape[1]+at+i)*width:][:width]
+			b := w[(h*want.Shape[1]+first+int(k))*width:][:width]
+			for j := range a {
+				if d := math.Abs(
+					float64(a[j] - b[j])); !(d <= tolRows*max(1, math.Abs(float64(b[j])))) {
+					t.Errorf("%s: head %d, row %d: key %v, want that of row %d, %v", what, h, at+i,
+						a[j], k, b[j])
+					return
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,441 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"github.com/restore-vlm/restore/internal/checkpoint/all"
+	"math"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/restore-vlm/restore/internal/golden"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/tensor"
+)
+
+// tolLater is a share of the largest logit: a prompt read in other pieces sums
+// in another order.
+const tolLater = 2e-5
+
+// insideCase is a tiny checkpoint, a prompt of the reference about one picture
+// and what its encoder makes of it.
+type insideCase struct {
+	e     *Engine
+	ids   []int64
+	v     *model.Visual
+	start int // place of the picture in ids
+}
+
+func openInside(t *testing.T) *insideCase {
+	t.Helper()
+	dir := filepath.Join("testdata", "inmodel-tiny")
+	ck, err := all.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := New(ck, Options{Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	in, err := golden.Read(filepath.Join(dir, "prompt.ref"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, _, pics, err := e.traceInputs(TraceRequest{Inputs: in})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := e.m.Encode(&model.Run{Pool: e.pool}, pics, model.Needs{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &insideCase{e: e, v: v[0]}
+	for i, id := range ids {
+		c.ids = append(c.ids, int64(id))
+		if id == e.m.ImageToken() {
+			c.start = i
+		}
+	}
+	return c
+}
+
+// units is the prompt with pictures reduced by o in the place of its own.
+func (c *insideCase) units(t *testing.T, o methods.Options, pictures int) []unit {
+	t.Helper()
+	var out []unit
+	for i, id := range c.ids {
+		if i != c.start {
+			out = append(out, unit{id: int32(id)})
+			continue
+		}
+		for j := range pictures {
+			out = append(out, unit{pic: c.picture(t, o, j)})
+		}
+	}
+	return out
+}
+
+func (c *insideCase) picture(t *testing.T, o methods.Options, index int) *picture {
+	t.Helper()
+	p := &picture{image: &image{shape: c.v.Shape}, visual: c.v, index: index, id: c.e.unique()}
+	var err error
+	if p.planned, err = c.e.plan(c.v.Shape, o); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// reading is a dialogue as the device reads it.
+type reading struct {
+	c    *insideCase
+	root uint64
+	s    *sequence // of the newest prompt
+	lens []int     // keys of each layer after it
+}
+
+// read reads units, of which a stretch from the start may be in memory, and returns the last
+// row's logits.
+func (k *reading) read(t *testing.T, units []unit) []float32 {
+	t.Helper()
+	e := k.c.e
+	s := newSequence(e, context.Background(), &Request{MaxTokens: 1})
+	s.units, s.root, s.most = units, k.root, 1
+	for _, u := range units {
+		if u.pic != nil {
+			s.pics = append(s.pics, u.pic)
+		}
+	}
+	var err error
+	if s.calib, err = e.calibration(s.pics); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.claim(); err != nil {
+		t.Fatal(err)
+	}
+	logits := make([]float32, e.shape.Vocab)
+	err = e.Do(s.ctx, func(r *model.Run) error {
+		if !e.device.admit(s) {
+			return fmt.Errorf("no memory")
+		}
+		for _, u := range units[s.cached:] {
+			if u.pic != nil {
+				if u.pic.tokens, err = e.features(r, u.pic); err != nil {
+					return err
+				}
+			}
+		}
+		_, at := extent(units[:s.cached])
+		row, err := s.prefill(r, s.cached, at)
+		if err != nil {
+			return err
+		}
+		e.m.Decoder().Logits(r, logits, row, 1)
+		k.lens = s.cache.Lens(nil)
+		e.prefixes.keep(e.prefixes.add(s.root, units, s.cache))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range s.pics {
+		if p.inside != nil && p.chosen == 0 {
+			p.chosen = len(units)
+		}
+	}
+	k.s = s
+	return logits
+}
+
+func near(t *testing.T, what string, got, want []float32) {
+	t.Helper()
+	top := 0.0
+	for _, v := range want {
+		top = max(top, math.Abs(float64(v)))
+	}
+	for i := range want {
+		if d := math.Abs(float64(got[i] - want[i])); !(d <= tolLater*top) {
+			t.Errorf("%s: logit %d: got %v, want %v", what, i, got[i], want[i])
+			return
+		}
+	}
+}
+
+// Ensure that text after a picture that was shrunk on its way, read as a later
+// turn, gets the logits that the reference gets decoding it: in one piece, in
+// two, and again after a part was forgotten.
+func TestInsideLaterTurns(t *testing.T) {
+	c := openInside(t)
+	for name, o := range map[string]methods.Options{
+		"fastv_k2_n12":              {Base: "fastv", Schedule: "2:12", Compat: "released"},
+		"pdrop_246":                 {Base: "pdrop", Schedule: "2:0.5,4:0.25,6:0.125", Compat: "released"},
+		"restore_fastv_k2_n12_g50":  {Base: "fastv", Schedule: "2:12", Compat: "paper", Restore: true},
+		"restore_pdrop_135_g75":     {Base: "pdrop", Schedule: "1:0.7,3:0.45,5:0.2", Compat: "paper", Restore: true, Gamma: new(0.75)},
+		"sparsevlm_135":             {Base: "sparsevlm", Schedule: "1:20,3:12,5:6", Compat: "released"},
+		"restore_sparsevlm_135_g50": {Base: "sparsevlm", Schedule: "1:20,3:12,5:6", Compat: "paper", Restore: true},
+		"fitprune_a":                {Base: "fitprune", Schedule: "1:33,2:26,3:21,5:15,6:11,7:9", Compat: "released"},
+		"restore_fitprune_a_g50":    {Base: "fitprune", Schedule: "1:33,2:26,3:21,5:15,6:11,7:9", Compat: "paper", Restore: true},
+	} {
+		ref, err := golden.Read(filepath.Join("testdata", "inmodel-tiny", name+".ref"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		logits, _ := ref["logits"].Float32s()
+		tokens, _ := ref["tokens"].Int64s()
+		vocab := c.e.shape.Vocab
+		units := c.units(t, o, 1)
+		k := &reading{c: c, root: c.e.marks.Add(1)}
+		near(t, name, k.read(t, units), logits[:vocab])
+		lens := k.lens
+		said := slices.Clone(units)
+		for _, id := range tokens[:5] {
+			said = append(said, unit{id: int32(id)})
+		}
+		near(t, name+" in one piece", k.read(t, said), logits[5*vocab:6*vocab])
+		near(t, name+" after forgetting", k.read(t, said[:len(said)-2]), logits[3*vocab:4*vocab])
+		near(t, name+" in two pieces", k.read(t, said), logits[5*vocab:6*vocab])
+		for i, n := range k.lens {
+			if n != lens[i]+5 {
+				t.Errorf("%s: layer %d holds %d keys, want %d and 5", name, i, n, lens[i])
+			}
+		}
+		k.root = c.e.marks.Add(1)
+		near(t, name+" evicted", k.read(t, said), logits[5*vocab:6*vocab])
+		near(t, name+" from scratch",
+			(&reading{c: c, root: c.e.marks.Add(1)}).read(t, c.units(t, o, 1)), logits[:vocab])
+	}
+}
+
+// Ensure that prompts longer than what goes through the decoder at once are read
+// as in one piece, with the long text before the picture, after it, or on
+// both sides of two.
+func TestInsideChunks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long, and no kernel is new to it")
+	}
+	c := openInside(t)
+	c.e.shape.MaxPositions, c.e.context = 4*prefillChunk, 4*prefillChunk
+	text := make([]unit, prefillChunk+37)
+	for i := range text {
+		text[i] = unit{id: int32(3 + i*7%290)}
+	}
+	for _, o := range []methods.Options{
+		{Base: "fastv", Schedule: "2:12"},
+		{Base: "pdrop", Schedule: "1:0.7,3:0.45,5:0.2", Compat: "released"},
+		{Base: "pdrop", Schedule: "2:20,5:5", Restore: true},
+		{Base: "fitprune", Schedule: "2:20,5:5"},
+		{Base: "dart-text", Schedule: "2:20,5:5", Restore: true},
+	} {
+		for place, build := range map[string]func() []unit{
+			"before": func() []unit { return slices.Concat(text, c.units(t, o, 1)) },
+			"behind": func() []unit { return slices.Concat(c.units(t, o, 1), text) },
+			"both":   func() []unit { return slices.Concat(text, c.units(t, o, 2), text[:100]) },
+		} {
+			name := fmt.Sprintf("%s, text %s", o.Base, place)
+			k := &reading{c: c, root: c.e.marks.Add(1)}
+			got := k.read(t, build())
+			in := c.laid(t, build())
+			cache := c.e.newCache()
+			spans := []model.Span{
+				{Pos: in.pos, Size: in.size, FirstSize: in.firstSize, Cache: cache, Calib: k.s.calib, Staged: in.staged},
+			}
+			r := &model.Run{Pool: c.e.pool}
+			if c.e.m.Decoder().Forward(r, in.x, spans); spans[0].Err != nil {
+				t.Fatal(spans[0].Err)
+			}
+			want := make([]float32, c.e.shape.Vocab)
+			c.e.m.Decoder().Logits(r, want, in.x[(len(spans[0].Pos)-1)*c.e.shape.Hidden:], 1)
+			near(t, name, got, want)
+			if got := k.lens; !slices.Equal(got, cache.Lens(nil)) {
+				t.Errorf("%s: keys per layer: got %v, want %v", name, got, cache.Lens(nil))
+			}
+		}
+	}
+}
+
+// Ensure that sequences that go through the decoder together get what each gets
+// alone, shrunk at different layers or not at all.
+func TestInsideTogether(t *testing.T) {
+	c := openInside(t)
+	h := c.e.shape.Hidden
+	var want [][]float32
+	var spans []model.Span
+	var x []float32
+	for i, o := range []methods.Options{
+		{Base: "pdrop", Schedule: "1:0.7,3:0.45,5:0.2", Compat: "released"}, {}, {Base: "fastv", Schedule: "2:12", Restore: true}, {Base: "pdrop", Schedule: "3:9", Restore: true},
+		{Base: "fitprune", Schedule: "0:30,2:9"}, {Base: "sparsevlm", Schedule: "1:9", Compat: "released"}, {Base: "fitprune", Schedule: "2:9", Restore: true},
+		{Base: "dart-text", Schedule: "2:13"},
+	} {
+		k := &reading{c: c, root: c.e.marks.Add(1)}
+		want = append(want, k.read(t, c.units(t, o, 1+i%2)))
+		in := c.laid(t, c.units(t, o, 1+i%2))
+		x = append(x, in.x...)
+		spans = append(spans, model.Span{
+			Pos: in.pos, Size: in.size, FirstSize: in.firstSize, Cache: c.e.newCache(),
+			Calib: k.s.calib, Staged: in.staged,
+		})
+	}
+	r := &model.Run{Pool: c.e.pool}
+	c.e.m.Decoder().Forward(r, x, spans)
+	at := 0
+	for i := range spans {
+		if spans[i].Err != nil {
+			t.Fatal(spans[i].Err)
+		}
+		at += len(spans[i].Pos)
+		got := make([]float32, c.e.shape.Vocab)
+		c.e.m.Decoder().Logits(r, got, x[(at-1)*h:], 1)
+		near(t, fmt.Sprint("sequence ", i), got, want[i])
+	}
+}
+
+// laid makes the decoder rows of units.
+func (c *insideCase) laid(t *testing.T, units []unit) *rows {
+	t.Helper()
+	for _, u := range units {
+		if u.pic != nil {
+			var err error
+			if u.pic.tokens, err = c.e.features(&model.Run{Pool: c.e.pool}, u.pic); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	in, err := c.e.layout(units, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in
+}
+
+// Ensure that a picture's tokens are chosen for the first question and kept for the next, and
+// that the same picture of another question is read again.
+func TestInsideConversation(t *testing.T) {
+	c := openInside(t)
+	o := methods.Options{Base: "pdrop", Schedule: "2:20,5:5", Restore: true}
+	units := c.units(t, o, 1)
+	k := &reading{c: c, root: c.e.marks.Add(1)}
+	k.read(t, units)
+	inside := units[c.start].pic.inside
+	rows := slices.Clone(inside.Rows())
+	k.read(t, append(slices.Clone(units), unit{id: 5}, unit{id: 9}))
+	if k.s.cached != len(units) {
+		t.Errorf("%d units were in memory, want %d", k.s.cached, len(units))
+	}
+	if units[c.start].pic.inside != inside || len(inside.Rows()) != len(rows) {
+		t.Error("the picture was shrunk again")
+	}
+	again := c.units(t, o, 1)
+	k.read(t, again)
+	if k.s.cached != c.start || again[c.start].pic.inside == inside {
+		t.Errorf("another question: %d units were in memory, want %d", k.s.cached, c.start)
+	}
+}
+
+// sizesOf sums the sizes that layer i holds.
+func sizesOf(t *testing.T, got map[string]*tensor.Tensor, i int) float64 {
+	t.Helper()
+	v, err := got[fmt.Sprintf("cache.%d.size", i)].Float32s()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := 0.0
+	for _, x := range v {
+		sum += float64(x)
+	}
+	return sum
+}
+
+// Ensure, wherever pictures stand in a prompt and however many there are: every
+// layer holds the text and what the stages before it left, sizes add up to all
+// rows where tokens merge, positions ascend, and stages that keep all are no
+// reduction.
+func TestInsidePlaces(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long, and no kernel is new to it")
+	}
+	c := openInside(t)
+	in, err := golden.Read(filepath.Join("testdata", "inmodel-tiny", "prompt.ref"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pixels, _ := in["pixel_values"].Float32s()
+	text := slices.Delete(slices.Clone(c.ids), c.start, c.start+1)
+	img := int64(c.e.m.ImageToken())
+	kinds := []methods.Options{
+		{Restore: true}, {}, {Compat: "released"}, {Restore: true, Positions: "sequential"},
+	}
+	for place, ids := range map[string][]int64{
+		"inside":         c.ids,
+		"first":          slices.Concat([]int64{img}, text),
+		"last":           slices.Concat(text, []int64{img}),
+		"two":            slices.Concat(text[:3], []int64{img}, text[3:6], []int64{img}, text[6:]),
+		"two together":   slices.Concat(text[:3], []int64{img, img}, text[3:]),
+		"first and last": slices.Concat([]int64{img}, text, []int64{img}),
+	} {
+		pictures := len(ids) - len(text)
+		shape := slices.Clone(in["pixel_values"].Shape)
+		shape[0] = pictures
+		inputs := map[string]*tensor.Tensor{
+			"input_ids": tensor.FromInt64s([]int{len(ids)}, ids), "pixel_values": tensor.FromFloat32s(shape, slices.Repeat(pixels, pictures)),
+		}
+		trace := func(o methods.Options) map[string]*tensor.Tensor {
+			got, err := c.e.Trace(context.Background(), TraceRequest{
+				Inputs: inputs, Reduce: o, Tokens: 3,
+			})
+			if err != nil {
+				t.Fatalf("%s: %v", place, err)
+			}
+			return got
+		}
+		plain := trace(methods.Options{})
+		for base, after := range map[string]int{
+			"fastv": 0, "pdrop": 0, "fitprune": 1, "dart-text": 0,
+		} {
+			some := kinds // where the picture is inside, else one kind, by turns
+			if place != "inside" {
+				some = kinds[(len(place)+len(base))%len(kinds):][:1]
+			}
+			for _, o := range some {
+				o.Base = base
+				o.NVis = c.v.N
+				got := trace(o)
+				if err := golden.Compare(got["gen.logits"], plain["gen.logits"], 0); err != nil {
+					t.Errorf("%s %s: a budget of all tokens: %v", place, base, err)
+				}
+				o.NVis, o.Schedule = 0, "1:1.0,3:36"
+				got = trace(o)
+				if err := golden.Compare(got["gen.logits"], plain["gen.logits"], 0); err != nil {
+					t.Errorf("%s %s: stages that keep all: %v", place, base, err)
+				}
+				for schedule, rows := range map[string][]int{
+					"1:1": {36, 1, 1, 1, 1, 1, 1, 1}, "2:17,6:5": {36, 36, 17, 17, 17, 17, 5, 5}, "1:1.0,7:35": {36, 36, 36, 36, 36, 36, 36, 35},
+				} {
+					o.Schedule = schedule
+					got = trace(o)
+					lens, _ := got["cache.len"].Int64s()
+					for i, n := range lens {
+						if want := len(text) + pictures*rows[max(0, i-after)]; int(n) != want {
+							t.Errorf("%s %s %s: layer %d holds %d keys, want %d", place, base,
+								schedule, i, n, want)
+						}
+						whole := len(text) + pictures*36
+						if sum := sizesOf(t, got, i); o.Restore && sum != float64(whole) {
+							t.Errorf("%s %s %s: sizes in layer %d add up to %v, want %d", place,
+								base, schedule, i, sum, whole)
+						}
+						pos, _ := got[fmt.Sprintf("cache.%d.position", i)].Int64s()
+						for j := 1; j < len(pos); j++ {
+							if !(pos[j] > pos[j-1]) {
+								t.Errorf("%s %s %s: positions in layer %d: %v", place, base,
+									schedule, i, pos)
+								break
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}

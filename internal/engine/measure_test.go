@@ -1,0 +1,59 @@
+package engine_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/nn"
+)
+
+// Ensure that a measurement covers every stage: rows as the budget says, the operations of the
+// decoder's products as its shape gives them (a layer: q, k, v, o of 64·64 and three of 64·88; the
+// head 64·320, for the last row alone), and rates.
+func TestMeasure(t *testing.T) {
+	work := new(nn.Work)
+	e := openWith(t, "testdata/llava15-tiny", engine.Options{Threads: 2, Work: work})
+	pic := &imageproc.Picture{Width: 56, Height: 56, Pix: make([]byte, 3*56*56)}
+	const layers, perRow, head = 3, 2 * (4*64*64 + 3*64*88), 2 * 64 * 320
+	for _, c := range []struct {
+		reduce methods.Options
+		rows   int64
+	}{
+		{methods.Options{}, 16 + 7},
+		{methods.Options{Base: "holov", NVis: 8, Restore: true, Own: map[string]any{"holov-patches": 4}}, 8 + 7},
+	} {
+		m, err := e.Measure(context.Background(), engine.MeasureRequest{
+			Image: pic, Reduce: c.reduce, Text: 7, Steps: 3,
+		})
+		check(t, err)
+		if int64(m.PromptTokens) != c.rows || m.Before != 16 || m.GeneratedTokens != 4 {
+			t.Errorf("%+v: %d rows of %d visual tokens, %d generated, want %d of 16, 4", c.reduce,
+				m.PromptTokens, m.Before, m.GeneratedTokens, c.rows)
+		}
+		if got, want := m.PrefillProducts.Operations, c.rows*layers*perRow+head; got != want {
+			t.Errorf("%+v: %d operations in the prompt's products, want %d", c.reduce, got, want)
+		}
+		if got, want := m.DecodeProducts.Operations, int64(3*(layers*perRow+head)); got != want {
+			t.Errorf("%+v: %d operations in three steps' products, want %d", c.reduce, got, want)
+		}
+		if !(m.Prefill >= m.PrefillProducts.Time && m.Decode >= m.DecodeProducts.Time &&
+			m.FirstToken >= m.Encode+m.Prefill) || m.EncodeProducts.Operations == 0 {
+			t.Errorf("%+v: times %+v", c.reduce, m)
+		}
+	}
+	for want, req := range map[string]engine.MeasureRequest{
+		"0 tokens of text":      {Image: pic},
+		"-1 steps":              {Image: pic, Text: 1, Steps: -1},
+		"523 positions":         {Image: pic, Text: 7, Steps: 500},
+		"700 positions, want a": {Text: 700},
+	} {
+		if _, err := e.Measure(context.Background(), req); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %q", req, err, want)
+		}
+	}
+}

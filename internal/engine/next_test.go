@@ -1,0 +1,391 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"github.com/restore-vlm/restore/internal/checkpoint/all"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/golden"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/tensor"
+)
+
+var nextPrompts = map[string][]string{
+	"llavanext-mistral-tiny": {"square", "wide", "tall", "odd", "tiny", "text-only"},
+	"llavanext-vicuna-tiny":  {"odd", "two-images"},
+}
+
+// nextInputs returns the reference tensors of a prompt; where pictures lie
+// beside it, pixel_values comes from them, prepared as the checkpoint says.
+func nextInputs(t testing.TB, name, prompt string) map[string]*tensor.Tensor {
+	t.Helper()
+	dir := filepath.Join("testdata", name)
+	ref := reference(t, name, prompt)
+	config, err := os.ReadFile(filepath.Join(dir, "preprocessor_config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	proc, err := imageproc.ParseProcessor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pics []*imageproc.Picture
+	for {
+		raw, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("%s-%d.ref.png", prompt, len(pics))))
+		if os.IsNotExist(err) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		pic, err := imageproc.Decode(raw, prompt, imageproc.DefaultDecodeOptions())
+		if err != nil {
+			t.Fatal(err)
+		}
+		pics = append(pics, pic)
+	}
+	if len(pics) == 0 {
+		return ref
+	}
+	px, err := proc.Process(pics)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref["pixel_values"] = tensor.FromFloat32s(px.Shape, px.Data)
+	return ref
+}
+
+// Ensure that every stage of any-resolution prompts equals transformers', with
+// both forms of the config, and that greedy tokens are the same.
+func TestNextStages(t *testing.T) {
+	for name, prompts := range nextPrompts {
+		e := open(t, filepath.Join("testdata", name), 2)
+		for _, prompt := range prompts {
+			t.Run(name+"/"+prompt, func(t *testing.T) {
+				checkStages(t, e, nextInputs(t, name, prompt))
+			})
+		}
+		dir := copyDir(t, filepath.Join("testdata", name))
+		data, err := os.ReadFile(filepath.Join(dir, "config-5.x.ref"))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, "config.json"), data, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkStages(t, open(t, dir, 1), nextInputs(t, name, "odd"))
+	}
+}
+
+// countTokens returns the picture's tokens with and without newlines.
+func countTokens(packed, newline []float32, width int) (all, plain int) {
+	all = len(packed) / width
+	for i := range all {
+		row := packed[i*width : (i+1)*width]
+		if !slices.Equal(row, newline) {
+			plain++
+		}
+	}
+	return all, plain
+}
+
+// Ensure every method runs on every shape of picture, with each treatment of
+// newlines: the right number of rows in order of position, text after the
+// picture's unreduced length, and a budget of all tokens being no reduction.
+func TestNextReductions(t *testing.T) {
+	const name = "llavanext-vicuna-tiny"
+	e := open(t, filepath.Join("testdata", name), 2)
+	ck, err := all.Open(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ck.Close()
+	w, _ := ck.Tensor("image_newline")
+	newline, err := w.Float32s()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := nextInputs(t, name, "odd")
+	trace := func(o methods.Options) (map[string]*tensor.Tensor, error) {
+		return e.Trace(context.Background(), engine.TraceRequest{Inputs: in, Reduce: o, Tokens: 4})
+	}
+	plain, err := trace(methods.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed, _ := plain["packed"].Float32s()
+	all, patches := countTokens(packed, newline, plain["packed"].Shape[1])
+	if all <= patches || all != int(plain["packed_lens"].Data[0]) {
+		t.Fatalf("%d tokens, %d of them patches", all, patches)
+	}
+	text := in["input_ids"].Shape[0] - all
+	for _, base := range append(bases, "dart") {
+		for _, mode := range []string{"", "drop", "skip", "keep"} {
+			perView := base == "vispruner" || base == "visionzip" ||
+				strings.HasPrefix(base, "prumerge")
+			// where padding takes part and newlines do not
+			inside := base == "tome" || base == "flowcut"
+			if inside && (mode == "keep" || mode == "skip") {
+				continue
+			}
+			n, span := patches, patches
+			if inside {
+				n = plain["vision.pre_ln"].Shape[0] * 16
+				span = n
+			}
+			if mode == "keep" {
+				n = all
+			}
+			if mode == "keep" || mode == "skip" {
+				span = all
+			}
+			for _, on := range []bool{true, false} {
+				o := methods.Options{Base: base, Newlines: mode, Restore: on, NVis: n}
+				if !(perView && mode == "keep") {
+					got, err := trace(o)
+					if err != nil {
+						t.Fatalf("%s %q: %v", base, mode, err)
+					}
+					same(t, base+" "+mode+" with all tokens", got, plain, "logits", "gen.tokens",
+						"gen.logits", "positions")
+				}
+				o.NVis = 24
+				got, err := trace(o)
+				if base == "downsample" {
+					if err == nil || !strings.Contains(err.Error(), "tiles") {
+						t.Errorf("%s: got %v, want a refusal for its tiles", base, err)
+					}
+					continue
+				}
+				if (perView || base == "pool") && mode == "keep" {
+					if err == nil || !strings.Contains(err.Error(), "newlines: got ") {
+						t.Errorf("%s keep: got %v, want a refusal by name", base, err)
+					}
+					continue
+				}
+				if err != nil {
+					t.Errorf("%s %q restore=%v: %v", base, mode, on, err)
+					continue
+				}
+				pos, _ := got["positions"].Float32s()
+				if len(pos) != o.NVis+text || int(pos[len(pos)-1]) != span+text-1 {
+					t.Errorf("%s %q restore=%v: %d rows to position %v, want %d to %d", base, mode,
+						on, len(pos), pos[len(pos)-1], o.NVis+text, span+text-1)
+				}
+				if !slices.IsSorted(pos) {
+					t.Errorf("%s %q restore=%v: positions fall: %v", base, mode, on, pos)
+				}
+			}
+		}
+	}
+	if _, err := open(t, "testdata/llava15-tiny", 1).Trace(context.Background(),
+		engine.TraceRequest{
+			Inputs: mustRead(t, "testdata/llava15-tiny/one-image.ref"),
+			Reduce: methods.Options{Base: "holov", NVis: 4, Newlines: "keep"},
+		}); err == nil || !strings.Contains(err.Error(), "newlines") {
+		t.Errorf("newlines without any: got %v, want a refusal by name", err)
+	}
+}
+
+func mustRead(t testing.TB, path string) map[string]*tensor.Tensor {
+	t.Helper()
+	ref, err := golden.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ref
+}
+
+// Ensure that every token of a picture in tiles lies at one patch or after one row, that the
+// tiles' patches cover the picture, and that padding and newlines are marked as such.
+func TestNextGrids(t *testing.T) {
+	e := open(t, talkingNext(t), 2)
+	for _, size := range [][2]int{{97, 131}, {60, 180}, {180, 60}, {300, 3}, {56, 56}} {
+		pic := &imageproc.Picture{
+			Width: size[0], Height: size[1], Pix: make([]byte, size[0]*size[1]*3),
+		}
+		for i := range pic.Pix {
+			pic.Pix[i] = byte(i * i)
+		}
+		for _, o := range []methods.Options{
+			{Base: "grid", NVis: 12}, {Base: "holov", NVis: 12, Restore: true, Newlines: "keep"}, {Base: "visionzip", NVis: 12, Compat: "released"},
+		} {
+			ans, err := e.Ask(context.Background(), engine.Request{
+				Prompt: "x", Images: []*imageproc.Picture{pic}, Reduce: o, MaxTokens: 1,
+			})
+			must(t, err)
+			rep := ans.Report.Images[0]
+			if len(rep.Grids) != 2 {
+				t.Fatalf("%v: %d grids, want 2", size, len(rep.Grids))
+			}
+			seen := make([]int, len(rep.Reduction.Group))
+			for i, g := range rep.Grids {
+				if len(g.Tokens) != g.Rows*g.Cols || (g.Tile != 0) != (i == 1) {
+					t.Fatalf("%v: grid %d: %+v", size, i, g)
+				}
+				if i == 0 && (g.Frame.W != float64(size[0]) || g.Frame.H != float64(size[1])) {
+					t.Errorf("%v: frame %+v", size, g.Frame)
+				}
+				shown := imageproc.Frame{X0: 1e9, Y0: 1e9}
+				for k, tok := range g.Tokens {
+					if tok < 0 {
+						continue
+					}
+					seen[tok]++
+					w, h := g.Frame.W/float64(g.Cols), g.Frame.H/float64(g.Rows)
+					x, y := g.Frame.X0+float64(k%g.Cols)*w, g.Frame.Y0+float64(k/g.Cols)*h
+					shown.X0, shown.Y0, shown.W, shown.H = min(shown.X0, x), min(shown.Y0, y),
+						max(shown.W, x+w), max(shown.H, y+h)
+					if o.Compat == "" &&
+						(x >= float64(size[0]) || y >= float64(size[1]) || x+w <= 0 || y+h <= 0) {
+						t.Errorf("%v: patch %d of grid %d shows nothing of the picture", size, k, i)
+					}
+				}
+				cell := max(g.Frame.W/float64(g.Cols), g.Frame.H/float64(g.Rows))
+				if shown.X0 < 1e9 &&
+					(shown.X0 > cell || shown.Y0 > cell || shown.W < float64(size[0])-cell ||
+						shown.H < float64(size[1])-cell) {
+					t.Errorf("%v: grid %d: patches from (%v, %v) to (%v, %v)", size, i, shown.X0,
+						shown.Y0, shown.W, shown.H)
+				}
+				for _, tok := range g.Ends {
+					if tok >= 0 {
+						seen[tok]++
+					}
+				}
+				if (g.Ends != nil) != (i == 1 && o.Newlines == "keep" && shown.X0 < 1e9) {
+					t.Errorf("%v: grid %d: newlines %v with %q", size, i, g.Ends, o.Newlines)
+				}
+			}
+			for tok, n := range seen {
+				// a map without columns has newlines that end nothing
+				if n != 1 && !(o.Newlines == "keep" && size[1] == 3) {
+					t.Errorf("%v %s: token %d lies at %d places", size, o.Base, tok, n)
+				}
+			}
+		}
+	}
+}
+
+// talkingNext returns a copy of llavanext-vicuna-tiny with a tokenizer of single bytes.
+func talkingNext(t testing.TB) string { return talkingCopy(t, "llavanext-vicuna-tiny", 320) }
+
+// talkingCopy returns a copy of a checkpoint, whose picture token is image, with a tokenizer of
+// single bytes.
+func talkingCopy(t testing.TB, name string, image int) string {
+	t.Helper()
+	dir := copyDir(t, filepath.Join("testdata", name))
+	level := map[string]any{
+		"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false,
+	}
+	type added struct {
+		ID      int    `json:"id"`
+		Content string `json:"content"`
+		Special bool   `json:"special"`
+	}
+	for name, v := range map[string]any{
+		"tokenizer.json": map[string]any{
+			"version": "1.0", "added_tokens": []added{{image - 3, "<s>", true}, {image - 2, "</s>", true}, {image, "<image>", true}}, "pre_tokenizer": level, "decoder": level,
+			"model": map[string]any{"type": "BPE", "vocab": byteVocab(image - 4), "merges": []string{}},
+		},
+		"tokenizer_config.json": map[string]any{"eos_token": "</s>", "bos_token": "<s>"},
+	} {
+		data, err := json.Marshal(v)
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(dir, name), data, 0o644))
+	}
+	return dir
+}
+
+// Ensure that a conversation about pictures in tiles equals one read from scratch.
+func TestNextConversation(t *testing.T) {
+	checkConversation(t, open(t, talkingNext(t), 2), []methods.Options{
+		{}, {Base: "divprune", KeepRatio: 0.3, Restore: true, Newlines: "keep"}, {Base: "vispruner", KeepRatio: 0.3, Restore: true},
+		{Base: "visionzip", KeepRatio: 0.5, Compat: "released"}, {Base: "holov", KeepRatio: 0.3, Newlines: "skip", Restore: true},
+	})
+}
+
+// Ensure that a window that reaches over everything is none, that a shorter one
+// changes what is read, and that a conversation on kept keys obeys it.
+func TestNextSlidingWindow(t *testing.T) {
+	in := nextInputs(t, "llavanext-mistral-tiny", "odd")
+	var logits [3][]float64
+	for i, window := range []string{"null", "1000", "24"} {
+		dir := talkingCopy(t, "llavanext-mistral-tiny", 330)
+		path := filepath.Join(dir, "config.json")
+		data, err := os.ReadFile(path)
+		must(t, err)
+		var config map[string]json.RawMessage
+		must(t, json.Unmarshal(data, &config))
+		var text map[string]json.RawMessage
+		must(t, json.Unmarshal(config["text_config"], &text))
+		text["sliding_window"] = json.RawMessage(window)
+		config["text_config"], err = json.Marshal(text)
+		must(t, err)
+		data, err = json.Marshal(config)
+		must(t, err)
+		must(t, os.WriteFile(path, data, 0o644))
+		e := open(t, dir, 2)
+		out, err := e.Trace(context.Background(), engine.TraceRequest{Inputs: in})
+		must(t, err)
+		logits[i] = numbers(t, out["logits"])
+		if window == "24" {
+			checkConversation(t, e, []methods.Options{
+				{}, {Base: "divprune", KeepRatio: 0.3, Restore: true},
+			})
+		}
+	}
+	// of the vocabulary: rows up to the window's length see all that they would without
+	width := 336
+	if !slices.Equal(logits[0], logits[1]) || slices.Equal(logits[0], logits[2]) ||
+		!slices.Equal(logits[0][:24*width], logits[2][:24*width]) {
+		t.Error("windows of 1000 and 24: want the logits without one, and others from row 24 on")
+	}
+}
+
+// Ensure that pooling averages the whole picture and its tiles each for itself, a piece that was
+// cut of padding included, and that newlines, which lie on no grid, are refused.
+func TestNextPool(t *testing.T) {
+	for name, prompts := range map[string][]string{
+		"llavanext-vicuna-tiny": {"odd"}, "llavanext-mistral-tiny": {"tall", "tiny"},
+	} {
+		e := open(t, filepath.Join("testdata", name), 2)
+		for _, prompt := range prompts {
+			in := nextInputs(t, name, prompt)
+			trace := func(o methods.Options) (map[string]*tensor.Tensor, error) {
+				return e.Trace(context.Background(), engine.TraceRequest{
+					Inputs: in, Reduce: o, Tokens: 2,
+				})
+			}
+			for _, n := range []int{1, 2, 17} {
+				got, err := trace(methods.Options{Base: "pool", NVis: n, Restore: true})
+				if err != nil {
+					t.Fatalf("%s %s, %d: %v", name, prompt, n, err)
+				}
+				group, _ := got["reduce.group"].Int64s()
+				for i, g := range group {
+					first := i < 16 // the whole picture's
+					if g < 0 || int(g) >= n || n > 1 && !first && slices.Contains(group[:16], g) {
+						t.Errorf("%s %s, %d: token %d is in group %d of %v", name, prompt, n, i, g,
+							group)
+						break
+					}
+				}
+			}
+			if _, err := trace(methods.Options{
+				Base: "pool", NVis: 5, Restore: true, Newlines: "keep",
+			}); err == nil ||
+				!strings.Contains(err.Error(), "on no grid, which pool cannot honour") {
+				t.Errorf("%s %s: newlines kept: got %v, want a refusal", name, prompt, err)
+			}
+		}
+	}
+}

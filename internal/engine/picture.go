@@ -1,0 +1,310 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/nn"
+	"github.com/restore-vlm/restore/internal/tensor"
+	"github.com/restore-vlm/restore/reduce"
+)
+
+// planned says what is to become of a picture.
+type planned struct {
+	plan  *methods.Plan
+	list  *list // what is reduced of a picture that is encoded in views; nil: all tokens
+	need  model.Needs
+	site  reduce.Site
+	draws bool // the choice depends on a seed
+	small bool // the method reads the picture encoded at a smaller size
+
+	// Of a budget by content, which is found in the encoded picture: the options that plan is
+	// for the largest budget of.
+	late *methods.Options
+}
+
+// whole reports whether the decoder's first layer reads every token.
+func (p *picture) whole() bool {
+	switch o := &p.plan.Resolved; {
+	case p.tokens != nil:
+		return p.tokens.reduction == nil
+	case p.late != nil:
+		return false
+	default:
+		return o.Base == "none" || o.NVis == o.N || len(o.Stages) > 0
+	}
+}
+
+// features are what the decoder reads of a picture. They are immutable, and requests share
+// them.
+type features struct {
+	plan      *methods.Plan     // of a budget by content; nil: the picture's
+	gains     []float64         // that the budget was found by; nil: it was given
+	options   reduce.Resolved   // the plan's, or what the method made of it
+	reduction *reduce.Reduction // before the decoder; nil: every token
+	x         []float32         // [rows, hidden]; nil where only keys and values are kept
+	// trace of a method inside the encoder; nil outside of traces
+	within map[string]*tensor.Tensor
+}
+
+// rows returns how many rows the decoder reads, at most where the method finds that out.
+func (p *picture) rows() int {
+	switch {
+	case p.tokens != nil && p.tokens.reduction != nil:
+		return len(p.tokens.reduction.Rows)
+	case p.whole() || p.plan.NVis == 0:
+		return p.shape.N
+	}
+	return p.plan.NVis
+}
+
+// reduced returns what became of the picture; nil where every token was read.
+func (p *picture) reduced() *reduce.Reduction {
+	if p.inside != nil {
+		return p.inside.Reduction()
+	}
+	if p.tokens == nil {
+		return nil
+	}
+	return p.tokens.reduction
+}
+
+// needs says which by-products of the encoder a method reads.
+func needs(m *reduce.Method, restore bool) (n model.Needs, small bool) {
+	for _, need := range m.Require(restore) {
+		n.ClsAttn = n.ClsAttn || need == reduce.ClsAttn
+		n.Keys = n.Keys || need == reduce.Keys
+		n.Last = n.Last || need == reduce.LastKeys
+		small = small || need == reduce.Shrunk
+	}
+	return n, small
+}
+
+// cannot says that the model does not give a method what it needs.
+func cannot(base, why string) error {
+	return fmt.Errorf("engine: %w", &errs.OptionError{
+		Name: "base", Got: base, Want: "another base", Why: why, Fault: errs.Conflict,
+	})
+}
+
+// plan resolves o for a picture of shape s.
+func (e *Engine) plan(s *model.Shape, o methods.Options) (p planned, err error) {
+	m, err := methods.Lookup(o.Base)
+	if err != nil {
+		return p, err
+	}
+	p.site, p.draws = m.Site, m.Draws
+	p.need, p.small = needs(&m, o.Restore)
+	if s.NoClass && p.need.Last {
+		return p, cannot(o.Base, "it reads the class token of the encoder's last layer, and "+
+			"this model's encoder has no class token")
+	}
+	if m.Site == reduce.InsideEncoder && s.Closed != "" {
+		return p, cannot(o.Base, "this model's encoder cannot be reduced inside: "+s.Closed)
+	}
+	f := e.facts(s)
+	// inside the decoder every row takes part, whatever view it came from
+	if s.Views != nil && m.Site != reduce.InsideDecoder {
+		p.list = listOf(s, &o, &m)
+		f.Tokens, f.Views = len(p.list.source), p.list.sizes()
+	}
+	f.Gains = func(most int) ([]float64, error) { // as of a picture whose content needs them all
+		p.late = &o
+		return slices.Repeat([]float64{math.Inf(1)}, min(most, f.Tokens)), nil
+	}
+	if p.plan, err = methods.Resolve(o, f); err != nil {
+		return p, err
+	}
+	if p.small && s.Fixed != "" && p.plan.NVis != p.plan.N {
+		return p, cannot(o.Base, "this model cannot encode a picture at another size: "+s.Fixed)
+	}
+	return p, nil
+}
+
+// facts returns what a plan has to know of the model and of a picture of shape s.
+func (e *Engine) facts(s *model.Shape) methods.Facts {
+	return methods.Facts{
+		Tokens: s.N, GridH: s.GridH, GridW: s.GridW,
+		NoClass: s.NoClass, Newlines: s.Views != nil, Axes: s.Pos != nil,
+		Layers: e.shape.Layers, EncoderBlocks: s.Blocks, EncoderDepth: s.Depth,
+		Recipe: e.recipe, Budgets: e.budgets,
+	}
+}
+
+// settle makes the plan of p, whose budget depends on what gains returns.
+func (e *Engine) settle(
+	p *picture, gains func(most int) ([]float64, error),
+) (*methods.Plan, error) {
+	f := e.facts(p.shape)
+	if p.list != nil {
+		f.Tokens, f.Views = len(p.list.source), p.list.sizes()
+	}
+	f.Gains = gains
+	return methods.Resolve(*p.late, f)
+}
+
+// features encodes and reduces p. It notes in p.spent how long that took.
+func (e *Engine) features(r *model.Run, p *picture) (*features, error) {
+	start := time.Now()
+	f := &features{}
+	if p.late != nil {
+		v, err := e.encode(r, p, p.need)
+		if err != nil {
+			return nil, err
+		}
+		p.plan, err = e.settle(p, func(most int) (_ []float64, err error) {
+			in := p.read(v)
+			f.gains, err = methods.Gains(e.pool, in.X, in.N, in.C, most)
+			return f.gains, err
+		})
+		if err != nil {
+			return nil, err
+		}
+		defer func(before *model.Visual) { p.visual = before }(p.visual)
+		p.visual, p.late, f.plan = v, nil, p.plan
+	}
+	f.options = p.plan.Resolved
+	switch {
+	case p.whole():
+		v, err := e.encode(r, p, model.Needs{})
+		if err != nil {
+			return nil, err
+		}
+		f.x, p.spent.encode = v.X, time.Since(start)
+		return f, nil
+	case p.site == reduce.InsideEncoder:
+		return f, e.within(r, p, f)
+	}
+	in, err := e.input(r, p)
+	if err != nil {
+		return nil, err
+	}
+	p.spent.encode = time.Since(start)
+	if f.reduction, err = methods.Reduce(in, p.plan, e.pool); err != nil {
+		return nil, err
+	}
+	p.spent.choose, p.spent.merge = f.reduction.SelectTime, f.reduction.MergeTime
+	f.options = f.reduction.Options
+	e.take(r, f)
+	return f, nil
+}
+
+// got gives p the features that were made of it, here or for another request.
+func (p *picture) got(f *features) {
+	if p.tokens = f; f.plan != nil {
+		p.plan = f.plan
+	}
+	p.late = nil
+}
+
+// PictureTokens returns the number of visual tokens that the encoder makes of a picture.
+func (e *Engine) PictureTokens(pic *imageproc.Picture) (int, error) {
+	im, _, err := e.prepare(context.Background(), &Image{Picture: pic}, 0)
+	if err != nil {
+		return 0, err
+	}
+	return im.shape.N, nil
+}
+
+// take makes the decoder's rows of f's reduction.
+func (e *Engine) take(r *model.Run, f *features) {
+	f.x = f.reduction.Features
+	if f.reduction.Space == reduce.Encoder {
+		f.x = e.m.Project(r, f.reduction.Features, len(f.reduction.Rows))
+	}
+}
+
+// encode runs the encoder on p, unless it was encoded before.
+func (e *Engine) encode(r *model.Run, p *picture, need model.Needs) (*model.Visual, error) {
+	if p.visual != nil {
+		return p.visual, nil
+	}
+	v, err := e.m.Encode(r, []model.Picture{p.prepared}, need)
+	if err != nil {
+		return nil, err
+	}
+	return v[0], nil
+}
+
+// input encodes p and returns what its method reads.
+func (e *Engine) input(r *model.Run, p *picture) (in *reduce.Input, err error) {
+	if !p.small {
+		v, err := e.encode(r, p, p.need)
+		if err != nil {
+			return nil, err
+		}
+		in = p.read(v)
+	} else {
+		in = p.read(&model.Visual{Shape: p.shape})
+		if in.ShrunkH, in.ShrunkW, err = methods.ShrunkGrid(p.shape.GridH, p.shape.GridW,
+			p.plan.NVis); err != nil {
+			return nil, err
+		}
+		if in.Shrunk, err = p.prepared.Shrink(r, in.ShrunkH, in.ShrunkW); err != nil {
+			return nil, err
+		}
+	}
+	in.Seed = int64(p.index)
+	return in, nil
+}
+
+// read returns what reducers read of v.
+func (p *picture) read(v *model.Visual) *reduce.Input {
+	if p.list != nil {
+		in := p.list.input(v)
+		in.Grids = p.cuts()
+		return in
+	}
+	in := &reduce.Input{
+		N: v.N, C: v.C, X: v.X, GridH: v.GridH, GridW: v.GridW, Cv: v.Cv, Hidden: v.Hidden,
+		Heads: v.Heads, ClsAttn: v.ClsAttn, KeyDim: v.KeyDim, Keys: v.Keys,
+		LastQuery: v.LastQuery, LastKeys: v.LastKeys,
+	}
+	// the class token is one of the visual tokens ("full"): its row leads and stands among the
+	// tokens too
+	if v.T == v.N {
+		in.Hidden = nn.RepeatFirst(v.Hidden, 1, v.T, v.Cv)
+		in.ClsAttn = nn.RepeatFirst(v.ClsAttn, v.Heads, v.T, 1)
+		in.Keys = nn.RepeatFirst(v.Keys, v.Heads, v.T, v.KeyDim)
+		in.LastKeys = nn.RepeatFirst(v.LastKeys, 1, v.T, len(v.LastQuery))
+	}
+	return in
+}
+
+// within encodes p with its method between the encoder's blocks.
+func (e *Engine) within(r *model.Run, p *picture, f *features) error {
+	start := time.Now()
+	var views [][]int32
+	if p.list != nil {
+		views = p.list.views
+	}
+	w, err := methods.NewEncoding(p.plan, p.shape.Class, views)
+	if err != nil {
+		return err
+	}
+	if r.Trace != nil {
+		w.Trace = map[string]*tensor.Tensor{}
+	}
+	rows, err := p.prepared.Within(r, w)
+	if err != nil {
+		return err
+	}
+	if f.reduction, err = w.Reduction(rows, p.shape.Cv); err != nil {
+		return err
+	}
+	f.options = f.reduction.Options
+	e.take(r, f)
+	p.spent.choose, p.spent.merge = f.reduction.SelectTime, f.reduction.MergeTime
+	p.spent.encode = time.Since(start) - w.SelectTime
+	if r.Trace != nil {
+		f.within, err = traceWithin(w, f.x, e.shape.Hidden)
+	}
+	return err
+}

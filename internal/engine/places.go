@@ -1,0 +1,141 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/tokenizer"
+	"github.com/restore-vlm/restore/internal/tokenizer/chat"
+)
+
+// Characters that stand for pictures in a question until its template is rendered. Unicode
+// reserves them for a program's own use; in what users write they become U+FFFD.
+const (
+	pictureMark = '\uFDD0'
+	videoMark   = '\uFDD1'
+	leftMark    = '\uFDD2' // around a picture, to see what a template writes for it
+	rightMark   = '\uFDD3'
+)
+
+// withoutMarks makes a user's text free of marks.
+func withoutMarks(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= pictureMark && r <= rightMark {
+			return '\uFFFD'
+		}
+		return r
+	}, text)
+}
+
+// userMessage is a question about pictures: before its text, or at places, byte offsets into
+// it, one a picture.
+func userMessage(text string, pics []*picture, places []int) (chat.Message, error) {
+	m := chat.Message{Role: "user"}
+	if len(places) > 0 {
+		marked, err := markPlaces(text, pics, places)
+		m.Content = []chat.Part{{Type: "text", Text: marked}}
+		return m, err
+	}
+	for _, p := range pics {
+		part := chat.Part{Type: "image"}
+		if p.shape.Video {
+			part.Type = "video"
+		}
+		m.Content = append(m.Content, part)
+	}
+	m.Content = append(m.Content, chat.Part{Type: "text", Text: withoutMarks(text)})
+	return m, nil
+}
+
+// markPlaces puts marks at places.
+func markPlaces(text string, pics []*picture, places []int) (string, error) {
+	if len(places) != len(pics) {
+		return "", &errs.OptionError{
+			Name:  "places",
+			Got:   fmt.Sprint(len(places)),
+			Fault: errs.Conflict,
+			Want:  fmt.Sprintf("%d, one a picture", len(pics)),
+		}
+	}
+	var b strings.Builder
+	from := 0
+	for i, at := range places {
+		if at < from || at > len(text) {
+			return "", &errs.OptionError{
+				Name:  "places",
+				Got:   fmt.Sprint(places),
+				Fault: errs.Invalid,
+				Want:  fmt.Sprintf("ascending offsets up to the prompt's length of %d", len(text)),
+			}
+		}
+		b.WriteString(withoutMarks(text[from:at]))
+		if pics[i].shape.Video {
+			b.WriteRune(videoMark)
+		} else {
+			b.WriteRune(pictureMark)
+		}
+		from = at
+	}
+	b.WriteString(withoutMarks(text[from:]))
+	return b.String(), nil
+}
+
+// fillMarks replaces the marks of a rendered prompt by what the template writes for a picture
+// among text. That is the template's, so that its control tokens are recognised.
+func (e *Engine) fillMarks(segs []chat.Segment) ([]tokenizer.Segment, error) {
+	var out []tokenizer.Segment
+	for _, s := range segs {
+		text := s.Text
+		for {
+			at := strings.IndexAny(text, string([]rune{pictureMark, videoMark}))
+			if at < 0 {
+				break
+			}
+			id, kind := e.m.ImageToken(), "image"
+			if strings.HasPrefix(text[at:], string(videoMark)) {
+				id, kind = e.m.VideoToken(), "video"
+			}
+			written, err := e.written(id, kind)
+			if err != nil {
+				return nil, err
+			}
+			if at > 0 {
+				out = append(out, tokenizer.Segment{Text: text[:at], User: s.User})
+			}
+			out = append(out, tokenizer.Segment{Text: written})
+			text = text[at+len(string(pictureMark)):]
+		}
+		if text != "" {
+			out = append(out, tokenizer.Segment{Text: text, User: s.User})
+		}
+	}
+	return out, nil
+}
+
+// written is what the template writes for a picture that stands between two texts. A template
+// that moves pictures to the front tells nothing of one among text, which is its token alone.
+func (e *Engine) written(id int32, kind string) (string, error) {
+	token, ok := e.tok.Token(id)
+	if !ok {
+		return "", fmt.Errorf(
+			"engine: %s: the tokenizer has no token for a place of the prompt (%s)",
+			e.ck.Name,
+			kind,
+		)
+	}
+	m := chat.Message{
+		Role: "user",
+		Content: []chat.Part{{Type: "text", Text: string(leftMark)}, {Type: kind},
+			{Type: "text", Text: string(rightMark)}},
+	}
+	text, err := e.template.Render([]chat.Message{m}, chat.Options{SpecialTokens: e.special})
+	if err != nil {
+		return "", err
+	}
+	_, text, _ = strings.Cut(text, string(leftMark))
+	if text, _, ok = strings.Cut(text, string(rightMark)); ok && strings.Count(text, token) == 1 {
+		return strings.TrimSpace(text), nil
+	}
+	return token, nil
+}

@@ -1,0 +1,174 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/nn"
+	"github.com/restore-vlm/restore/reduce"
+)
+
+// unit is one piece of a prompt: a token, or a picture's place.
+type unit struct {
+	id  int32
+	pic *picture // nil for a token
+}
+
+func (u unit) rows() int {
+	if u.pic == nil {
+		return 1
+	}
+	return u.pic.rows()
+}
+
+// keys returns how many of its rows layer i holds.
+func (u unit) keys(i int) int {
+	if u.pic != nil && u.pic.inside != nil && i < len(u.pic.inside.Entered) {
+		return u.pic.inside.Entered[i]
+	}
+	return u.rows()
+}
+
+// shift returns by how much what follows it moved up in layer i.
+func (u unit) shift(i int) float64 {
+	if u.pic == nil || u.pic.inside == nil || !u.pic.inside.Sequential() || u.keys(i) == u.rows() {
+		return 0
+	}
+	return u.pic.shape.Extent() - float64(u.keys(i))
+}
+
+// units puts pics in the places of ids that hold the picture token.
+func (e *Engine) units(ids []int32, pics []*picture) ([]unit, error) {
+	out := make([]unit, 0, len(ids))
+	used := 0
+	for _, id := range ids {
+		if !e.visualToken(id) {
+			out = append(out, unit{id: id})
+			continue
+		}
+		if used < len(pics) {
+			if pics[used].shape.Video != (id == e.m.VideoToken()) {
+				return nil, fmt.Errorf(
+					"engine: prompt: place %d is for the other of picture and video: the "+
+						"chat template (%s) puts them in another order", used+1, e.source)
+			}
+			out = append(out, unit{pic: pics[used]})
+		}
+		used++
+	}
+	if used != len(pics) {
+		return nil, fmt.Errorf("engine: prompt: %d picture places for %d pictures", used, len(pics))
+	}
+	return out, nil
+}
+
+// visualToken reports whether id stands for a picture or a video.
+func (e *Engine) visualToken(id int32) bool {
+	return id == e.m.ImageToken() || id >= 0 && id == e.m.VideoToken()
+}
+
+// rows is a stretch of decoder rows.
+type rows struct {
+	x               []float32 // [n, hidden]
+	pos             []nn.Pos
+	size, firstSize []float32
+	staged          []model.Staged // pictures that the decoder shrinks on their way
+	next            float64        // position of whatever follows
+}
+
+// layout makes the decoder rows of units, the first of which sits at position
+// at. Text after a picture continues after the positions that the unreduced
+// picture takes (positions original) or its reduced rows (sequential).
+func (e *Engine) layout(units []unit, at float64) (*rows, error) {
+	n := 0
+	for _, u := range units {
+		n += u.rows()
+	}
+	h := e.shape.Hidden
+	out := &rows{
+		x: make([]float32, n*h), pos: make([]nn.Pos, 0, n), size: make([]float32, 0, n),
+		firstSize: make([]float32, 0, n),
+	}
+	for _, u := range units {
+		row := len(out.pos)
+		if u.pic == nil {
+			if err := e.m.Decoder().Embed(out.x[row*h:(row+1)*h], []int32{u.id}); err != nil {
+				return nil, err
+			}
+			out.pos, out.size, out.firstSize = append(out.pos, nn.At(at)), append(out.size, 1),
+				append(out.firstSize, 1)
+			at++
+			continue
+		}
+		p := u.pic
+		copy(out.x[row*h:], p.tokens.x)
+		if len(p.plan.Stages) > 0 {
+			start := at
+			var err error
+			if p.inside, err = methods.NewInside(p.plan); err != nil {
+				return nil, err
+			}
+			out.staged = append(out.staged, model.Staged{
+				Inside: p.inside, First: row, Start: at, Extent: p.shape.Extent(),
+				At: func(row *reduce.Row) nn.Pos { return p.place(start, row) },
+			})
+		}
+		if red := p.tokens.reduction; red == nil {
+			for i := range p.shape.N {
+				out.pos, out.size, out.firstSize = append(out.pos, p.shape.At(at, float64(i))),
+					append(out.size, 1), append(out.firstSize, 1)
+			}
+		} else {
+			for i := range red.Rows {
+				r := &red.Rows[i]
+				pos := nn.At(at + r.Position)
+				if p.plan.Positions != "sequential" {
+					pos = p.place(at, r)
+				}
+				out.pos = append(out.pos, pos)
+			}
+			out.size = append(out.size, red.LayerSizes(false)...)
+			out.firstSize = append(out.firstSize, red.LayerSizes(true)...)
+		}
+		at += p.span()
+	}
+	out.next = at
+	return out, fits(n, at, e.context)
+}
+
+// fits refuses a prompt of so many rows that spans more positions than the context has.
+func fits(rows int, positions float64, context int) error {
+	if int(positions) <= context {
+		return nil
+	}
+	return fmt.Errorf("engine: %w", &errs.ContextError{
+		PromptTokens: rows, Positions: int(positions), Context: context,
+	})
+}
+
+// span returns the positions that a picture takes.
+func (p *picture) span() float64 {
+	switch {
+	case p.whole():
+	case p.plan.Positions == "sequential":
+		return float64(p.rows())
+	case p.list != nil && p.list.places == nil:
+		return float64(len(p.list.source))
+	}
+	return p.shape.Extent()
+}
+
+// extent returns how many rows units have, and how many positions they span.
+func extent(units []unit) (rows int, positions float64) {
+	for _, u := range units {
+		rows += u.rows()
+		if u.pic == nil {
+			positions++
+		} else {
+			positions += u.pic.span()
+		}
+	}
+	return rows, positions
+}

@@ -1,0 +1,325 @@
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"github.com/restore-vlm/restore/internal/checkpoint/all"
+	"image/png"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/golden"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/scene"
+	"github.com/restore-vlm/restore/internal/tensor"
+)
+
+// bases are the methods that the properties are checked with.
+var bases = []string{
+	"holov", "divprune", "vispruner", "visionzip", "prumerge", "prumerge-plus", "random", "grid", "pool", "downsample", "tome", "flowcut",
+}
+
+// some are all of bases or, in a short run, three.
+func some() []string {
+	if testing.Short() {
+		return bases[:3]
+	}
+	return bases
+}
+
+func embedded(t testing.TB, threads int) *engine.Engine {
+	t.Helper()
+	ck, err := all.Open("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := engine.New(ck, engine.Options{Threads: threads})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+func picture(t testing.TB, seed int64) *imageproc.Picture {
+	t.Helper()
+	var b bytes.Buffer
+	if err := png.Encode(&b, scene.New(seed).Image()); err != nil {
+		t.Fatal(err)
+	}
+	p, err := imageproc.Decode(b.Bytes(), "scene", imageproc.DefaultDecodeOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func holov64() methods.Options { return methods.Options{Base: "holov", NVis: 64, Restore: true} }
+
+func same(t *testing.T, what string, got, want map[string]*tensor.Tensor, names ...string) {
+	t.Helper()
+	for _, n := range names {
+		if got[n] == nil || want[n] == nil {
+			t.Fatalf("%s: %s is missing", what, n)
+		}
+		if !bytes.Equal(got[n].Data, want[n].Data) {
+			t.Errorf("%s: %s differs in bits: %v", what, n, golden.Compare(got[n], want[n], 0))
+		}
+	}
+}
+
+// Ensure a budget of all tokens is no reduction, whatever the base, and that a
+// calibration without anything to calibrate changes no bit.
+func TestIdentity(t *testing.T) {
+	trace := restoreTrace(t, 2)
+	plain := trace(t, 0, methods.Options{})
+	for _, base := range some() {
+		for _, on := range []bool{false, true} {
+			got := trace(t, 0, methods.Options{Base: base, NVis: 576, Restore: on})
+			same(t, fmt.Sprint(base, " restore=", on), got, plain, "logits", "gen.tokens",
+				"gen.logits", "positions")
+		}
+	}
+	pruned := trace(t, 0, methods.Options{Base: "holov", NVis: 64})
+	off := trace(t, 0, methods.Options{
+		Base: "holov", NVis: 64, Restore: true, Calibrate: "off", Gamma: new(1.),
+	})
+	sizes := trace(t, 0, methods.Options{
+		Base: "holov", NVis: 64, Restore: true, Calibrate: "size", Gamma: new(1.),
+	})
+	same(t, "gamma 1, calibration off", off, pruned, "logits", "gen.logits")
+	same(t, "gamma 1, sizes only", sizes, pruned, "logits", "gen.logits")
+}
+
+// Ensure results do not depend on the number of threads.
+func TestThreads(t *testing.T) {
+	one, two, five := restoreTrace(t, 1), restoreTrace(t, 2), restoreTrace(t, 5)
+	for _, base := range some() {
+		o := methods.Options{Base: base, NVis: 96, Restore: true}
+		want := one(t, 1, o)
+		same(t, base+", 2 threads", two(t, 1, o), want, "reduce.features", "logits", "gen.logits")
+		same(t, base+", 5 threads", five(t, 1, o), want, "reduce.features", "logits", "gen.logits")
+	}
+}
+
+// Ensure requests that run at once get what each gets alone.
+func TestConcurrentRequests(t *testing.T) {
+	m := embedded(t, 2)
+	pics := []*imageproc.Picture{picture(t, 1), picture(t, 2), picture(t, 3)}
+	tokens := 40
+	if testing.Short() { // the race detector is slow
+		tokens = 6
+	}
+	ask := func(i int) string {
+		o := holov64()
+		o.Base = bases[i%len(bases)]
+		a, err := m.Ask(context.Background(), engine.Request{
+			Prompt: "Describe the image.", Images: pics[i%3 : i%3+1], Reduce: o, MaxTokens: tokens,
+		})
+		if err != nil {
+			t.Error(err)
+			return ""
+		}
+		return a.Text
+	}
+	var alone, together [6]string
+	for i := range alone {
+		alone[i] = ask(i)
+	}
+	var wg sync.WaitGroup
+	for i := range together {
+		wg.Add(1)
+		go func() { defer wg.Done(); together[i] = ask(i) }()
+	}
+	wg.Wait()
+	for i := range alone {
+		if alone[i] != together[i] || alone[i] == "" {
+			t.Errorf("request %d: alone %q, together %q", i, alone[i], together[i])
+		}
+	}
+}
+
+// Ensure a conversation on kept keys and values equals one read from scratch,
+// with pictures arriving in different turns and with every decode calibration.
+func TestConversation(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long, and no kernel is new to it")
+	}
+	m := embedded(t, 2)
+	for _, o := range []methods.Options{
+		{}, holov64(), {Base: "divprune", NVis: 64, Restore: true, Compat: "released"},
+	} {
+		turns := []struct {
+			text string
+			pic  *imageproc.Picture
+		}{
+			{"Describe the image.", picture(t, 4)}, {"How many objects are there?", nil}, {"What number is written?", picture(t, 5)}, {"Describe the image.", nil},
+		}
+		kept := m.NewConversation(o)
+		for n := range turns {
+			var pics []*imageproc.Picture
+			if turns[n].pic != nil {
+				pics = append(pics, turns[n].pic)
+			}
+			got, err := kept.Ask(context.Background(), engine.Request{
+				Prompt: turns[n].text, Images: pics, MaxTokens: 30,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			fresh := m.NewConversation(o)
+			var want *engine.Answer
+			for _, turn := range turns[:n+1] {
+				fresh.Forget()
+				var pics []*imageproc.Picture
+				if turn.pic != nil {
+					pics = append(pics, turn.pic)
+				}
+				if want, err = fresh.Ask(context.Background(), engine.Request{
+					Prompt: turn.text, Images: pics, MaxTokens: 30,
+				}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got.Text != want.Text {
+				t.Errorf("turn %d: on kept keys %q, from scratch %q", n, got.Text, want.Text)
+			}
+			if n > 0 && got.Report.CachedTokens == 0 {
+				t.Errorf("turn %d: nothing was kept", n)
+			}
+			if got.Report.CachedTokens >= got.Report.PromptTokens {
+				t.Errorf("turn %d: kept %d of %d", n, got.Report.CachedTokens,
+					got.Report.PromptTokens)
+			}
+		}
+	}
+}
+
+// Ensure a cancelled request says so and leaves the conversation usable.
+func TestCancel(t *testing.T) {
+	m := embedded(t, 2)
+	c := m.NewConversation(holov64())
+	ctx, cancel := context.WithCancel(context.Background())
+	var pieces []string
+	a, err := c.Ask(
+		ctx, engine.Request{
+			Prompt: "Describe the image.", Images: []*imageproc.Picture{picture(t, 6)},
+			OnText: func(s string) {
+				if pieces = append(pieces, s); len(pieces) == 3 {
+					cancel()
+				}
+			}})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if a.Finish != engine.FinishCancelled || a.Text != strings.Join(pieces, "") {
+		t.Errorf("finish %q, text %q, streamed %q", a.Finish, a.Text, pieces)
+	}
+	if a, err = c.Ask(context.Background(), engine.Request{
+		Prompt: "How many objects are there?",
+	}); err != nil || a.Finish != engine.FinishStop {
+		t.Errorf("after a cancelled turn: %v, %v", a, err)
+	}
+	if a, err = c.Ask(ctx, engine.Request{Prompt: "How many objects are there?"}); !errors.Is(
+		err, context.Canceled) || a.Finish != engine.FinishCancelled {
+		t.Errorf("with a cancelled context: %v, %v", a, err)
+	}
+}
+
+// Ensure text that a user types is never a control token or a picture's place.
+func TestUserTextIsText(t *testing.T) {
+	m := embedded(t, 1)
+	if _, err := m.Ask(context.Background(), engine.Request{
+		Prompt: "<image></s> <s>What number is written?", MaxTokens: 4,
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// Ensure that what cannot be done is an error that names the limit.
+func TestAskErrors(t *testing.T) {
+	m := embedded(t, 1)
+	pic := []*imageproc.Picture{picture(t, 7)}
+	bare := open(t, "testdata/llava15-tiny", 1)
+	for name, c := range map[string]struct {
+		m    *engine.Engine
+		r    engine.Request
+		want []string
+	}{
+		"too long":     {m, engine.Request{Prompt: strings.Repeat("word ", 5000)}, []string{"4096", "context"}},
+		"budget":       {m, engine.Request{Prompt: "?", Images: pic, Reduce: methods.Options{Base: "holov", NVis: 577}}, []string{"577", "576"}},
+		"max tokens":   {m, engine.Request{Prompt: "?", MaxTokens: -1}, []string{"-1"}},
+		"no tokenizer": {bare, engine.Request{Prompt: "?"}, []string{"tokenizer.json"}},
+	} {
+		_, err := c.m.Ask(context.Background(), c.r)
+		if err == nil {
+			t.Errorf("%s: accepted", name)
+			continue
+		}
+		for _, w := range c.want {
+			if !strings.Contains(err.Error(), w) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s: %q does not name %q on one line", name, err, w)
+			}
+		}
+	}
+}
+
+// Ensure traces take expanded and single picture tokens alike, can be fed back,
+// and refuse inputs that do not fit.
+func TestTraceInputs(t *testing.T) {
+	e := open(t, "testdata/llava15-tiny", 1)
+	ref, err := golden.Read("testdata/llava15-tiny/two-images.ref")
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace := func(in map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
+		return e.Trace(context.Background(), engine.TraceRequest{Inputs: in, Tokens: 2})
+	}
+	want, err := trace(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, _ := ref["input_ids"].Int64s()
+	var single []int64
+	run := 0
+	for _, id := range ids {
+		if id == 318 {
+			if run++; run%16 != 1 {
+				continue
+			}
+		}
+		single = append(single, id)
+	}
+	with := func(ids []int64) map[string]*tensor.Tensor {
+		return map[string]*tensor.Tensor{
+			"input_ids": tensor.FromInt64s([]int{len(ids)}, ids), "pixel_values": ref["pixel_values"],
+		}
+	}
+	got, err := trace(with(single))
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "one token a picture", got, want, "input_ids", "logits")
+	if got, err = trace(want); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "fed back", got, want, "input_ids", "logits")
+	for name, in := range map[string]map[string]*tensor.Tensor{
+		"no ids":         {},
+		"empty":          with(nil),
+		"id outside":     with([]int64{1, 320}),
+		"negative":       with([]int64{-1}),
+		"too few places": with(single[:8]),
+		"shape":          {"input_ids": ref["input_ids"], "pixel_values": tensor.FromFloat32s([]int{2, 3, 4, 4}, make([]float32, 96))},
+		"scattered":      with(append([]int64{318, 5}, ids[8:]...)),
+	} {
+		if _, err := trace(in); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}

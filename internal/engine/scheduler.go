@@ -1,0 +1,551 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/nn"
+)
+
+// scheduler owns the device: the worker pool, the workspaces, keys and values. Its one
+// goroutine takes requests in the order of their arrival, encodes and reads them one after
+// another, and decodes all that were read together, one token each a step. Between the blocks
+// of an encoder and the layers of a decoder that reads, the running sequences decode when their
+// step comes. So no product is cut smaller for their sake, and none of them waits longer than
+// a block, or what pause grants.
+type scheduler struct {
+	e        *Engine
+	parallel int // sequences that run at most
+	queue    int // that wait at most
+
+	mu      sync.Mutex
+	waiting []*sequence // in order of arrival
+	places  int         // of parallel that are taken
+	closed  bool
+	wake    chan struct{} // has room for one
+	stopped chan struct{} // closed when the goroutine has ended
+
+	// The goroutine's.
+	read    *model.Run // workspace of encoders and prompts
+	step    *model.Run // workspace of decoding
+	reading *sequence  // whose prompt is encoded or read; nil: none
+	running []*sequence
+	batch   []*sequence
+	chosen  []*sequence // the batch whose tokens are chosen
+	choose  func(i int) // result
+	spans   []model.Span
+	ids     []int32
+	x       []float32 // [batch, hidden]
+	logits  []float32 // [batch, vocab]
+	results []result
+	caches  []*nn.KVCache
+	claims  []claim
+	changes int           // sequences that gave their memory back, and 1
+	stepped time.Time     // end of the newest step
+	took    time.Duration // of a step, lately
+}
+
+// result is what became of one sequence in a step.
+type result struct {
+	more bool
+	err  error
+}
+
+// patience is for how long, in steps, prompts may be read between two steps.
+const patience = 1.0
+
+func newScheduler(e *Engine, o *Options) *scheduler {
+	d := &scheduler{
+		e: e, parallel: o.Parallel, queue: o.Queue,
+		wake: make(chan struct{}, 1), stopped: make(chan struct{}),
+		step: &model.Run{Pool: e.pool}, changes: 1,
+	}
+	d.read = &model.Run{Pool: e.pool.Until(d.ended)}
+	if d.parallel == 0 {
+		d.parallel = parallelHere
+	}
+	switch d.queue {
+	case 0:
+		d.queue = math.MaxInt32
+	case -1:
+		d.queue = 0
+	}
+	d.read.Between, d.choose = d.between, d.result
+	go d.run()
+	return d
+}
+
+// submit queues s, or says why not.
+func (d *scheduler) submit(s *sequence) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch free := d.parallel - d.places; {
+	case d.closed:
+		return fmt.Errorf("engine: %w", errs.ErrClosed)
+	case s.work == nil && len(d.waiting) >= d.queue+max(0, free):
+		return fmt.Errorf("engine: %w", errs.ErrQueueFull)
+	}
+	d.waiting = append(d.waiting, s)
+	d.nudge()
+	context.AfterFunc(s.ctx, d.nudge)
+	return nil
+}
+
+func (d *scheduler) nudge() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// close ends all sequences and then the goroutine.
+func (d *scheduler) close() {
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	d.nudge()
+	<-d.stopped
+}
+
+// depth returns how many sequences run and how many wait.
+func (d *scheduler) depth() (running, waiting int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.places, len(d.waiting)
+}
+
+func (d *scheduler) run() {
+	debug.SetPanicOnFault(true)
+	defer close(d.stopped)
+	for {
+		d.reap()
+		if d.shut() {
+			return
+		}
+		if s := d.next(); s != nil {
+			d.begin(s)
+			if d.due() {
+				d.decode()
+			}
+			continue
+		}
+		if len(d.running) == 0 {
+			<-d.wake
+			continue
+		}
+		d.decode()
+	}
+}
+
+// shut ends every sequence where the engine is closed.
+func (d *scheduler) shut() bool {
+	d.mu.Lock()
+	closed := d.closed
+	waiting := d.waiting
+	if closed {
+		d.waiting = nil
+	}
+	d.mu.Unlock()
+	if !closed {
+		return false
+	}
+	for _, s := range slices.Concat(waiting, d.running) {
+		d.fail(s, fmt.Errorf("engine: %w", errs.ErrClosed))
+	}
+	return true
+}
+
+// between lets others run while a prompt is encoded or read, and says why the one whose it is
+// should end.
+func (d *scheduler) between() error {
+	if d.due() {
+		d.reap()
+		d.decode()
+	}
+	return d.end()
+}
+
+// ended reports, to any thread, that nobody needs what is made of the prompt that is read. What
+// was being made then is not whole: end must be asked before it is used.
+func (d *scheduler) ended() bool { return d.e.closed.Load() || d.reading.ctx.Err() != nil }
+
+// end says why the sequence that is read should end, nil where it should not.
+func (d *scheduler) end() error {
+	if err := d.e.Closed(); err != nil {
+		return err
+	}
+	return context.Cause(d.reading.ctx)
+}
+
+// due reports whether the running sequences should decode.
+func (d *scheduler) due() bool {
+	return len(d.running) > 0 && time.Since(d.stepped) >= time.Duration(patience*float64(d.took))
+}
+
+// reap ends the sequences whose context ended.
+func (d *scheduler) reap() {
+	for _, s := range slices.Clone(d.running) {
+		if s.ctx.Err() != nil {
+			d.fail(s, context.Cause(s.ctx))
+		}
+	}
+	d.mu.Lock()
+	var gone []*sequence
+	d.waiting = slices.DeleteFunc(d.waiting, func(s *sequence) bool {
+		if s.ctx.Err() != nil {
+			gone = append(gone, s)
+			return true
+		}
+		return false
+	})
+	d.mu.Unlock()
+	for _, s := range gone {
+		d.fail(s, context.Cause(s.ctx))
+	}
+}
+
+// next takes the oldest request that waits, where there is a place and memory for it.
+func (d *scheduler) next() *sequence {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.waiting) == 0 {
+		return nil
+	}
+	s := d.waiting[0]
+	if s.work == nil && !s.count {
+		if d.places >= d.parallel || !d.admit(s) {
+			return nil
+		}
+		d.places++
+		s.placed = true
+	}
+	d.waiting = slices.Delete(d.waiting, 0, 1)
+	return s
+}
+
+// begin encodes and reads what s asks, and starts its answer.
+func (d *scheduler) begin(s *sequence) {
+	d.reading = s
+	err := d.guard(func() error {
+		if s.work == nil {
+			return d.question(s)
+		}
+		if err := s.work(d.read); err != nil {
+			return err
+		}
+		return d.end()
+	})
+	if end := d.end(); end != nil && err != nil { // whatever came of what was left out
+		err = end
+	}
+	d.reading = nil
+	switch {
+	case err != nil:
+		d.fail(s, err)
+	case s.work != nil || s.count:
+		d.leave(s)
+		s.finish(s.ans, nil)
+	}
+}
+
+// question reads the prompt of s and chooses the first token.
+func (d *scheduler) question(s *sequence) error {
+	e, rep := d.e, &s.ans.Report
+	rep.Queue = time.Since(s.queued)
+	s.stageEnded(begun)
+	for _, u := range s.units[s.cached:] {
+		if u.pic == nil {
+			continue
+		}
+		if err := d.features(u.pic); err != nil {
+			return err
+		}
+	}
+	if s.late { // now it is known which pictures lose tokens
+		var err error
+		if s.calib, err = e.calibration(s.all); err != nil {
+			return err
+		}
+		s.root = rootOf(s.calib, s.req.Salt, s.forgot)
+	}
+	rows, _ := extent(s.units)
+	cached, at := extent(s.units[:s.cached])
+	rep.PromptTokens, rep.CachedTokens = rows, cached
+	for _, u := range s.units {
+		if p := u.pic; p != nil {
+			rep.ImageTokens += p.rows()
+			if p.chosen > 0 {
+				rep.ChosenBefore++
+			}
+		}
+	}
+	if s.count {
+		s.report()
+		return nil
+	}
+	if err := s.claim(); err != nil { // a method may have found its number of tokens only now
+		return err
+	}
+	s.stageEnded(encoded)
+	start := time.Now()
+	row, err := s.prefill(d.read, s.cached, at)
+	if err != nil {
+		s.report()
+		return err
+	}
+	d.logits = slices.Grow(d.logits[:0], e.shape.Vocab)[:e.shape.Vocab]
+	e.m.Decoder().Logits(d.read, d.logits, row, 1)
+	if err := d.end(); err != nil {
+		s.report()
+		return err
+	}
+	s.release()
+	s.stageEnded(read)
+	s.report()
+	rep.Prefill = time.Since(start)
+	for _, p := range s.pics {
+		if p.inside != nil && p.chosen == 0 {
+			rep.Prefill -= p.inside.SelectTime + p.inside.MergeTime
+		}
+	}
+	more, err := s.accept(d.logits)
+	if err != nil {
+		return err
+	}
+	if !s.req.NoCache {
+		s.begun = e.prefixes.add(s.root, s.units, s.cache)
+	}
+	for i := range e.shape.Layers { // what was reserved and not needed
+		l := s.cache.Layer(i)
+		l.Truncate(len(l.Pos))
+	}
+	s.emitPiece(false)
+	if !more {
+		d.complete(s)
+	} else {
+		d.running = append(d.running, s)
+	}
+	return nil
+}
+
+// report tells what became of the pictures.
+func (s *sequence) report() {
+	for _, p := range s.pics {
+		s.ans.Report.add(p)
+	}
+}
+
+// found notes that the keys and values of p are in memory, as those of the same picture before.
+func (p *picture) found(before *picture) {
+	p.got(before.tokens)
+	p.from = FromPrefix
+	if p.inside == nil {
+		p.inside = before.inside
+	}
+}
+
+// features sees to it that what the decoder reads of p is made.
+func (d *scheduler) features(p *picture) error {
+	c := d.e.cached
+	if p.entry != nil {
+		if f := c.get(p.entry); f != nil {
+			p.got(f)
+			p.from = FromFeatures
+			if p.disk {
+				p.from = FromDisk
+			}
+			c.count(true, p.disk)
+			return nil
+		}
+		c.count(false, false)
+	}
+	f, err := d.e.features(d.read, p)
+	if err == nil {
+		err = d.end()
+	}
+	if err != nil {
+		return err
+	}
+	p.got(f)
+	p.from, p.prepared = FromNothing, nil
+	if p.entry != nil {
+		c.put(p.entry, f)
+		d.e.save(p.entry.key, f)
+	}
+	return nil
+}
+
+// decode makes one step of every running sequence that has the memory for it.
+func (d *scheduler) decode() {
+	start := time.Now()
+	d.batch = d.batch[:0]
+	for _, s := range d.running {
+		if d.grow(s) {
+			d.batch = append(d.batch, s)
+		}
+	}
+	for lo := 0; lo < len(d.batch); lo += d.e.together {
+		d.forward(d.batch[lo:min(lo+d.e.together, len(d.batch))])
+	}
+	d.stepped = time.Now()
+	d.took = d.stepped.Sub(start)
+}
+
+// forward makes one step of the sequences, together.
+func (d *scheduler) forward(batch []*sequence) {
+	err := d.guard(func() error {
+		d.tokens(batch)
+		return nil
+	})
+	if err != nil { // which of them raised the panic is found by itself
+		for _, s := range batch {
+			s.undo()
+			if len(batch) == 1 {
+				d.fail(s, err)
+			} else {
+				d.forward([]*sequence{s})
+			}
+		}
+		return
+	}
+	for i, s := range batch {
+		switch r := d.results[i]; {
+		case r.err != nil:
+			s.undo()
+			d.fail(s, r.err)
+		default:
+			s.emitPiece(false)
+			if !r.more {
+				d.complete(s)
+			}
+		}
+	}
+}
+
+// tokens makes the next token of each sequence of batch.
+func (d *scheduler) tokens(batch []*sequence) {
+	d.advance(batch)
+	d.results = slices.Grow(d.results[:0], len(batch))[:len(batch)]
+	d.chosen = batch
+	d.e.pool.Run(len(batch), d.choose)
+}
+
+// advance leads the newest token of each sequence of batch through the decoder.
+func (d *scheduler) advance(batch []*sequence) {
+	e, n := d.e, len(batch)
+	h, vocab := e.shape.Hidden, e.shape.Vocab
+	d.spans, d.ids = d.spans[:0], d.ids[:0]
+	d.x, d.logits = nn.Buffer(&d.x, n*h), nn.Buffer(&d.logits, n*vocab)
+	for _, s := range batch {
+		s.prepareStep()
+		d.ids, d.spans = append(d.ids, s.id), append(d.spans, s.span)
+	}
+	if err := e.m.Decoder().Embed(d.x, d.ids); err != nil {
+		panic(err) // tokens that were chosen are in the vocabulary
+	}
+	e.m.Decoder().Forward(d.step, d.x, d.spans)
+	e.m.Decoder().Logits(d.step, d.logits, d.x, n)
+}
+
+// result chooses the token of the i-th sequence of the batch.
+func (d *scheduler) result(i int) {
+	s, vocab := d.chosen[i], d.e.shape.Vocab
+	d.results[i] = result{err: d.spans[i].Err}
+	if d.results[i].err != nil {
+		return
+	}
+	s.next++
+	s.fed = append(s.fed, unit{id: s.id})
+	defer func() {
+		if v := recover(); v != nil {
+			d.results[i].err = &model.Panic{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	d.results[i].more, d.results[i].err = s.accept(d.logits[i*vocab : (i+1)*vocab])
+}
+
+// guard calls f and returns a panic that it raises as an error.
+func (d *scheduler) guard(f func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &model.Panic{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	return f()
+}
+
+// complete ends a sequence whose answer is whole and leaves what it has read for others.
+func (d *scheduler) complete(s *sequence) {
+	if s.begun != nil {
+		// else answers are read again as a part of a next prompt
+		if s.calib == nil || !s.calib.Distance || s.calib.DecodeDistance {
+			d.e.prefixes.extend(s.begun, s.fed)
+		}
+		d.e.prefixes.keep(s.begun)
+		s.cache, s.begun = nil, nil
+	}
+	s.stageEnded(answered)
+	d.leave(s)
+	s.close()
+	s.finish(s.ans, nil)
+}
+
+// fail ends a sequence before its answer is whole. One that its context ended keeps what it
+// has.
+func (d *scheduler) fail(s *sequence, err error) {
+	d.leave(s)
+	cause := context.Cause(s.ctx)
+	if cause == nil || !errors.Is(err, cause) {
+		s.finish(nil, d.e.told(err))
+		return
+	}
+	if s.work == nil && !s.count {
+		s.ans.Finish = FinishCancelled
+		s.close()
+	}
+	s.finish(s.ans, cause)
+}
+
+// leave gives up the place of s, its keys and values, and its pictures.
+func (d *scheduler) leave(s *sequence) {
+	if s.begun != nil {
+		d.e.prefixes.trim(s.begun, 0)
+		s.begun = nil
+	}
+	if s.cache != nil {
+		s.cache.Free()
+		s.cache = nil
+	}
+	d.changes++
+	s.release()
+	d.running = slices.DeleteFunc(d.running, func(r *sequence) bool { return r == s })
+	if s.placed {
+		d.mu.Lock()
+		d.places--
+		d.mu.Unlock()
+		s.placed = false
+	}
+}
+
+// told is err as a caller is told of it: of a panic no more than that there was one.
+func (e *Engine) told(err error) error {
+	var p *model.Panic
+	if !errors.As(err, &p) {
+		return err
+	}
+	if err := faultOf(e.ck.Name, p.Value); err != nil {
+		return err
+	}
+	if e.panicked != nil {
+		e.panicked(p.Value, p.Stack)
+	}
+	return fmt.Errorf("engine: %w", errs.ErrInternal)
+}

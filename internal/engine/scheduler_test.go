@@ -1,0 +1,689 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"image/png"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/checkpoint/all"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/sample"
+	"github.com/restore-vlm/restore/internal/scene"
+)
+
+// opened is the embedded model. At the end of the test all pages must have come back.
+func opened(t *testing.T, o Options) *Engine {
+	t.Helper()
+	ck, err := all.Open("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Threads == 0 {
+		o.Threads = 2
+	}
+	e, err := New(ck, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if e.closed.Load() {
+			return
+		}
+		returned(t, e)
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+// returned checks that no place, page or cache entry is in use once the prefixes are dropped.
+func returned(t *testing.T, e *Engine) {
+	t.Helper()
+	err := e.Do(context.Background(), func(*model.Run) error {
+		for e.prefixes.evict() {
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if n := len(e.prefixes.cuts); n > 0 {
+		t.Errorf("%d beginnings are known that nobody holds", n)
+	}
+	s := e.Stats()
+	if s.KVBytes != 0 || s.Running != 0 || s.Waiting != 0 {
+		t.Errorf("at the end: %+v, want nothing in use", s)
+	}
+	for key, n := range e.cached.entries {
+		if n.users != 0 {
+			t.Errorf("entry %x has %d users", key[:4], n.users)
+		}
+	}
+}
+
+var drawings sync.Map // of seeds
+
+func drawn(t testing.TB, seed int64) *imageproc.Picture {
+	t.Helper()
+	if p, ok := drawings.Load(seed); ok {
+		return p.(*imageproc.Picture)
+	}
+	var b bytes.Buffer
+	if err := png.Encode(&b, scene.New(seed).Image()); err != nil {
+		t.Fatal(err)
+	}
+	p, err := imageproc.Decode(b.Bytes(), "scene", imageproc.DefaultDecodeOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	drawings.Store(seed, p)
+	return p
+}
+
+// tiny is a checkpoint of eight small layers, without a tokenizer, for pictures of 36 tokens.
+func tiny(t *testing.T, o Options) *Engine {
+	t.Helper()
+	ck, err := all.Open("testdata/inmodel-tiny")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Processor, err = imageproc.ParseProcessor([]byte(tinyProcessor)); err != nil {
+		t.Fatal(err)
+	}
+	o.Threads = 2
+	e, err := New(ck, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if !e.closed.Load() {
+			returned(t, e)
+			e.Close()
+		}
+	})
+	return e
+}
+
+const tinyProcessor = `{"image_processor_type": "CLIPImageProcessor", "resample": 3, "size": {"shortest_edge": 84},
+	"crop_size": {"height": 84, "width": 84}, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.3, 0.3, 0.3]}`
+
+// mixed are requests with budgets, methods and lengths of all kinds, in tokens of tiny.
+func mixed(t testing.TB, e *Engine, n int) []Request {
+	options := []methods.Options{
+		{Base: "holov", NVis: 12, Restore: true}, {}, {Base: "pdrop", Schedule: "1:0.7,3:0.45,5:0.2", Restore: true},
+		{Base: "divprune", NVis: 7}, {Base: "fastv", Schedule: "2:12", Positions: "sequential"},
+		{Base: "tome", NVis: 18, Restore: true}, {Base: "sparsevlm", Schedule: "1:20,3:12,5:6"}, {Base: "holov", NVis: 12, Restore: true, DecodeDistance: new(false)},
+		{Base: "fitprune", Schedule: "1:33,2:26,5:15", Restore: true}, {Base: "downsample", NVis: 9},
+	}
+	var out []Request
+	for i := range n {
+		r := Request{
+			Reduce: options[i%len(options)], MaxTokens: 30 + 7*(i%5), IgnoreEnd: true,
+			NoCache: true, Images: []*imageproc.Picture{drawn(t, int64(i%4))},
+		}
+		r.Tokens = slices.Insert(e.Words(uint64(i), 9+13*(i%3)), 4, e.m.ImageToken())
+		if i%4 == 3 {
+			r.Sample = sample.Options{Temp: 0.9, TopK: 20, Seed: int64(i)}
+		}
+		if i%5 == 4 {
+			r.Images = append(r.Images, drawn(t, 9))
+			r.Tokens = slices.Insert(r.Tokens, 7, e.m.ImageToken())
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// together asks all requests at once.
+func together(e *Engine, reqs []Request, ctx func(i int) context.Context) ([]*Answer, []error) {
+	answers, failed := make([]*Answer, len(reqs)), make([]error, len(reqs))
+	var wg sync.WaitGroup
+	for i := range reqs {
+		wg.Go(func() { answers[i], failed[i] = e.Ask(ctx(i), reqs[i]) })
+	}
+	wg.Wait()
+	return answers, failed
+}
+
+func background(int) context.Context { return context.Background() }
+
+// Ensure that each of many requests at once gets the tokens that it gets alone, with every kind
+// of weight and cache, methods inside the decoder included.
+func TestTogetherIsAlone(t *testing.T) {
+	plans, n := []Options{
+		{Parallel: 20}, {Quant: "q4", EncoderQuant: "q8", CacheType: "f16", Parallel: 4}, {Quant: "bf16", Parallel: 9}, {Quant: "q8"},
+	}, 20
+	if testing.Short() { // the race detector is slow
+		plans, n = plans[:2], 10
+	}
+	for _, o := range plans {
+		e := tiny(t, o)
+		reqs := mixed(t, e, n)
+		want := make([]*Answer, len(reqs))
+		for i, r := range reqs {
+			var err error
+			if want[i], err = e.Ask(context.Background(), r); err != nil {
+				t.Fatal(i, err)
+			}
+		}
+		got, failed := together(e, reqs, background)
+		for i := range got {
+			if failed[i] != nil {
+				t.Errorf("quant %q: request %d: %v", o.Quant, i, failed[i])
+			} else if !slices.Equal(got[i].Tokens, want[i].Tokens) {
+				t.Errorf("quant %q: request %d: together %v, alone %v", o.Quant, i, got[i].Tokens,
+					want[i].Tokens)
+			}
+		}
+	}
+}
+
+// Ensure that caches change no answer: fresh, with features, with a prefix, and with salts.
+func TestCachesChangeNothing(t *testing.T) {
+	e := tiny(t, Options{})
+	for i, r := range mixed(t, e, 10) {
+		fresh, err := e.Ask(context.Background(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.NoCache = false
+		other := r
+		other.Tokens, other.MaxTokens = append(slices.Clone(r.Tokens), 7, 8, 9), 1
+		// so that the picture's keys are there
+		if _, err := e.Ask(context.Background(), other); err != nil {
+			t.Fatal(err)
+		}
+		again, err := e.Ask(context.Background(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := FromPrefix
+		if r.Reduce.Inside() {
+			want = FromFeatures
+		}
+		if !slices.Equal(again.Tokens, fresh.Tokens) {
+			t.Errorf("%d: from a cache %v, fresh %v", i, again.Tokens, fresh.Tokens)
+		}
+		for _, p := range again.Report.Images {
+			if p.Cache != want {
+				t.Errorf("%d: from %s, want %s", i, p.Cache, want)
+			}
+		}
+		if again.Report.Encode != 0 || again.Report.CachedTokens == 0 ||
+			again.Report.PromptTokens != fresh.Report.PromptTokens ||
+			again.Report.Kept != fresh.Report.Kept {
+			t.Errorf("%d: again %+v", i, again.Report)
+		}
+		r.Salt = fmt.Sprint("salt ", i)
+		if salted, err := e.Ask(context.Background(), r); err != nil ||
+			!slices.Equal(salted.Tokens, fresh.Tokens) ||
+			salted.Report.Images[0].Cache != FromNothing {
+			t.Errorf("%d: with a salt from %s: %v", i, salted.Report.Images[0].Cache, err)
+		}
+	}
+}
+
+// Ensure that ten requests about one picture at once encode it once and read their common
+// beginning once.
+func TestPrefixSharedByTen(t *testing.T) {
+	e := tiny(t, Options{Parallel: 10})
+	reqs := make([]Request, 10)
+	for i := range reqs {
+		reqs[i] = mixed(t, e, 1)[0]
+		reqs[i].NoCache, reqs[i].Tokens = false, append(reqs[i].Tokens, int32(20+i))
+	}
+	got, failed := together(e, reqs, background)
+	from := map[string]int{}
+	for i := range got {
+		if failed[i] != nil {
+			t.Fatal(failed[i])
+		}
+		from[got[i].Report.Images[0].Cache]++
+		alone := reqs[i]
+		alone.NoCache = true
+		want, err := e.Ask(context.Background(), alone)
+		if err != nil || !slices.Equal(want.Tokens, got[i].Tokens) {
+			t.Errorf("%d: shared %v, alone %v, %v", i, got[i].Tokens, want.Tokens, err)
+		}
+	}
+	if from[FromNothing] != 1 || from[FromPrefix] != 9 {
+		t.Errorf("pictures from %v, want one encoded and nine with their keys", from)
+	}
+	if s := e.Stats().Features; s.Misses != 1 {
+		t.Errorf("%+v, want one miss", s)
+	}
+}
+
+// hold keeps the device busy until the channel is closed.
+func (e *Engine) hold() chan struct{} {
+	begun, hold := make(chan struct{}), make(chan struct{})
+	go e.Do(context.Background(), func(*model.Run) error { close(begun); <-hold; return nil })
+	<-begun
+	return hold
+}
+
+// Ensure that without a cache of features what several ask for at once is made once, too.
+func TestSingleFlight(t *testing.T) {
+	e := tiny(t, Options{FeatureBytes: -1, Parallel: 2})
+	reqs := make([]Request, 6)
+	for i := range reqs { // inside the decoder: no keys of the picture are shared
+		reqs[i] = mixed(t, e, 3)[2]
+		reqs[i].NoCache = false
+	}
+	hold := e.hold()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	from := map[string]int{}
+	for i := range reqs {
+		wg.Go(func() {
+			a, err := e.Ask(context.Background(), reqs[i])
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			from[a.Report.Images[0].Cache]++
+		})
+	}
+	for e.Stats().Waiting < 6 {
+		time.Sleep(time.Millisecond)
+	}
+	close(hold)
+	wg.Wait()
+	if from[FromNothing] != 1 || from[FromFeatures] != 5 {
+		t.Errorf("pictures from %v, want one encoded", from)
+	}
+	if s := e.Stats().Features; s.Bytes != 0 || s.Entries != 0 {
+		t.Errorf("at the end %+v, want nothing kept", s)
+	}
+}
+
+// Ensure that one of eight that is cancelled, at any stage, leaves the others their answers,
+// and gets what it had and the cause.
+func TestOneCancelledOfEight(t *testing.T) {
+	e := tiny(t, Options{})
+	reqs := mixed(t, e, 8)
+	want, failed := together(e, reqs, background)
+	for _, err := range failed {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	cause := errors.New("changed my mind")
+	// polls of the context: while encoding, reading, decoding
+	for _, after := range []int{0, 1, 9, 25, 100, 300, 700} {
+		ctx := &pollContext{Context: context.Background(), cause: cause, after: after}
+		ctx.left.Store(int64(after))
+		got, failed := together(e, reqs, func(i int) context.Context {
+			if i == 2 {
+				return ctx
+			}
+			return context.Background()
+		})
+		for i := range got {
+			switch {
+			case i == 2 &&
+				(!errors.Is(failed[i], cause) || got[i] == nil ||
+					got[i].Finish != FinishCancelled ||
+					!slices.Equal(got[i].Tokens, want[i].Tokens[:len(got[i].Tokens)])):
+				t.Errorf("after %d polls: cancelled: %+v, %v", after, got[i], failed[i])
+			case i != 2 && (failed[i] != nil || !slices.Equal(got[i].Tokens, want[i].Tokens)):
+				t.Errorf("after %d polls: request %d: %v, want %v", after, i, failed[i],
+					want[i].Tokens)
+			}
+		}
+	}
+}
+
+// pollContext ends when it was looked at so often.
+type pollContext struct {
+	context.Context
+	cause error
+	after int
+	left  atomic.Int64
+}
+
+func (c *pollContext) Err() error {
+	if c.left.Add(-1) < 0 {
+		return c.cause
+	}
+	return nil
+}
+
+// Ensure that a request whose activations are not finite fails alone.
+func TestNaNInOneOfEight(t *testing.T) {
+	e := tiny(t, Options{})
+	reqs := mixed(t, e, 8)
+	want, _ := together(e, reqs, background)
+	var bad [2]*sequence
+	for i, r := range []Request{reqs[0], reqs[2]} { // before the decoder, and inside of it
+		s, err := e.sequence(context.Background(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := s.pics[0]
+		p.prepared = spoilt{p.prepared}
+		bad[i] = s
+	}
+	e.m = spoiling{e.m}
+	var wg sync.WaitGroup
+	for _, s := range bad {
+		if err := e.queue(s); err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			if _, err := (&Job{s}).Answer(); err == nil ||
+				!strings.Contains(err.Error(), "finite") && !strings.Contains(err.Error(), "NaN") {
+				t.Errorf("with NaN: %v", err)
+			}
+		})
+	}
+	got, failed := together(e, reqs, background)
+	wg.Wait()
+	for i := range got {
+		if failed[i] != nil || !slices.Equal(got[i].Tokens, want[i].Tokens) {
+			t.Errorf("request %d beside one with NaN: %v", i, failed[i])
+		}
+	}
+}
+
+// spoiling encodes spoilt pictures to NaN.
+type spoiling struct{ model.Multimodal }
+
+type spoilt struct{ model.Picture }
+
+func (m spoiling) Encode(
+	r *model.Run, pics []model.Picture, need model.Needs,
+) ([]*model.Visual, error) {
+	bad, ok := pics[0].(spoilt)
+	if ok {
+		pics = []model.Picture{bad.Picture}
+	}
+	v, err := m.Multimodal.Encode(r, pics, need)
+	if ok && err == nil {
+		for i := range v[0].X {
+			v[0].X[i] = float32(math.NaN())
+		}
+	}
+	return v, err
+}
+
+// Ensure that a panic costs one request: of a constraint, which is asked in parallel with other
+// sequences' tokens, and of an encoder.
+func TestPanicCostsOneRequest(t *testing.T) {
+	var told []any
+	e := tiny(t, Options{Panicked: func(v any, stack []byte) { told = append(told, v) }})
+	reqs := mixed(t, e, 5)
+	want, _ := together(e, reqs, background)
+	run := append(slices.Clone(reqs), reqs[0])
+	run[5].Constraint = &faulty{at: 3}
+	got, failed := together(e, run, background)
+	for i := range want {
+		if failed[i] != nil || !slices.Equal(got[i].Tokens, want[i].Tokens) {
+			t.Errorf("request %d beside a panic: %v", i, failed[i])
+		}
+	}
+	if !errors.Is(failed[5], errs.ErrInternal) || len(told) != 1 {
+		t.Errorf("panic: %v, told %v", failed[5], told)
+	}
+	err := e.Do(context.Background(), func(*model.Run) error { panic("again") })
+	if !errors.Is(err, errs.ErrInternal) || strings.Contains(err.Error(), "again") {
+		t.Errorf("a job's panic: %v", err)
+	}
+}
+
+type faulty struct{ at, n int }
+
+func (f *faulty) Mask() []uint64 {
+	if f.n++; f.n > f.at {
+		panic("fault")
+	}
+	return slices.Repeat([]uint64{math.MaxUint64}, 1<<12)
+}
+func (f *faulty) Accept(int32) error { return nil }
+func (f *faulty) Done() bool         { return false }
+
+// Ensure that Close ends what runs and waits, that calls after it are refused, and that it may
+// be called again.
+func TestCloseDuringRequests(t *testing.T) {
+	for _, wait := range []time.Duration{0, 5 * time.Millisecond, 40 * time.Millisecond} {
+		e := opened(t, Options{Parallel: 3})
+		var wg sync.WaitGroup
+		reqs := make([]Request, 8)
+		for i := range reqs {
+			reqs[i] = Request{
+				Prompt: "Describe the image.", IgnoreEnd: true, Images: []*imageproc.Picture{
+					drawn(t, int64(i)),
+				}, Reduce: methods.Options{Base: "holov", NVis: 64, Restore: true},
+			}
+			wg.Go(func() {
+				if _, err := e.Ask(context.Background(), reqs[i]); !errors.Is(err, errs.ErrClosed) {
+					t.Errorf("closed after %v: request %d: %v", wait, i, err)
+				}
+			})
+		}
+		time.Sleep(wait)
+		for range 2 {
+			if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		wg.Wait()
+		if _, err := e.Ask(context.Background(), reqs[0]); !errors.Is(err, errs.ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+		if _, err := e.Trace(context.Background(), TraceRequest{
+			Prompt: "?",
+		}); !errors.Is(err, errs.ErrClosed) {
+			t.Errorf("a trace after Close: %v", err)
+		}
+		if _, err := e.Encode(context.Background(), reqs[0].Images); !errors.Is(
+			err, errs.ErrClosed) {
+			t.Errorf("encoding after Close: %v", err)
+		}
+		if _, err := e.NewConversation(methods.Options{}).Ask(context.Background(), Request{
+			Prompt: "?",
+		}); !errors.Is(err, errs.ErrClosed) {
+			t.Errorf("a conversation after Close: %v", err)
+		}
+	}
+}
+
+// Ensure that the mapped files of a model may be closed at any time.
+func TestCloseMapped(t *testing.T) {
+	for wait := range 6 {
+		e := tiny(t, Options{})
+		reqs := mixed(t, e, 8)
+		var closed sync.WaitGroup
+		closed.Go(func() {
+			time.Sleep(time.Duration(wait*wait) * time.Millisecond)
+			if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		_, failed := together(e, reqs, background)
+		closed.Wait()
+		for i, err := range failed {
+			if err != nil && !errors.Is(err, errs.ErrClosed) {
+				t.Errorf("closed after %d² ms: request %d: %v", wait, i, err)
+			}
+		}
+		e.Info()
+		if _, err := e.Count(context.Background(), reqs[0]); !errors.Is(err, errs.ErrClosed) {
+			t.Errorf("Count after Close: %v", err)
+		}
+	}
+}
+
+// Ensure that a full queue refuses at once, that a request that is refused for itself is told
+// so first, and that one which is cancelled makes room.
+func TestQueue(t *testing.T) {
+	e := opened(t, Options{Parallel: 1, Queue: 2})
+	hold := e.hold()
+	ctx, cancel := context.WithCancel(context.Background())
+	var jobs []*Job
+	for i := range 3 {
+		c := context.Background()
+		if i == 1 {
+			c = ctx
+		}
+		j, err := e.Submit(c, Request{Prompt: "What is there?", MaxTokens: 2})
+		if err != nil {
+			t.Fatal(i, err)
+		}
+		jobs = append(jobs, j)
+	}
+	if _, err := e.Submit(ctx, Request{Prompt: "?"}); !errors.Is(err, errs.ErrQueueFull) {
+		t.Errorf("a fourth: %v", err)
+	}
+	var option *errs.OptionError
+	if _, err := e.Submit(ctx, Request{Prompt: "?", MaxTokens: -1}); !errors.As(err, &option) {
+		t.Errorf("a bad one: %v", err)
+	}
+	cancel()
+	close(hold)
+	for i, j := range jobs {
+		if _, err := j.Answer(); (i == 1) != errors.Is(err, context.Canceled) {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+}
+
+// Ensure that little memory for keys and values makes requests wait, changes no answer, and
+// that what can never fit is refused.
+func TestMemoryOfKeys(t *testing.T) {
+	plain := tiny(t, Options{})
+	reqs := mixed(t, plain, 8)
+	for i := range reqs {
+		reqs[i].NoCache = i%2 == 0
+		reqs[i].MaxTokens = 90
+	}
+	want, failed := together(plain, reqs, background)
+	for _, err := range failed {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	layers := int64(plain.shape.Layers)
+	small := tiny(t, Options{KVBytes: 6 * layers * plain.pages.PageBytes()})
+	got, failed := together(small, reqs, background)
+	for i := range got {
+		if failed[i] != nil || !slices.Equal(got[i].Tokens, want[i].Tokens) {
+			t.Errorf("request %d with little memory: %v", i, failed[i])
+		}
+	}
+	if s := small.Stats(); s.KVBytes > s.KVLimit {
+		t.Errorf("%d bytes in use, want at most %d", s.KVBytes, s.KVLimit)
+	}
+	least := tiny(t, Options{KVBytes: 2 * layers * plain.pages.PageBytes()})
+	var memory *errs.MemoryError
+	long := Request{Tokens: least.Words(1, 20), MaxTokens: 2*64 - 20 + 2, IgnoreEnd: true}
+	if _, err := least.Ask(context.Background(), long); !errors.As(err, &memory) ||
+		memory.Need != 3*layers*plain.pages.PageBytes() {
+		t.Errorf("what can never fit: %v", err)
+	}
+	long.MaxTokens--
+	if a, err := least.Ask(context.Background(), long); err != nil ||
+		len(a.Tokens) != long.MaxTokens {
+		t.Errorf("what just fits: %v", err)
+	}
+	long.MaxTokens = 0
+	if a, err := least.Ask(context.Background(), long); err != nil || a.Finish != FinishLength ||
+		len(a.Tokens) > 2*64-20+1 {
+		t.Errorf("up to the memory's end: %v", err)
+	}
+}
+
+// Ensure that a smaller context ends answers and refuses prompts.
+func TestContextOption(t *testing.T) {
+	e := opened(t, Options{Context: 64})
+	a, err := e.Ask(context.Background(), Request{Prompt: "What?", IgnoreEnd: true})
+	if err != nil || a.Finish != FinishLength || a.Report.PromptTokens+len(a.Tokens) != 65 {
+		t.Errorf("%+v, %v", a, err)
+	}
+	var full *errs.ContextError
+	if _, err := e.Ask(context.Background(), Request{
+		Prompt: "What?", Images: []*imageproc.Picture{drawn(t, 1)},
+	}); !errors.As(err, &full) || full.Context != 64 {
+		t.Errorf("a picture: %v", err)
+	}
+}
+
+// Ensure that a model whose file is cut short while it is open answers with an error or as
+// before, that Close works then, and that a short file is refused.
+func TestShortenedFile(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"config.json", "model.safetensors"} {
+		data, err := os.ReadFile("testdata/inmodel-tiny/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(dir, "model.safetensors")
+	for _, keep := range []int64{0, 100 << 10} {
+		data, err := os.ReadFile("testdata/inmodel-tiny/model.safetensors")
+		if err == nil {
+			err = os.WriteFile(file, data, 0o666)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		ck, err := all.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := Options{Threads: 2}
+		if o.Processor, err = imageproc.ParseProcessor([]byte(tinyProcessor)); err != nil {
+			t.Fatal(err)
+		}
+		e, err := New(ck, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reqs := mixed(t, e, 8)
+		want, _ := together(e, reqs, background)
+		if err := os.Truncate(file, keep); err != nil {
+			t.Fatal(err)
+		}
+		got, failed := together(e, reqs, background)
+		damaged := 0
+		for i := range got {
+			switch {
+			case errors.Is(failed[i], errs.ErrDamaged):
+				damaged++
+			case failed[i] != nil || !slices.Equal(got[i].Tokens, want[i].Tokens):
+				t.Errorf("%d bytes left: request %d: %v", keep, i, failed[i])
+			}
+		}
+		t.Logf("%d bytes left: %d of %d requests fail", keep, damaged, len(reqs))
+		e.Info()
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+		if ck, err = all.Open(dir); err == nil {
+			if _, err = New(ck, o); err == nil {
+				t.Errorf("%d bytes are a model", keep)
+			}
+			ck.Close()
+		}
+	}
+}

@@ -1,0 +1,400 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/nn"
+	"github.com/restore-vlm/restore/internal/sample"
+)
+
+// sequence is one request on its way: who asked waits for its pieces, the device's goroutine
+// makes them.
+type sequence struct {
+	e    *Engine
+	ctx  context.Context
+	req  *Request
+	work func(r *model.Run) error // of a job that is no question; nothing below is used then
+
+	units   []unit     // the prompt
+	pics    []*picture // of the report, in order
+	all     []*picture // of the prompt
+	late    bool       // budgets by content are still to be found
+	forgot  uint64     // of a conversation that forgot what it had read
+	calib   *nn.Calibration
+	root    uint64 // of the prefix cache
+	most    int    // tokens that are generated at most; 0: up to the context's end
+	sampler *sample.Sampler
+	ends    []uint64    // mask without the model's end tokens, where these are never chosen
+	count   bool        // only what the prompt takes is asked for
+	stage   func(stage) // called at the end of each stage; may be nil
+
+	// The device's.
+	cache  *nn.KVCache
+	begun  *prefix // what others may begin with; nil: nothing
+	next   float64 // position of the next token
+	id     int32   // the newest token, which the decoder has not read
+	fed    []unit  // generated tokens that it has
+	held   []int   // keys per layer before the newest step
+	pages  int     // that the sequence holds at most
+	cached int     // units that were in memory
+	tried  int     // changes of memory when there was too little for the prompt
+	placed bool    // it has a place among those that run
+	slots  int     // generated tokens that the cache has made ready for
+	writer writer
+	span   model.Span
+	pos    [1]nn.Pos
+
+	start, queued, first time.Time
+
+	mu     sync.Mutex
+	pieces []Piece
+	ready  chan struct{} // has room for one: there are pieces, or the end
+	ended  bool
+	ans    *Answer
+	err    error
+	done   chan struct{} // closed at the end
+}
+
+// emit hands over a piece.
+func (s *sequence) emit(p Piece) {
+	if p.Text == "" && len(p.Tokens) == 0 {
+		return
+	}
+	s.mu.Lock()
+	s.pieces = append(s.pieces, p)
+	s.mu.Unlock()
+	s.signal()
+}
+
+func (s *sequence) signal() {
+	select {
+	case s.ready <- struct{}{}:
+	default:
+	}
+}
+
+// finish ends the sequence; ans may be nil where err is not.
+func (s *sequence) finish(ans *Answer, err error) {
+	s.mu.Lock()
+	if s.ended {
+		s.mu.Unlock()
+		return
+	}
+	s.ended, s.ans, s.err = true, ans, err
+	s.mu.Unlock()
+	close(s.done)
+	s.signal()
+}
+
+// Job is a request that was accepted.
+type Job struct{ s *sequence }
+
+// Next waits for the next piece of the answer; false is its end.
+func (j *Job) Next() (Piece, bool) {
+	s := j.s
+	for {
+		s.mu.Lock()
+		if len(s.pieces) > 0 {
+			p := s.pieces[0]
+			s.pieces = s.pieces[1:]
+			s.mu.Unlock()
+			return p, true
+		}
+		ended := s.ended
+		s.mu.Unlock()
+		if ended {
+			return Piece{}, false
+		}
+		<-s.ready
+	}
+}
+
+// Answer waits for the end. Where the request's context ended it is the answer so far and the
+// context's cause; other errors come without an answer.
+func (j *Job) Answer() (*Answer, error) {
+	<-j.s.done
+	return j.s.ans, j.s.err
+}
+
+// prefillChunk is how many rows go through the decoder at once: enough for the
+// products to run at full speed, few enough to bound the activations' memory.
+const prefillChunk = 1024
+
+// decodeRoom is for how many generated tokens the cache is made ready at a time.
+const decodeRoom = 256
+
+// keysOf returns the keys that each layer holds of units at most.
+func (e *Engine) keysOf(units []unit) []int {
+	keys := make([]int, e.shape.Layers)
+	tokens := 0
+	for _, u := range units {
+		switch {
+		case u.pic == nil:
+			tokens++
+		case len(u.pic.plan.Stages) > 0:
+			for i := range keys {
+				keys[i] += u.pic.plan.RowsAt(i)
+			}
+		default:
+			tokens += u.pic.rows()
+		}
+	}
+	for i := range keys {
+		keys[i] += tokens
+	}
+	return keys
+}
+
+// pagesOf returns the pages that a prompt of keys takes with n tokens after it.
+func pagesOf(keys []int, n int) int {
+	pages := 0
+	for _, k := range keys {
+		pages += nn.PagesOf(k + n)
+	}
+	return pages
+}
+
+// positions returns how many the prompt spans.
+func (s *sequence) positions() int {
+	_, n := extent(s.units)
+	return int(n)
+}
+
+// context returns how many positions prompt and answer may span.
+func (s *sequence) context() int {
+	if s.req.Context == 0 {
+		return s.e.context
+	}
+	return s.req.Context
+}
+
+// stageEnded notes that a stage is over.
+func (s *sequence) stageEnded(of stage) {
+	if s.stage != nil {
+		s.stage(of)
+	}
+}
+
+// claim finds how many pages the sequence takes at most, and how many tokens it may generate
+// where it may generate any number. What can never fit is refused.
+func (s *sequence) claim() error {
+	e := s.e
+	rows, positions := extent(s.units)
+	if err := fits(rows, positions, s.context()); err != nil {
+		return err
+	}
+	keys, room := e.keysOf(s.units), s.context()-int(positions)
+	n := room
+	if s.most > 0 {
+		n = min(s.most-1, room) // the newest token's keys are not kept
+	}
+	if s.most == 0 { // up to the context's end, or the memory's
+		for pagesOf(keys, n) > e.pagesMost && n > 0 {
+			n -= max(1, n/16)
+		}
+		s.most = n + 1
+	}
+	if s.pages = pagesOf(keys, n); s.pages > e.pagesMost {
+		page := e.pages.PageBytes()
+		return fmt.Errorf("engine: %w", &errs.MemoryError{
+			What: fmt.Sprintf("keys and values of %d prompt tokens and %d of an answer", rows, n+1),
+			Need: int64(s.pages) * page, Have: int64(e.pagesMost) * page,
+			Hint: "ask for a shorter answer, a smaller budget of visual tokens, or keys and " +
+				"values in float16",
+		})
+	}
+	return nil
+}
+
+// cuts are the ends of the pieces in which units from n on are read: a method inside the
+// decoder chose for the question that its picture came with.
+func (s *sequence) cuts(n int) []int {
+	var at []int
+	for _, u := range s.units[n:] {
+		if p := u.pic; p != nil && p.chosen > n && p.chosen < len(s.units) {
+			at = append(at, p.chosen)
+		}
+	}
+	slices.Sort(at)
+	return append(slices.Compact(at), len(s.units))
+}
+
+// prefill reads the units from n on, the first of which sits at position at, and returns the
+// last row.
+func (s *sequence) prefill(r *model.Run, n int, at float64) ([]float32, error) {
+	h := s.e.shape.Hidden
+	var row []float32
+	for _, end := range s.cuts(n) {
+		in, err := s.e.layout(s.units[n:end], at)
+		if err != nil {
+			return nil, err
+		}
+		for _, u := range s.units[n:end] {
+			if u.pic != nil {
+				u.pic.tokens = u.pic.tokens.bare() // the rows have them
+			}
+		}
+		last, err := s.read(r, in)
+		if err != nil {
+			return nil, err
+		}
+		row, n, at = in.x[last*h:(last+1)*h], end, in.next
+	}
+	s.next = at
+	return row, nil
+}
+
+// read leads rows through the decoder, in chunks, and returns which of them is the last.
+func (s *sequence) read(r *model.Run, in *rows) (last int, err error) {
+	h, n := s.e.shape.Hidden, len(in.pos)
+	for lo := 0; lo < n; {
+		hi := min(lo+prefillChunk, n)
+		span := model.Span{Cache: s.cache, Calib: s.calib, Context: s.ctx}
+		if len(in.staged) > 0 && hi > in.staged[0].First {
+			// methods inside the decoder look at the picture from the prompt's end
+			hi, span.Staged = n, in.staged
+			for i := range span.Staged {
+				span.Staged[i].First -= lo
+			}
+		}
+		span.Pos, span.Size, span.FirstSize = in.pos[lo:hi], in.size[lo:hi], in.firstSize[lo:hi]
+		spans := []model.Span{span}
+		s.e.m.Decoder().Forward(r, in.x[lo*h:hi*h], spans)
+		if spans[0].Err != nil {
+			return 0, spans[0].Err
+		}
+		last, lo = lo+len(spans[0].Pos)-1, hi
+	}
+	return last, nil
+}
+
+// prepareStep makes the span of the sequence's next step.
+func (s *sequence) prepareStep() {
+	if s.slots == 0 {
+		s.slots = min(max(decodeRoom, s.cache.Len(0)/4), max(1, s.most-len(s.fed)))
+		s.cache.Reserve(0, s.slots)
+		s.fed = slices.Grow(s.fed, s.slots)
+	}
+	s.slots--
+	s.held = s.cache.Lens(s.held[:0])
+	s.pos[0] = nn.At(s.next)
+	s.span = model.Span{
+		Pos: s.pos[:], Cache: s.cache, Calib: s.calib, Decoding: true, Context: s.ctx,
+	}
+}
+
+// undo takes back the keys that a step which failed left in some layers.
+func (s *sequence) undo() {
+	for i, n := range s.held {
+		s.cache.Layer(i).Truncate(n)
+	}
+}
+
+// accept chooses the next token from logits. It reports whether the answer goes on. It runs on
+// any thread, next to those of other sequences.
+func (s *sequence) accept(logits []float32) (more bool, err error) {
+	if !sample.Finite(logits) {
+		return false, fmt.Errorf("engine: logits of token %d: %w", len(s.ans.Tokens),
+			errs.ErrNotFinite)
+	}
+	id, err := s.choose(logits)
+	if err != nil {
+		return false, err
+	}
+	if s.first.IsZero() {
+		s.first = time.Now()
+		s.ans.Report.FirstToken = s.first.Sub(s.start)
+	}
+	if id < 0 || s.e.eos[id] && !s.req.IgnoreEnd {
+		s.ans.Finish = FinishStop
+		return false, nil
+	}
+	s.id = id
+	s.ans.Tokens = append(s.ans.Tokens, id)
+	stopped := s.writer.push(id, s.scored(id, logits))
+	if c := s.req.Constraint; c != nil {
+		if err := c.Accept(id); err != nil {
+			return false, err
+		}
+		stopped = stopped || c.Done()
+	}
+	switch {
+	case stopped:
+		s.ans.Finish = FinishStop
+	case len(s.ans.Tokens) == s.most || int(s.next) >= s.context():
+		s.ans.Finish = FinishLength
+	default:
+		return true, nil
+	}
+	return false, nil
+}
+
+// choose draws a token, -1 where none may come.
+func (s *sequence) choose(logits []float32) (int32, error) {
+	mask := s.ends
+	if c := s.req.Constraint; c != nil {
+		if c.Done() {
+			return -1, nil
+		}
+		switch may := c.Mask(); {
+		case s.ends == nil:
+			mask = may
+		case may != nil:
+			mask = slices.Clone(may)
+			for i := range mask {
+				mask[i] &= s.ends[i]
+			}
+		}
+	}
+	if mask == nil {
+		return s.sampler.Next(logits), nil
+	}
+	id := s.sampler.NextOf(logits, mask)
+	if id < 0 && s.req.Constraint == nil {
+		return 0, fmt.Errorf("engine: every token ends the answer, and none may")
+	}
+	return id, nil
+}
+
+// scored returns what is reported of a token.
+func (s *sequence) scored(id int32, logits []float32) Token {
+	if !s.req.LogProbs {
+		return Token{}
+	}
+	sum := sample.LogSum(logits)
+	t := Token{ID: id, LogProb: float64(logits[id]) - sum}
+	for _, top := range sample.Top(logits, s.req.Top) {
+		b := s.e.tok.Piece(top, len(s.ans.Tokens) == 1)
+		t.Top = append(t.Top, TopToken{ID: top, LogProb: float64(logits[top]) - sum, Bytes: b})
+	}
+	return t
+}
+
+// close completes the answer.
+func (s *sequence) close() {
+	s.writer.end()
+	s.emitPiece(true)
+	a, r := s.ans, &s.ans.Report
+	a.Text = s.writer.text.String()
+	if !s.first.IsZero() {
+		r.Decode = time.Since(s.first)
+	}
+	r.GeneratedTokens = len(a.Tokens)
+	if n := len(s.fed); n > 0 && r.Decode > 0 {
+		r.TokensPerSecond = float64(n) / r.Decode.Seconds()
+	}
+	r.PeakRSS = PeakRSS()
+}
+
+func (s *sequence) emitPiece(end bool) {
+	p := s.writer.piece(end)
+	p.made = len(s.ans.Tokens)
+	s.ans.Scored = append(s.ans.Scored, p.Tokens...)
+	s.emit(p)
+}

@@ -1,0 +1,151 @@
+package engine
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/restore-vlm/restore/reduce"
+)
+
+// stored is what comes before the rows of a picture in a Store.
+type stored struct {
+	Rows, Width       int
+	Reduced           bool // else every token was read, and nothing below is set
+	NVis, Keep, Merge int
+	Gains             []float64 `json:",omitempty"` // of a budget by content
+	Tokens            []reduce.Row
+	Kept, Anchors     []int32
+	Scores            map[string][]float32 `json:",omitempty"`
+}
+
+// storedMost bounds what is read from a Store.
+const storedMost = 1 << 30
+
+// pack returns f as a Store keeps it: the length of what describes the rows, that, and the
+// rows as little-endian float32.
+func (f *features) pack(width int) ([]byte, error) {
+	h := stored{Rows: len(f.x) / width, Width: width, Gains: f.gains}
+	if r := f.reduction; r != nil {
+		h.Reduced, h.NVis, h.Keep, h.Merge = true, f.options.NVis, f.options.Keep, f.options.Merge
+		h.Tokens, h.Kept, h.Anchors, h.Scores = r.Rows, r.Kept, r.Anchors, r.Scores
+	}
+	text, err := json.Marshal(h)
+	if err != nil {
+		return nil, err
+	}
+	out := binary.LittleEndian.AppendUint32(make([]byte, 0, 4+len(text)+4*len(f.x)),
+		uint32(len(text)))
+	out = append(out, text...)
+	for _, v := range f.x {
+		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(v))
+	}
+	return out, nil
+}
+
+// unpack returns what pack made of the features of p.
+func (e *Engine) unpack(p *picture, data []byte) (*features, error) {
+	width, tokens := e.shape.Hidden, p.shape.N
+	bad := func(format string, a ...any) (*features, error) {
+		return nil, fmt.Errorf("engine: stored features: "+format, a...)
+	}
+	if len(data) < 4 || len(data) > storedMost {
+		return bad("got %d bytes, want 4 to %d", len(data), storedMost)
+	}
+	n := int64(binary.LittleEndian.Uint32(data))
+	if n > int64(len(data)-4) {
+		return bad("got %d bytes, want %d and a description", len(data), n)
+	}
+	var h stored
+	if err := json.Unmarshal(data[4:4+n], &h); err != nil {
+		return bad("%v", err)
+	}
+	rest := data[4+n:]
+	if h.Width != width || h.Rows < 1 || h.Rows > tokens+1 || len(rest) != 4*h.Rows*width {
+		return bad("got %d rows of %d in %d bytes, want rows of %d", h.Rows, h.Width, len(rest),
+			width)
+	}
+	plan, whole := p.plan, p.whole()
+	f := &features{x: make([]float32, h.Rows*width)}
+	if p.late != nil {
+		var err error
+		plan, err = e.settle(p, func(most int) ([]float64, error) {
+			return h.Gains[:min(most, len(h.Gains))], nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		f.plan, f.gains, whole = plan, h.Gains, plan.NVis == plan.N
+	}
+	if h.Reduced == whole || p.late != nil && h.Reduced && h.NVis != plan.NVis ||
+		h.Reduced && len(h.Tokens) != h.Rows || !h.Reduced && h.Rows != tokens {
+		return bad("got another reduction than the picture's")
+	}
+	f.options = plan.Resolved
+	for i := range f.x {
+		f.x[i] = math.Float32frombits(binary.LittleEndian.Uint32(rest[4*i:]))
+	}
+	if !h.Reduced {
+		return f, nil
+	}
+	f.options.NVis, f.options.Keep, f.options.Merge = h.NVis, h.Keep, h.Merge
+	r := &reduce.Reduction{
+		Options: f.options, N: plan.N, Width: width, Features: f.x, Scores: h.Scores,
+	}
+	r.Rows, r.Group = h.Tokens, slices.Repeat([]int32{-1}, r.N)
+	for i := range r.Rows {
+		for _, t := range r.Rows[i].Members {
+			if t < 0 || int(t) >= r.N {
+				return bad("row %d: token %d, want 0 to %d", i, t, r.N-1)
+			}
+			r.Group[t] = int32(i)
+		}
+	}
+	r.Kept, r.Anchors = h.Kept, h.Anchors
+	if err := r.Check(); err != nil {
+		return nil, err
+	}
+	f.reduction = r
+	return f, nil
+}
+
+// restore takes the features of p, whose entry is in use, from the store; false where it has
+// none.
+func (e *Engine) restore(p *picture) bool {
+	if e.store == nil {
+		return false
+	}
+	data, ok := e.store.Load(e.storeKey(p.entry.key))
+	if !ok {
+		return false
+	}
+	f, err := e.unpack(p, data)
+	if err != nil {
+		e.warn(err.Error())
+		return false
+	}
+	e.cached.put(p.entry, f)
+	return true
+}
+
+// save gives the store what was made of a picture.
+func (e *Engine) save(key Key, f *features) {
+	if e.store == nil {
+		return
+	}
+	e.saving.Go(func() {
+		data, err := f.pack(e.shape.Hidden)
+		if err != nil {
+			e.warn(err.Error())
+			return
+		}
+		e.store.Save(e.storeKey(key), data)
+	})
+}
+
+// storeKey is key for a store that other models and programs may share.
+func (e *Engine) storeKey(key Key) Key {
+	return keyOf([]byte("store 2"), e.digest[:], e.made, key[:])
+}

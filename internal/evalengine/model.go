@@ -1,0 +1,189 @@
+// Package evalengine lets benchmarks ask the engine.
+package evalengine
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/restore-vlm/restore/eval"
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/methods"
+)
+
+// Model is an engine with a reduction, as benchmarks ask it.
+type Model struct {
+	Engine    *engine.Engine
+	Reduction methods.Options
+	System    string // said before each question; "" is what the template says
+	// Opened is what was opened and how, for the settings of runs.
+	Opened map[string]any
+	// Pictures keeps encoded pictures for other runs; nil keeps none.
+	Pictures *Pictures
+}
+
+// Settings implements [eval.Answerer].
+func (m *Model) Settings() map[string]any {
+	all := maps.Clone(m.Opened)
+	all["system"], all["reduction"] = m.System, reductionSettings(m.Reduction)
+	return all
+}
+
+// reductionSettings are what was asked for of a reduction.
+func reductionSettings(how methods.Options) map[string]any {
+	if how.Base == "" || how.Base == "none" {
+		return map[string]any{"base": "none"}
+	}
+	out := map[string]any{"base": how.Base, "restore": how.Restore}
+	all := reflect.ValueOf(how)
+	for i := range all.NumField() {
+		name, v := strings.ToLower(all.Type().Field(i).Name), all.Field(i)
+		if _, done := out[name]; !done && !v.IsZero() {
+			out[name] = v.Interface()
+		}
+	}
+	return out
+}
+
+// together is how many questions about a picture are asked at a time: as many as the engine
+// decodes together.
+const together = 8
+
+// Answer implements [eval.Answerer]. Pictures are encoded once. The first question reads them,
+// alone, so that its times are its own; the others decode together, after the same keys and
+// values where the reduction does not look at the question.
+func (m *Model) Answer(ctx context.Context, questions []*eval.Question, tokens int,
+	done func(i int, a eval.Answer) error) error {
+	start := time.Now()
+	encoded, err := m.Encode(ctx, questions[0].Images)
+	if err != nil {
+		return err
+	}
+	encoding := time.Since(start).Seconds()
+	var mu sync.Mutex
+	ask := func(ctx context.Context, i int) error {
+		a, err := m.Engine.Ask(ctx, engine.Request{
+			Prompt: questions[i].Text, System: m.System, Encoded: encoded, Reduce: m.Reduction,
+			MaxTokens: tokens,
+		})
+		if err != nil {
+			return fmt.Errorf("question %d: %w", questions[i].ID, err)
+		}
+		if a.Finish == engine.FinishCancelled {
+			return context.Cause(ctx)
+		}
+		out := AnswerOf(a)
+		if i == 0 { // the picture was encoded for this question
+			out.Seconds.Encode += encoding
+			out.Seconds.FirstToken += encoding
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		return done(i, out)
+	}
+	if err := ask(ctx, 0); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(together)
+	for i := 1; i < len(questions); i++ {
+		group.Go(func() error { return ask(ctx, i) })
+	}
+	return group.Wait()
+}
+
+// Encode encodes the pictures of a question; nil without any.
+func (m *Model) Encode(ctx context.Context, images []eval.Image) (*engine.Encoded, error) {
+	if len(images) == 0 {
+		return nil, nil
+	}
+	if m.Pictures != nil {
+		if encoded := m.Pictures.get(images); encoded != nil {
+			return encoded, nil
+		}
+	}
+	pictures, err := Decode(images)
+	if err != nil {
+		return nil, err
+	}
+	encoded, err := m.Engine.Encode(ctx, pictures)
+	if err == nil && m.Pictures != nil {
+		m.Pictures.put(images, encoded)
+	}
+	return encoded, err
+}
+
+// Decode reads pictures. Its errors say where a picture is.
+func Decode(images []eval.Image) ([]*imageproc.Picture, error) {
+	var out []*imageproc.Picture
+	for i := range images {
+		data, err := images[i].Bytes()
+		if err != nil {
+			return nil, err
+		}
+		p, err := imageproc.Decode(data, images[i].Name, imageproc.DefaultDecodeOptions())
+		if err != nil {
+			return nil, images[i].Error(err)
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// AnswerOf is an answer of the engine, as records keep it.
+func AnswerOf(a *engine.Answer) eval.Answer {
+	r := &a.Report
+	return eval.Answer{
+		Text: a.Text, Finish: a.Finish,
+		Usage: eval.Usage{
+			Before: r.Before, After: r.Kept + r.Merged,
+			Prompt: r.PromptTokens, Cached: r.CachedTokens, Tokens: r.GeneratedTokens,
+		},
+		Seconds: eval.Seconds{
+			Prepare: r.Prepare.Seconds(), Encode: r.Encode.Seconds(),
+			Select: r.Select.Seconds(), Merge: r.Merge.Seconds(),
+			Prefill: r.Prefill.Seconds(), FirstToken: r.FirstToken.Seconds(),
+			Decode: r.Decode.Seconds(),
+		},
+	}
+}
+
+// Pictures keeps encoded pictures, at most Most of them, for runs over the same ones.
+type Pictures struct {
+	Most int
+
+	mu      sync.Mutex
+	encoded map[string]*engine.Encoded
+}
+
+func (p *Pictures) get(images []eval.Image) *engine.Encoded {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.encoded[nameOf(images)]
+}
+
+func (p *Pictures) put(images []eval.Image, s *engine.Encoded) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.encoded == nil {
+		p.encoded = map[string]*engine.Encoded{}
+	}
+	if len(p.encoded) < p.Most {
+		p.encoded[nameOf(images)] = s
+	}
+}
+
+func nameOf(images []eval.Image) string {
+	var names []string
+	for _, i := range images {
+		names = append(names, i.Name)
+	}
+	return strings.Join(names, "\x00")
+}

@@ -1,0 +1,539 @@
+//go:build unix
+
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	nats "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/restore-vlm/restore/internal/server"
+)
+
+// The test's binary is also a NATS server and a worker, as processes of their own.
+const (
+	roleEnv = "RESTORE_FLEET_ROLE"
+	urlEnv  = "RESTORE_FLEET_URL"
+)
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(roleEnv) {
+	case "nats":
+		beNATS()
+	case "worker":
+		beWorker()
+	}
+	os.Exit(m.Run())
+}
+
+// beNATS is what nats-server does.
+func beNATS() {
+	fs := flag.NewFlagSet("nats", flag.ExitOnError)
+	o, err := nats.ConfigureOptions(fs, os.Args[1:], nil, nil, nil)
+	if err == nil {
+		var s *nats.Server
+		if s, err = nats.NewServer(o); err == nil {
+			if err = nats.Run(s); err == nil {
+				s.WaitForShutdown()
+			}
+		}
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(0)
+}
+
+// beWorker answers every question after 20 ms, but for "poison", which ends it.
+func beWorker() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	err := func() error {
+		c, err := Connect(
+			ctx,
+			Options{URL: os.Getenv(urlEnv), Log: slog.New(slog.NewTextHandler(os.Stderr, nil))},
+		)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		b := newEcho(4)
+		b.takes = 20 * time.Millisecond
+		b.trying = func(text string) error {
+			if text == "poison" {
+				os.Exit(3)
+			}
+			return nil
+		}
+		w, err := c.NewWorker(
+			ctx,
+			WorkerOptions{
+				Key:     "m1",
+				Backend: func(json.RawMessage) (server.Backend, error) { return b, nil },
+			},
+		)
+		if err != nil {
+			return err
+		}
+		return w.Run(ctx)
+	}()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// child is a process of a test.
+type child struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+func startChild(t testing.TB, role string, env []string, args ...string) *child {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(append(os.Environ(), roleEnv+"="+role), env...)
+	if testing.Verbose() && os.Getenv("RESTORE_FLEET_LOG") != "" {
+		cmd.Stderr = os.Stderr
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c := &child{cmd, make(chan struct{})}
+	go func() {
+		_ = cmd.Wait() // however it ends
+		close(c.done)
+	}()
+	t.Cleanup(c.kill)
+	return c
+}
+
+// kill is kill -9.
+func (c *child) kill() {
+	_ = c.cmd.Process.Signal(syscall.SIGCONT)
+	_ = c.cmd.Process.Kill() // it may be gone
+	<-c.done
+}
+
+// node is a NATS server as a process.
+type node struct {
+	*child
+	port int
+	args []string
+}
+
+// startNodes starts NATS servers, more than one as a cluster.
+func startNodes(t testing.TB, n int) (nodes []*node, url string) {
+	t.Helper()
+	var routes, urls []string
+	cluster := make([]int, n)
+	for i := range n {
+		cluster[i] = freePort(t)
+		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", cluster[i]))
+	}
+	for i := range n {
+		d := &node{port: freePort(t)}
+		d.args = []string{
+			"-js",
+			"-sd",
+			t.TempDir(),
+			"-a",
+			"127.0.0.1",
+			"-p",
+			strconv.Itoa(d.port),
+			"-n",
+			"n" + strconv.Itoa(i),
+		}
+		if n > 1 {
+			d.args = append(
+				d.args,
+				"--cluster_name",
+				"test",
+				"--cluster",
+				routes[i],
+				"--routes",
+				strings.Join(routes, ","),
+			)
+		}
+		urls = append(urls, fmt.Sprintf("nats://127.0.0.1:%d", d.port))
+		nodes = append(nodes, d)
+		d.start(t)
+	}
+	return nodes, strings.Join(urls, ",")
+}
+
+func (d *node) start(t testing.TB) {
+	t.Helper()
+	d.child = startChild(t, "nats", nil, d.args...)
+	for range 400 {
+		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", d.port))
+		if err == nil {
+			c.Close()
+			return
+		}
+		time.Sleep(25 * time.Millisecond)
+	}
+	t.Fatal("the NATS server did not start")
+}
+
+func freePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// workers are processes that are started again whenever they end.
+type workers struct {
+	mu   sync.Mutex
+	now  []*child
+	over bool
+	runs int
+}
+
+func startWorkers(t testing.TB, n int, url string) *workers {
+	t.Helper()
+	w := &workers{now: make([]*child, n)}
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			for {
+				w.mu.Lock()
+				if w.over {
+					w.mu.Unlock()
+					return
+				}
+				c := startChild(t, "worker", []string{urlEnv + "=" + url})
+				w.now[i], w.runs = c, w.runs+1
+				w.mu.Unlock()
+				<-c.done
+			}
+		})
+	}
+	t.Cleanup(func() {
+		w.mu.Lock()
+		w.over = true
+		now := append([]*child(nil), w.now...)
+		w.mu.Unlock()
+		for _, c := range now {
+			if c != nil {
+				c.kill()
+			}
+		}
+		all.Wait()
+	})
+	return w
+}
+
+// one returns any of the processes that run now.
+func (w *workers) one(rng *rand.Rand) *child {
+	for {
+		w.mu.Lock()
+		c := w.now[rng.IntN(len(w.now))]
+		w.mu.Unlock()
+		if c != nil {
+			return c
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// full reports whether the environment asks for the whole chaos, not the quick one.
+func full() bool { return os.Getenv("RESTORE_CHAOS") != "" }
+
+// chaos asks n questions while harm goes on, and checks that each has exactly one result.
+// It returns the questions that had no answer.
+func chaos(
+	t *testing.T,
+	url string,
+	l Layout,
+	n int,
+	questions func(i int) string,
+	harm func(rng *rand.Rand),
+) map[string]error {
+	t.Helper()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	c, err := Connect(ctx, Options{URL: url, Layout: l})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	k, err := c.Client(ctx, ClientOptions{ID: "chaos"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		harm(rand.New(rand.NewPCG(seed, 0)))
+	}()
+	failed := map[string]error{}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	slots := make(chan struct{}, 64)
+	begun := time.Now()
+	for i := range n {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			text := questions(i)
+			a, err := answerOf(
+				Named(ctx, strconv.Itoa(i)),
+				k,
+				question(text, []byte(fmt.Sprint("picture ", i/5))),
+			)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failed[text] = err
+			} else if a.Text != text {
+				t.Errorf("question %q: got answer %q", text, a.Text)
+			}
+		})
+	}
+	all.Wait()
+	took := time.Since(begun)
+	<-done
+	var results int
+	for range 50 { // the servers may be on their way up
+		if keys, err := c.results.Keys(ctx, jetstream.MetaOnly()); err == nil {
+			if results = len(keys); results == n {
+				break
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if results != n {
+		t.Errorf("got %d results, want %d", results, n)
+	}
+	if info, err := c.work.Info(ctx); err != nil || info.State.Msgs != 0 {
+		for range 30 { // what was answered twice is acknowledged a little later
+			if info, err = c.work.Info(ctx); err == nil && info.State.Msgs == 0 {
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if err != nil || info.State.Msgs != 0 {
+			t.Errorf("the queue still holds %d requests, %v", info.State.Msgs, err)
+		}
+	}
+	t.Logf(
+		"%d requests, %d results, %d failed, in %v",
+		n,
+		results,
+		len(failed),
+		took.Round(time.Millisecond),
+	)
+	return failed
+}
+
+func notShort(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts many processes")
+	}
+}
+
+func plain(i int) string { return "question " + strconv.Itoa(i) }
+
+// few is n, or fewer in a quick run.
+func few(n, quick int) int {
+	if full() {
+		return n
+	}
+	return quick
+}
+
+func none(t *testing.T, failed map[string]error) {
+	t.Helper()
+	for text, err := range failed {
+		t.Errorf("%s: %v", text, err)
+	}
+}
+
+// Ensure that workers that are killed at random moments lose nothing.
+func TestChaosKilledWorkers(t *testing.T) {
+	t.Parallel()
+	_, url := startNodes(t, 1)
+	w := startWorkers(t, 3, url)
+	kills := few(20, 4)
+	none(t, chaos(t, url, quick, few(3000, 200), plain, func(rng *rand.Rand) {
+		for range kills {
+			time.Sleep(time.Duration(rng.IntN(600)) * time.Millisecond)
+			w.one(rng).kill()
+		}
+	}))
+	t.Logf("%d kills, %d processes", kills, w.runs)
+}
+
+// Ensure that a NATS server that is killed and started again loses nothing.
+func TestChaosKilledServer(t *testing.T) {
+	notShort(t)
+	t.Parallel()
+	nodes, url := startNodes(t, 1)
+	startWorkers(t, 2, url)
+	none(t, chaos(t, url, quick, few(2000, 300), plain, func(rng *rand.Rand) {
+		for range few(5, 1) {
+			time.Sleep(300*time.Millisecond + time.Duration(rng.IntN(500))*time.Millisecond)
+			nodes[0].kill()
+			time.Sleep(time.Duration(rng.IntN(1000)) * time.Millisecond)
+			nodes[0].start(t)
+		}
+	}))
+}
+
+// Ensure that a cluster of three loses nothing when one of them is killed, and another is
+// stopped for a while.
+func TestChaosCluster(t *testing.T) {
+	notShort(t)
+	t.Parallel()
+	nodes, url := startNodes(t, 3)
+	l := Layout{Replicas: 3, AckWait: 2 * time.Second, Partitions: 8}
+	waitCluster(t, url, l)
+	startWorkers(t, 2, url)
+	none(t, chaos(t, url, l, few(1500, 200), plain, func(rng *rand.Rand) {
+		time.Sleep(500 * time.Millisecond)
+		d := nodes[rng.IntN(3)]
+		d.kill()
+		time.Sleep(2 * time.Second)
+		d.start(t)
+		if full() {
+			time.Sleep(3 * time.Second)
+			other := nodes[rng.IntN(3)]
+			_ = other.cmd.Process.Signal(syscall.SIGSTOP)
+			time.Sleep(10 * time.Second)
+			_ = other.cmd.Process.Signal(syscall.SIGCONT)
+		}
+	}))
+}
+
+// waitCluster makes the streams when the cluster has a leader.
+func waitCluster(t *testing.T, url string, l Layout) {
+	t.Helper()
+	var err error
+	for range 60 {
+		var c *Conn
+		if c, err = Connect(t.Context(), Options{URL: url, Layout: l}); err == nil {
+			c.Close()
+			return
+		}
+		time.Sleep(500 * time.Millisecond)
+	}
+	t.Fatal(err)
+}
+
+// Ensure that a worker that hangs, as after a broken network, loses nothing, and that what
+// it answers late is not written again.
+func TestChaosStopped(t *testing.T) {
+	notShort(t)
+	t.Parallel()
+	_, url := startNodes(t, 1)
+	w := startWorkers(t, 2, url)
+	pause := time.Duration(few(10, 3)) * time.Second
+	none(t, chaos(t, url, quick, few(1500, 300), plain, func(rng *rand.Rand) {
+		time.Sleep(300 * time.Millisecond)
+		c := w.one(rng)
+		_ = c.cmd.Process.Signal(syscall.SIGSTOP)
+		time.Sleep(pause)
+		_ = c.cmd.Process.Signal(syscall.SIGCONT)
+		time.Sleep(2 * time.Second) // it answers what it had
+	}))
+}
+
+// Ensure that a request that crashes its worker is given up with the reason, and takes no
+// other with it.
+func TestChaosPoison(t *testing.T) {
+	notShort(t)
+	t.Parallel()
+	_, url := startNodes(t, 1)
+	w := startWorkers(t, 2, url)
+	n := few(1000, 200)
+	failed := chaos(t, url, quick, n, func(i int) string {
+		if i == n/3 {
+			return "poison"
+		}
+		return plain(i)
+	}, func(*rand.Rand) {})
+	err := failed["poison"]
+	if len(failed) != 1 || err == nil ||
+		!strings.Contains(err.Error(), "3 workers ended or fell silent") {
+		t.Errorf("got %v, want the poisoned request alone", failed)
+	}
+	if w.runs != 2+3 {
+		t.Errorf("%d processes, want two and three crashes", w.runs)
+	}
+	c, err := Connect(t.Context(), Options{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	m, err := c.dead.GetLastMsgForSubject(t.Context(), deadSubject+"m1")
+	if err != nil || !strings.Contains(m.Header.Get(reasonHeader), "3 workers ended") ||
+		m.Header.Get(idHeader) != "chaos."+strconv.Itoa(n/3) {
+		t.Errorf("dead letter: got %+v, %v", m, err)
+	}
+}
+
+// Ensure that a queue whose server has no room takes requests when it has again.
+func TestChaosFullDisk(t *testing.T) {
+	notShort(t)
+	t.Parallel()
+	dir := t.TempDir()
+	config := filepath.Join(dir, "nats.conf")
+	port := freePort(t)
+	text := fmt.Sprintf(
+		"listen: 127.0.0.1:%d\njetstream {store_dir: %q, max_file_store: 400K, max_mem: 10M}\n",
+		port,
+		dir,
+	)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := &node{port: port, args: []string{"-c", config}}
+	d.start(t)
+	url := fmt.Sprintf("nats://127.0.0.1:%d", port)
+	l := quick
+	l.Bytes = 100_000
+	c, err := Connect(t.Context(), Options{URL: url, Layout: l})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	startWorkers(t, 2, url)
+	k := newClient(t, c, ClientOptions{})
+	var all sync.WaitGroup
+	for i := range 40 { // 800 kB of requests where 100 kB may wait
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			text := "question " + strconv.Itoa(i) + " " + strings.Repeat("x", 20000)
+			if a, err := answerOf(ctx, k, question(text, nil)); err != nil || a.Text != text {
+				t.Errorf("question %d: %v", i, err)
+			}
+		})
+	}
+	all.Wait()
+}

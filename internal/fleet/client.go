@@ -1,0 +1,756 @@
+package fleet
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/restore-vlm/restore/internal/ask"
+	"github.com/restore-vlm/restore/internal/server"
+	"github.com/restore-vlm/restore/internal/wire"
+)
+
+// ClientOptions say what a client asks for.
+type ClientOptions struct {
+	Model    string             // name or key; "" is the only one that there is
+	Defaults json.RawMessage    // what a request that says nothing gets; nil: what its worker says
+	Info     func(*server.Info) // changes what the client says of the model; may be nil
+
+	// ID names this client and the requests that [Named] names, so that a later process
+	// finds their results. "" is a new one.
+	ID string
+	// Queue is how many requests may wait in the fleet; 0 is any number.
+	Queue int
+	// Same refuses answers of workers with different fingerprints.
+	Same bool
+
+	Waiting func(why string) // called while there is no worker; may be nil
+}
+
+// Client asks a fleet. It is a server.Backend.
+type Client struct {
+	*Conn
+	o       ClientOptions
+	id      string
+	model   Model
+	members *Members
+	stored  once
+	stop    context.CancelFunc
+	house   sync.WaitGroup
+
+	mu    sync.Mutex
+	jobs  map[string]*job
+	tail  map[string]*job   // have a result; pieces may still come
+	early map[string][]byte // results that came before they were asked for
+
+	state       atomic.Pointer[server.State]
+	fingerprint atomic.Pointer[string] // of the answers so far
+}
+
+// Client returns a client, when there is a worker that has the model.
+func (c *Conn) Client(ctx context.Context, o ClientOptions) (_ *Client, err error) {
+	k := &Client{
+		Conn:  c,
+		o:     o,
+		id:    o.ID,
+		jobs:  map[string]*job{},
+		tail:  map[string]*job{},
+		early: map[string][]byte{},
+	}
+	if k.id == "" {
+		k.id = newID()
+	}
+	house, stop := context.WithCancel(context.WithoutCancel(ctx))
+	k.stop = stop
+	defer func() {
+		if err != nil {
+			k.Close()
+		}
+	}()
+	if k.members, err = c.Members(house); err != nil {
+		return nil, err
+	}
+	if err := k.find(ctx); err != nil {
+		return nil, err
+	}
+	if o.Info != nil {
+		o.Info(&k.model.Info)
+	}
+	w, err := c.results.Watch(house, k.id+".>")
+	if err != nil {
+		return nil, c.explain("results", err)
+	}
+	sub, err := c.nc.Subscribe(replySubject+k.id, k.replied)
+	if err != nil {
+		return nil, c.explain("replies", err)
+	}
+	k.house.Go(func() {
+		<-house.Done()
+		_ = sub.Unsubscribe() // the connection may be gone
+	})
+	ready := make(chan struct{})
+	k.house.Go(func() { k.follow(house, w, ready) })
+	select {
+	case <-ready:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	k.measure(house)
+	k.house.Go(func() { k.every(house, time.Second, k.measure) })
+	k.house.Go(func() { k.every(house, lookEvery, k.look) })
+	return k, nil
+}
+
+func (c *Client) every(ctx context.Context, d time.Duration, f func(context.Context)) {
+	t := time.NewTicker(d)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			f(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Close ends the client, not its connection.
+func (c *Client) Close() {
+	c.stop()
+	c.house.Wait()
+}
+
+// find waits for a worker that has the model.
+func (c *Client) find(ctx context.Context) error {
+	told := false
+	for {
+		keys := map[string]string{}
+		var names []string
+		c.members.mu.Lock()
+		changed := c.members.changed
+		c.members.mu.Unlock()
+		for _, w := range c.members.List() {
+			if !slices.Contains(names, w.Model) {
+				names = append(names, w.Model)
+			}
+			if c.o.Model == "" || c.o.Model == w.Model || c.o.Model == w.Key {
+				keys[w.Key] = w.Model + " " + w.Key + " (" + w.Version + ")"
+			}
+		}
+		switch {
+		case len(keys) == 1:
+			for key := range keys {
+				return c.use(ctx, key)
+			}
+		case len(keys) > 1:
+			return fmt.Errorf(
+				"fleet: workers hold %d models, want one of them by name or key: %s",
+				len(keys),
+				joined(keys),
+			)
+		}
+		slices.Sort(names)
+		if !told && c.o.Waiting != nil {
+			told = true
+			switch {
+			case len(names) > 0:
+				c.o.Waiting(
+					fmt.Sprintf(
+						"no worker holds %s; there are workers with %s",
+						c.o.Model,
+						strings.Join(names, ", "),
+					),
+				)
+			default:
+				c.o.Waiting("no worker is there")
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func joined(m map[string]string) string {
+	var out []string
+	for _, v := range m {
+		out = append(out, v)
+	}
+	slices.Sort(out)
+	return strings.Join(out, ", ")
+}
+
+// use takes a model as the one that is asked.
+func (c *Client) use(ctx context.Context, key string) error {
+	call, cancel := c.within(ctx, callTime)
+	defer cancel()
+	e, err := c.models.Get(call, key)
+	if err != nil {
+		return c.explain("models", err)
+	}
+	c.model.Key = key
+	if err := json.Unmarshal(e.Value(), &c.model.Info); err != nil {
+		return fmt.Errorf("fleet: model %s: %w", key, err)
+	}
+	if c.o.Same {
+		return c.uniform()
+	}
+	return nil
+}
+
+// MixedError is returned where workers of one model would not give the same answers to
+// the last bit.
+type MixedError struct{ Fingerprints []string }
+
+// Error lists them.
+func (e *MixedError) Error() string {
+	return "fleet: workers have different fingerprints, so answers may differ in the last " +
+		"bits: " + strings.Join(
+		e.Fingerprints,
+		", ",
+	)
+}
+
+// uniform refuses a model whose workers have different fingerprints.
+func (c *Client) uniform() error {
+	list, _ := c.members.of(c.model.Key)
+	var all []string
+	for _, w := range list {
+		if !slices.Contains(all, w.Fingerprint) {
+			all = append(all, w.Fingerprint)
+		}
+	}
+	if len(all) > 1 {
+		return &MixedError{all}
+	}
+	return nil
+}
+
+// Info implements server.Backend.
+func (c *Client) Info() *server.Info { return &c.model.Info }
+
+// Key is the hash of the model that is asked.
+func (c *Client) Key() string { return c.model.Key }
+
+// Workers are those that live and hold the model.
+func (c *Client) Workers() []Member {
+	list, _ := c.members.of(c.model.Key)
+	return list
+}
+
+// nobody says that no worker is there.
+func (c *Client) nobody() error {
+	e := wire.New(
+		http.StatusServiceUnavailable,
+		"no_worker",
+		"",
+		"no worker holds %s now",
+		c.model.Info.ID,
+	)
+	e.RetryAfter = 5
+	return e
+}
+
+type nameKey struct{}
+
+// Named names the request that will be asked under ctx among the requests of a client with
+// an ID. A name is asked once: a later process finds its result.
+func Named(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, nameKey{}, name)
+}
+
+// job is a request that waits for its result.
+type job struct {
+	c      *Client
+	id     string
+	ctx    context.Context
+	named  bool // stays in the queue when nobody waits any more
+	stream bool
+	msg    *nats.Msg // until there is a result
+	seq    uint64    // in the stream
+	looked time.Time // when it was sent, or last looked for
+	resent int
+
+	mu     sync.Mutex
+	change chan struct{} // closed at the next event
+	events []*ask.Event
+	try    uint64          // whose events these are
+	came   int             // events of this try
+	told   strings.Builder // text that was given out
+	begun  bool            // an event was given out
+	broken error           // the worker of those events is gone
+	over   chan struct{}
+	result *result
+	err    error
+}
+
+// Submit implements server.Backend. What only a worker can refuse is refused by the job.
+func (c *Client) Submit(ctx context.Context, r *ask.Request) (server.Job, error) {
+	name, named := ctx.Value(nameKey{}).(string)
+	if !named {
+		name = newID()
+	}
+	j := &job{
+		c:      c,
+		id:     c.id + "." + name,
+		ctx:    ctx,
+		named:  named,
+		stream: !named,
+		change: make(chan struct{}),
+		over:   make(chan struct{}),
+	}
+	if data := c.begin(j); data != nil {
+		c.finish(j, data)
+		return j, nil
+	}
+	err := c.full()
+	if err == nil {
+		j.msg, err = c.pack(
+			ctx,
+			&request{ID: j.id, Stream: j.stream, Defaults: c.o.Defaults, Ask: r},
+		)
+	}
+	if err == nil {
+		j.msg.Subject = askSubject + c.model.Key + "." + pictureKey(r)
+		j.msg.Header.Set(idHeader, j.id)
+		err = c.publish(ctx, j)
+	}
+	if err != nil {
+		c.end(j)
+		return nil, err
+	}
+	if !named {
+		context.AfterFunc(ctx, func() { c.abandon(j) })
+	}
+	return j, nil
+}
+
+// begin notes a job, or returns the result that is there already.
+func (c *Client) begin(j *job) []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if data := c.early[j.id]; data != nil {
+		delete(c.early, j.id)
+		return data
+	}
+	c.jobs[j.id] = j
+	return nil
+}
+
+func (c *Client) end(j *job) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.jobs, j.id)
+}
+
+// pictureKey is what a request's partition is chosen by: its pictures, or chance.
+func pictureKey(r *ask.Request) string {
+	h := fnv.New64a()
+	found := false
+	for _, m := range r.Messages {
+		for _, p := range m.Parts {
+			if p.Picture != nil {
+				found = true
+				var n [8]byte
+				binary.LittleEndian.PutUint64(n[:], uint64(len(p.Picture.Data)))
+				h.Write(n[:])
+				h.Write(p.Picture.Data)
+			}
+		}
+	}
+	if !found {
+		return newID()
+	}
+	return strconv.FormatUint(mix(h.Sum64()), 36)
+}
+
+// publish puts a request into the queue. It tries until ctx ends: servers may be gone for
+// a while, and a request that arrives twice counts once.
+func (c *Client) publish(ctx context.Context, j *job) error {
+	var wait backoff
+	name := j.id
+	if j.resent > 0 {
+		name += "." + strconv.Itoa(j.resent)
+	}
+	for {
+		call, cancel := c.within(ctx, writeTime)
+		options := []jetstream.PublishOpt{jetstream.WithMsgID(name)}
+		if d, ok := ctx.Deadline(); ok && !j.named {
+			options = append(
+				options,
+				jetstream.WithMsgTTL(max(time.Second, time.Until(d).Round(time.Second))),
+			)
+		}
+		ack, err := c.js.PublishMsg(call, j.msg, options...)
+		cancel()
+		if err == nil {
+			j.mu.Lock()
+			j.seq, j.looked = ack.Sequence, time.Now()
+			j.mu.Unlock()
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		err = c.explain("queue", err)
+		var forbidden *PermissionError
+		if errors.As(err, &forbidden) || errors.Is(err, nats.ErrMaxPayload) {
+			return err
+		}
+		c.log.Warn("queue", "error", err)
+		if !wait.pause(ctx) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// full refuses a request that would wait too long.
+func (c *Client) full() error {
+	if c.o.Queue == 0 {
+		return nil
+	}
+	s := c.state.Load()
+	c.mu.Lock()
+	mine := len(c.jobs)
+	c.mu.Unlock()
+	capacity, rate := 0, 0.0
+	for _, w := range c.Workers() {
+		capacity += w.Capacity
+		rate += w.Rate
+	}
+	if capacity == 0 {
+		return c.nobody()
+	}
+	waiting := max(s.Queued, mine-capacity)
+	if waiting <= c.o.Queue {
+		return nil
+	}
+	wait := 1.0
+	if rate > 0 {
+		wait = min(600, math.Ceil(float64(waiting)/rate))
+	}
+	return &server.FullError{Running: s.Running, Waiting: waiting, RetryAfter: int(wait)}
+}
+
+// abandon takes a request that nobody waits for out of the queue.
+func (c *Client) abandon(j *job) {
+	c.mu.Lock()
+	_, open := c.jobs[j.id]
+	delete(c.jobs, j.id)
+	c.mu.Unlock()
+	if !open {
+		return
+	}
+	c.resolve(j, nil, context.Cause(j.ctx))
+	_ = c.nc.Publish(cancelSubject+c.model.Key, []byte(j.id)) // else it is computed for nobody
+	j.mu.Lock()
+	seq := j.seq
+	j.mu.Unlock()
+	if seq == 0 {
+		return
+	}
+	call, cancel := context.WithTimeout(context.WithoutCancel(j.ctx), callTime)
+	defer cancel()
+	_ = c.work.DeleteMsg(call, seq) // likewise
+}
+
+// follow takes the results of this client's requests.
+func (c *Client) follow(ctx context.Context, w jetstream.KeyWatcher, ready chan struct{}) {
+	defer func() { _ = w.Stop() }() // its connection may be gone
+	once := sync.OnceFunc(func() { close(ready) })
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e, open := <-w.Updates():
+			switch {
+			case !open:
+				return
+			case e == nil:
+				once()
+			case e.Operation() == jetstream.KeyValuePut:
+				c.came(e.Key(), e.Value())
+			}
+		}
+	}
+}
+
+// came takes a result.
+func (c *Client) came(id string, data []byte) {
+	c.mu.Lock()
+	j := c.jobs[id]
+	delete(c.jobs, id)
+	switch {
+	case j == nil && c.o.ID != "":
+		c.early[id] = data
+	case j != nil && j.stream:
+		c.tail[id] = j
+		time.AfterFunc(lateFor, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			delete(c.tail, id)
+		})
+	}
+	c.mu.Unlock()
+	if j != nil {
+		go c.finish(j, data)
+	}
+}
+
+// finish ends a job with its result.
+func (c *Client) finish(j *job, data []byte) {
+	call, cancel := context.WithTimeout(context.WithoutCancel(j.ctx), time.Minute)
+	defer cancel()
+	r, err := c.decodeResult(call, data)
+	if err == nil && c.o.Same && r.Answer != nil {
+		err = c.sameAsBefore(r.Fingerprint)
+	}
+	c.resolve(j, r, err)
+	if !j.named { // nobody will ask for it
+		_ = c.Forget(call, j.id)
+	}
+}
+
+func (c *Client) sameAsBefore(fingerprint string) error {
+	c.fingerprint.CompareAndSwap(nil, &fingerprint)
+	if first := *c.fingerprint.Load(); first != fingerprint {
+		return &MixedError{[]string{first, fingerprint}}
+	}
+	return nil
+}
+
+func (c *Client) resolve(j *job, r *result, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	select {
+	case <-j.over:
+		return
+	default:
+	}
+	j.result, j.err, j.msg = r, err, nil
+	close(j.over)
+}
+
+// Forget removes a result that was taken, by its id.
+func (c *Conn) Forget(ctx context.Context, id string) error {
+	s, err := c.js.Stream(ctx, "KV_"+c.results.Bucket())
+	if err == nil {
+		err = s.Purge(ctx, jetstream.WithPurgeSubject("$KV."+c.results.Bucket()+"."+id))
+	}
+	return err
+}
+
+// replied takes a piece of an answer.
+func (c *Client) replied(m *nats.Msg) {
+	var e event
+	if json.Unmarshal(m.Data, &e) != nil || e.Event == nil {
+		return
+	}
+	c.mu.Lock()
+	j := c.jobs[e.ID]
+	if j == nil {
+		j = c.tail[e.ID]
+	}
+	c.mu.Unlock()
+	if j == nil {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case e.Try < j.try: // of a worker that was taken for dead
+		return
+	case e.Try > j.try:
+		if j.begun {
+			j.broken = fmt.Errorf("fleet: the worker that answered is gone")
+		}
+		j.events, j.came = nil, 0
+	}
+	j.try = e.Try
+	j.came++
+	j.events = append(j.events, e.Event)
+	close(j.change)
+	j.change = make(chan struct{})
+}
+
+// Next implements server.Job.
+func (j *job) Next() (*ask.Event, bool) {
+	over := j.over
+	var late <-chan time.Time
+	for {
+		j.mu.Lock()
+		if j.broken == nil && len(j.events) > 0 {
+			e := j.events[0]
+			j.events, j.begun = j.events[1:], true
+			j.told.WriteString(e.Text)
+			j.mu.Unlock()
+			return e, true
+		}
+		broken, change := j.broken, j.change
+		ended := over == nil &&
+			(j.result == nil || j.result.Answer == nil || j.came >= j.result.Pieces)
+		j.mu.Unlock()
+		if broken != nil || ended {
+			return nil, false
+		}
+		select {
+		case <-change:
+		case <-over: // pieces that were sent before the result may come after it
+			over = nil
+			late = time.After(lateFor)
+		case <-late:
+			return j.rest()
+		}
+	}
+}
+
+// lateFor is how long pieces are waited for when the result is there.
+const lateFor = time.Second
+
+// rest returns in one piece what was lost at the end of an answer.
+func (j *job) rest() (*ask.Event, bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.came = j.result.Pieces
+	rest, ok := strings.CutPrefix(j.result.Answer.Text, j.told.String())
+	switch {
+	case !ok:
+		j.broken = errors.New("fleet: pieces of the answer were lost")
+	case rest != "":
+		j.told.WriteString(rest)
+		return &ask.Event{Text: rest}, true
+	}
+	return nil, false
+}
+
+// Answer implements server.Job.
+func (j *job) Answer() (*ask.Answer, error) {
+	<-j.over
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case j.err != nil:
+		return nil, j.err
+	case j.broken != nil:
+		return nil, j.broken
+	case j.result.Failure != nil:
+		return nil, j.result.Failure.err(j.result.Worker)
+	}
+	return j.result.Answer, nil
+}
+
+// How often a client makes sure that its requests are still there, and how old they are then.
+// For a while after a connection was made anew, results may come that nobody tells of.
+const (
+	lookEvery   = 2 * time.Second
+	lookAfter   = 20 * time.Second
+	lookCloseBy = 30 * time.Second
+)
+
+// look finds requests that the queue lost, as a server without replicas may with its disk,
+// and puts them there again; and results that were missed.
+func (c *Client) look(ctx context.Context) {
+	age := lookAfter
+	if time.Since(time.Unix(0, c.again.Load())) < lookCloseBy {
+		age = lookEvery
+	}
+	c.mu.Lock()
+	var old []*job
+	for _, j := range c.jobs {
+		j.mu.Lock()
+		if j.seq > 0 && time.Since(j.looked) > age {
+			old, j.looked = append(old, j), time.Now()
+		}
+		j.mu.Unlock()
+	}
+	c.mu.Unlock()
+	for _, j := range old {
+		call, cancel := context.WithTimeout(ctx, callTime)
+		c.lookFor(call, j)
+		cancel()
+	}
+}
+
+func (c *Client) lookFor(ctx context.Context, j *job) {
+	m, err := c.work.GetMsg(ctx, j.seq)
+	if err == nil && m.Header.Get(idHeader) == j.id ||
+		err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return
+	}
+	e, err := c.results.Get(ctx, j.id)
+	switch {
+	case err == nil:
+		c.came(j.id, e.Value())
+		return
+	case !errors.Is(err, jetstream.ErrKeyNotFound):
+		return
+	}
+	j.mu.Lock()
+	msg := j.msg
+	j.resent++
+	j.mu.Unlock()
+	if msg == nil {
+		return
+	}
+	c.log.Warn("the queue has lost a request: it is asked again", "id", j.id)
+	if err := c.publish(ctx, j); err != nil {
+		c.log.Warn("queue", "error", err)
+	}
+}
+
+// measure reads the state of the fleet.
+func (c *Client) measure(ctx context.Context) {
+	s := &server.State{}
+	fleet := &server.FleetState{}
+	held := 0
+	for _, w := range c.Workers() {
+		fleet.Workers++
+		s.Running += w.Busy
+		held += w.Busy
+	}
+	call, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	all := workSubject + c.model.Key + ".*"
+	if info, err := c.work.Info(call, jetstream.WithSubjectFilter(all)); err == nil {
+		n := 0
+		for _, k := range info.State.Subjects {
+			n += int(k)
+		}
+		s.Queued = max(0, n-held)
+		if n > 0 {
+			of := jetstream.WithGetMsgSubject(all)
+			if m, err := c.work.GetMsg(call, info.State.FirstSeq, of); err == nil {
+				fleet.Oldest = max(0, time.Since(m.Time))
+			}
+		}
+	} else if old := c.state.Load(); old != nil {
+		s.Queued = old.Queued
+	}
+	s.Fleet = fleet
+	c.state.Store(s)
+}
+
+// State implements server.Backend.
+func (c *Client) State() server.State { return *c.state.Load() }
+
+// clientOf is the client of a request's id.
+func clientOf(id string) string {
+	client, _, _ := strings.Cut(id, ".")
+	return client
+}

@@ -1,0 +1,232 @@
+package fleet
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Options say how to reach a fleet.
+type Options struct {
+	URL         string // of servers, separated by commas; may hold user and password
+	Credentials string // file; "" is none
+	CA          string // file of certificates that servers are checked with; "" the system's
+	Name        string // of the connection, for the server's lists
+	Log         *slog.Logger
+	Dial        nats.InProcessConnProvider // a server in this process, instead of URL
+
+	Layout Layout // of streams that are not there yet
+}
+
+// Conn is a connection to a fleet. It stays while servers go and come.
+type Conn struct {
+	nc  *nats.Conn
+	js  jetstream.JetStream
+	log *slog.Logger
+	lay Layout
+
+	work     jetstream.Stream
+	dead     jetstream.Stream
+	results  jetstream.KeyValue
+	begun    jetstream.KeyValue
+	workers  jetstream.KeyValue
+	models   jetstream.KeyValue
+	pictures jetstream.ObjectStore
+	answers  jetstream.ObjectStore
+
+	again atomic.Int64 // when the connection was made anew, in ns; 0: never
+
+	mu        sync.Mutex
+	forbidden error         // what this user may not do, as the server last said
+	refused   chan struct{} // closed when forbidden is set first
+}
+
+// How long things may take that depend on the servers alone.
+const (
+	connectTime = 5 * time.Second
+	callTime    = 10 * time.Second
+	writeTime   = 3 * time.Second // of what is tried again, and counts once
+	pingEvery   = 5 * time.Second
+)
+
+// Connect connects, and makes the streams and buckets that are not there.
+func Connect(ctx context.Context, o Options) (_ *Conn, err error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	c := &Conn{log: o.Log, lay: o.Layout.withDefaults(), refused: make(chan struct{})}
+	options := []nats.Option{
+		nats.Name(
+			o.Name,
+		),
+		nats.Timeout(connectTime), nats.MaxReconnects(-1),
+		nats.ReconnectWait(250 * time.Millisecond),
+		nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(2), nats.ErrorHandler(c.failed),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				c.log.Warn("nats: disconnected", "error", err)
+			}
+		}),
+		nats.ReconnectHandler(
+			func(nc *nats.Conn) {
+				c.log.Warn("nats: connected again", "server", nc.ConnectedUrlRedacted())
+				c.again.Store(time.Now().UnixNano())
+			},
+		),
+	}
+	if o.Dial != nil {
+		options = append(options, nats.InProcessServer(o.Dial))
+	}
+	if o.Credentials != "" {
+		options = append(options, nats.UserCredentials(o.Credentials))
+	}
+	if o.CA != "" {
+		options = append(options, nats.RootCAs(o.CA))
+	}
+	if c.nc, err = nats.Connect(o.URL, options...); err != nil {
+		return nil, connectError(o.URL, err)
+	}
+	defer func() {
+		if err != nil {
+			c.nc.Close()
+		}
+	}()
+	if c.js, err = jetstream.New(c.nc, jetstream.WithDefaultTimeout(callTime)); err != nil {
+		return nil, err
+	}
+	return c, c.explain("streams", c.open(ctx))
+}
+
+// Close ends the connection after what was sent has left.
+func (c *Conn) Close() {
+	_ = c.nc.FlushTimeout(time.Second) // what does not leave now is sent again by others
+	c.nc.Close()
+}
+
+// Log is where the connection's warnings go.
+func (c *Conn) Log() *slog.Logger { return c.log }
+
+// failed is told of errors that belong to no call.
+func (c *Conn) failed(_ *nats.Conn, _ *nats.Subscription, err error) {
+	if !errors.Is(err, nats.ErrPermissionViolation) {
+		c.log.Warn("nats", "error", err)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.forbidden == nil {
+		close(c.refused)
+	}
+	c.forbidden = err
+}
+
+// within returns a context for calls of the server: it ends when the server forbids one,
+// which it answers by silence.
+func (c *Conn) within(
+	ctx context.Context,
+	most time.Duration,
+) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	stop := make(chan struct{})
+	go func() {
+		select {
+		case <-c.refused:
+			cancel()
+		case <-ctx.Done():
+		case <-stop:
+		}
+	}()
+	return ctx, func() { close(stop); cancel() }
+}
+
+// PermissionError is returned when the server does not let this user do something.
+type PermissionError struct{ Err error }
+
+// Error says what is not allowed.
+func (e *PermissionError) Error() string {
+	text := strings.TrimPrefix(e.Err.Error(), "nats: ")
+	return fmt.Sprintf(
+		"fleet: this user has no permission: %s (see docs/scaling.md)",
+		text,
+	)
+}
+
+// Unwrap returns the server's words.
+func (e *PermissionError) Unwrap() error { return e.Err }
+
+// explain says what an error of a call is about.
+func (c *Conn) explain(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	c.mu.Lock()
+	forbidden := c.forbidden
+	c.mu.Unlock()
+	switch {
+	case forbidden != nil:
+		return &PermissionError{forbidden}
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled),
+		errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount),
+		errors.Is(err, nats.ErrNoResponders):
+		return fmt.Errorf(
+			"fleet: %s has no JetStream: start it with -js (%w)",
+			c.nc.ConnectedUrlRedacted(),
+			err,
+		)
+	}
+	return fmt.Errorf("fleet: %s: %w", what, err)
+}
+
+// connectError says why there is no connection.
+func connectError(url string, err error) error {
+	url = redacted(url)
+	switch {
+	case errors.Is(err, nats.ErrAuthorization),
+		errors.Is(err, nats.ErrAuthExpired),
+		errors.Is(err, nats.ErrAuthRevoked):
+		return fmt.Errorf("fleet: %s does not know this user or password: %w", url, err)
+	}
+	return fmt.Errorf("fleet: cannot connect to %s: %w", url, err)
+}
+
+// redacted is a URL without its password.
+func redacted(url string) string {
+	var out []string
+	for u := range strings.SplitSeq(url, ",") {
+		scheme, rest, ok := strings.Cut(u, "://")
+		if !ok {
+			scheme, rest = "nats", u
+		}
+		if i := strings.LastIndexByte(rest, '@'); i >= 0 {
+			rest = rest[i+1:]
+		}
+		out = append(out, scheme+"://"+rest)
+	}
+	return strings.Join(out, ",")
+}
+
+// newID returns 26 random letters and digits.
+func newID() string { return strings.ToLower(rand.Text()) }
+
+// backoff waits longer and longer.
+type backoff struct{ wait time.Duration }
+
+// pause returns false when ctx ended first.
+func (b *backoff) pause(ctx context.Context) bool {
+	b.wait = min(max(50*time.Millisecond, 2*b.wait), 2*time.Second)
+	select {
+	case <-time.After(b.wait):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,115 @@
+//go:build unix
+
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/restore-vlm/restore/internal/server"
+)
+
+// TestChaosCoordination prints what it costs to ask workers that answer at once: requests a
+// second by the number of workers, with and without workers that come and go.
+func TestChaosCoordination(t *testing.T) {
+	if !full() {
+		t.Skip("measures")
+	}
+	nodes, url := startNodes(t, 1)
+	for _, n := range []int{1, 10, 50, 200} {
+		for _, churn := range []bool{false, true} {
+			coordinate(t, nodes[0], url, n, churn)
+		}
+	}
+}
+
+func coordinate(t *testing.T, d *node, url string, n int, churn bool) {
+	key := fmt.Sprintf("w%d", n)
+	if churn {
+		key += "churn"
+	}
+	b := newEcho(4)
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	one := func(ctx context.Context) {
+		c, err := Connect(ctx, Options{URL: url, Layout: Layout{Partitions: 256}})
+		if err != nil {
+			if ctx.Err() == nil {
+				t.Error(err)
+			}
+			return
+		}
+		defer c.Close()
+		w, err := c.NewWorker(ctx, WorkerOptions{Key: key,
+			Backend: func(json.RawMessage) (server.Backend, error) { return b, nil }})
+		if err == nil {
+			err = w.Run(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			t.Error(err)
+		}
+	}
+	for range n {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				mine, end := context.WithCancel(ctx)
+				if churn {
+					time.AfterFunc(2*time.Second+time.Duration(n)*100*time.Millisecond, end)
+				}
+				one(mine)
+				end()
+			}
+		})
+	}
+	c, err := Connect(t.Context(), Options{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if !churn {
+		hear(t, c, n)
+	}
+	k := newClient(t, c, ClientOptions{Model: key})
+	const most = 10 * time.Second
+	begun, answered := time.Now(), 0
+	var mu sync.Mutex
+	var askers sync.WaitGroup
+	for range 256 {
+		askers.Go(func() {
+			for time.Since(begun) < most {
+				if _, err := asking(t.Context(), k, "x"); err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				answered++
+				mu.Unlock()
+			}
+		})
+	}
+	askers.Wait()
+	took := time.Since(begun)
+	twice := b.asked.Load() - int64(answered)
+	t.Logf("%3d workers, churn %-5v: %5.0f requests a second, %d asked twice, server %d MB",
+		n, churn, float64(answered)/took.Seconds(), twice, residentMB(d.cmd.Process.Pid))
+	stop()
+	all.Wait()
+}
+
+// residentMB is the memory of a process; 0 where that is not known.
+func residentMB(pid int) int {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	var size, resident int
+	if err == nil {
+		_, err = fmt.Sscan(string(data), &size, &resident)
+	}
+	if err != nil {
+		return 0
+	}
+	return resident * os.Getpagesize() / 1e6
+}

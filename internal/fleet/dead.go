@@ -1,0 +1,163 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// write writes what became of a request, unless it was written before. It tries until
+// ctx ends.
+func (c *Conn) write(ctx context.Context, id string, r *result) error {
+	var wait backoff
+	for {
+		data, err := c.encodeResult(ctx, r)
+		if err == nil {
+			call, cancel := context.WithTimeout(ctx, writeTime)
+			_, err = c.results.Create(call, id, data)
+			cancel()
+		}
+		if err == nil || errors.Is(err, jetstream.ErrKeyExists) {
+			return nil
+		}
+		c.log.Warn("result", "id", id, "error", err)
+		if !wait.pause(ctx) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// begunNote says how often a request was begun that came more than once.
+type begunNote struct {
+	Times  int    `json:"times"`
+	Reason string `json:"reason"`
+}
+
+// begunBefore returns how often a request was begun; one that comes again without a note
+// was begun once.
+func (c *Conn) begunBefore(ctx context.Context, id string) (times int, reason string) {
+	e, err := c.begun.Get(ctx, id)
+	var n begunNote
+	if err != nil || json.Unmarshal(e.Value(), &n) != nil {
+		return 1, "one worker ended or fell silent while it computed it"
+	}
+	return n.Times, n.Reason
+}
+
+func (c *Conn) noteBegun(ctx context.Context, id string, times int, reason string) {
+	data, err := json.Marshal(begunNote{times, reason})
+	if err == nil {
+		_, err = c.begun.Put(ctx, id, data)
+	}
+	if err != nil {
+		c.log.Warn("begun", "id", id, "error", err)
+	}
+}
+
+// reasonHeader says why a request is in the dead-letter stream.
+const reasonHeader = "Restore-Reason"
+
+// giveUp puts a request into the dead-letter stream, and writes that it has no answer.
+func (c *Conn) giveUp(
+	ctx context.Context,
+	model, id, reason string,
+	header nats.Header,
+	data []byte,
+) {
+	c.log.Error("request given up", "id", id, "reason", reason)
+	m := nats.NewMsg(deadSubject + model)
+	m.Data = data
+	if body := header.Get(bodyHeader); body != "" {
+		m.Header.Set(bodyHeader, body)
+	}
+	m.Header.Set(reasonHeader, strings.Map(printable, reason))
+	m.Header.Set(idHeader, id)
+	if _, err := c.js.PublishMsg(ctx, m, jetstream.WithMsgID("dead."+id)); err != nil {
+		c.log.Warn("dead letter", "id", id, "error", err)
+	}
+	_ = c.write(
+		ctx,
+		id,
+		&result{Failure: &failure{Internal: "given up: " + reason}},
+	) // it tries until ctx ends
+}
+
+// printable keeps a header on one line.
+func printable(r rune) rune {
+	if r < ' ' {
+		return ' '
+	}
+	return r
+}
+
+// bury ends requests that the queue has given out as often as it may: the server says so
+// by an advisory, which the dead-letter stream keeps until somebody has dealt with it.
+func (c *Conn) bury(ctx context.Context, model string) {
+	var k jetstream.Consumer
+	var wait backoff
+	for ctx.Err() == nil {
+		if k == nil {
+			var err error
+			k, err = c.dead.CreateOrUpdateConsumer(
+				ctx,
+				jetstream.ConsumerConfig{Durable: "bury_" + model,
+					FilterSubject: strings.TrimSuffix(
+						advisories,
+						">",
+					) + "*", AckPolicy: jetstream.AckExplicitPolicy, AckWait: callTime,
+					InactiveThreshold: 24 * time.Hour},
+			)
+			if err != nil {
+				k = nil
+				wait.pause(ctx)
+				continue
+			}
+		}
+		one, cancel := context.WithTimeout(ctx, pullFor)
+		batch, err := k.Fetch(16, jetstream.FetchContext(one))
+		if err == nil {
+			for m := range batch.Messages() {
+				if c.buryOne(ctx, model, m.Data()) {
+					_ = m.Ack() // else it comes again
+				}
+			}
+			err = batch.Error()
+		}
+		cancel()
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			k = nil
+			wait.pause(ctx)
+		} else {
+			wait = backoff{}
+		}
+	}
+}
+
+// buryOne deals with one advisory.
+func (c *Conn) buryOne(ctx context.Context, model string, advisory []byte) bool {
+	var a struct {
+		Consumer   string `json:"consumer"`
+		Seq        uint64 `json:"stream_seq"`
+		Deliveries int    `json:"deliveries"`
+	}
+	if json.Unmarshal(advisory, &a) != nil || !strings.HasPrefix(a.Consumer, model+"_") {
+		return true
+	}
+	m, err := c.work.GetMsg(ctx, a.Seq)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return true // answered after all
+	}
+	if err != nil {
+		return false
+	}
+	id := m.Header.Get(idHeader)
+	_, reason := c.begunBefore(ctx, id)
+	c.giveUp(ctx, model, id, reason, m.Header, m.Data)
+	err = c.work.DeleteMsg(ctx, a.Seq)
+	return err == nil || errors.Is(err, jetstream.ErrMsgNotFound)
+}

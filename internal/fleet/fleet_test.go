@@ -1,0 +1,524 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/restore-vlm/restore/internal/ask"
+	"github.com/restore-vlm/restore/internal/fleet/natsserver"
+	"github.com/restore-vlm/restore/internal/server"
+	"github.com/restore-vlm/restore/internal/wire"
+)
+
+// echo is a backend that answers with what it was asked.
+type echo struct {
+	info   server.Info
+	takes  time.Duration
+	asked  atomic.Int64
+	mu     sync.Mutex
+	seen   map[string]int // pictures, by content
+	trying func(text string) error
+}
+
+func newEcho(parallel int) *echo {
+	return &echo{
+		info: server.Info{ID: "echo", Fingerprint: "fp_1", Parallel: parallel},
+		seen: map[string]int{},
+	}
+}
+
+func (e *echo) Info() *server.Info { return &e.info }
+
+func (e *echo) Submit(ctx context.Context, r *ask.Request) (server.Job, error) {
+	e.asked.Add(1)
+	text := ""
+	for _, m := range r.Messages {
+		for _, p := range m.Parts {
+			text += p.Text
+			if p.Picture != nil {
+				e.mu.Lock()
+				e.seen[string(p.Picture.Data)]++
+				e.mu.Unlock()
+			}
+		}
+	}
+	if text == "refuse" {
+		return nil, wire.Bad("invalid_value", "messages", "got %q", text)
+	}
+	if e.trying != nil {
+		if err := e.trying(text); err != nil {
+			return nil, err
+		}
+	}
+	return &echoJob{e, ctx, strings.Fields(text), text}, nil
+}
+
+type echoJob struct {
+	e     *echo
+	ctx   context.Context
+	words []string
+	text  string
+}
+
+func (j *echoJob) Next() (*ask.Event, bool) {
+	if len(j.words) == 0 {
+		return nil, false
+	}
+	w := j.words[0]
+	if j.words = j.words[1:]; len(j.words) > 0 {
+		w += " "
+	}
+	return &ask.Event{Text: w}, true
+}
+
+func (j *echoJob) Answer() (*ask.Answer, error) {
+	select {
+	case <-time.After(j.e.takes):
+	case <-j.ctx.Done():
+		return nil, context.Cause(j.ctx)
+	}
+	return &ask.Answer{
+		Text:       strings.Join(strings.Fields(j.text), " "),
+		Finish:     ask.Stop,
+		Completion: 1,
+	}, nil
+}
+
+func (e *echo) Count(context.Context, *ask.Request) (*ask.Count, error) {
+	return &ask.Count{Prompt: 7}, nil
+}
+func (e *echo) Tokenize(text string, o server.TokenizeOptions) ([]server.Token, error) {
+	return []server.Token{{ID: 3, Bytes: []byte(text)}}, nil
+}
+func (e *echo) Detokenize(ids []int32) string { return fmt.Sprint(ids) }
+func (e *echo) State() server.State           { return server.State{} }
+
+// quick is a layout whose times fit a test.
+var quick = Layout{AckWait: time.Second}
+
+// natsServer starts a server inside the test.
+func natsServer(t testing.TB) *natsserver.Server {
+	t.Helper()
+	s, err := natsserver.Start(natsserver.Options{Folder: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+func connect(t testing.TB, s *natsserver.Server, l Layout) *Conn {
+	t.Helper()
+	c, err := Connect(t.Context(), Options{URL: s.URL(), Layout: l})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// runWorker runs a worker until the returned function is called, which drains it.
+func runWorker(t testing.TB, c *Conn, b server.Backend, key string) (*Worker, func()) {
+	t.Helper()
+	w, err := c.NewWorker(
+		t.Context(),
+		WorkerOptions{
+			Key:     key,
+			Backend: func(json.RawMessage) (server.Backend, error) { return b, nil },
+		},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	stop := sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return w, stop
+}
+
+// hear waits until n workers have said that they live.
+func hear(t testing.TB, c *Conn, n int) {
+	t.Helper()
+	m, err := c.Members(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 500 {
+		if len(m.List()) == n {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("got %d workers, want %d", len(m.List()), n)
+}
+
+func newClient(t testing.TB, c *Conn, o ClientOptions) *Client {
+	t.Helper()
+	k, err := c.Client(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.Close)
+	return k
+}
+
+// question asks about a picture, or none.
+func question(text string, picture []byte) *ask.Request {
+	m := ask.Message{Role: ask.User, Parts: []ask.Part{{Text: text}}}
+	if picture != nil {
+		m.Parts = append(m.Parts, ask.Part{Picture: &ask.Picture{Data: picture}})
+	}
+	return &ask.Request{Messages: []ask.Message{m}}
+}
+
+// asking asks a text without a picture.
+func asking(ctx context.Context, k *Client, text string) (*ask.Answer, error) {
+	return answerOf(ctx, k, question(text, nil))
+}
+
+func answerOf(ctx context.Context, k *Client, r *ask.Request) (*ask.Answer, error) {
+	j, err := k.Submit(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return j.Answer()
+}
+
+// Ensure that requests are answered, streamed, refused and counted over a fleet.
+func TestFleet(t *testing.T) {
+	s := natsServer(t)
+	b := newEcho(4)
+	w, _ := runWorker(t, connect(t, s, quick), b, "m1")
+	k := newClient(t, connect(t, s, quick), ClientOptions{})
+	j, err := k.Submit(t.Context(), question("a few words", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text string
+	for e, ok := j.Next(); ok; e, ok = j.Next() {
+		text += e.Text
+	}
+	a, err := j.Answer()
+	if err != nil || a.Text != "a few words" || text != a.Text || a.Worker != w.ID() {
+		t.Fatalf("got %+v, streamed %q, %v", a, text, err)
+	}
+	var refused *wire.Error
+	if _, err := answerOf(t.Context(), k, question("refuse", nil)); !errors.As(err, &refused) ||
+		refused.Code != "invalid_value" {
+		t.Errorf("refused: got %v", err)
+	}
+	large := []byte(strings.Repeat("picture", 1<<20))
+	var all sync.WaitGroup
+	for i := range 10 {
+		all.Go(func() {
+			q := question(fmt.Sprint("q", i), large)
+			if a, err := answerOf(t.Context(), k, q); err != nil ||
+				a.Text != fmt.Sprint("q", i) {
+				t.Errorf("got %+v, %v", a, err)
+			}
+		})
+	}
+	all.Wait()
+	if n := b.seen[string(large)]; n != 10 || len(b.seen) != 1 {
+		t.Errorf("the picture was seen %d times, and %d pictures, want 10 and 1", n, len(b.seen))
+	}
+	if n, err := k.Count(t.Context(), question("x", large)); err != nil || n.Prompt != 7 {
+		t.Errorf("count: got %+v, %v", n, err)
+	}
+	if n, err := k.Tokenize("x", server.TokenizeOptions{}); err != nil || len(n) != 1 ||
+		string(n[0].Bytes) != "x" {
+		t.Errorf("tokens: got %+v, %v", n, err)
+	}
+	if got := k.Detokenize([]int32{1, 2}); got != "[1 2]" {
+		t.Errorf("text: got %q", got)
+	}
+	k.measure(t.Context())
+	if st := k.State(); st.Queued != 0 || st.Fleet.Workers != 1 {
+		t.Errorf("state: got %+v", st)
+	}
+}
+
+// Ensure that a worker that ends finishes what it has begun, and gives back the rest at once.
+func TestDrain(t *testing.T) {
+	s := natsServer(t)
+	c := connect(t, s, Layout{AckWait: time.Minute})
+	slow := newEcho(1)
+	slow.takes = 500 * time.Millisecond
+	first, stop := runWorker(t, c, slow, "m1")
+	k := newClient(t, connect(t, s, quick), ClientOptions{})
+	jobs := make([]server.Job, 4)
+	for i := range jobs {
+		var err error
+		q := question(fmt.Sprint("q", i), []byte("one picture"))
+		if jobs[i], err = k.Submit(t.Context(), q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for slow.asked.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	second, _ := runWorker(t, connect(t, s, quick), newEcho(1), "m1")
+	begun := time.Now()
+	stop()
+	by := map[string]int{}
+	for _, j := range jobs {
+		a, err := j.Answer()
+		if err != nil {
+			t.Fatal(err)
+		}
+		by[a.Worker]++
+	}
+	if d := time.Since(begun); d > 10*time.Second || by[first.ID()] == 0 || by[second.ID()] == 0 {
+		t.Errorf(
+			"answered by %v in %v, want the first to finish one and the second the rest at once",
+			by,
+			d,
+		)
+	}
+}
+
+// Ensure that a request that nobody waits for is computed no further.
+func TestCancel(t *testing.T) {
+	s := natsServer(t)
+	b := newEcho(1)
+	b.takes = time.Minute
+	runWorker(t, connect(t, s, quick), b, "m1")
+	k := newClient(t, connect(t, s, quick), ClientOptions{})
+	ctx, cancel := context.WithCancel(t.Context())
+	running, err := k.Submit(ctx, question("runs", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for b.asked.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	waits, err := k.Submit(ctx, question("waits", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	for _, j := range []server.Job{running, waits} {
+		if _, err := j.Answer(); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want it cancelled", err)
+		}
+	}
+	for range 300 {
+		info, err := k.work.Info(t.Context())
+		if err == nil && info.State.Msgs == 0 && b.asked.Load() == 1 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("the queue is not empty, %d asked", b.asked.Load())
+}
+
+// Ensure that questions about a picture go to one worker, and that those of one that is
+// gone move.
+func TestAffinity(t *testing.T) {
+	s := natsServer(t)
+	backs := []*echo{newEcho(4), newEcho(4), newEcho(4)}
+	var stops []func()
+	for _, b := range backs {
+		b.takes = 2 * time.Millisecond
+		_, stop := runWorker(t, connect(t, s, quick), b, "m1")
+		stops = append(stops, stop)
+	}
+	k := newClient(t, connect(t, s, quick), ClientOptions{})
+	hear(t, connect(t, s, quick), 3)
+	time.Sleep(200 * time.Millisecond) // all know of all
+	ask := func(from, to int) {
+		var all sync.WaitGroup
+		slots := make(chan struct{}, 6)
+		for i := from; i < to; i++ {
+			slots <- struct{}{}
+			all.Go(func() {
+				defer func() { <-slots }()
+				for q := range 5 {
+					r := question(fmt.Sprint(q), []byte(fmt.Sprint("p", i)))
+					if _, err := answerOf(t.Context(), k, r); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+	}
+	ask(0, 60)
+	encoded := 0
+	for i, b := range backs {
+		if len(b.seen) < 6 {
+			t.Errorf("worker %d saw %d of 60 pictures", i, len(b.seen))
+		}
+		encoded += len(b.seen)
+	}
+	if encoded > 66 {
+		t.Errorf("60 pictures were seen by %d workers in all, want one each", encoded)
+	}
+	stops[0]()
+	ask(100, 120)
+	if n := backs[0].asked.Load() + backs[1].asked.Load() + backs[2].asked.Load(); n < 400 {
+		t.Errorf("%d requests asked, want 400", n)
+	}
+}
+
+// Ensure that results of a client with an ID are found by a later one, without being asked again.
+func TestNamed(t *testing.T) {
+	s := natsServer(t)
+	b := newEcho(2)
+	runWorker(t, connect(t, s, quick), b, "m1")
+	for range 2 {
+		k := newClient(t, connect(t, s, quick), ClientOptions{ID: "journal"})
+		for i := range 20 {
+			ctx := Named(t.Context(), fmt.Sprint(i))
+			if a, err := asking(ctx, k, fmt.Sprint("q", i)); err != nil ||
+				a.Text != fmt.Sprint("q", i) {
+				t.Fatalf("got %+v, %v", a, err)
+			}
+		}
+		k.Close()
+	}
+	if n := b.asked.Load(); n != 20 {
+		t.Errorf("%d asked, want 20", n)
+	}
+}
+
+// Ensure that a model is found by its name or key, and that a worker with another one never
+// takes its requests.
+func TestModels(t *testing.T) {
+	s := natsServer(t)
+	one, two := newEcho(1), newEcho(1)
+	two.info.ID, two.info.Fingerprint = "other", "fp_2"
+	runWorker(t, connect(t, s, quick), one, "m1")
+	runWorker(t, connect(t, s, quick), two, "m2")
+	c := connect(t, s, quick)
+	hear(t, c, 2)
+	if _, err := c.Client(t.Context(), ClientOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "workers hold 2 models") {
+		t.Errorf("without a name: got %v", err)
+	}
+	k := newClient(t, c, ClientOptions{Model: "other"})
+	for range 10 {
+		if _, err := asking(t.Context(), k, "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if one.asked.Load() != 0 || two.asked.Load() != 10 {
+		t.Errorf("asked %d and %d, want 0 and 10", one.asked.Load(), two.asked.Load())
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	why := ""
+	_, err := c.Client(ctx, ClientOptions{Model: "third", Waiting: func(s string) { why = s }})
+	if !errors.Is(err, context.DeadlineExceeded) ||
+		!strings.Contains(why, "no worker holds third; there are workers with echo, other") {
+		t.Errorf("got %v after %q", err, why)
+	}
+}
+
+// Ensure that a fleet whose answers may differ is refused where they must not, at the
+// start and later.
+func TestMixed(t *testing.T) {
+	s := natsServer(t)
+	one, two := newEcho(1), newEcho(1)
+	two.info.Fingerprint = "fp_2"
+	_, stop := runWorker(t, connect(t, s, quick), one, "m1")
+	k := newClient(t, connect(t, s, quick), ClientOptions{Same: true})
+	if _, err := asking(t.Context(), k, "x"); err != nil {
+		t.Fatal(err)
+	}
+	runWorker(t, connect(t, s, quick), two, "m1")
+	hear(t, connect(t, s, quick), 2)
+	var mixed *MixedError
+	if _, err := connect(t, s, quick).Client(t.Context(), ClientOptions{Same: true}); !errors.As(
+		err,
+		&mixed,
+	) {
+		t.Errorf("got %v, want a mixed fleet refused", err)
+	}
+	stop()
+	if _, err := asking(t.Context(), k, "x"); !errors.As(err, &mixed) {
+		t.Errorf("got %v, want another fingerprint refused", err)
+	}
+	k = newClient(t, connect(t, s, quick), ClientOptions{})
+	if _, err := asking(t.Context(), k, "x"); err != nil {
+		t.Errorf("where it may: got %v", err)
+	}
+}
+
+// Ensure that a full fleet refuses with the time after which to ask again.
+func TestFull(t *testing.T) {
+	s := natsServer(t)
+	b := newEcho(1)
+	b.takes = time.Second
+	runWorker(t, connect(t, s, quick), b, "m1")
+	k := newClient(t, connect(t, s, quick), ClientOptions{Queue: 2})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for i := range 10 {
+		_, err := k.Submit(ctx, question(fmt.Sprint(i), nil))
+		var full *server.FullError
+		if errors.As(err, &full) {
+			if i < 3 || full.RetryAfter < 1 {
+				t.Errorf("request %d: got %+v", i, full)
+			}
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Error("ten requests were taken, want at most four")
+}
+
+// Ensure that a worker that dies before the first piece of an answer is replaced, and that
+// one that dies after it is told.
+func TestFailover(t *testing.T) {
+	s := natsServer(t)
+	k0 := connect(t, s, quick)
+	dying := newEcho(1)
+	dying.takes = time.Hour
+	die := connect(t, s, quick)
+	runDead := func(b *echo, c *Conn) {
+		w, err := c.NewWorker(
+			t.Context(),
+			WorkerOptions{
+				Key:     "m1",
+				Backend: func(json.RawMessage) (server.Backend, error) { return b, nil },
+			},
+		)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		t.Cleanup(cancel)
+		go func() { _ = w.Run(ctx) }() // its connection is cut
+	}
+	runDead(dying, die)
+	k := newClient(t, k0, ClientOptions{})
+	silent, err := k.Submit(t.Context(), question(" ", nil)) // has no pieces
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dying.asked.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	die.nc.Close() // as if the process were gone
+	live, _ := runWorker(t, connect(t, s, quick), newEcho(1), "m1")
+	if a, err := silent.Answer(); err != nil || a.Worker != live.ID() {
+		t.Errorf("before the first piece: got %+v, %v", a, err)
+	}
+}

@@ -1,0 +1,200 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Layout are the choices of streams and buckets. Who connects first makes them; from then
+// on they are as they were made.
+type Layout struct {
+	Partitions int           // of requests, by their pictures; 0: 64
+	Replicas   int           // of everything, 1 to 5; 0: 1
+	AckWait    time.Duration // without a sign of its worker, a request goes to another; 0: 10 s
+	Deliver    int           // times a request is handed out at most; 0: 100
+	Begin      int           // times a request is begun at most; 0: 3
+	Keep       time.Duration // results and pictures; 0: a day
+	Bytes      int           // of requests that wait, so that there is room for results; 0: 1 GiB
+}
+
+func (l Layout) withDefaults() Layout {
+	or := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	or(&l.Partitions, 64)
+	or(&l.Replicas, 1)
+	or(&l.Deliver, 100)
+	or(&l.Begin, 3)
+	or(&l.Bytes, 1<<30)
+	if l.AckWait == 0 {
+		l.AckWait = 10 * time.Second
+	}
+	if l.Keep == 0 {
+		l.Keep = 24 * time.Hour
+	}
+	return l
+}
+
+// The names of streams, buckets and subjects.
+const (
+	workStream = "RESTORE_WORK"
+	deadStream = "RESTORE_DEAD"
+
+	askSubject    = "restore.ask."    // MODEL.KEY, which the stream maps to workSubject
+	workSubject   = "restore.work."   // MODEL.PARTITION
+	deadSubject   = "restore.dead."   // MODEL
+	replySubject  = "restore.reply."  // CLIENT
+	cancelSubject = "restore.cancel." // MODEL
+	rpcSubject    = "restore.rpc."    // MODEL
+
+	advisories = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES." + workStream + ".>"
+)
+
+// How long the stream knows a request that it has taken.
+const duplicates = 10 * time.Minute
+
+// layoutNote is where the stream says how it was made.
+const layoutNote = "restore-layout"
+
+// open finds the streams and buckets, and makes those that are not there.
+func (c *Conn) open(ctx context.Context) (err error) {
+	ctx, cancel := c.within(ctx, 3*callTime)
+	defer cancel()
+	l := &c.lay
+	c.work, err = c.stream(ctx, jetstream.StreamConfig{
+		Name: workStream, Description: "requests that wait for a worker",
+		Subjects: []string{askSubject + "*.*"},
+		SubjectTransform: &jetstream.SubjectTransformConfig{Source: askSubject + "*.*",
+			Destination: fmt.Sprintf(
+				workSubject+"{{wildcard(1)}}.{{partition(%d,2)}}",
+				l.Partitions,
+			)},
+		Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew,
+		MaxBytes: int64(l.Bytes), Duplicates: duplicates, Replicas: l.Replicas,
+		AllowMsgTTL: true, AllowDirect: true,
+		Metadata: map[string]string{
+			layoutNote: fmt.Sprint(
+				l.Partitions,
+				l.Replicas,
+				int64(l.AckWait),
+				l.Deliver,
+				l.Begin,
+				int64(l.Keep),
+				l.Bytes,
+			),
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if err := l.read(c.work.CachedInfo().Config.Metadata[layoutNote]); err != nil {
+		return err
+	}
+	c.dead, err = c.stream(ctx, jetstream.StreamConfig{
+		Name: deadStream, Description: "requests that were given up, and why",
+		Subjects:   []string{deadSubject + "*", advisories},
+		Duplicates: duplicates, Replicas: l.Replicas, MaxAge: 30 * 24 * time.Hour,
+	})
+	if err != nil {
+		return err
+	}
+	for _, b := range []struct {
+		kv  *jetstream.KeyValue
+		cfg jetstream.KeyValueConfig
+	}{
+		{&c.results, jetstream.KeyValueConfig{Bucket: "restore_results", TTL: l.Keep}},
+		{&c.begun, jetstream.KeyValueConfig{Bucket: "restore_begun", TTL: l.Keep}},
+		{&c.workers, jetstream.KeyValueConfig{
+			Bucket: "restore_workers", TTL: deadAfter, Storage: jetstream.MemoryStorage}},
+		{&c.models, jetstream.KeyValueConfig{Bucket: "restore_models"}},
+	} {
+		b.cfg.Replicas = l.Replicas
+		if *b.kv, err = c.js.KeyValue(ctx, b.cfg.Bucket); errors.Is(
+			err,
+			jetstream.ErrBucketNotFound,
+		) {
+			*b.kv, err = c.js.CreateKeyValue(ctx, b.cfg)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, b := range []struct {
+		store *jetstream.ObjectStore
+		name  string
+	}{{&c.pictures, "restore_pictures"}, {&c.answers, "restore_answers"}} {
+		if *b.store, err = c.js.ObjectStore(ctx, b.name); errors.Is(
+			err,
+			jetstream.ErrBucketNotFound,
+		) {
+			*b.store, err = c.js.CreateObjectStore(
+				ctx,
+				jetstream.ObjectStoreConfig{Bucket: b.name, TTL: l.Keep, Replicas: l.Replicas},
+			)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Conn) stream(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
+	s, err := c.js.Stream(ctx, cfg.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		s, err = c.js.CreateStream(ctx, cfg)
+	}
+	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // by somebody who was faster
+		s, err = c.js.Stream(ctx, cfg.Name)
+	}
+	return s, err
+}
+
+// read takes the choices of who made the stream.
+func (l *Layout) read(note string) error {
+	fields := strings.Fields(note)
+	n := make([]int, len(fields))
+	for i, f := range fields {
+		var err error
+		if n[i], err = strconv.Atoi(f); err != nil || n[i] < 1 {
+			n = nil
+			break
+		}
+	}
+	if len(n) != 7 || n[0] > 1<<14 {
+		return fmt.Errorf(
+			"stream %s was not made by this program: got the note %q, want seven numbers",
+			workStream,
+			note,
+		)
+	}
+	*l = Layout{n[0], n[1], time.Duration(n[2]), n[3], n[4], time.Duration(n[5]), n[6]}
+	return nil
+}
+
+// consumer returns the consumer of a partition, which it makes where there is none.
+func (c *Conn) consumer(
+	ctx context.Context,
+	model string,
+	partition int,
+) (jetstream.Consumer, error) {
+	name := model + "_" + strconv.Itoa(partition)
+	k, err := c.work.Consumer(ctx, name)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		k, err = c.work.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{
+			Durable: name, FilterSubject: workSubject + model + "." + strconv.Itoa(partition),
+			AckPolicy: jetstream.AckExplicitPolicy, AckWait: c.lay.AckWait,
+			MaxDeliver: c.lay.Deliver, MaxAckPending: -1, MaxWaiting: 4096,
+			InactiveThreshold: 24 * time.Hour,
+		})
+	}
+	return k, err
+}

@@ -1,0 +1,191 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/restore-vlm/restore/internal/server"
+)
+
+// Member is what a worker says of itself with every heartbeat.
+type Member struct {
+	ID          string    `json:"id"`
+	Machine     string    `json:"machine"`
+	CPU         string    `json:"cpu"`
+	Cores       int       `json:"cores"`
+	Model       string    `json:"model"`       // its name
+	Key         string    `json:"key"`         // MODEL of subjects
+	Fingerprint string    `json:"fingerprint"` // that its answers carry
+	Version     string    `json:"version"`
+	Capacity    int       `json:"capacity"` // requests that it answers at once
+	Busy        int       `json:"busy"`     // that it answers now
+	Held        int       `json:"held"`     // that it has taken and not begun
+	Answers     int64     `json:"answers"`  // since it began
+	Rate        float64   `json:"rate"`     // answers a second, lately
+	Started     time.Time `json:"started"`
+	Draining    bool      `json:"draining"`
+
+	Seen time.Time `json:"-"` // when this process heard of it
+	Said time.Time `json:"-"` // by the server's clock
+}
+
+// A worker says every beat that it lives, and is taken for dead after deadAfter.
+const (
+	beatEvery = time.Second
+	deadAfter = 5 * time.Second
+)
+
+// Members are the workers that live. It follows the heartbeats until its context ends.
+type Members struct {
+	mu      sync.Mutex
+	byID    map[string]Member
+	changed chan struct{} // closed at the next change of who lives
+	known   bool          // the bucket was read once
+}
+
+// Members follows the workers of a fleet.
+func (c *Conn) Members(ctx context.Context) (*Members, error) {
+	w, err := c.workers.WatchAll(ctx)
+	if err != nil {
+		return nil, c.explain("heartbeats", err)
+	}
+	m := &Members{byID: map[string]Member{}, changed: make(chan struct{})}
+	ready := make(chan struct{})
+	go m.follow(ctx, w, ready)
+	select {
+	case <-ready:
+	case <-time.After(callTime):
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	return m, nil
+}
+
+func (m *Members) follow(ctx context.Context, w jetstream.KeyWatcher, ready chan struct{}) {
+	t := time.NewTicker(beatEvery)
+	defer t.Stop()
+	defer func() { _ = w.Stop() }() // its connection may be gone
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e, open := <-w.Updates():
+			if !open {
+				return
+			}
+			if e == nil { // all that were there have come
+				m.mu.Lock()
+				if !m.known {
+					m.known = true
+					close(ready)
+				}
+				m.mu.Unlock()
+				continue
+			}
+			m.heard(e)
+		case now := <-t.C:
+			m.mu.Lock()
+			before := len(m.byID)
+			maps.DeleteFunc(
+				m.byID,
+				func(_ string, w Member) bool { return now.Sub(w.Seen) > deadAfter },
+			)
+			if len(m.byID) != before {
+				m.signal()
+			}
+			m.mu.Unlock()
+		}
+	}
+}
+
+func (m *Members) heard(e jetstream.KeyValueEntry) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	old, was := m.byID[e.Key()]
+	var w Member
+	if e.Operation() != jetstream.KeyValuePut || json.Unmarshal(e.Value(), &w) != nil ||
+		w.ID != e.Key() {
+		if was {
+			delete(m.byID, e.Key())
+			m.signal()
+		}
+		return
+	}
+	w.Seen, w.Said = time.Now(), e.Created()
+	m.byID[w.ID] = w
+	if !was || old.Draining != w.Draining {
+		m.signal()
+	}
+}
+
+func (m *Members) signal() {
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+// List returns the workers that live, by machine and id.
+func (m *Members) List() []Member {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.SortedFunc(maps.Values(m.byID), func(a, b Member) int {
+		return strings.Compare(a.Machine+"\x00"+a.ID, b.Machine+"\x00"+b.ID)
+	})
+}
+
+// Of returns the workers of a model, and a channel that is closed when they change.
+func (m *Members) of(key string) (list []Member, changed <-chan struct{}) {
+	all := m.List()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, w := range all {
+		if w.Key == key && !w.Draining {
+			list = append(list, w)
+		}
+	}
+	return list, m.changed
+}
+
+// preferred returns the partitions that a worker prefers among those who live: of each
+// partition the one whose hash with it is highest, so that a worker that goes or comes
+// moves its own partitions alone.
+func preferred(self string, list []Member, partitions int) []int {
+	var out []int
+	for p := range partitions {
+		best, most := "", uint64(0)
+		for _, w := range list {
+			h := fnv.New64a()
+			h.Write([]byte(w.ID + "/" + strconv.Itoa(p)))
+			if v := mix(h.Sum64()); best == "" || v > most || v == most && w.ID < best {
+				best, most = w.ID, v
+			}
+		}
+		if best == self {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// mix spreads the bits of a hash (the finalizer of MurmurHash3).
+func mix(h uint64) uint64 {
+	h ^= h >> 33
+	h *= 0xff51afd7ed558ccd
+	h ^= h >> 33
+	h *= 0xc4ceb9fe1a85ec53
+	return h ^ h>>33
+}
+
+// Model is what a fleet can answer with.
+type Model struct {
+	Key  string
+	Info server.Info
+}

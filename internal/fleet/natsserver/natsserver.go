@@ -1,0 +1,77 @@
+// Package natsserver is a NATS server inside this process.
+package natsserver
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// Options say where the server listens and where it keeps its streams.
+type Options struct {
+	Host           string // "" is 127.0.0.1
+	Port           int    // 0 is a free one
+	User, Password string // "": everybody who reaches the port may connect
+	Folder         string // of its streams
+}
+
+// startTime is how long the server may take to be ready.
+const startTime = 20 * time.Second
+
+// Server is a NATS server with JetStream. It is what nats.InProcessServer takes.
+type Server struct {
+	*server.Server
+}
+
+// Start starts a server.
+func Start(o Options) (*Server, error) {
+	if o.Host == "" {
+		o.Host = "127.0.0.1"
+	}
+	port := o.Port
+	if port == 0 {
+		port = server.RANDOM_PORT
+	}
+	s, err := server.NewServer(&server.Options{
+		ServerName: "restore", Host: o.Host, Port: port, Username: o.User, Password: o.Password,
+		NoSigs: true, NoLog: true, JetStream: true, StoreDir: o.Folder, MaxPayload: maxPayload,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("natsserver: %w", err)
+	}
+	// The port is tried first: the server itself would end the process.
+	if o.Port != 0 {
+		l, err := net.Listen("tcp", net.JoinHostPort(o.Host, fmt.Sprint(o.Port)))
+		if err != nil {
+			return nil, fmt.Errorf("natsserver: %w", err)
+		}
+		if err := l.Close(); err != nil {
+			return nil, err
+		}
+	}
+	go s.Start()
+	if !s.ReadyForConnections(startTime) {
+		s.Shutdown()
+		return nil, errors.New("natsserver: the NATS server was not ready in time")
+	}
+	if !s.JetStreamEnabled() {
+		s.Shutdown()
+		return nil, fmt.Errorf("natsserver: JetStream cannot keep its streams in %s", o.Folder)
+	}
+	return &Server{s}, nil
+}
+
+// maxPayload is NATS's own default.
+const maxPayload = 1 << 20
+
+// URL is where others find the server.
+func (s *Server) URL() string { return s.ClientURL() }
+
+// Close ends the server when its streams are on disk.
+func (s *Server) Close() {
+	s.Shutdown()
+	s.WaitForShutdown()
+}

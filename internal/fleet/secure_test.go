@@ -1,0 +1,141 @@
+package fleet
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	nats "github.com/nats-io/nats-server/v2/server"
+
+	"github.com/restore-vlm/restore/internal/server"
+)
+
+// configured starts a NATS server in the test as a configuration says.
+func configured(t *testing.T, config string) (port int) {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "nats.conf")
+	config = fmt.Sprintf("listen: 127.0.0.1:-1\njetstream {store_dir: %q}\n%s", dir, config)
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o, err := nats.ProcessConfigFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.NoSigs, o.NoLog = true, true
+	s, err := nats.NewServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(20 * time.Second) {
+		t.Fatal("the server is not ready")
+	}
+	return s.Addr().(*net.TCPAddr).Port
+}
+
+// Ensure that the permissions that docs/scaling.md lists are enough, and that a worker
+// without them is told so at once.
+func TestPermissions(t *testing.T) {
+	port := configured(t, `
+authorization {
+  users = [
+    {user: good, password: pw, permissions: {
+      publish: ["$JS.API.>", "$JS.ACK.>", "$KV.>", "$O.>", "restore.>", "_INBOX.>"],
+      subscribe: ["_INBOX.>", "restore.>"]}}
+    {user: reads, password: pw, permissions: {
+      publish: ["$JS.API.STREAM.INFO.>", "$JS.API.CONSUMER.>"], subscribe: ["_INBOX.>"]}}
+    {user: nothing, password: pw, permissions: {publish: ["x"], subscribe: ["_INBOX.>"]}}
+  ]
+}`)
+	url := func(user string) Options {
+		return Options{URL: fmt.Sprintf("nats://%s:pw@127.0.0.1:%d", user, port), Layout: quick}
+	}
+	c, err := Connect(t.Context(), url("good"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	runWorker(t, c, newEcho(1), "m1")
+	k := newClient(t, c, ClientOptions{})
+	large := []byte(strings.Repeat("picture", 10_000))
+	if _, err := answerOf(t.Context(), k, question("x", large)); err != nil {
+		t.Errorf("with all permissions: %v", err)
+	}
+	for _, user := range []string{"reads", "nothing"} {
+		begun := time.Now()
+		var forbidden *PermissionError
+		c, err := Connect(t.Context(), url(user))
+		if err == nil {
+			b := newEcho(1)
+			_, err = c.NewWorker(t.Context(), WorkerOptions{Key: "m1",
+				Backend: func(json.RawMessage) (server.Backend, error) { return b, nil }})
+			c.Close()
+		}
+		if !errors.As(err, &forbidden) || time.Since(begun) > callTime/2 {
+			t.Errorf("%s: got %v after %v", user, err, time.Since(begun))
+		}
+	}
+	_, err = Connect(t.Context(), url("who"))
+	if err == nil || !strings.Contains(err.Error(), "does not know this user") ||
+		strings.Contains(err.Error(), "pw") {
+		t.Errorf("another user: got %v", err)
+	}
+}
+
+// Ensure that TLS works with a certificate of one's own, and is refused without.
+func TestTLS(t *testing.T) {
+	dir := t.TempDir()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"},
+		NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA: true, BasicConstraintsValid: true}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]string{}
+	for kind, der := range map[string][]byte{"CERTIFICATE": cert, "PRIVATE KEY": private} {
+		names[kind] = filepath.Join(dir, kind)
+		data := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+		if err := os.WriteFile(names[kind], data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	port := configured(t, fmt.Sprintf("tls {cert_file: %q, key_file: %q}",
+		names["CERTIFICATE"], names["PRIVATE KEY"]))
+	o := Options{URL: fmt.Sprintf("tls://127.0.0.1:%d", port), Layout: quick}
+	_, err = Connect(t.Context(), o)
+	if err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("an unknown certificate: got %v", err)
+	}
+	o.CA = names["CERTIFICATE"]
+	c, err := Connect(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+}

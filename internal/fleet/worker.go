@@ -1,0 +1,667 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/restore-vlm/restore/internal/ask"
+	"github.com/restore-vlm/restore/internal/server"
+)
+
+// WorkerOptions say what a worker answers with.
+type WorkerOptions struct {
+	// Backend answers requests under the defaults of whoever asks; nil are its own.
+	Backend func(defaults json.RawMessage) (server.Backend, error)
+	Key     string        // hash of the model, its processor, and the program
+	Member  Member        // machine, CPU, cores and version; a capacity of 0 is the backend's
+	Drain   time.Duration // for requests to end when the worker does; 0: as long as they take
+}
+
+// Worker takes requests of one model from the queue.
+type Worker struct {
+	c    *Conn
+	o    WorkerOptions
+	self Member
+	info *server.Info
+
+	members *Members
+	held    pictureCache
+
+	// One request that came again runs alone: should it end the process, it does so
+	// without taking others with it.
+	alone sync.RWMutex
+
+	mu      sync.Mutex
+	change  *sync.Cond
+	waiting []*delivery // taken and not begun
+	active  map[*delivery]bool
+	room    int  // requests that may be begun now
+	closing bool // nothing more is begun
+	over    bool
+	unasked map[string]time.Time // that nobody waits for, by when that was said
+	answers int64
+	rate    float64 // answers a second, smoothed
+	last    time.Time
+}
+
+// delivery is a request that this worker holds.
+type delivery struct {
+	msg    jetstream.Msg
+	tries  uint64
+	cancel context.CancelCauseFunc
+	id     string
+}
+
+// errCancelled is the end of a request that nobody waits for.
+var errCancelled = errors.New("fleet: nobody waits for the answer")
+
+// NewWorker returns a worker that has told what its model is.
+func (c *Conn) NewWorker(ctx context.Context, o WorkerOptions) (*Worker, error) {
+	b, err := o.Backend(nil)
+	if err != nil {
+		return nil, err
+	}
+	info := b.Info()
+	data, err := json.Marshal(info)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := c.within(ctx, callTime)
+	defer cancel()
+	if _, err := c.models.Put(ctx, o.Key, data); err != nil {
+		return nil, c.explain("models", err)
+	}
+	w := &Worker{
+		c:      c,
+		o:      o,
+		self:   o.Member,
+		info:   info,
+		active: map[*delivery]bool{}, unasked: map[string]time.Time{},
+		room: o.Member.Capacity,
+	}
+	if w.room == 0 {
+		w.room = max(1, info.Parallel)
+	}
+	w.change = sync.NewCond(&w.mu)
+	w.self.ID, w.self.Key = newID()[:12], o.Key
+	w.self.Model, w.self.Fingerprint = info.ID, info.Fingerprint
+	w.self.Capacity, w.self.Started = w.room, time.Now()
+	return w, nil
+}
+
+// ID is the worker's name in replies and lists.
+func (w *Worker) ID() string { return w.self.ID }
+
+// Key is the hash of the worker's model, as clients may name it.
+func (w *Worker) Key() string { return w.o.Key }
+
+// Run takes and answers requests until ctx ends; then it gives back what it has not begun,
+// and finishes the rest.
+func (w *Worker) Run(ctx context.Context) (err error) {
+	work, stop := context.WithCancelCause(context.WithoutCancel(ctx)) // what is begun
+	defer stop(nil)
+	if w.members, err = w.c.Members(work); err != nil {
+		return err
+	}
+	if err := w.beat(ctx); err != nil {
+		return err
+	}
+	subs, err := w.listen(work)
+	if err != nil {
+		return err
+	}
+	var house sync.WaitGroup // what goes on until all is answered
+	house.Go(
+		func() { w.every(work, beatEvery, func() { _ = w.beat(work) }) },
+	) // the next one may come through
+	house.Go(func() { w.every(work, w.c.lay.AckWait/4, w.hold) })
+	house.Go(func() { w.c.bury(work, w.o.Key) })
+
+	fatal := make(chan error, 1)
+	taking, end := context.WithCancel(ctx)
+	defer end()
+	var pulls, runs sync.WaitGroup
+	pulls.Go(func() {
+		if err := w.take(taking); err != nil {
+			select {
+			case fatal <- err:
+			default:
+			}
+			end()
+		}
+	})
+	pulls.Go(func() { w.steal(taking) })
+	for range w.room {
+		runs.Go(func() { w.work(work) })
+	}
+	<-taking.Done()
+	w.stop()
+	pulls.Wait()
+	_ = w.c.nc.FlushTimeout(time.Second) // no pull is left that could take back what is given
+	w.drain()
+	if w.o.Drain > 0 {
+		t := time.AfterFunc(w.o.Drain, func() { stop(errors.New("fleet: the worker ends")) })
+		defer t.Stop()
+	}
+	runs.Wait()
+	for _, s := range subs {
+		_ = s.Unsubscribe() // the connection ends anyway
+	}
+	stop(nil)
+	house.Wait()
+	gone, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = w.c.workers.Delete(gone, w.self.ID) // else it is forgotten after a while
+	select {
+	case err := <-fatal:
+		return err
+	default:
+		return nil
+	}
+}
+
+// every calls f again and again until ctx ends.
+func (w *Worker) every(ctx context.Context, d time.Duration, f func()) {
+	t := time.NewTicker(d)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			f()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// beat says that the worker lives.
+func (w *Worker) beat(ctx context.Context) error {
+	w.mu.Lock()
+	m := w.self
+	m.Busy, m.Held, m.Answers, m.Rate, m.Draining = len(
+		w.active,
+	), len(
+		w.waiting,
+	), w.answers, w.rate, w.closing
+	if d := time.Since(w.last); d > 10*time.Second {
+		m.Rate = 0
+	}
+	w.mu.Unlock()
+	data, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := w.c.within(ctx, deadAfter)
+	defer cancel()
+	_, err = w.c.workers.Put(ctx, m.ID, data)
+	return w.c.explain("heartbeats", err)
+}
+
+// hold tells the queue that what this worker has is in progress.
+func (w *Worker) hold() {
+	w.mu.Lock()
+	all := append([]*delivery(nil), w.waiting...)
+	for d := range w.active {
+		all = append(all, d)
+	}
+	w.mu.Unlock()
+	for _, d := range all {
+		_ = d.msg.InProgress() // the next sign may come through
+	}
+}
+
+// listen answers what comes outside of the queue.
+func (w *Worker) listen(ctx context.Context) ([]*nats.Subscription, error) {
+	cancelled, err := w.c.nc.Subscribe(
+		cancelSubject+w.o.Key,
+		func(m *nats.Msg) { w.cancelled(string(m.Data)) },
+	)
+	if err != nil {
+		return nil, w.c.explain("cancellation", err)
+	}
+	rpc, err := w.c.nc.QueueSubscribe(
+		rpcSubject+w.o.Key,
+		"workers",
+		func(m *nats.Msg) { go w.call(ctx, m) },
+	)
+	return []*nats.Subscription{cancelled, rpc}, w.c.explain("calls", err)
+}
+
+// unaskedFor is how long a request may take from the queue to a worker.
+const unaskedFor = time.Minute
+
+func (w *Worker) cancelled(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(
+		w.unasked,
+		func(_ string, at time.Time) bool { return now.Sub(at) > unaskedFor },
+	)
+	w.unasked[id] = now
+	for d := range w.active {
+		if d.id == id {
+			d.cancel(errCancelled)
+		}
+	}
+	for i, d := range w.waiting {
+		if d.id == id {
+			w.waiting = append(w.waiting[:i], w.waiting[i+1:]...)
+			_ = d.msg.Term() // it comes again, and is cancelled again
+			return
+		}
+	}
+}
+
+// take pulls from the partitions that this worker prefers, as the workers come and go.
+func (w *Worker) take(ctx context.Context) error {
+	pullers := map[int]context.CancelFunc{}
+	var all sync.WaitGroup
+	defer all.Wait()
+	failed := make(chan error, 1)
+	for {
+		list, changed := w.members.of(w.o.Key)
+		want := map[int]bool{}
+		if !hasMember(list, w.self.ID) { // not heard of itself yet
+			list = append(list, w.self)
+		}
+		for _, p := range preferred(w.self.ID, list, w.c.lay.Partitions) {
+			want[p] = true
+			if pullers[p] != nil {
+				continue
+			}
+			mine, stop := context.WithCancel(ctx)
+			pullers[p] = stop
+			all.Go(func() {
+				if err := w.pull(mine, p); err != nil {
+					select {
+					case failed <- err:
+					default:
+					}
+				}
+			})
+		}
+		for p, stop := range pullers {
+			if !want[p] {
+				stop()
+				delete(pullers, p)
+			}
+		}
+		select {
+		case <-changed:
+		case err := <-failed:
+			for _, stop := range pullers {
+				stop()
+			}
+			return err
+		case <-ctx.Done():
+			for _, stop := range pullers {
+				stop()
+			}
+			return nil
+		}
+	}
+}
+
+func hasMember(list []Member, id string) bool {
+	for _, m := range list {
+		if m.ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+// pullFor is how long the server keeps a pull that it has nothing for.
+const pullFor = 15 * time.Second
+
+// pull takes requests of one partition while there is room for them.
+func (w *Worker) pull(ctx context.Context, partition int) error {
+	var k jetstream.Consumer
+	var wait backoff
+	for ctx.Err() == nil {
+		if k == nil {
+			call, cancel := w.c.within(ctx, callTime)
+			var err error
+			k, err = w.c.consumer(call, w.o.Key, partition)
+			cancel()
+			if err != nil {
+				k = nil
+				err = w.c.explain("consumer", err)
+				var forbidden *PermissionError
+				if errors.As(err, &forbidden) {
+					return err
+				}
+				wait.pause(ctx)
+				continue
+			}
+		}
+		if !w.hasRoom(ctx) {
+			return nil
+		}
+		one, cancel := context.WithTimeout(ctx, pullFor)
+		batch, err := k.Fetch(1, jetstream.FetchContext(one))
+		if err == nil {
+			for m := range batch.Messages() {
+				w.got(m)
+			}
+			err = batch.Error()
+		}
+		cancel()
+		switch {
+		case err == nil,
+			errors.Is(err, context.DeadlineExceeded),
+			errors.Is(err, context.Canceled),
+			errors.Is(err, nats.ErrTimeout):
+			wait = backoff{}
+		case errors.Is(err, jetstream.ErrConsumerDeleted),
+			errors.Is(err, jetstream.ErrConsumerNotFound),
+			errors.Is(err, nats.ErrNoResponders):
+			k = nil
+			wait.pause(ctx)
+		default:
+			wait.pause(ctx)
+		}
+	}
+	return nil
+}
+
+// hasRoom waits until this worker holds less than twice what it can answer at once.
+func (w *Worker) hasRoom(ctx context.Context) bool {
+	defer context.AfterFunc(ctx, w.wake)()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for len(w.waiting) >= w.room && ctx.Err() == nil {
+		w.change.Wait()
+	}
+	return ctx.Err() == nil
+}
+
+// wake lets all who wait look again.
+func (w *Worker) wake() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.change.Broadcast()
+}
+
+// got keeps a message until its turn; what came before is first.
+func (w *Worker) got(m jetstream.Msg) {
+	d := &delivery{msg: m, tries: 1, id: m.Headers().Get(idHeader)}
+	if meta, err := m.Metadata(); err == nil {
+		d.tries = meta.NumDelivered
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, gone := w.unasked[d.id]; gone {
+		_ = m.Term() // else it comes again, and goes the same way
+		return
+	}
+	if d.tries > 1 {
+		w.waiting = append([]*delivery{d}, w.waiting...)
+	} else {
+		w.waiting = append(w.waiting, d)
+	}
+	w.change.Broadcast()
+}
+
+// stop lets nothing more be begun.
+func (w *Worker) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closing = true
+}
+
+// drain gives back what is not begun.
+func (w *Worker) drain() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+	for _, d := range w.waiting {
+		_ = d.msg.Nak() // else it is given to another after a while
+	}
+	w.waiting = nil
+	w.change.Broadcast()
+}
+
+// How often a worker without work looks for that of others, at first and at last.
+const (
+	idleFirst = 20 * time.Millisecond
+	idleMost  = time.Second
+)
+
+// steal takes requests from partitions of others while this worker has nothing to do.
+func (w *Worker) steal(ctx context.Context) {
+	wait := idleFirst
+	for ctx.Err() == nil {
+		select {
+		case <-time.After(wait/2 + rand.N(wait)):
+		case <-ctx.Done():
+			return
+		}
+		free := w.free()
+		if free == 0 {
+			wait = idleFirst
+			continue
+		}
+		if n := w.stealSome(ctx, free); n > 0 {
+			wait = idleFirst
+		} else {
+			wait = min(idleMost, 2*wait)
+		}
+	}
+}
+
+// free is how many requests more this worker could begin now.
+func (w *Worker) free() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return max(0, w.room-len(w.active)-len(w.waiting))
+}
+
+// stealSome takes up to free requests from the fullest partitions of others.
+func (w *Worker) stealSome(ctx context.Context, free int) (taken int) {
+	call, cancel := w.c.within(ctx, callTime)
+	defer cancel()
+	prefix := workSubject + w.o.Key + "."
+	info, err := w.c.work.Info(call, jetstream.WithSubjectFilter(prefix+"*"))
+	if err != nil || len(info.State.Subjects) == 0 {
+		return 0
+	}
+	list, _ := w.members.of(w.o.Key)
+	own := map[int]bool{}
+	for _, p := range preferred(w.self.ID, list, w.c.lay.Partitions) {
+		own[p] = true
+	}
+	for subject := range info.State.Subjects { // in any order
+		p, err := strconv.Atoi(subject[len(prefix):])
+		if err != nil || own[p] || taken >= free {
+			continue
+		}
+		k, err := w.c.work.Consumer(call, w.o.Key+"_"+strconv.Itoa(p))
+		if err != nil {
+			continue
+		}
+		if i := k.CachedInfo(); i.NumPending == 0 && i.NumRedelivered == 0 {
+			continue
+		}
+		batch, err := k.FetchNoWait(min(2, free-taken))
+		if err != nil {
+			continue
+		}
+		for m := range batch.Messages() {
+			w.got(m)
+			taken++
+		}
+	}
+	return taken
+}
+
+// work begins one request after the other until the worker ends.
+func (w *Worker) work(ctx context.Context) {
+	for {
+		w.mu.Lock()
+		for (len(w.waiting) == 0 || w.closing) && !w.over {
+			w.change.Wait()
+		}
+		if len(w.waiting) == 0 {
+			w.mu.Unlock()
+			return
+		}
+		d := w.waiting[0]
+		w.waiting = w.waiting[1:]
+		own, cancel := context.WithCancelCause(ctx)
+		d.cancel = cancel
+		w.active[d] = true
+		w.change.Broadcast()
+		w.mu.Unlock()
+		w.answer(own, d)
+		cancel(nil)
+		w.mu.Lock()
+		delete(w.active, d)
+		w.mu.Unlock()
+	}
+}
+
+// answer answers a request and writes what came of it, once.
+func (w *Worker) answer(ctx context.Context, d *delivery) {
+	if d.tries > 1 {
+		w.alone.Lock()
+		defer w.alone.Unlock()
+	} else {
+		w.alone.RLock()
+		defer w.alone.RUnlock()
+	}
+	var begun int
+	if d.tries > 1 {
+		var done bool
+		if begun, done = w.again(ctx, d); done {
+			return
+		}
+	}
+	r, err := w.compute(ctx, d)
+	if ctx.Err() != nil {
+		if errors.Is(context.Cause(ctx), errCancelled) {
+			_ = d.msg.Term() // likewise
+		} else {
+			_ = d.msg.Nak()
+		}
+		return
+	}
+	if err != nil { // of this worker, perhaps
+		w.c.log.Error("request failed", "id", d.id, "error", err)
+		if begun++; begun < w.c.lay.Begin {
+			w.c.noteBegun(ctx, d.id, begun, err.Error())
+			_ = d.msg.NakWithDelay(w.c.lay.AckWait / 4)
+			return
+		}
+		w.c.giveUp(ctx, w.o.Key, d.id, err.Error(), d.msg.Headers(), d.msg.Data())
+		_ = d.msg.Term()
+		return
+	}
+	if w.c.write(ctx, d.id, r) == nil {
+		_ = d.msg.Ack() // else it comes again, and has its result
+		w.count()
+	}
+}
+
+// again looks at a request that came before. done says that there is nothing left to do.
+func (w *Worker) again(ctx context.Context, d *delivery) (begun int, done bool) {
+	if _, err := w.c.results.Get(ctx, d.id); err == nil {
+		_ = d.msg.Ack()
+		return 0, true
+	}
+	begun, reason := w.c.begunBefore(ctx, d.id)
+	if begun >= w.c.lay.Begin {
+		w.c.giveUp(ctx, w.o.Key, d.id, reason, d.msg.Headers(), d.msg.Data())
+		_ = d.msg.Term()
+		return begun, true
+	}
+	w.c.noteBegun(
+		ctx,
+		d.id,
+		begun+1,
+		fmt.Sprintf("%d workers ended or fell silent while they computed it, the last was %s on %s",
+			begun+1, w.self.ID, w.self.Machine),
+	)
+	return begun, false
+}
+
+// compute answers a request. An error is none of the request's.
+func (w *Worker) compute(ctx context.Context, d *delivery) (*result, error) {
+	out := &result{Worker: w.self.ID, Fingerprint: w.info.Fingerprint}
+	q, err := w.c.unpack(ctx, d.msg.Headers(), d.msg.Data(), &w.held)
+	if err != nil {
+		return nil, err
+	}
+	b, err := w.o.Backend(q.Defaults)
+	if err == nil {
+		out.Answer, out.Pieces, err = w.ask(ctx, b, q, d.tries)
+	}
+	if err != nil {
+		f, final := failureOf(err, q.Ask)
+		if !final {
+			return nil, err
+		}
+		out.Failure = f
+		return out, nil
+	}
+	out.Answer.Worker = w.self.ID
+	return out, nil
+}
+
+// ask answers a request, and says in how many pieces it was streamed.
+func (w *Worker) ask(
+	ctx context.Context,
+	b server.Backend,
+	q *request,
+	try uint64,
+) (*ask.Answer, int, error) {
+	j, err := b.Submit(ctx, q.Ask)
+	if err != nil {
+		return nil, 0, err
+	}
+	pieces := 0
+	if q.Stream {
+		for e, ok := j.Next(); ok; e, ok = j.Next() {
+			w.stream(q.ID, try, e)
+			pieces++
+		}
+	}
+	a, err := j.Answer()
+	return a, pieces, err
+}
+
+// stream sends a piece of an answer to whoever waits for it.
+func (w *Worker) stream(id string, try uint64, e *ask.Event) {
+	data, err := json.Marshal(&event{id, w.self.ID, try, e})
+	if err == nil {
+		err = w.c.nc.Publish(replySubject+clientOf(id), data)
+	}
+	if err != nil {
+		w.c.log.Warn("reply", "id", id, "error", err)
+	}
+}
+
+// count notes an answer.
+func (w *Worker) count() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.answers++
+	now := time.Now()
+	if !w.last.IsZero() {
+		gap := max(now.Sub(w.last).Seconds(), 1e-6)
+		share := min(1, gap/5) // over five seconds
+		w.rate += share * (1/gap - w.rate)
+	}
+	w.last = now
+}

@@ -1,0 +1,423 @@
+package grammar
+
+import "math"
+
+// frame is one value that is being written: where it stands, and what it is part of.
+// A stack of frames is one way to read the text so far; there may be several, as with
+// anyOf. Frames are unique in their grammar, so that pointers compare stacks.
+type frame struct {
+	place
+	seen uint64 // the writer that met it last
+}
+
+// place is what a frame is.
+type place struct {
+	up    *frame // nil: the whole text
+	node  *node  // nil: the text is complete
+	phase phase
+	a, b  int32
+}
+
+// phase says how far a value is. Its meaning belongs to the kind of the node.
+type phase uint8
+
+const begin phase = 0 // nothing is written; of kindLiteral b is the place in its trie
+
+// Of kindString, and of names in kindObject from inName on: between two characters, or
+// within one. a counts the characters of a string.
+const (
+	inString    phase = 1 + iota // between characters
+	needOne                      // one more byte of the character
+	needTwo                      // two
+	needThree                    // three
+	afterC2                      // one, 0xa0 or above: no control characters
+	afterE0                      // two, the first 0xa0 or above: not shorter than needed
+	afterED                      // two, the first 0x9f or below: no surrogates
+	afterF0                      // three, the first 0x90 or above
+	afterF4                      // three, the first 0x8f or below
+	afterEscape                  // what follows a backslash
+)
+
+// Of kindNumber; a counts digits.
+const (
+	afterMinus phase = 1 + iota
+	afterZero
+	inWhole
+	afterPoint
+	inFraction
+	afterE
+	afterESign
+	inExponent1 // one digit of the exponent
+	inExponent2 // two, which is the most
+)
+
+// Of kindArray; a counts the items, the one that is being written included.
+const (
+	afterBracket phase = 1 + iota
+	afterItem
+)
+
+// Of kindObject; a is the number of properties that are done. In a name b is its place
+// in the trie of names, -1 once it can be none of them. At the colon b is the
+// property, -1 for one of extra.
+const (
+	afterBrace phase = 1 + iota
+	afterValue
+	afterComma
+	beforeColon
+	inName = beforeColon + 1 - inString // + a phase of kindString
+)
+
+// maxDigits bounds the digits of a number.
+const maxDigits = 17
+
+// maxStacks bounds the ways to read a text. Where there are more, the first ones in
+// the schema's order are kept: what is then generated is still valid.
+const maxStacks = 1024
+
+// writer collects the frames that follow.
+type writer struct {
+	id     uint64 // of all writers of a grammar
+	frames map[place]*frame
+	out    []*frame
+}
+
+// intern returns the frame of a place.
+func (w *writer) intern(p place) *frame {
+	f, ok := w.frames[p]
+	if !ok {
+		f = &frame{place: p}
+		w.frames[p] = f
+	}
+	return f
+}
+
+// put adds p, and where the text may stand as well without another byte.
+func (w *writer) put(p place) {
+	f := w.intern(p)
+	if f.seen == w.id || len(w.out) >= maxStacks {
+		return
+	}
+	f.seen = w.id
+	if p.node != nil && p.node.kind == kindAlternatives {
+		for _, a := range p.node.alts {
+			w.put(place{up: p.up, node: a})
+		}
+		return
+	}
+	w.out = append(w.out, f)
+	if p.ends() {
+		w.end(p.up)
+	}
+}
+
+// end goes on after a value is complete.
+func (w *writer) end(up *frame) {
+	if up == nil {
+		w.put(place{})
+		return
+	}
+	w.put(up.place)
+}
+
+// ends reports whether a value may end where more of it may follow.
+func (p *place) ends() bool {
+	switch {
+	case p.node == nil:
+	case p.node.kind == kindLiteral:
+		return p.node.texts.nodes[p.b].text >= 0
+	case p.node.kind == kindNumber:
+		switch p.phase {
+		case afterZero, inWhole, inFraction, inExponent1, inExponent2:
+			return true
+		}
+	}
+	return false
+}
+
+// step adds what follows f when the next byte is c; nothing when it cannot be.
+func (w *writer) step(f place, c byte) {
+	if f.node == nil {
+		return
+	}
+	switch f.node.kind {
+	case kindLiteral:
+		if to := f.node.texts.step(f.b, c); to >= 0 {
+			w.put(place{up: f.up, node: f.node, phase: begin, b: to})
+		}
+	case kindString:
+		w.stepString(f, c)
+	case kindNumber:
+		w.stepNumber(f, c)
+	case kindArray:
+		w.stepArray(f, c)
+	case kindObject:
+		w.stepObject(f, c)
+	}
+}
+
+func (w *writer) stepString(f place, c byte) {
+	n := f.node
+	switch {
+	case f.phase == begin:
+		if c == '"' {
+			w.put(place{up: f.up, node: n, phase: inString})
+		}
+		return
+	case f.phase == inString && c == '"':
+		if f.a >= n.min {
+			w.end(f.up)
+		}
+		return
+	case f.phase == inString && n.max >= 0 && f.a >= n.max:
+		return
+	}
+	to := character(f.phase, c)
+	if to == begin {
+		return
+	}
+	g := f
+	g.phase = to
+	if to == inString && (n.max >= 0 || g.a < n.min) {
+		g.a++ // without a maximum counting ends at the minimum
+	}
+	w.put(g)
+}
+
+// character returns the phase of a string after one more byte that does not end it,
+// begin when it may not stand there.
+func character(p phase, c byte) phase {
+	within := func(lo, hi byte, to phase) phase {
+		if c < lo || c > hi {
+			return begin
+		}
+		return to
+	}
+	switch p {
+	case inString:
+		switch {
+		case c == '\\':
+			return afterEscape
+		case c < 0x20 || c == '"' || c == 0x7f:
+			return begin
+		case c < 0x80:
+			return inString
+		case c == 0xc2:
+			return afterC2
+		case c == 0xe0:
+			return afterE0
+		case c == 0xed:
+			return afterED
+		case c == 0xf0:
+			return afterF0
+		case c == 0xf4:
+			return afterF4
+		case c >= 0xc3 && c <= 0xdf:
+			return needOne
+		case c >= 0xe1 && c <= 0xef:
+			return needTwo
+		case c >= 0xf1 && c <= 0xf3:
+			return needThree
+		}
+		return begin
+	case afterEscape:
+		if c == '"' || c == '\\' || c == 'n' || c == 't' {
+			return inString
+		}
+		return begin
+	case needOne:
+		return within(0x80, 0xbf, inString)
+	case needTwo:
+		return within(0x80, 0xbf, needOne)
+	case needThree:
+		return within(0x80, 0xbf, needTwo)
+	case afterC2:
+		return within(0xa0, 0xbf, inString)
+	case afterE0:
+		return within(0xa0, 0xbf, needOne)
+	case afterED:
+		return within(0x80, 0x9f, needOne)
+	case afterF0:
+		return within(0x90, 0xbf, needTwo)
+	case afterF4:
+		return within(0x80, 0x8f, needTwo)
+	}
+	return begin
+}
+
+func (w *writer) stepNumber(f place, c byte) {
+	digit := c >= '0' && c <= '9'
+	if digit {
+		if f.a++; f.a > maxDigits {
+			return
+		}
+	}
+	room := f.a < maxDigits
+	to := begin
+	switch f.phase {
+	case begin, afterMinus:
+		switch {
+		case c == '-' && f.phase == begin:
+			to = afterMinus
+		case c == '0':
+			to = afterZero
+		case digit:
+			to = inWhole
+		}
+	case inWhole, afterZero, inFraction:
+		switch {
+		case digit && f.phase != afterZero:
+			to = f.phase
+		case c == '.' && f.phase != inFraction && !f.node.whole && room:
+			to = afterPoint
+		case c == 'e' && !f.node.whole && room:
+			to = afterE
+		}
+	case afterPoint:
+		if digit {
+			to = inFraction
+		}
+	case afterE, afterESign:
+		switch {
+		case digit:
+			to = inExponent1
+		case f.phase == afterE && (c == '-' || c == '+'):
+			to = afterESign
+		}
+	case inExponent1:
+		if digit {
+			to = inExponent2
+		}
+	}
+	if to != begin {
+		f.phase = to
+		w.put(f)
+	}
+}
+
+func (w *writer) stepArray(f place, c byte) {
+	n := f.node
+	switch {
+	case c == '[' && f.phase == begin:
+		f.phase = afterBracket
+		w.put(f)
+		if n.max != 0 {
+			w.item(f)
+		}
+	case c == ']' && (f.phase == afterBracket || f.phase == afterItem) && f.a >= n.min:
+		w.end(f.up)
+	case c == ',' && f.phase == afterItem && (n.max < 0 || f.a < n.max):
+		w.item(f)
+	}
+}
+
+// item begins one more item of an array.
+func (w *writer) item(f place) {
+	f.phase = afterItem
+	if f.node.max >= 0 || f.a < f.node.min {
+		f.a++
+	}
+	w.put(place{up: w.intern(f), node: f.node.items})
+}
+
+func (w *writer) stepObject(f place, c byte) {
+	n := f.node
+	switch f.phase {
+	case begin:
+		if c == '{' {
+			f.phase = afterBrace
+			w.put(f)
+		}
+	case afterBrace, afterComma:
+		switch {
+		case c == '"' && n.more(f.a):
+			f.phase, f.b = inName+inString, 0
+			w.put(f)
+		case c == '}' && f.phase == afterBrace && n.mayEnd(f.a):
+			w.end(f.up)
+		}
+	case afterValue:
+		switch {
+		case c == ',' && n.more(f.a):
+			f.phase, f.b = afterComma, 0
+			w.put(f)
+		case c == '}' && n.mayEnd(f.a):
+			w.end(f.up)
+		}
+	case beforeColon:
+		if c == ':' {
+			value := n.extra
+			f.a = int32(len(n.props))
+			if f.b >= 0 {
+				value, f.a = n.props[f.b].of, f.b+1
+			}
+			f.phase, f.b = afterValue, 0
+			w.put(place{up: w.intern(f), node: value})
+		}
+	default:
+		w.stepName(f, c)
+	}
+}
+
+// more reports whether a property may follow after the first i are done.
+func (n *node) more(i int32) bool { return int(i) < len(n.props) || n.extra != nil }
+
+// mayEnd reports whether no required property is left after the first i.
+func (n *node) mayEnd(i int32) bool { return int(n.until[i]) == len(n.props) }
+
+// last returns the last property that may follow after the first i.
+func (n *node) last(i int32) int32 { return min(n.until[i], int32(len(n.props)-1)) }
+
+// stepName goes on in a property's name. Names of extra have no escapes, so that none
+// is a property's in another spelling: after a backslash, or a control character of a
+// property's name, the phase stays afterEscape.
+func (w *writer) stepName(f place, c byte) {
+	n := f.node
+	to := int32(-1)
+	text := int32(-1)
+	if f.b >= 0 {
+		to, text = n.texts.step(f.b, c), n.texts.nodes[f.b].text
+	}
+	if c == '"' && to < 0 {
+		isProperty := text >= f.a && text <= n.last(f.a)
+		isExtra := text < 0 && n.freeName(&f)
+		if isProperty || isExtra {
+			f.phase, f.b = beforeColon, text
+			w.put(f)
+		}
+		return
+	}
+	next := begin
+	if p := f.phase - inName; p != afterEscape && c != '\\' {
+		next = character(p, c)
+	}
+	mayBeProperty := to >= 0 && n.texts.between(to, f.a, n.last(f.a))
+	mayBeExtra := next != begin && n.extra != nil && n.mayEnd(f.a)
+	if !mayBeProperty && !mayBeExtra {
+		return
+	}
+	if next == begin {
+		next = afterEscape
+	}
+	f.phase, f.b = inName+next, to
+	w.put(f)
+}
+
+// freeName reports whether any character may follow in a name of extra.
+func (n *node) freeName(f *place) bool {
+	return f.phase == inName+inString && n.extra != nil && n.mayEnd(f.a)
+}
+
+// room returns how many characters of any kind may follow in a string, 0 where f is
+// not in one.
+func (f *place) room() int {
+	switch {
+	case f.node == nil:
+	case f.node.kind == kindString && f.phase == inString && f.node.max >= 0:
+		return int(f.node.max - f.a)
+	case f.node.kind == kindString && f.phase == inString,
+		f.node.kind == kindObject && f.node.freeName(f):
+		return math.MaxInt
+	}
+	return 0
+}

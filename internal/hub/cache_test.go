@@ -1,0 +1,333 @@
+package hub
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/hub/hubtest"
+)
+
+func TestParseName(t *testing.T) {
+	for s, want := range map[string]Name{
+		"org/name":                  {Repo: "org/name"},
+		"org/na.me-7b_x@v1.0":       {Repo: "org/na.me-7b_x", Revision: "v1.0"},
+		"org/name:Q4_K_M":           {Repo: "org/name", Quant: "Q4_K_M"},
+		"org/name@refs/pr/1:Q8_0":   {Repo: "org/name", Revision: "refs/pr/1", Quant: "Q8_0"},
+		"org/name:Q8_0@main":        {Repo: "org/name", Revision: "main", Quant: "Q8_0"},
+		"org/name@feature@2":        {Repo: "org/name", Revision: "feature@2"},
+		"Qwen/Qwen2.5-VL-7B":        {Repo: "Qwen/Qwen2.5-VL-7B"},
+		"org/name:UD-Q4_K_XL@a/b.c": {Repo: "org/name", Revision: "a/b.c", Quant: "UD-Q4_K_XL"},
+	} {
+		if got, err := ParseName(s); err != nil || got != want {
+			t.Errorf("%q: got %+v, %v, want %+v", s, got, err, want)
+		}
+	}
+	for _, s := range []string{"", "name", "a/b/c", "./name", "../name", "/name", "org/", "org/..",
+		"o--g/n", "org/n.git", "org/name@",
+		"org/name:", "org/name@../x", "org/name@/x", "org/name@a//b", "org/name:a/b", "org/name:a:b",
+		"org/na me", "org/name@a\x00",
+		`org\name`, "org/name@" + strings.Repeat("a",
+			300), "~/name", "org/-name", "org/" + strings.Repeat("a", 97)} {
+		if n, err := ParseName(s); err == nil {
+			t.Errorf("%q: got %+v, want an error", s, n)
+		}
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	for what, cs := range map[string]struct {
+		env   []string
+		cache string
+	}{
+		"nothing": {[]string{"HF_HOME=", "HOME=/home/me"}, "/home/me/.cache/huggingface/hub"},
+		"XDG": {[]string{"HF_HOME=", "HOME=/home/me", "XDG_CACHE_HOME=/x"},
+			"/x/huggingface/hub"},
+		"HF_HOME":      {[]string{"HF_HOME=~/hf", "HOME=/home/me"}, "/home/me/hf/hub"},
+		"HF_HUB_CACHE": {[]string{"HF_HOME=/hf", "HF_HUB_CACHE=$DISK/hub", "DISK=/disk"}, "/disk/hub"},
+	} {
+		if c := client(t, "", cs.env...); c.Cache() != cs.cache {
+			t.Errorf("%s: got the cache %s, want %s", what, c.Cache(), cs.cache)
+		}
+	}
+	home := t.TempDir()
+	if err := os.WriteFile(filepath.Join(home, "token"), []byte("hf_stored\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if c := client(t, home); c.token != "hf_stored" {
+		t.Errorf("got the token %q, want the stored one", c.token)
+	}
+	if c := client(t, home, "HF_TOKEN=hf_mine"); c.token != "hf_mine" {
+		t.Errorf("got the token %q, want HF_TOKEN's", c.token)
+	}
+	for value, want := range map[string]string{"1": "HF_HUB_OFFLINE", "true": "HF_HUB_OFFLINE",
+		"0": "", "": ""} {
+		if c := client(t, home, "HF_HUB_OFFLINE="+value); c.Offline() != want {
+			t.Errorf("HF_HUB_OFFLINE=%s: got %q, want %q", value, c.Offline(), want)
+		}
+	}
+	for _, env := range []string{"HF_ENDPOINT=huggingface.co", "HF_ENDPOINT=file:///x",
+		"HF_ENDPOINT=https://me@host", "HF_TOKEN=a\nb"} {
+		_, err := New(func(name string) string {
+			v, _ := strings.CutPrefix(env, name+"=")
+			if v == env {
+				return map[string]string{"HF_HOME": home}[name]
+			}
+			return v
+		})
+		if err == nil || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: got %v, want an error of one line", env, err)
+		}
+	}
+}
+
+// Ensure that a cache as Python's library leaves it is read: without refs/main,
+// with commits, branches, partial names, and links that lead nowhere.
+func TestFind(t *testing.T) {
+	_, c, _ := start(t, nil)
+	other := strings.Repeat("ab", 20)
+	root := filepath.Join(c.Cache(), "models--me--tiny")
+	write := func(path, data string) {
+		t.Helper()
+		path = filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(data), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	find := func(s string) (string, error) {
+		got, err := c.Find(name(t, s))
+		if err != nil {
+			return "", err
+		}
+		return filepath.Base(got.Dir), nil
+	}
+	if _, err := find("me/tiny"); !errors.Is(err, errs.ErrNotFound) {
+		t.Errorf("an empty cache: got %v, want ErrNotFound", err)
+	}
+	write("snapshots/"+commit+"/config.json", "{}")
+	write("snapshots/"+commit+"/model.safetensors", "x")
+	if got, err := find("me/tiny"); got != commit {
+		t.Errorf("the only snapshot: got %q, %v", got, err)
+	}
+	write("snapshots/"+other+"/config.json", "{}")
+	write("snapshots/"+other+"/pytorch_model.bin", "x")
+	if _, err := find("me/tiny"); !errors.Is(err, errs.ErrNotFound) {
+		t.Errorf("two snapshots and no ref: got %v, want ErrNotFound", err)
+	}
+	write("refs/main", other)
+	write("refs/v1", commit)
+	for s, want := range map[string]string{"me/tiny": other, "me/tiny@v1": commit,
+		"me/tiny@" + commit: commit} {
+		if got, err := find(s); got != want {
+			t.Errorf("%s: got %q, %v, want %s", s, got, err, want)
+		}
+	}
+	if _, err := find("me/tiny@v2"); !errors.Is(err, errs.ErrNotFound) {
+		t.Errorf("a branch that is not there: got %v", err)
+	}
+	write("refs/bad", "../../x")
+	if _, err := find("me/tiny@bad"); !errors.Is(err, errs.ErrDamaged) {
+		t.Errorf("a ref that is no commit: got %v", err)
+	}
+	link := filepath.Join(root, "snapshots", other, "tokenizer.json")
+	if err := os.Symlink("../../blobs/gone", link); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := find("me/tiny"); err == nil || !strings.Contains(err.Error(), link) ||
+		!strings.Contains(err.Error(), "../../blobs/gone") {
+		t.Errorf("a link to nothing: got %v, want an error that names it", err)
+	}
+}
+
+// Ensure that List counts what is there once, and that Remove deletes what was
+// named and what nothing else needs.
+func TestListRemove(t *testing.T) {
+	h, c, _ := start(t, nil)
+	if repos, err := c.List(); err != nil || len(repos) != 0 {
+		t.Fatalf("an empty cache: got %v, %v", repos, err)
+	}
+	pull := func(s string) *Pulled {
+		t.Helper()
+		p, err := c.Pull(t.Context(), name(t, s), PullOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	tiny := pull("me/tiny")
+	pull("me/gguf:Q8_0")
+	pull("me/gguf:Q4_K_M")
+	// A second commit of the first repository shares all but one file.
+	newer := strings.Repeat("cd", 20)
+	h.Close()
+	repo := tinyRepo()
+	repo.Commit = newer
+	repo.Files["config.json"] = []byte(`{"model_type":"llava","new":1}`)
+	h2, c2, _ := start(t, map[string]*hubtest.Repo{"me/tiny": repo})
+	c.endpoint = c2.endpoint
+	pull("me/tiny")
+	if n := len(h2.Asked()); n == 0 {
+		t.Fatal("the second hub was not asked")
+	}
+	var shared, own int64
+	for _, f := range tinyNeeds {
+		if f != "config.json" {
+			shared += int64(len(repo.Files[f]))
+		}
+	}
+	own = int64(len(tinyRepo().Files["config.json"]) + len(repo.Files["config.json"]))
+	if err := os.WriteFile(filepath.Join(c.Cache(), "models--me--tiny", "blobs", "aa.incomplete"),
+		content(1, 50), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	long := time.Now().Add(-300 * time.Hour).Truncate(time.Second)
+	for _, f := range tinyNeeds {
+		if err := os.Chtimes(filepath.Join(tiny.Dir, f), long, long); err != nil {
+			t.Fatal(err)
+		}
+	}
+	repos, err := c.List()
+	if err != nil || len(repos) != 2 || repos[1].Name != "me/tiny" {
+		t.Fatalf("got %+v, %v, want two repositories", repos, err)
+	}
+	if r := repos[1]; r.Bytes != shared+own+50 || r.Cut != 50 || len(r.Snapshots) != 2 ||
+		r.Problem != "" {
+		t.Errorf("got %+v, want %d bytes and two snapshots", r, shared+own+50)
+	}
+	for _, v := range repos[1].Snapshots {
+		if refs := []string{"main"}; v.Commit == newer && !slices.Equal(v.Refs, refs) ||
+			v.Commit == commit && len(v.Refs) != 0 {
+			t.Errorf("got %+v, want main on the newer one", v)
+		}
+	}
+	if got := repos[0].Snapshots[0].Quants; !slices.Equal(got, []string{"Q4_K_M", "Q8_0"}) {
+		t.Errorf("quantisations: got %q", got)
+	}
+	tiny.MarkUsed()
+	if repos, err = c.List(); err != nil || time.Since(repos[1].LastUse) > time.Minute {
+		t.Errorf("last use: got %v, %v, want now", repos[1].LastUse, err)
+	}
+
+	r, err := c.Remove(name(t, "me/gguf:Q8_0"))
+	if err != nil || r != (Removed{1, 9000}) {
+		t.Errorf("a quantisation: got %+v, %v, want one file of 9000 bytes", r, err)
+	}
+	if _, err := c.Find(name(t, "me/gguf:Q4_K_M")); err != nil {
+		t.Error("the other quantisation:", err)
+	}
+	r, err = c.Remove(name(t, "me/tiny@"+commit))
+	if err != nil || r.Bytes != int64(len(tinyRepo().Files["config.json"])) {
+		t.Errorf("a commit: got %+v, %v, want what it does not share", r, err)
+	}
+	s, err := c.Find(name(t, "me/tiny"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, s.Dir, repo, tinyNeeds)
+
+	unlock, err := c.lock(t.Context(), Name{Repo: "me/tiny"}, "aa", func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Remove(name(t, "me/tiny")); err == nil ||
+		!strings.Contains(err.Error(), "download") {
+		t.Errorf("during a download: got %v", err)
+	}
+	unlock()
+	r, err = c.Remove(name(t, "me/tiny"))
+	if err != nil || r.Files != len(tinyNeeds) ||
+		r.Bytes != shared+int64(len(repo.Files["config.json"]))+50 {
+		t.Errorf("all: got %+v, %v", r, err)
+	}
+	if _, err := c.Remove(name(t, "me/tiny")); !errors.Is(err, errs.ErrNotFound) {
+		t.Errorf("again: got %v, want ErrNotFound", err)
+	}
+	if repos, err := c.List(); err != nil || len(repos) != 1 {
+		t.Errorf("got %v, %v, want one repository", repos, err)
+	}
+	if _, err := c.Remove(name(t, "me/gguf@main")); err != nil {
+		t.Error(err)
+	}
+	if repos, err := c.List(); err != nil || len(repos) != 0 {
+		t.Errorf("got %v, %v, want none", repos, err)
+	}
+}
+
+func TestChoose(t *testing.T) {
+	for what, cs := range map[string]struct {
+		list, want []string
+		quant      string
+		fails      bool
+	}{
+		"bin": {list: []string{"config.json", "pytorch_model.bin", "mm_projector.bin"},
+			want: []string{"config.json", "pytorch_model.bin"}},
+		"bin, index": {list: []string{"pytorch_model.bin.index.json", "x-1.bin"},
+			want: []string{"pytorch_model.bin.index.json"}},
+		"safetensors first": {list: []string{"model.safetensors", "pytorch_model.bin"},
+			want: []string{"model.safetensors"}},
+		"safetensors, quant": {list: []string{"model.safetensors", "m.Q8_0.gguf"}, quant: "q8_0",
+			want: []string{"m.Q8_0.gguf"}},
+		"sentencepiece": {list: []string{"tokenizer.model", "model.safetensors"},
+			want: []string{"tokenizer.model", "model.safetensors"}},
+		"old names": {list: []string{"ggml-model-q4_k.gguf", "ggml-model-f16.gguf",
+			"mmproj-model-f16.gguf"}, quant: "Q4_K",
+			want: []string{"ggml-model-q4_k.gguf", "mmproj-model-f16.gguf"}},
+		"first": {list: []string{"m-Q8_0.gguf", "m-Q5_0.gguf"},
+			want: []string{"m-Q5_0.gguf"}},
+		"in folders": {list: []string{"a/m-Q8_0.gguf", "a/mmproj.gguf", "mmproj-f16.gguf"},
+			quant: "Q8_0", want: []string{"a/m-Q8_0.gguf", "a/mmproj.gguf"}},
+		"a part is missing": {list: []string{"m-Q8_0-00001-of-00003.gguf",
+			"m-Q8_0-00002-of-00003.gguf"}, quant: "Q8_0", fails: true},
+		"nothing": {list: []string{"README.md", "model.onnx"}, fails: true},
+		"no such": {list: []string{"m-Q8_0.gguf"}, quant: "Q4_0", fails: true},
+		"empty":   {fails: true},
+	} {
+		ch, err := choose(cs.list, cs.quant)
+		if (err != nil) != cs.fails || !slices.Equal(ch.files, cs.want) {
+			t.Errorf("%s: got %q, %v, want %q", what, ch.files, err, cs.want)
+		}
+		if err != nil && !errors.Is(err, errs.ErrNotFound) {
+			t.Errorf("%s: got %v, want ErrNotFound", what, err)
+		}
+	}
+}
+
+func TestGlob(t *testing.T) {
+	for _, cs := range []struct {
+		pattern, name string
+		want          bool
+	}{
+		{"*.json", "config.json", true}, {"*.json", "a/b.json", true}, {"*.json", "x.json.bak", false},
+		{"model-0000?-*", "model-00001-of-00002.safetensors", true},
+		{"[ab].txt", "a.txt", true}, {"[!ab].txt", "a.txt", false}, {"[^a].txt", "^.txt", true},
+		{"[a", "[a", true}, {"a+b", "a+b", true},
+		{"a+b", "aab", false}, {"", "x", false}, {"é?", "éx", true}, {`a\b`, `a\b`, true},
+		{"[]]", "]", true},
+	} {
+		if got, err := glob(cs.pattern, cs.name); got != cs.want || err != nil {
+			t.Errorf("%q, %q: got %v, %v, want %v", cs.pattern, cs.name, got, err, cs.want)
+		}
+	}
+	if _, err := glob("[z-a]", "x"); err == nil {
+		t.Error("a range that runs backwards: got no error")
+	}
+}
+
+func TestQuantOf(t *testing.T) {
+	for file, want := range map[string]string{"m-Q4_K_M.gguf": "Q4_K_M", "a.q8_0.gguf": "q8_0",
+		"x/m-UD-Q4_K_XL.gguf": "UD-Q4_K_XL", "m-f16-00001-of-00002.gguf": "f16",
+		"m-f16-00002-of-00002.gguf": "", "mmproj-f16.gguf": "", "model.gguf": "",
+		"ggml-model-q4_k.gguf": "q4_k", "m-IQ4_XS.gguf": "IQ4_XS", "x.bin": ""} {
+		if got := quantOf(file); got != want {
+			t.Errorf("%s: got %q, want %q", file, got, want)
+		}
+	}
+}

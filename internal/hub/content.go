@@ -1,0 +1,263 @@
+package hub
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/restore-vlm/restore/errs"
+)
+
+// maxUnsaid bounds a file whose size the hub does not say, in bytes: texts, which
+// come without a length where they are compressed on the way.
+const maxUnsaid = 1 << 30
+
+// incomplete is the end of the name of a blob that is not whole yet.
+const incomplete = ".incomplete"
+
+// contentError says that what came is not what the hub has announced.
+type contentError struct{ text string }
+
+func (e *contentError) Error() string        { return e.text }
+func (e *contentError) Is(target error) bool { return target == errs.ErrDamaged }
+
+// partial is a blob that is being written.
+type partial struct {
+	file  *os.File
+	have  int64     // bytes
+	kept  int64     // of them, what an earlier call has left
+	sum   hash.Hash // of them
+	meta  metadata
+	count func(done, total int64) // is told what of this call's work is done, and changes of it
+}
+
+// openPartial continues what lies at path.
+func openPartial(path string, meta metadata, count func(done, total int64)) (*partial, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	p := &partial{file: f, sum: sha256.New(), meta: meta, count: count}
+	n, err := io.Copy(p.sum, bufio.NewReaderSize(f, 1<<20))
+	if err == nil {
+		p.have, p.kept = n, n
+		if meta.size >= 0 {
+			count(0, -n)
+		}
+		if meta.size >= 0 && n > meta.size {
+			err = p.reset()
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// reset empties the file.
+func (p *partial) reset() error {
+	if err := p.file.Truncate(0); err != nil {
+		return err
+	}
+	if _, err := p.file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	p.sum.Reset()
+	p.forget()
+	return nil
+}
+
+// forget counts all bytes as those that are to come.
+func (p *partial) forget() {
+	if came := p.have - p.kept; p.meta.size >= 0 {
+		p.count(-came, p.kept)
+	} else {
+		p.count(-came, -came)
+	}
+	p.have, p.kept = 0, 0
+}
+
+// Write appends to the file. More bytes than announced are a contentError.
+func (p *partial) Write(b []byte) (int, error) {
+	after := p.have + int64(len(b))
+	switch {
+	case p.meta.size >= 0 && after > p.meta.size:
+		return 0, &contentError{fmt.Sprintf("more than the %d bytes that the hub announced",
+			p.meta.size)}
+	case after > maxUnsaid && p.meta.size < 0:
+		return 0, &contentError{fmt.Sprintf("more than %d bytes, and the hub does not say how many",
+			maxUnsaid)}
+	}
+	n, err := p.file.Write(b)
+	p.sum.Write(b[:n])
+	p.have += int64(n)
+	if p.meta.size >= 0 {
+		p.count(int64(n), 0)
+	} else {
+		p.count(int64(n), int64(n))
+	}
+	if err != nil {
+		return n, &permanentError{err}
+	}
+	return n, nil
+}
+
+// check compares the content with its hash.
+func (p *partial) check() error {
+	got := hex.EncodeToString(p.sum.Sum(nil))
+	kind := "sha256"
+	if len(p.meta.etag) == sha1.Size*2 {
+		kind = "git's sha1"
+		h := sha1.New()
+		fmt.Fprintf(h, "blob %d\x00", p.have)
+		if _, err := p.file.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		if _, err := io.Copy(h, p.file); err != nil {
+			return err
+		}
+		got = hex.EncodeToString(h.Sum(nil))
+	}
+	if !strings.EqualFold(got, p.meta.etag) {
+		return &contentError{fmt.Sprintf("the %s of the %d bytes is %s, want %s", kind, p.have, got,
+			p.meta.etag)}
+	}
+	return nil
+}
+
+// content downloads w to path, from where an earlier call has stopped, and checks
+// it. What does not pass the check is removed; what was cut stays.
+func (p *puller) content(ctx context.Context, w *wantedFile, path string) (err error) {
+	f, err := openPartial(path, w.meta, p.count)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		err = errors.Join(err, f.file.Close())
+		var wrong *contentError
+		if errors.As(err, &wrong) {
+			f.forget()
+			err = errors.Join(err, os.Remove(path))
+		}
+	}()
+	t := tries{client: p.client, notice: p.Notice}
+	furthest := f.have
+	for whole := w.meta.size >= 0 && f.have == w.meta.size; !whole; {
+		whole, err = p.part(ctx, w, f)
+		if f.have > furthest {
+			furthest, t.failed = f.have, 0
+		}
+		if err != nil {
+			if err := p.retry(ctx, w, f, &t, err); err != nil {
+				return err
+			}
+		}
+	}
+	if err := f.check(); err != nil {
+		return err
+	}
+	return f.file.Sync()
+}
+
+// retry waits for the next try after err, with a new address where the old one
+// may have expired.
+func (p *puller) retry(ctx context.Context, w *wantedFile, f *partial, t *tries,
+	err error) error {
+	var wrong *contentError
+	if errors.As(err, &wrong) {
+		return err
+	}
+	var s *statusError
+	expired := errors.As(err, &s) && s.code >= 400 && s.code < 500 && !s.temporary()
+	if expired && t.failed > 0 {
+		return err
+	}
+	if expired {
+		err = errors.New(err.Error()) // another try at the new address
+	}
+	if err := t.again(ctx, err); err != nil {
+		return err
+	}
+	m, err := p.head(ctx, w.name, t)
+	if err != nil {
+		return err
+	}
+	if m.etag != w.meta.etag {
+		return &contentError{fmt.Sprintf("the etag changed from %s to %s", w.meta.etag, m.etag)}
+	}
+	w.meta.address = m.address
+	return nil
+}
+
+// part asks for what is missing of f and appends what comes. whole says that the
+// file has all of its bytes, as far as is known.
+func (p *puller) part(ctx context.Context, w *wantedFile, f *partial) (whole bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	resp, err := p.client.send(ctx,
+		&request{method: http.MethodGet, address: w.meta.address, offset: f.have,
+			repo: p.name.Repo, revision: p.name.revision(), file: w.name, anyHost: true})
+	var s *statusError
+	if errors.As(err, &s) && s.code == http.StatusRequestedRangeNotSatisfiable {
+		return false, &contentError{fmt.Sprintf("no bytes after the first %d of %d", f.have,
+			w.meta.size)}
+	}
+	if err != nil {
+		return false, err
+	}
+	defer resp.Body.Close()
+	if err := p.align(resp, f); err != nil {
+		return false, err
+	}
+	body, err := decoded(resp, newWatched(resp.Body, cancel))
+	if err != nil {
+		return false, err
+	}
+	n, err := io.CopyBuffer(f, body, make([]byte, 1<<18))
+	p.received.Add(n)
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return false, err
+	}
+	if w.meta.size >= 0 && f.have < w.meta.size {
+		return false, fmt.Errorf("cut after %d of %d bytes", f.have, w.meta.size)
+	}
+	return true, nil
+}
+
+// align makes f end where the answer begins.
+func (p *puller) align(resp *http.Response, f *partial) error {
+	packed := resp.Header.Get("Content-Encoding")
+	if resp.StatusCode == http.StatusOK {
+		if f.have > 0 {
+			return f.reset() // the range was ignored
+		}
+		return nil
+	}
+	start, ok := rangeStart(resp.Header)
+	if ok && start == f.have && (packed == "" || packed == "identity") {
+		return nil
+	}
+	// A part that does not fit, or of which nobody knows what it is a part of.
+	if f.have == 0 {
+		return permanentf("a part of the file, got the range %q, want the whole",
+			clean(resp.Header.Get("Content-Range")))
+	}
+	if err := f.reset(); err != nil {
+		return err
+	}
+	return fmt.Errorf("a part that begins elsewhere, got the range %q",
+		clean(resp.Header.Get("Content-Range")))
+}

@@ -1,0 +1,153 @@
+package hub
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Client is a hub and the cache on this machine. It is safe for concurrent use.
+type Client struct {
+	cache    string
+	endpoint *url.URL
+	token    string
+	offline  string // the variable that forbids requests; empty where none does
+	http     *http.Client
+	wait     func(time.Duration) <-chan time.Time
+}
+
+// publicHosts answer for each other: the second is the short form of the first.
+var publicHosts = []string{"huggingface.co", "hf.co"}
+
+// New returns the client that the environment describes, in the variables of
+// Python's huggingface_hub: HF_ENDPOINT, HF_HUB_CACHE, HF_HOME, HF_TOKEN,
+// HF_TOKEN_PATH, HF_HUB_OFFLINE. Proxies are those of HTTPS_PROXY, HTTP_PROXY and
+// NO_PROXY of the process.
+func New(getenv func(string) string) (*Client, error) {
+	c := &Client{wait: time.After, http: newHTTP()}
+	address := getenv("HF_ENDPOINT")
+	if address == "" {
+		address = "https://" + publicHosts[0]
+	}
+	endpoint, err := url.Parse(strings.TrimRight(address, "/"))
+	if err != nil || endpoint.Scheme != "http" && endpoint.Scheme != "https" ||
+		endpoint.Host == "" ||
+		endpoint.RawQuery != "" || endpoint.Fragment != "" || endpoint.User != nil {
+		return nil, fmt.Errorf("hub: HF_ENDPOINT: got %q, want the address of a hub, as in https://huggingface.co", address)
+	}
+	c.endpoint = endpoint
+	for _, name := range []string{"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"} {
+		if slices.Contains([]string{"1", "ON", "YES", "TRUE"}, strings.ToUpper(getenv(name))) {
+			c.offline = name
+			break
+		}
+	}
+	home, err := homeFolder(getenv)
+	if err != nil {
+		return nil, err
+	}
+	c.cache = filepath.Join(home, "hub")
+	for _, name := range []string{"HUGGINGFACE_HUB_CACHE", "HF_HUB_CACHE"} { // the last one wins
+		if v := getenv(name); v != "" {
+			c.cache = expand(v, getenv)
+		}
+	}
+	if c.cache, err = filepath.Abs(c.cache); err != nil {
+		return nil, fmt.Errorf("hub: %w", err)
+	}
+	c.token, err = readToken(getenv, home)
+	return c, err
+}
+
+// homeFolder is HF_HOME, or where it is without that.
+func homeFolder(getenv func(string) string) (string, error) {
+	if v := getenv("HF_HOME"); v != "" {
+		return expand(v, getenv), nil
+	}
+	if v := getenv("XDG_CACHE_HOME"); v != "" {
+		return filepath.Join(expand(v, getenv), "huggingface"), nil
+	}
+	home := getenv("HOME")
+	if home == "" {
+		var err error
+		if home, err = os.UserHomeDir(); err != nil {
+			return "", fmt.Errorf("hub: no home folder for the cache: %w (HF_HOME names another)",
+				err)
+		}
+	}
+	return filepath.Join(home, ".cache", "huggingface"), nil
+}
+
+// expand replaces a leading ~ and variables, as huggingface_hub does.
+func expand(path string, getenv func(string) string) string {
+	if path == "~" || strings.HasPrefix(path, "~/") {
+		path = "$HOME" + path[1:]
+	}
+	return os.Expand(path, getenv)
+}
+
+// readToken returns HF_TOKEN, or what 'hf auth login' has stored.
+func readToken(getenv func(string) string, home string) (string, error) {
+	token, from := getenv("HF_TOKEN"), "HF_TOKEN"
+	if token == "" {
+		from = getenv("HF_TOKEN_PATH")
+		if from == "" {
+			from = filepath.Join(home, "token")
+		}
+		raw, err := os.ReadFile(expand(from, getenv))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("hub: the stored token: %w", err)
+		}
+		token = string(raw)
+	}
+	token = strings.TrimSpace(token)
+	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", fmt.Errorf("hub: %s: holds a character that no token has", from)
+	}
+	return token, nil
+}
+
+// Cache returns the absolute path of the cache.
+func (c *Client) Cache() string { return c.cache }
+
+// Offline returns the variable that forbids requests, empty where none does.
+func (c *Client) Offline() string { return c.offline }
+
+// isHub says whether u is served by the hub: the token may be sent there.
+func (c *Client) isHub(u *url.URL) bool {
+	if u.Scheme != c.endpoint.Scheme {
+		return false
+	}
+	host, hub := hostPort(u), hostPort(c.endpoint)
+	if slices.Contains(publicHosts, c.endpoint.Host) && slices.Contains(publicHosts, u.Host) {
+		return true
+	}
+	return host == hub
+}
+
+// hostPort is host and port of u in one spelling.
+func hostPort(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return net.JoinHostPort(strings.ToLower(u.Hostname()), port)
+}
+
+// address is the hub's address of parts, which are quoted; a slash inside a part
+// is quoted too.
+func (c *Client) address(parts ...string) string {
+	s := c.endpoint.String()
+	for _, p := range parts {
+		s += "/" + url.PathEscape(p)
+	}
+	return s
+}

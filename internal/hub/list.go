@@ -1,0 +1,285 @@
+package hub
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/restore-vlm/restore/errs"
+)
+
+// Repo is a repository in the cache.
+type Repo struct {
+	Name      string     `json:"name"`  // ORG/NAME
+	Bytes     int64      `json:"bytes"` // of its content, and of what was cut
+	Cut       int64      `json:"cut"`   // bytes of downloads that were cut
+	LastUse   time.Time  `json:"lastUse"`
+	Snapshots []Revision `json:"snapshots"`
+	Problem   string     `json:"problem,omitempty"` // why it cannot be read, as of a damaged cache
+}
+
+// Revision is a snapshot in the cache.
+type Revision struct {
+	Commit  string    `json:"commit"`
+	Refs    []string  `json:"refs"` // branches and tags
+	Files   int       `json:"files"`
+	Bytes   int64     `json:"bytes"` // of its files; other snapshots may share them
+	LastUse time.Time `json:"lastUse"`
+	Quants  []string  `json:"quants,omitempty"` // GGUF files, as a name takes them after a colon
+}
+
+// List returns the models in the cache, sorted by name.
+func (c *Client) List() ([]Repo, error) {
+	entries, err := os.ReadDir(c.cache)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("hub: %w", err)
+	}
+	var repos []Repo
+	for _, e := range entries {
+		folder, ok := strings.CutPrefix(e.Name(), modelsPrefix)
+		if !ok || !e.IsDir() {
+			continue
+		}
+		repos = append(repos, c.describe(strings.Replace(folder, "--", "/", 1)))
+	}
+	return repos, nil
+}
+
+// describe reads one repository.
+func (c *Client) describe(name string) Repo {
+	n := Name{Repo: name}
+	r := Repo{Name: name}
+	refs, err := c.refs(n)
+	if err != nil {
+		r.Problem = err.Error()
+	}
+	entries, err := os.ReadDir(filepath.Join(c.repo(n), "snapshots"))
+	if err != nil {
+		r.Problem = err.Error()
+	}
+	blobs := map[string]int64{}
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		v, err := describeSnapshot(c.snapshot(n, e.Name()), blobs)
+		if err != nil {
+			r.Problem = err.Error()
+		}
+		v.Refs = refs[v.Commit]
+		if v.LastUse.After(r.LastUse) {
+			r.LastUse = v.LastUse
+		}
+		r.Snapshots = append(r.Snapshots, v)
+	}
+	cut, err := filepath.Glob(filepath.Join(c.repo(n), "blobs", "*"+incomplete))
+	if err != nil {
+		r.Problem = err.Error()
+	}
+	for _, file := range cut {
+		if st, err := os.Stat(file); err == nil {
+			r.Cut += st.Size()
+		}
+	}
+	r.Bytes = r.Cut
+	for _, size := range blobs {
+		r.Bytes += size
+	}
+	return r
+}
+
+// describeSnapshot reads the folder of a snapshot and notes its files' sizes in
+// blobs, by the path that a link leads to.
+func describeSnapshot(dir string, blobs map[string]int64) (Revision, error) {
+	v := Revision{Commit: filepath.Base(dir)}
+	list, err := localFiles(dir)
+	own := map[string]bool{}
+	for _, file := range list {
+		path := filepath.Join(dir, filepath.FromSlash(file))
+		st, err := os.Stat(path)
+		if err != nil {
+			continue // removed meanwhile
+		}
+		blob := blobOf(path)
+		if !own[blob] {
+			v.Bytes += st.Size()
+		}
+		own[blob], blobs[blob] = true, st.Size()
+		if used := accessTime(st); used.After(v.LastUse) {
+			v.LastUse = used
+		}
+		if q := quantOf(file); q != "" && !slices.Contains(v.Quants, q) {
+			v.Quants = append(v.Quants, q)
+		}
+	}
+	v.Files = len(list)
+	slices.Sort(v.Quants)
+	return v, err
+}
+
+// blobOf is the file that a snapshot's file leads to: one link, as a blob may be a
+// link itself to what several repositories share.
+func blobOf(path string) string {
+	target, err := os.Readlink(path)
+	if err != nil {
+		return path
+	}
+	if !filepath.IsAbs(target) {
+		target = filepath.Join(filepath.Dir(path), target)
+	}
+	return filepath.Clean(target)
+}
+
+// refs returns the branches and tags of every commit.
+func (c *Client) refs(n Name) (map[string][]string, error) {
+	root := filepath.Join(c.repo(n), "refs")
+	refs := map[string][]string{}
+	err := filepath.WalkDir(root, func(file string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			return err
+		}
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, file)
+		commit := strings.TrimSpace(string(raw))
+		refs[commit] = append(refs[commit], filepath.ToSlash(rel))
+		return err
+	})
+	return refs, err
+}
+
+// Removed is what was deleted.
+type Removed struct {
+	Files int   // of snapshots
+	Bytes int64 // that are free now
+}
+
+// Remove deletes a repository from the cache; with a revision, that snapshot and
+// what no other one shares; with a quantisation, its GGUF files alone. It refuses
+// while a download of the repository goes on.
+func (c *Client) Remove(n Name) (Removed, error) {
+	r, err := c.remove(n)
+	if err != nil {
+		return r, fmt.Errorf("hub: %s: %w", n, err)
+	}
+	return r, nil
+}
+
+func (c *Client) remove(n Name) (r Removed, err error) {
+	if _, err := os.Stat(c.repo(n)); errors.Is(err, fs.ErrNotExist) {
+		return r, &errNotCached{c.cache}
+	}
+	busy, err := c.busy(n)
+	if err != nil {
+		return r, err
+	}
+	if busy {
+		return r, errors.New("a download of it goes on")
+	}
+	if n.Revision == "" && n.Quant == "" {
+		whole := c.describe(n.Repo)
+		for _, v := range whole.Snapshots {
+			r.Files += v.Files
+		}
+		r.Bytes = whole.Bytes
+		return r, errors.Join(os.RemoveAll(c.repo(n)),
+			os.RemoveAll(filepath.Join(c.cache, locksFolder, n.folder())))
+	}
+	commit, err := c.commit(n)
+	if err != nil {
+		return r, err
+	}
+	dir := c.snapshot(n, commit)
+	list, err := localFiles(dir)
+	if err != nil {
+		return r, err
+	}
+	doomed := list
+	if n.Quant != "" {
+		doomed = slices.DeleteFunc(slices.Clone(list), func(f string) bool {
+			return !strings.HasSuffix(strings.ToLower(f), ".gguf") || !hasQuant(f, n.Quant)
+		})
+		if len(doomed) == 0 {
+			return r, &kindError{quant: n.Quant, files: list}
+		}
+	}
+	if len(doomed) < len(list) {
+		r, err = c.removeFiles(n, dir, doomed)
+		return r, err
+	}
+	r, err = c.removeFiles(n, dir, doomed)
+	refs, err2 := c.refs(n)
+	err = errors.Join(err, err2, os.RemoveAll(dir))
+	for _, ref := range refs[commit] {
+		err = errors.Join(err, os.Remove(filepath.Join(c.repo(n), "refs", filepath.FromSlash(ref))))
+	}
+	if left, err2 := os.ReadDir(filepath.Dir(dir)); err2 == nil && len(left) == 0 {
+		err = errors.Join(err, os.RemoveAll(c.repo(n)))
+	}
+	return r, err
+}
+
+// removeFiles deletes files of a snapshot, and the blobs that no snapshot links to
+// then.
+func (c *Client) removeFiles(n Name, dir string, files []string) (r Removed, err error) {
+	blobs := map[string]bool{}
+	for _, file := range files {
+		path := filepath.Join(dir, filepath.FromSlash(file))
+		st, err := os.Stat(path)
+		if err != nil {
+			return r, err
+		}
+		blob := blobOf(path)
+		if blob == path {
+			r.Bytes += st.Size()
+		} else {
+			blobs[blob] = true
+		}
+		if err := os.Remove(path); err != nil {
+			return r, err
+		}
+		r.Files++
+	}
+	others, err := filepath.Glob(filepath.Join(c.repo(n), "snapshots", "*"))
+	if err != nil {
+		return r, err
+	}
+	for _, other := range others {
+		left, err := localFiles(other)
+		if err != nil {
+			return r, err
+		}
+		for _, file := range left {
+			delete(blobs, blobOf(filepath.Join(other, filepath.FromSlash(file))))
+		}
+	}
+	inBlobs := filepath.Join(c.repo(n), "blobs")
+	for blob := range blobs {
+		if filepath.Dir(blob) != inBlobs {
+			return r, fmt.Errorf("%s: a link out of the repository's folder: %w", blob,
+				errs.ErrDamaged)
+		}
+		st, err := os.Lstat(blob)
+		if err == nil {
+			err = os.Remove(blob)
+		}
+		if err != nil {
+			return r, err
+		}
+		r.Bytes += st.Size()
+	}
+	return r, nil
+}

@@ -1,0 +1,73 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// locksFolder holds a file for each blob, which whoever writes the blob locks.
+const locksFolder = ".locks"
+
+// lockEvery is how often a lock that is taken is tried again.
+const lockEvery = 200 * time.Millisecond
+
+// lock waits until nobody else writes the blob, and tells notice once if it does.
+// The file stays: huggingface_hub leaves it too.
+func (c *Client) lock(ctx context.Context, n Name, etag string, notice func()) (unlock func(),
+	err error) {
+	path := filepath.Join(c.cache, locksFolder, n.folder(), etag+".lock")
+	for told := false; ; {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
+		if err != nil {
+			return nil, err
+		}
+		ok, err := lockFile(f)
+		if ok {
+			return func() { f.Close() }, nil
+		}
+		f.Close()
+		if err != nil {
+			return nil, &fs.PathError{Op: "lock", Path: path, Err: err}
+		}
+		if !told {
+			notice()
+			told = true
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(lockEvery):
+		}
+	}
+}
+
+// busy says whether somebody writes a blob of the repository.
+func (c *Client) busy(n Name) (bool, error) {
+	dir := filepath.Join(c.cache, locksFolder, n.folder())
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	for _, e := range entries {
+		f, err := os.Open(filepath.Join(dir, e.Name()))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		ok, err := lockFile(f)
+		f.Close()
+		if err != nil || !ok {
+			return !ok, err
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,359 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/restore-vlm/restore/errs"
+)
+
+// atOnce is how many files are downloaded at the same time.
+const atOnce = 4
+
+// PullOptions say what is downloaded, and who is told of it.
+type PullOptions struct {
+	// Include are patterns as fnmatch has them, of which a file must match one;
+	// without any the files that a model needs are chosen.
+	Include []string
+	// Notice is told what a user should know; may be nil.
+	Notice func(string)
+	// Progress is told the bytes that came and those that are to come in all, without
+	// what an earlier call has left; may be nil. One call follows the other.
+	Progress func(done, total int64)
+}
+
+// Pulled is what a download has done.
+type Pulled struct {
+	Snapshot
+	Files int   // that the name stands for
+	New   int   // of them, downloaded now
+	Bytes int64 // downloaded now
+}
+
+// Pull downloads what the cache lacks of a name. It continues what an earlier call
+// has left, and waits while another process downloads the same file.
+func (c *Client) Pull(ctx context.Context, n Name, o PullOptions) (*Pulled, error) {
+	p, err := c.pull(ctx, n, o)
+	if err != nil {
+		return nil, fmt.Errorf("hub: %s: %w", n, err)
+	}
+	return p, nil
+}
+
+func (c *Client) pull(ctx context.Context, n Name, o PullOptions) (*Pulled, error) {
+	if o.Notice == nil {
+		o.Notice = func(string) {}
+	}
+	if len(o.Include) == 0 && (commitPattern.MatchString(n.Revision) || c.offline != "") {
+		s, err := c.find(n)
+		if err == nil {
+			return &Pulled{Snapshot: *s}, nil
+		}
+		if c.offline != "" {
+			return nil, fmt.Errorf("%w, and %s forbids requests", err, c.offline)
+		}
+	}
+	i, err := c.list(ctx, n, o.Notice)
+	if err != nil {
+		return nil, err
+	}
+	ch, err := chosen(i.files, n, o)
+	if err != nil {
+		return nil, err
+	}
+	p := &puller{client: c, name: n, commit: i.commit, PullOptions: o}
+	p.out.Snapshot = Snapshot{Name: n, Commit: i.commit, Dir: c.snapshot(n, i.commit)}
+	p.out.point(ch)
+	if err := c.prepare(n, i.commit); err != nil {
+		return nil, err
+	}
+	if ch.index != "" && len(o.Include) == 0 {
+		if err := p.fetch(ctx, []string{ch.index}); err != nil {
+			return nil, err
+		}
+		raw, err := os.ReadFile(filepath.Join(p.out.Dir, ch.index))
+		if err != nil {
+			return nil, err
+		}
+		named, err := shards(ch.index, raw)
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range named {
+			if !slices.Contains(i.files, file) {
+				return nil, fmt.Errorf("%s names %s, which the repository does not have: %w",
+					ch.index,
+					file, errs.ErrDamaged)
+			}
+		}
+		ch.files = append(ch.files, named...)
+	}
+	p.out.Files = len(ch.files)
+	if err := p.fetch(ctx, ch.files); err != nil {
+		return nil, err
+	}
+	p.out.Bytes = p.received.Load()
+	return &p.out, c.writeRef(n, i.commit)
+}
+
+// chosen is what of the list is downloaded.
+func chosen(list []string, n Name, o PullOptions) (choice, error) {
+	if len(o.Include) == 0 {
+		ch, err := choose(list, n.Quant)
+		if err == nil && ch.model != "" && n.Quant == "" {
+			o.Notice(fmt.Sprintf("%s: no quantisation was asked for, taking %s", n.Repo, ch.model))
+		}
+		return ch, err
+	}
+	if n.Quant != "" {
+		return choice{}, &errs.OptionError{Name: "include", Got: strings.Join(o.Include, ","),
+			Want: "none",
+			Why:  "the name has a quantisation, which chooses the files", Fault: errs.Conflict}
+	}
+	var ch choice
+	for _, pattern := range o.Include {
+		found := false
+		for _, file := range list {
+			ok, err := glob(pattern, file)
+			if err != nil {
+				return choice{}, err
+			}
+			if found = found || ok; ok && !slices.Contains(ch.files, file) {
+				ch.files = append(ch.files, file)
+			}
+		}
+		if !found {
+			return choice{}, fmt.Errorf("no file matches %q, got %s: %w", pattern, some(list),
+				errs.ErrNotFound)
+		}
+	}
+	return ch, nil
+}
+
+// maxPages bounds a list of files that comes in pages.
+const maxPages = 1000
+
+// list asks for a revision's commit and files.
+func (c *Client) list(ctx context.Context, n Name, notice func(string)) (info, error) {
+	org, name, _ := strings.Cut(n.Repo, "/")
+	ask := &request{method: http.MethodGet, repo: n.Repo, revision: n.revision(),
+		address: c.address("api", "models", org, name, "revision", n.revision())}
+	raw, _, err := c.read(ctx, ask, maxReply, notice)
+	if err != nil {
+		return info{}, err
+	}
+	i, err := parseInfo(raw)
+	if err != nil || i.files != nil {
+		return i, err
+	}
+	ask.address = c.address("api", "models", org, name, "tree", i.commit) + "?recursive=true"
+	for range maxPages {
+		raw, header, err := c.read(ctx, ask, maxReply, notice)
+		if err != nil {
+			return info{}, err
+		}
+		files, err := parseTree(raw)
+		if err != nil {
+			return info{}, err
+		}
+		i.files = append(i.files, files...)
+		next := nextPage(header)
+		if next == "" {
+			return i, nil
+		}
+		base, err := url.Parse(ask.address)
+		if err == nil {
+			base, err = base.Parse(next)
+		}
+		if err != nil || !c.isHub(base) {
+			return info{}, permanentf("the list of files: its next page is on another host")
+		}
+		ask.address = base.String()
+	}
+	return info{}, permanentf("the list of files: more than %d pages", maxPages)
+}
+
+// puller downloads files of one commit.
+type puller struct {
+	PullOptions
+	client *Client
+	name   Name
+	commit string
+	out    Pulled
+
+	received atomic.Int64 // bytes that came
+	mu       sync.Mutex   // guards what follows
+	done     int64
+	total    int64
+}
+
+// wantedFile is a file that is not in the snapshot yet.
+type wantedFile struct {
+	name string
+	meta metadata
+}
+
+// fetch downloads those of names that the snapshot lacks.
+func (p *puller) fetch(ctx context.Context, names []string) error {
+	var wanted []*wantedFile
+	for _, name := range names {
+		_, err := os.Stat(filepath.Join(p.out.Dir, filepath.FromSlash(name)))
+		if err != nil {
+			wanted = append(wanted, &wantedFile{name: name})
+		}
+	}
+	p.out.New += len(wanted)
+	err := p.each(ctx, wanted, func(ctx context.Context, w *wantedFile) (err error) {
+		t := tries{client: p.client, notice: p.Notice}
+		w.meta, err = p.head(ctx, w.name, &t)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := p.checkSpace(wanted); err != nil {
+		return err
+	}
+	for _, w := range wanted {
+		p.count(0, max(w.meta.size, 0))
+	}
+	return p.each(ctx, wanted, p.download)
+}
+
+// each runs f for some files at the same time; the first error stops the others.
+func (p *puller) each(ctx context.Context, files []*wantedFile,
+	f func(context.Context, *wantedFile) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(atOnce)
+	for _, w := range files {
+		g.Go(func() error {
+			if err := f(ctx, w); err != nil {
+				return fmt.Errorf("%s: %w", w.name, err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// count adds to what is there and to what there is to be.
+func (p *puller) count(done, total int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done += done
+	p.total += total
+	if p.Progress != nil {
+		p.Progress(p.done, p.total)
+	}
+}
+
+// checkSpace compares what is still to come with the space on the disk.
+func (p *puller) checkSpace(wanted []*wantedFile) error {
+	var need int64
+	counted := map[string]bool{}
+	for _, w := range wanted {
+		blob := p.client.blob(p.name, w.meta.etag)
+		if _, err := os.Stat(blob); err == nil || counted[w.meta.etag] {
+			continue
+		}
+		counted[w.meta.etag] = true
+		need += max(w.meta.size, 0)
+		if st, err := os.Stat(blob + incomplete); err == nil {
+			need -= min(st.Size(), max(w.meta.size, 0))
+		}
+	}
+	free, err := freeSpace(p.client.repo(p.name))
+	if err != nil {
+		return fmt.Errorf("free space of %s: %w", p.client.cache, err)
+	}
+	if need > free {
+		return fmt.Errorf("%.1f MB are to be downloaded, the disk of %s has room for %.1f MB",
+			float64(need)/1e6, p.client.cache, float64(free)/1e6)
+	}
+	return nil
+}
+
+// head asks for a file's hash and size until there is an answer.
+func (p *puller) head(ctx context.Context, file string, t *tries) (metadata, error) {
+	org, name, _ := strings.Cut(p.name.Repo, "/")
+	parts := append([]string{org, name, "resolve", p.commit}, strings.Split(file, "/")...)
+	ask := &request{method: http.MethodHead, repo: p.name.Repo, revision: p.name.revision(),
+		file:    file,
+		address: p.client.address(parts...)}
+	for {
+		m, err := p.headOnce(ctx, ask)
+		if err == nil {
+			return m, nil
+		}
+		if err := t.again(ctx, err); err != nil {
+			return metadata{}, err
+		}
+	}
+}
+
+func (p *puller) headOnce(ctx context.Context, ask *request) (metadata, error) {
+	resp, err := p.client.send(ctx, ask)
+	if err != nil {
+		return metadata{}, err
+	}
+	resp.Body.Close()
+	return parseMetadata(p.commit, resp.Request.URL, resp)
+}
+
+// download brings one file into the snapshot.
+func (p *puller) download(ctx context.Context, w *wantedFile) error {
+	for restarted := false; ; restarted = true {
+		err := p.blob(ctx, w)
+		var wrong *contentError
+		if !errors.As(err, &wrong) || restarted {
+			return err
+		}
+		// The content may have changed since HEAD, or what an earlier call left was
+		// damaged: once more from the beginning.
+		p.Notice(fmt.Sprintf("%s: %v: from the beginning", w.name, err))
+		before := w.meta
+		t := tries{client: p.client, notice: p.Notice}
+		if w.meta, err = p.head(ctx, w.name, &t); err != nil {
+			return err
+		}
+		p.count(0, max(w.meta.size, 0)-max(before.size, 0))
+	}
+}
+
+// blob downloads the content of w unless it is in the cache, and links it.
+func (p *puller) blob(ctx context.Context, w *wantedFile) error {
+	c, etag := p.client, w.meta.etag
+	unlock, err := c.lock(ctx, p.name, etag, func() {
+		p.Notice(w.name + ": waiting for another download of the same content")
+	})
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	blob := c.blob(p.name, etag)
+	fresh := false
+	st, err := os.Stat(blob)
+	if err == nil && (w.meta.size < 0 || st.Size() == w.meta.size) {
+		p.count(0, -max(w.meta.size, 0))
+	} else {
+		if err := p.content(ctx, w, blob+incomplete); err != nil {
+			return err
+		}
+		if err := os.Rename(blob+incomplete, blob); err != nil {
+			return err
+		}
+		fresh = true
+	}
+	return c.link(p.name, p.commit, w.name, etag, fresh)
+}

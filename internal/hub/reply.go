@@ -1,0 +1,167 @@
+package hub
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// maxReply bounds a list of files, in bytes: 100 bytes for each of 600 000 files.
+const maxReply = 64 << 20
+
+// info is what the hub says of a revision.
+type info struct {
+	commit string
+	files  []string // nil where the answer has no list
+}
+
+// parseInfo reads the answer of api/models/REPO/revision/REVISION.
+func parseInfo(raw []byte) (info, error) {
+	var reply struct {
+		SHA      string `json:"sha"`
+		Siblings []struct {
+			Name string `json:"rfilename"`
+		} `json:"siblings"`
+	}
+	if err := json.Unmarshal(raw, &reply); err != nil {
+		return info{}, permanentf("the list of files: no JSON as the hub writes it (%v)", err)
+	}
+	if !commitPattern.MatchString(reply.SHA) {
+		return info{}, permanentf(
+			"the list of files: got the commit %q, want 40 hexadecimal digits",
+			clean(reply.SHA))
+	}
+	i := info{commit: reply.SHA}
+	for _, s := range reply.Siblings {
+		if err := checkFile(s.Name); err != nil {
+			return info{}, err
+		}
+		i.files = append(i.files, s.Name)
+	}
+	return i, nil
+}
+
+// parseTree reads a page of api/models/REPO/tree/REVISION.
+func parseTree(raw []byte) ([]string, error) {
+	var reply []struct {
+		Type string `json:"type"`
+		Path string `json:"path"`
+	}
+	if err := json.Unmarshal(raw, &reply); err != nil {
+		return nil, permanentf("the list of files: no JSON as the hub writes it (%v)", err)
+	}
+	var files []string
+	for _, e := range reply {
+		if e.Type != "file" {
+			continue
+		}
+		if err := checkFile(e.Path); err != nil {
+			return nil, err
+		}
+		files = append(files, e.Path)
+	}
+	return files, nil
+}
+
+// checkFile refuses names that could leave the snapshot's folder.
+func checkFile(name string) error {
+	if !validPath(name) {
+		return permanentf("the list of files: refused the name %q, which is no path inside "+
+			"a repository", clean(name))
+	}
+	return nil
+}
+
+// linkPattern is the next page in a Link header.
+var linkPattern = regexp.MustCompile(`<([^>]*)>\s*;[^,]*\brel="?next"?`)
+
+// nextPage returns the address in a Link header with rel="next", empty where there
+// is none.
+func nextPage(h http.Header) string {
+	if m := linkPattern.FindStringSubmatch(h.Get("Link")); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+// metadata is what HEAD says of a file.
+type metadata struct {
+	etag    string // sha256 of the content, or git's sha1
+	size    int64  // bytes; -1 where the answer does not say
+	address string // of the content
+}
+
+// etagPattern is a hash: an etag becomes a file name and is compared with the
+// content, so nothing else is accepted.
+var etagPattern = regexp.MustCompile(`^([0-9a-fA-F]{40}|[0-9a-fA-F]{64})$`)
+
+// parseMetadata reads the answer of a HEAD at u.
+func parseMetadata(commit string, u *url.URL, resp *http.Response) (metadata, error) {
+	h := resp.Header
+	if got := h.Get("X-Repo-Commit"); got != commit {
+		if got == "" {
+			return metadata{}, permanentf("an answer without X-Repo-Commit: %s is no hub", u.Host)
+		}
+		return metadata{}, permanentf("an answer of commit %q, want %s", clean(got), commit)
+	}
+	m := metadata{etag: h.Get("X-Linked-Etag"), size: -1, address: u.String()}
+	if m.etag == "" {
+		m.etag = h.Get("ETag")
+	}
+	m.etag = strings.Trim(strings.TrimPrefix(strings.TrimSpace(m.etag), "W/"), `"`)
+	if !etagPattern.MatchString(m.etag) {
+		return metadata{}, permanentf("the etag %q is no hash, so the file could not be checked",
+			clean(m.etag))
+	}
+	size := h.Get("X-Linked-Size")
+	if size == "" && !isRedirect(resp.StatusCode) && h.Get("Content-Encoding") == "" {
+		size = h.Get("Content-Length")
+	}
+	if size != "" {
+		n, err := strconv.ParseUint(size, 10, 63)
+		if err != nil {
+			return metadata{}, permanentf("the size %q is no number", clean(size))
+		}
+		m.size = int64(n)
+	}
+	if isRedirect(resp.StatusCode) {
+		next, err := redirectTarget(u, resp)
+		if err != nil {
+			return metadata{}, err
+		}
+		m.address = next.String()
+	}
+	return m, nil
+}
+
+// decoded undoes the compression of an answer. What was asked for is none, but
+// caches before the hub compress text all the same.
+func decoded(resp *http.Response, body io.Reader) (io.Reader, error) {
+	switch e := strings.ToLower(resp.Header.Get("Content-Encoding")); e {
+	case "", "identity":
+		return body, nil
+	case "gzip":
+		return gzip.NewReader(body)
+	default:
+		return nil, permanentf("an answer in the encoding %q, want gzip or none", clean(e))
+	}
+}
+
+// rangePattern is the Content-Range of a part that says where it begins.
+var rangePattern = regexp.MustCompile(`^bytes (\d{1,18})-\d{1,18}/(\d{1,18}|\*)$`)
+
+// rangeStart returns the first byte of a Content-Range; ok is false where it does not
+// say.
+func rangeStart(h http.Header) (start int64, ok bool) {
+	m := rangePattern.FindStringSubmatch(h.Get("Content-Range"))
+	if m == nil {
+		return 0, false
+	}
+	start, _ = strconv.ParseInt(m[1], 10, 64) // at most 18 digits
+	return start, true
+}

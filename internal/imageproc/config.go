@@ -1,0 +1,333 @@
+package imageproc
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+)
+
+// maxConfigBytes bounds preprocessor_config.json; real ones have under 1 kB.
+const maxConfigBytes = 1 << 20
+
+// maxSide bounds every side a configuration may ask for.
+const maxSide = 8192
+
+// CLIP's channel statistics, the default of all three processors.
+var (
+	clipMean = [3]float64{0.48145466, 0.4578275, 0.40821073}
+	clipStd  = [3]float64{0.26862954, 0.26130258, 0.27577711}
+)
+
+// ParseProcessor builds the processor that preprocessor_config.json describes,
+// by its image_processor_type (or the older feature_extractor_type). A
+// processor_config.json with an "image_processor" object is accepted too.
+// Keys that are absent have the defaults of transformers. A setting that would
+// change the result and is not supported is an error naming key and value;
+// keys that transformers itself ignores are ignored.
+func ParseProcessor(preprocessorConfigJSON []byte) (Processor, error) {
+	if len(preprocessorConfigJSON) > maxConfigBytes {
+		return nil, fmt.Errorf("imageproc: processor config: %d bytes, limit %d",
+			len(preprocessorConfigJSON), maxConfigBytes)
+	}
+	r := &reader{seen: map[string]bool{}}
+	if err := json.Unmarshal(preprocessorConfigJSON, &r.m); err != nil {
+		return nil, fmt.Errorf("imageproc: processor config: not a JSON object: %w", err)
+	}
+	if inner, ok := r.m["image_processor"]; ok {
+		r.m = nil
+		if err := json.Unmarshal(inner, &r.m); err != nil {
+			return nil, fmt.Errorf(
+				"imageproc: processor config: image_processor: not a JSON object: %w", err)
+		}
+	}
+	name := r.string("image_processor_type")
+	if older := r.string("feature_extractor_type"); name == "" {
+		name = older
+	}
+	var p Processor
+	switch base := strings.TrimSuffix(strings.TrimSuffix(name, "Fast"), "Pil"); base {
+	case "CLIPImageProcessor", "CLIPFeatureExtractor":
+		p = r.clip()
+	case "LlavaImageProcessor":
+		p = r.llava()
+	case "LlavaNextImageProcessor":
+		p = r.llavaNext()
+	case "Qwen2VLImageProcessor", "Qwen2_5_VLImageProcessor":
+		p = r.qwen2VL()
+	case "":
+		if r.err != nil {
+			return nil, r.err
+		}
+		return nil, errors.New("imageproc: processor config: image_processor_type is missing")
+	default:
+		return nil, fmt.Errorf("imageproc: processor config: image_processor_type %q is not "+
+			"supported, want CLIPImageProcessor, LlavaImageProcessor, "+
+			"LlavaNextImageProcessor or Qwen2VLImageProcessor", name)
+	}
+	r.rejectOthers()
+	if r.err != nil {
+		return nil, r.err
+	}
+	return p, nil
+}
+
+// reader takes typed values from a JSON object and keeps the first error.
+type reader struct {
+	m    map[string]json.RawMessage
+	seen map[string]bool
+	err  error
+}
+
+func (r *reader) fail(key, format string, args ...any) {
+	if r.err == nil {
+		r.err = fmt.Errorf("imageproc: processor config: %s: %s", key, fmt.Sprintf(format, args...))
+	}
+}
+
+// raw returns the value of key; absent and null are the same, as in
+// transformers.
+func (r *reader) raw(key string) (json.RawMessage, bool) {
+	r.seen[key] = true
+	v, ok := r.m[key]
+	return v, ok && string(v) != "null"
+}
+
+func (r *reader) string(key string) string {
+	v, ok := r.raw(key)
+	s := ""
+	if ok && json.Unmarshal(v, &s) != nil {
+		r.fail(key, "got %s, want a string", short(v))
+	}
+	return s
+}
+
+func (r *reader) bool(key string, def bool) bool {
+	v, ok := r.raw(key)
+	if ok && json.Unmarshal(v, &def) != nil {
+		r.fail(key, "got %s, want true or false", short(v))
+	}
+	return def
+}
+
+func (r *reader) int(key string, def, lo, hi int) int {
+	v, ok := r.raw(key)
+	if !ok {
+		return def
+	}
+	if json.Unmarshal(v, &def) != nil || def < lo || def > hi {
+		r.fail(key, "got %s, want an integer from %d to %d", short(v), lo, hi)
+		return lo
+	}
+	return def
+}
+
+func (r *reader) float(key string, def float64) float64 {
+	v, ok := r.raw(key)
+	if ok && json.Unmarshal(v, &def) != nil {
+		r.fail(key, "got %s, want a number", short(v))
+	}
+	return def
+}
+
+// triple reads one number a channel, or one for all.
+func (r *reader) triple(key string, def [3]float64) [3]float64 {
+	v, ok := r.raw(key)
+	if !ok {
+		return def
+	}
+	var one float64
+	if json.Unmarshal(v, &one) == nil {
+		return [3]float64{one, one, one}
+	}
+	var many []float64
+	if json.Unmarshal(v, &many) != nil || len(many) != 3 {
+		r.fail(key, "got %s, want 3 numbers", short(v))
+		return def
+	}
+	return [3]float64(many)
+}
+
+// size is the value of "size" or "crop_size".
+type size map[string]int
+
+// size reads an integer (stored under intKey), a [height, width] pair or an
+// object of integers.
+func (r *reader) size(key string, intKey string, def size) size {
+	v, ok := r.raw(key)
+	if !ok {
+		return def
+	}
+	var one int
+	var pair []int
+	var object map[string]*int
+	switch {
+	case json.Unmarshal(v, &one) == nil:
+		if intKey == "square" {
+			return size{"height": one, "width": one}
+		}
+		return size{intKey: one}
+	case json.Unmarshal(v, &pair) == nil && len(pair) == 2:
+		return size{"height": pair[0], "width": pair[1]}
+	case json.Unmarshal(v, &object) == nil:
+		s := size{}
+		for k, p := range object {
+			if p != nil {
+				s[k] = *p
+			}
+		}
+		return s
+	}
+	r.fail(key, "got %s, want an integer, [height, width] or an object of integers", short(v))
+	return def
+}
+
+// is reports whether s has exactly the given keys, and checks their range.
+func (r *reader) is(key string, s size, limit int, names ...string) bool {
+	if len(s) != len(names) {
+		return false
+	}
+	for _, n := range names {
+		v, ok := s[n]
+		if !ok {
+			return false
+		}
+		if v < 1 || v > limit {
+			r.fail(key, "%s: got %d, want 1 to %d", n, v, limit)
+		}
+	}
+	return true
+}
+
+func (r *reader) filter(def Filter) Filter {
+	return Filter(r.int("resample", int(def), int(Nearest), int(Hamming)))
+}
+
+// normalisation reads the rescaling and normalising steps.
+func (r *reader) normalisation() normalisation {
+	n := normalisation{
+		Rescale:   r.bool("do_rescale", true),
+		Factor:    r.float("rescale_factor", 0.00392156862745098),
+		Normalize: r.bool("do_normalize", true),
+		Mean:      r.triple("image_mean", clipMean),
+		Std:       r.triple("image_std", clipStd),
+	}
+	for c, s := range n.Std {
+		if n.Normalize && (float32(s) == 0 || math.IsInf(float64(float32(s)), 0)) {
+			r.fail("image_std", "channel %d: got %g, want a number that is not 0 in float32", c, s)
+		}
+	}
+	r.bool("do_convert_rgb", true) // pictures are always RGB here
+	return n
+}
+
+func (r *reader) clip() *CLIP {
+	c := &CLIP{
+		doResize: r.bool("do_resize", true),
+		doCrop:   r.bool("do_center_crop", true),
+		filter:   r.filter(Bicubic),
+		norm:     r.normalisation(),
+	}
+	intKey := "shortest_edge"
+	if r.bool("default_to_square", false) {
+		intKey = "square"
+	}
+	s := r.size("size", intKey, size{"shortest_edge": 224})
+	switch {
+	case r.is("size", s, maxSide, "shortest_edge"):
+		c.edge = s["shortest_edge"]
+	case r.is("size", s, maxSide, "height", "width"):
+		c.height, c.width = s["height"], s["width"]
+	case c.doResize:
+		r.fail("size", "got %s, want shortest_edge, or height and width", describe(s))
+	}
+	crop := r.size("crop_size", "square", size{"height": 224, "width": 224})
+	switch {
+	case r.is("crop_size", crop, maxSide, "height", "width"):
+		c.cropHeight, c.cropWidth = crop["height"], crop["width"]
+	case r.is("crop_size", crop, maxSide, "shortest_edge"):
+		c.cropHeight, c.cropWidth = crop["shortest_edge"], crop["shortest_edge"]
+	case c.doCrop:
+		r.fail("crop_size", "got %s, want height and width", describe(crop))
+	}
+	c.lut = newLUT(c.norm)
+	return c
+}
+
+// llava is CLIP with padding as a setting; the colour must be the mean's.
+func (r *reader) llava() *CLIP {
+	c := r.clip()
+	c.Pad = r.bool("do_pad", false)
+	want := c.background()
+	got := r.triple("background_color", [3]float64{
+		float64(want[0]), float64(want[1]), float64(want[2]),
+	})
+	for i := range got {
+		if c.Pad && got[i] != float64(want[i]) {
+			r.fail("background_color", "got %v, only the mean colour %v is supported", got, want)
+		}
+	}
+	return c
+}
+
+// rejectOthers refuses what no processor here implements. The list holds the
+// settings of transformers' image processors that change pixel values; every
+// further do_… that is switched on is refused as well.
+func (r *reader) rejectOthers() {
+	refused := []string{
+		"pad_size", "size_divisor", "size_divisibility", "crop_pct", "offset", "rescale_offset",
+		"input_data_format", "image_aspect_ratio", "disable_grouping_order", "aspect_ratio",
+	}
+	for _, key := range slices.Sorted(maps.Keys(r.m)) {
+		v := r.m[key]
+		if r.seen[key] || string(v) == "null" {
+			continue
+		}
+		switch {
+		case strings.HasPrefix(key, "do_") && string(v) != "false",
+			slices.Contains(refused, key),
+			key == "data_format" && !strings.Contains(strings.ToLower(string(v)), "first"):
+			r.fail(key, "%s is not supported", short(v))
+		}
+	}
+}
+
+// describe prints a size with its keys sorted.
+func describe(s size) string {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return "an invalid size"
+	}
+	return short(b)
+}
+
+// short cuts a JSON value to what fits an error line.
+func short(v []byte) string {
+	const limit = 60
+	s := strings.Join(strings.Fields(string(v)), " ")
+	if len(s) > limit {
+		return strings.ToValidUTF8(s[:limit], "") + "…"
+	}
+	return s
+}
+
+// pinpoints reads a list of [height, width] pairs.
+func (r *reader) pinpoints(key string, v json.RawMessage) [][2]int {
+	var lists [][]int
+	if json.Unmarshal(v, &lists) != nil || len(lists) > maxTiles {
+		r.fail(key, "got %s, want at most %d pairs [height, width]", short(v), maxTiles)
+		return nil
+	}
+	var out [][2]int
+	for _, l := range lists {
+		if len(l) != 2 {
+			r.fail(key, "got %v, want pairs [height, width]", l)
+			return nil
+		}
+		out = append(out, [2]int(l))
+	}
+	return out
+}

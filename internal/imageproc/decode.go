@@ -1,0 +1,202 @@
+package imageproc
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"github.com/restore-vlm/restore/errs"
+)
+
+// DefaultMaxPixels is the limit on width·height when Limits.MaxPixels is 0.
+const DefaultMaxPixels = 64_000_000
+
+// DefaultMaxBytes is the limit on a file's size when Limits.MaxBytes is 0.
+const DefaultMaxBytes = 256 << 20
+
+// Limits bound what Decode accepts. They are checked before any allocation
+// that depends on the picture; zero means the default.
+type Limits struct {
+	MaxPixels int64 // width·height from the header
+	MaxBytes  int64 // size of the encoded file
+}
+
+// AlphaPolicy says what becomes of transparency.
+type AlphaPolicy int
+
+const (
+	// White composites on white, whatever kind of transparency it is.
+	White AlphaPolicy = iota
+	// Drop ignores transparency: hidden colours show as they are stored.
+	Drop
+)
+
+// DecodeOptions choose among the loaders in use. Those of the reference
+// implementation:
+//
+//	transformers load_image          {EXIF: true, Alpha: Drop}
+//	transformers 5 given a picture   {EXIF: false, Alpha: White}
+//	convert("RGB"), original LLaVA   {EXIF: false, Alpha: Drop}
+type DecodeOptions struct {
+	EXIF   bool // turn the picture upright by its EXIF orientation
+	Alpha  AlphaPolicy
+	Limits Limits
+}
+
+// DefaultDecodeOptions shows a picture as a viewer would: upright, on white.
+func DefaultDecodeOptions() DecodeOptions { return DecodeOptions{EXIF: true, Alpha: White} }
+
+// Picture is an 8-bit RGB picture. Pix holds rows from the top, 3 bytes a
+// pixel, without padding; it is read-only once the picture is in use.
+type Picture struct {
+	Width, Height int
+	Pix           []byte
+	Format        string // "PNG", "JPEG", "GIF", "WebP", "BMP" or "TIFF"
+	Frames        int    // pictures in the file, of which this is the first; 0: not known
+}
+
+func (p *Picture) check() error {
+	if p == nil || p.Width <= 0 || p.Height <= 0 || len(p.Pix) != p.Width*p.Height*3 {
+		if p == nil {
+			return fmt.Errorf("imageproc: picture is nil")
+		}
+		return fmt.Errorf("imageproc: picture %dx%d: got %d bytes, want width*height*3", p.Width,
+			p.Height, len(p.Pix))
+	}
+	return nil
+}
+
+// errTruncated is returned by the format readers where the data ends early.
+var errTruncated = errors.New("truncated")
+
+// format is one kind of file. size reads width and height from the header
+// without allocating; decode reads the pixels, and is called only when size
+// has been accepted. orientation is 1 to 8; other values mean 1.
+type format struct {
+	name   string
+	size   func(data []byte) (w, h int64, err error)
+	decode func(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int, err error)
+	frames func(data []byte) int // pictures in the file; nil: one
+}
+
+var formats = map[string]format{
+	"PNG":  {"PNG", pngSize, decodePNG, pngFrames},
+	"JPEG": {"JPEG", jpegSize, decodeJPEG, nil},
+	"GIF":  {"GIF", gifSize, decodeGIF, gifFrames},
+	"WebP": {"WebP", webpSize, decodeWebP, webpFrames},
+	"BMP":  {"BMP", bmpSize, decodeBMP, nil},
+	"TIFF": {"TIFF", tiffSize, decodeTIFF, tiffPages},
+}
+
+// Decode reads a picture, deciding its format by content, never by name. name
+// appears in errors only. Animated files give their first frame on its canvas.
+// TIFF's own orientation tag is always applied; EXIF's (JPEG, PNG, WebP) if
+// o.EXIF is set. Cost: one decoded copy and at most one turned copy. The error is an
+// [errs.PictureError].
+func Decode(data []byte, name string, o DecodeOptions) (p *Picture, err error) {
+	if o.Limits.MaxPixels == 0 {
+		o.Limits.MaxPixels = DefaultMaxPixels
+	}
+	if o.Limits.MaxBytes == 0 {
+		o.Limits.MaxBytes = DefaultMaxBytes
+	}
+	if o.Alpha != White && o.Alpha != Drop {
+		return nil, fmt.Errorf("imageproc: %s: unknown alpha policy %d, want White or Drop", name,
+			o.Alpha)
+	}
+	bad := &errs.PictureError{Index: -1}
+	defer func() {
+		if err != nil {
+			bad.Err = err
+			err = bad
+		}
+	}()
+	if n := int64(len(data)); n > o.Limits.MaxBytes {
+		bad.Fault, bad.Got, bad.Limit = errs.TooManyBytes, n, o.Limits.MaxBytes
+		return nil, fmt.Errorf("imageproc: %s: file has %d bytes, limit %d", name, n,
+			o.Limits.MaxBytes)
+	}
+	if len(data) == 0 {
+		bad.Fault = errs.EmptyPicture
+	}
+	kind, err := detect(data)
+	if err != nil {
+		if len(data) > 0 {
+			bad.Fault = errs.UnknownFormat
+		}
+		return nil, fmt.Errorf("imageproc: %s: %w", name, err)
+	}
+	f := formats[kind]
+	w, h, err := f.size(data)
+	if err != nil {
+		return nil, f.explain(name, err)
+	}
+	if w <= 0 || h <= 0 {
+		return nil, fmt.Errorf("imageproc: %s: %s is invalid: size is %dx%d", name, kind, w, h)
+	}
+	bad.Width, bad.Height = int(w), int(h)
+	// Neither side exceeds 2³²-1, so only their product needs care.
+	if w > o.Limits.MaxPixels/h {
+		bad.Fault, bad.Got, bad.Limit = errs.TooManyPixels, pixels(w, h), o.Limits.MaxPixels
+		return nil, fmt.Errorf("imageproc: %s: %s picture is %dx%d = %.0f pixels, limit %d",
+			name, kind, w, h, float64(w)*float64(h), o.Limits.MaxPixels)
+	}
+	// The decoders of third parties have panicked on hostile files before; such
+	// a file is unreadable, not a reason to stop the program.
+	defer func() {
+		if r := recover(); r != nil {
+			p, err = nil, fmt.Errorf("imageproc: %s: %s is damaged: %v", name, kind, r)
+		}
+	}()
+	pix, pw, ph, orientation, err := f.decode(data, o)
+	if err != nil {
+		return nil, f.explain(name, err)
+	}
+	p = &Picture{Width: pw, Height: ph, Pix: pix, Format: kind, Frames: 1}
+	if f.frames != nil {
+		p.Frames = f.frames(data)
+	}
+	if err := p.check(); err != nil {
+		return nil, f.explain(name, err)
+	}
+	return p.turned(orientation), nil
+}
+
+// pixels returns w·h, or the largest number where that is more.
+func pixels(w, h int64) int64 {
+	if w > math.MaxInt64/h {
+		return math.MaxInt64
+	}
+	return w * h
+}
+
+// unsupported is an error about a file that is sound and cannot be read.
+type unsupported string
+
+func (u unsupported) Error() string { return string(u) }
+
+// explain words err for the user: cut short, a variant we lack, or damaged.
+func (f format) explain(name string, err error) error {
+	text := strings.TrimPrefix(err.Error(), errTruncated.Error()+": ")
+	for _, prefix := range []string{
+		"png: invalid format: ", "png: unsupported feature: ", "png: ", "gif: ", "bmp: ", "webp: ",
+		"vp8: ", "vp8l: ",
+		"invalid JPEG format: ", "unsupported JPEG feature: ", "tiff: invalid format: ",
+		"tiff: unsupported feature: ", "imageproc: ",
+	} {
+		text = strings.TrimPrefix(text, prefix)
+	}
+	var u unsupported
+	switch {
+	case errors.As(err, &u) || strings.Contains(err.Error(), "unsupported"):
+		return fmt.Errorf("imageproc: %s: this %s variant is not supported: %s", name, f.name, text)
+	case errors.Is(err, errTruncated), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF),
+		strings.Contains(text, "unexpected EOF"), strings.Contains(text, "short Huffman data"),
+		strings.Contains(text, "not enough"):
+		return fmt.Errorf("imageproc: %s: %s is truncated: %s", name, f.name, text)
+	default:
+		return fmt.Errorf("imageproc: %s: %s is damaged: %s", name, f.name, text)
+	}
+}

@@ -1,0 +1,300 @@
+package imageproc
+
+import (
+	"bytes"
+	"encoding/binary"
+	"image"
+	"image/jpeg"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Ensure the limits act on the header, at the exact pixel and byte.
+func TestLimits(t *testing.T) {
+	data := readFile(t, "testdata", "inputs", "png_rgb8.png") // 75x53 = 3975 pixels
+	for _, c := range []struct {
+		limits Limits
+		want   string
+	}{
+		{Limits{MaxPixels: 3975, MaxBytes: int64(len(data))}, ""},
+		{Limits{MaxPixels: 3974}, "75x53 = 3975 pixels, limit 3974"},
+		{Limits{MaxBytes: int64(len(data)) - 1}, "bytes, limit"},
+	} {
+		_, err := Decode(data, "a.png", DecodeOptions{Limits: c.limits})
+		if c.want == "" && err != nil ||
+			c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%+v: got %v, want %q", c.limits, err, c.want)
+		}
+	}
+	for _, name := range []string{
+		"jpg_420.jpg", "gif_static.gif", "webp_lossy.webp", "webp_animated.webp", "bmp_rgb24.bmp", "tiff_rgb_lzw.tif",
+	} {
+		_, err := Decode(
+			readFile(t, "testdata", "inputs", name),
+			name,
+			DecodeOptions{Limits: Limits{MaxPixels: 3974}},
+		)
+		if err == nil || !strings.Contains(err.Error(), "limit 3974") {
+			t.Errorf("%s: got %v, want the pixel limit", name, err)
+		}
+	}
+}
+
+// Ensure a header that promises more than the file can hold is refused before
+// its pixels are allocated.
+func TestPromises(t *testing.T) {
+	j := bytes.Clone(readFile(t, "testdata", "inputs", "jpg_420.jpg"))
+	at := bytes.Index(j, []byte{0xff, 0xc0})
+	binary.BigEndian.PutUint16(j[at+5:], 7000)
+	binary.BigEndian.PutUint16(j[at+7:], 9000)
+	b := bytes.Clone(readFile(t, "testdata", "inputs", "bmp_rgb24.bmp"))
+	binary.LittleEndian.PutUint32(b[18:], 9000)
+	f := bytes.Clone(readFile(t, "testdata", "inputs", "tiff_rgb_raw.tif"))
+	at = bytes.Index(f, []byte("\x00\x01\x04\x00\x01\x00\x00\x00")) // ImageWidth, one LONG
+	if at < 0 {
+		at = bytes.Index(f, []byte("\x00\x01\x03\x00\x01\x00\x00\x00"))
+	}
+	binary.LittleEndian.PutUint16(f[at+8:], 9000)
+	for name, data := range map[string][]byte{"a.jpg": j, "a.bmp": b, "a.tif": f} {
+		_, err := Decode(data, name, DefaultDecodeOptions())
+		if err == nil || !strings.Contains(err.Error(), "truncated") ||
+			!strings.Contains(err.Error(), "cannot hold 9000x") {
+			t.Errorf("%s: got %v, want truncated", name, err)
+		}
+	}
+}
+
+// Ensure each orientation moves the corners as its name says. The picture is
+//
+//	1 2 3
+//	4 5 6
+func TestOrientations(t *testing.T) {
+	p := &Picture{Width: 3, Height: 2}
+	for v := byte(1); v <= 6; v++ {
+		p.Pix = append(p.Pix, v, v, v)
+	}
+	for o, want := range map[int]string{
+		0: "123/456", 1: "123/456", 9: "123/456",
+		2: "321/654", 3: "654/321", 4: "456/123",
+		5: "14/25/36", 6: "41/52/63", 7: "63/52/41", 8: "36/25/14",
+	} {
+		q := p.turned(o)
+		got := ""
+		for i := range q.Width * q.Height {
+			if i > 0 && i%q.Width == 0 {
+				got += "/"
+			}
+			got += string('0' + rune(q.Pix[3*i]))
+		}
+		if got != want {
+			t.Errorf("orientation %d: got %s, want %s", o, got, want)
+		}
+	}
+}
+
+// Ensure EXIF blocks are read in both byte orders and never trusted.
+func TestExifOrientation(t *testing.T) {
+	little := "II*\x00\x08\x00\x00\x00" +
+		"\x01\x00\x12\x01\x03\x00\x01\x00\x00\x00\x06\x00\x00\x00\x00\x00\x00\x00"
+	big := "MM\x00*\x00\x00\x00\x08" +
+		"\x00\x01\x01\x12\x00\x03\x00\x00\x00\x01\x00\x08\x00\x00\x00\x00\x00\x00"
+	for block, want := range map[string]int{
+		little: 6, big: 8, "Exif\x00\x00" + little: 6, "": 1, "II*\x00": 1, little[:20]: 1,
+		"II*\x00\xff\xff\xff\xff":                  1,
+		strings.Replace(little, "\x06", "\x09", 1): 1, // 9 is no orientation
+	} {
+		if got := exifOrientation([]byte(block)); got != want {
+			t.Errorf("%q: got %d, want %d", block, got, want)
+		}
+	}
+}
+
+// Ensure chroma is stretched as worked out by hand, for every ratio.
+func TestUpsampling(t *testing.T) {
+	// 0 100 200
+	// 40 40 40
+	p := plane{pix: []byte{0, 100, 200, 40, 40, 40}, stride: 3, w: 3, h: 2}
+	for _, c := range []struct {
+		h, v, y int
+		want    []byte
+	}{
+		{1, 1, 1, []byte{40, 40, 40}},
+		// (3·0+100+2)/4 = 25, (3·100+0+1)/4 = 75, (300+200+2)/4 = 125, (600+100+1)/4 = 175
+		{2, 1, 0, []byte{0, 25, 75, 125, 175, 200}},
+		// row 1 leans on row 1 of chroma: (3·0+40+2)/4 = 10, (300+40+2)/4 = 85, (600+40+2)/4 = 160
+		{1, 2, 1, []byte{10, 85, 160}},
+		{1, 2, 2, []byte{30, 55, 80}}, // (120+0+1)/4, (120+100+1)/4, (120+200+1)/4
+		// sums 40, 340, 640: (4·40+8)/16 = 10, (120+340+7)/16 = 29, (1020+40+8)/16 = 66,
+		// (1020+640+7)/16 = 104, (1920+340+8)/16 = 141, (2560+7)/16 = 160
+		{2, 2, 1, []byte{10, 29, 66, 104, 141, 160}},
+		{4, 1, 0, []byte{0, 0, 0, 0, 100, 100, 100, 100, 200, 200, 200, 200}},
+		{4, 2, 3, []byte{40, 40, 40, 40, 40, 40, 40, 40, 40, 40, 40, 40}},
+	} {
+		u := upsampler{hRatio: c.h, vRatio: c.v, sum: make([]int32, 3)}
+		if got := u.row(make([]byte, 3*c.h), p, c.y); !bytes.Equal(got, c.want) {
+			t.Errorf("%d:%d row %d: got %v, want %v", c.h, c.v, c.y, got, c.want)
+		}
+	}
+}
+
+// Ensure rows are independent of how many goroutines convert them.
+func TestJPEGBands(t *testing.T) {
+	m := image.NewYCbCr(image.Rect(0, 0, 33, 500), image.YCbCrSubsampleRatio420)
+	for i := range m.Y {
+		m.Y[i] = byte(i * 7)
+	}
+	for i := range m.Cb {
+		m.Cb[i], m.Cr[i] = byte(i*13), byte(i*29)
+	}
+	want := make([]byte, 33*500*3)
+	jpegRows(want, m, 0, 500)
+	if !bytes.Equal(jpegRGB(m), want) {
+		t.Error("bands differ from one pass")
+	}
+}
+
+// Ensure tiny JPEGs of every parity decode: planes of one or two columns.
+func TestTinyJPEG(t *testing.T) {
+	for w := 1; w <= 5; w++ {
+		for h := 1; h <= 5; h++ {
+			var buf bytes.Buffer
+			if err := jpeg.Encode(&buf, image.NewRGBA(image.Rect(0, 0, w, h)), nil); err != nil {
+				t.Fatal(err)
+			}
+			p, err := Decode(buf.Bytes(), "tiny.jpg", DefaultDecodeOptions())
+			if err != nil || p.Width != w || p.Height != h {
+				t.Errorf("%dx%d: got %+v, %v", w, h, p, err)
+				continue
+			}
+			for i, v := range p.Pix {
+				if v != 0 {
+					t.Errorf("%dx%d: byte %d: got %d, want black", w, h, i, v)
+					break
+				}
+			}
+		}
+	}
+}
+
+// Ensure variants that are not read are named.
+func TestUnsupportedVariants(t *testing.T) {
+	patch := func(name string, find string, at int, value byte) []byte {
+		b := bytes.Clone(readFile(t, "testdata", "inputs", name))
+		i := bytes.Index(b, []byte(find))
+		if i < 0 {
+			t.Fatalf("%s: no %q", name, find)
+		}
+		b[i+at] = value
+		return b
+	}
+	compression, photometric := "\x03\x01\x03\x00\x01\x00\x00\x00",
+		"\x06\x01\x03\x00\x01\x00\x00\x00"
+	for _, c := range []struct {
+		data []byte
+		want string
+	}{
+		{patch("jpg_420.jpg", "\xff\xc0", 1, 0xc9), "JPEG variant is not supported: arithmetic coding"},
+		{patch("jpg_420.jpg", "\xff\xc0", 4, 12), "JPEG variant is not supported: 12 bits"},
+		{patch("bmp_pal8.bmp", "BM", 30, 4), "BMP variant is not supported: compression 4 JPEG"},
+		{patch("tiff_rgb_raw.tif", compression, 8, 6), "TIFF variant is not supported: old JPEG compression"},
+		{patch("tiff_rgb_raw.tif", compression, 8, 2), "TIFF variant is not supported: CCITT run-length compression"},
+		{patch("tiff_rgb_raw.tif", photometric, 8, 8), "TIFF variant is not supported: CIELab colours"},
+		{patch("tiff_rgb_raw.tif", photometric, 8, 4), "TIFF variant is not supported: transparency mask colours"},
+		{patch("tiff_rgb_raw.tif", photometric, 8, 99), "TIFF variant is not supported: photometric interpretation 99"},
+		{[]byte("II+\x00\x08\x00\x00\x00"), "BigTIFF is not supported"},
+		{[]byte("hello\n"), "looks like text"},
+		{[]byte("GIF8"), "GIF is truncated: 4 bytes"},
+	} {
+		_, err := Decode(c.data, "x", DefaultDecodeOptions())
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("got %v, want %q", err, c.want)
+		}
+	}
+}
+
+// Ensure that variants of TIFF and BMP are read as the reference reads them.
+func TestVariants(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("testdata", "variants", "*.png"))
+	if err != nil || len(files) < 20 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(file, ".png")
+		data, err := os.ReadFile(name)
+		if err != nil {
+			continue // three.png
+		}
+		want, err := Decode(readFile(t, file), file, DecodeOptions{Alpha: Drop})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Decode(data, name, DecodeOptions{Alpha: Drop})
+		if err != nil || len(got.Pix) != len(want.Pix) || got.Width != want.Width {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		most := 0
+		if strings.Contains(name, "jpeg") || strings.Contains(name, "ycbcr") {
+			most = 2 // the inverse transform and the conversion round differently
+		}
+		for i := range want.Pix {
+			if d := int(got.Pix[i]) - int(want.Pix[i]); d > most || -d > most {
+				t.Errorf("%s: byte %d: got %d, want %d", name, i, got.Pix[i], want.Pix[i])
+				break
+			}
+		}
+	}
+}
+
+// Ensure that pictures in a file are counted, and that the first is read.
+func TestPicturesCounted(t *testing.T) {
+	for name, want := range map[string]int{
+		"variants/three.gif": 3, "variants/three.webp": 3, "variants/three.png": 3,
+		"variants/three.tif": 3, "inputs/tiff_two_pages.tif": 2, "inputs/gif_static.gif": 1,
+		"inputs/jpg_420.jpg": 1} {
+		p, err := Decode(readFile(t, "testdata", name), name, DefaultDecodeOptions())
+		if err != nil || p.Frames != want {
+			t.Errorf("%s: %d pictures, %v, want %d", name, p.Frames, err, want)
+		}
+		if strings.Contains(name, "three") && (p.Pix[0] < 250 || p.Pix[1] > 5) {
+			t.Errorf("%s: begins with %v, want red", name, p.Pix[:3])
+		}
+	}
+}
+
+// Ensure that damaged run-length codes and strips are errors, and that pixels that codes pass
+// over have colour 0.
+func TestRuns(t *testing.T) {
+	head := func(bits, compression byte, codes ...byte) []byte {
+		b := make([]byte, 54, 80)
+		copy(b, "BM")
+		b[10], b[14], b[18], b[22], b[26], b[28], b[30], b[46] = 62, 40, 4, 2, 1, bits, compression,
+			2
+		b = append(b, 10, 20, 30, 0, 1, 2, 3, 0) // colours 0 and 1, blue first
+		return append(b, codes...)
+	}
+	// up: row 0 is 1 0 0 0; then right by 2 and up by 1; 1 1
+	got, err := Decode(head(8, 1, 1, 1, 0, 2, 1, 1, 2, 1, 0, 1), "x", DefaultDecodeOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	zero, one := []byte{30, 20, 10}, []byte{3, 2, 1}
+	want := slices.Concat(zero, zero, one, one, one, zero, zero, zero)
+	if !bytes.Equal(got.Pix, want) {
+		t.Errorf("got %v, want %v", got.Pix, want)
+	}
+	for name, data := range map[string][]byte{
+		"no end":       head(8, 1, 4, 1),
+		"cut way":      head(8, 1, 0, 2, 1),
+		"cut pixels":   head(8, 1, 0, 5, 1),
+		"wrong depth":  head(4, 1, 0, 1),
+		"wrong depth4": head(8, 2, 0, 1),
+	} {
+		if _, err := Decode(data, name, DefaultDecodeOptions()); err == nil {
+			t.Errorf("%s: decoded", name)
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package imageproc
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"image"
+	"image/jpeg"
+)
+
+// jpegHeader is what precedes the entropy-coded data.
+type jpegHeader struct {
+	width, height int64
+	blocks        int64 // 8×8 blocks of all components
+	sof           byte  // second byte of the frame marker
+	precision     int
+	components    int
+	adobe         bool
+	exif          []byte
+}
+
+// parseJPEG walks the markers up to the first scan.
+func parseJPEG(data []byte) (jpegHeader, error) {
+	var h jpegHeader
+	at := 2
+	for {
+		for at < len(data) && data[at] != 0xff { // stray bytes between segments
+			at++
+		}
+		for at < len(data) && data[at] == 0xff { // fill bytes
+			at++
+		}
+		if at >= len(data) {
+			break
+		}
+		marker := data[at]
+		at++
+		if marker == 0 || marker == 1 || marker >= 0xd0 && marker <= 0xd8 {
+			continue
+		}
+		if marker == 0xda || marker == 0xd9 || at+2 > len(data) {
+			break
+		}
+		n := int(data[at])<<8 | int(data[at+1])
+		if n < 2 || at+n > len(data) {
+			break
+		}
+		body := data[at+2 : at+n]
+		at += n
+		switch {
+		case marker == 0xe1 && h.exif == nil && bytes.HasPrefix(body, []byte("Exif\x00\x00")):
+			h.exif = body
+		case marker == 0xee && bytes.HasPrefix(body, []byte("Adobe")):
+			h.adobe = true
+		case marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 &&
+			marker != 0xcc && h.sof == 0:
+			if err := h.frame(marker, body); err != nil {
+				return h, err
+			}
+		}
+	}
+	if h.sof == 0 {
+		return h, fmt.Errorf("%w: no frame header", errTruncated)
+	}
+	return h, nil
+}
+
+// frame reads a start-of-frame segment.
+func (h *jpegHeader) frame(marker byte, b []byte) error {
+	if len(b) < 6 || len(b) < 6+3*int(b[5]) {
+		return errors.New("frame header too short")
+	}
+	h.sof, h.precision, h.components = marker, int(b[0]), int(b[5])
+	h.height, h.width = int64(b[1])<<8|int64(b[2]), int64(b[3])<<8|int64(b[4])
+	var hmax, vmax int64 = 1, 1
+	for i := range h.components {
+		f := b[6+3*i+1]
+		hmax, vmax = max(hmax, int64(f>>4)), max(vmax, int64(f&15))
+	}
+	for i := range h.components {
+		f := b[6+3*i+1]
+		h.blocks += (h.width*int64(f>>4)/hmax + 7) / 8 * ((h.height*int64(f&15)/vmax + 7) / 8)
+	}
+	return nil
+}
+
+// variant names what the decoder lacks, or is empty.
+func (h *jpegHeader) variant() string {
+	switch {
+	case h.sof >= 0xc9:
+		return "arithmetic coding"
+	case h.sof == 0xc3 || h.sof >= 0xc5:
+		return "lossless or hierarchical coding"
+	case h.precision != 8:
+		return fmt.Sprintf("%d bits a sample", h.precision)
+	case h.components != 1 && h.components != 3 && h.components != 4:
+		return fmt.Sprintf("%d components", h.components)
+	case h.components == 4 && !h.adobe:
+		return "4 components without an Adobe marker, so whether they are inverted is unknown"
+	}
+	return ""
+}
+
+func jpegSize(data []byte) (w, h int64, err error) {
+	head, err := parseJPEG(data)
+	return head.width, head.height, err
+}
+
+func decodeJPEG(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int, err error) {
+	head, err := parseJPEG(data)
+	if err != nil {
+		return nil, 0, 0, 0, err
+	}
+	if v := head.variant(); v != "" {
+		return nil, 0, 0, 0, unsupported(v)
+	}
+	// Every block takes at least one bit, whatever the Huffman table.
+	if head.blocks/8 > int64(len(data)) {
+		return nil, 0, 0, 0, fmt.Errorf("%w: %d bytes cannot hold %dx%d pixels", errTruncated,
+			len(data), head.width, head.height)
+	}
+	img, err := jpeg.Decode(bytes.NewReader(data))
+	if err != nil {
+		return nil, 0, 0, 0, err
+	}
+	orientation = 1
+	if o.EXIF {
+		orientation = exifOrientation(head.exif)
+	}
+	b := img.Bounds()
+	if m, ok := img.(*image.YCbCr); ok {
+		pix = jpegRGB(m)
+	} else if pix, err = toRGB(img, o.Alpha); err != nil {
+		return nil, 0, 0, 0, err
+	}
+	return pix, b.Dx(), b.Dy(), orientation, nil
+}

@@ -1,0 +1,161 @@
+package imageproc
+
+import "fmt"
+
+// LlavaNext is LlavaNextImageProcessor: the whole picture squashed to one
+// tile (the base), then the picture resized into the best fitting of several
+// canvases, centred on black and cut into tiles row by row.
+type LlavaNext struct {
+	tile      int
+	pinpoints [][2]int // canvases, [height, width], multiples of tile
+	filter    Filter
+	lut       *lut
+}
+
+// Name returns "LlavaNextImageProcessor".
+func (l *LlavaNext) Name() string { return "LlavaNextImageProcessor" }
+
+var defaultPinpoints = [][2]int{{336, 672}, {672, 336}, {672, 672}, {1008, 336}, {336, 1008}}
+
+// maxTiles bounds a canvas; published models have at most 36.
+const maxTiles = 256
+
+func (r *reader) llavaNext() *LlavaNext {
+	c := r.clip()
+	l := &LlavaNext{tile: c.cropHeight, filter: c.filter, lut: c.lut, pinpoints: defaultPinpoints}
+	side := c.edge
+	if side == 0 && c.height == c.width {
+		side = c.height
+	}
+	if !c.doResize || !c.doCrop || c.cropHeight != c.cropWidth || side != l.tile {
+		r.fail("size", "the resized side and crop_size must be one square tile with "+
+			"do_resize and do_center_crop on, got size %d, crop %dx%d", side, c.cropHeight,
+			c.cropWidth)
+		return l
+	}
+	if !r.bool("do_pad", true) {
+		r.fail("do_pad", "false is not supported")
+	}
+	if v, ok := r.raw("image_grid_pinpoints"); ok {
+		l.pinpoints = r.pinpoints("image_grid_pinpoints", v)
+	}
+	if len(l.pinpoints) == 0 {
+		r.fail("image_grid_pinpoints", "got an empty list, want [height, width] pairs")
+	}
+	if r.err != nil {
+		return l // the tile may be 0
+	}
+	for _, p := range l.pinpoints {
+		if p[0] < 1 || p[1] < 1 || p[0]%l.tile != 0 || p[1]%l.tile != 0 || p[0]/l.tile > maxTiles ||
+			(p[0]/l.tile)*(p[1]/l.tile) > maxTiles {
+			r.fail("image_grid_pinpoints", "got [%d, %d], want multiples of the tile %d and "+
+				"at most %d tiles", p[0], p[1], l.tile, maxTiles)
+			break
+		}
+	}
+	return l
+}
+
+// fit is where a picture lies on a canvas.
+type fit struct {
+	height, width int // canvas
+	ow, oh, x, y  int // resized picture and its place
+}
+
+// Canvas chooses, of canvases of [height, width], the one that keeps the most
+// pixels of a picture of w by h; ties go to the least unused area, then to the
+// first.
+func Canvas(canvases [][2]int, w, h int) (height, width int) {
+	bestKept, bestWaste := -1, 0
+	for _, p := range canvases {
+		scale := min(float64(p[1])/float64(w), float64(p[0])/float64(h))
+		dw, dh := int(float64(w)*scale), int(float64(h)*scale)
+		kept := min(dw*dh, w*h)
+		waste := p[0]*p[1] - kept
+		if kept > bestKept || kept == bestKept && waste < bestWaste {
+			bestKept, bestWaste = kept, waste
+			height, width = p[0], p[1]
+		}
+	}
+	return height, width
+}
+
+// fit places a picture on its canvas.
+func (l *LlavaNext) fit(w, h int) fit {
+	var f fit
+	f.height, f.width = Canvas(l.pinpoints, w, h)
+	sw, sh := float64(f.width)/float64(w), float64(f.height)/float64(h)
+	if sw < sh {
+		f.ow, f.oh = f.width, min(ceil(float64(h)*sw), f.height)
+	} else {
+		f.ow, f.oh = min(ceil(float64(w)*sh), f.width), f.height
+	}
+	f.x, f.y = (f.width-f.ow)/2, (f.height-f.oh)/2
+	return f
+}
+
+// frame is the canvas in p's pixels.
+func (f *fit) frame(p *Picture) Frame {
+	sx, sy := float64(p.Width)/float64(f.ow), float64(p.Height)/float64(f.oh)
+	return Frame{
+		X0: -float64(f.x) * sx, Y0: -float64(f.y) * sy, W: float64(f.width) * sx,
+		H: float64(f.height) * sy,
+	}
+}
+
+// Process returns [pictures, tiles, 3, tile, tile], where tiles is the number of the
+// picture with the most; the others end with tiles of zeros.
+func (l *LlavaNext) Process(pics []*Picture) (*Pixels, error) {
+	if err := checkPictures(pics); err != nil {
+		return nil, err
+	}
+	px := &Pixels{}
+	fits := make([]fit, len(pics))
+	most := 0
+	for i, p := range pics {
+		fits[i] = l.fit(p.Width, p.Height)
+		tiles := 1 + fits[i].height/l.tile*(fits[i].width/l.tile)
+		most = max(most, tiles)
+		px.Tiles = append(px.Tiles, tiles)
+		px.CanvasSizes = append(px.CanvasSizes, [2]int{fits[i].height, fits[i].width})
+		px.ImageSizes = append(px.ImageSizes, [2]int{p.Height, p.Width})
+		px.Frames = append(px.Frames, Frame{W: float64(p.Width), H: float64(p.Height)})
+		px.Canvases = append(px.Canvases, fits[i].frame(p))
+	}
+	px.Frame = px.Frames[0]
+	n := 3 * l.tile * l.tile
+	px.Shape = []int{len(pics), most, 3, l.tile, l.tile}
+	px.Data = make([]float32, len(pics)*most*n)
+	for i, p := range pics {
+		base, canvas, err := l.bytes(p, fits[i])
+		if err != nil {
+			return nil, fmt.Errorf("%w (picture %d of %d)", err, i+1, len(pics))
+		}
+		dst := px.Data[i*most*n:]
+		l.lut.planes(dst[:n], base, l.tile*3, l.tile, l.tile)
+		stride := fits[i].width * 3
+		for y := 0; y < fits[i].height; y += l.tile {
+			for x := 0; x < fits[i].width; x += l.tile {
+				dst = dst[n:]
+				l.lut.planes(dst[:n], canvas[y*stride+x*3:], stride, l.tile, l.tile)
+			}
+		}
+	}
+	return px, nil
+}
+
+// bytes returns the base tile and the canvas before cutting.
+func (l *LlavaNext) bytes(p *Picture, f fit) (base, canvas []byte, err error) {
+	base = make([]byte, l.tile*l.tile*3)
+	if err := whole(p).resize(base, l.tile*3, l.tile, l.tile, window{w: l.tile, h: l.tile},
+		l.filter); err != nil {
+		return nil, nil, err
+	}
+	canvas = make([]byte, f.width*f.height*3)
+	dst := canvas[(f.y*f.width+f.x)*3:]
+	if err := whole(p).resize(dst, f.width*3, f.ow, f.oh, window{w: f.ow, h: f.oh},
+		l.filter); err != nil {
+		return nil, nil, err
+	}
+	return base, canvas, nil
+}

@@ -1,0 +1,151 @@
+package imageproc
+
+import "fmt"
+
+// Pixels is what a vision tower reads.
+type Pixels struct {
+	// Shape of Data, row-major:
+	//
+	//	CLIP       [pictures, 3, height, width]
+	//	LlavaNext  [pictures, 1+tiles, 3, height, width], short ones padded with zeros
+	//	Qwen2VL    [patches of all pictures, 3·temporal·patch·patch]
+	Shape []int
+	Data  []float32
+	// ImageSizes are the pictures' [height, width] before any resizing.
+	ImageSizes [][2]int
+	// GridTHW is, for Qwen2VL, the patch grid [frames, rows, columns] of each
+	// picture; nil for the others.
+	GridTHW [][3]int
+	// SecondsPerMoment is the time from one of GridTHW's frames to the next, where
+	// Data is a video; 0 where it is pictures.
+	SecondsPerMoment float64
+	// Merge is, for Qwen2VL, the patches along the side of the blocks whose order
+	// Data follows; 0 for the others.
+	Merge int
+	// Tiles is, for LlavaNext, the number of tiles of each picture, the base
+	// included, and CanvasSizes what they cover together, [height, width] in
+	// prepared pixels; nil for the others.
+	Tiles       []int
+	CanvasSizes [][2]int
+	// Frames tell, for each picture, which part of it the patch grid covers
+	// (of LlavaNext's the base tile's grid). Frame is the first of them.
+	Frames []Frame
+	Frame  Frame
+	// Canvases tell, for LlavaNext, which part of each picture its tiles cover
+	// together; nil for the others.
+	Canvases []Frame
+}
+
+// GridFrames returns the parts of picture i that its patch grids cover, in
+// order; nil where that is not known.
+func (p *Pixels) GridFrames(i int) []Frame {
+	var out []Frame
+	for _, f := range [][]Frame{p.Frames, p.Canvases} {
+		if i < len(f) {
+			out = append(out, f[i])
+		}
+	}
+	return out
+}
+
+// Frame is a rectangle in the coordinates of a [Picture], in pixels. Where a
+// picture was padded it reaches outside the picture.
+type Frame struct{ X0, Y0, W, H float64 }
+
+// Inside returns the width and height of the part of the frame that lies in the picture.
+func (f Frame) Inside(p *Picture) (w, h float64) {
+	if f.W <= 0 || f.H <= 0 { // the whole picture
+		return float64(p.Width), float64(p.Height)
+	}
+	w = min(f.X0+f.W, float64(p.Width)) - max(f.X0, 0)
+	h = min(f.Y0+f.H, float64(p.Height)) - max(f.Y0, 0)
+	return max(w, 0), max(h, 0)
+}
+
+// Processor turns pictures into a vision tower's input. Processors are
+// immutable during Process and safe for concurrent use.
+type Processor interface {
+	// Process returns the pixel values of the pictures, in order. It fails on
+	// an empty list, and on pictures that the processor cannot represent.
+	Process(pics []*Picture) (*Pixels, error)
+	// Name is the transformers class, for example "CLIPImageProcessor".
+	Name() string
+}
+
+var (
+	_ Processor = (*CLIP)(nil)
+	_ Processor = (*LlavaNext)(nil)
+	_ Processor = (*Qwen2VL)(nil)
+)
+
+// Video is frames of one size that follow each other at a steady rate.
+type Video struct {
+	Frames []*Picture
+	FPS    float64 // frames a second
+}
+
+// VideoProcessor is a Processor that prepares videos too.
+type VideoProcessor interface {
+	Processor
+	// ProcessVideo returns the pixel values of one video: GridTHW and
+	// SecondsPerMoment say what they are.
+	ProcessVideo(v *Video) (*Pixels, error)
+}
+
+var _ VideoProcessor = (*Qwen2VL)(nil)
+
+// lut maps byte v of channel c to the pixel value lut[c][v].
+type lut [3][256]float32
+
+// newLUT tabulates rescaling (in float64, rounded to float32) and normalising
+// (in float32), the order and widths of the reference.
+func newLUT(n normalisation) *lut {
+	var t lut
+	for c := range t {
+		for v := range t[c] {
+			x := float32(v)
+			if n.Rescale {
+				x = float32(float64(float64(v) * n.Factor))
+			}
+			if n.Normalize {
+				x = float32(x-float32(n.Mean[c])) / float32(n.Std[c])
+			}
+			t[c][v] = x
+		}
+	}
+	return &t
+}
+
+// normalisation is the last step of every processor: bytes to pixel values.
+type normalisation struct {
+	Rescale   bool
+	Factor    float64
+	Normalize bool
+	Mean, Std [3]float64
+}
+
+// planes writes w×h RGB bytes (rows stride bytes apart) as three planes.
+func (t *lut) planes(dst []float32, src []byte, stride, w, h int) {
+	n := w * h
+	r, g, b := dst[:n], dst[n:2*n], dst[2*n:3*n]
+	for y := range h {
+		s := src[y*stride:][:w*3]
+		o := y * w
+		for x := range w {
+			p := s[x*3:][:3]
+			r[o+x], g[o+x], b[o+x] = t[0][p[0]], t[1][p[1]], t[2][p[2]]
+		}
+	}
+}
+
+func checkPictures(pics []*Picture) error {
+	if len(pics) == 0 {
+		return fmt.Errorf("imageproc: no pictures to process")
+	}
+	for i, p := range pics {
+		if err := p.check(); err != nil {
+			return fmt.Errorf("%w (picture %d of %d)", err, i+1, len(pics))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,274 @@
+package imageproc
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/restore-vlm/restore/errs"
+)
+
+// Qwen2VL is Qwen2VLImageProcessor: both sides rounded to multiples of
+// patch·merge within a pixel budget, a plain resize, and the picture cut into
+// patches in the order of the merged 2×2 (merge×merge) blocks.
+type Qwen2VL struct {
+	minPixels, maxPixels   int
+	patch, temporal, merge int
+	doResize               bool
+	filter                 Filter
+	lut                    *lut
+}
+
+// Name returns "Qwen2VLImageProcessor".
+func (q *Qwen2VL) Name() string { return "Qwen2VLImageProcessor" }
+
+// maxAspectRatio is the limit of the reference; exactly 200 is allowed.
+const maxAspectRatio = 200
+
+func (r *reader) qwen2VL() *Qwen2VL {
+	q := &Qwen2VL{
+		patch:    r.int("patch_size", 14, 1, 512),
+		temporal: r.int("temporal_patch_size", 2, 1, 16),
+		merge:    r.int("merge_size", 2, 1, 16),
+		doResize: r.bool("do_resize", true),
+		filter:   r.filter(Bicubic),
+	}
+	s := r.size("size", "", size{})
+	lo, hi := 56*56, 28*28*1280
+	switch {
+	case len(s) == 0:
+	case r.is("size", s, maxOutputPixels, "shortest_edge", "longest_edge"):
+		lo, hi = s["shortest_edge"], s["longest_edge"]
+	case r.is("size", s, maxOutputPixels, "min_pixels", "max_pixels"):
+		lo, hi = s["min_pixels"], s["max_pixels"]
+	default:
+		r.fail("size", "got %s, want shortest_edge and longest_edge (numbers of pixels)",
+			describe(s))
+	}
+	q.minPixels = r.int("min_pixels", lo, 1, maxOutputPixels)
+	q.maxPixels = r.int("max_pixels", hi, 1, maxOutputPixels)
+	if q.minPixels > q.maxPixels {
+		r.fail("min_pixels", "got %d, more than max_pixels %d", q.minPixels, q.maxPixels)
+	}
+	if f := q.patch * q.merge; f*f > q.maxPixels {
+		r.fail("max_pixels", "got %d, less than one block of %dx%d pixels", q.maxPixels, f, f)
+	}
+	q.lut = newLUT(r.normalisation())
+	return q
+}
+
+// LimitPixels returns p with other limits on a resized picture's pixels than
+// the checkpoint's; 0 keeps one. Qwen2VL alone has such limits. The errors name
+// the limits min-pixels and max-pixels.
+func LimitPixels(p Processor, lo, hi int) (Processor, error) {
+	if lo == 0 && hi == 0 {
+		return p, nil
+	}
+	name, got := "min-pixels", lo
+	if lo == 0 {
+		name, got = "max-pixels", hi
+	}
+	q, ok := p.(*Qwen2VL)
+	switch {
+	case !ok:
+		return nil, &errs.OptionError{
+			Name: name, Got: strconv.Itoa(got), Why: "with " + p.Name(), Fault: errs.Useless,
+		}
+	case !q.doResize:
+		return nil, &errs.OptionError{
+			Name: name, Got: strconv.Itoa(got), Why: "where do_resize is false",
+			Fault: errs.Useless,
+		}
+	}
+	out := *q
+	if lo != 0 {
+		out.minPixels = lo
+	}
+	if hi != 0 {
+		out.maxPixels = hi
+	}
+	cell := q.patch * q.merge
+	switch {
+	case min(out.minPixels, out.maxPixels) < 1 ||
+		max(out.minPixels, out.maxPixels) > maxOutputPixels:
+		return nil, fmt.Errorf("imageproc: min-pixels and max-pixels: got %d and %d, want 1 to %d",
+			out.minPixels, out.maxPixels, maxOutputPixels)
+	case out.minPixels > out.maxPixels:
+		return nil, fmt.Errorf("imageproc: min-pixels: got %d, want at most max-pixels %d",
+			out.minPixels, out.maxPixels)
+	case out.maxPixels < cell*cell:
+		return nil, fmt.Errorf("imageproc: max-pixels: got %d, want at least %d (one visual "+
+			"token of %dx%d pixels)", out.maxPixels, cell*cell, cell, cell)
+	}
+	return &out, nil
+}
+
+// smartSize returns the size to which a w×h picture is resized:
+//
+//	both sides to the nearest multiple of factor (half to even, possibly 0);
+//	area over maxPixels:  factor·⌊side/β/factor⌋, at least factor, β = √(w·h/maxPixels)
+//	area under minPixels: factor·⌈side·β/factor⌉, β = √(minPixels/(w·h))
+func (q *Qwen2VL) smartSize(w, h int) (ow, oh int, err error) {
+	if r := float64(max(w, h)) / float64(min(w, h)); r > maxAspectRatio {
+		return 0, 0, fmt.Errorf("imageproc: picture %dx%d: aspect ratio %.4g, limit %d", w, h, r,
+			maxAspectRatio)
+	}
+	factor := q.patch * q.merge
+	f, fw, fh := float64(factor), float64(w), float64(h)
+	ow, oh = int(math.RoundToEven(fw/f))*factor, int(math.RoundToEven(fh/f))*factor
+	switch {
+	case ow*oh > q.maxPixels:
+		beta := math.Sqrt(fw * fh / float64(q.maxPixels))
+		ow = max(factor, int(math.Floor(fw/beta/f))*factor)
+		oh = max(factor, int(math.Floor(fh/beta/f))*factor)
+	case ow*oh < q.minPixels:
+		beta := math.Sqrt(float64(q.minPixels) / (fw * fh))
+		ow = ceil(float64(fw*beta)/f) * factor
+		oh = ceil(float64(fh*beta)/f) * factor
+	}
+	return ow, oh, nil
+}
+
+func ceil(v float64) int { return int(math.Ceil(v)) }
+
+// Process returns [patches, 3·temporal·patch·patch], the patches of all
+// pictures one after another, and the grid of each in GridTHW.
+func (q *Qwen2VL) Process(pics []*Picture) (*Pixels, error) {
+	if err := checkPictures(pics); err != nil {
+		return nil, err
+	}
+	row := 3 * q.temporal * q.patch * q.patch
+	px := &Pixels{Merge: q.merge}
+	patches := 0
+	for _, p := range pics {
+		ow, oh, err := q.size(p)
+		if err != nil {
+			return nil, err
+		}
+		gw, gh := ow/q.patch, oh/q.patch
+		patches += gw * gh
+		if int64(patches)*int64(row) > maxOutputValues {
+			return nil, fmt.Errorf(
+				"imageproc: %d pictures: more than %d pixel values; lower max_pixels", len(pics),
+				int64(maxOutputValues))
+		}
+		px.GridTHW = append(px.GridTHW, [3]int{1, gh, gw})
+		px.ImageSizes = append(px.ImageSizes, [2]int{p.Height, p.Width})
+		px.Frames = append(px.Frames, Frame{W: float64(p.Width), H: float64(p.Height)})
+	}
+	px.Frame = px.Frames[0]
+	px.Shape = []int{patches, row}
+	px.Data = make([]float32, patches*row)
+	dst := px.Data
+	for i, p := range pics {
+		ow, oh := px.GridTHW[i][2]*q.patch, px.GridTHW[i][1]*q.patch
+		u8 := make([]byte, ow*oh*3)
+		if err := whole(p).resize(u8, ow*3, ow, oh, window{w: ow, h: oh}, q.filter); err != nil {
+			return nil, fmt.Errorf("%w (picture %d of %d)", err, i+1, len(pics))
+		}
+		dst = q.patches(dst, u8, ow, oh, row, 0)
+	}
+	return px, nil
+}
+
+// ProcessVideo returns [patches, 3·temporal·patch·patch], moment by moment: a
+// moment is temporal frames, the last frame standing in for those that are
+// missing at the end. All frames are resized alike.
+func (q *Qwen2VL) ProcessVideo(v *Video) (*Pixels, error) {
+	if err := checkPictures(v.Frames); err != nil {
+		return nil, err
+	}
+	if !(v.FPS > 0 && v.FPS <= maxFPS) {
+		return nil, fmt.Errorf("imageproc: video: fps: got %v, want more than 0 and at most %d",
+			v.FPS, maxFPS)
+	}
+	first := v.Frames[0]
+	for i, p := range v.Frames {
+		if p.Width != first.Width || p.Height != first.Height {
+			return nil, fmt.Errorf(
+				"imageproc: video: frame %d of %d: got %dx%d, want the first frame's %dx%d", i+1,
+				len(v.Frames), p.Width, p.Height, first.Width, first.Height)
+		}
+	}
+	ow, oh, err := q.size(first)
+	if err != nil {
+		return nil, err
+	}
+	moments := (len(v.Frames) + q.temporal - 1) / q.temporal
+	row, each := 3*q.temporal*q.patch*q.patch, ow/q.patch*(oh/q.patch)
+	if int64(moments) > maxOutputValues/(int64(each)*int64(row)) {
+		return nil, fmt.Errorf("imageproc: video of %d frames: more than %d pixel values; "+
+			"lower max_pixels", len(v.Frames), int64(maxOutputValues))
+	}
+	px := &Pixels{
+		Shape: []int{moments * each, row}, Data: make([]float32, moments*each*row), Merge: q.merge,
+		SecondsPerMoment: float64(q.temporal) / v.FPS,
+		GridTHW:          [][3]int{{moments, oh / q.patch, ow / q.patch}},
+		ImageSizes:       [][2]int{{first.Height, first.Width}},
+	}
+	dst, frame := px.Data, ow*oh*3
+	u8 := make([]byte, q.temporal*frame)
+	for m := range moments {
+		for t := range q.temporal {
+			i := min(m*q.temporal+t, len(v.Frames)-1)
+			if err := whole(v.Frames[i]).resize(u8[t*frame:(t+1)*frame], ow*3, ow, oh,
+				window{w: ow, h: oh}, q.filter); err != nil {
+				return nil, fmt.Errorf("%w (frame %d of %d)", err, i+1, len(v.Frames))
+			}
+		}
+		dst = q.patches(dst, u8, ow, oh, row, frame)
+	}
+	return px, nil
+}
+
+// maxFPS bounds a video's frames a second.
+const maxFPS = 1000
+
+// maxOutputValues bounds one call's result (8 GiB of float32).
+const maxOutputValues = 1 << 31
+
+// size is smartSize, or without do_resize the picture's own size.
+func (q *Qwen2VL) size(p *Picture) (ow, oh int, err error) {
+	if q.doResize {
+		return q.smartSize(p.Width, p.Height)
+	}
+	if f := q.patch * q.merge; p.Width%f != 0 || p.Height%f != 0 {
+		return 0, 0, fmt.Errorf("imageproc: picture %dx%d: sides must be multiples of %d "+
+			"when do_resize is false", p.Width, p.Height, f)
+	}
+	return p.Width, p.Height, nil
+}
+
+// patches writes the rows of one moment and returns the rest of dst. A row is
+// [channel][frame][patch][patch]; the frames lie frame bytes apart in u8, 0 where
+// all are one picture.
+func (q *Qwen2VL) patches(dst []float32, u8 []byte, ow, oh, row, frame int) []float32 {
+	block := q.patch * q.merge
+	for by := 0; by < oh; by += block {
+		for bx := 0; bx < ow; bx += block {
+			for y := by; y < by+block; y += q.patch {
+				for x := bx; x < bx+block; x += q.patch {
+					for t := range q.temporal {
+						q.fill(dst[:row], u8[t*frame+(y*ow+x)*3:], ow*3, t)
+					}
+					dst = dst[row:]
+				}
+			}
+		}
+	}
+	return dst
+}
+
+// fill writes frame t of one patch.
+func (q *Qwen2VL) fill(dst []float32, src []byte, stride, t int) {
+	n := q.patch * q.patch
+	for c := range 3 {
+		frame := dst[(c*q.temporal+t)*n:][:n]
+		for y := range q.patch {
+			s := src[y*stride:]
+			for x := range q.patch {
+				frame[y*q.patch+x] = q.lut[c][s[x*3+c]]
+			}
+		}
+	}
+}

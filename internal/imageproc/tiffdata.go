@@ -1,0 +1,221 @@
+package imageproc
+
+import (
+	"bytes"
+	"compress/zlib"
+	"encoding/binary"
+	"io"
+
+	"golang.org/x/image/ccitt"
+	"golang.org/x/image/tiff/lzw"
+)
+
+// tiffDirectory is a directory of a TIFF stream, which EXIF is too. Entries that are not
+// readable count as absent.
+type tiffDirectory struct {
+	data    []byte
+	order   binary.ByteOrder
+	entries map[int]tiffEntry
+	next    uint32 // offset of the next directory, 0: none
+}
+
+// tiffEntry is an entry: its values, and their type and number.
+type tiffEntry struct {
+	data  []byte // of the values that are there
+	kind  uint16
+	count uint32
+}
+
+// openDirectory reads the first directory; ok is false when there is none.
+func openDirectory(data []byte) (d *tiffDirectory, ok bool) {
+	d = &tiffDirectory{data: data}
+	switch {
+	case matches(data, "II*\x00"):
+		d.order = binary.LittleEndian
+	case matches(data, "MM\x00*"):
+		d.order = binary.BigEndian
+	default:
+		return nil, false
+	}
+	if len(data) < 8 {
+		return nil, false
+	}
+	return d, d.read(d.order.Uint32(data[4:]))
+}
+
+// following returns the next directory.
+func (d *tiffDirectory) following() (*tiffDirectory, bool) {
+	if d.next == 0 {
+		return nil, false
+	}
+	next := &tiffDirectory{data: d.data, order: d.order}
+	return next, next.read(d.next)
+}
+
+// kindSize is the size of a value of a type: BYTE, SHORT, LONG and UNDEFINED are read.
+var kindSize = map[uint16]uint64{1: 1, 3: 2, 4: 4, 7: 1}
+
+// read reads the directory at an offset.
+func (d *tiffDirectory) read(offset uint32) bool {
+	at := uint64(offset)
+	if at+2 > uint64(len(d.data)) {
+		return false
+	}
+	n := int(d.order.Uint16(d.data[at:]))
+	body := d.data[at+2:]
+	d.entries = map[int]tiffEntry{}
+	for i := 0; i < n && len(body) >= (i+1)*12; i++ {
+		e := body[i*12:][:12]
+		kind, count := d.order.Uint16(e[2:]), d.order.Uint32(e[4:])
+		size := kindSize[kind]
+		if size == 0 || count == 0 {
+			continue
+		}
+		v := e[8:]
+		if total := size * uint64(count); total > 4 {
+			off := uint64(d.order.Uint32(v))
+			if off+size > uint64(len(d.data)) {
+				continue
+			}
+			v = d.data[off:min(off+total, uint64(len(d.data)))]
+		} else {
+			v = v[:total]
+		}
+		d.entries[int(d.order.Uint16(e))] = tiffEntry{v, kind, count}
+	}
+	if len(body) >= n*12+4 {
+		d.next = d.order.Uint32(body[n*12:])
+	}
+	return true
+}
+
+// count returns how many values an entry claims.
+func (d *tiffDirectory) count(tag int) uint32 { return d.entries[tag].count }
+
+// bytes returns the values of an entry as they are.
+func (d *tiffDirectory) bytes(tag int) []byte { return d.entries[tag].data }
+
+// first returns an entry's first value, or def where there is none.
+func (d *tiffDirectory) first(tag int, def uint32) uint32 {
+	e, ok := d.entries[tag]
+	if !ok {
+		return def
+	}
+	return d.value(e, 0)
+}
+
+// values returns those values of an entry that the data holds.
+func (d *tiffDirectory) values(tag int) []uint32 {
+	e := d.entries[tag]
+	size := kindSize[e.kind]
+	if size == 0 {
+		return nil
+	}
+	out := make([]uint32, uint64(len(e.data))/size)
+	for i := range out {
+		out[i] = d.value(e, i)
+	}
+	return out
+}
+
+func (d *tiffDirectory) value(e tiffEntry, i int) uint32 {
+	switch e.kind {
+	case 3:
+		return uint32(d.order.Uint16(e.data[2*i:]))
+	case 4:
+		return d.order.Uint32(e.data[4*i:])
+	}
+	return uint32(e.data[i])
+}
+
+// decompress returns at least want bytes of a strip or tile with h rows, if they are there.
+func (p *page) decompress(data []byte, want, h int) ([]byte, error) {
+	switch p.compression {
+	case lempelZiv:
+		r := lzw.NewReader(bytes.NewReader(data), lzw.MSB, 8)
+		defer r.Close()
+		return readUpTo(r, want)
+	case deflate, deflateOld:
+		r, err := zlib.NewReader(bytes.NewReader(data))
+		if err != nil {
+			return nil, err
+		}
+		defer r.Close()
+		return readUpTo(r, want)
+	case packBits:
+		return unpackBits(data, want)
+	case groupThree, groupFour:
+		return p.fax(data, want, h)
+	}
+	return data, nil
+}
+
+// fax reads CCITT's codes. Their white is 0, whatever the picture's photometric interpretation
+// makes of it.
+func (p *page) fax(data []byte, want, h int) ([]byte, error) {
+	order, form := ccitt.MSB, ccitt.Group4
+	if p.d.first(tagFillOrder, 1) == 2 {
+		order = ccitt.LSB
+	}
+	if p.compression == groupThree {
+		form = ccitt.Group3
+		switch o := p.d.first(tagT4Options, 0); {
+		case o&1 != 0:
+			return nil, unsupported(
+				"CCITT compression in two dimensions (group 3); convert it to PNG",
+			)
+		case o&4 != 0:
+			return nil, unsupported("CCITT compression with fill bits (group 3); convert it to PNG")
+		}
+	}
+	r := ccitt.NewReader(
+		bytes.NewReader(data),
+		order,
+		form,
+		p.tileW,
+		h,
+		&ccitt.Options{Invert: true},
+	)
+	return readUpTo(r, want)
+}
+
+// readUpTo reads want bytes, or what there is.
+func readUpTo(r io.Reader, want int) ([]byte, error) {
+	out := make([]byte, want)
+	n, err := io.ReadFull(r, out)
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		err = nil // the caller says how many bytes are missing
+	}
+	return out[:n], err
+}
+
+// unpackBits undoes PackBits: n below 128 is followed by n+1 bytes, n above by one that stands
+// for 257-n.
+func unpackBits(data []byte, want int) ([]byte, error) {
+	out := make([]byte, 0, want)
+	for len(out) < want && len(data) > 1 {
+		n := int(data[0])
+		data = data[1:]
+		switch {
+		case n < 128:
+			n = min(n+1, len(data))
+			out, data = append(out, data[:n]...), data[n:]
+		case n > 128:
+			out, data = append(out, bytes.Repeat(data[:1], 257-n)...), data[1:]
+		}
+	}
+	return out, nil
+}
+
+// rgbOf converts a colour of YCbCr in the full range, as JPEG and TIFF have it.
+func rgbOf(y, cb, cr byte) (r, g, b byte) {
+	l, u, v := int32(y), int32(cb)-128, int32(cr)-128
+	clip := func(x int32) byte { return byte(min(max(x, 0), 255)) }
+	return clip(
+			l + (91881*v+32768)>>16,
+		), clip(
+			l + (-22554*u-46802*v+32768)>>16,
+		), clip(
+			l + (116130*u+32768)>>16,
+		)
+}

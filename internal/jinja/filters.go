@@ -1,0 +1,542 @@
+package jinja
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// filter applies a filter to its operand; body is the operand of a filter block.
+func (in *interp) filter(e *filterExpr, sc *scope, body value) value {
+	x := body
+	switch inner := e.x.(type) {
+	case nil:
+	case *filterExpr:
+		x = in.filter(inner, sc, body)
+	default:
+		x = in.eval(inner, sc)
+	}
+	return in.applyFilter(e.name, x, in.args(e.args, sc, e.line))
+}
+
+func (in *interp) applyFilter(name string, x value, a args) value {
+	f := filters[name]
+	if f == nil {
+		in.failf(a.line, "no filter %q", name)
+	}
+	in.charge(1, a.line)
+	if s, ok := x.(Text); ok {
+		in.charge(len(s.s)/bytesPerStep, a.line)
+	}
+	return f(in, x, in.params(name, a))
+}
+
+// filters are the engine's filters. Those on text take any value's text.
+var filters map[string]func(in *interp, x value, p *params) value
+
+func init() {
+	type filter = func(in *interp, x value, p *params) value
+	text := func(f func(in *interp, s Text, p *params) value) filter {
+		return func(in *interp, x value, p *params) value { return f(in, in.text(x, p.a.line), p) }
+	}
+	runs := func(f func(string) string) filter {
+		return text(func(_ *interp, s Text, p *params) value { p.done(); return s.mapRuns(f) })
+	}
+	choose := func(want, attribute bool) filter {
+		return func(in *interp, x value, p *params) value {
+			return in.choose(x, p, want, attribute)
+		}
+	}
+	filters = map[string]filter{
+		"upper": runs(upper), "lower": runs(lower),
+		"capitalize": text(func(_ *interp, s Text, p *params) value { return capitalize(s) }),
+		"title":      text(func(_ *interp, s Text, p *params) value { return titleFilter(s) }),
+		"string":     text(func(_ *interp, s Text, p *params) value { return s }),
+		"safe":       text(func(_ *interp, s Text, p *params) value { return s }),
+		"trim": text(func(_ *interp, s Text, p *params) value {
+			cut := p.str("chars", "")
+			p.done()
+			return s.trim(cut.s, true, true)
+		}),
+		"replace": text(func(in *interp, s Text, p *params) value {
+			from, to := in.text(p.must("old"), p.a.line), in.text(p.must("new"), p.a.line)
+			n := p.int("count", -1)
+			p.done()
+			return in.replace(s, from.s, to, n, p.a.line)
+		}),
+		"indent": func(in *interp, x value, p *params) value {
+			s, ok := x.(Text)
+			if !ok {
+				in.failf(p.a.line, "indent: got %s, want a string", typeName(x))
+			}
+			return indentFilter(in, s, p)
+		},
+		"length": lengthFilter, "count": lengthFilter,
+		"list": func(in *interp, x value, p *params) value {
+			return &List{items: slices.Clone(in.items(x, p.a.line))}
+		},
+		"default": defaultFilter, "d": defaultFilter,
+		"first": func(in *interp, x value, p *params) value {
+			if g, ok := x.(*List); ok && g.kind == isGenerator && len(g.items) > 0 {
+				v := g.items[0]
+				g.items = g.items[1:]
+				return v
+			}
+			if items := in.items(x, p.a.line); len(items) > 0 {
+				return items[0]
+			}
+			return undefined{"no first item"}
+		},
+		"last": func(in *interp, x value, p *params) value {
+			if items := in.items(x, p.a.line); len(items) > 0 {
+				return items[len(items)-1]
+			}
+			return undefined{"no last item"}
+		},
+		"join": func(in *interp, x value, p *params) value {
+			sep := in.text(p.value("d", Text{}), p.a.line)
+			attribute, given := p.next("attribute")
+			p.done()
+			items := in.items(x, p.a.line)
+			if given && attribute != nil {
+				items = slices.Clone(items)
+				for i := range items {
+					items[i] = in.path(items[i], attribute, p.a.line)
+				}
+			}
+			return in.join(items, sep, p.a.line)
+		},
+		"items": func(in *interp, x value, p *params) value {
+			switch x := x.(type) {
+			case undefined:
+				return &List{kind: isGenerator}
+			case *Dict:
+				in.charge(4*len(x.keys), p.a.line)
+				items := dictItems(x)
+				items.kind = isGenerator
+				return items
+			}
+			in.failf(p.a.line, "items: got %s, want a dict", typeName(x))
+			return nil
+		},
+		"dictsort": dictsortFilter,
+		"reverse": func(in *interp, x value, p *params) value {
+			if s, ok := x.(Text); ok {
+				at := s.runes()
+				in.charge(4*len(at), p.a.line)
+				var b builder
+				for i := len(at) - 2; i >= 0; i-- {
+					b.add(s.slice(at[i], at[i+1]))
+				}
+				return b.str()
+			}
+			items := slices.Clone(in.items(x, p.a.line))
+			slices.Reverse(items)
+			return &List{items: items, kind: isGenerator}
+		},
+		"select": choose(true, false), "reject": choose(false, false),
+		"selectattr": choose(true, true), "rejectattr": choose(false, true),
+		"map": mapFilter,
+		"sort": func(in *interp, x value, p *params) value {
+			descending, fold := p.bool("reverse", false), !p.bool("case_sensitive", false)
+			attribute, _ := p.next("attribute")
+			p.done()
+			items := slices.Clone(in.items(x, p.a.line))
+			order := make([]int, len(items))
+			keys := make([]value, len(items))
+			for i, item := range items {
+				order[i], keys[i] = i, in.sortKey(item, attribute, fold, p.a.line)
+			}
+			if descending { // stable in both directions
+				slices.Reverse(order)
+			}
+			in.sortBy(order, func(i int) value { return keys[i] }, p.a.line)
+			if descending {
+				slices.Reverse(order)
+			}
+			out := make([]value, len(items))
+			for i, j := range order {
+				out[i] = items[j]
+			}
+			return &List{items: out}
+		},
+		"int": func(in *interp, x value, p *params) value {
+			unset := p.value("default", int64(0))
+			base := p.int("base", 10)
+			p.done()
+			in.wantDefined(x, p.a.line)
+			return toInt(x, unset, base)
+		},
+		"tojson": tojsonFilter,
+	}
+}
+
+// wantDefined refuses what is not there.
+func (in *interp) wantDefined(x value, line int) {
+	if u, ok := x.(undefined); ok {
+		in.failf(line, "%s", u.what)
+	}
+}
+
+func lengthFilter(in *interp, x value, p *params) value {
+	switch x := x.(type) {
+	case Text:
+		return int64(x.runeCount())
+	case *Dict:
+		return int64(len(x.keys))
+	case undefined:
+		return int64(0)
+	case *List:
+		if x.kind != isGenerator {
+			return int64(len(x.items))
+		}
+	}
+	in.failf(p.a.line, "length: got a value of type %s, want one with a length", typeName(x))
+	return nil
+}
+
+func defaultFilter(in *interp, x value, p *params) value {
+	unset := p.value("default_value", Text{})
+	falsy := p.bool("boolean", false)
+	p.done()
+	if _, ok := x.(undefined); ok || falsy && !truth(x) {
+		return unset
+	}
+	return x
+}
+
+func indentFilter(in *interp, s Text, p *params) value {
+	width := p.value("width", int64(4))
+	first, blank := p.bool("first", false), p.bool("blank", false)
+	p.done()
+	pad, ok := width.(Text)
+	if !ok {
+		n, _, isInt, _ := toNumber(width)
+		if !isInt || n < 0 || n > 1000 {
+			in.failf(
+				p.a.line,
+				"indent: width: got %s, want an integer from 0 to 1000",
+				in.short(width, p.a.line),
+			)
+		}
+		pad = plain(strings.Repeat(" ", int(n)))
+	}
+	lines := concat(s, plain("\n")).lines(false)
+	in.checkText(len(s.s)+len(lines)*len(pad.s), p.a.line)
+	var b builder
+	for i, line := range lines {
+		if i > 0 {
+			b.write("\n", false)
+		}
+		if i == 0 && first || i > 0 && (blank || line.s != "") {
+			b.add(pad)
+		}
+		b.add(line)
+	}
+	return b.str()
+}
+
+// path looks up a dotted attribute, in which numbers are indices.
+func (in *interp) path(x, attribute value, line int) value {
+	s, ok := attribute.(Text)
+	if !ok {
+		return in.index(x, attribute, line)
+	}
+	for _, part := range strings.Split(s.s, ".") {
+		if u, ok := x.(undefined); ok {
+			in.failf(line, "%s", u.what)
+		}
+		if n, err := strconv.Atoi(part); err == nil && isDigit(part) {
+			x = in.index(x, int64(n), line)
+		} else {
+			x = in.index(x, plain(part), line)
+		}
+	}
+	return x
+}
+
+// choose is select, reject, selectattr and rejectattr.
+func (in *interp) choose(x value, p *params, want, attribute bool) value {
+	var attr value
+	if attribute {
+		attr = p.must("attribute")
+	}
+	a := args{line: p.a.line}
+	test := ""
+	if v, ok := p.next("test"); ok {
+		test = in.text(v, p.a.line).s
+		a.pos = p.a.pos[p.at:]
+		a.named = p.a.named
+	}
+	out := &List{kind: isGenerator}
+	if !truth(x) { // none is empty here, as in the reference
+		return out
+	}
+	for _, item := range in.items(x, p.a.line) {
+		v := item
+		if attribute {
+			v = in.path(item, attr, p.a.line)
+		}
+		ok := truth(v)
+		if test != "" {
+			ok = in.test(test, v, a)
+		}
+		if ok == want {
+			out.items = append(out.items, item)
+		}
+	}
+	return out
+}
+
+func mapFilter(in *interp, x value, p *params) value {
+	out := &List{kind: isGenerator}
+	if !truth(x) { // none is empty here, as in the reference
+		return out
+	}
+	items := in.items(x, p.a.line)
+	if len(p.a.pos) == 0 {
+		attribute := p.must("attribute")
+		unset, hasDefault := p.next("default")
+		p.done()
+		for _, item := range items {
+			v := in.path(item, attribute, p.a.line)
+			if _, ok := v.(undefined); ok && hasDefault {
+				v = unset
+			}
+			out.items = append(out.items, v)
+		}
+		return out
+	}
+	name := in.text(p.must("filter"), p.a.line).s
+	for _, item := range items {
+		out.items = append(
+			out.items,
+			in.applyFilter(name, item, args{p.a.pos[1:], p.a.named, p.a.line}),
+		)
+	}
+	return out
+}
+
+// sortKey is what sorting compares: the attribute if one is given, letters folded
+// if asked.
+func (in *interp) sortKey(x, attribute value, fold bool, line int) value {
+	if attribute != nil {
+		x = in.path(x, attribute, line)
+	}
+	if s, ok := x.(Text); ok && fold {
+		in.charge(len(s.s)/bytesPerStep, line)
+		return plain(lower(s.s))
+	}
+	return x
+}
+
+func (in *interp) sortBy(order []int, key func(i int) value, line int) {
+	sort.SliceStable(
+		order,
+		func(i, j int) bool { return in.less(key(order[i]), key(order[j]), line) },
+	)
+}
+
+func dictsortFilter(in *interp, x value, p *params) value {
+	fold := !p.bool("case_sensitive", false)
+	by := p.str("by", "key").s
+	descending := p.bool("reverse", false)
+	p.done()
+	d, ok := x.(*Dict)
+	if !ok || by != "key" && by != "value" {
+		in.failf(p.a.line, "dictsort: got %s by %q, want a Dict by key or value", typeName(x), by)
+	}
+	in.charge(4*len(d.keys), p.a.line)
+	items := dictItems(d)
+	attribute := int64(0)
+	if by == "value" {
+		attribute = 1
+	}
+	return filters["sort"](in, items, in.params("dictsort", args{
+		pos: []value{descending, !fold, attribute}, line: p.a.line,
+	}))
+}
+
+func toInt(x, unset value, base int) value {
+	switch v := x.(type) {
+	case bool, int64:
+		i, _, _, _ := toNumber(v)
+		return i
+	case float64:
+		if math.Abs(v) < 1<<63 {
+			return int64(v)
+		}
+	case Text:
+		s := strings.ReplaceAll(strings.TrimFunc(v.s, isSpace), "_", "")
+		if base >= 2 && base <= 36 {
+			digits := s
+			if prefix, ok := map[int]string{16: "0x", 8: "0o", 2: "0b"}[base]; ok {
+				digits = strings.TrimPrefix(strings.ToLower(s), prefix)
+			}
+			if i, err := strconv.ParseInt(digits, base, 64); err == nil {
+				return i
+			}
+		}
+		if f, err := strconv.ParseFloat(s, 64); err == nil && math.Abs(f) < 1<<63 {
+			return int64(f)
+		}
+	}
+	return unset
+}
+
+func tojsonFilter(in *interp, x value, p *params) value {
+	// In the order of the reference's parameters.
+	ascii := p.bool("ensure_ascii", false)
+	indent, _ := p.next("indent")
+	separators, _ := p.next("separators")
+	w := jsonWriter{
+		in:       in,
+		item:     ", ",
+		colon:    ": ",
+		sortKeys: p.bool("sort_keys", false),
+		line:     p.a.line,
+	}
+	p.done()
+	switch v := indent.(type) {
+	case nil:
+	case Text:
+		w.multiline, w.indent = true, v.s
+	default:
+		n, _, isInt, _ := toNumber(v)
+		if !isInt || n > 100 {
+			in.failf(p.a.line, "tojson: indent: got %s, want an integer up to 100",
+				in.short(v, p.a.line))
+		}
+		w.multiline, w.indent = true, strings.Repeat(" ", int(max(n, 0)))
+	}
+	if w.multiline {
+		w.item = ","
+	}
+	if separators != nil {
+		pair := in.items(separators, p.a.line)
+		if len(pair) != 2 {
+			in.failf(p.a.line, "tojson: separators: got %d, want 2", len(pair))
+		}
+		w.item, w.colon = in.text(pair[0], p.a.line).s, in.text(pair[1], p.a.line).s
+	}
+	w.write(x, 0)
+	out := w.b.str()
+	in.checkText(len(out.s), p.a.line)
+	if ascii {
+		return out.mapRuns(escapeASCII)
+	}
+	return out
+}
+
+// escapeASCII writes what is beyond ASCII as JSON escapes of UTF-16 units.
+func escapeASCII(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case r < 0x80:
+			b.WriteRune(r)
+		case r < 0x10000:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			r -= 0x10000
+			fmt.Fprintf(&b, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
+		}
+	}
+	return b.String()
+}
+
+// percent is Python's % on strings, with %s %r %d %i %f %x and %%, a width, a
+// precision, "-" and "0".
+func (in *interp) percent(s Text, arg value, line int) Text {
+	values := []value{arg}
+	if l, ok := arg.(*List); ok && l.kind == isTuple {
+		values = l.items
+	}
+	var b builder
+	used, at := 0, 0
+	for {
+		i := strings.IndexByte(s.s[at:], '%')
+		if i < 0 {
+			break
+		}
+		in.emit(&b, s.slice(at, at+i), line)
+		at += i + 1
+		var v value
+		named := false
+		if at < len(s.s) && s.s[at] == '(' {
+			end := strings.IndexByte(s.s[at:], ')')
+			d, ok := arg.(*Dict)
+			if end < 0 || !ok {
+				in.failf(line, "%%: got a named field, want a Dict of values")
+			}
+			if v, ok = d.name(s.s[at+1 : at+end]); !ok {
+				in.failf(line, "%%: no value %q", s.s[at+1:at+end])
+			}
+			named = true
+			at += end + 1
+		}
+		begin := at
+		for at < len(s.s) && strings.IndexByte("-0123456789.", s.s[at]) >= 0 {
+			at++
+		}
+		if at == len(s.s) || at-begin > 6 {
+			in.failf(line, "%%: got %q, want a conversion", s.s[begin-1:at])
+		}
+		flags, verb := s.s[begin:at], s.s[at]
+		at++
+		if verb == '%' {
+			b.write("%", false)
+			continue
+		}
+		if !named {
+			if used == len(values) {
+				in.failf(line, "%%: got %d values, want more", used)
+			}
+			v = values[used]
+			used++
+		}
+		i64, f, isInt, ok := toNumber(v)
+		switch verb {
+		case 's', 'r':
+			t := in.text(v, line)
+			if verb == 'r' {
+				var r builder
+				in.repr(&r, v, line, 0)
+				t = r.str()
+			}
+			if flags == "" {
+				in.emit(&b, t, line)
+			} else {
+				in.emit(&b, t.like(fmt.Sprintf("%"+flags+"s", t.s)), line)
+			}
+		case 'd', 'i', 'u', 'x', 'X', 'o':
+			if !ok {
+				in.failf(line, "%%%c: got %s, want a number", verb, typeName(v))
+			}
+			if !isInt {
+				i64 = int64(f)
+			}
+			if verb == 'i' || verb == 'u' {
+				verb = 'd'
+			}
+			in.emit(&b, plain(fmt.Sprintf("%"+flags+string(verb), i64)), line)
+		case 'f', 'F', 'e', 'g':
+			if !ok {
+				in.failf(line, "%%%c: got %s, want a number", verb, typeName(v))
+			}
+			in.emit(&b, plain(fmt.Sprintf("%"+flags+string(verb), f)), line)
+		default:
+			in.failf(line, "%%: got conversion %q, want one of s r d i x o f e g", verb)
+		}
+	}
+	_, isDict := arg.(*Dict)
+	l, isSequence := arg.(*List)
+	if used < len(values) && !isDict && !(isSequence && l.kind != isTuple) {
+		in.failf(line, "%%: got %d values, want %d", len(values), used)
+	}
+	in.emit(&b, s.slice(at, len(s.s)), line)
+	return b.str()
+}

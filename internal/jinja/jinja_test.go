@@ -1,0 +1,57 @@
+package jinja
+
+import (
+	"slices"
+	"testing"
+)
+
+// Ensure that values go in and texts come out with their marks, and that JSON is read and
+// written in order.
+func TestRender(t *testing.T) {
+	tmpl, err := Parse("{% for m in list %}<{{ m.name | upper }}>{% endfor %}{{ n + 1 }}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := NewDict()
+	d.Set(Plain("name"), FromUser("bob"))
+	got, err := tmpl.Render(map[string]any{"list": NewList(d), "n": int64(6)}, nil)
+	want := []Segment{{"<", false}, {"BOB", true}, {">7", false}}
+	if err != nil || !slices.Equal(got.Segments(), want) || got.String() != "<BOB>7" {
+		t.Errorf("got %+v, %v, want %+v", got.Segments(), err, want)
+	}
+	v, err := FromJSON([]byte(`{"b": [1, 2.5, null], "a": "é<"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := ToJSON(v); err != nil || string(out) != `{"b": [1, 2.5, null], "a": "é<"}` {
+		t.Errorf("JSON: %s, %v", out, err)
+	}
+	for _, gone := range []string{"batch", "truncate", "escape"} {
+		if tmpl, err = Parse("{{ n | " + gone + " }}"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tmpl.Render(map[string]any{"n": int64(1)}, nil); err == nil {
+			t.Errorf("filter %s is there", gone)
+		}
+	}
+}
+
+// Ensure that what a template does with a name is seen.
+func TestUses(t *testing.T) {
+	for text, want := range map[string]Use{
+		"{{ m.content }}": {Text: true},
+		"{% for c in m['content'] %}{{ c.text }}{% endfor %}":         {Parts: true},
+		"{% if m.content is string %}{{ m.content }}{% endif %}":      {Tested: true, Text: true},
+		"{% set c = m.content %}{{ c[0].text }}":                      {Parts: true},
+		"{{ m.content | selectattr('type', 'equalto', 'x') | list }}": {Parts: true},
+		"{{ m.role }}": {},
+	} {
+		tmpl, err := Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := tmpl.Uses("content"); got != want {
+			t.Errorf("%s: %+v, want %+v", text, got, want)
+		}
+	}
+}

@@ -1,0 +1,187 @@
+package jinja
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/cases"
+	"golang.org/x/text/language"
+)
+
+// Case mapping is Unicode's full one, as Python has it ("ß" becomes "SS").
+
+func upper(s string) string { return cases.Upper(language.Und).String(s) }
+
+func lower(s string) string { return cases.Lower(language.Und).String(s) }
+
+// capitalize makes the first rune upper case and the rest lower case.
+func capitalize(s Text) Text {
+	_, w := utf8.DecodeRuneInString(s.s)
+	return concat(s.slice(0, w).mapRuns(upper), s.slice(w, len(s.s)).mapRuns(lower))
+}
+
+// titleWords is str.title: of every run of letters the first is upper case. The
+// rest is lower case as part of its word, for the final sigma.
+func titleWords(s string) string {
+	var b strings.Builder
+	for s != "" {
+		n := strings.IndexFunc(s, func(r rune) bool { return !unicode.IsLetter(r) })
+		if n < 0 {
+			n = len(s)
+		}
+		if n == 0 {
+			_, n = utf8.DecodeRuneInString(s)
+			b.WriteString(s[:n])
+		} else {
+			_, w := utf8.DecodeRuneInString(s)
+			b.WriteString(cases.Title(language.Und).String(s[:w]))
+			b.WriteString(strings.TrimPrefix(lower(s[:n]), lower(s[:w])))
+		}
+		s = s[n:]
+	}
+	return b.String()
+}
+
+func swapCase(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if unicode.IsUpper(r) {
+			b.WriteString(lower(string(r)))
+		} else {
+			b.WriteString(upper(string(r)))
+		}
+	}
+	return b.String()
+}
+
+// titleFilter is the filter of that name: words begin after blanks, hyphens and
+// opening brackets.
+func titleFilter(s Text) Text {
+	var b builder
+	begin := true
+	for _, seg := range s.segments() {
+		var t strings.Builder
+		for _, r := range seg.Text {
+			switch {
+			case strings.ContainsRune("-([{<", r) || isSpace(r):
+				t.WriteRune(r)
+				begin = true
+				continue
+			case begin:
+				t.WriteString(upper(string(r)))
+			default:
+				t.WriteString(lower(string(r)))
+			}
+			begin = false
+		}
+		b.write(t.String(), seg.User)
+	}
+	return b.str()
+}
+
+func all(s string, f func(rune) bool) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return !f(r) })
+}
+
+func isAlpha(s string) bool    { return all(s, unicode.IsLetter) }
+func isDigit(s string) bool    { return all(s, unicode.IsDigit) }
+func isAllSpace(s string) bool { return all(s, isSpace) }
+func isAlnum(s string) bool {
+	return all(s, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) })
+}
+func isUpper(s string) bool {
+	return strings.ContainsFunc(s, unicode.IsUpper) &&
+		!strings.ContainsFunc(
+			s,
+			func(r rune) bool { return unicode.IsLower(r) || unicode.IsTitle(r) },
+		)
+}
+func isLower(s string) bool {
+	return strings.ContainsFunc(s, unicode.IsLower) &&
+		!strings.ContainsFunc(
+			s,
+			func(r rune) bool { return unicode.IsUpper(r) || unicode.IsTitle(r) },
+		)
+}
+
+// lines is str.splitlines.
+func (t Text) lines(keepEnds bool) []Text {
+	var out []Text
+	begin := 0
+	for i := 0; i < len(t.s); {
+		r, w := utf8.DecodeRuneInString(t.s[i:])
+		end := i
+		i += w
+		switch r {
+		case '\r':
+			if i < len(t.s) && t.s[i] == '\n' {
+				i++
+			}
+		case '\n', '\v', '\f', 0x1c, 0x1d, 0x1e, 0x85, 0x2028, 0x2029:
+		default:
+			continue
+		}
+		if keepEnds {
+			end = i
+		}
+		out = append(out, t.slice(begin, end))
+		begin = i
+	}
+	if begin < len(t.s) {
+		out = append(out, t.slice(begin, len(t.s)))
+	}
+	return out
+}
+
+// strftime formats a time by C's directives, in English.
+func strftime(t time.Time, format string) string {
+	layouts := map[byte]string{
+		'Y': "2006", 'y': "06", 'm': "01", 'd': "02", 'e': "_2", 'H': "15", 'I': "03", 'M': "04",
+		'S': "05", 'p': "PM",
+		'B': "January", 'b': "Jan", 'h': "Jan", 'A': "Monday", 'a': "Mon", 'Z': "MST", 'z': "-0700",
+		'F': "2006-01-02", 'T': "15:04:05", 'R': "15:04", 'D': "01/02/06",
+		'c': "Mon Jan _2 15:04:05 2006", 'x': "01/02/06", 'X': "15:04:05", 'j': "002",
+	}
+	var b strings.Builder
+	for i := 0; i < len(format); i++ {
+		c := format[i]
+		if c != '%' || i+1 == len(format) {
+			b.WriteByte(c)
+			continue
+		}
+		i++
+		unpadded := format[i] == '-' && i+1 < len(format)
+		if unpadded {
+			i++
+		}
+		text := ""
+		switch d := format[i]; d {
+		case '%':
+			text = "%"
+		case 'n':
+			text = "\n"
+		case 't':
+			text = "\t"
+		case 'w':
+			text = fmt.Sprint(int(t.Weekday()))
+		case 'f':
+			text = fmt.Sprintf("%06d", t.Nanosecond()/1000)
+		default:
+			layout, ok := layouts[d]
+			if !ok {
+				b.WriteByte('%')
+				b.WriteByte(d)
+				continue
+			}
+			text = t.Format(layout)
+		}
+		if unpadded && len(text) > 1 {
+			text = strings.TrimLeft(text[:len(text)-1], "0 ") + text[len(text)-1:]
+		}
+		b.WriteString(text)
+	}
+	return b.String()
+}

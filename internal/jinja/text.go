@@ -1,0 +1,246 @@
+package jinja
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Text is a template's string: its bytes, and which of them came from the caller
+// (messages and tools) and not from the template. Every operation keeps the
+// marks, so that user text can still be told apart after trim, replace or join.
+type Text struct {
+	s    string
+	user []span // sorted, disjoint, not empty, not touching
+}
+
+// span is the half-open byte range [a, b).
+type span struct{ a, b int }
+
+// plain is a string that the template made.
+func plain(s string) Text { return Text{s: s} }
+
+// tainted is a string that the caller supplied.
+func tainted(s string) Text {
+	if s == "" {
+		return Text{}
+	}
+	return Text{s, []span{{0, len(s)}}}
+}
+
+// slice returns the bytes [a, b).
+func (t Text) slice(a, b int) Text {
+	out := Text{s: t.s[a:b]}
+	for _, u := range t.user {
+		if lo, hi := max(u.a, a), min(u.b, b); lo < hi {
+			out.user = append(out.user, span{lo - a, hi - a})
+		}
+	}
+	return out
+}
+
+// anyUser says whether a byte is the caller's. Text that is derived from such a
+// string in a way that cannot be followed byte by byte is wholly the caller's.
+func (t Text) anyUser() bool { return len(t.user) > 0 }
+
+// like marks s as t is marked as a whole.
+func (t Text) like(s string) Text {
+	if t.anyUser() {
+		return tainted(s)
+	}
+	return plain(s)
+}
+
+// trim removes runes of cut from the ends that are named; an empty cut means
+// white space as Python has it.
+func (t Text) trim(cut string, left, right bool) Text {
+	isCut := isSpace
+	if cut != "" {
+		isCut = func(r rune) bool { return strings.ContainsRune(cut, r) }
+	}
+	a, b := 0, len(t.s)
+	if left {
+		a = len(t.s) - len(strings.TrimLeftFunc(t.s, isCut))
+	}
+	if right {
+		b = max(a, len(strings.TrimRightFunc(t.s, isCut)))
+	}
+	return t.slice(a, b)
+}
+
+// mapRuns applies f to the runs of equal mark one by one.
+func (t Text) mapRuns(f func(string) string) Text {
+	var b builder
+	for _, seg := range t.segments() {
+		b.write(f(seg.Text), seg.User)
+	}
+	return b.str()
+}
+
+// segments splits t where the mark changes.
+func (t Text) segments() []Segment {
+	var out []Segment
+	at := 0
+	for _, u := range t.user {
+		if at < u.a {
+			out = append(out, Segment{Text: t.s[at:u.a]})
+		}
+		out = append(out, Segment{Text: t.s[u.a:u.b], User: true})
+		at = u.b
+	}
+	if at < len(t.s) {
+		out = append(out, Segment{Text: t.s[at:]})
+	}
+	return out
+}
+
+// runes returns the byte offsets at which the runes begin, and the length.
+func (t Text) runes() []int {
+	at := make([]int, 0, len(t.s)+1)
+	for i := range t.s {
+		at = append(at, i)
+	}
+	return append(at, len(t.s))
+}
+
+func (t Text) runeCount() int { return utf8.RuneCountInString(t.s) }
+
+// split cuts t at sep, at most n times (n < 0: always), from the right if asked.
+// An empty sep cuts at white space and leaves out empty pieces, as Python does.
+func (t Text) split(sep string, n int, fromRight bool) []Text {
+	if sep == "" {
+		return t.fields(n, fromRight)
+	}
+	var out []Text
+	a, b := 0, len(t.s)
+	for n != 0 {
+		if fromRight {
+			i := strings.LastIndex(t.s[a:b], sep)
+			if i < 0 {
+				break
+			}
+			out = append(out, t.slice(a+i+len(sep), b))
+			b = a + i
+		} else {
+			i := strings.Index(t.s[a:b], sep)
+			if i < 0 {
+				break
+			}
+			out = append(out, t.slice(a, a+i))
+			a += i + len(sep)
+		}
+		n--
+	}
+	out = append(out, t.slice(a, b))
+	if fromRight {
+		slices.Reverse(out)
+	}
+	return out
+}
+
+// fields is split at runs of white space.
+func (t Text) fields(n int, fromRight bool) []Text {
+	var out []Text
+	rest := t.trim("", !fromRight, fromRight)
+	for rest.s != "" {
+		var i int
+		if fromRight {
+			i = strings.LastIndexFunc(rest.s, isSpace)
+		} else {
+			i = strings.IndexFunc(rest.s, isSpace)
+		}
+		if n == 0 || i < 0 {
+			out = append(out, rest)
+			break
+		}
+		n--
+		if fromRight {
+			_, w := utf8.DecodeRuneInString(rest.s[i:])
+			out = append(out, rest.slice(i+w, len(rest.s)))
+			rest = rest.slice(0, i).trim("", false, true)
+		} else {
+			out = append(out, rest.slice(0, i))
+			rest = rest.slice(i, len(rest.s)).trim("", true, false)
+		}
+	}
+	if fromRight {
+		slices.Reverse(out)
+	}
+	return out
+}
+
+// replace exchanges the first n occurrences of from (n < 0: all). What replaces
+// keeps its own mark.
+func (t Text) replace(from string, to Text, n int) Text {
+	var b builder
+	at := 0
+	for n != 0 && at <= len(t.s) {
+		i := strings.Index(t.s[at:], from)
+		if i < 0 {
+			break
+		}
+		b.add(t.slice(at, at+i))
+		b.add(to)
+		at += i + len(from)
+		n--
+		if from == "" { // between all runes: step over one
+			if at == len(t.s) {
+				return b.str()
+			}
+			_, w := utf8.DecodeRuneInString(t.s[at:])
+			b.add(t.slice(at, at+w))
+			at += w
+		}
+	}
+	b.add(t.slice(at, len(t.s)))
+	return b.str()
+}
+
+// builder joins pieces and their marks.
+type builder struct {
+	b    []byte
+	user []span
+}
+
+func (b *builder) write(s string, user bool) {
+	if s == "" {
+		return
+	}
+	if user {
+		b.mark(len(b.b), len(b.b)+len(s))
+	}
+	b.b = append(b.b, s...)
+}
+
+func (b *builder) add(t Text) {
+	n := len(b.b)
+	for _, u := range t.user {
+		b.mark(n+u.a, n+u.b)
+	}
+	b.b = append(b.b, t.s...)
+}
+
+func (b *builder) mark(from, to int) {
+	if k := len(b.user) - 1; k >= 0 && b.user[k].b == from {
+		b.user[k].b = to
+		return
+	}
+	b.user = append(b.user, span{from, to})
+}
+
+func (b *builder) str() Text { return Text{string(b.b), b.user} }
+
+func concat(parts ...Text) Text {
+	var b builder
+	for _, p := range parts {
+		b.add(p)
+	}
+	return b.str()
+}
+
+// isSpace is Python's str.isspace for one rune: Unicode's white space and the
+// four ASCII separators.
+func isSpace(r rune) bool {
+	return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f
+}

@@ -1,0 +1,615 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// tileRows is the number of query rows of one tile: six rows of four vectors fill 24 of 32
+// registers.
+const tileRows = 6
+
+// attention writes the kernels of the tiled attention.
+func attention(a *asm) {
+	s := &source{asm: a}
+	for _, v := range isas {
+		s.expTable(v)
+		widths := []int{64, 32, 16}
+		if v == avx2 {
+			widths = []int{16}
+		}
+		for _, w := range widths {
+			s.tile(v, w)
+		}
+		s.transpose(v)
+		s.copyRows(v)
+		s.rowMax(v)
+		s.addMax(v)
+		s.expSum(v)
+		s.biasRow(v)
+		s.addWindow(v)
+		s.axpy(v)
+		s.peakOf(v)
+		for _, half := range []bool{false, true} {
+			s.weighted(v, half)
+		}
+		s.narrow(v)
+	}
+}
+
+// tile: C[6·tiles, w] (+)= A·B with A and B row-major.
+func (s *source) tile(v isa, w int) {
+	nv := w / v.n
+	s.open(fmt.Sprintf("attnTile%d%s", w, v.name),
+		fmt.Sprintf("computes C = A·B, or C += A·B when add is not 0, for %d·tiles rows of "+
+			"C: A has rows of k elements lda apart, B k rows of %d elements ldb apart, C "+
+			"has rows ldc apart.", tileRows, w),
+		"a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int",
+		"")
+	acc := func(r, j int) string { return v.r(2 + nv + r*nv + j) }
+	b := func(j int) string { return v.r(2 + j) }
+	s.load("a", "SI")
+	s.floats("lda", "R8")
+	s.load("c", "DI")
+	s.floats("ldc", "R9")
+	s.floats("ldb", "R10")
+	s.load("k", "R11")
+	s.load("add", "R12")
+	next, body, fresh, four, one, ones, store := s.name("tile"), s.name("body"), s.name("fresh"),
+		s.name("four"), s.name("one"), s.name("ones"), s.name("store")
+	cRows := func(f func(r int, at string)) {
+		s.f("LEAQ (DI)(R9*2), R13")
+		s.f("ADDQ R9, R13")
+		for r := 0; r < tileRows; r++ {
+			base, m := "DI", r
+			if r >= 3 {
+				base, m = "R13", r-3
+			}
+			at := "(" + base + ")"
+			if m > 0 {
+				at += fmt.Sprintf("(R9*%d)", m)
+			}
+			f(r, at)
+		}
+	}
+	s.f("%s:", next)
+	s.f("MOVQ SI, AX")
+	s.f("LEAQ (SI)(R8*2), BX")
+	s.f("ADDQ R8, BX")
+	s.load("b", "DX")
+	s.f("MOVQ R11, CX")
+	s.f("TESTQ R12, R12")
+	s.f("JEQ %s", fresh)
+	cRows(func(r int, at string) {
+		for j := 0; j < nv; j++ {
+			s.f("VMOVUPS %d%s, %s", j*v.bytes(), at, acc(r, j))
+		}
+	})
+	s.f("JMP %s", body)
+	s.f("%s:", fresh)
+	for r := 0; r < tileRows; r++ {
+		for j := 0; j < nv; j++ {
+			s.zero(v, 2+nv+r*nv+j)
+		}
+	}
+	s.f("%s:", body)
+	step := func(u int) {
+		for j := 0; j < nv; j++ {
+			s.f("VMOVUPS %d(DX), %s", j*v.bytes(), b(j))
+		}
+		s.f("ADDQ R10, DX")
+		for r := 0; r < tileRows; r++ {
+			base, m := "AX", r
+			if r >= 3 {
+				base, m = "BX", r-3
+			}
+			at := fmt.Sprintf("%d(%s)", 4*u, base)
+			if m > 0 {
+				at += fmt.Sprintf("(R8*%d)", m)
+			}
+			s.f("VBROADCASTSS %s, %s", at, v.r(r%2))
+			for j := 0; j < nv; j++ {
+				s.f("VFMADD231PS %s, %s, %s", b(j), v.r(r%2), acc(r, j))
+			}
+		}
+	}
+	advance := func(u int) {
+		s.f("ADDQ $%d, AX", 4*u)
+		s.f("ADDQ $%d, BX", 4*u)
+	}
+	s.f("SUBQ $4, CX")
+	s.f("JLT %s", one)
+	s.f("%s:", four)
+	for u := 0; u < 4; u++ {
+		step(u)
+	}
+	advance(4)
+	s.f("SUBQ $4, CX")
+	s.f("JGE %s", four)
+	s.f("%s:", one)
+	s.f("ADDQ $4, CX")
+	s.f("JEQ %s", store)
+	s.f("%s:", ones)
+	step(0)
+	advance(1)
+	s.f("DECQ CX")
+	s.f("JNE %s", ones)
+	s.f("%s:", store)
+	cRows(func(r int, at string) {
+		for j := 0; j < nv; j++ {
+			s.f("VMOVUPS %s, %d%s", acc(r, j), j*v.bytes(), at)
+		}
+	})
+	s.f("LEAQ (R13)(R9*2), DI")
+	s.f("ADDQ R9, DI")
+	s.f("LEAQ (SI)(R8*2), SI")
+	s.f("LEAQ (SI)(R8*4), SI")
+	s.f("DECQ %s", s.arg("tiles"))
+	s.f("JNE %s", next)
+	s.ret()
+}
+
+// tailMask prepares the mask of the n mod lanes elements (count in CX, below the lanes) for
+// maskedLoad and maskedStore: K2 or vector register m. R13 is overwritten.
+func (s *source) tailMask(v isa, m int) {
+	if v.n == 16 {
+		s.f("MOVL $1, R13")
+		s.f("SHLL CX, R13")
+		s.f("DECL R13")
+		s.f("KMOVW R13, K2")
+		return
+	}
+	s.f("LEAQ ·laneMask+32(SB), R13")
+	s.f("SHLQ $2, CX")
+	s.f("SUBQ CX, R13")
+	s.f("SHRQ $2, CX")
+	s.f("VMOVUPS (R13), %s", v.r(m))
+}
+
+func (s *source) maskedLoad(v isa, m int, at string, to int) {
+	if v.n == 16 {
+		s.f("VMOVUPS.Z %s, K2, %s", at, v.r(to))
+		return
+	}
+	s.f("VMASKMOVPS %s, %s, %s", at, v.r(m), v.r(to))
+}
+
+func (s *source) maskedStore(v isa, m, from int, at string) {
+	if v.n == 16 {
+		s.f("VMOVUPS %s, K2, %s", v.r(from), at)
+		return
+	}
+	s.f("VMASKMOVPS %s, %s, %s", v.r(from), v.r(m), at)
+}
+
+// rowAddresses returns the operands of 8 or 16 rows that start at AX, R8 bytes apart; it uses
+// R9-R12.
+func (s *source) rowAddresses(v isa) []string {
+	s.f("LEAQ (R8)(R8*2), R9")
+	s.f("LEAQ (R8)(R8*4), R10")
+	s.f("LEAQ (R9)(R8*4), R11")
+	index := []string{"", "(R8*1)", "(R8*2)", "(R9*1)", "(R8*4)", "(R10*1)", "(R9*2)", "(R11*1)"}
+	var rows []string
+	for _, i := range index {
+		rows = append(rows, "(AX)"+i)
+	}
+	if v.n == 16 {
+		s.f("LEAQ (AX)(R8*8), R12")
+		for _, i := range index {
+			rows = append(rows, "(R12)"+i)
+		}
+	}
+	return rows
+}
+
+// transpose: one vector's worth of rows to columns.
+func (s *source) transpose(v isa) {
+	s.open("attnTranspose"+v.name,
+		fmt.Sprintf("sets dst[i*stride+r] = src[r*srcStride+i] for r < %d and i < n; it "+
+			"writes zeros up to the next multiple of %d of n.", v.n, v.n),
+		"dst *float32, stride int, src *float32, srcStride int, n int", "")
+	s.load("dst", "DI")
+	s.floats("stride", "DX")
+	s.load("src", "AX")
+	s.floats("srcStride", "R8")
+	s.load("n", "CX")
+	rows := s.rowAddresses(v)
+	s.f("LEAQ (AX)(R8*8), BX")
+	if v.n == 16 {
+		s.f("LEAQ (BX)(R8*8), BX")
+		s.f("LEAQ (BX)(R8*8), SI")
+	}
+	loop, tail, work, done := s.name("loop"), s.name("tail"), s.name("work"), s.name("done")
+	mask := 15 // the vector register of the AVX2 mask; the network below leaves it alone
+	s.f("%s:", loop)
+	s.f("CMPQ CX, $%d", v.n)
+	s.f("JLT %s", tail)
+	for r, at := range rows {
+		s.f("VMOVUPS %s, %s", at, v.r(r))
+	}
+	for _, at := range rows { // the rows of the next call
+		s.f("PREFETCHT0 %s", strings.Replace(strings.Replace(at, "AX", "BX", 1), "R12", "SI", 1))
+	}
+	s.f("%s:", work)
+	for _, out := range s.network(v) {
+		s.f("VMOVUPS %s, (DI)", v.r(out))
+		s.f("ADDQ DX, DI")
+	}
+	s.f("ADDQ $%d, AX", v.bytes())
+	s.f("ADDQ $%d, BX", v.bytes())
+	if v.n == 16 {
+		s.f("ADDQ $%d, R12", v.bytes())
+		s.f("ADDQ $%d, SI", v.bytes())
+	}
+	s.f("SUBQ $%d, CX", v.n)
+	s.f("JGT %s", loop)
+	s.f("JMP %s", done)
+	s.f("%s:", tail)
+	s.tailMask(v, mask)
+	for r, at := range rows {
+		s.maskedLoad(v, mask, at, r)
+	}
+	s.f("JMP %s", work)
+	s.f("%s:", done)
+	s.ret()
+}
+
+// network transposes the registers 0 … lanes-1 and returns where the columns are.
+func (s *source) network(v isa) []int {
+	out := make([]int, v.n)
+	if v.n == 8 {
+		// Pairs of rows, then quadruples, within 128 bits; then the two halves. r8-r14 are free,
+		// and r15 is kept.
+		for g := 0; g < 2; g++ {
+			r := func(i int) string { return v.r(4*g + i) }
+			s.f("VUNPCKLPS %s, %s, Y8", r(1), r(0))
+			s.f("VUNPCKHPS %s, %s, Y9", r(1), r(0))
+			s.f("VUNPCKLPS %s, %s, Y10", r(3), r(2))
+			s.f("VUNPCKHPS %s, %s, Y11", r(3), r(2))
+			s.f("VUNPCKLPD Y10, Y8, %s", r(0))
+			s.f("VUNPCKHPD Y10, Y8, %s", r(1))
+			s.f("VUNPCKLPD Y11, Y9, %s", r(2))
+			s.f("VUNPCKHPD Y11, Y9, %s", r(3))
+		}
+		for j := 0; j < 4; j++ {
+			s.f("VPERM2F128 $0x31, Y%d, Y%d, Y%d", 4+j, j, 8+j)
+			s.f("VPERM2F128 $0x20, Y%d, Y%d, Y%d", 4+j, j, j)
+			out[j], out[4+j] = j, 8+j
+		}
+		return out
+	}
+	for i := 0; i < 8; i++ {
+		s.f("VUNPCKLPS Z%d, Z%d, Z%d", 2*i+1, 2*i, 16+2*i)
+		s.f("VUNPCKHPS Z%d, Z%d, Z%d", 2*i+1, 2*i, 17+2*i)
+	}
+	for g := 0; g < 4; g++ {
+		for half := 0; half < 2; half++ {
+			lo, hi := 16+4*g+half, 16+4*g+2+half
+			s.f("VUNPCKLPD Z%d, Z%d, Z%d", hi, lo, 4*g+2*half)
+			s.f("VUNPCKHPD Z%d, Z%d, Z%d", hi, lo, 4*g+2*half+1)
+		}
+	}
+	for j := 0; j < 4; j++ { // column 4L+j is in 128-bit lane L of the registers j, 4+j, 8+j, 12+j
+		s.f("VSHUFF32X4 $0x88, Z%d, Z%d, Z16", 4+j, j)
+		s.f("VSHUFF32X4 $0xdd, Z%d, Z%d, Z17", 4+j, j)
+		s.f("VSHUFF32X4 $0x88, Z%d, Z%d, Z18", 12+j, 8+j)
+		s.f("VSHUFF32X4 $0xdd, Z%d, Z%d, Z19", 12+j, 8+j)
+		s.f("VSHUFF32X4 $0x88, Z18, Z16, Z%d", j)
+		s.f("VSHUFF32X4 $0x88, Z19, Z17, Z%d", 4+j)
+		s.f("VSHUFF32X4 $0xdd, Z18, Z16, Z%d", 8+j)
+		s.f("VSHUFF32X4 $0xdd, Z19, Z17, Z%d", 12+j)
+		for l := 0; l < 4; l++ {
+			out[4*l+j] = 4*l + j
+		}
+	}
+	return out
+}
+
+func (s *source) copyRows(v isa) {
+	s.open("attnCopy"+v.name,
+		"sets dst[r*stride+i] = scale·src[r*srcStride+i] for r < rows and i < n. rows must "+
+			"be at least 1.",
+		"dst *float32, stride int, src *float32, srcStride int, rows int, n int, scale float32", "")
+	s.load("dst", "DI")
+	s.floats("stride", "DX")
+	s.load("src", "SI")
+	s.floats("srcStride", "R8")
+	s.load("rows", "R9")
+	s.load("n", "R10")
+	s.f("VBROADCASTSS %s, %s", s.arg("scale"), v.r(0))
+	s.f("MOVQ R10, CX")
+	s.f("ANDQ $%d, CX", v.n-1)
+	s.f("MOVQ CX, R12")
+	s.tailMask(v, 2)
+	row, tail := s.name("row"), s.name("tail")
+	s.f("%s:", row)
+	s.f("MOVQ DI, AX")
+	s.f("MOVQ SI, BX")
+	s.f("MOVQ R10, CX")
+	s.loop(v, []string{"AX", "BX"}, func() {
+		s.f("PREFETCHT0 (BX)(R8*8)") // rows are pages apart, where no hardware prefetcher follows
+		s.f("VMULPS (BX), %s, %s", v.r(0), v.r(1))
+		s.f("VMOVUPS %s, (AX)", v.r(1))
+	})
+	s.f("TESTQ R12, R12")
+	s.f("JEQ %s", tail)
+	s.maskedLoad(v, 2, "(BX)", 1)
+	s.f("VMULPS %s, %s, %s", v.r(1), v.r(0), v.r(1))
+	s.maskedStore(v, 2, 1, "(AX)")
+	s.f("%s:", tail)
+	s.f("ADDQ DX, DI")
+	s.f("ADDQ R8, SI")
+	s.f("DECQ R9")
+	s.f("JNE %s", row)
+	s.ret()
+}
+
+func (s *source) rowMax(v isa) {
+	s.open("attnMax"+v.name, "returns the largest of n > 0 elements, a multiple of the lanes.",
+		"x *float32, n int", "float32")
+	s.load("x", "SI")
+	s.load("n", "CX")
+	s.f("VMOVUPS (SI), %s", v.r(0))
+	s.loop(v, []string{"SI"}, func() { s.f("VMAXPS (SI), %s, %s", v.r(0), v.r(0)) })
+	s.reduce(v, "VMAXPS", 0, 1)
+	s.f("VMOVSS X0, %s", s.arg("ret"))
+	s.ret()
+}
+
+func (s *source) addMax(v isa) {
+	s.open("attnAddMax"+v.name, "adds b to x, n > 0 elements, a multiple of the lanes, and "+
+		"returns the largest sum.", "x *float32, b *float32, n int", "float32")
+	s.load("x", "SI")
+	s.load("b", "DI")
+	s.load("n", "CX")
+	s.f("VMOVUPS (SI), %s", v.r(0))
+	s.f("VADDPS (DI), %s, %s", v.r(0), v.r(0))
+	s.loop(v, []string{"SI", "DI"}, func() {
+		s.f("VMOVUPS (SI), %s", v.r(1))
+		s.f("VADDPS (DI), %s, %s", v.r(1), v.r(1))
+		s.f("VMOVUPS %s, (SI)", v.r(1))
+		s.f("VMAXPS %s, %s, %s", v.r(1), v.r(0), v.r(0))
+	})
+	s.reduce(v, "VMAXPS", 0, 1)
+	s.f("VMOVSS X0, %s", s.arg("ret"))
+	s.ret()
+}
+
+func (s *source) expSum(v isa) {
+	s.open("attnExpSum"+v.name, "replaces x by e^(x-m), n elements, a multiple of the "+
+		"lanes, none above m, and returns their sum.", "x *float32, n int, m float32", "float32")
+	s.load("x", "SI")
+	s.load("n", "CX")
+	s.f("VBROADCASTSS %s, %s", s.arg("m"), v.r(0))
+	s.zero(v, 1)
+	s.expSetup(v, 6)
+	s.loop(v, []string{"SI"}, func() {
+		s.f("VMOVUPS (SI), %s", v.r(2))
+		s.f("VSUBPS %s, %s, %s", v.r(0), v.r(2), v.r(2))
+		s.exp(v, 6, 2, 3, 4, 5, false)
+		s.f("VMOVUPS %s, (SI)", v.r(2))
+		s.f("VADDPS %s, %s, %s", v.r(2), v.r(1), v.r(1))
+	})
+	s.reduce(v, "VADDPS", 1, 2)
+	s.f("VMOVSS X1, %s", s.arg("ret"))
+	s.ret()
+}
+
+func (s *source) biasRow(v isa) {
+	s.open("attnBias"+v.name,
+		"sets dst[i] = size[i] + table[|pos-keys[i]|], n elements, a multiple of the lanes.",
+		"dst *float32, size *float32, keys *int32, table *float32, n int, pos int32", "")
+	s.load("dst", "DI")
+	s.load("size", "SI")
+	s.load("keys", "DX")
+	s.load("table", "BX")
+	s.load("n", "CX")
+	s.f("MOVL %s, AX", s.arg("pos"))
+	s.f("VMOVD AX, X0")
+	s.f("VPBROADCASTD X0, %s", v.r(0))
+	s.loop(v, []string{"DI", "SI", "DX"}, func() {
+		s.f("VPSUBD (DX), %s, %s", v.r(0), v.r(1))
+		s.f("VPABSD %s, %s", v.r(1), v.r(1))
+		if v.n == 16 {
+			s.f("KXNORW K1, K1, K1")
+			s.f("VGATHERDPS (BX)(%s*4), K1, %s", v.r(1), v.r(2))
+		} else {
+			s.f("VPCMPEQD %s, %s, %s", v.r(3), v.r(3), v.r(3))
+			s.f("VGATHERDPS %s, (BX)(%s*4), %s", v.r(3), v.r(1), v.r(2))
+		}
+		s.f("VADDPS (SI), %s, %s", v.r(2), v.r(2))
+		s.f("VMOVUPS %s, (DI)", v.r(2))
+	})
+	s.ret()
+}
+
+// addWindow reads the table as two vectors from the distance of a vector's last key on, and
+// permutes them.
+func (s *source) addWindow(v isa) {
+	s.open("attnAddWindow"+v.name,
+		fmt.Sprintf("adds size[i] + table[pos-last[i/%d]+index[i]] to x, n > 0 elements, a "+
+			"multiple of the lanes, with indices below %d, and returns the largest sum.", v.n,
+			2*v.n),
+		"x *float32, size *float32, index *int32, last *int32, table *float32, n int, pos int32",
+		"float32")
+	s.load("x", "DI")
+	s.load("size", "SI")
+	s.load("index", "DX")
+	s.load("last", "R8")
+	s.load("table", "BX")
+	s.load("n", "CX")
+	s.f("MOVL %s, R9", s.arg("pos"))
+	s.f("MOVL $0xff800000, AX")
+	s.f("VMOVD AX, X0")
+	s.f("VPBROADCASTD X0, %s", v.r(0))
+	s.loop(v, []string{"DI", "SI", "DX"}, func() {
+		s.f("MOVL R9, AX")
+		s.f("SUBL (R8), AX")
+		s.f("MOVLQSX AX, AX")
+		s.f("ADDQ $4, R8")
+		s.f("VMOVUPS (BX)(AX*4), %s", v.r(1))
+		s.f("VMOVUPS %d(BX)(AX*4), %s", v.bytes(), v.r(2))
+		s.f("VMOVUPS (DX), %s", v.r(3))
+		if v.n == 16 {
+			s.f("VPERMI2PS Z2, Z1, Z3")
+		} else {
+			s.f("VPERMPS Y1, Y3, Y1")
+			s.f("VPERMPS Y2, Y3, Y2")
+			s.f("VPSLLD $28, Y3, Y4") // the bit of 8 to the sign
+			s.f("VBLENDVPS Y4, Y2, Y1, Y3")
+		}
+		s.f("VADDPS (SI), %s, %s", v.r(3), v.r(3))
+		s.f("VADDPS (DI), %s, %s", v.r(3), v.r(3))
+		s.f("VMOVUPS %s, (DI)", v.r(3))
+		s.f("VMAXPS %s, %s, %s", v.r(3), v.r(0), v.r(0))
+	})
+	s.reduce(v, "VMAXPS", 0, 1)
+	s.f("VMOVSS X0, %s", s.arg("ret"))
+	s.ret()
+}
+
+func (s *source) axpy(v isa) {
+	s.open("attnAxpy"+v.name, "adds a·x to y, n elements, a multiple of the lanes.",
+		"y *float32, x *float32, n int, a float32", "")
+	s.load("y", "DI")
+	s.load("x", "SI")
+	s.load("n", "CX")
+	s.f("VBROADCASTSS %s, %s", s.arg("a"), v.r(0))
+	s.loop(v, []string{"DI", "SI"}, func() {
+		s.f("VMOVUPS (DI), %s", v.r(1))
+		s.f("VFMADD231PS (SI), %s, %s", v.r(0), v.r(1))
+		s.f("VMOVUPS %s, (DI)", v.r(1))
+	})
+	s.ret()
+}
+
+func (s *source) peakOf(v isa) {
+	s.open("attnPeak"+v.name, "raises y to a·x where that is larger, n elements, a multiple "+
+		"of the lanes.", "y *float32, x *float32, n int, a float32", "")
+	s.load("y", "DI")
+	s.load("x", "SI")
+	s.load("n", "CX")
+	s.f("VBROADCASTSS %s, %s", s.arg("a"), v.r(0))
+	s.loop(v, []string{"DI", "SI"}, func() {
+		s.f("VMULPS (SI), %s, %s", v.r(0), v.r(1))
+		s.f("VMAXPS (DI), %s, %s", v.r(1), v.r(1))
+		s.f("VMOVUPS %s, (DI)", v.r(1))
+	})
+	s.ret()
+}
+
+// weighted: blocks of columns, each summed over all rows in registers.
+func (s *source) weighted(v isa, half bool) {
+	name, element, doc := "attnWeighted", "float32", ""
+	if half {
+		name, element, doc = "attnWeightedHalf", "uint16", halfDoc(v)
+	}
+	s.open(name+v.name, "sets out[i] = Σⱼ p[j]·x[j*stride+i] for i < n and j < rows. rows "+
+		"must be at least 1."+doc,
+		"out *float32, p *float32, x *"+element+", stride int, rows int, n int", "")
+	s.load("out", "DI")
+	s.load("x", "SI")
+	step := s.stride(v, half)
+	s.load("n", "CX")
+	sizes := []int{8, 4, 2, 1}
+	var labels []string
+	for range sizes {
+		labels = append(labels, s.name("block"))
+	}
+	tail, done := s.name("tail"), s.name("done")
+	labels = append(labels, tail)
+	block := func(nv int, masked bool) {
+		for j := 0; j < nv; j++ {
+			s.zero(v, 2+j)
+		}
+		s.load("p", "AX")
+		s.f("MOVQ SI, BX")
+		s.load("rows", "DX")
+		row := s.name("row")
+		s.f("%s:", row)
+		for at := 0; v.n == 16 && at < nv*step; at += 64 {
+			s.f("PREFETCHT0 %d(BX)(R8*8)", at)
+		}
+		s.f("VBROADCASTSS (AX), %s", v.r(0))
+		for j := 0; j < nv; j++ {
+			at := fmt.Sprintf("%d(BX)", j*step)
+			switch {
+			case masked && half:
+				s.f("VCVTPH2PS.Z %s, K2, %s", at, v.r(1))
+			case masked:
+				s.maskedLoad(v, 15, at, 1)
+			case half:
+				s.f("VCVTPH2PS %s, %s", at, v.r(1))
+			default:
+				s.f("VFMADD231PS %s, %s, %s", at, v.r(0), v.r(2+j))
+				continue
+			}
+			s.f("VFMADD231PS %s, %s, %s", v.r(1), v.r(0), v.r(2+j))
+		}
+		s.f("ADDQ $4, AX")
+		s.f("ADDQ R8, BX")
+		s.f("DECQ DX")
+		s.f("JNE %s", row)
+		if masked {
+			s.maskedStore(v, 15, 2, "(DI)")
+			return
+		}
+		for j := 0; j < nv; j++ {
+			s.f("VMOVUPS %s, %d(DI)", v.r(2+j), j*v.bytes())
+		}
+		s.f("ADDQ $%d, DI", nv*v.bytes())
+		s.f("ADDQ $%d, SI", nv*step)
+		s.f("SUBQ $%d, CX", nv*v.n)
+	}
+	for i, nv := range sizes {
+		s.f("%s:", labels[i])
+		s.f("CMPQ CX, $%d", nv*v.n)
+		s.f("JLT %s", labels[i+1])
+		block(nv, false)
+		s.f("JMP %s", labels[i])
+	}
+	s.f("%s:", tail)
+	if v.n == 16 || !half {
+		s.f("TESTQ CX, CX")
+		s.f("JEQ %s", done)
+		s.tailMask(v, 15)
+		block(1, true)
+	}
+	s.f("%s:", done)
+	s.ret()
+}
+
+// stride loads the distance of two rows as bytes and returns the bytes of a vector's worth of
+// elements.
+func (s *source) stride(v isa, half bool) int {
+	if half {
+		s.load("stride", "R8")
+		s.f("SHLQ $1, R8")
+		return v.bytes() / 2
+	}
+	s.floats("stride", "R8")
+	return v.bytes()
+}
+
+// halfDoc says what a kernel on float16 asks of n: AVX2 has no masked loads of 16 bits.
+func halfDoc(v isa) string {
+	if v.n == 16 {
+		return " Float16."
+	}
+	return " Float16; n must be a multiple of 8."
+}
+
+// narrow: float32 to float16.
+func (s *source) narrow(v isa) {
+	s.open("attnNarrow"+v.name, "rounds n elements, a multiple of the lanes, to float16, to "+
+		"nearest and ties to even.", "dst *uint16, x *float32, n int", "")
+	s.load("dst", "DI")
+	s.load("x", "SI")
+	s.load("n", "CX")
+	s.loop(v, []string{"SI"}, func() {
+		s.f("VMOVUPS (SI), %s", v.r(0))
+		s.f("VCVTPS2PH $0, %s, (DI)", v.r(0))
+		s.f("ADDQ $%d, DI", v.bytes()/2)
+	})
+	s.ret()
+}

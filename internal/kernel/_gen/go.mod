@@ -1,0 +1,3 @@
+module github.com/restore-vlm/restore/internal/kernel/_gen
+
+go 1.26.0

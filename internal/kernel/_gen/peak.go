@@ -1,0 +1,102 @@
+package main
+
+// peak writes the loops that measure the machine: arithmetic on registers
+// alone, and reads that do nothing with what they read.
+func peak(a *asm) {
+	for _, s := range []isa{avx512, avx2} {
+		chains := 12
+		a.fn("fmaLoop"+s.name,
+			"runs n rounds of twelve independent fused multiply-adds of full vectors.", "n int")
+		a.load("n", "CX")
+		for i := range chains + 2 {
+			a.op("%s", s.zero(i))
+		}
+		a.label("loop")
+		for range 2 {
+			for i := range chains {
+				a.op("VFMADD231PS %s, %s, %s", s.r(chains), s.r(chains+1), s.r(i))
+			}
+		}
+		a.op("SUBQ $2, CX")
+		a.op("JGT loop")
+		a.ret()
+
+		a.fn("readLoop"+s.name, "reads n bytes, a multiple of 512.", "p *byte, n int")
+		a.load("p", "SI")
+		a.load("n", "CX")
+		a.label("loop")
+		for off := 0; off < 512; off += s.bytes() {
+			a.op("VMOVUPS %d(SI), %s", off, s.r(off/s.bytes()%8))
+		}
+		a.op("ADDQ $512, SI")
+		a.op("SUBQ $512, CX")
+		a.op("JGT loop")
+		a.ret()
+	}
+
+	chains := 12
+	a.fn("dotLoopVNNI", "runs n rounds of twelve independent VPDPBUSD of full vectors.", "n int")
+	a.load("n", "CX")
+	for i := range chains + 2 {
+		a.op("%s", avx512.zero(i))
+	}
+	a.label("loop")
+	for range 2 {
+		for i := range chains {
+			a.op("VPDPBUSD Z%d, Z%d, Z%d", chains, chains+1, i)
+		}
+	}
+	a.op("SUBQ $2, CX")
+	a.op("JGT loop")
+	a.ret()
+
+	chains = 16 // its latency is longer
+	a.fn("dotLoopBF16", "runs n rounds of sixteen independent VDPBF16PS of full vectors.", "n int")
+	a.load("n", "CX")
+	for i := range chains + 2 {
+		a.op("%s", avx512.zero(i))
+	}
+	a.label("loop")
+	for range 2 {
+		for i := range chains {
+			a.vdpbf16ps(chains, chains+1, i)
+		}
+	}
+	a.op("SUBQ $2, CX")
+	a.op("JGT loop")
+	a.ret()
+
+	chains = 12
+	a.fn("dotLoopAVXVNNI", "runs n rounds of twelve independent VPDPBUSD of half vectors.", "n int")
+	a.load("n", "CX")
+	for i := range chains + 2 {
+		a.op("%s", avx2.zero(i))
+	}
+	a.label("loop")
+	for range 2 {
+		for i := range chains {
+			a.vpdpbusd(chains, chains+1, i)
+		}
+	}
+	a.op("SUBQ $2, CX")
+	a.op("JGT loop")
+	a.ret()
+
+	// without VNNI the cheapest exact chain: bytes to 16 bits, to 32 bits, sum
+	chains = 4
+	a.fn("dotLoopAVX2", "runs n rounds of four independent products of bytes summed in 32 bits.",
+		"n int")
+	a.load("n", "CX")
+	for i := range 2*chains + 2 {
+		a.op("%s", avx2.zero(i))
+	}
+	a.label("loop")
+	for i := range chains {
+		a.op("VPMADDUBSW Y%d, Y%d, Y%d", 2*chains, 2*chains+1, chains+i)
+		a.op("VPMADDWD Y%d, Y%d, Y%d", 2*chains, chains+i, chains+i)
+		a.op("VPADDD Y%d, Y%d, Y%d", chains+i, i, i)
+	}
+	a.op("DECQ CX")
+	a.op("JNE loop")
+	a.ret()
+}

@@ -1,0 +1,1159 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// What the Go side shares with these kernels (quant.go there).
+const (
+	aBlock   = 40 // bytes of a block of activations: 32 int8, float32 scale, int32 offset
+	aScale   = 32
+	aOffset  = 36
+	q8Block  = 64 + 1024 // bytes of a block of a panel: 32 binary16 scales, 8 groups of [32][4]
+	q4Block  = 64 + 512
+	q4mBlock = 128 + 512 // 32 binary16 scales, 32 minima
+
+	// a stride of the prefetch that takes all lines, not two; Q4M's is its block
+	streamBytes = q4Block
+)
+
+// nibbles is a format of 4 bits: prefix of the kernels' names, bytes of the scales and minima, of
+// all.
+type nibbles struct {
+	name       string
+	head, size int
+	min        bool
+}
+
+var (
+	q4  = nibbles{"q4", 64, q4Block, false}
+	q4m = nibbles{"q4m", 128, q4mBlock, true}
+)
+
+// iq4Values is iq4Values of quant.go.
+var iq4Values = [16]int8{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
+
+// ahead is how far before its use the weight of one or two rows, which comes
+// straight from memory, is asked for.
+const ahead = 4096
+
+func quant(a *asm) {
+	fmt.Fprint(&a.text, "\nDATA nibbles<>+0(SB)/4, $0x0f0f0f0f\nGLOBL nibbles<>(SB), "+
+		"RODATA|NOPTR, $4\n")
+	for _, c := range [][2]string{{"high", "80"}, {"nibbles32", "0f"}} {
+		name, b := c[0], c[1]
+		fmt.Fprintln(&a.text)
+		for i := range 4 {
+			fmt.Fprintf(&a.text, "DATA %s<>+%d(SB)/8, $0x%s\n", name, 8*i, strings.Repeat(b, 8))
+		}
+		fmt.Fprintf(&a.text, "GLOBL %s<>(SB), RODATA|NOPTR, $32\n", name)
+	}
+	fmt.Fprint(&a.text, "\nDATA ones<>+0(SB)/4, $0x00010001\nGLOBL ones<>(SB), RODATA|NOPTR, $4\n")
+	for rows := 1; rows <= 7; rows++ {
+		vnni8(a, rows)
+	}
+	for rows := 1; rows <= 6; rows++ {
+		vnni4(a, q4, rows)
+		vnni4(a, q4m, rows)
+	}
+	fmt.Fprint(&a.text, "\nDATA minusMagic<>+0(SB)/4, $0xcb400000\nGLOBL minusMagic<>(SB), "+
+		"RODATA|NOPTR, $4\n")
+	for rows := 1; rows <= 6; rows++ {
+		piped8(a, rows)
+	}
+	for rows := 1; rows <= 3; rows++ {
+		wide8(a, rows)
+	}
+	for rows := 1; rows <= 4; rows++ {
+		madd8(a, rows)
+		madd4(a, q4, rows)
+		madd4(a, q4m, rows)
+	}
+	for rows := 1; rows <= 6; rows++ {
+		dot8(a, rows)
+		dot4(a, q4, rows)
+		dot4(a, q4m, rows)
+	}
+	widenQ4(a)
+	widenIQ4(a)
+	quantizeRow(a, avx512)
+	quantizeRow(a, avx2)
+	for _, s := range []isa{avx512, avx2} {
+		quantizeWeights(a, s, "Q8")
+		quantizeWeights(a, s, "Q4")
+		quantizeWithMinima(a, s)
+	}
+}
+
+const quantParams = "dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias " +
+	"*float32, biasStep int, panels int, pf uintptr, pfStep int"
+
+// rowsAt loads the strides; the result is the address of byte off of row r.
+func rowsAt(a *asm, rows int) func(r, off int) string {
+	a.load("x", "SI")
+	a.load("ldx", "R8")
+	if rows > 3 {
+		a.op("LEAQ (R8)(R8*2), R9")
+	}
+	if rows > 5 {
+		a.op("LEAQ (R8)(R8*4), R10")
+	}
+	return func(r, off int) string {
+		index := []string{"", "(R8*1)", "(R8*2)", "(R9*1)", "(R8*4)", "(R10*1)", "(R9*2)"}[r]
+		return fmt.Sprintf("%d(SI)%s", off, index)
+	}
+}
+
+func quantOpen(a *asm, name string, rows int) func(r, off int) string {
+	a.fn(fmt.Sprintf("%s%d", name, rows), fmt.Sprintf(
+		"is a quantTile of %d rows.", rows), quantParams)
+	at := rowsAt(a, rows)
+	a.load("w", "BX")
+	a.load("blocks", "CX")
+	a.load("pf", "DX")
+	a.load("pfStep", "R12")
+	a.load("bias", "AX")
+	a.load("dst", "DI")
+	a.load("ldd", "R11")
+	a.op("SHLQ $2, R11")
+	return at
+}
+
+// vnniRegs are float accumulators, then integer ones, then what is left over.
+type vnniRegs struct{ rows int }
+
+func (v vnniRegs) f(r, j int) string { return fmt.Sprintf("Z%d", 2*r+j) }
+func (v vnniRegs) i(r, j int) string { return fmt.Sprintf("Z%d", 2*v.rows+2*r+j) }
+func (v vnniRegs) t(i int) string    { return fmt.Sprintf("Z%d", 4*v.rows+i) }
+
+// vnniStart clears and preloads the accumulators of a block.
+func vnniBlock(a *asm, v vnniRegs, at func(r, off int) string) {
+	for r := range v.rows {
+		a.op("VPBROADCASTD %s, %s", at(r, aOffset), v.i(r, 0))
+		a.op("VMOVDQA64 %s, %s", v.i(r, 0), v.i(r, 1))
+	}
+}
+
+// vnniScale adds a block's integer sums, scaled, to the float accumulators.
+func vnniScale(a *asm, v vnniRegs, at func(r, off int) string) {
+	a.op("VCVTPH2PS (BX), %s", v.t(0))
+	a.op("VCVTPH2PS 32(BX), %s", v.t(1))
+	for r := range v.rows {
+		scale := v.t(2 + r%2)
+		a.op("VBROADCASTSS %s, %s", at(r, aScale), scale)
+		for j := range 2 {
+			a.op("VCVTDQ2PS %s, %s", v.i(r, j), v.i(r, j))
+			a.op("VMULPS %s, %s, %s", v.t(j), v.i(r, j), v.i(r, j))
+			a.op("VFMADD231PS %s, %s, %s", v.i(r, j), scale, v.f(r, j))
+		}
+	}
+}
+
+func vnniEnd(a *asm, v vnniRegs, bytes int) {
+	stream := streamBytes
+	if bytes == q4mBlock {
+		stream = bytes
+	}
+	if v.rows > 2 {
+		a.op("CMPQ R12, $%d", stream)
+		a.op("JEQ stream")
+		a.op("PREFETCHT1 (DX)")
+		a.op("PREFETCHT1 64(DX)")
+		a.label("streamed")
+		a.op("ADDQ R12, DX")
+	}
+	a.op("ADDQ $%d, SI", aBlock)
+	a.op("ADDQ $%d, BX", bytes)
+	a.op("DECQ CX")
+	a.op("JNE loop")
+	a.op("MOVQ DI, SI")
+	for r := range v.rows {
+		for j := range 2 {
+			a.op("VMOVUPS %s, %d(SI)", v.f(r, j), 64*j)
+		}
+		if r+1 < v.rows {
+			a.op("ADDQ R11, SI")
+		}
+	}
+	a.load("x", "SI")
+	a.load("blocks", "CX")
+	a.op("ADDQ R13, AX")
+	a.op("ADDQ $128, DI")
+	a.op("DECQ panels+%d(FP)", a.offset["panels"])
+	a.op("JNE panel")
+	a.ret()
+	if v.rows > 2 {
+		a.label("stream")
+		for line := 0; line < stream; line += 64 {
+			a.op("PREFETCHT1 %d(DX)", line)
+		}
+		a.op("JMP streamed")
+	}
+}
+
+func vnniBegin(a *asm, v vnniRegs) {
+	a.load("biasStep", "R13")
+	a.label("panel")
+	for r := range v.rows {
+		for j := range 2 {
+			a.op("VMOVUPS %d(AX), %s", 64*j, v.f(r, j))
+		}
+	}
+}
+
+// vnni8 keeps both kinds of accumulators of 7 rows by 32 columns in registers.
+func vnni8(a *asm, rows int) {
+	at := quantOpen(a, "q8VNNI", rows)
+	v := vnniRegs{rows}
+	vnniBegin(a, v)
+	a.label("loop")
+	vnniBlock(a, v, at)
+	for g := range 8 {
+		for j := range 2 {
+			a.op("VMOVDQU32 %d(BX), %s", 64+128*g+64*j, v.t(j))
+		}
+		for r := range rows {
+			b := v.t(2 + r%2)
+			a.op("VPBROADCASTD %s, %s", at(r, 4*g), b)
+			for j := range 2 {
+				a.op("VPDPBUSD %s, %s, %s", b, v.t(j), v.i(r, j))
+			}
+		}
+		if rows <= 2 {
+			a.op("PREFETCHT0 %d(BX)", ahead+128*g)
+			a.op("PREFETCHT0 %d(BX)", ahead+128*g+64)
+		}
+	}
+	if rows <= 2 {
+		a.op("PREFETCHT0 %d(BX)", ahead+1024)
+	}
+	vnniScale(a, v, at)
+	vnniEnd(a, v, q8Block)
+}
+
+// piped8 computes one panel, with the integer sums of a block scaled while those of the next are
+// started. The sums begin at a block's offset plus the bits of 12582912, so that as a float each
+// is 12582912 more than it counts: two multiply-adds scale it. Sums go on with those at from
+// where bias is nil.
+func piped8(a *asm, rows int) {
+	a.fn(fmt.Sprintf("q8Piped%d", rows), fmt.Sprintf("is a quantPiped of %d rows.", rows),
+		"dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias, from *float32, "+
+			"pf uintptr, pfStep int")
+	at := rowsAt(a, rows)
+	a.load("w", "BX")
+	a.load("blocks", "CX")
+	a.load("pf", "DX")
+	a.load("pfStep", "R12")
+	a.load("bias", "AX")
+	a.load("dst", "DI")
+	a.load("ldd", "R11")
+	a.op("SHLQ $2, R11")
+	v := vnniRegs{rows}
+	x := func(r int) string { return v.t(2 + r%2) }
+	scale, minus := func(j int) string {
+		return v.t(4 + j)
+	}, func(j int) string { return v.t(6 + j) }
+	a.op("TESTQ AX, AX")
+	a.op("JEQ sums")
+	for r := range rows {
+		for j := range 2 {
+			a.op("VMOVUPS %d(AX), %s", 64*j, v.f(r, j))
+		}
+	}
+	a.label("first")
+	scales := func(off int) {
+		for j := range 2 {
+			a.op("VCVTPH2PS %d(BX), %s", off+32*j, scale(j))
+			a.op("VMULPS.BCST minusMagic<>(SB), %s, %s", scale(j), minus(j))
+		}
+	}
+	add := func(r, off int) {
+		a.op("VBROADCASTSS %s, %s", at(r, off+aScale), x(r))
+		for j := range 2 {
+			a.op("VFMADD213PS %s, %s, %s", minus(j), scale(j), v.i(r, j))
+			a.op("VFMADD231PS %s, %s, %s", v.i(r, j), x(r), v.f(r, j))
+		}
+	}
+	block := func(first bool) {
+		for g := range 8 {
+			for j := range 2 {
+				a.op("VMOVDQU32 %d(BX), %s", 64+128*g+64*j, v.t(j))
+			}
+			for r := range rows {
+				if g == 0 {
+					if !first {
+						add(r, -aBlock)
+					}
+					a.op("VPBROADCASTD %s, %s", at(r, aOffset), v.i(r, 0))
+					a.op("VMOVDQA64 %s, %s", v.i(r, 0), v.i(r, 1))
+				}
+				a.op("VPBROADCASTD %s, %s", at(r, 4*g), x(r))
+				for j := range 2 {
+					a.op("VPDPBUSD %s, %s, %s", x(r), v.t(j), v.i(r, j))
+				}
+			}
+		}
+		scales(0)
+		a.op("PREFETCHT1 (DX)")
+		a.op("PREFETCHT1 64(DX)")
+		a.op("ADDQ R12, DX")
+		a.op("ADDQ $%d, SI", aBlock)
+		a.op("ADDQ $%d, BX", q8Block)
+	}
+	block(true)
+	a.op("DECQ CX")
+	a.op("JEQ last")
+	a.label("loop")
+	block(false)
+	a.op("DECQ CX")
+	a.op("JNE loop")
+	a.label("last")
+	for r := range rows {
+		add(r, -aBlock)
+		for j := range 2 {
+			a.op("VMOVUPS %s, %d(DI)", v.f(r, j), 64*j)
+		}
+		if r+1 < rows {
+			a.op("ADDQ R11, DI")
+		}
+	}
+	a.ret()
+	a.label("sums")
+	a.load("from", "AX")
+	for r := range rows {
+		for j := range 2 {
+			a.op("VMOVUPS %d(AX), %s", 128*r+64*j, v.f(r, j))
+		}
+	}
+	a.op("JMP first")
+}
+
+// wide8 takes two panels side by side, R10 being in the second: fewer loads for a
+// multiplication, which pays where a load of 512 bits takes a whole cycle.
+func wide8(a *asm, rows int) {
+	at := quantOpen(a, "q8Wide", rows)
+	f := func(r, j int) string { return fmt.Sprintf("Z%d", 4*r+j) }
+	i := func(r, j int) string { return fmt.Sprintf("Z%d", 4*rows+4*r+j) }
+	t := func(k int) string { return fmt.Sprintf("Z%d", 8*rows+k) }
+	base := func(j int) string { return []string{"BX", "BX", "R10", "R10"}[j] }
+	a.op("MOVQ CX, R10")
+	a.op("IMULQ $%d, R10", q8Block)
+	a.op("ADDQ BX, R10")
+	for r := range rows {
+		for j := range 4 {
+			a.op("VMOVUPS %d(AX), %s", 64*j, f(r, j))
+		}
+	}
+	a.label("loop")
+	for r := range rows {
+		a.op("VPBROADCASTD %s, %s", at(r, aOffset), i(r, 0))
+		for j := 1; j < 4; j++ {
+			a.op("VMOVDQA64 %s, %s", i(r, 0), i(r, j))
+		}
+	}
+	for g := range 8 {
+		for j := range 4 {
+			a.op("VMOVDQU32 %d(%s), %s", 64+128*g+64*(j%2), base(j), t(j))
+		}
+		for r := range rows {
+			b := t(4 + r%2)
+			a.op("VPBROADCASTD %s, %s", at(r, 4*g), b)
+			for j := range 4 {
+				a.op("VPDPBUSD %s, %s, %s", b, t(j), i(r, j))
+			}
+		}
+	}
+	for j := range 4 {
+		a.op("VCVTPH2PS %d(%s), %s", 32*(j%2), base(j), t(j))
+	}
+	for r := range rows {
+		a.op("VBROADCASTSS %s, %s", at(r, aScale), t(4))
+		for j := range 4 {
+			a.op("VCVTDQ2PS %s, %s", i(r, j), i(r, j))
+			a.op("VMULPS %s, %s, %s", t(j), i(r, j), i(r, j))
+			a.op("VFMADD231PS %s, %s, %s", i(r, j), t(4), f(r, j))
+		}
+	}
+	a.op("CMPQ R12, $%d", streamBytes)
+	a.op("JEQ stream")
+	a.op("PREFETCHT1 (DX)")
+	a.op("PREFETCHT1 64(DX)")
+	a.label("streamed")
+	a.op("ADDQ R12, DX")
+	a.op("ADDQ $%d, SI", aBlock)
+	a.op("ADDQ $%d, BX", q8Block)
+	a.op("ADDQ $%d, R10", q8Block)
+	a.op("DECQ CX")
+	a.op("JNE loop")
+	for r := range rows {
+		for j := range 4 {
+			a.op("VMOVUPS %s, %d(DI)", f(r, j), 64*j)
+		}
+		if r+1 < rows {
+			a.op("ADDQ R11, DI")
+		}
+	}
+	a.ret()
+	a.label("stream")
+	for line := 0; line < streamBytes; line += 64 {
+		a.op("PREFETCHT1 %d(DX)", line)
+	}
+	a.op("JMP streamed")
+}
+
+// vnni4 unpacks two groups from a vector of nibbles.
+func vnni4(a *asm, q nibbles, rows int) {
+	at := quantOpen(a, q.name+"VNNI", rows)
+	v := vnniRegs{rows}
+	mask := v.t(6)
+	a.op("VPBROADCASTD nibbles<>(SB), %s", mask)
+	vnniBegin(a, v)
+	a.label("loop")
+	if q.min {
+		vnniClear(a, v)
+	} else {
+		vnniBlock(a, v, at)
+	}
+	for pair := range 4 {
+		for j := range 2 {
+			a.op("VMOVDQU32 %d(BX), %s", q.head+128*pair+64*j, v.t(j))
+			a.op("VPSRLD $4, %s, %s", v.t(j), v.t(2+j))
+			a.op("VPANDD %s, %s, %s", mask, v.t(j), v.t(j))
+			a.op("VPANDD %s, %s, %s", mask, v.t(2+j), v.t(2+j))
+		}
+		for half := range 2 {
+			for r := range rows {
+				b := v.t(4 + r%2)
+				a.op("VPBROADCASTD %s, %s", at(r, 8*pair+4*half), b)
+				for j := range 2 {
+					a.op("VPDPBUSD %s, %s, %s", b, v.t(2*half+j), v.i(r, j))
+				}
+			}
+		}
+		if rows <= 2 {
+			a.op("PREFETCHT0 %d(BX)", ahead+128*pair)
+			a.op("PREFETCHT0 %d(BX)", ahead+128*pair+64)
+		}
+	}
+	if rows <= 2 {
+		for line := 512; line < q.size; line += 64 {
+			a.op("PREFETCHT0 %d(BX)", ahead+line)
+		}
+	}
+	vnniScale(a, v, at)
+	if q.min {
+		vnniMinima(a, v, at)
+	}
+	vnniEnd(a, v, q.size)
+}
+
+// vnniClear starts the sums of a block whose weights have no offset.
+func vnniClear(a *asm, v vnniRegs) {
+	for r := range v.rows {
+		for j := range 2 {
+			a.op("VPXORD %s, %s, %s", v.i(r, j), v.i(r, j), v.i(r, j))
+		}
+	}
+}
+
+// vnniMinima adds the minima times the sums of the activations.
+func vnniMinima(a *asm, v vnniRegs, at func(r, off int) string) {
+	a.op("VCVTPH2PS 64(BX), %s", v.t(0))
+	a.op("VCVTPH2PS 96(BX), %s", v.t(1))
+	for r := range v.rows {
+		a.op("VBROADCASTSS %s, %s", at(r, aOffset), v.t(2+r%2))
+		for j := range 2 {
+			a.op("VFMADD231PS %s, %s, %s", v.t(2+r%2), v.t(j), v.f(r, j))
+		}
+	}
+}
+
+// The AVX2 kernels of three rows and more do the 16 columns of a panel's first
+// half, then those of the second: BX is then 64 bytes on, for the groups, and R13
+// takes half of that back for the scales. Those of one and two rows do all 32 at
+// once, in the order of memory. The float accumulators are in dst.
+type maddRegs struct{ rows, nv int }
+
+func newMaddRegs(rows int) maddRegs {
+	if rows <= 2 {
+		return maddRegs{rows, 4}
+	}
+	return maddRegs{rows, 2}
+}
+
+// acc is the accumulator of row r and vector j.
+func (m maddRegs) acc(r, j int) string { return fmt.Sprintf("Y%d", m.nv*r+j) }
+
+// free is the first register after the accumulators.
+func (m maddRegs) free() int { return max(8, m.rows*m.nv) }
+
+func maddBegin(a *asm, m maddRegs) {
+	a.label("panel")
+	if m.nv == 2 {
+		a.op("XORQ R13, R13")
+		a.label("half")
+	}
+	for j := range m.nv {
+		a.op("VMOVUPS %d(AX), Y%d", 32*j, j)
+	}
+	a.op("MOVQ DI, AX")
+	for r := range m.rows {
+		for j := range m.nv {
+			a.op("VMOVUPS Y%d, %d(AX)", j, 32*j)
+		}
+		if r+1 < m.rows {
+			a.op("ADDQ R11, AX")
+		}
+	}
+	a.label("loop")
+}
+
+// maddEnd scales the 32-bit sums and adds them to dst.
+func maddEnd(a *asm, m maddRegs, bytes int, at func(r, off int) string) {
+	minima := bytes == q4mBlock
+	half := ""
+	if m.nv == 2 {
+		half = "(R13*1)"
+	}
+	d := m.free()
+	for j := range m.nv {
+		a.op("VCVTPH2PS %d(BX)%s, Y%d", 16*j, half, d+j)
+	}
+	scale, minimum := d+m.nv, d+m.nv+1
+	a.op("MOVQ DI, AX")
+	for r := range m.rows {
+		a.op("VBROADCASTSS %s, Y%d", at(r, aScale), scale)
+		for j := range m.nv {
+			acc := m.acc(r, j)
+			a.op("VCVTDQ2PS %s, %s", acc, acc)
+			a.op("VMULPS Y%d, %s, %s", d+j, acc, acc)
+			a.op("VFMADD213PS %d(AX), Y%d, %s", 32*j, scale, acc)
+			if !minima {
+				a.op("VMOVUPS %s, %d(AX)", acc, 32*j)
+			}
+		}
+		if minima {
+			a.op("VBROADCASTSS %s, Y%d", at(r, aOffset), scale)
+			for j := range m.nv {
+				a.op("VCVTPH2PS %d(BX)%s, Y%d", 64+16*j, half, minimum)
+				a.op("VFMADD231PS Y%d, Y%d, %s", scale, minimum, m.acc(r, j))
+				a.op("VMOVUPS %s, %d(AX)", m.acc(r, j), 32*j)
+			}
+		}
+		if r+1 < m.rows {
+			a.op("ADDQ R11, AX")
+		}
+	}
+	if m.nv == 2 {
+		a.op("CMPQ R12, $%d", bytes/2)
+		a.op("JEQ stream")
+		a.op("PREFETCHT1 (DX)")
+		a.op("PREFETCHT1 64(DX)")
+		a.label("streamed")
+		a.op("ADDQ R12, DX")
+	} else {
+		a.op("PREFETCHT0 %d(BX)", ahead+bytes-64)
+	}
+	a.op("ADDQ $%d, SI", aBlock)
+	a.op("ADDQ $%d, BX", bytes)
+	a.op("DECQ CX")
+	a.op("JNE loop")
+	if m.nv == 2 {
+		a.op("TESTQ R13, R13")
+		a.op("JNE done")
+		a.op("MOVQ $-32, R13")
+		a.load("x", "SI")
+		a.load("w", "BX")
+		a.op("ADDQ $64, BX")
+		a.load("blocks", "CX")
+		a.load("bias", "AX")
+		a.op("ADDQ $64, AX")
+		a.op("ADDQ $64, DI")
+		a.op("JMP half")
+		a.label("done")
+		a.op("SUBQ $64, BX")
+		a.op("MOVQ BX, w+%d(FP)", a.offset["w"])
+		a.op("ADDQ $64, DI")
+	} else {
+		a.op("ADDQ $128, DI")
+	}
+	a.load("bias", "AX")
+	a.load("biasStep", "R13")
+	a.op("ADDQ R13, AX")
+	a.op("MOVQ AX, bias+%d(FP)", a.offset["bias"])
+	a.load("x", "SI")
+	a.load("blocks", "CX")
+	a.op("DECQ panels+%d(FP)", a.offset["panels"])
+	a.op("JNE panel")
+	a.ret()
+	if m.nv == 2 { // half a block for each half of the columns
+		a.label("stream")
+		for line := 0; line < bytes/2; line += 64 {
+			a.op("PREFETCHT1 %d(DX)", line)
+		}
+		a.op("JMP streamed")
+	}
+}
+
+// prefetchOwn asks for what one or two rows will read, after what they read now.
+func (m maddRegs) prefetchOwn(a *asm, group int) {
+	if m.nv == 4 {
+		a.op("PREFETCHT0 %d(BX)", ahead+128*group)
+		a.op("PREFETCHT0 %d(BX)", ahead+128*group+64)
+	}
+}
+
+// dot8 and dot4 are the kernels of AVX-VNNI, whose sums start at the offset's.
+func dot8(a *asm, rows int) {
+	at := quantOpen(a, "q8AVXVNNI", rows)
+	m := newMaddRegs(rows)
+	maddBegin(a, m)
+	dotStart(a, m, at)
+	for g := range 8 {
+		w := m.free()
+		for j := range 2 {
+			if m.nv == 2 {
+				a.op("VMOVDQU %d(BX), Y%d", 64+128*g+32*j, w+j)
+			}
+		}
+		for r := range rows {
+			a.op("VPBROADCASTD %s, Y%d", at(r, 4*g), w+2)
+			for j := range m.nv {
+				from := w + j%2
+				if m.nv == 4 {
+					from = w
+					a.op("VMOVDQU %d(BX), Y%d", 64+128*g+32*j, w)
+				}
+				a.vpdpbusd(w+2, from, m.nv*r+j)
+			}
+		}
+		m.prefetchOwn(a, g)
+	}
+	maddEnd(a, m, q8Block, at)
+}
+
+func dot4(a *asm, q nibbles, rows int) {
+	at := quantOpen(a, q.name+"AVXVNNI", rows)
+	m := newMaddRegs(rows)
+	maddBegin(a, m)
+	if q.min {
+		maddClear(a, m)
+	} else {
+		dotStart(a, m, at)
+	}
+	w := m.free()
+	for pair := range 4 {
+		for half := range 2 {
+			for j := range m.nv {
+				from := fmt.Sprintf("%d(BX)", q.head+128*pair+32*j)
+				if half == 1 {
+					a.op("VMOVDQU %s, Y%d", from, w+j)
+					a.op("VPSRLD $4, Y%d, Y%d", w+j, w+j)
+					a.op("VPAND nibbles32<>(SB), Y%d, Y%d", w+j, w+j)
+				} else {
+					a.op("VMOVDQU %s, Y%d", from, w+j)
+					a.op("VPAND nibbles32<>(SB), Y%d, Y%d", w+j, w+j)
+				}
+			}
+			for r := range rows {
+				a.op("VPBROADCASTD %s, Y%d", at(r, 8*pair+4*half), w+m.nv)
+				for j := range m.nv {
+					a.vpdpbusd(w+m.nv, w+j, m.nv*r+j)
+				}
+			}
+		}
+		m.prefetchOwn(a, pair)
+	}
+	maddEnd(a, m, q.size, at)
+}
+
+func dotStart(a *asm, m maddRegs, at func(r, off int) string) {
+	for r := range m.rows {
+		a.op("VPBROADCASTD %s, %s", at(r, aOffset), m.acc(r, 0))
+		for j := 1; j < m.nv; j++ {
+			a.op("VMOVDQA %s, %s", m.acc(r, 0), m.acc(r, j))
+		}
+	}
+}
+
+func maddClear(a *asm, m maddRegs) {
+	for i := range m.rows * m.nv {
+		a.op("VPXOR Y%d, Y%d, Y%d", i, i, i)
+	}
+}
+
+// madd8 multiplies |w| by x with the sign of w: the pairs of 16-bit sums stay
+// below 2·128·127, the instruction saturates at 32767.
+func madd8(a *asm, rows int) {
+	at := quantOpen(a, "q8AVX2", rows)
+	m := newMaddRegs(rows)
+	a.op("VPBROADCASTD ones<>(SB), Y15")
+	maddBegin(a, m)
+	maddClear(a, m)
+	weight := func(g, j, w, magnitude int) {
+		a.op("VMOVDQU %d(BX), Y%d", 64+128*g+32*j, w)
+		a.op("VPXOR high<>(SB), Y%d, Y%d", w, w) // u8 w+128 to int8 w
+		a.op("VPABSB Y%d, Y%d", w, magnitude)
+	}
+	product := func(x, w, magnitude, t int, acc string) {
+		a.op("VPSIGNB Y%d, Y%d, Y%d", w, x, t)
+		a.op("VPMADDUBSW Y%d, Y%d, Y%d", t, magnitude, t)
+		a.op("VPMADDWD Y15, Y%d, Y%d", t, t)
+		a.op("VPADDD Y%d, %s, %s", t, acc, acc)
+	}
+	for g := range 8 {
+		if m.nv == 2 {
+			weight(g, 0, 8, 9)
+			weight(g, 1, 10, 11)
+			for r := range rows {
+				a.op("VPBROADCASTD %s, Y12", at(r, 4*g))
+				product(12, 8, 9, 13, m.acc(r, 0))
+				product(12, 10, 11, 14, m.acc(r, 1))
+			}
+			continue
+		}
+		for r := range rows {
+			a.op("VPBROADCASTD %s, Y%d", at(r, 4*g), 12+r)
+		}
+		for j := range m.nv {
+			w := 8 + 2*(j%2)
+			weight(g, j, w, w+1)
+			for r := range rows {
+				product(12+r, w, w+1, 14, m.acc(r, j))
+			}
+		}
+		m.prefetchOwn(a, g)
+	}
+	maddEnd(a, m, q8Block, at)
+}
+
+// madd4 sums a whole block in 16 bits: 8 pairs of at most 2·15·127.
+func madd4(a *asm, q nibbles, rows int) {
+	at := quantOpen(a, q.name+"AVX2", rows)
+	m := newMaddRegs(rows)
+	a.op("VPBROADCASTD nibbles<>(SB), Y15")
+	maddBegin(a, m)
+	maddClear(a, m)
+	weight := func(pair, j, low, high int) {
+		a.op("VMOVDQU %d(BX), Y%d", q.head+128*pair+32*j, low)
+		a.op("VPSRLD $4, Y%d, Y%d", low, high)
+		a.op("VPAND Y15, Y%d, Y%d", low, low)
+		a.op("VPAND Y15, Y%d, Y%d", high, high)
+	}
+	product := func(x, w, t int, acc string) {
+		a.op("VPMADDUBSW Y%d, Y%d, Y%d", x, w, t)
+		a.op("VPADDW Y%d, %s, %s", t, acc, acc)
+	}
+	for pair := range 4 {
+		if m.nv == 2 {
+			weight(pair, 0, 8, 10)
+			weight(pair, 1, 9, 11)
+			for half := range 2 {
+				for r := range rows {
+					a.op("VPBROADCASTD %s, Y12", at(r, 8*pair+4*half))
+					product(12, 8+2*half, 13, m.acc(r, 0))
+					product(12, 9+2*half, 14, m.acc(r, 1))
+				}
+			}
+			continue
+		}
+		for r := range rows {
+			a.op("VPBROADCASTD %s, Y%d", at(r, 8*pair), 8+2*r)
+			a.op("VPBROADCASTD %s, Y%d", at(r, 8*pair+4), 9+2*r)
+		}
+		for j := range m.nv {
+			weight(pair, j, 12, 13)
+			for r := range rows {
+				product(8+2*r, 12, 14, m.acc(r, j))
+				product(9+2*r, 13, 14, m.acc(r, j))
+			}
+		}
+		m.prefetchOwn(a, pair)
+	}
+	a.op("VPBROADCASTD ones<>(SB), Y14")
+	for r := range rows {
+		if !q.min {
+			a.op("VPBROADCASTD %s, Y12", at(r, aOffset))
+		}
+		for j := range m.nv {
+			a.op("VPMADDWD Y14, %s, %s", m.acc(r, j), m.acc(r, j))
+			if !q.min {
+				a.op("VPADDD Y12, %s, %s", m.acc(r, j), m.acc(r, j))
+			}
+		}
+	}
+	maddEnd(a, m, q.size, at)
+}
+
+// widenQ4 writes blocks in Q4 as blocks of Q8 that hold the same bits.
+func widenQ4(a *asm) {
+	a.fn("widenQ4AVX2", "writes blocks in Q4 as blocks in Q8 of the same stored bits: value + 8.",
+		"dst *byte, src *byte, blocks int")
+	widenBlocks(a, func(int) {})
+}
+
+// widenIQ4 looks up the values of blocks in IQ4 and writes them as blocks of Q8.
+func widenIQ4(a *asm) {
+	fmt.Fprintln(&a.text)
+	for i, v := range iq4Values {
+		fmt.Fprintf(&a.text, "DATA iq4Stored<>+%d(SB)/1, $0x%02x\n", i, int(v)+128)
+	}
+	fmt.Fprintln(&a.text, "GLOBL iq4Stored<>(SB), RODATA|NOPTR, $16")
+	a.fn("widenIQ4AVX2", "is widenIQ4Go.", "dst *byte, src *byte, blocks int")
+	a.op("VBROADCASTI128 iq4Stored<>(SB), Y15")
+	widenBlocks(a, func(y int) { a.op("VPSHUFB Y%d, Y15, Y%d", y, y) })
+}
+
+// widenBlocks writes blocks of nibbles as blocks of bytes, each vector of which passes through
+// value.
+func widenBlocks(a *asm, value func(y int)) {
+	a.load("dst", "DI")
+	a.load("src", "SI")
+	a.load("blocks", "CX")
+	a.op("VMOVDQU nibbles32<>(SB), Y14")
+	a.label("loop")
+	for j := range 2 {
+		a.op("VMOVDQU %d(SI), Y%d", 32*j, j)
+		a.op("VMOVDQU Y%d, %d(DI)", j, 32*j)
+	}
+	for j := range 16 {
+		to := 64 + 256*(j/4) + 32*(j%4)
+		low, high := 2*(j%4), 2*(j%4)+1
+		a.op("VMOVDQU %d(SI), Y%d", 64+32*j, low)
+		a.op("VPSRLD $4, Y%d, Y%d", low, high)
+		for i, y := range []int{low, high} {
+			a.op("VPAND Y14, Y%d, Y%d", y, y)
+			value(y)
+			a.op("VMOVDQU Y%d, %d(DI)", y, to+128*i)
+		}
+	}
+	a.op("ADDQ $%d, SI", q4Block)
+	a.op("ADDQ $%d, DI", q8Block)
+	a.op("DECQ CX")
+	a.op("JNZ loop")
+	a.ret()
+}
+
+// quantizeRow turns blocks of 32 activations into int8 with a scale.
+func quantizeRow(a *asm, s isa) {
+	a.fn("quantizeRow"+s.name, "is quantizeRowGo for whole blocks.",
+		"dst *byte, x *float32, blocks int, offset int")
+	a.load("dst", "DI")
+	a.load("x", "SI")
+	a.load("blocks", "CX")
+	a.load("offset", "R8")
+	abs, least := s.r(12), s.r(13)
+	a.op("MOVL $0x7fffffff, AX")
+	a.op("VMOVD AX, X12")
+	a.op("VPBROADCASTD X12, %s", abs)
+	a.op("MOVL $0x0da24260, AX") // 1e-30
+	a.op("VMOVD AX, X13")
+	a.op("VPBROADCASTD X13, %s", least)
+	a.op("MOVL $0x42fe0000, AX") // 127
+	a.op("VMOVD AX, X14")
+	a.op("MOVL $-127, AX")
+	a.op("VMOVD AX, X15")
+	a.op("VPBROADCASTD X15, %s", s.r(11))
+	nv := 32 / s.n
+	and := "VPAND"
+	if s.n == 16 {
+		and = "VPANDD"
+	}
+	a.label("loop")
+	for j := range nv {
+		a.op("VMOVUPS %d(SI), %s", j*s.bytes(), s.r(j))
+		a.op("%s %s, %s, %s", and, abs, s.r(j), s.r(4+j))
+		if j > 0 {
+			a.op("VPMAXSD %s, %s, %s", s.r(4+j), s.r(4), s.r(4))
+		}
+	}
+	a.op("VPMAXSD %s, %s, %s", least, s.r(4), s.r(4))
+	if s.n == 16 {
+		a.op("VEXTRACTI64X4 $1, Z4, Y5")
+		a.op("VPMAXSD Y5, Y4, Y4")
+	}
+	a.op("VEXTRACTI128 $1, Y4, X5")
+	a.op("VPMAXSD X5, X4, X4")
+	a.op("VPSHUFD $0x4e, X4, X5")
+	a.op("VPMAXSD X5, X4, X4")
+	a.op("VPSHUFD $0xb1, X4, X5")
+	a.op("VPMAXSD X5, X4, X4")
+	a.op("VDIVSS X14, X4, X5") // scale = max/127
+	a.op("VMOVSS X5, %d(DI)", aScale)
+	a.op("VDIVSS X4, X14, X5") // 127/max
+	a.op("VBROADCASTSS X5, %s", s.r(5))
+	for j := range nv {
+		a.op("VMULPS %s, %s, %s", s.r(5), s.r(j), s.r(j))
+		a.op("VCVTPS2DQ %s, %s", s.r(j), s.r(j))
+		a.op("VPMAXSD %s, %s, %s", s.r(11), s.r(j), s.r(j)) // what was not finite
+	}
+	if s.n == 16 {
+		a.op("VPMOVDB Z0, (DI)")
+		a.op("VPMOVDB Z1, 16(DI)")
+		a.op("VPADDD Z1, Z0, Z0")
+		a.op("VEXTRACTI64X4 $1, Z0, Y1")
+		a.op("VPADDD Y1, Y0, Y0")
+	} else {
+		a.op("VPADDD Y1, Y0, Y6")
+		a.op("VPADDD Y3, Y2, Y7")
+		a.op("VPACKSSDW Y1, Y0, Y0") // lanes 0a 1a 0b 1b
+		a.op("VPACKSSDW Y3, Y2, Y2")
+		a.op("VPACKSSWB Y2, Y0, Y0") // fours of bytes: 0a 1a 2a 3a 0b 1b 2b 3b
+		a.op("VEXTRACTI128 $1, Y0, X1")
+		a.op("VPUNPCKLDQ X1, X0, X2") // 0a 0b 1a 1b
+		a.op("VPUNPCKHDQ X1, X0, X3")
+		a.op("VMOVDQU X2, (DI)")
+		a.op("VMOVDQU X3, 16(DI)")
+		a.op("VPADDD Y7, Y6, Y0")
+	}
+	a.op("VEXTRACTI128 $1, Y0, X1")
+	a.op("VPADDD X1, X0, X0")
+	a.op("VPSHUFD $0x4e, X0, X1")
+	a.op("VPADDD X1, X0, X0")
+	a.op("VPSHUFD $0xb1, X0, X1")
+	a.op("VPADDD X1, X0, X0")
+	a.op("VMOVD X0, AX")
+	a.op("TESTQ R8, R8")
+	a.op("JEQ sum")
+	a.op("IMULL R8, AX")
+	a.op("NEGL AX")
+	a.op("MOVL AX, %d(DI)", aOffset)
+	a.label("next")
+	a.op("ADDQ $%d, DI", aBlock)
+	a.op("ADDQ $128, SI")
+	a.op("DECQ CX")
+	a.op("JNE loop")
+	a.ret()
+	a.label("sum") // of weights with minima: the activations' sum, scaled
+	a.op("VCVTSI2SSL AX, X1, X1")
+	a.op("VMULSS %d(DI), X1, X1", aScale)
+	a.op("VMOVSS X1, %d(DI)", aOffset)
+	a.op("JMP next")
+}
+
+// quantizeWeights turns blocks of 32 weights into stored bytes and a float32
+// scale. There are no NaNs or infinities among them that the caller would not
+// find in the scale.
+func quantizeWeights(a *asm, s isa, format string) {
+	a.fn("quantize"+format+s.name,
+		"is quantizeBlockGo for consecutive blocks, with the scales in float32.",
+		"q *byte, scales *float32, v *float32, blocks int")
+	a.load("q", "DI")
+	a.load("scales", "DX")
+	a.load("v", "SI")
+	a.load("blocks", "CX")
+	nv := 32 / s.n
+	and := map[int]string{16: "VPANDD", 8: "VPAND"}[s.n]
+	broadcast := func(bits uint32, reg int) {
+		a.op("MOVL $0x%08x, AX", bits)
+		a.op("VMOVD AX, X%d", reg)
+		a.op("VPBROADCASTD X%d, %s", reg, s.r(reg))
+	}
+	broadcast(0x7fffffff, 15)
+	if format == "Q8" {
+		broadcast(0x42fe0000, 14) // 127
+		broadcast(128, 13)
+	} else {
+		broadcast(0xc1000000, 14) // -8
+		broadcast(0x41080000, 13) // 8.5
+		broadcast(15, 12)
+	}
+	broadcast(0x3f800000, 11)
+	a.label("loop")
+	for j := range nv {
+		a.op("VMOVUPS %d(SI), %s", j*s.bytes(), s.r(j))
+		a.op("%s %s, %s, %s", and, s.r(15), s.r(j), s.r(4+j%2))
+		if j == 0 {
+			a.op("VMOVAPS %s, %s", s.r(4), s.r(6))
+		} else {
+			a.op("VPMAXSD %s, %s, %s", s.r(4+j%2), s.r(6), s.r(6))
+		}
+	}
+	if s.n == 16 {
+		a.op("VEXTRACTI64X4 $1, Z6, Y7")
+		a.op("VPMAXSD Y7, Y6, Y6")
+	}
+	a.op("VEXTRACTI128 $1, Y6, X7")
+	a.op("VPMAXSD X7, X6, X6")
+	a.op("VPSHUFD $0x4e, X6, X7")
+	a.op("VPMAXSD X7, X6, X6")
+	a.op("VPSHUFD $0xb1, X6, X7")
+	a.op("VPMAXSD X7, X6, X6") // the greatest magnitude in every lane
+	if format == "Q4" {
+		// the sign of the first value of that magnitude
+		a.op("VPBROADCASTD X6, %s", s.r(7))
+		a.op("XORQ R8, R8")
+		a.op("XORQ R9, R9")
+		for j := nv - 1; j >= 0; j-- {
+			a.op("%s %s, %s, %s", and, s.r(15), s.r(j), s.r(8))
+			if s.n == 16 {
+				a.op("VPCMPEQD Z8, Z7, K1")
+				a.op("KMOVW K1, R10")
+				a.op("VPMOVD2M Z%d, K1", j)
+				a.op("KMOVW K1, R11")
+			} else {
+				a.op("VPCMPEQD Y8, Y7, Y8")
+				a.op("VMOVMSKPS Y8, R10")
+				a.op("VMOVMSKPS Y%d, R11", j)
+			}
+			a.op("SHLQ $%d, R8", s.n)
+			a.op("SHLQ $%d, R9", s.n)
+			a.op("ORQ R10, R8")
+			a.op("ORQ R11, R9")
+		}
+		a.op("BSFQ R8, R8") // never 0: one of the lanes has the maximum
+		a.op("BTQ R8, R9")
+		a.op("SBBQ R8, R8")
+		a.op("SHLQ $31, R8") // the sign bit, and ones above it
+		a.op("VMOVD R8, X7")
+		a.op("VPXOR X7, X6, X6")
+	}
+	a.op("VDIVSS X14, X6, X6") // d
+	a.op("VMOVSS X6, (DX)")
+	a.op("VDIVSS X6, X11, X7") // 1/d, and 0 for 0
+	a.op("VPXOR X8, X8, X8")
+	a.op("VCMPSS $4, X8, X6, X8")
+	a.op("VPAND X8, X7, X7")
+	a.op("VBROADCASTSS X7, %s", s.r(7))
+	for j := range nv {
+		y, t := s.r(j), s.r(8)
+		a.op("VMULPS %s, %s, %s", s.r(7), y, y)
+		if format == "Q8" {
+			// half away from zero: the fraction is exact, twice it is -1, 0 or 1 and a fraction
+			round := "VROUNDPS $3, %s, %s"
+			if s.n == 16 {
+				round = "VRNDSCALEPS $3, %s, %s"
+			}
+			a.op(round, y, t)
+			a.op("VSUBPS %s, %s, %s", t, y, y)
+			a.op("VADDPS %s, %s, %s", y, y, y)
+			a.op("VCVTTPS2DQ %s, %s", y, y)
+			a.op("VCVTTPS2DQ %s, %s", t, t)
+			a.op("VPADDD %s, %s, %s", t, y, y)
+			a.op("VPADDD %s, %s, %s", s.r(13), y, y)
+		} else {
+			a.op("VADDPS %s, %s, %s", s.r(13), y, y)
+			a.op("VCVTTPS2DQ %s, %s", y, y)
+			a.op("VPMINSD %s, %s, %s", s.r(12), y, y)
+		}
+	}
+	if s.n == 16 {
+		a.op("VPMOVDB Z0, (DI)")
+		a.op("VPMOVDB Z1, 16(DI)")
+	} else {
+		a.op("VPACKSSDW Y1, Y0, Y0")
+		a.op("VPACKSSDW Y3, Y2, Y2")
+		a.op("VPACKUSWB Y2, Y0, Y0")
+		a.op("VEXTRACTI128 $1, Y0, X1")
+		a.op("VPUNPCKLDQ X1, X0, X2")
+		a.op("VPUNPCKHDQ X1, X0, X3")
+		a.op("VMOVDQU X2, (DI)")
+		a.op("VMOVDQU X3, 16(DI)")
+	}
+	a.op("ADDQ $32, DI")
+	a.op("ADDQ $4, DX")
+	a.op("ADDQ $128, SI")
+	a.op("DECQ CX")
+	a.op("JNE loop")
+	a.ret()
+}
+
+// quantizeWithMinima turns blocks of 32 weights into values from 0 to 15, and a scale and a minimum
+// in float32, both of a binary16. What is not finite shows in one of them.
+func quantizeWithMinima(a *asm, s isa) {
+	a.fn("quantizeQ4M"+s.name, "is quantizeMinimaGo for consecutive blocks.",
+		"q *byte, scales *float32, minima *float32, v *float32, blocks int")
+	a.load("q", "DI")
+	a.load("scales", "DX")
+	a.load("minima", "R8")
+	a.load("v", "SI")
+	a.load("blocks", "CX")
+	nv := 32 / s.n
+	broadcast := func(bits uint32, reg int) {
+		a.op("MOVL $0x%08x, AX", bits)
+		a.op("VMOVD AX, X%d", reg)
+		a.op("VPBROADCASTD X%d, %s", reg, s.r(reg))
+	}
+	broadcast(0x3f800000, 11) // 1
+	broadcast(15, 12)
+	broadcast(0x3f000000, 13) // 0.5
+	broadcast(0x41700000, 14) // 15
+	a.op("VPXOR X15, X15, X15")
+	a.label("loop")
+	for j := range nv {
+		a.op("VMOVUPS %d(SI), %s", j*s.bytes(), s.r(j))
+		if j == 0 {
+			a.op("VMOVAPS %s, %s", s.r(0), s.r(4))
+			a.op("VMOVAPS %s, %s", s.r(0), s.r(5))
+			a.op("VMULPS %s, %s, %s", s.r(15), s.r(0), s.r(6))
+			continue
+		}
+		a.op("VMINPS %s, %s, %s", s.r(4), s.r(j), s.r(4))
+		a.op("VMAXPS %s, %s, %s", s.r(5), s.r(j), s.r(5))
+		// 0 times a NaN is one, which the others may lose
+		a.op("VFMADD231PS %s, %s, %s", s.r(15), s.r(j), s.r(6))
+	}
+	const t = 8
+	for i, op := range []string{"VMINPS", "VMAXPS", "VADDPS"} {
+		x := 4 + i
+		if s.n == 16 {
+			a.op("VEXTRACTF64X4 $1, Z%d, Y%d", x, t)
+			a.op("%s Y%d, Y%d, Y%d", op, t, x, x)
+		}
+		a.op("VEXTRACTF128 $1, Y%d, X%d", x, t)
+		a.op("%s X%d, X%d, X%d", op, t, x, x)
+		a.op("VPSHUFD $0x4e, X%d, X%d", x, t)
+		a.op("%s X%d, X%d, X%d", op, t, x, x)
+		a.op("VPSHUFD $0xb1, X%d, X%d", x, t)
+		a.op("%s X%d, X%d, X%d", op, t, x, x)
+	}
+	a.op("VSUBSS X4, X5, X5")
+	a.op("VADDSS X6, X5, X5")
+	a.op("VDIVSS X14, X5, X5")
+	for _, r := range []int{4, 5} { // rounded to binary16
+		a.op("VCVTPS2PH $0, X%d, X%d", r, r)
+		a.op("VCVTPH2PS X%d, X%d", r, r)
+	}
+	a.op("VADDSS X15, X4, X4") // a minimum of -0 is 0
+	a.op("VMOVSS X4, (R8)")
+	a.op("VMOVSS X5, (DX)")
+	a.op("VDIVSS X5, X11, X7") // 1/d, and 0 for 0
+	a.op("VCMPSS $4, X15, X5, X8")
+	a.op("VPAND X8, X7, X7")
+	a.op("VBROADCASTSS X7, %s", s.r(7))
+	a.op("VBROADCASTSS X4, %s", s.r(4))
+	for j := range nv {
+		y := s.r(j)
+		a.op("VSUBPS %s, %s, %s", s.r(4), y, y)
+		a.op("VMULPS %s, %s, %s", s.r(7), y, y)
+		a.op("VADDPS %s, %s, %s", s.r(13), y, y)
+		a.op("VCVTTPS2DQ %s, %s", y, y)
+		a.op("VPMINSD %s, %s, %s", s.r(12), y, y)
+		zero := "Y15"
+		if s.n == 16 {
+			zero = "Z15"
+		}
+		a.op("VPMAXSD %s, %s, %s", zero, y, y)
+	}
+	if s.n == 16 {
+		a.op("VPMOVDB Z0, (DI)")
+		a.op("VPMOVDB Z1, 16(DI)")
+	} else {
+		a.op("VPACKSSDW Y1, Y0, Y0")
+		a.op("VPACKSSDW Y3, Y2, Y2")
+		a.op("VPACKUSWB Y2, Y0, Y0")
+		a.op("VEXTRACTI128 $1, Y0, X1")
+		a.op("VPUNPCKLDQ X1, X0, X2")
+		a.op("VPUNPCKHDQ X1, X0, X3")
+		a.op("VMOVDQU X2, (DI)")
+		a.op("VMOVDQU X3, 16(DI)")
+	}
+	a.op("ADDQ $32, DI")
+	a.op("ADDQ $4, DX")
+	a.op("ADDQ $4, R8")
+	a.op("ADDQ $128, SI")
+	a.op("DECQ CX")
+	a.op("JNE loop")
+	a.ret()
+}

@@ -1,0 +1,124 @@
+//go:build !purego
+
+package kernel
+
+//go:generate sh -c "cd _gen && go run . -kernel attention"
+
+// attnOps is one instruction set's kernels; see attention_stub_amd64.go for what each computes.
+type attnOps struct {
+	lanes  int
+	widths []int // of a panel, widest first; the last divides the others and pads every panel row
+	tiles  []func(a *float32, lda int, b *float32, ldb int, c *float32, ldc, k, tiles, add int)
+	// packed is the size in floats of the packed keys (and of the packed values) of one block of
+	// keys, half of what the second-level cache holds next to the scores.
+	packed int
+
+	transpose func(dst *float32, stride int, src *float32, srcStride, n int)
+	copyRows  func(dst *float32, stride int, src *float32, srcStride, rows, n int, scale float32)
+	rowMax    func(x *float32, n int) float32
+	addMax    func(x, b *float32, n int) float32
+	expSum    func(x *float32, n int, m float32) float32
+	bias      func(dst, size *float32, keys *int32, table *float32, n int, pos int32)
+	addWindow func(x, size *float32, index, last *int32, table *float32, n int, pos int32) float32
+	axpy      func(y, x *float32, n int, a float32)
+	peak      func(y, x *float32, n int, a float32)
+	weighted  func(out, p, x *float32, stride, rows, n int)
+
+	weightedHalf func(out, p *float32, x *uint16, stride, rows, n int)
+	narrow       func(dst *uint16, x *float32, n int)
+}
+
+var attnAVX2 = attnOps{
+	lanes:  8,
+	widths: []int{16},
+	tiles: []func(a *float32, lda int, b *float32, ldb int, c *float32, ldc, k, tiles, add int){
+		attnTile16AVX2,
+	},
+	packed:    1 << 15,
+	transpose: attnTransposeAVX2,
+	copyRows:  attnCopyAVX2,
+	rowMax:    attnMaxAVX2,
+	addMax:    attnAddMaxAVX2,
+	expSum:    attnExpSumAVX2,
+	bias:      attnBiasAVX2,
+	addWindow: attnAddWindowAVX2,
+	axpy:      attnAxpyAVX2,
+	peak:      attnPeakAVX2,
+	weighted:  attnWeightedAVX2,
+
+	weightedHalf: attnWeightedHalfAVX2,
+	narrow:       attnNarrowAVX2,
+}
+
+var attnAVX512 = attnOps{
+	lanes:  16,
+	widths: []int{64, 32, 16},
+	tiles: []func(a *float32, lda int, b *float32, ldb int, c *float32, ldc, k, tiles, add int){
+		attnTile64AVX512, attnTile32AVX512, attnTile16AVX512,
+	},
+	packed:    1 << 16,
+	transpose: attnTransposeAVX512,
+	copyRows:  attnCopyAVX512,
+	rowMax:    attnMaxAVX512,
+	addMax:    attnAddMaxAVX512,
+	expSum:    attnExpSumAVX512,
+	bias:      attnBiasAVX512,
+	addWindow: attnAddWindowAVX512,
+	axpy:      attnAxpyAVX512,
+	peak:      attnPeakAVX512,
+	weighted:  attnWeightedAVX512,
+
+	weightedHalf: attnWeightedHalfAVX512,
+	narrow:       attnNarrowAVX512,
+}
+
+// laneMask holds the masks of 0 to 8 lanes for AVX2: rem lanes are those from 8-rem on.
+//
+//lint:ignore U1000 the assembly reads it
+var laneMask = [16]int32{-1, -1, -1, -1, -1, -1, -1, -1}
+
+// attnKernels returns the kernels in use, nil for the reference.
+func attnKernels() *attnOps {
+	switch impl() {
+	case implAVX512:
+		return &attnAVX512
+	case implAVX2:
+		return &attnAVX2
+	}
+	return nil
+}
+
+func attend(p *Pool, a *Attention) {
+	if ops := attnKernels(); ops != nil {
+		attendTiled(p, a, ops)
+	} else {
+		attendGo(p, a)
+	}
+}
+
+// transposeRows is transposeRowsGo, whole vectors of rows at a time.
+func transposeRows(dst, src []float32, stride, rows, n int) {
+	done := 0
+	// the kernel writes whole vectors of columns
+	if ops := attnKernels(); ops != nil && n%ops.lanes == 0 {
+		for ; done+ops.lanes <= rows; done += ops.lanes {
+			ops.transpose(&dst[done], PageKeys, &src[done*stride], stride, n)
+		}
+	}
+	if done < rows {
+		transposeRowsGo(dst[done:], src[done*stride:], stride, rows-done, n)
+	}
+}
+
+// narrowHalf rounds whole vectors of x and returns how many elements that were.
+func narrowHalf(dst []uint16, x []float32) int {
+	ops := attnKernels()
+	if ops == nil {
+		return 0
+	}
+	n := len(x) &^ (ops.lanes - 1)
+	if n > 0 {
+		ops.narrow(&dst[0], &x[0], n)
+	}
+	return n
+}

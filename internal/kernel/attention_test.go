@@ -1,0 +1,740 @@
+package kernel
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	// attnTol bounds |got-want| for values of order 1: a score is a sum of up to 128 float32
+	// products, and e^x turns its absolute error into a relative one.
+	attnTol = 2e-6
+	// attnGoldenTol is for the golden data, whose inputs are rounded to float32.
+	attnGoldenTol = 5e-6
+)
+
+// attendRef is a straightforward float64 evaluation: outputs [Tq, Heads*HeadDim] and probabilities
+// [Heads, Tq, Tk].
+func attendRef(a *Attention) (out, probs []float64) {
+	d, or := a.HeadDim, func(stride, heads int) int {
+		if stride == 0 {
+			return heads * a.HeadDim
+		}
+		return stride
+	}
+	out = make([]float64, a.Tq*a.Heads*d)
+	probs = make([]float64, a.Heads*a.Tq*a.Tk)
+	for h := range a.Heads {
+		kv := h * a.KVHeads / a.Heads
+		for i := range a.Tq {
+			p := probs[(h*a.Tq+i)*a.Tk:][:a.Tk]
+			sum, top := 0.0, math.Inf(-1)
+			for j := range p {
+				seen := !a.Causal || j <= i+a.Tk-a.Tq && (a.Window == 0 || j > i+a.Tk-a.Tq-a.Window)
+				for s := 1; s < len(a.Segments); s++ {
+					if bound := int(a.Segments[s]); (i < bound) != (j < bound) {
+						seen = false
+					}
+				}
+				if !seen {
+					p[j] = math.Inf(-1)
+					continue
+				}
+				for c := range d {
+					p[j] += float64(a.Q[i*or(a.QStride, a.Heads)+h*d+c]) *
+						float64(a.K[j*or(a.KStride, a.KVHeads)+kv*d+c])
+				}
+				p[j] *= float64(a.Scale)
+				if b := a.Bias; b != nil && b.Row != nil {
+					var one [1]float32
+					b.Row(one[:], i, j)
+					p[j] += float64(one[0])
+				} else if b != nil {
+					if b.LogSize != nil {
+						p[j] += float64(b.LogSize[j])
+					}
+					if b.Table != nil {
+						p[j] += float64(b.Table[int(math.Abs(float64(b.QueryPos[i]-b.KeyPos[j])))])
+					}
+				}
+				top = math.Max(top, p[j])
+			}
+			for j := range p {
+				p[j] = math.Exp(p[j] - top)
+				sum += p[j]
+			}
+			for j := range p {
+				p[j] /= sum
+				for c := range d {
+					out[(i*a.Heads+h)*d+c] += p[j] * float64(a.V[j*or(a.VStride, a.KVHeads)+kv*d+c])
+				}
+			}
+		}
+	}
+	return out, probs
+}
+
+func normal(r *rand.Rand, n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(r.NormFloat64())
+	}
+	return x
+}
+
+// worst returns the largest |got-want| and its index; NaN counts as infinite.
+func worst(got []float32, want []float64) (diff float64, at int) {
+	for i, w := range want {
+		e := math.Abs(float64(got[i]) - w)
+		if !(e <= math.MaxFloat64) {
+			e = math.Inf(1)
+		}
+		if e > diff {
+			diff, at = e, i
+		}
+	}
+	return diff, at
+}
+
+func checkWorst(t *testing.T, name string, got []float32, want []float64, tol float64) {
+	t.Helper()
+	if d, i := worst(got, want); !(d <= tol) {
+		t.Errorf("%s: index %d: got %g, want %g, difference %.2g, want at most %.2g", name, i,
+			got[i], want[i], d, tol)
+	}
+}
+
+func TestWorstRejectsNaN(t *testing.T) {
+	if d, i := worst([]float32{1, float32(math.NaN())}, []float64{1, 1}); !math.IsInf(d, 1) ||
+		i != 1 {
+		t.Errorf("worst = %g at %d, want +Inf at 1", d, i)
+	}
+}
+
+// attnCase is a shape and what is switched on.
+type attnCase struct {
+	heads, kvHeads, dim, tq, tk int
+	causal                      bool
+	segments                    []int32
+	bias                        string // "", "size", "table", "both", "row"
+	taps                        bool
+	pad                         int  // added to every stride
+	peaks                       bool // with taps: the heads' maximum instead of column sums
+}
+
+func (c attnCase) String() string {
+	return fmt.Sprintf("h%d/kv%d/d%d/%dx%d/causal=%v/seg=%v/bias=%s/taps=%v/peaks=%v", c.heads,
+		c.kvHeads, c.dim, c.tq, c.tk, c.causal, c.segments, c.bias, c.taps, c.peaks)
+}
+
+const canary = 12345.5
+
+func (c attnCase) make(r *rand.Rand) *Attention {
+	qs, ks := c.heads*c.dim+c.pad, c.kvHeads*c.dim+c.pad
+	a := &Attention{
+		Heads: c.heads, KVHeads: c.kvHeads, HeadDim: c.dim, Tq: c.tq, Tk: c.tk,
+		Scale: float32(1 / math.Sqrt(float64(c.dim))), Causal: c.causal, Segments: c.segments,
+		Q: normal(r, c.tq*qs+1)[1:], K: normal(r, c.tk*ks+3)[3:], V: normal(r, c.tk*ks+5)[5:],
+		QStride: qs, KStride: ks, VStride: ks, OutStride: qs,
+	}
+	a.Out = make([]float32, c.tq*qs+8)
+	for i := range a.Out {
+		a.Out[i] = canary
+	}
+	b := &Bias{}
+	pos := make([]int32, c.tk)
+	for i, at := 0, int32(0); i < c.tk; i++ {
+		at += int32(r.Intn(3))
+		pos[i] = at
+	}
+	if c.bias == "size" || c.bias == "both" {
+		b.LogSize = make([]float32, c.tk)
+		for i := range b.LogSize {
+			b.LogSize[i] = float32(math.Log(float64(1 + r.Intn(9))))
+		}
+	}
+	if c.bias == "table" || c.bias == "both" {
+		b.KeyPos, b.QueryPos = pos, pos[c.tk-c.tq:]
+		b.Table = make([]float32, int(pos[c.tk-1])+1)
+		for i := range b.Table {
+			b.Table[i] = float32(math.Log(2 - math.Cos(float64(i)/9)))
+		}
+	}
+	if c.bias == "row" {
+		b.Row = func(dst []float32, q, k0 int) {
+			for i := range dst {
+				dst[i] = float32(math.Sin(float64(q)*1.5 + float64(k0+i)))
+			}
+		}
+	}
+	if c.bias != "" {
+		a.Bias = b
+	}
+	if c.taps {
+		a.RowTapQueries = slices.Compact([]int32{0, int32(c.tq * 2 / 3), int32(c.tq - 1)})
+		a.RowTap = slices.Repeat([]float32{canary}, c.heads*len(a.RowTapQueries)*c.tk+1)
+		if c.peaks {
+			a.MaxTap = slices.Repeat([]float32{canary}, c.tq*c.tk+1)
+		} else {
+			a.ColTap = slices.Repeat([]float32{canary}, c.heads*c.tk+1)
+		}
+	}
+	return a
+}
+
+func attnCases() []attnCase {
+	cases := []attnCase{
+		{1, 1, 1, 1, 1, false, nil, "", false, 0, false},
+		{3, 3, 20, 7, 7, true, nil, "both", true, 0, false},
+		{6, 2, 10, 5, 31, true, nil, "both", false, 3, false},
+		{4, 2, 16, 1, 77, true, nil, "both", false, 0, false},
+		{4, 1, 64, 2, 530, true, nil, "size", false, 0, false},
+		{2, 2, 72, 3, 1100, true, nil, "row", false, 2, false},
+		{2, 1, 128, 1, 1200, true, nil, "table", false, 0, false},
+		{2, 2, 64, 97, 97, false, nil, "", true, 0, false},
+		{5, 5, 64, 50, 50, false, nil, "size", true, 1, false},
+		{2, 2, 80, 70, 70, false, []int32{0, 16, 16, 33, 70}, "", true, 0, false},
+		{2, 2, 80, 70, 70, true, []int32{0, 16, 33, 70}, "both", true, 0, false},
+		{6, 3, 128, 205, 205, true, nil, "both", false, 0, false},
+		{5, 1, 96, 100, 700, true, nil, "row", false, 0, false},
+		{2, 1, 128, 60, 1300, true, nil, "table", true, 0, false},
+		{2, 1, 24, 200, 1300, false, nil, "both", false, 0, false},
+		{1, 1, 128, 400, 600, true, nil, "", false, 0, false},
+		{4, 2, 40, 300, 333, true, nil, "", true, 0, true},
+		{3, 1, 128, 100, 700, true, nil, "both", true, 2, true},
+		{4, 4, 16, 2, 90, true, nil, "size", true, 0, true},
+		{2, 2, 80, 70, 70, false, []int32{0, 16, 16, 33, 70}, "row", true, 0, true},
+	}
+	r := rand.New(rand.NewSource(5))
+	for range 60 {
+		kv := 1 + r.Intn(3)
+		c := attnCase{
+			heads: kv * (1 + r.Intn(3)), kvHeads: kv, dim: 1 + r.Intn(130), tq: 1 + r.Intn(70),
+			causal: r.Intn(2) == 0,
+			bias:   []string{"", "size", "table", "both", "row"}[r.Intn(5)], taps: r.Intn(3) == 0,
+			pad: r.Intn(4), peaks: r.Intn(2) == 0}
+		c.tk = c.tq + r.Intn(100)
+		cases = append(cases, c)
+	}
+	return cases
+}
+
+func TestAttend(t *testing.T) {
+	pool := NewPool(2)
+	defer pool.Close()
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewSource(9))
+		for _, c := range attnCases() {
+			a := c.make(r)
+			out, probs := attendRef(a)
+			Attend(pool, a)
+			t.Run(c.String(), func(t *testing.T) {
+				checkAttention(t, a, out, probs)
+				serial := *a
+				serial.Out = make([]float32, len(a.Out))
+				Attend(nil, &serial)
+				for i := range a.Tq {
+					w := a.Heads * a.HeadDim
+					if !slices.Equal(serial.Out[i*a.OutStride:][:w], a.Out[i*a.OutStride:][:w]) {
+						t.Errorf("row %d differs between 1 and 2 threads", i)
+					}
+				}
+			})
+		}
+	})
+}
+
+// TestAttendPositions: keys far apart, out of order, or after the queries that see them.
+func TestAttendPositions(t *testing.T) {
+	pool := NewPool(2)
+	defer pool.Close()
+	change := map[string]func(a *Attention, i int, p int32) int32{
+		"gaps":     func(a *Attention, i int, p int32) int32 { return 9 * p },
+		"one gap":  func(a *Attention, i int, p int32) int32 { return p + 40*int32(i/37) },
+		"reversed": func(a *Attention, i int, p int32) int32 { return int32(len(a.Bias.Table)) - 1 - p },
+		"equal":    func(a *Attention, i int, p int32) int32 { return 7 },
+		"ahead":    func(a *Attention, i int, p int32) int32 { return p },
+	}
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewSource(10))
+		for name, f := range change {
+			for _, c := range []attnCase{
+				{2, 1, 32, 70, 90, true, nil, "both", true, 0, true},
+				{3, 3, 16, 66, 66, true, nil, "table", true, 0, false},
+				{2, 1, 32, 41, 600, true, nil, "both", false, 0, false},
+				{2, 2, 24, 35, 50, false, nil, "both", false, 0, false},
+			} {
+				a := c.make(r)
+				keys, queries := slices.Clone(a.Bias.KeyPos), slices.Clone(a.Bias.QueryPos)
+				for i, p := range keys {
+					keys[i] = f(a, i, p)
+				}
+				for i, p := range queries {
+					queries[i] = f(a, i+c.tk-c.tq, p)
+					if name == "ahead" {
+						queries[i] = p / 2
+					}
+				}
+				a.Bias.KeyPos, a.Bias.QueryPos = keys, queries
+				a.Bias.Table = make([]float32, 10*len(a.Bias.Table)+700)
+				for i := range a.Bias.Table {
+					a.Bias.Table[i] = float32(math.Sin(float64(i) / 5))
+				}
+				out, probs := attendRef(a)
+				Attend(pool, a)
+				t.Run(name+"/"+c.String(), func(t *testing.T) { checkAttention(t, a, out, probs) })
+			}
+		}
+	})
+}
+
+func checkAttention(t *testing.T, a *Attention, out, probs []float64) {
+	t.Helper()
+	w := a.Heads * a.HeadDim
+	dense := make([]float32, 0, len(out))
+	for i := range a.Tq {
+		dense = append(dense, a.Out[i*a.OutStride:][:w]...)
+		if i < a.Tq-1 && a.OutStride > w && a.Out[i*a.OutStride+w] != canary {
+			t.Errorf("row %d: written past its end", i)
+		}
+	}
+	checkWorst(t, "out", dense, out, attnTol)
+	if n := (a.Tq-1)*a.OutStride + w; a.Out[n] != canary {
+		t.Error("written past the end of out")
+	}
+	checkWorst(t, "probs", AttentionProbs(a), probs, 1e-7)
+	if a.RowTap == nil {
+		return
+	}
+	queries := len(a.RowTapQueries)
+	row, col, peak := make([]float64, a.Heads*queries*a.Tk), make([]float64, a.Heads*a.Tk),
+		make([]float64, a.Tq*a.Tk)
+	for h := range a.Heads {
+		for i := range a.Tq {
+			k := slices.Index(a.RowTapQueries, int32(i))
+			for j, p := range probs[(h*a.Tq+i)*a.Tk:][:a.Tk] {
+				col[h*a.Tk+j] += p
+				peak[i*a.Tk+j] = max(peak[i*a.Tk+j], p)
+				if k >= 0 {
+					row[(h*queries+k)*a.Tk+j] = p
+				}
+			}
+		}
+	}
+	checkWorst(t, "row tap", a.RowTap, row, attnTol)
+	if a.RowTap[len(row)] != canary {
+		t.Error("written past the end of the row tap")
+	}
+	if a.MaxTap != nil {
+		checkWorst(t, "max tap", a.MaxTap, peak, attnTol)
+		if a.MaxTap[len(peak)] != canary {
+			t.Error("written past the end of the max tap")
+		}
+		return
+	}
+	checkWorst(t, "column tap", a.ColTap, col, 2*attnTol)
+	if a.ColTap[len(col)] != canary {
+		t.Error("written past the end of the column tap")
+	}
+}
+
+// TestAttendGolden compares with an independent float64 implementation: rotated queries and keys,
+// merged tokens with sizes and original positions, causal by row order except while decoding.
+func TestAttendGolden(t *testing.T) {
+	type tensor struct {
+		Shape []int
+		Data  []float32
+	}
+	var golden map[string]map[string]tensor
+	data, err := os.ReadFile("testdata/attention.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, &golden); err != nil {
+		t.Fatal(err)
+	}
+	// rows turns [heads, n, dim] into [n, heads*dim].
+	rows := func(x tensor) []float32 {
+		h, n, d := x.Shape[0], x.Shape[1], x.Shape[2]
+		y := make([]float32, len(x.Data))
+		for i := range x.Data {
+			y[(i/d%n*h+i/d/n)*d+i%d] = x.Data[i]
+		}
+		return y
+	}
+	wide := func(x []float32) []float64 {
+		y := make([]float64, len(x))
+		for i, v := range x {
+			y[i] = float64(v)
+		}
+		return y
+	}
+	forEachImpl(t, func(t *testing.T) {
+		for name, g := range golden {
+			q, k := g["q_rot"], g["k_rot"]
+			a := &Attention{
+				Heads: q.Shape[0], KVHeads: k.Shape[0], HeadDim: q.Shape[2], Tq: q.Shape[1],
+				Tk:    k.Shape[1],
+				Scale: float32(1 / math.Sqrt(float64(q.Shape[2]))), Causal: true,
+				Q: rows(q), K: rows(k), V: rows(g["v"]), Out: make([]float32, len(q.Data))}
+			Attend(nil, a)
+			checkWorst(t, name+" without bias", a.Out, wide(rows(g["out_without_bias"])),
+				attnGoldenTol)
+			bias := g["bias"].Data
+			a.Bias = &Bias{Row: func(dst []float32, q, k0 int) { copy(dst, bias[q*a.Tk+k0:]) }}
+			Attend(nil, a)
+			checkWorst(t, name, a.Out, wide(rows(g["out"])), attnGoldenTol)
+			if probs, ok := g["probs"]; ok {
+				checkWorst(t, name+" probs", AttentionProbs(a), wide(probs.Data), attnGoldenTol)
+			}
+		}
+	})
+}
+
+// TestAttendExtremes: keys far below the maximum count as zero, a bias of -Inf hides a key, a NaN
+// stays in its own head and query.
+func TestAttendExtremes(t *testing.T) {
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewSource(3))
+		for _, tq := range []int{1, 40} {
+			a := attnCase{heads: 2, kvHeads: 2, dim: 32, tq: tq, tk: 1100, pad: 0}.make(r)
+			for i := range a.Q {
+				a.Q[i] *= 1e4
+			}
+			out, _ := attendRef(a)
+			Attend(nil, a)
+			// scores of 1e5 carry errors of 1e-2
+			checkWorst(t, "peaked", a.Out[:len(out)], out, 0.1)
+			hidden := float32(math.Inf(-1))
+			a = attnCase{heads: 2, kvHeads: 2, dim: 32, tq: tq, tk: 1100, pad: 0}.make(r)
+			a.Bias = &Bias{Row: func(dst []float32, q, k0 int) {
+				for i := range dst {
+					dst[i] = hidden
+					if k0+i >= 900 {
+						dst[i] = 0
+					}
+				}
+			}}
+			out, _ = attendRef(a)
+			Attend(nil, a)
+			checkWorst(t, "hidden", a.Out[:len(out)], out, attnTol)
+			a.Q[0] = float32(math.NaN())
+			Attend(nil, a)
+			for i, v := range a.Out[:len(out)] {
+				if bad := i < a.HeadDim; bad != (v != v) {
+					t.Fatalf("element %d is %g with a NaN in the first head of the first query", i,
+						v)
+				}
+			}
+		}
+	})
+}
+
+func TestAttendPanics(t *testing.T) {
+	base := attnCase{heads: 2, kvHeads: 1, dim: 4, tq: 3, tk: 5, bias: "both", taps: true}
+	for name, change := range map[string]func(a *Attention){
+		"heads":    func(a *Attention) { a.KVHeads = 3 },
+		"short q":  func(a *Attention) { a.Q = a.Q[:10] },
+		"stride":   func(a *Attention) { a.KStride = 3 },
+		"table":    func(a *Attention) { a.Bias.Table = a.Bias.Table[:1] },
+		"sizes":    func(a *Attention) { a.Bias.LogSize = a.Bias.LogSize[:4] },
+		"row tap":  func(a *Attention) { a.RowTapQueries = []int32{0, 3} },
+		"rows":     func(a *Attention) { a.RowTapQueries = []int32{1, 1} },
+		"max tap":  func(a *Attention) { a.ColTap, a.MaxTap = nil, make([]float32, 14) },
+		"two taps": func(a *Attention) { a.MaxTap = make([]float32, 15) },
+		"col tap":  func(a *Attention) { a.ColTap = a.ColTap[:9] },
+		"segments": func(a *Attention) { a.Segments = []int32{0, 3} },
+		"causal":   func(a *Attention) { a.Causal, a.Tk = true, 2 },
+		"window":   func(a *Attention) { a.Window = 1 },
+		"no pages": func(a *Attention) { a.ColTap, a.Pages = nil, []*Page{} },
+		"page":     func(a *Attention) { a.ColTap, a.Pages = nil, []*Page{{Floats: make([]float32, 9)}} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			a := base.make(rand.New(rand.NewSource(1)))
+			a.Bias.KeyPos[4] = a.Bias.KeyPos[0] + 2
+			a.Bias.Table = append(a.Bias.Table, make([]float32, 20)...)
+			change(a)
+			Attend(nil, a)
+		})
+	}
+}
+
+// TestAttendConcurrent runs several calls at once on one pool.
+func TestAttendConcurrent(t *testing.T) {
+	pool := NewPool(2)
+	defer pool.Close()
+	c := attnCase{
+		heads: 4, kvHeads: 2, dim: 32, tq: 60, tk: 90, causal: true, bias: "both", taps: true,
+	}
+	one := c.make(rand.New(rand.NewSource(7)))
+	Attend(nil, one)
+	done := make(chan bool)
+	for range 6 {
+		go func() {
+			a := *one
+			a.RowTap, a.ColTap = slices.Clone(a.RowTap), slices.Clone(a.ColTap)
+			same := true
+			for range 5 {
+				a.Out = make([]float32, len(one.Out))
+				Attend(pool, &a)
+				n := a.Tq * a.Heads * a.HeadDim
+				same = same && slices.Equal(a.Out[:n], one.Out[:n]) &&
+					slices.Equal(a.ColTap, one.ColTap) && slices.Equal(a.RowTap, one.RowTap)
+			}
+			done <- same
+		}()
+	}
+	for range 6 {
+		if !<-done {
+			t.Error("a concurrent call gave another result")
+		}
+	}
+}
+
+func TestAttendDecodeDoesNotAllocate(t *testing.T) {
+	if Implementation() == "go" {
+		t.Skip("the reference allocates its score row")
+	}
+	pool := NewPool(2)
+	defer pool.Close()
+	a := attnCase{heads: 8, kvHeads: 4, dim: 64, tq: 1, tk: 700, causal: true, bias: "both"}.make(
+		rand.New(rand.NewSource(2)))
+	paged(a, false, 64)
+	step := func() {
+		WritePages(pool, a.Pages, a.Tk-1, a.K, a.V, 1, a.KVHeads, a.HeadDim)
+		b := *a
+		b.K, b.V = nil, nil
+		Attend(pool, &b)
+	}
+	step()
+	if n := testing.AllocsPerRun(50, step); n >= 1 {
+		t.Errorf("%g allocations a call, want 0", n)
+	}
+}
+
+func BenchmarkAttend(b *testing.B) {
+	pool := NewPool(2)
+	defer pool.Close()
+	for _, bc := range []struct {
+		name string
+		attnCase
+	}{
+		{"clip", attnCase{heads: 16, kvHeads: 16, dim: 64, tq: 577, tk: 577}},
+		{"clip/taps", attnCase{heads: 16, kvHeads: 16, dim: 64, tq: 577, tk: 577, taps: true}},
+		{"llama", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 636, tk: 636, causal: true}},
+		{"llama/bias", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 636, tk: 636, causal: true, bias: "both"}},
+		{"llama/rows", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 636, tk: 636, causal: true}},
+		{"llama/peaks", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 636, tk: 636, causal: true}},
+		{"llama/bias/peaks", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 636, tk: 636, causal: true, bias: "both"}},
+		{"llama124", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 124, tk: 124, causal: true}},
+		{"llama124/bias", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 124, tk: 124, causal: true, bias: "both"}},
+		{"llama/pages", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 636, tk: 636, causal: true}},
+		{"llama/bias/pages", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 636, tk: 636, causal: true, bias: "both"}},
+		{"llama124/pages", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 124, tk: 124, causal: true}},
+		{"llama124/bias/pages", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 124, tk: 124, causal: true, bias: "both"}},
+		{"later/pages", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 24, tk: 660, causal: true}},
+		{"decode", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 1, tk: 700, causal: true}},
+		{"decode/bias", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 1, tk: 700, causal: true, bias: "both"}},
+	} {
+		a := bc.make(rand.New(rand.NewSource(1)))
+		if a.Tq == 1 || strings.HasSuffix(bc.name, "/pages") {
+			paged(a, false, a.Tk)
+			a.K, a.V = nil, nil
+		}
+		switch { // what methods inside a decoder look at
+		case strings.HasSuffix(bc.name, "/rows"):
+			for i := range int32(30) {
+				a.RowTapQueries = append(a.RowTapQueries, int32(a.Tq)-30+i)
+			}
+			a.RowTap = make([]float32, a.Heads*30*a.Tk)
+		case strings.HasSuffix(bc.name, "/peaks"):
+			a.MaxTap = make([]float32, a.Tq*a.Tk)
+		}
+		pairs := 0
+		for i := range a.Tq {
+			if a.Causal {
+				pairs += i + 1 + a.Tk - a.Tq
+			} else {
+				pairs += a.Tk
+			}
+		}
+		for _, p := range []*Pool{nil, pool} {
+			b.Run(fmt.Sprintf("%s/%dT", bc.name, p.Threads()), func(b *testing.B) {
+				for b.Loop() {
+					Attend(p, a)
+				}
+				b.ReportMetric(
+					4*float64(pairs*a.Heads*a.HeadDim)*float64(b.N)/b.Elapsed().Seconds()/1e9,
+					"GFLOP/s")
+			})
+		}
+	}
+}
+
+// paged puts the keys and values of a into pages, in pieces of the given number of rows, and rounds
+// its own to float16 where half is set. What the pages hold besides is NaN, which must not be read
+// into any sum.
+func paged(a *Attention, half bool, piece int) {
+	size, w := PageSize(a.KVHeads, a.HeadDim), a.KVHeads*a.HeadDim
+	for range (a.Tk + PageKeys - 1) / PageKeys {
+		g := new(Page)
+		if half {
+			g.Halves = slices.Repeat([]uint16{0x7e00}, size)
+		} else {
+			g.Floats = slices.Repeat([]float32{float32(math.NaN())}, size)
+		}
+		a.Pages = append(a.Pages, g)
+	}
+	pool := NewPool(2)
+	defer pool.Close()
+	var k, v []float32
+	for j := range a.Tk {
+		k, v = append(k, a.K[j*a.KStride:][:w]...), append(v, a.V[j*a.VStride:][:w]...)
+	}
+	if half {
+		for _, x := range [][]float32{k, v} {
+			bits := make([]uint16, len(x))
+			NarrowHalf(bits, x)
+			WidenHalf(x, bits)
+		}
+	}
+	for lo := 0; lo < a.Tk; lo += piece {
+		hi := min(lo+piece, a.Tk)
+		WritePages(pool, a.Pages, lo, k[lo*w:hi*w], v[lo*w:hi*w], hi-lo, a.KVHeads, a.HeadDim)
+	}
+	a.K, a.V, a.KStride, a.VStride = k, v, w, w
+}
+
+// TestAttendPages: keys and values in pages, of both types, written in any pieces, give what they
+// give in one piece, with windows too.
+func TestAttendPages(t *testing.T) {
+	pool := NewPool(2)
+	defer pool.Close()
+	var cases []attnCase
+	for i, c := range attnCases() {
+		if c.segments = nil; i < 20 || i%4 == 0 {
+			cases = append(cases, c)
+		}
+	}
+	cases = append(cases,
+		attnCase{4, 2, 72, 1, 300, true, nil, "both", false, 0, false},
+		attnCase{2, 2, 8, 3, 19, true, nil, "", false, 5, false},
+		attnCase{2, 1, 128, 1, 5, true, nil, "size", false, 0, false},
+		attnCase{2, 1, 64, 3, 1500, true, nil, "both", false, 0, false},
+		attnCase{3, 1, 64, 7, 1500, true, nil, "table", false, 0, false})
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewSource(11))
+		for i, c := range cases {
+			if c.taps {
+				c.peaks = true
+			}
+			windows := []int{0, 0}
+			if c.causal {
+				windows = append(windows, 1+r.Intn(c.tk+3))
+			}
+			for j, window := range windows {
+				a, half := c.make(r), (i+j)%2 == 0
+				if a.Window = window; c.taps && i%2 == 0 {
+					a.MaxTap = nil
+				}
+				paged(a, half, []int{c.tk, 1, 7, 33, 64, 100}[r.Intn(6)])
+				out, probs := attendRef(a)
+				a.K, a.V = nil, nil
+				Attend(pool, a)
+				t.Run(fmt.Sprintf("%v/half=%v/window=%d", c, half, window),
+					func(t *testing.T) { checkPaged(t, a, out, probs) })
+			}
+		}
+	})
+}
+
+// checkPaged is checkAttention where one of the taps may be missing.
+func checkPaged(t *testing.T, a *Attention, out, probs []float64) {
+	t.Helper()
+	if a.RowTap != nil && a.MaxTap == nil {
+		a.MaxTap = make([]float32, a.Tq*a.Tk+1)
+		a.MaxTap[a.Tq*a.Tk] = canary
+		for h := range a.Heads {
+			for i := range a.Tq * a.Tk {
+				a.MaxTap[i] = max(a.MaxTap[i], float32(probs[h*a.Tq*a.Tk+i]))
+			}
+		}
+	}
+	checkAttention(t, a, out, probs)
+}
+
+// Ensure that what was written to pages is read back, values and keys, from any key on.
+func TestReadPages(t *testing.T) {
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewSource(4))
+		for _, half := range []bool{false, true} {
+			for range 20 {
+				c := attnCase{heads: 3, kvHeads: 3, dim: 1 + r.Intn(40), tq: 1, tk: 1 + r.Intn(200)}
+				a := c.make(r)
+				paged(a, half, 1+r.Intn(80))
+				from, w := r.Intn(c.tk), c.kvHeads*c.dim
+				for values, want := range map[bool][]float32{false: a.K, true: a.V} {
+					got := make([]float32, (c.tk-from)*w)
+					ReadPages(got, a.Pages, from, c.tk, c.kvHeads, c.dim, values)
+					if !slices.Equal(got, want[from*w:c.tk*w]) {
+						t.Errorf("%v from %d, half %v, values %v: differ", c, from, half, values)
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestNarrowHalf(t *testing.T) {
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewSource(12))
+		for n := range 201 {
+			x := make([]float32, n)
+			for i := range x {
+				switch r.Intn(8) {
+				case 0:
+					x[i] = float32(math.Ldexp(r.Float64()-0.5, -14-r.Intn(14)))
+				case 1:
+					x[i] = []float32{
+						0, 65504, 65519, 65520, -65536, 1 + 0x1p-11, 1 + 0x3p-11, 0x1p-25, float32(math.Inf(-1)), float32(math.NaN()),
+					}[r.Intn(10)]
+				default:
+					x[i] = float32(r.NormFloat64())
+				}
+			}
+			dst := slices.Repeat([]uint16{0x1234}, n+1)
+			NarrowHalf(dst, x)
+			wide := make([]float32, n)
+			WidenHalf(wide, dst[:n])
+			for i, v := range x {
+				exact := float64(v)
+				_, exp := math.Frexp(exact)
+				ulp := math.Ldexp(1, max(exp-1, -14)-10)
+				want := math.RoundToEven(exact/ulp) * ulp
+				if math.Abs(want) > 65504 {
+					want = math.Copysign(math.Inf(1), want)
+				}
+				if got := float64(Half(dst[i])); got != want && (got == got || want == want) {
+					t.Fatalf("%d of %d: %v is %v (%#04x), want %v", i, n, v, got, dst[i], want)
+				}
+				if w := Half(dst[i]); w != wide[i] && w == w {
+					t.Fatalf("%d of %d: %#04x widens to %v, want %v", i, n, dst[i], wide[i], w)
+				}
+			}
+			if dst[n] != 0x1234 {
+				t.Fatalf("%d: written past the end", n)
+			}
+		}
+	})
+}

@@ -1,0 +1,673 @@
+//go:build !purego
+
+package kernel
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"unsafe"
+)
+
+// The tiled attention. A task is a block of query rows and up to attnGroup heads; it walks over
+// blocks of keys that fit the cache together with their values, both packed into panels, or read
+// where they are in pages:
+//
+//	S = Q·Kᵀ (Q scaled)            tiles of six rows by one panel
+//	S += bias; m' = max(m, max S)
+//	P = e^(S-m'); l = l·e^(m-m') + ΣP; O = O·e^(m-m') + P·V
+//	Out = O/l                      after the last block
+//
+// Tasks and blocks follow from the shape alone, so the result does not depend on the threads.
+const (
+	attnTileRows  = 6   // as in _gen
+	attnTileBlock = 48  // query rows of one score block
+	attnQueries   = 768 // most query rows of a task
+	attnBiased    = 320 // with a bias, whose rows lie in memory
+	attnPeaks     = 400 // with a maximum over heads, whose rows do
+	attnBiasRows  = 16  // rows of a bias that are made at a time
+	attnGroup     = 4   // heads of a task when there is a maximum over heads
+	attnKeys      = 1024
+	attnFewRows   = 3 // up to so many queries of pages take a task for each run of keys
+	attnFewPages  = 8 // pages of a run
+	attnTapKeys   = 512
+	attnSerial    = 1 << 15
+)
+
+// attnBlock is the query rows q0 … q1-1, which see keys from k0 to k1-1 at most.
+type attnBlock struct{ q0, q1, k0, k1 int }
+
+// attnJob is one call of Attend. Jobs are recycled, so that decoding does not allocate.
+type attnJob struct {
+	a      Attention
+	ops    *attnOps
+	blocks []attnBlock
+	groups int // of heads
+	tiled  func(i int)
+	few    func(i int)
+	biased func(i int)
+
+	// The bias of all queries of one block and its keys, [rows, biasWidth], which the heads share;
+	// empty when it is made by the row or there is none. first is the block's index then. With few
+	// queries [Tq, padded Tk].
+	biasRows  []float32
+	biasWidth int
+	first     int
+	// window is the table of the bias, mirrored before its start, when its look-ups can be made
+	// vector by vector out of two that lie together, as for keys without large gaps; else it is
+	// empty.
+	window []float32
+
+	merging sync.Mutex // of MaxTap
+
+	// Few queries: partial results of every query row, head and run of pages, of which the first is
+	// firstKey's.
+	firstKey          int
+	chunks, chunkKeys int
+	top, sum          []float32 // [Tq, Heads, chunks]
+	out               []float32 // [Tq, Heads, chunks, padded HeadDim]
+}
+
+// attnScratch is what a task works in.
+type attnScratch struct {
+	q, k, v, s, o, m, l, bias, sizes, row, cols, colBlock, peaks, last []float32
+	keys, lasts                                                        []int32
+}
+
+var (
+	attnJobs      = sync.Pool{New: func() any { return newAttnJob() }}
+	attnScratches = sync.Pool{New: func() any { return new(attnScratch) }}
+)
+
+func newAttnJob() *attnJob {
+	j := new(attnJob)
+	j.tiled, j.few, j.biased = j.tiledTask, j.fewTask, j.biasTask
+	return j
+}
+
+func attendTiled(p *Pool, a *Attention, ops *attnOps) {
+	j := attnJobs.Get().(*attnJob)
+	j.a, j.ops = *a, ops
+	if a.Tq*a.Tk*a.Heads*a.HeadDim <= attnSerial {
+		p = nil
+	}
+	if a.Pages != nil && a.Tq <= attnFewRows && a.RowTap == nil && a.MaxTap == nil {
+		j.runFew(p)
+	} else {
+		if a.MaxTap != nil {
+			clear(a.MaxTap[:a.Tq*a.Tk])
+		}
+		j.runTiled(p)
+	}
+	j.a = Attention{}
+	attnJobs.Put(j)
+}
+
+// runTiled computes all blocks at once or, when the bias depends on the query, one after the other,
+// each with its bias made before by all threads.
+func (j *attnJob) runTiled(p *Pool) {
+	j.makeWindow()
+	j.plan()
+	j.biasRows = j.biasRows[:0]
+	if !j.sharesBias() {
+		p.Run(len(j.blocks)*j.groups, j.tiled)
+		return
+	}
+	for i, b := range j.blocks {
+		j.first, j.biasWidth = i, padded(b.k1-b.k0)
+		j.biasRows = grow(j.biasRows, (b.q1-b.q0)*j.biasWidth)
+		p.Run((b.q1-b.q0+attnBiasRows-1)/attnBiasRows, j.biased)
+		p.Run(j.groups, j.tiled)
+	}
+}
+
+// sharesBias reports whether the heads of a block share the rows of a bias. Column sums take all
+// queries in one task, whose bias may not fit.
+func (j *attnJob) sharesBias() bool {
+	b := j.a.Bias
+	return b != nil && (b.Row != nil || b.Table != nil) && j.a.ColTap == nil && len(j.window) == 0
+}
+
+// makeWindow fills window when every vector of keys of a block ascends within the two vectors that
+// ops.addWindow reads, and no query lies further before the last of the keys that it sees.
+func (j *attnJob) makeWindow() {
+	a, lanes, span := &j.a, j.ops.lanes, 2*j.ops.lanes
+	j.window = j.window[:0]
+	b := a.Bias
+	if b == nil || b.Row != nil || b.Table == nil || a.Segments != nil {
+		return
+	}
+	for k := range a.Tk - 1 {
+		first := k &^ (lanes - 1) // of the vector
+		if next := b.KeyPos[k+1]; next < b.KeyPos[k] ||
+			(k+1)%lanes != 0 && next-b.KeyPos[first] >= int32(span) {
+			return
+		}
+	}
+	for q := range a.Tq {
+		_, hi := a.visible(q)
+		last := min(a.Tk, (hi+lanes-1)&^(lanes-1)) - 1 // of the last vector that q reads
+		if b.QueryPos[q]-b.KeyPos[last] < -int32(span) {
+			return
+		}
+	}
+	j.window = grow(j.window, span+len(b.Table)+span)
+	for d := range span {
+		j.window[d] = b.Table[min(span-d, len(b.Table)-1)]
+	}
+	copy(j.window[span:], b.Table)
+	clear(j.window[span+len(b.Table):])
+}
+
+// biasTask makes some rows of a block's bias.
+func (j *attnJob) biasTask(i int) {
+	sc := attnScratches.Get().(*attnScratch)
+	t := attnTask{attnJob: j, attnScratch: sc, attnBlock: j.blocks[j.first]}
+	sc.keys, sc.sizes = j.a.Bias.pad(sc.keys, sc.sizes, t.k0, t.k1-t.k0)
+	for q := t.q0 + i*attnBiasRows; q < min(t.q1, t.q0+(i+1)*attnBiasRows); q++ {
+		if seen := t.sees(q, t.k0, t.k1); seen > 0 {
+			t.biasRow(j.biasRows[(q-t.q0)*j.biasWidth:], q, t.k0, seen)
+		}
+	}
+	attnScratches.Put(sc)
+}
+
+// heads is the number of heads that a task takes.
+func (j *attnJob) heads() int {
+	if j.a.MaxTap != nil {
+		return min(attnGroup, j.a.Heads)
+	}
+	return 1
+}
+
+// plan cuts the queries into blocks of near-equal heights, multiples of the tile's. Column sums
+// need all queries of a segment in one task.
+func (j *attnJob) plan() {
+	a := &j.a
+	n := j.heads()
+	j.groups = (a.Heads + n - 1) / n
+	j.blocks = j.blocks[:0]
+	add := func(lo, hi, k0, k1 int) {
+		parts := 1
+		if a.ColTap == nil {
+			limit := attnQueries
+			switch {
+			case a.MaxTap != nil:
+				limit = attnPeaks
+			case j.sharesBias():
+				limit = attnBiased
+			}
+			parts = (hi - lo + limit - 1) / limit
+		}
+		rows := (hi - lo + parts - 1) / parts
+		rows = (rows + attnTileRows - 1) / attnTileRows * attnTileRows
+		for q := lo; q < hi; q += rows {
+			end := min(q+rows, hi)
+			b := attnBlock{q, end, k0, k1}
+			if a.Causal {
+				b.k1 = min(k1, end+a.Tk-a.Tq)
+			}
+			if a.Window > 0 {
+				b.k0 = a.oldest(q) / PageKeys * PageKeys
+			}
+			j.blocks = append(j.blocks, b)
+		}
+	}
+	if a.Segments == nil {
+		add(0, a.Tq, 0, a.Tk)
+		return
+	}
+	for i := 1; i < len(a.Segments); i++ {
+		if lo, hi := int(a.Segments[i-1]), int(a.Segments[i]); lo < hi {
+			add(lo, hi, lo, hi)
+		}
+	}
+}
+
+// tiledTask computes one block for one group of heads. The longest blocks of a causal call come
+// first.
+func (j *attnJob) tiledTask(i int) {
+	sc := attnScratches.Get().(*attnScratch)
+	n := j.heads()
+	b := j.first
+	if len(j.biasRows) == 0 {
+		b = len(j.blocks) - 1 - i/j.groups
+	}
+	h0 := i % j.groups * n
+	t := attnTask{
+		attnJob: j, attnScratch: sc, attnBlock: j.blocks[b], h0: h0, h1: min(h0+n, j.a.Heads),
+	}
+	t.run()
+	attnScratches.Put(sc)
+}
+
+// attnTask is the state of one task.
+type attnTask struct {
+	*attnJob
+	*attnScratch
+	attnBlock
+	h0, h1 int
+	rows   int // query rows, rounded up to whole tiles
+	depth  int // head dim, padded
+	width  int // stride of s: the keys of one block, padded
+	kv, c0 int // key head and first key that load readied
+}
+
+func (t *attnTask) run() {
+	a := &t.a
+	t.depth = padded(a.HeadDim)
+	t.rows = (t.q1 - t.q0 + attnTileRows - 1) / attnTileRows * attnTileRows
+	total := t.k1 - t.k0
+	chunk := total
+	if a.ColTap == nil && a.MaxTap == nil {
+		limit := min(attnKeys, max(64, t.ops.packed/t.depth&^63))
+		parts := (total + limit - 1) / limit
+		chunk = min(total, ((total+parts-1)/parts+63)&^63)
+	}
+	t.width = padded(chunk) + attnPad // not a power of two, which would fill few cache sets
+	heads := t.h1 - t.h0
+	t.q = grow(t.q, attnTileBlock*t.depth)
+	switch {
+	case a.Pages == nil:
+		t.k, t.v = grow(t.k, padded(chunk)*t.depth), grow(t.v, chunk*t.depth)
+	case a.half():
+		n := (chunk + PageKeys - 1) &^ (PageKeys - 1)
+		t.k, t.v = grow(t.k, n*a.HeadDim), grow(t.v, n*t.depth)
+	}
+	t.s = grow(t.s, attnTileBlock*t.width)
+	t.o = grow(t.o, heads*t.rows*t.depth)
+	t.m = grow(t.m, heads*t.rows)
+	t.l = grow(t.l, heads*t.rows)
+	t.last = grow(t.last, attnPad*t.depth)
+	if a.ColTap != nil {
+		t.cols = grow(t.cols, t.width)
+		t.colBlock = grow(t.colBlock, t.width)
+		clear(t.cols)
+	}
+	if a.MaxTap != nil {
+		t.peaks = grow(t.peaks, (t.q1-t.q0)*t.width)
+		clear(t.peaks)
+	}
+	tapped := t.tapped()
+	for h := t.h0; h < t.h1; h++ {
+		for _, q := range tapped {
+			clear(a.rowTap(h, int(q)))
+		}
+	}
+	for c0 := t.k0; c0 < t.k1; c0 += chunk {
+		t.keyBlock(c0, min(c0+chunk, t.k1))
+	}
+	for h := t.h0; h < t.h1; h++ {
+		at := (h - t.h0) * t.rows
+		for i := t.q0; i < t.q1; i++ {
+			r := at + i - t.q0
+			t.ops.copyRows(&a.Out[i*a.OutStride+h*a.HeadDim], 0, &t.o[r*t.depth], 0, 1, a.HeadDim,
+				1/t.l[r])
+		}
+		for _, q := range tapped {
+			r := at + int(q) - t.q0
+			t.finishRowTap(a.rowTap(h, int(q)), int(q), t.m[r], t.l[r])
+		}
+		if a.ColTap != nil {
+			copy(a.ColTap[h*a.Tk+t.k0:], t.cols[:total])
+		}
+	}
+	if a.MaxTap != nil {
+		t.mergePeaks()
+	}
+}
+
+// mergePeaks brings the maximum over the task's heads to that over all.
+func (t *attnTask) mergePeaks() {
+	t.merging.Lock()
+	defer t.merging.Unlock()
+	for i := t.q0; i < t.q1; i++ {
+		n := t.sees(i, t.k0, t.k1)
+		if n <= 0 {
+			continue
+		}
+		row, tap := t.peaks[(i-t.q0)*t.width:][:n], t.a.MaxTap[i*t.a.Tk+t.k0:][:n]
+		whole := n &^ (t.ops.lanes - 1)
+		if whole > 0 {
+			t.ops.peak(&tap[0], &row[0], whole, 1)
+		}
+		for k := whole; k < n; k++ {
+			tap[k] = max(tap[k], row[k])
+		}
+	}
+}
+
+// tapped returns the queries of the task whose rows are wanted.
+func (t *attnTask) tapped() []int32 {
+	if t.a.RowTap == nil {
+		return nil
+	}
+	all := t.a.RowTapQueries
+	lo, _ := slices.BinarySearch(all, int32(t.q0))
+	hi, _ := slices.BinarySearch(all, int32(t.q1))
+	return all[lo:hi]
+}
+
+// sees is the number of keys of the block from c0 to c1 that query sees.
+func (t *attnTask) sees(query, c0, c1 int) int {
+	if t.a.Causal {
+		return min(c1, query+t.a.Tk-t.a.Tq+1) - c0
+	}
+	return c1 - c0
+}
+
+// keyBlock adds the keys c0 … c1-1 to every row and head of the task.
+func (t *attnTask) keyBlock(c0, c1 int) {
+	t.prepareBias(c0, c1)
+	for h, packed := t.h0, -1; h < t.h1; h++ {
+		if kv := h / (t.a.Heads / t.a.KVHeads); kv != packed {
+			t.load(kv, c0, c1)
+			packed = kv
+		}
+		for q := t.q0; q < t.q1; q += attnTileBlock {
+			t.scoreBlock(h, q, min(q+attnTileBlock, t.q1), c0, c1)
+		}
+	}
+}
+
+// prepareBias readies what biasOf needs for one block of keys.
+func (t *attnTask) prepareBias(c0, c1 int) {
+	b := t.a.Bias
+	if b == nil || len(t.biasRows) > 0 || b.Row == nil && b.Table == nil && b.LogSize == nil {
+		return
+	}
+	t.bias = grow(t.bias, t.width)
+	t.keys, t.sizes = b.pad(t.keys, t.sizes, c0, c1-c0)
+	if len(t.window) == 0 {
+		return
+	}
+	lanes := t.ops.lanes
+	t.lasts = t.lasts[:0]
+	for i := 0; i < len(t.keys); i += lanes {
+		v := t.keys[i : i+lanes]
+		last := v[lanes-1]
+		for k := range v {
+			v[k] = last - v[k]
+		}
+		t.lasts = append(t.lasts, last)
+	}
+}
+
+// biasOf returns the bias of query for the first n keys from c0 on, up to the end of their last
+// vector, or nil without one.
+func (t *attnTask) biasOf(query, c0, n int) []float32 {
+	b := t.a.Bias
+	switch {
+	case len(t.biasRows) > 0:
+		return t.biasRows[(query-t.q0)*t.biasWidth+c0-t.k0:]
+	case b == nil:
+		return nil
+	case b.Row != nil || b.Table != nil:
+		t.biasRow(t.bias, query, c0, n)
+		return t.bias
+	case b.LogSize != nil:
+		return t.sizes
+	}
+	return nil
+}
+
+// pad copies the positions and sizes of the keys k0 … k0+n-1 into buffers of whole vectors.
+func (b *Bias) pad(keys []int32, sizes []float32, k0, n int) ([]int32, []float32) {
+	keys, sizes = grow(keys, padded(n)), grow(sizes, padded(n))
+	if b.Row != nil {
+		return keys, sizes
+	}
+	if b.LogSize != nil {
+		copy(sizes, b.LogSize[k0:k0+n])
+		clear(sizes[n:])
+	} else {
+		clear(sizes)
+	}
+	if b.Table != nil {
+		copy(keys, b.KeyPos[k0:k0+n])
+		for i := n; i < len(keys); i++ {
+			keys[i] = keys[n-1] // any position inside the table
+		}
+	}
+	return keys, sizes
+}
+
+// biasRow sets dst to the bias of query for the first n keys from c0 on, and finite values up to
+// the end of their last vector.
+func (t *attnTask) biasRow(dst []float32, query, c0, n int) {
+	b := t.a.Bias
+	full := t.vectors(n)
+	if b.Row != nil {
+		b.Row(dst[:n], query, c0)
+		clear(dst[n:full])
+		return
+	}
+	t.ops.bias(&dst[0], &t.sizes[0], &t.keys[0], &b.Table[0], full, b.QueryPos[query])
+}
+
+// vectors rounds n up to whole vectors.
+func (j *attnJob) vectors(n int) int { return (n + j.ops.lanes - 1) &^ (j.ops.lanes - 1) }
+
+// offset is the element i after the one at p.
+func offset(p *float32, i int) *float32 { return (*float32)(unsafe.Add(unsafe.Pointer(p), 4*i)) }
+
+// panels calls f for every panel of n columns: its first column and its kernel's index.
+func (j *attnJob) panels(n int, f func(col, kind int)) {
+	for col := 0; col < n; {
+		kind := 0
+		for kind < len(j.ops.widths)-1 && padded(n-col) < j.ops.widths[kind] {
+			kind++
+		}
+		f(col, kind)
+		col += j.ops.widths[kind]
+	}
+}
+
+// load readies the keys c0 … c1-1 of one head and their values.
+func (t *attnTask) load(kv, c0, c1 int) {
+	t.kv, t.c0 = kv, c0
+	switch a := &t.a; {
+	case a.Pages == nil:
+		t.pack(c1 - c0)
+	case a.half():
+		for i := c0; i < c1; i += PageKeys {
+			g := a.Pages[i/PageKeys]
+			WidenHalf(t.k[(i-c0)*a.HeadDim:][:PageKeys*a.HeadDim],
+				g.Halves[pageKeys(a.HeadDim, kv):])
+			WidenHalf(t.v[(i-c0)*t.depth:][:PageKeys*t.depth],
+				g.Halves[pageValues(a.KVHeads, a.HeadDim, kv):])
+		}
+	}
+}
+
+// keysAt returns the panel of keys from t.c0+col on, as a row for each of the head's columns, and
+// how far apart these rows are.
+func (t *attnTask) keysAt(col, width int) (*float32, int) {
+	if t.a.Pages == nil {
+		return &t.k[col*t.depth], width
+	}
+	page, place := (t.c0+col)/PageKeys, col%PageKeys
+	if t.a.half() {
+		return &t.k[(col-place)*t.a.HeadDim+place], PageKeys
+	}
+	return &t.a.Pages[page].Floats[pageKeys(t.a.HeadDim, t.kv)+place], PageKeys
+}
+
+// weigh adds to the output rows c, or sets them to, the values of the keys from t.c0 on, weighted
+// by the probabilities p of a tile, depth of them. n is the number of keys that were packed.
+func (t *attnTask) weigh(p, c *float32, depth, n, add int) {
+	a, ops := &t.a, t.ops
+	if a.Pages == nil {
+		t.panels(a.HeadDim, func(col, kind int) {
+			ops.tiles[kind](p, t.width, &t.v[col*n], ops.widths[kind], offset(c, col), t.depth,
+				depth, 1, add)
+		})
+		return
+	}
+	for lo := 0; lo < depth; lo += PageKeys {
+		rows := t.v
+		if !a.half() {
+			rows = a.Pages[(t.c0+lo)/PageKeys].Floats[pageValues(a.KVHeads, a.HeadDim, t.kv):]
+		} else {
+			rows = rows[lo*t.depth:]
+		}
+		k := min(PageKeys, depth-lo)
+		t.panels(a.HeadDim, func(col, kind int) {
+			ops.tiles[kind](offset(p, lo), t.width, &rows[col], t.depth, offset(c, col), t.depth, k,
+				1, add)
+		})
+		add = 1
+	}
+}
+
+// pack copies n keys from t.c0 on into panels [depth][w] and their values into panels [keys][w].
+func (t *attnTask) pack(n int) {
+	a, ops := &t.a, t.ops
+	keys, kRows, kStride := t.k, a.K[t.c0*a.KStride+t.kv*a.HeadDim:], a.KStride
+	t.panels(n, func(col, kind int) {
+		w := ops.widths[kind]
+		for i := col; i < col+w; i += ops.lanes {
+			src, stride := t.last, t.depth
+			switch {
+			case i+ops.lanes <= n:
+				src, stride = kRows[i*kStride:], kStride
+			case i < n:
+				clear(t.last)
+				ops.copyRows(&t.last[0], t.depth, &kRows[i*kStride], kStride, n-i, a.HeadDim, 1)
+			default:
+				clear(t.last)
+			}
+			ops.transpose(&keys[col*t.depth+i-col], w, &src[0], stride, a.HeadDim)
+		}
+	})
+	vRows := a.V[t.c0*a.VStride+t.kv*a.HeadDim:]
+	t.panels(a.HeadDim, func(col, kind int) {
+		w := ops.widths[kind]
+		ops.copyRows(&t.v[col*n], w, &vRows[col], a.VStride, n, min(w, a.HeadDim-col), 1)
+	})
+}
+
+// scoreBlock adds the keys c0 … c1-1 to the query rows q … end-1 of head h.
+func (t *attnTask) scoreBlock(h, q, end, c0, c1 int) {
+	a, ops := &t.a, t.ops
+	last := t.sees(end-1, c0, c1) // keys that the last row sees
+	if last <= 0 {
+		return
+	}
+	tiles := (end - q + attnTileRows - 1) / attnTileRows
+	first := 0 // tile that sees any key at all
+	for t.sees(min(end, q+(first+1)*attnTileRows)-1, c0, c1) <= 0 {
+		first++
+	}
+	ops.copyRows(&t.q[0], t.depth, &a.Q[q*a.QStride+h*a.HeadDim], a.QStride, end-q, a.HeadDim,
+		a.Scale)
+	if pad := tiles*attnTileRows - (end - q); pad > 0 {
+		clear(t.q[(end-q)*t.depth:][:pad*t.depth])
+	}
+	t.panels(c1-c0, func(col, kind int) {
+		if col >= last {
+			return
+		}
+		w := ops.widths[kind]
+		if a.Window > 0 && c0+col+w <= a.oldest(q) {
+			return
+		}
+		from := first
+		for t.sees(min(end, q+(from+1)*attnTileRows)-1, c0, c1) <= col {
+			from++
+		}
+		r := from * attnTileRows
+		keys, stride := t.keysAt(col, w)
+		ops.tiles[kind](&t.q[r*t.depth], t.depth, keys, stride, &t.s[r*t.width+col], t.width,
+			a.HeadDim, tiles-from, 0)
+	})
+	state := (h-t.h0)*t.rows + q - t.q0
+	if a.ColTap != nil {
+		clear(t.colBlock)
+	}
+	for tile := first; tile < tiles; tile++ {
+		r0 := tile * attnTileRows
+		r1 := min(r0+attnTileRows, end-q)
+		depth := t.sees(q+r1-1, c0, c1)
+		for r := r0; r < r1; r++ {
+			t.softmaxRow(h, q+r, state+r, t.s[r*t.width:][:t.width], depth, c0, c1)
+		}
+		add := 1
+		if c0 == t.k0 {
+			add = 0
+		}
+		t.weigh(&t.s[r0*t.width], &t.o[(state+r0)*t.depth], depth, c1-c0, add)
+	}
+	if a.ColTap != nil {
+		ops.axpy(&t.cols[0], &t.colBlock[0], t.vectors(c1-c0), 1)
+	}
+}
+
+// softmaxRow turns the scores of one query into unnormalised probabilities, zero up to depth, and
+// brings the row's maximum, sum and output so far to the new maximum. state is the row's place in
+// m, l and o.
+func (t *attnTask) softmaxRow(h, query, state int, s []float32, depth, c0, c1 int) {
+	a, ops := &t.a, t.ops
+	n := t.sees(query, c0, c1)
+	if n <= 0 {
+		clear(s[:depth])
+		return
+	}
+	full := t.vectors(n)
+	for i := n; i < full; i++ {
+		s[i] = float32(math.Inf(-1))
+	}
+	for i := range min(n, a.oldest(query)-c0) {
+		s[i] = float32(math.Inf(-1))
+	}
+	top := float32(0)
+	if len(t.window) > 0 {
+		top = ops.addWindow(&s[0], &t.sizes[0], &t.keys[0], &t.lasts[0], &t.window[2*ops.lanes],
+			full, a.Bias.QueryPos[query])
+	} else if bias := t.biasOf(query, c0, n); bias == nil {
+		top = ops.rowMax(&s[0], full)
+	} else {
+		top = ops.addMax(&s[0], &bias[0], full)
+	}
+	if tap := a.rowTap(h, query); tap != nil {
+		copy(tap[c0:][:n], s)
+	}
+	top = max(top, -math.MaxFloat32) // keeps rows that are all -Inf so far out of Inf-Inf
+	if c0 == t.k0 {
+		t.m[state], t.l[state] = top, ops.expSum(&s[0], full, top)
+	} else {
+		top = max(top, t.m[state])
+		sum := ops.expSum(&s[0], full, top)
+		f := expGo(t.m[state] - top)
+		if f != 1 {
+			o := &t.o[state*t.depth]
+			ops.copyRows(o, 0, o, 0, 1, t.depth, f)
+		}
+		t.m[state], t.l[state] = top, t.l[state]*f+sum
+	}
+	if depth > full {
+		clear(s[full:depth])
+	}
+	if a.ColTap != nil {
+		ops.axpy(&t.colBlock[0], &s[0], full, 1/t.l[state])
+	}
+	if a.MaxTap != nil {
+		ops.peak(&t.peaks[(query-t.q0)*t.width], &s[0], full, 1/t.l[state])
+	}
+}
+
+// finishRowTap turns the raw scores of the visible keys in tap into probabilities.
+func (t *attnTask) finishRowTap(tap []float32, query int, m, l float32) {
+	hi := t.k0 + t.sees(query, t.k0, t.k1)
+	for lo := t.k0; lo < hi; lo += attnTapKeys {
+		n := min(attnTapKeys, hi-lo)
+		t.row = grow(t.row, attnTapKeys)
+		copy(t.row, tap[lo:lo+n])
+		full := t.vectors(n)
+		for i := n; i < full; i++ {
+			t.row[i] = float32(math.Inf(-1))
+		}
+		t.ops.expSum(&t.row[0], full, m)
+		t.ops.copyRows(&tap[lo], 0, &t.row[0], 0, 1, n, 1/l)
+	}
+}

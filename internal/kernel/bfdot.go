@@ -1,0 +1,194 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+)
+
+// A weight in [BF16Dot] is stored in panels of 64 of its rows, [K/2][64 rows][2
+// along K] bfloat16, so that a vector of 32-bit words holds one pair of every
+// row: the form that VDPBF16PS reads. N is rounded up to 64 and K to 8, with
+// zeros. Denormals of bfloat16 are stored as zeros, as that instruction reads
+// them.
+const (
+	pairsPanel = 64
+	pairsUnit  = 8 // values of K that a kernel takes at a time
+)
+
+func pairsDepth(k int) int { return (k + pairsUnit - 1) &^ (pairsUnit - 1) }
+
+// pairsSize is the bytes of a packed [n, k] weight.
+func pairsSize(n, k int) int {
+	return (n + pairsPanel - 1) / pairsPanel * pairsPanel * pairsDepth(k) * 2
+}
+
+// roundBF16 rounds to bfloat16, to nearest and ties to even; a denormal becomes
+// a zero of its sign, a NaN stays one.
+func roundBF16(x float32) uint16 {
+	b := math.Float32bits(x)
+	switch magnitude := b &^ (1 << 31); {
+	case magnitude > 0x7f800000:
+		return uint16(b>>16 | 0x40)
+	case magnitude < 0x00800000:
+		return uint16(b >> 16 & 0x8000)
+	}
+	return uint16((b + 0x7fff + b>>16&1) >> 16)
+}
+
+// pairInto rounds w to dst, in BF16Dot.
+func pairInto(p *Pool, dst, w *Matrix, failed *atomic.Pointer[error]) {
+	depth := pairsDepth(w.K)
+	p.Run((w.N+pairsPanel-1)/pairsPanel, func(panel int) {
+		dst := dst.Data[panel*pairsPanel*depth*2:][:pairsPanel*depth*2]
+		row := make([]float32, depth)
+		for r := range min(pairsPanel, w.N-panel*pairsPanel) {
+			w.Row(row, panel*pairsPanel+r)
+			for i := 0; i < depth; i += 2 {
+				lo, hi := roundBF16(row[i]), roundBF16(row[i+1])
+				if lo&0x7f80 == 0x7f80 || hi&0x7f80 == 0x7f80 {
+					err := fmt.Errorf(
+						"kernel: encode: row %d, columns %d to %d: a value is not finite in %v",
+						panel*pairsPanel+r, i, i+1, BF16Dot)
+					failed.CompareAndSwap(nil, &err)
+					return
+				}
+				binary.LittleEndian.PutUint32(dst[4*(i/2*pairsPanel+r):], uint32(lo)|uint32(hi)<<16)
+			}
+		}
+	})
+}
+
+// pairsRow widens row o.
+func (w *Matrix) pairsRow(dst []float32, o int) {
+	data := w.Data[o/pairsPanel*pairsPanel*pairsDepth(w.K)*2+o%pairsPanel*4:]
+	for i := range dst[:w.K] {
+		dst[i] = BFloat(binary.LittleEndian.Uint16(data[i/2*pairsPanel*4+i%2*2:]))
+	}
+}
+
+// pairsProduct is one product with a weight in BF16Dot. It is recycled.
+type pairsProduct struct {
+	level    implementation
+	dst, x   []float32
+	m        int
+	w        *Matrix
+	bias     []float32
+	kc       int    // K of a block, a multiple of pairsUnit; the last may be shorter
+	unit     int    // bytes of a stored value of x
+	acts     []byte // x rounded, [blocks of K][m][kc]
+	mBlocks  int
+	runActs  func(int)
+	runTasks func(int)
+}
+
+var pairsProducts = sync.Pool{New: func() any {
+	t := new(pairsProduct)
+	t.runActs, t.runTasks = t.round, t.task
+	return t
+}}
+
+const (
+	// pairsBlockGo is the K of a block of the reference.
+	pairsBlockGo = 512
+	// pairsRows is the rows of x that one task rounds.
+	pairsRows = 8
+	// pairsRowBlock bounds the rows that one task computes.
+	pairsRowBlock = 960
+	// serialWork is the number of multiply-adds below which waking a worker
+	// costs more than it saves.
+	serialWork = 1 << 17
+)
+
+// pairsMatMul rounds x to bfloat16 and sums the products in float32 in ascending
+// order of k, from the bias on.
+func pairsMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
+	t := pairsProducts.Get().(*pairsProduct)
+	t.level, t.dst, t.x, t.m, t.w, t.bias = impl(), dst, x, m, w, bias
+	t.kc, t.unit = pairsBlock(t.level)
+	depth := pairsDepth(w.K)
+	if need := m * depth * t.unit; cap(t.acts) < need {
+		t.acts = make([]byte, need)
+	} else {
+		t.acts = t.acts[:need]
+	}
+	if m*w.N*w.K < serialWork {
+		p = nil
+	}
+	p.Run((m+pairsRows-1)/pairsRows, t.runActs)
+	panels := (w.N + pairsPanel - 1) / pairsPanel
+	t.mBlocks = (m + pairsRowBlock - 1) / pairsRowBlock
+	if want := 4 * p.Threads(); panels < want && p.Threads() > 1 {
+		t.mBlocks = max(t.mBlocks, min((want+panels-1)/panels, (m+11)/12))
+	}
+	p.Run(panels*t.mBlocks, t.runTasks)
+	t.dst, t.x, t.w, t.bias = nil, nil, nil, nil
+	pairsProducts.Put(t)
+}
+
+// act is the place of element k of row i of x, for k at the start of a block;
+// ld is the bytes from there to the next row.
+func (t *pairsProduct) act(i, k int) (at, ld int) {
+	kc := min(t.kc, pairsDepth(t.w.K)-k)
+	return (k*t.m + i*kc) * t.unit, kc * t.unit
+}
+
+func (t *pairsProduct) round(task int) {
+	k := t.w.K
+	for i := task * pairsRows; i < min(t.m, (task+1)*pairsRows); i++ {
+		for b := 0; b < k; b += t.kc {
+			at, ld := t.act(i, b)
+			roundActs(t.level, t.acts[at:at+ld], t.x[i*k+b:i*k+min(k, b+t.kc)], t.unit)
+		}
+	}
+}
+
+// roundActsGo rounds x to values of unit bytes, with zeros up to the end of dst.
+func roundActsGo(dst []byte, x []float32, unit int) {
+	for i, v := range x {
+		r := roundBF16(v)
+		if unit == 2 {
+			binary.LittleEndian.PutUint16(dst[2*i:], r)
+		} else {
+			binary.LittleEndian.PutUint32(dst[4*i:], uint32(r)<<16)
+		}
+	}
+	clear(dst[unit*len(x):])
+}
+
+func (t *pairsProduct) task(task int) {
+	panel, block := task/t.mBlocks, task%t.mBlocks
+	pairsPanelRows(t, panel, block*t.m/t.mBlocks, (block+1)*t.m/t.mBlocks)
+}
+
+// pairsPanelGo computes rows first … end-1 of one panel; x is held as float32.
+func pairsPanelGo(t *pairsProduct, panel, first, end int) {
+	n, k := t.w.N, t.w.K
+	var row [pairsBlockGo]float32
+	for o := panel * pairsPanel; o < min(n, (panel+1)*pairsPanel); o++ {
+		for i := first; i < end; i++ {
+			t.dst[i*n+o] = 0
+			if t.bias != nil {
+				t.dst[i*n+o] = t.bias[o]
+			}
+		}
+		data := t.w.Data[panel*pairsPanel*pairsDepth(k)*2+o%pairsPanel*4:]
+		for b := 0; b < k; b += t.kc {
+			w := row[:min(t.kc, k-b)]
+			for j := range w {
+				w[j] = BFloat(binary.LittleEndian.Uint16(data[(b+j)/2*pairsPanel*4+j%2*2:]))
+			}
+			for i := first; i < end; i++ {
+				at, _ := t.act(i, b)
+				a := t.acts[at:]
+				sum := t.dst[i*n+o]
+				for j, v := range w {
+					sum += float32(v * math.Float32frombits(binary.LittleEndian.Uint32(a[4*j:])))
+				}
+				t.dst[i*n+o] = sum
+			}
+		}
+	}
+}

@@ -1,0 +1,300 @@
+package kernel
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// pairsLeast is what flushing to zero may take from a sum of k products: an
+// operand or a result below the normal range counts as zero.
+func pairsLeast(k int) float64 { return float64(k+1) * 0x1p-126 }
+
+func TestRoundBF16(t *testing.T) {
+	for _, c := range []struct{ in, want uint32 }{
+		{0x3f800000, 0x3f80},
+		{0x3f808000, 0x3f80}, // half way: to even
+		{0x3f818000, 0x3f82},
+		{0x3f808001, 0x3f81},
+		{0x3f817fff, 0x3f81},
+		{0xbf818000, 0xbf82},
+		{0x7f7f8000, 0x7f80}, // beyond the range
+		{0x7f7f7fff, 0x7f7f},
+		{0x7f800000, 0x7f80},
+		{0xff800000, 0xff80},
+		{0x7f800001, 0x7fc0}, // a NaN whose payload is cut off
+		{0x007fffff, 0},
+		{0x807fffff, 0x8000},
+		{0x00800000, 0x0080},
+		{0, 0},
+		{0x80000000, 0x8000},
+	} {
+		if got := roundBF16(math.Float32frombits(c.in)); uint32(got) != c.want {
+			t.Errorf("%#x: %#x, want %#x", c.in, got, c.want)
+		}
+	}
+	for i := range 1 << 16 {
+		x := BFloat(uint16(i))
+		if got := roundBF16(x); x == x && math.Abs(float64(x)) >= 0x1p-126 && got != uint16(i) {
+			t.Fatalf("%#x: %#x", i, got)
+		}
+	}
+}
+
+// TestRoundActs: every implementation gives the reference's bytes.
+func TestRoundActs(t *testing.T) {
+	r := rand.New(rand.NewPCG(31, 32))
+	x := make([]float32, 4096)
+	for i := range x {
+		x[i] = math.Float32frombits(r.Uint32())
+		switch i % 4 {
+		case 1: // ties
+			x[i] = math.Float32frombits(math.Float32bits(x[i])&^0xffff | 0x8000)
+		case 2:
+			x[i] = float32(r.NormFloat64())
+		case 3: // small
+			x[i] = math.Float32frombits(r.Uint32() &^ 0x7f000000)
+		}
+	}
+	forEachImpl(t, func(t *testing.T) {
+		_, unit := pairsBlock(impl())
+		for n := range 200 {
+			from := x[n*17%512:][:n]
+			want, got := make([]byte, unit*n+24), make([]byte, unit*n+24)
+			for i := range got {
+				got[i] = 0xa5
+			}
+			roundActsGo(want[:unit*n+16], from, unit)
+			roundActs(impl(), got[:unit*n+16], from, unit)
+			if !bytes.Equal(got[:unit*n+16], want[:unit*n+16]) || got[unit*n+16] != 0xa5 {
+				t.Fatalf("%d elements: %x, want %x", n, got, want)
+			}
+		}
+		want, got := make([]byte, unit*len(x)), make([]byte, unit*len(x))
+		roundActsGo(want, x, unit)
+		roundActs(impl(), got, x, unit)
+		if !bytes.Equal(got, want) {
+			t.Fatal("other bytes than the reference")
+		}
+	})
+}
+
+// forEachBF16 runs f under every implementation, and with AVX-512 once more
+// without the instruction for pairs.
+func forEachBF16(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	forEachImpl(t, func(t *testing.T) {
+		f(t)
+		if withoutBF16(func() { t.Run("widened", f) }) {
+			t.Log("both kinds of tile")
+		}
+	})
+}
+
+func TestBF16DotWeights(t *testing.T) {
+	r := rand.New(rand.NewPCG(33, 34))
+	p := NewPool(2)
+	defer p.Close()
+	for _, source := range formats {
+		n, k := 67, 45 // neither fills a panel
+		m, v := randomMatrix(r, n, k, source, true)
+		w, err := Quantize(p, m, BF16Dot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(w.Data) != w.Bytes() || w.Bytes() != 2*128*48 {
+			t.Fatalf("%v: %d bytes", source, len(w.Data))
+		}
+		row := make([]float32, k)
+		for o := range n {
+			w.Row(row, o)
+			for i := range row {
+				if want := BFloat(roundBF16(v[o*k+i])); row[i] != want {
+					t.Fatalf("%v: [%d %d] = %v, want %v", source, o, i, row[i], want)
+				}
+			}
+		}
+	}
+	for _, bad := range []float64{math.NaN(), math.Inf(-1), math.MaxFloat32} {
+		v := make([]float32, 70*9)
+		v[68*9+5] = float32(bad)
+		_, err := Quantize(p, MatrixF32(70, 9, v), BF16Dot)
+		if err == nil || !strings.Contains(err.Error(), "row 68, columns 4 to 5") {
+			t.Errorf("%v: %v, want an error that names row 68, columns 4 to 5", bad, err)
+		}
+	}
+}
+
+// checkBF16Dot compares with float64 on the rounded values.
+func checkBF16Dot(t *testing.T, p *Pool, r *rand.Rand, m, n, k int, withBias bool) []float32 {
+	t.Helper()
+	const canary, pad = 1234.5, 33
+	v, x := randomVector(r, n*k), randomVector(r, m*k)
+	for i := range v {
+		if i%11 == 0 { // all magnitudes, denormals too
+			v[i] = float32(math.Ldexp(float64(v[i]), r.IntN(140)-139))
+		}
+	}
+	w, err := Quantize(p, MatrixF32(n, k, v), BF16Dot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bias []float32
+	if withBias {
+		bias = randomVector(r, n)
+	}
+	buf := make([]float32, m*n+2*pad)
+	for i := range buf {
+		buf[i] = canary
+	}
+	dst := buf[pad : pad+m*n]
+	MatMul(p, dst, x, m, w, bias)
+	for i := range pad {
+		if buf[i] != canary || buf[pad+m*n+i] != canary {
+			t.Fatalf("m %d n %d k %d: wrote outside dst", m, n, k)
+		}
+	}
+	row, rounded := make([]float32, k), make([]float64, len(x))
+	for i, v := range x {
+		rounded[i] = float64(BFloat(roundBF16(v)))
+	}
+	for o := range n {
+		w.Row(row, o)
+		for i := range m {
+			var want, scale float64
+			if withBias {
+				want = float64(bias[o])
+				scale = math.Abs(want)
+			}
+			for j, v := range row {
+				q := rounded[i*k+j] * float64(v)
+				want += q
+				scale += math.Abs(q)
+			}
+			if got := float64(dst[i*n+o]); !(math.Abs(got-want) <= sumTol(k)*scale+pairsLeast(k)) {
+				t.Fatalf("m %d n %d k %d: dst[%d %d] = %v, want %v", m, n, k, i, o, got, want)
+			}
+		}
+	}
+	return dst
+}
+
+func TestBF16Dot(t *testing.T) {
+	p := NewPool(3)
+	defer p.Close()
+	forEachBF16(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(35, 36))
+		for size := range 201 {
+			checkBF16Dot(t, p, r, 1+size%13, 1+size*7%150, size, size%2 == 0)
+			checkBF16Dot(t, p, r, size%5, size, 1+size*5%90, size%2 == 1)
+		}
+		checkBF16Dot(t, p, r, 40, 300, 1061, true)
+		checkBF16Dot(t, p, r, 2, 64, 4096, true)
+		checkBF16Dot(t, p, r, pairsRowBlock+7, 65, 24, true)
+	})
+}
+
+// TestBF16DotBits: a row's bits depend on neither threads nor, but for their number, other rows.
+func TestBF16DotBits(t *testing.T) {
+	forEachBF16(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(37, 38))
+		m, n, k := 45, 203, 1500
+		w, err := Quantize(nil, MatrixF32(n, k, randomVector(r, n*k)), BF16Dot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, bias := randomVector(r, m*k), randomVector(r, n)
+		want, got := make([]float32, m*n), make([]float32, m*n)
+		MatMul(nil, want, x, m, w, bias)
+		for _, threads := range []int{2, 5} {
+			p := NewPool(threads)
+			MatMul(p, got, x, m, w, bias)
+			p.Close()
+			for i := range got {
+				if got[i] != want[i] {
+					t.Fatalf("element %d = %v with %d threads, %v with one", i, got[i], threads,
+						want[i])
+				}
+			}
+		}
+		for _, rows := range []int{1, 2, 5, 17} {
+			if tiled(w, rows) != tiled(w, m) {
+				continue
+			}
+			MatMul(nil, got, x[3*k:], rows, w, bias)
+			for i, v := range got[:rows*n] {
+				if v != want[3*n+i] {
+					t.Fatalf("%d rows: element %d = %v, %v with %d", rows, i, v, want[3*n+i], m)
+				}
+			}
+		}
+		x[3], x[2*k+9] = float32(math.NaN()), float32(math.Inf(1))
+		MatMul(nil, got, x, m, w, bias)
+		for o := range n {
+			if got[o] == got[o] || got[n+o] != want[n+o] || !math.IsInf(float64(got[2*n+o]), 0) {
+				t.Fatalf("a NaN in row 0 and an infinity in row 2: %v, %v, %v", got[o], got[n+o],
+					got[2*n+o])
+			}
+		}
+	})
+}
+
+func TestBF16DotDoesNotAllocate(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector makes pools forget")
+	}
+	p := NewPool(2)
+	defer p.Close()
+	r := rand.New(rand.NewPCG(39, 40))
+	w, err := Quantize(p, MatrixF32(512, 600, randomVector(r, 512*600)), BF16Dot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []int{1, 33} {
+		x, dst := randomVector(r, m*600), make([]float32, m*512)
+		f := func() { MatMul(p, dst, x, m, w, nil) }
+		f()
+		if n := testing.AllocsPerRun(20, f); n >= 1 {
+			t.Errorf("m %d: %v allocations a product, want 0", m, n)
+		}
+	}
+}
+
+// BenchmarkBF16Dot prints the rate of whole products in GFLOP/s and as a share of
+// the peak, and for one row the rate of reading the weight.
+func BenchmarkBF16Dot(b *testing.B) {
+	for _, threads := range []int{1, 2} {
+		p := NewPool(threads)
+		defer p.Close()
+		for _, shape := range [][2]int{{4096, 4096}, {1024, 1024}, {4096, 1024}, {4096, 11008}} {
+			n, k := shape[0], shape[1]
+			w := &Matrix{Format: BF16Dot, N: n, K: k}
+			w.Data = largeBytes(w.Bytes())
+			for i := 0; i < len(w.Data); i += 2 {
+				binary.LittleEndian.PutUint16(w.Data[i:], 0x3c00+uint16(i%97))
+			}
+			for _, m := range []int{1, 4, 8, 16, 32, 124, 577} {
+				b.Run(fmt.Sprintf("%dx%d/m%d/t%d", n, k, m, threads), func(b *testing.B) {
+					x, dst := randomVector(rand.New(rand.NewPCG(1, 1)), m*k), make([]float32, m*n)
+					for b.Loop() {
+						MatMul(p, dst, x, m, w, nil)
+					}
+					seconds := b.Elapsed().Seconds() / float64(b.N)
+					b.ReportMetric(0, "ns/op")
+					rate := 2 * float64(m) * float64(n) * float64(k) / seconds / 1e9
+					b.ReportMetric(rate, "GFLOP/s")
+					b.ReportMetric(100*rate/PeakBF16(p), "%peak")
+					if m == 1 {
+						rate := float64(len(w.Data)) / seconds / 1e9
+						b.ReportMetric(rate, "GB/s")
+						b.ReportMetric(100*rate/PeakRead(p), "%read")
+					}
+				})
+			}
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package kernel
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+)
+
+// implementation is a level of assembly, slowest first.
+type implementation int32
+
+const (
+	implGo implementation = iota
+	implAVX2
+	implAVXVNNI // AVX2, with integer products by AVX-VNNI
+	implAVX512
+	implAMX  // AVX-512, with products of many rows by AMX
+	implNEON // of arm64, for products
+)
+
+var implNames = [...]string{
+	implGo: "go", implAVX2: "avx2", implAVXVNNI: "avxvnni", implAVX512: "avx512", implAMX: "amx",
+	implNEON: "neon",
+}
+
+var (
+	currentImpl atomic.Int32
+	implError   error
+)
+
+func init() {
+	currentImpl.Store(int32(bestImpl()))
+	implError = implFromEnvironment(os.Getenv("KERNEL"))
+}
+
+func implFromEnvironment(name string) error {
+	if name == "" {
+		return nil
+	}
+	if err := SetImplementation(name); err != nil {
+		return fmt.Errorf("environment variable KERNEL: %w; using %s", err, Implementation())
+	}
+	return nil
+}
+
+// choice is the implementation in use.
+func choice() implementation { return implementation(currentImpl.Load()) }
+
+// impl is the implementation in use but for products, where it may be implAVXVNNI
+// instead of implAVX2 or implAMX instead of implAVX512; an operation reads it once a
+// call.
+func impl() implementation {
+	switch c := choice(); c {
+	case implAVXVNNI:
+		return implAVX2
+	case implAMX:
+		return implAVX512
+	default:
+		return c
+	}
+}
+
+// Implementation names the implementation in use: "go", "avx2", "avxvnni",
+// "avx512", "amx" or "neon".
+func Implementation() string { return implNames[choice()] }
+
+// Implementations names those that this build and this CPU can run, slowest
+// first.
+func Implementations() []string {
+	var names []string
+	for i, n := range implNames {
+		if hasImpl(implementation(i)) {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
+func bestImpl() implementation {
+	best := implGo
+	for i := range implNames {
+		if hasImpl(implementation(i)) {
+			best = implementation(i)
+		}
+	}
+	return best
+}
+
+// SetImplementation chooses the implementation by name. It must not be called
+// while an operation runs. A name that is unknown or that the CPU or the build
+// lacks is an error, and the choice stays as it was.
+func SetImplementation(name string) error {
+	for i, n := range implNames {
+		if n != name {
+			continue
+		}
+		if !hasImpl(implementation(i)) {
+			return fmt.Errorf(
+				"kernel: implementation %q: not available on this CPU or in this build, want %s",
+				name, strings.Join(Implementations(), "|"))
+		}
+		currentImpl.Store(int32(i))
+		return nil
+	}
+	return fmt.Errorf("kernel: implementation %q: unknown, want %s", name,
+		strings.Join(Implementations(), "|"))
+}
+
+// ImplementationError reports a value of the environment variable KERNEL or KERNEL_PLAN
+// that could not be honoured at start, or nil.
+func ImplementationError() error {
+	if implError != nil {
+		return implError
+	}
+	return planError
+}

@@ -1,0 +1,118 @@
+package kernel
+
+import "fmt"
+
+// The assembly of arm64, here because go generate passes over files of other
+// architectures.
+//go:generate sh -c "cd _gen && go run . -kernel neon"
+
+// MatMul computes dst[i,o] = Σₖ x[i,k]·W[o,k] + bias[o] with float32
+// accumulation. x is [m, K], dst [m, N], both dense and not overlapping; bias
+// is [N] or nil. The weight is read in its stored type. 2·m·N·K flops.
+//
+// The work is split over outputs: the result does not depend on the number of
+// threads. The sum of a row is taken in one of two orders, one for up to 8 or 18
+// rows and one for more (the assembly; the reference has one), so that a row's
+// last bits may differ between a call with few rows and one with many, and only
+// between those. NaN and infinities propagate as in scalar arithmetic; denormals are
+// kept. Panics when a slice is too short.
+//
+// With a weight in Q8, Q4, Q4M or IQ4 the rows of x are rounded to int8 in blocks of 32, as
+// [Quantize] does with weights but with a float32 scale; sums within a block are
+// exact. With one in BF16Dot they are rounded to bfloat16; products of those are
+// exact. A row's bits depend neither on threads nor on the other rows. Results below
+// the normal range may be zero.
+//
+// By tiles (amx, from 8, 12 or 28 rows on with BF16Dot, 4 bits or Q8) x and the weights of
+// every packed format are rounded to bfloat16, a weight after its scale is applied and
+// halves away from zero. That is nearer to the exact product than 8 bits of x are, and
+// differs from it, so a row has other bits there than among few.
+func MatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
+	w.check("MatMul")
+	if m < 0 || len(x) < m*w.K || len(dst) < m*w.N || (bias != nil && len(bias) < w.N) {
+		panic(
+			fmt.Sprintf(
+				"kernel.MatMul: weight [%d %d], %d rows: dst has %d elements, x %d, bias %d",
+				w.N, w.K, m, len(dst), len(x), len(bias)))
+	}
+	if m == 0 || w.N == 0 {
+		return
+	}
+	if tiled(w, m) {
+		tileMatMul(p, dst[:m*w.N], x[:m*w.K], m, w, bias)
+		return
+	}
+	switch w.Format {
+	case Q8, Q4, Q4M, IQ4:
+		quantMatMul(p, dst[:m*w.N], x[:m*w.K], m, w, bias)
+		return
+	case BF16Dot:
+		pairsMatMul(p, dst[:m*w.N], x[:m*w.K], m, w, bias)
+		return
+	}
+	matMul(p, dst[:m*w.N], x[:m*w.K], m, w, bias)
+}
+
+// FewRows is the most rows of a product with weights in f whose bits do not depend on how many
+// they are.
+func FewRows(f Format) int { return fewRows(f) }
+
+// anyRows is FewRows where no count of rows changes bits; packed weights bound a forward anyway.
+const anyRows = 1 << 10
+
+// goPanel is the number of outputs that the reference gives a thread at a time.
+const goPanel = 16
+
+// matMulGo is the reference: every output is summed over k in ascending order
+// in one float32 accumulator, products rounded before they are added.
+func matMulGo(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
+	p.Run((w.N+goPanel-1)/goPanel, func(panel int) {
+		rows := make([]float32, 4*w.K)
+		end := min(w.N, (panel+1)*goPanel)
+		for o := panel * goPanel; o < end; o += 4 {
+			n := min(4, end-o)
+			for r := range n {
+				w.Row(rows[r*w.K:], o+r)
+			}
+			for i := range m {
+				var s [4]float32
+				xi := x[i*w.K : (i+1)*w.K]
+				if n == 4 {
+					s = dot4Go(xi, rows)
+				} else {
+					for r := range n {
+						s[r] = dot1Go(xi, rows[r*w.K:])
+					}
+				}
+				for r := range n {
+					if bias != nil {
+						s[r] += bias[o+r]
+					}
+					dst[i*w.N+o+r] = s[r]
+				}
+			}
+		}
+	})
+}
+
+// dot4Go is the products of x with four consecutive rows as long as x.
+func dot4Go(x, rows []float32) (s [4]float32) {
+	k := len(x)
+	w0, w1, w2, w3 := rows[:k], rows[k:2*k], rows[2*k:3*k], rows[3*k:4*k]
+	var s0, s1, s2, s3 float32
+	for i, v := range x {
+		s0 += float32(v * w0[i])
+		s1 += float32(v * w1[i])
+		s2 += float32(v * w2[i])
+		s3 += float32(v * w3[i])
+	}
+	return [4]float32{s0, s1, s2, s3}
+}
+
+func dot1Go(x, row []float32) (s float32) {
+	row = row[:len(x)]
+	for i, v := range x {
+		s += float32(v * row[i])
+	}
+	return s
+}

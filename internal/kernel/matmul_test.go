@@ -1,0 +1,391 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// sumTol bounds the error of a float32 sum of k products against float64, as
+// a share of Σ|x·w|: each of at most k+2 roundings is 2⁻²⁴ relative.
+func sumTol(k int) float64 { return float64(k+2) * 0x1p-24 }
+
+// encode stores v in format f at an odd address when odd is set; bf16 and f16
+// values must be exact.
+func encode(v []float32, f Format, odd bool) []byte {
+	b := make([]byte, len(v)*f.Size()+1)
+	if odd {
+		b = b[1:]
+	}
+	for i, x := range v {
+		switch f {
+		case F32:
+			binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(x))
+		case BF16:
+			binary.LittleEndian.PutUint16(b[2*i:], uint16(math.Float32bits(x)>>16))
+		case F16:
+			binary.LittleEndian.PutUint16(b[2*i:], halfBits(x))
+		}
+	}
+	return b[: len(v)*f.Size() : len(v)*f.Size()]
+}
+
+// halfBits is the binary16 value next to x towards zero; x is in its range.
+func halfBits(x float32) uint16 {
+	b := math.Float32bits(x)
+	sign := uint16(b >> 16 & 0x8000)
+	exp := int(b>>23&0xff) - 127
+	switch {
+	case exp == 128 && b&0x7fffff != 0:
+		return sign | 0x7e00
+	case exp > 15:
+		return sign | 0x7c00
+	case exp < -25:
+		return sign
+	case exp < -14:
+		return sign | uint16((b&0x7fffff|0x800000)>>(-exp-1))
+	}
+	return sign | uint16(exp+15)<<10 | uint16(b>>13&0x3ff)
+}
+
+var formats = []Format{F32, F16, BF16}
+
+// randomMatrix is lively values that every format holds exactly.
+func randomMatrix(r *rand.Rand, n, k int, f Format, odd bool) (*Matrix, []float32) {
+	v := make([]float32, n*k)
+	for i := range v {
+		v[i] = Half(halfBits(float32(r.NormFloat64())))
+		v[i] = math.Float32frombits(math.Float32bits(v[i]) &^ 0xffff) // 7 bits of fraction
+	}
+	return &Matrix{Format: f, N: n, K: k, Data: encode(v, f, odd)}, v
+}
+
+func randomVector(r *rand.Rand, n int) []float32 {
+	v := make([]float32, n)
+	for i := range v {
+		v[i] = float32(r.NormFloat64())
+	}
+	return v
+}
+
+// checkProduct runs MatMul with a canary before and after dst and compares
+// with float64.
+func checkProduct(
+	t *testing.T, p *Pool, r *rand.Rand, m, n, k int, f Format, odd, withBias bool,
+) []float32 {
+	t.Helper()
+	const canary = 1234.5
+	w, v := randomMatrix(r, n, k, f, odd)
+	x := randomVector(r, m*k)
+	var bias []float32
+	if withBias {
+		bias = randomVector(r, n)
+	}
+	pad := 33
+	buf := make([]float32, m*n+2*pad)
+	for i := range buf {
+		buf[i] = canary
+	}
+	dst := buf[pad : pad+m*n]
+	MatMul(p, dst, x, m, w, bias)
+	for i := range pad {
+		if buf[i] != canary || buf[pad+m*n+i] != canary {
+			t.Fatalf("m %d n %d k %d %v: wrote outside dst", m, n, k, f)
+		}
+	}
+	for i := range m {
+		for o := range n {
+			var want, scale float64
+			for j := range k {
+				q := float64(x[i*k+j]) * float64(v[o*k+j])
+				want += q
+				scale += math.Abs(q)
+			}
+			if bias != nil {
+				want += float64(bias[o])
+				scale += math.Abs(float64(bias[o]))
+			}
+			got := float64(dst[i*n+o])
+			if !(math.Abs(got-want) <= sumTol(k)*scale) {
+				t.Fatalf("m %d n %d k %d %v odd %v: dst[%d %d] = %v, want %v", m, n, k, f, odd, i,
+					o, got, want)
+			}
+		}
+	}
+	return dst
+}
+
+func TestMatMulSizes(t *testing.T) {
+	p := NewPool(3)
+	defer p.Close()
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(1, 2))
+		for _, f := range formats {
+			for k := range 201 { // every depth, both regimes
+				checkProduct(t, p, r, 1+k%19, 1+k*7%23, k, f, k%2 == 1, k%3 == 0)
+				checkProduct(t, nil, r, 13+k%17, 1+k*11%90, k, f, k%2 == 0, k%3 == 1)
+			}
+			for n := range 201 { // every width
+				checkProduct(t, p, r, 1+n%19, n, 1+n*5%40, f, n%2 == 1, n%3 == 0)
+				checkProduct(t, p, r, 13+n%11, n, 1+n*3%50, f, n%2 == 0, n%3 == 1)
+			}
+			for m := range 60 { // every number of rows
+				checkProduct(t, p, r, m, 70, 37, f, false, true)
+			}
+			// several blocks of k, several panels, odd addresses
+			checkProduct(t, p, r, 3, 130, 1100, f, true, true)
+			checkProduct(t, p, r, 31, 131, 1101, f, true, true)
+		}
+	})
+}
+
+func TestMatMulManyRows(t *testing.T) {
+	p := NewPool(2)
+	defer p.Close()
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(3, 4))
+		checkProduct(t, p, r, 1931, 17, 19, F32, true, true)
+	})
+}
+
+// TestMatMulThreads: the same bits for any number of threads, and for a row
+// alone as for the row among others of the same regime.
+func TestMatMulThreads(t *testing.T) {
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(5, 6))
+		for _, f := range formats {
+			for _, m := range []int{1, 5, 8, 9, 18, 19, 70, 200} {
+				n, k := 203, 1061
+				if raceDetector {
+					n, k = 83, 531
+				}
+				w, _ := randomMatrix(r, n, k, f, true)
+				x := randomVector(r, m*k)
+				want := make([]float32, m*n)
+				MatMul(nil, want, x, m, w, nil)
+				for _, threads := range []int{2, 3, 8} {
+					p := NewPool(threads)
+					got := make([]float32, m*n)
+					MatMul(p, got, x, m, w, nil)
+					p.Close()
+					for i := range got {
+						if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+							t.Fatalf("%v m %d: element %d = %v with %d threads, %v with one", f, m,
+								i, got[i], threads, want[i])
+						}
+					}
+				}
+				less := m - 1
+				if m == 1 || m == 9 || m == 19 {
+					continue
+				}
+				got := make([]float32, less*n)
+				MatMul(nil, got, x[k:], less, w, nil)
+				for i := range got {
+					if got[i] != want[n+i] {
+						t.Fatalf("%v m %d: element %d = %v without the first row, %v with it", f, m,
+							i, got[i], want[n+i])
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestMatMulSpecialValues(t *testing.T) {
+	inf, nan := float32(math.Inf(1)), float32(math.NaN())
+	forEachImpl(t, func(t *testing.T) {
+		for _, f := range formats {
+			for _, m := range []int{1, 2, 9} {
+				for _, k := range []int{3, 16, 33} {
+					v := make([]float32, 5*k)
+					x := make([]float32, m*k)
+					for i := range x {
+						x[i] = 1
+					}
+					v[k-1] = nan             // output 0
+					v[2*k-1] = inf           // 1
+					v[2*k] = -inf            // 2: the infinities cancel to NaN
+					v[3*k-1] = inf           //
+					tiny := float32(0x1p-24) // a denormal in binary16, exact in all
+					v[4*k-1] = tiny          // 3
+					dst := make([]float32, m*5)
+					MatMul(nil, dst, x, m, &Matrix{Format: f, N: 5, K: k, Data: encode(v, f, true)},
+						nil)
+					for i := range m {
+						d := dst[i*5:]
+						if d[0] == d[0] || d[1] != inf || d[2] == d[2] || d[3] != tiny ||
+							d[4] != 0 {
+							t.Fatalf("%v m %d k %d: row %d = %v, want [NaN +Inf NaN 2⁻²⁴ 0]", f, m,
+								k, i, d[:5])
+						}
+					}
+					// denormal float32: in the weight where the format holds it, and in x
+					small := math.Float32frombits(1 << 20)
+					for i := range v {
+						v[i] = 0
+					}
+					v[k-1] = 1
+					x[k-1] = small
+					MatMul(nil, dst[:5*1], x[:k], 1,
+						&Matrix{Format: f, N: 5, K: k, Data: encode(v, f, false)}, nil)
+					if dst[0] != small {
+						t.Fatalf("%v k %d: denormal came out as %v, want %v", f, k, dst[0], small)
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestConvert(t *testing.T) {
+	all := make([]byte, 2*65536+1)
+	for _, odd := range []int{0, 1} {
+		data := all[odd : odd+2*65536]
+		for i := range 65536 {
+			binary.LittleEndian.PutUint16(data[2*i:], uint16(i))
+		}
+		forEachImpl(t, func(t *testing.T) {
+			for _, f := range []Format{F16, BF16} {
+				got, want := make([]float32, 65536), make([]float32, 65536)
+				Convert(got, data, f)
+				convertGo(want, data, f)
+				for i := range got {
+					if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+						t.Fatalf("%v %#04x: %08x, want %08x", f, i, math.Float32bits(got[i]),
+							math.Float32bits(want[i]))
+					}
+				}
+				for n := range 70 {
+					buf := make([]float32, n+1)
+					buf[n] = 7
+					Convert(buf[:n], data[2*16384:], f)
+					for i := range n {
+						if math.Float32bits(buf[i]) != math.Float32bits(want[16384+i]) {
+							t.Fatalf("%v length %d: element %d", f, n, i)
+						}
+					}
+					if buf[n] != 7 {
+						t.Fatalf("%v length %d: wrote past the end", f, n)
+					}
+				}
+			}
+		})
+	}
+	// 0x3555 = 2⁻²·(1+0x155/0x400), 0x0001 = 2⁻²⁴, 0xfc00 = −∞
+	for _, c := range []struct {
+		bits uint16
+		want float32
+	}{
+		{0x3c00, 1}, {0x3555, 0.25 * (1 + 341./1024)}, {1, 0x1p-24}, {0x83ff, -1023 * 0x1p-24}, {0xfc00, float32(math.Inf(-1))},
+	} {
+		if got := Half(c.bits); got != c.want {
+			t.Errorf("Half(%#x) = %v, want %v", c.bits, got, c.want)
+		}
+	}
+}
+
+func TestMatrixRow(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	for _, f := range formats {
+		w, v := randomMatrix(r, 5, 7, f, true)
+		got := make([]float32, 7)
+		w.Row(got, 3)
+		for i := range got {
+			if got[i] != v[21+i] {
+				t.Fatalf("%v: %v, want %v", f, got, v[21:28])
+			}
+		}
+	}
+}
+
+func TestMatMulPanicsOnShortSlices(t *testing.T) {
+	for name, f := range map[string]func(){
+		"x": func() {
+			MatMul(nil, make([]float32, 6), make([]float32, 7), 2,
+				MatrixF32(3, 4, make([]float32, 12)), nil)
+		},
+		"dst": func() {
+			MatMul(nil, make([]float32, 5), make([]float32, 8), 2,
+				MatrixF32(3, 4, make([]float32, 12)), nil)
+		},
+		"weight": func() {
+			MatMul(nil, make([]float32, 6), make([]float32, 8), 2,
+				&Matrix{F32, 3, 4, make([]byte, 47)}, nil)
+		},
+		"bias": func() {
+			MatMul(nil, make([]float32, 6), make([]float32, 8), 2,
+				MatrixF32(3, 4, make([]float32, 12)), make([]float32, 2))
+		},
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("short %s: no panic", name)
+				}
+			}()
+			f()
+		}()
+	}
+}
+
+func TestMatMulDoesNotAllocate(t *testing.T) {
+	p := NewPool(2)
+	defer p.Close()
+	r := rand.New(rand.NewPCG(9, 10))
+	if raceDetector {
+		t.Skip("the race detector makes pools forget")
+	}
+	if Implementation() == "go" {
+		t.Skip("the reference widens rows into memory of its own")
+	}
+	for _, m := range []int{1, 33} {
+		w, _ := randomMatrix(r, 512, 600, F16, false)
+		x, dst := randomVector(r, m*600), make([]float32, m*512)
+		f := func() { MatMul(p, dst, x, m, w, nil) }
+		f()
+		if n := testing.AllocsPerRun(50, f); n >= 1 {
+			t.Errorf("m %d: %v allocations a product, want 0", m, n)
+		}
+	}
+}
+
+// BenchmarkMatMul prints the rate of whole products and its share of the peak
+// of this machine: multiply-adds on registers, or memory reads for one row.
+func BenchmarkMatMul(b *testing.B) {
+	for _, threads := range []int{1, 2} {
+		p := NewPool(threads)
+		defer p.Close()
+		for _, f := range formats {
+			for _, shape := range [][2]int{{4096, 4096}, {11008, 4096}, {4096, 11008}} {
+				n, k := shape[0], shape[1]
+				w := &Matrix{Format: f, N: n, K: k, Data: make([]byte, n*k*f.Size())}
+				for i := range w.Data {
+					w.Data[i] = byte(i%3) + 0x2f
+				}
+				for _, m := range []int{1, 4, 8, 16, 32, 124, 252, 636} {
+					b.Run(fmt.Sprintf("%v/%dx%d/m%d/t%d", f, n, k, m, threads), func(b *testing.B) {
+						x := randomVector(rand.New(rand.NewPCG(1, 1)), m*k)
+						dst := make([]float32, m*n)
+						MatMul(p, dst, x, m, w, nil)
+						for b.Loop() {
+							MatMul(p, dst, x, m, w, nil)
+						}
+						seconds := b.Elapsed().Seconds() / float64(b.N)
+						b.ReportMetric(0, "ns/op")
+						gflops := 2 * float64(m) * float64(n) * float64(k) / seconds / 1e9
+						b.ReportMetric(gflops, "GFLOP/s")
+						b.ReportMetric(100*gflops/PeakFMA(p), "%FMA")
+						if m <= 32 {
+							rate := float64(len(w.Data)) / seconds / 1e9
+							b.ReportMetric(rate, "GB/s")
+							b.ReportMetric(100*rate/PeakRead(p), "%read")
+						}
+					})
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package kernel
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// Format is how the elements of a [Matrix] are stored.
+type Format uint8
+
+// The formats of a weight, all little-endian. Those from Q8 on are made by
+// [Quantize], and products with them round the activations.
+const (
+	F32     Format = iota
+	F16            // IEEE binary16
+	BF16           // the upper half of a float32
+	Q8             // blocks of 32 int8 with a scale, packed by Quantize
+	Q4             // blocks of 32 4-bit values with a scale, packed by Quantize
+	BF16Dot        // bfloat16, packed by Quantize, for products with bfloat16
+	Q4M            // blocks of 32 4-bit values with a scale and a minimum, packed by Quantize
+	IQ4            // blocks of 32 numbers of values in a table, with a scale, packed by PackBlocks
+)
+
+// packed tells the formats of Quantize from those of checkpoints.
+func (f Format) packed() bool { return f.blocks() || f == BF16Dot }
+
+// blocks tells the formats of blocks of 32.
+func (f Format) blocks() bool { return f == Q8 || f == Q4 || f == Q4M || f == IQ4 }
+
+// Size is the number of bytes of one element of F32, F16 or BF16.
+func (f Format) Size() int {
+	switch f {
+	case F32:
+		return 4
+	case F16, BF16:
+		return 2
+	}
+	panic(fmt.Sprintf("kernel.Format: unknown format %d", f))
+}
+
+// String is the name that a checkpoint uses, "F32", "F16" or "BF16", or "Q8",
+// "Q4", "Q4M", "IQ4" or "BF16Dot".
+func (f Format) String() string {
+	switch f {
+	case F32:
+		return "F32"
+	case F16:
+		return "F16"
+	case BF16:
+		return "BF16"
+	case Q8:
+		return "Q8"
+	case Q4:
+		return "Q4"
+	case Q4M:
+		return "Q4M"
+	case IQ4:
+		return "IQ4"
+	case BF16Dot:
+		return "BF16Dot"
+	}
+	return fmt.Sprintf("Format(%d)", uint8(f))
+}
+
+// Matrix is a weight [N out, K in]. In F32, F16 and BF16 Data holds N·K elements
+// row-major; in the other formats it is packed as [Quantize] leaves it. It may have any
+// alignment and may be read-only memory; it is never written.
+type Matrix struct {
+	Format Format
+	N, K   int
+	Data   []byte
+}
+
+// MatrixF32 is the [n, k] matrix over v, which it shares.
+func MatrixF32(n, k int, v []float32) *Matrix {
+	if n < 0 || k < 0 || len(v) < n*k {
+		panic("kernel.MatrixF32: slice too short")
+	}
+	return &Matrix{Format: F32, N: n, K: k, Data: float32Bytes(v[:n*k])}
+}
+
+// Row widens row i into dst, which has K elements, scales applied: an
+// embedding's lookup.
+func (w *Matrix) Row(dst []float32, i int) {
+	if i < 0 || i >= w.N || len(dst) < w.K {
+		panic("kernel.Matrix.Row: row or destination out of range")
+	}
+	switch w.Format {
+	case Q8, Q4, Q4M, IQ4:
+		w.dequantizeRow(dst, i)
+		return
+	case BF16Dot:
+		w.pairsRow(dst, i)
+		return
+	}
+	size := w.K * w.Format.Size()
+	Convert(dst[:w.K], w.Data[i*size:(i+1)*size], w.Format)
+}
+
+// Bytes is the number of bytes that the weight takes in its format.
+func (w *Matrix) Bytes() int {
+	switch w.Format {
+	case Q8, Q4, Q4M, IQ4:
+		return quantSize(w.Format, w.N, w.K)
+	case BF16Dot:
+		return pairsSize(w.N, w.K)
+	}
+	return w.N * w.K * w.Format.Size()
+}
+
+// check panics unless Data holds the weight.
+func (w *Matrix) check(caller string) {
+	if w.N < 0 || w.K < 0 || len(w.Data) < w.Bytes() {
+		panic(
+			fmt.Sprintf("kernel.%s: weight [%d %d] %v has %d bytes", caller, w.N, w.K, w.Format,
+				len(w.Data)))
+	}
+}
+
+func float32Bytes(v []float32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v))
+}
+
+// grow returns buf with n elements, whose values are left as they are.
+func grow[T any](buf []T, n int) []T {
+	if cap(buf) < n {
+		return make([]T, n)
+	}
+	return buf[:n]
+}
+
+// growWork is grow for the scratch memory of a product.
+func growWork(buf []byte, n int) []byte {
+	if cap(buf) < n {
+		buf = workBytes(n)
+	}
+	return buf[:n]
+}

@@ -1,0 +1,112 @@
+//go:build !purego
+
+package kernel
+
+//go:generate sh -c "cd _gen && go run . -kernel peak"
+
+// fmaPerRound is the number of scalar multiply-adds in a round of fmaLoop.
+func fmaPerRound() int {
+	switch impl() {
+	case implAVX512:
+		return 12 * 16
+	case implAVX2:
+		return 12 * 8
+	}
+	return 4
+}
+
+func fmaLoop(rounds int) {
+	switch impl() {
+	case implAVX512:
+		fmaLoopAVX512(rounds)
+	case implAVX2:
+		fmaLoopAVX2(rounds)
+	default:
+		sink(fmaLoopGo(rounds))
+	}
+}
+
+// dotPerRound is the number of byte multiply-adds in a round of dotLoop.
+func dotPerRound() int {
+	switch {
+	case choice() == implAMX:
+		return tilePerRound
+	case impl() == implAVX512 && hasVNNI:
+		return 12 * 64
+	case avxVNNI():
+		return 12 * 32
+	case impl() != implGo:
+		return 4 * 32
+	}
+	return fmaPerRound()
+}
+
+func dotLoop(rounds int) {
+	switch {
+	case choice() == implAMX:
+		tileLoop(rounds)
+	case impl() == implAVX512 && hasVNNI:
+		dotLoopVNNI(rounds)
+	case avxVNNI():
+		dotLoopAVXVNNI(rounds)
+	case impl() != implGo:
+		dotLoopAVX2(rounds)
+	default:
+		fmaLoop(rounds)
+	}
+}
+
+func bf16PerRound() int {
+	if choice() == implAMX {
+		return tilePerRound
+	}
+	if impl() == implAVX512 && hasBF16 {
+		return 16 * 32
+	}
+	return fmaPerRound()
+}
+
+func bf16Loop(rounds int) {
+	if choice() == implAMX {
+		tileLoop(rounds)
+		return
+	}
+	if impl() == implAVX512 && hasBF16 {
+		dotLoopBF16(rounds)
+		return
+	}
+	fmaLoop(rounds)
+}
+
+// tilePerRound is the number of multiply-adds in a round of tileLoop that counts as one of the
+// other loops: there are so many more in one of tiles that rounds are divided.
+const (
+	tilePerRound = tileRows * tileRows * tileK * 4 / tileRounds
+	tileRounds   = 32
+)
+
+func tileLoop(rounds int) { tileLoopAMX(&tileConfig[0], &tileData[0], max(1, rounds/tileRounds)) }
+
+// tileData is four tiles of bfloat16 between -2 and 2.
+var tileData = func() (d [4 * tileBytes]byte) {
+	state := uint32(1)
+	for i := range d {
+		state = state*1664525 + 1013904223
+		d[i] = byte(state >> 24)
+		if i%2 == 1 {
+			d[i] = d[i]&0x80 | 0x3f
+		}
+	}
+	return d
+}()
+
+func readLoop(b []byte) {
+	switch impl() {
+	case implAVX512:
+		readLoopAVX512(&b[0], len(b))
+	case implAVX2:
+		readLoopAVX2(&b[0], len(b))
+	default:
+		sink(float32(readLoopGo(b)))
+	}
+}

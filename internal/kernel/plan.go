@@ -1,0 +1,199 @@
+package kernel
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A plan is a way to compute products of many rows with 8- and 4-bit weights. All plans of a
+// format give the same bits.
+type plan uint8
+
+const (
+	planRows   plan = iota // tiles of many rows, over all of K
+	planWide               // tiles of three rows and two panels
+	planBlocks             // K in blocks, whose weights stay in the first-level cache
+)
+
+var planNames = [...]string{planRows: "rows", planWide: "wide", planBlocks: "blocks"}
+
+var (
+	fixedPlan atomic.Int32 // a plan and 1, 0 where trials choose
+	planError = planFromEnvironment(os.Getenv("KERNEL_PLAN"))
+)
+
+func planFromEnvironment(name string) error {
+	if err := SetPlan(name); err != nil {
+		return fmt.Errorf("environment variable KERNEL_PLAN: %w", err)
+	}
+	return nil
+}
+
+// SetPlan makes products take the plan of that name wherever their format has it; "" leaves
+// the choice to trials. It must not be called while an operation runs.
+func SetPlan(name string) error {
+	if name == "" {
+		fixedPlan.Store(0)
+		return nil
+	}
+	i := slices.Index(planNames[:], name)
+	if i < 0 {
+		return fmt.Errorf("kernel: plan %q: unknown, want %s", name,
+			strings.Join(planNames[:], "|"))
+	}
+	fixedPlan.Store(int32(i) + 1)
+	return nil
+}
+
+// HasPlans tells whether products of m rows with weights in f have several plans here.
+func HasPlans(f Format, m int) bool {
+	return m > quantFew && !tiledFormat(f, m) && len(planCandidates(impl(), f)) > 1
+}
+
+// planChoice is the plan of a format.
+type planChoice struct {
+	choose sync.Once
+	PlanTrial
+	plan plan
+}
+
+var planChoices [IQ4 + 1]planChoice
+
+// PlanTrial is how a format's plan was chosen.
+type PlanTrial struct {
+	Format string             // of the weights
+	Plan   string             // chosen
+	Ratios map[string]float64 // the medians of each plan's time in proportion to the first's
+}
+
+// planStore keeps trials from process to process.
+var planStore struct {
+	load func(format string) (PlanTrial, bool)
+	save func(PlanTrial)
+}
+
+// KeepPlans makes load and save keep the trials of this machine. It must be called before the
+// first product.
+func KeepPlans(load func(format string) (PlanTrial, bool), save func(PlanTrial)) {
+	planStore.load, planStore.save = load, save
+}
+
+// Plans returns the plans of all formats that have several here. It tries those out that no
+// product has needed yet.
+func Plans() []PlanTrial {
+	var list []PlanTrial
+	for _, f := range []Format{Q8, Q4, IQ4} {
+		if len(planCandidates(impl(), f)) < 2 {
+			continue
+		}
+		p := planOf(impl(), f)
+		t := planChoices[f].PlanTrial
+		if name := planNames[p]; name != t.Plan {
+			t = PlanTrial{Format: f.String(), Plan: name}
+		}
+		list = append(list, t)
+	}
+	return list
+}
+
+// planOf is the plan of products of many rows with weights in f.
+func planOf(level implementation, f Format) plan {
+	candidates := planCandidates(level, f)
+	if fixed := plan(fixedPlan.Load() - 1); slices.Contains(candidates, fixed) {
+		return fixed
+	}
+	if len(candidates) < 2 {
+		return planRows
+	}
+	c := &planChoices[f]
+	c.choose.Do(func() {
+		if planStore.load != nil {
+			t, ok := planStore.load(f.String())
+			i := slices.Index(planNames[:], t.Plan)
+			if ok && i >= 0 && slices.Contains(candidates, plan(i)) {
+				c.plan, c.PlanTrial = plan(i), t
+				return
+			}
+		}
+		c.plan, c.Ratios = tryPlans(level, f, candidates)
+		c.Format, c.Plan = f.String(), planNames[c.plan]
+		if planStore.save != nil {
+			planStore.save(c.PlanTrial)
+		}
+	})
+	return c.plan
+}
+
+const (
+	// A trial's product, of one thread, takes less than a millisecond; its weights come from
+	// the second-level cache.
+	trialRows, trialPanels, trialK = 126, 4, 4096
+	// trialTurns is how often each plan is timed; a trial ends after trialTime at the latest,
+	// when each had a turn.
+	trialTurns = 25
+	trialTime  = 150 * time.Millisecond
+	// trialGain is the ratio below which a plan is preferred to the first.
+	trialGain = 0.98
+)
+
+// tryPlans times candidates in turns, and chooses by the median of the ratios within a turn.
+func tryPlans(level implementation, f Format, candidates []plan) (plan, map[string]float64) {
+	w := &Matrix{Format: f, N: trialPanels * quantPanel, K: trialK}
+	w.Data = growWork(nil, w.Bytes())
+	for i := range w.Data { // scales from 2⁻¹⁵ to 0.01
+		w.Data[i] = byte(i*167+i>>8) & 0x9f
+	}
+	x := make([]float32, trialRows*trialK)
+	for i := range x {
+		x[i] = float32(i%251)/125 - 1
+	}
+	dst := make([]float32, trialRows*w.N)
+	t := newQuantProduct(level, dst, x, trialRows, w, nil)
+	defer t.free()
+	for i := range (trialRows + quantRows - 1) / quantRows {
+		t.quantize(i)
+	}
+	t.panels, t.mBlocks = trialPanels, 1
+	ratios := make([][]float64, len(candidates))
+	times := make([]float64, len(candidates))
+	begin := time.Now()
+	for turn := range trialTurns + 1 {
+		if turn > 1 && time.Since(begin) > trialTime {
+			break
+		}
+		for i := range candidates {
+			i = (i + turn) % len(candidates)
+			if t.plan = candidates[i]; t.plan == planBlocks {
+				addOffsets(t.acts, actMagic)
+			}
+			start := time.Now()
+			t.task(0)
+			times[i] = time.Since(start).Seconds()
+			if t.plan == planBlocks {
+				addOffsets(t.acts, -actMagic)
+			}
+		}
+		if turn == 0 {
+			continue // to find the caches as they will be
+		}
+		for i := range candidates {
+			ratios[i] = append(ratios[i], times[i]/times[0])
+		}
+	}
+	best, least := candidates[0], trialGain
+	medians := map[string]float64{}
+	for i, c := range candidates {
+		slices.Sort(ratios[i])
+		median := ratios[i][len(ratios[i])/2]
+		medians[planNames[c]] = median
+		if median < least {
+			best, least = c, median
+		}
+	}
+	return best, medians
+}

@@ -1,0 +1,210 @@
+package kernel
+
+import (
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Pool runs loops on a fixed number of threads: the caller of [Pool.Run] and
+// Threads()-1 workers that live until Close. A nil *Pool is serial. One pool
+// may serve several callers at once, and f may itself call Run: the caller
+// always works on its own loop, so it never waits for a worker to come free.
+type Pool struct {
+	threads int
+	spin    bool // a thread that waits has a processor to itself
+	jobs    chan *job
+	quit    chan struct{}
+	closing sync.Once
+	free    sync.Pool   // of *job
+	ended   func() bool // nil: never
+}
+
+// job is one loop. It is recycled when the caller and every worker that holds
+// it from the queue have let go.
+type job struct {
+	n        int64
+	f        func(i int)
+	next     atomic.Int64 // first index not yet taken
+	left     atomic.Int64 // indices not yet finished
+	refs     atomic.Int32
+	ended    func() bool   // nil: never
+	done     chan struct{} // receives once, when left falls to 0
+	panicked atomic.Pointer[any]
+}
+
+// NewPool starts a pool of the given number of threads, the caller's included;
+// zero or less means GOMAXPROCS.
+func NewPool(threads int) *Pool {
+	if threads <= 0 {
+		threads = runtime.GOMAXPROCS(0)
+	}
+	p := &Pool{
+		threads: threads,
+		spin:    threads <= runtime.GOMAXPROCS(0),
+		jobs:    make(chan *job, threads),
+		quit:    make(chan struct{}),
+	}
+	p.free.New = func() any { return &job{done: make(chan struct{}, 1)} }
+	for range threads - 1 {
+		go p.work()
+	}
+	return p
+}
+
+// Until returns p for loops whose results nobody needs once ended, which any thread may call,
+// has reported true: what they have not begun then is left out. It must not report false
+// after that.
+func (p *Pool) Until(ended func() bool) *Pool {
+	u := &Pool{threads: p.threads, spin: p.spin, jobs: p.jobs, quit: p.quit, ended: ended}
+	u.free.New = p.free.New
+	return u
+}
+
+// Threads is the number of threads a loop may use: 1 for a nil pool.
+func (p *Pool) Threads() int {
+	if p == nil {
+		return 1
+	}
+	return p.threads
+}
+
+// Close stops the workers once they finish what they run. A loop that starts
+// later runs on its caller alone. Close may be called twice, and on nil.
+func (p *Pool) Close() {
+	if p != nil {
+		p.closing.Do(func() { close(p.quit) })
+	}
+}
+
+// Run calls f(0) … f(n-1), each once, in any order and on any thread, and
+// returns when all have returned. Indices are given out one at a time from a
+// shared counter, so a slow thread holds up one call of f and no more. A panic
+// in f is raised again in the caller after the loop.
+func (p *Pool) Run(n int, f func(i int)) {
+	if p == nil || p.threads == 1 || n <= 1 {
+		for i := range n {
+			if p != nil && p.ended != nil && p.ended() {
+				return
+			}
+			f(i)
+		}
+		return
+	}
+	j := p.free.Get().(*job)
+	j.n, j.f, j.ended = int64(n), f, p.ended
+	j.next.Store(0)
+	j.left.Store(int64(n))
+	j.panicked.Store(nil)
+	helpers := min(p.threads, n) - 1
+	j.refs.Store(int32(helpers) + 1)
+	for sent := range helpers {
+		select {
+		case p.jobs <- j:
+			continue
+		default: // every worker has more to do than it can start
+		}
+		j.refs.Add(int32(sent - helpers))
+		break
+	}
+	j.loop()
+	p.finish(j)
+	cause := j.panicked.Load()
+	p.release(j)
+	if cause != nil {
+		panic(*cause)
+	}
+}
+
+func (p *Pool) work() {
+	debug.SetPanicOnFault(true) // of a mapped file that was cut short
+	for {
+		j := p.soon()
+		if j == nil {
+			select {
+			case j = <-p.jobs:
+			case <-p.quit:
+				return
+			}
+		}
+		j.loop()
+		p.release(j)
+	}
+}
+
+// A pass through a model is hundreds of short loops, and a sleeping thread takes
+// longer to wake than some of them last: a thread that ran out of work looks
+// around for spinTime before it sleeps.
+const (
+	spinTime  = 100 * time.Microsecond
+	spinPolls = 64 // looks between two at the clock
+)
+
+// soon returns a job that comes while the worker is still awake, else nil.
+func (p *Pool) soon() *job {
+	for start := time.Now(); p.spin; {
+		for range spinPolls {
+			select {
+			case j := <-p.jobs:
+				return j
+			default:
+			}
+		}
+		if time.Since(start) > spinTime {
+			break
+		}
+	}
+	return nil
+}
+
+// finish waits until all indices of j are done.
+func (p *Pool) finish(j *job) {
+	for start := time.Now(); p.spin; {
+		for range spinPolls {
+			select {
+			case <-j.done:
+				return
+			default:
+			}
+		}
+		if time.Since(start) > spinTime {
+			break
+		}
+	}
+	<-j.done
+}
+
+func (p *Pool) release(j *job) {
+	if j.refs.Add(-1) == 0 {
+		j.f, j.ended = nil, nil
+		p.free.Put(j)
+	}
+}
+
+// loop takes indices until there are none.
+func (j *job) loop() {
+	for {
+		i := j.next.Add(1) - 1
+		if i >= j.n {
+			return
+		}
+		j.call(int(i))
+		if j.left.Add(-1) == 0 {
+			j.done <- struct{}{}
+		}
+	}
+}
+
+func (j *job) call(i int) {
+	defer func() {
+		if r := recover(); r != nil {
+			cause := r // a copy, so that only a panic allocates
+			j.panicked.CompareAndSwap(nil, &cause)
+		}
+	}()
+	if j.ended == nil || !j.ended() {
+		j.f(i)
+	}
+}

@@ -1,0 +1,133 @@
+package kernel
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func TestPoolRunsEachIndexOnce(t *testing.T) {
+	for _, threads := range []int{0, 1, 2, 7} {
+		p := NewPool(threads)
+		for _, n := range []int{0, 1, 2, 3, 100, 1000} {
+			hits := make([]atomic.Int32, n)
+			p.Run(n, func(i int) { hits[i].Add(1) })
+			for i := range hits {
+				if got := hits[i].Load(); got != 1 {
+					t.Errorf("threads %d, n %d: index %d ran %d times", threads, n, i, got)
+				}
+			}
+		}
+		p.Close()
+		p.Close()
+	}
+	var none *Pool
+	none.Run(2, func(int) {})
+	none.Close()
+	if none.Threads() != 1 {
+		t.Error("a nil pool has other than one thread")
+	}
+}
+
+func TestPoolAfterClose(t *testing.T) {
+	p := NewPool(3)
+	p.Close()
+	var sum atomic.Int64
+	for range 20 { // more loops than the queue holds
+		p.Run(10, func(i int) { sum.Add(int64(i)) })
+	}
+	if got := sum.Load(); got != 20*45 {
+		t.Errorf("sum %d, want %d", got, 20*45)
+	}
+}
+
+func TestPoolConcurrentAndNested(t *testing.T) {
+	p := NewPool(3)
+	defer p.Close()
+	var sum atomic.Int64
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 50 {
+				p.Run(5, func(i int) {
+					p.Run(4, func(j int) { sum.Add(int64(i*4 + j)) })
+				})
+			}
+		})
+	}
+	wg.Wait()
+	if got, want := sum.Load(), int64(8*50*190); got != want { // 0+…+19 = 190
+		t.Errorf("sum %d, want %d", got, want)
+	}
+}
+
+func TestPoolPanicReachesTheCaller(t *testing.T) {
+	p := NewPool(2)
+	defer p.Close()
+	defer func() {
+		if r := recover(); r != "boom" {
+			t.Errorf("recovered %v, want boom", r)
+		}
+	}()
+	p.Run(10, func(i int) {
+		if i == 7 {
+			panic("boom")
+		}
+	})
+	t.Error("no panic")
+}
+
+func TestPoolCloseEndsWorkers(t *testing.T) {
+	before := runtime.NumGoroutine()
+	p := NewPool(5)
+	p.Run(100, func(int) {})
+	p.Close()
+	for range 100 {
+		if runtime.NumGoroutine() <= before {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Errorf("%d goroutines after Close, want %d", runtime.NumGoroutine(), before)
+}
+
+func TestPoolRunDoesNotAllocate(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector makes pools forget")
+	}
+	p := NewPool(2)
+	defer p.Close()
+	f := func(int) {}
+	p.Run(10, f)
+	if n := testing.AllocsPerRun(100, func() { p.Run(10, f) }); n >= 1 {
+		t.Errorf("%v allocations a loop, want 0", n)
+	}
+}
+
+// Ensure that loops leave out what they have not begun once nobody needs it, and that others on
+// the same workers do not.
+func TestPoolUntil(t *testing.T) {
+	for _, threads := range []int{1, 3} {
+		p := NewPool(threads)
+		var ended atomic.Bool
+		u := p.Until(ended.Load)
+		var ran atomic.Int64
+		u.Run(1000, func(int) {
+			if ran.Add(1) == 100 {
+				ended.Store(true)
+			}
+		})
+		if n := ran.Load(); n < 100 || n > 100+int64(threads) {
+			t.Errorf("%d threads: %d indices ran, want 100 and no more than were begun", threads, n)
+		}
+		u.Run(10, func(int) { t.Error("ran after the end") })
+		var sum atomic.Int64
+		p.Run(10, func(i int) { sum.Add(int64(i)) })
+		if sum.Load() != 45 {
+			t.Errorf("%d threads: sum %d of another's loop, want 45", threads, sum.Load())
+		}
+		p.Close()
+	}
+}

@@ -1,0 +1,81 @@
+//go:build !purego
+
+package kernel
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// Ensure that all plans of a format give the same bits.
+func TestPlansAgree(t *testing.T) {
+	before := Implementation()
+	defer func() {
+		if err := SetImplementation(before); err != nil {
+			t.Error(err)
+		}
+		fixedPlan.Store(0)
+	}()
+	if err := SetImplementation("avx512"); err != nil || !hasVNNI {
+		t.Skip("no VNNI of 512 bits")
+	}
+	r := rand.New(rand.NewPCG(41, 42))
+	for _, c := range [][3]int{
+		{8, 64, 32}, {9, 63, 70}, {13, 97, 200}, {33, 64, 32},
+		{31, 677, 333}, {70, 300, 1061}, {124, 160, 64}, {37, 96, 1100}, {32, 32, 512},
+	} {
+		m, n, k := c[0], c[1], c[2]
+		plain := MatrixF32(n, k, randomVector(r, n*k))
+		x := randomVector(r, m*k)
+		for _, f := range []Format{Q8, Q4, IQ4} {
+			w := &Matrix{Format: f, N: n, K: k}
+			if f == IQ4 {
+				w.Data = make([]byte, w.Bytes())
+				for i := range w.Data {
+					w.Data[i] = byte(r.Uint32()) & 0x9f // finite scales
+				}
+			} else {
+				var err error
+				if w, err = Quantize(nil, plain, f); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, bias := range [][]float32{randomVector(r, n), nil} {
+				plansAgree(t, w, x, m, bias)
+			}
+		}
+	}
+}
+
+func plansAgree(t *testing.T, w *Matrix, x []float32, m int, bias []float32) {
+	const canary = 1234.5
+	size := m * w.N
+	want, got := make([]float32, size), make([]float32, size+8)
+	for i, c := range planCandidates(impl(), w.Format) {
+		if err := SetPlan(planNames[c]); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			MatMul(nil, want, x, m, w, bias)
+			continue
+		}
+		for _, threads := range []int{1, 3} {
+			for i := range got {
+				got[i] = canary
+			}
+			p := NewPool(threads)
+			MatMul(p, got[:size], x, m, w, bias)
+			p.Close()
+			for i, v := range want {
+				if got[i] != v {
+					t.Fatalf("%v, plan %s, m %d n %d k %d, %d threads: element %d = %v, want %v",
+						w.Format, planNames[c], m, w.N, w.K, threads, i, got[i], v)
+				}
+			}
+			if got[size] != canary {
+				t.Fatalf("%v, plan %s, m %d n %d k %d: wrote past the end",
+					w.Format, planNames[c], m, w.N, w.K)
+			}
+		}
+	}
+}

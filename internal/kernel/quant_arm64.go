@@ -1,0 +1,81 @@
+//go:build !purego
+
+package kernel
+
+import "sync"
+
+func quantizeRow(_ implementation, dst []byte, x []float32, blocks, offset int) {
+	quantizeRowGo(dst, x, blocks, offset)
+}
+
+func quantizeWeights(
+	q []uint8, scales, v []float32, f Format,
+) {
+	quantizeWeightsGo(q, scales, v, f)
+}
+
+func quantizeMinima(
+	q []uint8, scales, minima, v []float32,
+) {
+	quantizeMinimaGo(q, scales, minima, v)
+}
+
+func planCandidates(implementation, Format) []plan { return nil }
+
+func quantKBlocks(*quantProduct, []byte, int, int, int, int) {}
+
+func widenIQ4(dst, src []byte, blocks int) { widenIQ4Go(dst, src, blocks) }
+
+// quantTile computes rows of a panel: dst[i·ldd+c] = bias[c] + Σ over blocks.
+type quantTile = func(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32)
+
+// The tiles by number of rows.
+var (
+	q8NEON = []quantTile{q8NEON1, q8NEON2}
+	q4NEON = []quantTile{q4NEON1, q4NEON2}
+)
+
+// quantScratch is one thread's scratch memory.
+type quantScratch struct {
+	bias [quantPanel]float32
+	tail [2 * quantPanel]float32 // outputs of the last panel
+}
+
+var quantScratches = sync.Pool{New: func() any { return new(quantScratch) }}
+
+// quantPanelRows computes rows first … end-1 of some panels.
+func quantPanelRows(t *quantProduct, f Format, data []byte, panel, panels, first, end int) {
+	if f == Q4M {
+		for i := range panels {
+			quantPanelGo(t, panel+i, first, end)
+		}
+		return
+	}
+	tiles := q8NEON
+	if f == Q4 {
+		tiles = q4NEON
+	}
+	s := quantScratches.Get().(*quantScratch)
+	n, size := t.w.N, t.blocks*quantBlockSize(f)
+	for ; panels > 0; panel, panels, data = panel+1, panels-1, data[size:] {
+		col := panel * quantPanel
+		width := min(quantPanel, n-col)
+		clear(s.bias[:])
+		if t.bias != nil {
+			copy(s.bias[:], t.bias[col:col+width])
+		}
+		for r := first; r < end; r += len(tiles) {
+			rows := min(len(tiles), end-r)
+			dst, ldd := &s.tail[0], quantPanel
+			if width == quantPanel {
+				dst, ldd = &t.dst[r*n+col], n
+			}
+			tiles[rows-1](dst, ldd, &t.acts[r*t.blocks*actBlock], t.blocks*actBlock, &data[0],
+				t.blocks, &s.bias[0])
+			for i := r; width < quantPanel && i < r+rows; i++ {
+				copy(t.dst[i*n+col:i*n+col+width], s.tail[(i-r)*quantPanel:])
+			}
+		}
+	}
+	quantScratches.Put(s)
+}

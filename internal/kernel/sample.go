@@ -1,0 +1,105 @@
+package kernel
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// The functions of this file each take one short measurement, so that a
+// benchmark can alternate between a product, its inner kernel and the machine's
+// limits: on a machine that is shared, only neighbours in time compare. All run
+// on all threads of p for about d, and return 10⁹ operations a second, two a
+// multiply-add.
+
+// SamplePeak measures multiply-adds on registers alone, with the instructions
+// that a product of many rows with a weight of format f uses: those of [PeakDot]
+// for Q8, Q4, Q4M and IQ4, of [PeakBF16] for BF16Dot, else those of [PeakFMA].
+func SamplePeak(p *Pool, f Format, d time.Duration) float64 {
+	switch f {
+	case Q8, Q4, Q4M, IQ4:
+		return sampleRegisters(p, dotPerRound(), d, dotLoop)
+	case BF16Dot:
+		return sampleRegisters(p, bf16PerRound(), d, bf16Loop)
+	}
+	return sampleRegisters(p, fmaPerRound(), d, fmaLoop)
+}
+
+func sampleRegisters(p *Pool, perRound int, d time.Duration, loop func(rounds int)) float64 {
+	const rounds = 1 << 16
+	return sample(p, 2*rounds*perRound, d, func(int) { loop(rounds) })
+}
+
+// SampleMicro measures the inner kernel of [MatMul] with m rows and a weight of
+// format f, at its best height where there are several, on operands that each
+// thread has to itself and that stay in its first caches.
+func SampleMicro(p *Pool, f Format, m int, d time.Duration) float64 {
+	loops := make([]func(), p.Threads())
+	var ops int
+	for i := range loops {
+		loops[i], ops = microLoop(impl(), f, m)
+	}
+	return sample(p, ops, d, func(i int) { loops[i]() })
+}
+
+// sample runs one of ops operations on every thread at once, again and again for
+// about d, and adds up what each thread reached. No thread's time starts before
+// all have come, so that waking them is not counted.
+func sample(p *Pool, ops int, d time.Duration, one func(thread int)) float64 {
+	var arrived atomic.Int32
+	rates := make([]float64, p.Threads())
+	p.Run(p.Threads(), func(i int) {
+		arrived.Add(1)
+		for wait := time.Now(); int(arrived.Load()) < p.Threads() && time.Since(wait) <
+			longestWake; {
+		}
+		start := time.Now()
+		for total := 0; ; {
+			one(i)
+			total += ops
+			if spent := time.Since(start); spent >= d {
+				rates[i] = float64(total) / spent.Seconds() / 1e9
+				return
+			}
+		}
+	})
+	var sum float64
+	for _, r := range rates {
+		sum += r
+	}
+	return sum
+}
+
+// longestWake is how long a thread waits for the others: a pool that is busy
+// elsewhere may never send them.
+const longestWake = 20 * time.Millisecond
+
+// SampleRead measures how fast all threads of p read b once, in GB/s. b is to be
+// larger than the caches and at least 2 MiB.
+func SampleRead(p *Pool, b []byte) float64 {
+	const part = 1 << 20
+	start := time.Now()
+	p.Run(len(b)/part, func(i int) { readLoop(b[i*part : (i+1)*part]) })
+	return float64(len(b)/part*part) / time.Since(start).Seconds() / 1e9
+}
+
+// microDepth is the k of the operands of a microLoop, and microCalls how often it
+// calls the kernel: enough to outweigh what waking a thread costs.
+const (
+	microDepth = 512
+	microCalls = 200
+)
+
+// microLoopGo is the reference on a weight of one panel.
+func microLoopGo(f Format, m int) (loop func(), ops int) {
+	const n = 64
+	w := MatrixF32(n, microDepth, make([]float32, n*microDepth))
+	switch f {
+	case Q8, Q4, Q4M, IQ4, BF16Dot:
+		w, _ = Quantize(nil, w, f) // zeros are finite
+	default:
+		w = &Matrix{Format: f, N: n, K: microDepth, Data: make([]byte, n*microDepth*f.Size())}
+	}
+	m = min(m, 8)
+	x, dst := make([]float32, m*microDepth), make([]float32, m*n)
+	return func() { MatMul(nil, dst, x, m, w, nil) }, 2 * m * n * microDepth
+}

@@ -1,0 +1,112 @@
+//go:build !purego
+
+package kernel
+
+import "unsafe"
+
+// microLoop returns calls of the tile from which a product of m rows is built, on
+// operands of its own, and their operations.
+func microLoop(level implementation, f Format, m int) (loop func(), ops int) {
+	switch {
+	case level == implGo:
+		return microLoopGo(f, m)
+	case tiledFormat(f, m):
+		return microTiles(f, m)
+	case f.blocks():
+		return microQuant(level, f, m)
+	case f == BF16Dot:
+		return microPairs(level, m)
+	case m <= smallRows(level):
+		return microDots(level, f, m)
+	}
+	width := panelWidth(level)
+	a, c := make([]float32, maxTileRows*microDepth), make([]float32, maxTileRows*width)
+	b := alignedFloats(microDepth * width)
+	return func() {
+		for range microCalls {
+			gemmTile(level, &c[0], width, &a[0], microDepth, &b[0], microDepth, maxTileRows, true,
+				&prefetch{})
+		}
+	}, microCalls * 2 * maxTileRows * width * microDepth
+}
+
+func microQuant(level implementation, f Format, m int) (loop func(), ops int) {
+	const blocks = microDepth / quantBlock
+	chosen := planRows
+	if m > quantFew {
+		chosen = planOf(level, f)
+	}
+	if chosen == planBlocks && m >= leastBlocks || f == IQ4 {
+		f = Q8 // which it is widened to
+	}
+	tiles, panels := quantTiles(level, f), 1
+	if chosen == planWide {
+		tiles, panels = q8Wide, 2
+	}
+	m = min(m, len(tiles))
+	tile := tiles[m-1]
+	w := alignedFloats((panels*blocks*quantBlockSize(f) + 3) / 4)
+	x := make([]byte, m*blocks*actBlock)
+	dst, bias := make([]float32, m*panels*quantPanel), make([]float32, panels*quantPanel)
+	return func() {
+		for range microCalls {
+			tile(&dst[0], panels*quantPanel, &x[0], blocks*actBlock, (*byte)(unsafe.Pointer(&w[0])),
+				blocks, &bias[0], 0, 1, 0, 0)
+		}
+	}, microCalls * 2 * m * panels * quantPanel * microDepth
+}
+
+func microTiles(f Format, m int) (loop func(), ops int) {
+	const depth = microDepth / tileK
+	tiles := min(8, (m+tileRows-1)/tileRows)
+	run, w := amxStrips[f], alignedFloats(depth*tileK*pairsPanel/2)
+	x := make([]byte, (tiles+1)/2*2*depth*tileBytes+tilePage)
+	x = x[-uintptr(unsafe.Pointer(&x[0]))%tilePage:]
+	s := new(tileScratch)
+	s.reserve(tiles)
+	return func() {
+		for range microCalls {
+			run(&tileConfig[0], &x[0], tiles, depth, s.units, s.c, 1,
+				(*byte)(unsafe.Pointer(&w[0])), depth, 0, 0, 0)
+		}
+	}, microCalls * 2 * tiles * tileRows * stripWidth * microDepth
+}
+
+func microPairs(level implementation, m int) (loop func(), ops int) {
+	tiles, width := pairsTiles(level)
+	m = min(m, len(tiles))
+	b, c, a := alignedFloats(microDepth*pairsPanel/2), make([]float32, m*width),
+		make([]float32, m*microDepth)
+	_, unit := pairsBlock(level)
+	return func() {
+		for range microCalls {
+			tiles[m-1](&c[0], 4*width, &c[0], 4*width, (*byte)(unsafe.Pointer(&a[0])),
+				unit*microDepth, (*byte)(unsafe.Pointer(&b[0])), microDepth/pairsUnit, 0, 0)
+		}
+	}, microCalls * 2 * m * width * microDepth
+}
+
+func microDots(level implementation, f Format, m int) (loop func(), ops int) {
+	lanes, most := 8, 2
+	if level == implAVX512 {
+		lanes, most = 16, 6
+	}
+	m = min(m, most)
+	tile := dotTiles[level][f][m-1]
+	w, x, dst := make([]byte, 4*microDepth*f.Size()), make([]float32, m*microDepth),
+		make([]float32, m*4)
+	return func() {
+		for range microCalls {
+			tile(&dst[0], 4, &x[0], microDepth, &w[0], microDepth*f.Size(), microDepth/lanes, 0)
+		}
+	}, microCalls * 2 * m * 4 * microDepth
+}
+
+// alignedFloats is n floats from the start of a cache line.
+func alignedFloats(n int) []float32 {
+	b := make([]float32, n+16)
+	for uintptr(unsafe.Pointer(&b[0]))%64 != 0 {
+		b = b[1:]
+	}
+	return b[:n]
+}

@@ -1,0 +1,9 @@
+//go:build !amd64 || purego
+
+package kernel
+
+func microLoop(
+	_ implementation, f Format, m int,
+) (loop func(), ops int) {
+	return microLoopGo(f, m)
+}

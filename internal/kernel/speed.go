@@ -1,0 +1,144 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"runtime"
+	"slices"
+	"time"
+)
+
+// Speed is how fast this machine computes, measured once, to predict how long
+// something takes.
+type Speed struct {
+	Implementation string
+	Threads        int
+	Products       map[string][]ProductSpeed // by the weight's format
+	// operations a second of many queries, two a multiply-add
+	Attention float64
+	Elements  float64 // activations a second
+	Read      float64 // bytes of memory a second
+}
+
+// ProductSpeed is what an element of a weight costs in a product with so many rows.
+// One row reads it from memory.
+type ProductSpeed struct {
+	Rows    int
+	Seconds float64
+}
+
+// speedRows are the rows that are measured; between them lies a straight line.
+var speedRows = []int{1, 4, 16, 64, 192, 640}
+
+// speedFormats are the formats that are measured.
+var speedFormats = []Format{F32, F16, BF16, BF16Dot, Q8, Q4, Q4M, IQ4}
+
+const (
+	speedN, speedK = 2048, 2048
+	// speedMemory is the weight that one row is multiplied with, and speedTime how long
+	// a measurement takes at least, speedTries times.
+	speedMemory = 96 << 20
+	speedTime   = 4 * time.Millisecond
+	speedTries  = 5
+	speedMost   = 60 * time.Millisecond
+)
+
+// MeasureSpeed measures for one or two seconds with all threads of p, longer without
+// assembly. It wants a quiet machine.
+func MeasureSpeed(p *Pool) *Speed {
+	s := &Speed{Implementation: Implementation(), Threads: p.Threads()}
+	s.Products = map[string][]ProductSpeed{}
+	var memory Memory
+	defer memory.Free()
+	data := memory.Bytes(speedMemory)
+	// in every format numbers from 10⁻¹³ to 0.1: zeros would be multiplied faster
+	p.Run(len(data)>>20, func(i int) {
+		state := uint64(i)*0x9e3779b97f4a7c15 | 1
+		for part := data[i<<20 : (i+1)<<20]; len(part) > 0; part = part[8:] {
+			state ^= state << 13
+			state ^= state >> 7
+			state ^= state << 17
+			binary.LittleEndian.PutUint64(part, state&0x83ff83ff83ff83ff|0x2c002c002c002c00)
+		}
+	})
+	most := slices.Max(speedRows)
+	x, dst := make([]float32, most*speedK), make([]float32, most*speedN)
+	for i := range x {
+		x[i] = float32(i%251)/125 - 1
+	}
+	n, size := speedN, speedMemory
+	if choice() == implGo {
+		n, size = n/32, size/16
+	}
+	for _, f := range speedFormats {
+		for _, rows := range speedRows {
+			w := &Matrix{Format: f, N: n, K: speedK}
+			if rows == 1 { // all of the memory
+				w.N = size / (&Matrix{Format: f, N: 64, K: speedK}).Bytes() * 64
+			}
+			at := 0 // weights come from memory, not from a cache
+			seconds := measure(p, func() {
+				if at+w.Bytes() > size {
+					at = 0
+				}
+				w.Data = data[at : at+w.Bytes()]
+				at += w.Bytes()
+				MatMul(p, dst, x, rows, w, nil)
+			})
+			s.Products[f.String()] = append(s.Products[f.String()], ProductSpeed{
+				rows, seconds / float64(w.N*w.K),
+			})
+		}
+	}
+	const t, heads, dim = 256, 8, 64
+	a := &Attention{Heads: heads, KVHeads: heads, HeadDim: dim, Tq: t, Tk: t, Scale: 0.125,
+		Q: x[:t*heads*dim], K: x[:t*heads*dim], V: x[:t*heads*dim], Out: dst[:t*heads*dim]}
+	s.Attention = 4 * t * t * heads * dim / measure(p, func() { Attend(p, a) })
+	half := len(x) / 2
+	s.Elements = float64(half) / measure(p, func() {
+		SiLUMul(p, x[:half], x[:half], x[half:2*half])
+	})
+	s.Read = float64(len(data)) / measure(p, func() { SampleRead(p, data) })
+	return s
+}
+
+// measure returns the time of f in seconds, of the best try: other processes slow it down.
+// Where they take processors away, it is the processor time of f, shared out to the threads
+// of p. After speedMost three tries do: the first may grow buffers.
+func measure(p *Pool, f func()) float64 {
+	threads := time.Duration(min(p.Threads(), runtime.GOMAXPROCS(0), runtime.NumCPU()))
+	var tries []float64
+	for begin := time.Now(); len(tries) <= speedTries; {
+		n, start := 0, time.Now()
+		used, ok := CPUTime()
+		for ; n == 0 || time.Since(start) < speedTime; n++ {
+			f()
+		}
+		took := time.Since(start)
+		if now, _ := CPUTime(); ok {
+			took = min(took, (now-used)/threads)
+		}
+		tries = append(tries, took.Seconds()/float64(n))
+		if time.Since(begin) > speedMost && len(tries) > 2 {
+			break
+		}
+	}
+	return slices.Min(tries)
+}
+
+// Product predicts the seconds of a product of m rows with an [n, k] weight.
+func (s *Speed) Product(f Format, m, n, k int) float64 {
+	points := s.Products[f.String()]
+	if len(points) == 0 || m == 0 {
+		return 0
+	}
+	at := 1
+	for at < len(points)-1 && points[at].Rows < m {
+		at++
+	}
+	a, b := points[at-1], points[at]
+	seconds := a.Seconds + (b.Seconds-a.Seconds)*float64(m-a.Rows)/float64(b.Rows-a.Rows)
+	if m > b.Rows { // beyond the last, in proportion
+		seconds = b.Seconds * float64(m) / float64(b.Rows)
+	}
+	return max(seconds, 0) * float64(n) * float64(k)
+}

@@ -1,0 +1,41 @@
+package kernel
+
+import (
+	"math"
+	"testing"
+)
+
+// Ensure that a prediction meets what was measured, lies on the line between two and grows
+// in proportion beyond the last.
+func TestSpeedProduct(t *testing.T) {
+	s := &Speed{Products: map[string][]ProductSpeed{"Q4": {{1, 2e-9}, {4, 3e-9}, {16, 9e-9}}}}
+	for rows, want := range map[int]float64{0: 0, 1: 2, 2: 2 + 1./3, 4: 3, 10: 6, 16: 9, 64: 36} {
+		if got := s.Product(Q4, rows, 10, 100); !(math.Abs(got-want*1e-6) < 1e-12) {
+			t.Errorf("%d rows: %v, want %v µs", rows, got, want)
+		}
+	}
+	if got := s.Product(Q8, 5, 10, 100); got != 0 {
+		t.Errorf("a format that was not measured: %v", got)
+	}
+}
+
+func TestMeasureSpeed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures the machine")
+	}
+	p := NewPool(2)
+	defer p.Close()
+	s := MeasureSpeed(p)
+	if !(s.Attention > 1e8 && s.Elements > 1e6 && s.Read > 1e8) ||
+		len(s.Products) != len(speedFormats) {
+		t.Errorf("%+v", s)
+	}
+	for f, points := range s.Products {
+		for i, p := range points {
+			if p.Rows != speedRows[i] || !(p.Seconds > 0 && p.Seconds < 1e-3) {
+				t.Errorf("%s: %+v", f, p)
+			}
+		}
+	}
+	t.Logf("%+v", s)
+}

@@ -1,0 +1,163 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/restore-vlm/restore/internal/engine"
+)
+
+// Decoded is how long sequences took that decoded together.
+type Decoded struct {
+	Tokens int           // of all sequences, while all of them ran
+	Time   time.Duration // in which these were made
+}
+
+// Decode runs n sequences after the same prompt of random tokens, and measures while all of
+// them run: about gen tokens each.
+func Decode(ctx context.Context, e *engine.Engine, n, prompt, gen int) (*Decoded, error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	runs, err := start(ctx, e, n, prompt, gen+n)
+	if err != nil {
+		stop(err)
+	}
+	if failed := runs.wait(); err == nil {
+		err = failed
+	}
+	if err != nil {
+		return nil, err
+	}
+	from, to := runs[0].first(), runs[0].last()
+	for _, r := range runs {
+		if r.first().After(from) {
+			from = r.first()
+		}
+		if r.last().Before(to) {
+			to = r.last()
+		}
+	}
+	d := &Decoded{Time: to.Sub(from)}
+	for _, r := range runs {
+		for _, t := range r.times {
+			if t.After(from) && !t.After(to) {
+				d.Tokens++
+			}
+		}
+	}
+	return d, nil
+}
+
+// Stalled is how long running sequences waited for their next tokens while another one's
+// prompt was read.
+type Stalled struct {
+	Gaps  []time.Duration // between two tokens of a sequence, in time's order, of all sequences
+	First time.Duration   // until the first token of the other
+}
+
+// Stall runs n sequences after a prompt of random tokens, has another prompt of so many rows
+// read while they run, and measures what that costs both. The sequences make at most most tokens
+// each.
+func Stall(ctx context.Context, e *engine.Engine, n, prompt, rows, most int) (*Stalled, error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	runs, err := start(ctx, e, n, prompt, most)
+	for _, r := range runs {
+		select {
+		case <-r.begun:
+		case <-ctx.Done():
+		}
+	}
+	from := time.Now()
+	if err == nil {
+		_, err = e.Ask(ctx, engine.Request{
+			Tokens: e.Words(1, rows), MaxTokens: 1, IgnoreEnd: true, NoCache: true,
+		})
+	}
+	to := time.Now()
+	stop(errMeasured)
+	if failed := runs.wait(); err == nil && !errors.Is(failed, errMeasured) {
+		err = failed
+	}
+	if err != nil {
+		return nil, err
+	}
+	s := &Stalled{First: to.Sub(from)}
+	for _, r := range runs {
+		for i, t := range r.times[1:] {
+			if before := r.times[i]; t.After(from) && before.Before(to) {
+				s.Gaps = append(s.Gaps, t.Sub(before))
+			}
+		}
+	}
+	return s, nil
+}
+
+var errMeasured = errors.New("lab: measured")
+
+// running are sequences that decode together.
+type running []*clocked
+
+// clocked is a sequence that notes when each of its tokens came.
+type clocked struct {
+	job   *engine.Job
+	times []time.Time
+	begun chan struct{} // closed after some tokens
+}
+
+// start begins n sequences of most tokens. With an error come those that were begun.
+func start(ctx context.Context, e *engine.Engine, n, prompt, most int) (running, error) {
+	ids := e.Words(0, prompt)
+	var runs running
+	for range n {
+		r := &clocked{times: make([]time.Time, 0, most), begun: make(chan struct{})}
+		var err error
+		r.job, err = e.Submit(ctx, engine.Request{
+			Tokens: ids, MaxTokens: most, IgnoreEnd: true, Constraint: r,
+		})
+		if err != nil {
+			return runs, err
+		}
+		runs = append(runs, r)
+	}
+	return runs, nil
+}
+
+// wait returns the first error after all sequences have ended.
+func (r running) wait() error {
+	var first error
+	for _, c := range r {
+		if _, err := c.job.Answer(); first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+func (c *clocked) first() time.Time { return c.times[0] }
+func (c *clocked) last() time.Time  { return c.times[len(c.times)-1] }
+
+// Mask implements engine.Constraint: every token may come.
+func (c *clocked) Mask() []uint64 { return nil }
+
+// Accept implements engine.Constraint.
+func (c *clocked) Accept(int32) error {
+	if c.times = append(c.times, time.Now()); len(c.times) == 4 {
+		close(c.begun)
+	}
+	return nil
+}
+
+// Done implements engine.Constraint.
+func (c *clocked) Done() bool { return false }
+
+// Quantile returns the q-th quantile of times, the larger of two.
+func Quantile(times []time.Duration, q float64) time.Duration {
+	if len(times) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(times))
+	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
+}

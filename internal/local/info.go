@@ -1,0 +1,93 @@
+package local
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/server"
+	"github.com/restore-vlm/restore/reduce"
+)
+
+// ID is the name under which a model is served: of a file without its ending.
+func ID(name string) string {
+	for _, ending := range []string{".rst", ".gguf"} {
+		if id, ok := strings.CutSuffix(name, ending); ok && id != "" {
+			return id
+		}
+	}
+	return name
+}
+
+// describe says what the model is.
+func (b *Backend) describe() server.Info {
+	i := b.e.Info()
+	about := b.e.About()
+	out := server.Info{
+		ID: ID(i.Name), Aliases: b.o.Aliases, Created: about.Modified, Params: i.Params,
+		Vocab: i.Tokens, Size: i.Resident,
+		Context: b.e.Context(), Family: family(i.Architecture), Format: format(about.Format),
+		Quant:  quantization(i.Kept),
+		Digest: hex.EncodeToString(about.Digest[:]), Template: about.Template,
+		KVPerToken: about.KVPerToken, Parallel: about.Parallel, Queue: b.o.Queue,
+	}
+	if s := i.Sizes; s != nil && s.Views == 1 {
+		out.VisualTokens = s.Tokens
+	}
+	for _, m := range methods.Methods() {
+		if m.Name != "none" {
+			out.Methods = append(out.Methods, m.Name)
+		}
+	}
+	for _, p := range methods.Parameters() {
+		if p.Kind != reduce.File {
+			out.Parameters = append(out.Parameters, p.JSONName())
+		}
+	}
+	s := &b.o.Sampling
+	out.Defaults = server.Defaults{
+		Temperature: s.Temp, TopP: s.TopP, TopK: s.TopK, MinP: s.MinP, Restore: b.o.Reduction,
+	}
+	sum := sha256.Sum256(
+		fmt.Append(nil, b.o.Version, out.Digest, i.Kept, i.Kernel, about.CacheType))
+	out.Fingerprint = "fp_" + hex.EncodeToString(sum[:6])
+	if out.Created.IsZero() {
+		out.Created = time.Unix(0, 0)
+	}
+	return out
+}
+
+// family is the architecture's name as model_type has it.
+func family(architecture string) string {
+	switch {
+	case strings.HasPrefix(architecture, "LlavaNext"):
+		return "llava_next"
+	case strings.HasPrefix(architecture, "Llava"):
+		return "llava"
+	case strings.HasPrefix(architecture, "Qwen2_5"):
+		return "qwen2_5_vl"
+	}
+	return strings.ToLower(architecture)
+}
+
+// format is the format of a model's files in Ollama's words.
+func format(name string) string {
+	if strings.Contains(strings.ToLower(name), "gguf") {
+		return "gguf"
+	}
+	return "safetensors"
+}
+
+// quantization is the type in which most weights are kept.
+func quantization(kept map[string]int64) string {
+	best := ""
+	for name, n := range kept {
+		if best == "" || n > kept[best] || n == kept[best] && name < best {
+			best = name
+		}
+	}
+	return strings.ToUpper(best)
+}

@@ -1,0 +1,469 @@
+// Package local answers the requests of package ask by an engine in this process.
+//
+//	local.go      requests and answers
+//	reduction.go  parameters of reductions: picture, detail, body, server
+//	schema.go     grammars of JSON schemas, compiled once
+//	info.go       what the model is
+package local
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/ask"
+	"github.com/restore-vlm/restore/internal/diskcache"
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/sample"
+	"github.com/restore-vlm/restore/internal/server"
+	"github.com/restore-vlm/restore/internal/tokenizer"
+	"github.com/restore-vlm/restore/internal/wire"
+	"github.com/restore-vlm/restore/reduce"
+)
+
+// Options configure a Backend.
+type Options struct {
+	Version string
+	Aliases []string
+	Queue   int // requests that wait at most
+
+	Sampling  sample.Options // of a request that says nothing
+	MaxTokens int            // likewise; 0: up to the context
+	Reduction methods.Given  // likewise
+
+	Decode imageproc.DecodeOptions // of pictures
+	Disk   *diskcache.Cache        // nil: none
+}
+
+// Backend is an engine that answers requests.
+type Backend struct {
+	e    *engine.Engine
+	o    Options
+	tok  *tokenizer.Tokenizer
+	info server.Info
+	fact grammars
+
+	// Pictures are decoded by as many requests at once as there are threads: more would
+	// take memory and gain nothing.
+	decoding chan struct{}
+
+	mu   sync.Mutex
+	took time.Duration // of a request, lately
+}
+
+// New returns a backend over e, which stays the caller's and needs a tokenizer.
+func New(e *engine.Engine, o Options) (*Backend, error) {
+	if e.Tokenizer() == nil {
+		return nil, fmt.Errorf("local: %s: has no tokenizer, which a server needs", e.Info().Name)
+	}
+	b := &Backend{
+		e: e, o: o, tok: e.Tokenizer(), decoding: make(chan struct{}, runtime.GOMAXPROCS(0)),
+	}
+	b.info = b.describe()
+	b.fact.end = e.Info().End
+	b.fact.tok = b.tok
+	return b, nil
+}
+
+// With returns a backend over the same engine with other defaults; what o says of aliases,
+// queue and disk is b's.
+func (b *Backend) With(o Options) *Backend {
+	o.Aliases, o.Queue, o.Disk = b.o.Aliases, b.o.Queue, b.o.Disk
+	n := &Backend{e: b.e, o: o, tok: b.tok, decoding: b.decoding}
+	n.info = n.describe()
+	n.fact.end, n.fact.tok = b.fact.end, b.fact.tok
+	return n
+}
+
+// Info implements server.Backend.
+func (b *Backend) Info() *server.Info { return &b.info }
+
+// Submit implements server.Backend.
+func (b *Backend) Submit(ctx context.Context, r *ask.Request) (server.Job, error) {
+	q, pics, err := b.request(r)
+	if err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	done, err := b.decode(ctx, pics)
+	if err != nil {
+		return nil, err
+	}
+	j, err := b.e.Submit(ctx, q)
+	done()
+	if errors.Is(err, errs.ErrQueueFull) {
+		return nil, b.full()
+	}
+	if err != nil {
+		return nil, b.located(err, r, pics)
+	}
+	out := &job{b: b, j: j, r: r, start: start}
+	if q.Sample.Temp > 0 {
+		out.seed = &q.Sample.Seed
+	}
+	return out, nil
+}
+
+// Count implements server.Backend.
+func (b *Backend) Count(ctx context.Context, r *ask.Request) (*ask.Count, error) {
+	q, pics, err := b.request(r)
+	if err != nil {
+		return nil, err
+	}
+	done, err := b.decode(ctx, pics)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	report, err := b.e.Count(ctx, q)
+	if errors.Is(err, errs.ErrQueueFull) {
+		return nil, b.full()
+	}
+	if err != nil {
+		return nil, b.located(err, r, pics)
+	}
+	c := count(report, r.Groups)
+	return &c, nil
+}
+
+// decode waits until a request may decode its pictures; done lets the next one.
+func (b *Backend) decode(ctx context.Context, pics []*ask.Picture) (done func(), err error) {
+	if len(pics) == 0 {
+		return func() {}, nil
+	}
+	select {
+	case b.decoding <- struct{}{}:
+		return func() { <-b.decoding }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// full says how long the oldest of those that wait may take.
+func (b *Backend) full() error {
+	s := b.e.Stats()
+	b.mu.Lock()
+	took := b.took
+	b.mu.Unlock()
+	wait := time.Duration(float64(took) * float64(s.Waiting+1) / float64(max(1, s.Running)))
+	return &server.FullError{
+		Running: s.Running, Waiting: s.Waiting, RetryAfter: int(min(wait, time.Minute).Seconds()) +
+			1,
+	}
+}
+
+// request makes an engine's request of r, and lists its pictures.
+func (b *Backend) request(r *ask.Request) (q engine.Request, pics []*ask.Picture, err error) {
+	q = engine.Request{
+		Stop: r.Stop, IgnoreEnd: r.IgnoreEOS, LogProbs: r.Logprobs, Top: r.Top, NoCache: r.NoCache,
+		MaxTokens: b.maxTokens(r.MaxTokens), Sample: b.sampling(&r.Sampling), Context: r.Context,
+	}
+	if !r.NoCache && r.Tenant+r.Salt != "" {
+		q.Salt = r.Tenant + "\x00" + r.Salt
+	}
+	if q.Constraint, err = b.fact.constraint(&r.Format); err != nil {
+		return q, nil, err
+	}
+	if r.Prompt != nil {
+		// which has no use here, and may be wrong
+		if _, err := b.reduction(nil, &r.Reduction); err != nil {
+			return q, nil, err
+		}
+		q.Tokens, err = b.prompt(r.Prompt)
+		return q, nil, err
+	}
+	for _, m := range r.Messages {
+		out := engine.Message{Role: string(m.Role)}
+		for _, p := range m.Parts {
+			part := engine.Part{Text: p.Text}
+			if p.Picture != nil {
+				pics = append(pics, p.Picture)
+				part.Image = &engine.Image{File: p.Picture.Data, Decode: b.o.Decode}
+				if err := readable(p.Picture); err != nil {
+					return q, pics, err
+				}
+				if part.Reduce, err = b.reduction(p.Picture, &r.Reduction); err != nil {
+					return q, pics, err
+				}
+			}
+			out.Parts = append(out.Parts, part)
+		}
+		q.Messages = append(q.Messages, out)
+	}
+	if len(pics) == 0 {
+		if _, err := b.reduction(nil, &r.Reduction); err != nil {
+			return q, nil, err
+		}
+	}
+	return q, pics, nil
+}
+
+// readable refuses formats that requests may not use, though commands may.
+func readable(p *ask.Picture) error {
+	if bytes.HasPrefix(p.Data, []byte("II*\x00")) || bytes.HasPrefix(p.Data, []byte("MM\x00*")) {
+		return &server.FieldError{
+			Path: p.Path, Err: &errs.PictureError{
+				Index: -1, Fault: errs.UnknownFormat, Err: errors.New("got TIFF"),
+			},
+		}
+	}
+	return nil
+}
+
+func (b *Backend) maxTokens(asked int) int {
+	switch {
+	case asked == ask.Unlimited:
+		return 0
+	case asked == 0:
+		return b.o.MaxTokens
+	}
+	return asked
+}
+
+// sampling lays what a request asks for over the defaults. A seed that is not given is
+// drawn, so that the reply can name it.
+func (b *Backend) sampling(s *ask.Sampling) sample.Options {
+	o := b.o.Sampling
+	if s.Temperature != nil {
+		o.Temp = *s.Temperature
+	}
+	if s.TopK != nil {
+		o.TopK = *s.TopK
+	}
+	if s.TopP != nil {
+		o.TopP = *s.TopP
+	}
+	if s.MinP != nil {
+		o.MinP = *s.MinP
+	}
+	switch {
+	case s.Seed != nil:
+		o.Seed = *s.Seed
+	case o.Temp > 0:
+		o.Seed = rand.Int64N(1 << 53)
+	}
+	return o
+}
+
+// prompt returns the tokens of a prompt without a template.
+func (b *Backend) prompt(p *ask.Prompt) ([]int32, error) {
+	ids := p.Tokens
+	if ids == nil {
+		enc, err := b.tok.Encode(p.Text, tokenizer.EncodeOptions{
+			AddSpecial: true, SpecialsAsText: true,
+		})
+		if err != nil {
+			return nil, wire.Bad("invalid_value", "prompt", "%v", err)
+		}
+		ids = enc.IDs
+	}
+	if len(ids) == 0 {
+		return nil, wire.Bad("invalid_value", "prompt",
+			"got an empty prompt, want at least one token")
+	}
+	if i := slices.IndexFunc(ids, b.e.StandsForPicture); i >= 0 {
+		return nil, wire.Bad("invalid_value", fmt.Sprintf("prompt[%d]", i),
+			"got %d, which stands for a picture, and there is none", ids[i])
+	}
+	return ids, nil
+}
+
+// located names the field that an error of the engine is about.
+func (b *Backend) located(err error, r *ask.Request, pics []*ask.Picture) error {
+	var picture *errs.PictureError
+	var option *errs.OptionError
+	switch {
+	case errors.As(err, &picture) && picture.Index >= 0 && picture.Index < len(pics):
+		return &server.FieldError{Path: pics[picture.Index].Path, Err: err}
+	case errors.As(err, &option):
+		return b.blame(option, r, pics)
+	}
+	return err
+}
+
+// job is a request that runs.
+type job struct {
+	b     *Backend
+	j     *engine.Job
+	r     *ask.Request
+	seed  *int64
+	start time.Time
+}
+
+// Next implements server.Job.
+func (j *job) Next() (*ask.Event, bool) {
+	p, ok := j.j.Next()
+	if !ok {
+		return nil, false
+	}
+	return &ask.Event{Text: p.Text, Tokens: tokens(p.Tokens)}, true
+}
+
+// Answer implements server.Job.
+func (j *job) Answer() (*ask.Answer, error) {
+	a, err := j.j.Answer()
+	if err != nil {
+		return nil, err
+	}
+	j.b.learn(time.Since(j.start) - a.Report.Queue)
+	rep := &a.Report
+	out := &ask.Answer{
+		Text: a.Text, Finish: ask.Finish(a.Finish), Seed: j.seed, Count: count(rep, j.r.Groups),
+		Completion: rep.GeneratedTokens, Cached: rep.CachedTokens,
+		Timings: ask.Timings{
+			Queue: rep.Queue, Prepare: rep.Prepare, Encode: rep.Encode, Select: rep.Select,
+			Merge:   rep.Merge,
+			Prefill: rep.Prefill, FirstToken: rep.FirstToken, Decode: rep.Decode},
+	}
+	if j.r.Logprobs {
+		out.Tokens = tokens(a.Scored)
+	}
+	return out, nil
+}
+
+// learn notes how long a request took.
+func (b *Backend) learn(d time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.took == 0 {
+		b.took = d
+	}
+	b.took += (d - b.took) / 8
+}
+
+// tokens returns those that make text.
+func tokens(list []engine.Token) []ask.Token {
+	var out []ask.Token
+	for _, t := range list {
+		if len(t.Bytes) == 0 {
+			continue
+		}
+		a := ask.Token{Bytes: t.Bytes, Logprob: t.LogProb}
+		for _, top := range t.Top {
+			a.Top = append(a.Top, ask.Token{Bytes: top.Bytes, Logprob: top.LogProb})
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+// count is what a prompt takes.
+func count(r *engine.Report, groups bool) ask.Count {
+	c := ask.Count{Prompt: r.PromptTokens, Image: r.ImageTokens}
+	for i := range r.Images {
+		c.Pictures = append(c.Pictures, picture(&r.Images[i], groups))
+	}
+	return c
+}
+
+// picture reports one picture.
+func picture(i *engine.ImageReport, groups bool) ask.PictureReport {
+	options := i.Options
+	// whatever was asked for, every token is read
+	if i.Reduction == nil && len(options.Stages) == 0 {
+		options = reduce.Resolved{
+			Base: "none", N: i.Tokens, NVis: i.Tokens, Keep: i.Tokens, Gamma: 1,
+			Positions: "original", Calibrate: "off", Content: i.Content}
+	}
+	p := ask.PictureReport{
+		Width: i.Width, Height: i.Height, Tokens: i.Tokens, Kept: i.Kept, Merged: i.Merged,
+		Cache: ask.Cache(i.Cache), Method: options.String()}
+	p.Parameters, _ = json.Marshal(options) // plain numbers and names always have a form
+	if !groups {
+		return p
+	}
+	if len(i.Grids) == 1 && i.Grids[0].Tokens == nil {
+		g := &i.Grids[0]
+		p.Rows, p.Cols = g.Rows, g.Cols
+		p.Area = ask.Area{Width: float64(i.Width), Height: float64(i.Height)}
+		if f := g.Frame; f.W > 0 && f.H > 0 {
+			p.Area = ask.Area{X: f.X0, Y: f.Y0, Width: f.W, Height: f.H}
+		}
+	}
+	p.Groups = []ask.Group{}
+	if i.Reduction == nil {
+		for t := range i.Tokens {
+			p.Groups = append(p.Groups, ask.Group{
+				Members: []int{t}, Position: float64(t), Kept: true,
+			})
+		}
+		return p
+	}
+	for _, row := range i.Reduction.Rows {
+		g := ask.Group{
+			Members: make([]int, len(row.Members)), Position: row.Position, Kept: !row.Merged,
+		}
+		for k, m := range row.Members {
+			g.Members[k] = int(m)
+		}
+		p.Groups = append(p.Groups, g)
+	}
+	return p
+}
+
+// Tokenize implements server.Backend.
+func (b *Backend) Tokenize(text string, o server.TokenizeOptions) ([]server.Token, error) {
+	enc, err := b.tok.Encode(text, tokenizer.EncodeOptions{
+		AddSpecial: o.AddSpecial, SpecialsAsText: !o.ParseSpecial,
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]server.Token, len(enc.IDs))
+	for i, id := range enc.IDs {
+		out[i] = server.Token{ID: id, Bytes: b.tok.Piece(id, false)}
+		if b.tok.IsSpecial(id) {
+			name, _ := b.tok.Token(id)
+			out[i].Bytes = []byte(name)
+		}
+	}
+	return out, nil
+}
+
+// Detokenize implements server.Backend.
+func (b *Backend) Detokenize(ids []int32) string { return b.tok.Decode(ids, false) }
+
+// State implements server.Backend.
+func (b *Backend) State() server.State {
+	s := b.e.Stats()
+	out := server.State{
+		Running: s.Running, Queued: s.Waiting, KVBytes: s.KVBytes, KVLimit: s.KVLimit,
+		FeatureMisses: s.Features.Misses, FeatureEvicted: s.Features.Evictions,
+		PrefixHits: s.Prefixes.Hits, PrefixMisses: s.Prefixes.Misses,
+		Features: map[string]server.TierState{
+			"memory": {
+				Hits: s.Features.Hits - s.Features.DiskHits, Bytes: s.Features.Bytes,
+				Entries: s.Features.Entries,
+			},
+		}}
+	if d := b.o.Disk; d != nil {
+		n := d.Stats()
+		out.FeatureCorrupt = n.Corrupt
+		out.Features["disk"] = server.TierState{
+			Hits: s.Features.DiskHits, Bytes: n.Bytes, Entries: int(n.Entries),
+		}
+	}
+	return out
+}
+
+// store is a folder on disk as the engine wants it.
+type store struct{ *diskcache.Cache }
+
+// Store makes d the engine's store of reduced pictures.
+func Store(d *diskcache.Cache) engine.Store { return store{d} }
+
+// Load implements engine.Store.
+func (s store) Load(key engine.Key) ([]byte, bool) { return s.Cache.Load(key) }
+
+// Save implements engine.Store.
+func (s store) Save(key engine.Key, data []byte) { s.Cache.Save(key, data) }

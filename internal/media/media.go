@@ -1,0 +1,188 @@
+// Package media fetches the bytes of pictures that requests name by URL: data URLs
+// and bare base64, files below a folder, and http(s) from hosts that the operator
+// named.
+//
+// Sizes are checked before memory is taken. A fetch connects only to addresses that
+// were checked, so that a request cannot reach what only this machine can; errors say
+// nothing about what such a host answered.
+package media
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Source is the kind of a URL.
+type Source string
+
+// The sources of pictures.
+const (
+	Data Source = "data" // in the URL itself
+	File Source = "file"
+	HTTP Source = "http" // and https
+)
+
+// Code says what is wrong with a picture's URL, in the words of OpenAI's API.
+type Code string
+
+// What may be wrong.
+const (
+	InvalidURL     Code = "invalid_image_url"
+	InvalidBase64  Code = "invalid_base64_image"
+	Empty          Code = "empty_image_file"
+	TooLarge       Code = "image_file_too_large"
+	NotFound       Code = "image_file_not_found"
+	DownloadFailed Code = "failed_to_download_image"
+	NotAllowed     Code = "image_url_not_allowed"
+)
+
+// Error is returned when a picture cannot be had.
+type Error struct {
+	Code Code
+	Text string
+}
+
+func (e *Error) Error() string { return e.Text }
+
+func fail(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Text: fmt.Sprintf(format, args...)}
+}
+
+// Options configure a Loader.
+type Options struct {
+	MaxBytes int64         // of a file
+	Timeout  time.Duration // of a fetch, redirects included
+	Folder   string        // root of file URLs; empty: none are read
+	// Domains are the hosts that pictures are fetched from: names, *.names for all
+	// below, address literals, each with a port or without, or * for any public host.
+	// A literal may be an address that is not public.
+	Domains []string
+}
+
+// Loader loads pictures. It is safe for concurrent use.
+type Loader struct {
+	o       Options
+	root    *os.Root // nil: no files
+	folders []string // what an absolute path may begin with
+	allowed []pattern
+	client  *http.Client
+
+	lookup func(ctx context.Context, host string) ([]netip.Addr, error)
+	dial   func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// New checks o and opens its folder.
+func New(o Options) (*Loader, error) {
+	l := &Loader{o: o}
+	l.lookup = func(ctx context.Context, host string) ([]netip.Addr, error) {
+		return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	}
+	l.dial = new(net.Dialer).DialContext
+	for _, d := range o.Domains {
+		p, err := parsePattern(d)
+		if err != nil {
+			return nil, err
+		}
+		l.allowed = append(l.allowed, p)
+	}
+	l.client = &http.Client{
+		Transport: &http.Transport{
+			DialContext:        l.dialChecked,
+			DisableKeepAlives:  true, // a connection belongs to the address that was checked
+			DisableCompression: true,
+			// Header bytes are bounded as the body is.
+			MaxResponseHeaderBytes: 64 << 10,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		},
+	}
+	if o.Folder == "" {
+		return l, nil
+	}
+	abs, err := filepath.Abs(o.Folder)
+	if err != nil {
+		return nil, err
+	}
+	if l.root, err = os.OpenRoot(abs); err != nil {
+		return nil, err
+	}
+	l.folders = []string{abs}
+	if real, err := filepath.EvalSymlinks(abs); err == nil && real != abs {
+		l.folders = append(l.folders, real)
+	}
+	return l, nil
+}
+
+// Close closes the folder.
+func (l *Loader) Close() error {
+	if l.root == nil {
+		return nil
+	}
+	return l.root.Close()
+}
+
+// Load returns the bytes of a picture. An error is an *[Error], or the cause of ctx.
+func (l *Loader) Load(ctx context.Context, url string) ([]byte, Source, error) {
+	scheme, rest, found := strings.Cut(url, ":")
+	if !found || !isScheme(scheme) {
+		data, err := l.bare(url)
+		return data, Data, err
+	}
+	switch strings.ToLower(scheme) {
+	case "data":
+		data, err := l.data(rest)
+		return data, Data, err
+	case "http", "https":
+		data, err := l.fetch(ctx, url)
+		return data, HTTP, err
+	case "file":
+		data, err := l.file(rest)
+		return data, File, err
+	}
+	return nil, "", fail(
+		InvalidURL,
+		"got the scheme %q, want data, http, https or file",
+		clip(scheme),
+	)
+}
+
+// Remote reports whether Load waits for another machine.
+func Remote(url string) bool {
+	scheme, _, found := strings.Cut(url, ":")
+	return found && (strings.EqualFold(scheme, "http") || strings.EqualFold(scheme, "https"))
+}
+
+func isScheme(s string) bool {
+	for i, c := range s {
+		letter := c|0x20 >= 'a' && c|0x20 <= 'z'
+		if !letter && (i == 0 || !(c >= '0' && c <= '9' || c == '+' || c == '-' || c == '.')) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// clip shortens what an error quotes.
+func clip(s string) string {
+	if r := []rune(s); len(r) > 60 {
+		return string(r[:57]) + "..."
+	}
+	return s
+}
+
+// cause is why ctx ended, where the caller ended it, and else err.
+func cause(ctx context.Context, err error) error {
+	if c := context.Cause(ctx); c != nil && !errors.Is(c, context.DeadlineExceeded) {
+		return c
+	}
+	return err
+}

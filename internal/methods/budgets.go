@@ -1,0 +1,223 @@
+package methods
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/restore-vlm/restore/errs"
+)
+
+// Budgets holds thresholds of gains, found without labels on pictures that a model encoded. Its
+// file is JSON with the members below, "format" and "version".
+type Budgets struct {
+	Model    string          `json:"model,omitempty"`  // whose features these are, for readers
+	Source   string          `json:"source,omitempty"` // the pictures, for readers
+	Pictures int             `json:"pictures"`
+	Means    []ContentBudget `json:"means"` // by rising mean
+}
+
+// ContentBudget is what Budgets holds of one mean.
+type ContentBudget struct {
+	Mean      int     `json:"mean"`      // of the pictures' budgets, in tokens
+	Threshold float64 `json:"threshold"` // a picture gets as many tokens as have a gain above it
+	Guard     float64 `json:"guard"`     // a picture whose gain at Mean is above it is dense
+
+	// What the pictures got that the threshold was found on.
+	Found float64 `json:"found"` // on average
+	Least int     `json:"least"`
+	Most  int     `json:"most"`
+}
+
+const (
+	budgetsName    = "restore-budget" // the format of the file
+	budgetsVersion = 1
+	budgetsBytes   = 1 << 20
+	budgetsMeans   = 1 << 6
+)
+
+// budgetsFile is the file of Budgets.
+type budgetsFile struct {
+	Format  string `json:"format"`
+	Version int    `json:"version"`
+	Budgets
+}
+
+// ReadBudgets reads a file of at most 1 MiB and checks it.
+func ReadBudgets(r io.Reader) (*Budgets, error) {
+	data, err := io.ReadAll(io.LimitReader(r, budgetsBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("reduce: budgets: %w", err)
+	}
+	if len(data) > budgetsBytes {
+		return nil, fmt.Errorf("reduce: budgets: more than %d bytes", budgetsBytes)
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	var f budgetsFile
+	if err := dec.Decode(&f); err != nil {
+		return nil, fmt.Errorf("reduce: budgets: %w", err)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return nil, fmt.Errorf("reduce: budgets: text after the object, want one object")
+	}
+	if f.Format != budgetsName || f.Version != budgetsVersion {
+		return nil, fmt.Errorf("reduce: budgets: got format %.40q, version %d, want %q, %d",
+			f.Format, f.Version, budgetsName, budgetsVersion)
+	}
+	if err := f.check(); err != nil {
+		return nil, err
+	}
+	return &f.Budgets, nil
+}
+
+// Write writes the file.
+func (b *Budgets) Write(w io.Writer) error {
+	if err := b.check(); err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(budgetsFile{budgetsName, budgetsVersion, *b}, "", " ")
+	if err != nil {
+		return fmt.Errorf("reduce: budgets: %w", err)
+	}
+	_, err = w.Write(append(text, '\n'))
+	return err
+}
+
+// check reports the first member that is out of range.
+func (b *Budgets) check() error {
+	if b.Pictures < 1 || len(b.Means) < 1 || len(b.Means) > budgetsMeans {
+		return fmt.Errorf(
+			"reduce: budgets: got %d pictures and %d means, want at least 1 of each and "+
+				"at most %d means",
+			b.Pictures,
+			len(b.Means),
+			budgetsMeans,
+		)
+	}
+	last := 0
+	for i, m := range b.Means {
+		switch {
+		case m.Mean <= last || m.Mean > maxTokens:
+			return fmt.Errorf("reduce: budgets: mean %d: got %d, want more than %d and at most %d",
+				i, m.Mean, last, maxTokens)
+		case !(m.Threshold >= 0 && m.Threshold <= diagonal && m.Guard >= 0 && m.Guard <= diagonal):
+			return fmt.Errorf(
+				"reduce: budgets: mean %d: got threshold %v and guard %v, want 0 to %v",
+				m.Mean,
+				m.Threshold,
+				m.Guard,
+				diagonal,
+			)
+		}
+		last = m.Mean
+	}
+	return nil
+}
+
+// guardShare is the share of pictures that are dense.
+const guardShare = 0.1
+
+// PictureGains are the first gains of a picture, and how many tokens it has.
+type PictureGains struct {
+	Gains  []float64
+	Tokens int
+}
+
+// CheckMeans refuses what FindBudgets cannot find.
+func CheckMeans(means []int) error {
+	if len(means) < 1 || len(means) > budgetsMeans {
+		return refused("mean", errs.Invalid, fmt.Sprintf("%d means", len(means)),
+			fmt.Sprintf("1 to %d of them", budgetsMeans), "")
+	}
+	for i, mean := range means {
+		switch {
+		case mean < 1:
+			return refused("mean", errs.TooSmall, strconv.Itoa(mean), "at least 1", "")
+		case mean > maxTokens:
+			return refused(
+				"mean",
+				errs.TooLarge,
+				strconv.Itoa(mean),
+				fmt.Sprintf("at most %d", maxTokens),
+				"",
+			)
+		case slices.Contains(means[:i], mean):
+			return refused("mean", errs.Invalid, strconv.Itoa(mean), "each once", "")
+		}
+	}
+	return nil
+}
+
+// FindBudgets finds for each mean the threshold at which the budgets of the pictures have it,
+// and the gain there that one picture in ten exceeds. The gains go as far as twice the largest
+// mean, or to the picture's end.
+func FindBudgets(all []PictureGains, means []int) (*Budgets, error) {
+	if err := CheckMeans(means); err != nil {
+		return nil, err
+	}
+	if len(all) == 0 {
+		return nil, errors.New("reduce: budgets: got no pictures, want at least 1")
+	}
+	b := &Budgets{Pictures: len(all)}
+	for _, mean := range slices.Sorted(slices.Values(means)) {
+		c, err := findBudget(all, mean)
+		if err != nil {
+			return nil, err
+		}
+		b.Means = append(b.Means, c)
+	}
+	return b, nil
+}
+
+func findBudget(all []PictureGains, mean int) (ContentBudget, error) {
+	at := func(threshold float64) ContentBudget {
+		c, sum := ContentBudget{Mean: mean, Threshold: threshold, Least: math.MaxInt}, 0
+		for _, p := range all {
+			_, n := contentCount(p.Gains, threshold, mean, p.Tokens)
+			sum, c.Least, c.Most = sum+n, min(c.Least, n), max(c.Most, n)
+		}
+		c.Found = float64(sum) / float64(len(all))
+		return c
+	}
+	low, high := at(0), at(diagonal) // the budgets fall as the threshold rises
+	if low.Found < float64(mean) {
+		return low, refused("mean", errs.TooLarge, strconv.Itoa(mean),
+			fmt.Sprintf("at most %.4g", low.Found), "what the pictures' tokens allow")
+	}
+	for range 60 {
+		if middle := at((low.Threshold + high.Threshold) / 2); middle.Found >= float64(mean) {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	best := low
+	if float64(mean)-high.Found < low.Found-float64(mean) {
+		best = high
+	}
+	var last []float64
+	for _, p := range all {
+		if len(p.Gains) >= mean {
+			last = append(last, p.Gains[mean-1])
+		}
+	}
+	if slices.Sort(last); len(last) > 0 {
+		best.Guard = last[int(float64(len(last)-1)*(1-guardShare))]
+	}
+	return best, nil
+}
+
+// budgetsOf reads Budgets as a parameter's file.
+func budgetsOf(data []byte) (*Budgets, error) {
+	b, err := ReadBudgets(bytes.NewReader(data))
+	if err != nil {
+		return nil, errors.New(trimPackage(err))
+	}
+	return b, nil
+}

@@ -1,0 +1,95 @@
+package methods
+
+// Downsample is the control that reduces nothing but the picture.
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/restore-vlm/restore/reduce"
+)
+
+var downsampleMethod = &method{
+	Method: reduce.Method{
+		Name:  "downsample",
+		Title: "the picture shrunk before the encoder (a control)",
+		Site:  reduce.BeforeEncoder,
+		Needs: []reduce.Need{reduce.Grid, reduce.Shrunk},
+		Minimum: "1 token; a budget that is rows times columns, neither side shrunk over " +
+			"twice as much as the other",
+		Cost: "none (the encoder itself runs on n tokens)",
+		Notes: reduce.Notes{
+			Equations: `
+The picture, as prepared for the encoder, is resized to a×b patches with a·b = n (bicubic,
+smoothed), the encoder's positions are interpolated to that grid, and the a·b features after the
+projector are the tokens. Each stands for the cell of the full grid that it covers and sits at
+the token in its middle, as with pool. a and b are the factors of n, not above the grid's sides,
+that keep the picture's shape best; one side may shrink at most twice as much as the other. A
+budget without such factors is refused.`,
+			Departures: `
+Under RESTORE nothing is kept and each token already stands for a group: sizes and distances of
+the decoder's attention are calibrated.`,
+			Licence: noCode,
+		},
+	},
+	plain: downsample,
+	whole: true,
+	ops:   noOps,
+}
+
+// maxStretch is how much more one side may shrink than the other: 128 tokens of a square are 8×16.
+const maxStretch = 2
+
+// ShrunkGrid returns the rows and columns of patches that a picture of h×w patches is shrunk to for
+// n tokens. An error names the closest budgets that can be.
+func ShrunkGrid(h, w, n int) (rows, cols int, err error) {
+	if rows, cols = shrunkGrid(h, w, n); rows > 0 {
+		return rows, cols, nil
+	}
+	if h < 1 || w < 1 || n < 1 || n > h*w {
+		return 0, 0, fmt.Errorf("reduce: n-vis: got %d for a grid of %dx%d tokens, want 1 "+
+			"to as many as it has", n, h, w)
+	}
+	below, above := n, n
+	for r := 0; r == 0 && below > 0; {
+		below--
+		r, _ = shrunkGrid(h, w, below)
+	}
+	for r := 0; r == 0 && above < h*w; {
+		above++
+		r, _ = shrunkGrid(h, w, above)
+	}
+	return 0, 0, fmt.Errorf("reduce: n-vis: got %d, which is no grid of tokens that a "+
+		"picture of %dx%d shrinks to; the closest are %d and %d", n, h, w, below, above)
+}
+
+// shrunkGrid is ShrunkGrid with zeros for an error.
+func shrunkGrid(h, w, n int) (rows, cols int) {
+	least := maxStretch * (1 + 1e-9)
+	for a := 1; a <= min(h, n); a++ {
+		b := n / a
+		if a*b != n || b > w {
+			continue
+		}
+		stretch := float64(a) * float64(w) / (float64(b) * float64(h))
+		if stretch = math.Max(stretch, 1/stretch); stretch < least {
+			rows, cols, least = a, b, stretch
+		}
+	}
+	return rows, cols
+}
+
+func downsample(w *work) (*reduce.Reduction, error) {
+	in := w.in
+	rows, cols, err := ShrunkGrid(in.GridH, in.GridW, w.o.NVis)
+	if err != nil {
+		return nil, err
+	}
+	if in.ShrunkH != rows || in.ShrunkW != cols {
+		return nil, fmt.Errorf("reduce: downsample: shrunk: got a grid of %dx%d, want %dx%d",
+			in.ShrunkH, in.ShrunkW, rows, cols)
+	}
+	r := w.fromCells(cells(in.GridH, in.GridW, rows, func(int) int { return cols }))
+	r.Features = append(r.Features, in.Shrunk...)
+	return r, nil
+}

@@ -1,0 +1,317 @@
+package methods
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/spell"
+	"github.com/restore-vlm/restore/reduce"
+)
+
+// Given holds parameters by name as one source gave them: flags, the environment, a JSON
+// object, or the defaults of a command. Each value has been checked by itself.
+type Given map[string]any
+
+// Set gives a parameter a value, as [reduce.Parameter.Parse] takes it.
+func (g Given) Set(name string, value any) error {
+	all := Parameters()
+	i := slices.IndexFunc(all, func(p reduce.Parameter) bool { return p.Name == name })
+	if i < 0 {
+		return unknown(name, fmt.Sprint(value), parameterNames(all))
+	}
+	v, err := all[i].Parse(value)
+	if err != nil {
+		return err
+	}
+	g[name] = v
+	return nil
+}
+
+// maxJSON bounds an object of parameters.
+const maxJSON = 1 << 16
+
+// ParseJSON reads an object of parameters under their names in JSON. The Name of an
+// [errs.OptionError] is the field's, with underscores.
+func ParseJSON(data []byte) (Given, error) {
+	if len(data) > maxJSON {
+		return nil, fmt.Errorf("reduce: %d bytes, want at most %d", len(data), maxJSON)
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return nil, fmt.Errorf("reduce: got %.40q, want an object of parameters", data)
+	}
+	all := slices.DeleteFunc(Parameters(), func(p reduce.Parameter) bool {
+		return p.Kind == reduce.File
+	})
+	fields := make([]string, len(all))
+	for i := range all {
+		fields[i] = all[i].JSONName()
+	}
+	g := Given{}
+	for dec.More() {
+		field, err := dec.Token()
+		var raw json.RawMessage
+		if err == nil {
+			err = dec.Decode(&raw)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reduce: %w", err)
+		}
+		name := field.(string)
+		i := slices.Index(fields, name)
+		if i < 0 {
+			return nil, unknown(name, "no such field", fields)
+		}
+		if _, twice := g[all[i].Name]; twice {
+			return nil, refused(name, errs.Conflict, string(raw), "one value", "given twice")
+		}
+		if err := g.Set(all[i].Name, fromJSON(&all[i], raw)); err != nil {
+			return nil, renamed(err, name)
+		}
+	}
+	if _, err := dec.Token(); err != nil {
+		return nil, fmt.Errorf("reduce: %w", err)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return nil, fmt.Errorf("reduce: text after the object, want one object")
+	}
+	return g, nil
+}
+
+// fromJSON returns a value of JSON as Parse takes it; one of another type than the
+// parameter's stays as it was written, which Parse refuses.
+func fromJSON(p *reduce.Parameter, raw json.RawMessage) any {
+	var value any
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	if err := dec.Decode(&value); err != nil {
+		return raw
+	}
+	_, isText := value.(string)
+	takesText := p.Kind == reduce.Choice || p.Kind == reduce.Text
+	auto := p.Auto && isText && strings.HasPrefix(value.(string), reduce.AutoPrefix)
+	switch value.(type) {
+	case string, json.Number, bool:
+		if isText == takesText || auto {
+			return value
+		}
+	}
+	return rawJSON(raw)
+}
+
+// rawJSON is a value that no parameter takes.
+type rawJSON string
+
+// renamed gives the option that err is about another name.
+func renamed(err error, name string) error {
+	var o *errs.OptionError
+	if !errors.As(err, &o) {
+		return err
+	}
+	other := *o
+	other.Name = name
+	return fmt.Errorf("reduce: %w", &other)
+}
+
+// Merge lays sources over each other, the first one on top. A budget, or base "none", in one
+// leaves no budget, or nothing at all, of those below it. A parameter that would be refused
+// as useless, or in conflict with one from further up, gives way; so does one that would make
+// useless what is further up.
+func Merge(sources ...Given) Given {
+	m := merger{sources: sources, all: Parameters(), banned: map[ranked]bool{}}
+	out, _ := m.settle()
+	return out
+}
+
+// settle bans what gives way until nothing of the kind is refused, and reports whether
+// nothing at all is.
+func (m *merger) settle() (out Given, ok bool) {
+	for {
+		out, rank := m.merge()
+		bad := refusal(out)
+		if bad == nil {
+			return out, true
+		}
+		at, known := rank[bad.Name]
+		switch {
+		case !known || bad.Fault != errs.Useless && bad.Fault != errs.Conflict:
+			return out, false
+		case at > m.floor && (bad.Fault == errs.Useless || m.budgets(m.sources[at]) < 2):
+			m.banned[ranked{bad.Name, at}] = true
+		default:
+			return m.yield(out, rank, at)
+		}
+	}
+}
+
+// ranked is a parameter of one of several sources.
+type ranked struct {
+	name string
+	at   int
+}
+
+// merger is the state of Merge.
+type merger struct {
+	sources []Given
+	all     []reduce.Parameter
+	banned  map[ranked]bool // what gave way
+	floor   int             // sources down to it give no way
+}
+
+// merge lays the sources over each other without what gave way, and says where each
+// parameter is from.
+func (m *merger) merge() (out Given, rank map[string]int) {
+	out, rank = Given{}, map[string]int{}
+	for i, source := range m.sources {
+		if out["base"] == "none" {
+			break
+		}
+		budgeted := m.budgets(out) > 0
+		for name, v := range source {
+			if _, above := out[name]; !above && !m.banned[ranked{name, i}] &&
+				!(budgeted && m.isBudget(name)) {
+				out[name], rank[name] = v, i
+			}
+		}
+	}
+	return out, rank
+}
+
+// yield bans the first parameter below rank at whose loss settles everything; out is what
+// there is where none does.
+func (m *merger) yield(out Given, rank map[string]int, at int) (Given, bool) {
+	for _, other := range slices.Sorted(maps.Keys(rank)) {
+		if rank[other] <= at {
+			continue
+		}
+		n := merger{sources: m.sources, all: m.all, banned: maps.Clone(m.banned), floor: at}
+		n.banned[ranked{other, rank[other]}] = true
+		if settled, ok := n.settle(); ok {
+			return settled, true
+		}
+	}
+	return out, false
+}
+
+// budgets counts the budgets that g gives.
+func (m *merger) budgets(g Given) int {
+	n := 0
+	for name := range g {
+		if m.isBudget(name) {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *merger) isBudget(name string) bool {
+	return slices.ContainsFunc(m.all, func(p reduce.Parameter) bool {
+		return p.Budget && p.Name == name
+	})
+}
+
+// refusal is what Check refuses of g, nil where that is nothing, or no option.
+func refusal(g Given) *errs.OptionError {
+	o, err := g.Options()
+	if err == nil {
+		err = Check(o)
+	}
+	var bad *errs.OptionError
+	errors.As(err, &bad)
+	return bad
+}
+
+// Options returns what g says in the form that Resolve takes. RESTORE acts unless g says
+// otherwise.
+func (g Given) Options() (Options, error) {
+	o := Options{Restore: true}
+	var d reduce.Declaration
+	o.declare(&d)
+	ofAll := parameterNames(d.Parameters())
+	for _, name := range slices.Sorted(maps.Keys(g)) {
+		if !slices.Contains(ofAll, name) {
+			if o.Own == nil {
+				o.Own = map[string]any{}
+			}
+			o.Own[name] = g[name]
+			continue
+		}
+		if err := d.Set(name, g[name]); err != nil {
+			return o, err
+		}
+	}
+	if o.Base == "" || o.Base == "none" {
+		o.Restore = false
+		if on, ok := g["restore"].(bool); ok && on {
+			return o, useless("restore", "true", "without a base")
+		}
+		return o, nil
+	}
+	m, err := lookup(o.Base)
+	if err != nil {
+		return o, err
+	}
+	if _, ok := g["n-vis"]; ok && o.NVis == 0 && o.AutoMean == 0 && (o.Restore || !m.Adaptive) {
+		return o, refused("n-vis", errs.TooSmall, "0", "at least 1", "")
+	}
+	return o, nil
+}
+
+// MarshalJSON writes the parameters under their names in JSON; files have no form there.
+func (g Given) MarshalJSON() ([]byte, error) {
+	out := map[string]any{}
+	for name, v := range g {
+		if _, file := v.([]byte); !file {
+			p := reduce.Parameter{Name: name}
+			out[p.JSONName()] = v
+		}
+	}
+	return json.Marshal(out)
+}
+
+func parameterNames(all []reduce.Parameter) []string {
+	out := make([]string, len(all))
+	for i := range all {
+		out[i] = all[i].Name
+	}
+	return out
+}
+
+// trimPackage is the text of err without the name of this package.
+func trimPackage(err error) string { return strings.TrimPrefix(err.Error(), "reduce: ") }
+
+// refused is the error about one option.
+func refused(name string, fault errs.Fault, got, want, why string) error {
+	return fmt.Errorf("reduce: %w",
+		&errs.OptionError{Name: name, Got: got, Want: want, Why: why, Fault: fault})
+}
+
+// useless is the error about an option that would change nothing.
+func useless(name, got, why string) error { return refused(name, errs.Useless, got, "", why) }
+
+// unknown is the error about a name that nothing has.
+func unknown(name, got string, list []string) error {
+	want, why := "one of "+strings.Join(list, ", "), ""
+	if near := nearestName(name, list); near != "" {
+		why = "the nearest is " + near
+	}
+	return refused(name, errs.Unknown, got, want, why)
+}
+
+// nearestName returns the name that a misspelt one means, "" where none is near.
+func nearestName(name string, list []string) string {
+	best, least := "", 1+max(min(2, len(name)/2), len(name)/3)
+	for _, other := range list {
+		if d := spell.Distance(name, other, least); d < least {
+			best, least = other, d
+		}
+	}
+	return best
+}

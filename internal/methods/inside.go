@@ -1,0 +1,383 @@
+package methods
+
+// Methods inside the decoder shrink a picture's rows at some of its layers, from attention that the
+// decoder computes anyway. A method says where (a schedule of stages) and by which score; an Inside
+// follows one picture through the stages, with or without RESTORE: the criterion keeps
+// floor(gamma*n) of the n rows that a stage leaves, distinctive anchors take in the others,
+// weighted by what each row stands for already. Sizes add up over stages, and a merged row sits at
+// the lower median of all patches that it stands for.
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/nn"
+	"github.com/restore-vlm/restore/reduce"
+)
+
+// insideMethod is what a method inside the decoder adds to its line of the table.
+type insideMethod struct {
+	read int // layer whose attention the criterion reads, counted from the stage's
+	// that layer's attention as it would be, before it runs on what the stage leaves
+	ahead      bool
+	states     bool // the criterion reads rows and keys (Sight.States), not attention
+	within     bool // rows go inside the stage's layer, between attention and its output projection
+	after      int  // first layer that the stage's rows enter, counted from the stage's
+	first      int  // lowest layer that a stage may have
+	sequential bool // the released code renumbers positions without gaps
+	recipe     bool // a budget needs a recipe
+
+	share func(n int, share float64) int // rows of n that a share is
+	// schedule whose mean over layer inputs is budget, 1 <= budget < n
+	plan func(p *Plan, budget int) ([]reduce.Stage, error)
+	// rows that the plain method adds at a stage; nil: none
+	merge func(before int, s reduce.Stage) (reduce.Stage, error)
+
+	// looks says which rows' attention the criterion reads at a stage (ahead: no other than the
+	// last), and whether as the mean over heads or as the largest of them. score makes one value a
+	// row of the picture from it, higher is kept; look is [rows, v.Keys].
+	looks func(s *Inside, v *Sight) (rows []int32, largest bool)
+	score func(s *Inside, v *Sight, look []float32) ([]float32, error)
+
+	// looks at the embeddings; nil: does not
+	begin func(s *Inside, p *kernel.Pool, visual, text []float32, width int) error
+	// the rows that the plain method adds
+	extra func(s *Inside, p *kernel.Pool, x []float32, width int, r *reduce.StageResult) []mix
+}
+
+// mix is a row that a plain method makes of others: those it is the plain mean of, the first being
+// its centre.
+type mix struct{ from []int32 }
+
+// Sight is what a criterion sees at a stage. Rows count the queries of one pass through the
+// decoder, keys all that the layer holds.
+type Sight struct {
+	First int     // row of the picture's first token
+	Key   int     // its key
+	Keys  int     // number of keys
+	Text  []int32 // rows of text after the picture
+	Last  int32   // the last row
+
+	States *States // where the method reads them, not attention
+}
+
+// States are all rows of a pass on their way into a layer.
+type States struct {
+	Width, KeyWidth int
+	Hidden          []float32 // [rows, Width] after the decoder's final norm
+	Keys            []float32 // [rows, KeyWidth] of the layer before, all heads, after rotation
+	Pool            *kernel.Pool
+}
+
+// Inside is one picture on its way through the stages. It belongs to one request.
+type Inside struct {
+	Plan    *Plan
+	Results []reduce.StageResult
+	Entered []int // rows that entered each layer so far
+
+	Scores  map[string][]float32 // what the method found in the embeddings, before the first layer
+	Indices map[string][]int32
+
+	SelectTime, MergeTime time.Duration
+
+	m       *insideMethod
+	rows    []reduce.Row
+	score   []float32
+	scores  map[string][]float32
+	indices map[string][]int32
+}
+
+// NewInside starts a picture of o.N tokens, whose method acts inside the decoder.
+func NewInside(o *Plan) (*Inside, error) {
+	if o.method == nil || o.method.inside == nil {
+		return nil, fmt.Errorf("reduce: %s: got a plan of another kind, want one for a decoder",
+			o.Base)
+	}
+	return newInside(o, o.method.inside), nil
+}
+
+func newInside(o *Plan, m *insideMethod) *Inside {
+	s := &Inside{Plan: o, m: m, rows: make([]reduce.Row, o.N)}
+	for i := range s.rows {
+		s.rows[i] = reduce.Row{
+			Members: []int32{int32(i)}, Anchor: int32(i), Size: 1, Position: float64(i),
+		}
+	}
+	return s
+}
+
+// Rows returns the rows as they are now. Read-only.
+func (s *Inside) Rows() []reduce.Row { return s.rows }
+
+// Reduced reports whether a stage has taken rows away.
+func (s *Inside) Reduced() bool { return len(s.Results) > 0 }
+
+// Sequential reports whether the rows that stages leave are renumbered without gaps.
+func (s *Inside) Sequential() bool { return s.Plan.Positions == "sequential" }
+
+// Enter notes that the rows enter the next layer.
+func (s *Inside) Enter() { s.Entered = append(s.Entered, len(s.rows)) }
+
+// FirstReduced is the first layer of the decoder that sees fewer rows than the picture has tokens.
+// Only with Stages.
+func (r *Plan) FirstReduced() int {
+	if r.method.inside == nil || len(r.Stages) == 0 {
+		return 0
+	}
+	return r.Stages[0].Layer + r.method.inside.after
+}
+
+// RowsAt is the most rows of the picture that layer of the decoder holds, what it is shown before a
+// stage included.
+func (r *Plan) RowsAt(layer int) int {
+	n := r.N
+	for _, st := range r.Stages {
+		if st.Layer+r.method.inside.after < layer {
+			n = st.Rows()
+		}
+	}
+	return n
+}
+
+// stage returns the stage to come, nil when all are done.
+func (s *Inside) stage() *reduce.Stage {
+	if len(s.Results) == len(s.Plan.Stages) {
+		return nil
+	}
+	return &s.Plan.Stages[len(s.Results)]
+}
+
+// Begins reports whether the method looks at embeddings before the first layer.
+func (s *Inside) Begins() bool { return s.m.begin != nil && s.stage() != nil }
+
+// Begin shows the picture's embeddings [N, width] and the embeddings of the text after it [*,
+// width].
+func (s *Inside) Begin(p *kernel.Pool, visual, text []float32, width int) error {
+	defer s.time(&s.SelectTime)()
+	return s.m.begin(s, p, visual, text, width)
+}
+
+// ReadsStates reports whether the stage to come reads what enters layer.
+func (s *Inside) ReadsStates(layer int) bool {
+	st := s.stage()
+	return st != nil && s.score == nil && s.m.states && layer == st.Layer
+}
+
+// Reads reports whether the stage to come reads the attention of layer: as it runs, or (ahead)
+// before it runs.
+func (s *Inside) Reads(layer int, ahead bool) bool {
+	st := s.stage()
+	return st != nil && s.score == nil && !s.m.states && s.m.ahead == ahead &&
+		layer == st.Layer+s.m.read
+}
+
+// Looks says which rows' attention the stage to come reads: the mean over heads, or the largest of
+// them.
+func (s *Inside) Looks(v *Sight) (rows []int32, largest bool) { return s.m.looks(s, v) }
+
+// Read scores the rows for the stage to come from the probabilities [rows, v.Keys] of the rows that
+// Looks asked for, or from v.States.
+func (s *Inside) Read(v *Sight, look []float32) (err error) {
+	defer s.time(&s.SelectTime)()
+	if s.score, err = s.m.score(s, v, look); err != nil {
+		return fmt.Errorf("reduce: %s: layer %d: %w", s.Plan.Base, s.stage().Layer, err)
+	}
+	for i, x := range s.score {
+		if x-x != 0 {
+			return fmt.Errorf("reduce: %s: layer %d: score of row %d is %v, want finite numbers",
+				s.Plan.Base, s.stage().Layer, i, x)
+		}
+	}
+	return nil
+}
+
+// Due reports whether rows go before layer runs, or (within) inside it.
+func (s *Inside) Due(layer int, within bool) bool {
+	st := s.stage()
+	switch {
+	case st == nil || s.score == nil || s.m.within != within:
+		return false
+	case within:
+		return layer == st.Layer
+	}
+	return layer == st.Layer+s.m.after
+}
+
+// Shrink performs the next stage on the rows x [rows, width] and returns what each new row
+// is made of.
+func (s *Inside) Shrink(p *kernel.Pool, x []float32, width int) ([]nn.Mix, error) {
+	stop := s.time(&s.SelectTime)
+	st, o := *s.stage(), s.Plan
+	r := reduce.StageResult{
+		Stage: st, From: st.Layer + s.m.after, Before: len(s.rows), Score: s.score,
+		Scores: s.scores, Indices: s.indices,
+	}
+	s.score, s.scores, s.indices = nil, nil, nil
+	wide := make([]float64, len(r.Score))
+	for i, v := range r.Score {
+		wide[i] = float64(v)
+	}
+	r.Kept = topK(wide, st.Kept)
+	slices.Sort(r.Kept)
+
+	rows, mixes := make([]reduce.Row, 0, st.Rows()), make([]nn.Mix, 0, st.Rows())
+	for _, i := range r.Kept {
+		rows, mixes = append(rows, s.rows[i]), append(mixes, nn.Mix{From: []int32{i}})
+		r.Sources = append(r.Sources, i)
+	}
+	switch {
+	case st.Merged > 0 && o.Restore:
+		groups, _, err := chooseGroups(&r, *o, p, x, width)
+		if err != nil {
+			return nil, err
+		}
+		stop()
+		stop = s.time(&s.MergeTime)
+		for j, g := range groups {
+			m := nn.Mix{From: g}
+			row := reduce.Row{Anchor: s.rows[r.Anchors[j]].Anchor, Merged: true}
+			for _, i := range g {
+				m.Weight = append(m.Weight, float32(s.rows[i].Size))
+				row.Members = append(row.Members, s.rows[i].Members...)
+			}
+			rows, mixes, r.Sources = append(rows, row), append(mixes, m), append(r.Sources, -1)
+		}
+	case st.Merged > 0:
+		for _, m := range s.m.extra(s, p, x, width, &r) {
+			row := reduce.Row{Anchor: s.rows[m.from[0]].Anchor, Merged: true}
+			for _, i := range m.from {
+				row.Members = append(row.Members, s.rows[i].Members...)
+			}
+			rows, mixes, r.Sources = append(rows, row), append(mixes, nn.Mix{From: m.from}),
+				append(r.Sources, -1)
+		}
+	}
+	for i := range rows {
+		row := &rows[i]
+		slices.Sort(row.Members)
+		row.Size = len(row.Members)
+		row.Position = rowPosition(o, o.N, row)
+	}
+	order := iota32(len(rows))
+	if !s.Sequential() || o.Restore { // the released code leaves merged rows after the others
+		slices.SortStableFunc(order, func(a, b int32) int {
+			return cmp.Compare(rows[a].Position, rows[b].Position)
+		})
+	}
+	s.rows = make([]reduce.Row, len(rows))
+	sorted, sources := make([]nn.Mix, len(rows)), make([]int32, len(rows))
+	for i, j := range order {
+		s.rows[i], sorted[i], sources[i] = rows[j], mixes[j], r.Sources[j]
+		if s.Sequential() {
+			s.rows[i].Position = float64(i)
+		}
+	}
+	r.Rows, r.Sources = s.rows, sources
+	s.Results = append(s.Results, r)
+	stop()
+	return sorted, nil
+}
+
+// chooseGroups chooses r.Merged anchors of the rows x [r.Before, width] that are not kept. It
+// returns the groups of the anchors, each itself first, and the rows that join each kept one.
+func chooseGroups(
+	r *reduce.StageResult, o Plan, p *kernel.Pool, x []float32, width int,
+) (groups, joined [][]int32, err error) {
+	o.Merge = r.Merged
+	r.Pool = others(r.Before, r.Kept)
+	in := &reduce.Input{N: r.Before, C: width, X: x}
+	red := &reduce.Reduction{N: r.Before, Rest: r.Pool, Kept: r.Kept}
+	original := func(i int32) int32 { return i }
+	if o.AnchorPool == "rest" && o.Join == "rest" { // the rows that are kept take no part
+		in.N, in.X = len(r.Pool), rowsOf(x, r.Pool, width)
+		red = &reduce.Reduction{N: in.N, Rest: iota32(in.N)}
+		original = func(i int32) int32 { return r.Pool[i] }
+	}
+	for _, t := range red.Kept {
+		red.Rows = append(red.Rows, reduce.Row{Members: []int32{t}, Anchor: t})
+	}
+	w := &work{in: in, o: &o, pool: p}
+	similar, err := w.anchors(red)
+	if err != nil {
+		return nil, nil, err
+	}
+	w.join(red, similar)
+	r.Density, r.MaxSim, r.Merit = red.Density, red.MaxSim, red.Score
+	r.Assign = slices.Repeat([]int32{-1}, len(r.Pool))
+	place := make([]int32, r.Before) // of a row in r.Pool
+	for i, t := range r.Pool {
+		place[t] = int32(i)
+	}
+	for _, row := range red.Rows {
+		group := []int32{original(row.Anchor)}
+		for _, m := range row.Members {
+			if m != row.Anchor {
+				group = append(group, original(m))
+			}
+		}
+		if len(joined) < len(red.Kept) {
+			joined = append(joined, group[1:])
+			continue
+		}
+		for _, m := range group {
+			r.Assign[place[m]] = int32(len(groups))
+		}
+		r.Anchors, groups = append(r.Anchors, group[0]), append(groups, group)
+	}
+	return groups, joined, nil
+}
+
+// Sizes returns per row the size that calibration gives the decoder: 1 where sizes are not
+// calibrated.
+func (s *Inside) Sizes() []float32 {
+	r := reduce.Reduction{Options: s.Plan.Resolved, N: s.Plan.N, Rows: s.rows}
+	return r.LayerSizes(false)
+}
+
+// Reduction returns what became of the picture after the last stage so far. It holds no features:
+// they differ by layer.
+func (s *Inside) Reduction() *reduce.Reduction {
+	r := &reduce.Reduction{
+		Options: s.Plan.Resolved, N: s.Plan.N, SelectTime: s.SelectTime, MergeTime: s.MergeTime,
+		Stages: s.Results,
+	}
+	r.SetRows(s.rows)
+	return r
+}
+
+// time adds what passes until its result is called to d.
+func (s *Inside) time(d *time.Duration) func() {
+	start := time.Now()
+	return func() { *d += time.Since(start) }
+}
+
+// visual returns the rows of the picture.
+func (s *Inside) visual(v *Sight) []int32 {
+	rows := iota32(len(s.rows))
+	for i := range rows {
+		rows[i] += int32(v.First)
+	}
+	return rows
+}
+
+// columns sums what the given rows of look [*, v.Keys] give to each row of the picture, in float64.
+func (s *Inside) columns(v *Sight, look []float32, lo, hi int) []float64 {
+	sum := make([]float64, len(s.rows))
+	for r := lo; r < hi; r++ {
+		for j, p := range look[r*v.Keys+v.Key:][:len(sum)] {
+			sum[j] += float64(p)
+		}
+	}
+	return sum
+}
+
+// lastRow reads the last row's attention as the mean over heads.
+func lastRow(_ *Inside, v *Sight) ([]int32, bool) { return []int32{v.Last}, false }
+
+// asSeen scores rows by what one row gives them.
+func asSeen(s *Inside, v *Sight, look []float32) ([]float32, error) {
+	return look[v.Key:][:len(s.rows)], nil
+}

@@ -1,0 +1,533 @@
+package methods
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/reduce"
+)
+
+// Facts are what a plan has to know of the model and of the picture.
+type Facts struct {
+	Tokens       int   // of the picture
+	Views        []int // tokens of each view that it was encoded in; nil: it was encoded whole
+	GridH, GridW int   // rows and columns of tokens; 0: not known, or several grids
+	NoClass      bool  // the encoder has no class token
+	Newlines     bool  // the model's pictures have newline tokens
+	Axes         bool  // positions have rows and columns
+
+	Layers        int // of the decoder; 0: not known
+	EncoderBlocks int // up to the one whose output is the features; 0: no encoder
+	EncoderDepth  int // all blocks of the encoder
+
+	// Recipe returns FitPrune's recipe of the model, nil where it has none. It is called when
+	// a plan needs it; nil: there is none.
+	Recipe func() (*Recipe, error)
+
+	// Budgets returns the model's thresholds for budgets by content, nil where it has none, and
+	// Gains the first so many gains of the picture. They are called where a plan needs them.
+	Budgets func() (*Budgets, error)
+	Gains   func(most int) ([]float64, error)
+
+	any bool // no picture is known yet: refuse only what no picture could do
+}
+
+// Plan is a complete, checked reduction of one picture: what Resolve made of Options. It is
+// not changed afterwards, so requests share it.
+type Plan struct {
+	reduce.Resolved
+
+	method  *method
+	facts   Facts
+	own     own  // the method's parameters, nil where it has none
+	inViews bool // this is the plan of one view of several
+}
+
+// own are a method's parameters: a struct whose fields Declare ties to their names.
+type own interface {
+	Declare(d *reduce.Declaration)
+}
+
+// completer is an own that fills in defaults that depend on the plan, and refuses values
+// that would have no effect in it. d tells which were given.
+type completer interface {
+	complete(p *Plan, d *reduce.Declaration) error
+}
+
+// manyTokens is more than any schedule's count.
+const manyTokens = 1 << 24
+
+// Check reports what is wrong with o whatever the model and the picture: a budget of all
+// tokens asks nothing of a method, and shares of a schedule are not compared with counts.
+func Check(o Options) error {
+	n := max(o.NVis, o.AutoMean)
+	if n <= 0 {
+		n = manyTokens
+		if o.KeepRatio > 0 && o.KeepRatio <= 1 {
+			o.KeepRatio = 1
+		}
+	}
+	_, err := Resolve(o, Facts{Tokens: n, any: true})
+	return err
+}
+
+// Resolve checks o for a picture and fills in every default. Nothing is clamped: what
+// cannot be honoured is an [errs.OptionError].
+func Resolve(o Options, f Facts) (*Plan, error) {
+	m, err := lookup(o.Base)
+	if err != nil {
+		return nil, err
+	}
+	if f.Tokens < 1 {
+		return nil, fmt.Errorf("reduce: tokens: got %d, want at least 1", f.Tokens)
+	}
+	p := &Plan{method: m, facts: f}
+	d, err := p.declare(&o)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.checkUse(&o, d); err != nil {
+		return nil, err
+	}
+	n := f.Tokens
+	p.Resolved = reduce.Resolved{
+		Base: m.Name, N: n, NVis: n, Keep: n, Gamma: 1, Restore: o.Restore, Compat: o.Compat,
+		Positions: or(o.Positions, defaults[o.Compat].positions), Calibrate: "off",
+	}
+	if m == noneMethod {
+		p.Restore = false
+		return p, nil
+	}
+	p.NoClass = f.NoClass
+	if o.Seed != nil {
+		p.Seed = *o.Seed
+	}
+	if err := p.content(&o); err != nil {
+		return nil, err
+	}
+	if err := p.spend(&o, d); err != nil {
+		return nil, err
+	}
+	p.choose(&o)
+	if f.Views != nil {
+		p.Newlines = or(o.Newlines, "drop")
+	}
+	if err := p.complete(d); err != nil {
+		return nil, err
+	}
+	return p, p.check()
+}
+
+// declare checks the values that o gives, each by itself, and returns the method's own
+// parameters with theirs set.
+func (p *Plan) declare(o *Options) (*reduce.Declaration, error) {
+	all := shared()
+	for _, v := range o.given() {
+		i := slices.IndexFunc(all, func(a reduce.Parameter) bool { return a.Name == v.Name })
+		if v.Name == "base" {
+			continue // looked up
+		}
+		if _, err := all[i].Parse(v.Value); err != nil {
+			return nil, err
+		}
+	}
+	d := new(reduce.Declaration)
+	if p.method.parameters != nil {
+		p.own = p.method.parameters()
+		p.own.Declare(d)
+	}
+	mine := parameterNames(d.Parameters())
+	for _, name := range slices.Sorted(maps.Keys(o.Own)) {
+		if slices.Contains(mine, name) {
+			if err := d.Set(name, o.Own[name]); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		known := Parameters()
+		i := slices.IndexFunc(known, func(a reduce.Parameter) bool { return a.Name == name })
+		if i < 0 {
+			return nil, unknown(name, fmt.Sprint(o.Own[name]), parameterNames(known))
+		}
+		if _, err := known[i].Parse(o.Own[name]); err != nil {
+			return nil, err
+		}
+		return nil, useless(name, shown(o.Own[name]), belongs(p.method, &known[i]))
+	}
+	return d, nil
+}
+
+// belongs says why a parameter of other methods has no effect.
+func belongs(m *method, p *reduce.Parameter) string {
+	list := p.Methods[0]
+	for i, name := range p.Methods[1:] {
+		if list += ", " + name; i == len(p.Methods)-2 {
+			list = fmt.Sprint(list[:len(list)-len(name)-2], " and ", name)
+		}
+	}
+	return fmt.Sprintf("with base %s (it belongs to %s)", m.Name, list)
+}
+
+// shown is a value as an error shows it.
+func shown(v any) string {
+	if _, ok := v.([]byte); ok {
+		return "a file"
+	}
+	return fmt.Sprint(v)
+}
+
+// checkUse refuses what was given and would change nothing.
+func (p *Plan) checkUse(o *Options, d *reduce.Declaration) error {
+	m, values := p.method, o.given()
+	first := func(why string, names ...string) error {
+		for _, v := range values {
+			if slices.Contains(names, v.Name) {
+				return useless(v.Name, fmt.Sprint(v.Value), why)
+			}
+		}
+		return nil
+	}
+	own := func(why string) error {
+		for _, q := range d.Parameters() {
+			if d.Given(q.Name) {
+				return useless(q.Name, shown(o.Own[q.Name]), why)
+			}
+		}
+		return nil
+	}
+	if o.Budgets != nil && o.AutoMean == 0 && !o.Guard {
+		return useless("budget-file", "a file", "without a budget by content, or a guard")
+	}
+	if m == noneMethod {
+		for _, v := range values {
+			if v.Name != "base" {
+				return useless(v.Name, fmt.Sprint(v.Value), "without a base")
+			}
+		}
+		return nil
+	}
+	if !m.Draws {
+		if err := first("with base "+m.Name+" (which draws nothing)", "seed"); err != nil {
+			return err
+		}
+	}
+	if err := p.checkSite(o, first, own); err != nil {
+		return err
+	}
+	if !o.Restore {
+		if o.Calibrate == "off" { // says what is done anyway
+			values = slices.DeleteFunc(values, func(v reduce.Value) bool {
+				return v.Name == "calibrate"
+			})
+		}
+		return first("with restore=false", "gamma", "calibrate", "merge-position", "anchors",
+			"anchor-pool", "join", "first-layer-size", "decode-distance", "guard")
+	}
+	if m.whole {
+		err := first("with base "+m.Name+" (which makes every row itself: RESTORE only calibrates)",
+			"gamma", "merge-position", "anchors", "anchor-pool", "join")
+		if err != nil {
+			return err
+		}
+	}
+	if o.gamma() == 1 {
+		names := []string{"anchors", "anchor-pool"}
+		if o.Join != "all" && o.Join != "count" {
+			names = append(names, "merge-position", "join")
+		}
+		err := first("with gamma 1 (there are no anchors)", names...)
+		if err != nil {
+			return err
+		}
+	}
+	set := defaults[o.Compat]
+	if rule := or(o.Anchors, set.anchors); rule == "uniform" || rule == "covered" {
+		if err := first("with anchors "+rule, "anchor-pool"); err != nil {
+			return err
+		}
+	}
+	switch or(o.Calibrate, set.calibrate) {
+	case "off":
+		return first("with calibrate off", "first-layer-size", "decode-distance")
+	case "size":
+		return first("with calibrate size", "decode-distance")
+	case "distance":
+		return first("with calibrate distance", "first-layer-size")
+	}
+	return nil
+}
+
+// checkSite refuses what means nothing where the method acts, or with this model.
+func (p *Plan) checkSite(o *Options, first func(why string, names ...string) error,
+	own func(why string) error) error {
+	m, f := p.method, &p.facts
+	if !f.any && !f.Newlines {
+		if err := first("with this model (its pictures have no newline tokens)", "newlines"); err !=
+			nil {
+			return err
+		}
+	}
+	if !f.any && !f.Axes && o.PerAxis() {
+		return refused("merge-position", errs.Useless, o.MergePosition, "",
+			"with this model (its positions have one axis)")
+	}
+	cannot := func(why string) error {
+		return refused("newlines", errs.Conflict, o.Newlines, "no say about newlines",
+			m.Name+" acts "+why)
+	}
+	switch {
+	case m.encoder != nil && (o.Newlines == "keep" || o.Newlines == "skip"):
+		return cannot("inside the encoder, where there are none")
+	case m.encoder != nil && m.encoder.partners && o.Restore:
+		return first("with base "+m.Name+" (which makes every row itself: RESTORE only calibrates)",
+			"gamma", "anchors", "anchor-pool", "join")
+	case m.inside == nil:
+		return first("with base "+m.Name+" (it belongs to methods inside the decoder)", "schedule")
+	case o.Newlines == "drop" || o.Newlines == "skip":
+		return cannot("inside the decoder, where newlines are rows like the others")
+	case o.Schedule != "":
+		if err := own("beside a schedule"); err != nil {
+			return err
+		}
+	}
+	if o.Anchors == "covered" || o.Join == "all" || o.Join == "count" {
+		name, got := "join", o.Join
+		if o.Anchors == "covered" {
+			name, got = "anchors", o.Anchors
+		}
+		return refused(name, errs.Conflict, got, "another one",
+			m.Name+" acts inside the decoder, where rows that are kept stay as they are")
+	}
+	return first("inside the decoder (layer 0 sees every token)", "first-layer-size")
+}
+
+// spend turns the budget into numbers of rows.
+func (p *Plan) spend(o *Options, d *reduce.Declaration) (err error) {
+	m, n := p.method, p.N
+	ownBudget := slices.ContainsFunc(d.Parameters(), func(q reduce.Parameter) bool {
+		return q.Budget && d.Given(q.Name)
+	})
+	switch {
+	case ownBudget && (o.NVis != 0 || o.KeepRatio != 0 || o.AutoMean != 0):
+		for _, q := range d.Parameters() {
+			if q.Budget && d.Given(q.Name) {
+				return conflict(q.Name, shown(o.Own[q.Name]), o)
+			}
+		}
+	case ownBudget:
+	case m.inside != nil:
+		if p.Stages, p.Mean, err = p.stages(o); err != nil {
+			return err
+		}
+		if len(p.Stages) > 0 {
+			p.NVis = p.Stages[len(p.Stages)-1].Rows()
+		}
+	case m.Adaptive && !o.Restore && o.NVis == 0 && o.KeepRatio == 0:
+		p.NVis = 0
+	default:
+		if p.NVis, err = o.budget(n); err != nil {
+			return err
+		}
+	}
+	if m.encoder != nil {
+		p.EncoderBlocks = p.facts.EncoderBlocks
+		if err := p.resolveEncoder(ownBudget); err != nil {
+			return err
+		}
+	}
+	if m.budgets != nil && p.NVis < n && !p.facts.any {
+		if err := m.budgets(p); err != nil {
+			return err
+		}
+	}
+	p.Keep = p.NVis
+	if o.Restore {
+		p.Gamma = o.gamma()
+		p.Keep = int(p.Gamma * float64(p.NVis))
+		p.Merge = p.NVis - p.Keep
+	}
+	return nil
+}
+
+// conflict says that one budget was given with another.
+func conflict(name, got string, o *Options) error {
+	other := fmt.Sprintf("n-vis %v", o.getNVis())
+	switch {
+	case o.KeepRatio != 0:
+		other = fmt.Sprintf("keep-ratio %v", o.KeepRatio)
+	case o.Guard && o.NVis == 0 && o.AutoMean == 0:
+		other = "guard, which needs a budget,"
+	}
+	return refused(name, errs.Conflict, got, "one budget", other+" is given too")
+}
+
+// budget returns the number of tokens that n-vis or keep-ratio leave of n.
+func (o *Options) budget(n int) (int, error) {
+	const tokens = "the picture's tokens"
+	switch {
+	case o.NVis != 0 && o.KeepRatio != 0:
+		return 0, refused("n-vis", errs.Conflict, fmt.Sprint(o.NVis), "one budget",
+			fmt.Sprintf("keep-ratio %v is given too", o.KeepRatio))
+	case o.KeepRatio != 0:
+		b := int(math.RoundToEven(o.KeepRatio * float64(n)))
+		if b < 1 {
+			// The least share that rounds to a token is above half of one.
+			return 0, refused("keep-ratio", errs.TooSmall, formatFloat(o.KeepRatio),
+				fmt.Sprintf("more than %.4g", 0.5/float64(n)),
+				fmt.Sprintf("that is no token of %d", n))
+		}
+		return b, nil
+	case o.NVis == 0:
+		return 0, refused("n-vis", errs.Missing, "", "a budget of tokens for "+o.Base, "")
+	case o.NVis > n && o.UpTo:
+		return n, nil
+	case o.NVis > n:
+		return 0, refused("n-vis", errs.TooLarge, fmt.Sprint(o.NVis),
+			fmt.Sprintf("at most %d", n), tokens)
+	}
+	return o.NVis, nil
+}
+
+// choose fills in the switches that paper and released code set differently, and those that
+// have one value where the method acts.
+func (p *Plan) choose(o *Options) {
+	m, d, released := p.method, defaults[o.Compat], o.Compat == "released"
+	if o.Restore {
+		p.Calibrate = or(o.Calibrate, d.calibrate)
+		p.MergePosition = or(o.MergePosition, d.mergePosition)
+		p.anchorRules(o)
+		p.FirstLayerSize = or(o.FirstLayerSize, d.firstLayerSize)
+		p.DecodeDistance = d.decodeDistance
+		if o.DecodeDistance != nil {
+			p.DecodeDistance = *o.DecodeDistance
+		}
+		p.MirrorLast = released && p.MergePosition == "last"
+		p.TruncateDistances = released
+	} else if released {
+		p.ReleasedOrder = true
+		p.Positions = or(o.Positions, "sequential")
+		if p.NoClass && m.Site == reduce.AfterEncoder {
+			// The authors' codes for such encoders renumber nothing.
+			p.Positions, p.ReleasedOrder = or(o.Positions, "original"), !m.classlessRaster
+		}
+	}
+	if m.encoder != nil { // Eqs. 5-8 run over what a block does not keep
+		p.ReleasedOrder = p.ReleasedOrder && !m.encoder.raster
+		if o.Restore && p.Anchors != "covered" {
+			p.AnchorPool = or(o.AnchorPool, "rest")
+		}
+		if o.Restore && m.encoder.partners {
+			p.Gamma, p.Keep, p.Merge, p.Anchors, p.AnchorPool, p.Join = 0, 0, p.NVis, "", "", ""
+		}
+	}
+	if m.inside != nil {
+		// Rows keep their order, and nothing is reduced yet in layer 0. Eqs. 5-8 run over what
+		// a stage does not keep.
+		p.ReleasedOrder, p.FirstLayerSize = false, ""
+		if released && !o.Restore && !m.inside.sequential {
+			p.Positions = or(o.Positions, "original")
+		}
+		if o.Restore {
+			p.FirstLayerSize, p.AnchorPool = "group", or(o.AnchorPool, "rest")
+		}
+	}
+	if m.whole && o.Restore {
+		p.Gamma, p.Keep, p.Merge = 0, 0, p.NVis
+		p.MergePosition, p.Anchors, p.AnchorPool, p.Join = "anchor", "cells", "all", ""
+	}
+}
+
+// anchorRules fills in how anchors are chosen and who is joined. Without anchors kept tokens
+// alone may be joined.
+//
+// Covered anchors are better below a ninth of the tokens, and only where kept tokens may be
+// joined; above there is no difference beyond doubt.
+func (p *Plan) anchorRules(o *Options) {
+	d := defaults[o.Compat]
+	p.Anchors, p.AnchorPool = or(o.Anchors, d.anchors), or(o.AnchorPool, d.anchorPool)
+	if p.Anchors == "auto" {
+		few := 9*p.NVis < p.N && p.NVis > 0 && p.method.inside == nil && !p.facts.any
+		if p.Anchors = "released"; few && o.AnchorPool == "" {
+			p.Anchors = "covered"
+		}
+	}
+	if p.Join = or(o.Join, d.join); p.Join == "auto" {
+		if p.Join = "rest"; p.Anchors == "covered" && p.Merge > 0 {
+			p.Join = "all"
+		}
+	}
+	if p.Anchors == "covered" {
+		p.AnchorPool = ""
+	}
+}
+
+// complete fills in the method's own parameters.
+func (p *Plan) complete(d *reduce.Declaration) error {
+	if p.own == nil {
+		return nil
+	}
+	if p.method.pick != nil && p.Restore && p.Keep == 0 {
+		for _, q := range d.Parameters() {
+			if d.Given(q.Name) {
+				return useless(q.Name, shown(valueOf(d, q.Name)), fmt.Sprintf(
+					"with gamma %v of a budget of %d (the base keeps nothing)", p.Gamma, p.NVis))
+			}
+		}
+	}
+	if c, ok := p.own.(completer); ok {
+		if err := c.complete(p, d); err != nil {
+			return err
+		}
+	}
+	p.Own = slices.DeleteFunc(d.Values(), func(v reduce.Value) bool {
+		return v.Default && isZero(v.Value)
+	})
+	return nil
+}
+
+// valueOf returns the value of the parameter of that name.
+func valueOf(d *reduce.Declaration, name string) any {
+	for _, v := range d.Values() {
+		if v.Name == name {
+			return v.Value
+		}
+	}
+	return nil
+}
+
+// isZero reports whether a parameter's value says nothing.
+func isZero(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return true
+	case int:
+		return v == 0
+	case float64:
+		return v == 0
+	case bool:
+		return !v
+	case string:
+		return v == ""
+	case []int:
+		return len(v) == 0
+	}
+	return false
+}
+
+// check asks the criterion whether it can keep its share. A share of 0 asks nothing of it,
+// and a budget of N nothing of anyone.
+func (p *Plan) check() error {
+	m, views := p.method, p.facts.Views
+	switch {
+	case p.NVis == p.N:
+		return nil
+	case m.PerView && len(views) > 1:
+		return p.checkViews(views)
+	case m.check != nil && p.Keep > 0:
+		return m.check(p, p.Keep)
+	}
+	return nil
+}

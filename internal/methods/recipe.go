@@ -1,0 +1,159 @@
+package methods
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+)
+
+// Recipe holds what FitPrune found on calibration questions: per share of the decoder's work that
+// was to be cut, how many visual rows each layer drops. Its file is JSON with the members below and
+// "format" and "version".
+type Recipe struct {
+	Model     string           `json:"model,omitempty"`  // whose layers these are, for readers
+	Source    string           `json:"source,omitempty"` // what it was fitted to, for readers
+	Layers    int              `json:"layers"`           // of the decoder
+	Tokens    int              `json:"tokens"`           // of a picture
+	Schedules []RecipeSchedule `json:"schedules"`
+}
+
+// RecipeSchedule is one schedule of a Recipe.
+type RecipeSchedule struct {
+	// share of the decoder's work on visual rows that was to go, above 0 and below 1
+	Cut  float64 `json:"cut"`
+	Drop []int   `json:"drop"` // [Layers] visual rows that each layer drops; in all fewer than Tokens
+}
+
+// recipeFile is the file of a Recipe.
+type recipeFile struct {
+	Format  string `json:"format"`
+	Version int    `json:"version"`
+	Recipe
+}
+
+const (
+	recipeFormat    = recipeName
+	recipeVersion   = 1
+	recipeBytes     = 1 << 20
+	recipeLayers    = 1 << 10
+	recipeSchedules = 1 << 6
+)
+
+// ReadRecipe reads a recipe's file of at most 1 MiB and checks it. An error names the member that
+// is wrong.
+func ReadRecipe(r io.Reader) (*Recipe, error) {
+	data, err := io.ReadAll(io.LimitReader(r, recipeBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("reduce: recipe: %w", err)
+	}
+	if len(data) > recipeBytes {
+		return nil, fmt.Errorf("reduce: recipe: more than %d bytes, want a recipe's file",
+			recipeBytes)
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	var f recipeFile
+	if err := dec.Decode(&f); err != nil {
+		return nil, fmt.Errorf("reduce: recipe: %w", err)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return nil, fmt.Errorf("reduce: recipe: more after its end, want one JSON object")
+	}
+	if f.Format != recipeFormat || f.Version != recipeVersion {
+		return nil, fmt.Errorf("reduce: recipe: got format %.40q, version %d, want %q, %d",
+			f.Format, f.Version, recipeFormat, recipeVersion)
+	}
+	if err := f.Check(); err != nil {
+		return nil, err
+	}
+	return &f.Recipe, nil
+}
+
+// Write writes the recipe's file, one schedule a line.
+func (r *Recipe) Write(w io.Writer) error {
+	if err := r.Check(); err != nil {
+		return err
+	}
+	head := recipeFile{Format: recipeFormat, Version: recipeVersion, Recipe: *r}
+	head.Schedules = []RecipeSchedule{}
+	text, err := json.Marshal(head)
+	if err != nil {
+		return fmt.Errorf("reduce: recipe: %w", err)
+	}
+	out := bytes.NewBuffer(bytes.TrimSuffix(text, []byte("]}")))
+	for i, s := range r.Schedules {
+		line, err := json.Marshal(s)
+		if err != nil {
+			return fmt.Errorf("reduce: recipe: %w", err)
+		}
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		out.WriteByte('\n')
+		out.Write(line)
+	}
+	out.WriteString("\n]}\n")
+	_, err = w.Write(out.Bytes())
+	return err
+}
+
+// Check reports the first member that is out of range or does not agree with the others.
+func (r *Recipe) Check() error {
+	bad := func(format string, a ...any) error {
+		return fmt.Errorf("reduce: recipe: "+format, a...)
+	}
+	if r.Layers < 1 || r.Layers > recipeLayers {
+		return bad("layers: got %d, want 1 to %d", r.Layers, recipeLayers)
+	}
+	if r.Tokens < 1 || r.Tokens > maxTokens {
+		return bad("tokens: got %d, want 1 to %d", r.Tokens, maxTokens)
+	}
+	if len(r.Schedules) < 1 || len(r.Schedules) > recipeSchedules {
+		return bad("schedules: got %d, want 1 to %d", len(r.Schedules), recipeSchedules)
+	}
+	for i, s := range r.Schedules {
+		if !(s.Cut > 0 && s.Cut < 1) {
+			return bad("schedule %d: cut: got %v, want more than 0 and less than 1", i, s.Cut)
+		}
+		if len(s.Drop) != r.Layers {
+			return bad("schedule %d: drop: got %d layers, want %d", i, len(s.Drop), r.Layers)
+		}
+		left := r.Tokens
+		for l, d := range s.Drop {
+			if d < 0 || d >= left {
+				return bad("schedule %d: drop: got %d at layer %d, want 0 to %d (a row must stay)",
+					i, d, l, left-1)
+			}
+			left -= d
+		}
+	}
+	return nil
+}
+
+// kept returns per schedule the share of rows that each layer leaves, from the schedule that keeps
+// most to the one that keeps least.
+func (r *Recipe) kept() [][]float64 {
+	curves := make([][]float64, len(r.Schedules))
+	sum := make(map[*float64]float64, len(curves))
+	for i, s := range r.Schedules {
+		left := r.Tokens
+		curves[i] = make([]float64, r.Layers)
+		for l, d := range s.Drop {
+			left -= d
+			curves[i][l] = float64(left) / float64(r.Tokens)
+			sum[&curves[i][0]] += curves[i][l]
+		}
+	}
+	slices.SortStableFunc(curves, func(a, b []float64) int {
+		switch x, y := sum[&a[0]], sum[&b[0]]; {
+		case x > y:
+			return -1
+		case x < y:
+			return 1
+		}
+		return 0
+	})
+	return curves
+}

@@ -1,0 +1,224 @@
+package methods
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/reduce"
+)
+
+// Reduce applies o to one picture of as many tokens. Results do not depend on pool; nil
+// computes serially. An error names the input that is missing, has another size than it
+// should, or holds a value that is not finite.
+func Reduce(in *reduce.Input, o *Plan, pool *kernel.Pool) (*reduce.Reduction, error) {
+	m := o.method
+	switch {
+	case m == nil:
+		return nil, fmt.Errorf("reduce: %s: the plan was not made by Resolve", o.Base)
+	case m.encoder != nil:
+		return nil, fmt.Errorf("reduce: %s: acts inside the encoder, between blocks that features "+
+			"alone do not give; ask a model", o.Base)
+	case m.inside != nil:
+		return nil, fmt.Errorf(
+			"reduce: %s: acts inside the decoder, on rows that features alone do "+
+				"not give; ask a model", o.Base)
+	case o.N != in.N:
+		return nil, fmt.Errorf("reduce: %s: the plan is for %d tokens, got %d", o.Base, o.N, in.N)
+	}
+	blind := slices.Contains(m.Needs, reduce.Shrunk) && o.NVis < o.N
+	if err := checkInput(in, m, o.Restore, blind); err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	w := &work{in: in, o: o, pool: pool}
+	if o.N == o.NVis {
+		return w.identity(m, start)
+	}
+	if m.plain != nil && (m.whole || !o.Restore) {
+		r, err := w.plain(m)
+		if err != nil {
+			return nil, err
+		}
+		r.Options, r.N = o.Resolved, in.N
+		if o.NVis == 0 {
+			r.Options.NVis, r.Options.Keep = len(r.Rows), len(r.Rows)
+		}
+		r.SelectTime = time.Since(start) - r.MergeTime
+		return r, nil
+	}
+	sel, err := w.pick(m, o.Keep)
+	if err != nil {
+		return nil, err
+	}
+	return w.finish(sel, start)
+}
+
+// work is the state of one Reduce call.
+type work struct {
+	in   *reduce.Input
+	o    *Plan
+	pool *kernel.Pool
+	cos  *cosines // of X; made on first use, shared by the criterion and the anchors
+}
+
+// selection is what a criterion hands on.
+type selection struct {
+	kept    []int32 // the criterion's order; -1 is a zero vector
+	rest    []int32 // all others in the order in which they reach merging; nil means ascending
+	scores  map[string][]float32
+	indices map[string][]int32
+}
+
+// identity is the reduction to N tokens: no reduction, whatever the method. What the base and the
+// anchors would choose is still reported where they can choose.
+func (w *work) identity(m *method, start time.Time) (*reduce.Reduction, error) {
+	in, o := w.in, w.o
+	sel := &selection{kept: iota32(in.N)}
+	plainOnly := m.plain != nil && !o.Restore
+	if m.pick != nil && !plainOnly && (o.Keep == 0 || m.check == nil || m.check(o, o.Keep) == nil) {
+		var err error
+		if sel, err = w.pick(m, o.Keep); err != nil {
+			return nil, err
+		}
+	}
+	var r *reduce.Reduction
+	if len(sel.kept) == in.N {
+		r = &reduce.Reduction{
+			Options: o.Resolved, N: in.N, Width: in.C, Kept: sel.kept, Scores: sel.scores,
+			Indices: sel.indices,
+		}
+		r.SelectTime = time.Since(start)
+	} else {
+		var err error
+		if r, err = w.finish(sel, start); err != nil {
+			return nil, err
+		}
+	}
+	merged := make([]bool, in.N)
+	for _, a := range r.Anchors {
+		merged[a] = true
+	}
+	r.Rows = make([]reduce.Row, in.N)
+	for i := range r.Rows {
+		r.Rows[i] = reduce.Row{
+			Members: []int32{int32(i)}, Anchor: int32(i), Merged: merged[i], Size: 1,
+			Position: float64(i),
+		}
+	}
+	r.Group = iota32(in.N)
+	r.Features = slices.Clone(in.X)
+	return r, nil
+}
+
+// checkInput says whether the input holds what m reads, in the shapes that Input states; blind says
+// that X may be missing.
+func checkInput(in *reduce.Input, m *method, restore, blind bool) error {
+	bad := func(format string, a ...any) error {
+		return fmt.Errorf("reduce: %s: "+format, append([]any{m.Name}, a...)...)
+	}
+	if in.N < 1 || in.C < 1 {
+		return bad("X: got %d tokens of width %d, want at least 1 of 1", in.N, in.C)
+	}
+	if len(in.X) != in.N*in.C && !(in.X == nil && blind) {
+		return bad("X: got %d values, want %d (%d tokens of width %d)", len(in.X), in.N*in.C, in.N,
+			in.C)
+	}
+	if err := checkViews(in, m); err != nil {
+		return err
+	}
+	for _, need := range m.Require(restore) {
+		got, want, name := 0, 0, ""
+		switch need {
+		case reduce.ClsAttn:
+			got, want, name = len(in.ClsAttn), in.Heads*(in.N+1), "heads*(tokens+1)"
+		case reduce.Hidden:
+			got, want, name = len(in.Hidden), (in.N+1)*in.Cv, "(tokens+1)*width"
+		case reduce.Keys:
+			got, want, name = len(in.Keys), in.Heads*(in.N+1)*in.KeyDim, "heads*(tokens+1)*width"
+		case reduce.LastKeys:
+			got, want, name = len(in.LastKeys), (in.N+1)*len(in.LastQuery),
+				"(tokens+1)*width of pm_q_cls"
+		case reduce.Shrunk:
+			got, want, name = len(in.Shrunk), in.ShrunkH*in.ShrunkW*in.C, "rows*columns*width of X"
+		case reduce.Grid:
+			if in.Grids != nil {
+				if err := checkGrids(in, m); err != nil {
+					return err
+				}
+				continue
+			}
+			if in.GridH == 0 || in.GridW == 0 {
+				return bad("grid: got none, want rows and columns of %d tokens (a class "+
+					"token, newlines or views are among them)", in.N)
+			}
+			if in.GridH < 1 || in.GridW < 1 || in.GridH*in.GridW != in.N {
+				return bad("grid: got %dx%d, want rows and columns of %d tokens", in.GridH,
+					in.GridW, in.N)
+			}
+			continue
+		default:
+			continue
+		}
+		if got == 0 {
+			return bad("needs %s, got none", need)
+		}
+		if got != want {
+			return bad("%s: got %d values, want %d (%s)", need, got, want, name)
+		}
+		for _, values := range map[reduce.Need][][]float32{
+			reduce.ClsAttn: {in.ClsAttn}, reduce.LastKeys: {in.LastQuery, in.LastKeys},
+		}[need] {
+			for i, v := range values {
+				if v-v != 0 {
+					return bad("%s: value %d is %v, want finite numbers", need, i, v)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// meanAttention returns the class token's attention to every patch, averaged over heads. [N],
+// float64: sums of a few heads are then the same whatever their order.
+func meanAttention(in *reduce.Input) []float64 {
+	a := sumAttention(in)
+	for i := range a {
+		a[i] /= float64(in.Heads)
+	}
+	return a
+}
+
+// sumAttention is meanAttention without the division.
+func sumAttention(in *reduce.Input) []float64 {
+	a := make([]float64, in.N)
+	for h := range in.Heads {
+		row := in.ClsAttn[h*(in.N+1)+1:][:in.N]
+		for i, v := range row {
+			a[i] += float64(v)
+		}
+	}
+	return a
+}
+
+// iota32 returns 0..n-1.
+func iota32(n int) []int32 {
+	v := make([]int32, n)
+	for i := range v {
+		v[i] = int32(i)
+	}
+	return v
+}
+
+// float32s narrows for a score table.
+func float32s(v []float64) []float32 {
+	out := make([]float32, len(v))
+	for i, x := range v {
+		out[i] = float32(x)
+	}
+	return out
+}
+
+func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }

@@ -1,0 +1,133 @@
+package methods
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"sync"
+
+	"github.com/restore-vlm/restore/reduce"
+)
+
+// registered are the methods that Register added.
+var registered struct {
+	adding sync.Mutex // held by Register
+	sync.RWMutex
+	list []*method
+}
+
+// maxRegistered bounds the methods that a program adds.
+const maxRegistered = 256
+
+var validName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+
+// Register adds a method to the table under m.Name, for all of the program: it then works
+// like any other, alone and with RESTORE, and is drawn, measured and compared by whatever
+// goes through Methods. criterion makes a new one for every picture. Where m.PerView is set
+// it sees each view of a picture on its own, without X.
+//
+// A name is lower-case letters, digits and hyphens, and new; so is the name of a parameter. The
+// method acts after the encoder (AfterEncoder, or Site left alone). Register may be called
+// at any time, also while requests run.
+func Register(m reduce.Method, criterion func() reduce.Criterion) error {
+	bad := func(format string, a ...any) error {
+		return fmt.Errorf("reduce: register: "+format, a...)
+	}
+	switch {
+	case !validName.MatchString(m.Name) || m.Name == restoreMethod.Name:
+		return bad("name: got %q, want 1 to 32 lower-case letters, digits and hyphens that begin "+
+			"with a letter, and not %q", m.Name, restoreMethod.Name)
+	case criterion == nil || criterion() == nil:
+		return bad("%s: got no criterion, want a function that makes one", m.Name)
+	case m.Site != reduce.AfterEncoder && m.Site != 0:
+		return bad("%s: site: got %q, want %q", m.Name, m.Site, reduce.AfterEncoder)
+	case len(m.Parameters) > 0:
+		return bad("%s: parameters: got %d, want none: the criterion declares them",
+			m.Name, len(m.Parameters))
+	case m.Text || m.Adaptive:
+		return bad("%s: got a method that reads the question or finds its budget itself, want one "+
+			"that does neither", m.Name)
+	case len(m.NeedsPlain) > 0:
+		return bad("%s: needs without RESTORE: got %d, want none", m.Name, len(m.NeedsPlain))
+	}
+	readable := []reduce.Need{
+		reduce.ClsAttn, reduce.Hidden, reduce.Keys, reduce.Grid, reduce.LastKeys,
+	}
+	for _, n := range m.Needs {
+		if !slices.Contains(readable, n) {
+			return bad("%s: needs: got %q, want one of %q", m.Name, n, readable)
+		}
+	}
+	if m.Site = reduce.AfterEncoder; m.Title == "" {
+		m.Title = m.Name
+	}
+	m.Needs = slices.Clone(m.Needs)
+	add := &method{Method: m, pick: keepBy, parameters: func() own { return newAdded(criterion()) }}
+	var d reduce.Declaration
+	newAdded(criterion()).Declare(&d)
+	registered.adding.Lock()
+	defer registered.adding.Unlock()
+	all := methods()
+	if slices.ContainsFunc(all, func(o *method) bool { return o.Name == m.Name }) {
+		return bad("name: got %q, which is taken, want a new one", m.Name)
+	}
+	if len(all)-len(table) == maxRegistered {
+		return bad("%s: got %d methods before, want at most that many", m.Name, maxRegistered)
+	}
+	taken := parametersOf(all)
+	for i, p := range d.Parameters() {
+		same := func(q reduce.Parameter) bool { return q.Name == p.Name }
+		if !validName.MatchString(p.Name) || slices.ContainsFunc(taken, same) ||
+			slices.ContainsFunc(d.Parameters()[:i], same) {
+			return bad("%s: parameter: got %q, want a new name of lower-case letters, digits and "+
+				"hyphens", m.Name, p.Name)
+		}
+		if p.Budget {
+			return bad("%s: parameter %s: got a budget, want n-vis to be it", m.Name, p.Name)
+		}
+	}
+	registered.Lock()
+	defer registered.Unlock()
+	registered.list = append(registered.list, add)
+	return nil
+}
+
+// added are the parameters of a method that Register added: its criterion.
+type added struct{ reduce.Criterion }
+
+func newAdded(c reduce.Criterion) *added { return &added{c} }
+
+// Declare implements own.
+func (a *added) Declare(d *reduce.Declaration) {
+	if c, ok := a.Criterion.(reduce.Declarer); ok {
+		c.Declare(d)
+	}
+}
+
+// keepBy is the pick of a method that Register added.
+func keepBy(w *work, k int) (*selection, error) {
+	name := w.o.Base
+	kept, err := w.o.own.(*added).Keep(w.in, k)
+	if err != nil {
+		return nil, fmt.Errorf("reduce: %s: %w", name, err)
+	}
+	if len(kept) != k {
+		return nil, fmt.Errorf("reduce: %s: got %d tokens, want %d", name, len(kept), k)
+	}
+	seen := make([]bool, w.in.N)
+	for _, t := range kept {
+		if t < 0 || int(t) >= w.in.N || seen[t] {
+			return nil, fmt.Errorf("reduce: %s: token %d is out of 0..%d or repeated", name, t,
+				w.in.N-1)
+		}
+		seen[t] = true
+	}
+	return &selection{kept: slices.Clone(kept)}, nil
+}
+
+// methods returns all methods: this module's and registered ones.
+func methods() []*method {
+	registered.RLock()
+	defer registered.RUnlock()
+	return append(table[:len(table):len(table)], registered.list...)
+}

@@ -1,0 +1,167 @@
+package methods
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/restore-vlm/restore/reduce"
+)
+
+// method is one line of the table: what a method says of itself, and what it does.
+type method struct {
+	reduce.Method
+
+	parameters func() own // a new set of its own; nil: it has none
+
+	// budgets refuses a budget that the method cannot meet; nil: it meets every one.
+	budgets func(p *Plan) error
+	check   func(p *Plan, k int) error               // whether the criterion can keep k >= 1
+	pick    func(w *work, k int) (*selection, error) // the criterion, k >= 0
+	plain   func(w *work) (*reduce.Reduction, error) // without RESTORE, where that is more
+	split   func(p *Plan, sizes, keep []int) []own   // parameters of each view
+	ops     func(p *Plan, d Dims) float64            // multiply-adds besides the anchors' cosines
+	unit    int                                      // a view's share is a multiple of it; 0 is 1
+	whole   bool                                     // plain makes every row with RESTORE too
+	raster  bool                                     // the criterion keeps raster order
+	encoder *encoderMethod                           // what it does inside the encoder
+	inside  *insideMethod                            // what it does inside the decoder
+
+	classlessRaster bool // the released code for encoders without a class token keeps raster order
+}
+
+// table lists the methods of this module, a line each.
+var table = []*method{
+	noneMethod,
+	holovMethod,
+	divPruneMethod,
+	visPrunerMethod,
+	visionZipMethod,
+	pruMergeMethod,
+	pruMergePlusMethod,
+	dartMethod,
+	toMeMethod,
+	flowCutMethod,
+	dartTextMethod,
+	fastVMethod,
+	pdropMethod,
+	sparseVLMMethod,
+	fitPruneMethod,
+	randomMethod,
+	gridMethod,
+	poolMethod,
+	downsampleMethod,
+}
+
+// noCode is the licence note of methods that nobody published as a method of their own.
+const noCode = "Ours; Apache-2.0."
+
+var noneMethod = &method{
+	Method: reduce.Method{
+		Name: "none", Title: "no reduction", Site: reduce.AfterEncoder, Cost: "none",
+		Notes: reduce.Notes{
+			Equations: "Every token reaches the decoder as it is.", Licence: noCode,
+		},
+	},
+	ops: noOps,
+}
+
+// Methods returns the table in its order: no reduction, published methods, controls, then
+// what Register added.
+func Methods() []reduce.Method {
+	all := methods()
+	out := make([]reduce.Method, len(all))
+	for i, m := range all {
+		out[i] = m.describe()
+	}
+	return out
+}
+
+// OnTop describes RESTORE itself, which acts over any of Methods (Options.Restore) and is
+// no base.
+func OnTop() reduce.Method { return restoreMethod.describe() }
+
+// Lookup returns the method of that name; "" is none.
+func Lookup(name string) (reduce.Method, error) {
+	m, err := lookup(name)
+	if err != nil {
+		return reduce.Method{}, err
+	}
+	return m.describe(), nil
+}
+
+// Grouping says what RESTORE may do over a method: whether it chooses anchors at all, and
+// whether covered ones too, with kept tokens that may be joined.
+func Grouping(base string) (anchors, covered bool) {
+	m, err := lookup(base)
+	if err != nil || m == noneMethod || m.whole || m.encoder != nil && m.encoder.partners {
+		return false, false
+	}
+	return true, m.inside == nil
+}
+
+// describe returns what m says of itself, its parameters included.
+func (m *method) describe() reduce.Method {
+	c := m.Method
+	c.Needs, c.NeedsPlain = slices.Clone(m.Needs), slices.Clone(m.NeedsPlain)
+	for _, p := range Parameters() {
+		if slices.Contains(p.Methods, m.Name) {
+			c.Parameters = append(c.Parameters, p)
+		}
+	}
+	return c
+}
+
+// Parameters returns every parameter: those of all methods, then each method's own, once,
+// with the names of the methods that have it.
+func Parameters() []reduce.Parameter { return parametersOf(methods()) }
+
+func parametersOf(all []*method) []reduce.Parameter {
+	out := shared()
+	for _, m := range all {
+		if m.parameters == nil {
+			continue
+		}
+		var d reduce.Declaration
+		m.parameters().Declare(&d)
+		for _, p := range d.Parameters() {
+			i := slices.IndexFunc(out, func(q reduce.Parameter) bool { return q.Name == p.Name })
+			if i < 0 {
+				i = len(out)
+				out = append(out, p)
+			}
+			out[i].Methods = append(out[i].Methods, m.Name)
+		}
+	}
+	return out
+}
+
+// names are what Options.Base takes.
+func names() []string { return namesOf(func(*method) bool { return true }) }
+
+// insiders are the methods inside the decoder.
+func insiders() []string { return namesOf(func(m *method) bool { return m.inside != nil }) }
+
+// drawers are the methods that draw.
+func drawers() []string { return namesOf(func(m *method) bool { return m.Draws }) }
+
+func namesOf(which func(*method) bool) []string {
+	var out []string
+	for _, m := range methods() {
+		if which(m) {
+			out = append(out, m.Name)
+		}
+	}
+	return out
+}
+
+func lookup(name string) (*method, error) {
+	if name == "" {
+		return noneMethod, nil
+	}
+	for _, m := range methods() {
+		if m.Name == name {
+			return m, nil
+		}
+	}
+	return nil, unknown("base", strconv.Quote(name), names())
+}

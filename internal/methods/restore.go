@@ -1,0 +1,296 @@
+package methods
+
+// RESTORE: "Improving Visual Token Reduction via Rectifying Distortions for Efficient MLLM
+// Inference" (ICML 2026), Eqs. 3-8.
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/reduce"
+)
+
+var restoreMethod = &method{
+	Method: reduce.Method{
+		Name:    "restore",
+		Title:   "RESTORE: distinctive anchors, original positions, calibrated attention",
+		Paper:   "https://arxiv.org/abs/2606.01711",
+		Site:    reduce.Calibration,
+		Minimum: "what the method below asks of gamma·n tokens",
+		Cost: "N²·C (cosines; made once where the method below needs them too); of covered " +
+			"anchors N·n·C + N·n²/2",
+		Notes: reduce.Notes{
+			Equations: `
+Of the budget n the method below keeps floor(gamma·n) tokens by its own criterion. From the
+others, n - floor(gamma·n) anchors are chosen that are dense (Eq. 5: R_i = sum_j C_ij, C the
+cosines) and not covered by a token that is denser (Eqs. 6-8: score R_i (1 - max C_ij over j
+with R_j > R_i)); every other token joins the anchor of highest cosine and each group becomes
+the plain mean of its members. A row then has a size s, its members, and a position, the lower
+median of its members.
+
+Every row keeps that position in the decoder, and in every layer ln(s·(2 - D(distance))) is
+added to its attention logits (Eq. 4), D being RoPE's long-term decay: the mean over frequencies
+t of cos(t·distance) (Eq. 3).
+
+Anchors "covered" (ours, not the paper's) are a greedy maximum of a determinant, given the tokens
+that are kept: with L_ij = exp(-(1-C_ij)/(1-mean C)) and 1.001 on the diagonal, the token of
+largest conditional variance v is chosen again and again; choosing p subtracts e_i² from every
+v_i, e being the next column of the pivoted Cholesky factor. The kept tokens come first, in
+ascending order. The recorded v of each anchor, its gain, never rises.
+
+Who may be joined: "rest" is the anchors alone (the paper); "all" is kept tokens too, and one
+that was joined becomes the mean of its group, at its lower median; "count" lets them join kept
+tokens in size alone: feature and position stay. Covered anchors and "all" belong together.`,
+			Departures: `
+Anchors "paper" is Eqs. 5-8 as printed: a token without a superior has an empty maximum, hence
+score +inf, and is always chosen when it can be. Anchors "released" is what the authors' code
+does: the mask is the other way round (R_j < R_i), an empty maximum counts as -1 and a maximum
+of exactly -1 as 0, so the least dense token has score R. anchor-pool says over which tokens
+Eqs. 5-7 run: all N (paper) or those not kept (released); anchors always come from those not
+kept. Anchors "uniform" takes every (M div k)-th token not kept, in raster order.
+
+The authors' code gives every row N/n for its size in the first layer (first-layer-size
+uniform) and leaves out the distance for generated tokens (decode-distance false). compat
+paper and compat released set all switches; the defaults are what measures best on the
+built-in benchmark.
+
+Anchors "auto", the default, is "released" for a budget of a ninth of the tokens and more, and
+"covered" below; join "auto" is "all" with covered anchors, else "rest". Both were found and
+judged on drawn scenes, not yet on photographs. Inside the decoder anchors are those of the
+paper or the released code, and only they are joined.`,
+			Licence: "The authors' code is under GPL-3.0.",
+		},
+	},
+}
+
+// representativeness is Eq. 5: R_i = Σ_j C_ij over the tokens j of the pool, i among them. R
+// has an element for every token; those outside of the pool are 0.
+func representativeness(p *kernel.Pool, C *cosines, pool []int32) (R []float64) {
+	R = make([]float64, C.n)
+	p.Run(len(pool), func(k int) {
+		i := pool[k]
+		for _, j := range pool {
+			R[i] += float64(C.row(i)[j])
+		}
+	})
+	return R
+}
+
+// superior is Eq. 6: M_ij = 1 where R_j > R_i.
+func superior(R []float64, i, j int32) bool { return R[j] > R[i] }
+
+// redundancy is max_j Ĉ_ij, with Ĉ of Eq. 7: Ĉ_ij = C_ij where M_ij = 1, else −∞.
+func redundancy(C *cosines, R []float64, i int32, pool []int32) float64 {
+	most := math.Inf(-1)
+	for _, j := range pool {
+		if superior(R, i, j) {
+			most = max(most, float64(C.row(i)[j]))
+		}
+	}
+	return most
+}
+
+// distinctiveness is what Eq. 8 takes the largest of: R_i·(1 − max_j Ĉ_ij). A token without a
+// superior has +∞, also where R_i is 0 or negative.
+func distinctiveness(C *cosines, R []float64, i int32, pool []int32) (most, score float64) {
+	most = redundancy(C, R, i, pool)
+	if math.IsInf(most, -1) {
+		return most, math.Inf(1)
+	}
+	return most, R[i] * (1 - most)
+}
+
+// releasedDistinctiveness is the released code's Eqs. 6-8: its mask is the other way round, an
+// empty maximum counts as -1, and a maximum of exactly -1 as 0.
+func releasedDistinctiveness(C *cosines, R []float64, i int32, pool []int32) (most, score float64) {
+	most = -1
+	for _, j := range pool {
+		if superior(R, j, i) {
+			most = max(most, float64(C.row(i)[j]))
+		}
+	}
+	if most == -1 {
+		most = 0
+	}
+	return most, R[i] * (1 - most)
+}
+
+// denseAnchors is Eq. 8, the paper's or the released code's: A is the Top-K of the pool's
+// tokens that are not kept. It returns places in r.Rest, ascending.
+func (w *work) denseAnchors(r *reduce.Reduction, C *cosines) []int32 {
+	pool, rule := r.Rest, distinctiveness
+	if w.o.AnchorPool == "all" {
+		pool = iota32(w.in.N)
+	}
+	if w.o.Anchors == "released" {
+		rule = releasedDistinctiveness
+	}
+	R := representativeness(w.pool, C, pool)
+	m := len(r.Rest)
+	score := make([]float64, m)
+	r.Density, r.MaxSim, r.Score = make([]float32, m), make([]float32, m), make([]float32, m)
+	w.pool.Run(m, func(k int) {
+		i := r.Rest[k]
+		most, s := rule(C, R, i, pool)
+		score[k] = s
+		r.Density[k], r.MaxSim[k], r.Score[k] = float32(R[i]), float32(most), float32(s)
+	})
+	chosen := topK(score, w.o.Merge)
+	slices.Sort(chosen)
+	return chosen
+}
+
+// uniformAnchors takes every (M div k)-th of the M tokens that are not kept, in raster order. It
+// returns places in rest, ascending.
+func uniformAnchors(rest []int32, k int) []int32 {
+	raster := slices.Clone(rest)
+	slices.Sort(raster)
+	step, taken := max(1, len(raster)/k), make(map[int32]bool, k)
+	for j := range k {
+		taken[raster[j*step]] = true
+	}
+	var chosen []int32
+	for i, t := range rest {
+		if taken[t] {
+			chosen = append(chosen, int32(i))
+		}
+	}
+	return chosen
+}
+
+// finish makes the rows from what the base kept: anchors, groups, order, positions.
+func (w *work) finish(sel *selection, start time.Time) (*reduce.Reduction, error) {
+	in, o := w.in, w.o
+	r := &reduce.Reduction{
+		Options: o.Resolved, N: in.N, Width: in.C, Kept: sel.kept, Scores: sel.scores,
+		Indices: sel.indices,
+	}
+	for _, t := range sel.kept {
+		row := reduce.Row{Anchor: t, Size: 1, IsZero: t < 0}
+		if t >= 0 {
+			row.Members = []int32{t}
+		}
+		r.Rows = append(r.Rows, row)
+	}
+	merge := start
+	if o.merges() {
+		if r.Rest = sel.rest; r.Rest == nil {
+			r.Rest = others(in.N, sel.kept)
+		}
+		similar, err := w.anchors(r)
+		if err != nil {
+			return nil, err
+		}
+		merge = time.Now()
+		w.join(r, similar)
+	} else {
+		merge = time.Now()
+	}
+	r.SelectTime = merge.Sub(start)
+	w.place(r)
+	w.means(r)
+	r.MergeTime = time.Since(merge)
+	return r, nil
+}
+
+// merges reports whether tokens that are not kept go on in rows.
+func (p *Plan) merges() bool { return p.Merge > 0 || p.Join == "all" || p.Join == "count" }
+
+// allCosines reports whether anchors are chosen by the cosines of all tokens to all.
+func (p *Plan) allCosines() bool { return p.Merge > 0 && p.Anchors != "covered" }
+
+// similarity holds the cosines of all tokens to some of them.
+type similarity interface {
+	// to returns one number a token: its cosine to token t.
+	to(t int32) column
+}
+
+// anchors sets r.Anchors and what they were chosen by, and returns the cosines that groups are
+// made by.
+func (w *work) anchors(r *reduce.Reduction) (similarity, error) {
+	o := w.o
+	if o.Anchors == "covered" || o.Merge == 0 {
+		return w.coveredAnchors(r)
+	}
+	c, err := w.cosine()
+	if err != nil {
+		return nil, err
+	}
+	var chosen []int32
+	if o.Anchors == "uniform" {
+		chosen = uniformAnchors(r.Rest, o.Merge)
+	} else {
+		chosen = w.denseAnchors(r, c)
+	}
+	for _, i := range chosen {
+		r.Anchors = append(r.Anchors, r.Rest[i])
+	}
+	return c, nil
+}
+
+// join adds the anchors' rows to those of r, and lets every other token of r.Rest join the row
+// of highest cosine: among the anchors', the first on ties, and unless Join is "rest" among
+// the kept tokens' too, the one of the lowest token on ties.
+func (w *work) join(r *reduce.Reduction, similar similarity) {
+	for _, a := range r.Anchors {
+		r.Rows = append(r.Rows, reduce.Row{Members: []int32{a}, Anchor: a, Merged: true, Size: 1})
+	}
+	heads := make([]int32, 0, len(r.Rows)) // rows that may be joined
+	for i := range r.Rows {
+		if r.Rows[i].Merged || w.o.Join != "rest" && !r.Rows[i].IsZero {
+			heads = append(heads, int32(i))
+		}
+	}
+	if w.o.Join != "rest" || w.o.Anchors == "covered" {
+		slices.SortFunc(heads, func(a, b int32) int {
+			return cmp.Compare(r.Rows[a].Anchor, r.Rows[b].Anchor)
+		})
+	}
+	tokens := make([]int32, len(heads))
+	for j, h := range heads {
+		tokens[j] = r.Rows[h].Anchor
+	}
+	nearest := nearestHeads(w.pool, similar, r.Rest, tokens)
+	taken := make([]bool, r.N)
+	for _, a := range r.Anchors {
+		taken[a] = true
+	}
+	for i, t := range r.Rest {
+		if taken[t] {
+			continue
+		}
+		row := &r.Rows[heads[nearest[i]]]
+		row.Members = append(row.Members, t)
+		row.Merged = row.Merged || w.o.Join == "all"
+	}
+	for _, h := range heads {
+		row := &r.Rows[h]
+		slices.Sort(row.Members)
+		row.Size = len(row.Members)
+	}
+}
+
+// nearestHeads returns for every token of a list which of the heads it has the highest cosine
+// to, the first on ties.
+func nearestHeads(p *kernel.Pool, similar similarity, list, heads []int32) []int32 {
+	to := make([]column, len(heads))
+	for j, h := range heads {
+		to[j] = similar.to(h)
+	}
+	out := make([]int32, len(list))
+	p.Run((len(list)+tokensPerTask-1)/tokensPerTask, func(task int) {
+		for i := task * tokensPerTask; i < min((task+1)*tokensPerTask, len(list)); i++ {
+			t, best, top := list[i], 0, math.Inf(-1)
+			for j := range to {
+				if c := to[j].at(t); c > top {
+					best, top = j, c
+				}
+			}
+			out[i] = int32(best)
+		}
+	})
+	return out
+}

@@ -1,0 +1,250 @@
+package methods
+
+// VisionZip: "VisionZip: Longer is Better but Not Necessary in Vision Language Models"
+// (arXiv:2412.04467).
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/reduce"
+)
+
+var visionZipMethod = &method{
+	Method: reduce.Method{
+		Name:       "visionzip",
+		Title:      "VisionZip: highest attention, the rest merged by keys",
+		Paper:      "https://arxiv.org/abs/2412.04467",
+		Site:       reduce.AfterEncoder,
+		Needs:      []reduce.Need{reduce.ClsAttn},
+		NeedsPlain: []reduce.Need{reduce.Hidden, reduce.Keys},
+		Minimum:    "1 patch under RESTORE; alone 1 row, the class token",
+		PerView:    true,
+		Cost:       "N·n·K/6 (K: width of one head's keys)",
+		Notes: reduce.Notes{
+			Equations: `
+Budget n = D + C. The D dominant rows are the class token and the D-1 patches of highest
+class-token attention (summed over heads). From the other M patches in raster order, every (M
+div C)-th is a contextual anchor; each other patch joins the anchor of highest cosine of the
+head-averaged keys, and a contextual row is the anchor's feature plus the mean of those that
+joined (not a mean that includes the anchor). All of this before the projector. Default split: C
+= n·10/64 to the nearest, the authors' 54:10 at 64.
+
+Without a class token (the authors' release for such an encoder) D patches of highest received
+attention are dominant, C is floor(N/20), keys are those after the rotation, and the rows that
+are merged are those after the projector.`,
+			Departures: `
+The paper speaks of averaged groups; anchor plus mean is the authors' code. Where fewer patches
+are left than C, all of them are anchors' candidates, so C may not exceed them. Without compat
+released rows are in raster order, a contextual row at its anchor's place (as in the authors'
+release for encoders without one, which also keeps original positions: so compat released does
+there) and the class token, which has no place, first and at position 0. Under RESTORE the share
+that VisionZip keeps is the patches of highest attention, without the class token, and RESTORE's
+anchors take the place of contextual ones.`,
+		},
+	},
+	parameters: func() own { return new(visionZipParams) }, split: splitVisionZip,
+	check: checkVisionZip, classlessRaster: true,
+	pick: func(w *work, k int) (*selection, error) {
+		s := sumAttention(w.in)
+		return &selection{
+			kept: topK(s, k), scores: map[string][]float32{"attention": float32s(s)},
+		}, nil
+	},
+	plain: visionZip,
+	ops: func(o *Plan, d Dims) float64 {
+		c := o.own.(*visionZipParams).contextual
+		return float64(o.N-o.NVis) * float64(c) * float64(d.KeyDim)
+	},
+}
+
+// visionZipParams are VisionZip's parameters.
+type visionZipParams struct {
+	contextual int
+	given      bool
+}
+
+// Declare implements own.
+func (v *visionZipParams) Declare(d *reduce.Declaration) {
+	d.Int(&v.contextual, reduce.Parameter{
+		Name: "visionzip-contextual", Unit: "N", Default: "n*10/64", Least: new(1.),
+		Help: "contextual rows of the budget; the others are dominant, class token included",
+	})
+}
+
+// complete fills in the contextual rows, which RESTORE's anchors take the place of.
+func (v *visionZipParams) complete(p *Plan, d *reduce.Declaration) error {
+	v.given = d.Given("visionzip-contextual")
+	switch {
+	case p.Restore && v.given:
+		return useless("visionzip-contextual", strconv.Itoa(v.contextual),
+			"with restore on (anchors take the place of contextual rows)")
+	case p.Restore || v.given:
+	case p.NoClass:
+		v.contextual = min(p.NVis, max(1, p.N/visionZipShare))
+	default:
+		v.contextual = visionZipSplit(p.NVis)
+	}
+	if sizes := p.facts.Views; sizes != nil && !v.given && v.contextual > 0 && p.NVis < p.N {
+		v.contextual = 0
+		for _, keep := range p.method.shares(p.Keep, sizes) {
+			v.contextual += visionZipSplit(keep)
+		}
+	}
+	return nil
+}
+
+// splitVisionZip gives each view its part of the contextual rows: of a number that was
+// given equal parts, else what the view's own share asks for.
+func splitVisionZip(p *Plan, sizes, keep []int) []own {
+	v, room, out := p.own.(*visionZipParams), make([]int, len(sizes)), make([]own, len(sizes))
+	for i, k := range keep {
+		room[i] = max(0, k-1)
+	}
+	given := shares(v.contextual, room, 1)
+	for i, k := range keep {
+		part := *v
+		switch {
+		case v.given || v.contextual == 0:
+			part.contextual = given[i]
+		default:
+			part.contextual = visionZipSplit(k)
+		}
+		out[i] = &part
+	}
+	return out
+}
+
+// checkVisionZip refuses more contextual rows than a share of k has room for.
+func checkVisionZip(p *Plan, k int) error {
+	c, most, why := p.own.(*visionZipParams).contextual, k-1, "the budget less the class token"
+	if p.NoClass {
+		most, why = k, "the budget"
+	}
+	if p.Restore || c <= most {
+		return nil
+	}
+	return refused("visionzip-contextual", errs.TooLarge, strconv.Itoa(c),
+		fmt.Sprintf("at most %d", most), why)
+}
+
+// visionZipSplit is the default number of contextual rows: the authors' 10 of 64, to the nearest,
+// at least 1 besides the class token.
+func visionZipSplit(n int) int { return max(0, min(n-1, max(1, (n*10+32)/64))) }
+
+// visionZipShare is the authors' number of tokens a contextual row without a class token, whatever
+// the budget.
+const visionZipShare = 20
+
+func visionZip(w *work) (*reduce.Reduction, error) {
+	in, contextual := w.in, w.o.own.(*visionZipParams).contextual
+	s := sumAttention(in)
+	class, x, width, space := 1, in.Hidden, in.Cv, reduce.Encoder
+	if w.o.NoClass {
+		class, x, width, space = 0, in.X, in.C, reduce.Decoder
+	}
+	patches := x[class*width:]
+	dominant := topK(s, w.o.NVis-contextual-class)
+	rest := others(in.N, dominant)
+	slices.Sort(dominant)
+	start := time.Now()
+
+	if contextual == 0 { // nothing takes them in
+		rest = nil
+	}
+	step := max(1, len(rest)/max(1, contextual))
+	r := &reduce.Reduction{
+		Width: width, Space: space, Kept: dominant, Scores: map[string][]float32{
+			"attention": float32s(s),
+		},
+	}
+	if !w.o.NoClass {
+		r.Rows = append(r.Rows, reduce.Row{Anchor: -1, IsClass: true, Size: 1})
+	}
+	for _, t := range dominant {
+		r.Rows = append(r.Rows, reduce.Row{Members: []int32{t}, Anchor: t, Size: 1})
+	}
+	for j := range contextual {
+		r.Anchors = append(r.Anchors, rest[j*step])
+		r.Rows = append(r.Rows, reduce.Row{
+			Members: []int32{rest[j*step]}, Anchor: rest[j*step], Merged: true,
+		})
+	}
+	metric, length, err := meanKeys(in)
+	if err != nil {
+		return nil, err
+	}
+	groups := r.Rows[len(r.Rows)-contextual:]
+	for i, t := range rest {
+		if i%step == 0 && i/step < contextual {
+			continue
+		}
+		best, top := 0, math.Inf(-1)
+		for j, a := range r.Anchors {
+			c := 0.0
+			if n := length[t] * length[a]; n > 0 {
+				for k, v := range metric[int(t)*in.KeyDim:][:in.KeyDim] {
+					c += v * metric[int(a)*in.KeyDim+k]
+				}
+				c /= n
+			}
+			if c > top {
+				best, top = j, c
+			}
+		}
+		groups[best].Members = append(groups[best].Members, t)
+	}
+	for j := range groups {
+		slices.Sort(groups[j].Members)
+		groups[j].Size = len(groups[j].Members)
+	}
+	r.N = in.N
+	o := *w.o
+	o.MergePosition = "anchor"
+	(&work{in: in, o: &o}).place(r)
+	r.Features = make([]float32, len(r.Rows)*width)
+	for i := range r.Rows {
+		row, dst := &r.Rows[i], r.Features[i*width:][:width]
+		if row.IsClass {
+			copy(dst, x)
+			continue
+		}
+		copy(dst, patches[int(row.Anchor)*width:])
+		if row.Size > 1 {
+			joined := slices.DeleteFunc(slices.Clone(row.Members),
+				func(t int32) bool { return t == row.Anchor })
+			sum := make([]float32, width)
+			mean(sum, patches, joined)
+			for k, v := range sum {
+				dst[k] += v
+			}
+		}
+	}
+	r.MergeTime = time.Since(start)
+	return r, nil
+}
+
+// meanKeys averages the patches' keys over heads, [N, KeyDim], and returns each row's length.
+func meanKeys(in *reduce.Input) (metric, length []float64, err error) {
+	metric, length = make([]float64, in.N*in.KeyDim), make([]float64, in.N)
+	for h := range in.Heads {
+		for i, v := range in.Keys[(h*(in.N+1)+1)*in.KeyDim:][:in.N*in.KeyDim] {
+			metric[i] += float64(v) / float64(in.Heads)
+		}
+	}
+	for i := range length {
+		sum := 0.0
+		for _, v := range metric[i*in.KeyDim:][:in.KeyDim] {
+			sum += v * v
+		}
+		if length[i] = math.Sqrt(sum); !finite(length[i]) {
+			return nil, nil, fmt.Errorf(
+				"reduce: keys: patch %d holds NaN or an infinity, want finite numbers", i)
+		}
+	}
+	return metric, length, nil
+}

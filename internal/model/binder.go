@@ -1,0 +1,359 @@
+package model
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/nn"
+	"github.com/restore-vlm/restore/internal/tensor"
+)
+
+// Binder returns a checkpoint's weights by name and shape, in the types that
+// the source's plan names, and keeps account: Finish returns one error with all
+// that is missing, mis-shaped, unusable or unused. Nothing is invented for a
+// missing weight.
+type Binder struct {
+	ck     *Source
+	prefix string
+	role   role
+	state  *binding
+}
+
+type binding struct {
+	used           map[string]bool
+	missing, wrong []string
+	unusable       []string
+	cause          error // of the first that is unusable
+	converted      map[converted]*tensor.Tensor
+	params, bytes  int64
+	types          map[string]int64
+}
+
+// converted names a weight as it is kept. One that is bound twice is kept once.
+type converted struct {
+	name string
+	as   tensor.DType
+}
+
+// NewBinder returns a binder over all tensors of ck, for the weights of the
+// encoder and projector; see Decoder.
+func NewBinder(ck *Source) *Binder {
+	ck.resident, ck.kept, ck.done, ck.products = 0, map[string]int64{}, 0, nil
+	return &Binder{
+		ck: ck, state: &binding{
+			used: map[string]bool{}, types: map[string]int64{},
+			converted: map[converted]*tensor.Tensor{},
+		},
+	}
+}
+
+// Decoder returns the binder for the language model's weights.
+func (b *Binder) Decoder() *Binder {
+	return &Binder{ck: b.ck, prefix: b.prefix, role: decoder, state: b.state}
+}
+
+// In returns a binder that puts prefix before every name; both share one account.
+func (b *Binder) In(prefix string) *Binder {
+	return &Binder{ck: b.ck, prefix: b.prefix + prefix, role: b.role, state: b.state}
+}
+
+// Has reports whether the checkpoint holds a tensor of that name.
+func (b *Binder) Has(name string) bool {
+	_, ok := b.ck.Tensor(b.prefix + name)
+	return ok
+}
+
+// get returns the tensor, or nil after noting why it cannot be had. why
+// explains the wanted shape in the config's words. as is the type that a source
+// which makes weights is asked for.
+func (b *Binder) get(name, why string, as tensor.DType, shape ...int) *checkpoint.Weight {
+	full := b.prefix + name
+	t, ok := b.ck.Tensor(full)
+	if !ok && b.ck.Make != nil {
+		t, ok = &checkpoint.Weight{Tensor: *b.ck.Make(b.ck.Memory, full, as, shape)}, true
+	}
+	if !ok {
+		b.state.missing = append(b.state.missing, fmt.Sprintf("%q %v", full, shape))
+		return nil
+	}
+	b.state.used[full] = true
+	if !nn.IsWeight(t.DType) {
+		b.state.wrong = append(b.state.wrong,
+			fmt.Sprintf("%q: type %s, want F32, F16 or BF16", full, t.TypeName()))
+		return nil
+	}
+	same := len(t.Shape) == len(shape)
+	for i := range shape {
+		same = same && t.Shape[i] == shape[i]
+	}
+	if !same {
+		b.state.wrong = append(b.state.wrong,
+			fmt.Sprintf("%q: shape %v, want %v (%s)", full, t.Shape, shape, why))
+		return nil
+	}
+	b.state.params += int64(t.Len())
+	b.state.bytes += t.Size()
+	b.state.types[t.TypeName()] += int64(t.Len())
+	return t
+}
+
+// keep accounts for count numbers that are kept as type d and take n bytes.
+func (b *Binder) keep(count int, d tensor.DType, n int) {
+	b.ck.resident += int64(n)
+	b.ck.kept[d.String()] += int64(count)
+}
+
+// sink hands t to the source's sink.
+func (b *Binder) sink(name string, t *tensor.Tensor) {
+	if err := b.ck.Sink(b.prefix+name, t); err != nil {
+		b.state.unusable = append(b.state.unusable, err.Error())
+	}
+	b.ck.Drop()
+}
+
+// Vector returns a [n] tensor widened to float32.
+func (b *Binder) Vector(name, why string, n int) []float32 { return b.floats(name, why, n) }
+
+// Table returns a [rows, width] tensor widened to float32.
+func (b *Binder) Table(name, why string, rows, width int) []float32 {
+	return b.floats(name, why, rows, width)
+}
+
+func (b *Binder) floats(name, why string, shape ...int) []float32 {
+	t := b.get(name, why, tensor.F32, shape...)
+	if t == nil {
+		return nil
+	}
+	b.keep(t.Len(), tensor.F32, 4*t.Len())
+	if b.ck.Dry { // nothing is read: a vector would bring the weights around it along
+		return make([]float32, t.Len())
+	}
+	v, err := t.Float32s()
+	if err == nil {
+		err = b.finite(t)
+	}
+	if err != nil {
+		b.unusable(b.prefix+name, err)
+		return nil
+	}
+	if b.ck.Sink != nil {
+		kept := &t.Tensor
+		if t.Data == nil {
+			kept = tensor.FromFloat32s(shape, v)
+		}
+		b.sink(name, kept)
+	}
+	return v
+}
+
+// matrix returns a weight as an [out, in] matrix of the type that the plan has
+// for r; its tensor has the shape given.
+func (b *Binder) matrix(name, why string, r role, out, in int, shape ...int) *nn.Matrix {
+	t := b.get(name, why, b.ck.Plan.keep(r, tensor.F16), shape...)
+	if t == nil {
+		return nil
+	}
+	full := b.prefix + name
+	id := converted{full, b.ck.Plan.keep(r, t.DType)}
+	if known := b.state.converted[id]; known != nil {
+		return nn.Weights(known, out, in)
+	}
+	if got, want := len(t.Data), nn.WeightBytes(t.DType, out, in); t.Data != nil && got != want {
+		b.state.wrong = append(b.state.wrong,
+			fmt.Sprintf("%q: %d bytes, want %d for %v", full, got, want, t))
+		return nil
+	}
+	b.keep(t.Len(), id.as, nn.WeightBytes(id.as, out, in))
+	w, err := b.convert(t, id.as, out, in)
+	if err != nil {
+		b.unusable(full, err)
+		return nil
+	}
+	kept := &tensor.Tensor{DType: id.as, Shape: shape, Data: w.Data}
+	if b.ck.Sink != nil {
+		b.sink(name, kept)
+		kept.Data = nil
+	}
+	b.state.converted[id] = kept
+	return nn.Weights(kept, out, in)
+}
+
+// convert returns t as an [out, in] matrix of type d: the bundle's own bytes where
+// they are of that type, else a copy.
+func (b *Binder) convert(t *checkpoint.Weight, d tensor.DType, out, in int) (*nn.Matrix, error) {
+	if b.ck.Dry || t.Data != nil && d == t.DType {
+		return nn.Weights(&t.Tensor, out, in), b.finite(t)
+	}
+	memory := b.ck.Memory
+	if b.ck.Sink != nil {
+		memory = nil
+	}
+	if t.Read == nil {
+		return nn.Convert(b.ck.Pool, memory, nn.Weights(&t.Tensor, out, in), d, b.ck.read)
+	}
+	each := float64(t.Size()) / float64(max(1, out))
+	done := func(rows int) { b.ck.read(int(each * float64(rows))) }
+	if t.Blocks != nil && d == t.DType {
+		return nn.Blocks(b.ck.Pool, memory, out, in, d, t.Blocks, done)
+	}
+	read := func(dst []float32, row int) error { return t.Read(dst, row*in) }
+	return nn.Read(b.ck.Pool, memory, out, in, d, read, done)
+}
+
+// unusable notes that a weight cannot be computed with.
+func (b *Binder) unusable(name string, err error) {
+	b.state.unusable = append(b.state.unusable, fmt.Sprintf("%q: %v", name, err))
+	if b.state.cause == nil {
+		b.state.cause = err
+	}
+}
+
+// bindError is a text with a cause that callers may look for.
+type bindError struct {
+	text  string
+	cause error
+}
+
+func (e *bindError) Error() string { return e.text }
+func (e *bindError) Unwrap() error { return e.cause }
+
+// finite refuses a weight that is kept as it is stored and holds NaN or an infinity. What
+// is converted is looked at then. Weights of a packed file were looked at when it was made,
+// and have checksums.
+func (b *Binder) finite(t *checkpoint.Weight) error {
+	if b.ck.Dry || b.ck.Make != nil || b.ck.About().Packed != nil {
+		return nil
+	}
+	err := t.Finite(b.ck.Pool.Run)
+	b.ck.seen(int(t.Size()))
+	return err
+}
+
+// Linear binds name+".weight" [out, in] and, when bias, name+".bias" [out].
+func (b *Binder) Linear(name, why string, out, in int, bias bool) *nn.Linear {
+	l := b.linear(name, why, b.role, out, in, out, in)
+	if bias {
+		l.B = b.Vector(name+".bias", why, out)
+	}
+	return l
+}
+
+// Head binds name+".weight" [vocab, dim] as the decoder's output layer.
+func (b *Binder) Head(name, why string, vocab, dim int) *nn.Linear {
+	return b.linear(name, why, table, vocab, dim, vocab, dim)
+}
+
+// linear binds name+".weight", a tensor of the given shape, as an [out, in] layer.
+func (b *Binder) linear(name, why string, r role, out, in int, shape ...int) *nn.Linear {
+	w := b.matrix(name+".weight", why, r, out, in, shape...)
+	if w != nil {
+		b.ck.products = append(b.ck.products, Product{
+			nn.TypeOf(w), out, in, r != encoder, r == table,
+		})
+	}
+	return &nn.Linear{In: in, Out: out, W: w, Work: b.ck.Work}
+}
+
+// Conv binds a [out, 3, patch, patch] convolution without overlap as one product.
+func (b *Binder) Conv(name, why string, out, patch int) *nn.Linear {
+	return b.ConvOf(name, why, out, 3, patch, patch)
+}
+
+// ConvOf binds a convolution without overlap, [out, window...], as one product
+// over the flattened window.
+func (b *Binder) ConvOf(name, why string, out int, window ...int) *nn.Linear {
+	in := 1
+	for _, n := range window {
+		in *= n
+	}
+	return b.linear(name, why, b.role, out, in, append([]int{out}, window...)...)
+}
+
+// Tied accounts for a tensor that a checkpoint may store next to the one it is
+// tied to by config key: one that differs is a problem.
+func (b *Binder) Tied(name, to, key string) {
+	t, ok := b.ck.Tensor(b.prefix + name)
+	if !ok {
+		return
+	}
+	b.state.used[b.prefix+name] = true
+	if o, ok := b.ck.Tensor(b.prefix + to); ok && !equal(t, o) {
+		b.state.unusable = append(b.state.unusable,
+			fmt.Sprintf("%q: differs from %q, want the same values (%s is true)", b.prefix+name,
+				b.prefix+to, key))
+	}
+}
+
+// equal reports whether two weights hold the same values in the same type.
+func equal(a, b *checkpoint.Weight) bool {
+	return a.TypeName() == b.TypeName() && slices.Equal(a.Shape, b.Shape) &&
+		bytes.Equal(a.Data, b.Data) && slices.EqualFunc(a.Raw, b.Raw, bytes.Equal)
+}
+
+// Embedding binds name+".weight" [vocab, dim].
+func (b *Binder) Embedding(name, why string, vocab, dim int) *nn.Embedding {
+	w := b.matrix(name+".weight", why, table, vocab, dim, vocab, dim)
+	if w == nil {
+		return nil
+	}
+	return nn.NewEmbedding(w)
+}
+
+// RMSNorm binds name+".weight" [n].
+func (b *Binder) RMSNorm(name, why string, n int, eps float64) *nn.RMSNorm {
+	return &nn.RMSNorm{W: b.Vector(name+".weight", why, n), Eps: float32(eps)}
+}
+
+// LayerNorm binds name+".weight" and name+".bias" [n].
+func (b *Binder) LayerNorm(name, why string, n int, eps float64) *nn.LayerNorm {
+	return &nn.LayerNorm{
+		W: b.Vector(name+".weight", why, n), B: b.Vector(name+".bias", why, n), Eps: float32(eps),
+	}
+}
+
+// Finish returns one error that lists everything missing, mis-shaped,
+// unusable or unused.
+func (b *Binder) Finish() error {
+	var unused []string
+	for _, name := range b.ck.Names() {
+		if !b.state.used[name] {
+			unused = append(unused, fmt.Sprintf("%q", name))
+		}
+	}
+	var parts []string
+	add := func(what string, list []string) {
+		if len(list) == 0 {
+			return
+		}
+		slices.Sort(list)
+		list = slices.Compact(list)
+		more := ""
+		if n := len(list); n > 12 {
+			list, more = list[:12], fmt.Sprintf(" and %d more", n-12)
+		}
+		parts = append(parts, what+" "+strings.Join(list, ", ")+more)
+	}
+	add("missing", b.state.missing)
+	add("mis-shaped", b.state.wrong)
+	add("unusable", b.state.unusable)
+	add("unused", unused)
+	if len(parts) == 0 {
+		return nil
+	}
+	if names := b.ck.About().Names; names != "" && len(b.state.missing)+len(unused) > 0 {
+		parts = slices.Insert(parts, 0, names)
+	}
+	return &bindError{
+		fmt.Sprintf("model: %s: weights do not fit config.json: %s", b.ck.Name,
+			strings.Join(parts, "; ")), b.state.cause,
+	}
+}
+
+// Params returns how many numbers were bound, the bytes they occupy, and the
+// count per stored type.
+func (b *Binder) Params() (params, bytes int64, types map[string]int64) {
+	return b.state.params, b.state.bytes, b.state.types
+}

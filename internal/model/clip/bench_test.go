@@ -1,0 +1,60 @@
+package clip
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/nn"
+)
+
+// BenchmarkTiles times blocks of CLIP ViT-L/14 at 336 pixels on a picture alone
+// and on the five tiles of one picture in a batch.
+func BenchmarkTiles(b *testing.B) {
+	const d, mlp, layers = 1024, 4096, 4
+	rng := rand.New(rand.NewPCG(1, 2))
+	vector := func(n int) []float32 {
+		v := make([]float32, n)
+		for i := range v {
+			v[i] = float32(rng.NormFloat64()) / 32
+		}
+		return v
+	}
+	linear := func(out, in int) *nn.Linear {
+		return &nn.Linear{
+			In: in, Out: out, W: kernel.MatrixF32(out, in, vector(out*in)), B: vector(out),
+		}
+	}
+	norm := func() *nn.LayerNorm { return &nn.LayerNorm{W: vector(d), B: vector(d), Eps: 1e-5} }
+	e := &Encoder{
+		Config: Config{Hidden: d, Heads: 16, Layers: layers, MLP: mlp, ImageSide: 336, Patch: 14},
+		rows:   24, cols: 24,
+	}
+	e.attn = nn.Attention{Heads: 16, KVHeads: 16, HeadDim: d / 16}
+	for range layers {
+		e.layers = append(e.layers, layer{
+			norm1: norm(), norm2: norm(), q: linear(d, d), k: linear(d, d), v: linear(d, d),
+			o: linear(d, d), up: linear(mlp, d), down: linear(d, mlp),
+		})
+	}
+	pool := kernel.NewPool(2)
+	defer pool.Close()
+	for _, tiles := range []int{1, 5} {
+		b.Run(fmt.Sprintf("tiles=%d", tiles), func(b *testing.B) {
+			r := &model.Run{Pool: pool}
+			rows := tiles * e.Tokens()
+			x, out := vector(rows*d), new(Output)
+			for range b.N {
+				for i := range e.layers {
+					e.block(r, i, x, tiles, out, model.Needs{ClsAttn: true}, i == layers-1)
+				}
+			}
+			flops := float64(layers) * float64(rows) * (2*(4*d*d+2*d*mlp) + 4*d*float64(e.Tokens()))
+			s := b.Elapsed().Seconds() / float64(b.N)
+			b.ReportMetric(s*1e3/float64(tiles), "ms/tile")
+			b.ReportMetric(flops/s/1e9, "GFLOP/s")
+		})
+	}
+}

@@ -1,0 +1,286 @@
+// Package clip is the CLIP vision transformer (ViT with pre-norm blocks, a class
+// token and learned positions), as LLaVA uses it. Source: the CLIP paper
+// (arXiv 2103.00020, §2.4) and Hugging Face transformers 4.49 CLIPVisionModel.
+//
+//	e = [class; Conv(px)] + P                                  (1)
+//	x = LN_pre(e)                                              (2)
+//	h = x + Wo·Attn(Wq·n + bq, Wk·n + bk, Wv·n + bv) + bo,  n = LN1(x)   (3)
+//	y = h + W2·act(W1·m + b1) + b2,  m = LN2(h)                (4)
+//
+// Departures: the final post_layernorm is never used by LLaVA, so it is checked where
+// a file has it and not computed; blocks after the last feature layer run only for a trace.
+package clip
+
+import (
+	"fmt"
+
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/nn"
+)
+
+// Config holds the encoder's sizes.
+type Config struct {
+	Hidden, Heads, Layers, MLP int
+	ImageSide, Patch           int // pixels
+	Eps                        float64
+	Act                        string
+}
+
+// ParseConfig reads a vision_config object. Absent keys take the defaults of
+// transformers' CLIPVisionConfig where those are the hub's convention.
+func ParseConfig(v *model.Values) Config {
+	c := Config{
+		Hidden:    v.Int("hidden_size", 1024, 1, 1<<16),
+		Heads:     v.Int("num_attention_heads", 16, 1, 1<<10),
+		Layers:    v.Int("num_hidden_layers", 24, 1, 1<<10),
+		MLP:       v.Int("intermediate_size", 4096, 1, 1<<18),
+		ImageSide: v.Int("image_size", 336, 1, 1<<14),
+		Patch:     v.Int("patch_size", 14, 1, 1<<10),
+		Eps:       v.Float("layer_norm_eps", 1e-5),
+		Act:       v.String("hidden_act", "quick_gelu", "quick_gelu", "gelu"),
+	}
+	v.Unsupported(map[string]string{"num_channels": "3", "model_type": `"clip_vision_model"`})
+	if c.Hidden%c.Heads != 0 {
+		v.Fail("num_attention_heads", "got %d, which does not divide hidden_size %d", c.Heads,
+			c.Hidden)
+	}
+	if c.Patch > c.ImageSide {
+		v.Fail("patch_size", "got %d, want at most image_size %d", c.Patch, c.ImageSide)
+	} else if c.ImageSide%c.Patch != 0 {
+		v.Fail("image_size", "got %d, want a multiple of patch_size %d", c.ImageSide, c.Patch)
+	}
+	return c
+}
+
+// Grid returns the patches along one side.
+func (c *Config) Grid() int { return c.ImageSide / c.Patch }
+
+// Tokens returns patches plus the class token.
+func (c *Config) Tokens() int { return c.Grid()*c.Grid() + 1 }
+
+// Encoder is a bound CLIP vision tower.
+type Encoder struct {
+	Config
+	class, pos []float32 // [hidden], [tokens, hidden]
+	rows, cols int       // of patches
+	patch      *nn.Linear
+	pre        *nn.LayerNorm
+	layers     []layer
+	attn       nn.Attention
+}
+
+type layer struct {
+	norm1, norm2 *nn.LayerNorm
+	q, k, v, o   *nn.Linear
+	up, down     *nn.Linear
+}
+
+// New binds the tower's weights under b.
+func New(b *model.Binder, c Config) *Encoder {
+	e := &Encoder{
+		Config: c, rows: c.Grid(), cols: c.Grid(),
+		attn: nn.Attention{Heads: c.Heads, KVHeads: c.Heads, HeadDim: c.Hidden / c.Heads},
+	}
+	e.class = b.Vector("embeddings.class_embedding", "hidden", c.Hidden)
+	e.patch = b.Conv("embeddings.patch_embedding", "hidden, 3, patch, patch", c.Hidden, c.Patch)
+	e.pos = b.Table("embeddings.position_embedding.weight", "patches + 1, hidden", c.Tokens(),
+		c.Hidden)
+	e.pre = b.LayerNorm("pre_layrnorm", "hidden", c.Hidden, c.Eps)
+	for i := range c.Layers {
+		e.layers = append(e.layers, bindLayer(b.In(fmt.Sprintf("encoder.layers.%d.", i)), &c))
+	}
+	if b.Has("post_layernorm.weight") || b.Has("post_layernorm.bias") {
+		b.LayerNorm("post_layernorm", "hidden", c.Hidden, c.Eps)
+	}
+	return e
+}
+
+func bindLayer(b *model.Binder, c *Config) layer {
+	h := c.Hidden
+	return layer{
+		norm1: b.LayerNorm("layer_norm1", "hidden", h, c.Eps),
+		q:     b.Linear("self_attn.q_proj", "hidden, hidden", h, h, true),
+		k:     b.Linear("self_attn.k_proj", "hidden, hidden", h, h, true),
+		v:     b.Linear("self_attn.v_proj", "hidden, hidden", h, h, true),
+		o:     b.Linear("self_attn.out_proj", "hidden, hidden", h, h, true),
+		norm2: b.LayerNorm("layer_norm2", "hidden", h, c.Eps),
+		up:    b.Linear("mlp.fc1", "mlp, hidden", c.MLP, h, true),
+		down:  b.Linear("mlp.fc2", "hidden, mlp", h, c.MLP, true),
+	}
+}
+
+// Tokens returns the patches of a picture plus the class token.
+func (e *Encoder) Tokens() int { return e.rows*e.cols + 1 }
+
+// At returns the encoder for pictures of rows×cols patches: the same weights,
+// positions interpolated (as transformers' interpolate_pos_encoding does).
+func (e *Encoder) At(rows, cols int) *Encoder {
+	other := *e
+	other.rows, other.cols = rows, cols
+	other.pos = append([]float32(nil), e.pos[:e.Hidden]...)
+	other.pos = append(
+		other.pos, nn.Resize(e.pos[e.Hidden:], 1, e.rows, e.cols, e.Hidden, rows, cols, false)...)
+	return &other
+}
+
+// EncodeBytes is the memory that Encode takes for items pictures, of whose states
+// features are selected.
+func (e *Encoder) EncodeBytes(items, features int) int64 {
+	t, n := e.Tokens(), e.Grid()*e.Grid()
+	// a product keeps its widest input
+	return 4 * int64(items) *
+		int64(t*(6*e.Hidden+2*e.MLP+features*e.Hidden)+n*(e.patch.In+e.Hidden))
+}
+
+// Output is what Encode returns, owned by the caller.
+type Output struct {
+	Selected []float32 // [items, tokens, hidden·len(features)], the feature states side by side
+	ClsAttn  []float32 // [items, heads, tokens] class-token attention inside the tap layer
+	Keys     []float32 // [items, heads, tokens, headDim] keys of the tap layer
+
+	// [items, hidden] class token's query of the last layer, whether or not that layer runs
+	LastQuery []float32
+	LastKeys  []float32 // [items, tokens, hidden] that layer's keys
+}
+
+// Encode runs items pictures px [items, 3, rows·patch, cols·patch] and returns the states
+// features (indices into embedding, block 0, …; see package model), side by
+// side. The taps come from inside the block that produces features[0].
+func (e *Encoder) Encode(
+	r *model.Run, px []float32, items int, features []int, need model.Needs,
+) (*Output, error) {
+	t, d := e.Tokens(), e.Hidden
+	rows := items * t
+	x := e.embed(r, px, items)
+	if r.Trace != nil {
+		r.Trace("vision.pre_ln", []int{items, t, d}, x)
+	}
+	out := &Output{Selected: make([]float32, rows*d*len(features))}
+	last := 0
+	for i, f := range features {
+		last = max(last, f)
+		if f == 0 {
+			nn.CopyRows(out.Selected, d*len(features), i*d, x, d, 0, rows, d)
+		}
+	}
+	if need.Last {
+		last = max(last, len(e.layers)-1)
+	}
+	for i := range e.layers {
+		if need.Last && i == len(e.layers)-1 {
+			out.LastQuery, out.LastKeys = e.projections(r, i, x, items)
+		}
+		if i >= last && r.Trace == nil {
+			break
+		}
+		if err := r.Pause(); err != nil {
+			return nil, err
+		}
+		e.block(r, i, x, items, out, need, i+1 == features[0])
+		for j, f := range features {
+			if f == i+1 {
+				nn.CopyRows(out.Selected, d*len(features), j*d, x, d, 0, rows, d)
+			}
+		}
+	}
+	return out, nil
+}
+
+// embed makes the rows that enter block 0 (1), (2): [items·tokens, hidden].
+func (e *Encoder) embed(r *model.Run, px []float32, items int) []float32 {
+	t, d := e.Tokens(), e.Hidden
+	n := t - 1
+	patches := r.Buffer("clip.patches", items*n*e.patch.In)
+	nn.Patches(patches, px, items, 3, e.rows, e.cols, e.Patch)
+	emb := r.Buffer("clip.embed", items*n*d)
+	e.patch.Apply(r.Pool, emb, patches, items*n)
+	x := r.Buffer("clip.x", items*t*d)
+	for i := range items { // (1)
+		nn.CopyRows(x[i*t*d:], d, 0, e.class, d, 0, 1, d)
+		nn.CopyRows(x[(i*t+1)*d:], d, 0, emb[i*n*d:], d, 0, n, d)
+	}
+	nn.AddRepeated(x, e.pos)
+	if r.Trace != nil {
+		r.Trace("vision.embed", []int{items, t, d}, x)
+	}
+	e.pre.Apply(r.Pool, x, x, items*t) // (2)
+	return x
+}
+
+// projections returns what the queries and keys of layer i would be on x: the
+// class tokens' queries [items, hidden] and all keys [items, tokens, hidden].
+func (e *Encoder) projections(r *model.Run, i int, x []float32, items int) (query, keys []float32) {
+	l, t, d := &e.layers[i], e.Tokens(), e.Hidden
+	n := r.Buffer("clip.n", items*t*d)
+	l.norm1.Apply(r.Pool, n, x, items*t)
+	keys = make([]float32, items*t*d)
+	l.k.Apply(r.Pool, keys, n, items*t)
+	class := r.Buffer("clip.q", items*d)
+	nn.CopyRows(class, d, 0, n, t*d, 0, items, d)
+	query = make([]float32, items*d)
+	l.q.Apply(r.Pool, query, class, items)
+	return query, keys
+}
+
+// states are a block's activations next to its rows, in the workspace.
+type states struct{ n, q, k, v, a []float32 }
+
+// project computes queries, keys and values of layer l for rows rows of x.
+func (e *Encoder) project(r *model.Run, l *layer, x []float32, rows int) states {
+	w := rows * e.Hidden
+	s := states{
+		r.Buffer("clip.n", w), r.Buffer("clip.q", w), r.Buffer("clip.k", w), r.Buffer("clip.v", w),
+		r.Buffer("clip.a", w),
+	}
+	l.norm1.Apply(r.Pool, s.n, x, rows)
+	l.q.Apply(r.Pool, s.q, s.n, rows)
+	l.k.Apply(r.Pool, s.k, s.n, rows)
+	l.v.Apply(r.Pool, s.v, s.n, rows)
+	return s
+}
+
+// mlp adds the second half of layer l to x (4); n is scratch.
+func (e *Encoder) mlp(r *model.Run, l *layer, x, n []float32, rows int) {
+	l.norm2.Apply(r.Pool, n, x, rows)
+	m := r.Buffer("clip.m", rows*e.MLP)
+	l.up.Apply(r.Pool, m, n, rows)
+	if e.Act == "gelu" {
+		nn.GELU(r.Pool, m)
+	} else {
+		nn.QuickGELU(r.Pool, m)
+	}
+	l.down.Apply(r.Pool, n, m, rows)
+	nn.Add(r.Pool, x, n[:rows*e.Hidden])
+}
+
+// block runs layer i over x in place; tap says that this layer returns scores.
+func (e *Encoder) block(
+	r *model.Run, i int, x []float32, items int, out *Output, need model.Needs, tap bool,
+) {
+	l, t, d := &e.layers[i], e.Tokens(), e.Hidden
+	rows, dim := items*t, e.attn.HeadDim
+	s := e.project(r, l, x, rows)
+	var first []float32
+	if tap && need.ClsAttn {
+		out.ClsAttn = make([]float32, items*e.Heads*t)
+		first = out.ClsAttn
+	}
+	e.attn.Bidirectional(r.Pool, s.a, s.q, s.k, s.v, items, t, first)
+	if tap && need.Keys {
+		for it := range items {
+			out.Keys = append(out.Keys, nn.HeadsFirst(s.k[it*t*d:(it+1)*t*d], t, e.Heads, dim)...)
+		}
+	}
+	if r.Trace != nil {
+		r.Trace(fmt.Sprintf("vision.layer.%d.q", i), []int{items, t, d}, s.q)
+		r.Trace(fmt.Sprintf("vision.layer.%d.k", i), []int{items, t, d}, s.k)
+		r.Trace(fmt.Sprintf("vision.layer.%d.attn", i), []int{items, e.Heads, t, t},
+			e.attn.BidirectionalProbs(s.q, s.k, items, t))
+	}
+	l.o.Apply(r.Pool, s.n, s.a, rows)
+	nn.Add(r.Pool, x, s.n) // (3)
+	e.mlp(r, l, x, s.n, rows)
+	if r.Trace != nil {
+		r.Trace(fmt.Sprintf("vision.layer.%d.out", i), []int{items, t, d}, x)
+	}
+}

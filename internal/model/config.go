@@ -1,0 +1,222 @@
+package model
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+)
+
+// Values reads fields of one JSON object of config.json. Every problem is
+// collected; Err returns them together, so that one run shows all of them.
+type Values struct {
+	path   string
+	fields map[string]json.RawMessage
+	errs   *[]string
+}
+
+// ParseConfig reads config.json's top object.
+func ParseConfig(data []byte) (*Values, error) {
+	v := &Values{path: "config.json", errs: new([]string)}
+	if err := json.Unmarshal(data, &v.fields); err != nil {
+		return nil, fmt.Errorf("model: config.json: not a JSON object: %w", err)
+	}
+	if v.fields == nil {
+		return nil, fmt.Errorf("model: config.json: got null, want an object")
+	}
+	return v, nil
+}
+
+// Err returns every problem met so far as one error, or nil.
+func (v *Values) Err() error {
+	if len(*v.errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("model: %s", strings.Join(*v.errs, "; "))
+}
+
+// Fail records a problem with key.
+func (v *Values) Fail(key, format string, args ...any) {
+	*v.errs = append(*v.errs, fmt.Sprintf("%s: %q: %s", v.path, key, fmt.Sprintf(format, args...)))
+}
+
+// Has reports whether key is present and not null.
+func (v *Values) Has(key string) bool {
+	raw, ok := v.fields[key]
+	return ok && !bytes.Equal(bytes.TrimSpace(raw), []byte("null"))
+}
+
+// Null reports whether key is present and null, which some configs mean as a
+// value of its own (no sliding window).
+func (v *Values) Null(key string) bool {
+	_, ok := v.fields[key]
+	return ok && !v.Has(key)
+}
+
+// Raw returns the value of key, nil when absent or null.
+func (v *Values) Raw(key string) json.RawMessage {
+	if !v.Has(key) {
+		return nil
+	}
+	return v.fields[key]
+}
+
+// Object returns the object under key. A missing one is a problem when required
+// (a library default would silently describe another model) and otherwise empty.
+func (v *Values) Object(key string, required bool) *Values {
+	o := &Values{path: v.path + ": " + key, fields: map[string]json.RawMessage{}, errs: v.errs}
+	if !v.Has(key) {
+		if required {
+			v.Fail(key, "missing, want an object")
+		}
+		return o
+	}
+	if err := json.Unmarshal(v.fields[key], &o.fields); err != nil {
+		v.Fail(key, "got %s, want an object", clip(v.fields[key]))
+	}
+	return o
+}
+
+// Int returns a whole number in [lo, hi]. def < 0 means the key is required.
+func (v *Values) Int(key string, def, lo, hi int) int {
+	if !v.Has(key) {
+		if def < 0 {
+			v.Fail(key, "missing, want a whole number")
+			return lo
+		}
+		return def
+	}
+	var f float64
+	if err := json.Unmarshal(v.fields[key], &f); err != nil || f != math.Trunc(f) {
+		v.Fail(key, "got %s, want a whole number", clip(v.fields[key]))
+		return lo
+	}
+	if f < float64(lo) || f > float64(hi) {
+		v.Fail(key, "got %v, want %d to %d", f, lo, hi)
+		return lo
+	}
+	return int(f)
+}
+
+// Float returns a finite number > 0, def when absent.
+func (v *Values) Float(key string, def float64) float64 {
+	if !v.Has(key) {
+		return def
+	}
+	var f float64
+	if err := json.Unmarshal(v.fields[key], &f); err != nil {
+		v.Fail(key, "got %s, want a number", clip(v.fields[key]))
+		return def
+	}
+	if !(f > 0) || math.IsInf(f, 0) {
+		v.Fail(key, "got %v, want a number above 0", f)
+		return def
+	}
+	return f
+}
+
+// Bool returns a flag, def when absent.
+func (v *Values) Bool(key string, def bool) bool {
+	if !v.Has(key) {
+		return def
+	}
+	b := def
+	if err := json.Unmarshal(v.fields[key], &b); err != nil {
+		v.Fail(key, "got %s, want true or false", clip(v.fields[key]))
+	}
+	return b
+}
+
+// String returns one of allowed (any when none are given), def when absent.
+func (v *Values) String(key, def string, allowed ...string) string {
+	if !v.Has(key) {
+		return def
+	}
+	var s string
+	if err := json.Unmarshal(v.fields[key], &s); err != nil {
+		v.Fail(key, "got %s, want a string", clip(v.fields[key]))
+		return def
+	}
+	if len(allowed) == 0 {
+		return s
+	}
+	for _, a := range allowed {
+		if s == a {
+			return s
+		}
+	}
+	v.Fail(key, "got %q, want %s", s, strings.Join(allowed, " or "))
+	return def
+}
+
+// Ints returns a whole number or a list of them, def when absent.
+func (v *Values) Ints(key string, def []int) []int {
+	if !v.Has(key) {
+		return def
+	}
+	var one int
+	if json.Unmarshal(v.fields[key], &one) == nil {
+		return []int{one}
+	}
+	var many []int
+	if err := json.Unmarshal(v.fields[key], &many); err != nil || len(many) == 0 ||
+		len(many) > 1<<10 {
+		v.Fail(key, "got %s, want a whole number or a list of them", clip(v.fields[key]))
+		return def
+	}
+	return many
+}
+
+// Strings returns a list of strings, nil when absent.
+func (v *Values) Strings(key string) []string {
+	if !v.Has(key) {
+		return nil
+	}
+	var many []string
+	if err := json.Unmarshal(v.fields[key], &many); err != nil {
+		v.Fail(key, "got %s, want a list of strings", clip(v.fields[key]))
+	}
+	return many
+}
+
+// Pairs returns a list of pairs of whole numbers in [lo, hi], def when absent.
+func (v *Values) Pairs(key string, def [][2]int, lo, hi int) [][2]int {
+	if !v.Has(key) {
+		return def
+	}
+	var lists [][]int
+	if err := json.Unmarshal(v.fields[key], &lists); err != nil || len(lists) == 0 ||
+		len(lists) > 1<<10 {
+		v.Fail(key, "got %s, want a list of pairs of whole numbers, at least one",
+			clip(v.fields[key]))
+		return def
+	}
+	pairs := make([][2]int, len(lists))
+	for i, l := range lists {
+		if len(l) != 2 || min(l[0], l[1]) < lo || max(l[0], l[1]) > hi {
+			v.Fail(key, "got %v at %d, want two numbers of %d to %d", l, i, lo, hi)
+			return def
+		}
+		pairs[i] = [2]int{l[0], l[1]}
+	}
+	return pairs
+}
+
+// Unsupported records a problem for every key of keys that is present with a
+// value other than the one given: a setting that would change the result and
+// that this architecture does not implement.
+func (v *Values) Unsupported(keys map[string]string) {
+	for key, want := range keys {
+		if v.Has(key) && strings.TrimSpace(string(v.fields[key])) != want {
+			v.Fail(key, "got %s, which is not supported, want %s", clip(v.fields[key]), want)
+		}
+	}
+}
+
+func clip(raw []byte) string {
+	if len(raw) > 60 {
+		return string(raw[:60]) + "…"
+	}
+	return string(raw)
+}

@@ -1,0 +1,125 @@
+package llama_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/llama"
+	"github.com/restore-vlm/restore/internal/nn"
+	"github.com/restore-vlm/restore/internal/tensor"
+	"github.com/restore-vlm/restore/reduce"
+)
+
+// Ensure that the search for FitPrune's schedules takes the steps of the reference implementation:
+// a decoder of five layers, three questions whose picture of 30 tokens lies after the fifth token
+// of text.
+func TestFitting(t *testing.T) {
+	f, err := checkpoint.OpenSafetensors(filepath.Join("testdata", "fit.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	ck, err := checkpoint.FromConfig("fit", []byte("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	src := &model.Source{
+		Bundle: ck, Make: func(_ *nn.Memory, name string, _ tensor.DType, _ []int) *tensor.Tensor {
+			return f.Tensors[name]
+		},
+	}
+	const tokens, before = 30, 5
+	c := llama.Config{
+		Hidden: 48, Heads: 3, KVHeads: 3, HeadDim: 16, Layers: 5, MLP: 40, Vocab: 40,
+		MaxPositions: 64, Eps: 1e-5, Theta: 10000, Tied: true,
+	}
+	b := model.NewBinder(src)
+	d := llama.New(b, c)
+	if err := b.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	var want struct {
+		Cross, Self [][]float64
+		Cases       []struct {
+			Cut    float64
+			Trials []struct {
+				Alpha    float64
+				Reached  bool
+				Schedule []int
+			}
+			LastReaching []int `json:"last_reaching"`
+		}
+	}
+	data, err := os.ReadFile(filepath.Join("testdata", "fit.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, &want); err != nil {
+		t.Fatal(err)
+	}
+
+	run := func(q int, p *methods.Inside) error {
+		visual, err := f.Tensors["visual."+string(rune('0'+q))].Float32s()
+		if err != nil {
+			return err
+		}
+		ids, err := f.Tensors["input_ids."+string(rune('0'+q))].Int64s()
+		if err != nil {
+			return err
+		}
+		n := len(ids) + tokens
+		x, pos := make([]float32, n*c.Hidden), make([]nn.Pos, n)
+		for i, id := range ids {
+			row := i
+			if i >= before {
+				row += tokens
+			}
+			if err := d.Embed(x[row*c.Hidden:(row+1)*c.Hidden], []int32{int32(id)}); err != nil {
+				return err
+			}
+		}
+		copy(x[before*c.Hidden:], visual)
+		for i := range pos {
+			pos[i] = nn.At(float64(i))
+		}
+		staged := model.Staged{
+			Inside: p, First: before, Start: before, Extent: tokens,
+			At: func(row *reduce.Row) nn.Pos { return nn.At(before + row.Position) },
+		}
+		span := model.Span{
+			Pos: pos, Cache: nn.NewKVPool(c.KVHeads, c.HeadDim, false).NewCache(c.Layers),
+			Staged: []model.Staged{staged},
+		}
+		spans := []model.Span{span}
+		d.Forward(&model.Run{Pool: kernel.NewPool(1)}, x, spans)
+		return spans[0].Err
+	}
+	fit := &methods.Fitting{
+		Layers: c.Layers, Hidden: c.Hidden, MLP: c.MLP, Tokens: tokens, Questions: 3, Run: run,
+	}
+	for _, w := range want.Cases {
+		s, trials, err := fit.Schedule(w.Cut)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Cut != w.Cut || !slices.Equal(s.Drop, w.LastReaching) {
+			t.Errorf("cut %v: got %v, want %v", w.Cut, s.Drop, w.LastReaching)
+		}
+		if len(trials) != len(w.Trials) {
+			t.Fatalf("cut %v: %d trials, want %d", w.Cut, len(trials), len(w.Trials))
+		}
+		for i, x := range w.Trials {
+			if got := trials[i]; got.Alpha != x.Alpha || got.Reached != x.Reached ||
+				!slices.Equal(got.Drop, x.Schedule) {
+				t.Errorf("cut %v, trial %d: got %+v, want %+v", w.Cut, i, got, x)
+			}
+		}
+	}
+}

@@ -1,0 +1,265 @@
+// Package llama is the LLaMA decoder (pre-norm blocks, RoPE, SwiGLU, grouped
+// key-value heads) and what others add to it: Mistral a sliding window, Qwen2
+// biases on q, k and v and a rotation that follows three axes. Source: LLaMA
+// (arXiv 2302.13971), GQA (arXiv 2305.13245), Mistral 7B (arXiv 2310.06825),
+// Qwen2-VL (arXiv 2409.12191, §2.1), Hugging Face transformers 4.49 LlamaModel,
+// MistralModel and Qwen2_5_VLModel.
+//
+//	n = RMSNorm(x)                                                    (1)
+//	h = x + Wo·Attn(RoPE(Wq·n + bq), RoPE(Wk·n + bk), Wv·n + bv)      (2)
+//	y = h + Wd·(SiLU(Wg·m) ⊙ Wu·m),  m = RMSNorm(h)                   (3)
+//	logits = Wh·RMSNorm(y)                                            (4)
+//
+// Attn adds the calibration bias of the span (RESTORE, Eq. 4) inside the kernel.
+package llama
+
+import (
+	"fmt"
+
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/nn"
+)
+
+// Config holds the decoder's sizes.
+type Config struct {
+	Hidden, Heads, KVHeads, HeadDim, Layers, MLP, Vocab int
+	MaxPositions                                        int
+	// newest keys that a row sees, itself included; 0: all
+	Window     int
+	Eps, Theta float64
+	// rotary pairs that follow time, height, width in turn; nil: one axis
+	Sections []int
+	Bias     bool // on q, k and v
+	Tied     bool
+}
+
+// ParseConfig reads a text_config object of model_type llama or mistral (the
+// same blocks; Mistral adds the sliding window). Absent keys take the defaults
+// of transformers' LlamaConfig or MistralConfig, which is what hub configs leave
+// out. Both the older form (rope_theta) and the 5.x form (rope_parameters) are
+// read.
+func ParseConfig(v *model.Values) Config {
+	mlp, positions := 11008, 2048
+	mistral := v.String("model_type", "llama", "llama", "mistral") == "mistral"
+	if mistral {
+		mlp, positions = 14336, 131072
+	}
+	c := Config{
+		Hidden:       v.Int("hidden_size", 4096, 1, 1<<16),
+		Layers:       v.Int("num_hidden_layers", 32, 1, 1<<10),
+		MLP:          v.Int("intermediate_size", mlp, 1, 1<<18),
+		Vocab:        v.Int("vocab_size", 32000, 1, 1<<22),
+		MaxPositions: v.Int("max_position_embeddings", positions, 1, 1<<24),
+		Eps:          v.Float("rms_norm_eps", 1e-6),
+		Theta:        v.Float("rope_theta", 10000),
+		Tied:         v.Bool("tie_word_embeddings", false),
+	}
+	c.Heads = v.Int("num_attention_heads", 32, 1, 1<<10)
+	kv := c.Heads
+	if mistral {
+		if !v.Null("num_key_value_heads") {
+			kv = 8
+		}
+		if !v.Null("sliding_window") {
+			c.Window = v.Int("sliding_window", 4096, 1, 1<<24)
+		}
+		if c.Window >= c.MaxPositions {
+			c.Window = 0
+		}
+	}
+	c.KVHeads = v.Int("num_key_value_heads", kv, 1, 1<<10)
+	if !v.Has("head_dim") && c.Hidden%c.Heads != 0 {
+		v.Fail("num_attention_heads", "got %d, which does not divide hidden_size %d", c.Heads,
+			c.Hidden)
+	}
+	c.HeadDim = v.Int("head_dim", c.Hidden/c.Heads, 1, 1<<12)
+	if c.Heads%c.KVHeads != 0 {
+		v.Fail("num_key_value_heads", "got %d, which does not divide num_attention_heads %d",
+			c.KVHeads, c.Heads)
+	}
+	if v.Has("rope_scaling") {
+		v.Fail("rope_scaling", "got %s, which is not supported, want null", v.Raw("rope_scaling"))
+	}
+	if v.Has("rope_parameters") {
+		p := v.Object("rope_parameters", true)
+		c.Theta = p.Float("rope_theta", c.Theta)
+		p.String("rope_type", "default", "default")
+		p.String("type", "default", "default")
+	}
+	v.String("hidden_act", "silu", "silu")
+	v.Unsupported(map[string]string{
+		"attention_bias": "false", "mlp_bias": "false", "pretraining_tp": "1",
+	})
+	if !mistral {
+		v.Unsupported(map[string]string{"sliding_window": "null"})
+	}
+	return c
+}
+
+// Check reports sizes that fit the weights and that the arithmetic cannot use.
+func (c *Config) Check() error {
+	if c.HeadDim%2 != 0 {
+		return fmt.Errorf("llama: config.json: text_config: head_dim: got %d "+
+			"(hidden_size/num_attention_heads when absent), want an even number (rotary pairs)",
+			c.HeadDim)
+	}
+	return nil
+}
+
+// Decoder is a bound LLaMA language model.
+type Decoder struct {
+	Config
+	embed  *nn.Embedding
+	layers []layer
+	norm   *nn.RMSNorm
+	head   *nn.Linear
+	rope   *nn.RoPE
+	attn   nn.Attention
+}
+
+type layer struct {
+	attnNorm, mlpNorm *nn.RMSNorm
+	q, k, v, o        *nn.Linear
+	gate, up, down    *nn.Linear
+}
+
+// New binds the decoder under b: "model.*" and "lm_head.weight".
+func New(b *model.Binder, c Config) *Decoder {
+	d := &Decoder{
+		Config: c,
+		rope:   nn.NewRoPE(c.HeadDim, c.Theta, c.Sections),
+		attn: nn.Attention{
+			Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, Window: c.Window,
+		},
+	}
+	b = b.Decoder()
+	d.embed = b.Embedding("model.embed_tokens", "vocab, hidden", c.Vocab, c.Hidden)
+	for i := range c.Layers {
+		d.layers = append(d.layers, bindLayer(b.In(fmt.Sprintf("model.layers.%d.", i)), &c))
+	}
+	d.norm = b.RMSNorm("model.norm", "hidden", c.Hidden, c.Eps)
+	head := "lm_head"
+	if c.Tied {
+		b.Tied("lm_head.weight", "model.embed_tokens.weight", "tie_word_embeddings")
+		head = "model.embed_tokens"
+	}
+	d.head = b.Head(head, "vocab, hidden", c.Vocab, c.Hidden)
+	return d
+}
+
+func bindLayer(b *model.Binder, c *Config) layer {
+	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	return layer{
+		attnNorm: b.RMSNorm("input_layernorm", "hidden", c.Hidden, c.Eps),
+		q:        b.Linear("self_attn.q_proj", "heads*headDim, hidden", q, c.Hidden, c.Bias),
+		k:        b.Linear("self_attn.k_proj", "kvHeads*headDim, hidden", kv, c.Hidden, c.Bias),
+		v:        b.Linear("self_attn.v_proj", "kvHeads*headDim, hidden", kv, c.Hidden, c.Bias),
+		o:        b.Linear("self_attn.o_proj", "hidden, heads*headDim", c.Hidden, q, false),
+		mlpNorm:  b.RMSNorm("post_attention_layernorm", "hidden", c.Hidden, c.Eps),
+		gate:     b.Linear("mlp.gate_proj", "mlp, hidden", c.MLP, c.Hidden, false),
+		up:       b.Linear("mlp.up_proj", "mlp, hidden", c.MLP, c.Hidden, false),
+		down:     b.Linear("mlp.down_proj", "hidden, mlp", c.Hidden, c.MLP, false),
+	}
+}
+
+// Shape returns the decoder's sizes.
+func (d *Decoder) Shape() model.DecoderShape {
+	return model.DecoderShape{
+		Hidden: d.Hidden, Layers: d.Layers, Heads: d.Heads, KVHeads: d.KVHeads, HeadDim: d.HeadDim,
+		MLP: d.MLP, Vocab: d.Vocab, MaxPositions: d.MaxPositions, RoPE: d.rope,
+	}
+}
+
+// Embed writes the embedding rows of ids into dst [len(ids), Hidden].
+func (d *Decoder) Embed(dst []float32, ids []int32) error { return d.embed.Lookup(dst, ids) }
+
+// Forward implements model.Decoder. Linear layers see all rows of all spans at
+// once; attention sees each span with its own cache.
+func (d *Decoder) Forward(r *model.Run, x []float32, spans []model.Span) {
+	p := model.NewPassage(r, d, spans)
+	tracing := p.Tracing()
+	if tracing && d.Sections != nil {
+		d.traceAxes(spans)
+	}
+	for i := range d.layers {
+		if !p.Enter(i, x) {
+			return
+		}
+		if i == 0 && tracing {
+			p.Trace("text.rope_cos", d.HeadDim, nn.Twice(p.Cos, p.Rows, d.HeadDim/2))
+			p.Trace("text.rope_sin", d.HeadDim, nn.Twice(p.Sin, p.Rows, d.HeadDim/2))
+		}
+		d.block(r, p, i, x)
+		if tracing {
+			p.Trace(fmt.Sprintf("text.layer.%d.out", i), d.Hidden, x)
+		}
+	}
+}
+
+// traceAxes hands traced spans the rotation of every axis alone.
+func (d *Decoder) traceAxes(spans []model.Span) {
+	for i := range spans {
+		sp := &spans[i]
+		if sp.Trace == nil {
+			continue
+		}
+		c, s := d.rope.AxisTables(sp.Pos)
+		sp.Trace("text.rope_cos_3", []int{3, len(sp.Pos), d.HeadDim}, c)
+		sp.Trace("text.rope_sin_3", []int{3, len(sp.Pos), d.HeadDim}, s)
+	}
+}
+
+// Attention implements model.Layers.
+func (d *Decoder) Attention() *nn.Attention { return &d.attn }
+
+// Ahead implements model.Layers.
+func (d *Decoder) Ahead(r *model.Run, i int, q, k, x []float32, rows int) {
+	l := &d.layers[i]
+	n := r.Buffer("llama.n", rows*d.Hidden)
+	l.attnNorm.Apply(r.Pool, n, x, rows)
+	l.k.Apply(r.Pool, k, n, rows)
+	l.q.Apply(r.Pool, q, n[(rows-1)*d.Hidden:], 1)
+}
+
+// Norm implements model.Layers.
+func (d *Decoder) Norm(
+	r *model.Run, dst, x []float32, rows int,
+) {
+	d.norm.Apply(r.Pool, dst, x, rows)
+}
+
+// block runs layer i over the first p.Rows rows of x [rows, hidden] in place.
+func (d *Decoder) block(r *model.Run, p *model.Passage, i int, x []float32) {
+	l, rows := &d.layers[i], p.Rows
+	qw, kw := d.Heads*d.HeadDim, d.KVHeads*d.HeadDim
+	n := r.Buffer("llama.n", rows*d.Hidden)
+	q, k, v := r.Buffer("llama.q", rows*qw), r.Buffer("llama.k", rows*kw),
+		r.Buffer("llama.v", rows*kw)
+	a := r.Buffer("llama.a", rows*qw)
+	l.attnNorm.Apply(r.Pool, n, x, rows) // (1)
+	l.q.Apply(r.Pool, q, n, rows)
+	l.k.Apply(r.Pool, k, n, rows)
+	l.v.Apply(r.Pool, v, n, rows)
+	p.Attend(i, a, q, k, v, x)
+	rows = p.Rows
+	x, n = x[:rows*d.Hidden], n[:rows*d.Hidden]
+	l.o.Apply(r.Pool, n, a, rows)
+	nn.Add(r.Pool, x, n) // (2)
+	l.mlpNorm.Apply(r.Pool, n, x, rows)
+	g, u := r.Buffer("llama.g", rows*d.MLP), r.Buffer("llama.u", rows*d.MLP)
+	l.gate.Apply(r.Pool, g, n, rows)
+	l.up.Apply(r.Pool, u, n, rows)
+	nn.SwiGLU(r.Pool, g, u)
+	l.down.Apply(r.Pool, n, g, rows)
+	nn.Add(r.Pool, x, n) // (3)
+}
+
+// Logits implements model.Decoder (4).
+func (d *Decoder) Logits(r *model.Run, dst, x []float32, rows int) {
+	n := r.Buffer("llama.final", rows*d.Hidden)
+	d.norm.Apply(r.Pool, n, x, rows)
+	if r.Trace != nil {
+		r.Trace("text.norm", []int{rows, d.Hidden}, n)
+	}
+	d.head.Apply(r.Pool, dst, n, rows)
+}

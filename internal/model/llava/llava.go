@@ -1,0 +1,390 @@
+// Package llava is LLaVA-1.5: a CLIP encoder, a two-layer projector and a LLaMA
+// decoder. Source: arXiv 2310.03744 and Hugging Face transformers 4.49
+// LlavaForConditionalGeneration.
+//
+//	z = [state_f1, state_f2, …] of the encoder, without class token or ("full") with it   (1)
+//	X = W2·GELU(W1·z + b1) + b2                                                           (2)
+//
+// X takes the place of the picture's placeholder in the prompt.
+package llava
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/clip"
+	"github.com/restore-vlm/restore/internal/model/llama"
+	"github.com/restore-vlm/restore/internal/nn"
+)
+
+// Config is a LLaVA-1.5 config.json.
+type Config struct {
+	Vision     clip.Config
+	Text       llama.Config
+	ImageToken int32
+	Features   []int // encoder states that enter the projector: 0 the embedding, k block k−1
+	Full       bool  // the class token enters the projector too
+	Act        string
+	Bias       bool
+	EOS        []int32
+}
+
+// ParseConfig reads config.json; every problem is in the error.
+func ParseConfig(data []byte) (*Config, error) {
+	v, err := model.ParseConfig(data)
+	if err != nil {
+		return nil, err
+	}
+	c := ReadConfig(v)
+	return c, v.Err()
+}
+
+// ReadConfig reads what the models of this family share; problems are left in v.
+func ReadConfig(v *model.Values) *Config {
+	text := v.Object("text_config", true)
+	c := &Config{
+		Vision: clip.ParseConfig(v.Object("vision_config", true)),
+		Text:   llama.ParseConfig(text),
+		Full:   v.String("vision_feature_select_strategy", "default", "default", "full") == "full",
+		Act:    v.String("projector_hidden_act", "gelu", "gelu", "quick_gelu", "silu"),
+		Bias:   v.Bool("multimodal_projector_bias", true),
+	}
+	if v.Bool("tie_word_embeddings", false) {
+		c.Text.Tied = true
+	}
+	key := "image_token_index"
+	if !v.Has(key) && v.Has("image_token_id") {
+		key = "image_token_id"
+	}
+	c.ImageToken = -1
+	if !v.Has(key) {
+		v.Fail(
+			key, "missing, want an id (below 0: no token of the vocabulary stands for a picture)")
+	} else {
+		c.ImageToken = int32(v.Int(key, 0, -1<<30, 1<<30))
+	}
+	if int(c.ImageToken) >= c.Text.Vocab {
+		v.Fail(key, "got %d, want an id below vocab_size %d", c.ImageToken, c.Text.Vocab)
+	}
+	for _, f := range v.Ints("vision_feature_layer", []int{-2}) {
+		k := f
+		if k < 0 {
+			k += c.Vision.Layers + 1
+		}
+		if k < 0 || k > c.Vision.Layers {
+			v.Fail("vision_feature_layer", "got %d, want -%d to %d (%d layers and the embedding)",
+				f, c.Vision.Layers+1, c.Vision.Layers, c.Vision.Layers)
+			k = 0
+		}
+		c.Features = append(c.Features, k)
+	}
+	if text.Has("eos_token_id") {
+		for _, id := range text.Ints("eos_token_id", nil) {
+			c.EOS = append(c.EOS, int32(id))
+		}
+	}
+	return c
+}
+
+// Model is a bound LLaVA-1.5.
+type Model struct {
+	cfg    *Config
+	vision *clip.Encoder
+	w1, w2 *nn.Linear
+	text   *llama.Decoder
+	info   model.Info
+}
+
+// New binds ck; the error lists every weight that does not fit config.json.
+func New(ck *model.Source) (model.Multimodal, error) {
+	c, err := ParseConfig(ck.Config())
+	if err != nil {
+		return nil, err
+	}
+	b := model.NewBinder(ck)
+	m := Bind(b, c)
+	if err := b.Finish(); err != nil {
+		return nil, err
+	}
+	if err := c.Text.Check(); err != nil {
+		return nil, err
+	}
+	m.info = m.Describe("LlavaForConditionalGeneration", b)
+	return m, nil
+}
+
+// Bind binds the parts that the models of this family share.
+func Bind(b *model.Binder, c *Config) *Model {
+	m := &Model{cfg: c, vision: clip.New(b.In("vision_tower.vision_model."), c.Vision)}
+	p := b.In("multi_modal_projector.")
+	m.w1 = p.Linear("linear_1", "text hidden, vision hidden * feature layers", c.Text.Hidden,
+		c.Vision.Hidden*len(c.Features), c.Bias)
+	m.w2 = p.Linear("linear_2", "text hidden, text hidden", c.Text.Hidden, c.Text.Hidden, c.Bias)
+	m.text = llama.New(b.In("language_model."), c.Text)
+	return m
+}
+
+// Describe returns the sizes of a model whose weights b has bound.
+func (m *Model) Describe(architecture string, b *model.Binder) model.Info {
+	v, t := &m.cfg.Vision, &m.cfg.Text
+	info := model.Info{Architecture: architecture, EOS: m.cfg.EOS}
+	info.Params, info.Bytes, info.Types = b.Params()
+	info.Vision = []model.Field{
+		{Name: "picture side (px)", Value: v.ImageSide}, {Name: "patch (px)", Value: v.Patch},
+		{Name: "visual tokens a picture", Value: m.tokens()}, {Name: "hidden", Value: v.Hidden},
+		{Name: "heads", Value: v.Heads}, {Name: "layers", Value: v.Layers},
+		{Name: "mlp", Value: v.MLP},
+		{Name: "feature states", Value: m.cfg.Features},
+	}
+	info.Text = []model.Field{
+		{Name: "hidden", Value: t.Hidden}, {Name: "heads", Value: t.Heads},
+		{Name: "kv heads", Value: t.KVHeads},
+		{Name: "head dim", Value: t.HeadDim}, {Name: "layers", Value: t.Layers},
+		{Name: "mlp", Value: t.MLP},
+		{Name: "vocabulary", Value: t.Vocab}, {Name: "context (positions)", Value: t.MaxPositions},
+		{Name: "RoPE base", Value: t.Theta},
+	}
+	info.Sizes = &model.Sizes{
+		Tokens: m.tokens(), Views: 1, Patch: 3 * v.Patch * v.Patch, Vocab: t.Vocab,
+		Vision: model.Tower{
+			Blocks: v.Layers, Run: slices.Max(m.cfg.Features), Hidden: v.Hidden, Heads: v.Heads,
+			Query: v.Hidden, Key: v.Hidden, MLP: v.MLP, Products: 2,
+		},
+		Text: model.Tower{
+			Blocks: t.Layers, Run: t.Layers, Hidden: t.Hidden, Heads: t.Heads,
+			Query: t.Heads * t.HeadDim, Key: t.KVHeads * t.HeadDim, MLP: t.MLP, Products: 3,
+		},
+		Projector: []int{v.Hidden * len(m.cfg.Features), t.Hidden, t.Hidden},
+	}
+	if t.Window > 0 {
+		info.Text = append(info.Text, model.Field{Name: "sliding window (keys)", Value: t.Window})
+	}
+	return info
+}
+
+// tokens returns the visual tokens of one picture before reduction.
+func (m *Model) tokens() int {
+	n := m.vision.Grid() * m.vision.Grid()
+	if m.cfg.Full {
+		n++
+	}
+	return n
+}
+
+// Decoder implements model.Multimodal.
+func (m *Model) Decoder() model.Decoder { return m.text }
+
+// ImageToken implements model.Multimodal.
+func (m *Model) ImageToken() int32 { return m.cfg.ImageToken }
+
+// VideoToken implements model.Multimodal: there are no videos.
+func (m *Model) VideoToken() int32 { return -1 }
+
+// Info implements model.Multimodal.
+func (m *Model) Info() model.Info { return m.info }
+
+// EncodeBytes implements model.Multimodal.
+func (m *Model) EncodeBytes(px *imageproc.Pixels) int64 { return m.SquaresBytes(px.Shape[0]) }
+
+// EncodeWork implements model.Multimodal.
+func (m *Model) EncodeWork(px *imageproc.Pixels) (rows int, attention float64) {
+	return m.SquaresWork(px.Shape[0])
+}
+
+// SquaresWork is what Squares computes for items pictures, as model.Multimodal's EncodeWork.
+func (m *Model) SquaresWork(items int) (rows int, attention float64) {
+	t := m.vision.Tokens()
+	layer := 4 * float64(items) * float64(t) * float64(t) * float64(m.vision.Hidden)
+	return items * t, float64(slices.Max(m.cfg.Features)) * layer
+}
+
+// SquaresBytes is the memory that Squares takes for items pictures.
+func (m *Model) SquaresBytes(items int) int64 {
+	return m.vision.EncodeBytes(items, len(m.cfg.Features)) +
+		4*int64(items*m.tokens())*int64(m.w1.In+m.w1.Out+m.w2.Out)
+}
+
+// Project implements model.Multimodal (2).
+func (m *Model) Project(r *model.Run, features []float32, rows int) []float32 {
+	h := r.Buffer("llava.h", rows*m.w1.Out)
+	m.w1.Apply(r.Pool, h, features, rows)
+	switch m.cfg.Act {
+	case "quick_gelu":
+		nn.QuickGELU(r.Pool, h)
+	case "silu":
+		nn.SiLU(r.Pool, h)
+	default:
+		nn.GELU(r.Pool, h)
+	}
+	x := make([]float32, rows*m.w2.Out)
+	m.w2.Apply(r.Pool, x, h, rows)
+	return x
+}
+
+// Pictures implements model.Multimodal. px.Data: [items, 3, side, side].
+func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
+	side := m.vision.ImageSide
+	if len(px.Shape) != 4 || px.Shape[0] < 1 || px.Shape[1] != 3 || px.Shape[2] != side ||
+		px.Shape[3] != side {
+		return nil, fmt.Errorf("llava: pixel_values: shape %v, want [pictures 3 %d %d] "+
+			"(config's image_size)", px.Shape, side, side)
+	}
+	shape := &model.Shape{N: m.tokens()}
+	m.FillShape(shape)
+	if m.cfg.Full {
+		shape.Fixed = "the class token is one of its pictures' tokens, which are no grid"
+	} else {
+		shape.GridH, shape.GridW = m.vision.Grid(), m.vision.Grid()
+	}
+	one := 3 * side * side
+	pics := make([]model.Picture, px.Shape[0])
+	for i := range pics {
+		pics[i] = &picture{m, px.Data[i*one : (i+1)*one], shape}
+	}
+	return pics, nil
+}
+
+// picture is one square picture [3, side, side].
+type picture struct {
+	m     *Model
+	px    []float32
+	shape *model.Shape
+}
+
+// Shape implements model.Picture.
+func (p *picture) Shape() *model.Shape { return p.shape }
+
+// Within implements model.Picture.
+func (p *picture) Within(r *model.Run, w *methods.Encoding) ([]float32, error) {
+	return p.m.SquaresWithin(r, p.px, 1, w)
+}
+
+// Shrink implements model.Picture.
+func (p *picture) Shrink(r *model.Run, rows, cols int) ([]float32, error) {
+	m := p.m
+	side, patch, cv, n := m.vision.ImageSide, m.vision.Patch, m.w1.In, rows*cols
+	small := nn.Resize(p.px, 3, side, side, 1, rows*patch, cols*patch, true)
+	out, err := m.vision.At(rows, cols).Encode(r, small, 1, m.cfg.Features, model.Needs{})
+	if err != nil {
+		return nil, err
+	}
+	return m.Project(r, out.Selected[cv:], n), nil
+}
+
+// Encode implements model.Multimodal.
+func (m *Model) Encode(
+	r *model.Run, pics []model.Picture, need model.Needs,
+) ([]*model.Visual, error) {
+	px := make([][]float32, len(pics))
+	for i, p := range pics {
+		px[i] = p.(*picture).px
+	}
+	sq, err := m.Squares(r, nn.Joined(px), len(pics), need)
+	if err != nil {
+		return nil, err
+	}
+	visuals := make([]*model.Visual, len(pics))
+	for i, p := range pics {
+		visuals[i] = sq.Visual(i, p.Shape())
+	}
+	return visuals, nil
+}
+
+// FillShape fills in what the pictures of this family's models have in common.
+func (m *Model) FillShape(s *model.Shape) {
+	f := m.cfg.Features[0]
+	s.C, s.T, s.Cv = m.w2.Out, m.vision.Tokens(), m.w1.In
+	s.Class, s.Blocks, s.Depth = true, f, m.vision.Layers
+	switch {
+	case len(m.cfg.Features) > 1:
+		s.Closed = fmt.Sprintf("it hands on the states of %d layers (vision_feature_layer), "+
+			"of which only the last would be reduced", len(m.cfg.Features))
+	case m.cfg.Full:
+		s.Closed = "the class token is one of its pictures' tokens " +
+			"(vision_feature_select_strategy full)"
+	case f == 0:
+		s.Closed = "it hands on the embedding, before any block (vision_feature_layer)"
+	}
+}
+
+// SquaresWithin runs px [views, 3, side, side], the views of one picture, through
+// the encoder with w between its blocks.
+func (m *Model) SquaresWithin(
+	r *model.Run, px []float32, views int, w *methods.Encoding,
+) ([]float32, error) {
+	return m.vision.EncodeWithin(r, px, views, m.cfg.Features[0], w)
+}
+
+// Squares is a batch of square pictures, or tiles of pictures, after encoder
+// and projector.
+type Squares struct {
+	Items, N, C int
+	X           []float32 // [Items, N, C]
+	Heads       int
+	T, Cv       int       // tokens with the class token; width before the projector
+	Selected    []float32 // [Items, T, Cv]
+	ClsAttn     []float32 // [Items, Heads, T]; nil when not asked for
+	KeyDim      int
+	Keys        []float32 // [Items, Heads, T, KeyDim]; nil when not asked for
+	LastQuery   []float32 // [Items, W]; nil when not asked for
+	LastKeys    []float32 // [Items, T, W]
+}
+
+// Squares runs px [items, 3, side, side] through the encoder as one batch and
+// through the projector.
+func (m *Model) Squares(r *model.Run, px []float32, items int, need model.Needs) (*Squares, error) {
+	t, n, cv := m.vision.Tokens(), m.tokens(), m.w1.In
+	out, err := m.vision.Encode(r, px, items, m.cfg.Features, need)
+	if err != nil {
+		return nil, err
+	}
+	z := r.Buffer("llava.z", items*n*cv)
+	for i := range items { // (1)
+		nn.CopyRows(z[i*n*cv:], cv, 0, out.Selected[(i*t+t-n)*cv:], cv, 0, n, cv)
+	}
+	x := m.Project(r, z, items*n)
+	if r.Trace != nil {
+		r.Trace("vision.selected", []int{items, n, cv}, z)
+		r.Trace("projector.out", []int{items, n, m.w2.Out}, x)
+	}
+	s := &Squares{
+		Items: items, N: n, C: m.w2.Out, X: x, Heads: m.vision.Heads, T: t, Cv: cv,
+		Selected: out.Selected,
+		ClsAttn:  out.ClsAttn, KeyDim: m.vision.Hidden / m.vision.Heads, Keys: out.Keys,
+		LastQuery: out.LastQuery, LastKeys: out.LastKeys,
+	}
+	return s, nil
+}
+
+// Visual returns item i alone; it shares the batch's memory.
+func (s *Squares) Visual(i int, shape *model.Shape) *model.Visual {
+	v := s.slice(i, 1, shape)
+	v.X = s.X[i*s.N*s.C : (i+1)*s.N*s.C]
+	return v
+}
+
+// Views returns n items from lo on as the views of one picture, whose tokens x are
+// the caller's.
+func (s *Squares) Views(lo, n int, shape *model.Shape, x []float32) *model.Visual {
+	v := s.slice(lo, n, shape)
+	v.X, v.ViewsX = x, s.X[lo*s.N*s.C:(lo+n)*s.N*s.C]
+	return v
+}
+
+func (s *Squares) slice(lo, n int, shape *model.Shape) *model.Visual {
+	v := &model.Visual{Shape: shape, Heads: s.Heads, KeyDim: s.KeyDim}
+	v.Hidden = s.Selected[lo*s.T*s.Cv : (lo+n)*s.T*s.Cv]
+	if w := s.Heads * s.T; s.ClsAttn != nil {
+		v.ClsAttn = s.ClsAttn[lo*w : (lo+n)*w]
+	}
+	if w := s.Heads * s.T * s.KeyDim; s.Keys != nil {
+		v.Keys = s.Keys[lo*w : (lo+n)*w]
+	}
+	if w := len(s.LastQuery) / s.Items; w > 0 {
+		v.LastQuery, v.LastKeys = s.LastQuery[lo*w:(lo+n)*w], s.LastKeys[lo*s.T*w:(lo+n)*s.T*w]
+	}
+	return v
+}

@@ -1,0 +1,43 @@
+package llavanext
+
+import (
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/llava"
+)
+
+// Config is a LLaVA-NeXT config.json.
+type Config struct {
+	*llava.Config
+	// [height, width] in pixels that a picture is resized into (image_grid_pinpoints)
+	Canvases [][2]int
+}
+
+// defaultCanvases are LlavaNextConfig's, which hub configs leave out.
+var defaultCanvases = [][2]int{{336, 672}, {672, 336}, {672, 672}, {1008, 336}, {336, 1008}}
+
+// maxTiles bounds a canvas; published models have at most 36.
+const maxTiles = 256
+
+// ParseConfig reads config.json; every problem is in the error.
+func ParseConfig(data []byte) (*Config, error) {
+	v, err := model.ParseConfig(data)
+	if err != nil {
+		return nil, err
+	}
+	c := &Config{
+		Config:   llava.ReadConfig(v),
+		Canvases: v.Pairs("image_grid_pinpoints", defaultCanvases, 1, 1<<20),
+	}
+	v.Unsupported(map[string]string{
+		"vision_feature_select_strategy": `"default"`, "use_image_newline_parameter": "true",
+	})
+	for _, p := range c.Canvases {
+		side := c.Vision.ImageSide
+		if h, w := p[0]/side, p[1]/side; p[0]%side != 0 || p[1]%side != 0 || h > maxTiles ||
+			h*w > maxTiles {
+			v.Fail("image_grid_pinpoints", "got %v, want multiples of the tile side %d "+
+				"(vision_config's image_size), at most %d tiles", p, side, maxTiles)
+		}
+	}
+	return c, v.Err()
+}

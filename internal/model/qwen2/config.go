@@ -1,0 +1,103 @@
+// Package qwen2 reads the sizes of the Qwen2 decoder as Qwen2.5-VL uses it: LLaMA's block
+// ([llama.Decoder]) with biases on q, k and v, and a rotation that follows three axes (M-RoPE).
+// Source: Qwen2.5-VL (arXiv 2502.13923), Qwen2-VL (arXiv 2409.12191, §2.1), Hugging Face
+// transformers 4.49 Qwen2_5_VLModel.
+//
+// Rotary pair j turns by p_a(j)·θ^(−2j/headDim), a(j) being the axis (time,
+// height, width) of the section that j lies in; text has the same position on
+// all three. The calibration bias (RESTORE, Eq. 4) then takes the distance of
+// Appendix A.
+package qwen2
+
+import (
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/llama"
+)
+
+// Config is the decoder's, and what ends an answer.
+type Config struct {
+	llama.Config
+	EOS []int32
+}
+
+// ParseConfig reads the text part of a config.json: its top object in the older
+// form (rope_theta and rope_scaling), text_config in the 5.x form
+// (rope_parameters). tied is what the top object says of tie_word_embeddings.
+// Absent keys take the defaults of transformers' Qwen2_5_VLTextConfig.
+func ParseConfig(v *model.Values, tied bool) Config {
+	c := Config{Config: llama.Config{
+		Hidden:       v.Int("hidden_size", 8192, 1, 1<<16),
+		Layers:       v.Int("num_hidden_layers", 80, 1, 1<<10),
+		MLP:          v.Int("intermediate_size", 29568, 1, 1<<18),
+		Vocab:        v.Int("vocab_size", 152064, 1, 1<<22),
+		MaxPositions: v.Int("max_position_embeddings", 32768, 1, 1<<24),
+		Heads:        v.Int("num_attention_heads", 64, 1, 1<<10),
+		KVHeads:      v.Int("num_key_value_heads", 8, 1, 1<<10),
+		Eps:          v.Float("rms_norm_eps", 1e-5),
+		Theta:        v.Float("rope_theta", 1e6),
+		Tied:         v.Bool("tie_word_embeddings", tied),
+		Bias:         true,
+	}}
+	if c.Hidden%c.Heads != 0 {
+		v.Fail("num_attention_heads", "got %d, which does not divide hidden_size %d", c.Heads,
+			c.Hidden)
+	}
+	if c.Heads%c.KVHeads != 0 {
+		v.Fail("num_key_value_heads", "got %d, which does not divide num_attention_heads %d",
+			c.KVHeads, c.Heads)
+	}
+	c.HeadDim = c.Hidden / c.Heads
+	if c.HeadDim%2 != 0 {
+		v.Fail("num_attention_heads", "got %d, which gives heads of %d, want an even number "+
+			"(rotary pairs)", c.Heads, c.HeadDim)
+	}
+	c.rope(v)
+	if v.Bool("use_sliding_window", false) {
+		v.Fail("use_sliding_window", "got true, which is not supported, want false")
+	}
+	for i, kind := range v.Strings("layer_types") {
+		if kind != "full_attention" {
+			v.Fail("layer_types",
+				"got %q for layer %d, which is not supported, want \"full_attention\"", kind, i)
+			break
+		}
+	}
+	v.String("hidden_act", "silu", "silu")
+	if v.Has("eos_token_id") {
+		for _, id := range v.Ints("eos_token_id", nil) {
+			c.EOS = append(c.EOS, int32(id))
+		}
+	}
+	return c
+}
+
+// rope reads the rotation in either form.
+func (c *Config) rope(v *model.Values) {
+	key := "rope_scaling"
+	if v.Has("rope_parameters") {
+		key = "rope_parameters"
+	}
+	if !v.Has(key) {
+		return
+	}
+	p := v.Object(key, true)
+	c.Theta = p.Float("rope_theta", c.Theta)
+	p.String("rope_type", "default", "default", "mrope")
+	p.String("type", "default", "default", "mrope")
+	c.Sections = p.Ints("mrope_section", nil)
+	if c.Sections == nil {
+		return
+	}
+	sum := 0
+	for _, n := range c.Sections {
+		if n < 0 || n > c.HeadDim {
+			p.Fail("mrope_section", "got %d, want 0 to %d", n, c.HeadDim/2)
+			return
+		}
+		sum += n
+	}
+	if len(c.Sections) != 3 || sum != c.HeadDim/2 {
+		p.Fail("mrope_section", "got %v, which sums to %d, want 3 numbers that sum to %d "+
+			"(half of the head dim)", c.Sections, sum, c.HeadDim/2)
+	}
+}

@@ -1,0 +1,277 @@
+// Package qwen25vl is Qwen2.5-VL: a vision transformer on pictures of any size,
+// whose blocks attend within windows but for a few, a merger of 2×2 patches and
+// a Qwen2 decoder with M-RoPE. Source: arXiv 2502.13923 and Hugging Face
+// transformers 4.49 Qwen2_5_VLForConditionalGeneration.
+//
+//	x = Conv(px), cells of merge² patches put in window order                               (1)
+//	h = x + Wo·Attn(RoPE₂(Wq·n + bq), RoPE₂(Wk·n + bk), Wv·n + bv) + bo,  n = RMSNorm(x)    (2)
+//	y = h + Wd·(SiLU(Wg·m + bg) ⊙ (Wu·m + bu)) + bd,  m = RMSNorm(h)                        (3)
+//	X = W2·GELU(W1·c + b1) + b2,  c = the RMSNorm rows of a cell side by side, raster order (4)
+//
+// RoPE₂ turns the first half of a head's pairs by the patch's row, the other by
+// its column. Attn of the blocks in fullatt_block_indexes sees a whole picture,
+// of the others a window. A picture that starts at position s has its tokens at
+// (s, s+row, s+column); what follows starts at s + max(rows, columns).
+//
+// There is no class token: the scores for reducers are the attention that a
+// token's patches receive in each head of the last full block, mean over the
+// queries of the picture and over the patches; the keys are that block's, after
+// the rotation, mean over the patches; the features before the projector, which have
+// no row per token, are those after the merger, and Project passes them on.
+//
+// A video is moments of two frames each, encoded like pictures; it starts at
+// position s and has the tokens of the moment that is x seconds later at
+// (s + ⌊x·tokens_per_second⌋, s+row, s+column).
+package qwen25vl
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/llama"
+	"github.com/restore-vlm/restore/internal/model/qwen2"
+	"github.com/restore-vlm/restore/internal/nn"
+)
+
+// Config is a Qwen2.5-VL config.json.
+type Config struct {
+	Vision     VisionConfig
+	Text       qwen2.Config
+	ImageToken int32
+	VideoToken int32 // -1: no videos
+}
+
+// ParseConfig reads config.json in the older form (text keys at the top) or that
+// of transformers 5 (text_config); every problem is in the error.
+func ParseConfig(data []byte) (*Config, error) {
+	v, err := model.ParseConfig(data)
+	if err != nil {
+		return nil, err
+	}
+	text := v
+	if v.Has("text_config") {
+		text = v.Object("text_config", true)
+	} else if !v.Has("hidden_size") {
+		v.Fail("text_config",
+			"missing, want an object (or its keys beside the others, as older files have them)")
+	}
+	c := &Config{
+		Vision:     parseVision(v.Object("vision_config", true)),
+		Text:       qwen2.ParseConfig(text, v.Bool("tie_word_embeddings", false)),
+		ImageToken: int32(v.Int("image_token_id", -1, 0, 1<<30)),
+		VideoToken: -1,
+	}
+	if v.Has("video_token_id") {
+		c.VideoToken = int32(v.Int("video_token_id", -1, 0, 1<<30))
+	}
+	if int(c.ImageToken) >= c.Text.Vocab {
+		v.Fail("image_token_id", "got %d, want an id below vocab_size %d", c.ImageToken,
+			c.Text.Vocab)
+	}
+	if int(c.VideoToken) >= c.Text.Vocab || c.VideoToken == c.ImageToken {
+		v.Fail("video_token_id",
+			"got %d, want an id below vocab_size %d that is not image_token_id", c.VideoToken,
+			c.Text.Vocab)
+	}
+	if c.Text.Sections == nil {
+		text.Fail("mrope_section",
+			"missing, want how many rotary pairs follow time, height and width")
+	}
+	return c, v.Err()
+}
+
+// Model is a bound Qwen2.5-VL.
+type Model struct {
+	cfg    *Config
+	vision *encoder
+	text   *llama.Decoder
+	info   model.Info
+}
+
+// New binds ck; the error lists every weight that does not fit config.json.
+func New(ck *model.Source) (model.Multimodal, error) {
+	c, err := ParseConfig(ck.Config())
+	if err != nil {
+		return nil, err
+	}
+	b := model.NewBinder(ck)
+	m := &Model{
+		cfg: c, vision: newEncoder(b.In("visual."), c.Vision), text: llama.New(b, c.Text.Config),
+	}
+	if err := b.Finish(); err != nil {
+		return nil, err
+	}
+	if c.Vision.Out != c.Text.Hidden {
+		return nil, fmt.Errorf("qwen25vl: config.json: vision_config: out_hidden_size: got "+
+			"%d, want the decoder's hidden_size %d", c.Vision.Out, c.Text.Hidden)
+	}
+	m.info = model.Info{Architecture: "Qwen2_5_VLForConditionalGeneration", EOS: c.Text.EOS}
+	m.info.Params, m.info.Bytes, m.info.Types = b.Params()
+	v, t := &c.Vision, &c.Text
+	m.info.Vision = []model.Field{
+		{Name: "patch (px)", Value: v.Patch}, {Name: "visual token (px)", Value: v.Patch * v.Merge},
+		{Name: "window (px)", Value: v.Window}, {Name: "hidden", Value: v.Hidden},
+		{Name: "heads", Value: v.Heads},
+		{Name: "layers", Value: v.Layers}, {
+			Name: "layers that see the whole picture", Value: v.Full,
+		}, {Name: "mlp", Value: v.MLP},
+	}
+	m.info.Text = []model.Field{
+		{Name: "hidden", Value: t.Hidden}, {Name: "heads", Value: t.Heads},
+		{Name: "kv heads", Value: t.KVHeads},
+		{Name: "head dim", Value: t.HeadDim}, {Name: "layers", Value: t.Layers},
+		{Name: "mlp", Value: t.MLP},
+		{Name: "vocabulary", Value: t.Vocab}, {Name: "context (positions)", Value: t.MaxPositions},
+		{Name: "RoPE base", Value: t.Theta},
+		{Name: "RoPE pairs (time, height, width)", Value: t.Sections},
+	}
+	return m, nil
+}
+
+// Decoder implements model.Multimodal.
+func (m *Model) Decoder() model.Decoder { return m.text }
+
+// ImageToken implements model.Multimodal.
+func (m *Model) ImageToken() int32 { return m.cfg.ImageToken }
+
+// VideoToken implements model.Multimodal.
+func (m *Model) VideoToken() int32 { return m.cfg.VideoToken }
+
+// EncodeWork implements model.Multimodal.
+func (m *Model) EncodeWork(px *imageproc.Pixels) (rows int, attention float64) {
+	e, n := m.vision, px.Shape[0]
+	window := min(n, e.side()*e.side()*e.cell())
+	keys := len(e.Full)*n + (e.Layers-len(e.Full))*window
+	return n, 4 * float64(n) * float64(keys) * float64(e.Hidden)
+}
+
+// EncodeBytes implements model.Multimodal.
+func (m *Model) EncodeBytes(px *imageproc.Pixels) int64 {
+	e, n := m.vision, px.Shape[0]
+	rows := min(n, mlpRows)
+	cells := n / e.cell()
+	// a product keeps its widest input
+	wide := rows*e.MLP + 2*max(rows*e.MLP, min(cells, mlpRows)*e.Hidden*e.cell())
+	return 4 * int64(n*(6*e.Hidden+e.attn.HeadDim)+wide+2*cells*e.Out)
+}
+
+// Info implements model.Multimodal.
+func (m *Model) Info() model.Info { return m.info }
+
+// Project implements model.Multimodal: features are past the merger already.
+func (m *Model) Project(_ *model.Run, features []float32, rows int) []float32 {
+	return append([]float32(nil), features[:rows*m.cfg.Vision.Out]...)
+}
+
+// Pictures implements model.Multimodal. px.Data: [patches, 3·frames·patch²], the
+// patches of all pictures one after another, cell by cell; px.GridTHW: their grids.
+func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
+	e := m.vision
+	if len(px.Shape) != 2 || px.Shape[1] != e.patch.In {
+		return nil, fmt.Errorf("qwen25vl: pixel_values: shape %v, want [patches %d] (3 * "+
+			"temporal_patch_size * patch_size²)", px.Shape, e.patch.In)
+	}
+	if px.Merge != 0 && px.Merge != e.Merge {
+		return nil, fmt.Errorf("qwen25vl: preprocessor_config.json: merge_size: got %d, "+
+			"want config.json's spatial_merge_size %d", px.Merge, e.Merge)
+	}
+	if err := checkGrids(px, e.Merge); err != nil {
+		return nil, err
+	}
+	pics := make([]model.Picture, len(px.GridTHW))
+	at := 0
+	for i, g := range px.GridTHW {
+		n := g[0] * g[1] * g[2] * e.patch.In
+		pics[i] = &picture{m, px.Data[at : at+n], g, m.shape(g, px.SecondsPerMoment)}
+		at += n
+	}
+	return pics, nil
+}
+
+// shape is the shape of a picture of grid g, or of a video whose moments lie so many
+// seconds apart.
+func (m *Model) shape(g [3]int, seconds float64) *model.Shape {
+	e := m.vision
+	rows, cols := g[1]/e.Merge, g[2]/e.Merge
+	n := g[0] * rows * cols
+	s := &model.Shape{
+		N: n, C: e.Out, NoClass: true, T: n + 1, Cv: e.Out,
+		Closed: "its blocks attend in windows and its merger joins 2x2 patches, for which " +
+			"no such method is defined",
+	}
+	if g[0] == 1 {
+		s.Grid(rows, cols)
+	} else {
+		s.Fixed = "this is a video"
+	}
+	if seconds > 0 {
+		s.Moments(e.times(g[0], seconds), rows, cols)
+	}
+	return s
+}
+
+// picture is the patches [patches, 3·frames·patch²] of one picture or video.
+type picture struct {
+	m     *Model
+	px    []float32
+	grid  [3]int
+	shape *model.Shape
+}
+
+// Shape implements model.Picture.
+func (p *picture) Shape() *model.Shape { return p.shape }
+
+// Within implements model.Picture: nothing is defined for this encoder, as Shape says.
+func (p *picture) Within(*model.Run, *methods.Encoding) ([]float32, error) {
+	return nil, fmt.Errorf("qwen25vl: %s", p.shape.Closed)
+}
+
+// Encode implements model.Multimodal.
+func (m *Model) Encode(
+	r *model.Run, pics []model.Picture, need model.Needs,
+) ([]*model.Visual, error) {
+	px, grids := make([][]float32, len(pics)), make([][3]int, len(pics))
+	for i, p := range pics {
+		p := p.(*picture)
+		px[i], grids[i] = p.px, p.grid
+	}
+	e := m.vision
+	out, err := e.encode(r, nn.Joined(px), arrange(moments(grids), e.Merge, e.side()), need)
+	if err != nil {
+		return nil, err
+	}
+	visuals, first := make([]*model.Visual, len(pics)), 0
+	for i, p := range pics {
+		visuals[i] = m.visual(out, first, p.Shape())
+		first += p.Shape().N
+	}
+	return visuals, nil
+}
+
+// times returns the positions on the axis of time of moments that lie so many
+// seconds apart, in the reference's float32.
+func (c *VisionConfig) times(moments int, seconds float64) []float64 {
+	out := make([]float64, moments)
+	for t := range out {
+		out[t] = math.Floor(float64(float32(float32(t)*float32(seconds)) * float32(c.Rate)))
+	}
+	return out
+}
+
+// visual is the picture of shape s that begins at cell first.
+func (m *Model) visual(out *output, first int, s *model.Shape) *model.Visual {
+	n, c, heads, dim := s.N, s.C, m.vision.Heads, m.vision.attn.HeadDim
+	v := &model.Visual{Shape: s, X: out.x[first*c : (first+n)*c], Heads: heads, KeyDim: dim}
+	v.Hidden = nn.BelowZeros(v.X, c)
+	if out.received != nil {
+		v.ClsAttn = nn.ColumnsBelowZeros(out.received, heads, len(out.received)/heads, first, n)
+	}
+	if out.keys != nil {
+		d := m.vision.Hidden
+		v.Keys = nn.HeadsFirst(nn.BelowZeros(out.keys[first*d:(first+n)*d], d), n+1, heads, dim)
+	}
+	return v
+}

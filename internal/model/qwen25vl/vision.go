@@ -1,0 +1,271 @@
+package qwen25vl
+
+import (
+	"fmt"
+
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/nn"
+)
+
+// VisionConfig holds the encoder's sizes.
+type VisionConfig struct {
+	Hidden, Heads, Layers, MLP, Out int
+	Patch, Frames, Merge            int // pixels, frames a patch, patches along a cell's side
+	Window                          int // pixels along a window's side
+	Full                            []int
+	Rate                            int // positions of time a second
+}
+
+// parseVision reads a vision_config object. Absent keys take the defaults of
+// transformers' Qwen2_5_VLVisionConfig.
+func parseVision(v *model.Values) VisionConfig {
+	c := VisionConfig{
+		Hidden: v.Int("hidden_size", -1, 1, 1<<16),
+		Heads:  v.Int("num_heads", 16, 1, 1<<10),
+		Layers: v.Int("depth", 32, 1, 1<<10),
+		MLP:    v.Int("intermediate_size", 3420, 1, 1<<18),
+		Out:    v.Int("out_hidden_size", 3584, 1, 1<<16),
+		Patch:  v.Int("patch_size", 14, 1, 512),
+		Frames: v.Int("temporal_patch_size", 2, 1, 16),
+		Merge:  v.Int("spatial_merge_size", 2, 1, 16),
+		Window: v.Int("window_size", 112, 1, 1<<16),
+		Rate:   v.Int("tokens_per_second", 4, 1, 1<<10),
+	}
+	v.String("hidden_act", "silu", "silu")
+	v.Unsupported(map[string]string{"in_chans": "3", "in_channels": "3"})
+	if c.Hidden%c.Heads != 0 {
+		v.Fail("num_heads", "got %d, which does not divide hidden_size %d", c.Heads, c.Hidden)
+	} else if dim := c.Hidden / c.Heads; dim%4 != 0 {
+		v.Fail("num_heads", "got %d, which gives heads of %d, want a multiple of 4 (rotary "+
+			"pairs of rows and columns)", c.Heads, dim)
+	}
+	if cell := c.Merge * c.Patch; c.Window%cell != 0 {
+		v.Fail("window_size", "got %d, want a multiple of %d (spatial_merge_size * patch_size)",
+			c.Window, cell)
+	}
+	c.Full = v.Ints("fullatt_block_indexes", []int{7, 15, 23, 31})
+	for _, i := range c.Full {
+		if i < 0 || i >= c.Layers {
+			v.Fail("fullatt_block_indexes", "got %d, want 0 to %d (depth %d)", i, c.Layers-1,
+				c.Layers)
+		}
+	}
+	return c
+}
+
+// side returns the cells along a window's side.
+func (c *VisionConfig) side() int { return c.Window / c.Merge / c.Patch }
+
+// cell returns the patches of a cell.
+func (c *VisionConfig) cell() int { return c.Merge * c.Merge }
+
+const (
+	visionEps   = 1e-6  // of the encoder's norms; not in the config
+	visionTheta = 10000 // of the encoder's rotation; not in the config
+
+	// mlpRows is how many rows go through an MLP at once: enough for the
+	// products to run at full speed, few enough to keep its width out of memory.
+	mlpRows = 2048
+
+	// tracedMaps is the largest attention matrix, in elements, that a trace holds.
+	tracedMaps = 1 << 26
+)
+
+// encoder is a bound vision tower.
+type encoder struct {
+	VisionConfig
+	patch    *nn.Linear
+	blocks   []block
+	rope     *nn.RoPE
+	attn     nn.Attention
+	norm     *nn.RMSNorm // of the merger
+	up, down *nn.Linear  // of the merger
+}
+
+type block struct {
+	norm1, norm2     *nn.RMSNorm
+	qkv, proj        *nn.Linear
+	gate, mlpUp, out *nn.Linear
+	full             bool // sees the whole picture
+	tap              bool // the last of these, from which the scores come
+}
+
+// newEncoder binds the tower's weights under b.
+func newEncoder(b *model.Binder, c VisionConfig) *encoder {
+	d := c.Hidden
+	e := &encoder{VisionConfig: c, rope: nn.NewAxialRoPE(d/c.Heads, visionTheta)}
+	e.attn = nn.Attention{Heads: c.Heads, KVHeads: c.Heads, HeadDim: d / c.Heads}
+	e.patch = b.ConvOf("patch_embed.proj", "hidden, 3, frames, patch, patch", d, 3, c.Frames,
+		c.Patch, c.Patch)
+	for i := range c.Layers {
+		in := b.In(fmt.Sprintf("blocks.%d.", i))
+		e.blocks = append(e.blocks, block{
+			norm1: in.RMSNorm("norm1", "hidden", d, visionEps),
+			qkv:   in.Linear("attn.qkv", "3 * hidden, hidden", 3*d, d, true),
+			proj:  in.Linear("attn.proj", "hidden, hidden", d, d, true),
+			norm2: in.RMSNorm("norm2", "hidden", d, visionEps),
+			gate:  in.Linear("mlp.gate_proj", "mlp, hidden", c.MLP, d, true),
+			mlpUp: in.Linear("mlp.up_proj", "mlp, hidden", c.MLP, d, true),
+			out:   in.Linear("mlp.down_proj", "hidden, mlp", d, c.MLP, true),
+		})
+	}
+	last := 0
+	for _, i := range c.Full {
+		e.blocks[i].full = true
+		last = max(last, i)
+	}
+	e.blocks[last].tap = true
+	m := b.In("merger.")
+	e.norm = m.RMSNorm("ln_q", "hidden", d, visionEps)
+	e.up = m.Linear("mlp.0", "hidden * merge², hidden * merge²", d*c.cell(), d*c.cell(), true)
+	e.down = m.Linear("mlp.2", "out hidden, hidden * merge²", c.Out, d*c.cell(), true)
+	return e
+}
+
+// output is what encode returns, in raster order, owned by the caller.
+type output struct {
+	x []float32 // [cells, out]
+	// [heads, cells] attention that a cell's patches receive in the last full block, their mean;
+	// nil unless asked for
+	received []float32
+	// [cells, hidden] its keys after the rotation, mean over the cell's patches; nil unless asked
+	// for
+	keys []float32
+}
+
+// encode runs pictures laid out by o; px: [patches, 3·frames·patch²].
+func (e *encoder) encode(r *model.Run, px []float32, o *order, need model.Needs) (*output, error) {
+	d, n, dim := e.Hidden, o.patches, e.attn.HeadDim
+	x, in := r.Buffer("qwen25vl.x", n*d), r.Buffer("qwen25vl.n", n*d)
+	e.patch.Apply(r.Pool, in, px, n) // (1)
+	nn.Gather(x, in, o.window, e.cell()*d)
+	cos, sin := r.Buffer("qwen25vl.cos", n*dim/2), r.Buffer("qwen25vl.sin", n*dim/2)
+	e.rope.Tables(cos, sin, o.inWindows)
+	if r.Trace != nil {
+		e.traceOrder(r, o)
+		r.Trace("vision.patch_embed", []int{n, d}, in)
+		r.Trace("vision.block_in", []int{n, d}, x)
+	}
+	out := &output{}
+	for i := range e.blocks {
+		if err := r.Pause(); err != nil {
+			return nil, err
+		}
+		e.block(r, i, x, cos, sin, o, need, out)
+	}
+	e.merge(r, x, o, out)
+	return out, nil
+}
+
+// block runs block i over x [patches, hidden], window order, in place.
+func (e *encoder) block(
+	r *model.Run, i int, x, cos, sin []float32, o *order, need model.Needs, out *output,
+) {
+	l, d, n := &e.blocks[i], e.Hidden, o.patches
+	h, qkv, a := r.Buffer("qwen25vl.n", n*d), r.Buffer("qwen25vl.qkv", n*3*d),
+		r.Buffer("qwen25vl.a", n*d)
+	l.norm1.Apply(r.Pool, h, x, n)
+	l.qkv.Apply(r.Pool, qkv, h, n)
+	e.rope.ApplyWithin(r.Pool, qkv, 3*d, n, 2*e.Heads, cos, sin) // queries and keys
+	bounds := o.windows
+	if l.full {
+		bounds = o.pictures
+	}
+	var received []float32
+	if l.full && r.Trace != nil || l.tap && need.ClsAttn {
+		received = make([]float32, e.Heads*n)
+	}
+	e.attn.Segmented(r.Pool, a, qkv, bounds, received) // (2)
+	var merged []float32                               // [heads, cells]
+	for at := 0; at < len(received); at += n {
+		merged = append(merged, e.perCell(received[at:at+n], o, 1)...)
+	}
+	if l.tap {
+		if need.ClsAttn {
+			out.received = merged
+		}
+		if need.Keys {
+			out.keys = e.perCell(nn.Columns(qkv, n, 3*d, d, d), o, d)
+		}
+	}
+	if r.Trace != nil {
+		e.traceAttention(r, i, qkv, bounds, received, merged)
+	}
+	l.proj.Apply(r.Pool, h, a, n)
+	nn.Add(r.Pool, x, h)
+	for lo := 0; lo < n; lo += mlpRows { // (3)
+		m := min(mlpRows, n-lo)
+		rows := x[lo*d : (lo+m)*d]
+		l.norm2.Apply(r.Pool, h, rows, m)
+		g, u := r.Buffer("qwen25vl.g", m*e.MLP), r.Buffer("qwen25vl.u", m*e.MLP)
+		l.gate.Apply(r.Pool, g, h, m)
+		l.mlpUp.Apply(r.Pool, u, h, m)
+		nn.SwiGLU(r.Pool, g, u)
+		l.out.Apply(r.Pool, a, g, m)
+		nn.Add(r.Pool, rows, a[:m*d])
+	}
+	if r.Trace != nil {
+		r.Trace(fmt.Sprintf("vision.block.%d.out", i), []int{n, d}, x)
+	}
+}
+
+// perCell averages rows of v [patches, width], window order, over each cell and
+// puts the cells in raster order: [cells, width].
+func (e *encoder) perCell(v []float32, o *order, width int) []float32 {
+	mean, out := make([]float32, o.cells*width), make([]float32, o.cells*width)
+	nn.GroupMean(mean, v, e.cell(), width)
+	nn.Gather(out, mean, o.reverse, width)
+	return out
+}
+
+// merge makes one row of each cell (4).
+func (e *encoder) merge(r *model.Run, x []float32, o *order, out *output) {
+	d, wide := e.Hidden, e.Hidden*e.cell()
+	e.norm.Apply(r.Pool, x, x, o.patches)
+	y := r.Buffer("qwen25vl.y", o.cells*e.Out)
+	for lo := 0; lo < o.cells; lo += mlpRows {
+		m := min(mlpRows, o.cells-lo)
+		g := r.Buffer("qwen25vl.g", m*wide)
+		e.up.Apply(r.Pool, g, x[lo*e.cell()*d:], m)
+		nn.GELU(r.Pool, g)
+		e.down.Apply(r.Pool, y[lo*e.Out:], g, m)
+	}
+	out.x = make([]float32, o.cells*e.Out)
+	nn.Gather(out.x, y, o.reverse, e.Out)
+	if r.Trace != nil {
+		r.Trace("vision.merger_window_order", []int{o.cells, e.Out}, y)
+		r.Trace("vision.merger", []int{o.cells, e.Out}, out.x)
+	}
+}
+
+func (e *encoder) traceOrder(r *model.Run, o *order) {
+	half := e.attn.HeadDim / 2
+	r.Trace("vision.rope_freqs", []int{o.patches, half}, e.rope.Angles(o.pos))
+	r.Trace("vision.rope_freqs_window_order", []int{o.patches, half}, e.rope.Angles(o.inWindows))
+	for name, v := range map[string][]int32{
+		"window_index": o.window, "reverse_index": o.reverse, "cu_window_seqlens_raw": o.raw,
+		"cu_window_seqlens": o.windows, "cu_seqlens": o.pictures,
+	} {
+		r.TraceInts("vision."+name, []int{len(v)}, v)
+	}
+}
+
+// traceAttention returns what block i attends with. The matrix itself only
+// up to tracedMaps elements.
+func (e *encoder) traceAttention(
+	r *model.Run, i int, qkv []float32, bounds []int32, received, merged []float32,
+) {
+	d, n := e.Hidden, len(qkv)/(3*e.Hidden)
+	name := fmt.Sprintf("vision.block.%d.", i)
+	if e.Heads*n*n <= tracedMaps {
+		r.Trace(name+"attn", []int{e.Heads, n, n}, e.attn.SegmentedProbs(qkv, bounds))
+	}
+	if received == nil {
+		return
+	}
+	shape := []int{n, e.Heads, e.attn.HeadDim}
+	r.Trace(name+"q_rope", shape, nn.Columns(qkv, n, 3*d, 0, d))
+	r.Trace(name+"k_rope", shape, nn.Columns(qkv, n, 3*d, d, d))
+	r.Trace(name+"received", []int{n}, nn.MeanRows(received, e.Heads))
+	r.Trace(name+"received_merged", []int{len(merged) / e.Heads}, nn.MeanRows(merged, e.Heads))
+}

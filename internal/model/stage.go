@@ -1,0 +1,511 @@
+package model
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"slices"
+
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/nn"
+	"github.com/restore-vlm/restore/reduce"
+)
+
+// Staged is one picture's rows in a span that a reducer inside the decoder
+// shrinks on their way.
+type Staged struct {
+	*methods.Inside
+	First  int                          // its first row in the span; follows as rows before it go
+	Start  float64                      // position where the picture starts
+	Extent float64                      // positions that it takes
+	At     func(row *reduce.Row) nn.Pos // position of a row
+}
+
+// Layers is what a Passage asks of a decoder.
+type Layers interface {
+	Shape() DecoderShape
+	Attention() *nn.Attention
+	// Ahead writes what layer would make of x [rows, Hidden], before rotation:
+	// every row's key into k [rows, KVHeads·HeadDim], the last row's query into
+	// q [Heads·HeadDim].
+	Ahead(r *Run, layer int, q, k, x []float32, rows int)
+	// Norm writes the final norm of x [rows, Hidden] into dst.
+	Norm(r *Run, dst, x []float32, rows int)
+}
+
+// Passage leads the rows of a batch through a decoder's layers: it rotates,
+// caches and attends, and shrinks spans where a reducer inside the decoder says
+// so. A decoder calls Enter before each layer and Attend inside it, and works on
+// the first Rows rows of its activations.
+type Passage struct {
+	Rows     int
+	Cos, Sin []float32 // [Rows, HeadDim/2] of the current layer
+
+	run    *Run
+	layers Layers
+	shape  DecoderShape
+	spans  []Span
+	pos    [][]nn.Pos // per span, in the current layer
+	moved  [][]nn.Pos // per span, the memory of pos where it is not the span's own
+	base   []float64  // per span, how far positions are shifted before its first row
+	stale  bool       // rows went since the tables were made
+}
+
+// NewPassage starts a pass. It is part of r: one pass at a time.
+func NewPassage(r *Run, l Layers, spans []Span) *Passage {
+	p := &r.passage
+	*p = Passage{
+		run: r, layers: l, shape: l.Shape(), spans: spans, pos: p.pos[:0], moved: p.moved,
+		base: p.base[:0], stale: true,
+	}
+	for i := range spans {
+		p.Rows += len(spans[i].Pos)
+		p.pos, p.base = append(p.pos, nil), append(p.base, 0)
+	}
+	for len(p.moved) < len(spans) {
+		p.moved = append(p.moved, nil)
+	}
+	return p
+}
+
+// Enter prepares layer i for x [Rows, Hidden], the rows that the layer before
+// left. Rows that a reducer drops before the layer are gone when it returns. It
+// reports whether any span is left that goes on.
+func (p *Passage) Enter(i int, x []float32) bool {
+	if !p.alive() {
+		return false
+	}
+	for s := range p.spans {
+		if b := p.spans[s].Cache.Layer(i).Shift; b != p.base[s] {
+			p.base[s], p.stale = b, true
+		}
+	}
+	at, rows := 0, p.Rows
+	for s := range p.spans {
+		if sp := &p.spans[s]; len(sp.Staged) > 0 {
+			p.prepare(i, s, at, x)
+		}
+		at += len(p.spans[s].Pos)
+	}
+	if p.stale {
+		p.tables()
+	}
+	for s := range p.spans {
+		sp := &p.spans[s]
+		shift := p.base[s]
+		for j := range sp.Staged {
+			st := &sp.Staged[j]
+			st.Enter()
+			shift += st.shift()
+		}
+		sp.Cache.Layer(i).Shift = shift
+	}
+	if p.Rows < rows {
+		p.Trace(fmt.Sprintf("text.layer.%d.in", i), p.shape.Hidden, x)
+	}
+	return true
+}
+
+// alive ends the spans whose context did, or all where the run says so, and reports
+// whether any is left.
+func (p *Passage) alive() bool {
+	all, left := p.run.Pause(), false
+	for s := range p.spans {
+		sp := &p.spans[s]
+		switch {
+		case sp.Err != nil:
+		case all != nil:
+			sp.fail(all)
+		case sp.Context != nil && sp.Context.Err() != nil:
+			sp.fail(context.Cause(sp.Context))
+		}
+		left = left || sp.Err == nil
+	}
+	return left
+}
+
+// fail ends the span; its reducers do nothing more. Its rows stay in the batch.
+func (sp *Span) fail(err error) { sp.Err, sp.Staged = err, nil }
+
+// rescue turns a panic into the span's error.
+func (sp *Span) rescue() {
+	if v := recover(); v != nil {
+		sp.fail(&Panic{v, debug.Stack()})
+	}
+}
+
+// prepare lets the reducers of span s, whose first row is at, see what layer i is
+// to get and take rows away before it.
+func (p *Passage) prepare(i, s, at int, x []float32) {
+	sp := &p.spans[s]
+	defer sp.rescue()
+	span := x[at*p.shape.Hidden : (at+len(sp.Pos))*p.shape.Hidden]
+	if i == 0 {
+		if err := p.begin(sp, span); err != nil {
+			sp.fail(err)
+			return
+		}
+	}
+	err := p.lookAhead(i, s, span)
+	if err == nil {
+		err = p.states(i, s, span)
+	}
+	if err == nil {
+		err = p.shrink(i, s, at, false, x, nil)
+	}
+	if err != nil {
+		sp.fail(err)
+	}
+}
+
+// Tracing reports whether any span is traced.
+func (p *Passage) Tracing() bool {
+	for s := range p.spans {
+		if p.spans[s].Trace != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// Trace hands each traced span its rows of x [Rows, width].
+func (p *Passage) Trace(name string, width int, x []float32) {
+	at := 0
+	for s := range p.spans {
+		n := len(p.spans[s].Pos)
+		if t := p.spans[s].Trace; t != nil {
+			t(name, []int{n, width}, x[at*width:(at+n)*width])
+		}
+		at += n
+	}
+}
+
+// shift is by how much a picture's stages moved what follows it.
+func (st *Staged) shift() float64 {
+	if !st.Reduced() || !st.Sequential() {
+		return 0
+	}
+	return st.Extent - float64(len(st.Rows()))
+}
+
+// tables computes the positions of all rows in this layer and their rotation.
+func (p *Passage) tables() {
+	half := p.shape.HeadDim / 2
+	p.Cos, p.Sin = p.run.Buffer("text.cos", p.Rows*half), p.run.Buffer("text.sin", p.Rows*half)
+	at := 0
+	for s := range p.spans {
+		p.pos[s] = p.positions(s)
+		n := len(p.pos[s])
+		p.shape.RoPE.Tables(p.Cos[at*half:(at+n)*half], p.Sin[at*half:(at+n)*half], p.pos[s])
+		at += n
+	}
+	p.stale = false
+}
+
+// positions returns the positions of span s in this layer: where a reducer
+// renumbers, its rows follow each other and all that comes later moves up.
+func (p *Passage) positions(s int) []nn.Pos {
+	sp := &p.spans[s]
+	shift := p.base[s]
+	moved := shift != 0
+	for j := range sp.Staged {
+		moved = moved || sp.Staged[j].shift() != 0
+	}
+	if !moved {
+		return sp.Pos
+	}
+	pos := slices.Grow(p.moved[s][:0], len(sp.Pos))
+	upTo := func(row int) {
+		for _, at := range sp.Pos[len(pos):row] {
+			pos = append(pos, nn.Pos{at[0] - shift, at[1] - shift, at[2] - shift})
+		}
+	}
+	for j := range sp.Staged {
+		st := &sp.Staged[j]
+		upTo(st.First)
+		if st.Reduced() && st.Sequential() {
+			for k := range st.Rows() {
+				pos = append(pos, nn.At(st.Start-shift+float64(k)))
+			}
+			shift += st.shift()
+		}
+	}
+	upTo(len(sp.Pos))
+	p.moved[s] = pos
+	return pos
+}
+
+// begin shows the embeddings x of a span to the reducers that want them.
+func (p *Passage) begin(sp *Span, x []float32) error {
+	for j := range sp.Staged {
+		st := &sp.Staged[j]
+		if !st.Begins() {
+			continue
+		}
+		w, n := p.shape.Hidden, len(st.Rows())
+		rows := sp.text(j)
+		text := make([]float32, len(rows)*w)
+		nn.Gather(text, x, rows, w)
+		if err := st.Begin(p.run.Pool, x[st.First*w:(st.First+n)*w], text, w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// text returns the rows of text after picture j.
+func (sp *Span) text(j int) []int32 {
+	var rows []int32
+	row := sp.Staged[j].First + len(sp.Staged[j].Rows())
+	for _, st := range sp.Staged[j+1:] {
+		for ; row < st.First; row++ {
+			rows = append(rows, int32(row))
+		}
+		row += len(st.Rows())
+	}
+	for ; row < len(sp.Pos); row++ {
+		rows = append(rows, int32(row))
+	}
+	return rows
+}
+
+// lookAhead lets reducers see the attention that the last row of span s would
+// pay in layer i if nothing were dropped before it. x: the span's rows.
+func (p *Passage) lookAhead(i, s int, x []float32) error {
+	sp := &p.spans[s]
+	reads := false
+	for j := range sp.Staged {
+		reads = reads || sp.Staged[j].Reads(i, true)
+	}
+	if !reads {
+		return nil
+	}
+	rows, half := len(sp.Pos), p.shape.HeadDim/2
+	k := p.run.Buffer("ahead.k", rows*p.shape.KVHeads*p.shape.HeadDim)
+	q := p.run.Buffer("ahead.q", p.shape.Heads*p.shape.HeadDim)
+	p.layers.Ahead(p.run, i, q, k, x, rows)
+	pos := p.positions(s)
+	cos, sin := p.run.Buffer("ahead.cos", rows*half), p.run.Buffer("ahead.sin", rows*half)
+	p.shape.RoPE.Tables(cos, sin, pos)
+	p.shape.RoPE.Apply(p.run.Pool, k, rows, p.shape.KVHeads, cos, sin)
+	p.shape.RoPE.Apply(p.run.Pool, q, 1, p.shape.Heads, cos[(rows-1)*half:], sin[(rows-1)*half:])
+	kv := sp.Cache.Layer(i)
+	cached := len(kv.Pos)
+	kv.Append(p.run.Pool, k, k, pos, sp.Size)
+	defer kv.Truncate(cached)
+	tap := &nn.Tap{Mean: []int32{0}}
+	p.layers.Attention().Look(p.run.Pool, q, pos[len(pos)-1], kv, sp.Calib.At(i-1), tap)
+	for j := range sp.Staged { // the last row's query alone was made
+		if st := &sp.Staged[j]; st.Reads(i, true) {
+			if err := st.Read(sp.sight(j, len(kv.Pos)), tap.Row(0, false)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// states shows x, the rows of span s that are to enter layer i, and their keys
+// in the layer before to the reducers that read them.
+func (p *Passage) states(i, s int, x []float32) error {
+	sp := &p.spans[s]
+	var seen *methods.States
+	for j := range sp.Staged {
+		st := &sp.Staged[j]
+		if !st.ReadsStates(i) {
+			continue
+		}
+		rows, kw := len(sp.Pos), p.shape.KVHeads*p.shape.HeadDim
+		kv := sp.Cache.Layer(i - 1)
+		if seen == nil {
+			seen = &methods.States{
+				Width: p.shape.Hidden, KeyWidth: kw, Hidden: make([]float32, len(x)),
+				Keys: kv.Keys(len(kv.Pos) - rows), Pool: p.run.Pool,
+			}
+			p.layers.Norm(p.run, seen.Hidden, x, rows)
+		}
+		sight := sp.sight(j, len(kv.Pos))
+		sight.States = seen
+		if err := st.Read(sight, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sight is what the reducer of picture j sees of a layer that holds so many keys.
+func (sp *Span) sight(j, keys int) *methods.Sight {
+	first := sp.Staged[j].First
+	return &methods.Sight{
+		First: first, Key: keys - len(sp.Pos) + first, Keys: keys, Text: sp.text(j),
+		Last: int32(len(sp.Pos) - 1),
+	}
+}
+
+// tap returns what the reducers of the span look at in layer i, which will hold
+// so many keys; nil where none looks.
+func (sp *Span) tap(i, keys int) *nn.Tap {
+	var tap *nn.Tap
+	for j := range sp.Staged {
+		st := &sp.Staged[j]
+		if !st.Reads(i, false) {
+			continue
+		}
+		if tap == nil {
+			tap = &nn.Tap{}
+		}
+		rows, largest := st.Looks(sp.sight(j, keys))
+		if largest {
+			tap.Largest = append(tap.Largest, rows...)
+		} else {
+			tap.Mean = append(tap.Mean, rows...)
+		}
+	}
+	if tap != nil {
+		slices.Sort(tap.Mean)
+		slices.Sort(tap.Largest)
+		tap.Mean, tap.Largest = slices.Compact(tap.Mean), slices.Compact(tap.Largest)
+	}
+	return tap
+}
+
+// read lets the reducers of the span that looked at layer i score their rows.
+func (sp *Span) read(i int, tap *nn.Tap) error {
+	if tap == nil {
+		return nil
+	}
+	for j := range sp.Staged {
+		st := &sp.Staged[j]
+		if !st.Reads(i, false) {
+			continue
+		}
+		sight := sp.sight(j, sp.Cache.Len(i))
+		rows, largest := st.Looks(sight)
+		look := make([]float32, 0, len(rows)*sight.Keys)
+		for _, q := range rows {
+			look = append(look, tap.Row(q, largest)...)
+		}
+		if err := st.Read(sight, look); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shrink performs the stages of span s that come before layer i, or within
+// it, on x [Rows, Hidden] and, where not nil, on a [Rows, Heads·HeadDim]. at is
+// the span's first row.
+func (p *Passage) shrink(i, s, at int, within bool, x, a []float32) error {
+	sp := &p.spans[s]
+	h, qw := p.shape.Hidden, p.shape.Heads*p.shape.HeadDim
+	for j := range sp.Staged {
+		st := &sp.Staged[j]
+		if !st.Due(i, within) {
+			continue
+		}
+		first, old := at+st.First, len(st.Rows())
+		mixes, err := st.Shrink(p.run.Pool, x[first*h:(first+old)*h], h)
+		if err != nil {
+			return err
+		}
+		nn.Replace(p.run.Pool, x, p.Rows, h, first, old, mixes)
+		if a != nil {
+			nn.Replace(p.run.Pool, a, p.Rows, qw, first, old, mixes)
+		}
+		sp.replace(st, old)
+		for k := range sp.Staged[j+1:] {
+			sp.Staged[j+1+k].First -= old - len(mixes)
+		}
+		p.Rows -= old - len(mixes)
+		p.stale = true
+	}
+	return nil
+}
+
+// replace gives the span the positions and sizes of what a stage left of the
+// old rows of st. What the caller handed in stays as it is.
+func (sp *Span) replace(st *Staged, old int) {
+	pos := append([]nn.Pos(nil), sp.Pos[:st.First]...)
+	rows := st.Rows()
+	for i := range rows {
+		pos = append(pos, st.At(&rows[i]))
+	}
+	if sp.Size != nil {
+		size := append(append([]float32(nil), sp.Size[:st.First]...), st.Sizes()...)
+		sp.Size = append(size, sp.Size[st.First+old:]...)
+	}
+	sp.Pos, sp.FirstSize = append(pos, sp.Pos[st.First+old:]...), nil
+}
+
+// Attend is attention in layer i: it rotates q [Rows, Heads·HeadDim] and k
+// [Rows, KVHeads·HeadDim], appends k and v to the spans' caches and writes the
+// values attended to, before their projection, to out [Rows, Heads·HeadDim].
+// Rows that a reducer drops inside the layer are gone from out and from x [Rows,
+// Hidden], the layer's input, when it returns.
+func (p *Passage) Attend(i int, out, q, k, v, x []float32) {
+	r := p.run
+	qw, kw := p.shape.Heads*p.shape.HeadDim, p.shape.KVHeads*p.shape.HeadDim
+	p.shape.RoPE.Apply(r.Pool, q, p.Rows, p.shape.Heads, p.Cos, p.Sin)
+	p.shape.RoPE.Apply(r.Pool, k, p.Rows, p.shape.KVHeads, p.Cos, p.Sin)
+	at := 0
+	for s := range p.spans {
+		n := len(p.pos[s])
+		p.attend(i, s, out[at*qw:(at+n)*qw], q[at*qw:(at+n)*qw], k[at*kw:(at+n)*kw],
+			v[at*kw:(at+n)*kw])
+		at += n
+	}
+	at = 0
+	for s := range p.spans {
+		if sp := &p.spans[s]; len(sp.Staged) > 0 {
+			p.drop(i, s, at, x, out)
+		}
+		at += len(p.spans[s].Pos)
+	}
+}
+
+// attend is Attend of span s alone.
+func (p *Passage) attend(i, s int, out, q, k, v []float32) {
+	sp, pos, r := &p.spans[s], p.pos[s], p.run
+	if sp.Err != nil {
+		return
+	}
+	defer sp.rescue()
+	size := sp.Size
+	if i == 0 && sp.FirstSize != nil {
+		size = sp.FirstSize
+	}
+	kv := sp.Cache.Layer(i)
+	kv.Append(r.Pool, k, v, pos, size)
+	tap := sp.tap(i, len(kv.Pos))
+	p.layers.Attention().Causal(r.Pool, out, q, pos, kv, sp.Calib.At(i), sp.Decoding, tap)
+	if sp.Trace != nil {
+		p.trace(i, s, q)
+	}
+	if err := sp.read(i, tap); err != nil {
+		sp.fail(err)
+	}
+}
+
+// drop takes away the rows of span s that a reducer drops inside layer i.
+func (p *Passage) drop(i, s, at int, x, out []float32) {
+	sp := &p.spans[s]
+	defer sp.rescue()
+	if err := p.shrink(i, s, at, true, x, out); err != nil {
+		sp.fail(err)
+	}
+}
+
+// trace returns what layer i cached of span s and attended to. q: its queries.
+func (p *Passage) trace(i, s int, q []float32) {
+	sp, pos := &p.spans[s], p.pos[s]
+	kv, c := sp.Cache.Layer(i), sp.Calib.At(i)
+	n, t, heads, d := len(pos), len(kv.Pos), p.shape.KVHeads, p.shape.HeadDim
+	name := func(what string) string { return fmt.Sprintf("text.layer.%d.%s", i, what) }
+	sp.Trace(name("k"), []int{heads, t, d}, nn.HeadsFirst(kv.Keys(0), t, heads, d))
+	sp.Trace(name("v"), []int{heads, t, d}, nn.HeadsFirst(kv.Values(0), t, heads, d))
+	sp.Trace(name("attn"), []int{p.shape.Heads, n, t},
+		p.layers.Attention().CausalProbs(q, pos, kv, c, sp.Decoding))
+	if c != nil {
+		sp.Trace(name("bias"), []int{n, t}, c.Rows(kv, pos, sp.Decoding))
+	}
+}

@@ -1,0 +1,21 @@
+package nn
+
+import "github.com/restore-vlm/restore/internal/kernel"
+
+// Pool is the worker pool that every layer takes.
+type Pool = kernel.Pool
+
+// Add is x += y, of equal length: a residual connection.
+func Add(p *Pool, x, y []float32) { kernel.Add(p, x, y) }
+
+// GELU is x·Φ(x) in place, exact (by erf).
+func GELU(p *Pool, x []float32) { kernel.GELU(p, x) }
+
+// QuickGELU is x·sigmoid(1.702·x) in place.
+func QuickGELU(p *Pool, x []float32) { kernel.QuickGELU(p, x) }
+
+// SiLU is x·sigmoid(x) in place.
+func SiLU(p *Pool, x []float32) { kernel.SiLU(p, x) }
+
+// SwiGLU is gate = SiLU(gate) ⊙ up in place.
+func SwiGLU(p *Pool, gate, up []float32) { kernel.SiLUMul(p, gate, gate, up) }

@@ -1,0 +1,253 @@
+package nn
+
+import (
+	"math"
+
+	"github.com/restore-vlm/restore/internal/kernel"
+)
+
+// Calibration is the attention bias ln(s_n·(c − D(Δ))) of the paper's Eq. 4 for
+// one request: which of its terms act, and the distance term's values.
+type Calibration struct {
+	Size           bool // the term ln s_n
+	Distance       bool // the term ln(c − D(Δ))
+	DecodeDistance bool // the distance term also while decoding (one query row)
+	// fractional distances are cut to whole ones, as the released code does
+	Truncate  bool
+	Distances *Distances // the distance term's values; needed when Distance
+	// first layer in which it acts: reducers inside the decoder leave those before them alone
+	From int
+}
+
+// At returns c as it acts in layer i: nil where it does not.
+func (c *Calibration) At(i int) *Calibration {
+	if c == nil || i < c.From {
+		return nil
+	}
+	return c
+}
+
+// bias builds the kernel's bias for queries at pos over the keys of l, or nil
+// when the result would be zero everywhere. It is l's and valid until the next call.
+func (c *Calibration) bias(l *LayerKV, pos []Pos, decoding bool) *kernel.Bias {
+	if c == nil {
+		return nil
+	}
+	size := c.Size && l.sized > 0
+	distance := c.Distance && (!decoding || c.DecodeDistance)
+	if !size && !distance {
+		return nil
+	}
+	s := &l.scratch
+	s.bias = kernel.Bias{}
+	if c.Size {
+		s.bias.LogSize = l.logSize
+	}
+	if !distance {
+		return &s.bias
+	}
+	s.queries = s.queries[:0]
+	table := l.frac == 0
+	for _, p := range pos {
+		s.queries = append(s.queries, int32(p[0]))
+		table = table && whole(p)
+	}
+	if table {
+		s.bias.QueryPos, s.bias.KeyPos, s.bias.Table = s.queries, l.ipos, c.Distances.Line()
+		return &s.bias
+	}
+	s.calib, s.pos = c, pos
+	if s.row == nil {
+		s.row = l.biasRow
+	}
+	s.bias.Row = s.row
+	return &s.bias
+}
+
+// biasScratch is what bias reuses from call to call, so that a decoded token
+// allocates nothing.
+type biasScratch struct {
+	bias    kernel.Bias
+	queries []int32
+	calib   *Calibration
+	pos     []Pos
+	row     func(dst []float32, query, k0 int) // the layer's biasRow
+}
+
+// biasRow is the bias of keys k0, k0+1, … for the scratch's calibration and query.
+func (l *LayerKV) biasRow(dst []float32, query, k0 int) {
+	s := &l.scratch
+	s.calib.Distances.Row(dst, s.pos[query], l.Pos[k0:], s.calib.Truncate)
+	if s.calib.Size {
+		for j, v := range l.logSize[k0 : k0+len(dst)] {
+			dst[j] += v
+		}
+	}
+}
+
+// Rows returns the bias of every query at pos over every key of l as
+// [len(pos), keys], for traces. It is zero where no calibration acts.
+func (c *Calibration) Rows(l *LayerKV, pos []Pos, decoding bool) []float32 {
+	n := len(l.Pos)
+	out := make([]float32, len(pos)*n)
+	b := c.bias(l, pos, decoding)
+	if b == nil {
+		return out
+	}
+	for i := range pos {
+		biasRow(b, out[i*n:(i+1)*n], i)
+	}
+	return out
+}
+
+// biasRow writes the bias of one query over the first len(dst) keys.
+func biasRow(b *kernel.Bias, dst []float32, query int) {
+	if b.Row != nil {
+		b.Row(dst, query, 0)
+		return
+	}
+	clear(dst)
+	copy(dst, b.LogSize)
+	if b.Table != nil {
+		for j := range dst {
+			d := b.QueryPos[query] - b.KeyPos[j]
+			dst[j] += b.Table[max(d, -d)]
+		}
+	}
+}
+
+// Attention is softmax(q·kᵀ/sqrt(HeadDim) + bias)·v with Heads query heads over
+// KVHeads key-value heads.
+type Attention struct {
+	Heads, KVHeads, HeadDim int
+	// causal rows see the newest Window keys, their own included; 0: all
+	Window int
+}
+
+func (a *Attention) kernel(out, q []float32, rows int) kernel.Attention {
+	return kernel.Attention{
+		Heads: a.Heads, KVHeads: a.KVHeads, HeadDim: a.HeadDim, Tq: rows,
+		Scale: float32(1 / math.Sqrt(float64(a.HeadDim))), Q: q, Out: out,
+	}
+}
+
+// Causal attends with rows queries at pos, the newest rows of l (already
+// appended), over all of l. q, out: [rows, Heads·HeadDim]. tap looks on; it may be
+// nil.
+func (a *Attention) Causal(
+	p *kernel.Pool, out, q []float32, pos []Pos, l *LayerKV, c *Calibration, decoding bool,
+	tap *Tap,
+) {
+	k := a.causal(out, q, pos, l, c, decoding)
+	if tap != nil {
+		tap.before(&k)
+		defer tap.after(&k)
+	}
+	kernel.Attend(p, &k)
+}
+
+func (a *Attention) causal(
+	out, q []float32, pos []Pos, l *LayerKV, c *Calibration, decoding bool,
+) kernel.Attention {
+	k := a.kernel(out, q, len(pos))
+	k.Tk, k.Causal, k.Pages = len(l.Pos), true, l.pages
+	if a.Window < k.Tk {
+		k.Window = a.Window
+	}
+	k.Bias = c.bias(l, pos, decoding)
+	return k
+}
+
+// CausalProbs returns the probabilities [Heads, len(pos), keys] of Causal, for traces.
+func (a *Attention) CausalProbs(
+	q []float32, pos []Pos, l *LayerKV, c *Calibration, decoding bool,
+) []float32 {
+	k := a.causal(nil, q, pos, l, c, decoding)
+	return kernel.AttentionProbs(&k)
+}
+
+var firstRow = []int32{0}
+
+// Bidirectional attends over items independent sequences of rows rows each.
+// q, k, v, out: [items·rows, Heads·HeadDim]. first, when not nil, receives the
+// probabilities of each item's first query: [items, Heads, rows].
+func (a *Attention) Bidirectional(
+	p *kernel.Pool, out, q, k, v []float32, items, rows int, first []float32,
+) {
+	n := rows * a.Heads * a.HeadDim
+	for i := range items {
+		at := a.kernel(out[i*n:(i+1)*n], q[i*n:(i+1)*n], rows)
+		at.K, at.V, at.Tk = k[i*n:(i+1)*n], v[i*n:(i+1)*n], rows
+		if first != nil {
+			at.RowTap, at.RowTapQueries = first[i*a.Heads*rows:(i+1)*a.Heads*rows], firstRow
+		}
+		kernel.Attend(p, &at)
+	}
+}
+
+// Sized is Bidirectional on one sequence whose rows stand for several tokens
+// each: logSize [rows], where not nil, is added to the scores of the keys.
+func (a *Attention) Sized(
+	p *kernel.Pool, out, q, k, v []float32, rows int, logSize, first []float32,
+) {
+	at := a.kernel(out, q, rows)
+	at.K, at.V, at.Tk = k, v, rows
+	if first != nil {
+		at.RowTap, at.RowTapQueries = first, firstRow
+	}
+	if logSize != nil {
+		at.Bias = &kernel.Bias{LogSize: logSize}
+	}
+	kernel.Attend(p, &at)
+}
+
+// BidirectionalProbs returns the probabilities [items, Heads, rows, rows], for traces.
+func (a *Attention) BidirectionalProbs(q, k []float32, items, rows int) []float32 {
+	n := rows * a.Heads * a.HeadDim
+	out := make([]float32, 0, items*a.Heads*rows*rows)
+	for i := range items {
+		at := a.kernel(nil, q[i*n:(i+1)*n], rows)
+		at.K, at.V, at.Tk = k[i*n:(i+1)*n], k[i*n:(i+1)*n], rows
+		out = append(out, kernel.AttentionProbs(&at)...)
+	}
+	return out
+}
+
+// Segmented attends within segments: row i sees the rows of its own segment
+// only, bounds being the segments' first rows and, last, the number of rows.
+// qkv: [rows, 3·Heads·HeadDim], queries, keys and values side by side; out:
+// [rows, Heads·HeadDim]. received, when not nil, gets [Heads, rows] the
+// probability that each row receives in each head, the mean over the queries of
+// its segment.
+func (a *Attention) Segmented(
+	p *kernel.Pool, out, qkv []float32, bounds []int32, received []float32,
+) {
+	k := a.packed(out, qkv, bounds)
+	k.ColTap = received
+	kernel.Attend(p, &k)
+	if received == nil {
+		return
+	}
+	for h := range a.Heads {
+		for s := 1; s < len(bounds); s++ {
+			scale := 1 / float32(bounds[s]-bounds[s-1])
+			for i := bounds[s-1]; i < bounds[s]; i++ {
+				received[h*k.Tk+int(i)] *= scale
+			}
+		}
+	}
+}
+
+// SegmentedProbs returns the probabilities [Heads, rows, rows] of Segmented, for traces.
+func (a *Attention) SegmentedProbs(qkv []float32, bounds []int32) []float32 {
+	k := a.packed(nil, qkv, bounds)
+	return kernel.AttentionProbs(&k)
+}
+
+func (a *Attention) packed(out, qkv []float32, bounds []int32) kernel.Attention {
+	rows, w := int(bounds[len(bounds)-1]), a.Heads*a.HeadDim
+	k := a.kernel(out, qkv, rows)
+	k.K, k.V, k.Tk, k.Segments = qkv[w:], qkv[2*w:], rows, bounds
+	k.QStride, k.KStride, k.VStride = 3*w, 3*w, 3*w
+	return k
+}

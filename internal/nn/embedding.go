@@ -1,0 +1,31 @@
+package nn
+
+import (
+	"fmt"
+
+	"github.com/restore-vlm/restore/internal/kernel"
+)
+
+// Embedding is a table of one row per token id, in whatever format it is kept.
+type Embedding struct {
+	Vocab, Dim int
+	rows       *kernel.Matrix // [Vocab, Dim]
+}
+
+// NewEmbedding wraps a [vocab, dim] table.
+func NewEmbedding(w *kernel.Matrix) *Embedding {
+	return &Embedding{Vocab: w.N, Dim: w.K, rows: w}
+}
+
+// Lookup widens the rows of ids into dst [len(ids), Dim]. An id outside the
+// table is an error that names it.
+func (e *Embedding) Lookup(dst []float32, ids []int32) error {
+	for i, id := range ids {
+		if id < 0 || int(id) >= e.Vocab {
+			return fmt.Errorf("nn: token id %d at %d: outside of the embedding's %d rows", id, i,
+				e.Vocab)
+		}
+		e.rows.Row(dst[i*e.Dim:(i+1)*e.Dim], int(id))
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+package nn
+
+import (
+	"math"
+
+	"github.com/restore-vlm/restore/internal/kernel"
+)
+
+// Pos is a token's position on the three rotary axes (time, height, width).
+// Models with one axis give all three the same value. Fractions occur only for
+// merged tokens at mean positions.
+type Pos [3]float64
+
+// At returns the position p on every axis.
+func At(p float64) Pos { return Pos{p, p, p} }
+
+// RoPE rotates pairs (j, j + HeadDim/2) by the angle p·θ^(−2j/HeadDim)
+// (half-split rotation, as LLaMA checkpoints in the Hugging Face layout want).
+type RoPE struct {
+	HeadDim int
+	Base    float64
+	inv     []float64 // [HeadDim/2]
+	axis    []uint8   // [HeadDim/2] axis of Pos that pair j follows
+}
+
+// NewRoPE returns the rotation for heads of headDim. sections gives how many of
+// the headDim/2 pairs follow each axis in turn (M-RoPE); nil means one axis.
+func NewRoPE(headDim int, base float64, sections []int) *RoPE {
+	r := &RoPE{
+		HeadDim: headDim, Base: base, inv: make([]float64, headDim/2),
+		axis: make([]uint8, headDim/2),
+	}
+	for j := range r.inv {
+		r.inv[j] = math.Pow(base, -2*float64(j)/float64(headDim))
+	}
+	j := 0
+	for a, n := range sections {
+		for ; n > 0 && j < len(r.axis); n-- {
+			r.axis[j] = uint8(a)
+			j++
+		}
+	}
+	return r
+}
+
+// NewAxialRoPE returns the rotation for heads of headDim on a plane: the first
+// half of the pairs follows the height axis, the other half the width axis, and
+// either begins again with the fastest frequency (θ^(−4j/headDim)).
+func NewAxialRoPE(headDim int, base float64) *RoPE {
+	r := NewRoPE(headDim, base, nil)
+	n := headDim / 4
+	for j := range r.inv {
+		r.inv[j], r.axis[j] = math.Pow(base, -4*float64(j%n)/float64(headDim)), uint8(1+j/n)
+	}
+	return r
+}
+
+// Axes returns the number of axes that the pairs follow.
+func (r *RoPE) Axes() int {
+	n := 0
+	for _, a := range r.axis {
+		n = max(n, int(a)+1)
+	}
+	return n
+}
+
+// Angles returns every row's angles [len(pos), HeadDim/2], for traces.
+func (r *RoPE) Angles(pos []Pos) []float32 {
+	out := make([]float32, 0, len(pos)*len(r.inv))
+	for _, p := range pos {
+		for j, f := range r.inv {
+			out = append(out, float32(p[r.axis[j]]*f))
+		}
+	}
+	return out
+}
+
+// AxisTables returns cos and sin of all pairs' angles as if all followed one
+// axis, for each of the three: [3, len(pos), HeadDim], the halves alike. For traces.
+func (r *RoPE) AxisTables(pos []Pos) (cos, sin []float32) {
+	h := len(r.inv)
+	cos, sin = make([]float32, 6*len(pos)*h), make([]float32, 6*len(pos)*h)
+	at := 0
+	for a := range 3 {
+		for _, p := range pos {
+			for j, f := range r.inv {
+				sn, cs := math.Sincos(p[a] * f)
+				cos[at+j], cos[at+h+j] = float32(cs), float32(cs)
+				sin[at+j], sin[at+h+j] = float32(sn), float32(sn)
+			}
+			at += 2 * h
+		}
+	}
+	return cos, sin
+}
+
+// Tables writes cos and sin of every row's angles: both [len(pos), HeadDim/2].
+// Angles are computed in float64.
+func (r *RoPE) Tables(cos, sin []float32, pos []Pos) {
+	h := len(r.inv)
+	for t, p := range pos {
+		c, s := cos[t*h:(t+1)*h], sin[t*h:(t+1)*h]
+		for j, f := range r.inv {
+			sn, cs := math.Sincos(p[r.axis[j]] * f)
+			c[j], s[j] = float32(cs), float32(sn)
+		}
+	}
+}
+
+// Apply rotates heads of x [rows, heads·HeadDim] in place with tables of the same rows.
+func (r *RoPE) Apply(p *kernel.Pool, x []float32, rows, heads int, cos, sin []float32) {
+	kernel.RoPE(p, x, rows, heads, r.HeadDim, heads*r.HeadDim, cos, sin)
+}
+
+// ApplyWithin rotates the first heads heads of every row of x [rows, stride] in place.
+func (r *RoPE) ApplyWithin(
+	p *kernel.Pool, x []float32, stride, rows, heads int, cos, sin []float32,
+) {
+	kernel.RoPE(p, x, rows, heads, r.HeadDim, stride, cos, sin)
+}

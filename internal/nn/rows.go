@@ -1,0 +1,150 @@
+package nn
+
+// Buffer grows *b to n elements and returns it; its content is undefined. It
+// lets a workspace reuse one allocation across calls.
+func Buffer(b *[]float32, n int) []float32 {
+	if cap(*b) < n {
+		*b = make([]float32, n)
+	}
+	*b = (*b)[:n]
+	return *b
+}
+
+// CopyRows copies rows rows of width from src, whose row stride is srcStride
+// elements, starting at column srcCol, into dst with stride dstStride at column
+// dstCol.
+func CopyRows(
+	dst []float32, dstStride, dstCol int, src []float32, srcStride, srcCol, rows, width int,
+) {
+	for r := range rows {
+		copy(dst[r*dstStride+dstCol:r*dstStride+dstCol+width],
+			src[r*srcStride+srcCol:r*srcStride+srcCol+width])
+	}
+}
+
+// Gather copies the rows idx of src [*, width] into dst [len(idx), width].
+func Gather(dst, src []float32, idx []int32, width int) {
+	for i, r := range idx {
+		copy(dst[i*width:(i+1)*width], src[int(r)*width:(int(r)+1)*width])
+	}
+}
+
+// AddRepeated adds v to every run of len(v) elements of x (learned positions,
+// the same for every picture).
+func AddRepeated(x, v []float32) {
+	for i := 0; i < len(x); i += len(v) {
+		for j, b := range v {
+			x[i+j] += b
+		}
+	}
+}
+
+// HeadsFirst returns x [rows, heads·dim] as [heads, rows, dim], a copy.
+func HeadsFirst(x []float32, rows, heads, dim int) []float32 {
+	out := make([]float32, rows*heads*dim)
+	for r := range rows {
+		for h := range heads {
+			copy(out[(h*rows+r)*dim:(h*rows+r+1)*dim], x[(r*heads+h)*dim:(r*heads+h+1)*dim])
+		}
+	}
+	return out
+}
+
+// Twice returns x [rows, width] with every row repeated after itself:
+// [rows, 2·width].
+func Twice(x []float32, rows, width int) []float32 {
+	out := make([]float32, 0, 2*rows*width)
+	for r := range rows {
+		row := x[r*width : (r+1)*width]
+		out = append(append(out, row...), row...)
+	}
+	return out
+}
+
+// RepeatFirst returns x [items, rows, width] with row 0 of every item standing
+// twice: [items, rows+1, width]. nil stays nil.
+func RepeatFirst(x []float32, items, rows, width int) []float32 {
+	if x == nil {
+		return nil
+	}
+	out := make([]float32, 0, items*(rows+1)*width)
+	for i := range items {
+		item := x[i*rows*width : (i+1)*rows*width]
+		out = append(append(out, item[:width]...), item...)
+	}
+	return out
+}
+
+// GroupMean writes the mean of every group consecutive rows of src [*, width]
+// into dst [*/group, width].
+func GroupMean(dst, src []float32, group, width int) {
+	scale := 1 / float32(group)
+	for i := range len(dst) / width {
+		d := dst[i*width : (i+1)*width]
+		clear(d)
+		for r := range group {
+			for j, v := range src[(i*group+r)*width : (i*group+r+1)*width] {
+				d[j] += scale * v
+			}
+		}
+	}
+}
+
+// MeanRows returns the mean of the rows of x [rows, *].
+func MeanRows(x []float32, rows int) []float32 {
+	width := len(x) / rows
+	out, scale := make([]float32, width), 1/float32(rows)
+	for r := range rows {
+		for j, v := range x[r*width : (r+1)*width] {
+			out[j] += scale * v
+		}
+	}
+	return out
+}
+
+// Columns returns width columns of x [rows, stride] from col on: [rows, width], a copy.
+func Columns(x []float32, rows, stride, col, width int) []float32 {
+	out := make([]float32, rows*width)
+	CopyRows(out, width, 0, x, stride, col, rows, width)
+	return out
+}
+
+// BelowZeros returns x [rows, width] under a row of zeros, a copy.
+func BelowZeros(x []float32, width int) []float32 {
+	out := make([]float32, width+len(x))
+	copy(out[width:], x)
+	return out
+}
+
+// WithoutFirst returns x [Σ rows, width] less the first row of every part, a copy.
+func WithoutFirst(x []float32, rows []int, width int) []float32 {
+	out := make([]float32, 0, len(x))
+	at := 0
+	for _, n := range rows {
+		out = append(out, x[(at+1)*width:(at+n)*width]...)
+		at += n
+	}
+	return out
+}
+
+// Joined returns parts one after another: the part itself where it is one.
+func Joined(parts [][]float32) []float32 {
+	if len(parts) == 1 {
+		return parts[0]
+	}
+	var out []float32
+	for _, p := range parts {
+		out = append(out, p...)
+	}
+	return out
+}
+
+// ColumnsBelowZeros returns, of each of heads rows of x [heads, stride], width
+// numbers from col on after a zero: [heads, 1+width].
+func ColumnsBelowZeros(x []float32, heads, stride, col, width int) []float32 {
+	out := make([]float32, heads*(1+width))
+	for h := range heads {
+		copy(out[h*(1+width)+1:], x[h*stride+col:][:width])
+	}
+	return out
+}

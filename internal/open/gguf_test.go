@@ -1,0 +1,209 @@
+package open
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/restore-vlm/restore/internal/checkpoint/all"
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/golden"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/tensor"
+)
+
+// tolLogits is for logits of float32 on the exact values of the weights, against
+// transformers'; the worst measured is 1.6e-5.
+const tolLogits = 1e-4
+
+// unzip writes the files of an archive into a new folder.
+func unzip(t *testing.T, archive string) string {
+	t.Helper()
+	z, err := zip.OpenReader(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	dir := t.TempDir()
+	for _, f := range z.File {
+		r, err := f.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(r)
+		path := filepath.Join(dir, filepath.FromSlash(f.Name))
+		if err := errors.Join(err, r.Close(), os.MkdirAll(filepath.Dir(path), 0o777),
+			os.WriteFile(path, b, 0o666)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// checkTrace compares the logits under name of a reference, and greedy tokens where it
+// has them.
+func checkTrace(t *testing.T, files all.Files, ref map[string]*tensor.Tensor, name string) {
+	t.Helper()
+	e, err := Engine(files, engine.Options{Threads: 2, Quant: "f32"})
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer e.Close()
+	tokens := ref["gen.tokens"]
+	req := engine.TraceRequest{Inputs: ref}
+	if tokens != nil {
+		req.Tokens = tokens.Len()
+	}
+	got, err := e.Trace(t.Context(), req)
+	if err != nil {
+		t.Errorf("%s: %v", files.Model, err)
+		return
+	}
+	if err := golden.Compare(got["logits"], ref[name], tolLogits); err != nil {
+		t.Errorf("%s: logits: %v", files.Model, err)
+	}
+	if tokens != nil {
+		if err := golden.Compare(got["gen.tokens"], tokens, 0); err != nil {
+			t.Errorf("%s: tokens: %v", files.Model, err)
+		}
+	}
+}
+
+// Ensure that a model of llama.cpp's older converter, bf16 with a projector of f16,
+// and the parts of a split one, text alone, give transformers' logits.
+func TestGGUF(t *testing.T) {
+	dir := unzip(t, filepath.Join("testdata", "gguf", "llava15-tiny.zip"))
+	for folder, file := range map[string]string{
+		"llava15-tiny-classic-bf16": "llava15-tiny-bf16.gguf",
+		"llava15-tiny-split-f16":    "llava15-tiny-f16-00001-of-00003.gguf",
+	} {
+		ref, err := golden.Read(filepath.Join(dir, folder, "ref.safetensors"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkTrace(t, all.Files{Model: filepath.Join(dir, folder, file)}, ref, "logits")
+	}
+}
+
+// Ensure that pictures have their places in prompts whose template knows of none, and
+// in models whose vocabulary has no token for them: the same rows as with one.
+func TestGGUFPlaces(t *testing.T) {
+	dir := filepath.Join(unzip(t, filepath.Join("testdata", "gguf", "llava15-tiny.zip")),
+		"llava15-tiny-classic-bf16")
+	const tokens, tower = "llava15-tiny-bf16.gguf", "mmproj-llava15-tiny-classic-f16.gguf"
+	b, err := os.ReadFile(filepath.Join(dir, tokens))
+	if err != nil {
+		t.Fatal(err)
+	}
+	without := filepath.Join(dir, "without.gguf")
+	b = bytes.Replace(b, []byte("<image>"), []byte("<other>"), 1)
+	if err := os.WriteFile(without, b, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	picture := &imageproc.Picture{Width: 30, Height: 20, Pix: make([]byte, 3*30*20)}
+	var ids [2][]int64
+	for i, model := range []string{filepath.Join(dir, tokens), without} {
+		files := all.Files{Model: model, Projector: filepath.Join(dir, tower)}
+		e, err := Engine(files, engine.Options{Threads: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		got, err := e.Trace(t.Context(), engine.TraceRequest{Prompt: "What is <image> there?",
+			Images: []*imageproc.Picture{picture}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ids[i], err = got["input_ids"].Int64s(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pictures := 0
+	for i, id := range ids[0] {
+		if id == 318 {
+			pictures++
+			ids[1][i] = id
+		}
+	}
+	if pictures != 16 || !slices.Equal(ids[0], ids[1]) {
+		t.Errorf("got %d rows of the picture in\n%v, and without a token\n%v", pictures, ids[0],
+			ids[1])
+	}
+}
+
+// Ensure the same of every file of the reference set.
+func TestGGUFReferences(t *testing.T) {
+	root := os.Getenv("RESTORE_ORACLE")
+	if root == "" {
+		t.Skip("RESTORE_ORACLE is not set")
+	}
+	root = filepath.Join(root, "formats", "gguf")
+	var tiny map[string]struct{ Files []string }
+	raw, err := os.ReadFile(filepath.Join(root, "tiny.json"))
+	if err := errors.Join(err, json.Unmarshal(raw, &tiny)); err != nil {
+		t.Fatal(err)
+	}
+	for folder, x := range tiny {
+		ref, err := golden.Read(filepath.Join(root, folder, "ref.safetensors"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files := all.Files{Model: filepath.Join(root, folder, x.Files[0])}
+		if folder == "qwen25vl-tiny-mmf16" {
+			files = all.Files{Model: filepath.Join(root, "qwen25vl-tiny", x.Files[0]),
+				Projector: filepath.Join(root, folder, x.Files[1])}
+		}
+		checkTrace(t, files, ref, "logits")
+	}
+	const wide = "llava15-wide-tiny"
+	ref, err := golden.Read(filepath.Join(root, wide, "ref.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []string{"Q2_K", "Q4_K_M", "Q6_K"} {
+		checkTrace(t, all.Files{Model: filepath.Join(root, wide, wide+"-"+q+".gguf")}, ref,
+			q+".logits")
+	}
+}
+
+// Ensure that tokenizer, chat template, picture processor and every weight of each
+// family's files fit what the metadata say.
+func TestGGUFHeaders(t *testing.T) {
+	dir := unzip(t, filepath.Join("..", "checkpoint", "gguf", "testdata", "headers.zip"))
+	var sizes map[string]int64
+	raw, err := os.ReadFile(filepath.Join(dir, "sizes.json"))
+	if err := errors.Join(err, json.Unmarshal(raw, &sizes)); err != nil {
+		t.Fatal(err)
+	}
+	for name, size := range sizes {
+		if err := os.Truncate(filepath.Join(dir, name), size); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name := range sizes {
+		if base := filepath.Base(name); base[:6] == "mmproj" ||
+			slices.Contains([]string{"llava15-tiny-f16-00002-of-00003.gguf",
+				"llava15-tiny-f16-00003-of-00003.gguf"}, base) {
+			continue
+		}
+		e, err := Engine(all.Files{Model: filepath.Join(dir, name)},
+			engine.Options{Threads: 1, Describe: true})
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		info := e.Info()
+		if info.Tokens == 0 || len(info.End) == 0 || info.Processor == "" &&
+			filepath.Dir(name) != "llava15-tiny-split-f16" {
+			t.Errorf("%s: got %+v", name, info)
+		}
+		e.Close()
+	}
+}

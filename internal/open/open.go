@@ -1,0 +1,34 @@
+// Package open turns the files of a model, of any format, into a loaded one.
+package open
+
+import (
+	"errors"
+	"io"
+
+	"github.com/restore-vlm/restore/internal/checkpoint/all"
+	"github.com/restore-vlm/restore/internal/engine"
+)
+
+// Engine loads the model of files. Every weight is bound by name and shape; the
+// error lists all that do not fit.
+func Engine(files all.Files, o engine.Options) (*engine.Engine, error) {
+	b, err := files.Open()
+	if err != nil {
+		return nil, err
+	}
+	e, err := engine.New(b, o)
+	if err != nil {
+		b.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// Pack writes the model of files to w as one file, with its weights as o says.
+func Pack(files all.Files, o engine.Options, w io.Writer) error {
+	b, err := files.Open()
+	if err != nil {
+		return err
+	}
+	return errors.Join(engine.Pack(b, o, w), b.Close())
+}

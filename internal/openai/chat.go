@@ -1,0 +1,314 @@
+package openai
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+
+	"github.com/restore-vlm/restore/internal/ask"
+	"github.com/restore-vlm/restore/internal/wire"
+)
+
+// Request is what a body says besides the question itself.
+type Request struct {
+	Model        string // "" where the body names none
+	Stream       bool
+	IncludeUsage bool
+	Ask          *ask.Request
+}
+
+// ParseChat reads the body of /v1/chat/completions. The error is a *[wire.Error].
+func ParseChat(body []byte, env *Env) (*Request, error) {
+	o, err := wire.Parse(body)
+	if err != nil {
+		return nil, err
+	}
+	q := &Request{Ask: new(ask.Request)}
+	r := q.Ask
+	q.common(o, env)
+	limit(o, r, "max_completion_tokens", "max_tokens")
+	if r.Logprobs = o.Bool("logprobs"); o.Has("top_logprobs") {
+		n, _ := o.Int("top_logprobs", 0, maxTop)
+		r.Top = int(n)
+		if !r.Logprobs {
+			o.Fail(
+				"invalid_value",
+				"top_logprobs",
+				"got %d without logprobs, want logprobs: true beside it",
+				n,
+			)
+		}
+	}
+	if o.Require("messages", "a list of messages") {
+		r.Messages = messages(o, r, env)
+	}
+	note(r, o)
+	return q, o.Err()
+}
+
+// ParseMessages reads the messages of /tokenize, which are those of a chat.
+func ParseMessages(o *wire.Object, env *Env) *ask.Request {
+	r := new(ask.Request)
+	r.Messages = messages(o, r, env)
+	Extension(o, r, env)
+	return r
+}
+
+// common reads the fields that all routes share.
+func (q *Request) common(o *wire.Object, env *Env) {
+	r := q.Ask
+	q.Model = o.String("model")
+	q.Stream = o.Bool("stream")
+	if s := o.Object("stream_options"); s != nil {
+		q.IncludeUsage = s.Bool("include_usage")
+		s.Bool("include_obfuscation")
+		if s.Has("include_usage") && !q.Stream {
+			s.Fail(
+				"invalid_value",
+				"include_usage",
+				"got %t without stream, want stream: true beside it",
+				q.IncludeUsage,
+			)
+		}
+		note(r, s)
+	}
+	Sampling(o, r)
+	Stops(o, r)
+	if n, ok := o.Int("n", math.MinInt64, math.MaxInt64); ok && n != 1 {
+		o.Fail("unsupported_value", "n", "got %d, want 1", n)
+	}
+	format(o.Object("response_format"), r, false)
+	Extension(o, r, env)
+	unsupported(o, env)
+}
+
+// messages reads a dialogue.
+func messages(o *wire.Object, r *ask.Request, env *Env) []ask.Message {
+	l := o.List("messages")
+	if l == nil {
+		return nil
+	}
+	if n := l.Len(); n < 1 || n > maxMessages {
+		o.Fail("invalid_value", "messages", "got %d messages, want 1 to %d", n, maxMessages)
+		return nil
+	}
+	d := &dialogue{r: r, env: env, field: "messages"}
+	for i := range l.Len() {
+		m := l.Object(i)
+		role := d.role(m)
+		for _, name := range []string{"tool_calls", "function_call"} {
+			if raw := m.Raw(name); !wire.IsEmpty(raw) {
+				m.Lack(name, "%q does not support tools", env.Model)
+			}
+		}
+		m.Ignore("name", "annotations", "refusal", "audio")
+		if m.Require("content", "a string or a list of parts") {
+			d.add(role, d.content(m, role, chatPart), m)
+		}
+		note(r, m)
+	}
+	return d.end(o)
+}
+
+// dialogue collects messages in the order that a template takes.
+type dialogue struct {
+	r     *ask.Request
+	env   *Env
+	field string
+
+	out      []ask.Message
+	system   []string
+	pictures int
+	last     ask.Role
+}
+
+// role reads who wrote a message.
+func (d *dialogue) role(m *wire.Object) ask.Role {
+	if !m.Require("role", "system, developer, user or assistant") {
+		return ""
+	}
+	role := m.String("role")
+	switch role {
+	case "system", "developer":
+		if len(d.out) > 0 {
+			m.Fail(
+				"unsupported_value",
+				"role",
+				"got %q after the first message of a user or the assistant, want it before",
+				role,
+			)
+		}
+		return ask.System
+	case "user", "assistant":
+		return ask.Role(role)
+	}
+	m.Fail(
+		"unsupported_value",
+		"role",
+		"got %s, want system, developer, user or assistant",
+		wire.Quote(role),
+	)
+	return ""
+}
+
+// partReader reads a part of one API's names. It returns false for one of another type.
+type partReader func(d *dialogue, p *wire.Object, kind string, role ask.Role) (ask.Part, bool)
+
+// content reads a message's text or parts.
+func (d *dialogue) content(m *wire.Object, role ask.Role, read partReader) []ask.Part {
+	raw := m.Raw("content")
+	switch wire.Kind(raw) {
+	case "a string":
+		return []ask.Part{{Text: m.String("content")}}
+	case "a list":
+	default:
+		m.Fail(
+			"invalid_type",
+			"content",
+			"got %s, want a string or a list of parts",
+			wire.Describe(raw),
+		)
+		return nil
+	}
+	l := m.List("content")
+	var parts []ask.Part
+	for i := range l.Len() {
+		p := l.Object(i)
+		if !p.Require("type", "the part's type") {
+			continue
+		}
+		if part, ok := read(d, p, p.String("type"), role); ok {
+			parts = append(parts, part)
+		}
+		note(d.r, p)
+	}
+	return parts
+}
+
+// chatPart reads a part of /v1/chat/completions.
+func chatPart(d *dialogue, p *wire.Object, kind string, role ask.Role) (ask.Part, bool) {
+	switch {
+	case kind == "text":
+		p.Require("text", "a string")
+		return ask.Part{Text: p.String("text")}, true
+	case kind == "image_url" && role == ask.User:
+		return d.imageURL(p)
+	}
+	want := "text"
+	if role == ask.User {
+		want = "text or image_url"
+	}
+	p.Fail("unsupported_content_part", "type", "got %s, want %s", wire.Quote(kind), want)
+	return ask.Part{}, false
+}
+
+// imageURL reads {"url", "detail", "restore"}, or the URL alone.
+func (d *dialogue) imageURL(p *wire.Object) (ask.Part, bool) {
+	if !p.Require("image_url", "an object with url") {
+		return ask.Part{}, false
+	}
+	if raw := p.Raw("image_url"); wire.Kind(raw) == "a string" {
+		return d.picture(p, "image_url", nil), true
+	}
+	u := p.Object("image_url")
+	if !u.Require("url", "a data, http, https or file URL") {
+		return ask.Part{}, false
+	}
+	part := d.picture(u, "url", u)
+	note(d.r, u)
+	return part, true
+}
+
+// picture reads a picture whose URL is the field of o. with holds detail and restore;
+// nil is none.
+func (d *dialogue) picture(o *wire.Object, field string, with *wire.Object) ask.Part {
+	pic := &ask.Picture{URL: o.String(field), Path: o.Path(field)}
+	if with != nil {
+		pic.Detail, pic.DetailPath = with.String("detail"), with.Path("detail")
+		switch pic.Detail {
+		case "", "auto", "low", "high", "original":
+		default:
+			with.Fail(
+				"invalid_value",
+				"detail",
+				"got %s, want auto, low, high or original",
+				wire.Quote(pic.Detail),
+			)
+		}
+		if x := with.Object("restore"); x != nil {
+			Known(x, d.env.Parameters)
+			pic.Reduction = layer(x, nil)
+		}
+	}
+	d.pictures++
+	return ask.Part{Picture: pic}
+}
+
+// add takes a message of m.
+func (d *dialogue) add(role ask.Role, parts []ask.Part, m *wire.Object) {
+	d.last = role
+	text := joined(parts)
+	switch role {
+	case ask.System:
+		d.system = append(d.system, text)
+		return
+	case ask.User:
+		if text == "" && !hasPicture(parts) {
+			m.Fail(
+				"invalid_value",
+				"content",
+				"got neither text nor a picture, want one of them in a user's message",
+			)
+		}
+	}
+	d.out = append(d.out, ask.Message{Role: role, Parts: parts})
+}
+
+func joined(parts []ask.Part) string {
+	var b strings.Builder
+	for _, p := range parts {
+		b.WriteString(p.Text)
+	}
+	return b.String()
+}
+
+func hasPicture(parts []ask.Part) bool {
+	for _, p := range parts {
+		if p.Picture != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// end checks the whole dialogue and returns it, the system's texts as one message.
+func (d *dialogue) end(o *wire.Object) []ask.Message {
+	if d.pictures > d.env.MaxImages {
+		o.Fail(
+			"too_many_images",
+			d.field,
+			"got %d pictures, want at most %d (--max-images)",
+			d.pictures,
+			d.env.MaxImages,
+		)
+	}
+	if d.last != ask.User {
+		who := "the assistant's"
+		if d.last != ask.Assistant {
+			who = "the system's"
+		}
+		o.Fail("unsupported_value", d.field, "got %s message at the end, want a user's", who)
+	}
+	if text := strings.Join(d.system, "\n\n"); text != "" {
+		d.out = append([]ask.Message{{Role: ask.System, Parts: []ask.Part{{Text: text}}}}, d.out...)
+	}
+	return d.out
+}
+
+// rawOr returns raw, or what stands for it where it is absent.
+func rawOr(raw json.RawMessage, absent string) json.RawMessage {
+	if raw == nil {
+		return json.RawMessage(absent)
+	}
+	return raw
+}

@@ -1,0 +1,193 @@
+package openai
+
+import (
+	"encoding/json"
+	"math"
+
+	"github.com/restore-vlm/restore/internal/ask"
+	"github.com/restore-vlm/restore/internal/wire"
+)
+
+// completionTokens is OpenAI's default of max_tokens.
+const completionTokens = 16
+
+// ParseCompletion reads the body of /v1/completions. The error is a *[wire.Error].
+func ParseCompletion(body []byte, env *Env) (*Request, error) {
+	o, err := wire.Parse(body)
+	if err != nil {
+		return nil, err
+	}
+	q := &Request{Ask: &ask.Request{MaxTokens: completionTokens}}
+	r := q.Ask
+	q.common(o, env)
+	limit(o, r, "max_tokens", "max_completion_tokens")
+	if n, ok := o.Int("logprobs", 0, 5); ok {
+		r.Logprobs, r.Top = true, int(n)
+	}
+	if raw := o.Raw("suffix"); raw != nil {
+		o.Fail(
+			"unsupported_parameter",
+			"suffix",
+			"got %s, want nothing: it is not supported",
+			wire.Describe(raw),
+		)
+	}
+	if o.Require("prompt", "a string, a list of one string, or a list of token ids") {
+		r.Prompt = prompt(o, env)
+	}
+	note(r, o)
+	return q, o.Err()
+}
+
+// prompt reads one prompt: text or tokens, in a list of its own or not.
+func prompt(o *wire.Object, env *Env) *ask.Prompt {
+	const want = "a string, a list of one string, or a list of token ids"
+	p := new(ask.Prompt)
+	raw := o.Raw("prompt")
+	if wire.Kind(raw) == "a string" {
+		p.Text = o.String("prompt")
+		return p
+	}
+	if wire.Kind(raw) != "a list" {
+		o.Fail("invalid_type", "prompt", "got %s, want %s", wire.Describe(raw), want)
+		return p
+	}
+	l := o.List("prompt")
+	if l.Len() == 0 {
+		o.Fail("invalid_value", "prompt", "got an empty list, want %s", want)
+		return p
+	}
+	kind := wire.Kind(l.Raw(0))
+	if kind != "a number" && l.Len() > 1 {
+		o.Fail("unsupported_value", "prompt", "got %d prompts, want one", l.Len())
+		return p
+	}
+	switch kind {
+	case "a string":
+		p.Text = l.Text(0)
+	case "a list":
+		p.Tokens = Tokens(l.List(0), env)
+	case "a number":
+		p.Tokens = Tokens(l, env)
+	default:
+		l.Fail("invalid_type", 0, "got %s, want %s", wire.Describe(l.Raw(0)), want)
+	}
+	return p
+}
+
+// Tokens reads token ids of the vocabulary.
+func Tokens(l *wire.List, env *Env) []int32 {
+	ids := make([]int32, 0, l.Len())
+	for i := range l.Len() {
+		ids = append(ids, int32(l.Int(i, 0, int64(min(env.Vocab-1, math.MaxInt32)))))
+	}
+	return ids
+}
+
+// completionLogprobs are the log probabilities of /v1/completions.
+type completionLogprobs struct {
+	Tokens   []string             `json:"tokens"`
+	Logprobs []float64            `json:"token_logprobs"`
+	Top      []map[string]float64 `json:"top_logprobs"`
+	Offsets  []int                `json:"text_offset"`
+}
+
+// newCompletionLogprobs shows tokens whose text begins at offset, in code points.
+func newCompletionLogprobs(tokens []ask.Token, offset int) *completionLogprobs {
+	l := &completionLogprobs{
+		Tokens:   []string{},
+		Logprobs: []float64{},
+		Top:      []map[string]float64{},
+		Offsets:  []int{},
+	}
+	for _, t := range tokens {
+		text := visible(t.Bytes)
+		top := map[string]float64{}
+		for _, a := range t.Top {
+			if name := visible(a.Bytes); top[name] == 0 || a.Logprob > top[name] {
+				top[name] = a.Logprob
+			}
+		}
+		l.Tokens = append(l.Tokens, text)
+		l.Logprobs = append(l.Logprobs, t.Logprob)
+		l.Top = append(l.Top, top)
+		l.Offsets = append(l.Offsets, offset)
+		offset += len([]rune(text))
+	}
+	return l
+}
+
+// completionChoice is the choice of /v1/completions.
+type completionChoice struct {
+	Index    int                 `json:"index"`
+	Text     string              `json:"text"`
+	Logprobs *completionLogprobs `json:"logprobs"`
+	Finish   *ask.Finish         `json:"finish_reason"`
+}
+
+// completion is a reply of /v1/completions, whole or a chunk of it.
+type completion struct {
+	ID          string             `json:"id"`
+	Object      string             `json:"object"`
+	Created     int64              `json:"created"`
+	Model       string             `json:"model"`
+	Fingerprint string             `json:"system_fingerprint"`
+	Choices     []completionChoice `json:"choices"`
+	Usage       json.RawMessage    `json:"usage,omitempty"`
+	Timings     *ask.TimingFields  `json:"timings,omitempty"`
+	Restore     *ask.Extension     `json:"restore,omitempty"`
+}
+
+func (m *Meta) completion(choices ...completionChoice) completion {
+	return completion{ID: m.ID, Object: "text_completion", Created: m.Created, Model: m.Model,
+		Fingerprint: m.Fingerprint, Choices: choices}
+}
+
+// Completion is the whole reply of /v1/completions.
+func Completion(m *Meta, r *ask.Request, a *ask.Answer) any {
+	choice := completionChoice{Text: a.Text, Finish: &a.Finish}
+	if r.Logprobs {
+		choice.Logprobs = newCompletionLogprobs(a.Tokens, 0)
+	}
+	c := m.completion(choice)
+	c.Usage = usage(a)
+	c.Timings, c.Restore = a.TimingFields(), a.Extension(r)
+	return c
+}
+
+// completionChunks writes the stream of /v1/completions.
+type completionChunks struct {
+	chunks
+	offset int
+}
+
+// CompletionChunks writes the stream of /v1/completions.
+func CompletionChunks(m *Meta, q *Request) Stream {
+	return &completionChunks{chunks: chunks{m: m, q: q}}
+}
+
+func (c *completionChunks) Begin() []Message { return nil }
+
+func (c *completionChunks) Piece(e *ask.Event) []Message {
+	choice := completionChoice{Text: e.Text}
+	if c.q.Ask.Logprobs {
+		choice.Logprobs = newCompletionLogprobs(e.Tokens, c.offset)
+	}
+	c.offset += len([]rune(e.Text))
+	out := c.m.completion(choice)
+	out.Usage = c.noUsage()
+	return []Message{{Data: out}}
+}
+
+func (c *completionChunks) End(a *ask.Answer) []Message {
+	finish := c.m.completion(completionChoice{Finish: &a.Finish})
+	finish.Usage = c.noUsage()
+	if !c.q.IncludeUsage {
+		finish.Timings, finish.Restore = a.TimingFields(), a.Extension(c.q.Ask)
+		return []Message{{Data: finish}, Done}
+	}
+	last := c.m.completion()
+	last.Choices = []completionChoice{}
+	last.Usage, last.Timings, last.Restore = usage(a), a.TimingFields(), a.Extension(c.q.Ask)
+	return []Message{{Data: finish}, {Data: last}, Done}
+}

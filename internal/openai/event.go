@@ -1,0 +1,251 @@
+package openai
+
+import (
+	"encoding/json"
+
+	"github.com/restore-vlm/restore/internal/ask"
+	"github.com/restore-vlm/restore/internal/wire"
+)
+
+// ResponseMeta is what a reply of /v1/responses says besides its answer.
+type ResponseMeta struct {
+	ID, MessageID string
+	Created       int64 // Unix seconds
+	Model         string
+	// What the request asked for, or the server's defaults.
+	Temperature, TopP float64
+}
+
+type outputText struct {
+	Type        string           `json:"type"`
+	Text        string           `json:"text"`
+	Annotations []any            `json:"annotations"`
+	Logprobs    []contentLogprob `json:"logprobs"`
+}
+
+func newOutputText(text string, tokens []ask.Token) outputText {
+	return outputText{"output_text", text, []any{}, contentLogprobs(tokens)}
+}
+
+type outputItem struct {
+	Type    string       `json:"type"`
+	ID      string       `json:"id"`
+	Status  string       `json:"status"`
+	Role    string       `json:"role"`
+	Content []outputText `json:"content"`
+}
+
+type responseUsage struct {
+	Input        int `json:"input_tokens"`
+	InputDetails struct {
+		Cached int `json:"cached_tokens"`
+		Write  int `json:"cache_write_tokens"`
+		Image  int `json:"image_tokens"`
+		Text   int `json:"text_tokens"`
+	} `json:"input_tokens_details"`
+	Output        int `json:"output_tokens"`
+	OutputDetails struct {
+		Reasoning int `json:"reasoning_tokens"`
+	} `json:"output_tokens_details"`
+	Total int `json:"total_tokens"`
+}
+
+type responseError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+type incompleteDetails struct {
+	Reason string `json:"reason"`
+}
+
+type responseText struct {
+	Format json.RawMessage `json:"format"`
+}
+
+// response has every field that Open Responses requires.
+type response struct {
+	ID                 string             `json:"id"`
+	Object             string             `json:"object"`
+	CreatedAt          int64              `json:"created_at"`
+	CompletedAt        *int64             `json:"completed_at"`
+	Status             string             `json:"status"`
+	Incomplete         *incompleteDetails `json:"incomplete_details"`
+	Model              string             `json:"model"`
+	PreviousResponseID *string            `json:"previous_response_id"`
+	Instructions       json.RawMessage    `json:"instructions"`
+	Output             []outputItem       `json:"output"`
+	Error              *responseError     `json:"error"`
+	Tools              []any              `json:"tools"`
+	ToolChoice         string             `json:"tool_choice"`
+	Truncation         string             `json:"truncation"`
+	ParallelToolCalls  bool               `json:"parallel_tool_calls"`
+	Text               responseText       `json:"text"`
+	TopP               float64            `json:"top_p"`
+	PresencePenalty    float64            `json:"presence_penalty"`
+	FrequencyPenalty   float64            `json:"frequency_penalty"`
+	TopLogprobs        int                `json:"top_logprobs"`
+	Temperature        float64            `json:"temperature"`
+	Reasoning          *string            `json:"reasoning"`
+	User               json.RawMessage    `json:"user"`
+	Usage              *responseUsage     `json:"usage"`
+	MaxOutputTokens    *int               `json:"max_output_tokens"`
+	MaxToolCalls       *int               `json:"max_tool_calls"`
+	Store              bool               `json:"store"`
+	Background         bool               `json:"background"`
+	ServiceTier        string             `json:"service_tier"`
+	Metadata           json.RawMessage    `json:"metadata"`
+	SafetyIdentifier   json.RawMessage    `json:"safety_identifier"`
+	PromptCacheKey     json.RawMessage    `json:"prompt_cache_key"`
+	Timings            *ask.TimingFields  `json:"timings,omitempty"`
+	Restore            *ask.Extension     `json:"restore,omitempty"`
+}
+
+// response returns a reply that has just begun.
+func (q *ResponseRequest) response(m *ResponseMeta) response {
+	return response{
+		ID: m.ID, Object: "response", CreatedAt: m.Created, Status: "in_progress", Model: m.Model,
+		Output: []outputItem{},
+		Instructions: rawOr(
+			q.instructions,
+			"null",
+		), Tools: []any{}, ToolChoice: "auto", Truncation: "disabled",
+		ParallelToolCalls: q.parallelTools, Text: responseText{rawOr(q.format, `{"type":"text"}`)},
+		TopP: m.TopP, Temperature: m.Temperature, TopLogprobs: q.Ask.Top, MaxOutputTokens: q.limit,
+		User: rawOr(q.user, "null"), ServiceTier: "default", Metadata: rawOr(q.metadata, "{}"),
+		SafetyIdentifier: rawOr(q.safety, "null"), PromptCacheKey: rawOr(q.cacheKey, "null"),
+	}
+}
+
+// item returns the message of a reply.
+func (m *ResponseMeta) item(status string, content ...outputText) outputItem {
+	if content == nil {
+		content = []outputText{}
+	}
+	return outputItem{"message", m.MessageID, status, "assistant", content}
+}
+
+// Response is the whole reply of /v1/responses, complete at the Unix second now.
+func Response(m *ResponseMeta, q *ResponseRequest, a *ask.Answer, now int64) any {
+	r := q.response(m)
+	r.Status, r.CompletedAt = "completed", &now
+	if a.Finish == ask.Length {
+		r.Status, r.Incomplete = "incomplete", &incompleteDetails{"max_output_tokens"}
+	}
+	r.Output = []outputItem{m.item(r.Status, newOutputText(a.Text, a.Tokens))}
+	u := &responseUsage{Input: a.Prompt, Output: a.Completion, Total: a.Prompt + a.Completion}
+	u.InputDetails.Cached, u.InputDetails.Image, u.InputDetails.Text = a.Cached, a.Image,
+		a.Prompt-a.Image
+	if !q.Ask.NoCache {
+		u.InputDetails.Write = a.Prompt - a.Cached
+	}
+	r.Usage, r.Timings, r.Restore = u, a.TimingFields(), a.Extension(q.Ask)
+	return r
+}
+
+// responseEvents writes the stream of /v1/responses.
+type responseEvents struct {
+	m      *ResponseMeta
+	q      *ResponseRequest
+	now    func() int64
+	number int
+	text   string
+	tokens []ask.Token
+}
+
+// ResponseEvents writes the stream of /v1/responses; now tells the Unix second.
+func ResponseEvents(m *ResponseMeta, q *ResponseRequest, now func() int64) Stream {
+	return &responseEvents{m: m, q: q, now: now}
+}
+
+// head begins every event.
+type head struct {
+	Type     string `json:"type"`
+	Sequence int    `json:"sequence_number"`
+}
+
+func (s *responseEvents) head(kind string) head {
+	h := head{kind, s.number}
+	s.number++
+	return h
+}
+
+// whole is an event with the response.
+func (s *responseEvents) whole(kind string, r any) Message {
+	return Message{Event: kind, Data: struct {
+		head
+		Response any `json:"response"`
+	}{s.head(kind), r}}
+}
+
+// ofItem is an event with the item.
+func (s *responseEvents) ofItem(kind string, item outputItem) Message {
+	return Message{Event: kind, Data: struct {
+		head
+		Output int        `json:"output_index"`
+		Item   outputItem `json:"item"`
+	}{s.head(kind), 0, item}}
+}
+
+// ofPart is an event with the part.
+func (s *responseEvents) ofPart(kind string, part outputText) Message {
+	return Message{Event: kind, Data: struct {
+		head
+		ItemID  string     `json:"item_id"`
+		Output  int        `json:"output_index"`
+		Content int        `json:"content_index"`
+		Part    outputText `json:"part"`
+	}{s.head(kind), s.m.MessageID, 0, 0, part}}
+}
+
+func (s *responseEvents) Begin() []Message {
+	return []Message{
+		s.whole("response.created", s.q.response(s.m)),
+		s.whole("response.in_progress", s.q.response(s.m)),
+		s.ofItem("response.output_item.added", s.m.item("in_progress")),
+		s.ofPart("response.content_part.added", newOutputText("", nil)),
+	}
+}
+
+func (s *responseEvents) Piece(e *ask.Event) []Message {
+	const kind = "response.output_text.delta"
+	s.text += e.Text
+	s.tokens = append(s.tokens, e.Tokens...)
+	return []Message{{Event: kind, Data: struct {
+		head
+		ItemID   string           `json:"item_id"`
+		Output   int              `json:"output_index"`
+		Content  int              `json:"content_index"`
+		Delta    string           `json:"delta"`
+		Logprobs []contentLogprob `json:"logprobs"`
+	}{s.head(kind), s.m.MessageID, 0, 0, e.Text, contentLogprobs(e.Tokens)}}}
+}
+
+func (s *responseEvents) End(a *ask.Answer) []Message {
+	const done = "response.output_text.done"
+	status := "completed"
+	if a.Finish == ask.Length {
+		status = "incomplete"
+	}
+	part := newOutputText(s.text, s.tokens)
+	return []Message{
+		{Event: done, Data: struct {
+			head
+			ItemID   string           `json:"item_id"`
+			Output   int              `json:"output_index"`
+			Content  int              `json:"content_index"`
+			Text     string           `json:"text"`
+			Logprobs []contentLogprob `json:"logprobs"`
+		}{s.head(done), s.m.MessageID, 0, 0, s.text, part.Logprobs}},
+		s.ofPart("response.content_part.done", part),
+		s.ofItem("response.output_item.done", s.m.item(status, part)),
+		s.whole("response."+status, Response(s.m, s.q, a, s.now())),
+		Done,
+	}
+}
+
+func (s *responseEvents) Fail(e *wire.Error) []Message {
+	r := s.q.response(s.m)
+	r.Status, r.Error = "failed", &responseError{e.Code, e.Message}
+	return []Message{s.whole("response.failed", r), Done}
+}

@@ -1,0 +1,212 @@
+package openai
+
+import (
+	"encoding/json"
+
+	"github.com/restore-vlm/restore/internal/ask"
+	"github.com/restore-vlm/restore/internal/wire"
+)
+
+// ResponseRequest is what a body of /v1/responses says besides the question itself.
+type ResponseRequest struct {
+	Request
+	// What the reply repeats, as it was written; nil: absent.
+	instructions, metadata, user, safety, cacheKey, format json.RawMessage
+
+	parallelTools bool
+	limit         *int
+}
+
+// ParseResponse reads the body of /v1/responses. The error is a *[wire.Error].
+func ParseResponse(body []byte, env *Env) (*ResponseRequest, error) {
+	o, err := wire.Parse(body)
+	if err != nil {
+		return nil, err
+	}
+	q := &ResponseRequest{Request: Request{Ask: new(ask.Request)}, parallelTools: true}
+	r := q.Ask
+	q.refuse(o)
+	q.common(o, env)
+	if limit(o, r, "max_output_tokens"); r.MaxTokens > 0 {
+		q.limit = &r.MaxTokens
+	}
+	q.top(o)
+	if t := o.Object("text"); t != nil {
+		if raw := t.Raw("verbosity"); raw != nil && compact(raw) != `"medium"` {
+			t.Fail(
+				"unsupported_parameter",
+				"verbosity",
+				"got %s, want medium or nothing",
+				wire.Describe(raw),
+			)
+		}
+		q.format = t.Raw("format")
+		format(t.Object("format"), r, true)
+		note(r, t)
+	}
+	q.echo(o)
+	if o.Require("input", "a string or a list of items") {
+		q.input(o, env)
+	}
+	note(r, o)
+	return q, o.Err()
+}
+
+// refuse refuses what needs a memory of earlier responses, tools, or thinking.
+func (q *ResponseRequest) refuse(o *wire.Object) {
+	for _, name := range []string{
+		"previous_response_id", "conversation", "prompt", "max_tool_calls", "context_management",
+	} {
+		if raw := o.Raw(name); raw != nil {
+			o.Fail(
+				"unsupported_parameter",
+				name,
+				"got %s, want nothing: it is not supported",
+				wire.Describe(raw),
+			)
+		}
+	}
+	if o.Bool("background") {
+		o.Fail("unsupported_parameter", "background", "got true, want false or nothing")
+	}
+	if raw := o.Raw("truncation"); raw != nil && compact(raw) != `"disabled"` {
+		o.Fail(
+			"unsupported_parameter",
+			"truncation",
+			"got %s, want disabled or nothing",
+			wire.Describe(raw),
+		)
+	}
+	if x := o.Object("reasoning"); x != nil {
+		if raw := x.Raw("effort"); raw != nil && compact(raw) != `"none"` {
+			x.Fail(
+				"unsupported_parameter",
+				"effort",
+				"got %s, want none or nothing",
+				wire.Describe(raw),
+			)
+		}
+		note(q.Ask, x)
+	}
+}
+
+// top reads log probabilities, which "include" asks for.
+func (q *ResponseRequest) top(o *wire.Object) {
+	const member = "message.output_text.logprobs"
+	l := o.List("include")
+	for i := range l.Len() {
+		if name := l.Text(i); name != member {
+			l.Fail("unsupported_value", i, "got %s, want %s", wire.Quote(name), member)
+		}
+		q.Ask.Logprobs = true
+	}
+	n, _ := o.Int("top_logprobs", 0, maxTop)
+	if q.Ask.Top = int(n); n > 0 && !q.Ask.Logprobs {
+		o.Fail("invalid_value", "top_logprobs", "got %d, want include: [%q] beside it", n, member)
+	}
+}
+
+// echo keeps what the reply repeats.
+func (q *ResponseRequest) echo(o *wire.Object) {
+	if o.Has("instructions") {
+		o.String("instructions")
+	}
+	q.instructions = o.Raw("instructions")
+	if o.Has("metadata") {
+		o.Object("metadata")
+	}
+	q.metadata = o.Raw("metadata")
+	q.user, q.safety, q.cacheKey = o.Raw(
+		"user",
+	), o.Raw(
+		"safety_identifier",
+	), o.Raw(
+		"prompt_cache_key",
+	)
+	if o.Has("parallel_tool_calls") {
+		q.parallelTools = o.Bool("parallel_tool_calls")
+	}
+}
+
+// input reads the dialogue.
+func (q *ResponseRequest) input(o *wire.Object, env *Env) {
+	r := q.Ask
+	d := &dialogue{r: r, env: env, field: "input"}
+	if text := o.String("instructions"); text != "" {
+		d.system = append(d.system, text)
+	}
+	switch raw := o.Raw("input"); wire.Kind(raw) {
+	case "a string":
+		text := o.String("input")
+		if text == "" {
+			o.Fail("invalid_value", "input", "got an empty string, want text")
+		}
+		d.last = ask.User
+		d.out = []ask.Message{{Role: ask.User, Parts: []ask.Part{{Text: text}}}}
+	case "a list":
+		l := o.List("input")
+		if n := l.Len(); n < 1 || n > maxMessages {
+			o.Fail("invalid_value", "input", "got %d items, want 1 to %d", n, maxMessages)
+			return
+		}
+		for i := range l.Len() {
+			d.item(l.Object(i))
+		}
+	default:
+		o.Fail(
+			"invalid_type",
+			"input",
+			"got %s, want a string or a list of items",
+			wire.Describe(raw),
+		)
+		return
+	}
+	r.Messages = d.end(o)
+}
+
+// item reads one item of the input: a message.
+func (d *dialogue) item(m *wire.Object) {
+	if m.Has("type") && m.String("type") != "message" {
+		m.Fail("unsupported_value", "type", "got %s, want message", wire.Describe(m.Raw("type")))
+		return
+	}
+	m.Ignore("type", "id", "status")
+	role := d.role(m)
+	if m.Require("content", "a string or a list of parts") {
+		d.add(role, d.content(m, role, responsePart), m)
+	}
+	note(d.r, m)
+}
+
+// responsePart reads a part of /v1/responses.
+func responsePart(d *dialogue, p *wire.Object, kind string, role ask.Role) (ask.Part, bool) {
+	want := "input_text"
+	switch role {
+	case ask.User:
+		want = "input_text or input_image"
+	case ask.Assistant:
+		want = "output_text"
+	}
+	switch {
+	case kind == "input_text" && role != ask.Assistant,
+		kind == "output_text" && role == ask.Assistant:
+		p.Ignore("annotations", "logprobs")
+		p.Require("text", "a string")
+		return ask.Part{Text: p.String("text")}, true
+	case kind == "input_image" && role == ask.User:
+		if raw := p.Raw("file_id"); raw != nil {
+			p.Fail(
+				"unsupported_parameter",
+				"file_id",
+				"got %s, want image_url instead: no files are kept",
+				wire.Describe(raw),
+			)
+		}
+		if !p.Require("image_url", "a data, http, https or file URL") {
+			return ask.Part{}, false
+		}
+		return d.picture(p, "image_url", p), true
+	}
+	p.Fail("unsupported_content_part", "type", "got %s, want %s", wire.Quote(kind), want)
+	return ask.Part{}, false
+}

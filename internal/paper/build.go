@@ -1,0 +1,440 @@
+package paper
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/restore-vlm/restore/eval/bench"
+	"github.com/restore-vlm/restore/internal/sheet"
+)
+
+// column is a benchmark of the paper's tables.
+type column struct {
+	name string // as the paper heads it
+	key  string // of package bench
+	part string // a metric other than the quoted one
+}
+
+// columnKeys are the benchmarks behind the paper's headings.
+var columnKeys = map[string]string{
+	"GQA": "gqa", "MMB": "mmbench-en", "MME": "mme", "POPE": "pope", "SQA^IMG": "scienceqa",
+	"SQA": "scienceqa", "VQA^V2": "vqav2", "VQA^Text": "textvqa", "TextVQA": "textvqa",
+	"SEED": "seedbench",
+}
+
+// benchmarks are the columns of a table that are benchmarks.
+func (t *printed) benchmarks() (out []column) {
+	for _, name := range t.Columns {
+		if key := columnKeys[name]; key != "" {
+			c := column{name: name, key: key}
+			if t.Number == 2 && name == "SEED" { // its 70.2 is the figure of pictures alone
+				c.part = "image"
+			}
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// averaged are the benchmarks of a table's Average: Tables 4 to 7 show it alone.
+func (t *printed) averaged() []column {
+	if all := t.benchmarks(); len(all) > 0 {
+		return all
+	}
+	return (&printed{
+		Columns: strings.Fields("GQA MMB MME POPE SQA^IMG VQA^V2 VQA^Text SEED"),
+	}).benchmarks()
+}
+
+// marks collects why cells are empty, each reason once.
+type marks struct{ reasons []string }
+
+// cell is a figure, or a letter that a note explains.
+func (m *marks) cell(v float64, why string) any {
+	if why == "" {
+		return v
+	}
+	i := slices.Index(m.reasons, why)
+	if i < 0 {
+		i = len(m.reasons)
+		m.reasons = append(m.reasons, why)
+	}
+	return "(" + letter(i) + ")"
+}
+
+// letter is a, b, …, z, aa, ab, ….
+func letter(i int) string {
+	if i < 26 {
+		return string(rune('a' + i))
+	}
+	return letter(i/26-1) + letter(i%26)
+}
+
+func (m *marks) notes() (out []string) {
+	for i, why := range m.reasons {
+		out = append(out, fmt.Sprintf("(%s) %s", letter(i), why))
+	}
+	return out
+}
+
+// average is what the paper's tables call so: the mean over benchmarks of the figure over the
+// unreduced one's, in percent. Of drawn scenes it is the mean over tasks. Of fewer benchmarks than
+// the table has it would be another figure, and there is none.
+func (l *Lab) average(ctx context.Context, t *printed, src *Source,
+	s Setting) (float64, string, error) {
+	parts := t.averaged()
+	if src.Scenes {
+		parts = tasks()
+	}
+	v, of, why, err := l.meanOver(ctx, src, s, parts)
+	if of > 0 && why != "" {
+		why = fmt.Sprintf("an Average of %d of %d benchmarks would be another figure than the "+
+			"paper's; missing: %s", of, len(parts), why)
+	}
+	return v, why, err
+}
+
+// meanOver is the mean of what is retained of some benchmarks' figures, in percent, of how many
+// it is, and why one is missing.
+func (l *Lab) meanOver(ctx context.Context, src *Source, s Setting,
+	parts []column) (v float64, of int, missing string, err error) {
+	for _, c := range parts {
+		x, why, err := l.figure(ctx, src, s, c)
+		if err != nil {
+			return 0, 0, "", err
+		}
+		whole, whyWhole, err := l.figure(ctx, src, full, c)
+		if err != nil {
+			return 0, 0, "", err
+		}
+		switch {
+		case why == "" && whyWhole != "":
+			why = whyWhole
+		case why == "" && whole == 0:
+			why = c.name + ": the unreduced figure is 0"
+		}
+		if why == "" {
+			v += 100 * x / whole
+			of++
+		} else if missing == "" {
+			missing = why
+		}
+	}
+	return v / float64(max(1, of)), of, missing, nil
+}
+
+// retained is the paper's Average over some benchmarks alone, from the values that it prints.
+func (t *printed) retained(row int, parts []column) any {
+	of := t
+	if t.Number >= 14 && t.Number <= 17 { // without the unreduced model
+		of, _ = table(1)
+	}
+	sum := 0.
+	for _, c := range parts {
+		v, ok := t.value(row, c.name).(float64)
+		whole, known := of.value(0, c.name).(float64)
+		if !ok || !known {
+			return nil
+		}
+		sum += 100 * v / whole
+	}
+	return sum / float64(len(parts))
+}
+
+// some are the benchmarks of a table's Average whose unreduced figure there is, where that is
+// not all of them.
+func (l *Lab) some(ctx context.Context, t *printed, src *Source) (some []column, err error) {
+	if src.Scenes {
+		return nil, nil
+	}
+	all := t.averaged()
+	for _, c := range all {
+		_, why, err := l.figure(ctx, src, full, c)
+		if err != nil {
+			return nil, err
+		}
+		if why == "" {
+			some = append(some, c)
+		}
+	}
+	if len(some) == len(all) {
+		some = nil
+	}
+	return some, nil
+}
+
+// someNote says what an average is over.
+func someNote(some []column) []string {
+	if some == nil {
+		return nil
+	}
+	var names []string
+	for _, c := range some {
+		names = append(names, c.name)
+	}
+	return []string{fmt.Sprintf("The Average of %d is over %s, and so is the paper's beside it, "+
+		"from the values that it prints.", len(some), strings.Join(names, ", "))}
+}
+
+// tasks are the columns that drawn scenes have.
+func tasks() (all []column) {
+	for _, task := range Tasks {
+		all = append(all, column{task, scenesName, task})
+	}
+	return all
+}
+
+// figure is a benchmark's figure under a setting, or why there is none.
+func (l *Lab) figure(ctx context.Context, src *Source, s Setting,
+	c column) (float64, string, error) {
+	x, err := l.run(ctx, src, s, c.key)
+	if err != nil {
+		return 0, "", err
+	}
+	protocol := src.options.Protocol
+	if protocol == "" {
+		protocol = bench.Paper
+	}
+	if src.Scenes {
+		protocol = ""
+	}
+	v, why := x.value(c.key, protocol, c.part)
+	return v, why, nil
+}
+
+// title is a table's, with what it was measured on.
+func (l *Lab) title(t *printed, src *Source) string {
+	return fmt.Sprintf("Table %d. %s. Measured: %s on %s; paper: %s.",
+		t.Number, t.Title, l.Name(), src.title(), t.Model)
+}
+
+// title is the source's name with what is asked of it.
+func (s *Source) title() string {
+	if s.Limit > 0 {
+		return fmt.Sprintf("%s (the first %d questions)", s.Name, s.Limit)
+	}
+	return s.Name
+}
+
+// finish adds the notes that all pages have. t is nil for figures.
+func (l *Lab) finish(out *sheet.Sheet, t *printed, src *Source) *sheet.Sheet {
+	if t != nil {
+		out.Notes = append(out.Notes, l.budgetNote(t)...)
+	}
+	if src.Scenes {
+		out.Notes = append(out.Notes, sceneNote)
+	}
+	return out
+}
+
+// sceneNote says what drawn scenes can show.
+const sceneNote = "Drawn scenes stand in for the paper's benchmarks, and the model is another: " +
+	"ours and the paper's are about different questions, and only their order can be compared."
+
+// byBenchmark makes a table whose rows are methods and whose columns are benchmarks: ours and
+// the paper's side by side.
+func (l *Lab) byBenchmark(ctx context.Context, t *printed, src *Source,
+	settings []Setting) (*sheet.Sheet, error) {
+	out := &sheet.Sheet{Title: l.title(t, src), Columns: []sheet.Column{
+		{Name: "method"}, {Name: "Average", Decimals: 1}, paperColumn("Average", 1),
+	}}
+	shown := t.benchmarks()
+	some, err := l.some(ctx, t, src)
+	if err != nil {
+		return nil, err
+	}
+	if src.Scenes {
+		shown = tasks()
+	}
+	if some != nil {
+		name := fmt.Sprintf("of %d", len(some))
+		ours := sheet.Column{Name: "Average " + name, Label: name, Decimals: 1}
+		out.Columns = append(out.Columns, ours, paperColumn("Average "+name, 1))
+	}
+	for _, c := range shown {
+		decimals := 1
+		if c.key == "mme" {
+			decimals = 0
+		}
+		out.Columns = append(out.Columns, sheet.Column{Name: c.name, Decimals: decimals})
+		if !src.Scenes {
+			out.Columns = append(out.Columns, paperColumn(c.name, decimals))
+		}
+	}
+	m, section := &marks{}, ""
+	for i := range t.Rows {
+		if s := t.Rows[i].Section; s != section && s != "" {
+			section = s
+			out.Rows = append(out.Rows, sheet.Row{section})
+		}
+		v, why, err := l.average(ctx, t, src, settings[i])
+		if err != nil {
+			return nil, err
+		}
+		row := sheet.Row{l.rowName(t, i), m.cell(v, why), t.value(i, "Average")}
+		if some != nil {
+			v, _, why, err := l.meanOver(ctx, src, settings[i], some)
+			if err != nil {
+				return nil, err
+			}
+			row = append(row, m.cell(v, why), t.retained(i, some))
+		}
+		for _, c := range shown {
+			v, why, err := l.figure(ctx, src, settings[i], c)
+			if err != nil {
+				return nil, err
+			}
+			row = append(row, m.cell(v, why))
+			if !src.Scenes {
+				row = append(row, t.value(i, c.name))
+			}
+		}
+		out.Rows = append(out.Rows, row)
+	}
+	out.Notes = m.notes()
+	out.Notes = append(out.Notes, someNote(some)...)
+	return l.finish(out, t, src), nil
+}
+
+// rowName is a row's label. The paper calls its own rows "+ ours".
+func (l *Lab) rowName(t *printed, i int) string {
+	switch t.Number {
+	case 14:
+		return t.component(i)
+	case 15:
+		return t.text(i, "Method") + ", " + t.text(i, "Calibration")
+	case 16:
+		return t.text(i, "Method") + ", " + t.text(i, "Reduction Type")
+	case 17:
+		return t.text(i, "Position Type")
+	case 19:
+		if i > 0 {
+			return t.text(i, "Method")
+		}
+	}
+	name := t.text(i, "Method")
+	if bases[t.Rows[i].Method] == "" {
+		return "all tokens"
+	}
+	if strings.HasPrefix(name, "+") {
+		name = "  " + name
+	}
+	return name
+}
+
+// component words a row of Tables 4 and 14.
+func (t *printed) component(i int) string {
+	name := fmt.Sprintf("(%d)", i+1)
+	for _, c := range [][2]string{{"Incorporating Merging", "merging"},
+		{"Retaining Position", "positions"}, {"Attention Calibration", "calibration"}} {
+		if k := slices.Index(t.Columns, c[0]); t.Rows[i].Cells[k] == true {
+			name += " " + c[1]
+		}
+	}
+	return name
+}
+
+// budgetNote says how budgets of another model were carried over.
+func (l *Lab) budgetNote(t *printed) []string {
+	theirs, ours := modelTokens[t.Model], l.tokens()
+	if theirs == ours {
+		return nil
+	}
+	if ours == 0 {
+		return []string{"Budgets are the paper's shares of each picture's tokens."}
+	}
+	return []string{fmt.Sprintf(
+		"Budgets are the paper's shares, of the %d tokens that a picture has here.", ours)}
+}
+
+// paperColumn holds the paper's values next to ours.
+func paperColumn(name string, decimals int) sheet.Column {
+	return sheet.Column{Name: name + ", paper", Label: "paper", Decimals: decimals}
+}
+
+// matrix makes a table whose cells are settings and whose figure is one: the Average, or a
+// benchmark's.
+func (l *Lab) matrix(ctx context.Context, t *printed, src *Source, m matrix) (*sheet.Sheet, error) {
+	out := &sheet.Sheet{Title: l.title(t, src), Columns: []sheet.Column{{Name: m.corner}}}
+	var some []column
+	var err error
+	if m.of.key == "" {
+		if some, err = l.some(ctx, t, src); err != nil {
+			return nil, err
+		}
+	}
+	detail, err := table(min(Tables, t.Number+10)) // Tables 14 to 17 have those of 4 to 7 in full
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range m.columns {
+		name := c
+		if some != nil {
+			name = strings.TrimPrefix(c+", Average", "Average, ") + fmt.Sprintf(" of %d", len(some))
+		}
+		out.Columns = append(out.Columns, sheet.Column{Name: name, Decimals: m.decimals},
+			paperColumn(name, m.decimals))
+	}
+	notes := &marks{}
+	for i := range m.settings {
+		row := sheet.Row{m.rows[i]}
+		for j, s := range m.settings[i] {
+			paper := m.paper[i][j]
+			v, why, err := l.cell(ctx, t, src, s, m)
+			if some != nil {
+				v, _, why, err = l.meanOver(ctx, src, s, some)
+				paper = detail.retained(i*len(m.columns)+j, some)
+			}
+			if err != nil {
+				return nil, err
+			}
+			row = append(row, notes.cell(v, why), paper)
+		}
+		out.Rows = append(out.Rows, row)
+	}
+	if some == nil {
+		out.Notes = append(out.Notes, "Figure: "+l.figureName(src, m)+".")
+	}
+	out.Notes = append(out.Notes, notes.notes()...)
+	out.Notes = append(out.Notes, someNote(some)...)
+	return l.finish(out, t, src), nil
+}
+
+// matrix is a table of settings.
+type matrix struct {
+	corner        string
+	rows, columns []string
+	settings      [][]Setting
+	paper         [][]any
+	decimals      int
+	// of is the benchmark whose figure the cells are; a zero one is the Average. task is
+	// what scenes have in its place.
+	of   column
+	task string
+}
+
+func (l *Lab) cell(ctx context.Context, t *printed, src *Source, s Setting,
+	m matrix) (float64, string, error) {
+	c := m.of
+	switch {
+	case c.key == "":
+		return l.average(ctx, t, src, s)
+	case src.Scenes:
+		c = column{m.task, scenesName, m.task}
+	}
+	return l.figure(ctx, src, s, c)
+}
+
+func (l *Lab) figureName(src *Source, m matrix) string {
+	switch {
+	case m.of.key != "" && src.Scenes:
+		return fmt.Sprintf("accuracy of the task %q, %% (paper: %s)", m.task, bench.Title(m.of.key))
+	case m.of.key != "":
+		return bench.Title(m.of.key)
+	case src.Scenes:
+		return "mean over tasks of accuracy / unreduced accuracy, % (paper: over eight benchmarks)"
+	}
+	return "Average over eight benchmarks, %"
+}

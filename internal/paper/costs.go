@@ -1,0 +1,190 @@
+package paper
+
+import (
+	"fmt"
+
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/scenebench"
+	"github.com/restore-vlm/restore/internal/sheet"
+)
+
+// costBudgets are the columns of Table 20 and the rows of Table 8.
+var costBudgets = []int{192, 128, 64}
+
+// cost is what operations of a model come to at the budgets.
+type cost struct {
+	name    string
+	tokens  []int // kept
+	counted []*scenebench.FLOPs
+	sizes   *engine.Sizes
+}
+
+// costs counts for the paper's model, and for the one at hand where it is another whose
+// operations are known.
+func (l *Lab) costs() (all []*cost, note string, err error) {
+	e, err := l.Paper()
+	if err != nil {
+		return nil, "", err
+	}
+	defer e.Close()
+	theirs, err := costOf(e)
+	if err != nil {
+		return nil, "", err
+	}
+	all = append(all, theirs)
+	here := l.Model.Engine
+	if here.Info().Sizes == nil {
+		return all, "Operations of " + l.Name() + " are not counted: its encoder attends in " +
+			"windows and sees pictures of any size.", nil
+	}
+	ours, err := costOf(here)
+	if err != nil {
+		return nil, "", err
+	}
+	if ours.counted[0].Total != theirs.counted[0].Total {
+		all = append(all, ours)
+	}
+	return all, "", nil
+}
+
+func costOf(e *engine.Engine) (*cost, error) {
+	s := e.Info().Sizes
+	c := &cost{name: e.Info().Name, sizes: s}
+	for _, n := range costBudgets {
+		n = max(1, (n*s.Tokens+288)/576) // of another model the same share
+		o := methods.Options{Base: "holov", NVis: n, Restore: true}
+		plan, err := methods.Resolve(o, s.Facts())
+		if err != nil {
+			return nil, err
+		}
+		f, err := scenebench.CountFLOPs(s, plan, n, scenebench.PaperPrompt)
+		if err != nil {
+			return nil, err
+		}
+		c.tokens, c.counted = append(c.tokens, n), append(c.counted, f)
+	}
+	return c, nil
+}
+
+// unit is one in which a model's operations are read well.
+func (c *cost) unit() (string, float64) {
+	if c.counted[0].Total >= 1e11 {
+		return "T", 1e12
+	}
+	return "G", 1e9
+}
+
+// costTitle is the title of a table of operations: nothing is run for it.
+func (l *Lab) costTitle(t *printed) string {
+	return fmt.Sprintf("Table %d. %s. Counted: multiply-adds, each once, as the paper does; "+
+		"paper: %s.", t.Number, t.Title, t.Model)
+}
+
+// anchorCost makes Table 8.
+func (l *Lab) anchorCost(t *printed) (*sheet.Sheet, error) {
+	all, note, err := l.costs()
+	if err != nil {
+		return nil, err
+	}
+	out := &sheet.Sheet{Title: l.costTitle(t), Columns: []sheet.Column{
+		{Name: "tokens"},
+		{Name: "overhead, %", Decimals: 3}, paperColumn("overhead, %", 3),
+		{Name: "choosing anchors, G", Decimals: 3}, paperColumn("choosing anchors, G", 3),
+		{Name: "model, T", Decimals: 3}, paperColumn("model, T", 3),
+	}}
+	for k, c := range all {
+		out.Rows = append(out.Rows, sheet.Row{c.name})
+		for i, f := range c.counted {
+			row := sheet.Row{
+				c.tokens[i],
+				f.Overhead(),
+				nil,
+				f.Choice / 1e9,
+				nil,
+				f.Total / 1e12,
+				nil,
+			}
+			if k == 0 {
+				row[2], row[4], row[6] = t.value(i, "Overhead Ratio"),
+					t.value(i, "Anchor Selection (FLOPs)"), t.value(i, "MLLMs Calculation (FLOPs)")
+			}
+			out.Rows = append(out.Rows, row)
+		}
+	}
+	if note != "" {
+		out.Notes = append(out.Notes, note)
+	}
+	return out, nil
+}
+
+// Rows of the paper's Table 20 that hold numbers.
+const (
+	rowEncoder = 4
+	rowTokens  = 7
+	rowDecoder = 11
+	rowTotal   = 12
+	rowRatio   = 15
+)
+
+// complexity makes Table 20.
+func (l *Lab) complexity(t *printed) (*sheet.Sheet, error) {
+	all, note, err := l.costs()
+	if err != nil {
+		return nil, err
+	}
+	anchors, err := table(8)
+	if err != nil {
+		return nil, err
+	}
+	out := &sheet.Sheet{Title: l.costTitle(t), Columns: []sheet.Column{{Name: "module"}}}
+	for _, n := range t.Columns[3:] {
+		out.Columns = append(out.Columns, sheet.Column{Name: n, Decimals: 3},
+			paperColumn(n, 3))
+	}
+	for k, c := range all {
+		out.Rows = append(out.Rows, sheet.Row{c.name})
+		unit, by := c.unit()
+		add := func(name string, value func(i int) any, paper func(i int) any) {
+			row := sheet.Row{name}
+			for i := range c.counted {
+				row = append(row, value(i), nil)
+				if k == 0 {
+					row[len(row)-1] = paper(i)
+				}
+			}
+			out.Rows = append(out.Rows, row)
+		}
+		printed := func(row int) func(int) any {
+			return func(i int) any { return t.value(row, t.Columns[3+i]) }
+		}
+		whole := func(row int) func(int) any {
+			return func(i int) any { v, _ := printed(row)(i).(float64); return int(v) }
+		}
+		none := func(int) any { return nil }
+		add("visual tokens of the encoder", func(int) any { return c.sizes.Tokens }, none)
+		add(
+			"encoder, "+unit,
+			func(i int) any { return c.counted[i].Encoder / by },
+			printed(rowEncoder),
+		)
+		add("visual tokens of the decoder", func(i int) any { return c.tokens[i] }, none)
+		add("rows of the decoder", func(i int) any {
+			return c.tokens[i] + scenebench.PaperPrompt
+		}, whole(rowTokens))
+		add(
+			"decoder, "+unit,
+			func(i int) any { return c.counted[i].Decoder / by },
+			printed(rowDecoder),
+		)
+		add("model, "+unit, func(i int) any { return c.counted[i].Total / by }, printed(rowTotal))
+		add("choosing anchors, G", func(i int) any { return c.counted[i].Choice / 1e9 },
+			func(i int) any { return anchors.value(i, "Anchor Selection (FLOPs)") })
+		add("choosing / model, %", func(i int) any { return c.counted[i].Overhead() },
+			printed(rowRatio))
+	}
+	if note != "" {
+		out.Notes = append(out.Notes, note)
+	}
+	return out, nil
+}

@@ -1,0 +1,262 @@
+package paper
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/restore-vlm/restore/internal/chart"
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/nn"
+	"github.com/restore-vlm/restore/internal/sheet"
+)
+
+// figureTitles are the figures that measure something.
+var figureTitles = map[int]string{
+	2: "Attention that visual tokens receive, by layer",
+	3: "Decay of attention with distance, and the calibration term",
+	4: "Accuracy against latency",
+	5: "Attention that visual tokens receive, by layer, with renumbered positions too",
+}
+
+// Figures are their numbers.
+var Figures = []int{2, 3, 4, 5}
+
+// noNumbers says what figures lack.
+const noNumbers = "The paper prints no numbers in this figure."
+
+// figureTitle is a figure's, with what it was measured on.
+func (l *Lab) figureTitle(number int, src *Source) string {
+	return fmt.Sprintf("Figure %d. %s. Measured: %s on %s.",
+		number, figureTitles[number], l.Name(), src.title())
+}
+
+// attentionSettings are the lines of Figures 2 and 5.
+func attentionSettings(number int) (names []string, all []Setting) {
+	plain := holov
+	plain.Plain = true
+	names = []string{"all tokens", "HoloV, renumbered", "HoloV, original positions", "HoloV + ours"}
+	all = []Setting{full, plain, plain.with("positions", "original"), holov}
+	if number == 5 {
+		names = append(names, "HoloV + ours, renumbered")
+		all = append(all, holov.with("positions", "sequential"))
+	}
+	return names, all
+}
+
+// share is the attention on visual tokens in each layer, on average.
+type share struct{ Visual, Text []float64 }
+
+// attention makes Figures 2 and 5.
+func (l *Lab) attention(ctx context.Context, number int,
+	src *Source) (*sheet.Sheet, []chart.Panel, error) {
+	names, settings := attentionSettings(number)
+	p, why, err := l.picturesOf(src, src.main(), attended)
+	if err != nil {
+		return nil, nil, err
+	}
+	out := &sheet.Sheet{
+		Title:   l.figureTitle(number, src),
+		Columns: []sheet.Column{{Name: "layer"}},
+	}
+	m := &marks{}
+	shares := make([]share, len(settings))
+	whys := make([]string, len(settings))
+	for i, s := range settings {
+		out.Columns = append(out.Columns, sheet.Column{Name: names[i], Decimals: 2})
+		if whys[i] = why; why == "" {
+			shares[i], whys[i], err = l.share(ctx, p, s)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	panels := []chart.Panel{
+		{Title: "queries: visual tokens"}, {Title: "queries: text tokens"},
+	}
+	for k, title := range []string{"Visual-to-visual attention, %", "Text-to-visual attention, %"} {
+		panel := &panels[k]
+		panel.X, panel.Y, panel.High = "layer", "attention on visual tokens (%)", 100
+		of := func(s share) []float64 { return [][]float64{s.Visual, s.Text}[k] }
+		out.Rows = append(out.Rows, sheet.Row{title})
+		for layer := range layers(shares) {
+			row := sheet.Row{layer}
+			for i := range settings {
+				row = append(row, m.cell(at(of(shares[i]), layer), whys[i]))
+			}
+			out.Rows = append(out.Rows, row)
+		}
+		for layer := 0; layer < layers(shares); layer += max(1, layers(shares)/8) {
+			panel.Ticks = append(panel.Ticks, float64(layer))
+		}
+		for i := range settings {
+			line := chart.Series{Name: names[i], Style: i, Dashed: i == 1 || i == 4}
+			for layer, v := range of(shares[i]) {
+				line.X, line.Y = append(line.X, float64(layer)), append(line.Y, v)
+			}
+			if len(line.X) > 0 {
+				panel.Series = append(panel.Series, line)
+			}
+		}
+	}
+	out.Notes = m.notes()
+	if why == "" {
+		out.Notes = append(out.Notes, fmt.Sprintf("Means over %d pictures, heads and queries; "+
+			"%d of 576 tokens, or that share. %s", len(p.questions), budget, noNumbers))
+	}
+	return l.finish(out, nil, src), panels, nil
+}
+
+func at(v []float64, i int) float64 {
+	if i < len(v) {
+		return v[i]
+	}
+	return 0
+}
+
+// layers is the number of layers in the longest share.
+func layers(all []share) (n int) {
+	for _, s := range all {
+		n = max(n, len(s.Text))
+	}
+	return n
+}
+
+// share measures a line of Figures 2 and 5.
+func (l *Lab) share(ctx context.Context, p *measured,
+	s Setting) (out share, why string, err error) {
+	how, why := l.resolve(s)
+	if why != "" {
+		return out, why, nil
+	}
+	err = l.kept(
+		"attention",
+		[]any{p.of, s.key()},
+		l.take(len(p.questions), s),
+		&out,
+		func() error {
+			n := float64(len(p.questions))
+			for _, q := range p.questions {
+				encoded, err := l.encode(ctx, q)
+				if err != nil {
+					return err
+				}
+				var x *engine.AttentionShare
+				if x, err = l.Model.Engine.Attention(ctx, q.Text, nil, encoded, how); err != nil {
+					return err
+				}
+				if out.Text == nil {
+					out = share{make([]float64, len(x.Visual)), make([]float64, len(x.Text))}
+				}
+				for layer := range x.Text {
+					out.Visual[layer] += 100 * x.Visual[layer] / n
+					out.Text[layer] += 100 * x.Text[layer] / n
+				}
+			}
+			return nil
+		},
+	)
+	return out, "", err
+}
+
+// What Figure 3 is drawn for: the decoder of LLaVA-1.5-7B.
+const (
+	decayHead = 128
+	decayBase = 10000
+	decayTo   = 640
+)
+
+// decay makes Figure 3.
+func (l *Lab) decay() (*sheet.Sheet, []chart.Panel) {
+	out := &sheet.Sheet{
+		Title: "Figure 3. " + figureTitles[3] + ". Computed: Eqs. 3 and 4 with s_n = 1 for " +
+			"LLaVA-1.5-7B, whose heads have 128 numbers and whose RoPE has base 10000.",
+		Columns: []sheet.Column{
+			{Name: "distance"}, {Name: "D", Decimals: 4}, {Name: "log(c - D)", Decimals: 4},
+		},
+		Notes: []string{noNumbers},
+	}
+	rope := nn.NewRoPE(decayHead, decayBase, nil)
+	lines := []chart.Series{
+		{
+			Name:  "D(|m - n|)",
+			Style: 0,
+			Bare:  true,
+		}, {Name: "log(c - D(|m - n|))", Style: 1, Bare: true},
+	}
+	for d := range decayTo + 1 {
+		D := rope.Decay(float64(d))
+		for i, v := range []float64{D, nn.CalibrationBias(1, D)} {
+			lines[i].X, lines[i].Y = append(lines[i].X, float64(d)), append(lines[i].Y, v)
+		}
+		if d%16 == 0 {
+			out.Rows = append(out.Rows, sheet.Row{d, D, nn.CalibrationBias(1, D)})
+		}
+	}
+	return out, []chart.Panel{{X: "relative distance", Series: lines}}
+}
+
+// tradeoffBudgets are the points of Figure 4's lines.
+var tradeoffBudgets = []int{192, 128, 64, 32}
+
+// tradeoff makes Figure 4.
+func (l *Lab) tradeoff(ctx context.Context, src *Source) (*sheet.Sheet, []chart.Panel, error) {
+	columns := []column{{name: "GQA", key: "gqa"}, {name: "MMBench", key: "mmbench-en"}}
+	if src.Scenes {
+		columns = []column{{name: "drawn scenes", key: scenesName}}
+	}
+	settings, names := []Setting{full}, []string{"all tokens"}
+	for _, plain := range []bool{true, false} {
+		for _, n := range tradeoffBudgets {
+			s := holov
+			s.NVis, s.Plain = n, plain
+			settings = append(settings, s)
+			names = append(names, map[bool]string{true: "HoloV", false: "HoloV + ours"}[plain])
+		}
+	}
+	out := &sheet.Sheet{Title: l.figureTitle(4, src), Columns: []sheet.Column{
+		{Name: "method"}, {Name: "tokens"}, {Name: "ms a question", Decimals: 1},
+		{Name: "first token, ms", Decimals: 1}, {Name: "accuracy, %", Decimals: 1},
+	}}
+	m := &marks{}
+	var panels []chart.Panel
+	for _, c := range columns {
+		times, err := l.timings(ctx, src, c.key, settings)
+		if err != nil {
+			return nil, nil, err
+		}
+		panel := chart.Panel{Title: c.name, X: "ms a question", Y: "accuracy (%)"}
+		out.Rows = append(out.Rows, sheet.Row{c.name})
+		for i, s := range settings {
+			v, why, err := l.figure(ctx, src, s, c)
+			if err != nil {
+				return nil, nil, err
+			}
+			tokens := any(s.NVis)
+			if i == 0 {
+				tokens = nil
+			}
+			x := times[i]
+			out.Rows = append(out.Rows, sheet.Row{names[i], tokens, m.cell(1000*x.Seconds, x.why),
+				m.cell(1000*x.FirstToken, x.why), m.cell(v, why)})
+			if x.why == "" && why == "" {
+				addPoint(&panel, names[i], 1000*x.Seconds, v)
+			}
+		}
+		panels = append(panels, panel)
+	}
+	out.Notes = append(m.notes(), fmt.Sprintf("Times are medians over up to %d questions, each "+
+		"asked alone with its picture, settings in turns. %s", timed, noNumbers))
+	return l.finish(out, nil, src), panels, nil
+}
+
+// addPoint adds a point to the line of a name.
+func addPoint(p *chart.Panel, name string, x, y float64) {
+	i := slices.IndexFunc(p.Series, func(s chart.Series) bool { return s.Name == name })
+	if i < 0 {
+		i = len(p.Series)
+		p.Series = append(p.Series, chart.Series{Name: name, Style: i})
+	}
+	s := &p.Series[i]
+	s.X, s.Y = append(s.X, x), append(s.Y, y)
+}

@@ -1,0 +1,129 @@
+package paper
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/restore-vlm/restore/eval"
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/methods"
+)
+
+// measured are a source's pictures that something is measured on.
+type measured struct {
+	name      string // of the benchmark
+	questions []*eval.Question
+	of        []any // what the figures depend on
+}
+
+// picturesOf are the first n different pictures of a benchmark, each with its first question,
+// or why there are none.
+func (l *Lab) picturesOf(src *Source, name string, n int) (*measured, string, error) {
+	m := &measured{name: name}
+	if src.published {
+		m.questions = make([]*eval.Question, min(n, published[name].pictures))
+		return m, "", nil
+	}
+	b, why := src.Benchmark(name)
+	if why != "" {
+		return nil, l.miss(why), nil
+	}
+	l.ran++
+	var err error
+	if m.questions, err = pictures(b, n); err != nil {
+		return nil, "", err
+	}
+	m.of = []any{b.Name, b.Split, b.Protocol}
+	for _, q := range m.questions {
+		m.of = append(m.of, q.Key, q.Text, q.Images[0].Name)
+	}
+	return m, "", nil
+}
+
+// pictures are the first n different pictures of a benchmark, each with its first question.
+func pictures(b *eval.Benchmark, n int) (out []*eval.Question, err error) {
+	seen := map[string]bool{}
+	for q, err := range b.Questions() {
+		if err != nil {
+			return nil, err
+		}
+		if len(q.Images) != 1 || seen[q.Images[0].Name] {
+			continue
+		}
+		seen[q.Images[0].Name] = true
+		if out = append(out, q); len(out) == n {
+			break
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%s: no question about a single picture", b.Name)
+	}
+	return out, nil
+}
+
+// encode encodes a question's picture.
+func (l *Lab) encode(ctx context.Context, q *eval.Question) (*engine.Encoded, error) {
+	m := l.Model
+	return m.Encode(ctx, q.Images)
+}
+
+// machine is what times depend on besides the settings of a run.
+func (l *Lab) machine() map[string]any {
+	host, _ := os.Hostname() // unknown is a name too
+	return map[string]any{"host": host, "threads": l.Model.Engine.Info().Threads}
+}
+
+// kept makes figures by f, or reads what f made before of the same: of is what they depend on
+// besides the model. A plan counts left instead, and leaves out as it is.
+func (l *Lab) kept(kind string, of []any, left time.Duration, out any, f func() error) error {
+	m := l.Model
+	m.Reduction = methods.Options{}
+	key, err := json.Marshal([]any{m.Settings(), of})
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(key)
+	path := filepath.Join(l.Records, kind+"-"+hex.EncodeToString(sum[:6])+".json")
+	data, err := os.ReadFile(path)
+	known := err == nil && json.Unmarshal(data, out) == nil
+	if l.plan != nil {
+		if known {
+			left = 0
+		}
+		l.plan.add(left)
+		return nil
+	}
+	if known {
+		return nil
+	}
+	if err := f(); err != nil {
+		return err
+	}
+	if data, err = json.Marshal(out); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(l.Records, 0o777); err != nil {
+		return err
+	}
+	tmp := path + ".new"
+	if err := os.WriteFile(tmp, append(data, '\n'), 0o666); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}
+
+// take is how long so many questions take under a setting, with their pictures.
+func (l *Lab) take(questions int, s Setting) time.Duration {
+	if l.rates == nil {
+		return 0
+	}
+	how, _ := l.resolve(s)
+	seconds := float64(questions) * (l.rates.Encode + l.rates.question(how))
+	return time.Duration(seconds * float64(time.Second))
+}

@@ -1,0 +1,149 @@
+package paper
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/restore-vlm/restore/eval"
+	"github.com/restore-vlm/restore/eval/bench"
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/evalengine"
+	"github.com/restore-vlm/restore/internal/methods"
+)
+
+// Lab is a model, and where its runs are kept.
+type Lab struct {
+	Model    evalengine.Model // Reduction is set by each run
+	Records  string           // folder of folders, as `restore eval` names them
+	Parallel int
+	// Progress is told of each run as it goes on; may be nil.
+	Progress func(run string, p eval.Progress)
+	// Paper opens the paper's model LLaVA-1.5-7B without weights, for its sizes.
+	Paper func() (*engine.Engine, error)
+
+	done  map[string]*outcome
+	plan  *Plan // runs are counted, not run
+	ran   int
+	first string // why a run is not possible
+	rates *rates
+}
+
+// outcome is a run, or why there is none.
+type outcome struct {
+	result *eval.Result
+	why    string
+}
+
+// tokens are the visual tokens of a picture, 0 where that depends on the picture.
+func (l *Lab) tokens() int {
+	if s := l.Model.Engine.Info().Sizes; s != nil && s.Views == 1 {
+		return s.Tokens
+	}
+	return 0
+}
+
+// Name is the model's.
+func (l *Lab) Name() string { return l.Model.Engine.Info().Name }
+
+// resolve turns a setting into the engine's options, or says why that cannot be.
+func (l *Lab) resolve(s Setting) (o methods.Options, why string) {
+	o, err := s.options(l.tokens())
+	if err == nil && s.Base != "" && l.tokens() > 0 {
+		_, err = l.Model.Engine.Resolve(o)
+	}
+	if err != nil {
+		return o, err.Error()
+	}
+	return o, ""
+}
+
+// folder is where a run is kept.
+func (l *Lab) folder(b *eval.Benchmark, m eval.Answerer) (string, error) {
+	name, err := eval.RunName(b, m)
+	return filepath.Join(l.Records, name), err
+}
+
+// run asks a benchmark under a setting, as far as it is not on record.
+func (l *Lab) run(ctx context.Context, src *Source, s Setting, name string) (*outcome, error) {
+	key := name + "\x00" + s.key()
+	if x := l.done[key]; x != nil {
+		return x, nil
+	}
+	if l.done == nil {
+		l.done = map[string]*outcome{}
+	}
+	x := &outcome{}
+	l.done[key] = x
+	no := func(why string) (*outcome, error) {
+		x.why = l.miss(why)
+		return x, nil
+	}
+	b, why := src.Benchmark(name)
+	if why != "" && !src.published {
+		return no(why)
+	}
+	if b != nil && b.Submission != nil && b.Submission.Only {
+		return no(name + ": its answers are not public, so that its server alone can score")
+	}
+	how, why := l.resolve(s)
+	if why != "" {
+		return no(why)
+	}
+	m := l.Model
+	m.Reduction = how
+	if l.plan != nil {
+		x.why = planned
+		return x, l.planRun(src, name, &m, how)
+	}
+	dir, err := l.folder(b, &m)
+	if err != nil {
+		return nil, err
+	}
+	o := eval.RunOptions{
+		Records: dir, Selection: eval.Selection{Limit: src.Limit}, Parallel: l.Parallel,
+	}
+	if l.Progress != nil {
+		label := fmt.Sprintf("%s, %s", name, s)
+		o.Progress = func(p eval.Progress) { l.Progress(label, p) }
+	}
+	x.result, _, err = eval.Run(ctx, b, &m, o)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if err != nil {
+		return no(err.Error())
+	}
+	l.ran++
+	return x, nil
+}
+
+// miss takes note of why a run is not possible, and words it.
+func (l *Lab) miss(why string) string {
+	if l.plan != nil {
+		l.plan.miss(why)
+	}
+	if l.first == "" {
+		l.first = why
+	}
+	return "not run: " + why
+}
+
+// value is a benchmark's figure, or why there is none. part is a metric other than the one
+// by which it is quoted.
+func (x *outcome) value(name, protocol, part string) (v float64, why string) {
+	if x.why != "" {
+		return 0, x.why
+	}
+	if part != "" {
+		if v, ok := x.result.Metrics.Get(part); ok {
+			return v, ""
+		}
+		return 0, fmt.Sprintf("%s has no metric %q", name, part)
+	}
+	_, v, ok := bench.Quoted(name, protocol, x.result.Metrics)
+	if !ok {
+		return 0, name + " has no figure"
+	}
+	return v, ""
+}

@@ -1,0 +1,267 @@
+package paper
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/evalengine"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/sheet"
+)
+
+// How much is measured on, where the paper does not say it.
+const (
+	timed     = 24  // questions of Table 9 and Figure 4
+	attended  = 20  // pictures of Figures 2 and 5
+	distanced = 100 // pictures of Table 18
+)
+
+// timing is what a question takes with its picture: medians over questions.
+type timing struct {
+	Seconds    float64 // until the answer is complete
+	FirstToken float64
+	Prefill    float64 // of it, the decoder's
+	Rows       float64 // keys and values that are kept
+	why        string  // there is none
+}
+
+// timings ask questions, each with its picture as if it were the only one, under all settings
+// in turns.
+func (l *Lab) timings(ctx context.Context, src *Source, name string,
+	settings []Setting) ([]timing, error) {
+	p, why, err := l.picturesOf(src, name, timed)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]timing, len(settings))
+	how := make([]methods.Options, len(settings))
+	var left time.Duration
+	for i, s := range settings {
+		if out[i].why = why; why == "" {
+			how[i], out[i].why = l.resolve(s)
+			left += l.take(len(p.questions), s)
+		}
+	}
+	if why != "" {
+		return out, nil
+	}
+	of := []any{l.machine(), p.of, fmt.Sprint(settings)}
+	medians := make([]timing, len(settings))
+	err = l.kept("times", of, left, &medians, func() error {
+		taken := make([][]timing, len(settings))
+		for at := -1; at < len(p.questions); at++ { // the first one warms up
+			q := p.questions[max(0, at)]
+			pics, err := evalengine.Decode(q.Images)
+			if err != nil {
+				return err
+			}
+			for i := range settings {
+				if out[i].why != "" {
+					continue
+				}
+				x, err := l.time(ctx, engine.Request{
+					Prompt: q.Text, System: l.Model.System, Images: pics, Reduce: how[i],
+					MaxTokens: answerTokens,
+				})
+				if err != nil {
+					return err
+				}
+				if at >= 0 {
+					taken[i] = append(taken[i], x)
+				}
+			}
+		}
+		for i := range medians {
+			medians[i] = timing{
+				Seconds:    median(taken[i], func(t timing) float64 { return t.Seconds }),
+				FirstToken: median(taken[i], func(t timing) float64 { return t.FirstToken }),
+				Prefill:    median(taken[i], func(t timing) float64 { return t.Prefill }),
+				Rows:       median(taken[i], func(t timing) float64 { return t.Rows }),
+			}
+		}
+		return nil
+	})
+	if err == nil && len(medians) != len(out) {
+		err = fmt.Errorf("paper: %s: times of %d settings on record, want %d", l.Records,
+			len(medians), len(out))
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i := range medians {
+		medians[i].why = out[i].why
+		if l.plan != nil {
+			medians[i].why = planned
+		}
+	}
+	return medians, nil
+}
+
+// time asks one question as if it were the only one.
+func (l *Lab) time(ctx context.Context, req engine.Request) (timing, error) {
+	start := time.Now()
+	a, err := l.Model.Engine.Ask(ctx, req)
+	if err == nil && a.Finish == engine.FinishCancelled {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return timing{}, err
+	}
+	r := &a.Report
+	return timing{
+		Seconds: time.Since(start).Seconds(), FirstToken: r.FirstToken.Seconds(),
+		Prefill: r.Prefill.Seconds(), Rows: float64(r.PromptTokens + r.GeneratedTokens - 1),
+	}, nil
+}
+
+// median is 0 of nothing.
+func median(all []timing, of func(timing) float64) float64 {
+	var v []float64
+	for _, t := range all {
+		v = append(v, of(t))
+	}
+	slices.Sort(v)
+	if len(v) == 0 {
+		return 0
+	}
+	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
+}
+
+// planned stands for figures while runs are counted.
+const planned = "planned"
+
+// answerTokens is the most tokens of a timed answer: those of the benchmarks are short.
+const answerTokens = 16
+
+// cacheMB is the memory of so many rows' keys and values; 0 where sizes are not known.
+func (l *Lab) cacheMB(rows float64) float64 {
+	s := l.Model.Engine.Info().Sizes
+	if s == nil {
+		return 0
+	}
+	bytes := 4.
+	if l.Model.Opened["cache_type"] == "f16" {
+		bytes = 2
+	}
+	return rows * bytes * 2 * float64(s.Text.Blocks*s.Text.Key) / 1e6
+}
+
+// latency makes Table 9.
+func (l *Lab) latency(ctx context.Context, t *printed, src *Source) (*sheet.Sheet, error) {
+	settings := t.settings()
+	name := src.main()
+	times, err := l.timings(ctx, src, name, settings)
+	if err != nil {
+		return nil, err
+	}
+	out := &sheet.Sheet{Title: l.title(t, src), Columns: []sheet.Column{
+		{Name: "method"},
+		{Name: "ms a question", Decimals: 1},
+		{Name: "total speed-up", Label: "faster", Decimals: 2}, paperColumn("total speed-up", 2),
+		{Name: "first token, ms", Decimals: 1}, paperColumn("prefill, ms", 1),
+		{Name: "first token speed-up", Label: "faster", Decimals: 2},
+		paperColumn("prefill speed-up", 2),
+		{Name: "prefill, ms", Decimals: 1}, {Name: "KV, MB", Decimals: 1},
+		{Name: "accuracy", Decimals: 1}, paperColumn("accuracy", 1),
+		{Name: "Δ, %", Decimals: 2, Signed: true},
+		{Name: "Δ, %, paper", Label: "paper", Decimals: 2, Signed: true},
+	}}
+	m := &marks{}
+	var whole float64
+	for i, s := range settings {
+		v, why, err := l.figure(ctx, src, s, column{name: "GQA", key: name})
+		if err != nil {
+			return nil, err
+		}
+		if i == 0 {
+			whole = v
+		}
+		x, all := times[i], times[0]
+		var ours [6]any
+		for k := range ours {
+			ours[k] = m.cell(0, x.why)
+		}
+		if x.why == "" {
+			ours = [6]any{1000 * x.Seconds, all.Seconds / x.Seconds, 1000 * x.FirstToken,
+				all.FirstToken / x.FirstToken, 1000 * x.Prefill, l.cacheMB(x.Rows)}
+		}
+		var change any
+		if i > 0 && why == "" && whole > 0 {
+			change = 100 * (v - whole) / whole
+		}
+		out.Rows = append(out.Rows, sheet.Row{
+			l.rowName(t, i),
+			ours[0], ours[1], t.value(i, "Total Inference Speedup"),
+			ours[2], t.value(i, "Prefill Time"), ours[3], t.value(i, "Prefill Speedup"),
+			ours[4], ours[5],
+			m.cell(v, why), t.value(i, "Accuracy"), change, t.value(i, "Accuracy Δ"),
+		})
+	}
+	out.Notes = append(m.notes(), fmt.Sprintf("Times are medians over up to %d questions, each "+
+		"asked alone with its picture, settings in turns; the paper's are of all of GQA on eight "+
+		"GPUs. Its prefill stands beside our first token, which counts the encoder too.", timed))
+	return l.finish(out, t, src), nil
+}
+
+// main is the benchmark that the paper measures times, attention and distances on.
+func (s *Source) main() string {
+	if s.Scenes {
+		return scenesName
+	}
+	return "gqa"
+}
+
+// distances makes Table 18.
+func (l *Lab) distances(ctx context.Context, t *printed, src *Source) (*sheet.Sheet, error) {
+	out := &sheet.Sheet{Title: l.title(t, src), Columns: []sheet.Column{{Name: "method"}}}
+	for _, c := range t.Columns[1:] {
+		out.Columns = append(out.Columns, sheet.Column{Name: c, Decimals: 4},
+			paperColumn(c, 4))
+	}
+	p, why, err := l.picturesOf(src, src.main(), distanced)
+	if err != nil {
+		return nil, err
+	}
+	m := &marks{}
+	for i, base := range four {
+		row := sheet.Row{base}
+		for j, s := range reductions(base) {
+			var mean float64
+			how, whyNot := l.resolve(s)
+			if why != "" {
+				whyNot = why
+			}
+			if whyNot == "" {
+				left := l.take(len(p.questions), s)
+				err = l.kept("distance", []any{p.of, s.key()}, left, &mean, func() error {
+					for _, q := range p.questions {
+						encoded, err := l.encode(ctx, q)
+						if err != nil {
+							return err
+						}
+						d, err := l.Model.Engine.Hausdorff(ctx, encoded, how)
+						if err != nil {
+							return err
+						}
+						mean += d[0] / float64(len(p.questions))
+					}
+					return nil
+				})
+				if err != nil {
+					return nil, err
+				}
+			}
+			row = append(row, m.cell(mean, whyNot), t.value(i, t.Columns[1+j]))
+		}
+		out.Rows = append(out.Rows, row)
+	}
+	out.Notes = m.notes()
+	if why == "" {
+		out.Notes = append(out.Notes,
+			fmt.Sprintf("Means over %d pictures; lower is better.", len(p.questions)))
+	}
+	return l.finish(out, t, src), nil
+}

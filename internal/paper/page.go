@@ -1,0 +1,143 @@
+package paper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/restore-vlm/restore/internal/chart"
+	"github.com/restore-vlm/restore/internal/sheet"
+)
+
+// Item is a table or a figure of the paper.
+type Item struct {
+	Figure bool
+	Number int
+}
+
+// Items are all tables, and the figures that measure something.
+func Items() (all []Item) {
+	for n := 1; n <= Tables; n++ {
+		all = append(all, Item{Number: n})
+	}
+	for _, n := range Figures {
+		all = append(all, Item{Figure: true, Number: n})
+	}
+	return all
+}
+
+func (i Item) String() string {
+	if i.Figure {
+		return fmt.Sprintf("figure %d", i.Number)
+	}
+	return fmt.Sprintf("table %d", i.Number)
+}
+
+// Title is the item's.
+func (i Item) Title() string {
+	if i.Figure {
+		return figureTitles[i.Number]
+	}
+	if t, err := table(i.Number); err == nil {
+		return t.Title
+	}
+	return ""
+}
+
+// Needs are the benchmarks that the item shows.
+func (i Item) Needs() (names []string) {
+	switch {
+	case i.Figure && i.Number == 3:
+		return nil
+	case i.Figure && i.Number == 4:
+		return []string{"gqa", "mmbench-en"}
+	case i.Figure, i.Number == 9, i.Number == 18:
+		return []string{"gqa"}
+	case i.Number == 8, i.Number == 20:
+		return nil
+	case i.Number == 11:
+		return []string{"ocrbench"}
+	case i.Number == 12:
+		return []string{"textvqa"}
+	}
+	t, err := table(i.Number)
+	if err != nil {
+		return nil
+	}
+	for _, c := range t.averaged() {
+		names = append(names, c.key)
+	}
+	return names
+}
+
+// Check refuses what the paper does not have, or does not measure.
+func (i Item) Check() error {
+	switch {
+	case !i.Figure:
+		_, err := table(i.Number)
+		return err
+	case i.Number == 1:
+		return fmt.Errorf("paper: figure 1: illustrates the method and measures nothing, " +
+			"want 2, 3, 4 or 5")
+	case !slices.Contains(Figures, i.Number):
+		return fmt.Errorf("paper: figure: got %d, want 2, 3, 4 or 5", i.Number)
+	}
+	return nil
+}
+
+// Page is an item as it was measured.
+type Page struct {
+	Item   string `json:"item"`
+	Model  string `json:"model"`
+	Data   string `json:"data,omitempty"` // "" where nothing is asked
+	Scenes bool   `json:"scenes"`         // not the paper's benchmarks
+	*sheet.Sheet
+	Panels []chart.Panel `json:"-"` // of figures
+}
+
+// Write writes the page in a form of package sheet. Lines of CSV have no title, so that each
+// says what it was measured with and on.
+func (p *Page) Write(w io.Writer, format string) error {
+	if format != "csv" || p.Data == "" {
+		return p.Sheet.Write(w, format)
+	}
+	out := *p.Sheet
+	n := len(out.Columns)
+	out.Columns = append(slices.Clip(out.Columns),
+		sheet.Column{Name: "model"}, sheet.Column{Name: "data"})
+	out.Rows = slices.Clone(out.Rows)
+	for i, r := range out.Rows {
+		if len(r) == n {
+			out.Rows[i] = append(slices.Clip(r), p.Model, p.Data)
+		}
+	}
+	return out.Write(w, format)
+}
+
+// Make makes an item: it runs what is not on record.
+func (l *Lab) Make(ctx context.Context, i Item, src *Source) (*Page, error) {
+	if err := i.Check(); err != nil {
+		return nil, err
+	}
+	p := &Page{Item: i.String(), Model: l.Name()}
+	if i.Needs() != nil {
+		p.Data, p.Scenes = src.title(), src.Scenes
+	}
+	var err error
+	switch {
+	case !i.Figure:
+		p.Sheet, err = l.table(ctx, i.Number, src)
+	case i.Number == 3:
+		p.Sheet, p.Panels = l.decay()
+	case i.Number == 4:
+		p.Sheet, p.Panels, err = l.tradeoff(ctx, src)
+	default:
+		p.Sheet, p.Panels, err = l.attention(ctx, i.Number, src)
+	}
+	if err == nil && l.plan == nil && l.ran == 0 && l.first != "" {
+		err = errors.New(l.first) // there is nothing to show
+	}
+	return p, err
+}

@@ -1,0 +1,365 @@
+package paper
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"image/png"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/restore-vlm/restore/eval"
+	"github.com/restore-vlm/restore/eval/bench"
+	"github.com/restore-vlm/restore/internal/chart"
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/checkpoint/all"
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/evalengine"
+	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/open"
+	"github.com/restore-vlm/restore/internal/sheet"
+	"github.com/restore-vlm/restore/internal/tensor"
+)
+
+// Ensure the paper's Averages follow from the figures next to them, so that both are as printed.
+func TestValues(t *testing.T) {
+	if n := len(tables()); n != Tables {
+		t.Fatalf("%d tables, want %d", n, Tables)
+	}
+	checked := 0
+	for i := range tables() {
+		x := &tables()[i]
+		for row := range x.Rows {
+			if len(x.Rows[row].Cells) != len(x.Columns) {
+				t.Fatalf("table %d, row %d: %d cells, want %d", x.Number, row,
+					len(x.Rows[row].Cells), len(x.Columns))
+			}
+			printed, ok := x.value(row, "Average").(float64)
+			parts := x.benchmarks()
+			if !ok || len(parts) == 0 {
+				continue
+			}
+			checked++
+			if v, _ := x.retained(row, parts).(float64); math.Abs(v-printed) > 0.0501 {
+				t.Errorf("table %d, row %d: %.3f, printed %.1f", x.Number, row, v, printed)
+			}
+		}
+	}
+	if checked != 143 {
+		t.Errorf("%d Averages checked, want 143", checked)
+	}
+}
+
+// Ensure every row of methods has a setting, and as many rows as settings.
+func TestSettings(t *testing.T) {
+	for _, i := range Items() {
+		if i.Figure {
+			continue
+		}
+		x, err := table(i.Number)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, ok := x.matrix(); ok {
+			for r := range m.settings {
+				if len(m.settings[r]) != len(m.columns) || len(m.paper[r]) != len(m.columns) {
+					t.Errorf("%s, row %d: %d settings and %d values, want %d", i, r,
+						len(m.settings[r]), len(m.paper[r]), len(m.columns))
+				}
+			}
+			continue
+		}
+		if i.Number == 8 || i.Number == 18 || i.Number == 20 {
+			continue
+		}
+		settings := x.settings()
+		if len(settings) != len(x.Rows) {
+			t.Errorf("%s: %d settings, want %d", i, len(settings), len(x.Rows))
+		}
+		for r, s := range settings {
+			if name := x.Rows[r].Method; s.Base == "" && strings.HasPrefix(name, "+") {
+				t.Errorf("%s: row %d (%s) reads every token", i, r, name)
+			}
+		}
+	}
+	s := Setting{Base: "visionzip", NVis: 64, Plain: true}
+	if o, err := s.options(576); err != nil || o.Positions != "sequential" || o.Restore {
+		t.Errorf("%+v, %v: the paper's plain baselines renumber positions", o, err)
+	}
+	s = Setting{Base: "fastv", NVis: 192, Plain: true}
+	if o, err := s.options(576); err != nil || o.Positions != "" {
+		t.Errorf("%+v, %v: methods inside the decoder keep positions", o, err)
+	}
+	s = Setting{Base: "holov", NVis: 320, Share: 1. / 9}
+	if o, err := s.options(576); err != nil || o.NVis != 64 {
+		t.Errorf("%+v, %v: want the share of this model's tokens", o, err)
+	}
+}
+
+// lab opens the embedded model with records in a folder.
+func lab(t *testing.T, records string, scenes int) *Lab {
+	t.Helper()
+	m, err := open.Engine(all.Files{}, engine.Options{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return &Lab{
+		Model: evalengine.Model{
+			Engine: m, Opened: map[string]any{"model": "builtin"},
+			Pictures: &evalengine.Pictures{Most: scenes},
+		},
+		Records: records, Paper: llava,
+	}
+}
+
+// llava is the paper's model without weights.
+func llava() (*engine.Engine, error) {
+	config, err := os.ReadFile("../../cmd/restore/shapes/llava-1.5-7b.json")
+	if err != nil {
+		return nil, err
+	}
+	ck, err := checkpoint.FromConfig("llava-1.5-7b", config)
+	if err != nil {
+		return nil, err
+	}
+	var zeros []byte
+	weights := func(_ *kernel.Memory, _ string, d tensor.DType, shape []int) *tensor.Tensor {
+		x := &tensor.Tensor{DType: d, Shape: shape}
+		if n := x.Len() * d.Size(); n > len(zeros) {
+			zeros = make([]byte, n)
+		}
+		x.Data = zeros[:x.Len()*d.Size()]
+		return x
+	}
+	return engine.New(ck, engine.Options{Threads: 1, Describe: true, Weights: weights})
+}
+
+// Ensure every table and figure is made on scenes, in every format, says so, and is made again
+// from the records alone.
+func TestPages(t *testing.T) {
+	items, scenes := Items(), 3
+	if testing.Short() {
+		scenes = 1
+		items = []Item{{false, 4}, {false, 8}, {false, 11}, {false, 14}, {false, 18}, {false, 20},
+			{true, 2}, {true, 3}}
+	}
+	records := t.TempDir()
+	l := lab(t, records, scenes)
+	ctx := context.Background()
+	for _, i := range items {
+		src := Drawn(scenes)
+		p, err := l.Make(ctx, i, src)
+		if err != nil {
+			t.Fatalf("%s: %v", i, err)
+		}
+		counted := i.String() == "table 8" || i.String() == "table 20" || i.String() == "figure 3"
+		if said := strings.Contains(p.Title, "drawn scenes"); said == counted ||
+			p.Scenes == counted {
+			t.Errorf("%s: %q", i, p.Title)
+		}
+		if len(p.Rows) < 4 || i.Figure != (len(p.Panels) > 0) {
+			t.Errorf("%s: %d rows and %d panels", i, len(p.Rows), len(p.Panels))
+		}
+		numbers := 0
+		for _, row := range p.Rows {
+			if len(row) != 1 && len(row) != len(p.Columns) {
+				t.Errorf("%s: %v, want %d cells", i, row, len(p.Columns))
+			}
+			for _, v := range row {
+				switch v := v.(type) {
+				case string:
+					if strings.Contains(v, planned) {
+						t.Errorf("%s: %v", i, row)
+					}
+				case float64:
+					if numbers++; math.IsNaN(v) || math.IsInf(v, 0) {
+						t.Errorf("%s: %v", i, row)
+					}
+				}
+			}
+		}
+		if numbers == 0 {
+			t.Errorf("%s: no numbers", i)
+		}
+		for _, f := range sheet.Formats {
+			var b strings.Builder
+			if err := p.Write(&b, f); err != nil || b.Len() == 0 {
+				t.Errorf("%s as %s: %v", i, f, err)
+			}
+		}
+		if i.Figure {
+			drawn(t, i, p)
+		}
+		if data, err := json.Marshal(p); err != nil || !strings.Contains(string(data), `"rows":`) {
+			t.Errorf("%s: %s, %v", i, data, err)
+		}
+
+		other := *l
+		other.done = nil
+		plan, err := other.Plan(ctx, i, src)
+		if err != nil || plan.Done != plan.Runs || plan.Left != 0 {
+			t.Errorf("%s: %+v, %v after it was run", i, plan, err)
+		}
+		again, err := other.Make(ctx, i, src)
+		if err != nil || fmt.Sprint(again.Rows) != fmt.Sprint(p.Rows) {
+			t.Errorf("%s: %v, %v, want the same as before", i, again, err)
+		}
+	}
+}
+
+// drawn checks that a figure can be drawn.
+func drawn(t *testing.T, i Item, p *Page) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "figure")
+	for _, format := range []string{"svg", "png"} {
+		f, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := chart.Draw(f, format, p.Title, p.Panels); err != nil {
+			t.Errorf("%s: %v", i, err)
+		}
+		f.Close()
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := png.Decode(f); err != nil {
+		t.Errorf("%s: %v", i, err)
+	}
+}
+
+// Ensure the operations that are counted for the paper's model are those that it prints.
+func TestOperations(t *testing.T) {
+	l := lab(t, t.TempDir(), 1)
+	for _, number := range []int{8, 20} {
+		p, err := l.Make(context.Background(), Item{Number: number}, Drawn(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		compared := 0
+		for _, row := range p.Rows {
+			for c := 2; c < len(row); c += 2 {
+				paper, ok := row[c].(float64)
+				if ours, is := row[c-1].(float64); ok && is {
+					compared++
+					if math.Abs(ours-paper) > 0.0005 {
+						t.Errorf("table %d: %v: %s: %.4f, the paper has %v", number, row[0],
+							p.Columns[c-1].Name, ours, paper)
+					}
+				}
+			}
+		}
+		if want := map[int]int{8: 9, 20: 15}[number]; compared != want {
+			t.Errorf("table %d: %d values compared, want %d", number, compared, want)
+		}
+	}
+}
+
+// Ensure what cannot be run is marked with why, stands for no number, and nothing is made of
+// nothing.
+func TestNotRun(t *testing.T) {
+	ctx := context.Background()
+	l := lab(t, t.TempDir(), 1)
+	src := Folder(t.TempDir(), bench.Options{}, 0)
+	if _, err := l.Make(ctx, Item{Number: 11}, src); err == nil ||
+		!strings.HasPrefix(err.Error(), "ocrbench: ") {
+		t.Errorf("got %v, want what is missing", err)
+	}
+
+	l = lab(t, t.TempDir(), 1)
+	src = Folder("../../eval/bench/testdata/llava", bench.Options{}, 2)
+	defer src.Close()
+	p, err := l.Make(ctx, Item{Number: 3}, src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes := strings.Join(p.Notes, "\n")
+	for _, want := range []string{"(a) ", "not run: ", "The Average of "} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("%s, want %q", notes, want)
+		}
+	}
+	for _, row := range p.Rows {
+		if len(row) > 1 {
+			if mark, ok := row[1].(string); !ok || !strings.HasPrefix(mark, "(") {
+				t.Errorf("%v: an Average of benchmarks of which some are missing", row)
+			}
+		}
+	}
+
+	for _, i := range []Item{{false, 0}, {false, 21}, {true, 1}, {true, 6}} {
+		if _, err := l.Make(ctx, i, src); err == nil || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want an error of one line", i, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	cancel()
+	l = lab(t, t.TempDir(), 1)
+	if _, err := l.Make(ctx, Item{Number: 4}, Drawn(1)); err == nil {
+		t.Error("an interrupted page was made")
+	}
+}
+
+// Ensure that questions which are asked together are answered as each alone is, whatever the
+// reduction, the number of pictures at a time and of threads.
+func TestTogether(t *testing.T) {
+	settings := []Setting{holov, full, {Base: "fastv", NVis: 192, Plain: true}}
+	if testing.Short() {
+		settings = settings[:1]
+	}
+	for _, s := range settings {
+		answers := map[int]string{}
+		for _, threads := range []int{1, 2} {
+			e, err := open.Engine(all.Files{}, engine.Options{Threads: threads})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			how, err := s.options(576)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := Scenes(2)
+			m := &evalengine.Model{Engine: e, Reduction: how, Opened: map[string]any{}}
+			if threads == 1 {
+				for q, err := range b.Questions() {
+					if err != nil {
+						t.Fatal(err)
+					}
+					pics, err := evalengine.Decode(q.Images)
+					if err != nil {
+						t.Fatal(err)
+					}
+					a, err := e.Ask(t.Context(), engine.Request{
+						Prompt: q.Text, Images: pics, Reduce: how, MaxTokens: b.MaxTokens,
+						NoCache: true,
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+					answers[q.ID] = a.Text
+				}
+			}
+			for _, parallel := range []int{1, 2} {
+				o := eval.RunOptions{Parallel: parallel}
+				_, scored, err := eval.Run(t.Context(), b, m, o)
+				if err != nil || len(scored) != len(answers) {
+					t.Fatalf("%s: %d answers, want %d, %v", s, len(scored), len(answers), err)
+				}
+				for _, x := range scored {
+					if want := answers[x.Question.ID]; x.Answer != want {
+						t.Errorf("%s, %d threads, %d pictures: question %d: %q, alone %q", s,
+							threads, parallel, x.Question.ID, x.Answer, want)
+					}
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,231 @@
+package paper
+
+import (
+	"context"
+	"time"
+
+	"github.com/restore-vlm/restore/eval"
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/evalengine"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/methods"
+)
+
+// Plan is what a table or a figure asks of the model.
+type Plan struct {
+	Runs    int           // as many as it shows
+	Done    int           // of them on record
+	Left    time.Duration // by the rates of this machine
+	Missing []string      // why runs are not possible, each reason once
+
+	encoded bool // a run before this one has encoded the pictures, and they are kept
+}
+
+// Plan tells what an item would run.
+func (l *Lab) Plan(ctx context.Context, i Item, src *Source) (*Plan, error) {
+	r, err := l.measureRates(ctx, src.Scenes)
+	if err != nil {
+		return nil, err
+	}
+	planner := *l
+	planner.done, planner.plan, planner.rates = nil, new(Plan), r
+	_, err = planner.Make(ctx, i, src)
+	return planner.plan, err
+}
+
+// add takes up a run of which some questions are answered already.
+func (p *Plan) add(left time.Duration) {
+	p.Runs++
+	if left == 0 {
+		p.Done++
+	}
+	p.Left += left
+}
+
+func (p *Plan) miss(why string) {
+	for _, m := range p.Missing {
+		if m == why {
+			return
+		}
+	}
+	p.Missing = append(p.Missing, why)
+}
+
+// planRun takes up a run of a benchmark.
+func (l *Lab) planRun(src *Source, name string, m eval.Answerer, how methods.Options) error {
+	size, why := src.size(name)
+	if why != "" {
+		l.plan.miss(why)
+		return nil
+	}
+	answered := 0
+	if b, _ := src.Benchmark(name); b != nil {
+		dir, err := l.folder(b, m)
+		if err != nil {
+			return err
+		}
+		if r, err := eval.ReadRecords(dir); err == nil {
+			answered = min(len(r.List), size.questions)
+		}
+	}
+	left := float64(size.questions-answered) / float64(max(1, size.questions))
+	seconds := left * l.rates.run(size, how)
+	if l.plan.encoded && l.Model.Pictures != nil && !src.published {
+		seconds -= left * float64(size.pictures) * l.rates.Encode
+	}
+	l.plan.encoded = true
+	l.plan.add(time.Duration(seconds * float64(time.Second)))
+	return nil
+}
+
+// size is how much a benchmark asks.
+type size struct{ questions, pictures int }
+
+// published are the sizes of the benchmarks that the paper's tables show, without VQAv2, whose
+// answers are not public.
+var published = map[string]size{
+	"gqa": {12578, 398}, "mmbench-en": {4377, 1176}, "mme": {2374, 1187}, "pope": {8910, 500},
+	"scienceqa": {4241, 2017}, "textvqa": {5000, 3166}, "seedbench": {19242, 19242},
+	"ocrbench": {1000, 1000},
+}
+
+// Published stands for the paper's benchmarks where their data are not there; nothing can be
+// asked of it.
+func Published() *Source { return &Source{Name: "the paper's benchmarks", published: true} }
+
+// size counts the questions and pictures of a benchmark, or says why there are none.
+func (s *Source) size(name string) (size, string) {
+	if n, ok := published[name]; s.published {
+		if !ok {
+			return n, name + ": not counted"
+		}
+		return n, ""
+	}
+	if n, ok := s.sizes[name]; ok {
+		return n, ""
+	}
+	b, why := s.Benchmark(name)
+	if b == nil {
+		return size{}, why
+	}
+	var n size
+	seen := map[string]bool{}
+	for q, err := range b.Questions() {
+		if err != nil {
+			return size{}, err.Error()
+		}
+		if s.Limit > 0 && n.questions == s.Limit {
+			break
+		}
+		n.questions++
+		for _, i := range q.Images {
+			seen[i.Name] = true
+		}
+	}
+	n.pictures = len(seen)
+	if s.sizes == nil {
+		s.sizes = map[string]size{}
+	}
+	s.sizes[name] = n
+	return n, ""
+}
+
+// rates are the seconds that things take with a model on this machine.
+type rates struct {
+	Encode float64 // a picture
+	// A question with all tokens of a picture, and with Kept of them.
+	Full, Reduced float64
+	Tokens, Kept  int
+	Text          float64 // a question without a picture
+}
+
+// run predicts the questions of a benchmark. The first question about a picture reads it; the
+// next ones read their text alone, except where a picture is reduced for each question.
+func (r *rates) run(n size, o methods.Options) float64 {
+	first, next := r.question(o), r.Text
+	if o.Inside() {
+		next = first
+	}
+	pictures := min(n.pictures, n.questions)
+	return float64(n.pictures)*r.Encode + float64(pictures)*first +
+		float64(n.questions-pictures)*next
+}
+
+// question predicts a question whose picture is encoded.
+func (r *rates) question(o methods.Options) float64 {
+	kept := float64(r.Tokens)
+	switch {
+	case o.Base == "" || o.Base == "none":
+	case o.NVis > 0:
+		kept = float64(o.NVis)
+	case o.KeepRatio > 0:
+		kept *= o.KeepRatio
+	}
+	if r.Tokens == r.Kept {
+		return r.Full
+	}
+	slope := max(0, (r.Full-r.Reduced)/float64(r.Tokens-r.Kept))
+	return max(0, r.Full-slope*(float64(r.Tokens)-kept))
+}
+
+// The questions by which rates are measured.
+const (
+	rateText  = 60     // tokens besides the picture
+	nextText  = 30     // of a further question, after what is read already
+	nextScene = 8      // of one about a drawn scene
+	rateSteps = 2      // tokens of an answer after the first
+	rateShare = 1. / 9 // of the visual tokens
+	// rateFor is how long they are repeated.
+	rateFor = 300 * time.Millisecond
+)
+
+// measureRates asks a few questions of random words. What was measured is kept.
+func (l *Lab) measureRates(ctx context.Context, scenes bool) (*rates, error) {
+	next := nextText
+	if scenes {
+		next = nextScene
+	}
+	r := new(rates)
+	err := l.kept("rates", []any{l.machine(), next}, 0, r, func() error {
+		drawn, err := pictures(Scenes(1), 1)
+		if err != nil {
+			return err
+		}
+		pics, err := evalengine.Decode(drawn[0].Images)
+		if err != nil {
+			return err
+		}
+		ask := func(n int, p *imageproc.Picture, o methods.Options) (*engine.Measurement, error) {
+			return l.Model.Engine.Measure(ctx, engine.MeasureRequest{
+				Image: p, Reduce: o, Text: n, Steps: rateSteps,
+			})
+		}
+		few := methods.Options{Base: "holov", KeepRatio: rateShare, Restore: true}
+		times := 0
+		for start := time.Now(); times == 0 || time.Since(start) < rateFor; times++ {
+			full, err := ask(rateText, pics[0], methods.Options{})
+			if err != nil {
+				return err
+			}
+			reduced, err := ask(rateText, pics[0], few)
+			if err != nil {
+				return err
+			}
+			text, err := ask(next, nil, methods.Options{})
+			if err != nil {
+				return err
+			}
+			r.Text += (text.Prefill + text.Decode).Seconds()
+			r.Encode += (full.Prepare + full.Encode).Seconds()
+			r.Full += (full.Prefill + full.Decode).Seconds()
+			r.Reduced += (reduced.Select + reduced.Merge + reduced.Prefill +
+				reduced.Decode).Seconds()
+			r.Tokens, r.Kept = full.Before, reduced.Kept+reduced.Merged
+		}
+		for _, v := range []*float64{&r.Encode, &r.Full, &r.Reduced, &r.Text} {
+			*v /= float64(times)
+		}
+		return nil
+	})
+	return r, err
+}

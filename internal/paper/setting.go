@@ -1,0 +1,128 @@
+package paper
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/restore-vlm/restore/internal/methods"
+)
+
+// Setting is a way to reduce the visual tokens, as the paper names it.
+type Setting struct {
+	Base    string // "" reads every token
+	NVis    int    // of the paper's model; 0 where only Share is known
+	Share   float64
+	Plain   bool           // the base alone
+	Options map[string]any // other parameters by name
+}
+
+// full reads every token.
+var full = Setting{}
+
+// bases are the paper's names of methods.
+var bases = map[string]string{
+	"FastV": "fastv", "PDrop": "pdrop", "SparseVLM": "sparsevlm", "ToMe": "tome",
+	"VisionZip": "visionzip", "Visionzip": "visionzip", "DivPrune": "divprune",
+	"VisPruner": "vispruner", "HoloV": "holov", "FlowCut": "flowcut",
+}
+
+// modelTokens are the visual tokens of a picture in the paper's models.
+var modelTokens = map[string]int{"LLaVA-1.5-7B": 576, "LLaVA-NeXT-7B": 2880}
+
+// options turns the setting into one for a model with so many visual tokens a picture, 0 where
+// that depends on the picture. Where the model has another number than the paper's, the share
+// is kept. The paper's baselines outside of the decoder renumber positions; ours do not by
+// default.
+func (s Setting) options(tokens int) (methods.Options, error) {
+	if s.Base == "" {
+		return methods.Options{}, nil
+	}
+	g := methods.Given{}
+	set := func(name string, value any) error { return g.Set(name, value) }
+	err := set("base", s.Base)
+	switch {
+	case err != nil:
+	case tokens == 0:
+		err = set("keep-ratio", s.Share)
+	case s.NVis > 0 && s.Share == 0:
+		err = set("n-vis", s.NVis)
+	default:
+		err = set("n-vis", int(math.Round(s.Share*float64(tokens))))
+	}
+	if err == nil && s.Plain {
+		err = set("restore", false)
+	}
+	for name, v := range s.Options {
+		if err == nil {
+			err = set(name, v)
+		}
+	}
+	if err != nil {
+		return methods.Options{}, err
+	}
+	o, err := g.Options()
+	if err == nil && s.Plain && !o.Inside() && o.Positions == "" {
+		o.Positions = "sequential"
+	}
+	return o, err
+}
+
+// key is equal for equal settings.
+func (s Setting) key() string {
+	return fmt.Sprint(s.Base, s.NVis, s.Share, s.Plain, s.Options) // fmt sorts the keys of maps
+}
+
+// String words the setting.
+func (s Setting) String() string {
+	if s.Base == "" {
+		return "all tokens"
+	}
+	out := s.Base
+	if !s.Plain {
+		out += " + RESTORE"
+	}
+	if s.NVis > 0 {
+		out += fmt.Sprintf(", %d tokens", s.NVis)
+	} else {
+		out += fmt.Sprintf(", %.1f %%", 100*s.Share)
+	}
+	if len(s.Options) > 0 {
+		out += " " + strings.Trim(fmt.Sprint(s.Options), "map[]")
+	}
+	return out
+}
+
+// with is the setting with another parameter.
+func (s Setting) with(name string, value any) Setting {
+	options := map[string]any{name: value}
+	for k, v := range s.Options {
+		if k != name {
+			options[k] = v
+		}
+	}
+	s.Options = options
+	return s
+}
+
+// setting is what a row of methods is about.
+func (t *printed) setting(r *printedRow) Setting {
+	base, ok := bases[r.Method]
+	if !ok {
+		return full // the row of the model itself
+	}
+	s := Setting{Base: base, NVis: r.NVis, Plain: !r.Restore}
+	switch n := modelTokens[t.Model]; {
+	case n == 0:
+		s.Share = r.Percent / 100
+		if s.Share > 0.33 && s.Share < 0.34 {
+			s.Share = 1. / 3
+		}
+	case n != 576: // budgets of other models are kept as shares
+		s.Share = float64(r.NVis) / float64(n)
+	}
+	if r.Gamma > 0 {
+		s = s.with("gamma", r.Gamma)
+	}
+	return s
+}

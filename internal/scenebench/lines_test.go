@@ -1,0 +1,85 @@
+package scenebench
+
+import (
+	"image/png"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/restore-vlm/restore/internal/scene"
+)
+
+func TestLines(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "pics"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(filepath.Join(dir, "pics", "a.png"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := png.Encode(f, scene.New(1).Image()); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "q.jsonl")
+	text := "{\"image\": \"pics/a.png\", \"text\": \"What is it?\", \"question_id\": " +
+		"7}\n\n{\"picture\": \"pics/a.png\", \"question\": \"Why?\"}\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := OpenLines(path)
+	if err != nil || l.Len() != 2 {
+		t.Fatalf("got %v, %v, want two questions", l, err)
+	}
+	want := []string{"What is it?", "Why?"}
+	for item, err := range l.Items(5) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if item.Picture.Width != scene.Size || len(item.Questions) != 1 ||
+			item.Questions[0].Text != want[0] {
+			t.Errorf("got %+v, want %q", item, want[0])
+		}
+		want = want[1:]
+	}
+	if len(want) != 0 {
+		t.Errorf("%d questions were not read", len(want))
+	}
+	for name, c := range map[string][2]string{
+		"empty":    {"\n", "holds no questions"},
+		"not JSON": {"{}\nx", `line 1: image "", want a file name inside the folder`},
+		"outside":  {`{"image": "../a.png", "text": "x"}`, `line 1: image "../a.png", want a file name inside the folder`},
+		"mute":     {`{"image": "a.png"}`, "line 1 (a.png): no question"},
+		"array":    {"\n[]", "line 2: want a JSON object"},
+		"long":     {`{"image": "` + strings.Repeat("a", maxLine) + `"}`, "line 1: bufio.Scanner: token too long"},
+	} {
+		if _, err := parseLines([]byte(c[0])); err == nil || !strings.Contains(err.Error(), c[1]) {
+			t.Errorf("%s: got %v, want %q", name, err, c[1])
+		}
+	}
+	if _, err := OpenLines(filepath.Join(dir, "none")); err == nil ||
+		!strings.HasPrefix(err.Error(), "eval: ") {
+		t.Errorf("no file: got %v", err)
+	}
+}
+
+// FuzzLines: whatever is accepted names a picture inside the folder and asks something.
+func FuzzLines(f *testing.F) {
+	f.Add([]byte(`{"image": "a.png", "question": "x"}`))
+	f.Add([]byte("{\"picture\": \"b/c.jpg\", \"text\": \"y\"}\n\n[]"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		rows, err := parseLines(data)
+		if err != nil {
+			return
+		}
+		for _, r := range rows {
+			if !filepath.IsLocal(r.Picture) || r.Question == "" {
+				t.Errorf("accepted %+v", r)
+			}
+		}
+	})
+}

@@ -1,0 +1,454 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/restore-vlm/restore/internal/ask"
+	"github.com/restore-vlm/restore/internal/media"
+	"github.com/restore-vlm/restore/internal/ollama"
+	"github.com/restore-vlm/restore/internal/openai"
+	"github.com/restore-vlm/restore/internal/wire"
+)
+
+// handle reads the body of a POST and serves it. What serve returns as an error is the
+// answer, unless one was begun.
+func (x *exchange) handle(field string, serve func(b *served, body []byte) (*ask.Request, error)) {
+	body, done, err := x.s.readBody(x.w, x.r)
+	var r *ask.Request
+	if err == nil {
+		defer done()
+		r, err = serve(x.s.backend.Load(), body)
+	}
+	if err != nil {
+		x.fail(x.s.toWire(err, r, field, x.id))
+	}
+}
+
+// watchEvery is how often a connection is asked whether its client is there.
+const watchEvery = 250 * time.Millisecond
+
+// context returns the context of a request: it ends with the client, the time of a
+// request, and the server. done frees it.
+func (x *exchange) context() (ctx context.Context, done func()) {
+	ctx, cancel := context.WithCancelCause(x.r.Context())
+	stops := []func() bool{context.AfterFunc(x.s.cut, func() { cancel(errShutdown) })}
+	if d := x.s.o.RequestTimeout; d > 0 {
+		stops = append(
+			stops,
+			time.AfterFunc(time.Until(x.start.Add(d)), func() { cancel(errDeadline) }).Stop,
+		)
+	}
+	if c := x.conn(); c != nil {
+		go func() {
+			t := time.NewTicker(watchEvery)
+			defer t.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-t.C:
+					if gone(c) {
+						cancel(errGone)
+					}
+				}
+			}
+		}()
+	}
+	return ctx, func() {
+		for _, stop := range stops {
+			stop()
+		}
+		cancel(context.Canceled)
+	}
+}
+
+// load fetches the pictures of a request: those at hand first, so that what is wrong
+// with them is said at once, then the others together.
+func (s *Server) load(ctx context.Context, r *ask.Request) error {
+	var remote []*ask.Picture
+	for _, m := range r.Messages {
+		for _, p := range m.Parts {
+			switch {
+			case p.Picture == nil:
+			case media.Remote(p.Picture.URL):
+				remote = append(remote, p.Picture)
+			default:
+				if err := s.loadOne(ctx, p.Picture); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if len(remote) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	failed := make([]error, len(remote))
+	var wait sync.WaitGroup
+	for i, p := range remote {
+		wait.Go(func() {
+			if failed[i] = s.loadOne(ctx, p); failed[i] != nil {
+				cancel()
+			}
+		})
+	}
+	wait.Wait()
+	var fetched *media.Error
+	for _, err := range failed { // what one failure cancelled is no failure of its own
+		if errors.As(err, &fetched) {
+			return err
+		}
+	}
+	return errors.Join(failed...)
+}
+
+func (s *Server) loadOne(ctx context.Context, p *ask.Picture) error {
+	data, source, err := s.o.Media.Load(ctx, p.URL)
+	if err != nil {
+		return &FieldError{Path: p.Path, Err: err}
+	}
+	p.Data, p.URL = data, ""
+	s.metrics().images[source].Inc()
+	return nil
+}
+
+// submitted is a request that was not refused, with what ends it.
+type submitted struct {
+	Job
+	ctx  context.Context
+	done func()
+	wait time.Duration // from the request's arrival
+}
+
+// submit loads pictures and hands the request to the backend.
+func (x *exchange) submit(b *served, r *ask.Request) (*submitted, error) {
+	ctx, done := x.context()
+	p := &submitted{ctx: ctx, done: done}
+	err := x.s.load(ctx, r)
+	if err == nil {
+		r.Tenant = x.tenant
+		p.wait = time.Since(x.start)
+		p.Job, err = b.Submit(ctx, r)
+	}
+	if err != nil {
+		err = cause(ctx, err)
+		done()
+		return nil, err
+	}
+	return p, nil
+}
+
+// cause is why a request's context ended, else err.
+func cause(ctx context.Context, err error) error {
+	if c := context.Cause(ctx); c != nil {
+		return c
+	}
+	return err
+}
+
+// answer is the job's whole answer.
+func (p *submitted) answer() (*ask.Answer, error) {
+	a, err := p.Answer()
+	if err != nil {
+		return nil, cause(p.ctx, err)
+	}
+	a.Timings.FirstToken += p.wait
+	return a, nil
+}
+
+// finished logs and counts an answer.
+func (x *exchange) finished(r *ask.Request, a *ask.Answer) {
+	x.s.metrics().count(a)
+	x.s.learn(a)
+	before, after, cache := 0, 0, ""
+	for _, p := range a.Pictures {
+		before += p.Tokens
+		after += p.Kept + p.Merged
+		if cache == "" || p.Cache == ask.CacheNone {
+			cache = string(p.Cache)
+		}
+	}
+	x.line = append(x.line, "prompt", a.Prompt, "cached", a.Cached, "tokens", a.Completion,
+		"pictures", fmt.Sprintf("%d→%d", before, after), "cache", cache, "finish", string(a.Finish))
+	if x.s.o.LogPrompts {
+		x.line = append(x.line, "asked", text(r), "answered", a.Text)
+	}
+}
+
+// text is what a request says, without its pictures.
+func text(r *ask.Request) string {
+	if r.Prompt != nil {
+		return r.Prompt.Text
+	}
+	var out string
+	for _, m := range r.Messages {
+		for _, p := range m.Parts {
+			if p.Text != "" {
+				out += string(m.Role) + ": " + p.Text + "\n"
+			}
+		}
+	}
+	return out
+}
+
+// reply is how an API writes an answer.
+type reply struct {
+	whole func(a *ask.Answer) any
+	kind  string // Content-Type of a stream; "" is none
+	// Of a stream.
+	ping  bool // silence is broken by comments
+	begin func(s *stream)
+	piece func(s *stream, e *ask.Event)
+	end   func(s *stream, a *ask.Answer)
+	fail  func(s *stream, e *wire.Error)
+}
+
+// answer runs a request and writes what comes of it.
+func (x *exchange) answer(b *served, r *ask.Request, how *reply) error {
+	p, err := x.submit(b, r)
+	if err != nil {
+		return err
+	}
+	defer p.done()
+	if how.kind != "" {
+		return x.follow(p, r, how)
+	}
+	a, err := p.answer()
+	if err != nil {
+		return err
+	}
+	x.finished(r, a)
+	x.json(http.StatusOK, how.whole(a))
+	return nil
+}
+
+// follow writes an answer as it is made. Nothing is written before the first piece, or
+// before silence has to be broken, so that a failure until then has its own status.
+func (x *exchange) follow(p *submitted, r *ask.Request, how *reply) error {
+	pieces := make(chan *ask.Event, 16)
+	go func() {
+		defer close(pieces)
+		for {
+			e, ok := p.Next()
+			if !ok {
+				return
+			}
+			select {
+			case pieces <- e:
+			case <-p.ctx.Done():
+				return
+			}
+		}
+	}()
+	s := x.stream(how.kind)
+	begin := func() {
+		if !s.begun {
+			s.begin()
+			how.begin(s)
+		}
+	}
+	var ping <-chan time.Time
+	silence := x.s.o.Ping
+	if silence > 0 && how.ping {
+		t := time.NewTicker(silence)
+		defer t.Stop()
+		ping = t.C
+	}
+	var held []ask.Token // of no text, until there is some
+	wrote := time.Now()
+	for s.err == nil {
+		select {
+		case e, more := <-pieces:
+			switch {
+			case !more:
+				return x.finish(p, r, s, how, begin)
+			case e.Text == "":
+				held = append(held, e.Tokens...)
+				continue
+			}
+			e.Tokens, held = append(held, e.Tokens...), nil
+			begin()
+			how.piece(s, e)
+			wrote = time.Now()
+		case <-ping:
+			if time.Since(wrote) >= silence/2 {
+				begin()
+				s.write([]byte(": ping\n\n"))
+				wrote = time.Now()
+			}
+		}
+	}
+	p.done() // the client does not read any more
+	_, _ = p.Answer()
+	x.s.metrics().cancelled.Inc()
+	return nil
+}
+
+// finish writes the end of a streamed answer.
+func (x *exchange) finish(p *submitted, r *ask.Request, s *stream, how *reply, begin func()) error {
+	a, err := p.answer()
+	switch {
+	case err != nil && !s.begun:
+		return err
+	case err != nil:
+		x.broke(s, r, how, err)
+	default:
+		begin()
+		how.end(s, a)
+		x.finished(r, a)
+	}
+	return nil
+}
+
+// broke tells of a failure in mid-stream; the connection ends with the stream.
+func (x *exchange) broke(s *stream, r *ask.Request, how *reply, err error) {
+	e := x.s.toWire(err, r, "", x.id)
+	if e == nil {
+		x.s.metrics().cancelled.Inc()
+		return
+	}
+	if e.Status == http.StatusGatewayTimeout {
+		x.s.metrics().rejected("deadline")
+	}
+	x.line = append(x.line, "code", e.Code)
+	how.fail(s, e)
+}
+
+// serverEvents is a reply as server-sent events.
+func serverEvents(o openai.Stream) *reply {
+	return &reply{
+		kind: "text/event-stream", ping: true,
+		begin: func(s *stream) { s.events(o.Begin()) },
+		piece: func(s *stream, e *ask.Event) { s.events(o.Piece(e)) },
+		end:   func(s *stream, a *ask.Answer) { s.events(o.End(a)) },
+		fail:  func(s *stream, e *wire.Error) { s.events(o.Fail(e)) },
+	}
+}
+
+func (x *exchange) meta(b *served, prefix string) *openai.Meta {
+	return &openai.Meta{
+		ID:          newID(prefix),
+		Created:     x.start.Unix(),
+		Model:       b.info.ID,
+		Fingerprint: b.info.Fingerprint,
+	}
+}
+
+func (s *Server) chat(x *exchange) {
+	x.handle("messages", func(b *served, body []byte) (*ask.Request, error) {
+		q, err := openai.ParseChat(body, s.env(b))
+		if err != nil {
+			return nil, err
+		}
+		if e := b.check(q.Model); e != nil {
+			return nil, e
+		}
+		m := x.meta(b, "chatcmpl-")
+		how := &reply{whole: func(a *ask.Answer) any { return openai.Chat(m, q.Ask, a) }}
+		if q.Stream {
+			how = serverEvents(openai.ChatChunks(m, q))
+		}
+		return q.Ask, x.answer(b, q.Ask, how)
+	})
+}
+
+func (s *Server) completion(x *exchange) {
+	x.handle("prompt", func(b *served, body []byte) (*ask.Request, error) {
+		q, err := openai.ParseCompletion(body, s.env(b))
+		if err != nil {
+			return nil, err
+		}
+		if e := b.check(q.Model); e != nil {
+			return nil, e
+		}
+		m := x.meta(b, "cmpl-")
+		how := &reply{whole: func(a *ask.Answer) any { return openai.Completion(m, q.Ask, a) }}
+		if q.Stream {
+			how = serverEvents(openai.CompletionChunks(m, q))
+		}
+		return q.Ask, x.answer(b, q.Ask, how)
+	})
+}
+
+func (s *Server) response(x *exchange) {
+	x.handle("input", func(b *served, body []byte) (*ask.Request, error) {
+		q, err := openai.ParseResponse(body, s.env(b))
+		if err != nil {
+			return nil, err
+		}
+		if e := b.check(q.Model); e != nil {
+			return nil, e
+		}
+		d := &b.info.Defaults
+		m := &openai.ResponseMeta{
+			ID:        newID("resp_"),
+			MessageID: newID("msg_"),
+			Created:   x.start.Unix(),
+			Model:     b.info.ID,
+			Temperature: or(
+				q.Ask.Sampling.Temperature,
+				d.Temperature,
+			),
+			TopP: or(q.Ask.Sampling.TopP, d.TopP),
+		}
+		now := func() int64 { return time.Now().Unix() }
+		how := &reply{whole: func(a *ask.Answer) any { return openai.Response(m, q, a, now()) }}
+		if q.Stream {
+			how = serverEvents(openai.ResponseEvents(m, q, now))
+		}
+		return q.Ask, x.answer(b, q.Ask, how)
+	})
+}
+
+func or(p *float64, v float64) float64 {
+	if p != nil {
+		return *p
+	}
+	return v
+}
+
+func (s *Server) ollamaChat(x *exchange)     { s.ollama(x, "messages", ollama.ParseChat) }
+func (s *Server) ollamaGenerate(x *exchange) { s.ollama(x, "prompt", ollama.ParseGenerate) }
+
+// ollama answers by Ollama's routes.
+func (s *Server) ollama(
+	x *exchange,
+	field string,
+	parse func([]byte, *ollama.Env) (*ollama.Request, error),
+) {
+	x.handle(field, func(b *served, body []byte) (*ask.Request, error) {
+		q, err := parse(body, &ollama.Env{Env: *s.env(b), Context: b.info.Context})
+		if err != nil {
+			return nil, err
+		}
+		if e := b.ollamaCheck(q.Model); e != nil {
+			return nil, e
+		}
+		p := &ollama.Reply{
+			Model:    b.info.ID,
+			Generate: field == "prompt",
+			Start:    x.start,
+			Now:      time.Now,
+		}
+		if q.Load {
+			x.json(http.StatusOK, p.Loaded())
+			return nil, nil
+		}
+		how := &reply{whole: func(a *ask.Answer) any { return p.Whole(q.Ask, a) }}
+		if q.Stream {
+			how = &reply{kind: "application/x-ndjson",
+				begin: func(*stream) {},
+				piece: func(s *stream, e *ask.Event) { s.line(p.Piece(e)) },
+				end:   func(s *stream, a *ask.Answer) { s.line(p.End(q.Ask, a)) },
+				fail:  func(s *stream, e *wire.Error) { s.line(ollama.Error(e)) },
+			}
+		}
+		return q.Ask, x.answer(b, q.Ask, how)
+	})
+}

@@ -1,0 +1,347 @@
+package server
+
+import (
+	"net/http"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/restore-vlm/restore/internal/ask"
+	"github.com/restore-vlm/restore/internal/media"
+)
+
+// metrics are what /metrics tells. No label takes a value from a request.
+type metrics struct {
+	registry *prometheus.Registry
+
+	requests     *prometheus.CounterVec // route, code
+	seconds      prometheus.Histogram
+	queue        prometheus.Histogram
+	ttft         prometheus.Histogram
+	interToken   prometheus.Histogram
+	stages       map[string]prometheus.Observer
+	promptTokens prometheus.Counter
+	cachedTokens prometheus.Counter
+	tokens       prometheus.Counter
+	original     prometheus.Counter
+	kept         prometheus.Counter
+	merged       prometheus.Counter
+	images       map[media.Source]prometheus.Counter
+	cancelled    prometheus.Counter
+	rejections   *prometheus.CounterVec // reason
+}
+
+// rejections are the reasons for which a request is turned away.
+var rejections = []string{"queue_full", "shutting_down", "too_large", "deadline"}
+
+// Buckets of histograms, in seconds.
+var (
+	requestBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 25, 60, 150, 600}
+	tokenBuckets   = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}
+	stageBuckets   = []float64{
+		.0005,
+		.001,
+		.0025,
+		.005,
+		.01,
+		.025,
+		.05,
+		.1,
+		.25,
+		.5,
+		1,
+		2.5,
+		5,
+		10,
+		25,
+		60,
+	}
+)
+
+// newMetrics makes the metrics of a model; state is what the backend tells.
+func newMetrics(model, version, kernel string, state func() State) *metrics {
+	m := &metrics{registry: prometheus.NewRegistry()}
+	own := prometheus.WrapRegistererWith(prometheus.Labels{"model": model}, m.registry)
+	m.registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+		own.MustRegister(c)
+		return c
+	}
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		own.MustRegister(c)
+		return c
+	}
+	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
+		h := prometheus.NewHistogram(
+			prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets},
+		)
+		own.MustRegister(h)
+		return h
+	}
+	m.requests = counters(
+		"restore_requests_total",
+		"Requests answered, by route and status.",
+		"route",
+		"code",
+	)
+	m.seconds = histogram(
+		"restore_request_seconds",
+		"Time from a request's arrival to the end of its answer.",
+		requestBuckets,
+	)
+	m.queue = histogram(
+		"restore_queue_seconds",
+		"Time that a request waited for a place.",
+		requestBuckets,
+	)
+	m.ttft = histogram(
+		"restore_ttft_seconds",
+		"Time from a request's arrival to its first token.",
+		requestBuckets,
+	)
+	m.interToken = histogram(
+		"restore_inter_token_seconds",
+		"Mean time between the tokens of an answer.",
+		tokenBuckets,
+	)
+	stage := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "restore_stage_seconds",
+		Help:    "Time of a request's stages; those that did not run are not counted.",
+		Buckets: stageBuckets}, []string{"stage"})
+	own.MustRegister(stage)
+	m.stages = map[string]prometheus.Observer{}
+	for _, name := range []string{"prepare", "encode", "select", "merge", "prefill", "decode"} {
+		m.stages[name] = stage.WithLabelValues(name)
+	}
+	m.promptTokens = counter(
+		"restore_prompt_tokens_total",
+		"Rows that decoders read of prompts, pictures after their reduction.",
+	)
+	m.cachedTokens = counter(
+		"restore_cached_tokens_total",
+		"Of them, rows whose keys and values were kept from before.",
+	)
+	m.tokens = counter("restore_completion_tokens_total", "Tokens generated.")
+	m.original = counter("restore_image_tokens_original_total", "Visual tokens before reduction.")
+	m.kept = counter("restore_image_tokens_kept_total", "Visual tokens read as they were.")
+	m.merged = counter(
+		"restore_image_tokens_merged_total",
+		"Tokens that stand for a group of visual tokens.",
+	)
+	images := counters(
+		"restore_images_total",
+		"Pictures loaded, by where they came from.",
+		"source",
+	)
+	m.images = map[media.Source]prometheus.Counter{}
+	for _, source := range []media.Source{media.Data, media.File, media.HTTP} {
+		m.images[source] = images.WithLabelValues(string(source))
+	}
+	m.cancelled = counter("restore_cancelled_total", "Requests whose client went away.")
+	m.rejections = counters("restore_rejected_total", "Requests turned away, by reason.", "reason")
+	for _, reason := range rejections {
+		m.rejections.WithLabelValues(reason)
+	}
+	build := prometheus.NewGauge(
+		prometheus.GaugeOpts{Name: "restore_build_info", Help: "1; the labels say what is running.",
+			ConstLabels: prometheus.Labels{
+				"version": version,
+				"go":      runtime.Version(),
+				"kernel":  kernel,
+			}},
+	)
+	build.Set(1)
+	own.MustRegister(build, stateCollector(state))
+	return m
+}
+
+// gauge is one number of a State.
+type gauge struct {
+	desc  *prometheus.Desc
+	kind  prometheus.ValueType
+	label string
+	fleet bool // only where others answer
+	value func(*State) float64
+}
+
+// collector reads a State when it is scraped.
+type collector struct {
+	state  func() State
+	gauges []gauge
+}
+
+func stateCollector(state func() State) *collector {
+	c := &collector{state: state}
+	add := func(kind prometheus.ValueType, name, help string, value func(*State) float64) {
+		c.gauges = append(
+			c.gauges,
+			gauge{desc: prometheus.NewDesc(name, help, nil, nil), kind: kind, value: value},
+		)
+	}
+	const g, n = prometheus.GaugeValue, prometheus.CounterValue
+	add(
+		g,
+		"restore_running",
+		"Requests that are being answered.",
+		func(s *State) float64 { return float64(s.Running) },
+	)
+	add(
+		g,
+		"restore_queue_depth",
+		"Requests that wait for a place.",
+		func(s *State) float64 { return float64(s.Queued) },
+	)
+	for name, m := range map[string]struct {
+		help  string
+		value func(*FleetState) float64
+	}{
+		"restore_workers": {"Workers that live.",
+			func(f *FleetState) float64 { return float64(f.Workers) }},
+		"restore_queue_oldest_seconds": {"Age of the oldest request without an answer.",
+			func(f *FleetState) float64 { return f.Oldest.Seconds() }},
+	} {
+		c.gauges = append(c.gauges, gauge{prometheus.NewDesc(name, m.help, nil, nil), g, "", true,
+			func(s *State) float64 { return m.value(s.Fleet) }})
+	}
+	add(
+		g,
+		"restore_kv_bytes",
+		"Memory of keys and values in use.",
+		func(s *State) float64 { return float64(s.KVBytes) },
+	)
+	add(
+		g,
+		"restore_kv_limit_bytes",
+		"Memory that keys and values may take.",
+		func(s *State) float64 { return float64(s.KVLimit) },
+	)
+	add(
+		n,
+		"restore_feature_cache_misses_total",
+		"Pictures whose reduced features were in no cache.",
+		func(s *State) float64 { return float64(s.FeatureMisses) },
+	)
+	add(
+		n,
+		"restore_feature_cache_evictions_total",
+		"Entries that the cache of features gave up for room.",
+		func(s *State) float64 { return float64(s.FeatureEvicted) },
+	)
+	add(
+		n,
+		"restore_feature_cache_corrupt_total",
+		"Files of the cache of features that were damaged or foreign.",
+		func(s *State) float64 { return float64(s.FeatureCorrupt) },
+	)
+	add(
+		n,
+		"restore_prefix_cache_hits_total",
+		"Prompts whose beginning was kept from before.",
+		func(s *State) float64 { return float64(s.PrefixHits) },
+	)
+	add(
+		n,
+		"restore_prefix_cache_misses_total",
+		"Prompts that were read from the start.",
+		func(s *State) float64 { return float64(s.PrefixMisses) },
+	)
+	tiered := func(kind prometheus.ValueType, name, help string, value func(TierState) float64) {
+		desc := prometheus.NewDesc(name, help, []string{"tier"}, nil)
+		for _, tier := range []string{"memory", "disk"} {
+			c.gauges = append(
+				c.gauges,
+				gauge{
+					desc, kind, tier, false, func(s *State) float64 {
+						return value(s.Features[tier])
+					},
+				},
+			)
+		}
+	}
+	tiered(
+		n,
+		"restore_feature_cache_hits_total",
+		"Pictures whose reduced features were cached.",
+		func(t TierState) float64 { return float64(t.Hits) },
+	)
+	tiered(
+		g,
+		"restore_feature_cache_bytes",
+		"Size of the cache of features.",
+		func(t TierState) float64 { return float64(t.Bytes) },
+	)
+	tiered(
+		g,
+		"restore_feature_cache_entries",
+		"Entries of the cache of features.",
+		func(t TierState) float64 { return float64(t.Entries) },
+	)
+	return c
+}
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(out chan<- *prometheus.Desc) {
+	for _, g := range c.gauges {
+		out <- g.desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(out chan<- prometheus.Metric) {
+	s := c.state()
+	for _, g := range c.gauges {
+		if g.fleet && s.Fleet == nil {
+			continue
+		}
+		var labels []string
+		if g.label != "" {
+			labels = []string{g.label}
+		}
+		out <- prometheus.MustNewConstMetric(g.desc, g.kind, g.value(&s), labels...)
+	}
+}
+
+func (m *metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+func (m *metrics) rejected(reason string) { m.rejections.WithLabelValues(reason).Inc() }
+
+// answered counts a request by its route and status.
+func (m *metrics) answered(route string, code int, d time.Duration) {
+	m.requests.WithLabelValues(route, strconv.Itoa(code)).Inc()
+	m.seconds.Observe(d.Seconds())
+}
+
+// count adds what an answer took.
+func (m *metrics) count(a *ask.Answer) {
+	m.promptTokens.Add(float64(a.Prompt))
+	m.cachedTokens.Add(float64(a.Cached))
+	m.tokens.Add(float64(a.Completion))
+	for _, p := range a.Pictures {
+		m.original.Add(float64(p.Tokens))
+		m.kept.Add(float64(p.Kept))
+		m.merged.Add(float64(p.Merged))
+	}
+	t := &a.Timings
+	m.queue.Observe(t.Queue.Seconds())
+	m.ttft.Observe(t.FirstToken.Seconds())
+	if a.Completion > 1 {
+		m.interToken.Observe(t.Decode.Seconds() / float64(a.Completion-1))
+	}
+	for name, d := range map[string]time.Duration{
+		"prepare": t.Prepare, "encode": t.Encode, "select": t.Select,
+		"merge": t.Merge, "prefill": t.Prefill, "decode": t.Decode} {
+		if d > 0 {
+			m.stages[name].Observe(d.Seconds())
+		}
+	}
+}

@@ -1,0 +1,352 @@
+package server
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/restore-vlm/restore/internal/ollama"
+	"github.com/restore-vlm/restore/internal/wire"
+)
+
+// route is a path and what it does.
+type route struct {
+	name   string // in metrics
+	get    func(*exchange)
+	post   func(*exchange)
+	open   bool // no key is needed
+	always bool // answers while the model is loaded and while the server ends
+	ollama bool // errors in Ollama's form
+	api    bool // replies are not to be stored
+}
+
+// table returns the routes by path. /v1/models/{id} has its own field.
+func (s *Server) table() map[string]*route {
+	health := &route{name: "/health", get: s.health, open: true, always: true, api: true}
+	t := map[string]*route{
+		"/v1/chat/completions": {post: s.chat, api: true},
+		"/v1/completions":      {post: s.completion, api: true},
+		"/v1/responses":        {post: s.response, api: true},
+		"/v1/models":           {get: s.listModels, api: true},
+		"/tokenize":            {post: s.tokenize, api: true},
+		"/detokenize":          {post: s.detokenize, api: true},
+		"/api/chat":            {post: s.ollamaChat, ollama: true, api: true},
+		"/api/generate":        {post: s.ollamaGenerate, ollama: true, api: true},
+		"/api/tags":            {get: s.ollamaTags, ollama: true, api: true},
+		"/api/show":            {post: s.ollamaShow, ollama: true, api: true},
+		"/api/ps":              {get: s.ollamaPS, ollama: true, api: true},
+		"/api/version":         {get: s.ollamaVersion, ollama: true, api: true},
+		"/health":              health,
+		"/v1/health":           health,
+		"/live":                {get: s.live, open: true, always: true, api: true},
+		"/version":             {get: s.version, open: true, always: true, api: true},
+	}
+	if !s.o.NoMetrics {
+		t["/metrics"] = &route{
+			get: func(x *exchange) { s.metrics().handler().ServeHTTP(x.w, x.r) },
+			api: true,
+		}
+	}
+	if !s.o.NoPage {
+		page := func(x *exchange) { s.page.ServeHTTP(x.w, x.r) }
+		t["/"] = &route{get: page, open: true}
+		for _, name := range pageAssets() {
+			t["/assets/"+name] = &route{name: "/assets/", get: page, open: true}
+		}
+	}
+	for path, r := range t {
+		if r.name == "" {
+			r.name = path
+		}
+	}
+	s.models = &route{name: "/v1/models/{id}", get: s.oneModel, api: true}
+	return t
+}
+
+// find returns the route of a path. One slash too many at the end changes nothing.
+func (s *Server) find(path string) *route {
+	if strings.Contains(path, "//") || slices.Contains(strings.Split(path, "/"), "..") {
+		return nil
+	}
+	if path != "/" {
+		path = strings.TrimSuffix(path, "/")
+	}
+	if r := s.routes[path]; r != nil {
+		return r
+	}
+	if id, ok := strings.CutPrefix(path, "/v1/models/"); ok && id != "" {
+		return s.models
+	}
+	return nil
+}
+
+// methods lists the methods of a route.
+func (r *route) methods() string {
+	var m []string
+	if r.get != nil {
+		m = append(m, "GET", "HEAD")
+	}
+	if r.post != nil {
+		m = append(m, "POST")
+	}
+	return strings.Join(append(m, "OPTIONS"), ", ")
+}
+
+// exchange is one request and its reply.
+type exchange struct {
+	s      *Server
+	w      *writer
+	r      *http.Request
+	id     string
+	start  time.Time
+	route  *route
+	tenant string // that the key names
+	line   []any  // what the log says besides
+}
+
+// writer notes what was written.
+type writer struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *writer) WriteHeader(status int) {
+	if w.status == 0 && status >= 200 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (w *writer) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController find what is below.
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+var ownID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
+
+// newID returns prefix and 26 random letters and digits.
+func newID(prefix string) string { return prefix + rand.Text() }
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := &exchange{
+		s:     s,
+		w:     &writer{ResponseWriter: w},
+		r:     r,
+		id:    r.Header.Get("X-Request-Id"),
+		start: time.Now(),
+	}
+	if !ownID.MatchString(x.id) {
+		x.id = "req_" + rand.Text()[:24]
+	}
+	w.Header().Set("X-Request-Id", x.id)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	x.route = s.find(r.URL.Path)
+	if r.ContentLength != 0 && s.o.ReadTimeout > 0 {
+		setReadDeadline(x.w, x.start.Add(s.o.ReadTimeout))
+	}
+	defer x.end()
+	if e := x.admit(); e != nil {
+		x.fail(e)
+	}
+}
+
+// end logs and counts the request. A panic costs this request alone.
+func (x *exchange) end() {
+	fault := recover()
+	if fault != nil && fault != http.ErrAbortHandler {
+		x.s.log.Error(
+			"panic",
+			"id",
+			x.id,
+			"panic",
+			fmt.Sprint(fault),
+			"stack",
+			string(debug.Stack()),
+		)
+		if x.w.status == 0 {
+			x.fail(internalError(x.id))
+			fault = nil
+		}
+	}
+	name := "other"
+	if x.route != nil {
+		name = x.route.name
+	}
+	status := x.w.status
+	if status == 0 { // the client went away before there was an answer
+		status, fault = 499, http.ErrAbortHandler
+	}
+	d := time.Since(x.start)
+	x.s.metrics().answered(name, status, d)
+	x.s.log.Info(
+		"request",
+		append(
+			[]any{
+				"id",
+				x.id,
+				"method",
+				x.r.Method,
+				"path",
+				wire.Clip(x.r.URL.Path),
+				"status",
+				status,
+				"ms",
+				float64(d.Microseconds()) / 1000,
+			},
+			x.line...)...)
+	if fault != nil {
+		panic(http.ErrAbortHandler) // cuts the connection
+	}
+}
+
+func internalError(id string) *wire.Error {
+	return wire.New(http.StatusInternalServerError, "internal_error", "",
+		"internal error; the server's log says more under request id %s", id)
+}
+
+// admit checks who asks, and serves. It returns what forbids that.
+func (x *exchange) admit() *wire.Error {
+	s, w, r := x.s, x.w, x.r
+	if e := s.allowHost(r); e != nil {
+		return e
+	}
+	if e := s.allowOrigin(r); e != nil {
+		return e
+	}
+	shareWith(w, r)
+	if r.Method == http.MethodOptions && r.Header.Get("Origin") != "" &&
+		r.Header.Get("Access-Control-Request-Method") != "" {
+		preflight(w, r)
+		return nil
+	}
+	at := x.route
+	if at == nil {
+		return s.unknownPath(r.URL.Path)
+	}
+	if at.api {
+		w.Header().Set("Cache-Control", "no-store")
+	}
+	var serve func(*exchange)
+	switch r.Method {
+	case http.MethodOptions:
+		w.Header().Set("Allow", at.methods())
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	case http.MethodGet, http.MethodHead:
+		serve = at.get
+	case http.MethodPost:
+		serve = at.post
+	}
+	switch {
+	case s.draining.Load() && !at.always:
+		s.metrics().rejected("shutting_down")
+		w.Header().Set("Connection", "close")
+		return shuttingDown()
+	case s.backend.Load() == nil && !at.always:
+		return loading()
+	case serve == nil:
+		e := wire.New(
+			http.StatusMethodNotAllowed,
+			"method_not_allowed",
+			"",
+			"got %s, want one of %s",
+			wire.Clip(r.Method),
+			at.methods(),
+		)
+		e.Allow = at.methods()
+		return e
+	}
+	if !at.open {
+		tenant, ok := s.keys.match(r)
+		if !ok {
+			return unauthorized()
+		}
+		if s.o.IsolateKeys {
+			x.tenant = tenant
+		}
+	}
+	serve(x)
+	return nil
+}
+
+// unknownPath names the path that was meant, where one is near.
+func (s *Server) unknownPath(path string) *wire.Error {
+	e := wire.New(http.StatusNotFound, "unknown_path", "", "there is no %s", wire.Quote(path))
+	if s.find("/v1"+path) != nil {
+		e.Message += "; there is /v1" + wire.Clip(strings.TrimSuffix(path, "/"))
+	}
+	return e
+}
+
+// fail answers with an error; nil is a client that is gone.
+func (x *exchange) fail(e *wire.Error) {
+	if e == nil {
+		x.s.metrics().cancelled.Inc()
+		return
+	}
+	h := x.w.Header()
+	if e.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(e.RetryAfter))
+	}
+	if e.Allow != "" {
+		h.Set("Allow", e.Allow)
+	}
+	switch e.Status {
+	case http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", "Bearer")
+	case http.StatusTooManyRequests:
+		x.s.metrics().rejected("queue_full")
+	case http.StatusGatewayTimeout:
+		x.s.metrics().rejected("deadline")
+	}
+	h.Set("Cache-Control", "no-store")
+	x.line = append(x.line, "code", e.Code)
+	var body any = e.JSON()
+	if x.route != nil && x.route.ollama ||
+		x.route == nil && strings.HasPrefix(x.r.URL.Path, "/api/") {
+		body = ollama.Error(e)
+	}
+	x.json(e.Status, body)
+}
+
+// json answers with a value.
+func (x *exchange) json(status int, v any) {
+	body, err := marshal(v)
+	if err != nil {
+		x.s.log.Error("reply", "id", x.id, "error", err)
+		status, body = http.StatusInternalServerError, []byte(
+			`{"error":{"message":"internal error","type":"api_error","param":null,"code":"internal_error"}}`,
+		)
+	}
+	h := x.w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	x.w.WriteHeader(status)
+	_, _ = x.w.Write(body) // a client that is gone gets nothing
+}
+
+// marshal writes a value as JSON with text as it is.
+func marshal(v any) ([]byte, error) {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return []byte(strings.TrimSuffix(b.String(), "\n")), nil
+}

@@ -1,0 +1,160 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/restore-vlm/restore/internal/media"
+)
+
+// Options configure a Server. Durations of 0 are no limit.
+type Options struct {
+	Version, Kernel string
+
+	Keys         []string // that open the server; none: everybody may ask
+	IsolateKeys  bool     // caches are shared only among requests with the same key
+	Loopback     bool     // the port reaches this machine alone: the Host of requests is checked
+	Origins      []string // of pages that may ask; none or "loopback": pages of this machine
+	AllowedHosts []string // besides addresses and localhost
+
+	MaxBodyBytes   int64
+	MaxImages      int
+	MaxImageBytes  int64
+	MaxImagePixels int64
+
+	ReadHeaderTimeout, ReadTimeout time.Duration
+	RequestTimeout, DrainTimeout   time.Duration
+	Ping                           time.Duration // of silence in streams
+
+	NoMetrics, NoPage bool
+	LogPrompts        bool
+	Log               *slog.Logger
+	Media             *media.Loader
+}
+
+// Server answers requests for one model. Until [Server.Ready] gives it one, it answers
+// that it is loading.
+type Server struct {
+	o       Options
+	log     *slog.Logger
+	keys    keys
+	bodies  *semaphore.Weighted
+	routes  map[string]*route
+	models  *route // /v1/models/{id}
+	backend atomic.Pointer[served]
+	counted atomic.Pointer[metrics]
+	page    http.Handler
+
+	draining atomic.Bool
+	cut      context.Context // ends when the time to drain is over
+	cutOff   context.CancelCauseFunc
+	forced   atomic.Bool // some request was cut off
+
+	predictMu sync.Mutex
+	predict   predict
+}
+
+// served is a backend with what is made of it.
+type served struct {
+	Backend
+	info  *Info
+	names map[string]bool
+}
+
+// New returns a server without a model.
+func New(o Options) *Server {
+	s := &Server{
+		o:      o,
+		log:    o.Log,
+		keys:   newKeys(o.Keys),
+		bodies: semaphore.NewWeighted(bodyMemory * max(o.MaxBodyBytes, smallBody)),
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.cut, s.cutOff = context.WithCancelCause(context.Background())
+	s.routes = s.table()
+	s.counted.Store(newMetrics("", o.Version, o.Kernel, s.state)) // until there is a model
+	s.page = newPage()
+	return s
+}
+
+// Ready gives the server its model. It is called once.
+func (s *Server) Ready(b Backend) {
+	info := b.Info()
+	names := map[string]bool{}
+	for _, name := range append([]string{info.ID}, info.Aliases...) {
+		names[name], names[name+":latest"] = true, true
+	}
+	s.counted.Store(newMetrics(info.ID, s.o.Version, s.o.Kernel, s.state))
+	s.backend.Store(&served{b, info, names})
+}
+
+// metrics returns the counters of the model that is served.
+func (s *Server) metrics() *metrics { return s.counted.Load() }
+
+// state is the backend's; nothing before there is one.
+func (s *Server) state() State {
+	if b := s.backend.Load(); b != nil {
+		return b.State()
+	}
+	return State{}
+}
+
+// Serve answers what comes to l until ctx ends; then it closes l, finishes what it has
+// accepted, and returns. clean says that nothing had to be cut off.
+func (s *Server) Serve(ctx context.Context, l net.Listener) (clean bool, err error) {
+	h := &http.Server{
+		Handler:           s,
+		ReadHeaderTimeout: s.o.ReadHeaderTimeout,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		ConnContext:       withConn,
+	}
+	served := make(chan error, 1)
+	go func() { served <- h.Serve(l) }()
+	select {
+	case err := <-served:
+		return false, err
+	case <-ctx.Done():
+	}
+	return s.drain(h), nil
+}
+
+// grace is how long requests that are cut off may take to say so.
+const grace = 2 * time.Second
+
+// drain ends the server: the listener closes at once, and requests end by themselves
+// or, when the time to drain is over, with an error.
+func (s *Server) drain(h *http.Server) (clean bool) {
+	s.draining.Store(true)
+	s.log.Info("shutting down", "at_most", s.o.DrainTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), s.o.DrainTimeout)
+	defer cancel()
+	err := h.Shutdown(ctx)
+	if err == nil {
+		return !s.forced.Load()
+	}
+	s.forced.Store(true)
+	s.cutOff(errShutdown)
+	ctx, cancel = context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	if err := h.Shutdown(ctx); err != nil {
+		if err := h.Close(); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			s.log.Error("closing", "error", err)
+		}
+	}
+	return false
+}
+
+// Close ends all requests at once.
+func (s *Server) Close() { s.cutOff(errShutdown) }

@@ -1,0 +1,311 @@
+// Package sheet writes tables: for a terminal, as Markdown, CSV, LaTeX and JSON.
+package sheet
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Sheet is a table.
+type Sheet struct {
+	Title   string   `json:"title"`
+	Columns []Column `json:"columns"`
+	Rows    []Row    `json:"rows"`
+	Notes   []string `json:"notes,omitempty"` // below it
+}
+
+// Column is a column's heading, and how its numbers are written.
+type Column struct {
+	Name     string `json:"name"`
+	Label    string `json:"-"` // as people read it, where that is shorter
+	Decimals int    `json:"-"`
+	Signed   bool   `json:"-"` // numbers above 0 have a plus
+}
+
+// Row is a row of cells: a string, an int, a float64, or nil for nothing. One with a single
+// string is a heading over the rows below it.
+type Row []any
+
+// Formats are the forms of a sheet.
+var Formats = []string{"text", "markdown", "csv", "latex", "json"}
+
+// Write writes a sheet in one of the forms.
+func (s *Sheet) Write(w io.Writer, format string) error {
+	switch format {
+	case "text":
+		return s.writeText(w)
+	case "markdown":
+		return s.writeMarkdown(w)
+	case "csv":
+		return s.writeCSV(w)
+	case "latex":
+		return s.writeLaTeX(w)
+	case "json":
+		enc := json.NewEncoder(w)
+		enc.SetEscapeHTML(false)
+		enc.SetIndent("", " ")
+		return enc.Encode(s)
+	}
+	return fmt.Errorf("sheet: format: got %q, want %s", format, strings.Join(Formats, ", "))
+}
+
+// heading reports whether a row is one.
+func (r Row) heading() bool {
+	_, text := r[0].(string)
+	return len(r) == 1 && text
+}
+
+// label is the heading that people read.
+func (c *Column) label() string {
+	if c.Label != "" {
+		return c.Label
+	}
+	return c.Name
+}
+
+// text is a cell as a person reads it.
+func (c *Column) text(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return ""
+	case string:
+		return v
+	case int:
+		return strconv.Itoa(v)
+	case float64:
+		s := strconv.FormatFloat(v, 'f', c.Decimals, 64)
+		if strings.Trim(s, "-0.") == "" { // no minus before nothing
+			s = strings.TrimPrefix(s, "-")
+		} else if c.Signed && v > 0 {
+			s = "+" + s
+		}
+		return s
+	}
+	return fmt.Sprint(v)
+}
+
+// number reports whether a cell stands at the right of its column.
+func number(v any) bool {
+	switch v.(type) {
+	case int, float64:
+		return true
+	}
+	return false
+}
+
+func (s *Sheet) writeText(w io.Writer) error {
+	widths := make([]int, len(s.Columns))
+	for i := range s.Columns {
+		widths[i] = utf8.RuneCountInString(s.Columns[i].label())
+		for _, r := range s.Rows {
+			if i < len(r) && !r.heading() {
+				widths[i] = max(widths[i], utf8.RuneCountInString(s.Columns[i].text(r[i])))
+			}
+		}
+	}
+	var b strings.Builder
+	across := 2 * (len(widths) - 1)
+	for _, w := range widths {
+		across += w
+	}
+	across = max(across, leastWidth)
+	fmt.Fprintf(&b, "%s\n\n", wrap(s.Title, across))
+	line := func(cell func(i int) (text string, right bool)) {
+		var parts []string
+		for i := range s.Columns {
+			text, right := cell(i)
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(text))
+			if right {
+				text = pad + text
+			} else {
+				text += pad
+			}
+			parts = append(parts, text)
+		}
+		b.WriteString(strings.TrimRight(strings.Join(parts, "  "), " ") + "\n")
+	}
+	line(func(i int) (string, bool) { return s.Columns[i].label(), s.right(i) })
+	for _, r := range s.Rows {
+		if r.heading() {
+			fmt.Fprintf(&b, "%s\n", r[0])
+			continue
+		}
+		line(func(i int) (string, bool) {
+			if i >= len(r) {
+				return "", false
+			}
+			return s.Columns[i].text(r[i]), number(r[i]) || s.right(i)
+		})
+	}
+	if len(s.Notes) > 0 {
+		b.WriteByte('\n')
+	}
+	for _, n := range s.Notes {
+		fmt.Fprintf(&b, "%s\n", wrap(n, across))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// leastWidth is how wide titles and notes may be above and below a narrower table.
+const leastWidth = 100
+
+// wrap breaks a text between words into lines of at most width signs.
+func wrap(s string, width int) string {
+	var b strings.Builder
+	at := 0
+	for word := range strings.FieldsSeq(s) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case at == 0:
+		case at+1+n <= width:
+			b.WriteByte(' ')
+			at++
+		default:
+			b.WriteByte('\n')
+			at = 0
+		}
+		b.WriteString(word)
+		at += n
+	}
+	return b.String()
+}
+
+// right reports whether a column holds numbers.
+func (s *Sheet) right(i int) bool {
+	for _, r := range s.Rows {
+		if i < len(r) && number(r[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Sheet) writeMarkdown(w io.Writer) error {
+	escape := strings.NewReplacer("|", `\|`, "\n", " ", "  ", "&emsp;")
+	var b strings.Builder
+	fmt.Fprintf(&b, "**%s**\n\n|", s.Title)
+	for _, c := range s.Columns {
+		fmt.Fprintf(&b, " %s |", escape.Replace(c.label()))
+	}
+	b.WriteString("\n|")
+	for i := range s.Columns {
+		b.WriteString(map[bool]string{true: "---:|", false: "---|"}[s.right(i)])
+	}
+	b.WriteByte('\n')
+	for _, r := range s.Rows {
+		b.WriteByte('|')
+		for i := range s.Columns {
+			switch {
+			case i < len(r) && r.heading():
+				fmt.Fprintf(&b, " *%s* |", escape.Replace(r[0].(string)))
+			case i < len(r):
+				fmt.Fprintf(&b, " %s |", escape.Replace(s.Columns[i].text(r[i])))
+			default:
+				b.WriteString(" |")
+			}
+		}
+		b.WriteByte('\n')
+	}
+	for _, n := range s.Notes {
+		fmt.Fprintf(&b, "\n%s\n", n)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// writeCSV writes numbers in full; a heading stands in a column of its own, before the others.
+func (s *Sheet) writeCSV(w io.Writer) error {
+	out := csv.NewWriter(w)
+	line := []string{"part"}
+	for _, c := range s.Columns {
+		line = append(line, c.Name)
+	}
+	if err := out.Write(line); err != nil {
+		return err
+	}
+	part := ""
+	for _, r := range s.Rows {
+		if r.heading() {
+			part = r[0].(string)
+			continue
+		}
+		line := []string{part}
+		for i := range s.Columns {
+			text := ""
+			if i < len(r) {
+				text = s.Columns[i].text(r[i])
+				if v, ok := r[i].(float64); ok {
+					text = strconv.FormatFloat(v, 'g', -1, 64)
+				}
+			}
+			line = append(line, text)
+		}
+		if err := out.Write(line); err != nil {
+			return err
+		}
+	}
+	out.Flush()
+	return out.Error()
+}
+
+// latex escapes what LaTeX reads as commands, and signs that its fonts lack.
+var latex = strings.NewReplacer(
+	`\`, `\textbackslash{}`, "&", `\&`, "%", `\%`, "$", `\$`, "#", `\#`, "_", `\_`, "{", `\{`,
+	"}", `\}`, "~", `\textasciitilde{}`, "^", `\textasciicircum{}`, "<", `$<$`, ">", `$>$`,
+	"±", `$\pm$`, "−", "$-$", "→", `$\to$`, "γ", `$\gamma$`, "Δ", `$\Delta$`, "×", `$\times$`,
+	"↓", `$\downarrow$`, "↑", `$\uparrow$`,
+)
+
+// latexCell keeps the indent of a row's name, which LaTeX would drop.
+func latexCell(s string) string {
+	text := strings.TrimLeft(s, " ")
+	if text != s {
+		return `\quad ` + latex.Replace(text)
+	}
+	return latex.Replace(text)
+}
+
+func (s *Sheet) writeLaTeX(w io.Writer) error {
+	var b strings.Builder
+	b.WriteString("\\begin{table}\n\\centering\n\\begin{tabular}{")
+	for i := range s.Columns {
+		b.WriteString(map[bool]string{true: "r", false: "l"}[s.right(i)])
+	}
+	b.WriteString("}\n\\toprule\n")
+	var names []string
+	for _, c := range s.Columns {
+		names = append(names, latex.Replace(c.label()))
+	}
+	b.WriteString(strings.Join(names, " & ") + " \\\\\n\\midrule\n")
+	for _, r := range s.Rows {
+		if r.heading() {
+			fmt.Fprintf(
+				&b,
+				"\\multicolumn{%d}{l}{\\textit{%s}} \\\\\n",
+				len(s.Columns),
+				latex.Replace(r[0].(string)),
+			)
+			continue
+		}
+		cells := make([]string, len(s.Columns))
+		for i := range s.Columns {
+			if i < len(r) {
+				cells[i] = latexCell(s.Columns[i].text(r[i]))
+			}
+		}
+		b.WriteString(strings.Join(cells, " & ") + " \\\\\n")
+	}
+	b.WriteString("\\bottomrule\n\\end{tabular}\n\\caption{" + latex.Replace(s.Title))
+	for _, n := range s.Notes {
+		b.WriteString(" " + latex.Replace(n))
+	}
+	b.WriteString("}\n\\end{table}\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,36 @@
+// Package spell tells how far a word is from another, to say which name a misspelt one means.
+package spell
+
+// longest is the length in bytes from which on a word is nobody's misspelling.
+const longest = 64
+
+// Distance counts the letters to insert, to delete, to replace or to swap with their neighbour to
+// make b of a. It counts no further than most, and not at all where a word is too long.
+func Distance(a, b string, most int) int {
+	if len(a) > longest || len(b) > longest {
+		return most
+	}
+	x, y := []rune(a), []rune(b)
+	rows := make([][]int, len(x)+1)
+	for i := range rows {
+		rows[i] = make([]int, len(y)+1)
+		rows[i][0] = i
+	}
+	for j := range rows[0] {
+		rows[0][j] = j
+	}
+	for i := 1; i <= len(x); i++ {
+		for j := 1; j <= len(y); j++ {
+			differ := 0
+			if x[i-1] != y[j-1] {
+				differ = 1
+			}
+			d := min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+differ)
+			if i > 1 && j > 1 && x[i-1] == y[j-2] && x[i-2] == y[j-1] {
+				d = min(d, rows[i-2][j-2]+1)
+			}
+			rows[i][j] = d
+		}
+	}
+	return min(most, rows[len(x)][len(y)])
+}

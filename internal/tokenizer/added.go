@@ -1,0 +1,264 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"fmt"
+	"sort"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// maxAddedLen bounds the content of an added token: matching costs up to this many steps a byte.
+const maxAddedLen = 4096
+
+// addedToken is one entry of added_tokens.
+type addedToken struct {
+	ID      int32  `json:"id"`
+	Content string `json:"content"`
+	// SingleWord: not next to a word character on either side.
+	SingleWord bool `json:"single_word"`
+	// LStrip, RStrip: the token takes the white space on that side with it.
+	LStrip bool `json:"lstrip"`
+	RStrip bool `json:"rstrip"`
+	// Normalized: content and text are compared after normalisation.
+	Normalized bool `json:"normalized"`
+	// Special: dropped by decoding with skipSpecial; plain text under SpecialsAsText.
+	Special bool `json:"special"`
+}
+
+// matcher finds added tokens. It is a byte trie; nodes are indices, 0 the root.
+type matcher struct {
+	next  []map[byte]int32
+	token []*addedToken // of the node that ends it, nil elsewhere
+	first [256]bool     // bytes that begin a token
+}
+
+func (m *matcher) empty() bool { return len(m.next) == 0 }
+
+func (m *matcher) add(content string, t *addedToken) {
+	if content == "" {
+		return
+	}
+	if m.empty() {
+		m.next, m.token = append(m.next, nil), append(m.token, nil)
+	}
+	m.first[content[0]] = true
+	node := int32(0)
+	for i := range len(content) {
+		child, ok := m.next[node][content[i]]
+		if !ok {
+			child = int32(len(m.next))
+			m.next, m.token = append(m.next, nil), append(m.token, nil)
+			if m.next[node] == nil {
+				m.next[node] = map[byte]int32{}
+			}
+			m.next[node][content[i]] = child
+		}
+		node = child
+	}
+	if m.token[node] == nil {
+		m.token[node] = t
+	}
+}
+
+// candidate is a token that the text spells at some place, ending at end.
+type candidate struct {
+	token *addedToken
+	end   int
+}
+
+// at appends the tokens that begin at s[i], shortest first.
+func (m *matcher) at(s string, i int, dst []candidate) []candidate {
+	node := int32(0)
+	for ; i < len(s); i++ {
+		child, ok := m.next[node][s[i]]
+		if !ok {
+			break
+		}
+		node = child
+		if t := m.token[node]; t != nil {
+			dst = append(dst, candidate{t, i + 1})
+		}
+	}
+	return dst
+}
+
+// guard decides which matches count.
+type guard struct {
+	specialsAsText bool
+	// user holds the parts of the original text that a user wrote: sorted, disjoint, not empty.
+	user []span
+}
+
+type verdict uint8
+
+const (
+	take    verdict = iota // the match counts
+	pass                   // it is plain text, and so is every token inside it
+	shorten                // try a shorter token here, then go on at the next byte
+)
+
+// touches returns how much of s the user wrote: nothing, all, or neither.
+func (g *guard) touches(s span) (none, all bool) {
+	i := sort.Search(len(g.user), func(i int) bool { return g.user[i].end > s.start })
+	if i == len(g.user) || g.user[i].start >= s.end {
+		return true, false
+	}
+	return false, g.user[i].start <= s.start && s.end <= g.user[i].end
+}
+
+// judge rules on the match p.text[i:c.end]. A special token counts only outside the user's text.
+// Neither it nor any other token may cover a control token of the template from within the user's
+// text.
+func (g *guard) judge(m *matcher, p *piece, i int, c candidate) verdict {
+	if c.token.Special && g.specialsAsText {
+		return pass
+	}
+	if len(g.user) == 0 {
+		return take
+	}
+	none, all := g.touches(p.spanOf(i, c.end))
+	switch {
+	case none:
+		return take
+	case all && c.token.Special:
+		return pass
+	case all:
+		return take
+	case c.token.Special:
+		return shorten
+	}
+	var inner []candidate
+	for k := i + 1; k < c.end; k++ {
+		if !m.first[p.text[k]] {
+			continue
+		}
+		inner = m.at(p.text, k, inner[:0])
+		for _, d := range inner {
+			if none, _ := g.touches(p.spanOf(k, d.end)); none && d.token.Special {
+				return shorten
+			}
+		}
+	}
+	return take
+}
+
+// split cuts p at its added tokens: leftmost first, longest among those at one place. White space
+// taken by lstrip and rstrip belongs to the token's piece.
+func (m *matcher) split(p piece, g *guard, dst []piece) []piece {
+	if m.empty() || p.text == "" {
+		if p.text != "" {
+			dst = append(dst, p)
+		}
+		return dst
+	}
+	s := p.text
+	done := 0 // all before is in dst
+	var found []candidate
+	for i := 0; i < len(s); {
+		if !m.first[s[i]] {
+			i++
+			continue
+		}
+		found = m.at(s, i, found[:0])
+		resume := i + 1
+	judging:
+		for n := len(found) - 1; n >= 0; n-- {
+			c := found[n]
+			switch g.judge(m, &p, i, c) {
+			case shorten:
+				continue
+			case pass:
+				resume = c.end
+				break judging
+			}
+			resume = c.end
+			start, end := i, c.end
+			if c.token.SingleWord {
+				before, _ := utf8.DecodeLastRuneInString(s[:start])
+				after, _ := utf8.DecodeRuneInString(s[end:])
+				if start > 0 && isWord(before) || end < len(s) && isWord(after) {
+					break judging
+				}
+			}
+			if c.token.LStrip {
+				start = done + len(strings.TrimRightFunc(s[done:max(start, done)], unicode.IsSpace))
+			}
+			if c.token.RStrip {
+				end = len(s) - len(strings.TrimLeftFunc(s[end:], unicode.IsSpace))
+			}
+			if done < start {
+				dst = append(dst, p.slice(done, start))
+			}
+			q := p.slice(start, end)
+			q.id = c.token.ID
+			dst = append(dst, q)
+			done = end
+			break judging
+		}
+		i = resume
+	}
+	if done < len(s) {
+		dst = append(dst, p.slice(done, len(s)))
+	}
+	return dst
+}
+
+// addTokens reads the added_tokens section into t, whose model and normalizer are in place.
+func (t *Tokenizer) addTokens(raw json.RawMessage) error {
+	if len(raw) == 0 {
+		return nil
+	}
+	var list []addedToken
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return fmt.Errorf("tokenizer: added_tokens: %w", err)
+	}
+	byContent := map[string]int{}
+	kept := list[:0]
+	for _, a := range list {
+		if a.Content == "" {
+			continue
+		}
+		switch known, ok := t.TokenID(a.Content); {
+		case len(a.Content) > maxAddedLen:
+			return fmt.Errorf("tokenizer: added token %.40q…: %d bytes long, limit is %d",
+				a.Content, len(a.Content), maxAddedLen)
+		case a.ID < 0 || a.ID > maxID:
+			return fmt.Errorf("tokenizer: added token %q: id %d out of range, limit is %d",
+				a.Content, a.ID, maxID)
+		case ok && known != a.ID:
+			return fmt.Errorf("tokenizer: added token %q: id %d, but the vocabulary says %d",
+				a.Content, a.ID, known)
+		case !ok && t.has(a.ID):
+			return fmt.Errorf("tokenizer: added token %q: id %d is taken by %q", a.Content, a.ID,
+				t.tokens[a.ID].text)
+		case !ok:
+			t.setToken(a.ID, a.Content)
+			t.addedIDs[a.Content] = a.ID
+		}
+		if i, ok := byContent[a.Content]; ok {
+			kept[i] = a // a repeated entry changes the flags
+			continue
+		}
+		byContent[a.Content] = len(kept)
+		kept = append(kept, a)
+	}
+	for i := range kept {
+		a := &kept[i]
+		t.tokens[a.ID].special = a.Special
+		if !a.Normalized {
+			t.rawAdded.add(a.Content, a)
+			continue
+		}
+		p := piece{text: a.Content, id: noToken}
+		if err := t.normalize(&p); err != nil {
+			return fmt.Errorf("tokenizer: added token %q: %w", a.Content, err)
+		}
+		if p.text != a.Content {
+			t.display[a.ID] = p.text
+		}
+		t.normalAdded.add(p.text, a)
+	}
+	return nil
+}

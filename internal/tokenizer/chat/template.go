@@ -1,0 +1,231 @@
+package chat
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/restore-vlm/restore/internal/jinja"
+)
+
+// Template is a parsed chat template. It is immutable and safe for concurrent use.
+type Template struct {
+	t      *jinja.Template
+	reads  contentReads
+	values map[string]any // that every render has
+}
+
+// Options are what a template is told besides the messages.
+type Options struct {
+	// AddGenerationPrompt asks for the opening of the assistant's turn at the end.
+	AddGenerationPrompt bool
+	// ContinueFinalMessage ends the prompt after the last message's text, without
+	// what the template adds there, so that the model goes on with it.
+	ContinueFinalMessage bool
+	// AddVisionID asks for numbered pictures ("Picture 1: "), where a template has them.
+	AddVisionID bool
+	// Tools is a JSON array of tool descriptions, or nil.
+	Tools json.RawMessage
+	// SpecialTokens are names such as bos_token and what they stand for.
+	SpecialTokens map[string]string
+	// KeepStrings hands content to the template as it was written. Otherwise a
+	// string becomes one text part, unless the template tests for strings or uses
+	// content only as text (many templates drop a string without a word), and for
+	// a template of the latter kind text parts become one string.
+	KeepStrings bool
+	// Now is what strftime_now tells; zero means the clock.
+	Now time.Time
+}
+
+// Segment is a piece of a prompt. User is set when the text came from messages or
+// tools: then nothing in it is a control token. A tokenizer that joins letters
+// across pieces must encode neighbours together and only look for control tokens
+// piece by piece.
+type Segment struct {
+	Text string
+	User bool
+}
+
+// Parse reads a template. Tags and expressions are checked; that filters, tests
+// and names exist is seen when they are used.
+func Parse(template string) (*Template, error) {
+	t, err := jinja.Parse(template)
+	if err != nil {
+		return nil, fmt.Errorf("chat: %w", err)
+	}
+	return &Template{t: t, reads: reads(t)}, nil
+}
+
+// Render returns the prompt for messages, of which there must be one at least.
+func (t *Template) Render(msgs []Message, o Options) (string, error) {
+	s, err := t.render(msgs, o)
+	return s.String(), err
+}
+
+// RenderSegments returns the same text, split into what the template wrote and
+// what came from the caller. No segment is empty, and neighbours differ in User.
+func (t *Template) RenderSegments(msgs []Message, o Options) ([]Segment, error) {
+	s, err := t.render(msgs, o)
+	return segments(s), err
+}
+
+func (t *Template) render(msgs []Message, o Options) (jinja.Text, error) {
+	if len(msgs) == 0 {
+		return jinja.Text{}, errors.New("chat: messages: got none, want at least one")
+	}
+	if o.AddGenerationPrompt && o.ContinueFinalMessage {
+		return jinja.Text{}, errors.New(
+			"chat: options: got both a generation prompt and a message to continue, want " +
+				"one of them",
+		)
+	}
+	form := t.reads
+	if o.KeepStrings {
+		form = readsBoth
+	}
+	var list []any
+	for i, m := range msgs {
+		v, err := m.value(form)
+		if err != nil {
+			return jinja.Text{}, fmt.Errorf("chat: message %d: %w", i, err)
+		}
+		list = append(list, v)
+	}
+	vars := maps.Clone(t.values)
+	if vars == nil {
+		vars = map[string]any{}
+	}
+	for name, token := range o.SpecialTokens {
+		vars[name] = jinja.Plain(token)
+	}
+	vars["messages"] = jinja.NewList(list...)
+	vars["tools"], vars["documents"] = nil, nil
+	vars["add_generation_prompt"] = o.AddGenerationPrompt
+	if o.AddVisionID {
+		vars["add_vision_id"] = true
+	}
+	if o.Tools != nil {
+		v, err := jinja.FromJSON(o.Tools)
+		if err != nil {
+			return jinja.Text{}, fmt.Errorf("chat: tools: %w", err)
+		}
+		vars["tools"] = v
+	}
+	var now func() time.Time
+	if !o.Now.IsZero() {
+		now = func() time.Time { return o.Now }
+	}
+	if !o.ContinueFinalMessage {
+		return t.run(vars, now)
+	}
+	mark := unusedMark(msgs)
+	final, err := appendToFinal(list[len(list)-1].(*jinja.Dict), mark+" ")
+	if err != nil {
+		return jinja.Text{}, err
+	}
+	out, err := t.run(vars, now)
+	if err != nil {
+		return jinja.Text{}, err
+	}
+	return cutAt(out, mark, final)
+}
+
+// run renders the template.
+func (t *Template) run(values map[string]any, now func() time.Time) (jinja.Text, error) {
+	out, err := t.t.Render(values, now)
+	if err != nil {
+		return out, fmt.Errorf("chat: %w", err)
+	}
+	return out, nil
+}
+
+// segments are those of a text.
+func segments(t jinja.Text) []Segment {
+	var out []Segment
+	for _, s := range t.Segments() {
+		out = append(out, Segment(s))
+	}
+	return out
+}
+
+// unusedMark returns a word that no message has in it.
+func unusedMark(msgs []Message) string {
+	for n := 0; ; n++ {
+		mark := fmt.Sprintf("\uE000%d\uE001", n) // private use
+		used := false
+		for _, m := range msgs {
+			for _, p := range m.Content {
+				used = used || strings.Contains(p.Text, mark)
+			}
+		}
+		if !used {
+			return mark
+		}
+	}
+}
+
+// appendToFinal adds a mark to the last text of the last message and returns that
+// text as it was.
+func appendToFinal(m *jinja.Dict, mark string) (final string, err error) {
+	content, _ := m.Get("content")
+	switch content := content.(type) {
+	case jinja.Text:
+		m.Set(jinja.Plain("content"), jinja.Concat(content, jinja.FromUser(mark)))
+		return content.String(), nil
+	case *jinja.List:
+		for _, item := range slices.Backward(content.Items()) {
+			part := item.(*jinja.Dict)
+			if v, ok := part.Get("text"); ok {
+				text := v.(jinja.Text)
+				part.Set(jinja.Plain("text"), jinja.Concat(text, jinja.FromUser(mark)))
+				return text.String(), nil
+			}
+		}
+	}
+	return "", errors.New("chat: last message: got no text to continue, want a text part")
+}
+
+// cutAt ends the prompt before the mark. The mark was followed by a blank: when
+// that is gone, the template trims texts, and blanks before the mark go too.
+func cutAt(out jinja.Text, mark, final string) (jinja.Text, error) {
+	text := out.String()
+	i := strings.LastIndex(text, mark)
+	if i < 0 || !strings.Contains(text, strings.TrimFunc(final, jinja.IsSpace)) {
+		return jinja.Text{}, errors.New(
+			"chat: last message: its text is not in the prompt, so it cannot be continued " +
+				"(the template drops or changes it)",
+		)
+	}
+	cut := out.Slice(0, i)
+	if !strings.HasPrefix(text[i+len(mark):], " ") {
+		cut = cut.TrimRight()
+	}
+	return cut, nil
+}
+
+// contentReads is the form of content that a template can read.
+type contentReads uint8
+
+const (
+	readsBoth  contentReads = iota // content goes in as it was written
+	readsParts                     // a string becomes a list of one text part
+	readsText                      // a list of text parts becomes a string, a line each
+)
+
+// reads finds out what a template reads, judging by what it does with content: one that asks
+// "content is string" takes both; one that iterates over content, filters or indexes it reads
+// parts; one that only prints or joins it reads text. When nothing can be seen the answer is
+// parts, the modern form.
+func reads(t *jinja.Template) contentReads {
+	switch u := t.Uses("content"); {
+	case u.Tested:
+		return readsBoth
+	case u.Text && !u.Parts:
+		return readsText
+	}
+	return readsParts
+}

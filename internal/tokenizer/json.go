@@ -1,0 +1,204 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"unicode/utf8"
+)
+
+// errJSON is the cause of every syntax error found by scanner; its position is added where it
+// occurs.
+var errJSON = errors.New("invalid json")
+
+// scanner reads JSON in place. The vocabulary and the merges are most of a tokenizer.json; reading
+// them without building a tree makes Parse several times faster than encoding/json. Everything else
+// is handed to encoding/json.
+type scanner struct {
+	data []byte
+	pos  int
+	buf  []byte // unescaped form of the last string that held an escape
+}
+
+func (s *scanner) fail() error { return fmt.Errorf("%w at byte %d", errJSON, s.pos) }
+
+// peek skips white space and returns the next byte, 0 at the end.
+func (s *scanner) peek() byte {
+	for s.pos < len(s.data) {
+		switch c := s.data[s.pos]; c {
+		case ' ', '\t', '\n', '\r':
+			s.pos++
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+func (s *scanner) expect(c byte) error {
+	if s.peek() != c {
+		return s.fail()
+	}
+	s.pos++
+	return nil
+}
+
+// object calls f for each key, positioned at its value; f must consume the value.
+func (s *scanner) object(f func(key []byte) error) error {
+	if err := s.expect('{'); err != nil {
+		return err
+	}
+	if s.peek() == '}' {
+		s.pos++
+		return nil
+	}
+	for {
+		key, err := s.str()
+		if err != nil {
+			return err
+		}
+		if err := s.expect(':'); err != nil {
+			return err
+		}
+		if err := f(key); err != nil {
+			return err
+		}
+		if s.peek() == ',' {
+			s.pos++
+			continue
+		}
+		return s.expect('}')
+	}
+}
+
+// array calls f for each element; f must consume it.
+func (s *scanner) array(f func(i int) error) error {
+	if err := s.expect('['); err != nil {
+		return err
+	}
+	if s.peek() == ']' {
+		s.pos++
+		return nil
+	}
+	for i := 0; ; i++ {
+		if err := f(i); err != nil {
+			return err
+		}
+		if s.peek() == ',' {
+			s.pos++
+			continue
+		}
+		return s.expect(']')
+	}
+}
+
+// str reads a string. The result is valid until the next call.
+func (s *scanner) str() ([]byte, error) {
+	if err := s.expect('"'); err != nil {
+		return nil, err
+	}
+	start := s.pos
+	for i := start; i < len(s.data); i++ {
+		switch c := s.data[i]; {
+		case c == '"':
+			s.pos = i + 1
+			if !utf8.Valid(s.data[start:i]) {
+				s.pos = start
+				return nil, s.fail()
+			}
+			return s.data[start:i], nil
+		case c == '\\':
+			return s.escaped(start, i)
+		case c < ' ':
+			s.pos = i
+			return nil, s.fail()
+		}
+	}
+	s.pos = len(s.data)
+	return nil, s.fail()
+}
+
+// escaped goes on with a string that began at start and has its first backslash at i.
+func (s *scanner) escaped(start, i int) ([]byte, error) {
+	for ; i < len(s.data) && s.data[i] != '"'; i++ {
+		if s.data[i] == '\\' {
+			i++
+		}
+	}
+	if i >= len(s.data) {
+		s.pos = len(s.data)
+		return nil, s.fail()
+	}
+	s.pos = start
+	if !utf8.Valid(s.data[start:i]) {
+		return nil, s.fail()
+	}
+	var v string
+	if err := json.Unmarshal(s.data[start-1:i+1], &v); err != nil {
+		return nil, s.fail()
+	}
+	s.pos = i + 1
+	s.buf = append(s.buf[:0], v...)
+	return s.buf, nil
+}
+
+// integer reads a non-negative integer of at most nine digits.
+func (s *scanner) integer() (int, error) {
+	s.peek()
+	end := s.pos
+	for end < len(s.data) && s.data[end] >= '0' && s.data[end] <= '9' {
+		end++
+	}
+	if end == s.pos || end-s.pos > 9 {
+		return 0, s.fail()
+	}
+	v, err := strconv.Atoi(string(s.data[s.pos:end]))
+	s.pos = end
+	return v, err
+}
+
+// raw skips one value and returns its bytes. Brackets are matched and strings respected; whether
+// the value is otherwise valid is left to whoever decodes it.
+func (s *scanner) raw() (json.RawMessage, error) {
+	s.peek() // past white space
+	start := s.pos
+	depth := 0
+	for s.pos < len(s.data) {
+		c := s.data[s.pos]
+		switch c {
+		case '{', '[':
+			depth++
+		case '}', ']':
+			depth--
+		case '"':
+			s.pos++
+			for s.pos < len(s.data) && s.data[s.pos] != '"' {
+				if s.data[s.pos] == '\\' {
+					s.pos++
+				}
+				s.pos++
+			}
+		}
+		if depth < 0 || (depth == 0 && (c == ',' || c == ':')) {
+			break
+		}
+		s.pos++
+		if depth == 0 && (c == '}' || c == ']' || c == '"') {
+			break
+		}
+	}
+	if depth > 0 || s.pos == start || s.pos > len(s.data) {
+		s.pos = min(s.pos, len(s.data))
+		return nil, s.fail()
+	}
+	return s.data[start:s.pos], nil
+}
+
+// end reports trailing bytes.
+func (s *scanner) end() error {
+	if s.peek() != 0 || s.pos < len(s.data) {
+		return s.fail()
+	}
+	return nil
+}

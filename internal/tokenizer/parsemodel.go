@@ -1,0 +1,180 @@
+package tokenizer
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+)
+
+// llamaSettings are the keys of a tokenizer_config.json that say how the pieces of a
+// tokenizer.model are used, with the defaults of transformers' LlamaTokenizer.
+type llamaSettings struct {
+	AddBOS  bool              `json:"add_bos_token"`
+	AddEOS  bool              `json:"add_eos_token"`
+	Prefix  *bool             `json:"add_prefix_space"`
+	Legacy  *bool             `json:"legacy"`
+	BOS     json.RawMessage   `json:"bos_token"`
+	EOS     json.RawMessage   `json:"eos_token"`
+	Unknown json.RawMessage   `json:"unk_token"`
+	Padding json.RawMessage   `json:"pad_token"`
+	Others  []json.RawMessage `json:"additional_special_tokens"`
+	// Added are tokens besides the pieces, by their ids.
+	Added map[string]addedToken `json:"added_tokens_decoder"`
+}
+
+// Open reads a tokenizer.json, or a tokenizer.model with the settings that it is used
+// with, whichever data is.
+func Open(data, settings []byte) (*Tokenizer, error) {
+	text := bytes.TrimLeft(bytes.TrimPrefix(data, []byte("\uFEFF")), " \t\r\n")
+	if key := byte(modelPieces<<3 | wireBytes); len(data) > 0 && data[0] == key &&
+		!bytes.HasPrefix(text, []byte("{")) {
+		return ParseModel(data, settings)
+	}
+	return Parse(data)
+}
+
+// ParseModel reads a tokenizer.model with the settings of a tokenizer_config.json, as
+// transformers' LlamaTokenizer uses them. Special tokens are recognised in the text;
+// with "legacy" every run of text between them gets a space of its own in front, without
+// it only the first. A nil config is SentencePiece by itself: nothing is recognised in
+// the text, and AddSpecial puts <s> in front.
+func ParseModel(model, config []byte) (*Tokenizer, error) {
+	s, err := ReadSentencePiece(model)
+	if err != nil {
+		return nil, err
+	}
+	set, err := s.settings(config)
+	if err != nil {
+		return nil, err
+	}
+	t := &Tokenizer{display: map[int32]string{}, addedIDs: map[string]int32{}}
+	t.pieces = newPieces(s)
+	t.everyRun = set.everyRun()
+	byText := make(map[string]int32, len(s.Pieces))
+	for i, p := range s.Pieces {
+		t.setToken(int32(i), p.Text)
+		byText[p.Text] = int32(i)
+		t.tokens[i].special = p.Kind == ControlPiece || p.Kind == UnknownPiece
+	}
+	t.model.vocab = byText
+	if config != nil {
+		if err := t.addSettings(set); err != nil {
+			return nil, fmt.Errorf("tokenizer: settings: %w", err)
+		}
+	}
+	var around template
+	if id, ok := t.TokenID(tokenText(set.BOS)); ok && set.AddBOS {
+		around = append(around, templatePart{ids: []int32{id}})
+	}
+	around = append(around, templatePart{sequence: true})
+	if id, ok := t.TokenID(tokenText(set.EOS)); ok && set.AddEOS {
+		around = append(around, templatePart{ids: []int32{id}})
+	}
+	t.processors = []processor{around.process}
+	t.decoder = decoder{
+		{
+			kind:    decodeReplace,
+			find:    literal(blank),
+			content: " ",
+		}, {kind: decodeByteFallback}, {kind: decodeFuse},
+	}
+	if s.DummyPrefix {
+		t.decoder = append(t.decoder, decodeStep{kind: decodeStrip, content: " ", start: 1})
+	}
+	return t, nil
+}
+
+// settings reads a tokenizer_config.json, which may be nil, and does to s what it says.
+func (s *SentencePiece) settings(config []byte) (*llamaSettings, error) {
+	set := &llamaSettings{
+		AddBOS:  true,
+		BOS:     json.RawMessage(`"<s>"`),
+		EOS:     json.RawMessage(`"</s>"`),
+		Unknown: json.RawMessage(`"<unk>"`),
+	}
+	if config != nil {
+		if err := json.Unmarshal(config, set); err != nil {
+			return nil, fmt.Errorf("tokenizer: settings: %w", err)
+		}
+	}
+	if set.Prefix != nil {
+		s.DummyPrefix = s.DummyPrefix && *set.Prefix
+	}
+	return set, nil
+}
+
+// everyRun says whether each run of text between added tokens begins with a space, not the
+// first alone.
+func (set *llamaSettings) everyRun() bool { return set.Legacy == nil || *set.Legacy }
+
+// named are the special tokens that the settings name.
+func (set *llamaSettings) named() []json.RawMessage {
+	return append([]json.RawMessage{set.BOS, set.EOS, set.Unknown, set.Padding}, set.Others...)
+}
+
+// addedTokens are the tokens that are recognised in a text. id finds a token of the model.
+func (set *llamaSettings) addedTokens(id func(text string) (int32, bool)) ([]addedToken, error) {
+	var list []addedToken
+	for _, key := range slices.Sorted(maps.Keys(set.Added)) {
+		id, err := strconv.ParseInt(key, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("added_tokens_decoder: %.40q is no id", key)
+		}
+		a := set.Added[key]
+		a.ID = int32(id)
+		a.Normalized = false // pieces are compared as they are
+		list = append(list, a)
+	}
+	for _, raw := range set.named() {
+		text := tokenText(raw)
+		has := slices.ContainsFunc(list, func(a addedToken) bool { return a.Content == text })
+		if n, ok := id(text); ok && !has {
+			list = append(list, addedToken{ID: n, Content: text, Special: true})
+		}
+	}
+	return list, nil
+}
+
+// addSettings adds the tokens that are recognised in a text.
+func (t *Tokenizer) addSettings(set *llamaSettings) error {
+	list, err := set.addedTokens(t.TokenID)
+	if err != nil {
+		return err
+	}
+	t.named = map[int32]bool{}
+	for _, raw := range set.named() {
+		text := tokenText(raw)
+		for _, a := range list {
+			if a.Content == text {
+				t.named[a.ID] = true
+			}
+		}
+	}
+	raw, err := json.Marshal(list)
+	if err != nil {
+		return err
+	}
+	return t.addTokens(raw)
+}
+
+// tokenText is the text of a special token, which is a string or an object.
+func tokenText(raw json.RawMessage) string {
+	var s string
+	var o struct{ Content string }
+	if json.Unmarshal(raw, &s) != nil && json.Unmarshal(raw, &o) == nil {
+		s = o.Content
+	}
+	return s
+}
+
+// Place makes t take text, outside of what users write, as the place of a picture: it
+// becomes id, and what stands before and after it is encoded by itself. It is for models
+// whose vocabulary has no such token, and id is one that no vocabulary has.
+func (t *Tokenizer) Place(text string, id int32) {
+	t.place = matcher{}
+	t.place.add(text, &addedToken{ID: id, Content: text, Special: true})
+	t.placeID, t.placeText = id, text
+}

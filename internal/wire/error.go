@@ -1,0 +1,106 @@
+package wire
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+)
+
+// Error is what a client is told. Its codes are strings, as OpenAI's.
+type Error struct {
+	Status  int
+	Type    string
+	Code    string
+	Param   string // path of the field; "" is none
+	Message string
+
+	// Of context_length_exceeded; 0 elsewhere.
+	PromptTokens, Positions, Context int
+
+	RetryAfter int    // seconds; 0: not said
+	Allow      string // methods, of method_not_allowed
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// The types of errors.
+const (
+	InvalidRequest = "invalid_request_error"
+	Authentication = "authentication_error"
+	Permission     = "permission_error"
+	NotFound       = "not_found_error"
+	RateLimit      = "rate_limit_error"
+	APIError       = "api_error"
+	Unavailable    = "unavailable_error"
+)
+
+// New returns an error with the type that belongs to the status.
+func New(status int, code, param, format string, args ...any) *Error {
+	kind := InvalidRequest
+	switch status {
+	case http.StatusUnauthorized:
+		kind = Authentication
+	case http.StatusForbidden:
+		kind = Permission
+	case http.StatusNotFound:
+		kind = NotFound
+	case http.StatusTooManyRequests:
+		kind = RateLimit
+	case http.StatusInternalServerError, http.StatusGatewayTimeout:
+		kind = APIError
+	case http.StatusServiceUnavailable:
+		kind = Unavailable
+	}
+	return &Error{
+		Status:  status,
+		Type:    kind,
+		Code:    code,
+		Param:   param,
+		Message: fmt.Sprintf(format, args...),
+	}
+}
+
+// Bad is an error of status 400 about a field. The message begins with its path.
+func Bad(code, param, format string, args ...any) *Error {
+	message := fmt.Sprintf(format, args...)
+	if param != "" {
+		message = param + ": " + message
+	}
+	return New(http.StatusBadRequest, code, param, "%s", message)
+}
+
+// body is the error in JSON.
+type body struct {
+	Error inner `json:"error"`
+}
+
+type inner struct {
+	Message      string  `json:"message"`
+	Type         string  `json:"type"`
+	Param        *string `json:"param"`
+	Code         string  `json:"code"`
+	PromptTokens int     `json:"n_prompt_tokens,omitempty"`
+	Positions    int     `json:"n_positions,omitempty"`
+	Context      int     `json:"n_ctx,omitempty"`
+}
+
+// JSON returns {"error":{…}} as OpenAI's clients read it.
+func (e *Error) JSON() any {
+	b := body{inner{Message: e.Message, Type: e.Type, Code: e.Code,
+		PromptTokens: e.PromptTokens, Positions: e.Positions, Context: e.Context}}
+	if e.Param != "" {
+		b.Error.Param = &e.Param
+	}
+	return b
+}
+
+// Clip shortens what an error quotes.
+func Clip(s string) string {
+	if r := []rune(s); len(r) > 60 {
+		return string(r[:57]) + "..."
+	}
+	return s
+}
+
+// Quote is Clip in quotes.
+func Quote(s string) string { return strconv.Quote(Clip(s)) }

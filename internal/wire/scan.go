@@ -1,0 +1,218 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+)
+
+// maxDepth bounds how deep values nest.
+const maxDepth = 1000
+
+// scanner finds the ends of JSON values. Pictures come as strings of megabytes, so
+// strings are searched for their end, not read byte by byte, and nothing is copied.
+type scanner struct {
+	data    []byte
+	at      int
+	checked bool   // data is known to be JSON
+	err     string // what is wrong at at
+}
+
+func (s *scanner) fail(format string, args ...any) bool {
+	if s.err == "" {
+		s.err = fmt.Sprintf(format, args...)
+	}
+	return false
+}
+
+// space skips white space and returns the next byte, 0 at the end.
+func (s *scanner) space() byte {
+	for ; s.at < len(s.data); s.at++ {
+		switch c := s.data[s.at]; c {
+		case ' ', '\t', '\r', '\n':
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+// wrong says that the byte at at is not what belongs there.
+func (s *scanner) wrong(want string) bool {
+	if s.at >= len(s.data) {
+		return s.fail("unexpected end, want %s", want)
+	}
+	return s.fail("got %q, want %s", s.data[s.at], want)
+}
+
+// value moves past the next value, and reports whether there is one.
+func (s *scanner) value(depth int) bool {
+	c := s.space()
+	switch {
+	case depth > maxDepth:
+		return s.fail("nested more than %d deep", maxDepth)
+	case c == '{':
+		return s.members(depth, '}', func() bool {
+			if s.space() != '"' {
+				return s.wrong("a name in quotes")
+			}
+			if !s.text() {
+				return false
+			}
+			if s.space() != ':' {
+				return s.wrong("a colon")
+			}
+			s.at++
+			return s.value(depth + 1)
+		})
+	case c == '[':
+		return s.members(depth, ']', func() bool { return s.value(depth + 1) })
+	case c == '"':
+		return s.text()
+	case c == '-' || c >= '0' && c <= '9':
+		return s.number()
+	}
+	for _, word := range []string{"true", "false", "null"} {
+		if c == word[0] {
+			for i := range len(word) {
+				if s.at >= len(s.data) || s.data[s.at] != word[i] {
+					return s.wrong(word)
+				}
+				s.at++
+			}
+			return true
+		}
+	}
+	return s.wrong("a value")
+}
+
+// members moves past a list or an object, each of whose members one reads.
+func (s *scanner) members(depth int, end byte, one func() bool) bool {
+	s.at++
+	if s.space() == end {
+		s.at++
+		return true
+	}
+	for one() {
+		switch s.space() {
+		case ',':
+			s.at++
+		case end:
+			s.at++
+			return true
+		default:
+			return s.wrong("a comma or " + string(end))
+		}
+	}
+	return false
+}
+
+// text moves past a string.
+func (s *scanner) text() bool {
+	s.at++
+	quote := -1
+	for {
+		if quote < s.at {
+			i := bytes.IndexByte(s.data[s.at:], '"')
+			if i < 0 {
+				s.at = len(s.data)
+				return s.fail("unexpected end, want the end of a string")
+			}
+			quote = s.at + i
+		}
+		end := quote
+		if i := bytes.IndexByte(s.data[s.at:quote], '\\'); i >= 0 {
+			end = s.at + i
+		}
+		if !s.checked {
+			if i := control(s.data[s.at:end]); i >= 0 {
+				s.at += i
+				return s.fail("got %q in a string, want it escaped", s.data[s.at])
+			}
+		}
+		s.at = end
+		if end == quote {
+			s.at++
+			return true
+		}
+		if !s.escape() {
+			return false
+		}
+	}
+}
+
+// escape moves past a backslash and what belongs to it.
+func (s *scanner) escape() bool {
+	s.at++
+	if s.at >= len(s.data) {
+		return s.wrong("an escape")
+	}
+	switch s.data[s.at] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		s.at++
+		return true
+	case 'u':
+		s.at++
+		for range 4 {
+			if s.at >= len(s.data) || !isHex(s.data[s.at]) {
+				return s.wrong("four hexadecimal digits")
+			}
+			s.at++
+		}
+		return true
+	}
+	return s.wrong("an escape")
+}
+
+func isHex(c byte) bool { return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'f' }
+
+// control returns the place of the first control character, -1 where there is none.
+func control(b []byte) int {
+	i := 0
+	// A byte below 0x20 borrows in the subtraction; bytes above 0x7f do not count.
+	low := func(at int) uint64 {
+		w := binary.LittleEndian.Uint64(b[at:])
+		return (w - 0x2020202020202020) &^ w & 0x8080808080808080
+	}
+	for ; i+32 <= len(b); i += 32 {
+		if low(i)|low(i+8)|low(i+16)|low(i+24) != 0 {
+			break
+		}
+	}
+	for ; i < len(b); i++ {
+		if b[i] < 0x20 {
+			return i
+		}
+	}
+	return -1
+}
+
+// number moves past a number.
+func (s *scanner) number() bool {
+	digits := func() bool {
+		start := s.at
+		for s.at < len(s.data) && s.data[s.at] >= '0' && s.data[s.at] <= '9' {
+			s.at++
+		}
+		return s.at > start || s.wrong("a digit")
+	}
+	next := func(set string) bool {
+		if s.at < len(s.data) && bytes.IndexByte([]byte(set), s.data[s.at]) >= 0 {
+			s.at++
+			return true
+		}
+		return false
+	}
+	next("-")
+	if !next("0") && !digits() {
+		return false
+	}
+	if next(".") && !digits() {
+		return false
+	}
+	if next("eE") {
+		next("+-")
+		return digits()
+	}
+	return true
+}

@@ -1,0 +1,192 @@
+package wire
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+)
+
+// Ensure that an error says which byte of a body is wrong.
+func TestInvalidJSON(t *testing.T) {
+	for body, message := range map[string]string{
+		``:                        `invalid JSON at byte 0: unexpected end, want a value`,
+		` `:                       `invalid JSON at byte 1: unexpected end, want a value`,
+		`{`:                       `invalid JSON at byte 1: unexpected end, want a name in quotes`,
+		`{"a":x}`:                 `invalid JSON at byte 6: got 'x', want a value`,
+		`{"a":1,}`:                `invalid JSON at byte 8: got '}', want a name in quotes`,
+		`{"a" 1}`:                 `invalid JSON at byte 6: got '1', want a colon`,
+		`{"a":1 "b":2}`:           `invalid JSON at byte 8: got '"', want a comma or }`,
+		`{"a":tru}`:               `invalid JSON at byte 9: got '}', want true`,
+		`{"a":"x`:                 `invalid JSON at byte 7: unexpected end, want the end of a string`,
+		"{\"a\":\"x\ny\"}":        `invalid JSON at byte 8: got '\n' in a string, want it escaped`,
+		`{"a":"\x"}`:              `invalid JSON at byte 8: got 'x', want an escape`,
+		`{"a":"\u00g0"}`:          `invalid JSON at byte 11: got 'g', want four hexadecimal digits`,
+		`{"a":01}`:                `invalid JSON at byte 7: got '1', want a comma or }`,
+		`{"a":1.}`:                `invalid JSON at byte 8: got '}', want a digit`,
+		`{} {}`:                   `invalid JSON at byte 4: data after the first value`,
+		"{\"a\":\"\xff\"}":        `invalid JSON at byte 7: not UTF-8`,
+		`[1,2`:                    `invalid JSON at byte 4: unexpected end, want a comma or ]`,
+		strings.Repeat("[", 2000): `invalid JSON at byte 1002: nested more than 1000 deep`,
+	} {
+		_, err := Parse([]byte(body))
+		var e *Error
+		if !errors.As(err, &e) || e.Code != "invalid_json" || e.Message != message ||
+			e.Status != 400 {
+			t.Errorf("%.60q: got %v, want %s", body, err, message)
+		}
+	}
+	for _, body := range []string{`[]`, `1`, `"a"`, `null`, `true`} {
+		_, err := Parse([]byte(body))
+		var e *Error
+		if !errors.As(err, &e) || e.Code != "invalid_type" {
+			t.Errorf("%q: got %v, want invalid_type", body, err)
+		}
+	}
+}
+
+// Ensure that fields are read with their type and range, and that errors carry the path.
+func TestFields(t *testing.T) {
+	o, err := Parse(
+		[]byte(
+			`{"s":"a\u00e9\"","n":null,"i":3,"f":1.5,"t":true,"o":{"deep":["x",{"y":7}]},"big":99999999999999999999,"unused":1,"é":[]}`,
+		),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := o.String("s"); got != `aé"` {
+		t.Errorf("got %q", got)
+	}
+	i, ok := o.Int("i", 1, 5)
+	f, _ := o.Float("f", 0, 2, false)
+	if i != 3 || !ok || f != 1.5 || !o.Bool("t") || o.Has("n") || o.String("n") != "" ||
+		o.String("none") != "" {
+		t.Error("a field is not what the body says")
+	}
+	if n, _ := o.Int("big", 1, math.MaxInt64); n != math.MaxInt64 {
+		t.Errorf("got %d", n)
+	}
+	deep := o.Object("o").List("deep")
+	y, _ := deep.Object(1).Int("y", 0, 9)
+	if deep.Len() != 2 || deep.Text(0) != "x" || y != 7 {
+		t.Error("a nested field is not what the body says")
+	}
+	if err := o.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(o.Unread(), " "); got != "unused é" {
+		t.Errorf("unread: got %q", got)
+	}
+	for field, want := range map[string]struct {
+		code, message string
+		read          func(o *Object)
+	}{
+		`"a":1`:                     {"invalid_type", "a: got 1, want a string", func(o *Object) { o.String("a") }},
+		`"a":"yes"`:                 {"invalid_type", `a: got "yes", want true or false`, func(o *Object) { o.Bool("a") }},
+		`"a":1.5`:                   {"invalid_type", "a: got 1.5, want an integer", func(o *Object) { o.Int("a", 0, 9) }},
+		`"a":"1"`:                   {"invalid_type", `a: got "1", want an integer`, func(o *Object) { o.Int("a", 0, 9) }},
+		`"a":0`:                     {"integer_below_min_value", "a: got 0, want at least 1", func(o *Object) { o.Int("a", 1, 9) }},
+		`"a":10`:                    {"integer_above_max_value", "a: got 10, want at most 9", func(o *Object) { o.Int("a", 1, 9) }},
+		`"a":-99999999999999999999`: {"integer_below_min_value", "a: got -99999999999999999999, want at least 1", func(o *Object) { o.Int("a", 1, 9) }},
+		`"a":99999999999999999999`: {"integer_above_max_value", "a: got 99999999999999999999, want at most 9223372036854775807",
+			func(o *Object) { o.Int("a", math.MinInt64, math.MaxInt64); o.Exact("a") }},
+		`"a":{}`:        {"invalid_type", "a: got an object, want a number", func(o *Object) { o.Float("a", 0, 1, false) }},
+		`"a":2.5`:       {"decimal_above_max_value", "a: got 2.5, want at most 2", func(o *Object) { o.Float("a", 0, 2, false) }},
+		`"a":-0.1`:      {"decimal_below_min_value", "a: got -0.1, want at least 0", func(o *Object) { o.Float("a", 0, 2, false) }},
+		`"a":0` + " ":   {"decimal_below_min_value", "a: got 0, want more than 0", func(o *Object) { o.Float("a", 0, 1, true) }},
+		`"a":1e999`:     {"decimal_above_max_value", "a: got 1e999, want at most 2", func(o *Object) { o.Float("a", 0, 2, false) }},
+		`"a":[1]`:       {"invalid_type", "a: got a list, want an object", func(o *Object) { o.Object("a") }},
+		`"a":{"b":[1]}`: {"invalid_type", "a.b[0]: got 1, want a string", func(o *Object) { o.Object("a").List("b").Text(0) }},
+		`"a":[{"b":1}]`: {"invalid_type", "a[0].b: got 1, want a string", func(o *Object) { o.List("a").Object(0).String("b") }},
+		`"b":1`:         {"missing_required_parameter", "a: missing, want a list", func(o *Object) { o.Require("a", "a list") }},
+		`"a":null`:      {"missing_required_parameter", "a: missing, want a list", func(o *Object) { o.Require("a", "a list") }},
+	} {
+		o, err := Parse([]byte("{" + field + "}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want.read(o)
+		o.Fail("later", "x", "is not what is reported")
+		var e *Error
+		if !errors.As(o.Err(), &e) || e.Code != want.code || e.Message != want.message ||
+			!strings.HasPrefix(e.Message, e.Param+": ") {
+			t.Errorf("%s: got %v, want %s %s", field, o.Err(), want.code, want.message)
+		}
+	}
+}
+
+// Ensure that an error in JSON has the shape that clients read.
+func TestErrorJSON(t *testing.T) {
+	e := Bad("integer_above_max_value", "restore.n_vis", "got 577, want at most 576")
+	for want, e := range map[string]*Error{
+		`{"error":{"message":"restore.n_vis: got 577, want at most 576","type":"invalid_request_error","param":"restore.n_vis","code":"integer_above_max_value"}}`: e,
+		`{"error":{"message":"m","type":"rate_limit_error","param":null,"code":"queue_full"}}`:                                                                     New(429, "queue_full", "", "m"),
+		`{"error":{"message":"m","type":"invalid_request_error","param":null,"code":"c","n_prompt_tokens":3,"n_positions":4,"n_ctx":2}}`: {
+			Type: InvalidRequest, Code: "c", Message: "m", PromptTokens: 3, Positions: 4,
+			Context: 2},
+	} {
+		if got, err := json.Marshal(e.JSON()); err != nil || string(got) != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+// FuzzParse holds the scanner against encoding/json.
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{`{"a":[1,-2.5e+3,"x\u00e9\n"],"b":{"c":null},"d":true}`, `{"a":"` + strings.Repeat("x", 40) + "\x01\"}", `{} `, `{"a":{"a":{}}}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var want map[string]json.RawMessage
+		valid := json.Valid(data)
+		o, err := Parse(data)
+		var e *Error
+		if err != nil {
+			if !errors.As(err, &e) {
+				t.Fatal(err)
+			}
+			deep := strings.Contains(e.Message, "deep") || strings.Contains(e.Message, "not UTF-8")
+			if valid && e.Code == "invalid_json" && !deep || !valid && e.Code != "invalid_json" {
+				t.Fatalf("%q: got %v, encoding/json says %t", data, err, valid)
+			}
+			return
+		}
+		if err := json.Unmarshal(data, &want); err != nil {
+			t.Fatalf("%q: taken, encoding/json says %v", data, err)
+		}
+		for key, raw := range want {
+			got := o.Raw(key)
+			if string(raw) == "null" && got != nil ||
+				string(raw) != "null" && string(raw) != string(got) {
+				t.Fatalf("%q: field %q: got %s, want %s", data, key, got, raw)
+			}
+		}
+	})
+}
+
+func BenchmarkParse(b *testing.B) {
+	body := []byte(
+		`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"` + strings.Repeat(
+			"QUJD",
+			1<<18,
+		) + `"}}]}]}`,
+	)
+	b.SetBytes(int64(len(body)))
+	for range b.N {
+		o, err := Parse(body)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if o.List("messages").
+			Object(0).
+			List("content").
+			Object(0).
+			Object("image_url").
+			String("url") ==
+			"" {
+			b.Fatal(o.Err())
+		}
+	}
+}

@@ -1,5 +1,0 @@
-//go:build (!amd64 && !arm64) || purego
-
-package kernel
-
-func hasImpl(i implementation) bool { return i == implGo }

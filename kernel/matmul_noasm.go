@@ -1,7 +1,0 @@
-//go:build (!amd64 && !arm64) || purego
-
-package kernel
-
-func matMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
-	matMulGo(p, dst, x, m, w, bias)
-}

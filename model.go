@@ -1,0 +1,176 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/engine"
+)
+
+// Ask answers one question on its own. When ctx ends it returns the answer so far
+// and the cause of ctx.
+func (m *Model) Ask(ctx context.Context, r Request) (*Answer, error) {
+	return ask(ctx, r, m.e.Ask)
+}
+
+// Piece is a part of an answer that is being written.
+type Piece struct {
+	Text   string  // whole UTF-8, not empty but in the last piece
+	Answer *Answer // the whole answer, in the last piece alone
+}
+
+// Stream is Ask piece by piece. The texts of all pieces joined are the answer's
+// text. After an error nothing follows; the answer so far comes with the error of a
+// context that ended. To break off the loop ends the request.
+func (m *Model) Stream(ctx context.Context, r Request) iter.Seq2[Piece, error] {
+	return stream(ctx, r, m.e.Ask)
+}
+
+// Conversation is a dialogue that keeps what it has read: reduced tokens, keys and
+// values. The next question reads only what is new, and is answered as if all were
+// read again. It is not safe for concurrent use.
+type Conversation struct {
+	c *engine.Conversation
+	r *Reduction
+}
+
+// NewConversation starts a dialogue whose pictures are reduced by r; nil reads every
+// token.
+func (m *Model) NewConversation(r *Reduction) (*Conversation, error) {
+	if err := m.e.Closed(); err != nil {
+		return nil, err
+	}
+	how, err := r.options()
+	if err != nil {
+		return nil, err
+	}
+	return &Conversation{c: m.e.NewConversation(how), r: r}, nil
+}
+
+// Ask answers the next question. After an error the dialogue is as it was before the
+// call. A Reduction of the request's own must be the conversation's.
+func (c *Conversation) Ask(ctx context.Context, r Request) (*Answer, error) {
+	if err := c.check(&r); err != nil {
+		return nil, err
+	}
+	return ask(ctx, r, c.c.Ask)
+}
+
+// Stream is Ask piece by piece, as [Model.Stream] is.
+func (c *Conversation) Stream(ctx context.Context, r Request) iter.Seq2[Piece, error] {
+	if err := c.check(&r); err != nil {
+		return func(yield func(Piece, error) bool) { yield(Piece{}, err) }
+	}
+	return stream(ctx, r, c.c.Ask)
+}
+
+func (c *Conversation) check(r *Request) error {
+	if r.Reduction != nil && !r.Reduction.equal(c.r) {
+		return &errs.OptionError{Name: "reduction", Got: "another one than the conversation's",
+			Want: "none", Fault: errs.Conflict,
+			Why: "a conversation's pictures are all reduced alike"}
+	}
+	r.Reduction = c.r
+	return nil
+}
+
+// Reset forgets the dialogue and keeps what was read: a next question that begins
+// with the same pictures reuses it.
+func (c *Conversation) Reset() { c.c.Reset() }
+
+// Close ends the requests that are running, which return [errs.ErrClosed], and
+// frees the model's memory. It may be called at any time, and more than once; every
+// call after it is ErrClosed.
+func (m *Model) Close() error { return m.e.Close() }
+
+// Info describes a model.
+type Info struct {
+	Name         string // folder, repository or file
+	Architecture string // as the model's configuration names it
+	Params       int64  // numbers in all weights
+	Bytes        int64  // that weights take in memory
+	Context      int    // positions
+	VisualTokens int    // of a picture before reduction; 0 where that depends on the picture
+	Threads      int
+	Kernel       string // implementation of the arithmetic in use
+}
+
+// Info describes the model.
+func (m *Model) Info() Info {
+	i := m.e.Info()
+	out := Info{
+		Name: i.Name, Architecture: i.Architecture, Params: i.Params, Bytes: i.Resident,
+		Context: m.e.Context(), Threads: i.Threads, Kernel: i.Kernel,
+	}
+	if s := i.Sizes; s != nil && s.Views == 1 {
+		out.VisualTokens = s.Tokens
+	}
+	return out
+}
+
+// asker is a request's way into the engine: on its own, or in a conversation.
+type asker func(context.Context, engine.Request) (*engine.Answer, error)
+
+func ask(ctx context.Context, r Request, do asker) (*Answer, error) {
+	q, err := r.engine()
+	if err != nil {
+		return nil, err
+	}
+	return finish(ctx, &r, do, q)
+}
+
+// finish asks q. A context that ended is an error with an answer, whatever stage it
+// met the request in.
+func finish(ctx context.Context, r *Request, do asker, q engine.Request) (*Answer, error) {
+	a, err := do(ctx, q)
+	if cause := context.Cause(ctx); cause != nil &&
+		(errors.Is(err, ctx.Err()) || a != nil && a.Finish == engine.FinishCancelled) {
+		if a == nil {
+			a = &engine.Answer{Finish: engine.FinishCancelled}
+		}
+		err = cause
+	}
+	return newAnswer(a, r), err
+}
+
+func stream(ctx context.Context, r Request, do asker) iter.Seq2[Piece, error] {
+	return func(yield func(Piece, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		pieces, done, left := make(chan string), make(chan struct{}), make(chan struct{})
+		var ans *Answer
+		var err error
+		go func() {
+			defer close(done)
+			q, bad := r.engine()
+			if bad != nil {
+				err = bad
+				return
+			}
+			q.OnText = func(text string) {
+				select {
+				case pieces <- text:
+				case <-left:
+				}
+			}
+			ans, err = finish(ctx, &r, do, q)
+		}()
+		defer func() { // the request ends with the loop
+			cancel()
+			close(left)
+			<-done
+		}()
+		for {
+			select {
+			case text := <-pieces:
+				if !yield(Piece{Text: text}, nil) {
+					return
+				}
+			case <-done:
+				yield(Piece{Answer: ans}, err)
+				return
+			}
+		}
+	}
+}

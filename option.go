@@ -1,0 +1,106 @@
+package restore
+
+import (
+	"errors"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/checkpoint/all"
+	"github.com/restore-vlm/restore/internal/engine"
+)
+
+// Option says how [Open] loads a model.
+type Option func(*settings)
+
+// settings are what options set.
+type settings struct {
+	files  all.Files
+	engine engine.Options
+}
+
+func apply(options []Option) settings {
+	var o settings
+	for _, set := range options {
+		set(&o)
+	}
+	return o
+}
+
+// WeightType is a type in which weights, or keys and values, are kept.
+type WeightType string
+
+// The types of weights. Products with Q8 and Q4 round activations to 8 bits in
+// blocks of 32, those with BF16 to bfloat16; all others compute in float32.
+const (
+	AsStored WeightType = ""     // as the model's files have them
+	F32      WeightType = "f32"  // 32 bits
+	F16      WeightType = "f16"  // IEEE half precision
+	BF16     WeightType = "bf16" // bfloat16
+	Q8       WeightType = "q8"   // blocks of 32 with a scale, 8.5 bits
+	Q4       WeightType = "q4"   // blocks of 32 with a scale, 4.5 bits; embedding and head stay Q8
+)
+
+// WithWeights keeps the language model's weights as decoder, and those of vision
+// tower and projector as encoder (which takes no Q4). Weights are converted while
+// they are loaded.
+func WithWeights(decoder, encoder WeightType) Option {
+	return func(o *settings) {
+		o.engine.Quant, o.engine.EncoderQuant = string(decoder), string(encoder)
+	}
+}
+
+// WithCacheType keeps keys and values as F32, the default, or F16, which rounds
+// them and takes half the memory.
+func WithCacheType(t WeightType) Option {
+	return func(o *settings) { o.engine.CacheType = string(t) }
+}
+
+// WithVisionTower takes the vision tower of an original LLaVA model from the folder
+// at path, where the model's files do not hold it: its configuration, and its weights
+// unless the checkpoint has them. Without it the folder is the one that the model's
+// configuration names.
+func WithVisionTower(path string) Option {
+	return func(o *settings) { o.files.Tower = path }
+}
+
+// WithProjector takes the encoder and projector (mmproj) of a GGUF model from the file
+// at path. Without it that is the only file next to the model with mmproj in its name;
+// where there is none the model takes no pictures.
+func WithProjector(path string) Option {
+	return func(o *settings) { o.files.Projector = path }
+}
+
+// WithThreads computes on n threads, 1 to 1024. 0, the default, is all cores that
+// Go may use. No result depends on it.
+func WithThreads(n int) Option {
+	return func(o *settings) { o.engine.Threads = n }
+}
+
+// WithPixelLimits resizes pictures to at least least and at most most pixels, for
+// models that take pictures of any size. 0 is what the model's files say.
+func WithPixelLimits(least, most int) Option {
+	return func(o *settings) { o.engine.MinPixels, o.engine.MaxPixels = least, most }
+}
+
+// WithProgress calls f while the model is loaded, with the bytes done and in all.
+func WithProgress(f func(done, total int64)) Option {
+	return func(o *settings) { o.engine.Progress = f }
+}
+
+// WithWarnings calls f with one line for everything that is done differently from what the
+// model's files say, such as a missing chat template.
+func WithWarnings(f func(message string)) Option {
+	return func(o *settings) { o.engine.Warn = f }
+}
+
+// modelError wraps what went wrong with the files of the model at path.
+func modelError(path string, err error) error {
+	var option *errs.OptionError
+	var model *errs.ModelError
+	if err == nil || errors.As(err, &option) || errors.As(err, &model) {
+		return err
+	}
+	if path == "" {
+		path = "the embedded model"
+	}
+	return &errs.ModelError{Path: path, Err: err}
+}

@@ -1,0 +1,143 @@
+package restore
+
+import (
+	"errors"
+	"fmt"
+	"image"
+	"image/draw"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/imageproc"
+)
+
+// Picture is a decoded picture. It is immutable, and any number of requests may
+// share it.
+type Picture struct {
+	p *imageproc.Picture
+}
+
+// PictureOption says how a picture's file is read.
+type PictureOption func(*pictureSettings)
+
+type pictureSettings struct{ decode imageproc.DecodeOptions }
+
+// WithMaxPixels refuses pictures of more than n pixels, 64 million by default. The
+// header tells, before memory is allocated.
+func WithMaxPixels(n int64) PictureOption {
+	return func(s *pictureSettings) { s.decode.Limits.MaxPixels = n }
+}
+
+// WithMaxBytes refuses files of more than n bytes, 256 MiB by default.
+func WithMaxBytes(n int64) PictureOption {
+	return func(s *pictureSettings) { s.decode.Limits.MaxBytes = n }
+}
+
+// WithoutEXIF shows the picture as it is stored. By default it is turned upright by
+// its EXIF orientation.
+func WithoutEXIF() PictureOption {
+	return func(s *pictureSettings) { s.decode.EXIF = false }
+}
+
+// OpenPicture reads the picture in a file. See [DecodePicture].
+func OpenPicture(path string, options ...PictureOption) (*Picture, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%s: %w", path, errs.ErrNotFound)
+		}
+		return nil, err
+	}
+	defer f.Close()
+	return read(f, path, options)
+}
+
+// ReadPicture reads the picture that is all of r. See [DecodePicture].
+func ReadPicture(r io.Reader, options ...PictureOption) (*Picture, error) {
+	return read(r, "picture", options)
+}
+
+// DecodePicture reads a picture from a file's content: PNG, JPEG, GIF and TIFF
+// (their first picture), WebP or BMP, told apart by their content. Transparency is
+// composited on white. The error is an [errs.PictureError].
+func DecodePicture(data []byte, options ...PictureOption) (*Picture, error) {
+	return decode(data, "picture", decodeOptions(options))
+}
+
+// FromImage returns a copy of m as a picture, on white.
+func FromImage(m image.Image) (*Picture, error) {
+	b := m.Bounds()
+	w, h := b.Dx(), b.Dy()
+	switch n := int64(w) * int64(h); {
+	case w < 1 || h < 1:
+		return nil, &errs.PictureError{Index: -1, Fault: errs.EmptyPicture, Width: w, Height: h,
+			Err: fmt.Errorf("picture: got %d x %d pixels, want at least 1 x 1", w, h)}
+	case n > imageproc.DefaultMaxPixels:
+		return nil, &errs.PictureError{Index: -1, Fault: errs.TooManyPixels, Width: w, Height: h,
+			Got: n, Limit: imageproc.DefaultMaxPixels,
+			Err: fmt.Errorf("picture: got %d x %d = %d pixels, want at most %d", w, h, n,
+				int64(imageproc.DefaultMaxPixels))}
+	}
+	rgba := image.NewRGBA(image.Rect(0, 0, w, h))
+	draw.Draw(rgba, rgba.Rect, image.White, image.Point{}, draw.Src)
+	draw.Draw(rgba, rgba.Rect, m, b.Min, draw.Over)
+	p := &imageproc.Picture{Width: w, Height: h, Pix: make([]byte, 0, 3*w*h)}
+	for i := 0; i < len(rgba.Pix); i += 4 {
+		p.Pix = append(p.Pix, rgba.Pix[i:i+3]...)
+	}
+	return &Picture{p}, nil
+}
+
+// Size returns the picture's width and height in pixels, upright.
+func (p *Picture) Size() (width, height int) { return p.p.Width, p.p.Height }
+
+// Format returns the name of the file's format, as in "PNG"; "" of [FromImage].
+func (p *Picture) Format() string { return p.p.Format }
+
+// Image returns the picture as it was read. The pixels are a copy.
+func (p *Picture) Image() image.Image {
+	out := image.NewNRGBA(image.Rect(0, 0, p.p.Width, p.p.Height))
+	for i, j := 0, 0; i < len(p.p.Pix); i, j = i+3, j+4 {
+		copy(out.Pix[j:], p.p.Pix[i:i+3])
+		out.Pix[j+3] = 255
+	}
+	return out
+}
+
+func decodeOptions(options []PictureOption) imageproc.DecodeOptions {
+	s := pictureSettings{imageproc.DefaultDecodeOptions()}
+	for _, set := range options {
+		set(&s)
+	}
+	return s.decode
+}
+
+// read decodes what r holds, of which it reads no more than may be.
+func read(r io.Reader, name string, options []PictureOption) (*Picture, error) {
+	o := decodeOptions(options)
+	most := o.Limits.MaxBytes
+	if most == 0 {
+		most = imageproc.DefaultMaxBytes
+	}
+	data, err := io.ReadAll(io.LimitReader(r, most+1))
+	if err != nil {
+		return nil, err
+	}
+	return decode(data, name, o)
+}
+
+func decode(data []byte, name string, o imageproc.DecodeOptions) (*Picture, error) {
+	p, err := imageproc.Decode(data, name, o)
+	if err != nil {
+		return nil, err
+	}
+	return &Picture{p}, nil
+}
+
+// Video is a video as pictures, for models that take videos.
+type Video struct {
+	Frames []*Picture
+	FPS    float64 // frames a second
+}

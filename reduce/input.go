@@ -1,0 +1,77 @@
+package reduce
+
+// Need is a part of Input that a method reads besides X.
+type Need string
+
+// What a method may need. The names are those of the tensors in a file of features.
+const (
+	ClsAttn Need = "cls_attn"
+	Hidden  Need = "hidden"
+	Keys    Need = "keys"
+	Grid    Need = "grid"
+	// LastKeys stands for the class token's query and all keys of the encoder's last layer.
+	LastKeys Need = "pm_k"
+	// Shrunk is the picture encoded at a smaller size.
+	Shrunk Need = "shrunk"
+)
+
+// Input is one picture's tokens and what criteria read of them. Slices are read-only.
+type Input struct {
+	N, C int
+	// X [N, C] holds features after the projector, in the decoder's space. It may be nil
+	// where the method reads Shrunk.
+	X []float32
+
+	GridH, GridW int   // rows and columns of patches; 0 where unknown
+	Grids        []Cut // or several grids: a small picture of the whole, and the tiles'
+
+	Heads int
+	// ClsAttn [Heads, N+1] is the attention of the class token's query; column 0 is the class
+	// token itself. Where NoClass is set it is the attention that each patch receives.
+	ClsAttn []float32
+
+	Cv     int
+	Hidden []float32 // [N+1, Cv] features before the projector; row 0 is the class token
+
+	KeyDim int
+	Keys   []float32 // [Heads, N+1, KeyDim] keys of the layer that made Hidden
+
+	// LastQuery [width] is the class token's query of the encoder's last layer, heads next to
+	// each other, with bias, unscaled. LastKeys [N+1, width] are that layer's keys.
+	LastQuery, LastKeys []float32
+
+	// NoClass says that the encoder has no class token: row 0 of Hidden and Keys is zeros.
+	NoClass bool
+
+	Views []View // parts of the picture that the encoder saw on their own; nil: none
+
+	ShrunkH, ShrunkW int
+	Shrunk           []float32 // [ShrunkH*ShrunkW, C] features of the picture made smaller
+
+	Seed int64 // of this picture, besides the seed of the options
+}
+
+// View is a part of a picture that the encoder saw on its own.
+type View struct {
+	Tokens []int32 // indices into the picture's tokens, ascending
+
+	Class     []float32 // [Cv] its class token before the projector
+	LastQuery []float32 // [width] its class token's query of the last layer
+	LastClass []float32 // [width] its class token's key of the last layer
+}
+
+// Cut is one of several grids that a picture's tokens lie on.
+type Cut struct {
+	H, W   int
+	Tokens []int32 // [H*W] in raster order, ascending
+}
+
+// ViewSizes returns the number of tokens of each view, nil where the picture was encoded
+// whole.
+func (in *Input) ViewSizes() []int {
+	var out []int
+	for i := range in.Views {
+		out = append(out, len(in.Views[i].Tokens))
+	}
+	return out
+}

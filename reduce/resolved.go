@@ -1,0 +1,166 @@
+package reduce
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// Resolved says in full how one picture was reduced: Options with every default filled in.
+type Resolved struct {
+	Base  string  `json:"base"`
+	N     int     `json:"n"`     // tokens before
+	NVis  int     `json:"n_vis"` // tokens after; 0 until a method that finds their number ran
+	Keep  int     `json:"keep"`  // kept by the base's criterion
+	Merge int     `json:"merge"` // merged into anchors
+	Gamma float64 `json:"gamma"`
+
+	Restore bool   `json:"restore"`
+	Compat  string `json:"compat,omitempty"`
+	NoClass bool   `json:"no_class,omitempty"` // the encoder has no class token
+
+	Positions      string `json:"positions"`
+	Calibrate      string `json:"calibrate"`
+	MergePosition  string `json:"merge_position"`
+	Anchors        string `json:"anchors"`
+	AnchorPool     string `json:"anchor_pool"` // empty where no density counts
+	Join           string `json:"join"`        // who may be joined: rest, all or count
+	FirstLayerSize string `json:"first_layer_size"`
+	DecodeDistance bool   `json:"decode_distance"`
+
+	// Newlines says what becomes of newline tokens: "drop" leaves them out and does not count
+	// them in positions, as the released code does; "skip" leaves them out and counts them;
+	// "keep" lets them compete as tokens, as DivPrune's own code does. Empty: there are none.
+	Newlines string `json:"newlines,omitempty"`
+
+	// Habits of the released code without a switch of their own; set by Compat "released".
+
+	ReleasedOrder     bool `json:"released_order,omitempty"`     // plain rows in the base's order
+	MirrorLast        bool `json:"mirror_last,omitempty"`        // position "last" is N-1-last
+	TruncateDistances bool `json:"truncate_distances,omitempty"` // to whole numbers, for the bias
+
+	Seed int64 `json:"seed,omitempty"`
+
+	// Of methods inside the encoder: blocks up to the one whose output is the features.
+	EncoderBlocks int `json:"encoder_blocks,omitempty"`
+
+	// Of methods inside the decoder; NVis, Keep and Merge are then those of the last stage.
+	Stages []Stage `json:"stages,omitempty"` // of those that take rows away
+	Mean   float64 `json:"mean,omitempty"`   // tokens that enter a layer, on average
+
+	// Content says how the picture's content set the budget; nil: it did not.
+	Content *Content `json:"content,omitempty"`
+
+	Own []Value `json:"-"` // the method's own parameters; in JSON fields like the others
+}
+
+// Content says how a picture's content set its budget.
+type Content struct {
+	Mean      int     `json:"mean,omitempty"`      // of pictures' budgets; 0: the budget was fixed
+	Threshold float64 `json:"threshold,omitempty"` // of gains, with Mean
+	Above     int     `json:"above,omitempty"`     // gains above it, counted to twice the mean
+
+	Gain   float64 `json:"gain,omitempty"`   // at the budget, with a guard
+	Guard  float64 `json:"guard,omitempty"`  // a picture whose gain is above it is dense
+	Raised bool    `json:"raised,omitempty"` // budget and gamma were raised
+}
+
+// String says what the picture got and why.
+func (c *Content) String() string {
+	var parts []string
+	if c.Mean > 0 {
+		parts = append(parts, fmt.Sprintf("%s%d: %d gains above %.3g",
+			AutoPrefix, c.Mean, c.Above, c.Threshold))
+	}
+	if c.Guard > 0 {
+		is := "not above"
+		if c.Raised {
+			is = "dense: gain above"
+		}
+		parts = append(parts, fmt.Sprintf("guard: %s %.3g (%.3g)", is, c.Guard, c.Gain))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Value is a parameter with its value: a number, a boolean, a text or a list of numbers.
+type Value struct {
+	Name    string
+	Value   any
+	Default bool // not given
+}
+
+// MarshalJSON writes one flat object.
+func (r Resolved) MarshalJSON() ([]byte, error) {
+	type plain Resolved
+	text, err := json.Marshal(plain(r))
+	if err != nil {
+		return nil, err
+	}
+	out := bytes.NewBuffer(bytes.TrimSuffix(text, []byte("}")))
+	for _, v := range r.Own {
+		name, value := Parameter{Name: v.Name}, []byte(nil)
+		if value, err = json.Marshal(v.Value); err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(out, ",%q:%s", name.JSONName(), value)
+	}
+	out.WriteByte('}')
+	return out.Bytes(), nil
+}
+
+// String says in one line what the reduction is made of, "none" where every token is read.
+func (r Resolved) String() string {
+	if r.Base == "none" || r.Base == "" {
+		return "none"
+	}
+	var b strings.Builder
+	if r.Restore {
+		fmt.Fprintf(&b, "RESTORE over %s, %s, gamma %v, positions %s, calibrate %s",
+			r.Base, r.budget(), r.Gamma, r.Positions, r.Calibrate)
+	} else {
+		fmt.Fprintf(&b, "%s, %s, positions %s", r.Base, r.budget(), r.Positions)
+	}
+	if r.Restore && (r.Merge > 0 || r.Join == "all" || r.Join == "count") {
+		fmt.Fprintf(&b, ", merge-position %s", r.MergePosition)
+		if r.Anchors != "" {
+			fmt.Fprintf(&b, ", anchors %s", r.Anchors)
+		}
+		if r.AnchorPool != "" && r.Anchors != "uniform" {
+			fmt.Fprintf(&b, " of %s", r.AnchorPool)
+		}
+		if r.Join != "" && r.Join != "rest" {
+			fmt.Fprintf(&b, ", join %s", r.Join)
+		}
+	}
+	for _, v := range r.Own {
+		if !v.Default {
+			fmt.Fprintf(&b, ", %s %v", v.Name, v.Value)
+		}
+	}
+	if r.Newlines != "" {
+		fmt.Fprintf(&b, ", newlines %s", r.Newlines)
+	}
+	if r.Compat != "" {
+		fmt.Fprintf(&b, ", compat %s", r.Compat)
+	}
+	return b.String()
+}
+
+// budget is what is left of a picture: a number of tokens, or inside the decoder what each
+// stage leaves.
+func (r *Resolved) budget() string {
+	why := ""
+	if r.Content != nil {
+		why = fmt.Sprintf(" (%s)", r.Content)
+	}
+	if len(r.Stages) == 0 {
+		return fmt.Sprintf("n-vis %d%s", r.NVis, why)
+	}
+	stages := make([]string, len(r.Stages))
+	for i, s := range r.Stages {
+		stages[i] = fmt.Sprintf("%d:%d", s.Layer, s.Rows())
+	}
+	return fmt.Sprintf("schedule %s (%.4g of %d tokens a layer)%s",
+		strings.Join(stages, ","), r.Mean, r.N, why)
+}

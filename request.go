@@ -1,0 +1,150 @@
+package restore
+
+import (
+	"fmt"
+	"reflect"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/sample"
+)
+
+// Request is one question.
+type Request struct {
+	// Prompt is the question.
+	Prompt string
+	// System is said before a conversation; empty is what the chat template says by
+	// itself. A template without a place for it is an error.
+	System string
+	// Pictures belong to this question, in order, before its text.
+	Pictures []*Picture
+	// Video belongs to this question, before its pictures; nil is none.
+	Video *Video
+
+	// Reduction says how many visual tokens of each picture the decoder reads; nil is
+	// all of them. In a [Conversation], nil is the conversation's.
+	Reduction *Reduction
+
+	// Sampling says how tokens are chosen. The zero value takes the likeliest.
+	Sampling Sampling
+	// MaxTokens is the most tokens that are generated; 0 is up to the context's end.
+	MaxTokens int
+}
+
+// Reduction says how the visual tokens of a picture are reduced (RESTORE, Eqs.
+// 3-8): a published criterion keeps some, the others are merged into anchors. The
+// budget is exact; a picture with fewer tokens is an error, unless AtMost is set.
+type Reduction struct {
+	// Base is the criterion: "holov", "divprune", … as `restore methods` lists them,
+	// or one that [RegisterMethod] added. Empty and "none" read every token.
+	Base string
+	// NVis is the budget n_vis in tokens; KeepRatio, more than 0 and at most 1, is a
+	// share of the picture's tokens instead.
+	NVis      int
+	KeepRatio float64
+	// AtMost reads pictures of fewer tokens than NVis whole.
+	AtMost bool
+	// Plain is the criterion alone: what it does not keep is dropped, and attention is
+	// not calibrated.
+	Plain bool
+	// Options holds all other parameters by the names that [Parameters] lists, as in
+	// {"gamma": 0.25, "join": "all"}. A value has the parameter's type, or is a
+	// text as a command line has it.
+	Options map[string]any
+}
+
+// ParseReduction reads a reduction from a JSON object whose fields are parameters with
+// underscores, as in {"base": "holov", "n_vis": 64}. Without "restore": false RESTORE
+// acts over the base.
+func ParseReduction(object []byte) (*Reduction, error) {
+	g, err := methods.ParseJSON(object)
+	if err != nil {
+		return nil, err
+	}
+	r := &Reduction{Options: g}
+	if _, err := r.options(); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Sampling says how a token is chosen among the likely ones.
+type Sampling struct {
+	Temperature float64 // 0 takes the likeliest token; the fields below have then no effect
+	TopK        int     // among the k likeliest; 0 is all
+	TopP        float64 // among the likeliest that hold this share; 0 and 1 are all
+	MinP        float64 // among those with this share of the likeliest one's probability; 0 is all
+	Seed        int64   // the draw depends on it and the logits alone
+}
+
+func (r *Reduction) options() (methods.Options, error) {
+	if r == nil {
+		return methods.Options{}, nil
+	}
+	g := methods.Given{}
+	for name, v := range r.Options {
+		if err := g.Set(name, v); err != nil {
+			return methods.Options{}, err
+		}
+	}
+	for _, f := range []struct {
+		name  string
+		value any
+		given bool
+	}{
+		{"base", r.Base, r.Base != ""},
+		{"n-vis", r.NVis, r.NVis != 0},
+		{"keep-ratio", r.KeepRatio, r.KeepRatio != 0},
+		{"restore", false, r.Plain},
+	} {
+		if !f.given {
+			continue
+		}
+		if _, twice := g[f.name]; twice {
+			return methods.Options{}, &errs.OptionError{
+				Name: f.name, Got: fmt.Sprint(f.value), Want: "one value",
+				Why: "Options has one too", Fault: errs.Conflict}
+		}
+		if err := g.Set(f.name, f.value); err != nil {
+			return methods.Options{}, err
+		}
+	}
+	o, err := g.Options()
+	o.UpTo = r.AtMost
+	return o, err
+}
+
+// equal reports whether both ask for the same; nil is no reduction.
+func (r *Reduction) equal(other *Reduction) bool {
+	a, err := r.options()
+	b, err2 := other.options()
+	return err == nil && err2 == nil && reflect.DeepEqual(a, b)
+}
+
+func (r *Request) engine() (engine.Request, error) {
+	s := r.Sampling
+	how, err := r.Reduction.options()
+	out := engine.Request{
+		Prompt: r.Prompt, System: r.System, MaxTokens: r.MaxTokens, Reduce: how,
+		Sample: sample.Options{
+			Temp: s.Temperature, TopK: s.TopK, TopP: s.TopP, MinP: s.MinP, Seed: s.Seed,
+		},
+		Images: pictures(r.Pictures),
+	}
+	if r.Video != nil {
+		out.Video = &imageproc.Video{Frames: pictures(r.Video.Frames), FPS: r.Video.FPS}
+	}
+	return out, err
+}
+
+func pictures(list []*Picture) []*imageproc.Picture {
+	out := make([]*imageproc.Picture, len(list))
+	for i, p := range list {
+		if p != nil {
+			out[i] = p.p
+		}
+	}
+	return out
+}

@@ -1,0 +1,232 @@
+package restore_test
+
+import (
+	"context"
+	"errors"
+	"image"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/errs"
+)
+
+// embedded opens the model that is part of the program.
+func embedded(t *testing.T) *restore.Model {
+	t.Helper()
+	m, err := restore.Open(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+// Ensure that a request that is cut short returns the answer so far and the cause, in the same
+// way whether it has a picture, streams, or is part of a conversation.
+func TestCancelled(t *testing.T) {
+	m := embedded(t)
+	stop := errors.New("enough")
+	c, err := m.NewConversation(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, pics := range map[string][]*restore.Picture{
+		"picture": {square()}, "text alone": nil,
+	} {
+		for form, do := range map[string]func(context.Context, restore.Request) (*restore.Answer,
+			error){
+			"ask":          m.Ask,
+			"conversation": c.Ask,
+		} {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			cancel(stop)
+			ans, err := do(ctx, restore.Request{Prompt: "Describe the image.", Pictures: pics})
+			if !errors.Is(err, stop) {
+				t.Errorf("%s, %s: got error %v, want the cause", form, name, err)
+			}
+			if ans == nil || ans.Finish != restore.FinishCancelled {
+				t.Errorf("%s, %s: got answer %+v, want one that was cancelled", form, name, ans)
+			}
+		}
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	var text strings.Builder
+	for piece, err := range m.Stream(ctx, restore.Request{
+		Prompt: "Describe the image.", Pictures: []*restore.Picture{square()},
+	}) {
+		text.WriteString(piece.Text)
+		cancel(stop)
+		if err == nil {
+			continue
+		}
+		if !errors.Is(err, stop) || piece.Answer == nil || piece.Answer.Text != text.String() {
+			t.Errorf("stream: got error %v and answer %+v after %q, want the cause and the "+
+				"text so far", err, piece.Answer, text.String())
+		}
+	}
+	if text.Len() == 0 {
+		t.Error("stream: got no text before it was cancelled")
+	}
+}
+
+// Ensure that a loop over a stream may be left at any piece.
+func TestStreamLeft(t *testing.T) {
+	m := embedded(t)
+	for range m.Stream(t.Context(), restore.Request{
+		Prompt: "Describe the image.", Pictures: []*restore.Picture{square()},
+	}) {
+		break
+	}
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Ensure that a conversation refuses a reduction that is not its own.
+func TestConversationReduction(t *testing.T) {
+	c, err := embedded(t).NewConversation(&restore.Reduction{Base: "holov", NVis: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused *errs.OptionError
+	_, err = c.Ask(t.Context(), restore.Request{
+		Prompt: "?", Reduction: &restore.Reduction{Base: "nonsense", NVis: 64},
+	})
+	if !errors.As(err, &refused) || refused.Name != "reduction" {
+		t.Errorf("got %v, want an error about the reduction", err)
+	}
+	if _, err := c.Ask(t.Context(), restore.Request{
+		Prompt: "?", Reduction: &restore.Reduction{Base: "holov", NVis: 64},
+	}); err != nil {
+		t.Errorf("the same reduction: %v", err)
+	}
+}
+
+// Ensure that each way of giving a picture refuses what is none, with a type to branch on.
+func TestPictures(t *testing.T) {
+	dir := t.TempDir()
+	empty := filepath.Join(dir, "empty.png")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	large, err := os.ReadFile("docs/scene.png")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fault := func(_ *restore.Picture, err error) (errs.PictureFault, string) {
+		t.Helper()
+		var p *errs.PictureError
+		if !errors.As(err, &p) {
+			t.Fatalf("got %v, want a PictureError", err)
+		}
+		return p.Fault, err.Error()
+	}
+	for name, c := range map[string]struct {
+		want errs.PictureFault
+		p    *restore.Picture
+		err  error
+	}{
+		"text":   {want: errs.UnknownFormat, err: second(restore.DecodePicture([]byte("no picture")))},
+		"empty":  {want: errs.EmptyPicture, err: second(restore.OpenPicture(empty))},
+		"cut":    {want: errs.Undecodable, err: second(restore.DecodePicture(large[:200]))},
+		"pixels": {want: errs.TooManyPixels, err: second(restore.DecodePicture(large, restore.WithMaxPixels(1000)))},
+		"bytes":  {want: errs.TooManyBytes, err: second(restore.ReadPicture(strings.NewReader(string(large)), restore.WithMaxBytes(1000)))},
+		"image":  {want: errs.EmptyPicture, err: second(restore.FromImage(image.NewRGBA(image.Rectangle{})))},
+	} {
+		if got, text := fault(c.p, c.err); got != c.want || strings.Contains(text, "--") {
+			t.Errorf("%s: got fault %d (%s), want %d and no flag", name, got, text, c.want)
+		}
+	}
+	if _, err := restore.OpenPicture(filepath.Join(dir, "none.png")); !errors.Is(
+		err, errs.ErrNotFound) {
+		t.Errorf("no file: got %v, want ErrNotFound", err)
+	}
+}
+
+func second(_ *restore.Picture, err error) error { return err }
+
+// Ensure that a model that cannot be opened is an error of its own type.
+func TestOpenErrors(t *testing.T) {
+	var model *errs.ModelError
+	if _, err := restore.Open(t.Context(), t.TempDir()); !errors.As(err, &model) {
+		t.Errorf("an empty folder: got %v, want a ModelError", err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stop := errors.New("enough")
+	cancel(stop)
+	if _, err := restore.Open(ctx, ""); !errors.Is(err, stop) {
+		t.Errorf("cancelled: got %v, want the cause", err)
+	}
+}
+
+// Ensure that a reduction says what is wrong with it, however it was given.
+func TestReductionErrors(t *testing.T) {
+	m := embedded(t)
+	for name, r := range map[string]*restore.Reduction{
+		"base":           {Base: "nonsense", NVis: 64},
+		"n-vis":          {Base: "holov", NVis: 577},
+		"gamma":          {Base: "holov", NVis: 64, Options: map[string]any{"gamma": 2.0}},
+		"gama":           {Base: "holov", NVis: 64, Options: map[string]any{"gama": 0.5}},
+		"dart-pivots":    {Base: "holov", NVis: 64, Options: map[string]any{"dart-pivots": 8}},
+		"keep-ratio":     {Base: "holov", KeepRatio: 1.5},
+		"merge-position": {Base: "holov", NVis: 64, Plain: true, Options: map[string]any{"merge-position": "mean"}},
+	} {
+		_, err := m.Ask(t.Context(), restore.Request{
+			Prompt: "?", Pictures: []*restore.Picture{square()}, Reduction: r,
+		})
+		var refused *errs.OptionError
+		if !errors.As(err, &refused) || refused.Name != name {
+			t.Errorf("%s: got %v, want an OptionError of that name", name, err)
+		}
+	}
+	r, err := restore.ParseReduction([]byte(`{"base": "holov", "n_vis": 64, "gamma": 0.25}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ans, err := m.Ask(t.Context(), restore.Request{
+		Prompt: "?", Pictures: []*restore.Picture{square()}, Reduction: r,
+	})
+	if err != nil || ans.Pictures[0].Kept != 16 || ans.Pictures[0].Merged != 48 {
+		t.Errorf("from JSON: got %+v, %v, want 16 kept and 48 merged", ans, err)
+	}
+	var refused *errs.OptionError
+	if _, err := restore.ParseReduction([]byte(`{"base": "holov", "nvis": 64}`)); !errors.As(
+		err, &refused) || refused.Name != "nvis" {
+		t.Errorf("an unknown field: got %v, want an OptionError", err)
+	}
+}
+
+// Ensure that Close ends a stream, and that whatever is asked after it is refused.
+func TestClose(t *testing.T) {
+	m, err := restore.Open(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := restore.Request{Prompt: "Describe the image.", Pictures: []*restore.Picture{square()}}
+	c, err := m.NewConversation(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range m.Stream(t.Context(), q) {
+		if err != nil && !errors.Is(err, errs.ErrClosed) {
+			t.Errorf("closed in a stream: %v", err)
+		}
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := m.Ask(t.Context(), q); !errors.Is(err, errs.ErrClosed) {
+		t.Errorf("a question: %v", err)
+	}
+	if _, err := c.Ask(t.Context(), q); !errors.Is(err, errs.ErrClosed) {
+		t.Errorf("in a conversation: %v", err)
+	}
+	if _, err := m.NewConversation(nil); !errors.Is(err, errs.ErrClosed) {
+		t.Errorf("a conversation: %v", err)
+	}
+	m.Info()
+}
