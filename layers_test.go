@@ -56,7 +56,8 @@ internal/sample: internal/kernel
 internal/engine: internal/calibrate internal/machine internal/model internal/model/* internal/model/all internal/sample
     internal/kernel internal/tensor internal/nn internal/methods reduce internal/checkpoint
     internal/checkpoint/pack internal/imageproc internal/tokenizer internal/tokenizer/chat
-internal/lab: internal/engine
+internal/lab: internal/engine internal/calibrate internal/model internal/methods reduce internal/nn
+    internal/kernel internal/tensor internal/imageproc
 internal/scene:
 internal/builtin:
 internal/hub:
@@ -70,12 +71,12 @@ internal/evalengine: eval internal/engine internal/methods internal/imageproc
 internal/sheet:
 internal/compare: eval eval/bench internal/sheet
 internal/chart:
-internal/paper: eval eval/bench internal/evalengine internal/engine internal/methods internal/nn
+internal/paper: eval eval/bench internal/evalengine internal/engine internal/lab internal/methods internal/nn
     internal/imageproc internal/scene internal/scenebench internal/sheet internal/chart
 internal/dataset:
 eval: .
 eval/bench: eval internal/dataset internal/pytext
-internal/scenebench: internal/engine internal/methods reduce internal/scene . internal/imageproc
+internal/scenebench: internal/engine internal/lab internal/methods reduce internal/scene . internal/imageproc
     internal/sample
 cmd/restore: anything
 internal/batch:
@@ -117,8 +118,9 @@ const root = "."
 // forTests are the packages that any package's tests may import besides: fixtures, and the embedded
 // model with its public face.
 var forTests = []string{
-	"internal/golden", "internal/builtin", "internal/checkpoint", "internal/checkpoint/*", "internal/tokenizer", "internal/tokenizer/*", "internal/imageproc", "internal/tensor", "internal/kernel",
-	"internal/scene", "internal/open", "internal/tokenizer", "internal/hub/hubtest",
+	"internal/golden", "internal/builtin", "internal/checkpoint", "internal/checkpoint/*",
+	"internal/tokenizer", "internal/tokenizer/*", "internal/imageproc", "internal/tensor",
+	"internal/kernel", "internal/scene", "internal/open", "internal/lab", "internal/hub/hubtest",
 	"internal/fleet/natsserver", root}
 
 // imports maps every package of ours to what it imports of ours, with the file that does so.
@@ -230,6 +232,42 @@ func TestLayers(t *testing.T) {
 	}
 	for _, v := range violations(got, forTests...) {
 		t.Error(v)
+	}
+}
+
+// Ensure that what answers requests takes none of the engine's hooks and looks: they are for
+// measurements.
+func TestHooksAreForMeasurements(t *testing.T) {
+	measuring := []string{"internal/engine", "internal/lab", "internal/open", "internal/paper",
+		"internal/scenebench", "cmd/restore"}
+	seams := []string{"Hooks", "NewWith", "Look", "Prompt", "With"}
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") ||
+			strings.HasSuffix(path, "_test.go") ||
+			slices.Contains(measuring, filepath.ToSlash(filepath.Dir(path))) {
+			return err
+		}
+		set := token.NewFileSet()
+		f, err := parser.ParseFile(set, path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			s, ok := n.(*ast.SelectorExpr)
+			if !ok || !slices.Contains(seams, s.Sel.Name) {
+				return true
+			}
+			if x, ok := s.X.(*ast.Ident); ok && (x.Name == "engine" || x.Name == "open" ||
+				s.Sel.Name == "Look") {
+				t.Errorf("%s: %s.%s is for measurements", set.Position(n.Pos()), x.Name,
+					s.Sel.Name)
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/restore-vlm/restore/internal/chart"
-	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
 )
 
@@ -84,10 +84,10 @@ the picture. Reduced rows are counted with their places renumbered, at their ori
 
 // attentionRun is one way of reading the picture and what came of it.
 type attentionRun struct {
-	Name      string                 `json:"name"`
-	Reduction *methods.Options       `json:"-"`
-	Share     *engine.AttentionShare `json:"share"`
-	Tokens    int                    `json:"n_vis"`
+	Name      string              `json:"name"`
+	Reduction *methods.Options    `json:"-"`
+	Share     *lab.AttentionShare `json:"share"`
+	Tokens    int                 `json:"n_vis"`
 }
 
 // attentionJSON is what --json prints.
@@ -143,7 +143,7 @@ func (o *attentionOptions) run(ctx context.Context, a *app, gamma bool) error {
 	defer shown.end()
 	for i := range runs {
 		shown.set(int64(i), int64(len(runs)))
-		if runs[i].Share, err = m.Attention(ctx, asked.prompt, asked.places, encoded,
+		if runs[i].Share, err = lab.Attention(ctx, m, asked.prompt, asked.places, encoded,
 			*runs[i].Reduction); err != nil {
 			if ctx.Err() != nil {
 				return cutShort("attention: interrupted, there is no result")

@@ -22,6 +22,7 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint/all"
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/nn"
 	"github.com/restore-vlm/restore/internal/open"
@@ -285,19 +286,20 @@ func (o *benchOptions) loadShape() (*shape, error) {
 // open loads the model, or makes it.
 func (b *bench) open(a *app, quant string, work *nn.Work) (*engine.Engine, error) {
 	o := engine.Options{
-		Threads: b.o.threads, EncoderQuant: b.encoder, CacheType: b.cache(), Work: work,
+		Threads: b.o.threads, EncoderQuant: b.encoder, CacheType: b.cache(),
 		Warn: func(s string) { a.note("%s", s) },
 	}
 	o.Parallel = b.o.parallel
 	if quant != asStored {
 		o.Quant = quant
 	}
-	var err error
-	if o.Processor, err = b.shape.processor(); err != nil {
+	processor, err := b.shape.processor()
+	if err != nil {
 		return nil, err
 	}
+	h := engine.Hooks{Work: work, Processor: processor}
 	if b.o.shape == "" {
-		return open.Engine(all.Files{Model: b.o.dir}, o)
+		return open.With(all.Files{Model: b.o.dir}, o, h)
 	}
 	ck, err := checkpoint.FromConfig(b.shape.Name, b.shape.Config)
 	if err != nil {
@@ -306,8 +308,8 @@ func (b *bench) open(a *app, quant string, work *nn.Work) (*engine.Engine, error
 	pool := kernel.NewPool(b.o.threads)
 	defer pool.Close()
 	maker := newWeightMaker(pool)
-	o.Weights = maker.make
-	m, err := engine.New(ck, o)
+	h.Weights = maker.make
+	m, err := engine.NewWith(ck, o, h)
 	if maker.err != nil {
 		return nil, maker.err
 	}
@@ -320,8 +322,8 @@ type benchCell struct {
 	patches int
 	budget  benchBudget
 	tokens  int // before reduction
-	runs    []*engine.Measurement
-	times   *engine.Times
+	runs    []*lab.Measurement
+	times   *lab.Times
 	// per run, the rate of reading memory just before and after it, which changes from minute to
 	// minute
 	read []float64
@@ -378,7 +380,7 @@ func (b *bench) measure(
 	defer shown.end()
 	done, total := int64(0), int64(len(b.patches)*(1+b.o.repeat*len(b.budgets)))
 	shown.set(done, total)
-	speed := m.Speed(a.calibrating)
+	speed := lab.Speed(m, a.calibrating)
 	var cells []*benchCell
 	for _, patches := range b.patches {
 		pic, err := b.shape.picture(patches)
@@ -387,7 +389,7 @@ func (b *bench) measure(
 		}
 		// the first budget once, unmeasured: it touches the weights and the workspace, and tells
 		// how many tokens the picture has
-		warm, err := m.Measure(ctx, engine.MeasureRequest{
+		warm, err := lab.Measure(ctx, m, lab.MeasureRequest{
 			Image: pic, Reduce: b.reduction(b.budgets[0], 0), Text: b.o.text, Steps: b.o.gen,
 		})
 		if err != nil {
@@ -401,8 +403,10 @@ func (b *bench) measure(
 					warm.Before)
 			}
 			c := &benchCell{quant: quant, patches: patches, budget: n, tokens: warm.Before}
-			c.times, err = m.Predict(speed, engine.Question{Width: pic.Width, Height: pic.Height,
-				NVis: n.of(warm.Before), Text: b.o.text, Generated: b.o.gen})
+			c.times, err = lab.PredictTimes(m, speed, m.Source(), lab.Question{
+				Width: pic.Width, Height: pic.Height, NVis: n.of(warm.Before), Text: b.o.text,
+				Generated: b.o.gen,
+			})
 			if err != nil {
 				return nil, err
 			}
@@ -443,7 +447,7 @@ func (b *bench) once(
 	}
 	before := len(limits.read) - limitSamples // what the run before left
 	resetPeakRSS()
-	run, err := m.Measure(ctx, engine.MeasureRequest{
+	run, err := lab.Measure(ctx, m, lab.MeasureRequest{
 		Image: pic, Reduce: b.reduction(c.budget, c.tokens), Text: b.o.text, Steps: b.o.gen,
 		Seed: uint64(i),
 	})

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/lab"
 )
 
 // benchJSON is the object that `bench --json` prints.
@@ -90,7 +90,7 @@ type spread struct {
 func (j *benchJSON) fill(cells []*benchCell) {
 	full := map[string]float64{}
 	for _, c := range cells {
-		stat := func(f func(m *engine.Measurement) float64) (median, half float64) {
+		stat := func(f func(m *lab.Measurement) float64) (median, half float64) {
 			var v []float64
 			for _, m := range c.runs {
 				v = append(v, f(m))
@@ -101,38 +101,38 @@ func (j *benchJSON) fill(cells []*benchCell) {
 			}
 			return round(median), round(half)
 		}
-		seconds := func(f func(m *engine.Measurement) time.Duration) (median, half float64) {
-			return stat(func(m *engine.Measurement) float64 { return f(m).Seconds() })
+		seconds := func(f func(m *lab.Measurement) time.Duration) (median, half float64) {
+			return stat(func(m *lab.Measurement) float64 { return f(m).Seconds() })
 		}
 		r := benchRow{
 			Quant: c.quant, Patches: c.patches, NVis: c.runs[0].Kept + c.runs[0].Merged,
 			PromptTokens: c.runs[0].PromptTokens, PeakRSS: c.rss, PredictedS: round(c.times.First),
 		}
-		r.EncodeS, r.Spread.Encode = seconds(func(m *engine.Measurement) time.Duration {
+		r.EncodeS, r.Spread.Encode = seconds(func(m *lab.Measurement) time.Duration {
 			return m.Encode
 		})
-		r.ReduceS, _ = seconds(func(m *engine.Measurement) time.Duration {
+		r.ReduceS, _ = seconds(func(m *lab.Measurement) time.Duration {
 			return m.Select + m.Merge
 		})
-		r.SelectS, _ = seconds(func(m *engine.Measurement) time.Duration { return m.Select })
-		r.MergeS, _ = seconds(func(m *engine.Measurement) time.Duration { return m.Merge })
-		r.PrefillS, r.Spread.Prefill = seconds(func(m *engine.Measurement) time.Duration {
+		r.SelectS, _ = seconds(func(m *lab.Measurement) time.Duration { return m.Select })
+		r.MergeS, _ = seconds(func(m *lab.Measurement) time.Duration { return m.Merge })
+		r.PrefillS, r.Spread.Prefill = seconds(func(m *lab.Measurement) time.Duration {
 			return m.Prefill
 		})
-		r.TTFTS, r.Spread.TTFT = seconds(func(m *engine.Measurement) time.Duration {
+		r.TTFTS, r.Spread.TTFT = seconds(func(m *lab.Measurement) time.Duration {
 			return m.FirstToken
 		})
-		r.DecodeTokS, r.Spread.Decode = stat(func(m *engine.Measurement) float64 {
+		r.DecodeTokS, r.Spread.Decode = stat(func(m *lab.Measurement) float64 {
 			return m.TokensPerSecond
 		})
-		r.ProductsOfPeak, _ = stat(func(m *engine.Measurement) float64 {
+		r.ProductsOfPeak, _ = stat(func(m *lab.Measurement) float64 {
 			return float64(m.PrefillProducts.Operations) / m.PrefillProducts.Time.Seconds() / 1e9 /
 				j.Peaks.of(c.quant)
 		})
-		r.ProductsShare, _ = stat(func(m *engine.Measurement) float64 {
+		r.ProductsShare, _ = stat(func(m *lab.Measurement) float64 {
 			return m.PrefillProducts.Time.Seconds() / m.Prefill.Seconds()
 		})
-		r.EncodeOfPeak, _ = stat(func(m *engine.Measurement) float64 {
+		r.EncodeOfPeak, _ = stat(func(m *lab.Measurement) float64 {
 			return float64(m.EncodeProducts.Operations) / m.Encode.Seconds() / 1e9 /
 				j.Peaks.of(j.Encoder)
 		})

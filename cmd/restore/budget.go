@@ -13,6 +13,7 @@ import (
 
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/scenebench"
 )
@@ -129,7 +130,7 @@ func gains(
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", item.Name, err)
 	}
-	out, err := m.Gains(ctx, encoded, most)
+	out, err := lab.Gains(ctx, m, encoded, most)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", item.Name, err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/scenebench"
 )
@@ -113,11 +114,11 @@ func (o *fitOptions) run(ctx context.Context, a *app, cutGiven bool) error {
 	if err != nil {
 		return err
 	}
-	fit := engine.FitOptions{Cuts: o.cuts, Skip: !cutGiven}
+	fit := lab.FitOptions{Cuts: o.cuts, Skip: !cutGiven}
 	p := a.meter("questions read")
 	defer p.end()
 	fit.Progress = func(done, total int) { p.set(int64(done), int64(total)) }
-	recipe, err := m.FitRecipe(ctx, questions, fit)
+	recipe, err := lab.FitRecipe(ctx, m, questions, fit)
 	p.end()
 	if ctx.Err() != nil {
 		return cutShort("fitprune-recipe: interrupted, there is no recipe")

@@ -11,6 +11,7 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint/all"
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/open"
 )
@@ -133,21 +134,21 @@ func TestFitRecipeQuestions(t *testing.T) {
 		cuts      []float64
 		want      string
 	}{
-		"none":         {nil, []float64{0.5}, "engine: recipe: got 0 questions and 1 cuts, want at least one of each"},
+		"none":         {nil, []float64{0.5}, "lab: recipe: got 0 questions and 1 cuts, want at least one of each"},
 		"no cut":       {[]engine.Request{ask(pic)}, nil, "got 1 questions and 0 cuts"},
-		"two pictures": {[]engine.Request{ask(pic, pic)}, []float64{0.5}, "question 0: engine: recipe: got 2 pictures, want one"},
+		"two pictures": {[]engine.Request{ask(pic, pic)}, []float64{0.5}, "question 0: lab: recipe: got 2 pictures, want one"},
 		"text alone":   {[]engine.Request{ask(pic), ask()}, []float64{0.5}, "question 1: "},
 		"cut of all":   {[]engine.Request{ask(pic)}, []float64{1}, "reduce: cut: got 1, want more than 0 and less than 1"},
 	} {
-		if _, err := m.FitRecipe(t.Context(), c.questions, engine.FitOptions{
+		if _, err := lab.FitRecipe(t.Context(), m, c.questions, lab.FitOptions{
 			Cuts: c.cuts,
 		}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	stop := engine.FitOptions{Cuts: []float64{0.5}, Progress: func(int, int) { cancel() }}
-	if _, err := m.FitRecipe(ctx, []engine.Request{ask(pic)}, stop); !errors.Is(
+	stop := lab.FitOptions{Cuts: []float64{0.5}, Progress: func(int, int) { cancel() }}
+	if _, err := lab.FitRecipe(ctx, m, []engine.Request{ask(pic)}, stop); !errors.Is(
 		err, context.Canceled) {
 		t.Errorf("cancelled: got %v", err)
 	}

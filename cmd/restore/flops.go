@@ -117,17 +117,16 @@ func (o *flopsOptions) open(a *app) (*engine.Engine, error) {
 		return nil, err
 	}
 	var zeros []byte // shared by all weights; nobody reads it, so that its memory is never touched
-	return engine.New(
-		ck, engine.Options{
-			Threads: 1, Describe: true,
-			Weights: func(_ *kernel.Memory, _ string, d tensor.DType, shape []int) *tensor.Tensor {
-				t := &tensor.Tensor{DType: d, Shape: shape}
-				if n := t.Len() * d.Size(); n > len(zeros) {
-					zeros = make([]byte, n)
-				}
-				t.Data = zeros[:t.Len()*d.Size()]
-				return t
-			}})
+	weights := func(_ *kernel.Memory, _ string, d tensor.DType, shape []int) *tensor.Tensor {
+		t := &tensor.Tensor{DType: d, Shape: shape}
+		if n := t.Len() * d.Size(); n > len(zeros) {
+			zeros = make([]byte, n)
+		}
+		t.Data = zeros[:t.Len()*d.Size()]
+		return t
+	}
+	return engine.NewWith(ck, engine.Options{Threads: 1},
+		engine.Hooks{Describe: true, Weights: weights})
 }
 
 // flopsJSON is what --json prints.

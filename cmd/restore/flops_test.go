@@ -10,6 +10,7 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint/all"
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/nn"
 	"github.com/restore-vlm/restore/internal/open"
@@ -21,7 +22,7 @@ import (
 // request holds.
 func TestFLOPsOfEngine(t *testing.T) {
 	work := new(nn.Work)
-	m, err := open.Engine(all.Files{}, engine.Options{Work: work})
+	m, err := open.With(all.Files{}, engine.Options{}, engine.Hooks{Work: work})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +46,7 @@ func TestFLOPsOfEngine(t *testing.T) {
 			t.Fatal(name, err)
 		}
 		_, ops, _ := work.Take()
-		trace, err := m.Trace(context.Background(), engine.TraceRequest{
+		trace, err := lab.Trace(context.Background(), m, lab.TraceRequest{
 			Prompt: "How many?", Images: []*imageproc.Picture{pic}, Reduce: o,
 		})
 		if err != nil {

@@ -302,7 +302,8 @@ func (o *loadOptions) random(eo engine.Options) (*engine.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if eo.Processor, err = s.processor(); err != nil {
+	processor, err := s.processor()
+	if err != nil {
 		return nil, err
 	}
 	ck, err := s.bundle()
@@ -312,8 +313,7 @@ func (o *loadOptions) random(eo engine.Options) (*engine.Engine, error) {
 	pool := kernel.NewPool(o.engine.model.threads)
 	defer pool.Close()
 	maker := newWeightMaker(pool)
-	eo.Weights = maker.make
-	e, err := engine.New(ck, eo)
+	e, err := engine.NewWith(ck, eo, engine.Hooks{Weights: maker.make, Processor: processor})
 	return e, errors.Join(maker.err, err)
 }
 

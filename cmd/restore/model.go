@@ -140,7 +140,7 @@ func (m *modelFlags) open(a *app) (*engine.Engine, error) {
 		return nil, err
 	}
 	defer end()
-	model, err := open.Engine(m.files, o)
+	model, err := open.With(m.files, o, engine.Hooks{Describe: m.describe})
 	if err == nil && !m.describe && model.Info().Resident >= largeModel && os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(largeGarbage)
 	}
@@ -162,7 +162,7 @@ func (m *modelFlags) options(a *app) (_ engine.Options, end func(), err error) {
 	}
 	o := engine.Options{
 		Threads: m.threads, Quant: m.quant, EncoderQuant: m.encoder, CacheType: m.cache,
-		Describe: m.describe, MinPixels: m.minPixels, MaxPixels: m.maxPixels, Pad: m.pad,
+		MinPixels: m.minPixels, MaxPixels: m.maxPixels, Pad: m.pad,
 		Warn: func(s string) { a.note("%s", s) }}
 	p := a.meter("loading").bytes()
 	o.Progress = p.set

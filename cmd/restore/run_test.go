@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
-	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/scene"
 )
@@ -453,7 +453,7 @@ func TestDescriptions(t *testing.T) {
 	var j struct {
 		Quants []struct {
 			Quant   string
-			Seconds engine.Times
+			Seconds lab.Times
 		}
 	}
 	r := cli("show", "--json")

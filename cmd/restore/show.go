@@ -10,6 +10,7 @@ import (
 
 	"github.com/restore-vlm/restore/internal/builtin"
 	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/lab"
 )
 
 func newShow(a *app) *cobra.Command {
@@ -75,7 +76,7 @@ const shownTokens = 64
 // shown is the JSON of show.
 type shown struct {
 	engine.Info
-	Memory *engine.Footprint `json:",omitempty"` // nil when the folder has no picture processor
+	Memory *lab.Footprint `json:",omitempty"` // nil when the folder has no picture processor
 	Quants []quantSize
 	Free   int64 // bytes of memory that are free; 0 where the system does not say
 }
@@ -84,25 +85,26 @@ type shown struct {
 type quantSize struct {
 	Quant   string // "" is as stored
 	Weights int64
-	Peak    int64         `json:",omitempty"` // in the case of Memory
-	Seconds *engine.Times `json:",omitempty"` // of the same
+	Peak    int64      `json:",omitempty"` // in the case of Memory
+	Seconds *lab.Times `json:",omitempty"` // of the same
 }
 
 // quants are the sizes and times at each --quant, of a packed file only its own.
 func (f *footprintFlags) quants(
-	a *app, m *engine.Engine, memory *engine.Footprint,
+	a *app, m *engine.Engine, memory *lab.Footprint,
 ) ([]quantSize, error) {
 	var list []quantSize
 	for _, quant := range append([]string{""}, engine.QuantTypes...) {
-		n, err := m.ResidentAs(quant)
+		source, err := m.SourceAs(quant)
 		if err != nil {
 			return nil, err
 		}
+		n, _ := source.Resident()
 		size := quantSize{Quant: quant, Weights: n}
 		if memory != nil {
 			size.Peak = memory.Peak - memory.Weights + n
-			speed := m.Speed(a.calibrating)
-			size.Seconds, err = m.PredictAs(speed, quant, f.question(memory.Kept))
+			speed := lab.Speed(m, a.calibrating)
+			size.Seconds, err = lab.PredictTimes(m, speed, source, f.question(memory.Kept))
 			if err != nil {
 				return nil, err
 			}
@@ -159,30 +161,30 @@ type footprintFlags struct {
 }
 
 // question is the case with that many visual tokens.
-func (f *footprintFlags) question(nVis int) engine.Question {
-	return engine.Question{
+func (f *footprintFlags) question(nVis int) lab.Question {
+	return lab.Question{
 		Width: f.width, Height: f.height, NVis: nVis, Text: f.text, Generated: f.generated,
 	}
 }
 
 // predict asks for the footprint; a number of visual tokens that nobody asked for may be more than
 // there are.
-func (f *footprintFlags) predict(m *engine.Engine, asked bool) (*engine.Footprint, error) {
+func (f *footprintFlags) predict(m *engine.Engine, asked bool) (*lab.Footprint, error) {
 	n, err := fmt.Sscanf(f.picture, "%dx%d", &f.width, &f.height)
 	if n != 2 || err != nil || fmt.Sprintf("%dx%d", f.width, f.height) != f.picture {
 		return nil, usagef("--picture: got %q, want WIDTHxHEIGHT", f.picture)
 	}
 	if !asked {
-		all, err := m.Footprint(f.question(0))
+		all, err := lab.PredictMemory(m, f.question(0))
 		if err != nil || all.Tokens < f.nVis {
 			return all, err
 		}
 	}
-	return m.Footprint(f.question(f.nVis))
+	return lab.PredictMemory(m, f.question(f.nVis))
 }
 
 // memoryRows is what show prints of a footprint.
-func memoryRows(f *engine.Footprint) [][]string {
+func memoryRows(f *lab.Footprint) [][]string {
 	if f == nil {
 		return nil
 	}

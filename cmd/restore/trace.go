@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
-	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/lab"
 )
 
 // traceOptions are the flags of `restore trace`.
@@ -63,7 +63,7 @@ Reduction is off unless --base is given.`,
 }
 
 func (o *traceOptions) run(ctx context.Context, a *app, cmd *cobra.Command) error {
-	r := engine.TraceRequest{Tokens: o.tokens}
+	r := lab.TraceRequest{Tokens: o.tokens}
 	q := &o.question
 	var err error
 	switch {
@@ -135,7 +135,7 @@ func (o *traceOptions) run(ctx context.Context, a *app, cmd *cobra.Command) erro
 	}
 	shown := a.meter("tracing")
 	defer shown.end()
-	tensors, err := m.Trace(ctx, r)
+	tensors, err := lab.Trace(ctx, m, r)
 	shown.end()
 	if err != nil {
 		if ctx.Err() != nil {

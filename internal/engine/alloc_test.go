@@ -69,11 +69,11 @@ func TestDecodeDoesNotAllocate(t *testing.T) {
 		err = e.Do(context.Background(), func(r *model.Run) error {
 			d, vocab := e.device, e.shape.Vocab
 			for _, s := range batch {
-				in, err := s.rows(r)
+				in, err := (&Prompt{s}).Rows(r)
 				if err != nil {
 					return err
 				}
-				s.cache, s.next = e.newCache(), in.next
+				s.cache, s.next = e.newCache(), in.Next
 				if _, err := s.read(r, in); err != nil {
 					return err
 				}

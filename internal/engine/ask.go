@@ -171,8 +171,7 @@ func (r *Request) check(most int) error {
 			Name: name, Got: fmt.Sprint(got), Want: want, Why: why, Fault: fault,
 		})
 	}
-	question := r.Prompt != "" || r.System != "" || r.Video != nil || len(r.Places) > 0 ||
-		r.Encoded != nil
+	question := r.Prompt != "" || r.System != "" || r.Video != nil || len(r.Places) > 0
 	switch {
 	case r.Context < 0 || r.Context > most:
 		return refuse("ctx-size", errs.TooLarge, r.Context, fmt.Sprintf("0 (all) to %d", most),
@@ -191,7 +190,8 @@ func (r *Request) check(most int) error {
 		return refuse("top-logprobs", errs.TooLarge, r.Top, fmt.Sprintf("0 to %d", topMost), "")
 	case r.Top > 0 && !r.LogProbs:
 		return refuse("top-logprobs", errs.Useless, r.Top, "", "without log probabilities")
-	case len(r.Messages) > 0 && (question || r.Images != nil || r.Tokens != nil):
+	case len(r.Messages) > 0 &&
+		(question || r.Images != nil || r.Encoded != nil || r.Tokens != nil):
 		return refuse("messages", errs.Conflict, "a question beside them", "one of the two", "")
 	case r.Tokens != nil && question:
 		return refuse("tokens", errs.Conflict, "a question beside them", "one of the two", "")
@@ -453,18 +453,23 @@ func (e *Engine) withoutEnds() []uint64 {
 // Encoded are pictures that were encoded once, with every by-product that a method may read,
 // so that requests with different reductions share the work.
 type Encoded struct {
-	images          []*image
-	prepared        []model.Picture
-	visuals         []*model.Visual
-	prepare, encode time.Duration
+	images   []*image
+	prepared []model.Picture
+	visuals  []*model.Visual // nil of a picture that is still to be encoded
 }
 
 // Len returns the number of pictures.
-func (s *Encoded) Len() int { return len(s.visuals) }
+func (s *Encoded) Len() int { return len(s.prepared) }
+
+// Picture returns the i-th picture alone.
+func (s *Encoded) Picture(i int) *Encoded {
+	return &Encoded{
+		images: s.images[i : i+1], prepared: s.prepared[i : i+1], visuals: s.visuals[i : i+1],
+	}
+}
 
 // Encode prepares and encodes pictures.
 func (e *Engine) Encode(ctx context.Context, pics []*imageproc.Picture) (*Encoded, error) {
-	start := time.Now()
 	out := &Encoded{}
 	for i, pic := range pics {
 		im, prepared, err := e.prepare(ctx, &Image{Picture: pic}, i)
@@ -473,9 +478,7 @@ func (e *Engine) Encode(ctx context.Context, pics []*imageproc.Picture) (*Encode
 		}
 		out.images, out.prepared = append(out.images, im), append(out.prepared, prepared)
 	}
-	out.prepare = time.Since(start)
 	err := e.Do(ctx, func(r *model.Run) error {
-		start := time.Now()
 		for _, p := range out.prepared {
 			v, err := e.m.Encode(r, []model.Picture{p}, model.Needs{
 				ClsAttn: true, Keys: true, Last: !p.Shape().NoClass,
@@ -485,7 +488,6 @@ func (e *Engine) Encode(ctx context.Context, pics []*imageproc.Picture) (*Encode
 			}
 			out.visuals = append(out.visuals, v[0])
 		}
-		out.encode = time.Since(start)
 		return nil
 	})
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
 )
 
@@ -32,7 +32,7 @@ func TestDARTInsideDecoder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain, err := e.Trace(context.Background(), engine.TraceRequest{Inputs: in})
+	plain, err := lab.Trace(context.Background(), e, lab.TraceRequest{Inputs: in})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestDARTInsideDecoder(t *testing.T) {
 		o := methods.Options{
 			Base: "dart-text", Schedule: "2:" + map[int]string{12: "12", 20: "20", 15: "15"}[kept],
 		}
-		got, err := e.Trace(context.Background(), engine.TraceRequest{
+		got, err := lab.Trace(context.Background(), e, lab.TraceRequest{
 			Inputs: in, Reduce: o, Tokens: 3,
 		})
 		if err != nil {
@@ -123,7 +123,7 @@ func TestDARTInsideDecoder(t *testing.T) {
 			t.Errorf("%d rows: keys %v", kept, lens)
 		}
 		o.Restore = true
-		if got, err = e.Trace(context.Background(), engine.TraceRequest{
+		if got, err = lab.Trace(context.Background(), e, lab.TraceRequest{
 			Inputs: in, Reduce: o,
 		}); err != nil {
 			t.Fatal(err)

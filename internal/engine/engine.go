@@ -49,8 +49,6 @@ type Options struct {
 	// CacheType is the type in which keys and values are kept: "f16", or "f32" and
 	// "", which mean the same. f16 rounds them and takes half the memory.
 	CacheType string
-	// Describe binds the weights without converting them: Info is all that works.
-	Describe bool
 
 	// Parallel is how many sequences run at once, 0: 8. Queue is how many wait, 0: any
 	// number, -1: none.
@@ -75,19 +73,6 @@ type Options struct {
 
 	// Pad pads pictures to a square, for models that crop them otherwise.
 	Pad bool
-
-	// Weights, when not nil, makes the weights that the checkpoint lacks, for
-	// benchmarks of a shape whose checkpoint is [checkpoint.FromConfig]'s: a tensor
-	// of that shape, of type d (F16 where the plan names none), in which it is kept
-	// as it is, or of another floating type, from which it is converted to d. Vectors
-	// are asked for as F32. Calls come one at a time; blocks of m are in huge pages
-	// and live as long as the engine.
-	Weights func(m *kernel.Memory, name string, d tensor.DType, shape []int) *tensor.Tensor
-	// Work counts the products of all layers, for benchmarks; may be nil.
-	Work *nn.Work
-	// Processor prepares pictures where the model has no picture processor, for
-	// benchmarks of a shape; may be nil.
-	Processor imageproc.Processor
 }
 
 // What Quant and EncoderQuant may be, besides "".
@@ -100,13 +85,13 @@ var (
 var CacheTypes = []string{"f32", "f16"}
 
 // source says how ck is bound.
-func (o *Options) source(ck checkpoint.Bundle) *model.Source {
+func (o *Options) source(ck checkpoint.Bundle, h Hooks) *model.Source {
 	return &model.Source{
 		Bundle: ck, Name: ck.About().Name, Plan: model.Plan{
 			Decoder: o.Quant, Encoder: o.EncoderQuant,
 		},
-		Memory: new(kernel.Memory), Progress: o.Progress, Dry: o.Describe, Make: o.Weights,
-		Work: o.Work,
+		Memory: new(kernel.Memory), Progress: o.Progress, Dry: h.Describe, Make: h.Weights,
+		Work: h.Work,
 	}
 }
 
@@ -147,17 +132,16 @@ type Engine struct {
 	distance func() *nn.Distances // the calibration's distance term, built at the first use
 }
 
-// New binds ck. Configuration and weights alone are enough for Trace on token ids and pixel values;
-// what Ask needs besides is asked for then.
+// New binds ck. Configuration and weights are enough; a request that needs more, as a tokenizer, is
+// refused where the model has none.
 func New(ck checkpoint.Bundle, o Options) (*Engine, error) {
-	return newEngine(ck, o, nil)
+	return NewWith(ck, o, Hooks{})
 }
 
 // Check binds ck without reading its weights and returns what New would refuse. It
 // does not close ck.
 func Check(ck checkpoint.Bundle, o Options) error {
-	o.Describe = true
-	e, err := newEngine(ck, o, nil)
+	e, err := NewWith(ck, o, Hooks{Describe: true})
 	if err != nil {
 		return err
 	}
@@ -202,17 +186,17 @@ func faultOf(name string, v any) error {
 
 // newEngine binds ck; sink, when not nil, takes the weights.
 func newEngine(
-	ck checkpoint.Bundle, o Options, sink func(string, *tensor.Tensor) error,
+	ck checkpoint.Bundle, o Options, h Hooks, sink func(string, *tensor.Tensor) error,
 ) (e *Engine, err error) {
 	err = shortened(ck.About().Name, func() error {
-		e, err = bound(ck, o, sink)
+		e, err = bound(ck, o, h, sink)
 		return err
 	})
 	return e, err
 }
 
 func bound(
-	ck checkpoint.Bundle, o Options, sink func(string, *tensor.Tensor) error,
+	ck checkpoint.Bundle, o Options, h Hooks, sink func(string, *tensor.Tensor) error,
 ) (_ *Engine, err error) {
 	if err := kernel.ImplementationError(); err != nil {
 		return nil, err
@@ -234,12 +218,12 @@ func bound(
 	if o.Warn == nil {
 		o.Warn = func(string) {}
 	}
-	if o.Quant == QuantAuto || o.Weights == nil && sink == nil && !o.Describe {
+	if o.Quant == QuantAuto || h.Weights == nil && sink == nil && !h.Describe {
 		if err := o.fitMemory(ck); err != nil {
 			return nil, err
 		}
 	}
-	src := o.source(ck)
+	src := o.source(ck, h)
 	src.Sink = sink
 	if err := src.Plan.Check(); err != nil {
 		return nil, err
@@ -257,7 +241,7 @@ func bound(
 			err = errors.Join(err, src.Memory.Free())
 		}
 	}()
-	if l, ok := ck.(checkpoint.Loader); ok && !o.Describe {
+	if l, ok := ck.(checkpoint.Loader); ok && !h.Describe {
 		if err = l.Load(src.Memory.Bytes, e.pool.Run, o.Progress); err != nil {
 			return nil, err
 		}
@@ -271,7 +255,7 @@ func bound(
 		return nil, err
 	}
 	if e.proc == nil {
-		e.proc = o.Processor
+		e.proc = h.Processor
 	}
 	if o.Pad {
 		if e.proc == nil {
@@ -293,7 +277,7 @@ func bound(
 			return nil, err
 		}
 	}
-	if o.Progress != nil && ck.About().Packed == nil && !o.Describe {
+	if o.Progress != nil && ck.About().Packed == nil && !h.Describe {
 		o.Progress(ck.About().Size, ck.About().Size) // buffers are not read
 	}
 	e.distance = sync.OnceValue(func() *nn.Distances {
@@ -302,7 +286,7 @@ func bound(
 	if err = e.limits(&o); err != nil {
 		return nil, err
 	}
-	if !o.Describe && sink == nil {
+	if !h.Describe && sink == nil {
 		e.device = newScheduler(e, &o)
 	}
 	return e, nil
@@ -370,7 +354,7 @@ func (e *Engine) limits(o *Options) error {
 		features = 0
 	}
 	e.cached = newFeatureCache(features)
-	e.together = min(parallelMost, kernel.FewRows(e.decoderFormat()))
+	e.together = min(parallelMost, kernel.FewRows(e.DecoderFormat()))
 	e.digest = Key(checkpoint.Digest(e.ck))
 	e.made = fmt.Append(nil, o.MinPixels, o.MaxPixels, o.Pad, e.ck.Plan, e.ck.About().Packed,
 		kernel.Layout(), kernel.Implementation())
@@ -427,7 +411,7 @@ func Pack(ck checkpoint.Bundle, o Options, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	e, err := newEngine(ck, o, out.Add)
+	e, err := newEngine(ck, o, Hooks{}, out.Add)
 	if err != nil {
 		return err
 	}
@@ -531,7 +515,7 @@ func (e *Engine) documents() (err error) {
 				"vocabulary", e.ck.Name, p.Tokenizer.From, n, e.shape.Vocab)
 		}
 		if id := e.m.ImageToken(); id < 0 {
-			e.tok.Place(picturePlace, id)
+			e.tok.Place(PicturePlace, id)
 		}
 	}
 	if p.Processor.Data != nil {
@@ -556,8 +540,8 @@ func (e *Engine) documents() (err error) {
 	return e.endTokens()
 }
 
-// picturePlace is what templates write for a picture where the vocabulary has no token for it.
-const picturePlace = "<image>"
+// PicturePlace is what templates write for a picture where the vocabulary has no token for it.
+const PicturePlace = "<image>"
 
 // lacks is the error of a request that needs a part which the model does not have.
 func (e *Engine) lacks(part *checkpoint.Part, need string) error {

@@ -127,16 +127,10 @@ func residentAs(ck checkpoint.Bundle, o Options) (int64, error) {
 
 // boundAs binds ck as o says. It reads no weights.
 func boundAs(ck checkpoint.Bundle, o Options) (*model.Source, error) {
-	o.Describe, o.Progress = true, nil
-	src := o.source(ck)
+	o.Progress = nil
+	src := o.source(ck, Hooks{Describe: true})
 	_, err := all.Open(src)
 	return src, err
-}
-
-// ResidentAs returns the bytes that the model's weights take with the decoder's kept as
-// quant. The model must have been opened to be described.
-func (e *Engine) ResidentAs(quant string) (int64, error) {
-	return residentAs(e.ck.Bundle, Options{Quant: quant, EncoderQuant: e.ck.Plan.Encoder})
 }
 
 // Packed reports whether the model is a packed file.

@@ -40,7 +40,7 @@ func TestFitMemory(t *testing.T) {
 	stored, _ := whole.ck.Resident()
 	sizes := map[string]int64{}
 	for _, quant := range smaller {
-		if sizes[quant], err = whole.ResidentAs(quant); err != nil {
+		if sizes[quant], err = residentAs(whole.ck.Bundle, Options{Quant: quant}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/golden"
+	"github.com/restore-vlm/restore/internal/lab"
 )
 
 // FuzzConfig opens the tiny checkpoint under any config.json: no panic, and no
@@ -80,6 +81,6 @@ func FuzzTrace(f *testing.F) {
 		if err != nil {
 			return
 		}
-		_, _ = e.Trace(context.Background(), engine.TraceRequest{Inputs: tensors, Tokens: 2})
+		_, _ = lab.Trace(context.Background(), e, lab.TraceRequest{Inputs: tensors, Tokens: 2})
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/tensor"
 )
@@ -117,7 +118,7 @@ func roundedModel(t testing.TB, name string) string {
 }
 
 func checkStages(t *testing.T, e *engine.Engine, ref map[string]*tensor.Tensor) {
-	got, err := e.Trace(context.Background(), engine.TraceRequest{Inputs: ref, Tokens: 24})
+	got, err := lab.Trace(context.Background(), e, lab.TraceRequest{Inputs: ref, Tokens: 24})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +228,7 @@ func restoreTrace(
 	}
 	return func(t testing.TB, p int, o methods.Options) map[string]*tensor.Tensor {
 		t.Helper()
-		out, err := e.Trace(context.Background(), engine.TraceRequest{
+		out, err := lab.Trace(context.Background(), e, lab.TraceRequest{
 			Inputs: inputs[p], Reduce: o, Tokens: 16,
 		})
 		if err != nil {

@@ -7,11 +7,12 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
-	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/golden"
+	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/tensor"
 )
@@ -63,7 +64,7 @@ func TestInsideDecoder(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := e.Trace(context.Background(), engine.TraceRequest{
+			got, err := lab.Trace(context.Background(), e, lab.TraceRequest{
 				Inputs: in, Reduce: c.o, Tokens: 12,
 			})
 			if err != nil {
@@ -81,7 +82,7 @@ func TestInsideDecoder(t *testing.T) {
 			}
 			o := c.o
 			o.DecodeDistance = new(false)
-			if got, err = e.Trace(context.Background(), engine.TraceRequest{
+			if got, err = lab.Trace(context.Background(), e, lab.TraceRequest{
 				Inputs: in, Reduce: o, Tokens: 12,
 			}); err != nil {
 				t.Fatal(err)
@@ -214,7 +215,7 @@ func TestInsideArchitectures(t *testing.T) {
 		e := open(t, filepath.Join("testdata", name), 2)
 		trace := func(in map[string]*tensor.Tensor, o methods.Options) map[string]*tensor.Tensor {
 			t.Helper()
-			got, err := e.Trace(context.Background(), engine.TraceRequest{
+			got, err := lab.Trace(context.Background(), e, lab.TraceRequest{
 				Inputs: in, Reduce: o, Tokens: 4,
 			})
 			if err != nil {
@@ -289,7 +290,7 @@ func TestInsideArchitectures(t *testing.T) {
 				trace(in, methods.Options{Base: base, Schedule: "0:1.0"}), plain, "gen.tokens",
 				"gen.logits")
 		}
-		if _, err := e.Trace(context.Background(), engine.TraceRequest{
+		if _, err := lab.Trace(context.Background(), e, lab.TraceRequest{
 			Inputs: in, Reduce: methods.Options{Base: "fastv", NVis: 8, Newlines: "skip"},
 		}); err == nil || !strings.Contains(err.Error(), "newlines: got skip") {
 			t.Errorf("%s: newlines skip: got %v", name, err)
@@ -304,8 +305,10 @@ func TestInsideAxes(t *testing.T) {
 	o := methods.Options{Base: "pdrop", Schedule: "1:6", Restore: true, MergePosition: "axes-mean"}
 	var first map[string]*tensor.Tensor
 	for _, threads := range []int{1, 2, 5} {
-		got, err := open(t, filepath.Join("testdata", "qwen25vl-tiny"), threads).Trace(
-			context.Background(), engine.TraceRequest{Inputs: in, Reduce: o, Tokens: 4})
+		e := open(t, filepath.Join("testdata", "qwen25vl-tiny"), threads)
+		got, err := lab.Trace(context.Background(), e, lab.TraceRequest{
+			Inputs: in, Reduce: o, Tokens: 4,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -411,6 +414,119 @@ func checkKeys(t *testing.T, what string, got, want *tensor.Tensor, first, at in
 					t.Errorf("%s: head %d, row %d: key %v, want that of row %d, %v", what, h, at+i,
 						a[j], k, b[j])
 					return
+				}
+			}
+		}
+	}
+}
+
+// sizesOf sums the sizes that layer i holds.
+func sizesOf(t *testing.T, got map[string]*tensor.Tensor, i int) float64 {
+	t.Helper()
+	v, err := got[fmt.Sprintf("cache.%d.size", i)].Float32s()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := 0.0
+	for _, x := range v {
+		sum += float64(x)
+	}
+	return sum
+}
+
+// Ensure, wherever pictures stand in a prompt and however many there are: every
+// layer holds the text and what the stages before it left, sizes add up to all
+// rows where tokens merge, positions ascend, and stages that keep all are no
+// reduction.
+func TestInsidePlaces(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long, and no kernel is new to it")
+	}
+	dir := filepath.Join("testdata", "inmodel-tiny")
+	e := open(t, dir, 2)
+	in, err := golden.Read(filepath.Join(dir, "prompt.ref"))
+	check(t, err)
+	pixels, _ := in["pixel_values"].Float32s()
+	ids, _ := in["input_ids"].Int64s()
+	img := int64(e.Model().ImageToken())
+	start, visual := slices.Index(ids, img), 0
+	for _, id := range ids {
+		if id == img {
+			visual++
+		}
+	}
+	text := slices.Delete(slices.Clone(ids), start, start+visual)
+	kinds := []methods.Options{
+		{Restore: true}, {}, {Compat: "released"}, {Restore: true, Positions: "sequential"},
+	}
+	for place, ids := range map[string][]int64{
+		"inside":         slices.Insert(slices.Clone(text), start, img),
+		"first":          slices.Concat([]int64{img}, text),
+		"last":           slices.Concat(text, []int64{img}),
+		"two":            slices.Concat(text[:3], []int64{img}, text[3:6], []int64{img}, text[6:]),
+		"two together":   slices.Concat(text[:3], []int64{img, img}, text[3:]),
+		"first and last": slices.Concat([]int64{img}, text, []int64{img}),
+	} {
+		pictures := len(ids) - len(text)
+		shape := slices.Clone(in["pixel_values"].Shape)
+		shape[0] = pictures
+		inputs := map[string]*tensor.Tensor{
+			"input_ids": tensor.FromInt64s([]int{len(ids)}, ids), "pixel_values": tensor.FromFloat32s(shape, slices.Repeat(pixels, pictures)),
+		}
+		trace := func(o methods.Options) map[string]*tensor.Tensor {
+			got, err := lab.Trace(context.Background(), e, lab.TraceRequest{
+				Inputs: inputs, Reduce: o, Tokens: 3,
+			})
+			if err != nil {
+				t.Fatalf("%s: %v", place, err)
+			}
+			return got
+		}
+		plain := trace(methods.Options{})
+		for base, after := range map[string]int{
+			"fastv": 0, "pdrop": 0, "fitprune": 1, "dart-text": 0,
+		} {
+			some := kinds // where the picture is inside, else one kind, by turns
+			if place != "inside" {
+				some = kinds[(len(place)+len(base))%len(kinds):][:1]
+			}
+			for _, o := range some {
+				o.Base = base
+				o.NVis = 36
+				got := trace(o)
+				if err := golden.Compare(got["gen.logits"], plain["gen.logits"], 0); err != nil {
+					t.Errorf("%s %s: a budget of all tokens: %v", place, base, err)
+				}
+				o.NVis, o.Schedule = 0, "1:1.0,3:36"
+				got = trace(o)
+				if err := golden.Compare(got["gen.logits"], plain["gen.logits"], 0); err != nil {
+					t.Errorf("%s %s: stages that keep all: %v", place, base, err)
+				}
+				for schedule, rows := range map[string][]int{
+					"1:1": {36, 1, 1, 1, 1, 1, 1, 1}, "2:17,6:5": {36, 36, 17, 17, 17, 17, 5, 5}, "1:1.0,7:35": {36, 36, 36, 36, 36, 36, 36, 35},
+				} {
+					o.Schedule = schedule
+					got = trace(o)
+					lens, _ := got["cache.len"].Int64s()
+					for i, n := range lens {
+						if want := len(text) + pictures*rows[max(0, i-after)]; int(n) != want {
+							t.Errorf("%s %s %s: layer %d holds %d keys, want %d", place, base,
+								schedule, i, n, want)
+						}
+						whole := len(text) + pictures*36
+						if sum := sizesOf(t, got, i); o.Restore && sum != float64(whole) {
+							t.Errorf("%s %s %s: sizes in layer %d add up to %v, want %d", place,
+								base, schedule, i, sum, whole)
+						}
+						pos, _ := got[fmt.Sprintf("cache.%d.position", i)].Int64s()
+						for j := 1; j < len(pos); j++ {
+							if !(pos[j] > pos[j-1]) {
+								t.Errorf("%s %s %s: positions in layer %d: %v", place, base,
+									schedule, i, pos)
+								break
+							}
+						}
+					}
 				}
 			}
 		}

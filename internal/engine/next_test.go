@@ -14,6 +14,7 @@ import (
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/tensor"
 )
@@ -115,7 +116,9 @@ func TestNextReductions(t *testing.T) {
 	}
 	in := nextInputs(t, name, "odd")
 	trace := func(o methods.Options) (map[string]*tensor.Tensor, error) {
-		return e.Trace(context.Background(), engine.TraceRequest{Inputs: in, Reduce: o, Tokens: 4})
+		return lab.Trace(context.Background(), e, lab.TraceRequest{
+			Inputs: in, Reduce: o, Tokens: 4,
+		})
 	}
 	plain, err := trace(methods.Options{})
 	if err != nil {
@@ -186,8 +189,8 @@ func TestNextReductions(t *testing.T) {
 			}
 		}
 	}
-	if _, err := open(t, "testdata/llava15-tiny", 1).Trace(context.Background(),
-		engine.TraceRequest{
+	if _, err := lab.Trace(context.Background(), open(t, "testdata/llava15-tiny", 1),
+		lab.TraceRequest{
 			Inputs: mustRead(t, "testdata/llava15-tiny/one-image.ref"),
 			Reduce: methods.Options{Base: "holov", NVis: 4, Newlines: "keep"},
 		}); err == nil || !strings.Contains(err.Error(), "newlines") {
@@ -334,7 +337,7 @@ func TestNextSlidingWindow(t *testing.T) {
 		must(t, err)
 		must(t, os.WriteFile(path, data, 0o644))
 		e := open(t, dir, 2)
-		out, err := e.Trace(context.Background(), engine.TraceRequest{Inputs: in})
+		out, err := lab.Trace(context.Background(), e, lab.TraceRequest{Inputs: in})
 		must(t, err)
 		logits[i] = numbers(t, out["logits"])
 		if window == "24" {
@@ -361,7 +364,7 @@ func TestNextPool(t *testing.T) {
 		for _, prompt := range prompts {
 			in := nextInputs(t, name, prompt)
 			trace := func(o methods.Options) (map[string]*tensor.Tensor, error) {
-				return e.Trace(context.Background(), engine.TraceRequest{
+				return lab.Trace(context.Background(), e, lab.TraceRequest{
 					Inputs: in, Reduce: o, Tokens: 2,
 				})
 			}

@@ -69,56 +69,56 @@ func (e *Engine) visualToken(id int32) bool {
 	return id == e.m.ImageToken() || id >= 0 && id == e.m.VideoToken()
 }
 
-// rows is a stretch of decoder rows.
-type rows struct {
-	x               []float32 // [n, hidden]
-	pos             []nn.Pos
-	size, firstSize []float32
-	staged          []model.Staged // pictures that the decoder shrinks on their way
-	next            float64        // position of whatever follows
+// Rows are a stretch of decoder rows.
+type Rows struct {
+	X               []float32 // [n, hidden]
+	Pos             []nn.Pos
+	Size, FirstSize []float32      // see model.Span
+	Staged          []model.Staged // pictures that the decoder shrinks on their way
+	Next            float64        // position of the row after these
 }
 
 // layout makes the decoder rows of units, the first of which sits at position
 // at. Text after a picture continues after the positions that the unreduced
 // picture takes (positions original) or its reduced rows (sequential).
-func (e *Engine) layout(units []unit, at float64) (*rows, error) {
+func (e *Engine) layout(units []unit, at float64) (*Rows, error) {
 	n := 0
 	for _, u := range units {
 		n += u.rows()
 	}
 	h := e.shape.Hidden
-	out := &rows{
-		x: make([]float32, n*h), pos: make([]nn.Pos, 0, n), size: make([]float32, 0, n),
-		firstSize: make([]float32, 0, n),
+	out := &Rows{
+		X: make([]float32, n*h), Pos: make([]nn.Pos, 0, n), Size: make([]float32, 0, n),
+		FirstSize: make([]float32, 0, n),
 	}
 	for _, u := range units {
-		row := len(out.pos)
+		row := len(out.Pos)
 		if u.pic == nil {
-			if err := e.m.Decoder().Embed(out.x[row*h:(row+1)*h], []int32{u.id}); err != nil {
+			if err := e.m.Decoder().Embed(out.X[row*h:(row+1)*h], []int32{u.id}); err != nil {
 				return nil, err
 			}
-			out.pos, out.size, out.firstSize = append(out.pos, nn.At(at)), append(out.size, 1),
-				append(out.firstSize, 1)
+			out.Pos, out.Size, out.FirstSize = append(out.Pos, nn.At(at)), append(out.Size, 1),
+				append(out.FirstSize, 1)
 			at++
 			continue
 		}
 		p := u.pic
-		copy(out.x[row*h:], p.tokens.x)
+		copy(out.X[row*h:], p.tokens.x)
 		if len(p.plan.Stages) > 0 {
 			start := at
 			var err error
 			if p.inside, err = methods.NewInside(p.plan); err != nil {
 				return nil, err
 			}
-			out.staged = append(out.staged, model.Staged{
+			out.Staged = append(out.Staged, model.Staged{
 				Inside: p.inside, First: row, Start: at, Extent: p.shape.Extent(),
 				At: func(row *reduce.Row) nn.Pos { return p.place(start, row) },
 			})
 		}
 		if red := p.tokens.reduction; red == nil {
 			for i := range p.shape.N {
-				out.pos, out.size, out.firstSize = append(out.pos, p.shape.At(at, float64(i))),
-					append(out.size, 1), append(out.firstSize, 1)
+				out.Pos, out.Size, out.FirstSize = append(out.Pos, p.shape.At(at, float64(i))),
+					append(out.Size, 1), append(out.FirstSize, 1)
 			}
 		} else {
 			for i := range red.Rows {
@@ -127,14 +127,14 @@ func (e *Engine) layout(units []unit, at float64) (*rows, error) {
 				if p.plan.Positions != "sequential" {
 					pos = p.place(at, r)
 				}
-				out.pos = append(out.pos, pos)
+				out.Pos = append(out.Pos, pos)
 			}
-			out.size = append(out.size, red.LayerSizes(false)...)
-			out.firstSize = append(out.firstSize, red.LayerSizes(true)...)
+			out.Size = append(out.Size, red.LayerSizes(false)...)
+			out.FirstSize = append(out.FirstSize, red.LayerSizes(true)...)
 		}
 		at += p.span()
 	}
-	out.next = at
+	out.Next = at
 	return out, fits(n, at, e.context)
 }
 

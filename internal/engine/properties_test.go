@@ -14,6 +14,7 @@ import (
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/scene"
 	"github.com/restore-vlm/restore/internal/tensor"
@@ -278,7 +279,7 @@ func TestTraceInputs(t *testing.T) {
 		t.Fatal(err)
 	}
 	trace := func(in map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
-		return e.Trace(context.Background(), engine.TraceRequest{Inputs: in, Tokens: 2})
+		return lab.Trace(context.Background(), e, lab.TraceRequest{Inputs: in, Tokens: 2})
 	}
 	want, err := trace(ref)
 	if err != nil {

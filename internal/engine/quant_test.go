@@ -14,6 +14,7 @@ import (
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/nn"
 	"github.com/restore-vlm/restore/internal/tensor"
 )
@@ -79,7 +80,7 @@ func TestPlans(t *testing.T) {
 
 func logits(t *testing.T, e *engine.Engine, in map[string]*tensor.Tensor) []float32 {
 	t.Helper()
-	out, err := e.Trace(context.Background(), engine.TraceRequest{Inputs: in})
+	out, err := lab.Trace(context.Background(), e, lab.TraceRequest{Inputs: in})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,10 +113,11 @@ func TestPlanOfEachPart(t *testing.T) {
 			encoder += n
 		}
 	}
-	for _, o := range []engine.Options{
-		{Quant: "q4", EncoderQuant: "bf16"}, {Quant: "q4", EncoderQuant: "bf16", Describe: true},
-	} {
-		got := openWith(t, dir, o).Info()
+	for _, describe := range []bool{false, true} {
+		e, err := engine.NewWith(ck, engine.Options{Quant: "q4", EncoderQuant: "bf16"},
+			engine.Hooks{Describe: describe})
+		check(t, err)
+		got := e.Info()
 		if got.Kept["Q4"] != decoder || got.Kept["Q8"] != tables ||
 			got.Kept["BF16Dot"] != encoder || got.Types["F32"] != got.Params {
 			t.Errorf("kept %v (stored %v), want %d Q4, %d Q8, %d BF16Dot", got.Kept, got.Types,
@@ -187,7 +189,8 @@ func TestMadeWeights(t *testing.T) {
 		asked := map[tensor.DType]int{}
 		ck, err := checkpoint.FromConfig("shape", stored.Parts().Config.Data)
 		check(t, err)
-		e, err := engine.New(ck, engine.Options{Threads: 2, Quant: plan, Work: work,
+		e, err := engine.NewWith(ck, engine.Options{Threads: 2, Quant: plan}, engine.Hooks{
+			Work: work,
 			Weights: func(m *kernel.Memory, name string, d tensor.DType,
 				shape []int) *tensor.Tensor {
 				asked[d]++
@@ -219,8 +222,8 @@ func TestMadeWeights(t *testing.T) {
 	}
 	ck, err := checkpoint.FromConfig("shape", stored.Parts().Config.Data)
 	check(t, err)
-	_, err = engine.New(ck,
-		engine.Options{Weights: func(*kernel.Memory, string, tensor.DType, []int) *tensor.Tensor {
+	_, err = engine.NewWith(ck, engine.Options{},
+		engine.Hooks{Weights: func(*kernel.Memory, string, tensor.DType, []int) *tensor.Tensor {
 			return tensor.FromFloat32s([]int{1}, []float32{1})
 		}})
 	if err == nil || !strings.Contains(err.Error(), "mis-shaped") {

@@ -15,6 +15,7 @@ import (
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/nn"
 	"github.com/restore-vlm/restore/internal/tensor"
@@ -96,7 +97,7 @@ func TestAxesStages(t *testing.T) {
 
 func checkAxes(t *testing.T, e *engine.Engine, ref map[string]*tensor.Tensor) {
 	t.Helper()
-	got, err := e.Trace(context.Background(), engine.TraceRequest{Inputs: ref, Tokens: 24})
+	got, err := lab.Trace(context.Background(), e, lab.TraceRequest{Inputs: ref, Tokens: 24})
 	must(t, err)
 	for name, want := range ref {
 		if strings.HasPrefix(name, "turn") || name == "split" { // see TestTwoTurns
@@ -235,7 +236,7 @@ func reduced(
 	t testing.TB, e *engine.Engine, ref map[string]*tensor.Tensor, o methods.Options,
 ) map[string]*tensor.Tensor {
 	t.Helper()
-	out, err := e.Trace(context.Background(), engine.TraceRequest{
+	out, err := lab.Trace(context.Background(), e, lab.TraceRequest{
 		Inputs: ref, Reduce: o, Tokens: 6,
 	})
 	if err != nil {
@@ -402,8 +403,8 @@ func TestAxesMergePositions(t *testing.T) {
 	for _, o := range []methods.Options{
 		{Base: "holov", NVis: 4, Restore: true, MergePosition: "axes-mean"}, {Base: "fastv", NVis: 4, Restore: true, MergePosition: "axes-mean"},
 	} {
-		_, err := open(t, "testdata/llava15-tiny", 1).Trace(context.Background(),
-			engine.TraceRequest{
+		_, err := lab.Trace(context.Background(), open(t, "testdata/llava15-tiny", 1),
+			lab.TraceRequest{
 				Inputs: mustRead(t, "testdata/llava15-tiny/one-image.ref"), Reduce: o,
 			})
 		if err == nil || !strings.Contains(err.Error(), "merge-position: got axes-mean") {
@@ -455,7 +456,7 @@ func TestAxesInputErrors(t *testing.T) {
 		"no grid": none, "two frames": grid(2, 5, 6), "odd": grid(1, 5, 12), "negative": grid(1, -10, -6), "too few": grid(1, 8, 6),
 		"too many": grid(1, 10, 6, 1, 2, 2), "huge": grid(1, 1<<40, 1<<40), "zero": grid(1, 0, 6),
 	} {
-		_, err := e.Trace(context.Background(), engine.TraceRequest{Inputs: in})
+		_, err := lab.Trace(context.Background(), e, lab.TraceRequest{Inputs: in})
 		if err == nil || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: got %v, want an error of one line", name, err)
 		}
@@ -651,7 +652,7 @@ func TestAxesKeys(t *testing.T) {
 		}
 	}
 	for _, base := range []string{"prumerge", "prumerge-plus"} {
-		_, err := e.Trace(context.Background(), engine.TraceRequest{
+		_, err := lab.Trace(context.Background(), e, lab.TraceRequest{
 			Inputs: ref, Reduce: methods.Options{Base: base, NVis: 5},
 		})
 		if err == nil || !strings.Contains(err.Error(), "class token") ||
@@ -666,10 +667,10 @@ func TestAxesKeys(t *testing.T) {
 // seconds between them, and text goes on after the largest position.
 func TestVideo(t *testing.T) {
 	e := open(t, talking(t), 2)
-	trace := func(r engine.TraceRequest) map[string]*tensor.Tensor {
+	trace := func(r lab.TraceRequest) map[string]*tensor.Tensor {
 		t.Helper()
 		r.Prompt, r.Tokens = "What moves?", 4
-		out, err := e.Trace(context.Background(), r)
+		out, err := lab.Trace(context.Background(), e, r)
 		must(t, err)
 		return out
 	}
@@ -682,10 +683,10 @@ func TestVideo(t *testing.T) {
 	}
 	a, b := frame(3), frame(11)
 	const rows, cols = 2, 3
-	still := trace(engine.TraceRequest{Images: []*imageproc.Picture{a}})
+	still := trace(lab.TraceRequest{Images: []*imageproc.Picture{a}})
 	// one frame stands in for the missing one
 	for _, frames := range [][]*imageproc.Picture{{a, a}, {a}} {
-		got := trace(engine.TraceRequest{Video: &imageproc.Video{Frames: frames, FPS: 2}})
+		got := trace(lab.TraceRequest{Video: &imageproc.Video{Frames: frames, FPS: 2}})
 		same(t, "one moment", got, still, "pixel_values", "vision.merger", "position_ids",
 			"rope_delta", "embeds", "logits", "gen.tokens")
 		ids := numbers(t, got["input_ids"])
@@ -694,8 +695,8 @@ func TestVideo(t *testing.T) {
 			t.Errorf("ids %v: want %d of the video's token", ids, rows*cols)
 		}
 	}
-	other := trace(engine.TraceRequest{Images: []*imageproc.Picture{b}})
-	got := trace(engine.TraceRequest{
+	other := trace(lab.TraceRequest{Images: []*imageproc.Picture{b}})
+	got := trace(lab.TraceRequest{
 		Video: &imageproc.Video{Frames: []*imageproc.Picture{a, a, b, b}, FPS: 2},
 	})
 	joined := append(numbers(t, still["vision.merger"]), numbers(t, other["vision.merger"])...)
@@ -704,7 +705,7 @@ func TestVideo(t *testing.T) {
 			t.Fatalf("feature %d of two moments: %v, alone %v", i, v, joined[i])
 		}
 	}
-	mixed := trace(engine.TraceRequest{
+	mixed := trace(lab.TraceRequest{
 		Video: &imageproc.Video{Frames: []*imageproc.Picture{a, b}, FPS: 2},
 	})
 	px, pa, pb := numbers(t, mixed["pixel_values"]), numbers(t, still["pixel_values"]),
@@ -725,7 +726,7 @@ func TestVideo(t *testing.T) {
 			for i := range 7 { // the last moment has one frame
 				v.Frames = append(v.Frames, frame(i))
 			}
-			got := trace(engine.TraceRequest{Video: v, Reduce: o})
+			got := trace(lab.TraceRequest{Video: v, Reduce: o})
 			pos, ids := numbers(t, got["position_ids"]), numbers(t, got["input_ids"])
 			start, n := slices.Index(ids, 337), len(pos)/3
 			kept := make([]float64, 4*rows*cols)

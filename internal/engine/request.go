@@ -26,7 +26,7 @@ type Request struct {
 	// Messages are a whole dialogue, whose last message is the user's, instead of a question.
 	Messages []Message
 	// Tokens are read as they are, instead of a question: no template and nothing put before
-	// them. A token that stands for a picture is the place of the next of Images.
+	// them. A token that stands for a picture is the place of the next of Images or Encoded.
 	Tokens []int32
 
 	// of pictures without options of their own; the zero value reads every visual token

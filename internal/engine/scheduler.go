@@ -260,7 +260,7 @@ func (d *scheduler) begin(s *sequence) {
 func (d *scheduler) question(s *sequence) error {
 	e, rep := d.e, &s.ans.Report
 	rep.Queue = time.Since(s.queued)
-	s.stageEnded(begun)
+	s.stageEnded(Queued)
 	for _, u := range s.units[s.cached:] {
 		if u.pic == nil {
 			continue
@@ -294,7 +294,7 @@ func (d *scheduler) question(s *sequence) error {
 	if err := s.claim(); err != nil { // a method may have found its number of tokens only now
 		return err
 	}
-	s.stageEnded(encoded)
+	s.stageEnded(Encoding)
 	start := time.Now()
 	row, err := s.prefill(d.read, s.cached, at)
 	if err != nil {
@@ -308,7 +308,7 @@ func (d *scheduler) question(s *sequence) error {
 		return err
 	}
 	s.release()
-	s.stageEnded(read)
+	s.stageEnded(Prefill)
 	s.report()
 	rep.Prefill = time.Since(start)
 	for _, p := range s.pics {
@@ -492,7 +492,7 @@ func (d *scheduler) complete(s *sequence) {
 		d.e.prefixes.keep(s.begun)
 		s.cache, s.begun = nil, nil
 	}
-	s.stageEnded(answered)
+	s.stageEnded(Decoding)
 	d.leave(s)
 	s.close()
 	s.finish(s.ans, nil)

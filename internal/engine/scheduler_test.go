@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"image/png"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -102,11 +103,12 @@ func tiny(t *testing.T, o Options) *Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.Processor, err = imageproc.ParseProcessor([]byte(tinyProcessor)); err != nil {
+	processor, err := imageproc.ParseProcessor([]byte(tinyProcessor))
+	if err != nil {
 		t.Fatal(err)
 	}
 	o.Threads = 2
-	e, err := New(ck, o)
+	e, err := NewWith(ck, o, Hooks{Processor: processor})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,6 +124,17 @@ func tiny(t *testing.T, o Options) *Engine {
 const tinyProcessor = `{"image_processor_type": "CLIPImageProcessor", "resample": 3, "size": {"shortest_edge": 84},
 	"crop_size": {"height": 84, "width": 84}, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.3, 0.3, 0.3]}`
 
+// words draws n tokens, none of which stands for a picture.
+func words(e *Engine, seed uint64, n int) []int32 {
+	from, ids := rand.New(rand.NewPCG(seed, 0)), []int32{}
+	for len(ids) < n {
+		if id := int32(from.IntN(e.shape.Vocab)); !e.visualToken(id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
 // mixed are requests with budgets, methods and lengths of all kinds, in tokens of tiny.
 func mixed(t testing.TB, e *Engine, n int) []Request {
 	options := []methods.Options{
@@ -136,7 +149,7 @@ func mixed(t testing.TB, e *Engine, n int) []Request {
 			Reduce: options[i%len(options)], MaxTokens: 30 + 7*(i%5), IgnoreEnd: true,
 			NoCache: true, Images: []*imageproc.Picture{drawn(t, int64(i%4))},
 		}
-		r.Tokens = slices.Insert(e.Words(uint64(i), 9+13*(i%3)), 4, e.m.ImageToken())
+		r.Tokens = slices.Insert(words(e, uint64(i), 9+13*(i%3)), 4, e.m.ImageToken())
 		if i%4 == 3 {
 			r.Sample = sample.Options{Temp: 0.9, TopK: 20, Seed: int64(i)}
 		}
@@ -488,10 +501,10 @@ func TestCloseDuringRequests(t *testing.T) {
 		if _, err := e.Ask(context.Background(), reqs[0]); !errors.Is(err, errs.ErrClosed) {
 			t.Errorf("after Close: %v", err)
 		}
-		if _, err := e.Trace(context.Background(), TraceRequest{
+		if _, err := e.Look(context.Background(), Request{
 			Prompt: "?",
 		}); !errors.Is(err, errs.ErrClosed) {
-			t.Errorf("a trace after Close: %v", err)
+			t.Errorf("a look after Close: %v", err)
 		}
 		if _, err := e.Encode(context.Background(), reqs[0].Images); !errors.Is(
 			err, errs.ErrClosed) {
@@ -593,7 +606,7 @@ func TestMemoryOfKeys(t *testing.T) {
 	}
 	least := tiny(t, Options{KVBytes: 2 * layers * plain.pages.PageBytes()})
 	var memory *errs.MemoryError
-	long := Request{Tokens: least.Words(1, 20), MaxTokens: 2*64 - 20 + 2, IgnoreEnd: true}
+	long := Request{Tokens: words(least, 1, 20), MaxTokens: 2*64 - 20 + 2, IgnoreEnd: true}
 	if _, err := least.Ask(context.Background(), long); !errors.As(err, &memory) ||
 		memory.Need != 3*layers*plain.pages.PageBytes() {
 		t.Errorf("what can never fit: %v", err)
@@ -651,11 +664,11 @@ func TestShortenedFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := Options{Threads: 2}
-		if o.Processor, err = imageproc.ParseProcessor([]byte(tinyProcessor)); err != nil {
+		processor, err := imageproc.ParseProcessor([]byte(tinyProcessor))
+		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := New(ck, o)
+		e, err := NewWith(ck, Options{Threads: 2}, Hooks{Processor: processor})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -680,7 +693,7 @@ func TestShortenedFile(t *testing.T) {
 			t.Error(err)
 		}
 		if ck, err = all.Open(dir); err == nil {
-			if _, err = New(ck, o); err == nil {
+			if _, err = New(ck, Options{Threads: 2}); err == nil {
 				t.Errorf("%d bytes are a model", keep)
 			}
 			ck.Close()

@@ -32,7 +32,7 @@ type sequence struct {
 	sampler *sample.Sampler
 	ends    []uint64    // mask without the model's end tokens, where these are never chosen
 	count   bool        // only what the prompt takes is asked for
-	stage   func(stage) // called at the end of each stage; may be nil
+	stage   func(Stage) // called at the end of each stage; may be nil
 
 	// The device's.
 	cache  *nn.KVCache
@@ -122,9 +122,9 @@ func (j *Job) Answer() (*Answer, error) {
 	return j.s.ans, j.s.err
 }
 
-// prefillChunk is how many rows go through the decoder at once: enough for the
-// products to run at full speed, few enough to bound the activations' memory.
-const prefillChunk = 1024
+// PrefillChunk is how many rows the decoder reads at once: enough for the products to run at full
+// speed, few enough to bound the memory of activations.
+const PrefillChunk = 1024
 
 // decodeRoom is for how many generated tokens the cache is made ready at a time.
 const decodeRoom = 256
@@ -160,6 +160,17 @@ func pagesOf(keys []int, n int) int {
 	return pages
 }
 
+// Stage is a part of a request's way.
+type Stage int
+
+// The stages, in order.
+const (
+	Queued   Stage = iota // it waits for its turn
+	Encoding              // pictures are encoded and reduced
+	Prefill               // the prompt is read
+	Decoding              // the answer is decoded
+)
+
 // positions returns how many the prompt spans.
 func (s *sequence) positions() int {
 	_, n := extent(s.units)
@@ -175,7 +186,7 @@ func (s *sequence) context() int {
 }
 
 // stageEnded notes that a stage is over.
-func (s *sequence) stageEnded(of stage) {
+func (s *sequence) stageEnded(of Stage) {
 	if s.stage != nil {
 		s.stage(of)
 	}
@@ -244,28 +255,28 @@ func (s *sequence) prefill(r *model.Run, n int, at float64) ([]float32, error) {
 		if err != nil {
 			return nil, err
 		}
-		row, n, at = in.x[last*h:(last+1)*h], end, in.next
+		row, n, at = in.X[last*h:(last+1)*h], end, in.Next
 	}
 	s.next = at
 	return row, nil
 }
 
 // read leads rows through the decoder, in chunks, and returns which of them is the last.
-func (s *sequence) read(r *model.Run, in *rows) (last int, err error) {
-	h, n := s.e.shape.Hidden, len(in.pos)
+func (s *sequence) read(r *model.Run, in *Rows) (last int, err error) {
+	h, n := s.e.shape.Hidden, len(in.Pos)
 	for lo := 0; lo < n; {
-		hi := min(lo+prefillChunk, n)
+		hi := min(lo+PrefillChunk, n)
 		span := model.Span{Cache: s.cache, Calib: s.calib, Context: s.ctx}
-		if len(in.staged) > 0 && hi > in.staged[0].First {
+		if len(in.Staged) > 0 && hi > in.Staged[0].First {
 			// methods inside the decoder look at the picture from the prompt's end
-			hi, span.Staged = n, in.staged
+			hi, span.Staged = n, in.Staged
 			for i := range span.Staged {
 				span.Staged[i].First -= lo
 			}
 		}
-		span.Pos, span.Size, span.FirstSize = in.pos[lo:hi], in.size[lo:hi], in.firstSize[lo:hi]
+		span.Pos, span.Size, span.FirstSize = in.Pos[lo:hi], in.Size[lo:hi], in.FirstSize[lo:hi]
 		spans := []model.Span{span}
-		s.e.m.Decoder().Forward(r, in.x[lo*h:hi*h], spans)
+		s.e.m.Decoder().Forward(r, in.X[lo*h:hi*h], spans)
 		if spans[0].Err != nil {
 			return 0, spans[0].Err
 		}

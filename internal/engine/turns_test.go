@@ -79,18 +79,18 @@ func TestTwoTurns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n := len(in.pos)
-		spans := []model.Span{{Pos: in.pos, Size: in.size, Cache: cache}}
-		if e.m.Decoder().Forward(r, in.x, spans); spans[0].Err != nil {
+		n := len(in.Pos)
+		spans := []model.Span{{Pos: in.Pos, Size: in.Size, Cache: cache}}
+		if e.m.Decoder().Forward(r, in.X, spans); spans[0].Err != nil {
 			t.Fatal(spans[0].Err)
 		}
 		logits := make([]float32, n*e.shape.Vocab)
-		e.m.Decoder().Logits(r, logits, in.x, n)
+		e.m.Decoder().Logits(r, logits, in.X, n)
 		if err := golden.Compare(tensor.FromFloat32s([]int{n, e.shape.Vocab}, logits),
 			ref[name+"logits"], tolTurns); err != nil {
 			t.Errorf("%slogits: %v", name, err)
 		}
-		at = in.next
+		at = in.Next
 		if i == 0 && int64(at)-int64(n) != ints("turn1.rope_delta")[0] {
 			t.Errorf("after turn 1: position %v, want %d", at, int64(n)+ints("turn1.rope_delta")[0])
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/tensor"
 )
@@ -40,7 +41,7 @@ func TestInsideEncoder(t *testing.T) {
 	for _, c := range within {
 		t.Run(c.name, func(t *testing.T) {
 			ref := mustRead(t, filepath.Join(dir, c.name+".ref"))
-			got, err := e.Trace(context.Background(), engine.TraceRequest{
+			got, err := lab.Trace(context.Background(), e, lab.TraceRequest{
 				Inputs: in, Reduce: c.o, Tokens: 12,
 			})
 			if err != nil {
@@ -71,7 +72,7 @@ func TestInsideEncoder(t *testing.T) {
 			}
 			o := c.o
 			o.DecodeDistance = new(false)
-			if got, err = e.Trace(context.Background(), engine.TraceRequest{
+			if got, err = lab.Trace(context.Background(), e, lab.TraceRequest{
 				Inputs: in, Reduce: o, Tokens: 12,
 			}); err != nil {
 				t.Fatal(err)
@@ -140,7 +141,7 @@ func TestInsideEncoderRefused(t *testing.T) {
 			in = mustRead(t, filepath.Join("testdata", name, "one-image.ref"))
 		}
 		for base, reason := range want {
-			_, err := e.Trace(context.Background(), engine.TraceRequest{
+			_, err := lab.Trace(context.Background(), e, lab.TraceRequest{
 				Inputs: in, Reduce: methods.Options{Base: base, NVis: 4},
 			})
 			if err == nil || !strings.Contains(err.Error(), reason) ||
@@ -158,7 +159,7 @@ func TestDownsampleAnySize(t *testing.T) {
 	e, in := open(t, "testdata/qwen25vl-tiny", 2), axesReference(t, "qwen25vl-tiny", "two-images")
 	trace := func(o methods.Options) map[string]*tensor.Tensor {
 		t.Helper()
-		got, err := e.Trace(context.Background(), engine.TraceRequest{
+		got, err := lab.Trace(context.Background(), e, lab.TraceRequest{
 			Inputs: in, Reduce: o, Tokens: 3,
 		})
 		if err != nil {
@@ -196,7 +197,7 @@ func TestInsideEncoderTiles(t *testing.T) {
 			{Base: base, NVis: 26}, {Base: base, NVis: 26, Restore: true}, {Base: base, NVis: 26, Compat: "released"},
 		} {
 			name := fmt.Sprintf("%s restore=%v %s", base, o.Restore, o.Compat)
-			got, err := e.Trace(context.Background(), engine.TraceRequest{
+			got, err := lab.Trace(context.Background(), e, lab.TraceRequest{
 				Inputs: in, Reduce: o, Tokens: 2,
 			})
 			if err != nil {
@@ -220,7 +221,7 @@ func TestInsideEncoderTiles(t *testing.T) {
 			}
 		}
 		for _, mode := range []string{"keep", "skip"} {
-			_, err := e.Trace(context.Background(), engine.TraceRequest{
+			_, err := lab.Trace(context.Background(), e, lab.TraceRequest{
 				Inputs: in, Reduce: methods.Options{Base: base, NVis: 26, Newlines: mode},
 			})
 			if err == nil || !strings.Contains(err.Error(), "newlines: got "+mode) {

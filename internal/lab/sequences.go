@@ -73,7 +73,7 @@ func Stall(ctx context.Context, e *engine.Engine, n, prompt, rows, most int) (*S
 	from := time.Now()
 	if err == nil {
 		_, err = e.Ask(ctx, engine.Request{
-			Tokens: e.Words(1, rows), MaxTokens: 1, IgnoreEnd: true, NoCache: true,
+			Tokens: Words(e, 1, rows), MaxTokens: 1, IgnoreEnd: true, NoCache: true,
 		})
 	}
 	to := time.Now()
@@ -109,7 +109,7 @@ type clocked struct {
 
 // start begins n sequences of most tokens. With an error come those that were begun.
 func start(ctx context.Context, e *engine.Engine, n, prompt, most int) (running, error) {
-	ids := e.Words(0, prompt)
+	ids := Words(e, 0, prompt)
 	var runs running
 	for range n {
 		r := &clocked{times: make([]time.Time, 0, most), begun: make(chan struct{})}

@@ -15,6 +15,7 @@ import (
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
@@ -57,11 +58,11 @@ func checkTrace(t *testing.T, files all.Files, ref map[string]*tensor.Tensor, na
 	}
 	defer e.Close()
 	tokens := ref["gen.tokens"]
-	req := engine.TraceRequest{Inputs: ref}
+	req := lab.TraceRequest{Inputs: ref}
 	if tokens != nil {
 		req.Tokens = tokens.Len()
 	}
-	got, err := e.Trace(t.Context(), req)
+	got, err := lab.Trace(t.Context(), e, req)
 	if err != nil {
 		t.Errorf("%s: %v", files.Model, err)
 		return
@@ -116,7 +117,7 @@ func TestGGUFPlaces(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer e.Close()
-		got, err := e.Trace(t.Context(), engine.TraceRequest{Prompt: "What is <image> there?",
+		got, err := lab.Trace(t.Context(), e, lab.TraceRequest{Prompt: "What is <image> there?",
 			Images: []*imageproc.Picture{picture}})
 		if err != nil {
 			t.Fatal(err)
@@ -193,8 +194,8 @@ func TestGGUFHeaders(t *testing.T) {
 				"llava15-tiny-f16-00003-of-00003.gguf"}, base) {
 			continue
 		}
-		e, err := Engine(all.Files{Model: filepath.Join(dir, name)},
-			engine.Options{Threads: 1, Describe: true})
+		e, err := With(all.Files{Model: filepath.Join(dir, name)},
+			engine.Options{Threads: 1}, engine.Hooks{Describe: true})
 		if err != nil {
 			t.Error(err)
 			continue

@@ -12,11 +12,16 @@ import (
 // Engine loads the model of files. Every weight is bound by name and shape; the
 // error lists all that do not fit.
 func Engine(files all.Files, o engine.Options) (*engine.Engine, error) {
+	return With(files, o, engine.Hooks{})
+}
+
+// With is Engine with hooks.
+func With(files all.Files, o engine.Options, h engine.Hooks) (*engine.Engine, error) {
 	b, err := files.Open()
 	if err != nil {
 		return nil, err
 	}
-	e, err := engine.New(b, o)
+	e, err := engine.NewWith(b, o, h)
 	if err != nil {
 		b.Close()
 		return nil, err

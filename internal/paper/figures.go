@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/restore-vlm/restore/internal/chart"
-	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/nn"
 	"github.com/restore-vlm/restore/internal/sheet"
 )
@@ -141,8 +141,8 @@ func (l *Lab) share(ctx context.Context, p *measured,
 				if err != nil {
 					return err
 				}
-				var x *engine.AttentionShare
-				if x, err = l.Model.Engine.Attention(ctx, q.Text, nil, encoded, how); err != nil {
+				x, err := lab.Attention(ctx, l.Model.Engine, q.Text, nil, encoded, how)
+				if err != nil {
 					return err
 				}
 				if out.Text == nil {

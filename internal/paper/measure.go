@@ -8,6 +8,7 @@ import (
 
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/evalengine"
+	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/sheet"
 )
@@ -242,7 +243,7 @@ func (l *Lab) distances(ctx context.Context, t *printed, src *Source) (*sheet.Sh
 						if err != nil {
 							return err
 						}
-						d, err := l.Model.Engine.Hausdorff(ctx, encoded, how)
+						d, err := lab.Hausdorff(ctx, l.Model.Engine, encoded, how)
 						if err != nil {
 							return err
 						}

@@ -99,8 +99,8 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// lab opens the embedded model with records in a folder.
-func lab(t *testing.T, records string, scenes int) *Lab {
+// opened opens the embedded model with records in a folder.
+func opened(t *testing.T, records string, scenes int) *Lab {
 	t.Helper()
 	m, err := open.Engine(all.Files{}, engine.Options{Threads: 1})
 	if err != nil {
@@ -135,7 +135,8 @@ func llava() (*engine.Engine, error) {
 		x.Data = zeros[:x.Len()*d.Size()]
 		return x
 	}
-	return engine.New(ck, engine.Options{Threads: 1, Describe: true, Weights: weights})
+	return engine.NewWith(ck, engine.Options{Threads: 1},
+		engine.Hooks{Describe: true, Weights: weights})
 }
 
 // Ensure every table and figure is made on scenes, in every format, says so, and is made again
@@ -148,7 +149,7 @@ func TestPages(t *testing.T) {
 			{true, 2}, {true, 3}}
 	}
 	records := t.TempDir()
-	l := lab(t, records, scenes)
+	l := opened(t, records, scenes)
 	ctx := context.Background()
 	for _, i := range items {
 		src := Drawn(scenes)
@@ -237,7 +238,7 @@ func drawn(t *testing.T, i Item, p *Page) {
 
 // Ensure the operations that are counted for the paper's model are those that it prints.
 func TestOperations(t *testing.T) {
-	l := lab(t, t.TempDir(), 1)
+	l := opened(t, t.TempDir(), 1)
 	for _, number := range []int{8, 20} {
 		p, err := l.Make(context.Background(), Item{Number: number}, Drawn(1))
 		if err != nil {
@@ -266,14 +267,14 @@ func TestOperations(t *testing.T) {
 // nothing.
 func TestNotRun(t *testing.T) {
 	ctx := context.Background()
-	l := lab(t, t.TempDir(), 1)
+	l := opened(t, t.TempDir(), 1)
 	src := Folder(t.TempDir(), bench.Options{}, 0)
 	if _, err := l.Make(ctx, Item{Number: 11}, src); err == nil ||
 		!strings.HasPrefix(err.Error(), "ocrbench: ") {
 		t.Errorf("got %v, want what is missing", err)
 	}
 
-	l = lab(t, t.TempDir(), 1)
+	l = opened(t, t.TempDir(), 1)
 	src = Folder("../../eval/bench/testdata/llava", bench.Options{}, 2)
 	defer src.Close()
 	p, err := l.Make(ctx, Item{Number: 3}, src)
@@ -301,7 +302,7 @@ func TestNotRun(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
-	l = lab(t, t.TempDir(), 1)
+	l = opened(t, t.TempDir(), 1)
 	if _, err := l.Make(ctx, Item{Number: 4}, Drawn(1)); err == nil {
 		t.Error("an interrupted page was made")
 	}

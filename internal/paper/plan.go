@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/restore-vlm/restore/eval"
-	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/evalengine"
 	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
 )
 
@@ -195,8 +195,8 @@ func (l *Lab) measureRates(ctx context.Context, scenes bool) (*rates, error) {
 		if err != nil {
 			return err
 		}
-		ask := func(n int, p *imageproc.Picture, o methods.Options) (*engine.Measurement, error) {
-			return l.Model.Engine.Measure(ctx, engine.MeasureRequest{
+		ask := func(n int, p *imageproc.Picture, o methods.Options) (*lab.Measurement, error) {
+			return lab.Measure(ctx, l.Model.Engine, lab.MeasureRequest{
 				Image: p, Reduce: o, Text: n, Steps: rateSteps,
 			})
 		}

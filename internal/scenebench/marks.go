@@ -8,6 +8,7 @@ import (
 
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/reduce"
 )
@@ -71,7 +72,7 @@ func (k *marks) add(
 	}
 	far := math.NaN()
 	if distance {
-		d, err := m.Hausdorff(ctx, encoded, o)
+		d, err := lab.Hausdorff(ctx, m, encoded, o)
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/scene"
 	"github.com/restore-vlm/restore/reduce"
@@ -45,7 +46,7 @@ func Scenes(
 		}
 		once.Do(func() { resolved = how })
 		if run.Distance {
-			d, err := m.Hausdorff(ctx, encoded, o)
+			d, err := lab.Hausdorff(ctx, m, encoded, o)
 			if err != nil {
 				return nil, nil, err
 			}

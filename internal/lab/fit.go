@@ -1,10 +1,11 @@
-package engine
+package lab
 
 import (
 	"context"
 	"fmt"
 	"slices"
 
+	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/nn"
@@ -16,55 +17,56 @@ type FitOptions struct {
 	Cuts []float64 // shares of the decoder's work on visual rows to cut, each above 0 and below 1
 	// leave out cuts that the model cannot reach, instead of an error; one has to be left
 	Skip bool
-	// Progress is told how many times of at most total a question was led through the
+	// Progress is told how many times of at most total a question ran through the
 	// decoder; may be nil.
 	Progress func(done, total int)
 }
 
 // fitted is one calibration question, ready for the decoder.
 type fitted struct {
-	in    *rows
-	first int // the picture's first row
-	pic   *picture
+	prompt *engine.Prompt
+	in     *engine.Rows
+	first  int // the picture's first row
 }
 
 // FitRecipe makes FitPrune's recipe for the model from questions that show one
-// picture each, all of the same number of tokens. It leads every question through
+// picture each, all of the same number of tokens. Every question runs through
 // the decoder once, and once more for each trial of the search: at most 8 times
 // for one cut, fewer for each further one.
-func (e *Engine) FitRecipe(
-	ctx context.Context, questions []Request, o FitOptions,
+func FitRecipe(
+	ctx context.Context, e *engine.Engine, questions []engine.Request, o FitOptions,
 ) (*methods.Recipe, error) {
 	if len(questions) == 0 || len(o.Cuts) == 0 {
-		return nil, fmt.Errorf("engine: recipe: got %d questions and %d cuts, want at least "+
+		return nil, fmt.Errorf("lab: recipe: got %d questions and %d cuts, want at least "+
 			"one of each", len(questions), len(o.Cuts))
 	}
 	asked := make([]fitted, len(questions))
 	for i, q := range questions {
-		q.Reduce, q.NoCache = methods.Options{}, true
-		f, err := e.fitted(ctx, q)
+		q.Reduce = methods.Options{}
+		f, err := prepared(ctx, e, q)
 		if err != nil {
 			return nil, fmt.Errorf("question %d: %w", i, err)
 		}
 		if asked[i] = *f; f.tokens() != asked[0].tokens() {
 			return nil, fmt.Errorf(
-				"engine: recipe: question %d: picture of %d tokens, want %d as in the others", i,
+				"lab: recipe: question %d: picture of %d tokens, want %d as in the others", i,
 				f.tokens(), asked[0].tokens())
 		}
 	}
+	shape := e.Model().Decoder().Shape()
 	each := methods.FitTrials * len(asked) // runs of a cut, of which some serve several
 	done, total := 0, len(asked)+each*len(o.Cuts)
 	fit := &methods.Fitting{
-		Layers: e.shape.Layers, Hidden: e.shape.Hidden, MLP: e.shape.MLP, Tokens: asked[0].tokens(),
+		Layers: shape.Layers, Hidden: shape.Hidden, MLP: shape.MLP, Tokens: asked[0].tokens(),
 		Questions: len(asked),
 		Run: func(i int, p *methods.Inside) error {
 			if done++; o.Progress != nil {
 				o.Progress(done, total)
 			}
-			return e.Do(ctx, func(r *model.Run) error { return e.probe(ctx, r, &asked[i], p) })
+			return e.Do(ctx, func(r *model.Run) error { return asked[i].probe(r, p) })
 		},
 	}
-	recipe := &methods.Recipe{Model: e.ck.Name, Layers: fit.Layers, Tokens: fit.Tokens}
+	recipe := &methods.Recipe{Model: e.Source().Name, Layers: fit.Layers, Tokens: fit.Tokens}
 	var unreached error
 	for i, cut := range o.Cuts {
 		done = max(done, len(asked)*min(i, 1)+each*i)
@@ -84,38 +86,35 @@ func (e *Engine) FitRecipe(
 	return recipe, recipe.Check()
 }
 
-func (f *fitted) tokens() int { return f.pic.shape.N }
+func (f *fitted) tokens() int { return f.prompt.Shape(0).N }
 
-// fitted encodes the picture of a question and makes the rows of its prompt.
-func (e *Engine) fitted(ctx context.Context, req Request) (*fitted, error) {
-	s, err := e.sequence(ctx, req)
+// prepared encodes the picture of a question and makes the rows of its prompt.
+func prepared(ctx context.Context, e *engine.Engine, req engine.Request) (*fitted, error) {
+	p, err := e.Look(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	if len(s.pics) != 1 {
-		return nil, fmt.Errorf("engine: recipe: got %d pictures, want one", len(s.pics))
+	if p.Len() != 1 {
+		return nil, fmt.Errorf("lab: recipe: got %d pictures, want one", p.Len())
 	}
-	f := &fitted{
-		pic: s.pics[0], first: slices.IndexFunc(s.units, func(u unit) bool { return u.pic != nil }),
-	}
+	f := &fitted{prompt: p}
 	return f, e.Do(ctx, func(r *model.Run) (err error) {
-		f.in, err = s.rows(r)
+		if f.in, err = p.Rows(r); err == nil {
+			f.first = slices.Index(p.Visual(0), true)
+		}
 		return err
 	})
 }
 
-// probe leads a question through the decoder, its picture's rows followed by p.
-func (e *Engine) probe(ctx context.Context, r *model.Run, f *fitted, p *methods.Inside) error {
-	start := f.in.pos[f.first][0]
-	staged := model.Staged{
-		Inside: p, First: f.first, Start: start, Extent: f.pic.shape.Extent(),
-		At: func(row *reduce.Row) nn.Pos { return f.pic.shape.At(start, row.Position) },
-	}
-	cache := e.newCache()
-	defer cache.Free()
-	spans := []model.Span{
-		{Pos: f.in.pos, Cache: cache, Staged: []model.Staged{staged}, Context: ctx},
-	}
-	e.m.Decoder().Forward(r, slices.Clone(f.in.x), spans)
-	return spans[0].Err
+// probe runs the decoder on a question's prompt, while p looks at its picture's rows.
+func (f *fitted) probe(r *model.Run, p *methods.Inside) error {
+	shape, start := f.prompt.Shape(0), f.in.Pos[f.first][0]
+	defer f.prompt.Free()
+	_, err := f.prompt.Read(r, &engine.Rows{
+		X: slices.Clone(f.in.X), Pos: f.in.Pos, Staged: []model.Staged{{
+			Inside: p, First: f.first, Start: start, Extent: shape.Extent(),
+			At: func(row *reduce.Row) nn.Pos { return shape.At(start, row.Position) },
+		}},
+	}, nil)
+	return err
 }

@@ -1,14 +1,18 @@
-package engine_test
+package lab_test
 
 import (
 	"context"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/restore-vlm/restore/internal/checkpoint/all"
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/nn"
+	"github.com/restore-vlm/restore/internal/open"
 )
 
 // Ensure that a measurement covers every stage: rows as the budget says, the operations of the
@@ -16,7 +20,12 @@ import (
 // head 64·320, for the last row alone), and rates.
 func TestMeasure(t *testing.T) {
 	work := new(nn.Work)
-	e := openWith(t, "testdata/llava15-tiny", engine.Options{Threads: 2, Work: work})
+	files := all.Files{Model: filepath.Join("..", "engine", "testdata", "llava15-tiny")}
+	e, err := open.With(files, engine.Options{Threads: 2}, engine.Hooks{Work: work})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
 	pic := &imageproc.Picture{Width: 56, Height: 56, Pix: make([]byte, 3*56*56)}
 	const layers, perRow, head = 3, 2 * (4*64*64 + 3*64*88), 2 * 64 * 320
 	for _, c := range []struct {
@@ -26,10 +35,12 @@ func TestMeasure(t *testing.T) {
 		{methods.Options{}, 16 + 7},
 		{methods.Options{Base: "holov", NVis: 8, Restore: true, Own: map[string]any{"holov-patches": 4}}, 8 + 7},
 	} {
-		m, err := e.Measure(context.Background(), engine.MeasureRequest{
+		m, err := lab.Measure(context.Background(), e, lab.MeasureRequest{
 			Image: pic, Reduce: c.reduce, Text: 7, Steps: 3,
 		})
-		check(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if int64(m.PromptTokens) != c.rows || m.Before != 16 || m.GeneratedTokens != 4 {
 			t.Errorf("%+v: %d rows of %d visual tokens, %d generated, want %d of 16, 4", c.reduce,
 				m.PromptTokens, m.Before, m.GeneratedTokens, c.rows)
@@ -45,13 +56,13 @@ func TestMeasure(t *testing.T) {
 			t.Errorf("%+v: times %+v", c.reduce, m)
 		}
 	}
-	for want, req := range map[string]engine.MeasureRequest{
+	for want, req := range map[string]lab.MeasureRequest{
 		"0 tokens of text":      {Image: pic},
 		"-1 steps":              {Image: pic, Text: 1, Steps: -1},
 		"523 positions":         {Image: pic, Text: 7, Steps: 500},
 		"700 positions, want a": {Text: 700},
 	} {
-		if _, err := e.Measure(context.Background(), req); err == nil ||
+		if _, err := lab.Measure(context.Background(), e, req); err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", req, err, want)
 		}

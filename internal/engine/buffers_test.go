@@ -3,12 +3,10 @@ package engine
 import (
 	"math"
 	"path/filepath"
-	"strings"
 	"testing"
 
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
-
 	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/checkpoint/all"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/nn"
@@ -77,59 +75,5 @@ func TestFootprintOfBuffers(t *testing.T) {
 		if err := e.Close(); err != nil {
 			t.Fatal(err)
 		}
-	}
-}
-
-// Ensure that predictions add up, follow the plan and the budget, and refuse what
-// cannot be.
-func TestFootprint(t *testing.T) {
-	describe := func(o Options) *Engine {
-		ck, err := all.Open("")
-		if err != nil {
-			t.Fatal(err)
-		}
-		e, err := New(ck, o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { e.Close() })
-		return e
-	}
-	plain, small := describe(Options{Describe: true}), describe(Options{
-		Describe: true, Quant: "q4", EncoderQuant: "q8",
-	})
-	all, err := plain.Footprint(Question{300, 200, 0, 60, 32})
-	if err != nil {
-		t.Fatal(err)
-	}
-	few, err := small.Footprint(Question{300, 200, 64, 60, 32})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if all.Tokens != 576 || all.Kept != 576 || few.Kept != 64 || all.Prompt != 636 ||
-		few.Prompt != 124 ||
-		few.Weights >= all.Weights || few.Decoder >= all.Decoder || few.Encoder != all.Encoder {
-		t.Errorf("all tokens: %+v\n64: %+v", all, few)
-	}
-	for _, f := range []*Footprint{all, few} {
-		if f.Peak != f.Weights+f.Cache+f.Encoder+f.Decoder+f.Program ||
-			f.Cache*int64(nn.PagesOf(all.Prompt+32)) != all.Cache*int64(nn.PagesOf(f.Prompt+32)) {
-			t.Errorf("%+v", f)
-		}
-	}
-	for _, c := range []struct {
-		w, h, n, text, gen int
-		want               string
-	}{
-		{300, 200, 577, 0, 0, "n-vis: got 577, want 1 to the picture's 576 tokens"}, {300, 200, -1, 0, 0, "n-vis: got -1"},
-		{0, 200, 0, 0, 0, "0 x 200 pixels"}, {300, 1 << 20, 0, 0, 0, "pixels"}, {300, 200, 0, -1, 0, "-1 tokens"}, {300, 200, 0, 0, math.MaxInt, "tokens"},
-	} {
-		if _, err := plain.Footprint(Question{c.w, c.h, c.n, c.text, c.gen}); err == nil ||
-			!strings.Contains(err.Error(), c.want) {
-			t.Errorf("%+v: %v", c, err)
-		}
-	}
-	if _, err := describe(Options{}).Footprint(Question{300, 200, 0, 0, 0}); err == nil {
-		t.Error("weights are loaded: accepted")
 	}
 }

@@ -1,26 +1,44 @@
-package engine_test
+package lab_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"image/png"
 	"math"
 	"strings"
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/scene"
 )
 
 // shareTolerance is the rounding of the sum of some hundred float32 probabilities.
 const shareTolerance = 1e-5
 
+// scenePicture is a drawn scene.
+func scenePicture(t *testing.T) *imageproc.Picture {
+	t.Helper()
+	var b bytes.Buffer
+	if err := png.Encode(&b, scene.New(3).Image()); err != nil {
+		t.Fatal(err)
+	}
+	p, err := imageproc.Decode(b.Bytes(), "scene", imageproc.DefaultDecodeOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 // Ensure that the shares are those of the matrices that a trace of the same request holds: with
 // every token, reduced before the decoder (rows 35 to 35+n are the picture's in a prompt whose
 // tokens a trace spells out), and inside it, where the rows differ by layer.
 func TestAttentionShare(t *testing.T) {
-	e, ctx := embedded(t, 2), context.Background()
-	pic := picture(t, 3)
+	e, ctx := embedded(t, engine.Options{Threads: 2}, engine.Hooks{}), context.Background()
+	pic := scenePicture(t)
 	encoded, err := e.Encode(ctx, []*imageproc.Picture{pic})
 	if err != nil {
 		t.Fatal(err)
@@ -32,11 +50,11 @@ func TestAttentionShare(t *testing.T) {
 		"RESTORE":   {Base: "holov", NVis: 20, Restore: true},
 		"schedules": {Base: "fastv", Schedule: "1:40,3:9"},
 	} {
-		got, err := e.Attention(ctx, prompt, nil, encoded, o)
+		got, err := lab.Attention(ctx, e, prompt, nil, encoded, o)
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		trace, err := e.Trace(ctx, engine.TraceRequest{
+		trace, err := lab.Trace(ctx, e, lab.TraceRequest{
 			Prompt: prompt, Images: []*imageproc.Picture{pic}, Reduce: o,
 		})
 		if err != nil {
@@ -87,7 +105,7 @@ func TestAttentionShare(t *testing.T) {
 	}
 	none, err := e.Encode(ctx, nil)
 	if err == nil {
-		_, err = e.Attention(ctx, prompt, nil, none, methods.Options{})
+		_, err = lab.Attention(ctx, e, prompt, nil, none, methods.Options{})
 	}
 	if err == nil || !strings.Contains(err.Error(), "picture") {
 		t.Errorf("no picture: %v", err)

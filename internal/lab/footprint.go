@@ -1,8 +1,9 @@
-package engine
+package lab
 
 import (
 	"fmt"
 
+	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/kernel"
 )
@@ -29,31 +30,30 @@ type Question struct {
 	Generated     int // tokens in the answer
 }
 
-// Footprint predicts the peak resident memory of a process that answers such a
-// question. It needs an engine that was opened with Describe, whose process holds no
-// weights.
-func (e *Engine) Footprint(s Question) (*Footprint, error) {
-	if !e.ck.Dry {
+// PredictMemory says what a process takes at most that answers one such question. e is opened with
+// [engine.Hooks].Describe: its process holds no weights.
+func PredictMemory(e *engine.Engine, s Question) (*Footprint, error) {
+	source := e.Source()
+	if !source.Dry {
 		return nil, fmt.Errorf(
-			"engine: footprint: the weights are loaded, want an engine that was opened to " +
+			"lab: footprint: the weights are loaded, want an engine that was opened to " +
 				"be described")
 	}
-	program := PeakRSS()
-	q, err := e.size("footprint", s)
+	program := engine.PeakRSS()
+	q, err := sizeOf(e, "footprint", s)
 	if err != nil {
 		return nil, err
 	}
-	px := q.px
 	f := &Footprint{
 		Width: s.Width, Height: s.Height, Tokens: q.tokens, Kept: q.kept, Prompt: q.prompt,
 		Generated: s.Generated, Program: program}
-	rows := min(f.Prompt, prefillChunk)
-	f.Weights, _ = e.ck.Resident()
-	f.Cache = e.shape.CacheBytes(f.Prompt+s.Generated, e.half)
-	f.Encoder = e.m.EncodeBytes(px) + 4*int64(len(px.Data))
-	f.Decoder = e.shape.ForwardBytes(rows) +
-		kernel.WorkBytes(e.decoderFormat(), rows, max(e.shape.MLP, e.shape.Hidden)) +
-		8*int64(f.Prompt)*int64(e.shape.Hidden) + 4*int64(e.shape.Vocab)
+	shape, rows := e.Model().Decoder().Shape(), min(f.Prompt, engine.PrefillChunk)
+	f.Weights, _ = source.Resident()
+	f.Cache = e.CacheBytes(f.Prompt + s.Generated)
+	f.Encoder = e.Model().EncodeBytes(q.px) + 4*int64(len(q.px.Data))
+	f.Decoder = shape.ForwardBytes(rows) +
+		kernel.WorkBytes(e.DecoderFormat(), rows, max(shape.MLP, shape.Hidden)) +
+		8*int64(f.Prompt)*int64(shape.Hidden) + 4*int64(shape.Vocab)
 	f.Peak = f.Weights + f.Cache + f.Encoder + f.Decoder + f.Program
 	return f, nil
 }
@@ -64,27 +64,24 @@ type sized struct {
 	tokens, kept, prompt int
 }
 
-// size checks a question; what names the caller in errors.
-func (e *Engine) size(what string, s Question) (*sized, error) {
+// sizeOf checks a question; what names the caller in errors.
+func sizeOf(e *engine.Engine, what string, s Question) (*sized, error) {
 	const most, side = 1 << 20, 1 << 14
-	if e.proc == nil {
-		return nil, e.lacks(&e.ck.Parts().Processor, "which pictures need")
-	}
 	if min(s.Width, s.Height) < 1 || max(s.Width, s.Height) > side ||
 		min(s.Text, s.Generated) < 0 || max(s.Text, s.Generated) > most {
 		return nil, fmt.Errorf(
-			"engine: %s: got %d x %d pixels, %d tokens of text and %d generated, "+
+			"lab: %s: got %d x %d pixels, %d tokens of text and %d generated, "+
 				"want up to %d pixels a side and %d tokens",
 			what, s.Width, s.Height, s.Text, s.Generated, side, most)
 	}
 	pic := &imageproc.Picture{
 		Width: s.Width, Height: s.Height, Pix: make([]byte, 3*s.Width*s.Height),
 	}
-	px, err := e.proc.Process([]*imageproc.Picture{pic})
+	px, err := e.Pixels([]*imageproc.Picture{pic}, nil)
 	if err != nil {
 		return nil, err
 	}
-	pics, err := e.m.Pictures(px)
+	pics, err := e.Model().Pictures(px)
 	if err != nil {
 		return nil, err
 	}
@@ -93,25 +90,9 @@ func (e *Engine) size(what string, s Question) (*sized, error) {
 		q.kept = q.tokens
 	}
 	if q.kept < 0 || q.kept > q.tokens {
-		return nil, fmt.Errorf("engine: %s: n-vis: got %d, want 1 to the picture's %d tokens",
+		return nil, fmt.Errorf("lab: %s: n-vis: got %d, want 1 to the picture's %d tokens",
 			what, s.NVis, q.tokens)
 	}
 	q.prompt = s.Text + q.kept
 	return q, nil
-}
-
-// decoderFormat is the format of the decoder's products, F32 for any that is not
-// packed.
-func (e *Engine) decoderFormat() kernel.Format {
-	plan := e.ck.Plan.Decoder
-	if p := e.ck.About().Packed; p != nil {
-		plan = p.Quant
-	}
-	switch plan {
-	case "q4", "q8":
-		return kernel.Q8
-	case "bf16":
-		return kernel.BF16Dot
-	}
-	return kernel.F32
 }

@@ -1,9 +1,10 @@
-package engine
+package lab
 
 import (
 	"context"
 	"fmt"
 
+	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
 )
@@ -18,43 +19,35 @@ type AttentionShare struct {
 
 // Attention reads prompt about pics, reduced by o, and returns how much attention they receive. It
 // builds the matrices that the fast path never does.
-func (e *Engine) Attention(
-	ctx context.Context, prompt string, places []int, pics *Encoded, o methods.Options,
+func Attention(
+	ctx context.Context, e *engine.Engine, prompt string, places []int, pics *engine.Encoded,
+	o methods.Options,
 ) (*AttentionShare, error) {
 	if pics.Len() == 0 {
-		return nil, fmt.Errorf("engine: attention: got no picture, want at least one")
+		return nil, fmt.Errorf("lab: attention: got no picture, want at least one")
 	}
-	s, err := e.sequence(ctx, Request{
-		Prompt: prompt, Places: places, Encoded: pics, Reduce: o, NoCache: true,
-	})
+	p, err := e.Look(ctx, engine.Request{Prompt: prompt, Places: places, Encoded: pics, Reduce: o})
 	if err != nil {
 		return nil, err
 	}
 	out := &AttentionShare{}
 	names := map[string]int{}
-	for i := range e.shape.Layers {
+	for i := range e.Model().Decoder().Shape().Layers {
 		names[fmt.Sprintf("text.layer.%d.attn", i)] = i
 	}
 	trace := func(name string, shape []int, data []float32) {
 		if layer, ok := names[name]; ok {
-			out.add(layer, s.units, shape, data)
+			out.add(p.Visual(layer), shape, data)
 		}
 	}
 	err = e.Do(ctx, func(r *model.Run) error {
-		in, err := s.rows(r)
+		defer p.Free()
+		in, err := p.Rows(r)
 		if err != nil {
 			return err
 		}
-		cache := e.newCache()
-		defer cache.Free()
-		spans := []model.Span{
-			{
-				Pos: in.pos, Size: in.size, FirstSize: in.firstSize, Cache: cache, Calib: s.calib,
-				Staged: in.staged, Context: ctx, Trace: trace,
-			},
-		}
-		e.m.Decoder().Forward(r, in.x, spans)
-		return spans[0].Err
+		_, err = p.Read(r, in, trace)
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -62,33 +55,15 @@ func (e *Engine) Attention(
 	return out, nil
 }
 
-// rows encodes and reduces the pictures of s and lays its whole prompt out.
-func (s *sequence) rows(r *model.Run) (*rows, error) {
-	for _, p := range s.pics {
-		f, err := s.e.features(r, p)
-		if err != nil {
-			return nil, err
-		}
-		p.tokens = f
-	}
-	return s.e.layout(s.units, 0)
-}
-
-// add takes in the probabilities [heads, rows, rows] of a layer.
-func (s *AttentionShare) add(layer int, units []unit, shape []int, probs []float32) {
+// add adds a layer: its probabilities [heads, rows, rows], and which rows are visual.
+func (s *AttentionShare) add(visual []bool, shape []int, probs []float32) {
 	heads, rows := shape[0], shape[1]
-	var visual []bool
-	for _, u := range units {
-		for range u.keys(layer) {
-			visual = append(visual, u.pic != nil)
-		}
-	}
 	var sum [2]float64 // of text and of visual queries
 	var n [2]int
-	last, behind := 0.0, false
+	last, after := 0.0, false
 	for q := range rows {
-		behind = behind || visual[q]
-		if !behind {
+		after = after || visual[q]
+		if !after {
 			continue
 		}
 		share := 0.0

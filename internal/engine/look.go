@@ -1,0 +1,234 @@
+package engine
+
+import (
+	"context"
+	"slices"
+
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/reduce"
+)
+
+// Prompt is a request that was checked and prepared as Submit does it, but not queued. Package lab
+// looks into its steps. Methods with a Run are for functions that Do calls.
+type Prompt struct{ s *sequence }
+
+// Look prepares req. No cache is read or written.
+func (e *Engine) Look(ctx context.Context, req Request) (*Prompt, error) {
+	req.NoCache = true
+	s, err := e.sequence(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return &Prompt{s}, nil
+}
+
+// Submit queues the request. stage, which may be nil, is called on the device's goroutine at the
+// end of each stage.
+func (p *Prompt) Submit(stage func(Stage)) (*Job, error) {
+	p.s.stage = stage
+	if err := p.s.e.queue(p.s); err != nil {
+		return nil, err
+	}
+	return &Job{p.s}, nil
+}
+
+// Positions returns how many positions the prompt spans.
+func (p *Prompt) Positions() int { return p.s.positions() }
+
+// Len returns the number of pictures.
+func (p *Prompt) Len() int { return len(p.s.all) }
+
+// Shape returns the shape of picture i before its reduction.
+func (p *Prompt) Shape(i int) *model.Shape { return p.s.all[i].shape }
+
+// IDs returns the prompt's ids with one picture token for each visual token before reduction, so
+// that a trace can be read again.
+func (p *Prompt) IDs() []int64 {
+	m := p.s.e.m
+	var ids []int64
+	for _, u := range p.s.units {
+		switch {
+		case u.pic == nil:
+			ids = append(ids, int64(u.id))
+		case u.pic.shape.Video:
+			ids = append(ids, slices.Repeat([]int64{int64(m.VideoToken())}, u.pic.shape.N)...)
+		default:
+			ids = append(ids, slices.Repeat([]int64{int64(m.ImageToken())}, u.pic.shape.N)...)
+		}
+	}
+	return ids
+}
+
+// Encode runs the encoder once over all pictures. It reports false, and does nothing, where a
+// method changes what the encoder does: Reduce then encodes each picture.
+func (p *Prompt) Encode(r *model.Run) (bool, error) {
+	prepared := make([]model.Picture, 0, p.Len())
+	for _, pic := range p.s.all {
+		if !pic.whole() && (pic.small || pic.site == reduce.InsideEncoder) {
+			return false, nil
+		}
+		prepared = append(prepared, pic.prepared)
+	}
+	if len(prepared) == 0 {
+		return true, nil
+	}
+	visuals, err := p.s.e.m.Encode(r, prepared, p.s.all[0].need)
+	if err != nil {
+		return false, err
+	}
+	for i, v := range visuals {
+		p.s.all[i].visual = v
+	}
+	return true, nil
+}
+
+// Input returns what methods read of picture i, which must be encoded.
+func (p *Prompt) Input(i int) *reduce.Input {
+	pic := p.s.all[i]
+	return pic.read(pic.visual)
+}
+
+// Reduced is what the decoder reads of a picture.
+type Reduced struct {
+	Reduction *reduce.Reduction // nil: every token
+	X         []float32         // [rows, hidden]
+	Encoding  *methods.Encoding // of a method inside the encoder, where r has a Trace
+}
+
+// Reduce encodes picture i, unless it is encoded, and reduces it.
+func (p *Prompt) Reduce(r *model.Run, i int) (*Reduced, error) {
+	pic := p.s.all[i]
+	f, err := p.s.e.features(r, pic)
+	if err != nil {
+		return nil, err
+	}
+	pic.tokens = f
+	return &Reduced{Reduction: f.reduction, X: f.x, Encoding: f.encoding}, nil
+}
+
+// Rows reduces the pictures that are not reduced yet and makes the decoder's rows of the prompt.
+func (p *Prompt) Rows(r *model.Run) (*Rows, error) {
+	s := p.s
+	for i, pic := range s.all {
+		if pic.tokens == nil {
+			if _, err := p.Reduce(r, i); err != nil {
+				return nil, err
+			}
+		}
+	}
+	var err error
+	if s.calib, err = s.e.calibration(s.all); err != nil {
+		return nil, err
+	}
+	return s.e.layout(s.units, 0)
+}
+
+// Visual says of each key that a layer holds of the prompt, once it is read, whether it is a
+// picture's.
+func (p *Prompt) Visual(layer int) []bool {
+	var out []bool
+	for _, u := range p.s.units {
+		out = append(out, slices.Repeat([]bool{u.pic != nil}, u.keys(layer))...)
+	}
+	return out
+}
+
+// Read runs the decoder on in with an empty cache, which Free frees. trace, which may be nil,
+// receives every intermediate. The span says which rows are left in in.X.
+func (p *Prompt) Read(
+	r *model.Run, in *Rows, trace func(name string, shape []int, data []float32),
+) (*model.Span, error) {
+	s := p.s
+	p.Free()
+	s.cache, s.next = s.e.newCache(), in.Next
+	spans := []model.Span{{
+		Pos: in.Pos, Size: in.Size, FirstSize: in.FirstSize, Cache: s.cache, Calib: s.calib,
+		Staged: in.Staged, Context: s.ctx, Trace: trace,
+	}}
+	s.e.m.Decoder().Forward(r, in.X, spans)
+	return &spans[0], spans[0].Err
+}
+
+// Next returns the position of the token that Step reads next.
+func (p *Prompt) Next() float64 { return p.s.next }
+
+// Step runs the decoder on one more token after Read, in x [hidden], and writes its logits
+// [vocab].
+func (p *Prompt) Step(r *model.Run, id int32, x, logits []float32) error {
+	s := p.s
+	if err := s.e.m.Decoder().Embed(x, []int32{id}); err != nil {
+		return err
+	}
+	s.prepareStep()
+	spans := []model.Span{s.span}
+	s.e.m.Decoder().Forward(r, x, spans)
+	if spans[0].Err != nil {
+		return spans[0].Err
+	}
+	s.e.m.Decoder().Logits(r, logits, x, 1)
+	s.next++
+	return nil
+}
+
+// Free frees the cache of Read.
+func (p *Prompt) Free() {
+	if s := p.s; s.cache != nil {
+		s.cache.Free()
+		s.cache, s.slots = nil, 0
+	}
+}
+
+// Prepared are pictures that are encoded when a request reads them.
+func (e *Engine) Prepared(pics []model.Picture) *Encoded {
+	out := &Encoded{prepared: pics, visuals: make([]*model.Visual, len(pics))}
+	for _, p := range pics {
+		out.images = append(out.images, &image{shape: p.Shape()})
+	}
+	return out
+}
+
+// Pixels prepares pictures, or a video where it is not nil.
+func (e *Engine) Pixels(pics []*imageproc.Picture, v *imageproc.Video) (*imageproc.Pixels, error) {
+	if err := e.takesPictures(); err != nil {
+		return nil, err
+	}
+	if v != nil {
+		return e.videoPixels(v)
+	}
+	return e.proc.Process(pics)
+}
+
+// Model returns the bound model.
+func (e *Engine) Model() model.Multimodal { return e.m }
+
+// Source returns what the model was bound from.
+func (e *Engine) Source() *model.Source { return e.ck }
+
+// SourceAs binds the same files with the decoder's weights as quant. It reads no weights.
+func (e *Engine) SourceAs(quant string) (*model.Source, error) {
+	return boundAs(e.ck.Bundle, Options{Quant: quant, EncoderQuant: e.ck.Plan.Encoder})
+}
+
+// Pool returns the engine's threads.
+func (e *Engine) Pool() *kernel.Pool { return e.pool }
+
+// CacheBytes returns the bytes of the keys and values of so many rows.
+func (e *Engine) CacheBytes(rows int) int64 { return e.shape.CacheBytes(rows, e.half) }
+
+// DecoderFormat returns the format of the decoder's products, F32 for any that is not packed.
+func (e *Engine) DecoderFormat() kernel.Format {
+	plan := e.ck.Plan.Decoder
+	if p := e.ck.About().Packed; p != nil {
+		plan = p.Quant
+	}
+	switch plan {
+	case "q4", "q8":
+		return kernel.Q8
+	case "bf16":
+		return kernel.BF16Dot
+	}
+	return kernel.F32
+}

@@ -1,0 +1,73 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/model"
+)
+
+// alone prepares picture i of pics without a text.
+func alone(
+	ctx context.Context, e *engine.Engine, pics *engine.Encoded, i int, o methods.Options,
+) (*engine.Prompt, error) {
+	return e.Look(ctx, engine.Request{
+		Tokens: []int32{e.Model().ImageToken()}, Encoded: pics.Picture(i), Reduce: o,
+	})
+}
+
+// Hausdorff reduces pictures by o and returns how far each is from what the encoder saw: the
+// weighted Hausdorff distance of [methods.Hausdorff], 0 where nothing is reduced. Methods inside
+// the decoder are refused: their rows differ by layer.
+func Hausdorff(
+	ctx context.Context, e *engine.Engine, pics *engine.Encoded, o methods.Options,
+) ([]float64, error) {
+	if o.Inside() {
+		return nil, fmt.Errorf("lab: hausdorff: %s reduces inside the decoder, where "+
+			"rows differ from layer to layer", o.Base)
+	}
+	out := make([]float64, pics.Len())
+	for i := range out {
+		p, err := alone(ctx, e, pics, i, o)
+		if err != nil {
+			return nil, err
+		}
+		err = e.Do(ctx, func(r *model.Run) error {
+			f, err := p.Reduce(r, 0)
+			if err != nil || f.Reduction == nil {
+				return err
+			}
+			out[i], err = methods.Hausdorff(f.Reduction, p.Input(0), r.Pool)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// Gains returns the first most gains of every picture: what budgets by content are found from.
+func Gains(
+	ctx context.Context, e *engine.Engine, pics *engine.Encoded, most int,
+) ([]methods.PictureGains, error) {
+	out := make([]methods.PictureGains, pics.Len())
+	for i := range out {
+		p, err := alone(ctx, e, pics, i, methods.Options{})
+		if err != nil {
+			return nil, err
+		}
+		err = e.Do(ctx, func(r *model.Run) error {
+			in := p.Input(0)
+			g, err := methods.Gains(r.Pool, in.X, in.N, in.C, most)
+			out[i] = methods.PictureGains{Gains: g, Tokens: in.N}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,107 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/methods"
+)
+
+// MeasureRequest is a question whose words are drawn at random, so that no
+// tokenizer is needed.
+type MeasureRequest struct {
+	Image  *imageproc.Picture // nil: text alone
+	Reduce methods.Options
+	Text   int // tokens without the picture's, at least 1: half of them, rounded up, before it
+	Steps  int // tokens to decode after the first; the end-of-sequence token does not end it
+	Seed   uint64
+}
+
+// Measurement is what a MeasureRequest took. The products are zero unless the engine was
+// opened with [engine.Hooks].Work.
+type Measurement struct {
+	engine.Report
+	EncodeProducts, PrefillProducts, DecodeProducts Products
+}
+
+// Products are the linear layers' share of a stage.
+type Products struct {
+	Time       time.Duration
+	Operations int64 // two a multiply-add
+	Bytes      int64 // of weights, as kept in memory
+}
+
+// Measure reads a picture and random words, decodes greedily, and reports how long
+// everything took. Products mean something only where no other request runs.
+func Measure(ctx context.Context, e *engine.Engine, req MeasureRequest) (*Measurement, error) {
+	if req.Text < 1 || req.Steps < 0 {
+		return nil, fmt.Errorf("lab: measure: %d tokens of text and %d steps, want at "+
+			"least 1 and 0", req.Text, req.Steps)
+	}
+	ask := engine.Request{
+		Reduce: req.Reduce, IgnoreEnd: true, MaxTokens: req.Steps + 1,
+		Tokens: Words(e, req.Seed, req.Text),
+	}
+	if req.Image != nil {
+		ask.Images = []*imageproc.Picture{req.Image}
+		ask.Tokens = slices.Insert(ask.Tokens, (req.Text+1)/2, e.Model().ImageToken())
+	}
+	p, err := e.Look(ctx, ask)
+	if err != nil {
+		return nil, err
+	}
+	if last := p.Positions() + req.Steps; last > e.Context() {
+		return nil, fmt.Errorf("lab: measure: %d positions, want at most the model's "+
+			"context of %d", last, e.Context())
+	}
+	m := new(Measurement)
+	j, err := p.Submit(func(stage engine.Stage) { *m.products(stage) = taken(e) })
+	if err != nil {
+		return nil, err
+	}
+	ans, err := j.Answer()
+	if err != nil {
+		return nil, err
+	}
+	m.Report = ans.Report
+	return m, nil
+}
+
+// products returns where the products of a stage are kept.
+func (m *Measurement) products(stage engine.Stage) *Products {
+	switch stage {
+	case engine.Encoding:
+		return &m.EncodeProducts
+	case engine.Prefill:
+		return &m.PrefillProducts
+	case engine.Decoding:
+		return &m.DecodeProducts
+	}
+	return new(Products)
+}
+
+// taken returns what was counted since the last call.
+func taken(e *engine.Engine) (p Products) {
+	if w := e.Source().Work; w != nil {
+		p.Time, p.Operations, p.Bytes = w.Take()
+	}
+	return p
+}
+
+// Words draws n tokens, none of which stands for a picture.
+func Words(e *engine.Engine, seed uint64, n int) []int32 {
+	from := rand.New(rand.NewPCG(seed, 0))
+	vocab := e.Model().Decoder().Shape().Vocab
+	ids := make([]int32, n)
+	for i := range ids {
+		for ids[i] = int32(from.IntN(vocab)); e.StandsForPicture(ids[i]); {
+			ids[i] = int32(from.IntN(vocab))
+		}
+	}
+	return ids
+}

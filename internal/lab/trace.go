@@ -1,0 +1,429 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/nn"
+	"github.com/restore-vlm/restore/internal/tensor"
+)
+
+// TraceRequest is one forward whose every intermediate is wanted. Either Inputs
+// holds input_ids [S] (picture tokens expanded, or one a picture) and
+// pixel_values, or Prompt and Images are given.
+type TraceRequest struct {
+	Inputs map[string]*tensor.Tensor
+	Prompt string
+	System string // system prompt before Prompt; "" is what the template says by itself
+	Images []*imageproc.Picture
+	Video  *imageproc.Video // instead of Images
+	// byte offsets in Prompt where they stand, ascending; nil: before the text
+	Places []int
+	Reduce methods.Options
+	Tokens int // greedy tokens decoded after the prompt; they do not stop at the end token
+	// ImageToken, when not nil, is what Inputs have in the places of pictures, for models
+	// whose vocabulary has no token for them.
+	ImageToken *int32
+}
+
+// Trace runs one forward and returns its intermediates by the names that
+// CONTRIBUTING.md lists.
+func Trace(
+	ctx context.Context, e *engine.Engine, req TraceRequest,
+) (map[string]*tensor.Tensor, error) {
+	if req.Tokens < 0 {
+		return nil, fmt.Errorf("lab: trace: tokens: got %d, want 0 or more", req.Tokens)
+	}
+	if err := e.Closed(); err != nil {
+		return nil, err
+	}
+	if req.ImageToken == nil && e.Model().ImageToken() < 0 {
+		req.ImageToken = namedPlace(e, req.Inputs)
+	}
+	t := &tracing{e: e, m: e.Model(), req: &req}
+	if err := t.prepare(ctx); err != nil {
+		return nil, err
+	}
+	err := e.Do(ctx, func(r *model.Run) error {
+		defer func() { r.Trace, r.TraceInts = nil, nil }()
+		t.out = traced{}
+		return t.run(r)
+	})
+	return t.out, err
+}
+
+// tracing is a trace on its way.
+type tracing struct {
+	e      *engine.Engine
+	m      model.Multimodal
+	req    *TraceRequest
+	px     *imageproc.Pixels // nil without pictures
+	prompt *engine.Prompt
+	out    traced
+}
+
+// prepare lays the prompt out.
+func (t *tracing) prepare(ctx context.Context) (err error) {
+	ask := engine.Request{
+		Prompt: t.req.Prompt, System: t.req.System, Places: t.req.Places, Reduce: t.req.Reduce,
+	}
+	var ids []int32
+	if t.req.Inputs != nil {
+		ids, t.px, err = t.tensors()
+	} else {
+		t.px, err = t.pixels()
+	}
+	if err != nil {
+		return err
+	}
+	var pics []model.Picture
+	if t.px != nil {
+		if pics, err = t.m.Pictures(t.px); err != nil {
+			return err
+		}
+		ask.Encoded = t.e.Prepared(pics)
+	}
+	if t.req.Inputs != nil {
+		if ids, err = t.collapse(ids, pics); err != nil {
+			return err
+		}
+		ask = engine.Request{Tokens: ids, Encoded: ask.Encoded, Reduce: ask.Reduce}
+	}
+	t.prompt, err = t.e.Look(ctx, ask)
+	return err
+}
+
+// run is Trace on the device.
+func (t *tracing) run(r *model.Run) error {
+	shape, out := t.m.Decoder().Shape(), t.out
+	all := func(name string, shape []int, data []float32) {
+		out[name] = tensor.FromFloat32s(shape, data)
+	}
+	r.Trace = all
+	r.TraceInts = func(name string, shape []int, data []int32) {
+		out[name] = tensor.FromInt32s(shape, data)
+	}
+	if err := t.pictures(r); err != nil {
+		return err
+	}
+	in, err := t.prompt.Rows(r)
+	if err != nil {
+		return err
+	}
+	n, h := len(in.Pos), shape.Hidden
+	full := t.prompt.IDs()
+	if t.req.ImageToken != nil {
+		for i, id := range full {
+			if id == int64(t.m.ImageToken()) {
+				full[i] = int64(*t.req.ImageToken)
+			}
+		}
+	}
+	out["input_ids"] = tensor.FromInt64s([]int{len(full)}, full)
+	out["embeds"] = tensor.FromFloat32s([]int{n, h}, in.X)
+	pos := make([]float32, n)
+	for i, p := range in.Pos {
+		pos[i] = float32(p[0])
+	}
+	out["positions"] = tensor.FromFloat32s([]int{n}, pos)
+	out["sizes"] = tensor.FromFloat32s([]int{n}, in.Size)
+	if shape.RoPE.Axes() > 1 {
+		out["position_ids"] = axes(in.Pos)
+		out["rope_delta"] = tensor.FromInt64s([]int{1}, []int64{int64(in.Next) - int64(n)})
+	}
+
+	defer t.prompt.Free()
+	span, err := t.prompt.Read(r, in, all)
+	if err != nil {
+		return err
+	}
+	n = len(span.Pos)
+	out.inside(in.Staged, span.Cache, shape.RoPE.Axes() > 1)
+	logits := make([]float32, n*shape.Vocab)
+	r.Trace = all
+	t.m.Decoder().Logits(r, logits, in.X, n)
+	out["logits"] = tensor.FromFloat32s([]int{n, shape.Vocab}, logits)
+	r.Trace = nil
+	return t.tokens(r, span.Cache, logits[(n-1)*shape.Vocab:])
+}
+
+// pictures encodes and reduces the pictures.
+func (t *tracing) pictures(r *model.Run) error {
+	if t.px == nil {
+		return nil
+	}
+	out, hidden := t.out, t.m.Decoder().Shape().Hidden
+	out["pixel_values"] = tensor.FromFloat32s(t.px.Shape, t.px.Data)
+	t.sizes()
+	together, err := t.prompt.Encode(r)
+	if err != nil {
+		return err
+	}
+	for i := range t.prompt.Len() {
+		own, prefix := "", "reduce."
+		if t.prompt.Len() > 1 {
+			own, prefix = fmt.Sprintf("picture.%d.", i), fmt.Sprintf("reduce.%d.", i)
+		}
+		r.Trace = nil
+		if !together {
+			r.Trace = func(name string, shape []int, data []float32) {
+				out[own+name] = tensor.FromFloat32s(shape, data)
+			}
+		}
+		f, err := t.prompt.Reduce(r, i)
+		r.Trace = nil
+		if err != nil {
+			return err
+		}
+		if f.Encoding != nil {
+			within, err := traceWithin(f.Encoding, f.X, hidden)
+			if err != nil {
+				return err
+			}
+			for name, v := range within {
+				out[own+name] = v
+			}
+		}
+		if f.Reduction == nil {
+			continue
+		}
+		for name, v := range methods.Tensors(f.Reduction) {
+			out[prefix+name] = v
+		}
+		delete(out, prefix+"feat") // features, unless they still had to be projected
+		out[prefix+"features"] = tensor.FromFloat32s([]int{len(f.Reduction.Rows), hidden}, f.X)
+	}
+	return nil
+}
+
+// traceWithin completes what a reducer inside the encoder traced by the rows
+// after the projector, in the encoder's order.
+func traceWithin(
+	w *methods.Encoding, features []float32, hidden int,
+) (map[string]*tensor.Tensor, error) {
+	order, err := w.Trace["llm_order"].Int64s()
+	if err != nil {
+		return nil, err
+	}
+	projected := make([]float32, len(features))
+	for i, row := range order {
+		copy(projected[int(row)*hidden:(int(row)+1)*hidden], features[i*hidden:])
+	}
+	w.Trace["projected"] = tensor.FromFloat32s([]int{len(order), hidden}, projected)
+	return w.Trace, nil
+}
+
+// axes returns positions as [3, rows]: whole numbers where all are, else float32.
+func axes(pos []nn.Pos) *tensor.Tensor {
+	ids, vals := make([]int64, 0, 3*len(pos)), make([]float32, 0, 3*len(pos))
+	exact := true
+	for a := range 3 {
+		for _, p := range pos {
+			ids, vals = append(ids, int64(p[a])), append(vals, float32(p[a]))
+			exact = exact && p[a] == math.Trunc(p[a])
+		}
+	}
+	if exact {
+		return tensor.FromInt64s([]int{3, len(pos)}, ids)
+	}
+	return tensor.FromFloat32s([]int{3, len(pos)}, vals)
+}
+
+// sizes writes the pictures' sizes: in pixels, in patches and in tokens.
+func (t *tracing) sizes() {
+	var lens, sizes, grids []int64
+	for i := range t.prompt.Len() {
+		lens = append(lens, int64(t.prompt.Shape(i).N))
+	}
+	for _, s := range t.px.ImageSizes {
+		sizes = append(sizes, int64(s[0]), int64(s[1]))
+	}
+	for _, g := range t.px.GridTHW {
+		grids = append(grids, int64(g[0]), int64(g[1]), int64(g[2]))
+	}
+	t.out["packed_lens"] = tensor.FromInt64s([]int{len(lens)}, lens)
+	if sizes != nil {
+		t.out["image_sizes"] = tensor.FromInt64s([]int{len(t.px.ImageSizes), 2}, sizes)
+	}
+	if grids != nil {
+		t.out["image_grid_thw"] = tensor.FromInt64s([]int{len(t.px.GridTHW), 3}, grids)
+	}
+}
+
+// tokens decodes greedily into gen.*, from the logits of the first token on.
+func (t *tracing) tokens(r *model.Run, cache *nn.KVCache, first []float32) error {
+	n, shape := t.req.Tokens, t.m.Decoder().Shape()
+	if n == 0 {
+		return nil
+	}
+	if last := int(t.prompt.Next()) + n; last > t.e.Context() {
+		return fmt.Errorf("lab: trace: %d tokens after the prompt reach position %d, "+
+			"want at most the context of %d", n, last, t.e.Context())
+	}
+	var tokens, inner []int64
+	var logits, pos []float32
+	row, x := slices.Clone(first), make([]float32, shape.Hidden)
+	for i := range n {
+		logits = append(logits, row...)
+		id := int32(kernel.ArgMax(row))
+		tokens = append(tokens, int64(id))
+		if i == n-1 {
+			break
+		}
+		at := t.prompt.Next()
+		pos = append(pos, float32(at))
+		if err := t.prompt.Step(r, id, x, row); err != nil {
+			return err
+		}
+		for i := range cache.Layers() {
+			inner = append(inner, int64(at-cache.Layer(i).Shift))
+		}
+	}
+	t.out["gen.layer_positions"] = tensor.FromInt64s([]int{n - 1, cache.Layers()}, inner)
+	t.out["gen.tokens"] = tensor.FromInt64s([]int{n}, tokens)
+	t.out["gen.logits"] = tensor.FromFloat32s([]int{n, shape.Vocab}, logits)
+	t.out["gen.positions"] = tensor.FromFloat32s([]int{n - 1}, pos)
+	return nil
+}
+
+// namedPlace returns the token of inputs that the vocabulary of a model which cuts prompts
+// at pictures calls a picture all the same, nil where there is none.
+func namedPlace(e *engine.Engine, inputs map[string]*tensor.Tensor) *int32 {
+	t, tok := inputs["input_ids"], e.Tokenizer()
+	if t == nil || tok == nil {
+		return nil
+	}
+	ids, err := t.Int64s()
+	if err != nil {
+		return nil // said where they are read
+	}
+	for _, text := range []string{engine.PicturePlace, "<|image_pad|>"} {
+		if id, ok := tok.TokenID(text); ok && slices.Contains(ids, int64(id)) {
+			return &id
+		}
+	}
+	return nil
+}
+
+// tensors returns ids and pixel values as they are given.
+func (t *tracing) tensors() ([]int32, *imageproc.Pixels, error) {
+	given, ok := t.req.Inputs["input_ids"]
+	if !ok {
+		return nil, nil, fmt.Errorf(
+			"lab: trace: no tensor input_ids, want [tokens] of an integer type")
+	}
+	wide, err := given.Int64s()
+	if err != nil {
+		return nil, nil, fmt.Errorf("lab: trace: input_ids: %w", err)
+	}
+	if len(wide) == 0 {
+		return nil, nil, fmt.Errorf("lab: trace: input_ids: no tokens")
+	}
+	ids := make([]int32, len(wide))
+	for i, id := range wide {
+		own := t.req.ImageToken
+		if own != nil && id == int64(*own) || id == int64(t.m.ImageToken()) {
+			ids[i] = t.m.ImageToken()
+			continue
+		}
+		if vocab := t.m.Decoder().Shape().Vocab; id < 0 || id >= int64(vocab) {
+			return nil, nil, fmt.Errorf(
+				"lab: trace: input_ids: got %d at %d, want 0 to %d (vocab_size)", id, i,
+				vocab-1)
+		}
+		ids[i] = int32(id)
+	}
+	px, err := tracePixels(t.req.Inputs)
+	return ids, px, err
+}
+
+func tracePixels(in map[string]*tensor.Tensor) (*imageproc.Pixels, error) {
+	t, ok := in["pixel_values"]
+	if !ok {
+		return nil, nil
+	}
+	data, err := t.Float32s()
+	if err != nil {
+		return nil, fmt.Errorf("lab: trace: pixel_values: %w", err)
+	}
+	px := &imageproc.Pixels{Shape: t.Shape, Data: data}
+	if t, ok := in["image_sizes"]; ok && len(t.Shape) == 2 && t.Shape[1] == 2 {
+		v, err := t.Int64s()
+		if err != nil {
+			return nil, fmt.Errorf("lab: trace: image_sizes: %w", err)
+		}
+		for i := 0; i < len(v); i += 2 {
+			px.ImageSizes = append(px.ImageSizes, [2]int{int(v[i]), int(v[i+1])})
+		}
+	}
+	if t, ok := in["image_grid_thw"]; ok && len(t.Shape) == 2 && t.Shape[1] == 3 {
+		v, err := t.Int64s()
+		if err != nil {
+			return nil, fmt.Errorf("lab: trace: image_grid_thw: %w", err)
+		}
+		for i := 0; i < len(v); i += 3 {
+			px.GridTHW = append(px.GridTHW, [3]int{int(v[i]), int(v[i+1]), int(v[i+2])})
+		}
+	}
+	return px, nil
+}
+
+// collapse leaves one picture token per picture. ids holds either that or one
+// per visual token, in the pictures' order.
+func (t *tracing) collapse(ids []int32, pics []model.Picture) ([]int32, error) {
+	total, want, pictures := 0, 0, len(pics)
+	for _, id := range ids {
+		if id == t.m.ImageToken() {
+			total++
+		}
+	}
+	for _, p := range pics {
+		want += p.Shape().N
+	}
+	if total == pictures {
+		return ids, nil
+	}
+	if total != want {
+		return nil, fmt.Errorf("lab: trace: input_ids: %d picture tokens (id %d) for %d "+
+			"pictures, want %d (expanded) or %d (one a picture)", total, t.m.ImageToken(), pictures,
+			want, pictures)
+	}
+	var out []int32
+	skip, next := 0, 0
+	for _, id := range ids {
+		switch {
+		case id != t.m.ImageToken():
+			if skip > 0 {
+				return nil, fmt.Errorf(
+					"lab: trace: input_ids: the %d tokens of picture %d are not together",
+					pics[next-1].Shape().N, next-1)
+			}
+			out = append(out, id)
+		case skip > 0:
+			skip--
+		default:
+			out = append(out, id)
+			skip = pics[next].Shape().N - 1
+			next++
+		}
+	}
+	return out, nil
+}
+
+// pixels prepares the pictures of a question, all at once.
+func (t *tracing) pixels() (*imageproc.Pixels, error) {
+	switch {
+	case t.req.Video != nil && len(t.req.Images) > 0:
+		return nil, fmt.Errorf("lab: trace: both a video and pictures, want one of them")
+	case t.req.Video == nil && len(t.req.Images) == 0:
+		return nil, nil
+	}
+	return t.e.Pixels(t.req.Images, t.req.Video)
+}
