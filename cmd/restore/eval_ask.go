@@ -30,6 +30,10 @@ func (o *benchmarkOptions) ask(ctx context.Context, a *app, s eval.Selection) er
 	if err := o.reduction.checkSeed(); err != nil {
 		return err
 	}
+	both, err := o.anchorsOpen()
+	if err != nil {
+		return err
+	}
 	b, err := o.open(a, false)
 	if err != nil {
 		return err
@@ -54,24 +58,37 @@ func (o *benchmarkOptions) ask(ctx context.Context, a *app, s eval.Selection) er
 		}
 		dir = filepath.Join(recordsFolder, name)
 	}
-	show, end := runProgress(a, o.name)
-	defer end()
-	run := eval.RunOptions{
-		Records:   dir,
-		Selection: s,
-		Parallel:  o.parallel,
-		Progress:  show,
-	}
-	r, all, err := eval.Run(ctx, b, m, run)
-	end()
-	if err != nil && ctx.Err() != nil {
-		return cutShort("eval: interrupted; the same command continues with the answers in %s", dir)
-	}
+	run := eval.RunOptions{Records: dir, Selection: s, Parallel: o.parallel}
+	r, all, err := o.runTo(ctx, a, b, m, run)
 	if err != nil {
 		return err
 	}
-	a.note("answers are in %s", dir)
-	return o.report(a, &benchmarkReport{Result: r, Records: dir}, b, all, upload)
+	report := &benchmarkReport{Result: r, Records: dir}
+	if both && len(r.Metrics) > 0 {
+		report.Other, err = o.askOther(ctx, a, b, m.(*evalengine.Model), run)
+		if err != nil {
+			return err
+		}
+	}
+	return o.report(a, report, b, all, upload)
+}
+
+// runTo runs a benchmark, shows how far it is, and says where its answers are.
+func (o *benchmarkOptions) runTo(ctx context.Context, a *app, b *eval.Benchmark, m eval.Answerer,
+	run eval.RunOptions) (*eval.Result, []*eval.Scored, error) {
+	show, end := runProgress(a, o.name)
+	defer end()
+	run.Progress = show
+	r, all, err := eval.Run(ctx, b, m, run)
+	end()
+	if err != nil && ctx.Err() != nil {
+		return nil, nil, cutShort(
+			"eval: interrupted; the same command continues with the answers in %s", run.Records)
+	}
+	if err == nil {
+		a.note("answers are in %s", run.Records)
+	}
+	return r, all, err
 }
 
 // answerer opens what is asked.

@@ -37,6 +37,7 @@ type benchmarkOptions struct {
 	server    string
 	nats      natsFlags
 	mixed     bool
+	both      bool
 	records   string
 	parallel  int
 	lmmsOut   string
@@ -170,6 +171,10 @@ func newEvalBench(a *app, name string) *cobra.Command {
 	)
 	o.nats.add(fs, "ask workers that are reached", false)
 	fs.BoolVar(&o.mixed, "mixed", false, "take answers of workers whose last bits may differ")
+	fs.BoolVar(&o.both, "both", true, bothHelp)
+	fs.Lookup("both").Annotations = map[string][]string{
+		applies: {"true for RESTORE whose --anchors and --join are left to auto"},
+	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) }
 	return cmd
 }
@@ -337,6 +342,8 @@ type benchmarkReport struct {
 	Judge      string `json:"judge,omitempty"` // what read the answers that no rule could
 	Submission string `json:"submission,omitempty"`
 	Records    string `json:"records,omitempty"` // folder of the answers
+
+	Other *otherAnchors `json:"other_anchors,omitempty"` // with --both
 }
 
 // report writes the file for a server and prints a result.
@@ -382,10 +389,18 @@ func (o *benchmarkOptions) report(
 		fmt.Fprintf(out, ", %d answers could not be read", r.Failed)
 	}
 	fmt.Fprintln(out)
-	for _, m := range r.Metrics {
-		if !strings.HasSuffix(m.Name, "_stderr_clt") { // in the JSON alone
-			fmt.Fprintf(out, "  %-22s %.4g\n", m.Name, m.Value)
-		}
+	writeMetrics(out, r.Metrics)
+	if report.Other != nil {
+		report.Other.write(out)
 	}
 	return nil
+}
+
+// writeMetrics prints metrics, without those that are in the JSON alone.
+func writeMetrics(w io.Writer, all eval.Metrics) {
+	for _, m := range all {
+		if !strings.HasSuffix(m.Name, "_stderr_clt") {
+			fmt.Fprintf(w, "  %-22s %.4g\n", m.Name, m.Value)
+		}
+	}
 }

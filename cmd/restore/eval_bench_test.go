@@ -262,6 +262,62 @@ func TestEvalBenchmarkFlags(t *testing.T) {
 	}
 }
 
+// Ensure that a budget left to the rules is asked by both of them, and that --both=false, and a
+// rule that was chosen, ask once.
+func TestEvalBoth(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "r")
+	run := func(more ...string) result {
+		t.Helper()
+		args := []string{"eval", "pope", "--data", benchData + "hub", "--limit", "6",
+			"--base", "grid", "--records", dir, "--json"}
+		r := cli(append(args, more...)...)
+		if r.code != exitOK {
+			t.Fatalf("%v: %+v", more, r)
+		}
+		return r
+	}
+	for budget, want := range map[string]otherAnchors{
+		"32": {Chosen: "covered", Anchors: "released"},
+		"64": {Chosen: "released", Anchors: "covered"},
+	} {
+		dir = filepath.Join(t.TempDir(), "r")
+		var got struct {
+			Other otherAnchors `json:"other_anchors"`
+		}
+		r := run("--n-vis", budget)
+		if err := json.Unmarshal([]byte(r.out), &got); err != nil {
+			t.Fatal(err)
+		}
+		x := &got.Other
+		if x.Chosen != want.Chosen || x.Anchors != want.Anchors || x.Change.Questions != 6 ||
+			x.Records != dir+"-"+want.Anchors {
+			t.Errorf("n-vis %s: %+v, want %+v", budget, x, want)
+		}
+		records, err := eval.ReadRecords(x.Records)
+		if err != nil {
+			t.Fatal(err)
+		}
+		how, _ := records.Settings["reduction"].(map[string]any)
+		if len(records.List) != 6 || how["anchors"] != want.Anchors {
+			t.Errorf("n-vis %s: %d records by %v", budget, len(records.List), how["anchors"])
+		}
+	}
+	for _, once := range [][]string{
+		{"--n-vis", "32", "--both=false"}, {"--n-vis", "32", "--anchors", "covered"},
+		{"--n-vis", "32", "--restore=false"},
+	} {
+		dir = filepath.Join(t.TempDir(), "r")
+		if r := run(once...); strings.Contains(r.out, "other_anchors") {
+			t.Errorf("%v: %s", once, r.out)
+		}
+	}
+	r := cli("eval", "pope", "--data", benchData+"hub", "--base", "grid", "--n-vis", "32",
+		"--anchors", "covered", "--both")
+	if r.code != exitUsage || !strings.Contains(r.err, "--both: has no use here") {
+		t.Errorf("%+v", r)
+	}
+}
+
 // Ensure that runs on record are compared in every form, and drawn.
 func TestEvalCompare(t *testing.T) {
 	dirs := []string{filepath.Join(t.TempDir(), "full"), filepath.Join(t.TempDir(), "grid")}

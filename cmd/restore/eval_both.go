@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/restore-vlm/restore/eval"
+	"github.com/restore-vlm/restore/internal/compare"
+	"github.com/restore-vlm/restore/internal/evalengine"
+)
+
+const bothHelp = "ask every question twice, by the rule of anchors that auto chose and by the " +
+	"other one, and compare them; false asks once"
+
+// otherAnchors is a run by the rule of anchors that auto did not choose, and how it differs.
+type otherAnchors struct {
+	Chosen  string         `json:"chosen"`  // what auto took
+	Anchors string         `json:"anchors"` // what this run took instead
+	Metrics eval.Metrics   `json:"metrics"`
+	Change  compare.Change `json:"change"` // of this run against the one that auto chose
+	Records string         `json:"records"`
+}
+
+// anchorsOpen tells whether the command chooses the rule of anchors, so that both can be asked.
+func (o *benchmarkOptions) anchorsOpen() (bool, error) {
+	how, err := o.reduction.options()
+	if err != nil {
+		return false, err
+	}
+	open := o.server == "" && o.nats.url == "" && how.Restore && how.Base != "none" &&
+		how.Compat == "" && how.Anchors == "" && how.Join == "" && how.AnchorPool == ""
+	if !open && o.both && onCommandLine(o.fs.Lookup("both")) {
+		return false, usagef("--both: has no use here, want RESTORE over a --base, anchors left " +
+			"to auto, and a model that is loaded here")
+	}
+	return open && o.both, nil
+}
+
+// askOther asks the questions of a run that is complete once more, by the other rule.
+func (o *benchmarkOptions) askOther(
+	ctx context.Context, a *app, b *eval.Benchmark, m *evalengine.Model, run eval.RunOptions,
+) (*otherAnchors, error) {
+	chosen, err := eval.ReadRecords(run.Records)
+	if err != nil {
+		return nil, err
+	}
+	var before, after int
+	for _, r := range chosen.List {
+		before, after = before+r.Before, after+r.After
+	}
+	x := &otherAnchors{Chosen: "released", Anchors: "covered"}
+	other := *m
+	other.Reduction.Anchors, other.Reduction.Join = "covered", "all"
+	if 9*after < before {
+		x.Chosen, x.Anchors = "covered", "released"
+		other.Reduction.Anchors, other.Reduction.Join = "released", "rest"
+	}
+	if o.records != "" {
+		run.Records = o.records + "-" + x.Anchors
+	} else {
+		name, err := eval.RunName(b, &other)
+		if err != nil {
+			return nil, err
+		}
+		run.Records = filepath.Join(recordsFolder, name)
+	}
+	x.Records = run.Records
+	r, _, err := o.runTo(ctx, a, b, &other, run)
+	if err != nil {
+		return nil, err
+	}
+	x.Metrics = r.Metrics
+	second, err := eval.ReadRecords(run.Records)
+	if err != nil {
+		return nil, err
+	}
+	c, err := compare.Runs([]*eval.Records{chosen, second}, 0)
+	if err != nil {
+		return nil, err
+	}
+	x.Change = c.Pairs[0].Change
+	return x, nil
+}
+
+// write prints the run by the other rule below the one that auto chose.
+func (x *otherAnchors) write(w io.Writer) {
+	fmt.Fprintf(w, "with anchors %s (auto took %s):\n", x.Anchors, x.Chosen)
+	writeMetrics(w, x.Metrics)
+	c := &x.Change
+	fmt.Fprintf(w, "  %-22s %+.2f (95 %%: %+.2f to %+.2f; %d lost, %d gained)\n",
+		"points against auto", c.Points, c.Interval[0], c.Interval[1], c.Lost, c.Gained)
+}
