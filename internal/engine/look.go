@@ -88,7 +88,7 @@ func (p *Prompt) Encode(r *model.Run) (bool, error) {
 // Input returns what methods read of picture i, which must be encoded.
 func (p *Prompt) Input(i int) *reduce.Input {
 	pic := p.s.all[i]
-	return pic.read(pic.visual)
+	return pic.input(pic.visual)
 }
 
 // Reduced is what the decoder reads of a picture.

@@ -11,7 +11,6 @@ import (
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
-	"github.com/restore-vlm/restore/internal/nn"
 	"github.com/restore-vlm/restore/internal/tensor"
 	"github.com/restore-vlm/restore/reduce"
 )
@@ -159,7 +158,7 @@ func (e *Engine) features(r *model.Run, p *picture) (*features, error) {
 			return nil, err
 		}
 		p.plan, err = e.settle(p, func(most int) (_ []float64, err error) {
-			in := p.read(v)
+			in := p.input(v)
 			f.gains, err = methods.Gains(e.pool, in.X, in.N, in.C, most)
 			return f.gains, err
 		})
@@ -181,7 +180,7 @@ func (e *Engine) features(r *model.Run, p *picture) (*features, error) {
 	case p.site == reduce.InsideEncoder:
 		return f, e.within(r, p, f)
 	}
-	in, err := e.input(r, p)
+	in, err := e.competing(r, p)
 	if err != nil {
 		return nil, err
 	}
@@ -232,16 +231,16 @@ func (e *Engine) encode(r *model.Run, p *picture, need model.Needs) (*model.Visu
 	return v[0], nil
 }
 
-// input encodes p and returns what its method reads.
-func (e *Engine) input(r *model.Run, p *picture) (in *reduce.Input, err error) {
+// competing encodes p and returns what its method reads.
+func (e *Engine) competing(r *model.Run, p *picture) (in *reduce.Input, err error) {
 	if !p.small {
 		v, err := e.encode(r, p, p.need)
 		if err != nil {
 			return nil, err
 		}
-		in = p.read(v)
+		in = p.input(v)
 	} else {
-		in = p.read(&model.Visual{Shape: p.shape})
+		in = p.input(&model.Visual{Shape: p.shape})
 		if in.ShrunkH, in.ShrunkW, err = methods.ShrunkGrid(p.shape.GridH, p.shape.GridW,
 			p.plan.NVis); err != nil {
 			return nil, err
@@ -252,29 +251,6 @@ func (e *Engine) input(r *model.Run, p *picture) (in *reduce.Input, err error) {
 	}
 	in.Seed = int64(p.index)
 	return in, nil
-}
-
-// read returns what reducers read of v.
-func (p *picture) read(v *model.Visual) *reduce.Input {
-	if p.list != nil {
-		in := p.list.input(v)
-		in.Grids = p.cuts()
-		return in
-	}
-	in := &reduce.Input{
-		N: v.N, C: v.C, X: v.X, GridH: v.GridH, GridW: v.GridW, Cv: v.Cv, Hidden: v.Hidden,
-		Heads: v.Heads, ClsAttn: v.ClsAttn, KeyDim: v.KeyDim, Keys: v.Keys,
-		LastQuery: v.LastQuery, LastKeys: v.LastKeys,
-	}
-	// the class token is one of the visual tokens ("full"): its row leads and stands among the
-	// tokens too
-	if v.T == v.N {
-		in.Hidden = nn.RepeatFirst(v.Hidden, 1, v.T, v.Cv)
-		in.ClsAttn = nn.RepeatFirst(v.ClsAttn, v.Heads, v.T, 1)
-		in.Keys = nn.RepeatFirst(v.Keys, v.Heads, v.T, v.KeyDim)
-		in.LastKeys = nn.RepeatFirst(v.LastKeys, 1, v.T, len(v.LastQuery))
-	}
-	return in
 }
 
 // within encodes p with its method between the encoder's blocks.

@@ -53,48 +53,71 @@ func (l *list) sizes() []int {
 	return out
 }
 
-// input gathers what reducers read of the list's tokens.
-func (l *list) input(v *model.Visual) *reduce.Input {
-	n, t := len(l.source), v.T
+// input returns what methods read of v: features and scores of the tokens that compete, those of
+// the picture's list or all. What need not be gathered is v's own memory.
+func (p *picture) input(v *model.Visual) *reduce.Input {
 	in := &reduce.Input{
-		N: n, C: v.C, Heads: v.Heads, Cv: v.Cv, KeyDim: v.KeyDim, X: make([]float32, n*v.C),
+		N: v.N, C: v.C, X: v.X, GridH: v.GridH, GridW: v.GridW, NoClass: v.NoClass,
+		Heads: v.Heads, ClsAttn: v.ClsAttn, Cv: v.Cv, Hidden: v.Hidden, KeyDim: v.KeyDim,
+		Keys: v.Keys, LastQuery: v.LastQuery, LastKeys: v.LastKeys,
 	}
-	if l.packed != nil {
-		nn.Gather(in.X, v.X, l.packed, v.C)
-	} else {
-		nn.Gather(in.X, v.ViewsX, l.source, v.C)
+	var rows []int32 // of the encoder: the class token's, then each token's; nil: all in order
+	switch l := p.list; {
+	case l != nil:
+		rows = l.encoderRows(v.T)
+		in.N, in.X, in.GridH, in.GridW = len(l.source), l.features(v), 0, 0
+		in.Grids, in.Views = p.cuts(), l.parts(v)
+		in.LastQuery = v.LastQuery[:len(v.LastQuery)/v.Views.Count]
+	case v.T == v.N: // the class token is a visual token too ("full")
+		rows = make([]int32, 1, v.N+1)
+		for i := range v.N {
+			rows = append(rows, int32(i))
+		}
 	}
-	// of encoder rows, class tokens included; view 0's class token leads
-	rows := make([]int32, 1, n+1)
+	if rows == nil {
+		return in
+	}
+	in.ClsAttn = nn.GatheredHeads(v.ClsAttn, rows, v.Heads, v.T, 1)
+	in.Hidden = nn.Gathered(v.Hidden, rows, v.Cv)
+	in.Keys = nn.GatheredHeads(v.Keys, rows, v.Heads, v.T, v.KeyDim)
+	in.LastKeys = nn.Gathered(v.LastKeys, rows, len(in.LastQuery))
+	return in
+}
+
+// encoderRows returns the encoder's row of view 0's class token and of each token; -1 is a newline.
+// t is the number of rows of a view, its class token included.
+func (l *list) encoderRows(t int) []int32 {
+	rows := make([]int32, 1, len(l.source)+1)
 	for _, s := range l.source {
 		if s >= 0 {
 			s += s/int32(t-1) + 1
 		}
 		rows = append(rows, s)
 	}
-	in.Hidden = make([]float32, (n+1)*v.Cv)
-	nn.GatherFill(in.Hidden, v.Hidden, rows, v.Cv, nil)
-	if v.ClsAttn != nil {
-		in.ClsAttn = make([]float32, v.Heads*(n+1))
-		nn.GatherHeads(in.ClsAttn, v.ClsAttn, rows, v.Heads, t, 1)
+	return rows
+}
+
+// features returns the tokens' features after the projector.
+func (l *list) features(v *model.Visual) []float32 {
+	if l.packed != nil {
+		return nn.Gathered(v.X, l.packed, v.C)
 	}
-	if v.Keys != nil {
-		in.Keys = make([]float32, v.Heads*(n+1)*v.KeyDim)
-		nn.GatherHeads(in.Keys, v.Keys, rows, v.Heads, t, v.KeyDim)
-	}
+	return nn.Gathered(v.ViewsX, l.source, v.C)
+}
+
+// parts returns the views, with the tokens of each and what belongs to its class token.
+func (l *list) parts(v *model.Visual) []reduce.View {
+	var out []reduce.View
 	w := len(v.LastQuery) / v.Views.Count
-	if w > 0 {
-		in.LastQuery, in.LastKeys = v.LastQuery[:w], make([]float32, (n+1)*w)
-		nn.GatherFill(in.LastKeys, v.LastKeys, rows, w, nil)
-	}
 	for i, tokens := range l.views {
-		view := reduce.View{Tokens: tokens, Class: v.Hidden[i*t*v.Cv : (i*t+1)*v.Cv]}
+		view := reduce.View{Tokens: tokens, Class: v.Hidden[i*v.T*v.Cv : (i*v.T+1)*v.Cv]}
 		if w > 0 {
-			view.LastQuery, view.LastClass = v.LastQuery[i*w:(i+1)*w], v.LastKeys[i*t*w:(i*t+1)*w]
+			view.LastQuery = v.LastQuery[i*w : (i+1)*w]
+			view.LastClass = v.LastKeys[i*v.T*w : (i*v.T+1)*w]
 		}
-		in.Views = append(in.Views, view)
+		out = append(out, view)
 	}
-	return in
+	return out
 }
 
 // place returns the position of a row of the reduced picture, which starts at

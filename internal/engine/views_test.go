@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -120,7 +121,8 @@ func (c *viewsCase) reduce(t *testing.T, o methods.Options) (*reduce.Reduction, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := methods.Reduce(l.input(c.v), r, nil)
+	p := &picture{image: &image{shape: c.v.Shape}, planned: planned{list: l}}
+	out, err := methods.Reduce(p.input(c.v), r, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,5 +307,22 @@ func (c *viewsCase) check(t *testing.T, run string) {
 		}
 	default:
 		t.Error(fmt.Errorf("unknown run %s", run))
+	}
+}
+
+// Ensure that methods are told of an encoder without a class token, and that a class token that is
+// a visual token too leads and stands among the tokens.
+func TestInputOfClassToken(t *testing.T) {
+	input := func(s *model.Shape, hidden []float32) *reduce.Input {
+		v := &model.Visual{Shape: s, Hidden: hidden}
+		return (&picture{image: &image{shape: s}}).input(v)
+	}
+	without := input(&model.Shape{N: 2, T: 3, Cv: 1, NoClass: true}, []float32{0, 5, 6})
+	if !without.NoClass || !slices.Equal(without.Hidden, []float32{0, 5, 6}) {
+		t.Errorf("no class token: %+v", without)
+	}
+	full := input(&model.Shape{N: 3, T: 3, Cv: 1}, []float32{4, 5, 6})
+	if full.NoClass || !slices.Equal(full.Hidden, []float32{4, 4, 5, 6}) || full.Keys != nil {
+		t.Errorf("all tokens: %+v", full)
 	}
 }

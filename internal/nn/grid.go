@@ -16,19 +16,33 @@ func GatherFill(dst, src []float32, idx []int32, width int, fill []float32) {
 	}
 }
 
-// GatherHeads picks tokens out of several items that hold a row per head and
-// token: src [items, heads, tokens, width] becomes dst [heads, len(idx), width],
-// idx counting items·tokens. Where idx is negative the row is zeros.
-func GatherHeads(dst, src []float32, idx []int32, heads, tokens, width int) {
+// Gathered returns the rows idx of src [*, width], zeros where idx is negative: [len(idx), width].
+// nil stays nil.
+func Gathered(src []float32, idx []int32, width int) []float32 {
+	if src == nil {
+		return nil
+	}
+	dst := make([]float32, len(idx)*width)
+	GatherFill(dst, src, idx, width, nil)
+	return dst
+}
+
+// GatheredHeads returns tokens of several items that hold a row for each head and token: of src
+// [items, heads, tokens, width] the result is [heads, len(idx), width], where idx counts
+// items·tokens. Where idx is negative the row is zeros. nil stays nil.
+func GatheredHeads(src []float32, idx []int32, heads, tokens, width int) []float32 {
+	if src == nil {
+		return nil
+	}
+	dst := make([]float32, heads*len(idx)*width)
 	for i, r := range idx {
+		if r < 0 {
+			continue
+		}
 		for h := range heads {
-			d := dst[(h*len(idx)+i)*width : (h*len(idx)+i+1)*width]
-			if r < 0 {
-				clear(d)
-				continue
-			}
 			s := ((int(r)/tokens*heads+h)*tokens + int(r)%tokens) * width
-			copy(d, src[s:s+width])
+			copy(dst[(h*len(idx)+i)*width:][:width], src[s:s+width])
 		}
 	}
+	return dst
 }

@@ -61,20 +61,6 @@ func Twice(x []float32, rows, width int) []float32 {
 	return out
 }
 
-// RepeatFirst returns x [items, rows, width] with row 0 of every item standing
-// twice: [items, rows+1, width]. nil stays nil.
-func RepeatFirst(x []float32, items, rows, width int) []float32 {
-	if x == nil {
-		return nil
-	}
-	out := make([]float32, 0, items*(rows+1)*width)
-	for i := range items {
-		item := x[i*rows*width : (i+1)*rows*width]
-		out = append(append(out, item[:width]...), item...)
-	}
-	return out
-}
-
 // GroupMean writes the mean of every group consecutive rows of src [*, width]
 // into dst [*/group, width].
 func GroupMean(dst, src []float32, group, width int) {
