@@ -43,6 +43,7 @@ type benchOptions struct {
 	repeat     int
 	parallel   int // sequences that run at once; 0: as many as the engine lets
 	profile    string
+	peer       string
 	json       bool
 }
 
@@ -61,7 +62,9 @@ machines are noisy. --shape makes random weights of a published model's shapes, 
 embedded model runs. The share of the products and the speed-up are those of the prompt (prefill) and of the time to the first token.`,
 		Example: `  restore bench --shape llava-1.5-7b --quant q4 --n-vis 576,64
   restore bench --shape qwen2.5-vl-3b --patches 1024,4096 --json
-  restore bench -m DIR --quant q8,q4`,
+  restore bench -m DIR --quant q8,q4
+  restore bench --shape llava-1.5-7b --quant q4 --n-vis 576,64 --gen 16 --repeat 6 \
+    --peer "llama-bench -m llava7b-q4_0.gguf -p {prompt} -n {gen} -t {threads} -r 1 -o jsonl"`,
 		Args: noArgs,
 	}
 	fs := cmd.Flags()
@@ -87,6 +90,7 @@ embedded model runs. The share of the products and the speed-up are those of the
 	fs.IntVar(&o.repeat, "repeat", 3, "measure `N` times")
 	fs.StringVar(&o.profile, "cpu-profile", "",
 		"write where the measured runs spend their time to this `file`, for 'go tool pprof'")
+	fs.StringVar(&o.peer, "peer", "", peerHelp)
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	for name, v := range map[string][2]string{
 		"shape": {strings.Join(benchShapeNames, "|") + "|FILE", "none"},
@@ -147,6 +151,7 @@ type bench struct {
 	budgets []benchBudget
 	patches []int // [0] where the model's pictures have one size
 	encoder string
+	peer    *peer        // nil without --peer
 	profile bytes.Buffer // of the first plan's runs
 }
 
@@ -235,6 +240,11 @@ func (o *benchOptions) prepare() (*bench, error) {
 				slices.DeleteFunc(methodNames(), func(s string) bool { return s == "none" }), ", "))
 	}
 	var err error
+	if o.peer != "" {
+		if b.peer, err = newPeer(o.peer); err != nil {
+			return nil, err
+		}
+	}
 	if b.shape, err = o.loadShape(); err != nil {
 		return nil, err
 	}
@@ -326,8 +336,9 @@ type benchCell struct {
 	times   *lab.Times
 	// per run, the rate of reading memory just before and after it, which changes from minute to
 	// minute
-	read []float64
-	rss  int64
+	read  []float64
+	rss   int64
+	peers []peerTurn // per run, with --peer
 }
 
 // run measures every plan in turn.
@@ -424,7 +435,7 @@ func (b *bench) measure(
 	limits.sample()
 	for i := range b.o.repeat {
 		for _, c := range cells {
-			if err := b.once(ctx, m, c, i, limits); err != nil {
+			if err := b.turn(ctx, m, c, i, limits); err != nil {
 				return nil, err
 			}
 			done++
@@ -432,6 +443,29 @@ func (b *bench) measure(
 		}
 	}
 	return cells, nil
+}
+
+// turn measures one cell once, and --peer before or after it in turn.
+func (b *bench) turn(
+	ctx context.Context, m *engine.Engine, c *benchCell, i int, limits *machineLimits,
+) error {
+	if b.peer == nil {
+		return b.once(ctx, m, c, i, limits)
+	}
+	outside := func() error {
+		t, err := b.peer.run(ctx, c.runs[0].PromptTokens, b.o.gen, b.o.threads)
+		c.peers = append(c.peers, t)
+		return err
+	}
+	if i%2 == 1 {
+		if err := outside(); err != nil {
+			return err
+		}
+	}
+	if err := b.once(ctx, m, c, i, limits); err != nil || i%2 == 1 {
+		return err
+	}
+	return outside()
 }
 
 // once measures one cell once.

@@ -76,6 +76,8 @@ type benchRow struct {
 	DecodeOfDRAM float64 `json:"decode_of_dram"`
 	PeakRSS      int64   `json:"peak_rss_bytes"`
 	Spread       spread  `json:"spread"`
+
+	Peer *peerRow `json:"peer,omitempty"` // with --peer
 }
 
 // spread is half the span of the repeats, as a share of the median.
@@ -89,6 +91,13 @@ type spread struct {
 // fill makes the rows of cells.
 func (j *benchJSON) fill(cells []*benchCell) {
 	full := map[string]float64{}
+	longest := map[string]*benchCell{}
+	for _, c := range cells {
+		key := fmt.Sprint(c.quant, c.patches)
+		if l := longest[key]; l == nil || c.runs[0].PromptTokens > l.runs[0].PromptTokens {
+			longest[key] = c
+		}
+	}
 	for _, c := range cells {
 		stat := func(f func(m *lab.Measurement) float64) (median, half float64) {
 			var v []float64
@@ -143,6 +152,9 @@ func (j *benchJSON) fill(cells []*benchCell) {
 					shares, float64(m.DecodeProducts.Bytes)/m.Decode.Seconds()/1e9/c.read[i])
 			}
 			r.DecodeOfDRAM = round(quantile(shares, 0.5))
+		}
+		if len(c.peers) > 0 {
+			r.Peer = newPeerRow(c.runs, c.peers, longest[fmt.Sprint(c.quant, c.patches)].peers)
 		}
 		if r.NVis == c.tokens {
 			full[fmt.Sprint(c.quant, c.patches)] = r.TTFTS
@@ -213,7 +225,13 @@ func (j *benchJSON) write(w io.Writer) error {
 		}
 		rows = append(rows, row)
 	}
-	return columns(w, rows)
+	if err := columns(w, rows); err != nil || j.Rows[0].Peer == nil {
+		return err
+	}
+	fmt.Fprintf(w, "\nin turns with --peer, ratios above 1 are for this program: medians of %d "+
+		"turns (least to most, %.0f %% sure to span the median)\n\n", j.Repeat,
+		100*spanConfidence(j.Repeat))
+	return columns(w, j.peerTable())
 }
 
 // seconds is a time in seconds, in milliseconds below one.

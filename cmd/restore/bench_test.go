@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -211,6 +213,60 @@ func TestMadeWeights(t *testing.T) {
 	for _, v := range norm {
 		if !(v >= 0.9 && v <= 1.1) {
 			t.Errorf("a norm's weight is %v, want about 1", v)
+		}
+	}
+}
+
+// Ensure that an outside program is asked for as many tokens, in turns, and that ratios are its
+// time over ours.
+func TestBenchPeer(t *testing.T) {
+	smallLimits(t)
+	log := filepath.Join(t.TempDir(), "log")
+	config := written(t, "config.json", tinyLLaVA)
+	peer := func(lines string) string {
+		script := "#!/bin/sh\necho \"$@\" >> " + log + "\n" + lines
+		path := written(t, "peer.sh", script)
+		if err := os.Chmod(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	if _, err := os.Stat("/bin/sh"); err != nil {
+		t.Skip("no shell")
+	}
+	lines := "echo loading\n" +
+		`echo '{"n_prompt": '$2', "n_gen": 0, "avg_ns": '$2'000000000}'` + "\n" +
+		`echo '{"n_prompt": 0, "n_gen": '$4', "avg_ns": 4000000000}'` + "\n"
+	args := []string{"--shape", config, "--base", "grid", "--n-vis", "16,8", "--quant", "q4",
+		"--repeat", "3", "--threads", "1", "--peer"}
+	got := benched(t, append(args, peer(lines)+" -p {prompt} -n {gen} -t {threads}")...)
+	for i, prompt := range []float64{26, 18} {
+		r := got.Rows[i]
+		if r.Peer == nil || r.Peer.Decode == nil {
+			t.Fatalf("row %d: %+v", i, r)
+		}
+		p := r.Peer
+		close := func(a, b float64) bool { return math.Abs(a/b-1) < 1e-3 }
+		if p.PrefillS != prompt || !close(p.Prefill.Median, prompt/r.PrefillS) ||
+			p.DecodeTokS != 0.5 || !close(p.Decode.Median, r.DecodeTokS/0.5) ||
+			p.Reduced.Median > 26/r.PrefillS || p.Reduced.Least > p.Reduced.Most {
+			t.Errorf("row %d: %+v, %+v", i, r, p)
+		}
+	}
+	data, err := os.ReadFile(log)
+	want := strings.Repeat("-p 26 -n 2 -t 1\n-p 18 -n 2 -t 1\n", 3)
+	if err != nil || string(data) != want {
+		t.Errorf("%v: asked\n%s\nwant\n%s", err, data, want)
+	}
+	for command, want := range map[string]string{
+		"restore-no-such x {prompt}":    "restore-no-such",
+		peer(lines):                     "want a command with {prompt}",
+		peer("exit 3") + " {prompt}":    "exit status 3",
+		peer("echo 1") + " -p {prompt}": `no line {"n_prompt": 26, "n_gen": 0`,
+	} {
+		r := cli(append(append([]string{"bench", "--text", "10"}, args...), command)...)
+		if r.code == exitOK || !strings.Contains(r.err, want) {
+			t.Errorf("%q: %+v, want %q", command, r, want)
 		}
 	}
 }
