@@ -47,7 +47,7 @@ are those of 'restore serve'; for each, one line {"id", "custom_id", "response",
 
 A request that is refused is a response with its status; a line that cannot be read is an error, and the run goes on. Every result
 is kept in the journal from the moment it is there: killed at any moment, the same command goes on where it was and asks nothing
-twice. Requests about one picture are answered one after the other, so that it is read once. The summary on stdout is JSON; the
+twice. Requests about one picture are asked one after the other, so that it is read once. The summary on stdout is JSON; the
 exit code is 0 when every line has a result.`,
 		Example: `  restore batch --in requests.jsonl --out results.jsonl
   restore batch --in requests.jsonl --out results.jsonl -m DIR --quant q4 --n-vis 64 --media-path pictures`,
@@ -63,7 +63,7 @@ exit code is 0 when every line has a result.`,
 	fs.BoolVar(&o.strict, "strict", false, "end the run at a line that cannot be read")
 	o.nats.add(fs, "spread the work over the workers that are reached", true)
 	o.answering.add(fs)
-	o.answering.parallel = batchParallel
+	o.answering.parallel, o.answering.throughput = batchParallel, true
 	fs.Lookup("parallel").DefValue = fmt.Sprint(batchParallel)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) }
 	return cmd

@@ -33,7 +33,7 @@ func TestBatchSpeed(t *testing.T) {
 	if err := fs.Parse([]string{"--quant", "q4", "--parallel", "16"}); err != nil {
 		t.Fatal(err)
 	}
-	o.engine.queue = 64
+	o.engine.queue, o.engine.throughput = 64, true
 	b, e, err := o.open(&app{err: os.Stderr, getenv: os.Getenv}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,9 @@ func TestBatchSpeed(t *testing.T) {
 	limits := answeringFlags{maxImages: 16, maxImage: 20, maxPixels: 64_000_000}
 	h := batch.Handler{Handler: limits.inProcess(b, loader, slog.New(slog.DiscardHandler))}
 	seed := int64(0)
-	run := func(pictures, questions, parallel int, cache bool) float64 {
+	run := func(
+		t *testing.T, pictures, questions, parallel int, cache bool,
+	) float64 {
 		var in bytes.Buffer
 		for range pictures {
 			seed++
@@ -86,11 +88,12 @@ func TestBatchSpeed(t *testing.T) {
 		}
 		return float64(s.Answers) / s.Seconds
 	}
-	for _, c := range []struct{ pictures, questions int }{{4, 5}, {12, 1}} {
-		one := run(1, c.questions, 1, false)
-		many := run(c.pictures, c.questions, 32, true)
-		t.Logf("%d questions a picture: %.3f answers a second one at a time, %.3f as a "+
-			"file: %.2f times",
-			c.questions, one, many, many/one)
+	for _, c := range []struct{ pictures, questions int }{{6, 5}, {16, 1}} {
+		t.Run(fmt.Sprintf("%d questions", c.questions), func(t *testing.T) {
+			one := run(t, 2, 1, 1, false)
+			many := run(t, c.pictures, c.questions, 32, true)
+			t.Logf("%d questions a picture: %.3f answers a second one at a time, %.3f as a "+
+				"file: %.2f times", c.questions, one, many, many/one)
+		})
 	}
 }

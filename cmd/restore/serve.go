@@ -60,6 +60,7 @@ type engineFlags struct {
 
 	context, parallel, queue int
 	kv, cache                int // MB
+	throughput               bool
 }
 
 // answeringFlags say how requests are answered.
@@ -225,6 +226,7 @@ func (o *engineFlags) options(a *app, log *slog.Logger) (_ engine.Options, end f
 		return eo, nil, err
 	}
 	eo.Parallel, eo.Queue, eo.Context = o.parallel, o.queue, o.context
+	eo.Throughput = o.throughput
 	eo.KVBytes, eo.FeatureBytes = int64(o.kv)*mb, int64(o.cache)*mb
 	if o.queue == 0 {
 		eo.Queue = -1 // none

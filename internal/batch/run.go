@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -37,13 +38,13 @@ const (
 const flushEvery = 200 * time.Millisecond
 
 // Run answers every line of in that j has no result of, and writes what is new to
-// the journal's output. Requests about the same pictures follow each other: the
-// first of them is answered alone, so that the others find its work done. When ctx
-// ends, what is answered stays in the journal, and the error is ctx's cause.
+// the journal's output. Requests about the same pictures follow each other, so that
+// the backend finds what they share at hand. When ctx ends, what is answered stays in
+// the journal, and the error is ctx's cause.
 func Run(ctx context.Context, in io.Reader, j *Journal, b Backend, o Options) (Summary, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	r := &run{o: o, j: j, b: b, hash: sha256.New(), groups: map[[sha256.Size]byte]*group{},
+	r := &run{o: o, j: j, b: b, hash: sha256.New(), groups: map[[sha256.Size]byte]int{},
 		over: make(chan struct{}),
 		sum:  newSummary(), started: time.Now()}
 	r.change = sync.NewCond(&r.mu)
@@ -92,24 +93,17 @@ type run struct {
 	change  *sync.Cond
 	hash    hash.Hash // of the lines that were read
 	sums    states
-	next    int        // first line without a result
-	written int        // first line that is not in the output
-	lines   int        // that were read
-	bytes   int        // of the requests in the window
-	ready   []*Request // to be asked, in the order in which they are to be
-	groups  map[[sha256.Size]byte]*group
+	next    int                       // first line without a result
+	written int                       // first line that is not in the output
+	lines   int                       // that were read
+	bytes   int                       // of the requests in the window
+	ready   []*Request                // to be asked, in the order in which they are to be
+	groups  map[[sha256.Size]byte]int // requests about the same pictures that have no answer
 	busy    int
 	ended   bool          // the input
 	over    chan struct{} // closed when all is asked
 	sum     Summary
 	started time.Time
-}
-
-// group holds the requests about the same pictures.
-type group struct {
-	known   bool       // one of them was answered: the others find its work
-	waiting []*Request // for the first of them
-	open    int        // requests that are not answered
 }
 
 // read reads the input into the window.
@@ -200,20 +194,21 @@ func (r *run) take(ctx context.Context, n int, line []byte, long bool) error {
 	return nil
 }
 
-// queue lets q be asked, or wait for the first request about its pictures.
+// queue lets q be asked: after those about the same pictures, next where these are asked.
 func (r *run) queue(q *Request) {
+	at := len(r.ready)
 	if q.Pictures != ([sha256.Size]byte{}) {
-		g := r.groups[q.Pictures]
-		if g == nil {
-			g = &group{}
-			r.groups[q.Pictures] = g
+		if r.groups[q.Pictures] > 0 {
+			at = 0
 		}
-		if g.open++; g.open > 1 && !g.known {
-			g.waiting = append(g.waiting, q)
-			return
+		for i, other := range r.ready {
+			if other.Pictures == q.Pictures {
+				at = i + 1
+			}
 		}
+		r.groups[q.Pictures]++
 	}
-	r.ready = append(r.ready, q)
+	r.ready = slices.Insert(r.ready, at, q)
 	r.change.Broadcast()
 }
 
@@ -262,13 +257,8 @@ func (r *run) done(q *Request, resp *Response) error {
 	defer r.mu.Unlock()
 	r.busy--
 	r.bytes -= len(q.Body)
-	if g := r.groups[q.Pictures]; g != nil {
-		g.known = true
-		r.ready = append(g.waiting, r.ready...) // while what they share is at hand
-		g.waiting = nil
-		if g.open--; g.open == 0 {
-			delete(r.groups, q.Pictures)
-		}
+	if r.groups[q.Pictures]--; r.groups[q.Pictures] <= 0 {
+		delete(r.groups, q.Pictures)
 	}
 	r.change.Broadcast()
 	return r.answered(q.Line, &Result{CustomID: &q.CustomID, Response: resp})

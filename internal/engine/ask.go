@@ -130,12 +130,11 @@ func (e *Engine) queue(s *sequence) error {
 	return err
 }
 
-// release gives up the entries of the feature cache.
+// release gives up what the sequence shares of its pictures with other requests.
 func (s *sequence) release() {
 	for _, u := range s.units {
-		if p := u.pic; p != nil && p.entry != nil {
-			s.e.cached.leave(p.entry)
-			p.entry = nil
+		if u.pic != nil {
+			s.e.leavePicture(u.pic)
 		}
 	}
 }
@@ -329,7 +328,7 @@ func (e *Engine) pictures(ctx context.Context, req *Request) (pics []*picture, e
 // is decoded and prepared unless all that the decoder reads of it is cached.
 func (e *Engine) picture(
 	ctx context.Context, m *Image, i, index int, o *methods.Options, req *Request,
-) (*picture, error) {
+) (_ *picture, err error) {
 	start := time.Now()
 	p := &picture{source: m, index: index}
 	if !req.NoCache {
@@ -343,21 +342,21 @@ func (e *Engine) picture(
 			}
 		}
 	}
-	im, prepared, err := e.prepare(ctx, m, i)
+	known := p.image != nil
+	if req.NoCache {
+		p.image, p.prepared, err = e.prepare(ctx, m, i)
+	} else {
+		err = e.prepareShared(ctx, m, i, p, req.Salt)
+	}
+	p.spent.prepare = time.Since(start)
+	if err == nil && !known {
+		if !req.NoCache {
+			e.learn(p.image)
+		}
+		err = e.resolve(p, o, req)
+	}
 	if err != nil {
 		e.leave([]*picture{p})
-		return nil, err
-	}
-	known := p.image != nil
-	p.image, p.prepared = im, prepared
-	p.spent.prepare = time.Since(start)
-	if known {
-		return p, nil
-	}
-	if !req.NoCache {
-		e.learn(im)
-	}
-	if err := e.resolve(p, o, req); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -384,14 +383,20 @@ func (e *Engine) resolve(p *picture, o *methods.Options, req *Request) (err erro
 	return nil
 }
 
-// leave gives up the entries of pictures that are not asked about after all.
+// leave gives up what is shared of pictures that are not asked about after all.
 func (e *Engine) leave(pics []*picture) {
 	for _, p := range pics {
-		if p.entry != nil {
-			e.cached.leave(p.entry)
-			p.entry = nil
-		}
+		e.leavePicture(p)
 	}
+}
+
+// leavePicture gives up p's entry of the feature cache and its part in a preparation.
+func (e *Engine) leavePicture(p *picture) {
+	if p.entry != nil {
+		e.cached.leave(p.entry)
+		p.entry = nil
+	}
+	e.unshare(p)
 }
 
 // prepare lays out the prompt of s. pics of d that stood in earlier questions are not reported.

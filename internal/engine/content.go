@@ -115,6 +115,66 @@ func (e *Engine) prepare(ctx context.Context, m *Image, i int) (*image, model.Pi
 	return im, prepared, nil
 }
 
+// preparation is a picture that several requests need prepared, and that one of them prepares.
+type preparation struct {
+	key   Key
+	users int           // requests that have it or wait for it
+	made  chan struct{} // closed when the rest is there
+	im    *image
+	pic   model.Picture
+	err   error
+}
+
+// prepareShared is prepare for requests that share what is made, until each of them has given
+// up its part. What another request failed at is tried again.
+func (e *Engine) prepareShared(
+	ctx context.Context, m *Image, i int, p *picture, salt string,
+) error {
+	key := m.key()
+	key = keyOf(key[:], []byte(salt))
+	e.mu.Lock()
+	s := e.shared[key]
+	first := s == nil
+	if first {
+		s = &preparation{key: key, made: make(chan struct{})}
+		e.shared[key] = s
+	}
+	s.users++
+	p.shared = s
+	e.mu.Unlock()
+	if first {
+		s.im, s.pic, s.err = e.prepare(ctx, m, i)
+		close(s.made)
+	}
+	select {
+	case <-s.made:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	im, pic, err := s.im, s.pic, s.err
+	if err != nil && !first {
+		im, pic, err = e.prepare(ctx, m, i)
+	}
+	if err == nil {
+		p.image, p.prepared = im, pic
+	}
+	return err
+}
+
+// unshare gives up the part that a request has in a preparation.
+func (e *Engine) unshare(p *picture) {
+	s := p.shared
+	if s == nil {
+		return
+	}
+	p.shared = nil
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s.users--; s.users == 0 {
+		delete(e.shared, s.key)
+	}
+}
+
 // before returns what f makes, or the cause of ctx where that ends first. f goes on then. A
 // panic of f is an error.
 func before[T any](ctx context.Context, f func() (T, error)) (out T, err error) {
@@ -243,6 +303,7 @@ type picture struct {
 	source   *Image // what it was prepared from, or
 	video    *imageproc.Video
 	prepared model.Picture // to be encoded; nil where that was not needed
+	shared   *preparation  // where prepared came from; nil: it is this request's
 	visual   *model.Visual // as it was encoded before; nil: it was not
 	planned
 	index int // in its message

@@ -53,6 +53,10 @@ type Options struct {
 	// Parallel is how many sequences run at once, 0: 8. Queue is how many wait, 0: any
 	// number, -1: none.
 	Parallel, Queue int
+	// Throughput is for answers that nobody reads as they come: every prompt that has a place
+	// is read before the running sequences go on. So more of them decode together, and each
+	// waits longer between two tokens.
+	Throughput bool
 	// Context is the most positions that a prompt and its answer may span, 0: as many as
 	// the model's configuration says.
 	Context int
@@ -127,7 +131,8 @@ type Engine struct {
 	marks     atomic.Uint64 // of unique
 
 	mu     sync.Mutex
-	images map[Key]*image // what is known of pictures that were prepared
+	images map[Key]*image       // what is known of pictures that were prepared
+	shared map[Key]*preparation // of pictures that requests prepare, or have not encoded
 
 	distance func() *nn.Distances // the calibration's distance term, built at the first use
 }
@@ -233,7 +238,8 @@ func bound(
 	}
 	e := &Engine{ck: src, warn: o.Warn, half: o.CacheType == "f16", eos: map[int32]bool{},
 		special: map[string]string{}, pool: kernel.NewPool(o.Threads),
-		store: o.Store, panicked: o.Panicked, images: map[Key]*image{}, prefixes: newPrefixCache()}
+		store: o.Store, panicked: o.Panicked, images: map[Key]*image{},
+		shared: map[Key]*preparation{}, prefixes: newPrefixCache()}
 	src.Pool = e.pool
 	defer func() {
 		if err != nil {

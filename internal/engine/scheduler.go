@@ -20,11 +20,12 @@ import (
 // another, and decodes all that were read together, one token each a step. Between the blocks
 // of an encoder and the layers of a decoder that reads, the running sequences decode when their
 // step comes. So no product is cut smaller for their sake, and none of them waits longer than
-// a block, or what pause grants.
+// a block, or what patience grants. With Options.Throughput they wait until all is read.
 type scheduler struct {
 	e        *Engine
-	parallel int // sequences that run at most
-	queue    int // that wait at most
+	parallel int  // sequences that run at most
+	queue    int  // that wait at most
+	eager    bool // prompts are read before running sequences go on
 
 	mu      sync.Mutex
 	waiting []*sequence // in order of arrival
@@ -64,7 +65,7 @@ const patience = 1.0
 
 func newScheduler(e *Engine, o *Options) *scheduler {
 	d := &scheduler{
-		e: e, parallel: o.Parallel, queue: o.Queue,
+		e: e, parallel: o.Parallel, queue: o.Queue, eager: o.Throughput,
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}),
 		step: &model.Run{Pool: e.pool}, changes: 1,
 	}
@@ -187,7 +188,8 @@ func (d *scheduler) end() error {
 
 // due reports whether the running sequences should decode.
 func (d *scheduler) due() bool {
-	return len(d.running) > 0 && time.Since(d.stepped) >= time.Duration(patience*float64(d.took))
+	return !d.eager && len(d.running) > 0 &&
+		time.Since(d.stepped) >= time.Duration(patience*float64(d.took))
 }
 
 // reap ends the sequences whose context ended.

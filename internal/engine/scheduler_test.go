@@ -75,6 +75,9 @@ func returned(t *testing.T, e *Engine) {
 			t.Errorf("entry %x has %d users", key[:4], n.users)
 		}
 	}
+	if n := len(e.shared); n > 0 {
+		t.Errorf("%d prepared pictures are kept that nobody asks about", n)
+	}
 }
 
 var drawings sync.Map // of seeds
@@ -179,7 +182,9 @@ func background(int) context.Context { return context.Background() }
 // of weight and cache, methods inside the decoder included.
 func TestTogetherIsAlone(t *testing.T) {
 	plans, n := []Options{
-		{Parallel: 20}, {Quant: "q4", EncoderQuant: "q8", CacheType: "f16", Parallel: 4}, {Quant: "bf16", Parallel: 9}, {Quant: "q8"},
+		{Parallel: 20}, {
+			Quant: "q4", EncoderQuant: "q8", CacheType: "f16", Parallel: 4, Throughput: true,
+		}, {Quant: "bf16", Parallel: 9, Throughput: true}, {Quant: "q8"},
 	}, 20
 	if testing.Short() { // the race detector is slow
 		plans, n = plans[:2], 10
@@ -317,6 +322,14 @@ func TestSingleFlight(t *testing.T) {
 	for e.Stats().Waiting < 6 {
 		time.Sleep(time.Millisecond)
 	}
+	e.mu.Lock()
+	for _, p := range e.shared {
+		if p.users != len(reqs) || len(e.shared) != 1 {
+			t.Errorf("%d preparations, one for %d requests, want one for %d", len(e.shared),
+				p.users, len(reqs))
+		}
+	}
+	e.mu.Unlock()
 	close(hold)
 	wg.Wait()
 	if from[FromNothing] != 1 || from[FromFeatures] != 5 {
@@ -324,6 +337,91 @@ func TestSingleFlight(t *testing.T) {
 	}
 	if s := e.Stats().Features; s.Bytes != 0 || s.Entries != 0 {
 		t.Errorf("at the end %+v, want nothing kept", s)
+	}
+}
+
+// Ensure that a picture that cannot be prepared is refused to each request about it, also where
+// they came together, and that one whose context ends takes nothing from another.
+func TestSharedFailure(t *testing.T) {
+	e := opened(t, Options{})
+	broken, whole := file(t, 1), file(t, 2)
+	broken = broken[:len(broken)/2]
+	var wg sync.WaitGroup
+	for i := range 6 {
+		wg.Go(func() {
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			data := whole
+			if i%2 == 0 {
+				data = broken
+			}
+			if i == 1 {
+				cancel()
+			}
+			a, err := e.Ask(ctx, Request{MaxTokens: 2, Messages: []Message{
+				user(Part{Image: &Image{File: data, Name: "x"}}, Part{Text: "?"}),
+			}})
+			var fault *errs.PictureError
+			switch {
+			case i == 1 && !errors.Is(err, context.Canceled):
+				t.Errorf("request %d: got %v, want the cause of its context", i, err)
+			case i%2 == 0 && !errors.As(err, &fault):
+				t.Errorf("request %d: got %v, want a fault of its picture", i, err)
+			case i%2 == 1 && i > 1 && (err != nil || len(a.Tokens) == 0):
+				t.Errorf("request %d: got %v", i, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// eachToken is a constraint that is told of each token, on the device's goroutine or while it
+// waits.
+type eachToken func()
+
+func (f eachToken) Mask() []uint64     { return nil }
+func (f eachToken) Done() bool         { return false }
+func (f eachToken) Accept(int32) error { f(); return nil }
+
+// Ensure that for throughput a running sequence waits until the prompts of others are read.
+func TestThroughput(t *testing.T) {
+	e := opened(t, Options{Parallel: 4, Throughput: true})
+	n, at, on := 0, make(chan struct{}), make(chan struct{})
+	j, err := e.Submit(context.Background(), Request{
+		Prompt: "Count.", MaxTokens: 100, IgnoreEnd: true, Constraint: eachToken(func() {
+			if n++; n == 2 {
+				close(at)
+				<-on
+			}
+		}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-at
+	var others []*Job
+	for i := range int64(3) {
+		other, err := e.Submit(context.Background(), Request{
+			Images: []*imageproc.Picture{drawn(t, i)}, Prompt: "?", MaxTokens: 1, IgnoreEnd: true,
+			Constraint: eachToken(func() {
+				if n != 2 {
+					t.Errorf("%d tokens when prompt %d was read, want none after 2", n, i)
+				}
+			}),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		others = append(others, other)
+	}
+	close(on)
+	for _, other := range others {
+		if _, err := other.Answer(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if a, err := j.Answer(); err != nil || len(a.Tokens) != 100 {
+		t.Errorf("got %+v, %v, want 100 tokens", a, err)
 	}
 }
 
