@@ -33,6 +33,8 @@ type evalOptions struct {
 	format    string
 	plot      string
 	json      bool
+	nats      natsFlags
+	mixed     bool
 }
 
 // formats are what --format takes; without --all table and json alone.
@@ -51,7 +53,8 @@ An answer is right when all of it is. --data takes a folder with questions.json 
 		Example: `  restore eval scenes --base holov --n-vis 64
   restore eval scenes --base divprune --n-vis 128 --restore=false --n 20 --json
   restore eval scenes --all --n-vis 192,128,64,32 --n 40 --format markdown --plot methods.svg
-  restore eval scenes --all --methods holov,dart,random --n-vis 32 --world crowd`,
+  restore eval scenes --all --methods holov,dart,random --n-vis 32 --world crowd
+  restore eval scenes --nats nats://10.0.0.1:4222 --n-vis 64`,
 		Args: noArgs,
 	}
 	fs := cmd.Flags()
@@ -77,6 +80,8 @@ An answer is right when all of it is. --data takes a folder with questions.json 
 	fs.Int64Var(&o.reduction.seed, "seed", 0, "`seed` of --base random and of the intervals")
 	fs.BoolVar(&o.distance, "distance", false,
 		"measure the weighted Hausdorff distance between tokens before and after too")
+	o.nats.add(fs, "ask workers that are reached", false)
+	fs.BoolVar(&o.mixed, "mixed", false, "take answers of workers whose last bits may differ")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object, as --format json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) }
 	return cmd
@@ -131,6 +136,12 @@ func (o *evalOptions) run(ctx context.Context, a *app) error {
 	if !slices.Contains(formats, o.format) {
 		return usagef("--format: got %q, want %s", o.format, strings.Join(formats, "|"))
 	}
+	if err := o.nats.check(o.reduction.fs); err != nil {
+		return err
+	}
+	if o.all && o.nats.url != "" {
+		return usagef("--all: has no use with --nats, got true")
+	}
 	if o.all && o.variants != nil {
 		return usagef("--variant: has no use beside --all, got %s", o.variants[0])
 	}
@@ -160,6 +171,9 @@ func (o *evalOptions) run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
+	if o.nats.url != "" {
+		return o.overNATS(ctx, a, items, n)
+	}
 	m, err := o.model.open(a)
 	if err != nil {
 		return err
@@ -180,13 +194,49 @@ func (o *evalOptions) run(ctx context.Context, a *app) error {
 	}
 	result, err := scenebench.Scenes(ctx, m, items, n, r, how)
 	end()
-	if result == nil {
+	return o.print(ctx, a, result, n, err)
+}
+
+// print prints the result of a run over n pictures that ended with err.
+func (o *evalOptions) print(
+	ctx context.Context, a *app, r *scenebench.Result, n int, err error,
+) error {
+	if r == nil {
 		return noResult(ctx, err)
 	}
 	if o.format == "json" {
-		return soFar(ctx, result.Pictures, n, "pictures", writeJSON(a.out, result))
+		return soFar(ctx, r.Pictures, n, "pictures", writeJSON(a.out, r))
 	}
-	return soFar(ctx, result.Pictures, n, "pictures", result.WriteTable(a.out))
+	return soFar(ctx, r.Pictures, n, "pictures", r.WriteTable(a.out))
+}
+
+// overNATS has workers answer.
+func (o *evalOptions) overNATS(
+	ctx context.Context, a *app, items iter.Seq2[scenebench.Item, error], n int,
+) error {
+	fs := o.reduction.fs
+	for _, name := range []string{"variant", "distance"} {
+		if f := fs.Lookup(name); onCommandLine(f) {
+			return usagef("--%s: has no use with --nats, got %s", name, f.Value)
+		}
+	}
+	e, done, err := newEvalFleet(ctx, a, &o.nats, &o.reduction, o.model.files.Model, o.mixed)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if !fs.Changed("workers") {
+		o.workers = fleetPictures
+	}
+	how, end := o.how(a)
+	defer end()
+	r, err := scenebench.Run(ctx, items, n, e.scenes, how)
+	end()
+	if r != nil {
+		r.Setup = e.Settings()
+		r.Setup["interval_seed"] = how.Seed
+	}
+	return o.print(ctx, a, r, n, err)
 }
 
 // varied returns r and its variants, none where none was asked for.

@@ -1,9 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"image"
+	"image/png"
+	"strconv"
 	"sync"
 
 	"github.com/restore-vlm/restore/eval"
@@ -11,9 +15,11 @@ import (
 	"github.com/restore-vlm/restore/internal/fleet"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/scene"
+	"github.com/restore-vlm/restore/internal/scenebench"
 )
 
-// evalFleet asks workers over NATS, as benchmarks ask.
+// evalFleet asks workers over NATS, as benchmarks and drawn scenes ask.
 type evalFleet struct {
 	client    *fleet.Client
 	system    string
@@ -27,24 +33,38 @@ const fleetPictures = 64
 func (o *benchmarkOptions) overNATS(
 	ctx context.Context, a *app, system string,
 ) (_ eval.Answerer, done func(), err error) {
-	switch {
-	case o.nats.embedded():
-		return nil, nil, usagef("--nats: got embedded, want the URL of a NATS server with workers")
-	case o.server != "":
+	if o.server != "" {
 		return nil, nil, usagef("--openai: got %s beside --nats, want one of them", o.server)
 	}
-	if err := checkRemote(o.fs); err != nil {
-		return nil, nil, err
-	}
-	typed, twins, err := o.reduction.sources()
+	e, done, err := newEvalFleet(ctx, a, &o.nats, &o.reduction, o.model.files.Model, o.mixed)
 	if err != nil {
 		return nil, nil, err
 	}
-	given := methods.Merge(typed, twins, o.reduction.defaults)
-	if m, err := methods.Lookup(o.reduction.base()); err == nil && m.Draws {
-		given["seed"] = o.reduction.seed
+	if e.system = system; !o.fs.Changed("parallel") {
+		o.parallel = fleetPictures
 	}
-	c, end, err := o.nats.dial(ctx, a, "restore eval", "", warnings(a))
+	return e, done, nil
+}
+
+// newEvalFleet connects to the workers that hold a model; mixed ones may differ in their last bits.
+func newEvalFleet(
+	ctx context.Context, a *app, n *natsFlags, r *reductionFlags, model string, mixed bool,
+) (_ *evalFleet, done func(), err error) {
+	if n.embedded() {
+		return nil, nil, usagef("--nats: got embedded, want the URL of a NATS server with workers")
+	}
+	if err := checkRemote(r.fs); err != nil {
+		return nil, nil, err
+	}
+	typed, twins, err := r.sources()
+	if err != nil {
+		return nil, nil, err
+	}
+	given := methods.Merge(typed, twins, r.defaults)
+	if m, err := methods.Lookup(r.base()); err == nil && m.Draws {
+		given["seed"] = r.seed
+	}
+	c, end, err := n.dial(ctx, a, "restore eval", "", warnings(a))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -54,20 +74,12 @@ func (o *benchmarkOptions) overNATS(
 		MaxPixels: whole.Limits.MaxPixels,
 		MaxBytes:  whole.Limits.MaxBytes,
 	}
-	k, err := plain.client(
-		ctx,
-		a,
-		c,
-		fleet.ClientOptions{Model: o.model.files.Model, Same: !o.mixed},
-	)
+	k, err := plain.client(ctx, a, c, fleet.ClientOptions{Model: model, Same: !mixed})
 	if err != nil {
 		end()
 		return nil, nil, err
 	}
-	if !o.fs.Changed("parallel") {
-		o.parallel = fleetPictures
-	}
-	return &evalFleet{k, system, mustJSON(given)}, func() { k.Close(); end() }, nil
+	return &evalFleet{client: k, reduction: mustJSON(given)}, func() { k.Close(); end() }, nil
 }
 
 // Settings implements eval.Answerer.
@@ -77,8 +89,7 @@ func (e *evalFleet) Settings() map[string]any {
 		"system": e.system, "reduction": e.reduction}
 }
 
-// Answer implements eval.Answerer. The first question is asked alone, so that the others find
-// its work done.
+// Answer implements eval.Answerer.
 func (e *evalFleet) Answer(
 	ctx context.Context,
 	questions []*eval.Question,
@@ -94,29 +105,14 @@ func (e *evalFleet) Answer(
 		path := fmt.Sprintf("images[%d]", i)
 		pictures = append(pictures, asked.Part{Picture: &asked.Picture{Data: data, Path: path}})
 	}
-	one := func(i int) (*asked.Answer, error) {
-		j, err := e.client.Submit(ctx, e.request(questions[i], pictures, tokens))
-		if err == nil {
-			var a *asked.Answer
-			if a, err = j.Answer(); err == nil {
-				return a, nil
-			}
-		}
-		return nil, fmt.Errorf("question %d: %w", questions[i].ID, err)
+	answers, err := e.all(ctx, len(questions), func(i int) (*asked.Request, string) {
+		q := questions[i]
+		return e.request(q.Text, pictures, tokens, e.reduction), fmt.Sprint("question ", q.ID)
+	})
+	if err != nil {
+		return err
 	}
-	answers, failed := make([]*asked.Answer, len(questions)), make([]error, len(questions))
-	if answers[0], failed[0] = one(0); failed[0] != nil {
-		return failed[0]
-	}
-	var all sync.WaitGroup
-	for i := 1; i < len(questions); i++ {
-		all.Go(func() { answers[i], failed[i] = one(i) })
-	}
-	all.Wait()
 	for i, a := range answers {
-		if failed[i] != nil {
-			return failed[i]
-		}
 		if err := done(i, evalAnswer(a)); err != nil {
 			return err
 		}
@@ -124,20 +120,88 @@ func (e *evalFleet) Answer(
 	return nil
 }
 
+// all asks n requests about the same pictures. The first is asked alone, so that the others
+// find its work done.
+func (e *evalFleet) all(
+	ctx context.Context, n int, request func(i int) (r *asked.Request, name string),
+) ([]*asked.Answer, error) {
+	answers, failed := make([]*asked.Answer, n), make([]error, n)
+	one := func(i int) {
+		r, name := request(i)
+		j, err := e.client.Submit(ctx, r)
+		if err == nil {
+			answers[i], err = j.Answer()
+		}
+		if err != nil {
+			failed[i] = fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if one(0); failed[0] != nil {
+		return nil, failed[0]
+	}
+	var rest sync.WaitGroup
+	for i := 1; i < n; i++ {
+		rest.Go(func() { one(i) })
+	}
+	rest.Wait()
+	for _, err := range failed {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return answers, nil
+}
+
 // request asks one question, greedily.
-func (e *evalFleet) request(q *eval.Question, pictures []asked.Part, tokens int) *asked.Request {
+func (e *evalFleet) request(
+	text string, pictures []asked.Part, tokens int, reduction json.RawMessage,
+) *asked.Request {
 	greedy := 0.0
 	r := &asked.Request{MaxTokens: tokens, Sampling: asked.Sampling{Temperature: &greedy},
-		Reduction: asked.Layer{Object: e.reduction, Path: "restore"}}
+		Reduction: asked.Layer{Object: reduction, Path: "restore"}}
 	if e.system != "" {
 		r.Messages = append(
 			r.Messages,
 			asked.Message{Role: asked.System, Parts: []asked.Part{{Text: e.system}}},
 		)
 	}
-	parts := append(pictures[:len(pictures):len(pictures)], asked.Part{Text: q.Text})
+	parts := append(pictures[:len(pictures):len(pictures)], asked.Part{Text: text})
 	r.Messages = append(r.Messages, asked.Message{Role: asked.User, Parts: parts})
 	return r
+}
+
+// scenes implements scenebench.Ask.
+func (e *evalFleet) scenes(
+	ctx context.Context, pic *imageproc.Picture, questions []scene.Question,
+) (full, reduced []scenebench.Reply, err error) {
+	im := image.NewNRGBA(image.Rect(0, 0, pic.Width, pic.Height))
+	for i := range pic.Width * pic.Height {
+		copy(im.Pix[4*i:], pic.Pix[3*i:3*i+3])
+		im.Pix[4*i+3] = 255
+	}
+	var file bytes.Buffer
+	if err := png.Encode(&file, im); err != nil {
+		return nil, nil, err
+	}
+	picture := []asked.Part{
+		{Picture: &asked.Picture{Data: file.Bytes(), Path: "picture"}},
+	}
+	ask := func(reduction json.RawMessage) (replies []scenebench.Reply, err error) {
+		answers, err := e.all(ctx, len(questions), func(i int) (*asked.Request, string) {
+			q := questions[i]
+			return e.request(q.Text, picture, scenebench.Enough(q), reduction),
+				strconv.Quote(q.Text)
+		})
+		for _, a := range answers {
+			replies = append(replies, scenebench.ReplyOf(a.Text, a.Finish == asked.Stop))
+		}
+		return replies, err
+	}
+	if full, err = ask(json.RawMessage(`{"base":"none"}`)); err != nil {
+		return nil, nil, err
+	}
+	reduced, err = ask(e.reduction)
+	return full, reduced, err
 }
 
 // evalAnswer is an answer as records keep it.

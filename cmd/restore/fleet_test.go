@@ -152,6 +152,42 @@ func TestFleetEval(t *testing.T) {
 	}
 }
 
+// Ensure that drawn scenes that workers answer have the answers of one machine, and that what
+// workers cannot do is refused.
+func TestFleetScenes(t *testing.T) {
+	url, _, _ := startFleet(t, 2)
+	read := func(more ...string) string {
+		t.Helper()
+		args := append([]string{"eval", "scenes", "--n", "4", "--n-vis", "32", "--json"}, more...)
+		r := cli(args...)
+		var out map[string]any
+		if err := json.Unmarshal([]byte(r.out), &out); r.code != exitOK || err != nil {
+			t.Fatalf("%v: exit %d, %v, %s", args, r.code, err, r.err)
+		}
+		delete(out, "setup")
+		data, err := json.Marshal(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	one, many := read(), read("--nats", url)
+	if one != many {
+		t.Errorf("one machine:\n%s\nworkers:\n%s", one, many)
+	}
+	if !strings.Contains(many, `"pictures":4`) {
+		t.Errorf("got %s, want 4 pictures", many)
+	}
+	for _, more := range [][]string{
+		{"--all"}, {"--distance"}, {"--variant", "{}"}, {"--quant", "q8"},
+	} {
+		args := append([]string{"eval", "scenes", "--n", "1", "--nats", url}, more...)
+		if r := cli(args...); r.code != exitUsage || !strings.Contains(r.err, more[0]+": ") {
+			t.Errorf("%v: exit %d, %s", args, r.code, r.err)
+		}
+	}
+}
+
 // Ensure that what cannot be a fleet is said in one line.
 func TestFleetErrors(t *testing.T) {
 	s, err := natsserver.Start(

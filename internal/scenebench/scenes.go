@@ -77,7 +77,7 @@ func askAll(
 	for _, q := range questions {
 		c.Reset()
 		ans, err := c.Ask(ctx, engine.Request{
-			Prompt: q.Text, Encoded: encoded, MaxTokens: enough(q),
+			Prompt: q.Text, Encoded: encoded, MaxTokens: Enough(q),
 		})
 		if err != nil {
 			return nil, how, fmt.Errorf("%q: %w", q.Text, err)
@@ -86,13 +86,15 @@ func askAll(
 			return nil, how, context.Cause(ctx)
 		}
 		how = ans.Report.Options
-		// The space between "ASSISTANT:" and the answer belongs to the first token of some
-		// tokenizers.
-		replies = append(replies, Reply{
-			Text: strings.TrimPrefix(ans.Text, " "), Stopped: ans.Finish == engine.FinishStop,
-		})
+		replies = append(replies, ReplyOf(ans.Text, ans.Finish == engine.FinishStop))
 	}
 	return replies, how, nil
+}
+
+// ReplyOf is a model's text as a reply. The space between "ASSISTANT:" and the answer belongs to
+// the first token of some tokenizers.
+func ReplyOf(text string, stopped bool) Reply {
+	return Reply{Text: strings.TrimPrefix(text, " "), Stopped: stopped}
 }
 
 // mean is nil for no values. The sum runs over sorted values, so that it does not depend on which
@@ -110,6 +112,6 @@ func mean(v []float64) *float64 {
 	return &sum
 }
 
-// enough is a number of tokens that the right answer fits into: a token is at least a byte, and the
+// Enough is a number of tokens that the right answer fits into: a token is at least a byte, and the
 // space ahead of the answer and the end are two more.
-func enough(q scene.Question) int { return len(q.Answer) + 2 }
+func Enough(q scene.Question) int { return len(q.Answer) + 2 }
