@@ -105,8 +105,8 @@ type Weight struct {
 	Read func(dst []float32, at int) error
 	// Blocks, where it is not nil, reads a row in the blocks of 32 that DType, Q8, Q4,
 	// Q4M or IQ4, keeps: their scales, in Q4M their minima, and the values with 128 (Q8)
-	// or 8 (Q4) added, or their numbers (IQ4). The weight is then kept as it is. Calls may
-	// run in parallel.
+	// or 8 (Q4) added, or their numbers (IQ4), of columns in Order where there is one. The
+	// weight is then kept as it is. Calls may run in parallel.
 	Blocks func(scales, minima []float32, q []uint8, row int) error
 }
 

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"github.com/restore-vlm/restore/internal/checkpoint/all"
 	"github.com/restore-vlm/restore/internal/checkpoint/pack"
+	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +15,7 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/golden"
+	"github.com/restore-vlm/restore/internal/tensor"
 )
 
 // packed packs ck and opens the file.
@@ -64,6 +67,106 @@ func TestPacked(t *testing.T) {
 				t.Errorf("%s %q: other logits than the directory's", c.name, o.Quant)
 			}
 		}
+	}
+}
+
+// ordered is a bundle whose decoder has weights in blocks of columns that lie apart.
+type ordered struct {
+	checkpoint.Bundle
+	weights map[string]*checkpoint.Weight
+}
+
+// Tensor implements checkpoint.Bundle.
+func (o *ordered) Tensor(name string) (*checkpoint.Weight, bool) {
+	if w := o.weights[name]; w != nil {
+		return w, true
+	}
+	return o.Bundle.Tensor(name)
+}
+
+// inOrder returns dir's bundle with the decoder's square and wide weights in Q8, their columns
+// in another order for each.
+func inOrder(t *testing.T, dir string) *ordered {
+	t.Helper()
+	ck, err := all.Open(dir)
+	check(t, err)
+	o := &ordered{ck, map[string]*checkpoint.Weight{}}
+	for seed, name := range ck.Names() {
+		w, _ := ck.Tensor(name)
+		if !strings.Contains(name, "language_model.model.layers.") || len(w.Shape) != 2 ||
+			w.Shape[1]%32 != 0 {
+			continue
+		}
+		v, err := w.Float32s()
+		check(t, err)
+		in := w.Shape[1]
+		order := make([]int32, in)
+		for i, at := range rand.New(rand.NewPCG(1, uint64(seed))).Perm(in) {
+			order[i] = int32(at)
+		}
+		const scale = 0x1p-8
+		number := func(row, col int) int {
+			return int(max(-127, min(127, math.Round(float64(v[row*in+col])/scale))))
+		}
+		o.weights[name] = &checkpoint.Weight{
+			Tensor: tensor.Tensor{DType: tensor.Q8, Shape: w.Shape, Order: order},
+			Raw:    [][]byte{w.Data},
+			Read: func(dst []float32, at int) error {
+				for i := range dst {
+					dst[i] = float32(number((at+i)/in, (at+i)%in)) * scale
+				}
+				return nil
+			},
+			Blocks: func(scales, _ []float32, q []uint8, row int) error {
+				for i := range scales {
+					scales[i] = scale
+				}
+				for i, col := range order {
+					q[i] = uint8(number(row, int(col)) + 128)
+				}
+				return nil
+			},
+		}
+	}
+	if len(o.weights) < 8 {
+		t.Fatalf("%d weights in order, want 8 or more", len(o.weights))
+	}
+	return o
+}
+
+// Ensure that weights whose blocks hold columns that lie apart give what their values give, but
+// for the rounding of activations to 8 bits, and the same from a packed file. The bound is twice
+// what is measured.
+func TestOrdered(t *testing.T) {
+	const dir = "testdata/llava15-tiny"
+	ref, err := golden.Read(filepath.Join(dir, "one-image.ref"))
+	check(t, err)
+	open := func(o engine.Options) *engine.Engine {
+		ck := inOrder(t, dir)
+		e, err := engine.New(ck, o)
+		check(t, err)
+		t.Cleanup(func() { e.Close() })
+		return e
+	}
+	e := open(engine.Options{Threads: 2})
+	got, want := logits(t, e, ref), logits(t, open(engine.Options{Threads: 2, Quant: "f32"}), ref)
+	var sum, square float64
+	for i, x := range want {
+		sum += float64(got[i]-x) * float64(got[i]-x)
+		square += float64(x) * float64(x)
+	}
+	if err := math.Sqrt(sum / square); !(err <= 0.04) || err == 0 {
+		t.Errorf("error of the logits %.3g, want at most 0.04 of their root mean square", err)
+	} else {
+		t.Logf("error of the logits %.3g of their root mean square", err)
+	}
+	path := packed(t, inOrder(t, dir), engine.Options{Threads: 2})
+	again := openWith(t, path, engine.Options{Threads: 1})
+	if !slices.Equal(logits(t, again, ref), got) {
+		t.Error("packed: other logits")
+	}
+	if a, b := again.Info().Resident, e.Info().Resident; a != b {
+		t.Errorf("packed: %d bytes in memory, want %d", a, b)
 	}
 }
 

@@ -163,6 +163,7 @@ func (t *tileProduct) act(pair, b int) int {
 func (t *tileProduct) round(pair int) {
 	k, first := t.w.K, pair*pairRows
 	rows := min(pairRows, t.m-first)
+	var ordered [orderedPart]float32 // of stripDepth
 	for b := range t.kBlocks {
 		steps, from := t.steps(b), b*stripDepth
 		acts := t.acts[t.act(pair, b):][:steps*2*tileBytes]
@@ -173,6 +174,10 @@ func (t *tileProduct) round(pair int) {
 		for r := range rows {
 			to := acts[r/tileRows*tileBytes+r%tileRows*64:]
 			x := t.x[(first+r)*k+from : (first+r+1)*k]
+			if t.w.Order != nil {
+				x = t.w.gather(&ordered, t.x[(first+r)*k:(first+r+1)*k], from,
+					min(stripDepth, k-from))
+			}
 			if whole > 0 {
 				amxRow(&to[0], &x[0], whole)
 			}

@@ -4,8 +4,64 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
+
+// Ensure that a weight whose columns are for inputs in another order gives, bit for bit, what
+// the same columns give with the inputs in theirs, and that its rows are in the inputs' order.
+func TestOrder(t *testing.T) {
+	r := rand.New(rand.NewPCG(71, 72))
+	p := NewPool(2)
+	defer p.Close()
+	for _, k := range []int{40, 96, 2*orderedPart + 64} {
+		const n = 70
+		order := make([]int32, k)
+		for i, at := range r.Perm(k) {
+			order[i] = int32(at)
+		}
+		for _, f := range []Format{Q8, Q4, Q4M, IQ4} {
+			from := f
+			if f == IQ4 { // made by PackBlocks alone; its bytes may be any of Q4
+				from = Q4
+			}
+			w, err := Quantize(p, MatrixF32(n, k, randomVector(r, n*k)), from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.Format = f
+			ordered := *w
+			ordered.Order = order
+			row, got := make([]float32, k), make([]float32, k)
+			for o := range n {
+				w.Row(row, o)
+				ordered.Row(got, o)
+				for i, at := range order {
+					if got[at] != row[i] {
+						t.Fatalf("%v: row %d, input %d: got %v, want %v", f, o, at, got[at], row[i])
+					}
+				}
+			}
+			forEachImpl(t, func(t *testing.T) {
+				for _, m := range []int{1, 9, 67} {
+					x := randomVector(r, m*k)
+					gathered := make([]float32, m*k)
+					for i := range m {
+						for j, at := range order {
+							gathered[i*k+j] = x[i*k+int(at)]
+						}
+					}
+					want, got := make([]float32, m*n), make([]float32, m*n)
+					MatMul(p, want, gathered, m, w, nil)
+					MatMul(p, got, x, m, &ordered, nil)
+					if !slices.Equal(got, want) {
+						t.Errorf("%v, %d rows of %d: differs from gathered inputs", f, m, k)
+					}
+				}
+			})
+		}
+	}
+}
 
 // Ensure that blocks are kept as they are, every value and every scale, in whole panels
 // and in the last one.

@@ -313,7 +313,12 @@ func TestMatMulPanicsOnShortSlices(t *testing.T) {
 		},
 		"weight": func() {
 			MatMul(nil, make([]float32, 6), make([]float32, 8), 2,
-				&Matrix{F32, 3, 4, make([]byte, 47)}, nil)
+				&Matrix{Format: F32, N: 3, K: 4, Data: make([]byte, 47)}, nil)
+		},
+		"order": func() {
+			w := *MatrixF32(3, 4, make([]float32, 12))
+			w.Order = []int32{3, 2, 1, 0}
+			MatMul(nil, make([]float32, 6), make([]float32, 8), 2, &w, nil)
 		},
 		"bias": func() {
 			MatMul(nil, make([]float32, 6), make([]float32, 8), 2,

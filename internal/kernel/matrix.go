@@ -69,6 +69,10 @@ type Matrix struct {
 	Format Format
 	N, K   int
 	Data   []byte
+	// Order, where it is not nil, says which input each of the K columns of Data is for:
+	// blocks of 32 columns then hold inputs that lie apart. Only the formats of blocks
+	// may have one. It is a permutation.
+	Order []int32
 }
 
 // MatrixF32 is the [n, k] matrix over v, which it shares.
@@ -115,6 +119,23 @@ func (w *Matrix) check(caller string) {
 			fmt.Sprintf("kernel.%s: weight [%d %d] %v has %d bytes", caller, w.N, w.K, w.Format,
 				len(w.Data)))
 	}
+	if w.Order != nil && (len(w.Order) != w.K || !w.Format.blocks()) {
+		panic(
+			fmt.Sprintf("kernel.%s: weight [%d %d] %v has an order of %d inputs", caller, w.N,
+				w.K, w.Format, len(w.Order)))
+	}
+}
+
+// orderedPart is the columns of which gather copies the inputs at a time.
+const orderedPart = 512
+
+// gather returns, for a weight with an order, the inputs of columns from … from+n-1, at most
+// orderedPart of them, out of a row x of all inputs.
+func (w *Matrix) gather(to *[orderedPart]float32, x []float32, from, n int) []float32 {
+	for i, at := range w.Order[from : from+n] {
+		to[i] = x[at]
+	}
+	return to[:n]
 }
 
 func float32Bytes(v []float32) []byte {

@@ -263,12 +263,15 @@ func (w *Matrix) dequantizeRow(dst []float32, o int) {
 	var q [quantBlock]int8
 	for b := range quantBlocks(w.K) {
 		d, m := quantRow(&q, w.quantBlockOf(o, b), w.Format, o%quantPanel)
-		row := dst[b*quantBlock : min(w.K, (b+1)*quantBlock)]
-		for i := range row {
+		for i := range min(quantBlock, w.K-b*quantBlock) {
+			v := float32(q[i]) * d
 			if w.Format == Q4M {
-				row[i] = float32(float64(q[i])*float64(d) + float64(m)) // rounded once
+				v = float32(float64(q[i])*float64(d) + float64(m)) // rounded once
+			}
+			if at := b*quantBlock + i; w.Order == nil {
+				dst[at] = v
 			} else {
-				row[i] = float32(q[i]) * d
+				dst[w.Order[at]] = v
 			}
 		}
 	}
@@ -414,12 +417,28 @@ func (t *quantProduct) quantize(task int) {
 	for i := first; i < end; i++ {
 		x := t.x[i*k : (i+1)*k]
 		dst := t.acts[i*t.blocks*actBlock : (i+1)*t.blocks*actBlock]
+		if t.w.Order != nil {
+			t.quantizeOrdered(dst, x, offset)
+			continue
+		}
 		quantizeRow(t.level, dst, x, whole, offset)
 		if whole < t.blocks {
 			var last [quantBlock]float32
 			copy(last[:], x[whole*quantBlock:])
 			quantizeRow(t.level, dst[whole*actBlock:], last[:], 1, offset)
 		}
+	}
+}
+
+// quantizeOrdered quantises one row of x for a weight with an order, a few blocks at a time, so
+// that no copy of x leaves the nearest cache.
+func (t *quantProduct) quantizeOrdered(dst []byte, x []float32, offset int) {
+	var part [orderedPart]float32
+	for from := 0; from < t.w.K; from += orderedPart {
+		n := len(t.w.gather(&part, x, from, min(orderedPart, t.w.K-from)))
+		blocks := quantBlocks(n)
+		clear(part[n : blocks*quantBlock])
+		quantizeRow(t.level, dst[from/quantBlock*actBlock:], part[:], blocks, offset)
 	}
 }
 

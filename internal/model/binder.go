@@ -166,13 +166,13 @@ func (b *Binder) matrix(name, why string, r role, out, in int, shape ...int) *nn
 			fmt.Sprintf("%q: %d bytes, want %d for %v", full, got, want, t))
 		return nil
 	}
-	b.keep(t.Len(), id.as, nn.WeightBytes(id.as, out, in))
 	w, err := b.convert(t, id.as, out, in)
 	if err != nil {
 		b.unusable(full, err)
 		return nil
 	}
-	kept := &tensor.Tensor{DType: id.as, Shape: shape, Data: w.Data}
+	b.keep(t.Len(), id.as, nn.WeightBytes(id.as, out, in)+4*len(w.Order))
+	kept := &tensor.Tensor{DType: id.as, Shape: shape, Data: w.Data, Order: w.Order}
 	if b.ck.Sink != nil {
 		b.sink(name, kept)
 		kept.Data = nil
@@ -185,7 +185,11 @@ func (b *Binder) matrix(name, why string, r role, out, in int, shape ...int) *nn
 // they are of that type, else a copy.
 func (b *Binder) convert(t *checkpoint.Weight, d tensor.DType, out, in int) (*nn.Matrix, error) {
 	if b.ck.Dry || t.Data != nil && d == t.DType {
-		return nn.Weights(&t.Tensor, out, in), b.finite(t)
+		w := nn.Weights(&t.Tensor, out, in)
+		if d != t.DType {
+			w.Order = nil
+		}
+		return w, b.finite(t)
 	}
 	memory := b.ck.Memory
 	if b.ck.Sink != nil {
@@ -197,7 +201,7 @@ func (b *Binder) convert(t *checkpoint.Weight, d tensor.DType, out, in int) (*nn
 	each := float64(t.Size()) / float64(max(1, out))
 	done := func(rows int) { b.ck.read(int(each * float64(rows))) }
 	if t.Blocks != nil && d == t.DType {
-		return nn.Blocks(b.ck.Pool, memory, out, in, d, t.Blocks, done)
+		return nn.Blocks(b.ck.Pool, memory, out, in, d, t.Order, t.Blocks, done)
 	}
 	read := func(dst []float32, row int) error { return t.Read(dst, row*in) }
 	return nn.Read(b.ck.Pool, memory, out, in, d, read, done)

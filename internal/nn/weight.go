@@ -34,7 +34,9 @@ func Weights(t *tensor.Tensor, out, in int) *kernel.Matrix {
 	if t == nil {
 		return nil
 	}
-	return &kernel.Matrix{Format: formats[t.DType], N: out, K: in, Data: t.Data}
+	return &kernel.Matrix{
+		Format: formats[t.DType], N: out, K: in, Data: t.Data, Order: t.Order,
+	}
 }
 
 // TypeOf is the type of a matrix's elements.
@@ -118,11 +120,13 @@ func Read(
 
 // Blocks returns an [n, k] weight that is quantised already as a matrix of type d, Q8,
 // Q4, Q4M or IQ4, in memory of m: its blocks stay as they are. read is [kernel.Blocks]. It goes
-// by parts; after each, done is told the rows that will not be read again.
+// by parts; after each, done is told the rows that will not be read again. order is the
+// matrix's.
 func Blocks(
-	p *Pool, m *Memory, n, k int, d tensor.DType, read kernel.Blocks, done func(rows int),
+	p *Pool, m *Memory, n, k int, d tensor.DType, order []int32, read kernel.Blocks,
+	done func(rows int),
 ) (*kernel.Matrix, error) {
-	out := &kernel.Matrix{Format: formats[d], N: n, K: k}
+	out := &kernel.Matrix{Format: formats[d], N: n, K: k, Order: order}
 	out.Data = m.Bytes(out.Bytes())
 	step := max(64, convertPart/max(1, k)&^63) // rows of whole panels
 	at := 0

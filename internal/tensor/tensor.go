@@ -18,6 +18,9 @@ type Tensor struct {
 	DType DType
 	Shape []int // empty for a scalar
 	Data  []byte
+	// Order, where it is not nil, says which index along the last axis each column of
+	// blocks of 32 is for. Only Q8, Q4, Q4M and IQ4 may have one, a permutation.
+	Order []int32
 }
 
 // Len returns the number of elements: the product of the shape, 1 for a scalar.

@@ -22,6 +22,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -194,6 +195,16 @@ type words struct {
 
 func (w *words) at(row, col int) uint32 {
 	return binary.LittleEndian.Uint32(w.data[4*(row*w.cols+col):])
+}
+
+// unset reports whether a number is -1: compressed-tensors then takes no notice of them.
+func (w *words) unset() bool {
+	for col := range w.cols {
+		if w.at(0, col) == math.MaxUint32 {
+			return true
+		}
+	}
+	return false
 }
 
 // check compares the shape.

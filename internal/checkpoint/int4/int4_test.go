@@ -6,9 +6,11 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -114,30 +116,146 @@ func TestUnpack(t *testing.T) {
 		if w.Blocks == nil {
 			continue
 		}
-		offset := map[tensor.DType]int{tensor.Q4: 8, tensor.Q8: 128, tensor.Q4M: 0}[w.DType]
-		scales, q := make([]float32, in/block), make([]uint8, in)
-		minima := make([]float32, in/block)
-		if w.DType != tensor.Q4M {
-			minima = nil
+		if !slices.Equal(held(t, w), v) {
+			t.Errorf("%s: blocks hold other values", c.Module)
 		}
-		for o := range w.Shape[0] {
-			if err := w.Blocks(scales, minima, q, o); err != nil {
-				t.Fatal(err)
+	}
+	if kept[tensor.Q4]*kept[tensor.Q4M]*kept[tensor.Q8] == 0 || kept[tensor.F16] != 0 {
+		t.Errorf("kept as %v, want some of each kind of blocks", kept)
+	}
+}
+
+// held are the values that w's blocks hold before scales and minima are rounded.
+func held(t *testing.T, w *checkpoint.Weight) []float32 {
+	t.Helper()
+	out, in := w.Shape[0], w.Shape[1]
+	offset := map[tensor.DType]int{tensor.Q4: 8, tensor.Q8: 128, tensor.Q4M: 0}[w.DType]
+	scales, q := make([]float32, in/block), make([]uint8, in)
+	minima := make([]float32, in/block)
+	if w.DType != tensor.Q4M {
+		minima = nil
+	}
+	v := make([]float32, out*in)
+	for o := range out {
+		if err := w.Blocks(scales, minima, q, o); err != nil {
+			t.Fatal(err)
+		}
+		for i, x := range q {
+			at := i
+			if w.Order != nil {
+				at = int(w.Order[i])
 			}
-			for i, x := range q {
-				got := float32(int(x)-offset) * scales[i/block]
-				if minima != nil {
-					got += minima[i/block]
-				}
-				if want := v[o*in+i]; got != want {
-					t.Fatalf("%s: row %d, column %d: block holds %v, want %v", c.Module, o, i, got,
-						want)
-				}
+			v[o*in+at] = float32(int(x)-offset) * scales[i/block]
+			if minima != nil {
+				v[o*in+at] += minima[i/block]
 			}
 		}
 	}
-	if kept[tensor.Q4]*kept[tensor.Q4M]*kept[tensor.Q8]*kept[tensor.F16] == 0 {
-		t.Errorf("kept as %v, want some of each", kept)
+	return v
+}
+
+// packWords puts v, numbers of so many bits, into words along rows (GPTQ's numbers) of
+// [rows, cols], or along columns (its zeros).
+func packWords(v []int, rows, cols, bits int, alongRows bool) *tensor.Tensor {
+	per, width := 32/bits, cols
+	shape := []int{rows / per, cols}
+	if !alongRows {
+		width = (cols + per - 1) / per
+		shape = []int{rows, width}
+	}
+	b := make([]byte, 4*shape[0]*shape[1])
+	for r := range rows {
+		for c := range cols {
+			at, shift := r/per*width+c, r%per*bits
+			if !alongRows {
+				at, shift = r*width+c/per, c%per*bits
+			}
+			x := binary.LittleEndian.Uint32(b[4*at:]) | uint32(v[r*cols+c])<<shift
+			binary.LittleEndian.PutUint32(b[4*at:], x)
+		}
+	}
+	return &tensor.Tensor{DType: tensor.I32, Shape: shape, Data: b}
+}
+
+// Ensure that GPTQ's weights in act order have the values of (1), in whatever groups, and are
+// kept in blocks where the groups fill them: in 4 bits where they are stored in 4.
+func TestActOrder(t *testing.T) {
+	const in, out = 256, 40
+	for _, c := range []struct {
+		bits, size int
+		symmetric  bool
+		uneven     bool // groups of other sizes
+		kept       tensor.DType
+	}{
+		{4, 32, true, false, tensor.Q4}, {4, 64, false, false, tensor.Q4M},
+		{4, 128, true, false, tensor.Q4}, {4, 128, false, false, tensor.Q4M},
+		{4, 256, true, false, tensor.Q4}, // one group: there is no order
+		{8, 32, true, false, tensor.Q8}, {8, 128, true, false, tensor.Q8},
+		{8, 64, false, false, tensor.F16},
+		{4, 16, true, false, tensor.F16}, {4, 64, true, true, tensor.F16},
+	} {
+		r := rand.New(rand.NewPCG(uint64(c.bits), uint64(c.size)))
+		groups := in / c.size
+		group := r.Perm(in)
+		for i, p := range group {
+			group[i] = p / c.size
+		}
+		if c.uneven {
+			group[slices.Index(group, 0)] = 1
+		}
+		q, less := make([]int, in*out), make([]int, groups*out)
+		scales, index := make([]byte, 2*groups*out), make([]byte, 4*in)
+		scale := make([]float32, groups*out)
+		for i := range q {
+			q[i] = r.IntN(1 << c.bits)
+		}
+		for i := range less {
+			less[i] = 1<<(c.bits-1) - 1
+			if !c.symmetric {
+				less[i] = r.IntN(1<<c.bits - 1)
+			}
+			h := uint16(0x1c00 + r.IntN(0x1000))
+			binary.LittleEndian.PutUint16(scales[2*i:], h)
+			scale[i] = tensor.F16ToF32(h)
+		}
+		for i, g := range group {
+			binary.LittleEndian.PutUint32(index[4*i:], uint32(g))
+		}
+		s := &checkpoint.Store{Weights: map[string]*checkpoint.Weight{
+			"m.qweight": {Tensor: *packWords(q, in, out, c.bits, true)},
+			"m.qzeros":  {Tensor: *packWords(less, groups, out, c.bits, false)},
+			"m.scales": {Tensor: tensor.Tensor{
+				DType: tensor.F16, Shape: []int{groups, out}, Data: scales,
+			}},
+			"m.g_idx": {Tensor: tensor.Tensor{DType: tensor.I32, Shape: []int{in}, Data: index}},
+		}}
+		config := fmt.Sprintf(`{"quant_method": "gptq", "bits": %d, "group_size": %d,
+			"desc_act": true}`, c.bits, c.size)
+		if err := Unpack(s, []byte(config), always); err != nil {
+			t.Errorf("%+v: %v", c, err)
+			continue
+		}
+		w := s.Weights["m.weight"]
+		v, err := w.Float32s()
+		if err != nil || w.DType != c.kept || (w.Order != nil) != (w.Blocks != nil && groups > 1) {
+			t.Errorf("%+v: kept as %v, order %v: %v", c, w, w.Order != nil, err)
+			continue
+		}
+		want := make([]float32, in*out)
+		for o := range out {
+			for i, g := range group {
+				want[o*in+i] = float32(q[i*out+o]-less[g*out+o]-1) * scale[g*out+o]
+			}
+		}
+		if !slices.Equal(v, want) {
+			t.Errorf("%+v: other values than the formula's", c)
+		}
+		if w.Blocks == nil {
+			continue
+		}
+		if !slices.Equal(held(t, w), want) {
+			t.Errorf("%+v: blocks hold other values", c)
+		}
 	}
 }
 

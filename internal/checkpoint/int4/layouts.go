@@ -133,7 +133,9 @@ func (c *settings) packed(p *parts) (*module, error) {
 		if err != nil {
 			return nil, err
 		}
-		return m, m.index("weight_g_idx", index)
+		if !index.unset() {
+			return m, m.index("weight_g_idx", index)
+		}
 	}
 	return m, m.contiguous(-1)
 }

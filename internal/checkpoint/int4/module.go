@@ -23,6 +23,7 @@ type module struct {
 	scale func(o, g int) float32
 	group []int32 // of each input; nil: runs of size inputs
 	size  int
+	order []int32 // inputs by group, in whole blocks of one group; nil: as they come
 }
 
 // scales reads the scales [groups, out], or [out, groups].
@@ -101,18 +102,42 @@ func (m *module) index(name string, index *words) error {
 	return nil
 }
 
+// byGroup sorts the inputs by group, and reports whether every group then fills whole blocks.
+func (m *module) byGroup() bool {
+	next := make([]int, m.groups+1) // where each group's inputs begin
+	for _, g := range m.group {
+		next[g+1]++
+	}
+	for g, n := range next {
+		if n%block != 0 {
+			return false
+		}
+		if g > 0 {
+			next[g] += next[g-1]
+		}
+	}
+	m.order = make([]int32, m.in)
+	for i, g := range m.group {
+		m.order[next[g]] = int32(i)
+		next[g]++
+	}
+	return true
+}
+
 // weight returns the module's weight. It is kept in the kernels' blocks where its groups
-// are runs of whole blocks: without loss where all zeros are the blocks' own, else with
-// minima that are rounded to binary16.
+// are whole blocks, as they come or once the inputs are sorted by group: without loss where
+// all zeros are the blocks' own, else with minima that are rounded to binary16.
 func (m *module) weight(raw [][]byte) *checkpoint.Weight {
 	w := &checkpoint.Weight{
 		Tensor: tensor.Tensor{DType: tensor.F16, Shape: []int{m.out, m.in}},
 		Stored: fmt.Sprintf("%s %d bits", m.name, m.bits), Raw: raw, Read: m.read,
 	}
+	whole := m.in%block == 0 && m.size%block == 0
 	if m.group != nil {
-		w.Stored += " in act order" // tells why it is kept in 16
+		w.Stored += " in act order"
+		whole = m.byGroup()
 	}
-	if m.group != nil || m.in%block != 0 || m.size%block != 0 {
+	if !whole {
 		return w
 	}
 	least, most := m.zeros()
@@ -123,6 +148,9 @@ func (m *module) weight(raw [][]byte) *checkpoint.Weight {
 		w.DType, w.Blocks = tensor.Q4M, m.blocks
 	case least == 128 && most == 128:
 		w.DType, w.Blocks = tensor.Q8, m.blocks
+	}
+	if w.Blocks != nil {
+		w.Order = m.order
 	}
 	return w
 }
@@ -142,9 +170,20 @@ func (m *module) zeros() (least, most int) {
 // blocks implements [checkpoint.Weight]'s Blocks: the numbers are stored as the blocks
 // store theirs, and a zero that is not the blocks' own becomes a minimum, −z·s.
 func (m *module) blocks(scales, minima []float32, q []uint8, row int) error {
-	m.q(q[:m.in], row, 0)
+	if m.order == nil {
+		m.q(q[:m.in], row, 0)
+	} else {
+		all := make([]uint8, m.in)
+		m.q(all, row, 0)
+		for i, at := range m.order {
+			q[i] = all[at]
+		}
+	}
 	for b := range m.in / block {
-		g := b * block / m.size
+		g := b * block / max(1, m.size)
+		if m.order != nil {
+			g = int(m.group[m.order[b*block]])
+		}
 		scales[b] = m.scale(row, g)
 		if minima != nil {
 			minima[b] = float32(-m.zero(row, g)) * scales[b]

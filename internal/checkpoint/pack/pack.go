@@ -27,7 +27,8 @@ import (
 //
 //	head      Magic, the version as a uint32, and zeros up to packHead bytes but for
 //	          what source.go notes
-//	data      documents, then tensors, each at a multiple of packAlign, zeros between
+//	data      documents, then tensors, then orders of their columns, each at a multiple
+//	          of packAlign, zeros between
 //	index     one JSON object, packIndex
 //	24 bytes  length of data and of index as uint64, CRC-32C of the index and of
 //	          the 20 bytes before this field as uint32
@@ -69,16 +70,18 @@ type packPart struct {
 
 type packTensor struct {
 	packFile
-	DType string   `json:"dtype"`
-	Shape []uint64 `json:"shape"`
+	DType string    `json:"dtype"`
+	Shape []uint64  `json:"shape"`
+	Order *packFile `json:"order,omitempty"` // the tensor's Order as int32, none: nil
 }
 
 // Writer writes a packed file.
 type Writer struct {
-	w     io.Writer
-	index packIndex
-	at    uint64 // in data
-	sum   uint32 // of the chunk that at lies in
+	w      io.Writer
+	index  packIndex
+	orders [][]int32 // of the tensors
+	at     uint64    // in data
+	sum    uint32    // of the chunk that at lies in
 }
 
 // NewWriter writes the beginning of a packed file of b to w: everything but the
@@ -126,6 +129,27 @@ func (p *Writer) Add(name string, t *tensor.Tensor) error {
 		e.Shape = append(e.Shape, uint64(n))
 	}
 	p.index.Tensors = append(p.index.Tensors, e)
+	p.orders = append(p.orders, t.Order)
+	return nil
+}
+
+// putOrders appends the orders of the tensors' columns.
+func (p *Writer) putOrders() error {
+	for i, order := range p.orders {
+		if order == nil {
+			continue
+		}
+		b := make([]byte, 0, 4*len(order))
+		for _, at := range order {
+			b = binary.LittleEndian.AppendUint32(b, uint32(at))
+		}
+		at, err := p.put(b)
+		if err != nil {
+			return err
+		}
+		t := &p.index.Tensors[i]
+		t.Order = &packFile{t.Name, at, uint64(len(b))}
+	}
 	return nil
 }
 
@@ -162,6 +186,9 @@ func (p *Writer) endChunk() {
 func (p *Writer) Close() error {
 	if err := p.hashSources(); err != nil {
 		return fmt.Errorf("checkpoint: pack: %w", err)
+	}
+	if err := p.putOrders(); err != nil {
+		return err
 	}
 	if p.at%packChunk != 0 {
 		p.endChunk()
@@ -351,10 +378,8 @@ func (x *packIndex) bundle(data []byte) (*Packed, error) {
 		}
 		*part = checkpoint.Part{Data: bytes.Clone(b), From: f.From} // read after Close too
 	}
-	for i := range int(at+packChunk-1) / packChunk {
-		if err := p.check(i, p.chunk(i)); err != nil {
-			return nil, err
-		}
+	if err := p.checkAll(0, at); err != nil {
+		return nil, err
 	}
 	for _, t := range x.Tensors {
 		b, err := take(t.packFile)
@@ -372,6 +397,22 @@ func (x *packIndex) bundle(data []byte) (*Packed, error) {
 			)
 		}
 		p.Weights[t.Name] = readable(w)
+	}
+	for _, t := range x.Tensors {
+		if t.Order == nil {
+			continue
+		}
+		b, err := take(*t.Order)
+		if err != nil {
+			return nil, err
+		}
+		if err := p.checkAll(t.Order.At, at); err != nil {
+			return nil, err
+		}
+		w := p.Weights[t.Name]
+		if w.Order, err = readOrder(&w.Tensor, b); err != nil {
+			return nil, fmt.Errorf("index: tensor %q: %w", checkpoint.Excerpt([]byte(t.Name)), err)
+		}
 	}
 	config := &p.Docs.Config
 	if config.Data == nil {
@@ -407,7 +448,7 @@ func readable(t *tensor.Tensor) *checkpoint.Weight {
 	out := t.Shape[0]
 	in := t.Len() / max(1, out)
 	w.Read = func(dst []float32, at int) error {
-		m := &kernel.Matrix{Format: f, N: out, K: in, Data: w.Data}
+		m := &kernel.Matrix{Format: f, N: out, K: in, Data: w.Data, Order: w.Order}
 		if m.Bytes() > len(w.Data) {
 			return fmt.Errorf("got %d bytes, want %d for %v", len(w.Data), m.Bytes(), t)
 		}
@@ -455,9 +496,38 @@ func (t *packTensor) tensor(b []byte) (*tensor.Tensor, error) {
 	return w, nil
 }
 
+// readOrder returns the order of t's columns that b holds.
+func readOrder(t *tensor.Tensor, b []byte) ([]int32, error) {
+	if _, ok := formats[t.DType]; !ok || t.DType == tensor.BF16Dot || len(t.Shape) != 2 ||
+		len(b) != 4*t.Shape[1] {
+		return nil, fmt.Errorf("order: got %d bytes for %v, want 4 for each column of blocks",
+			len(b), t)
+	}
+	order, seen := make([]int32, t.Shape[1]), make([]bool, t.Shape[1])
+	for i := range order {
+		at := binary.LittleEndian.Uint32(b[4*i:])
+		if uint64(at) >= uint64(len(seen)) || seen[at] {
+			return nil, fmt.Errorf("order: column %d: got %d, want each below %d once", i, at,
+				len(seen))
+		}
+		order[i], seen[at] = int32(at), true
+	}
+	return order, nil
+}
+
 // chunk is chunk i of the data.
 func (p *Packed) chunk(i int) []byte {
 	return p.data[i*packChunk : min((i+1)*packChunk, len(p.data))]
+}
+
+// checkAll compares the chunks from byte from to byte to with their checksums.
+func (p *Packed) checkAll(from, to uint64) error {
+	for i := int(from / packChunk); i < int((to+packChunk-1)/packChunk); i++ {
+		if err := p.check(i, p.chunk(i)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // check compares chunk i, which b holds, with its checksum.

@@ -51,8 +51,12 @@ func packOf(t testing.TB, c checkpoint.Bundle) ([]byte, map[string]*tensor.Tenso
 			DType: tensor.Q4,
 			Shape: []int{64, 64},
 			Data:  bytes.Repeat([]byte{7}, 5*packChunk/2+13),
+			Order: make([]int32, 64),
 		}, // over several chunks
 		"f16": {DType: tensor.F16, Shape: []int{5}, Data: []byte("0123456789")},
+	}
+	for i := range want["q4"].Order {
+		want["q4"].Order[i] = int32(63 - i)
 	}
 	for _, name := range c.Names() {
 		w, _ := c.Tensor(name)
@@ -107,7 +111,7 @@ func TestPack(t *testing.T) {
 			for name, w := range want {
 				got, ok := p.Tensor(name)
 				if !ok || got.DType != w.DType || !slices.Equal(got.Shape, w.Shape) ||
-					!bytes.Equal(got.Data, w.Data) {
+					!bytes.Equal(got.Data, w.Data) || !slices.Equal(got.Order, w.Order) {
 					t.Errorf("%s, %s: %q is %v, want %v", what, when, name, got, w)
 				}
 				size += int64(len(w.Data))
@@ -381,6 +385,9 @@ func TestPackIndex(t *testing.T) {
 		{`"name":"config"`, `"name":"../config.json"`, "known name"}, {`"name":"config"`, `"name":"recipe"`, "config missing"},
 		{`"size":2`, `"size":1`, "config"}, {`"sums":"`, `"sums":"AAAA`, "checksums"}, {`"sums"`, `"sum"`, "unknown field"},
 		{`"parts":[`, `"sources":[{"path":"../x","size":1,"modified":1}],"parts":[`, "absolute path"},
+		{`"F32"`, `"F32","order":{"name":"w","at":72,"size":0}`, "want them after 72"},
+		{`"size":8,"dtype":"F32","shape":[2]`, `"size":0,"dtype":"F32","shape":[0],"order":{"name":"w","at":64,"size":8}`, "order: got 8 bytes"},
+		{`"size":8,"dtype":"F32","shape":[2]`, `"size":0,"dtype":"Q4","shape":[0,1],"order":{"name":"w","at":64,"size":4}`, "order: column 0: got 875770417"},
 		{`{"parts"`, `{"parts":[],"parts"`, "occurs twice"}, {good, `[]`, "want a JSON object"}, {good, ``, "index"},
 	} {
 		text := strings.Replace(good, c.old, c.new, 1)
