@@ -319,7 +319,7 @@ func (b *bench) open(a *app, quant string, work *nn.Work) (*engine.Engine, error
 	defer pool.Close()
 	maker := newWeightMaker(pool)
 	h.Weights = maker.make
-	m, err := engine.NewWith(ck, o, h)
+	m, err := engine.New(ck, o, h)
 	if maker.err != nil {
 		return nil, maker.err
 	}

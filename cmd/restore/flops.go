@@ -125,7 +125,7 @@ func (o *flopsOptions) open(a *app) (*engine.Engine, error) {
 		t.Data = zeros[:t.Len()*d.Size()]
 		return t
 	}
-	return engine.NewWith(ck, engine.Options{Threads: 1},
+	return engine.New(ck, engine.Options{Threads: 1},
 		engine.Hooks{Describe: true, Weights: weights})
 }
 

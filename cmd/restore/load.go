@@ -313,7 +313,7 @@ func (o *loadOptions) random(eo engine.Options) (*engine.Engine, error) {
 	pool := kernel.NewPool(o.engine.model.threads)
 	defer pool.Close()
 	maker := newWeightMaker(pool)
-	e, err := engine.NewWith(ck, eo, engine.Hooks{Weights: maker.make, Processor: processor})
+	e, err := engine.New(ck, eo, engine.Hooks{Weights: maker.make, Processor: processor})
 	return e, errors.Join(maker.err, err)
 }
 

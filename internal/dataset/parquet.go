@@ -74,14 +74,6 @@ func (p *Parquet) Close() error {
 	return errors.Join(errs...)
 }
 
-// Len returns the number of rows.
-func (p *Parquet) Len() (n int64) {
-	for _, s := range p.shards {
-		n += s.NumRows()
-	}
-	return n
-}
-
 // guard turns a panic of the parquet library over a malformed file into an error.
 func guard(f func() error) (err error) {
 	defer func() {

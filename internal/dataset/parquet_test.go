@@ -247,3 +247,11 @@ func TestParquetEmpty(t *testing.T) {
 		t.Errorf("%v, %v", row, err)
 	}
 }
+
+// Len returns the number of rows.
+func (p *Parquet) Len() (n int64) {
+	for _, s := range p.shards {
+		n += s.NumRows()
+	}
+	return n
+}

@@ -47,7 +47,7 @@ func TestDecodeDoesNotAllocate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := New(ck, Options{Threads: 2, Quant: c.quant, CacheType: c.cache})
+		e, err := New(ck, Options{Threads: 2, Quant: c.quant, CacheType: c.cache}, Hooks{})
 		if err != nil {
 			t.Fatal(err)
 		}

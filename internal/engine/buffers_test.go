@@ -31,7 +31,7 @@ func TestFootprintOfBuffers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := New(ck, Options{Threads: 2})
+		e, err := New(ck, Options{Threads: 2}, Hooks{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -139,14 +139,14 @@ type Engine struct {
 
 // New binds ck. Configuration and weights are enough; a request that needs more, as a tokenizer, is
 // refused where the model has none.
-func New(ck checkpoint.Bundle, o Options) (*Engine, error) {
-	return NewWith(ck, o, Hooks{})
+func New(ck checkpoint.Bundle, o Options, h Hooks) (*Engine, error) {
+	return newEngine(ck, o, h, nil)
 }
 
 // Check binds ck without reading its weights and returns what New would refuse. It
 // does not close ck.
 func Check(ck checkpoint.Bundle, o Options) error {
-	e, err := NewWith(ck, o, Hooks{Describe: true})
+	e, err := New(ck, o, Hooks{Describe: true})
 	if err != nil {
 		return err
 	}

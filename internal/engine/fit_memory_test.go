@@ -25,7 +25,7 @@ func TestFitMemory(t *testing.T) {
 			if strings.Contains(s, "auto") {
 				said = append(said, s)
 			}
-		}})
+		}}, Hooks{})
 		if err != nil {
 			ck.Close()
 			return nil, "", err

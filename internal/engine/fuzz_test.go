@@ -43,7 +43,7 @@ func FuzzConfig(f *testing.F) {
 		if err != nil {
 			return
 		}
-		e, err := engine.New(ck, engine.Options{Threads: 1})
+		e, err := engine.New(ck, engine.Options{Threads: 1}, engine.Hooks{})
 		if err != nil {
 			ck.Close()
 			return
@@ -71,7 +71,7 @@ func FuzzTrace(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	e, err := engine.New(ck, engine.Options{Threads: 1})
+	e, err := engine.New(ck, engine.Options{Threads: 1}, engine.Hooks{})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func open(t testing.TB, dir string, threads int) *engine.Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := engine.New(ck, engine.Options{Threads: threads})
+	e, err := engine.New(ck, engine.Options{Threads: threads}, engine.Hooks{})
 	if err != nil {
 		ck.Close()
 		t.Fatal(err)

@@ -1,14 +1,13 @@
 package engine
 
 import (
-	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/nn"
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// Hooks bind a model in ways that only descriptions and measurements need.
+// Hooks bind a model in ways that only descriptions and measurements need: none for requests.
 type Hooks struct {
 	// Describe binds the weights without converting them. Such an engine says what Info and
 	// package lab predict, and answers nothing.
@@ -24,9 +23,4 @@ type Hooks struct {
 	Work *nn.Work
 	// Processor, when not nil, prepares pictures where the model has no picture processor.
 	Processor imageproc.Processor
-}
-
-// NewWith is New with hooks.
-func NewWith(ck checkpoint.Bundle, o Options, h Hooks) (*Engine, error) {
-	return newEngine(ck, o, h, nil)
 }

@@ -35,7 +35,7 @@ func openInside(t *testing.T) *insideCase {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := New(ck, Options{Threads: 2})
+	e, err := New(ck, Options{Threads: 2}, Hooks{})
 	if err != nil {
 		t.Fatal(err)
 	}

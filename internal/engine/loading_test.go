@@ -94,7 +94,7 @@ func load(dir string) error {
 	if err != nil {
 		return err
 	}
-	e, err := engine.New(ck, engine.Options{Threads: 1})
+	e, err := engine.New(ck, engine.Options{Threads: 1}, engine.Hooks{})
 	if err != nil {
 		ck.Close()
 		return err

@@ -182,7 +182,7 @@ func TestPackedErrors(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		e, err := engine.New(ck, o)
+		e, err := engine.New(ck, o, engine.Hooks{})
 		if err != nil {
 			ck.Close()
 			return err

@@ -24,7 +24,7 @@ func embeddedEngine(t *testing.T) *Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := New(ck, Options{Threads: 1})
+	e, err := New(ck, Options{Threads: 1}, Hooks{})
 	if err != nil {
 		t.Fatal(err)
 	}

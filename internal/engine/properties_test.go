@@ -39,7 +39,7 @@ func embedded(t testing.TB, threads int) *engine.Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := engine.New(ck, engine.Options{Threads: threads})
+	m, err := engine.New(ck, engine.Options{Threads: threads}, engine.Hooks{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ func openWith(t testing.TB, dir string, o engine.Options) *engine.Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := engine.New(ck, o)
+	e, err := engine.New(ck, o, engine.Hooks{})
 	if err != nil {
 		ck.Close()
 		t.Fatal(err)
@@ -114,7 +114,7 @@ func TestPlanOfEachPart(t *testing.T) {
 		}
 	}
 	for _, describe := range []bool{false, true} {
-		e, err := engine.NewWith(ck, engine.Options{Quant: "q4", EncoderQuant: "bf16"},
+		e, err := engine.New(ck, engine.Options{Quant: "q4", EncoderQuant: "bf16"},
 			engine.Hooks{Describe: describe})
 		check(t, err)
 		got := e.Info()
@@ -161,7 +161,7 @@ func TestPlanErrors(t *testing.T) {
 		check(t, os.WriteFile(path, append(raw[:len(raw)-len(data)], data...), 0o644))
 		ck, err := all.Open(dir)
 		check(t, err)
-		_, err = engine.New(ck, c.o)
+		_, err = engine.New(ck, c.o, engine.Hooks{})
 		ck.Close()
 		if err == nil {
 			t.Errorf("%+v: accepted %v", c.o, c.value)
@@ -189,7 +189,7 @@ func TestMadeWeights(t *testing.T) {
 		asked := map[tensor.DType]int{}
 		ck, err := checkpoint.FromConfig("shape", stored.Parts().Config.Data)
 		check(t, err)
-		e, err := engine.NewWith(ck, engine.Options{Threads: 2, Quant: plan}, engine.Hooks{
+		e, err := engine.New(ck, engine.Options{Threads: 2, Quant: plan}, engine.Hooks{
 			Work: work,
 			Weights: func(m *kernel.Memory, name string, d tensor.DType,
 				shape []int) *tensor.Tensor {
@@ -222,7 +222,7 @@ func TestMadeWeights(t *testing.T) {
 	}
 	ck, err := checkpoint.FromConfig("shape", stored.Parts().Config.Data)
 	check(t, err)
-	_, err = engine.NewWith(ck, engine.Options{},
+	_, err = engine.New(ck, engine.Options{},
 		engine.Hooks{Weights: func(*kernel.Memory, string, tensor.DType, []int) *tensor.Tensor {
 			return tensor.FromFloat32s([]int{1}, []float32{1})
 		}})

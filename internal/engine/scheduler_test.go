@@ -36,7 +36,7 @@ func opened(t *testing.T, o Options) *Engine {
 	if o.Threads == 0 {
 		o.Threads = 2
 	}
-	e, err := New(ck, o)
+	e, err := New(ck, o, Hooks{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func tiny(t *testing.T, o Options) *Engine {
 		t.Fatal(err)
 	}
 	o.Threads = 2
-	e, err := NewWith(ck, o, Hooks{Processor: processor})
+	e, err := New(ck, o, Hooks{Processor: processor})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -766,7 +766,7 @@ func TestShortenedFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := NewWith(ck, Options{Threads: 2}, Hooks{Processor: processor})
+		e, err := New(ck, Options{Threads: 2}, Hooks{Processor: processor})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -791,7 +791,7 @@ func TestShortenedFile(t *testing.T) {
 			t.Error(err)
 		}
 		if ck, err = all.Open(dir); err == nil {
-			if _, err = New(ck, Options{Threads: 2}); err == nil {
+			if _, err = New(ck, Options{Threads: 2}, Hooks{}); err == nil {
 				t.Errorf("%d bytes are a model", keep)
 			}
 			ck.Close()

@@ -354,3 +354,8 @@ func TestGeneratedIsValid(t *testing.T) {
 		t.Errorf("only %d texts came to an end", ended)
 	}
 }
+
+// Allowed reports whether a mask holds a token.
+func Allowed(mask []uint64, id int32) bool {
+	return int(id>>6) < len(mask) && mask[id>>6]>>(id&63)&1 != 0
+}

@@ -173,8 +173,3 @@ func (v *Vocabulary) newTokenTrie(ids []int32) tokenTrie {
 
 func set(mask []uint64, id int32)   { mask[id>>6] |= 1 << (id & 63) }
 func unset(mask []uint64, id int32) { mask[id>>6] &^= 1 << (id & 63) }
-
-// Allowed reports whether a mask holds a token.
-func Allowed(mask []uint64, id int32) bool {
-	return int(id>>6) < len(mask) && mask[id>>6]>>(id&63)&1 != 0
-}

@@ -67,8 +67,8 @@ func TestEnvironment(t *testing.T) {
 	}
 	for value, want := range map[string]string{"1": "HF_HUB_OFFLINE", "true": "HF_HUB_OFFLINE",
 		"0": "", "": ""} {
-		if c := client(t, home, "HF_HUB_OFFLINE="+value); c.Offline() != want {
-			t.Errorf("HF_HUB_OFFLINE=%s: got %q, want %q", value, c.Offline(), want)
+		if c := client(t, home, "HF_HUB_OFFLINE="+value); c.offline != want {
+			t.Errorf("HF_HUB_OFFLINE=%s: got %q, want %q", value, c.offline, want)
 		}
 	}
 	for _, env := range []string{"HF_ENDPOINT=huggingface.co", "HF_ENDPOINT=file:///x",

@@ -118,9 +118,6 @@ func readToken(getenv func(string) string, home string) (string, error) {
 // Cache returns the absolute path of the cache.
 func (c *Client) Cache() string { return c.cache }
 
-// Offline returns the variable that forbids requests, empty where none does.
-func (c *Client) Offline() string { return c.offline }
-
 // isHub says whether u is served by the hub: the token may be sent there.
 func (c *Client) isHub(u *url.URL) bool {
 	if u.Scheme != c.endpoint.Scheme {

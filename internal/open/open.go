@@ -21,7 +21,7 @@ func With(files all.Files, o engine.Options, h engine.Hooks) (*engine.Engine, er
 	if err != nil {
 		return nil, err
 	}
-	e, err := engine.NewWith(b, o, h)
+	e, err := engine.New(b, o, h)
 	if err != nil {
 		b.Close()
 		return nil, err

@@ -135,7 +135,7 @@ func llava() (*engine.Engine, error) {
 		x.Data = zeros[:x.Len()*d.Size()]
 		return x
 	}
-	return engine.NewWith(ck, engine.Options{Threads: 1},
+	return engine.New(ck, engine.Options{Threads: 1},
 		engine.Hooks{Describe: true, Weights: weights})
 }
 

@@ -136,7 +136,7 @@ func TestCompare(t *testing.T) {
 	set := []Setting{
 		{Base: "grid", Restore: false, NVis: 576}, {Base: "random", Restore: true, NVis: 576}, {Base: "holov", Restore: true, NVis: 64},
 	}
-	table, err := Compare(context.Background(), m, Drawn(2), 2, set, 0, RunOptions{
+	table, err := Compare(context.Background(), m, drawn(2), 2, set, 0, RunOptions{
 		Workers: 2, Distance: true,
 	})
 	if err != nil {
@@ -150,13 +150,13 @@ func TestCompare(t *testing.T) {
 	if row := table.Rows[2]; !(*row.Distance > 0) || row.Accuracy[All] == 0 {
 		t.Errorf("%s: %+v", row.Setting, row)
 	}
-	one, err := Scenes(context.Background(), m, Drawn(2), 2,
+	one, err := Scenes(context.Background(), m, drawn(2), 2,
 		methods.Options{Base: "holov", NVis: 64, Restore: true}, RunOptions{})
 	if err != nil || one.Reduced[VsFull] != table.Rows[2].Keeps ||
 		one.Change[All] != table.Rows[2].Over["unreduced"] {
 		t.Errorf("alone %+v, %v; in a table %+v", one.Reduced, err, table.Rows[2])
 	}
-	if _, err := Compare(context.Background(), m, Drawn(1), 1,
+	if _, err := Compare(context.Background(), m, drawn(1), 1,
 		[]Setting{{Base: "holov", Restore: false, NVis: 577}}, 0, RunOptions{}); err == nil ||
 		!strings.Contains(err.Error(), "holov, 577 tokens") {
 		t.Errorf("a budget above the tokens: %v", err)

@@ -233,7 +233,7 @@ func TestWorkersDoNotMatter(t *testing.T) {
 	var calls atomic.Int64
 	var first *Result
 	for _, workers := range []int{1, 4} {
-		r, err := Run(context.Background(), Drawn(12), 12, ask, RunOptions{
+		r, err := Run(context.Background(), drawn(12), 12, ask, RunOptions{
 			Workers: workers, Seed: 3, Progress: func(done, total int) { calls.Add(1) },
 		})
 		if err != nil {

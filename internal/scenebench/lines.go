@@ -88,9 +88,6 @@ func parseLines(data []byte) ([]line, error) {
 	return rows, nil
 }
 
-// Len returns the number of questions.
-func (l *Lines) Len() int { return len(l.rows) }
-
 // Items yields the first n questions, each with its picture, read as they are needed. A picture
 // that cannot be read or decoded ends it.
 func (l *Lines) Items(n int) iter.Seq2[Item, error] {

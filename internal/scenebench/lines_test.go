@@ -32,7 +32,7 @@ func TestLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	l, err := OpenLines(path)
-	if err != nil || l.Len() != 2 {
+	if err != nil || len(l.rows) != 2 {
 		t.Fatalf("got %v, %v, want two questions", l, err)
 	}
 	want := []string{"What is it?", "Why?"}

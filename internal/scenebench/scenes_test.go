@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"iter"
 	"os"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/open"
+	"github.com/restore-vlm/restore/internal/scene"
 	"github.com/restore-vlm/restore/reduce"
 )
 
@@ -87,7 +89,7 @@ func TestScenesAgreeWithReference(t *testing.T) {
 func TestScenesDrawn(t *testing.T) {
 	m := openModel(t)
 	const n = 3
-	r, err := Scenes(context.Background(), m, Drawn(n), n,
+	r, err := Scenes(context.Background(), m, drawn(n), n,
 		methods.Options{Base: "grid", NVis: 576, Restore: true}, RunOptions{Distance: true})
 	if err != nil {
 		t.Fatal(err)
@@ -118,21 +120,24 @@ func TestScenesDrawn(t *testing.T) {
 // Ensure errors of the model and cancelling reach the caller.
 func TestScenesErrors(t *testing.T) {
 	m := openModel(t)
-	if _, err := Scenes(context.Background(), m, Drawn(1), 1,
+	if _, err := Scenes(context.Background(), m, drawn(1), 1,
 		methods.Options{Base: "holov", NVis: 577}, RunOptions{}); err == nil {
 		t.Error("a budget above the token count: no error")
 	}
-	if _, err := Scenes(context.Background(), m, Drawn(1), 1,
+	if _, err := Scenes(context.Background(), m, drawn(1), 1,
 		methods.Options{Base: "fastv", Schedule: "2:64"}, RunOptions{Distance: true}); err == nil ||
 		!strings.Contains(err.Error(), "hausdorff: fastv reduces inside the decoder") {
 		t.Errorf("distance inside the decoder: %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := 0
-	_, err := Scenes(ctx, m, Drawn(3), 3, methods.Options{Base: "holov", NVis: 64}, RunOptions{
+	_, err := Scenes(ctx, m, drawn(3), 3, methods.Options{Base: "holov", NVis: 64}, RunOptions{
 		Progress: func(int, int) { done++; cancel() },
 	})
 	if !errors.Is(err, context.Canceled) || done != 1 {
 		t.Errorf("cancelled after a picture: %v after %d", err, done)
 	}
 }
+
+// drawn are the first n pictures of evaluations.
+func drawn(n int) iter.Seq2[Item, error] { return DrawnFrom(scene.EvalSeed, n) }

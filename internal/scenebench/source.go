@@ -24,15 +24,12 @@ const (
 	maxPictureBytes   = 256 << 20
 )
 
-// Drawn yields n pictures of package scene, of consecutive seeds from scene.EvalSeed on, with their
-// scored questions.
-func Drawn(n int) iter.Seq2[Item, error] { return DrawnFrom(scene.EvalSeed, n) }
-
 // CalibrationSeed is the first seed of pictures that calibration may read: neither trained on nor
 // evaluated.
 const CalibrationSeed = scene.EvalSeed - 1_000_000
 
-// DrawnFrom is Drawn with pictures of consecutive seeds from first on.
+// DrawnFrom yields n pictures of package scene with their scored questions: of consecutive seeds,
+// the first of which is first. Evaluations begin at scene.EvalSeed.
 func DrawnFrom(first int64, n int) iter.Seq2[Item, error] { return DrawnIn(scene.Plain, first, n) }
 
 // DrawnIn is DrawnFrom in a world.
