@@ -143,7 +143,7 @@ func TestOrdered(t *testing.T) {
 	check(t, err)
 	open := func(o engine.Options) *engine.Engine {
 		ck := inOrder(t, dir)
-		e, err := engine.New(ck, o)
+		e, err := engine.New(ck, o, engine.Hooks{})
 		check(t, err)
 		t.Cleanup(func() { e.Close() })
 		return e
