@@ -78,6 +78,7 @@ func TestUsageErrors(t *testing.T) {
 	}{
 		"unknown command":         {[]string{"rum"}, `unknown command, got "rum", want run|`},
 		"unknown with flags":      {[]string{"atention", "--image", "x"}, `unknown command, got "atention", want run|`},
+		"flag written out":        {[]string{"run", "-p", "?", "--temperature", "1"}, "unknown flag: --temperature, did you mean --temp?"},
 		"unknown below":           {[]string{"bench", "kernals", "--m", "1"}, `unknown command, got "kernals", want kernels|methods|sequences, did you mean kernels?`},
 		"unknown subcommand":      {[]string{"inspect", "token"}, `want tokens|chat|image`},
 		"no subcommand":           {[]string{"eval"}, "eval: no command given"},

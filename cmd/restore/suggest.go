@@ -65,8 +65,11 @@ func closest(got string, names []string) string {
 			best, at = d, name
 		}
 	}
-	if at == "" && len(got) > 2 { // the beginning of one name alone
-		begins := func(name string) bool { return strings.HasPrefix(name, got) }
+	if at == "" && len(got) > 2 { // the beginning of one name alone, or longer than one
+		begins := func(name string) bool {
+			return strings.HasPrefix(name, got) ||
+				len(name) > 3 && strings.HasPrefix(got, name)
+		}
 		if i := slices.IndexFunc(names, begins); i >= 0 &&
 			!slices.ContainsFunc(names[i+1:], begins) {
 			at = names[i]
