@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/restore-vlm/restore/internal/calibrate"
+	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/fleet"
 	"github.com/restore-vlm/restore/internal/fleet/natsserver"
 	"github.com/restore-vlm/restore/internal/imageproc"
@@ -345,6 +346,7 @@ func (o *answeringFlags) worker(
 // opened is a backend with what ends it.
 type opened struct {
 	backend server.Backend
+	engine  *engine.Engine // of this process, nil where workers answer
 	ends    []func() error
 }
 
@@ -388,7 +390,7 @@ func (o *answeringFlags) openAt(
 			return err
 		}
 		out.ends = append(out.ends, e.Close)
-		out.backend, own = b, b
+		out.backend, out.engine, own = b, e, b
 	}
 	if n.url == "" {
 		return nil

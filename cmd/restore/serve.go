@@ -23,6 +23,7 @@ import (
 	"github.com/restore-vlm/restore/internal/fleet"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/local"
 	"github.com/restore-vlm/restore/internal/media"
 	"github.com/restore-vlm/restore/internal/methods"
@@ -449,6 +450,9 @@ func (o *serveOptions) run(ctx context.Context, a *app) error {
 	go func() {
 		err := o.answering.openAt(opening, a, log, &o.nats, &out, place{name: "restore serve",
 			aliases: o.aliases, client: fleet.ClientOptions{Queue: o.answering.queue}})
+		if err == nil && out.engine != nil {
+			err = expect(log, s, out.engine)
+		}
 		if err == nil {
 			s.Ready(out.backend)
 			_, err = fmt.Fprintf(a.out, "listening on http://%s\n", l.Addr())
@@ -485,4 +489,21 @@ func (o *serveOptions) server(log *slog.Logger, loader *media.Loader) server.Opt
 		DrainTimeout: o.drain, Ping: o.ping,
 		NoMetrics: !o.metrics, NoPage: !o.page, LogPrompts: o.prompts, Log: log, Media: loader,
 	}
+}
+
+// expect tells s how long questions take on this machine, for the page. A model without pictures
+// has none to predict.
+func expect(log *slog.Logger, s *server.Server, e *engine.Engine) error {
+	if e.Info().Sizes == nil {
+		return nil
+	}
+	const side, rows = 672, 128 // of a picture where it may have any size; of a prompt
+	speed := lab.Speed(e, func() { log.Info("measuring how fast this machine is, once") })
+	t, err := lab.PredictTimes(e, speed, e.Source(),
+		lab.Question{Width: side, Height: side, NVis: 1, Text: rows - 1})
+	if err != nil {
+		return err
+	}
+	s.Expect(1e3*(t.First-t.Prefill), 1e3*t.Prefill/rows)
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"net/http"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -61,6 +62,25 @@ func (s *serving) stop(sig syscall.Signal) int {
 func TestServe(t *testing.T) {
 	picture := drawn(t, 1)
 	s := startServer(t, "--cache-dir", filepath.Join(t.TempDir(), "cache"))
+	var models struct {
+		Data []struct {
+			Restore struct {
+				Predict struct {
+					Encode float64 `json:"encode_ms"`
+					Row    float64 `json:"token_ms"`
+				}
+			}
+		}
+	}
+	reply, err := http.Get(s.url + "/v1/models")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	if err := json.NewDecoder(reply.Body).Decode(&models); err != nil || len(models.Data) != 1 ||
+		!(models.Data[0].Restore.Predict.Encode > 0 && models.Data[0].Restore.Predict.Row > 0) {
+		t.Errorf("before the first question: %v, %+v", err, models)
+	}
 	for _, more := range [][]string{
 		{"-p", "What number is written?", "--image", picture},
 		{"-p", "Describe <image> this.", "--image", picture, "--n-vis", "32", "--temp", "1.2", "--seed", "7"},

@@ -95,11 +95,20 @@ type modelObject struct {
 	} `json:"restore"`
 }
 
-// predict is what a question is going to take, by what earlier ones took.
+// predict is what a question is going to take, by what earlier ones took, and before those by
+// what Expect was told.
 type predict struct {
 	Encode float64 `json:"encode_ms"` // of a picture, until its rows are ready
 	Token  float64 `json:"token_ms"`  // of a row of the prompt
 	KV     int64   `json:"kv_bytes"`  // of a row
+}
+
+// Expect says what questions take before any was answered: milliseconds of a picture until its
+// rows are ready, and of a row of the prompt.
+func (s *Server) Expect(encode, row float64) {
+	s.predictMu.Lock()
+	defer s.predictMu.Unlock()
+	s.predict.Encode, s.predict.Token = encode, row
 }
 
 // learn takes an answer into account.
@@ -126,7 +135,7 @@ func (s *Server) predicted(i *Info) predict {
 	s.predictMu.Lock()
 	defer s.predictMu.Unlock()
 	p := s.predict
-	if p.Token == 0 { // nothing was measured: two operations a weight, at 50 billion a second
+	if p.Token == 0 { // nobody knows: two operations a weight, at 50 billion a second
 		p.Token = 2 * float64(i.Params) / 50e6
 	}
 	p.KV = i.KVPerToken
