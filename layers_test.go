@@ -27,7 +27,8 @@ var layers = parseLayers(`
 errs:
 reduce:
 internal/kernel:
-internal/calibrate: internal/kernel
+internal/atomicfile:
+internal/calibrate: internal/atomicfile internal/kernel
 internal/tensor: internal/kernel
 internal/checkpoint: internal/tensor
 internal/checkpoint/all: internal/checkpoint internal/checkpoint/* internal/builtin internal/hub
@@ -71,10 +72,10 @@ internal/evalengine: eval internal/engine internal/methods internal/imageproc
 internal/sheet:
 internal/compare: eval eval/bench internal/sheet
 internal/chart:
-internal/paper: eval eval/bench internal/evalengine internal/engine internal/lab internal/methods internal/nn
+internal/paper: internal/atomicfile eval eval/bench internal/evalengine internal/engine internal/lab internal/methods internal/nn
     internal/imageproc internal/scene internal/scenebench internal/sheet internal/chart
 internal/dataset:
-eval: .
+eval: . internal/atomicfile
 eval/bench: eval internal/dataset internal/pytext
 internal/scenebench: internal/engine internal/lab internal/methods reduce internal/scene . internal/imageproc
     internal/sample

@@ -15,6 +15,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/restore-vlm/restore/internal/atomicfile"
 )
 
 // Files of a folder of records.
@@ -251,11 +253,7 @@ func replaceJSON(path string, v any) error {
 	if err != nil {
 		return err
 	}
-	tmp := path + ".new"
-	if err := os.WriteFile(tmp, append(data, '\n'), 0o666); err != nil {
-		return err
-	}
-	return os.Rename(tmp, path)
+	return atomicfile.Write(path, append(data, '\n'))
 }
 
 // add appends a record, in one write, so that a kill leaves whole lines and at most one part

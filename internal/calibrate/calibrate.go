@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/restore-vlm/restore/internal/atomicfile"
 	"github.com/restore-vlm/restore/internal/kernel"
 )
 
@@ -55,7 +56,7 @@ func in(dir string, p *kernel.Pool, about func()) *kernel.Speed {
 	}
 	s := kernel.MeasureSpeed(p)
 	if dir != "" {
-		_ = writeWhole(dir, file, &kept{Form: form, CPU: cpu, Speed: s})
+		_ = writeWhole(file, &kept{Form: form, CPU: cpu, Speed: s})
 	}
 	return s
 }
@@ -93,26 +94,12 @@ func readSmall(file string) ([]byte, error) {
 }
 
 // writeWhole writes the file whole or not at all.
-func writeWhole(dir, file string, k any) error {
+func writeWhole(file string, k any) error {
 	b, err := json.MarshalIndent(k, "", " ")
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(dir, ".calibrate-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(b, '\n'))
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), file)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-	}
-	return err
+	return atomicfile.Write(file, append(b, '\n'))
 }
 
 // CPU names the processor as the system does, with family and model where it tells them,

@@ -54,7 +54,7 @@ func planFile(
 		defer lock.Unlock()
 		plans := read()
 		plans[t.Format] = t
-		_ = writeWhole(dir, file, &keptPlans{Form: form, CPU: cpu, Plans: plans})
+		_ = writeWhole(file, &keptPlans{Form: form, CPU: cpu, Plans: plans})
 	}
 	return load, save
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/restore-vlm/restore/eval"
+	"github.com/restore-vlm/restore/internal/atomicfile"
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/methods"
 )
@@ -108,14 +109,7 @@ func (l *Lab) kept(kind string, of []any, left time.Duration, out any, f func() 
 	if data, err = json.Marshal(out); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(l.Records, 0o777); err != nil {
-		return err
-	}
-	tmp := path + ".new"
-	if err := os.WriteFile(tmp, append(data, '\n'), 0o666); err != nil {
-		return err
-	}
-	return os.Rename(tmp, path)
+	return atomicfile.Write(path, append(data, '\n'))
 }
 
 // take is how long so many questions take under a setting, with their pictures.
