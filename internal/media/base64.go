@@ -60,7 +60,7 @@ func (l *Loader) decode(s string) ([]byte, *Error) {
 			"base64: got padding at the wrong place, want a whole number of 4 characters")
 	}
 	alphabet := base64.RawStdEncoding // which skips line breaks
-	if strings.ContainsAny(digits, "-_") {
+	if strings.Contains(digits, "-") || strings.Contains(digits, "_") {
 		alphabet = base64.RawURLEncoding
 	}
 	out := make([]byte, alphabet.DecodedLen(len(digits)))
