@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"os"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -54,10 +56,27 @@ func (b *Backend) describe() server.Info {
 	sum := sha256.Sum256(
 		fmt.Append(nil, b.o.Version, out.Digest, i.Kept, i.Kernel, about.CacheType))
 	out.Fingerprint = "fp_" + hex.EncodeToString(sum[:6])
-	if out.Created.IsZero() {
-		out.Created = time.Unix(0, 0)
+	if out.Created.IsZero() { // its weights are a part of the program
+		out.Created = built()
 	}
 	return out
+}
+
+// built is when the program was made: the time of its commit, else of its file.
+func built() time.Time {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if at, err := time.Parse(time.RFC3339, s.Value); s.Key == "vcs.time" && err == nil {
+				return at
+			}
+		}
+	}
+	if path, err := os.Executable(); err == nil {
+		if info, err := os.Stat(path); err == nil {
+			return info.ModTime()
+		}
+	}
+	return time.Unix(0, 0)
 }
 
 // family is the architecture's name as model_type has it.

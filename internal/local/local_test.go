@@ -848,3 +848,25 @@ func TestCancelled(t *testing.T) {
 	}
 	t.Errorf("after a second: %+v", h.e.Stats())
 }
+
+// Ensure that the embedded model has the program's date.
+func TestCreated(t *testing.T) {
+	h := start(t, nil)
+	resp, err := http.Get(h.url + "/api/tags")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var tags struct {
+		Models []struct {
+			Modified time.Time `json:"modified_at"`
+		}
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&tags); err != nil || len(tags.Models) != 1 {
+		t.Fatalf("%+v, %v", tags, err)
+	}
+	at := tags.Models[0].Modified
+	if at.Before(time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)) || at.After(time.Now()) {
+		t.Errorf("got %v, want when this program was built", at)
+	}
+}
