@@ -14,21 +14,27 @@ import (
 	"github.com/restore-vlm/restore/internal/server"
 )
 
-// TestChaosCoordination prints what it costs to ask workers that answer at once: requests a
-// second by the number of workers, with and without workers that come and go.
+// TestChaosCoordination prints what it costs to ask workers that answer at once, over one NATS
+// server and over three that keep everything three times: requests a second by the number of
+// workers, with and without workers that come and go.
 func TestChaosCoordination(t *testing.T) {
 	if !full() {
 		t.Skip("measures")
 	}
-	nodes, url := startNodes(t, 1)
-	for _, n := range []int{1, 10, 50, 200} {
-		for _, churn := range []bool{false, true} {
-			coordinate(t, nodes[0], url, n, churn)
-		}
+	for _, servers := range []int{1, 3} {
+		t.Run(fmt.Sprint(servers, " servers"), func(t *testing.T) {
+			nodes, url := startNodes(t, servers)
+			waitCluster(t, url, Layout{Replicas: servers})
+			for _, n := range []int{1, 50, 200} {
+				for _, churn := range []bool{false, true} {
+					coordinate(t, nodes, url, n, churn)
+				}
+			}
+		})
 	}
 }
 
-func coordinate(t *testing.T, d *node, url string, n int, churn bool) {
+func coordinate(t *testing.T, nodes []*node, url string, n int, churn bool) {
 	key := fmt.Sprintf("w%d", n)
 	if churn {
 		key += "churn"
@@ -37,7 +43,7 @@ func coordinate(t *testing.T, d *node, url string, n int, churn bool) {
 	ctx, stop := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	one := func(ctx context.Context) {
-		c, err := Connect(ctx, Options{URL: url, Layout: Layout{Partitions: 256}})
+		c, err := Connect(ctx, Options{URL: url})
 		if err != nil {
 			if ctx.Err() == nil {
 				t.Error(err)
@@ -95,8 +101,12 @@ func coordinate(t *testing.T, d *node, url string, n int, churn bool) {
 	askers.Wait()
 	took := time.Since(begun)
 	twice := b.asked.Load() - int64(answered)
-	t.Logf("%3d workers, churn %-5v: %5.0f requests a second, %d asked twice, server %d MB",
-		n, churn, float64(answered)/took.Seconds(), twice, residentMB(d.cmd.Process.Pid))
+	memory := 0
+	for _, d := range nodes {
+		memory = max(memory, residentMB(d.cmd.Process.Pid))
+	}
+	t.Logf("%3d workers, churn %-5v: %5.0f requests a second, %d of %d asked twice, a server "+
+		"%d MB", n, churn, float64(answered)/took.Seconds(), twice, answered, memory)
 	stop()
 	all.Wait()
 }
