@@ -32,8 +32,8 @@ type Answer struct {
 // PictureReport says what became of one picture.
 type PictureReport struct {
 	Tokens int // before the reduction
-	Kept   int // of them read as they were
-	Merged int // tokens that each stand for a group of the others
+	Kept   int // of them, those that are read as they are
+	Merged int // tokens read that each stand for a group of the others
 
 	// Reduction says for each token that the decoder reads which of the picture's it
 	// stands for and where it sits. It is nil where every token was read.
@@ -43,9 +43,8 @@ type PictureReport struct {
 	picture *Picture // nil of a video
 }
 
-// Draw returns the picture with what became of its patches: those kept stay clear,
-// those merged into one token share a tint, and what was dropped is dark. It is nil
-// for a video.
+// Draw returns the picture with its patches marked: kept ones are clear, patches merged
+// into one token share a tint, dropped ones are dark. It is nil for a video.
 func (r *PictureReport) Draw() image.Image {
 	if r.picture == nil {
 		return nil

@@ -272,8 +272,8 @@ func TestHooksAreForMeasurements(t *testing.T) {
 	}
 }
 
-// Ensure that the code of kernel, reduce and engine is for any model: no name and no text in it is
-// that of an architecture. Methods keep the names that their authors gave them.
+// Ensure that the code of kernel, methods and engine is for any model: nothing in it names
+// an architecture. Methods keep the names that their authors gave them.
 func TestNoArchitectureNamed(t *testing.T) {
 	named := regexp.MustCompile(`(?i)llava|qwen|vicuna|mistral`)
 	for _, dir := range []string{"internal/kernel", "internal/methods", "internal/engine"} {

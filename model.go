@@ -11,6 +11,14 @@ import (
 
 // Ask answers one question on its own. When ctx ends it returns the answer so far
 // and the cause of ctx.
+//
+// The error is an [errs.OptionError] when a field of r is refused, an
+// [errs.ContextError] when the prompt is longer than the model's context, an
+// [errs.MemoryError] when its keys and values do not fit into memory, an
+// [errs.PictureError] when the model cannot take a picture, [errs.ErrClosed] after
+// Close, [errs.ErrNotFinite] when the model computes NaN, [errs.ErrDamaged] when a
+// file of the model was cut short, and [errs.ErrInternal] after a fault of this
+// program. None of them touches another request.
 func (m *Model) Ask(ctx context.Context, r Request) (*Answer, error) {
 	return ask(ctx, r, m.e.Ask)
 }
@@ -21,23 +29,24 @@ type Piece struct {
 	Answer *Answer // the whole answer, in the last piece alone
 }
 
-// Stream is Ask piece by piece. The texts of all pieces joined are the answer's
-// text. After an error nothing follows; the answer so far comes with the error of a
-// context that ended. To break off the loop ends the request.
+// Stream is Ask, piece by piece. The texts of all pieces joined are the answer's
+// text. An error is the last piece; if the context ended, the answer so far comes with
+// it. Leaving the loop cancels the request.
 func (m *Model) Stream(ctx context.Context, r Request) iter.Seq2[Piece, error] {
 	return stream(ctx, r, m.e.Ask)
 }
 
 // Conversation is a dialogue that keeps what it has read: reduced tokens, keys and
-// values. The next question reads only what is new, and is answered as if all were
-// read again. It is not safe for concurrent use.
+// values. The next question reads only its new part, and its answer is as if the whole
+// dialogue were read again. A Conversation is not safe for concurrent use.
 type Conversation struct {
 	c *engine.Conversation
 	r *Reduction
 }
 
 // NewConversation starts a dialogue whose pictures are reduced by r; nil reads every
-// token.
+// token. The error is an [errs.OptionError] when r is refused, and [errs.ErrClosed]
+// after Close.
 func (m *Model) NewConversation(r *Reduction) (*Conversation, error) {
 	if err := m.e.Closed(); err != nil {
 		return nil, err
@@ -49,8 +58,9 @@ func (m *Model) NewConversation(r *Reduction) (*Conversation, error) {
 	return &Conversation{c: m.e.NewConversation(how), r: r}, nil
 }
 
-// Ask answers the next question. After an error the dialogue is as it was before the
-// call. A Reduction of the request's own must be the conversation's.
+// Ask answers the next question, with the errors of [Model.Ask]. After an error the
+// dialogue is as it was before the call. If the request has a Reduction, it must equal the
+// conversation's.
 func (c *Conversation) Ask(ctx context.Context, r Request) (*Answer, error) {
 	if err := c.check(&r); err != nil {
 		return nil, err
@@ -58,7 +68,7 @@ func (c *Conversation) Ask(ctx context.Context, r Request) (*Answer, error) {
 	return ask(ctx, r, c.c.Ask)
 }
 
-// Stream is Ask piece by piece, as [Model.Stream] is.
+// Stream is Ask, piece by piece, as [Model.Stream] is.
 func (c *Conversation) Stream(ctx context.Context, r Request) iter.Seq2[Piece, error] {
 	if err := c.check(&r); err != nil {
 		return func(yield func(Piece, error) bool) { yield(Piece{}, err) }
@@ -76,13 +86,13 @@ func (c *Conversation) check(r *Request) error {
 	return nil
 }
 
-// Reset forgets the dialogue and keeps what was read: a next question that begins
-// with the same pictures reuses it.
+// Reset forgets the dialogue, but not what was read: if the next question begins with
+// the same pictures, they are not read again.
 func (c *Conversation) Reset() { c.c.Reset() }
 
-// Close ends the requests that are running, which return [errs.ErrClosed], and
-// frees the model's memory. It may be called at any time, and more than once; every
-// call after it is ErrClosed.
+// Close ends the running requests, which return [errs.ErrClosed], and frees the model's
+// memory. It may be called at any time and more than once. Every later call returns
+// ErrClosed.
 func (m *Model) Close() error { return m.e.Close() }
 
 // Info describes a model.

@@ -39,9 +39,9 @@ const (
 	Q4       WeightType = "q4"   // blocks of 32 with a scale, 4.5 bits; embedding and head stay Q8
 )
 
-// WithWeights keeps the language model's weights as decoder, and those of vision
-// tower and projector as encoder (which takes no Q4). Weights are converted while
-// they are loaded.
+// WithWeights keeps the language model's weights in type decoder, and the weights of
+// vision tower and projector in type encoder, which cannot be Q4. Weights are converted
+// while they are loaded.
 func WithWeights(decoder, encoder WeightType) Option {
 	return func(o *settings) {
 		o.engine.Quant, o.engine.EncoderQuant = string(decoder), string(encoder)
@@ -76,7 +76,7 @@ func WithThreads(n int) Option {
 }
 
 // WithPixelLimits resizes pictures to at least least and at most most pixels, for
-// models that take pictures of any size. 0 is what the model's files say.
+// models that take pictures of any size. 0 is the limit in the model's files.
 func WithPixelLimits(least, most int) Option {
 	return func(o *settings) { o.engine.MinPixels, o.engine.MaxPixels = least, most }
 }
@@ -86,8 +86,8 @@ func WithProgress(f func(done, total int64)) Option {
 	return func(o *settings) { o.engine.Progress = f }
 }
 
-// WithWarnings calls f with one line for everything that is done differently from what the
-// model's files say, such as a missing chat template.
+// WithWarnings calls f with one line wherever the program departs from the model's files, for
+// example when they have no chat template.
 func WithWarnings(f func(message string)) Option {
 	return func(o *settings) { o.engine.Warn = f }
 }

@@ -24,8 +24,8 @@ type PictureOption func(*pictureSettings)
 
 type pictureSettings struct{ decode imageproc.DecodeOptions }
 
-// WithMaxPixels refuses pictures of more than n pixels, 64 million by default. The
-// header tells, before memory is allocated.
+// WithMaxPixels refuses pictures of more than n pixels, 64 million by default, before
+// memory for them is allocated.
 func WithMaxPixels(n int64) PictureOption {
 	return func(s *pictureSettings) { s.decode.Limits.MaxPixels = n }
 }
@@ -41,7 +41,8 @@ func WithoutEXIF() PictureOption {
 	return func(s *pictureSettings) { s.decode.EXIF = false }
 }
 
-// OpenPicture reads the picture in a file. See [DecodePicture].
+// OpenPicture reads the picture in a file, as [DecodePicture] does. The error is
+// [errs.ErrNotFound] when there is no such file.
 func OpenPicture(path string, options ...PictureOption) (*Picture, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -54,19 +55,21 @@ func OpenPicture(path string, options ...PictureOption) (*Picture, error) {
 	return read(f, path, options)
 }
 
-// ReadPicture reads the picture that is all of r. See [DecodePicture].
+// ReadPicture reads r to its end and decodes it as [DecodePicture] does.
 func ReadPicture(r io.Reader, options ...PictureOption) (*Picture, error) {
 	return read(r, "picture", options)
 }
 
-// DecodePicture reads a picture from a file's content: PNG, JPEG, GIF and TIFF
-// (their first picture), WebP or BMP, told apart by their content. Transparency is
-// composited on white. The error is an [errs.PictureError].
+// DecodePicture decodes a picture: PNG, JPEG, WebP, BMP, or the first picture of a GIF or
+// TIFF. The format is found in the data. Transparent pixels are composited on white. The
+// error is an [errs.PictureError] when the data are damaged, of another format, or larger
+// than the limits.
 func DecodePicture(data []byte, options ...PictureOption) (*Picture, error) {
 	return decode(data, "picture", decodeOptions(options))
 }
 
-// FromImage returns a copy of m as a picture, on white.
+// FromImage returns a copy of m as a picture. Transparent pixels are composited on white.
+// The error is an [errs.PictureError] when m is empty or has more than 64 million pixels.
 func FromImage(m image.Image) (*Picture, error) {
 	b := m.Bounds()
 	w, h := b.Dx(), b.Dy()
@@ -90,10 +93,11 @@ func FromImage(m image.Image) (*Picture, error) {
 	return &Picture{p}, nil
 }
 
-// Size returns the picture's width and height in pixels, upright.
+// Size returns the picture's width and height in pixels, after it is turned upright.
 func (p *Picture) Size() (width, height int) { return p.p.Width, p.p.Height }
 
-// Format returns the name of the file's format, as in "PNG"; "" of [FromImage].
+// Format returns the name of the file's format, as in "PNG". It is "" for a picture of
+// [FromImage].
 func (p *Picture) Format() string { return p.p.Format }
 
 // Image returns the picture as it was read. The pixels are a copy.
@@ -114,7 +118,7 @@ func decodeOptions(options []PictureOption) imageproc.DecodeOptions {
 	return s.decode
 }
 
-// read decodes what r holds, of which it reads no more than may be.
+// read decodes the picture in r. It reads one byte more than the limit at most.
 func read(r io.Reader, name string, options []PictureOption) (*Picture, error) {
 	o := decodeOptions(options)
 	most := o.Limits.MaxBytes

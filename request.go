@@ -15,8 +15,8 @@ import (
 type Request struct {
 	// Prompt is the question.
 	Prompt string
-	// System is said before a conversation; empty is what the chat template says by
-	// itself. A template without a place for it is an error.
+	// System is the system prompt, read before the first question. If it is empty the chat
+	// template's own is read. A template that has no place for it is an error.
 	System string
 	// Pictures belong to this question, in order, before its text.
 	Pictures []*Picture
@@ -33,9 +33,9 @@ type Request struct {
 	MaxTokens int
 }
 
-// Reduction says how the visual tokens of a picture are reduced (RESTORE, Eqs.
-// 3-8): a published criterion keeps some, the others are merged into anchors. The
-// budget is exact; a picture with fewer tokens is an error, unless AtMost is set.
+// Reduction says how the visual tokens of a picture are reduced (RESTORE, Eqs. 3-8): a
+// published criterion keeps some, and the others are merged into anchors. The budget is
+// exact: a picture that has fewer tokens is an error, unless AtMost is set.
 type Reduction struct {
 	// Base is the criterion: "holov", "divprune", … as `restore methods` lists them,
 	// or one that [RegisterMethod] added. Empty and "none" read every token.
@@ -44,20 +44,20 @@ type Reduction struct {
 	// share of the picture's tokens instead.
 	NVis      int
 	KeepRatio float64
-	// AtMost reads pictures of fewer tokens than NVis whole.
+	// AtMost reads a picture whole if it has fewer tokens than NVis.
 	AtMost bool
-	// Plain is the criterion alone: what it does not keep is dropped, and attention is
-	// not calibrated.
+	// Plain runs the criterion without RESTORE: tokens that it does not keep are dropped,
+	// and attention is not calibrated.
 	Plain bool
 	// Options holds all other parameters by the names that [Parameters] lists, as in
-	// {"gamma": 0.25, "join": "all"}. A value has the parameter's type, or is a
-	// text as a command line has it.
+	// {"gamma": 0.25, "join": "all"}. A value has the parameter's type, or is the text
+	// that a command line would have.
 	Options map[string]any
 }
 
-// ParseReduction reads a reduction from a JSON object whose fields are parameters with
-// underscores, as in {"base": "holov", "n_vis": 64}. Without "restore": false RESTORE
-// acts over the base.
+// ParseReduction reads a reduction from a JSON object. Its fields are parameters, with
+// underscores for hyphens: {"base": "holov", "n_vis": 64}. RESTORE works over the base
+// unless the object has "restore": false. The error is an [errs.OptionError].
 func ParseReduction(object []byte) (*Reduction, error) {
 	g, err := methods.ParseJSON(object)
 	if err != nil {
@@ -72,10 +72,10 @@ func ParseReduction(object []byte) (*Reduction, error) {
 
 // Sampling says how a token is chosen among the likely ones.
 type Sampling struct {
-	Temperature float64 // 0 takes the likeliest token; the fields below have then no effect
-	TopK        int     // among the k likeliest; 0 is all
-	TopP        float64 // among the likeliest that hold this share; 0 and 1 are all
-	MinP        float64 // among those with this share of the likeliest one's probability; 0 is all
+	Temperature float64 // 0 takes the likeliest token, and the fields below must be 0 then
+	TopK        int     // draws among the k likeliest tokens; 0: all
+	TopP        float64 // draws among the likeliest that together have this probability; 0, 1: all
+	MinP        float64 // draws among tokens with this share of the highest probability; 0: all
 	Seed        int64   // the draw depends on it and the logits alone
 }
 
@@ -123,8 +123,34 @@ func (r *Reduction) equal(other *Reduction) bool {
 	return err == nil && err2 == nil && reflect.DeepEqual(a, b)
 }
 
+// check refuses fields that have no effect.
+func (s *Sampling) check() error {
+	if s.Temperature != 0 {
+		return nil
+	}
+	for _, f := range []struct {
+		name  string
+		value any
+		given bool
+	}{
+		{"top-k", s.TopK, s.TopK != 0}, {"top-p", s.TopP, s.TopP != 0 && s.TopP != 1},
+		{"min-p", s.MinP, s.MinP != 0}, {"seed", s.Seed, s.Seed != 0},
+	} {
+		if f.given {
+			return &errs.OptionError{
+				Name: f.name, Got: fmt.Sprint(f.value), Why: "at temperature 0",
+				Fault: errs.Useless,
+			}
+		}
+	}
+	return nil
+}
+
 func (r *Request) engine() (engine.Request, error) {
 	s := r.Sampling
+	if err := s.check(); err != nil {
+		return engine.Request{}, err
+	}
 	how, err := r.Reduction.options()
 	out := engine.Request{
 		Prompt: r.Prompt, System: r.System, MaxTokens: r.MaxTokens, Reduce: how,

@@ -43,11 +43,13 @@ import (
 // cache, or a file of [Pack]. An empty path is the small model that is part of the
 // program; it knows drawn scenes only.
 //
-// A model's files stay in use until Close. Where one is cut short meanwhile, requests
-// fail with [errs.ErrDamaged]; what is written over weights is computed with.
+// The files stay in use until Close. If one is cut short meanwhile, requests fail with
+// [errs.ErrDamaged]; if weights are overwritten, requests compute with the new bytes.
 //
-// Every weight is bound by name and shape. The error is an [errs.ModelError] that
-// lists all that does not fit, an [errs.OptionError], or the cause of ctx.
+// Every weight is bound by name and shape. The error is an [errs.ModelError] when the
+// files do not make a model (it lists everything that does not fit), an
+// [errs.OptionError] when an option is refused, an [errs.MemoryError] when the weights
+// do not fit into memory, or the cause of ctx.
 func Open(ctx context.Context, path string, options ...Option) (*Model, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
@@ -62,8 +64,9 @@ func Open(ctx context.Context, path string, options ...Option) (*Model, error) {
 }
 
 // Pack writes the model at path, as Open takes it, to w as one file that is ready
-// to run: its weights are of the types that the options say. Open refuses a packed
-// file that is damaged, cut short, or older than the files it was made of.
+// to run: its weights have the types that the options say. Open refuses a packed
+// file that is damaged, cut short, or older than the files it was made from. The
+// errors are Open's, and w's own.
 func Pack(ctx context.Context, path string, w io.Writer, options ...Option) error {
 	if err := context.Cause(ctx); err != nil {
 		return err

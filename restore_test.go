@@ -230,3 +230,23 @@ func TestClose(t *testing.T) {
 	}
 	m.Info()
 }
+
+// Ensure that sampling fields without effect are refused by name, and that they are taken where
+// they have one.
+func TestSamplingWithoutEffect(t *testing.T) {
+	m := embedded(t)
+	for name, s := range map[string]restore.Sampling{
+		"top-k": {TopK: 5}, "top-p": {TopP: 0.5}, "min-p": {MinP: 0.1}, "seed": {Seed: 3},
+	} {
+		ask := restore.Request{Prompt: "?", Sampling: s, MaxTokens: 1}
+		var refused *errs.OptionError
+		_, err := m.Ask(t.Context(), ask)
+		if !errors.As(err, &refused) || refused.Name != name || refused.Fault != errs.Useless {
+			t.Errorf("%s: got %v, want an error about it", name, err)
+		}
+		ask.Sampling.Temperature = 0.5
+		if _, err := m.Ask(t.Context(), ask); err != nil {
+			t.Errorf("%s with a temperature: %v", name, err)
+		}
+	}
+}

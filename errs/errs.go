@@ -1,12 +1,20 @@
 // Package errs holds the errors that callers of restore branch on.
 //
-// A sentinel is compared with [errors.Is], a type is found with [errors.As]. All
-// of them reach the caller wrapped: the text names the package and the subject,
-// the type carries the numbers. No text names a command-line flag or a field of
-// JSON; the command and the server add those from Name.
+//	var bad *errs.OptionError
+//	switch _, err := m.Ask(ctx, r); {
+//	case errors.As(err, &bad):
+//		log.Printf("set %s to %s", bad.Name, bad.Want)
+//	case errors.Is(err, errs.ErrClosed):
+//		return
+//	}
 //
-// Cancellation has no error of its own: a call whose context ends returns what it
-// had and [context.Cause] of that context.
+// Compare a sentinel with [errors.Is], find a type with [errors.As]: all of them reach
+// the caller wrapped. The text names the package and the subject; the type has the
+// numbers. No text names a command-line flag or a JSON field: the command and the server
+// add those from Name.
+//
+// Cancellation has no error of its own: a call whose context ends returns its result so
+// far and [context.Cause] of that context.
 package errs
 
 import (
@@ -20,12 +28,12 @@ var (
 	// Close ended.
 	ErrClosed = errors.New("the model is closed")
 
-	// ErrQueueFull is returned when a request may not wait: as many wait as the
-	// model's queue holds.
+	// ErrQueueFull is returned when a request would have to wait and the queue of waiting
+	// requests is full.
 	ErrQueueFull = errors.New("the queue is full")
 
 	// ErrInternal is returned when a request ended in a fault of this program. The
-	// text says nothing of the inside; other requests go on.
+	// text has no details of the fault; other requests go on.
 	ErrInternal = errors.New("internal error")
 
 	// ErrNotFinite is returned when weights, activations or logits hold NaN or an
@@ -63,7 +71,7 @@ const (
 type OptionError struct {
 	Name  string // as in "n-vis": lower-case words joined by hyphens
 	Got   string // the value as it was given
-	Want  string // the values that would do, as in "at most 576"; empty for Useless
+	Want  string // the values that are accepted, as in "at most 576"; empty for Useless
 	Why   string // where a limit comes from, or why a value has no effect; may be empty
 	Fault Fault
 }
@@ -72,7 +80,7 @@ type OptionError struct {
 // effect WHY".
 func (e *OptionError) Error() string { return e.Text(e.Name) }
 
-// Text is Error under another name of the option, as a flag or a field has it.
+// Text is Error with another name for the option, for example a flag.
 func (e *OptionError) Text(name string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: ", name)
@@ -91,9 +99,9 @@ func (e *OptionError) Text(name string) string {
 	return b.String()
 }
 
-// ContextError is returned when a prompt does not fit the model's context. The
-// context is one of positions: with original positions a reduced picture still
-// spans as many as it had tokens.
+// ContextError is returned when a prompt does not fit into the model's context. The
+// context is measured in positions: with original positions a reduced picture spans as
+// many as it had tokens.
 type ContextError struct {
 	PromptTokens int // rows that the decoder would read
 	Positions    int // positions that they span
@@ -107,8 +115,8 @@ func (e *ContextError) Error() string {
 		e.Positions, e.Context)
 }
 
-// MemoryError is returned when something would not fit in the memory that it may
-// take, before it is allocated.
+// MemoryError is returned when something does not fit into the memory that it may
+// take. Nothing of it is allocated then.
 type MemoryError struct {
 	What       string // as in "keys and values of the request"
 	Need, Have int64  // bytes
@@ -138,10 +146,10 @@ const (
 	BadShape                          // sides that the model cannot take
 )
 
-// PictureError is returned when a picture is refused, before memory for its
-// pixels is allocated where its header tells.
+// PictureError is returned when a picture is refused. If its header shows what is wrong,
+// no memory for its pixels is allocated.
 type PictureError struct {
-	Index         int // of the picture in its request, from 0; -1 where there is one alone
+	Index         int // of the picture in its request, from 0; -1 outside of a request
 	Fault         PictureFault
 	Width, Height int   // pixels; 0 where not known
 	Got, Limit    int64 // of TooManyPixels and TooManyBytes

@@ -1,9 +1,9 @@
 package reduce
 
-// Need is a part of Input that a method reads besides X.
+// Need is a part of Input that a method reads in addition to X.
 type Need string
 
-// What a method may need. The names are those of the tensors in a file of features.
+// What a method may need. Tensors in a file of features have the same names.
 const (
 	ClsAttn Need = "cls_attn"
 	Hidden  Need = "hidden"
@@ -15,9 +15,10 @@ const (
 	Shrunk Need = "shrunk"
 )
 
-// Input is one picture's tokens and what criteria read of them. Slices are read-only.
+// Input is one picture's tokens and everything that criteria read of them. Slices are
+// read-only. A slice that no method of the request needs may be nil.
 type Input struct {
-	N, C int
+	N, C int // tokens, and features of each
 	// X [N, C] holds features after the projector, in the decoder's space. It may be nil
 	// where the method reads Shrunk.
 	X []float32
@@ -25,15 +26,15 @@ type Input struct {
 	GridH, GridW int   // rows and columns of patches; 0 where unknown
 	Grids        []Cut // or several grids: a small picture of the whole, and the tiles'
 
-	Heads int
+	Heads int // of the encoder's attention
 	// ClsAttn [Heads, N+1] is the attention of the class token's query; column 0 is the class
 	// token itself. Where NoClass is set it is the attention that each patch receives.
 	ClsAttn []float32
 
-	Cv     int
+	Cv     int       // width of the encoder
 	Hidden []float32 // [N+1, Cv] features before the projector; row 0 is the class token
 
-	KeyDim int
+	KeyDim int       // width of a key of one head
 	Keys   []float32 // [Heads, N+1, KeyDim] keys of the layer that made Hidden
 
 	// LastQuery [width] is the class token's query of the encoder's last layer, heads next to
@@ -45,10 +46,10 @@ type Input struct {
 
 	Views []View // parts of the picture that the encoder saw on their own; nil: none
 
-	ShrunkH, ShrunkW int
+	ShrunkH, ShrunkW int       // rows and columns of patches of the smaller picture
 	Shrunk           []float32 // [ShrunkH*ShrunkW, C] features of the picture made smaller
 
-	Seed int64 // of this picture, besides the seed of the options
+	Seed int64 // of this picture: methods that draw use it together with the request's seed
 }
 
 // View is a part of a picture that the encoder saw on its own.
@@ -66,8 +67,8 @@ type Cut struct {
 	Tokens []int32 // [H*W] in raster order, ascending
 }
 
-// ViewSizes returns the number of tokens of each view, nil where the picture was encoded
-// whole.
+// ViewSizes returns the number of tokens of each view. It is nil if the picture was
+// encoded in one piece.
 func (in *Input) ViewSizes() []int {
 	var out []int
 	for i := range in.Views {

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// Site is where a method acts.
+// Site is the place in the model where a method works.
 type Site uint8
 
-// Where a method may act.
+// Where a method may work.
 const (
 	BeforeEncoder Site = iota // on the picture
 	InsideEncoder             // between the encoder's blocks
@@ -25,24 +25,24 @@ func (s Site) String() string {
 	}[s]
 }
 
-// Method is what a method says of itself.
+// Method describes a method.
 type Method struct {
-	Name  string // as in Options.Base
+	Name  string // as in "holov"
 	Title string
 	Paper string // address of the paper, empty for controls
 	Site  Site
 
-	Needs      []Need // what its criterion reads besides X
-	NeedsPlain []Need // and what it reads besides when it runs without RESTORE
+	Needs      []Need // what its criterion reads in addition to X
+	NeedsPlain []Need // what it also reads when it runs without RESTORE
 
 	Parameters []Parameter // its own
 
-	Adaptive bool // without RESTORE and without a budget it finds the number of tokens itself
-	PerView  bool // its criterion looks at each view of a picture on its own
-	Draws    bool // its choice depends on Options.Seed
-	Text     bool // reads the question: what it keeps holds for that question alone
+	Adaptive bool // finds the number of tokens itself, without RESTORE and without a budget
+	PerView  bool // its criterion looks at each view of a picture separately
+	Draws    bool // its choice depends on the seed
+	Text     bool // reads the question: its choice holds for that question alone
 
-	Minimum string // what its criterion asks of the share that it keeps, in words
+	Minimum string // the least share of tokens that its criterion can keep, in words
 	Cost    string // of its choice, in multiply-adds for N tokens of width C and a budget of n
 	Notes   Notes
 }
@@ -50,12 +50,12 @@ type Method struct {
 // Notes is prose about a method. Paragraphs are separated by an empty line; a single line
 // break means nothing.
 type Notes struct {
-	Equations  string // what is computed
+	Equations  string // that the method computes
 	Departures string // from the paper and from the authors' released code
-	Licence    string // what is known of the authors' code
+	Licence    string // of the authors' code, as far as it is known
 }
 
-// Require returns what the method reads besides X, with RESTORE or without.
+// Require returns what the method reads in addition to X, with RESTORE or without.
 func (m *Method) Require(restore bool) []Need {
 	if restore {
 		return slices.Clone(m.Needs)
@@ -67,7 +67,7 @@ func (m *Method) Require(restore bool) []Need {
 const writtenFrom = "Written from the paper and a description of the authors' code; none of that " +
 	"code is included, so Apache-2.0 applies."
 
-// Licence says how the method was written and what is known of its authors' code.
+// Licence says how the method was written and under which licence its authors' code is.
 func (m *Method) Licence() string {
 	if m.Paper == "" {
 		return m.Notes.Licence
@@ -75,12 +75,12 @@ func (m *Method) Licence() string {
 	return strings.TrimSpace(writtenFrom + " " + m.Notes.Licence)
 }
 
-// Criterion is a method of your own: Keep returns k of the in.N tokens, distinct, in the
-// criterion's order, 0 <= k <= in.N. What it may read besides in.X is what Method.Needs
-// lists. The same input must give the same answer.
+// Criterion is a method of your own. Keep returns k different tokens of the in.N, in the
+// criterion's order, 0 <= k <= in.N. It may read in.X and what Method.Needs lists. The same
+// input must give the same result.
 //
-// Every picture gets a criterion of its own. One that has parameters declares them by a
-// method Declare (see [Declarer]); their values are set before Keep is called.
+// Every picture gets its own criterion. A criterion with parameters declares them in a
+// method Declare (see [Declarer]); they are set before Keep is called.
 type Criterion interface {
 	Keep(in *Input, k int) ([]int32, error)
 }

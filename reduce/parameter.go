@@ -36,29 +36,29 @@ func (k Kind) String() string {
 type Parameter struct {
 	Name    string   // lower-case words joined by hyphens, as in "anchor-pool"
 	Kind    Kind     // set by the function of Declaration that declares it
-	Default string   // what applies where it is not given, in words
+	Default string   // value when it is not given, in words
 	Values  []string // of a Choice
-	Want    string   // the values that would do, where Kind and Limits do not say it
-	Unit    string   // what a value is called in help, as in "N" or "share"
+	Want    string   // accepted values, if Kind and limits do not say it
+	Unit    string   // name of a value in help, as in "N" or "share"
 	Help    string   // one line
 	Methods []string // names of the methods that have it; nil: all
 
-	// A number lies between Least and Most; a nil limit is none. With Above it is more than
-	// Least.
+	// Least and Most are the limits of a number; nil is no limit. With Above the number must
+	// be more than Least.
 	Least, Most *float64
 	Above       bool
 
-	// Auto says that a text "auto:N" is taken too, N being such a whole number.
+	// Auto says that a text "auto:N" is accepted too, where N is a whole number.
 	Auto bool
 
-	// Budget says that the parameter sets the number of tokens: one of them is given.
+	// Budget says that the parameter sets the number of tokens. A request gives one of these.
 	Budget bool
 }
 
 // JSONName is the parameter's field in JSON: its name with underscores.
 func (p *Parameter) JSONName() string { return strings.ReplaceAll(p.Name, "-", "_") }
 
-// Range says which values would do: "1 to 64", "at least 1", "paper, released, uniform".
+// Range says which values are accepted: "1 to 64", "at least 1", "one of paper, released".
 func (p *Parameter) Range() string {
 	number := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 	switch {
@@ -92,9 +92,9 @@ func (p *Parameter) auto(text string) (any, error) {
 	return AutoPrefix + strconv.FormatInt(n.(int64), 10), nil
 }
 
-// Parse checks a value by itself and returns it in the type of the parameter's Kind. Texts
-// are read as a command line has them; other values need the right type already, as in
-// JSON, whole numbers of any Go type included. The error is an [errs.OptionError].
+// Parse checks a value and returns it in the type of the parameter's Kind. A text is read as
+// on a command line. Any other value must have the right type already, as in JSON; a whole
+// number may have any integer type. The error is an [errs.OptionError].
 func (p *Parameter) Parse(value any) (any, error) {
 	if text, ok := value.(string); ok && p.Auto && strings.HasPrefix(text, AutoPrefix) {
 		return p.auto(text)
@@ -132,7 +132,7 @@ func (p *Parameter) Parse(value any) (any, error) {
 	return v, nil
 }
 
-// refuse says that a value will not do.
+// refuse returns the error of a value that is not accepted.
 func (p *Parameter) refuse(fault errs.Fault, got string) error {
 	return fmt.Errorf("reduce: %w",
 		&errs.OptionError{Name: p.Name, Got: got, Want: p.Range(), Fault: fault})
@@ -210,7 +210,7 @@ func number(value any) (float64, bool) {
 	return float64(n), ok
 }
 
-// Declarer is a [Criterion] with parameters: fields of its own struct, each tied to a name.
+// Declarer is a [Criterion] with parameters: fields of its struct, each with a name.
 //
 //	type longest struct{ power float64 }
 //
@@ -261,8 +261,8 @@ func (d *Declaration) Choice(v *string, p Parameter) {
 	d.Func(p, func(x any) error { *v = x.(string); return nil }, func() any { return *v })
 }
 
-// Func declares a parameter of p.Kind whose value set keeps and get returns. What set
-// refuses is reported with p.Range as what would do.
+// Func declares a parameter of p.Kind. set stores its value and get returns it. If set
+// returns an error, the parameter is refused with p.Range as the accepted values.
 func (d *Declaration) Func(p Parameter, set func(v any) error, get func() any) {
 	if p.Default == "" {
 		p.Default = fmt.Sprint(get())

@@ -19,18 +19,19 @@ const (
 type Row struct {
 	Members []int32 // original indices, ascending; nil for a class-token or zero row
 
-	// Anchor is the member that the row grew from: the anchor of a merged row, the token
-	// itself of a kept one. It is -1 where Members is nil, and where a row merges what is left.
+	// Anchor is the member that the row began with: the anchor of a merged row, the token
+	// itself of a kept one. It is -1 where Members is nil, and in a row that merges all tokens
+	// that are left.
 	Anchor int32
 
 	Merged   bool    // made by merging, even if no other token joined its anchor
 	IsClass  bool    // the class token itself (plain VisionZip)
 	IsZero   bool    // a vector of zeros (the authors' HoloV)
 	Size     int     // tokens that it stands for: len(Members), 1 where Members is nil
-	Position float64 // 0 to N-1, from the first visual token; fractional for means alone
+	Position float64 // 0 to N-1, from the first visual token; only a mean may be fractional
 }
 
-// Reduction is what became of one picture's tokens. It shares no memory with its Input.
+// Reduction is the result for one picture. It shares no memory with its Input.
 type Reduction struct {
 	Options Resolved
 
@@ -44,14 +45,14 @@ type Reduction struct {
 	Kept    []int32 // tokens that the base kept, in its order; -1 is a zero vector
 	Anchors []int32 // in the order of Rest; covered ones in the order of choice
 
-	// Rest is what the anchors were chosen from, in the base's order. Density, MaxSim and
-	// Score are per element of Rest: R, the masked maximum and R·(1-max) of Eqs. 5-8. They
-	// are nil where another rule chose, or nothing was merged.
+	// Rest are the tokens among which the anchors were chosen, in the base's order. For each
+	// of them Density, MaxSim and Score are R, the masked maximum and R·(1-max) of Eqs. 5-8.
+	// The three are nil if another rule chose, or nothing was merged.
 	Rest                   []int32
 	Density, MaxSim, Score []float32
 
-	// Gains are of covered anchors, in the order in which they were chosen, which is the order of
-	// Anchors then: what each adds to what the chosen tokens before it cover. They never rise.
+	// Gains has one number for each covered anchor, in the order of Anchors: how much it adds
+	// to what the tokens chosen before it cover. The numbers never rise.
 	Gains []float64
 
 	Scores  map[string][]float32 // the base's own scores, by the names in its description
@@ -62,17 +63,18 @@ type Reduction struct {
 	SelectTime, MergeTime time.Duration
 }
 
-// Stage is one shrinking of a picture's rows inside the decoder.
+// Stage is one step in which a method inside the decoder takes rows away.
 type Stage struct {
 	Layer  int `json:"layer"`            // whose attention or input decides; see the method
 	Kept   int `json:"kept"`             // rows kept as they are by the criterion
 	Merged int `json:"merged,omitempty"` // rows that merging adds
 }
 
-// Rows is what the stage leaves.
+// Rows is the number of rows after the stage.
 func (s Stage) Rows() int { return s.Kept + s.Merged }
 
-// StageResult is what one stage did. Rows before the stage are counted in their order then.
+// StageResult is the result of one stage. Rows before the stage are numbered in their order
+// before it.
 type StageResult struct {
 	Stage
 	From    int // first layer, or block of the encoder, that the rows enter

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// Resolved says in full how one picture was reduced: Options with every default filled in.
+// Resolved says in full how one picture was reduced: the options with every default filled in.
 type Resolved struct {
 	Base  string  `json:"base"`
 	N     int     `json:"n"`     // tokens before
-	NVis  int     `json:"n_vis"` // tokens after; 0 until a method that finds their number ran
+	NVis  int     `json:"n_vis"` // tokens after; 0 before a method that finds their number runs
 	Keep  int     `json:"keep"`  // kept by the base's criterion
 	Merge int     `json:"merge"` // merged into anchors
 	Gamma float64 `json:"gamma"`
@@ -29,7 +29,7 @@ type Resolved struct {
 	FirstLayerSize string `json:"first_layer_size"`
 	DecodeDistance bool   `json:"decode_distance"`
 
-	// Newlines says what becomes of newline tokens: "drop" leaves them out and does not count
+	// Newlines says how newline tokens are treated: "drop" leaves them out and does not count
 	// them in positions, as the released code does; "skip" leaves them out and counts them;
 	// "keep" lets them compete as tokens, as DivPrune's own code does. Empty: there are none.
 	Newlines string `json:"newlines,omitempty"`
@@ -45,7 +45,7 @@ type Resolved struct {
 	// Of methods inside the encoder: blocks up to the one whose output is the features.
 	EncoderBlocks int `json:"encoder_blocks,omitempty"`
 
-	// Of methods inside the decoder; NVis, Keep and Merge are then those of the last stage.
+	// Of methods inside the decoder. NVis, Keep and Merge are then the last stage's.
 	Stages []Stage `json:"stages,omitempty"` // of those that take rows away
 	Mean   float64 `json:"mean,omitempty"`   // tokens that enter a layer, on average
 
@@ -147,8 +147,8 @@ func (r Resolved) String() string {
 	return b.String()
 }
 
-// budget is what is left of a picture: a number of tokens, or inside the decoder what each
-// stage leaves.
+// budget is the number of tokens that are left of a picture, or for a method inside the decoder
+// the number after each stage.
 func (r *Resolved) budget() string {
 	why := ""
 	if r.Content != nil {
