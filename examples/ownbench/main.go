@@ -19,7 +19,7 @@ import (
 	"github.com/restore-vlm/restore/eval"
 )
 
-// plates reads {"image": "a.png", "question": "…", "answer": "22"}, a line a question.
+// plates reads one question a line: {"image": "a.png", "question": "…", "answer": "22"}.
 func plates(file string) *eval.Benchmark {
 	questions := func(yield func(*eval.Question, error) bool) {
 		f, err := os.Open(file)
@@ -49,11 +49,19 @@ func plates(file string) *eval.Benchmark {
 }
 
 func main() {
-	model, err := restore.Open(context.Background(), "")
+	if len(os.Args) != 2 {
+		log.Fatal("usage: ownbench QUESTIONS.jsonl")
+	}
+	ctx := context.Background()
+	model, err := restore.Open(ctx, "")
 	if err != nil {
 		log.Fatal(err)
 	}
+	defer model.Close()
 	local := &eval.Local{Model: model, Reduction: &restore.Reduction{Base: "holov", NVis: 64}}
-	result, _, err := eval.Run(context.Background(), plates(os.Args[1]), local, eval.RunOptions{})
-	fmt.Println(result, err)
+	result, _, err := eval.Run(ctx, plates(os.Args[1]), local, eval.RunOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(result)
 }
