@@ -27,7 +27,18 @@ type benchKernelsOptions struct {
 	against string
 	json    bool
 
-	shapes [][2]int // of sizes
+	shapes    [][2]int // of sizes
+	otherType bool     // against is a type and no plan
+}
+
+// namedFormat is the format of a type's name.
+func namedFormat(name string) kernel.Format {
+	for _, f := range benchFormats {
+		if f.name == name {
+			return f.format
+		}
+	}
+	return kernel.F32
 }
 
 // benchFormats are the kernels by name, in the order of the table.
@@ -54,10 +65,12 @@ machine's limit: multiply-adds on registers alone or, for one row, reading memor
 after round, because machines are noisy: rate is the median over the rounds, best what a tenth of them pass, micro the median of the best of four samples
 around a rate, a limit that which 2 of 100 of its samples pass. A round is quiet when the limit was reached to 95 % just before and just after: read
 percentages of the peak only where most rounds are. cpu is the processor time that the product got, of all that its threads could have had. --against
-PLAN times that plan in turns with the one in use, and prints the median of the ratios of their processor times. Rates are GFLOP/s (f32, f16, bf16) or GOP/s (q8, q4), for one row GB/s of the weight as it is stored. Weights are
+PLAN times that plan in turns with the one in use, and prints the median of the ratios of their processor times; --against TYPE times
+weights of that type, and prints the rate as a share of theirs: in bytes of weights a second for one row, else in rows a second. Rates are GFLOP/s (f32, f16, bf16) or GOP/s (q8, q4), for one row GB/s of the weight as it is stored. Weights are
 in no cache.`,
 		Example: `  restore bench kernels
   restore bench kernels --kernel q4 --m 124,636 --threads 2 --json
+  restore bench kernels --kernel q4m --against q4 --m 1,124,636
   KERNEL=avx512 restore bench kernels --kernel q8,q4 --m 124,636 --against rows`,
 		Args: noArgs,
 	}
@@ -73,7 +86,7 @@ in no cache.`,
 	fs.IntSliceVar(&o.threads, "threads", []int{1, 2}, "numbers of `threads`")
 	fs.DurationVar(&o.limit, "limit", 45*time.Second, "stop after about this `time`")
 	fs.StringVar(&o.against, "against", "",
-		"compare the `plan` in use with this one: rows, wide or blocks")
+		"compare with this `plan`, rows, wide or blocks, or with weights of this type")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := o.check(); err != nil {
@@ -133,9 +146,10 @@ func (o *benchKernelsOptions) check() error {
 		return usagef("bench kernels: nothing to measure, want at least one of each of " +
 			"--kernel, --m, --size and --threads")
 	}
-	if o.against != "" {
+	if o.otherType = slices.Contains(benchFormatNames(), o.against); o.against != "" &&
+		!o.otherType {
 		if err := kernel.SetPlan(o.against); err != nil {
-			return usagef("--against: %v", err)
+			return usagef("--against: %v, or a type of --kernel", err)
 		}
 		if err := planInUse(); err != nil {
 			return err
@@ -154,7 +168,7 @@ func planInUse() error { return kernel.SetPlan(os.Getenv("KERNEL_PLAN")) }
 type kernelsJSON struct {
 	CPU     string       `json:"cpu"`
 	Kernel  string       `json:"kernel"`
-	Against string       `json:"against,omitempty"` // the plan that all are compared with
+	Against string       `json:"against,omitempty"` // plan or type that all are compared with
 	Peaks   peaksJSON    `json:"peaks"`
 	Kernels []kernelJSON `json:"kernels"`
 }
@@ -178,9 +192,10 @@ type kernelJSON struct {
 	Micro   float64 `json:"micro"`
 	Peak    float64 `json:"peak"`
 	Rounds  int     `json:"rounds"`
-	Quiet   float64 `json:"quiet"`             // share of the rounds
-	CPU     float64 `json:"cpu"`               // processor time ÷ time and threads
-	Against float64 `json:"against,omitempty"` // time of the other plan ÷ that of the one in use
+	Quiet   float64 `json:"quiet"` // share of the rounds
+	CPU     float64 `json:"cpu"`   // processor time ÷ time and threads
+	// time of the other plan ÷ that of the one in use, or the rate ÷ that of the other type
+	Against float64 `json:"against,omitempty"`
 }
 
 // kernelCell is one product that is measured, with its samples.
@@ -279,7 +294,7 @@ func (b *kernelBench) prepare() error {
 	}
 	widest := b.pools[slices.Max(o.threads)]
 	for _, f := range benchFormats {
-		if !slices.Contains(o.names, f.name) {
+		if !slices.Contains(o.names, f.name) && f.name != o.against {
 			continue
 		}
 		w, err := newBenchWeights(widest, &b.memory, f.format, most)
@@ -295,7 +310,7 @@ func (b *kernelBench) prepare() error {
 		b.x[i] = float32(r.NormFloat64())
 	}
 	for _, f := range benchFormats {
-		if b.weights[f.format] == nil {
+		if !slices.Contains(o.names, f.name) {
 			continue
 		}
 		for _, t := range o.threads {
@@ -345,8 +360,8 @@ func (b *kernelBench) visit(c *kernelCell) error {
 		}
 	}
 	best()
-	once := func() (seconds, cpu float64) {
-		w := w.next(c.N, c.K)
+	of := func(from *benchWeights) (seconds, cpu float64) {
+		w := from.next(c.N, c.K)
 		used, _ := kernel.CPUTime()
 		began := time.Now()
 		kernel.MatMul(p, b.dst[:c.M*c.N], b.x[:c.M*c.K], c.M, w, nil)
@@ -354,6 +369,7 @@ func (b *kernelBench) visit(c *kernelCell) error {
 		now, _ := kernel.CPUTime()
 		return seconds, (now - used).Seconds()
 	}
+	once := func() (seconds, cpu float64) { return of(w) }
 	var calls, cpu []float64
 	for start := time.Now(); len(calls) == 0 || time.Since(start) < sampleProduct; {
 		seconds, used := once()
@@ -361,7 +377,9 @@ func (b *kernelBench) visit(c *kernelCell) error {
 	}
 	c.cpu = append(c.cpu, quantile(cpu, 0.5))
 	c.limits = append(c.limits, min(limit, peak()))
-	if b.o.against != "" && kernel.HasPlans(c.format, c.M) {
+	if b.o.otherType {
+		b.compareTypes(c, of)
+	} else if b.o.against != "" && kernel.HasPlans(c.format, c.M) {
 		if err := b.compare(c, once); err != nil {
 			return err
 		}
@@ -400,6 +418,31 @@ func (b *kernelBench) compare(c *kernelCell, once func() (seconds, cpu float64))
 		c.against = append(c.against, times[1]/times[0])
 	}
 	return planInUse()
+}
+
+// compareTypes times the cell's type and another in turns as compare does plans.
+func (b *kernelBench) compareTypes(
+	c *kernelCell, of func(*benchWeights) (seconds, cpu float64),
+) {
+	weights := [2]*benchWeights{b.weights[c.format], b.weights[namedFormat(b.o.against)]}
+	var times [2]float64
+	for turn := range 2 {
+		for i := range 2 {
+			which := (turn + i) % 2
+			seconds, cpu := of(weights[which])
+			if times[which] = cpu; cpu == 0 {
+				times[which] = seconds
+			}
+		}
+		ratio := times[1] / times[0]
+		if c.M == 1 {
+			size := func(f kernel.Format) float64 {
+				return float64((&kernel.Matrix{Format: f, N: c.N, K: c.K}).Bytes())
+			}
+			ratio *= size(c.format) / size(weights[1].format)
+		}
+		c.against = append(c.against, ratio)
+	}
 }
 
 // result is what was measured; cells that were not reached are named on a.err.
@@ -463,7 +506,11 @@ func (r *kernelsJSON) write(a *app) error {
 		{"KERNEL", "THREADS", "OUT", "IN", "ROWS", "RATE", "BEST", "MICRO", "PEAK", "UNIT",
 			"RATE/MICRO", "MICRO/PEAK", "RATE/PEAK", "QUIET", "CPU"}}
 	if r.Against != "" {
-		rows[0] = append(rows[0], "TIME OF "+strings.ToUpper(r.Against))
+		head := "TIME OF "
+		if slices.Contains(benchFormatNames(), r.Against) {
+			head = "RATE/"
+		}
+		rows[0] = append(rows[0], head+strings.ToUpper(r.Against))
 	}
 	for _, k := range r.Kernels {
 		unit := "GFLOP/s"

@@ -56,6 +56,32 @@ func TestBenchKernelsAgainst(t *testing.T) {
 	}
 }
 
+// Ensure that types are compared: in bytes a second for one row, in rows a second for more.
+func TestBenchKernelsAgainstType(t *testing.T) {
+	smallLimits(t)
+	r := cli("bench", "kernels", "--m", "1,9", "--size", "2048x2048", "--limit", "1s", "--json",
+		"--kernel", "f32,q4m", "--against", "f32", "--threads", "1")
+	var got kernelsJSON
+	if err := json.Unmarshal([]byte(r.out), &got); r.code != exitOK || err != nil {
+		t.Fatalf("exit code %d, output %q, errors %q", r.code, r.out, r.err)
+	}
+	if len(got.Kernels) != 4 || got.Against != "f32" {
+		t.Fatalf("%+v, want two products of two types against f32", got)
+	}
+	for _, k := range got.Kernels {
+		// 5 bits are at no processor read as fast as 32, and the same type is as fast as itself
+		if k.M == 1 && k.Name == "q4m" && !(k.Against > 0.02 && k.Against < 1) ||
+			k.Name == "f32" && !(k.Against > 0.3 && k.Against < 3) || k.Against == 0 {
+			t.Errorf("%+v", k)
+		}
+	}
+	var out bytes.Buffer
+	err := got.write(&app{out: &out})
+	if err != nil || !strings.Contains(out.String(), "RATE/F32") {
+		t.Errorf("%v, no RATE/F32 in\n%s", err, &out)
+	}
+}
+
 func TestBenchKernelsTable(t *testing.T) {
 	var out bytes.Buffer
 	result := &kernelsJSON{CPU: "a CPU", Peaks: peaksJSON{400, 1600, 40}, Kernels: []kernelJSON{

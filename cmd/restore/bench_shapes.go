@@ -8,7 +8,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/tensor"
 )
 
 // shapeFiles are the configs of published models, of which a benchmark needs no more.
@@ -60,6 +64,32 @@ func loadShape(name string) (*shape, error) {
 		return nil, err
 	}
 	return s, s.parse(name)
+}
+
+// describe binds a model of that shape without weights: it answers nothing.
+func (s *shape) describe(o engine.Options) (*engine.Engine, error) {
+	ck, err := checkpoint.FromConfig(s.Name, s.Config)
+	if err != nil {
+		return nil, err
+	}
+	processor, err := s.processor()
+	if err != nil {
+		return nil, err
+	}
+	var zeros []byte // shared by all weights; nobody reads it, so that its memory is never touched
+	weights := func(_ *kernel.Memory, _ string, d tensor.DType, shape []int) *tensor.Tensor {
+		if d != tensor.F32 {
+			d = tensor.F16 // as published, before a plan converts it
+		}
+		t := &tensor.Tensor{DType: d, Shape: shape}
+		if n := t.Len() * d.Size(); n > len(zeros) {
+			zeros = make([]byte, n)
+		}
+		t.Data = zeros[:t.Len()*d.Size()]
+		return t
+	}
+	return engine.New(ck, o,
+		engine.Hooks{Describe: true, Weights: weights, Processor: processor})
 }
 
 // parse reads s.Config, whose file is named in errors.

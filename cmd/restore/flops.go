@@ -9,13 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/checkpoint/all"
 	"github.com/restore-vlm/restore/internal/engine"
-	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/scenebench"
-	"github.com/restore-vlm/restore/internal/tensor"
 )
 
 // flopsOptions are the flags of `restore flops`.
@@ -112,21 +109,7 @@ func (o *flopsOptions) open(a *app) (*engine.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	ck, err := checkpoint.FromConfig(s.Name, s.Config)
-	if err != nil {
-		return nil, err
-	}
-	var zeros []byte // shared by all weights; nobody reads it, so that its memory is never touched
-	weights := func(_ *kernel.Memory, _ string, d tensor.DType, shape []int) *tensor.Tensor {
-		t := &tensor.Tensor{DType: d, Shape: shape}
-		if n := t.Len() * d.Size(); n > len(zeros) {
-			zeros = make([]byte, n)
-		}
-		t.Data = zeros[:t.Len()*d.Size()]
-		return t
-	}
-	return engine.New(ck, engine.Options{Threads: 1},
-		engine.Hooks{Describe: true, Weights: weights})
+	return s.describe(engine.Options{Threads: 1})
 }
 
 // flopsJSON is what --json prints.

@@ -147,6 +147,24 @@ func (m *modelFlags) open(a *app) (*engine.Engine, error) {
 	return model, err
 }
 
+// openShape describes a shape as open does a model.
+func (m *modelFlags) openShape(a *app, name string) (*engine.Engine, error) {
+	if m.quant == engine.QuantAuto {
+		return nil, usagef("--quant and --shape: got auto and %s, want a type: auto is for "+
+			"a model's files", name)
+	}
+	o, end, err := m.options(a)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	s, err := loadShape(name)
+	if err != nil {
+		return nil, err
+	}
+	return s.describe(o)
+}
+
 // Weights lie outside of the heap, which holds keys, values and buffers that live as long as
 // requests do. From largeModel bytes of weights on, at most largeGarbage percent of that may be
 // garbage, for the sake of the peak; collections are rare and cheap there.

@@ -17,16 +17,23 @@ func newShow(a *app) *cobra.Command {
 	m := modelFlags{describe: true}
 	var asJSON bool
 	var f footprintFlags
+	var shape string
 	cmd := &cobra.Command{
 		Use: "show",
 		Short: "Describe a model: architecture, sizes, weights, memory, time; the " +
 			"embedded one with its card",
-		Example: `  restore show -m DIR --quant q4 --n-vis 64`,
-		Args:    noArgs,
+		Example: `  restore show -m DIR --quant q4 --n-vis 64
+  restore show --shape qwen2.5-vl-7b --n-vis 0`,
+		Args: noArgs,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	m.add(fs)
+	fs.StringVar(&shape, "shape", "",
+		"a published model's `shape`, or a config.json, instead of a model: no weights")
+	fs.Lookup("shape").Annotations = map[string][]string{
+		choices: {strings.Join(benchShapeNames, "|") + "|FILE"}, applies: {"none"},
+	}
 	fs.IntVar(&f.nVis, "n-vis", shownTokens,
 		"predict memory and time for `N` visual tokens; 0 for all of them")
 	fs.StringVar(&f.picture, "picture", "672x672", "for a picture of this `size` in pixels")
@@ -34,14 +41,24 @@ func newShow(a *app) *cobra.Command {
 	fs.IntVar(&f.generated, "gen", 32, "for `N` tokens in the answer")
 	fs.BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.RunE = func(*cobra.Command, []string) error {
-		model, err := m.open(a)
+		for _, name := range []string{"model", "vision-tower", "mmproj", "pull"} {
+			if flag := fs.Lookup(name); shape != "" && flag.Changed {
+				return usagef("--shape and --%s: both given, got %s and %s, want one of them", name,
+					shape, flag.Value)
+			}
+		}
+		open := m.open
+		if shape != "" {
+			open = func(a *app) (*engine.Engine, error) { return m.openShape(a, shape) }
+		}
+		model, err := open(a)
 		if err != nil {
 			return err
 		}
 		defer model.Close()
 		info := shown{Info: model.Info()}
 		info.Free, _ = engine.Available()
-		if info.Processor != "" {
+		if info.Processor != "" || shape != "" {
 			if info.Memory, err = f.predict(model, fs.Changed("n-vis")); err != nil {
 				return err
 			}
@@ -51,7 +68,7 @@ func newShow(a *app) *cobra.Command {
 		}
 		// Last, because it brings the weights into memory. What does not fit there is refused
 		// before it is read.
-		if info.Free == 0 || info.Resident <= info.Free {
+		if shape == "" && (info.Free == 0 || info.Resident <= info.Free) {
 			if err := model.Verify(nil); err != nil {
 				return err
 			}
@@ -61,7 +78,7 @@ func newShow(a *app) *cobra.Command {
 		}
 		if err := columns(
 			a.out, slices.Concat(infoRows(info.Info), memoryRows(info.Memory),
-				quantRows(info.Quants, info.Free))); err != nil || m.files.Model != "" {
+				quantRows(info.Quants, info.Free))); err != nil || m.files.Model+shape != "" {
 			return err
 		}
 		_, err = fmt.Fprintf(a.out, "\n%s", builtin.Card)
@@ -205,8 +222,10 @@ func memoryRows(f *lab.Footprint) [][]string {
 // infoRows is what show prints of a model, a name and a value a row.
 func infoRows(i engine.Info) [][]string {
 	rows := [][]string{
-		{"model", i.Name}, {"files", fmt.Sprintf("%s, %.1f MB", i.Format, float64(i.Disk)/1e6)},
-		{"architecture", i.Architecture},
+		{"model", i.Name}, {"files", "none, a shape alone"}, {"architecture", i.Architecture},
+	}
+	if i.Format != "" {
+		rows[1][1] = fmt.Sprintf("%s, %.1f MB", i.Format, float64(i.Disk)/1e6)
 	}
 	types := slices.Sorted(maps.Keys(i.Types))
 	rows = append(rows, []string{

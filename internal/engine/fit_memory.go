@@ -117,7 +117,7 @@ func gigabytes(n int64) string { return fmt.Sprintf("%.1f GB", float64(n)/1e9) }
 
 // residentAs returns the bytes that the weights of ck take as o says. It reads none.
 func residentAs(ck checkpoint.Bundle, o Options) (int64, error) {
-	src, err := boundAs(ck, o)
+	src, err := boundAs(ck, o, Hooks{})
 	if err != nil {
 		return 0, err
 	}
@@ -125,10 +125,10 @@ func residentAs(ck checkpoint.Bundle, o Options) (int64, error) {
 	return n, nil
 }
 
-// boundAs binds ck as o says. It reads no weights.
-func boundAs(ck checkpoint.Bundle, o Options) (*model.Source, error) {
-	o.Progress = nil
-	src := o.source(ck, Hooks{Describe: true})
+// boundAs binds ck as o says. It reads no weights; h may make them.
+func boundAs(ck checkpoint.Bundle, o Options, h Hooks) (*model.Source, error) {
+	o.Progress, h.Describe = nil, true
+	src := o.source(ck, h)
 	_, err := all.Open(src)
 	return src, err
 }

@@ -209,7 +209,8 @@ func (e *Engine) Source() *model.Source { return e.ck }
 
 // SourceAs binds the same files with the decoder's weights as quant. It reads no weights.
 func (e *Engine) SourceAs(quant string) (*model.Source, error) {
-	return boundAs(e.ck.Bundle, Options{Quant: quant, EncoderQuant: e.ck.Plan.Encoder})
+	o := Options{Quant: quant, EncoderQuant: e.ck.Plan.Encoder}
+	return boundAs(e.ck.Bundle, o, Hooks{Weights: e.ck.Make})
 }
 
 // Pool returns the engine's threads.

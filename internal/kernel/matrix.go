@@ -132,8 +132,14 @@ const orderedPart = 512
 // gather returns, for a weight with an order, the inputs of columns from … from+n-1, at most
 // orderedPart of them, out of a row x of all inputs.
 func (w *Matrix) gather(to *[orderedPart]float32, x []float32, from, n int) []float32 {
-	for i, at := range w.Order[from : from+n] {
-		to[i] = x[at]
+	order, part := w.Order[from:from+n], to[:n]
+	for len(order) >= 4 && len(part) >= 4 {
+		a, b, c, d := x[order[0]], x[order[1]], x[order[2]], x[order[3]]
+		part[0], part[1], part[2], part[3] = a, b, c, d
+		order, part = order[4:], part[4:]
+	}
+	for i, at := range order {
+		part[i] = x[at]
 	}
 	return to[:n]
 }

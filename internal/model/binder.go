@@ -79,6 +79,7 @@ func (b *Binder) get(name, why string, as tensor.DType, shape ...int) *checkpoin
 		b.state.missing = append(b.state.missing, fmt.Sprintf("%q %v", full, shape))
 		return nil
 	}
+	again := b.state.used[full] // a head that is tied to the embedding
 	b.state.used[full] = true
 	if !nn.IsWeight(t.DType) {
 		b.state.wrong = append(b.state.wrong,
@@ -94,9 +95,11 @@ func (b *Binder) get(name, why string, as tensor.DType, shape ...int) *checkpoin
 			fmt.Sprintf("%q: shape %v, want %v (%s)", full, t.Shape, shape, why))
 		return nil
 	}
-	b.state.params += int64(t.Len())
-	b.state.bytes += t.Size()
-	b.state.types[t.TypeName()] += int64(t.Len())
+	if !again {
+		b.state.params += int64(t.Len())
+		b.state.bytes += t.Size()
+		b.state.types[t.TypeName()] += int64(t.Len())
+	}
 	return t
 }
 

@@ -157,11 +157,35 @@ func ordered(args tuple) (any, error) {
 	return d, nil
 }
 
+// plain refuses metadata of a tensor whose values are not those of its storage: torch notes that
+// they are negated or conjugated.
+func plain(metadata any) error {
+	if metadata == nil {
+		return nil
+	}
+	d, ok := metadata.(*dict)
+	if !ok {
+		return fmt.Errorf("metadata: got a %s, want a dictionary", kind(metadata))
+	}
+	for _, p := range d.pairs {
+		if p.value != false {
+			name, _ := p.key.(string)
+			return fmt.Errorf("metadata: got %.40q, want a tensor as its storage has it", name)
+		}
+	}
+	return nil
+}
+
 // array makes a tensor: (storage, offset, shape, strides, needs a gradient, hooks, and
 // perhaps metadata).
 func (r *reader) array(args tuple) (any, error) {
 	if len(args) < 6 || len(args) > 7 {
 		return nil, fmt.Errorf("got %d arguments, want 6 or 7", len(args))
+	}
+	if len(args) == 7 {
+		if err := plain(args[6]); err != nil {
+			return nil, err
+		}
 	}
 	s, ok := args[0].(*storage)
 	if !ok {

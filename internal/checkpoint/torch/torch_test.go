@@ -131,6 +131,31 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// Ensure that a tensor whose values torch would negate is refused: they are not its storage's.
+func TestNegated(t *testing.T) {
+	note := func(value any) any {
+		d := new(dict)
+		if err := d.add("neg", value); err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	for _, c := range []struct {
+		metadata any
+		want     string
+	}{
+		{nil, ""}, {new(dict), ""}, {note(false), ""}, {note(true), `"neg"`}, {tuple{}, "a tuple"},
+	} {
+		s := &storage{tensor.I8, 2, []byte("ab")}
+		args := tuple{s, int64(0), tuple{int64(2)}, tuple{int64(1)}, false, new(dict), c.metadata}
+		_, err := (&reader{file: 2}).call(rebuildTensor, args)
+		if c.want == "" && err != nil || c.want != "" &&
+			(err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("metadata %v: %v, want %q", c.metadata, err, c.want)
+		}
+	}
+}
+
 // FuzzRead wants any file to be refused, or to give tensors that can be read.
 func FuzzRead(f *testing.F) {
 	for name, b := range oracle(f) {

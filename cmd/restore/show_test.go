@@ -1,0 +1,50 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// Ensure that shapes have the numbers of weights of the published checkpoints: of the LLaVAs
+// without the tower's last norm, 2048 numbers, which nothing uses; and a head that is tied counts
+// once.
+func TestShowShape(t *testing.T) {
+	for name, want := range map[string]struct {
+		params int64
+		tokens int
+	}{
+		"llava-1.5-7b": {7063427072 - 2048, 576}, "llava-next-7b": {7063427072 + 4096 - 2048, 2928},
+		"qwen2.5-vl-3b": {3754622976, 576}, "qwen2.5-vl-7b": {8292166656, 576},
+	} {
+		r := cli("show", "--shape", name, "--quant", "q4", "--n-vis", "0", "--json")
+		var got shown
+		if err := json.Unmarshal([]byte(r.out), &got); r.code != exitOK || err != nil {
+			t.Fatalf("%s: exit code %d, errors %q, %v", name, r.code, r.err, err)
+		}
+		if got.Params != want.params || got.Memory == nil || got.Memory.Kept != want.tokens {
+			t.Errorf("%s: %d numbers, %+v, want %+v", name, got.Params, got.Memory, want)
+		}
+		for _, q := range got.Quants {
+			if q.Seconds == nil || !(q.Seconds.First > 0) || q.Weights < want.params/2 {
+				t.Errorf("%s: %+v", name, q)
+			}
+		}
+	}
+	r := cli("show", "--shape", "llava-1.5-7b")
+	if r.code != exitOK || !strings.Contains(r.out, "none, a shape alone") ||
+		!strings.Contains(r.out, "at --quant q4") || strings.Contains(r.out, "Model card") {
+		t.Errorf("exit code %d, %s%s", r.code, r.out, r.err)
+	}
+	for args, want := range map[string]string{
+		"-m x":              "--shape and --model: both given, got llava-1.5-7b and x",
+		"--pull":            "--shape and --pull: both given",
+		"--quant auto":      "--quant and --shape: got auto and llava-1.5-7b",
+		"--shape llava-1.5": `--shape: got "llava-1.5", want llava-1.5-7b|`,
+	} {
+		r := cli(append([]string{"show", "--shape", "llava-1.5-7b"}, strings.Fields(args)...)...)
+		if r.code != exitUsage || !strings.Contains(r.err, want) {
+			t.Errorf("%s: exit code %d, %q, want %q", args, r.code, r.err, want)
+		}
+	}
+}
