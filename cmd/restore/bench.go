@@ -505,10 +505,10 @@ func (b *bench) reduction(n benchBudget, tokens int) methods.Options {
 
 // machineLimits samples what the machine can do, between measurements.
 type machineLimits struct {
-	pool           *kernel.Pool
-	work           *nn.Work
-	fma, dot, bf16 []float64
-	read           []float64
+	pool                   *kernel.Pool
+	work                   *nn.Work
+	fma, dot, nibble, bf16 []float64
+	read                   []float64
 }
 
 func newMachineLimits(threads int) *machineLimits {
@@ -536,6 +536,7 @@ func (l *machineLimits) sample() {
 	for range limitSamples {
 		l.fma = append(l.fma, kernel.SamplePeak(l.pool, kernel.F32, limitTime))
 		l.dot = append(l.dot, kernel.SamplePeak(l.pool, kernel.Q8, limitTime))
+		l.nibble = append(l.nibble, kernel.SamplePeak(l.pool, kernel.Q4, limitTime))
 		l.bf16 = append(l.bf16, kernel.SamplePeak(l.pool, kernel.BF16Dot, limitTime))
 		l.read = append(l.read, kernel.SampleRead(l.pool, buf))
 	}
@@ -548,8 +549,9 @@ const limitQuantile = 0.98
 func (l *machineLimits) peaks() benchPeaks {
 	return benchPeaks{
 		FMA: round2(quantile(l.fma, limitQuantile)), Dot: round2(quantile(l.dot, limitQuantile)),
-		BF16: round2(quantile(l.bf16, limitQuantile)),
-		DRAM: round2(quantile(l.read, limitQuantile)),
+		Nibble: round2(quantile(l.nibble, limitQuantile)),
+		BF16:   round2(quantile(l.bf16, limitQuantile)),
+		DRAM:   round2(quantile(l.read, limitQuantile)),
 	}
 }
 

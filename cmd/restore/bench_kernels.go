@@ -175,9 +175,10 @@ type kernelsJSON struct {
 
 // peaksJSON are the limits of the machine.
 type peaksJSON struct {
-	FMA  float64 `json:"fma_gflops"`
-	Dot  float64 `json:"dot_gops"`
-	DRAM float64 `json:"dram_gbs"`
+	FMA    float64 `json:"fma_gflops"`
+	Dot    float64 `json:"dot_gops"`    // 8 bits
+	Nibble float64 `json:"nibble_gops"` // 4 bits
+	DRAM   float64 `json:"dram_gbs"`
 }
 
 // kernelJSON is one product: rate, micro and peak in one unit.
@@ -211,14 +212,16 @@ type kernelCell struct {
 
 // peakKey names a limit: a format's multiply-adds, or reading.
 type peakKey struct {
-	what    string // "fma", "dot", "bf16" or "dram"
+	what    string // "fma", "dot", "nibble", "bf16" or "dram"
 	threads int
 }
 
 func peakOf(f kernel.Format) string {
 	switch f {
-	case kernel.Q8, kernel.Q4, kernel.Q4M:
+	case kernel.Q8:
 		return "dot"
+	case kernel.Q4, kernel.Q4M:
+		return "nibble"
 	case kernel.BF16Dot:
 		return "bf16"
 	}
@@ -454,7 +457,8 @@ func (b *kernelBench) result(a *app) *kernelsJSON {
 	p := b.pools[threads]
 	// what no kernel asked for is measured now
 	for what, measure := range map[string]func(*kernel.Pool) float64{
-		"fma": kernel.PeakFMA, "dot": kernel.PeakDot, "dram": kernel.PeakRead,
+		"fma": kernel.PeakFMA, "dot": kernel.PeakDot, "nibble": kernel.PeakNibble,
+		"dram": kernel.PeakRead,
 	} {
 		if key := (peakKey{what, threads}); b.peaks[key] == nil {
 			b.peaks[key] = []float64{measure(p)}
@@ -463,7 +467,8 @@ func (b *kernelBench) result(a *app) *kernelsJSON {
 	out := &kernelsJSON{
 		CPU: calibrate.CPU(), Kernel: kernel.Implementation(), Against: b.o.against,
 		Peaks: peaksJSON{
-			FMA: peak("fma", threads), Dot: peak("dot", threads), DRAM: peak("dram", threads),
+			FMA: peak("fma", threads), Dot: peak("dot", threads),
+			Nibble: peak("nibble", threads), DRAM: peak("dram", threads),
 		}, Kernels: []kernelJSON{},
 	}
 	left := 0
@@ -500,8 +505,9 @@ func (b *kernelBench) result(a *app) *kernelsJSON {
 // write prints the table.
 func (r *kernelsJSON) write(a *app) error {
 	fmt.Fprintf(a.out, "%s, kernel %s\npeaks on %d threads: %.0f GFLOP/s (multiply-add), "+
-		"%.0f GOP/s (quantised), %.1f GB/s (reading memory)\n\n",
-		r.CPU, kernel.Implementation(), r.mostThreads(), r.Peaks.FMA, r.Peaks.Dot, r.Peaks.DRAM)
+		"%.0f GOP/s (8 bits), %.0f GOP/s (4 bits), %.1f GB/s (reading memory)\n\n",
+		r.CPU, kernel.Implementation(), r.mostThreads(), r.Peaks.FMA, r.Peaks.Dot, r.Peaks.Nibble,
+		r.Peaks.DRAM)
 	rows := [][]string{
 		{"KERNEL", "THREADS", "OUT", "IN", "ROWS", "RATE", "BEST", "MICRO", "PEAK", "UNIT",
 			"RATE/MICRO", "MICRO/PEAK", "RATE/PEAK", "QUIET", "CPU"}}

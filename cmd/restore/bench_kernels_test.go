@@ -84,7 +84,8 @@ func TestBenchKernelsAgainstType(t *testing.T) {
 
 func TestBenchKernelsTable(t *testing.T) {
 	var out bytes.Buffer
-	result := &kernelsJSON{CPU: "a CPU", Peaks: peaksJSON{400, 1600, 40}, Kernels: []kernelJSON{
+	peaks := peaksJSON{400, 1600, 1700, 40}
+	result := &kernelsJSON{CPU: "a CPU", Peaks: peaks, Kernels: []kernelJSON{
 		{Name: "q4", M: 1, N: 4096, K: 11008, Threads: 2, Rate: 36, Micro: 72, Peak: 40},
 		{Name: "q8", M: 124, N: 4096, K: 4096, Threads: 2, Rate: 900, Micro: 1200, Peak: 1600},
 	}}
@@ -92,7 +93,8 @@ func TestBenchKernelsTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"a CPU", "1600 GOP/s", "GB/s   50 %        180 %       90 %", "GOP/s  75 %        75 %        56 %",
+		"a CPU", "1600 GOP/s (8 bits), 1700 GOP/s (4 bits)",
+		"GB/s   50 %        180 %       90 %", "GOP/s  75 %        75 %        56 %",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())

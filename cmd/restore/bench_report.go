@@ -34,17 +34,20 @@ type benchJSON struct {
 
 // benchPeaks are the limits of the machine.
 type benchPeaks struct {
-	FMA  float64 `json:"fma_gflops"`
-	Dot  float64 `json:"dot_gops"`
-	BF16 float64 `json:"bf16_gflops"`
-	DRAM float64 `json:"dram_gbs"`
+	FMA    float64 `json:"fma_gflops"`
+	Dot    float64 `json:"dot_gops"`    // 8 bits
+	Nibble float64 `json:"nibble_gops"` // 4 bits
+	BF16   float64 `json:"bf16_gflops"`
+	DRAM   float64 `json:"dram_gbs"`
 }
 
 // of is the limit of products with weights of that type.
 func (p *benchPeaks) of(quant string) float64 {
 	switch quant {
-	case "q8", "q4":
+	case "q8":
 		return p.Dot
+	case "q4":
+		return p.Nibble
 	case "bf16":
 		return p.BF16
 	}
@@ -189,8 +192,8 @@ func (j *benchJSON) write(w io.Writer) error {
 			strings.ToUpper(j.Cache))
 	}
 	fmt.Fprintf(w, "peaks: %.0f GFLOP/s (multiply-add), %.0f GFLOP/s (bfloat16), %.0f GOP/s "+
-		"(quantised), %.1f GB/s (reading memory)\n", j.Peaks.FMA, j.Peaks.BF16, j.Peaks.Dot,
-		j.Peaks.DRAM)
+		"(8 bits), %.0f GOP/s (4 bits), %.1f GB/s (reading memory)\n", j.Peaks.FMA, j.Peaks.BF16,
+		j.Peaks.Dot, j.Peaks.Nibble, j.Peaks.DRAM)
 	how := "RESTORE over " + j.Base
 	if !j.Restore {
 		how = j.Base

@@ -16,10 +16,13 @@ const (
 func PeakFMA(p *Pool) float64 { return peak(p, fmaPerRound(), fmaLoop) }
 
 // PeakDot measures the rate of 8-bit multiply-adds into 32-bit sums on registers
-// alone, in GOP/s (two a multiply-add), with the instructions that products of Q8
-// use: VPDPBUSD, or three of AVX2. It is the ceiling of a quantised product; the
-// reference in Go reports its float32 rate. Takes about 0.2 s.
+// alone, in GOP/s (two a multiply-add): VPDPBUSD, or three instructions of AVX2 for 32. It is the
+// ceiling of a product of Q8; the reference in Go reports its float32 rate. Takes about 0.2 s.
 func PeakDot(p *Pool) float64 { return peak(p, dotPerRound(), dotLoop) }
+
+// PeakNibble is PeakDot for products of 4 bits: where there is no VPDPBUSD, their sums of a block
+// fit 16 bits, and two instructions of AVX2 do for 32.
+func PeakNibble(p *Pool) float64 { return peak(p, nibblePerRound(), nibbleLoop) }
 
 // PeakBF16 measures the rate of bfloat16 multiply-adds into float32 sums on
 // registers alone, in GFLOP/s: the ceiling of a product of BF16Dot, VDPBF16PS or

@@ -56,6 +56,22 @@ func dotLoop(rounds int) {
 	}
 }
 
+// nibblePerRound and nibbleLoop are those of 4 bits.
+func nibblePerRound() int {
+	if hasStrips(impl()) {
+		return 12 * 32
+	}
+	return dotPerRound()
+}
+
+func nibbleLoop(rounds int) {
+	if hasStrips(impl()) {
+		nibbleLoopAVX2(rounds)
+	} else {
+		dotLoop(rounds)
+	}
+}
+
 func bf16PerRound() int {
 	if choice() == implAMX {
 		return tilePerRound

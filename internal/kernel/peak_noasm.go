@@ -10,6 +10,10 @@ func dotPerRound() int { return fmaPerRound() }
 
 func dotLoop(rounds int) { fmaLoop(rounds) }
 
+func nibblePerRound() int { return fmaPerRound() }
+
+func nibbleLoop(rounds int) { fmaLoop(rounds) }
+
 func bf16PerRound() int { return fmaPerRound() }
 
 func bf16Loop(rounds int) { fmaLoop(rounds) }

@@ -43,3 +43,8 @@ func dotLoopAVXVNNI(n int)
 //
 //go:noescape
 func dotLoopAVX2(n int)
+
+// nibbleLoopAVX2 runs n rounds of twelve independent products of bytes summed in 16 bits.
+//
+//go:noescape
+func nibbleLoopAVX2(n int)

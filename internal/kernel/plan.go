@@ -87,7 +87,7 @@ func KeepPlans(load func(format string) (PlanTrial, bool), save func(PlanTrial))
 // product has needed yet.
 func Plans() []PlanTrial {
 	var list []PlanTrial
-	for _, f := range []Format{Q8, Q4, IQ4} {
+	for _, f := range []Format{Q8, Q4, Q4M, IQ4} {
 		if len(planCandidates(impl(), f)) < 2 {
 			continue
 		}
@@ -155,7 +155,11 @@ func tryPlans(level implementation, f Format, candidates []plan) (plan, map[stri
 	dst := make([]float32, trialRows*w.N)
 	t := newQuantProduct(level, dst, x, trialRows, w, nil)
 	defer t.free()
-	for i := range (trialRows + quantRows - 1) / quantRows {
+	strips := hasStrips(level)
+	if strips { // besides the activations that they are made of
+		t.plan = planBlocks
+	}
+	for i := range t.actTasks() {
 		t.quantize(i)
 	}
 	t.panels, t.mBlocks = trialPanels, 1
@@ -168,13 +172,15 @@ func tryPlans(level implementation, f Format, candidates []plan) (plan, map[stri
 		}
 		for i := range candidates {
 			i = (i + turn) % len(candidates)
-			if t.plan = candidates[i]; t.plan == planBlocks {
+			t.plan = candidates[i]
+			piped := t.plan == planBlocks && !strips
+			if piped {
 				addOffsets(t.acts, actMagic)
 			}
 			start := time.Now()
 			t.task(0)
 			times[i] = time.Since(start).Seconds()
-			if t.plan == planBlocks {
+			if piped {
 				addOffsets(t.acts, -actMagic)
 			}
 		}

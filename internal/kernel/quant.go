@@ -334,6 +334,7 @@ type quantProduct struct {
 	plan     plan
 	blocks   int
 	acts     []byte // [m][blocks] blocks of actBlock bytes
+	strips   []byte // the same as strips of planBlocks read it
 	panels   int    // a task's
 	mBlocks  int
 	runActs  func(int)
@@ -353,14 +354,14 @@ func quantMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	defer t.free()
 	if m > quantFew && w.N%quantPanel == 0 && t.blocks > 0 {
 		t.plan = planOf(t.level, w.Format)
-		if t.plan == planBlocks && m < leastBlocks {
+		if t.plan == planBlocks && m < leastBlocks(t.level) {
 			t.plan = planRows
 		}
 	}
 	if m*w.N*w.K < quantSerialWork {
 		p = nil
 	}
-	p.Run((m+quantRows-1)/quantRows, t.runActs)
+	p.Run(t.actTasks(), t.runActs)
 	panels := (w.N + quantPanel - 1) / quantPanel
 	most := max(quantTaskPanels, quantTaskBytes/(t.blocks*quantBlockSize(w.Format)+1))
 	t.panels = max(1, min(most, panels/(4*p.Threads())))
@@ -399,21 +400,43 @@ const (
 	quantSerialWork = 1 << 18
 	// quantFew is the most rows that no plan is chosen for.
 	quantFew = 7
-	// leastBlocks is the fewest rows for planBlocks: with fewer, weights come from memory too
-	// slowly in blocks.
-	leastBlocks = 32
 )
 
+// leastBlocks is the fewest rows for planBlocks: with fewer, weights come from memory too slowly
+// in blocks, or widening them does not pay.
+func leastBlocks(level implementation) int {
+	if hasStrips(level) {
+		return leastStrips
+	}
+	return 32
+}
+
+// actTasks is the number of tasks of quantize, after which the activations are ready for the plan.
+func (t *quantProduct) actTasks() int {
+	if t.plan == planBlocks && hasStrips(t.level) {
+		t.strips = growWork(t.strips, t.m*t.blocks*stripActs)
+		return (t.m + stripRows - 1) / stripRows
+	}
+	return (t.m + quantRows - 1) / quantRows
+}
+
 func (t *quantProduct) quantize(task int) {
+	if t.plan == planBlocks && hasStrips(t.level) {
+		t.packStrip(task)
+		return
+	}
+	first, end := task*quantRows, min(t.m, (task+1)*quantRows)
+	t.quantizeRows(first, end)
+	if t.plan == planBlocks {
+		addOffsets(t.acts[first*t.blocks*actBlock:end*t.blocks*actBlock], actMagic)
+	}
+}
+
+// quantizeRows fills acts for the rows first … end-1.
+func (t *quantProduct) quantizeRows(first, end int) {
 	k := t.w.K
 	whole := k / quantBlock
 	offset := quantOffset(t.w.Format)
-	first, end := task*quantRows, min(t.m, (task+1)*quantRows)
-	if t.plan == planBlocks {
-		defer func() {
-			addOffsets(t.acts[first*t.blocks*actBlock:end*t.blocks*actBlock], actMagic)
-		}()
-	}
 	for i := first; i < end; i++ {
 		x := t.x[i*k : (i+1)*k]
 		dst := t.acts[i*t.blocks*actBlock : (i+1)*t.blocks*actBlock]
@@ -456,7 +479,13 @@ func (t *quantProduct) task(task int) {
 	size := t.blocks * quantBlockSize(f) // of a panel
 	data := t.w.Data[panel*size:]
 	if t.plan == planBlocks {
-		quantKBlocks(t, data, panel, panels, first, end)
+		if hasStrips(t.level) {
+			tiles := (t.m + stripRows - 1) / stripRows
+			part := task % t.mBlocks
+			quantStrips(t, data, panel, panels, part*tiles/t.mBlocks, (part+1)*tiles/t.mBlocks)
+		} else {
+			quantKBlocks(t, data, panel, panels, first, end)
+		}
 		return
 	}
 	if f != IQ4 {

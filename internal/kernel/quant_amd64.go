@@ -135,9 +135,11 @@ func quantPace(level implementation, f Format, blocks int) (ahead, pace int) {
 // quantScratch is one thread's scratch memory.
 type quantScratch struct {
 	bias [2 * quantPanel]float32
-	tail [7 * quantPanel]float32                        // outputs of the last panel
-	wide [planDepth * (64 + quantPanel*quantBlock)]byte // a block of K of 4 bits, as Q8
-	// of quantKBlocks, [panels][rows][32] float32
+	tail [7 * quantPanel]float32 // outputs of the last panel
+	// a block of K of 4 bits as Q8, or of two strips
+	wide [2 * planDepth * (64 + quantPanel*quantBlock)]byte
+	rows []int // of quantStrips
+	// of planBlocks, [panels][rows][32] float32
 	sums []byte
 }
 
@@ -240,6 +242,9 @@ func planCandidates(level implementation, f Format) []plan {
 		case Q4, IQ4:
 			return []plan{planRows, planBlocks}
 		}
+	}
+	if hasStrips(level) {
+		return []plan{planRows, planBlocks}
 	}
 	return nil
 }

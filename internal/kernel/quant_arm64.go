@@ -24,6 +24,14 @@ func planCandidates(implementation, Format) []plan { return nil }
 
 func quantKBlocks(*quantProduct, []byte, int, int, int, int) {}
 
+const stripRows, stripActs, leastStrips = 6, 0, 0
+
+func hasStrips(implementation) bool { return false }
+
+func (*quantProduct) packStrip(int) {}
+
+func quantStrips(*quantProduct, []byte, int, int, int, int) {}
+
 func widenIQ4(dst, src []byte, blocks int) { widenIQ4Go(dst, src, blocks) }
 
 // quantTile computes rows of a panel: dst[i·ldd+c] = bias[c] + Σ over blocks.

@@ -12,12 +12,14 @@ import (
 // multiply-add.
 
 // SamplePeak measures multiply-adds on registers alone, with the instructions
-// that a product of many rows with a weight of format f uses: those of [PeakDot]
-// for Q8, Q4, Q4M and IQ4, of [PeakBF16] for BF16Dot, else those of [PeakFMA].
+// that a product of many rows with a weight of format f uses: those of [PeakDot] for Q8 and IQ4,
+// of [PeakNibble] for Q4 and Q4M, of [PeakBF16] for BF16Dot, else those of [PeakFMA].
 func SamplePeak(p *Pool, f Format, d time.Duration) float64 {
 	switch f {
-	case Q8, Q4, Q4M, IQ4:
+	case Q8, IQ4:
 		return sampleRegisters(p, dotPerRound(), d, dotLoop)
+	case Q4, Q4M:
+		return sampleRegisters(p, nibblePerRound(), d, nibbleLoop)
 	case BF16Dot:
 		return sampleRegisters(p, bf16PerRound(), d, bf16Loop)
 	}

@@ -36,7 +36,11 @@ func microQuant(level implementation, f Format, m int) (loop func(), ops int) {
 	if m > quantFew {
 		chosen = planOf(level, f)
 	}
-	if chosen == planBlocks && m >= leastBlocks || f == IQ4 {
+	blocked := chosen == planBlocks && m >= leastBlocks(level)
+	if blocked && hasStrips(level) {
+		return microStrips(f)
+	}
+	if blocked || f == IQ4 {
 		f = Q8 // which it is widened to
 	}
 	tiles, panels := quantTiles(level, f), 1
@@ -54,6 +58,18 @@ func microQuant(level implementation, f Format, m int) (loop func(), ops int) {
 				blocks, &bias[0], 0, 1, 0, 0)
 		}
 	}, microCalls * 2 * m * panels * quantPanel * microDepth
+}
+
+func microStrips(f Format) (loop func(), ops int) {
+	const calls = microCalls * microDepth / (stripBlocks * quantBlock)
+	s := stripsOf[f]
+	w, sums := alignedFloats(stripBlocks*s.size/4), make([]float32, stripRows*quantPanel)
+	x := make([]byte, stripRows*stripBlocks*s.acts)
+	return func() {
+		for range calls {
+			s.tiles[stripRows-1](&sums[0], &x[0], (*byte)(unsafe.Pointer(&w[0])), stripBlocks, 0, 0)
+		}
+	}, calls * 2 * stripRows * quantPanel / 2 * stripBlocks * quantBlock
 }
 
 func microTiles(f Format, m int) (loop func(), ops int) {

@@ -10,4 +10,5 @@ var kernels = map[string]func(*asm){
 	"neon":      neon,
 	"peak":      peak,
 	"quant":     quant,
+	"strips":    strips,
 }
