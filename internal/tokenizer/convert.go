@@ -12,7 +12,9 @@ import (
 // ConvertModel returns a tokenizer.json that encodes as a tokenizer.model with the settings
 // of a tokenizer_config.json does. ok is false where merges in an order cannot do what
 // scores do: two are equal, an unused piece merges, or spaces are trimmed. Without "legacy"
-// a text that begins with a space or an added token gets none in front.
+// a text that begins with a space or an added token gets none in front: so do transformers'
+// fast tokenizers of 4.x and those of 5.x with the same tokenizer.model, while the slow ones of
+// 4.x, which Open follows, put one there. No tokenizer.json can.
 func ConvertModel(model, config []byte) (tokenizerJSON []byte, ok bool, err error) {
 	s, err := ReadSentencePiece(model)
 	if err != nil {

@@ -100,9 +100,9 @@ func (s *SentencePiece) settings(config []byte) (*llamaSettings, error) {
 			return nil, fmt.Errorf("tokenizer: settings: %w", err)
 		}
 	}
-	if set.Prefix != nil {
-		s.DummyPrefix = s.DummyPrefix && *set.Prefix
-	}
+	prefix := set.Prefix == nil || *set.Prefix
+	// Without "legacy" transformers puts the space in front, whatever the model says.
+	s.DummyPrefix = prefix && (s.DummyPrefix || config != nil && !set.everyRun())
 	return set, nil
 }
 

@@ -155,10 +155,14 @@ func descending(score float32) uint64 {
 }
 
 // normalize writes the spaces of p as ▁, with one before the text where prefix is
-// set, after trimming where the vocabulary says so.
-func (m *pieces) normalize(p *piece, prefix bool) error {
+// set, after trimming where the vocabulary says so: at the end, and with front at the
+// beginning, else one space stays there.
+func (m *pieces) normalize(p *piece, prefix, front bool) error {
 	if m.TrimSpaces {
-		text := strings.Trim(p.text, " ")
+		text := strings.TrimRight(p.text, " ")
+		if front {
+			text = strings.TrimLeft(text, " ")
+		}
 		if text == "" {
 			*p = p.slice(0, 0)
 			return nil

@@ -104,6 +104,8 @@ func TestSentencePieceErrors(t *testing.T) {
 func TestParseModelSettings(t *testing.T) {
 	var cases []struct {
 		Config json.RawMessage
+		Dummy  *bool `json:"dummy_prefix"` // of the model, where it is another
+		Trim   bool  `json:"trim_spaces"`
 		Texts  []struct {
 			Text string
 			IDs  []int32
@@ -114,6 +116,15 @@ func TestParseModelSettings(t *testing.T) {
 	}
 	model := readModel(t, "sentencepiece.model")
 	for _, c := range cases {
+		model := model
+		if c.Dummy != nil {
+			s, err := ReadSentencePiece(model)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.DummyPrefix, s.TrimSpaces = *c.Dummy, c.Trim
+			model = s.Marshal()
+		}
 		tok, err := ParseModel(model, c.Config)
 		if err != nil {
 			t.Fatal(err)
@@ -121,7 +132,8 @@ func TestParseModelSettings(t *testing.T) {
 		for _, text := range c.Texts {
 			got, err := tok.Encode(text.Text, EncodeOptions{AddSpecial: true})
 			if err != nil || !slices.Equal(got.IDs, text.IDs) {
-				t.Errorf("%s: %q: got %v %v, want %v", c.Config, text.Text, got.IDs, err, text.IDs)
+				t.Errorf("%s, trim %v: %q: got %v %v, want %v", c.Config, c.Trim, text.Text,
+					got.IDs, err, text.IDs)
 			}
 		}
 	}

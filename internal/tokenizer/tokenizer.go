@@ -178,7 +178,7 @@ func (t *Tokenizer) whole(p piece, g *guard, done []piece) ([]piece, error) {
 		prefix := t.pieces.DummyPrefix && (i == 0 || t.everyRun)
 		switch {
 		case p.id == noToken:
-			if err := t.pieces.normalize(&p, prefix); err != nil {
+			if err := t.pieces.normalize(&p, prefix, t.everyRun); err != nil {
 				return nil, err
 			}
 		case prefix && !t.everyRun: // a text begins with a space also where a token stands there
