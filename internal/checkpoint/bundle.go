@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -134,6 +135,12 @@ func (w *Weight) Floats(dst []float32, at int) error {
 		return w.Read(dst, at)
 	}
 	return tensor.Widen(dst, w.DType, w.Data, at)
+}
+
+// Same reports whether the files hold the same values in the same type for w and o.
+func (w *Weight) Same(o *Weight) bool {
+	return w.TypeName() == o.TypeName() && slices.Equal(w.Shape, o.Shape) &&
+		bytes.Equal(w.Data, o.Data) && slices.EqualFunc(w.Raw, o.Raw, bytes.Equal)
 }
 
 // Float32s returns a copy of all values.

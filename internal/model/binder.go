@@ -1,7 +1,6 @@
 package model
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -287,17 +286,11 @@ func (b *Binder) Tied(name, to, key string) {
 		return
 	}
 	b.state.used[b.prefix+name] = true
-	if o, ok := b.ck.Tensor(b.prefix + to); ok && !equal(t, o) {
+	if o, ok := b.ck.Tensor(b.prefix + to); ok && !t.Same(o) {
 		b.state.unusable = append(b.state.unusable,
 			fmt.Sprintf("%q: differs from %q, want the same values (%s is true)", b.prefix+name,
 				b.prefix+to, key))
 	}
-}
-
-// equal reports whether two weights hold the same values in the same type.
-func equal(a, b *checkpoint.Weight) bool {
-	return a.TypeName() == b.TypeName() && slices.Equal(a.Shape, b.Shape) &&
-		bytes.Equal(a.Data, b.Data) && slices.EqualFunc(a.Raw, b.Raw, bytes.Equal)
 }
 
 // Embedding binds name+".weight" [vocab, dim].

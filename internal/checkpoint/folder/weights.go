@@ -121,11 +121,18 @@ func (f *Folder) shards(s *checkpoint.Store, index string) error {
 		s.Weights[name] = t
 	}
 	for _, shard := range shards {
-		for name := range files[shard] {
-			if _, ok := weightMap[name]; !ok {
+		for name, t := range files[shard] {
+			of, ok := weightMap[name]
+			switch {
+			case !ok:
 				problems = append(
 					problems,
 					fmt.Sprintf("tensor %q of %s is not in the index", name, shard),
+				)
+			case of != shard && files[of][name] != nil && !t.Same(files[of][name]):
+				problems = append(
+					problems,
+					fmt.Sprintf("tensor %q of %s differs from that of %s", name, shard, of),
 				)
 			}
 		}

@@ -253,6 +253,10 @@ func TestOpenErrors(t *testing.T) {
 		{"index without map", sharded, index("weight_map", "weights"), []string{"model.safetensors.index.json", "weight_map"}},
 		{"index with empty map", sharded, write("model.safetensors.index.json", `{"weight_map":{}}`), []string{"weight_map"}},
 		{"in two shards", sharded, func(t *testing.T, files map[string][]byte) { files[shard1] = weights(t, "a.weight", "c", "head") }, nil},
+		{"in two shards with other values", sharded, func(t *testing.T, files map[string][]byte) {
+			files[shard1] = weights(t, "a.weight", "c", "head")
+			files[shard1][len(files[shard1])-1] ^= 1
+		}, []string{`"head"`, shard1, "differs"}},
 		{"single beside an index", sharded, func(t *testing.T, files map[string][]byte) { files[st] = weights(t, "x") }, nil},
 		{"no weights", single, remove(st), []string{"no weights", st, "tokenizer.json"}},
 		{"other weights", single, func(_ *testing.T, files map[string][]byte) {
