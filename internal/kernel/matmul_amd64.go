@@ -17,6 +17,12 @@ const (
 	// rowBlock bounds the rows that one task takes, and with them its
 	// accumulators.
 	rowBlock = 960
+	// groupWidth is the columns of a task where all rows of x take more than groupBytes, which a
+	// last-level cache that is shared may not keep; of x, groupTiles tiles pass over a panel after
+	// the other, from the second-level cache.
+	groupWidth = 64
+	groupBytes = 4 << 20
+	groupTiles = 24
 	// streamBytes is the part of a weight that one task of a small product reads.
 	streamBytes = 128 << 10
 )
@@ -206,8 +212,9 @@ type product struct {
 	rowsPerTask int
 
 	// the many-rows case
-	kc, blocks int       // depth of a block of k, number of blocks
-	xBlocks    []float32 // x as [blocks][m][kc], when there are several blocks
+	kc, blocks int    // depth of a block of k, number of blocks
+	xBlocks    []byte // x as [blocks][m][kc] float32, when there are several blocks
+	group      int    // panels of a task
 	mBlocks    int
 	runDots    func(int)
 	runCopy    func(int)
@@ -333,13 +340,14 @@ func (t *product) runLarge(p *Pool) {
 	t.kc = ((w.K+t.blocks-1)/t.blocks + 15) &^ 15
 	t.blocks = (w.K + t.kc - 1) / t.kc
 	if t.blocks > 1 {
-		if need := t.blocks * m * t.kc; cap(t.xBlocks) < need {
-			t.xBlocks = make([]float32, need)
-		} else {
-			t.xBlocks = t.xBlocks[:need]
-		}
+		t.xBlocks = growWork(t.xBlocks, t.blocks*m*t.kc*4)
 		p.Run((m+copyRows-1)/copyRows, t.runCopy)
 	}
+	t.group = 1
+	if width < groupWidth && m*w.K*4 > groupBytes {
+		t.group = groupWidth / width
+	}
+	width *= t.group
 	panels := (w.N + width - 1) / width
 	t.mBlocks = (m + rowBlock - 1) / rowBlock
 	if want := 4 * p.Threads(); panels < want && p.Threads() > 1 {
@@ -356,13 +364,17 @@ const copyRows = 16
 // contiguous: a power of two between rows would put them all in the same sets
 // of the caches.
 func (t *product) copyX(task int) {
-	k := t.w.K
+	k, xBlocks := t.w.K, t.blockedX()
 	for i := task * copyRows; i < min(t.m, (task+1)*copyRows); i++ {
 		for b := range t.blocks {
 			n := min(t.kc, k-b*t.kc)
-			copy(t.xBlocks[(b*t.m+i)*t.kc:][:n], t.x[i*k+b*t.kc:][:n])
+			copy(xBlocks[(b*t.m+i)*t.kc:][:n], t.x[i*k+b*t.kc:][:n])
 		}
 	}
+}
+
+func (t *product) blockedX() []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(t.xBlocks))), len(t.xBlocks)/4)
 }
 
 func (t *product) panels(task int) {
@@ -373,30 +385,40 @@ func (t *product) panels(task int) {
 	panel, mBlock := task/t.mBlocks, task%t.mBlocks
 	first, end := mBlock*t.m/t.mBlocks, (mBlock+1)*t.m/t.mBlocks
 	m := end - first
-	col := panel * width
-	n := min(width, w.N-col)
-	if cap(s.c) < m*width {
-		s.c = make([]float32, rowBlock*64)
+	col := panel * width * t.group
+	n := min(width*t.group, w.N-col)
+	group := (n + width - 1) / width
+	if cap(s.c) < m*width*group {
+		s.c = make([]float32, rowBlock*groupWidth)
 	}
-	c := s.c[:m*width]
 	size := w.Format.Size()
 	data := unsafe.Pointer(unsafe.SliceData(w.Data))
 	for b := range t.blocks {
 		k := min(t.kc, w.K-b*t.kc)
 		a, lda := t.x[first*w.K:], w.K
 		if t.blocks > 1 {
-			a, lda = t.xBlocks[(b*t.m+first)*t.kc:], t.kc
+			a, lda = t.blockedX()[(b*t.m+first)*t.kc:], t.kc
 		}
 		from := unsafe.Add(data, (col*w.K+b*t.kc)*size)
-		packPanel(t.level, w.Format, s.panel, from, w.K*size, n, k)
+		for j := range group {
+			packPanel(t.level, w.Format, s.panel[j*width*t.kc:],
+				unsafe.Add(from, j*width*w.K*size), w.K*size, min(width, n-j*width), k)
+		}
 		tiles := (m + maxTileRows - 1) / maxTileRows
-		pf := t.ahead(from, b, n, tiles*(k/4))
-		for tile := range tiles {
-			r, e := tile*m/tiles, (tile+1)*m/tiles
-			gemmTile(t.level, &c[r*width], width, &a[r*lda], lda, &s.panel[0], k, e-r, b > 0, &pf)
+		pf := t.ahead(from, b, n, group*tiles*(k/4))
+		for begin := 0; begin < tiles; begin += groupTiles {
+			for j := range group {
+				c, w := s.c[j*m*width:], &s.panel[j*width*t.kc]
+				for tile := begin; tile < min(tiles, begin+groupTiles); tile++ {
+					r, e := tile*m/tiles, (tile+1)*m/tiles
+					gemmTile(t.level, &c[r*width], width, &a[r*lda], lda, w, k, e-r, b > 0, &pf)
+				}
+			}
 		}
 	}
-	t.store(s, c, first, m, col, n)
+	for j := range group {
+		t.store(s, s.c[j*m*width:], first, m, col+j*width, min(width, n-j*width))
+	}
 }
 
 // ahead is the walk over the block of weights that this thread packs next,

@@ -394,3 +394,30 @@ func BenchmarkMatMul(b *testing.B) {
 		}
 	}
 }
+
+// TestMatMulManyBytes: rows that take so much memory that tasks have more columns have the bits
+// that they have in two halves, which do not.
+func TestMatMulManyBytes(t *testing.T) {
+	forEachImpl(t, func(t *testing.T) {
+		if impl() == implGo {
+			t.Skip("computes a row at a time")
+		}
+		r := rand.New(rand.NewPCG(7, 8))
+		const m, n, k = 152, 150, 7001
+		for _, f := range []Format{F32, F16} {
+			w, _ := randomMatrix(r, n, k, f, true)
+			x, bias := randomVector(r, m*k), randomVector(r, n)
+			want, got := make([]float32, m*n), make([]float32, m*n)
+			MatMul(nil, want, x[:m/2*k], m/2, w, bias)
+			MatMul(nil, want[m/2*n:], x[m/2*k:], m/2, w, bias)
+			p := NewPool(2)
+			MatMul(p, got, x, m, w, bias)
+			p.Close()
+			for i := range got {
+				if got[i] != want[i] {
+					t.Fatalf("%v: element %d = %v, in halves %v", f, i, got[i], want[i])
+				}
+			}
+		}
+	})
+}
