@@ -9,13 +9,15 @@ import (
 )
 
 // Ensure that a weight whose columns are for inputs in another order gives, bit for bit, what
-// the same columns give with the inputs in theirs, and that its rows are in the inputs' order.
+// the same columns give with the inputs in theirs, by every plan, and that its rows are in the
+// inputs' order.
 func TestOrder(t *testing.T) {
+	defer fixedPlan.Store(fixedPlan.Load())
 	r := rand.New(rand.NewPCG(71, 72))
 	p := NewPool(2)
 	defer p.Close()
-	for _, k := range []int{40, 96, 2*orderedPart + 64} {
-		const n = 70
+	for _, c := range []struct{ n, k int }{{70, 40}, {96, 96}, {64, 2*orderedPart + 64}} {
+		n, k := c.n, c.k
 		order := make([]int32, k)
 		for i, at := range r.Perm(k) {
 			order[i] = int32(at)
@@ -42,23 +44,31 @@ func TestOrder(t *testing.T) {
 					}
 				}
 			}
-			forEachImpl(t, func(t *testing.T) {
-				for _, m := range []int{1, 9, 67} {
-					x := randomVector(r, m*k)
-					gathered := make([]float32, m*k)
-					for i := range m {
-						for j, at := range order {
-							gathered[i*k+j] = x[i*k+int(at)]
-						}
-					}
-					want, got := make([]float32, m*n), make([]float32, m*n)
-					MatMul(p, want, gathered, m, w, nil)
-					MatMul(p, got, x, m, &ordered, nil)
-					if !slices.Equal(got, want) {
-						t.Errorf("%v, %d rows of %d: differs from gathered inputs", f, m, k)
-					}
+			for _, plan := range planNames {
+				if err := SetPlan(plan); err != nil {
+					t.Fatal(err)
 				}
-			})
+				forEachImpl(t, func(t *testing.T) { orderedProducts(t, p, r, w, &ordered) })
+			}
+		}
+	}
+}
+
+// orderedProducts compares products with w of gathered inputs and with ordered of all.
+func orderedProducts(t *testing.T, p *Pool, r *rand.Rand, w, ordered *Matrix) {
+	for _, m := range []int{1, 9, 67} {
+		x := randomVector(r, m*w.K)
+		gathered := make([]float32, len(x))
+		for i := range m {
+			for j, at := range ordered.Order {
+				gathered[i*w.K+j] = x[i*w.K+int(at)]
+			}
+		}
+		want, got := make([]float32, m*w.N), make([]float32, m*w.N)
+		MatMul(p, want, gathered, m, w, nil)
+		MatMul(p, got, x, m, ordered, nil)
+		if !slices.Equal(got, want) {
+			t.Errorf("%v, %d rows of %d: differs from gathered inputs", w.Format, m, w.K)
 		}
 	}
 }
