@@ -18,7 +18,7 @@ import (
 // scheduler owns the device: the worker pool, the workspaces, keys and values. Its one
 // goroutine takes requests in the order of their arrival, encodes and reads them one after
 // another, and decodes all that were read together, one token each a step. Between the blocks
-// of an encoder and the layers of a decoder that reads, the running sequences decode when their
+// of an encoder and the products of a decoder that reads, the running sequences decode when their
 // step comes. So no product is cut smaller for their sake, and none of them waits longer than
 // a block, or what patience grants. With Options.Throughput they wait until all is read.
 type scheduler struct {

@@ -113,9 +113,9 @@ func coordinate(t *testing.T, nodes []*node, url string, n int, churn bool) {
 	for _, d := range nodes {
 		memory = max(memory, residentMB(d.cmd.Process.Pid))
 	}
-	t.Logf("%3d workers (%d there), churn %-5v: %5.0f requests a second, %d of %d asked twice, a server "+
-		"%d MB, %d workers ended by themselves", n, there, churn, float64(answered)/took.Seconds(), twice,
-		answered, memory, late.Load())
+	t.Logf("%3d workers (%d there), churn %-5v: %5.0f requests a second, %d of %d asked twice, "+
+		"a server %d MB, %d workers ended by themselves", n, there, churn,
+		float64(answered)/took.Seconds(), twice, answered, memory, late.Load())
 	stop()
 	all.Wait()
 }

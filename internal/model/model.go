@@ -14,8 +14,9 @@ import (
 // goroutines at once.
 type Run struct {
 	Pool *nn.Pool
-	// Between, when not nil, is called between blocks. Other sequences may pass
-	// through the model there, with a Run of their own. Its error ends the pass.
+	// Between, when not nil, is called between blocks, and between the products of a
+	// decoder's layer. Other sequences may pass through the model there, with a Run of
+	// their own. Its error ends the pass at the next block.
 	Between func() error
 	// Trace, when not nil, receives every intermediate of the encoder and of Logits.
 	// data is only valid during the call. Tracing computes what the fast path never

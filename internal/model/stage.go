@@ -106,6 +106,10 @@ func (p *Passage) Enter(i int, x []float32) bool {
 	return true
 }
 
+// Yield lets other sequences pass between the products of a layer, which may have many rows. What
+// would end this passage does so at the next layer.
+func (p *Passage) Yield() { _ = p.run.Pause() }
+
 // alive ends the spans whose context did, or all where the run says so, and reports
 // whether any is left.
 func (p *Passage) alive() bool {

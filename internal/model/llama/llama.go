@@ -240,16 +240,20 @@ func (d *Decoder) block(r *model.Run, p *model.Passage, i int, x []float32) {
 	l.q.Apply(r.Pool, q, n, rows)
 	l.k.Apply(r.Pool, k, n, rows)
 	l.v.Apply(r.Pool, v, n, rows)
+	p.Yield()
 	p.Attend(i, a, q, k, v, x)
 	rows = p.Rows
 	x, n = x[:rows*d.Hidden], n[:rows*d.Hidden]
 	l.o.Apply(r.Pool, n, a, rows)
 	nn.Add(r.Pool, x, n) // (2)
+	p.Yield()
 	l.mlpNorm.Apply(r.Pool, n, x, rows)
 	g, u := r.Buffer("llama.g", rows*d.MLP), r.Buffer("llama.u", rows*d.MLP)
 	l.gate.Apply(r.Pool, g, n, rows)
+	p.Yield()
 	l.up.Apply(r.Pool, u, n, rows)
 	nn.SwiGLU(r.Pool, g, u)
+	p.Yield()
 	l.down.Apply(r.Pool, n, g, rows)
 	nn.Add(r.Pool, x, n) // (3)
 }
