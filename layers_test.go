@@ -116,7 +116,7 @@ func parseLayers(table string) map[string][]string {
 // root is the name of the package at the top in layers.
 const root = "."
 
-// forTests are the packages that any package's tests may import besides: fixtures, and the embedded
+// forTests are the packages that any package's tests may import too: fixtures, and the embedded
 // model with its public face.
 var forTests = []string{
 	"internal/golden", "internal/builtin", "internal/checkpoint", "internal/checkpoint/*",

@@ -211,11 +211,8 @@ func (j *journal) settle() error {
 	if err != nil || doc.Hash == j.Hash {
 		return err
 	}
-	return fmt.Errorf(
-		"%s: holds records of another run: %s",
-		j.Dir,
-		difference(doc.Settings, j.Settings),
-	)
+	return fmt.Errorf("%s: holds records of another run: %s", j.Dir,
+		difference(doc.Settings, j.Settings))
 }
 
 // difference names the first setting that differs.

@@ -127,13 +127,8 @@ func (r *run) open(questions []*Question) error {
 		text, ok := texts[x.ID]
 		if ok && text != x.Prompt {
 			r.j.close()
-			return fmt.Errorf(
-				"%s: question %d was %q, now %q: the data have changed",
-				r.o.Records,
-				x.ID,
-				x.Prompt,
-				text,
-			)
+			return fmt.Errorf("%s: question %d was %q, now %q: the data have changed", r.o.Records,
+				x.ID, x.Prompt, text)
 		}
 		if ok {
 			r.answers[x.ID] = x.Text

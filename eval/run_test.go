@@ -245,12 +245,8 @@ func TestSelection(t *testing.T) {
 	var settings string
 	for shard := 1; shard <= 3; shard++ {
 		dir := t.TempDir()
-		r, _, err := Run(
-			t.Context(),
-			sums(),
-			&adder{},
-			RunOptions{Records: dir, Selection: Selection{Limit: 32, Shard: shard, Parts: 3}},
-		)
+		r, _, err := Run(t.Context(), sums(), &adder{},
+			RunOptions{Records: dir, Selection: Selection{Limit: 32, Shard: shard, Parts: 3}})
 		if want := []int{11, 11, 10}[shard-1]; err != nil || r.Questions != want {
 			t.Fatalf("%v: shard %d has %d questions, want %d", err, shard, r.Questions, want)
 		}

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Server asks a model behind a server that speaks OpenAI's protocol.
+// Server asks a model through a server that speaks OpenAI's protocol.
 type Server struct {
 	URL   string // of the server, of its /v1, or of its /chat/completions
 	Model string // as the server names it
@@ -132,10 +132,8 @@ func (s *Server) ask(
 	}
 	var content any = q.Text
 	if len(pictures) > 0 {
-		content = append(
-			pictures[:len(pictures):len(pictures)],
-			chatPart{Type: "text", Text: q.Text},
-		)
+		content = append(pictures[:len(pictures):len(pictures)],
+			chatPart{Type: "text", Text: q.Text})
 	}
 	r.Messages = append(r.Messages, chatMessage{"user", content})
 	body, err := json.Marshal(r)

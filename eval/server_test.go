@@ -45,12 +45,8 @@ func TestServer(t *testing.T) {
 	}))
 	defer server.Close()
 	ask := func(s *Server, q *Question) (a Answer, err error) {
-		err = s.Answer(
-			t.Context(),
-			[]*Question{q},
-			16,
-			func(_ int, got Answer) error { a = got; return nil },
-		)
+		err = s.Answer(t.Context(), []*Question{q}, 16,
+			func(_ int, got Answer) error { a = got; return nil })
 		return a, err
 	}
 	plain := &Server{URL: server.URL, Model: "m", Key: "key", System: "Be brief."}
@@ -95,18 +91,12 @@ func TestServerRefuses(t *testing.T) {
 	defer server.Close()
 	s := &Server{URL: server.URL, Reduction: json.RawMessage(`{}`)}
 	ask := func() error {
-		return s.Answer(
-			t.Context(),
-			[]*Question{{ID: 4, Text: "What?"}},
-			16,
-			func(int, Answer) error { return nil },
-		)
+		return s.Answer(t.Context(), []*Question{{ID: 4, Text: "What?"}}, 16,
+			func(int, Answer) error { return nil })
 	}
 	if err := ask(); err == nil ||
-		!strings.Contains(
-			err.Error(),
-			"question 4: "+server.URL+": status 400 Bad Request: no such model",
-		) ||
+		!strings.Contains(err.Error(),
+			"question 4: "+server.URL+": status 400 Bad Request: no such model") ||
 		n != 1 {
 		t.Errorf("%v, %d requests", err, n)
 	}

@@ -97,7 +97,7 @@ func attempt(ctx context.Context, a *app, args []string) (*cobra.Command, error)
 	return root.ExecuteContextC(ctx)
 }
 
-// unknownCommand refuses a misspelt command before its flags are, which would be those of
+// unknownCommand refuses a misspelt command before its flags, which would be those of
 // another one.
 func unknownCommand(root *cobra.Command, args []string) (*cobra.Command, error) {
 	cmd, rest, err := root.Find(args)
@@ -185,10 +185,8 @@ func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(fo
 // oneLine folds line breaks, and makes other control characters, which a file name may hold,
 // harmless for a terminal.
 func oneLine(s string) string {
-	s = strings.Join(
-		strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' }),
-		"; ",
-	)
+	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' }),
+		"; ")
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || 0x80 <= r && r < 0xa0 {
 			return '?'
@@ -279,12 +277,8 @@ func noArgs(cmd *cobra.Command, args []string) error {
 				names = append(names, c.Name())
 			}
 		}
-		return usagef(
-			"%s: unknown command, got %q, want %s",
-			path(cmd),
-			args[0],
-			strings.Join(names, "|"),
-		)
+		return usagef("%s: unknown command, got %q, want %s", path(cmd), args[0],
+			strings.Join(names, "|"))
 	}
 	return usagef("%s: unexpected argument, got %q, want flags only", path(cmd), args[0])
 }
@@ -374,19 +368,12 @@ func writeHelp(w io.Writer, cmd *cobra.Command) {
 		} else if f.Value.Type() == "bool" {
 			arg = ""
 		}
-		fmt.Fprintf(
-			w,
-			"  %s--%s\n        %s (default %s, env %s)\n",
-			short,
-			strings.TrimSpace(f.Name+" "+arg),
-			usage,
-			def,
-			envName(f),
-		)
+		fmt.Fprintf(w, "  %s--%s\n        %s (default %s, env %s)\n", short,
+			strings.TrimSpace(f.Name+" "+arg), usage, def, envName(f))
 	})
 }
 
-// hasFlags reports whether the command has flags besides --help.
+// hasFlags reports whether the command has flags other than --help.
 func hasFlags(cmd *cobra.Command) (found bool) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { found = found || !f.Hidden && f.Name != "help" })
 	return found

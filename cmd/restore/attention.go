@@ -33,7 +33,7 @@ func newAttention(a *app) *cobra.Command {
 		Use:   "attention",
 		Short: "Plot how much attention visual tokens receive in each layer",
 		Long: `Read a question about pictures in full, reduced, and reduced with RESTORE, and show the share of attention that visual rows receive in each
-layer of the decoder (the paper's Figures 2 and 5): as the mean over heads, with visual rows as queries, and with the rows of text behind
+layer of the decoder (the paper's Figures 2 and 5): as the mean over heads, with visual rows as queries, and with the rows of text after
 the picture. Reduced rows are counted with their places renumbered, at their original places, and with RESTORE at both.`,
 		Example: `  restore attention --image cat.jpg -p "What is there?" --out attention.svg
   restore attention -m DIR --image cat.jpg -p "What is there?" --base divprune --n-vis 128 --json`,
@@ -44,22 +44,14 @@ the picture. Reduced rows are counted with their places renumbered, at their ori
 	o.model.add(fs)
 	o.question.addImages(fs, "")
 	o.question.addPrompt(fs, "")
-	fs.StringVar(
-		&o.base,
-		"base",
-		"holov",
-		"how the kept tokens are selected, see 'restore methods'",
-	)
+	fs.StringVar(&o.base, "base", "holov",
+		"how the kept tokens are selected, see 'restore methods'")
 	fs.Lookup("base").Annotations = map[string][]string{
 		choices: {strings.Join(methodNames()[1:], "|")},
 	}
 	fs.IntVar(&o.nVis, "n-vis", 64, "keep `N` visual tokens of each picture")
-	fs.Float64Var(
-		&o.gamma,
-		"gamma",
-		0.5,
-		"`share` of the budget that the base keeps, the rest is merged; 1 is calibrated pruning",
-	)
+	fs.Float64Var(&o.gamma, "gamma", 0.5,
+		"`share` of the budget that the base keeps, the rest is merged; 1 is calibrated pruning")
 	fs.Int64Var(&o.seed, "seed", 0, "`seed` of --base random")
 	o.question.addReading(fs)
 	o.model.addResize(fs)

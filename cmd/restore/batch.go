@@ -42,8 +42,8 @@ func newBatch(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "batch",
 		Short: "Answer a file of requests, and go on where it was killed",
-		Long: `Answer a file of requests in OpenAI's batch format: each line of --in is {"custom_id", "method", "url", "body"}, whose url and body
-are those of 'restore serve'; for each, one line {"id", "custom_id", "response", "error"} is written to --out, in the same order.
+		Long: `Answer a file of requests in OpenAI's batch format: each line of --in is {"custom_id", "method", "url", "body"}, with the addresses
+and bodies of 'restore serve'. For each, one line {"id", "custom_id", "response", "error"} is written to --out, in the same order.
 
 A request that is refused is a response with its status; a line that cannot be read is an error, and the run goes on. Every result
 is kept in the journal from the moment it is there: killed at any moment, the same command goes on where it was and asks nothing
@@ -57,7 +57,7 @@ exit code is 0 when every line has a result.`,
 	fs.SortFlags = false
 	fs.StringVar(&o.in, "in", "", "read requests from this `file`")
 	fs.StringVar(&o.out, "out", "", "write results to this `file`")
-	fs.StringVar(&o.journal, "journal", "", "keep what is answered in this `folder`")
+	fs.StringVar(&o.journal, "journal", "", "keep answers in this `folder`")
 	fs.Lookup("journal").Annotations = map[string][]string{applies: {"--out and .journal"}}
 	fs.BoolVar(&o.unordered, "unordered", false, "write results as they come")
 	fs.BoolVar(&o.strict, "strict", false, "end the run at a line that cannot be read")
@@ -69,7 +69,7 @@ exit code is 0 when every line has a result.`,
 	return cmd
 }
 
-// check finds what is wrong with the flags before anything is opened.
+// check refuses wrong flags before anything is opened.
 func (o *batchOptions) check() error {
 	switch {
 	case o.in == "":
@@ -140,7 +140,7 @@ func (o *batchOptions) run(ctx context.Context, a *app) (err error) {
 	}
 	if errors.Is(err, errInterrupted) {
 		return cutShort(
-			"batch: interrupted; what is answered is in %s, and the same command goes on",
+			"batch: interrupted; the answers so far are in %s, and the same command goes on",
 			o.journal,
 		)
 	}
@@ -242,7 +242,7 @@ type progressMark struct {
 }
 
 const (
-	rateOver  = time.Minute      // the rate is that of the last minute
+	rateOver  = time.Minute      // time over which the rate is taken
 	tellEvery = 30 * time.Second // off a terminal
 )
 

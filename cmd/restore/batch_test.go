@@ -182,11 +182,8 @@ func TestBatchKilled(t *testing.T) {
 func TestBatchRefused(t *testing.T) {
 	dir := requests(t, 3)
 	cmd := process(batchArgs(dir, "out.jsonl")...)
-	j, err := batch.OpenJournal(
-		filepath.Join(dir, "out.jsonl.journal"),
-		filepath.Join(dir, "out.jsonl"),
-		func(string) (string, error) { return "", nil },
-	)
+	j, err := batch.OpenJournal(filepath.Join(dir, "out.jsonl.journal"),
+		filepath.Join(dir, "out.jsonl"), func(string) (string, error) { return "", nil })
 	if err != nil {
 		t.Fatal(err)
 	}

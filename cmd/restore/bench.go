@@ -59,7 +59,7 @@ func newBench(a *app) *cobra.Command {
 		Long: `Read a drawn picture and random words with several budgets of visual tokens, decode, and print how long each stage takes: medians
 and, after ±, half the span of the repeats. Budgets take turns within a repeat, and the machine's limits are sampled between them, because
 machines are noisy. --shape makes random weights of a published model's shapes, or of a config.json's, in memory; without it and without -m the
-embedded model runs. The share of the products and the speed-up are those of the prompt (prefill) and of the time to the first token.`,
+embedded model runs. The share of the products is of the prompt (prefill), the speed-up of the time to the first token.`,
 		Example: `  restore bench --shape llava-1.5-7b --quant q4 --n-vis 576,64
   restore bench --shape qwen2.5-vl-3b --patches 1024,4096 --json
   restore bench -m DIR --quant q8,q4
@@ -84,7 +84,7 @@ embedded model runs. The share of the products and the speed-up are those of the
 	fs.StringVar(&o.base, "base", "holov",
 		"how the kept tokens are selected, see 'restore methods'")
 	fs.BoolVar(&o.restore, "restore", true, "merge and calibrate (RESTORE) over the base")
-	fs.IntVar(&o.text, "text", 60, "`N` tokens of text besides the picture")
+	fs.IntVar(&o.text, "text", 60, "`N` tokens of text in addition to the picture")
 	fs.IntVar(&o.gen, "gen", 32, "decode `N` tokens after the first")
 	fs.IntVarP(&o.threads, "threads", "t", runtime.GOMAXPROCS(0), "compute on `N` threads")
 	fs.IntVar(&o.repeat, "repeat", 3, "measure `N` times")
@@ -279,7 +279,7 @@ func (o *benchOptions) prepare() (*bench, error) {
 	return b, nil
 }
 
-// loadShape is what is known of the model before it is loaded.
+// loadShape describes the model before it is loaded.
 func (o *benchOptions) loadShape() (*shape, error) {
 	if o.shape != "" {
 		return loadShape(o.shape)
@@ -531,7 +531,7 @@ func (l *machineLimits) sample() {
 	var memory kernel.Memory
 	defer memory.Free()
 	buf := memory.Bytes(limitBytes)
-	// a page of its own behind every address
+	// so that every address has its own page
 	l.pool.Run(limitBytes>>20, func(i int) { clear(buf[i<<20 : (i+1)<<20]) })
 	for range limitSamples {
 		l.fma = append(l.fma, kernel.SamplePeak(l.pool, kernel.F32, limitTime))

@@ -82,7 +82,7 @@ in no cache.`,
 	}
 	fs.IntSliceVar(&o.rows, "m", []int{1, 32, 124, 252, 636}, "`rows` of the activations")
 	fs.StringSliceVar(&o.sizes, "size", []string{"4096x4096", "11008x4096", "4096x11008"},
-		"weights as `OUTxIN`; the default is those of a 7B model's layers")
+		"weights as `OUTxIN`; the default is a 7B model's layers")
 	fs.IntSliceVar(&o.threads, "threads", []int{1, 2}, "numbers of `threads`")
 	fs.DurationVar(&o.limit, "limit", 45*time.Second, "stop after about this `time`")
 	fs.StringVar(&o.against, "against", "",
@@ -108,7 +108,7 @@ in no cache.`,
 	return cmd
 }
 
-// Bounds of what is measured: a weight's rows and columns, and the rows of activations.
+// Bounds of a measurement: a weight's rows and columns, and the rows of activations.
 const (
 	benchMaxSide = 1 << 17
 	benchMaxRows = 1 << 14
@@ -195,7 +195,7 @@ type kernelJSON struct {
 	Rounds  int     `json:"rounds"`
 	Quiet   float64 `json:"quiet"` // share of the rounds
 	CPU     float64 `json:"cpu"`   // processor time ÷ time and threads
-	// time of the other plan ÷ that of the one in use, or the rate ÷ that of the other type
+	// time of the other plan ÷ time of the one in use, or the rate ÷ that of the other type
 	Against float64 `json:"against,omitempty"`
 }
 

@@ -35,7 +35,7 @@ func TestBenchKernelsJSON(t *testing.T) {
 			t.Errorf("%+v", k)
 		}
 		if k.M == 1 && !(k.Peak > 0 && k.Peak != got.Peaks.FMA && k.Peak != got.Peaks.Dot) {
-			t.Errorf("%+v: want the rate of reading memory beside it, as of %v", k, got.Peaks.DRAM)
+			t.Errorf("%+v: want the rate of reading memory too, as of %v", k, got.Peaks.DRAM)
 		}
 	}
 }

@@ -40,7 +40,7 @@ func newBenchMethods(a *app) *cobra.Command {
 		Long: `Time each method's choice of tokens, RESTORE's merging and the calibration of attention on random features of a model's sizes, and say what
 share of the time to the first token that is: --ttft, or the products of the reduced picture and prompt alone at this machine's best rates,
 f16 for the encoder and q8 for the decoder, which a model needs longer than. Times are the least of the repeats. Methods inside the decoder make their choices from attention that is
-there; FitPrune drops an eighth of what is left in every layer.`,
+there; FitPrune drops an eighth of the tokens in every layer.`,
 		Example: `  restore bench methods
   restore bench methods --base holov,divprune --n-vis 128 --ttft 9.2s --json`,
 		Args: noArgs,
@@ -55,7 +55,7 @@ there; FitPrune drops an eighth of what is left in every layer.`,
 		},
 	}
 	fs.StringVarP(&o.sizes.dir, "model", "m", "",
-		"or those of the model in this Hugging Face `folder`")
+		"sizes of the model in this `folder` instead")
 	fs.IntVar(&o.nVis, "n-vis", 64, "`budget` of visual tokens")
 	fs.StringSliceVar(&o.bases, "base", nil, "`methods`, see 'restore methods'")
 	fs.Lookup("base").Annotations = map[string][]string{applies: {"all"}}
@@ -193,7 +193,7 @@ func (o *benchMethodsOptions) run(ctx context.Context, a *app) (*methodTimes, er
 	return j, nil
 }
 
-// evenRecipe drops an eighth of what is left in every layer but the last few, where nothing is.
+// evenRecipe drops an eighth of the tokens in every layer but the last few, where none are left.
 func evenRecipe(s *engine.Sizes) *methods.Recipe {
 	r := &methods.Recipe{
 		Layers: s.Text.Blocks, Tokens: s.Tokens, Schedules: []methods.RecipeSchedule{

@@ -43,7 +43,7 @@ type peerTurn struct {
 	decode  float64 // tokens a second
 }
 
-// peerOutput bounds what is read of the program's output, peerLine one line of it.
+// peerOutput is how many bytes of the program's output are read at most, peerLine of one line.
 const (
 	peerOutput = 1 << 20
 	peerLine   = 64 << 10
@@ -102,7 +102,7 @@ func readPeer(output []byte, prompt, gen int) (t peerTurn, err error) {
 	return t, lines.Err()
 }
 
-// boundedBuffer keeps the beginning of what is written.
+// boundedBuffer keeps the beginning of what a program writes.
 type boundedBuffer struct{ bytes.Buffer }
 
 func (b *boundedBuffer) Write(p []byte) (int, error) {

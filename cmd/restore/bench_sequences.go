@@ -49,7 +49,7 @@ sequences take turns within a repeat; rates are medians.`,
 		"`type` in which the language model's weights are kept")
 	fs.StringVar(&o.cache, "cache-type", "", "type in which keys and values are kept")
 	fs.IntSliceVar(&o.counts, "counts", []int{1, 2, 4, 8, 16}, "`numbers` of sequences")
-	fs.IntVar(&o.prompt, "prompt", 124, "`N` tokens before what is decoded")
+	fs.IntVar(&o.prompt, "prompt", 124, "`N` tokens of each prompt")
 	fs.IntVar(&o.gen, "gen", 24, "measure at least `N` tokens of each sequence")
 	fs.IntVar(&o.parallel, "streams", 8, "`N` sequences run while a prompt is read")
 	fs.IntSliceVar(&o.rows, "rows", []int{124, 636}, "`numbers` of rows of that prompt")
@@ -130,7 +130,7 @@ type sequencesJSON struct {
 type decodeRow struct {
 	Sequences int     `json:"sequences"`
 	TokS      float64 `json:"tok_s"`  // of all sequences
-	Over      float64 `json:"over_1"` // tok_s over that of one sequence; 0 where one was not measured
+	Over      float64 `json:"over_1"` // tok_s over one sequence's; 0 where one was not measured
 }
 
 // stalledRow is one length of a prompt that is read while the streams run.

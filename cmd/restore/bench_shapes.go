@@ -20,7 +20,7 @@ import (
 //go:embed shapes/*.json
 var shapeFiles embed.FS
 
-// benchShapeNames are what --shape takes besides a file, in the order of the help text.
+// benchShapeNames are the names that --shape takes, in the order of the help text.
 var benchShapeNames = []string{
 	"llava-1.5-7b", "llava-1.5-13b", "llava-next-7b", "qwen2.5-vl-3b", "qwen2.5-vl-7b",
 }
@@ -28,7 +28,7 @@ var benchShapeNames = []string{
 // maxConfig bounds a config.json that is read for its shape.
 const maxConfig = 16 << 20
 
-// shape is what a benchmark must know of a model besides its weights: the pictures that it takes.
+// shape describes a model to a benchmark: its configuration, and the pictures that it takes.
 type shape struct {
 	Name          string          `json:"-"`
 	Config        []byte          `json:"-"`

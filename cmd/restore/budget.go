@@ -52,12 +52,8 @@ them in the benchmark of 'restore eval scenes'.`,
 	fs.SortFlags = false
 	o.model.add(fs)
 	o.model.addResize(fs)
-	fs.StringVar(
-		&o.images,
-		"images",
-		"",
-		"`folder` whose pictures are looked at, instead of drawn scenes",
-	)
+	fs.StringVar(&o.images, "images", "",
+		"`folder` whose pictures are looked at, instead of drawn scenes")
 	fs.IntVar(&o.n, "n", 0, "look at `N` pictures, the first by name; "+
 		"0 is all of the folder, or 200 drawn scenes")
 	fs.IntSliceVar(&o.means, "mean", []int{64}, "`tokens` of a picture on average, one or more")
@@ -137,7 +133,7 @@ func gains(
 	return out, nil
 }
 
-// pictures returns what is looked at, how many that are, and what they are in words.
+// pictures returns the pictures to look at, their number, and a description in words.
 func (o *budgetOptions) pictures(
 	a *app,
 ) (items iter.Seq2[scenebench.Item, error], n int, source string, err error) {
@@ -153,12 +149,8 @@ func (o *budgetOptions) pictures(
 		return nil, 0, "", err
 	}
 	if o.n > len(names) {
-		return nil, 0, "", usagef(
-			"--n: got %d, want at most the %d pictures in %s",
-			o.n,
-			len(names),
-			o.images,
-		)
+		return nil, 0, "", usagef("--n: got %d, want at most the %d pictures in %s", o.n,
+			len(names), o.images)
 	}
 	if o.n > 0 {
 		names = names[:o.n]
@@ -238,10 +230,8 @@ func showBudgets(w io.Writer, path string, b *methods.Budgets) error {
 	rows := [][]string{{"N-VIS", "MEAN", "LEAST", "MOST", "THRESHOLD", "GUARD"}}
 	for _, m := range b.Means {
 		rows = append(rows, []string{
-			fmt.Sprintf(
-				"auto:%d",
-				m.Mean,
-			), fmt.Sprintf("%.2f", m.Found), fmt.Sprint(m.Least), fmt.Sprint(m.Most),
+			fmt.Sprintf("auto:%d", m.Mean), fmt.Sprintf("%.2f", m.Found), fmt.Sprint(m.Least),
+			fmt.Sprint(m.Most),
 			fmt.Sprintf("%.4g", m.Threshold), fmt.Sprintf("%.4g", m.Guard),
 		})
 	}

@@ -39,16 +39,11 @@ type. A model whose vocabulary has no token for pictures (original LLaVA) gets o
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	m.addDir(flags)
-	flags.StringVarP(
-		&out,
-		"output",
-		"o",
-		"",
-		"`folder` to write, which must not be there yet, or be empty",
-	)
+	flags.StringVarP(&out, "output", "o", "",
+		"`folder` to write, which must not be there yet, or be empty")
 	flags.StringVar(&kind, "type", "", "write the weights in this type")
 	flags.Lookup("type").Annotations = map[string][]string{
-		applies: {"that of most weights; f16 for quantised ones"},
+		applies: {"the type of most weights; f16 for quantised ones"},
 		choices: {"f16|bf16|f32"},
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
@@ -74,12 +69,8 @@ type. A model whose vocabulary has no token for pictures (original LLaVA) gets o
 		if kind == "" {
 			d = hf.Main(b)
 		}
-		size, err := makeFolder(
-			cmd.Context(),
-			a,
-			out,
-			func(dir string, stopped func() error) error { return hf.Write(dir, b, d, stopped) },
-		)
+		size, err := makeFolder(cmd.Context(), a, out,
+			func(dir string, stopped func() error) error { return hf.Write(dir, b, d, stopped) })
 		if err != nil {
 			return err
 		}

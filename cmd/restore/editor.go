@@ -22,7 +22,7 @@ type editor struct {
 	keys *keys
 }
 
-// newEditor returns nil where nobody types or sees what is typed.
+// newEditor returns nil where nobody types, or nobody sees the typed text.
 func newEditor(a *app, prompt string, complete func(line string) string) *editor {
 	tty, ok := a.in.(*os.File)
 	if !ok || !isTerminal(a.in) || !isTerminal(a.err) || a.getenv("TERM") == "dumb" {
@@ -105,10 +105,10 @@ func (e *editor) next(ctx context.Context) (string, error) {
 // What keys puts in place of keys.
 const (
 	interruptKey = 0x1d // Ctrl-C, which x/term would take for the end
-	pastedBreak  = '⏎'  // a line break within what is pasted
+	pastedBreak  = '⏎'  // a line break in a pasted text
 )
 
-// What a terminal sends before and after what is pasted.
+// A terminal sends these before and after a pasted text.
 var pasteStart, pasteEnd = []byte("\x1b[200~"), []byte("\x1b[201~")
 
 // keys reads a terminal's keys.
@@ -146,7 +146,7 @@ func (k *keys) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// translate replaces Ctrl-C, and line breaks within what is pasted.
+// translate replaces Ctrl-C, and line breaks in a pasted text.
 func (k *keys) translate(in []byte) (out []byte) {
 	for len(in) > 0 {
 		switch {

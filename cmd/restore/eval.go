@@ -95,7 +95,7 @@ func (o *evalOptions) addDrawn(fs *pflag.FlagSet) {
 		"`seed` of the first drawn picture; the others follow")
 }
 
-// pictures returns what is asked about, and how many pictures that is.
+// pictures returns the pictures and their number.
 func (o *evalOptions) pictures() (iter.Seq2[scenebench.Item, error], int, error) {
 	if o.data == "" {
 		return scenebench.DrawnIn(o.world.World, o.first, o.n), o.n, nil
@@ -143,7 +143,7 @@ func (o *evalOptions) run(ctx context.Context, a *app) error {
 		return usagef("--all: has no use with --nats, got true")
 	}
 	if o.all && o.variants != nil {
-		return usagef("--variant: has no use beside --all, got %s", o.variants[0])
+		return usagef("--variant: has no use with --all, got %s", o.variants[0])
 	}
 	if o.all {
 		return o.compare(ctx, a)
@@ -154,7 +154,7 @@ func (o *evalOptions) run(ctx context.Context, a *app) error {
 	case len(o.budgets.list) > 1:
 		return usagef("--n-vis: several budgets, got %s, want one, or --all", o.budgets)
 	case o.plot != "":
-		return usagef("--plot: has no use for one method, got %s, want --all beside it", o.plot)
+		return usagef("--plot: has no use for one method, got %s, want --all too", o.plot)
 	case o.format == "markdown" || o.format == "csv":
 		return usagef("--format: has no use for one method, got %s, want table or json, or --all",
 			o.format)
@@ -245,7 +245,7 @@ func (o *evalOptions) varied(r methods.Options) (all []scenebench.Variant, err e
 		return nil, nil
 	}
 	if o.distance {
-		return nil, usagef("--distance: has no use beside --variant, got true")
+		return nil, usagef("--distance: has no use with --variant, got true")
 	}
 	all = append(all, scenebench.Variant{Name: "as flags say", Options: r})
 	for _, object := range o.variants {
@@ -287,11 +287,11 @@ func soFar(ctx context.Context, done, total int, what string, err error) error {
 func (o *evalOptions) compare(ctx context.Context, a *app) error {
 	for _, name := range []string{"base", "restore"} {
 		if f := o.reduction.fs.Lookup(name); onCommandLine(f) {
-			return usagef("--%s: has no use beside --all, got %s", name, f.Value)
+			return usagef("--%s: has no use with --all, got %s", name, f.Value)
 		}
 	}
 	if name := o.reduction.given("n-vis"); name != "" {
-		return usagef("--%s: has no use beside --all, got %s", name,
+		return usagef("--%s: has no use with --all, got %s", name,
 			o.reduction.fs.Lookup(name).Value)
 	}
 	for _, name := range o.bases {

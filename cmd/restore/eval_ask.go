@@ -91,7 +91,7 @@ func (o *benchmarkOptions) runTo(ctx context.Context, a *app, b *eval.Benchmark,
 	return r, all, err
 }
 
-// answerer opens what is asked.
+// answerer opens the model, server or workers that are asked.
 func (o *benchmarkOptions) answerer(
 	ctx context.Context, a *app,
 ) (_ eval.Answerer, done func(), err error) {
@@ -161,10 +161,8 @@ func (r *reductionFlags) extension() (json.RawMessage, error) {
 	var err error
 	r.each(func(_ *pflag.Flag, p *parameterFlag) {
 		if p.Kind == reduce.File {
-			err = errors.Join(
-				err,
-				usagef("--%s: cannot be sent to a server, got %s", p.Name, p.text),
-			)
+			err = errors.Join(err,
+				usagef("--%s: cannot be sent to a server, got %s", p.Name, p.text))
 			return
 		}
 		v, parseErr := p.Parse(p.text)

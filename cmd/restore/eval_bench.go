@@ -47,15 +47,15 @@ const benchmarkHelp = `Ask a model the questions of %s, and score its answers.
 
 --data is the data set of the hub (%s: its folder, a folder of the hub's cache, or one
 file), or LLaVA's folder of the benchmark. --protocol chooses prompts, parser and metrics:
-those of the paper, or lmms-eval's. Without --base every visual token is read.
+the paper's, or lmms-eval's. Without --base every visual token is read.
 
 Answers are kept in the folder --records as they come; a run that was interrupted, by kill -9
-too, continues there when it is started again. --openai asks a model behind a server instead;
+too, continues there when it is started again. --openai asks a server instead;
 --model is then its name, and flags of the reduction are sent along as this project's servers
 take them.
 
 --nats asks 'restore worker's on any number of machines; --model is then the name of what they
-hold. Answers are those of one machine, so workers that differ are refused, but for --mixed.
+hold. Answers differ between kinds of machines, so workers that differ are refused without --mixed.
 
 --print-prompts writes what would be asked, and --answers scores {"id": …, "answer": …} a
 line; neither needs a model or opens a picture.`
@@ -102,19 +102,11 @@ func newEvalBench(a *app, name string) *cobra.Command {
 	fs.Lookup("limit").Annotations = map[string][]string{applies: {"all"}}
 	fs.StringVar(&o.shard, "shard", "", "ask part `I/N` of the questions, I from 1")
 	fs.Lookup("shard").Annotations = map[string][]string{applies: {"all"}}
-	fs.StringVar(
-		&o.prompts,
-		"print-prompts",
-		"",
-		"write what would be asked into this `file`, and stop; - is stdout",
-	)
+	fs.StringVar(&o.prompts, "print-prompts", "",
+		"write what would be asked into this `file`, and stop; - is stdout")
 	fs.StringVar(&o.answers, "answers", "", "score the answers of this `file`; - is stdin")
-	fs.StringVar(
-		&o.submission,
-		"submission",
-		"",
-		"write the `file` that the benchmark's server takes",
-	)
+	fs.StringVar(&o.submission, "submission", "",
+		"write the `file` that the benchmark's server takes")
 	fs.Lookup("submission").Annotations = map[string][]string{
 		applies: {"NAME-SPLIT-submission.EXT where a split has no public answers"},
 	}
@@ -128,19 +120,11 @@ func newEvalBench(a *app, name string) *cobra.Command {
 				" its key is OPENAI_API_KEY",
 		)
 		fs.Lookup("judge").Annotations = map[string][]string{applies: {"the harness's own rules"}}
-		fs.StringVar(
-			&o.judgeModel,
-			"judge-model",
-			benchmarks.JudgeModel,
-			"`name` of the judge's model",
-		)
+		fs.StringVar(&o.judgeModel, "judge-model", benchmarks.JudgeModel,
+			"`name` of the judge's model")
 	}
-	fs.StringVar(
-		&o.lmmsOut,
-		"lmms-out",
-		"",
-		"write lmms-eval's results and samples files into this `folder` too (lmms)",
-	)
+	fs.StringVar(&o.lmmsOut, "lmms-out", "",
+		"write lmms-eval's results and samples files into this `folder` too (lmms)")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	o.model.add(fs)
 	o.model.addResize(fs)
@@ -153,22 +137,14 @@ func newEvalBench(a *app, name string) *cobra.Command {
 	}
 	o.reduction.add(fs, "none", 0)
 	fs.Int64Var(&o.reduction.seed, "seed", 0, "`seed` of --base random")
-	fs.StringVar(
-		&o.records,
-		"records",
-		"",
-		"keep answers in this `folder`, and continue from there",
-	)
+	fs.StringVar(&o.records, "records", "",
+		"keep answers in this `folder`, and continue from there")
 	fs.Lookup("records").Annotations = map[string][]string{
 		applies: {"restore-records/NAME-SPLIT-PROTOCOL-HASH"},
 	}
 	fs.IntVar(&o.parallel, "parallel", 1, "ask about `N` pictures at a time")
-	fs.StringVar(
-		&o.server,
-		"openai",
-		"",
-		"`URL` of an OpenAI-compatible server to ask; its key is OPENAI_API_KEY",
-	)
+	fs.StringVar(&o.server, "openai", "",
+		"`URL` of an OpenAI-compatible server to ask; its key is OPENAI_API_KEY")
 	o.nats.add(fs, "ask workers that are reached", false)
 	fs.BoolVar(&o.mixed, "mixed", false, "take answers of workers whose last bits may differ")
 	fs.BoolVar(&o.both, "both", true, bothHelp)
@@ -179,7 +155,7 @@ func newEvalBench(a *app, name string) *cobra.Command {
 	return cmd
 }
 
-// Flags of each way to use the command, besides those of the questions.
+// Flags of each way to use the command, without the questions'.
 var (
 	questionSet = []string{"data", "protocol", "split", "images", "limit", "shard"}
 	scoreSet    = []string{"answers", "submission", "judge", "judge-model", "lmms-out", "json"}
@@ -224,11 +200,8 @@ func (o *benchmarkOptions) open(a *app, prompts bool) (*eval.Benchmark, error) {
 	}
 	if o.judge != "" {
 		if o.protocol != benchmarks.LMMS {
-			return nil, usagef(
-				"--judge: has no use with --protocol %s, got %s",
-				o.protocol,
-				o.judge,
-			)
+			return nil, usagef("--judge: has no use with --protocol %s, got %s", o.protocol,
+				o.judge)
 		}
 		var err error
 		key := a.getenv("OPENAI_API_KEY")

@@ -19,16 +19,8 @@ const benchData = "../../eval/bench/testdata/"
 // Ensure that prompts and scores come out as documented, from files and from streams.
 func TestEvalBenchmark(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "prompts.jsonl")
-	r := cli(
-		"eval",
-		"pope",
-		"--data",
-		benchData+"llava/pope",
-		"--limit",
-		"2",
-		"--print-prompts",
-		out,
-	)
+	r := cli("eval", "pope", "--data", benchData+"llava/pope", "--limit", "2", "--print-prompts",
+		out)
 	if r.code != exitOK || r.out+r.err != "" {
 		t.Fatalf("%+v", r)
 	}
@@ -41,22 +33,8 @@ func TestEvalBenchmark(t *testing.T) {
 	}
 
 	answers := `{"id": 0, "answer": "No, there is not."}` + "\n" + `{"id": 1, "answer": " no "}` + "\n"
-	r = with(
-		t.Context(),
-		nil,
-		answers,
-		"eval",
-		"pope",
-		"--data",
-		benchData+"hub",
-		"--protocol",
-		"lmms",
-		"--limit",
-		"2",
-		"--answers",
-		"-",
-		"--json",
-	)
+	r = with(t.Context(), nil, answers, "eval", "pope", "--data", benchData+"hub", "--protocol",
+		"lmms", "--limit", "2", "--answers", "-", "--json")
 	var result struct {
 		Benchmark, Protocol, Split string
 		Questions, Unparsed        int
@@ -85,20 +63,8 @@ func TestEvalBenchmarkSubmission(t *testing.T) {
 	for i := range 8 {
 		answers.WriteString(`{"id": ` + string(rune('0'+i)) + `, "answer": "The red."}` + "\n")
 	}
-	r := with(
-		t.Context(),
-		nil,
-		answers.String(),
-		"eval",
-		"vqav2",
-		"--data",
-		benchData+"llava/vqav2",
-		"--answers",
-		"-",
-		"--submission",
-		file,
-		"--json",
-	)
+	r := with(t.Context(), nil, answers.String(), "eval", "vqav2", "--data",
+		benchData+"llava/vqav2", "--answers", "-", "--submission", file, "--json")
 	if r.code != exitOK || !strings.Contains(r.out, `"metrics":{}`) ||
 		!strings.Contains(r.out, `"score":null`) {
 		t.Fatalf("%+v", r)
@@ -126,12 +92,8 @@ func TestEvalBenchmarkSubmission(t *testing.T) {
 func TestEvalBenchmarkErrors(t *testing.T) {
 	broken := t.TempDir()
 	row := `{"question_id": "%", "image": "a.jpg", "text": "Red?\nAnswer the question using a single word or phrase."}`
-	text := strings.Replace(
-		row,
-		"%",
-		"1",
-		1,
-	) + "\n" + `{"question_id": "2", "image": "a.jpg"}` + "\n"
+	text := strings.Replace(row, "%", "1",
+		1) + "\n" + `{"question_id": "2", "image": "a.jpg"}` + "\n"
 	if err := os.WriteFile(filepath.Join(broken, "llava_gqa_testdev_balanced.jsonl"), []byte(text),
 		0o600); err != nil {
 		t.Fatal(err)
@@ -175,17 +137,8 @@ func TestEvalBenchmarkErrors(t *testing.T) {
 		"stdin: line 1: ":                                      `{"id":`,
 		"1 answers are to ids that are not":                    `{"id":99,"answer":"x"}`,
 	} {
-		r := with(
-			t.Context(),
-			nil,
-			in,
-			"eval",
-			"scienceqa",
-			"--data",
-			benchData+"llava/scienceqa",
-			"--answers",
-			"-",
-		)
+		r := with(t.Context(), nil, in, "eval", "scienceqa", "--data", benchData+"llava/scienceqa",
+			"--answers", "-")
 		if r.code != exitFailure || !strings.Contains(r.err, want) {
 			t.Errorf("%s: %+v, want %q", in, r, want)
 		}

@@ -74,7 +74,7 @@ paper's Average does.`,
 			return err
 		}
 		if plotFile != "" && len(c.Retained) == 0 {
-			return usagef("--plot: no unreduced run among the folders, which is what is retained")
+			return usagef("--plot: want an unreduced run among the folders, got none")
 		}
 		outs := a.outputs(args...)
 		defer outs.discard()

@@ -34,7 +34,7 @@ func (o *benchmarkOptions) overNATS(
 	ctx context.Context, a *app, system string,
 ) (_ eval.Answerer, done func(), err error) {
 	if o.server != "" {
-		return nil, nil, usagef("--openai: got %s beside --nats, want one of them", o.server)
+		return nil, nil, usagef("--openai: got %s together with --nats, want one of them", o.server)
 	}
 	e, done, err := newEvalFleet(ctx, a, &o.nats, &o.reduction, o.model.files.Model, o.mixed)
 	if err != nil {
@@ -160,10 +160,8 @@ func (e *evalFleet) request(
 	r := &asked.Request{MaxTokens: tokens, Sampling: asked.Sampling{Temperature: &greedy},
 		Reduction: asked.Layer{Object: reduction, Path: "restore"}}
 	if e.system != "" {
-		r.Messages = append(
-			r.Messages,
-			asked.Message{Role: asked.System, Parts: []asked.Part{{Text: e.system}}},
-		)
+		r.Messages = append(r.Messages,
+			asked.Message{Role: asked.System, Parts: []asked.Part{{Text: e.system}}})
 	}
 	parts := append(pictures[:len(pictures):len(pictures)], asked.Part{Text: text})
 	r.Messages = append(r.Messages, asked.Message{Role: asked.User, Parts: parts})

@@ -14,7 +14,7 @@ import (
 const vicuna = "A chat between a curious user and an artificial intelligence assistant. " +
 	"The assistant gives helpful, detailed, and polite answers to the user's questions."
 
-// modelFiles are what is known of a model without loading it.
+// modelFiles describes a model that is not loaded.
 type modelFiles struct {
 	architecture string
 	print        string // its digest
@@ -29,7 +29,7 @@ func look(files all.Files) (*modelFiles, error) {
 	defer b.Close()
 	m := &modelFiles{}
 	var config struct{ Architectures []string }
-	_ = json.Unmarshal(b.Parts().Config.Data, &config) // what is wrong with it is said on loading
+	_ = json.Unmarshal(b.Parts().Config.Data, &config) // loading reports its faults
 	if len(config.Architectures) > 0 {
 		m.architecture = config.Architectures[0]
 	}

@@ -27,20 +27,12 @@ type of the language model's weights, as --quant takes it, and after + the type 
 	fs.SortFlags = false
 	o.model.addDir(fs)
 	o.model.addThreads(fs)
-	fs.StringSliceVar(
-		&plans,
-		"plans",
-		[]string{"bf16+bf16", "q8", "q8+q8", "q4", "q4+q8"},
-		"compare these `plans`",
-	)
+	fs.StringSliceVar(&plans, "plans", []string{"bf16+bf16", "q8", "q8+q8", "q4", "q4+q8"},
+		"compare these `plans`")
 	o.reduction.add(fs, "holov", 64)
 	o.addDrawn(fs)
-	fs.StringVar(
-		&o.data,
-		"data",
-		"",
-		"`folder` with questions.json and pictures/, instead of drawn scenes",
-	)
+	fs.StringVar(&o.data, "data", "",
+		"`folder` with questions.json and pictures/, instead of drawn scenes")
 	fs.IntVar(&o.workers, "workers", 1, "ask about `N` pictures at a time")
 	fs.Int64Var(&o.reduction.seed, "seed", 0, "`seed` of --base random and of the intervals")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
@@ -55,12 +47,8 @@ func parsePlan(s string) (scenebench.Plan, error) {
 	quant, encoder, both := strings.Cut(s, "+")
 	if !slices.Contains(engine.QuantTypes, quant) ||
 		both && !slices.Contains(engine.EncoderQuantTypes, encoder) {
-		return scenebench.Plan{}, usagef(
-			"--plans: got %q, want %s, and after + %s",
-			s,
-			strings.Join(engine.QuantTypes, "|"),
-			strings.Join(engine.EncoderQuantTypes, "|"),
-		)
+		return scenebench.Plan{}, usagef("--plans: got %q, want %s, and after + %s", s,
+			strings.Join(engine.QuantTypes, "|"), strings.Join(engine.EncoderQuantTypes, "|"))
 	}
 	return scenebench.Plan{Quant: quant, EncoderQuant: encoder}, nil
 }

@@ -40,9 +40,9 @@ func TestEvalVariants(t *testing.T) {
 		t.Errorf("exit %d, stderr %q, %q", r.code, r.err, r.out)
 	}
 	for want, more := range map[string][]string{
-		"--variant: has no use beside --all, got {}":       nil,
+		"--variant: has no use with --all, got {}":         nil,
 		`--variant: {"gama":1}: reduce: gama: got no such`: {"--variant", `{"gama":1}`},
-		"--distance: has no use beside --variant":          {"--variant", "{}", "--distance"},
+		"--distance: has no use with --variant":            {"--variant", "{}", "--distance"},
 	} {
 		args := append(args, more...)
 		if more == nil {
@@ -58,19 +58,8 @@ func TestEvalVariants(t *testing.T) {
 // flags without use are named.
 func TestEvalAll(t *testing.T) {
 	plot := filepath.Join(t.TempDir(), "m.svg")
-	r := cli(
-		"eval",
-		"scenes",
-		"--all",
-		"--n",
-		"1",
-		"--n-vis",
-		"128",
-		"--format",
-		"json",
-		"--plot",
-		plot,
-	)
+	r := cli("eval", "scenes", "--all", "--n", "1", "--n-vis", "128", "--format", "json", "--plot",
+		plot)
 	var j struct {
 		Rows []struct {
 			Base    string
@@ -114,8 +103,8 @@ func TestEvalAll(t *testing.T) {
 		"--format: has no use for one method, got csv":               {"--format", "csv"},
 		`--format: got "xml", want table|markdown|csv|json`:          {"--format", "xml"},
 		"--json and --format: both given, got csv":                   {"--json", "--format", "csv"},
-		"--base: has no use beside --all, got grid":                  {"--all", "--base", "grid"},
-		"--gamma: has no use beside --all, got 0.2":                  {"--all", "--gamma", "0.2"},
+		"--base: has no use with --all, got grid":                    {"--all", "--base", "grid"},
+		"--gamma: has no use with --all, got 0.2":                    {"--all", "--gamma", "0.2"},
 		"--n-vis: out of range, got 577, want at most the 576":       {"--all", "--n-vis", "577"},
 		`--plot: got "a.gif", want a name that ends in .svg or .png`: {"--all", "--plot", "a.gif"},
 		`--n-vis: cannot be used, got "64,x", want whole numbers`:    {"--n-vis", "64,x"},

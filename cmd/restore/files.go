@@ -15,7 +15,7 @@ import (
 	"golang.org/x/term"
 )
 
-// Limits in bytes on what is read whole into memory; a picture's pixels have a limit of their own.
+// Limits in bytes on files that are read whole into memory. A picture's pixels have another limit.
 const (
 	maxPictureBytes = 1 << 30
 	maxTextBytes    = 256 << 20
@@ -31,7 +31,7 @@ func readFile(path string, limit int64) ([]byte, error) {
 	return readAll(f, path, limit, nil)
 }
 
-// address is the beginning of what is an address rather than a file's name.
+// address matches the beginning of an address, which is no file's name.
 var address = regexp.MustCompile(`^(?:[a-zA-Z][a-zA-Z0-9+.-]+://|data:)`)
 
 // openInput opens a file to be read whole: a regular one, a pipe, or a terminal. Devices that
@@ -51,12 +51,8 @@ func openInput(path string, limit int64) (*os.File, error) {
 	case info.IsDir():
 		return nil, fmt.Errorf("%s: is a folder, want a file", path)
 	case info.Size() > limit:
-		return nil, fmt.Errorf(
-			"%s: too large, got %d bytes, want at most %d",
-			path,
-			info.Size(),
-			limit,
-		)
+		return nil, fmt.Errorf("%s: too large, got %d bytes, want at most %d", path, info.Size(),
+			limit)
 	}
 	f, err := os.Open(path)
 	if err != nil {

@@ -58,7 +58,7 @@ about drawn scenes are asked, none of them in the benchmark of 'restore eval sce
 	return cmd
 }
 
-// pictures returns what is asked about, and what that is in words.
+// pictures returns the questions, and a description in words.
 func (o *fitOptions) pictures() (items iter.Seq2[scenebench.Item, error], source string,
 	err error) {
 	switch {

@@ -96,7 +96,7 @@ func TestInDecoderRefusals(t *testing.T) {
 		"broken":     {"run --base fitprune --n-vis 64 --fitprune-recipe " + broken, broken + ": --fitprune-recipe: got a file, want a recipe's file (recipe: unexpected EOF)"},
 		"no file":    {"run --base fitprune --n-vis 64 --fitprune-recipe none.json", "none.json: no such file or folder"},
 		"other base": {"run --base fastv --n-vis 128 --fitprune-recipe " + file, "fitprune-recipe: got a file, which has no effect with base fastv"},
-		"schedule":   {"run --base fitprune --schedule 1:64 --fitprune-recipe " + file, "fitprune-recipe: got a file, which has no effect beside a schedule"},
+		"schedule":   {"run --base fitprune --schedule 1:64 --fitprune-recipe " + file, "fitprune-recipe: got a file, which has no effect with a schedule"},
 		"too few":    {"run --base sparsevlm --n-vis 70", "n-vis: got a mean of 70 tokens a layer, want at least 100.5, the least (with sparsevlm's stages in 6 layers of 576 tokens; or give a schedule)"},
 		"layer":      {"run --base sparsevlm --schedule 5:64", "schedule: got layer 5, want 0 to 4 (for sparsevlm: the model has 6 layers)"},
 		"cut":        {"fitprune-recipe --cut 1.5", "--cut: out of range, got 1.5, want more than 0 and less than 1"},

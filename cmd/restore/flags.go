@@ -87,12 +87,8 @@ func refuseEmpty(fs *pflag.FlagSet) (err error) {
 		}
 		if err == nil &&
 			slices.ContainsFunc(values, func(v string) bool { return strings.TrimSpace(v) == "" }) {
-			err = usagef(
-				"--%s: empty, want %s, or no --%s for the default",
-				f.Name,
-				wanted(f),
-				f.Name,
-			)
+			err = usagef("--%s: empty, want %s, or no --%s for the default", f.Name, wanted(f),
+				f.Name)
 		}
 	})
 	return err
@@ -126,10 +122,8 @@ func uselessTwin(fs *pflag.FlagSet, err error) *pflag.Flag {
 	}
 	var option *errs.OptionError
 	name, text, _ := strings.Cut(strings.TrimPrefix(err.Error(), "--"), ":")
-	useless := slices.ContainsFunc(
-		uselessWords,
-		func(words string) bool { return strings.Contains(text, words) },
-	)
+	useless := slices.ContainsFunc(uselessWords,
+		func(words string) bool { return strings.Contains(text, words) })
 	if errors.As(err, &option) {
 		name, useless = option.Name, option.Fault == errs.Useless
 	}

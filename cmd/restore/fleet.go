@@ -48,19 +48,11 @@ func (o *natsFlags) add(fs *pflag.FlagSet, what string, inside bool) {
 		help += "; embedded[:PORT] starts one in this process, on loopback, and embedded://USER:PASS@HOST:PORT elsewhere"
 	}
 	fs.StringVar(&o.url, "nats", "", what+" by the "+help)
-	fs.StringVar(
-		&o.credentials,
-		"nats-creds",
-		"",
-		"sign in to NATS with this `file` of credentials",
-	)
+	fs.StringVar(&o.credentials, "nats-creds", "",
+		"sign in to NATS with this `file` of credentials")
 	fs.StringVar(&o.ca, "nats-ca", "", "trust NATS servers with a certificate of this `file`")
-	fs.IntVar(
-		&o.replicas,
-		"nats-replicas",
-		1,
-		"keep what is queued on `N` NATS servers, where this command is the first to use them",
-	)
+	fs.IntVar(&o.replicas, "nats-replicas", 1,
+		"keep queued requests on `N` NATS servers, where this command is the first to use them")
 }
 
 func (o *natsFlags) check(fs *pflag.FlagSet) error {
@@ -221,10 +213,8 @@ var workersOwn = []string{
 func checkRemote(fs *pflag.FlagSet) error {
 	for _, name := range workersOwn {
 		if f := fs.Lookup(name); f != nil && f.Changed && f.Annotations[fromEnvironment] == nil {
-			return usagef(
-				"--%s: has no effect with --nats URL: it is for 'restore worker' to say",
-				name,
-			)
+			return usagef("--%s: has no effect with --nats URL: it is for 'restore worker' to say",
+				name)
 		}
 	}
 	return nil
@@ -240,7 +230,7 @@ type defaults struct {
 	MaxBytes  int64          `json:"max_bytes"`
 }
 
-// defaults are those of the flags.
+// defaults are the flags' defaults.
 func (o *answeringFlags) defaults() (*defaults, error) {
 	given, err := o.given()
 	return &defaults{
@@ -317,16 +307,8 @@ func (o *answeringFlags) worker(
 	}
 	i := b.Info()
 	sum := sha256.Sum256(
-		fmt.Append(
-			nil,
-			i.ID,
-			i.Digest,
-			moduleVersion(),
-			o.model.minPixels,
-			o.model.maxPixels,
-			o.model.pad,
-			o.context,
-		),
+		fmt.Append(nil, i.ID, i.Digest, moduleVersion(), o.model.minPixels, o.model.maxPixels,
+			o.model.pad, o.context),
 	)
 	v := &variants{base: b}
 	// More are held than run, so that pictures are decoded while others are answered.
@@ -419,7 +401,7 @@ func (o *answeringFlags) openAt(
 	return nil
 }
 
-// checkNATS finds what is wrong with the flags of a fleet and of those who answer.
+// checkNATS refuses wrong flags of a fleet and of its workers.
 func (o *answeringFlags) checkNATS(n *natsFlags) error {
 	if err := n.check(o.fs); err != nil || n.url == "" || n.embedded() {
 		return err

@@ -65,13 +65,8 @@ func TestFleetBatch(t *testing.T) {
 			t.Fatalf("%s: exit %d, %s", out, r.code, r.err)
 		}
 	}
-	one, many := settledResults(
-		t,
-		filepath.Join(dir, "one"),
-	), settledResults(
-		t,
-		filepath.Join(dir, "many"),
-	)
+	one, many := settledResults(t,
+		filepath.Join(dir, "one")), settledResults(t, filepath.Join(dir, "many"))
 	if one != many {
 		t.Errorf("one machine:\n%s\nworkers:\n%s", one, many)
 	}

@@ -51,13 +51,13 @@ decoder --n-vis is the mean number of visual rows that enter a layer.`,
 			strings.Join(append(slices.Clone(benchShapeNames[:3]), embeddedShape), "|") + "|FILE",
 		},
 	}
-	fs.StringVarP(&o.dir, "model", "m", "", "or those of the model in this Hugging Face `folder`")
+	fs.StringVarP(&o.dir, "model", "m", "", "sizes of the model in this `folder` instead")
 	fs.StringSliceVar(&o.bases, "base", []string{"holov"}, "`methods`, see 'restore methods'")
 	fs.BoolVar(&o.all, "all", false, "all methods")
 	fs.IntSliceVar(&o.nVis, "n-vis", []int{192, 128, 64}, "`budgets` of visual tokens")
 	fs.IntVar(&o.prompt, "prompt", scenebench.PaperPrompt,
-		"`N` rows of the prompt besides the picture's; the paper has 35 of the system and 25 "+
-			"of the question")
+		"`N` rows of the prompt without the picture's; the paper has 35 of the system prompt "+
+			"and 25 of the question")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if fs.Changed("shape") && o.dir != "" {

@@ -15,8 +15,7 @@ import (
 )
 
 // findModels replaces a repository's name in the flag --model by the path of what the hub's cache
-// has of it. With --pull it downloads
-// what is missing.
+// has of it. With --pull it downloads the missing parts.
 func findModels(ctx context.Context, a *app, flags *pflag.FlagSet) error {
 	f := flags.Lookup("model")
 	if f == nil || f.Value.Type() != "string" {
@@ -46,7 +45,7 @@ func findModel(ctx context.Context, a *app, model string, pull bool) (*hub.Snaps
 	}
 	name, err := hub.ParseName(model)
 	if err != nil {
-		return nil, nil // no repository's name: what opens the path says what is wrong
+		return nil, nil // no repository's name: opening the path reports what is wrong
 	}
 	c, err := hub.New(a.getenv)
 	if err != nil {

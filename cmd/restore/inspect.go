@@ -142,31 +142,15 @@ func newInspectChat(a *app) *cobra.Command {
 	fs.SortFlags = false
 	fs.StringVar(&template, "template", "", "`file` of the template")
 	fs.StringVar(&in, "in", "", "`file` with a JSON array of messages")
-	fs.BoolVar(
-		&o.AddGenerationPrompt,
-		"add-generation-prompt",
-		false,
-		"open the assistant's turn at the end",
-	)
-	fs.BoolVar(
-		&o.ContinueFinalMessage,
-		"continue-final-message",
-		false,
-		"leave the last message open",
-	)
-	fs.BoolVar(
-		&o.AddVisionID,
-		"add-vision-id",
-		false,
-		"number the pictures, where the template can",
-	)
+	fs.BoolVar(&o.AddGenerationPrompt, "add-generation-prompt", false,
+		"open the assistant's turn at the end")
+	fs.BoolVar(&o.ContinueFinalMessage, "continue-final-message", false,
+		"leave the last message open")
+	fs.BoolVar(&o.AddVisionID, "add-vision-id", false,
+		"number the pictures, where the template can")
 	fs.StringVar(&tools, "tools", "", "`file` with a JSON array of tools")
-	fs.StringVar(
-		&special,
-		"special-tokens",
-		"",
-		"`file` with a JSON object of special tokens (bos_token, eos_token ...)",
-	)
+	fs.StringVar(&special, "special-tokens", "",
+		"`file` with a JSON object of special tokens (bos_token, eos_token ...)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := need(cmd, "template", template, "in", in); err != nil {
 			return err

@@ -31,12 +31,8 @@ are written as the exact values that they stand for.`,
 		if err := need(cmd, "out", out); err != nil {
 			return err
 		}
-		return dump(
-			a,
-			out,
-			m.files.Paths(),
-			func() (checkpoint.Bundle, error) { return m.bundle(a) },
-		)
+		return dump(a, out, m.files.Paths(),
+			func() (checkpoint.Bundle, error) { return m.bundle(a) })
 	}
 	return cmd
 }

@@ -38,10 +38,8 @@ func floats(t *testing.T, file string) map[string][]float32 {
 func TestInspectTensors(t *testing.T) {
 	var b bytes.Buffer
 	in := map[string]*tensor.Tensor{
-		"f32": tensor.FromFloat32s(
-			[]int{2},
-			[]float32{1.5, -2},
-		), "i64": tensor.FromInt64s([]int{2}, []int64{1<<24 + 1, -3}),
+		"f32": tensor.FromFloat32s([]int{2},
+			[]float32{1.5, -2}), "i64": tensor.FromInt64s([]int{2}, []int64{1<<24 + 1, -3}),
 		"bool": {
 			DType: tensor.Bool,
 			Shape: []int{3},
@@ -57,14 +55,8 @@ func TestInspectTensors(t *testing.T) {
 	if err := checkpoint.WriteSafetensors(&b, in, nil); err != nil {
 		t.Fatal(err)
 	}
-	file, out := written(
-		t,
-		"in.safetensors",
-		b.String(),
-	), filepath.Join(
-		t.TempDir(),
-		"out.safetensors",
-	)
+	file, out := written(t, "in.safetensors",
+		b.String()), filepath.Join(t.TempDir(), "out.safetensors")
 	if r := cli("inspect", "tensors", file, "--out", out); r.code != exitOK || r.out+r.err != "" {
 		t.Fatalf("exit %d, stdout %q, stderr %q", r.code, r.out, r.err)
 	}
@@ -98,16 +90,8 @@ func TestInspectTensors(t *testing.T) {
 // Ensure that a packed file's weights are written as the values that it computes with.
 func TestInspectWeights(t *testing.T) {
 	dir := t.TempDir()
-	stored, packed, out := filepath.Join(
-		dir,
-		"stored",
-	), filepath.Join(
-		dir,
-		"model.rst",
-	), filepath.Join(
-		dir,
-		"packed",
-	)
+	stored, packed, out := filepath.Join(dir,
+		"stored"), filepath.Join(dir, "model.rst"), filepath.Join(dir, "packed")
 	for _, args := range [][]string{
 		{"inspect", "weights", "--out", stored}, {"pack", "--quant", "q8", "--encoder-quant", "bf16", "-o", packed}, {"inspect", "weights", "-m", packed, "--out", out},
 	} {

@@ -16,7 +16,7 @@ func newList(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the models in the hub's cache, with sizes and last use",
-		Long: `List the models in the hub's cache, those of Python's huggingface_hub too: names as -m takes them, sizes, and when they were used
+		Long: `List the models in the hub's cache, also those that Python's huggingface_hub loaded: names as -m takes them, sizes, and when they were used
 last. Revisions of one repository share files, so that their sizes may add up to more than the repository's.`,
 		Args: noArgs,
 	}

@@ -99,7 +99,7 @@ on, or send what must be refused. The exit code is 1 where an answer was wrong o
 	return cmd
 }
 
-// check finds what is wrong with the flags.
+// check refuses wrong flags.
 func (o *loadOptions) check() error {
 	for name, list := range map[string][]int{"clients": o.clients, "n-vis": o.budgets} {
 		least := 1
@@ -127,9 +127,9 @@ func (o *loadOptions) check() error {
 	case o.time <= 0:
 		return usagef("--time: out of range, got %v, want more than 0", o.time)
 	case o.url != "" && (o.shape != "" || o.engine.fs.Changed("model")):
-		return usagef("--server: got %s beside a model, want one of them", o.url)
+		return usagef("--server: got %s together with a model, want one of them", o.url)
 	case o.shape != "" && o.engine.fs.Changed("model"):
-		return usagef("--shape: got %s beside --model, want one of them", o.shape)
+		return usagef("--shape: got %s together with --model, want one of them", o.shape)
 	}
 	if o.url != "" {
 		return nil

@@ -18,7 +18,7 @@ func newMethods(a *app) *cobra.Command {
 		Use:   "methods [NAME]",
 		Short: "List the reduction methods, or describe one",
 		Long: `List the reduction methods: where each acts, its paper, whether it reads the question, whether what it keeps serves other questions
-about the same picture, what its choice costs in multiply-adds (N tokens of width C before, n after), what it reads besides features, and its
+about the same picture, what its choice costs in multiply-adds (N tokens of width C before, n after), what it reads in addition to features, and its
 own flags. With a name: what it computes, where it departs from the paper and the authors' code, and a note on licences. --parameters prints
 every parameter of reductions instead, as a table in Markdown: flag, twin in the environment, field in JSON, default, values, methods.`,
 		Example: `  restore methods
@@ -191,7 +191,7 @@ func dash(s []string) string {
 	return strings.Join(s, ", ")
 }
 
-// needs lists what a method reads besides the features.
+// needs lists what a method reads in addition to the features.
 func needs(m *reduce.Method, restore bool) []string {
 	s := []string{}
 	for _, n := range m.Require(restore) {

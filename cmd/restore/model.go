@@ -90,7 +90,7 @@ func (m *modelFlags) addResize(fs *pflag.FlagSet) {
 		fs.Lookup(name).Annotations = map[string][]string{applies: {"the checkpoint's"}}
 	}
 	fs.BoolVar(&m.pad, "pad", false, "pad pictures to a square, as the original LLaVA does, "+
-		"instead of cutting off what is outside\n        of one (models that crop)")
+		"instead of cutting their edges off\n        (models that crop)")
 	m.fs = fs
 }
 

@@ -35,15 +35,15 @@ type output struct {
 	a      *app
 	flag   string // for errors
 	path   string // as it was given
-	target string // where it is, links followed; "" for what is written to as it is
+	target string // where it is, links followed; "" for a pipe or a device
 	file   *os.File
-	direct func() (io.WriteCloser, error) // opens what is written to as it is
+	direct func() (io.WriteCloser, error) // opens a pipe or a device
 
 	written bool
 }
 
-// outputs begins a list of files to write, none of which may be one of the inputs. An input
-// that is a folder stands for the files in it, of a model's folder for those of the model.
+// outputs begins a list of files to write, none of which may be one of the inputs. A
+// folder among the inputs stands for the files in it, a model's folder for the model's files.
 func (a *app) outputs(inputs ...string) *outputs {
 	o := &outputs{a: a}
 	for _, path := range inputs {
@@ -128,11 +128,8 @@ func (o *outputs) check(f *output) error {
 	if f.path == "-" {
 		for _, other := range o.list {
 			if other.path == f.path {
-				return usagef(
-					"--%s: got -, which is stdout and --%s's already, want another file",
-					f.flag,
-					other.flag,
-				)
+				return usagef("--%s: got -, which is stdout and --%s's already, want another file",
+					f.flag, other.flag)
 			}
 		}
 		return nil
@@ -142,12 +139,8 @@ func (o *outputs) check(f *output) error {
 	}
 	for _, other := range o.list {
 		if other.target != "" && samePath(other.target, f.target) {
-			return usagef(
-				"--%s: got %s, which is --%s's file already, want another",
-				f.flag,
-				f.path,
-				other.flag,
-			)
+			return usagef("--%s: got %s, which is --%s's file already, want another", f.flag,
+				f.path, other.flag)
 		}
 	}
 	info, err := os.Stat(f.target)
@@ -156,21 +149,14 @@ func (o *outputs) check(f *output) error {
 	}
 	same := func(other os.FileInfo) bool { return os.SameFile(info, other) }
 	if slices.ContainsFunc(o.inputs, same) {
-		return usagef(
-			"--%s: got %s, which is an input of this command, want another file",
-			f.flag,
-			f.path,
-		)
+		return usagef("--%s: got %s, which is an input of this command, want another file", f.flag,
+			f.path)
 	}
 	for name, w := range map[string]io.Writer{"stdout": o.a.out, "stderr": o.a.err} {
 		if std, ok := unwrap(w).(*os.File); ok {
 			if is, err := std.Stat(); err == nil && is.Mode().IsRegular() && same(is) {
-				return usagef(
-					"--%s: got %s, which %s goes to, want another file or -",
-					f.flag,
-					f.path,
-					name,
-				)
+				return usagef("--%s: got %s, which %s goes to, want another file or -", f.flag,
+					f.path, name)
 			}
 		}
 	}

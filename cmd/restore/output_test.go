@@ -113,13 +113,8 @@ func TestOutputThrough(t *testing.T) {
 		_, err := png.Decode(strings.NewReader(r.out))
 		if toStdout := path != "/dev/null"; r.code != exitOK || toStdout != (err == nil) ||
 			toStdout != strings.Contains(r.err, "\t") {
-			t.Errorf(
-				"%s: exit %d, %d bytes on stdout, stderr %.60q",
-				path,
-				r.code,
-				len(r.out),
-				r.err,
-			)
+			t.Errorf("%s: exit %d, %d bytes on stdout, stderr %.60q", path, r.code, len(r.out),
+				r.err)
 		}
 	}
 	fifo := filepath.Join(t.TempDir(), "p.png")
@@ -155,17 +150,8 @@ func TestOutputDash(t *testing.T) {
 		t.Errorf("stages: exit %d, %v, stderr %.80q", r.code, err, r.err)
 	}
 	r = cli(
-		append(
-			ask,
-			"--base",
-			"pdrop",
-			"--n-vis",
-			"192",
-			"--overlay-stages",
-			"-",
-			"--overlay",
-			"-",
-		)...)
+		append(ask, "--base", "pdrop", "--n-vis", "192", "--overlay-stages", "-", "--overlay",
+			"-")...)
 	if r.code != exitUsage || !strings.Contains(r.err, "is stdout and --overlay's already") {
 		t.Errorf("two: exit %d, stderr %q", r.code, r.err)
 	}
@@ -265,25 +251,15 @@ func TestOutputNotCreatable(t *testing.T) {
 		} {
 			if name == "a folder" && (args[0] == "eval" || args[0] == "attention") ||
 				strings.HasSuffix(c.path, "/") && args[0] == "eval" {
-				args[len(args)-1] = strings.TrimSuffix(
-					c.path,
-					"/",
-				) + ".svg/" // plots are told apart by their ending
+				args[len(args)-1] = strings.TrimSuffix(c.path,
+					"/") + ".svg/" // plots are told apart by their ending
 			}
 			start := time.Now()
 			r := cli(args...)
 			if r.code == exitOK || r.out != "" || strings.Count(r.err, "\n") > 2 ||
 				time.Since(start) > 20*time.Second {
-				t.Errorf(
-					"%s: %v: exit %d after %v, stdout %.60q, stderr %q, want %q",
-					name,
-					args,
-					r.code,
-					time.Since(start),
-					r.out,
-					r.err,
-					c.want,
-				)
+				t.Errorf("%s: %v: exit %d after %v, stdout %.60q, stderr %q, want %q", name, args,
+					r.code, time.Since(start), r.out, r.err, c.want)
 			}
 		}
 	}
@@ -438,7 +414,7 @@ func TestStaleRemoved(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	if r := cli("scene", "-o", dir+"/a.png"); r.code != exitOK || len(names(t, dir)) != 2 {
-		t.Errorf("beside a living one: exit %d, %q", r.code, names(t, dir))
+		t.Errorf("next to a living one: exit %d, %q", r.code, names(t, dir))
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -456,15 +432,8 @@ func TestBrokenStdoutStopsTheWork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := process(
-		"run",
-		"--image",
-		drawn(t, numberSeed),
-		"-p",
-		"Describe the image.",
-		"-n",
-		"4000",
-	)
+	cmd := process("run", "--image", drawn(t, numberSeed), "-p", "Describe the image.", "-n",
+		"4000")
 	cmd.Stdout = write
 	var errOut bytes.Buffer
 	cmd.Stderr = &errOut

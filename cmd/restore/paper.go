@@ -53,7 +53,7 @@ func newPaper(a *app) []*cobra.Command {
 	return []*cobra.Command{newPaperItem(a, false), newPaperItem(a, true), newPaperList(a)}
 }
 
-const paperHelp = `Make %s of the paper again, ours beside the paper's values. What
+const paperHelp = `Make %s of the paper again, our values next to the paper's. What
 has no answers on record in --records is asked; an interrupted run continues there. What cannot be
 run is marked, with why.
 
@@ -76,7 +76,7 @@ func newPaperItem(a *app, figure bool) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:     word + " N",
-		Short:   strings.ToUpper(what[:1]) + what[1:] + ", ours beside the paper's",
+		Short:   strings.ToUpper(what[:1]) + what[1:] + ", our values next to the paper's",
 		Long:    fmt.Sprintf(paperHelp, what, strings.Join(benchmarks.Names(), ", ")),
 		Example: example,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -123,7 +123,7 @@ func (o *paperOptions) add(fs *pflag.FlagSet) {
 	fs.IntVar(&o.n, "n", 40, "draw `N` scenes")
 	fs.IntVar(&o.limit, "limit", 0, "ask the first `N` questions of each benchmark")
 	fs.Lookup("limit").Annotations = map[string][]string{applies: {"all"}}
-	fs.StringVar(&o.records, "records", recordsFolder, "keep what is measured in this `folder`")
+	fs.StringVar(&o.records, "records", recordsFolder, "keep measurements in this `folder`")
 	fs.IntVar(&o.parallel, "parallel", 1, "ask about `N` pictures at a time")
 	o.model.add(fs)
 	o.model.addResize(fs)

@@ -14,13 +14,13 @@ const (
 	progressEvery = 200 * time.Millisecond
 )
 
-// meter shows on a terminal how far something is that takes longer than a second: what is
-// done of how much, and the time that is left; where how much is not known, the time since the
-// beginning. A nil meter shows nothing.
+// meter shows the progress of a task on a terminal if it takes longer than a second: how much is
+// done, and the time that is left. If the total is not known it shows the time since the beginning.
+// A nil meter shows nothing.
 type meter struct {
 	a    *app
 	what string
-	size bool // what is counted is bytes
+	size bool // bytes are counted
 
 	lock        sync.Mutex
 	done, total int64
@@ -41,7 +41,7 @@ func (a *app) meter(what string) *meter {
 	return p
 }
 
-// bytes says that what is counted is bytes.
+// bytes says that bytes are counted.
 func (p *meter) bytes() *meter {
 	if p != nil {
 		p.size = true
@@ -59,7 +59,7 @@ func (p *meter) set(done, total int64) {
 	p.done, p.total = done, total
 }
 
-// label says what is done.
+// label names the task.
 func (p *meter) label(what string) {
 	if p == nil {
 		return
@@ -69,7 +69,7 @@ func (p *meter) label(what string) {
 	p.what = what
 }
 
-// end removes what is shown. It may be called more than once.
+// end removes the display. It may be called more than once.
 func (p *meter) end() {
 	if p == nil {
 		return
@@ -99,7 +99,7 @@ func (p *meter) run() {
 	}
 }
 
-// clear takes what is shown from the screen, until it is drawn again.
+// clear removes the display from the screen until it is drawn again.
 func (p *meter) clear() {
 	if p == nil {
 		return
@@ -123,11 +123,8 @@ func (p *meter) draw(since time.Duration) {
 			progressbar.OptionSetElapsedTime(false),
 		}
 		if p.size {
-			options = append(
-				options,
-				progressbar.OptionShowBytes(true),
-				progressbar.OptionShowTotalBytes(true),
-			)
+			options = append(options, progressbar.OptionShowBytes(true),
+				progressbar.OptionShowTotalBytes(true))
 		} else if total > 0 {
 			options = append(options, progressbar.OptionShowCount())
 		}

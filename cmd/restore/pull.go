@@ -70,8 +70,7 @@ func oneName(cmd *cobra.Command, args []string) error {
 }
 
 // pullTower downloads the repository in which an original LLaVA checkpoint has its vision tower:
-// its configuration, and its weights where
-// the checkpoint has none.
+// its configuration, and its weights where the checkpoint has none.
 func pullTower(cmd *cobra.Command, a *app, c *hub.Client, p *hub.Pulled) error {
 	tower, inside, err := towerOf(p.Dir)
 	if err != nil || tower == "" {
@@ -93,8 +92,7 @@ func pullTower(cmd *cobra.Command, a *app, c *hub.Client, p *hub.Pulled) error {
 }
 
 // towerOf returns the repository or path that an original LLaVA checkpoint names as its vision
-// tower, "" for others, and whether the
-// checkpoint itself holds the tower's weights.
+// tower, "" for others, and whether the checkpoint itself holds the tower's weights.
 func towerOf(dir string) (tower string, inside bool, err error) {
 	raw, err := os.ReadFile(filepath.Join(dir, "config.json"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -107,7 +105,7 @@ func towerOf(dir string) (tower string, inside bool, err error) {
 		Tower string `json:"mm_vision_tower"`
 	}
 	if json.Unmarshal(raw, &config) != nil || config.Tower == "" {
-		return "", false, nil // what opens the model says what is wrong with its configuration
+		return "", false, nil // opening the model reports faults of its configuration
 	}
 	for _, index := range []string{"model.safetensors.index.json", "pytorch_model.bin.index.json"} {
 		raw, err := os.ReadFile(filepath.Join(dir, index))

@@ -13,7 +13,7 @@ import (
 	"github.com/restore-vlm/restore/internal/imageproc"
 )
 
-// questionFlags say what is asked, about which pictures, and how those are read.
+// questionFlags are the question, its pictures, and how they are read.
 type questionFlags struct {
 	fs        *pflag.FlagSet
 	images    []string
@@ -28,12 +28,8 @@ type questionFlags struct {
 // addImages declares the pictures.
 func (q *questionFlags) addImages(fs *pflag.FlagSet, instead string) {
 	q.fs = fs
-	fs.StringArrayVar(
-		&q.images,
-		"image",
-		nil,
-		"picture `file` to ask about"+instead+", - is stdin; may be repeated",
-	)
+	fs.StringArrayVar(&q.images, "image", nil,
+		"picture `file` to ask about"+instead+", - is stdin; may be repeated")
 }
 
 // addVideo declares the frames of a video.
@@ -75,12 +71,8 @@ func (q *questionFlags) addSystem(fs *pflag.FlagSet) {
 // addReading declares how pictures are read.
 func (q *questionFlags) addReading(fs *pflag.FlagSet) {
 	q.fs = fs
-	fs.Int64Var(
-		&q.maxPixels,
-		"max-image-pixels",
-		64_000_000,
-		"refuse pictures of more than `N` pixels",
-	)
+	fs.Int64Var(&q.maxPixels, "max-image-pixels", 64_000_000,
+		"refuse pictures of more than `N` pixels")
 	fs.BoolVar(&q.exif, "exif", true, "turn pictures as their EXIF orientation says")
 }
 
@@ -116,7 +108,7 @@ func (q *questionFlags) inputs() []string {
 	return files
 }
 
-// check finds what is wrong with the flags before anything is read. talk says that questions
+// check refuses wrong flags before anything is read. talk says that questions
 // come from stdin.
 func (q *questionFlags) check(talk bool) error {
 	stdin := 0
@@ -237,7 +229,7 @@ var marker = regexp.MustCompile(
 )
 
 // place takes the markers out of the prompt and notes where they stood. Their number must be
-// the number of what is shown; a prompt without any leaves the places to the chat template.
+// the number of pictures; a prompt without any leaves the places to the chat template.
 func (q *question) place(pictures int, video bool) error {
 	found := marker.FindAllStringIndex(q.prompt, -1)
 	if found == nil {
@@ -248,12 +240,8 @@ func (q *question) place(pictures int, video bool) error {
 		shown, what = shown+1, "a video and "+what
 	}
 	if len(found) != shown {
-		return usagef(
-			"--prompt: got %d marker(s) like %s and %s to show, want as many of both",
-			len(found),
-			q.prompt[found[0][0]:found[0][1]],
-			what,
-		)
+		return usagef("--prompt: got %d marker(s) like %s and %s to show, want as many of both",
+			len(found), q.prompt[found[0][0]:found[0][1]], what)
 	}
 	var text strings.Builder
 	from := 0

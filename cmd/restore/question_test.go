@@ -41,15 +41,8 @@ func TestSources(t *testing.T) {
 			exitOK ||
 			a.out != b.out ||
 			a.out == "" {
-			t.Errorf(
-				"%s: exit %d and %d %q, %d and %d bytes",
-				name,
-				a.code,
-				b.code,
-				b.err,
-				len(a.out),
-				len(b.out),
-			)
+			t.Errorf("%s: exit %d and %d %q, %d and %d bytes", name, a.code, b.code, b.err,
+				len(a.out), len(b.out))
 		}
 	}
 }
@@ -88,15 +81,8 @@ func TestSourcesRefused(t *testing.T) {
 	} {
 		r := cli(append([]string{"run"}, c.args...)...)
 		if r.code != c.code || r.out != "" || !strings.Contains(r.err, c.want) {
-			t.Errorf(
-				"%s: exit %d, stdout %q, stderr %q, want exit %d and %q",
-				name,
-				r.code,
-				r.out,
-				r.err,
-				c.code,
-				c.want,
-			)
+			t.Errorf("%s: exit %d, stdout %q, stderr %q, want exit %d and %q", name, r.code, r.out,
+				r.err, c.code, c.want)
 		}
 	}
 	if r := withInput(zeros{}, "run", "--image", "-", "-p", "?"); r.code != exitFailure ||
@@ -212,15 +198,8 @@ func TestTalkCommands(t *testing.T) {
 	} {
 		r := with(context.Background(), nil, strings.Join(c.lines, "\n")+"\n", "run")
 		if got := strings.Count(r.out, "\n"); got != c.out {
-			t.Errorf(
-				"%s: exit %d, %d answers %q, want %d, stderr %q",
-				name,
-				r.code,
-				got,
-				r.out,
-				c.out,
-				r.err,
-			)
+			t.Errorf("%s: exit %d, %d answers %q, want %d, stderr %q", name, r.code, got, r.out,
+				c.out, r.err)
 		}
 		for _, want := range c.want {
 			if !strings.Contains(r.err, want) {
@@ -229,12 +208,9 @@ func TestTalkCommands(t *testing.T) {
 		}
 	}
 	text, messages := filepath.Join(dir, "talk.md"), filepath.Join(dir, "talk.json")
-	r := with(
-		context.Background(),
-		nil,
+	r := with(context.Background(), nil,
 		"/image "+first+"\n"+number+"\n/save "+text+"\n/save "+messages+"\n/save "+first+"\n",
-		"run",
-	)
+		"run")
 	if r.code != exitUsage || !strings.Contains(r.err, "is an input of this command") {
 		t.Errorf("saved over a picture: exit %d, stderr %q", r.code, r.err)
 	}
@@ -253,16 +229,8 @@ func TestTalkCommands(t *testing.T) {
 func TestTalkOverlays(t *testing.T) {
 	dir := t.TempDir()
 	in := number + "\n/image " + drawn(t, 8) + "\n" + number + "\n" + number + "\n"
-	r := with(
-		context.Background(),
-		nil,
-		in,
-		"run",
-		"--image",
-		drawn(t, numberSeed),
-		"--overlay",
-		filepath.Join(dir, "kept.png"),
-	)
+	r := with(context.Background(), nil, in, "run", "--image", drawn(t, numberSeed), "--overlay",
+		filepath.Join(dir, "kept.png"))
 	left, err := filepath.Glob(dir + "/*")
 	if err != nil || r.code != exitOK || len(left) != 2 || filepath.Base(left[0]) != "kept-2.png" ||
 		filepath.Base(left[1]) != "kept.png" {

@@ -145,7 +145,7 @@ func (r *reductionFlags) variant(object string) (methods.Options, error) {
 	return r.with(over)
 }
 
-// with returns the options with what is over the flags in place of them.
+// with returns the flags' options, overridden by those given.
 func (r *reductionFlags) with(over methods.Given) (methods.Options, error) {
 	typed, twins, err := r.sources()
 	if err != nil {

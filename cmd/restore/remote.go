@@ -32,11 +32,11 @@ func (f *remoteFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.key, "api-key", "", "`key` of the server")
 }
 
-// remoteUse are the flags of a run, besides those of reductions, that mean something to a server.
+// remoteUse are the flags of a run that a server understands, without the reductions'.
 var remoteUse = []string{"server", "api-key", "image", "prompt", "system-prompt", "n-predict",
 	"temp", "top-k", "top-p", "min-p", "seed", "json"}
 
-// check finds what is wrong with flags that are given with --server.
+// check refuses flags that --server does not allow.
 func (f *remoteFlags) check(fs *pflag.FlagSet, talk bool) (err error) {
 	u, parseErr := url.Parse(f.url)
 	switch {
@@ -60,7 +60,7 @@ func (f *remoteFlags) check(fs *pflag.FlagSet, talk bool) (err error) {
 	return err
 }
 
-// remoteAnswer is a whole answer, or what is in the last event of a stream.
+// remoteAnswer is a whole answer, or the last event of a stream.
 type remoteAnswer struct {
 	Model   string
 	Choices []struct {

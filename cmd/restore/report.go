@@ -36,7 +36,7 @@ func writeTable(w io.Writer, m *engine.Engine, ans *engine.Answer) error {
 	if r.ChosenBefore > 0 {
 		fmt.Fprintf(
 			t,
-			"chosen before\t%d of the pictures: what is kept of them was chosen for the "+
+			"chosen before\t%d of the pictures: their tokens were chosen for the "+
 				"question they came with\n",
 			r.ChosenBefore,
 		)

@@ -35,7 +35,7 @@ func newRun(a *app) *cobra.Command {
 		Long: `Answer a question about pictures. The answer streams on stdout; a table of what was done, and all else, goes to stderr.
 
 Without -p it is a conversation: one question a line, and commands such as /image FILE and /help. Reduced tokens and the cache
-are kept between turns. On a terminal lines are edited and remembered, and what is pasted is one question.
+are kept between turns. On a terminal lines are edited and remembered, and a pasted text is one question.
 
 By default each picture of more than 64 tokens is reduced to 64 by RESTORE over HoloV; --base none reads them all.
 Ctrl-C stops the answer; what was done is still shown, and the exit code is 1. In a conversation on a terminal it stops that
@@ -59,12 +59,8 @@ answer alone.`,
 	o.reduction.add(fs, "holov", 64)
 	fs.Float64Var(&o.sampling.Temp, "temp", 0, "`temperature`, 0 takes the likeliest token")
 	fs.IntVar(&o.sampling.TopK, "top-k", 40, "sample among the `K` likeliest tokens, 0 is all")
-	fs.Float64Var(
-		&o.sampling.TopP,
-		"top-p",
-		0.95,
-		"sample among the likeliest tokens that hold this `share`, 1 is all",
-	)
+	fs.Float64Var(&o.sampling.TopP, "top-p", 0.95,
+		"sample among the likeliest tokens that hold this `share`, 1 is all")
 	fs.Float64Var(
 		&o.sampling.MinP,
 		"min-p",
@@ -83,7 +79,7 @@ answer alone.`,
 	return cmd
 }
 
-// check returns what the flags ask for, without question and pictures, or what is wrong with them.
+// check returns the request of the flags, without question and pictures. It refuses wrong flags.
 func (o *runOptions) check() (engine.Request, error) {
 	r := engine.Request{Sample: o.sampling, MaxTokens: o.maxTokens}
 	fs, d := o.reduction.fs, &o.drawings
@@ -104,11 +100,8 @@ func (o *runOptions) check() (engine.Request, error) {
 	for _, name := range []string{"top-k", "top-p", "min-p", "seed"} {
 		f := fs.Lookup(name)
 		if f.Changed && o.sampling.Temp == 0 && (name != "seed" || r.Reduce.Base != "random") {
-			return r, usagef(
-				"--%s: has no effect at temperature 0, got %s, want --temp above 0",
-				name,
-				f.Value,
-			)
+			return r, usagef("--%s: has no effect at temperature 0, got %s, want --temp above 0",
+				name, f.Value)
 		}
 	}
 	if err := d.check(); err != nil {
@@ -195,11 +188,8 @@ func (o *runOptions) run(ctx context.Context, a *app, talk bool) error {
 // checkLength refuses an answer that is longer than the model's context.
 func (o *runOptions) checkLength(m *engine.Engine) error {
 	if o.reduction.fs.Changed("n-predict") && o.maxTokens > m.Context() {
-		return usagef(
-			"--n-predict: out of range, got %d, want at most the model's context of %d",
-			o.maxTokens,
-			m.Context(),
-		)
+		return usagef("--n-predict: out of range, got %d, want at most the model's context of %d",
+			o.maxTokens, m.Context())
 	}
 	return nil
 }

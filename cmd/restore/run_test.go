@@ -158,7 +158,7 @@ func TestInsideTheDecoder(t *testing.T) {
 	}
 	for _, want := range []string{
 		"RESTORE over pdrop, schedule 1:231,2:115,4:57 (191.8 of 576 tokens a layer), gamma 0.5, positions original",
-		"chosen before  1 of the pictures: what is kept of them was chosen for the question " +
+		"chosen before  1 of the pictures: their tokens were chosen for the question " +
 			"they came with"} {
 		if strings.Count(r.err, want) != 1 {
 			t.Errorf("stderr holds %q not once:\n%s", want, r.err)

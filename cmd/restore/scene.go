@@ -30,12 +30,8 @@ objects; small has objects of one or two of the encoder's patches.`,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.Int64Var(
-		&seed,
-		"seed",
-		scene.EvalSeed,
-		"`seed` of the scene: the same seed, the same picture",
-	)
+	fs.Int64Var(&seed, "seed", scene.EvalSeed,
+		"`seed` of the scene: the same seed, the same picture")
 	world.add(fs)
 	fs.StringVarP(&out, "output", "o", "", "`file` to write, .png or .jpg")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

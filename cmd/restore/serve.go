@@ -126,7 +126,7 @@ a request gets that says nothing. Other programs reach it beyond this machine wi
 	fs.StringSliceVar(&o.cors, "cors-origins", nil,
 		"`origins` of web pages that may ask, separated by commas; * is all")
 	fs.StringSliceVar(&o.hosts, "allowed-hosts", nil,
-		"`names` of this server besides addresses and localhost, separated by commas")
+		"`names` of this server, separated by commas, in addition to its addresses and localhost")
 	for _, name := range []string{"cors-origins", "allowed-hosts"} {
 		fs.Lookup(name).Annotations = map[string][]string{applies: {"loopback"}}
 	}
@@ -212,7 +212,7 @@ func inRange(fs *pflag.FlagSet, list ...flagRange) error {
 // maxCount bounds flags that count something.
 const maxCount = 1 << 30
 
-// check finds what is wrong with the flags.
+// check refuses wrong flags.
 func (o *engineFlags) check() error {
 	return inRange(o.fs, flagRange{"ctx-size", o.context, 1, maxCount},
 		flagRange{"parallel", o.parallel, 1, 256},
@@ -242,7 +242,7 @@ func (o *engineFlags) options(a *app, log *slog.Logger) (_ engine.Options, end f
 	return eo, end, nil
 }
 
-// check finds what is wrong with the flags.
+// check refuses wrong flags.
 func (o *answeringFlags) check() error {
 	if err := o.engineFlags.check(); err != nil {
 		return err
@@ -339,7 +339,7 @@ func (o *answeringFlags) disk(log *slog.Logger) (*diskcache.Cache, error) {
 	return c, nil
 }
 
-// check finds what is wrong with the flags before anything is opened.
+// check refuses wrong flags before anything is opened.
 func (o *serveOptions) check() error {
 	if err := o.answering.checkNATS(&o.nats); err != nil {
 		return err

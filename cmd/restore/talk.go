@@ -49,7 +49,7 @@ type exchange struct {
 }
 
 // newTalk begins a conversation whose first question is about the pictures of first; names are
-// those of its video and pictures.
+// its video's and its pictures'.
 func newTalk(
 	o *runOptions,
 	a *app,
@@ -108,10 +108,8 @@ func (t *talk) run(ctx context.Context) error {
 	next := lines(ctx, t.a.in)
 	person := isTerminal(t.a.in)
 	if person {
-		fmt.Fprintln(
-			t.a.err,
-			"one question a line; /image FILE shows a picture; /help lists all commands",
-		)
+		fmt.Fprintln(t.a.err,
+			"one question a line; /image FILE shows a picture; /help lists all commands")
 		t.describe(t.shown)
 	}
 	if e := newEditor(t.a, "> ", t.complete); e != nil {
@@ -165,12 +163,8 @@ func (t *talk) line(ctx context.Context, line string, person bool) error {
 		if c.name == name {
 			arg = strings.TrimSpace(arg)
 			if (arg == "") != (c.args == "") && c.name != "/set" {
-				return fmt.Errorf(
-					"run: %s: got %q, want %s",
-					name,
-					line,
-					strings.TrimSpace(name+" "+c.args),
-				)
+				return fmt.Errorf("run: %s: got %q, want %s", name, line,
+					strings.TrimSpace(name+" "+c.args))
 			}
 			return c.do(t, arg)
 		}
@@ -284,12 +278,8 @@ func (t *talk) drop(string) error {
 	}
 	last := t.shown[len(t.shown)-1]
 	t.shown = t.shown[:len(t.shown)-1]
-	fmt.Fprintf(
-		t.a.err,
-		"%s is not shown; %d picture(s) left for the next question\n",
-		last.name,
-		len(t.shown),
-	)
+	fmt.Fprintf(t.a.err, "%s is not shown; %d picture(s) left for the next question\n", last.name,
+		len(t.shown))
 	return nil
 }
 
@@ -391,13 +381,9 @@ func (t *talk) set(arg string) error {
 		all = append(all, e.pictures...)
 	}
 	t.shown, t.turns = append(all, t.shown...), nil
-	fmt.Fprintf(
-		t.a.err,
+	fmt.Fprintf(t.a.err,
 		"%s %s; the conversation begins again, %d picture(s) are shown with the next question\n",
-		name,
-		value,
-		len(t.shown),
-	)
+		name, value, len(t.shown))
 	return nil
 }
 

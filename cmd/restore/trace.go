@@ -30,8 +30,9 @@ func newTrace(a *app) *cobra.Command {
 		Long: `Run one forward and write every intermediate as safetensors, to compare with another implementation.
 
 The input is a file with input_ids and pixel_values (image_sizes, image_grid_thw where the model has them; no pixel_values: text
-only), or --image and -p. Pictures' rows are those of the token that the vocabulary calls <image> or <|image_pad|>. Other tensors in the file are ignored, so that a trace can be fed back. The model's folder needs hold
-nothing but config.json and weights when --in is used. Decoding is greedy and does not stop at the end token.
+only), or --image and -p. In input_ids a picture is the token
+that the vocabulary calls <image> or <|image_pad|>. Other tensors in the file are ignored, so that a trace can be read again.
+With --in the model's folder needs only config.json and weights. Decoding is greedy and does not stop at the end token.
 Reduction is off unless --base is given.`,
 		Example: `  restore trace -m DIR --in inputs.safetensors --tokens 24 --out activations.safetensors
   restore trace --image cat.jpg -p "What is there?" --base holov --n-vis 64 --out activations.safetensors`,
@@ -41,12 +42,8 @@ Reduction is off unless --base is given.`,
 	fs.SortFlags = false
 	o.model.add(fs)
 	fs.StringVar(&o.in, "in", "", "safetensors `file` with input_ids and pixel_values")
-	fs.Int32Var(
-		&o.image,
-		"image-token",
-		0,
-		"the `id` that stands for a picture in input_ids, where the vocabulary has none",
-	)
+	fs.Int32Var(&o.image, "image-token", 0,
+		"the `id` that stands for a picture in input_ids, where the vocabulary has none")
 	fs.Lookup("image-token").Annotations = map[string][]string{applies: {"the model's"}}
 	o.question.addImages(fs, ", instead of --in")
 	o.question.addVideo(fs)
@@ -127,11 +124,8 @@ func (o *traceOptions) run(ctx context.Context, a *app, cmd *cobra.Command) erro
 	}
 	defer m.Close()
 	if o.tokens > m.Context() {
-		return usagef(
-			"--tokens: out of range, got %d, want at most the model's context of %d",
-			o.tokens,
-			m.Context(),
-		)
+		return usagef("--tokens: out of range, got %d, want at most the model's context of %d",
+			o.tokens, m.Context())
 	}
 	shown := a.meter("tracing")
 	defer shown.end()

@@ -67,17 +67,9 @@ func writeVersion(w io.Writer) error {
 	if err := kernel.Refused(); err != nil {
 		refused = fmt.Sprintf(" (%v)", err)
 	}
-	_, err := fmt.Fprintf(
-		w,
-		"restore %s\n%s %s/%s\nkernel %s of %s%s\n",
-		moduleVersion(),
-		runtime.Version(),
-		runtime.GOOS,
-		runtime.GOARCH,
-		kernel.Implementation(),
-		strings.Join(kernel.Implementations(), ", "),
-		refused,
-	)
+	_, err := fmt.Fprintf(w, "restore %s\n%s %s/%s\nkernel %s of %s%s\n", moduleVersion(),
+		runtime.Version(), runtime.GOOS, runtime.GOARCH, kernel.Implementation(),
+		strings.Join(kernel.Implementations(), ", "), refused)
 	return err
 }
 

@@ -195,19 +195,16 @@ func escapeGlob(dir string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(dir)
 }
 
-// beside finds the first of names, which may hold folders, next to a file.
-func beside(file string, names ...string) (string, error) {
+// nextTo finds the first of names, which may hold folders, next to a file.
+func nextTo(file string, names ...string) (string, error) {
 	for _, n := range names {
 		path := filepath.Join(filepath.Dir(file), n)
 		if _, err := os.Stat(path); err == nil {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf(
-		"%s: not there, want it next to %s",
-		filepath.Join(filepath.Dir(file), names[0]),
-		filepath.Base(file),
-	)
+	return "", fmt.Errorf("%s: not there, want it next to %s",
+		filepath.Join(filepath.Dir(file), names[0]), filepath.Base(file))
 }
 
 // folder is where pictures lie in LLaVA's layout: as asked, or the first of names that is
@@ -216,7 +213,7 @@ func (s *source) folder(file string, names ...string) string {
 	if s.Images != "" {
 		return s.Images
 	}
-	if dir, err := beside(file, names...); err == nil {
+	if dir, err := nextTo(file, names...); err == nil {
 		return dir
 	}
 	return filepath.Join(filepath.Dir(file), names[0])
@@ -229,18 +226,12 @@ func (s *source) hub(split string, configs ...string) (*dataset.Parquet, error) 
 		return nil, err
 	}
 	if shards.Empty() {
-		return nil, fmt.Errorf(
-			"%s: neither parquet files of %s nor LLaVA's question file",
-			s.path,
-			s.repos[0],
-		)
+		return nil, fmt.Errorf("%s: neither parquet files of %s nor LLaVA's question file", s.path,
+			s.repos[0])
 	}
 	if s.name == "mmbench-cn" && strings.Contains(shards.Dir, "MMBench_EN") {
-		return nil, fmt.Errorf(
-			"%s: holds the English questions alone, want %s",
-			shards.Dir,
-			s.repos[0],
-		)
+		return nil, fmt.Errorf("%s: holds the English questions alone, want %s", shards.Dir,
+			s.repos[0])
 	}
 	return shards.Open(split, configs...)
 }

@@ -136,10 +136,7 @@ func checkPrompts(t *testing.T, b *eval.Benchmark, want *expected) {
 			}
 			if key := want.Keys[n]; fmt.Sprint(
 				q.Key,
-			) != strings.TrimSuffix(
-				fmt.Sprintf("%v", number64(key)),
-				".0",
-			) {
+			) != strings.TrimSuffix(fmt.Sprintf("%v", number64(key)), ".0") {
 				t.Errorf("question %d: key %v, want %v", n, q.Key, key)
 			}
 			if len(q.Images) != want.Images[n] {
@@ -330,14 +327,8 @@ func TestOptionVectors(t *testing.T) {
 			}
 			s := scoreSciPaper(&eval.Question{Doc: sciTruth{answer: i, choices: len(all)}}, v.S)
 			if right := i == v.SciIndex; s.Parsed != v.Sci || right != (s.Points == 1) {
-				t.Errorf(
-					"llava scienceqa of %q: %q %v, want %q, index %d",
-					v.S,
-					s.Parsed,
-					s.Points,
-					v.Sci,
-					v.SciIndex,
-				)
+				t.Errorf("llava scienceqa of %q: %q %v, want %q, index %d", v.S, s.Parsed, s.Points,
+					v.Sci, v.SciIndex)
 			}
 		}
 	})
@@ -356,15 +347,8 @@ func TestMatchVectors(t *testing.T) {
 		}
 		l, p := scoreGQALMMS(q, v.Pred), scoreGQAPaper(q, v.Pred)
 		if l.Points != v.LMMS || p.Points != v.LLaVA || p.Parsed != v.Parsed {
-			t.Errorf(
-				"%q for %q: %v %v %q, want %+v",
-				v.Pred,
-				v.Gold,
-				l.Points,
-				p.Points,
-				p.Parsed,
-				v,
-			)
+			t.Errorf("%q for %q: %v %v %q, want %+v", v.Pred, v.Gold, l.Points, p.Points, p.Parsed,
+				v)
 		}
 	})
 	vectors(t, "ocr_contains.jsonl.gz", func(v struct {
@@ -386,16 +370,8 @@ func TestMatchVectors(t *testing.T) {
 		if r, l := scoreOCR(plain)(q, v.Pred).Points,
 			scoreOCR(plainWidth)(q, v.Pred).Points; r != v.Restore ||
 			l != v.LMMS {
-			t.Errorf(
-				"%q for %q of %s: %v %v, want %v %v",
-				v.Pred,
-				v.Answers,
-				v.Dataset,
-				r,
-				l,
-				v.Restore,
-				v.LMMS,
-			)
+			t.Errorf("%q for %q of %s: %v %v, want %v %v", v.Pred, v.Answers, v.Dataset, r, l,
+				v.Restore, v.LMMS)
 		}
 	})
 }

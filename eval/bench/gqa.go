@@ -89,7 +89,7 @@ func gqaAnnotations(s *source, file string) (map[string]gqaAnnotation, error) {
 		return nil, nil
 	}
 	const name = "testdev_balanced_questions.json"
-	path, err := beside(file, name, "data/"+name, "data/questions/"+name)
+	path, err := nextTo(file, name, "data/"+name, "data/questions/"+name)
 	if err != nil {
 		return nil, err
 	}

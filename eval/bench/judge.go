@@ -137,7 +137,7 @@ const JudgeModel = "gpt-4o-2024-11-20"
 // maxReply bounds a judge's reply.
 const maxReply = 1 << 20
 
-// NewJudge returns a judge behind an OpenAI-compatible server: base is the address of the
+// NewJudge returns a judge on an OpenAI-compatible server: base is the address of the
 // server, of its /v1, or of its /chat/completions. A request that fails is tried five times.
 func NewJudge(base, model, key string) (Judge, error) {
 	u, err := url.Parse(base)

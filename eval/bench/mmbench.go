@@ -106,11 +106,8 @@ func (s *source) mmbRows(
 		"MMBench_" + strings.ToUpper(s.Split+"_"+lang) + "*.tsv",
 	}
 	if lang == "en" {
-		patterns = append(
-			patterns,
-			"mmbench_"+s.Split+"_[0-9]*.tsv",
-			"MMBench_"+strings.ToUpper(s.Split)+"_[0-9]*.tsv",
-		)
+		patterns = append(patterns, "mmbench_"+s.Split+"_[0-9]*.tsv",
+			"MMBench_"+strings.ToUpper(s.Split)+"_[0-9]*.tsv")
 	} else {
 		slices.Reverse(folders)
 	}

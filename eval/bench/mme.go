@@ -119,7 +119,7 @@ func mmeLines(s *source, b *eval.Benchmark, file string) error {
 	truth := map[[3]string]string{} // by category, file without its ending, question
 	dir := s.folder(file, mmeFolder)
 	if !s.Prompts {
-		release, err := beside(file, mmeFolder)
+		release, err := nextTo(file, mmeFolder)
 		if err != nil {
 			return err
 		}
@@ -175,12 +175,8 @@ func mmeRelease(dir string) (map[[3]string]string, error) {
 			question, answer, ok := strings.Cut(pytext.Strip(in.Text()), "\t")
 			lower := pytext.Lower(answer)
 			if !ok || lower != "yes" && lower != "no" {
-				return fmt.Errorf(
-					"%s: row %d (line %d): want a question, a tab, and Yes or No",
-					filepath.Join(dir, name),
-					line,
-					line+1,
-				)
+				return fmt.Errorf("%s: row %d (line %d): want a question, a tab, and Yes or No",
+					filepath.Join(dir, name), line, line+1)
 			}
 			truth[[3]string{category, stem, mmeQuestion(question)}] = lower
 		}

@@ -119,10 +119,8 @@ func scoreOCR(fold func(string) string) func(*eval.Question, string) eval.Score 
 			}
 		}
 		said = plain(pytext.Strip(said))
-		right := slices.ContainsFunc(
-			t.answers,
-			func(a string) bool { return strings.Contains(said, plain(a)) },
-		)
+		right := slices.ContainsFunc(t.answers,
+			func(a string) bool { return strings.Contains(said, plain(a)) })
 		return eval.Right(right, said)
 	}
 }

@@ -73,7 +73,7 @@ func popeLines(s *source, b *eval.Benchmark, file string) error {
 	if !s.Prompts {
 		for _, kind := range popeKinds {
 			name := "coco_pope_" + kind + ".json"
-			path, err := beside(file, "coco/"+name, name, "output/coco/"+name)
+			path, err := nextTo(file, "coco/"+name, name, "output/coco/"+name)
 			if err != nil {
 				return err
 			}

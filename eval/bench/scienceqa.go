@@ -17,7 +17,7 @@ import (
 // 2022, https://arxiv.org/abs/2209.09513. The paper's figure counts questions with one.
 //
 //	paper   a capital letter alone, "B. text", or one "The answer is B." count; all else fails
-//	lmms    a letter of either case, or a capital with a full stop and anything behind it
+//	lmms    a letter of either case, or a capital with a full stop and anything after it
 //
 // The hub's set with pictures alone is "test", the whole one "full". LLaVA's file holds the
 // whole set: "test" and "full" are all of it, "img" the questions with a picture, which are
@@ -111,7 +111,7 @@ func sciText(hint, question string, choices []string) string {
 // sciLLaVA reads LLaVA's conversations, and the choices and answers of the original files.
 func sciLLaVA(s *source, b *eval.Benchmark, file string) error {
 	problems := map[string]*dataset.Row{}
-	if path, err := beside(file, "problems.json"); err == nil {
+	if path, err := nextTo(file, "problems.json"); err == nil {
 		for m, err := range dataset.Object(path) {
 			if err != nil {
 				return err

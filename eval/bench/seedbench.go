@@ -69,10 +69,8 @@ func openSEED(s *source) (*eval.Benchmark, error) {
 			q.Key, q.Text = r.Key("question_id"), seedText(r)
 			n := pictures(r, "image")
 			for i := range n {
-				q.Images = append(
-					q.Images,
-					inParquet(p, fmt.Sprintf("%s:%d", pictureAt(r), i), "image", int64(q.ID), i),
-				)
+				q.Images = append(q.Images,
+					inParquet(p, fmt.Sprintf("%s:%d", pictureAt(r), i), "image", int64(q.ID), i))
 			}
 			if s.paper() && n > 1 {
 				q.Images = q.Images[(n-1)/2 : (n+1)/2]
@@ -108,7 +106,7 @@ func seedAnswer(r *dataset.Row) seedTruth {
 // texts in the other.
 func seedLines(s *source, b *eval.Benchmark, file string) error {
 	truth := map[string][]*dataset.Row{}
-	path, err := beside(file, "SEED-Bench.json")
+	path, err := nextTo(file, "SEED-Bench.json")
 	if err == nil {
 		for r, err := range dataset.Array(path, "questions") {
 			if err != nil {

@@ -75,7 +75,7 @@ func textvqaLines(s *source, b *eval.Benchmark, file string) error {
 	type key struct{ image, question string }
 	truth := map[key][]human{}
 	if !s.Prompts {
-		path, err := beside(file, "TextVQA_0.5.1_val.json")
+		path, err := nextTo(file, "TextVQA_0.5.1_val.json")
 		if err != nil {
 			return err
 		}

@@ -56,7 +56,7 @@ func openVQAv2(s *source) (*eval.Benchmark, error) {
 		}
 		if s.paper() {
 			b.Submission.Write = func(w io.Writer, all []*eval.Scored) error {
-				path, err := beside(file, "llava_vqav2_mscoco_test2015.jsonl")
+				path, err := nextTo(file, "llava_vqav2_mscoco_test2015.jsonl")
 				if err != nil {
 					return err
 				}
@@ -127,7 +127,7 @@ func vqaValidation(s *source, b *eval.Benchmark, file string) error {
 	}
 	truth := map[int64]annotation{}
 	if !s.Prompts {
-		path, err := beside(file, "v2_mscoco_val2014_annotations.json")
+		path, err := nextTo(file, "v2_mscoco_val2014_annotations.json")
 		if err != nil {
 			return err
 		}
@@ -224,10 +224,8 @@ func metricsVQAv2Paper(_ context.Context, all []*eval.Scored) (eval.Metrics, err
 	if len(all) == 0 {
 		return nil, errNoQuestions
 	}
-	overall, err := strconv.ParseFloat(
-		strconv.FormatFloat(100*sum/float64(len(all)), 'f', 2, 64),
-		64,
-	)
+	overall, err := strconv.ParseFloat(strconv.FormatFloat(100*sum/float64(len(all)), 'f', 2, 64),
+		64)
 	return eval.Metrics{{Name: "overall", Value: overall}}, err
 }
 

@@ -114,13 +114,8 @@ func Runs(runs []*eval.Records, seed int64) (*Comparison, error) {
 
 // benchmarkOf names what was asked.
 func benchmarkOf(r *eval.Records) string {
-	return fmt.Sprint(
-		r.Settings["benchmark"],
-		" ",
-		r.Settings["protocol"],
-		" ",
-		r.Settings["split"],
-	)
+	return fmt.Sprint(r.Settings["benchmark"], " ", r.Settings["protocol"], " ",
+		r.Settings["split"])
 }
 
 // labelsOf words all runs so that those of one benchmark differ.
@@ -159,21 +154,12 @@ func pair(a, b *eval.Records, seed int64) (*Pair, error) {
 			continue
 		}
 		if x.Prompt != y.Prompt {
-			return nil, fmt.Errorf(
-				"compare: %s and %s: question %d differs: %q and %q",
-				a.Dir,
-				b.Dir,
-				y.ID,
-				x.Prompt,
-				y.Prompt,
-			)
+			return nil, fmt.Errorf("compare: %s and %s: question %d differs: %q and %q", a.Dir,
+				b.Dir, y.ID, x.Prompt, y.Prompt)
 		}
 		if x.Score == nil || y.Score == nil {
-			return nil, fmt.Errorf(
-				"compare: %s: split %s has no public answers",
-				p.Benchmark,
-				p.Split,
-			)
+			return nil, fmt.Errorf("compare: %s: split %s has no public answers", p.Benchmark,
+				p.Split)
 		}
 		picture := strings.Join(y.Images, "\x00")
 		if picture == "" {

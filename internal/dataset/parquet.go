@@ -23,7 +23,7 @@ const (
 	maxPage       = 1 << 30  // bytes of a page, uncompressed: the longest picture
 	maxRatio      = 4096     // of uncompressed to compressed bytes, beyond minPage
 	minPage       = 16 << 20
-	maxPageValues = 1 << 20 // values of a page, besides 64 a byte
+	maxPageValues = 1 << 20 // values of a page, in addition to 64 a byte
 )
 
 // Parquet is a split of a data set in the hub's form: shards of one schema, in order.
@@ -123,12 +123,8 @@ func (s *shard) open() error {
 	if err := s.check(&meta); err != nil {
 		return fmt.Errorf("metadata: %w", err)
 	}
-	s.File, err = parquet.OpenFile(
-		s.file,
-		s.size,
-		parquet.SkipPageIndex(true),
-		parquet.SkipBloomFilters(true),
-	)
+	s.File, err = parquet.OpenFile(s.file, s.size, parquet.SkipPageIndex(true),
+		parquet.SkipBloomFilters(true))
 	return err
 }
 
@@ -242,12 +238,8 @@ func (p *Parquet) Scan(from int64, without string, columns ...string) iter.Seq2[
 				if c == nil {
 					yield(
 						nil,
-						fmt.Errorf(
-							"%s: row 0, column %q: missing, got %s",
-							s.name,
-							name,
-							s.columns(),
-						),
+						fmt.Errorf("%s: row 0, column %q: missing, got %s", s.name, name,
+							s.columns()),
 					)
 					return
 				}
@@ -257,10 +249,8 @@ func (p *Parquet) Scan(from int64, without string, columns ...string) iter.Seq2[
 				cells := make(map[string]any, len(columns))
 				for i, t := range trees {
 					if err := guard(func() error { return t.read(row) }); err != nil {
-						yield(
-							nil,
-							fmt.Errorf("%s: row %d, column %q: %w", s.name, row, columns[i], err),
-						)
+						yield(nil,
+							fmt.Errorf("%s: row %d, column %q: %w", s.name, row, columns[i], err))
 						return
 					}
 					cells[columns[i]] = t.value()

@@ -123,13 +123,8 @@ func (s *Shards) add(name string) error {
 	key := [2]string{config, split}
 	for _, other := range s.files[key] {
 		if other.index == f.index {
-			return fmt.Errorf(
-				"%s: shard %d is there twice: %s and %s",
-				s.Dir,
-				f.index,
-				other.path,
-				f.path,
-			)
+			return fmt.Errorf("%s: shard %d is there twice: %s and %s", s.Dir, f.index, other.path,
+				f.path)
 		}
 	}
 	s.files[key] = append(s.files[key], f)
@@ -165,13 +160,8 @@ func (s *Shards) Open(split string, configs ...string) (*Parquet, error) {
 			names[i] = f.path
 		}
 		if of := files[0].of; of > len(files) {
-			return nil, fmt.Errorf(
-				"%s: split %q: shard %d of %d is missing",
-				s.Dir,
-				split,
-				len(files),
-				of,
-			)
+			return nil, fmt.Errorf("%s: split %q: shard %d of %d is missing", s.Dir, split,
+				len(files), of)
 		}
 		return OpenParquet(s.Dir, names)
 	}

@@ -46,11 +46,8 @@ func Table(path string) iter.Seq2[*Row, error] {
 				return
 			}
 			if err == nil && len(record) > len(header) {
-				err = fmt.Errorf(
-					"got %d cells, want at most the header's %d",
-					len(record),
-					len(header),
-				)
+				err = fmt.Errorf("got %d cells, want at most the header's %d", len(record),
+					len(header))
 			}
 			if err != nil {
 				yield(nil, fmt.Errorf("%s: row %d (line %d): %w", path, row, line, err))

@@ -8,7 +8,7 @@ import (
 	"github.com/restore-vlm/restore/internal/tokenizer"
 )
 
-// About is what servers tell of a model besides Info.
+// About is what servers say of a model in addition to Info.
 type About struct {
 	Format     string    // of the files, for people
 	Modified   time.Time // the newest of the files; zero of a model in memory

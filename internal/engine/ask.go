@@ -191,9 +191,9 @@ func (r *Request) check(most int) error {
 		return refuse("top-logprobs", errs.Useless, r.Top, "", "without log probabilities")
 	case len(r.Messages) > 0 &&
 		(question || r.Images != nil || r.Encoded != nil || r.Tokens != nil):
-		return refuse("messages", errs.Conflict, "a question beside them", "one of the two", "")
+		return refuse("messages", errs.Conflict, "a question too", "one of the two", "")
 	case r.Tokens != nil && question:
-		return refuse("tokens", errs.Conflict, "a question beside them", "one of the two", "")
+		return refuse("tokens", errs.Conflict, "a question too", "one of the two", "")
 	case r.Encoded != nil && (len(r.Images) > 0 || r.Video != nil):
 		return refuse("pictures", errs.Conflict, "both pictures and encoded pictures",
 			"one of the two", "")

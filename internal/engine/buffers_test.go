@@ -17,7 +17,7 @@ import (
 const bufferTolerance = 0.03
 
 // Ensure that the memory that a forward and an encoder take is what is predicted:
-// buffers to the tolerance, results besides.
+// buffers to the tolerance, and results.
 func TestFootprintOfBuffers(t *testing.T) {
 	pic := &imageproc.Picture{Width: 100, Height: 80, Pix: make([]byte, 3*100*80)}
 	for _, name := range []string{"", "llavanext-vicuna-tiny", "qwen25vl-tiny"} {

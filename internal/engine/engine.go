@@ -38,13 +38,12 @@ type Options struct {
 	// told of everything that is done differently from what the checkpoint says; may be nil
 	Warn func(message string)
 
-	// Quant "auto" is QuantAuto's. Otherwise
-	// Quant keeps the decoder's weights as "q4", "q8", "bf16", "f16" or "f32", and
-	// EncoderQuant those of vision tower and projector as "q8", "bf16", "f16" or
-	// "f32"; "" keeps them as they are stored. With q4 the decoder's embedding and
-	// head are kept at q8. Weights are converted while loading. Products with q8 and
-	// q4 round activations to 8 bits in blocks of 32, those with bf16 to bfloat16; all
-	// others compute in float32. Of a packed file they are "" or what it is packed as.
+	// Quant "auto" is QuantAuto's. Otherwise Quant keeps the decoder's weights as "q4", "q8",
+	// "bf16", "f16" or "f32", and EncoderQuant those of vision tower and projector as "q8", "bf16",
+	// "f16" or "f32"; "" keeps them as they are stored. With q4 the decoder's embedding and head
+	// are kept at q8. Weights are converted while loading. Products with q8 and q4 round
+	// activations to 8 bits in blocks of 32, those with bf16 to bfloat16; all others compute in
+	// float32. Of a packed file they are "" or what it is packed as.
 	Quant, EncoderQuant string
 	// CacheType is the type in which keys and values are kept: "f16", or "f32" and
 	// "", which mean the same. f16 rounds them and takes half the memory.
@@ -79,13 +78,13 @@ type Options struct {
 	Pad bool
 }
 
-// What Quant and EncoderQuant may be, besides "".
+// Values of Quant and EncoderQuant other than "".
 var (
 	QuantTypes        = model.PlanTypes
 	EncoderQuantTypes = model.EncoderTypes
 )
 
-// CacheTypes is what CacheType may be, besides "".
+// CacheTypes are the values of CacheType other than "".
 var CacheTypes = []string{"f32", "f16"}
 
 // source says how ck is bound.
@@ -124,7 +123,7 @@ type Engine struct {
 	cached    *featureCache
 	store     Store
 	digest    Key    // of the model
-	made      []byte // what features depend on besides it
+	made      []byte // what else features depend on
 	saving    sync.WaitGroup
 	panicked  func(value any, stack []byte)
 	closed    atomic.Bool

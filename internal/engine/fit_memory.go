@@ -59,11 +59,8 @@ func (o *Options) fitMemory(ck checkpoint.Bundle) error {
 	if need <= room {
 		if auto {
 			o.Warn(
-				fmt.Sprintf(
-					"quant auto: as stored, %s of the %s that are free",
-					gigabytes(need),
-					gigabytes(free),
-				),
+				fmt.Sprintf("quant auto: as stored, %s of the %s that are free", gigabytes(need),
+					gigabytes(free)),
 			)
 		}
 		return nil
@@ -82,13 +79,8 @@ func (o *Options) fitMemory(ck checkpoint.Bundle) error {
 	if auto && fits != "" {
 		o.Quant = fits
 		o.Warn(
-			fmt.Sprintf(
-				"quant auto: %s, %s of the %s that are free; as stored it would take %s",
-				fits,
-				gigabytes(size),
-				gigabytes(free),
-				gigabytes(need),
-			),
+			fmt.Sprintf("quant auto: %s, %s of the %s that are free; as stored it would take %s",
+				fits, gigabytes(size), gigabytes(free), gigabytes(need)),
 		)
 		return nil
 	}

@@ -47,7 +47,7 @@ func TestFitMemory(t *testing.T) {
 	if !(stored > sizes["f16"] && sizes["f16"] > sizes["q8"] && sizes["q8"] > sizes["q4"]) {
 		t.Fatalf("stored %d, smaller %v", stored, sizes)
 	}
-	room := func(n int64) int64 { return n*8/7 + 8 } // what auto leaves free besides
+	room := func(n int64) int64 { return n*8/7 + 8 } // with what auto leaves free
 	for _, c := range []struct {
 		quant string
 		free  int64
@@ -67,13 +67,8 @@ func TestFitMemory(t *testing.T) {
 			if !errors.As(err, &size) || size.Quant != c.fits || !errors.As(err, &memory) ||
 				memory.Have != c.free ||
 				strings.Contains(err.Error(), "\n") {
-				t.Errorf(
-					"%q in %d bytes: got %v, want one that names %q",
-					c.quant,
-					c.free,
-					err,
-					c.fits,
-				)
+				t.Errorf("%q in %d bytes: got %v, want one that names %q", c.quant, c.free, err,
+					c.fits)
 			}
 		case err != nil:
 			t.Errorf("%q in %d bytes: %v", c.quant, c.free, err)

@@ -10,7 +10,7 @@ import (
 // claim is what a running sequence may still need.
 type claim struct {
 	cache *nn.KVCache
-	need  int // pages besides those that it holds, and those that it takes now
+	need  int // pages in addition to those that it holds and those that it takes now
 	takes int
 }
 

@@ -25,7 +25,7 @@ var nextPrompts = map[string][]string{
 }
 
 // nextInputs returns the reference tensors of a prompt; where pictures lie
-// beside it, pixel_values comes from them, prepared as the checkpoint says.
+// next to it, pixel_values comes from them, prepared as the checkpoint says.
 func nextInputs(t testing.TB, name, prompt string) map[string]*tensor.Tensor {
 	t.Helper()
 	dir := filepath.Join("testdata", name)

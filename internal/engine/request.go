@@ -44,7 +44,7 @@ type Request struct {
 	// done.
 	Constraint Constraint
 	// LogProbs reports the log probability of each token of the text, and Top the
-	// likeliest tokens besides it, from the model's own distribution: before temperature,
+	// likeliest tokens in its place, from the model's own distribution: before temperature,
 	// cuts and Constraint.
 	LogProbs bool
 	Top      int

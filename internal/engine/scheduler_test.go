@@ -509,7 +509,7 @@ func TestNaNInOneOfEight(t *testing.T) {
 	wg.Wait()
 	for i := range got {
 		if failed[i] != nil || !slices.Equal(got[i].Tokens, want[i].Tokens) {
-			t.Errorf("request %d beside one with NaN: %v", i, failed[i])
+			t.Errorf("request %d next to one with NaN: %v", i, failed[i])
 		}
 	}
 }
@@ -547,7 +547,7 @@ func TestPanicCostsOneRequest(t *testing.T) {
 	got, failed := together(e, run, background)
 	for i := range want {
 		if failed[i] != nil || !slices.Equal(got[i].Tokens, want[i].Tokens) {
-			t.Errorf("request %d beside a panic: %v", i, failed[i])
+			t.Errorf("request %d next to a panic: %v", i, failed[i])
 		}
 	}
 	if !errors.Is(failed[5], errs.ErrInternal) || len(told) != 1 {

@@ -115,7 +115,7 @@ func TestInsideEncoderPictures(t *testing.T) {
 			}
 			a, b := alone.Report.Images[0].Reduction, together.Report.Images[i].Reduction
 			if !slices.Equal(a.Group, b.Group) {
-				t.Errorf("%s: picture %d is reduced otherwise beside another", base, i)
+				t.Errorf("%s: picture %d is reduced differently next to another", base, i)
 			}
 			whole := *a
 			whole.Features = make([]float32, len(a.Rows)*a.Width) // reports hold none

@@ -118,7 +118,7 @@ func byID(s []*schema) []*schema {
 	return slices.Compact(s)
 }
 
-// demands reports whether the schema says anything besides its reference and its
+// demands reports whether the schema says anything but its reference and its
 // alternatives.
 func (s *schema) demands() bool {
 	return s.never || s.types != 0 || s.hasEnum || s.implied() != 0
@@ -234,11 +234,8 @@ func (c *compiler) enum(n *node, conj []*schema, enum []*value) error {
 	if len(texts) == 0 {
 		for _, s := range conj {
 			if s.hasEnum {
-				return contradiction(
-					conj,
-					"enum",
-					"none of the values meets the rest of the schema",
-				)
+				return contradiction(conj, "enum",
+					"none of the values meets the rest of the schema")
 			}
 		}
 		return nil
@@ -356,11 +353,8 @@ func (c *compiler) object(n *node, conj []*schema) error {
 				continue
 			}
 			if !open {
-				return contradiction(
-					conj,
-					"required",
-					fmt.Sprintf("got %q, which is no property", name),
-				)
+				return contradiction(conj, "required",
+					fmt.Sprintf("got %q, which is no property", name))
 			}
 			known[name] = true
 			names = append(names, name)
@@ -449,10 +443,8 @@ func (c *compiler) prune() {
 			if n.extra != nil && !n.extra.finite {
 				n.extra = nil
 			}
-			n.props = slices.DeleteFunc(
-				n.props,
-				func(p nodeProperty) bool { return !c.possible(&p) },
-			)
+			n.props = slices.DeleteFunc(n.props,
+				func(p nodeProperty) bool { return !c.possible(&p) })
 			n.plan()
 		}
 	}
@@ -468,10 +460,8 @@ func (c *compiler) canEnd(n *node) bool {
 	case kindArray:
 		return n.min <= 0 || n.items.finite
 	case kindObject:
-		return !slices.ContainsFunc(
-			n.props,
-			func(p nodeProperty) bool { return p.required && !c.possible(&p) },
-		)
+		return !slices.ContainsFunc(n.props,
+			func(p nodeProperty) bool { return p.required && !c.possible(&p) })
 	}
 	return true
 }
@@ -489,7 +479,7 @@ type visit struct {
 
 // admits reports whether a value of enum or const meets the schema; an absent
 // additionalProperties allows all names there. known holds what was found; a schema
-// that refers to itself admits what it admits besides.
+// that refers to itself admits what its other alternatives admit.
 func (s *schema) admits(v *value, known map[visit]bool) bool {
 	at := visit{s, v}
 	if ok, asked := known[at]; asked {

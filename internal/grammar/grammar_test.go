@@ -150,14 +150,8 @@ func TestRefusals(t *testing.T) {
 		var e *Error
 		if !errors.As(err, &e) || e.Pointer != c.pointer || e.Keyword != c.keyword ||
 			!strings.Contains(e.Problem, c.text) {
-			t.Errorf(
-				"%.80s: got %v, want %q at %q: %s",
-				c.schema,
-				err,
-				c.keyword,
-				c.pointer,
-				c.text,
-			)
+			t.Errorf("%.80s: got %v, want %q at %q: %s", c.schema, err, c.keyword, c.pointer,
+				c.text)
 		}
 	}
 	ok := strings.Repeat(`{"items":`, MaxDepth-1) + "{}" + strings.Repeat("}", MaxDepth-1)

@@ -358,10 +358,8 @@ func tooManyAlternatives(ptr string) *Error {
 // merge makes vals, of enum or const, what the value must be among.
 func (s *schema) merge(vals []*value) {
 	if s.hasEnum {
-		vals = slices.DeleteFunc(
-			slices.Clone(vals),
-			func(v *value) bool { return !slices.ContainsFunc(s.enum, v.equal) },
-		)
+		vals = slices.DeleteFunc(slices.Clone(vals),
+			func(v *value) bool { return !slices.ContainsFunc(s.enum, v.equal) })
 	}
 	s.enum, s.hasEnum = nil, true
 	for _, v := range vals {
@@ -382,12 +380,8 @@ func (s *schema) check() error {
 	} {
 		if c.max >= 0 && c.min > c.max {
 			return &Error{Pointer: s.ptr + "/" + c.minName, Keyword: c.minName,
-				Problem: fmt.Sprintf(
-					"got %d, want at most %s, which is %d",
-					c.min,
-					c.maxName,
-					c.max,
-				)}
+				Problem: fmt.Sprintf("got %d, want at most %s, which is %d", c.min, c.maxName,
+					c.max)}
 		}
 	}
 	return nil

@@ -34,10 +34,8 @@ func newTrie(texts [][]byte) *trie {
 				to = int32(len(t.nodes))
 				t.nodes = append(t.nodes, trieNode{text: -1})
 				t.nodes[at].next = append(t.nodes[at].next, trieEdge{b, to})
-				slices.SortFunc(
-					t.nodes[at].next,
-					func(a, b trieEdge) int { return cmp.Compare(a.b, b.b) },
-				)
+				slices.SortFunc(t.nodes[at].next,
+					func(a, b trieEdge) int { return cmp.Compare(a.b, b.b) })
 			}
 			at = to
 			t.nodes[at].below = append(t.nodes[at].below, int32(i))
@@ -50,11 +48,8 @@ func newTrie(texts [][]byte) *trie {
 // step returns the node after b, -1 when there is none.
 func (t *trie) step(at int32, b byte) int32 {
 	next := t.nodes[at].next
-	i, ok := slices.BinarySearchFunc(
-		next,
-		b,
-		func(e trieEdge, b byte) int { return cmp.Compare(e.b, b) },
-	)
+	i, ok := slices.BinarySearchFunc(next, b,
+		func(e trieEdge, b byte) int { return cmp.Compare(e.b, b) })
 	if !ok {
 		return -1
 	}

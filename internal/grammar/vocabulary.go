@@ -142,10 +142,8 @@ func plainRunes(text []byte) int {
 
 // newTokenTrie makes the trie of tokens.
 func (v *Vocabulary) newTokenTrie(ids []int32) tokenTrie {
-	slices.SortStableFunc(
-		ids,
-		func(a, b int32) int { return bytes.Compare(v.tokens[a], v.tokens[b]) },
-	)
+	slices.SortStableFunc(ids,
+		func(a, b int32) int { return bytes.Compare(v.tokens[a], v.tokens[b]) })
 	t := tokenTrie{list: ids}
 	var open []int32 // nodes of the newest token's bytes
 	var last []byte

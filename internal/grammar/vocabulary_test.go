@@ -71,11 +71,8 @@ func TestMaskIsExact(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The same automaton, a byte a token.
-		plain, err := grammar.NewVocabulary(
-			256,
-			func(id int32, _ bool) []byte { return []byte{byte(id)} },
-			nil,
-		)
+		plain, err := grammar.NewVocabulary(256,
+			func(id int32, _ bool) []byte { return []byte{byte(id)} }, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,15 +95,8 @@ func TestMaskIsExact(t *testing.T) {
 						want = m.Complete()
 					}
 					if got := grammar.Allowed(mask, id); got != want {
-						t.Fatalf(
-							"%s: after %q, token %d %q: allowed is %t, want %t",
-							name,
-							text,
-							id,
-							piece,
-							got,
-							want,
-						)
+						t.Fatalf("%s: after %q, token %d %q: allowed is %t, want %t", name, text,
+							id, piece, got, want)
 					}
 					if want && id != end {
 						allowed = append(allowed, id)
@@ -154,11 +144,8 @@ func TestVocabularyRefusals(t *testing.T) {
 	}, nil); err == nil {
 		t.Error("a vocabulary of three letters is taken")
 	}
-	v, err := grammar.NewVocabulary(
-		256,
-		func(id int32, _ bool) []byte { return []byte{byte(id)} },
-		[]int32{0},
-	)
+	v, err := grammar.NewVocabulary(256, func(id int32, _ bool) []byte { return []byte{byte(id)} },
+		[]int32{0})
 	if err != nil {
 		t.Fatal(err)
 	}

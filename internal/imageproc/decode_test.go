@@ -32,11 +32,8 @@ func TestLimits(t *testing.T) {
 	for _, name := range []string{
 		"jpg_420.jpg", "gif_static.gif", "webp_lossy.webp", "webp_animated.webp", "bmp_rgb24.bmp", "tiff_rgb_lzw.tif",
 	} {
-		_, err := Decode(
-			readFile(t, "testdata", "inputs", name),
-			name,
-			DecodeOptions{Limits: Limits{MaxPixels: 3974}},
-		)
+		_, err := Decode(readFile(t, "testdata", "inputs", name), name,
+			DecodeOptions{Limits: Limits{MaxPixels: 3974}})
 		if err == nil || !strings.Contains(err.Error(), "limit 3974") {
 			t.Errorf("%s: got %v, want the pixel limit", name, err)
 		}
@@ -114,8 +111,7 @@ func TestExifOrientation(t *testing.T) {
 
 // Ensure chroma is stretched as worked out by hand, for every ratio.
 func TestUpsampling(t *testing.T) {
-	// 0 100 200
-	// 40 40 40
+	// 0 100 200 40 40 40
 	p := plane{pix: []byte{0, 100, 200, 40, 40, 40}, stride: 3, w: 3, h: 2}
 	for _, c := range []struct {
 		h, v, y int

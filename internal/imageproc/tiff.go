@@ -129,10 +129,8 @@ func newPage(d *tiffDirectory) (*page, error) {
 		d: d, w: int(d.first(tagWidth, 0)), h: int(d.first(tagHeight, 0)),
 		samples: int(d.first(tagSamples, max(d.count(tagBitsPerSample), 1))),
 		depth:   int(d.first(tagBitsPerSample, 1)),
-		photometric: d.first(
-			tagPhotometric,
-			blackIsZero,
-		), compression: d.first(tagCompression, uncompressed), planes: 1,
+		photometric: d.first(tagPhotometric,
+			blackIsZero), compression: d.first(tagCompression, uncompressed), planes: 1,
 	}
 	if p.compression == 0 { // some writers mean none
 		p.compression = uncompressed
@@ -291,12 +289,8 @@ func (p *page) segments() error {
 		p.counts = []uint32{uint32(max(len(d.data)-int(p.offsets[0]), 0))}
 	}
 	if len(p.offsets) < n || len(p.counts) < n {
-		return fmt.Errorf(
-			"%w: %d strips or tiles, want %d",
-			errTruncated,
-			min(len(p.offsets), len(p.counts)),
-			n,
-		)
+		return fmt.Errorf("%w: %d strips or tiles, want %d", errTruncated,
+			min(len(p.offsets), len(p.counts)), n)
 	}
 	raw := int64(p.rowBytes()) * int64(p.h) * int64(p.planes) / int64(p.blockH)
 	// how much a byte can become at most; a row of CCITT takes a bit at least
@@ -305,25 +299,15 @@ func (p *page) segments() error {
 		jpegStream: 1024, groupThree: int64(p.rowBytes()) * 8,
 		groupFour: int64(p.rowBytes()) * 8}[p.compression]
 	if raw/ratio > int64(len(d.data)) {
-		return fmt.Errorf(
-			"%w: %d bytes cannot hold %dx%d pixels",
-			errTruncated,
-			len(d.data),
-			p.w,
-			p.h,
-		)
+		return fmt.Errorf("%w: %d bytes cannot hold %dx%d pixels", errTruncated, len(d.data), p.w,
+			p.h)
 	}
 	// a tile may be larger than the picture; its bytes are allocated before they are read
 	if tile := int64(p.rowBytes()) * int64(p.tileH) / int64(p.blockH); tile/ratio > int64(
 		len(d.data),
 	) {
-		return fmt.Errorf(
-			"%w: %d bytes cannot hold a tile of %dx%d pixels",
-			errTruncated,
-			len(d.data),
-			p.tileW,
-			p.tileH,
-		)
+		return fmt.Errorf("%w: %d bytes cannot hold a tile of %dx%d pixels", errTruncated,
+			len(d.data), p.tileW, p.tileH)
 	}
 	return nil
 }
@@ -460,13 +444,8 @@ func (p *page) segment(i, h int) ([]byte, error) {
 	data := p.d.data
 	from, n := uint64(p.offsets[i]), uint64(p.counts[i])
 	if from > uint64(len(data)) {
-		return nil, fmt.Errorf(
-			"%w: strip or tile %d begins at byte %d of %d",
-			errTruncated,
-			i,
-			from,
-			len(data),
-		)
+		return nil, fmt.Errorf("%w: strip or tile %d begins at byte %d of %d", errTruncated, i,
+			from, len(data))
 	}
 	data = data[from:min(from+n, uint64(len(data)))]
 	if p.compression == jpegStream {
@@ -483,13 +462,8 @@ func (p *page) segment(i, h int) ([]byte, error) {
 		return nil, fmt.Errorf("strip or tile %d: %w", i, err)
 	}
 	if len(out) < want {
-		return nil, fmt.Errorf(
-			"%w: strip or tile %d has %d bytes, want %d",
-			errTruncated,
-			i,
-			len(out),
-			want,
-		)
+		return nil, fmt.Errorf("%w: strip or tile %d has %d bytes, want %d", errTruncated, i,
+			len(out), want)
 	}
 	if p.d.first(tagPredictor, 1) == 2 &&
 		(p.compression == lempelZiv || p.compression == deflate || p.compression == deflateOld) {
@@ -555,13 +529,8 @@ func (p *page) jpeg(data []byte, h int) ([]byte, error) {
 		return nil, err
 	}
 	if head.width != int64(p.tileW) || head.height < int64(h) || head.height > int64(p.tileH)+64 {
-		return nil, fmt.Errorf(
-			"a strip or tile of %dx%d pixels, want %dx%d",
-			head.width,
-			head.height,
-			p.tileW,
-			h,
-		)
+		return nil, fmt.Errorf("a strip or tile of %dx%d pixels, want %dx%d", head.width,
+			head.height, p.tileW, h)
 	}
 	if v := head.variant(); v != "" {
 		return nil, unsupported(v)

@@ -168,14 +168,8 @@ func (p *page) fax(data []byte, want, h int) ([]byte, error) {
 			return nil, unsupported("CCITT compression with fill bits (group 3); convert it to PNG")
 		}
 	}
-	r := ccitt.NewReader(
-		bytes.NewReader(data),
-		order,
-		form,
-		p.tileW,
-		h,
-		&ccitt.Options{Invert: true},
-	)
+	r := ccitt.NewReader(bytes.NewReader(data), order, form, p.tileW, h,
+		&ccitt.Options{Invert: true})
 	return readUpTo(r, want)
 }
 

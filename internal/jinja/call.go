@@ -177,11 +177,8 @@ func (in *interp) callMacro(m *macro, a args) value {
 func globals() map[string]value {
 	fs := map[string]func(*interp, args) value{
 		"raise_exception": func(in *interp, a args) value {
-			in.failf(
-				a.line,
-				"raised by the template: %s",
-				in.text(in.params("raise_exception", a).must("message"), a.line).s,
-			)
+			in.failf(a.line, "raised by the template: %s",
+				in.text(in.params("raise_exception", a).must("message"), a.line).s)
 			return nil
 		},
 		"namespace": func(in *interp, a args) value { return &namespace{in.makeDict(a)} },
@@ -433,10 +430,8 @@ func init() {
 			v := p.must("prefix")
 			p.done()
 			if l, ok := v.(*List); ok {
-				return slices.ContainsFunc(
-					l.items,
-					func(v value) bool { t, ok := v.(Text); return ok && f(s.s, t.s) },
-				)
+				return slices.ContainsFunc(l.items,
+					func(v value) bool { t, ok := v.(Text); return ok && f(s.s, t.s) })
 			}
 			t, ok := v.(Text)
 			if !ok {

@@ -216,11 +216,8 @@ func indentFilter(in *interp, s Text, p *params) value {
 	if !ok {
 		n, _, isInt, _ := toNumber(width)
 		if !isInt || n < 0 || n > 1000 {
-			in.failf(
-				p.a.line,
-				"indent: width: got %s, want an integer from 0 to 1000",
-				in.short(width, p.a.line),
-			)
+			in.failf(p.a.line, "indent: width: got %s, want an integer from 0 to 1000",
+				in.short(width, p.a.line))
 		}
 		pad = plain(strings.Repeat(" ", int(n)))
 	}
@@ -312,10 +309,8 @@ func mapFilter(in *interp, x value, p *params) value {
 	}
 	name := in.text(p.must("filter"), p.a.line).s
 	for _, item := range items {
-		out.items = append(
-			out.items,
-			in.applyFilter(name, item, args{p.a.pos[1:], p.a.named, p.a.line}),
-		)
+		out.items = append(out.items,
+			in.applyFilter(name, item, args{p.a.pos[1:], p.a.named, p.a.line}))
 	}
 	return out
 }
@@ -334,10 +329,8 @@ func (in *interp) sortKey(x, attribute value, fold bool, line int) value {
 }
 
 func (in *interp) sortBy(order []int, key func(i int) value, line int) {
-	sort.SliceStable(
-		order,
-		func(i, j int) bool { return in.less(key(order[i]), key(order[j]), line) },
-	)
+	sort.SliceStable(order,
+		func(i, j int) bool { return in.less(key(order[i]), key(order[j]), line) })
 }
 
 func dictsortFilter(in *interp, x value, p *params) value {

@@ -105,10 +105,8 @@ func FromJSON(raw json.RawMessage) (any, error) { return decodeJSON(raw) }
 
 // ToJSON writes a value as the filter tojson does.
 func ToJSON(v any) ([]byte, error) {
-	text, err := (&interp{}).run(
-		[]stmt{outStmt{e: &filterExpr{x: &literal{v}, name: "tojson"}}},
-		nil,
-	)
+	text, err := (&interp{}).run([]stmt{outStmt{e: &filterExpr{x: &literal{v}, name: "tojson"}}},
+		nil)
 	if err != nil {
 		return nil, err
 	}

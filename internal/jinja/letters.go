@@ -94,17 +94,13 @@ func isAlnum(s string) bool {
 }
 func isUpper(s string) bool {
 	return strings.ContainsFunc(s, unicode.IsUpper) &&
-		!strings.ContainsFunc(
-			s,
-			func(r rune) bool { return unicode.IsLower(r) || unicode.IsTitle(r) },
-		)
+		!strings.ContainsFunc(s,
+			func(r rune) bool { return unicode.IsLower(r) || unicode.IsTitle(r) })
 }
 func isLower(s string) bool {
 	return strings.ContainsFunc(s, unicode.IsLower) &&
-		!strings.ContainsFunc(
-			s,
-			func(r rune) bool { return unicode.IsUpper(r) || unicode.IsTitle(r) },
-		)
+		!strings.ContainsFunc(s,
+			func(r rune) bool { return unicode.IsUpper(r) || unicode.IsTitle(r) })
 }
 
 // lines is str.splitlines.

@@ -341,12 +341,8 @@ func unescape(b *strings.Builder, s string) (int, error) {
 		}
 		v, err := strconv.ParseUint(s[1:1+digits], 16, 32)
 		if err != nil || v > unicode.MaxRune {
-			return 0, fmt.Errorf(
-				"escape \\%c: got %q, want %d hexadecimal digits of a character",
-				s[0],
-				s[1:1+digits],
-				digits,
-			)
+			return 0, fmt.Errorf("escape \\%c: got %q, want %d hexadecimal digits of a character",
+				s[0], s[1:1+digits], digits)
 		}
 		b.WriteRune(rune(v))
 		return 1 + digits, nil

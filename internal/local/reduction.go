@@ -84,7 +84,7 @@ func (b *Backend) reduction(p *ask.Picture, body *ask.Layer) (*methods.Options, 
 		fine = detail(p.Detail)
 		if name := budget(own); fine != nil && name != "" {
 			return nil, wire.Bad("invalid_value", p.DetailPath,
-				"got %q beside %s, want one of them", p.Detail, jsonName(name))
+				"got %q together with %s, want one of them", p.Detail, jsonName(name))
 		}
 	}
 	for _, layer := range []struct {
@@ -131,12 +131,12 @@ func contradiction(g methods.Given) error {
 		case !given:
 		case g["base"] == "none" && p.Name != "base":
 			return &errs.OptionError{
-				Name: p.Name, Got: text(v), Why: "beside base none, which reads every token",
+				Name: p.Name, Got: text(v), Why: "with base none, which reads every token",
 				Fault: errs.Useless,
 			}
 		case p.Budget && first != "":
 			return &errs.OptionError{
-				Name: p.Name, Got: text(v) + " beside " + jsonName(first), Want: "one of them",
+				Name: p.Name, Got: text(v) + " and " + jsonName(first), Want: "one of them",
 				Fault: errs.Conflict,
 			}
 		case p.Budget:

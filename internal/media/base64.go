@@ -10,10 +10,8 @@ func (l *Loader) data(rest string) ([]byte, error) {
 	head, body, found := strings.Cut(rest, ",")
 	i := strings.LastIndexByte(head, ';')
 	if !found || i < 0 || !strings.EqualFold(strings.TrimSpace(head[i+1:]), "base64") {
-		return nil, fail(
-			InvalidURL,
-			"got a data URL without \";base64,\", want data:TYPE;base64,DATA",
-		)
+		return nil, fail(InvalidURL,
+			"got a data URL without \";base64,\", want data:TYPE;base64,DATA")
 	}
 	data, err := l.decode(body)
 	if err != nil {
@@ -25,18 +23,14 @@ func (l *Loader) data(rest string) ([]byte, error) {
 // bare reads base64 without a scheme.
 func (l *Loader) bare(s string) ([]byte, error) {
 	if strings.Trim(s, "\r\n") == "" {
-		return nil, fail(
-			InvalidURL,
-			"got an empty string, want a data, http, https or file URL, or base64",
-		)
+		return nil, fail(InvalidURL,
+			"got an empty string, want a data, http, https or file URL, or base64")
 	}
 	data, err := l.decode(s)
 	if err != nil && err.Code == InvalidBase64 {
-		return nil, fail(
-			InvalidURL,
+		return nil, fail(InvalidURL,
 			"got %q, which is neither a URL nor base64, want a data, http, https or file URL",
-			clip(s),
-		)
+			clip(s))
 	}
 	if err != nil {
 		return nil, err

@@ -105,10 +105,8 @@ type targetKey struct{}
 // fetch loads an http or https URL.
 func (l *Loader) fetch(ctx context.Context, raw string) ([]byte, error) {
 	if len(l.allowed) == 0 {
-		return nil, fail(
-			NotAllowed,
-			"got an http URL, want another: no hosts are named from which pictures are fetched",
-		)
+		return nil, fail(NotAllowed,
+			"got an http URL, want another: no hosts are named from which pictures are fetched")
 	}
 	if l.o.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -126,10 +124,8 @@ func (l *Loader) fetch(ctx context.Context, raw string) ([]byte, error) {
 		}
 		resp, err := l.get(ctx, at, to)
 		if err != nil {
-			return nil, cause(
-				ctx,
-				fail(DownloadFailed, "could not be downloaded from %q", clip(at.Host)),
-			)
+			return nil, cause(ctx,
+				fail(DownloadFailed, "could not be downloaded from %q", clip(at.Host)))
 		}
 		data, next, err := l.answer(resp)
 		if err != nil || next == "" {
@@ -139,12 +135,8 @@ func (l *Loader) fetch(ctx context.Context, raw string) ([]byte, error) {
 			return nil, fail(DownloadFailed, "was redirected to what is no URL")
 		}
 	}
-	return nil, fail(
-		DownloadFailed,
-		"was redirected more than %d times, want at most %d",
-		maxRedirects,
-		maxRedirects,
-	)
+	return nil, fail(DownloadFailed, "was redirected more than %d times, want at most %d",
+		maxRedirects, maxRedirects)
 }
 
 // answer reads a response: the picture, or where to ask next.
@@ -160,10 +152,8 @@ func (l *Loader) answer(resp *http.Response) (data []byte, next string, err erro
 			return nil, next, nil
 		}
 	}
-	return nil, "", fail(
-		DownloadFailed,
-		"could not be downloaded: the host did not answer with a picture",
-	)
+	return nil, "", fail(DownloadFailed,
+		"could not be downloaded: the host did not answer with a picture")
 }
 
 // check decides whether u may be fetched, and from which addresses.
@@ -171,11 +161,8 @@ func (l *Loader) check(ctx context.Context, u *url.URL) (*target, error) {
 	port := u.Port()
 	switch scheme := strings.ToLower(u.Scheme); {
 	case scheme != "http" && scheme != "https":
-		return nil, fail(
-			NotAllowed,
-			"got the scheme %q after a redirect, want http or https",
-			clip(scheme),
-		)
+		return nil, fail(NotAllowed, "got the scheme %q after a redirect, want http or https",
+			clip(scheme))
 	case port == "" && scheme == "http":
 		port = "80"
 	case port == "":
@@ -190,18 +177,12 @@ func (l *Loader) check(ctx context.Context, u *url.URL) (*target, error) {
 		addr = netip.Addr{}
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil || host == "" {
-		return nil, fail(
-			InvalidURL,
-			"got %q, want a URL with a host and a port up to 65535",
-			clip(u.String()),
-		)
+		return nil, fail(InvalidURL, "got %q, want a URL with a host and a port up to 65535",
+			clip(u.String()))
 	}
 	if !addr.IsValid() && !isName(host) || addr.Zone() != "" {
-		return nil, fail(
-			NotAllowed,
-			"got the host %q, want a name or an address in the usual form",
-			clip(host),
-		)
+		return nil, fail(NotAllowed, "got the host %q, want a name or an address in the usual form",
+			clip(host))
 	}
 	ok, literal := false, false
 	for _, p := range l.allowed {
@@ -210,11 +191,8 @@ func (l *Loader) check(ctx context.Context, u *url.URL) (*target, error) {
 		}
 	}
 	if !ok {
-		return nil, fail(
-			NotAllowed,
-			"got the host %q, which is not among those that pictures are fetched from",
-			clip(host),
-		)
+		return nil, fail(NotAllowed,
+			"got the host %q, which is not among those that pictures are fetched from", clip(host))
 	}
 	to := &target{addrs: []netip.Addr{addr}, port: port}
 	if !addr.IsValid() {
@@ -224,23 +202,16 @@ func (l *Loader) check(ctx context.Context, u *url.URL) (*target, error) {
 	}
 	for _, a := range to.addrs {
 		if !literal && !public(a) {
-			return nil, fail(
-				NotAllowed,
-				"got the host %q, which has an address that is not public",
-				clip(host),
-			)
+			return nil, fail(NotAllowed, "got the host %q, which has an address that is not public",
+				clip(host))
 		}
 	}
 	return to, nil
 }
 
 func (l *Loader) get(ctx context.Context, u *url.URL, to *target) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(
-		context.WithValue(ctx, targetKey{}, to),
-		http.MethodGet,
-		u.String(),
-		nil,
-	)
+	req, err := http.NewRequestWithContext(context.WithValue(ctx, targetKey{}, to), http.MethodGet,
+		u.String(), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -16,10 +16,8 @@ import (
 // without a leading slash, or absolute.
 func (l *Loader) file(rest string) ([]byte, error) {
 	if l.root == nil {
-		return nil, fail(
-			NotAllowed,
-			"got a file URL, want another: no folder of pictures is served",
-		)
+		return nil, fail(NotAllowed,
+			"got a file URL, want another: no folder of pictures is served")
 	}
 	name, err := url.PathUnescape(strings.TrimPrefix(rest, "//"))
 	if err != nil || strings.ContainsRune(name, 0) {
@@ -33,10 +31,8 @@ func (l *Loader) file(rest string) ([]byte, error) {
 	}
 	name = strings.TrimLeft(name, "/")
 	if slices.Contains(strings.Split(filepath.ToSlash(name), "/"), "..") {
-		return nil, fail(
-			NotAllowed,
-			"got a path with \"..\", want one below the folder of pictures",
-		)
+		return nil, fail(NotAllowed,
+			"got a path with \"..\", want one below the folder of pictures")
 	}
 	if name == "" {
 		return nil, fail(NotFound, "got no file name, want one below the folder of pictures")
@@ -47,11 +43,8 @@ func (l *Loader) file(rest string) ([]byte, error) {
 	case errors.Is(err, fs.ErrNotExist),
 		errors.Is(err, syscall.ENOTDIR),
 		errors.Is(err, syscall.ENXIO):
-		return nil, fail(
-			NotFound,
-			"%q: there is no such file below the folder of pictures",
-			clip(name),
-		)
+		return nil, fail(NotFound, "%q: there is no such file below the folder of pictures",
+			clip(name))
 	case err != nil:
 		return nil, fail(NotAllowed, "%q: is not a file below the folder of pictures", clip(name))
 	}
@@ -73,12 +66,8 @@ func (l *Loader) all(r io.Reader, size int64, failed Code) ([]byte, error) {
 	case err != nil:
 		return nil, fail(failed, "could not be read")
 	case int64(len(data)) > l.o.MaxBytes:
-		return nil, fail(
-			TooLarge,
-			"got more than %d bytes, want at most %d",
-			l.o.MaxBytes,
-			l.o.MaxBytes,
-		)
+		return nil, fail(TooLarge, "got more than %d bytes, want at most %d", l.o.MaxBytes,
+			l.o.MaxBytes)
 	case len(data) == 0 && failed == DownloadFailed:
 		return nil, fail(DownloadFailed, "got an empty body, want a picture")
 	case len(data) == 0:

@@ -148,11 +148,8 @@ func (l *Loader) Load(ctx context.Context, url string) ([]byte, Source, error) {
 		data, err := l.file(rest)
 		return data, File, err
 	}
-	return nil, "", fail(
-		InvalidURL,
-		"got the scheme %q, want data, http, https or file",
-		clip(scheme),
-	)
+	return nil, "", fail(InvalidURL, "got the scheme %q, want data, http, https or file",
+		clip(scheme))
 }
 
 // Remote reports whether Load waits for another machine.

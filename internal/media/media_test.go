@@ -92,13 +92,8 @@ func TestData(t *testing.T) {
 		}
 		want(t, l, u, "", code)
 	}
-	want(
-		t,
-		l,
-		base64.RawStdEncoding.EncodeToString(make([]byte, 1000)),
-		string(make([]byte, 1000)),
-		"",
-	)
+	want(t, l, base64.RawStdEncoding.EncodeToString(make([]byte, 1000)), string(make([]byte, 1000)),
+		"")
 	want(t, l, base64.RawStdEncoding.EncodeToString(make([]byte, 1001)), "", TooLarge)
 }
 
@@ -148,7 +143,7 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// network is a network of names and of one server behind all public addresses.
+// network is a network of names and of one server at all public addresses.
 func network(l *Loader, names map[string][]string, server string) *[]string {
 	dialed := new([]string)
 	l.lookup = func(_ context.Context, host string) (all []netip.Addr, err error) {

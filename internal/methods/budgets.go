@@ -140,13 +140,8 @@ func CheckMeans(means []int) error {
 		case mean < 1:
 			return refused("mean", errs.TooSmall, strconv.Itoa(mean), "at least 1", "")
 		case mean > maxTokens:
-			return refused(
-				"mean",
-				errs.TooLarge,
-				strconv.Itoa(mean),
-				fmt.Sprintf("at most %d", maxTokens),
-				"",
-			)
+			return refused("mean", errs.TooLarge, strconv.Itoa(mean),
+				fmt.Sprintf("at most %d", maxTokens), "")
 		case slices.Contains(means[:i], mean):
 			return refused("mean", errs.Invalid, strconv.Itoa(mean), "each once", "")
 		}

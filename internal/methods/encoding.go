@@ -70,7 +70,7 @@ func (p *Plan) resolveEncoder(ownBudget bool) error {
 	if ownBudget || p.NVis == p.N {
 		return nil
 	}
-	return refused("base", errs.Conflict, p.Base, "a method behind the encoder",
+	return refused("base", errs.Conflict, p.Base, "a method after the encoder",
 		"it acts inside the encoder, and there is none")
 }
 

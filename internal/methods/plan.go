@@ -289,7 +289,7 @@ func (p *Plan) checkSite(o *Options, first func(why string, names ...string) err
 	case o.Newlines == "drop" || o.Newlines == "skip":
 		return cannot("inside the decoder, where newlines are rows like the others")
 	case o.Schedule != "":
-		if err := own("beside a schedule"); err != nil {
+		if err := own("with a schedule"); err != nil {
 			return err
 		}
 	}

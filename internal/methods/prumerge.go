@@ -70,7 +70,7 @@ picture: the outliers a > Q3 + 1.5 (Q3 - Q1).`,
 var pruMergePlusMethod = &method{
 	Method: reduce.Method{
 		Name:       "prumerge-plus",
-		Title:      "PruMerge+: LLaVA-PruMerge with tokens at equal steps beside the attended ones",
+		Title:      "PruMerge+: LLaVA-PruMerge and tokens at equal steps",
 		Paper:      "https://arxiv.org/abs/2403.15388",
 		Site:       reduce.AfterEncoder,
 		Needs:      []reduce.Need{reduce.LastKeys},

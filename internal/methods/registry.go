@@ -19,7 +19,7 @@ type method struct {
 	pick    func(w *work, k int) (*selection, error) // the criterion, k >= 0
 	plain   func(w *work) (*reduce.Reduction, error) // without RESTORE, where that is more
 	split   func(p *Plan, sizes, keep []int) []own   // parameters of each view
-	ops     func(p *Plan, d Dims) float64            // multiply-adds besides the anchors' cosines
+	ops     func(p *Plan, d Dims) float64            // multiply-adds without the anchors' cosines
 	unit    int                                      // a view's share is a multiple of it; 0 is 1
 	whole   bool                                     // plain makes every row with RESTORE too
 	raster  bool                                     // the criterion keeps raster order

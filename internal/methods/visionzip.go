@@ -133,7 +133,7 @@ func checkVisionZip(p *Plan, k int) error {
 }
 
 // visionZipSplit is the default number of contextual rows: the authors' 10 of 64, to the nearest,
-// at least 1 besides the class token.
+// at least 1 in addition to the class token.
 func visionZipSplit(n int) int { return max(0, min(n-1, max(1, (n*10+32)/64))) }
 
 // visionZipShare is the authors' number of tokens a contextual row without a class token, whatever

@@ -9,7 +9,7 @@ import (
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
-// Run is what one pass is given besides its data: the worker pool, a workspace
+// Run is what one pass needs in addition to its data: the worker pool, a workspace
 // reused between calls, and a trace of the encoder. A Run must not be used by two
 // goroutines at once.
 type Run struct {

@@ -239,7 +239,7 @@ func (c *KVCache) Reserve(keys, entries int) {
 	}
 }
 
-// Missing returns the number of pages that n more keys of every layer need besides those that
+// Missing returns the number of pages that n more keys of every layer need on top of those that
 // the cache holds, and how many of these the pool has to find: not those whose copy would be
 // of a page that nobody else holds.
 func (c *KVCache) Missing(n int) (pages, find int) {

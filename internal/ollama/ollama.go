@@ -18,7 +18,7 @@ type Env struct {
 	Context int // positions
 }
 
-// Request is what a body says besides the question itself.
+// Request is a body without the question itself.
 type Request struct {
 	Model  string // "" where the body names none
 	Stream bool
@@ -50,12 +50,8 @@ func ParseGenerate(body []byte, env *Env) (*Request, error) {
 	q := newRequest(o, env)
 	for _, name := range []string{"suffix", "template", "context"} {
 		if raw := o.Raw(name); !wire.IsEmpty(raw) && string(raw) != `""` {
-			o.Fail(
-				"unsupported_parameter",
-				name,
-				"got %s, want nothing: it is not supported",
-				wire.Describe(raw),
-			)
+			o.Fail("unsupported_parameter", name, "got %s, want nothing: it is not supported",
+				wire.Describe(raw))
 		}
 	}
 	text, system, raw := o.String("prompt"), o.String("system"), o.Bool("raw")
@@ -64,15 +60,13 @@ func ParseGenerate(body []byte, env *Env) (*Request, error) {
 	case text == "" && parts == nil:
 		q.Load = true
 	case raw && (parts != nil || system != ""):
-		o.Fail("invalid_value", "raw", "got true beside system or images, want a prompt alone")
+		o.Fail("invalid_value", "raw", "got true with system or images, want a prompt alone")
 	case raw:
 		q.Ask.Prompt = &ask.Prompt{Text: text}
 	default:
 		if system != "" {
-			q.Ask.Messages = append(
-				q.Ask.Messages,
-				ask.Message{Role: ask.System, Parts: []ask.Part{{Text: system}}},
-			)
+			q.Ask.Messages = append(q.Ask.Messages,
+				ask.Message{Role: ask.System, Parts: []ask.Part{{Text: system}}})
 		}
 		if text != "" {
 			parts = append(parts, ask.Part{Text: text})
@@ -97,12 +91,8 @@ func newRequest(o *wire.Object, env *Env) *Request {
 		r.Format = ask.Format{Schema: raw, Path: "format"}
 		openai.Schema(o, "format", raw)
 	default:
-		o.Fail(
-			"invalid_value",
-			"format",
-			"got %s, want \"json\" or a JSON schema",
-			wire.Describe(raw),
-		)
+		o.Fail("invalid_value", "format", "got %s, want \"json\" or a JSON schema",
+			wire.Describe(raw))
 	}
 	if raw := o.Raw("think"); !wire.IsEmpty(raw) {
 		o.Lack("think", "%q does not support thinking", env.Model)
@@ -114,12 +104,8 @@ func newRequest(o *wire.Object, env *Env) *Request {
 	if r.Logprobs = o.Bool("logprobs"); o.Has("top_logprobs") {
 		n, _ := o.Int("top_logprobs", 0, 20)
 		if r.Top = int(n); n > 0 && !r.Logprobs {
-			o.Fail(
-				"invalid_value",
-				"top_logprobs",
-				"got %d without logprobs, want logprobs: true beside it",
-				n,
-			)
+			o.Fail("invalid_value", "top_logprobs",
+				"got %d without logprobs, want logprobs: true too", n)
 		}
 	}
 	openai.Extension(o, r, &env.Env)
@@ -142,11 +128,8 @@ func options(x *wire.Object, r *ask.Request, env *Env) {
 	if n, ok := x.Int("num_predict", -2, math.MaxInt64); ok {
 		switch {
 		case n == 0:
-			x.Fail(
-				"integer_below_min_value",
-				"num_predict",
-				"got 0, want at least 1, or -1 or -2: no limit",
-			)
+			x.Fail("integer_below_min_value", "num_predict",
+				"got 0, want at least 1, or -1 or -2: no limit")
 		case n < 0:
 			r.MaxTokens = ask.Unlimited
 		default:
@@ -164,17 +147,8 @@ func options(x *wire.Object, r *ask.Request, env *Env) {
 			x.Fail("unsupported_parameter", f.name, "got %v, want %v or nothing", v, f.want)
 		}
 	}
-	x.Ignore(
-		"num_thread",
-		"num_batch",
-		"num_gpu",
-		"main_gpu",
-		"use_mmap",
-		"use_mlock",
-		"low_vram",
-		"numa",
-		"num_keep",
-	)
+	x.Ignore("num_thread", "num_batch", "num_gpu", "main_gpu", "use_mmap", "use_mlock", "low_vram",
+		"numa", "num_keep")
 	for _, name := range x.Unread() {
 		r.Ignored = append(r.Ignored, "options."+name)
 	}
@@ -205,31 +179,17 @@ func (q *Request) messages(o *wire.Object, l *wire.List, env *Env) {
 		m.Ignore("thinking", "tool_name")
 		switch {
 		case last != ask.System && last != ask.User && last != ask.Assistant:
-			m.Fail(
-				"unsupported_value",
-				"role",
-				"got %s, want system, user or assistant",
-				wire.Quote(string(last)),
-			)
+			m.Fail("unsupported_value", "role", "got %s, want system, user or assistant",
+				wire.Quote(string(last)))
 		case last != ask.User && parts != nil:
-			m.Fail(
-				"unsupported_value",
-				"images",
-				"got pictures of the %s, want them in a user's message",
-				last,
-			)
+			m.Fail("unsupported_value", "images",
+				"got pictures of the %s, want them in a user's message", last)
 		case last == ask.System && len(r.Messages) > 0:
-			m.Fail(
-				"unsupported_value",
-				"role",
-				"got \"system\" after the first message of a user or the assistant, want it before",
-			)
+			m.Fail("unsupported_value", "role",
+				"got \"system\" after the first message of a user or the assistant, want it before")
 		case last == ask.User && text == "" && parts == nil:
-			m.Fail(
-				"invalid_value",
-				"content",
-				"got neither text nor a picture, want one of them in a user's message",
-			)
+			m.Fail("invalid_value", "content",
+				"got neither text nor a picture, want one of them in a user's message")
 		}
 		if last == ask.System {
 			system = append(system, text)
@@ -247,12 +207,8 @@ func (q *Request) messages(o *wire.Object, l *wire.List, env *Env) {
 		tooMany(o, "messages", pictures, env)
 	}
 	if last != ask.User {
-		o.Fail(
-			"unsupported_value",
-			"messages",
-			"got a message of the %s at the end, want a user's",
-			last,
-		)
+		o.Fail("unsupported_value", "messages", "got a message of the %s at the end, want a user's",
+			last)
 	}
 	if text := strings.Join(system, "\n\n"); text != "" {
 		r.Messages = append(
@@ -262,13 +218,8 @@ func (q *Request) messages(o *wire.Object, l *wire.List, env *Env) {
 }
 
 func tooMany(o *wire.Object, field string, n int, env *Env) {
-	o.Fail(
-		"too_many_images",
-		field,
-		"got %d pictures, want at most %d (--max-images)",
-		n,
-		env.MaxImages,
-	)
+	o.Fail("too_many_images", field, "got %d pictures, want at most %d (--max-images)", n,
+		env.MaxImages)
 }
 
 // images reads base64 or URLs.

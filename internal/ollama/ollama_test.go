@@ -112,7 +112,7 @@ func TestRefusals(t *testing.T) {
 		{generate, `{"prompt":"a","suffix":"b"}`, `suffix: got "b"`},
 		{generate, `{"prompt":"a","template":"{{x}}"}`, `template: got`},
 		{generate, `{"prompt":"a","context":[1,2]}`, `context: got a list`},
-		{generate, `{"prompt":"a","raw":true,"images":["A"]}`, `raw: got true beside`},
+		{generate, `{"prompt":"a","raw":true,"images":["A"]}`, `raw: got true with`},
 		{generate, `{"prompt":5}`, `prompt: got 5, want a string`},
 		{generate, `{`, `invalid JSON at byte 1`},
 	} {

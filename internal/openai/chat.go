@@ -9,7 +9,7 @@ import (
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
-// Request is what a body says besides the question itself.
+// Request is a body without the question itself.
 type Request struct {
 	Model        string // "" where the body names none
 	Stream       bool
@@ -31,12 +31,8 @@ func ParseChat(body []byte, env *Env) (*Request, error) {
 		n, _ := o.Int("top_logprobs", 0, maxTop)
 		r.Top = int(n)
 		if !r.Logprobs {
-			o.Fail(
-				"invalid_value",
-				"top_logprobs",
-				"got %d without logprobs, want logprobs: true beside it",
-				n,
-			)
+			o.Fail("invalid_value", "top_logprobs",
+				"got %d without logprobs, want logprobs: true too", n)
 		}
 	}
 	if o.Require("messages", "a list of messages") {
@@ -63,12 +59,8 @@ func (q *Request) common(o *wire.Object, env *Env) {
 		q.IncludeUsage = s.Bool("include_usage")
 		s.Bool("include_obfuscation")
 		if s.Has("include_usage") && !q.Stream {
-			s.Fail(
-				"invalid_value",
-				"include_usage",
-				"got %t without stream, want stream: true beside it",
-				q.IncludeUsage,
-			)
+			s.Fail("invalid_value", "include_usage",
+				"got %t without stream, want stream: true too", q.IncludeUsage)
 		}
 		note(r, s)
 	}
@@ -131,23 +123,15 @@ func (d *dialogue) role(m *wire.Object) ask.Role {
 	switch role {
 	case "system", "developer":
 		if len(d.out) > 0 {
-			m.Fail(
-				"unsupported_value",
-				"role",
-				"got %q after the first message of a user or the assistant, want it before",
-				role,
-			)
+			m.Fail("unsupported_value", "role",
+				"got %q after the first message of a user or the assistant, want it before", role)
 		}
 		return ask.System
 	case "user", "assistant":
 		return ask.Role(role)
 	}
-	m.Fail(
-		"unsupported_value",
-		"role",
-		"got %s, want system, developer, user or assistant",
-		wire.Quote(role),
-	)
+	m.Fail("unsupported_value", "role", "got %s, want system, developer, user or assistant",
+		wire.Quote(role))
 	return ""
 }
 
@@ -162,12 +146,8 @@ func (d *dialogue) content(m *wire.Object, role ask.Role, read partReader) []ask
 		return []ask.Part{{Text: m.String("content")}}
 	case "a list":
 	default:
-		m.Fail(
-			"invalid_type",
-			"content",
-			"got %s, want a string or a list of parts",
-			wire.Describe(raw),
-		)
+		m.Fail("invalid_type", "content", "got %s, want a string or a list of parts",
+			wire.Describe(raw))
 		return nil
 	}
 	l := m.List("content")
@@ -228,12 +208,8 @@ func (d *dialogue) picture(o *wire.Object, field string, with *wire.Object) ask.
 		switch pic.Detail {
 		case "", "auto", "low", "high", "original":
 		default:
-			with.Fail(
-				"invalid_value",
-				"detail",
-				"got %s, want auto, low, high or original",
-				wire.Quote(pic.Detail),
-			)
+			with.Fail("invalid_value", "detail", "got %s, want auto, low, high or original",
+				wire.Quote(pic.Detail))
 		}
 		if x := with.Object("restore"); x != nil {
 			Known(x, d.env.Parameters)
@@ -254,11 +230,8 @@ func (d *dialogue) add(role ask.Role, parts []ask.Part, m *wire.Object) {
 		return
 	case ask.User:
 		if text == "" && !hasPicture(parts) {
-			m.Fail(
-				"invalid_value",
-				"content",
-				"got neither text nor a picture, want one of them in a user's message",
-			)
+			m.Fail("invalid_value", "content",
+				"got neither text nor a picture, want one of them in a user's message")
 		}
 	}
 	d.out = append(d.out, ask.Message{Role: role, Parts: parts})
@@ -284,13 +257,8 @@ func hasPicture(parts []ask.Part) bool {
 // end checks the whole dialogue and returns it, the system's texts as one message.
 func (d *dialogue) end(o *wire.Object) []ask.Message {
 	if d.pictures > d.env.MaxImages {
-		o.Fail(
-			"too_many_images",
-			d.field,
-			"got %d pictures, want at most %d (--max-images)",
-			d.pictures,
-			d.env.MaxImages,
-		)
+		o.Fail("too_many_images", d.field, "got %d pictures, want at most %d (--max-images)",
+			d.pictures, d.env.MaxImages)
 	}
 	if d.last != ask.User {
 		who := "the assistant's"

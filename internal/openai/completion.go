@@ -25,12 +25,8 @@ func ParseCompletion(body []byte, env *Env) (*Request, error) {
 		r.Logprobs, r.Top = true, int(n)
 	}
 	if raw := o.Raw("suffix"); raw != nil {
-		o.Fail(
-			"unsupported_parameter",
-			"suffix",
-			"got %s, want nothing: it is not supported",
-			wire.Describe(raw),
-		)
+		o.Fail("unsupported_parameter", "suffix", "got %s, want nothing: it is not supported",
+			wire.Describe(raw))
 	}
 	if o.Require("prompt", "a string, a list of one string, or a list of token ids") {
 		r.Prompt = prompt(o, env)

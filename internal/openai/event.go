@@ -7,7 +7,7 @@ import (
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
-// ResponseMeta is what a reply of /v1/responses says besides its answer.
+// ResponseMeta is a reply of /v1/responses without its answer.
 type ResponseMeta struct {
 	ID, MessageID string
 	Created       int64 // Unix seconds
@@ -106,10 +106,8 @@ func (q *ResponseRequest) response(m *ResponseMeta) response {
 	return response{
 		ID: m.ID, Object: "response", CreatedAt: m.Created, Status: "in_progress", Model: m.Model,
 		Output: []outputItem{},
-		Instructions: rawOr(
-			q.instructions,
-			"null",
-		), Tools: []any{}, ToolChoice: "auto", Truncation: "disabled",
+		Instructions: rawOr(q.instructions,
+			"null"), Tools: []any{}, ToolChoice: "auto", Truncation: "disabled",
 		ParallelToolCalls: q.parallelTools, Text: responseText{rawOr(q.format, `{"type":"text"}`)},
 		TopP: m.TopP, Temperature: m.Temperature, TopLogprobs: q.Ask.Top, MaxOutputTokens: q.limit,
 		User: rawOr(q.user, "null"), ServiceTier: "default", Metadata: rawOr(q.metadata, "{}"),

@@ -86,10 +86,8 @@ func Stops(o *wire.Object, r *ask.Request) {
 	}
 	switch wire.Kind(raw) {
 	case "a string":
-		check(
-			o.String("stop"),
-			func(code, format string, args ...any) { o.Fail(code, "stop", format, args...) },
-		)
+		check(o.String("stop"),
+			func(code, format string, args ...any) { o.Fail(code, "stop", format, args...) })
 	case "a list":
 		l := o.List("stop")
 		if n := l.Len(); n < 1 || n > maxStops {
@@ -97,18 +95,12 @@ func Stops(o *wire.Object, r *ask.Request) {
 			return
 		}
 		for i := range l.Len() {
-			check(
-				l.Text(i),
-				func(code, format string, args ...any) { l.Fail(code, i, format, args...) },
-			)
+			check(l.Text(i),
+				func(code, format string, args ...any) { l.Fail(code, i, format, args...) })
 		}
 	default:
-		o.Fail(
-			"invalid_type",
-			"stop",
-			"got %s, want a string or a list of strings",
-			wire.Describe(raw),
-		)
+		o.Fail("invalid_type", "stop", "got %s, want a string or a list of strings",
+			wire.Describe(raw))
 	}
 }
 
@@ -133,12 +125,8 @@ func format(f *wire.Object, r *ask.Request, flat bool) {
 		}
 		if s.Require("name", "1 to 64 letters, digits, - and _") {
 			if name := s.String("name"); !schemaName.MatchString(name) {
-				s.Fail(
-					"invalid_value",
-					"name",
-					"got %s, want 1 to 64 letters, digits, - and _",
-					wire.Quote(name),
-				)
+				s.Fail("invalid_value", "name", "got %s, want 1 to 64 letters, digits, - and _",
+					wire.Quote(name))
 			}
 		}
 		s.Bool("strict")
@@ -151,12 +139,8 @@ func format(f *wire.Object, r *ask.Request, flat bool) {
 			note(r, s)
 		}
 	default:
-		f.Fail(
-			"invalid_value",
-			"type",
-			"got %s, want text, json_object or json_schema",
-			wire.Quote(kind),
-		)
+		f.Fail("invalid_value", "type", "got %s, want text, json_object or json_schema",
+			wire.Quote(kind))
 	}
 	note(r, f)
 }
@@ -199,13 +183,8 @@ func Extension(o *wire.Object, r *ask.Request, env *Env) {
 	}
 	if x.Has("cache_salt") {
 		if r.Salt = x.String("cache_salt"); len(r.Salt) < 1 || len(r.Salt) > maxSalt {
-			x.Fail(
-				"invalid_value",
-				"cache_salt",
-				"got %d bytes, want 1 to %d",
-				len(r.Salt),
-				maxSalt,
-			)
+			x.Fail("invalid_value", "cache_salt", "got %d bytes, want 1 to %d", len(r.Salt),
+				maxSalt)
 		}
 	}
 	r.Reduction = layer(x, own)
@@ -243,13 +222,8 @@ func Known(x *wire.Object, names []string) {
 		if n := nearest(name, names); n != "" {
 			near = "the nearest is " + n + "; "
 		}
-		x.Fail(
-			"unknown_parameter",
-			wire.Clip(name),
-			"unknown field, %sthere are %s",
-			near,
-			strings.Join(names, ", "),
-		)
+		x.Fail("unknown_parameter", wire.Clip(name), "unknown field, %sthere are %s", near,
+			strings.Join(names, ", "))
 	}
 }
 
@@ -280,13 +254,8 @@ func unsupported(o *wire.Object, env *Env) {
 			o.Fail("invalid_type", f.name, "got %s, want a number", wire.Describe(raw))
 			continue
 		}
-		o.Fail(
-			"unsupported_parameter",
-			f.name,
-			"got %s, want %s or nothing",
-			wire.Describe(raw),
-			strings.Join(f.values, ", "),
-		)
+		o.Fail("unsupported_parameter", f.name, "got %s, want %s or nothing", wire.Describe(raw),
+			strings.Join(f.values, ", "))
 	}
 	for _, name := range []string{"tools", "functions"} {
 		if raw := o.Raw(name); raw != nil && compact(raw) != "[]" {
@@ -295,22 +264,13 @@ func unsupported(o *wire.Object, env *Env) {
 	}
 	if raw := o.Raw("tool_choice"); raw != nil && compact(raw) != `"none"` &&
 		compact(raw) != `"auto"` {
-		o.Fail(
-			"unsupported_value",
-			"tool_choice",
-			"got %s, want none or auto: %q does not support tools",
-			wire.Describe(raw),
-			env.Model,
-		)
+		o.Fail("unsupported_value", "tool_choice",
+			"got %s, want none or auto: %q does not support tools", wire.Describe(raw), env.Model)
 	}
 	for _, name := range refused {
 		if raw := o.Raw(name); raw != nil && compact(raw) != "false" && compact(raw) != "{}" {
-			o.Fail(
-				"unsupported_parameter",
-				name,
-				"got %s, want nothing: it is not supported",
-				wire.Describe(raw),
-			)
+			o.Fail("unsupported_parameter", name, "got %s, want nothing: it is not supported",
+				wire.Describe(raw))
 		}
 	}
 	o.Ignore(labels...)

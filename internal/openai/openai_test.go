@@ -77,10 +77,8 @@ func TestChatRefusals(t *testing.T) {
 		{`{"messages":[]}`, "invalid_value", "messages", "got 0 messages, want 1 to 1024"},
 		{
 			message(
-				strings.Repeat(
-					`{"role":"user","content":"a"},`,
-					1024,
-				) + `{"role":"user","content":"a"}`,
+				strings.Repeat(`{"role":"user","content":"a"},`,
+					1024) + `{"role":"user","content":"a"}`,
 			),
 			"invalid_value",
 			"messages",

@@ -7,7 +7,7 @@ import (
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
-// ResponseRequest is what a body of /v1/responses says besides the question itself.
+// ResponseRequest is a body of /v1/responses without the question itself.
 type ResponseRequest struct {
 	Request
 	// What the reply repeats, as it was written; nil: absent.
@@ -33,12 +33,8 @@ func ParseResponse(body []byte, env *Env) (*ResponseRequest, error) {
 	q.top(o)
 	if t := o.Object("text"); t != nil {
 		if raw := t.Raw("verbosity"); raw != nil && compact(raw) != `"medium"` {
-			t.Fail(
-				"unsupported_parameter",
-				"verbosity",
-				"got %s, want medium or nothing",
-				wire.Describe(raw),
-			)
+			t.Fail("unsupported_parameter", "verbosity", "got %s, want medium or nothing",
+				wire.Describe(raw))
 		}
 		q.format = t.Raw("format")
 		format(t.Object("format"), r, true)
@@ -58,33 +54,21 @@ func (q *ResponseRequest) refuse(o *wire.Object) {
 		"previous_response_id", "conversation", "prompt", "max_tool_calls", "context_management",
 	} {
 		if raw := o.Raw(name); raw != nil {
-			o.Fail(
-				"unsupported_parameter",
-				name,
-				"got %s, want nothing: it is not supported",
-				wire.Describe(raw),
-			)
+			o.Fail("unsupported_parameter", name, "got %s, want nothing: it is not supported",
+				wire.Describe(raw))
 		}
 	}
 	if o.Bool("background") {
 		o.Fail("unsupported_parameter", "background", "got true, want false or nothing")
 	}
 	if raw := o.Raw("truncation"); raw != nil && compact(raw) != `"disabled"` {
-		o.Fail(
-			"unsupported_parameter",
-			"truncation",
-			"got %s, want disabled or nothing",
-			wire.Describe(raw),
-		)
+		o.Fail("unsupported_parameter", "truncation", "got %s, want disabled or nothing",
+			wire.Describe(raw))
 	}
 	if x := o.Object("reasoning"); x != nil {
 		if raw := x.Raw("effort"); raw != nil && compact(raw) != `"none"` {
-			x.Fail(
-				"unsupported_parameter",
-				"effort",
-				"got %s, want none or nothing",
-				wire.Describe(raw),
-			)
+			x.Fail("unsupported_parameter", "effort", "got %s, want none or nothing",
+				wire.Describe(raw))
 		}
 		note(q.Ask, x)
 	}
@@ -102,7 +86,7 @@ func (q *ResponseRequest) top(o *wire.Object) {
 	}
 	n, _ := o.Int("top_logprobs", 0, maxTop)
 	if q.Ask.Top = int(n); n > 0 && !q.Ask.Logprobs {
-		o.Fail("invalid_value", "top_logprobs", "got %d, want include: [%q] beside it", n, member)
+		o.Fail("invalid_value", "top_logprobs", "got %d, want include: [%q] too", n, member)
 	}
 }
 
@@ -153,12 +137,8 @@ func (q *ResponseRequest) input(o *wire.Object, env *Env) {
 			d.item(l.Object(i))
 		}
 	default:
-		o.Fail(
-			"invalid_type",
-			"input",
-			"got %s, want a string or a list of items",
-			wire.Describe(raw),
-		)
+		o.Fail("invalid_type", "input", "got %s, want a string or a list of items",
+			wire.Describe(raw))
 		return
 	}
 	r.Messages = d.end(o)
@@ -195,12 +175,8 @@ func responsePart(d *dialogue, p *wire.Object, kind string, role ask.Role) (ask.
 		return ask.Part{Text: p.String("text")}, true
 	case kind == "input_image" && role == ask.User:
 		if raw := p.Raw("file_id"); raw != nil {
-			p.Fail(
-				"unsupported_parameter",
-				"file_id",
-				"got %s, want image_url instead: no files are kept",
-				wire.Describe(raw),
-			)
+			p.Fail("unsupported_parameter", "file_id",
+				"got %s, want image_url instead: no files are kept", wire.Describe(raw))
 		}
 		if !p.Require("image_url", "a data, http, https or file URL") {
 			return ask.Part{}, false

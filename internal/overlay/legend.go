@@ -63,10 +63,8 @@ func (t *typeface) with(px int, do func(font.Face)) {
 	face := t.sizes[px]
 	if face == nil {
 		var err error
-		face, err = opentype.NewFace(
-			t.font,
-			&opentype.FaceOptions{Size: float64(px), DPI: 72, Hinting: font.HintingFull},
-		)
+		face, err = opentype.NewFace(t.font,
+			&opentype.FaceOptions{Size: float64(px), DPI: 72, Hinting: font.HintingFull})
 		if err != nil {
 			panic("overlay: " + err.Error())
 		}
@@ -138,11 +136,8 @@ func (l *legend) count(panels []*panel, r *reduce.Reduction) {
 			l.method = "RESTORE over " + l.method
 		}
 		if n := len(r.Stages); n > 0 && r.Options.EncoderBlocks > 0 {
-			l.method += fmt.Sprintf(
-				" · after block %d of %d of the encoder",
-				r.Stages[n-1].From,
-				r.Options.EncoderBlocks,
-			)
+			l.method += fmt.Sprintf(" · after block %d of %d of the encoder", r.Stages[n-1].From,
+				r.Options.EncoderBlocks)
 		} else if n > 0 {
 			l.method += fmt.Sprintf(" · from layer %d on", r.Stages[n-1].From)
 		}
@@ -229,11 +224,7 @@ func (l *legend) entries() []entry {
 		fmt.Sprintf(
 			"%s merged into %s: patches of one colour are one token, "+
 				"their average; the disc is on its anchor and says how many there are",
-			plural(
-				l.inMerged,
-				patch,
-				patches,
-			),
+			plural(l.inMerged, patch, patches),
 			plural(l.merged, "token", "tokens"),
 		),
 		func(im *image.NRGBA, r image.Rectangle) {
@@ -276,10 +267,8 @@ func (l *legend) views() string {
 		if g.tiles {
 			what = "the picture in tiles, between the heavy lines"
 		}
-		parts = append(
-			parts,
-			fmt.Sprintf("%s: %s, %dx%d patches", places[min(i, 1)], what, g.rows, g.cols),
-		)
+		parts = append(parts,
+			fmt.Sprintf("%s: %s, %dx%d patches", places[min(i, 1)], what, g.rows, g.cols))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -296,11 +285,8 @@ func (l *legend) head() string {
 	if l.newlines {
 		unit, units = "patch or newline", "patches and newlines"
 	}
-	s := fmt.Sprintf(
-		"%s → %s",
-		plural(l.before, unit, units),
-		plural(l.after, "visual token", "visual tokens"),
-	)
+	s := fmt.Sprintf("%s → %s", plural(l.before, unit, units),
+		plural(l.after, "visual token", "visual tokens"))
 	if l.method != "" {
 		s += " · " + l.method
 	}
@@ -364,13 +350,8 @@ func (l *legend) entryHeight(lines []string) int {
 // draw writes the legend from row top to the end of the drawing.
 func (l *legend) draw(im *image.NRGBA, top int) {
 	width := im.Bounds().Dx()
-	draw.Draw(
-		im,
-		image.Rect(0, top, width, im.Bounds().Dy()),
-		image.NewUniform(paper),
-		image.Point{},
-		draw.Src,
-	)
+	draw.Draw(im, image.Rect(0, top, width, im.Bounds().Dy()), image.NewUniform(paper),
+		image.Point{}, draw.Src)
 	y := top + l.px(margin)
 	for _, line := range l.headLines(width) {
 		bold().with(l.px(headPx), func(f font.Face) {

@@ -312,14 +312,8 @@ func (v view) drawPicture(im *image.NRGBA, pic *imageproc.Picture) {
 	draw.Draw(im, all, image.NewUniform(color.NRGBA{128, 128, 128, 255}), image.Point{}, draw.Src)
 	if !v.target.Empty() {
 		src := shrunk(pic, v.source, v.target.Size())
-		xdraw.CatmullRom.Scale(
-			im.SubImage(all).(*image.NRGBA),
-			v.target,
-			src,
-			src.Bounds(),
-			xdraw.Src,
-			nil,
-		)
+		xdraw.CatmullRom.Scale(im.SubImage(all).(*image.NRGBA), v.target, src, src.Bounds(),
+			xdraw.Src, nil)
 	}
 	g := v.grid()
 	for _, outside := range []image.Rectangle{
@@ -479,13 +473,8 @@ func (p *panel) outline(im *image.NRGBA, i int, c color.NRGBA) {
 		return t < 0 || p.marks.r.Group[t] != p.marks.r.Group[p.tokens[i]]
 	}
 	side := func(minX, minY, maxX, maxY int) {
-		draw.Draw(
-			im,
-			image.Rect(minX, minY, maxX, maxY),
-			image.NewUniform(c),
-			image.Point{},
-			draw.Src,
-		)
+		draw.Draw(im, image.Rect(minX, minY, maxX, maxY), image.NewUniform(c), image.Point{},
+			draw.Src)
 	}
 	const w = edgePx + 1 // a pixel of it is the line between neighbours
 	if other(-1, 0) {

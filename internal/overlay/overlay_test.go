@@ -55,12 +55,8 @@ func corner(im *image.NRGBA, patch, gridW int) color.NRGBA {
 func TestDrawWorkedExample(t *testing.T) {
 	im := Draw(flat(42, 28, sky), worked(), whole(2, 3, imageproc.Frame{W: 42, H: 28}))
 	if im.Bounds().Dx() != leastWidth || im.Bounds().Dy() <= 2*patchPx {
-		t.Fatalf(
-			"size %v, want width %d and a legend below %d",
-			im.Bounds().Size(),
-			leastWidth,
-			2*patchPx,
-		)
+		t.Fatalf("size %v, want width %d and a legend below %d", im.Bounds().Size(), leastWidth,
+			2*patchPx)
 	}
 	if got := corner(im, 0, 3); got != sky {
 		t.Errorf("kept patch: %v, want the picture's %v", got, sky)
@@ -163,17 +159,8 @@ func TestFrames(t *testing.T) {
 				v = newView(flat(c.w, c.h, sky), imageproc.Frame{W: 56, H: 56}, 4, 4, beyond)
 			}
 			if v.width != c.width || v.height != c.height || v.x0 != c.x0 || v.y0 != c.y0 {
-				t.Errorf(
-					"%dx%d with patches from (%d, %d), want %dx%d from (%d, %d)",
-					v.width,
-					v.height,
-					v.x0,
-					v.y0,
-					c.width,
-					c.height,
-					c.x0,
-					c.y0,
-				)
+				t.Errorf("%dx%d with patches from (%d, %d), want %dx%d from (%d, %d)", v.width,
+					v.height, v.x0, v.y0, c.width, c.height, c.x0, c.y0)
 			}
 			im := Draw(flat(c.w, c.h, sky), nil, whole(4, 4, c.frame))
 			if got := im.NRGBAAt(v.x0+56, v.y0+56); got != sky {
@@ -281,15 +268,8 @@ func TestTints(t *testing.T) {
 		)
 		const apart = 100 // levels over three channels; a tint at half strength still differs by 50
 		if !(d >= apart) {
-			t.Errorf(
-				"neighbours %d and %d: %v and %v are %v levels apart, want %d",
-				g-1,
-				g,
-				a,
-				b,
-				d,
-				apart,
-			)
+			t.Errorf("neighbours %d and %d: %v and %v are %v levels apart, want %d", g-1, g, a, b,
+				d, apart)
 		}
 	}
 }
@@ -348,24 +328,15 @@ func TestDrawTiles(t *testing.T) {
 	at := func(x, y int) color.NRGBA { return im.NRGBAAt(x, y) }
 	if at(10, 8) != sky || !dark(at(wide+10, 8)) || at(10, patchPx+8) != at(6, second+6) ||
 		at(6, second+6) == sky {
-		t.Errorf(
-			"whole: kept %v, dropped %v, merged %v, want %v, dark, %v",
-			at(10, 8),
-			at(wide+10, 8),
-			at(10, patchPx+8),
-			sky,
-			at(6, second+6),
-		)
+		t.Errorf("whole: kept %v, dropped %v, merged %v, want %v, dark, %v", at(10, 8),
+			at(wide+10, 8), at(10, patchPx+8), sky, at(6, second+6))
 	}
 	if !dark(at(2*patchPx+8, second+8)) || at(3*patchPx+8, second+8) != sky {
 		t.Errorf("tiles: dropped %v, kept %v", at(2*patchPx+8, second+8), at(3*patchPx+8, second+8))
 	}
 	if at(2*patchPx, second+8) != keptEdge || at(2*patchPx-2, second+8) != groupEdge {
-		t.Errorf(
-			"border of tiles: %v beside %v",
-			at(2*patchPx, second+8),
-			at(2*patchPx-2, second+8),
-		)
+		t.Errorf("border of tiles: %v next to %v", at(2*patchPx, second+8),
+			at(2*patchPx-2, second+8))
 	}
 	if disc := at(patchPx+patchPx/2, second+2); disc != keptEdge {
 		t.Errorf("anchor's disc: %v", disc)
@@ -377,10 +348,8 @@ func TestDrawTiles(t *testing.T) {
 		t.Errorf("below the map: %v, want the legend's %v", got, paper)
 	}
 	var l legend
-	l.count(
-		[]*panel{newPanel(flat(80, 20, sky), grids[0]), newPanel(flat(80, 20, sky), grids[1])},
-		nil,
-	)
+	l.count([]*panel{newPanel(flat(80, 20, sky), grids[0]), newPanel(flat(80, 20, sky), grids[1])},
+		nil)
 	if l.before != 9 || l.kept != 9 {
 		t.Errorf("not reduced: %d tokens, %d kept, want 9", l.before, l.kept)
 	}
@@ -388,10 +357,8 @@ func TestDrawTiles(t *testing.T) {
 		{Rows: 2, Cols: 2, Tokens: []int32{0, 1, 2}}, {Rows: 2, Cols: 2, Tokens: []int32{0, 1, 2, 9}}, {Rows: 2, Cols: 2, Tokens: []int32{0, 1, 2, -2}},
 		{Rows: 1, Cols: 9, Ends: []int32{0, 1}}, {Rows: 1, Cols: 9, Ends: []int32{12}},
 	} {
-		if got := Draw(flat(80, 20, sky), r, []imageproc.Grid{grids[0], bad}); got.NRGBAAt(
-			30,
-			30,
-		) != sky ||
+		if got := Draw(flat(80, 20, sky), r, []imageproc.Grid{grids[0], bad}); got.NRGBAAt(30,
+			30) != sky ||
 			got.NRGBAAt(500, 300) != sky {
 			t.Errorf("%+v: drawn, want the bare picture", bad)
 		}
@@ -409,16 +376,8 @@ func TestPatchShape(t *testing.T) {
 		p := newPanel(flat(c.w, c.h, sky), imageproc.Grid{Rows: c.rows, Cols: c.cols})
 		if p.cell != c.cell || p.width != c.cols*c.cell.X || p.height != c.rows*c.cell.Y ||
 			p.unseen {
-			t.Errorf(
-				"%dx%d in %dx%d: patches of %v, drawing of %dx%d",
-				c.w,
-				c.h,
-				c.rows,
-				c.cols,
-				p.cell,
-				p.width,
-				p.height,
-			)
+			t.Errorf("%dx%d in %dx%d: patches of %v, drawing of %dx%d", c.w, c.h, c.rows, c.cols,
+				p.cell, p.width, p.height)
 		}
 	}
 }
@@ -467,14 +426,8 @@ func TestOwnColours(t *testing.T) {
 			at := image.Pt(g*patchPx+6, 3*patchPx+14)
 			got, chroma := hue(im.NRGBAAt(at.X, at.Y))
 			if d := math.Abs(math.Remainder(got-want, 360)); d > 25 || chroma < 40 {
-				t.Errorf(
-					"%v in group %d: %v, hue %.0f, want near %.0f",
-					own,
-					g,
-					im.NRGBAAt(at.X, at.Y),
-					got,
-					want,
-				)
+				t.Errorf("%v in group %d: %v, hue %.0f, want near %.0f", own, g,
+					im.NRGBAAt(at.X, at.Y), got, want)
 			}
 			edges[im.NRGBAAt((g+1)*patchPx-1, 3*patchPx+14)] = true
 		}
@@ -534,13 +487,8 @@ func TestLegendScale(t *testing.T) {
 		}
 		l.fit(c.width)
 		if got := l.px(textPx); got != c.text {
-			t.Errorf(
-				"%d wide, %d beside each other: text of %d pixels, want %d",
-				c.width,
-				c.beside,
-				got,
-				c.text,
-			)
+			t.Errorf("%d wide, %d in a row: text of %d pixels, want %d", c.width, c.beside,
+				got, c.text)
 		}
 		for _, e := range l.entries() {
 			for _, line := range l.textLines(e.text, c.width) {

@@ -121,10 +121,8 @@ func (t *tinter) tints(r *reduce.Reduction, panels []*panel) []color.NRGBA {
 			order = append(order, g)
 		}
 	}
-	slices.SortStableFunc(
-		order,
-		func(a, b int) int { return cmp.Compare(r.Rows[b].Size, r.Rows[a].Size) },
-	)
+	slices.SortStableFunc(order,
+		func(a, b int) int { return cmp.Compare(r.Rows[b].Size, r.Rows[a].Size) })
 	taken := make([]bool, len(t.colours))
 	chosen := map[int32]int{}
 	out := make([]color.NRGBA, len(r.Rows))

@@ -17,7 +17,7 @@ type column struct {
 	part string // a metric other than the quoted one
 }
 
-// columnKeys are the benchmarks behind the paper's headings.
+// columnKeys are the benchmarks that the paper's headings stand for.
 var columnKeys = map[string]string{
 	"GQA": "gqa", "MMB": "mmbench-en", "MME": "mme", "POPE": "pope", "SQA^IMG": "scienceqa",
 	"SQA": "scienceqa", "VQA^V2": "vqav2", "VQA^Text": "textvqa", "TextVQA": "textvqa",
@@ -174,7 +174,7 @@ func someNote(some []column) []string {
 	for _, c := range some {
 		names = append(names, c.name)
 	}
-	return []string{fmt.Sprintf("The Average of %d is over %s, and so is the paper's beside it, "+
+	return []string{fmt.Sprintf("The Average of %d is over %s, and so is the paper's next to it, "+
 		"from the values that it prints.", len(some), strings.Join(names, ", "))}
 }
 

@@ -163,20 +163,14 @@ func (l *Lab) complexity(t *printed) (*sheet.Sheet, error) {
 		}
 		none := func(int) any { return nil }
 		add("visual tokens of the encoder", func(int) any { return c.sizes.Tokens }, none)
-		add(
-			"encoder, "+unit,
-			func(i int) any { return c.counted[i].Encoder / by },
-			printed(rowEncoder),
-		)
+		add("encoder, "+unit, func(i int) any { return c.counted[i].Encoder / by },
+			printed(rowEncoder))
 		add("visual tokens of the decoder", func(i int) any { return c.tokens[i] }, none)
 		add("rows of the decoder", func(i int) any {
 			return c.tokens[i] + scenebench.PaperPrompt
 		}, whole(rowTokens))
-		add(
-			"decoder, "+unit,
-			func(i int) any { return c.counted[i].Decoder / by },
-			printed(rowDecoder),
-		)
+		add("decoder, "+unit, func(i int) any { return c.counted[i].Decoder / by },
+			printed(rowDecoder))
 		add("model, "+unit, func(i int) any { return c.counted[i].Total / by }, printed(rowTotal))
 		add("choosing anchors, G", func(i int) any { return c.counted[i].Choice / 1e9 },
 			func(i int) any { return anchors.value(i, "Anchor Selection (FLOPs)") })

@@ -74,7 +74,7 @@ func (l *Lab) encode(ctx context.Context, q *eval.Question) (*engine.Encoded, er
 	return m.Encode(ctx, q.Images)
 }
 
-// machine is what times depend on besides the settings of a run.
+// machine is what times depend on in addition to the settings of a run.
 func (l *Lab) machine() map[string]any {
 	host, _ := os.Hostname() // unknown is a name too
 	return map[string]any{"host": host, "threads": l.Model.Engine.Info().Threads}

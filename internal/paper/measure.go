@@ -203,7 +203,7 @@ func (l *Lab) latency(ctx context.Context, t *printed, src *Source) (*sheet.Shee
 	}
 	out.Notes = append(m.notes(), fmt.Sprintf("Times are medians over up to %d questions, each "+
 		"asked alone with its picture, settings in turns; the paper's are of all of GQA on eight "+
-		"GPUs. Its prefill stands beside our first token, which counts the encoder too.", timed))
+		"GPUs. Its prefill is compared with our first token, which includes the encoder.", timed))
 	return l.finish(out, t, src), nil
 }
 

@@ -170,7 +170,7 @@ func (r *rates) question(o methods.Options) float64 {
 
 // The questions by which rates are measured.
 const (
-	rateText  = 60     // tokens besides the picture
+	rateText  = 60     // tokens of text
 	nextText  = 30     // of a further question, after what is read already
 	nextScene = 8      // of one about a drawn scene
 	rateSteps = 2      // tokens of an answer after the first

@@ -133,16 +133,8 @@ func (t *printed) matrix() (m matrix, ok bool) {
 		for _, c := range columns {
 			paper = append(paper, t.value(i, c))
 		}
-		m.rows, m.settings, m.paper = append(
-			m.rows,
-			name,
-		), append(
-			m.settings,
-			settings,
-		), append(
-			m.paper,
-			paper,
-		)
+		m.rows, m.settings, m.paper = append(m.rows,
+			name), append(m.settings, settings), append(m.paper, paper)
 	}
 	switch t.Number {
 	case 4:
@@ -172,10 +164,8 @@ func (t *printed) matrix() (m matrix, ok bool) {
 			n, _ := strconv.Atoi(strings.TrimPrefix(t.text(i, "Retained Tokens"), "n_vis="))
 			var settings []Setting
 			for _, base := range four {
-				settings = append(
-					settings,
-					Setting{Base: bases[base], NVis: n, Plain: !t.Rows[i].Restore},
-				)
+				settings = append(settings,
+					Setting{Base: bases[base], NVis: n, Plain: !t.Rows[i].Restore})
 			}
 			row(fmt.Sprintf("%d %s", n, t.text(i, "Method")), settings, four...)
 		}

@@ -39,7 +39,7 @@ func (w World) radius(rng *rand.Rand) float64 {
 	return r
 }
 
-// ground is what a picture of the clutter has behind its objects.
+// ground is the background of a picture of the clutter.
 type ground struct {
 	slope   [3][2]float64 // levels a channel over the picture's width and height
 	blots   []blot

@@ -51,10 +51,8 @@ func q(task, answer string) scene.Question {
 
 // The confusion tables of this file: 3 exist (yes yes no), 2 count (2 3), 1 text.
 func sample() iter.Seq2[Item, error] {
-	return items(
-		[]scene.Question{q("exist", "yes"), q("count", "2"), q("text", "47")},
-		[]scene.Question{q("exist", "yes"), q("exist", "no"), q("count", "3")},
-	)
+	return items([]scene.Question{q("exist", "yes"), q("count", "2"), q("text", "47")},
+		[]scene.Question{q("exist", "yes"), q("exist", "no"), q("count", "3")})
 }
 
 func run(t *testing.T, items iter.Seq2[Item, error], ask Ask) *Result {
@@ -302,7 +300,7 @@ func TestResultJSON(t *testing.T) {
 		t.Errorf("got %s", data)
 	}
 	if _, ok := got.Questions[All]; ok {
-		t.Error("questions counts a total beside the tasks")
+		t.Error("questions counts a total in addition to the tasks")
 	}
 	var text bytes.Buffer
 	if err := r.WriteTable(&text); err != nil {

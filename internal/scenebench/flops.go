@@ -8,7 +8,7 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// PaperPrompt is the prompt of the paper's Table 20, in rows of the decoder besides the picture's:
+// PaperPrompt is the prompt of the paper's Table 20, in rows of the decoder without the picture's:
 // 35 of the system, 25 of the question.
 const PaperPrompt = 60
 

@@ -285,12 +285,8 @@ func (s *Sheet) writeLaTeX(w io.Writer) error {
 	b.WriteString(strings.Join(names, " & ") + " \\\\\n\\midrule\n")
 	for _, r := range s.Rows {
 		if r.heading() {
-			fmt.Fprintf(
-				&b,
-				"\\multicolumn{%d}{l}{\\textit{%s}} \\\\\n",
-				len(s.Columns),
-				latex.Replace(r[0].(string)),
-			)
+			fmt.Fprintf(&b, "\\multicolumn{%d}{l}{\\textit{%s}} \\\\\n", len(s.Columns),
+				latex.Replace(r[0].(string)))
 			continue
 		}
 		cells := make([]string, len(s.Columns))

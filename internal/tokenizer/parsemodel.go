@@ -21,7 +21,7 @@ type llamaSettings struct {
 	Unknown json.RawMessage   `json:"unk_token"`
 	Padding json.RawMessage   `json:"pad_token"`
 	Others  []json.RawMessage `json:"additional_special_tokens"`
-	// Added are tokens besides the pieces, by their ids.
+	// Added are tokens that are no pieces, by their ids.
 	Added map[string]addedToken `json:"added_tokens_decoder"`
 }
 

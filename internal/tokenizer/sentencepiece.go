@@ -93,12 +93,8 @@ func fields(b []byte, f func(field) error) error {
 			return fmt.Errorf("damaged: field %d is of the wire type %d", x.number, x.wire)
 		}
 		if size > uint64(len(b)) {
-			return fmt.Errorf(
-				"damaged: field %d has %d bytes, want at most the %d that are left",
-				x.number,
-				size,
-				len(b),
-			)
+			return fmt.Errorf("damaged: field %d has %d bytes, want at most the %d that are left",
+				x.number, size, len(b))
 		}
 		switch x.bytes = b[:size]; x.wire {
 		case wireFixed64:
@@ -118,11 +114,8 @@ func fields(b []byte, f func(field) error) error {
 // normalisation of characters, are refused by name.
 func ReadSentencePiece(model []byte) (*SentencePiece, error) {
 	if len(model) > maxFile {
-		return nil, fmt.Errorf(
-			"tokenizer: sentencepiece: %d bytes, limit is %d",
-			len(model),
-			maxFile,
-		)
+		return nil, fmt.Errorf("tokenizer: sentencepiece: %d bytes, limit is %d", len(model),
+			maxFile)
 	}
 	s := &SentencePiece{DummyPrefix: true, TrimSpaces: true}
 	kind, suffix, escape, rules := uint64(typeUnigram), uint64(0), uint64(1), 0
@@ -217,12 +210,8 @@ func (s *SentencePiece) check() error {
 	for id, p := range s.Pieces {
 		switch {
 		case p.Text == "" || len(p.Text) > maxPieceLen || !utf8.ValidString(p.Text):
-			return fmt.Errorf(
-				"piece %d: got %.40q, want text of 1 to %d bytes in UTF-8",
-				id,
-				p.Text,
-				maxPieceLen,
-			)
+			return fmt.Errorf("piece %d: got %.40q, want text of 1 to %d bytes in UTF-8", id,
+				p.Text, maxPieceLen)
 		case seen[p.Text]:
 			return fmt.Errorf("piece %d: %.40q occurs twice", id, p.Text)
 		case p.Score != p.Score:
@@ -236,11 +225,8 @@ func (s *SentencePiece) check() error {
 			unknown++
 		case BytePiece:
 			if _, ok := byteToken(p.Text); !ok {
-				return fmt.Errorf(
-					"piece %d: got %.40q for a byte, want <0x00> to <0xFF>",
-					id,
-					p.Text,
-				)
+				return fmt.Errorf("piece %d: got %.40q for a byte, want <0x00> to <0xFF>", id,
+					p.Text)
 			}
 			bytes++
 		}
@@ -274,10 +260,8 @@ func (s *SentencePiece) Marshal() []byte {
 	var out []byte
 	for _, p := range s.Pieces {
 		m := message(nil, pieceText, []byte(p.Text))
-		m = binary.LittleEndian.AppendUint32(
-			key(m, pieceScore, wireFixed32),
-			math.Float32bits(p.Score),
-		)
+		m = binary.LittleEndian.AppendUint32(key(m, pieceScore, wireFixed32),
+			math.Float32bits(p.Score))
 		if p.Kind != NormalPiece {
 			m = number(m, pieceKind, uint64(p.Kind))
 		}

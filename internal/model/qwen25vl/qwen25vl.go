@@ -56,7 +56,7 @@ func ParseConfig(data []byte) (*Config, error) {
 		text = v.Object("text_config", true)
 	} else if !v.Has("hidden_size") {
 		v.Fail("text_config",
-			"missing, want an object (or its keys beside the others, as older files have them)")
+			"missing, want an object (or its keys among the others, as in older files)")
 	}
 	c := &Config{
 		Vision:     parseVision(v.Object("vision_config", true)),

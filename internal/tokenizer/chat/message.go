@@ -113,10 +113,8 @@ func (m *Message) setContent(f Field) error {
 		m.form = formNull
 		return nil
 	}
-	return fmt.Errorf(
-		"chat: message: content: got %s, want a string or an array of parts",
-		excerpt(f.Value),
-	)
+	return fmt.Errorf("chat: message: content: got %s, want a string or an array of parts",
+		excerpt(f.Value))
 }
 
 // MarshalJSON writes what UnmarshalJSON reads: a content that was a string is one

@@ -19,7 +19,7 @@ type Template struct {
 	values map[string]any // that every render has
 }
 
-// Options are what a template is told besides the messages.
+// Options are what a template reads in addition to the messages.
 type Options struct {
 	// AddGenerationPrompt asks for the opening of the assistant's turn at the end.
 	AddGenerationPrompt bool
