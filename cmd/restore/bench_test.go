@@ -249,7 +249,8 @@ func TestBenchPeer(t *testing.T) {
 		close := func(a, b float64) bool { return math.Abs(a/b-1) < 1e-3 }
 		if p.PrefillS != prompt || !close(p.Prefill.Median, prompt/r.PrefillS) ||
 			p.DecodeTokS != 0.5 || !close(p.Decode.Median, r.DecodeTokS/0.5) ||
-			p.Reduced.Median > 26/r.PrefillS || p.Reduced.Least > p.Reduced.Most {
+			p.Reduced.Median > 26/r.PrefillS*(1+1e-3) || // both are rounded
+			p.Reduced.Least > p.Reduced.Most {
 			t.Errorf("row %d: %+v, %+v", i, r, p)
 		}
 	}
