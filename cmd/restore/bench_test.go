@@ -217,7 +217,7 @@ func TestMadeWeights(t *testing.T) {
 	}
 }
 
-// Ensure that an outside program is asked for as many tokens, in turns, and that ratios are its
+// Ensure that an outside program makes as many tokens, in turns, and that ratios are its
 // time over ours.
 func TestBenchPeer(t *testing.T) {
 	smallLimits(t)

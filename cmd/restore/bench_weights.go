@@ -19,7 +19,7 @@ import (
 type weightMaker struct {
 	pool   *kernel.Pool
 	stores map[storeKey]*tensor.Tensor
-	made   map[string]*tensor.Tensor // by name: a tied weight is asked for twice
+	made   map[string]*tensor.Tensor // by name: a tied weight is bound twice
 	err    error
 }
 

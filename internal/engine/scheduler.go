@@ -440,7 +440,7 @@ func (d *scheduler) tokens(batch []*sequence) {
 	d.e.pool.Run(len(batch), d.choose)
 }
 
-// advance leads the newest token of each sequence of batch through the decoder.
+// advance runs the decoder on the newest token of each sequence of batch.
 func (d *scheduler) advance(batch []*sequence) {
 	e, n := d.e, len(batch)
 	h, vocab := e.shape.Hidden, e.shape.Vocab

@@ -31,7 +31,7 @@ type sequence struct {
 	most    int    // tokens that are generated at most; 0: up to the context's end
 	sampler *sample.Sampler
 	ends    []uint64    // mask without the model's end tokens, where these are never chosen
-	count   bool        // only what the prompt takes is asked for
+	count   bool        // only the size of the prompt is wanted
 	stage   func(Stage) // called at the end of each stage; may be nil
 
 	// The device's.
@@ -261,7 +261,7 @@ func (s *sequence) prefill(r *model.Run, n int, at float64) ([]float32, error) {
 	return row, nil
 }
 
-// read leads rows through the decoder, in chunks, and returns which of them is the last.
+// read runs the decoder on rows, in chunks, and returns the index of the last one left.
 func (s *sequence) read(r *model.Run, in *Rows) (last int, err error) {
 	h, n := s.e.shape.Hidden, len(in.Pos)
 	for lo := 0; lo < n; {

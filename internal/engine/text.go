@@ -14,11 +14,11 @@ type writer struct {
 	stops  []string
 	scored bool
 
-	text strings.Builder // what was let go
+	text strings.Builder // text that was sent
 	held string          // whole characters that were not
 	done bool            // a stop text was found: held ends before it
 
-	// With scored: the tokens whose text was not let go, and of each byte of held, and then
+	// With scored: the tokens whose text was not sent, and of each byte of held, and then
 	// of each that is no character yet, the token, counted from the answer's first.
 	tokens []Token
 	first  int   // of tokens
@@ -109,11 +109,11 @@ func (w *writer) piece(end bool) Piece {
 		t := &w.tokens[of-w.first]
 		t.Bytes = append(t.Bytes, p.Text[i])
 	}
-	last := w.first + len(w.tokens) // the first token that is not let go
+	last := w.first + len(w.tokens) // the first token that is not sent
 	switch {
 	case w.done && n > 0:
 		last = w.owners[n-1] + 1
-	// a part of it was let go before
+	// a part of it was sent before
 	case w.done && len(w.tokens) > 0 && len(w.tokens[0].Bytes) > 0:
 		last = w.first + 1
 	case w.done:

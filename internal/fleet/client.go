@@ -656,7 +656,7 @@ func (j *job) Answer() (*ask.Answer, error) {
 }
 
 // How often a client makes sure that its requests are still there, and how old they are then.
-// For a while after a connection was made anew, results may come that nobody tells of.
+// For a while after a connection was made again, results may come that nobody tells of.
 const (
 	lookEvery   = 2 * time.Second
 	lookAfter   = 20 * time.Second

@@ -43,7 +43,7 @@ type Conn struct {
 	pictures jetstream.ObjectStore
 	answers  jetstream.ObjectStore
 
-	again atomic.Int64 // when the connection was made anew, in ns; 0: never
+	again atomic.Int64 // when the connection was made again, in ns; 0: never
 
 	mu        sync.Mutex
 	forbidden error         // what this user may not do, as the server last said

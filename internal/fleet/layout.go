@@ -17,7 +17,7 @@ type Layout struct {
 	Partitions int           // of requests, by their pictures; 0: 64
 	Replicas   int           // of everything, 1 to 5; 0: 1
 	AckWait    time.Duration // without a sign of its worker, a request goes to another; 0: 10 s
-	Deliver    int           // times a request is handed out at most; 0: 100
+	Deliver    int           // times a request is given to a worker at most; 0: 100
 	Begin      int           // times a request is begun at most; 0: 3
 	Keep       time.Duration // results and pictures; 0: a day
 	Bytes      int           // of requests that wait, so that there is room for results; 0: 1 GiB

@@ -16,7 +16,7 @@ import (
 	"github.com/restore-vlm/restore/internal/server"
 )
 
-// Member is what a worker says of itself with every heartbeat.
+// Member describes a worker. The worker sends it with every heartbeat.
 type Member struct {
 	ID          string    `json:"id"`
 	Machine     string    `json:"machine"`

@@ -119,7 +119,7 @@ type axis struct {
 	out            int
 	filter         Filter
 
-	from    int   // first output that is asked for
+	from    int   // first output that is wanted
 	nearest []int // Nearest: source index of outputs from, from+1, …
 }
 

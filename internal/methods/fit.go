@@ -14,7 +14,7 @@ type Fitting struct {
 	Layers, Hidden, MLP int // of the decoder
 	Tokens              int // of every question's picture
 	Questions           int
-	// Run leads question i through the decoder, its picture's rows followed by p.
+	// Run runs the decoder on question i, while p follows its picture's rows.
 	Run func(i int, p *Inside) error
 
 	whole   [][][2]float64      // per question and layer: attention received without pruning

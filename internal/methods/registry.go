@@ -7,7 +7,7 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// method is one line of the table: what a method says of itself, and what it does.
+// method is one line of the table: a method's description, and how it is run.
 type method struct {
 	reduce.Method
 
@@ -99,7 +99,7 @@ func Grouping(base string) (anchors, covered bool) {
 	return true, m.inside == nil
 }
 
-// describe returns what m says of itself, its parameters included.
+// describe returns the description of m, with its parameters.
 func (m *method) describe() reduce.Method {
 	c := m.Method
 	c.Needs, c.NeedsPlain = slices.Clone(m.Needs), slices.Clone(m.NeedsPlain)

@@ -82,7 +82,7 @@ func TestParameterInOneFile(t *testing.T) {
 	}
 }
 
-// Ensure that what every parameter says of itself is complete, and that its default, where it
+// Ensure that the description of every parameter is complete, and that its default, where it
 // is a value, is one that it takes.
 func TestParameters(t *testing.T) {
 	for _, p := range Parameters() {

@@ -52,7 +52,7 @@ type Product struct {
 	Type    tensor.DType
 	Out, In int
 	Decoder bool // not of the encoder or projector
-	Head    bool // of the decoder, for rows whose next token is asked for
+	Head    bool // of the decoder, for rows whose next token is wanted
 }
 
 // Products returns the bound weights of products.
