@@ -69,8 +69,8 @@ func TestBenchKernelsAgainstType(t *testing.T) {
 		t.Fatalf("%+v, want two products of two types against f32", got)
 	}
 	for _, k := range got.Kernels {
-		// 5 bits are at no processor read as fast as 32, and the same type is as fast as itself
-		if k.M == 1 && k.Name == "q4m" && !(k.Against > 0.02 && k.Against < 1) ||
+		// A matrix of this size lies in a cache, where 5 bits are read about as fast as 32.
+		if k.M == 1 && k.Name == "q4m" && !(k.Against > 0.02 && k.Against < 3) ||
 			k.Name == "f32" && !(k.Against > 0.3 && k.Against < 3) || k.Against == 0 {
 			t.Errorf("%+v", k)
 		}

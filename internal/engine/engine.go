@@ -331,6 +331,10 @@ const (
 	keysUnknown  = 2 << 30 // bytes
 )
 
+// leastRead is how many rows of a prompt are read at least: attention takes fewer as those of
+// decoding, in another order.
+const leastRead = 4
+
 // limits sets the bounds on context and memory.
 func (e *Engine) limits(o *Options) error {
 	if e.context = e.shape.MaxPositions; o.Context > e.context {

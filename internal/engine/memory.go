@@ -56,6 +56,19 @@ func (d *scheduler) room(missing func() (pages, find int)) {
 	}
 }
 
+// sharable returns how many units of the prompt may be in memory already. What is left to read is
+// enough rows to be computed as in the whole prompt: fewer are summed in another order, and
+// rounding to 8 bits makes more of that than the last bits.
+func (s *sequence) sharable() int {
+	rows := 0
+	for i := len(s.units) - 1; i >= 0; i-- {
+		if rows += s.units[i].rows(); rows >= leastRead {
+			return i
+		}
+	}
+	return 0
+}
+
 // admit starts the cache of s with the longest stretch of its prompt that is in memory, and
 // takes the pages of the rest. It reports whether there is memory for that.
 func (d *scheduler) admit(s *sequence) bool {
@@ -65,7 +78,7 @@ func (d *scheduler) admit(s *sequence) bool {
 	}
 	var from cut
 	if !s.req.NoCache && !s.late {
-		from = e.prefixes.find(s.root, s.units, len(s.units)-1)
+		from = e.prefixes.find(s.root, s.units, s.sharable())
 	}
 	s.cache = e.newCache()
 	if from.n > 0 {

@@ -230,16 +230,19 @@ func TestCachesChangeNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := FromPrefix
-		if r.Reduce.Inside() {
-			want = FromFeatures
-		}
+		after := slices.Clone(r.Tokens)
+		slices.Reverse(after)
+		tail := slices.Index(after, e.m.ImageToken()) // tokens behind the last picture
 		if !slices.Equal(again.Tokens, fresh.Tokens) {
 			t.Errorf("%d: from a cache %v, fresh %v", i, again.Tokens, fresh.Tokens)
 		}
-		for _, p := range again.Report.Images {
+		for n, p := range again.Report.Images {
+			want, last := FromPrefix, n == len(again.Report.Images)-1
+			if r.Reduce.Inside() || last && tail < leastRead {
+				want = FromFeatures
+			}
 			if p.Cache != want {
-				t.Errorf("%d: from %s, want %s", i, p.Cache, want)
+				t.Errorf("%d: picture %d from %s, want %s", i, n, p.Cache, want)
 			}
 		}
 		if again.Report.Encode != 0 || again.Report.CachedTokens == 0 ||
@@ -284,6 +287,43 @@ func TestPrefixSharedByTen(t *testing.T) {
 	}
 	if s := e.Stats().Features; s.Misses != 1 {
 		t.Errorf("%+v, want one miss", s)
+	}
+}
+
+// Ensure that with weights of 4 and 8 bits, whose products round so that last bits matter, a prompt
+// has the same log probabilities, to the last bit, whatever part of it was in
+// memory, down to all but its last token.
+func TestPrefixBits(t *testing.T) {
+	for _, o := range []Options{{Quant: "q4", CacheType: "f16"}, {Quant: "q4"}, {Quant: "q8"}} {
+		e := opened(t, o)
+		for left := 1; left < 30; left += 1 + left/8 {
+			ids := make([]int32, 124)
+			for i := range ids {
+				ids[i] = int32((left*7919 + i*i*31 + i*17) % 600)
+			}
+			ask := func(ids []int32, fresh bool) *Answer {
+				a, err := e.Ask(context.Background(), Request{
+					Tokens: ids, MaxTokens: 12, IgnoreEnd: true, LogProbs: true, NoCache: fresh,
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return a
+			}
+			whole := ask(ids, true)
+			ask(ids[:len(ids)-left], false)
+			rest := ask(ids, false)
+			if rest.Report.CachedTokens < len(ids)-left-30 {
+				t.Errorf("%d tokens left: %d were in memory", left, rest.Report.CachedTokens)
+			}
+			for i := range whole.Scored {
+				if a, b := whole.Scored[i], rest.Scored[i]; a.ID != b.ID || a.LogProb != b.LogProb {
+					t.Errorf("quant %q, %d tokens left: token %d is %d with %v, fresh %d with %v",
+						o.Quant, left, i, b.ID, b.LogProb, a.ID, a.LogProb)
+					break
+				}
+			}
+		}
 	}
 }
 
