@@ -331,7 +331,8 @@ func TestInsideConversation(t *testing.T) {
 	k.read(t, units)
 	inside := units[c.start].pic.inside
 	rows := slices.Clone(inside.Rows())
-	k.read(t, append(slices.Clone(units), unit{id: 5}, unit{id: 9}))
+	more := []unit{{id: 5}, {id: 9}, {id: 4}, {id: 8}} // leastRead of them
+	k.read(t, append(slices.Clone(units), more...))
 	if k.s.cached != len(units) {
 		t.Errorf("%d units were in memory, want %d", k.s.cached, len(units))
 	}
