@@ -257,6 +257,8 @@ func TestEvalBoth(t *testing.T) {
 	}
 	for _, once := range [][]string{
 		{"--n-vis", "32", "--both=false"}, {"--n-vis", "32", "--anchors", "covered"},
+		{"--n-vis", "192", "--base", "fastv"}, {"--n-vis", "64", "--gamma", "1"}, // released alone
+		{"--n-vis", "64", "--base", "tome"},
 		{"--n-vis", "32", "--restore=false"},
 	} {
 		dir = filepath.Join(t.TempDir(), "r")

@@ -9,6 +9,7 @@ import (
 	"github.com/restore-vlm/restore/eval"
 	"github.com/restore-vlm/restore/internal/compare"
 	"github.com/restore-vlm/restore/internal/evalengine"
+	"github.com/restore-vlm/restore/internal/methods"
 )
 
 const bothHelp = "ask every question twice, by the rule of anchors that auto chose and by the " +
@@ -31,11 +32,23 @@ func (o *benchmarkOptions) anchorsOpen() (bool, error) {
 	}
 	open := o.server == "" && o.nats.url == "" && how.Restore && how.Base != "none" &&
 		how.Compat == "" && how.Anchors == "" && how.Join == "" && how.AnchorPool == ""
+	for _, rule := range []string{"released", "covered"} { // not every method has both
+		open = open && methods.Check(withAnchors(how, rule)) == nil
+	}
 	if !open && o.both && onCommandLine(o.fs.Lookup("both")) {
 		return false, usagef("--both: has no use here, want RESTORE over a --base, anchors left " +
 			"to auto, and a model that is loaded here")
 	}
 	return open && o.both, nil
+}
+
+// withAnchors is a reduction by a rule of anchors, with the groups that belong to it.
+func withAnchors(how methods.Options, rule string) methods.Options {
+	how.Anchors, how.Join = rule, "rest"
+	if rule == "covered" {
+		how.Join = "all"
+	}
+	return how
 }
 
 // askOther asks the questions of a run that is complete once more, by the other rule.
@@ -51,12 +64,11 @@ func (o *benchmarkOptions) askOther(
 		before, after = before+r.Before, after+r.After
 	}
 	x := &otherAnchors{Chosen: "released", Anchors: "covered"}
-	other := *m
-	other.Reduction.Anchors, other.Reduction.Join = "covered", "all"
-	if 9*after < before {
-		x.Chosen, x.Anchors = "covered", "released"
-		other.Reduction.Anchors, other.Reduction.Join = "released", "rest"
+	if methods.FewTokens(after, before) {
+		x.Chosen, x.Anchors = x.Anchors, x.Chosen
 	}
+	other := *m
+	other.Reduction = withAnchors(m.Reduction, x.Anchors)
 	if o.records != "" {
 		run.Records = o.records + "-" + x.Anchors
 	} else {

@@ -440,6 +440,10 @@ func (p *Plan) choose(o *Options) {
 	}
 }
 
+// FewTokens tells whether a budget of so many visual tokens, of all, is one for which "auto" takes
+// covered anchors.
+func FewTokens(budget, all int) bool { return budget > 0 && 9*budget < all }
+
 // anchorRules fills in how anchors are chosen and who is joined. Without anchors kept tokens
 // alone may be joined.
 //
@@ -449,7 +453,7 @@ func (p *Plan) anchorRules(o *Options) {
 	d := defaults[o.Compat]
 	p.Anchors, p.AnchorPool = or(o.Anchors, d.anchors), or(o.AnchorPool, d.anchorPool)
 	if p.Anchors == "auto" {
-		few := 9*p.NVis < p.N && p.NVis > 0 && p.method.inside == nil && !p.facts.any
+		few := FewTokens(p.NVis, p.N) && p.method.inside == nil && !p.facts.any
 		if p.Anchors = "released"; few && o.AnchorPool == "" {
 			p.Anchors = "covered"
 		}
