@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -71,11 +72,7 @@ func (o *budgetOptions) run(ctx context.Context, a *app) error {
 	}
 	outs := a.outputs(append(o.model.files.Paths(), o.images)...)
 	defer outs.discard()
-	to := o.out
-	if to == "" {
-		to = "-"
-	}
-	file, err := outs.open("output", to)
+	file, err := outs.open("output", cmp.Or(o.out, "-"))
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -93,11 +94,7 @@ func (o *fitOptions) run(ctx context.Context, a *app, cutGiven bool) error {
 	}
 	outs := a.outputs(append(o.model.files.Paths(), o.data)...)
 	defer outs.discard()
-	to := o.out
-	if to == "" {
-		to = "-"
-	}
-	file, err := outs.open("output", to)
+	file, err := outs.open("output", cmp.Or(o.out, "-"))
 	if err != nil {
 		return err
 	}
