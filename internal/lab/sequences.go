@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -16,11 +17,22 @@ type Decoded struct {
 }
 
 // Decode runs n sequences after the same prompt of random tokens, and measures while all of
-// them run: about gen tokens each.
+// them run: about gen tokens each, at least half as many. Where some end too early for that,
+// because the others were late, all run again for twice as long.
 func Decode(ctx context.Context, e *engine.Engine, n, prompt, gen int) (*Decoded, error) {
+	for most := gen + n; ; most *= 2 {
+		d, err := decode(ctx, e, n, prompt, most)
+		if err != nil || 2*d.Tokens >= n*gen && d.Time > 0 {
+			return d, err
+		}
+	}
+}
+
+// decode runs n sequences of most tokens. Time is negative if one ended before another began.
+func decode(ctx context.Context, e *engine.Engine, n, prompt, most int) (*Decoded, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	runs, err := start(ctx, e, n, prompt, gen+n)
+	runs, err := start(ctx, e, n, prompt, most)
 	if err != nil {
 		stop(err)
 	}
@@ -91,6 +103,10 @@ func Stall(ctx context.Context, e *engine.Engine, n, prompt, rows, most int) (*S
 				s.Gaps = append(s.Gaps, t.Sub(before))
 			}
 		}
+	}
+	if len(s.Gaps) == 0 {
+		return nil, fmt.Errorf("lab: all sequences ended, after %d tokens, before a prompt of "+
+			"%d tokens was read", most, rows)
 	}
 	return s, nil
 }
