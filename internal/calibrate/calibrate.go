@@ -17,8 +17,8 @@ import (
 	"github.com/restore-vlm/restore/internal/kernel"
 )
 
-// form is the version of what is kept: another is measured again.
-const form = 2
+// form is the version of files and kernels: what another has left is measured again.
+const form = 3
 
 // maxFile bounds a file of ours.
 const maxFile = 1 << 20

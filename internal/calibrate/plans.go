@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"sync"
 
 	"github.com/restore-vlm/restore/internal/kernel"
@@ -13,9 +14,10 @@ import (
 
 // keptPlans is what a file of plans holds.
 type keptPlans struct {
-	Form  int
-	CPU   string
-	Plans map[string]kernel.PlanTrial // by format
+	Form    int
+	CPU     string
+	Program string                      // its version: another may have other kernels
+	Plans   map[string]kernel.PlanTrial // by format
 }
 
 // KeepPlans makes the kernels keep which plan is the fastest of each format in the user's
@@ -38,7 +40,7 @@ func planFile(
 		k := keptPlans{}
 		b, err := readSmall(file)
 		if err != nil || json.Unmarshal(b, &k) != nil ||
-			k.Form != form || k.CPU != cpu || k.Plans == nil {
+			k.Form != form || k.CPU != cpu || k.Program != program() || k.Plans == nil {
 			return map[string]kernel.PlanTrial{}
 		}
 		return k.Plans
@@ -54,7 +56,16 @@ func planFile(
 		defer lock.Unlock()
 		plans := read()
 		plans[t.Format] = t
-		_ = writeWhole(file, &keptPlans{Form: form, CPU: cpu, Plans: plans})
+		_ = writeWhole(file, &keptPlans{Form: form, CPU: cpu, Program: program(), Plans: plans})
 	}
 	return load, save
+}
+
+// program is the version that the build recorded, "" where it did not.
+func program() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	return info.Main.Version
 }

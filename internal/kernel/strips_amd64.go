@@ -10,8 +10,8 @@ import "unsafe"
 // K are widened once for all rows, to int16 for 8 bits and to bytes for 4. Activations lie as
 // strips read them: first those of a block of K of all rows, tile after tile.
 
-// quantStrip adds the products of a block of K to sums, rows of 32. Every 32 of K it prefetches 128
-// bytes at pf and moves pf by pfStep. _gen has the layout of x and w.
+// quantStrip adds the products of a block of K to sums, rows of 32. Every 32 of K it prefetches a
+// line at pf and moves pf by pfStep. _gen has the layout of x and w.
 type quantStrip = func(sums *float32, x *byte, w *byte, blocks int, pf uintptr, pfStep int)
 
 // stripKernels are what planBlocks needs for a format.
@@ -45,7 +45,7 @@ var (
 		Q8:  {q8Strips, widenStripQ8, packStrip8, 0, 64 + 1024, 64, stripActs},
 		IQ4: {q8Strips, widenStripIQ4, packStrip8, 0, 64 + 1024, 64, stripActs},
 		Q4:  {q4Strips, widenStripQ4, packStrip4, actMagic, 128 + 512, 32, actBlock},
-		Q4M: {q4mStrips, widenStripQ4M, packStrip4, 0, 192 + 512, 32, actBlock},
+		Q4M: {q4mStrips, widenStripQ4M, packStrip4, 0, 128 + 512, 32, actBlock},
 	}
 )
 
@@ -112,7 +112,7 @@ func quantStrips(t *quantProduct, data []byte, panel, panels, first, end int) {
 				for tile, r := range rows[:end-first] {
 					step := 0
 					if left > 0 {
-						step = 128
+						step = 64
 					}
 					s.tiles[rows[tile+1]-r-1](&sums[(r-top)*quantPanel+h*quantPanel/2],
 						&x[r*depth*s.acts], &scratch.wide[h*half], depth, pf, step)

@@ -7,8 +7,7 @@ import "fmt"
 // products of vectors. A block of weights is
 //
 //	[16] float32 scales
-//	4 bits: [16] float32, the scales times -12582912
-//	with minima: [16] float32 of them
+//	4 bits: [16] float32, the scales times -12582912 or, with minima, these
 //	4 bits: 8 groups of [16 columns][4 along K] bytes
 //	8 bits: 16 pairs of [16 columns][2 along K] int16, of which the first 8 are
 //	    values 0 and 2 of a group, the others values 1 and 3
@@ -20,7 +19,6 @@ const (
 	stripVecs  = 2
 	strip8     = 64 + 1024
 	strip4     = 128 + 512
-	strip4m    = 192 + 512
 	stripSums  = 128 // bytes from a row of the sums to the next
 	stripMagic = 0x4b400000
 )
@@ -36,7 +34,6 @@ func strips(a *asm) {
 		fmt.Fprintf(&a.text, "GLOBL %s<>(SB), RODATA|NOPTR, $32\n", name)
 	}
 	constant("stripOnes", "00010001")
-	constant("stripMagic", fmt.Sprintf("%08x", stripMagic))
 	constant("stripMinus", fmt.Sprintf("%08x", stripMagic|1<<31))
 	constant("stripNibbles", "0f0f0f0f")
 	constant("stripHigh", "80808080")
@@ -47,8 +44,8 @@ func strips(a *asm) {
 	fmt.Fprintln(&a.text, "GLOBL stripIQ4<>(SB), RODATA|NOPTR, $16")
 	for rows := 1; rows <= stripRows; rows++ {
 		stripWords(a, rows)
-		stripBytes(a, "q4Strip", rows, strip4)
-		stripBytes(a, "q4mStrip", rows, strip4m)
+		stripBytes(a, "q4Strip", rows, false)
+		stripBytes(a, "q4mStrip", rows, true)
 	}
 	widenStrips(a)
 	packStrips(a)
@@ -68,7 +65,6 @@ func stripOpen(a *asm, name string, rows int) {
 
 func stripEnd(a *asm, x, w int) {
 	a.op("PREFETCHT1 (DX)")
-	a.op("PREFETCHT1 64(DX)")
 	a.op("ADDQ R12, DX")
 	a.op("ADDQ $%d, SI", x)
 	a.op("ADDQ $%d, BX", w)
@@ -119,33 +115,42 @@ func stripWords(a *asm, rows int) {
 	stripEnd(a, 68*rows, strip8)
 }
 
-// stripBytes sums a block in 16 bits: 8 pairs of at most 2·15·127.
-func stripBytes(a *asm, name string, rows, size int) {
+// stripBytes sums a block in 16 bits: 8 pairs of at most 2·15·127. Constants come from memory until
+// the sums of a row are stored, and leave it registers.
+func stripBytes(a *asm, name string, rows int, minima bool) {
 	stripOpen(a, name, rows)
-	stripProducts(a, rows, 8, size-512, 32, "VPMADDUBSW", "VPADDW")
+	stripProducts(a, rows, 8, strip4-512, 32, "VPMADDUBSW", "VPADDW")
 	for j := range stripVecs {
 		a.op("VMOVUPS %d(BX), Y%d", 32*j, 14+j)
 	}
+	constants := [...]string{"stripOnes<>(SB)", "64(BX)", "96(BX)"}
 	for r := range rows {
+		if r > 0 && r+1 < rows { // at least two rows use them
+			for i := stripVecs * (r - 1); i < min(stripVecs*r, len(constants)); i++ {
+				a.op("VMOVUPS %s, Y%d", constants[i], i)
+				constants[i] = fmt.Sprintf("Y%d", i)
+			}
+		}
 		a.op("VBROADCASTSS %d(SI), Y12", 32*rows+4*r)
 		a.op("VBROADCASTSS %d(SI), Y13", 36*rows+4*r)
 		for j := range stripVecs {
 			acc := stripVecs*r + j
-			a.op("VPMADDWD stripOnes<>(SB), Y%d, Y%d", acc, acc)
-			if size == strip4m {
-				a.op("VPADDD stripMagic<>(SB), Y%d, Y%d", acc, acc)
+			a.op("VPMADDWD %s, Y%d, Y%d", constants[0], acc, acc)
+			if minima {
+				a.op("VCVTDQ2PS Y%d, Y%d", acc, acc)
+				a.op("VMULPS Y%d, Y%d, Y%d", 14+j, acc, acc)
 			} else {
 				a.op("VPADDD Y13, Y%d, Y%d", acc, acc)
+				a.op("VFMADD213PS %s, Y%d, Y%d", constants[1+j], 14+j, acc)
 			}
-			a.op("VFMADD213PS %d(BX), Y%d, Y%d", 64+32*j, 14+j, acc)
 			a.op("VFMADD213PS %d(DI), Y12, Y%d", stripSums*r+32*j, acc)
-			if size == strip4m {
-				a.op("VFMADD231PS %d(BX), Y13, Y%d", 128+32*j, acc)
+			if minima {
+				a.op("VFMADD231PS %s, Y13, Y%d", constants[1+j], acc)
 			}
 			a.op("VMOVUPS Y%d, %d(DI)", acc, stripSums*r+32*j)
 		}
 	}
-	stripEnd(a, 40*rows, size)
+	stripEnd(a, 40*rows, strip4)
 }
 
 // widenStrips write panels as two strips.
@@ -165,14 +170,10 @@ func widenStrips(a *asm) {
 		}
 		return fmt.Sprintf("%d(DI)%s", off+32*(j%stripVecs), index)
 	}
-	scales := func(bits4 bool) {
+	scales := func() {
 		for j := range 4 {
 			a.op("VCVTPH2PS %d(SI), Y0", 16*j)
 			a.op("VMOVUPS Y0, %s", at(0, j))
-			if bits4 {
-				a.op("VMULPS stripMinus<>(SB), Y0, Y0")
-				a.op("VMOVUPS Y0, %s", at(64, j))
-			}
 		}
 	}
 	end := func(src, dst int) {
@@ -193,7 +194,7 @@ func widenStrips(a *asm) {
 	open("widenStripQ8", "Q8")
 	a.op("VMOVDQU stripHigh<>(SB), Y13")
 	a.label("loop")
-	scales(false)
+	scales()
 	for g := range 8 {
 		for j := range 4 {
 			a.op("VPXOR %d(SI), Y13, Y%d", 64+128*g+32*j, 2*j)
@@ -206,7 +207,7 @@ func widenStrips(a *asm) {
 	a.op("VMOVDQU stripNibbles<>(SB), Y14")
 	a.op("VBROADCASTI128 stripIQ4<>(SB), Y15")
 	a.label("loop")
-	scales(false)
+	scales()
 	for pair := range 4 {
 		for j := range 4 {
 			y := 4 * (j % 2)
@@ -222,30 +223,33 @@ func widenStrips(a *asm) {
 	end(q4Block, strip8)
 
 	for _, q := range []nibbles{q4, q4m} {
-		size, name := strip4, "Q4"
+		name := "Q4"
 		if q.min {
-			size, name = strip4m, "Q4M"
+			name = "Q4M"
 		}
 		open("widenStrip"+name, name)
 		a.op("VMOVDQU stripNibbles<>(SB), Y14")
 		a.label("loop")
-		scales(true)
+		scales()
 		for j := range 4 {
 			if q.min {
 				a.op("VCVTPH2PS %d(SI), Y0", 64+16*j)
-				a.op("VMOVUPS Y0, %s", at(128, j))
+			} else {
+				a.op("VCVTPH2PS %d(SI), Y0", 16*j)
+				a.op("VMULPS stripMinus<>(SB), Y0, Y0")
 			}
+			a.op("VMOVUPS Y0, %s", at(64, j))
 			for pair := range 4 {
 				y := 2 * pair
 				a.op("VMOVDQU %d(SI), Y%d", q.head+128*pair+32*j, y)
 				a.op("VPSRLD $4, Y%d, Y%d", y, y+1)
 				for i := range 2 {
 					a.op("VPAND Y14, Y%d, Y%d", y+i, y+i)
-					a.op("VMOVDQU Y%d, %s", y+i, at(size-512+64*(2*pair+i), j))
+					a.op("VMOVDQU Y%d, %s", y+i, at(strip4-512+64*(2*pair+i), j))
 				}
 			}
 		}
-		end(q.size, size)
+		end(q.size, strip4)
 	}
 }
 
