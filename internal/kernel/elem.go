@@ -156,6 +156,16 @@ func Dot(a, b []float32) float32 {
 	return dot(a, b)
 }
 
+// WeightedSum sets dst[i] = Σⱼ f[j]·x[j,i], with x [len(f), len(dst)], row after row.
+func WeightedSum(dst, f, x []float32) {
+	checkLen("WeightedSum", len(x), len(dst)*len(f))
+	if len(f) == 0 {
+		clear(dst)
+		return
+	}
+	weightedSum(dst, f, x)
+}
+
 // SumSquares returns Σ x², summed in float64.
 func SumSquares(x []float32) float64 { return sumSquares(x) }
 
@@ -300,6 +310,17 @@ func maxGo(x []float32) float32 {
 		top = max(top, v)
 	}
 	return top
+}
+
+// weightedSumGo sets dst from from on.
+func weightedSumGo(dst, f, x []float32, from int) {
+	for i := from; i < len(dst); i++ {
+		var sum float32
+		for j, v := range f {
+			sum += v * x[j*len(dst)+i]
+		}
+		dst[i] = sum
+	}
 }
 
 // dotGo keeps four partial sums, for speed and for a smaller rounding error than one running sum

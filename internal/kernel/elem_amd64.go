@@ -139,3 +139,14 @@ func sumSquares(x []float32) float64 {
 	}
 	return ops.squares(&x[0], n, 0) + sumSquaresGo(x[n:])
 }
+
+func weightedSum(dst, f, x []float32) {
+	n := 0
+	if ops := attnKernels(); ops != nil {
+		n = len(dst) &^ (ops.lanes - 1)
+		if n > 0 {
+			ops.weighted(&dst[0], &f[0], &x[0], len(dst), len(f), n)
+		}
+	}
+	weightedSumGo(dst, f, x, n)
+}

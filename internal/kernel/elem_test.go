@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand"
+	"slices"
 	"testing"
 )
 
@@ -260,6 +261,14 @@ func TestDot(t *testing.T) {
 			}
 			if got := Dot(a, b); !(math.Abs(float64(got)-want) <= 1e-6*size) {
 				t.Errorf("n = %d: dot %g, want %g", n, got, want)
+			}
+			sum, f := make([]float32, n), []float32{0.5, -2, 0.25}
+			WeightedSum(sum, f, slices.Concat(a, b, a))
+			for i, got := range sum {
+				want := 0.75*float64(a[i]) - 2*float64(b[i])
+				if !near(got, want, 1e-6) {
+					t.Fatalf("%d of %d: weighted sum %v, want %v", i, n, got, want)
+				}
 			}
 			if got := SumSquares(a); !near(float32(got), sq, 1e-6) {
 				t.Errorf("n = %d: sum of squares %g, want %g", n, got, sq)

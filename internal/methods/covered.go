@@ -330,26 +330,17 @@ func sameRow(a, b []float32) bool {
 
 // mean is C̄, the mean of all n² cosines: |Σ x_i/|x_i||²/n².
 func (c *columns) mean() float64 {
+	sum := c.sumFew
+	if c.fine {
+		sum = c.sumFewFine
+	}
 	const block = 256 // of rows, that are summed on their own
 	parts := make([][]float64, (c.n+block-1)/block)
 	c.pool.Run(len(parts), func(b int) {
-		sum := make([]float64, c.width)
-		for i := b * block; i < min((b+1)*block, c.n); i += 4 {
-			var rows [4][]float32
-			var scale [4]float64
-			for j := range rows { // past the end: row i again, times 0
-				rows[j] = c.x[i*c.width:][:c.width]
-				if r := i + j; r < min((b+1)*block, c.n) && c.norm[r] > 0 {
-					rows[j], scale[j] = c.x[r*c.width:][:c.width], 1/c.norm[r]
-				}
-			}
-			a0, a1, a2, a3 := rows[0], rows[1][:c.width], rows[2][:c.width], rows[3][:c.width]
-			for k, v := range a0 {
-				sum[k] += float64(float64(v)*scale[0]) + float64(float64(a1[k])*scale[1]) +
-					float64(float64(a2[k])*scale[2]) + float64(float64(a3[k])*scale[3])
-			}
+		parts[b] = make([]float64, c.width)
+		for i, end := b*block, min((b+1)*block, c.n); i < end; i += fewSummed {
+			sum(parts[b], i, min(i+fewSummed, end))
 		}
-		parts[b] = sum
 	})
 	total := 0.0
 	for k := range c.width {
@@ -360,6 +351,37 @@ func (c *columns) mean() float64 {
 		total += float64(s * s)
 	}
 	return total / float64(c.n) / float64(c.n)
+}
+
+// fewSummed is how many rows of length 1 are summed in float32 at most.
+const fewSummed = 16
+
+// sumFew adds rows lo to hi, brought to length 1, to sum.
+func (c *columns) sumFew(sum []float64, lo, hi int) {
+	var scale [fewSummed]float32
+	for i := lo; i < hi; i++ {
+		if c.norm[i] > 0 {
+			scale[i-lo] = float32(1 / c.norm[i])
+		}
+	}
+	few := make([]float32, c.width)
+	kernel.WeightedSum(few, scale[:hi-lo], c.x[lo*c.width:hi*c.width])
+	for k, v := range few {
+		sum[k] += float64(v)
+	}
+}
+
+// sumFewFine is sumFew in float64.
+func (c *columns) sumFewFine(sum []float64, lo, hi int) {
+	for i := lo; i < hi; i++ {
+		if c.norm[i] == 0 {
+			continue
+		}
+		scale := 1 / c.norm[i]
+		for k, v := range c.x[i*c.width:][:c.width] {
+			sum[k] += float64(float64(v) * scale)
+		}
+	}
 }
 
 // among returns the cosines among the rows of a list, to float32.
