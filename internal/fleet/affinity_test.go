@@ -45,7 +45,7 @@ func TestChaosAffinity(t *testing.T) {
 	const workers, pictures, questions = 8, 240, 5
 	for _, together := range []bool{true, false} {
 		s := natsServer(t)
-		backs := make([]*slow, workers)
+		backs, list := make([]*slow, workers), make([]*Worker, workers)
 		for i := range backs {
 			b := &slow{echo: newEcho(4), known: map[string]bool{}}
 			b.trying = func(text string) error {
@@ -53,11 +53,10 @@ func TestChaosAffinity(t *testing.T) {
 				return nil
 			}
 			backs[i] = b
-			_, _ = runWorker(t, connect(t, s, quick), b, "m1")
+			list[i], _ = runWorker(t, connect(t, s, quick), b, "m1")
 		}
 		k := newClient(t, connect(t, s, quick), ClientOptions{})
-		hear(t, connect(t, s, quick), workers)
-		time.Sleep(200 * time.Millisecond) // all know of all
+		meet(t, list...)
 		var all sync.WaitGroup
 		slots := make(chan struct{}, 512) // as `restore batch` asks
 		begun := time.Now()

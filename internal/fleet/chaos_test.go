@@ -192,16 +192,6 @@ func (d *node) start(t testing.TB) {
 	t.Fatal("the NATS server did not start")
 }
 
-func freePort(t testing.TB) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
 // workers are processes that are started again whenever they end.
 type workers struct {
 	mu   sync.Mutex

@@ -90,7 +90,7 @@ func (c *Conn) Client(ctx context.Context, o ClientOptions) (_ *Client, err erro
 	if o.Info != nil {
 		o.Info(&k.model.Info)
 	}
-	w, err := c.results.Watch(house, k.id+".>")
+	w, err := c.watch(house, c.results, k.id+".>", true)
 	if err != nil {
 		return nil, c.explain("results", err)
 	}
@@ -103,7 +103,7 @@ func (c *Conn) Client(ctx context.Context, o ClientOptions) (_ *Client, err erro
 		_ = sub.Unsubscribe() // the connection may be gone
 	})
 	ready := make(chan struct{})
-	k.house.Go(func() { k.follow(house, w, ready) })
+	k.house.Go(func() { w.run(house, k.follow(ready), func(time.Time) {}) })
 	select {
 	case <-ready:
 	case <-ctx.Done():
@@ -470,23 +470,16 @@ func (c *Client) abandon(j *job) {
 	_ = c.work.DeleteMsg(call, seq) // likewise
 }
 
-// follow takes the results of this client's requests.
-func (c *Client) follow(ctx context.Context, w jetstream.KeyWatcher, ready chan struct{}) {
-	defer func() { _ = w.Stop() }() // its connection may be gone
+// follow takes the results of this client's requests. It closes ready when those that were
+// there have come.
+func (c *Client) follow(ready chan struct{}) func(jetstream.KeyValueEntry) {
 	once := sync.OnceFunc(func() { close(ready) })
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case e, open := <-w.Updates():
-			switch {
-			case !open:
-				return
-			case e == nil:
-				once()
-			case e.Operation() == jetstream.KeyValuePut:
-				c.came(e.Key(), e.Value())
-			}
+	return func(e jetstream.KeyValueEntry) {
+		switch {
+		case e == nil:
+			once()
+		case e.Operation() == jetstream.KeyValuePut:
+			c.came(e.Key(), e.Value())
 		}
 	}
 }
@@ -549,11 +542,7 @@ func (c *Client) resolve(j *job, r *result, err error) {
 
 // Forget removes a result that was taken, by its id.
 func (c *Conn) Forget(ctx context.Context, id string) error {
-	s, err := c.js.Stream(ctx, "KV_"+c.results.Bucket())
-	if err == nil {
-		err = s.Purge(ctx, jetstream.WithPurgeSubject("$KV."+c.results.Bucket()+"."+id))
-	}
-	return err
+	return c.kept.Purge(ctx, jetstream.WithPurgeSubject("$KV."+resultsBucket+"."+id))
 }
 
 // replied takes a piece of an answer.

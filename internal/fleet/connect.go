@@ -36,6 +36,8 @@ type Conn struct {
 
 	work     jetstream.Stream
 	dead     jetstream.Stream
+	beats    jetstream.Stream // of workers
+	kept     jetstream.Stream // of results
 	results  jetstream.KeyValue
 	begun    jetstream.KeyValue
 	workers  jetstream.KeyValue

@@ -11,7 +11,7 @@
 //	                        server's advisories about them
 //	bucket restore_results  answers by CLIENT.ID, written once
 //	bucket restore_begun    how often a request was begun that came more than once
-//	bucket restore_workers  heartbeats by worker
+//	bucket restore_workers  heartbeats, by MODEL.WORKER
 //	bucket restore_models   what the models are, by MODEL
 //	objects restore_pictures, restore_answers  what is too large for a message,
 //	                        pictures by the hash of their content
@@ -26,6 +26,7 @@
 //	layout.go   streams and buckets
 //	message.go  requests and results as messages
 //	members.go  heartbeats, and which partitions a worker prefers
+//	watch.go    follows a bucket, over servers that go and come
 //	worker.go   takes requests and answers them
 //	dead.go     requests that are given up
 //	client.go   asks, waits, and streams

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -114,6 +115,16 @@ func natsServer(t testing.TB) *natsserver.Server {
 	return s
 }
 
+func freePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
 func connect(t testing.TB, s *natsserver.Server, l Layout) *Conn {
 	t.Helper()
 	c, err := Connect(t.Context(), Options{URL: s.URL(), Layout: l})
@@ -164,6 +175,24 @@ func hear(t testing.TB, c *Conn, n int) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	t.Fatalf("got %d workers, want %d", len(m.List()), n)
+}
+
+// meet waits until each worker knows that all of them live.
+func meet(t testing.TB, list ...*Worker) {
+	t.Helper()
+	for range 1500 {
+		all := 0
+		for _, w := range list {
+			if w.met() == len(list) {
+				all++
+			}
+		}
+		if all == len(list) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("%d workers do not know of each other", len(list))
 }
 
 func newClient(t testing.TB, c *Conn, o ClientOptions) *Client {
@@ -332,14 +361,14 @@ func TestAffinity(t *testing.T) {
 	s := natsServer(t)
 	backs := []*echo{newEcho(4), newEcho(4), newEcho(4)}
 	var stops []func()
+	var workers []*Worker
 	for _, b := range backs {
 		b.takes = 2 * time.Millisecond
-		_, stop := runWorker(t, connect(t, s, quick), b, "m1")
-		stops = append(stops, stop)
+		w, stop := runWorker(t, connect(t, s, quick), b, "m1")
+		workers, stops = append(workers, w), append(stops, stop)
 	}
 	k := newClient(t, connect(t, s, quick), ClientOptions{})
-	hear(t, connect(t, s, quick), 3)
-	time.Sleep(200 * time.Millisecond) // all know of all
+	meet(t, workers...)
 	ask := func(from, to int) {
 		var all sync.WaitGroup
 		slots := make(chan struct{}, 6)
@@ -520,5 +549,49 @@ func TestFailover(t *testing.T) {
 	live, _ := runWorker(t, connect(t, s, quick), newEcho(1), "m1")
 	if a, err := silent.Answer(); err != nil || a.Worker != live.ID() {
 		t.Errorf("before the first piece: got %+v, %v", a, err)
+	}
+}
+
+// Ensure that after a server was started again all hear of each other as before: who asks of
+// the workers, and the workers, who share out the pictures.
+func TestServerAgain(t *testing.T) {
+	o := natsserver.Options{Folder: t.TempDir(), Port: freePort(t)}
+	s, err := natsserver.Start(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() }) // after all else
+	one, _ := runWorker(t, connect(t, s, quick), newEcho(1), "m1")
+	two, _ := runWorker(t, connect(t, s, quick), newEcho(1), "m1")
+	k := newClient(t, connect(t, s, quick), ClientOptions{Queue: 10})
+	meet(t, one, two)
+	s.Close()
+	if s, err = natsserver.Start(o); err != nil {
+		t.Fatal(err)
+	}
+	for begun := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		list, _ := k.members.of("m1")
+		fresh := 0
+		for _, w := range list {
+			if w.Said.After(begun) {
+				fresh++
+			}
+		}
+		if fresh == 2 {
+			break
+		}
+		if time.Since(begun) > 20*time.Second {
+			t.Fatalf("got %+v, want two workers that live", list)
+		}
+	}
+	meet(t, one, two)
+	ours, _ := one.prefers()
+	theirs, _ := two.prefers()
+	if len(ours)+len(theirs) != one.c.lay.Partitions || len(ours) == 0 || len(theirs) == 0 {
+		t.Errorf("got %d and %d partitions, want all of them shared", len(ours), len(theirs))
+	}
+	begun := time.Now()
+	if _, err := asking(t.Context(), k, "x"); err != nil || time.Since(begun) > lookAfter/2 {
+		t.Errorf("got %v after %v", err, time.Since(begun))
 	}
 }

@@ -58,6 +58,12 @@ const (
 	advisories = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES." + workStream + ".>"
 )
 
+// The names of the buckets whose streams are asked, too.
+const (
+	workersBucket = "restore_workers"
+	resultsBucket = "restore_results"
+)
+
 // How long the stream knows a request that it has taken.
 const duplicates = 10 * time.Minute
 
@@ -110,10 +116,9 @@ func (c *Conn) open(ctx context.Context) (err error) {
 		kv  *jetstream.KeyValue
 		cfg jetstream.KeyValueConfig
 	}{
-		{&c.results, jetstream.KeyValueConfig{Bucket: "restore_results", TTL: l.Keep}},
+		{&c.results, jetstream.KeyValueConfig{Bucket: resultsBucket, TTL: l.Keep}},
 		{&c.begun, jetstream.KeyValueConfig{Bucket: "restore_begun", TTL: l.Keep}},
-		{&c.workers, jetstream.KeyValueConfig{
-			Bucket: "restore_workers", TTL: deadAfter, Storage: jetstream.MemoryStorage}},
+		{&c.workers, c.heartbeats()},
 		{&c.models, jetstream.KeyValueConfig{Bucket: "restore_models"}},
 	} {
 		b.cfg.Replicas = l.Replicas
@@ -126,6 +131,12 @@ func (c *Conn) open(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
+	}
+	if c.beats, err = c.js.Stream(ctx, "KV_"+workersBucket); err != nil {
+		return err
+	}
+	if c.kept, err = c.js.Stream(ctx, "KV_"+resultsBucket); err != nil {
+		return err
 	}
 	for _, b := range []struct {
 		store *jetstream.ObjectStore
@@ -145,6 +156,13 @@ func (c *Conn) open(ctx context.Context) (err error) {
 		}
 	}
 	return nil
+}
+
+// heartbeats is the bucket of heartbeats. It is in memory, so a server that was started again
+// has none: see beat.
+func (c *Conn) heartbeats() jetstream.KeyValueConfig {
+	return jetstream.KeyValueConfig{Bucket: workersBucket, TTL: deadAfter,
+		Storage: jetstream.MemoryStorage, Replicas: c.lay.Replicas}
 }
 
 func (c *Conn) stream(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.Stream, error) {

@@ -50,19 +50,20 @@ type Members struct {
 	byID    map[string]Member
 	changed chan struct{} // closed at the next change of who lives
 	known   bool          // the bucket was read once
+	ready   chan struct{} // closed then
 }
 
 // Members follows the workers of a fleet.
 func (c *Conn) Members(ctx context.Context) (*Members, error) {
-	w, err := c.workers.WatchAll(ctx)
+	w, err := c.watch(ctx, c.workers, jetstream.AllKeys, false)
 	if err != nil {
 		return nil, c.explain("heartbeats", err)
 	}
-	m := &Members{byID: map[string]Member{}, changed: make(chan struct{})}
-	ready := make(chan struct{})
-	go m.follow(ctx, w, ready)
+	m := &Members{byID: map[string]Member{}, changed: make(chan struct{}),
+		ready: make(chan struct{})}
+	go w.run(ctx, m.heard, m.forget)
 	select {
-	case <-ready:
+	case <-m.ready:
 	case <-time.After(callTime):
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
@@ -70,52 +71,38 @@ func (c *Conn) Members(ctx context.Context) (*Members, error) {
 	return m, nil
 }
 
-func (m *Members) follow(ctx context.Context, w jetstream.KeyWatcher, ready chan struct{}) {
-	t := time.NewTicker(beatEvery)
-	defer t.Stop()
-	defer func() { _ = w.Stop() }() // its connection may be gone
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case e, open := <-w.Updates():
-			if !open {
-				return
-			}
-			if e == nil { // all that were there have come
-				m.mu.Lock()
-				if !m.known {
-					m.known = true
-					close(ready)
-				}
-				m.mu.Unlock()
-				continue
-			}
-			m.heard(e)
-		case now := <-t.C:
-			m.mu.Lock()
-			before := len(m.byID)
-			maps.DeleteFunc(
-				m.byID,
-				func(_ string, w Member) bool { return now.Sub(w.Seen) > deadAfter },
-			)
-			if len(m.byID) != before {
-				m.signal()
-			}
-			m.mu.Unlock()
-		}
+// forget removes those that have said nothing for too long.
+func (m *Members) forget(now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before := len(m.byID)
+	maps.DeleteFunc(
+		m.byID,
+		func(_ string, w Member) bool { return now.Sub(w.Seen) > deadAfter },
+	)
+	if len(m.byID) != before {
+		m.signal()
 	}
 }
 
+// heard takes a heartbeat, or nil when all that were there have come.
 func (m *Members) heard(e jetstream.KeyValueEntry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	old, was := m.byID[e.Key()]
+	if e == nil {
+		if !m.known {
+			m.known = true
+			close(m.ready)
+		}
+		return
+	}
+	id := e.Key()[strings.LastIndexByte(e.Key(), '.')+1:]
+	old, was := m.byID[id]
 	var w Member
 	if e.Operation() != jetstream.KeyValuePut || json.Unmarshal(e.Value(), &w) != nil ||
-		w.ID != e.Key() {
+		w.ID != id {
 		if was {
-			delete(m.byID, e.Key())
+			delete(m.byID, id)
 			m.signal()
 		}
 		return
@@ -154,22 +141,52 @@ func (m *Members) of(key string) (list []Member, changed <-chan struct{}) {
 	return list, m.changed
 }
 
+// heartbeat is the key of a worker's heartbeats. Those that take requests of a model are
+// under its name, so that the server can list them.
+func (m *Member) heartbeat() string {
+	if m.Draining {
+		return "ends." + m.ID
+	}
+	return m.Key + "." + m.ID
+}
+
+// living returns the ids of the workers that take requests of a model. The server forgets
+// who has said nothing for deadAfter, so one question tells who lives, however many do.
+func (c *Conn) living(ctx context.Context, key string) ([]string, error) {
+	prefix := "$KV." + workersBucket + "." + key + "."
+	info, err := c.beats.Info(ctx, jetstream.WithSubjectFilter(prefix+"*"))
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for subject := range info.State.Subjects {
+		ids = append(ids, subject[len(prefix):])
+	}
+	return ids, nil
+}
+
+// meetAfter is how long n workers wait before they ask again who lives: longer where they
+// are many, so that what they are told in a second grows no faster than they do.
+func meetAfter(n int) time.Duration {
+	return max(beatEvery, time.Duration(n)*10*time.Millisecond)
+}
+
 // preferred returns the partitions that a worker prefers among those who live: of each
 // partition the one whose hash with it is highest, so that a worker that goes or comes
 // moves its own partitions alone.
-func preferred(self string, list []Member, partitions int) []int {
-	var out []int
+func preferred(self string, ids []string, partitions int) map[int]bool {
+	out := map[int]bool{}
 	for p := range partitions {
 		best, most := "", uint64(0)
-		for _, w := range list {
+		for _, id := range ids {
 			h := fnv.New64a()
-			h.Write([]byte(w.ID + "/" + strconv.Itoa(p)))
-			if v := mix(h.Sum64()); best == "" || v > most || v == most && w.ID < best {
-				best, most = w.ID, v
+			h.Write([]byte(id + "/" + strconv.Itoa(p)))
+			if v := mix(h.Sum64()); best == "" || v > most || v == most && id < best {
+				best, most = id, v
 			}
 		}
 		if best == self {
-			out = append(out, p)
+			out[p] = true
 		}
 	}
 	return out

@@ -1,12 +1,14 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -34,8 +36,8 @@ type Worker struct {
 	self Member
 	info *server.Info
 
-	members *Members
-	held    pictureCache
+	held   pictureCache
+	beatMu sync.Mutex // one heartbeat after the other
 
 	// One request that came again runs alone: should it end the process, it does so
 	// without taking others with it.
@@ -52,6 +54,9 @@ type Worker struct {
 	answers int64
 	rate    float64 // answers a second, smoothed
 	last    time.Time
+	ids     []string      // who takes requests of the model, as last heard
+	own     map[int]bool  // partitions that this worker prefers
+	moved   chan struct{} // closed when they change
 }
 
 // delivery is a request that this worker holds.
@@ -87,7 +92,8 @@ func (c *Conn) NewWorker(ctx context.Context, o WorkerOptions) (*Worker, error) 
 		self:   o.Member,
 		info:   info,
 		active: map[*delivery]bool{}, unasked: map[string]time.Time{},
-		room: o.Member.Capacity,
+		room:  o.Member.Capacity,
+		moved: make(chan struct{}),
 	}
 	if w.room == 0 {
 		w.room = max(1, info.Parallel)
@@ -110,20 +116,16 @@ func (w *Worker) Key() string { return w.o.Key }
 func (w *Worker) Run(ctx context.Context) (err error) {
 	work, stop := context.WithCancelCause(context.WithoutCancel(ctx)) // what is begun
 	defer stop(nil)
-	if w.members, err = w.c.Members(work); err != nil {
+	if err := w.beat(ctx, callTime); err != nil {
 		return err
 	}
-	if err := w.beat(ctx); err != nil {
-		return err
-	}
+	w.meet(ctx)
 	subs, err := w.listen(work)
 	if err != nil {
 		return err
 	}
 	var house sync.WaitGroup // what goes on until all is answered
-	house.Go(
-		func() { w.every(work, beatEvery, func() { _ = w.beat(work) }) },
-	) // the next one may come through
+	house.Go(func() { w.live(work) })
 	house.Go(func() { w.every(work, w.c.lay.AckWait/4, w.hold) })
 	house.Go(func() { w.c.bury(work, w.o.Key) })
 
@@ -146,6 +148,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	}
 	<-taking.Done()
 	w.stop()
+	house.Go(func() { w.leave(work) })
 	pulls.Wait()
 	_ = w.c.nc.FlushTimeout(time.Second) // no pull is left that could take back what is given
 	w.drain()
@@ -161,7 +164,8 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	house.Wait()
 	gone, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = w.c.workers.Delete(gone, w.self.ID) // else it is forgotten after a while
+	w.unlist(gone)
+	_ = w.c.workers.Delete(gone, w.member().heartbeat()) // else it is forgotten after a while
 	select {
 	case err := <-fatal:
 		return err
@@ -184,27 +188,102 @@ func (w *Worker) every(ctx context.Context, d time.Duration, f func()) {
 	}
 }
 
-// beat says that the worker lives.
-func (w *Worker) beat(ctx context.Context) error {
+// live says again and again that the worker lives, and asks who else does.
+func (w *Worker) live(ctx context.Context) {
+	asked := time.Now()
+	w.every(ctx, beatEvery, func() {
+		_ = w.beat(ctx, 2*beatEvery) // the next one may come through
+		if n := w.met(); time.Since(asked) >= meetAfter(n)-beatEvery/2 {
+			asked = time.Now()
+			w.meet(ctx)
+		}
+	})
+}
+
+// member is what there is to say of the worker now.
+func (w *Worker) member() *Member {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	m := w.self
-	m.Busy, m.Held, m.Answers, m.Rate, m.Draining = len(
-		w.active,
-	), len(
-		w.waiting,
-	), w.answers, w.rate, w.closing
+	m.Busy, m.Held, m.Answers = len(w.active), len(w.waiting), w.answers
+	m.Rate, m.Draining = w.rate, w.closing
 	if d := time.Since(w.last); d > 10*time.Second {
 		m.Rate = 0
 	}
-	w.mu.Unlock()
+	return &m
+}
+
+// beat says that the worker lives. A server that was started again has no bucket for it: who
+// beats first makes it.
+func (w *Worker) beat(ctx context.Context, most time.Duration) error {
+	w.beatMu.Lock()
+	defer w.beatMu.Unlock()
+	m := w.member()
 	data, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := w.c.within(ctx, deadAfter)
+	ctx, cancel := w.c.within(ctx, most)
 	defer cancel()
-	_, err = w.c.workers.Put(ctx, m.ID, data)
+	_, err = w.c.workers.Put(ctx, m.heartbeat(), data)
+	if errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders) {
+		if _, err = w.c.js.CreateKeyValue(ctx, w.c.heartbeats()); err == nil {
+			_, err = w.c.workers.Put(ctx, m.heartbeat(), data)
+		}
+	}
 	return w.c.explain("heartbeats", err)
+}
+
+// leave tells the others at once that this worker takes no more. They notice without it, after
+// a while.
+func (w *Worker) leave(ctx context.Context) {
+	_ = w.beat(ctx, writeTime)
+	w.unlist(ctx)
+}
+
+// unlist takes this worker out of the list of those that take requests.
+func (w *Worker) unlist(ctx context.Context) {
+	ctx, cancel := w.c.within(ctx, writeTime)
+	defer cancel()
+	key := "$KV." + workersBucket + "." + w.self.heartbeat() // w.self never drains
+	_ = w.c.beats.Purge(ctx, jetstream.WithPurgeSubject(key))
+}
+
+// met is how many workers take requests of the model, as last heard.
+func (w *Worker) met() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.ids)
+}
+
+// meet asks who takes requests of the model. Without an answer all stays as it was.
+func (w *Worker) meet(ctx context.Context) {
+	ctx, cancel := w.c.within(ctx, writeTime)
+	defer cancel()
+	ids, err := w.c.living(ctx, w.o.Key)
+	if err != nil && w.met() > 0 {
+		return
+	}
+	if !slices.Contains(ids, w.self.ID) { // not heard of itself
+		ids = append(ids, w.self.ID)
+	}
+	slices.Sort(ids)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if slices.Equal(ids, w.ids) {
+		return
+	}
+	w.ids, w.own = ids, preferred(w.self.ID, ids, w.c.lay.Partitions)
+	close(w.moved)
+	w.moved = make(chan struct{})
+}
+
+// prefers returns the partitions that this worker prefers, and a channel that is closed when
+// they change.
+func (w *Worker) prefers() (own map[int]bool, moved <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.own, w.moved
 }
 
 // hold tells the queue that what this worker has is in progress.
@@ -270,13 +349,8 @@ func (w *Worker) take(ctx context.Context) error {
 	defer all.Wait()
 	failed := make(chan error, 1)
 	for {
-		list, changed := w.members.of(w.o.Key)
-		want := map[int]bool{}
-		if !hasMember(list, w.self.ID) { // not heard of itself yet
-			list = append(list, w.self)
-		}
-		for _, p := range preferred(w.self.ID, list, w.c.lay.Partitions) {
-			want[p] = true
+		want, moved := w.prefers()
+		for p := range want {
 			if pullers[p] != nil {
 				continue
 			}
@@ -298,7 +372,7 @@ func (w *Worker) take(ctx context.Context) error {
 			}
 		}
 		select {
-		case <-changed:
+		case <-moved:
 		case err := <-failed:
 			for _, stop := range pullers {
 				stop()
@@ -311,15 +385,6 @@ func (w *Worker) take(ctx context.Context) error {
 			return nil
 		}
 	}
-}
-
-func hasMember(list []Member, id string) bool {
-	for _, m := range list {
-		if m.ID == id {
-			return true
-		}
-	}
-	return false
 }
 
 // pullFor is how long the server keeps a pull that it has nothing for.
@@ -433,15 +498,17 @@ func (w *Worker) drain() {
 	w.change.Broadcast()
 }
 
-// How often a worker without work looks for that of others, at first and at last.
-const (
-	idleFirst = 20 * time.Millisecond
-	idleMost  = time.Second
-)
+// idleFirst is after what time a worker without work looks for that of others, at first; at
+// last it is as long as between two heartbeats, or longer, see meetAfter.
+const idleFirst = 20 * time.Millisecond
+
+// stealFrom is how many partitions of others a worker tries at a time.
+const stealFrom = 4
 
 // steal takes requests from partitions of others while this worker has nothing to do.
 func (w *Worker) steal(ctx context.Context) {
 	wait := idleFirst
+	consumers := map[int]jetstream.Consumer{}
 	for ctx.Err() == nil {
 		select {
 		case <-time.After(wait/2 + rand.N(wait)):
@@ -453,10 +520,10 @@ func (w *Worker) steal(ctx context.Context) {
 			wait = idleFirst
 			continue
 		}
-		if n := w.stealSome(ctx, free); n > 0 {
+		if n := w.stealSome(ctx, free, consumers); n > 0 {
 			wait = idleFirst
 		} else {
-			wait = min(idleMost, 2*wait)
+			wait = min(meetAfter(w.met()), 2*wait)
 		}
 	}
 }
@@ -468,39 +535,50 @@ func (w *Worker) free() int {
 	return max(0, w.room-len(w.active)-len(w.waiting))
 }
 
-// stealSome takes up to free requests from the fullest partitions of others.
-func (w *Worker) stealSome(ctx context.Context, free int) (taken int) {
+// stealSome takes up to free requests from partitions of others: of a few that have some, the
+// fullest first. It keeps consumers at hand.
+func (w *Worker) stealSome(
+	ctx context.Context, free int, consumers map[int]jetstream.Consumer,
+) (taken int) {
 	call, cancel := w.c.within(ctx, callTime)
 	defer cancel()
 	prefix := workSubject + w.o.Key + "."
 	info, err := w.c.work.Info(call, jetstream.WithSubjectFilter(prefix+"*"))
-	if err != nil || len(info.State.Subjects) == 0 {
+	if err != nil {
 		return 0
 	}
-	list, _ := w.members.of(w.o.Key)
-	own := map[int]bool{}
-	for _, p := range preferred(w.self.ID, list, w.c.lay.Partitions) {
-		own[p] = true
-	}
-	for subject := range info.State.Subjects { // in any order
+	own, _ := w.prefers()
+	var some []int
+	full := map[int]uint64{}
+	for subject, n := range info.State.Subjects { // in any order
 		p, err := strconv.Atoi(subject[len(prefix):])
-		if err != nil || own[p] || taken >= free {
-			continue
+		if err == nil && !own[p] && len(some) < stealFrom {
+			some, full[p] = append(some, p), n
 		}
-		k, err := w.c.work.Consumer(call, w.o.Key+"_"+strconv.Itoa(p))
-		if err != nil {
-			continue
+	}
+	slices.SortFunc(some, func(a, b int) int { return cmp.Compare(full[b], full[a]) })
+	for _, p := range some {
+		if taken >= free {
+			break
 		}
-		if i := k.CachedInfo(); i.NumPending == 0 && i.NumRedelivered == 0 {
-			continue
+		k := consumers[p]
+		if k == nil {
+			if k, err = w.c.work.Consumer(call, w.o.Key+"_"+strconv.Itoa(p)); err != nil {
+				continue
+			}
+			consumers[p] = k
 		}
 		batch, err := k.FetchNoWait(min(2, free-taken))
 		if err != nil {
+			delete(consumers, p)
 			continue
 		}
 		for m := range batch.Messages() {
 			w.got(m)
 			taken++
+		}
+		if batch.Error() != nil {
+			delete(consumers, p)
 		}
 	}
 	return taken
