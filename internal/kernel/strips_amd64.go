@@ -33,7 +33,7 @@ const (
 	// stripActs is the most bytes of a block of a row of activations.
 	stripActs = 68
 	// leastStrips is the fewest rows for them.
-	leastStrips = 64
+	leastStrips = 48
 )
 
 var (
