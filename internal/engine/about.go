@@ -8,15 +8,15 @@ import (
 	"github.com/restore-vlm/restore/internal/tokenizer"
 )
 
-// About is what servers say of a model in addition to Info.
+// About adds to Info what servers report about a model.
 type About struct {
-	Format     string    // of the files, for people
-	Modified   time.Time // the newest of the files; zero of a model in memory
-	Digest     Key       // of documents and weights, as checkpoint.Digest has it
-	Template   string    // text of the chat template; "" where the model has none
-	KVPerToken int64     // bytes of keys and values of a row in all layers
-	Parallel   int       // sequences that run at once
-	CacheType  string    // in which keys and values are kept
+	Format     string    // the format of the files, for people
+	Modified   time.Time // modification time of the newest file; zero for a model in memory
+	Digest     Key       // of documents and weights; see checkpoint.Digest
+	Template   string    // text of the chat template; "" if the model has none
+	KVPerToken int64     // bytes of keys and values that one row takes in all layers
+	Parallel   int       // most sequences that run at once
+	CacheType  string    // type of the stored keys and values
 }
 
 // About describes the model.
@@ -42,8 +42,8 @@ func (e *Engine) About() About {
 	return a
 }
 
-// Tokenizer returns the model's tokenizer, nil where it has none.
+// Tokenizer returns the model's tokenizer, or nil if it has none.
 func (e *Engine) Tokenizer() *tokenizer.Tokenizer { return e.tok }
 
-// StandsForPicture reports whether a token is the place of a picture or a video.
+// StandsForPicture reports whether a token marks the place of a picture or a video.
 func (e *Engine) StandsForPicture(id int32) bool { return e.visualToken(id) }

@@ -16,7 +16,7 @@ import (
 	"github.com/restore-vlm/restore/internal/tokenizer/chat"
 )
 
-// Ask answers one request. When ctx ends it returns the answer so far and the cause of ctx.
+// Ask answers one request. When ctx ends, it returns the answer so far and the cause of ctx.
 func (e *Engine) Ask(ctx context.Context, req Request) (*Answer, error) {
 	j, err := e.Submit(ctx, req)
 	if err != nil {
@@ -25,8 +25,9 @@ func (e *Engine) Ask(ctx context.Context, req Request) (*Answer, error) {
 	return j.wait(req.OnText)
 }
 
-// wait reads the job's pieces to onText, which may be nil, and returns its answer. Where the
-// request's context ends before onText has all of it, the answer is what onText has.
+// wait passes the job's pieces to onText, which may be nil, and returns the answer. If the
+// request's context ends before onText has received all pieces, the answer ends where onText
+// stopped.
 func (j *Job) wait(onText func(string)) (*Answer, error) {
 	if onText == nil {
 		return j.Answer()
@@ -56,7 +57,7 @@ func (j *Job) wait(onText func(string)) (*Answer, error) {
 	}
 }
 
-// cancelled is what a request returns that its context ended before it was accepted.
+// cancelled returns the result of a request whose context ended before it was accepted.
 func cancelled(ctx context.Context, err error) (*Answer, error) {
 	if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) {
 		return &Answer{Finish: FinishCancelled}, cause
@@ -64,9 +65,9 @@ func cancelled(ctx context.Context, err error) (*Answer, error) {
 	return nil, err
 }
 
-// Submit accepts a request, or says why not: everything that can be refused is refused here.
-// Pictures are decoded and prepared before it returns. What it costs to wait for a place is
-// told in the Report.
+// Submit accepts a request or returns an error. Every check that can refuse a request runs here.
+// Pictures are decoded and prepared before it returns. The Report tells how long the request waited
+// for a place.
 func (e *Engine) Submit(ctx context.Context, req Request) (*Job, error) {
 	s, err := e.sequence(ctx, req)
 	if err == nil {
@@ -78,7 +79,8 @@ func (e *Engine) Submit(ctx context.Context, req Request) (*Job, error) {
 	return &Job{s}, nil
 }
 
-// Count reads a request's pictures and returns what its prompt takes, without reading it.
+// Count prepares a request's pictures and returns the size of its prompt, without running the
+// decoder.
 func (e *Engine) Count(ctx context.Context, req Request) (*Report, error) {
 	s, err := e.sequence(ctx, req)
 	if err == nil {
@@ -95,8 +97,8 @@ func (e *Engine) Count(ctx context.Context, req Request) (*Report, error) {
 	return &ans.Report, nil
 }
 
-// Do calls f on the device's goroutine, in its turn, with a workspace whose passes let running
-// requests decode between blocks and end when ctx does.
+// Do calls f on the device's goroutine when its turn comes. The passes of f's workspace let running
+// requests decode between blocks, and they end when ctx does.
 func (e *Engine) Do(ctx context.Context, f func(r *model.Run) error) error {
 	s := newSequence(e, ctx, &Request{})
 	s.work = f
@@ -114,7 +116,7 @@ func newSequence(e *Engine, ctx context.Context, req *Request) *sequence {
 	}
 }
 
-// queue hands s to the device.
+// queue submits s to the device.
 func (e *Engine) queue(s *sequence) error {
 	s.queued = time.Now()
 	err := context.Cause(s.ctx)
@@ -130,7 +132,7 @@ func (e *Engine) queue(s *sequence) error {
 	return err
 }
 
-// release gives up what the sequence shares of its pictures with other requests.
+// release ends the sequence's use of picture data that it shares with other requests.
 func (s *sequence) release() {
 	for _, u := range s.units {
 		if u.pic != nil {
@@ -156,14 +158,14 @@ func (e *Engine) sequence(ctx context.Context, req Request) (*sequence, error) {
 	return s, s.prepare(d)
 }
 
-// stopsMost and stopMost bound the texts that end an answer: how many, and how long each.
+// stopsMost and stopMost limit the stop texts: how many, and the length of each.
 const (
 	stopsMost = 16
 	stopMost  = 256
 	topMost   = 20
 )
 
-// check looks at what is wrong with a request to an engine whose context has most positions.
+// check validates a request. most is the engine's context in positions.
 func (r *Request) check(most int) error {
 	refuse := func(name string, fault errs.Fault, got any, want, why string) error {
 		return fmt.Errorf("engine: %w", &errs.OptionError{
@@ -203,16 +205,16 @@ func (r *Request) check(most int) error {
 	return nil
 }
 
-// dialogue is what a prompt is made of.
+// dialogue holds the parts of a prompt.
 type dialogue struct {
 	messages []chat.Message
-	tokens   []int32    // instead of messages
+	tokens   []int32    // used instead of messages
 	pics     []*picture // in order
-	added    int        // of pics, those of earlier questions left out
-	forgot   uint64     // of a conversation that forgot what it had read
+	added    int        // new pictures, at the end of pics
+	forgot   uint64     // mark of a conversation that forgot what it had read
 }
 
-// dialogue makes what a request consists of.
+// dialogue reads a request into messages or tokens, and pictures.
 func (e *Engine) dialogue(ctx context.Context, req *Request) (d dialogue, err error) {
 	defer func() {
 		if err != nil {
@@ -256,7 +258,7 @@ func (e *Engine) checkTokens(ids []int32) error {
 	return nil
 }
 
-// messages makes d of whole messages. A picture's index is counted in its message.
+// messages fills d from a request that gives all messages. Picture indexes count within a message.
 func (e *Engine) messages(ctx context.Context, req *Request, d *dialogue) error {
 	total := 0
 	for _, m := range req.Messages {
@@ -324,8 +326,8 @@ func (e *Engine) pictures(ctx context.Context, req *Request) (pics []*picture, e
 	return pics, nil
 }
 
-// picture returns the i-th picture of a request, the index-th of its message, reduced by o. It
-// is decoded and prepared unless all that the decoder reads of it is cached.
+// picture returns the i-th picture of a request, the index-th of its message, reduced by o. The
+// picture is decoded and prepared unless the decoder's rows for it are cached.
 func (e *Engine) picture(
 	ctx context.Context, m *Image, i, index int, o *methods.Options, req *Request,
 ) (_ *picture, err error) {
@@ -362,7 +364,7 @@ func (e *Engine) picture(
 	return p, nil
 }
 
-// resolve plans what becomes of p and takes its place in the feature cache.
+// resolve plans how p is reduced and takes p's entry in the feature cache.
 func (e *Engine) resolve(p *picture, o *methods.Options, req *Request) (err error) {
 	if p.planned, err = e.plan(p.shape, *o); err != nil {
 		return err
@@ -377,20 +379,20 @@ func (e *Engine) resolve(p *picture, o *methods.Options, req *Request) (err erro
 			p.got(f)
 		}
 	}
-	if len(p.plan.Stages) > 0 { // what is chosen holds for this question alone
+	if len(p.plan.Stages) > 0 { // the choice holds for this question only
 		p.id = e.unique()
 	}
 	return nil
 }
 
-// leave gives up what is shared of pictures that are not asked about after all.
+// leave releases the shared data of pictures that no request will read.
 func (e *Engine) leave(pics []*picture) {
 	for _, p := range pics {
 		e.leavePicture(p)
 	}
 }
 
-// leavePicture gives up p's entry of the feature cache and its part in a preparation.
+// leavePicture releases p's entry in the feature cache and its share of a preparation.
 func (e *Engine) leavePicture(p *picture) {
 	if p.entry != nil {
 		e.cached.leave(p.entry)
@@ -399,7 +401,7 @@ func (e *Engine) leavePicture(p *picture) {
 	e.unshare(p)
 }
 
-// prepare lays out the prompt of s. pics of d that stood in earlier questions are not reported.
+// prepare lays out the prompt of s. The report leaves out pictures of earlier questions.
 func (s *sequence) prepare(d dialogue) (err error) {
 	e := s.e
 	defer func() {
@@ -441,7 +443,7 @@ func (s *sequence) prepare(d dialogue) (err error) {
 	return s.claim()
 }
 
-// withoutEnds is the mask of tokens that do not end an answer.
+// withoutEnds returns the mask of all tokens that do not end an answer.
 func (e *Engine) withoutEnds() []uint64 {
 	mask := make([]uint64, (e.shape.Vocab+63)/64)
 	for i := range mask {
@@ -455,18 +457,18 @@ func (e *Engine) withoutEnds() []uint64 {
 	return mask
 }
 
-// Encoded are pictures that were encoded once, with every by-product that a method may read,
-// so that requests with different reductions share the work.
+// Encoded holds pictures that were encoded once, with every by-product that a method may read, so
+// that requests with different reductions share the work.
 type Encoded struct {
 	images   []*image
 	prepared []model.Picture
-	visuals  []*model.Visual // nil of a picture that is still to be encoded
+	visuals  []*model.Visual // nil for a picture that is not encoded yet
 }
 
 // Len returns the number of pictures.
 func (s *Encoded) Len() int { return len(s.prepared) }
 
-// Picture returns the i-th picture alone.
+// Picture returns the i-th picture only.
 func (s *Encoded) Picture(i int) *Encoded {
 	return &Encoded{
 		images: s.images[i : i+1], prepared: s.prepared[i : i+1], visuals: s.visuals[i : i+1],

@@ -17,11 +17,10 @@ import (
 	"github.com/restore-vlm/restore/internal/model"
 )
 
-// Key says what something was made from: the SHA-256 of all that it depends on. Two things
-// with one key are the same.
+// Key is the SHA-256 of everything that a value depends on. Values with equal keys are equal.
 type Key [sha256.Size]byte
 
-// keyOf hashes parts, each with its length.
+// keyOf hashes parts, each preceded by its length.
 func keyOf(parts ...[]byte) Key {
 	h := sha256.New()
 	for _, p := range parts {
@@ -33,8 +32,8 @@ func keyOf(parts ...[]byte) Key {
 	return Key(h.Sum(nil))
 }
 
-// Image is a picture of a request: decoded, or a file that is decoded when that is needed. A
-// file whose tokens are cached is not.
+// Image is a picture of a request: decoded pixels, or a file, which is decoded when needed. If the
+// tokens of a file are cached, it is not decoded.
 type Image struct {
 	Picture *imageproc.Picture
 
@@ -80,16 +79,15 @@ func videoKey(v *imageproc.Video) Key {
 	return keyOf(parts...)
 }
 
-// image is what is known of a picture, or a video, before it is encoded. It is shared by
-// requests.
+// image describes a picture or a video before it is encoded. Requests share it.
 type image struct {
 	key           Key
 	shape         *model.Shape
 	frames        []imageproc.Frame // the parts of the picture that its grids cover
-	width, height int               // pixels; 0 of a video
+	width, height int               // pixels; 0 for a video
 }
 
-// prepare makes pixel values of a picture, on a goroutine of the caller's.
+// prepare computes the pixel values of a picture on a goroutine other than the device's.
 func (e *Engine) prepare(ctx context.Context, m *Image, i int) (*image, model.Picture, error) {
 	if err := e.takesPictures(); err != nil {
 		return nil, nil, err
@@ -115,18 +113,18 @@ func (e *Engine) prepare(ctx context.Context, m *Image, i int) (*image, model.Pi
 	return im, prepared, nil
 }
 
-// preparation is a picture that several requests need prepared, and that one of them prepares.
+// preparation is a picture that several requests need. One of them prepares it.
 type preparation struct {
 	key   Key
-	users int           // requests that have it or wait for it
-	made  chan struct{} // closed when the rest is there
+	users int           // requests that use it or wait for it
+	made  chan struct{} // closed when the fields below are set
 	im    *image
 	pic   model.Picture
 	err   error
 }
 
-// prepareShared is prepare for requests that share what is made, until each of them has given
-// up its part. What another request failed at is tried again.
+// prepareShared is prepare for requests that share the result. It is kept until each of them has
+// called unshare. A request that finds another's preparation failed tries again itself.
 func (e *Engine) prepareShared(
 	ctx context.Context, m *Image, i int, p *picture, salt string,
 ) error {
@@ -161,7 +159,7 @@ func (e *Engine) prepareShared(
 	return err
 }
 
-// unshare gives up the part that a request has in a preparation.
+// unshare ends a request's share in a preparation.
 func (e *Engine) unshare(p *picture) {
 	s := p.shared
 	if s == nil {
@@ -175,8 +173,8 @@ func (e *Engine) unshare(p *picture) {
 	}
 }
 
-// before returns what f makes, or the cause of ctx where that ends first. f goes on then. A
-// panic of f is an error.
+// before returns the result of f, or the cause of ctx if ctx ends first; f then continues. A panic
+// in f becomes an error.
 func before[T any](ctx context.Context, f func() (T, error)) (out T, err error) {
 	if err := context.Cause(ctx); err != nil {
 		return out, err
@@ -204,7 +202,7 @@ func before[T any](ctx context.Context, f func() (T, error)) (out T, err error) 
 	}
 }
 
-// prepareVideo is prepare of a video.
+// prepareVideo is prepare for a video.
 func (e *Engine) prepareVideo(
 	ctx context.Context, v *imageproc.Video,
 ) (*image, model.Picture, error) {
@@ -245,8 +243,8 @@ func (e *Engine) described(px *imageproc.Pixels, key Key) (*image, model.Picture
 	return im, pics[0], nil
 }
 
-// pictureError says which picture of a request err is about, and what is wrong with it where
-// err does not.
+// pictureError adds the picture's index in the request to err. fault is used if err is not a
+// PictureError.
 func pictureError(i int, fault errs.PictureFault, err error) error {
 	var p *errs.PictureError
 	if errors.As(err, &p) {
@@ -257,17 +255,17 @@ func pictureError(i int, fault errs.PictureFault, err error) error {
 	return &errs.PictureError{Index: i, Fault: fault, Err: err}
 }
 
-// imagesMost is how many pictures' shapes are remembered.
+// imagesMost is how many prepared pictures the engine remembers.
 const imagesMost = 256
 
-// known returns what is known of a picture that was prepared before.
+// known returns the description of a picture that was prepared before, or nil.
 func (e *Engine) known(key Key) *image {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.images[key]
 }
 
-// learn remembers im. Where too many are remembered, any other goes.
+// learn remembers im. If there are too many, an arbitrary one is forgotten.
 func (e *Engine) learn(im *image) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -280,9 +278,9 @@ func (e *Engine) learn(im *image) {
 	e.images[im.key] = im
 }
 
-// featuresKey identifies what the decoder reads of p, for requests with the same salt.
+// featuresKey identifies the decoder's rows of p, among requests with the same salt.
 func (e *Engine) featuresKey(p *picture, salt string) Key {
-	how := []byte("whole") // methods inside the decoder get what the encoder made
+	how := []byte("whole") // with a method inside the decoder, features are the encoder's output
 	switch {
 	case p.late != nil:
 		how, _ = json.Marshal(p.late)
@@ -297,26 +295,26 @@ func (e *Engine) featuresKey(p *picture, salt string) Key {
 	return keyOf([]byte("features"), p.key[:], how, []byte(salt))
 }
 
-// picture is one place of a prompt where a picture, or a video, stands.
+// picture is a picture or a video at its place in a prompt.
 type picture struct {
 	*image
-	source   *Image // what it was prepared from, or
+	source   *Image // the picture that it was prepared from, or
 	video    *imageproc.Video
-	prepared model.Picture // to be encoded; nil where that was not needed
-	shared   *preparation  // where prepared came from; nil: it is this request's
-	visual   *model.Visual // as it was encoded before; nil: it was not
+	prepared model.Picture // not encoded yet; nil if it need not be
+	shared   *preparation  // shared source of prepared; nil: this request prepared it
+	visual   *model.Visual // an earlier encoding of it; nil: none
 	planned
-	index int // in its message
+	index int // within its message
 
 	id     Key             // of the rows that the decoder reads
-	entry  *entry          // of the feature cache; nil: the cache is not used
+	entry  *entry          // in the feature cache; nil: the cache is not used
 	tokens *features       // what the decoder reads; nil: not made yet
-	inside *methods.Inside // of a method inside the decoder, once it has read the picture
-	chosen int             // units of the prompt that it chose for; 0: of this one
-	disk   bool            // the entry came from the store, for this request
-	from   string          // cache that it came from
+	inside *methods.Inside // set once a method inside the decoder has read the picture
+	chosen int             // end in units of the prompt its tokens were chosen for; 0: this one
+	disk   bool            // this request loaded the entry from the store
+	from   string          // the cache that the tokens came from
 	spent  spent
 }
 
-// spent is the time that stages took.
+// spent is the time that each stage took.
 type spent struct{ prepare, encode, choose, merge time.Duration }

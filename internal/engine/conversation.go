@@ -14,23 +14,23 @@ import (
 	"github.com/restore-vlm/restore/internal/tokenizer/chat"
 )
 
-// Conversation is a dialogue about pictures. What it has read stays in the caches, as long as
-// there is memory: a turn reads only what is new, and is answered as if all were read again.
-// What a method inside the decoder chose for a question holds for later ones. It is not safe
-// for concurrent use.
+// Conversation is a dialogue about pictures. What it has read stays in the caches while there is
+// memory, so each turn reads only what is new. The answers are the same as if everything were read
+// again. What a method inside the decoder chose for one question holds for later ones. A
+// Conversation is not safe for concurrent use.
 type Conversation struct {
 	e        *Engine
 	options  methods.Options
 	messages []chat.Message
 	pics     []*picture
 	turns    []turn
-	forgot   uint64 // marks what was read since it forgot; 0: it did not
+	forgot   uint64 // marks what was read since the last Forget; 0: none
 }
 
-// turn is what a dialogue held before a question.
+// turn is the length of a dialogue before a question.
 type turn struct{ messages, pics int }
 
-// NewConversation starts a dialogue whose pictures are all reduced by o.
+// NewConversation starts a dialogue. o reduces all its pictures.
 func (e *Engine) NewConversation(o methods.Options) *Conversation {
 	return &Conversation{e: e, options: o}
 }
@@ -38,7 +38,7 @@ func (e *Engine) NewConversation(o methods.Options) *Conversation {
 // Reset forgets the dialogue.
 func (c *Conversation) Reset() { c.messages, c.pics, c.turns = nil, nil, nil }
 
-// Undo takes the last question back, with its answer and its pictures; false where there is
+// Undo removes the last question with its answer and its pictures. It returns false if there is
 // none.
 func (c *Conversation) Undo() bool {
 	if len(c.turns) == 0 {
@@ -50,7 +50,7 @@ func (c *Conversation) Undo() bool {
 	return true
 }
 
-// Forget has the next question read the whole dialogue again.
+// Forget makes the next question read the whole dialogue again.
 func (c *Conversation) Forget() {
 	c.forgot = c.e.marks.Add(1)
 	for i, p := range c.pics {
@@ -61,8 +61,8 @@ func (c *Conversation) Forget() {
 	}
 }
 
-// Ask answers the next question. After an error, and after an answer that was cancelled before
-// its first token, the dialogue is as it was before the call.
+// Ask answers the next question. An error, or a cancellation before the first token, leaves the
+// dialogue unchanged.
 func (c *Conversation) Ask(ctx context.Context, req Request) (*Answer, error) {
 	s, d, err := c.sequence(ctx, req)
 	if err == nil {
@@ -106,8 +106,8 @@ func (c *Conversation) sequence(ctx context.Context, req Request) (*sequence, di
 		return refuse("messages", "a dialogue of its own", "a conversation asks questions")
 	case !reflect.DeepEqual(req.Reduce, methods.Options{}) &&
 		!reflect.DeepEqual(req.Reduce, c.options):
-		return refuse("reduction", "another one than the conversation's",
-			"a conversation's pictures are all reduced alike")
+		return refuse("reduction", "a reduction other than the conversation's",
+			"a conversation reduces all its pictures in one way")
 	}
 	req.Reduce = c.options
 	if err := req.check(c.e.context); err != nil {
@@ -138,7 +138,7 @@ func (c *Conversation) sequence(ctx context.Context, req Request) (*sequence, di
 	return s, d, nil
 }
 
-// again readies pictures of earlier questions, in case that nothing of them is cached any more.
+// again prepares pictures of earlier questions whose features are no longer cached.
 func (e *Engine) again(ctx context.Context, pics []*picture, req *Request) error {
 	for i, p := range pics {
 		start := time.Now()
@@ -165,8 +165,8 @@ func (e *Engine) again(ctx context.Context, pics []*picture, req *Request) error
 	return nil
 }
 
-// system returns the messages of a dialogue that begins with a system prompt.
-// A second question may repeat it.
+// system returns the messages that begin a dialogue with a system prompt. Later questions may
+// repeat the same one.
 func (e *Engine) system(text string, before []chat.Message) ([]chat.Message, error) {
 	if e.tok == nil {
 		return nil, e.lacks(&e.ck.Parts().Tokenizer, "which questions need")
@@ -197,8 +197,8 @@ func (e *Engine) system(text string, before []chat.Message) ([]chat.Message, err
 	return []chat.Message{m}, nil
 }
 
-// tokenize renders messages and returns the ids, one picture token a picture.
-// What users wrote never becomes a control token.
+// tokenize renders messages and returns their ids, with one picture token for each picture. Text
+// from users never becomes a control token.
 func (e *Engine) tokenize(messages []chat.Message) ([]int32, error) {
 	segs, err := e.template.RenderSegments(messages, chat.Options{
 		AddGenerationPrompt: true, SpecialTokens: e.special,

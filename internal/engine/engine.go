@@ -35,59 +35,59 @@ import (
 type Options struct {
 	Threads  int                     // worker threads; 0: all cores that Go may use
 	Progress func(done, total int64) // bytes read while loading; may be nil
-	// told of everything that is done differently from what the checkpoint says; may be nil
+	// called for every difference from what the checkpoint says; may be nil
 	Warn func(message string)
 
-	// Quant "auto" is QuantAuto's. Otherwise Quant keeps the decoder's weights as "q4", "q8",
-	// "bf16", "f16" or "f32", and EncoderQuant those of vision tower and projector as "q8", "bf16",
-	// "f16" or "f32"; "" keeps them as they are stored. With q4 the decoder's embedding and head
-	// are kept at q8. Weights are converted while loading. Products with q8 and q4 round
-	// activations to 8 bits in blocks of 32, those with bf16 to bfloat16; all others compute in
-	// float32. Of a packed file they are "" or what it is packed as.
+	// Quant is the type of the decoder's weights in memory: "q4", "q8", "bf16", "f16" or "f32".
+	// EncoderQuant is the type for the vision tower and the projector: "q8", "bf16", "f16" or
+	// "f32". "" keeps weights as stored; for Quant "auto" see QuantAuto. With q4, the decoder's
+	// embedding and head are q8. Weights are converted while loading. Products with q8 and q4 round
+	// activations to 8 bits in blocks of 32, products with bf16 round them to bfloat16; all others
+	// compute in float32. For a packed file, both are "" or the type it was packed with.
 	Quant, EncoderQuant string
-	// CacheType is the type in which keys and values are kept: "f16", or "f32" and
-	// "", which mean the same. f16 rounds them and takes half the memory.
+	// CacheType is the type of stored keys and values: "f16", "f32", or "" for f32. f16 rounds them
+	// and takes half the memory.
 	CacheType string
 
-	// Parallel is how many sequences run at once, 0: 8. Queue is how many wait, 0: any
+	// Parallel is the most sequences that run at once, 0: 8. Queue is the most that wait, 0: any
 	// number, -1: none.
 	Parallel, Queue int
-	// Throughput is for answers that nobody reads as they come: every prompt that has a place
-	// is read before the running sequences go on. So more of them decode together, and each
-	// waits longer between two tokens.
+	// Throughput is for answers that nobody reads while they are generated. The engine reads the
+	// prompts of all requests that have a place before running sequences continue. More sequences
+	// then decode together, and each waits longer between two tokens.
 	Throughput bool
-	// Context is the most positions that a prompt and its answer may span, 0: as many as
-	// the model's configuration says.
+	// Context is the most positions that a prompt and its answer may span, 0: the limit in the
+	// model's configuration.
 	Context int
-	// KVBytes bounds the keys and values of requests that run and of the beginnings of
-	// prompts that are kept, 0: half of the memory that is free, 2 GiB where none can tell.
+	// KVBytes limits the memory for keys and values, of running requests and of prompt prefixes
+	// kept for reuse. 0: half of the free memory, or 2 GiB if the system does not report it.
 	KVBytes int64
-	// FeatureBytes bounds the encoded and reduced pictures that are kept, 0: 256 MB, -1:
-	// none but those in use.
+	// FeatureBytes limits the memory for encoded and reduced pictures, 0: 256 MB, -1: only those in
+	// use.
 	FeatureBytes int64
-	// Store, when not nil, keeps them over restarts.
+	// Store, when not nil, keeps encoded and reduced pictures across restarts.
 	Store Store
-	// Panicked, when not nil, is told of a panic that ended a request, with errs.ErrInternal.
+	// Panicked, when not nil, is called when a panic ends a request with errs.ErrInternal.
 	Panicked func(value any, stack []byte)
 
-	// Limits on the pixels of a resized picture, for models that take pictures of any size; 0 is
-	// what the model says.
+	// Limits on the pixels of a resized picture, for models that take pictures of any size. 0: the
+	// model's limit.
 	MinPixels, MaxPixels int
 
-	// Pad pads pictures to a square, for models that crop them otherwise.
+	// Pad pads pictures to a square, for models that would crop them.
 	Pad bool
 }
 
-// Values of Quant and EncoderQuant other than "".
+// Values of Quant and EncoderQuant in addition to "".
 var (
 	QuantTypes        = model.PlanTypes
 	EncoderQuantTypes = model.EncoderTypes
 )
 
-// CacheTypes are the values of CacheType other than "".
+// CacheTypes are the values of CacheType in addition to "".
 var CacheTypes = []string{"f32", "f16"}
 
-// source says how ck is bound.
+// source returns the model source that binds ck with these options.
 func (o *Options) source(ck checkpoint.Bundle, h Hooks) *model.Source {
 	return &model.Source{
 		Bundle: ck, Name: ck.About().Name, Plan: model.Plan{
@@ -98,8 +98,7 @@ func (o *Options) source(ck checkpoint.Bundle, h Hooks) *model.Source {
 	}
 }
 
-// Engine is a loaded model with its tokenizer, chat template and picture
-// processor.
+// Engine is a loaded model with its tokenizer, chat template and picture processor.
 type Engine struct {
 	ck       *model.Source
 	m        model.Multimodal
@@ -108,42 +107,42 @@ type Engine struct {
 	half     bool // keys and values are kept in float16
 	pages    *nn.KVPool
 	warn     func(string)
-	tok      *tokenizer.Tokenizer // nil when the model has none
+	tok      *tokenizer.Tokenizer // nil if the model has none
 	template *chat.Template
 	source   string              // where the template came from
-	proc     imageproc.Processor // nil when the model has none
+	proc     imageproc.Processor // nil if the model has none
 	special  map[string]string   // bos_token, eos_token, … for the template
 	eos      map[int32]bool
 
 	context   int // positions
-	together  int // sequences whose rows have the same bits in one forward as alone
+	together  int // most sequences in one forward that still give the same bits as alone
 	pagesMost int
-	device    *scheduler // nil of an engine that only describes
+	device    *scheduler // nil in an engine that only describes
 	prefixes  *prefixCache
 	cached    *featureCache
 	store     Store
 	digest    Key    // of the model
-	made      []byte // what else features depend on
+	made      []byte // everything else that features depend on
 	saving    sync.WaitGroup
 	panicked  func(value any, stack []byte)
 	closed    atomic.Bool
-	marks     atomic.Uint64 // of unique
+	marks     atomic.Uint64 // counter for unique
 
 	mu     sync.Mutex
-	images map[Key]*image       // what is known of pictures that were prepared
-	shared map[Key]*preparation // of pictures that requests prepare, or have not encoded
+	images map[Key]*image       // descriptions of pictures that were prepared
+	shared map[Key]*preparation // pictures that requests are preparing, or have not encoded
 
 	distance func() *nn.Distances // the calibration's distance term, built at the first use
 }
 
-// New binds ck. Configuration and weights are enough; a request that needs more, as a tokenizer, is
-// refused where the model has none.
+// New binds ck. Configuration and weights are enough. A request that needs another part, such as a
+// tokenizer, returns an error if the model lacks it.
 func New(ck checkpoint.Bundle, o Options, h Hooks) (*Engine, error) {
 	return newEngine(ck, o, h, nil)
 }
 
-// Check binds ck without reading its weights and returns what New would refuse. It
-// does not close ck.
+// Check binds ck without reading its weights and returns any error that New would return. It does
+// not close ck.
 func Check(ck checkpoint.Bundle, o Options) error {
 	e, err := New(ck, o, Hooks{Describe: true})
 	if err != nil {
@@ -153,9 +152,9 @@ func Check(ck checkpoint.Bundle, o Options) error {
 	return nil
 }
 
-// Verify looks at the weights of an engine that was opened to be described, and returns
-// what New would refuse: a value that is NaN or infinite, a packed file's that differ from
-// their checksums. progress, which may be nil, is told the bytes read.
+// Verify reads the weights of an engine that was opened with Hooks.Describe and returns any error
+// that New would return: a value that is NaN or infinite, or a packed file that does not match its
+// checksums. progress, which may be nil, receives the number of bytes read.
 func (e *Engine) Verify(progress func(done, total int64)) error {
 	return shortened(e.ck.Name, func() error {
 		if l, ok := e.ck.Bundle.(checkpoint.Loader); ok {
@@ -165,8 +164,8 @@ func (e *Engine) Verify(progress func(done, total int64)) error {
 	})
 }
 
-// shortened returns a fault that f meets in a mapped file as an error: someone cut the file
-// of the model short.
+// shortened calls f. If f faults while it reads a mapped file, because someone cut the model's file
+// short, it returns an error.
 func shortened(name string, f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -179,7 +178,7 @@ func shortened(name string, f func() error) (err error) {
 	return f()
 }
 
-// faultOf is the error of a fault in a mapped file, nil of other panics.
+// faultOf returns the error for a fault in a mapped file, or nil for any other panic.
 func faultOf(name string, v any) error {
 	if _, fault := v.(interface{ Addr() uintptr }); !fault {
 		return nil
@@ -188,7 +187,7 @@ func faultOf(name string, v any) error {
 		name, errs.ErrDamaged)
 }
 
-// newEngine binds ck; sink, when not nil, takes the weights.
+// newEngine binds ck. sink, when not nil, receives the weights.
 func newEngine(
 	ck checkpoint.Bundle, o Options, h Hooks, sink func(string, *tensor.Tensor) error,
 ) (e *Engine, err error) {
@@ -297,7 +296,7 @@ func bound(
 	return e, nil
 }
 
-// check refuses limits that are none.
+// check validates the numeric options.
 func (o *Options) check() error {
 	for _, c := range []struct {
 		name       string
@@ -323,7 +322,7 @@ func (o *Options) check() error {
 	return nil
 }
 
-// Limits where the options give none.
+// Defaults for limits that the options leave at 0.
 const (
 	parallelMost = 256
 	parallelHere = 8
@@ -331,11 +330,11 @@ const (
 	keysUnknown  = 2 << 30 // bytes
 )
 
-// leastRead is how many rows of a prompt are read at least: attention takes fewer as those of
-// decoding, in another order.
+// leastRead is the fewest rows of a prompt that are read together. Attention computes fewer rows as
+// decoding steps, which add in another order.
 const leastRead = 4
 
-// limits sets the bounds on context and memory.
+// limits sets the limits on context and memory.
 func (e *Engine) limits(o *Options) error {
 	if e.context = e.shape.MaxPositions; o.Context > e.context {
 		return fmt.Errorf("engine: %w", &errs.OptionError{
@@ -370,13 +369,13 @@ func (e *Engine) limits(o *Options) error {
 	return nil
 }
 
-// unique returns a key that nothing else has.
+// unique returns a new key.
 func (e *Engine) unique() Key {
 	return keyOf([]byte("unique"), binary.LittleEndian.AppendUint64(nil, e.marks.Add(1)))
 }
 
-// packedAs refuses a packed file of other types than the plan's, or of a form
-// that this program does not compute with.
+// packedAs returns an error if a packed file has other types than the plan, or a layout that this
+// program does not support.
 func packedAs(ck checkpoint.Bundle, plan model.Plan) error {
 	p := ck.About().Packed
 	if p == nil {
@@ -400,9 +399,8 @@ func packedAs(ck checkpoint.Bundle, plan model.Plan) error {
 	return nil
 }
 
-// Pack writes ck with its weights as o's plan keeps them to w, in the form that
-// [pack.Open] opens as ready to run. Weights are converted and written one by
-// one. It does not close ck.
+// Pack writes ck to w in the packed format that [pack.Open] reads, with the weight types of o's
+// plan. It converts and writes weights one by one. It does not close ck.
 func Pack(ck checkpoint.Bundle, o Options, w io.Writer) error {
 	if o.Quant == QuantAuto {
 		if o.Warn == nil {
@@ -428,8 +426,8 @@ func Pack(ck checkpoint.Bundle, o Options, w io.Writer) error {
 	return errors.Join(out.Close(), e.ck.Memory.Free())
 }
 
-// Resolve checks o for a picture of this model and fills in every default, as a request does.
-// Models whose pictures have no number of tokens of their own are refused.
+// Resolve validates o for a picture of this model and fills in every default, as a request does. It
+// returns an error if the number of tokens depends on the picture.
 func (e *Engine) Resolve(o methods.Options) (*methods.Plan, error) {
 	s := e.m.Info().Sizes
 	if s == nil || s.Views != 1 {
@@ -440,7 +438,7 @@ func (e *Engine) Resolve(o methods.Options) (*methods.Plan, error) {
 	return methods.Resolve(o, f)
 }
 
-// recipe returns the model's own recipe, nil where it has none.
+// recipe returns the model's own recipe, or nil if it has none.
 func (e *Engine) recipe() (*methods.Recipe, error) {
 	part := &e.ck.Parts().Recipe
 	if part.Data == nil {
@@ -453,7 +451,7 @@ func (e *Engine) recipe() (*methods.Recipe, error) {
 	return r, nil
 }
 
-// budgets returns the model's own thresholds for budgets by content, nil where it has none.
+// budgets returns the model's own thresholds for budgets by content, or nil if it has none.
 func (e *Engine) budgets() (*methods.Budgets, error) {
 	part := &e.ck.Parts().Budgets
 	if part.Data == nil {
@@ -466,8 +464,8 @@ func (e *Engine) budgets() (*methods.Budgets, error) {
 	return b, nil
 }
 
-// Close ends the requests that run or wait, with errs.ErrClosed, stops the workers, and gives
-// all memory back. It may be called at any time, and more than once.
+// Close ends running and waiting requests with errs.ErrClosed, stops the workers, and frees all
+// memory. It may be called at any time, and more than once.
 func (e *Engine) Close() error {
 	if e.closed.Swap(true) {
 		return nil
@@ -480,7 +478,7 @@ func (e *Engine) Close() error {
 	return errors.Join(e.pages.Free(), e.ck.Memory.Free(), e.ck.Close())
 }
 
-// Closed returns an error of errs.ErrClosed after Close, nil before.
+// Closed returns errs.ErrClosed after Close, and nil before.
 func (e *Engine) Closed() error {
 	if e.closed.Load() {
 		return fmt.Errorf("engine: %w", errs.ErrClosed)
@@ -488,14 +486,14 @@ func (e *Engine) Closed() error {
 	return nil
 }
 
-// Stats count what the caches did and hold, and the sequences.
+// Stats counts cache activity and sequences.
 type Stats struct {
 	Features, Prefixes CacheStats
 	KVBytes, KVLimit   int64
 	Running, Waiting   int
 }
 
-// Stats returns the numbers of this moment.
+// Stats returns the current numbers.
 func (e *Engine) Stats() Stats {
 	page := e.pages.PageBytes()
 	s := Stats{
@@ -512,7 +510,7 @@ func (e *Engine) Stats() Stats {
 	return s
 }
 
-// documents reads the parts of the model that are no weights.
+// documents reads the parts of the model other than its weights.
 func (e *Engine) documents() (err error) {
 	p := e.ck.Parts()
 	if p.Tokenizer.Data != nil {
@@ -549,16 +547,17 @@ func (e *Engine) documents() (err error) {
 	return e.endTokens()
 }
 
-// PicturePlace is what templates write for a picture where the vocabulary has no token for it.
+// PicturePlace is the text that templates write for a picture if the vocabulary has no token for
+// it.
 const PicturePlace = "<image>"
 
-// lacks is the error of a request that needs a part which the model does not have.
+// lacks returns the error for a request that needs a part which the model lacks.
 func (e *Engine) lacks(part *checkpoint.Part, need string) error {
 	return fmt.Errorf("engine: %s: no %s, %s", e.ck.Name, part.From, need)
 }
 
-// endTokens collects the ids that end an answer: those of the generation settings,
-// else the configuration's, and the tokenizer's eos_token.
+// endTokens collects the ids that end an answer: from the generation settings, or else from the
+// configuration, plus the tokenizer's eos_token.
 func (e *Engine) endTokens() error {
 	if part := &e.ck.Parts().Generation; part.Data != nil {
 		v, err := model.ParseConfig(part.Data)
@@ -586,7 +585,7 @@ func (e *Engine) endTokens() error {
 }
 
 type (
-	// Sizes are what the number of operations depends on.
+	// Sizes are the quantities that determine the number of operations.
 	Sizes = model.Sizes
 	// Tower is a stack of transformer blocks in Sizes.
 	Tower = model.Tower
@@ -596,20 +595,20 @@ type (
 type Info struct {
 	model.Info
 	Name   string
-	Format string // what the files are
-	// bytes of all files; of the weights alone where the model is in memory
+	Format string // format of the files
+	// bytes of all files; for a model in memory, of the weights only
 	Disk      int64
-	Kept      map[string]int64 // numbers by the type in which they are kept
+	Kept      map[string]int64 // number of parameters by stored type
 	Resident  int64            // bytes that weights take in memory
 	Threads   int
 	Kernel    string // implementation of the arithmetic in use
 	Template  string // where the chat template came from
-	Processor string // picture processor, empty when the model has none
-	Tokens    int    // ids of the tokenizer, 0 when the model has none
+	Processor string // picture processor; "" if the model has none
+	Tokens    int    // number of tokenizer ids; 0 if the model has none
 	End       []int32
 }
 
-// Info returns what `show` prints.
+// Info returns the description that `show` prints.
 func (e *Engine) Info() Info {
 	i := Info{
 		Info: e.m.Info(), Name: e.ck.Name, Threads: e.pool.Threads(),
@@ -639,8 +638,8 @@ func (e *Engine) Info() Info {
 	return i
 }
 
-// calibration returns the bias of a prompt about pics: none as long as none of them loses a
-// token, so that a budget of all tokens is exactly no reduction.
+// calibration returns the attention bias for a prompt about pics. It is nil if no picture loses a
+// token, so that a budget of all tokens equals no reduction exactly.
 func (e *Engine) calibration(pics []*picture) (*nn.Calibration, error) {
 	var c *nn.Calibration
 	for _, p := range pics {
@@ -665,7 +664,7 @@ func (e *Engine) calibration(pics []*picture) (*nn.Calibration, error) {
 			c.Truncate != own.Truncate {
 			return nil, fmt.Errorf("engine: %w", &errs.OptionError{
 				Name: "calibrate", Got: o.Calibrate, Fault: errs.Conflict,
-				Want: "the same terms of distance for all pictures",
+				Want: "the same distance terms for all pictures",
 				Why:  "they act on every row of a prompt",
 			})
 		}

@@ -5,37 +5,37 @@ import (
 	"sync"
 )
 
-// Store keeps encoded and reduced pictures over restarts, as a folder on disk does. What it
-// returns must be what it was given. It is called from several goroutines at once.
+// Store keeps encoded and reduced pictures across restarts, for example in a folder on disk. It
+// must return exactly the bytes that it was given. Several goroutines call it at once.
 type Store interface {
 	Load(key Key) (data []byte, ok bool)
 	Save(key Key, data []byte)
 }
 
-// featureCache keeps what the decoder reads of pictures, by content, least recently used out.
-// An entry that requests wait for or use stays, whatever the bound: what several ask for at
-// once is made once.
+// featureCache keeps the decoder's rows of pictures by content and evicts the least recently used.
+// Entries in use are never evicted, even above the limit. Features that several requests need at
+// once are computed once.
 type featureCache struct {
 	mu      sync.Mutex
 	most    int64 // bytes
 	bytes   int64
 	entries map[Key]*entry
-	order   recent.List // of *entry, newest first; of those that nobody uses
+	order   recent.List // of *entry, newest first; only entries that are not in use
 	stats   CacheStats
 }
 
-// entry is one key's place in the cache.
+// entry is the cache's slot for one key.
 type entry struct {
 	key   Key
 	value *features // nil: not made yet
 	users int
-	at    *recent.Element // in order; nil while it is used
+	at    *recent.Element // in order; nil while in use
 }
 
-// CacheStats count what a cache did.
+// CacheStats counts a cache's hits, misses, evictions and contents.
 type CacheStats struct {
 	Hits, Misses, Evictions int64
-	DiskHits                int64 // of Hits, those that the store answered
+	DiskHits                int64 // of Hits, found in the store
 	Entries                 int
 	Bytes                   int64
 }
@@ -44,7 +44,7 @@ func newFeatureCache(most int64) *featureCache {
 	return &featureCache{most: most, entries: map[Key]*entry{}}
 }
 
-// use returns the entry of key, which stays until it is left.
+// use returns the entry of key and marks it in use until leave.
 func (c *featureCache) use(key Key) *entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,7 +61,7 @@ func (c *featureCache) use(key Key) *entry {
 	return n
 }
 
-// leave gives the entry up.
+// leave ends one use of the entry.
 func (c *featureCache) leave(n *entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,14 +85,14 @@ func (c *featureCache) leave(n *entry) {
 	}
 }
 
-// get returns what the entry holds, nil where that is still to be made.
+// get returns the entry's value, or nil if it is not made yet.
 func (c *featureCache) get(n *entry) *features {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return n.value
 }
 
-// put gives the entry, which is in use, its value.
+// put sets the value of an entry that is in use.
 func (c *featureCache) put(n *entry, f *features) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,7 +102,7 @@ func (c *featureCache) put(n *entry, f *features) {
 	}
 }
 
-// count notes whether a request found its picture.
+// count records a hit or a miss.
 func (c *featureCache) count(hit, disk bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,7 +117,7 @@ func (c *featureCache) count(hit, disk bool) {
 	}
 }
 
-// numbers returns what the cache did and holds.
+// numbers returns the cache's statistics.
 func (c *featureCache) numbers() CacheStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,7 +131,7 @@ func (c *featureCache) numbers() CacheStats {
 	return s
 }
 
-// size is the memory of f, less some hundred bytes.
+// size is the memory of f in bytes, without a few hundred bytes of overhead.
 func (f *features) size() int64 {
 	n := int64(len(f.x))
 	if r := f.reduction; r != nil {
@@ -147,7 +147,7 @@ func (f *features) size() int64 {
 	return 4 * n
 }
 
-// bare returns f without what only the decoder's first layer reads.
+// bare returns f without the rows, which only the decoder's first layer reads.
 func (f *features) bare() *features {
 	b := *f
 	b.x = nil

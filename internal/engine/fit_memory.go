@@ -10,35 +10,33 @@ import (
 	"github.com/restore-vlm/restore/internal/model/all"
 )
 
-// QuantAuto is the Quant that keeps the decoder's weights as they are stored where they
-// fit in the memory that is available, else in the largest type that does.
+// QuantAuto is the Quant that keeps the decoder's weights as stored if they fit in the available
+// memory, and otherwise uses the largest type that fits.
 const QuantAuto = "auto"
 
-// smaller are the types that a model which does not fit as it is stored may be kept in,
-// the largest first.
+// smaller lists the types for a model that does not fit as stored, largest first.
 var smaller = []string{"f16", "q8", "q4"}
 
-// available is [machine.Available], but for tests.
+// available is [machine.Available]; tests replace it.
 var available = machine.Available
 
-// A SizeError is returned when a model's weights do not fit in the memory that is
-// available, before any is read.
+// A SizeError is returned, before any weights are read, if they do not fit in the available memory.
 type SizeError struct {
 	errs.MemoryError
-	Quant string // the largest type of Quant that fits; "" where none does
+	Quant string // the largest type of Quant that fits; "" if none does
 }
 
 // Unwrap returns the errs.MemoryError.
 func (e *SizeError) Unwrap() error { return &e.MemoryError }
 
-// fitMemory resolves QuantAuto, and refuses weights that do not fit. It reads none.
+// fitMemory resolves QuantAuto and returns an error if the weights do not fit. It reads no weights.
 func (o *Options) fitMemory(ck checkpoint.Bundle) error {
 	free, known := available()
 	if o.Quant != QuantAuto && (!known || len(ck.About().Files) == 0) {
 		return nil
 	}
 	if ck.About().Packed != nil && o.Quant == QuantAuto {
-		o.Quant = "" // what it is packed as
+		o.Quant = "" // as packed
 	}
 	auto := o.Quant == QuantAuto
 	if auto {
@@ -50,11 +48,11 @@ func (o *Options) fitMemory(ck checkpoint.Bundle) error {
 	}
 	need, err := residentAs(ck, *o)
 	if err != nil {
-		return nil // what is wrong is said where the model is bound
+		return nil // binding the model reports the error
 	}
 	room := free
 	if auto {
-		room -= free / 8 // for keys, values and buffers
+		room -= free / 8 // reserve for keys, values and buffers
 	}
 	if need <= room {
 		if auto {
@@ -107,7 +105,8 @@ func (o *Options) fitMemory(ck checkpoint.Bundle) error {
 
 func gigabytes(n int64) string { return fmt.Sprintf("%.1f GB", float64(n)/1e9) }
 
-// residentAs returns the bytes that the weights of ck take as o says. It reads none.
+// residentAs returns the bytes of memory that the weights of ck take with options o. It reads no
+// weights.
 func residentAs(ck checkpoint.Bundle, o Options) (int64, error) {
 	src, err := boundAs(ck, o, Hooks{})
 	if err != nil {
@@ -117,7 +116,7 @@ func residentAs(ck checkpoint.Bundle, o Options) (int64, error) {
 	return n, nil
 }
 
-// boundAs binds ck as o says. It reads no weights; h may make them.
+// boundAs binds ck with options o. It reads no weights; h may make them.
 func boundAs(ck checkpoint.Bundle, o Options, h Hooks) (*model.Source, error) {
 	o.Progress, h.Describe = nil, true
 	src := o.source(ck, h)
@@ -128,5 +127,5 @@ func boundAs(ck checkpoint.Bundle, o Options, h Hooks) (*model.Source, error) {
 // Packed reports whether the model is a packed file.
 func (e *Engine) Packed() bool { return e.ck.About().Packed != nil }
 
-// Available returns the bytes of memory that are free, and whether the system says so.
+// Available returns the bytes of free memory. ok is false if the system does not report it.
 func Available() (int64, bool) { return available() }

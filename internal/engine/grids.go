@@ -5,8 +5,8 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// grids returns where the picture's tokens lie on it: those that were reduced, or
-// all.
+// grids returns the positions on the picture of its reduced tokens, or of all tokens if it was not
+// reduced.
 func (p *picture) grids() []imageproc.Grid {
 	v := p.shape
 	if v.Views != nil {
@@ -22,14 +22,14 @@ func (p *picture) grids() []imageproc.Grid {
 	return []imageproc.Grid{g}
 }
 
-// viewGrids is grids of a picture that was encoded in views.
+// viewGrids is grids for a picture that was encoded in views.
 func (p *picture) viewGrids() []imageproc.Grid {
 	v := p.shape.Views
 	source := v.Source
 	if p.list != nil {
 		source = p.list.source
 	}
-	token := make(map[int32]int32, len(source)) // of each patch
+	token := make(map[int32]int32, len(source)) // index of each patch's token
 	for t, s := range source {
 		if s >= 0 {
 			token[s] = int32(t)
@@ -58,8 +58,8 @@ func (p *picture) viewGrids() []imageproc.Grid {
 	return grids
 }
 
-// cuts returns the grids that the tokens of a picture encoded in views lie on,
-// less what was cut off at their edges.
+// cuts returns, for a picture encoded in views, the grids on which its tokens lie, without the
+// padding that was cut off at their edges.
 func (p *picture) cuts() []reduce.Cut {
 	var out []reduce.Cut
 	for _, g := range p.viewGrids() {
@@ -83,7 +83,7 @@ func (p *picture) cuts() []reduce.Cut {
 	return out
 }
 
-// ends returns the newline after each row of g, nil where there is none.
+// ends returns the index of the newline after each row of g, or nil if there are none.
 func ends(g *imageproc.Grid, source []int32) []int32 {
 	out, any := make([]int32, g.Rows), false
 	for y := range out {

@@ -11,11 +11,11 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// Prompt is a request that was checked and prepared as Submit does it, but not queued. Package lab
-// looks into its steps. Methods with a Run are for functions that Do calls.
+// Prompt is a request that was checked and prepared as by Submit but not queued, so that package
+// lab can run its steps one by one. Call methods that take a Run only in functions that Do runs.
 type Prompt struct{ s *sequence }
 
-// Look prepares req. No cache is read or written.
+// Look prepares req. It reads and writes no cache.
 func (e *Engine) Look(ctx context.Context, req Request) (*Prompt, error) {
 	req.NoCache = true
 	s, err := e.sequence(ctx, req)
@@ -45,7 +45,7 @@ func (p *Prompt) Len() int { return len(p.s.all) }
 func (p *Prompt) Shape(i int) *model.Shape { return p.s.all[i].shape }
 
 // IDs returns the prompt's ids with one picture token for each visual token before reduction, so
-// that a trace can be read again.
+// that the prompt of a trace can be read again.
 func (p *Prompt) IDs() []int64 {
 	m := p.s.e.m
 	var ids []int64
@@ -62,8 +62,8 @@ func (p *Prompt) IDs() []int64 {
 	return ids
 }
 
-// Encode runs the encoder once over all pictures. It reports false, and does nothing, where a
-// method changes what the encoder does: Reduce then encodes each picture.
+// Encode runs the encoder once over all pictures. If a method changes the encoder's work, Encode
+// does nothing and returns false; Reduce then encodes each picture.
 func (p *Prompt) Encode(r *model.Run) (bool, error) {
 	prepared := make([]model.Picture, 0, p.Len())
 	for _, pic := range p.s.all {
@@ -85,20 +85,20 @@ func (p *Prompt) Encode(r *model.Run) (bool, error) {
 	return true, nil
 }
 
-// Input returns what methods read of picture i, which must be encoded.
+// Input returns the data that methods read of picture i, which must be encoded.
 func (p *Prompt) Input(i int) *reduce.Input {
 	pic := p.s.all[i]
 	return pic.input(pic.visual)
 }
 
-// Reduced is what the decoder reads of a picture.
+// Reduced holds the rows of a picture for the decoder.
 type Reduced struct {
 	Reduction *reduce.Reduction // nil: every token
 	X         []float32         // [rows, hidden]
-	Encoding  *methods.Encoding // of a method inside the encoder, where r has a Trace
+	Encoding  *methods.Encoding // of a method inside the encoder, if r has a Trace
 }
 
-// Reduce encodes picture i, unless it is encoded, and reduces it.
+// Reduce encodes picture i if needed, and reduces it.
 func (p *Prompt) Reduce(r *model.Run, i int) (*Reduced, error) {
 	pic := p.s.all[i]
 	f, err := p.s.e.features(r, pic)
@@ -109,7 +109,7 @@ func (p *Prompt) Reduce(r *model.Run, i int) (*Reduced, error) {
 	return &Reduced{Reduction: f.reduction, X: f.x, Encoding: f.encoding}, nil
 }
 
-// Rows reduces the pictures that are not reduced yet and makes the decoder's rows of the prompt.
+// Rows reduces the pictures that are not reduced yet and returns the decoder's rows of the prompt.
 func (p *Prompt) Rows(r *model.Run) (*Rows, error) {
 	s := p.s
 	for i, pic := range s.all {
@@ -126,8 +126,8 @@ func (p *Prompt) Rows(r *model.Run) (*Rows, error) {
 	return s.e.layout(s.units, 0)
 }
 
-// Visual says of each key that a layer holds of the prompt, once it is read, whether it is a
-// picture's.
+// Visual reports, for each key that a layer holds after the prompt was read, whether it belongs to
+// a picture.
 func (p *Prompt) Visual(layer int) []bool {
 	var out []bool
 	for _, u := range p.s.units {
@@ -137,7 +137,7 @@ func (p *Prompt) Visual(layer int) []bool {
 }
 
 // Read runs the decoder on in with an empty cache, which Free frees. trace, which may be nil,
-// receives every intermediate. The span says which rows are left in in.X.
+// receives every intermediate. The returned span tells which rows are left in in.X.
 func (p *Prompt) Read(
 	r *model.Run, in *Rows, trace func(name string, shape []int, data []float32),
 ) (*model.Span, error) {
@@ -155,8 +155,8 @@ func (p *Prompt) Read(
 // Next returns the position of the token that Step reads next.
 func (p *Prompt) Next() float64 { return p.s.next }
 
-// Step runs the decoder on one more token after Read, in x [hidden], and writes its logits
-// [vocab].
+// Step runs the decoder on one more token after Read. It uses x [hidden] and writes the token's
+// logits [vocab].
 func (p *Prompt) Step(r *model.Run, id int32, x, logits []float32) error {
 	s := p.s
 	if err := s.e.m.Decoder().Embed(x, []int32{id}); err != nil {
@@ -173,7 +173,7 @@ func (p *Prompt) Step(r *model.Run, id int32, x, logits []float32) error {
 	return nil
 }
 
-// Free frees the cache of Read.
+// Free frees the cache that Read filled.
 func (p *Prompt) Free() {
 	if s := p.s; s.cache != nil {
 		s.cache.Free()
@@ -181,7 +181,7 @@ func (p *Prompt) Free() {
 	}
 }
 
-// Prepared are pictures that are encoded when a request reads them.
+// Prepared returns pictures that are encoded when a request reads them.
 func (e *Engine) Prepared(pics []model.Picture) *Encoded {
 	out := &Encoded{prepared: pics, visuals: make([]*model.Visual, len(pics))}
 	for _, p := range pics {
@@ -190,7 +190,7 @@ func (e *Engine) Prepared(pics []model.Picture) *Encoded {
 	return out
 }
 
-// Pixels prepares pictures, or a video where it is not nil.
+// Pixels prepares pictures, or the video v if it is not nil.
 func (e *Engine) Pixels(pics []*imageproc.Picture, v *imageproc.Video) (*imageproc.Pixels, error) {
 	if err := e.takesPictures(); err != nil {
 		return nil, err
@@ -204,10 +204,10 @@ func (e *Engine) Pixels(pics []*imageproc.Picture, v *imageproc.Video) (*imagepr
 // Model returns the bound model.
 func (e *Engine) Model() model.Multimodal { return e.m }
 
-// Source returns what the model was bound from.
+// Source returns the source that the model was bound from.
 func (e *Engine) Source() *model.Source { return e.ck }
 
-// SourceAs binds the same files with the decoder's weights as quant. It reads no weights.
+// SourceAs binds the same files with quant as the decoder's weight type. It reads no weights.
 func (e *Engine) SourceAs(quant string) (*model.Source, error) {
 	o := Options{Quant: quant, EncoderQuant: e.ck.Plan.Encoder}
 	return boundAs(e.ck.Bundle, o, Hooks{Weights: e.ck.Make})
@@ -216,10 +216,10 @@ func (e *Engine) SourceAs(quant string) (*model.Source, error) {
 // Pool returns the engine's threads.
 func (e *Engine) Pool() *kernel.Pool { return e.pool }
 
-// CacheBytes returns the bytes of the keys and values of so many rows.
+// CacheBytes returns the bytes of the keys and values of the given number of rows.
 func (e *Engine) CacheBytes(rows int) int64 { return e.shape.CacheBytes(rows, e.half) }
 
-// DecoderFormat returns the format of the decoder's products, F32 for any that is not packed.
+// DecoderFormat returns the format of the decoder's products: F32 for any that is not packed.
 func (e *Engine) DecoderFormat() kernel.Format {
 	plan := e.ck.Plan.Decoder
 	if p := e.ck.About().Packed; p != nil {

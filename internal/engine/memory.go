@@ -7,16 +7,16 @@ import (
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
-// claim is what a running sequence may still need.
+// claim is the memory that a running sequence may still need.
 type claim struct {
 	cache *nn.KVCache
-	need  int // pages in addition to those that it holds and those that it takes now
+	need  int // pages in addition to held and takes
 	takes int
 }
 
-// safe reports whether s may take so many pages now: every running sequence can then still
-// take all that it may need, one after another. So none of them is ever without memory for
-// good, and none reserves what it may not need.
+// safe reports whether s may take so many pages now and every running sequence can still finish,
+// one after another, with all the pages it may need (the banker's algorithm). No sequence then
+// waits for memory forever, and none reserves pages it may not need.
 func (d *scheduler) safe(s *sequence, pages int) bool {
 	d.caches, d.claims = d.caches[:0], d.claims[:0]
 	add := func(r *sequence) {
@@ -46,7 +46,7 @@ func (d *scheduler) safe(s *sequence, pages int) bool {
 	return true
 }
 
-// room frees prefixes of finished sequences until the pages that are missing can be found.
+// room evicts prefixes of finished sequences until there is space for the missing pages.
 func (d *scheduler) room(missing func() (pages, find int)) {
 	for {
 		_, find := missing()
@@ -56,9 +56,9 @@ func (d *scheduler) room(missing func() (pages, find int)) {
 	}
 }
 
-// sharable returns how many units of the prompt may be in memory already. What is left to read is
-// enough rows to be computed as in the whole prompt: fewer are summed in another order, and
-// rounding to 8 bits makes more of that than the last bits.
+// sharable returns how many units of the prompt may come from a prefix in memory. The rest must
+// have at least leastRead rows: fewer rows are summed in another order than in the whole prompt,
+// and rounding activations to 8 bits amplifies that difference.
 func (s *sequence) sharable() int {
 	rows := 0
 	for i := len(s.units) - 1; i >= 0; i-- {
@@ -69,11 +69,11 @@ func (s *sequence) sharable() int {
 	return 0
 }
 
-// admit starts the cache of s with the longest stretch of its prompt that is in memory, and
-// takes the pages of the rest. It reports whether there is memory for that.
+// admit starts the cache of s with the longest prefix of its prompt that is in memory, and reserves
+// pages for the rest. It returns false if there is too little memory.
 func (d *scheduler) admit(s *sequence) bool {
 	e := d.e
-	if s.tried == d.changes { // as little as the last time
+	if s.tried == d.changes { // no memory was freed since the last try
 		return false
 	}
 	var from cut
@@ -123,8 +123,8 @@ func (d *scheduler) admit(s *sequence) bool {
 	return true
 }
 
-// grow takes the pages that one more token of s needs. It reports whether there is memory for
-// them.
+// grow takes the pages that s needs for one more token. It returns false if there is too little
+// memory.
 func (d *scheduler) grow(s *sequence) bool {
 	missing := func() (pages, find int) { return s.cache.Missing(1) }
 	pages, _ := missing()

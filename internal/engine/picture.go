@@ -15,17 +15,17 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// planned says what is to become of a picture.
+// planned is the plan for a picture.
 type planned struct {
 	plan  *methods.Plan
-	list  *list // what is reduced of a picture that is encoded in views; nil: all tokens
+	list  *list // tokens that are reduced, of a picture encoded in views; nil: all tokens
 	need  model.Needs
 	site  reduce.Site
 	draws bool // the choice depends on a seed
 	small bool // the method reads the picture encoded at a smaller size
 
-	// Of a budget by content, which is found in the encoded picture: the options that plan is
-	// for the largest budget of.
+	// late is set for a budget by content, which is computed from the encoded picture: the options
+	// to resolve then. Until then, plan has the largest possible budget.
 	late *methods.Options
 }
 
@@ -41,18 +41,18 @@ func (p *picture) whole() bool {
 	}
 }
 
-// features are what the decoder reads of a picture. They are immutable, and requests share
-// them.
+// features are the decoder's rows of a picture. They are immutable, and requests share them.
 type features struct {
-	plan      *methods.Plan     // of a budget by content; nil: the picture's
-	gains     []float64         // that the budget was found by; nil: it was given
-	options   reduce.Resolved   // the plan's, or what the method made of it
-	reduction *reduce.Reduction // before the decoder; nil: every token
-	x         []float32         // [rows, hidden]; nil where only keys and values are kept
-	encoding  *methods.Encoding // of a method inside the encoder; nil outside of traces
+	plan      *methods.Plan     // of a budget by content; nil: the picture's own plan
+	gains     []float64         // from which the budget was computed; nil: it was given
+	options   reduce.Resolved   // the plan's, or those that the method set
+	reduction *reduce.Reduction // before the decoder; nil: every token is kept
+	x         []float32         // [rows, hidden]; nil if only keys and values are kept
+	encoding  *methods.Encoding // of a method inside the encoder; nil without a trace
 }
 
-// rows returns how many rows the decoder reads, at most where the method finds that out.
+// rows returns how many rows the decoder reads. It is an upper bound if the method determines the
+// number.
 func (p *picture) rows() int {
 	switch {
 	case p.tokens != nil && p.tokens.reduction != nil:
@@ -63,7 +63,7 @@ func (p *picture) rows() int {
 	return p.plan.NVis
 }
 
-// reduced returns what became of the picture; nil where every token was read.
+// reduced returns the reduction of the picture, or nil if every token was read.
 func (p *picture) reduced() *reduce.Reduction {
 	if p.inside != nil {
 		return p.inside.Reduction()
@@ -74,7 +74,7 @@ func (p *picture) reduced() *reduce.Reduction {
 	return p.tokens.reduction
 }
 
-// needs says which by-products of the encoder a method reads.
+// needs returns the by-products of the encoder that a method reads.
 func needs(m *reduce.Method, restore bool) (n model.Needs, small bool) {
 	for _, need := range m.Require(restore) {
 		n.ClsAttn = n.ClsAttn || need == reduce.ClsAttn
@@ -85,7 +85,7 @@ func needs(m *reduce.Method, restore bool) (n model.Needs, small bool) {
 	return n, small
 }
 
-// cannot says that the model does not give a method what it needs.
+// cannot returns the error for a model that lacks data which a method needs.
 func cannot(base, why string) error {
 	return fmt.Errorf("engine: %w", &errs.OptionError{
 		Name: "base", Got: base, Want: "another base", Why: why, Fault: errs.Conflict,
@@ -108,12 +108,12 @@ func (e *Engine) plan(s *model.Shape, o methods.Options) (p planned, err error) 
 		return p, cannot(o.Base, "this model's encoder cannot be reduced inside: "+s.Closed)
 	}
 	f := e.facts(s)
-	// inside the decoder every row takes part, whatever view it came from
+	// Inside the decoder all rows take part, from every view.
 	if s.Views != nil && m.Site != reduce.InsideDecoder {
 		p.list = listOf(s, &o, &m)
 		f.Tokens, f.Views = len(p.list.source), p.list.sizes()
 	}
-	f.Gains = func(most int) ([]float64, error) { // as of a picture whose content needs them all
+	f.Gains = func(most int) ([]float64, error) { // as for a picture that needs every token
 		p.late = &o
 		return slices.Repeat([]float64{math.Inf(1)}, min(most, f.Tokens)), nil
 	}
@@ -126,7 +126,7 @@ func (e *Engine) plan(s *model.Shape, o methods.Options) (p planned, err error) 
 	return p, nil
 }
 
-// facts returns what a plan has to know of the model and of a picture of shape s.
+// facts returns the facts about the model and a picture of shape s that a plan depends on.
 func (e *Engine) facts(s *model.Shape) methods.Facts {
 	return methods.Facts{
 		Tokens: s.N, GridH: s.GridH, GridW: s.GridW,
@@ -136,7 +136,7 @@ func (e *Engine) facts(s *model.Shape) methods.Facts {
 	}
 }
 
-// settle makes the plan of p, whose budget depends on what gains returns.
+// settle plans p, whose budget depends on gains.
 func (e *Engine) settle(
 	p *picture, gains func(most int) ([]float64, error),
 ) (*methods.Plan, error) {
@@ -148,7 +148,7 @@ func (e *Engine) settle(
 	return methods.Resolve(*p.late, f)
 }
 
-// features encodes and reduces p. It notes in p.spent how long that took.
+// features encodes and reduces p, and records the times in p.spent.
 func (e *Engine) features(r *model.Run, p *picture) (*features, error) {
 	start := time.Now()
 	f := &features{}
@@ -194,7 +194,7 @@ func (e *Engine) features(r *model.Run, p *picture) (*features, error) {
 	return f, nil
 }
 
-// got gives p the features that were made of it, here or for another request.
+// got sets the features of p, made by this request or by another.
 func (p *picture) got(f *features) {
 	if p.tokens = f; f.plan != nil {
 		p.plan = f.plan
@@ -211,7 +211,7 @@ func (e *Engine) PictureTokens(pic *imageproc.Picture) (int, error) {
 	return im.shape.N, nil
 }
 
-// take makes the decoder's rows of f's reduction.
+// take sets the decoder's rows in f from its reduction.
 func (e *Engine) take(r *model.Run, f *features) {
 	f.x = f.reduction.Features
 	if f.reduction.Space == reduce.Encoder {
@@ -219,7 +219,7 @@ func (e *Engine) take(r *model.Run, f *features) {
 	}
 }
 
-// encode runs the encoder on p, unless it was encoded before.
+// encode runs the encoder on p unless it was encoded before.
 func (e *Engine) encode(r *model.Run, p *picture, need model.Needs) (*model.Visual, error) {
 	if p.visual != nil {
 		return p.visual, nil
@@ -231,7 +231,7 @@ func (e *Engine) encode(r *model.Run, p *picture, need model.Needs) (*model.Visu
 	return v[0], nil
 }
 
-// competing encodes p and returns what its method reads.
+// competing encodes p and returns the input of its method.
 func (e *Engine) competing(r *model.Run, p *picture) (in *reduce.Input, err error) {
 	if !p.small {
 		v, err := e.encode(r, p, p.need)

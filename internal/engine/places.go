@@ -9,16 +9,16 @@ import (
 	"github.com/restore-vlm/restore/internal/tokenizer/chat"
 )
 
-// Characters that stand for pictures in a question until its template is rendered. Unicode
-// reserves them for a program's own use; in what users write they become U+FFFD.
+// Marks stand for pictures in a question until its template is rendered. Unicode reserves these
+// characters for internal use; in text from users they become U+FFFD.
 const (
 	pictureMark = '\uFDD0'
 	videoMark   = '\uFDD1'
-	leftMark    = '\uFDD2' // around a picture, to see what a template writes for it
+	leftMark    = '\uFDD2' // around a picture, to find what a template writes for it
 	rightMark   = '\uFDD3'
 )
 
-// withoutMarks makes a user's text free of marks.
+// withoutMarks replaces marks in a user's text.
 func withoutMarks(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= pictureMark && r <= rightMark {
@@ -28,8 +28,8 @@ func withoutMarks(text string) string {
 	}, text)
 }
 
-// userMessage is a question about pictures: before its text, or at places, byte offsets into
-// it, one a picture.
+// userMessage returns a question about pictures. They stand before its text, or at places: byte
+// offsets into the text, one for each picture.
 func userMessage(text string, pics []*picture, places []int) (chat.Message, error) {
 	m := chat.Message{Role: "user"}
 	if len(places) > 0 {
@@ -48,14 +48,14 @@ func userMessage(text string, pics []*picture, places []int) (chat.Message, erro
 	return m, nil
 }
 
-// markPlaces puts marks at places.
+// markPlaces inserts marks at places.
 func markPlaces(text string, pics []*picture, places []int) (string, error) {
 	if len(places) != len(pics) {
 		return "", &errs.OptionError{
 			Name:  "places",
 			Got:   fmt.Sprint(len(places)),
 			Fault: errs.Conflict,
-			Want:  fmt.Sprintf("%d, one a picture", len(pics)),
+			Want:  fmt.Sprintf("%d, one for each picture", len(pics)),
 		}
 	}
 	var b strings.Builder
@@ -81,8 +81,8 @@ func markPlaces(text string, pics []*picture, places []int) (string, error) {
 	return b.String(), nil
 }
 
-// fillMarks replaces the marks of a rendered prompt by what the template writes for a picture
-// among text. That is the template's, so that its control tokens are recognised.
+// fillMarks replaces each mark of a rendered prompt with the template's text for a picture among
+// text. That text does not come from the user, so its control tokens are recognised.
 func (e *Engine) fillMarks(segs []chat.Segment) ([]tokenizer.Segment, error) {
 	var out []tokenizer.Segment
 	for _, s := range segs {
@@ -113,8 +113,8 @@ func (e *Engine) fillMarks(segs []chat.Segment) ([]tokenizer.Segment, error) {
 	return out, nil
 }
 
-// written is what the template writes for a picture that stands between two texts. A template
-// that moves pictures to the front tells nothing of one among text, which is its token alone.
+// written returns the text that the template writes for a picture between two texts. If the
+// template moves pictures to the front, it is the picture token only.
 func (e *Engine) written(id int32, kind string) (string, error) {
 	token, ok := e.tok.Token(id)
 	if !ok {

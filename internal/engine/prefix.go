@@ -8,9 +8,8 @@ import (
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
-// prefixCache finds beginnings of prompts whose keys and values are in memory: those of
-// sequences that run, and those that finished ones left. It belongs to the device's
-// goroutine.
+// prefixCache finds prompt prefixes whose keys and values are in memory, from running and from
+// finished sequences. Only the device's goroutine uses it.
 type prefixCache struct {
 	cuts map[uint64][]cut // by the hash of the units up to the cut
 	idle []*prefix        // of finished sequences, least recently used first
@@ -18,15 +17,15 @@ type prefixCache struct {
 	hits, misses, evictions atomic.Int64
 }
 
-// prefix is what one sequence has read.
+// prefix is the part of a sequence that was read.
 type prefix struct {
-	root   uint64 // of its hashes: calibration and salt
+	root   uint64 // start of its hashes: calibration and salt
 	units  []unit
-	hashes []uint64 // of units[:i+1]
+	hashes []uint64 // hashes[i] is of units[:i+1]
 	cache  *nn.KVCache
 }
 
-// cut is a stretch of a prefix from its beginning.
+// cut is the first n units of a prefix.
 type cut struct {
 	p *prefix
 	n int // units
@@ -34,8 +33,8 @@ type cut struct {
 
 func newPrefixCache() *prefixCache { return &prefixCache{cuts: map[uint64][]cut{}} }
 
-// rootOf is the hash of no unit under a calibration, for requests with the same salt and mark.
-// Keys and values of text too depend on the calibration.
+// rootOf returns the hash of an empty prefix under a calibration, for requests with the same salt
+// and mark. The calibration also changes the keys and values of text.
 func rootOf(c *nn.Calibration, salt string, mark uint64) uint64 {
 	h := fnv.New64a()
 	h.Write(binary.LittleEndian.AppendUint64([]byte(salt), mark))
@@ -53,7 +52,7 @@ func bit(on bool) byte {
 	return 0
 }
 
-// hash continues the hash of what stands before u.
+// hash extends the hash of the units before u by u.
 func (u unit) hash(before uint64) uint64 {
 	h := fnv.New64a()
 	var b [12]byte
@@ -66,8 +65,7 @@ func (u unit) hash(before uint64) uint64 {
 	return h.Sum64()
 }
 
-// same reports whether two units have the same keys and values where the same stands before
-// them.
+// same reports whether two units with the same units before them have the same keys and values.
 func (u unit) same(v unit) bool {
 	if u.pic == nil || v.pic == nil {
 		return u == v
@@ -75,8 +73,8 @@ func (u unit) same(v unit) bool {
 	return u.pic.id == v.pic.id
 }
 
-// find returns the longest stretch of units from their beginning that is in memory, at most
-// n of them; an empty cut where there is none.
+// find returns the longest prefix of units in memory, of at most n units. The cut is empty if there
+// is none.
 func (c *prefixCache) find(root uint64, units []unit, n int) cut {
 	n = min(n, len(units))
 	hashes := make([]uint64, n)
@@ -104,14 +102,14 @@ func sameUnits(a, b []unit) bool {
 	return true
 }
 
-// add makes the units that a sequence has read known, whose keys and values are in cache.
+// add registers the units that a sequence has read. cache holds their keys and values.
 func (c *prefixCache) add(root uint64, units []unit, cache *nn.KVCache) *prefix {
 	p := &prefix{root: root, cache: cache}
 	c.extend(p, units)
 	return p
 }
 
-// extend adds units that follow those of p.
+// extend appends units to p.
 func (c *prefixCache) extend(p *prefix, units []unit) {
 	h := p.root
 	if n := len(p.hashes); n > 0 {
@@ -124,7 +122,7 @@ func (c *prefixCache) extend(p *prefix, units []unit) {
 	}
 }
 
-// trim forgets the units of p from the n-th on.
+// trim forgets the units of p from index n on.
 func (c *prefixCache) trim(p *prefix, n int) {
 	for i := n; i < len(p.units); i++ {
 		list := c.cuts[p.hashes[i]]
@@ -142,11 +140,11 @@ func (c *prefixCache) trim(p *prefix, n int) {
 	p.units, p.hashes = p.units[:min(n, len(p.units))], p.hashes[:min(n, len(p.hashes))]
 }
 
-// prefixesMost is how many finished sequences' prefixes are kept.
+// prefixesMost is the most prefixes of finished sequences that are kept.
 const prefixesMost = 512
 
-// keep leaves p, whose sequence has finished, for others to begin with. Pictures keep what
-// reports tell of them, and prefixes that p begins with go.
+// keep retains p after its sequence has finished, so that others can start with it. Its pictures
+// keep only what reports need. Prefixes that p contains are dropped.
 func (c *prefixCache) keep(p *prefix) {
 	for i := range p.units {
 		if pic := p.units[i].pic; pic != nil {
@@ -173,7 +171,7 @@ func (c *prefixCache) keep(p *prefix) {
 	}
 }
 
-// touch notes that p was used.
+// touch marks p as recently used.
 func (c *prefixCache) touch(p *prefix) {
 	for i, q := range c.idle {
 		if q == p {
@@ -191,7 +189,7 @@ func (c *prefixCache) drop(i int) {
 	p.cache.Free()
 }
 
-// evict frees the idle prefix that was used least recently; false where there is none.
+// evict frees the least recently used idle prefix. It returns false if there is none.
 func (c *prefixCache) evict() bool {
 	if len(c.idle) == 0 {
 		return false
@@ -201,8 +199,8 @@ func (c *prefixCache) evict() bool {
 	return true
 }
 
-// lens returns how many keys of each layer the cut has, and by how much later positions moved
-// up in it.
+// lens returns, for each layer, how many keys the cut has, and by how many positions the rows after
+// it move forward.
 func (k cut) lens(layers int) (keys []int, shift []float64) {
 	keys, shift = make([]int, layers), make([]float64, layers)
 	tokens := 0
@@ -222,7 +220,7 @@ func (k cut) lens(layers int) (keys []int, shift []float64) {
 	return keys, shift
 }
 
-// count notes whether a prompt's beginning was in memory.
+// count records whether a prefix of a prompt was in memory.
 func (c *prefixCache) count(hit bool) {
 	if hit {
 		c.hits.Add(1)

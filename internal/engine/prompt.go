@@ -10,7 +10,7 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// unit is one piece of a prompt: a token, or a picture's place.
+// unit is one element of a prompt: a token or a picture.
 type unit struct {
 	id  int32
 	pic *picture // nil for a token
@@ -23,7 +23,7 @@ func (u unit) rows() int {
 	return u.pic.rows()
 }
 
-// keys returns how many of its rows layer i holds.
+// keys returns how many keys layer i holds for the unit.
 func (u unit) keys(i int) int {
 	if u.pic != nil && u.pic.inside != nil && i < len(u.pic.inside.Entered) {
 		return u.pic.inside.Entered[i]
@@ -31,7 +31,7 @@ func (u unit) keys(i int) int {
 	return u.rows()
 }
 
-// shift returns by how much what follows it moved up in layer i.
+// shift returns by how many positions the rows after the unit move forward in layer i.
 func (u unit) shift(i int) float64 {
 	if u.pic == nil || u.pic.inside == nil || !u.pic.inside.Sequential() || u.keys(i) == u.rows() {
 		return 0
@@ -39,7 +39,7 @@ func (u unit) shift(i int) float64 {
 	return u.pic.shape.Extent() - float64(u.keys(i))
 }
 
-// units puts pics in the places of ids that hold the picture token.
+// units puts pics where ids has picture tokens.
 func (e *Engine) units(ids []int32, pics []*picture) ([]unit, error) {
 	out := make([]unit, 0, len(ids))
 	used := 0
@@ -51,7 +51,7 @@ func (e *Engine) units(ids []int32, pics []*picture) ([]unit, error) {
 		if used < len(pics) {
 			if pics[used].shape.Video != (id == e.m.VideoToken()) {
 				return nil, fmt.Errorf(
-					"engine: prompt: place %d is for the other of picture and video: the "+
+					"engine: prompt: place %d mixes up picture and video: the "+
 						"chat template (%s) puts them in another order", used+1, e.source)
 			}
 			out = append(out, unit{pic: pics[used]})
@@ -69,18 +69,18 @@ func (e *Engine) visualToken(id int32) bool {
 	return id == e.m.ImageToken() || id >= 0 && id == e.m.VideoToken()
 }
 
-// Rows are a stretch of decoder rows.
+// Rows are consecutive decoder rows.
 type Rows struct {
 	X               []float32 // [n, hidden]
 	Pos             []nn.Pos
 	Size, FirstSize []float32      // see model.Span
-	Staged          []model.Staged // pictures that the decoder shrinks on their way
+	Staged          []model.Staged // pictures that the decoder reduces between its layers
 	Next            float64        // position of the row after these
 }
 
-// layout makes the decoder rows of units, the first of which sits at position
-// at. Text after a picture continues after the positions that the unreduced
-// picture takes (positions original) or its reduced rows (sequential).
+// layout makes the decoder rows of units; the first unit has position at. Text after a picture
+// continues after the unreduced picture's positions (positions original) or after its reduced rows
+// (positions sequential).
 func (e *Engine) layout(units []unit, at float64) (*Rows, error) {
 	n := 0
 	for _, u := range units {
@@ -138,7 +138,7 @@ func (e *Engine) layout(units []unit, at float64) (*Rows, error) {
 	return out, fits(n, at, e.context)
 }
 
-// fits refuses a prompt of so many rows that spans more positions than the context has.
+// fits returns an error if a prompt spans more positions than the context has.
 func fits(rows int, positions float64, context int) error {
 	if int(positions) <= context {
 		return nil
@@ -160,7 +160,7 @@ func (p *picture) span() float64 {
 	return p.shape.Extent()
 }
 
-// extent returns how many rows units have, and how many positions they span.
+// extent returns the number of rows of units and the number of positions they span.
 func extent(units []unit) (rows int, positions float64) {
 	for _, u := range units {
 		rows += u.rows()

@@ -9,52 +9,51 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// Request is what a model is asked: a question with pictures, a whole dialogue, or tokens.
+// Request asks a model: a question with pictures, a whole dialogue, or tokens.
 type Request struct {
-	// A question. Its pictures stand before its text, or at Places.
+	// Prompt is a question. Its pictures stand before its text, or at Places.
 	Prompt string
-	// said before a conversation, given with its first question; "" is what the template says by
-	// itself
+	// system prompt of a conversation, given with its first question; "": the template's default
 	System string
 	Images []*imageproc.Picture // new pictures that belong to this question
-	// byte offsets in Prompt where video and Images stand, ascending; nil: before the text
+	// ascending byte offsets in Prompt for video and Images; nil: before the text
 	Places []int
 	Video  *imageproc.Video // a new video that belongs to this question, before its pictures
-	// or pictures that were encoded before; Images and Video must then be empty
+	// pictures that were encoded before; Images and Video must then be empty
 	Encoded *Encoded
 
-	// Messages are a whole dialogue, whose last message is the user's, instead of a question.
+	// Messages are a whole dialogue, used instead of a question. The last message is the user's.
 	Messages []Message
-	// Tokens are read as they are, instead of a question: no template and nothing put before
-	// them. A token that stands for a picture is the place of the next of Images or Encoded.
+	// Tokens are read as given, instead of a question, without a template or a begin token. Each
+	// picture token is the place of the next picture of Images or Encoded.
 	Tokens []int32
 
-	// of pictures without options of their own; the zero value reads every visual token
+	// for pictures without options of their own; the zero value reads every visual token
 	Reduce    methods.Options
 	Sample    sample.Options // the zero value is greedy
 	MaxTokens int            // at most this many; 0: up to the context's end
-	Context   int            // positions of prompt and answer at most; 0: the engine's
-	IgnoreEnd bool           // the model does not end the answer: its end tokens are never chosen
+	Context   int            // most positions of prompt and answer; 0: the engine's limit
+	IgnoreEnd bool           // the model's end tokens are never chosen
 
-	// Stop are texts that end the answer before them, found across tokens. No part of one
-	// is ever sent. The first that is complete counts; of several that one token completes,
-	// the one that begins first.
+	// Stop texts end the answer before them, also across token boundaries. No part of one is ever
+	// sent. The first complete one counts; if one token completes several, the one that begins
+	// first.
 	Stop []string
-	// Constraint, when not nil, says which tokens may come next. The answer ends when it is
-	// done.
+	// Constraint, when not nil, limits which tokens may come next. The answer ends when the
+	// constraint is done.
 	Constraint Constraint
-	// LogProbs reports the log probability of each token of the text, and Top the
-	// likeliest tokens in its place, from the model's own distribution: before temperature,
-	// cuts and Constraint.
+	// LogProbs reports the log probability of each token of the text, and Top the most likely
+	// tokens in its place, both from the model's own distribution, before temperature, cuts and
+	// Constraint.
 	LogProbs bool
 	Top      int
 
-	// NoCache neither reads nor writes a cache. Entries are shared only among requests with
+	// NoCache disables all caches for the request. Requests share cache entries only if they have
 	// the same Salt.
 	NoCache bool
 	Salt    string
 
-	// called with each piece of the answer as it is decoded, always whole UTF-8; may be nil
+	// called with each piece of the answer as it is decoded, always complete UTF-8; may be nil
 	OnText func(text string)
 }
 
@@ -64,40 +63,40 @@ type Message struct {
 	Parts []Part
 }
 
-// Part is a piece of a message: a text or a picture.
+// Part is a text or a picture within a message.
 type Part struct {
 	Text  string
 	Image *Image
-	// Reduce says how this picture is reduced; nil is as the request says.
+	// Reduce is the reduction of this picture; nil: the request's.
 	Reduce *methods.Options
 }
 
-// Constraint follows an answer token by token and says which may come next. Its calls come one
-// at a time, of one goroutine.
+// Constraint follows an answer token by token and limits which token may come next. All calls come
+// from one goroutine, one at a time.
 type Constraint interface {
-	// Mask returns a bit for each token that may come next: token i is bit i%64 of word
-	// i/64, nil where all may. It is read until the next call.
+	// Mask returns a bit for each allowed token, or nil if all are allowed. Token i is bit i%64 of
+	// word i/64. The mask is valid until the next call.
 	Mask() []uint64
-	// Accept takes the token that was chosen.
+	// Accept records the token that was chosen.
 	Accept(id int32) error
-	// Done reports that nothing can follow.
+	// Done reports whether no token can follow.
 	Done() bool
 }
 
-// How an answer ended.
+// Reasons why an answer ended.
 const (
 	FinishStop = "stop" // the model, a stop text or a constraint ended it
-	// MaxTokens, the end of the context, or the end of the memory of keys and values
+	// MaxTokens was reached, or the context or the memory for keys and values was full
 	FinishLength = "length"
-	// the context was cancelled; what was decoded until then is returned
+	// the context was cancelled; the text decoded so far is returned
 	FinishCancelled = "cancelled"
 )
 
-// Answer is what came of a Request.
+// Answer is the result of a Request.
 type Answer struct {
 	Text   string
-	Tokens []int32 // all that were generated, those of a stop text too
-	Scored []Token // of the text, where the request wants log probabilities
+	Tokens []int32 // all generated tokens, including a stop text's
+	Scored []Token // of the text, if the request has LogProbs
 	Finish string
 	Report Report
 }
@@ -106,38 +105,38 @@ type Answer struct {
 type Token struct {
 	ID      int32
 	LogProb float64
-	Bytes   []byte // its part of the text: those of all tokens joined are the text
+	Bytes   []byte // its part of the text: joined, the tokens' bytes are the text
 	Top     []TopToken
 }
 
-// TopToken is one of the likeliest tokens.
+// TopToken is one of the most likely tokens.
 type TopToken struct {
 	ID      int32
 	LogProb float64
 	Bytes   []byte
 }
 
-// Piece is a part of an answer that is being written.
+// Piece is a part of an answer that is being generated.
 type Piece struct {
-	Text   string  // whole UTF-8
-	Tokens []Token // those that end with the text, where the request wants log probabilities
+	Text   string  // complete UTF-8
+	Tokens []Token // those that end with the text, if the request has LogProbs
 
-	made int // tokens of the answer so far
+	made int // number of tokens of the answer so far
 }
 
-// Report says what was done and how long it took.
+// Report tells what was done and how long it took.
 type Report struct {
 	Images               []ImageReport // pictures of this question, or of all messages
 	Before, Kept, Merged int           // visual tokens of these pictures
 	PromptTokens         int           // rows of the whole prompt that enter the decoder
-	CachedTokens         int           // of them, rows whose keys and values were kept from before
+	CachedTokens         int           // of PromptTokens, rows whose keys and values were in memory
 	ImageTokens          int           // of PromptTokens, rows of pictures
 	// pictures of earlier questions whose tokens a method inside the decoder chose for those
-	// questions; nothing is chosen again
+	// questions; the choice stays
 	ChosenBefore    int
 	GeneratedTokens int
 	Options         reduce.Resolved // of the first picture
-	// from the request's arrival until its turn, preparation left out
+	// from the request's arrival until it starts, without preparation
 	Queue           time.Duration
 	Prepare, Encode time.Duration
 	Select, Merge   time.Duration
@@ -145,26 +144,26 @@ type Report struct {
 	FirstToken      time.Duration // from the start of the request to the first token
 	Decode          time.Duration // from the first token to the last
 	TokensPerSecond float64       // of the tokens after the first
-	PeakRSS         int64         // bytes, of the process; 0 where the platform does not tell
+	PeakRSS         int64         // bytes, of the process; 0 if the platform does not report it
 }
 
-// Where the rows of a picture came from.
+// Source of a picture's rows.
 const (
 	FromNothing  = "none"     // encoder and reduction ran
-	FromFeatures = "features" // memory: they did not
-	FromDisk     = "disk"     // the same, from the store
-	FromPrefix   = "prefix"   // keys and values too
+	FromFeatures = "features" // from memory
+	FromDisk     = "disk"     // from the store
+	FromPrefix   = "prefix"   // keys and values were in memory
 )
 
 // ImageReport is one picture's share of a Report.
 type ImageReport struct {
-	Width, Height int // pixels, of the picture upright; 0 of a video
-	Tokens        int // before
+	Width, Height int // pixels, of the upright picture; 0 for a video
+	Tokens        int // before reduction
 	Kept, Merged  int
 	Options       reduce.Resolved
 	Reduction     *reduce.Reduction // nil when every token was read
-	Content       *reduce.Content   // how its content set its budget; nil: it did not
-	// where the reduction's tokens lie on the picture; empty where that is not known
+	Content       *reduce.Content   // how the picture's content set the budget; nil: it did not
+	// where the reduction's tokens lie on the picture; empty if not known
 	Grids []imageproc.Grid
 	Cache string // FromNothing, …
 }
@@ -174,7 +173,7 @@ func (r *Report) add(p *picture) {
 		Width: p.width, Height: p.height, Tokens: p.shape.N, Kept: p.shape.N,
 		Options: p.plan.Resolved, Reduction: p.reduced(), Grids: p.grids(), Cache: p.from,
 	}
-	if f := p.tokens; f != nil && f.reduction != nil { // else requests with other plans share them
+	if f := p.tokens; f != nil && f.reduction != nil { // else other plans share f
 		i.Options = f.options
 	}
 	i.Content = i.Options.Content

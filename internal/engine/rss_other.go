@@ -2,5 +2,5 @@
 
 package engine
 
-// PeakRSS is not known on this platform.
+// PeakRSS returns 0: this platform does not report it.
 func PeakRSS() int64 { return 0 }

@@ -15,33 +15,33 @@ import (
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
-// scheduler owns the device: the worker pool, the workspaces, keys and values. Its one
-// goroutine takes requests in the order of their arrival, encodes and reads them one after
-// another, and decodes all that were read together, one token each a step. Between the blocks
-// of an encoder and the products of a decoder that reads, the running sequences decode when their
-// step comes. So no product is cut smaller for their sake, and none of them waits longer than
-// a block, or what patience grants. With Options.Throughput they wait until all is read.
+// scheduler owns the device: the worker pool, the workspaces, keys and values. Its one goroutine
+// takes requests in the order of arrival and encodes and reads them one after another. All
+// sequences that were read decode together, one token each per step. While a prompt is encoded or
+// read, the running sequences decode between the encoder's blocks and the decoder's products, when
+// their step is due. So no product is split for them, and none of them waits longer than one block
+// or than patience allows. With Options.Throughput, they wait until all prompts are read.
 type scheduler struct {
 	e        *Engine
-	parallel int  // sequences that run at most
-	queue    int  // that wait at most
-	eager    bool // prompts are read before running sequences go on
+	parallel int  // most sequences that run
+	queue    int  // most sequences that wait
+	eager    bool // prompts are read before running sequences continue
 
 	mu      sync.Mutex
 	waiting []*sequence // in order of arrival
-	places  int         // of parallel that are taken
+	places  int         // used places, of parallel
 	closed  bool
-	wake    chan struct{} // has room for one
+	wake    chan struct{} // of capacity 1
 	stopped chan struct{} // closed when the goroutine has ended
 
-	// The goroutine's.
+	// Only the scheduler's goroutine uses the fields below.
 	read    *model.Run // workspace of encoders and prompts
 	step    *model.Run // workspace of decoding
-	reading *sequence  // whose prompt is encoded or read; nil: none
+	reading *sequence  // the sequence that is being encoded or read; nil: none
 	running []*sequence
 	batch   []*sequence
-	chosen  []*sequence // the batch whose tokens are chosen
-	choose  func(i int) // result
+	chosen  []*sequence // batch for choose
+	choose  func(i int) // method result
 	spans   []model.Span
 	ids     []int32
 	x       []float32 // [batch, hidden]
@@ -49,18 +49,18 @@ type scheduler struct {
 	results []result
 	caches  []*nn.KVCache
 	claims  []claim
-	changes int           // sequences that gave their memory back, and 1
-	stepped time.Time     // end of the newest step
-	took    time.Duration // of a step, lately
+	changes int           // 1 + number of sequences that have freed memory
+	stepped time.Time     // end of the last step
+	took    time.Duration // duration of the last step
 }
 
-// result is what became of one sequence in a step.
+// result is the outcome of one step for one sequence.
 type result struct {
 	more bool
 	err  error
 }
 
-// patience is for how long, in steps, prompts may be read between two steps.
+// patience is how long prompts may be read between two steps, in step durations.
 const patience = 1.0
 
 func newScheduler(e *Engine, o *Options) *scheduler {
@@ -84,7 +84,7 @@ func newScheduler(e *Engine, o *Options) *scheduler {
 	return d
 }
 
-// submit queues s, or says why not.
+// submit queues s or returns an error.
 func (d *scheduler) submit(s *sequence) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -107,7 +107,7 @@ func (d *scheduler) nudge() {
 	}
 }
 
-// close ends all sequences and then the goroutine.
+// close ends all sequences, then the goroutine.
 func (d *scheduler) close() {
 	d.mu.Lock()
 	d.closed = true
@@ -146,7 +146,7 @@ func (d *scheduler) run() {
 	}
 }
 
-// shut ends every sequence where the engine is closed.
+// shut ends every sequence if the engine is closed.
 func (d *scheduler) shut() bool {
 	d.mu.Lock()
 	closed := d.closed
@@ -164,8 +164,8 @@ func (d *scheduler) shut() bool {
 	return true
 }
 
-// between lets others run while a prompt is encoded or read, and says why the one whose it is
-// should end.
+// between lets other sequences decode while a prompt is encoded or read. It returns an error if the
+// sequence that is being read should end.
 func (d *scheduler) between() error {
 	if d.due() {
 		d.reap()
@@ -174,11 +174,12 @@ func (d *scheduler) between() error {
 	return d.end()
 }
 
-// ended reports, to any thread, that nobody needs what is made of the prompt that is read. What
-// was being made then is not whole: end must be asked before it is used.
+// ended reports whether the sequence that is being read should end, so that its results are not
+// needed. Any thread may call it. Work in progress may then be incomplete: call end before using
+// it.
 func (d *scheduler) ended() bool { return d.e.closed.Load() || d.reading.ctx.Err() != nil }
 
-// end says why the sequence that is read should end, nil where it should not.
+// end returns why the sequence that is being read should end, or nil.
 func (d *scheduler) end() error {
 	if err := d.e.Closed(); err != nil {
 		return err
@@ -186,13 +187,13 @@ func (d *scheduler) end() error {
 	return context.Cause(d.reading.ctx)
 }
 
-// due reports whether the running sequences should decode.
+// due reports whether the running sequences should decode now.
 func (d *scheduler) due() bool {
 	return !d.eager && len(d.running) > 0 &&
 		time.Since(d.stepped) >= time.Duration(patience*float64(d.took))
 }
 
-// reap ends the sequences whose context ended.
+// reap ends the sequences whose context has ended.
 func (d *scheduler) reap() {
 	for _, s := range slices.Clone(d.running) {
 		if s.ctx.Err() != nil {
@@ -214,7 +215,7 @@ func (d *scheduler) reap() {
 	}
 }
 
-// next takes the oldest request that waits, where there is a place and memory for it.
+// next takes the oldest waiting request if there is a place and memory for it.
 func (d *scheduler) next() *sequence {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -233,7 +234,7 @@ func (d *scheduler) next() *sequence {
 	return s
 }
 
-// begin encodes and reads what s asks, and starts its answer.
+// begin encodes and reads the request of s and starts its answer.
 func (d *scheduler) begin(s *sequence) {
 	d.reading = s
 	err := d.guard(func() error {
@@ -245,7 +246,7 @@ func (d *scheduler) begin(s *sequence) {
 		}
 		return d.end()
 	})
-	if end := d.end(); end != nil && err != nil { // whatever came of what was left out
+	if end := d.end(); end != nil && err != nil { // skipped work may have caused any other error
 		err = end
 	}
 	d.reading = nil
@@ -293,7 +294,7 @@ func (d *scheduler) question(s *sequence) error {
 		s.report()
 		return nil
 	}
-	if err := s.claim(); err != nil { // a method may have found its number of tokens only now
+	if err := s.claim(); err != nil { // a method may have determined its number of tokens only now
 		return err
 	}
 	s.stageEnded(Encoding)
@@ -325,7 +326,7 @@ func (d *scheduler) question(s *sequence) error {
 	if !s.req.NoCache {
 		s.begun = e.prefixes.add(s.root, s.units, s.cache)
 	}
-	for i := range e.shape.Layers { // what was reserved and not needed
+	for i := range e.shape.Layers { // free what was reserved and not needed
 		l := s.cache.Layer(i)
 		l.Truncate(len(l.Pos))
 	}
@@ -338,14 +339,15 @@ func (d *scheduler) question(s *sequence) error {
 	return nil
 }
 
-// report tells what became of the pictures.
+// report adds the pictures to the report.
 func (s *sequence) report() {
 	for _, p := range s.pics {
 		s.ans.Report.add(p)
 	}
 }
 
-// found notes that the keys and values of p are in memory, as those of the same picture before.
+// found records that the keys and values of p are in memory, from an earlier read of the same
+// picture.
 func (p *picture) found(before *picture) {
 	p.got(before.tokens)
 	p.from = FromPrefix
@@ -354,7 +356,7 @@ func (p *picture) found(before *picture) {
 	}
 }
 
-// features sees to it that what the decoder reads of p is made.
+// features makes the decoder's rows of p if they are not cached.
 func (d *scheduler) features(p *picture) error {
 	c := d.e.cached
 	if p.entry != nil {
@@ -385,7 +387,7 @@ func (d *scheduler) features(p *picture) error {
 	return nil
 }
 
-// decode makes one step of every running sequence that has the memory for it.
+// decode makes one step of every running sequence that has memory for it.
 func (d *scheduler) decode() {
 	start := time.Now()
 	d.batch = d.batch[:0]
@@ -401,13 +403,13 @@ func (d *scheduler) decode() {
 	d.took = d.stepped.Sub(start)
 }
 
-// forward makes one step of the sequences, together.
+// forward makes one step of the sequences together.
 func (d *scheduler) forward(batch []*sequence) {
 	err := d.guard(func() error {
 		d.tokens(batch)
 		return nil
 	})
-	if err != nil { // which of them raised the panic is found by itself
+	if err != nil { // run each alone to find the one that panicked
 		for _, s := range batch {
 			s.undo()
 			if len(batch) == 1 {
@@ -432,7 +434,7 @@ func (d *scheduler) forward(batch []*sequence) {
 	}
 }
 
-// tokens makes the next token of each sequence of batch.
+// tokens computes and chooses the next token of each sequence of batch.
 func (d *scheduler) tokens(batch []*sequence) {
 	d.advance(batch)
 	d.results = slices.Grow(d.results[:0], len(batch))[:len(batch)]
@@ -440,7 +442,7 @@ func (d *scheduler) tokens(batch []*sequence) {
 	d.e.pool.Run(len(batch), d.choose)
 }
 
-// advance runs the decoder on the newest token of each sequence of batch.
+// advance runs the decoder on the last token of each sequence of batch.
 func (d *scheduler) advance(batch []*sequence) {
 	e, n := d.e, len(batch)
 	h, vocab := e.shape.Hidden, e.shape.Vocab
@@ -451,13 +453,13 @@ func (d *scheduler) advance(batch []*sequence) {
 		d.ids, d.spans = append(d.ids, s.id), append(d.spans, s.span)
 	}
 	if err := e.m.Decoder().Embed(d.x, d.ids); err != nil {
-		panic(err) // tokens that were chosen are in the vocabulary
+		panic(err) // chosen tokens are always in the vocabulary
 	}
 	e.m.Decoder().Forward(d.step, d.x, d.spans)
 	e.m.Decoder().Logits(d.step, d.logits, d.x, n)
 }
 
-// result chooses the token of the i-th sequence of the batch.
+// result chooses the token of the batch's i-th sequence.
 func (d *scheduler) result(i int) {
 	s, vocab := d.chosen[i], d.e.shape.Vocab
 	d.results[i] = result{err: d.spans[i].Err}
@@ -474,7 +476,7 @@ func (d *scheduler) result(i int) {
 	d.results[i].more, d.results[i].err = s.accept(d.logits[i*vocab : (i+1)*vocab])
 }
 
-// guard calls f and returns a panic that it raises as an error.
+// guard calls f and returns a panic in f as an error.
 func (d *scheduler) guard(f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -484,10 +486,10 @@ func (d *scheduler) guard(f func() error) (err error) {
 	return f()
 }
 
-// complete ends a sequence whose answer is whole and leaves what it has read for others.
+// complete ends a sequence whose answer is complete and keeps its prefix for others.
 func (d *scheduler) complete(s *sequence) {
 	if s.begun != nil {
-		// else answers are read again as a part of a next prompt
+		// otherwise a later prompt that contains the answer reads it again
 		if s.calib == nil || !s.calib.Distance || s.calib.DecodeDistance {
 			d.e.prefixes.extend(s.begun, s.fed)
 		}
@@ -500,8 +502,8 @@ func (d *scheduler) complete(s *sequence) {
 	s.finish(s.ans, nil)
 }
 
-// fail ends a sequence before its answer is whole. One that its context ended keeps what it
-// has.
+// fail ends a sequence before its answer is complete. If its own context ended, the answer so far
+// is returned.
 func (d *scheduler) fail(s *sequence, err error) {
 	d.leave(s)
 	cause := context.Cause(s.ctx)
@@ -516,7 +518,7 @@ func (d *scheduler) fail(s *sequence, err error) {
 	s.finish(s.ans, cause)
 }
 
-// leave gives up the place of s, its keys and values, and its pictures.
+// leave frees the place, the keys and values, and the pictures of s.
 func (d *scheduler) leave(s *sequence) {
 	if s.begun != nil {
 		d.e.prefixes.trim(s.begun, 0)
@@ -537,7 +539,7 @@ func (d *scheduler) leave(s *sequence) {
 	}
 }
 
-// told is err as a caller is told of it: of a panic no more than that there was one.
+// told returns err as the caller sees it. Of a panic it reveals only that there was one.
 func (e *Engine) told(err error) error {
 	var p *model.Panic
 	if !errors.As(err, &p) {

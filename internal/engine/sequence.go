@@ -13,39 +13,39 @@ import (
 	"github.com/restore-vlm/restore/internal/sample"
 )
 
-// sequence is one request on its way: who asked waits for its pieces, the device's goroutine
-// makes them.
+// sequence is one request in progress. The device's goroutine makes its pieces; the caller waits
+// for them.
 type sequence struct {
 	e    *Engine
 	ctx  context.Context
 	req  *Request
-	work func(r *model.Run) error // of a job that is no question; nothing below is used then
+	work func(r *model.Run) error // of a job that is no question; the fields below are unused then
 
 	units   []unit     // the prompt
-	pics    []*picture // of the report, in order
-	all     []*picture // of the prompt
-	late    bool       // budgets by content are still to be found
-	forgot  uint64     // of a conversation that forgot what it had read
+	pics    []*picture // in the report, in order
+	all     []*picture // in the prompt
+	late    bool       // budgets by content are not known yet
+	forgot  uint64     // mark of a conversation that forgot what it had read
 	calib   *nn.Calibration
-	root    uint64 // of the prefix cache
-	most    int    // tokens that are generated at most; 0: up to the context's end
+	root    uint64 // in the prefix cache
+	most    int    // most tokens to generate; 0: up to the context's end
 	sampler *sample.Sampler
-	ends    []uint64    // mask without the model's end tokens, where these are never chosen
+	ends    []uint64    // mask without the model's end tokens; nil: no mask
 	count   bool        // only the size of the prompt is wanted
 	stage   func(Stage) // called at the end of each stage; may be nil
 
-	// The device's.
+	// Only the device's goroutine uses the fields below.
 	cache  *nn.KVCache
-	begun  *prefix // what others may begin with; nil: nothing
+	begun  *prefix // prefix that others may share; nil: none
 	next   float64 // position of the next token
-	id     int32   // the newest token, which the decoder has not read
-	fed    []unit  // generated tokens that it has
-	held   []int   // keys per layer before the newest step
-	pages  int     // that the sequence holds at most
+	id     int32   // the last token, which the decoder has not read
+	fed    []unit  // generated tokens that the decoder has read
+	held   []int   // keys per layer before the last step
+	pages  int     // most pages that the sequence may hold
 	cached int     // units that were in memory
-	tried  int     // changes of memory when there was too little for the prompt
-	placed bool    // it has a place among those that run
-	slots  int     // generated tokens that the cache has made ready for
+	tried  int     // scheduler.changes when there was too little memory for the prompt
+	placed bool    // it has one of the places for running sequences
+	slots  int     // generated tokens for which the cache has reserved space
 	writer writer
 	span   model.Span
 	pos    [1]nn.Pos
@@ -54,14 +54,14 @@ type sequence struct {
 
 	mu     sync.Mutex
 	pieces []Piece
-	ready  chan struct{} // has room for one: there are pieces, or the end
+	ready  chan struct{} // of capacity 1: there are pieces, or the answer has ended
 	ended  bool
 	ans    *Answer
 	err    error
 	done   chan struct{} // closed at the end
 }
 
-// emit hands over a piece.
+// emit passes a piece to the caller.
 func (s *sequence) emit(p Piece) {
 	if p.Text == "" && len(p.Tokens) == 0 {
 		return
@@ -79,7 +79,7 @@ func (s *sequence) signal() {
 	}
 }
 
-// finish ends the sequence; ans may be nil where err is not.
+// finish ends the sequence. ans may be nil if err is not.
 func (s *sequence) finish(ans *Answer, err error) {
 	s.mu.Lock()
 	if s.ended {
@@ -95,7 +95,7 @@ func (s *sequence) finish(ans *Answer, err error) {
 // Job is a request that was accepted.
 type Job struct{ s *sequence }
 
-// Next waits for the next piece of the answer; false is its end.
+// Next waits for the next piece of the answer. It returns false at the end.
 func (j *Job) Next() (Piece, bool) {
 	s := j.s
 	for {
@@ -115,21 +115,21 @@ func (j *Job) Next() (Piece, bool) {
 	}
 }
 
-// Answer waits for the end. Where the request's context ended it is the answer so far and the
+// Answer waits for the end. If the request's context ended, it returns the answer so far and the
 // context's cause; other errors come without an answer.
 func (j *Job) Answer() (*Answer, error) {
 	<-j.s.done
 	return j.s.ans, j.s.err
 }
 
-// PrefillChunk is how many rows the decoder reads at once: enough for the products to run at full
-// speed, few enough to bound the memory of activations.
+// PrefillChunk is how many rows the decoder reads at once: enough for full speed of the products,
+// few enough to limit the memory of activations.
 const PrefillChunk = 1024
 
-// decodeRoom is for how many generated tokens the cache is made ready at a time.
+// decodeRoom is for how many generated tokens the cache reserves space at a time.
 const decodeRoom = 256
 
-// keysOf returns the keys that each layer holds of units at most.
+// keysOf returns the most keys that each layer holds of units.
 func (e *Engine) keysOf(units []unit) []int {
 	keys := make([]int, e.shape.Layers)
 	tokens := 0
@@ -151,7 +151,7 @@ func (e *Engine) keysOf(units []unit) []int {
 	return keys
 }
 
-// pagesOf returns the pages that a prompt of keys takes with n tokens after it.
+// pagesOf returns the pages that keys and n more tokens take.
 func pagesOf(keys []int, n int) int {
 	pages := 0
 	for _, k := range keys {
@@ -160,18 +160,18 @@ func pagesOf(keys []int, n int) int {
 	return pages
 }
 
-// Stage is a part of a request's way.
+// Stage is a stage of a request.
 type Stage int
 
 // The stages, in order.
 const (
-	Queued   Stage = iota // it waits for its turn
+	Queued   Stage = iota // the request waits for its turn
 	Encoding              // pictures are encoded and reduced
 	Prefill               // the prompt is read
 	Decoding              // the answer is decoded
 )
 
-// positions returns how many the prompt spans.
+// positions returns how many positions the prompt spans.
 func (s *sequence) positions() int {
 	_, n := extent(s.units)
 	return int(n)
@@ -185,15 +185,15 @@ func (s *sequence) context() int {
 	return s.req.Context
 }
 
-// stageEnded notes that a stage is over.
+// stageEnded reports the end of a stage.
 func (s *sequence) stageEnded(of Stage) {
 	if s.stage != nil {
 		s.stage(of)
 	}
 }
 
-// claim finds how many pages the sequence takes at most, and how many tokens it may generate
-// where it may generate any number. What can never fit is refused.
+// claim computes the most pages that the sequence may hold, and the most tokens it may generate if
+// the request gives no limit. It returns an error if they can never fit.
 func (s *sequence) claim() error {
 	e := s.e
 	rows, positions := extent(s.units)
@@ -203,9 +203,9 @@ func (s *sequence) claim() error {
 	keys, room := e.keysOf(s.units), s.context()-int(positions)
 	n := room
 	if s.most > 0 {
-		n = min(s.most-1, room) // the newest token's keys are not kept
+		n = min(s.most-1, room) // the last token's keys are not kept
 	}
-	if s.most == 0 { // up to the context's end, or the memory's
+	if s.most == 0 { // up to the end of the context or of the memory
 		for pagesOf(keys, n) > e.pagesMost && n > 0 {
 			n -= max(1, n/16)
 		}
@@ -223,8 +223,9 @@ func (s *sequence) claim() error {
 	return nil
 }
 
-// cuts are the ends of the pieces in which units from n on are read: a method inside the
-// decoder chose for the question that its picture came with.
+// cuts returns the ends of the parts in which units from n on are read. A picture reduced inside
+// the decoder is read with the prompt for which its tokens were chosen, so each such prompt ends a
+// part.
 func (s *sequence) cuts(n int) []int {
 	var at []int
 	for _, u := range s.units[n:] {
@@ -236,8 +237,7 @@ func (s *sequence) cuts(n int) []int {
 	return append(slices.Compact(at), len(s.units))
 }
 
-// prefill reads the units from n on, the first of which sits at position at, and returns the
-// last row.
+// prefill reads the units from n on, the first at position at, and returns the last row.
 func (s *sequence) prefill(r *model.Run, n int, at float64) ([]float32, error) {
 	h := s.e.shape.Hidden
 	var row []float32
@@ -248,7 +248,7 @@ func (s *sequence) prefill(r *model.Run, n int, at float64) ([]float32, error) {
 		}
 		for _, u := range s.units[n:end] {
 			if u.pic != nil {
-				u.pic.tokens = u.pic.tokens.bare() // the rows have them
+				u.pic.tokens = u.pic.tokens.bare() // the rows hold the values now
 			}
 		}
 		last, err := s.read(r, in)
@@ -261,14 +261,14 @@ func (s *sequence) prefill(r *model.Run, n int, at float64) ([]float32, error) {
 	return row, nil
 }
 
-// read runs the decoder on rows, in chunks, and returns the index of the last one left.
+// read runs the decoder on rows, in chunks, and returns the index of the last row left.
 func (s *sequence) read(r *model.Run, in *Rows) (last int, err error) {
 	h, n := s.e.shape.Hidden, len(in.Pos)
 	for lo := 0; lo < n; {
 		hi := min(lo+PrefillChunk, n)
 		span := model.Span{Cache: s.cache, Calib: s.calib, Context: s.ctx}
 		if len(in.Staged) > 0 && hi > in.Staged[0].First {
-			// methods inside the decoder look at the picture from the prompt's end
+			// Methods inside the decoder use the prompt's last rows to look at the picture.
 			hi, span.Staged = n, in.Staged
 			for i := range span.Staged {
 				span.Staged[i].First -= lo
@@ -300,15 +300,15 @@ func (s *sequence) prepareStep() {
 	}
 }
 
-// undo takes back the keys that a step which failed left in some layers.
+// undo removes the keys that a failed step left in some layers.
 func (s *sequence) undo() {
 	for i, n := range s.held {
 		s.cache.Layer(i).Truncate(n)
 	}
 }
 
-// accept chooses the next token from logits. It reports whether the answer goes on. It runs on
-// any thread, next to those of other sequences.
+// accept chooses the next token from logits. It reports whether the answer continues. It runs on
+// any thread, in parallel with other sequences.
 func (s *sequence) accept(logits []float32) (more bool, err error) {
 	if !sample.Finite(logits) {
 		return false, fmt.Errorf("engine: logits of token %d: %w", len(s.ans.Tokens),
@@ -346,7 +346,7 @@ func (s *sequence) accept(logits []float32) (more bool, err error) {
 	return false, nil
 }
 
-// choose draws a token, -1 where none may come.
+// choose draws a token. It returns -1 if none is allowed.
 func (s *sequence) choose(logits []float32) (int32, error) {
 	mask := s.ends
 	if c := s.req.Constraint; c != nil {
@@ -373,7 +373,7 @@ func (s *sequence) choose(logits []float32) (int32, error) {
 	return id, nil
 }
 
-// scored returns what is reported of a token.
+// scored returns the reported data of a token.
 func (s *sequence) scored(id int32, logits []float32) Token {
 	if !s.req.LogProbs {
 		return Token{}

@@ -10,10 +10,10 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// stored is what comes before the rows of a picture in a Store.
+// stored is the header before a picture's rows in a Store.
 type stored struct {
 	Rows, Width       int
-	Reduced           bool // else every token was read, and nothing below is set
+	Reduced           bool // otherwise every token was read, and the fields below are not set
 	NVis, Keep, Merge int
 	Gains             []float64 `json:",omitempty"` // of a budget by content
 	Tokens            []reduce.Row
@@ -21,11 +21,11 @@ type stored struct {
 	Scores            map[string][]float32 `json:",omitempty"`
 }
 
-// storedMost bounds what is read from a Store.
+// storedMost is the most bytes that are read from a Store.
 const storedMost = 1 << 30
 
-// pack returns f as a Store keeps it: the length of what describes the rows, that, and the
-// rows as little-endian float32.
+// pack encodes f for a Store: the length of the header, the header, and the rows as little-endian
+// float32.
 func (f *features) pack(width int) ([]byte, error) {
 	h := stored{Rows: len(f.x) / width, Width: width, Gains: f.gains}
 	if r := f.reduction; r != nil {
@@ -45,7 +45,7 @@ func (f *features) pack(width int) ([]byte, error) {
 	return out, nil
 }
 
-// unpack returns what pack made of the features of p.
+// unpack decodes the features of p from the output of pack.
 func (e *Engine) unpack(p *picture, data []byte) (*features, error) {
 	width, tokens := e.shape.Hidden, p.shape.N
 	bad := func(format string, a ...any) (*features, error) {
@@ -111,8 +111,8 @@ func (e *Engine) unpack(p *picture, data []byte) (*features, error) {
 	return f, nil
 }
 
-// restore takes the features of p, whose entry is in use, from the store; false where it has
-// none.
+// restore loads the features of p, whose entry is in use, from the store. It returns false if the
+// store has none.
 func (e *Engine) restore(p *picture) bool {
 	if e.store == nil {
 		return false
@@ -130,7 +130,7 @@ func (e *Engine) restore(p *picture) bool {
 	return true
 }
 
-// save gives the store what was made of a picture.
+// save writes the features of a picture to the store.
 func (e *Engine) save(key Key, f *features) {
 	if e.store == nil {
 		return
@@ -145,7 +145,7 @@ func (e *Engine) save(key Key, f *features) {
 	})
 }
 
-// storeKey is key for a store that other models and programs may share.
+// storeKey returns key for a store that other models and programs may share.
 func (e *Engine) storeKey(key Key) Key {
 	return keyOf([]byte("store 2"), e.digest[:], e.made, key[:])
 }

@@ -7,35 +7,36 @@ import (
 	"github.com/restore-vlm/restore/internal/tokenizer"
 )
 
-// writer turns an answer's tokens into text. It holds back what may be the beginning of a
-// stop text, and characters that are not whole.
+// writer turns an answer's tokens into text. It holds back incomplete characters and text that may
+// be the beginning of a stop text.
 type writer struct {
 	stream *tokenizer.Stream
 	stops  []string
 	scored bool
 
 	text strings.Builder // text that was sent
-	held string          // whole characters that were not
+	held string          // complete characters that were not sent
 	done bool            // a stop text was found: held ends before it
 
-	// With scored: the tokens whose text was not sent, and of each byte of held, and then
-	// of each that is no character yet, the token, counted from the answer's first.
+	// With scored: tokens are those not sent yet. owners has the token of each byte of held, raw
+	// the token of each following byte that is not a character yet. Both count tokens from the
+	// answer's first.
 	tokens []Token
-	first  int   // of tokens
+	first  int   // index of tokens[0]
 	owners []int // of held
 	raw    []int
 }
 
-// push takes the next token. It reports whether a stop text is complete.
+// push adds the next token. It reports whether a stop text is complete.
 func (w *writer) push(id int32, t Token) (stopped bool) {
-	if w.stream == nil { // a model without a tokenizer
+	if w.stream == nil { // the model has no tokenizer
 		return false
 	}
 	if !w.scored {
 		return w.add(w.stream.Push(id))
 	}
 	raw, text, runs := w.stream.PushRuns(id)
-	t.Bytes = []byte{} // of no text: not missing
+	t.Bytes = []byte{} // empty, not missing: it may have no text
 	w.tokens = append(w.tokens, t)
 	for range raw {
 		w.raw = append(w.raw, w.first+len(w.tokens)-1)
@@ -44,8 +45,8 @@ func (w *writer) push(id int32, t Token) (stopped bool) {
 	return w.add(text)
 }
 
-// own notes which tokens the characters of text are of. What U+FFFD stands for is of one
-// token.
+// own records which tokens the characters of text come from. Each U+FFFD in place of invalid bytes
+// is assigned to one token.
 func (w *writer) own(text string, runs []int) {
 	for _, n := range runs {
 		_, size := utf8.DecodeRuneInString(text)
@@ -61,7 +62,7 @@ func (w *writer) own(text string, runs []int) {
 	}
 }
 
-// add takes text and looks for a stop text.
+// add appends text and looks for a stop text.
 func (w *writer) add(text string) bool {
 	w.held += text
 	at := -1
@@ -76,13 +77,13 @@ func (w *writer) add(text string) bool {
 	return w.done
 }
 
-// end takes what became no whole character.
+// end flushes the bytes that form no complete character.
 func (w *writer) end() {
 	if w.done || w.stream == nil {
 		return
 	}
 	text := w.stream.Flush()
-	// the last takes all that is left
+	// The last U+FFFD takes all remaining bytes.
 	for n := utf8.RuneCountInString(text); w.scored && n > 0; n-- {
 		run := 1
 		if n == 1 {
@@ -93,7 +94,7 @@ func (w *writer) end() {
 	w.add(text)
 }
 
-// piece releases what can no longer become a stop text, or at the end of all.
+// piece returns the text that can no longer become part of a stop text, or all of it at the end.
 func (w *writer) piece(end bool) Piece {
 	n := len(w.held)
 	if !end && !w.done {
@@ -113,7 +114,7 @@ func (w *writer) piece(end bool) Piece {
 	switch {
 	case w.done && n > 0:
 		last = w.owners[n-1] + 1
-	// a part of it was sent before
+	// part of its text was sent before
 	case w.done && len(w.tokens) > 0 && len(w.tokens[0].Bytes) > 0:
 		last = w.first + 1
 	case w.done:
@@ -129,7 +130,7 @@ func (w *writer) piece(end bool) Piece {
 	return p
 }
 
-// pending is the length of the longest end of held that a stop text begins with.
+// pending returns the length of the longest suffix of held that is a prefix of a stop text.
 func (w *writer) pending() int {
 	longest := 0
 	for _, stop := range w.stops {

@@ -7,11 +7,11 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// list is what a reducer sees of a picture that was encoded in views.
+// list holds the tokens that a reducer sees of a picture encoded in views.
 type list struct {
-	source []int32 // number of each token's patch (see model.Views), −1 a newline
+	source []int32 // index of each token's patch (see model.Views); −1: a newline
 	packed []int32 // rows of the picture's tokens; nil: source counts rows of the views' features
-	// the picture's token that each stands for, where positions count all of them; nil: positions
+	// index of each token among the picture's tokens if positions count all of them; nil: positions
 	// count the list
 	places []int32
 	views  [][]int32
@@ -23,7 +23,7 @@ func listOf(v *model.Shape, o *methods.Options, m *reduce.Method) *list {
 	patches := v.T - 1
 	if m.Site == reduce.InsideEncoder || o.Compat == "released" && !o.Restore && m.PerView &&
 		o.Newlines == "" {
-		l.source = v.Views.All // the encoder, and code for tiles, cut no padding off
+		l.source = v.Views.All // the encoder and the released per-view code keep the padding
 	} else {
 		l.packed = []int32{}
 		for i, s := range v.Views.Source {
@@ -53,15 +53,15 @@ func (l *list) sizes() []int {
 	return out
 }
 
-// input returns what methods read of v: features and scores of the tokens that compete, those of
-// the picture's list or all. What need not be gathered is v's own memory.
+// input returns the input of methods for v: features and scores of the picture's list, or of all
+// tokens. Where nothing is gathered, it shares v's memory.
 func (p *picture) input(v *model.Visual) *reduce.Input {
 	in := &reduce.Input{
 		N: v.N, C: v.C, X: v.X, GridH: v.GridH, GridW: v.GridW, NoClass: v.NoClass,
 		Heads: v.Heads, ClsAttn: v.ClsAttn, Cv: v.Cv, Hidden: v.Hidden, KeyDim: v.KeyDim,
 		Keys: v.Keys, LastQuery: v.LastQuery, LastKeys: v.LastKeys,
 	}
-	var rows []int32 // of the encoder: the class token's, then each token's; nil: all in order
+	var rows []int32 // rows of the encoder: the class token's, then each token's; nil: all in order
 	switch l := p.list; {
 	case l != nil:
 		rows = l.encoderRows(v.T)
@@ -105,7 +105,7 @@ func (l *list) features(v *model.Visual) []float32 {
 	return nn.Gathered(v.ViewsX, l.source, v.C)
 }
 
-// parts returns the views, with the tokens of each and what belongs to its class token.
+// parts returns the views with their tokens and the data of their class tokens.
 func (l *list) parts(v *model.Visual) []reduce.View {
 	var out []reduce.View
 	w := len(v.LastQuery) / v.Views.Count
@@ -120,8 +120,7 @@ func (l *list) parts(v *model.Visual) []reduce.View {
 	return out
 }
 
-// place returns the position of a row of the reduced picture, which starts at
-// start.
+// place returns the position of a row of a reduced picture that begins at start.
 func (p *picture) place(start float64, row *reduce.Row) nn.Pos {
 	pos := p.at(start, row.Position)
 	for axis := range pos {
@@ -132,8 +131,7 @@ func (p *picture) place(start float64, row *reduce.Row) nn.Pos {
 	return pos
 }
 
-// at returns the position of a reduced picture's row that sits at place i, the
-// picture starting at start.
+// at returns the position of place i in a reduced picture that begins at start.
 func (p *picture) at(start, i float64) nn.Pos {
 	if p.list == nil || p.list.places == nil {
 		return p.shape.At(start, i)
