@@ -7,7 +7,7 @@ import (
 	"github.com/restore-vlm/restore/internal/engine"
 )
 
-// Ensure that a model is known by its digest, also where no features are kept on disk.
+// Ensure that a model has a digest even if no features are kept on disk.
 func TestAboutDigest(t *testing.T) {
 	digest := func(dir string, o engine.Options) engine.Key {
 		e := openWith(t, filepath.Join("testdata", dir), o)

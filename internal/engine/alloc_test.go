@@ -15,8 +15,8 @@ import (
 	"github.com/restore-vlm/restore/internal/scene"
 )
 
-// Ensure that a decoded token allocates nothing, sampling included: plain, calibrated
-// with whole positions and with fractional ones, and with every kind of weight.
+// Ensure that a decoded token allocates nothing, sampling included: plain, calibrated with whole
+// and with fractional positions, and with every kind of weight.
 func TestDecodeDoesNotAllocate(t *testing.T) {
 	if kernel.Implementation() == "go" {
 		t.Skip("the reference allocates")
@@ -36,7 +36,7 @@ func TestDecodeDoesNotAllocate(t *testing.T) {
 	}{
 		{"float16 keys and values", "", methods.Options{Base: "holov", NVis: 64, Restore: true}, "f16"},
 		{"plain", "", methods.Options{}, ""},
-		{"text tokens alone are calibrated by distance", "q8", methods.Options{Base: "holov", NVis: 64, Restore: true, Calibrate: "distance"}, ""},
+		{"only text tokens are calibrated by distance", "q8", methods.Options{Base: "holov", NVis: 64, Restore: true, Calibrate: "distance"}, ""},
 		{"calibrated", "q4", methods.Options{Base: "holov", NVis: 64, Restore: true}, ""},
 		{"whole positions", "f32", methods.Options{Base: "holov", NVis: 64, Restore: true, MergePosition: "first"}, ""},
 		{"after FastV, positions closed up", "", methods.Options{Base: "fastv", NVis: 192, Positions: "sequential"}, ""},

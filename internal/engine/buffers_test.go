@@ -12,12 +12,12 @@ import (
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
-// bufferTolerance is by how much buffers may differ from their prediction: those of
-// one row and of a reducer are left out.
+// bufferTolerance is how much buffers may differ from their prediction, which leaves out the
+// buffers of one row and of a reducer.
 const bufferTolerance = 0.03
 
-// Ensure that the memory that a forward and an encoder take is what is predicted:
-// buffers to the tolerance, and results.
+// Ensure that a forward and an encoder take the predicted memory: buffers within the tolerance, and
+// results.
 func TestFootprintOfBuffers(t *testing.T) {
 	pic := &imageproc.Picture{Width: 100, Height: 80, Pix: make([]byte, 3*100*80)}
 	for _, name := range []string{"", "llavanext-vicuna-tiny", "qwen25vl-tiny"} {
@@ -49,7 +49,7 @@ func TestFootprintOfBuffers(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, want := r.Bytes()+4*int64(len(v[0].X)), e.m.EncodeBytes(px)
-		// results that are copied and a product's input are in the prediction
+		// the prediction includes copied results and a product's input
 		if ratio := float64(want) / float64(got); !(ratio >= 0.95 && ratio <= 1.6) {
 			t.Errorf("%q: encoder takes %d bytes, predicted %d", name, got, want)
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/restore-vlm/restore/internal/methods"
 )
 
-// Ensure DART inside the decoder reads the keys of the layer before, of picture
-// and text, and the rows that enter its layer, under the final norm.
+// Ensure that DART inside the decoder reads the keys of the layer before, of picture and text, and
+// the rows that enter its layer, after the final norm.
 func TestDARTInsideDecoder(t *testing.T) {
 	const first, images, rows, layer = 7, 36, 52, 2
 	dir := filepath.Join("testdata", "inmodel-tiny")

@@ -10,8 +10,8 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint/all"
 )
 
-// Ensure that weights which do not fit in free memory are refused before any is read, with
-// the type that fits, and that auto takes it and says so.
+// Ensure that weights that do not fit in free memory are refused before any is read, that the error
+// names a type that fits, and that auto chooses this type and says so.
 func TestFitMemory(t *testing.T) {
 	defer func(f func() (int64, bool)) { available = f }(available)
 	open := func(quant string, free int64, known bool) (*Engine, string, error) {
@@ -47,12 +47,12 @@ func TestFitMemory(t *testing.T) {
 	if !(stored > sizes["f16"] && sizes["f16"] > sizes["q8"] && sizes["q8"] > sizes["q4"]) {
 		t.Fatalf("stored %d, smaller %v", stored, sizes)
 	}
-	room := func(n int64) int64 { return n*8/7 + 8 } // with what auto leaves free
+	room := func(n int64) int64 { return n*8/7 + 8 } // plus the memory that auto leaves free
 	for _, c := range []struct {
 		quant string
 		free  int64
-		kept  string // what the decoder is kept as; "" is refused
-		fits  string // what the error names
+		kept  string // type of the decoder's weights; "" means an error
+		fits  string // type that the error names
 	}{
 		{"", stored, "F32", ""}, {"", stored - 1, "", "f16"}, {"", room(sizes["q8"]), "", "q8"}, {"", room(sizes["q4"]), "", "q4"}, {"", 1000, "", ""},
 		{"f32", stored - 1, "", "f16"}, {"q8", room(sizes["q8"]), "Q8", ""}, {"q8", sizes["q8"] - 1, "", ""},
@@ -75,13 +75,13 @@ func TestFitMemory(t *testing.T) {
 		case e.Info().Kept[c.kept] < e.Info().Params/4:
 			t.Errorf("%q in %d bytes: kept as %v, want %s", c.quant, c.free, e.Info().Kept, c.kept)
 		case (said != "") != (c.quant == "auto"):
-			t.Errorf("%q in %d bytes: said %q", c.quant, c.free, said)
+			t.Errorf("%q in %d bytes: warned %q", c.quant, c.free, said)
 		}
 	}
 	if e, said, err := open("auto", 0, false); err != nil ||
 		!strings.Contains(said, "does not say") ||
 		e.Info().Kept["F32"] == 0 {
-		t.Errorf("a system that does not say: %q %v", said, err)
+		t.Errorf("a system that does not report free memory: %q %v", said, err)
 	}
 
 	available = func() (int64, bool) { return room(sizes["q4"]), true }

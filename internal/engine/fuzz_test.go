@@ -16,8 +16,8 @@ import (
 	"github.com/restore-vlm/restore/internal/lab"
 )
 
-// FuzzConfig opens the tiny checkpoint under any config.json: no panic, and no
-// memory beyond the weights' and the file's.
+// FuzzConfig opens the tiny checkpoint with any config.json: no panic, and no memory beyond the
+// size of the weights and the file.
 func FuzzConfig(f *testing.F) {
 	weights, err := os.ReadFile("testdata/llava15-tiny/model.safetensors")
 	if err != nil {

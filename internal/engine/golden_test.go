@@ -21,12 +21,12 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// tolStage is three times the references' own float32 noise against float64,
-// over all stages, as a share of a tensor's largest value.
+// tolStage is three times the largest float32 error of the references against float64 over all
+// stages, as a share of a tensor's largest value.
 const tolStage = 2e-5
 
-// tolLogits is absolute, on logits of size 12: 3 to 6 times the released code's
-// own float32 error; the smallest effect of any switch is 60 times larger.
+// tolLogits is absolute, on logits of size 12: 3 to 6 times the float32 error of the released code.
+// The smallest effect of any switch is 60 times larger.
 const tolLogits = 3e-4
 
 func open(t testing.TB, dir string, threads int) *engine.Engine {
@@ -44,7 +44,7 @@ func open(t testing.TB, dir string, threads int) *engine.Engine {
 	return e
 }
 
-// reference returns what transformers made of a prompt: the stages in testdata or, where
+// reference returns transformers' tensors for a prompt: the stages in testdata or, if
 // RESTORE_ORACLE names the folder of the full set, every stage.
 func reference(t testing.TB, name, prompt string) map[string]*tensor.Tensor {
 	t.Helper()
@@ -79,7 +79,7 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// roundedModel returns the folder of one of the reference's checkpoints whose weights are those of
+// roundedModel returns the folder of one of the reference's checkpoints with the weights of
 // llava15-tiny in 16 bits: one file of float16, or shards of bfloat16.
 func roundedModel(t testing.TB, name string) string {
 	t.Helper()
@@ -179,8 +179,8 @@ type restoreInputs struct {
 	} `json:"prompts"`
 }
 
-// restoreTrace returns a function that traces prompt p (0 or 1) of the reference
-// runs of released code and paper.
+// restoreTrace returns a function that traces prompt p (0 or 1) of the reference runs of released
+// code and paper.
 func restoreTrace(
 	t testing.TB, threads int,
 ) func(t testing.TB, p int, o methods.Options) map[string]*tensor.Tensor {

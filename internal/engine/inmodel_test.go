@@ -17,15 +17,15 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// tolRows and tolScores are shares of a tensor's largest value: seven times
-// what the released code in float32 differs from float64 in rows and logits, and in
-// sums of small probabilities.
+// tolRows and tolScores are shares of a tensor's largest value: seven times the difference between
+// the released code in float32 and in float64, for rows and logits, and for sums of small
+// probabilities.
 const (
 	tolRows   = 2e-5
 	tolScores = 3e-5
 )
 
-// inside are runs of the authors' released code, and of RESTORE over it.
+// inside lists runs of the authors' released code, and of RESTORE over it.
 var inside = []struct {
 	name string
 	o    methods.Options
@@ -49,8 +49,8 @@ var inside = []struct {
 	{"restore_fastv_k2_n12_g50_code", methods.Options{Base: "fastv", Schedule: "2:12", Restore: true}},
 }
 
-// Ensure that rows, positions, key counts, choices, logits and greedy tokens
-// are those of the released code, and of the reference of RESTORE.
+// Ensure that rows, positions, key counts, choices, logits and greedy tokens equal those of the
+// released code and of the RESTORE reference.
 func TestInsideDecoder(t *testing.T) {
 	dir := filepath.Join("testdata", "inmodel-tiny")
 	in, err := golden.Read(filepath.Join(dir, "prompt.ref"))
@@ -95,7 +95,7 @@ func TestInsideDecoder(t *testing.T) {
 	}
 }
 
-// compareInside compares what got holds of ref under its own names.
+// compareInside compares the tensors of ref that got has under its own names.
 func compareInside(t *testing.T, got, ref map[string]*tensor.Tensor) (compared int) {
 	t.Helper()
 	for name, want := range ref {
@@ -116,7 +116,7 @@ func compareInside(t *testing.T, got, ref map[string]*tensor.Tensor) (compared i
 	return compared
 }
 
-// traceOf returns what a trace calls name, and how exact it must be.
+// traceOf returns the trace's tensor for a reference name, and its tolerance.
 func traceOf(got map[string]*tensor.Tensor, name string) (*tensor.Tensor, float64) {
 	kind, layer, _ := strings.Cut(name, ".")
 	l := -1
@@ -160,7 +160,7 @@ func traceOf(got map[string]*tensor.Tensor, name string) (*tensor.Tensor, float6
 	return g, 0
 }
 
-// causal clears what no query sees of a square matrix.
+// causal sets the entries that no query sees to zero in a square matrix.
 func causal(m *tensor.Tensor) {
 	v, _ := m.Float32s()
 	n := m.Shape[0]
@@ -170,7 +170,7 @@ func causal(m *tensor.Tensor) {
 	*m = *tensor.FromFloat32s(m.Shape, v)
 }
 
-// clampInf checks that infinities stand at the same places and makes them 0.
+// clampInf checks that infinities are at the same places and sets them to 0.
 func clampInf(t *testing.T, name string, g, w *tensor.Tensor) {
 	t.Helper()
 	if !strings.HasSuffix(name, "anchor_score") {
@@ -189,9 +189,9 @@ func clampInf(t *testing.T, name string, g, w *tensor.Tensor) {
 	*g, *w = *tensor.FromFloat32s(g.Shape, a), *tensor.FromFloat32s(w.Shape, b)
 }
 
-// insideModels are checkpoints of other shapes than the reference's: grouped
-// heads with the class token among the picture's, pictures in tiles with
-// newlines, positions of three axes, several pictures.
+// insideModels are checkpoints of other shapes than the reference's: grouped heads with the class
+// token among the picture's tokens, pictures in tiles with newlines, positions of three axes,
+// several pictures.
 func insideModels(t *testing.T) map[string]map[string]*tensor.Tensor {
 	gqa, err := golden.Read(filepath.Join("testdata", "llava15-gqa-full-tiny", "two-images.ref"))
 	if err != nil {
@@ -206,10 +206,10 @@ func insideModels(t *testing.T) map[string]map[string]*tensor.Tensor {
 	}
 }
 
-// Ensure, for every architecture, that a stage keeps the rows that the last row
-// of the unreduced run attends to most, that their keys are those of the
-// unreduced run at their old positions, that sizes add up, that keeping all is no
-// reduction, and that text alone is read as ever.
+// Ensure, for every architecture, that a stage keeps the rows to which the last row of the
+// unreduced run attends most, that their keys equal those of the unreduced run at their old
+// positions, that sizes add up, that keeping all equals no reduction, and that text without
+// pictures is unaffected.
 func TestInsideArchitectures(t *testing.T) {
 	for name, in := range insideModels(t) {
 		e := open(t, filepath.Join("testdata", name), 2)
@@ -274,7 +274,7 @@ func TestInsideArchitectures(t *testing.T) {
 			same(t, name+" "+base+" text only", trace(words, o), trace(words, methods.Options{}),
 				"gen.logits", "cache.len")
 		}
-		for _, base := range []string{"sparsevlm", "fitprune"} { // drop after and within layer 0
+		for _, base := range []string{"sparsevlm", "fitprune"} { // drop after and inside layer 0
 			got := trace(in, methods.Options{Base: base, Schedule: "0:0.4", Restore: true})
 			sizes, _ := got["cache.1.size"].Float32s()
 			sum := float32(0)
@@ -298,8 +298,8 @@ func TestInsideArchitectures(t *testing.T) {
 	}
 }
 
-// Ensure that inside the decoder too merged tokens sit where their members' rows
-// and columns say, each axis alone, and that results do not depend on threads.
+// Ensure that merged tokens inside the decoder have the rows and columns that their members give,
+// on each axis separately, and that results do not depend on threads.
 func TestInsideAxes(t *testing.T) {
 	in := axesReference(t, "qwen25vl-tiny", "one-image")
 	o := methods.Options{Base: "pdrop", Schedule: "1:6", Restore: true, MergePosition: "axes-mean"}
@@ -332,7 +332,7 @@ func TestInsideAxes(t *testing.T) {
 			for _, m := range group {
 				want += whole[axis*len(whole)/3+at[0]+int(m)] / float64(len(group))
 			}
-			// float32 in the trace
+			// the trace has float32
 			if got := pos[axis*len(pos)/3+at[0]+row]; !(math.Abs(got-want) <= 1e-5) {
 				t.Errorf("row %d of %v: axis %d at %v, want %v", row, group, axis, got, want)
 			}
@@ -340,8 +340,7 @@ func TestInsideAxes(t *testing.T) {
 	}
 }
 
-// pictureRows returns where each picture's rows start in a traced prompt and how
-// many there are.
+// pictureRows returns where each picture's rows start in a traced prompt and how many there are.
 func pictureRows(t *testing.T, name string, plain map[string]*tensor.Tensor) (first, counts []int) {
 	t.Helper()
 	var config struct {
@@ -361,7 +360,7 @@ func pictureRows(t *testing.T, name string, plain map[string]*tensor.Tensor) (fi
 	}
 	for i, id := range ids {
 		switch {
-		case id != config.Old+config.New: // one of them is there
+		case id != config.Old+config.New: // a checkpoint has one of the two
 		case i > 0 && ids[i-1] == id:
 			counts[len(counts)-1]++
 		default:
@@ -371,8 +370,8 @@ func pictureRows(t *testing.T, name string, plain map[string]*tensor.Tensor) (fi
 	return first, counts
 }
 
-// checkLargest checks that kept are the rows of a picture to which the last row
-// of attn [heads, rows, keys] gives most, as a mean over heads.
+// checkLargest checks that kept are the rows of a picture to which the last row of attn [heads,
+// rows, keys] attends most, averaged over heads.
 func checkLargest(t *testing.T, what string, attn *tensor.Tensor, first, n int, kept []int64) {
 	t.Helper()
 	v, _ := attn.Float32s()
@@ -391,14 +390,14 @@ func checkLargest(t *testing.T, what string, attn *tensor.Tensor, first, n int, 
 	}
 	for j, m := range mean {
 		if !chosen[j] && m > least*(1+tolScores) {
-			t.Errorf("%s: row %d is not kept with %v, but one with %v is", what, j, m, least)
+			t.Errorf("%s: row %d with %v is dropped, but one with %v is kept", what, j, m, least)
 			return
 		}
 	}
 }
 
-// checkKeys checks that the keys got holds from row at on are those of rows first
-// and further of want, both [heads, keys, width].
+// checkKeys checks that the keys of got from row at on equal the kept rows of want, counted from
+// first. Both are [heads, keys, width].
 func checkKeys(t *testing.T, what string, got, want *tensor.Tensor, first, at int, kept []int64) {
 	t.Helper()
 	g, _ := got.Float32s()
@@ -411,7 +410,7 @@ func checkKeys(t *testing.T, what string, got, want *tensor.Tensor, first, at in
 			for j := range a {
 				if d := math.Abs(
 					float64(a[j] - b[j])); !(d <= tolRows*max(1, math.Abs(float64(b[j])))) {
-					t.Errorf("%s: head %d, row %d: key %v, want that of row %d, %v", what, h, at+i,
+					t.Errorf("%s: head %d, row %d: key %v, want row %d's key %v", what, h, at+i,
 						a[j], k, b[j])
 					return
 				}
@@ -420,7 +419,7 @@ func checkKeys(t *testing.T, what string, got, want *tensor.Tensor, first, at in
 	}
 }
 
-// sizesOf sums the sizes that layer i holds.
+// sizesOf sums the sizes of the rows in layer i.
 func sizesOf(t *testing.T, got map[string]*tensor.Tensor, i int) float64 {
 	t.Helper()
 	v, err := got[fmt.Sprintf("cache.%d.size", i)].Float32s()
@@ -434,13 +433,12 @@ func sizesOf(t *testing.T, got map[string]*tensor.Tensor, i int) float64 {
 	return sum
 }
 
-// Ensure, wherever pictures stand in a prompt and however many there are: every
-// layer holds the text and what the stages before it left, sizes add up to all
-// rows where tokens merge, positions ascend, and stages that keep all are no
-// reduction.
+// Ensure, for any number of pictures anywhere in a prompt, that every layer holds the text and the
+// rows that the stages before it kept, that sizes add up to all rows if tokens merge, that
+// positions ascend, and that stages that keep all equal no reduction.
 func TestInsidePlaces(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes long, and no kernel is new to it")
+		t.Skip("slow, and covers no additional kernel")
 	}
 	dir := filepath.Join("testdata", "inmodel-tiny")
 	e := open(t, dir, 2)
@@ -486,7 +484,7 @@ func TestInsidePlaces(t *testing.T) {
 		for base, after := range map[string]int{
 			"fastv": 0, "pdrop": 0, "fitprune": 1, "dart-text": 0,
 		} {
-			some := kinds // where the picture is inside, else one kind, by turns
+			some := kinds // with the picture inside, every kind; otherwise one kind in turn
 			if place != "inside" {
 				some = kinds[(len(place)+len(base))%len(kinds):][:1]
 			}

@@ -15,12 +15,12 @@ import (
 	"github.com/restore-vlm/restore/internal/model"
 )
 
-// tolLater is a share of the largest logit: a prompt read in other pieces sums
-// in another order.
+// tolLater is a share of the largest logit: a prompt read in other pieces is summed in another
+// order.
 const tolLater = 2e-5
 
-// insideCase is a tiny checkpoint, a prompt of the reference about one picture
-// and what its encoder makes of it.
+// insideCase is a tiny checkpoint with a reference prompt about one picture and the encoder's
+// output for it.
 type insideCase struct {
 	e     *Engine
 	ids   []int64
@@ -64,7 +64,7 @@ func openInside(t *testing.T) *insideCase {
 	for i, id := range ids {
 		visual := id == int64(e.m.ImageToken())
 		if visual && i > 0 && ids[i-1] == id {
-			continue // one place a picture
+			continue // one place for each picture
 		}
 		if visual {
 			c.start = len(c.ids)
@@ -74,7 +74,7 @@ func openInside(t *testing.T) *insideCase {
 	return c
 }
 
-// units is the prompt with pictures reduced by o in the place of its own.
+// units is the prompt, with its picture replaced by pictures reduced by o.
 func (c *insideCase) units(t *testing.T, o methods.Options, pictures int) []unit {
 	t.Helper()
 	var out []unit
@@ -100,16 +100,15 @@ func (c *insideCase) picture(t *testing.T, o methods.Options, index int) *pictur
 	return p
 }
 
-// reading is a dialogue as the device reads it.
+// reading is a dialogue, read as the device reads it.
 type reading struct {
 	c    *insideCase
 	root uint64
-	s    *sequence // of the newest prompt
+	s    *sequence // of the last prompt
 	lens []int     // keys of each layer after it
 }
 
-// read reads units, of which a stretch from the start may be in memory, and returns the last
-// row's logits.
+// read reads units, a prefix of which may be in memory, and returns the last row's logits.
 func (k *reading) read(t *testing.T, units []unit) []float32 {
 	t.Helper()
 	e := k.c.e
@@ -175,9 +174,9 @@ func near(t *testing.T, what string, got, want []float32) {
 	}
 }
 
-// Ensure that text after a picture that was shrunk on its way, read as a later
-// turn, gets the logits that the reference gets decoding it: in one piece, in
-// two, and again after a part was forgotten.
+// Ensure that text after a picture that was reduced inside the decoder, read as a later turn, gets
+// the logits that the reference gets by decoding it: in one piece, in two, and again after a part
+// was forgotten.
 func TestInsideLaterTurns(t *testing.T) {
 	c := openInside(t)
 	for name, o := range map[string]methods.Options{
@@ -220,12 +219,11 @@ func TestInsideLaterTurns(t *testing.T) {
 	}
 }
 
-// Ensure that prompts longer than what goes through the decoder at once are read
-// as in one piece, with the long text before the picture, after it, or on
-// both sides of two.
+// Ensure that prompts longer than a chunk give the same result as in one piece, with the long text
+// before the picture, after it, or on both sides of two.
 func TestInsideChunks(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes long, and no kernel is new to it")
+		t.Skip("slow, and covers no additional kernel")
 	}
 	c := openInside(t)
 	c.e.shape.MaxPositions, c.e.context = 4*PrefillChunk, 4*PrefillChunk
@@ -267,8 +265,8 @@ func TestInsideChunks(t *testing.T) {
 	}
 }
 
-// Ensure that sequences that go through the decoder together get what each gets
-// alone, shrunk at different layers or not at all.
+// Ensure that sequences that go through the decoder together get the same results as alone, reduced
+// at different layers or not at all.
 func TestInsideTogether(t *testing.T) {
 	c := openInside(t)
 	h := c.e.shape.Hidden
@@ -303,7 +301,7 @@ func TestInsideTogether(t *testing.T) {
 	}
 }
 
-// laid makes the decoder rows of units.
+// laid returns the decoder rows of units.
 func (c *insideCase) laid(t *testing.T, units []unit) *Rows {
 	t.Helper()
 	for _, u := range units {
@@ -321,8 +319,8 @@ func (c *insideCase) laid(t *testing.T, units []unit) *Rows {
 	return in
 }
 
-// Ensure that a picture's tokens are chosen for the first question and kept for the next, and
-// that the same picture of another question is read again.
+// Ensure that the tokens of a picture chosen for the first question are kept for the next one, and
+// that another question about the same picture reads it again.
 func TestInsideConversation(t *testing.T) {
 	c := openInside(t)
 	o := methods.Options{Base: "pdrop", Schedule: "2:20,5:5", Restore: true}
@@ -331,13 +329,13 @@ func TestInsideConversation(t *testing.T) {
 	k.read(t, units)
 	inside := units[c.start].pic.inside
 	rows := slices.Clone(inside.Rows())
-	more := []unit{{id: 5}, {id: 9}, {id: 4}, {id: 8}} // leastRead of them
+	more := []unit{{id: 5}, {id: 9}, {id: 4}, {id: 8}} // leastRead units
 	k.read(t, append(slices.Clone(units), more...))
 	if k.s.cached != len(units) {
 		t.Errorf("%d units were in memory, want %d", k.s.cached, len(units))
 	}
 	if units[c.start].pic.inside != inside || len(inside.Rows()) != len(rows) {
-		t.Error("the picture was shrunk again")
+		t.Error("the picture was reduced again")
 	}
 	again := c.units(t, o, 1)
 	k.read(t, again)

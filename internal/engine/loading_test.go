@@ -35,8 +35,8 @@ type edit struct {
 	Value                                  json.RawMessage
 }
 
-// Ensure that every edit of a checkpoint that a loader must refuse is refused
-// with a message of one line that names the cause, and the others load.
+// Ensure that every edit of a checkpoint that a loader must refuse returns an error of one line
+// that names the cause, and that the other edits load.
 func TestMutatedCheckpoints(t *testing.T) {
 	data, err := os.ReadFile("testdata/mutations.json")
 	if err != nil {
@@ -64,7 +64,7 @@ func TestMutatedCheckpoints(t *testing.T) {
 			}
 			err := load(dir)
 			switch {
-			// there an error that names the tensor will do
+			// any error that names the tensor is enough
 			case c.Expect == "ok" && err != nil && c.ID != "duplicate-in-shards":
 				t.Fatalf("refused: %v", err)
 			case c.Expect == "error" && err == nil:
@@ -222,8 +222,7 @@ func (op edit) json(t *testing.T, path string) {
 	check(t, os.WriteFile(path, raw, 0o644))
 }
 
-// tensors edits a weight file's table and packs the data again where the
-// operation says so.
+// tensors edits a weight file's table and repacks the data if the operation needs it.
 func (op edit) tensors(t *testing.T, path string) {
 	head, data := readHeader(t, path)
 	if op.Op == "set_header_field" || op.Op == "shift_offsets" {
@@ -297,7 +296,7 @@ func (op edit) tensors(t *testing.T, path string) {
 	writeHeader(t, path, out, packed)
 }
 
-// Ensure that a folder that is no model is refused by name.
+// Ensure that opening a folder that is not a model returns an error that names the folder.
 func TestNotAModel(t *testing.T) {
 	empty := t.TempDir()
 	for _, dir := range []string{empty, filepath.Join(empty, "absent"), "loading_test.go"} {
@@ -309,8 +308,8 @@ func TestNotAModel(t *testing.T) {
 	}
 }
 
-// Ensure that a picture processor that prepares for another model is refused by
-// name, even where shapes agree.
+// Ensure that a picture processor for another model is refused with an error that names the
+// setting, even if shapes agree.
 func TestProcessorDisagrees(t *testing.T) {
 	for _, c := range []struct{ dir, key, value, names string }{
 		{talking(t), "merge_size", "4", "merge_size: got 4"},

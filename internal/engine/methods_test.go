@@ -9,11 +9,11 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// wideTol is absolute, for probabilities computed here in float64 from traced
-// float32 queries and keys.
+// wideTol is absolute, for probabilities computed here in float64 from traced float32 queries and
+// keys.
 const wideTol = 1e-6
 
-// Ensure PruMerge reads the last layer's queries and keys as one head.
+// Ensure that PruMerge reads the last layer's queries and keys as one head.
 func TestPruMergeReadsTheLastLayer(t *testing.T) {
 	got := restoreTrace(t, 2)(t, 1, methods.Options{Base: "prumerge", NVis: 64})
 	floats := func(x *tensor.Tensor) []float32 {
@@ -46,7 +46,7 @@ func TestPruMergeReadsTheLastLayer(t *testing.T) {
 	}
 }
 
-// Ensure a plain method that finds its number of tokens reports it.
+// Ensure that a method without RESTORE that determines its number of tokens reports it.
 func TestAdaptiveBudget(t *testing.T) {
 	trace := restoreTrace(t, 2)
 	for _, base := range []string{"prumerge", "prumerge-plus"} {

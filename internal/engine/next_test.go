@@ -24,8 +24,8 @@ var nextPrompts = map[string][]string{
 	"llavanext-vicuna-tiny":  {"odd", "two-images"},
 }
 
-// nextInputs returns the reference tensors of a prompt; where pictures lie
-// next to it, pixel_values comes from them, prepared as the checkpoint says.
+// nextInputs returns the reference tensors of a prompt. If there are picture files next to it,
+// pixel_values comes from them, prepared as the checkpoint says.
 func nextInputs(t testing.TB, name, prompt string) map[string]*tensor.Tensor {
 	t.Helper()
 	dir := filepath.Join("testdata", name)
@@ -98,9 +98,9 @@ func countTokens(packed, newline []float32, width int) (all, plain int) {
 	return all, plain
 }
 
-// Ensure every method runs on every shape of picture, with each treatment of
-// newlines: the right number of rows in order of position, text after the
-// picture's unreduced length, and a budget of all tokens being no reduction.
+// Ensure that every method runs on every shape of picture and with each treatment of newlines:
+// the right number of rows in order of position, text after the picture's unreduced length, and
+// a budget of all tokens that equals no reduction.
 func TestNextReductions(t *testing.T) {
 	const name = "llavanext-vicuna-tiny"
 	e := open(t, filepath.Join("testdata", name), 2)
@@ -207,8 +207,8 @@ func mustRead(t testing.TB, path string) map[string]*tensor.Tensor {
 	return ref
 }
 
-// Ensure that every token of a picture in tiles lies at one patch or after one row, that the
-// tiles' patches cover the picture, and that padding and newlines are marked as such.
+// Ensure that every token of a picture in tiles lies at one patch or at the end of one row, that
+// the tiles' patches cover the picture, and that padding and newlines are marked as such.
 func TestNextGrids(t *testing.T) {
 	e := open(t, talkingNext(t), 2)
 	for _, size := range [][2]int{{97, 131}, {60, 180}, {180, 60}, {300, 3}, {56, 56}} {
@@ -269,7 +269,7 @@ func TestNextGrids(t *testing.T) {
 				}
 			}
 			for tok, n := range seen {
-				// a map without columns has newlines that end nothing
+				// a feature map without columns has newlines that end no row
 				if n != 1 && !(o.Newlines == "keep" && size[1] == 3) {
 					t.Errorf("%v %s: token %d lies at %d places", size, o.Base, tok, n)
 				}
@@ -281,7 +281,7 @@ func TestNextGrids(t *testing.T) {
 // talkingNext returns a copy of llavanext-vicuna-tiny with a tokenizer of single bytes.
 func talkingNext(t testing.TB) string { return talkingCopy(t, "llavanext-vicuna-tiny", 320) }
 
-// talkingCopy returns a copy of a checkpoint, whose picture token is image, with a tokenizer of
+// talkingCopy returns a copy of a checkpoint whose picture token is image, with a tokenizer of
 // single bytes.
 func talkingCopy(t testing.TB, name string, image int) string {
 	t.Helper()
@@ -316,8 +316,8 @@ func TestNextConversation(t *testing.T) {
 	})
 }
 
-// Ensure that a window that reaches over everything is none, that a shorter one
-// changes what is read, and that a conversation on kept keys obeys it.
+// Ensure that a window longer than the prompt equals no window, that a shorter one changes the
+// results, and that a conversation with cached keys obeys it.
 func TestNextSlidingWindow(t *testing.T) {
 	in := nextInputs(t, "llavanext-mistral-tiny", "odd")
 	var logits [3][]float64
@@ -346,16 +346,16 @@ func TestNextSlidingWindow(t *testing.T) {
 			})
 		}
 	}
-	// of the vocabulary: rows up to the window's length see all that they would without
-	width := 336
+	width := 336 // the vocabulary's size
+	// rows up to the window's length see the same keys as without a window
 	if !slices.Equal(logits[0], logits[1]) || slices.Equal(logits[0], logits[2]) ||
 		!slices.Equal(logits[0][:24*width], logits[2][:24*width]) {
 		t.Error("windows of 1000 and 24: want the logits without one, and others from row 24 on")
 	}
 }
 
-// Ensure that pooling averages the whole picture and its tiles each for itself, a piece that was
-// cut of padding included, and that newlines, which lie on no grid, are refused.
+// Ensure that pooling averages the whole picture and each tile separately, including tiles with
+// padding cut off, and that newlines, which lie on no grid, are refused.
 func TestNextPool(t *testing.T) {
 	for name, prompts := range map[string][]string{
 		"llavanext-vicuna-tiny": {"odd"}, "llavanext-mistral-tiny": {"tall", "tiny"},
@@ -375,7 +375,7 @@ func TestNextPool(t *testing.T) {
 				}
 				group, _ := got["reduce.group"].Int64s()
 				for i, g := range group {
-					first := i < 16 // the whole picture's
+					first := i < 16 // the whole picture's tokens
 					if g < 0 || int(g) >= n || n > 1 && !first && slices.Contains(group[:16], g) {
 						t.Errorf("%s %s, %d: token %d is in group %d of %v", name, prompt, n, i, g,
 							group)

@@ -28,8 +28,8 @@ func packed(t *testing.T, ck checkpoint.Bundle, o engine.Options) (path string) 
 	return path
 }
 
-// Ensure that a packed file gives the logits of its directory under the same
-// plan, keeps as much, and can be packed again.
+// Ensure that a packed file gives the same logits as its directory with the same plan, takes the
+// same memory, and can be packed again.
 func TestPacked(t *testing.T) {
 	for _, c := range []struct{ name, input string }{
 		{"llava15-tiny", "one-image"}, {"llava15-gqa-full-tiny", "two-images"}, {"qwen25vl-tiny", ""},
@@ -70,7 +70,7 @@ func TestPacked(t *testing.T) {
 	}
 }
 
-// ordered is a bundle whose decoder has weights in blocks of columns that lie apart.
+// ordered is a bundle whose decoder has weights in blocks of columns that are not adjacent.
 type ordered struct {
 	checkpoint.Bundle
 	weights map[string]*checkpoint.Weight
@@ -84,8 +84,8 @@ func (o *ordered) Tensor(name string) (*checkpoint.Weight, bool) {
 	return o.Bundle.Tensor(name)
 }
 
-// inOrder returns dir's bundle with the decoder's square and wide weights in Q8, their columns
-// in another order for each.
+// inOrder returns dir's bundle with the decoder's square and wide weights in Q8, each with its own
+// order of columns.
 func inOrder(t *testing.T, dir string) *ordered {
 	t.Helper()
 	ck, err := all.Open(dir)
@@ -134,9 +134,9 @@ func inOrder(t *testing.T, dir string) *ordered {
 	return o
 }
 
-// Ensure that weights whose blocks hold columns that lie apart give what their values give, but
-// for the rounding of activations to 8 bits, and the same from a packed file. The bound is twice
-// what is measured.
+// Ensure that weights in blocks of columns that are not adjacent give the result of their values,
+// up to the rounding of activations to 8 bits, and the same from a packed file. The bound is twice
+// the measured error.
 func TestOrdered(t *testing.T) {
 	const dir = "testdata/llava15-tiny"
 	ref, err := golden.Read(filepath.Join(dir, "one-image.ref"))
@@ -170,8 +170,8 @@ func TestOrdered(t *testing.T) {
 	}
 }
 
-// Ensure that a packed file is opened as what it is packed as, or not at all, that
-// weights are checked, and that what Pack cannot convert is an error.
+// Ensure that a packed file opens only with the types it was packed with, that weights are checked,
+// and that Pack returns an error for weights that it cannot convert.
 func TestPackedErrors(t *testing.T) {
 	ck, err := all.Open("testdata/llava15-tiny")
 	check(t, err)

@@ -20,12 +20,12 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// bases are the methods that the properties are checked with.
+// bases lists the methods for which the properties are checked.
 var bases = []string{
 	"holov", "divprune", "vispruner", "visionzip", "prumerge", "prumerge-plus", "random", "grid", "pool", "downsample", "tome", "flowcut",
 }
 
-// some are all of bases or, in a short run, three.
+// some returns all of bases or, in a short run, three.
 func some() []string {
 	if testing.Short() {
 		return bases[:3]
@@ -74,8 +74,8 @@ func same(t *testing.T, what string, got, want map[string]*tensor.Tensor, names 
 	}
 }
 
-// Ensure a budget of all tokens is no reduction, whatever the base, and that a
-// calibration without anything to calibrate changes no bit.
+// Ensure that a budget of all tokens equals no reduction for every base, and that a calibration
+// with nothing to calibrate changes no bit.
 func TestIdentity(t *testing.T) {
 	trace := restoreTrace(t, 2)
 	plain := trace(t, 0, methods.Options{})
@@ -97,7 +97,7 @@ func TestIdentity(t *testing.T) {
 	same(t, "gamma 1, sizes only", sizes, pruned, "logits", "gen.logits")
 }
 
-// Ensure results do not depend on the number of threads.
+// Ensure that results do not depend on the number of threads.
 func TestThreads(t *testing.T) {
 	one, two, five := restoreTrace(t, 1), restoreTrace(t, 2), restoreTrace(t, 5)
 	for _, base := range some() {
@@ -108,7 +108,7 @@ func TestThreads(t *testing.T) {
 	}
 }
 
-// Ensure requests that run at once get what each gets alone.
+// Ensure that concurrent requests get the same answers as alone.
 func TestConcurrentRequests(t *testing.T) {
 	m := embedded(t, 2)
 	pics := []*imageproc.Picture{picture(t, 1), picture(t, 2), picture(t, 3)}
@@ -145,11 +145,11 @@ func TestConcurrentRequests(t *testing.T) {
 	}
 }
 
-// Ensure a conversation on kept keys and values equals one read from scratch,
-// with pictures arriving in different turns and with every decode calibration.
+// Ensure that a conversation with cached keys and values equals one read from scratch, with
+// pictures arriving in different turns and with every decode calibration.
 func TestConversation(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes long, and no kernel is new to it")
+		t.Skip("slow, and covers no additional kernel")
 	}
 	m := embedded(t, 2)
 	for _, o := range []methods.Options{
@@ -188,20 +188,20 @@ func TestConversation(t *testing.T) {
 				}
 			}
 			if got.Text != want.Text {
-				t.Errorf("turn %d: on kept keys %q, from scratch %q", n, got.Text, want.Text)
+				t.Errorf("turn %d: with cached keys %q, from scratch %q", n, got.Text, want.Text)
 			}
 			if n > 0 && got.Report.CachedTokens == 0 {
-				t.Errorf("turn %d: nothing was kept", n)
+				t.Errorf("turn %d: nothing was cached", n)
 			}
 			if got.Report.CachedTokens >= got.Report.PromptTokens {
-				t.Errorf("turn %d: kept %d of %d", n, got.Report.CachedTokens,
+				t.Errorf("turn %d: cached %d of %d", n, got.Report.CachedTokens,
 					got.Report.PromptTokens)
 			}
 		}
 	}
 }
 
-// Ensure a cancelled request says so and leaves the conversation usable.
+// Ensure that a cancelled request reports it and leaves the conversation usable.
 func TestCancel(t *testing.T) {
 	m := embedded(t, 2)
 	c := m.NewConversation(holov64())
@@ -232,7 +232,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// Ensure text that a user types is never a control token or a picture's place.
+// Ensure that text from a user never becomes a control token or a picture's place.
 func TestUserTextIsText(t *testing.T) {
 	m := embedded(t, 1)
 	if _, err := m.Ask(context.Background(), engine.Request{
@@ -242,7 +242,7 @@ func TestUserTextIsText(t *testing.T) {
 	}
 }
 
-// Ensure that what cannot be done is an error that names the limit.
+// Ensure that an impossible request returns an error that names the limit.
 func TestAskErrors(t *testing.T) {
 	m := embedded(t, 1)
 	pic := []*imageproc.Picture{picture(t, 7)}
@@ -270,8 +270,8 @@ func TestAskErrors(t *testing.T) {
 	}
 }
 
-// Ensure traces take expanded and single picture tokens alike, can be fed back,
-// and refuse inputs that do not fit.
+// Ensure that traces accept both expanded and single picture tokens, can be read again, and refuse
+// inputs that do not fit.
 func TestTraceInputs(t *testing.T) {
 	e := open(t, "testdata/llava15-tiny", 1)
 	ref, err := golden.Read("testdata/llava15-tiny/two-images.ref")
@@ -305,7 +305,7 @@ func TestTraceInputs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "one token a picture", got, want, "input_ids", "logits")
+	same(t, "one token for each picture", got, want, "input_ids", "logits")
 	if got, err = trace(want); err != nil {
 		t.Fatal(err)
 	}

@@ -34,12 +34,11 @@ func openWith(t testing.TB, dir string, o engine.Options) *engine.Engine {
 	return e
 }
 
-// Ensure that plans keep the logits near those of the weights as stored. Bounds
-// are at most twice what is measured, as a share of the logits' root mean square: 0.08 %
-// for f16, 1.3 % for bf16, 3.1 % for q8 in the decoder, 2.7 % in the encoder and
-// 4.2 % in both, 27 % for q4. The weights are random, so that every error of the
-// rounding (0.02, 0.2, 0.6 and 7 % of a weight) grows about four times on its way
-// through the layers.
+// Ensure that the logits of each plan are near those of the weights as stored. Bounds are at most
+// twice the measured error, as a share of the logits' root mean square: 0.08 % for f16, 1.3 % for
+// bf16, 3.1 % for q8 in the decoder, 2.7 % in the encoder and 4.2 % in both, 27 % for q4. The
+// weights are random, so the rounding errors (0.02, 0.2, 0.6 and 7 % of a weight) grow about four
+// times on their way through the layers.
 func TestPlans(t *testing.T) {
 	for _, c := range []struct {
 		decoder, encoder, cache string
@@ -91,8 +90,8 @@ func logits(t *testing.T, e *engine.Engine, in map[string]*tensor.Tensor) []floa
 	return v
 }
 
-// Ensure that the decoder's plan and the encoder's act on their own weights only,
-// and that q4 leaves the embedding and the head at q8.
+// Ensure that the decoder's plan and the encoder's plan apply only to their own weights, and that
+// q4 leaves the embedding and the head at q8.
 func TestPlanOfEachPart(t *testing.T) {
 	const dir = "testdata/llava15-tiny"
 	ck, err := all.Open(dir)
@@ -129,8 +128,8 @@ func TestPlanOfEachPart(t *testing.T) {
 	}
 }
 
-// Ensure that a weight that is not a number, or that does not fit, is refused by
-// name, and that names of types are.
+// Ensure that a weight that is NaN, infinite or out of range is refused with an error that names
+// it, and an unknown type likewise.
 func TestPlanErrors(t *testing.T) {
 	const name = "language_model.model.layers.1.mlp.up_proj.weight"
 	for _, c := range []struct {
@@ -175,9 +174,9 @@ func TestPlanErrors(t *testing.T) {
 	}
 }
 
-// Ensure that a shape without a checkpoint runs on weights that a maker gives, of
-// the plan's type as they are and of others converted, that products are counted,
-// and that a maker's weights are checked as a file's are.
+// Ensure that a shape without a checkpoint runs on weights that Hooks.Weights makes, in the plan's
+// type or converted to it, that products are counted, and that these weights are checked like those
+// of a file.
 func TestMadeWeights(t *testing.T) {
 	stored, err := all.Open("testdata/llava15-tiny")
 	check(t, err)
@@ -196,7 +195,7 @@ func TestMadeWeights(t *testing.T) {
 				asked[d]++
 				w, ok := stored.Tensor(name)
 				if !ok || !slices.Equal(w.Shape, shape) {
-					t.Errorf("asked for %q %v", name, shape)
+					t.Errorf("requested %q %v", name, shape)
 				}
 				return &w.Tensor
 			}})
@@ -210,7 +209,7 @@ func TestMadeWeights(t *testing.T) {
 		}
 		if asked[tensor.F32] == 0 || asked[tensor.F16] == 0 ||
 			(asked[tensor.Q8] > 0) != (plan == "q8") {
-			t.Errorf("%q: asked for %v", plan, asked)
+			t.Errorf("%q: requested %v", plan, asked)
 		}
 		if spent, ops, bytes := work.Take(); spent <= 0 || ops <= 0 || bytes <= 0 {
 			t.Errorf("%q: %v, %d operations, %d bytes in products", plan, spent, ops, bytes)
@@ -234,7 +233,7 @@ func TestMadeWeights(t *testing.T) {
 	}
 }
 
-// Ensure that progress rises to its end, whatever is converted.
+// Ensure that progress rises to its end, with and without conversion.
 func TestLoadingProgress(t *testing.T) {
 	ck, err := all.Open("testdata/llava15-tiny")
 	check(t, err)

@@ -26,11 +26,11 @@ var axesPrompts = map[string][]string{
 	"qwen25vl-tied-tiny": {"one-image", "two-images", "text-only"},
 }
 
-// axesBases are methods that choose tokens and need no class token.
+// axesBases lists methods that choose tokens and need no class token.
 var axesBases = []string{"holov", "divprune", "vispruner", "visionzip", "dart", "random", "grid"}
 
-// axesReference returns the reference of one prompt of a checkpoint whose
-// positions have three axes, with the pixel values of its pictures.
+// axesReference returns the reference of one prompt of a checkpoint whose positions have three
+// axes, with the pixel values of its pictures.
 func axesReference(t testing.TB, name, prompt string) map[string]*tensor.Tensor {
 	t.Helper()
 	dir := filepath.Join("testdata", name)
@@ -72,18 +72,15 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// tolSharp is for decoder attention where the encoder's noise, which the
-// reference has as well, meets rows with one probability near 1/2: there both
-// stand 1e-5 from the float64 result, on either side.
+// tolSharp is for decoder attention in rows with a probability near 1/2. The encoder's noise, which
+// the reference has too, puts both 1e-5 away from the float64 result, in either direction.
 const tolSharp = 4e-5
 
-// tolFloat64 is against the reference's float64 logits: what the float32
-// reference itself misses them by, doubled.
+// tolFloat64 is for the reference's float64 logits: twice the error of the float32 reference.
 const tolFloat64 = 1e-5
 
-// Ensure that every stage of every prompt equals transformers' and that greedy
-// tokens are the same: windows cut at both edges, empty windows, several
-// pictures, none, tied and untied heads.
+// Ensure that every stage of every prompt equals transformers' and that greedy tokens are the same:
+// windows cut at both edges, empty windows, several pictures, none, tied and untied heads.
 func TestAxesStages(t *testing.T) {
 	for name, prompts := range axesPrompts {
 		e := open(t, filepath.Join("testdata", name), 2)
@@ -141,7 +138,8 @@ func TestAxesNewConfigForm(t *testing.T) {
 	}
 }
 
-// Ensure that edits of these checkpoints are refused by name, too.
+// Ensure that faulty edits of these checkpoints are also refused with an error that names the
+// cause.
 func TestAxesMutated(t *testing.T) {
 	data, err := os.ReadFile("testdata/mutations.json")
 	must(t, err)
@@ -157,7 +155,7 @@ func TestAxesMutated(t *testing.T) {
 		t.Run(c.ID, func(t *testing.T) {
 			dir := copyDir(t, filepath.Join("testdata", c.Base))
 			for _, op := range c.Ops {
-				if op.Op == "copy_tensor" { // always the embedding as the head
+				if op.Op == "copy_tensor" { // always a copy of the embedding as the head
 					copyHead(t, filepath.Join(dir, "model.safetensors"))
 				} else {
 					op.apply(t, dir)
@@ -216,7 +214,7 @@ func configCases() []mutation {
 	}
 }
 
-// copyHead stores the embedding a second time, as the head.
+// copyHead stores a copy of the embedding as the head.
 func copyHead(t *testing.T, path string) {
 	head, data := readHeader(t, path)
 	e := head["model.embed_tokens.weight"]
@@ -265,9 +263,9 @@ func numbers(t testing.TB, x *tensor.Tensor) []float64 {
 	return out
 }
 
-// Ensure that reduced rows keep the cells of the tokens that they stand for, that
-// text keeps its unreduced positions, that scores are what the last full block's
-// attention gives each token, and that the bias is Appendix A's.
+// Ensure that reduced rows keep the cells of the tokens that they stand for, that text keeps its
+// unreduced positions, that scores are the attention that each token receives in the last full
+// block, and that the bias follows Appendix A.
 func TestAxesReduced(t *testing.T) {
 	ref := axesReference(t, "qwen25vl-tiny", "two-images")
 	e := open(t, "testdata/qwen25vl-tiny", 2)
@@ -350,12 +348,12 @@ func TestAxesReduced(t *testing.T) {
 	}
 }
 
-// Ensure that merged tokens sit where their members' rows and columns say, each
-// axis alone, and that this is refused where there is one axis.
+// Ensure that merged tokens have the rows and columns that their members give, on each axis
+// separately, and that this option is refused for positions of one axis.
 func TestAxesMergePositions(t *testing.T) {
 	ref := axesReference(t, "qwen25vl-tiny", "one-image")
 	e := open(t, "testdata/qwen25vl-tiny", 2)
-	const cols, n = 3, 6 // of the picture; rows left
+	const cols, n = 3, 6 // the picture's columns; rows kept
 	for _, how := range []string{"median", "axes-median", "axes-mean"} {
 		got := reduced(t, e, ref, methods.Options{
 			Base: "divprune", NVis: n, Restore: true, MergePosition: how,
@@ -385,7 +383,7 @@ func TestAxesMergePositions(t *testing.T) {
 					}
 					want[axis] = sum / float64(len(v))
 				}
-				// float32 in the trace
+				// the trace has float32
 				if g := pos[(axis+1)*rows+start+row] -
 					float64(start); !(math.Abs(g-want[axis]) <= 1e-6) {
 					t.Errorf("%s: row %d of %v: axis %d at %v, want %v", how, row, v, axis, g,
@@ -413,8 +411,7 @@ func TestAxesMergePositions(t *testing.T) {
 	}
 }
 
-// Ensure that a budget of all tokens is no reduction and that results do not
-// depend on threads.
+// Ensure that a budget of all tokens equals no reduction and that results do not depend on threads.
 func TestAxesIdentityAndThreads(t *testing.T) {
 	ref := axesReference(t, "qwen25vl-tiny", "one-image")
 	e1, e2, e5 := open(t, "testdata/qwen25vl-tiny", 1), open(t, "testdata/qwen25vl-tiny", 2),
@@ -441,7 +438,7 @@ func TestAxesIdentityAndThreads(t *testing.T) {
 	}
 }
 
-// Ensure that inputs that do not fit are errors that name what is wrong.
+// Ensure that invalid inputs return errors that name the fault.
 func TestAxesInputErrors(t *testing.T) {
 	e := open(t, "testdata/qwen25vl-tiny", 1)
 	ref := axesReference(t, "qwen25vl-tiny", "one-image")
@@ -463,8 +460,8 @@ func TestAxesInputErrors(t *testing.T) {
 	}
 }
 
-// byteVocab maps every byte, as tokenizers of bytes write it, to its value, and
-// words to the ids from 256 to end.
+// byteVocab maps every byte, in the notation of byte-level tokenizers, to its value, and words to
+// the ids from 256 to end.
 func byteVocab(end int) map[string]int {
 	vocab := map[string]int{}
 	shifted := 0
@@ -482,8 +479,8 @@ func byteVocab(end int) map[string]int {
 	return vocab
 }
 
-// Ensure that a picture of fewer tokens than a budget that nobody asked for is
-// read whole, next to one that is reduced.
+// Ensure that a picture with fewer tokens than an implicit budget is read whole, next to one that
+// is reduced.
 func TestUpTo(t *testing.T) {
 	small, large := &imageproc.Picture{Width: 84, Height: 56, Pix: make([]byte, 84*56*3)},
 		picture(t, 4)
@@ -504,8 +501,7 @@ func TestUpTo(t *testing.T) {
 	}
 }
 
-// talking returns a copy of qwen25vl-tiny with a tokenizer of single bytes and a
-// chat template.
+// talking returns a copy of qwen25vl-tiny with a tokenizer of single bytes and a chat template.
 func talking(t testing.TB) string {
 	t.Helper()
 	dir := copyDir(t, "testdata/qwen25vl-tiny")
@@ -539,15 +535,15 @@ func talking(t testing.TB) string {
 	return dir
 }
 
-// Ensure that a conversation on kept keys and values equals one read from
-// scratch, with pictures of other sizes arriving in different turns.
+// Ensure that a conversation with cached keys and values equals one read from scratch, with
+// pictures of different sizes arriving in different turns.
 func TestAxesConversation(t *testing.T) {
 	checkConversation(t, open(t, talking(t), 2), []methods.Options{
 		{}, {Base: "divprune", NVis: 8, Restore: true}, {Base: "holov", NVis: 8, Restore: true, DecodeDistance: new(false), MergePosition: "mean"},
 	})
 }
 
-// checkConversation holds a dialogue under each of options.
+// checkConversation runs a dialogue with each of options.
 func checkConversation(t *testing.T, e *engine.Engine, options []methods.Options) {
 	t.Helper()
 	for _, o := range options {
@@ -577,18 +573,18 @@ func checkConversation(t *testing.T, e *engine.Engine, options []methods.Options
 				want = ask(fresh, i)
 			}
 			if fmt.Sprint(got.Tokens) != fmt.Sprint(want.Tokens) {
-				t.Errorf("%+v: turn %d: on kept keys %v, from scratch %v", o, n, got.Tokens,
+				t.Errorf("%+v: turn %d: with cached keys %v, from scratch %v", o, n, got.Tokens,
 					want.Tokens)
 			}
 			if n > 0 && got.Report.CachedTokens == 0 {
-				t.Errorf("turn %d: nothing was kept", n)
+				t.Errorf("turn %d: nothing was cached", n)
 			}
 		}
 	}
 }
 
-// Ensure that a system prompt stands at the start of the dialogue, over all its
-// turns, and is refused where it cannot stand.
+// Ensure that a system prompt stands at the start of the dialogue in all its turns, and is refused
+// where it is not possible.
 func TestSystemPrompt(t *testing.T) {
 	e := open(t, talking(t), 1)
 	ask := func(c *engine.Conversation, system string) (*engine.Answer, error) {
@@ -601,7 +597,7 @@ func TestSystemPrompt(t *testing.T) {
 	c := e.NewConversation(methods.Options{})
 	first, err := ask(c, "Be brief.")
 	must(t, err)
-	// tokens: the template's two marks are one each
+	// in tokens: each of the template's two marks is one
 	const added = len("<s>system\nBe brief.<e>\n") - 4
 	if got := first.Report.PromptTokens - plain.Report.PromptTokens; got != added {
 		t.Errorf("%d tokens more than without, want %d", got, added)
@@ -610,7 +606,7 @@ func TestSystemPrompt(t *testing.T) {
 		next, err := ask(c, again)
 		must(t, err)
 		if next.Report.CachedTokens < first.Report.PromptTokens {
-			t.Errorf("%q: %d tokens kept, want the %d of the first turn", again,
+			t.Errorf("%q: %d tokens cached, want the %d of the first turn", again,
 				next.Report.CachedTokens, first.Report.PromptTokens)
 		}
 	}
@@ -625,9 +621,9 @@ func TestSystemPrompt(t *testing.T) {
 	}
 }
 
-// Ensure that methods see each head of the block that scores come from: the keys
-// of greatest length over all heads are the pivots of dart, and what needs a
-// class token is refused by name.
+// Ensure that methods read each head of the block that scores come from: DART's pivots are the keys
+// with the greatest length over all heads. Methods that need a class token are refused with an
+// error that names it.
 func TestAxesKeys(t *testing.T) {
 	ref := axesReference(t, "qwen25vl-tiny", "one-image")
 	e := open(t, "testdata/qwen25vl-tiny", 2)
@@ -646,7 +642,7 @@ func TestAxesKeys(t *testing.T) {
 	}
 	got := reduced(t, e, ref, methods.Options{Base: "dart", NVis: 10})
 	for i, v := range numbers(t, got["reduce.key_norm"]) {
-		// sums of 32 float32 numbers near 1 that stand 1e-5 from the reference's
+		// sums of 32 float32 numbers near 1 that are 1e-5 away from the reference's
 		if !(math.Abs(v-length[i]) <= 1e-4) {
 			t.Errorf("token %d: length %v, want %v", i, v, length[i])
 		}
@@ -662,9 +658,9 @@ func TestAxesKeys(t *testing.T) {
 	}
 }
 
-// Ensure that a video is read as its definition says: two frames make a moment,
-// moments are encoded like pictures of their own, the axis of time rises by the
-// seconds between them, and text goes on after the largest position.
+// Ensure that a video is read by its definition: two frames make a moment, each moment is encoded
+// like a picture, the time axis rises by the seconds between moments, and text continues after the
+// largest position.
 func TestVideo(t *testing.T) {
 	e := open(t, talking(t), 2)
 	trace := func(r lab.TraceRequest) map[string]*tensor.Tensor {
@@ -684,7 +680,7 @@ func TestVideo(t *testing.T) {
 	a, b := frame(3), frame(11)
 	const rows, cols = 2, 3
 	still := trace(lab.TraceRequest{Images: []*imageproc.Picture{a}})
-	// one frame stands in for the missing one
+	// the last frame replaces the missing one
 	for _, frames := range [][]*imageproc.Picture{{a, a}, {a}} {
 		got := trace(lab.TraceRequest{Video: &imageproc.Video{Frames: frames, FPS: 2}})
 		same(t, "one moment", got, still, "pixel_values", "vision.merger", "position_ids",
@@ -701,7 +697,7 @@ func TestVideo(t *testing.T) {
 	})
 	joined := append(numbers(t, still["vision.merger"]), numbers(t, other["vision.merger"])...)
 	for i, v := range numbers(t, got["vision.merger"]) {
-		if !(math.Abs(v-joined[i]) <= 1e-5) { // another order of sums
+		if !(math.Abs(v-joined[i]) <= 1e-5) { // summed in another order
 			t.Fatalf("feature %d of two moments: %v, alone %v", i, v, joined[i])
 		}
 	}
@@ -754,7 +750,7 @@ func TestVideo(t *testing.T) {
 			last = start + max(int(3*(2/fps)*2), rows-1, cols-1)
 			for axis := range 3 {
 				if g := pos[axis*n+start+len(kept)]; g != float64(last+1) {
-					t.Errorf("%v fps, %s: text goes on at %v, want %d", fps, o.Base, g, last+1)
+					t.Errorf("%v fps, %s: text continues at %v, want %d", fps, o.Base, g, last+1)
 				}
 			}
 		}
@@ -773,7 +769,7 @@ func TestVideo(t *testing.T) {
 	next, err := c.Ask(context.Background(), engine.Request{Prompt: "And?", MaxTokens: 2})
 	must(t, err)
 	if next.Report.CachedTokens < first.Report.PromptTokens {
-		t.Errorf("%d tokens kept, want %d", next.Report.CachedTokens, first.Report.PromptTokens)
+		t.Errorf("%d tokens cached, want %d", next.Report.CachedTokens, first.Report.PromptTokens)
 	}
 
 	small := &imageproc.Picture{Width: 56, Height: 56, Pix: make([]byte, 56*56*3)}

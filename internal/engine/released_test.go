@@ -14,7 +14,7 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// run names one reference run, "base-variant-nN-pP[-suffix]", as options.
+// run parses the name of a reference run, "base-variant-nN-pP[-suffix]", as options.
 func run(t *testing.T, kind, name string) (o methods.Options, prompt int, ok bool) {
 	t.Helper()
 	var rest string
@@ -34,8 +34,8 @@ func run(t *testing.T, kind, name string) (o methods.Options, prompt int, ok boo
 		case "":
 		case "-first", "-mean", "-last":
 			o.MergePosition = suffix[1:]
-		// literals of the released code (prefix 35, head dim 128, base 10000) that ours takes from
-		// prompt and model
+		// constants of the released code (prefix 35, head dim 128, base 10000); we take them from
+		// the prompt and the model
 		default:
 			return o, 0, false
 		}
@@ -86,8 +86,8 @@ func run(t *testing.T, kind, name string) (o methods.Options, prompt int, ok boo
 	return o, prompt, true
 }
 
-// referenceRuns returns the tensors of every run as run/tensor. Here the logits are those of three
-// steps; where RESTORE_ORACLE names the folder of the full set, they are those of every step.
+// referenceRuns returns the tensors of every run as run/tensor. Here logits are for three steps; if
+// RESTORE_ORACLE names the folder of the full set, for every step.
 func referenceRuns(t *testing.T, kind string) map[string]*tensor.Tensor {
 	t.Helper()
 	root := os.Getenv("RESTORE_ORACLE")
@@ -109,9 +109,8 @@ func referenceRuns(t *testing.T, kind string) map[string]*tensor.Tensor {
 	return runs
 }
 
-// Ensure that the released code's runs and the paper's are reproduced: kept
-// tokens, groups, sizes, positions and greedy tokens exactly, logits within
-// tolLogits.
+// Ensure that the runs of the released code and of the paper are reproduced: kept tokens, groups,
+// sizes, positions and greedy tokens exactly, logits within tolLogits.
 func TestReferenceRuns(t *testing.T) {
 	trace := restoreTrace(t, 2)
 	for _, kind := range []string{"official", "paper"} {
@@ -143,7 +142,7 @@ func checkRun(t *testing.T, got, ref map[string]*tensor.Tensor, name string, o m
 	t.Helper()
 	tol := tolLogits
 	if o.MergePosition == "mean" && o.Compat == "released" {
-		// its positions are float32 there, so distances of whole numbers may truncate differently
+		// the reference has float32 positions, so truncated distances of whole numbers may differ
 		tol = 3e-3
 	}
 	kept := "reduce.retained"
@@ -165,7 +164,7 @@ func checkRun(t *testing.T, got, ref map[string]*tensor.Tensor, name string, o m
 		}
 		exact := 0.0
 		if theirs == "prefill_positions" {
-			exact = 1e-6 // fractional ones are float32
+			exact = 1e-6 // fractional positions are float32
 		}
 		if theirs == "kept" {
 			g, want = sorted(t, g), sorted(t, want)
@@ -200,8 +199,8 @@ func checkRun(t *testing.T, got, ref map[string]*tensor.Tensor, name string, o m
 	}
 }
 
-// sorted returns the values of an integer tensor in ascending order: references
-// list kept tokens in the criterion's order, traces too, but paper runs in raster order.
+// sorted returns the values of an integer tensor in ascending order. References list kept tokens in
+// the order of the criterion, and so do traces, but paper runs list them in raster order.
 func sorted(t *testing.T, x *tensor.Tensor) *tensor.Tensor {
 	t.Helper()
 	v, err := x.Int64s()

@@ -38,8 +38,8 @@ func file(t *testing.T, seed int64) []byte {
 
 var half = methods.Options{Base: "holov", NVis: 64, Restore: true}
 
-// Ensure that a dialogue in messages gets what a conversation gets, turn for turn, and one
-// message what a question gets.
+// Ensure that a dialogue in messages gets the same answers as a conversation, turn by turn, and one
+// message the same answer as a question.
 func TestMessages(t *testing.T) {
 	e := opened(t, Options{})
 	pic := drawn(t, 7)
@@ -83,8 +83,8 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// Ensure that pictures keep options of their own, in files as in pixels, that a file is known
-// again without being decoded, and what the report says.
+// Ensure that pictures keep their own options, as files and as pixels, that a known file is not
+// decoded again, and that the report is right.
 func TestPicturesOfTheirOwn(t *testing.T) {
 	e := opened(t, Options{})
 	data := file(t, 4)
@@ -119,9 +119,9 @@ func TestPicturesOfTheirOwn(t *testing.T) {
 	}
 	known := e.known((&Image{File: data, Decode: imageproc.DefaultDecodeOptions()}).key())
 	if known == nil {
-		t.Fatal("the file is not known")
+		t.Fatal("the file was not remembered")
 	}
-	known.width = 1 // which a picture that is decoded again would not have
+	known.width = 1 // a picture that is decoded again would not have this width
 	again, err := e.Ask(context.Background(), Request{
 		MaxTokens: 1, Messages: []Message{user(image(), Part{Text: "Where?"})},
 	})
@@ -147,11 +147,11 @@ func TestPicturesOfTheirOwn(t *testing.T) {
 		},
 	})
 	if !errors.As(err, &option) || option.Fault != errs.Conflict {
-		t.Errorf("two calibrations of distance: %v", err)
+		t.Errorf("two distance calibrations: %v", err)
 	}
 }
 
-// Ensure that tokens are read as they are: those that a question becomes give its answer.
+// Ensure that tokens are read as given: a question's tokens give the question's answer.
 func TestTokens(t *testing.T) {
 	e := opened(t, Options{})
 	r := Request{
@@ -187,8 +187,8 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// Ensure that a stop text is found across tokens, that no part of one is sent, that ordinary
-// text is, and of several the right one counts.
+// Ensure that a stop text is found across tokens, that no part of one is sent, that ordinary text
+// is, and that of several stop texts the right one counts.
 func TestStop(t *testing.T) {
 	e := opened(t, Options{})
 	r := Request{
@@ -264,7 +264,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// checkScored: the bytes of all tokens joined are the text.
+// checkScored checks that the bytes of all tokens, joined, are the text.
 func checkScored(t *testing.T, a *Answer) {
 	t.Helper()
 	var joined []byte
@@ -279,13 +279,13 @@ func checkScored(t *testing.T, a *Answer) {
 	}
 }
 
-// Ensure that of what one token completes the text that begins first counts, letter by letter
-// and in larger pieces, and that what may be a beginning is held back.
+// Ensure that of several stop texts that one token completes the one that begins first counts,
+// letter by letter and in larger pieces, and that a possible beginning is held back.
 func TestWriter(t *testing.T) {
 	for _, c := range []struct {
 		pieces []string
 		stops  []string
-		want   []string // what each piece lets go, and the end
+		want   []string // the text of each piece, and of the end
 	}{
 		{[]string{"ab", "c", "d"}, nil, []string{"ab", "c", "d", ""}},
 		{[]string{"a", "b", "c", "d"}, []string{"bc"}, []string{"a", "", "", "", ""}},
@@ -311,8 +311,8 @@ func TestWriter(t *testing.T) {
 	}
 }
 
-// Ensure that characters that are split over tokens are whole in the text, that bytes which
-// become none are U+FFFD, and that each token knows its bytes of the text.
+// Ensure that characters split over tokens are complete in the text, that invalid bytes become
+// U+FFFD, and that each token has its bytes of the text.
 func TestWriterBytes(t *testing.T) {
 	var vocab []string
 	for i := range 256 {
@@ -355,8 +355,8 @@ func TestWriterBytes(t *testing.T) {
 	}
 }
 
-// Ensure that log probabilities are the model's own, sorted, with the token that was chosen,
-// whatever the sampling, and that asking for them changes no answer.
+// Ensure that log probabilities are the model's own, sorted, and include the chosen token for any
+// sampling, and that requesting them changes no answer.
 func TestLogProbs(t *testing.T) {
 	e := opened(t, Options{})
 	r := Request{
@@ -417,7 +417,7 @@ func TestLogProbs(t *testing.T) {
 	}
 }
 
-// only admits tokens of a list, one after another.
+// only allows the tokens of a list, one after another.
 type only struct {
 	list []int32
 	at   int
@@ -441,8 +441,8 @@ func (o *only) Accept(id int32) error {
 
 func (o *only) Done() bool { return o.at == len(o.list) }
 
-// Ensure that a constraint is applied before the choice, at any temperature, and that the
-// answer ends when it is done, or where nothing may follow.
+// Ensure that a constraint applies before the choice, at any temperature, and that the answer ends
+// when the constraint is done or allows no token.
 func TestConstraint(t *testing.T) {
 	e := opened(t, Options{})
 	list := []int32{400, 17, 230, 5, 99}
@@ -478,7 +478,7 @@ func TestIgnoreEnd(t *testing.T) {
 	}
 }
 
-// Ensure that requests that cannot be honoured are refused by the option's name.
+// Ensure that requests with an invalid option return an error that names the option.
 func TestRequestRefused(t *testing.T) {
 	e := opened(t, Options{})
 	for name, r := range map[string]Request{
@@ -523,8 +523,8 @@ func (f *folder) Save(k Key, data []byte) {
 	f.files[k] = data
 }
 
-// Ensure that a store gives the same answers over a restart without the encoder, that what it
-// holds is checked, and that another model or arithmetic finds nothing in it.
+// Ensure that a store gives the same answers after a restart without running the encoder, that
+// stored data is checked, and that another model or arithmetic finds nothing in it.
 func TestStore(t *testing.T) {
 	store := &folder{files: map[Key][]byte{}}
 	var reqs []Request
@@ -576,7 +576,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// FuzzUnpack: what a store returns makes no picture that cannot be read.
+// FuzzUnpack checks that no data from a store yields a picture that cannot be read.
 func FuzzUnpack(f *testing.F) {
 	f.Add([]byte("\x02\x00\x00\x00{}"))
 	f.Add([]byte("\x40\x00\x00\x00" + `{"Rows":1,"Width":2,"Reduced":true,"NVis":1,"Tokens":[{"Size":1}]}  ` + "\x00\x00\x00\x00\x00\x00\x00\x00"))

@@ -26,7 +26,7 @@ import (
 	"github.com/restore-vlm/restore/internal/scene"
 )
 
-// opened is the embedded model. At the end of the test all pages must have come back.
+// opened returns the embedded model. It checks at the end of the test that all pages are free.
 func opened(t *testing.T, o Options) *Engine {
 	t.Helper()
 	ck, err := all.Open("")
@@ -64,7 +64,7 @@ func returned(t *testing.T, e *Engine) {
 		t.Error(err)
 	}
 	if n := len(e.prefixes.cuts); n > 0 {
-		t.Errorf("%d beginnings are known that nobody holds", n)
+		t.Errorf("%d prefixes are registered that nothing holds", n)
 	}
 	s := e.Stats()
 	if s.KVBytes != 0 || s.Running != 0 || s.Waiting != 0 {
@@ -76,11 +76,11 @@ func returned(t *testing.T, e *Engine) {
 		}
 	}
 	if n := len(e.shared); n > 0 {
-		t.Errorf("%d prepared pictures are kept that nobody asks about", n)
+		t.Errorf("%d prepared pictures are kept without a request", n)
 	}
 }
 
-var drawings sync.Map // of seeds
+var drawings sync.Map // by seed
 
 func drawn(t testing.TB, seed int64) *imageproc.Picture {
 	t.Helper()
@@ -99,7 +99,7 @@ func drawn(t testing.TB, seed int64) *imageproc.Picture {
 	return p
 }
 
-// tiny is a checkpoint of eight small layers, without a tokenizer, for pictures of 36 tokens.
+// tiny is a checkpoint of eight small layers, without a tokenizer, with 36 tokens for a picture.
 func tiny(t *testing.T, o Options) *Engine {
 	t.Helper()
 	ck, err := all.Open("testdata/inmodel-tiny")
@@ -127,7 +127,7 @@ func tiny(t *testing.T, o Options) *Engine {
 const tinyProcessor = `{"image_processor_type": "CLIPImageProcessor", "resample": 3, "size": {"shortest_edge": 84},
 	"crop_size": {"height": 84, "width": 84}, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.3, 0.3, 0.3]}`
 
-// words draws n tokens, none of which stands for a picture.
+// words draws n tokens; none is a picture token.
 func words(e *Engine, seed uint64, n int) []int32 {
 	from, ids := rand.New(rand.NewPCG(seed, 0)), []int32{}
 	for len(ids) < n {
@@ -138,7 +138,7 @@ func words(e *Engine, seed uint64, n int) []int32 {
 	return ids
 }
 
-// mixed are requests with budgets, methods and lengths of all kinds, in tokens of tiny.
+// mixed returns requests with many kinds of budgets, methods and lengths, in tokens of tiny.
 func mixed(t testing.TB, e *Engine, n int) []Request {
 	options := []methods.Options{
 		{Base: "holov", NVis: 12, Restore: true}, {}, {Base: "pdrop", Schedule: "1:0.7,3:0.45,5:0.2", Restore: true},
@@ -165,7 +165,7 @@ func mixed(t testing.TB, e *Engine, n int) []Request {
 	return out
 }
 
-// together asks all requests at once.
+// together submits all requests at once.
 func together(e *Engine, reqs []Request, ctx func(i int) context.Context) ([]*Answer, []error) {
 	answers, failed := make([]*Answer, len(reqs)), make([]error, len(reqs))
 	var wg sync.WaitGroup
@@ -178,8 +178,8 @@ func together(e *Engine, reqs []Request, ctx func(i int) context.Context) ([]*An
 
 func background(int) context.Context { return context.Background() }
 
-// Ensure that each of many requests at once gets the tokens that it gets alone, with every kind
-// of weight and cache, methods inside the decoder included.
+// Ensure that each of many concurrent requests gets the same tokens as alone, with every kind of
+// weight and cache, including methods inside the decoder.
 func TestTogetherIsAlone(t *testing.T) {
 	plans, n := []Options{
 		{Parallel: 20}, {
@@ -222,7 +222,7 @@ func TestCachesChangeNothing(t *testing.T) {
 		r.NoCache = false
 		other := r
 		other.Tokens, other.MaxTokens = append(slices.Clone(r.Tokens), 7, 8, 9), 1
-		// so that the picture's keys are there
+		// so that the picture's keys are cached
 		if _, err := e.Ask(context.Background(), other); err != nil {
 			t.Fatal(err)
 		}
@@ -232,7 +232,7 @@ func TestCachesChangeNothing(t *testing.T) {
 		}
 		after := slices.Clone(r.Tokens)
 		slices.Reverse(after)
-		tail := slices.Index(after, e.m.ImageToken()) // tokens behind the last picture
+		tail := slices.Index(after, e.m.ImageToken()) // tokens after the last picture
 		if !slices.Equal(again.Tokens, fresh.Tokens) {
 			t.Errorf("%d: from a cache %v, fresh %v", i, again.Tokens, fresh.Tokens)
 		}
@@ -259,8 +259,8 @@ func TestCachesChangeNothing(t *testing.T) {
 	}
 }
 
-// Ensure that ten requests about one picture at once encode it once and read their common
-// beginning once.
+// Ensure that ten concurrent requests about one picture encode it once and read their common prefix
+// once.
 func TestPrefixSharedByTen(t *testing.T) {
 	e := tiny(t, Options{Parallel: 10})
 	reqs := make([]Request, 10)
@@ -290,9 +290,9 @@ func TestPrefixSharedByTen(t *testing.T) {
 	}
 }
 
-// Ensure that with weights of 4 and 8 bits, whose products round so that last bits matter, a prompt
-// has the same log probabilities, to the last bit, whatever part of it was in
-// memory, down to all but its last token.
+// Ensure that a prompt has the same log probabilities, to the last bit, whatever part of it was in
+// memory, up to all but its last token. Products with weights of 4 and 8 bits round activations, so
+// last bits matter.
 func TestPrefixBits(t *testing.T) {
 	for _, o := range []Options{{Quant: "q4", CacheType: "f16"}, {Quant: "q4"}, {Quant: "q8"}} {
 		e := opened(t, o)
@@ -327,7 +327,7 @@ func TestPrefixBits(t *testing.T) {
 	}
 }
 
-// hold keeps the device busy until the channel is closed.
+// hold keeps the device busy until the returned channel is closed.
 func (e *Engine) hold() chan struct{} {
 	begun, hold := make(chan struct{}), make(chan struct{})
 	go e.Do(context.Background(), func(*model.Run) error { close(begun); <-hold; return nil })
@@ -335,11 +335,11 @@ func (e *Engine) hold() chan struct{} {
 	return hold
 }
 
-// Ensure that without a cache of features what several ask for at once is made once, too.
+// Ensure that features that several requests need are made once even without a feature cache.
 func TestSingleFlight(t *testing.T) {
 	e := tiny(t, Options{FeatureBytes: -1, Parallel: 2})
 	reqs := make([]Request, 6)
-	for i := range reqs { // inside the decoder: no keys of the picture are shared
+	for i := range reqs { // methods inside the decoder: no keys of the picture are shared
 		reqs[i] = mixed(t, e, 3)[2]
 		reqs[i].NoCache = false
 	}
@@ -380,8 +380,8 @@ func TestSingleFlight(t *testing.T) {
 	}
 }
 
-// Ensure that a picture that cannot be prepared is refused to each request about it, also where
-// they came together, and that one whose context ends takes nothing from another.
+// Ensure that a picture that cannot be prepared fails each request about it, also concurrent ones,
+// and that a request whose context ends takes nothing from another.
 func TestSharedFailure(t *testing.T) {
 	e := opened(t, Options{})
 	broken, whole := file(t, 1), file(t, 2)
@@ -415,15 +415,15 @@ func TestSharedFailure(t *testing.T) {
 	wg.Wait()
 }
 
-// eachToken is a constraint that is told of each token, on the device's goroutine or while it
-// waits.
+// eachToken is a constraint that calls a function for each token. The device's goroutine makes the
+// call or waits for it.
 type eachToken func()
 
 func (f eachToken) Mask() []uint64     { return nil }
 func (f eachToken) Done() bool         { return false }
 func (f eachToken) Accept(int32) error { f(); return nil }
 
-// Ensure that for throughput a running sequence waits until the prompts of others are read.
+// Ensure that with Throughput a running sequence waits until the prompts of others are read.
 func TestThroughput(t *testing.T) {
 	e := opened(t, Options{Parallel: 4, Throughput: true})
 	n, at, on := 0, make(chan struct{}), make(chan struct{})
@@ -465,8 +465,8 @@ func TestThroughput(t *testing.T) {
 	}
 }
 
-// Ensure that one of eight that is cancelled, at any stage, leaves the others their answers,
-// and gets what it had and the cause.
+// Ensure that cancelling one of eight requests, at any stage, does not change the answers of the
+// others, and that it returns its answer so far and the cause.
 func TestOneCancelledOfEight(t *testing.T) {
 	e := tiny(t, Options{})
 	reqs := mixed(t, e, 8)
@@ -477,7 +477,7 @@ func TestOneCancelledOfEight(t *testing.T) {
 		}
 	}
 	cause := errors.New("changed my mind")
-	// polls of the context: while encoding, reading, decoding
+	// calls of ctx.Err: while encoding, reading, decoding
 	for _, after := range []int{0, 1, 9, 25, 100, 300, 700} {
 		ctx := &pollContext{Context: context.Background(), cause: cause, after: after}
 		ctx.left.Store(int64(after))
@@ -502,7 +502,7 @@ func TestOneCancelledOfEight(t *testing.T) {
 	}
 }
 
-// pollContext ends when it was looked at so often.
+// pollContext ends after a number of calls to Err.
 type pollContext struct {
 	context.Context
 	cause error
@@ -523,7 +523,7 @@ func TestNaNInOneOfEight(t *testing.T) {
 	reqs := mixed(t, e, 8)
 	want, _ := together(e, reqs, background)
 	var bad [2]*sequence
-	for i, r := range []Request{reqs[0], reqs[2]} { // before the decoder, and inside of it
+	for i, r := range []Request{reqs[0], reqs[2]} { // before the decoder and inside it
 		s, err := e.sequence(context.Background(), r)
 		if err != nil {
 			t.Fatal(err)
@@ -575,8 +575,8 @@ func (m spoiling) Encode(
 	return v, err
 }
 
-// Ensure that a panic costs one request: of a constraint, which is asked in parallel with other
-// sequences' tokens, and of an encoder.
+// Ensure that a panic ends one request only: a panic in a constraint, which runs in parallel with
+// other sequences, and in an encoder.
 func TestPanicCostsOneRequest(t *testing.T) {
 	var told []any
 	e := tiny(t, Options{Panicked: func(v any, stack []byte) { told = append(told, v) }})
@@ -610,8 +610,8 @@ func (f *faulty) Mask() []uint64 {
 func (f *faulty) Accept(int32) error { return nil }
 func (f *faulty) Done() bool         { return false }
 
-// Ensure that Close ends what runs and waits, that calls after it are refused, and that it may
-// be called again.
+// Ensure that Close ends running and waiting requests, that calls after it return an error, and
+// that it may be called again.
 func TestCloseDuringRequests(t *testing.T) {
 	for _, wait := range []time.Duration{0, 5 * time.Millisecond, 40 * time.Millisecond} {
 		e := opened(t, Options{Parallel: 3})
@@ -642,7 +642,7 @@ func TestCloseDuringRequests(t *testing.T) {
 		if _, err := e.Look(context.Background(), Request{
 			Prompt: "?",
 		}); !errors.Is(err, errs.ErrClosed) {
-			t.Errorf("a look after Close: %v", err)
+			t.Errorf("Look after Close: %v", err)
 		}
 		if _, err := e.Encode(context.Background(), reqs[0].Images); !errors.Is(
 			err, errs.ErrClosed) {
@@ -656,7 +656,7 @@ func TestCloseDuringRequests(t *testing.T) {
 	}
 }
 
-// Ensure that the mapped files of a model may be closed at any time.
+// Ensure that a model with mapped files may be closed at any time.
 func TestCloseMapped(t *testing.T) {
 	for wait := range 6 {
 		e := tiny(t, Options{})
@@ -682,8 +682,8 @@ func TestCloseMapped(t *testing.T) {
 	}
 }
 
-// Ensure that a full queue refuses at once, that a request that is refused for itself is told
-// so first, and that one which is cancelled makes room.
+// Ensure that a full queue refuses at once, that an invalid request gets its own error first, and
+// that a cancelled request frees its place.
 func TestQueue(t *testing.T) {
 	e := opened(t, Options{Parallel: 1, Queue: 2})
 	hold := e.hold()
@@ -705,7 +705,7 @@ func TestQueue(t *testing.T) {
 	}
 	var option *errs.OptionError
 	if _, err := e.Submit(ctx, Request{Prompt: "?", MaxTokens: -1}); !errors.As(err, &option) {
-		t.Errorf("a bad one: %v", err)
+		t.Errorf("an invalid request: %v", err)
 	}
 	cancel()
 	close(hold)
@@ -716,8 +716,8 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// Ensure that little memory for keys and values makes requests wait, changes no answer, and
-// that what can never fit is refused.
+// Ensure that little memory for keys and values makes requests wait and changes no answer, and that
+// a request that can never fit is refused.
 func TestMemoryOfKeys(t *testing.T) {
 	plain := tiny(t, Options{})
 	reqs := mixed(t, plain, 8)
@@ -747,17 +747,17 @@ func TestMemoryOfKeys(t *testing.T) {
 	long := Request{Tokens: words(least, 1, 20), MaxTokens: 2*64 - 20 + 2, IgnoreEnd: true}
 	if _, err := least.Ask(context.Background(), long); !errors.As(err, &memory) ||
 		memory.Need != 3*layers*plain.pages.PageBytes() {
-		t.Errorf("what can never fit: %v", err)
+		t.Errorf("a request that can never fit: %v", err)
 	}
 	long.MaxTokens--
 	if a, err := least.Ask(context.Background(), long); err != nil ||
 		len(a.Tokens) != long.MaxTokens {
-		t.Errorf("what just fits: %v", err)
+		t.Errorf("a request that just fits: %v", err)
 	}
 	long.MaxTokens = 0
 	if a, err := least.Ask(context.Background(), long); err != nil || a.Finish != FinishLength ||
 		len(a.Tokens) > 2*64-20+1 {
-		t.Errorf("up to the memory's end: %v", err)
+		t.Errorf("up to the end of memory: %v", err)
 	}
 }
 
@@ -776,8 +776,8 @@ func TestContextOption(t *testing.T) {
 	}
 }
 
-// Ensure that a model whose file is cut short while it is open answers with an error or as
-// before, that Close works then, and that a short file is refused.
+// Ensure that a model whose file is cut short while open returns an error or the same answer as
+// before, that Close then works, and that opening the short file returns an error.
 func TestShortenedFile(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"config.json", "model.safetensors"} {
@@ -832,7 +832,7 @@ func TestShortenedFile(t *testing.T) {
 		}
 		if ck, err = all.Open(dir); err == nil {
 			if _, err = New(ck, Options{Threads: 2}, Hooks{}); err == nil {
-				t.Errorf("%d bytes are a model", keep)
+				t.Errorf("%d bytes were opened as a model", keep)
 			}
 			ck.Close()
 		}

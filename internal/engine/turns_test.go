@@ -11,13 +11,11 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// tolTurns is a few times the references' own float32 noise, as a share of the
-// largest logit.
+// tolTurns is a few times the references' own float32 noise, as a share of the largest logit.
 const tolTurns = 1e-5
 
-// Ensure a prompt read in two pieces over one cache, positions continuing after
-// a picture that takes fewer positions than tokens, gives the logits of the
-// reference for either piece.
+// Ensure that a prompt read in two pieces with one cache gives the logits of the reference for
+// either piece. Positions continue after a picture that takes fewer positions than tokens.
 func TestTwoTurns(t *testing.T) {
 	dir := filepath.Join("testdata", "qwen25vl-tiny")
 	ck, err := all.Open(dir)

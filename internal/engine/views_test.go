@@ -18,10 +18,10 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// tolRows is ten times the released codes' float32 error in merged rows, which reach about 7.
+// tolRows is ten times the float32 error of the released code in merged rows, which reach about 7.
 const tolRows = 5e-6
 
-// viewsCase is a picture of 3 or 5 views with what the released codes make of it.
+// viewsCase is a picture of 3 or 5 views with the released code's results for it.
 type viewsCase struct {
 	ref, in map[string]*tensor.Tensor
 	v       *model.Visual
@@ -90,7 +90,7 @@ func (c *viewsCase) floats(t *testing.T, name string) []float32 {
 	return v
 }
 
-// ints returns a reference list, nil when the run has none.
+// ints returns a reference list, nil if the run has none.
 func (c *viewsCase) ints(t *testing.T, name string) []int32 {
 	t.Helper()
 	x := c.ref[c.name+"/"+name]
@@ -132,9 +132,9 @@ func (c *viewsCase) reduce(t *testing.T, o methods.Options) (*reduce.Reduction, 
 	return out, l
 }
 
-// Ensure that what is kept and merged of pictures in views is what the released codes keep and
-// merge, with and without newlines: a picture in three views and, where RESTORE_ORACLE names the
-// folder of the full set, one in five.
+// Ensure that the tokens kept and merged of pictures in views equal those of the released code,
+// with and without newlines: a picture in three views and, if RESTORE_ORACLE names the folder of
+// the full set, one in five.
 func TestViewsAgainstReleasedCode(t *testing.T) {
 	for name, tiles := range map[string][2]int{"next3": {2, 1}, "next5": {2, 2}} {
 		if name == "next5" && os.Getenv("RESTORE_ORACLE") == "" {
@@ -311,7 +311,7 @@ func (c *viewsCase) check(t *testing.T, run string) {
 }
 
 // Ensure that methods are told of an encoder without a class token, and that a class token that is
-// a visual token too leads and stands among the tokens.
+// also a visual token is both the class row and one of the tokens.
 func TestInputOfClassToken(t *testing.T) {
 	input := func(s *model.Shape, hidden []float32) *reduce.Input {
 		v := &model.Visual{Shape: s, Hidden: hidden}

@@ -16,8 +16,7 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// within are runs of the authors' released code inside the encoder, and of
-// RESTORE over it.
+// within lists runs of the authors' released code inside the encoder, and of RESTORE over it.
 var within = []struct {
 	name string
 	o    methods.Options
@@ -31,9 +30,8 @@ var within = []struct {
 	{"restore_flowcut_t12_g75", methods.Options{Base: "flowcut", NVis: 12, Compat: "paper", Restore: true, Gamma: new(0.75)}},
 }
 
-// Ensure that what every block looks at and leaves, features, positions, logits
-// and greedy tokens are those of the released code, and of the reference of
-// RESTORE.
+// Ensure that the inputs and outputs of every block, features, positions, logits and greedy tokens
+// equal those of the released code and of the RESTORE reference.
 func TestInsideEncoder(t *testing.T) {
 	dir := filepath.Join("testdata", "inmodel-tiny")
 	in := mustRead(t, filepath.Join(dir, "prompt.ref"))
@@ -49,8 +47,8 @@ func TestInsideEncoder(t *testing.T) {
 			}
 			known := 0
 			for name := range ref {
-				switch { // the decoder's groups are those of the encoder, sorted
-				// of nothing: it merges nothing
+				switch { // the decoder's groups are the encoder's, sorted
+				// without groups: this run merges nothing
 				case c.name == "flowcut_t12" &&
 					(strings.Contains(name, ".group_") || strings.HasSuffix(name, ".sizes")):
 				case strings.HasPrefix(name, "llm_"), strings.HasSuffix(name, "_size_only"):
@@ -84,8 +82,8 @@ func TestInsideEncoder(t *testing.T) {
 	}
 }
 
-// Ensure two pictures of one request are reduced as each alone, and that an
-// encoded picture can be reduced again and again.
+// Ensure that two pictures of one request are reduced as each alone, and that an encoded picture
+// can be reduced again and again.
 func TestInsideEncoderPictures(t *testing.T) {
 	m := embedded(t, 2)
 	ctx := context.Background()
@@ -118,7 +116,7 @@ func TestInsideEncoderPictures(t *testing.T) {
 				t.Errorf("%s: picture %d is reduced differently next to another", base, i)
 			}
 			whole := *a
-			whole.Features = make([]float32, len(a.Rows)*a.Width) // reports hold none
+			whole.Features = make([]float32, len(a.Rows)*a.Width) // reports have none
 			if err := whole.Check(); err != nil {
 				t.Errorf("%s: %v", base, err)
 			}
@@ -126,8 +124,8 @@ func TestInsideEncoderPictures(t *testing.T) {
 	}
 }
 
-// Ensure encoders that cannot be reduced inside, or pictures that cannot shrink,
-// are refused for their reason.
+// Ensure that a method for which an encoder cannot be reduced inside, or a picture cannot shrink,
+// is refused with the reason.
 func TestInsideEncoderRefused(t *testing.T) {
 	for name, want := range map[string]map[string]string{
 		"llava15-gqa-full-tiny": {"tome": "vision_feature_layer", "flowcut": "vision_feature_layer", "downsample": "class token"},
@@ -152,8 +150,7 @@ func TestInsideEncoderRefused(t *testing.T) {
 	}
 }
 
-// Ensure a picture of any size shrinks too, and that one that keeps its size is
-// not reduced.
+// Ensure that a picture of any size can shrink, and that one that keeps its size is not reduced.
 func TestDownsampleAnySize(t *testing.T) {
 	// 9x7 and 4x9 tokens
 	e, in := open(t, "testdata/qwen25vl-tiny", 2), axesReference(t, "qwen25vl-tiny", "two-images")
@@ -187,8 +184,8 @@ func TestDownsampleAnySize(t *testing.T) {
 	}
 }
 
-// Ensure the tiles of a picture share the budget, merge within themselves and
-// have positions among all patches.
+// Ensure that the tiles of a picture share the budget, merge within themselves and have positions
+// among all patches.
 func TestInsideEncoderTiles(t *testing.T) {
 	e := open(t, "testdata/llavanext-vicuna-tiny", 2)
 	in := nextInputs(t, "llavanext-vicuna-tiny", "odd")
