@@ -9,35 +9,35 @@ import (
 
 //go:generate sh -c "cd _gen && go run . -kernel amx"
 
-// The product by AMX tiles: x and the weights, their scales applied, are rounded to bfloat16;
-// products of those are exact and are summed in float32 in ascending order of k. A row's bits
-// depend neither on the other rows nor on how the work is split. Weights are unpacked strip by
-// strip, a block of K at a time, while the first rows are multiplied with them.
+// The product by AMX tiles. x and the weights, after scaling, are rounded to bfloat16. Their
+// products are exact and summed in float32 in ascending order of k. A row's bits depend neither on
+// the other rows nor on how the work is split. Weights are unpacked strip by strip, a block of K at
+// a time, while the first rows are multiplied with them.
 const (
 	tileRows  = 16
 	tileK     = 32
 	tileBytes = 1024
 	pairRows  = 2 * tileRows
-	// tilePage is what x and units are aligned to. The processor compares loads with older stores
-	// by their place in such a page only: so the tiles of x of one step do not lie where units of
-	// the next step are being written.
+	// tilePage is the alignment of x and of units. The processor compares loads with earlier stores
+	// only by their offset in a page of this size, so the tiles of x in one step must not have the
+	// offsets of the units that are written for the next.
 	tilePage = 4096
-	// stripWidth is the columns of a strip, two tiles.
+	// stripWidth is the number of columns of a strip: two tiles.
 	stripWidth = 32
-	// stripDepth is the K of a block: the part of a strip that is unpacked at once. A multiple of
+	// stripDepth is the K of a block, the part of a strip that is unpacked at once; a multiple of
 	// tileK.
 	stripDepth = 512
-	// stripGroup is the most strips of a task, and tileRowBlock about the most rows: the
-	// accumulators of all strips and the rows' part of a block of K stay in the second-level cache
+	// stripGroup is the most strips of a task, and tileRowBlock approximately the most rows. The
+	// accumulators of all strips and the rows of one block of K then fit the second-level cache
 	// together.
 	stripGroup   = 16
 	tileRowBlock = 320
 )
 
-// amxStrip adds to the accumulators c of one strip the products of tiles·16 rows of x with steps
-// units, or starts them where first is not 0. The first packed units are made from the weights at
-// w. What lies from next to end is prefetched meanwhile, and with soon while units are unpacked,
-// for there may be nothing after.
+// amxStrip multiplies tiles·16 rows of x with steps units and adds the products to the accumulators
+// c of one strip, or sets them if first is not 0. It unpacks the first packed units from the
+// weights at w. Meanwhile it prefetches memory from next to end; with soon also while it unpacks,
+// because no step may follow.
 type amxStrip = func(config, x *byte, tiles, steps int, units *byte, c *float32, first int, w *byte,
 	packed int, next, end uintptr, soon int)
 
@@ -50,22 +50,22 @@ var tileConfig = func() (c [64]byte) {
 	return c
 }()
 
-// amxStrips are the kernels by format.
+// amxStrips lists the kernels by format.
 var amxStrips = map[Format]amxStrip{
 	Q8: amxStripQ8, Q4: amxStripQ4, Q4M: amxStripQ4M, IQ4: amxStripQ8, BF16Dot: amxStripPairs,
 }
 
-// tiled tells whether a product of m rows with w goes by tiles.
+// tiled reports whether a product of m rows with w uses tiles.
 func tiled(w *Matrix, m int) bool {
 	return tiledFormat(w.Format, m) && w.K > 0
 }
 
-// tiledFormat tells whether tiles are the faster for m rows with weights in f.
+// tiledFormat reports whether tiles are faster than vectors for m rows with weights in f.
 func tiledFormat(f Format, m int) bool {
 	return choice() == implAMX && f.packed() && m >= leastTiled[f]
 }
 
-// leastTiled are the fewest rows for which tiles are faster than vectors, by format.
+// leastTiled is the fewest rows for which tiles are faster than vectors, by format.
 var leastTiled = [...]int{Q8: 28, Q4: 12, Q4M: 12, IQ4: 28, BF16Dot: 8}
 
 // tileProduct is one product by tiles. It is recycled.
@@ -96,7 +96,7 @@ type tileScratch struct {
 	memory []byte
 	units  *byte     // a block of a strip, unpacked
 	c      *float32  // accumulators, [strips][tiles][2][16][16]
-	tail   []float32 // outputs of a strip that is not whole
+	tail   []float32 // outputs of an incomplete strip
 	bias   [stripGroup * stripWidth]float32
 	wide   [stripDepth / quantBlock * (2*quantPanel + quantPanel*quantBlock)]byte // IQ4 as Q8
 }
@@ -108,7 +108,7 @@ const unitBytes = 2 * tileBytes
 // stripBytes is the size of an unpacked block.
 const stripBytes = stripDepth / tileK * unitBytes
 
-// reserve makes room for the accumulators of so many tiles of rows.
+// reserve allocates room for the accumulators of the given number of tiles of rows.
 func (s *tileScratch) reserve(tiles int) {
 	need := stripBytes + tiles*unitBytes + tilePage
 	if len(s.memory) >= need {
@@ -145,12 +145,12 @@ func tileMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	tileProducts.Put(t)
 }
 
-// steps is the units of block b of K.
+// steps returns the number of units in block b of K.
 func (t *tileProduct) steps(b int) int {
 	return (min(stripDepth, t.w.K-b*stripDepth) + tileK - 1) / tileK
 }
 
-// act is where a pair of tiles of rows begins in t.acts in block b: a multiple of tilePage.
+// act returns the start of a pair of tiles of rows in t.acts in block b: a multiple of tilePage.
 func (t *tileProduct) act(pair, b int) int {
 	at := b * stripDepth / tileK * t.pairs
 	if b < t.kBlocks {
@@ -159,7 +159,7 @@ func (t *tileProduct) act(pair, b int) int {
 	return at * 2 * tileBytes
 }
 
-// round rounds the rows of x that are a pair of tiles.
+// round rounds the rows of x in a pair of tiles.
 func (t *tileProduct) round(pair int) {
 	k, first := t.w.K, pair*pairRows
 	rows := min(pairRows, t.m-first)
@@ -190,7 +190,7 @@ func (t *tileProduct) round(pair int) {
 	}
 }
 
-// packedAt is where block b of a strip begins in the weight.
+// packedAt returns the start of block b of a strip in the weight.
 func (t *tileProduct) packedAt(strip, b int) int {
 	if t.w.Format == BF16Dot {
 		return strip/2*pairsPanel*pairsDepth(t.w.K)*2 + strip%2*4*stripWidth +
@@ -243,7 +243,7 @@ func (t *tileProduct) task(task int) {
 	tileScratches.Put(s)
 }
 
-// packedBytes is how much of a weight block b of a strip takes.
+// packedBytes returns the size in the weight of block b of a strip.
 func (t *tileProduct) packedBytes(b int) int {
 	if t.w.Format == BF16Dot {
 		return t.steps(b) * tileK * 2 * pairsPanel
@@ -251,7 +251,7 @@ func (t *tileProduct) packedBytes(b int) int {
 	return t.steps(b) * quantBlockSize(t.w.Format)
 }
 
-// lastUnit copies what there is of a unit of BF16Dot that is not whole, from at on.
+// lastUnit copies the existing part of an incomplete unit of BF16Dot, from at on.
 func (t *tileProduct) lastUnit(unit *byte, at, depth int) {
 	to := unsafe.Slice(unit, unitBytes)
 	clear(to)
@@ -262,7 +262,7 @@ func (t *tileProduct) lastUnit(unit *byte, at, depth int) {
 	}
 }
 
-// store writes finished strips with their bias: the rows of some tiles from row first on.
+// store writes finished strips with their bias, for some tiles of rows from row first on.
 func (t *tileProduct) store(s *tileScratch, strip, strips, first, tiles int) {
 	n, col := t.w.N, strip*stripWidth
 	width := min(strips*stripWidth, n-col)
@@ -270,7 +270,7 @@ func (t *tileProduct) store(s *tileScratch, strip, strips, first, tiles int) {
 	if t.bias != nil {
 		copy(s.bias[:width], t.bias[col:])
 	}
-	size := tiles * unitBytes // of the accumulators of a strip
+	size := tiles * unitBytes // of one strip's accumulators
 	for tile := range tiles {
 		row := first + tile*tileRows
 		rows := min(tileRows, t.m-row)

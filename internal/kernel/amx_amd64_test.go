@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestTilesUnderSignals: products in several goroutines keep their bits while the collector stops
-// and moves them between threads, which are interrupted by signals for that.
+// TestTilesUnderSignals: products in several goroutines keep their bits while the garbage collector
+// interrupts their threads with signals and moves them to other threads.
 func TestTilesUnderSignals(t *testing.T) {
 	if choice() != implAMX {
 		t.Skip("no AMX")

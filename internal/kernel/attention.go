@@ -19,7 +19,7 @@ type Attention struct {
 	Q, K, V, Out                         []float32
 	QStride, KStride, VStride, OutStride int
 	// Pages, when not nil, hold the keys and values instead of K and V: key j is in page
-	// j/PageKeys. Float16 is widened exactly where it is read. Not together with Segments or
+	// j/PageKeys. Float16 is widened exactly when read. Not allowed together with Segments or
 	// ColTap.
 	Pages []*Page
 
@@ -28,18 +28,18 @@ type Attention struct {
 	Causal bool
 	// Window, when not 0, hides all but the newest Window of the keys that a causal query sees.
 	Window int
-	// Segments are bounds 0 = s[0] <= s[1] <= … = Tq = Tk: a query sees the keys of its own segment
-	// only. nil is one segment.
+	// Segments are bounds 0 = s[0] <= s[1] <= … = Tq = Tk: a query sees only the keys of its own
+	// segment. nil is one segment.
 	Segments []int32
 	// Bias is added to the scaled scores before the softmax; nil adds nothing.
 	Bias *Bias
 
 	// RowTap, when not nil, receives [Heads, len(RowTapQueries), Tk]: the probabilities of those
-	// queries, which ascend, 0 where masked.
+	// queries, which must ascend; 0 where masked.
 	RowTap        []float32
 	RowTapQueries []int32
 	// MaxTap, when not nil, receives [Tq, Tk]: the largest probability of all heads, 0 where
-	// masked. Not together with ColTap.
+	// masked. Not allowed together with ColTap.
 	MaxTap []float32
 	// ColTap, when not nil, receives [Heads, Tk]: the probabilities summed over all queries.
 	ColTap []float32
@@ -71,9 +71,9 @@ func Attend(p *Pool, a *Attention) {
 
 // attendGo is the reference.
 func attendGo(p *Pool, a *Attention) {
-	s := *a // a copy that may escape, so that the caller's need not
+	s := *a // a copy that may escape, so that the caller's does not
 	if s.MaxTap != nil {
-		p = nil // heads meet in the tap
+		p = nil // all heads add to the column tap
 	}
 	p.Run(s.Heads, func(h int) { attendHeadGo(&s, h) })
 }
@@ -162,7 +162,7 @@ func (a *Attention) checkPages() {
 // half reports whether keys and values are float16.
 func (a *Attention) half() bool { return len(a.Pages) > 0 && a.Pages[0].Halves != nil }
 
-// dense returns a with keys and values of pages in one piece.
+// dense returns a with the keys and values of its pages copied into one slice each.
 func (a *Attention) dense() Attention {
 	s := *a
 	if s.Pages == nil {
@@ -176,7 +176,7 @@ func (a *Attention) dense() Attention {
 	return s
 }
 
-// rows checks one operand of length elements and n rows, and returns its stride.
+// rows checks an operand of length elements and n rows, and returns its stride.
 func (a *Attention) rows(name string, length, n, heads, stride int) int {
 	w := heads * a.HeadDim
 	if stride == 0 {
@@ -190,7 +190,7 @@ func (a *Attention) rows(name string, length, n, heads, stride int) int {
 	return stride
 }
 
-// rowTap returns where the probabilities of query in head h go, nil where nobody wants them.
+// rowTap returns where the probabilities of query in head h go, or nil if they are not requested.
 func (a *Attention) rowTap(h, query int) []float32 {
 	if a.RowTap == nil {
 		return nil
@@ -276,7 +276,7 @@ func (a *Attention) visible(query int) (lo, hi int) {
 	return max(lo, a.oldest(query)), hi
 }
 
-// oldest returns the first key that the window shows to query.
+// oldest returns the first key in the window of query.
 func (a *Attention) oldest(query int) int {
 	if a.Window == 0 {
 		return 0
@@ -377,8 +377,8 @@ func (a *Attention) weighGo(out, s []float32, kv, lo int) {
 	}
 }
 
-// AttentionProbs returns the probabilities [Heads, Tq, Tk] of a in one piece, computed in float64.
-// It reads neither V nor Out and is meant for traces: it is slow and takes Heads·Tq·Tk elements.
+// AttentionProbs returns the probabilities [Heads, Tq, Tk] of a, computed in float64. It reads
+// neither V nor Out. It is for traces only: it is slow and takes Heads·Tq·Tk elements.
 func AttentionProbs(a *Attention) []float32 {
 	s := a.dense()
 	s.V, s.VStride, s.Out, s.OutStride = s.K, s.KStride, s.Q, s.QStride

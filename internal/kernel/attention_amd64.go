@@ -4,13 +4,13 @@ package kernel
 
 //go:generate sh -c "cd _gen && go run . -kernel attention"
 
-// attnOps is one instruction set's kernels; see attention_stub_amd64.go for what each computes.
+// attnOps lists the kernels of one instruction set; attention_stub_amd64.go documents them.
 type attnOps struct {
 	lanes  int
-	widths []int // of a panel, widest first; the last divides the others and pads every panel row
+	widths []int // of a panel, widest first; the last divides the others and pads all panel rows
 	tiles  []func(a *float32, lda int, b *float32, ldb int, c *float32, ldc, k, tiles, add int)
-	// packed is the size in floats of the packed keys (and of the packed values) of one block of
-	// keys, half of what the second-level cache holds next to the scores.
+	// packed is the size in floats of one block's packed keys (and of its packed values): half of
+	// what the second-level cache holds in addition to the scores.
 	packed int
 
 	transpose func(dst *float32, stride int, src *float32, srcStride, n int)
@@ -72,12 +72,12 @@ var attnAVX512 = attnOps{
 	narrow:       attnNarrowAVX512,
 }
 
-// laneMask holds the masks of 0 to 8 lanes for AVX2: rem lanes are those from 8-rem on.
+// laneMask holds the AVX2 masks of 0 to 8 lanes: the mask of rem lanes starts at 8-rem.
 //
 //lint:ignore U1000 the assembly reads it
 var laneMask = [16]int32{-1, -1, -1, -1, -1, -1, -1, -1}
 
-// attnKernels returns the kernels in use, nil for the reference.
+// attnKernels returns the kernels in use, or nil for the reference.
 func attnKernels() *attnOps {
 	switch impl() {
 	case implAVX512:
@@ -96,7 +96,7 @@ func attend(p *Pool, a *Attention) {
 	}
 }
 
-// transposeRows is transposeRowsGo, whole vectors of rows at a time.
+// transposeRows is transposeRowsGo for whole vectors of rows at a time.
 func transposeRows(dst, src []float32, stride, rows, n int) {
 	done := 0
 	// the kernel writes whole vectors of columns
@@ -110,7 +110,7 @@ func transposeRows(dst, src []float32, stride, rows, n int) {
 	}
 }
 
-// narrowHalf rounds whole vectors of x and returns how many elements that were.
+// narrowHalf rounds the whole vectors of x and returns their number of elements.
 func narrowHalf(dst []uint16, x []float32) int {
 	ops := attnKernels()
 	if ops == nil {

@@ -4,9 +4,9 @@ package kernel
 
 import "math"
 
-// runFew computes one to attnFewRows queries over pages, as in decoding: a page is read once for
-// all query heads that share its keys. A task is one key head and one run of pages; the runs'
-// partial results are joined in order afterwards.
+// runFew computes one to attnFewRows queries over pages, as in decoding. A page is read once for
+// all query heads that share its keys. A task is one key head and one run of pages. The partial
+// results of the runs are joined in order afterwards.
 func (j *attnJob) runFew(p *Pool) {
 	a := &j.a
 	j.firstKey = a.oldest(0) / PageKeys * PageKeys
@@ -24,7 +24,7 @@ func (j *attnJob) runFew(p *Pool) {
 	}
 }
 
-// fewBias makes the bias of all queries and keys, [Tq, padded Tk], shared by the heads.
+// fewBias computes the bias of all queries and keys, [Tq, padded Tk], shared by the heads.
 func (j *attnJob) fewBias() {
 	a, b := &j.a, j.a.Bias
 	if b == nil || b.Row == nil && b.Table == nil && b.LogSize == nil {
@@ -91,7 +91,7 @@ func (j *attnJob) fewTask(i int) {
 	attnScratches.Put(sc)
 }
 
-// fewScores sets sc.s to the products of sc.q with the n keys from c0 on, whole vectors.
+// fewScores sets sc.s to the products of sc.q with the n keys from c0 on, in whole vectors.
 func (j *attnJob) fewScores(sc *attnScratch, kv, c0, n int) {
 	a, at := &j.a, pageKeys(j.a.HeadDim, kv)
 	for lo := 0; lo < n; lo += PageKeys {
@@ -104,7 +104,7 @@ func (j *attnJob) fewScores(sc *attnScratch, kv, c0, n int) {
 	}
 }
 
-// fewValues sets out to the values of the n keys from c0 on, weighted by sc.s.
+// fewValues sets out to the sum of the values of the n keys from c0 on, weighted by sc.s.
 func (j *attnJob) fewValues(sc *attnScratch, out []float32, kv, c0, n int) {
 	a, at := &j.a, pageValues(j.a.KVHeads, j.a.HeadDim, kv)
 	depth := padded(a.HeadDim)
@@ -124,7 +124,7 @@ func (j *attnJob) fewValues(sc *attnScratch, out []float32, kv, c0, n int) {
 	}
 }
 
-// join adds up the runs of row r of [Tq, Heads] and writes its output.
+// join combines the runs of row r of [Tq, Heads] and writes its output.
 func (j *attnJob) join(r, depth int) {
 	a, ops := &j.a, j.ops
 	top, sum, out := j.top[r*j.chunks:][:j.chunks], j.sum[r*j.chunks:][:j.chunks],

@@ -117,7 +117,7 @@ func TestWorstRejectsNaN(t *testing.T) {
 	}
 }
 
-// attnCase is a shape and what is switched on.
+// attnCase is a shape and the features in use.
 type attnCase struct {
 	heads, kvHeads, dim, tq, tk int
 	causal                      bool
@@ -125,7 +125,7 @@ type attnCase struct {
 	bias                        string // "", "size", "table", "both", "row"
 	taps                        bool
 	pad                         int  // added to every stride
-	peaks                       bool // with taps: the heads' maximum instead of column sums
+	peaks                       bool // with taps: the maximum over heads instead of column sums
 }
 
 func (c attnCase) String() string {
@@ -345,7 +345,7 @@ func checkAttention(t *testing.T, a *Attention, out, probs []float64) {
 }
 
 // TestAttendGolden compares with an independent float64 implementation: rotated queries and keys,
-// merged tokens with sizes and original positions, causal by row order except while decoding.
+// merged tokens with sizes and original positions, causal by row order except when decoding.
 func TestAttendGolden(t *testing.T) {
 	type tensor struct {
 		Shape []int
@@ -398,7 +398,7 @@ func TestAttendGolden(t *testing.T) {
 }
 
 // TestAttendExtremes: keys far below the maximum count as zero, a bias of -Inf hides a key, a NaN
-// stays in its own head and query.
+// affects only its own head and query.
 func TestAttendExtremes(t *testing.T) {
 	forEachImpl(t, func(t *testing.T) {
 		r := rand.New(rand.NewSource(3))
@@ -552,7 +552,7 @@ func BenchmarkAttend(b *testing.B) {
 			paged(a, false, a.Tk)
 			a.K, a.V = nil, nil
 		}
-		switch { // what methods inside a decoder look at
+		switch { // what methods inside the decoder read
 		case strings.HasSuffix(bc.name, "/rows"):
 			for i := range int32(30) {
 				a.RowTapQueries = append(a.RowTapQueries, int32(a.Tq)-30+i)
@@ -583,8 +583,7 @@ func BenchmarkAttend(b *testing.B) {
 }
 
 // paged puts the keys and values of a into pages, in pieces of the given number of rows, and rounds
-// its own to float16 where half is set. What the pages hold besides is NaN, which must not be read
-// into any sum.
+// its own to float16 if half is set. The rest of the pages is NaN, which must not enter any sum.
 func paged(a *Attention, half bool, piece int) {
 	size, w := PageSize(a.KVHeads, a.HeadDim), a.KVHeads*a.HeadDim
 	for range (a.Tk + PageKeys - 1) / PageKeys {
@@ -616,8 +615,8 @@ func paged(a *Attention, half bool, piece int) {
 	a.K, a.V, a.KStride, a.VStride = k, v, w, w
 }
 
-// TestAttendPages: keys and values in pages, of both types, written in any pieces, give what they
-// give in one piece, with windows too.
+// TestAttendPages: keys and values in pages of both types, written in any pieces, give the same
+// result as in one slice, also with windows.
 func TestAttendPages(t *testing.T) {
 	pool := NewPool(2)
 	defer pool.Close()
@@ -659,7 +658,7 @@ func TestAttendPages(t *testing.T) {
 	})
 }
 
-// checkPaged is checkAttention where one of the taps may be missing.
+// checkPaged is checkAttention for calls that may lack a tap.
 func checkPaged(t *testing.T, a *Attention, out, probs []float64) {
 	t.Helper()
 	if a.RowTap != nil && a.MaxTap == nil {
@@ -674,7 +673,7 @@ func checkPaged(t *testing.T, a *Attention, out, probs []float64) {
 	checkAttention(t, a, out, probs)
 }
 
-// Ensure that what was written to pages is read back, values and keys, from any key on.
+// Ensure that keys and values written to pages are read back, from any key on.
 func TestReadPages(t *testing.T) {
 	forEachImpl(t, func(t *testing.T) {
 		r := rand.New(rand.NewSource(4))

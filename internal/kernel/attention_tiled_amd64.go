@@ -9,32 +9,33 @@ import (
 	"unsafe"
 )
 
-// The tiled attention. A task is a block of query rows and up to attnGroup heads; it walks over
-// blocks of keys that fit the cache together with their values, both packed into panels, or read
-// where they are in pages:
+// The tiled attention. A task is a block of query rows and up to attnGroup heads. It goes over
+// blocks of keys that fit the cache together with their values. Both are packed into panels, or
+// read in place from pages:
 //
 //	S = Q·Kᵀ (Q scaled)            tiles of six rows by one panel
 //	S += bias; m' = max(m, max S)
 //	P = e^(S-m'); l = l·e^(m-m') + ΣP; O = O·e^(m-m') + P·V
 //	Out = O/l                      after the last block
 //
-// Tasks and blocks follow from the shape alone, so the result does not depend on the threads.
+// Tasks and blocks depend only on the shape, so the result does not depend on the number of
+// threads.
 const (
 	attnTileRows  = 6   // as in _gen
 	attnTileBlock = 48  // query rows of one score block
 	attnQueries   = 768 // most query rows of a task
-	attnBiased    = 320 // with a bias, whose rows lie in memory
-	attnPeaks     = 400 // with a maximum over heads, whose rows do
-	attnBiasRows  = 16  // rows of a bias that are made at a time
-	attnGroup     = 4   // heads of a task when there is a maximum over heads
+	attnBiased    = 320 // the same with a bias, whose rows are in memory
+	attnPeaks     = 400 // the same with a maximum over heads, whose rows are in memory
+	attnBiasRows  = 16  // rows of a bias that one task makes
+	attnGroup     = 4   // heads of a task that computes a maximum over heads
 	attnKeys      = 1024
-	attnFewRows   = 3 // up to so many queries of pages take a task for each run of keys
+	attnFewRows   = 3 // up to this many queries over pages use a task for each run of keys
 	attnFewPages  = 8 // pages of a run
 	attnTapKeys   = 512
 	attnSerial    = 1 << 15
 )
 
-// attnBlock is the query rows q0 … q1-1, which see keys from k0 to k1-1 at most.
+// attnBlock is the query rows q0 … q1-1, which see at most keys k0 … k1-1.
 type attnBlock struct{ q0, q1, k0, k1 int }
 
 // attnJob is one call of Attend. Jobs are recycled, so that decoding does not allocate.
@@ -47,28 +48,28 @@ type attnJob struct {
 	few    func(i int)
 	biased func(i int)
 
-	// The bias of all queries of one block and its keys, [rows, biasWidth], which the heads share;
-	// empty when it is made by the row or there is none. first is the block's index then. With few
-	// queries [Tq, padded Tk].
+	// biasRows is the bias of all queries of one block and its keys, [rows, biasWidth], which the
+	// heads share; first is the block's index. It is empty if there is no bias or each task makes
+	// its rows. With few queries it is [Tq, padded Tk].
 	biasRows  []float32
 	biasWidth int
 	first     int
-	// window is the table of the bias, mirrored before its start, when its look-ups can be made
-	// vector by vector out of two that lie together, as for keys without large gaps; else it is
-	// empty.
+	// window is the bias table, mirrored before its start. It is used if every vector of look-ups
+	// lies within two adjacent vectors of the table, as for keys without large gaps; otherwise it
+	// is empty.
 	window []float32
 
-	merging sync.Mutex // of MaxTap
+	merging sync.Mutex // for MaxTap
 
-	// Few queries: partial results of every query row, head and run of pages, of which the first is
-	// firstKey's.
+	// For few queries: partial results of every query row, head and run of pages. The first run
+	// starts at firstKey.
 	firstKey          int
 	chunks, chunkKeys int
 	top, sum          []float32 // [Tq, Heads, chunks]
 	out               []float32 // [Tq, Heads, chunks, padded HeadDim]
 }
 
-// attnScratch is what a task works in.
+// attnScratch is the scratch memory of a task.
 type attnScratch struct {
 	q, k, v, s, o, m, l, bias, sizes, row, cols, colBlock, peaks, last []float32
 	keys, lasts                                                        []int32
@@ -103,8 +104,8 @@ func attendTiled(p *Pool, a *Attention, ops *attnOps) {
 	attnJobs.Put(j)
 }
 
-// runTiled computes all blocks at once or, when the bias depends on the query, one after the other,
-// each with its bias made before by all threads.
+// runTiled computes all blocks at once. If the heads share rows of a bias, it computes one block
+// after another, and all threads make the block's bias first.
 func (j *attnJob) runTiled(p *Pool) {
 	j.makeWindow()
 	j.plan()
@@ -121,15 +122,15 @@ func (j *attnJob) runTiled(p *Pool) {
 	}
 }
 
-// sharesBias reports whether the heads of a block share the rows of a bias. Column sums take all
-// queries in one task, whose bias may not fit.
+// sharesBias reports whether the heads of a block share the rows of a bias. They do not with column
+// sums, which take all queries in one task: its bias may be too large.
 func (j *attnJob) sharesBias() bool {
 	b := j.a.Bias
 	return b != nil && (b.Row != nil || b.Table != nil) && j.a.ColTap == nil && len(j.window) == 0
 }
 
-// makeWindow fills window when every vector of keys of a block ascends within the two vectors that
-// ops.addWindow reads, and no query lies further before the last of the keys that it sees.
+// makeWindow fills window if the keys ascend, every vector of keys stays within the two vectors
+// that ops.addWindow reads, and no query precedes the last key it reads by more than that.
 func (j *attnJob) makeWindow() {
 	a, lanes, span := &j.a, j.ops.lanes, 2*j.ops.lanes
 	j.window = j.window[:0]
@@ -138,7 +139,7 @@ func (j *attnJob) makeWindow() {
 		return
 	}
 	for k := range a.Tk - 1 {
-		first := k &^ (lanes - 1) // of the vector
+		first := k &^ (lanes - 1) // of the key's vector
 		if next := b.KeyPos[k+1]; next < b.KeyPos[k] ||
 			(k+1)%lanes != 0 && next-b.KeyPos[first] >= int32(span) {
 			return
@@ -146,7 +147,7 @@ func (j *attnJob) makeWindow() {
 	}
 	for q := range a.Tq {
 		_, hi := a.visible(q)
-		last := min(a.Tk, (hi+lanes-1)&^(lanes-1)) - 1 // of the last vector that q reads
+		last := min(a.Tk, (hi+lanes-1)&^(lanes-1)) - 1 // last key of the last vector that q reads
 		if b.QueryPos[q]-b.KeyPos[last] < -int32(span) {
 			return
 		}
@@ -172,7 +173,7 @@ func (j *attnJob) biasTask(i int) {
 	attnScratches.Put(sc)
 }
 
-// heads is the number of heads that a task takes.
+// heads returns the number of heads of a task.
 func (j *attnJob) heads() int {
 	if j.a.MaxTap != nil {
 		return min(attnGroup, j.a.Heads)
@@ -180,8 +181,8 @@ func (j *attnJob) heads() int {
 	return 1
 }
 
-// plan cuts the queries into blocks of near-equal heights, multiples of the tile's. Column sums
-// need all queries of a segment in one task.
+// plan splits the queries into blocks of almost equal height, in multiples of the tile's. With
+// column sums, all queries of a segment are in one task.
 func (j *attnJob) plan() {
 	a := &j.a
 	n := j.heads()
@@ -224,7 +225,7 @@ func (j *attnJob) plan() {
 	}
 }
 
-// tiledTask computes one block for one group of heads. The longest blocks of a causal call come
+// tiledTask computes one block for one group of heads. In a causal call, the longest blocks come
 // first.
 func (j *attnJob) tiledTask(i int) {
 	sc := attnScratches.Get().(*attnScratch)
@@ -250,7 +251,7 @@ type attnTask struct {
 	rows   int // query rows, rounded up to whole tiles
 	depth  int // head dim, padded
 	width  int // stride of s: the keys of one block, padded
-	kv, c0 int // key head and first key that load readied
+	kv, c0 int // key head and first key that load prepared
 }
 
 func (t *attnTask) run() {
@@ -264,7 +265,7 @@ func (t *attnTask) run() {
 		parts := (total + limit - 1) / limit
 		chunk = min(total, ((total+parts-1)/parts+63)&^63)
 	}
-	t.width = padded(chunk) + attnPad // not a power of two, which would fill few cache sets
+	t.width = padded(chunk) + attnPad // not a power of two, which would use few cache sets
 	heads := t.h1 - t.h0
 	t.q = grow(t.q, attnTileBlock*t.depth)
 	switch {
@@ -317,7 +318,7 @@ func (t *attnTask) run() {
 	}
 }
 
-// mergePeaks brings the maximum over the task's heads to that over all.
+// mergePeaks merges the maximum over the task's heads into the maximum over all heads.
 func (t *attnTask) mergePeaks() {
 	t.merging.Lock()
 	defer t.merging.Unlock()
@@ -337,7 +338,7 @@ func (t *attnTask) mergePeaks() {
 	}
 }
 
-// tapped returns the queries of the task whose rows are wanted.
+// tapped returns the queries of the task that are in the row tap.
 func (t *attnTask) tapped() []int32 {
 	if t.a.RowTap == nil {
 		return nil
@@ -348,7 +349,7 @@ func (t *attnTask) tapped() []int32 {
 	return all[lo:hi]
 }
 
-// sees is the number of keys of the block from c0 to c1 that query sees.
+// sees returns how many keys of c0 … c1-1 query sees.
 func (t *attnTask) sees(query, c0, c1 int) int {
 	if t.a.Causal {
 		return min(c1, query+t.a.Tk-t.a.Tq+1) - c0
@@ -370,7 +371,7 @@ func (t *attnTask) keyBlock(c0, c1 int) {
 	}
 }
 
-// prepareBias readies what biasOf needs for one block of keys.
+// prepareBias prepares biasOf for one block of keys.
 func (t *attnTask) prepareBias(c0, c1 int) {
 	b := t.a.Bias
 	if b == nil || len(t.biasRows) > 0 || b.Row == nil && b.Table == nil && b.LogSize == nil {
@@ -394,7 +395,7 @@ func (t *attnTask) prepareBias(c0, c1 int) {
 }
 
 // biasOf returns the bias of query for the first n keys from c0 on, up to the end of their last
-// vector, or nil without one.
+// vector, or nil if there is no bias.
 func (t *attnTask) biasOf(query, c0, n int) []float32 {
 	b := t.a.Bias
 	switch {
@@ -432,7 +433,7 @@ func (b *Bias) pad(keys []int32, sizes []float32, k0, n int) ([]int32, []float32
 	return keys, sizes
 }
 
-// biasRow sets dst to the bias of query for the first n keys from c0 on, and finite values up to
+// biasRow sets dst to the bias of query for the first n keys from c0 on, and to finite values up to
 // the end of their last vector.
 func (t *attnTask) biasRow(dst []float32, query, c0, n int) {
 	b := t.a.Bias
@@ -448,10 +449,10 @@ func (t *attnTask) biasRow(dst []float32, query, c0, n int) {
 // vectors rounds n up to whole vectors.
 func (j *attnJob) vectors(n int) int { return (n + j.ops.lanes - 1) &^ (j.ops.lanes - 1) }
 
-// offset is the element i after the one at p.
+// offset returns a pointer to the element i after p.
 func offset(p *float32, i int) *float32 { return (*float32)(unsafe.Add(unsafe.Pointer(p), 4*i)) }
 
-// panels calls f for every panel of n columns: its first column and its kernel's index.
+// panels calls f for every panel of n columns with its first column and the index of its kernel.
 func (j *attnJob) panels(n int, f func(col, kind int)) {
 	for col := 0; col < n; {
 		kind := 0
@@ -463,7 +464,7 @@ func (j *attnJob) panels(n int, f func(col, kind int)) {
 	}
 }
 
-// load readies the keys c0 … c1-1 of one head and their values.
+// load prepares the keys c0 … c1-1 of one head and their values.
 func (t *attnTask) load(kv, c0, c1 int) {
 	t.kv, t.c0 = kv, c0
 	switch a := &t.a; {
@@ -480,8 +481,8 @@ func (t *attnTask) load(kv, c0, c1 int) {
 	}
 }
 
-// keysAt returns the panel of keys from t.c0+col on, as a row for each of the head's columns, and
-// how far apart these rows are.
+// keysAt returns the panel of keys from t.c0+col on, with one row for each of the head's columns,
+// and the stride of these rows.
 func (t *attnTask) keysAt(col, width int) (*float32, int) {
 	if t.a.Pages == nil {
 		return &t.k[col*t.depth], width
@@ -494,7 +495,8 @@ func (t *attnTask) keysAt(col, width int) (*float32, int) {
 }
 
 // weigh adds to the output rows c, or sets them to, the values of the keys from t.c0 on, weighted
-// by the probabilities p of a tile, depth of them. n is the number of keys that were packed.
+// by the probabilities p of a tile, of which there are depth per row. n is the number of packed
+// keys.
 func (t *attnTask) weigh(p, c *float32, depth, n, add int) {
 	a, ops := &t.a, t.ops
 	if a.Pages == nil {
@@ -555,7 +557,7 @@ func (t *attnTask) scoreBlock(h, q, end, c0, c1 int) {
 		return
 	}
 	tiles := (end - q + attnTileRows - 1) / attnTileRows
-	first := 0 // tile that sees any key at all
+	first := 0 // the first tile that sees any key
 	for t.sees(min(end, q+(first+1)*attnTileRows)-1, c0, c1) <= 0 {
 		first++
 	}
@@ -604,8 +606,7 @@ func (t *attnTask) scoreBlock(h, q, end, c0, c1 int) {
 }
 
 // softmaxRow turns the scores of one query into unnormalised probabilities, zero up to depth, and
-// brings the row's maximum, sum and output so far to the new maximum. state is the row's place in
-// m, l and o.
+// rescales the row's sum and output to the new maximum. state is the row's index in m, l and o.
 func (t *attnTask) softmaxRow(h, query, state int, s []float32, depth, c0, c1 int) {
 	a, ops := &t.a, t.ops
 	n := t.sees(query, c0, c1)
@@ -632,7 +633,7 @@ func (t *attnTask) softmaxRow(h, query, state int, s []float32, depth, c0, c1 in
 	if tap := a.rowTap(h, query); tap != nil {
 		copy(tap[c0:][:n], s)
 	}
-	top = max(top, -math.MaxFloat32) // keeps rows that are all -Inf so far out of Inf-Inf
+	top = max(top, -math.MaxFloat32) // avoids Inf-Inf in rows that are all -Inf so far
 	if c0 == t.k0 {
 		t.m[state], t.l[state] = top, ops.expSum(&s[0], full, top)
 	} else {

@@ -8,25 +8,24 @@ import (
 	"sync/atomic"
 )
 
-// A weight in [BF16Dot] is stored in panels of 64 of its rows, [K/2][64 rows][2
-// along K] bfloat16, so that a vector of 32-bit words holds one pair of every
-// row: the form that VDPBF16PS reads. N is rounded up to 64 and K to 8, with
-// zeros. Denormals of bfloat16 are stored as zeros, as that instruction reads
-// them.
+// A weight in [BF16Dot] is stored in panels of 64 rows, [K/2][64 rows][2 along K] bfloat16, so that
+// a vector of 32-bit words holds one pair of every row, as VDPBF16PS reads them. N is rounded up to
+// 64 and K to 8, with zeros. Denormals of bfloat16 are stored as zeros, because that instruction
+// reads them as zeros.
 const (
 	pairsPanel = 64
-	pairsUnit  = 8 // values of K that a kernel takes at a time
+	pairsUnit  = 8 // values of K that a kernel reads at a time
 )
 
 func pairsDepth(k int) int { return (k + pairsUnit - 1) &^ (pairsUnit - 1) }
 
-// pairsSize is the bytes of a packed [n, k] weight.
+// pairsSize returns the bytes of a packed [n, k] weight.
 func pairsSize(n, k int) int {
 	return (n + pairsPanel - 1) / pairsPanel * pairsPanel * pairsDepth(k) * 2
 }
 
-// roundBF16 rounds to bfloat16, to nearest and ties to even; a denormal becomes
-// a zero of its sign, a NaN stays one.
+// roundBF16 rounds to bfloat16, to nearest, ties to even. A denormal becomes a zero of its sign; a
+// NaN stays a NaN.
 func roundBF16(x float32) uint16 {
 	b := math.Float32bits(x)
 	switch magnitude := b &^ (1 << 31); {
@@ -38,7 +37,7 @@ func roundBF16(x float32) uint16 {
 	return uint16((b + 0x7fff + b>>16&1) >> 16)
 }
 
-// pairInto rounds w to dst, in BF16Dot.
+// pairInto encodes w in dst, in BF16Dot.
 func pairInto(p *Pool, dst, w *Matrix, failed *atomic.Pointer[error]) {
 	depth := pairsDepth(w.K)
 	p.Run((w.N+pairsPanel-1)/pairsPanel, func(panel int) {
@@ -91,19 +90,19 @@ var pairsProducts = sync.Pool{New: func() any {
 }}
 
 const (
-	// pairsBlockGo is the K of a block of the reference.
+	// pairsBlockGo is the K of a block in the reference.
 	pairsBlockGo = 512
-	// pairsRows is the rows of x that one task rounds.
+	// pairsRows is how many rows of x one task rounds.
 	pairsRows = 8
-	// pairsRowBlock bounds the rows that one task computes.
+	// pairsRowBlock is the most rows that one task computes.
 	pairsRowBlock = 960
-	// serialWork is the number of multiply-adds below which waking a worker
-	// costs more than it saves.
+	// serialWork is the number of multiply-adds below which waking a worker costs more than it
+	// saves.
 	serialWork = 1 << 17
 )
 
-// pairsMatMul rounds x to bfloat16 and sums the products in float32 in ascending
-// order of k, from the bias on.
+// pairsMatMul rounds x to bfloat16 and sums the products in float32, from the bias on, in ascending
+// order of k.
 func pairsMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	t := pairsProducts.Get().(*pairsProduct)
 	t.level, t.dst, t.x, t.m, t.w, t.bias = impl(), dst, x, m, w, bias
@@ -128,8 +127,8 @@ func pairsMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	pairsProducts.Put(t)
 }
 
-// act is the place of element k of row i of x, for k at the start of a block;
-// ld is the bytes from there to the next row.
+// act returns the offset of element k of row i of x, for k at the start of a block. ld is the
+// distance in bytes to the next row.
 func (t *pairsProduct) act(i, k int) (at, ld int) {
 	kc := min(t.kc, pairsDepth(t.w.K)-k)
 	return (k*t.m + i*kc) * t.unit, kc * t.unit
@@ -163,7 +162,7 @@ func (t *pairsProduct) task(task int) {
 	pairsPanelRows(t, panel, block*t.m/t.mBlocks, (block+1)*t.m/t.mBlocks)
 }
 
-// pairsPanelGo computes rows first … end-1 of one panel; x is held as float32.
+// pairsPanelGo computes rows first … end-1 of one panel; x is stored as float32.
 func pairsPanelGo(t *pairsProduct, panel, first, end int) {
 	n, k := t.w.N, t.w.K
 	var row [pairsBlockGo]float32

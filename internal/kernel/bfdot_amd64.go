@@ -9,16 +9,14 @@ import (
 
 //go:generate sh -c "cd _gen && go run . -kernel bfdot"
 
-// pairsTile is C = from + A·B for up to six rows: rows of C, from and A are ldc,
-// ldf and lda bytes apart, B is part of a panel, [4·eights][64][2] bfloat16. Every
-// output is one chain in ascending k. For every 8 of k it prefetches 256 bytes at
-// pf, moved by pfStep; one or two rows of 64 columns prefetch their own panel
-// instead.
+// pairsTile is C = from + A·B for up to six rows. Rows of C, from and A are ldc, ldf and lda bytes
+// apart. B is part of a panel, [4·eights][64][2] bfloat16. Every output is one chain in ascending
+// k. For every 8 of k it prefetches 256 bytes at pf and moves pf by pfStep; kernels of one or two
+// rows by 64 columns prefetch their own panel instead.
 type pairsTile = func(c *float32, ldc int, from *float32, ldf int, a *byte, lda int, b *byte,
 	eights int, pf uintptr, pfStep int)
 
-// The tiles by number of rows. Those of pairsVDP read x as bfloat16, the others as
-// float32.
+// Tiles by number of rows. Those of pairsVDP read x as bfloat16, the others as float32.
 var (
 	pairsVDP    = []pairsTile{pairsVDP1, pairsVDP2, pairsVDP3, pairsVDP4, pairsVDP5, pairsVDP6}
 	pairsAVX512 = []pairsTile{
@@ -29,7 +27,7 @@ var (
 	}
 )
 
-// pairsTiles are the tiles of a level and the columns of each.
+// pairsTiles returns the tiles of a level and the number of columns of each.
 func pairsTiles(level implementation) (tiles []pairsTile, width int) {
 	switch {
 	case level == implAVX512 && hasBF16:
@@ -40,8 +38,8 @@ func pairsTiles(level implementation) (tiles []pairsTile, width int) {
 	return pairsAVX2, 16
 }
 
-// pairsBlock is the depth of a block of K, whose part of a panel stays in the
-// second-level cache, and the bytes of a stored value of x.
+// pairsBlock returns the K of a block, whose part of a panel fits the second-level cache, and the
+// bytes of a stored value of x.
 func pairsBlock(level implementation) (kc, unit int) {
 	if level == implAVX512 && hasBF16 {
 		return 1024, 2
@@ -73,13 +71,13 @@ func roundActs(level implementation, dst []byte, x []float32, unit int) {
 // pairsScratch is one thread's scratch memory.
 type pairsScratch struct {
 	bias [pairsPanel]float32
-	tail []float32 // outputs of a panel that is not whole
+	tail []float32 // outputs of an incomplete panel
 }
 
 var pairsScratches = sync.Pool{New: func() any { return new(pairsScratch) }}
 
-// pairsPanelRows computes rows first … end-1 of one panel, a block of K at a time.
-// While it does, it asks for the block after it, a part each tile.
+// pairsPanelRows computes rows first … end-1 of one panel, a block of K at a time. Each tile
+// prefetches a part of the next block.
 func pairsPanelRows(t *pairsProduct, panel, first, end int) {
 	if t.level == implGo || t.w.K == 0 {
 		pairsPanelGo(t, panel, first, end)

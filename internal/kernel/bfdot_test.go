@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// pairsLeast is what flushing to zero may take from a sum of k products: an
-// operand or a result below the normal range counts as zero.
+// pairsLeast is the largest effect of flushing to zero on a sum of k products: an operand or a
+// result below the normal range counts as zero.
 func pairsLeast(k int) float64 { return float64(k+1) * 0x1p-126 }
 
 func TestRoundBF16(t *testing.T) {
@@ -56,7 +56,7 @@ func TestRoundActs(t *testing.T) {
 			x[i] = math.Float32frombits(math.Float32bits(x[i])&^0xffff | 0x8000)
 		case 2:
 			x[i] = float32(r.NormFloat64())
-		case 3: // small
+		case 3: // small values
 			x[i] = math.Float32frombits(r.Uint32() &^ 0x7f000000)
 		}
 	}
@@ -78,13 +78,13 @@ func TestRoundActs(t *testing.T) {
 		roundActsGo(want, x, unit)
 		roundActs(impl(), got, x, unit)
 		if !bytes.Equal(got, want) {
-			t.Fatal("other bytes than the reference")
+			t.Fatal("bytes differ from the reference")
 		}
 	})
 }
 
-// forEachBF16 runs f under every implementation, and with AVX-512 once more
-// without the instruction for pairs.
+// forEachBF16 runs f with every implementation, and with AVX-512 also without the instruction for
+// pairs.
 func forEachBF16(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	forEachImpl(t, func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestBF16DotWeights(t *testing.T) {
 	p := NewPool(2)
 	defer p.Close()
 	for _, source := range formats {
-		n, k := 67, 45 // neither fills a panel
+		n, k := 67, 45 // neither is a multiple of a panel
 		m, v := randomMatrix(r, n, k, source, true)
 		w, err := Quantize(p, m, BF16Dot)
 		if err != nil {
@@ -135,7 +135,7 @@ func checkBF16Dot(t *testing.T, p *Pool, r *rand.Rand, m, n, k int, withBias boo
 	const canary, pad = 1234.5, 33
 	v, x := randomVector(r, n*k), randomVector(r, m*k)
 	for i := range v {
-		if i%11 == 0 { // all magnitudes, denormals too
+		if i%11 == 0 { // all magnitudes, including denormals
 			v[i] = float32(math.Ldexp(float64(v[i]), r.IntN(140)-139))
 		}
 	}
@@ -198,7 +198,8 @@ func TestBF16Dot(t *testing.T) {
 	})
 }
 
-// TestBF16DotBits: a row's bits depend on neither threads nor, but for their number, other rows.
+// TestBF16DotBits: a row's bits depend neither on threads nor on the other rows, except on how many
+// there are.
 func TestBF16DotBits(t *testing.T) {
 	forEachBF16(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(37, 38))
@@ -245,7 +246,7 @@ func TestBF16DotBits(t *testing.T) {
 
 func TestBF16DotDoesNotAllocate(t *testing.T) {
 	if raceDetector {
-		t.Skip("the race detector makes pools forget")
+		t.Skip("the race detector makes sync.Pool drop values")
 	}
 	p := NewPool(2)
 	defer p.Close()
@@ -264,8 +265,8 @@ func TestBF16DotDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// BenchmarkBF16Dot prints the rate of whole products in GFLOP/s and as a share of
-// the peak, and for one row the rate of reading the weight.
+// BenchmarkBF16Dot reports the rate of whole products in GFLOP/s and as a share of the peak; for
+// one row, the rate of reading the weight.
 func BenchmarkBF16Dot(b *testing.B) {
 	for _, threads := range []int{1, 2} {
 		p := NewPool(threads)

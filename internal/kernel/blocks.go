@@ -6,19 +6,18 @@ import (
 	"sync/atomic"
 )
 
-// Blocks reads one row of a weight that is quantised already, in blocks of 32: the
-// scale of each block, in Q4M its minimum, and the values as they are stored: with 128
-// added in Q8 and 8 in Q4, from 0 to 15 in Q4M, where w = scale·q + minimum, and their
-// numbers in IQ4. minima is nil but in Q4M. Q4M holds what Q4_1, Q4_K (scale d·s, minimum
-// −dmin·m of each 32) and AWQ or GPTQ (minimum −zero·scale) hold, but for the rounding of
-// both to binary16. IQ4 holds what IQ4_NL and IQ4_XS hold, the latter without its scale of scales.
+// Blocks reads one row of a weight that is already quantised, in blocks of 32: each block's scale,
+// in Q4M also its minimum, and the stored values. These are value + 128 in Q8, value + 8 in Q4, 0
+// to 15 in Q4M (w = scale·q + minimum), and table indices in IQ4. minima is nil except in Q4M. Q4M
+// can hold Q4_1, Q4_K (scale d·s, minimum −dmin·m of each 32) and AWQ or GPTQ (minimum
+// −zero·scale), up to the rounding of both to binary16. IQ4 can hold IQ4_NL and IQ4_XS, the latter
+// without its scale of scales.
 type Blocks func(scales, minima []float32, q []uint8, row int) error
 
-// PackBlocks writes blocks to dst, which is Q8, Q4, Q4M or IQ4, as they are: only scales and
-// minima are rounded, to binary16. K is a multiple of 32, dst.Data has dst.Bytes() bytes
-// or more. read is called by several threads at once. A scale or minimum that is not
-// finite in binary16, or a value above 15 in 4 bits, is an error that names its row and
-// block.
+// PackBlocks writes blocks to dst, which is Q8, Q4, Q4M or IQ4, unchanged except that scales and
+// minima are rounded to binary16. K must be a multiple of 32, and dst.Data must have at least
+// dst.Bytes() bytes. Several threads call read at once. A scale or minimum that is not finite in
+// binary16, or a value above 15 in 4 bits, is an error that names its row and block.
 func PackBlocks(p *Pool, dst *Matrix, read Blocks) error {
 	dst.check("PackBlocks")
 	f := dst.Format

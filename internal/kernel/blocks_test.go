@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// Ensure that a weight whose columns are for inputs in another order gives, bit for bit, what
-// the same columns give with the inputs in theirs, by every plan, and that its rows are in the
-// inputs' order.
+// Ensure that a weight with reordered columns gives the same bits, with every plan, as the same
+// columns with reordered inputs, and that its rows are in the order of the inputs.
 func TestOrder(t *testing.T) {
 	defer fixedPlan.Store(fixedPlan.Load())
 	r := rand.New(rand.NewPCG(71, 72))
@@ -24,7 +23,7 @@ func TestOrder(t *testing.T) {
 		}
 		for _, f := range []Format{Q8, Q4, Q4M, IQ4} {
 			from := f
-			if f == IQ4 { // made by PackBlocks alone; its bytes may be any of Q4
+			if f == IQ4 { // only PackBlocks makes it; its bytes may be any bytes of Q4
 				from = Q4
 			}
 			w, err := Quantize(p, MatrixF32(n, k, randomVector(r, n*k)), from)
@@ -54,7 +53,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// orderedProducts compares products with w of gathered inputs and with ordered of all.
+// orderedProducts compares products of w and gathered inputs with products of ordered and all
+// inputs.
 func orderedProducts(t *testing.T, p *Pool, r *rand.Rand, w, ordered *Matrix) {
 	for _, m := range []int{1, 9, 67} {
 		x := randomVector(r, m*w.K)
@@ -73,8 +73,7 @@ func orderedProducts(t *testing.T, p *Pool, r *rand.Rand, w, ordered *Matrix) {
 	}
 }
 
-// Ensure that blocks are kept as they are, every value and every scale, in whole panels
-// and in the last one.
+// Ensure that blocks keep every value and every scale, in whole panels and in the last one.
 func TestPackBlocks(t *testing.T) {
 	for _, f := range []Format{Q8, Q4, Q4M, IQ4} {
 		for _, n := range []int{1, 31, 32, 70} {

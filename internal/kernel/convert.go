@@ -44,8 +44,8 @@ func WidenHalf(dst []float32, src []uint16) {
 	}
 }
 
-// NarrowHalf rounds x to float16 in dst[:len(x)], to nearest and ties to even. What is too large
-// becomes infinite.
+// NarrowHalf rounds x to float16 in dst[:len(x)], to nearest, ties to even. Values that are too
+// large become infinite.
 func NarrowHalf(dst []uint16, x []float32) {
 	dst = dst[:len(x)]
 	done := narrowHalf(dst, x)

@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// rowsPerTask and elemsPerTask bound the work of one pool task: large enough that handing it out
-// costs nothing, small enough that two threads share a prompt evenly.
+// rowsPerTask and elemsPerTask set the work of one pool task: large enough that starting it costs
+// little, small enough that two threads share a prompt evenly.
 const (
 	rowsPerTask  = 8
 	elemsPerTask = 1 << 14
@@ -115,7 +115,7 @@ func RoPE(p *Pool, x []float32, rows, heads, headDim, stride int, cos, sin []flo
 	eachRows(p, rows, func(lo, hi int) { r.rows(lo, hi) })
 }
 
-// rotation is one call of RoPE, checked.
+// rotation is one checked call of RoPE.
 type rotation struct {
 	x                      []float32
 	heads, headDim, stride int
@@ -187,7 +187,7 @@ func eachRows(p *Pool, rows int, f func(lo, hi int)) { each(p, rows, rowsPerTask
 
 func eachElems(p *Pool, n int, f func(lo, hi int)) { each(p, n, elemsPerTask, f) }
 
-// each runs f over [0, n) in steps. Callers keep short work away from it, since f is allocated.
+// each runs f over [0, n) in steps. Callers do not use it for little work, because f is allocated.
 func each(p *Pool, n, step int, f func(lo, hi int)) {
 	p.Run((n+step-1)/step, func(i int) { f(i*step, min(n, (i+1)*step)) })
 }
@@ -261,7 +261,7 @@ func siluMulGo(dst, gate, up []float32) {
 	}
 }
 
-// sigmoidMulGo is x/(1+e^(-a·x)): SiLU for a = 1, quick GELU for a = 1.702.
+// sigmoidMulGo replaces x by x/(1+e^(-a·x)): SiLU for a = 1, quick GELU for a = 1.702.
 func sigmoidMulGo(x []float32, a float32) {
 	for i, v := range x {
 		x[i] = v / (1 + expGo(-a*v))
@@ -303,7 +303,7 @@ func softmaxGo(x []float32) {
 	}
 }
 
-// maxGo is -Inf for an empty x.
+// maxGo returns -Inf for an empty x.
 func maxGo(x []float32) float32 {
 	top := float32(math.Inf(-1))
 	for _, v := range x {
@@ -323,8 +323,7 @@ func weightedSumGo(dst, f, x []float32, from int) {
 	}
 }
 
-// dotGo keeps four partial sums, for speed and for a smaller rounding error than one running sum
-// has.
+// dotGo keeps four partial sums, which is faster and more exact than one running sum.
 func dotGo(a, b []float32) float32 {
 	b = b[:len(a)]
 	var s0, s1, s2, s3 float32

@@ -4,8 +4,8 @@ package kernel
 
 //go:generate sh -c "cd _gen && go run . -kernel elem"
 
-// elemOps is one instruction set's kernels; see elem_stub_amd64.go. They take whole vectors, and
-// the reference takes what is left of a slice.
+// elemOps lists the kernels of one instruction set; see elem_stub_amd64.go. They process whole
+// vectors; the reference processes the rest of a slice.
 type elemOps struct {
 	lanes      int
 	sigmoidMul func(x *float32, n int, a float32)
@@ -31,7 +31,8 @@ var elemImpl = [...]*elemOps{
 		elemScaleAVX512, elemNormAVX512, elemDotAVX512, attnMaxAVX512, attnExpSumAVX512},
 }
 
-// elemPick returns the kernels in use and how many of n elements they take; none when that is 0.
+// elemPick returns the kernels in use and how many of n elements they process; with 0 elements
+// there are no kernels.
 func elemPick(n int) (*elemOps, int) {
 	ops := elemImpl[impl()]
 	if ops == nil {

@@ -15,8 +15,7 @@ const (
 	expTol = 2e-7
 )
 
-// near reports whether got is want within tol of max(1, |want|), or equally infinite or not a
-// number.
+// near reports whether got is within tol·max(1, |want|) of want, or equally infinite or NaN.
 func near(got float32, want, tol float64) bool {
 	if g := float64(got); want != want || math.IsInf(want, 0) {
 		return g == want || g != g && want != want
@@ -32,14 +31,14 @@ func TestNearRejects(t *testing.T) {
 	}
 }
 
-// special are the values in which vector code and scalar code tend to differ.
+// special are values for which vector code and scalar code tend to differ.
 var special = []float32{0, float32(math.Copysign(0, -1)), 1e-45, -1e-40, 88.5, -88.5, 90, -90, 200,
 	-200, 3e38, -3e38,
 	float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN())}
 
-// elementwise runs f on slices of every length from 0 to 200 at odd offsets, with canaries on both
-// sides, for every implementation. f changes x in place, with y next to it; want is its float64
-// reference.
+// elementwise runs f with every implementation on slices of every length from 0 to 200 at odd
+// offsets, with canaries on both sides. f changes x in place, with y as second operand; want is the
+// float64 reference.
 func elementwise(t *testing.T, f func(x, y []float32), want func(x, y float64) float64) {
 	t.Helper()
 	forEachImpl(t, func(t *testing.T) {
@@ -179,7 +178,7 @@ func TestNorms(t *testing.T) {
 			rows := 1 + n%11
 			x, w, b := normal(r, rows*n), normal(r, n), normal(r, n)
 			for i := range x {
-				x[i] += 10 // a mean that swamps the variance in a one-pass formula
+				x[i] += 10 // a mean that hides the variance in a one-pass formula
 			}
 			rms, layer := make([]float32, rows*n+1), make([]float32, rows*n+1)
 			rms[rows*n], layer[rows*n] = canary, canary
@@ -291,7 +290,7 @@ func TestArgMax(t *testing.T) {
 	}
 }
 
-// TestElemThreads: long slices give the same bits for one and two threads.
+// TestElemThreads: long slices give the same bits with one and two threads.
 func TestElemThreads(t *testing.T) {
 	pool := NewPool(2)
 	defer pool.Close()

@@ -7,31 +7,30 @@ import (
 	"sync/atomic"
 )
 
-// Layout names the forms of Q8, Q4, Q4M and BF16Dot data. Data of another name must not
-// be given to this package.
+// Layout names the data layout of Q8, Q4, Q4M and BF16Dot. Data with another name must not be
+// passed to this package.
 func Layout() string { return "panels of 32 and pairs of 64" }
 
-// WorkBytes is the memory that a product of m rows with a weight of k columns in
-// format f takes besides its operands, for all threads and kept for the next.
+// WorkBytes returns the scratch memory of a product of m rows with a weight of k columns in format
+// f, for all threads. It is kept for the next product.
 func WorkBytes(f Format, m, k int) int64 {
 	if tiledFormat(f, m) {
-		return 2 * int64(m+31) * int64(k+31) // and two huge pages a thread
+		return 2 * int64(m+31) * int64(k+31) // plus two huge pages per thread
 	}
 	switch f {
 	case Q8, Q4, Q4M, IQ4:
 		return int64(m) * int64(quantBlocks(k)) * actBlock
 	case BF16Dot:
-		return 4 * int64(m) * int64(pairsDepth(k)) // 2 where the processor has the instruction
+		return 4 * int64(m) * int64(pairsDepth(k)) // 2 if the processor has the instruction
 	}
 	return 4 * int64(m) * int64(k)
 }
 
-// Encode writes w, in F32, F16 or BF16, to dst in dst's format: Q8, Q4, Q4M and
-// BF16Dot as [Quantize] does, F16 and BF16 rounded to nearest and ties to even, F32
-// widened. Both have the same shape and dst.Data has dst.Bytes() bytes or more,
-// zeros to begin with where the format pads. Rows of a weight may be encoded in
-// parts that begin at multiples of 64. A value that is not finite, or that is
-// beyond dst's format, is an error that names its row and column or block.
+// Encode converts w, in F32, F16 or BF16, to dst's format: Q8, Q4, Q4M and BF16Dot as [Quantize]
+// does, F16 and BF16 rounded to nearest, ties to even, F32 widened. Both must have the same shape,
+// and dst.Data at least dst.Bytes() bytes, zero where the format pads. Rows of a weight may be
+// encoded in parts that begin at multiples of 64. A value that is not finite, or out of range of
+// dst's format, is an error that names its row and column or block.
 func Encode(p *Pool, dst, w *Matrix) error {
 	w.check("Encode")
 	dst.check("Encode")
@@ -55,7 +54,7 @@ func Encode(p *Pool, dst, w *Matrix) error {
 	return nil
 }
 
-// roundInto rounds w to a format of floating point numbers.
+// roundInto rounds w to a floating-point format.
 func roundInto(p *Pool, dst, w *Matrix, failed *atomic.Pointer[error]) {
 	size := dst.K * dst.Format.Size()
 	p.Run((w.N+goPanel-1)/goPanel, func(task int) {
@@ -72,8 +71,8 @@ func roundInto(p *Pool, dst, w *Matrix, failed *atomic.Pointer[error]) {
 	})
 }
 
-// roundRow stores v in format f and returns the first place that is not finite
-// there, or -1.
+// roundRow stores v in format f and returns the index of the first value that is not finite in f,
+// or -1.
 func roundRow(dst []byte, v []float32, f Format) int {
 	switch f {
 	case F32:

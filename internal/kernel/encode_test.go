@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// TestEncode: rounding is to nearest and ties to even, widening exact, and parts
-// that begin at multiples of 64 rows give the bytes of the whole.
+// TestEncode: rounding is to nearest, ties to even; widening is exact; parts that begin at
+// multiples of 64 rows give the same bytes as the whole.
 func TestEncode(t *testing.T) {
 	v := []float32{1, 1 + 0x1p-8, 1 + 3*0x1p-8, 1 + 0x1p-8 + 0x1p-23, -0x1p-140, 0}
-	// the fifth lies below half of bfloat16's least step 2⁻¹³³
+	// the fifth is below half of bfloat16's smallest step 2⁻¹³³
 	want := []float32{1, 1, 1 + 0x1p-6, 1 + 0x1p-7, float32(math.Copysign(0, -1)), 0}
 	out := &Matrix{Format: BF16, N: 1, K: len(v), Data: make([]byte, 2*len(v))}
 	if err := Encode(nil, out, MatrixF32(1, len(v), v)); err != nil {
@@ -91,8 +91,7 @@ func TestEncodeErrors(t *testing.T) {
 	}
 }
 
-// TestMemory: blocks are zero, aligned, apart, and may be large; a nil Memory
-// works too.
+// TestMemory: blocks are zero, aligned and disjoint, and may be large; a nil Memory works too.
 func TestMemory(t *testing.T) {
 	m := new(Memory)
 	a, b := m.Bytes(100), m.Bytes(3<<20)
@@ -126,8 +125,8 @@ func TestWorkBytes(t *testing.T) {
 	}
 }
 
-// TestLayout: the bytes of packed weights are what the layout's name stands for. Files hold them,
-// so that a change of the form needs another name, and then another sum here.
+// TestLayout: the bytes of packed weights match the layout's name. Files hold them, so a change of
+// the layout needs a new name and then a new checksum here.
 func TestLayout(t *testing.T) {
 	want := map[string]uint32{"panels of 32 and pairs of 64": 0x22f59665}[Layout()]
 	r := rand.New(rand.NewPCG(3, 4))

@@ -4,14 +4,14 @@ import "math"
 
 const (
 	log2e     = 1 / math.Ln2
-	expMin    = -87.33654 // below, e^x is no normal float32
+	expMin    = -87.33654 // below it, e^x is not a normal float32
 	expMax    = 89        // above, it is +Inf
 	roundBias = 0x1.8p52  // adding it rounds a small float64 to an integer
 )
 
-// expGo is e^x to within one unit in the last place: x = n·ln2 + r with |r| <= ln2/2, and a Taylor
-// polynomial of degree 8 in float64 for e^r. NaN gives NaN, large x +Inf, and a
-// result that would be subnormal is 0, as in the assembly.
+// expGo returns e^x to within one unit in the last place: x = n·ln2 + r with |r| <= ln2/2, and a
+// Taylor polynomial of degree 8 in float64 for e^r. NaN gives NaN, large x gives +Inf, and a result
+// that would be subnormal is 0, as in the assembly.
 func expGo(x float32) float32 {
 	v := float64(x)
 	switch {

@@ -44,12 +44,11 @@ func implFromEnvironment(name string) error {
 	return nil
 }
 
-// choice is the implementation in use.
+// choice returns the implementation in use.
 func choice() implementation { return implementation(currentImpl.Load()) }
 
-// impl is the implementation in use but for products, where it may be implAVXVNNI
-// instead of implAVX2 or implAMX instead of implAVX512; an operation reads it once a
-// call.
+// impl returns the implementation for operations other than products: implAVX2 for implAVXVNNI, and
+// implAVX512 for implAMX. An operation reads it once per call.
 func impl() implementation {
 	switch c := choice(); c {
 	case implAVXVNNI:
@@ -61,12 +60,11 @@ func impl() implementation {
 	}
 }
 
-// Implementation names the implementation in use: "go", "avx2", "avxvnni",
-// "avx512", "amx" or "neon".
+// Implementation returns the name of the implementation in use: "go", "avx2", "avxvnni", "avx512",
+// "amx" or "neon".
 func Implementation() string { return implNames[choice()] }
 
-// Implementations names those that this build and this CPU can run, slowest
-// first.
+// Implementations returns the names of those that this build and this CPU can run, slowest first.
 func Implementations() []string {
 	var names []string
 	for i, n := range implNames {
@@ -87,9 +85,9 @@ func bestImpl() implementation {
 	return best
 }
 
-// SetImplementation chooses the implementation by name. It must not be called
-// while an operation runs. A name that is unknown or that the CPU or the build
-// lacks is an error, and the choice stays as it was.
+// SetImplementation chooses the implementation by name. It must not be called while an operation
+// runs. For a name that is unknown, or that the CPU or the build lacks, it returns an error and
+// keeps the choice.
 func SetImplementation(name string) error {
 	for i, n := range implNames {
 		if n != name {
@@ -107,8 +105,8 @@ func SetImplementation(name string) error {
 		strings.Join(Implementations(), "|"))
 }
 
-// ImplementationError reports a value of the environment variable KERNEL or KERNEL_PLAN
-// that could not be honoured at start, or nil.
+// ImplementationError returns an error if the environment variable KERNEL or KERNEL_PLAN had an
+// invalid value at start, or nil.
 func ImplementationError() error {
 	if implError != nil {
 		return implError

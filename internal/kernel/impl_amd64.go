@@ -4,19 +4,19 @@ package kernel
 
 import "golang.org/x/sys/cpu"
 
-// What the CPU has.
+// CPU features.
 var (
 	hasAVX2   = cpu.X86.HasAVX2 && cpu.X86.HasFMA && cpu.X86.HasF16C
 	hasAVX512 = hasAVX2 && cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VL &&
 		cpu.X86.HasAVX512DQ
-	// features beyond the level that single kernels test for
+	// features that single kernels test for, in addition to the level
 	hasVNNI = hasAVX512 && cpu.X86.HasAVX512VNNI
 	hasBF16 = hasAVX512 && cpu.X86.HasAVX512BF16
 	hasAMX  = hasVNNI && hasBF16 && cpu.X86.HasAMXTile && cpu.X86.HasAMXBF16
 )
 
-// tileError tells why the system does not let this process use AMX, nil where it does or where
-// there is none.
+// tileError says why the system does not let this process use AMX. It is nil if it does, or if the
+// CPU has none.
 var tileError = func() error {
 	if !hasAMX {
 		return nil
@@ -24,11 +24,10 @@ var tileError = func() error {
 	return requestTiles()
 }()
 
-// Refused tells why an implementation that the CPU has is not available, nil where none is
-// withheld.
+// Refused returns why an implementation that the CPU supports is not available, or nil.
 func Refused() error { return tileError }
 
-// hasImpl tells what the CPU and the operating system support.
+// hasImpl reports whether the CPU and the operating system support i.
 func hasImpl(i implementation) bool {
 	switch i {
 	case implGo:
@@ -45,5 +44,5 @@ func hasImpl(i implementation) bool {
 	return false
 }
 
-// avxVNNI tells whether integer products take VPDPBUSD of 256 bits.
+// avxVNNI reports whether integer products use VPDPBUSD of 256 bits.
 func avxVNNI() bool { return choice() == implAVXVNNI }

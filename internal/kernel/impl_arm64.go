@@ -4,12 +4,11 @@ package kernel
 
 import "golang.org/x/sys/cpu"
 
-// Refused tells why an implementation that the CPU has is not available, nil where none is
-// withheld.
+// Refused returns why an implementation that the CPU supports is not available, or nil.
 func Refused() error { return nil }
 
-// hasImpl tells what the CPU and the operating system support: the kernels of
-// arm64 take the dot product of bytes (FEAT_DotProd).
+// hasImpl reports whether the CPU and the operating system support i. The kernels of arm64 need the
+// dot product of bytes (FEAT_DotProd).
 func hasImpl(i implementation) bool {
 	return i == implGo || i == implNEON && cpu.ARM64.HasASIMDDP
 }

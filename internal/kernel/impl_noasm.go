@@ -2,8 +2,7 @@
 
 package kernel
 
-// Refused tells why an implementation that the CPU has is not available, nil where none is
-// withheld.
+// Refused returns why an implementation that the CPU supports is not available, or nil.
 func Refused() error { return nil }
 
 func hasImpl(i implementation) bool { return i == implGo }

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// forEachImpl runs f under every implementation that this CPU and build have,
-// and restores the choice.
+// forEachImpl runs f with every implementation that this CPU and build have, and restores the
+// choice.
 func forEachImpl(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	before := Implementation()

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// randomIQ4 is an [n, k] weight of random values with scales from scale.
+// randomIQ4 returns an [n, k] weight of random values with scales from scale.
 func randomIQ4(t testing.TB, r *rand.Rand, n, k int, scale func() float32) *Matrix {
 	t.Helper()
 	w := &Matrix{Format: IQ4, N: n, K: k}
@@ -60,8 +60,8 @@ func TestIQ4Exact(t *testing.T) {
 	})
 }
 
-// TestIQ4MatMul compares with float64 on the same values, and the bits for several
-// numbers of threads.
+// TestIQ4MatMul compares with float64 on the same values, and compares the bits for several numbers
+// of threads.
 func TestIQ4MatMul(t *testing.T) {
 	forEachImpl(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(53, 54))
@@ -87,7 +87,7 @@ func TestIQ4MatMul(t *testing.T) {
 	})
 }
 
-// TestIQ4Encode: nothing but PackBlocks makes such a weight.
+// TestIQ4Encode: only PackBlocks makes such a weight.
 func TestIQ4Encode(t *testing.T) {
 	if _, err := Quantize(nil, MatrixF32(1, 32, make([]float32, 32)), IQ4); err == nil {
 		t.Error("Quantize: got no error")

@@ -2,7 +2,7 @@ package kernel
 
 import "fmt"
 
-// The assembly of arm64, here because go generate passes over files of other
+// The assembly of arm64. The directive stands here because go generate skips files of other
 // architectures.
 //go:generate sh -c "cd _gen && go run . -kernel neon"
 
@@ -10,23 +10,21 @@ import "fmt"
 // accumulation. x is [m, K], dst [m, N], both dense and not overlapping; bias
 // is [N] or nil. The weight is read in its stored type. 2·m·N·K flops.
 //
-// The work is split over outputs: the result does not depend on the number of
-// threads. The sum of a row is taken in one of two orders, one for up to 8 or 18
-// rows and one for more (the assembly; the reference has one), so that a row's
-// last bits may differ between a call with few rows and one with many, and only
-// between those. NaN and infinities propagate as in scalar arithmetic; denormals are
-// kept. Panics when a slice is too short.
+// The work is split over outputs, so the result does not depend on the number of threads. The
+// assembly sums a row in one of two orders, one for up to 8 or 18 rows and one for more; the
+// reference has one order. So a row's last bits may differ between a call with few rows and one
+// with many, but not among calls of one kind. NaN and infinities propagate as in scalar arithmetic;
+// denormals are kept. MatMul panics if a slice is too short.
 //
-// With a weight in Q8, Q4, Q4M or IQ4 the rows of x are rounded to int8 in blocks of 32, as
-// [Quantize] does with weights but with a float32 scale; sums within a block are
-// exact. With one in BF16Dot they are rounded to bfloat16; products of those are
-// exact. A row's bits depend neither on threads nor on the other rows. Results below
-// the normal range may be zero.
+// With a weight in Q8, Q4, Q4M or IQ4, the rows of x are rounded to int8 in blocks of 32, as
+// [Quantize] does with weights but with a float32 scale; sums within a block are exact. With a
+// weight in BF16Dot they are rounded to bfloat16; products are exact. A row's bits depend neither
+// on threads nor on the other rows. Results below the normal range may be zero.
 //
-// By tiles (amx, from 8, 12 or 28 rows on with BF16Dot, 4 bits or Q8) x and the weights of
-// every packed format are rounded to bfloat16, a weight after its scale is applied and
-// halves away from zero. That is nearer to the exact product than 8 bits of x are, and
-// differs from it, so a row has other bits there than among few.
+// AMX tiles (from 8 rows on with BF16Dot, 12 with 4 bits, 28 with Q8) round x and the weights of
+// every packed format to bfloat16; a weight is scaled first and halves are rounded away from zero.
+// The result is closer to the exact product than with 8 bits of x, and it differs in bits from a
+// product of fewer rows.
 func MatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	w.check("MatMul")
 	if m < 0 || len(x) < m*w.K || len(dst) < m*w.N || (bias != nil && len(bias) < w.N) {
@@ -53,14 +51,15 @@ func MatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	matMul(p, dst[:m*w.N], x[:m*w.K], m, w, bias)
 }
 
-// FewRows is the most rows of a product with weights in f whose bits do not depend on how many
-// they are.
+// FewRows returns the most rows of a product with weights in f whose bits do not depend on the
+// number of rows.
 func FewRows(f Format) int { return fewRows(f) }
 
-// anyRows is FewRows where no count of rows changes bits; packed weights bound a forward anyway.
+// anyRows is FewRows for formats whose bits never depend on the number of rows: more rows than a
+// caller needs.
 const anyRows = 1 << 10
 
-// goPanel is the number of outputs that the reference gives a thread at a time.
+// goPanel is the number of outputs that the reference computes per task.
 const goPanel = 16
 
 // matMulGo is the reference: every output is summed over k in ascending order
@@ -95,7 +94,7 @@ func matMulGo(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	})
 }
 
-// dot4Go is the products of x with four consecutive rows as long as x.
+// dot4Go returns the products of x with four consecutive rows of the same length.
 func dot4Go(x, rows []float32) (s [4]float32) {
 	k := len(x)
 	w0, w1, w2, w3 := rows[:k], rows[k:2*k], rows[2*k:3*k], rows[3*k:4*k]

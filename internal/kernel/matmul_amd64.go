@@ -11,15 +11,14 @@ import (
 
 const (
 	maxTileRows = 6
-	// depth is the most values of k that a packed panel holds: at 64 columns
-	// 128 KiB, which stays in the second-level cache next to the rows of x.
+	// depth is the most values of k in a packed panel: with 64 columns 128 KiB, which fit the
+	// second-level cache together with the rows of x.
 	depth = 512
-	// rowBlock bounds the rows that one task takes, and with them its
-	// accumulators.
+	// rowBlock is the most rows of one task, and so limits its accumulators.
 	rowBlock = 960
-	// groupWidth is the columns of a task where all rows of x take more than groupBytes, which a
-	// last-level cache that is shared may not keep; of x, groupTiles tiles pass over a panel after
-	// the other, from the second-level cache.
+	// groupWidth is the number of columns of a task if all rows of x take more than groupBytes,
+	// which a shared last-level cache may not hold. Then groupTiles tiles of x at a time go over
+	// all panels of the group from the second-level cache.
 	groupWidth = 64
 	groupBytes = 4 << 20
 	groupTiles = 24
@@ -27,8 +26,8 @@ const (
 	streamBytes = 128 << 10
 )
 
-// smallRows is the most rows of x that go straight over the weight's rows; from
-// there on packing pays.
+// smallRows returns the most rows of x that are multiplied straight with the weight's rows; from
+// more rows on, packing is faster.
 func smallRows(level implementation) int {
 	if level == implAVX512 {
 		return 18
@@ -36,7 +35,7 @@ func smallRows(level implementation) int {
 	return 8
 }
 
-// fewRows: of packed weights only pairs of bfloat16 are summed in another order by tiles.
+// fewRows: of the packed weights, only BF16Dot is summed in another order by tiles.
 func fewRows(f Format) int {
 	switch {
 	case f == BF16Dot && choice() == implAMX:
@@ -47,7 +46,7 @@ func fewRows(f Format) int {
 	return smallRows(impl())
 }
 
-// panelWidth is the number of columns of gemmTile's packed operand.
+// panelWidth returns the number of columns of gemmTile's packed operand.
 func panelWidth(level implementation) int {
 	if level == implAVX512 {
 		return 64
@@ -55,27 +54,26 @@ func panelWidth(level implementation) int {
 	return 16
 }
 
-// prefetch walks a block of memory 128 or 256 bytes at a time down its rows, one
-// step for every four steps of a tile's k, so that the next panel's weights arrive
-// while this one is used. The zero value does nothing.
+// prefetch walks over a block of memory row by row, 128 or 256 bytes per step, one step for every
+// four of a tile's k, so that the next panel's weights arrive while this one is used. The zero
+// value does nothing.
 type prefetch struct {
 	next   uintptr // may point past the matrix: never dereferenced
 	stride int     // bytes from row to row
 	rows   int     // rows of the block
-	row    int     // of next
-	left   int     // steps to go
+	row    int     // index of next's row
+	left   int     // remaining steps
 	second int     // 128 for steps of 256 bytes, 0 for 128
 }
 
 // prefetchForever is a count that no tile reaches.
 const prefetchForever = 1 << 40
 
-// gemmTile is C[rows, w] = A[rows, k]·B[k, w], added to C when accumulate is
-// set, for 1 to 6 rows and w = panelWidth(level): the block from which larger
-// products are built. ldc and lda count elements; B is packed, w values for
-// every k (packPanel). Nothing is read or written outside, and
-// every output is one chain of fused multiply-adds in ascending k, so that the
-// number of rows does not change it. The level must not be implGo.
+// gemmTile is C[rows, w] = A[rows, k]·B[k, w], added to C if accumulate is set, for 1 to 6 rows and
+// w = panelWidth(level). Larger products are built from it. ldc and lda count elements; B is packed
+// with w values for every k (see packPanel). It reads and writes nothing outside. Every output is
+// one chain of fused multiply-adds in ascending k, so the number of rows does not change its
+// result. The level must not be implGo.
 func gemmTile(
 	level implementation, c *float32, ldc int, a *float32, lda int, b *float32, k, rows int,
 	accumulate bool, pf *prefetch,
@@ -161,7 +159,7 @@ func packPanel(level implementation, f Format, dst []float32, src unsafe.Pointer
 		if rows == lanes && whole > 0 {
 			packBlocks(level, f, &dst[j], 4*w, (*byte)(from), ld, whole)
 		}
-		first := whole // the first block that a whole square does not cover
+		first := whole // the first block that whole squares do not cover
 		if rows < lanes {
 			first = 0
 		}
@@ -199,8 +197,8 @@ func packBlocks(level implementation, f Format, dst *float32, ldd int, src *byte
 	}
 }
 
-// product is one call of MatMul. It is recycled with its buffers, so that a
-// product allocates nothing once they have grown.
+// product is one call of MatMul. It is recycled with its buffers, so that a product allocates
+// nothing once they are large enough.
 type product struct {
 	level  implementation
 	dst, x []float32
@@ -208,10 +206,10 @@ type product struct {
 	w      *Matrix
 	bias   []float32
 
-	// the few-rows case
+	// for few rows
 	rowsPerTask int
 
-	// the many-rows case
+	// for many rows
 	kc, blocks int    // depth of a block of k, number of blocks
 	xBlocks    []byte // x as [blocks][m][kc] float32, when there are several blocks
 	group      int    // panels of a task
@@ -227,7 +225,7 @@ var products = sync.Pool{New: func() any {
 	return t
 }}
 
-// scratch is what one thread needs for a task of the many-rows case.
+// scratch is one thread's scratch memory for a task with many rows.
 type scratch struct {
 	panel []float32 // packed weights
 	c     []float32 // accumulators [rows][panelWidth]
@@ -235,7 +233,7 @@ type scratch struct {
 }
 
 var scratches = sync.Pool{New: func() any {
-	// whole cache lines: a vector of the panel never crosses one
+	// aligned to cache lines, so that no vector of the panel crosses one
 	b := make([]float32, depth*64+16)
 	for uintptr(unsafe.Pointer(&b[0]))%64 != 0 {
 		b = b[1:]
@@ -263,11 +261,10 @@ func matMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	products.Put(t)
 }
 
-// runSmall computes few rows straight over the rows of the weight, at the
-// speed at which memory delivers them.
+// runSmall multiplies few rows straight with the rows of the weight, at the speed of memory.
 func (t *product) runSmall(p *Pool) {
 	t.rowsPerTask = max(4, streamBytes/(t.w.K*t.w.Format.Size())&^3)
-	if p != nil { // small weights: still a few tasks a thread
+	if p != nil { // small weights: still a few tasks per thread
 		t.rowsPerTask = max(4, min(t.rowsPerTask, t.w.N/(4*p.Threads())&^3))
 	}
 	p.Run((t.w.N+t.rowsPerTask-1)/t.rowsPerTask, t.runDots)
@@ -294,7 +291,7 @@ func (t *product) dots(task int) {
 		for i := 0; i < m; {
 			n, shape := 1, len(kernels)-1
 			if rows == 4 {
-				// near-equal parts, so that none is slow
+				// almost equal parts, so that none is slow
 				parts := (m - i + maxM - 1) / maxM
 				n = (m - i + parts - 1) / parts
 				shape = n - 1
@@ -331,8 +328,8 @@ func (t *product) dotTails(r, rows, k int) {
 	}
 }
 
-// runLarge computes many rows: a panel of the weight's rows is widened and
-// transposed a block of k at a time, and all rows of x pass over it.
+// runLarge computes many rows: it widens and transposes a panel of the weight's rows, a block of k
+// at a time, and multiplies all rows of x with it.
 func (t *product) runLarge(p *Pool) {
 	w, m := t.w, t.m
 	width := panelWidth(t.level)
@@ -360,9 +357,8 @@ func (t *product) runLarge(p *Pool) {
 // copyRows is the number of rows of x that a task rearranges.
 const copyRows = 16
 
-// copyX writes rows of x as blocks of k, so that the rows of a block are
-// contiguous: a power of two between rows would put them all in the same sets
-// of the caches.
+// copyX writes rows of x as blocks of k, so that the rows of a block are contiguous. With a power
+// of two between rows, all of them would share the same cache sets.
 func (t *product) copyX(task int) {
 	k, xBlocks := t.w.K, t.blockedX()
 	for i := task * copyRows; i < min(t.m, (task+1)*copyRows); i++ {
@@ -421,9 +417,9 @@ func (t *product) panels(task int) {
 	}
 }
 
-// ahead is the walk over the block of weights that this thread packs next,
-// as far as that is known: the panel's next block of k. steps is how many the
-// tiles will take; in fewer than the block has lines, each takes two.
+// ahead returns the prefetch of the block of weights that this thread packs next, if known: the
+// panel's next block of k. steps is the number of steps that the tiles will make. If the block has
+// more lines than that, each step fetches two.
 func (t *product) ahead(from unsafe.Pointer, b, n, steps int) prefetch {
 	size := t.w.Format.Size()
 	ld := t.w.K * size
@@ -464,8 +460,8 @@ func (t *product) store(s *scratch, c []float32, first, m, col, n int) {
 	}
 }
 
-// dotTiles are the dot kernels by implementation, format and shape: four rows
-// of the weight by 1 to 6 of x (AVX2: to 2), and last one by one.
+// dotTiles lists the dot kernels by implementation, format and shape: four rows of the weight by 1
+// to 6 of x (AVX2: by 1 or 2), and last one by one.
 var dotTiles = [...][3][7]func(dst *float32, ldd int, x *float32, ldx int, w *byte, ldw, blocks,
 	mask int){
 	implAVX2: {

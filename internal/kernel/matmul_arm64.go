@@ -5,16 +5,15 @@ package kernel
 import "sync"
 
 const (
-	// neonPanel is the columns of a packed panel, neonDepth the most values of k
-	// that it holds.
+	// neonPanel is the number of columns of a packed panel, neonDepth the most values of k in it.
 	neonPanel = 16
 	neonDepth = 512
-	// neonSmall is the most rows of x that go straight over the weight's rows.
+	// neonSmall is the most rows of x that are multiplied straight with the weight's rows.
 	neonSmall = 8
 	neonRows  = 4 // of a tile
 )
 
-// neonTiles are the tiles by number of rows.
+// neonTiles lists the tiles by number of rows.
 var neonTiles = []func(c *float32, ldc int, a *float32, lda int, b *float32, k int, accumulate int){
 	tileNEON1, tileNEON2, tileNEON3, tileNEON4,
 }
@@ -28,7 +27,7 @@ type neonProduct struct {
 	runTasks func(int)
 }
 
-// neonScratch is what a thread needs for a task.
+// neonScratch is one thread's scratch memory for a task.
 type neonScratch struct {
 	rows  [4 * neonDepth]float32 // of the weight, widened
 	panel [neonPanel * neonDepth]float32
@@ -90,7 +89,7 @@ func fewRows(f Format) int {
 	return neonSmall
 }
 
-// widen puts k values from k0 on of up to four rows from o on into s.rows.
+// widen writes k values from k0 on of up to four rows from o on to s.rows.
 func (t *neonProduct) widen(s *neonScratch, o, rows, k0, k int) {
 	size := t.w.Format.Size()
 	for r := range rows {

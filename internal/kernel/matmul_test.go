@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// sumTol bounds the error of a float32 sum of k products against float64, as
-// a share of Σ|x·w|: each of at most k+2 roundings is 2⁻²⁴ relative.
+// sumTol bounds the error of a float32 sum of k products against float64, as a share of Σ|x·w|:
+// each of at most k+2 roundings has a relative error of 2⁻²⁴.
 func sumTol(k int) float64 { return float64(k+2) * 0x1p-24 }
 
-// encode stores v in format f at an odd address when odd is set; bf16 and f16
-// values must be exact.
+// encode stores v in format f, at an odd address if odd is set; values must be exact in bf16 and
+// f16.
 func encode(v []float32, f Format, odd bool) []byte {
 	b := make([]byte, len(v)*f.Size()+1)
 	if odd {
@@ -32,7 +32,7 @@ func encode(v []float32, f Format, odd bool) []byte {
 	return b[: len(v)*f.Size() : len(v)*f.Size()]
 }
 
-// halfBits is the binary16 value next to x towards zero; x is in its range.
+// halfBits returns the binary16 value next to x towards zero; x must be in range.
 func halfBits(x float32) uint16 {
 	b := math.Float32bits(x)
 	sign := uint16(b >> 16 & 0x8000)
@@ -52,7 +52,7 @@ func halfBits(x float32) uint16 {
 
 var formats = []Format{F32, F16, BF16}
 
-// randomMatrix is lively values that every format holds exactly.
+// randomMatrix returns random values that every format holds exactly.
 func randomMatrix(r *rand.Rand, n, k int, f Format, odd bool) (*Matrix, []float32) {
 	v := make([]float32, n*k)
 	for i := range v {
@@ -70,8 +70,7 @@ func randomVector(r *rand.Rand, n int) []float32 {
 	return v
 }
 
-// checkProduct runs MatMul with a canary before and after dst and compares
-// with float64.
+// checkProduct runs MatMul with a canary before and after dst and compares with float64.
 func checkProduct(
 	t *testing.T, p *Pool, r *rand.Rand, m, n, k int, f Format, odd, withBias bool,
 ) []float32 {
@@ -123,7 +122,7 @@ func TestMatMulSizes(t *testing.T) {
 	forEachImpl(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(1, 2))
 		for _, f := range formats {
-			for k := range 201 { // every depth, both regimes
+			for k := range 201 { // every depth, few and many rows
 				checkProduct(t, p, r, 1+k%19, 1+k*7%23, k, f, k%2 == 1, k%3 == 0)
 				checkProduct(t, nil, r, 13+k%17, 1+k*11%90, k, f, k%2 == 0, k%3 == 1)
 			}
@@ -150,8 +149,8 @@ func TestMatMulManyRows(t *testing.T) {
 	})
 }
 
-// TestMatMulThreads: the same bits for any number of threads, and for a row
-// alone as for the row among others of the same regime.
+// TestMatMulThreads: the same bits for any number of threads, and for a row alone as among other
+// rows, of few or of many.
 func TestMatMulThreads(t *testing.T) {
 	forEachImpl(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(5, 6))
@@ -209,7 +208,7 @@ func TestMatMulSpecialValues(t *testing.T) {
 					v[2*k-1] = inf           // 1
 					v[2*k] = -inf            // 2: the infinities cancel to NaN
 					v[3*k-1] = inf           //
-					tiny := float32(0x1p-24) // a denormal in binary16, exact in all
+					tiny := float32(0x1p-24) // a denormal in binary16, exact in all formats
 					v[4*k-1] = tiny          // 3
 					dst := make([]float32, m*5)
 					MatMul(nil, dst, x, m, &Matrix{Format: f, N: 5, K: k, Data: encode(v, f, true)},
@@ -222,7 +221,7 @@ func TestMatMulSpecialValues(t *testing.T) {
 								k, i, d[:5])
 						}
 					}
-					// denormal float32: in the weight where the format holds it, and in x
+					// float32 denormals: in the weight if the format holds them, and in x
 					small := math.Float32frombits(1 << 20)
 					for i := range v {
 						v[i] = 0
@@ -341,10 +340,10 @@ func TestMatMulDoesNotAllocate(t *testing.T) {
 	defer p.Close()
 	r := rand.New(rand.NewPCG(9, 10))
 	if raceDetector {
-		t.Skip("the race detector makes pools forget")
+		t.Skip("the race detector makes sync.Pool drop values")
 	}
 	if Implementation() == "go" {
-		t.Skip("the reference widens rows into memory of its own")
+		t.Skip("the reference allocates memory to widen rows")
 	}
 	for _, m := range []int{1, 33} {
 		w, _ := randomMatrix(r, 512, 600, F16, false)
@@ -357,8 +356,8 @@ func TestMatMulDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// BenchmarkMatMul prints the rate of whole products and its share of the peak
-// of this machine: multiply-adds on registers, or memory reads for one row.
+// BenchmarkMatMul reports the rate of whole products and its share of this machine's peak:
+// multiply-adds on registers, or memory reads for one row.
 func BenchmarkMatMul(b *testing.B) {
 	for _, threads := range []int{1, 2} {
 		p := NewPool(threads)
@@ -395,8 +394,8 @@ func BenchmarkMatMul(b *testing.B) {
 	}
 }
 
-// TestMatMulManyBytes: rows that take so much memory that tasks have more columns have the bits
-// that they have in two halves, which do not.
+// TestMatMulManyBytes: a product whose rows take so much memory that tasks get more columns has the
+// same bits as its two halves, whose tasks do not.
 func TestMatMulManyBytes(t *testing.T) {
 	forEachImpl(t, func(t *testing.T) {
 		if impl() == implGo {

@@ -5,11 +5,11 @@ import (
 	"unsafe"
 )
 
-// Format is how the elements of a [Matrix] are stored.
+// Format is the storage format of the elements of a [Matrix].
 type Format uint8
 
-// The formats of a weight, all little-endian. Those from Q8 on are made by
-// [Quantize], and products with them round the activations.
+// Formats of a weight, all little-endian. [Quantize] makes those from Q8 on; products with them
+// round the activations.
 const (
 	F32     Format = iota
 	F16            // IEEE binary16
@@ -18,16 +18,16 @@ const (
 	Q4             // blocks of 32 4-bit values with a scale, packed by Quantize
 	BF16Dot        // bfloat16, packed by Quantize, for products with bfloat16
 	Q4M            // blocks of 32 4-bit values with a scale and a minimum, packed by Quantize
-	IQ4            // blocks of 32 numbers of values in a table, with a scale, packed by PackBlocks
+	IQ4            // blocks of 32 4-bit indices into a table, with a scale, packed by PackBlocks
 )
 
-// packed tells the formats of Quantize from those of checkpoints.
+// packed reports whether f is a format of Quantize or PackBlocks, not of checkpoints.
 func (f Format) packed() bool { return f.blocks() || f == BF16Dot }
 
-// blocks tells the formats of blocks of 32.
+// blocks reports whether f has blocks of 32.
 func (f Format) blocks() bool { return f == Q8 || f == Q4 || f == Q4M || f == IQ4 }
 
-// Size is the number of bytes of one element of F32, F16 or BF16.
+// Size returns the bytes of one element of F32, F16 or BF16.
 func (f Format) Size() int {
 	switch f {
 	case F32:
@@ -38,8 +38,8 @@ func (f Format) Size() int {
 	panic(fmt.Sprintf("kernel.Format: unknown format %d", f))
 }
 
-// String is the name that a checkpoint uses, "F32", "F16" or "BF16", or "Q8",
-// "Q4", "Q4M", "IQ4" or "BF16Dot".
+// String returns the name of the format: "F32", "F16" and "BF16" as in checkpoints, or "Q8", "Q4",
+// "Q4M", "IQ4" or "BF16Dot".
 func (f Format) String() string {
 	switch f {
 	case F32:
@@ -62,20 +62,20 @@ func (f Format) String() string {
 	return fmt.Sprintf("Format(%d)", uint8(f))
 }
 
-// Matrix is a weight [N out, K in]. In F32, F16 and BF16 Data holds N·K elements
-// row-major; in the other formats it is packed as [Quantize] leaves it. It may have any
-// alignment and may be read-only memory; it is never written.
+// Matrix is a weight [N out, K in]. In F32, F16 and BF16, Data holds N·K elements row-major; in the
+// other formats it is packed by [Quantize]. Data may have any alignment and may be read-only
+// memory; it is never written.
 type Matrix struct {
 	Format Format
 	N, K   int
 	Data   []byte
-	// Order, where it is not nil, says which input each of the K columns of Data is for:
-	// blocks of 32 columns then hold inputs that lie apart. Only the formats of blocks
-	// may have one. It is a permutation.
+	// Order, when not nil, gives the input of each of the K columns of Data: blocks of 32 columns
+	// then hold inputs that are not adjacent. It is a permutation. Only formats with blocks may
+	// have one.
 	Order []int32
 }
 
-// MatrixF32 is the [n, k] matrix over v, which it shares.
+// MatrixF32 returns the [n, k] matrix over v, which it shares.
 func MatrixF32(n, k int, v []float32) *Matrix {
 	if n < 0 || k < 0 || len(v) < n*k {
 		panic("kernel.MatrixF32: slice too short")
@@ -83,8 +83,7 @@ func MatrixF32(n, k int, v []float32) *Matrix {
 	return &Matrix{Format: F32, N: n, K: k, Data: float32Bytes(v[:n*k])}
 }
 
-// Row widens row i into dst, which has K elements, scales applied: an
-// embedding's lookup.
+// Row writes row i, widened and scaled, to dst, which has K elements: an embedding's lookup.
 func (w *Matrix) Row(dst []float32, i int) {
 	if i < 0 || i >= w.N || len(dst) < w.K {
 		panic("kernel.Matrix.Row: row or destination out of range")
@@ -101,7 +100,7 @@ func (w *Matrix) Row(dst []float32, i int) {
 	Convert(dst[:w.K], w.Data[i*size:(i+1)*size], w.Format)
 }
 
-// Bytes is the number of bytes that the weight takes in its format.
+// Bytes returns the number of bytes of the weight in its format.
 func (w *Matrix) Bytes() int {
 	switch w.Format {
 	case Q8, Q4, Q4M, IQ4:
@@ -112,7 +111,7 @@ func (w *Matrix) Bytes() int {
 	return w.N * w.K * w.Format.Size()
 }
 
-// check panics unless Data holds the weight.
+// check panics if Data does not hold the weight.
 func (w *Matrix) check(caller string) {
 	if w.N < 0 || w.K < 0 || len(w.Data) < w.Bytes() {
 		panic(
@@ -126,11 +125,11 @@ func (w *Matrix) check(caller string) {
 	}
 }
 
-// orderedPart is the columns of which gather copies the inputs at a time.
+// orderedPart is the most columns whose inputs gather copies at a time.
 const orderedPart = 512
 
 // gather returns, for a weight with an order, the inputs of columns from … from+n-1, at most
-// orderedPart of them, out of a row x of all inputs.
+// orderedPart of them, from a row x of all inputs.
 func (w *Matrix) gather(to *[orderedPart]float32, x []float32, from, n int) []float32 {
 	order, part := w.Order[from:from+n], to[:n]
 	for len(order) >= 4 && len(part) >= 4 {
@@ -148,7 +147,7 @@ func float32Bytes(v []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v))
 }
 
-// grow returns buf with n elements, whose values are left as they are.
+// grow returns buf with n elements, whose values are unspecified.
 func grow[T any](buf []T, n int) []T {
 	if cap(buf) < n {
 		return make([]T, n)

@@ -2,22 +2,20 @@ package kernel
 
 import "sync"
 
-// memoryChunk is what is asked of the system at a time. Pages that are never
-// written take no memory.
+// memoryChunk is the size of a request to the system. Pages that are never written take no memory.
 const memoryChunk = 1 << 30
 
-// Memory holds weights outside of the heap, where the system has a way to: in
-// huge pages, without a share in the garbage collector's accounts, which would
-// let as much garbage pile up as there are weights, and given back at once by
-// Free. Its blocks are never given back alone. The zero value is ready for use;
-// a nil *Memory returns heap. It is safe for concurrent use.
+// Memory holds weights outside the heap if the system allows it: in huge pages, and freed at once
+// by Free. The garbage collector does not count this memory; otherwise it would let as much garbage
+// pile up as there are weights. Single blocks are never freed. The zero value is ready for use; a
+// nil *Memory allocates from the heap. It is safe for concurrent use.
 type Memory struct {
 	mu     sync.Mutex
 	chunks [][]byte
-	rest   []byte // of the newest chunk
+	rest   []byte // of the last chunk
 }
 
-// Bytes returns n zero bytes, aligned to 64 where they are not heap.
+// Bytes returns n zero bytes, aligned to 64 unless they come from the heap.
 func (m *Memory) Bytes(n int) []byte {
 	if m == nil {
 		return largeBytes(n)
@@ -38,7 +36,7 @@ func (m *Memory) Bytes(n int) []byte {
 	return b
 }
 
-// Free gives everything back; the blocks must not be used afterwards.
+// Free frees all memory; the blocks must not be used afterwards.
 func (m *Memory) Free() error {
 	if m == nil {
 		return nil

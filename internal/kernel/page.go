@@ -9,30 +9,31 @@ import (
 // PageKeys is the number of keys that a [Page] holds.
 const PageKeys = 64
 
-// Page is a part of a cache: the keys and values of up to PageKeys tokens in one
-// layer, in float32, or in float16 where Halves is not nil. They lie as attention
-// reads them, head by head, all keys before all values:
+// Page is a part of a cache: the keys and values of up to PageKeys tokens in one layer, in float32,
+// or in float16 if Halves is not nil. They are stored in the order in which attention reads them,
+// head by head, all keys before all values:
 //
 //	keys   [KVHeads][HeadDim][PageKeys]
 //	values [KVHeads][PageKeys][HeadDim rounded up to 16]
 //
-// so that neither the scores of many queries nor those of one need a copy.
+// so that neither many queries nor a single one need a copy.
 type Page struct {
 	Floats []float32
 	Halves []uint16
 }
 
-// attnPad: rows in memory and buffers of attention end on a multiple of the longest vector.
+// attnPad is the length of the longest vector. Rows in memory and buffers of attention are padded
+// to a multiple of it.
 const attnPad = 16
 
 func padded(n int) int { return (n + attnPad - 1) &^ (attnPad - 1) }
 
-// PageSize is the number of elements of a page.
+// PageSize returns the number of elements of a page.
 func PageSize(kvHeads, headDim int) int {
 	return kvHeads * PageKeys * (headDim + padded(headDim))
 }
 
-// PageBytes is the memory of a page, of float16 where half is set.
+// PageBytes returns the memory of a page in bytes; half means float16.
 func PageBytes(kvHeads, headDim int, half bool) int64 {
 	size := int64(4)
 	if half {
@@ -51,14 +52,14 @@ func NewPage(m *Memory, kvHeads, headDim int, half bool) Page {
 	return Page{Floats: unsafe.Slice((*float32)(b), n)}
 }
 
-// pageKeys is where the keys of a head begin, and pageValues where its values do.
+// pageKeys returns the start of a head's keys, pageValues the start of its values.
 func pageKeys(headDim, head int) int { return head * PageKeys * headDim }
 
 func pageValues(kvHeads, headDim, head int) int {
 	return PageKeys * (kvHeads*headDim + head*padded(headDim))
 }
 
-// check panics unless the page has the size.
+// check panics if the page does not have the size.
 func (g *Page) check(size int) {
 	if g == nil || (g.Halves == nil && len(g.Floats) < size) ||
 		(g.Halves != nil && len(g.Halves) < size) {
@@ -67,14 +68,14 @@ func (g *Page) check(size int) {
 }
 
 const (
-	// pageGroup is the number of heads that a task of WritePages takes.
+	// pageGroup is the number of heads in a task of WritePages.
 	pageGroup = 4
-	// pageSerial is the number of elements from which its tasks are shared out.
+	// pageSerial is the number of elements from which WritePages uses several threads.
 	pageSerial = 1 << 12
 )
 
-// WritePages puts rows keys k and values v, both [rows, kvHeads·headDim], into the
-// pages from key at on, rounded to float16 where pages are.
+// WritePages writes rows keys k and values v, both [rows, kvHeads·headDim], to the pages from key
+// at on, rounded to float16 if the pages are.
 func WritePages(p *Pool, pages []*Page, at int, k, v []float32, rows, kvHeads, headDim int) {
 	if rows == 0 {
 		return
@@ -124,7 +125,7 @@ func (w *pageWrite) task(i int) {
 	w.heads(w.at/PageKeys+i/n, h, min(h+pageGroup, w.kvHeads))
 }
 
-// heads writes the rows of one page for the heads h0 … h1-1.
+// heads writes the rows of one page for heads h0 … h1-1.
 func (w *pageWrite) heads(page, h0, h1 int) {
 	g, d, width := w.pages[page], w.headDim, w.kvHeads*w.headDim
 	lo, hi := max(w.at, page*PageKeys), min(w.at+w.rows, (page+1)*PageKeys)
@@ -155,7 +156,7 @@ func transposeRowsGo(dst, src []float32, stride, rows, n int) {
 	}
 }
 
-// halfRows is the number of rows from which a transposition comes before rounding.
+// halfRows is the number of rows from which values are transposed before they are rounded.
 const halfRows = 16
 
 // pageScratch is one thread's scratch memory.
@@ -187,8 +188,8 @@ func transposeHalves(dst []uint16, src []float32, stride, rows, n int) {
 	}
 }
 
-// ReadPages copies the keys (or values) from … to-1 out of pages as float32 into
-// dst [to-from, kvHeads·headDim].
+// ReadPages copies the keys (or values) from … to-1 of pages as float32 to dst [to-from,
+// kvHeads·headDim].
 func ReadPages(dst []float32, pages []*Page, from, to, kvHeads, headDim int, values bool) {
 	width, d := kvHeads*headDim, headDim
 	for j := from; j < to; j++ {

@@ -5,13 +5,12 @@ import (
 	"unsafe"
 )
 
-// hugePage is the usual size of a huge page; with another the advice is merely
-// less useful.
+// hugePage is the usual size of a huge page. With another size the advice is only less useful.
 const hugePage = 2 << 20
 
-// largeBytes allocates n zero bytes, and when they are many asks for huge
-// pages: a product of one row reads each weight once, and there the walk of
-// the page tables costs a third of the time. A refusal is no error.
+// largeBytes allocates n zero bytes. For large n it requests huge pages: a product of one row reads
+// each weight once, and with small pages the page-table walks take a third of the time. It ignores
+// a refusal.
 func largeBytes(n int) []byte {
 	if n < 2*hugePage {
 		return make([]byte, n)
@@ -21,8 +20,8 @@ func largeBytes(n int) []byte {
 	return b
 }
 
-// workBytes allocates n bytes of scratch memory, in huge pages where they are not few: tiles read
-// from a hundred pages in a row, and the processor knows the places of about as many.
+// workBytes allocates n bytes of scratch memory, in huge pages unless n is small. Tiles read from a
+// hundred pages in turn, and the processor caches the addresses of about as many.
 func workBytes(n int) []byte {
 	if n < hugePage/8 {
 		return make([]byte, n)
@@ -31,7 +30,7 @@ func workBytes(n int) []byte {
 	return hugeStart(make([]byte, n+hugePage))[:n]
 }
 
-// hugeStart asks for huge pages for b and returns it from its first huge page on.
+// hugeStart requests huge pages for b and returns b from its first huge page on.
 func hugeStart(b []byte) []byte {
 	start := (uintptr(unsafe.Pointer(&b[0])) + hugePage - 1) &^ (hugePage - 1)
 	skip := int(start - uintptr(unsafe.Pointer(&b[0])))
@@ -39,8 +38,8 @@ func hugeStart(b []byte) []byte {
 	return b[skip:]
 }
 
-// mapBytes asks the system for n zero bytes, and unmapBytes gives them back.
-// They need not exist all at once: what is written to, does.
+// mapBytes requests n zero bytes from the system; unmapBytes frees them. Memory is used only for
+// pages that are written.
 func mapBytes(n int) ([]byte, error) {
 	return syscall.Mmap(-1, 0, n+hugePage, syscall.PROT_READ|syscall.PROT_WRITE,
 		syscall.MAP_PRIVATE|syscall.MAP_ANON|syscall.MAP_NORESERVE)
@@ -48,6 +47,6 @@ func mapBytes(n int) ([]byte, error) {
 
 func unmapBytes(b []byte) error { return syscall.Munmap(b) }
 
-// madvHugePage is MADV_HUGEPAGE of Linux on every architecture but alpha,
-// parisc and xtensa, none of which Go has.
+// madvHugePage is Linux's MADV_HUGEPAGE on every architecture except alpha, parisc and xtensa,
+// which Go does not support.
 const madvHugePage = 14

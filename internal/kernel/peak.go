@@ -2,34 +2,33 @@ package kernel
 
 import "time"
 
-// peakTime is how long a measurement of the machine takes; the best of
-// peakTries is reported, because other tenants only ever slow it down.
+// peakTime is the duration of a measurement of the machine. The best of peakTries is reported,
+// because other processes can only slow it down.
 const (
 	peakTime  = 30 * time.Millisecond
 	peakTries = 5
 	peakBytes = 128 << 20 // beyond the last-level cache of most machines
 )
 
-// PeakFMA measures the rate of fused multiply-adds on registers alone with all
-// threads of p and the implementation in use, in GFLOP/s: the ceiling of a
-// float32 product. Takes about 0.2 s.
+// PeakFMA measures the rate of fused multiply-adds on registers only, with all threads of p and the
+// implementation in use, in GFLOP/s: the upper limit of a float32 product. It takes about 0.2 s.
 func PeakFMA(p *Pool) float64 { return peak(p, fmaPerRound(), fmaLoop) }
 
-// PeakDot measures the rate of 8-bit multiply-adds into 32-bit sums on registers
-// alone, in GOP/s (two a multiply-add): VPDPBUSD, or three instructions of AVX2 for 32. It is the
-// ceiling of a product of Q8; the reference in Go reports its float32 rate. Takes about 0.2 s.
+// PeakDot measures the rate of 8-bit multiply-adds into 32-bit sums on registers only, in GOP/s
+// (two per multiply-add), with VPDPBUSD, or three instructions of AVX2 for 32 products: the upper
+// limit of a product of Q8. The reference in Go reports its float32 rate. It takes about 0.2 s.
 func PeakDot(p *Pool) float64 { return peak(p, dotPerRound(), dotLoop) }
 
-// PeakNibble is PeakDot for products of 4 bits: where there is no VPDPBUSD, their sums of a block
-// fit 16 bits, and two instructions of AVX2 do for 32.
+// PeakNibble is PeakDot for products of 4 bits. Without VPDPBUSD, their sums of a block fit 16
+// bits, so two instructions of AVX2 are enough for 32 products.
 func PeakNibble(p *Pool) float64 { return peak(p, nibblePerRound(), nibbleLoop) }
 
-// PeakBF16 measures the rate of bfloat16 multiply-adds into float32 sums on
-// registers alone, in GFLOP/s: the ceiling of a product of BF16Dot, VDPBF16PS or
-// the fused multiply-adds that replace it. Takes about 0.2 s.
+// PeakBF16 measures the rate of bfloat16 multiply-adds into float32 sums on registers only, in
+// GFLOP/s, with VDPBF16PS or the fused multiply-adds that replace it: the upper limit of a product
+// of BF16Dot. It takes about 0.2 s.
 func PeakBF16(p *Pool) float64 { return peak(p, bf16PerRound(), bf16Loop) }
 
-// peak is the best rate of loop in 10⁹ operations a second.
+// peak returns the best rate of loop in 10⁹ operations per second.
 func peak(p *Pool, perRound int, loop func(rounds int)) float64 {
 	best := 0.0
 	for range peakTries {
@@ -38,13 +37,12 @@ func peak(p *Pool, perRound int, loop func(rounds int)) float64 {
 	return best
 }
 
-// PeakRead measures the rate at which all threads of p read memory that is in
-// no cache, in GB/s: the ceiling of a product of one row. Takes about 0.3 s and
-// 128 MiB.
+// PeakRead measures the rate at which all threads of p read memory that is in no cache, in GB/s:
+// the upper limit of a product of one row. It takes about 0.3 s and 128 MiB.
 func PeakRead(p *Pool) float64 {
 	buf := largeBytes(peakBytes)
 	for i := 0; i < len(buf); i += 4096 {
-		buf[i] = 1 // a page of its own behind every address
+		buf[i] = 1 // a physical page for every virtual one
 	}
 	best := 0.0
 	for range peakTries {
@@ -53,7 +51,7 @@ func PeakRead(p *Pool) float64 {
 	return best
 }
 
-// fmaLoopGo is rounds of four independent multiply-adds.
+// fmaLoopGo runs rounds of four independent multiply-adds.
 func fmaLoopGo(rounds int) float32 {
 	var a, b, c, d float32
 	x, y := float32(rounds), float32(1e-9)
@@ -73,7 +71,7 @@ func readLoopGo(b []byte) (sum byte) {
 	return sum
 }
 
-// sink keeps the compiler from dropping what led to v.
+// sink keeps the compiler from removing the computation of its argument.
 //
 //go:noinline
 func sink(float32) {}

@@ -4,7 +4,7 @@ package kernel
 
 //go:generate sh -c "cd _gen && go run . -kernel peak"
 
-// fmaPerRound is the number of scalar multiply-adds in a round of fmaLoop.
+// fmaPerRound returns the number of scalar multiply-adds in a round of fmaLoop.
 func fmaPerRound() int {
 	switch impl() {
 	case implAVX512:
@@ -26,7 +26,7 @@ func fmaLoop(rounds int) {
 	}
 }
 
-// dotPerRound is the number of byte multiply-adds in a round of dotLoop.
+// dotPerRound returns the number of byte multiply-adds in a round of dotLoop.
 func dotPerRound() int {
 	switch {
 	case choice() == implAMX:
@@ -56,7 +56,7 @@ func dotLoop(rounds int) {
 	}
 }
 
-// nibblePerRound and nibbleLoop are those of 4 bits.
+// nibblePerRound and nibbleLoop are the same for 4 bits.
 func nibblePerRound() int {
 	if hasStrips(impl()) {
 		return 12 * 32
@@ -94,8 +94,8 @@ func bf16Loop(rounds int) {
 	fmaLoop(rounds)
 }
 
-// tilePerRound is the number of multiply-adds in a round of tileLoop that counts as one of the
-// other loops: there are so many more in one of tiles that rounds are divided.
+// tilePerRound is the number of multiply-adds that count for one round of tileLoop. Tiles do far
+// more per round than the other loops, so tileLoop divides its rounds by tileRounds.
 const (
 	tilePerRound = tileRows * tileRows * tileK * 4 / tileRounds
 	tileRounds   = 32

@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// A plan is a way to compute products of many rows with 8- and 4-bit weights. All plans of a
+// A plan is a way to compute products of many rows with 8- and 4-bit weights. All plans for a
 // format give the same bits.
 type plan uint8
 
 const (
 	planRows   plan = iota // tiles of many rows, over all of K
 	planWide               // tiles of three rows and two panels
-	planBlocks             // K in blocks, whose weights stay in the first-level cache
+	planBlocks             // K in blocks whose weights fit the first-level cache
 )
 
 var planNames = [...]string{planRows: "rows", planWide: "wide", planBlocks: "blocks"}
 
 var (
-	fixedPlan atomic.Int32 // a plan and 1, 0 where trials choose
+	fixedPlan atomic.Int32 // a plan + 1, or 0 if trials choose
 	planError = planFromEnvironment(os.Getenv("KERNEL_PLAN"))
 )
 
@@ -34,8 +34,8 @@ func planFromEnvironment(name string) error {
 	return nil
 }
 
-// SetPlan makes products take the plan of that name wherever their format has it; "" leaves
-// the choice to trials. It must not be called while an operation runs.
+// SetPlan makes products use the plan with this name for all formats that have it; "" means that
+// trials choose. It must not be called while an operation runs.
 func SetPlan(name string) error {
 	if name == "" {
 		fixedPlan.Store(0)
@@ -50,12 +50,12 @@ func SetPlan(name string) error {
 	return nil
 }
 
-// HasPlans tells whether products of m rows with weights in f have several plans here.
+// HasPlans reports whether products of m rows with weights in f have several plans on this machine.
 func HasPlans(f Format, m int) bool {
 	return m > quantFew && !tiledFormat(f, m) && len(planCandidates(impl(), f)) > 1
 }
 
-// planChoice is the plan of a format.
+// planChoice is the chosen plan of a format.
 type planChoice struct {
 	choose sync.Once
 	PlanTrial
@@ -64,27 +64,27 @@ type planChoice struct {
 
 var planChoices [IQ4 + 1]planChoice
 
-// PlanTrial is how a format's plan was chosen.
+// PlanTrial tells how a format's plan was chosen.
 type PlanTrial struct {
 	Format string             // of the weights
 	Plan   string             // chosen
-	Ratios map[string]float64 // the medians of each plan's time in proportion to the first's
+	Ratios map[string]float64 // each plan's median time relative to the first plan's
 }
 
-// planStore keeps trials from process to process.
+// planStore keeps the results of trials between processes.
 var planStore struct {
 	load func(format string) (PlanTrial, bool)
 	save func(PlanTrial)
 }
 
-// KeepPlans makes load and save keep the trials of this machine. It must be called before the
-// first product.
+// KeepPlans sets functions that load and save trial results of this machine. It must be called
+// before the first product.
 func KeepPlans(load func(format string) (PlanTrial, bool), save func(PlanTrial)) {
 	planStore.load, planStore.save = load, save
 }
 
-// Plans returns the plans of all formats that have several here. It tries those out that no
-// product has needed yet.
+// Plans returns the plans of all formats that have several on this machine. It runs trials for
+// formats that no product has used yet.
 func Plans() []PlanTrial {
 	var list []PlanTrial
 	for _, f := range []Format{Q8, Q4, Q4M, IQ4} {
@@ -101,7 +101,7 @@ func Plans() []PlanTrial {
 	return list
 }
 
-// planOf is the plan of products of many rows with weights in f.
+// planOf returns the plan for products of many rows with weights in f.
 func planOf(level implementation, f Format) plan {
 	candidates := planCandidates(level, f)
 	if fixed := plan(fixedPlan.Load() - 1); slices.Contains(candidates, fixed) {
@@ -130,18 +130,18 @@ func planOf(level implementation, f Format) plan {
 }
 
 const (
-	// A trial's product, of one thread, takes less than a millisecond; its weights come from
-	// the second-level cache.
+	// A trial's product, on one thread, takes less than a millisecond; its weights come from the
+	// second-level cache.
 	trialRows, trialPanels, trialK = 126, 4, 4096
-	// trialTurns is how often each plan is timed; a trial ends after trialTime at the latest,
-	// when each had a turn.
+	// trialTurns is how often each plan is timed. A trial also ends after trialTime, once each plan
+	// had a turn.
 	trialTurns = 25
 	trialTime  = 150 * time.Millisecond
 	// trialGain is the ratio below which a plan is preferred to the first.
 	trialGain = 0.98
 )
 
-// tryPlans times candidates in turns, and chooses by the median of the ratios within a turn.
+// tryPlans times candidates in turns and chooses by the median of the ratios within a turn.
 func tryPlans(level implementation, f Format, candidates []plan) (plan, map[string]float64) {
 	w := &Matrix{Format: f, N: trialPanels * quantPanel, K: trialK}
 	w.Data = growWork(nil, w.Bytes())
@@ -156,7 +156,7 @@ func tryPlans(level implementation, f Format, candidates []plan) (plan, map[stri
 	t := newQuantProduct(level, dst, x, trialRows, w, nil)
 	defer t.free()
 	strips := hasStrips(level)
-	if strips { // besides the activations that they are made of
+	if strips { // in addition to the activations that they are made from
 		t.plan = planBlocks
 	}
 	for i := range t.actTasks() {
@@ -185,7 +185,7 @@ func tryPlans(level implementation, f Format, candidates []plan) (plan, map[stri
 			}
 		}
 		if turn == 0 {
-			continue // to find the caches as they will be
+			continue // the first turn only warms the caches
 		}
 		for i := range candidates {
 			ratios[i] = append(ratios[i], times[i]/times[0])

@@ -19,7 +19,7 @@ func TestSetPlan(t *testing.T) {
 	}
 }
 
-// Ensure that a plan is chosen for every format that has several, and says how.
+// Ensure that a plan is chosen for every format that has several, and that its trial is reported.
 func TestPlans(t *testing.T) {
 	defer fixedPlan.Store(fixedPlan.Load())
 	fixedPlan.Store(0)

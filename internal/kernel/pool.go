@@ -8,13 +8,12 @@ import (
 	"time"
 )
 
-// Pool runs loops on a fixed number of threads: the caller of [Pool.Run] and
-// Threads()-1 workers that live until Close. A nil *Pool is serial. One pool
-// may serve several callers at once, and f may itself call Run: the caller
-// always works on its own loop, so it never waits for a worker to come free.
+// Pool runs loops on a fixed number of threads: the caller of [Pool.Run] and Threads()-1 workers
+// that live until Close. A nil *Pool is serial. Several callers may use one pool at once, and f may
+// itself call Run. The caller always works on its own loop, so it never waits for a free worker.
 type Pool struct {
 	threads int
-	spin    bool // a thread that waits has a processor to itself
+	spin    bool // each thread has a processor, so a waiting thread may spin
 	jobs    chan *job
 	quit    chan struct{}
 	closing sync.Once
@@ -22,8 +21,8 @@ type Pool struct {
 	ended   func() bool // nil: never
 }
 
-// job is one loop. It is recycled when the caller and every worker that holds
-// it from the queue have let go.
+// job is one loop. It is recycled when the caller and every worker that took it from the queue have
+// released it.
 type job struct {
 	n        int64
 	f        func(i int)
@@ -35,8 +34,8 @@ type job struct {
 	panicked atomic.Pointer[any]
 }
 
-// NewPool starts a pool of the given number of threads, the caller's included;
-// zero or less means GOMAXPROCS.
+// NewPool starts a pool with the given number of threads, including the caller's; zero or less
+// means GOMAXPROCS.
 func NewPool(threads int) *Pool {
 	if threads <= 0 {
 		threads = runtime.GOMAXPROCS(0)
@@ -54,16 +53,16 @@ func NewPool(threads int) *Pool {
 	return p
 }
 
-// Until returns p for loops whose results nobody needs once ended, which any thread may call,
-// has reported true: what they have not begun then is left out. It must not report false
-// after that.
+// Until returns a pool with p's threads whose loops stop early: once ended returns true, indices
+// that have not started are skipped, so results are incomplete. Any thread may call ended. After it
+// has returned true, it must not return false.
 func (p *Pool) Until(ended func() bool) *Pool {
 	u := &Pool{threads: p.threads, spin: p.spin, jobs: p.jobs, quit: p.quit, ended: ended}
 	u.free.New = p.free.New
 	return u
 }
 
-// Threads is the number of threads a loop may use: 1 for a nil pool.
+// Threads returns the number of threads that a loop may use: 1 for a nil pool.
 func (p *Pool) Threads() int {
 	if p == nil {
 		return 1
@@ -71,18 +70,17 @@ func (p *Pool) Threads() int {
 	return p.threads
 }
 
-// Close stops the workers once they finish what they run. A loop that starts
-// later runs on its caller alone. Close may be called twice, and on nil.
+// Close stops the workers once they finish their current work. A loop that starts later runs only
+// on its caller. Close may be called twice, and on nil.
 func (p *Pool) Close() {
 	if p != nil {
 		p.closing.Do(func() { close(p.quit) })
 	}
 }
 
-// Run calls f(0) … f(n-1), each once, in any order and on any thread, and
-// returns when all have returned. Indices are given out one at a time from a
-// shared counter, so a slow thread holds up one call of f and no more. A panic
-// in f is raised again in the caller after the loop.
+// Run calls f(0) … f(n-1), each once, in any order and on any thread, and returns when all have
+// returned. Threads take indices one at a time from a shared counter, so a slow thread delays only
+// one call of f. A panic in f is raised again in the caller after the loop.
 func (p *Pool) Run(n int, f func(i int)) {
 	if p == nil || p.threads == 1 || n <= 1 {
 		for i := range n {
@@ -104,7 +102,7 @@ func (p *Pool) Run(n int, f func(i int)) {
 		select {
 		case p.jobs <- j:
 			continue
-		default: // every worker has more to do than it can start
+		default: // all workers are busy
 		}
 		j.refs.Add(int32(sent - helpers))
 		break
@@ -119,7 +117,7 @@ func (p *Pool) Run(n int, f func(i int)) {
 }
 
 func (p *Pool) work() {
-	debug.SetPanicOnFault(true) // of a mapped file that was cut short
+	debug.SetPanicOnFault(true) // for mapped files that are cut short
 	for {
 		j := p.soon()
 		if j == nil {
@@ -134,15 +132,14 @@ func (p *Pool) work() {
 	}
 }
 
-// A pass through a model is hundreds of short loops, and a sleeping thread takes
-// longer to wake than some of them last: a thread that ran out of work looks
-// around for spinTime before it sleeps.
+// A pass through a model is hundreds of short loops, some shorter than the time to wake a thread.
+// So a thread without work polls for spinTime before it sleeps.
 const (
 	spinTime  = 100 * time.Microsecond
-	spinPolls = 64 // looks between two at the clock
+	spinPolls = 64 // polls between two readings of the clock
 )
 
-// soon returns a job that comes while the worker is still awake, else nil.
+// soon returns a job that arrives while the worker still polls, or nil.
 func (p *Pool) soon() *job {
 	for start := time.Now(); p.spin; {
 		for range spinPolls {
@@ -183,7 +180,7 @@ func (p *Pool) release(j *job) {
 	}
 }
 
-// loop takes indices until there are none.
+// loop takes indices until there are none left.
 func (j *job) loop() {
 	for {
 		i := j.next.Add(1) - 1

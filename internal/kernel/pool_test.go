@@ -27,7 +27,7 @@ func TestPoolRunsEachIndexOnce(t *testing.T) {
 	none.Run(2, func(int) {})
 	none.Close()
 	if none.Threads() != 1 {
-		t.Error("a nil pool has other than one thread")
+		t.Error("a nil pool does not have one thread")
 	}
 }
 
@@ -95,7 +95,7 @@ func TestPoolCloseEndsWorkers(t *testing.T) {
 
 func TestPoolRunDoesNotAllocate(t *testing.T) {
 	if raceDetector {
-		t.Skip("the race detector makes pools forget")
+		t.Skip("the race detector makes sync.Pool drop values")
 	}
 	p := NewPool(2)
 	defer p.Close()
@@ -106,8 +106,8 @@ func TestPoolRunDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// Ensure that loops leave out what they have not begun once nobody needs it, and that others on
-// the same workers do not.
+// Ensure that loops of Until skip indices that have not started once they have ended, and that
+// other loops on the same workers do not.
 func TestPoolUntil(t *testing.T) {
 	for _, threads := range []int{1, 3} {
 		p := NewPool(threads)
@@ -122,7 +122,7 @@ func TestPoolUntil(t *testing.T) {
 		if n := ran.Load(); n < 100 || n > 100+int64(threads) {
 			t.Errorf("%d threads: %d indices ran, want 100 and no more than were begun", threads, n)
 		}
-		u.Run(10, func(int) { t.Error("ran after the end") })
+		u.Run(10, func(int) { t.Error("ran after ended was true") })
 		var sum atomic.Int64
 		p.Run(10, func(i int) { sum.Add(int64(i)) })
 		if sum.Load() != 45 {

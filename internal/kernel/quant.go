@@ -8,39 +8,37 @@ import (
 	"sync/atomic"
 )
 
-// Quantised weights are blocks of 32 values along K with one binary16 scale d, and in
-// Q4M one binary16 minimum m: w = d·q in Q8 and Q4, the values of GGUF's Q8_0 and Q4_0,
-// w = d·q + m with q from 0 to 15 in Q4M, those of Q4_1, and w = d·iq4Values[q] in IQ4,
-// those of IQ4_NL. They are stored in panels of 32 rows of the weight, the form that
-// every implementation reads. Block b of panel p is
+// Quantised weights are blocks of 32 values along K with one binary16 scale d and, in Q4M, one
+// binary16 minimum m: w = d·q in Q8 and Q4 (as GGUF's Q8_0 and Q4_0), w = d·q + m with q from 0 to
+// 15 in Q4M (as Q4_1), and w = d·iq4Values[q] in IQ4 (as IQ4_NL). They are stored in panels of 32
+// rows of the weight, a layout that every implementation reads. Block b of panel p is
 //
-//	[32] binary16 scales, one a row
-//	Q4M: [32] binary16 minima, one a row
+//	[32] binary16 scales, one per row
+//	Q4M: [32] binary16 minima, one per row
 //	Q8: 8 groups of [32 rows][4 along K] bytes, value + 128
-//	Q4, Q4M, IQ4: 4 pairs of groups of [32 rows][4 along K] bytes, value + 8 or value or
-//	    its number in the table; group 2j in the low half of a byte, 2j+1 in the high
+//	Q4, Q4M, IQ4: 4 pairs of groups of [32 rows][4 along K] nibbles: value + 8, value, or
+//	    table index; group 2j in the low half of a byte, 2j+1 in the high half
 //
-// and panels and blocks follow one another, p outermost. N and K are rounded
-// up to 32 with zeros. A weight takes 8.5 bits in Q8, 4.5 in Q4 and IQ4,
-// 5 in Q4M.
+// Blocks and panels are consecutive, p outermost. N and K are rounded up to 32 with zeros. A weight
+// takes 8.5 bits in Q8, 4.5 in Q4 and IQ4, 5 in Q4M.
 const (
 	quantBlock = 32
 	quantPanel = 32
 )
 
-// Activations are quantised to int8 block by block as well, in rows of blocks
-// of actBlock bytes: 32 int8, the float32 scale, and −offset·Σ of the int8 as
-// an int32, which takes back the offset of the stored weights. Where there is no
-// offset, for Q4M, it is Σ of the int8 times the scale as a float32, for the minima.
+// Activations are also quantised to int8 in blocks. A block takes actBlock bytes: 32 int8, the
+// float32 scale, and an int32, −offset·Σ of the int8, which cancels the offset of the stored
+// weights. For Q4M, which has no offset, this is a float32 for the minima instead: Σ of the int8
+// times the scale.
 const (
 	actBlock  = 40
 	actScale  = 32
 	actOffset = 36
-	// actLeast is the largest magnitude to which a block of activations is
-	// scaled at least, so that its reciprocal is finite.
+	// actLeast is a lower limit on the magnitude that sets a block's scale, so that its reciprocal
+	// is finite.
 	actLeast = 1e-30
-	// actMagic is the bits of 12582912, whose float32 counts in ones: planBlocks adds it to
-	// the offsets.
+	// actMagic is the bits of the float32 12582912, whose last bit is worth 1; planBlocks adds it
+	// to the offsets.
 	actMagic = 0x4b400000
 )
 
@@ -52,7 +50,7 @@ func addOffsets(acts []byte, n int32) {
 	}
 }
 
-// quantBlockSize is the bytes of one block of a panel.
+// quantBlockSize returns the bytes of one block of a panel.
 func quantBlockSize(f Format) int {
 	if f == Q8 {
 		return quantHead(f) + quantPanel*quantBlock
@@ -60,7 +58,7 @@ func quantBlockSize(f Format) int {
 	return quantHead(f) + quantPanel*quantBlock/2
 }
 
-// quantHead is the bytes of the scales and minima of a block of a panel.
+// quantHead returns the bytes of the scales and minima of a block of a panel.
 func quantHead(f Format) int {
 	if f == Q4M {
 		return 4 * quantPanel
@@ -68,10 +66,10 @@ func quantHead(f Format) int {
 	return 2 * quantPanel
 }
 
-// iq4Values are the values that the 4 bits of IQ4 stand for.
+// iq4Values are the values of the 4-bit indices of IQ4.
 var iq4Values = [16]int8{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
 
-// quantOffset is what is added to a value to store it, or, in IQ4, to multiply it.
+// quantOffset returns the number that is added to a value when it is stored or, in IQ4, multiplied.
 func quantOffset(f Format) int {
 	switch f {
 	case Q8, IQ4:
@@ -84,20 +82,19 @@ func quantOffset(f Format) int {
 
 func quantBlocks(k int) int { return (k + quantBlock - 1) / quantBlock }
 
-// quantSize is the bytes of a packed [n, k] weight.
+// quantSize returns the bytes of a packed [n, k] weight.
 func quantSize(f Format, n, k int) int {
 	return (n + quantPanel - 1) / quantPanel * quantBlocks(k) * quantBlockSize(f)
 }
 
-// Quantize returns w, in F32, F16 or BF16, as Q8, Q4, Q4M or BF16Dot, the last rounded
-// to nearest, ties to even, denormals to zero. With d the scale of a
-// block, Q8 is d = max|w|/127, q = w/d rounded half away from zero, and Q4
-// d = v/−8 for the value v of greatest magnitude (the first of equals),
-// q = min(15, ⌊w/d + 8.5⌋) − 8; d is stored rounded to binary16. Q4M is m = min w and
-// d = (max w − min w)/15, both rounded to binary16 first, q = ⌊(w − m)/d + ½⌋ within 0
-// to 15. A value that is not finite, or a scale or minimum beyond binary16, is an error
-// that names its row and block. |w − d·q| ≤ d/2 for Q8 and ≤ d for Q4 besides the
-// rounding of d, |w − d·q − m| ≤ d/2 for Q4M besides the rounding of d and m.
+// Quantize returns w, in F32, F16 or BF16, as Q8, Q4, Q4M or BF16Dot. BF16Dot is rounded to
+// nearest, ties to even, denormals to zero. For a block with scale d, Q8 is d = max|w|/127, q = w/d
+// rounded half away from zero. Q4 is d = v/−8 for the value v of greatest magnitude (the first of
+// equals), q = min(15, ⌊w/d + 8.5⌋) − 8. In both, d is stored rounded to binary16. Q4M is m = min w
+// and d = (max w − min w)/15, both first rounded to binary16, q = ⌊(w − m)/d + ½⌋ within 0 to 15. A
+// value that is not finite, or a scale or minimum out of the range of binary16, is an error that
+// names its row and block. Apart from the rounding of d and m, |w − d·q| ≤ d/2 for Q8 and ≤ d for
+// Q4, and |w − d·q − m| ≤ d/2 for Q4M.
 func Quantize(p *Pool, w *Matrix, f Format) (*Matrix, error) {
 	if !f.packed() || f == IQ4 {
 		return nil, fmt.Errorf("kernel: quantize: %v to %v, want F32, F16 or BF16 to Q8, "+
@@ -143,8 +140,8 @@ func quantizeInto(p *Pool, dst, w *Matrix, failed *atomic.Pointer[error]) {
 	})
 }
 
-// quantizeWeightsGo quantises the blocks of v to stored (offset) values; a block
-// with a value that is not finite has such a scale.
+// quantizeWeightsGo quantises the blocks of v to stored values (with the offset). A value that is
+// not finite makes its block's scale non-finite.
 func quantizeWeightsGo(q []uint8, scales, v []float32, f Format) {
 	for b := range scales {
 		scales[b] = quantizeBlockGo(q[b*quantBlock:], v[b*quantBlock:], f)
@@ -154,7 +151,7 @@ func quantizeWeightsGo(q []uint8, scales, v []float32, f Format) {
 func quantizeBlockGo(q []uint8, v []float32, f Format) (scale float32) {
 	q = q[:quantBlock]
 	v = v[:quantBlock]
-	var most uint32 // of the magnitudes' bits, which are in their order, NaN last
+	var most uint32 // the greatest magnitude as bits, which have the same order; NaN is largest
 	at := 0
 	for i, x := range v {
 		if a := math.Float32bits(x) &^ (1 << 31); a > most {
@@ -185,8 +182,8 @@ func quantizeBlockGo(q []uint8, v []float32, f Format) (scale float32) {
 	return d
 }
 
-// quantizeMinimaGo quantises the blocks of v in Q4M; a block with a value that is not finite has
-// such a scale.
+// quantizeMinimaGo quantises the blocks of v in Q4M. A value that is not finite makes its block's
+// scale non-finite.
 func quantizeMinimaGo(q []uint8, scales, minima, v []float32) {
 	for b := range scales {
 		q, v := q[b*quantBlock:][:quantBlock], v[b*quantBlock:][:quantBlock]
@@ -228,7 +225,7 @@ func putQuantBlock(dst []byte, f Format, r int, d, m uint16, q []uint8) {
 	}
 }
 
-// quantRow is one block of one row of the weight: values without offset, scale and minimum.
+// quantRow reads one block of one row of the weight: values without offset, scale and minimum.
 func quantRow(q *[quantBlock]int8, src []byte, f Format, r int) (d, m float32) {
 	d = Half(binary.LittleEndian.Uint16(src[2*r:]))
 	if f == Q4M {
@@ -251,7 +248,7 @@ func quantRow(q *[quantBlock]int8, src []byte, f Format, r int) (d, m float32) {
 	return d, m
 }
 
-// quantBlockOf is the bytes of block b of the panel that holds row o.
+// quantBlockOf returns the bytes of block b of the panel that holds row o.
 func (w *Matrix) quantBlockOf(o, b int) []byte {
 	size := quantBlockSize(w.Format)
 	at := (o/quantPanel*quantBlocks(w.K) + b) * size
@@ -277,7 +274,7 @@ func (w *Matrix) dequantizeRow(dst []float32, o int) {
 	}
 }
 
-// toHalf rounds to binary16, to nearest and ties to even; NaN stays NaN.
+// toHalf rounds to binary16, to nearest, ties to even; NaN stays NaN.
 func toHalf(x float32) uint16 {
 	b := math.Float32bits(x)
 	sign := uint16(b >> 16 & 0x8000)
@@ -294,15 +291,15 @@ func toHalf(x float32) uint16 {
 	return sign | uint16((b-0x38000000)>>13)
 }
 
-// quantizeRowGo quantises whole blocks of activations: scale s = max|x|/127,
-// q = x·(127/max|x|) rounded to even. A value that is not finite makes the
-// scale so, and with it every output of the row.
+// quantizeRowGo quantises whole blocks of activations: scale s = max|x|/127, q = x·(127/max|x|)
+// rounded to even. A value that is not finite makes the scale non-finite, and so every output of
+// the row.
 func quantizeRowGo(dst []byte, x []float32, blocks, offset int) {
 	for b := range blocks {
 		v, d := x[b*quantBlock:(b+1)*quantBlock], dst[b*actBlock:(b+1)*actBlock]
 		most := math.Float32bits(actLeast)
 		for _, y := range v {
-			most = max(most, math.Float32bits(y)&0x7fffffff) // above +Inf lie the NaNs
+			most = max(most, math.Float32bits(y)&0x7fffffff) // NaNs are above +Inf
 		}
 		amax := math.Float32frombits(most)
 		inverse := 127 / amax
@@ -334,8 +331,8 @@ type quantProduct struct {
 	plan     plan
 	blocks   int
 	acts     []byte // [m][blocks] blocks of actBlock bytes
-	strips   []byte // the same as strips of planBlocks read it
-	panels   int    // a task's
+	strips   []byte // the same in the layout of planBlocks' strips
+	panels   int    // of a task
 	mBlocks  int
 	runActs  func(int)
 	runTasks func(int)
@@ -347,8 +344,8 @@ var quantProducts = sync.Pool{New: func() any {
 	return t
 }}
 
-// quantMatMul quantises x and computes the product block by block: integer
-// sums, exact, scaled and added up in float32 in ascending order of k.
+// quantMatMul quantises x and computes the product block by block: exact integer sums, scaled and
+// added in float32 in ascending order of k.
 func quantMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	t := newQuantProduct(impl(), dst, x, m, w, bias)
 	defer t.free()
@@ -373,7 +370,7 @@ func quantMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	p.Run(tasks*t.mBlocks, t.runTasks)
 }
 
-// newQuantProduct has room for the activations; free takes it back.
+// newQuantProduct allocates room for the activations; free releases it.
 func newQuantProduct(
 	level implementation, dst, x []float32, m int, w *Matrix, bias []float32,
 ) *quantProduct {
@@ -390,20 +387,20 @@ func (t *quantProduct) free() {
 }
 
 const (
-	// quantRows is the rows of x that one task quantises.
+	// quantRows is how many rows of x one task quantises.
 	quantRows = 8
-	// quantTaskPanels is the panels that one task computes at most, or more up to
-	// quantTaskBytes of them.
+	// quantTaskPanels is the most panels that one task computes; small panels may be more, up to
+	// quantTaskBytes.
 	quantTaskPanels = 4
 	quantTaskBytes  = 512 << 10
-	// quantSerialWork is serialWork for the faster integer products.
+	// quantSerialWork is serialWork for integer products, which are faster.
 	quantSerialWork = 1 << 18
-	// quantFew is the most rows that no plan is chosen for.
+	// quantFew is the most rows that need no plan.
 	quantFew = 7
 )
 
-// leastBlocks is the fewest rows for planBlocks: with fewer, weights come from memory too slowly
-// in blocks, or widening them does not pay.
+// leastBlocks returns the fewest rows for planBlocks. With fewer, weights arrive from memory too
+// slowly in blocks, or widening them takes longer than it saves.
 func leastBlocks(level implementation) int {
 	if hasStrips(level) {
 		return leastStrips
@@ -411,7 +408,8 @@ func leastBlocks(level implementation) int {
 	return 32
 }
 
-// actTasks is the number of tasks of quantize, after which the activations are ready for the plan.
+// actTasks returns the number of tasks of quantize. After them, the activations are ready for the
+// plan.
 func (t *quantProduct) actTasks() int {
 	if t.plan == planBlocks && hasStrips(t.level) {
 		t.strips = growWork(t.strips, t.m*t.blocks*stripActs)
@@ -432,7 +430,7 @@ func (t *quantProduct) quantize(task int) {
 	}
 }
 
-// quantizeRows fills acts for the rows first … end-1.
+// quantizeRows fills acts for rows first … end-1.
 func (t *quantProduct) quantizeRows(first, end int) {
 	k := t.w.K
 	whole := k / quantBlock
@@ -454,7 +452,7 @@ func (t *quantProduct) quantizeRows(first, end int) {
 }
 
 // quantizeOrdered quantises one row of x for a weight with an order, a few blocks at a time, so
-// that no copy of x leaves the nearest cache.
+// that copies of x stay in the first-level cache.
 func (t *quantProduct) quantizeOrdered(dst []byte, x []float32, offset int) {
 	var part [orderedPart]float32
 	for from := 0; from < t.w.K; from += orderedPart {
@@ -501,16 +499,16 @@ func (t *quantProduct) task(task int) {
 	widePanels.Put(wide)
 }
 
-// widePanels are panels in IQ4 as Q8, which has the kernels.
+// widePanels holds panels of IQ4 widened to Q8, which has kernels.
 var widePanels = sync.Pool{New: func() any { return new([]byte) }}
 
-// widenIQ4Go writes blocks in IQ4 as blocks in Q8 of the same values.
+// widenIQ4Go writes blocks in IQ4 as blocks in Q8 with the same values.
 func widenIQ4Go(dst, src []byte, blocks int) {
 	for ; blocks > 0; blocks-- {
 		head, size := quantHead(IQ4), quantBlockSize(IQ4)
 		copy(dst[:head], src)
 		for i, b := range src[head:size] {
-			at := head + i/128*256 + i%128 // 128 bytes a group
+			at := head + i/128*256 + i%128 // 128 bytes per group
 			dst[at], dst[at+128] = uint8(iq4Values[b&15])^128, uint8(iq4Values[b>>4])^128
 		}
 		dst, src = dst[quantBlockSize(Q8):], src[size:]

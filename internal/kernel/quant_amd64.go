@@ -9,30 +9,29 @@ import (
 
 //go:generate sh -c "cd _gen && go run . -kernel quant"
 
-// quantTile computes rows of consecutive panels: dst[i·ldd+c] = bias[c] + Σ over
-// blocks, then the same 32 floats on in dst and biasStep bytes on in bias. Every
-// block it prefetches 128 bytes at pf, or where pfStep is [quantStream]'s (AVX2: half a
-// block) as many as that, and moves pf by pfStep; one or two rows ask for their own
-// weights, well before their use.
+// quantTile computes rows of consecutive panels: dst[i·ldd+c] = bias[c] + Σ over blocks. For each
+// further panel, dst moves 32 floats and bias biasStep bytes. In every block it prefetches 128
+// bytes at pf, or pfStep bytes if pfStep is the value of [quantStream] (AVX2: half a block), and
+// moves pf by pfStep. Kernels of one or two rows prefetch their own weights, well before their use.
 type quantTile = func(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32,
 	biasStep, panels int, pf uintptr, pfStep int)
 
-// quantPiped is a quantTile of one panel and a block of K, which begins with the sums at from,
-// rows of 32, where bias is nil. Offsets of x are actMagic more. The prefetch is 128 bytes a block.
+// quantPiped is a quantTile of one panel and one block of K. If bias is nil, it continues the sums
+// at from, rows of 32. Offsets of x include actMagic. It prefetches 128 bytes per block.
 type quantPiped = func(
 	dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias, from *float32,
 	pf uintptr, pfStep int)
 
-// The tiles by number of rows.
+// Tiles by number of rows.
 var (
 	q8VNNI = []quantTile{q8VNNI1, q8VNNI2, q8VNNI3, q8VNNI4, q8VNNI5, q8VNNI6, q8VNNI7}
 	q4VNNI = []quantTile{q4VNNI1, q4VNNI2, q4VNNI3, q4VNNI4, q4VNNI5, q4VNNI6}
-	// with minima
+	// for formats with minima
 	q4mVNNI = []quantTile{q4mVNNI1, q4mVNNI2, q4mVNNI3, q4mVNNI4, q4mVNNI5, q4mVNNI6}
-	// q8Wide takes two panels at once and ignores biasStep and panels.
+	// q8Wide computes two panels at once and ignores biasStep and panels.
 	q8Wide = []quantTile{q8Wide1, q8Wide2, q8Wide3}
 
-	// q8Piped are for planBlocks.
+	// q8Piped is for planBlocks.
 	q8Piped = []quantPiped{q8Piped1, q8Piped2, q8Piped3, q8Piped4, q8Piped5, q8Piped6}
 
 	q8AVXVNNI  = []quantTile{q8AVXVNNI1, q8AVXVNNI2, q8AVXVNNI3, q8AVXVNNI4, q8AVXVNNI5, q8AVXVNNI6}
@@ -75,7 +74,7 @@ func quantizeWeights(q []uint8, scales, v []float32, f Format) {
 	}
 }
 
-// quantizeMinima is quantizeMinimaGo.
+// quantizeMinima is quantizeMinimaGo, in assembly if possible.
 func quantizeMinima(q []uint8, scales, minima, v []float32) {
 	level, blocks := impl(), len(scales)
 	switch {
@@ -89,12 +88,12 @@ func quantizeMinima(q []uint8, scales, minima, v []float32) {
 	}
 }
 
-// widenIQ4 is widenIQ4Go.
+// widenIQ4 is widenIQ4Go in assembly.
 func widenIQ4(dst, src []byte, blocks int) {
 	widenIQ4AVX2(&dst[0], &src[0], blocks)
 }
 
-// quantTiles are the tiles of a level and format.
+// quantTiles returns the tiles of a level and format.
 func quantTiles(level implementation, f Format) []quantTile {
 	byFormat := [...][]quantTile{Q8: q8AVX2, Q4: q4AVX2, Q4M: q4mAVX2}
 	switch {
@@ -106,12 +105,12 @@ func quantTiles(level implementation, f Format) []quantTile {
 	return byFormat[f]
 }
 
-// quantAhead is how far before its use a weight is asked for that one tile reads
+// quantAhead is how many bytes before its use a weight is prefetched if a single tile reads it
 // straight from memory.
 const quantAhead = 4096
 
-// quantStream is the most that is asked for during a block, all of one of 4 bits: with
-// more, a kernel waits for the memory it asks.
+// quantStream returns the most bytes to prefetch during a block, which is a whole block of 4 bits.
+// With more, a kernel waits for its prefetches.
 func quantStream(f Format) int {
 	if f == Q8 {
 		f = Q4
@@ -119,13 +118,13 @@ func quantStream(f Format) int {
 	return quantBlockSize(f)
 }
 
-// quantPace is how far ahead, and by how much a block, a single tile asks for the
-// weights of the panels that it walks over.
+// quantPace returns how far ahead a single tile prefetches the weights of the panels that it goes
+// over, and how many bytes per block.
 func quantPace(level implementation, f Format, blocks int) (ahead, pace int) {
 	block := quantBlockSize(f)
 	switch {
 	case level != implAVX512 || !hasVNNI:
-		return block * blocks, block / 2 // it passes over a panel twice
+		return block * blocks, block / 2 // it goes over a panel twice
 	case f != Q8:
 		return quantAhead, block
 	}
@@ -136,17 +135,17 @@ func quantPace(level implementation, f Format, blocks int) (ahead, pace int) {
 type quantScratch struct {
 	bias [2 * quantPanel]float32
 	tail [7 * quantPanel]float32 // outputs of the last panel
-	// a block of K of 4 bits as Q8, or of two strips
+	// one block of K: of 4 bits as Q8, or of two strips
 	wide [2 * planDepth * (64 + quantPanel*quantBlock)]byte
-	rows []int // of quantStrips
-	// of planBlocks, [panels][rows][32] float32
+	rows []int // for quantStrips
+	// for planBlocks, [panels][rows][32] float32
 	sums []byte
 }
 
 var quantScratches = sync.Pool{New: func() any { return new(quantScratch) }}
 
-// quantPanelRows computes rows first … end-1 of some panels. data begins with their
-// weights, in f.
+// quantPanelRows computes rows first … end-1 of some panels. data starts with their weights, in
+// format f.
 func quantPanelRows(t *quantProduct, f Format, data []byte, panel, panels, first, end int) {
 	s := quantScratches.Get().(*quantScratch)
 	n, col := t.w.N, panel*quantPanel
@@ -154,7 +153,7 @@ func quantPanelRows(t *quantProduct, f Format, data []byte, panel, panels, first
 	size := quantBlockSize(f)
 	whole := min(panels, n/quantPanel-panel)
 	if rows := end - first; rows > 0 && rows <= len(kernels) && whole > 1 {
-		// one call, so that nothing comes between one panel and the next
+		// one call, so that there is no pause between panels
 		clear(s.bias[:])
 		bias, step := &s.bias[0], 0
 		if t.bias != nil {
@@ -181,8 +180,8 @@ func quantPanelRows(t *quantProduct, f Format, data []byte, panel, panels, first
 	quantScratches.Put(s)
 }
 
-// quantTiled computes rows first … end-1 of one panel or, with the wide kernels, of
-// two. While it does, it asks for those after them, the first tiles a part each.
+// quantTiled computes rows first … end-1 of one panel or, with the wide kernels, of two. Meanwhile
+// the tiles prefetch the next panels, each tile a part, starting with the first.
 func quantTiled(t *quantProduct, s *quantScratch, kernels []quantTile, f Format, data []byte,
 	panel, panels, first, end int) {
 	n, col := t.w.N, panel*quantPanel
@@ -196,7 +195,7 @@ func quantTiled(t *quantProduct, s *quantScratch, kernels []quantTile, f Format,
 	w := unsafe.Pointer(&data[0])
 	pf, left := uintptr(w)+uintptr(size), size
 	if f != t.w.Format {
-		left = 0 // a panel on its own
+		left = 0 // the panel stands alone
 	}
 	rows := end - first
 	tiles := (rows + len(kernels) - 1) / len(kernels)
@@ -204,7 +203,7 @@ func quantTiled(t *quantProduct, s *quantScratch, kernels []quantTile, f Format,
 	if t.level != implAVX512 || !hasVNNI {
 		passes = 2
 	}
-	if tiles*passes*pace < block { // too few tiles for that
+	if tiles*passes*pace < block { // too few tiles for that pace
 		pace = min(quantStream(f), block/passes)
 	}
 	for tile := range tiles {
@@ -229,11 +228,10 @@ func quantTiled(t *quantProduct, s *quantScratch, kernels []quantTile, f Format,
 	}
 }
 
-// planDepth is the blocks of 32 along K that planBlocks multiplies at once: 17 KB of weights.
+// planDepth is how many blocks of 32 along K planBlocks multiplies at once: 17 KB of weights.
 const planDepth = 16
 
-// planCandidates are the plans of a format, the first of which is taken where the others are
-// no faster.
+// planCandidates returns the plans of a format. The first is used unless another is faster.
 func planCandidates(level implementation, f Format) []plan {
 	if level == implAVX512 && hasVNNI {
 		switch f {
@@ -249,16 +247,16 @@ func planCandidates(level implementation, f Format) []plan {
 	return nil
 }
 
-// quantKBlocks computes rows first … end-1 of some panels by planBlocks. 4 bits are widened
-// once for all rows.
+// quantKBlocks computes rows first … end-1 of some panels by planBlocks. It widens 4 bits once for
+// all rows.
 func quantKBlocks(t *quantProduct, data []byte, panel, panels, first, end int) {
 	s := quantScratches.Get().(*quantScratch)
 	f, n, rows := t.w.Format, t.w.N, end-first
 	size := quantBlockSize(f)
 	tiles := (rows + len(q8Piped) - 1) / len(q8Piped)
 	parts := (t.blocks + planDepth - 1) / planDepth
-	// Sums of finished blocks lie close together: in dst, whose rows are a power of two apart,
-	// they would take one another's places in the caches.
+	// Sums of finished blocks are kept close together. In dst, whose rows are often a power of two
+	// apart, they would evict one another from the caches.
 	s.sums = growWork(s.sums, panels*rows*4*quantPanel)
 	sumsAt := func(panel, row int) *float32 {
 		return (*float32)(unsafe.Pointer(&s.sums[(panel*rows+row-first)*4*quantPanel]))
@@ -270,7 +268,7 @@ func quantKBlocks(t *quantProduct, data []byte, panel, panels, first, end int) {
 			col := (panel + i) * quantPanel
 			w := data[(i*t.blocks+k)*size:]
 			pf, left := uintptr(unsafe.Pointer(&w[0]))+uintptr(t.blocks*size), depth*size
-			if i+1 == panels { // the first panel's next block
+			if i+1 == panels { // prefetch the first panel's next block
 				pf = uintptr(unsafe.Pointer(&data[0])) + uintptr(stop*size)
 			}
 			switch f {
@@ -281,7 +279,7 @@ func quantKBlocks(t *quantProduct, data []byte, panel, panels, first, end int) {
 				widenIQ4AVX2(&s.wide[0], &w[0], depth)
 				w = s.wide[:]
 			}
-			var bias *float32 // nil: to the sums
+			var bias *float32 // nil: continue the sums
 			if part == 0 {
 				clear(s.bias[:])
 				if t.bias != nil {

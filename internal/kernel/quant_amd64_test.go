@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Ensure that all plans of a format give the same bits.
+// Ensure that all plans for a format give the same bits.
 func TestPlansAgree(t *testing.T) {
 	before := Implementation()
 	defer func() {
@@ -37,7 +37,7 @@ func plansOfLevelAgree(t *testing.T) {
 	} {
 		m, n, k := c[0], c[1], c[2]
 		values, x := randomVector(r, n*k), randomVector(r, m*k)
-		if m == 37 { // the greatest sums
+		if m == 37 { // the largest sums
 			for i := range values {
 				values[i] = 7
 				if i%k%quantBlock == 0 {

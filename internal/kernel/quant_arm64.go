@@ -37,7 +37,7 @@ func widenIQ4(dst, src []byte, blocks int) { widenIQ4Go(dst, src, blocks) }
 // quantTile computes rows of a panel: dst[i·ldd+c] = bias[c] + Σ over blocks.
 type quantTile = func(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32)
 
-// The tiles by number of rows.
+// Tiles by number of rows.
 var (
 	q8NEON = []quantTile{q8NEON1, q8NEON2}
 	q4NEON = []quantTile{q4NEON1, q4NEON2}

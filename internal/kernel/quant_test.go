@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// dotTol bounds the error of a quantised product against float64 on the same
-// quantised values, as a share of Σ|block sums|: integer sums are exact, scales
-// are rounded twice and every block is added once.
+// dotTol bounds the error of a quantised product against float64 on the same quantised values, as a
+// share of Σ|block sums|: integer sums are exact, scales are rounded twice and every block is added
+// once.
 func dotTol(k int) float64 { return float64(quantBlocks(k)+4) * 0x1p-23 }
 
 // TestQuantizeWorkedExample: blocks whose arithmetic fits a comment.
@@ -143,7 +143,7 @@ func TestToHalf(t *testing.T) {
 		if h&0x7c00 == 0x7c00 || h&0x7fff == 0x7bff {
 			continue
 		}
-		// half way to the next goes to the even one, a little less or more to the nearer
+		// the midpoint rounds to the even neighbour, a little less or more to the nearer one
 		next := Half(h + 1)
 		middle := x + (next-x)/2
 		toward := func(to float32) float32 { return math.Nextafter32(middle, to) }
@@ -167,10 +167,10 @@ func TestQuantizeWeights(t *testing.T) {
 		d := v[b*quantBlock : (b+1)*quantBlock]
 		for i := range d {
 			switch b % 6 {
-			case 1: // halves and the values next to them
+			case 1: // halves and values next to them
 				d[i] = math.Nextafter32(float32(r.IntN(254)-127)+0.5, float32(200*r.IntN(3)-200))
 				d[0] = 127
-			case 2: // both signs of the greatest
+			case 2: // both signs of the greatest magnitude
 				d[i] = float32(r.IntN(17) - 8)
 			case 3:
 				d[i] *= float32(math.Pow(10, float64(b%80-44)))
@@ -290,7 +290,7 @@ func TestQuantizeRow(t *testing.T) {
 			}
 			for b := range blocks {
 				g, w := got[b*actBlock:(b+1)*actBlock], want[b*actBlock:(b+1)*actBlock]
-				if b == 8 { // a NaN's bits are nobody's business
+				if b == 8 { // a NaN's bits may be anything
 					if s := math.Float32frombits(binary.LittleEndian.Uint32(g[actScale:])); s == s {
 						t.Fatalf("a NaN gave the scale %v", s)
 					}
@@ -304,7 +304,7 @@ func TestQuantizeRow(t *testing.T) {
 	})
 }
 
-// TestQuantExact: integers that are their own quantisation give exact products.
+// TestQuantExact: integers that quantise to themselves give exact products.
 func TestQuantExact(t *testing.T) {
 	p := NewPool(2)
 	defer p.Close()
@@ -380,15 +380,15 @@ func TestQuantExact(t *testing.T) {
 	})
 }
 
-// TestQuantMatMul compares with float64 on the same quantised values, and the
-// bits for several numbers of threads and rows.
+// TestQuantMatMul compares with float64 on the same quantised values, and compares the bits for
+// several numbers of threads and rows.
 func TestQuantMatMul(t *testing.T) {
 	forEachImpl(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(17, 18))
 		for _, f := range []Format{Q8, Q4, Q4M} {
 			for _, m := range []int{1, 2, 5, 7, 8, 31, 65, 1007, 2007, 6007} {
 				n, k := 203, 1061
-				if m > 1000 { // several whole panels to a task
+				if m > 1000 { // several whole panels per task
 					m, n, k = m/1000, 677, 70
 				}
 				dense, _ := randomMatrix(r, n, k, F32, false)
@@ -420,7 +420,7 @@ func TestQuantMatMul(t *testing.T) {
 				MatMul(nil, again, x[(m-few)*k:], few, w, bias)
 				for i, v := range again[:few*n] {
 					if v != got[(m-few)*n+i] {
-						t.Fatalf("%v m %d: the last %d alone have other bits", f, m, few)
+						t.Fatalf("%v m %d: the last %d alone differ in bits", f, m, few)
 					}
 				}
 				x[3] = float32(math.NaN())
@@ -435,8 +435,8 @@ func TestQuantMatMul(t *testing.T) {
 	})
 }
 
-// checkQuantProduct compares a product with float64 on the operands that it rounds to: by tiles to
-// bfloat16, else those of x to 8 bits.
+// checkQuantProduct compares a product with float64 on its rounded operands: rounded to bfloat16
+// with tiles, otherwise x rounded to 8 bits.
 func checkQuantProduct(t *testing.T, got, x []float32, m int, w *Matrix, bias []float32) {
 	t.Helper()
 	n, k := w.N, w.K
@@ -491,8 +491,8 @@ func checkQuantProduct(t *testing.T, got, x []float32, m int, w *Matrix, bias []
 	}
 }
 
-// TestQuantPlansAgree: tiles round x and weights differently from vectors, by no more than 8 bits
-// of x do.
+// TestQuantPlansAgree: tiles round x and weights differently from vectors, with an error no larger
+// than that of 8 bits of x.
 func TestQuantPlansAgree(t *testing.T) {
 	r := rand.New(rand.NewPCG(43, 44))
 	m, n, k := 70, 96, 2048
@@ -541,7 +541,7 @@ func TestQuantPlansAgree(t *testing.T) {
 
 func TestQuantMatMulDoesNotAllocate(t *testing.T) {
 	if raceDetector {
-		t.Skip("the race detector makes pools forget")
+		t.Skip("the race detector makes sync.Pool drop values")
 	}
 	p := NewPool(2)
 	defer p.Close()
@@ -560,8 +560,8 @@ func TestQuantMatMulDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// BenchmarkQuantMatMul prints the rate of whole products in GOP/s, and for one
-// row the rate of reading the weight and its share of this machine's reads.
+// BenchmarkQuantMatMul reports the rate of whole products in GOP/s and, for one row, the rate of
+// reading the weight and its share of this machine's read rate.
 func BenchmarkQuantMatMul(b *testing.B) {
 	for _, threads := range []int{1, 2} {
 		p := NewPool(threads)

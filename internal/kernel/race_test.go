@@ -2,6 +2,6 @@
 
 package kernel
 
-// raceDetector: sync.Pool then drops what it is given at random, so that
-// allocations say nothing, and arithmetic is many times slower.
+// raceDetector is true with the race detector: then sync.Pool drops values at random, so counts of
+// allocations mean nothing, and arithmetic is many times slower.
 const raceDetector = true

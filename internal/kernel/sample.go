@@ -5,15 +5,14 @@ import (
 	"time"
 )
 
-// The functions of this file each take one short measurement, so that a
-// benchmark can alternate between a product, its inner kernel and the machine's
-// limits: on a machine that is shared, only neighbours in time compare. All run
-// on all threads of p for about d, and return 10⁹ operations a second, two a
-// multiply-add.
+// Each function of this file takes one short measurement, so that a benchmark can alternate between
+// a product, its inner kernel and the machine's limits. On a shared machine, only measurements
+// close in time can be compared. All run on all threads of p for about d, and return 10⁹ operations
+// per second, two per multiply-add.
 
-// SamplePeak measures multiply-adds on registers alone, with the instructions
-// that a product of many rows with a weight of format f uses: those of [PeakDot] for Q8 and IQ4,
-// of [PeakNibble] for Q4 and Q4M, of [PeakBF16] for BF16Dot, else those of [PeakFMA].
+// SamplePeak measures multiply-adds on registers only, with the instructions that a product of many
+// rows with a weight of format f uses: those of [PeakDot] for Q8 and IQ4, [PeakNibble] for Q4 and
+// Q4M, [PeakBF16] for BF16Dot, and [PeakFMA] for the others.
 func SamplePeak(p *Pool, f Format, d time.Duration) float64 {
 	switch f {
 	case Q8, IQ4:
@@ -31,9 +30,8 @@ func sampleRegisters(p *Pool, perRound int, d time.Duration, loop func(rounds in
 	return sample(p, 2*rounds*perRound, d, func(int) { loop(rounds) })
 }
 
-// SampleMicro measures the inner kernel of [MatMul] with m rows and a weight of
-// format f, at its best height where there are several, on operands that each
-// thread has to itself and that stay in its first caches.
+// SampleMicro measures the inner kernel of [MatMul] with m rows and a weight of format f, at its
+// best height if there are several. Each thread has its own operands, which fit its first caches.
 func SampleMicro(p *Pool, f Format, m int, d time.Duration) float64 {
 	loops := make([]func(), p.Threads())
 	var ops int
@@ -43,9 +41,9 @@ func SampleMicro(p *Pool, f Format, m int, d time.Duration) float64 {
 	return sample(p, ops, d, func(i int) { loops[i]() })
 }
 
-// sample runs one of ops operations on every thread at once, again and again for
-// about d, and adds up what each thread reached. No thread's time starts before
-// all have come, so that waking them is not counted.
+// sample runs one, which does ops operations, again and again on every thread for about d and adds
+// up the threads' rates. No thread's time starts before all have arrived, so waking them is not
+// counted.
 func sample(p *Pool, ops int, d time.Duration, one func(thread int)) float64 {
 	var arrived atomic.Int32
 	rates := make([]float64, p.Threads())
@@ -71,12 +69,12 @@ func sample(p *Pool, ops int, d time.Duration, one func(thread int)) float64 {
 	return sum
 }
 
-// longestWake is how long a thread waits for the others: a pool that is busy
-// elsewhere may never send them.
+// longestWake is the longest time that a thread waits for the others: if the pool is busy
+// elsewhere, they may never arrive.
 const longestWake = 20 * time.Millisecond
 
-// SampleRead measures how fast all threads of p read b once, in GB/s. b is to be
-// larger than the caches and at least 2 MiB.
+// SampleRead measures how fast all threads of p read b once, in GB/s. b should be larger than the
+// caches and must be at least 2 MiB.
 func SampleRead(p *Pool, b []byte) float64 {
 	const part = 1 << 20
 	start := time.Now()
@@ -84,14 +82,14 @@ func SampleRead(p *Pool, b []byte) float64 {
 	return float64(len(b)/part*part) / time.Since(start).Seconds() / 1e9
 }
 
-// microDepth is the k of the operands of a microLoop, and microCalls how often it
-// calls the kernel: enough to outweigh what waking a thread costs.
+// microDepth is the k of the operands of a microLoop, and microCalls its number of calls of the
+// kernel, enough to outweigh the cost of waking a thread.
 const (
 	microDepth = 512
 	microCalls = 200
 )
 
-// microLoopGo is the reference on a weight of one panel.
+// microLoopGo is microLoop for the reference, with a weight of one panel.
 func microLoopGo(f Format, m int) (loop func(), ops int) {
 	const n = 64
 	w := MatrixF32(n, microDepth, make([]float32, n*microDepth))

@@ -4,8 +4,8 @@ package kernel
 
 import "unsafe"
 
-// microLoop returns calls of the tile from which a product of m rows is built, on
-// operands of its own, and their operations.
+// microLoop returns a function that calls the tile from which a product of m rows is built, on its
+// own operands, and its number of operations.
 func microLoop(level implementation, f Format, m int) (loop func(), ops int) {
 	switch {
 	case level == implGo:
@@ -41,7 +41,7 @@ func microQuant(level implementation, f Format, m int) (loop func(), ops int) {
 		return microStrips(f)
 	}
 	if blocked || f == IQ4 {
-		f = Q8 // which it is widened to
+		f = Q8 // the format it is widened to
 	}
 	tiles, panels := quantTiles(level, f), 1
 	if chosen == planWide {
@@ -118,7 +118,7 @@ func microDots(level implementation, f Format, m int) (loop func(), ops int) {
 	}, microCalls * 2 * m * 4 * microDepth
 }
 
-// alignedFloats is n floats from the start of a cache line.
+// alignedFloats returns n floats that start at a cache line.
 func alignedFloats(n int) []float32 {
 	b := make([]float32, n+16)
 	for uintptr(unsafe.Pointer(&b[0]))%64 != 0 {

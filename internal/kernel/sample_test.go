@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Ensure that every short measurement is a rate, for each format, number of rows and
+// Ensure that every short measurement returns a rate, for each format, number of rows and
 // implementation.
 func TestSamples(t *testing.T) {
 	p := NewPool(2)

@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// Speed is how fast this machine computes, measured once, to predict how long
-// something takes.
+// Speed is how fast this machine computes, measured once, to predict durations.
 type Speed struct {
 	Implementation string
 	Threads        int
-	Products       map[string][]ProductSpeed // by the weight's format
-	// operations a second of many queries, two a multiply-add
+	Products       map[string][]ProductSpeed // by weight format
+	// operations per second with many queries, two per multiply-add
 	Attention float64
-	Elements  float64 // activations a second
-	Read      float64 // bytes of memory a second
+	Elements  float64 // activations per second
+	Read      float64 // bytes of memory per second
 }
 
-// ProductSpeed is what an element of a weight costs in a product with so many rows.
-// One row reads it from memory.
+// ProductSpeed is the cost per element of a weight in a product with the given number of rows. One
+// row reads the weight from memory.
 type ProductSpeed struct {
 	Rows    int
 	Seconds float64
 }
 
-// speedRows are the rows that are measured; between them lies a straight line.
+// speedRows are the numbers of rows that are measured; between them, the cost is interpolated
+// linearly.
 var speedRows = []int{1, 4, 16, 64, 192, 640}
 
 // speedFormats are the formats that are measured.
@@ -34,23 +34,23 @@ var speedFormats = []Format{F32, F16, BF16, BF16Dot, Q8, Q4, Q4M, IQ4}
 
 const (
 	speedN, speedK = 2048, 2048
-	// speedMemory is the weight that one row is multiplied with, and speedTime how long
-	// a measurement takes at least, speedTries times.
+	// speedMemory is the size of the weight for one row, and speedTime the minimum duration of a
+	// measurement, which is made speedTries times.
 	speedMemory = 96 << 20
 	speedTime   = 4 * time.Millisecond
 	speedTries  = 5
 	speedMost   = 60 * time.Millisecond
 )
 
-// MeasureSpeed measures for one or two seconds with all threads of p, longer without
-// assembly. It wants a quiet machine.
+// MeasureSpeed measures with all threads of p. It takes one or two seconds, longer without
+// assembly. The machine should be otherwise idle.
 func MeasureSpeed(p *Pool) *Speed {
 	s := &Speed{Implementation: Implementation(), Threads: p.Threads()}
 	s.Products = map[string][]ProductSpeed{}
 	var memory Memory
 	defer memory.Free()
 	data := memory.Bytes(speedMemory)
-	// in every format numbers from 10⁻¹³ to 0.1: zeros would be multiplied faster
+	// numbers from 10⁻¹³ to 0.1 in every format: zeros would be multiplied faster
 	p.Run(len(data)>>20, func(i int) {
 		state := uint64(i)*0x9e3779b97f4a7c15 | 1
 		for part := data[i<<20 : (i+1)<<20]; len(part) > 0; part = part[8:] {
@@ -101,9 +101,9 @@ func MeasureSpeed(p *Pool) *Speed {
 	return s
 }
 
-// measure returns the time of f in seconds, of the best try: other processes slow it down.
-// Where they take processors away, it is the processor time of f, shared out to the threads
-// of p. After speedMost three tries do: the first may grow buffers.
+// measure returns the time of f in seconds, the best of several tries, because other processes can
+// only slow it down. If they take processors away, it returns the processor time of f divided by
+// the threads of p. After speedMost, three tries are enough; the first may grow buffers.
 func measure(p *Pool, f func()) float64 {
 	threads := time.Duration(min(p.Threads(), runtime.GOMAXPROCS(0), runtime.NumCPU()))
 	var tries []float64
@@ -137,7 +137,7 @@ func (s *Speed) Product(f Format, m, n, k int) float64 {
 	}
 	a, b := points[at-1], points[at]
 	seconds := a.Seconds + (b.Seconds-a.Seconds)*float64(m-a.Rows)/float64(b.Rows-a.Rows)
-	if m > b.Rows { // beyond the last, in proportion
+	if m > b.Rows { // beyond the last measurement, in proportion
 		seconds = b.Seconds * float64(m) / float64(b.Rows)
 	}
 	return max(seconds, 0) * float64(n) * float64(k)

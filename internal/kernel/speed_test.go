@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Ensure that a prediction meets what was measured, lies on the line between two and grows
-// in proportion beyond the last.
+// Ensure that a prediction equals a measurement, lies on the line between two, and grows in
+// proportion beyond the last.
 func TestSpeedProduct(t *testing.T) {
 	s := &Speed{Products: map[string][]ProductSpeed{"Q4": {{1, 2e-9}, {4, 3e-9}, {16, 9e-9}}}}
 	for rows, want := range map[int]float64{0: 0, 1: 2, 2: 2 + 1./3, 4: 3, 10: 6, 16: 9, 64: 36} {

@@ -6,33 +6,33 @@ import "unsafe"
 
 //go:generate sh -c "cd _gen && go run . -kernel strips"
 
-// Without VNNI planBlocks computes strips of 16 columns: half a panel, whose weights of a block of
-// K are widened once for all rows, to int16 for 8 bits and to bytes for 4. Activations lie as
-// strips read them: first those of a block of K of all rows, tile after tile.
+// Without VNNI, planBlocks computes strips of 16 columns, half a panel. The weights of a block of K
+// are widened once for all rows, to int16 for 8 bits and to bytes for 4. Activations are stored in
+// the order in which strips read them: first a block of K of all rows, tile by tile.
 
-// quantStrip adds the products of a block of K to sums, rows of 32. Every 32 of K it prefetches a
-// line at pf and moves pf by pfStep. _gen has the layout of x and w.
+// quantStrip adds the products of a block of K to sums, rows of 32. For every 32 of K it prefetches
+// a line at pf and moves pf by pfStep. _gen documents the layout of x and w.
 type quantStrip = func(sums *float32, x *byte, w *byte, blocks int, pf uintptr, pfStep int)
 
-// stripKernels are what planBlocks needs for a format.
+// stripKernels are the kernels and sizes of planBlocks for a format.
 type stripKernels struct {
 	tiles  [stripRows]quantStrip
 	widen  func(dst *byte, half int, src *byte, blocks int)
 	pack   func(dst *byte, scales *byte, step int, src *byte, blocks int, offsets int, magic int)
-	magic  int // that is added to offsets
+	magic  int // added to offsets
 	size   int // bytes of a block of weights
-	values int // bytes of the values in a block of a row of activations
-	acts   int // bytes of all of it
+	values int // bytes of the values in a block of one row of activations
+	acts   int // bytes of such a block
 }
 
 const (
 	stripRows = 6
-	// stripBlocks is the blocks of 32 along K that are multiplied at once: weights that stay in the
+	// stripBlocks is how many blocks of 32 along K are multiplied at once: their weights fit the
 	// first-level cache.
 	stripBlocks = 16
-	// stripActs is the most bytes of a block of a row of activations.
+	// stripActs is the most bytes of a block of one row of activations.
 	stripActs = 68
-	// leastStrips is the fewest rows for them.
+	// leastStrips is the fewest rows for strips.
 	leastStrips = 48
 )
 
@@ -49,18 +49,18 @@ var (
 	}
 )
 
-// hasStrips tells whether planBlocks takes strips.
+// hasStrips reports whether planBlocks uses strips.
 func hasStrips(level implementation) bool {
 	return level != implGo && !(level == implAVX512 && hasVNNI) && !avxVNNI()
 }
 
-// stripTile is the rows of a tile.
+// stripTile returns the rows of a tile.
 func (t *quantProduct) stripTile(tile int) (first, end int) {
 	tiles := (t.m + stripRows - 1) / stripRows
 	return tile * t.m / tiles, (tile + 1) * t.m / tiles
 }
 
-// packStrip quantises the rows of a tile and puts them where strips read them.
+// packStrip quantises the rows of a tile and stores them in the order in which strips read them.
 func (t *quantProduct) packStrip(tile int) {
 	first, end := t.stripTile(tile)
 	t.quantizeRows(first, end)
@@ -76,12 +76,12 @@ func (t *quantProduct) packStrip(tile int) {
 	}
 }
 
-// quantStrips computes the tiles first … end-1 of some panels.
+// quantStrips computes tiles first … end-1 of some panels.
 func quantStrips(t *quantProduct, data []byte, panel, panels, first, end int) {
 	scratch := quantScratches.Get().(*quantScratch)
 	s, n := stripsOf[t.w.Format], t.w.N
 	size := quantBlockSize(t.w.Format)
-	rows := scratch.rows[:0] // where tiles begin, and the end
+	rows := scratch.rows[:0] // where tiles begin, and the end of the last
 	for tile := first; tile <= end; tile++ {
 		r, _ := t.stripTile(tile)
 		rows = append(rows, r)
@@ -99,7 +99,7 @@ func quantStrips(t *quantProduct, data []byte, panel, panels, first, end int) {
 			col := (panel + i) * quantPanel
 			w := data[(i*t.blocks+k)*size:]
 			pf, left := uintptr(unsafe.Pointer(&w[0]))+uintptr(t.blocks*size), depth*size
-			if i+1 == panels { // the first panel's next block
+			if i+1 == panels { // prefetch the first panel's next block
 				pf = uintptr(unsafe.Pointer(&data[0])) + uintptr(stop*size)
 			}
 			half := depth * s.size
@@ -130,7 +130,7 @@ func quantStrips(t *quantProduct, data []byte, panel, panels, first, end int) {
 	quantScratches.Put(scratch)
 }
 
-// startStrip is the sums before the first product.
+// startStrip sets the sums before the first product.
 func startStrip(sums, bias []float32, col int) {
 	if bias == nil {
 		clear(sums)

@@ -4,7 +4,7 @@ package kernel
 
 import "errors"
 
-// requestTiles tells that this system has no way to ask for AMX's tiles that is known here.
+// requestTiles returns an error: no way to request AMX tiles from this system is known.
 func requestTiles() error {
 	return errors.New("amx: used on Linux only")
 }

@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// The kernels of AMX multiply bfloat16. A strip is 32 columns of a weight; a unit is 32 of K of a
+// The AMX kernels multiply bfloat16. A strip is 32 columns of a weight. A unit is 32 of K of a
 // strip, unpacked as two tiles of [16 pairs of K][16 columns][2], 1 KiB each. Tiles 0 to 3 are
 // accumulators, 4 and 5 hold x, 6 and 7 the unit.
 const (
@@ -13,13 +13,13 @@ const (
 	unitBytes = 2 * tileBytes
 )
 
-// An unpacker turns the stored form of a strip into units while the unit before is multiplied with
-// the first rows: vector instructions run in parallel with tiles, as long as there are few enough
-// of them between two. BX points at the weights of a unit, R10 at the unit.
+// An unpacker turns the stored form of a strip into units while the previous unit is multiplied
+// with the first rows. Vector instructions run in parallel with tile instructions if there are few
+// of them between two tile instructions. BX points at the weights of a unit, R10 at the unit.
 type unpacker struct {
 	name, doc string
-	bytes     int // of a unit of the weights
-	lines     int // to prefetch in a step that does not unpack: with more, tiles wait for memory
+	bytes     int // of weights per unit
+	lines     int // prefetched in a step that does not unpack; more make tiles wait for memory
 	setup     func(a *asm)
 	quarter   func(a *asm, i int) // unpacks a quarter of a unit
 }
@@ -95,7 +95,7 @@ func amxStrip(a *asm, u unpacker) {
 	unpackRows(a, u, "Single", 1)
 }
 
-// startRows readies the accumulators of n tiles of rows.
+// startRows initialises the accumulators of n tiles of rows.
 func startRows(a *asm, site string, n int) {
 	a.load("steps", "CX")
 	a.load("units", "DI")
@@ -129,15 +129,15 @@ func multiplyRows(a *asm, u unpacker, site string, n int) {
 		a.tileStore(i, i*tileBytes, "DX", "R8")
 	}
 	a.op("ADDQ $%d, DX", 2*n*tileBytes)
-	// x keeps its place in a page: an odd number of units is followed by a gap
+	// x keeps its place in a page: after an odd number of units there is a gap
 	a.load("steps", "AX")
 	a.op("ANDQ $1, AX")
 	a.op("SHLQ $11, AX")
 	a.op("ADDQ AX, SI")
 }
 
-// unpackRows is multiplyRows, and makes each unit a step before it is used. The last of them are
-// left to multiplyRows.
+// unpackRows is multiplyRows, but also unpacks each unit one step before its use. multiplyRows
+// computes the last units.
 func unpackRows(a *asm, u unpacker, site string, n int) {
 	startRows(a, "Unpack"+site, n)
 	a.op("DECQ R11")
@@ -150,8 +150,8 @@ func unpackRows(a *asm, u unpacker, site string, n int) {
 	a.op("JMP loopUnpack%s", site)
 }
 
-// prefetchUnit prefetches as much as a unit takes, where that is to be done while units are
-// unpacked.
+// prefetchUnit prefetches the bytes of one unit if soon is set, that is, if units are prefetched
+// while others are unpacked.
 func prefetchUnit(a *asm, u unpacker, site string) {
 	a.op("CMPQ soon+%d(FP), $0", a.offset["soon"])
 	a.op("JEQ later%s", site)
@@ -162,8 +162,8 @@ func prefetchUnit(a *asm, u unpacker, site string) {
 	a.label("later" + site)
 }
 
-// step multiplies n tiles of rows with one unit. beside emits quarters of something else to do
-// between.
+// step multiplies n tiles of rows with one unit. beside emits other instructions between them, a
+// quarter at a time.
 func step(a *asm, n int, beside func(quarter int)) {
 	a.op("MOVQ CX, AX") // the next accumulators: 256 bytes a step
 	a.op("SHLQ $8, AX")
@@ -197,12 +197,12 @@ func broadcast(a *asm, bits uint32, i int) {
 	a.op("VPBROADCASTD X%d, Z%d", i, i)
 }
 
-// Registers of an unpacker: 0 to 15 are for one part, as are 16 to 19, the scales of both halves of
-// the strip; those from 20 on keep their values.
+// Registers of an unpacker. 0 to 15 belong to one part, and so do 16 to 19, the scales of the
+// strip's two halves. Those from 20 on keep their values.
 const (
 	zScale = 16
-	zRound = 20 // half of the last place of bfloat16
-	zWords = 21 // the indices that take the upper word of every 32 bits to the lower
+	zRound = 20 // half of the last bit of bfloat16
+	zWords = 21 // indices that move the upper word of every 32 bits to the lower
 	zTable = 22
 )
 
@@ -222,7 +222,7 @@ func pairWords(a *asm, lo, hi, off int) {
 	a.op("VMOVDQU32 Z%d, %d(R10)", hi, off)
 }
 
-// unpack4 unpacks two of K of every byte: a quarter is 8 of K.
+// unpack4 unpacks two of K from every byte: a quarter is 8 of K.
 func unpack4(q nibbles) unpacker {
 	name, values := "Q4", "values4"
 	if q.min {
@@ -266,8 +266,8 @@ func unpack4(q nibbles) unpacker {
 	}
 }
 
-// unpack8 turns a byte b into the float 32768+b by its place in the mantissa; the scale's multiple
-// of 32768+128 is taken off in the same multiply-add, exactly.
+// unpack8 turns a byte b into the float 32768+b by putting it into the mantissa. The multiply-add
+// with the scale also subtracts the scale times 32768+128, exactly.
 func unpack8() unpacker {
 	const zMask, zExponent, zOffset = zTable, zTable + 1, zTable + 2
 	return unpacker{
@@ -321,7 +321,7 @@ func unpackPairs() unpacker {
 	}
 }
 
-// amxRow rounds one row of x to bfloat16, 64 bytes of each of consecutive tiles.
+// amxRow rounds one row of x to bfloat16, 64 bytes for each of consecutive tiles.
 func amxRow(a *asm) {
 	a.fn("amxRow", "rounds 32·steps elements to bfloat16; each 32 go to a tile of their "+
 		"own, 2 KiB apart.", "dst *byte, x *float32, steps int")
@@ -340,7 +340,7 @@ func amxRow(a *asm) {
 	a.ret()
 }
 
-// amxStore adds the bias to rows of accumulators, one or more strips side by side, size bytes
+// amxStore adds the bias to rows of accumulators, for one or more adjacent strips, size bytes
 // apart.
 func amxStore(a *asm) {
 	a.fn(
@@ -376,8 +376,8 @@ func amxStore(a *asm) {
 	a.ret()
 }
 
-// amxPeak multiplies tiles that stay in registers. Their values matter: a processor that multiplies
-// zeros runs faster than one whose wires toggle.
+// amxPeak multiplies tiles that stay in registers. Their values matter: multiplying zeros is
+// faster, because less switches in the processor.
 func amxPeak(a *asm) {
 	a.fn("tileLoopAMX", "runs n rounds of four independent TDPBF16PS of whole tiles, whose "+
 		"operands are at data.", "config *byte, data *byte, n int")

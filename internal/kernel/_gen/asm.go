@@ -7,10 +7,9 @@ import (
 
 // asm collects functions in Go assembly and their declarations.
 //
-// Rules that the kernels keep: frame $0, no calls; R14, R15, BP and K0 are not
-// used; operands are in Go's order (destination last); VZEROUPPER before RET.
-// The assembler of Go 1.26 does not return on a short forward jump to a label
-// just before PCALIGN: rare paths go after RET and jump back.
+// Rules for kernels: frame $0, no calls; R14, R15, BP and K0 are not used; operands are in Go's
+// order (destination last); VZEROUPPER before RET. The assembler of Go 1.26 loops forever on a
+// short forward jump to a label just before PCALIGN, so rare paths stand after RET and jump back.
 type asm struct {
 	text, decl strings.Builder
 	offset     map[string]int
@@ -29,7 +28,7 @@ func (a *asm) fn(name, doc, params string) {
 	fmt.Fprintf(&a.text, "\n// func %s(%s)\nTEXT ·%s(SB), NOSPLIT, $0-%d\n", name, params, name, at)
 }
 
-// load moves the parameter into a general register.
+// load moves a parameter into a general register.
 func (a *asm) load(param, reg string) {
 	off, ok := a.offset[param]
 	if !ok {
@@ -59,7 +58,7 @@ func (a *asm) stubs() string {
 		a.decl.String()
 }
 
-// isa is what the two instruction sets differ in.
+// isa describes the differences between the two instruction sets.
 type isa struct {
 	name string // suffix of the functions
 	v    string // prefix of a vector register
@@ -75,7 +74,7 @@ var (
 func (s isa) bytes() int     { return 4 * s.n }
 func (s isa) r(i int) string { return fmt.Sprintf("%s%d", s.v, i) }
 
-// zero is the instruction that clears register i.
+// zero returns the instruction that clears register i.
 func (s isa) zero(i int) string {
 	if s.n == 16 {
 		return fmt.Sprintf("VPXORD %s, %s, %s", s.r(i), s.r(i), s.r(i))
@@ -83,10 +82,9 @@ func (s isa) zero(i int) string {
 	return fmt.Sprintf("VXORPS %s, %s, %s", s.r(i), s.r(i), s.r(i))
 }
 
-// evex emits the 512-bit form without masking of an instruction of map 0F38 that
-// the assembler lacks: prefix is 1 for 66, 2 for F3, 3 for F2; registers are numbers,
-// dst and src2 as in the manual's first two operands, src3 its third. text is the
-// instruction in Go's order.
+// evex emits an unmasked 512-bit instruction of map 0F38 that the assembler lacks. prefix is 1 for
+// 66, 2 for F3, 3 for F2. Registers are numbers: dst and src2 are the first two operands in the
+// manual, src3 the third. text is the instruction in Go's order.
 func (a *asm) evex(prefix, opcode, dst, src2, src3 int, text string) {
 	not := func(reg, bit int) int { return reg>>bit&1 ^ 1 }
 	bytes := [6]int{
@@ -112,8 +110,8 @@ func (a *asm) vdpbf16ps(x, w, acc int) {
 	a.evex(2, 0x52, acc, w, x, fmt.Sprintf("VDPBF16PS Z%d, Z%d, Z%d", x, w, acc))
 }
 
-// vpdpbusd adds the products of fours of unsigned bytes in w and signed bytes in x
-// to acc, 256 bits wide, in the form of AVX-VNNI: the assembler has AVX-512's only.
+// vpdpbusd adds the products of groups of four unsigned bytes in w and signed bytes in x to acc,
+// 256 bits wide, in the AVX-VNNI encoding. The assembler has only the one of AVX-512.
 func (a *asm) vpdpbusd(x, w, acc int) {
 	bytes := [5]int{
 		0xc4,

@@ -182,7 +182,7 @@ func (s *source) maskedStore(v isa, m, from int, at string) {
 	s.f("VMASKMOVPS %s, %s, %s", v.r(from), v.r(m), at)
 }
 
-// rowAddresses returns the operands of 8 or 16 rows that start at AX, R8 bytes apart; it uses
+// rowAddresses returns the operands of 8 or 16 rows that start at AX, R8 bytes apart. It uses
 // R9-R12.
 func (s *source) rowAddresses(v isa) []string {
 	s.f("LEAQ (R8)(R8*2), R9")
@@ -202,7 +202,7 @@ func (s *source) rowAddresses(v isa) []string {
 	return rows
 }
 
-// transpose: one vector's worth of rows to columns.
+// transpose turns one vector's number of rows into columns.
 func (s *source) transpose(v isa) {
 	s.open("attnTranspose"+v.name,
 		fmt.Sprintf("sets dst[i*stride+r] = src[r*srcStride+i] for r < %d and i < n; it "+
@@ -220,14 +220,14 @@ func (s *source) transpose(v isa) {
 		s.f("LEAQ (BX)(R8*8), SI")
 	}
 	loop, tail, work, done := s.name("loop"), s.name("tail"), s.name("work"), s.name("done")
-	mask := 15 // the vector register of the AVX2 mask; the network below leaves it alone
+	mask := 15 // the vector register of the AVX2 mask; network does not use it
 	s.f("%s:", loop)
 	s.f("CMPQ CX, $%d", v.n)
 	s.f("JLT %s", tail)
 	for r, at := range rows {
 		s.f("VMOVUPS %s, %s", at, v.r(r))
 	}
-	for _, at := range rows { // the rows of the next call
+	for _, at := range rows { // rows of the next call
 		s.f("PREFETCHT0 %s", strings.Replace(strings.Replace(at, "AX", "BX", 1), "R12", "SI", 1))
 	}
 	s.f("%s:", work)
@@ -254,7 +254,7 @@ func (s *source) transpose(v isa) {
 	s.ret()
 }
 
-// network transposes the registers 0 … lanes-1 and returns where the columns are.
+// network transposes registers 0 … lanes-1 and returns the registers of the columns.
 func (s *source) network(v isa) []int {
 	out := make([]int, v.n)
 	if v.n == 8 {
@@ -423,7 +423,7 @@ func (s *source) biasRow(v isa) {
 	s.ret()
 }
 
-// addWindow reads the table as two vectors from the distance of a vector's last key on, and
+// addWindow loads two vectors of the table, starting at the distance of a vector's last key, and
 // permutes them.
 func (s *source) addWindow(v isa) {
 	s.open("attnAddWindow"+v.name,
@@ -579,7 +579,7 @@ func (s *source) weighted(v isa, half bool) {
 	s.ret()
 }
 
-// stride loads the distance of two rows as bytes and returns the bytes of a vector's worth of
+// stride loads the distance between two rows in bytes and returns the bytes of one vector of
 // elements.
 func (s *source) stride(v isa, half bool) int {
 	if half {
@@ -591,7 +591,7 @@ func (s *source) stride(v isa, half bool) int {
 	return v.bytes()
 }
 
-// halfDoc says what a kernel on float16 asks of n: AVX2 has no masked loads of 16 bits.
+// halfDoc describes the requirement of a float16 kernel on n: AVX2 has no masked loads of 16 bits.
 func halfDoc(v isa) string {
 	if v.n == 16 {
 		return " Float16."

@@ -16,9 +16,8 @@ func bfdot(a *asm) {
 	}
 }
 
-// pairs is C = from + A·B. With VDP the rows of A are bfloat16; otherwise they
-// are float32, and a vector of pairs is widened where it is used: a shift for
-// the even elements, a mask for the odd.
+// pairs is C = from + A·B. With VDP, the rows of A are bfloat16. Otherwise they are float32, and a
+// vector of pairs is widened at its use: a shift for the even elements, a mask for the odd.
 func pairs(a *asm, name string, s isa, rows int) {
 	nv := vectors(s)
 	dot := name == "VDP"
@@ -74,7 +73,7 @@ func pairs(a *asm, name string, s isa, rows int) {
 	a.label("loop")
 	for pair := range 4 {
 		w := func(j int) string { return fmt.Sprintf("%d(BX)", pair*pairsRow+j*s.bytes()) }
-		if rows <= 2 && s.n == 16 { // the weights of few rows come straight from memory
+		if rows <= 2 && s.n == 16 { // with few rows, the weights come straight from memory
 			for line := range 4 {
 				a.op("PREFETCHT0 %d(BX)", 4096+pair*pairsRow+64*line)
 			}
@@ -181,7 +180,7 @@ func roundPairs(a *asm, s isa) {
 		a.op("VPADDD %s, %s, %s", x, y, y)
 		if s.n == 16 {
 			a.op("VPORD %s, %s, K1, %s", s.r(14), x, y) // a NaN stays one
-			// what is denormal becomes a zero of its sign
+			// a denormal becomes a zero of its sign
 			a.op("VPANDND %s, %s, K2, %s", x, s.r(8), y)
 			if narrow {
 				a.op("VPSRLD $16, %s, %s", y, y)

@@ -38,8 +38,8 @@ func (s *source) expTable(v isa) {
 
 func expName(v isa) string { return "exp" + v.name }
 
-// expConst is constant i: a register from base on with AVX-512, memory with AVX2, which has too
-// few.
+// expConst returns constant i: with AVX-512 a register from base on; with AVX2, which has too few
+// registers, a memory operand.
 func (s *source) expConst(v isa, base, i int) string {
 	if v.n == 16 {
 		return v.r(base + i)
@@ -47,12 +47,12 @@ func (s *source) expConst(v isa, base, i int) string {
 	return s.constant(expName(v), i)
 }
 
-// constant is entry i of a table as a memory operand.
+// constant returns entry i of a table as a memory operand.
 func (s *source) constant(table string, i int) string {
 	return table + "<>+" + strconv.Itoa(64*i) + "(SB)"
 }
 
-// expSetup loads the constants to the registers base … base+10 (AVX-512 only).
+// expSetup loads the constants into registers base … base+10 (AVX-512 only).
 func (s *source) expSetup(v isa, base int) {
 	if v.n == 8 {
 		return
@@ -62,8 +62,8 @@ func (s *source) expSetup(v isa, base int) {
 	}
 }
 
-// exp replaces register x by e^x, with the temporaries n and q, and t with AVX2. Not a number stays
-// one. Arguments above expHigh are right only when clamp is set.
+// exp replaces register x by e^x, with temporaries n and q, and t for AVX2. NaN stays NaN.
+// Arguments above expHigh are correct only if clamp is set.
 func (s *source) exp(v isa, base, x, n, q, t int, clamp bool) {
 	c := func(i int) string { return s.expConst(v, base, i) }
 	X, N, Q := v.r(x), v.r(n), v.r(q)
@@ -94,8 +94,8 @@ func (s *source) exp(v isa, base, x, n, q, t int, clamp bool) {
 		s.f("VSCALEFPS.Z %s, %s, K1, %s", N, Q, X)
 		return
 	}
-	// n is added to the exponent; an integer sum keeps a NaN. Where the result may overflow, half
-	// of n is added and 2 to the power of the rest multiplied.
+	// n is added to the exponent. An integer addition keeps a NaN. If the result may overflow, half
+	// of n is added and the result is multiplied by 2 to the power of the rest.
 	s.f("VCVTPS2DQ %s, %s", N, N)
 	if clamp {
 		s.f("VPSRAD $1, %s, %s", N, X)

@@ -2,8 +2,8 @@
 //
 //	go run . -kernel matmul
 //
-// writes ../matmul_amd64.s and ../matmul_stub_amd64.go, and for a kernel of arm64 the same with its
-// name. The kernels are in table.go. Output depends on nothing but this module, byte for byte.
+// writes ../matmul_amd64.s and ../matmul_stub_amd64.go; a kernel of arm64 gets files of that
+// architecture. table.go lists the kernels. The output depends only on this module, byte for byte.
 package main
 
 import (

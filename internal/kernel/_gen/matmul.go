@@ -37,7 +37,7 @@ func tile(a *asm, s isa, rows int) {
 			"uintptr, pfStride int, pfLeft int, pfWrap int, pfRows int, pfSecond int")
 	acc := func(r, j int) string { return s.r(r*nv + j) }
 	bReg := func(j int) string { return s.r(rows*nv + j) }
-	bc := func(r int) string { // two broadcast registers where there is room
+	bc := func(r int) string { // two broadcast registers if there is room
 		free := 32 - rows*nv - nv
 		if s.n == 8 {
 			free = 16 - rows*nv - nv
@@ -201,10 +201,9 @@ func pack(a *asm, s isa, format string) {
 	a.ret()
 }
 
-// transpose turns the square of rows in registers 0 … n-1; out[i] is the
-// register that holds row i of the result. All of a stage reads one half of
-// the register file and writes the other; with AVX2 there are 16 registers for
-// 8 rows, with AVX-512 32 for 16.
+// transpose transposes the square of rows in registers 0 … n-1; out[i] is the register that holds
+// row i of the result. Each stage reads one half of the register file and writes the other: 16
+// registers for 8 rows with AVX2, 32 for 16 rows with AVX-512.
 func transpose(a *asm, s isa) []int {
 	n := s.n
 	lo, hi := 0, n
@@ -293,8 +292,8 @@ func storeBias(a *asm, s isa) {
 	a.ret()
 }
 
-// dotShapes are the blocks of weight rows × activation rows that the register
-// file holds: accumulators, the rows of the weight, one row of x.
+// dotShapes lists the blocks of weight rows × activation rows that fit the register file:
+// accumulators, the weight rows, one row of x.
 func dotShapes(s isa) [][2]int {
 	if s.n == 16 {
 		return [][2]int{{4, 1}, {4, 2}, {4, 3}, {4, 4}, {4, 5}, {4, 6}, {1, 1}}
@@ -302,9 +301,9 @@ func dotShapes(s isa) [][2]int {
 	return [][2]int{{4, 1}, {4, 2}, {1, 1}}
 }
 
-// dots are products straight over the rows of the weight, for few rows of x.
-// Every output has one accumulator of a vector's lanes, whatever the block, so
-// that a row's result does not depend on which block computed it.
+// dots multiplies straight over the rows of the weight, for few rows of x. Every output has one
+// accumulator vector for any block, so a row's result does not depend on the block that computed
+// it.
 func dots(a *asm, s isa, format string) {
 	for _, shape := range dotShapes(s) {
 		dot(a, s, format, shape[0], shape[1])
@@ -326,7 +325,7 @@ func dot(a *asm, s isa, format string, rows, m int) {
 	a.op("SHLQ $2, R8")
 	a.load("w", "BX")
 	a.load("ldw", "R9")
-	a.op("MOVQ R9, DX") // the rows after these, which are asked for one line after another
+	a.op("MOVQ R9, DX") // the next rows, prefetched line by line
 	a.op("IMULQ $%d, DX", rows)
 	a.op("ADDQ BX, DX")
 	a.load("blocks", "CX")
@@ -411,7 +410,7 @@ func dot(a *asm, s isa, format string, rows, m int) {
 		}
 		v := acc(i, 0)
 		if rows == 4 {
-			// the same tree of additions as the two steps of a single row
+			// the same order of additions as the two steps of a single row
 			a.op("VUNPCKLPS X%d, X%d, X%d", v+1, v, t)
 			a.op("VUNPCKHPS X%d, X%d, X%d", v+1, v, v)
 			a.op("VADDPS X%d, X%d, X%d", v, t, v) // a0+a2 b0+b2 a1+a3 b1+b3

@@ -2,8 +2,8 @@ package main
 
 import "fmt"
 
-// The kernels of arm64. R18, R27 and above are not used. What the assembler lacks
-// is emitted as words.
+// The kernels of arm64 do not use R18, R27 and above. Instructions that the assembler lacks are
+// emitted as words.
 
 func neon(a *asm) {
 	for rows := 1; rows <= 4; rows++ {
@@ -26,14 +26,14 @@ func (a *asm) loadARM(param, reg string) {
 	a.op("MOVD %s+%d(FP), %s", param, off, reg)
 }
 
-// element emits an instruction whose last factor is one lane of register m.
+// element emits an instruction whose last operand is one lane of register m.
 func (a *asm) element(base uint32, text string, d, n, m, lane int) {
 	a.op("WORD $0x%08x // %s V%d, V%d, V%d[%d]",
 		base|uint32(lane&1)<<21|uint32(lane>>1)<<11|uint32(m)<<16|uint32(n)<<5|uint32(d), text, d,
 		n, m, lane)
 }
 
-// unary emits an instruction of one source.
+// unary emits an instruction with one source.
 func (a *asm) unary(base uint32, text string, d, n int) {
 	a.op("WORD $0x%08x // %s V%d, V%d", base|uint32(n)<<5|uint32(d), text, d, n)
 }
@@ -150,7 +150,7 @@ func neonDot(a *asm) {
 	a.op("RET")
 }
 
-// neonWiden converts eight at a time; the second half has bit 30 of the word set.
+// neonWiden converts eight values at a time. The instruction for the second half has bit 30 set.
 func neonWiden(a *asm, format string, low uint32) {
 	a.fn("widen"+format+"NEON", "is convertGo for 8·n elements.", "dst *float32, src *byte, n int")
 	a.loadARM("dst", "R0")
@@ -166,8 +166,8 @@ func neonWiden(a *asm, format string, low uint32) {
 	a.op("RET")
 }
 
-// neonQuant: a vector of weights is four rows by four along K, which SDOT takes
-// with one lane of four activations.
+// neonQuant computes with vectors of four rows by four along K. SDOT multiplies such a vector with
+// one lane of four activations.
 func neonQuant(a *asm, name string, rows int) {
 	a.fn(fmt.Sprintf("%sNEON%d", name, rows),
 		fmt.Sprintf("computes %d rows by a panel: dst[i·ldd+c] = bias[c] + Σ over blocks.", rows),

@@ -1,7 +1,7 @@
 package main
 
-// peak writes the loops that measure the machine: arithmetic on registers
-// alone, and reads that do nothing with what they read.
+// peak writes the loops that measure the machine: arithmetic on registers only, and reads whose
+// data is not used.
 func peak(a *asm) {
 	for _, s := range []isa{avx512, avx2} {
 		chains := 12
@@ -82,7 +82,7 @@ func peak(a *asm) {
 	a.op("JGT loop")
 	a.ret()
 
-	// without VNNI the cheapest exact chain: bytes to 16 bits, to 32 bits, sum
+	// without VNNI, the cheapest exact sequence: bytes to 16 bits, to 32 bits, add
 	chains = 4
 	a.fn("dotLoopAVX2", "runs n rounds of four independent products of bytes summed in 32 bits.",
 		"n int")

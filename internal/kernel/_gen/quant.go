@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// What the Go side shares with these kernels (quant.go there).
+// Constants shared with quant.go of package kernel.
 const (
 	aBlock   = 40 // bytes of a block of activations: 32 int8, float32 scale, int32 offset
 	aScale   = 32
@@ -14,12 +14,13 @@ const (
 	q4Block  = 64 + 512
 	q4mBlock = 128 + 512 // 32 binary16 scales, 32 minima
 
-	// a stride of the prefetch that takes all lines, not two; Q4M's is its block
+	// the prefetch stride that fetches all lines of a block instead of two; for Q4M it is its block
+	// size
 	streamBytes = q4Block
 )
 
-// nibbles is a format of 4 bits: prefix of the kernels' names, bytes of the scales and minima, of
-// all.
+// nibbles is a 4-bit format: prefix of the kernels' names, bytes of the scales and minima, bytes of
+// a block.
 type nibbles struct {
 	name       string
 	head, size int
@@ -31,11 +32,11 @@ var (
 	q4m = nibbles{"q4m", 128, q4mBlock, true}
 )
 
-// iq4Values is iq4Values of quant.go.
+// iq4Values equals iq4Values in quant.go.
 var iq4Values = [16]int8{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
 
-// ahead is how far before its use the weight of one or two rows, which comes
-// straight from memory, is asked for.
+// ahead is how many bytes ahead of use weights are prefetched in kernels of one or two rows, which
+// read them straight from memory.
 const ahead = 4096
 
 func quant(a *asm) {
@@ -89,7 +90,7 @@ func quant(a *asm) {
 const quantParams = "dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias " +
 	"*float32, biasStep int, panels int, pf uintptr, pfStep int"
 
-// rowsAt loads the strides; the result is the address of byte off of row r.
+// rowsAt loads the strides and returns a function for the address of byte off of row r.
 func rowsAt(a *asm, rows int) func(r, off int) string {
 	a.load("x", "SI")
 	a.load("ldx", "R8")
@@ -120,14 +121,14 @@ func quantOpen(a *asm, name string, rows int) func(r, off int) string {
 	return at
 }
 
-// vnniRegs are float accumulators, then integer ones, then what is left over.
+// vnniRegs assigns registers: float accumulators, integer accumulators, then temporaries.
 type vnniRegs struct{ rows int }
 
 func (v vnniRegs) f(r, j int) string { return fmt.Sprintf("Z%d", 2*r+j) }
 func (v vnniRegs) i(r, j int) string { return fmt.Sprintf("Z%d", 2*v.rows+2*r+j) }
 func (v vnniRegs) t(i int) string    { return fmt.Sprintf("Z%d", 4*v.rows+i) }
 
-// vnniStart clears and preloads the accumulators of a block.
+// vnniBlock initialises the integer accumulators of a block.
 func vnniBlock(a *asm, v vnniRegs, at func(r, off int) string) {
 	for r := range v.rows {
 		a.op("VPBROADCASTD %s, %s", at(r, aOffset), v.i(r, 0))
@@ -135,7 +136,7 @@ func vnniBlock(a *asm, v vnniRegs, at func(r, off int) string) {
 	}
 }
 
-// vnniScale adds a block's integer sums, scaled, to the float accumulators.
+// vnniScale scales a block's integer sums and adds them to the float accumulators.
 func vnniScale(a *asm, v vnniRegs, at func(r, off int) string) {
 	a.op("VCVTPH2PS (BX), %s", v.t(0))
 	a.op("VCVTPH2PS 32(BX), %s", v.t(1))
@@ -232,10 +233,10 @@ func vnni8(a *asm, rows int) {
 	vnniEnd(a, v, q8Block)
 }
 
-// piped8 computes one panel, with the integer sums of a block scaled while those of the next are
-// started. The sums begin at a block's offset plus the bits of 12582912, so that as a float each
-// is 12582912 more than it counts: two multiply-adds scale it. Sums go on with those at from
-// where bias is nil.
+// piped8 computes one panel. It scales the integer sums of one block while those of the next begin.
+// The sums start at the block's offset plus the bits of 12582912, so each, read as a float, is
+// 12582912 more than its value, and two multiply-adds scale it. If bias is nil, the sums at from
+// are continued.
 func piped8(a *asm, rows int) {
 	a.fn(fmt.Sprintf("q8Piped%d", rows), fmt.Sprintf("is a quantPiped of %d rows.", rows),
 		"dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias, from *float32, "+
@@ -329,8 +330,8 @@ func piped8(a *asm, rows int) {
 	a.op("JMP first")
 }
 
-// wide8 takes two panels side by side, R10 being in the second: fewer loads for a
-// multiplication, which pays where a load of 512 bits takes a whole cycle.
+// wide8 computes two adjacent panels, with R10 in the second. It needs fewer loads per
+// multiplication, which helps on processors where a load of 512 bits takes a whole cycle.
 func wide8(a *asm, rows int) {
 	at := quantOpen(a, "q8Wide", rows)
 	f := func(r, j int) string { return fmt.Sprintf("Z%d", 4*r+j) }
@@ -448,7 +449,7 @@ func vnni4(a *asm, q nibbles, rows int) {
 	vnniEnd(a, v, q.size)
 }
 
-// vnniClear starts the sums of a block whose weights have no offset.
+// vnniClear clears the sums of a block whose weights have no offset.
 func vnniClear(a *asm, v vnniRegs) {
 	for r := range v.rows {
 		for j := range 2 {
@@ -469,10 +470,10 @@ func vnniMinima(a *asm, v vnniRegs, at func(r, off int) string) {
 	}
 }
 
-// The AVX2 kernels of three rows and more do the 16 columns of a panel's first
-// half, then those of the second: BX is then 64 bytes on, for the groups, and R13
-// takes half of that back for the scales. Those of one and two rows do all 32 at
-// once, in the order of memory. The float accumulators are in dst.
+// The AVX2 kernels of three or more rows compute the 16 columns of a panel's first half, then those
+// of the second half. For the second half, BX is 64 bytes further for the groups, and R13 takes
+// half of that back for the scales. The kernels of one and two rows compute all 32 columns at once,
+// in memory order. The float accumulators are in dst.
 type maddRegs struct{ rows, nv int }
 
 func newMaddRegs(rows int) maddRegs {
@@ -482,10 +483,10 @@ func newMaddRegs(rows int) maddRegs {
 	return maddRegs{rows, 2}
 }
 
-// acc is the accumulator of row r and vector j.
+// acc returns the accumulator of row r and vector j.
 func (m maddRegs) acc(r, j int) string { return fmt.Sprintf("Y%d", m.nv*r+j) }
 
-// free is the first register after the accumulators.
+// free returns the first register after the accumulators.
 func (m maddRegs) free() int { return max(8, m.rows*m.nv) }
 
 func maddBegin(a *asm, m maddRegs) {
@@ -596,7 +597,7 @@ func maddEnd(a *asm, m maddRegs, bytes int, at func(r, off int) string) {
 	}
 }
 
-// prefetchOwn asks for what one or two rows will read, after what they read now.
+// prefetchOwn prefetches weights that a kernel of one or two rows will read later.
 func (m maddRegs) prefetchOwn(a *asm, group int) {
 	if m.nv == 4 {
 		a.op("PREFETCHT0 %d(BX)", ahead+128*group)
@@ -604,7 +605,7 @@ func (m maddRegs) prefetchOwn(a *asm, group int) {
 	}
 }
 
-// dot8 and dot4 are the kernels of AVX-VNNI, whose sums start at the offset's.
+// dot8 and dot4 are the AVX-VNNI kernels, whose sums start at the offset.
 func dot8(a *asm, rows int) {
 	at := quantOpen(a, "q8AVXVNNI", rows)
 	m := newMaddRegs(rows)
@@ -683,8 +684,8 @@ func maddClear(a *asm, m maddRegs) {
 	}
 }
 
-// madd8 multiplies |w| by x with the sign of w: the pairs of 16-bit sums stay
-// below 2·128·127, the instruction saturates at 32767.
+// madd8 multiplies |w| by x with the sign of w. Pairs of 16-bit sums stay below 2·128·127; the
+// instruction saturates at 32767.
 func madd8(a *asm, rows int) {
 	at := quantOpen(a, "q8AVX2", rows)
 	m := newMaddRegs(rows)
@@ -793,7 +794,8 @@ func widenQ4(a *asm) {
 	widenBlocks(a, func(int) {})
 }
 
-// widenIQ4 looks up the values of blocks in IQ4 and writes them as blocks of Q8.
+// widenIQ4 replaces the table indices of IQ4 blocks by their values and writes them as blocks of
+// Q8.
 func widenIQ4(a *asm) {
 	fmt.Fprintln(&a.text)
 	for i, v := range iq4Values {
@@ -805,8 +807,7 @@ func widenIQ4(a *asm) {
 	widenBlocks(a, func(y int) { a.op("VPSHUFB Y%d, Y15, Y%d", y, y) })
 }
 
-// widenBlocks writes blocks of nibbles as blocks of bytes, each vector of which passes through
-// value.
+// widenBlocks writes blocks of nibbles as blocks of bytes and applies value to each vector.
 func widenBlocks(a *asm, value func(y int)) {
 	a.load("dst", "DI")
 	a.load("src", "SI")
@@ -886,7 +887,7 @@ func quantizeRow(a *asm, s isa) {
 	for j := range nv {
 		a.op("VMULPS %s, %s, %s", s.r(5), s.r(j), s.r(j))
 		a.op("VCVTPS2DQ %s, %s", s.r(j), s.r(j))
-		a.op("VPMAXSD %s, %s, %s", s.r(11), s.r(j), s.r(j)) // what was not finite
+		a.op("VPMAXSD %s, %s, %s", s.r(11), s.r(j), s.r(j)) // values that were not finite
 	}
 	if s.n == 16 {
 		a.op("VPMOVDB Z0, (DI)")
@@ -925,16 +926,15 @@ func quantizeRow(a *asm, s isa) {
 	a.op("DECQ CX")
 	a.op("JNE loop")
 	a.ret()
-	a.label("sum") // of weights with minima: the activations' sum, scaled
+	a.label("sum") // for weights with minima: the sum of the activations, scaled
 	a.op("VCVTSI2SSL AX, X1, X1")
 	a.op("VMULSS %d(DI), X1, X1", aScale)
 	a.op("VMOVSS X1, %d(DI)", aOffset)
 	a.op("JMP next")
 }
 
-// quantizeWeights turns blocks of 32 weights into stored bytes and a float32
-// scale. There are no NaNs or infinities among them that the caller would not
-// find in the scale.
+// quantizeWeights turns blocks of 32 weights into stored bytes and a float32 scale. A NaN or
+// infinity makes the scale non-finite, where the caller finds it.
 func quantizeWeights(a *asm, s isa, format string) {
 	a.fn("quantize"+format+s.name,
 		"is quantizeBlockGo for consecutive blocks, with the scales in float32.",
@@ -979,7 +979,7 @@ func quantizeWeights(a *asm, s isa, format string) {
 	a.op("VPSHUFD $0x4e, X6, X7")
 	a.op("VPMAXSD X7, X6, X6")
 	a.op("VPSHUFD $0xb1, X6, X7")
-	a.op("VPMAXSD X7, X6, X6") // the greatest magnitude in every lane
+	a.op("VPMAXSD X7, X6, X6") // the greatest magnitude, in every lane
 	if format == "Q4" {
 		// the sign of the first value of that magnitude
 		a.op("VPBROADCASTD X6, %s", s.r(7))
@@ -1059,8 +1059,8 @@ func quantizeWeights(a *asm, s isa, format string) {
 	a.ret()
 }
 
-// quantizeWithMinima turns blocks of 32 weights into values from 0 to 15, and a scale and a minimum
-// in float32, both of a binary16. What is not finite shows in one of them.
+// quantizeWithMinima turns blocks of 32 weights into values from 0 to 15, a scale and a minimum,
+// both float32 rounded to binary16. A value that is not finite makes one of them non-finite.
 func quantizeWithMinima(a *asm, s isa) {
 	a.fn("quantizeQ4M"+s.name, "is quantizeMinimaGo for consecutive blocks.",
 		"q *byte, scales *float32, minima *float32, v *float32, blocks int")
@@ -1091,7 +1091,7 @@ func quantizeWithMinima(a *asm, s isa) {
 		}
 		a.op("VMINPS %s, %s, %s", s.r(4), s.r(j), s.r(4))
 		a.op("VMAXPS %s, %s, %s", s.r(5), s.r(j), s.r(5))
-		// 0 times a NaN is one, which the others may lose
+		// 0 times a NaN is NaN, which min and max may lose
 		a.op("VFMADD231PS %s, %s, %s", s.r(15), s.r(j), s.r(6))
 	}
 	const t = 8

@@ -2,9 +2,9 @@ package main
 
 import "fmt"
 
-// Strips are the tiles of planBlocks without VNNI: up to six rows of packed activations by
-// 16 columns, half a panel, whose weights were widened for all rows: eight loads for twelve
-// products of vectors. A block of weights is
+// Strips are the tiles of planBlocks without VNNI: up to six rows of packed activations by 16
+// columns (half a panel), whose weights were widened once for all rows. That is eight loads for
+// twelve vector products. A block of weights is
 //
 //	[16] float32 scales
 //	4 bits: [16] float32, the scales times -12582912 or, with minima, these
@@ -12,14 +12,15 @@ import "fmt"
 //	8 bits: 16 pairs of [16 columns][2 along K] int16, of which the first 8 are
 //	    values 0 and 2 of a group, the others values 1 and 3
 //
-// and one of activations [rows][32] of int8, or int16 in the order of the weight's, [rows] float32
-// scales and in 4 bits [rows] int32 offsets plus 0x4B400000 or, with minima, [rows] float32 sums.
+// and a block of activations [rows][32] of int8, or of int16 in the order of the weight, [rows]
+// float32 scales, and for 4 bits [rows] int32 offsets plus 0x4B400000 or, with minima, [rows]
+// float32 sums.
 const (
 	stripRows  = 6
 	stripVecs  = 2
 	strip8     = 64 + 1024
 	strip4     = 128 + 512
-	stripSums  = 128 // bytes from a row of the sums to the next
+	stripSums  = 128 // bytes between two rows of sums
 	stripMagic = 0x4b400000
 )
 
@@ -73,8 +74,8 @@ func stripEnd(a *asm, x, w int) {
 	a.ret()
 }
 
-// stripProducts adds the products of n groups or pairs of the weight for all rows: multiply into a
-// register, then add to the sums, but for the first.
+// stripProducts adds the products of n groups or pairs of the weight for all rows. The first
+// multiply initialises the sums; the others are added.
 func stripProducts(a *asm, rows, n, head, xStep int, multiply, add string) {
 	for g := range n {
 		for j := range stripVecs {
@@ -95,7 +96,7 @@ func stripProducts(a *asm, rows, n, head, xStep int, multiply, add string) {
 	}
 }
 
-// stripWords multiplies int16: exact in 32 bits, without offsets.
+// stripWords multiplies int16. The results are exact in 32 bits and need no offsets.
 func stripWords(a *asm, rows int) {
 	stripOpen(a, "q8Strip", rows)
 	stripProducts(a, rows, 16, 64, 64, "VPMADDWD", "VPADDD")
@@ -153,7 +154,7 @@ func stripBytes(a *asm, name string, rows int, minima bool) {
 	stripEnd(a, 40*rows, strip4)
 }
 
-// widenStrips write panels as two strips.
+// widenStrips emits kernels that write panels as two strips.
 func widenStrips(a *asm) {
 	open := func(name, what string) {
 		a.fn(name, "writes blocks of a panel in "+what+" as two strips, half bytes apart.",
@@ -253,7 +254,7 @@ func widenStrips(a *asm) {
 	}
 }
 
-// packStrips write a row of quantised activations to its place among those of a strip.
+// packStrips emits kernels that copy a row of quantised activations into a strip's layout.
 func packStrips(a *asm) {
 	open := func(name, doc string) {
 		a.fn(name, doc, "dst *byte, scales *byte, step int, src *byte, blocks int, offsets int, "+

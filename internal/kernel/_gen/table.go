@@ -1,6 +1,6 @@
 package main
 
-// kernels names every generator: one line a file of package kernel.
+// kernels maps the name of each kernel file of package kernel to its generator.
 var kernels = map[string]func(*asm){
 	"amx":       amx,
 	"attention": attention,

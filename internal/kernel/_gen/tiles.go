@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// The assembler of Go 1.26 has no instructions of AMX. The methods below emit their bytes; the
-// order of the operands is Go's, the destination last. Tiles are numbers from 0 to 7.
+// The assembler of Go 1.26 lacks the AMX instructions, so the methods below emit their bytes.
+// Operands are in Go's order, destination last. Tiles are numbers from 0 to 7.
 
-// gprs are the numbers of the general registers.
+// gprs maps the general registers to their numbers.
 var gprs = map[string]int{
 	"AX": 0, "CX": 1, "DX": 2, "BX": 3, "SP": 4, "BP": 5, "SI": 6, "DI": 7, "R8": 8, "R9": 9,
 	"R10": 10, "R11": 11, "R12": 12, "R13": 13,
@@ -34,8 +34,9 @@ const (
 	vexF2
 )
 
-// vex is the first four bytes of a 128-bit VEX instruction of map 0F38 with W 0. r, x, b and v are
-// register numbers: of the reg field, the index, the base or rm field, and the third operand.
+// vex returns the first four bytes of a 128-bit VEX instruction of map 0F38 with W 0. r, x, b and v
+// are the register numbers of the reg field, the index, the base or rm field, and the third
+// operand.
 func vex(prefix int, opcode byte, r, x, b, v int) []byte {
 	not := func(reg int) byte { return byte(reg>>3&1 ^ 1) }
 	return []byte{
@@ -43,8 +44,8 @@ func vex(prefix int, opcode byte, r, x, b, v int) []byte {
 	}
 }
 
-// tileMemory is a load or a store of a tile, whose rows begin at base+off and lie as many bytes
-// apart as stride holds.
+// tileMemory encodes a load or a store of a tile. Its rows begin at base+off and are stride bytes
+// apart.
 func tileMemory(prefix, tile int, off int32, base, stride string) []byte {
 	b, x := gprs[base], gprs[stride]
 	code := append(vex(prefix, 0x4b, tile, x, b, 0), byte(2<<6|tile&7<<3|4), byte(x&7<<3|b&7))
@@ -55,7 +56,7 @@ func tileLoadCode(off int32, base, stride string, tile int) []byte {
 	return tileMemory(vexF2, tile, off, base, stride)
 }
 
-// tileStreamCode is tileLoadCode with the hint that the data will not be read again soon.
+// tileStreamCode is tileLoadCode with a hint that the data will not be read again soon.
 func tileStreamCode(off int32, base, stride string, tile int) []byte {
 	return tileMemory(vex66, tile, off, base, stride)
 }
@@ -68,8 +69,8 @@ func tileZeroCode(tile int) []byte {
 	return append(vex(vexF2, 0x49, tile, 0, 0, 0), byte(3<<6|tile&7<<3))
 }
 
-// tileDotBF16Code adds to acc [rows, 16] the products of x [rows, 32] and w [16 pairs, 16 columns,
-// 2], all of bfloat16.
+// tileDotBF16Code encodes: add to acc [rows, 16] the products of x [rows, 32] and w [16 pairs, 16
+// columns, 2], all bfloat16.
 func tileDotBF16Code(w, x, acc int) []byte {
 	return append(vex(vexF3, 0x5c, acc, 0, x, w), byte(3<<6|acc&7<<3|x&7))
 }
@@ -101,8 +102,7 @@ func (a *asm) tileDotBF16(w, x, acc int) {
 	a.bytes(tileDotBF16Code(w, x, acc), fmt.Sprintf("TDPBF16PS T%d, T%d, T%d", w, x, acc))
 }
 
-// tileConfig loads the shapes of the tiles from the 64 bytes at base, which must be none of SP, BP,
-// R12 and R13.
+// tileConfig loads the tile shapes from the 64 bytes at base, which must not be SP, BP, R12 or R13.
 func (a *asm) tileConfig(base string) {
 	a.bytes(tileConfigCode(base), fmt.Sprintf("LDTILECFG (%s)", base))
 }

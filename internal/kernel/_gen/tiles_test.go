@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestTileCodes compares with the bytes that GNU as 2.40 makes of the same instructions.
+// TestTileCodes compares with the bytes that GNU as 2.40 emits for the same instructions.
 func TestTileCodes(t *testing.T) {
 	for _, c := range []struct {
 		text      string
@@ -23,7 +23,7 @@ func TestTileCodes(t *testing.T) {
 		{"tdpbf16ps %tmm6, %tmm4, %tmm0", tileDotBF16Code(6, 4, 0), []byte{0xc4, 0xe2, 0x4a, 0x5c, 0xc4}},
 		{"tdpbf16ps %tmm7, %tmm5, %tmm3", tileDotBF16Code(7, 5, 3), []byte{0xc4, 0xe2, 0x42, 0x5c, 0xdd}},
 	} {
-		// as encodes an offset in 8 bits where it fits, or leaves it out
+		// GNU as encodes an offset in 8 bits if it fits, or omits it
 		if !bytes.Equal(c.got, c.want) {
 			t.Errorf("%s: % x, want % x", c.text, c.got, c.want)
 		}

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// source is an asm whose functions may take float32 and return a value, with what vector loops
-// share.
+// source is an asm whose functions may take float32 and return a value, with helpers for vector
+// loops.
 type source struct {
 	*asm
 	labels int
@@ -14,7 +14,7 @@ type source struct {
 
 var isas = []isa{avx2, avx512}
 
-// f emits one instruction, or a label when the line ends in a colon.
+// f emits one instruction, or a label if the line ends in a colon.
 func (s *source) f(form string, args ...any) {
 	line := fmt.Sprintf(form, args...)
 	if name, ok := strings.CutSuffix(line, ":"); ok {
@@ -24,7 +24,7 @@ func (s *source) f(form string, args ...any) {
 	s.op("%s", line)
 }
 
-// name returns a label that is new in this file.
+// name returns a label that is unique in this file.
 func (s *source) name(stem string) string {
 	s.labels++
 	return fmt.Sprintf("%s%d", stem, s.labels)
@@ -57,16 +57,16 @@ func (s *source) open(name, doc, params, result string) {
 		name, at)
 }
 
-// arg is the operand of a parameter or of the result.
+// arg returns the operand of a parameter or of the result.
 func (s *source) arg(name string) string { return fmt.Sprintf("%s+%d(FP)", name, s.offset[name]) }
 
-// floats loads a count of float32 as bytes.
+// floats loads a count of float32 and converts it to bytes.
 func (s *source) floats(name, reg string) {
 	s.load(name, reg)
 	s.f("SHLQ $2, %s", reg)
 }
 
-// constants emits a read-only table with every float32 pattern repeated over a 64-byte vector.
+// constants emits a read-only table in which each float32 pattern is repeated over 64 bytes.
 func (s *source) constants(name string, bits []uint32) {
 	fmt.Fprintln(&s.text)
 	for i, b := range bits {
@@ -80,7 +80,7 @@ func (s *source) constants(name string, bits []uint32) {
 // zero clears register i.
 func (s *source) zero(v isa, i int) { s.f("%s", v.zero(i)) }
 
-// reduce leaves op over all lanes of register i in X<i>; register t is overwritten.
+// reduce combines all lanes of register i with op in X<i>; register t is overwritten.
 func (s *source) reduce(v isa, op string, i, t int) {
 	if v.n == 16 {
 		s.f("VEXTRACTF64X4 $1, Z%d, Y%d", i, t)
@@ -94,7 +94,7 @@ func (s *source) reduce(v isa, op string, i, t int) {
 	s.f("%s X%d, X%d, X%d", op, t, i, i)
 }
 
-// reduceDouble leaves the sum of the float64 lanes of register i in X<i>.
+// reduceDouble sums the float64 lanes of register i in X<i>.
 func (s *source) reduceDouble(v isa, i, t int) {
 	if v.n == 16 {
 		s.f("VEXTRACTF64X4 $1, Z%d, Y%d", i, t)
@@ -106,8 +106,8 @@ func (s *source) reduceDouble(v isa, i, t int) {
 	s.f("VADDPD X%d, X%d, X%d", t, i, i)
 }
 
-// loop repeats body for every vector of n floats (count in CX, a multiple of the lanes, may be 0),
-// then advances the pointers.
+// loop emits body for every vector of n floats (count in CX, a multiple of the lanes, may be 0) and
+// advances the pointers.
 func (s *source) loop(v isa, pointers []string, body func()) {
 	again, done := s.name("loop"), s.name("done")
 	s.f("SUBQ $%d, CX", v.n)
