@@ -1,5 +1,4 @@
-// Package calibrate measures this machine once and keeps what it found in the user's
-// cache folder.
+// Package calibrate measures this machine once and keeps the results in the user's cache folder.
 package calibrate
 
 import (
@@ -17,22 +16,22 @@ import (
 	"github.com/restore-vlm/restore/internal/kernel"
 )
 
-// form is the version of files and kernels: what another has left is measured again.
+// form is the version of the files and kernels. A file of another version is measured again.
 const form = 3
 
-// maxFile bounds a file of ours.
+// maxFile is the most bytes that are read of a file.
 const maxFile = 1 << 20
 
-// kept is what a file holds.
+// kept is the content of a file.
 type kept struct {
 	Form  int
 	CPU   string
 	Speed *kernel.Speed
 }
 
-// Speed returns how fast this machine computes on all threads of p: what was kept, or
-// what it measures and keeps. about, when not nil, is told before it measures, which takes
-// one or two seconds. That it could not be kept is no error.
+// Speed returns how fast this machine computes on all threads of p. It reads an earlier result, or
+// measures and stores one. about, when not nil, is called before it measures, which takes one or
+// two seconds. It ignores a failure to store the result.
 func Speed(p *kernel.Pool, about func()) *kernel.Speed {
 	dir, err := os.UserCacheDir()
 	if err == nil {
@@ -41,7 +40,7 @@ func Speed(p *kernel.Pool, about func()) *kernel.Speed {
 	return in(dir, p, about)
 }
 
-// in is Speed with a folder of files; "" keeps nothing.
+// in is Speed for a folder of files; "" stores nothing.
 func in(dir string, p *kernel.Pool, about func()) *kernel.Speed {
 	cpu := CPU()
 	name := sha256.Sum256(fmt.Appendf(nil, "%s %s %d", cpu, kernel.Implementation(), p.Threads()))
@@ -74,14 +73,14 @@ func load(file, cpu string, threads int) (*kernel.Speed, error) {
 	switch {
 	case k.Form != form || k.CPU != cpu || s == nil ||
 		s.Implementation != kernel.Implementation() || s.Threads != threads:
-		return nil, errors.New("of another machine or version")
+		return nil, errors.New("it is from another machine or version")
 	case !(s.Attention > 0 && s.Elements > 0 && s.Read > 0) || len(s.Products) == 0:
 		return nil, errors.New("not measured")
 	}
 	return s, nil
 }
 
-// readSmall reads a file of at most maxFile.
+// readSmall reads a file of at most maxFile bytes.
 func readSmall(file string) ([]byte, error) {
 	info, err := os.Stat(file)
 	if err != nil {
@@ -93,7 +92,7 @@ func readSmall(file string) ([]byte, error) {
 	return os.ReadFile(file)
 }
 
-// writeWhole writes the file whole or not at all.
+// writeWhole writes the file completely or not at all.
 func writeWhole(file string, k any) error {
 	b, err := json.MarshalIndent(k, "", " ")
 	if err != nil {
@@ -102,8 +101,8 @@ func writeWhole(file string, k any) error {
 	return atomicfile.Write(file, append(b, '\n'))
 }
 
-// CPU names the processor as the system does, with family and model where it tells them,
-// else the architecture.
+// CPU returns the system's name of the processor, with family and model if it reports them, or else
+// the architecture.
 func CPU() string {
 	info, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {

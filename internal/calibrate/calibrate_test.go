@@ -8,8 +8,8 @@ import (
 	"github.com/restore-vlm/restore/internal/kernel"
 )
 
-// Ensure that a machine is measured once, again where the file does not fit, and without a
-// place to keep it.
+// Ensure that a machine is measured once, that it is measured again if the file is invalid, and
+// that it works without a place for the file.
 func TestSpeedIsKept(t *testing.T) {
 	if testing.Short() {
 		t.Skip("measures the machine")
@@ -33,11 +33,11 @@ func TestSpeedIsKept(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := load(files[0], CPU(), 2); err == nil {
-			t.Errorf("%q is taken for a measurement", text)
+			t.Errorf("%q is read as a measurement", text)
 		}
 	}
 	if in(dir, p, count); measured != 2 {
-		t.Errorf("a file that does not fit: measured %d times in all, want 2", measured)
+		t.Errorf("an invalid file: measured %d times in all, want 2", measured)
 	}
 }
 
@@ -54,7 +54,7 @@ func TestCPU(t *testing.T) {
 	}
 }
 
-// Ensure that a trial is kept, and another file's is not taken.
+// Ensure that a trial is stored, and that another machine's file is not used.
 func TestPlansAreKept(t *testing.T) {
 	dir := t.TempDir()
 	var tries []kernel.PlanTrial
@@ -74,7 +74,7 @@ func TestPlansAreKept(t *testing.T) {
 		}
 	}
 	if _, ok := kept("IQ4"); ok {
-		t.Error("a format that was not tried")
+		t.Error("loaded a format without a trial")
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "plans-*"))
 	if err != nil || len(files) != 1 {
@@ -86,7 +86,7 @@ func TestPlansAreKept(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, ok := kept("Q8"); ok {
-			t.Errorf("%q is taken: %+v", text, got)
+			t.Errorf("%q is used: %+v", text, got)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/restore-vlm/restore/internal/kernel"
 )
 
-// keptPlans is what a file of plans holds.
+// keptPlans is the content of a file of plans.
 type keptPlans struct {
 	Form    int
 	CPU     string
@@ -20,15 +20,15 @@ type keptPlans struct {
 	Plans   map[string]kernel.PlanTrial // by format
 }
 
-// KeepPlans makes the kernels keep which plan is the fastest of each format in the user's
-// cache folder. It must be called before the first product; only the first call counts.
+// KeepPlans makes the kernels store the fastest plan of each format in the user's cache folder. It
+// must be called before the first product; only the first call has an effect.
 var KeepPlans = sync.OnceFunc(func() {
 	if dir, err := os.UserCacheDir(); err == nil {
 		kernel.KeepPlans(planFile(filepath.Join(dir, "restore")))
 	}
 })
 
-// planFile loads and saves trials in a file of this machine in dir.
+// planFile returns functions that load and save trials in this machine's file in dir.
 func planFile(
 	dir string,
 ) (load func(format string) (kernel.PlanTrial, bool), save func(kernel.PlanTrial)) {

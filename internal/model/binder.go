@@ -10,10 +10,9 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// Binder returns a checkpoint's weights by name and shape, in the types that
-// the source's plan names, and keeps account: Finish returns one error with all
-// that is missing, mis-shaped, unusable or unused. Nothing is invented for a
-// missing weight.
+// Binder returns a checkpoint's weights by name and shape, in the types of the source's plan, and
+// keeps account. Finish returns one error with everything missing, mis-shaped, unusable or unused.
+// A missing weight is never invented.
 type Binder struct {
 	ck     *Source
 	prefix string
@@ -25,20 +24,20 @@ type binding struct {
 	used           map[string]bool
 	missing, wrong []string
 	unusable       []string
-	cause          error // of the first that is unusable
+	cause          error // of the first unusable weight
 	converted      map[converted]*tensor.Tensor
 	params, bytes  int64
 	types          map[string]int64
 }
 
-// converted names a weight as it is kept. One that is bound twice is kept once.
+// converted identifies a weight and its type in memory. A weight that is bound twice is kept once.
 type converted struct {
 	name string
 	as   tensor.DType
 }
 
-// NewBinder returns a binder over all tensors of ck, for the weights of the
-// encoder and projector; see Decoder.
+// NewBinder returns a binder over all tensors of ck, for the weights of the encoder and projector.
+// For others see Decoder.
 func NewBinder(ck *Source) *Binder {
 	ck.resident, ck.kept, ck.done, ck.products = 0, map[string]int64{}, 0, nil
 	return &Binder{
@@ -54,7 +53,7 @@ func (b *Binder) Decoder() *Binder {
 	return &Binder{ck: b.ck, prefix: b.prefix, role: decoder, state: b.state}
 }
 
-// In returns a binder that puts prefix before every name; both share one account.
+// In returns a binder that puts prefix before every name. Both share one account.
 func (b *Binder) In(prefix string) *Binder {
 	return &Binder{ck: b.ck, prefix: b.prefix + prefix, role: b.role, state: b.state}
 }
@@ -65,9 +64,8 @@ func (b *Binder) Has(name string) bool {
 	return ok
 }
 
-// get returns the tensor, or nil after noting why it cannot be had. why
-// explains the wanted shape in the config's words. as is the type that a source
-// which makes weights is asked for.
+// get returns the tensor, or nil after it has recorded the problem. why explains the wanted shape
+// in the config's words. as is the type to request if the source makes weights.
 func (b *Binder) get(name, why string, as tensor.DType, shape ...int) *checkpoint.Weight {
 	full := b.prefix + name
 	t, ok := b.ck.Tensor(full)
@@ -78,7 +76,7 @@ func (b *Binder) get(name, why string, as tensor.DType, shape ...int) *checkpoin
 		b.state.missing = append(b.state.missing, fmt.Sprintf("%q %v", full, shape))
 		return nil
 	}
-	again := b.state.used[full] // a head that is tied to the embedding
+	again := b.state.used[full] // for a head that is tied to the embedding
 	b.state.used[full] = true
 	if !nn.IsWeight(t.DType) {
 		b.state.wrong = append(b.state.wrong,
@@ -102,13 +100,13 @@ func (b *Binder) get(name, why string, as tensor.DType, shape ...int) *checkpoin
 	return t
 }
 
-// keep accounts for count numbers that are kept as type d and take n bytes.
+// keep accounts for count numbers of type d in n bytes.
 func (b *Binder) keep(count int, d tensor.DType, n int) {
 	b.ck.resident += int64(n)
 	b.ck.kept[d.String()] += int64(count)
 }
 
-// sink hands t to the source's sink.
+// sink passes t to the source's sink.
 func (b *Binder) sink(name string, t *tensor.Tensor) {
 	if err := b.ck.Sink(b.prefix+name, t); err != nil {
 		b.state.unusable = append(b.state.unusable, err.Error())
@@ -116,10 +114,10 @@ func (b *Binder) sink(name string, t *tensor.Tensor) {
 	b.ck.Drop()
 }
 
-// Vector returns a [n] tensor widened to float32.
+// Vector returns a [n] tensor as float32.
 func (b *Binder) Vector(name, why string, n int) []float32 { return b.floats(name, why, n) }
 
-// Table returns a [rows, width] tensor widened to float32.
+// Table returns a [rows, width] tensor as float32.
 func (b *Binder) Table(name, why string, rows, width int) []float32 {
 	return b.floats(name, why, rows, width)
 }
@@ -130,7 +128,7 @@ func (b *Binder) floats(name, why string, shape ...int) []float32 {
 		return nil
 	}
 	b.keep(t.Len(), tensor.F32, 4*t.Len())
-	if b.ck.Dry { // nothing is read: a vector would bring the weights around it along
+	if b.ck.Dry { // nothing is read: reading a vector would also page in the weights around it
 		return make([]float32, t.Len())
 	}
 	v, err := t.Float32s()
@@ -151,8 +149,8 @@ func (b *Binder) floats(name, why string, shape ...int) []float32 {
 	return v
 }
 
-// matrix returns a weight as an [out, in] matrix of the type that the plan has
-// for r; its tensor has the shape given.
+// matrix returns a weight as an [out, in] matrix, of the plan's type for r. Its tensor has the
+// given shape.
 func (b *Binder) matrix(name, why string, r role, out, in int, shape ...int) *nn.Matrix {
 	t := b.get(name, why, b.ck.Plan.keep(r, tensor.F16), shape...)
 	if t == nil {
@@ -183,8 +181,8 @@ func (b *Binder) matrix(name, why string, r role, out, in int, shape ...int) *nn
 	return nn.Weights(kept, out, in)
 }
 
-// convert returns t as an [out, in] matrix of type d: the bundle's own bytes where
-// they are of that type, else a copy.
+// convert returns t as an [out, in] matrix of type d. It uses the bundle's memory if the type is
+// the same, otherwise a copy.
 func (b *Binder) convert(t *checkpoint.Weight, d tensor.DType, out, in int) (*nn.Matrix, error) {
 	if b.ck.Dry || t.Data != nil && d == t.DType {
 		w := nn.Weights(&t.Tensor, out, in)
@@ -209,7 +207,7 @@ func (b *Binder) convert(t *checkpoint.Weight, d tensor.DType, out, in int) (*nn
 	return nn.Read(b.ck.Pool, memory, out, in, d, read, done)
 }
 
-// unusable notes that a weight cannot be computed with.
+// unusable records a weight that cannot be used.
 func (b *Binder) unusable(name string, err error) {
 	b.state.unusable = append(b.state.unusable, fmt.Sprintf("%q: %v", name, err))
 	if b.state.cause == nil {
@@ -217,7 +215,7 @@ func (b *Binder) unusable(name string, err error) {
 	}
 }
 
-// bindError is a text with a cause that callers may look for.
+// bindError is a text with a cause that callers may check for.
 type bindError struct {
 	text  string
 	cause error
@@ -226,8 +224,8 @@ type bindError struct {
 func (e *bindError) Error() string { return e.text }
 func (e *bindError) Unwrap() error { return e.cause }
 
-// finite refuses a weight that is kept as it is stored and holds NaN or an infinity. What
-// is converted is looked at then. Weights of a packed file were looked at when it was made,
+// finite returns an error if a weight that is kept as stored holds NaN or an infinity. Converted
+// weights are checked during conversion. Weights of a packed file were checked when it was made,
 // and have checksums.
 func (b *Binder) finite(t *checkpoint.Weight) error {
 	if b.ck.Dry || b.ck.Make != nil || b.ck.About().Packed != nil {
@@ -238,7 +236,7 @@ func (b *Binder) finite(t *checkpoint.Weight) error {
 	return err
 }
 
-// Linear binds name+".weight" [out, in] and, when bias, name+".bias" [out].
+// Linear binds name+".weight" [out, in] and, if bias is set, name+".bias" [out].
 func (b *Binder) Linear(name, why string, out, in int, bias bool) *nn.Linear {
 	l := b.linear(name, why, b.role, out, in, out, in)
 	if bias {
@@ -278,8 +276,8 @@ func (b *Binder) ConvOf(name, why string, out int, window ...int) *nn.Linear {
 	return b.linear(name, why, b.role, out, in, append([]int{out}, window...)...)
 }
 
-// Tied accounts for a tensor that a checkpoint may store next to the one it is
-// tied to by config key: one that differs is a problem.
+// Tied accounts for a tensor that may be stored in addition to the one it is tied to by a config
+// key. It is a problem if they differ.
 func (b *Binder) Tied(name, to, key string) {
 	t, ok := b.ck.Tensor(b.prefix + name)
 	if !ok {
@@ -352,8 +350,7 @@ func (b *Binder) Finish() error {
 	}
 }
 
-// Params returns how many numbers were bound, the bytes they occupy, and the
-// count per stored type.
+// Params returns the number of bound values, their size in bytes, and the count per stored type.
 func (b *Binder) Params() (params, bytes int64, types map[string]int64) {
 	return b.state.params, b.state.bytes, b.state.types
 }

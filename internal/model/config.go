@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Values reads fields of one JSON object of config.json. Every problem is
-// collected; Err returns them together, so that one run shows all of them.
+// Values reads fields of one JSON object of config.json. It collects every problem; Err returns
+// them together, so that one run shows all.
 type Values struct {
 	path   string
 	fields map[string]json.RawMessage
@@ -47,14 +47,14 @@ func (v *Values) Has(key string) bool {
 	return ok && !bytes.Equal(bytes.TrimSpace(raw), []byte("null"))
 }
 
-// Null reports whether key is present and null, which some configs mean as a
-// value of its own (no sliding window).
+// Null reports whether key is present and null. In some configs null has its own meaning (no
+// sliding window).
 func (v *Values) Null(key string) bool {
 	_, ok := v.fields[key]
 	return ok && !v.Has(key)
 }
 
-// Raw returns the value of key, nil when absent or null.
+// Raw returns the value of key, nil if absent or null.
 func (v *Values) Raw(key string) json.RawMessage {
 	if !v.Has(key) {
 		return nil
@@ -62,8 +62,8 @@ func (v *Values) Raw(key string) json.RawMessage {
 	return v.fields[key]
 }
 
-// Object returns the object under key. A missing one is a problem when required
-// (a library default would silently describe another model) and otherwise empty.
+// Object returns the object under key. If it is missing, this is a problem if required (a default
+// would silently describe another model), and otherwise the object is empty.
 func (v *Values) Object(key string, required bool) *Values {
 	o := &Values{path: v.path + ": " + key, fields: map[string]json.RawMessage{}, errs: v.errs}
 	if !v.Has(key) {
@@ -99,7 +99,7 @@ func (v *Values) Int(key string, def, lo, hi int) int {
 	return int(f)
 }
 
-// Float returns a finite number > 0, def when absent.
+// Float returns a finite number > 0, or def if absent.
 func (v *Values) Float(key string, def float64) float64 {
 	if !v.Has(key) {
 		return def
@@ -116,7 +116,7 @@ func (v *Values) Float(key string, def float64) float64 {
 	return f
 }
 
-// Bool returns a flag, def when absent.
+// Bool returns a flag, or def if absent.
 func (v *Values) Bool(key string, def bool) bool {
 	if !v.Has(key) {
 		return def
@@ -128,7 +128,7 @@ func (v *Values) Bool(key string, def bool) bool {
 	return b
 }
 
-// String returns one of allowed (any when none are given), def when absent.
+// String returns one of allowed (any string if none are given), or def if absent.
 func (v *Values) String(key, def string, allowed ...string) string {
 	if !v.Has(key) {
 		return def
@@ -150,7 +150,7 @@ func (v *Values) String(key, def string, allowed ...string) string {
 	return def
 }
 
-// Ints returns a whole number or a list of them, def when absent.
+// Ints returns a whole number or a list of them, or def if absent.
 func (v *Values) Ints(key string, def []int) []int {
 	if !v.Has(key) {
 		return def
@@ -168,7 +168,7 @@ func (v *Values) Ints(key string, def []int) []int {
 	return many
 }
 
-// Strings returns a list of strings, nil when absent.
+// Strings returns a list of strings, nil if absent.
 func (v *Values) Strings(key string) []string {
 	if !v.Has(key) {
 		return nil
@@ -180,7 +180,7 @@ func (v *Values) Strings(key string) []string {
 	return many
 }
 
-// Pairs returns a list of pairs of whole numbers in [lo, hi], def when absent.
+// Pairs returns a list of pairs of whole numbers in [lo, hi], or def if absent.
 func (v *Values) Pairs(key string, def [][2]int, lo, hi int) [][2]int {
 	if !v.Has(key) {
 		return def
@@ -203,9 +203,8 @@ func (v *Values) Pairs(key string, def [][2]int, lo, hi int) [][2]int {
 	return pairs
 }
 
-// Unsupported records a problem for every key of keys that is present with a
-// value other than the one given: a setting that would change the result and
-// that this architecture does not implement.
+// Unsupported records a problem for every key of keys that is present with a value other than the
+// given one: a setting that would change the result and that this architecture does not implement.
 func (v *Values) Unsupported(keys map[string]string) {
 	for key, want := range keys {
 		if v.Has(key) && strings.TrimSpace(string(v.fields[key])) != want {

@@ -9,20 +9,18 @@ import (
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
-// Run is what one pass needs in addition to its data: the worker pool, a workspace
-// reused between calls, and a trace of the encoder. A Run must not be used by two
-// goroutines at once.
+// Run is the context of one pass: the worker pool, a workspace that calls reuse, and a trace of the
+// encoder. Two goroutines must not use one Run at once.
 type Run struct {
 	Pool *nn.Pool
-	// Between, when not nil, is called between blocks, and between the products of a
-	// decoder's layer. Other sequences may pass through the model there, with a Run of
-	// their own. Its error ends the pass at the next block.
+	// Between, when not nil, is called between blocks, and between the products of a decoder's
+	// layer. Other sequences may pass through the model during the call, with another Run. If it
+	// returns an error, the pass ends at the next block.
 	Between func() error
-	// Trace, when not nil, receives every intermediate of the encoder and of Logits.
-	// data is only valid during the call. Tracing computes what the fast path never
-	// builds (attention matrices).
+	// Trace, when not nil, receives every intermediate of the encoder and of Logits. data is valid
+	// only during the call. Tracing computes values that normal passes do not (attention matrices).
 	Trace func(name string, shape []int, data []float32)
-	// TraceInts receives indices and bounds; it is set whenever Trace is.
+	// TraceInts receives indices and bounds. It is set whenever Trace is.
 	TraceInts func(name string, shape []int, data []int32)
 
 	buffers map[string]*[]float32
@@ -37,8 +35,8 @@ func (r *Run) Pause() error {
 	return r.Between()
 }
 
-// Buffer returns a workspace slice of n elements under name; its content is
-// undefined and lives until the next call with that name.
+// Buffer returns a workspace slice of n elements under name. Its content is undefined, and it is
+// valid until the next call with that name.
 func (r *Run) Buffer(name string, n int) []float32 {
 	if r.buffers == nil {
 		r.buffers = map[string]*[]float32{}
@@ -60,31 +58,30 @@ func (r *Run) Bytes() int64 {
 	return n
 }
 
-// Span is one sequence's rows in a batch: Rows new tokens that follow what
-// Cache holds. What goes wrong with a span, or ends it, concerns no other.
+// Span is one sequence's rows in a batch: new tokens that follow those in Cache. An error in one
+// span, or its end, does not affect the others.
 type Span struct {
 	Pos       []nn.Pos    // [rows] rotary positions
-	Size      []float32   // [rows] patches each row stands for; nil: all 1
-	FirstSize []float32   // sizes that layer 0 uses instead (the released code's habit); nil: Size
+	Size      []float32   // [rows] patches that each row stands for; nil: all 1
+	FirstSize []float32   // sizes in layer 0 (the released code has its own); nil: Size
 	Cache     *nn.KVCache // appended to
 	Calib     *nn.Calibration
 	Decoding  bool // rows are generated tokens, not prompt
-	// pictures in the rows, in order, that layers shrink; Pos and Size end as those of the rows
-	// that are left
+	// pictures in the rows, in order, that layers reduce; afterwards, Pos and Size are those of the
+	// remaining rows
 	Staged []Staged
 
-	// Context ends the span between layers; nil: nothing does.
+	// Context ends the span between layers; nil: never.
 	Context context.Context
-	// Trace, when not nil, receives every intermediate of the span in the decoder, as
-	// Run's does of the encoder.
+	// Trace, when not nil, receives every intermediate of the span in the decoder, as Run's Trace
+	// does for the encoder.
 	Trace func(name string, shape []int, data []float32)
-	// Err is set where the span failed or was ended: with the cause of Context, a
-	// *Panic, or what a reducer says. Its rows and the newest keys of its cache are
-	// undefined then.
+	// Err is set if the span failed or was ended: the cause of Context, a *Panic, or a reducer's
+	// error. Its rows and the last keys of its cache are then undefined.
 	Err error
 }
 
-// Panic is the error of a span in whose part of a pass a panic was raised.
+// Panic is the error of a span whose part of a pass panicked.
 type Panic struct {
 	Value any
 	Stack []byte
@@ -97,110 +94,106 @@ func (p *Panic) Error() string { return fmt.Sprintf("panic: %v", p.Value) }
 type Decoder interface {
 	// Embed writes the rows of ids into dst [len(ids), Hidden].
 	Embed(dst []float32, ids []int32) error
-	// Forward runs all blocks over x [Σ rows, Hidden] in place and appends to
-	// every span's cache. x ends as the last block's output, before the final
-	// norm; where spans shrank, it holds the rows that are left of each. A span that
-	// fails has its Err set; the others are not affected.
+	// Forward runs all blocks over x [Σ rows, Hidden] in place and appends to every span's cache.
+	// Then x is the last block's output, before the final norm; of spans that were reduced, it
+	// holds the remaining rows. If a span fails, its Err is set; the others are not affected.
 	Forward(r *Run, x []float32, spans []Span)
-	// Logits writes the final norm and head of rows rows of x into dst [rows, Vocab].
+	// Logits writes the final norm and head of rows rows of x to dst [rows, Vocab].
 	Logits(r *Run, dst, x []float32, rows int)
 	// Shape returns the decoder's sizes.
 	Shape() DecoderShape
 }
 
-// DecoderShape is what the engine must know of a decoder.
+// DecoderShape is what the engine needs to know about a decoder.
 type DecoderShape struct {
 	Hidden, Layers, Heads, KVHeads, HeadDim, MLP, Vocab int
 	MaxPositions                                        int // context, in positions
 	RoPE                                                *nn.RoPE
 }
 
-// CacheBytes is the memory of the keys and values of n tokens in all layers, in
-// float16 where half is set, else in float32: whole pages.
+// CacheBytes returns the memory of the keys and values of n tokens in all layers, in whole pages,
+// in float16 if half is set, otherwise in float32.
 func (s *DecoderShape) CacheBytes(n int, half bool) int64 {
 	return int64(s.Layers) * int64(nn.PagesOf(n)) * nn.NewKVPool(s.KVHeads, s.HeadDim,
 		half).PageBytes()
 }
 
-// ForwardBytes is the memory of the buffers of a forward of rows rows.
+// ForwardBytes returns the memory of the buffers of a forward of rows rows.
 func (s *DecoderShape) ForwardBytes(rows int) int64 {
 	return 4 * int64(rows) *
 		int64(s.Hidden+2*s.Heads*s.HeadDim+2*s.KVHeads*s.HeadDim+2*s.MLP+s.HeadDim)
 }
 
-// Needs says which by-products of the encoder a reducer reads.
+// Needs lists the by-products of the encoder that a reducer reads.
 type Needs struct {
 	ClsAttn, Keys bool
 	Last          bool // query and keys of the last layer
 }
 
-// Picture is one prepared picture, or video, before it is encoded.
+// Picture is one prepared picture or video before it is encoded.
 type Picture interface {
-	// Shape returns what is known of it. Read-only.
+	// Shape returns its description, which must not be changed.
 	Shape() *Shape
 	// Shrink encodes the picture resized to rows×cols patches and returns their
 	// features after the projector [rows·cols, C]. Shape().Fixed must be empty.
 	Shrink(r *Run, rows, cols int) ([]float32, error)
-	// Within encodes the picture with w between the encoder's blocks and returns the
-	// features before the projector of what is left [rows, Cv], view by view, without
-	// class tokens. Shape().Closed must be empty.
+	// Within encodes the picture with w between the encoder's blocks. It returns the remaining
+	// features before the projector [rows, Cv], view by view, without class tokens. Shape().Closed
+	// must be empty.
 	Within(r *Run, w *methods.Encoding) ([]float32, error)
 }
 
-// Shape is what is known of a picture before it is encoded.
+// Shape describes a picture before it is encoded.
 type Shape struct {
 	N, C int // tokens, and their width after the projector
-	// [N] rotary positions counted from the picture's start; nil: 0, 1, 2, … on all axes
+	// [N] rotary positions relative to the picture's start; nil: 0, 1, 2, … on all axes
 	Pos []nn.Pos
-	// positions that the picture takes, so that text after it starts there; 0: N
+	// positions that the picture takes, after which text continues; 0: N
 	Span         float64
-	GridH, GridW int    // of the N tokens; 0 where they are not a grid
+	GridH, GridW int    // of the N tokens; 0 if they are not a grid
 	Video        bool   // the tokens are a video's, moment after moment
 	Views        *Views // of a picture that is encoded in parts
 
 	Class   bool // every view starts with a class token
 	NoClass bool // the encoder has no class token
-	// tokens of a view with the class token, and their width before the projector
+	// tokens of a view including the class token, and their width before the projector
 	T, Cv         int
-	Blocks, Depth int    // of the encoder, up to the one that hands on features, and in all
-	Fixed         string // why the picture cannot be shrunk; empty where it can
-	Closed        string // why nothing can act between the encoder's blocks; empty where it can
+	Blocks, Depth int    // blocks up to the features, and all blocks
+	Fixed         string // why the picture cannot be shrunk; empty if it can
+	Closed        string // why nothing can act between the encoder's blocks; empty if it can
 }
 
-// Visual is one picture after the encoder and projector. Where the encoder has
-// no class token, row 0 of Hidden and Keys is zeros, column 0 of ClsAttn 0, and
-// ClsAttn is the attention that tokens receive. Of a picture in views, what
-// follows X holds each view's, one after another.
+// Visual is one picture after the encoder and projector. If the encoder has no class token, row 0
+// of Hidden and Keys is zeros, column 0 of ClsAttn is 0, and ClsAttn is the attention that tokens
+// receive. For a picture in views, the fields after X hold each view's data, concatenated.
 type Visual struct {
 	*Shape
 	X       []float32 // [N, C] after the projector
 	ViewsX  []float32 // [views, T−1, C] after the projector; nil without views
 	Heads   int
 	ClsAttn []float32 // [Heads, T] class-token attention of the feature layer
-	Hidden  []float32 // [T, Cv] features before the projector, row 0 the class token
+	Hidden  []float32 // [T, Cv] features before the projector; row 0 is the class token
 	KeyDim  int
 	Keys    []float32 // [Heads, T, KeyDim] keys of the feature layer, with bias, unscaled
-	// [W] class token's query of the encoder's last layer, heads side by side, with bias, unscaled
+	// [W] class token's query of the encoder's last layer, heads concatenated, with bias, unscaled
 	LastQuery []float32
-	LastKeys  []float32 // [T, W] that layer's keys; both nil where there is no class token
+	LastKeys  []float32 // [T, W] that layer's keys; both nil without a class token
 }
 
-// Views says how the tokens of a picture come from parts of it that the encoder
-// saw on their own. View 0 shows the whole picture. Patch p of view v has the
-// number v·(T−1) + p.
+// Views tells how the tokens of a picture come from parts that the encoder processed separately.
+// View 0 shows the whole picture. Patch p of view v has index v·(T−1) + p.
 type Views struct {
 	Count  int
-	Source []int32 // [N] number of each token's patch, −1 a newline, which shows nothing
-	// every patch in reading order, those too that show nothing but padding and are no tokens
+	Source []int32 // [N] index of each token's patch; −1: a newline, which shows nothing
+	// every patch in reading order, including those that show only padding and are no tokens
 	All []int32
-	// rows and columns of the patches of All: view 0's, then those of all other views together
+	// rows and columns of the patches of All: of view 0, then of all other views together
 	Grids [][2]int
 	Side  int // patches along a view's side
 }
 
-// Grid says that the tokens are rows×cols in raster order, each at its row and
-// column of one moment, and that what follows starts after the longer side
-// (M-RoPE).
+// Grid declares the tokens as rows×cols in raster order, each at its row and column of one moment.
+// Text continues after the longer side (M-RoPE).
 func (s *Shape) Grid(rows, cols int) {
 	s.GridH, s.GridW, s.Span = rows, cols, float64(max(rows, cols))
 	s.Pos = make([]nn.Pos, rows*cols)
@@ -209,8 +202,8 @@ func (s *Shape) Grid(rows, cols int) {
 	}
 }
 
-// Moments says that the tokens are a video's: rows×cols in raster order at each
-// of times, positions that rise.
+// Moments declares the tokens as a video: rows×cols in raster order at each of times, which are
+// ascending positions.
 func (s *Shape) Moments(times []float64, rows, cols int) {
 	s.Video, s.Span = true, max(times[len(times)-1]+1, float64(max(rows, cols)))
 	s.Pos = make([]nn.Pos, 0, len(times)*rows*cols)
@@ -221,8 +214,8 @@ func (s *Shape) Moments(times []float64, rows, cols int) {
 	}
 }
 
-// At returns the position of token i in a picture that starts at start. Between
-// two tokens it lies on the straight line from one to the next.
+// At returns the position of token i in a picture that starts at start. Between two tokens, it is
+// interpolated linearly.
 func (s *Shape) At(start, i float64) nn.Pos {
 	if s.Pos == nil {
 		return nn.At(start + i)
@@ -235,7 +228,7 @@ func (s *Shape) At(start, i float64) nn.Pos {
 	return a
 }
 
-// Extent returns the positions that the picture takes.
+// Extent returns the number of positions that the picture takes.
 func (s *Shape) Extent() float64 {
 	if s.Span == 0 {
 		return float64(s.N)
@@ -246,23 +239,21 @@ func (s *Shape) Extent() float64 {
 // Multimodal is a model that answers questions about pictures.
 type Multimodal interface {
 	Decoder() Decoder
-	// Pictures checks prepared pixel values and returns the pictures in them, which
-	// use px's memory.
+	// Pictures checks prepared pixel values and returns their pictures, which use px's memory.
 	Pictures(px *imageproc.Pixels) ([]Picture, error)
-	// Encode runs the vision encoder and projector on pictures of this model, as one
-	// batch.
+	// Encode runs the vision encoder and projector on pictures of this model as one batch.
 	Encode(r *Run, pics []Picture, need Needs) ([]*Visual, error)
-	// EncodeBytes is the memory that Encode takes for px, buffers and results, less
-	// what a reducer reads. It looks at px's shapes alone.
+	// EncodeBytes returns the memory that Encode takes for px, buffers and results, without the
+	// by-products for reducers. It reads only px's shapes.
 	EncodeBytes(px *imageproc.Pixels) int64
-	// EncodeWork is what Encode computes for px: the rows that its products see, and the
-	// operations of its attention, two a multiply-add. It looks at px's shapes alone.
+	// EncodeWork returns the work of Encode for px: the rows of its products, and the operations
+	// of its attention, two per multiply-add. It reads only px's shapes.
 	EncodeWork(px *imageproc.Pixels) (rows int, attention float64)
 	// Project maps rows of encoder features [rows, Cv] into the decoder's space.
 	Project(r *Run, features []float32, rows int) []float32
 	// ImageToken is the id that stands for a picture in a prompt.
 	ImageToken() int32
-	// VideoToken is the id that stands for a video, -1 where the model takes none.
+	// VideoToken is the id that stands for a video, -1 if the model takes none.
 	VideoToken() int32
 	// Info describes the model for `show` and reports.
 	Info() Info
@@ -271,25 +262,25 @@ type Multimodal interface {
 // Info describes a loaded model.
 type Info struct {
 	Architecture string
-	Params       int64            // numbers in all weights
+	Params       int64            // number of values in all weights
 	Bytes        int64            // their size as stored
-	Types        map[string]int64 // numbers per stored type
+	Types        map[string]int64 // number of values by stored type
 	Vision, Text []Field          // sizes, in reading order
-	EOS          []int32          // end-of-sequence ids that config.json names
-	Sizes        *Sizes           // nil where operations are not counted
+	EOS          []int32          // end-of-sequence ids in config.json
+	Sizes        *Sizes           // nil if operations are not counted
 }
 
-// Sizes are what the number of operations of a forward pass depends on.
+// Sizes are the quantities that determine the number of operations of a forward pass.
 type Sizes struct {
 	Tokens       int // visual tokens of a picture before reduction
-	Views        int // pictures that the encoder makes them from
-	Patch        int // numbers in a patch
+	Views        int // number of pictures that the encoder processes for them
+	Patch        int // values in a patch
 	Vision, Text Tower
-	Projector    []int // widths on the way from the encoder to the decoder
+	Projector    []int // widths from the encoder to the decoder
 	Vocab        int
 }
 
-// Facts returns what a reduction has to know of the model.
+// Facts returns the facts about the model that a reduction depends on.
 func (s *Sizes) Facts() methods.Facts {
 	return methods.Facts{
 		Tokens: s.Tokens, Layers: s.Text.Blocks,
@@ -299,13 +290,13 @@ func (s *Sizes) Facts() methods.Facts {
 
 // Tower is a stack of transformer blocks.
 type Tower struct {
-	Blocks     int // as configured
-	Run        int // blocks that the features need
+	Blocks     int // in the config
+	Run        int // those needed for the features
 	Hidden     int
 	Heads      int
-	Query, Key int // width of a row's queries, and of its keys
+	Query, Key int // width of a row's queries and of its keys
 	MLP        int
-	Products   int // of Hidden and MLP in a block
+	Products   int // number of products between Hidden and MLP in a block
 }
 
 // Field is one named size.

@@ -10,28 +10,25 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// Source is what a model is bound from: its files, and how its weights are to be
-// kept. The zero value of everything else keeps them as the files store them, in
-// their own memory.
+// Source is what a model is bound from: its files, and the types of its weights in memory. With
+// zero values for all other fields, weights stay as stored, in the files' memory.
 type Source struct {
 	checkpoint.Bundle
-	Name     string // the bundle's
+	Name     string // of the bundle
 	Plan     Plan
 	Pool     *nn.Pool                // converts weights; nil: one thread
 	Memory   *nn.Memory              // holds converted weights; nil: the heap
 	Progress func(done, total int64) // bytes read of weights that are converted; may be nil
 	Work     *nn.Work                // counts every product; may be nil
 
-	// Dry binds and accounts without converting: the model cannot run.
+	// Dry binds and accounts without converting; the model cannot run.
 	Dry bool
-	// Sink, when not nil, takes every bound weight as the plan keeps it, once and
-	// in no particular order, instead of the model, which cannot run. The tensor
-	// is valid during the call.
+	// Sink, when not nil, receives every bound weight in the plan's type, once and in no particular
+	// order. The model itself cannot run. The tensor is valid during the call.
 	Sink func(name string, t *tensor.Tensor) error
-	// Make, when not nil, makes the weights that the checkpoint lacks, for
-	// benchmarks: a tensor of that shape, of type d, in which it is kept as it is,
-	// or of another floating type, from which it is converted. Blocks of m live as
-	// long as the model.
+	// Make, when not nil, makes the weights that the checkpoint lacks, for benchmarks. It returns a
+	// tensor of the given shape, of type d or of another floating type, which is then converted to
+	// d. Blocks of m live as long as the model.
 	Make func(m *nn.Memory, name string, d tensor.DType, shape []int) *tensor.Tensor
 
 	products []Product
@@ -43,29 +40,28 @@ type Source struct {
 // Config returns the model's config.json.
 func (s *Source) Config() json.RawMessage { return s.Parts().Config.Data }
 
-// Resident returns the bytes that the bound weights take in memory and their
-// numbers by the type in which they are kept.
+// Resident returns the bytes that the bound weights take in memory and the number of values by type
+// in memory.
 func (s *Source) Resident() (bytes int64, types map[string]int64) { return s.resident, s.kept }
 
-// Product is a weight that rows are multiplied with, as it is kept.
+// Product is a weight that rows are multiplied with, in its type in memory.
 type Product struct {
 	Type    tensor.DType
 	Out, In int
-	Decoder bool // not of the encoder or projector
-	Head    bool // of the decoder, for rows whose next token is wanted
+	Decoder bool // false: of the encoder or projector
+	Head    bool // the decoder's head, used only for rows whose next token is needed
 }
 
 // Products returns the bound weights of products.
 func (s *Source) Products() []Product { return s.products }
 
-// read notes that n bytes of the checkpoint were converted and will not be read
-// again.
+// read records that n bytes of the checkpoint were converted and will not be read again.
 func (s *Source) read(n int) {
 	s.Drop()
 	s.seen(n)
 }
 
-// seen notes that n bytes of the checkpoint were read.
+// seen records that n bytes of the checkpoint were read.
 func (s *Source) seen(n int) {
 	s.done += int64(n)
 	if s.Progress != nil {
@@ -73,22 +69,21 @@ func (s *Source) seen(n int) {
 	}
 }
 
-// Plan names the types in which the weights of products are kept: "f32", "f16",
-// "bf16", "q8", "q4", or "" for as they are stored. Vectors and small tables are
-// always kept in float32. Products with "bf16", "q8" and "q4" round activations
-// too; an embedding and a head at "bf16" do not.
+// Plan names the types in which the weights of products are kept: "f32", "f16", "bf16", "q8", "q4",
+// or "" for as stored. Vectors and small tables are always float32. Products with "bf16", "q8" and
+// "q4" round activations too; an embedding or a head in "bf16" does not.
 type Plan struct {
-	Decoder string // the language model; its embedding and head are kept at q8 where this says q4
-	Encoder string // the vision tower and the projector; q4 is refused
+	Decoder string // the language model; with q4, its embedding and head are q8
+	Encoder string // the vision tower and the projector; q4 is not allowed
 }
 
-// PlanTypes and EncoderTypes are what a Plan may name.
+// PlanTypes and EncoderTypes are the allowed values of a Plan.
 var (
 	PlanTypes    = []string{"q4", "q8", "bf16", "f16", "f32"}
 	EncoderTypes = []string{"q8", "bf16", "f16", "f32"}
 )
 
-// Check refuses names that are not types.
+// Check returns an error for names that are not types.
 func (p Plan) Check() error {
 	for _, c := range []struct {
 		what, got string
@@ -106,7 +101,7 @@ func (p Plan) Check() error {
 	return nil
 }
 
-// role is what a weight is for, as far as a Plan tells.
+// role is the kind of a weight, as far as a Plan distinguishes them.
 type role uint8
 
 const (
@@ -115,7 +110,7 @@ const (
 	table // the decoder's embedding and head
 )
 
-// keep returns the type in which a weight that is stored as d is kept.
+// keep returns the type in memory of a weight that is stored as d.
 func (p Plan) keep(r role, d tensor.DType) tensor.DType {
 	name := p.Decoder
 	switch {

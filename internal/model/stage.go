@@ -11,32 +11,29 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// Staged is one picture's rows in a span that a reducer inside the decoder
-// shrinks on their way.
+// Staged is one picture's rows in a span that a reducer inside the decoder reduces in some layers.
 type Staged struct {
 	*methods.Inside
-	First  int                          // its first row in the span; follows as rows before it go
+	First  int                          // its first row in the span; updated when earlier rows go
 	Start  float64                      // position where the picture starts
 	Extent float64                      // positions that it takes
 	At     func(row *reduce.Row) nn.Pos // position of a row
 }
 
-// Layers is what a Passage asks of a decoder.
+// Layers is the part of a decoder that a Passage needs.
 type Layers interface {
 	Shape() DecoderShape
 	Attention() *nn.Attention
-	// Ahead writes what layer would make of x [rows, Hidden], before rotation:
-	// every row's key into k [rows, KVHeads·HeadDim], the last row's query into
-	// q [Heads·HeadDim].
+	// Ahead computes, for x [rows, Hidden] as input of layer, before rotation: every row's key in k
+	// [rows, KVHeads·HeadDim], and the last row's query in q [Heads·HeadDim].
 	Ahead(r *Run, layer int, q, k, x []float32, rows int)
 	// Norm writes the final norm of x [rows, Hidden] into dst.
 	Norm(r *Run, dst, x []float32, rows int)
 }
 
-// Passage leads the rows of a batch through a decoder's layers: it rotates,
-// caches and attends, and shrinks spans where a reducer inside the decoder says
-// so. A decoder calls Enter before each layer and Attend inside it, and works on
-// the first Rows rows of its activations.
+// Passage takes the rows of a batch through a decoder's layers. It rotates, caches and attends, and
+// removes rows of spans as reducers inside the decoder decide. A decoder calls Enter before each
+// layer and Attend inside it, and works on the first Rows rows of its activations.
 type Passage struct {
 	Rows     int
 	Cos, Sin []float32 // [Rows, HeadDim/2] of the current layer
@@ -46,12 +43,12 @@ type Passage struct {
 	shape  DecoderShape
 	spans  []Span
 	pos    [][]nn.Pos // per span, in the current layer
-	moved  [][]nn.Pos // per span, the memory of pos where it is not the span's own
-	base   []float64  // per span, how far positions are shifted before its first row
-	stale  bool       // rows went since the tables were made
+	moved  [][]nn.Pos // per span, memory for pos if it is not the span's own
+	base   []float64  // per span, the shift of positions before its first row
+	stale  bool       // rows were removed since the tables were computed
 }
 
-// NewPassage starts a pass. It is part of r: one pass at a time.
+// NewPassage starts a pass. It is part of r, so there can be only one at a time.
 func NewPassage(r *Run, l Layers, spans []Span) *Passage {
 	p := &r.passage
 	*p = Passage{
@@ -68,9 +65,8 @@ func NewPassage(r *Run, l Layers, spans []Span) *Passage {
 	return p
 }
 
-// Enter prepares layer i for x [Rows, Hidden], the rows that the layer before
-// left. Rows that a reducer drops before the layer are gone when it returns. It
-// reports whether any span is left that goes on.
+// Enter prepares layer i for x [Rows, Hidden], the output of the previous layer. It removes the
+// rows that a reducer drops before the layer. It reports whether any span continues.
 func (p *Passage) Enter(i int, x []float32) bool {
 	if !p.alive() {
 		return false
@@ -106,12 +102,12 @@ func (p *Passage) Enter(i int, x []float32) bool {
 	return true
 }
 
-// Yield lets other sequences pass between the products of a layer, which may have many rows. What
-// would end this passage does so at the next layer.
+// Yield lets other sequences pass between the products of a layer, which may have many rows. If
+// this passage should end, it ends at the next layer.
 func (p *Passage) Yield() { _ = p.run.Pause() }
 
-// alive ends the spans whose context did, or all where the run says so, and reports
-// whether any is left.
+// alive ends spans whose context has ended, or all spans if Between returns an error. It reports
+// whether any span is left.
 func (p *Passage) alive() bool {
 	all, left := p.run.Pause(), false
 	for s := range p.spans {
@@ -128,7 +124,7 @@ func (p *Passage) alive() bool {
 	return left
 }
 
-// fail ends the span; its reducers do nothing more. Its rows stay in the batch.
+// fail ends the span and its reducers. Its rows stay in the batch.
 func (sp *Span) fail(err error) { sp.Err, sp.Staged = err, nil }
 
 // rescue turns a panic into the span's error.
@@ -138,8 +134,8 @@ func (sp *Span) rescue() {
 	}
 }
 
-// prepare lets the reducers of span s, whose first row is at, see what layer i is
-// to get and take rows away before it.
+// prepare shows the input of layer i to the reducers of span s, whose first row is at, and removes
+// rows before the layer.
 func (p *Passage) prepare(i, s, at int, x []float32) {
 	sp := &p.spans[s]
 	defer sp.rescue()
@@ -172,7 +168,7 @@ func (p *Passage) Tracing() bool {
 	return false
 }
 
-// Trace hands each traced span its rows of x [Rows, width].
+// Trace passes each traced span its rows of x [Rows, width].
 func (p *Passage) Trace(name string, width int, x []float32) {
 	at := 0
 	for s := range p.spans {
@@ -184,7 +180,7 @@ func (p *Passage) Trace(name string, width int, x []float32) {
 	}
 }
 
-// shift is by how much a picture's stages moved what follows it.
+// shift returns by how much a picture's stages moved the rows after it.
 func (st *Staged) shift() float64 {
 	if !st.Reduced() || !st.Sequential() {
 		return 0
@@ -206,8 +202,8 @@ func (p *Passage) tables() {
 	p.stale = false
 }
 
-// positions returns the positions of span s in this layer: where a reducer
-// renumbers, its rows follow each other and all that comes later moves up.
+// positions returns the positions of span s in this layer. If a reducer renumbers its rows, they
+// become consecutive and all later rows move forward.
 func (p *Passage) positions(s int) []nn.Pos {
 	sp := &p.spans[s]
 	shift := p.base[s]
@@ -239,7 +235,7 @@ func (p *Passage) positions(s int) []nn.Pos {
 	return pos
 }
 
-// begin shows the embeddings x of a span to the reducers that want them.
+// begin shows the embeddings x of a span to the reducers that need them.
 func (p *Passage) begin(sp *Span, x []float32) error {
 	for j := range sp.Staged {
 		st := &sp.Staged[j]
@@ -273,8 +269,8 @@ func (sp *Span) text(j int) []int32 {
 	return rows
 }
 
-// lookAhead lets reducers see the attention that the last row of span s would
-// pay in layer i if nothing were dropped before it. x: the span's rows.
+// lookAhead shows reducers the attention of the last row of span s in layer i as if no row were
+// dropped before it. x: the span's rows.
 func (p *Passage) lookAhead(i, s int, x []float32) error {
 	sp := &p.spans[s]
 	reads := false
@@ -299,7 +295,7 @@ func (p *Passage) lookAhead(i, s int, x []float32) error {
 	defer kv.Truncate(cached)
 	tap := &nn.Tap{Mean: []int32{0}}
 	p.layers.Attention().Look(p.run.Pool, q, pos[len(pos)-1], kv, sp.Calib.At(i-1), tap)
-	for j := range sp.Staged { // the last row's query alone was made
+	for j := range sp.Staged { // only the last row's query was computed
 		if st := &sp.Staged[j]; st.Reads(i, true) {
 			if err := st.Read(sp.sight(j, len(kv.Pos)), tap.Row(0, false)); err != nil {
 				return err
@@ -309,8 +305,8 @@ func (p *Passage) lookAhead(i, s int, x []float32) error {
 	return nil
 }
 
-// states shows x, the rows of span s that are to enter layer i, and their keys
-// in the layer before to the reducers that read them.
+// states shows x, the rows of span s before layer i, and their keys in the previous layer to the
+// reducers that read them.
 func (p *Passage) states(i, s int, x []float32) error {
 	sp := &p.spans[s]
 	var seen *methods.States
@@ -337,7 +333,7 @@ func (p *Passage) states(i, s int, x []float32) error {
 	return nil
 }
 
-// sight is what the reducer of picture j sees of a layer that holds so many keys.
+// sight returns what the reducer of picture j sees of a layer with the given number of keys.
 func (sp *Span) sight(j, keys int) *methods.Sight {
 	first := sp.Staged[j].First
 	return &methods.Sight{
@@ -346,8 +342,8 @@ func (sp *Span) sight(j, keys int) *methods.Sight {
 	}
 }
 
-// tap returns what the reducers of the span look at in layer i, which will hold
-// so many keys; nil where none looks.
+// tap returns the tap for the span's reducers in layer i, which will hold the given number of keys;
+// nil if none needs one.
 func (sp *Span) tap(i, keys int) *nn.Tap {
 	var tap *nn.Tap
 	for j := range sp.Staged {
@@ -373,7 +369,7 @@ func (sp *Span) tap(i, keys int) *nn.Tap {
 	return tap
 }
 
-// read lets the reducers of the span that looked at layer i score their rows.
+// read passes the attention of layer i to the reducers of the span that need it.
 func (sp *Span) read(i int, tap *nn.Tap) error {
 	if tap == nil {
 		return nil
@@ -396,9 +392,8 @@ func (sp *Span) read(i int, tap *nn.Tap) error {
 	return nil
 }
 
-// shrink performs the stages of span s that come before layer i, or within
-// it, on x [Rows, Hidden] and, where not nil, on a [Rows, Heads·HeadDim]. at is
-// the span's first row.
+// shrink performs the stages of span s before layer i, or within it, on x [Rows, Hidden] and, if
+// not nil, on a [Rows, Heads·HeadDim]. at is the span's first row.
 func (p *Passage) shrink(i, s, at int, within bool, x, a []float32) error {
 	sp := &p.spans[s]
 	h, qw := p.shape.Hidden, p.shape.Heads*p.shape.HeadDim
@@ -426,8 +421,8 @@ func (p *Passage) shrink(i, s, at int, within bool, x, a []float32) error {
 	return nil
 }
 
-// replace gives the span the positions and sizes of what a stage left of the
-// old rows of st. What the caller handed in stays as it is.
+// replace updates the span's positions and sizes after a stage reduced the old rows of st. It does
+// not change the caller's slices.
 func (sp *Span) replace(st *Staged, old int) {
 	pos := append([]nn.Pos(nil), sp.Pos[:st.First]...)
 	rows := st.Rows()
@@ -441,11 +436,10 @@ func (sp *Span) replace(st *Staged, old int) {
 	sp.Pos, sp.FirstSize = append(pos, sp.Pos[st.First+old:]...), nil
 }
 
-// Attend is attention in layer i: it rotates q [Rows, Heads·HeadDim] and k
-// [Rows, KVHeads·HeadDim], appends k and v to the spans' caches and writes the
-// values attended to, before their projection, to out [Rows, Heads·HeadDim].
-// Rows that a reducer drops inside the layer are gone from out and from x [Rows,
-// Hidden], the layer's input, when it returns.
+// Attend is attention in layer i. It rotates q [Rows, Heads·HeadDim] and k [Rows, KVHeads·HeadDim],
+// appends k and v to the spans' caches and writes the result, before its projection, to out [Rows,
+// Heads·HeadDim]. Rows that a reducer drops inside the layer are removed from out and from x [Rows,
+// Hidden], the layer's input.
 func (p *Passage) Attend(i int, out, q, k, v, x []float32) {
 	r := p.run
 	qw, kw := p.shape.Heads*p.shape.HeadDim, p.shape.KVHeads*p.shape.HeadDim
@@ -467,7 +461,7 @@ func (p *Passage) Attend(i int, out, q, k, v, x []float32) {
 	}
 }
 
-// attend is Attend of span s alone.
+// attend is Attend for span s.
 func (p *Passage) attend(i, s int, out, q, k, v []float32) {
 	sp, pos, r := &p.spans[s], p.pos[s], p.run
 	if sp.Err != nil {
@@ -490,7 +484,7 @@ func (p *Passage) attend(i, s int, out, q, k, v []float32) {
 	}
 }
 
-// drop takes away the rows of span s that a reducer drops inside layer i.
+// drop removes the rows of span s that a reducer drops inside layer i.
 func (p *Passage) drop(i, s, at int, x, out []float32) {
 	sp := &p.spans[s]
 	defer sp.rescue()
@@ -499,7 +493,7 @@ func (p *Passage) drop(i, s, at int, x, out []float32) {
 	}
 }
 
-// trace returns what layer i cached of span s and attended to. q: its queries.
+// trace traces the keys, values and attention of span s in layer i. q: its queries.
 func (p *Passage) trace(i, s int, q []float32) {
 	sp, pos := &p.spans[s], p.pos[s]
 	kv, c := sp.Cache.Layer(i), sp.Calib.At(i)

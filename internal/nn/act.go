@@ -2,13 +2,13 @@ package nn
 
 import "github.com/restore-vlm/restore/internal/kernel"
 
-// Pool is the worker pool that every layer takes.
+// Pool is the worker pool that every layer uses.
 type Pool = kernel.Pool
 
-// Add is x += y, of equal length: a residual connection.
+// Add is x += y for slices of equal length: a residual connection.
 func Add(p *Pool, x, y []float32) { kernel.Add(p, x, y) }
 
-// GELU is x·Φ(x) in place, exact (by erf).
+// GELU is x·Φ(x) in place, computed exactly by erf.
 func GELU(p *Pool, x []float32) { kernel.GELU(p, x) }
 
 // QuickGELU is x·sigmoid(1.702·x) in place.

@@ -6,20 +6,21 @@ import (
 	"github.com/restore-vlm/restore/internal/kernel"
 )
 
-// Calibration is the attention bias ln(s_n·(c − D(Δ))) of the paper's Eq. 4 for
-// one request: which of its terms act, and the distance term's values.
+// Calibration is the attention bias ln(s_n·(c − D(Δ))) of the paper's Eq. 4 for one request: which
+// of its terms apply, and the values of the distance term.
 type Calibration struct {
 	Size           bool // the term ln s_n
 	Distance       bool // the term ln(c − D(Δ))
 	DecodeDistance bool // the distance term also while decoding (one query row)
-	// fractional distances are cut to whole ones, as the released code does
+	// fractional distances are truncated, as in the released code
 	Truncate  bool
 	Distances *Distances // the distance term's values; needed when Distance
-	// first layer in which it acts: reducers inside the decoder leave those before them alone
+	// first layer in which it applies: a reducer inside the decoder leaves earlier layers
+	// uncalibrated
 	From int
 }
 
-// At returns c as it acts in layer i: nil where it does not.
+// At returns the calibration of layer i, nil if there is none.
 func (c *Calibration) At(i int) *Calibration {
 	if c == nil || i < c.From {
 		return nil
@@ -27,8 +28,8 @@ func (c *Calibration) At(i int) *Calibration {
 	return c
 }
 
-// bias builds the kernel's bias for queries at pos over the keys of l, or nil
-// when the result would be zero everywhere. It is l's and valid until the next call.
+// bias builds the kernel's bias for queries at pos over the keys of l, or nil if it would be zero
+// everywhere. l owns the result, which is valid until the next call.
 func (c *Calibration) bias(l *LayerKV, pos []Pos, decoding bool) *kernel.Bias {
 	if c == nil {
 		return nil
@@ -64,8 +65,7 @@ func (c *Calibration) bias(l *LayerKV, pos []Pos, decoding bool) *kernel.Bias {
 	return &s.bias
 }
 
-// biasScratch is what bias reuses from call to call, so that a decoded token
-// allocates nothing.
+// biasScratch is the memory that calls of bias share, so that a decoded token allocates nothing.
 type biasScratch struct {
 	bias    kernel.Bias
 	queries []int32
@@ -74,7 +74,7 @@ type biasScratch struct {
 	row     func(dst []float32, query, k0 int) // the layer's biasRow
 }
 
-// biasRow is the bias of keys k0, k0+1, … for the scratch's calibration and query.
+// biasRow writes the bias of keys k0, k0+1, … for the scratch's calibration and query.
 func (l *LayerKV) biasRow(dst []float32, query, k0 int) {
 	s := &l.scratch
 	s.calib.Distances.Row(dst, s.pos[query], l.Pos[k0:], s.calib.Truncate)
@@ -85,8 +85,8 @@ func (l *LayerKV) biasRow(dst []float32, query, k0 int) {
 	}
 }
 
-// Rows returns the bias of every query at pos over every key of l as
-// [len(pos), keys], for traces. It is zero where no calibration acts.
+// Rows returns the bias of every query at pos over every key of l as [len(pos), keys], for traces.
+// It is zero where no calibration applies.
 func (c *Calibration) Rows(l *LayerKV, pos []Pos, decoding bool) []float32 {
 	n := len(l.Pos)
 	out := make([]float32, len(pos)*n)
@@ -120,7 +120,7 @@ func biasRow(b *kernel.Bias, dst []float32, query int) {
 // KVHeads key-value heads.
 type Attention struct {
 	Heads, KVHeads, HeadDim int
-	// causal rows see the newest Window keys, their own included; 0: all
+	// causal rows see only the last Window keys, including their own; 0: all
 	Window int
 }
 
@@ -131,9 +131,8 @@ func (a *Attention) kernel(out, q []float32, rows int) kernel.Attention {
 	}
 }
 
-// Causal attends with rows queries at pos, the newest rows of l (already
-// appended), over all of l. q, out: [rows, Heads·HeadDim]. tap looks on; it may be
-// nil.
+// Causal computes attention of rows queries at pos, the last rows of l (already appended), over all
+// of l. q, out: [rows, Heads·HeadDim]. tap, which may be nil, records probabilities.
 func (a *Attention) Causal(
 	p *kernel.Pool, out, q []float32, pos []Pos, l *LayerKV, c *Calibration, decoding bool,
 	tap *Tap,
@@ -168,9 +167,9 @@ func (a *Attention) CausalProbs(
 
 var firstRow = []int32{0}
 
-// Bidirectional attends over items independent sequences of rows rows each.
-// q, k, v, out: [items·rows, Heads·HeadDim]. first, when not nil, receives the
-// probabilities of each item's first query: [items, Heads, rows].
+// Bidirectional computes attention within each of items independent sequences of rows rows. q, k,
+// v, out: [items·rows, Heads·HeadDim]. first, when not nil, receives the probabilities of each
+// item's first query: [items, Heads, rows].
 func (a *Attention) Bidirectional(
 	p *kernel.Pool, out, q, k, v []float32, items, rows int, first []float32,
 ) {
@@ -185,8 +184,8 @@ func (a *Attention) Bidirectional(
 	}
 }
 
-// Sized is Bidirectional on one sequence whose rows stand for several tokens
-// each: logSize [rows], where not nil, is added to the scores of the keys.
+// Sized is Bidirectional on one sequence whose rows each stand for several tokens: logSize [rows],
+// when not nil, is added to the scores of the keys.
 func (a *Attention) Sized(
 	p *kernel.Pool, out, q, k, v []float32, rows int, logSize, first []float32,
 ) {
@@ -213,12 +212,11 @@ func (a *Attention) BidirectionalProbs(q, k []float32, items, rows int) []float3
 	return out
 }
 
-// Segmented attends within segments: row i sees the rows of its own segment
-// only, bounds being the segments' first rows and, last, the number of rows.
-// qkv: [rows, 3·Heads·HeadDim], queries, keys and values side by side; out:
-// [rows, Heads·HeadDim]. received, when not nil, gets [Heads, rows] the
-// probability that each row receives in each head, the mean over the queries of
-// its segment.
+// Segmented computes attention within segments: row i sees only the rows of its own segment. bounds
+// holds the segments' first rows and then the number of rows. qkv: [rows, 3·Heads·HeadDim], each
+// row queries, keys and values; out: [rows, Heads·HeadDim]. received, when not nil, gets [Heads,
+// rows]: the probability that each row receives in each head, averaged over the queries of its
+// segment.
 func (a *Attention) Segmented(
 	p *kernel.Pool, out, qkv []float32, bounds []int32, received []float32,
 ) {

@@ -2,9 +2,9 @@ package nn
 
 import "math"
 
-// The paper's attention calibration (RESTORE, Eqs. 3 and 4, and Appendix A for M-RoPE), an
-// equation a function. [Distances] tabulates them; the kernel adds log s_n and the table's
-// value to z_{m,n} as it goes over the keys (kernel.Bias).
+// The paper's attention calibration (RESTORE, Eqs. 3 and 4, and Appendix A for M-RoPE), one
+// equation per function. [Distances] tabulates them. The kernel adds log s_n and the table's value
+// to z_{m,n} as it goes over the keys (kernel.Bias).
 
 // c is the constant of Eq. 4: D is at most 1, so c − D stays positive.
 const c = 2.0
@@ -39,6 +39,6 @@ func (r *RoPE) DecayMRoPE(delta Pos) (D float64) {
 	return D
 }
 
-// CalibrationBias is what Eq. 4 adds to the logit z_{m,n}: log s_n·(c − D). Rounding may leave D
-// above 1, which it never is.
+// CalibrationBias is the term that Eq. 4 adds to the logit z_{m,n}: log s_n·(c − D). D is at most
+// 1, but rounding may make it larger; this is corrected.
 func CalibrationBias(s, D float64) float64 { return math.Log(s * (c - min(1, D))) }

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Ensure that Eq. 3 and the bias of Eq. 4 are those worked out for heads of 128 and base 10000,
-// and that Appendix A is Eq. 3 where there is one axis.
+// Ensure that Eq. 3 and the bias of Eq. 4 have the values worked out for heads of 128 and base
+// 10000, and that Appendix A equals Eq. 3 for one axis.
 func TestCalibrationEquations(t *testing.T) {
 	const tol = 1e-6 // the printed digits
 	r := NewRoPE(128, 10000, nil)

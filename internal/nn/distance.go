@@ -2,12 +2,12 @@ package nn
 
 import "math"
 
-// Distances tabulates ln(c − D(Δ)), the distance term of Eq. 4, for one rotation: D is Eq. 3
-// or, where the rotation follows several axes, Appendix A's.
+// Distances tabulates ln(c − D(Δ)), the distance term of Eq. 4, for one rotation. D is Eq. 3 or, if
+// the rotation follows several axes, Appendix A.
 //
-// D of whole distances is the sum of one table an axis, and the logarithm is
-// read from a table with linear interpolation: 1e-8 from the formula, which
-// [Distances.Exact] computes for any distance.
+// D of whole distances is the sum of one table per axis. The logarithm is interpolated linearly
+// from a table, with an error of 1e-8 from the formula, which [Distances.Exact] computes for any
+// distance.
 type Distances struct {
 	rope *RoPE
 	axes int
@@ -16,8 +16,8 @@ type Distances struct {
 	log  []float32    // ln(c − 1 + i/logSteps)
 }
 
-// logSteps are the steps of the logarithm's table per unit: an error of
-// (1/logSteps)²/8 where c − D is 1, its least for c = 2.
+// logSteps is the number of steps per unit in the logarithm's table. The error is (1/logSteps)²/8
+// where c − D is 1, its minimum for c = 2.
 const logSteps = 4096
 
 // NewDistances tabulates distances 0 … n−1.
@@ -40,8 +40,8 @@ func NewDistances(r *RoPE, n int) *Distances {
 	return d
 }
 
-// addCosines adds scale·cos(d·f) to t[d], turning a unit vector by f from entry
-// to entry and setting it again often enough to stay within 1e-13.
+// addCosines adds scale·cos(d·f) to t[d]. It turns a unit vector by f from entry to entry and
+// recomputes it often enough to stay within 1e-13.
 func addCosines(t []float64, f, scale float64) {
 	sf, cf := math.Sincos(f)
 	var s, c float64
@@ -66,8 +66,8 @@ func (d *Distances) Exact(a, b Pos) float32 {
 		CalibrationBias(1, d.rope.DecayMRoPE(Pos{a[0] - b[0], a[1] - b[1], a[2] - b[2]})))
 }
 
-// Row writes ln(c − D) of q and every position of keys into dst. Fractional
-// distances are computed by the formula, or cut to whole ones with truncate.
+// Row writes ln(c − D) of q and every position of keys into dst. Fractional distances are computed
+// by the formula or, with truncate, truncated to whole ones.
 func (d *Distances) Row(dst []float32, q Pos, keys []Pos, truncate bool) {
 	t0, t1, t2 := d.axis[0], d.axis[1], d.axis[2]
 	t1, t2 = t1[:len(t0)], t2[:len(t0)]

@@ -56,7 +56,7 @@ var ropes = map[string]*RoPE{
 	"mrope/tiny_base1e4": NewRoPE(16, 1e4, []int{2, 3, 3}),
 }
 
-// cacheOf returns one layer that holds keys of so many heads of dim at pos.
+// cacheOf returns one layer that holds keys of the given number of heads of dim at pos.
 func cacheOf(pos []Pos, size, k, v []float32, heads, dim int) *LayerKV {
 	l := NewKVPool(heads, dim, false).NewCache(1).Layer(0)
 	if k == nil {
@@ -66,7 +66,7 @@ func cacheOf(pos []Pos, size, k, v []float32, heads, dim int) *LayerKV {
 	return l
 }
 
-// Ensure that the bias of three axes is Appendix A's.
+// Ensure that the bias of three axes equals Appendix A.
 func TestBiasOfThreeAxes(t *testing.T) {
 	ref := mrope(t)
 	for name, r := range ropes {
@@ -88,7 +88,7 @@ func TestBiasOfThreeAxes(t *testing.T) {
 	}
 }
 
-// Ensure that attention with that bias is the reference's, grouped heads included.
+// Ensure that attention with that bias equals the reference, including grouped heads.
 func TestAttentionOfThreeAxes(t *testing.T) {
 	ref := mrope(t)
 	at := func(name string) *tensor.Tensor { return ref["attn/mrope_gqa/"+name] }
@@ -157,12 +157,12 @@ func TestDistances(t *testing.T) {
 		}
 		d.Row(row[:1], At(0), []Pos{{2.75, 1.5, 3}}, true)
 		if want := d.Exact(Pos{2, 1, 3}, Pos{}); !(math.Abs(float64(row[0]-want)) <= tolBias) {
-			t.Errorf("%s: cut distances: got %v, want %v", name, row[0], want)
+			t.Errorf("%s: truncated distances: got %v, want %v", name, row[0], want)
 		}
 	}
 }
 
-// Ensure that a plane's rotation gives rows and columns the same frequencies.
+// Ensure that the rotation of a plane gives rows and columns the same frequencies.
 func TestAxialRoPE(t *testing.T) {
 	r := NewAxialRoPE(16, 1e4)
 	got := r.Angles([]Pos{{9, 2, 3}})
@@ -177,8 +177,8 @@ func TestAxialRoPE(t *testing.T) {
 	}
 }
 
-// Ensure that attention in segments is attention of each segment alone, and that
-// what is received sums to 1 in each.
+// Ensure that attention in segments equals attention of each segment alone, and that the received
+// probability sums to 1 in each.
 func TestSegmented(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	a := Attention{Heads: 3, KVHeads: 3, HeadDim: 12}
@@ -228,7 +228,7 @@ func TestSegmented(t *testing.T) {
 	}
 }
 
-// BenchmarkDistances reports the time of one pair's bias by its way.
+// BenchmarkDistances reports the time for one pair's bias in each way.
 func BenchmarkDistances(b *testing.B) {
 	d := NewDistances(NewRoPE(128, 1e6, []int{16, 24, 24}), 8192)
 	keys, row := make([]Pos, 4096), make([]float32, 4096)

@@ -6,7 +6,7 @@ import (
 	"github.com/restore-vlm/restore/internal/kernel"
 )
 
-// Embedding is a table of one row per token id, in whatever format it is kept.
+// Embedding is a table with one row per token id, in any format.
 type Embedding struct {
 	Vocab, Dim int
 	rows       *kernel.Matrix // [Vocab, Dim]

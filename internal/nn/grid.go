@@ -1,7 +1,7 @@
 package nn
 
-// GatherFill copies the rows idx of src [*, width] into dst [len(idx), width];
-// where idx is negative the row is fill [width], zeros if that is nil.
+// GatherFill copies the rows idx of src [*, width] into dst [len(idx), width]. For a negative idx,
+// the row is fill [width], or zeros if fill is nil.
 func GatherFill(dst, src []float32, idx []int32, width int, fill []float32) {
 	for i, r := range idx {
 		d := dst[i*width : (i+1)*width]
@@ -16,8 +16,8 @@ func GatherFill(dst, src []float32, idx []int32, width int, fill []float32) {
 	}
 }
 
-// Gathered returns the rows idx of src [*, width], zeros where idx is negative: [len(idx), width].
-// nil stays nil.
+// Gathered returns the rows idx of src [*, width] as [len(idx), width], with zeros for a negative
+// idx. nil stays nil.
 func Gathered(src []float32, idx []int32, width int) []float32 {
 	if src == nil {
 		return nil
@@ -27,9 +27,9 @@ func Gathered(src []float32, idx []int32, width int) []float32 {
 	return dst
 }
 
-// GatheredHeads returns tokens of several items that hold a row for each head and token: of src
-// [items, heads, tokens, width] the result is [heads, len(idx), width], where idx counts
-// items·tokens. Where idx is negative the row is zeros. nil stays nil.
+// GatheredHeads gathers tokens of several items with one row per head and token. From src [items,
+// heads, tokens, width] it returns [heads, len(idx), width], where idx counts items·tokens; a
+// negative idx gives zeros. nil stays nil.
 func GatheredHeads(src []float32, idx []int32, heads, tokens, width int) []float32 {
 	if src == nil {
 		return nil

@@ -8,9 +8,9 @@ import (
 	"github.com/restore-vlm/restore/internal/kernel"
 )
 
-// KVPool owns the memory of keys and values: pages of kernel.PageKeys keys of one
-// layer, counted, because sequences with the same beginning share them. It is safe
-// for concurrent use; a cache and its pages belong to one goroutine at a time.
+// KVPool owns the memory of keys and values: pages of kernel.PageKeys keys of one layer. Sequences
+// with a common prefix share pages, so pages count their users. A pool is safe for concurrent use;
+// a cache and its pages belong to one goroutine at a time.
 type KVPool struct {
 	kvHeads, headDim int
 	half             bool
@@ -27,24 +27,24 @@ type page struct {
 	kernel.Page
 	refs int
 
-	census, holders int // of Census: its number, and the caches that hold the page
+	census, holders int // for Census: its number, and how many of its caches hold the page
 }
 
-// NewKVPool returns a pool for layers of kvHeads heads of headDim. With half set
-// keys and values are rounded to float16, in half the memory.
+// NewKVPool returns a pool for layers of kvHeads heads of headDim. With half, keys and values are
+// rounded to float16 and take half the memory.
 func NewKVPool(kvHeads, headDim int, half bool) *KVPool {
 	return &KVPool{kvHeads: kvHeads, headDim: headDim, half: half}
 }
 
-// PageBytes is the memory of one page.
+// PageBytes returns the memory of one page.
 func (p *KVPool) PageBytes() int64 {
 	return kernel.PageBytes(p.kvHeads, p.headDim, p.half)
 }
 
-// PagesOf is the number of pages that n keys of one layer take.
+// PagesOf returns the number of pages that n keys of one layer take.
 func PagesOf(n int) int { return (n + kernel.PageKeys - 1) / kernel.PageKeys }
 
-// Used returns the number of pages that any cache holds.
+// Used returns the number of pages that caches hold.
 func (p *KVPool) Used() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -70,8 +70,7 @@ func (p *KVPool) Census(caches []*KVCache) (pages int) {
 	return pages
 }
 
-// Leaves takes c out of the newest Census and returns how many pages none of the others
-// holds.
+// Leaves removes c from the last Census and returns how many of its pages no other cache holds.
 func (p *KVPool) Leaves(c *KVCache) (pages int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,7 +84,7 @@ func (p *KVPool) Leaves(c *KVCache) (pages int) {
 	return pages
 }
 
-// Free gives all memory back; no cache may be used afterwards.
+// Free frees all memory; no cache may be used afterwards.
 func (p *KVPool) Free() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,7 +92,7 @@ func (p *KVPool) Free() error {
 	return p.memory.Free()
 }
 
-// take returns a page whose content is undefined.
+// take returns a page with undefined content.
 func (p *KVPool) take() *page {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,7 +106,7 @@ func (p *KVPool) take() *page {
 	return &page{Page: kernel.NewPage(&p.memory, p.kvHeads, p.headDim, p.half), refs: 1}
 }
 
-// hold notes that one more cache holds the pages.
+// hold counts one more cache for each of the pages.
 func (p *KVPool) hold(pages []*page) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,7 +115,7 @@ func (p *KVPool) hold(pages []*page) {
 	}
 }
 
-// release notes that one cache less holds the pages.
+// release counts one cache less for each of the pages.
 func (p *KVPool) release(pages []*page) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,16 +127,16 @@ func (p *KVPool) release(pages []*page) {
 	}
 }
 
-// alone reports whether no other cache holds g.
+// alone reports whether only one cache holds g.
 func (p *KVPool) alone(g *page) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return g.refs == 1
 }
 
-// KVCache holds one sequence's keys and values. Layers may hold different
-// numbers of keys (reducers inside the decoder shrink the sequence), so
-// position and size are kept per layer and key. It belongs to one request.
+// KVCache holds the keys and values of one sequence. Layers may hold different numbers of keys,
+// because reducers inside the decoder remove rows, so each layer stores the position and size of
+// each key. A cache belongs to one request.
 type KVCache struct {
 	pool   *KVPool
 	layers []LayerKV
@@ -147,19 +146,19 @@ type KVCache struct {
 type LayerKV struct {
 	pool  *KVPool
 	held  []*page
-	pages []*kernel.Page // held, as kernels take them
-	// of another cache, which begins with the keys after those of held; it is copied when keys are
-	// added
+	pages []*kernel.Page // those of held, in the form that kernels take
+	// a page of another cache that holds the keys after those in held; it is copied when keys are
+	// appended
 	lent *page
 
 	Pos  []Pos
-	Size []float32 // patches (or text tokens: 1) each key stands for
-	// positions of rows to come, less this, are theirs in this layer: a reducer inside the decoder
-	// closed its gaps
+	Size []float32 // patches (for text tokens: 1) that each key stands for
+	// subtracted from the positions of later rows in this layer, after a reducer inside the decoder
+	// closed the gaps it left
 	Shift   float64
 	logSize []float32
 	ipos    []int32
-	frac    int // keys whose position is not whole on one axis
+	frac    int // keys with a fractional position on some axis
 	sized   int // keys whose size is not 1
 	scratch biasScratch
 }
@@ -190,7 +189,7 @@ func (c *KVCache) Lens(dst []int) []int {
 	return dst
 }
 
-// Held returns the number of pages that the cache holds and no other has lent it.
+// Held returns the number of pages that the cache holds, without those that another cache lends it.
 func (c *KVCache) Held() int {
 	n := 0
 	for i := range c.layers {
@@ -199,7 +198,7 @@ func (c *KVCache) Held() int {
 	return n
 }
 
-// Free gives the cache's pages back. It may be used again.
+// Free releases the cache's pages. The cache may be used again.
 func (c *KVCache) Free() {
 	for i := range c.layers {
 		c.layers[i].Truncate(0)
@@ -207,9 +206,8 @@ func (c *KVCache) Free() {
 	}
 }
 
-// Share returns a cache of the first lens[i] keys of every layer i, whose pages it
-// shares. Either cache may grow: of a page that is only begun the new one makes a copy
-// then.
+// Share returns a cache with the first lens[i] keys of every layer i, whose pages it shares. Either
+// cache may grow: the new cache then copies a partly used page.
 func (c *KVCache) Share(lens []int) *KVCache {
 	s := c.pool.NewCache(len(c.layers))
 	for i := range s.layers {
@@ -231,17 +229,17 @@ func (c *KVCache) Share(lens []int) *KVCache {
 	return s
 }
 
-// Reserve takes the pages that keys more keys of every layer go to, and makes
-// room for all that is noted of entries more, so that appending them does not allocate.
+// Reserve takes the pages for keys more keys of every layer, and allocates room for the data of
+// entries more, so that appending them does not allocate.
 func (c *KVCache) Reserve(keys, entries int) {
 	for i := range c.layers {
 		c.layers[i].Reserve(keys, entries)
 	}
 }
 
-// Missing returns the number of pages that n more keys of every layer need on top of those that
-// the cache holds, and how many of these the pool has to find: not those whose copy would be
-// of a page that nobody else holds.
+// Missing returns how many pages, beyond those the cache holds, n more keys of every layer need,
+// and how many of these must come from the pool. A copy of a page that nobody else holds needs no
+// additional memory.
 func (c *KVCache) Missing(n int) (pages, find int) {
 	for i := range c.layers {
 		p, f := c.layers[i].Missing(n)
@@ -250,7 +248,7 @@ func (c *KVCache) Missing(n int) (pages, find int) {
 	return pages, find
 }
 
-// Missing is KVCache's of one layer.
+// Missing is [KVCache.Missing] for one layer.
 func (l *LayerKV) Missing(n int) (pages, find int) {
 	pages = max(0, PagesOf(len(l.Pos)+n)-len(l.held))
 	if l.lent != nil && l.pool.alone(l.lent) {
@@ -259,7 +257,7 @@ func (l *LayerKV) Missing(n int) (pages, find int) {
 	return pages, pages
 }
 
-// Reserve is KVCache's of one layer.
+// Reserve is [KVCache.Reserve] for one layer.
 func (l *LayerKV) Reserve(keys, n int) {
 	l.room(keys)
 	l.Pos, l.Size = reserve(l.Pos, n), reserve(l.Size, n)
@@ -275,7 +273,7 @@ func reserve[T any](s []T, n int) []T {
 	return g
 }
 
-// room takes the pages that n more keys go to.
+// room takes the pages for n more keys.
 func (l *LayerKV) room(n int) {
 	if n == 0 {
 		return
@@ -297,7 +295,7 @@ func (l *LayerKV) room(n int) {
 	}
 }
 
-// drop gives the pages from the n-th on back.
+// drop releases the pages from the n-th on.
 func (l *LayerKV) drop(n int) {
 	if n >= len(l.held) {
 		return
@@ -308,7 +306,7 @@ func (l *LayerKV) drop(n int) {
 	l.held, l.pages = l.held[:n], l.pages[:n]
 }
 
-// Truncate keeps the first n keys if the layer holds more, and no page beyond them.
+// Truncate keeps at most the first n keys and releases the pages beyond them.
 func (l *LayerKV) Truncate(n int) {
 	if n < len(l.Pos) {
 		l.note(n, -1)
@@ -321,7 +319,7 @@ func (l *LayerKV) Truncate(n int) {
 	l.drop(PagesOf(len(l.Pos)))
 }
 
-// note adds by for each key from n on that is not plain.
+// note adds by to the counts of fractional positions and of sizes other than 1, for keys from n on.
 func (l *LayerKV) note(n, by int) {
 	for _, p := range l.Pos[n:] {
 		if !whole(p) {
@@ -353,11 +351,10 @@ func (l *LayerKV) Append(p *kernel.Pool, k, v []float32, pos []Pos, size []float
 	l.note(at, 1)
 }
 
-// Keys returns the keys from row from on as float32, [Len−from, KVHeads·HeadDim],
-// a copy.
+// Keys returns a copy of the keys from row from on as float32, [Len−from, KVHeads·HeadDim].
 func (l *LayerKV) Keys(from int) []float32 { return l.rows(from, false) }
 
-// Values returns the values from row from on, as Keys does.
+// Values returns a copy of the values from row from on, like Keys.
 func (l *LayerKV) Values(from int) []float32 { return l.rows(from, true) }
 
 func (l *LayerKV) rows(from int, values bool) []float32 {
@@ -367,8 +364,8 @@ func (l *LayerKV) rows(from int, values bool) []float32 {
 	return out
 }
 
-// whole reports whether p is one whole number on all axes, so that a table of
-// distances can be used.
+// whole reports whether p is the same whole number on all axes, so that a table of distances
+// applies.
 func whole(p Pos) bool {
 	return p[0] == p[1] && p[1] == p[2] && p[0] == math.Trunc(p[0])
 }

@@ -7,12 +7,12 @@ import (
 	"github.com/restore-vlm/restore/internal/kernel"
 )
 
-// Linear is y = W·x + b with W [Out, In] in whatever format it is kept.
+// Linear is y = W·x + b with W [Out, In] in any format.
 type Linear struct {
 	In, Out int
 	W       *kernel.Matrix
-	B       []float32 // [Out], nil when the layer has no bias
-	Work    *Work     // counts what is done, nil: nothing does
+	B       []float32 // [Out]; nil if the layer has no bias
+	Work    *Work     // counts the products; nil: not counted
 }
 
 // Apply computes y[t,o] = Σᵢ W[o,i]·x[t,i] + b[o] for rows rows. x: [rows, In],
@@ -24,8 +24,8 @@ func (l *Linear) Apply(p *kernel.Pool, y, x []float32, rows int) {
 	kernel.MatMul(p, y[:rows*l.Out], x[:rows*l.In], rows, l.W, l.B)
 }
 
-// Work counts the products of the layers that share it, for benchmarks. It means
-// something only while one request runs.
+// Work counts the products of the layers that share it, for benchmarks. The counts are meaningful
+// only while a single request runs.
 type Work struct{ time, ops, bytes atomic.Int64 }
 
 func (w *Work) add(l *Linear, rows int, start time.Time) {
@@ -34,8 +34,8 @@ func (w *Work) add(l *Linear, rows int, start time.Time) {
 	w.bytes.Add(int64(l.W.Bytes()))
 }
 
-// Take returns the time spent in products since the last call, their operations
-// (two a multiply-add) and the bytes of their weights.
+// Take returns the time spent in products since the last call, their operations (two per
+// multiply-add) and the bytes of their weights.
 func (w *Work) Take() (spent time.Duration, ops, bytes int64) {
 	return time.Duration(w.time.Swap(0)), w.ops.Swap(0), w.bytes.Swap(0)
 }

@@ -6,18 +6,18 @@ import (
 	"github.com/restore-vlm/restore/internal/kernel"
 )
 
-// Tap says which queries of a call of Causal are looked at, and holds what they
-// attend to.
+// Tap records the attention of some queries in a call of Causal.
 type Tap struct {
-	// queries, ascending: their probabilities as the mean over heads, or the largest of the heads
+	// queries in ascending order; Mean gets the mean over heads of their probabilities, Largest the
+	// maximum
 	Mean, Largest []int32
 
 	keys          int
 	mean, largest []float32 // [len(Mean), keys], [len(Largest), keys]
 }
 
-// Row returns the probabilities of all keys for a query of Mean, or of Largest.
-// Keys that it does not see have 0.
+// Row returns the probabilities of all keys for a query of Mean or of Largest, 0 for keys that it
+// does not see.
 func (t *Tap) Row(query int32, largest bool) []float32 {
 	list, probs := t.Mean, t.mean
 	if largest {
@@ -27,7 +27,7 @@ func (t *Tap) Row(query int32, largest bool) []float32 {
 	return probs[k*t.keys:][:t.keys]
 }
 
-// before has k tap what t wants.
+// before sets the taps of k that t needs.
 func (t *Tap) before(k *kernel.Attention) {
 	t.keys = k.Tk
 	if len(t.Mean) > 0 {
@@ -38,7 +38,7 @@ func (t *Tap) before(k *kernel.Attention) {
 	}
 }
 
-// after takes what k tapped.
+// after reads the results from the taps of k.
 func (t *Tap) after(k *kernel.Attention) {
 	n := len(t.Mean) * k.Tk
 	t.mean = make([]float32, n)
@@ -53,22 +53,21 @@ func (t *Tap) after(k *kernel.Attention) {
 	}
 }
 
-// Look computes what the last query of Causal attends to, without the values: t
-// then holds row 0. q is that query [Heads·HeadDim], pos its position.
+// Look computes the attention of the last query of Causal, without values; t then holds row 0. q is
+// that query [Heads·HeadDim], pos its position.
 func (a *Attention) Look(p *kernel.Pool, q []float32, pos Pos, l *LayerKV, c *Calibration, t *Tap) {
 	out := make([]float32, a.Heads*a.HeadDim)
 	a.Causal(p, out, q, []Pos{pos}, l, c, false, t)
 }
 
-// Mix is one row made of others: their mean, weighted by Weight where it is
-// not nil. One row alone is copied.
+// Mix is one row made from others: their mean, weighted by Weight if it is not nil. A single row is
+// copied.
 type Mix struct {
 	From   []int32
 	Weight []float32
 }
 
-// Blend writes the rows mixes of src [*, width] to dst [len(mixes), width]. Sums
-// are taken in float64.
+// Blend writes the rows mixes of src [*, width] to dst [len(mixes), width]. It sums in float64.
 func Blend(p *kernel.Pool, dst, src []float32, mixes []Mix, width int) {
 	p.Run(len(mixes), func(i int) {
 		m, out := &mixes[i], dst[i*width:(i+1)*width]
@@ -93,8 +92,8 @@ func Blend(p *kernel.Pool, dst, src []float32, mixes []Mix, width int) {
 	})
 }
 
-// BlendParts replaces the rows of each part of x [Σ rows, width] by mixes of them,
-// nil leaving them, in place, and returns what is left of x. nil mixes leave all.
+// BlendParts replaces the rows of each part of x [Σ rows, width] in place by mixes of them and
+// returns the rest of x. A part whose mixes are nil stays as it is; nil mixes leave all parts.
 func BlendParts(p *kernel.Pool, x []float32, rows []int, mixes [][]Mix, width int) []float32 {
 	if mixes == nil {
 		return x
@@ -116,11 +115,11 @@ func BlendParts(p *kernel.Pool, x []float32, rows []int, mixes [][]Mix, width in
 	return x[:len(made)]
 }
 
-// Replace puts the rows mixes of rows [first, first+old) in their place in x
-// [rows, width] and moves up what follows; len(mixes) is at most old.
+// Replace replaces the rows [first, first+old) of x [rows, width] by mixes and moves the rows after
+// them forward; len(mixes) is at most old.
 func Replace(p *kernel.Pool, x []float32, rows, width, first, old int, mixes []Mix) {
 	part := x[first*width : (first+old)*width]
-	last, moves := int32(-1), true // rows that only move up need no copy of themselves
+	last, moves := int32(-1), true // rows that only move forward need no temporary copy
 	for i := range mixes {
 		from := mixes[i].From
 		if moves = len(from) == 1 && from[0] > last; !moves {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Ensure rows are copied, averaged by their weights, and followed by what came after them.
+// Ensure that rows are copied or averaged with their weights, and that later rows follow them.
 func TestReplace(t *testing.T) {
 	x := []float32{1, 10, 2, 20, 3, 30, 4, 40, 5, 50, 6, 60}
 	Replace(nil, x, 6, 2, 1, 4, []Mix{
@@ -17,8 +17,8 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// Ensure that rows in the middle give way to those made of them, moved or mixed, and that what
-// follows moves up.
+// Ensure that rows in the middle are replaced by rows made of them, moved or mixed, and that later
+// rows move forward.
 func TestReplaceMovesRows(t *testing.T) {
 	for name, c := range map[string]struct {
 		mixes []Mix

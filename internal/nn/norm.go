@@ -2,7 +2,7 @@ package nn
 
 import "github.com/restore-vlm/restore/internal/kernel"
 
-// RMSNorm is y = w ⊙ x / sqrt(mean(x²) + eps), over rows of len(W).
+// RMSNorm is y = w ⊙ x / sqrt(mean(x²) + eps) over rows of length len(W).
 type RMSNorm struct {
 	W   []float32
 	Eps float32
@@ -14,7 +14,7 @@ func (n *RMSNorm) Apply(p *kernel.Pool, y, x []float32, rows int) {
 	kernel.RMSNorm(p, y[:rows*d], x[:rows*d], rows, n.W, n.Eps)
 }
 
-// LayerNorm is y = w ⊙ (x − mean(x)) / sqrt(var(x) + eps) + b, over rows of len(W).
+// LayerNorm is y = w ⊙ (x − mean(x)) / sqrt(var(x) + eps) + b over rows of length len(W).
 type LayerNorm struct {
 	W, B []float32
 	Eps  float32

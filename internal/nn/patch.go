@@ -1,24 +1,23 @@
 package nn
 
-// Patches cuts pictures into patch rows for a patch embedding that is one
-// product. px: [items, channels, rows·patch, cols·patch]; dst: [items·rows·cols,
-// channels·patch²], patches in raster order, a row being channel, y, x (the
-// order of a [out, channels, patch, patch] convolution weight).
+// Patches cuts pictures into patch rows, so that a patch embedding is one product. px: [items,
+// channels, rows·patch, cols·patch]; dst: [items·rows·cols, channels·patch²]. Patches are in raster
+// order; a row is channel, y, x, the order of a [out, channels, patch, patch] convolution weight.
 func Patches(dst, px []float32, items, channels, rows, cols, patch int) {
 	eachPatch(items, channels, rows, cols, patch, func(d, s int) {
 		copy(dst[d:d+patch], px[s:s+patch])
 	})
 }
 
-// Unpatch is the inverse of Patches: it puts patches together to pictures.
+// Unpatch is the inverse of Patches: it assembles pictures from patches.
 func Unpatch(px, patches []float32, items, channels, rows, cols, patch int) {
 	eachPatch(items, channels, rows, cols, patch, func(d, s int) {
 		copy(px[s:s+patch], patches[d:d+patch])
 	})
 }
 
-// eachPatch calls f with the places of every line of every patch: among the
-// patches and in the pictures.
+// eachPatch calls f for every line of every patch with its offsets in the patches and in the
+// pictures.
 func eachPatch(items, channels, rows, cols, patch int, f func(d, s int)) {
 	row := channels * patch * patch
 	for n := range items {

@@ -2,12 +2,11 @@ package nn
 
 import "math"
 
-// Resize resamples x [outer, rows, cols, inner] to [outer, toRows, toCols, inner]
-// with cubic convolution (Keys), the columns first; the corners of the outermost
-// samples stay where they are. smooth widens the kernel by the factor of
-// shrinking (a = -0.5, edges cut off, as pictures are resized); without it four
-// samples a side make each value (a = -0.75, edges repeated, as position
-// embeddings are interpolated). A size that stays is copied.
+// Resize resamples x [outer, rows, cols, inner] to [outer, toRows, toCols, inner] with cubic
+// convolution (Keys), columns first. The corners of the outermost samples stay in place. With
+// smooth, the kernel is widened by the shrink factor (a = -0.5, truncated at edges), as pictures
+// are resized. Without it, each value comes from four samples per axis (a = -0.75, edges repeated),
+// as position embeddings are interpolated. An axis whose size does not change is copied.
 func Resize(x []float32, outer, rows, cols, inner, toRows, toCols int, smooth bool) []float32 {
 	x = resizeAxis(x, outer*rows, cols, inner, toCols, smooth)
 	return resizeAxis(x, outer, rows, toCols*inner, toRows, smooth)

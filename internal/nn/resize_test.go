@@ -9,18 +9,19 @@ import (
 // resizeTol is absolute: a handful of float32 products of values up to 100.
 const resizeTol = 2e-5
 
-// Ensure both kernels give the values worked out by hand on a step, at the
-// middle and at the edges.
+// Ensure that both kernels give the values worked out by hand for a step, in the middle and at the
+// edges.
 func TestResize(t *testing.T) {
 	step := []float32{0, 0, 0, 0, 64, 64, 64, 64}
 	for _, c := range []struct {
 		smooth bool
 		want   []float32
 	}{
-		// Halves lie between two samples: weights -3/32, 19/32, 19/32, -3/32.
+		// Halves lie between two samples, with weights -3/32, 19/32, 19/32, -3/32.
 		{false, []float32{0, -6, 70, 64}},
-		// Eight samples at 1/4 to 7/4 weigh 111, 29, -9 and -3 of 256 to each side; what lies
-		// outside is missing from the sum too: 17 of 256 at the first value, -3 at the second.
+		// Eight samples at 1/4 to 7/4 have the weights 111, 29, -9 and -3 of 256 on each side.
+		// Samples outside are missing from the sum of weights too: 17 of 256 for the first value,
+		// -3 for the second.
 		{true, []float32{64 * -3. / 239, 64 * 17. / 259, 64 - 64*17./259, 64 + 64*3./239}},
 	} {
 		got := Resize(step, 1, 1, 8, 1, 1, 4, c.smooth)
@@ -33,7 +34,7 @@ func TestResize(t *testing.T) {
 	}
 }
 
-// Ensure patches put together are the picture that was cut.
+// Ensure that Unpatch restores the picture that Patches cut.
 func TestUnpatch(t *testing.T) {
 	px := make([]float32, 2*5*6*8)
 	for i := range px {
@@ -51,8 +52,8 @@ func TestUnpatch(t *testing.T) {
 	}
 }
 
-// Ensure a size that stays changes no bit, a constant stays constant at every
-// size, and rows, columns and channels do not mix.
+// Ensure that an unchanged size changes no bit, that a constant stays constant at every size, and
+// that rows, columns and channels do not mix.
 func TestResizeProperties(t *testing.T) {
 	x := make([]float32, 2*6*4*3)
 	for i := range x {

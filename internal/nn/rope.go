@@ -6,16 +6,15 @@ import (
 	"github.com/restore-vlm/restore/internal/kernel"
 )
 
-// Pos is a token's position on the three rotary axes (time, height, width).
-// Models with one axis give all three the same value. Fractions occur only for
-// merged tokens at mean positions.
+// Pos is a token's position on the three rotary axes (time, height, width). Models with one axis
+// use the same value for all three. Only merged tokens at mean positions have fractions.
 type Pos [3]float64
 
 // At returns the position p on every axis.
 func At(p float64) Pos { return Pos{p, p, p} }
 
-// RoPE rotates pairs (j, j + HeadDim/2) by the angle p·θ^(−2j/HeadDim)
-// (half-split rotation, as LLaMA checkpoints in the Hugging Face layout want).
+// RoPE rotates pairs (j, j + HeadDim/2) by the angle p·θ^(−2j/HeadDim): half-split rotation, as
+// LLaMA checkpoints in the Hugging Face layout need.
 type RoPE struct {
 	HeadDim int
 	Base    float64
@@ -23,8 +22,8 @@ type RoPE struct {
 	axis    []uint8   // [HeadDim/2] axis of Pos that pair j follows
 }
 
-// NewRoPE returns the rotation for heads of headDim. sections gives how many of
-// the headDim/2 pairs follow each axis in turn (M-RoPE); nil means one axis.
+// NewRoPE returns the rotation for heads of headDim. sections is how many of the headDim/2 pairs
+// follow each axis in turn (M-RoPE); nil means one axis.
 func NewRoPE(headDim int, base float64, sections []int) *RoPE {
 	r := &RoPE{
 		HeadDim: headDim, Base: base, inv: make([]float64, headDim/2),
@@ -43,9 +42,9 @@ func NewRoPE(headDim int, base float64, sections []int) *RoPE {
 	return r
 }
 
-// NewAxialRoPE returns the rotation for heads of headDim on a plane: the first
-// half of the pairs follows the height axis, the other half the width axis, and
-// either begins again with the fastest frequency (θ^(−4j/headDim)).
+// NewAxialRoPE returns the rotation for heads of headDim in a plane. The first half of the pairs
+// follows the height axis, the second half the width axis, and each half starts with the fastest
+// frequency (θ^(−4j/headDim)).
 func NewAxialRoPE(headDim int, base float64) *RoPE {
 	r := NewRoPE(headDim, base, nil)
 	n := headDim / 4
@@ -75,8 +74,8 @@ func (r *RoPE) Angles(pos []Pos) []float32 {
 	return out
 }
 
-// AxisTables returns cos and sin of all pairs' angles as if all followed one
-// axis, for each of the three: [3, len(pos), HeadDim], the halves alike. For traces.
+// AxisTables returns cos and sin of all pairs' angles as if all pairs followed one axis, for each
+// of the three: [3, len(pos), HeadDim], with two equal halves. For traces.
 func (r *RoPE) AxisTables(pos []Pos) (cos, sin []float32) {
 	h := len(r.inv)
 	cos, sin = make([]float32, 6*len(pos)*h), make([]float32, 6*len(pos)*h)
@@ -94,8 +93,7 @@ func (r *RoPE) AxisTables(pos []Pos) (cos, sin []float32) {
 	return cos, sin
 }
 
-// Tables writes cos and sin of every row's angles: both [len(pos), HeadDim/2].
-// Angles are computed in float64.
+// Tables writes cos and sin of every row's angles, both [len(pos), HeadDim/2], computed in float64.
 func (r *RoPE) Tables(cos, sin []float32, pos []Pos) {
 	h := len(r.inv)
 	for t, p := range pos {

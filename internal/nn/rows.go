@@ -1,7 +1,7 @@
 package nn
 
-// Buffer grows *b to n elements and returns it; its content is undefined. It
-// lets a workspace reuse one allocation across calls.
+// Buffer grows *b to n elements and returns it, with undefined content, so that a workspace can
+// reuse one allocation.
 func Buffer(b *[]float32, n int) []float32 {
 	if cap(*b) < n {
 		*b = make([]float32, n)
@@ -10,9 +10,8 @@ func Buffer(b *[]float32, n int) []float32 {
 	return *b
 }
 
-// CopyRows copies rows rows of width from src, whose row stride is srcStride
-// elements, starting at column srcCol, into dst with stride dstStride at column
-// dstCol.
+// CopyRows copies rows rows of width elements from src to dst. Rows start srcStride and dstStride
+// elements apart, at columns srcCol and dstCol.
 func CopyRows(
 	dst []float32, dstStride, dstCol int, src []float32, srcStride, srcCol, rows, width int,
 ) {
@@ -29,8 +28,8 @@ func Gather(dst, src []float32, idx []int32, width int) {
 	}
 }
 
-// AddRepeated adds v to every run of len(v) elements of x (learned positions,
-// the same for every picture).
+// AddRepeated adds v to every len(v) elements of x: learned positions, which are the same for every
+// picture.
 func AddRepeated(x, v []float32) {
 	for i := 0; i < len(x); i += len(v) {
 		for j, b := range v {
@@ -39,7 +38,7 @@ func AddRepeated(x, v []float32) {
 	}
 }
 
-// HeadsFirst returns x [rows, heads·dim] as [heads, rows, dim], a copy.
+// HeadsFirst returns a copy of x [rows, heads·dim] as [heads, rows, dim].
 func HeadsFirst(x []float32, rows, heads, dim int) []float32 {
 	out := make([]float32, rows*heads*dim)
 	for r := range rows {
@@ -88,21 +87,21 @@ func MeanRows(x []float32, rows int) []float32 {
 	return out
 }
 
-// Columns returns width columns of x [rows, stride] from col on: [rows, width], a copy.
+// Columns returns a copy of width columns of x [rows, stride] from col on: [rows, width].
 func Columns(x []float32, rows, stride, col, width int) []float32 {
 	out := make([]float32, rows*width)
 	CopyRows(out, width, 0, x, stride, col, rows, width)
 	return out
 }
 
-// BelowZeros returns x [rows, width] under a row of zeros, a copy.
+// BelowZeros returns a copy of x [rows, width] below a row of zeros.
 func BelowZeros(x []float32, width int) []float32 {
 	out := make([]float32, width+len(x))
 	copy(out[width:], x)
 	return out
 }
 
-// WithoutFirst returns x [Σ rows, width] less the first row of every part, a copy.
+// WithoutFirst returns a copy of x [Σ rows, width] without the first row of every part.
 func WithoutFirst(x []float32, rows []int, width int) []float32 {
 	out := make([]float32, 0, len(x))
 	at := 0
@@ -113,7 +112,7 @@ func WithoutFirst(x []float32, rows []int, width int) []float32 {
 	return out
 }
 
-// Joined returns parts one after another: the part itself where it is one.
+// Joined returns parts concatenated; a single part is returned itself.
 func Joined(parts [][]float32) []float32 {
 	if len(parts) == 1 {
 		return parts[0]
@@ -125,8 +124,8 @@ func Joined(parts [][]float32) []float32 {
 	return out
 }
 
-// ColumnsBelowZeros returns, of each of heads rows of x [heads, stride], width
-// numbers from col on after a zero: [heads, 1+width].
+// ColumnsBelowZeros returns, for each row of x [heads, stride], a zero and width numbers from col
+// on: [heads, 1+width].
 func ColumnsBelowZeros(x []float32, heads, stride, col, width int) []float32 {
 	out := make([]float32, heads*(1+width))
 	for h := range heads {

@@ -8,13 +8,13 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// Matrix is a weight of a product or a table.
+// Matrix is the weight of a product, or a table.
 type Matrix = kernel.Matrix
 
-// Memory holds weights outside of the heap.
+// Memory holds weights outside the heap.
 type Memory = kernel.Memory
 
-// formats are the types of a weight's tensor and the formats of its matrix.
+// formats maps the types of weight tensors to the formats of their matrices.
 var formats = map[tensor.DType]kernel.Format{
 	tensor.F32: kernel.F32, tensor.F16: kernel.F16, tensor.BF16: kernel.BF16, tensor.Q8: kernel.Q8,
 	tensor.Q4:  kernel.Q4,
@@ -22,14 +22,14 @@ var formats = map[tensor.DType]kernel.Format{
 	tensor.BF16Dot: kernel.BF16Dot,
 }
 
-// IsWeight reports whether a layer can compute with weights of type d.
+// IsWeight reports whether layers can compute with weights of type d.
 func IsWeight(d tensor.DType) bool {
 	_, ok := formats[d]
 	return ok
 }
 
-// Weights views t as an [out, in] matrix of the same type, one of F32, F16, BF16,
-// Q8, Q4, Q4M, IQ4 and BF16Dot, without a copy. nil stays nil.
+// Weights returns t as an [out, in] matrix of the same type, without a copy. The type is F32, F16,
+// BF16, Q8, Q4, Q4M, IQ4 or BF16Dot. nil stays nil.
 func Weights(t *tensor.Tensor, out, in int) *kernel.Matrix {
 	if t == nil {
 		return nil
@@ -39,7 +39,7 @@ func Weights(t *tensor.Tensor, out, in int) *kernel.Matrix {
 	}
 }
 
-// TypeOf is the type of a matrix's elements.
+// TypeOf returns the type of a matrix's elements.
 func TypeOf(w *kernel.Matrix) tensor.DType {
 	for d, f := range formats {
 		if f == w.Format {
@@ -49,20 +49,20 @@ func TypeOf(w *kernel.Matrix) tensor.DType {
 	return tensor.F32
 }
 
-// FormatOf is the format of a matrix of type d, F32 for one that is none.
+// FormatOf returns the format of a matrix of type d, F32 if d is no type of weights.
 func FormatOf(d tensor.DType) kernel.Format { return formats[d] }
 
-// WeightBytes is the size of an [out, in] weight of type d.
+// WeightBytes returns the size of an [out, in] weight of type d.
 func WeightBytes(d tensor.DType, out, in int) int {
 	return (&kernel.Matrix{Format: formats[d], N: out, K: in}).Bytes()
 }
 
-// convertPart is about how many bytes of the source are converted at a time.
+// convertPart is approximately how many bytes of the source are converted at a time.
 const convertPart = 32 << 20
 
-// Convert returns w as a matrix of type d in memory of m. It goes by parts;
-// after each, done is told the bytes of w that will not be read again. A value
-// that is not finite in d is an error that names its place.
+// Convert returns w as a matrix of type d in memory of m. It converts in parts. After each part, it
+// calls done with the bytes of w that it will not read again. A value that is not finite in d is an
+// error that names its place.
 func Convert(
 	p *Pool, m *Memory, w *kernel.Matrix, d tensor.DType, done func(bytes int),
 ) (*kernel.Matrix, error) {
@@ -84,10 +84,10 @@ func Convert(
 	return out, nil
 }
 
-// Read returns an [n, k] weight as a matrix of type d in memory of m. read writes
-// the rows from row on into dst, of k values each; it is called by several threads
-// at once. It goes by parts; after each, done is told the rows that will not be read
-// again. A value that is not finite in d is an error that names its place.
+// Read returns an [n, k] weight as a matrix of type d in memory of m. read writes the rows from row
+// on to dst, k values each; several threads call it at once. Read works in parts. After each part,
+// it calls done with the rows that it will not read again. A value that is not finite in d is an
+// error that names its place.
 func Read(
 	p *Pool, m *Memory, n, k int, d tensor.DType, read func(dst []float32, row int) error,
 	done func(rows int),
@@ -118,10 +118,9 @@ func Read(
 	return out, nil
 }
 
-// Blocks returns an [n, k] weight that is quantised already as a matrix of type d, Q8,
-// Q4, Q4M or IQ4, in memory of m: its blocks stay as they are. read is [kernel.Blocks]. It goes
-// by parts; after each, done is told the rows that will not be read again. order is the
-// matrix's.
+// Blocks returns an [n, k] weight that is already quantised as a matrix of type d (Q8, Q4, Q4M or
+// IQ4) in memory of m, with unchanged blocks. read is [kernel.Blocks]. Blocks works in parts. After
+// each part, it calls done with the rows that it will not read again. order is the matrix's order.
 func Blocks(
 	p *Pool, m *Memory, n, k int, d tensor.DType, order []int32, read kernel.Blocks,
 	done func(rows int),

@@ -11,8 +11,8 @@ import (
 // tolWindow is a few float32 roundings of sums of numbers near 1.
 const tolWindow = 2e-6
 
-// Ensure a sliding window hides all but the newest keys, in one pass, in pieces
-// over a cache and one token at a time, with and without calibration.
+// Ensure that a sliding window hides all but the last keys, in one pass, in pieces over a cache and
+// one token at a time, with and without calibration.
 func TestWindow(t *testing.T) {
 	const heads, kv, dim, n = 4, 2, 8, 23
 	rng := rand.New(rand.NewSource(3))
@@ -114,8 +114,8 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// checkTap compares what a tap on the queries [lo, hi) saw with the probabilities
-// [heads, n, n] of all.
+// checkTap compares the tap of queries [lo, hi) with the probabilities [heads, n, n] of all
+// queries.
 func checkTap(t *testing.T, tap *Tap, probs []float32, heads, n, lo, hi int) {
 	t.Helper()
 	for _, largest := range []bool{false, true} {
@@ -143,8 +143,7 @@ func checkTap(t *testing.T, tap *Tap, probs []float32, heads, n, lo, hi int) {
 	}
 }
 
-// Ensure that one row allocates nothing, wherever its window begins and whatever
-// its bias is.
+// Ensure that attention of one row allocates nothing, for any window and bias.
 func TestOneRowDoesNotAllocate(t *testing.T) {
 	if kernel.Implementation() == "go" {
 		t.Skip("the reference allocates")

@@ -5,9 +5,9 @@ import "fmt"
 // DType is the stored type of a tensor's elements. The zero value is F32.
 type DType uint8
 
-// The types that weights and activations of this project use come first; the
-// rest are known to the safetensors format, so that a file that holds one can be
-// read and the error that refuses it as a weight can name it.
+// The types that weights and activations of this project use come first. The others are in the
+// safetensors format: a file that holds one can be read, and the error that refuses it as a weight
+// can name it.
 const (
 	F32        DType = iota // IEEE 754 binary32
 	F16                     // IEEE 754 binary16
@@ -31,12 +31,12 @@ const (
 	F4                      // half a byte
 	F6E2M3                  // six bits
 	F6E3M2                  // six bits
-	// quantised in blocks and packed by package kernel; in no safetensors file
+	// quantised in blocks and packed by package kernel; not in safetensors files
 	Q8
 	Q4      // likewise
-	BF16Dot // bfloat16 packed by package kernel; in no safetensors file
+	BF16Dot // bfloat16 packed by package kernel; not in safetensors files
 	Q4M     // Q4 with a minimum in every block; likewise
-	IQ4     // blocks of 4-bit numbers of values in a table; likewise
+	IQ4     // blocks of 4-bit indices into a table of values; likewise
 	numDTypes
 )
 
@@ -55,7 +55,7 @@ var dtypes = [numDTypes]struct {
 	Q8: {"Q8", 0}, Q4: {"Q4", 0}, BF16Dot: {"BF16Dot", 0}, Q4M: {"Q4M", 0}, IQ4: {"IQ4", 0},
 }
 
-// Bits returns the width of one element in bits, 0 for Q8, Q4, Q4M, IQ4 and BF16Dot, whose
+// Bits returns the width of one element in bits. It is 0 for Q8, Q4, Q4M, IQ4 and BF16Dot, whose
 // size depends on the shape, and for a type that is not one of the constants.
 func (d DType) Bits() int {
 	if d >= numDTypes {
@@ -64,7 +64,7 @@ func (d DType) Bits() int {
 	return dtypes[d].bits
 }
 
-// Size returns the bytes of one element, 0 for the types narrower than a byte.
+// Size returns the bytes of one element, 0 for types narrower than a byte.
 func (d DType) Size() int { return d.Bits() / 8 }
 
 // String returns the name that safetensors headers use, such as "F32" or "BOOL".
@@ -75,8 +75,8 @@ func (d DType) String() string {
 	return dtypes[d].name
 }
 
-// ParseDType returns the type that a safetensors header calls name; names are
-// upper case. ok is false for a name that the format does not know.
+// ParseDType returns the type with the given name, upper case as in safetensors headers. ok is
+// false for an unknown name.
 func ParseDType(name string) (d DType, ok bool) {
 	for i := range dtypes {
 		if dtypes[i].name == name && dtypes[i].bits > 0 {

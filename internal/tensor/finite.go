@@ -5,10 +5,10 @@ import (
 	"math"
 )
 
-// NotFinite returns the index of the first element of src that is NaN or infinite, -1
-// where there is none. Only F32, F16 and BF16 have such elements here.
+// NotFinite returns the index of the first element of src that is NaN or infinite, or -1. Only F32,
+// F16 and BF16 are supported types with such elements.
 func NotFinite(d DType, src []byte) int {
-	var exponent, ones uint64 // of each element in a word: the exponent's bits, and 1
+	var exponent, ones uint64 // of each element in a word: the exponent's bits, and a 1
 	switch d {
 	case F32:
 		exponent, ones = 0x7f8000007f800000, 0x0000000100000001
@@ -19,8 +19,8 @@ func NotFinite(d DType, src []byte) int {
 	default:
 		return -1
 	}
-	// An exponent of ones alone leaves zero in its element of t, and only then does the
-	// element's top bit, which is none of t's, get borrowed from.
+	// Only an exponent of all ones leaves zero in its element of t. Only then does the subtraction
+	// borrow from the element's top bit, which is not part of t.
 	top := ones << (8*d.Size() - 1)
 	le := binary.LittleEndian
 	i := 0

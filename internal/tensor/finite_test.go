@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Ensure that the first NaN or infinity is found wherever it is, and nothing else.
+// Ensure that the first NaN or infinity is found at any index, and nothing else.
 func TestNotFinite(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, d := range []DType{F32, F16, BF16} {
@@ -35,7 +35,7 @@ func TestNotFinite(t *testing.T) {
 			}
 		}
 	}
-	for bits := range 1 << 16 { // every half alone, among ones that are finite
+	for bits := range 1 << 16 { // each half-precision value, among finite ones
 		b := []byte{0xff, 0x7b, 0xff, 0xfb, byte(bits), byte(bits >> 8), 0, 0x80, 1, 0}
 		want := -1
 		if bits&0x7c00 == 0x7c00 {

@@ -1,6 +1,5 @@
-// Package tensor holds named arrays as they lie in files: an element type, a
-// shape and little-endian bytes. It converts between stored types and Go slices
-// and does no arithmetic.
+// Package tensor holds named arrays in their file format: an element type, a shape and
+// little-endian bytes. It converts between stored types and Go slices and does no arithmetic.
 package tensor
 
 import (
@@ -11,27 +10,27 @@ import (
 
 // Tensor is a row-major view, last axis fastest, of little-endian elements.
 //
-// Data holds exactly Len()*DType.Bits()/8 bytes. It may be unaligned and may be
-// mapped read-only memory that is valid only while its file is open: copy what
-// must outlive it, never write to it.
+// Data holds exactly Len()*DType.Bits()/8 bytes. It may be unaligned, and it may be mapped
+// read-only memory that is valid only while its file is open: copy data that must outlive the file,
+// and never write to it.
 type Tensor struct {
 	DType DType
 	Shape []int // empty for a scalar
 	Data  []byte
-	// Order, where it is not nil, says which index along the last axis each column of
-	// blocks of 32 is for. Only Q8, Q4, Q4M and IQ4 may have one, a permutation.
+	// Order, when not nil, gives the index along the last axis of each column of the blocks of 32.
+	// It is a permutation. Only Q8, Q4, Q4M and IQ4 may have one.
 	Order []int32
 }
 
 // Len returns the number of elements: the product of the shape, 1 for a scalar.
 func (t *Tensor) Len() int { return product(t.Shape) }
 
-// String returns type and shape, as in "F32 [4 64]".
+// String returns type and shape, such as "F32 [4 64]".
 func (t *Tensor) String() string { return fmt.Sprintf("%v %v", t.DType, t.Shape) }
 
-// Float32s returns a copy of the elements as float32: exact for F32, F16 and
-// BF16 (subnormals, infinities and NaN payloads included), rounded to nearest
-// even for F64. Other types are an error.
+// Float32s returns a copy of the elements as float32: exact for F32, F16 and BF16 (including
+// subnormals, infinities and NaN payloads), rounded to nearest even for F64. Other types are an
+// error.
 func (t *Tensor) Float32s() ([]float32, error) {
 	n := t.Len()
 	if err := t.check(n); err != nil {
@@ -116,8 +115,8 @@ func (t *Tensor) Int64s() ([]int64, error) {
 	return v, nil
 }
 
-// check compares the bytes with the shape, so that a hand-made Tensor gives an
-// error instead of a panic.
+// check compares the number of bytes with the shape, so that an invalid Tensor gives an error
+// instead of a panic.
 func (t *Tensor) check(n int) error {
 	bits := t.DType.Bits()
 	if bits == 0 {
@@ -129,8 +128,7 @@ func (t *Tensor) check(n int) error {
 	return nil
 }
 
-// FromFloat32s returns an F32 tensor with a copy of v. It panics when shape and
-// len(v) disagree.
+// FromFloat32s returns an F32 tensor with a copy of v. It panics if shape and len(v) disagree.
 func FromFloat32s(shape []int, v []float32) *Tensor {
 	t := alloc("FromFloat32s", F32, shape, len(v))
 	for i, x := range v {
@@ -139,8 +137,7 @@ func FromFloat32s(shape []int, v []float32) *Tensor {
 	return t
 }
 
-// FromInt64s returns an I64 tensor with a copy of v. It panics when shape and
-// len(v) disagree.
+// FromInt64s returns an I64 tensor with a copy of v. It panics if shape and len(v) disagree.
 func FromInt64s(shape []int, v []int64) *Tensor {
 	t := alloc("FromInt64s", I64, shape, len(v))
 	for i, x := range v {
@@ -149,8 +146,7 @@ func FromInt64s(shape []int, v []int64) *Tensor {
 	return t
 }
 
-// FromFloat64s returns an F64 tensor with a copy of v. It panics when shape and
-// len(v) disagree.
+// FromFloat64s returns an F64 tensor with a copy of v. It panics if shape and len(v) disagree.
 func FromFloat64s(shape []int, v []float64) *Tensor {
 	t := alloc("FromFloat64s", F64, shape, len(v))
 	for i, x := range v {
@@ -159,8 +155,7 @@ func FromFloat64s(shape []int, v []float64) *Tensor {
 	return t
 }
 
-// FromInt32s returns an I32 tensor with a copy of v. It panics when shape and
-// len(v) disagree.
+// FromInt32s returns an I32 tensor with a copy of v. It panics if shape and len(v) disagree.
 func FromInt32s(shape []int, v []int32) *Tensor {
 	t := alloc("FromInt32s", I32, shape, len(v))
 	for i, x := range v {
@@ -176,8 +171,8 @@ func alloc(fn string, d DType, shape []int, n int) *Tensor {
 	return &Tensor{DType: d, Shape: append([]int{}, shape...), Data: make([]byte, n*d.Size())}
 }
 
-// product returns the number of elements of a shape, -1 when an axis is negative
-// or the number does not fit an int.
+// product returns the number of elements of a shape, or -1 if an axis is negative or the number
+// does not fit an int.
 func product(shape []int) int {
 	n := 1
 	for _, d := range shape {

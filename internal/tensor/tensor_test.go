@@ -55,12 +55,12 @@ func TestF16AllValues(t *testing.T) {
 }
 
 func TestF32ToF16Rounds(t *testing.T) {
-	// Between every pair of neighbours: the midpoint goes to the even one, a hair
-	// off the midpoint to the nearer one.
+	// Between every pair of neighbours: the midpoint rounds to the even one, a value slightly off
+	// the midpoint to the nearer one.
 	for h := uint16(0); h < 0x7c00; h++ {
 		lo, hi := f16Value(h), f16Value(h+1)
 		if h == 0x7bff {
-			hi = 65536 // overflow rounds as if the range went on
+			hi = 65536 // overflow rounds as if the range continued
 		}
 		mid := float32((lo + hi) / 2)
 		even := h + h&1
@@ -172,7 +172,7 @@ func second[T any](_ T, err error) error { return err }
 
 func TestDTypeNames(t *testing.T) {
 	for d := range numDTypes {
-		// in no file, of no fixed width
+		// in no file and without a fixed width
 		packed := d == Q8 || d == Q4 || d == Q4M || d == IQ4 || d == BF16Dot
 		got, ok := ParseDType(d.String())
 		if ok == packed || ok && got != d || (d.Bits() == 0) != packed {

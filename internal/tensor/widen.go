@@ -6,10 +6,9 @@ import (
 	"math"
 )
 
-// Widen writes the elements of src from at on to dst as float32: exact for floating
-// types of 32 bits and fewer, rounded to nearest even for the others. src holds them
-// at any alignment; a shorter one panics. A type that is no number of its own is an
-// error.
+// Widen writes the elements of src from at on to dst as float32: exact for floating types of up to
+// 32 bits, rounded to nearest even for the others. src may have any alignment; it panics if src is
+// too short. A type whose elements are not single numbers is an error.
 func Widen(dst []float32, d DType, src []byte, at int) error {
 	le := binary.LittleEndian
 	if size := d.Size(); size > 0 {

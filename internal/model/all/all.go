@@ -1,5 +1,4 @@
-// Package all is the table of architectures: the name that config.json gives →
-// the constructor that binds a checkpoint of it.
+// Package all maps the architecture names of config.json to the constructors of models.
 package all
 
 import (
@@ -15,20 +14,19 @@ import (
 	"github.com/restore-vlm/restore/internal/model/textonly"
 )
 
-// bind makes a model of a checkpoint.
+// bind makes a model from a checkpoint.
 type bind func(*model.Source) (model.Multimodal, error)
 
-// architectures are the constructors of every architecture: with its encoder, and
-// without one.
+// architectures lists the constructors of every architecture: with its encoder, and without.
 var architectures = map[string]struct{ whole, text bind }{
 	"LlavaForConditionalGeneration":      {llava.New, textonly.NewLlava},
 	"LlavaNextForConditionalGeneration":  {llavanext.New, textonly.NewLlava},
 	"Qwen2_5_VLForConditionalGeneration": {qwen25vl.New, textonly.NewQwen},
 }
 
-// Open binds ck with the constructor of the architecture that its config.json names. A
-// vision_config of null says that there is no encoder. An architecture that is not in the table is
-// an error that lists the known ones.
+// Open binds ck with the constructor for the architecture in its config.json. A vision_config of
+// null means that there is no encoder. An unknown architecture is an error that lists the known
+// ones.
 func Open(ck *model.Source) (model.Multimodal, error) {
 	var c struct {
 		Architectures []string        `json:"architectures"`

@@ -10,8 +10,8 @@ import (
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
-// BenchmarkTiles times blocks of CLIP ViT-L/14 at 336 pixels on a picture alone
-// and on the five tiles of one picture in a batch.
+// BenchmarkTiles times blocks of CLIP ViT-L/14 at 336 pixels on one picture and on a batch of the
+// five tiles of one picture.
 func BenchmarkTiles(b *testing.B) {
 	const d, mlp, layers = 1024, 4096, 4
 	rng := rand.New(rand.NewPCG(1, 2))

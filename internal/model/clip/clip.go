@@ -1,14 +1,14 @@
-// Package clip is the CLIP vision transformer (ViT with pre-norm blocks, a class
-// token and learned positions), as LLaVA uses it. Source: the CLIP paper
-// (arXiv 2103.00020, §2.4) and Hugging Face transformers 4.49 CLIPVisionModel.
+// Package clip is the CLIP vision transformer (ViT with pre-norm blocks, a class token and learned
+// positions) as LLaVA uses it. Source: the CLIP paper (arXiv 2103.00020, §2.4) and Hugging Face
+// transformers 4.49 CLIPVisionModel.
 //
 //	e = [class; Conv(px)] + P                                  (1)
 //	x = LN_pre(e)                                              (2)
 //	h = x + Wo·Attn(Wq·n + bq, Wk·n + bk, Wv·n + bv) + bo,  n = LN1(x)   (3)
 //	y = h + W2·act(W1·m + b1) + b2,  m = LN2(h)                (4)
 //
-// Departures: the final post_layernorm is never used by LLaVA, so it is checked where
-// a file has it and not computed; blocks after the last feature layer run only for a trace.
+// Departures: LLaVA never uses the final post_layernorm, so it is checked if a file has it but not
+// computed. Blocks after the last feature layer run only for a trace.
 package clip
 
 import (
@@ -26,8 +26,8 @@ type Config struct {
 	Act                        string
 }
 
-// ParseConfig reads a vision_config object. Absent keys take the defaults of
-// transformers' CLIPVisionConfig where those are the hub's convention.
+// ParseConfig reads a vision_config object. Absent keys take the defaults of transformers'
+// CLIPVisionConfig where files on the hub rely on them.
 func ParseConfig(v *model.Values) Config {
 	c := Config{
 		Hidden:    v.Int("hidden_size", 1024, 1, 1<<16),
@@ -52,10 +52,10 @@ func ParseConfig(v *model.Values) Config {
 	return c
 }
 
-// Grid returns the patches along one side.
+// Grid returns the number of patches along one side.
 func (c *Config) Grid() int { return c.ImageSide / c.Patch }
 
-// Tokens returns patches plus the class token.
+// Tokens returns the number of patches plus the class token.
 func (c *Config) Tokens() int { return c.Grid()*c.Grid() + 1 }
 
 // Encoder is a bound CLIP vision tower.
@@ -109,11 +109,11 @@ func bindLayer(b *model.Binder, c *Config) layer {
 	}
 }
 
-// Tokens returns the patches of a picture plus the class token.
+// Tokens returns the number of patches of a picture plus the class token.
 func (e *Encoder) Tokens() int { return e.rows*e.cols + 1 }
 
-// At returns the encoder for pictures of rows×cols patches: the same weights,
-// positions interpolated (as transformers' interpolate_pos_encoding does).
+// At returns the encoder for pictures of rows×cols patches: the same weights, with positions
+// interpolated as in transformers' interpolate_pos_encoding.
 func (e *Encoder) At(rows, cols int) *Encoder {
 	other := *e
 	other.rows, other.cols = rows, cols
@@ -123,8 +123,8 @@ func (e *Encoder) At(rows, cols int) *Encoder {
 	return &other
 }
 
-// EncodeBytes is the memory that Encode takes for items pictures, of whose states
-// features are selected.
+// EncodeBytes returns the memory that Encode takes for items pictures and the given number of
+// feature states.
 func (e *Encoder) EncodeBytes(items, features int) int64 {
 	t, n := e.Tokens(), e.Grid()*e.Grid()
 	// a product keeps its widest input
@@ -132,20 +132,20 @@ func (e *Encoder) EncodeBytes(items, features int) int64 {
 		int64(t*(6*e.Hidden+2*e.MLP+features*e.Hidden)+n*(e.patch.In+e.Hidden))
 }
 
-// Output is what Encode returns, owned by the caller.
+// Output is the result of Encode; the caller owns it.
 type Output struct {
-	Selected []float32 // [items, tokens, hidden·len(features)], the feature states side by side
-	ClsAttn  []float32 // [items, heads, tokens] class-token attention inside the tap layer
+	Selected []float32 // [items, tokens, hidden·len(features)], feature states concatenated
+	ClsAttn  []float32 // [items, heads, tokens] class-token attention in the tap layer
 	Keys     []float32 // [items, heads, tokens, headDim] keys of the tap layer
 
-	// [items, hidden] class token's query of the last layer, whether or not that layer runs
+	// [items, hidden] class token's query of the last layer, even if that layer does not run
 	LastQuery []float32
 	LastKeys  []float32 // [items, tokens, hidden] that layer's keys
 }
 
-// Encode runs items pictures px [items, 3, rows·patch, cols·patch] and returns the states
-// features (indices into embedding, block 0, …; see package model), side by
-// side. The taps come from inside the block that produces features[0].
+// Encode runs items pictures px [items, 3, rows·patch, cols·patch] and returns the states features
+// (0 is the embedding, k the output of block k−1; see package model), concatenated. The taps come
+// from the block that produces features[0].
 func (e *Encoder) Encode(
 	r *model.Run, px []float32, items int, features []int, need model.Needs,
 ) (*Output, error) {
@@ -186,7 +186,7 @@ func (e *Encoder) Encode(
 	return out, nil
 }
 
-// embed makes the rows that enter block 0 (1), (2): [items·tokens, hidden].
+// embed computes the rows that enter block 0 (1), (2): [items·tokens, hidden].
 func (e *Encoder) embed(r *model.Run, px []float32, items int) []float32 {
 	t, d := e.Tokens(), e.Hidden
 	n := t - 1
@@ -207,8 +207,8 @@ func (e *Encoder) embed(r *model.Run, px []float32, items int) []float32 {
 	return x
 }
 
-// projections returns what the queries and keys of layer i would be on x: the
-// class tokens' queries [items, hidden] and all keys [items, tokens, hidden].
+// projections returns the queries and keys of layer i for input x: the class tokens' queries
+// [items, hidden] and all keys [items, tokens, hidden].
 func (e *Encoder) projections(r *model.Run, i int, x []float32, items int) (query, keys []float32) {
 	l, t, d := &e.layers[i], e.Tokens(), e.Hidden
 	n := r.Buffer("clip.n", items*t*d)
@@ -222,7 +222,7 @@ func (e *Encoder) projections(r *model.Run, i int, x []float32, items int) (quer
 	return query, keys
 }
 
-// states are a block's activations next to its rows, in the workspace.
+// states are a block's activations in the workspace, in addition to its rows.
 type states struct{ n, q, k, v, a []float32 }
 
 // project computes queries, keys and values of layer l for rows rows of x.
@@ -253,7 +253,7 @@ func (e *Encoder) mlp(r *model.Run, l *layer, x, n []float32, rows int) {
 	nn.Add(r.Pool, x, n[:rows*e.Hidden])
 }
 
-// block runs layer i over x in place; tap says that this layer returns scores.
+// block runs layer i over x in place. tap means that this layer returns scores.
 func (e *Encoder) block(
 	r *model.Run, i int, x []float32, items int, out *Output, need model.Needs, tap bool,
 ) {

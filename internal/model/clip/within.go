@@ -9,10 +9,9 @@ import (
 )
 
 // EncodeWithin runs one picture, px [views, 3, rows·patch, cols·patch], through the first blocks
-// blocks with w between them, and returns what is left of its patches [Σ rows, hidden],
-// view by view. A trace gets the rows before block 0 and after each block, those after the
-// features too, of all views one after another, class tokens included, as vit_hidden.0,
-// vit_hidden.1, …
+// blocks with w between them, and returns its remaining patches [Σ rows, hidden], view by view. A
+// trace gets the rows before block 0 and after each block, including those after the features, as
+// vit_hidden.0, vit_hidden.1, …: all views concatenated, with class tokens.
 func (e *Encoder) EncodeWithin(
 	r *model.Run, px []float32, views, blocks int, w *methods.Encoding,
 ) ([]float32, error) {
@@ -66,7 +65,7 @@ func (e *Encoder) EncodeWithin(
 		}
 		x = nn.BlendParts(r.Pool, x, rows, mixes, d)
 		e.mlp(r, l, x, s.n, len(x)/d)
-		if mixes == nil { // a method acts in one of the two places
+		if mixes == nil { // a method acts in only one of the two places
 			if mixes, err = w.Act(r.Pool, b, methods.Behind, seen); err != nil {
 				return nil, err
 			}

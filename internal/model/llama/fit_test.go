@@ -17,9 +17,9 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// Ensure that the search for FitPrune's schedules takes the steps of the reference implementation:
-// a decoder of five layers, three questions whose picture of 30 tokens lies after the fifth token
-// of text.
+// Ensure that the search for FitPrune's schedules takes the same steps as the reference
+// implementation, with a decoder of five layers and three questions whose picture of 30 tokens
+// follows the fifth token of text.
 func TestFitting(t *testing.T) {
 	f, err := checkpoint.OpenSafetensors(filepath.Join("testdata", "fit.safetensors"))
 	if err != nil {

@@ -1,8 +1,7 @@
-// Package llama is the LLaMA decoder (pre-norm blocks, RoPE, SwiGLU, grouped
-// key-value heads) and what others add to it: Mistral a sliding window, Qwen2
-// biases on q, k and v and a rotation that follows three axes. Source: LLaMA
-// (arXiv 2302.13971), GQA (arXiv 2305.13245), Mistral 7B (arXiv 2310.06825),
-// Qwen2-VL (arXiv 2409.12191, §2.1), Hugging Face transformers 4.49 LlamaModel,
+// Package llama is the LLaMA decoder (pre-norm blocks, RoPE, SwiGLU, grouped key-value heads) with
+// the additions of other models: Mistral's sliding window, and Qwen2's biases on q, k and v and
+// rotation on three axes. Source: LLaMA (arXiv 2302.13971), GQA (arXiv 2305.13245), Mistral 7B
+// (arXiv 2310.06825), Qwen2-VL (arXiv 2409.12191, §2.1), Hugging Face transformers 4.49 LlamaModel,
 // MistralModel and Qwen2_5_VLModel.
 //
 //	n = RMSNorm(x)                                                    (1)
@@ -24,20 +23,19 @@ import (
 type Config struct {
 	Hidden, Heads, KVHeads, HeadDim, Layers, MLP, Vocab int
 	MaxPositions                                        int
-	// newest keys that a row sees, itself included; 0: all
+	// number of last keys that a row sees, including its own; 0: all
 	Window     int
 	Eps, Theta float64
-	// rotary pairs that follow time, height, width in turn; nil: one axis
+	// numbers of rotary pairs that follow time, height, width in turn; nil: one axis
 	Sections []int
 	Bias     bool // on q, k and v
 	Tied     bool
 }
 
-// ParseConfig reads a text_config object of model_type llama or mistral (the
-// same blocks; Mistral adds the sliding window). Absent keys take the defaults
-// of transformers' LlamaConfig or MistralConfig, which is what hub configs leave
-// out. Both the older form (rope_theta) and the 5.x form (rope_parameters) are
-// read.
+// ParseConfig reads a text_config object of model_type llama or mistral (the same blocks; Mistral
+// adds the sliding window). Absent keys take the defaults of transformers' LlamaConfig or
+// MistralConfig, which files on the hub leave out. It reads both the older form (rope_theta) and
+// the 5.x form (rope_parameters).
 func ParseConfig(v *model.Values) Config {
 	mlp, positions := 11008, 2048
 	mistral := v.String("model_type", "llama", "llama", "mistral") == "mistral"
@@ -96,7 +94,7 @@ func ParseConfig(v *model.Values) Config {
 	return c
 }
 
-// Check reports sizes that fit the weights and that the arithmetic cannot use.
+// Check returns an error for sizes that fit the weights but not the arithmetic.
 func (c *Config) Check() error {
 	if c.HeadDim%2 != 0 {
 		return fmt.Errorf("llama: config.json: text_config: head_dim: got %d "+
@@ -173,8 +171,8 @@ func (d *Decoder) Shape() model.DecoderShape {
 // Embed writes the embedding rows of ids into dst [len(ids), Hidden].
 func (d *Decoder) Embed(dst []float32, ids []int32) error { return d.embed.Lookup(dst, ids) }
 
-// Forward implements model.Decoder. Linear layers see all rows of all spans at
-// once; attention sees each span with its own cache.
+// Forward implements model.Decoder. Linear layers process the rows of all spans together; attention
+// processes each span with its own cache.
 func (d *Decoder) Forward(r *model.Run, x []float32, spans []model.Span) {
 	p := model.NewPassage(r, d, spans)
 	tracing := p.Tracing()
@@ -196,7 +194,7 @@ func (d *Decoder) Forward(r *model.Run, x []float32, spans []model.Span) {
 	}
 }
 
-// traceAxes hands traced spans the rotation of every axis alone.
+// traceAxes gives traced spans the rotation of each axis separately.
 func (d *Decoder) traceAxes(spans []model.Span) {
 	for i := range spans {
 		sp := &spans[i]

@@ -42,7 +42,7 @@ func ParseConfig(data []byte) (*Config, error) {
 	return c, v.Err()
 }
 
-// ReadConfig reads what the models of this family share; problems are left in v.
+// ReadConfig reads the settings that models of this family share and records problems in v.
 func ReadConfig(v *model.Values) *Config {
 	text := v.Object("text_config", true)
 	c := &Config{
@@ -116,7 +116,7 @@ func New(ck *model.Source) (model.Multimodal, error) {
 	return m, nil
 }
 
-// Bind binds the parts that the models of this family share.
+// Bind binds the parts that models of this family share.
 func Bind(b *model.Binder, c *Config) *Model {
 	m := &Model{cfg: c, vision: clip.New(b.In("vision_tower.vision_model."), c.Vision)}
 	p := b.In("multi_modal_projector.")
@@ -134,7 +134,7 @@ func (m *Model) Describe(architecture string, b *model.Binder) model.Info {
 	info.Params, info.Bytes, info.Types = b.Params()
 	info.Vision = []model.Field{
 		{Name: "picture side (px)", Value: v.ImageSide}, {Name: "patch (px)", Value: v.Patch},
-		{Name: "visual tokens a picture", Value: m.tokens()}, {Name: "hidden", Value: v.Hidden},
+		{Name: "visual tokens per picture", Value: m.tokens()}, {Name: "hidden", Value: v.Hidden},
 		{Name: "heads", Value: v.Heads}, {Name: "layers", Value: v.Layers},
 		{Name: "mlp", Value: v.MLP},
 		{Name: "feature states", Value: m.cfg.Features},
@@ -194,14 +194,14 @@ func (m *Model) EncodeWork(px *imageproc.Pixels) (rows int, attention float64) {
 	return m.SquaresWork(px.Shape[0])
 }
 
-// SquaresWork is what Squares computes for items pictures, as model.Multimodal's EncodeWork.
+// SquaresWork returns the work of Squares for items pictures, like model.Multimodal's EncodeWork.
 func (m *Model) SquaresWork(items int) (rows int, attention float64) {
 	t := m.vision.Tokens()
 	layer := 4 * float64(items) * float64(t) * float64(t) * float64(m.vision.Hidden)
 	return items * t, float64(slices.Max(m.cfg.Features)) * layer
 }
 
-// SquaresBytes is the memory that Squares takes for items pictures.
+// SquaresBytes returns the memory that Squares takes for items pictures.
 func (m *Model) SquaresBytes(items int) int64 {
 	return m.vision.EncodeBytes(items, len(m.cfg.Features)) +
 		4*int64(items*m.tokens())*int64(m.w1.In+m.w1.Out+m.w2.Out)
@@ -235,7 +235,7 @@ func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 	shape := &model.Shape{N: m.tokens()}
 	m.FillShape(shape)
 	if m.cfg.Full {
-		shape.Fixed = "the class token is one of its pictures' tokens, which are no grid"
+		shape.Fixed = "a picture's tokens include the class token and so are no grid"
 	} else {
 		shape.GridH, shape.GridW = m.vision.Grid(), m.vision.Grid()
 	}
@@ -293,43 +293,42 @@ func (m *Model) Encode(
 	return visuals, nil
 }
 
-// FillShape fills in what the pictures of this family's models have in common.
+// FillShape sets the fields that pictures of this family's models have in common.
 func (m *Model) FillShape(s *model.Shape) {
 	f := m.cfg.Features[0]
 	s.C, s.T, s.Cv = m.w2.Out, m.vision.Tokens(), m.w1.In
 	s.Class, s.Blocks, s.Depth = true, f, m.vision.Layers
 	switch {
 	case len(m.cfg.Features) > 1:
-		s.Closed = fmt.Sprintf("it hands on the states of %d layers (vision_feature_layer), "+
-			"of which only the last would be reduced", len(m.cfg.Features))
+		s.Closed = fmt.Sprintf("it passes on the states of %d layers (vision_feature_layer), "+
+			"and only the last would be reduced", len(m.cfg.Features))
 	case m.cfg.Full:
 		s.Closed = "the class token is one of its pictures' tokens " +
 			"(vision_feature_select_strategy full)"
 	case f == 0:
-		s.Closed = "it hands on the embedding, before any block (vision_feature_layer)"
+		s.Closed = "it passes on the embedding, before any block (vision_feature_layer)"
 	}
 }
 
-// SquaresWithin runs px [views, 3, side, side], the views of one picture, through
-// the encoder with w between its blocks.
+// SquaresWithin runs px [views, 3, side, side], the views of one picture, through the encoder with
+// w between its blocks.
 func (m *Model) SquaresWithin(
 	r *model.Run, px []float32, views int, w *methods.Encoding,
 ) ([]float32, error) {
 	return m.vision.EncodeWithin(r, px, views, m.cfg.Features[0], w)
 }
 
-// Squares is a batch of square pictures, or tiles of pictures, after encoder
-// and projector.
+// Squares is a batch of square pictures, or tiles of pictures, after encoder and projector.
 type Squares struct {
 	Items, N, C int
 	X           []float32 // [Items, N, C]
 	Heads       int
 	T, Cv       int       // tokens with the class token; width before the projector
 	Selected    []float32 // [Items, T, Cv]
-	ClsAttn     []float32 // [Items, Heads, T]; nil when not asked for
+	ClsAttn     []float32 // [Items, Heads, T]; nil unless needed
 	KeyDim      int
-	Keys        []float32 // [Items, Heads, T, KeyDim]; nil when not asked for
-	LastQuery   []float32 // [Items, W]; nil when not asked for
+	Keys        []float32 // [Items, Heads, T, KeyDim]; nil unless needed
+	LastQuery   []float32 // [Items, W]; nil unless needed
 	LastKeys    []float32 // [Items, T, W]
 }
 
@@ -359,15 +358,14 @@ func (m *Model) Squares(r *model.Run, px []float32, items int, need model.Needs)
 	return s, nil
 }
 
-// Visual returns item i alone; it shares the batch's memory.
+// Visual returns item i; it shares the batch's memory.
 func (s *Squares) Visual(i int, shape *model.Shape) *model.Visual {
 	v := s.slice(i, 1, shape)
 	v.X = s.X[i*s.N*s.C : (i+1)*s.N*s.C]
 	return v
 }
 
-// Views returns n items from lo on as the views of one picture, whose tokens x are
-// the caller's.
+// Views returns n items from lo on as the views of one picture with the tokens x.
 func (s *Squares) Views(lo, n int, shape *model.Shape, x []float32) *model.Visual {
 	v := s.slice(lo, n, shape)
 	v.X, v.ViewsX = x, s.X[lo*s.N*s.C:(lo+n)*s.N*s.C]

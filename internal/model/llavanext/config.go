@@ -8,14 +8,14 @@ import (
 // Config is a LLaVA-NeXT config.json.
 type Config struct {
 	*llava.Config
-	// [height, width] in pixels that a picture is resized into (image_grid_pinpoints)
+	// [height, width] in pixels to which a picture is resized (image_grid_pinpoints)
 	Canvases [][2]int
 }
 
-// defaultCanvases are LlavaNextConfig's, which hub configs leave out.
+// defaultCanvases are the defaults of LlavaNextConfig, which files on the hub leave out.
 var defaultCanvases = [][2]int{{336, 672}, {672, 336}, {672, 672}, {1008, 336}, {336, 1008}}
 
-// maxTiles bounds a canvas; published models have at most 36.
+// maxTiles is the most tiles of a canvas; published models have at most 36.
 const maxTiles = 256
 
 // ParseConfig reads config.json; every problem is in the error.

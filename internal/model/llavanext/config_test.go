@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// edit returns a hub-like config with the given members put in: "a.b" is b in a.
+// edit returns a config as on the hub with the given members: "a.b" is b in a.
 func edit(t testing.TB, members map[string]string) []byte {
 	t.Helper()
 	c := map[string]any{
@@ -42,7 +42,7 @@ func edit(t testing.TB, members map[string]string) []byte {
 	return out
 }
 
-// Ensure absent, null and given members mean what they mean to transformers.
+// Ensure that absent, null and given members mean the same as in transformers.
 func TestConfigDefaults(t *testing.T) {
 	for _, c := range []struct {
 		members map[string]string
@@ -52,7 +52,7 @@ func TestConfigDefaults(t *testing.T) {
 		{nil, 4096, 8},
 		{map[string]string{"text_config.sliding_window": "null"}, 0, 8},
 		{map[string]string{"text_config.sliding_window": "1024", "text_config.num_key_value_heads": "2"}, 1024, 2},
-		// no smaller than the context
+		// not smaller than the context
 		{map[string]string{"text_config.sliding_window": "8192"}, 0, 8},
 		{map[string]string{"text_config.max_position_embeddings": "2048"}, 0, 8},
 		{map[string]string{"text_config.num_attention_heads": "4", "text_config.num_key_value_heads": "null"}, 4096, 4},
@@ -76,8 +76,8 @@ func TestConfigDefaults(t *testing.T) {
 	}
 }
 
-// Ensure a config that cannot be honoured is refused on one line that names the member and the
-// value.
+// Ensure that an unsupported config is refused with an error of one line that names the member and
+// the value.
 func TestConfigRefused(t *testing.T) {
 	for _, c := range []struct{ path, value, names string }{
 		{"image_grid_pinpoints", "[]", "image_grid_pinpoints"},
@@ -101,8 +101,8 @@ func TestConfigRefused(t *testing.T) {
 	}
 }
 
-// FuzzConfig ensures that no config makes the parser panic, and that every picture packs under one
-// that it accepts.
+// FuzzConfig ensures that no config makes the parser panic, and that every picture can be packed
+// under an accepted config.
 func FuzzConfig(f *testing.F) {
 	f.Add(edit(f, nil), uint16(97), uint16(131))
 	f.Add(edit(f, map[string]string{"image_grid_pinpoints": "[[56,56]]"}), uint16(1), uint16(65535))

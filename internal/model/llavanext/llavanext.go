@@ -20,8 +20,8 @@ import (
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
-// wholeAndTiles is the number of views of a square picture on a canvas of two by two tiles, which
-// sizes are told for.
+// wholeAndTiles is the number of views of a square picture on a canvas of two by two tiles, the
+// case for which Sizes are reported.
 const wholeAndTiles = 5
 
 // Model is a bound LLaVA-NeXT.
@@ -85,7 +85,7 @@ func (m *Model) EncodeBytes(px *imageproc.Pixels) int64 {
 	return m.SquaresBytes(tiles) + 4*int64(tokens)*int64(m.Decoder().Shape().Hidden)
 }
 
-// maxSide bounds a picture's side in pixels.
+// maxSide is the largest side of a picture in pixels.
 const maxSide = 1 << 24
 
 func checkSize(s [2]int) error {
@@ -96,8 +96,8 @@ func checkSize(s [2]int) error {
 	return nil
 }
 
-// spread returns px with an axis for pictures where it has the tiles of all pictures one
-// after another, [tiles, 3, side, side], as transformers takes them too.
+// spread adds an axis for pictures to px if it has the tiles of all pictures concatenated, [tiles,
+// 3, side, side], which transformers accepts too.
 func (m *Model) spread(px *imageproc.Pixels) *imageproc.Pixels {
 	side := m.cfg.Vision.ImageSide
 	if len(px.Shape) != 4 || px.Shape[1] != 3 || px.Shape[2] != side || px.Shape[3] != side {
@@ -127,7 +127,7 @@ func (m *Model) spread(px *imageproc.Pixels) *imageproc.Pixels {
 	return &out
 }
 
-// layouts returns each picture's layout after checking px against the config.
+// layouts checks px against the config and returns each picture's layout.
 func (m *Model) layouts(px *imageproc.Pixels) ([]layout, error) {
 	side := m.cfg.Vision.ImageSide
 	if len(px.Shape) != 5 || px.Shape[0] < 1 || px.Shape[2] != 3 || px.Shape[3] != side ||
@@ -202,7 +202,7 @@ func (p *picture) Within(r *model.Run, w *methods.Encoding) ([]float32, error) {
 	return p.m.SquaresWithin(r, p.tiles, p.shape.Views.Count, w)
 }
 
-// Shrink implements model.Picture: tiles cannot be shrunk, as Shape says.
+// Shrink implements model.Picture: it returns an error, because tiles cannot be shrunk.
 func (p *picture) Shrink(*model.Run, int, int) ([]float32, error) {
 	return nil, fmt.Errorf("llavanext: %s", p.shape.Fixed)
 }

@@ -6,23 +6,22 @@ import (
 	"github.com/restore-vlm/restore/internal/imageproc"
 )
 
-// layout is where the tokens of one picture come from.
+// layout gives the source of each token of one picture.
 type layout struct {
 	tiles      int // base included
 	rows, cols int // of the stitched map without its padding
 	// source holds, in the decoder's order, tile·patches + patch, or newline.
 	source []int32
-	// all holds every patch in reading order, padding included: of grids of
-	// these rows and columns.
+	// all holds every patch in reading order, including padding, of grids with these rows and
+	// columns.
 	all   []int32
 	grids [][2]int
 }
 
 const newline = -1
 
-// pack lays out a picture of h by w pixels: the base tile's grid, then the map
-// that the tiles make together, cut to the part that shows the picture, with a
-// newline after each of its rows.
+// pack lays out a picture of h by w pixels: the base tile's grid, then the stitched map of the
+// tiles, cut to the part that shows the picture, with a newline after each of its rows.
 func (c *Config) pack(h, w int) layout {
 	ch, cw := imageproc.Canvas(c.Canvases, w, h)
 	p, side := c.Vision.Grid(), c.Vision.ImageSide
@@ -51,9 +50,9 @@ func (c *Config) pack(h, w int) layout {
 	return l
 }
 
-// uncovered returns how many rows at top and bottom, or columns at left and
-// right, of a rows by cols map show nothing of a picture of h by w pixels. An
-// odd excess leaves one row or column of padding.
+// uncovered returns how many rows at top and bottom, or columns at left and right, of a rows by
+// cols map show nothing of a picture of h by w pixels. An odd excess leaves one row or column of
+// padding.
 func uncovered(h, w, rows, cols int) (top, left int) {
 	if float64(w)/float64(h) > float64(cols)/float64(rows) {
 		return (rows - scaled(h, float64(cols)/float64(w))) / 2, 0
@@ -61,8 +60,8 @@ func uncovered(h, w, rows, cols int) (top, left int) {
 	return 0, (cols - scaled(w, float64(rows)/float64(h))) / 2
 }
 
-// scaled returns n·by rounded to 7 decimals and cut to a whole number, so that
-// a product just below a whole number counts as it.
+// scaled returns n·by, rounded to 7 decimals and then truncated, so that a product just below a
+// whole number becomes that number.
 func scaled(n int, by float64) int {
 	f, _ := strconv.ParseFloat(strconv.FormatFloat(float64(n)*by, 'f', 7, 64), 64)
 	return int(f)

@@ -10,8 +10,8 @@ import (
 	"github.com/restore-vlm/restore/internal/model/llava"
 )
 
-// Ensure that canvas, map and number of tokens are those of transformers for 600
-// picture sizes, from 1x1 to very long ones.
+// Ensure that canvas, map and number of tokens equal those of transformers for 600 picture sizes,
+// from 1x1 to very long ones.
 func TestPackSizes(t *testing.T) {
 	data, err := os.ReadFile("testdata/anyres.json")
 	if err != nil {
@@ -50,8 +50,8 @@ func TestPackSizes(t *testing.T) {
 	}
 }
 
-// checkLayout ensures that no patch stands twice, that newlines end rows, and
-// that tokens are in reading order.
+// checkLayout ensures that no patch occurs twice, that newlines end rows, and that tokens are in
+// reading order.
 func checkLayout(t *testing.T, c *Config, l *layout) {
 	t.Helper()
 	p2 := c.Vision.Grid() * c.Vision.Grid()

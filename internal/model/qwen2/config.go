@@ -1,12 +1,10 @@
-// Package qwen2 reads the sizes of the Qwen2 decoder as Qwen2.5-VL uses it: LLaMA's block
-// ([llama.Decoder]) with biases on q, k and v, and a rotation that follows three axes (M-RoPE).
-// Source: Qwen2.5-VL (arXiv 2502.13923), Qwen2-VL (arXiv 2409.12191, §2.1), Hugging Face
-// transformers 4.49 Qwen2_5_VLModel.
+// Package qwen2 reads the sizes of the Qwen2 decoder in Qwen2.5-VL: LLaMA's block ([llama.Decoder])
+// with biases on q, k and v and a rotation on three axes (M-RoPE). Source: Qwen2.5-VL (arXiv
+// 2502.13923), Qwen2-VL (arXiv 2409.12191, §2.1), Hugging Face transformers 4.49 Qwen2_5_VLModel.
 //
-// Rotary pair j turns by p_a(j)·θ^(−2j/headDim), a(j) being the axis (time,
-// height, width) of the section that j lies in; text has the same position on
-// all three. The calibration bias (RESTORE, Eq. 4) then takes the distance of
-// Appendix A.
+// Rotary pair j turns by p_a(j)·θ^(−2j/headDim), where a(j) is the axis (time, height, width) of
+// the section of j. Text has the same position on all three axes. The calibration bias (RESTORE,
+// Eq. 4) uses the distance of Appendix A.
 package qwen2
 
 import (
@@ -14,16 +12,15 @@ import (
 	"github.com/restore-vlm/restore/internal/model/llama"
 )
 
-// Config is the decoder's, and what ends an answer.
+// Config holds the decoder's sizes and the end tokens.
 type Config struct {
 	llama.Config
 	EOS []int32
 }
 
-// ParseConfig reads the text part of a config.json: its top object in the older
-// form (rope_theta and rope_scaling), text_config in the 5.x form
-// (rope_parameters). tied is what the top object says of tie_word_embeddings.
-// Absent keys take the defaults of transformers' Qwen2_5_VLTextConfig.
+// ParseConfig reads the text part of a config.json: in the older form the top object (rope_theta
+// and rope_scaling), in the 5.x form text_config (rope_parameters). tied is tie_word_embeddings of
+// the top object. Absent keys take the defaults of transformers' Qwen2_5_VLTextConfig.
 func ParseConfig(v *model.Values, tied bool) Config {
 	c := Config{Config: llama.Config{
 		Hidden:       v.Int("hidden_size", 8192, 1, 1<<16),

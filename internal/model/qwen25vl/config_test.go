@@ -8,8 +8,8 @@ import (
 	"github.com/restore-vlm/restore/internal/imageproc"
 )
 
-// Ensure that a video's token is optional, and refused where it is another's or
-// none.
+// Ensure that a video token is optional, and refused if it is the picture's token or not in the
+// vocabulary.
 func TestConfigVideo(t *testing.T) {
 	data, err := os.ReadFile("../../engine/testdata/qwen25vl-tiny/config.json")
 	if err != nil {
@@ -18,7 +18,7 @@ func TestConfigVideo(t *testing.T) {
 	for from, c := range map[string]struct {
 		to    string
 		token int32
-		names string // of the error; "" is none
+		names string // of the error; "" means none
 	}{
 		`"video_token_id": 337`:   {`"video_token_id": 337`, 337, ""},
 		`"video_token_id": 337,`:  {``, -1, ""},
@@ -42,8 +42,8 @@ func TestConfigVideo(t *testing.T) {
 	}
 }
 
-// FuzzConfig ensures that no config makes the parser panic, and that one that it
-// accepts has heads and windows that divide.
+// FuzzConfig ensures that no config makes the parser panic, and that heads and windows of an
+// accepted config divide evenly.
 func FuzzConfig(f *testing.F) {
 	for _, name := range []string{
 		"qwen25vl-tiny/config.json", "qwen25vl-tied-tiny/config.json", "qwen25vl-tiny/config-5.x.ref",
@@ -70,7 +70,7 @@ func FuzzConfig(f *testing.F) {
 	})
 }
 
-// FuzzGrids ensures that grids of any numbers are refused or laid out whole.
+// FuzzGrids ensures that any grids are either refused or laid out completely.
 func FuzzGrids(f *testing.F) {
 	f.Add(int64(1), int64(10), int64(6), int64(1), int64(2), int64(2), uint16(64), false)
 	f.Add(int64(3), int64(4), int64(6), int64(1), int64(2), int64(2), uint16(76), true)

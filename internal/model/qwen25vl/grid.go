@@ -7,23 +7,22 @@ import (
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
-// order is where the patches of one batch of pictures stand. Cells are merged
-// tokens, merge×merge patches each. Patches arrive cell by cell in raster order
-// (block order); the blocks see them window by window (window order), a cell's
-// patches staying together.
+// order describes the order of the patches of one batch of pictures. A cell is one merged token,
+// merge×merge patches. Patches arrive cell by cell in raster order (block order). The blocks
+// process them window by window (window order), which keeps a cell's patches together.
 type order struct {
 	patches, cells int
-	window         []int32  // [cells] place in window order → cell
+	window         []int32  // [cells] index in window order → cell
 	reverse        []int32  // [cells] its inverse
-	raw            []int32  // window bounds in patches, empty windows included
+	raw            []int32  // window bounds in patches, including empty windows
 	windows        []int32  // the same without the empty ones
 	pictures       []int32  // picture bounds in patches
 	pos            []nn.Pos // [patches] row and column of each patch, block order
 	inWindows      []nn.Pos // the same in window order
 }
 
-// arrange lays out pictures of grids (frames, rows, columns in patches), with
-// windows of side cells.
+// arrange lays out pictures of grids (frames, rows, columns in patches), with windows of side
+// cells.
 func arrange(grids [][3]int, merge, side int) *order {
 	o := &order{raw: []int32{0}, pictures: []int32{0}}
 	for _, g := range grids {
@@ -37,8 +36,8 @@ func arrange(grids [][3]int, merge, side int) *order {
 				}
 			}
 		}
-		// The reference pads each side to a multiple of the window, by a whole window where it is
-		// one already.
+		// The reference pads each side to a multiple of the window; a side that already is a
+		// multiple gets a whole window.
 		for y := 0; y <= rows; y += side {
 			for x := 0; x <= cols; x += side {
 				for cy := y; cy < min(y+side, rows); cy++ {
@@ -69,8 +68,8 @@ func arrange(grids [][3]int, merge, side int) *order {
 	return o
 }
 
-// moments returns grids of one frame each, a video's one after another: no
-// attention of the encoder crosses from a moment to the next.
+// moments returns grids of one frame each; those of a video are consecutive. The encoder's
+// attention does not cross moments.
 func moments(grids [][3]int) [][3]int {
 	var out [][3]int
 	for _, g := range grids {
@@ -81,8 +80,7 @@ func moments(grids [][3]int) [][3]int {
 	return out
 }
 
-// checkGrids says whether px's grids describe its patches, of pictures or of a
-// video.
+// checkGrids returns an error unless px's grids describe its patches, of pictures or of a video.
 func checkGrids(px *imageproc.Pixels, merge int) error {
 	total, rows := 0, px.Shape[0]
 	for i, g := range px.GridTHW {

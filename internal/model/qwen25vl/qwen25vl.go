@@ -1,27 +1,25 @@
-// Package qwen25vl is Qwen2.5-VL: a vision transformer on pictures of any size,
-// whose blocks attend within windows but for a few, a merger of 2×2 patches and
-// a Qwen2 decoder with M-RoPE. Source: arXiv 2502.13923 and Hugging Face
-// transformers 4.49 Qwen2_5_VLForConditionalGeneration.
+// Package qwen25vl is Qwen2.5-VL: a vision transformer on pictures of any size, most of whose
+// blocks attend within windows, a merger of 2×2 patches and a Qwen2 decoder with M-RoPE. Source:
+// arXiv 2502.13923 and Hugging Face transformers 4.49 Qwen2_5_VLForConditionalGeneration.
 //
 //	x = Conv(px), cells of merge² patches put in window order                               (1)
 //	h = x + Wo·Attn(RoPE₂(Wq·n + bq), RoPE₂(Wk·n + bk), Wv·n + bv) + bo,  n = RMSNorm(x)    (2)
 //	y = h + Wd·(SiLU(Wg·m + bg) ⊙ (Wu·m + bu)) + bd,  m = RMSNorm(h)                        (3)
 //	X = W2·GELU(W1·c + b1) + b2,  c = the RMSNorm rows of a cell side by side, raster order (4)
 //
-// RoPE₂ turns the first half of a head's pairs by the patch's row, the other by
-// its column. Attn of the blocks in fullatt_block_indexes sees a whole picture,
-// of the others a window. A picture that starts at position s has its tokens at
-// (s, s+row, s+column); what follows starts at s + max(rows, columns).
+// RoPE₂ turns the first half of a head's pairs by the patch's row and the second half by its
+// column. In the blocks in fullatt_block_indexes, Attn sees a whole picture, in the others a
+// window. A picture that starts at position s has its tokens at (s, s+row, s+column); text
+// continues at s + max(rows, columns).
 //
-// There is no class token: the scores for reducers are the attention that a
-// token's patches receive in each head of the last full block, mean over the
-// queries of the picture and over the patches; the keys are that block's, after
-// the rotation, mean over the patches; the features before the projector, which have
-// no row per token, are those after the merger, and Project passes them on.
+// There is no class token. The scores for reducers are the attention that a token's patches receive
+// in each head of the last full block, averaged over the queries of the picture and over the
+// patches. The keys are those of that block after the rotation, averaged over the patches. The
+// features before the projector do not have one row per token, so those after the merger are used,
+// and Project returns them unchanged.
 //
-// A video is moments of two frames each, encoded like pictures; it starts at
-// position s and has the tokens of the moment that is x seconds later at
-// (s + ⌊x·tokens_per_second⌋, s+row, s+column).
+// A video is moments of two frames each, encoded like pictures. A video that starts at position s
+// has the tokens of the moment x seconds later at (s + ⌊x·tokens_per_second⌋, s+row, s+column).
 package qwen25vl
 
 import (
@@ -41,11 +39,11 @@ type Config struct {
 	Vision     VisionConfig
 	Text       qwen2.Config
 	ImageToken int32
-	VideoToken int32 // -1: no videos
+	VideoToken int32 // -1: the model takes no videos
 }
 
-// ParseConfig reads config.json in the older form (text keys at the top) or that
-// of transformers 5 (text_config); every problem is in the error.
+// ParseConfig reads config.json in the older form (text keys at the top) or in the form of
+// transformers 5 (text_config). The error lists every problem.
 func ParseConfig(data []byte) (*Config, error) {
 	v, err := model.ParseConfig(data)
 	if err != nil {
@@ -56,7 +54,7 @@ func ParseConfig(data []byte) (*Config, error) {
 		text = v.Object("text_config", true)
 	} else if !v.Has("hidden_size") {
 		v.Fail("text_config",
-			"missing, want an object (or its keys among the others, as in older files)")
+			"missing, want an object (or its keys at the top, as in older files)")
 	}
 	c := &Config{
 		Vision:     parseVision(v.Object("vision_config", true)),
@@ -78,7 +76,7 @@ func ParseConfig(data []byte) (*Config, error) {
 	}
 	if c.Text.Sections == nil {
 		text.Fail("mrope_section",
-			"missing, want how many rotary pairs follow time, height and width")
+			"missing, want the numbers of rotary pairs that follow time, height and width")
 	}
 	return c, v.Err()
 }
@@ -161,13 +159,13 @@ func (m *Model) EncodeBytes(px *imageproc.Pixels) int64 {
 // Info implements model.Multimodal.
 func (m *Model) Info() model.Info { return m.info }
 
-// Project implements model.Multimodal: features are past the merger already.
+// Project implements model.Multimodal: features already passed the merger.
 func (m *Model) Project(_ *model.Run, features []float32, rows int) []float32 {
 	return append([]float32(nil), features[:rows*m.cfg.Vision.Out]...)
 }
 
-// Pictures implements model.Multimodal. px.Data: [patches, 3·frames·patch²], the
-// patches of all pictures one after another, cell by cell; px.GridTHW: their grids.
+// Pictures implements model.Multimodal. px.Data: [patches, 3·frames·patch²], the patches of all
+// pictures concatenated, cell by cell; px.GridTHW: their grids.
 func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 	e := m.vision
 	if len(px.Shape) != 2 || px.Shape[1] != e.patch.In {
@@ -191,16 +189,16 @@ func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 	return pics, nil
 }
 
-// shape is the shape of a picture of grid g, or of a video whose moments lie so many
-// seconds apart.
+// shape returns the shape of a picture of grid g, or of a video with the given seconds between
+// moments.
 func (m *Model) shape(g [3]int, seconds float64) *model.Shape {
 	e := m.vision
 	rows, cols := g[1]/e.Merge, g[2]/e.Merge
 	n := g[0] * rows * cols
 	s := &model.Shape{
 		N: n, C: e.Out, NoClass: true, T: n + 1, Cv: e.Out,
-		Closed: "its blocks attend in windows and its merger joins 2x2 patches, for which " +
-			"no such method is defined",
+		Closed: "its blocks attend in windows and its merger joins 2x2 patches; no such " +
+			"method is defined for this",
 	}
 	if g[0] == 1 {
 		s.Grid(rows, cols)
@@ -224,7 +222,8 @@ type picture struct {
 // Shape implements model.Picture.
 func (p *picture) Shape() *model.Shape { return p.shape }
 
-// Within implements model.Picture: nothing is defined for this encoder, as Shape says.
+// Within implements model.Picture: it returns an error, because no method is defined for this
+// encoder.
 func (p *picture) Within(*model.Run, *methods.Encoding) ([]float32, error) {
 	return nil, fmt.Errorf("qwen25vl: %s", p.shape.Closed)
 }
@@ -251,8 +250,8 @@ func (m *Model) Encode(
 	return visuals, nil
 }
 
-// times returns the positions on the axis of time of moments that lie so many
-// seconds apart, in the reference's float32.
+// times returns the positions on the time axis of moments with the given seconds between them, in
+// float32 as in the reference.
 func (c *VisionConfig) times(moments int, seconds float64) []float64 {
 	out := make([]float64, moments)
 	for t := range out {
@@ -261,7 +260,7 @@ func (c *VisionConfig) times(moments int, seconds float64) []float64 {
 	return out
 }
 
-// visual is the picture of shape s that begins at cell first.
+// visual returns the picture of shape s that begins at cell first.
 func (m *Model) visual(out *output, first int, s *model.Shape) *model.Visual {
 	n, c, heads, dim := s.N, s.C, m.vision.Heads, m.vision.attn.HeadDim
 	v := &model.Visual{Shape: s, X: out.x[first*c : (first+n)*c], Heads: heads, KeyDim: dim}

@@ -38,7 +38,7 @@ func (e *encoder) shrink(r *model.Run, px []float32, from, to [3]int) []float32 
 	return out
 }
 
-// inRaster returns for every patch of a grid, row by row, its place in block order.
+// inRaster returns, for every patch of a grid, row by row, its index in block order.
 func inRaster(g [3]int, merge int) []int32 {
 	var out []int32
 	for y := range g[1] {

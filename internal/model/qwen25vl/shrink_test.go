@@ -8,8 +8,8 @@ import (
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
-// flat lays out a picture [3, rows·patch, cols·patch] as the encoder reads it: cell by cell, a
-// patch being channel, frame, y, x.
+// flat lays out a picture [3, rows·patch, cols·patch] as the encoder reads it: cell by cell, with
+// patches of channel, frame, y, x.
 func flat(px []float32, rows, cols int, c *VisionConfig) []float32 {
 	var out []float32
 	w := cols * c.Patch
@@ -31,7 +31,7 @@ func flat(px []float32, rows, cols int, c *VisionConfig) []float32 {
 	return out
 }
 
-// Ensure a shrunk picture is the picture resized and laid out again.
+// Ensure that a shrunk picture equals the resized picture.
 func TestShrink(t *testing.T) {
 	c := VisionConfig{Patch: 3, Frames: 2, Merge: 2}
 	e := &encoder{VisionConfig: c, patch: &nn.Linear{In: 3 * c.Frames * c.Patch * c.Patch}}

@@ -10,10 +10,10 @@ import (
 // VisionConfig holds the encoder's sizes.
 type VisionConfig struct {
 	Hidden, Heads, Layers, MLP, Out int
-	Patch, Frames, Merge            int // pixels, frames a patch, patches along a cell's side
+	Patch, Frames, Merge            int // pixels, frames per patch, patches along a cell's side
 	Window                          int // pixels along a window's side
 	Full                            []int
-	Rate                            int // positions of time a second
+	Rate                            int // positions of time per second
 }
 
 // parseVision reads a vision_config object. Absent keys take the defaults of
@@ -53,18 +53,18 @@ func parseVision(v *model.Values) VisionConfig {
 	return c
 }
 
-// side returns the cells along a window's side.
+// side returns the number of cells along a window's side.
 func (c *VisionConfig) side() int { return c.Window / c.Merge / c.Patch }
 
-// cell returns the patches of a cell.
+// cell returns the number of patches in a cell.
 func (c *VisionConfig) cell() int { return c.Merge * c.Merge }
 
 const (
 	visionEps   = 1e-6  // of the encoder's norms; not in the config
 	visionTheta = 10000 // of the encoder's rotation; not in the config
 
-	// mlpRows is how many rows go through an MLP at once: enough for the
-	// products to run at full speed, few enough to keep its width out of memory.
+	// mlpRows is how many rows go through an MLP at once: enough for full speed of the products,
+	// few enough to limit the memory of the wide rows.
 	mlpRows = 2048
 
 	// tracedMaps is the largest attention matrix, in elements, that a trace holds.
@@ -87,7 +87,7 @@ type block struct {
 	qkv, proj        *nn.Linear
 	gate, mlpUp, out *nn.Linear
 	full             bool // sees the whole picture
-	tap              bool // the last of these, from which the scores come
+	tap              bool // the last block that sees the whole picture; the scores come from it
 }
 
 // newEncoder binds the tower's weights under b.
@@ -122,18 +122,18 @@ func newEncoder(b *model.Binder, c VisionConfig) *encoder {
 	return e
 }
 
-// output is what encode returns, in raster order, owned by the caller.
+// output is the result of encode, in raster order; the caller owns it.
 type output struct {
 	x []float32 // [cells, out]
-	// [heads, cells] attention that a cell's patches receive in the last full block, their mean;
-	// nil unless asked for
+	// [heads, cells] mean attention that a cell's patches receive in the last full block; nil
+	// unless needed
 	received []float32
-	// [cells, hidden] its keys after the rotation, mean over the cell's patches; nil unless asked
-	// for
+	// [cells, hidden] keys of that block after the rotation, averaged over the cell's patches; nil
+	// unless needed
 	keys []float32
 }
 
-// encode runs pictures laid out by o; px: [patches, 3·frames·patch²].
+// encode runs pictures in the order o; px: [patches, 3·frames·patch²].
 func (e *encoder) encode(r *model.Run, px []float32, o *order, need model.Needs) (*output, error) {
 	d, n, dim := e.Hidden, o.patches, e.attn.HeadDim
 	x, in := r.Buffer("qwen25vl.x", n*d), r.Buffer("qwen25vl.n", n*d)
@@ -209,8 +209,8 @@ func (e *encoder) block(
 	}
 }
 
-// perCell averages rows of v [patches, width], window order, over each cell and
-// puts the cells in raster order: [cells, width].
+// perCell averages rows of v [patches, width], in window order, over each cell and puts the cells
+// in raster order: [cells, width].
 func (e *encoder) perCell(v []float32, o *order, width int) []float32 {
 	mean, out := make([]float32, o.cells*width), make([]float32, o.cells*width)
 	nn.GroupMean(mean, v, e.cell(), width)
@@ -218,7 +218,7 @@ func (e *encoder) perCell(v []float32, o *order, width int) []float32 {
 	return out
 }
 
-// merge makes one row of each cell (4).
+// merge computes one row for each cell (4).
 func (e *encoder) merge(r *model.Run, x []float32, o *order, out *output) {
 	d, wide := e.Hidden, e.Hidden*e.cell()
 	e.norm.Apply(r.Pool, x, x, o.patches)
@@ -250,8 +250,8 @@ func (e *encoder) traceOrder(r *model.Run, o *order) {
 	}
 }
 
-// traceAttention returns what block i attends with. The matrix itself only
-// up to tracedMaps elements.
+// traceAttention traces the attention of block i. The matrix itself is traced only up to tracedMaps
+// elements.
 func (e *encoder) traceAttention(
 	r *model.Run, i int, qkv []float32, bounds []int32, received, merged []float32,
 ) {

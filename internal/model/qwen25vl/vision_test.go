@@ -11,9 +11,8 @@ import (
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
-// Ensure that windows tile every grid: an order is a permutation with its
-// inverse, a window holds one block of side×side cells at most, and pictures
-// never share one.
+// Ensure that windows tile every grid: an order is a permutation with its inverse, a window holds
+// at most one block of side×side cells, and pictures never share a window.
 func TestArrange(t *testing.T) {
 	for _, side := range []int{1, 3, 4} {
 		for h := 1; h <= 9; h++ {
@@ -58,8 +57,8 @@ func TestArrange(t *testing.T) {
 	}
 }
 
-// BenchmarkEncode times two of the 7B tower's blocks, one that sees windows and
-// one that sees the picture, and reports the time a patch.
+// BenchmarkEncode times two of the 7B tower's blocks, one with windows and one that sees the whole
+// picture, and reports the time per patch.
 func BenchmarkEncode(b *testing.B) {
 	c := VisionConfig{
 		Hidden: 1280, Heads: 16, Layers: 1, MLP: 3420, Out: 3584, Patch: 14, Frames: 2, Merge: 2,

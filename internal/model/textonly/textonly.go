@@ -1,5 +1,5 @@
-// Package textonly is the language model of a multimodal one whose files hold no
-// picture encoder: a GGUF file without its projector.
+// Package textonly is the language model of a multimodal model whose files have no picture encoder:
+// a GGUF file without its projector.
 package textonly
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/restore-vlm/restore/internal/model/qwen2"
 )
 
-// errNoEncoder is what pictures are refused with.
+// errNoEncoder is returned for pictures.
 var errNoEncoder = errors.New("textonly: the model's files hold no picture encoder")
 
 // Model is a bound decoder.
@@ -79,7 +79,7 @@ func bind(ck *model.Source, v *model.Values, prefix string, c llama.Config,
 // Decoder implements model.Multimodal.
 func (m *Model) Decoder() model.Decoder { return m.text }
 
-// Pictures implements model.Multimodal: there is nothing that encodes.
+// Pictures implements model.Multimodal: it returns an error, because there is no encoder.
 func (m *Model) Pictures(*imageproc.Pixels) ([]model.Picture, error) { return nil, errNoEncoder }
 
 // Encode implements model.Multimodal.
@@ -93,7 +93,7 @@ func (m *Model) EncodeBytes(*imageproc.Pixels) int64 { return 0 }
 // EncodeWork implements model.Multimodal.
 func (m *Model) EncodeWork(*imageproc.Pixels) (rows int, attention float64) { return 0, 0 }
 
-// Project implements model.Multimodal. No reducer has features to project.
+// Project implements model.Multimodal. There are no features to project.
 func (m *Model) Project(*model.Run, []float32, int) []float32 { return nil }
 
 // ImageToken implements model.Multimodal: no id stands for a picture.
