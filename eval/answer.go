@@ -10,18 +10,18 @@ import (
 // Answerer answers questions: [Local] a model of this program, [Server] any server that
 // speaks OpenAI's protocol.
 type Answerer interface {
-	// Answer answers questions that are all about the same pictures, each on its own and
-	// greedily, with at most so many tokens. It calls done once for each, in any order, one
-	// call at a time; an error of done ends it.
+	// Answer answers questions that are all about the same pictures, each separately and greedily,
+	// with at most tokens tokens. It calls done once for each answer, in any order, one call at a
+	// time. If done returns an error, Answer ends.
 	Answer(ctx context.Context, questions []*Question, tokens int,
 		done func(i int, a Answer) error) error
 
-	// Settings are what answers depend on besides the questions, as JSON values: model,
-	// types of weights, reduction. Two runs with equal settings share their records.
+	// Settings returns everything except the questions that answers depend on, as JSON values:
+	// model, types of weights, reduction. Runs with equal settings share their records.
 	Settings() map[string]any
 }
 
-// Answer is what was said to a question.
+// Answer is the answer to a question.
 type Answer struct {
 	Text   string `json:"answer"`
 	Finish string `json:"finish"` // stop or length
@@ -29,17 +29,17 @@ type Answer struct {
 	Seconds Seconds `json:"seconds"`
 }
 
-// Usage counts tokens; what a server does not tell is 0.
+// Usage counts tokens. Counts that a server does not report are 0.
 type Usage struct {
 	Before int `json:"before"` // visual tokens of the pictures
-	After  int `json:"after"`  // of them, those that the decoder read, merged ones included
+	After  int `json:"after"`  // of them, those that the decoder read, including merged ones
 	Prompt int `json:"prompt_tokens"`
-	Cached int `json:"cached_tokens"` // of Prompt, those whose keys and values were kept
+	Cached int `json:"cached_tokens"` // of Prompt, those whose keys and values were cached
 	Tokens int `json:"tokens"`        // of the answer
 }
 
-// Seconds are the times of an answer's stages. What was done for an earlier question about
-// the same picture is 0.
+// Seconds are the times of an answer's stages. Work that was done for an earlier question about the
+// same picture is 0.
 type Seconds struct {
 	Prepare    float64 `json:"prepare"`
 	Encode     float64 `json:"encode"`
@@ -50,7 +50,7 @@ type Seconds struct {
 	Decode     float64 `json:"decode"`
 }
 
-// hashOf is a short name of settings: equal for equal ones.
+// hashOf returns a short name of settings, equal for equal settings.
 func hashOf(settings map[string]any) (string, error) {
 	data, err := json.Marshal(settings) // the keys are sorted
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package eval asks a model the questions of a benchmark and scores its answers.
 //
-// A [Benchmark] is a list of questions and a rule. Those of the paper, and of most others that
-// measure visual-token reduction, are in package bench; one of your own is a value of this type:
+// A [Benchmark] is a list of questions and a rule. Package bench has those of the paper and most
+// others that measure visual-token reduction; your own is a value of this type:
 //
 //	colours := &eval.Benchmark{
 //		Name:      "colours",
@@ -26,40 +26,37 @@ import (
 // Benchmark is a list of questions and the rule by which their answers are scored.
 type Benchmark struct {
 	Name     string // as in "gqa"
-	Protocol string // whose prompts and rules these are; may be empty
+	Protocol string // whose prompts and rules are used; may be empty
 	Split    string // part of the data set; may be empty
 
 	// MaxTokens is the most tokens of an answer; 0 means 128.
 	MaxTokens int
 
-	// Questions yields the questions in the order of their files, with the same numbers
-	// each time. An error ends it.
+	// Questions yields the questions in the order of their files, with the same numbers each time.
+	// An error ends the sequence.
 	Questions func() iter.Seq2[*Question, error]
 
-	// Score reads an answer and says what it is worth. It may be called in any order, and
-	// from several goroutines.
+	// Score parses an answer and scores it. Several goroutines may call it, in any order.
 	Score func(q *Question, answer string) Score
 
-	// Metrics sums up what Score said of all questions, in their order; it may change what
-	// depends on several answers. Without it "accuracy" is the mean of the points, in
-	// percent.
+	// Metrics summarises the scores of all questions, in their order. It may change scores that
+	// depend on several answers. Without it, "accuracy" is the mean of the points, in percent.
 	Metrics func(ctx context.Context, all []*Scored) (Metrics, error)
 
-	// Optional says that questions may stay without an answer: Metrics sees them as not
-	// Answered.
+	// Optional means that questions may have no answer: Metrics sees them as not Answered.
 	Optional bool
 
-	// Submission writes the file that a server takes for answers whose truth is not public;
-	// nil where there is none.
+	// Submission writes the file for a server that scores answers whose truth is not public; nil if
+	// there is none.
 	Submission *Submission
 
-	// Close frees what Questions reads from; may be nil.
+	// Close releases what Questions reads from; may be nil.
 	Close func() error
 }
 
 // Submission is a file of answers for a server.
 type Submission struct {
-	Ext   string // of the file's name, as in ".json"
+	Ext   string // extension of the file's name, such as ".json"
 	Write func(w io.Writer, all []*Scored) error
 	Only  bool // the split has no public answers: there are no metrics
 }
@@ -68,22 +65,22 @@ type Submission struct {
 type Question struct {
 	ID       int     // its number, from 0, in the order of the files
 	Key      any     // the benchmark's own id: a string or an int64
-	Text     string  // what the user says, without the conversation's template
-	Images   []Image // what the text is about, in order
-	Category string  // what results are broken down by; may be empty
-	Doc      any     // what Score needs of the truth
+	Text     string  // the user's message, without the conversation's template
+	Images   []Image // the pictures of the text, in order
+	Category string  // results are broken down by it; may be empty
+	Doc      any     // the truth, for Score
 }
 
 // Image is a picture of a question.
 type Image struct {
 	Name string // unique within the benchmark: questions about one picture share it
-	At   string // where it is, for errors: file, row and column; "" is Name
+	At   string // its place, for errors: file, row and column; "" means Name
 
 	// Open returns the encoded file.
 	Open func() (io.ReadCloser, error)
 }
 
-// maxImage bounds the encoded file of a picture.
+// maxImage is the most bytes of a picture's encoded file.
 const maxImage = 1 << 30
 
 // Bytes returns the encoded file. Its errors say where the picture is.
@@ -100,7 +97,7 @@ func (i *Image) Bytes() ([]byte, error) {
 	return data, nil
 }
 
-// Error wraps what is wrong with the picture, and says where it is.
+// Error wraps a problem with the picture and adds its place.
 func (i *Image) Error(err error) error {
 	at := i.At
 	if at == "" {
@@ -112,14 +109,14 @@ func (i *Image) Error(err error) error {
 	return fmt.Errorf("%s: %w", at, err)
 }
 
-// Score is what an answer is worth.
+// Score is the score of an answer.
 type Score struct {
 	Parsed string  // what was compared with the truth
 	Points float64 // from 0 to 1
-	Failed bool    // nothing could be read from the answer; such answers earn nothing
+	Failed bool    // the answer could not be parsed; such answers earn nothing
 }
 
-// Right is a score of 1 or 0.
+// Right returns a score of 1 or 0.
 func Right(right bool, parsed string) Score {
 	s := Score{Parsed: parsed}
 	if right {
@@ -136,7 +133,7 @@ type Scored struct {
 	Score
 }
 
-// Metrics are named values in the order in which they are shown.
+// Metrics are named values in display order.
 type Metrics []Metric
 
 // Metric is a named value.
@@ -145,7 +142,7 @@ type Metric struct {
 	Value float64
 }
 
-// Get returns the value of a name; ok says whether it is there.
+// Get returns the value with that name; ok is false if there is none.
 func (m Metrics) Get(name string) (v float64, ok bool) {
 	for _, x := range m {
 		if x.Name == name {
@@ -179,7 +176,7 @@ func (m Metrics) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON reads the output of MarshalJSON.
 func (m *Metrics) UnmarshalJSON(data []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
@@ -200,28 +197,28 @@ func (m *Metrics) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Result is what a benchmark says of a list of answers.
+// Result is a benchmark's result for a list of answers.
 type Result struct {
 	Benchmark string      `json:"benchmark"`
 	Protocol  string      `json:"protocol,omitempty"`
 	Split     string      `json:"split,omitempty"`
 	Questions int         `json:"questions"`
-	Failed    int         `json:"unparsed"` // answers from which nothing could be read
+	Failed    int         `json:"unparsed"` // answers that could not be parsed
 	Metrics   Metrics     `json:"metrics"`
 	Scores    []LineScore `json:"scores,omitempty"`
 }
 
-// LineScore is the score of one question in a Result. Parsed is null where nothing could be
-// read from the answer, Score where the truth is not public or there is no answer.
+// LineScore is the score of one question in a Result. Parsed is null if the answer could not be
+// parsed, Score if the truth is not public or there is no answer.
 type LineScore struct {
 	ID     int      `json:"id"`
 	Parsed *string  `json:"parsed"`
 	Score  *float64 `json:"score"`
 }
 
-// Selection is a part of a benchmark's questions.
+// Selection selects a part of a benchmark's questions.
 type Selection struct {
-	Limit        int // the first so many; 0: all
+	Limit        int // the first Limit questions; 0: all
 	Shard, Parts int // the Shard-th of Parts runs of consecutive questions, from 1; 0: all
 }
 
@@ -248,8 +245,8 @@ func take(b *Benchmark, s Selection) ([]*Question, error) {
 	return all, nil
 }
 
-// ScoreAll scores answers by the numbers of their questions. It refuses answers to questions
-// that are not there, and questions without an answer where b's rule does.
+// ScoreAll scores answers by the numbers of their questions. It returns an error for answers to
+// unknown questions, and for questions without an answer unless b.Optional is set.
 func ScoreAll(
 	ctx context.Context,
 	b *Benchmark,
@@ -293,7 +290,7 @@ func ScoreAll(
 	return r, all, err
 }
 
-// result sums up.
+// result summarises the scores.
 func (b *Benchmark) result(ctx context.Context, all []*Scored) (*Result, error) {
 	r := &Result{
 		Benchmark: b.Name,
@@ -334,12 +331,12 @@ func (b *Benchmark) result(ctx context.Context, all []*Scored) (*Result, error) 
 	return r, nil
 }
 
-// accuracy is the mean of the points in percent; what has no answer earns nothing.
+// accuracy is the mean of the points in percent; a missing answer earns nothing.
 func accuracy(_ context.Context, all []*Scored) (Metrics, error) {
 	return Metrics{{"accuracy", 100 * Mean(all)}}, nil
 }
 
-// Mean returns the mean of the points, 0 of nothing.
+// Mean returns the mean of the points, 0 if there are none.
 func Mean(all []*Scored) float64 {
 	sum := 0.0
 	for _, x := range all {

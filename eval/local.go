@@ -32,11 +32,11 @@ func (l *Local) Settings() map[string]any {
 	return out
 }
 
-// together is how many questions about a picture are asked at a time.
+// together is how many questions about a picture are asked at the same time.
 const together = 8
 
-// Answer implements Answerer. The first question reads the pictures, alone; the others decode
-// together, after what the model keeps of them.
+// Answer implements Answerer. The first question reads the pictures; then the others decode
+// together and use the model's cache of them.
 func (l *Local) Answer(ctx context.Context, questions []*Question, tokens int,
 	done func(i int, a Answer) error) error {
 	var pictures []*restore.Picture

@@ -4,5 +4,5 @@ package eval
 
 import "os"
 
-// claim does nothing on systems without locks of this kind.
+// claim does nothing on systems without this kind of lock.
 func claim(*os.File) error { return nil }

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// claim takes a file for this process, until it is closed or the process ends. It is an error
-// where another process has it.
+// claim locks a file for this process, until it is closed or the process ends. It returns an error
+// if another process has locked it.
 func claim(f *os.File) error {
 	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 }

@@ -16,8 +16,8 @@ type prompt struct {
 	Images []string `json:"images"`
 }
 
-// WritePrompts writes what would be asked, a JSON object a line, and returns the number of
-// questions. No picture is opened.
+// WritePrompts writes the prompts, one JSON object per line, and returns the number of questions.
+// It opens no pictures.
 func WritePrompts(w io.Writer, b *Benchmark, s Selection) (int, error) {
 	questions, err := take(b, s)
 	if err != nil {
@@ -38,10 +38,10 @@ func WritePrompts(w io.Writer, b *Benchmark, s Selection) (int, error) {
 	return len(questions), out.Flush()
 }
 
-// maxAnswerLine bounds a line of ReadAnswers.
+// maxAnswerLine is the most bytes of a line of ReadAnswers.
 const maxAnswerLine = 16 << 20
 
-// ReadAnswers reads lines {"id": …, "answer": …}; name is what errors call them.
+// ReadAnswers reads lines {"id": …, "answer": …}; name is their source in errors.
 func ReadAnswers(r io.Reader, name string) (map[int]string, error) {
 	answers := map[int]string{}
 	in := bufio.NewScanner(r)

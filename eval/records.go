@@ -26,7 +26,7 @@ const (
 	resultFile   = "result.json"
 )
 
-// Record is one question with its answer, as a line of a folder's records.jsonl.
+// Record is one question with its answer: a line of a folder's records.jsonl.
 type Record struct {
 	ID       int      `json:"id"`
 	Key      any      `json:"key"`
@@ -39,13 +39,13 @@ type Record struct {
 	Settings string   `json:"settings"` // names the settings of the run
 }
 
-// Records are what a folder holds of a run.
+// Records are the records of a run in a folder.
 type Records struct {
 	Dir      string
 	Hash     string         // of Settings
 	Settings map[string]any // of the run
-	List     []*Record      // in the order in which they came
-	Result   *Result        // nil while questions are open
+	List     []*Record      // in the order in which they were written
+	Result   *Result        // nil while questions have no answer
 }
 
 // settingsDoc is settings.json.
@@ -54,10 +54,10 @@ type settingsDoc struct {
 	Settings map[string]any `json:"settings"`
 }
 
-// maxSettings bounds settings.json and result.json.
+// maxSettings is the most bytes of settings.json and result.json.
 const maxSettings = 256 << 20
 
-// ReadRecords reads a folder that [Run] wrote, or is writing.
+// ReadRecords reads a folder that [Run] wrote or is writing.
 func ReadRecords(dir string) (*Records, error) {
 	r := &Records{Dir: dir}
 	var doc settingsDoc
@@ -96,11 +96,11 @@ func readJSON(path string, v any) error {
 	return nil
 }
 
-// maxRecord bounds a line.
+// maxRecord is the most bytes of a line.
 const maxRecord = 64 << 20
 
-// read reads all whole lines and returns where they end. A last line without an end was cut
-// by a kill, and is left out.
+// read reads all complete lines and returns where they end. It ignores an incomplete last line,
+// which is left when the process is killed.
 func (r *Records) read(in io.Reader) (end int64, err error) {
 	b := bufio.NewReaderSize(in, 1<<16)
 	seen := map[int]bool{}
@@ -130,7 +130,7 @@ func (r *Records) read(in io.Reader) (end int64, err error) {
 	}
 }
 
-// decodeRecord keeps keys that are whole numbers as such.
+// decodeRecord decodes keys that are whole numbers as such.
 func decodeRecord(data []byte, x *Record) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
@@ -157,11 +157,11 @@ type journal struct {
 	synced time.Time
 }
 
-// syncEvery is how often records are forced to the disk, against a machine that dies. A
-// process that is killed loses none that it wrote.
+// syncEvery is how often records are forced to disk, in case the machine fails. If only the process
+// is killed, no written record is lost.
 const syncEvery = 5 * time.Second
 
-// openJournal opens a folder for a run with these settings, and reads what it holds of it.
+// openJournal opens a folder for a run with these settings and reads the records it has.
 func openJournal(dir string, settings map[string]any) (_ *journal, err error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
@@ -215,11 +215,11 @@ func (j *journal) settle() error {
 		difference(doc.Settings, j.Settings))
 }
 
-// difference names the first setting that differs.
+// difference describes the first setting that differs.
 func difference(old, now map[string]any) string {
-	var fresh map[string]any // as it reads from a file
+	var fresh map[string]any // as read from a file
 	if data, err := json.Marshal(now); err == nil {
-		_ = json.Unmarshal(data, &fresh) // it was written a line above
+		_ = json.Unmarshal(data, &fresh) // it was encoded in the line above
 	}
 	names := map[string]bool{}
 	for name := range old {
@@ -244,7 +244,7 @@ func compact(v any) string {
 	return string(data)
 }
 
-// replaceJSON writes a file that is there as a whole or not at all.
+// replaceJSON replaces a file completely or not at all.
 func replaceJSON(path string, v any) error {
 	data, err := json.MarshalIndent(v, "", " ")
 	if err != nil {
@@ -253,8 +253,7 @@ func replaceJSON(path string, v any) error {
 	return atomicfile.Write(path, append(data, '\n'))
 }
 
-// add appends a record, in one write, so that a kill leaves whole lines and at most one part
-// of a line.
+// add appends a record in one write, so that a kill leaves at most one incomplete line.
 func (j *journal) add(x *Record) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

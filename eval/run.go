@@ -12,13 +12,13 @@ import (
 
 // RunOptions are the choices of a run; the zero value works.
 type RunOptions struct {
-	// Records is the folder in which answers are kept as they come. A run that was
-	// interrupted, in whatever way, continues there. "" keeps nothing.
+	// Records is the folder in which answers are stored as they arrive. An interrupted run
+	// continues from there. "" stores nothing.
 	Records string
 
 	Selection // the questions that are asked
 
-	// Parallel is how many pictures are asked about at a time; 0 means 1. Results do not
+	// Parallel is how many pictures are asked about at the same time; 0 means 1. Results do not
 	// depend on it.
 	Parallel int
 
@@ -26,16 +26,15 @@ type RunOptions struct {
 	Progress func(Progress)
 }
 
-// Progress says how far a run is.
+// Progress tells how far a run is.
 type Progress struct {
 	Done, Total int
-	Left        time.Duration // by the rate so far; 0 before the first answer
+	Left        time.Duration // estimated from the rate so far; 0 before the first answer
 }
 
-// Run asks the questions of a benchmark, as far as they are not yet on record, and scores the
-// answers. All questions about the same pictures are asked together, so that pictures are
-// encoded once. It stops at the first error and when ctx is done; what was answered stays on
-// record.
+// Run asks the questions of a benchmark that have no recorded answer yet and scores all answers. It
+// asks all questions about the same pictures together, so that pictures are encoded once. It stops
+// at the first error and when ctx is done; recorded answers are kept.
 func Run(ctx context.Context, b *Benchmark, m Answerer, o RunOptions) (*Result, []*Scored, error) {
 	questions, err := take(b, o.Selection)
 	if err != nil {
@@ -66,12 +65,12 @@ func Run(ctx context.Context, b *Benchmark, m Answerer, o RunOptions) (*Result, 
 	return result, all, err
 }
 
-// run is a run under way.
+// run is a run in progress.
 type run struct {
 	b *Benchmark
 	m Answerer
 	o RunOptions
-	j *journal // nil where nothing is kept
+	j *journal // nil if nothing is stored
 
 	mu      sync.Mutex
 	answers map[int]string
@@ -80,7 +79,7 @@ type run struct {
 	start   time.Time
 }
 
-// settingsOf are all settings of a run.
+// settingsOf returns all settings of a run.
 func settingsOf(b *Benchmark, m Answerer) map[string]any {
 	all := map[string]any{}
 	maps.Copy(all, m.Settings())
@@ -89,8 +88,8 @@ func settingsOf(b *Benchmark, m Answerer) map[string]any {
 	return all
 }
 
-// RunName names a run by its benchmark and by what its answers depend on. Runs with the same
-// name may share their records.
+// RunName returns a name for a run from its benchmark and the settings that its answers depend on.
+// Runs with the same name may share their records.
 func RunName(b *Benchmark, m Answerer) (string, error) {
 	hash, err := hashOf(settingsOf(b, m))
 	var parts []string
@@ -102,7 +101,7 @@ func RunName(b *Benchmark, m Answerer) (string, error) {
 	return strings.Join(parts, "-"), err
 }
 
-// tokens is the most tokens of an answer.
+// tokens returns the most tokens of an answer.
 func (b *Benchmark) tokens() int {
 	if b.MaxTokens > 0 {
 		return b.MaxTokens
@@ -110,7 +109,7 @@ func (b *Benchmark) tokens() int {
 	return 128
 }
 
-// open reads what is on record, and checks that it answers these questions.
+// open reads the records and checks that they belong to these questions.
 func (r *run) open(questions []*Question) error {
 	if r.o.Records == "" {
 		return nil
@@ -137,8 +136,8 @@ func (r *run) open(questions []*Question) error {
 	return nil
 }
 
-// groups puts questions together that are about the same pictures and have no answer yet, in
-// the order of their first ones.
+// groups collects the questions about the same pictures that have no answer yet, in the order of
+// each group's first question.
 func (r *run) groups(questions []*Question) [][]*Question {
 	var out [][]*Question
 	of := map[string]int{}
@@ -162,7 +161,7 @@ func (r *run) groups(questions []*Question) [][]*Question {
 	return out
 }
 
-// ask asks what is open, o.Parallel groups at a time.
+// ask asks the remaining questions, o.Parallel groups at a time.
 func (r *run) ask(ctx context.Context, questions []*Question) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -194,7 +193,7 @@ feed:
 	return context.Cause(ctx)
 }
 
-// done puts an answer on record.
+// done records an answer.
 func (r *run) done(q *Question, a Answer) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 	"testing"
 )
 
-// sums is a benchmark of 40 questions about 12 pictures: the right answer is the sum of its
-// numbers.
+// sums is a benchmark of 40 questions about 12 pictures: the right answer is the sum of the
+// question's numbers.
 func sums() *Benchmark {
 	return &Benchmark{
 		Name: "sums", Split: "test", MaxTokens: 7,
@@ -47,7 +47,7 @@ func sums() *Benchmark {
 	}
 }
 
-// adder answers sums, wrong where five divides the number.
+// adder answers sums, wrongly if five divides the number.
 type adder struct {
 	setting string
 	asked   atomic.Int32
@@ -135,7 +135,7 @@ func TestRun(t *testing.T) {
 			x.Images[0] != "p9" {
 			t.Errorf("%+v", x)
 		}
-		// Nothing is left to ask.
+		// No question remains.
 		b := &adder{}
 		if got, _, err := Run(t.Context(), sums(), b, o); err != nil || !same(got, want) ||
 			b.asked.Load() != 0 {
@@ -144,8 +144,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// Ensure that a run that is killed ten times, also in the middle of a line, equals one that is
-// not, and asks no question twice but the one that was cut.
+// Ensure that a run that is killed ten times, also in the middle of a line, gives the same result
+// as one that is not, and asks no question twice except the one that was cut off.
 func TestRunKilled(t *testing.T) {
 	want, _, err := Run(t.Context(), sums(), &adder{}, RunOptions{})
 	if err != nil {
@@ -169,7 +169,7 @@ func TestRunKilled(t *testing.T) {
 				t.Fatal("not killed")
 			}
 			asked += a.asked.Load()
-			// A kill may cut the line that is being written.
+			// A kill may cut off the line that is being written.
 			path := filepath.Join(dir, recordsFile)
 			if info, err := os.Stat(path); err == nil && info.Size() > 0 && random.IntN(2) == 0 {
 				if err := os.Truncate(
@@ -185,8 +185,8 @@ func TestRunKilled(t *testing.T) {
 	}
 }
 
-// Ensure that records of other settings or data, of a run under way, and damaged ones are
-// refused, each with what is wrong.
+// Ensure that records with other settings or data, of a run in progress, and damaged ones are
+// refused with the reason.
 func TestRecordsRefused(t *testing.T) {
 	dir := t.TempDir()
 	o := RunOptions{Records: dir, Selection: Selection{Limit: 5}}
@@ -239,7 +239,7 @@ func TestRecordsRefused(t *testing.T) {
 	}
 }
 
-// Ensure that parts of a run can be joined, and that limit and shard choose what they say.
+// Ensure that parts of a run can be joined, and that limit and shard select the right questions.
 func TestSelection(t *testing.T) {
 	var joined []byte
 	var settings string
@@ -276,7 +276,7 @@ func TestSelection(t *testing.T) {
 	}
 }
 
-// Ensure that a context that ends leaves what was answered.
+// Ensure that recorded answers are kept when a context ends.
 func TestRunCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("enough")
@@ -296,7 +296,7 @@ func TestRunCancelled(t *testing.T) {
 	}
 }
 
-// Ensure that a picture that cannot be read, or decoded, stops the run and is named.
+// Ensure that a picture that cannot be read or decoded stops the run, and that the error names it.
 func TestRunPicture(t *testing.T) {
 	b := sums()
 	list := b.Questions

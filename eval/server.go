@@ -15,18 +15,18 @@ import (
 	"time"
 )
 
-// Server asks a model through a server that speaks OpenAI's protocol.
+// Server asks a model through a server that uses OpenAI's protocol.
 type Server struct {
 	URL   string // of the server, of its /v1, or of its /chat/completions
-	Model string // as the server names it
+	Model string // the server's name of the model
 	Key   string // API key; may be empty
-	// System is said before each question; "" is nothing.
+	// System is the system prompt before each question; "" means none.
 	System string
-	// Reduction is the request's extension "restore", for servers of this project. A server
-	// that does not answer with one is an error. "" asks plainly.
+	// Reduction is the request's extension "restore", for servers of this project. An answer
+	// without this extension is an error. "" sends plain requests.
 	Reduction json.RawMessage
 
-	Client *http.Client // nil is one without a time limit
+	Client *http.Client // nil: a client without a time limit
 }
 
 // Settings implements Answerer.
@@ -62,7 +62,7 @@ type chatLink struct {
 	URL string `json:"url"`
 }
 
-// chatReply is what is read of a reply.
+// chatReply holds the fields of a reply that are read.
 type chatReply struct {
 	Choices []struct {
 		Message struct{ Content string }
@@ -91,8 +91,7 @@ type chatReply struct {
 	}
 }
 
-// Answer implements Answerer. Requests that a busy or failing server refuses are repeated a
-// few times.
+// Answer implements Answerer. It repeats requests a few times if a server is busy or fails.
 func (s *Server) Answer(ctx context.Context, questions []*Question, tokens int,
 	done func(i int, a Answer) error) error {
 	var pictures []chatPart
@@ -162,17 +161,17 @@ func (s *Server) ask(
 	}
 }
 
-// How often a request is sent, and the first wait between two.
+// How often a request is sent, and the first wait between two attempts.
 const (
 	serverTries = 8
 	serverWait  = 200 * time.Millisecond
 )
 
-// maxServerReply bounds a reply.
+// maxServerReply is the most bytes of a reply.
 const maxServerReply = 16 << 20
 
-// post sends a request. again is the least time after which a failure may be gone, and
-// negative where it will not.
+// post sends a request. again is how long to wait before trying again after a failure; it is
+// negative if that would not help.
 func (s *Server) post(
 	ctx context.Context,
 	body []byte,
@@ -196,7 +195,7 @@ func (s *Server) post(
 	resp, err := client.Do(req)
 	if err != nil {
 		var bad *url.Error
-		if errors.As(err, &bad) { // it repeats the address
+		if errors.As(err, &bad) { // its text repeats the address
 			err = bad.Err
 		}
 		return nil, 0, err
@@ -216,7 +215,7 @@ func (s *Server) post(
 	return &reply, 0, nil
 }
 
-// address is where chat completions are asked for.
+// address returns the address for chat completions.
 func (s *Server) address() (string, error) {
 	u, err := url.Parse(s.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -232,7 +231,7 @@ func (s *Server) address() (string, error) {
 	return u.String(), nil
 }
 
-// retryAfter is how long to wait after a refusal, negative where waiting does not help.
+// retryAfter returns how long to wait after a refusal, negative if waiting does not help.
 func retryAfter(resp *http.Response) time.Duration {
 	if resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode < 500 {
 		return -1
@@ -244,7 +243,7 @@ func retryAfter(resp *http.Response) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// failure is the message in the body of a refusal.
+// failure returns the message in the body of a refusal.
 func failure(data []byte) string {
 	var body struct{ Error struct{ Message string } }
 	if json.Unmarshal(data, &body) == nil && body.Error.Message != "" {
@@ -260,7 +259,7 @@ func (s *Server) answer(r *chatReply) (*Answer, error) {
 	}
 	if len(s.Reduction) > 0 && r.Restore == nil {
 		return nil, errors.New(
-			"a reply that says nothing of the reduction, want a server of this project, or " +
+			"a reply without a reduction, want a server of this project, or " +
 				"no reduction",
 		)
 	}

@@ -17,7 +17,8 @@ func question(text string) *Question {
 	}}}}
 }
 
-// Ensure what is sent to a server and what is read of its replies, this project's and others'.
+// Ensure that requests to a server, and the reading of its replies, are right, for this project's
+// servers and others.
 func TestServer(t *testing.T) {
 	var bodies []map[string]any
 	replies := []string{
@@ -79,8 +80,8 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// Ensure that what a server refuses for good is not asked again, and that one which ignores
-// the reduction is found out.
+// Ensure that a permanent refusal is not tried again, and that a server that ignores the reduction
+// is detected.
 func TestServerRefuses(t *testing.T) {
 	status, reply, n := http.StatusBadRequest, `{"error":{"message":"no such model"}}`, 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -102,9 +103,9 @@ func TestServerRefuses(t *testing.T) {
 	}
 	status = http.StatusOK
 	for want, text := range map[string]string{
-		"says nothing of the reduction": `{"choices":[{"message":{"content":"x"}}]}`,
-		"a reply without an answer":     `{}`,
-		"want a chat completion":        `<html>`,
+		"a reply without a reduction": `{"choices":[{"message":{"content":"x"}}]}`,
+		"a reply without an answer":   `{}`,
+		"want a chat completion":      `<html>`,
 	} {
 		reply = text
 		if err := ask(); err == nil || !strings.Contains(err.Error(), want) {

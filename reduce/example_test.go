@@ -11,7 +11,7 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// longest keeps the tokens whose features are longest, by a norm that is a parameter.
+// longest keeps the tokens whose features have the largest norm; the norm is a parameter.
 type longest struct{ norm float64 }
 
 // Declare ties the parameter to its name.
@@ -51,7 +51,7 @@ func ExampleCriterion() {
 	// longest_norm 2 at least 1 [longest]
 }
 
-// A reduction is data: which tokens each row of the decoder stands for, and where it sits.
+// A reduction is data: which tokens each row of the decoder stands for, and its position.
 func ExampleReduction() {
 	r := &reduce.Reduction{N: 4}
 	r.SetRows([]reduce.Row{
@@ -69,7 +69,7 @@ func ExampleReduction() {
 	// [1 2 3] at 2
 }
 
-// Values are checked by themselves first; texts are read as a command line has them.
+// Values are checked one by one; texts are read as on a command line.
 func ExampleParameter_Parse() {
 	p := reduce.Parameter{Name: "dart-pivots", Kind: reduce.Int, Least: new(1.)}
 	v, err := p.Parse("064")

@@ -9,26 +9,26 @@ const (
 	Hidden  Need = "hidden"
 	Keys    Need = "keys"
 	Grid    Need = "grid"
-	// LastKeys stands for the class token's query and all keys of the encoder's last layer.
+	// LastKeys means the class token's query and all keys of the encoder's last layer.
 	LastKeys Need = "pm_k"
 	// Shrunk is the picture encoded at a smaller size.
 	Shrunk Need = "shrunk"
 )
 
-// Input is one picture's tokens and everything that criteria read of them. Slices are
-// read-only. A slice that no method of the request needs may be nil.
+// Input is one picture's tokens and everything that criteria read of them. Slices are read-only. A
+// slice that no method of the request needs may be nil.
 type Input struct {
 	N, C int // tokens, and features of each
-	// X [N, C] holds features after the projector, in the decoder's space. It may be nil
-	// where the method reads Shrunk.
+	// X [N, C] holds features after the projector, in the decoder's space. It may be nil if the
+	// method reads Shrunk.
 	X []float32
 
-	GridH, GridW int   // rows and columns of patches; 0 where unknown
-	Grids        []Cut // or several grids: a small picture of the whole, and the tiles'
+	GridH, GridW int   // rows and columns of patches; 0 if unknown
+	Grids        []Cut // or several grids: the small whole picture's, and the tiles'
 
 	Heads int // of the encoder's attention
-	// ClsAttn [Heads, N+1] is the attention of the class token's query; column 0 is the class
-	// token itself. Where NoClass is set it is the attention that each patch receives.
+	// ClsAttn [Heads, N+1] is the attention of the class token's query; column 0 is the class token
+	// itself. With NoClass, it is the attention that each patch receives.
 	ClsAttn []float32
 
 	Cv     int       // width of the encoder
@@ -37,22 +37,22 @@ type Input struct {
 	KeyDim int       // width of a key of one head
 	Keys   []float32 // [Heads, N+1, KeyDim] keys of the layer that made Hidden
 
-	// LastQuery [width] is the class token's query of the encoder's last layer, heads next to
-	// each other, with bias, unscaled. LastKeys [N+1, width] are that layer's keys.
+	// LastQuery [width] is the class token's query of the encoder's last layer, heads concatenated,
+	// with bias, unscaled. LastKeys [N+1, width] are that layer's keys.
 	LastQuery, LastKeys []float32
 
 	// NoClass says that the encoder has no class token: row 0 of Hidden and Keys is zeros.
 	NoClass bool
 
-	Views []View // parts of the picture that the encoder saw on their own; nil: none
+	Views []View // parts of the picture that the encoder processed separately; nil: none
 
 	ShrunkH, ShrunkW int       // rows and columns of patches of the smaller picture
-	Shrunk           []float32 // [ShrunkH*ShrunkW, C] features of the picture made smaller
+	Shrunk           []float32 // [ShrunkH*ShrunkW, C] features of the shrunk picture
 
-	Seed int64 // of this picture: methods that draw use it together with the request's seed
+	Seed int64 // of this picture; random methods also use the request's seed
 }
 
-// View is a part of a picture that the encoder saw on its own.
+// View is a part of a picture that the encoder processed separately.
 type View struct {
 	Tokens []int32 // indices into the picture's tokens, ascending
 
@@ -61,7 +61,7 @@ type View struct {
 	LastClass []float32 // [width] its class token's key of the last layer
 }
 
-// Cut is one of several grids that a picture's tokens lie on.
+// Cut is one of several grids of a picture's tokens.
 type Cut struct {
 	H, W   int
 	Tokens []int32 // [H*W] in raster order, ascending

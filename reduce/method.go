@@ -14,7 +14,7 @@ const (
 	InsideEncoder             // between the encoder's blocks
 	AfterEncoder              // on the encoder's output, before or after the projector
 	InsideDecoder             // between the decoder's layers
-	Calibration               // over another method
+	Calibration               // on top of another method
 )
 
 // String returns the site in words.
@@ -27,22 +27,22 @@ func (s Site) String() string {
 
 // Method describes a method.
 type Method struct {
-	Name  string // as in "holov"
+	Name  string // such as "holov"
 	Title string
-	Paper string // address of the paper, empty for controls
+	Paper string // address of the paper; empty for controls
 	Site  Site
 
-	Needs      []Need // what its criterion reads in addition to X
-	NeedsPlain []Need // what it also reads when it runs without RESTORE
+	Needs      []Need // data that its criterion reads in addition to X
+	NeedsPlain []Need // more data that it reads without RESTORE
 
 	Parameters []Parameter // its own
 
-	Adaptive bool // finds the number of tokens itself, without RESTORE and without a budget
+	Adaptive bool // determines the number of tokens itself, without RESTORE and without a budget
 	PerView  bool // its criterion looks at each view of a picture separately
 	Draws    bool // its choice depends on the seed
-	Text     bool // reads the question: its choice holds for that question alone
+	Text     bool // reads the question, so its choice holds only for that question
 
-	Minimum string // the least share of tokens that its criterion can keep, in words
+	Minimum string // smallest share of tokens that its criterion can keep, in words
 	Cost    string // of its choice, in multiply-adds for N tokens of width C and a budget of n
 	Notes   Notes
 }
@@ -50,12 +50,12 @@ type Method struct {
 // Notes is prose about a method. Paragraphs are separated by an empty line; a single line
 // break means nothing.
 type Notes struct {
-	Equations  string // that the method computes
+	Equations  string // of the method
 	Departures string // from the paper and from the authors' released code
-	Licence    string // of the authors' code, as far as it is known
+	Licence    string // of the authors' code, if known
 }
 
-// Require returns what the method reads in addition to X, with RESTORE or without.
+// Require returns what the method reads in addition to X, with RESTORE or without it.
 func (m *Method) Require(restore bool) []Need {
 	if restore {
 		return slices.Clone(m.Needs)
@@ -63,11 +63,11 @@ func (m *Method) Require(restore bool) []Need {
 	return slices.Concat(m.Needs, m.NeedsPlain)
 }
 
-// writtenFrom holds for every published method.
+// writtenFrom applies to every published method.
 const writtenFrom = "Written from the paper and a description of the authors' code; none of that " +
 	"code is included, so Apache-2.0 applies."
 
-// Licence says how the method was written and under which licence its authors' code is.
+// Licence returns how the method was written and the licence of its authors' code.
 func (m *Method) Licence() string {
 	if m.Paper == "" {
 		return m.Notes.Licence
@@ -76,8 +76,8 @@ func (m *Method) Licence() string {
 }
 
 // Criterion is a method of your own. Keep returns k different tokens of the in.N, in the
-// criterion's order, 0 <= k <= in.N. It may read in.X and what Method.Needs lists. The same
-// input must give the same result.
+// criterion's order, 0 <= k <= in.N. It may read in.X and the data in Method.Needs. The same input
+// must give the same result.
 //
 // Every picture gets its own criterion. A criterion with parameters declares them in a
 // method Declare (see [Declarer]); they are set before Keep is called.

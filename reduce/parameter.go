@@ -31,12 +31,12 @@ func (k Kind) String() string {
 	}[k]
 }
 
-// Parameter describes one parameter of a method or of all methods. Its flag, its twin in
-// the environment, its field in JSON and its line of help are made from this.
+// Parameter describes one parameter of a method or of all methods. Its flag, its environment
+// variable, its JSON field and its line of help are derived from it.
 type Parameter struct {
 	Name    string   // lower-case words joined by hyphens, as in "anchor-pool"
 	Kind    Kind     // set by the function of Declaration that declares it
-	Default string   // value when it is not given, in words
+	Default string   // value if it is not given, in words
 	Values  []string // of a Choice
 	Want    string   // accepted values, if Kind and limits do not say it
 	Unit    string   // name of a value in help, as in "N" or "share"
@@ -58,7 +58,7 @@ type Parameter struct {
 // JSONName is the parameter's field in JSON: its name with underscores.
 func (p *Parameter) JSONName() string { return strings.ReplaceAll(p.Name, "-", "_") }
 
-// Range says which values are accepted: "1 to 64", "at least 1", "one of paper, released".
+// Range returns the accepted values: "1 to 64", "at least 1", "one of paper, released".
 func (p *Parameter) Range() string {
 	number := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 	switch {
@@ -78,10 +78,10 @@ func (p *Parameter) Range() string {
 	return p.Kind.String()
 }
 
-// AutoPrefix begins the text of a value that a picture's content decides.
+// AutoPrefix begins the text of a value that the picture's content decides.
 const AutoPrefix = "auto:"
 
-// auto returns the text "auto:N" with N as Parse takes it alone.
+// auto parses the text "auto:N", where Parse would accept N.
 func (p *Parameter) auto(text string) (any, error) {
 	q := *p
 	q.Auto, q.Least, q.Want = false, new(1.), "a whole number of at least 1 after the colon"
@@ -92,9 +92,9 @@ func (p *Parameter) auto(text string) (any, error) {
 	return AutoPrefix + strconv.FormatInt(n.(int64), 10), nil
 }
 
-// Parse checks a value and returns it in the type of the parameter's Kind. A text is read as
-// on a command line. Any other value must have the right type already, as in JSON; a whole
-// number may have any integer type. The error is an [errs.OptionError].
+// Parse checks a value and returns it in the type of the parameter's Kind. A text is read as on a
+// command line. Any other value must already have the right type, as in JSON; a whole number may
+// have any integer type. The error is an [errs.OptionError].
 func (p *Parameter) Parse(value any) (any, error) {
 	if text, ok := value.(string); ok && p.Auto && strings.HasPrefix(text, AutoPrefix) {
 		return p.auto(text)
@@ -132,13 +132,13 @@ func (p *Parameter) Parse(value any) (any, error) {
 	return v, nil
 }
 
-// refuse returns the error of a value that is not accepted.
+// refuse returns the error for a value that is not accepted.
 func (p *Parameter) refuse(fault errs.Fault, got string) error {
 	return fmt.Errorf("reduce: %w",
 		&errs.OptionError{Name: p.Name, Got: got, Want: p.Range(), Fault: fault})
 }
 
-// convert returns value in the type of the parameter's Kind, and how an error shows it.
+// convert returns value in the type of the parameter's Kind, and its form in errors.
 func (p *Parameter) convert(value any) (v any, got string, ok bool) {
 	got = fmt.Sprint(value)
 	text, isText := value.(string)
@@ -179,7 +179,7 @@ func (p *Parameter) convert(value any) (v any, got string, ok bool) {
 	return text, got, isText
 }
 
-// whole returns a whole number of any Go type, or of JSON.
+// whole returns a whole number of any Go type, or from JSON.
 func whole(value any) (int64, bool) {
 	switch v := value.(type) {
 	case int:
@@ -195,7 +195,7 @@ func whole(value any) (int64, bool) {
 	return 0, false
 }
 
-// number returns a number of any Go type, or of JSON.
+// number returns a number of any Go type, or from JSON.
 func number(value any) (float64, bool) {
 	switch v := value.(type) {
 	case float64:
@@ -219,7 +219,7 @@ func number(value any) (float64, bool) {
 //		d.Float(&l.power, reduce.Parameter{Name: "longest-power", Help: "power of a length"})
 //	}
 //
-// A field's value when it is declared is the default.
+// A field's value at the time of the declaration is the default.
 type Declarer interface {
 	Declare(d *Declaration)
 }
@@ -229,10 +229,10 @@ type Declaration struct {
 	list []*declared
 }
 
-// declared is one parameter and where its value is kept.
+// declared is one parameter with functions for its value.
 type declared struct {
 	Parameter
-	set   func(v any) error // a value that Parse returned
+	set   func(v any) error // takes a value that Parse returned
 	get   func() any
 	given bool
 }
@@ -270,7 +270,7 @@ func (d *Declaration) Func(p Parameter, set func(v any) error, get func() any) {
 	d.list = append(d.list, &declared{Parameter: p, set: set, get: get})
 }
 
-// Parameters returns what was declared, in order.
+// Parameters returns the declared parameters in order.
 func (d *Declaration) Parameters() []Parameter {
 	out := make([]Parameter, len(d.list))
 	for i, p := range d.list {
@@ -279,7 +279,7 @@ func (d *Declaration) Parameters() []Parameter {
 	return out
 }
 
-// find returns the parameter of that name, nil where there is none.
+// find returns the parameter with that name, or nil.
 func (d *Declaration) find(name string) *declared {
 	for _, p := range d.list {
 		if p.Name == name {
@@ -289,8 +289,8 @@ func (d *Declaration) find(name string) *declared {
 	return nil
 }
 
-// Set gives the parameter of that name a value, as [Parameter.Parse] takes it. The error is
-// an [errs.OptionError].
+// Set sets the parameter with that name to a value that [Parameter.Parse] accepts. The error is an
+// [errs.OptionError].
 func (d *Declaration) Set(name string, value any) error {
 	p := d.find(name)
 	if p == nil {
@@ -313,13 +313,13 @@ func (d *Declaration) Set(name string, value any) error {
 	return nil
 }
 
-// Given reports whether the parameter of that name was set.
+// Given reports whether the parameter with that name was set.
 func (d *Declaration) Given(name string) bool {
 	p := d.find(name)
 	return p != nil && p.given
 }
 
-// Values returns every parameter that is no file with its value.
+// Values returns all parameters with their values, except files.
 func (d *Declaration) Values() []Value {
 	var out []Value
 	for _, p := range d.list {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Space says which features a Reduction holds.
+// Space tells which features a Reduction holds.
 type Space uint8
 
 const (
@@ -19,15 +19,14 @@ const (
 type Row struct {
 	Members []int32 // original indices, ascending; nil for a class-token or zero row
 
-	// Anchor is the member that the row began with: the anchor of a merged row, the token
-	// itself of a kept one. It is -1 where Members is nil, and in a row that merges all tokens
-	// that are left.
+	// Anchor is the member that the row began with: the anchor of a merged row, the token itself of
+	// a kept one. It is -1 if Members is nil, and in a row that merges all remaining tokens.
 	Anchor int32
 
 	Merged   bool    // made by merging, even if no other token joined its anchor
 	IsClass  bool    // the class token itself (plain VisionZip)
 	IsZero   bool    // a vector of zeros (the authors' HoloV)
-	Size     int     // tokens that it stands for: len(Members), 1 where Members is nil
+	Size     int     // tokens that it stands for: len(Members), or 1 if Members is nil
 	Position float64 // 0 to N-1, from the first visual token; only a mean may be fractional
 }
 
@@ -37,7 +36,7 @@ type Reduction struct {
 
 	N        int       // tokens before
 	Rows     []Row     // in the order in which the decoder gets them
-	Width    int       // features per row: C, or Cv where Space is Encoder
+	Width    int       // features per row: C, or Cv if Space is Encoder
 	Features []float32 // [len(Rows), Width]
 	Space    Space
 	Group    []int32 // [N] row of every original token, -1 dropped
@@ -45,14 +44,14 @@ type Reduction struct {
 	Kept    []int32 // tokens that the base kept, in its order; -1 is a zero vector
 	Anchors []int32 // in the order of Rest; covered ones in the order of choice
 
-	// Rest are the tokens among which the anchors were chosen, in the base's order. For each
-	// of them Density, MaxSim and Score are R, the masked maximum and R·(1-max) of Eqs. 5-8.
-	// The three are nil if another rule chose, or nothing was merged.
+	// Rest are the tokens from which the anchors were chosen, in the base's order. For each of them
+	// Density, MaxSim and Score are R, the masked maximum and R·(1-max) of Eqs. 5-8. The three are
+	// nil if another rule chose, or nothing was merged.
 	Rest                   []int32
 	Density, MaxSim, Score []float32
 
-	// Gains has one number for each covered anchor, in the order of Anchors: how much it adds
-	// to what the tokens chosen before it cover. The numbers never rise.
+	// Gains has one number for each covered anchor, in the order of Anchors: how much it adds to
+	// the coverage of the tokens chosen before it. The numbers never rise.
 	Gains []float64
 
 	Scores  map[string][]float32 // the base's own scores, by the names in its description
@@ -63,28 +62,28 @@ type Reduction struct {
 	SelectTime, MergeTime time.Duration
 }
 
-// Stage is one step in which a method inside the decoder takes rows away.
+// Stage is one step in which a method inside the decoder removes rows.
 type Stage struct {
-	Layer  int `json:"layer"`            // whose attention or input decides; see the method
+	Layer  int `json:"layer"`            // its attention or input decides; see the method
 	Kept   int `json:"kept"`             // rows kept as they are by the criterion
 	Merged int `json:"merged,omitempty"` // rows that merging adds
 }
 
-// Rows is the number of rows after the stage.
+// Rows returns the number of rows after the stage.
 func (s Stage) Rows() int { return s.Kept + s.Merged }
 
-// StageResult is the result of one stage. Rows before the stage are numbered in their order
-// before it.
+// StageResult is the result of one stage. Rows before the stage are numbered in their order before
+// it.
 type StageResult struct {
 	Stage
 	From    int // first layer, or block of the encoder, that the rows enter
 	Before  int
 	Rows    []Row     // after the stage, in decoder order
-	Sources []int32   // per row after it, the row before that it was kept from; -1: merged
+	Sources []int32   // for each row after it, the row before it that was kept; -1: merged
 	Score   []float32 // [Before]
 	Kept    []int32   // rows before the stage, ascending
 
-	// What anchors were chosen from, as in Reduction; rows before the stage.
+	// The choice of anchors, as in Reduction; rows before the stage.
 	Pool, Anchors, Assign  []int32
 	Density, MaxSim, Merit []float32
 
@@ -98,8 +97,8 @@ func (r *Reduction) Identity() bool {
 	return len(r.Rows) == r.N && r.N == r.Options.NVis && r.Space == Decoder
 }
 
-// Counts returns how many rows are tokens kept as they were (class-token and zero rows
-// included) and how many came out of merging.
+// Counts returns how many rows are tokens kept unchanged (including class-token and zero rows) and
+// how many were merged.
 func (r *Reduction) Counts() (kept, merged int) {
 	for i := range r.Rows {
 		if r.Rows[i].Merged {
@@ -109,9 +108,9 @@ func (r *Reduction) Counts() (kept, merged int) {
 	return len(r.Rows) - merged, merged
 }
 
-// LayerSizes returns per row the size s that calibration gives the decoder (Eq. 4): all 1
-// where sizes are not calibrated or nothing was reduced, else the group sizes. In the first
-// layer, under FirstLayerSize "uniform", every row counts N/n, as in the released code.
+// LayerSizes returns, for each row, the size s that calibration gives the decoder (Eq. 4): all 1 if
+// sizes are not calibrated or nothing was reduced, otherwise the group sizes. In the first layer,
+// with FirstLayerSize "uniform", every row counts N/n, as in the released code.
 func (r *Reduction) LayerSizes(first bool) []float32 {
 	o := &r.Options
 	s := make([]float32, len(r.Rows))
@@ -129,8 +128,8 @@ func (r *Reduction) LayerSizes(first bool) []float32 {
 	return s
 }
 
-// AfterStage returns what a method with stages had made of the picture after the i-th of
-// them, 0 <= i < len(r.Stages). It holds no features.
+// AfterStage returns the result of a method with stages after its i-th stage, 0 <= i <
+// len(r.Stages). It holds no features.
 func (r *Reduction) AfterStage(i int) *Reduction {
 	out := &Reduction{Options: r.Options, N: r.N, Stages: r.Stages[:i+1]}
 	if r.Options.EncoderBlocks == 0 {
@@ -143,8 +142,7 @@ func (r *Reduction) AfterStage(i int) *Reduction {
 	return out
 }
 
-// SetRows makes rows the reduction's own, and sets Group, Kept and Anchors to what follows
-// from them.
+// SetRows sets Rows, and Group, Kept and Anchors to match.
 func (r *Reduction) SetRows(rows []Row) {
 	r.Rows, r.Group = append([]Row(nil), rows...), make([]int32, r.N)
 	r.Kept, r.Anchors = nil, nil
@@ -164,9 +162,9 @@ func (r *Reduction) SetRows(rows []Row) {
 	}
 }
 
-// Check reports the first broken invariant: every token in at most one row and Group
-// agreeing with it, sizes that add up, every merged row with exactly one anchor, finite
-// features, positions in range and in the order that the options promise.
+// Check returns the first broken invariant as an error: every token is in at most one row, Group
+// agrees with the rows, sizes add up, every merged row has exactly one anchor, features are finite,
+// and positions are in range and in the order that the options promise.
 func (r *Reduction) Check() error {
 	if err := r.checkShape(); err != nil {
 		return err
@@ -208,12 +206,12 @@ func (r *Reduction) Check() error {
 	return nil
 }
 
-// broken is an error of Check.
+// broken returns an error of Check.
 func broken(format string, a ...any) error {
 	return fmt.Errorf("reduce: invariant: "+format, a...)
 }
 
-// checkShape looks at what does not belong to one row.
+// checkShape checks what does not belong to a single row.
 func (r *Reduction) checkShape() error {
 	if len(r.Group) != r.N {
 		return broken("group has %d entries, want %d", len(r.Group), r.N)
@@ -233,7 +231,7 @@ func (r *Reduction) checkShape() error {
 	return nil
 }
 
-// checkRow looks at row i.
+// checkRow checks row i.
 func (r *Reduction) checkRow(i int, isAnchor []bool) error {
 	row := &r.Rows[i]
 	if want := max(1, len(row.Members)); row.Size != want {

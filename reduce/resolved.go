@@ -7,11 +7,12 @@ import (
 	"strings"
 )
 
-// Resolved says in full how one picture was reduced: the options with every default filled in.
+// Resolved describes completely how one picture was reduced: the options with every default filled
+// in.
 type Resolved struct {
 	Base  string  `json:"base"`
 	N     int     `json:"n"`     // tokens before
-	NVis  int     `json:"n_vis"` // tokens after; 0 before a method that finds their number runs
+	NVis  int     `json:"n_vis"` // tokens after; 0 until the method has determined it
 	Keep  int     `json:"keep"`  // kept by the base's criterion
 	Merge int     `json:"merge"` // merged into anchors
 	Gamma float64 `json:"gamma"`
@@ -24,17 +25,17 @@ type Resolved struct {
 	Calibrate      string `json:"calibrate"`
 	MergePosition  string `json:"merge_position"`
 	Anchors        string `json:"anchors"`
-	AnchorPool     string `json:"anchor_pool"` // empty where no density counts
+	AnchorPool     string `json:"anchor_pool"` // empty if density is not used
 	Join           string `json:"join"`        // who may be joined: rest, all or count
 	FirstLayerSize string `json:"first_layer_size"`
 	DecodeDistance bool   `json:"decode_distance"`
 
-	// Newlines says how newline tokens are treated: "drop" leaves them out and does not count
-	// them in positions, as the released code does; "skip" leaves them out and counts them;
-	// "keep" lets them compete as tokens, as DivPrune's own code does. Empty: there are none.
+	// Newlines tells how newline tokens are treated: "drop" leaves them out and does not count them
+	// in positions, as in the released code; "skip" leaves them out but counts them; "keep" lets
+	// them compete as tokens, as in DivPrune's own code. Empty: there are none.
 	Newlines string `json:"newlines,omitempty"`
 
-	// Habits of the released code without a switch of their own; set by Compat "released".
+	// Behaviour of the released code that has no option of its own; set by Compat "released".
 
 	ReleasedOrder     bool `json:"released_order,omitempty"`     // plain rows in the base's order
 	MirrorLast        bool `json:"mirror_last,omitempty"`        // position "last" is N-1-last
@@ -42,31 +43,31 @@ type Resolved struct {
 
 	Seed int64 `json:"seed,omitempty"`
 
-	// Of methods inside the encoder: blocks up to the one whose output is the features.
+	// For methods inside the encoder: blocks up to the one whose output is the features.
 	EncoderBlocks int `json:"encoder_blocks,omitempty"`
 
-	// Of methods inside the decoder. NVis, Keep and Merge are then the last stage's.
-	Stages []Stage `json:"stages,omitempty"` // of those that take rows away
-	Mean   float64 `json:"mean,omitempty"`   // tokens that enter a layer, on average
+	// For methods inside the decoder. NVis, Keep and Merge are then those of the last stage.
+	Stages []Stage `json:"stages,omitempty"` // those that remove rows
+	Mean   float64 `json:"mean,omitempty"`   // average number of tokens that enter a layer
 
-	// Content says how the picture's content set the budget; nil: it did not.
+	// Content tells how the picture's content set the budget; nil: it did not.
 	Content *Content `json:"content,omitempty"`
 
-	Own []Value `json:"-"` // the method's own parameters; in JSON fields like the others
+	Own []Value `json:"-"` // the method's own parameters; in JSON they are fields like the others
 }
 
-// Content says how a picture's content set its budget.
+// Content tells how a picture's content set its budget.
 type Content struct {
 	Mean      int     `json:"mean,omitempty"`      // of pictures' budgets; 0: the budget was fixed
 	Threshold float64 `json:"threshold,omitempty"` // of gains, with Mean
-	Above     int     `json:"above,omitempty"`     // gains above it, counted to twice the mean
+	Above     int     `json:"above,omitempty"`     // gains above it, counted up to twice the mean
 
-	Gain   float64 `json:"gain,omitempty"`   // at the budget, with a guard
-	Guard  float64 `json:"guard,omitempty"`  // a picture whose gain is above it is dense
+	Gain   float64 `json:"gain,omitempty"`   // at the budget, if there is a guard
+	Guard  float64 `json:"guard,omitempty"`  // a picture with a gain above it is dense
 	Raised bool    `json:"raised,omitempty"` // budget and gamma were raised
 }
 
-// String says what the picture got and why.
+// String describes the budget and the reason for it.
 func (c *Content) String() string {
 	var parts []string
 	if c.Mean > 0 {
@@ -87,7 +88,7 @@ func (c *Content) String() string {
 type Value struct {
 	Name    string
 	Value   any
-	Default bool // not given
+	Default bool // true if it was not given
 }
 
 // MarshalJSON writes one flat object.
@@ -109,7 +110,7 @@ func (r Resolved) MarshalJSON() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// String says in one line what the reduction is made of, "none" where every token is read.
+// String describes the reduction in one line; "none" means that every token is read.
 func (r Resolved) String() string {
 	if r.Base == "none" || r.Base == "" {
 		return "none"
@@ -147,8 +148,8 @@ func (r Resolved) String() string {
 	return b.String()
 }
 
-// budget is the number of tokens that are left of a picture, or for a method inside the decoder
-// the number after each stage.
+// budget describes the number of tokens that remain of a picture or, for a method inside the
+// decoder, the number after each stage.
 func (r *Resolved) budget() string {
 	why := ""
 	if r.Content != nil {

@@ -113,7 +113,7 @@ func TestEvalBenchmarkErrors(t *testing.T) {
 			}},
 		"protocol": {exitUsage, `--protocol: got x, want paper or lmms`, []string{"gqa", "--data", broken, "--protocol", "x", "--print-prompts", "-"}},
 		"no data":  {exitUsage, `--data: missing`, []string{"gqa", "--print-prompts", "-"}},
-		"no files": {exitFailure, "neither parquet files of lmms-lab/GQA nor LLaVA's question file", []string{"gqa", "--data", empty, "--print-prompts", "-"}},
+		"no files": {exitFailure, "no parquet files of lmms-lab/GQA, and no LLaVA question file", []string{"gqa", "--data", empty, "--print-prompts", "-"}},
 		"no truth": {exitFailure, "testdev_balanced_questions.json: not there", []string{"gqa", "--data", broken, "--answers", "-"}},
 		"limit":    {exitUsage, "--limit: out of range, got 0", []string{"gqa", "--data", broken, "--limit", "0", "--print-prompts", "-"}},
 		"shard":    {exitUsage, "--shard: cannot be used, got \"3/2\"", []string{"gqa", "--data", broken, "--shard", "3/2", "--print-prompts", "-"}},

@@ -1,9 +1,9 @@
-// Package bench holds the benchmarks by which visual-token reduction is measured, each with
-// the prompts, the parser and the metrics of two harnesses: those of the paper (the scripts
-// of LLaVA and RESTORE, the benchmarks' own tools) and those of lmms-eval. They differ in
-// nearly every rule; docs/evaluation.md says what that does to scores.
+// Package bench holds the benchmarks that measure visual-token reduction. Each has the prompts, the
+// parser and the metrics of two harnesses: the paper's (the scripts of LLaVA and RESTORE, the
+// benchmarks' own tools) and lmms-eval. They differ in nearly every rule; docs/evaluation.md
+// describes how this changes scores.
 //
-// Data are read as people have them: the hub's parquet files, or the folders of LLaVA's
+// Data are read in their published forms: the hub's parquet files, or the folders of LLaVA's
 // repository.
 package bench
 
@@ -27,23 +27,22 @@ const (
 	LMMS  = "lmms"
 )
 
-// Protocols are the protocols; the first is the default.
+// Protocols lists the protocols; the first is the default.
 var Protocols = []string{Paper, LMMS}
 
-// Options say which questions of a benchmark are asked, and by whose rules.
+// Options select the questions of a benchmark and the rules.
 type Options struct {
 	Protocol string // "" is Paper
-	Split    string // "" is the first that Splits names
+	Split    string // "" is the first of Splits
 
-	// Images is the folder of the pictures in LLaVA's layout; "" is where LLaVA has them.
+	// Images is the folder of the pictures in LLaVA's layout; "" is LLaVA's default.
 	Images string
 
-	// Prompts says that no answer is going to be scored: files that hold the truth alone
-	// may be missing.
+	// Prompts means that no answer will be scored, so files with only the truth may be missing.
 	Prompts bool
 
-	// Judge matches answers to the options of a question where no rule can, for MMBench
-	// under LMMS. Without it the harness's own fallback does.
+	// Judge assigns answers to the options of a question if no rule can, for MMBench under LMMS.
+	// Without it, the harness's own fallback does.
 	Judge Judge
 }
 
@@ -77,7 +76,7 @@ func Names() (names []string) {
 	return names
 }
 
-// Title returns a benchmark's name as papers have it, "" for a name that is not there.
+// Title returns a benchmark's name in papers, "" for an unknown name.
 func Title(name string) string {
 	for _, d := range definitions {
 		if d.name == name {
@@ -97,7 +96,7 @@ func Splits(name string) []string {
 	return nil
 }
 
-// Repositories lists the repositories of the hub that hold a benchmark.
+// Repositories lists the hub's repositories that hold a benchmark.
 func Repositories(name string) []string {
 	for _, d := range definitions {
 		if d.name == name {
@@ -154,7 +153,7 @@ func Open(name, path string, o Options) (*eval.Benchmark, error) {
 	return b, nil
 }
 
-// source is where a benchmark's data are.
+// source tells where a benchmark's data are.
 type source struct {
 	definition
 	path string
@@ -163,8 +162,8 @@ type source struct {
 
 func (s *source) paper() bool { return s.Protocol == Paper }
 
-// question finds a file of LLaVA's layout by one of its names, "" where there is none: path
-// itself, in the folder path, or in its folder of LLaVA's repository below path.
+// question finds a file of LLaVA's layout by one of its names, or returns "": path itself, in the
+// folder path, or in its folder of LLaVA's repository below path.
 func (s *source) question(folders []string, patterns ...string) string {
 	info, err := os.Stat(s.path)
 	if err != nil {
@@ -195,7 +194,7 @@ func escapeGlob(dir string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(dir)
 }
 
-// nextTo finds the first of names, which may hold folders, next to a file.
+// nextTo finds the first of names, which may include folders, next to a file.
 func nextTo(file string, names ...string) (string, error) {
 	for _, n := range names {
 		path := filepath.Join(filepath.Dir(file), n)
@@ -207,8 +206,8 @@ func nextTo(file string, names ...string) (string, error) {
 		filepath.Join(filepath.Dir(file), names[0]), filepath.Base(file))
 }
 
-// folder is where pictures lie in LLaVA's layout: as asked, or the first of names that is
-// next to the question file.
+// folder returns the folder of pictures in LLaVA's layout: the one in the options, or the first of
+// names that exists next to the question file.
 func (s *source) folder(file string, names ...string) string {
 	if s.Images != "" {
 		return s.Images
@@ -219,24 +218,24 @@ func (s *source) folder(file string, names ...string) string {
 	return filepath.Join(filepath.Dir(file), names[0])
 }
 
-// hub opens a split of a data set of the hub.
+// hub opens a split of a data set from the hub.
 func (s *source) hub(split string, configs ...string) (*dataset.Parquet, error) {
 	shards, err := dataset.FindShards(s.path, s.repos...)
 	if err != nil {
 		return nil, err
 	}
 	if shards.Empty() {
-		return nil, fmt.Errorf("%s: neither parquet files of %s nor LLaVA's question file", s.path,
+		return nil, fmt.Errorf("%s: no parquet files of %s, and no LLaVA question file", s.path,
 			s.repos[0])
 	}
 	if s.name == "mmbench-cn" && strings.Contains(shards.Dir, "MMBench_EN") {
-		return nil, fmt.Errorf("%s: holds the English questions alone, want %s", shards.Dir,
+		return nil, fmt.Errorf("%s: holds only the English questions, want %s", shards.Dir,
 			s.repos[0])
 	}
 	return shards.Open(split, configs...)
 }
 
-// inFolder is a picture in a folder; name is its path below it.
+// inFolder returns a picture in a folder; name is its path in it.
 func inFolder(dir, name string) eval.Image {
 	path := filepath.Join(dir, name)
 	return eval.Image{Name: name, At: path, Open: func() (io.ReadCloser, error) {
@@ -249,13 +248,13 @@ func inFolder(dir, name string) eval.Image {
 
 var errNoQuestions = errors.New("no questions")
 
-// The sentences that ask for a form of answer.
+// Sentences that ask for a form of answer.
 const (
 	shortAnswer  = "\nAnswer the question using a single word or phrase."
 	letterAnswer = "\nAnswer with the option's letter from the given choices directly."
 )
 
-// quoted are the metrics by which papers quote a benchmark.
+// quoted lists the metric by which papers quote each benchmark.
 var quoted = map[[2]string]string{
 	{"gqa", Paper}: "accuracy", {"gqa", LMMS}: "exact_match",
 	{"mmbench-en", Paper}: "circular", {"mmbench-en", LMMS}: "gpt_eval_score",
@@ -269,8 +268,8 @@ var quoted = map[[2]string]string{
 	{"ocrbench", Paper}: "total", {"ocrbench", LMMS}: "ocrbench_accuracy",
 }
 
-// Quoted returns the value by which papers quote a benchmark, and its name: of MME the sum of
-// both scores. Of a benchmark that is not in this package it is the first metric.
+// Quoted returns the name and the value of the metric by which papers quote a benchmark; for MME,
+// the sum of both scores. For a benchmark that is not in this package, it is the first metric.
 func Quoted(name, protocol string, m eval.Metrics) (metric string, value float64, ok bool) {
 	metric, known := quoted[[2]string{name, protocol}]
 	if !known {
@@ -289,5 +288,5 @@ func Quoted(name, protocol string, m eval.Metrics) (metric string, value float64
 	return metric, value, true
 }
 
-// Averaged reports whether the paper's Average counts a benchmark: all but OCRBench.
+// Averaged reports whether the paper's Average includes a benchmark: all except OCRBench.
 func Averaged(name string) bool { return name != "ocrbench" }

@@ -22,10 +22,10 @@ import (
 // tolerance is relative: sums are taken in the harnesses' order.
 const tolerance = 1e-12
 
-// expected is what a harness's own code makes of a benchmark; see tools/fixtures/benchmarks.py.
+// expected is the result of a harness's own code for a benchmark; see tools/fixtures/benchmarks.py.
 type expected struct {
 	Name, Protocol, Split, Data string
-	Judge                       bool // the judge of testdata answers
+	Judge                       bool // testdata's judge answers
 	Keys                        []any
 	Texts                       []string
 	Images                      []int
@@ -158,7 +158,7 @@ func number64(v any) any {
 	return v
 }
 
-// Ensure that every picture of the hub's files and of tables opens, in order and out of it.
+// Ensure that every picture of the hub's files and of tables opens, in order and out of order.
 func TestPictures(t *testing.T) {
 	for _, c := range []struct{ name, data, protocol string }{
 		{"gqa", "hub/lmms-lab/GQA", LMMS}, {"mmbench-en", "hub/lmms-lab/MMBench_EN", Paper}, {"mmbench-cn", "llava/mmbench_cn", Paper},
@@ -182,7 +182,7 @@ func TestPictures(t *testing.T) {
 				images = append(images, q.Images...)
 			}
 			for i := range images {
-				// 0, last, 1, last-1, …: a reader of rows in order has to go back.
+				// 0, last, 1, last-1, …: a reader of rows in order must go back.
 				j := i / 2
 				if i%2 == 1 {
 					j = len(images) - 1 - i/2
@@ -253,7 +253,7 @@ func TestYesNoVectors(t *testing.T) {
 		LMMSMME   string `json:"lmms_mme"`
 		Tool      string `json:"mme_tool"`
 	}) {
-		trimmed := v.S == pytext.Strip(v.S) // as scripts do with what a model says
+		trimmed := v.S == pytext.Strip(v.S) // as scripts do with a model's answers
 		pope, mme := &eval.Question{Doc: ""}, &eval.Question{Doc: mmeTruth{}}
 		for name, c := range map[string][2]string{
 			"lmms pope": {scorePOPELMMS(pope, v.S).Parsed, v.LMMSPOPE},
@@ -296,7 +296,7 @@ func TestOptionVectors(t *testing.T) {
 			}
 			return *p
 		}
-		four := all[:min(4, len(all))] // lmms-eval's MMBench knows A to D
+		four := all[:min(4, len(all))] // lmms-eval's MMBench has the letters A to D
 		var sci, seed []string
 		for i, l := range strings.Split("ABCDE", "") {
 			if i < len(all) &&
@@ -343,7 +343,7 @@ func TestMatchVectors(t *testing.T) {
 	}) {
 		q := &eval.Question{Doc: gqaTruth{answer: v.Gold}}
 		if v.Pred != pytext.Strip(v.Pred) {
-			return // the converter was given what no script leaves untrimmed
+			return // the converter was called with texts that scripts would trim
 		}
 		l, p := scoreGQALMMS(q, v.Pred), scoreGQAPaper(q, v.Pred)
 		if l.Points != v.LMMS || p.Points != v.LLaVA || p.Parsed != v.Parsed {
@@ -376,7 +376,7 @@ func TestMatchVectors(t *testing.T) {
 	})
 }
 
-// Ensure that the generator draws what Python's random.seed(2680) and randint(0, 4) do.
+// Ensure that the generator draws the same numbers as Python's random.seed(2680) and randint(0, 4).
 func TestTwister(t *testing.T) {
 	r := newTwister(2680)
 	for i, want := range []uint32{

@@ -13,12 +13,12 @@ import (
 	"github.com/restore-vlm/restore/internal/pytext"
 )
 
-// GQA: open and yes-no questions about scene graphs; the answer is one of a list of words.
-// Hudson and Manning 2019, https://arxiv.org/abs/1902.09506.
+// GQA: open and yes-no questions about scene graphs; the answer is one of a list of words. Hudson
+// and Manning 2019, https://arxiv.org/abs/1902.09506.
 //
-//	paper   the question and "…single word or phrase."; trailing full stops go, lower case;
-//	        equal to the truth; mean over balanced questions
-//	lmms    the same prompt; lower case, all ASCII punctuation goes; mean over all questions
+//	paper   the question and "…single word or phrase."; trailing full stops removed, lower case;
+//	        must equal the truth; mean over balanced questions
+//	lmms    the same prompt; lower case, all ASCII punctuation removed; mean over all questions
 var gqa = definition{
 	name: "gqa", title: "GQA", splits: []string{"testdev"},
 	repos: []string{"lmms-lab/GQA", "lmms-lab-encoder/GQA"},
@@ -82,8 +82,7 @@ type gqaAnnotation struct {
 	category string
 }
 
-// gqaAnnotations reads the truth next to LLaVA's question file; nil where only prompts are
-// wanted.
+// gqaAnnotations reads the truth next to LLaVA's question file; nil if only prompts are needed.
 func gqaAnnotations(s *source, file string) (map[string]gqaAnnotation, error) {
 	if s.Prompts {
 		return nil, nil
@@ -132,8 +131,7 @@ func scoreGQALMMS(q *eval.Question, answer string) eval.Score {
 	return eval.Right(answer == bare(q.Doc.(gqaTruth).answer), answer)
 }
 
-// bare lowers a text as numpy does and deletes ASCII punctuation; what that leaves of blanks
-// stays.
+// bare converts a text to lower case as numpy does and deletes ASCII punctuation, but no spaces.
 func bare(s string) string {
 	s = pytext.LowerEach(strings.TrimRight(s, "\x00"))
 	return strings.Map(func(r rune) rune {
@@ -144,8 +142,8 @@ func bare(s string) string {
 	}, s)
 }
 
-// gqaPictures finds pictures in the configuration that holds them, by their ids. Opened when
-// the first picture is.
+// gqaPictures finds pictures by id in the configuration that holds them. It is opened when the
+// first picture is.
 type gqaPictures struct {
 	*source
 	once sync.Once

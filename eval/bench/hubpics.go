@@ -10,8 +10,8 @@ import (
 	"github.com/restore-vlm/restore/internal/dataset"
 )
 
-// inParquet is a picture in a row of a data set: item i of a column that is a picture or a
-// list of them.
+// inParquet returns a picture in a row of a data set: item i of a column with a picture or a list
+// of them.
 func inParquet(p *dataset.Parquet, name, column string, row int64, i int) eval.Image {
 	return eval.Image{Name: name, At: p.At(column, row), Open: func() (io.ReadCloser, error) {
 		data, err := p.Picture(column, row, i)
@@ -22,7 +22,7 @@ func inParquet(p *dataset.Parquet, name, column string, row int64, i int) eval.I
 	}}
 }
 
-// pictures counts the pictures in a cell: one, those of a list, or none where it is null.
+// pictures returns the number of pictures in a cell: one, the length of a list, or 0 if it is null.
 func pictures(r *dataset.Row, column string) int {
 	switch v := r.Value(column).(type) {
 	case nil:
@@ -36,7 +36,7 @@ func pictures(r *dataset.Row, column string) int {
 	return 0
 }
 
-// pictureAt names a picture by its place: many data sets call all of theirs "image.png".
+// pictureAt names a picture by its place, because many data sets name all of theirs "image.png".
 func pictureAt(r *dataset.Row) string {
 	return fmt.Sprintf("%s:%d", filepath.Base(r.File()), r.Row())
 }

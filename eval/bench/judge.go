@@ -15,11 +15,11 @@ import (
 	"github.com/restore-vlm/restore/internal/pytext"
 )
 
-// Judge is a language model that is given a prompt and returns its reply.
+// Judge is a language model: it takes a prompt and returns its reply.
 type Judge func(ctx context.Context, prompt string) (string, error)
 
-// askJudge asks which option an answer means, as lmms-eval does: up to three times, until the
-// reply can be read by the same rules; else it draws a letter, with the harness's own seed.
+// askJudge asks which option an answer means, as lmms-eval does: up to three times, until the same
+// rules can read the reply. Otherwise it draws a letter with the harness's own seed.
 func askJudge(
 	ctx context.Context,
 	judge Judge,
@@ -43,7 +43,7 @@ func askJudge(
 	return "ABCDE"[random.below(5):][:1], nil
 }
 
-// judgeTask is the harness's, to the letter.
+// judgeTask is the harness's text, unchanged.
 const judgeTask = "You are an AI assistant who will help me to match an answer with several " +
 	"options of a single-choice question. You are provided with a question, several options, " +
 	"and an answer, and you need to find which option is most similar to the answer. " +
@@ -55,7 +55,7 @@ const judgeTask = "You are an AI assistant who will help me to match an answer w
 	"Example 2: \nQuestion: What is the main object in image?\n" +
 	"Options: A. teddy bear B. rabbit C. cat D. dog\nAnswer: Spider\nYour output: E\n"
 
-// judgePrompt is the harness's request about one answer. The options end at the first that is null.
+// judgePrompt is the harness's prompt about one answer. The options end before the first null.
 func judgePrompt(row *mmbRow, answer string) string {
 	options := "There are several options: \n"
 	for _, letter := range strings.Split("ABCD", "") {
@@ -69,8 +69,8 @@ func judgePrompt(row *mmbRow, answer string) string {
 		"\nAnswer: " + answer + "\nYour output: "
 }
 
-// twister is Python's generator of random numbers, MT19937, after random.seed of a small
-// number. Matsumoto and Nishimura 1998.
+// twister is Python's random number generator, MT19937, after random.seed of a small number.
+// Matsumoto and Nishimura 1998.
 type twister struct {
 	state [624]uint32
 	at    int
@@ -118,7 +118,8 @@ func (t *twister) uint32() uint32 {
 	return y ^ y>>18
 }
 
-// below is random.randint(0, n-1), of n up to 8: as many bits as n has, until they are less.
+// below is random.randint(0, n-1) for n up to 8: it draws as many bits as n has until they are less
+// than n.
 func (t *twister) below(n uint32) uint32 {
 	bits := 0
 	for n>>bits > 0 {
@@ -131,14 +132,14 @@ func (t *twister) below(n uint32) uint32 {
 	}
 }
 
-// JudgeModel is the model that lmms-eval's judge is by default.
+// JudgeModel is lmms-eval's default judge.
 const JudgeModel = "gpt-4o-2024-11-20"
 
-// maxReply bounds a judge's reply.
+// maxReply is the most bytes of a judge's reply.
 const maxReply = 1 << 20
 
-// NewJudge returns a judge on an OpenAI-compatible server: base is the address of the
-// server, of its /v1, or of its /chat/completions. A request that fails is tried five times.
+// NewJudge returns a judge on an OpenAI-compatible server. base is the address of the server, of
+// its /v1, or of its /chat/completions. A failed request is tried five times.
 func NewJudge(base, model, key string) (Judge, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -180,7 +181,7 @@ func NewJudge(base, model, key string) (Judge, error) {
 	}, nil
 }
 
-// How the harness asks its judge.
+// The harness's limits for requests to its judge.
 const (
 	judgeTries   = 5
 	judgeWait    = 3 * time.Second

@@ -15,7 +15,7 @@ import (
 	"github.com/restore-vlm/restore/internal/pytext"
 )
 
-// lmmsTasks are the harness's names of benchmarks and splits.
+// lmmsTasks maps benchmarks and splits to the harness's names.
 var lmmsTasks = map[[2]string]string{
 	{"gqa", "testdev"}:        "gqa",
 	{"mmbench-en", "dev"}:     "mmbench_en_dev",
@@ -40,10 +40,10 @@ var lmmsTasks = map[[2]string]string{
 	{"ocrbench", "test"}:      "ocrbench",
 }
 
-// nullHash is what the harness writes for every document: the hash of the text null.
+// nullHash is the hash that the harness writes for every document: of the text null.
 const nullHash = "74234e98afe7498fb5daf1f36ac2d78acc339464f950703b8c019892f982b90b"
 
-// member is a member of an object, whose order counts.
+// member is a member of an ordered object.
 type member struct {
 	name  string
 	value any
@@ -73,8 +73,8 @@ func (o object) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// WriteLMMS writes a run as lmms-eval leaves it on disk, so that scripts for it can read it:
-// DATE_results.json and DATE_samples_TASK.jsonl in dir. judged says that a judge was asked.
+// WriteLMMS writes a run in lmms-eval's format, so that scripts for it can read the run:
+// DATE_results.json and DATE_samples_TASK.jsonl in dir. judged means that a judge was used.
 func WriteLMMS(
 	dir string,
 	b *eval.Benchmark,
@@ -118,7 +118,7 @@ func WriteLMMS(
 	return f.Close()
 }
 
-// lmmsResults is the results file.
+// lmmsResults returns the content of the results file.
 func lmmsResults(task, date string, b *eval.Benchmark, r *eval.Result) object {
 	scores, better := object{{"alias", task}}, object{}
 	for _, m := range r.Metrics {
@@ -136,7 +136,7 @@ func lmmsResults(task, date string, b *eval.Benchmark, r *eval.Result) object {
 		}
 	}
 	if b.Name == "textvqa" || strings.HasPrefix(b.Name, "mmbench") || task == "vqav2_test" {
-		// The harness counts the upload among the metrics.
+		// The harness lists the upload as a metric.
 		scores = append(
 			scores,
 			member{"submission,none", nil},
@@ -176,7 +176,7 @@ func lmmsResults(task, date string, b *eval.Benchmark, r *eval.Result) object {
 	}
 }
 
-// lmmsSample is a line of the samples file.
+// lmmsSample returns a line of the samples file.
 func lmmsSample(b *eval.Benchmark, x *eval.Scored) object {
 	target, metrics := lmmsMetrics(b, x)
 	out := object{{"doc_id", x.Question.ID}, {"target", target}}
@@ -190,7 +190,7 @@ func lmmsSample(b *eval.Benchmark, x *eval.Scored) object {
 	return append(out, member{"input", x.Question.Text})
 }
 
-// lmmsMetrics are the truth and the metrics of a line.
+// lmmsMetrics returns the truth and the metrics of a line.
 func lmmsMetrics(b *eval.Benchmark, x *eval.Scored) (target string, metrics object) {
 	hidden := b.Submission != nil && b.Submission.Only
 	answer := pytext.Strip(x.Answer)
@@ -233,7 +233,7 @@ func lmmsMetrics(b *eval.Benchmark, x *eval.Scored) (target string, metrics obje
 			object{{"question_type", x.Question.Category}, {"score", int(x.Points)},
 				{"prediction", answer}, {"ground_truth", t.answers}}, "ocrbench_accuracy")
 	}
-	// What is left is VQAv2 and TextVQA, whose target names a column that is not there.
+	// The rest is VQAv2 and TextVQA, whose target names a column that does not exist.
 	upload := object{{"submission", object{{"question_id", x.Question.Key}, {"answer", x.Parsed}}}}
 	switch {
 	case hidden:
@@ -244,7 +244,7 @@ func lmmsMetrics(b *eval.Benchmark, x *eval.Scored) (target string, metrics obje
 	return "answer", same(x.Points, "exact_match")
 }
 
-// submission is a row as the harness keeps it.
+// submission returns a row in the harness's form.
 func (m *mmbRow) submission(answer string, culture bool) object {
 	o := object{
 		{"index", m.index},
@@ -269,7 +269,7 @@ func (m *mmbRow) submission(answer string, culture bool) object {
 	return o
 }
 
-// pyText is str() of a text or None.
+// pyText is Python's str() of a text or None.
 func pyText(v any) string {
 	if s, ok := v.(string); ok {
 		return s
@@ -277,7 +277,7 @@ func pyText(v any) string {
 	return "None"
 }
 
-// pyList is str() of a list of texts.
+// pyList is Python's str() of a list of texts.
 func pyList(list []string) string {
 	quoted := make([]string, len(list))
 	for i, s := range list {

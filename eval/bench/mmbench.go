@@ -15,14 +15,14 @@ import (
 	"github.com/restore-vlm/restore/internal/pytext"
 )
 
-// MMBench: questions with two to four options, asked once for each rotation of the options,
-// whose indices differ by a million. Liu et al. 2023, https://arxiv.org/abs/2307.06281. A
-// question is right when all its rotations are (circular evaluation).
+// MMBench: questions with two to four options, asked once for each rotation of the options; the
+// indices of rotations differ by a million. Liu et al. 2023, https://arxiv.org/abs/2307.06281. A
+// question is right if all its rotations are (circular evaluation).
 //
 //	paper   hint, question, options and "…letter from the given choices directly." (Chinese in
-//	        mmbench-cn); letters by VLMEvalKit's exact matching, what it cannot read is wrong
+//	        mmbench-cn); letters by VLMEvalKit's exact matching; unreadable answers are wrong
 //	lmms    "There are several options:", an empty line before the instruction; letters by
-//	        the harness's rules, and where they fail by a judge; without one by the last
+//	        the harness's rules; if they fail, by a judge or, without one, by the last
 //	        resort of its task mmbench_en_dev_static
 var mmbenchEN = definition{
 	name: "mmbench-en", title: "MMBench", splits: []string{"dev", "test"},
@@ -37,15 +37,15 @@ var mmbenchCN = definition{
 	open:  func(s *source) (*eval.Benchmark, error) { return openMMBench(s, "cn") },
 }
 
-// rotation is what the indices of a question's rotations differ by.
+// rotation is the difference between the indices of a question's rotations.
 const rotation = 1_000_000
 
-// mmbRow is a question of MMBench with what both harnesses make of its cells.
+// mmbRow is a question of MMBench in the forms that both harnesses use.
 type mmbRow struct {
 	index    int64
 	answer   string
 	question string
-	choices  []choice // with a text
+	choices  []choice // those with a text
 	category string
 	l2       string
 	cells    map[string]any // for submissions
@@ -130,7 +130,7 @@ func (s *source) mmbRows(
 		}
 		return func() iter.Seq2[*dataset.Row, error] { return dataset.Table(file) }, image, nil, nil
 	}
-	if !s.paper() || s.Split != "dev" { // the set of the paper has one split
+	if !s.paper() || s.Split != "dev" { // the paper's set has one split
 		slices.Reverse(s.repos)
 	}
 	split, configs := s.Split, []string{lang}
@@ -150,7 +150,7 @@ func (s *source) mmbRows(
 		}
 	}
 	if s.Split != "cc" && !p.HasColumn("hint") {
-		need = append(need, "hint") // which says that it is missing
+		need = append(need, "hint") // so that the error names it
 	}
 	if !s.Prompts {
 		need = append(need, "answer")
@@ -200,7 +200,7 @@ func (s *source) mmbRow(r *dataset.Row, lang string) *mmbRow {
 	return row
 }
 
-// promptPaper is LLaVA's: options end at the first that is missing.
+// promptPaper returns LLaVA's prompt. Options end before the first missing one.
 func (m *mmbRow) promptPaper(r *dataset.Row, lang string) string {
 	none := func(cell string) (string, bool) {
 		text, ok := m.cells[cell].(string)
@@ -227,8 +227,8 @@ func (m *mmbRow) promptPaper(r *dataset.Row, lang string) string {
 	return text + letterAnswer
 }
 
-// promptLMMS is lmms-eval's: options that are null, empty or "nan" are left out; the Chinese
-// tasks show a hint "nan".
+// promptLMMS returns lmms-eval's prompt. It leaves out options that are null, empty or "nan"; the
+// Chinese tasks show a hint "nan".
 func (m *mmbRow) promptLMMS(lang, split string) string {
 	options := "There are several options:\n"
 	for _, letter := range strings.Split("ABCDE", "") {
@@ -253,14 +253,14 @@ func scoreLetter(row *mmbRow, letter string) eval.Score {
 	return s
 }
 
-// mmbGroup are the rotations of a question; the first of them leads it.
+// mmbGroup is the rotations of a question; the first of them comes first.
 type mmbGroup struct {
 	lead *eval.Scored
 	rows []*eval.Scored
 }
 
-// mmbGroups sorts questions by index and groups their rotations. Rotations without the first
-// one are dropped.
+// mmbGroups sorts questions by index and groups their rotations. It drops rotations without a first
+// one.
 func mmbGroups(all []*eval.Scored) []*mmbGroup {
 	sorted := slices.Clone(all)
 	index := func(x *eval.Scored) int64 { return x.Question.Doc.(*mmbRow).index }
@@ -281,7 +281,7 @@ func mmbGroups(all []*eval.Scored) []*mmbGroup {
 	return groups
 }
 
-// metricsMMBPaper is the circular score in percent.
+// metricsMMBPaper computes the circular score in percent.
 func metricsMMBPaper(_ context.Context, all []*eval.Scored) (eval.Metrics, error) {
 	groups := mmbGroups(all)
 	if len(groups) == 0 {
@@ -296,8 +296,8 @@ func metricsMMBPaper(_ context.Context, all []*eval.Scored) (eval.Metrics, error
 	return eval.Metrics{{Name: "circular", Value: 100 * right / float64(len(groups))}}, nil
 }
 
-// metricsMMBLMMS is lmms-eval's gpt_eval_score: a letter that is wrong decides a group at once;
-// then the judge, or the last resort without one, reads what the rules could not.
+// metricsMMBLMMS computes lmms-eval's gpt_eval_score. A wrong letter decides a group immediately.
+// Then the judge, or the last resort without one, reads answers that the rules could not read.
 func metricsMMBLMMS(ctx context.Context, all []*eval.Scored, judge Judge) (eval.Metrics, error) {
 	groups := mmbGroups(all)
 	if len(groups) == 0 {

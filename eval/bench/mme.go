@@ -17,14 +17,14 @@ import (
 	"github.com/restore-vlm/restore/internal/pytext"
 )
 
-// MME: two yes-no questions a picture, in 14 subtasks. Fu et al. 2023,
-// https://arxiv.org/abs/2306.13394. A subtask's score is the percentage of right answers and
-// the score of pictures with two right answers, at most 200.
+// MME: two yes-no questions for each picture, in 14 subtasks. Fu et al. 2023,
+// https://arxiv.org/abs/2306.13394. A subtask's score is the percentage of right answers plus the
+// percentage of pictures with two right answers, at most 200.
 //
 //	paper   LLaVA's question, MME's own parser: yes or no in the first four characters; the
-//	        two questions of a picture are neighbours
-//	lmms    the same, one blank more where the question had two; blanks and full stops go
-//	        first, y and n count; questions of a picture have the same question_id
+//	        two questions of a picture are adjacent
+//	lmms    the same, with one more space where the question had two; spaces and full stops are
+//	        removed first, y and n count; questions of a picture have the same question_id
 var mme = definition{
 	name: "mme", title: "MME", splits: []string{"test"},
 	repos: []string{"lmms-lab/MME", "lmms-lab-encoder/MME"},
@@ -57,7 +57,7 @@ const (
 	mmeFolder   = "MME_Benchmark_release_version"
 )
 
-// mmeTruth is the truth of a question and the picture that it is about.
+// mmeTruth is the truth of a question and the picture it is about.
 type mmeTruth struct{ answer, picture string }
 
 func openMME(s *source) (*eval.Benchmark, error) {
@@ -104,11 +104,11 @@ func openMME(s *source) (*eval.Benchmark, error) {
 func checkMMECategory(r *dataset.Row, category string) {
 	if r.Err() == nil && !slices.Contains(mmePerception, category) &&
 		!slices.Contains(mmeCognition, category) {
-		r.Fail("category", "got %q, which is none of MME's 14", category)
+		r.Fail("category", "got %q, want one of MME's 14", category)
 	}
 }
 
-// mmeQuestion is a question without the sentence that asks for yes or no, and the blanks
+// mmeQuestion returns a question without the sentence that asks for yes or no, and the spaces
 // before it.
 func mmeQuestion(text string) string {
 	return pytext.Strip(strings.ReplaceAll(text, mmeSentence, ""))
@@ -116,7 +116,7 @@ func mmeQuestion(text string) string {
 
 // mmeLines reads LLaVA's question file and the truth from the folder of MME's release.
 func mmeLines(s *source, b *eval.Benchmark, file string) error {
-	truth := map[[3]string]string{} // by category, file without its ending, question
+	truth := map[[3]string]string{} // by category, file without extension, question
 	dir := s.folder(file, mmeFolder)
 	if !s.Prompts {
 		release, err := nextTo(file, mmeFolder)
@@ -151,10 +151,10 @@ func mmeLines(s *source, b *eval.Benchmark, file string) error {
 	return nil
 }
 
-// maxMMEFile bounds a file of two questions.
+// maxMMEFile is the most bytes of a file with two questions.
 const maxMMEFile = 1 << 20
 
-// mmeRelease reads the files of questions and answers of MME's folder: CATEGORY/*.txt, or
+// mmeRelease reads the question and answer files of MME's folder: CATEGORY/*.txt, or
 // CATEGORY/questions_answers_YN/*.txt, with lines "question\tYes".
 func mmeRelease(dir string) (map[[3]string]string, error) {
 	truth := map[[3]string]string{}
@@ -226,7 +226,7 @@ func scoreMME(q *eval.Question, said string) eval.Score {
 	return s
 }
 
-// metricsMMEPaper pairs neighbours within each subtask.
+// metricsMMEPaper pairs adjacent questions within each subtask.
 func metricsMMEPaper(_ context.Context, all []*eval.Scored) (eval.Metrics, error) {
 	tasks := map[string][]*eval.Scored{}
 	for _, x := range all {
@@ -271,8 +271,7 @@ func oddMME(category string, n int) error {
 	)
 }
 
-// metricsMMELMMS pairs questions with the same id; a subtask's score is the mean of its
-// pictures'.
+// metricsMMELMMS pairs questions with the same id. A subtask's score is the mean over its pictures.
 func metricsMMELMMS(_ context.Context, all []*eval.Scored) (eval.Metrics, error) {
 	var m eval.Metrics
 	for _, kind := range []struct {

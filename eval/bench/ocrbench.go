@@ -11,12 +11,12 @@ import (
 	"github.com/restore-vlm/restore/internal/pytext"
 )
 
-// OCRBench: what is written there? A thousand questions of ten types; an answer is right when
-// it contains one of the true ones. Liu et al. 2023, https://arxiv.org/abs/2305.07895.
+// OCRBench: reading text in pictures. A thousand questions of ten types; an answer is right if it
+// contains one of the true ones. Liu et al. 2023, https://arxiv.org/abs/2305.07895.
 //
 //	paper   the question and "…single word or phrase."; the number of right answers
-//	lmms    the question alone; full-width characters count as plain ones; that number over
-//	        1000, whatever the number of questions
+//	lmms    only the question; full-width characters count as plain ones; the number of right
+//	        answers over 1000, whatever the number of questions
 var ocrbench = definition{
 	name: "ocrbench", title: "OCRBench", splits: []string{"test"},
 	repos: []string{"echo840/OCRBench"},
@@ -38,7 +38,7 @@ var ocrTypes = []string{
 
 type ocrTruth struct {
 	answers []string
-	formula bool // handwritten: blanks do not count, capitals do
+	formula bool // handwritten formula: spaces do not count, case does
 }
 
 func openOCR(s *source) (*eval.Benchmark, error) {
@@ -62,7 +62,7 @@ func openOCR(s *source) (*eval.Benchmark, error) {
 			return
 		}
 		if r.Err() == nil && !slices.Contains(ocrTypes, q.Category) {
-			r.Fail(kind, "got %q, which is none of OCRBench's ten", q.Category)
+			r.Fail(kind, "got %q, want one of OCRBench's ten", q.Category)
 		}
 		t := ocrTruth{formula: r.Text(set) == "HME100k"}
 		if one, ok := r.Value(answers).(string); ok {
@@ -105,7 +105,7 @@ func openOCR(s *source) (*eval.Benchmark, error) {
 	return b, nil
 }
 
-// scoreOCR looks for an answer in what was said; fold is applied to both where case does not
+// scoreOCR looks for a true answer in the model's answer. fold is applied to both if case does not
 // count.
 func scoreOCR(fold func(string) string) func(*eval.Question, string) eval.Score {
 	return func(q *eval.Question, said string) eval.Score {
@@ -125,7 +125,7 @@ func scoreOCR(fold func(string) string) func(*eval.Question, string) eval.Score 
 	}
 }
 
-// plainWidth makes plain characters of full-width ASCII, and a blank of the ideographic one.
+// plainWidth converts full-width ASCII to plain characters and the ideographic space to a space.
 func plainWidth(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -12,8 +12,8 @@ import (
 // choice is an option of a question: its letter and its text.
 type choice struct{ letter, text string }
 
-// letterOfEvalKit finds the letter that an answer names by VLMEvalKit's rules, which the
-// paper's circular score rests on; "" where none does, and Z for a refusal.
+// letterOfEvalKit finds the letter that an answer names by VLMEvalKit's rules, on which the paper's
+// circular score is based. It returns "" if there is none, and Z for a refusal.
 func letterOfEvalKit(answer string, choices []choice) string {
 	if strings.Contains(answer, "Failed to obtain answer via API") {
 		return optionText(answer, choices, true)
@@ -52,7 +52,7 @@ func letterOfEvalKit(answer string, choices []choice) string {
 	return optionText(answer, choices, true)
 }
 
-// answerIs is "the answer is **B**", with Python's white space.
+// answerIs matches "the answer is **B**", with Python's white space.
 var answerIs = func() *regexp.Regexp {
 	const space = `[\s\v\x1c-\x1f\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}` +
 		`\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+`
@@ -61,8 +61,8 @@ var answerIs = func() *regexp.Regexp {
 	)
 }()
 
-// optionText finds the one option whose text an answer contains, lower case; "" where there
-// are none or several. short refuses answers of more than twice the options' length.
+// optionText finds the one option whose text the answer contains, in lower case. It returns "" if
+// there are none or several. short rejects answers longer than twice the options.
 func optionText(answer string, choices []choice, short bool) string {
 	answer = pytext.Lower(answer)
 	length, found := 0, ""
@@ -91,8 +91,8 @@ func letterOfLMMS(answer string, choices []choice) string {
 	return optionText(answer, choices, false)
 }
 
-// optionLetter looks for one of A to E as a word, then with each of twelve decorations. An A
-// in more than three words may be an article, which stops the search for bare letters.
+// optionLetter looks for one of A to E as a word, then with each of twelve decorations. An A among
+// more than three words may be an article, so it ends the search for bare letters.
 func optionLetter(answer string) string {
 	if strings.Contains(answer, "Failed to obtain answer via API") {
 		return ""
@@ -123,7 +123,7 @@ func optionLetter(answer string) string {
 	return ""
 }
 
-// answerPhrases come before a letter, in any language.
+// answerPhrases are the phrases before a letter, in all languages.
 var answerPhrases = []string{
 	"the answer is",
 	"answer is",
@@ -154,8 +154,8 @@ var answerPhrases = []string{
 	"答えは",
 }
 
-// letterAnywhere is the last resort of lmms-eval's MMBench without a judge: of all places where
-// one of the letters stands, the one of the surest form, and of those the last.
+// letterAnywhere is the last resort of lmms-eval's MMBench without a judge. Of all occurrences of a
+// letter, it takes the most reliable form, and of those the last.
 func letterAnywhere(answer string, letters []string) string {
 	text := pytext.Strip(answer)
 	if text == "" {
@@ -170,7 +170,7 @@ func letterAnywhere(answer string, letters []string) string {
 	runes := []rune(" " + text + " ")
 	inner := []rune(pytext.Strip(text))
 	best, bestRank, bestAt := "", -1, -1
-	// Of equal candidates the first one stays.
+	// Of equal candidates, the first is kept.
 	found := func(letter string, rank, at int) {
 		if rank > bestRank || rank == bestRank && at > bestAt {
 			best, bestRank, bestAt = letter, rank, at
@@ -219,7 +219,7 @@ func letterAnywhere(answer string, letters []string) string {
 	return best
 }
 
-// index is where part begins in s at or after from, -1 where it does not.
+// index returns where part begins in s at or after from, or -1.
 func index(s, part []rune, from int) int {
 	for i := from; i+len(part) <= len(s); i++ {
 		if slices.Equal(s[i:i+len(part)], part) {
@@ -229,7 +229,7 @@ func index(s, part []rune, from int) int {
 	return -1
 }
 
-// lastIndex is where part begins in s for the last time, -1 where it does not.
+// lastIndex returns where part last begins in s, or -1.
 func lastIndex(s, part []rune) int {
 	for i := len(s) - len(part); i >= 0; i-- {
 		if slices.Equal(s[i:i+len(part)], part) {

@@ -12,12 +12,12 @@ import (
 	"github.com/restore-vlm/restore/internal/pytext"
 )
 
-// POPE: is there such an object in the picture? Li et al. 2023,
-// https://arxiv.org/abs/2305.10355. Objects are drawn at random, from the popular ones, or
-// from those that go with what is there.
+// POPE: is an object in the picture? Li et al. 2023, https://arxiv.org/abs/2305.10355. Objects are
+// drawn at random, from the popular ones, or from those that often occur together with the
+// picture's objects.
 //
-//	paper   everything is a yes that does not have the word No, no or not in its first
-//	        sentence; the mean of the three kinds' F1, in percent
+//	paper   everything is a yes unless its first sentence has the word No, no or not; the mean
+//	        of the three kinds' F1, in percent
 //	lmms    the whole answer is yes or no, or counts as neither; one F1 over all questions
 var pope = definition{
 	name: "pope", title: "POPE", splits: []string{"test", "adversarial", "popular", "random"},
@@ -65,8 +65,8 @@ func openPOPE(s *source) (*eval.Benchmark, error) {
 	return b, nil
 }
 
-// popeLines reads LLaVA's question file, and POPE's own files of labels, which belong to the
-// questions of each kind in their order.
+// popeLines reads LLaVA's question file and POPE's own label files, which have the labels of each
+// kind's questions in order.
 func popeLines(s *source, b *eval.Benchmark, file string) error {
 	type label struct{ image, label string }
 	labels := map[string][]label{}
@@ -157,7 +157,7 @@ func popeLines(s *source, b *eval.Benchmark, file string) error {
 	return nil
 }
 
-// yesNo reads a column that says yes or no.
+// yesNo reads a column that holds yes or no.
 func yesNo(r *dataset.Row, column string) string {
 	got := pytext.Strip(pytext.Lower(r.Text(column)))
 	if r.Err() == nil && got != "yes" && got != "no" {
@@ -184,8 +184,8 @@ func scorePOPELMMS(q *eval.Question, answer string) eval.Score {
 	return s
 }
 
-// confusion counts answers by what was said and what is true. Answers that are neither yes
-// nor no are in none of the four.
+// confusion counts answers by prediction and truth. Answers that are neither yes nor no are not
+// counted.
 type confusion struct{ tp, fp, tn, fn float64 }
 
 func (c *confusion) add(x *eval.Scored) {
@@ -205,7 +205,7 @@ func (c *confusion) add(x *eval.Scored) {
 func (c confusion) precision() float64 { return ratio(c.tp, c.tp+c.fp) }
 func (c confusion) recall() float64    { return ratio(c.tp, c.tp+c.fn) }
 
-// ratio is a/b, and 0 where b is.
+// ratio is a/b, or 0 if b is 0.
 func ratio(a, b float64) float64 {
 	if b == 0 {
 		return 0
@@ -213,7 +213,7 @@ func ratio(a, b float64) float64 {
 	return a / b
 }
 
-// metricsPOPEPaper is 0 where no answer is a yes, where the script divides by zero.
+// metricsPOPEPaper is 0 if no answer is a yes; the script then divides by zero.
 func metricsPOPEPaper(_ context.Context, all []*eval.Scored) (eval.Metrics, error) {
 	kinds := map[string]*confusion{}
 	for _, x := range all {

@@ -9,8 +9,8 @@ import (
 	"github.com/restore-vlm/restore/internal/dataset"
 )
 
-// number turns rows into questions with the numbers of the rows. fill reads a row; what it
-// finds wrong with one ends the list.
+// number turns rows into questions numbered by row. fill reads a row; an error in a row ends the
+// list.
 func number(
 	rows iter.Seq2[*dataset.Row, error],
 	fill func(*dataset.Row, *eval.Question),
@@ -42,7 +42,7 @@ func meanMatch(_ context.Context, all []*eval.Scored) (eval.Metrics, error) {
 }
 
 // standardError is the standard error of the points' mean: the sample's standard deviation over the
-// root of its size.
+// square root of its size.
 func standardError(all []*eval.Scored) float64 {
 	mean, sum := eval.Mean(all), 0.0
 	for _, x := range all {

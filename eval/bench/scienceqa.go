@@ -13,15 +13,15 @@ import (
 	"github.com/restore-vlm/restore/internal/pytext"
 )
 
-// ScienceQA: school questions with two to five choices; about half have a picture. Lu et al.
-// 2022, https://arxiv.org/abs/2209.09513. The paper's figure counts questions with one.
+// ScienceQA: school questions with two to five choices; about half have a picture. Lu et al. 2022,
+// https://arxiv.org/abs/2209.09513. The paper's score counts questions with one.
 //
-//	paper   a capital letter alone, "B. text", or one "The answer is B." count; all else fails
+//	paper   a single capital letter, "B. text", or one "The answer is B." counts; the rest fails
 //	lmms    a letter of either case, or a capital with a full stop and anything after it
 //
-// The hub's set with pictures alone is "test", the whole one "full". LLaVA's file holds the
-// whole set: "test" and "full" are all of it, "img" the questions with a picture, which are
-// those that RESTORE's script asks.
+// The hub's set of questions with pictures is "test", the whole set "full". LLaVA's file holds the
+// whole set: "test" and "full" are all of it, "img" the questions with a picture, which RESTORE's
+// script asks.
 var scienceqa = definition{
 	name: "scienceqa", title: "ScienceQA-IMG", splits: []string{"test", "full", "img"},
 	repos: []string{"lmms-lab/ScienceQA", "lmms-lab-encoder/ScienceQA"},
@@ -92,7 +92,7 @@ func sciAnswer(r *dataset.Row, answer int64, choices []string, image bool) sciTr
 	return sciTruth{int(answer), len(choices), image}
 }
 
-// sciText is a question as both harnesses lay it out.
+// sciText lays out a question as both harnesses do.
 func sciText(hint, question string, choices []string) string {
 	var b strings.Builder
 	if hint != "" {
@@ -151,7 +151,7 @@ func sciLLaVA(s *source, b *eval.Benchmark, file string) error {
 			p := problems[fmt.Sprint(id)]
 			if p == nil {
 				if !s.Prompts || !s.paper() {
-					r.Fail("id", "got %q, which problems.json does not hold", fmt.Sprint(id))
+					r.Fail("id", "got %q, which is not in problems.json", fmt.Sprint(id))
 				}
 				return
 			}
@@ -171,7 +171,7 @@ func sciLLaVA(s *source, b *eval.Benchmark, file string) error {
 
 var sciPhrase = regexp.MustCompile(`The answer is ([A-Z])[^\n]`)
 
-// scoreSciPaper takes the letters A to E, whatever the number of choices.
+// scoreSciPaper accepts the letters A to E, whatever the number of choices.
 func scoreSciPaper(q *eval.Question, answer string) eval.Score {
 	answer = pytext.Strip(answer)
 	letter := "FAILED"
@@ -190,8 +190,8 @@ func scoreSciPaper(q *eval.Question, answer string) eval.Score {
 	return s
 }
 
-// metricsSciPaper leaves questions without an answer out of the pictures' share, and counts
-// them as wrong in the whole.
+// metricsSciPaper leaves questions without an answer out of the pictures' score and counts them as
+// wrong in the whole score.
 func metricsSciPaper(_ context.Context, all []*eval.Scored) (eval.Metrics, error) {
 	if len(all) == 0 {
 		return nil, errNoQuestions

@@ -16,9 +16,9 @@ import (
 // SEED-Bench (version 1): questions with four choices about pictures (nine types) and videos
 // (three). Li et al. 2023, https://arxiv.org/abs/2307.16125.
 //
-//	paper   one middle frame of a video; the answer is the bare letter; an id that occurs
-//	        twice has its last answer both times; what has no answer is wrong
-//	lmms    several frames of a video; the first character counts, of either case
+//	paper   one middle frame of a video; the answer is a bare letter; an id that occurs
+//	        twice has its last answer both times; a missing answer is wrong
+//	lmms    several frames of a video; the first character counts, in either case
 var seedbench = definition{
 	name: "seedbench", title: "SEED-Bench", splits: []string{"test"},
 	repos: []string{"lmms-lab/SEED-Bench", "lmms-lab-encoder/SEED-Bench"},
@@ -102,8 +102,8 @@ func seedAnswer(r *dataset.Row) seedTruth {
 	return t
 }
 
-// seedLines reads LLaVA's question file and SEED-Bench.json. Ids are numbers in the one and
-// texts in the other.
+// seedLines reads LLaVA's question file and SEED-Bench.json. Ids are numbers in one and texts in
+// the other.
 func seedLines(s *source, b *eval.Benchmark, file string) error {
 	truth := map[string][]*dataset.Row{}
 	path, err := nextTo(file, "SEED-Bench.json")
@@ -122,7 +122,7 @@ func seedLines(s *source, b *eval.Benchmark, file string) error {
 		return err
 	}
 	dir := s.folder(file, ".")
-	var asked map[string]int // how often each id has come
+	var asked map[string]int // number of occurrences of each id
 	b.Questions = func() iter.Seq2[*eval.Question, error] {
 		asked = map[string]int{}
 		return number(dataset.Lines(file), func(r *dataset.Row, q *eval.Question) {
@@ -151,8 +151,8 @@ func seedLines(s *source, b *eval.Benchmark, file string) error {
 		})
 	}
 	if s.paper() && !s.Prompts {
-		// Questions of SEED-Bench.json that the question file lacks count as wrong, where all
-		// of that was asked.
+		// Questions of SEED-Bench.json that are not in the question file count as wrong, if all of
+		// the file was asked.
 		b.Metrics = func(ctx context.Context, all []*eval.Scored) (eval.Metrics, error) {
 			n := 0
 			for _, times := range asked {
@@ -175,7 +175,7 @@ func seedLines(s *source, b *eval.Benchmark, file string) error {
 	return nil
 }
 
-// seedID is a question's id as a text: a number where it is one.
+// seedID returns a question's id as a text, also if it is a number.
 func seedID(r *dataset.Row) string {
 	id := fmt.Sprint(r.Key("question_id"))
 	if n, err := strconv.ParseInt(id, 10, 64); err == nil {
@@ -191,7 +191,7 @@ func scoreSEEDPaper(q *eval.Question, answer string) eval.Score {
 	return s
 }
 
-// metricsSEEDPaper gives questions with the same id the last one's answer.
+// metricsSEEDPaper gives questions with the same id the answer of the last one.
 func metricsSEEDPaper(_ context.Context, all []*eval.Scored) (eval.Metrics, error) {
 	last := map[string]*eval.Scored{}
 	for _, x := range all {
@@ -221,7 +221,7 @@ func metricsSEEDPaper(_ context.Context, all []*eval.Scored) (eval.Metrics, erro
 	return m, nil
 }
 
-// writeSEED writes a line for each question.
+// writeSEED writes one line for each question.
 func writeSEED(w io.Writer, all []*eval.Scored) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)

@@ -12,12 +12,12 @@ import (
 	"github.com/restore-vlm/restore/internal/pytext"
 )
 
-// TextVQA: questions about what is written on a picture, ten human answers each. Singh et al.
-// 2019, https://arxiv.org/abs/1904.08920. Version 0.5.1.
+// TextVQA: questions about text in a picture, with ten human answers each. Singh et al. 2019,
+// https://arxiv.org/abs/1904.08920. Version 0.5.1.
 //
-//	paper   the question, "Reference OCR token: " with the words that a reader found, and
-//	        "…single word or phrase."; EvalAI's normaliser on both sides
-//	lmms    the same without the reader's words, which scores far lower
+//	paper   the question, "Reference OCR token: " with the words that an OCR program found,
+//	        and "…single word or phrase."; EvalAI's normaliser on both sides
+//	lmms    the same without the OCR words, which scores far lower
 var textvqa = definition{
 	name: "textvqa", title: "TextVQA", splits: []string{"validation", "test"},
 	repos: []string{"lmms-lab/textvqa", "lmms-lab-encoder/textvqa"},
@@ -69,8 +69,8 @@ func openTextVQA(s *source) (*eval.Benchmark, error) {
 	return b, nil
 }
 
-// textvqaLines reads LLaVA's question file. A question is joined with its annotation by the
-// picture and the question's text, because ids in the file are those of pictures.
+// textvqaLines reads LLaVA's question file. A question is matched with its annotation by the
+// picture and the question's text, because the file's ids are those of pictures.
 func textvqaLines(s *source, b *eval.Benchmark, file string) error {
 	type key struct{ image, question string }
 	truth := map[key][]human{}
@@ -98,7 +98,7 @@ func textvqaLines(s *source, b *eval.Benchmark, file string) error {
 			q.Images = []eval.Image{inFolder(dir, r.Text("image"))}
 			question, ok := textvqaQuestion(q.Text)
 			if !ok {
-				r.Fail("text", "no question in it, want two lines, or three with %q", ocrTokens)
+				r.Fail("text", "no question, want two lines, or three with %q", ocrTokens)
 				return
 			}
 			if !s.paper() {
@@ -117,7 +117,7 @@ func textvqaLines(s *source, b *eval.Benchmark, file string) error {
 	return nil
 }
 
-// textvqaQuestion finds the question in a prompt of one of three forms.
+// textvqaQuestion finds the question in a prompt, which has one of three forms.
 func textvqaQuestion(text string) (string, bool) {
 	lines := strings.Split(text, "\n")
 	if strings.HasPrefix(text, "OCR tokens: ") {
@@ -137,7 +137,7 @@ func textvqaQuestion(text string) (string, bool) {
 	return "", false
 }
 
-// tenHumans reads the column answers; each human counts by himself.
+// tenHumans reads the column answers; each human counts separately.
 func tenHumans(r *dataset.Row) []human {
 	answers := r.Texts("answers")
 	if len(answers) != 10 {
@@ -161,7 +161,7 @@ func metricsTextVQAPaper(_ context.Context, all []*eval.Scored) (eval.Metrics, e
 	return eval.Metrics{{Name: "accuracy", Value: 100 * eval.Mean(all)}}, nil
 }
 
-// writeTextVQA writes the answers normalised.
+// writeTextVQA writes the normalised answers.
 func writeTextVQA(w io.Writer, all []*eval.Scored) error {
 	out := make([]upload, len(all))
 	for i, x := range all {

@@ -9,31 +9,31 @@ import (
 	"github.com/restore-vlm/restore/internal/pytext"
 )
 
-// The normaliser of the VQA challenge, in the variants of its users, and the accuracy among
+// The answer normaliser of the VQA challenge in the variants of its users, and the accuracy against
 // ten human answers. Antol et al. 2015, https://visualqa.org/evaluation.html.
 
-// normalVQA is the whole normaliser: what EvalAI does with an answer, and LLaVA's converter.
+// normalVQA is the complete normaliser, as in EvalAI and in LLaVA's converter.
 func normalVQA(s string) string {
 	s = strings.NewReplacer(",", "", "?", "").Replace(pytext.Lower(s))
 	s = pytext.Strip(strings.ReplaceAll(s, "'s", " 's"))
 	return words(punctuation(oneLine(s), true))
 }
 
-// oneLine makes blanks of line ends and tabs, and takes away what is at both ends.
+// oneLine replaces line ends and tabs by spaces and trims spaces at both ends.
 func oneLine(s string) string {
 	return pytext.Strip(strings.NewReplacer("\n", " ", "\t", " ").Replace(s))
 }
 
-// vqaMarks are the characters that become blanks or nothing.
+// vqaMarks are the characters that are replaced by a space or deleted.
 const vqaMarks = ";/[]\"{}()=+\\_-><@`,?!"
 
-// maxStops is how many full stops are deleted: the reference gives a flag of its regular
-// expression in the place of a count.
+// maxStops is how many full stops are deleted: the reference passes a flag of its regular
+// expression as the count.
 const maxStops = 32
 
-// punctuation deletes each mark that stands next to a blank anywhere in s, or all marks when s
-// holds a comma between digits, and makes a blank of the others. Full stops that no digit
-// follows then go. manyCommas lets several commas stand between the digits.
+// punctuation deletes each mark that stands next to a space anywhere in s, or all marks if s has a
+// comma between digits, and replaces the others by a space. Then it deletes full stops that no
+// digit follows. manyCommas allows several commas between the digits.
 func punctuation(s string, manyCommas bool) string {
 	out := s
 	thousands := commaInNumber(s, manyCommas)
@@ -61,7 +61,7 @@ func punctuation(s string, manyCommas bool) string {
 	return b.String()
 }
 
-// commaInNumber says whether a comma, or several, stands between two digits.
+// commaInNumber reports whether a comma, or several, stands between two digits.
 func commaInNumber(s string, many bool) bool {
 	digit, commas := false, 0
 	for _, r := range s {
@@ -80,8 +80,8 @@ func commaInNumber(s string, many bool) bool {
 	return false
 }
 
-// words lowers s, writes numbers up to ten as digits, leaves out articles and puts apostrophes
-// where contractions lack them.
+// words converts s to lower case, writes numbers up to ten as digits, removes articles, and adds
+// missing apostrophes to contractions.
 func words(s string) string {
 	var out []string
 	for _, w := range pytext.Fields(pytext.Lower(s)) {
@@ -101,8 +101,8 @@ func words(s string) string {
 
 var numberWords = strings.Fields("none zero one two three four five six seven eight nine ten")
 
-// contractions maps a word to itself with its apostrophe. The table has gaps ("shed") and
-// surprises ("somebody'd"), which are a part of the rule.
+// contractions maps a word to itself with its apostrophe. The table has gaps ("shed") and surprises
+// ("somebody'd"), which are part of the rule.
 var contractions = func() map[string]string {
 	m := map[string]string{}
 	suffix := func(without, with, stems string) {
@@ -139,11 +139,11 @@ var contractions = func() map[string]string {
 // human is one of ten answers to a question.
 type human struct {
 	answer string
-	rest   string // what else is known of it; two that are equal in all count as one
+	rest   string // all other data; humans that are equal in everything count as one
 }
 
-// agreement returns what each human says of an answer: a third for each other human who gave
-// the same, at most 1.
+// agreement returns each human's score of an answer: a third for each other human who gave the same
+// answer, at most 1.
 func agreement(humans []human, answer string) []float64 {
 	out := make([]float64, len(humans))
 	for i, h := range humans {
@@ -158,7 +158,7 @@ func agreement(humans []human, answer string) []float64 {
 	return out
 }
 
-// sumMean is the mean as a sum of floats, one after the other, gives it.
+// sumMean is the mean of a sum of floats in order.
 func sumMean(v []float64) float64 {
 	sum := 0.0
 	for _, x := range v {

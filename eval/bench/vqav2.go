@@ -13,14 +13,14 @@ import (
 	"github.com/restore-vlm/restore/internal/pytext"
 )
 
-// VQAv2: open questions about COCO pictures, ten human answers each. Goyal et al. 2017,
-// https://arxiv.org/abs/1612.00837. The paper's split, test-dev, is scored by a server.
+// VQAv2: open questions about COCO pictures, with ten human answers each. Goyal et al. 2017,
+// https://arxiv.org/abs/1612.00837. A server scores the paper's split, test-dev.
 //
-//	paper   the question and "…single word or phrase."; the official vqaEval.py: both sides
-//	        lose marks, articles and number words unless all ten humans agree to the letter;
-//	        the upload goes through EvalAI's whole normaliser, and holds every id of test
+//	paper   the question and "…single word or phrase."; the official vqaEval.py: marks, articles
+//	        and number words are removed on both sides unless all ten humans agree exactly;
+//	        the upload goes through EvalAI's complete normaliser and has every id of test
 //	lmms    the same prompt; both sides are always normalised, several commas count as one;
-//	        the upload holds the answers as given
+//	        the upload has the answers as given
 var vqav2 = definition{
 	name: "vqav2", title: "VQAv2", splits: []string{"testdev", "test", "validation"},
 	repos: []string{"lmms-lab/VQAv2", "lmms-lab-encoder/VQAv2"},
@@ -244,8 +244,7 @@ func writeVQALMMS(w io.Writer, all []*eval.Scored) error {
 	return json.NewEncoder(w).Encode(out)
 }
 
-// writeVQAPaper writes an answer for every id of the split test, an empty one where it was
-// not asked.
+// writeVQAPaper writes an answer for every id of the split test, empty if it was not asked.
 func writeVQAPaper(w io.Writer, all []*eval.Scored, ids iter.Seq2[int64, error]) error {
 	answers := map[int64]string{}
 	for _, x := range all {

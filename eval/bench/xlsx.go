@@ -12,7 +12,7 @@ import (
 	"github.com/restore-vlm/restore/internal/pytext"
 )
 
-// writeMMBench writes the table that MMBench's server takes: LLaVA's columns, or lmms-eval's.
+// writeMMBench writes the table for MMBench's server with LLaVA's columns or lmms-eval's.
 func writeMMBench(w io.Writer, all []*eval.Scored, paper, culture bool) error {
 	columns := "index question answer prediction hint source split category L2-category A B C D E"
 	switch {
@@ -40,7 +40,7 @@ func writeMMBench(w io.Writer, all []*eval.Scored, paper, culture bool) error {
 			default:
 				var ok bool
 				if v, ok = m.cells[c]; !ok && c == "E" {
-					v = "nan" // what the harness writes for an option that no question has
+					v = "nan" // the harness writes this for an option that no question has
 				}
 			}
 			row = append(row, v)
@@ -55,7 +55,7 @@ func writeMMBench(w io.Writer, all []*eval.Scored, paper, culture bool) error {
 //go:embed all:workbook
 var workbook embed.FS
 
-// workbookParts are the files of workbook, and their names in a workbook.
+// workbookParts maps the files of workbook to their names in a workbook.
 var workbookParts = [][2]string{
 	{"workbook/types.xml", "[Content_Types].xml"},
 	{"workbook/root.xml", "_rels/.rels"},
@@ -63,7 +63,7 @@ var workbookParts = [][2]string{
 	{"workbook/sheets.xml", "xl/_rels/workbook.xml.rels"},
 }
 
-// writeXLSX writes a workbook of one sheet. A cell is a text, an int64, or nil for none.
+// writeXLSX writes a workbook with one sheet. A cell is a text, an int64, or nil if it is empty.
 func writeXLSX(w io.Writer, rows [][]any) error {
 	z := zip.NewWriter(w)
 	for _, p := range workbookParts {

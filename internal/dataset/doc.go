@@ -1,7 +1,7 @@
-// Package dataset reads the files in which benchmarks are published: parquet shards of the
-// hub, JSON lines, JSON documents and tables with tabs.
+// Package dataset reads the file formats of published benchmarks: parquet shards of the hub, JSON
+// lines, JSON documents and tab-separated tables.
 //
-// All of them yield a [Row] at a time, which knows where it came from: whatever is wrong with
-// a cell is one line that names file, row and column. Nothing is held but the row at hand.
-// Files are foreign: every size in them is checked before memory is allocated for it.
+// All of them yield one [Row] at a time, which knows its origin: an error in a cell is one line
+// that names file, row and column. Only the current row is held in memory. Files are not trusted:
+// every size in them is checked before memory is allocated.
 package dataset

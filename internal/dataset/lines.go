@@ -12,11 +12,10 @@ import (
 	"unicode/utf8"
 )
 
-// maxLine bounds a line of JSON.
+// maxLine is the most bytes of a line of JSON.
 const maxLine = 64 << 20
 
-// Lines yields the rows of a file with a JSON object a line. Lines without anything are passed
-// over.
+// Lines yields the rows of a file with one JSON object per line. It skips empty lines.
 func Lines(path string) iter.Seq2[*Row, error] {
 	return func(yield func(*Row, error) bool) {
 		f, err := os.Open(path)
@@ -53,7 +52,7 @@ func Lines(path string) iter.Seq2[*Row, error] {
 	}
 }
 
-// object reads one JSON object.
+// object decodes one JSON object.
 func object(data []byte) (map[string]any, error) {
 	if !utf8.Valid(data) {
 		return nil, errors.New("is not UTF-8")
@@ -73,8 +72,8 @@ func object(data []byte) (map[string]any, error) {
 	return cells, nil
 }
 
-// Array yields the items of the JSON array that is a file, or the member of that name of the
-// object that is the file; all else is passed over.
+// Array yields the items of the JSON array in a file or, if member is not empty, of that member of
+// the file's JSON object. It skips everything else.
 func Array(path, member string) iter.Seq2[*Row, error] {
 	return func(yield func(*Row, error) bool) {
 		row := int64(0)
@@ -104,7 +103,7 @@ type Member struct {
 	*Row
 }
 
-// Object yields the members, each an object, of the JSON object that is a file.
+// Object yields the members of the JSON object in a file; each must be an object.
 func Object(path string) iter.Seq2[Member, error] {
 	return func(yield func(Member, error) bool) {
 		row := int64(0)
@@ -132,8 +131,8 @@ func Object(path string) iter.Seq2[Member, error] {
 
 var errStop = errors.New("stop")
 
-// document opens the JSON document that is a file, passes over what stands before the value
-// which opens with the delimiter, and calls item at each of its items.
+// document opens a file with a JSON document, skips everything before the value that opens with the
+// delimiter, and calls item for each of its items.
 func document(path, member string, open json.Delim, item func(*json.Decoder) error) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -169,7 +168,7 @@ func document(path, member string, open json.Delim, item func(*json.Decoder) err
 	return err
 }
 
-// enter passes over the members of the object that dec is before, up to the value of one.
+// enter skips the members of the object that follows in dec, up to the value of the given one.
 func enter(dec *json.Decoder, member string) error {
 	tok, err := dec.Token()
 	if err != nil {
@@ -193,7 +192,7 @@ func enter(dec *json.Decoder, member string) error {
 	return fmt.Errorf("column %q: missing", member)
 }
 
-// skip passes over a value without holding it.
+// skip skips a value without holding it in memory.
 func skip(dec *json.Decoder) error {
 	for depth := 0; ; {
 		tok, err := dec.Token()
@@ -212,7 +211,7 @@ func skip(dec *json.Decoder) error {
 	}
 }
 
-// utf8Reader refuses bytes that are not UTF-8, which the decoder would replace.
+// utf8Reader returns an error for bytes that are not UTF-8, which the decoder would replace.
 type utf8Reader struct {
 	in   *bufio.Reader
 	left []byte

@@ -68,7 +68,7 @@ func TestObject(t *testing.T) {
 	}
 }
 
-// Ensure that what is wrong with a cell names file, row and column.
+// Ensure that an error in a cell names file, row and column.
 func TestRow(t *testing.T) {
 	cells := map[string]any{"n": nil, "s": "x", "d": "12", "l": []any{"a", 1.0}, "bad": "\xff"}
 	for want, read := range map[string]func(*Row){

@@ -16,34 +16,34 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 )
 
-// Limits on what a parquet file may make this program allocate.
+// Limits on the memory that a parquet file can make this program allocate.
 const (
 	maxFooter     = 64 << 20 // bytes of metadata
-	maxPageHeader = 64 << 20 // bytes: of some writers the least and the greatest picture are in it
-	maxPage       = 1 << 30  // bytes of a page, uncompressed: the longest picture
+	maxPageHeader = 64 << 20 // bytes; some writers put the least and the greatest picture into it
+	maxPage       = 1 << 30  // bytes of an uncompressed page, and so of a picture
 	maxRatio      = 4096     // of uncompressed to compressed bytes, beyond minPage
 	minPage       = 16 << 20
-	maxPageValues = 1 << 20 // values of a page, in addition to 64 a byte
+	maxPageValues = 1 << 20 // values of a page, in addition to 64 per byte
 )
 
-// Parquet is a split of a data set in the hub's form: shards of one schema, in order.
+// Parquet is a split of a data set in the hub's format: shards with one schema, in order.
 type Parquet struct {
 	shards []*shard
-	mu     sync.Mutex // of what shards remember of Picture
+	mu     sync.Mutex // guards what shards keep for Picture
 }
 
 type shard struct {
-	name string // as errors have it
+	name string // in errors
 	file *os.File
 	size int64
 	*parquet.File
 
-	pictures *tree  // what Picture reads
+	pictures *tree  // for Picture
 	column   string // of pictures
-	at       int64  // the row that pictures holds
+	at       int64  // the row that pictures is at
 }
 
-// OpenParquet opens the shards of a split; names are what errors call them.
+// OpenParquet opens the shards of a split; errors use names.
 func OpenParquet(dir string, names []string) (_ *Parquet, err error) {
 	p := &Parquet{}
 	defer func() {
@@ -74,7 +74,7 @@ func (p *Parquet) Close() error {
 	return errors.Join(errs...)
 }
 
-// guard turns a panic of the parquet library over a malformed file into an error.
+// guard turns a panic of the parquet library on a malformed file into an error.
 func guard(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -84,7 +84,7 @@ func guard(f func() error) (err error) {
 	return f()
 }
 
-// open checks the sizes that the file announces, and opens it.
+// open checks the sizes in the file's metadata and opens it.
 func (s *shard) open() error {
 	info, err := s.file.Stat()
 	if err != nil {
@@ -128,7 +128,7 @@ func (s *shard) open() error {
 	return err
 }
 
-// check compares what the metadata says with the file and with itself.
+// check checks that the metadata is consistent with the file and with itself.
 func (s *shard) check(meta *format.FileMetaData) error {
 	if meta.EncryptionAlgorithm.Value != nil {
 		return errors.New("encrypted")
@@ -139,7 +139,7 @@ func (s *shard) check(meta *format.FileMetaData) error {
 		if g.NumRows < 0 || rows+g.NumRows < rows {
 			return fmt.Errorf("row group %d: %d rows", i, g.NumRows)
 		}
-		if rows += g.NumRows; g.NumRows == 0 { // pages of nothing may be left out
+		if rows += g.NumRows; g.NumRows == 0 { // empty pages may be left out
 			continue
 		}
 		for j, c := range g.Columns {
@@ -164,8 +164,8 @@ func (s *shard) check(meta *format.FileMetaData) error {
 	return nil
 }
 
-// checkPages walks the headers of a chunk's pages and refuses sizes that its bytes cannot
-// have.
+// checkPages goes over the headers of a chunk's pages and returns an error for sizes that are
+// impossible for its bytes.
 func (s *shard) checkPages(m *format.ColumnMetaData) error {
 	at := m.DataPageOffset
 	if m.DictionaryPageOffset != 0 {
@@ -200,8 +200,7 @@ func (s *shard) checkPages(m *format.ColumnMetaData) error {
 	return nil
 }
 
-// pageHeader reads the header at a byte of the file, and returns its length. buf grows as far
-// as it needs.
+// pageHeader reads the header at an offset of the file and returns its length. buf grows as needed.
 func (s *shard) pageHeader(h *format.PageHeader, buf *[]byte, at, end int64) (int, error) {
 	for {
 		b := (*buf)[:min(int64(len(*buf)), end-at)]
@@ -222,9 +221,9 @@ func (s *shard) pageHeader(h *format.PageHeader, buf *[]byte, at, end int64) (in
 	}
 }
 
-// Scan yields the rows from row number from on, with the cells of columns; without is a
-// member of structs that is left out, as "bytes" of a picture, which is then never read. A
-// column that is not there ends it.
+// Scan yields the rows from row number from on, with the cells of columns. without is a member of
+// structs to leave out, such as "bytes" of a picture, which is then never read. A missing column
+// ends the sequence with an error.
 func (p *Parquet) Scan(from int64, without string, columns ...string) iter.Seq2[*Row, error] {
 	return func(yield func(*Row, error) bool) {
 		for _, s := range p.shards {
@@ -266,7 +265,7 @@ func (p *Parquet) Scan(from int64, without string, columns ...string) iter.Seq2[
 	}
 }
 
-// HasColumn says whether the first shard has a column.
+// HasColumn reports whether the first shard has a column.
 func (p *Parquet) HasColumn(name string) bool {
 	return len(p.shards) > 0 && p.shards[0].Root().Column(name) != nil
 }
@@ -287,11 +286,11 @@ func (s *shard) columns() string {
 	return strings.Join(names, ", ")
 }
 
-// tree is a column with the columns inside it.
+// tree is a column with its nested columns.
 type tree struct {
 	column *parquet.Column
 	inside []*tree
-	leaf   *leaf // nil of groups
+	leaf   *leaf // nil for groups
 }
 
 func (s *shard) tree(c *parquet.Column, without string) *tree {
@@ -318,7 +317,7 @@ func (t *tree) leaves() (all []*leaf) {
 	return all
 }
 
-// read gathers the values of a row.
+// read reads the values of a row.
 func (t *tree) read(row int64) error {
 	for _, l := range t.leaves() {
 		if err := l.read(row); err != nil {
@@ -328,7 +327,7 @@ func (t *tree) read(row int64) error {
 	return nil
 }
 
-// value assembles what read gathered.
+// value assembles the values that read has read.
 func (t *tree) value() any {
 	parts := map[*leaf][]parquet.Value{}
 	for _, l := range t.leaves() {
@@ -337,8 +336,8 @@ func (t *tree) value() any {
 	return t.assemble(parts, false)
 }
 
-// assemble builds a value from the leaves' values that belong to it. item says that the
-// column repeats and the values are those of one of its items.
+// assemble builds a value from its leaves' values. item means that the column repeats and the
+// values belong to one of its items.
 func (t *tree) assemble(parts map[*leaf][]parquet.Value, item bool) any {
 	leaves := t.leaves()
 	if len(leaves) == 0 {
@@ -362,7 +361,7 @@ func (t *tree) assemble(parts map[*leaf][]parquet.Value, item bool) any {
 		return scalar(first[0])
 	}
 	if len(t.inside) == 1 && t.inside[0].column.Repeated() {
-		// A list: its group holds the repeated group "list", that the items' column.
+		// A list: its group holds the repeated group "list", which holds the items' column.
 		repeated := t.inside[0]
 		list, _ := repeated.assemble(parts, false).([]any)
 		if len(repeated.inside) == 1 && repeated.leaf == nil {
@@ -382,7 +381,7 @@ func (t *tree) assemble(parts map[*leaf][]parquet.Value, item bool) any {
 	return group
 }
 
-// split cuts the values of a repeated column into those of its items.
+// split divides the values of a repeated column by item.
 func (t *tree) split(parts map[*leaf][]parquet.Value) (items []map[*leaf][]parquet.Value) {
 	for l, values := range parts {
 		n, start := 0, 0
@@ -416,12 +415,12 @@ func scalar(v parquet.Value) any {
 	return string(v.ByteArray())
 }
 
-// leaf reads the values of a column without columns inside, row after row.
+// leaf reads the values of a column without nested columns, row after row.
 type leaf struct {
 	shard  *shard
 	column *parquet.Column
 
-	values []parquet.Value // of the row that was read last
+	values []parquet.Value // of the last row that was read
 
 	end    int64 // the row after the group's last
 	next   int64 // the row that is read next
@@ -429,7 +428,7 @@ type leaf struct {
 	page   parquet.Page
 	reader parquet.ValueReader
 	buf    [16]parquet.Value
-	have   []parquet.Value // of buf, not yet used
+	have   []parquet.Value // of buf, not used yet
 }
 
 func (l *leaf) close() {
@@ -440,7 +439,7 @@ func (l *leaf) close() {
 	l.pages, l.page, l.reader, l.have = nil, nil, nil, nil
 }
 
-// read gathers the values of row, which is not before the one that was read last.
+// read reads the values of row, which must not be before the last row that was read.
 func (l *leaf) read(row int64) error {
 	if l.pages == nil || row >= l.end {
 		if err := l.seek(row); err != nil {
@@ -474,7 +473,7 @@ func (l *leaf) read(row int64) error {
 	return nil
 }
 
-// peek returns the next value, and leaves it to be read.
+// peek returns the next value without consuming it.
 func (l *leaf) peek() (parquet.Value, error) {
 	for len(l.have) == 0 {
 		if l.reader == nil {
@@ -533,7 +532,7 @@ func (p *Parquet) At(column string, row int64) string {
 }
 
 // Picture returns the encoded bytes of picture i in the cell of a column that holds a picture,
-// {bytes, path}, or a list of them. It is fast for rows that are asked for in order.
+// {bytes, path}, or a list of them. It is fast if rows are read in order.
 func (p *Parquet) Picture(column string, row int64, i int) ([]byte, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -51,7 +51,7 @@ func samples(n int) []sample {
 	return rows
 }
 
-// write writes rows into a file, with a few rows a group and a page.
+// write writes rows to a file, with a few rows per group and page.
 func write(t testing.TB, name string, rows []sample, options ...parquet.WriterOption) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -77,8 +77,8 @@ func open(t testing.TB, path string) *Parquet {
 	return p
 }
 
-// Ensure that nested cells, rows from any on, and pictures are as they were written, whatever
-// the form of the file.
+// Ensure that nested cells, rows from any index on, and pictures are read as written, in every form
+// of the file.
 func TestParquet(t *testing.T) {
 	rows := samples(40)
 	for name, options := range map[string][]parquet.WriterOption{
@@ -136,7 +136,7 @@ func TestParquet(t *testing.T) {
 	}
 }
 
-// Ensure that a column that is not there is named.
+// Ensure that the error for a missing column names it.
 func TestParquetColumn(t *testing.T) {
 	p := open(t, write(t, "a.parquet", samples(3)))
 	for _, err := range p.Scan(0, "", "id", "question") {
@@ -152,8 +152,7 @@ func TestParquetColumn(t *testing.T) {
 	}
 }
 
-// Ensure that files which are cut, or whose bytes are changed, are refused in a line and take
-// little memory.
+// Ensure that files that are cut off or changed return an error of one line and take little memory.
 func TestParquetDamaged(t *testing.T) {
 	whole, err := os.ReadFile(
 		write(t, "a.parquet", samples(20), parquet.Compression(&parquet.Snappy)),
@@ -182,11 +181,11 @@ func TestParquetDamaged(t *testing.T) {
 	}
 	runtime.ReadMemStats(&after)
 	if each := (after.TotalAlloc - before.TotalAlloc) / tries; each > 64<<20 {
-		t.Errorf("%d bytes allocated a file of %d bytes", each, len(whole))
+		t.Errorf("%d bytes allocated for a file of %d bytes", each, len(whole))
 	}
 }
 
-// readAll reads all of a file that may be damaged; what is wrong is said in a line.
+// readAll reads all of a file that may be damaged; an error must be one line.
 func readAll(t testing.TB, path string) {
 	p, err := OpenParquet(filepath.Dir(path), []string{filepath.Base(path)})
 	if err == nil {
@@ -226,7 +225,7 @@ func FuzzParquet(f *testing.F) {
 	})
 }
 
-// Ensure that pages are read whose headers hold the least and the greatest picture.
+// Ensure that pages whose headers hold the least and the greatest picture can be read.
 func TestParquetStatistics(t *testing.T) {
 	rows := samples(3)
 	rows[1].Image.Bytes = bytes.Repeat([]byte{7}, 3<<20)
@@ -237,7 +236,7 @@ func TestParquetStatistics(t *testing.T) {
 	}
 }
 
-// Ensure that a shard without rows is read.
+// Ensure that a shard without rows can be read.
 func TestParquetEmpty(t *testing.T) {
 	p := open(t, write(t, "empty.parquet", nil))
 	if p.Len() != 0 {

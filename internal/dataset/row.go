@@ -8,25 +8,24 @@ import (
 	"unicode/utf8"
 )
 
-// Row is one row of a file. Its methods read a cell by the name of its column; the first that
-// fails is kept for Err, and all later ones return zero values.
+// Row is one row of a file. Its methods read a cell by the name of its column. The first failure is
+// kept for Err, and all later calls return zero values.
 type Row struct {
 	file  string
 	row   int64 // from 0, in the file
-	line  int   // from 1, of files of lines; else 0
-	at    int64 // byte of the file, of tables; else 0
+	line  int   // from 1, for files of lines; otherwise 0
+	at    int64 // offset in the file, for tables; otherwise 0
 	cells map[string]any
 	err   error
 }
 
-// NewRow returns row number row of file, which begins at line, or 0 in files without lines. A
-// cell is nil, a string, a bool, an int64, a float64, a json.Number, a []any or a
-// map[string]any.
+// NewRow returns row number row of file. It begins at line, or 0 for files without lines. A cell is
+// nil, a string, a bool, an int64, a float64, a json.Number, a []any or a map[string]any.
 func NewRow(file string, row int64, line int, cells map[string]any) *Row {
 	return &Row{file: file, row: row, line: line, cells: cells}
 }
 
-// Err returns what was first wrong with a cell.
+// Err returns the first error in a cell.
 func (r *Row) Err() error { return r.err }
 
 // Where names the row: its file and number.
@@ -43,17 +42,17 @@ func (r *Row) File() string { return r.file }
 // Row returns the row's number in its file, from 0.
 func (r *Row) Row() int64 { return r.row }
 
-// Fail notes what is wrong with a column.
+// Fail records an error in a column.
 func (r *Row) Fail(column, format string, args ...any) {
 	if r.err == nil {
 		r.err = fmt.Errorf("%s, column %q: %s", r.Where(), column, fmt.Sprintf(format, args...))
 	}
 }
 
-// Has says whether there is such a column.
+// Has reports whether the column exists.
 func (r *Row) Has(column string) bool { _, ok := r.cells[column]; return ok }
 
-// Value returns the cell of a column, nil where it is null.
+// Value returns the cell of a column, nil if it is null.
 func (r *Row) Value(column string) any {
 	v, ok := r.cells[column]
 	if !ok {
@@ -71,7 +70,7 @@ func (r *Row) Text(column string) string {
 	return s
 }
 
-// Optional returns a cell that holds a text or null; ok says which.
+// Optional returns a cell that holds a text or null; ok is false for null.
 func (r *Row) Optional(column string) (s string, ok bool) {
 	switch v := r.Value(column).(type) {
 	case nil:
@@ -96,7 +95,7 @@ func (r *Row) Int(column string) int64 {
 	return n
 }
 
-// Bool returns a cell that holds a truth value.
+// Bool returns a cell that holds a boolean.
 func (r *Row) Bool(column string) bool {
 	v, ok := r.Value(column).(bool)
 	if !ok {
@@ -105,7 +104,7 @@ func (r *Row) Bool(column string) bool {
 	return v
 }
 
-// Key returns a cell that holds a text or a whole number, as it is.
+// Key returns a cell that holds a text or a whole number, unchanged.
 func (r *Row) Key(column string) any {
 	switch v := r.Value(column).(type) {
 	case string:
@@ -119,7 +118,7 @@ func (r *Row) Key(column string) any {
 	return nil
 }
 
-// Texts returns a cell that holds a list of texts, nil where it is null.
+// Texts returns a cell that holds a list of texts, nil if it is null.
 func (r *Row) Texts(column string) []string {
 	v := r.Value(column)
 	if v == nil {
@@ -141,7 +140,7 @@ func (r *Row) Texts(column string) []string {
 	return out
 }
 
-// List returns a cell that holds a list, each item as a row of its own; nil where it is null.
+// List returns a cell that holds a list, each item as a row; nil if it is null.
 func (r *Row) List(column string) []*Row {
 	v := r.Value(column)
 	if v == nil {
@@ -163,7 +162,7 @@ func (r *Row) List(column string) []*Row {
 	return out
 }
 
-// Take adopts the first failure of rows that List returned.
+// Take keeps the first failure of rows that List returned.
 func (r *Row) Take(rows []*Row) {
 	for _, item := range rows {
 		if r.err == nil {
@@ -172,7 +171,7 @@ func (r *Row) Take(rows []*Row) {
 	}
 }
 
-// Rest returns all cells but one as a text that is equal for equal cells.
+// Rest returns all cells but one as a text; it is equal for equal cells.
 func (r *Row) Rest(but string) string {
 	cells := maps.Clone(r.cells)
 	delete(cells, but)
@@ -205,7 +204,7 @@ func whole(v any) (int64, bool) {
 	return 0, false
 }
 
-// kind names what a cell holds.
+// kind names the type of a cell's value.
 func kind(v any) string {
 	switch v.(type) {
 	case nil:
@@ -222,7 +221,7 @@ func kind(v any) string {
 	return "a number"
 }
 
-// show is kind with the value where it is short.
+// show is kind, followed by the value if it is short.
 func show(v any) string {
 	switch v := v.(type) {
 	case string:

@@ -12,8 +12,7 @@ import (
 	"strings"
 )
 
-// Shards are the parquet files below a folder, by configuration and split, as the hub names
-// them.
+// Shards are the parquet files below a folder, by configuration and split, in the hub's naming.
 type Shards struct {
 	Dir   string
 	files map[[2]string][]shardFile
@@ -24,10 +23,10 @@ type shardFile struct {
 	index, of int
 }
 
-// DefaultConfig is the configuration of files that lie in no folder of their own.
+// DefaultConfig is the configuration of files that are not in a folder of their own.
 const DefaultConfig = "default"
 
-// maxDepth bounds how deep shards are looked for: data set / configuration / split / file.
+// maxDepth is how deep shards are searched: data set / configuration / split / file.
 const maxDepth = 3
 
 var (
@@ -35,9 +34,9 @@ var (
 	partName  = regexp.MustCompile(`^(\d{4})\.parquet$`)
 )
 
-// FindShards lists the parquet files of the data set repo, "owner/name", at a place: its
-// folder, a folder with folders of owners or data sets, a folder of the hub's cache, or one
-// file. Several owners may have published the same.
+// FindShards lists the parquet files of the data set repo, "owner/name". place is its folder, a
+// folder with folders of owners or data sets, a folder of the hub's cache, or one file. Several
+// owners may have published the same data set.
 func FindShards(place string, repos ...string) (*Shards, error) {
 	if info, err := os.Stat(place); err != nil {
 		return nil, err
@@ -47,7 +46,7 @@ func FindShards(place string, repos ...string) (*Shards, error) {
 	}
 	dirs := snapshots(place)
 	if _, err := os.Stat(filepath.Join(place, "README.md")); err == nil {
-		dirs = append(dirs, place) // its card
+		dirs = append(dirs, place) // the data set's README
 	}
 	for _, repo := range repos {
 		owner, name, _ := strings.Cut(repo, "/")
@@ -72,8 +71,8 @@ func FindShards(place string, repos ...string) (*Shards, error) {
 	return &Shards{Dir: place}, nil
 }
 
-// snapshots returns the folders that a folder of the hub's cache keeps, the one that its
-// reference main names first.
+// snapshots returns the snapshot folders in a folder of the hub's cache; the one that its reference
+// main names is first.
 func snapshots(cache string) (dirs []string) {
 	if main, err := os.ReadFile(filepath.Join(cache, "refs", "main")); err == nil {
 		dirs = append(dirs, filepath.Join(cache, "snapshots", strings.TrimSpace(string(main))))
@@ -102,8 +101,8 @@ func list(dir string) (*Shards, error) {
 	return s, err
 }
 
-// add files a path: "CONFIG/SPLIT-00000-of-00003-HASH.parquet", without a folder or with one
-// named data the default configuration, or "CONFIG/SPLIT/0000.parquet".
+// add adds a path: "CONFIG/SPLIT-00000-of-00003-HASH.parquet" or "CONFIG/SPLIT/0000.parquet". The
+// default configuration has no folder, or one named data.
 func (s *Shards) add(name string) error {
 	dir, base := path.Split(name)
 	config := path.Base(path.Clean("/" + dir))
@@ -131,10 +130,10 @@ func (s *Shards) add(name string) error {
 	return nil
 }
 
-// Empty says whether there are no shards at all.
+// Empty reports whether there are no shards.
 func (s *Shards) Empty() bool { return len(s.files) == 0 }
 
-// Splits names what is there: "CONFIG/SPLIT".
+// Splits lists the existing splits: "CONFIG/SPLIT".
 func (s *Shards) Splits() (names []string) {
 	for key := range s.files {
 		names = append(names, key[0]+"/"+key[1])
@@ -143,8 +142,8 @@ func (s *Shards) Splits() (names []string) {
 	return names
 }
 
-// Open opens the shards of a split, of the first of configs that is there; a folder that
-// holds one configuration alone is taken for it. A shard that is missing is an error.
+// Open opens the shards of a split in the first of configs that exists. If the folder holds only
+// one configuration, Open uses that. A missing shard is an error.
 func (s *Shards) Open(split string, configs ...string) (*Parquet, error) {
 	for _, config := range append(configs, DefaultConfig) {
 		files := slices.Clone(s.files[[2]string{config, split}])

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Ensure that a data set is found in each place where people have it.
+// Ensure that a data set is found in each supported place.
 func TestFindShards(t *testing.T) {
 	files := []string{
 		"data/test-00000-of-00002-0a1b.parquet",
@@ -44,7 +44,7 @@ func TestFindShards(t *testing.T) {
 	}
 }
 
-// Ensure that a shard that is missing, or there twice, is named.
+// Ensure that the error for a missing or duplicate shard names it.
 func TestShardsRefused(t *testing.T) {
 	for want, names := range map[string][]string{
 		"shard 1 of 2 is missing":      {"test-00000-of-00002.parquet"},

@@ -12,16 +12,16 @@ import (
 	"strings"
 )
 
-// maxCell bounds a cell: a picture in base64.
+// maxCell is the most bytes of a cell: a picture in base64.
 const maxCell = 256 << 20
 
-// maxColumns bounds the columns of a table.
+// maxColumns is the most columns of a table.
 const maxColumns = 1024
 
-// Table yields the rows of a file of cells between tabs, by the rules of pandas' read_table: a
-// cell that begins with a quotation mark ends with one, and holds tabs, line ends and doubled
-// marks; lines without anything are passed over; a cell that is empty or says that there is no
-// value (see Absent) is null, and so are those that a short line lacks. All others are texts.
+// Table yields the rows of a tab-separated file by the rules of pandas' read_table. A cell that
+// begins with a quotation mark ends with one, and may hold tabs, line ends and doubled marks. Empty
+// lines are skipped. A cell that is empty or stands for a missing value (see Absent) is null, and
+// so are missing cells at the end of a line. All others are texts.
 func Table(path string) iter.Seq2[*Row, error] {
 	return func(yield func(*Row, error) bool) {
 		f, err := os.Open(path)
@@ -69,8 +69,8 @@ func Table(path string) iter.Seq2[*Row, error] {
 	}
 }
 
-// Cell returns a function that reads one cell of a row of a table again, so that a picture
-// need not be held.
+// Cell returns a function that reads one cell of a table's row again, so that a picture need not be
+// held in memory.
 func (r *Row) Cell(column string) func() (string, error) {
 	again := &Row{file: r.file, row: r.row, line: r.line, at: r.at}
 	return func() (string, error) {
@@ -98,7 +98,7 @@ func (r *Row) Cell(column string) func() (string, error) {
 	}
 }
 
-// Absent says whether pandas takes a cell for one without a value.
+// Absent reports whether pandas reads a cell as a missing value.
 func Absent(cell string) bool {
 	switch cell {
 	case "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN",
@@ -114,7 +114,7 @@ type table struct {
 	at   int64 // the next byte
 }
 
-// newTable reads from the beginning of a file; a mark of UTF-8 is passed over.
+// newTable reads from the beginning of a file and skips a byte order mark.
 func newTable(f io.Reader) *table {
 	t := &table{in: bufio.NewReaderSize(f, 1<<16), line: 1}
 	if mark, err := t.in.Peek(3); err == nil && bytes.Equal(mark, []byte("\ufeff")) {
@@ -124,7 +124,7 @@ func newTable(f io.Reader) *table {
 	return t
 }
 
-// record returns the cells of the next line that holds any, and its first line's number.
+// record returns the cells of the next line that is not empty, and the number of its first line.
 func (t *table) record() (cells []string, line int, err error) {
 	var cell strings.Builder
 	for {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// file writes a file of a test.
+// file writes a file for a test.
 func file(t testing.TB, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -34,7 +34,7 @@ func collect(rows iter.Seq2[*Row, error]) (out []string, err error) {
 	return out, nil
 }
 
-// Ensure what pandas 3.1.1 reads.
+// Ensure that tables are read as pandas 3.1.1 reads them.
 func TestTable(t *testing.T) {
 	for name, c := range map[string]struct{ in, want string }{
 		"plain":              {"a\tb\n1\tx\n", `{"a":"1","b":"x"}`},

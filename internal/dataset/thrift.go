@@ -5,18 +5,17 @@ import (
 	"errors"
 )
 
-// Thrift's compact protocol, as far as it takes to find where a struct ends. Lists and texts
-// that are longer than the bytes which are left are refused, so that a decoder may allocate
-// what they announce.
+// Thrift's compact protocol, as far as needed to find the end of a struct. Lists and texts longer
+// than the remaining bytes are errors, so a decoder may allocate the sizes in the data.
 
-// errShort is returned when the bytes end within the struct.
+// errShort is returned if the bytes end within the struct.
 var errShort = errors.New("cut short")
 
 var errMalformed = errors.New("malformed")
 
 const maxThriftDepth = 32
 
-// structLen returns the number of bytes of the struct that data begins with.
+// structLen returns the length in bytes of the struct at the start of data.
 func structLen(data []byte) (int, error) {
 	s := skimmer{data: data}
 	err := s.structure(0)
@@ -78,7 +77,7 @@ func (s *skimmer) structure(depth int) error {
 	}
 }
 
-// value passes over a value of a kind: inside lists a truth value has a byte of its own.
+// value skips a value of a kind. In lists, a boolean takes one byte.
 func (s *skimmer) value(kind byte, depth int) error {
 	switch kind {
 	case 1, 2, 3:
@@ -122,7 +121,7 @@ func (s *skimmer) value(kind byte, depth int) error {
 	return errMalformed
 }
 
-// items passes over n values of kind a, each with one of kind b unless that is 0.
+// items skips n values of kind a, each followed by one of kind b unless b is 0.
 func (s *skimmer) items(n uint64, a, b byte, depth int) error {
 	if depth > maxThriftDepth {
 		return errMalformed

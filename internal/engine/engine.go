@@ -598,7 +598,7 @@ type Info struct {
 	Format string // format of the files
 	// bytes of all files; for a model in memory, of the weights only
 	Disk      int64
-	Kept      map[string]int64 // number of parameters by stored type
+	Kept      map[string]int64 // number of values by type in memory
 	Resident  int64            // bytes that weights take in memory
 	Threads   int
 	Kernel    string // implementation of the arithmetic in use

@@ -42,7 +42,7 @@ func peak(p *Pool, perRound int, loop func(rounds int)) float64 {
 func PeakRead(p *Pool) float64 {
 	buf := largeBytes(peakBytes)
 	for i := 0; i < len(buf); i += 4096 {
-		buf[i] = 1 // a physical page for every virtual one
+		buf[i] = 1 // so that every page has memory of its own
 	}
 	best := 0.0
 	for range peakTries {

@@ -10,15 +10,15 @@ import (
 )
 
 // AttentionShare is the share of attention that visual rows receive in each layer of the decoder
-// while it reads a prompt, as the mean over heads and queries (the paper's Figures 2 and 5).
+// while it reads a prompt, averaged over heads and queries (the paper's Figures 2 and 5).
 type AttentionShare struct {
 	Visual []float64 `json:"visual"` // queries are visual rows
 	Text   []float64 `json:"text"`   // queries are the rows of text after the first picture
-	Last   []float64 `json:"last"`   // the query is the last row, from which the answer begins
+	Last   []float64 `json:"last"`   // the query is the last row, which gives the first token
 }
 
-// Attention reads prompt about pics, reduced by o, and returns how much attention they receive. It
-// builds the matrices that the fast path never does.
+// Attention reads prompt about pics, reduced by o, and returns how much attention the pictures
+// receive. It computes the attention matrices, which normal passes do not.
 func Attention(
 	ctx context.Context, e *engine.Engine, prompt string, places []int, pics *engine.Encoded,
 	o methods.Options,
@@ -58,7 +58,7 @@ func Attention(
 // add adds a layer: its probabilities [heads, rows, rows], and which rows are visual.
 func (s *AttentionShare) add(visual []bool, shape []int, probs []float32) {
 	heads, rows := shape[0], shape[1]
-	var sum [2]float64 // of text and of visual queries
+	var sum [2]float64 // over text queries and over visual queries
 	var n [2]int
 	last, after := 0.0, false
 	for q := range rows {

@@ -16,7 +16,7 @@ import (
 	"github.com/restore-vlm/restore/internal/scene"
 )
 
-// shareTolerance is the rounding of the sum of some hundred float32 probabilities.
+// shareTolerance is the rounding error of a sum of some hundred float32 probabilities.
 const shareTolerance = 1e-5
 
 // scenePicture is a drawn scene.
@@ -33,9 +33,9 @@ func scenePicture(t *testing.T) *imageproc.Picture {
 	return p
 }
 
-// Ensure that the shares are those of the matrices that a trace of the same request holds: with
-// every token, reduced before the decoder (rows 35 to 35+n are the picture's in a prompt whose
-// tokens a trace spells out), and inside it, where the rows differ by layer.
+// Ensure that the shares match the attention matrices in a trace of the same request: with every
+// token, with a reduction before the decoder (the picture's rows are then 35 to 35+n, because the
+// trace expands the prompt's tokens), and with one inside it, where the rows differ by layer.
 func TestAttentionShare(t *testing.T) {
 	e, ctx := embedded(t, engine.Options{Threads: 2}, engine.Hooks{}), context.Background()
 	pic := scenePicture(t)

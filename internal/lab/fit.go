@@ -12,13 +12,14 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// FitOptions say how a recipe is made.
+// FitOptions configure FitRecipe.
 type FitOptions struct {
 	Cuts []float64 // shares of the decoder's work on visual rows to cut, each above 0 and below 1
-	// leave out cuts that the model cannot reach, instead of an error; one has to be left
+	// Skip leaves out cuts that the model cannot reach, instead of an error; at least one must
+	// remain
 	Skip bool
-	// Progress is told how many times of at most total a question ran through the
-	// decoder; may be nil.
+	// Progress is called with the number of times a question ran through the decoder, and the most
+	// times it may take; may be nil.
 	Progress func(done, total int)
 }
 
@@ -29,10 +30,9 @@ type fitted struct {
 	first  int // the picture's first row
 }
 
-// FitRecipe makes FitPrune's recipe for the model from questions that show one
-// picture each, all of the same number of tokens. Every question runs through
-// the decoder once, and once more for each trial of the search: at most 8 times
-// for one cut, fewer for each further one.
+// FitRecipe makes FitPrune's recipe for the model from questions about one picture each, all with
+// the same number of tokens. Every question runs through the decoder once, and once more for each
+// trial of the search: at most 8 times for one cut, and fewer for each further one.
 func FitRecipe(
 	ctx context.Context, e *engine.Engine, questions []engine.Request, o FitOptions,
 ) (*methods.Recipe, error) {
@@ -54,7 +54,7 @@ func FitRecipe(
 		}
 	}
 	shape := e.Model().Decoder().Shape()
-	each := methods.FitTrials * len(asked) // runs of a cut, of which some serve several
+	each := methods.FitTrials * len(asked) // runs for one cut; some serve several cuts
 	done, total := 0, len(asked)+each*len(o.Cuts)
 	fit := &methods.Fitting{
 		Layers: shape.Layers, Hidden: shape.Hidden, MLP: shape.MLP, Tokens: asked[0].tokens(),
@@ -106,7 +106,7 @@ func prepared(ctx context.Context, e *engine.Engine, req engine.Request) (*fitte
 	})
 }
 
-// probe runs the decoder on a question's prompt, while p looks at its picture's rows.
+// probe runs the decoder on a question's prompt while p observes its picture's rows.
 func (f *fitted) probe(r *model.Run, p *methods.Inside) error {
 	shape, start := f.prompt.Shape(0), f.in.Pos[f.first][0]
 	defer f.prompt.Free()

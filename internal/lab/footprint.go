@@ -18,11 +18,11 @@ type Footprint struct {
 	Cache         int64 // keys and values
 	Encoder       int64 // buffers and results of the vision tower
 	Decoder       int64 // buffers of a forward, and the rows that it reads
-	Program       int64 // the process as it is, without any weight
-	Peak          int64 // the sum: the most that is resident
+	Program       int64 // the process without any weights
+	Peak          int64 // the sum: the peak of resident memory
 }
 
-// Question is what the cost of a question about one picture depends on.
+// Question describes a question about one picture as far as its cost depends on it.
 type Question struct {
 	Width, Height int // of the picture, in pixels
 	NVis          int // visual tokens after the reduction, 0 for all
@@ -30,8 +30,8 @@ type Question struct {
 	Generated     int // tokens in the answer
 }
 
-// PredictMemory says what a process takes at most that answers one such question. e is opened with
-// [engine.Hooks].Describe: its process holds no weights.
+// PredictMemory predicts the peak memory of a process that answers one such question. e must be
+// opened with [engine.Hooks].Describe, so that its process holds no weights.
 func PredictMemory(e *engine.Engine, s Question) (*Footprint, error) {
 	source := e.Source()
 	if !source.Dry {
@@ -58,7 +58,7 @@ func PredictMemory(e *engine.Engine, s Question) (*Footprint, error) {
 	return f, nil
 }
 
-// sized is a question's picture and the rows that it becomes.
+// sized is a question's picture and its number of rows.
 type sized struct {
 	px                   *imageproc.Pixels
 	tokens, kept, prompt int

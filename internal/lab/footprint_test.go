@@ -29,8 +29,8 @@ func question(width, height, nVis, text, generated int) lab.Question {
 	}
 }
 
-// Ensure that predictions add up, follow the plan and the budget, and refuse what
-// cannot be.
+// Ensure that predictions add up and follow the plan and the budget, and that impossible questions
+// are refused.
 func TestFootprint(t *testing.T) {
 	describing := engine.Hooks{Describe: true}
 	plain := embedded(t, engine.Options{}, describing)

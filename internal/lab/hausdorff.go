@@ -9,7 +9,7 @@ import (
 	"github.com/restore-vlm/restore/internal/model"
 )
 
-// alone prepares picture i of pics without a text.
+// alone prepares picture i of pics without any text.
 func alone(
 	ctx context.Context, e *engine.Engine, pics *engine.Encoded, i int, o methods.Options,
 ) (*engine.Prompt, error) {
@@ -18,9 +18,9 @@ func alone(
 	})
 }
 
-// Hausdorff reduces pictures by o and returns how far each is from what the encoder saw: the
-// weighted Hausdorff distance of [methods.Hausdorff], 0 where nothing is reduced. Methods inside
-// the decoder are refused: their rows differ by layer.
+// Hausdorff reduces pictures by o and returns how far each is from the encoder's output: the
+// weighted Hausdorff distance of [methods.Hausdorff], 0 if nothing is reduced. It returns an error
+// for methods inside the decoder, whose rows differ by layer.
 func Hausdorff(
 	ctx context.Context, e *engine.Engine, pics *engine.Encoded, o methods.Options,
 ) ([]float64, error) {
@@ -49,7 +49,7 @@ func Hausdorff(
 	return out, nil
 }
 
-// Gains returns the first most gains of every picture: what budgets by content are found from.
+// Gains returns the first most gains of every picture, from which budgets by content are computed.
 func Gains(
 	ctx context.Context, e *engine.Engine, pics *engine.Encoded, most int,
 ) ([]methods.PictureGains, error) {

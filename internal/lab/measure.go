@@ -12,18 +12,17 @@ import (
 	"github.com/restore-vlm/restore/internal/methods"
 )
 
-// MeasureRequest is a question whose words are drawn at random, so that no
-// tokenizer is needed.
+// MeasureRequest is a question with random words, so that it needs no tokenizer.
 type MeasureRequest struct {
-	Image  *imageproc.Picture // nil: text alone
+	Image  *imageproc.Picture // nil: only text
 	Reduce methods.Options
-	Text   int // tokens without the picture's, at least 1: half of them, rounded up, before it
-	Steps  int // tokens to decode after the first; the end-of-sequence token does not end it
+	Text   int // other tokens, at least 1: half of them, rounded up, before the picture
+	Steps  int // tokens to decode after the first; no token ends the answer
 	Seed   uint64
 }
 
-// Measurement is what a MeasureRequest took. The products are zero unless the engine was
-// opened with [engine.Hooks].Work.
+// Measurement is the result of Measure. The products are zero unless the engine was opened with
+// [engine.Hooks].Work.
 type Measurement struct {
 	engine.Report
 	EncodeProducts, PrefillProducts, DecodeProducts Products
@@ -32,12 +31,12 @@ type Measurement struct {
 // Products are the linear layers' share of a stage.
 type Products struct {
 	Time       time.Duration
-	Operations int64 // two a multiply-add
-	Bytes      int64 // of weights, as kept in memory
+	Operations int64 // two per multiply-add
+	Bytes      int64 // of weights, in their type in memory
 }
 
-// Measure reads a picture and random words, decodes greedily, and reports how long
-// everything took. Products mean something only where no other request runs.
+// Measure reads a picture and random words, decodes greedily, and reports the time of each stage.
+// The products are meaningful only if no other request runs.
 func Measure(ctx context.Context, e *engine.Engine, req MeasureRequest) (*Measurement, error) {
 	if req.Text < 1 || req.Steps < 0 {
 		return nil, fmt.Errorf("lab: measure: %d tokens of text and %d steps, want at "+
@@ -72,7 +71,7 @@ func Measure(ctx context.Context, e *engine.Engine, req MeasureRequest) (*Measur
 	return m, nil
 }
 
-// products returns where the products of a stage are kept.
+// products returns the field for the products of a stage.
 func (m *Measurement) products(stage engine.Stage) *Products {
 	switch stage {
 	case engine.Encoding:
@@ -85,7 +84,7 @@ func (m *Measurement) products(stage engine.Stage) *Products {
 	return new(Products)
 }
 
-// taken returns what was counted since the last call.
+// taken returns the counts since the last call.
 func taken(e *engine.Engine) (p Products) {
 	if w := e.Source().Work; w != nil {
 		p.Time, p.Operations, p.Bytes = w.Take()
@@ -93,7 +92,7 @@ func taken(e *engine.Engine) (p Products) {
 	return p
 }
 
-// Words draws n tokens, none of which stands for a picture.
+// Words draws n tokens; none is a picture token.
 func Words(e *engine.Engine, seed uint64, n int) []int32 {
 	from := rand.New(rand.NewPCG(seed, 0))
 	vocab := e.Model().Decoder().Shape().Vocab

@@ -17,7 +17,7 @@ import (
 
 // Ensure that a measurement covers every stage: rows as the budget says, the operations of the
 // decoder's products as its shape gives them (a layer: q, k, v, o of 64·64 and three of 64·88; the
-// head 64·320, for the last row alone), and rates.
+// head 64·320, only for the last row), and rates.
 func TestMeasure(t *testing.T) {
 	work := new(nn.Work)
 	files := all.Files{Model: filepath.Join("..", "engine", "testdata", "llava15-tiny")}

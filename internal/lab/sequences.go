@@ -10,15 +10,15 @@ import (
 	"github.com/restore-vlm/restore/internal/engine"
 )
 
-// Decoded is how long sequences took that decoded together.
+// Decoded is how long sequences took to decode together.
 type Decoded struct {
-	Tokens int           // of all sequences, while all of them ran
-	Time   time.Duration // in which these were made
+	Tokens int           // of all sequences, in the time when all of them ran
+	Time   time.Duration // that these tokens took
 }
 
-// Decode runs n sequences after the same prompt of random tokens, and measures while all of
-// them run: about gen tokens each, at least half as many. Where some end too early for that,
-// because the others were late, all run again for twice as long.
+// Decode runs n sequences after the same prompt of random tokens and measures while all of them
+// run: approximately gen tokens each, at least half as many. If some end too early because others
+// started late, all run again for twice as long.
 func Decode(ctx context.Context, e *engine.Engine, n, prompt, gen int) (*Decoded, error) {
 	for most := gen + n; ; most *= 2 {
 		d, err := decode(ctx, e, n, prompt, most)
@@ -62,16 +62,15 @@ func decode(ctx context.Context, e *engine.Engine, n, prompt, most int) (*Decode
 	return d, nil
 }
 
-// Stalled is how long running sequences waited for their next tokens while another one's
-// prompt was read.
+// Stalled is how long running sequences waited for their next tokens while the prompt of another
+// one was read.
 type Stalled struct {
-	Gaps  []time.Duration // between two tokens of a sequence, in time's order, of all sequences
+	Gaps  []time.Duration // between two tokens of a sequence, in order of time, for all sequences
 	First time.Duration   // until the first token of the other
 }
 
-// Stall runs n sequences after a prompt of random tokens, has another prompt of so many rows
-// read while they run, and measures what that costs both. The sequences make at most most tokens
-// each.
+// Stall runs n sequences after a prompt of random tokens, reads another prompt of rows rows while
+// they run, and measures the delay of both. The sequences generate at most most tokens each.
 func Stall(ctx context.Context, e *engine.Engine, n, prompt, rows, most int) (*Stalled, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -116,14 +115,14 @@ var errMeasured = errors.New("lab: measured")
 // running are sequences that decode together.
 type running []*clocked
 
-// clocked is a sequence that notes when each of its tokens came.
+// clocked is a sequence that records the time of each of its tokens.
 type clocked struct {
 	job   *engine.Job
 	times []time.Time
 	begun chan struct{} // closed after some tokens
 }
 
-// start begins n sequences of most tokens. With an error come those that were begun.
+// start begins n sequences of most tokens. With an error, it returns those that were started.
 func start(ctx context.Context, e *engine.Engine, n, prompt, most int) (running, error) {
 	ids := Words(e, 0, prompt)
 	var runs running
@@ -141,7 +140,7 @@ func start(ctx context.Context, e *engine.Engine, n, prompt, most int) (running,
 	return runs, nil
 }
 
-// wait returns the first error after all sequences have ended.
+// wait waits until all sequences have ended and returns the first error.
 func (r running) wait() error {
 	var first error
 	for _, c := range r {
@@ -155,7 +154,7 @@ func (r running) wait() error {
 func (c *clocked) first() time.Time { return c.times[0] }
 func (c *clocked) last() time.Time  { return c.times[len(c.times)-1] }
 
-// Mask implements engine.Constraint: every token may come.
+// Mask implements engine.Constraint: every token is allowed.
 func (c *clocked) Mask() []uint64 { return nil }
 
 // Accept implements engine.Constraint.
@@ -169,7 +168,7 @@ func (c *clocked) Accept(int32) error {
 // Done implements engine.Constraint.
 func (c *clocked) Done() bool { return false }
 
-// Quantile returns the q-th quantile of times, the larger of two.
+// Quantile returns the q-th quantile of times; between two times, the larger one.
 func Quantile(times []time.Duration, q float64) time.Duration {
 	if len(times) == 0 {
 		return 0

@@ -8,22 +8,22 @@ import (
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
-// Times are predicted, in seconds, for a question about one picture.
+// Times are predictions in seconds for a question about one picture.
 type Times struct {
 	Encode  float64 // of the picture
-	Prefill float64 // of the prompt, the reduced picture in it
-	First   float64 // until the first token: both, and selecting and merging
-	Token   float64 // each one after it
+	Prefill float64 // of the prompt with the reduced picture
+	First   float64 // until the first token: both, plus selecting and merging
+	Token   float64 // each token after the first
 }
 
-// Speed is how fast this machine computes with the engine's threads, measured at the first
-// use on this machine. about, which may be nil, is told before it is measured, which takes
+// Speed returns how fast this machine computes with the engine's threads. It is measured at the
+// first use on this machine. about, which may be nil, is called before the measurement, which takes
 // one or two seconds.
 func Speed(e *engine.Engine, about func()) *kernel.Speed { return calibrate.Speed(e.Pool(), about) }
 
-// PredictTimes says how long one question takes on a machine of speed s, with the weights of
-// source: the engine's own, or its files' bound in another way. Reducers inside encoder or decoder
-// are not known to it.
+// PredictTimes predicts the duration of one question on a machine of speed s, with the weights of
+// source: the engine's own, or the same files with other types. It does not support reducers inside
+// the encoder or the decoder.
 func PredictTimes(
 	e *engine.Engine, s *kernel.Speed, source *model.Source, question Question,
 ) (*Times, error) {
@@ -47,7 +47,7 @@ func PredictTimes(
 			}
 			t.Token += s.Product(f, 1, p.Out, p.In)
 		default:
-			// each output passes through about one activation, norm or sum
+			// each output takes part in approximately one activation, norm or sum
 			t.Encode += s.Product(f, rows, p.Out, p.In) + float64(rows)*float64(p.Out)/s.Elements
 		}
 	}

@@ -15,26 +15,24 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// TraceRequest is one forward whose every intermediate is wanted. Either Inputs
-// holds input_ids [S] (picture tokens expanded, or one a picture) and
-// pixel_values, or Prompt and Images are given.
+// TraceRequest is one forward to trace. It has either Inputs, with input_ids [S] (picture tokens
+// expanded, or one for each picture) and pixel_values, or Prompt and Images.
 type TraceRequest struct {
 	Inputs map[string]*tensor.Tensor
 	Prompt string
-	System string // system prompt before Prompt; "" is what the template says by itself
+	System string // system prompt before Prompt; "": the template's default
 	Images []*imageproc.Picture
 	Video  *imageproc.Video // instead of Images
-	// byte offsets in Prompt where they stand, ascending; nil: before the text
+	// ascending byte offsets of the pictures in Prompt; nil: before the text
 	Places []int
 	Reduce methods.Options
-	Tokens int // greedy tokens decoded after the prompt; they do not stop at the end token
-	// ImageToken, when not nil, is what Inputs have in the places of pictures, for models
-	// whose vocabulary has no token for them.
+	Tokens int // greedy tokens to decode after the prompt; the end token does not end the answer
+	// ImageToken, when not nil, is the id that Inputs have at the places of pictures, for models
+	// whose vocabulary has no picture token.
 	ImageToken *int32
 }
 
-// Trace runs one forward and returns its intermediates by the names that
-// CONTRIBUTING.md lists.
+// Trace runs one forward and returns its intermediates. CONTRIBUTING.md lists their names.
 func Trace(
 	ctx context.Context, e *engine.Engine, req TraceRequest,
 ) (map[string]*tensor.Tensor, error) {
@@ -59,7 +57,7 @@ func Trace(
 	return t.out, err
 }
 
-// tracing is a trace on its way.
+// tracing is a trace in progress.
 type tracing struct {
 	e      *engine.Engine
 	m      model.Multimodal
@@ -69,7 +67,7 @@ type tracing struct {
 	out    traced
 }
 
-// prepare lays the prompt out.
+// prepare lays out the prompt.
 func (t *tracing) prepare(ctx context.Context) (err error) {
 	ask := engine.Request{
 		Prompt: t.req.Prompt, System: t.req.System, Places: t.req.Places, Reduce: t.req.Reduce,
@@ -100,7 +98,7 @@ func (t *tracing) prepare(ctx context.Context) (err error) {
 	return err
 }
 
-// run is Trace on the device.
+// run does the part of Trace that runs on the device.
 func (t *tracing) run(r *model.Run) error {
 	shape, out := t.m.Decoder().Shape(), t.out
 	all := func(name string, shape []int, data []float32) {
@@ -197,14 +195,14 @@ func (t *tracing) pictures(r *model.Run) error {
 		for name, v := range methods.Tensors(f.Reduction) {
 			out[prefix+name] = v
 		}
-		delete(out, prefix+"feat") // features, unless they still had to be projected
+		delete(out, prefix+"feat") // features, unless they still had to go through the projector
 		out[prefix+"features"] = tensor.FromFloat32s([]int{len(f.Reduction.Rows), hidden}, f.X)
 	}
 	return nil
 }
 
-// traceWithin completes what a reducer inside the encoder traced by the rows
-// after the projector, in the encoder's order.
+// traceWithin adds the rows after the projector, in the encoder's order, to the trace of a reducer
+// inside the encoder.
 func traceWithin(
 	w *methods.Encoding, features []float32, hidden int,
 ) (map[string]*tensor.Tensor, error) {
@@ -220,7 +218,7 @@ func traceWithin(
 	return w.Trace, nil
 }
 
-// axes returns positions as [3, rows]: whole numbers where all are, else float32.
+// axes returns positions as [3, rows]: integers if all are whole numbers, otherwise float32.
 func axes(pos []nn.Pos) *tensor.Tensor {
 	ids, vals := make([]int64, 0, 3*len(pos)), make([]float32, 0, 3*len(pos))
 	exact := true
@@ -257,7 +255,7 @@ func (t *tracing) sizes() {
 	}
 }
 
-// tokens decodes greedily into gen.*, from the logits of the first token on.
+// tokens decodes greedily into gen.*, starting with the logits of the first token.
 func (t *tracing) tokens(r *model.Run, cache *nn.KVCache, first []float32) error {
 	n, shape := t.req.Tokens, t.m.Decoder().Shape()
 	if n == 0 {
@@ -293,8 +291,8 @@ func (t *tracing) tokens(r *model.Run, cache *nn.KVCache, first []float32) error
 	return nil
 }
 
-// namedPlace returns the token of inputs that the vocabulary of a model which cuts prompts
-// at pictures calls a picture all the same, nil where there is none.
+// namedPlace returns the token that marks pictures in inputs, if the model's vocabulary names one
+// although the model splits prompts at pictures; otherwise nil.
 func namedPlace(e *engine.Engine, inputs map[string]*tensor.Tensor) *int32 {
 	t, tok := inputs["input_ids"], e.Tokenizer()
 	if t == nil || tok == nil {
@@ -302,7 +300,7 @@ func namedPlace(e *engine.Engine, inputs map[string]*tensor.Tensor) *int32 {
 	}
 	ids, err := t.Int64s()
 	if err != nil {
-		return nil // said where they are read
+		return nil // the error is returned where they are read
 	}
 	for _, text := range []string{engine.PicturePlace, "<|image_pad|>"} {
 		if id, ok := tok.TokenID(text); ok && slices.Contains(ids, int64(id)) {
@@ -312,7 +310,7 @@ func namedPlace(e *engine.Engine, inputs map[string]*tensor.Tensor) *int32 {
 	return nil
 }
 
-// tensors returns ids and pixel values as they are given.
+// tensors returns ids and pixel values as given.
 func (t *tracing) tensors() ([]int32, *imageproc.Pixels, error) {
 	given, ok := t.req.Inputs["input_ids"]
 	if !ok {
@@ -375,8 +373,8 @@ func tracePixels(in map[string]*tensor.Tensor) (*imageproc.Pixels, error) {
 	return px, nil
 }
 
-// collapse leaves one picture token per picture. ids holds either that or one
-// per visual token, in the pictures' order.
+// collapse leaves one picture token for each picture. ids has either that, or one for each visual
+// token, in the order of the pictures.
 func (t *tracing) collapse(ids []int32, pics []model.Picture) ([]int32, error) {
 	total, want, pictures := 0, 0, len(pics)
 	for _, id := range ids {
@@ -392,7 +390,7 @@ func (t *tracing) collapse(ids []int32, pics []model.Picture) ([]int32, error) {
 	}
 	if total != want {
 		return nil, fmt.Errorf("lab: trace: input_ids: %d picture tokens (id %d) for %d "+
-			"pictures, want %d (expanded) or %d (one a picture)", total, t.m.ImageToken(), pictures,
+			"pictures, want %d (expanded) or %d (one each)", total, t.m.ImageToken(), pictures,
 			want, pictures)
 	}
 	var out []int32
@@ -402,7 +400,7 @@ func (t *tracing) collapse(ids []int32, pics []model.Picture) ([]int32, error) {
 		case id != t.m.ImageToken():
 			if skip > 0 {
 				return nil, fmt.Errorf(
-					"lab: trace: input_ids: the %d tokens of picture %d are not together",
+					"lab: trace: input_ids: the %d tokens of picture %d are not adjacent",
 					pics[next-1].Shape().N, next-1)
 			}
 			out = append(out, id)
@@ -417,7 +415,7 @@ func (t *tracing) collapse(ids []int32, pics []model.Picture) ([]int32, error) {
 	return out, nil
 }
 
-// pixels prepares the pictures of a question, all at once.
+// pixels prepares all pictures of a question together.
 func (t *tracing) pixels() (*imageproc.Pixels, error) {
 	switch {
 	case t.req.Video != nil && len(t.req.Images) > 0:

@@ -19,7 +19,7 @@ func (out traced) floats(name string, v []float32) {
 
 func (out traced) ints(name string, v []int64) { out[name] = tensor.FromInt64s([]int{len(v)}, v) }
 
-// list writes indices; nil is no list.
+// list writes indices; nil writes nothing.
 func (out traced) list(name string, v []int32) {
 	if v == nil {
 		return
@@ -31,7 +31,7 @@ func (out traced) list(name string, v []int32) {
 	out.ints(name, w)
 }
 
-// places writes positions: whole numbers where all are, else float32.
+// places writes positions: integers if all are whole numbers, otherwise float32.
 func (out traced) places(name string, v []float64) {
 	whole, rounded := make([]int64, len(v)), make([]float32, len(v))
 	exact := true
@@ -46,10 +46,9 @@ func (out traced) places(name string, v []float64) {
 	}
 }
 
-// inside writes cache.len, the number of keys that each layer holds of the
-// prompt, their positions (of all axes where there are three) and sizes, and what
-// reducers inside the decoder did: per stage what stayed. Rows before a stage are
-// counted in their order then.
+// inside writes cache.len, the number of keys that each layer holds of the prompt, their positions
+// (on all axes if there are three) and sizes, and, for each stage of a reducer inside the decoder,
+// the remaining rows. Rows before a stage are numbered in their order at that point.
 func (out traced) inside(staged []model.Staged, cache *nn.KVCache, three bool) {
 	var lens []int64
 	for i := range cache.Layers() {
@@ -81,7 +80,7 @@ func (out traced) inside(staged []model.Staged, cache *nn.KVCache, three bool) {
 	}
 }
 
-// own writes what a method found by names of its own.
+// own writes a method's own results under their own names.
 func (out traced) own(prefix string, scores map[string][]float32, indices map[string][]int32) {
 	for name, v := range scores {
 		out.floats(prefix+name, v)
@@ -91,9 +90,9 @@ func (out traced) own(prefix string, scores map[string][]float32, indices map[st
 	}
 }
 
-// stage writes one stage: the score of the rows before it, those kept (keep, or
-// with RESTORE kept, next to what merging did), and the picture's token that each
-// row after it is, -1 where it is merged.
+// stage writes one stage: the scores of the rows before it, the kept rows (keep, or with RESTORE
+// kept, in addition to the merge results), and for each row after it the picture's token that it
+// is, -1 if it is merged.
 func (out traced) stage(prefix string, st *model.Staged, r *reduce.StageResult) {
 	var original, members, offsets []int64
 	size, position := make([]float32, len(r.Rows)), make([]float64, len(r.Rows))
