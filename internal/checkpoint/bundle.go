@@ -10,12 +10,11 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// Bundle is what a model consists of, whatever files hold it. Names, shapes and
-// configuration are Hugging Face's: each format undoes its own renaming,
-// permutation and packing. A Bundle is immutable and safe for concurrent use until
-// Close, which invalidates the bytes of weights.
+// Bundle is a model, in files of any format. Names, shapes and configuration are Hugging Face's:
+// each format undoes its own renaming, permutation and packing. A Bundle is immutable and safe for
+// concurrent use until Close, which invalidates the bytes of weights.
 type Bundle interface {
-	// About says where the model is from. The caller must not change it.
+	// About describes the origin of the model. The caller must not change it.
 	About() *About
 	// Parts returns everything but the weights. The caller must not change it.
 	Parts() *Parts
@@ -23,8 +22,8 @@ type Bundle interface {
 	Names() []string
 	// Tensor returns the weight called name.
 	Tensor(name string) (*Weight, bool)
-	// Drop frees the pages of mapped files that were read so far. They remain in the
-	// system's cache and are read again when they are used.
+	// Drop frees the pages of mapped files that were read so far. They remain in the system's cache
+	// and are read again when used.
 	Drop()
 	// Close releases the files.
 	Close() error
@@ -33,35 +32,35 @@ type Bundle interface {
 // About describes the files of a model.
 type About struct {
 	Name   string   // last element of the path, or org/name for a folder of the hub's cache
-	Format string   // for people: "Hugging Face folder"
-	Names  string   // for people: what wrote the weights' names, "" where only one program does
-	Size   int64    // bytes of the weights as the files hold them
-	Files  []string // absolute paths of what was opened; none where the model is in memory
+	Format string   // for people, such as "Hugging Face folder"
+	Names  string   // for people: which program wrote the weights' names; "" if there is only one
+	Size   int64    // bytes of the weights in the files
+	Files  []string // absolute paths of opened files; none if the model is in memory
 	Packed *Packed  // nil unless it is a packed file
 }
 
-// Packed says how a packed file's weights are kept.
+// Packed describes the types of a packed file's weights.
 type Packed struct {
-	// names the form of quantised data, so that a program with another refuses it
+	// names the layout of quantised data, so that a program with another layout refuses it
 	Layout       string `json:"layout"`
-	Quant        string `json:"quant"`         // the plan: of the decoder
-	EncoderQuant string `json:"encoder_quant"` // of encoder and projector
+	Quant        string `json:"quant"`         // the plan for the decoder
+	EncoderQuant string `json:"encoder_quant"` // for encoder and projector
 }
 
 // Part is one document of a model.
 type Part struct {
-	Data []byte // nil where the model has none
-	From string // what it was read from or would be, for errors and reports: a file's name
+	Data []byte // nil if the model has none
+	From string // file name for errors and reports, even if there is no such file
 }
 
-// Parts are the documents of a model, in the forms that Hugging Face folders have.
+// Parts are the documents of a model, in the form of Hugging Face folders.
 type Parts struct {
 	// Config is config.json. Its first architecture is one of Hugging Face's.
 	Config Part
 	// Tokenizer is tokenizer.json, or a SentencePiece tokenizer.model.
 	Tokenizer Part
-	// Settings is tokenizer_config.json. A tokenizer.model is used with it and all added
-	// tokens are in it; without data it is used by itself. A tokenizer.json needs none.
+	// Settings is tokenizer_config.json. It is used with a tokenizer.model and includes all added
+	// tokens; without data, the tokenizer.model is used alone. A tokenizer.json does not need it.
 	Settings Part
 	// Template is the text of the chat template.
 	Template Part
@@ -78,7 +77,7 @@ type Parts struct {
 	Budgets Part
 }
 
-// Each calls f for every part, absent ones too, with the part's name.
+// Each calls f for every part with its name, including absent parts.
 func (p *Parts) Each(f func(name string, part *Part)) {
 	f("config", &p.Config)
 	f("tokenizer", &p.Tokenizer)
@@ -93,16 +92,16 @@ func (p *Parts) Each(f func(name string, part *Part)) {
 
 // Weight is one tensor of a bundle.
 type Weight struct {
-	// Tensor has the type in which the weight is kept unless another is asked for.
-	// Its Data is nil where the file holds the values in another form.
+	// Tensor has the default type of the weight in memory. Its Data is nil if the file holds the
+	// values in another form.
 	tensor.Tensor
-	// Stored names the file's own type where that is not DType.
+	// Stored is the file's name of its type, if that is not DType.
 	Stored string
-	// Raw is what the file holds of the weight where Data is nil.
+	// Raw is the weight's bytes in the file if Data is nil.
 	Raw [][]byte
-	// Read writes the exact values of the elements from at on, widened to float32. at
-	// and len(dst) are multiples of the last axis. Calls may run in parallel. It is nil
-	// where Data holds numbers of DType one after another.
+	// Read writes the exact values of the elements from at on, widened to float32. at and len(dst)
+	// are multiples of the last axis. Calls may run in parallel. Read is nil if Data holds
+	// contiguous numbers of DType.
 	Read func(dst []float32, at int) error
 	// Blocks, where it is not nil, reads a row in the blocks of 32 that DType, Q8, Q4,
 	// Q4M or IQ4, keeps: their scales, in Q4M their minima, and the values with 128 (Q8)
@@ -111,7 +110,7 @@ type Weight struct {
 	Blocks func(scales, minima []float32, q []uint8, row int) error
 }
 
-// Size is the bytes that the file takes for the weight.
+// Size returns the weight's size in the file in bytes.
 func (w *Weight) Size() int64 {
 	n := int64(len(w.Data))
 	for _, b := range w.Raw {
@@ -120,7 +119,7 @@ func (w *Weight) Size() int64 {
 	return n
 }
 
-// TypeName is what the file calls the type.
+// TypeName returns the file's name of the type.
 func (w *Weight) TypeName() string {
 	if w.Stored != "" {
 		return w.Stored
@@ -128,8 +127,8 @@ func (w *Weight) TypeName() string {
 	return w.DType.String()
 }
 
-// Floats writes the values of the elements from at on, widened or rounded to float32.
-// at and len(dst) are multiples of the last axis.
+// Floats writes the values of the elements from at on, widened or rounded to float32. at and
+// len(dst) are multiples of the last axis.
 func (w *Weight) Floats(dst []float32, at int) error {
 	if w.Read != nil {
 		return w.Read(dst, at)
@@ -149,10 +148,9 @@ func (w *Weight) Float32s() ([]float32, error) {
 	return v, w.Floats(v, 0)
 }
 
-// Loader is a Bundle whose weights must be checked by Load before they are
-// computed with. Load takes memory from alloc. It calls run for n tasks, which run
-// may execute in parallel. It tells progress, which may be nil, the bytes read.
-// Tensors that were taken before have the new bytes.
+// Loader is a Bundle whose weights must be checked by Load before use. Load allocates memory with
+// alloc. It calls run for n tasks, which may run in parallel. It calls progress, which may be nil,
+// with the bytes read. Tensors returned earlier then use the new memory.
 type Loader interface {
 	Load(
 		alloc func(n int) []byte,
@@ -171,7 +169,7 @@ type Store struct {
 	names []string
 }
 
-// Seal sorts the names and sums up the weights' sizes, after Weights is complete.
+// Seal sorts the names and adds up the weights' sizes, once Weights is complete.
 func (s *Store) Seal() {
 	s.names, s.What.Size = make([]string, 0, len(s.Weights)), 0
 	for name, w := range s.Weights {
@@ -213,8 +211,8 @@ func (s *Store) Close() error {
 	return errors.Join(errs...)
 }
 
-// FromConfig is a bundle of a configuration alone, for benchmarks of a shape.
-// config is not copied.
+// FromConfig returns a bundle with only a configuration, for benchmarks of a shape. config is not
+// copied.
 func FromConfig(name string, config []byte) (*Store, error) {
 	if err := CheckObject(config); err != nil {
 		return nil, fmt.Errorf("checkpoint: %s: config.json: %w", name, err)
@@ -225,14 +223,14 @@ func FromConfig(name string, config []byte) (*Store, error) {
 	return s, nil
 }
 
-// finitePart is about how many bytes one task of Finite looks at.
+// finitePart is about how many bytes one task of Finite checks.
 const finitePart = 4 << 20
 
-// Finite returns an error, an errs.ErrNotFinite, when a value of the weight is NaN or
-// infinite. It calls run for n tasks, which run may execute in parallel.
+// Finite returns an errs.ErrNotFinite if a value of the weight is NaN or infinite. It calls run for
+// n tasks, which may run in parallel.
 func (w *Weight) Finite(run func(n int, task func(i int))) error {
 	if w.Data != nil && w.Read != nil {
-		return nil // quantised by this program, which looks at the values then
+		return nil // quantised by this program, which checks values during quantisation
 	}
 	n, width, size := w.Len(), 1, 4
 	if axes := len(w.Shape); axes > 0 {
@@ -270,7 +268,7 @@ func (w *Weight) Finite(run func(n int, task func(i int))) error {
 	return nil
 }
 
-// place is the index of element i along each axis.
+// place returns the index of element i along each axis.
 func place(i int, shape []int) []int {
 	at := make([]int, len(shape))
 	for k, n := range slices.Backward(shape) {
@@ -279,8 +277,8 @@ func place(i int, shape []int) []int {
 	return at
 }
 
-// Finite looks at all weights of b, as Weight's Finite does. progress, which may be nil,
-// is told the bytes read.
+// Finite checks all weights of b with Weight's Finite. progress, which may be nil, is called with
+// the bytes read.
 func Finite(b Bundle, run func(n int, task func(i int)), progress func(done, total int64)) error {
 	done := int64(0)
 	for _, name := range b.Names() {

@@ -16,8 +16,8 @@ func inTurn(n int, task func(int)) {
 	}
 }
 
-// Ensure that a value that is not finite is found and named by its place, where weights
-// are stored and where they are read.
+// Ensure that a value that is not finite is found and named by its place, both in stored weights
+// and in weights that are read.
 func TestFinite(t *testing.T) {
 	v := make([]float32, 3<<20)
 	good := func() *Store {
@@ -64,8 +64,8 @@ func TestFinite(t *testing.T) {
 	}
 }
 
-// Ensure that a part of a weight is dumped as any of the types, and that what is beyond
-// one is an error.
+// Ensure that a part of a weight is dumped in each type, and that a value out of a type's range is
+// an error.
 func TestDump(t *testing.T) {
 	v := []float32{1, -2.5, 65504, 1.0001}
 	s := &Store{

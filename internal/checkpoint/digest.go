@@ -6,17 +6,17 @@ import (
 	"hash"
 )
 
-// Of a tensor's bytes a digest covers digestParts parts of digestPart bytes, spread over
-// them from the first to the last, or all where it has no more than that.
+// Of a tensor's bytes, a digest covers digestParts parts of digestPart bytes, spread from the first
+// to the last, or all bytes if there are not more.
 const (
 	digestPart  = 4 << 10
 	digestParts = 4
 )
 
-// Digest identifies a model: all its documents, and of every weight its name, shape and
-// type with a sample of its bytes. It is the same wherever the files lie and whatever
-// they are called, and reads some megabytes. Models that were trained differently differ
-// in it; a file that was damaged at some place need not.
+// Digest identifies a model by all its documents, and by every weight's name, shape, type and a
+// sample of its bytes. It does not depend on the place or names of the files, and reads a few
+// megabytes. Models that were trained differently have different digests. A file that is damaged in
+// one place may have the same digest.
 func Digest(b Bundle) [sha256.Size]byte {
 	h := sha256.New()
 	b.Parts().Each(func(name string, p *Part) {
@@ -38,7 +38,7 @@ func Digest(b Bundle) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// sample writes b's length and the parts of it that a digest covers.
+// sample writes b's length and the parts that a digest covers.
 func sample(h hash.Hash, b []byte) {
 	fmt.Fprintf(h, "%d\n", len(b))
 	if len(b) <= digestPart*digestParts {

@@ -6,8 +6,8 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// Ensure that a digest tells models apart by documents, names, shapes, types and values,
-// and not by where they lie.
+// Ensure that a digest distinguishes models by documents, names, shapes, types and values, and not
+// by the place of their files.
 func TestDigest(t *testing.T) {
 	const n = 1 << 16
 	model := func(change func(s *Store, w *Weight)) [32]byte {

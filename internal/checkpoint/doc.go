@@ -1,7 +1,7 @@
-// Package checkpoint is the seam between a model's files and the rest: a [Bundle]
-// has the configuration, weights, tokenizer, chat template and picture processor of
-// a model under Hugging Face's names, whatever files hold them. The packages below
-// it read one format each; package all opens any of them.
+// Package checkpoint is the interface between a model's files and the rest of the program. A
+// [Bundle] has the configuration, weights, tokenizer, chat template and picture processor of a
+// model under Hugging Face's names, in files of any format. Each package below it reads one format;
+// package all opens any of them.
 //
 // # A new format
 //

@@ -14,9 +14,9 @@ import (
 // dumpPart is about how many values are converted at a time.
 const dumpPart = 4 << 20
 
-// Dump writes the weights called names as one safetensors file, all of them as d,
-// which is F32, F16 or BF16. Rounding is to nearest, ties to even; a finite value that
-// is beyond d is an error.
+// Dump writes the weights called names as one safetensors file, all of type d, which is F32, F16 or
+// BF16. Values are rounded to nearest, ties to even; a finite value that is out of d's range is an
+// error.
 func Dump(w io.Writer, b Bundle, names []string, d tensor.DType, metadata map[string]string) error {
 	heads := make(map[string]tensor.Tensor, len(names))
 	for _, name := range names {
@@ -37,7 +37,7 @@ func Dump(w io.Writer, b Bundle, names []string, d tensor.DType, metadata map[st
 	})
 }
 
-// dump writes the weight's values as d, a part at a time.
+// dump writes the weight's values as d, one part at a time.
 func (w *Weight) dump(to io.Writer, d tensor.DType) error {
 	n, width := w.Len(), 1
 	if axes := len(w.Shape); axes > 0 {

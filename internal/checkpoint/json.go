@@ -11,9 +11,9 @@ import (
 // maxDepth is how deep a JSON file may nest: the reference library's limit.
 const maxDepth = 128
 
-// CheckObject wants b to be one JSON object in UTF-8, at most maxDepth deep and
-// without a key that occurs twice in an object: readers differ in which of the
-// two they take, so a file with one means nothing certain.
+// CheckObject returns an error unless b is one JSON object in UTF-8, at most maxDepth deep and
+// without a repeated key in any object. Readers differ in which of two equal keys they use, so such
+// a file is ambiguous.
 func CheckObject(b []byte) error {
 	if !utf8.Valid(b) {
 		return errors.New("got invalid UTF-8, want JSON")
@@ -30,7 +30,7 @@ func CheckObject(b []byte) error {
 	if t := bytes.TrimLeft(b, " \t\r\n"); t[0] != '{' {
 		return fmt.Errorf("got %s, want a JSON object", Excerpt(t))
 	}
-	// The syntax is known to be good; what is left is to count and compare.
+	// The syntax is valid; the rest only checks depth and keys.
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
 	type level struct {
@@ -69,7 +69,7 @@ func CheckObject(b []byte) error {
 		if len(stack) > maxDepth {
 			return fmt.Errorf("got JSON nested deeper than %d, want less", maxDepth)
 		}
-		// A value has ended, or an object has begun: in an object a key is next.
+		// A value has ended, or an object has begun: in an object, a key is next.
 		if top = len(stack) - 1; top >= 0 && stack[top].keys != nil {
 			stack[top].isKey = true
 		}
@@ -77,8 +77,7 @@ func CheckObject(b []byte) error {
 	return nil
 }
 
-// position returns the line and column, from 1, of the byte that was read last
-// when offset bytes had been read.
+// position returns the line and column, from 1, of the last byte read after offset bytes.
 func position(b []byte, offset int64) (line, column int) {
 	before := b[:max(0, min(offset, int64(len(b)))-1)]
 	return bytes.Count(before, []byte("\n")) + 1, len(before) - bytes.LastIndexByte(before, '\n')

@@ -10,12 +10,12 @@ import (
 type Mapping struct {
 	Data []byte
 
-	release func() error // nil when the garbage collector does it
-	drop    func()       // nil when the pages are not a file's
+	release func() error // nil if the garbage collector frees them
+	drop    func()       // nil if the pages are not a file's
 }
 
-// MapFile maps a regular file, or reads it where there are no mappings. Its errors
-// name the path. Changing or truncating the file before Close is undefined.
+// MapFile maps a regular file, or reads it if the system has no mappings. Its errors name the path.
+// Changing or truncating the file before Close is undefined.
 func MapFile(path string) (*Mapping, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -50,7 +50,7 @@ func MapFile(path string) (*Mapping, error) {
 // Mapped reports whether the bytes are a file's pages.
 func (m *Mapping) Mapped() bool { return m.drop != nil }
 
-// Drop frees the pages that were read so far; they are read again when they are used.
+// Drop frees the pages that were read so far; they are read again when used.
 func (m *Mapping) Drop() {
 	if m.drop != nil {
 		m.drop()

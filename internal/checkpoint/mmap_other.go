@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// mapOpen reads size bytes of f: on this system files are not mapped.
+// mapOpen reads size bytes of f, because files are not mapped on this system.
 func mapOpen(f *os.File, size int) (*Mapping, error) {
 	data := make([]byte, size)
 	if _, err := io.ReadFull(f, data); err != nil {

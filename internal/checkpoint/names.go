@@ -7,16 +7,15 @@ import (
 	"strings"
 )
 
-// Form is one way in which files name the weights of a family: every name begins with
-// the left side of one rule, which the right side takes the place of. The right sides
-// are the canonical names.
+// Form is one naming of a family's weights in files: every name begins with the left side of one
+// rule, and the rule's right side replaces it. The result is the canonical name.
 type Form struct {
 	Name  string
-	By    string // what writes it
+	By    string // program that writes it
 	Rules [][2]string
 }
 
-// Renamed are rules for modules that stand after from in files and after to in
+// Renamed returns rules for modules that follow the prefix from in files and the prefix to in
 // canonical names.
 func Renamed(from, to string, modules ...string) (rules [][2]string) {
 	for _, m := range modules {
@@ -35,8 +34,8 @@ func (f *Form) canonical(name string) (string, bool) {
 	return name, false
 }
 
-// strangers are parts of names that are no model's own. What loads such a file
-// elsewhere runs random weights in their place.
+// strangers are parts of names that belong to no model. Other programs that load such a file would
+// run with random weights instead.
 var strangers = []struct{ part, why string }{
 	{"lora_A.", "an adapter that is not merged (merge_and_unload, then save)"},
 	{"base_layer.", "an adapter that is not merged (merge_and_unload, then save)"},
@@ -45,9 +44,9 @@ var strangers = []struct{ part, why string }{
 	{"module.", "a DataParallel model: save the model within it"},
 }
 
-// Rename gives s's weights their canonical names, by the form of table that most names
-// have; of forms that fit equally the first counts. Names of no form stay as they are.
-// Buffers are left out. It notes in s.What what wrote the names.
+// Rename gives s's weights their canonical names, by the form of table that matches most names; of
+// equal matches, the first. Names of no form stay unchanged. Buffers are removed. It records in
+// s.What which program wrote the names.
 func (s *Store) Rename(table []Form) error {
 	maps.DeleteFunc(s.Weights, func(name string, _ *Weight) bool { return IsBuffer(name) })
 	names := slices.Sorted(maps.Keys(s.Weights))
@@ -76,7 +75,7 @@ func (s *Store) Rename(table []Form) error {
 	s.What.Names = fmt.Sprintf("names of %s (%s)", f.By, f.Name)
 	if fits < len(names) {
 		s.What.Names = fmt.Sprintf(
-			"%d of %d names are of no form that is known, the nearest is that of %s (%s)",
+			"%d of %d names match no known form; the closest is that of %s (%s)",
 			len(names)-fits,
 			len(names),
 			f.By,

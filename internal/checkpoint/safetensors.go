@@ -57,12 +57,12 @@ func (f *File) Close() error {
 	return mem.Close()
 }
 
-// ReadSafetensors parses a whole file that is in memory. The tensors are views of
-// b, at whatever alignment the file gives them.
+// ReadSafetensors parses a whole file in memory. The tensors are views of b, with the alignment
+// that the file has.
 //
-// The reader is strict: the header is one JSON object of at most 100,000,000
-// bytes, nested at most 128 deep, without repeated keys; types are the format's;
-// byte ranges match shapes and cover the data without holes or overlap.
+// The reader is strict: the header is one JSON object of at most 100,000,000 bytes, nested at most
+// 128 deep, without repeated keys; types are the format's; byte ranges match shapes and cover the
+// data without holes or overlap.
 func ReadSafetensors(b []byte) (map[string]*tensor.Tensor, error) {
 	f, err := ParseSafetensors(b)
 	if err != nil {
@@ -78,8 +78,7 @@ type entry struct {
 	begin, end uint64
 }
 
-// ParseSafetensors parses a whole file that is in memory, as ReadSafetensors does,
-// and keeps its metadata.
+// ParseSafetensors parses a whole file in memory like ReadSafetensors, and keeps its metadata.
 func ParseSafetensors(b []byte) (*File, error) {
 	if len(b) < 8 {
 		return nil, fmt.Errorf(
@@ -128,8 +127,8 @@ func ParseSafetensors(b []byte) (*File, error) {
 		}
 		entries = append(entries, e)
 	}
-	// Order by place in the file; the name breaks ties so that errors do not
-	// depend on the order of a map.
+	// Sort by offset in the file, and then by name, so that errors do not depend on the order of a
+	// map.
 	slices.SortFunc(entries, func(x, y entry) int {
 		if x.begin != y.begin {
 			return cmpUint(x.begin, y.begin)
@@ -156,7 +155,7 @@ func cmpUint(x, y uint64) int {
 	return 1
 }
 
-// checkRanges wants the sorted ranges to cover [0, size) exactly.
+// checkRanges returns an error unless the sorted ranges cover [0, size) exactly.
 func checkRanges(entries []entry, size uint64) error {
 	for _, e := range entries {
 		if e.end > size {
@@ -203,7 +202,7 @@ func checkRanges(entries []entry, size uint64) error {
 }
 
 func parseMetadata(raw json.RawMessage) (map[string]string, error) {
-	var values map[string]*string // pointers, so that a null is not taken for ""
+	var values map[string]*string // pointers, to distinguish null from ""
 	if err := json.Unmarshal(raw, &values); err != nil {
 		return nil, fmt.Errorf("%s: got %s, want an object of strings", metadataKey, Excerpt(raw))
 	}
@@ -220,8 +219,8 @@ func parseMetadata(raw json.RawMessage) (map[string]string, error) {
 	return m, nil
 }
 
-// parseEntry reads one tensor's dtype, shape and data_offsets and compares them.
-// Unknown fields are allowed, as the reference library does.
+// parseEntry reads one tensor's dtype, shape and data_offsets and checks that they agree. Unknown
+// fields are allowed, as in the reference library.
 func parseEntry(name string, raw json.RawMessage) (entry, error) {
 	e := entry{name: name}
 	fail := func(format string, args ...any) (entry, error) {
@@ -290,8 +289,8 @@ func parseEntry(name string, raw json.RawMessage) (entry, error) {
 	return e, nil
 }
 
-// parseUints reads an array of integers that are neither negative nor written as
-// floating point numbers.
+// parseUints reads an array of integers that are neither negative nor written as floating-point
+// numbers.
 func parseUints(raw json.RawMessage) ([]uint64, error) {
 	var items []json.RawMessage
 	if err := json.Unmarshal(raw, &items); err != nil || items == nil {
@@ -308,10 +307,9 @@ func parseUints(raw json.RawMessage) ([]uint64, error) {
 	return v, nil
 }
 
-// WriteSafetensors writes tensors in the order of their names, after a header
-// that is padded with spaces to a multiple of 8 bytes. The same input gives the
-// same bytes. A tensor whose data and shape disagree is an error, and nothing is
-// written.
+// WriteSafetensors writes tensors in the order of their names, after a header that is padded with
+// spaces to a multiple of 8 bytes. The same input gives the same bytes. If a tensor's data and
+// shape disagree, it returns an error and writes nothing.
 func WriteSafetensors(
 	w io.Writer,
 	tensors map[string]*tensor.Tensor,
@@ -336,8 +334,8 @@ func WriteSafetensors(
 	})
 }
 
-// StreamSafetensors is WriteSafetensors of tensors whose data write makes when their
-// turn comes, in the order of their names; their Data is not looked at.
+// StreamSafetensors is WriteSafetensors for tensors whose data write produces, one tensor after
+// another in the order of their names; their Data is not read.
 func StreamSafetensors(
 	w io.Writer,
 	tensors map[string]tensor.Tensor,
@@ -412,7 +410,7 @@ func StreamSafetensors(
 	return nil
 }
 
-// marshal is json.Marshal without the escapes for HTML.
+// marshal is json.Marshal without HTML escapes.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// FuzzReadSafetensors wants any bytes to be refused or read, and what was read to
-// survive being written and read again.
+// FuzzReadSafetensors: any bytes are either refused, or read and equal after writing and reading
+// again.
 func FuzzReadSafetensors(f *testing.F) {
 	paths, err := filepath.Glob("testdata/bad/*.safetensors")
 	if err != nil || len(paths) == 0 {

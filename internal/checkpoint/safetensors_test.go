@@ -14,8 +14,8 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// TestReferenceVerdicts reads every file of testdata/bad as the reference library
-// does.
+// TestReferenceVerdicts: every file of testdata/bad is accepted or refused as by the reference
+// library.
 func TestReferenceVerdicts(t *testing.T) {
 	var d struct {
 		Files map[string]struct {

@@ -9,14 +9,14 @@ import (
 // maxListed is how many names an error lists.
 const maxListed = 8
 
-// PlainName says whether name is a single element of a path on every system.
+// PlainName reports whether name is a single path element on every system.
 func PlainName(name string) bool {
 	return fs.ValidPath(name) && name != "." && len(name) <= 255 &&
 		!strings.ContainsAny(name, "/\\:\x00")
 }
 
-// IsBuffer says whether a tensor is one that old releases of transformers stored next to
-// the weights and that follows from the configuration.
+// IsBuffer reports whether a tensor is a buffer that old releases of transformers stored with the
+// weights and that follows from the configuration.
 func IsBuffer(name string) bool {
 	return strings.HasSuffix(name, ".position_ids") || strings.HasSuffix(name, ".inv_freq")
 }

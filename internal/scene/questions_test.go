@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// answer works a question out from the objects, by reading its words; it fails on questions that
-// should not be asked.
+// answer derives the answer to a question from the objects by reading its words. It returns an
+// error for questions that should not be asked.
 func answer(s *Scene, q Question) (string, error) {
 	find := func(name string) (Object, int) {
 		var found Object
@@ -66,7 +66,7 @@ func answer(s *Scene, q Question) (string, error) {
 		}
 		for _, r := range []struct {
 			words string
-			of    func(o Object) float64 // the relation holds where it is smaller for the first
+			of    func(o Object) float64 // the relation holds if it is smaller for the first
 		}{
 			{" to the left of the ", func(o Object) float64 { return o.X }},
 			{" to the right of the ", func(o Object) float64 { return -o.X }},
@@ -124,8 +124,8 @@ func answer(s *Scene, q Question) (string, error) {
 	return "", fmt.Errorf("unknown words")
 }
 
-// Ensure every answer is derivable from the scene, no question comes twice, and what is asked about
-// a single object is asked only where it is the only one.
+// Ensure that every answer can be derived from the scene, that no question occurs twice, and that
+// questions about a single object are asked only if it is the only one.
 func TestQuestionsAreConsistent(t *testing.T) {
 	perTask, yes := map[string]int{}, map[string]int{}
 	full := 0
@@ -142,7 +142,7 @@ func TestQuestionsAreConsistent(t *testing.T) {
 				t.Fatalf("seed %d: %+v: %q, want %q (%v)", s.Seed, q, q.Answer, want, err)
 			}
 			if seen[q.Text] {
-				t.Fatalf("seed %d: %q comes twice", s.Seed, q.Text)
+				t.Fatalf("seed %d: %q occurs twice", s.Seed, q.Text)
 			}
 			seen[q.Text] = true
 			perTask[q.Task]++
@@ -159,7 +159,7 @@ func TestQuestionsAreConsistent(t *testing.T) {
 			t.Errorf("%s: never asked", task)
 		}
 	}
-	// Repeated questions are dropped, which thins out the few that can be answered with yes.
+	// Repeated questions are dropped, which affects the few with the answer yes most.
 	if share := float64(yes[Exist]) / float64(perTask[Exist]); share < 0.38 || share > 0.5 {
 		t.Errorf("exist: %.3f answered with yes, want 0.38 to 0.50", share)
 	}
@@ -183,7 +183,7 @@ func TestQuestionsAreConsistent(t *testing.T) {
 	}
 }
 
-// Ensure a scene with nothing unique is asked nothing that would need it.
+// Ensure that a scene without unique objects gets no question that needs one.
 func TestQuestionsOfTwins(t *testing.T) {
 	s := &Scene{Objects: []Object{{"red", "star", 50, 50, 18}, {"red", "star", 250, 250, 18}}}
 	for _, q := range s.Questions() {
@@ -196,7 +196,7 @@ func TestQuestionsOfTwins(t *testing.T) {
 	}
 }
 
-// Example of what a scene knows about itself.
+// The example prints a scene's description.
 func ExampleScene_Questions() {
 	s := &Scene{Objects: []Object{{"red", "circle", 60, 60, 30}}, Number: "47"}
 	qs := s.Questions()

@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// The plain plate: two digits of five dots and the gap between them, four pixels a dot.
+// The plain plate: two digits of five dots and the gap between them, four pixels per dot.
 const plainPlateW, plainPlateH = 52, 36
 
-// A share estimated from n draws strays from the true one by more than this many standard errors
-// once in 15,000 tables; the seeds are fixed, so the test either always passes or never.
+// A share estimated from n draws differs from the true one by more than this many standard errors
+// once in 15,000 tables. The seeds are fixed, so the test either always passes or always fails.
 const sigmas = 4
 
 func checkShare(t *testing.T, what string, hits, n int, want float64) {
@@ -24,8 +24,8 @@ func checkShare(t *testing.T, what string, hits, n int, want float64) {
 	}
 }
 
-// Ensure numbers, counts, sizes, colours and shapes come with the frequencies that the model was
-// trained on.
+// Ensure that numbers, counts, sizes, colours and shapes have the frequencies of the model's
+// training.
 func TestLayoutDistribution(t *testing.T) {
 	const scenes = 4000
 	plates, objects, small, alone := 0, 0, 0, 0
@@ -61,12 +61,12 @@ func TestLayoutDistribution(t *testing.T) {
 	for _, sh := range Shapes() {
 		checkShare(t, sh, byShape[sh], objects, 1./6)
 	}
-	// Small ones fit more often when a place is drawn again: the training code gives 0.618 over
+	// Small objects fit more often when a place is drawn again: the training code gives 0.618 over
 	// 2000 scenes.
 	checkShare(t, "small objects", small, objects, 0.618)
 }
 
-// Ensure nothing overlaps or leaves the picture, and that a second object shares a colour or a
+// Ensure that nothing overlaps or leaves the picture, and that a second object shares a colour or a
 // shape with the first with the stated chance: 1/4 + 3/4 · (1 - 7/8 · 5/6).
 func TestLayoutPlaces(t *testing.T) {
 	pairs, sharing := 0, 0
@@ -100,8 +100,8 @@ func TestLayoutPlaces(t *testing.T) {
 	checkShare(t, "sharing pairs", sharing, pairs, 0.25+0.75*(1-7./8*5/6))
 }
 
-// Ensure a seed always gives the same picture and questions, in whatever order they are asked for,
-// and neighbouring seeds give others.
+// Ensure that a seed always gives the same picture and questions, in whatever order they are
+// requested, and that neighbouring seeds give others.
 func TestDeterminism(t *testing.T) {
 	a, b := New(EvalSeed+7), New(EvalSeed+7)
 	pa, qa := a.Image(), a.Questions()
@@ -135,7 +135,7 @@ func region(im *image.NRGBA, r image.Rectangle) (mean, dev [3]float64) {
 	return mean, dev
 }
 
-// Ensure objects have their colour, their shape's area and their place in the drawn picture.
+// Ensure that objects have their colour, their shape's area and their place in the drawn picture.
 func TestImageShowsObjects(t *testing.T) {
 	// Area in squared radii: π; 1.76²; 2·1.8/2; ten triangles of sin 36°·1.1·0.45/2; 1.6·2.3/2;
 	// 4·0.72-0.72².
@@ -144,7 +144,7 @@ func TestImageShowsObjects(t *testing.T) {
 		"star": 5 * math.Sin(math.Pi/5) * 1.1 * 0.45, "diamond": 1.84, "cross": 2.3616,
 	}
 	const (
-		// a quarter pixel of growth and half-covered pixels counted whole, on the smallest shape
+		// growth by a quarter pixel, with half-covered pixels counted whole, on the smallest shape
 		areaTol   = 0.11
 		centreTol = 1.0 // pixels
 		colourTol = jitter + 2
@@ -191,9 +191,9 @@ func TestImageShowsObjects(t *testing.T) {
 
 func color3(v float64) [3]float64 { return [3]float64{v, v, v} }
 
-// Ensure the background is pale and the noise has its width.
+// Ensure that the background is pale and that the noise has the right deviation.
 func TestImageBackground(t *testing.T) {
-	// levels, of a deviation estimated from 400 pixels; rounding adds 1/12 of variance
+	// in levels, for a deviation estimated from 400 pixels; rounding adds 1/12 of variance
 	const sigmaTol = 0.5
 	for seed := range int64(40) {
 		im := (&Scene{Seed: seed}).Image()
@@ -215,7 +215,7 @@ func TestImageBackground(t *testing.T) {
 	}
 }
 
-// Ensure the plate shows its digits dot by dot.
+// Ensure that the plate shows its digits dot by dot.
 func TestImagePlate(t *testing.T) {
 	s := &Scene{
 		Seed: 1, Number: "47", dot: plainDot,
@@ -241,7 +241,8 @@ func TestImagePlate(t *testing.T) {
 	}
 }
 
-// Ensure the description goes row by row and left to right, with articles and the number last.
+// Ensure that the description goes row by row and from left to right, with articles, and with the
+// number last.
 func TestDescription(t *testing.T) {
 	s := &Scene{Number: "47", Objects: []Object{
 		{"orange", "star", 300, 20, 18}, {"red", "circle", 60, 90, 18}, {"blue", "cross", 20, 30, 18}, {"black", "square", 168, 168, 18},
@@ -272,7 +273,7 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// fields cuts the variable words out of a question: fields("Where is the red star?", "Where is the
+// fields returns the variable words of a question: fields("Where is the red star?", "Where is the
 // ", "?").
 func fields(q, start, end string) (string, bool) {
 	if !strings.HasPrefix(q, start) || !strings.HasSuffix(q, end) || len(q) < len(start)+len(end) {

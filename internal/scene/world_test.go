@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Ensure that the plain world is what it was before there were others: pictures and questions
-// of a few seeds by their checksums.
+// Ensure that the plain world stays the same: pictures and questions of a few seeds, by their
+// checksums.
 func TestPlainWorld(t *testing.T) {
 	for seed, want := range map[int64]uint32{
 		7: 0x4076800d, EvalSeed: 0x32598dd1, EvalSeed + 3: 0x663c9db9,
@@ -24,13 +24,13 @@ func TestPlainWorld(t *testing.T) {
 			t.Errorf("seed %d: got %#08x, want %#08x", seed, sum, want)
 		}
 		if !reflect.DeepEqual(s, NewIn(Plain, seed)) {
-			t.Errorf("seed %d: the plain world is another one", seed)
+			t.Errorf("seed %d: the plain world has changed", seed)
 		}
 	}
 }
 
-// Ensure that every world is what it says it is, nothing overlaps or leaves the picture, and a
-// seed is one picture.
+// Ensure that every world matches its description, that nothing overlaps or leaves the picture, and
+// that a seed always gives the same picture.
 func TestWorlds(t *testing.T) {
 	digits, dots, most := map[int]int{}, map[int]int{}, 0
 	for _, w := range Worlds() {
@@ -99,7 +99,7 @@ func checkWorldObjects(t *testing.T, s *Scene) {
 	}
 }
 
-// Ensure that a cluttered ground is one, under the plain world's layout.
+// Ensure that a cluttered ground is not plain, and that its layout is that of the plain world.
 func TestClutterGround(t *testing.T) {
 	busier := 0
 	for seed := range int64(20) {
@@ -109,7 +109,7 @@ func TestClutterGround(t *testing.T) {
 		}
 		a, b := plain.Image(), clutter.Image()
 		if bytes.Equal(a.Pix, b.Pix) || !bytes.Equal(b.Pix, clutter.Image().Pix) {
-			t.Errorf("seed %d: the ground is plain, or drawn twice it is another", seed)
+			t.Errorf("seed %d: the ground is plain, or two drawings of it differ", seed)
 		}
 		_, plainDev := region(a, a.Bounds())
 		if _, dev := region(b, b.Bounds()); dev[0]+dev[1]+dev[2] >

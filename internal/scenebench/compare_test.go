@@ -32,8 +32,8 @@ func worked() *Table {
 	}, settings, 1)
 }
 
-// Ensure that a comparison's figures are those worked out by hand: of 4 questions 3 are right from
-// all tokens, 1 by grid, 2 by grid with RESTORE and 4 by holov with RESTORE.
+// Ensure that a comparison has the values worked out by hand: of 4 questions, 3 are right from all
+// tokens, 1 by grid, 2 by grid with RESTORE and 4 by holov with RESTORE.
 func TestTabulate(t *testing.T) {
 	got := worked()
 	if got.Full[All] != 75 || got.Full["exist"] != 100 || got.Questions["count"] != 2 ||
@@ -76,11 +76,12 @@ func TestTabulate(t *testing.T) {
 	}
 	if (Change{Interval: Interval{-3, -1}}).Clear() != -1 ||
 		(Change{Interval: Interval{1, 3}}).Clear() != 1 {
-		t.Error("changes beyond doubt")
+		t.Error("significant changes")
 	}
 }
 
-// Ensure that every form of the table names methods, budgets, schedules and what was not measured.
+// Ensure that every format of the table names methods, budgets, schedules and the settings that
+// were not measured.
 func TestTableForms(t *testing.T) {
 	table := worked()
 	table.Refused = []Refusal{
@@ -122,7 +123,7 @@ func TestTableForms(t *testing.T) {
 }
 
 // Ensure that the embedded model is asked under every setting, that a budget of all tokens changes
-// nothing, and that what a method cannot do is said.
+// nothing, and that impossible settings are reported.
 func TestCompare(t *testing.T) {
 	m := openModel(t)
 	all, refused := Settings(m, nil, []int{64, 2})

@@ -22,7 +22,7 @@ import (
 	"github.com/restore-vlm/restore/internal/scene"
 )
 
-// answerer makes an Ask of a function from question to full and reduced answer.
+// answerer makes an Ask from a function from question to full and reduced answer.
 func answerer(f func(q scene.Question, reduced bool) string) Ask {
 	return func(_ context.Context, _ *imageproc.Picture, qs []scene.Question) (full,
 		reduced []Reply, err error) {
@@ -34,7 +34,7 @@ func answerer(f func(q scene.Question, reduced bool) string) Ask {
 	}
 }
 
-// items makes one picture of each row of "task answer" questions.
+// items makes one picture from each row of "task answer" questions.
 func items(rows ...[]scene.Question) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
 		for i, qs := range rows {
@@ -139,7 +139,7 @@ func TestHandWorkedAccuracies(t *testing.T) {
 	}
 }
 
-// Ensure an answer that was cut at the token limit is wrong even when its text is right so far.
+// Ensure that an answer that was cut at the token limit is wrong even if its text is right so far.
 func TestCutAnswersAreWrong(t *testing.T) {
 	ask := func(_ context.Context, _ *imageproc.Picture, qs []scene.Question) (full,
 		reduced []Reply, err error) {
@@ -154,7 +154,7 @@ func TestCutAnswersAreWrong(t *testing.T) {
 	}
 }
 
-// Ensure changes are counted in pairs: equal accuracies of different questions are a change.
+// Ensure that changes are counted in pairs: equal accuracies on different questions are a change.
 func TestPairedChange(t *testing.T) {
 	rows := items([]scene.Question{
 		q("exist", "yes"), q("exist", "no"), q("exist", "no"), q("text", "47"),
@@ -195,16 +195,16 @@ func TestWilson(t *testing.T) {
 	}
 }
 
-// Ensure the bootstrap's interval has the width that the normal approximation gives, depends on the
-// seed alone, and holds the estimate.
+// Ensure that the bootstrap's interval has the width of the normal approximation, depends only on
+// the seed, and contains the estimate.
 func TestBootstrapWidth(t *testing.T) {
 	pictures := make([]sheet, 400)
 	for i := range pictures { // a quarter of the pictures lose their only question
 		pictures[i] = sheet{"exist": {n: 1, full: 1, reduced: count(i%4 != 0)}}
 	}
 	got := bootstrap(pictures, 1)
-	// standard error √(1/4 · 3/4 / 400) = 2.165 points: -25 ± 4.24
-	// points; 2000 draws place a bound within about 0.1 standard errors, steps are 0.25
+	// standard error √(1/4 · 3/4 / 400) = 2.165 points: -25 ± 4.24 points; 2000 draws determine a
+	// bound to about 0.1 standard errors, in steps of 0.25
 	const tol = 0.5
 	for name, want := range map[string]Interval{
 		"exist": {-29.24, -20.76}, All: {-29.24, -20.76}, VsFull: {70.76, 79.24},
@@ -220,7 +220,7 @@ func TestBootstrapWidth(t *testing.T) {
 	}
 }
 
-// Ensure results do not depend on how many pictures are asked about at a time.
+// Ensure that results do not depend on how many pictures are asked about at the same time.
 func TestWorkersDoNotMatter(t *testing.T) {
 	ask := answerer(func(q scene.Question, reduced bool) string {
 		if reduced && len(q.Text)%3 == 0 {
@@ -251,8 +251,8 @@ func TestWorkersDoNotMatter(t *testing.T) {
 	}
 }
 
-// Ensure errors name the picture and stop the run, whatever the number of workers, and that
-// cancelling does too.
+// Ensure that errors name the picture and stop the run, for any number of workers, and that
+// cancelling stops it too.
 func TestRunStops(t *testing.T) {
 	broken := errors.New("no such weights")
 	for _, workers := range []int{1, 3} {
@@ -282,7 +282,7 @@ func TestRunStops(t *testing.T) {
 	}
 }
 
-// Ensure the JSON has the three promised fields in the promised shape.
+// Ensure that the JSON has the three promised fields in the promised form.
 func TestResultJSON(t *testing.T) {
 	r := run(t, sample(), answerer(func(q scene.Question, _ bool) string { return q.Answer }))
 	data, err := json.Marshal(r)

@@ -31,7 +31,7 @@ func flops(s *engine.Sizes, o methods.Options, prompt int) (*FLOPs, error) {
 	return CountFLOPs(s, r, o.NVis, prompt)
 }
 
-// Ensure that the paper's Tables 8 and 20 come out to every digit that is printed.
+// Ensure that the paper's Tables 8 and 20 are reproduced to every printed digit.
 func TestPaperTables(t *testing.T) {
 	s := llava7B()
 	for _, c := range []struct {
@@ -58,8 +58,8 @@ func TestPaperTables(t *testing.T) {
 	}
 }
 
-// Ensure that a schedule is counted layer by layer: FastV 2:64 of 4 layers lets 576, 576, 64 and 64
-// rows in.
+// Ensure that a schedule is counted layer by layer: with FastV 2:64, 576, 576, 64 and 64 rows enter
+// the 4 layers.
 func TestFLOPsOfSchedules(t *testing.T) {
 	s := llava7B()
 	s.Text.Blocks, s.Text.Run = 4, 4

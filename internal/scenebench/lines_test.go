@@ -67,7 +67,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// FuzzLines: whatever is accepted names a picture inside the folder and asks something.
+// FuzzLines: every accepted line names a picture inside the folder and has a question.
 func FuzzLines(f *testing.F) {
 	f.Add([]byte(`{"image": "a.png", "question": "x"}`))
 	f.Add([]byte("{\"picture\": \"b/c.jpg\", \"text\": \"y\"}\n\n[]"))

@@ -13,8 +13,8 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// planTolerance is how many points of accuracy a plan may cost or gain on a handful of pictures,
-// whose questions move it by 1.4 points each. Over 120 pictures q8 and q4 move it by less than one.
+// planTolerance is how many points of accuracy a plan may lose or gain on a few pictures, where
+// each question counts 1.4 points. Over 120 pictures, q8 and q4 change it by less than one.
 const planTolerance = 9
 
 // Ensure that the embedded model answers nearly as well with its weights in each type, that a plan

@@ -31,9 +31,10 @@ func openModel(t *testing.T) *engine.Engine {
 	return m
 }
 
-// Ensure the embedded model answers, question by question, as the reference implementation measured
-// it: all tokens, and RESTORE over HoloV at n = 64. The reduced run may differ in a few answers: a
-// feature that is off in the last bit can move a token across the budget's edge.
+// Ensure that the embedded model's answers equal, question by question, those of the reference
+// implementation: with all tokens, and with RESTORE over HoloV at n = 64. The reduced run may
+// differ in a few answers, because a feature that differs in the last bit can move a token across
+// the budget's edge.
 func TestScenesAgreeWithReference(t *testing.T) {
 	const (
 		dir     = "testdata/scenes"
@@ -85,7 +86,7 @@ func TestScenesAgreeWithReference(t *testing.T) {
 	}
 }
 
-// Ensure drawn pictures are of the world that the model knows.
+// Ensure that drawn pictures are of the world that the model was trained on.
 func TestScenesDrawn(t *testing.T) {
 	m := openModel(t)
 	const n = 3
@@ -105,7 +106,7 @@ func TestScenesDrawn(t *testing.T) {
 				r.Questions[task], least)
 		}
 	}
-	// A budget of all tokens is no reduction.
+	// A budget of all tokens equals no reduction.
 	for _, q := range r.Records {
 		if q.Full != q.Reduced {
 			t.Errorf("%s: %q: %q from all tokens, %q from all tokens under grid", q.Picture,
@@ -117,7 +118,7 @@ func TestScenesDrawn(t *testing.T) {
 	}
 }
 
-// Ensure errors of the model and cancelling reach the caller.
+// Ensure that errors of the model and cancellation reach the caller.
 func TestScenesErrors(t *testing.T) {
 	m := openModel(t)
 	if _, err := Scenes(context.Background(), m, drawn(1), 1,

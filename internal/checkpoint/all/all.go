@@ -22,28 +22,27 @@ import (
 	"github.com/restore-vlm/restore/internal/hub"
 )
 
-// Files are what a model is read from.
+// Files are the files of a model.
 type Files struct {
 	Model string // a folder or file; "" is the embedded model
-	// folder of the vision tower, for models of which it is no part; "" is the one that the model
+	// folder of the vision tower, for models that do not include it; "": the one that the model
 	// names
 	Tower string
-	// Projector is the encoder and projector (mmproj) of a GGUF model; "" is the one in
-	// its folder.
+	// Projector is the encoder and projector (mmproj) of a GGUF model; "": the one in its folder.
 	Projector string
 
-	// Getenv tells where the hub's cache is, for vision towers that are named as
-	// repositories; nil is os.Getenv.
+	// Getenv is used to find the hub's cache, for vision towers named as repositories; nil is
+	// os.Getenv.
 	Getenv func(string) string
 }
 
-// Paths are the files and folders that were named.
+// Paths returns the files and folders that were named.
 func (f Files) Paths() []string { return []string{f.Model, f.Tower, f.Projector} }
 
-// Open opens the model at path, which needs nothing else.
+// Open opens the model at path, which needs no other files.
 func Open(path string) (checkpoint.Bundle, error) { return Files{Model: path}.Open() }
 
-// Open opens the model's files and binds nothing.
+// Open opens the model's files without binding anything.
 func (f Files) Open() (checkpoint.Bundle, error) {
 	b, err := f.open()
 	if err != nil {
@@ -73,7 +72,7 @@ func (f Files) open() (checkpoint.Bundle, error) {
 	return read()
 }
 
-// format tells what the model is: how it is read, and which other file it takes.
+// format returns a function that reads the model, and the option for the other file that it takes.
 func (f Files) format() (read func() (checkpoint.Bundle, error), takes string, err error) {
 	if f.Model == "" {
 		return embedded, "", nil
@@ -106,11 +105,11 @@ func (f Files) format() (read func() (checkpoint.Bundle, error), takes string, e
 	case bytes.HasPrefix(start, []byte(pack.Magic)):
 		return func() (checkpoint.Bundle, error) { return pack.Open(f.Model) }, "", nil
 	}
-	return nil, "", fmt.Errorf("checkpoint: %s: got a file that is no model, %s", f.Model, want)
+	return nil, "", fmt.Errorf("checkpoint: %s: got a file that is not a model, %s", f.Model, want)
 }
 
-// folder is format for a folder, which its config.json tells. One without it may hold
-// a GGUF model.
+// folder is format for a folder, depending on its config.json. A folder without one may hold a GGUF
+// model.
 func (f Files) folder() (read func() (checkpoint.Bundle, error), takes string, err error) {
 	if _, err := os.Stat(filepath.Join(f.Model, folder.ConfigFile)); errors.Is(
 		err,
@@ -174,8 +173,8 @@ func head(path string) ([]byte, error) {
 	return b[:n], nil
 }
 
-// Tensors opens one file of tensors, under the names that it gives them: safetensors,
-// GGUF or one of PyTorch's.
+// Tensors opens one file of tensors, in safetensors, GGUF or a PyTorch format, under the file's
+// names.
 func Tensors(path string) (_ *checkpoint.Store, err error) {
 	start, err := head(path)
 	if err != nil {
@@ -194,8 +193,8 @@ func Tensors(path string) (_ *checkpoint.Store, err error) {
 			err = errors.Join(fmt.Errorf("checkpoint: %s: %w", path, err), s.Close())
 		}
 	}()
-	// A safetensors file begins with the length of a header, which begins with a brace.
-	// What a name promises is not something else.
+	// A safetensors file begins with the length of a header, which begins with a brace. If the
+	// extension names a format, it is not read as another.
 	ext := filepath.Ext(path)
 	if ext == ".safetensors" || ext != ".bin" && len(start) > 8 && start[8] == '{' {
 		s.Weights, err = folder.Safetensors(mem.Data)

@@ -1,5 +1,5 @@
-// Package folder reads the folders that models come in: one with config.json and
-// weights, a folder of the hub's cache, or one of its snapshots.
+// Package folder reads the folders of models: one with config.json and weights, a folder of the
+// hub's cache, or one of its snapshots.
 package folder
 
 import (
@@ -19,7 +19,7 @@ import (
 // ConfigFile is the file that every folder must have.
 const ConfigFile = "config.json"
 
-// MaxFile bounds the files that are read whole. The largest known tokenizer.json has
+// MaxFile is the most bytes of a file that is read whole. The largest known tokenizer.json has
 // about 35 MB.
 const MaxFile = 256 << 20
 
@@ -28,15 +28,14 @@ type Folder struct {
 	Name string // last element of the path, or org/name for a folder of the hub's cache
 
 	fsys fs.FS
-	root string // absolute path, "" when it is not a folder of the system
+	root string // absolute path; "" if it is not in the system's file system
 	load func(file string) (*checkpoint.Mapping, error)
 	read []string // absolute paths of the files that were read
 }
 
 // Open opens the folder at path: one with config.json, a folder of the hub's cache
-// (models--org--name, of which the snapshot of refs/main, or the only one, is
-// taken), or one of its snapshots. Weight files are mapped; changing them before
-// the bundle is closed is undefined.
+// (models--org--name; its snapshot is that of refs/main, or the only one), or one of its snapshots.
+// Weight files are mapped; changing them before the bundle is closed is undefined.
 func Open(path string) (*Folder, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -70,9 +69,9 @@ func Open(path string) (*Folder, error) {
 	return f, nil
 }
 
-// OpenFS opens the folder dir ("." is the root) of fsys. Weights are read into
-// memory: a file system with a ReadFile method may return its own bytes, which are
-// then used without a copy and never written to.
+// OpenFS opens the folder dir ("." is the root) of fsys. Weights are read into memory. A file
+// system with a ReadFile method may return its own bytes, which are then used without a copy and
+// never written.
 func OpenFS(fsys fs.FS, dir string) (*Folder, error) {
 	sub, err := fs.Sub(fsys, dir)
 	if err != nil {
@@ -97,7 +96,7 @@ func OpenFS(fsys fs.FS, dir string) (*Folder, error) {
 	}, nil
 }
 
-// Config returns config.json, which is a JSON object without repeated keys.
+// Config returns config.json, which must be a JSON object without repeated keys.
 func (f *Folder) Config() (checkpoint.Part, error) {
 	data, ok, err := f.File(ConfigFile)
 	if err == nil && !ok {
@@ -117,8 +116,8 @@ func (f *Folder) Config() (checkpoint.Part, error) {
 	return checkpoint.Part{Data: data, From: ConfigFile}, err
 }
 
-// File returns the content of a file, such as tokenizer.json; ok is false when
-// there is none. Files above MaxFile are an error.
+// File returns the content of a file, such as tokenizer.json. ok is false if it does not exist. A
+// file above MaxFile is an error.
 func (f *Folder) File(name string) (data []byte, ok bool, err error) {
 	data, ok, err = readBounded(f.fsys, name)
 	if ok {
@@ -127,14 +126,14 @@ func (f *Folder) File(name string) (data []byte, ok bool, err error) {
 	return data, ok, err
 }
 
-// Part is File as a part, without data when there is no such file.
+// Part returns File as a part, without data if the file does not exist.
 func (f *Folder) Part(name string) (checkpoint.Part, error) {
 	data, _, err := f.File(name)
 	return checkpoint.Part{Data: data, From: name}, err
 }
 
-// Read returns the absolute paths of all files that were read so far, nil when the
-// folder is not one of the system's.
+// Read returns the absolute paths of all files that were read so far, nil if the folder is not in
+// the system's file system.
 func (f *Folder) Read() []string { return f.read }
 
 func (f *Folder) note(name string) {
@@ -144,15 +143,14 @@ func (f *Folder) note(name string) {
 	}
 }
 
-// hubSnapshot returns the snapshot directory of a hub cache folder, "" when dir is
-// not one.
+// hubSnapshot returns the snapshot directory of a hub cache folder, "" if dir is not one.
 func hubSnapshot(dir fs.FS) (string, error) {
 	if ok, err := exists(dir, ConfigFile); ok || err != nil {
 		return "", err
 	}
 	entries, err := fs.ReadDir(dir, "snapshots")
 	if err != nil {
-		return "", nil // not a cache folder: what is wrong with it is told later
+		return "", nil // not a cache folder; a later step reports what is wrong with it
 	}
 	var names []string
 	for _, e := range entries {
@@ -197,7 +195,7 @@ func displayName(dir string) string {
 	return path.Base(dir)
 }
 
-// readBounded reads a file of at most MaxFile bytes; ok is false when it is absent.
+// readBounded reads a file of at most MaxFile bytes; ok is false if it does not exist.
 func readBounded(dir fs.FS, name string) (data []byte, ok bool, err error) {
 	if ok, err := exists(dir, name); !ok || err != nil {
 		return nil, false, err
@@ -218,7 +216,7 @@ func readBounded(dir fs.FS, name string) (data []byte, ok bool, err error) {
 			checkpoint.Kind(info.Mode()),
 		)
 	}
-	// The size is only a hint: what counts is how much comes.
+	// The size is only a hint; the number of bytes read decides.
 	data = make([]byte, 0, min(max(info.Size(), 0)+1, MaxFile+1))
 	for {
 		n, err := f.Read(data[len(data):cap(data)])
@@ -238,7 +236,7 @@ func readBounded(dir fs.FS, name string) (data []byte, ok bool, err error) {
 	}
 }
 
-// exists says whether a name is there. A link to nothing is an error that names both.
+// exists reports whether a name exists. A broken link is an error that names both ends.
 func exists(dir fs.FS, name string) (bool, error) {
 	info, err := fs.Lstat(dir, name)
 	switch {
@@ -250,7 +248,7 @@ func exists(dir fs.FS, name string) (bool, error) {
 		return true, nil
 	}
 	if _, err := fs.Stat(dir, name); errors.Is(err, fs.ErrNotExist) {
-		to, _ := fs.ReadLink(dir, name) // only told
+		to, _ := fs.ReadLink(dir, name) // used only in the error
 		return false, fmt.Errorf(
 			"%s: the link leads to %s, which is not there (incomplete download?)",
 			name,
@@ -262,7 +260,7 @@ func exists(dir fs.FS, name string) (bool, error) {
 	return true, nil
 }
 
-// contents describes a folder that lacks something, for an error.
+// contents describes what a folder holds, for an error about something that is missing.
 func (f *Folder) contents() string {
 	entries, err := fs.ReadDir(f.fsys, ".")
 	if err != nil || len(entries) == 0 {

@@ -10,8 +10,7 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint/torch"
 )
 
-// The files that may hold the weights, in the order in which they are looked for: one
-// file, or an index that names several.
+// The files that may hold the weights, in search order: one file, or an index that names several.
 const (
 	singleFile = "model.safetensors"
 	indexFile  = "model.safetensors.index.json"
@@ -19,8 +18,7 @@ const (
 	torchIndex = "pytorch_model.bin.index.json"
 )
 
-// Weights adds the folder's weights to s, under the names that the files give them,
-// and the files that hold them.
+// Weights adds the folder's weights to s, under the files' names, and the files.
 func (f *Folder) Weights(s *checkpoint.Store) error {
 	s.Weights = map[string]*checkpoint.Weight{}
 	for _, name := range []string{singleFile, indexFile, torchFile, torchIndex} {
@@ -81,8 +79,8 @@ func Safetensors(b []byte) (map[string]*checkpoint.Weight, error) {
 	return weights, nil
 }
 
-// shards adds the weights of the files that index names. Index and shards must
-// agree; of a tensor that is in two shards, the index says which copy counts.
+// shards adds the weights of the files in index. Index and shards must agree. For a tensor that is
+// in two shards, the index decides which copy is used.
 func (f *Folder) shards(s *checkpoint.Store, index string) error {
 	raw, _, err := f.File(index)
 	if err != nil {
@@ -144,8 +142,8 @@ func (f *Folder) shards(s *checkpoint.Store, index string) error {
 	return nil
 }
 
-// parseIndex returns the weight map of an index: the file of every tensor. File names are plain:
-// they cannot leave the directory.
+// parseIndex returns the weight map of an index: the file of every tensor. File names must be
+// plain, so they cannot leave the directory.
 func parseIndex(raw []byte) (map[string]string, error) {
 	if err := checkpoint.CheckObject(raw); err != nil {
 		return nil, err

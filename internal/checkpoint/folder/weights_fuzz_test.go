@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// FuzzIndex wants any index to be refused or to name plain files only.
+// FuzzIndex: any index is either refused or names only plain files.
 func FuzzIndex(f *testing.F) {
 	f.Add(
 		[]byte(

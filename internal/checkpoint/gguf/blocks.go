@@ -2,9 +2,9 @@ package gguf
 
 import "encoding/binary"
 
-// Blocks that fit the kernels' blocks of 32 as they are, but for the rounding of scales
-// and minima to binary16, which most are already: y = d·(q − 8) in Q4,
-// y = d·(q − 128) in Q8, y = d·q + m in Q4M, y = d·table[q] in IQ4.
+// Blocks that fit the kernels' blocks of 32 unchanged, except that scales and minima are rounded to
+// binary16, which most already are: y = d·(q − 8) in Q4, y = d·(q − 128) in Q8, y = d·q + m in Q4M,
+// y = d·table[q] in IQ4.
 
 func blocksQ40(scales, _ []float32, q []uint8, b []byte) {
 	scales[0] = half(b)

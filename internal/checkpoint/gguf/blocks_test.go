@@ -10,23 +10,23 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// kernelFormats are the formats that weights are kept in.
+// kernelFormats are the formats of weights in memory.
 var kernelFormats = map[tensor.DType]kernel.Format{
 	tensor.Q8: kernel.Q8, tensor.Q4: kernel.Q4, tensor.Q4M: kernel.Q4M, tensor.IQ4: kernel.IQ4,
 }
 
-// losses are the most that keeping a type costs: the root mean square of the difference
-// to the exact values over the length of the values, for weights as ggml's quantisers write
-// them. 0 is no bit.
+// losses are the largest losses of each type in memory: the root mean square of the difference to
+// the exact values, relative to that of the values, for weights as ggml's quantisers write them. 0
+// means no bit differs.
 var losses = map[string]float64{
 	"Q4_0": 0, "Q5_0": 0, "Q8_0": 0, "IQ4_NL": 0, // the kernels' own blocks
 	"Q4_1": 1e-7, "Q4_K": 8e-4, "IQ4_XS": 4e-4, // with rounded sums or scales
 	"Q5_1": .006, "Q2_K": .006, "Q3_K": .006, "Q5_K": .006, "Q6_K": .006, // quantised again
 }
 
-// Ensure that weights are kept with no more loss than stated, and that every value that
-// is quantised again is off by half a step at most: a block's greatest value over 254,
-// besides the rounding of the scale.
+// Ensure that weights in memory have at most the stated loss, and that every value that is
+// quantised again differs by at most half a step: a block's greatest value over 254, plus the
+// rounding of the scale.
 func TestKept(t *testing.T) {
 	want, err := golden.Read(filepath.Join("testdata", "blocks.safetensors"))
 	if err != nil {
@@ -53,7 +53,7 @@ func TestKept(t *testing.T) {
 				err = kernel.Encode(nil, m, kernel.MatrixF32(rows[0], rows[1], exact))
 			}
 			if err != nil && losses[typ.name] > 0 && kind == "random" {
-				continue // scales beyond binary16, which no weight has
+				continue // scales out of binary16's range, which no weight has
 			}
 			if err != nil {
 				t.Fatalf("%s, %s: %v", typ.name, kind, err)
@@ -88,7 +88,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// BenchmarkKept measures how fast weights become what the kernels compute with.
+// BenchmarkKept measures how fast weights are converted for the kernels.
 func BenchmarkKept(b *testing.B) {
 	for _, name := range []string{"Q4_0", "Q8_0", "Q5_0", "IQ4_NL", "Q4_K", "Q6_K", "Q2_K"} {
 		for _, typ := range blockTypes {

@@ -10,23 +10,23 @@ import (
 	"github.com/restore-vlm/restore/errs"
 )
 
-// object is a JSON object that is written.
+// object is a JSON object for output.
 type object = map[string]any
 
-// single is a float32 of a file, written in the shortest form that is that float32:
-// 1e-05 instead of 9.999999747378752e-06.
+// single is a float32 from a file, written in the shortest form with that value: 1e-05 instead of
+// 9.999999747378752e-06.
 type single float64
 
 func (x single) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, float64(x), 'g', -1, 32), nil
 }
 
-// decoderConfig is what the metadata of a decoder's file say of its shape.
+// decoderConfig is the shape of a decoder from its file's metadata.
 type decoderConfig struct {
 	arch                   string
 	heads, kvHeads, hidden int
 	vocab                  int
-	fields                 object // of Hugging Face's text_config
+	fields                 object // for Hugging Face's text_config
 }
 
 // required returns a whole number of at least 1.
@@ -49,7 +49,7 @@ func (f *file) required(name string) (int, error) {
 	return n, nil
 }
 
-// Limits on what the metadata say of a model's shape.
+// Limits on a model's shape in metadata.
 const (
 	maxSize   = 1 << 24
 	maxBlocks = 1 << 10
@@ -120,7 +120,7 @@ func (f *file) decoderConfig() (*decoderConfig, error) {
 	return c, f.rope(c)
 }
 
-// rope reads how the rotation is scaled, and which axes it follows.
+// rope reads the scaling of the rotation and the axes that it follows.
 func (f *file) rope(c *decoderConfig) error {
 	kind := f.text(c.arch+".rope.scaling.type", "none")
 	if f.has(c.arch+".rope.scale_linear") && kind == "none" {
@@ -144,8 +144,7 @@ func (f *file) rope(c *decoderConfig) error {
 	return nil
 }
 
-// llava writes the config.json of LLaVA or LLaVA-NeXT. p is nil where there is no
-// projector file.
+// llava writes the config.json of LLaVA or LLaVA-NeXT. p is nil if there is no projector file.
 func (c *decoderConfig) llava(p *file, v *vocabulary) (object, error) {
 	c.fields["model_type"], c.fields["architectures"] = "llama", []string{"LlamaForCausalLM"}
 	v.addTo(c.fields)
@@ -175,7 +174,7 @@ func (c *decoderConfig) llava(p *file, v *vocabulary) (object, error) {
 		}
 	}
 	if layers == nil {
-		layers = []int{blocks} // the converter leaves out the blocks that no feature needs
+		layers = []int{blocks} // the converter leaves out blocks that no feature needs
 	}
 	if config["vision_feature_layer"] = any(layers); len(layers) == 1 {
 		config["vision_feature_layer"] = layers[0]
@@ -235,7 +234,7 @@ func (f *file) encoder() (object, error) {
 	return vision, nil
 }
 
-// canvases are the sizes that a picture is resized into before it is cut into tiles.
+// canvases returns the sizes to which a picture is resized before it is cut into tiles.
 func (f *file) canvases() ([][]int, error) {
 	const key = "clip.vision.image_grid_pinpoints"
 	flat := f.numbers(key)
@@ -249,7 +248,7 @@ func (f *file) canvases() ([][]int, error) {
 	return pairs, nil
 }
 
-// Sizes of Qwen2.5-VL's encoder that no metadata hold: all published models have them.
+// Sizes of Qwen2.5-VL's encoder that are in no metadata: all published models have them.
 const (
 	qwenMerge     = 2
 	qwenMoments   = 2
@@ -315,10 +314,10 @@ func (c *decoderConfig) qwen(p *file, v *vocabulary) (object, error) {
 	return config, nil
 }
 
-// projectors are the projector types that are read, by the decoder's architecture.
+// projectors are the supported projector types by the decoder's architecture.
 var projectors = map[string]string{archLlama: "mlp", archQwen: "qwen2.5vl_merger"}
 
-// checkProjector refuses projector files that do not belong to a decoder of arch.
+// checkProjector returns an error for projector files that do not belong to a decoder of arch.
 func (f *file) checkProjector(arch string) error {
 	if got := f.text("general.architecture", ""); got != archClip {
 		return fmt.Errorf(
@@ -326,7 +325,7 @@ func (f *file) checkProjector(arch string) error {
 			got)
 	}
 	if !f.flag("clip.has_vision_encoder", true) {
-		return fmt.Errorf("an encoder of something else than pictures: %w", errs.ErrUnsupported)
+		return fmt.Errorf("an encoder for something other than pictures: %w", errs.ErrUnsupported)
 	}
 	got := f.text("clip.projector_type",
 		f.text("clip.vision.projector_type", projectors[archLlama]))
@@ -346,7 +345,7 @@ func (f *file) checkProjector(arch string) error {
 	return nil
 }
 
-// processor writes the preprocessor_config.json that the metadata describe.
+// processor writes the preprocessor_config.json for the metadata.
 func (f *file) processor(arch string) ([]byte, error) {
 	c := object{
 		"do_resize": true, "do_rescale": true, "do_normalize": true, "do_convert_rgb": true,
@@ -394,7 +393,7 @@ func (f *file) processor(arch string) ([]byte, error) {
 	return json.Marshal(c)
 }
 
-// The limits on a picture's visual tokens that Qwen2.5-VL's repositories set.
+// Limits on a picture's visual tokens in Qwen2.5-VL's repositories.
 const (
 	qwenMinTokens = 4
 	qwenMaxTokens = 16384

@@ -6,9 +6,9 @@ import (
 	"github.com/restore-vlm/restore/internal/kernel"
 )
 
-// The values of every type are those that ggml's own code computes, bit for bit:
-// products and sums are rounded one by one, in its order. Source: ggml's
-// ggml-quants.c, dequantize_row_*; checked against the files of the tests.
+// The values of every type equal those of ggml's own code bit for bit: products and sums are
+// rounded one by one, in its order. Source: ggml's ggml-quants.c, dequantize_row_*; checked against
+// the files of the tests.
 
 func half(b []byte) float32 { return kernel.Half(binary.LittleEndian.Uint16(b)) }
 
@@ -172,7 +172,7 @@ func readQ6K(dst []float32, blocks []byte) {
 	})
 }
 
-// iq4 are the values that the four bits of IQ4_NL and IQ4_XS stand for.
+// iq4 are the values of the 4-bit indices of IQ4_NL and IQ4_XS.
 var iq4 = [16]float32{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
 
 // readIQ4NL: y = d·iq4[q].

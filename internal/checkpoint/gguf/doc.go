@@ -1,5 +1,5 @@
-// Package gguf reads models in llama.cpp's format: a decoder's file, which may be
-// split, and the file of its picture encoder and projector (mmproj).
+// Package gguf reads models in llama.cpp's format: a decoder's file, which may be split, and the
+// file of its picture encoder and projector (mmproj).
 //
 // Format: github.com/ggml-org/ggml, docs/gguf.md, versions 2 and 3:
 //
@@ -8,6 +8,6 @@
 //	tensors: name, number of axes, axes (the shortest stride first), type, offset
 //	padding, and the tensors' data at offsets that are multiples of general.alignment
 //
-// Names, row orders, configuration, tokenizer and picture processor become those of
+// Names, row orders, configuration, tokenizer and picture processor are converted to those of
 // Hugging Face's folders.
 package gguf

@@ -12,15 +12,15 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// Architectures, as general.architecture names them.
+// Architectures, as in general.architecture.
 const (
 	archLlama = "llama" // LLaMA and Mistral
 	archQwen  = "qwen2vl"
 	archClip  = "clip" // encoder and projector
 )
 
-// open maps the file at path, with the other parts where it is the first of several.
-// Mappings are added to maps, also when it fails.
+// open maps the file at path and, if it is the first of several, the other parts. Mappings are
+// added to maps, even if it fails.
 func open(path string, maps *[]*checkpoint.Mapping) (*file, []string, error) {
 	f, err := openPart(path, maps)
 	if err != nil {
@@ -71,7 +71,7 @@ func open(path string, maps *[]*checkpoint.Mapping) (*file, []string, error) {
 	return f, paths, nil
 }
 
-// maxParts is the most parts whose numbers the names can hold.
+// maxParts is the largest number that fits the file names.
 const maxParts = 99999
 
 // openPart maps and parses one file.
@@ -88,26 +88,26 @@ func openPart(path string, maps *[]*checkpoint.Mapping) (*file, error) {
 	return f, err
 }
 
-// partPattern is the end of the name of a file that is split.
+// partPattern matches the end of the name of a split file.
 var partPattern = regexp.MustCompile(`-(\d{5})-of-(\d{5})\.gguf$`)
 
-// partName is the name of another part of a split file.
+// partName returns the name of another part of a split file.
 func partName(path string, part, of int) string {
 	stem := partPattern.ReplaceAllString(path, "")
 	return fmt.Sprintf("%s-%05d-of-%05d.gguf", stem, part, of)
 }
 
-// laterPart says whether a name names a part after the first.
+// laterPart reports whether name is that of a part after the first.
 func laterPart(name string) bool {
 	m := partPattern.FindStringSubmatch(name)
 	if m == nil {
 		return false
 	}
-	part, _ := strconv.Atoi(m[1]) // five digits
+	part, _ := strconv.Atoi(m[1]) // always five digits
 	return part > 1
 }
 
-// checkArchitecture refuses files of models that this program does not know.
+// checkArchitecture returns an error for models that this program does not support.
 func (f *file) checkArchitecture() error {
 	const want = "want llama, qwen2vl or clip"
 	if !f.has("general.architecture") {
@@ -121,9 +121,8 @@ func (f *file) checkArchitecture() error {
 	}
 }
 
-// Read returns the tensors of the file at path, and of the other parts where it is
-// the first of several, under their own names with the axes in the order of Hugging
-// Face's. Close releases them.
+// Read returns the tensors of the file at path and, if it is the first of several, of the other
+// parts. They have the file's names, with axes in Hugging Face's order. Close releases them.
 func Read(path string) (*checkpoint.Store, error) {
 	s := &checkpoint.Store{What: checkpoint.About{Name: filepath.Base(path), Format: "GGUF"},
 		Weights: map[string]*checkpoint.Weight{}}
@@ -145,7 +144,7 @@ func Read(path string) (*checkpoint.Store, error) {
 	return s, nil
 }
 
-// weight returns the tensor as it lies in the file.
+// weight returns the tensor in the file's form.
 func (t *tensorInfo) weight() *checkpoint.Weight {
 	if t.typ.plain {
 		return &checkpoint.Weight{Tensor: tensor.Tensor{DType: t.typ.dtype, Shape: t.shape,
@@ -161,7 +160,7 @@ func (t *tensorInfo) weight() *checkpoint.Weight {
 	return x
 }
 
-// values writes the values of the rows from element at on. The type is one of blocks.
+// values writes the values of the rows from element at on. The type has blocks.
 func (t *tensorInfo) values(dst []float32, at int) error {
 	blocks := t.data[at/t.typ.values*t.typ.bytes:]
 	t.typ.read(dst, blocks)

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// kind is what the value of a known key must be. Writers differ in the widths of
-// numbers, so that any width does.
+// kind is the required type of a known key's value. Writers use different widths of numbers, so any
+// width is accepted.
 type kind uint8
 
 const (
@@ -23,8 +23,8 @@ const (
 	wholes                  // a whole number, or an array of them
 )
 
-// kinds are the kinds of the keys that this program reads, without the name of the
-// decoder's architecture.
+// kinds are the kinds of the keys that this program reads. Keys of the decoder's architecture are
+// listed without its name.
 var kinds = map[string]kind{
 	"general.architecture": aString, "general.alignment": aNumber, "general.name": aString,
 	"general.type":      aString,
@@ -96,7 +96,7 @@ func (f *file) check() error {
 	return nil
 }
 
-// kindNames are what errors call the kinds.
+// kindNames are the names of the kinds in errors.
 var kindNames = map[kind]string{
 	aNumber: "a whole number", aFloat: "a floating-point number", aBool: "a bool",
 	aString: "a string",
@@ -105,7 +105,7 @@ var kindNames = map[kind]string{
 	wholes: "a whole number or an array of them",
 }
 
-// is checks that v is what a kind says.
+// is checks that v is of the given kind.
 func (v value) is(want kind) error {
 	e, list := v.element(), v.typ == typeArray
 	ok := false
@@ -139,8 +139,8 @@ func (v value) is(want kind) error {
 	return fmt.Errorf("got %s, want %s", got, kindNames[want])
 }
 
-// The getters return the default of a key that is absent. check has compared the
-// types of those that are there.
+// The getters return a default if the key is absent. check has already checked the types of
+// existing keys.
 
 func (f *file) has(name string) bool { _, ok := f.keys[name]; return ok }
 
@@ -172,7 +172,7 @@ func (f *file) flag(name string, def bool) bool {
 	return def
 }
 
-// numbers returns an array of whole numbers, or a single one as an array of it.
+// numbers returns an array of whole numbers; a single number is an array of length one.
 func (f *file) numbers(name string) []int {
 	v, ok := f.keys[name]
 	if !ok {

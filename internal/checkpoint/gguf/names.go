@@ -10,7 +10,7 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// The names of a GGUF file and Hugging Face's, block by block. N is a block's number.
+// The names of a GGUF file and Hugging Face's names, block by block. N is a block's number.
 var (
 	decoderNames = [][2]string{
 		{"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"},
@@ -59,7 +59,7 @@ var wholeNames = map[string]string{
 	"model.image_newline": "image_newline",
 }
 
-// blockPattern is a block's number within a name.
+// blockPattern matches a block's number in a name.
 var blockPattern = regexp.MustCompile(`^((?:v\.)?blk)\.(0|[1-9]\d{0,3})\.`)
 
 // rename returns the Hugging Face name of a tensor by one of the tables.
@@ -84,7 +84,7 @@ func rename(name string, table [][2]string) (string, bool) {
 	return "", false
 }
 
-// weights is what a bundle's weights are collected in.
+// weights collects a bundle's weights.
 type weights map[string]*checkpoint.Weight
 
 func (w weights) add(name string, x *checkpoint.Weight) error {
@@ -95,8 +95,8 @@ func (w weights) add(name string, x *checkpoint.Weight) error {
 	return nil
 }
 
-// decoder adds the tensors of a decoder's file. What no table knows keeps its name,
-// so that whatever binds the weights lists it.
+// decoder adds the tensors of a decoder's file. A tensor in no table keeps its name, so that the
+// code that binds the weights lists it.
 func (f *file) decoder(w weights, c *decoderConfig) error {
 	prefix := ""
 	if c.arch == archLlama {
@@ -131,9 +131,9 @@ func (f *file) decoder(w weights, c *decoderConfig) error {
 	return nil
 }
 
-// unpermuted returns the tensor with its rows in Hugging Face's order. llama.cpp
-// rotates neighbours, Hugging Face row i of a head with row i + half: stored row 2i
-// is row i, 2i+1 is i + half.
+// unpermuted returns the tensor with its rows in Hugging Face's order. llama.cpp rotates adjacent
+// rows, Hugging Face rotates row i of a head with row i + half: stored row 2i is row i, and 2i+1 is
+// i + half.
 func (t *tensorInfo) unpermuted(heads int) (*checkpoint.Weight, error) {
 	rows := t.shape[0]
 	if heads < 1 || rows%(2*heads) != 0 {
@@ -150,8 +150,8 @@ func (t *tensorInfo) unpermuted(heads int) (*checkpoint.Weight, error) {
 	return t.rearranged(row, stored), nil
 }
 
-// rearranged returns the tensor with rows of row values in another order: row r is the
-// stored row stored(r).
+// rearranged returns the tensor with rows of row values in another order: row r is the stored row
+// stored(r).
 func (t *tensorInfo) rearranged(row int, stored func(r int) int) *checkpoint.Weight {
 	x := t.weight()
 	out := &checkpoint.Weight{Tensor: tensor.Tensor{DType: x.DType, Shape: x.Shape},
@@ -197,8 +197,8 @@ func (f *file) llavaTower(w weights, hidden int) error {
 	return nil
 }
 
-// swapped says whether the file calls the first layer of the blocks' MLPs ffn_down, as
-// the older converter does: it then reads rows of the encoder's width.
+// swapped reports whether the file calls the first layer of the blocks' MLPs ffn_down, as the older
+// converter does: that layer then has rows of the encoder's width.
 func (f *file) swapped(hidden int) bool {
 	for _, t := range f.tensors {
 		if strings.HasPrefix(t.name, "v.blk.") && strings.HasSuffix(t.name, ".ffn_down.weight") {
@@ -208,8 +208,8 @@ func (f *file) swapped(hidden int) bool {
 	return false
 }
 
-// qwenTower adds the tensors of a Qwen2.5-VL projector file: queries, keys and values
-// become one tensor, and so do the two moments of the patch embedding.
+// qwenTower adds the tensors of a Qwen2.5-VL projector file. Queries, keys and values become one
+// tensor, and so do the two moments of the patch embedding.
 func (f *file) qwenTower(w weights) error {
 	byName := map[string]*tensorInfo{}
 	for i := range f.tensors {
@@ -223,7 +223,7 @@ func (f *file) qwenTower(w weights) error {
 		case strings.Contains(name, ".attn_k.") || strings.Contains(name, ".attn_v."):
 			if byName[strings.Replace(strings.Replace(name, ".attn_k.", ".attn_q.", 1), ".attn_v.",
 				".attn_q.", 1)] != nil {
-				continue // part of the tensor that attn_q becomes
+				continue // part of the same tensor as attn_q
 			}
 		case strings.Contains(name, ".attn_q."):
 			parts := []*tensorInfo{t, byName[strings.Replace(name, ".attn_q.", ".attn_k.", 1)],
@@ -231,7 +231,7 @@ func (f *file) qwenTower(w weights) error {
 			x, err = stacked(parts)
 			name = strings.Replace(name, ".attn_q.", ".attn_qkv.", 1)
 		case name == "v.patch_embd.weight.1":
-			continue // with v.patch_embd.weight
+			continue // added with v.patch_embd.weight
 		case name == "v.patch_embd.weight":
 			x, err = interleaved(t, byName["v.patch_embd.weight.1"])
 		}
@@ -249,7 +249,7 @@ func (f *file) qwenTower(w weights) error {
 	return nil
 }
 
-// alike checks that tensors are there and of one shape.
+// alike checks that tensors exist and have one shape.
 func alike(parts []*tensorInfo) error {
 	for _, p := range parts[1:] {
 		if p == nil {
@@ -264,7 +264,7 @@ func alike(parts []*tensorInfo) error {
 	return nil
 }
 
-// stacked puts tensors one below the other.
+// stacked concatenates tensors along their rows.
 func stacked(parts []*tensorInfo) (*checkpoint.Weight, error) {
 	if err := alike(parts); err != nil {
 		return nil, err
@@ -292,7 +292,7 @@ func stacked(parts []*tensorInfo) (*checkpoint.Weight, error) {
 	return out, nil
 }
 
-// interleaved makes [out, 3, 2, patch, patch] of the two moments' [out, 3, patch, patch].
+// interleaved makes [out, 3, 2, patch, patch] from the two moments' [out, 3, patch, patch].
 func interleaved(parts ...*tensorInfo) (*checkpoint.Weight, error) {
 	if err := alike(parts); err != nil {
 		return nil, err
@@ -318,11 +318,11 @@ func interleaved(parts ...*tensorInfo) (*checkpoint.Weight, error) {
 	return out, nil
 }
 
-// reader is a checkpoint.Weight's Read.
+// reader is the type of a checkpoint.Weight's Read.
 type reader func(dst []float32, at int) error
 
-// joined is a weight that is read from several tensors. Where their types are mixed it is
-// kept in float32, or in q8 where all are quantised.
+// joined returns a weight that is read from several tensors. If their types differ, it is kept in
+// float32, or in q8 if all are quantised.
 func joined(parts []*tensorInfo, shape []int,
 	read func(dst []float32, at int, parts []reader) error) (out *checkpoint.Weight, mixed bool) {
 	var readers []reader

@@ -7,8 +7,8 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// Ensure that queries, keys and values of one shape become one weight, whatever their
-// types, with its exact values.
+// Ensure that queries, keys and values of one shape become one weight with its exact values,
+// whatever their types.
 func TestStackedTypes(t *testing.T) {
 	const rows, k = 2, 32
 	part := func(typ uint32, fill byte) *tensorInfo {

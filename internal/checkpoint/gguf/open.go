@@ -13,10 +13,9 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint"
 )
 
-// Open opens the model of a decoder's file at path, the first part where it is split,
-// and of the encoder's and projector's file (mmproj) at projector. An empty projector
-// is the only file next to path with mmproj in its name; without one the model takes no
-// pictures.
+// Open opens the model of a decoder's file at path, which is the first part if it is split, and the
+// encoder's and projector's file (mmproj) at projector. If projector is empty, it is the only file
+// next to path with mmproj in its name; without such a file, the model takes no pictures.
 func Open(path, projector string) (*checkpoint.Store, error) {
 	s := &checkpoint.Store{Weights: map[string]*checkpoint.Weight{}}
 	if err := openModel(s, path, projector); err != nil {
@@ -59,7 +58,7 @@ func openModel(s *checkpoint.Store, path, projector string) error {
 	return nil
 }
 
-// assemble makes the model of a decoder's file and a projector's, which may be nil.
+// assemble makes the model from a decoder's file and a projector's, which may be nil.
 func assemble(s *checkpoint.Store, f, p *file) error {
 	if f.text("general.architecture", "") == archClip {
 		return errors.New(
@@ -111,7 +110,7 @@ func (p *file) addTo(s *checkpoint.Store, w weights, c *decoderConfig) (err erro
 	return err
 }
 
-// documents fills in the parts of s besides the processor's data.
+// documents sets the parts of s except the processor's data.
 func documents(s *checkpoint.Store, f *file, v *vocabulary, config object) (err error) {
 	from := s.What.Name + " (metadata)"
 	d := &s.Docs
@@ -140,16 +139,16 @@ func documents(s *checkpoint.Store, f *file, v *vocabulary, config object) (err 
 	return err
 }
 
-// pictureText is what stands for a picture in a prompt, and for a video.
+// pictureText is the text for a picture and for a video in a prompt.
 var pictureText = map[string][2]string{
 	archLlama: {`<image>\n`, ``},
 	archQwen: {`<|vision_start|><|image_pad|><|vision_end|>`,
 		`<|vision_start|><|video_pad|><|vision_end|>`},
 }
 
-// withPictures makes a chat template that knows of no pictures one that takes them: it
-// puts a picture's text in its place before the template sees the messages. Decoders'
-// files often have the template of the language model alone.
+// withPictures adapts a chat template that does not support pictures: it puts a picture's text in
+// its place before the template sees the messages. Decoders' files often have only the template of
+// the language model.
 func withPictures(template, arch string) string {
 	if strings.Contains(template, "image") {
 		return template
@@ -171,7 +170,7 @@ func withPictures(template, arch string) string {
 `) + template
 }
 
-// beside returns the only projector file in the folder of path, "" where there is none.
+// beside returns the only projector file in the folder of path, "" if there is none.
 func beside(path string) (string, error) {
 	_, projectors, err := list(filepath.Dir(path))
 	if err != nil || len(projectors) == 0 {
@@ -184,7 +183,7 @@ func beside(path string) (string, error) {
 	return filepath.Join(filepath.Dir(path), projectors[0]), nil
 }
 
-// Only returns the path of the only decoder in a folder, "" where there is none.
+// Only returns the path of the only decoder in a folder, "" if there is none.
 func Only(dir string) (string, error) {
 	models, _, err := list(dir)
 	if err != nil || len(models) == 0 {
@@ -197,8 +196,8 @@ func Only(dir string) (string, error) {
 	return filepath.Join(dir, models[0]), nil
 }
 
-// list returns the names of the decoders in a folder, of split ones the first part, and
-// of the projectors.
+// list returns the names of the decoders in a folder (of split ones, the first part) and of the
+// projectors.
 func list(dir string) (models, projectors []string, err error) {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {

@@ -15,9 +15,8 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint"
 )
 
-// unpackHeaders writes the headers of files that llama.cpp's converters wrote, with
-// zeros for their data, below a new folder. It returns the tensors' Hugging Face names
-// by file.
+// unpackHeaders writes the headers of files from llama.cpp's converters, with zeros for their data,
+// to a new folder. It returns the tensors' Hugging Face names by file.
 func unpackHeaders(t *testing.T) (dir string, names map[string][]string) {
 	t.Helper()
 	files := unpack(t, "headers.zip")
@@ -37,8 +36,7 @@ func unpackHeaders(t *testing.T) (dir string, names map[string][]string) {
 	return dir, names
 }
 
-// models are the decoders of unpackHeaders, with their projectors where those are in
-// another folder.
+// models are the decoders of unpackHeaders, with their projectors if those are in another folder.
 var models = map[string]string{
 	"llava15-tiny/llava15-tiny-f32.gguf":                          "",
 	"llava15-tiny-classic-bf16/llava15-tiny-bf16.gguf":            "",
@@ -92,7 +90,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// difference lists what is in one list alone.
+// difference lists what is only in one of the lists.
 func difference(a, b []string) (list []string) {
 	for _, x := range a {
 		if !slices.Contains(b, x) {
@@ -107,7 +105,7 @@ func difference(a, b []string) (list []string) {
 	return list
 }
 
-// Ensure that metadata become the configuration that the converted model had.
+// Ensure that metadata are converted to the configuration of the original model.
 func TestConfig(t *testing.T) {
 	dir, _ := unpackHeaders(t)
 	for path, want := range map[string]string{
@@ -151,8 +149,7 @@ func compareFields(t *testing.T, where string, got, want map[string]any) {
 	}
 }
 
-// edit changes the header of a file that unpackHeaders wrote; both texts have the same
-// length.
+// edit changes the header of a file that unpackHeaders wrote; both texts must have the same length.
 func edit(t *testing.T, path, old, text string) {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -174,7 +171,7 @@ func field(key, text string) string {
 		"\x08\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00" + text
 }
 
-// Ensure that models which are not read, or not whole, are refused by name.
+// Ensure that unsupported and incomplete models are refused with an error that names the cause.
 func TestRefusals(t *testing.T) {
 	const llava, split = "llava15-tiny/llava15-tiny-f32.gguf",
 		"llava15-tiny-split-f16/llava15-tiny-f16-0000%d-of-00003.gguf"
@@ -266,7 +263,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Ensure that a folder's only decoder is found, and that several are refused.
+// Ensure that a folder's only decoder is found, and that several are an error.
 func TestOnly(t *testing.T) {
 	dir, _ := unpackHeaders(t)
 	for folder, want := range map[string]string{

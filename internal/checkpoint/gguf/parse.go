@@ -12,21 +12,21 @@ import (
 	"github.com/restore-vlm/restore/errs"
 )
 
-// Magic is how every file begins.
+// Magic is the beginning of every file.
 const Magic = "GGUF"
 
 const (
-	// maxKeys and maxTensors bound what the tables of a file take in memory; published
-	// files have under 100 keys and 3000 tensors.
+	// maxKeys and maxTensors limit the memory of a file's tables; published files have under 100
+	// keys and 3000 tensors.
 	maxKeys    = 1 << 14
 	maxTensors = 1 << 17
-	// maxKeyLen is the longest name of a key that the format allows.
+	// maxKeyLen is the longest key name that the format allows.
 	maxKeyLen = 1<<16 - 1
-	// maxNameLen bounds tensors' names; llama.cpp's own limit is 63.
+	// maxNameLen is the longest tensor name; llama.cpp's own limit is 63.
 	maxNameLen = 1 << 10
-	// maxAxes is ggml's.
+	// maxAxes is ggml's limit.
 	maxAxes = 4
-	// maxAlignment bounds general.alignment, whose default is defaultAlignment.
+	// maxAlignment is the largest general.alignment; its default is defaultAlignment.
 	maxAlignment     = 1 << 16
 	defaultAlignment = 32
 )
@@ -37,15 +37,15 @@ type file struct {
 	tensors []tensorInfo
 }
 
-// tensorInfo is a tensor as the file holds it.
+// tensorInfo is a tensor in the form of the file.
 type tensorInfo struct {
 	name  string
-	shape []int // as Hugging Face has it: the longest stride first
+	shape []int // in Hugging Face's order: the longest stride first
 	typ   *blockType
 	data  []byte
 }
 
-// valueType is the type of a key's value, by the format's number.
+// valueType is the type of a key's value, with the format's numbers.
 type valueType uint32
 
 const (
@@ -73,10 +73,10 @@ type value struct {
 	typ   valueType
 	elem  valueType // of an array
 	count int       // elements of an array; 1 otherwise
-	data  []byte    // the elements, one after another; of strings without the first one's length
+	data  []byte    // the elements, concatenated; for strings, without the first one's length
 }
 
-// cursor reads little-endian fields and remembers that the bytes ran out.
+// cursor reads little-endian fields and remembers if the bytes ran out.
 type cursor struct {
 	b     []byte
 	at    int
@@ -85,7 +85,7 @@ type cursor struct {
 
 func (c *cursor) left() int { return len(c.b) - c.at }
 
-// take returns the next n bytes, nil where there are fewer.
+// take returns the next n bytes, nil if there are fewer.
 func (c *cursor) take(n uint64) []byte {
 	if c.short || n > uint64(c.left()) {
 		c.short = true
@@ -112,7 +112,7 @@ func (c *cursor) u64() uint64 {
 
 func (c *cursor) text() []byte { return c.take(c.u64()) }
 
-// errCut is the error of a file that ends too soon.
+// errCut returns the error for a file that ends too soon.
 func (c *cursor) errCut() error {
 	return fmt.Errorf("%w: %d bytes end in the header (incomplete download?)", errs.ErrDamaged,
 		len(c.b))
@@ -128,7 +128,7 @@ func parse(b []byte) (*file, error) {
 	return f, f.place(infos, c)
 }
 
-// readHeader reads what comes before the tensors' data.
+// readHeader reads everything before the tensors' data.
 func readHeader(c *cursor) (*file, []placed, error) {
 	if err := checkMagic(c); err != nil {
 		return nil, nil, err
@@ -159,8 +159,7 @@ func readHeader(c *cursor) (*file, []placed, error) {
 	return f, infos, nil
 }
 
-// place gives the tensors their data, which begin at the next multiple of the
-// alignment.
+// place sets the tensors' data, which begin at the next multiple of the alignment.
 func (f *file) place(infos []placed, c *cursor) error {
 	alignment := uint64(defaultAlignment)
 	if v, ok := f.keys["general.alignment"]; ok {
@@ -309,13 +308,13 @@ func (f *file) readKey(c *cursor) error {
 // minInfo is the fewest bytes that a tensor takes in the header.
 const minInfo = 8 + 4 + 4 + 8
 
-// placed is a tensor and where its data are.
+// placed is a tensor and the offset of its data.
 type placed struct {
 	tensorInfo
 	offset, size uint64
 }
 
-// readInfo reads what the header says of a tensor.
+// readInfo reads a tensor's description in the header.
 func readInfo(c *cursor) (placed, error) {
 	t := placed{}
 	name := c.text()
@@ -370,7 +369,7 @@ func readInfo(c *cursor) (placed, error) {
 	return t, nil
 }
 
-// element is the type of an array's elements, or of the value itself.
+// element returns the type of an array's elements, or of the value itself.
 func (v value) element() valueType {
 	if v.typ == typeArray {
 		return v.elem
@@ -378,7 +377,7 @@ func (v value) element() valueType {
 	return v.typ
 }
 
-// isInt says whether the elements are whole numbers.
+// isInt reports whether the elements are whole numbers.
 func (t valueType) isInt() bool {
 	switch t {
 	case typeUint8, typeInt8, typeUint16, typeInt16, typeUint32, typeInt32, typeUint64, typeInt64:
@@ -423,7 +422,7 @@ func (v value) strings(f func(i int, s []byte)) {
 	}
 }
 
-// typeNames are what errors call the types.
+// typeNames are the names of the types in errors.
 var typeNames = [numTypes]string{"UINT8", "INT8", "UINT16", "INT16", "UINT32", "INT32", "FLOAT32",
 	"BOOL", "STRING", "ARRAY", "UINT64", "INT64", "FLOAT64"}
 

@@ -14,8 +14,8 @@ import (
 	"github.com/restore-vlm/restore/internal/golden"
 )
 
-// Ensure that the values of every type are those of ggml's own code, bit for bit, for
-// random blocks and for such as its quantisers write.
+// Ensure that the values of every type equal those of ggml's own code bit for bit, for random
+// blocks and for blocks from its quantisers.
 func TestValues(t *testing.T) {
 	path := filepath.Join("testdata", "blocks.safetensors")
 	if root := os.Getenv("RESTORE_ORACLE"); root != "" {
@@ -78,7 +78,7 @@ func unpack(t testing.TB, archive string) map[string][]byte {
 	return files
 }
 
-// Ensure that sound files are read, and that every fault is found and told in one line.
+// Ensure that valid files are read, and that every fault is found and reported in one line.
 func TestFiles(t *testing.T) {
 	files := unpack(t, "bad.zip")
 	var cases []struct{ File, Expected, Why string }
@@ -113,8 +113,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// FuzzParse reads hostile files: no panic, and no memory beyond what the file's size
-// explains.
+// FuzzParse reads hostile files: no panic, and no more memory than the file's size justifies.
 func FuzzParse(f *testing.F) {
 	for name, b := range unpack(f, "bad.zip") {
 		if strings.HasSuffix(name, ".gguf") {

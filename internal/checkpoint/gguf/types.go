@@ -11,16 +11,16 @@ import (
 type blockType struct {
 	name   string
 	values int // in a block
-	bytes  int // of a block; 0 where the type is not read
-	// plain is the type of an array of single values.
+	bytes  int // of a block; 0 if the type is not supported
+	// plain is set if the type is an array of single values.
 	plain bool
-	dtype tensor.DType // of plain
-	// read writes the values of whole blocks; nil where plain is set.
+	dtype tensor.DType // if plain
+	// read writes the values of whole blocks; nil if plain is set.
 	read func(dst []float32, blocks []byte)
-	// kept is the type in which such a weight is kept unless another is asked for.
+	// kept is the default type of such a weight in memory.
 	kept tensor.DType
-	// blocks reads a block as kept stores it, in blocks of 32: scales, minima in Q4M, and
-	// values; nil where kept cannot hold it as it is.
+	// blocks reads a block in the form of kept, in blocks of 32: scales, in Q4M minima, and values;
+	// nil if kept cannot represent it without loss.
 	blocks func(scales, minima []float32, q []uint8, block []byte)
 }
 
@@ -54,8 +54,7 @@ var blockTypes = map[uint32]*blockType{
 	30: {name: "BF16", values: 1, bytes: 2, plain: true, dtype: tensor.BF16},
 }
 
-// otherTypes are the names of types that are not read, among them those that ggml
-// has removed.
+// otherTypes are the names of types that are not supported, including those that ggml has removed.
 var otherTypes = map[uint32]string{
 	4: "Q4_2", 5: "Q4_3", 9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS",
 	19: "IQ1_S", 21: "IQ3_S", 22: "IQ2_S",
@@ -64,11 +63,11 @@ var otherTypes = map[uint32]string{
 	38: "IQ4_NL_8_8", 39: "MXFP4", 40: "NVFP4",
 }
 
-// readableTypes is what a refusal lists.
+// readableTypes is the list in errors.
 const readableTypes = "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, " +
 	"Q5_K, Q6_K, IQ4_NL or IQ4_XS"
 
-// typeOf returns the type with a number.
+// typeOf returns the type with the given number.
 func typeOf(n uint32) (*blockType, error) {
 	if t := blockTypes[n]; t != nil {
 		return t, nil

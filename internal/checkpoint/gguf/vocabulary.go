@@ -15,19 +15,17 @@ import (
 // vocabulary is the tokenizer of a decoder's file.
 type vocabulary struct {
 	pieces   []tokenizer.Piece
-	ids      map[string]int // of pieces that are in the vocabulary
-	bos, eos int            // -1 where there is none
-	file     []byte         // tokenizer.json or tokenizer.model; nil where there is none
+	ids      map[string]int // of pieces in the vocabulary
+	bos, eos int            // -1 if there is none
+	file     []byte         // tokenizer.json or tokenizer.model; nil if there is none
 	settings []byte         // tokenizer_config.json of a tokenizer.model
 	specials []byte         // JSON object of the special tokens' texts
 }
 
-// noImage stands for a picture where the vocabulary has no token for it, as in the
-// original LLaVA.
+// noImage stands for a picture if the vocabulary has no token for it, as in the original LLaVA.
 const noImage = -200
 
-// image returns the id of the token that stands for a picture, noImage where the
-// vocabulary has none.
+// image returns the id of the picture token, noImage if the vocabulary has none.
 func (v *vocabulary) image(name string) int {
 	if id, ok := v.ids[name]; ok {
 		return id
@@ -35,7 +33,7 @@ func (v *vocabulary) image(name string) int {
 	return noImage
 }
 
-// addTo notes the ids of special tokens in a config.json.
+// addTo adds the ids of special tokens to a config.json.
 func (v *vocabulary) addTo(config object) {
 	for key, id := range map[string]int{"bos_token_id": v.bos, "eos_token_id": v.eos} {
 		if id >= 0 {
@@ -60,7 +58,7 @@ func (f *file) vocabulary(size int) (*vocabulary, error) {
 	for _, special := range []struct {
 		name, key string
 		id        *int
-		def       int // in a SentencePiece vocabulary
+		def       int // default for a SentencePiece vocabulary
 	}{
 		{"bos_token", "bos_token_id", &v.bos, 1}, {"eos_token", "eos_token_id", &v.eos, 2},
 		{"unk_token", "unknown_token_id", &other, 0}, {"pad_token", "padding_token_id", &other, -1},
@@ -146,7 +144,7 @@ func (f *file) sentencePiece(v *vocabulary, texts object) error {
 	added, bytes := object{}, 0
 	for i := range m.Pieces {
 		p := &m.Pieces[i]
-		// Converters that read no tokenizer.model call the unknown token a control token.
+		// Converters that do not read tokenizer.model mark the unknown token as a control token.
 		switch {
 		case i == unknown && p.Kind == tokenizer.ControlPiece:
 			p.Kind = tokenizer.UnknownPiece
@@ -173,21 +171,21 @@ func (f *file) sentencePiece(v *vocabulary, texts object) error {
 	return err
 }
 
-// addedToken is how a tokenizer_config.json writes a token that is recognised whole.
+// addedToken is a token that is matched as a whole, in the form of tokenizer_config.json.
 func addedToken(p *tokenizer.Piece) object {
 	return object{"content": p.Text, "single_word": false, "lstrip": false, "rstrip": false,
 		"normalized": false, "special": p.Kind != tokenizer.UserPiece}
 }
 
-// preTokenizer is how text is cut into words before byte pairs are merged.
+// preTokenizer tells how text is split into words before byte pairs are merged.
 type preTokenizer struct {
 	pattern      string // "": ByteLevel's own, GPT-2's
 	normalizer   any
 	ignoreMerges bool
 }
 
-// preTokenizers are llama.cpp's names and what the models' own tokenizers do. Source:
-// the tokenizer.json of the models.
+// preTokenizers maps llama.cpp's names to the behaviour of the models' own tokenizers. Source: the
+// tokenizer.json of the models.
 var preTokenizers = map[string]*preTokenizer{
 	"gpt-2": {},
 	"qwen2": {
@@ -200,7 +198,7 @@ var preTokenizers = map[string]*preTokenizer{
 	},
 }
 
-// otherNames are names that mean the same.
+// otherNames are synonyms.
 var otherNames = map[string]string{"llama3": "llama-bpe", "llama-v3": "llama-bpe",
 	"deepseek-r1-qwen": "qwen2"}
 
@@ -244,7 +242,7 @@ func (f *file) bytePairs(v *vocabulary) ([]byte, error) {
 			object{"type": "Split", "pattern": object{"Regex": pre.pattern}, "behavior": "Isolated",
 				"invert": false}, level}}
 	}
-	var post any // puts a token before every text
+	var post any // prepends a token to every text
 	if f.flag("tokenizer.ggml.add_bos_token", name == "llama-bpe") && v.bos >= 0 {
 		text := v.pieces[v.bos].Text
 		post = object{

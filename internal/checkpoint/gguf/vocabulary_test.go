@@ -17,8 +17,8 @@ import (
 	"github.com/restore-vlm/restore/internal/tokenizer"
 )
 
-// Ensure that scores give the tokens that the merges gave which they were made from:
-// the file's vocabulary is the embedded model's.
+// Ensure that scores give the same tokens as the merges from which they were made. The file's
+// vocabulary is the embedded model's.
 func TestScores(t *testing.T) {
 	dir, _ := unpackHeaders(t)
 	s, err := Open(filepath.Join(dir, "scenes", "scenes-f16.gguf"), "")
@@ -71,8 +71,8 @@ func TestScores(t *testing.T) {
 	}
 }
 
-// Ensure that a vocabulary of byte pairs is cut into words as its name says, and
-// recognises the special tokens alone.
+// Ensure that a byte-pair vocabulary is split into words as its name says, and that it recognises
+// only the special tokens.
 func TestBytePairs(t *testing.T) {
 	dir, _ := unpackHeaders(t)
 	s, err := Open(filepath.Join(dir, "qwen25vl-tiny", "qwen25vl-tiny-f32.gguf"), "")

@@ -1,4 +1,4 @@
-// Package hf reads models that Hugging Face transformers wrote.
+// Package hf reads models written by Hugging Face transformers.
 package hf
 
 import (
@@ -30,12 +30,12 @@ func Open(f *folder.Folder) (_ *checkpoint.Store, err error) {
 	if err = json.Unmarshal(s.Docs.Config.Data, &c); err == nil && string(c.Vision) == "null" {
 		err = errors.New(
 			"vision_config: got null, want an object",
-		) // null is said of models without an encoder
+		) // only models without an encoder have null
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.Docs.Config.From, err)
 	}
-	// else the table of architectures has an error
+	// otherwise the table of architectures returns an error
 	if table := forms[architecture(s.Docs.Config.Data)]; table != nil {
 		if err = s.Rename(table); err != nil {
 			return nil, err
@@ -52,10 +52,10 @@ func Open(f *folder.Folder) (_ *checkpoint.Store, err error) {
 	return s, nil
 }
 
-// architecture is the first architecture of a config.json that has forms, or "".
+// architecture returns the first architecture in a config.json that has forms, or "".
 func architecture(config []byte) string {
 	var c struct{ Architectures []string }
-	_ = json.Unmarshal(config, &c) // whatever it says is checked where a model is made of it
+	_ = json.Unmarshal(config, &c) // its content is checked when a model is made
 	for _, a := range c.Architectures {
 		if forms[a] != nil {
 			return a
@@ -64,7 +64,7 @@ func architecture(config []byte) string {
 	return ""
 }
 
-// documents reads everything but configuration and weights.
+// documents reads everything except configuration and weights.
 func documents(f *folder.Folder, p *checkpoint.Parts) (err error) {
 	if p.Tokenizer, err = f.Part("tokenizer.json"); err == nil && p.Tokenizer.Data == nil {
 		p.Tokenizer, p.Settings, err = SentencePiece(f)
@@ -92,8 +92,8 @@ func documents(f *folder.Folder, p *checkpoint.Parts) (err error) {
 	return err
 }
 
-// Processor returns the picture processor: processor_config.json has it since transformers
-// 5, which takes it first, else it is preprocessor_config.json.
+// Processor returns the picture processor. Since transformers 5 it is in processor_config.json,
+// which that version reads first; otherwise it is preprocessor_config.json.
 func Processor(f *folder.Folder) (checkpoint.Part, error) {
 	const newer, older = "processor_config.json", "preprocessor_config.json"
 	data, ok, err := f.File(newer)
@@ -114,8 +114,8 @@ func Processor(f *folder.Folder) (checkpoint.Part, error) {
 	return f.Part(older)
 }
 
-// SentencePiece returns a folder's tokenizer.model, which may be absent, and the settings
-// of its tokenizer_config.json with the tokens of added_tokens.json.
+// SentencePiece returns a folder's tokenizer.model, which may be absent, and the settings in its
+// tokenizer_config.json with the tokens of added_tokens.json.
 func SentencePiece(f *folder.Folder) (model, settings checkpoint.Part, err error) {
 	const absent = "tokenizer.json"
 	model, err = f.Part("tokenizer.model")
@@ -137,7 +137,7 @@ func SentencePiece(f *folder.Folder) (model, settings checkpoint.Part, err error
 	const file = "added_tokens.json"
 	data, ok, err := f.File(file)
 	if err != nil || !ok {
-		settings.Data, _ = json.Marshal(fields) // as it was read
+		settings.Data, _ = json.Marshal(fields) // values are as read
 		return model, settings, err
 	}
 	var ids map[string]int32
@@ -160,8 +160,8 @@ func SentencePiece(f *folder.Folder) (model, settings checkpoint.Part, err error
 	return model, settings, err
 }
 
-// Specials returns the texts of bos_token, eos_token, … as chat templates see them.
-// What tokenizer_config.json says counts before special_tokens_map.json.
+// Specials returns the texts of bos_token, eos_token, … for chat templates. Values in
+// tokenizer_config.json take precedence over special_tokens_map.json.
 func Specials(f *folder.Folder) (checkpoint.Part, error) {
 	part, found := checkpoint.Part{}, map[string]string{}
 	for _, name := range []string{"special_tokens_map.json", "tokenizer_config.json"} {

@@ -19,8 +19,8 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// weights is one safetensors file with the tensors named, each [2 n] with n the
-// length of its name.
+// weights returns a safetensors file with the named tensors, each [2 n] with n the length of its
+// name.
 func weights(t *testing.T, names ...string) []byte {
 	t.Helper()
 	m := map[string]*tensor.Tensor{}
@@ -39,7 +39,7 @@ const (
 	shard2 = "model-00002-of-00002.safetensors"
 )
 
-// single and sharded are the files of two good checkpoints.
+// single and sharded return the files of two valid checkpoints.
 func single(t *testing.T) map[string][]byte {
 	return map[string][]byte{
 		"config.json": []byte(
@@ -146,7 +146,7 @@ func TestOpen(t *testing.T) {
 					got.Data != nil && got.From != "tokenizer.json" {
 					t.Errorf("got tokenizer %q from %q", got.Data, got.From)
 				}
-				var wg sync.WaitGroup // reads at once; the race detector looks on
+				var wg sync.WaitGroup // concurrent reads, for the race detector
 				for range 4 {
 					wg.Go(func() {
 						for _, name := range ck.Names() {
@@ -215,8 +215,7 @@ func length(n uint64) edit {
 	})
 }
 
-// TestOpenErrors damages a good checkpoint in one way each; the error names what
-// is wrong.
+// TestOpenErrors damages a valid checkpoint in one way each; the error must name the fault.
 func TestOpenErrors(t *testing.T) {
 	const st = "model.safetensors"
 	for _, c := range []struct {
@@ -257,7 +256,7 @@ func TestOpenErrors(t *testing.T) {
 			files[shard1] = weights(t, "a.weight", "c", "head")
 			files[shard1][len(files[shard1])-1] ^= 1
 		}, []string{`"head"`, shard1, "differs"}},
-		{"single beside an index", sharded, func(t *testing.T, files map[string][]byte) { files[st] = weights(t, "x") }, nil},
+		{"single next to an index", sharded, func(t *testing.T, files map[string][]byte) { files[st] = weights(t, "x") }, nil},
 		{"no weights", single, remove(st), []string{"no weights", st, "tokenizer.json"}},
 		{"other weights", single, func(_ *testing.T, files map[string][]byte) {
 			files["pytorch_model.bin"] = files[st]
@@ -324,7 +323,7 @@ func TestOpenPaths(t *testing.T) {
 	}
 }
 
-// hub lays a checkpoint as the hub's cache does: blobs, and links to them.
+// hub lays out a checkpoint as in the hub's cache: blobs, and links to them.
 func hub(t *testing.T, commits ...string) string {
 	t.Helper()
 	root := filepath.Join(t.TempDir(), "models--org--some--name")
@@ -398,7 +397,7 @@ func TestOpenHubCache(t *testing.T) {
 	if err != nil || len(blobs) == 0 {
 		t.Fatal(err)
 	}
-	for _, blob := range blobs { // links to nothing: an interrupted download
+	for _, blob := range blobs { // broken links: an interrupted download
 		if err := os.Remove(blob); err != nil {
 			t.Fatal(err)
 		}
@@ -440,9 +439,8 @@ func TestOpenFSDoesNotCopy(t *testing.T) {
 	}
 }
 
-// TestReferenceMutations applies to the reference checkpoints those edits that a
-// reader alone can judge. RESTORE_ORACLE names the folder that holds them; they
-// are not part of this repository.
+// TestReferenceMutations applies those edits to the reference checkpoints that a reader alone can
+// judge. RESTORE_ORACLE names their folder; they are not part of this repository.
 func TestReferenceMutations(t *testing.T) {
 	root := os.Getenv("RESTORE_ORACLE")
 	if root == "" {

@@ -6,15 +6,15 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint"
 )
 
-// Names within LLaVA's modules. Rules name the vision tower's own modules, so that
-// no rule for a tower without "vision_model." takes a name with it.
+// Names within LLaVA's modules. Rules list the vision tower's own modules, so that no rule for a
+// tower without "vision_model." matches a name with it.
 var (
 	TowerModules = []string{"embeddings.", "encoder.", "pre_layrnorm.", "post_layernorm."}
 	textModules  = []string{"embed_tokens.", "layers.", "norm.", "rotary_emb."}
 )
 
-// llavaForm is a form of LLaVA and LLaVA-NeXT by where it puts the decoder, its
-// head ("" where it has none), the tower, and before projector and newline.
+// llavaForm is a form of LLaVA and LLaVA-NeXT, defined by the prefixes of the decoder, its head (""
+// if it has none), the tower, and of projector and newline.
 func llavaForm(name, by, text, head, tower, rest string) checkpoint.Form {
 	const lm = "language_model."
 	rules := slices.Concat(
@@ -27,7 +27,7 @@ func llavaForm(name, by, text, head, tower, rest string) checkpoint.Form {
 	return checkpoint.Form{Name: name, By: by, Rules: rules}
 }
 
-// qwenForm is a form of Qwen2.5-VL by where it puts decoder, head and tower.
+// qwenForm is a form of Qwen2.5-VL, defined by the prefixes of decoder, head and tower.
 func qwenForm(name, by, text, head, tower string) checkpoint.Form {
 	rules := append(checkpoint.Renamed(text, "model.", textModules...), [2]string{tower, "visual."})
 	if head != "" {
@@ -36,8 +36,8 @@ func qwenForm(name, by, text, head, tower string) checkpoint.Form {
 	return checkpoint.Form{Name: name, By: by, Rules: rules}
 }
 
-// forms are those of each architecture. Forms without a head are what save_pretrained of a
-// base class writes; a model whose head is tied needs none.
+// forms lists the forms of each architecture. save_pretrained of a base class writes forms without
+// a head; a model with a tied head needs none.
 var forms = func() map[string][]checkpoint.Form {
 	const loaded = "transformers to 4.51, 4.52.4 to 5.2, 5.6 on"
 	llava := []checkpoint.Form{

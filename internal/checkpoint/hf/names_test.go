@@ -10,9 +10,9 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint"
 )
 
-// Ensure that every name that 19 releases of transformers write, in every form, has
-// the canonical name that they load it as. testdata/names.json.gz has, by family and
-// canonical name, the name in each form.
+// Ensure that every name that 19 releases of transformers write, in every form, gets the canonical
+// name under which they load it. testdata/names.json.gz has, by family and canonical name, the name
+// in each form.
 func TestForms(t *testing.T) {
 	f, err := os.Open("testdata/names.json.gz")
 	if err != nil {
@@ -75,8 +75,8 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// Ensure that names which transformers would not load are told by what wrote them,
-// and that two tensors of one name are refused.
+// Ensure that the error for names which transformers would not load tells what wrote them, and that
+// two tensors with one name are an error.
 func TestStrangers(t *testing.T) {
 	const q, lm = "model.layers.0.self_attn.q_proj.",
 		"model.language_model.layers.0.self_attn.q_proj."

@@ -10,18 +10,18 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint/int4"
 )
 
-// quantisation is the key of config.json that says how weights are quantised.
+// quantisation is the key of config.json that describes quantised weights.
 const quantisation = "quantization_config"
 
-// older are the files that said so before config.json did, with the methods of those
-// that name none.
+// older are the files that described quantisation before config.json did, with the method of a file
+// that names none.
 var older = []struct{ file, method string }{
 	{"quantize_config.json", "gptq"},
 	{"quant_config.json", "awq"},
 }
 
-// unquantise gives s the weights that are quantised in the files, and takes what is said
-// of them out of the configuration, which then describes the model alone.
+// unquantise adds the weights that are quantised in the files to s and removes the quantisation
+// from the configuration, which then describes only the model.
 func unquantise(f *folder.Folder, s *checkpoint.Store) error {
 	var config map[string]json.RawMessage
 	if err := json.Unmarshal(s.Docs.Config.Data, &config); err != nil {
@@ -35,7 +35,7 @@ func unquantise(f *folder.Folder, s *checkpoint.Store) error {
 			how = text[quantisation]
 		}
 		delete(text, quantisation)
-		config["text_config"], _ = json.Marshal(text) // as it was read
+		config["text_config"], _ = json.Marshal(text) // values are as read
 	}
 	for _, o := range older {
 		if how != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint/folder"
 )
 
-// FindTemplate looks for the chat template in the files that may hold one. The
-// first of them wins, in the order of transformers 5.23 for processors, with the
-// tokenizer's own template last.
+// FindTemplate searches for the chat template in the files that may hold one. The first one found
+// is used, in the order of transformers 5.23 for processors, with the tokenizer's own template
+// last.
 func FindTemplate(f *folder.Folder) (checkpoint.Part, error) {
 	for _, name := range []string{
 		"processor_config.json", "chat_template.json", "chat_template.jinja",
@@ -40,9 +40,9 @@ func FindTemplate(f *folder.Folder) (checkpoint.Part, error) {
 	return checkpoint.Part{}, nil
 }
 
-// Template returns the chat_template of a JSON object: a string, or named
-// templates, as a list of {"name", "template"} or an object, of which default is
-// taken. It is "" when the key is absent or null.
+// Template returns the chat_template of a JSON object: a string, or the one named default of
+// several named templates, which are a list of {"name", "template"} or an object. It is "" if the
+// key is absent or null.
 func Template(data []byte) (string, error) {
 	const key, want = "chat_template", "default"
 	var fields map[string]json.RawMessage

@@ -107,7 +107,7 @@ func TestReferencePrecedence(t *testing.T) {
 	}
 }
 
-// Ensure that the picture processor of transformers 5 is found, in front of the older file.
+// Ensure that the picture processor of transformers 5 is found, and before the older file.
 func TestProcessor(t *testing.T) {
 	const newer, older = "processor_config.json", "preprocessor_config.json"
 	for _, c := range []struct {

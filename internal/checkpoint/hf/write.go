@@ -16,17 +16,17 @@ import (
 	"github.com/restore-vlm/restore/internal/tokenizer"
 )
 
-// maxShard is about how many bytes of weights one file has, as transformers writes them.
+// maxShard is about how many bytes of weights one file holds, as in transformers.
 var maxShard int64 = 5_000_000_000
 
-// types are what Write may write weights as, by transformers' names.
+// types are the types that Write can write, with transformers' names.
 var types = map[tensor.DType]string{
 	tensor.F32:  "float32",
 	tensor.F16:  "float16",
 	tensor.BF16: "bfloat16",
 }
 
-// Main is the type that most numbers of b's weights have; quantised ones count as F16.
+// Main returns the most frequent type among b's weight values; quantised ones count as F16.
 func Main(b checkpoint.Bundle) tensor.DType {
 	count := map[tensor.DType]int{}
 	for _, name := range b.Names() {
@@ -46,10 +46,10 @@ func Main(b checkpoint.Bundle) tensor.DType {
 	return best
 }
 
-// Write writes b as a folder that transformers loads, with all weights as d, which is F32,
-// F16 or BF16, under the names of the hub's repositories. dir exists and is empty. A
-// model without a token for pictures gets one, at the end of the vocabulary, whose rows are
-// the mean of the others'. stopped is asked now and then whether to go on.
+// Write writes b as a folder that transformers loads, with all weights as d, which is F32, F16 or
+// BF16, under the names of the hub's repositories. dir must exist and be empty. A model without a
+// picture token gets one at the end of the vocabulary, with the mean of the other rows as its rows.
+// Write calls stopped now and then; an error ends it.
 func Write(dir string, b checkpoint.Bundle, d tensor.DType, stopped func() error) error {
 	if _, ok := types[d]; !ok {
 		return fmt.Errorf("checkpoint: write: type: got %v, want F32, F16 or BF16", d)
@@ -94,7 +94,7 @@ func (w *writer) object(name string, v any) error {
 	return w.file(name, b)
 }
 
-// plain is json.MarshalIndent without escapes for HTML.
+// plain is json.MarshalIndent without HTML escapes.
 func plain(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -104,10 +104,10 @@ func plain(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// tables are the weights with a row for every token.
+// tables are the weights with one row per token.
 var tables = []string{"language_model.model.embed_tokens.weight", "language_model.lm_head.weight"}
 
-// pictureToken gives a vocabulary without a token for pictures one.
+// pictureToken adds a picture token to a vocabulary without one.
 func (w *writer) pictureToken() error {
 	const key = "image_token_index"
 	var id int
@@ -142,8 +142,8 @@ func (w *writer) pictureToken() error {
 	return nil
 }
 
-// lastNorm adds the norm after the vision tower where the model has none. LLaVA does not
-// use it, GGUF files leave it out, and transformers would report that it made one up.
+// lastNorm adds the norm after the vision tower if the model has none. LLaVA does not use it and
+// GGUF files omit it, but transformers would warn that it created one.
 func (w *writer) lastNorm() error {
 	const tower = "vision_tower.vision_model."
 	before, ok := w.b.Tensor(tower + "pre_layrnorm.weight")
@@ -161,7 +161,7 @@ func (w *writer) lastNorm() error {
 	return nil
 }
 
-// set gives the model other or further weights.
+// set replaces or adds weights of the model.
 func (w *writer) set(more map[string]*checkpoint.Weight) {
 	grown := &checkpoint.Store{
 		What:    *w.b.About(),
@@ -176,7 +176,7 @@ func (w *writer) set(more map[string]*checkpoint.Weight) {
 	w.b = grown
 }
 
-// withMean returns t [rows, width] with a row more, the mean of the others.
+// withMean returns t [rows, width] with one more row, the mean of the others.
 func withMean(t *checkpoint.Weight) (*checkpoint.Weight, error) {
 	rows, width := t.Shape[0], t.Shape[1]
 	row, sum := make([]float32, width), make([]float64, width)
@@ -215,7 +215,7 @@ func (w *writer) writeConfig() error {
 	return w.object(folder.ConfigFile, w.config)
 }
 
-// writeTokenizer writes the tokenizer and its settings, with the tokens that were added.
+// writeTokenizer writes the tokenizer and its settings, with the added tokens.
 func (w *writer) writeTokenizer() error {
 	p := w.b.Parts()
 	settings := map[string]json.RawMessage{}
@@ -250,7 +250,7 @@ func (w *writer) writeTokenizer() error {
 	if !bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
 		name, class = "tokenizer.model", `"LlamaTokenizer"`
 		if len(w.added) > 0 {
-			// LLaVA's code encodes what follows a picture by itself, with a space in front.
+			// LLaVA's code encodes the text after a picture separately, with a space in front.
 			settings["legacy"] = json.RawMessage("true")
 		}
 	} else if len(w.added) > 0 {
@@ -269,8 +269,8 @@ func (w *writer) writeTokenizer() error {
 	return errors.Join(err, w.file(name, data), w.file("tokenizer_config.json", text))
 }
 
-// convertModel writes a tokenizer.model as a tokenizer.json too, where it can be one:
-// transformers 5 makes another of the former, which forgets the space in front.
+// convertModel also writes a tokenizer.model as a tokenizer.json, if possible. Otherwise
+// transformers 5 converts it itself and loses the space in front.
 func (w *writer) convertModel(model, settings []byte) error {
 	data, ok, err := tokenizer.ConvertModel(model, settings)
 	if err != nil || !ok {
@@ -279,7 +279,7 @@ func (w *writer) convertModel(model, settings []byte) error {
 	return w.file("tokenizer.json", data)
 }
 
-// addTo adds the tokens that were added to a tokenizer.json.
+// addTo adds the added tokens to a tokenizer.json.
 func (w *writer) addTo(data []byte) ([]byte, error) {
 	var file map[string]json.RawMessage
 	if err := json.Unmarshal(data, &file); err != nil {
@@ -307,7 +307,7 @@ func (w *writer) addTo(data []byte) ([]byte, error) {
 	return plain(file)
 }
 
-// addedToken is a special token as tokenizer files have it.
+// addedToken is a special token in the form of tokenizer files.
 func addedToken(text string) map[string]any {
 	return map[string]any{
 		"content":     text,
@@ -349,7 +349,7 @@ var processors = map[string]string{
 	"LlavaNextForConditionalGeneration": "LlavaNextProcessor",
 }
 
-// writeProcessor writes what LLaVA's processors ask besides pictures and text.
+// writeProcessor writes the additional settings of LLaVA's processors.
 func (w *writer) writeProcessor() error {
 	class := processors[architecture(w.b.Parts().Config.Data)]
 	if class == "" || w.b.Parts().Processor.Data == nil {
@@ -424,7 +424,7 @@ func (w *writer) shard(file string, names []string) (err error) {
 	return f.Sync()
 }
 
-// guarded is a writer that stops when it is told to.
+// guarded is a writer that stops when stopped returns an error.
 type guarded struct {
 	to      io.Writer
 	stopped func() error

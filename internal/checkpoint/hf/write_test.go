@@ -15,8 +15,8 @@ import (
 
 func going() error { return nil }
 
-// Ensure that a model is read again as it was written, whole and in shards, and that one
-// without a token for pictures gets one.
+// Ensure that a written model is read back unchanged, whole and in shards, and that one without a
+// picture token gets one.
 func TestWrite(t *testing.T) {
 	defer func(n int64) { maxShard = n }(maxShard)
 	s, err := open(filepath.Join("..", "..", "engine", "testdata", "llava15-tiny"))
@@ -141,6 +141,6 @@ func TestWrite(t *testing.T) {
 		t.Error("a type that transformers does not have is written")
 	}
 	if _, err := os.Stat("config.json"); err == nil {
-		t.Error("written beside the folder")
+		t.Error("written outside the folder")
 	}
 }

@@ -1,9 +1,9 @@
-// Package int4 reads weights that AWQ, GPTQ and compressed-tensors quantised to whole
-// numbers of 4 or 8 bits. A module's weight [out, in] is
+// Package int4 reads weights that AWQ, GPTQ and compressed-tensors quantised to whole numbers of 4
+// or 8 bits. A module's weight [out, in] is
 //
 //	w[o,i] = (q[o,i] − z[o,g(i)])·s[o,g(i)]                                          (1)
 //
-// with a scale and a zero for each group of inputs. The three differ in where the bits lie:
+// with a scale and a zero for each group of inputs. The three differ in their bit layouts:
 //
 //	                    q                        z                        g(i)
 //	AWQ (GEMM)          qweight [in, out/n],     qzeros [groups, out/n],  i / size
@@ -13,7 +13,7 @@
 //	compressed-tensors  weight_packed [out,      weight_zero_point        i / size, or
 //	                    in/n]                    [out/n, groups], or half weight_g_idx[i]
 //
-// n numbers of 32/n bits lie in a word of 32 bits, the lowest first, along the axis that is
+// n numbers of 32/n bits are in one 32-bit word, the lowest bits first, along the axis that is
 // divided. Source: AutoAWQ 0.2.7 (packing_utils.py), GPTQModel 7.7, compressed-tensors 0.20.
 package int4
 
@@ -30,8 +30,8 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// settings is a quantization_config. Those of the older files quantize_config.json and
-// quant_config.json have other names for some keys.
+// settings is a quantization_config. The older files quantize_config.json and quant_config.json use
+// other names for some keys.
 type settings struct {
 	Method  string                                  `json:"quant_method"`
 	Bits    int                                     `json:"bits"`
@@ -44,16 +44,16 @@ type settings struct {
 	Groups  map[string]struct{ Weights *ctWeights } `json:"config_groups"`
 }
 
-// ctWeights are the weights' settings of compressed-tensors.
+// ctWeights are the weight settings of compressed-tensors.
 type ctWeights struct {
 	Bits     int    `json:"num_bits"`
 	Type     string `json:"type"`
 	Strategy string `json:"strategy"`
 }
 
-// Unpack replaces the parts of quantised weights in s by the weights, as config, a
-// quantization_config, says. bias reports whether the model has a bias at a module; where
-// it has none, one of zeros, which GPTQ's tools write, is left out.
+// Unpack replaces the parts of quantised weights in s by the weights, as described by config, a
+// quantization_config. bias reports whether the model has a bias in a module. If it has none, a
+// bias of zeros, which GPTQ's tools write, is left out.
 func Unpack(s *checkpoint.Store, config []byte, bias func(module string) bool) error {
 	var c settings
 	if err := json.Unmarshal(config, &c); err != nil {
@@ -99,7 +99,8 @@ func Unpack(s *checkpoint.Store, config []byte, bias func(module string) bool) e
 // zeros reports whether all numbers of floating types are +0.
 func zeros(b []byte) bool { return !slices.ContainsFunc(b, func(c byte) bool { return c != 0 }) }
 
-// reader returns what reads a module by the settings, and the suffix of its numbers.
+// reader returns the function that reads a module with these settings, and the suffix of its
+// numbers.
 func (c *settings) reader() (func(*parts) (*module, error), string, error) {
 	switch c.Method {
 	case "awq":
@@ -142,12 +143,12 @@ func (c *settings) reader() (func(*parts) (*module, error), string, error) {
 		return c.packed, ".weight_packed", nil
 	}
 	return nil, "", fmt.Errorf(
-		"quant_method: got %.40q, which is not read, want awq, gptq or compressed-tensors",
+		"quant_method: got %.40q, which is not supported, want awq, gptq or compressed-tensors",
 		c.Method,
 	)
 }
 
-// parts takes a module's tensors and notes which it has.
+// parts takes a module's tensors and records which it has.
 type parts struct {
 	weights map[string]*checkpoint.Weight
 	module  string
@@ -197,7 +198,7 @@ func (w *words) at(row, col int) uint32 {
 	return binary.LittleEndian.Uint32(w.data[4*(row*w.cols+col):])
 }
 
-// unset reports whether a number is -1: compressed-tensors then takes no notice of them.
+// unset reports whether a number is -1: compressed-tensors then ignores all of them.
 func (w *words) unset() bool {
 	for col := range w.cols {
 		if w.at(0, col) == math.MaxUint32 {
@@ -207,7 +208,7 @@ func (w *words) unset() bool {
 	return false
 }
 
-// check compares the shape.
+// check checks the shape.
 func (w *words) check(name string, rows, cols int) error {
 	if w.rows != rows || w.cols != cols {
 		return fmt.Errorf("%s: shape [%d %d], want [%d %d]", name, w.rows, w.cols, rows, cols)

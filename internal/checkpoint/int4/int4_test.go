@@ -21,8 +21,8 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// example is a module of testdata: its settings, and the SHA-256 of its weight in float32
-// as the libraries' own code computes it.
+// example is a module of testdata: its settings, and the SHA-256 of its weight in float32 as
+// computed by the libraries' own code.
 type example struct {
 	Module string
 	Config json.RawMessage
@@ -73,8 +73,8 @@ func of(module string, tensors map[string]*tensor.Tensor) *checkpoint.Store {
 
 func always(string) bool { return true }
 
-// Ensure that weights of every layout equal those of the libraries' own code bit for bit,
-// that a range equals the same range of the whole, and that blocks hold the same values.
+// Ensure that weights of every layout equal those of the libraries' own code bit for bit, that a
+// range equals the same range of the whole, and that blocks hold the same values.
 func TestUnpack(t *testing.T) {
 	list, tensors := examples(t)
 	kept := map[tensor.DType]int{}
@@ -125,7 +125,7 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
-// held are the values that w's blocks hold before scales and minima are rounded.
+// held returns the values in w's blocks before scales and minima are rounded.
 func held(t *testing.T, w *checkpoint.Weight) []float32 {
 	t.Helper()
 	out, in := w.Shape[0], w.Shape[1]
@@ -154,8 +154,8 @@ func held(t *testing.T, w *checkpoint.Weight) []float32 {
 	return v
 }
 
-// packWords puts v, numbers of so many bits, into words along rows (GPTQ's numbers) of
-// [rows, cols], or along columns (its zeros).
+// packWords packs v, numbers of the given bits, into words along rows (GPTQ's numbers) of [rows,
+// cols], or along columns (its zeros).
 func packWords(v []int, rows, cols, bits int, alongRows bool) *tensor.Tensor {
 	per, width := 32/bits, cols
 	shape := []int{rows / per, cols}
@@ -177,8 +177,8 @@ func packWords(v []int, rows, cols, bits int, alongRows bool) *tensor.Tensor {
 	return &tensor.Tensor{DType: tensor.I32, Shape: shape, Data: b}
 }
 
-// Ensure that GPTQ's weights in act order have the values of (1), in whatever groups, and are
-// kept in blocks where the groups fill them: in 4 bits where they are stored in 4.
+// Ensure that GPTQ's weights in act order have the values of (1), for any groups, and are kept in
+// blocks if the groups fill them: in 4 bits if stored in 4.
 func TestActOrder(t *testing.T) {
 	const in, out = 256, 40
 	for _, c := range []struct {
@@ -189,7 +189,7 @@ func TestActOrder(t *testing.T) {
 	}{
 		{4, 32, true, false, tensor.Q4}, {4, 64, false, false, tensor.Q4M},
 		{4, 128, true, false, tensor.Q4}, {4, 128, false, false, tensor.Q4M},
-		{4, 256, true, false, tensor.Q4}, // one group: there is no order
+		{4, 256, true, false, tensor.Q4}, // one group: no order is needed
 		{8, 32, true, false, tensor.Q8}, {8, 128, true, false, tensor.Q8},
 		{8, 64, false, false, tensor.F16},
 		{4, 16, true, false, tensor.F16}, {4, 64, true, true, tensor.F16},
@@ -259,7 +259,7 @@ func TestActOrder(t *testing.T) {
 	}
 }
 
-// Ensure that a bias of zeros goes where the model has none, and stays where it has one.
+// Ensure that a bias of zeros is removed if the model has none there, and stays if it has one.
 func TestBias(t *testing.T) {
 	list, tensors := examples(t)
 	i := slices.IndexFunc(list, func(c example) bool { return strings.Contains(c.Module, "gptq") })
@@ -286,7 +286,8 @@ func TestBias(t *testing.T) {
 	}
 }
 
-// Ensure that what is not read, and parts that do not fit, are refused by name.
+// Ensure that unsupported settings and parts that do not fit are refused with an error that names
+// them.
 func TestUnpackErrors(t *testing.T) {
 	list, tensors := examples(t)
 	find := func(kind string) example {
@@ -298,7 +299,7 @@ func TestUnpackErrors(t *testing.T) {
 	for _, c := range []struct {
 		of       example
 		old, new string // in the settings
-		tensor   string // that is changed
+		tensor   string // the one that is changed
 		change   func(x *tensor.Tensor) *tensor.Tensor
 		want     string
 	}{
@@ -349,7 +350,7 @@ func TestUnpackErrors(t *testing.T) {
 	}
 }
 
-// half is the first half of x along its last axis.
+// half returns the first half of x along its last axis.
 func half(x *tensor.Tensor) *tensor.Tensor {
 	y := &tensor.Tensor{DType: x.DType, Shape: slices.Clone(x.Shape)}
 	y.Shape[len(y.Shape)-1] /= 2
@@ -357,8 +358,7 @@ func half(x *tensor.Tensor) *tensor.Tensor {
 	return y
 }
 
-// FuzzUnpack wants any settings and sizes to be refused, or to give weights that can be
-// read.
+// FuzzUnpack: any settings and sizes are either refused, or give weights that can be read.
 func FuzzUnpack(f *testing.F) {
 	list, tensors := examples(f)
 	for i, c := range list {

@@ -6,11 +6,11 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// place is where AWQ puts the columns of a word: number i of eight is column
-// (0, 2, 4, 6, 1, 3, 5, 7)[i], so that column c is number place[c].
+// place is AWQ's order of the columns in a word: number i of eight is column (0, 2, 4, 6, 1, 3, 5,
+// 7)[i], so column c is number place[c].
 var place = [8]int{0, 4, 1, 5, 2, 6, 3, 7}
 
-// floats are the types of scales.
+// floats are the possible types of scales.
 var floats = []tensor.DType{tensor.F16, tensor.BF16, tensor.F32}
 
 // awq reads a module of AWQ's GEMM layout.
@@ -64,7 +64,7 @@ func (c *settings) gptq(p *parts) (*module, error) {
 			dst[i] = uint8(q.at((from+i)/per, o) >> (c.Bits * ((from + i) % per)) & mask)
 		}
 	}
-	less := uint32(1) // what version 1 takes off before it stores a zero
+	less := uint32(1) // version 1 subtracts this before it stores a zero
 	if c.Layout == "gptq_v2" {
 		less = 0
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// block is the values along a row that the kernels' blocks give one scale.
+// block is the number of values along a row that share a scale in the kernels' blocks.
 const block = 32
 
 // module is a quantised weight.
@@ -23,7 +23,7 @@ type module struct {
 	scale func(o, g int) float32
 	group []int32 // of each input; nil: runs of size inputs
 	size  int
-	order []int32 // inputs by group, in whole blocks of one group; nil: as they come
+	order []int32 // inputs sorted by group, in whole blocks of one group; nil: in the given order
 }
 
 // scales reads the scales [groups, out], or [out, groups].
@@ -60,8 +60,8 @@ func (m *module) scales(p *parts, name string, groupsFirst bool) error {
 	return nil
 }
 
-// contiguous says that groups are runs of inputs. size is what the settings say, -1 where
-// the number of groups says it.
+// contiguous declares groups as runs of inputs. size is the value in the settings, -1 if the number
+// of groups determines it.
 func (m *module) contiguous(size int) error {
 	if m.in < 1 || m.groups < 1 || m.in%m.groups != 0 && size < 1 {
 		return fmt.Errorf("%d groups for %d inputs, want a divisor", m.groups, m.in)
@@ -75,7 +75,7 @@ func (m *module) contiguous(size int) error {
 	return nil
 }
 
-// index takes the groups of inputs, and finds out whether they are runs.
+// index reads the groups of inputs and detects whether they are runs.
 func (m *module) index(name string, index *words) error {
 	if index.cols != m.in || m.in < 1 || m.groups < 1 {
 		return fmt.Errorf("%s: %d inputs in %d groups, want %d", name, index.cols, m.groups, m.in)
@@ -102,9 +102,9 @@ func (m *module) index(name string, index *words) error {
 	return nil
 }
 
-// byGroup sorts the inputs by group, and reports whether every group then fills whole blocks.
+// byGroup sorts the inputs by group and reports whether every group then fills whole blocks.
 func (m *module) byGroup() bool {
-	next := make([]int, m.groups+1) // where each group's inputs begin
+	next := make([]int, m.groups+1) // first input of each group
 	for _, g := range m.group {
 		next[g+1]++
 	}
@@ -124,9 +124,9 @@ func (m *module) byGroup() bool {
 	return true
 }
 
-// weight returns the module's weight. It is kept in the kernels' blocks where its groups
-// are whole blocks, as they come or once the inputs are sorted by group: without loss where
-// all zeros are the blocks' own, else with minima that are rounded to binary16.
+// weight returns the module's weight. It is kept in the kernels' blocks if its groups are whole
+// blocks, in the given order or once the inputs are sorted by group. This is without loss if all
+// zeros are the blocks' own; otherwise minima are rounded to binary16.
 func (m *module) weight(raw [][]byte) *checkpoint.Weight {
 	w := &checkpoint.Weight{
 		Tensor: tensor.Tensor{DType: tensor.F16, Shape: []int{m.out, m.in}},
@@ -155,7 +155,7 @@ func (m *module) weight(raw [][]byte) *checkpoint.Weight {
 	return w
 }
 
-// zeros returns the least and the greatest zero.
+// zeros returns the smallest and the greatest zero.
 func (m *module) zeros() (least, most int) {
 	least, most = 1<<m.bits, 0
 	for o := range m.out {
@@ -167,8 +167,8 @@ func (m *module) zeros() (least, most int) {
 	return least, most
 }
 
-// blocks implements [checkpoint.Weight]'s Blocks: the numbers are stored as the blocks
-// store theirs, and a zero that is not the blocks' own becomes a minimum, −z·s.
+// blocks implements [checkpoint.Weight]'s Blocks: numbers are stored as in the blocks, and a zero
+// that is not the blocks' own becomes a minimum, −z·s.
 func (m *module) blocks(scales, minima []float32, q []uint8, row int) error {
 	if m.order == nil {
 		m.q(q[:m.in], row, 0)

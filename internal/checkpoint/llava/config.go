@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// imageToken stands for a picture in ids. It is the original code's, and no token of
-// the vocabulary.
+// imageToken marks a picture in ids. It is the original code's value, not a token of the
+// vocabulary.
 const imageToken = -200
 
 // config is an original config.json.
@@ -32,8 +32,8 @@ type config struct {
 	PatchTokens bool            `json:"mm_use_im_patch_token"`
 }
 
-// parseConfig reads a config.json. A setting that changes the result and that LLaVA 1.5
-// and 1.6 do not have is an error that names it.
+// parseConfig reads a config.json. A setting that changes the result and is not part of LLaVA 1.5
+// or 1.6 is an error that names it.
 func parseConfig(data []byte) (*config, error) {
 	c := new(config)
 	if err := json.Unmarshal(data, c); err != nil {
@@ -86,7 +86,7 @@ func parseConfig(data []byte) (*config, error) {
 // tiles reports whether pictures are cut into tiles.
 func (c *config) tiles() bool { return c.Aspect != nil && *c.Aspect == "anyres" }
 
-// towerPath is the tower's repository or folder, "" when the configuration names none.
+// towerPath returns the tower's repository or folder, "" if the configuration names none.
 func (c *config) towerPath() string {
 	for _, p := range []*string{c.Tower, c.OldTower} {
 		if p != nil {
@@ -96,7 +96,7 @@ func (c *config) towerPath() string {
 	return ""
 }
 
-// textKeys are those of the decoder's configuration, which lie next to LLaVA's own.
+// textKeys are the keys of the decoder's configuration, which are mixed with LLaVA's own.
 var textKeys = []string{
 	"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
 	"num_key_value_heads", "head_dim", "vocab_size",
@@ -137,8 +137,8 @@ func (c *config) canonical(vision json.RawMessage) ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// pinpoints are the canvases as [height, width]. The original has [width, height], as a
-// list or as its text.
+// pinpoints returns the canvases as [height, width]. The original has [width, height], as a list or
+// as a string.
 func (c *config) pinpoints() ([][2]int, error) {
 	raw := c.Pinpoints
 	var text string
@@ -165,8 +165,8 @@ func (c *config) pinpoints() ([][2]int, error) {
 	return out, nil
 }
 
-// processor returns the preprocessor_config.json that prepares pictures as the original
-// code does with the tower's.
+// processor returns the preprocessor_config.json that prepares pictures as the original code does
+// with the tower's.
 func (c *config) processor(tower []byte) ([]byte, error) {
 	var fields map[string]any
 	if err := json.Unmarshal(tower, &fields); err != nil {

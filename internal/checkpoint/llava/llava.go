@@ -1,11 +1,11 @@
-// Package llava reads LLaVA 1.5 and 1.6 as their authors publish them:
-// LlavaLlamaForCausalLM and LlavaMistralForCausalLM of the repository haotian-liu/LLaVA.
+// Package llava reads LLaVA 1.5 and 1.6 in the form their authors published: LlavaLlamaForCausalLM
+// and LlavaMistralForCausalLM of the repository haotian-liu/LLaVA.
 //
-// Such a folder has the decoder and the projector. The CLIP tower is a repository of
-// its own, which the configuration names (mm_vision_tower): its configuration is always
-// needed, its weights where the checkpoint has none. No token of the vocabulary stands
-// for a picture: the prompt is cut at its place. A picture is padded to a square
-// (image_aspect_ratio pad), or cut into tiles (anyres).
+// Such a folder has the decoder and the projector. The CLIP tower is a separate repository, which
+// the configuration names (mm_vision_tower). Its configuration is always needed, its weights only
+// if the checkpoint has none. No token of the vocabulary stands for a picture: the prompt is split
+// at the picture's place. A picture is padded to a square (image_aspect_ratio pad), or cut into
+// tiles (anyres).
 package llava
 
 import (
@@ -33,7 +33,7 @@ func Is(config []byte) bool {
 		slices.ContainsFunc(c.Architectures, func(a string) bool { return decoders[a] != "" })
 }
 
-// forms are where the files put the weights: with the tower, or without.
+// forms are the forms of the weights' names: with the tower, or without it.
 var forms = func() []checkpoint.Form {
 	const lm = "language_model."
 	own := slices.Concat(
@@ -58,11 +58,11 @@ var forms = func() []checkpoint.Form {
 	}
 }()
 
-// towerName is before the canonical names of the tower's weights.
+// towerName is the prefix of the canonical names of the tower's weights.
 const towerName = "vision_tower.vision_model."
 
-// Open reads the model of f. tower, when not "", is the folder of its vision tower; find
-// returns the folder of a repository's name, and may be nil.
+// Open reads the model of f. tower, if not "", is the folder of its vision tower. find, which may
+// be nil, returns the folder of a repository.
 func Open(
 	f *folder.Folder,
 	tower string,
@@ -128,7 +128,7 @@ func documents(f *folder.Folder, s *checkpoint.Store, c *config) (err error) {
 	if p.Budgets, err = f.Part("budget.json"); err != nil {
 		return err
 	}
-	// A template for text alone has no place for a picture; the original code reads none.
+	// A template for text only has no place for a picture; the original code does not read one.
 	if p.Template, err = hf.FindTemplate(f); err == nil &&
 		!bytes.Contains(p.Template.Data, []byte("image")) {
 		p.Template = c.template(f.Name)

@@ -20,8 +20,8 @@ import (
 	"github.com/restore-vlm/restore/internal/tokenizer/chat"
 )
 
-// Ensure that the built-in conversations render the dialogues of the original code, and
-// that cut at the pictures they have its ids, whichever way runs of text begin.
+// Ensure that the built-in conversations render the dialogues of the original code, and that the
+// prompts, split at the pictures, have its ids for every way in which runs of text begin.
 func TestPrompts(t *testing.T) {
 	model, err := os.ReadFile(filepath.Join("testdata", "tokenizer.model"))
 	if err != nil {
@@ -94,8 +94,8 @@ func TestPrompts(t *testing.T) {
 	}
 }
 
-// Ensure that a system message takes the conversation's place for one, and that pictures
-// stand where the configuration says.
+// Ensure that a system message replaces the conversation's own, and that pictures stand where the
+// configuration says.
 func TestConversations(t *testing.T) {
 	for _, c := range []struct {
 		config     config
@@ -177,8 +177,8 @@ const towerText = `{"model_type":"clip","vision_config":{"hidden_size":48,"image
 
 const processorText = `{"crop_size":56,"size":56,"do_center_crop":true,"do_normalize":true,"do_resize":true,"feature_extractor_type":"CLIPFeatureExtractor","resample":3}`
 
-// original is a Hugging Face checkpoint as LLaVA's authors would publish it: the
-// decoder and projector, and the tower with its text half and buffers.
+// original returns a Hugging Face checkpoint in the form of LLaVA's authors: the decoder and
+// projector, and the tower with its text half and buffers.
 func original(t *testing.T) (model, tower, canonical map[string]*tensor.Tensor) {
 	t.Helper()
 	f, err := folder.Open(filepath.Join("..", "..", "engine", "testdata", "llava15-tiny"))
@@ -213,9 +213,8 @@ func original(t *testing.T) (model, tower, canonical map[string]*tensor.Tensor) 
 	return model, tower, canonical
 }
 
-// Ensure that a model's tower comes from its own checkpoint, from the folder that is
-// given, or from the one that the configuration names, and that all weights have their
-// canonical names.
+// Ensure that a model's tower comes from its own checkpoint, from the given folder, or from the one
+// that the configuration names, and that all weights have their canonical names.
 func TestOpen(t *testing.T) {
 	model, tower, canonical := original(t)
 	towerDir := lay(
@@ -229,7 +228,7 @@ func TestOpen(t *testing.T) {
 			both["model.vision_tower.vision_tower."+name] = w
 		}
 	}
-	other := maps.Clone(tower) // of a tower that is given for its configuration alone
+	other := maps.Clone(tower) // a tower that is given only for its configuration
 	other["vision_model.pre_layrnorm.weight"] = tensor.FromFloat32s([]int{1}, []float32{7})
 	otherDir := lay(
 		t,
@@ -301,8 +300,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// Ensure that what LLaVA 1.5 and 1.6 do not have, and a tower that cannot be had, is
-// refused in one line that names it.
+// Ensure that settings that LLaVA 1.5 and 1.6 do not have, and a missing tower, return an error of
+// one line that names them.
 func TestOpenErrors(t *testing.T) {
 	model, tower, _ := original(t)
 	none := func(name string) (string, error) { return "", errors.New("not here: " + name) }
@@ -341,7 +340,7 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// FuzzConfig wants any configuration to be refused, or to become one of transformers.
+// FuzzConfig: any configuration is either refused, or converted to one of transformers.
 func FuzzConfig(f *testing.F) {
 	f.Add([]byte(configText), []byte(processorText))
 	f.Add(

@@ -6,10 +6,11 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint"
 )
 
-// The conversations of LLaVA's own code (llava/conversation.py), as chat templates. A
-// turn's pictures stand before its text, each on a line. PLACE is what stands for a picture.
+// The conversations of LLaVA's own code (llava/conversation.py) as chat templates. A turn's
+// pictures stand before its text, each on a separate line. PLACE is replaced by the text of a
+// picture.
 const (
-	// opening takes a system message off the list and joins the texts and pictures of a turn.
+	// opening removes a system message from the list and joins the texts and pictures of a turn.
 	opening = `
 {%- set v = namespace(system=SYSTEM) -%}
 {%- set turns = namespace(list=messages) -%}
@@ -23,7 +24,7 @@ const (
   {%- if images -%}{{ 'PLACE\n' * (images | length) ~ text.replace('<image>', '').strip() }}{%- else -%}{{ text }}{%- endif -%}
 {%- endmacro -%}
 `
-	// v1 is conv_vicuna_v1: separators " " and "</s>" in turn, labels by role.
+	// v1 is conv_vicuna_v1: the separators " " and "</s>" alternate, labels are the roles.
 	v1 = `
 {{- v.system ~ ' ' -}}
 {%- for m in turns.list -%}
@@ -35,7 +36,7 @@ const (
   {%- if text -%}{{- ' ' ~ text ~ (' ' if loop.index0 is even else '</s>') -}}{%- endif -%}
 {%- endfor -%}
 {{- 'ASSISTANT:' if add_generation_prompt -}}`
-	// instruct is conv_mistral_instruct, and conv_llava_llama_2 where LATER is <s>.
+	// instruct is conv_mistral_instruct, or conv_llava_llama_2 if LATER is <s>.
 	instruct = `
 {%- for m in turns.list -%}
   {%- if m.role not in ('user', 'assistant') -%}
@@ -61,9 +62,9 @@ const (
 {{- '<|im_start|>assistant\n' if add_generation_prompt -}}`
 )
 
-// template returns the conversation that the original code takes for a model of that
-// name: mistral_instruct for Mistral, llava_llama_2 for Llama 2, chatml_direct for the 34B
-// of 1.6, else v1.
+// template returns the conversation that the original code selects by the model's name:
+// mistral_instruct for Mistral, llava_llama_2 for Llama 2, chatml_direct for 1.6 with 34B,
+// otherwise v1.
 func (c *config) template(name string) checkpoint.Part {
 	place := "<image>"
 	if c.StartEnd {

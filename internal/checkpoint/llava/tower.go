@@ -14,7 +14,7 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint/hf"
 )
 
-// tower is what a CLIP repository gives besides weights.
+// tower is the content of a CLIP repository without its weights.
 type tower struct {
 	vision    json.RawMessage // vision_config
 	processor []byte          // preprocessor_config.json
@@ -22,8 +22,8 @@ type tower struct {
 	files     []string
 }
 
-// clipVision are the defaults of transformers' CLIPVisionConfig, which CLIP's
-// repositories leave out.
+// clipVision are the defaults of transformers' CLIPVisionConfig, which CLIP's repositories leave
+// out.
 var clipVision = map[string]any{
 	"model_type": "clip_vision_model", "hidden_size": 768, "intermediate_size": 3072,
 	"num_hidden_layers": 12, "num_attention_heads": 12,
@@ -31,8 +31,8 @@ var clipVision = map[string]any{
 	"layer_norm_eps": 1e-5,
 }
 
-// published are the towers that LLaVA's checkpoints name: their configuration is known,
-// so that a checkpoint which holds the tower's weights needs no other folder.
+// published are the towers that LLaVA's checkpoints name. Their configuration is built in, so a
+// checkpoint with the tower's weights needs no other folder.
 var published = map[string]int{
 	"openai/clip-vit-large-patch14-336": 336,
 	"openai/clip-vit-large-patch14":     224,
@@ -72,9 +72,9 @@ func knownTower(name string) (*tower, bool) {
 	return &tower{vision: v, processor: p, from: "what is known of " + name}, true
 }
 
-// openTower finds the tower's configuration, and adds its weights to s where s has none.
-// dir, when not "", is its folder; else it is what the configuration names: a folder, or
-// a repository that find knows.
+// openTower reads the tower's configuration, and adds its weights to s if s has none. dir, if not
+// "", is its folder; otherwise it is what the configuration names: a folder, or a repository that
+// find finds.
 func openTower(
 	s *checkpoint.Store,
 	c *config,
@@ -141,7 +141,7 @@ func readTower(f *folder.Folder) (*tower, error) {
 	var c struct {
 		Type   string         `json:"model_type"`
 		Vision map[string]any `json:"vision_config"`
-		Older  map[string]any `json:"vision_config_dict"` // counts before the other, in files of 2022
+		Older  map[string]any `json:"vision_config_dict"` // takes precedence in files of 2022
 	}
 	if err := json.Unmarshal(part.Data, &c); err != nil {
 		return nil, fmt.Errorf("%s: %w", part.From, err)
@@ -169,7 +169,7 @@ func readTower(f *folder.Folder) (*tower, error) {
 	}
 	processor, err := hf.Processor(f)
 	if err == nil && processor.Data == nil {
-		err = errors.New("no preprocessor_config.json, which says how pictures are prepared")
+		err = errors.New("no preprocessor_config.json, which describes how pictures are prepared")
 	}
 	if err == nil {
 		err = checkpoint.CheckObject(processor.Data)
@@ -178,8 +178,7 @@ func readTower(f *folder.Folder) (*tower, error) {
 	return t, err
 }
 
-// towers are the forms of a CLIP repository's names, of whose weights only those of the
-// vision half are taken.
+// towers are the forms of a CLIP repository's names. Only the weights of the vision half are used.
 var towers = []checkpoint.Form{
 	{
 		Name:  "clip",

@@ -22,23 +22,23 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// A packed file holds a model ready to run: its weights as a plan keeps them, and
-// its documents. All numbers are little-endian.
+// A packed file holds a model ready to run: its weights in a plan's types, and its documents. All
+// numbers are little-endian.
 //
-//	head      Magic, the version as a uint32, and zeros up to packHead bytes but for
-//	          what source.go notes
+//	head      Magic, the version as a uint32, and zeros up to packHead bytes except for
+//	          the note of source.go
 //	data      documents, then tensors, then orders of their columns, each at a multiple
 //	          of packAlign, zeros between
 //	index     one JSON object, packIndex
 //	24 bytes  length of data and of index as uint64, CRC-32C of the index and of
 //	          the 20 bytes before this field as uint32
 //
-// The index ends the file, so that it is written in one go, and a file that was
-// cut short has none. Data is checked in chunks of packChunk bytes.
+// The index is at the end, so that the file is written in one pass and a file that was cut short
+// has no index. Data is checked in chunks of packChunk bytes.
 const (
-	Magic       = "RESTOREpack\n" // what every packed file begins with
+	Magic       = "RESTOREpack\n" // the beginning of every packed file
 	packVersion = 2
-	packHead    = 4096 // a page, so that mapped tensors are aligned as the data is
+	packHead    = 4096 // a page, so that mapped tensors are aligned like the data
 	packTail    = 24
 	packAlign   = 64
 	packChunk   = 1 << 20
@@ -51,7 +51,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 type packIndex struct {
 	checkpoint.Packed
 	Name    string       `json:"name"`
-	Sources []sourceFile `json:"sources"` // the files that were packed, as they were then
+	Sources []sourceFile `json:"sources"` // the files that were packed, at that time
 	Parts   []packPart   `json:"parts"`
 	Tensors []packTensor `json:"tensors"`
 	Sums    []byte       `json:"sums"` // CRC-32C of every chunk of data, 4 bytes each
@@ -81,11 +81,11 @@ type Writer struct {
 	index  packIndex
 	orders [][]int32 // of the tensors
 	at     uint64    // in data
-	sum    uint32    // of the chunk that at lies in
+	sum    uint32    // of the chunk that contains at
 }
 
-// NewWriter writes the beginning of a packed file of b to w: everything but the
-// weights, which Add takes.
+// NewWriter writes the beginning of a packed file of b to w: everything except the weights, which
+// are written by Add.
 func NewWriter(w io.Writer, b checkpoint.Bundle, how checkpoint.Packed) (*Writer, error) {
 	p := &Writer{w: w, index: packIndex{Packed: how, Name: b.About().Name}}
 	if b.About().Packed == nil {
@@ -111,7 +111,7 @@ func NewWriter(w io.Writer, b checkpoint.Bundle, how checkpoint.Packed) (*Writer
 	return p, failed
 }
 
-// packStart is what every packed file begins with.
+// packStart returns the beginning of every packed file.
 func packStart() []byte {
 	b := make([]byte, packHead)
 	binary.LittleEndian.PutUint32(b[copy(b, Magic):], packVersion)
@@ -153,7 +153,7 @@ func (p *Writer) putOrders() error {
 	return nil
 }
 
-// put appends b at the next multiple of packAlign and returns where that is.
+// put appends b at the next multiple of packAlign and returns that offset.
 func (p *Writer) put(b []byte) (at uint64, err error) {
 	var zeros [packAlign]byte
 	if err := p.write(zeros[:-p.at%packAlign]); err != nil {
@@ -213,8 +213,7 @@ func (p *Writer) Close() error {
 	return err
 }
 
-// Open opens the packed file at path. Index and documents are checked; the weights
-// are by Load.
+// Open opens the packed file at path. It checks index and documents; Load checks the weights.
 func Open(path string) (_ *Packed, err error) {
 	defer func() {
 		if err != nil {
@@ -263,8 +262,8 @@ type Packed struct {
 	loaded  bool
 }
 
-// parsePack returns the index of a packed file and its data. What the index says
-// lies within the data; nothing of the data is read.
+// parsePack returns the index of a packed file and its data. Offsets in the index are checked to be
+// within the data; the data is not read.
 func parsePack(b []byte) (*packIndex, []byte, error) {
 	switch {
 	case len(b) < len(Magic)+4 || string(b[:len(Magic)]) != Magic:
@@ -336,7 +335,7 @@ func parsePack(b []byte) (*packIndex, []byte, error) {
 	return index, data, nil
 }
 
-// bundle makes what Open returns of a packed file.
+// bundle makes the result of Open from a packed file's data.
 func (x *packIndex) bundle(data []byte) (*Packed, error) {
 	p := &Packed{data: data, sums: x.Sums, tensors: x.Tensors}
 	how := x.Packed
@@ -376,7 +375,7 @@ func (x *packIndex) bundle(data []byte) (*Packed, error) {
 				folder.MaxFile,
 			)
 		}
-		*part = checkpoint.Part{Data: bytes.Clone(b), From: f.From} // read after Close too
+		*part = checkpoint.Part{Data: bytes.Clone(b), From: f.From} // readable after Close too
 	}
 	if err := p.checkAll(0, at); err != nil {
 		return nil, err
@@ -422,7 +421,7 @@ func (x *packIndex) bundle(data []byte) (*Packed, error) {
 		return nil, fmt.Errorf("config: %w", err)
 	}
 	p.Docs.Each(func(_ string, part *checkpoint.Part) {
-		part.Data = slices.Clone(part.Data) // it outlives the mapping
+		part.Data = slices.Clone(part.Data) // it must outlive the mapping
 	})
 	p.Seal()
 	return p, nil
@@ -437,8 +436,7 @@ var formats = map[tensor.DType]kernel.Format{
 	tensor.BF16Dot: kernel.BF16Dot,
 }
 
-// readable returns t as a weight whose values can be read where they are packed: of
-// [out, …], an [out, in] matrix.
+// readable returns t as a weight whose packed values can be read: [out, …] as an [out, in] matrix.
 func readable(t *tensor.Tensor) *checkpoint.Weight {
 	w := &checkpoint.Weight{Tensor: *t}
 	f, ok := formats[t.DType]
@@ -463,8 +461,8 @@ func readable(t *tensor.Tensor) *checkpoint.Weight {
 	return w
 }
 
-// tensor views b. The size of quantised data is for the binder to check, which
-// knows its form.
+// tensor returns a view of b. The binder, which knows the layout, checks the size of quantised
+// data.
 func (t *packTensor) tensor(b []byte) (*tensor.Tensor, error) {
 	w := &tensor.Tensor{Data: b, Shape: make([]int, len(t.Shape))}
 	for _, d := range []tensor.DType{
@@ -484,7 +482,7 @@ func (t *packTensor) tensor(b []byte) (*tensor.Tensor, error) {
 	n := uint64(1)
 	for i, d := range t.Shape {
 		if most := 2*uint64(len(b)) + 1; d > most ||
-			d != 0 && n > most/d { // half a byte an element is the least
+			d != 0 && n > most/d { // an element takes at least half a byte
 			return nil, fmt.Errorf("shape: got %v for %d bytes", t.Shape, len(b))
 		}
 		n *= d
@@ -496,7 +494,7 @@ func (t *packTensor) tensor(b []byte) (*tensor.Tensor, error) {
 	return w, nil
 }
 
-// readOrder returns the order of t's columns that b holds.
+// readOrder returns the order of t's columns from b.
 func readOrder(t *tensor.Tensor, b []byte) ([]int32, error) {
 	if _, ok := formats[t.DType]; !ok || t.DType == tensor.BF16Dot || len(t.Shape) != 2 ||
 		len(b) != 4*t.Shape[1] {
@@ -542,11 +540,10 @@ func (p *Packed) check(i int, b []byte) error {
 	return nil
 }
 
-// A copy in huge pages makes decoding faster than the mapping does, whose pages
-// are small unless the system read the file through it. But the memory must be had
-// first, which at worst takes as long as reading a disk: Load copies for copyTime
-// at most, and after the first copyTrial bytes only as long as it has gone at
-// copyRate bytes a second.
+// Decoding from a copy in huge pages is faster than from the mapping, whose pages are small unless
+// the system read the file through it. But the memory must be allocated first, which at worst takes
+// as long as reading a disk. So Load copies for at most copyTime, and after the first copyTrial
+// bytes only while it is faster than copyRate bytes per second.
 var copyTime = time.Second
 
 const (
@@ -554,9 +551,9 @@ const (
 	copyRate  = 3e9
 )
 
-// Load checks the weights of a packed file against their checksums, and copies
-// them from the end on, where decoders lie, into memory that alloc gives, for up to
-// a second; what is left stays mapped. It implements checkpoint.Loader.
+// Load checks the weights of a packed file against their checksums. For up to a second, it also
+// copies them, starting at the end, where decoders are, to memory from alloc; the rest stays
+// mapped. It implements checkpoint.Loader.
 func (p *Packed) Load(
 	alloc func(n int) []byte,
 	run func(n int, task func(i int)),
@@ -572,7 +569,7 @@ func (p *Packed) Load(
 	copied := make([]bool, chunks)
 	var into []byte
 	var file *os.File
-	if p.Maps[0].Mapped() { // else the data is in memory already
+	if p.Maps[0].Mapped() { // otherwise the data is already in memory
 		var err error
 		if file, err = os.Open(p.path); err != nil {
 			return fmt.Errorf("checkpoint: %w", err)
@@ -581,7 +578,7 @@ func (p *Packed) Load(
 		into = alloc(len(left))
 	}
 	start := time.Now()
-	var size atomic.Int64 // copied
+	var size atomic.Int64 // number of copied bytes
 	worthIt := func() bool {
 		spent, n := time.Since(start), size.Load()
 		return into != nil && spent < copyTime &&

@@ -18,7 +18,7 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// model is a bundle of two weights whose files are in a new folder.
+// model returns a bundle of two weights whose files are in a new folder.
 func model(t testing.TB) *checkpoint.Store {
 	t.Helper()
 	s := &checkpoint.Store{
@@ -41,8 +41,8 @@ func model(t testing.TB) *checkpoint.Store {
 	return s
 }
 
-// packOf packs c with a weight of every type next to its own, and returns the file
-// and the weights.
+// packOf packs c with a weight of every type in addition to its own, and returns the file and the
+// weights.
 func packOf(t testing.TB, c checkpoint.Bundle) ([]byte, map[string]*tensor.Tensor) {
 	t.Helper()
 	want := map[string]*tensor.Tensor{
@@ -84,8 +84,8 @@ func inTurn(n int, task func(int)) {
 	}
 }
 
-// Ensure that a packed file gives back every file and weight, before Load and
-// after it, and packs to the same bytes again.
+// Ensure that a packed file returns every document and weight, before and after Load, and packs to
+// the same bytes again.
 func TestPack(t *testing.T) {
 	c := model(t)
 	b, want := packOf(t, c)
@@ -134,7 +134,7 @@ func TestPack(t *testing.T) {
 				},
 			)
 			c.Docs.Each(func(name string, part *checkpoint.Part) {
-				want := name // where there is none
+				want := name // if there is none
 				if part.Data != nil {
 					want = string(part.Data) + part.From
 				}
@@ -180,8 +180,8 @@ func TestPack(t *testing.T) {
 	}
 }
 
-// Ensure that whatever byte is changed, and wherever a file ends, it is refused
-// when it is opened or loaded, in one line.
+// Ensure that a file with any byte changed, or cut at any length, is refused when it is opened or
+// loaded, in one line.
 func TestPackDamage(t *testing.T) {
 	good, _ := packOf(t, model(t))
 	path := filepath.Join(t.TempDir(), "model.rst")
@@ -236,8 +236,7 @@ func TestPackDamage(t *testing.T) {
 	}
 }
 
-// Ensure that a file is refused when one of its sources has changed, and not when all
-// are gone.
+// Ensure that a file is refused if one of its sources has changed, and not if all are gone.
 func TestPackStale(t *testing.T) {
 	for what, change := range map[string]func(file string) error{
 		"longer": func(f string) error { return os.WriteFile(f, []byte(`{"longer": 1}`), 0o600) },
@@ -278,8 +277,8 @@ func packed(t *testing.T, c *checkpoint.Store) string {
 	return path
 }
 
-// Ensure that sources of another time and the same content are compared once, that the
-// file stays as good as it was, and that a change after that is found.
+// Ensure that sources with another time and the same content are compared once, that the file stays
+// valid, and that a later change is found.
 func TestPackTouched(t *testing.T) {
 	c := model(t)
 	path := packed(t, c)
@@ -306,7 +305,7 @@ func TestPackTouched(t *testing.T) {
 		!bytes.Equal(noted[packHead:], before[packHead:]) {
 		t.Fatalf("the new time is not noted in the head alone: %v", err)
 	}
-	// What is noted is believed: other content of the same size and time is not looked at.
+	// The note is trusted: other content of the same size and time is not read.
 	if err := os.WriteFile(c.What.Files[0], []byte("[]"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -341,7 +340,7 @@ func sealed(index, data []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[at:], castagnoli))
 }
 
-// openBytes is Open of a file in memory.
+// openBytes is Open for a file in memory.
 func openBytes(b []byte) (*Packed, error) {
 	index, data, err := parsePack(b)
 	if err != nil {
@@ -366,7 +365,7 @@ func sums(data []byte) string {
 	return string(text)
 }
 
-// Ensure that an index that is checksummed and makes no sense is refused.
+// Ensure that an index with valid checksums but invalid content is refused.
 func TestPackIndex(t *testing.T) {
 	data := slices.Concat([]byte("{}"), make([]byte, 62), []byte("12345678"))
 	const parts = `"parts":[{"name":"config","at":0,"size":2}]`
@@ -399,8 +398,8 @@ func TestPackIndex(t *testing.T) {
 	}
 }
 
-// FuzzPack wants any index, sealed with good checksums, to be refused or to give
-// weights within the data.
+// FuzzPack: any index, sealed with valid checksums, is either refused or gives weights within the
+// data.
 func FuzzPack(f *testing.F) {
 	data := slices.Concat([]byte("{}"), make([]byte, 62), []byte("12345678"))
 	f.Add(
@@ -415,7 +414,7 @@ func FuzzPack(f *testing.F) {
 	f.Add([]byte(`{"parts":[],"tensors":[],"sums":""}`), []byte{})
 	f.Fuzz(func(t *testing.T, index, data []byte) {
 		text := bytes.Replace(index, []byte(`"sums":0`), []byte(`"sums":`+sums(data)), 1)
-		_, _ = openBytes(data) // a file as it is
+		_, _ = openBytes(data) // an unsealed file
 		c, err := openBytes(sealed(text, data))
 		if err != nil {
 			return

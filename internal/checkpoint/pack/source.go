@@ -17,7 +17,7 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint"
 )
 
-// sourceFile is a file that was packed, as it was then.
+// sourceFile describes a packed file's source at the time of packing.
 type sourceFile struct {
 	Path     string `json:"path"`
 	Size     int64  `json:"size"`
@@ -25,9 +25,9 @@ type sourceFile struct {
 	SHA256   []byte `json:"sha256"`
 }
 
-// A packed file is refused when one of its sources has changed. Size and time are
-// compared first. Where times alone differ, the contents are, and the new times are
-// noted in the head, in place, so that they are compared once:
+// A packed file is refused if one of its sources has changed. Size and time are compared first. If
+// only times differ, the contents are compared, and the new times are written to the head, in
+// place, so that this happens only once:
 //
 //	seenAt   "seen", the SHA-256 of all paths, sizes and times, and a CRC-32C of both
 const (
@@ -36,7 +36,7 @@ const (
 	seenSize = len(seenMark) + sha256.Size + 4
 )
 
-// noteSources notes what is packed.
+// noteSources records what is packed.
 func (p *Writer) noteSources(files []string) error {
 	for _, file := range files {
 		info, err := os.Stat(file)
@@ -51,7 +51,7 @@ func (p *Writer) noteSources(files []string) error {
 	return nil
 }
 
-// hashSources notes the contents of what was packed, which must still be as it was.
+// hashSources records the hashes of the sources, which must not have changed during packing.
 func (p *Writer) hashSources() error {
 	list := p.index.Sources
 	failed := make([]error, len(list))
@@ -94,16 +94,16 @@ func hashFile(path string) ([]byte, error) {
 	return h.Sum(nil), nil
 }
 
-// unchanged compares the files that were packed with those that are in their place now,
-// if any is: a packed file is of use without its sources. seen is what the head notes. A
-// non-nil note is what the head is to note from now on.
+// unchanged compares the sources with the files that are now in their places. Missing sources are
+// allowed, because a packed file is useful without them. seen is the note in the head. A non-nil
+// note is the new one to write.
 func (x *packIndex) unchanged(seen []byte) (note []byte, err error) {
 	var missing string
 	var later []sourceFile
 	now := sha256.New()
 	present := 0
 	for _, f := range x.Sources {
-		// A stranger's file must not make this machine ask another (\\host\share).
+		// An untrusted file must not make this machine ask another (\\host\share).
 		if !filepath.IsAbs(f.Path) || strings.HasPrefix(f.Path, `\\`) {
 			return nil, fmt.Errorf(
 				"index: source: got file %q, want an absolute path",
@@ -146,8 +146,7 @@ func stale(path string) error {
 	return fmt.Errorf("stale: %s has changed since it was packed: pack the checkpoint again", path)
 }
 
-// seen returns what the head notes, nil where it notes nothing, and whether the head is
-// a packed file's.
+// seen returns the note in the head, nil if there is none, and whether the head is a packed file's.
 func seen(head []byte) ([]byte, bool) {
 	clean := bytes.Clone(head)
 	note := clean[seenAt : seenAt+seenSize]
@@ -162,8 +161,8 @@ func seen(head []byte) ([]byte, bool) {
 	return found, ok && bytes.Equal(clean, packStart())
 }
 
-// remember notes sum in the head of the file at path. A file that may not be written to
-// is compared again at the next time.
+// remember writes sum to the head of the file at path. If the file is not writable, the sources are
+// compared again next time.
 func remember(path string, sum []byte) {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {

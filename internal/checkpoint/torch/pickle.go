@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of one pickle. A state dictionary has about 20 values a tensor, and its
-// pickler leaves at most 2,000 of them on the stack.
+// Limits of one pickle. A state dictionary has about 20 values per tensor, and its pickler leaves
+// at most 2,000 of them on the stack.
 const (
 	maxPickle = 32 << 20
 	maxValues = 1 << 21
@@ -18,13 +18,13 @@ const (
 	maxMarks  = 1 << 10
 )
 
-// The values of a pickle, besides nil, bool, int64, float64 and string.
+// The values of a pickle, in addition to nil, bool, int64, float64 and string.
 type (
 	tuple []any
 	list  struct{ items []any }
 	dict  struct {
 		pairs []pair
-		at    map[string]int // of pairs by their text keys
+		at    map[string]int // index in pairs by text key
 	}
 	pair struct{ key, value any }
 	// long is an integer of more than 64 bits, little-endian.
@@ -33,7 +33,7 @@ type (
 	global string
 )
 
-// The globals that a file of tensors needs. Any other is refused when it is met.
+// The globals that a file of tensors needs. Any other global is an error.
 const (
 	orderedDict      global = "collections.OrderedDict"
 	rebuildTensor    global = "torch._utils._rebuild_tensor_v2"
@@ -41,8 +41,8 @@ const (
 	size             global = "torch.Size"
 )
 
-// machine runs one pickle. It knows how to build containers, numbers, strings and
-// tensors; there is no way in it to call anything else.
+// machine runs one pickle. It can build containers, numbers, strings and tensors, and cannot call
+// anything else.
 type machine struct {
 	data  []byte
 	at    int
@@ -50,13 +50,13 @@ type machine struct {
 	marks []int
 	memo  map[uint32]any
 	made  int // values so far
-	// storage makes the value of a persistent id.
+	// storage returns the value of a persistent id.
 	storage func(id any) (any, error)
-	// call makes what one of the globals returns.
+	// call returns the result of one of the globals.
 	call func(f global, args tuple) (any, error)
 }
 
-// opcodes are those that files of tensors have. Any other is refused.
+// opcodes are the opcodes of files of tensors. Any other opcode is an error.
 var opcodes [256]func(m *machine) error
 
 func init() {
@@ -93,7 +93,7 @@ func init() {
 	}
 }
 
-// names of opcodes that are refused, for the error.
+// refused names opcodes that are not allowed, for the error.
 var refused = map[byte]string{
 	'0': "POP", '1': "POP_MARK", '2': "DUP", 'F': "FLOAT", 'I': "INT", 'L': "LONG", 'S': "STRING",
 	'V': "UNICODE",
@@ -164,7 +164,7 @@ func (m *machine) push(v any) error {
 	return nil
 }
 
-// bottom is the least length of the stack that an opcode may leave.
+// bottom returns the smallest stack length that an opcode may leave.
 func (m *machine) bottom() int {
 	if len(m.marks) == 0 {
 		return 0
@@ -172,8 +172,7 @@ func (m *machine) bottom() int {
 	return m.marks[len(m.marks)-1]
 }
 
-// pop removes the n newest values and returns them, oldest first. They are valid
-// until the next push.
+// pop removes the last n values and returns them, oldest first. They are valid until the next push.
 func (m *machine) pop(n int) ([]any, error) {
 	at := len(m.stack) - n
 	if at < m.bottom() {
@@ -184,7 +183,7 @@ func (m *machine) pop(n int) ([]any, error) {
 	return v, nil
 }
 
-// popMark removes the values above the newest mark, and the mark.
+// popMark removes the values above the last mark, and the mark.
 func (m *machine) popMark() ([]any, error) {
 	if len(m.marks) == 0 {
 		return nil, errors.New("no mark on the stack")
@@ -194,7 +193,7 @@ func (m *machine) popMark() ([]any, error) {
 	return v, err
 }
 
-// top is the newest value.
+// top returns the last value.
 func (m *machine) top() (any, error) {
 	if len(m.stack) <= m.bottom() {
 		return nil, errors.New("the stack is empty")
@@ -324,7 +323,7 @@ func (m *machine) extend(v []any) error {
 	return nil
 }
 
-// tuple makes a tuple of the n newest values, -1: of those above the mark.
+// tuple makes a tuple of the last n values; with -1, of those above the mark.
 func (m *machine) tuple(n int) error {
 	var v []any
 	var err error
@@ -355,7 +354,7 @@ func (m *machine) setItems() error {
 	return m.set(v)
 }
 
-// set adds keys and values in turn to the dictionary on the stack.
+// set adds alternating keys and values to the dictionary on the stack.
 func (m *machine) set(v []any) error {
 	top, err := m.top()
 	if err != nil {
@@ -376,7 +375,7 @@ func (m *machine) set(v []any) error {
 	return nil
 }
 
-// add refuses a text key that occurs twice: readers differ in which value they take.
+// add returns an error for a repeated text key, because readers differ in which value they use.
 func (d *dict) add(key, value any) error {
 	if name, ok := key.(string); ok {
 		if d.at == nil {
@@ -490,8 +489,7 @@ func (m *machine) reduce() error {
 	return m.push(made)
 }
 
-// build takes the attributes of an ordered dictionary (_metadata), which say nothing
-// about tensors.
+// build takes the attributes of an ordered dictionary (_metadata), which do not concern tensors.
 func (m *machine) build() error {
 	if _, err := m.pop(1); err != nil {
 		return err

@@ -10,8 +10,7 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// storageTypes are the classes that may stand in a persistent id. They are never
-// called.
+// storageTypes are the classes that may occur in a persistent id. They are never called.
 var storageTypes = map[global]tensor.DType{
 	"torch.FloatStorage": tensor.F32, "torch.HalfStorage": tensor.F16,
 	"torch.BFloat16Storage": tensor.BF16,
@@ -21,7 +20,7 @@ var storageTypes = map[global]tensor.DType{
 	"torch.ByteStorage": tensor.U8, "torch.BoolStorage": tensor.Bool,
 }
 
-// maxAxes bounds a tensor's number of axes.
+// maxAxes is the largest number of axes of a tensor.
 const maxAxes = 16
 
 // storage is an array of count elements that tensors view.
@@ -45,8 +44,8 @@ type reader struct {
 	storages map[string]*storage
 }
 
-// storage makes the value of a persistent id: ("storage", class, key, place, count)
-// and, in the older form, a view, which must be None.
+// storage returns the value of a persistent id: ("storage", class, key, place, count) and, in the
+// older format, a view, which must be None.
 func (r *reader) storage(id any) (any, error) {
 	t, ok := id.(tuple)
 	if !ok || len(t) < 5 || len(t) > 6 || t[0] != any("storage") || len(t) == 6 && t[5] != nil {
@@ -95,7 +94,7 @@ func (r *reader) storage(id any) (any, error) {
 	return s, nil
 }
 
-// fill gives the storage its bytes.
+// fill sets the storage's bytes.
 func (s *storage) fill(b []byte) error {
 	if want := s.count * s.dtype.Size(); len(b) != want {
 		return fmt.Errorf("got %d bytes, want %d for %d of %v", len(b), want, s.count, s.dtype)
@@ -104,7 +103,7 @@ func (s *storage) fill(b []byte) error {
 	return nil
 }
 
-// call makes what the functions of a file of tensors return.
+// call returns the results of the functions in a file of tensors.
 func (r *reader) call(f global, args tuple) (any, error) {
 	switch f {
 	case orderedDict:
@@ -157,8 +156,8 @@ func ordered(args tuple) (any, error) {
 	return d, nil
 }
 
-// plain refuses metadata of a tensor whose values are not those of its storage: torch notes that
-// they are negated or conjugated.
+// plain returns an error for metadata of a tensor whose values differ from its storage: torch marks
+// negated and conjugated tensors.
 func plain(metadata any) error {
 	if metadata == nil {
 		return nil
@@ -176,8 +175,8 @@ func plain(metadata any) error {
 	return nil
 }
 
-// array makes a tensor: (storage, offset, shape, strides, needs a gradient, hooks, and
-// perhaps metadata).
+// array makes a tensor from (storage, offset, shape, strides, needs a gradient, hooks, and perhaps
+// metadata).
 func (r *reader) array(args tuple) (any, error) {
 	if len(args) < 6 || len(args) > 7 {
 		return nil, fmt.Errorf("got %d arguments, want 6 or 7", len(args))
@@ -224,7 +223,7 @@ func (r *reader) array(args tuple) (any, error) {
 	if n == 0 {
 		return a, nil
 	}
-	inOrder, left := 1, s.count-1-int(offset) // elements after the last one that is reached
+	inOrder, left := 1, s.count-1-int(offset) // elements after the last one that the tensor uses
 	for i, d := range slices.Backward(shape) {
 		if d == 1 {
 			continue
@@ -266,7 +265,7 @@ func whole(v any) ([]int, error) {
 	return out, nil
 }
 
-// elements is the number of elements.
+// elements returns the number of elements.
 func (a *array) elements() int {
 	n := 1
 	for _, d := range a.shape {
@@ -275,11 +274,10 @@ func (a *array) elements() int {
 	return n
 }
 
-// bytes is what the elements take one after another.
+// bytes returns the bytes of the elements if contiguous.
 func (a *array) bytes() int { return a.elements() * a.of.dtype.Size() }
 
-// weight returns the tensor as a view of its storage, or as one that is read from it
-// element by element.
+// weight returns the tensor as a view of its storage, or as one that is read element by element.
 func (a *array) weight() *checkpoint.Weight {
 	w := &checkpoint.Weight{Tensor: tensor.Tensor{DType: a.of.dtype, Shape: a.shape}}
 	at, n := a.offset*a.of.dtype.Size(), a.bytes()
@@ -309,7 +307,7 @@ func (a *array) read(dst []float32, at int) error {
 		if err := tensor.Widen(dst[k:k+1], d, b, from); err != nil {
 			return err
 		}
-		for i := len(index) - 1; i >= 0; i-- { // the next in order
+		for i := len(index) - 1; i >= 0; i-- { // next index in order
 			index[i]++
 			from += a.strides[i]
 			if index[i] < a.shape[i] {

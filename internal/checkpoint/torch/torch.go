@@ -1,8 +1,7 @@
-// Package torch reads the tensors of PyTorch's files (pytorch_model.bin): zip archives
-// as PyTorch writes them since 1.6, and the older form, pickles with storages after
-// them. The pickles are read by a machine that builds containers and tensors and
-// executes nothing; every opcode and every name that it does not need is refused when
-// it is met.
+// Package torch reads the tensors of PyTorch's files (pytorch_model.bin): zip archives, as PyTorch
+// has written them since 1.6, and the older format, pickles followed by storages. A machine that
+// builds containers and tensors and executes nothing reads the pickles; an opcode or name that it
+// does not need is an error.
 package torch
 
 import (
@@ -24,8 +23,8 @@ const (
 	legacyProtocol int64 = 1001
 )
 
-// Read returns the tensors of the file whose bytes are b. They are views of b, or, where
-// their strides are not those of an array in order, read from it.
+// Read returns the tensors of the file with the bytes b. They are views of b or, if their strides
+// are not those of a contiguous array, read from it.
 func Read(b []byte) (map[string]*checkpoint.Weight, error) {
 	switch {
 	case len(b) == 0:
@@ -48,8 +47,8 @@ func Read(b []byte) (map[string]*checkpoint.Weight, error) {
 	)
 }
 
-// readZip reads the form of PyTorch 1.6 and later: ROOT/data.pkl, and the storages
-// ROOT/data/KEY, which are not compressed.
+// readZip reads the format of PyTorch 1.6 and later: ROOT/data.pkl, and the storages ROOT/data/KEY,
+// which are not compressed.
 func readZip(b []byte) (map[string]*checkpoint.Weight, error) {
 	z, err := zip.NewReader(bytes.NewReader(b), int64(len(b)))
 	if err != nil {
@@ -134,9 +133,8 @@ func checksum(f *zip.File) error {
 	return err
 }
 
-// readLegacy reads the form of PyTorch 0.2 to 1.5: five pickles (a magic number, the
-// protocol, the system, the object, the storages' keys), then each storage's number
-// of elements and its data.
+// readLegacy reads the format of PyTorch 0.2 to 1.5: five pickles (a magic number, the protocol,
+// the system, the object, the storages' keys), then each storage's number of elements and its data.
 func readLegacy(b []byte) (map[string]*checkpoint.Weight, error) {
 	r := reader{file: len(b), storages: map[string]*storage{}}
 	m := &machine{data: b[:min(len(b), maxPickle)], storage: r.storage, call: r.call}
@@ -210,7 +208,7 @@ func readLegacy(b []byte) (map[string]*checkpoint.Weight, error) {
 	return r.weights(values[3])
 }
 
-// littleEndian refuses the system of a machine of the other byte order.
+// littleEndian returns an error for the system data of a big-endian machine.
 func littleEndian(system any) error {
 	d, ok := system.(*dict)
 	if !ok {
@@ -244,7 +242,7 @@ func (r *reader) weights(state any) (map[string]*checkpoint.Weight, error) {
 			others = append(others, fmt.Sprintf("%.80q (a %s)", name, kind(p.value)))
 			continue
 		}
-		// Tensors may share a storage, so that few bytes could stand for many.
+		// Tensors may share a storage, so few bytes could describe many tensors.
 		if total += a.bytes(); total > 4*r.file {
 			return nil, fmt.Errorf(
 				"tensor %.80q: the tensors take more than four times the file's %d bytes",

@@ -16,8 +16,8 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// oracle returns the files of testdata/oracle.zip: files that PyTorch wrote or that
-// were made to do harm, what is expected of each, and what the good ones hold.
+// oracle returns the files of testdata/oracle.zip: files that PyTorch wrote or that were made to do
+// harm, what is expected of each, and the content of the valid ones.
 func oracle(t testing.TB) map[string][]byte {
 	t.Helper()
 	z, err := zip.OpenReader(filepath.Join("testdata", "oracle.zip"))
@@ -39,9 +39,8 @@ func oracle(t testing.TB) map[string][]byte {
 	return files
 }
 
-// Ensure that files of every container, type, stride and protocol are read exactly,
-// that those which would execute something or reach outside are refused in one line,
-// and that nothing is written.
+// Ensure that files of every container, type, stride and protocol are read exactly, that those that
+// would execute something or reach outside are refused in one line, and that nothing is written.
 func TestOracle(t *testing.T) {
 	files := oracle(t)
 	values, err := checkpoint.ReadSafetensors(files["values.safetensors"])
@@ -131,7 +130,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// Ensure that a tensor whose values torch would negate is refused: they are not its storage's.
+// Ensure that a tensor whose values torch would negate is refused, because its storage holds other
+// values.
 func TestNegated(t *testing.T) {
 	note := func(value any) any {
 		d := new(dict)
@@ -156,7 +156,7 @@ func TestNegated(t *testing.T) {
 	}
 }
 
-// FuzzRead wants any file to be refused, or to give tensors that can be read.
+// FuzzRead: any file is either refused, or gives tensors that can be read.
 func FuzzRead(f *testing.F) {
 	for name, b := range oracle(f) {
 		if strings.HasPrefix(name, "files/") && len(b) < 4096 {
@@ -179,8 +179,8 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// FuzzPickle wants any pickle to be refused or run, in a form that the fuzzer need not
-// checksum.
+// FuzzPickle: any pickle is either refused or run, without checksums that the fuzzer would have to
+// compute.
 func FuzzPickle(f *testing.F) {
 	for name, b := range oracle(f) {
 		if i := strings.Index(string(b), "data.pkl"); strings.HasPrefix(name, "files/") && i >= 0 &&
