@@ -41,8 +41,8 @@ func (in *interp) args(e arguments, sc *scope, line int) args {
 	return a
 }
 
-// params is how filters, tests and functions read their arguments: by position or
-// name, each with a default.
+// params reads the arguments of filters, tests and functions: by position or name, each with a
+// default.
 type params struct {
 	in   *interp
 	what string
@@ -55,7 +55,7 @@ func (in *interp) params(what string, a args) *params {
 	return &params{in: in, what: what, a: a, used: make([]bool, len(a.named))}
 }
 
-// next returns the next parameter; ok is false when it was not given.
+// next returns the next parameter; ok is false if it was not given.
 func (p *params) next(name string) (v value, ok bool) {
 	if p.at < len(p.a.pos) {
 		p.at++
@@ -112,7 +112,7 @@ func (p *params) str(name, unset string) Text {
 	return s
 }
 
-// done wants every argument to have been read.
+// done fails if an argument has not been read.
 func (p *params) done() {
 	if p.at < len(p.a.pos) {
 		p.in.failf(p.a.line, "%s: got %d arguments, want at most %d", p.what, len(p.a.pos), p.at)
@@ -274,8 +274,7 @@ func rangeFunc(in *interp, a args) value {
 	return l
 }
 
-// member returns a method or field of a value; ok is false when it has none of
-// that name.
+// member returns a method or field of a value; ok is false if it has none with that name.
 func (in *interp) member(x value, name string, line int) (v value, ok bool) {
 	switch x := x.(type) {
 	case Text:
@@ -406,8 +405,8 @@ func dictItems(d *Dict) *List {
 	return l
 }
 
-// stringMethods are the methods of Python's str that templates use. What changes
-// letters works on runs of equal mark.
+// stringMethods are the methods of Python's str that templates use. Methods that change letters
+// work on runs with equal marks.
 var stringMethods map[string]func(in *interp, s Text, p *params) value
 
 func init() {
@@ -599,7 +598,7 @@ func (in *interp) replace(s Text, from string, to Text, n, line int) Text {
 	return s.replace(from, to, n)
 }
 
-// join is Python's sep.join, with items made text first.
+// join is Python's sep.join; it first converts items to text.
 func (in *interp) join(items []value, sep Text, line int) Text {
 	var b builder
 	for i, item := range items {
@@ -611,8 +610,8 @@ func (in *interp) join(items []value, sep Text, line int) Text {
 	return b.str()
 }
 
-// pad fills s up to width runes; with both sides the right gets more when the
-// left had an odd count, as Python's center does.
+// pad fills s up to width runes. With both sides, the right side gets more if the left side had an
+// odd count, as in Python's center.
 func (in *interp) pad(s Text, width int, fill Text, left, right bool, line int) Text {
 	if fill.runeCount() != 1 {
 		in.failf(line, "got fill %q, want one character", fill.s)

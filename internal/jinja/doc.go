@@ -1,17 +1,14 @@
-// Package jinja renders the templates in which published models write their chat formats. It
-// runs the part of Jinja that such templates use, with the settings of the reference
-// implementation: trim_blocks and lstrip_blocks on, loop controls, generation tags, tojson
-// without HTML escapes, raise_exception and strftime_now. There is no access to anything
-// outside: no include, no import, no attribute that is not listed here, no change to the
-// caller's values.
+// Package jinja renders the chat templates of published models. It supports the part of Jinja that
+// such templates use, with the settings of the reference implementation: trim_blocks and
+// lstrip_blocks on, loop controls, generation tags, tojson without HTML escapes, raise_exception
+// and strftime_now. There is no access to anything outside: no include, no import, no attribute
+// that is not listed here, no change to the caller's values.
 //
-// Templates come from strangers, as weights do. Size and nesting of a template, the steps of a
-// rendering and the size of every text are bounded, so that a hostile template ends in an error
-// and not in a loop.
+// Templates are not trusted. The size and nesting of a template, the steps of a rendering and the
+// size of every text are limited, so that a hostile template ends in an error and not in a loop.
 //
-// Every text remembers, byte by byte, whether it came from the template or from the caller.
+// Every text records for each byte whether it came from the template or from the caller.
 //
-// Departures from the reference: integers have 64 bits; autoescape and recursive loops are left
-// out, and so are filters that no published template uses; a generator's items are computed at
-// once.
+// Departures from the reference: integers have 64 bits; autoescape and recursive loops are not
+// supported, nor filters that no published template uses; a generator's items are computed at once.
 package jinja

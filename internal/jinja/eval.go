@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// What a template may use. A chat template needs a few thousand steps for a
-// conversation; a hostile one meets a limit within a second.
+// Limits of a template. A chat template needs a few thousand steps for a conversation; a hostile
+// one reaches a limit within a second.
 const (
-	maxSteps     = 4 << 20 // nodes evaluated, items made, and bytesPerStep bytes of text each
+	maxSteps     = 4 << 20 // evaluated nodes, created items, and bytesPerStep bytes of text each
 	bytesPerStep = 16
 	maxText      = 16 << 20 // bytes of one string, and of the output
 	maxCalls     = 64       // macros inside macros
 )
 
-// scope is a frame of variables. Names are looked up from the inside out.
+// scope is a frame of variables. Names are looked up from the innermost frame outwards.
 type scope struct {
 	vars  map[string]value
 	outer *scope
@@ -42,12 +42,12 @@ type interp struct {
 	now   func() time.Time
 }
 
-// renderError travels up the interpreter as a panic and is caught by run.
+// renderError is raised in the interpreter as a panic and caught by run.
 type renderError struct{ error }
 
 func (in *interp) failf(line int, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	if line > 0 { // not known everywhere
+	if line > 0 { // not always known
 		text = fmt.Sprintf("line %d: %s", line, text)
 	}
 	panic(renderError{errors.New(text)})
@@ -60,7 +60,7 @@ func (in *interp) charge(n, line int) {
 	}
 }
 
-// checkText wants n bytes to be a possible string, and charges for making it.
+// checkText fails unless a string may have n bytes, and charges the steps for creating it.
 func (in *interp) checkText(n, line int) {
 	if n < 0 || n > maxText {
 		in.failf(line, "text of more than %d bytes", maxText)
@@ -84,7 +84,7 @@ func (in *interp) run(body []stmt, globals map[string]value) (out Text, err erro
 	return b.str(), nil
 }
 
-// flow says how a block ended.
+// flow tells how a block ended.
 type flow uint8
 
 const (
@@ -166,7 +166,7 @@ func (in *interp) emit(b *builder, t Text, line int) {
 	b.add(t)
 }
 
-// loop is the variable of that name in a for body.
+// loop is the variable loop in a for body.
 type loop struct {
 	items   []value
 	at      int
@@ -226,7 +226,7 @@ func (in *interp) assign(t target, v value, sc *scope, line int) {
 	}
 }
 
-// items returns what iterating over v gives. A generator is empty afterwards.
+// items returns the items of an iteration over v. A generator is empty afterwards.
 func (in *interp) items(v value, line int) []value {
 	switch v := v.(type) {
 	case *List:
@@ -331,7 +331,7 @@ func (in *interp) eval(e expr, sc *scope) value {
 	return nil
 }
 
-// attr is x.name: a method or field first, then a key.
+// attr is x.name: first a method or field, then a key.
 func (in *interp) attr(x value, name string, line int) value {
 	if v, ok := in.member(x, name, line); ok {
 		return v
@@ -347,7 +347,7 @@ func (in *interp) attr(x value, name string, line int) value {
 	return undefined{fmt.Sprintf("%s object has no attribute %q", typeName(x), name)}
 }
 
-// index is x[i]: an element first, then an attribute.
+// index is x[i]: first an element, then an attribute.
 func (in *interp) index(x, i value, line int) value {
 	switch x := x.(type) {
 	case undefined:
@@ -388,7 +388,7 @@ func (in *interp) index(x, i value, line int) value {
 	return undefined{fmt.Sprintf("%s object has no element %s", typeName(x), in.short(i, line))}
 }
 
-// short is the beginning of a value's repr, for messages.
+// short returns the beginning of a value's repr, for messages.
 func (in *interp) short(v value, line int) string {
 	var b builder
 	if s, ok := v.(Text); ok {
@@ -398,8 +398,7 @@ func (in *interp) short(v value, line int) string {
 	return string(b.b[:min(len(b.b), 80)])
 }
 
-// bounds resolves a slice over n elements: the indices from, from+step, … of which
-// there are count.
+// bounds resolves a slice over n elements: count indices from, from+step, ….
 func (in *interp) bounds(parts [3]value, n, line int) (from, step, count int) {
 	var v [3]int64
 	for i, p := range parts {
@@ -419,7 +418,7 @@ func (in *interp) bounds(parts [3]value, n, line int) (from, step, count int) {
 			in.failf(line, "slice: got step 0, want another")
 		}
 	}
-	lo, hi := int64(0), size // where an index may lie
+	lo, hi := int64(0), size // range of possible indices
 	if s < 0 {
 		lo, hi = -1, size-1
 	}
@@ -525,7 +524,7 @@ func (in *interp) compare(op string, x, y value, line int) bool {
 	return !in.contains(y, x, line)
 }
 
-// contains is "x in y" with the container first.
+// contains is "x in y", with the container first.
 func (in *interp) contains(y, x value, line int) bool {
 	switch y := y.(type) {
 	case Text:
@@ -537,7 +536,7 @@ func (in *interp) contains(y, x value, line int) bool {
 		return strings.Contains(y.s, xs.s)
 	case *Dict:
 		if l, ok := x.(*List); ok && l.kind == isTuple {
-			return false // a key in the reference, but none that a Dict here can have
+			return false // a possible key in the reference, but not in a Dict here
 		}
 		if _, ok := key(x); !ok {
 			in.failf(line, "in: a value of type %s cannot be a key", typeName(x))

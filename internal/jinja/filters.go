@@ -34,7 +34,7 @@ func (in *interp) applyFilter(name string, x value, a args) value {
 	return f(in, x, in.params(name, a))
 }
 
-// filters are the engine's filters. Those on text take any value's text.
+// filters are the supported filters. Those on text accept any value and use its text.
 var filters map[string]func(in *interp, x value, p *params) value
 
 func init() {
@@ -174,7 +174,7 @@ func init() {
 	}
 }
 
-// wantDefined refuses what is not there.
+// wantDefined fails if x is undefined.
 func (in *interp) wantDefined(x value, line int) {
 	if u, ok := x.(undefined); ok {
 		in.failf(line, "%s", u.what)
@@ -315,8 +315,8 @@ func mapFilter(in *interp, x value, p *params) value {
 	return out
 }
 
-// sortKey is what sorting compares: the attribute if one is given, letters folded
-// if asked.
+// sortKey returns the value by which x is sorted: the attribute if one is given, in lower case if
+// fold is set.
 func (in *interp) sortKey(x, attribute value, fold bool, line int) value {
 	if attribute != nil {
 		x = in.path(x, attribute, line)
@@ -381,7 +381,7 @@ func toInt(x, unset value, base int) value {
 }
 
 func tojsonFilter(in *interp, x value, p *params) value {
-	// In the order of the reference's parameters.
+	// in the order of the reference's parameters
 	ascii := p.bool("ensure_ascii", false)
 	indent, _ := p.next("indent")
 	separators, _ := p.next("separators")
@@ -424,7 +424,7 @@ func tojsonFilter(in *interp, x value, p *params) value {
 	return out
 }
 
-// escapeASCII writes what is beyond ASCII as JSON escapes of UTF-16 units.
+// escapeASCII writes characters outside ASCII as JSON escapes of UTF-16 units.
 func escapeASCII(s string) string {
 	var b strings.Builder
 	for _, r := range s {

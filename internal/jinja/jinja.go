@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// maxTemplate is the longest template, in bytes. The longest that is in use has about 20 kB.
+// maxTemplate is the most bytes of a template. The longest one in use has about 20 kB.
 const maxTemplate = 1 << 20
 
 // Template is a parsed template. It is immutable and safe for concurrent use.
 type Template struct{ body []stmt }
 
-// Parse reads a template. Tags and expressions are checked; that filters, tests and names exist
-// is seen when they are used.
+// Parse reads a template. It checks tags and expressions; whether filters, tests and names exist is
+// checked only when they are used.
 func Parse(text string) (*Template, error) {
 	if len(text) > maxTemplate {
 		return nil, fmt.Errorf("template: got %d bytes, want at most %d", len(text), maxTemplate)
@@ -25,8 +25,8 @@ func Parse(text string) (*Template, error) {
 	return &Template{body}, nil
 }
 
-// Render returns the template's text for values by name: nil, bool, int64, float64, Text, *List
-// or *Dict. now tells the time; nil is the clock.
+// Render returns the template's text for values by name: nil, bool, int64, float64, Text, *List or
+// *Dict. now returns the time; nil means the clock.
 func (t *Template) Render(values map[string]any, now func() time.Time) (Text, error) {
 	if now == nil {
 		now = time.Now
@@ -42,34 +42,34 @@ func (t *Template) Render(values map[string]any, now func() time.Time) (Text, er
 	return out, nil
 }
 
-// Segment is a piece of a text. User is set when it came from the caller.
+// Segment is a piece of a text. User is set if it came from the caller.
 type Segment struct {
 	Text string
 	User bool
 }
 
-// Plain is a text of the template's own.
+// Plain returns a text that belongs to the template.
 func Plain(s string) Text { return plain(s) }
 
-// FromUser is a text of the caller's.
+// FromUser returns a text that belongs to the caller.
 func FromUser(s string) Text { return tainted(s) }
 
 // String returns the text.
 func (t Text) String() string { return t.s }
 
-// Segments splits the text where it changes whose it is. No segment is empty.
+// Segments splits the text where its origin changes. No segment is empty.
 func (t Text) Segments() []Segment { return t.segments() }
 
 // Slice returns the bytes [a, b).
 func (t Text) Slice(a, b int) Text { return t.slice(a, b) }
 
-// TrimRight returns the text without the white space at its end, as Python has it.
+// TrimRight returns the text without white space, as Python defines it, at its end.
 func (t Text) TrimRight() Text { return t.trim("", false, true) }
 
 // Concat joins texts.
 func Concat(parts ...Text) Text { return concat(parts...) }
 
-// IsSpace reports whether Python takes r for white space.
+// IsSpace reports whether r is white space in Python.
 func IsSpace(r rune) bool { return isSpace(r) }
 
 // NewList returns a list of values.
@@ -99,11 +99,11 @@ func (d *Dict) Set(key Text, v any) { d.set(key, v) }
 // Get returns the value of a key.
 func (d *Dict) Get(key string) (any, bool) { return d.name(key) }
 
-// FromJSON returns the value of JSON text. Its strings are the caller's, objects keep their
-// order, and integers beyond 64 bits become floats.
+// FromJSON returns the value of JSON text. Its strings are marked as the caller's, objects keep
+// their order, and integers beyond 64 bits become floats.
 func FromJSON(raw json.RawMessage) (any, error) { return decodeJSON(raw) }
 
-// ToJSON writes a value as the filter tojson does.
+// ToJSON writes a value like the filter tojson.
 func ToJSON(v any) ([]byte, error) {
 	text, err := (&interp{}).run([]stmt{outStmt{e: &filterExpr{x: &literal{v}, name: "tojson"}}},
 		nil)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Ensure that values go in and texts come out with their marks, and that JSON is read and
+// Ensure that texts keep their marks from the values to the output, and that JSON is read and
 // written in order.
 func TestRender(t *testing.T) {
 	tmpl, err := Parse("{% for m in list %}<{{ m.name | upper }}>{% endfor %}{{ n + 1 }}")
@@ -31,12 +31,12 @@ func TestRender(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := tmpl.Render(map[string]any{"n": int64(1)}, nil); err == nil {
-			t.Errorf("filter %s is there", gone)
+			t.Errorf("filter %s exists", gone)
 		}
 	}
 }
 
-// Ensure that what a template does with a name is seen.
+// Ensure that Uses reports how a template uses a name.
 func TestUses(t *testing.T) {
 	for text, want := range map[string]Use{
 		"{{ m.content }}": {Text: true},

@@ -11,20 +11,20 @@ import (
 	"golang.org/x/text/language"
 )
 
-// Case mapping is Unicode's full one, as Python has it ("ß" becomes "SS").
+// Case mapping is Unicode's full mapping, as in Python ("ß" becomes "SS").
 
 func upper(s string) string { return cases.Upper(language.Und).String(s) }
 
 func lower(s string) string { return cases.Lower(language.Und).String(s) }
 
-// capitalize makes the first rune upper case and the rest lower case.
+// capitalize converts the first rune to upper case and the rest to lower case.
 func capitalize(s Text) Text {
 	_, w := utf8.DecodeRuneInString(s.s)
 	return concat(s.slice(0, w).mapRuns(upper), s.slice(w, len(s.s)).mapRuns(lower))
 }
 
-// titleWords is str.title: of every run of letters the first is upper case. The
-// rest is lower case as part of its word, for the final sigma.
+// titleWords is str.title: the first letter of every run of letters becomes upper case. The rest is
+// converted to lower case as part of its word, for the final sigma.
 func titleWords(s string) string {
 	var b strings.Builder
 	for s != "" {
@@ -57,8 +57,7 @@ func swapCase(s string) string {
 	return b.String()
 }
 
-// titleFilter is the filter of that name: words begin after blanks, hyphens and
-// opening brackets.
+// titleFilter is the filter title: words begin after spaces, hyphens and opening brackets.
 func titleFilter(s Text) Text {
 	var b builder
 	begin := true

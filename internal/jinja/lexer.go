@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// tokenKind says what a token is.
+// tokenKind is the kind of a token.
 type tokenKind uint8
 
 const (
@@ -67,20 +67,20 @@ var (
 	)
 )
 
-// lexer cuts a template into tokens with trim_blocks (one newline after a block
-// tag or comment is dropped) and lstrip_blocks (blanks before one that begins a
-// line are dropped), as the reference renders chat templates.
+// lexer splits a template into tokens with trim_blocks (one newline after a block tag or comment is
+// dropped) and lstrip_blocks (spaces before a tag or comment at the beginning of a line are
+// dropped), as the reference renders chat templates.
 type lexer struct {
 	src      string
 	at       int
 	line     int
-	newLine  bool // the token before ended a line, or there was none
+	newLine  bool // the previous token ended a line, or there was none
 	tokens   []token
 	brackets []byte
 }
 
-// lex returns all tokens; the last is tokEOF. Line ends become "\n", and one at
-// the end of the template is dropped.
+// lex returns all tokens; the last is tokEOF. Line ends become "\n", and one at the end of the
+// template is dropped.
 func lex(src string) ([]token, error) {
 	src = strings.ReplaceAll(strings.ReplaceAll(src, "\r\n", "\n"), "\r", "\n")
 	l := &lexer{src: strings.TrimSuffix(src, "\n"), line: 1, newLine: true}
@@ -160,7 +160,7 @@ func (l *lexer) next() error {
 	}
 }
 
-// stripBefore drops the white space that a tag takes from the text before it.
+// stripBefore removes the white space that a tag strips from the text before it.
 func (l *lexer) stripBefore(text string, sign byte, variable bool) string {
 	if sign == '-' {
 		return strings.TrimRightFunc(text, isSpace)
@@ -175,7 +175,7 @@ func (l *lexer) stripBefore(text string, sign byte, variable bool) string {
 	return text
 }
 
-// endTag moves over the end of a tag, with what it drops after it.
+// endTag moves past the end of a tag and past the text that it drops.
 func (l *lexer) endTag(n int, minus, newline bool) {
 	l.advance(n)
 	l.newLine = false
@@ -324,8 +324,8 @@ func (l *lexer) quoted(rest string) error {
 	return l.errorf("string without an end, want %c", rest[0])
 }
 
-// unescape writes what the escape means whose backslash precedes s, and returns
-// how many bytes of s it takes.
+// unescape writes the meaning of the escape whose backslash precedes s, and returns how many bytes
+// of s it takes.
 func unescape(b *strings.Builder, s string) (int, error) {
 	if i := strings.IndexByte("abfnrtv\\'\"", s[0]); i >= 0 {
 		b.WriteByte("\a\b\f\n\r\t\v\\'\""[i])

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// maxNesting bounds how deep tags and expressions nest.
+// maxNesting is how deep tags and expressions may nest.
 const maxNesting = 100
 
 // Statements.
@@ -58,8 +58,7 @@ type (
 	continueStmt struct{}
 )
 
-// target is what an assignment writes to: a name, an attribute of a namespace, or
-// several targets.
+// target is the target of an assignment: a name, an attribute of a namespace, or several targets.
 type target struct {
 	name, attr string
 	many       []target
@@ -97,7 +96,7 @@ type (
 		line     int
 	}
 	sliceExpr struct {
-		x, from, to, step expr // nil where left out
+		x, from, to, step expr // nil if left out
 		line              int
 	}
 	callExpr struct {
@@ -134,7 +133,7 @@ type (
 		line int
 	}
 	condExpr struct {
-		cond, then, els expr // els is nil when left out
+		cond, then, els expr // els is nil if left out
 	}
 )
 
@@ -151,7 +150,7 @@ type parser struct {
 	tokens []token
 	at     int
 	depth  int
-	loops  int // loops around, for break and continue
+	loops  int // number of enclosing loops, for break and continue
 }
 
 func (p *parser) peek() token { return p.tokens[p.at] }
@@ -190,7 +189,7 @@ func (p *parser) takeName(name string) bool {
 	return false
 }
 
-// syntaxError travels up the parser as a panic and is caught by parse.
+// syntaxError is raised in the parser as a panic and caught by parse.
 type syntaxError struct{ error }
 
 func (p *parser) failf(format string, args ...any) {
@@ -247,8 +246,8 @@ func parse(src string) (body []stmt, err error) {
 	return body, nil
 }
 
-// block parses statements up to a tag whose name is one of ends, which it takes
-// and returns; without ends up to the end of the template.
+// block parses statements up to a tag whose name is one of ends, which it consumes and returns;
+// without ends, up to the end of the template.
 func (p *parser) block(ends ...string) ([]stmt, string) {
 	p.enter()
 	defer p.leave()
@@ -278,7 +277,7 @@ func (p *parser) block(ends ...string) ([]stmt, string) {
 	}
 }
 
-// end takes the rest of an end tag.
+// end parses the rest of an end tag.
 func (p *parser) end() { p.wantKind(tokTagEnd) }
 
 func (p *parser) statement(name string, line int) stmt {
@@ -329,7 +328,7 @@ func (p *parser) statement(name string, line int) stmt {
 		s.body, _ = p.block("endwith")
 		p.end()
 		return s
-	case "generation": // marks what a model is trained on; the text is the same
+	case "generation": // marks the text that a model is trained on; the text does not change
 		p.end()
 		s := withStmt{line: line}
 		s.body, _ = p.block("endgeneration")
@@ -350,7 +349,7 @@ func (p *parser) statement(name string, line int) stmt {
 	return nil
 }
 
-// inner parses a body that is a function of its own: loops around do not count.
+// inner parses a body that is a function: enclosing loops do not count.
 func (p *parser) inner(end string) []stmt {
 	loops := p.loops
 	p.loops = 0
@@ -361,7 +360,7 @@ func (p *parser) inner(end string) []stmt {
 }
 
 func (p *parser) ifTag(line int) stmt {
-	// elif chains are nested ifs; count them so that a long chain stays bounded.
+	// elif chains are nested ifs; counting them limits long chains.
 	p.enter()
 	defer p.leave()
 	s := ifStmt{cond: p.tuple(), line: line}
@@ -421,7 +420,7 @@ func (p *parser) setTag(line int) stmt {
 	return s
 }
 
-// target parses a name, a namespace's attribute, or with many a tuple of them.
+// target parses a name, a namespace's attribute, or, if many is set, a tuple of them.
 func (p *parser) target(many bool) target {
 	p.enter()
 	defer p.leave()
@@ -479,7 +478,7 @@ func (p *parser) signature(name string) *macroDef {
 	return m
 }
 
-// tuple parses an expression, or several with commas between.
+// tuple parses an expression, or several separated by commas.
 func (p *parser) tuple() expr {
 	return p.tupleOf(p.expression, false)
 }
@@ -519,14 +518,14 @@ func (p *parser) expression() expr {
 	return e
 }
 
-// exprNoCond is an expression in which "if" ends it, as in a loop's head.
+// exprNoCond parses an expression that ends at "if", as in a loop's head.
 func (p *parser) exprNoCond() expr {
 	p.enter()
 	defer p.leave()
 	return p.or()
 }
 
-// infix parses operands with left-associative operators between.
+// infix parses operands with left-associative operators between them.
 func (p *parser) infix(operand func() expr, ops ...string) expr {
 	x := operand()
 next:
@@ -652,7 +651,7 @@ func (p *parser) primary() expr {
 	case tokInt:
 		v, err := strconv.ParseInt(t.text, 0, 64)
 		if err != nil {
-			// Leading zeros are decimal in the reference.
+			// Numbers with leading zeros are decimal in the reference.
 			if v, err = strconv.ParseInt(t.text, 10, 64); err != nil {
 				p.failf("integer: got %s, want 64 bits", t.text)
 			}
@@ -792,7 +791,7 @@ func (p *parser) arguments() arguments {
 	return a
 }
 
-// filtersAndTests parses what may follow an operand.
+// filtersAndTests parses the filters and tests after an operand.
 func (p *parser) filtersAndTests(x expr) expr {
 	for n := 0; ; n++ {
 		if n > maxNesting {
@@ -812,8 +811,8 @@ func (p *parser) filtersAndTests(x expr) expr {
 	}
 }
 
-// filters parses filters that apply to x. In a tag (x is nil) the first has no
-// bar before it unless it follows a target.
+// filters parses filters that apply to x. In a tag (x is nil), the first one has no bar before it
+// unless it follows a target.
 func (p *parser) filters(x expr) expr {
 	for n := 0; ; n++ {
 		if n > maxNesting {

@@ -2,7 +2,7 @@ package jinja
 
 import "strings"
 
-// test answers "x is name(args)".
+// test evaluates "x is name(args)".
 func (in *interp) test(name string, x value, a args) bool {
 	in.charge(1, a.line)
 	switch name {
@@ -94,7 +94,7 @@ var testOperators = map[string]string{
 	">": ">", "gt": ">", "greaterthan": ">", ">=": ">=", "ge": ">=", "in": "in",
 }
 
-// testNames are all tests, for the test called test.
+// testNames lists all tests, for the test called test.
 var testNames = func() map[string]bool {
 	m := map[string]bool{}
 	for _, name := range strings.Fields(

@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// Text is a template's string: its bytes, and which of them came from the caller
-// (messages and tools) and not from the template. Every operation keeps the
-// marks, so that user text can still be told apart after trim, replace or join.
+// Text is a template's string: its bytes, and a record of which bytes came from the caller
+// (messages and tools) and not from the template. Every operation keeps these marks, so that user
+// text is still known after trim, replace or join.
 type Text struct {
 	s    string
 	user []span // sorted, disjoint, not empty, not touching
@@ -18,10 +18,10 @@ type Text struct {
 // span is the half-open byte range [a, b).
 type span struct{ a, b int }
 
-// plain is a string that the template made.
+// plain returns a string that belongs to the template.
 func plain(s string) Text { return Text{s: s} }
 
-// tainted is a string that the caller supplied.
+// tainted returns a string that belongs to the caller.
 func tainted(s string) Text {
 	if s == "" {
 		return Text{}
@@ -40,11 +40,11 @@ func (t Text) slice(a, b int) Text {
 	return out
 }
 
-// anyUser says whether a byte is the caller's. Text that is derived from such a
-// string in a way that cannot be followed byte by byte is wholly the caller's.
+// anyUser reports whether any byte is the caller's. Text that is derived from such a string, but
+// not byte by byte, belongs completely to the caller.
 func (t Text) anyUser() bool { return len(t.user) > 0 }
 
-// like marks s as t is marked as a whole.
+// like marks all of s as the caller's if any of t is.
 func (t Text) like(s string) Text {
 	if t.anyUser() {
 		return tainted(s)
@@ -52,8 +52,7 @@ func (t Text) like(s string) Text {
 	return plain(s)
 }
 
-// trim removes runes of cut from the ends that are named; an empty cut means
-// white space as Python has it.
+// trim removes runes in cut from the given ends; an empty cut means white space as in Python.
 func (t Text) trim(cut string, left, right bool) Text {
 	isCut := isSpace
 	if cut != "" {
@@ -69,7 +68,7 @@ func (t Text) trim(cut string, left, right bool) Text {
 	return t.slice(a, b)
 }
 
-// mapRuns applies f to the runs of equal mark one by one.
+// mapRuns applies f separately to each run with equal marks.
 func (t Text) mapRuns(f func(string) string) Text {
 	var b builder
 	for _, seg := range t.segments() {
@@ -95,7 +94,7 @@ func (t Text) segments() []Segment {
 	return out
 }
 
-// runes returns the byte offsets at which the runes begin, and the length.
+// runes returns the byte offset of every rune, and the length.
 func (t Text) runes() []int {
 	at := make([]int, 0, len(t.s)+1)
 	for i := range t.s {
@@ -106,8 +105,8 @@ func (t Text) runes() []int {
 
 func (t Text) runeCount() int { return utf8.RuneCountInString(t.s) }
 
-// split cuts t at sep, at most n times (n < 0: always), from the right if asked.
-// An empty sep cuts at white space and leaves out empty pieces, as Python does.
+// split splits t at sep, at most n times (n < 0: always), from the right if fromRight is set. An
+// empty sep splits at white space and leaves out empty pieces, as in Python.
 func (t Text) split(sep string, n int, fromRight bool) []Text {
 	if sep == "" {
 		return t.fields(n, fromRight)
@@ -139,7 +138,7 @@ func (t Text) split(sep string, n int, fromRight bool) []Text {
 	return out
 }
 
-// fields is split at runs of white space.
+// fields splits at runs of white space.
 func (t Text) fields(n int, fromRight bool) []Text {
 	var out []Text
 	rest := t.trim("", !fromRight, fromRight)
@@ -170,8 +169,8 @@ func (t Text) fields(n int, fromRight bool) []Text {
 	return out
 }
 
-// replace exchanges the first n occurrences of from (n < 0: all). What replaces
-// keeps its own mark.
+// replace replaces the first n occurrences of from (n < 0: all). The replacement keeps its own
+// marks.
 func (t Text) replace(from string, to Text, n int) Text {
 	var b builder
 	at := 0
@@ -184,7 +183,7 @@ func (t Text) replace(from string, to Text, n int) Text {
 		b.add(to)
 		at += i + len(from)
 		n--
-		if from == "" { // between all runes: step over one
+		if from == "" { // between all runes: skip one rune
 			if at == len(t.s) {
 				return b.str()
 			}

@@ -1,16 +1,16 @@
 package jinja
 
-// Use is what a template does with the values of one name, as far as its text shows.
+// Use tells how a template uses the values of one name, as far as its code shows.
 type Use struct {
-	Tested bool // asks whether it is a string
-	Parts  bool // iterates over it, filters or indexes it
-	Text   bool // prints or joins it
+	Tested bool // it tests whether the value is a string
+	Parts  bool // it iterates over the value, filters it or indexes it
+	Text   bool // it prints or joins the value
 }
 
-// Uses finds out what the template does with an attribute or item of that name.
+// Uses reports how the template uses an attribute or item with the given name.
 func (t *Template) Uses(name string) Use {
 	u := &usage{name: name, alias: map[string]bool{}}
-	// Twice, so that a use before the assignment in the text is seen: macros.
+	// Twice, to find a use that stands before the assignment in the text, as in macros.
 	u.block(t.body)
 	u.block(t.body)
 	return Use{u.tested, u.parts, u.text}
@@ -19,7 +19,7 @@ func (t *Template) Uses(name string) Use {
 // usage collects how a template uses the values of a name.
 type usage struct {
 	name                string
-	alias               map[string]bool // names that hold such a value
+	alias               map[string]bool // names with such a value
 	tested, parts, text bool
 }
 
@@ -82,7 +82,7 @@ func (u *usage) asText(e expr) { u.text = u.text || u.is(e) }
 
 func (u *usage) expr(e expr) {
 	switch e := e.(type) {
-	case *attrExpr: // a method of it, as strip
+	case *attrExpr: // a method of it, such as strip
 		u.asText(e.x)
 		u.expr(e.x)
 	case *indexExpr:

@@ -10,16 +10,15 @@ import (
 	"unicode"
 )
 
-// value is what an expression has: nil (none), bool, int64, float64, Text,
-// undefined, *List, *Dict, *namespace, *loop, *macro or *builtin.
+// value is the value of an expression: nil (none), bool, int64, float64, Text, undefined, *List,
+// *Dict, *namespace, *loop, *macro or *builtin.
 type value any
 
-// undefined is a name, key or attribute that is not there. It prints as nothing
-// and is false; most other uses are an error, which what explains.
+// undefined is a missing name, key or attribute. It prints as nothing and is false; most other uses
+// are an error, which what explains.
 type undefined struct{ what string }
 
-// List is any sequence. A generator, as filters return it, can be read once and
-// has no length.
+// List is any sequence. A generator, which filters return, can be read once and has no length.
 type List struct {
 	items []value
 	kind  listKind
@@ -42,7 +41,7 @@ type Dict struct {
 	index        map[any]int
 }
 
-// namespace is the one object that a template can change.
+// namespace is the only object that a template can change.
 type namespace struct{ vars *Dict }
 
 // macro is a macro with the scope in which it was defined.
@@ -51,7 +50,7 @@ type macro struct {
 	scope *scope
 }
 
-// builtin is a function or method of the engine.
+// builtin is a built-in function or method.
 type builtin struct {
 	name string
 	f    func(in *interp, a args) value
@@ -59,8 +58,7 @@ type builtin struct {
 
 func newDict() *Dict { return &Dict{index: map[any]int{}} }
 
-// key returns what identifies a value as a key; ok is false for the values that
-// cannot be one.
+// key returns the map key for a value; ok is false for values that cannot be keys.
 func key(v value) (k any, ok bool) {
 	switch v := v.(type) {
 	case Text:
@@ -107,7 +105,7 @@ func (d *Dict) set(k, v value) {
 	d.values = append(d.values, v)
 }
 
-// typeName is the type's name as error messages have it.
+// typeName returns the type's name for error messages.
 func typeName(v value) string {
 	switch v := v.(type) {
 	case nil:
@@ -217,7 +215,7 @@ func (in *interp) equal(x, y value, line int) bool {
 	return x == y
 }
 
-// less is Python's <; types that have no order are an error.
+// less is Python's <; it fails for types that have no order.
 func (in *interp) less(x, y value, line int) bool {
 	in.charge(1, line)
 	xi, xf, xIsInt, xOK := toNumber(x)
@@ -230,7 +228,7 @@ func (in *interp) less(x, y value, line int) bool {
 	}
 	if xs, ok := x.(Text); ok {
 		if ys, ok := y.(Text); ok {
-			return xs.s < ys.s // UTF-8 sorts as its code points do
+			return xs.s < ys.s // UTF-8 sorts in the order of code points
 		}
 	}
 	if xl, ok := x.(*List); ok {
@@ -260,7 +258,7 @@ func (in *interp) text(v value, line int) Text {
 	return b.str()
 }
 
-// repr is Python's repr(), with the marks of the strings inside.
+// repr is Python's repr(), with the marks of the strings in it.
 func (in *interp) repr(b *builder, v value, line, depth int) {
 	in.charge(1, line)
 	if depth > maxNesting {
@@ -329,7 +327,7 @@ func (in *interp) repr(b *builder, v value, line, depth int) {
 	}
 }
 
-// discardMarks writes to a builder as the template's text.
+// discardMarks writes to a builder as text of the template.
 type discardMarks struct{ b *builder }
 
 func (d discardMarks) Write(p []byte) (int, error) {
@@ -352,7 +350,7 @@ func (in *interp) reprRange(b *builder, v *List) {
 	b.write(")", false)
 }
 
-// reprString writes a string literal in Python's choice of quotes and escapes.
+// reprString writes a string literal with Python's choice of quotes and escapes.
 func reprString(b *builder, v Text) {
 	quote := "'"
 	if strings.Contains(v.s, "'") && !strings.Contains(v.s, `"`) {
@@ -388,8 +386,8 @@ func reprString(b *builder, v Text) {
 	b.write(quote, false)
 }
 
-// formatFloat is Python's repr of a float: the shortest digits that read back,
-// with an exponent below 1e-4 and from 1e16.
+// formatFloat is Python's repr of a float: the shortest digits that give the same value, with an
+// exponent below 1e-4 and from 1e16.
 func formatFloat(f float64) string {
 	switch {
 	case math.IsInf(f, 1):
@@ -409,8 +407,8 @@ func formatFloat(f float64) string {
 	return s
 }
 
-// decodeJSON returns the value of JSON text, with its strings marked as the
-// caller's. Objects keep their order; integers beyond 64 bits become floats.
+// decodeJSON returns the value of JSON text and marks its strings as the caller's. Objects keep
+// their order; integers beyond 64 bits become floats.
 func decodeJSON(raw json.RawMessage) (value, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
@@ -477,8 +475,8 @@ func decodeValue(d *json.Decoder, depth int) (value, error) {
 	return nil, nil // null
 }
 
-// jsonWriter is json.dumps with ensure_ascii off, item between items and colon
-// after keys, and a newline and indent per level where multiline is set.
+// jsonWriter is json.dumps with ensure_ascii off, with the separators item and colon, and with a
+// newline and indent per level if multiline is set.
 type jsonWriter struct {
 	in          *interp
 	b           builder

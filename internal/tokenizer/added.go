@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxAddedLen bounds the content of an added token: matching costs up to this many steps a byte.
+// maxAddedLen is the most bytes of an added token: matching takes up to this many steps per byte.
 const maxAddedLen = 4096
 
 // addedToken is one entry of added_tokens.
@@ -18,19 +18,19 @@ type addedToken struct {
 	Content string `json:"content"`
 	// SingleWord: not next to a word character on either side.
 	SingleWord bool `json:"single_word"`
-	// LStrip, RStrip: the token takes the white space on that side with it.
+	// LStrip, RStrip: the token includes the white space on that side.
 	LStrip bool `json:"lstrip"`
 	RStrip bool `json:"rstrip"`
-	// Normalized: content and text are compared after normalisation.
+	// Normalized: the token is matched against the normalised text, and is itself normalised.
 	Normalized bool `json:"normalized"`
-	// Special: dropped by decoding with skipSpecial; plain text under SpecialsAsText.
+	// Special: omitted by decoding with skipSpecial; plain text with SpecialsAsText.
 	Special bool `json:"special"`
 }
 
 // matcher finds added tokens. It is a byte trie; nodes are indices, 0 the root.
 type matcher struct {
 	next  []map[byte]int32
-	token []*addedToken // of the node that ends it, nil elsewhere
+	token []*addedToken // of the node where it ends, nil elsewhere
 	first [256]bool     // bytes that begin a token
 }
 
@@ -62,13 +62,13 @@ func (m *matcher) add(content string, t *addedToken) {
 	}
 }
 
-// candidate is a token that the text spells at some place, ending at end.
+// candidate is a token that occurs at some place in the text, with its end.
 type candidate struct {
 	token *addedToken
 	end   int
 }
 
-// at appends the tokens that begin at s[i], shortest first.
+// at appends the tokens that occur at s[i], shortest first.
 func (m *matcher) at(s string, i int, dst []candidate) []candidate {
 	node := int32(0)
 	for ; i < len(s); i++ {
@@ -84,7 +84,7 @@ func (m *matcher) at(s string, i int, dst []candidate) []candidate {
 	return dst
 }
 
-// guard decides which matches count.
+// guard decides which matches are accepted.
 type guard struct {
 	specialsAsText bool
 	// user holds the parts of the original text that a user wrote: sorted, disjoint, not empty.
@@ -94,12 +94,13 @@ type guard struct {
 type verdict uint8
 
 const (
-	take    verdict = iota // the match counts
+	take    verdict = iota // the match is accepted
 	pass                   // it is plain text, and so is every token inside it
-	shorten                // try a shorter token here, then go on at the next byte
+	shorten                // try a shorter token here, then continue at the next byte
 )
 
-// touches returns how much of s the user wrote: nothing, all, or neither.
+// touches reports how much of s the user wrote: nothing (none), everything (all), or a part
+// (neither).
 func (g *guard) touches(s span) (none, all bool) {
 	i := sort.Search(len(g.user), func(i int) bool { return g.user[i].end > s.start })
 	if i == len(g.user) || g.user[i].start >= s.end {
@@ -108,9 +109,8 @@ func (g *guard) touches(s span) (none, all bool) {
 	return false, g.user[i].start <= s.start && s.end <= g.user[i].end
 }
 
-// judge rules on the match p.text[i:c.end]. A special token counts only outside the user's text.
-// Neither it nor any other token may cover a control token of the template from within the user's
-// text.
+// judge decides on the match p.text[i:c.end]. A special token is accepted only outside the user's
+// text. No token that is partly the user's may cover a control token of the template.
 func (g *guard) judge(m *matcher, p *piece, i int, c candidate) verdict {
 	if c.token.Special && g.specialsAsText {
 		return pass
@@ -144,8 +144,8 @@ func (g *guard) judge(m *matcher, p *piece, i int, c candidate) verdict {
 	return take
 }
 
-// split cuts p at its added tokens: leftmost first, longest among those at one place. White space
-// taken by lstrip and rstrip belongs to the token's piece.
+// split cuts p at its added tokens: leftmost first, the longest at each place. White space stripped
+// by lstrip and rstrip belongs to the token's piece.
 func (m *matcher) split(p piece, g *guard, dst []piece) []piece {
 	if m.empty() || p.text == "" {
 		if p.text != "" {
@@ -154,7 +154,7 @@ func (m *matcher) split(p piece, g *guard, dst []piece) []piece {
 		return dst
 	}
 	s := p.text
-	done := 0 // all before is in dst
+	done := 0 // everything before it is in dst
 	var found []candidate
 	for i := 0; i < len(s); {
 		if !m.first[s[i]] {
@@ -205,7 +205,7 @@ func (m *matcher) split(p piece, g *guard, dst []piece) []piece {
 	return dst
 }
 
-// addTokens reads the added_tokens section into t, whose model and normalizer are in place.
+// addTokens reads the added_tokens section into t, which already has its model and normalizer.
 func (t *Tokenizer) addTokens(raw json.RawMessage) error {
 	if len(raw) == 0 {
 		return nil

@@ -38,15 +38,15 @@ func longTexts() map[string]string {
 	}
 }
 
-// Ensure that no long text takes much longer than another: a quadratic step would take minutes.
+// Ensure that no long text takes much longer than others: a quadratic step would take minutes.
 func TestEncodeLongText(t *testing.T) {
-	// measured: up to 0.9 s; room for a loaded machine and the race detector
+	// measured: up to 0.9 s; the limit leaves room for a loaded machine and the race detector
 	const limit = 10 * time.Second
 	whole := map[string]bool{"letter": true, "spaces": true, "random": true}
 	for _, name := range []string{"llama_legacy", "qwen2"} {
 		tok := load(t, name)
 		for kind, text := range longTexts() {
-			if !whole[kind] { // an eighth is enough to tell
+			if !whole[kind] { // an eighth is enough
 				n := len(text) / 8
 				for !utf8.RuneStart(text[n]) {
 					n++
@@ -84,8 +84,8 @@ func BenchmarkEncodeMegabyte(b *testing.B) {
 	}
 }
 
-// largeFile is a tokenizer.json with the sizes of LLaMA's: 32,000 tokens, 61,249 merges written as
-// arrays, indented as published files are.
+// largeFile is a tokenizer.json of LLaMA's size: 32,000 tokens, 61,249 merges written as arrays,
+// indented like published files.
 func largeFile(tb testing.TB) []byte {
 	const tokens, merges = 32000, 61249
 	tb.Helper()

@@ -7,24 +7,24 @@ import (
 	"unicode/utf8"
 )
 
-// bpe is the byte pair encoding model (Sennrich et al., https://arxiv.org/abs/1508.07909): a word
-// starts as its characters; while any neighbours have a merge, those whose merge ranks first (the
-// leftmost of equals) become one.
+// bpe is the byte pair encoding model (Sennrich et al., https://arxiv.org/abs/1508.07909). A word
+// starts as its characters. While any adjacent pair has a merge, the pair whose merge ranks first
+// (the leftmost of equals) is merged.
 type bpe struct {
 	vocab  map[string]int32
 	merges mergeTable
-	ascii  [utf8.RuneSelf]int32 // vocab of the one-byte characters, noToken where absent
-	byteID [256]int32           // <0x00> … <0xFF>, noToken where absent
+	ascii  [utf8.RuneSelf]int32 // vocab of the one-byte characters, noToken if absent
+	byteID [256]int32           // <0x00> … <0xFF>, noToken if absent
 
 	byteFallback bool // a character that is no token becomes its bytes' tokens, if they all exist
-	fuseUnk      bool // neighbouring unknown characters become one unknown token
-	ignoreMerges bool // a word that is a token is left whole
+	fuseUnk      bool // adjacent unknown characters become one unknown token
+	ignoreMerges bool // a word that is a token is not split
 	unk          *string
-	prefix       string // before every character of a word but the first
+	prefix       string // before every character of a word except the first
 	suffix       string // after the last character of a word
 }
 
-// token is one token of a word and the bytes of the word that it covers.
+// token is one token of a word with the bytes of the word that it covers.
 type token struct {
 	id     int32
 	length int32
@@ -39,10 +39,10 @@ type mergeTable struct {
 type merge struct {
 	pair uint64 // pairOf(left, right)
 	rank int32  // -1 marks a free slot
-	id   int32  // the token that the pair becomes
+	id   int32  // the merged token
 }
 
-// newMergeTable holds merges; of two with the same pair the later one counts.
+// newMergeTable returns a table of merges; of two with the same pair, the later one is used.
 func newMergeTable(merges []merge) mergeTable {
 	size := 1 << bits.Len(uint(2*len(merges)+1))
 	t := mergeTable{slots: make([]merge, size), shift: uint(64 - bits.Len(uint(size-1)))}
@@ -57,7 +57,7 @@ func newMergeTable(merges []merge) mergeTable {
 
 func pairOf(left, right int32) uint64 { return uint64(uint32(left))<<32 | uint64(uint32(right)) }
 
-// find returns the slot of the pair, or the free one where it would go.
+// find returns the slot of the pair, or the free slot where it would go.
 func (t *mergeTable) find(pair uint64) *merge {
 	// Fibonacci hashing: the high bits of the product depend on all bits of the pair.
 	for i := pair * 0x9e3779b97f4a7c15 >> t.shift; ; i = (i + 1) & uint64(len(t.slots)-1) {
@@ -73,18 +73,18 @@ type symbol struct {
 	prev, next int32
 }
 
-// proposal is a possible merge of the symbol at the low half of key with the one after it.
-// The high half is its rank, so proposals are ordered by rank, then from left to right.
+// proposal is a possible merge of the symbol in the low half of key with the next one. The high
+// half is its rank, so proposals are ordered by rank, then from left to right.
 type proposal struct {
 	key uint64
 	id  int32
 }
 
-// workspace is the memory of encode, reused from word to word.
+// workspace is the memory of encode, reused for each word.
 type workspace struct {
 	symbols   []symbol
 	stretches []stretch
-	queue     []proposal // a 4-ary heap, least key first
+	queue     []proposal // a 4-ary heap, smallest key first
 }
 
 // encode appends the tokens of one word. Time is O(n log n) for n characters.
@@ -107,8 +107,8 @@ func (m *bpe) encode(w *workspace, word string, dst []token) ([]token, error) {
 	return dst, nil
 }
 
-// characters fills w.symbols with the characters of word. A character that is neither a token nor
-// can fall back to bytes is the unknown token; without one it is dropped.
+// characters fills w.symbols with the characters of word. A character that is not a token and has
+// no byte tokens becomes the unknown token; without one it is dropped.
 func (m *bpe) characters(w *workspace, word string) error {
 	add := func(id int32, length int) {
 		n := int32(len(w.symbols))
@@ -180,7 +180,7 @@ func (m *bpe) hasBytes(s string) bool {
 	return true
 }
 
-// mergeAll merges until no neighbours have a merge.
+// mergeAll merges until no adjacent symbols have a merge.
 func (m *bpe) mergeAll(w *workspace) {
 	syms := w.symbols
 	for i := 0; i+1 < len(syms); i++ {
@@ -205,7 +205,7 @@ func (m *bpe) mergeAll(w *workspace) {
 			continue
 		}
 		right := &syms[left.next]
-		// The proposal is out of date where its symbols have merged with others since.
+		// The proposal is out of date if its symbols have since merged with others.
 		if e := m.merges.find(pairOf(left.id, right.id)); e.rank < 0 || e.id != top.id {
 			continue
 		}
@@ -254,7 +254,7 @@ func (w *workspace) pop() proposal {
 	return top
 }
 
-// down moves the entry at i to its place below.
+// down moves the entry at i down to its place.
 func (w *workspace) down(i int) {
 	q := w.queue
 	if i >= len(q) {

@@ -38,7 +38,7 @@ func randomModel(t *testing.T, rng *rand.Rand) *Tokenizer {
 	return tok
 }
 
-// naive is the definition: join the leftmost pair of the least rank until no pair has one.
+// naive is the definition: join the leftmost pair of the lowest rank until no pair has one.
 func naive(m *bpe, word string) []int32 {
 	var ids []int32
 	for _, r := range word {
@@ -78,7 +78,7 @@ func TestMergeOrder(t *testing.T) {
 	}
 }
 
-// Ensure that the options of the model do what they say.
+// Ensure that the options of the model have their documented effect.
 func TestModelOptions(t *testing.T) {
 	const vocab = `{"<unk>":0,"a":1,"b":2,"ab":3,"<0xC3>":4,"<0xA9>":5,"abb":6,"##b":7,"a##b":8,"b</w>":9}`
 	for _, c := range []struct {
@@ -94,7 +94,7 @@ func TestModelOptions(t *testing.T) {
 		{`"merges":[],"byte_fallback":true,"unk_token":"<unk>"`, "ê", []int32{0}, [][2]int{{0, 2}}},
 		{`"merges":[],"unk_token":"<unk>"`, "xéa", []int32{0, 0, 1}, [][2]int{{0, 1}, {1, 3}, {3, 4}}},
 		{`"merges":[],"unk_token":"<unk>","fuse_unk":true`, "xéa", []int32{0, 1}, [][2]int{{0, 3}, {3, 4}}},
-		// dropped, and offsets count what is left, as in the reference
+		// dropped, and offsets count the rest, as in the reference
 		{`"merges":[]`, "xab", []int32{1, 2}, [][2]int{{0, 1}, {1, 2}}},
 		{`"merges":[],"continuing_subword_prefix":"##"`, "ab", []int32{1, 7}, [][2]int{{0, 1}, {1, 2}}},
 		{`"merges":["a ##b"],"continuing_subword_prefix":"##"`, "ab", []int32{3}, [][2]int{{0, 2}}},
@@ -114,7 +114,7 @@ func TestModelOptions(t *testing.T) {
 	}
 }
 
-// Ensure that a file that cannot be honoured is refused with an error that says why.
+// Ensure that an unsupported file is refused with an error that gives the reason.
 func TestParseErrors(t *testing.T) {
 	const model = `"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]}`
 	deep := strings.Repeat(`{"type":"Sequence","normalizers":[`, 20) + `{"type":"NFC"}` + strings.Repeat(`]}`, 20)

@@ -2,9 +2,9 @@ package tokenizer
 
 import "unicode/utf8"
 
-// byteRune is the GPT-2 table from bytes to printable characters: '!'…'~', '¡'…'¬' and '®'…'ÿ'
-// stand for themselves, the other 68 bytes are U+0100 onwards in order. runeByte is its inverse, -1
-// elsewhere.
+// byteRune is the GPT-2 table from bytes to printable characters: '!'…'~', '¡'…'¬' and '®'…'ÿ' map
+// to themselves, the other 68 bytes to U+0100 onwards in order. runeByte is its inverse, with -1
+// for other characters.
 var byteRune, runeByte = byteLevelTables()
 
 func byteLevelTables() (to [256]rune, from [256 + 68]int16) {
@@ -35,7 +35,7 @@ func byteLevelChars(p *piece) error {
 	})
 }
 
-// byteLevelBytes appends the bytes that token stands for; a token with a character outside the
+// byteLevelBytes appends the bytes for which token stands. A token with a character outside the
 // table stands for its own UTF-8.
 func byteLevelBytes(dst []byte, token string) []byte {
 	n := len(dst)

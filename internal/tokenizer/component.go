@@ -5,10 +5,11 @@ import (
 	"fmt"
 )
 
-// maxNesting bounds how deep Sequence components may nest.
+// maxNesting is how deep Sequence components may nest.
 const maxNesting = 8
 
-// component is one normalizer, pre-tokenizer, post-processor or decoder of the file, undecoded.
+// component is one normalizer, pre-tokenizer, post-processor or decoder of the file, not decoded
+// yet.
 type component struct {
 	Type string `json:"type"`
 	raw  json.RawMessage

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// build returns a tokenizer of printable ASCII characters with the given sections in place.
+// build returns a tokenizer of printable ASCII characters with the given sections.
 func build(tb testing.TB, sections map[string]string) (*Tokenizer, error) {
 	tb.Helper()
 	vocab := map[string]int{"<unk>": 0}
@@ -45,8 +45,7 @@ func mustBuild(tb testing.TB, sections map[string]string) *Tokenizer {
 	return tok
 }
 
-// Ensure that each pre-tokenizer splits as its documentation says, and that the pieces' offsets are
-// those of the text.
+// Ensure that each pre-tokenizer splits as documented, and that the pieces' offsets match the text.
 func TestPreTokenizers(t *testing.T) {
 	dash := func(behavior string) string {
 		return `{"type":"Split","pattern":{"String":"-"},"behavior":"` + behavior + `","invert":false}`
@@ -99,7 +98,8 @@ func TestPreTokenizers(t *testing.T) {
 	}
 }
 
-// Ensure that each normalizer gives its text and keeps the offsets of the characters after it.
+// Ensure that each normalizer gives the right text and keeps the offsets of the characters after
+// it.
 func TestNormalizers(t *testing.T) {
 	for _, c := range []struct {
 		section, text, want string
@@ -140,7 +140,8 @@ func TestNormalizers(t *testing.T) {
 	}
 }
 
-// Ensure that decoders work token by token or on the whole, as each does, and that a stream agrees.
+// Ensure that decoders work on single tokens or on the whole text, as specified, and that a stream
+// agrees.
 func TestDecoders(t *testing.T) {
 	for _, c := range []struct {
 		section string
@@ -206,7 +207,7 @@ func TestProcessors(t *testing.T) {
 	}
 }
 
-// Ensure that the matchers of the published patterns find what the patterns say.
+// Ensure that the matchers of the published patterns find the same matches as the patterns.
 func TestPublishedPatterns(t *testing.T) {
 	alphabet := []rune("aZéЖ中1٣² \t\n\r\u00a0\u3000!'’-_<ſstdmrevlSTLVE\u0301😀")
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -215,7 +216,7 @@ func TestPublishedPatterns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The engine does not fold ſ to s as the reference's does, so the pattern is told to.
+		// The engine does not fold ſ to s as the reference does, so the pattern includes it.
 		re := regexp2.MustCompile(strings.Replace(pattern, "(?i:'s|", "(?i:'s|'ſ|", 1),
 			regexp2.None)
 		for range 3000 {
@@ -238,7 +239,7 @@ func TestPublishedPatterns(t *testing.T) {
 	}
 }
 
-// Ensure that a pattern that backtracks without end is an error, not a hang.
+// Ensure that a pattern that backtracks forever is an error, not a hang.
 func TestRegexpTimeout(t *testing.T) {
 	tok := mustBuild(t, map[string]string{
 		"pre_tokenizer": `{"type":"Split","pattern":{"Regex":"(a+)+b"},"behavior":"Isolated","invert":false}`,
@@ -250,8 +251,8 @@ func TestRegexpTimeout(t *testing.T) {
 	}
 }
 
-// Ensure that the normal forms are those of the standard. The comparison has at most 20 marks in a
-// row: from 30 on the other implementation inserts characters.
+// Ensure that the normal forms follow the standard. The comparison uses at most 20 marks in a row,
+// because the other implementation inserts characters from 30 on.
 func TestNormalForms(t *testing.T) {
 	alphabet := []rune(
 		"aeoAEO éÅ\u0301\u0302\u0323\u0307\u0308\u0344\u0340\u0338\u0345\u0327=" +

@@ -9,12 +9,12 @@ import (
 	"unicode/utf8"
 )
 
-// ConvertModel returns a tokenizer.json that encodes as a tokenizer.model with the settings
-// of a tokenizer_config.json does. ok is false where merges in an order cannot do what
-// scores do: two are equal, an unused piece merges, or spaces are trimmed. Without "legacy"
-// a text that begins with a space or an added token gets none in front: so do transformers'
-// fast tokenizers of 4.x and those of 5.x with the same tokenizer.model, while the slow ones of
-// 4.x, which Open follows, put one there. No tokenizer.json can.
+// ConvertModel returns a tokenizer.json that encodes like a tokenizer.model with the settings of a
+// tokenizer_config.json. ok is false if ordered merges cannot replace scores: two scores are equal,
+// an unused piece merges, or spaces are trimmed. Without "legacy", a text that begins with a space
+// or an added token gets no space in front. The fast tokenizers of transformers 4.x, and those of
+// 5.x with the same tokenizer.model, do the same, while the slow ones of 4.x, which Open follows,
+// add a space. No tokenizer.json can do that.
 func ConvertModel(model, config []byte) (tokenizerJSON []byte, ok bool, err error) {
 	s, err := ReadSentencePiece(model)
 	if err != nil {
@@ -100,8 +100,8 @@ func ConvertModel(model, config []byte) (tokenizerJSON []byte, ok bool, err erro
 	return b.Bytes(), err == nil, err
 }
 
-// merges are the pairs of pieces that become a piece, those of higher scores first. What is
-// cut out whole must be among the added tokens.
+// merges returns the pairs of pieces that form a piece, higher scores first. Pieces that are
+// matched as a whole must be among the added tokens.
 func (s *SentencePiece) merges(
 	vocab map[string]int32,
 	added []addedToken,

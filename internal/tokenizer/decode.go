@@ -24,7 +24,7 @@ type decodeStep struct {
 	kind        decodeKind
 	find        finder // decodeReplace
 	content     string // decodeReplace: the replacement; decodeStrip: the character
-	start, stop int    // decodeStrip: how many at most at either end
+	start, stop int    // decodeStrip: the most at either end
 	metaspace   metaspace
 }
 
@@ -87,7 +87,7 @@ func appendDecoder(c *component, dst decoder) (decoder, error) {
 	return nil, c.unknown()
 }
 
-// decode joins tokens to text. Without a decoder section they are separated by spaces.
+// decode joins tokens to text. Without a decoder section, they are separated by spaces.
 func (d decoder) decode(tokens []string) string {
 	if d == nil {
 		return strings.Join(tokens, " ")
@@ -120,13 +120,13 @@ func (s *decodeStep) apply(tokens []string) []string {
 	return tokens
 }
 
-// single applies a step that treats each token by itself; first says that it is the first one.
+// single applies a step that treats each token separately. first marks the first token.
 func (s *decodeStep) single(t string, first bool) string {
 	switch s.kind {
 	case decodeReplace:
 		matches, err := s.find(t, nil)
 		if err != nil || len(matches) == 0 {
-			return t // a pattern that runs out of time leaves the token as it is
+			return t // if a pattern runs out of time, the token is not changed
 		}
 		var b strings.Builder
 		last := 0
@@ -154,7 +154,7 @@ func (s *decodeStep) single(t string, first bool) string {
 	return t
 }
 
-// byteToken returns the byte that a token of the form <0xNN> stands for.
+// byteToken returns the byte of a token of the form <0xNN>.
 func byteToken(t string) (byte, bool) {
 	if len(t) != 6 || t[:3] != "<0x" || t[5] != '>' {
 		return 0, false
@@ -173,7 +173,7 @@ func hexDigit(c byte) int {
 	return -1
 }
 
-// joinBytes turns each run of byte tokens into one string. A run that is not valid UTF-8 as a whole
+// joinBytes turns each run of byte tokens into one string. A run that is not completely valid UTF-8
 // becomes one U+FFFD for each byte.
 func joinBytes(tokens []string) []string {
 	var out []string
@@ -210,34 +210,34 @@ func lossy(b []byte) string {
 	return string(out) + cut(rest)
 }
 
-// cut is the text of an incomplete character at the end, as decided leaves it.
+// cut returns the text of an incomplete character at the end, from decided.
 func cut(rest []byte) string {
 	switch {
 	case len(rest) == 0:
 		return ""
 	case surrogateHalf(rest):
-		return "\uFFFD\uFFFD" // no character begins so: two invalid parts
+		return "\uFFFD\uFFFD" // no character begins like this: two invalid parts
 	}
 	return "\uFFFD"
 }
 
-// surrogateHalf reports that b is the first two bytes of an encoded surrogate.
+// surrogateHalf reports whether b is the first two bytes of an encoded surrogate.
 func surrogateHalf(
 	b []byte,
 ) bool {
 	return len(b) == 2 && b[0] == 0xed && b[1] >= 0xa0 && b[1] <= 0xbf
 }
 
-// decided appends the text of b as far as it is settled: complete characters, and U+FFFD for each
-// maximal invalid part. rest is a trailing incomplete character, at most three bytes. The first two
-// bytes of an encoded surrogate wait for the third, as in the reference's decoder; the text is the
-// same.
+// decided appends the text of b that cannot change any more: complete characters, and U+FFFD for
+// each maximal invalid part. rest is an incomplete character at the end, at most three bytes. The
+// first two bytes of an encoded surrogate wait for the third, as in the reference's decoder; this
+// does not change the text.
 func decided(dst, b []byte) (text, rest []byte) {
 	text, _, rest = decidedRuns(dst, nil, b)
 	return text, rest
 }
 
-// decidedRuns is decided, and appends to runs how many bytes of b each character stands for.
+// decidedRuns is decided, and also appends to runs how many bytes of b each character stands for.
 func decidedRuns(dst []byte, runs []int, b []byte) (text []byte, _ []int, rest []byte) {
 	for len(b) > 0 {
 		r, n := utf8.DecodeRune(b)
@@ -269,8 +269,8 @@ func subpart(b []byte) int {
 	return n
 }
 
-// impossible reports that no character begins with b, which has 1 to 3 bytes (The Unicode Standard,
-// table 3-7).
+// impossible reports whether no character begins with b, which has 1 to 3 bytes (The Unicode
+// Standard, table 3-7).
 func impossible(b []byte) bool {
 	lo, hi, size := byte(0x80), byte(0xbf), 0
 	switch c := b[0]; {

@@ -1,6 +1,6 @@
 // Package tokenizer reads Hugging Face tokenizer.json files and turns text into ids and back.
 //
-// A text passes these stages, each a section of the file and a file of this package:
+// A text passes these stages, each a section of the file and a source file of this package:
 //
 //	added.go      added tokens are cut out of the raw text, leftmost and longest first
 //	normalize.go  each remaining run is normalised (Prepend, Replace, NFC, …)
@@ -9,16 +9,15 @@
 //	bpe.go        byte pair encoding merges the characters of each word into tokens
 //	process.go    the post-processor adds <s> and its like
 //
-// decode.go is the way back, stream.go the same one id at a time.
+// decode.go converts ids back to text, stream.go one id at a time.
 //
 // Every stage keeps, for each byte, the range of the original text that it came from, so offsets
-// are UTF-8 bytes of the text as given, whatever normalisation did to it.
+// are UTF-8 bytes of the original text, even after normalisation.
 //
-// Supported are BPE models, with byte fallback (LLaMA, Mistral) or on bytes (GPT-2, Qwen2). A
-// component of a type that is not implemented makes Parse fail and name it. Truncation and padding
-// settings of the file are not applied: a prompt is encoded whole.
+// BPE models are supported, with byte fallback (LLaMA, Mistral) or on bytes (GPT-2, Qwen2). If a
+// component has an unsupported type, Parse returns an error that names it. Truncation and padding
+// settings of the file are not applied: a prompt is encoded completely.
 //
-// Files are untrusted: sizes, ids and nesting are bounded, and a regular expression of the file
-// runs under a time limit unless it is one of the published patterns, which have matchers of their
-// own.
+// Files are not trusted: sizes, ids and nesting are limited, and a regular expression from the file
+// has a time limit, unless it is one of the published patterns, which have their own matchers.
 package tokenizer

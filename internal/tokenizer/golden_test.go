@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// goldenNames are small tokenizers with the structure of published ones, with what the reference
-// implementation (tokenizers 0.23.3) does with them.
+// goldenNames are small tokenizers with the structure of published ones, with the results of the
+// reference implementation (tokenizers 0.23.3).
 var goldenNames = []string{"llama_legacy", "llama_metaspace", "mistral", "llama_edge", "qwen2"}
 
 type goldenCase struct {
@@ -171,8 +171,8 @@ func TestGoldenRandomIDs(t *testing.T) {
 	}
 }
 
-// Ensure that prompts with placeholders get the ids of the reference implementations, whether the
-// text is cut at the placeholder or the placeholder repeated.
+// Ensure that prompts with placeholders get the ids of the reference implementations, both when the
+// text is split at the placeholder and when the placeholder is repeated.
 func TestGoldenPrompts(t *testing.T) {
 	var golden struct {
 		Chunks map[string][]struct {

@@ -2,7 +2,7 @@ package tokenizer
 
 import "fmt"
 
-// Inspection is everything that a tokenizer does with one string. Lists are never nil.
+// Inspection is all results of a tokenizer for one string. Lists are never nil.
 type Inspection struct {
 	// IDs and Offsets are the encoding without the post-processor's special tokens; special tokens
 	// in the text are recognised. Offsets are UTF-8 bytes of the string.
@@ -13,7 +13,7 @@ type Inspection struct {
 	// Decoded and DecodedSkip are IDs as text, with and without special tokens.
 	Decoded     string `json:"decoded"`
 	DecodedSkip string `json:"decoded_skip"`
-	// Stream is the text settled by each of IDs; StreamFlush what the end adds.
+	// Stream is the final text after each of IDs; StreamFlush is the text added at the end.
 	Stream      []string `json:"stream"`
 	StreamFlush string   `json:"stream_flush"`
 }

@@ -8,17 +8,16 @@ import (
 	"unicode/utf8"
 )
 
-// errJSON is the cause of every syntax error found by scanner; its position is added where it
-// occurs.
+// errJSON is the cause of every syntax error that scanner finds; the error adds the position.
 var errJSON = errors.New("invalid json")
 
 // scanner reads JSON in place. The vocabulary and the merges are most of a tokenizer.json; reading
-// them without building a tree makes Parse several times faster than encoding/json. Everything else
-// is handed to encoding/json.
+// them without building a tree makes Parse several times faster than encoding/json. The rest is
+// decoded by encoding/json.
 type scanner struct {
 	data []byte
 	pos  int
-	buf  []byte // unescaped form of the last string that held an escape
+	buf  []byte // unescaped form of the last string with an escape
 }
 
 func (s *scanner) fail() error { return fmt.Errorf("%w at byte %d", errJSON, s.pos) }
@@ -119,7 +118,7 @@ func (s *scanner) str() ([]byte, error) {
 	return nil, s.fail()
 }
 
-// escaped goes on with a string that began at start and has its first backslash at i.
+// escaped continues a string that began at start and has its first backslash at i.
 func (s *scanner) escaped(start, i int) ([]byte, error) {
 	for ; i < len(s.data) && s.data[i] != '"'; i++ {
 		if s.data[i] == '\\' {
@@ -158,8 +157,8 @@ func (s *scanner) integer() (int, error) {
 	return v, err
 }
 
-// raw skips one value and returns its bytes. Brackets are matched and strings respected; whether
-// the value is otherwise valid is left to whoever decodes it.
+// raw skips one value and returns its bytes. It matches brackets and respects strings; the code
+// that decodes the value checks the rest.
 func (s *scanner) raw() (json.RawMessage, error) {
 	s.peek() // past white space
 	start := s.pos
@@ -195,7 +194,7 @@ func (s *scanner) raw() (json.RawMessage, error) {
 	return s.data[start:s.pos], nil
 }
 
-// end reports trailing bytes.
+// end returns an error if bytes remain.
 func (s *scanner) end() error {
 	if s.peek() != 0 || s.pos < len(s.data) {
 		return s.fail()

@@ -11,7 +11,7 @@ import (
 // normalizer rewrites a piece in place.
 type normalizer func(p *piece) error
 
-// readNormalizers appends the normalizers of a section, sequences flattened.
+// readNormalizers appends the normalizers of a section and flattens sequences.
 func readNormalizers(raw json.RawMessage, dst []normalizer) ([]normalizer, error) {
 	c, ok, err := readComponent("normalizer", raw, 0)
 	if err != nil || !ok {
@@ -106,8 +106,8 @@ func strip(p *piece, left, right bool) {
 	*p = p.slice(i, j)
 }
 
-// nmt drops control characters and turns other breaks and invisible characters into spaces, as
-// SentencePiece's nmt rules do.
+// nmt drops control characters and turns other breaks and invisible characters into spaces, like
+// SentencePiece's nmt rules.
 func nmt(p *piece) error {
 	err := p.filter(func(r rune) bool {
 		return !(r >= 0x01 && r <= 0x08 || r == 0x0b || r >= 0x0e && r <= 0x1f || r == 0x7f ||

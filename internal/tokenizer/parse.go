@@ -7,14 +7,15 @@ import (
 )
 
 const (
-	// maxFile bounds tokenizer.json; the largest published ones have about 35 MB.
+	// maxFile is the most bytes of a tokenizer.json; the largest published ones have about 35 MB.
 	maxFile = 256 << 20
-	// maxID bounds ids, and with them the table of tokens; published vocabularies end below
+	// maxID is the largest id, which limits the table of tokens; published vocabularies end below
 	// 270,000.
 	maxID = 1<<20 - 1
 )
 
-// Parse reads a tokenizer.json. The bytes are not kept. Errors name the section and the component.
+// Parse reads a tokenizer.json and does not keep its bytes. Errors name the section and the
+// component.
 func Parse(tokenizerJSON []byte) (*Tokenizer, error) {
 	if len(tokenizerJSON) > maxFile {
 		return nil, fmt.Errorf("tokenizer: file: %d bytes, limit is %d", len(tokenizerJSON),
@@ -69,7 +70,7 @@ func Parse(tokenizerJSON []byte) (*Tokenizer, error) {
 	return t, nil
 }
 
-// readModel reads the model section. Vocabulary and merges are read in place.
+// readModel reads the model section. It reads vocabulary and merges in place.
 func (t *Tokenizer) readModel(raw json.RawMessage) error {
 	if len(raw) == 0 {
 		return fmt.Errorf("tokenizer: model: missing")
@@ -137,7 +138,7 @@ func (t *Tokenizer) readModel(raw json.RawMessage) error {
 }
 
 func (t *Tokenizer) readVocab(raw json.RawMessage) error {
-	// An entry takes some 16 bytes: a short string, its quotes, a colon, an id and a comma.
+	// An entry takes about 16 bytes: a short string, its quotes, a colon, an id and a comma.
 	t.model.vocab = make(map[string]int32, len(raw)/16)
 	s := scanner{data: raw}
 	err := s.object(func(key []byte) error {

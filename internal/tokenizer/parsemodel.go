@@ -9,8 +9,8 @@ import (
 	"strconv"
 )
 
-// llamaSettings are the keys of a tokenizer_config.json that say how the pieces of a
-// tokenizer.model are used, with the defaults of transformers' LlamaTokenizer.
+// llamaSettings are the keys of a tokenizer_config.json that control how a tokenizer.model is used,
+// with the defaults of transformers' LlamaTokenizer.
 type llamaSettings struct {
 	AddBOS  bool              `json:"add_bos_token"`
 	AddEOS  bool              `json:"add_eos_token"`
@@ -21,12 +21,11 @@ type llamaSettings struct {
 	Unknown json.RawMessage   `json:"unk_token"`
 	Padding json.RawMessage   `json:"pad_token"`
 	Others  []json.RawMessage `json:"additional_special_tokens"`
-	// Added are tokens that are no pieces, by their ids.
+	// Added are additional tokens that are not pieces, by id.
 	Added map[string]addedToken `json:"added_tokens_decoder"`
 }
 
-// Open reads a tokenizer.json, or a tokenizer.model with the settings that it is used
-// with, whichever data is.
+// Open reads data, which is a tokenizer.json, or a tokenizer.model used with settings.
 func Open(data, settings []byte) (*Tokenizer, error) {
 	text := bytes.TrimLeft(bytes.TrimPrefix(data, []byte("\uFEFF")), " \t\r\n")
 	if key := byte(modelPieces<<3 | wireBytes); len(data) > 0 && data[0] == key &&
@@ -36,11 +35,11 @@ func Open(data, settings []byte) (*Tokenizer, error) {
 	return Parse(data)
 }
 
-// ParseModel reads a tokenizer.model with the settings of a tokenizer_config.json, as
-// transformers' LlamaTokenizer uses them. Special tokens are recognised in the text;
-// with "legacy" every run of text between them gets a space of its own in front, without
-// it only the first. A nil config is SentencePiece by itself: nothing is recognised in
-// the text, and AddSpecial puts <s> in front.
+// ParseModel reads a tokenizer.model with the settings of a tokenizer_config.json and uses them
+// like transformers' LlamaTokenizer. Special tokens in the text are recognised. With "legacy",
+// every run of text between them gets a space in front, without it only the first run. A nil config
+// means SentencePiece without settings: no tokens are recognised in the text, and AddSpecial puts
+// <s> in front.
 func ParseModel(model, config []byte) (*Tokenizer, error) {
 	s, err := ReadSentencePiece(model)
 	if err != nil {
@@ -87,7 +86,7 @@ func ParseModel(model, config []byte) (*Tokenizer, error) {
 	return t, nil
 }
 
-// settings reads a tokenizer_config.json, which may be nil, and does to s what it says.
+// settings reads a tokenizer_config.json, which may be nil, and applies it to s.
 func (s *SentencePiece) settings(config []byte) (*llamaSettings, error) {
 	set := &llamaSettings{
 		AddBOS:  true,
@@ -101,21 +100,21 @@ func (s *SentencePiece) settings(config []byte) (*llamaSettings, error) {
 		}
 	}
 	prefix := set.Prefix == nil || *set.Prefix
-	// Without "legacy" transformers puts the space in front, whatever the model says.
+	// Without "legacy", transformers adds the space even if the model does not.
 	s.DummyPrefix = prefix && (s.DummyPrefix || config != nil && !set.everyRun())
 	return set, nil
 }
 
-// everyRun says whether each run of text between added tokens begins with a space, not the
-// first alone.
+// everyRun reports whether every run of text between added tokens, not only the first, begins with
+// a space.
 func (set *llamaSettings) everyRun() bool { return set.Legacy == nil || *set.Legacy }
 
-// named are the special tokens that the settings name.
+// named returns the special tokens that the settings name.
 func (set *llamaSettings) named() []json.RawMessage {
 	return append([]json.RawMessage{set.BOS, set.EOS, set.Unknown, set.Padding}, set.Others...)
 }
 
-// addedTokens are the tokens that are recognised in a text. id finds a token of the model.
+// addedTokens returns the tokens to recognise in a text. id returns the id of a token of the model.
 func (set *llamaSettings) addedTokens(id func(text string) (int32, bool)) ([]addedToken, error) {
 	var list []addedToken
 	for _, key := range slices.Sorted(maps.Keys(set.Added)) {
@@ -125,7 +124,7 @@ func (set *llamaSettings) addedTokens(id func(text string) (int32, bool)) ([]add
 		}
 		a := set.Added[key]
 		a.ID = int32(id)
-		a.Normalized = false // pieces are compared as they are
+		a.Normalized = false // pieces are compared without normalisation
 		list = append(list, a)
 	}
 	for _, raw := range set.named() {
@@ -138,7 +137,7 @@ func (set *llamaSettings) addedTokens(id func(text string) (int32, bool)) ([]add
 	return list, nil
 }
 
-// addSettings adds the tokens that are recognised in a text.
+// addSettings adds the tokens to recognise in a text.
 func (t *Tokenizer) addSettings(set *llamaSettings) error {
 	list, err := set.addedTokens(t.TokenID)
 	if err != nil {
@@ -160,7 +159,7 @@ func (t *Tokenizer) addSettings(set *llamaSettings) error {
 	return t.addTokens(raw)
 }
 
-// tokenText is the text of a special token, which is a string or an object.
+// tokenText returns the text of a special token, which is a string or an object.
 func tokenText(raw json.RawMessage) string {
 	var s string
 	var o struct{ Content string }
@@ -170,9 +169,9 @@ func tokenText(raw json.RawMessage) string {
 	return s
 }
 
-// Place makes t take text, outside of what users write, as the place of a picture: it
-// becomes id, and what stands before and after it is encoded by itself. It is for models
-// whose vocabulary has no such token, and id is one that no vocabulary has.
+// Place makes t recognise text, outside of users' text, as the place of a picture: it becomes id,
+// and the texts before and after it are encoded separately. It is for models without a picture
+// token; id must not be in the vocabulary.
 func (t *Tokenizer) Place(text string, id int32) {
 	t.place = matcher{}
 	t.place.add(text, &addedToken{ID: id, Content: text, Special: true})

@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// matchTime and findTime bound one match, and all matches in one piece, of a pattern of the
-	// file: a backtracking matcher can take exponential time. Harmless patterns take up to 0.7 s a
-	// megabyte.
+	// matchTime and findTime limit the time of one match, and of all matches in one piece, of a
+	// pattern from the file: a backtracking matcher can take exponential time. Harmless patterns
+	// take up to 0.7 s per megabyte.
 	matchTime = time.Second
 	findTime  = 10 * time.Second
-	// maxPattern bounds the length of a pattern.
+	// maxPattern is the most bytes of a pattern.
 	maxPattern = 1 << 16
 )
 
-// finder appends the matches in s, from left to right and not overlapping, as byte ranges.
+// finder appends the matches in s as byte ranges, from left to right and without overlap.
 type finder func(s string, dst [][2]int) ([][2]int, error)
 
-// patternField is the field {"String": …} or {"Regex": …}.
+// patternField is a field {"String": …} or {"Regex": …}.
 type patternField struct {
 	String *string
 	Regex  *string
@@ -70,8 +70,7 @@ func each(f func(rune) bool) finder {
 	}
 }
 
-// runs matches every longest run of characters that class puts into one class; class 0 is not
-// matched.
+// runs matches every longest run of characters of one class. Class 0 is not matched.
 func runs(class func(rune) int) finder {
 	return func(s string, dst [][2]int) ([][2]int, error) {
 		start, current := 0, 0
@@ -90,8 +89,8 @@ func runs(class func(rune) int) finder {
 	}
 }
 
-// The published patterns. They match every character, so a matcher is a function from one end to
-// the next.
+// The published patterns. They match every character, so a matcher is a function from the start of
+// a match to its end.
 const (
 	gpt2Pattern  = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 	qwenPattern  = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
@@ -122,8 +121,8 @@ func compileRegexp(pattern string) (finder, error) {
 	return func(s string, dst [][2]int) ([][2]int, error) { return findRegexp(re, s, dst) }, nil
 }
 
-// checkClasses refuses what the reference's syntax and the engine's read differently without an
-// error: classes inside classes, with their set operations, and [:alpha:].
+// checkClasses returns an error for syntax that the reference and this engine interpret differently
+// without an error: classes inside classes, with their set operations, and [:alpha:].
 func checkClasses(pattern string) error {
 	inside := false
 	for i := 0; i < len(pattern); i++ {
@@ -179,7 +178,7 @@ func tooSlow(re *regexp2.Regexp, s string) error {
 		len(s))
 }
 
-// tiling matches s from end to end; next returns where the match that starts at i ends.
+// tiling matches s completely; next returns the end of the match that starts at i.
 func tiling(next func(s string, i int) int) finder {
 	return func(s string, dst [][2]int) ([][2]int, error) {
 		for i := 0; i < len(s); {
@@ -191,7 +190,7 @@ func tiling(next func(s string, i int) int) finder {
 	}
 }
 
-// class is what the published patterns tell apart.
+// class is a class of characters in the published patterns.
 type class uint8
 
 const (
@@ -202,7 +201,7 @@ const (
 	none // past the end
 )
 
-// classAt returns the class of the character at s[i] and where it ends.
+// classAt returns the class of the character at s[i] and the end of the character.
 func classAt(s string, i int) (class, int) {
 	if i >= len(s) {
 		return none, i
@@ -274,9 +273,8 @@ func asciiFold(s string) string {
 	return string(b)
 }
 
-// spaces returns the end of a match of \s+(?!\S)|\s+ at i: the whole run at the end of the text,
-// otherwise the run less its last character, which stays with what follows, unless it is the only
-// one.
+// spaces returns the end of a match of \s+(?!\S)|\s+ at i. At the end of the text this is the whole
+// run. Otherwise it is the run without its last character, unless that is its only one.
 func spaces(s string, i int) int {
 	end := run(s, i, space)
 	if end == len(s) {
@@ -306,7 +304,7 @@ func gpt2Next(s string, i int) int {
 	return run(s, j, k)
 }
 
-// qwenNext matches qwenPattern, with up to digits numbers in a row (llamaPattern: 3).
+// qwenNext matches qwenPattern, with up to digits digits in a row (llamaPattern: 3).
 func qwenNext(s string, i int, digits int) int {
 	if j := contraction(s, i, true); j > i {
 		return j

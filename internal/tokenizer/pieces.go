@@ -6,12 +6,12 @@ import (
 	"unicode/utf8"
 )
 
-// blank is what SentencePiece writes for a space.
+// blank is SentencePiece's character for a space.
 const blank = "▁"
 
-// pieces is SentencePiece's byte pair encoding. A text starts as its characters, and
-// user-defined pieces whole; while any neighbours together are a piece, those whose
-// piece has the highest score (the leftmost of equals) become one.
+// pieces is SentencePiece's byte pair encoding. A text starts as its characters and its
+// user-defined pieces. While any adjacent symbols together form a piece, the pair whose piece has
+// the highest score (the leftmost of equals) is merged.
 type pieces struct {
 	SentencePiece
 	ids     map[string]int32 // of normal, user-defined and unused pieces
@@ -40,18 +40,18 @@ func newPieces(s *SentencePiece) *pieces {
 	return m
 }
 
-// stretch is a symbol of a text under construction: text[start:end], in a doubly
-// linked list by index, -1 at its ends. end == start: merged into the one before it.
+// stretch is a symbol of a text under construction: text[start:end], in a doubly linked list by
+// index, with -1 at its ends. end == start means that it was merged into the one before it.
 type stretch struct {
 	start, end, prev, next int32
 	whole                  bool // a user-defined piece, which does not merge
 }
 
-// encode appends the tokens of text, whose spaces are written as ▁. Time is O(n log n).
+// encode appends the tokens of text, in which ▁ stands for spaces. Time is O(n log n).
 func (m *pieces) encode(w *workspace, text string, dst []token) []token {
 	w.stretches, w.queue = m.start(w.stretches[:0], text), w.queue[:0]
 	syms := w.stretches
-	var apart map[string]int32 // unused pieces that were made, and the length of their left half
+	var apart map[string]int32 // unused pieces that were formed, and the length of their left half
 	propose := func(i int32) {
 		if i < 0 || syms[i].next < 0 || syms[i].whole || syms[syms[i].next].whole {
 			return
@@ -91,7 +91,7 @@ func (m *pieces) encode(w *workspace, text string, dst []token) []token {
 		propose(left.prev)
 		propose(i)
 	}
-	unknown := false // the token before is an unknown one, which the next would join
+	unknown := false // the previous token is the unknown token, which a further one joins
 	var emit func(s string)
 	emit = func(s string) {
 		id, ok := m.ids[s]
@@ -122,7 +122,7 @@ func (m *pieces) encode(w *workspace, text string, dst []token) []token {
 	return dst
 }
 
-// start cuts text into its characters and user-defined pieces.
+// start splits text into its characters and user-defined pieces.
 func (m *pieces) start(dst []stretch, text string) []stretch {
 	var found []candidate
 	for i := 0; i < len(text); {
@@ -154,9 +154,9 @@ func descending(score float32) uint64 {
 	return uint64(^b)
 }
 
-// normalize writes the spaces of p as ▁, with one before the text where prefix is
-// set, after trimming where the vocabulary says so: at the end, and with front at the
-// beginning, else one space stays there.
+// normalize replaces the spaces of p by ▁, and adds one before the text if prefix is set. If the
+// vocabulary says so, it first trims spaces: at the end, and at the beginning too with front;
+// otherwise one space remains there.
 func (m *pieces) normalize(p *piece, prefix, front bool) error {
 	if m.TrimSpaces {
 		text := strings.TrimRight(p.text, " ")
@@ -205,7 +205,7 @@ func (m *pieces) normalize(p *piece, prefix, front bool) error {
 	return nil
 }
 
-// trailing is the bytes of the spaces at the end of s, written as ▁.
+// trailing returns the bytes of the spaces at the end of s, which are ▁.
 func trailing(s string) int {
 	n := 0
 	for strings.HasSuffix(s[:len(s)-n], blank) {

@@ -6,10 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// maxTemplate bounds the tokens that a template adds.
+// maxTemplate is the most tokens that a template adds.
 const maxTemplate = 1024
 
-// encoded is an encoding on its way through the post-processors.
+// encoded is an encoding between post-processors.
 type encoded struct {
 	Encoding
 	text       string // the original text
@@ -79,11 +79,11 @@ func appendProcessor(c *component, t *Tokenizer, dst []processor) ([]processor, 
 	return nil, c.unknown()
 }
 
-// template says how the ids of a text and special ids follow each other.
+// template is the order of the text's ids and special ids.
 type template []templatePart
 
 type templatePart struct {
-	sequence bool // the text's ids
+	sequence bool // true: the text's ids
 	ids      []int32
 }
 
@@ -160,7 +160,7 @@ func (t template) process(e *encoded) {
 	e.Encoding, e.added = out, added
 }
 
-// trimOffsets takes white space at the ends of tokens out of their offsets.
+// trimOffsets removes white space at the ends of tokens from their offsets.
 func trimOffsets(prefixSpace bool) processor {
 	blank := func(r rune) bool { return r == byteRune[' '] || unicode.IsSpace(r) }
 	return func(e *encoded) {
@@ -184,7 +184,7 @@ func trimOffsets(prefixSpace bool) processor {
 				}
 				rest = rest[:len(rest)-n]
 			}
-			// A single space at the start may be the one that the pre-tokenizer added.
+			// The pre-tokenizer may have added a single space at the start.
 			if leading == 1 && prefixSpace && (i == 0 || o[0] == 0) {
 				leading = 0
 			}

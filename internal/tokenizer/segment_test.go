@@ -17,7 +17,7 @@ func segments(tb testing.TB, t *Tokenizer, segs ...Segment) []int32 {
 	return ids
 }
 
-// Ensure that special tokens count only where the template wrote them.
+// Ensure that special tokens are recognised only in the template's text.
 func TestEncodeSegments(t *testing.T) {
 	qwen, edge := load(t, "qwen2"), load(t, "llama_edge")
 	for _, c := range []struct {
@@ -49,8 +49,8 @@ func TestEncodeSegments(t *testing.T) {
 	}
 }
 
-// Ensure that borders between segments leave no trace: with one author the ids are those of the
-// whole.
+// Ensure that borders between segments have no effect: with one author, the ids equal those of the
+// whole text.
 func TestEncodeSegmentsBorders(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	for _, name := range goldenNames {
@@ -81,7 +81,7 @@ func TestEncodeSegmentsBorders(t *testing.T) {
 	}
 }
 
-// Ensure that a template with a harmless text of the user's gets the ids of the whole.
+// Ensure that a template with harmless text from the user gets the ids of the whole text.
 func TestEncodeSegmentsWhole(t *testing.T) {
 	for _, name := range goldenNames {
 		tok := load(t, name)
@@ -139,7 +139,7 @@ func FuzzEncodeDecode(f *testing.F) {
 	})
 }
 
-// replaceMeta is what a LLaMA tokenizer does to text that it encodes and decodes again.
+// replaceMeta is the change that a LLaMA tokenizer makes to text by encoding and decoding it.
 func replaceMeta(s string) string {
 	out := []rune(s)
 	for i, r := range out {
@@ -171,7 +171,7 @@ func checkEncoding(t *testing.T, tok *Tokenizer, text string, e Encoding) {
 	}
 }
 
-// Ensure that no file makes the parser or what it returns panic or take long.
+// Ensure that no file makes the parser, or the parsed tokenizer, panic or take long.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2,"<unk>":3},"merges":["a b"],"unk_token":"<unk>","continuing_subword_prefix":"b"}}`))
 	f.Add([]byte(`{"version":"1.0","added_tokens":[{"id":2,"content":"ab","single_word":true,"lstrip":true,"rstrip":true,"normalized":true,"special":true}],
@@ -222,7 +222,7 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
-// Ensure that pieces, joined and read as UTF-8, are the stream's text.
+// Ensure that pieces, joined and read as UTF-8, equal the stream's text.
 func TestPieceIsStream(t *testing.T) {
 	for _, name := range []string{"llama_legacy", "llama_metaspace", "mistral", "qwen2"} {
 		tok := load(t, name)

@@ -8,36 +8,36 @@ import (
 	"unicode/utf8"
 )
 
-// PieceKind is what a piece of a SentencePiece vocabulary is for.
+// PieceKind is the kind of a piece of a SentencePiece vocabulary.
 type PieceKind uint8
 
-// The kinds, with the numbers that the files use.
+// The kinds, with their numbers in files.
 const (
 	NormalPiece  PieceKind = 1
-	UnknownPiece PieceKind = 2 // stands for what no other piece does
+	UnknownPiece PieceKind = 2 // stands for text that no other piece matches
 	ControlPiece PieceKind = 3 // never matches text: <s>
-	UserPiece    PieceKind = 4 // is always cut out whole
-	UnusedPiece  PieceKind = 5 // merges, but is taken apart again at the end
+	UserPiece    PieceKind = 4 // always matched as a whole
+	UnusedPiece  PieceKind = 5 // takes part in merges, but is split again at the end
 	BytePiece    PieceKind = 6 // <0x00> to <0xFF>
 )
 
 // Piece is one entry of a SentencePiece vocabulary. Its index is its id.
 type Piece struct {
 	Text  string
-	Score float32 // of two merges the one with the higher score comes first
+	Score float32 // of two merges, the one with the higher score comes first
 	Kind  PieceKind
 }
 
-// SentencePiece is a byte pair encoding with scores instead of merges: the content of
-// a tokenizer.model.
+// SentencePiece is a byte pair encoding with scores instead of merges: the content of a
+// tokenizer.model.
 type SentencePiece struct {
 	Pieces       []Piece
 	ByteFallback bool // an unknown character becomes its bytes' pieces
 	DummyPrefix  bool // a space is put before the text
-	TrimSpaces   bool // spaces at both ends go, runs of them become one
+	TrimSpaces   bool // spaces at both ends are removed, and runs of them become one
 }
 
-// maxPieces bounds a vocabulary, and maxPieceLen the bytes of a piece.
+// maxPieces is the most pieces of a vocabulary, and maxPieceLen the most bytes of a piece.
 const (
 	maxPieces   = maxID + 1
 	maxPieceLen = 4096
@@ -110,8 +110,8 @@ func fields(b []byte, f func(field) error) error {
 	return nil
 }
 
-// ReadSentencePiece reads a tokenizer.model. Models other than byte pair encoding, and
-// normalisation of characters, are refused by name.
+// ReadSentencePiece reads a tokenizer.model. It returns an error for models other than byte pair
+// encoding, and for models that normalise characters.
 func ReadSentencePiece(model []byte) (*SentencePiece, error) {
 	if len(model) > maxFile {
 		return nil, fmt.Errorf("tokenizer: sentencepiece: %d bytes, limit is %d", len(model),
@@ -200,7 +200,7 @@ func readPiece(b []byte) (Piece, error) {
 	return p, err
 }
 
-// check refuses a vocabulary that means nothing certain.
+// check returns an error for an ambiguous vocabulary.
 func (s *SentencePiece) check() error {
 	if len(s.Pieces) == 0 || len(s.Pieces) > maxPieces {
 		return fmt.Errorf("got %d pieces, want 1 to %d", len(s.Pieces), maxPieces)
@@ -240,7 +240,7 @@ func (s *SentencePiece) check() error {
 	return nil
 }
 
-// Marshal returns the tokenizer.model that ReadSentencePiece reads as s.
+// Marshal returns a tokenizer.model from which ReadSentencePiece reads s.
 func (s *SentencePiece) Marshal() []byte {
 	key := func(b []byte, number, wire int) []byte {
 		return binary.AppendUvarint(b, uint64(number<<3|wire))

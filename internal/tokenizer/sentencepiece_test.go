@@ -18,8 +18,8 @@ func readModel(t testing.TB, name string) []byte {
 	return b
 }
 
-// Ensure that a tokenizer.model gives the ids of the sentencepiece library, by itself,
-// and that it is written as it was read.
+// Ensure that a tokenizer.model without settings gives the ids of the sentencepiece library, and
+// that it is written as it was read.
 func TestSentencePiece(t *testing.T) {
 	var cases map[string][]struct {
 		Text    string
@@ -63,7 +63,7 @@ func TestSentencePiece(t *testing.T) {
 	}
 }
 
-// Ensure that a vocabulary that means nothing certain is refused in one line.
+// Ensure that an ambiguous vocabulary is refused in one line.
 func TestSentencePieceErrors(t *testing.T) {
 	good := &SentencePiece{Pieces: []Piece{{"<unk>", 0, UnknownPiece}, {"a", -1, NormalPiece}}}
 	if _, err := ReadSentencePiece(good.Marshal()); err != nil {
@@ -98,13 +98,12 @@ func TestSentencePieceErrors(t *testing.T) {
 	}
 }
 
-// Ensure that special and added tokens are recognised as transformers' LlamaTokenizer
-// recognises them, with and without the space before every run, and that a picture's
-// place cuts the text.
+// Ensure that special and added tokens are recognised as by transformers' LlamaTokenizer, with and
+// without the space before every run, and that a picture's place splits the text.
 func TestParseModelSettings(t *testing.T) {
 	var cases []struct {
 		Config json.RawMessage
-		Dummy  *bool `json:"dummy_prefix"` // of the model, where it is another
+		Dummy  *bool `json:"dummy_prefix"` // the model's, if it is not the default
 		Trim   bool  `json:"trim_spaces"`
 		Texts  []struct {
 			Text string
@@ -166,7 +165,7 @@ func TestParseModelSettings(t *testing.T) {
 	}
 }
 
-// FuzzSentencePiece wants any model to be refused, or to encode any text.
+// FuzzSentencePiece: any model is either refused or encodes any text.
 func FuzzSentencePiece(f *testing.F) {
 	f.Add(readModel(f, "sentencepiece.model"), "hello  <image> ▁猫")
 	f.Add(

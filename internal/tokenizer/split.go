@@ -7,18 +7,18 @@ import (
 	"unicode/utf8"
 )
 
-// preTokenizer appends what p is split into; pieces that are added tokens never reach it.
+// preTokenizer appends the parts of p. It is not called for added tokens.
 type preTokenizer func(p piece, dst []piece) ([]piece, error)
 
-// behavior says what becomes of a delimiter.
+// behavior is the treatment of a delimiter.
 type behavior uint8
 
 const (
-	isolated behavior = iota // a piece of its own
+	isolated behavior = iota // becomes a separate piece
 	removed
 	mergedWithPrevious
 	mergedWithNext
-	contiguous // one piece with its neighbours that are delimiters too
+	contiguous // becomes one piece with adjacent delimiters
 )
 
 var behaviors = map[string]behavior{
@@ -26,7 +26,8 @@ var behaviors = map[string]behavior{
 	"MergedWithNext": mergedWithNext, "Contiguous": contiguous,
 }
 
-// split cuts p at the matches. With invert the matches are the words and the rest the delimiters.
+// split splits p at the matches. With invert, the matches are the words and the rest are
+// delimiters.
 func (p *piece) split(matches [][2]int, invert bool, b behavior, dst []piece) []piece {
 	type part struct {
 		start, end int
@@ -44,7 +45,7 @@ func (p *piece) split(matches [][2]int, invert bool, b behavior, dst []piece) []
 	if last < len(p.text) {
 		parts = append(parts, part{last, len(p.text), invert})
 	}
-	start, end := 0, 0 // the piece being put together
+	start, end := 0, 0 // the current piece
 	emit := func() {
 		if start < end {
 			dst = append(dst, p.slice(start, end))
@@ -85,7 +86,7 @@ func splitter(find finder, invert bool, b behavior) preTokenizer {
 	}
 }
 
-// readPreTokenizers appends the pre-tokenizers of a section, sequences flattened.
+// readPreTokenizers appends the pre-tokenizers of a section and flattens sequences.
 func readPreTokenizers(raw json.RawMessage, dst []preTokenizer) ([]preTokenizer, error) {
 	c, ok, err := readComponent("pre_tokenizer", raw, 0)
 	if err != nil || !ok {
@@ -180,7 +181,7 @@ func appendPreTokenizer(c *component, dst []preTokenizer) ([]preTokenizer, error
 	return nil, c.unknown()
 }
 
-// wordClass tells the runs of \w+|[^\w\s]+ apart.
+// wordClass returns the classes for the runs of \w+|[^\w\s]+.
 func wordClass(r rune) int {
 	switch {
 	case isWord(r):
@@ -233,14 +234,14 @@ func byteLevel(prefixSpace, split bool) preTokenizer {
 	}
 }
 
-// metaspace writes spaces as another character, as SentencePiece does.
+// metaspace replaces spaces by another character, like SentencePiece.
 type metaspace struct {
 	replacement string
 	prepend     prependScheme
 	split       bool
 }
 
-// prependScheme says which pieces get a replacement character in front where they lack one.
+// prependScheme tells which pieces get a replacement character in front if they lack one.
 type prependScheme uint8
 
 const (
@@ -275,7 +276,7 @@ func readMetaspace(c *component) (metaspace, error) {
 		}
 		m.prepend = scheme
 	}
-	// Files from before prepend_scheme have add_prefix_space instead.
+	// Older files have add_prefix_space instead of prepend_scheme.
 	if f.AddPrefixSpace != nil && !*f.AddPrefixSpace {
 		if f.PrependScheme != nil && m.prepend != prependNever {
 			return m, c.errorf("add_prefix_space false contradicts prepend_scheme %q",

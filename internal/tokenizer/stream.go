@@ -1,15 +1,15 @@
 package tokenizer
 
-// Stream turns ids into text as they arrive, without ever cutting a character in two. Special
-// tokens produce nothing. What it has returned so far is never revised; therefore it differs from
-// Decode(ids, true) for byte tokens that are not valid UTF-8, where Decode waits for a whole run,
-// and for decoders that look at the end of the text.
+// Stream turns ids into text as they arrive and never splits a character. Special tokens produce
+// nothing. It never revises text that it has returned. So it differs from Decode(ids, true) for
+// byte tokens that are not valid UTF-8, where Decode waits for a whole run, and for decoders that
+// depend on the end of the text.
 type Stream struct {
 	t *Tokenizer
-	// pending are bytes of a character that is not complete yet, at most three.
+	// pending are the bytes of an incomplete character, at most three.
 	pending []byte
-	started bool // a token that is not special has been seen
-	strip   int  // how many of the decoder's Strip characters may still go from the start
+	started bool // a token that is not special has been pushed
+	strip   int  // how many of the decoder's Strip characters may still be removed at the start
 	buf     []byte
 }
 
@@ -22,7 +22,7 @@ func (t *Tokenizer) NewStream() *Stream {
 	return s
 }
 
-// leadingStrip returns the Strip that acts on the joined text, nil if there is none.
+// leadingStrip returns the Strip step that acts on the joined text, or nil.
 func (d decoder) leadingStrip() *decodeStep {
 	joined := false
 	for i := range d {
@@ -38,8 +38,8 @@ func (d decoder) leadingStrip() *decodeStep {
 	return nil
 }
 
-// Push takes the next id and returns the text that it settles: complete characters, and U+FFFD for
-// each maximal part that cannot become one. An id outside the vocabulary produces nothing.
+// Push takes the next id and returns the text that is now final: complete characters, and U+FFFD
+// for each maximal part that cannot become one. An id outside the vocabulary produces nothing.
 func (s *Stream) Push(id int32) string {
 	s.pending = append(s.pending, s.raw(id)...)
 	text, rest := decided(s.buf[:0], s.pending)
@@ -48,9 +48,9 @@ func (s *Stream) Push(id int32) string {
 	return string(text)
 }
 
-// PushRuns is Push. raw are the bytes that id adds, valid until the next call, and runs tells for
-// each character of the text how many of the bytes that were added and not settled it stands for:
-// as many as it has, or those that U+FFFD stands for.
+// PushRuns is Push with more results. raw is the bytes that id adds, valid until the next call.
+// runs has, for each character of the text, how many of the bytes pushed so far it stands for: its
+// own length, or the number of bytes that U+FFFD replaces.
 func (s *Stream) PushRuns(id int32) (raw []byte, text string, runs []int) {
 	raw = s.raw(id)
 	s.pending = append(s.pending, raw...)
@@ -60,8 +60,8 @@ func (s *Stream) PushRuns(id int32) (raw []byte, text string, runs []int) {
 	return raw, string(b), runs
 }
 
-// Piece returns the bytes that the id adds to a text, as the first of a Stream or as a later one.
-// They need not be whole characters. Special tokens and ids outside the vocabulary add none.
+// Piece returns the bytes that the id adds to a text, as the first id of a Stream or as a later
+// one. They may be incomplete characters. Special tokens and ids outside the vocabulary add none.
 func (t *Tokenizer) Piece(id int32, first bool) []byte {
 	s := t.NewStream()
 	if !first {
@@ -118,8 +118,8 @@ func (s *Stream) bytes(token string) []byte {
 	return []byte(token)
 }
 
-// Flush ends the text: bytes of a character that never became complete are one U+FFFD. The stream
-// is then as new.
+// Flush ends the text: the bytes of an incomplete character become one U+FFFD. The stream can then
+// be used for a new text.
 func (s *Stream) Flush() string {
 	text := cut(s.pending)
 	*s = *s.t.NewStream()

@@ -8,10 +8,11 @@ import (
 )
 
 const (
-	// maxText bounds the text of one call: far above any model's context, and its intermediate
-	// tables stay below two gigabytes.
+	// maxText is the most bytes of one call's text: far more than any model's context, while the
+	// intermediate tables stay below two gigabytes.
 	maxText = 16 << 20
-	// maxNormalized bounds a run after normalisation; a hostile file may let it grow.
+	// maxNormalized is the most bytes of a run after normalisation, which a hostile file may make
+	// long.
 	maxNormalized = 64 << 20
 )
 
@@ -21,19 +22,19 @@ var errTooLong = errors.New("tokenizer: text: too long after normalisation, limi
 // span is a half-open range of bytes of the original text.
 type span struct{ start, end int32 }
 
-// piece is a run of text on its way to becoming ids.
+// piece is a run of text between the stages of the encoding.
 type piece struct {
 	text string // normalised so far
-	// align holds for each byte of text the characters of the original text that it came from.
-	// nil: text still is the original's own bytes, from base on.
+	// align has, for each byte of text, the range of the original text that it came from. nil means
+	// that text is the original's own bytes, from base on.
 	align []span
 	base  int32 // where the piece starts in the original text
-	id    int32 // the added token that the piece is, or noToken
+	id    int32 // id of the added token that the piece is, or noToken
 }
 
 const noToken = -1
 
-// spanOf returns the range of the original text after text[i:j], for i < j.
+// spanOf returns the range of the original text for text[i:j], with i < j.
 func (p *piece) spanOf(i, j int) span {
 	if p.align != nil {
 		return span{p.align[i].start, p.align[j-1].end}
@@ -60,7 +61,7 @@ func (p *piece) slice(i, j int) piece {
 	return q
 }
 
-// spans returns align, made explicit.
+// spans returns align, computed if it is nil.
 func (p *piece) spans() []span {
 	if p.align != nil {
 		return p.align
@@ -109,7 +110,7 @@ func (b *builder) copy(text string, align []span) {
 	b.align = append(b.align, align...)
 }
 
-// into makes the result the text of p.
+// into sets p's text to the result.
 func (b *builder) into(p *piece) error {
 	if b.text.Len() > maxNormalized {
 		return errTooLong
@@ -118,7 +119,7 @@ func (b *builder) into(p *piece) error {
 	return nil
 }
 
-// prepend puts s before the text, aligned with its first character. An empty piece stays empty.
+// prepend adds s before the text, aligned with its first character. An empty piece stays empty.
 func (p *piece) prepend(s string) error {
 	if p.text == "" || s == "" {
 		return nil
@@ -130,7 +131,7 @@ func (p *piece) prepend(s string) error {
 	return b.into(p)
 }
 
-// replace puts content in place of each match, aligned with the match's last character.
+// replace replaces each match by content, aligned with the match's last character.
 func (p *piece) replace(matches [][2]int, content string) error {
 	if len(matches) == 0 {
 		return nil

@@ -11,8 +11,8 @@ import (
 // use.
 type Tokenizer struct {
 	tokens      []vocabEntry
-	display     map[int32]string // how decoders see added tokens that normalisation changes
-	addedIDs    map[string]int32 // added tokens that the model does not know
+	display     map[int32]string // added tokens that normalisation changes, for decoders
+	addedIDs    map[string]int32 // added tokens that are not in the model
 	rawAdded    matcher          // added tokens compared with the raw text
 	normalAdded matcher          // added tokens compared with the normalised text
 
@@ -22,17 +22,17 @@ type Tokenizer struct {
 	processors    []processor
 	decoder       decoder
 
-	pieces *pieces // SentencePiece's, instead of model; nil for a tokenizer.json
-	// every run of text between added tokens begins with a space, not the first alone
+	pieces *pieces // SentencePiece's, used instead of model; nil for a tokenizer.json
+	// every run of text between added tokens begins with a space, not only the first
 	everyRun bool
-	named    map[int32]bool // the tokens that the settings name: bos_token, eos_token, …
+	named    map[int32]bool // tokens that the settings name: bos_token, eos_token, …
 
-	place     matcher // a picture's place, where the vocabulary has no token for it
+	place     matcher // a picture's place, if the vocabulary has no token for it
 	placeID   int32
 	placeText string
 }
 
-// vocabEntry is what an id stands for.
+// vocabEntry is the token of an id.
 type vocabEntry struct {
 	text    string
 	known   bool
@@ -42,13 +42,13 @@ type vocabEntry struct {
 // Encoding is the result of Encode. Both lists have the same length and are never nil.
 type Encoding struct {
 	IDs []int32
-	// Offsets holds for each id the half-open range of the text that it stands for, in UTF-8 bytes.
-	// Ids that are parts of one character all carry the whole character; special tokens added by
-	// the post-processor carry 0, 0.
+	// Offsets has for each id the half-open range of the text that it stands for, in UTF-8 bytes.
+	// Ids that are parts of one character all have the range of the whole character; special tokens
+	// added by the post-processor have 0, 0.
 	Offsets [][2]int
 }
 
-// EncodeOptions are the choices of one call. The zero value recognises special tokens in the text
+// EncodeOptions are the options of one call. The zero value recognises special tokens in the text
 // and adds none.
 type EncodeOptions struct {
 	// AddSpecial runs the post-processor's template, which puts <s> in front for LLaMA.
@@ -58,24 +58,24 @@ type EncodeOptions struct {
 	SpecialsAsText bool
 }
 
-// Segment is a part of a prompt, by who wrote it.
+// Segment is a part of a prompt, by its author.
 type Segment struct {
 	Text string
 	// User marks text from outside, in which special tokens are ordinary text.
 	User bool
 }
 
-// Encode turns text, which must be valid UTF-8 of at most 16 MiB, into ids. Time is O(n log n).
-// The empty text has no ids of its own.
+// Encode turns text, which must be valid UTF-8 of at most 16 MiB, into ids. Time is O(n log n). The
+// empty text has no ids, except those that AddSpecial adds.
 func (t *Tokenizer) Encode(text string, o EncodeOptions) (Encoding, error) {
 	return t.encode(text, o.AddSpecial, &guard{specialsAsText: o.SpecialsAsText})
 }
 
-// EncodeSegments encodes the concatenation of segs as one text, so words and characters may run
-// across borders, but recognises a special token only where no part of it was written by a user.
-// With no user segments it equals Encode of the concatenation; with only user segments, Encode with
-// SpecialsAsText. A user's text can not keep a special token of the template from being recognised,
-// except through the token's own single_word flag.
+// EncodeSegments encodes the concatenation of segs as one text, so words and characters may cross
+// borders between segments, but it recognises a special token only if no part of it was written by
+// a user. Without user segments, it equals Encode of the concatenation; with only user segments, it
+// equals Encode with SpecialsAsText. A user's text cannot keep a special token of the template from
+// being recognised, except by the token's own single_word flag.
 func (t *Tokenizer) EncodeSegments(segs []Segment, o EncodeOptions) ([]int32, error) {
 	g := guard{specialsAsText: o.SpecialsAsText}
 	var text strings.Builder
@@ -149,7 +149,7 @@ func (e *encoded) append(id int32, s span, added bool) {
 	e.added = append(e.added, added)
 }
 
-// split cuts text into words, added tokens and the places of pictures.
+// split splits text into words, added tokens and places of pictures.
 func (t *Tokenizer) split(text string, g *guard) ([]piece, error) {
 	var pieces []piece
 	for _, p := range t.place.split(piece{text: text, id: noToken}, g, nil) {
@@ -170,8 +170,8 @@ func (t *Tokenizer) split(text string, g *guard) ([]piece, error) {
 	return pieces, nil
 }
 
-// whole cuts p into added tokens and what stands between them, which SentencePiece takes
-// whole, and appends them to done.
+// whole splits p into added tokens and the texts between them, which SentencePiece does not split
+// further, and appends them to done.
 func (t *Tokenizer) whole(p piece, g *guard, done []piece) ([]piece, error) {
 	var pieces []piece
 	for i, p := range t.rawAdded.split(p, g, nil) {
@@ -181,7 +181,7 @@ func (t *Tokenizer) whole(p piece, g *guard, done []piece) ([]piece, error) {
 			if err := t.pieces.normalize(&p, prefix, t.everyRun); err != nil {
 				return nil, err
 			}
-		case prefix && !t.everyRun: // a text begins with a space also where a token stands there
+		case prefix && !t.everyRun: // a text begins with a space even before a token
 			pieces = append(pieces, piece{
 				text: blank, align: slices.Repeat([]span{{p.base, p.base}}, len(blank)),
 				base: p.base, id: noToken,
@@ -191,7 +191,7 @@ func (t *Tokenizer) whole(p piece, g *guard, done []piece) ([]piece, error) {
 			pieces = append(pieces, p)
 		}
 	}
-	// But a space alone goes before the tokens that the settings name.
+	// But a lone space before a token that the settings name is dropped.
 	if len(pieces) > 1 && !t.everyRun && pieces[0].id == noToken && pieces[0].text == blank &&
 		t.named[pieces[1].id] {
 		pieces = pieces[1:]
@@ -199,7 +199,7 @@ func (t *Tokenizer) whole(p piece, g *guard, done []piece) ([]piece, error) {
 	return append(done, pieces...), nil
 }
 
-// words cuts p into words and added tokens and appends them to done.
+// words splits p into words and added tokens and appends them to done.
 func (t *Tokenizer) words(p piece, g *guard, done []piece) ([]piece, error) {
 	raw := t.rawAdded.split(p, g, nil)
 	pieces := make([]piece, 0, len(raw))
@@ -250,8 +250,8 @@ func firstInvalid(s string) int {
 	return len(s)
 }
 
-// Decode turns ids into text. With skipSpecial special tokens are left out. Ids outside the
-// vocabulary are left out too. Bytes that are not valid UTF-8 become U+FFFD.
+// Decode turns ids into text. Ids outside the vocabulary are left out, and so are special tokens
+// with skipSpecial. Bytes that are not valid UTF-8 become U+FFFD.
 func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 	tokens := make([]string, 0, len(ids))
 	for _, id := range ids {
@@ -262,7 +262,7 @@ func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 	return t.decoder.decode(tokens)
 }
 
-// shown is the form of a token that decoders work on; the id must be known.
+// shown returns the form of a token on which decoders work; the id must be valid.
 func (t *Tokenizer) shown(id int32) string {
 	if s, ok := t.display[id]; ok {
 		return s
@@ -270,10 +270,10 @@ func (t *Tokenizer) shown(id int32) string {
 	return t.tokens[id].text
 }
 
-// VocabSize is one more than the largest id.
+// VocabSize returns the largest id plus one.
 func (t *Tokenizer) VocabSize() int { return len(t.tokens) }
 
-// TokenID returns the id of the token spelled content, as the file spells it.
+// TokenID returns the id of the token with the text content, as in the file.
 func (t *Tokenizer) TokenID(content string) (int32, bool) {
 	if id, ok := t.addedIDs[content]; ok {
 		return id, true
@@ -282,7 +282,7 @@ func (t *Tokenizer) TokenID(content string) (int32, bool) {
 	return id, ok
 }
 
-// Token returns the token with the id, as the file spells it.
+// Token returns the text of the token with the id, as in the file.
 func (t *Tokenizer) Token(id int32) (string, bool) {
 	if t.placeText != "" && id == t.placeID {
 		return t.placeText, true

@@ -14,19 +14,19 @@ const (
 	hangulLs, hangulVs, hangulTs       = 19, 21, 28
 )
 
-// decomposed is one character of a decomposition on its way through normalisation.
+// decomposed is one character of a decomposition during normalisation.
 type decomposed struct {
 	r   rune
 	ccc uint8
-	// change is how the character relates to the source: 0 replaces one character, 1 is new,
-	// -n replaces one and swallows the n after it. Composition adds the changes and subtracts 1.
+	// change relates the character to the source: 0 replaces one character, 1 is new, -n replaces
+	// one and removes the n after it. Composition adds the changes and subtracts 1.
 	change int
 }
 
-// normalForm is one of the four Unicode normalisation forms (UAX #15). The package norm inserts
-// U+034F into long runs of marks and keeps no alignment, so only its character data is used.
+// normalForm is one of the four Unicode normalisation forms (UAX #15). Package norm inserts U+034F
+// into long runs of marks and keeps no alignment, so only its character data is used.
 type normalForm struct {
-	quick   norm.Form // the form itself, to see that nothing is to be done
+	quick   norm.Form // the form itself, to detect text that is already normal
 	data    norm.Form // NFD or NFKD, for decompositions and combining classes
 	compose bool
 }
@@ -97,7 +97,8 @@ func composeAll(chars []decomposed) []decomposed {
 	out := chars[:0]
 	starter := -1 // index in out of the last character with combining class 0
 	for _, c := range chars {
-		// c is blocked from the starter by a character between them of its own class or above.
+		// c is blocked from the starter by a character between them with the same or a higher
+		// class.
 		if starter >= 0 && (starter == len(out)-1 || out[len(out)-1].ccc < c.ccc) {
 			if r, ok := composePair(out[starter].r, c.r); ok {
 				out[starter].r = r
@@ -137,11 +138,11 @@ func composePair(a, b rune) (rune, bool) {
 	return r, size == len(c)
 }
 
-// transform replaces the text by chars and carries the alignment over by their changes.
+// transform replaces the text by chars and adjusts the alignment by their changes.
 func (p *piece) transform(chars []decomposed) error {
 	align := p.spans()
 	b := newBuilder(len(p.text))
-	pos := 0 // bytes of the old text used up
+	pos := 0 // bytes of the old text that were used
 	for _, c := range chars {
 		at := pos
 		if c.change > 0 {
@@ -169,7 +170,8 @@ func isWord(r rune) bool {
 		unicode.In(r, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic)
 }
 
-// isPunct is what the published tokenizers call punctuation: ASCII symbols and category P.
+// isPunct reports whether r is punctuation in the published tokenizers: ASCII symbols and category
+// P.
 func isPunct(r rune) bool {
 	if r < utf8.RuneSelf {
 		return r > ' ' && r < 0x7f && !(r >= '0' && r <= '9') && !(r|0x20 >= 'a' && r|0x20 <= 'z')

@@ -1,9 +1,9 @@
 // Package chat turns conversations into prompts.
 //
-// A checkpoint says how in a chat template, which package jinja renders: messages and options
-// here become its values, and what it renders the prompt's segments.
+// A checkpoint has a chat template for this, which package jinja renders. This package converts
+// messages and options to jinja's values, and its output to the prompt's segments.
 //
-// Every segment says whether its text came from the template or from the caller. The tokenizer
-// finds control tokens only in what the template wrote: a user who types "</s>" has typed four
-// letters.
+// Every segment tells whether its text came from the template or from the caller. The tokenizer
+// finds control tokens only in text from the template: if a user types "</s>", it is four ordinary
+// characters.
 package chat

@@ -6,11 +6,10 @@ import (
 	"github.com/restore-vlm/restore/internal/jinja"
 )
 
-// llavaV1 is the conversation of LLaVA-1.5's own code (style "two separators"): a
-// system sentence, then "USER: …" and "ASSISTANT: …" with a blank after each even
-// turn and </s> after each odd one. Separators go by position, labels by role. A
-// turn's pictures stand in front of its text, each on a line. An empty turn is
-// its label alone.
+// llavaV1 is the conversation of LLaVA-1.5's own code (style "two separators"): a system sentence,
+// then "USER: …" and "ASSISTANT: …", with a space after each even turn and </s> after each odd one.
+// Separators follow the position, labels the role. A turn's pictures stand before its text, each on
+// a separate line. An empty turn is only its label.
 const llavaV1 = `
 {%- set v = namespace(system=DEFAULT_SYSTEM, i=0) -%}
 {%- set turns = namespace(list=messages) -%}
@@ -45,12 +44,11 @@ var parseLLaVAv1 = sync.OnceValue(func() *Template {
 	return t
 })
 
-// LLaVAv1 is the conversation of style v1 of LLaVA's own code. A system message at the start takes
-// the place of its sentence. The stop string is </s>.
+// LLaVAv1 returns the conversation of style v1 of LLaVA's own code. A system message at the start
+// replaces its sentence. The stop string is </s>.
 func LLaVAv1() *Template { return parseLLaVAv1() }
 
-// Fallback returns the conversation for checkpoints that come without a template,
-// and its name.
+// Fallback returns the conversation for checkpoints without a template, and its name.
 func Fallback() (t *Template, name string) {
 	return LLaVAv1(),
 		"LLaVA's v1 conversation (built in)"

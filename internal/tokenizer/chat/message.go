@@ -10,14 +10,14 @@ import (
 	"github.com/restore-vlm/restore/internal/jinja"
 )
 
-// Part is one piece of a message's content: text, or a placeholder such as an
-// image. JSON keys other than type and text are kept for the template.
+// Part is one piece of a message's content: text, or a placeholder such as an image. JSON keys
+// other than type and text are kept for the template.
 type Part struct {
 	Type  string // "text", "image", "video", …
 	Text  string
 	Extra []Field
 
-	order []string // the keys as they stood in the JSON; nil for a Part made in Go
+	order []string // the keys in the order of the JSON; nil for a Part made in Go
 }
 
 // Field is a JSON key that has no field of its own.
@@ -34,11 +34,11 @@ type Message struct {
 	Content []Part
 	Extra   []Field
 
-	order []string // the keys as they stood in the JSON; nil for a Message made in Go
+	order []string // the keys in the order of the JSON; nil for a Message made in Go
 	form  contentForm
 }
 
-// contentForm is how the content was written in JSON.
+// contentForm is the form of the content in JSON.
 type contentForm uint8
 
 const (
@@ -48,7 +48,7 @@ const (
 	formAbsent                    // no such key
 )
 
-// UnmarshalJSON reads an object whose type and text, when present, are strings.
+// UnmarshalJSON reads an object whose type and text, if present, are strings.
 func (p *Part) UnmarshalJSON(b []byte) error {
 	fields, err := objectFields(b)
 	if err != nil {
@@ -117,14 +117,14 @@ func (m *Message) setContent(f Field) error {
 		excerpt(f.Value))
 }
 
-// MarshalJSON writes what UnmarshalJSON reads: a content that was a string is one
-// again, and all other keys are there.
+// MarshalJSON writes the input of UnmarshalJSON: a content that was a string is a string again, and
+// all other keys are included.
 func (p Part) MarshalJSON() ([]byte, error) {
 	v, err := p.value()
 	return marshalValue(v, err)
 }
 
-// MarshalJSON is like Part's.
+// MarshalJSON is like [Part.MarshalJSON].
 func (m Message) MarshalJSON() ([]byte, error) {
 	v, err := m.value(readsBoth)
 	return marshalValue(v, err)
@@ -149,8 +149,7 @@ func stringField(what string, f Field) (s string, err error) {
 	return s, err
 }
 
-// objectFields returns the fields of a JSON object in their order; of a key that
-// is repeated the last value counts.
+// objectFields returns the fields of a JSON object in order; for a repeated key, the last value.
 func objectFields(b []byte) ([]Field, error) {
 	d := json.NewDecoder(bytes.NewReader(b))
 	token, err := d.Token()
@@ -181,7 +180,7 @@ func objectFields(b []byte) ([]Field, error) {
 	return fields, nil
 }
 
-// excerpt is the beginning of text, for an error.
+// excerpt returns the beginning of text, for an error.
 func excerpt(b []byte) string {
 	const limit = 40
 	if len(b) > limit {
@@ -190,8 +189,8 @@ func excerpt(b []byte) string {
 	return string(b)
 }
 
-// value is the part as a template sees it. A part made in Go has type unless it
-// is empty, and text when it is a text part or has one.
+// value returns the part as a template sees it. A part made in Go has type unless it is empty, and
+// text if it is a text part or has text.
 func (p Part) value() (*jinja.Dict, error) {
 	own := func(name string) (any, bool) {
 		switch name {
@@ -208,7 +207,7 @@ func (p Part) value() (*jinja.Dict, error) {
 	return objectValue(p.order, []string{"type", "text"}, own, p.Extra)
 }
 
-// value is the message as a template sees it that reads content in that form.
+// value returns the message for a template that reads content in the given form.
 func (m Message) value(form contentReads) (*jinja.Dict, error) {
 	var content any
 	switch {
@@ -240,13 +239,13 @@ func (m Message) value(form contentReads) (*jinja.Dict, error) {
 	return objectValue(m.order, []string{"role", "content"}, own, m.Extra)
 }
 
-// onlyText says whether the content is text and nothing else.
+// onlyText reports whether the content has only text.
 func (m Message) onlyText() bool {
 	return len(m.Content) > 0 &&
 		!slices.ContainsFunc(m.Content, func(p Part) bool { return p.Type != "text" })
 }
 
-// objectValue builds a dict in the order of the JSON it came from, then what is new.
+// objectValue builds a dict in the order of the original JSON, followed by new keys.
 func objectValue(
 	order, names []string,
 	own func(string) (any, bool),
@@ -293,9 +292,8 @@ func objectValue(
 	return d, nil
 }
 
-// trustedWord marks the common roles, types and keys as the template's: they are
-// constants of the format, and a tokenizer may join them with what is next to them.
-// Any other word is the caller's.
+// trustedWord marks the common roles, types and keys as the template's: they are constants of the
+// format, and a tokenizer may join them with adjacent text. Any other word is the caller's.
 func trustedWord(s string) jinja.Text {
 	switch s {
 	case "system", "user", "assistant", "tool", "developer", "function",

@@ -24,7 +24,7 @@ func mustMessages(t *testing.T, text string) []Message {
 	return msgs
 }
 
-// show writes segments with the caller's text in guillemets.
+// show writes segments, with the caller's text in guillemets.
 func show(segments []Segment) string {
 	var b strings.Builder
 	for _, s := range segments {
@@ -36,7 +36,7 @@ func show(segments []Segment) string {
 	return b.String()
 }
 
-// What the caller wrote stays marked through every operation.
+// The caller's text stays marked through every operation.
 func TestSegmentsMark(t *testing.T) {
 	for _, c := range []struct{ template, want string }{
 		{"{{ x }}</s>", "«a</s>b »</s>"},
@@ -78,7 +78,7 @@ func TestSegmentsMark(t *testing.T) {
 	}
 }
 
-// Roles that are no word of the format are the caller's.
+// Roles that are not words of the format are the caller's.
 func TestSegmentsRole(t *testing.T) {
 	tmpl := mustParse(t, "{% for m in messages %}[{{ m.role }}]{% endfor %}")
 	got, err := tmpl.RenderSegments(mustMessages(t, `[{"role":"user","content":""},{"role":"</s>","content":""}]`), Options{})
@@ -107,7 +107,7 @@ func TestStringContent(t *testing.T) {
 	}
 }
 
-// A template that reads text gets text, however the content was written.
+// A template that reads text gets text, in whatever form the content was written.
 func TestPartsAsText(t *testing.T) {
 	tmpl := mustParse(
 		t, "{% for m in messages %}{{ m['role'] + ':' + m['content'] + ';' }}{% endfor %}")
@@ -229,7 +229,7 @@ func TestLLaVAv1(t *testing.T) {
 	}
 }
 
-// A hostile template ends in an error, soon.
+// A hostile template soon ends in an error.
 func TestLimits(t *testing.T) {
 	deep := func(open, end string, n int) string {
 		return strings.Repeat(open, n) + strings.Repeat(end, n)

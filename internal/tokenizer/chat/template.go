@@ -16,42 +16,41 @@ import (
 type Template struct {
 	t      *jinja.Template
 	reads  contentReads
-	values map[string]any // that every render has
+	values map[string]any // available in every rendering
 }
 
-// Options are what a template reads in addition to the messages.
+// Options are a template's input in addition to the messages.
 type Options struct {
-	// AddGenerationPrompt asks for the opening of the assistant's turn at the end.
+	// AddGenerationPrompt adds the beginning of the assistant's turn at the end.
 	AddGenerationPrompt bool
-	// ContinueFinalMessage ends the prompt after the last message's text, without
-	// what the template adds there, so that the model goes on with it.
+	// ContinueFinalMessage ends the prompt after the last message's text, without the template's
+	// ending, so that the model continues it.
 	ContinueFinalMessage bool
-	// AddVisionID asks for numbered pictures ("Picture 1: "), where a template has them.
+	// AddVisionID numbers pictures ("Picture 1: "), if the template supports it.
 	AddVisionID bool
 	// Tools is a JSON array of tool descriptions, or nil.
 	Tools json.RawMessage
-	// SpecialTokens are names such as bos_token and what they stand for.
+	// SpecialTokens maps names such as bos_token to their texts.
 	SpecialTokens map[string]string
-	// KeepStrings hands content to the template as it was written. Otherwise a
-	// string becomes one text part, unless the template tests for strings or uses
-	// content only as text (many templates drop a string without a word), and for
-	// a template of the latter kind text parts become one string.
+	// KeepStrings passes content to the template unchanged. Otherwise a string becomes one text
+	// part, unless the template tests for strings or uses content only as text (many templates
+	// silently drop a string); for a template that uses it only as text, text parts become one
+	// string.
 	KeepStrings bool
-	// Now is what strftime_now tells; zero means the clock.
+	// Now is the time that strftime_now uses; zero means the clock.
 	Now time.Time
 }
 
-// Segment is a piece of a prompt. User is set when the text came from messages or
-// tools: then nothing in it is a control token. A tokenizer that joins letters
-// across pieces must encode neighbours together and only look for control tokens
-// piece by piece.
+// Segment is a piece of a prompt. User is set if the text came from messages or tools: then it
+// contains no control tokens. A tokenizer that joins letters across pieces must encode adjacent
+// pieces together, and look for control tokens piece by piece.
 type Segment struct {
 	Text string
 	User bool
 }
 
-// Parse reads a template. Tags and expressions are checked; that filters, tests
-// and names exist is seen when they are used.
+// Parse reads a template. It checks tags and expressions; whether filters, tests and names exist is
+// checked only when they are used.
 func Parse(template string) (*Template, error) {
 	t, err := jinja.Parse(template)
 	if err != nil {
@@ -60,14 +59,14 @@ func Parse(template string) (*Template, error) {
 	return &Template{t: t, reads: reads(t)}, nil
 }
 
-// Render returns the prompt for messages, of which there must be one at least.
+// Render returns the prompt for messages; there must be at least one.
 func (t *Template) Render(msgs []Message, o Options) (string, error) {
 	s, err := t.render(msgs, o)
 	return s.String(), err
 }
 
-// RenderSegments returns the same text, split into what the template wrote and
-// what came from the caller. No segment is empty, and neighbours differ in User.
+// RenderSegments returns the same text, split into the template's and the caller's text. No segment
+// is empty, and adjacent segments differ in User.
 func (t *Template) RenderSegments(msgs []Message, o Options) ([]Segment, error) {
 	s, err := t.render(msgs, o)
 	return segments(s), err
@@ -143,7 +142,7 @@ func (t *Template) run(values map[string]any, now func() time.Time) (jinja.Text,
 	return out, nil
 }
 
-// segments are those of a text.
+// segments splits a text into segments.
 func segments(t jinja.Text) []Segment {
 	var out []Segment
 	for _, s := range t.Segments() {
@@ -152,7 +151,7 @@ func segments(t jinja.Text) []Segment {
 	return out
 }
 
-// unusedMark returns a word that no message has in it.
+// unusedMark returns a word that occurs in no message.
 func unusedMark(msgs []Message) string {
 	for n := 0; ; n++ {
 		mark := fmt.Sprintf("\uE000%d\uE001", n) // private use
@@ -168,8 +167,7 @@ func unusedMark(msgs []Message) string {
 	}
 }
 
-// appendToFinal adds a mark to the last text of the last message and returns that
-// text as it was.
+// appendToFinal adds a mark to the last text of the last message and returns the original text.
 func appendToFinal(m *jinja.Dict, mark string) (final string, err error) {
 	content, _ := m.Get("content")
 	switch content := content.(type) {
@@ -189,8 +187,8 @@ func appendToFinal(m *jinja.Dict, mark string) (final string, err error) {
 	return "", errors.New("chat: last message: got no text to continue, want a text part")
 }
 
-// cutAt ends the prompt before the mark. The mark was followed by a blank: when
-// that is gone, the template trims texts, and blanks before the mark go too.
+// cutAt ends the prompt before the mark. A space followed the mark: if it is gone, the template
+// trims texts, so spaces before the mark are removed too.
 func cutAt(out jinja.Text, mark, final string) (jinja.Text, error) {
 	text := out.String()
 	i := strings.LastIndex(text, mark)
@@ -211,14 +209,14 @@ func cutAt(out jinja.Text, mark, final string) (jinja.Text, error) {
 type contentReads uint8
 
 const (
-	readsBoth  contentReads = iota // content goes in as it was written
+	readsBoth  contentReads = iota // content is passed unchanged
 	readsParts                     // a string becomes a list of one text part
-	readsText                      // a list of text parts becomes a string, a line each
+	readsText                      // a list of text parts becomes a string, with one line for each
 )
 
-// reads finds out what a template reads, judging by what it does with content: one that asks
-// "content is string" takes both; one that iterates over content, filters or indexes it reads
-// parts; one that only prints or joins it reads text. When nothing can be seen the answer is
+// reads determines which form of content a template reads from its code. A template that tests
+// "content is string" reads both. One that iterates over content, filters or indexes it, reads
+// parts. One that only prints or joins it reads text. If nothing can be determined, the result is
 // parts, the modern form.
 func reads(t *jinja.Template) contentReads {
 	switch u := t.Uses("content"); {

@@ -20,7 +20,7 @@ func addTemplates(f *testing.F) {
 	}
 }
 
-// FuzzParse wants an answer to any template, with or without an error.
+// FuzzParse: any template gets a result, with or without an error.
 func FuzzParse(f *testing.F) {
 	addTemplates(f)
 	f.Fuzz(func(t *testing.T, template string) {
@@ -30,8 +30,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzRender wants any template to end, its segments to join to its text, and
-// nothing that the caller wrote to pass for the template's.
+// FuzzRender: any template ends, its segments join to its text, and none of the caller's text is
+// marked as the template's.
 func FuzzRender(f *testing.F) {
 	addTemplates(f)
 	const secret = "\uE0AA\uE0AB"
@@ -61,7 +61,7 @@ func FuzzRender(f *testing.F) {
 		}
 		segments, err := tmpl.RenderSegments(msgs, o)
 		if err != nil {
-			return // a second run may differ in nothing but the clock; errors are not compared
+			return // two runs may differ only in the clock; errors are not compared
 		}
 		checkSegments(t, out, segments)
 		for _, s := range segments {
@@ -72,7 +72,7 @@ func FuzzRender(f *testing.F) {
 	})
 }
 
-// FuzzMessages wants any JSON to be refused or rendered.
+// FuzzMessages: any JSON is either refused or rendered.
 func FuzzMessages(f *testing.F) {
 	f.Add(`[{"role":"user","content":"a"}]`)
 	f.Add(`[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image","x":{"y":[1,2.5,null,true]}}]}]`)
