@@ -15,7 +15,7 @@ type Local struct {
 	Model *restore.Model
 	// Reduction is how pictures are reduced; nil reads every token.
 	Reduction *restore.Reduction
-	// System is said before each question; "" is what the model's template says.
+	// System is the system prompt before each question; "": the template's default.
 	System string
 }
 

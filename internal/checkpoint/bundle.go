@@ -103,10 +103,10 @@ type Weight struct {
 	// are multiples of the last axis. Calls may run in parallel. Read is nil if Data holds
 	// contiguous numbers of DType.
 	Read func(dst []float32, at int) error
-	// Blocks, where it is not nil, reads a row in the blocks of 32 that DType, Q8, Q4,
-	// Q4M or IQ4, keeps: their scales, in Q4M their minima, and the values with 128 (Q8)
-	// or 8 (Q4) added, or their numbers (IQ4), of columns in Order where there is one. The
-	// weight is then kept as it is. Calls may run in parallel.
+	// Blocks, when not nil, reads a row as blocks of 32 in the form of DType, which is Q8, Q4, Q4M
+	// or IQ4: scales, in Q4M also minima, and values, with 128 (Q8) or 8 (Q4) added, or table
+	// indices (IQ4). Columns are in Order, if there is one. The weight is then kept unchanged. Calls
+	// may run in parallel.
 	Blocks func(scales, minima []float32, q []uint8, row int) error
 }
 

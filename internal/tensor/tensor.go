@@ -123,7 +123,7 @@ func (t *Tensor) check(n int) error {
 		return fmt.Errorf("tensor: element type: got %v, want a known type", t.DType)
 	}
 	if n < 0 || n > math.MaxInt/bits || (n*bits+7)/8 != len(t.Data) {
-		return fmt.Errorf("tensor: %v: got %d bytes, want what the shape says", t, len(t.Data))
+		return fmt.Errorf("tensor: %v: got %d bytes, want the bytes of the shape", t, len(t.Data))
 	}
 	return nil
 }
