@@ -127,5 +127,5 @@ func boundAs(ck checkpoint.Bundle, o Options, h Hooks) (*model.Source, error) {
 // Packed reports whether the model is a packed file.
 func (e *Engine) Packed() bool { return e.ck.About().Packed != nil }
 
-// Available returns the bytes of free memory. ok is false if the system does not report it.
+// Available returns the bytes of free memory, or false if the system does not report it.
 func Available() (int64, bool) { return available() }

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CPUTime returns the processor time of all threads of the process. ok is false if the system does
-// not report it.
+// CPUTime returns the processor time of all threads of the process, or false if the system does not
+// report it.
 func CPUTime() (time.Duration, bool) {
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
