@@ -54,7 +54,7 @@ func TestForms(t *testing.T) {
 				s.Weights[name] = &checkpoint.Weight{Stored: canonical}
 			}
 			err := s.Rename(forms[architecture])
-			if err != nil || strings.Contains(s.What.Names, "of no form") ||
+			if err != nil || strings.Contains(s.What.Names, "match no known form") ||
 				len(s.Weights) != len(names) {
 				t.Errorf(
 					"%s, %s: %d of %d names: %q, %v",
