@@ -20,7 +20,8 @@ var smaller = []string{"f16", "q8", "q4"}
 // available is [machine.Available]; tests replace it.
 var available = machine.Available
 
-// A SizeError is returned, before any weights are read, if they do not fit in the available memory.
+// A SizeError is returned if a model's weights do not fit in the available memory. No weights have
+// been read then.
 type SizeError struct {
 	errs.MemoryError
 	Quant string // the largest type of Quant that fits; "" if none does

@@ -70,7 +70,7 @@ type Stalled struct {
 }
 
 // Stall runs n sequences after a prompt of random tokens, reads another prompt of rows rows while
-// they run, and measures the delay of both. The sequences generate at most most tokens each.
+// they run, and measures the delay of both. Each of the n sequences generates up to most tokens.
 func Stall(ctx context.Context, e *engine.Engine, n, prompt, rows, most int) (*Stalled, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

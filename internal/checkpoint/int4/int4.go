@@ -159,7 +159,7 @@ type parts struct {
 // has reports whether the module has a tensor.
 func (p *parts) has(name string) bool { return p.weights[p.module+"."+name] != nil }
 
-// take returns a tensor of the given types with axes axes.
+// take returns a tensor that must have one of the given types and the given number of axes.
 func (p *parts) take(name string, axes int, types ...tensor.DType) (*tensor.Tensor, error) {
 	full := p.module + "." + name
 	w := p.weights[full]
