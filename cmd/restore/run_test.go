@@ -332,7 +332,7 @@ func TestPack(t *testing.T) {
 		t.Errorf("exit %d, stdout %q, stderr %q", r.code, r.out, r.err)
 	}
 	if r := cli("run", "-m", file, "--quant", "q4", "-p", "?"); r.code != exitFailure ||
-		!strings.Contains(r.err, `quant: got "q4", want none or what builtin is packed as, q8`) {
+		!strings.Contains(r.err, `quant: got "q4", want none or the packed type of builtin, q8`) {
 		t.Errorf("exit %d, stderr %q", r.code, r.err)
 	}
 	if err := os.Truncate(file, 1<<20); err != nil {

@@ -121,7 +121,7 @@ func (e *Engine) queue(s *sequence) error {
 	s.queued = time.Now()
 	err := context.Cause(s.ctx)
 	if err == nil && e.device == nil {
-		err = fmt.Errorf("engine: %s: opened to be described", e.ck.Name)
+		err = fmt.Errorf("engine: %s: opened only to describe it", e.ck.Name)
 	}
 	if err == nil {
 		err = e.device.submit(s)

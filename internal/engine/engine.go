@@ -392,7 +392,7 @@ func packedAs(ck checkpoint.Bundle, plan model.Plan) error {
 			if c.want == "" {
 				c.want = "as stored"
 			}
-			return fmt.Errorf("engine: %s: got %q, want none or what %s is packed as, %s", c.what,
+			return fmt.Errorf("engine: %s: got %q, want none or the packed type of %s, %s", c.what,
 				c.got, ck.About().Name, c.want)
 		}
 	}

@@ -368,7 +368,7 @@ func (s *sequence) choose(logits []float32) (int32, error) {
 	}
 	id := s.sampler.NextOf(logits, mask)
 	if id < 0 && s.req.Constraint == nil {
-		return 0, fmt.Errorf("engine: every token ends the answer, and none may")
+		return 0, fmt.Errorf("engine: every token is an end token, and no end token is allowed")
 	}
 	return id, nil
 }

@@ -36,8 +36,8 @@ func PredictMemory(e *engine.Engine, s Question) (*Footprint, error) {
 	source := e.Source()
 	if !source.Dry {
 		return nil, fmt.Errorf(
-			"lab: footprint: the weights are loaded, want an engine that was opened to " +
-				"be described")
+			"lab: footprint: the weights are loaded, want an engine that was opened only to " +
+				"describe the model")
 	}
 	program := engine.PeakRSS()
 	q, err := sizeOf(e, "footprint", s)
