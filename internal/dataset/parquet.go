@@ -150,7 +150,7 @@ func (s *shard) check(meta *format.FileMetaData) error {
 			}
 			switch {
 			case c.FilePath != "":
-				return fmt.Errorf("column %d lies in another file", j)
+				return fmt.Errorf("column %d is in another file", j)
 			case start < 4 || m.TotalCompressedSize < 0 || m.TotalCompressedSize > s.size-start:
 				return fmt.Errorf("row group %d, column %d: outside of the file", i, j)
 			case j < len(first) && m.Codec != first[j].MetaData.Codec:

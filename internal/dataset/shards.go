@@ -122,7 +122,7 @@ func (s *Shards) add(name string) error {
 	key := [2]string{config, split}
 	for _, other := range s.files[key] {
 		if other.index == f.index {
-			return fmt.Errorf("%s: shard %d is there twice: %s and %s", s.Dir, f.index, other.path,
+			return fmt.Errorf("%s: shard %d occurs twice: %s and %s", s.Dir, f.index, other.path,
 				f.path)
 		}
 	}

@@ -49,7 +49,7 @@ func TestShardsRefused(t *testing.T) {
 	for want, names := range map[string][]string{
 		"shard 1 of 2 is missing":      {"test-00000-of-00002.parquet"},
 		"shard 0 is missing":           {"test-00001-of-00002.parquet"},
-		"shard 0 is there twice":       {"data/test-00000-of-00001-aa.parquet", "data/test-00000-of-00001-bb.parquet"},
+		"shard 0 occurs twice":         {"data/test-00000-of-00001-aa.parquet", "data/test-00000-of-00001-bb.parquet"},
 		`no parquet files of it, got `: {"dev-00000-of-00001.parquet"},
 	} {
 		s := &Shards{Dir: "d", files: map[[2]string][]shardFile{}}

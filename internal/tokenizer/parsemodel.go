@@ -120,7 +120,7 @@ func (set *llamaSettings) addedTokens(id func(text string) (int32, bool)) ([]add
 	for _, key := range slices.Sorted(maps.Keys(set.Added)) {
 		id, err := strconv.ParseInt(key, 10, 32)
 		if err != nil {
-			return nil, fmt.Errorf("added_tokens_decoder: %.40q is no id", key)
+			return nil, fmt.Errorf("added_tokens_decoder: %.40q is not an id", key)
 		}
 		a := set.Added[key]
 		a.ID = int32(id)

@@ -121,7 +121,7 @@ func ReadSentencePiece(model []byte) (*SentencePiece, error) {
 	kind, suffix, escape, rules := uint64(typeUnigram), uint64(0), uint64(1), 0
 	err := fields(model, func(f field) error {
 		if f.wire != wireBytes {
-			return fmt.Errorf("damaged: field %d is no message", f.number)
+			return fmt.Errorf("damaged: field %d is not a message", f.number)
 		}
 		switch f.number {
 		case modelPieces:

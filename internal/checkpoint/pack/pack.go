@@ -301,7 +301,7 @@ func parsePack(b []byte) (*packIndex, []byte, error) {
 		length > room ||
 		size != room-length {
 		return nil, nil, fmt.Errorf(
-			"torn: the %d bytes do not end with an index of theirs (an incomplete copy?): "+
+			"torn: the %d bytes do not end with their index (an incomplete copy?): "+
 				"pack the checkpoint again",
 			len(b),
 		)
