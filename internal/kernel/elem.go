@@ -312,7 +312,7 @@ func maxGo(x []float32) float32 {
 	return top
 }
 
-// weightedSumGo sets dst from from on.
+// weightedSumGo is WeightedSum for the elements of dst from index from on.
 func weightedSumGo(dst, f, x []float32, from int) {
 	for i := from; i < len(dst); i++ {
 		var sum float32

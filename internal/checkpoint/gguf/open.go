@@ -32,7 +32,7 @@ func openModel(s *checkpoint.Store, path, projector string) error {
 		return fmt.Errorf("checkpoint: %s: %w", path, err)
 	}
 	if projector == "" {
-		if projector, err = beside(path); err != nil {
+		if projector, err = nextTo(path); err != nil {
 			return fmt.Errorf("checkpoint: %s: %w", path, err)
 		}
 	}
@@ -170,8 +170,8 @@ func withPictures(template, arch string) string {
 `) + template
 }
 
-// beside returns the only projector file in the folder of path, "" if there is none.
-func beside(path string) (string, error) {
+// nextTo returns the only projector file in the folder of path, "" if there is none.
+func nextTo(path string) (string, error) {
 	_, projectors, err := list(filepath.Dir(path))
 	if err != nil || len(projectors) == 0 {
 		return "", err

@@ -162,27 +162,27 @@ func prefetchUnit(a *asm, u unpacker, site string) {
 	a.label("later" + site)
 }
 
-// step multiplies n tiles of rows with one unit. beside emits other instructions between them, a
-// quarter at a time.
-func step(a *asm, n int, beside func(quarter int)) {
+// step multiplies n tiles of rows with one unit. between emits other instructions, a quarter at a
+// time, to place between these.
+func step(a *asm, n int, between func(quarter int)) {
 	a.op("MOVQ CX, AX") // the next accumulators: 256 bytes a step
 	a.op("SHLQ $8, AX")
 	for line := range 4 {
 		a.op("PREFETCHT0 %d(DX)(AX*1)", 2*n*tileBytes-256+64*line)
 	}
-	beside(0)
+	between(0)
 	a.tileStream(0, "SI", "R8", 4)
 	a.tileLoad(0, "DI", "R8", 6)
 	a.tileDotBF16(6, 4, 0)
-	beside(1)
+	between(1)
 	a.tileLoad(tileBytes, "DI", "R8", 7)
 	a.tileDotBF16(7, 4, 1)
-	beside(2)
+	between(2)
 	if n == 2 {
 		a.tileStream(tileBytes, "SI", "R8", 5)
 		a.tileDotBF16(6, 5, 2)
 	}
-	beside(3)
+	between(3)
 	if n == 2 {
 		a.tileDotBF16(7, 5, 3)
 	}
