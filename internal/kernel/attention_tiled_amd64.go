@@ -494,9 +494,9 @@ func (t *attnTask) keysAt(col, width int) (*float32, int) {
 	return &t.a.Pages[page].Floats[pageKeys(t.a.HeadDim, t.kv)+place], PageKeys
 }
 
-// weigh adds to the output rows c, or sets them to, the values of the keys from t.c0 on, weighted
-// by the probabilities p of a tile, of which there are depth per row. n is the number of packed
-// keys.
+// weigh computes the values of the keys from t.c0 on, weighted by the probabilities p of a tile,
+// which has depth of them per row. It adds the result to the output rows c, or, if add is 0, stores
+// it there. n is the number of packed keys.
 func (t *attnTask) weigh(p, c *float32, depth, n, add int) {
 	a, ops := &t.a, t.ops
 	if a.Pages == nil {

@@ -90,9 +90,9 @@ func (out traced) own(prefix string, scores map[string][]float32, indices map[st
 	}
 }
 
-// stage writes one stage: the scores of the rows before it, the kept rows (keep, or with RESTORE
-// kept, in addition to the merge results), and for each row after it the picture's token that it
-// is, -1 if it is merged.
+// stage writes one stage: the score of each row before it; the kept rows, as keep or, with RESTORE,
+// as kept in addition to the results of merging; and, for each row after it, the picture's token
+// that it is, or -1 if it is merged.
 func (out traced) stage(prefix string, st *model.Staged, r *reduce.StageResult) {
 	var original, members, offsets []int64
 	size, position := make([]float32, len(r.Rows)), make([]float64, len(r.Rows))
