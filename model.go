@@ -78,8 +78,8 @@ func (c *Conversation) Stream(ctx context.Context, r Request) iter.Seq2[Piece, e
 
 func (c *Conversation) check(r *Request) error {
 	if r.Reduction != nil && !r.Reduction.equal(c.r) {
-		return &errs.OptionError{Name: "reduction", Got: "a reduction other than the conversation's",
-			Want: "none", Fault: errs.Conflict,
+		return &errs.OptionError{Name: "reduction", Want: "none", Fault: errs.Conflict,
+			Got: "a reduction other than the conversation's",
 			Why: "a conversation reduces all its pictures in one way"}
 	}
 	r.Reduction = c.r

@@ -105,8 +105,8 @@ type Weight struct {
 	Read func(dst []float32, at int) error
 	// Blocks, when not nil, reads a row as blocks of 32 in the form of DType, which is Q8, Q4, Q4M
 	// or IQ4: scales, in Q4M also minima, and values, with 128 (Q8) or 8 (Q4) added, or table
-	// indices (IQ4). Columns are in Order, if there is one. The weight is then kept unchanged. Calls
-	// may run in parallel.
+	// indices (IQ4). Columns are in Order, if there is one. The weight is then kept unchanged.
+	// Calls may run in parallel.
 	Blocks func(scales, minima []float32, q []uint8, row int) error
 }
 
