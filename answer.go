@@ -9,38 +9,38 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// Finish says how an answer ended.
+// Finish says why an answer ended.
 type Finish string
 
-// How an answer may end.
+// The ways in which an answer can end.
 const (
 	FinishStop      Finish = "stop"      // the model ended it
 	FinishLength    Finish = "length"    // at MaxTokens or the context's end
 	FinishCancelled Finish = "cancelled" // the context ended; this is the answer so far
 )
 
-// Answer is what came of a [Request].
+// Answer is the result of a [Request].
 type Answer struct {
 	Text     string
 	Tokens   []int32 // ids of the text's tokens
 	Finish   Finish
-	Pictures []PictureReport // of this request, in order; a video comes first
+	Pictures []PictureReport // of the request's pictures, in order; a video comes first
 	Usage    Usage
 	Timings  Timings
 }
 
-// PictureReport says what became of one picture.
+// PictureReport says how one picture was reduced.
 type PictureReport struct {
 	Tokens int // before the reduction
-	Kept   int // of them, those that are read as they are
-	Merged int // tokens read that each stand for a group of the others
+	Kept   int // tokens read unchanged
+	Merged int // tokens read that each stand for a group of other tokens
 
-	// Reduction says for each token that the decoder reads which of the picture's it
-	// stands for and where it sits. It is nil where every token was read.
+	// Reduction gives, for each token that the decoder reads, its position and the picture's tokens
+	// that it stands for. It is nil if every token was read.
 	Reduction *reduce.Reduction
 
 	report  engine.ImageReport
-	picture *Picture // nil of a video
+	picture *Picture // nil for a video
 }
 
 // Draw returns the picture with its patches marked: kept ones are clear, patches merged
@@ -56,17 +56,17 @@ func (r *PictureReport) Draw() image.Image {
 // reduction.
 type Usage struct {
 	Prompt    int // rows of the whole prompt
-	Cached    int // of them, rows whose keys and values were kept from before
+	Cached    int // of these, rows whose keys and values were cached
 	Generated int
 }
 
-// Timings are the times of a request's stages; one that did not run is 0.
+// Timings are the times of a request's stages; a stage that did not run has 0.
 type Timings struct {
 	Prepare    time.Duration // decoded pictures to pixel values
 	Encode     time.Duration // vision tower and projector
-	Select     time.Duration // choice of the tokens that are kept
-	Merge      time.Duration // merging of the others
-	Prefill    time.Duration // reading of the prompt
+	Select     time.Duration // choosing the tokens to keep
+	Merge      time.Duration // merging the other tokens
+	Prefill    time.Duration // reading the prompt
 	FirstToken time.Duration // from the call to the first token
 	Decode     time.Duration // from the first token to the last
 }

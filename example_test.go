@@ -51,7 +51,7 @@ func ExampleModel_Ask() {
 	// 576 visual tokens read as 32 kept and 32 merged
 }
 
-// The answer is shown as it is written.
+// Stream yields the answer while it is generated.
 func ExampleModel_Stream() {
 	ctx := context.Background()
 	m, err := restore.Open(ctx, "")
@@ -102,7 +102,7 @@ func ExampleConversation() {
 	// bottom right (true)
 }
 
-// A packed file is ready to run: its weights are of the types that were asked for.
+// A packed file needs no conversion at startup: its weights already have the requested types.
 func ExamplePack() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "restore")

@@ -17,12 +17,12 @@ import (
 
 const modulePath = "github.com/restore-vlm/restore"
 
-// anything allows every package of ours.
+// anything allows every package of this module.
 const anything = "anything"
 
-// layers says which of our packages each package may import; the standard library and errs are free
-// to all. "model/*" stands for every architecture, root for the package at the top. Test files of
-// the package itself may also import what tests needs.
+// layers lists the packages of this module that each package may import. Every package may import
+// the standard library and errs. "model/*" stands for every architecture, root for the package at
+// the top. Test files of a package may also import the packages in forTests.
 var layers = parseLayers(`
 errs:
 reduce:
@@ -98,7 +98,8 @@ internal/local: internal/ask internal/diskcache internal/engine internal/grammar
 internal/load:
 `)
 
-// parseLayers reads one "package: packages that it may import" an entry; indented lines go on.
+// parseLayers reads entries "package: packages that it may import"; indented lines continue an
+// entry.
 func parseLayers(table string) map[string][]string {
 	out, pkg := map[string][]string{}, ""
 	for line := range strings.Lines(table) {
@@ -116,18 +117,19 @@ func parseLayers(table string) map[string][]string {
 // root is the name of the package at the top in layers.
 const root = "."
 
-// forTests are the packages that any package's tests may import too: fixtures, and the embedded
-// model with its public face.
+// forTests are the packages that the tests of any package may also import: fixtures, and the
+// embedded model with its public API.
 var forTests = []string{
 	"internal/golden", "internal/builtin", "internal/checkpoint", "internal/checkpoint/*",
 	"internal/tokenizer", "internal/tokenizer/*", "internal/imageproc", "internal/tensor",
 	"internal/kernel", "internal/scene", "internal/open", "internal/lab", "internal/hub/hubtest",
 	"internal/fleet/natsserver", root}
 
-// imports maps every package of ours to what it imports of ours, with the file that does so.
+// imports maps every package of this module to the module's packages that it imports, each with the
+// file that imports it.
 type imports map[string]map[string]string
 
-// readImports parses the import clauses of every Go file below dir, of the module itself only.
+// readImports parses the import clauses of every Go file below dir, without nested modules.
 func readImports(dir string, tests bool) (imports, error) {
 	all := imports{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -169,7 +171,7 @@ func readImports(dir string, tests bool) (imports, error) {
 	return all, err
 }
 
-// ownModule reports whether dir is the root of another module.
+// ownModule reports whether dir is the root of a nested module.
 func ownModule(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "go.mod"))
 	return err == nil
@@ -182,8 +184,8 @@ func matches(entry, pkg string) bool {
 		pkg != "internal/model/all"
 }
 
-// violations lists, sorted, every import that layers does not allow, and every package that it does
-// not know.
+// violations lists, sorted, every import that layers does not allow, and every package that layers
+// does not list.
 func violations(got imports, also ...string) []string {
 	var bad []string
 	for pkg, used := range got {
@@ -192,7 +194,7 @@ func violations(got imports, also ...string) []string {
 			allowed, known = layers["internal/model/*"]
 		}
 		if pkg == "internal/golden" || strings.HasPrefix(pkg, "tools/") {
-			continue // helpers of tests and of fixtures: nothing of ours imports them
+			continue // helpers of tests and fixtures: no package imports them
 		}
 		if !known {
 			bad = append(bad, fmt.Sprintf("%s: is not in the table of layers", pkg))
@@ -236,7 +238,7 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// Ensure that what answers requests takes none of the engine's hooks and looks: they are for
+// Ensure that code that answers requests does not use the engine's hooks and looks: they are for
 // measurements.
 func TestHooksAreForMeasurements(t *testing.T) {
 	measuring := []string{"internal/engine", "internal/lab", "internal/open", "internal/paper",
@@ -272,8 +274,8 @@ func TestHooksAreForMeasurements(t *testing.T) {
 	}
 }
 
-// Ensure that the code of kernel, methods and engine is for any model: nothing in it names
-// an architecture. Methods keep the names that their authors gave them.
+// Ensure that the code of kernel, methods and engine works for any model: no identifier names an
+// architecture. Methods keep the names that their authors gave them.
 func TestNoArchitectureNamed(t *testing.T) {
 	named := regexp.MustCompile(`(?i)llava|qwen|vicuna|mistral`)
 	for _, dir := range []string{"internal/kernel", "internal/methods", "internal/engine"} {
@@ -307,7 +309,7 @@ func TestNoArchitectureNamed(t *testing.T) {
 	}
 }
 
-// Ensure that the check refuses what it is there to refuse.
+// Ensure that the check reports each kind of violation.
 func TestLayersRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		pkg, uses string

@@ -5,11 +5,11 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// RegisterMethod adds a method of your own under m.Name to the whole program: it is then a
+// RegisterMethod adds your own method under m.Name to the whole program. It is then a
 // [Reduction.Base] like any other, with RESTORE and Plain. criterion is called once for every
-// picture. The method works after the encoder. Its name and its parameters' names must be new,
-// and consist of lower-case letters, digits and hyphens; the error says what else is wrong with
-// m. RegisterMethod may be called at any time, also while requests run.
+// picture. The method runs after the encoder. Its name and its parameters' names must be new and
+// consist of lower-case letters, digits and hyphens. The error says what else is wrong with m.
+// RegisterMethod may be called at any time, also while requests run.
 func RegisterMethod(m reduce.Method, criterion func() reduce.Criterion) error {
 	return methods.Register(m, criterion)
 }
@@ -18,6 +18,6 @@ func RegisterMethod(m reduce.Method, criterion func() reduce.Criterion) error {
 // published methods, controls, and registered ones.
 func Methods() []reduce.Method { return methods.Methods() }
 
-// Parameters returns every parameter of reductions, with its default, its range and the
-// methods that have it. Parameters of all methods come first.
+// Parameters returns every parameter of reductions, with its default, its range and the methods
+// that take it. Parameters that all methods take come first.
 func Parameters() []reduce.Parameter { return methods.Parameters() }

@@ -9,44 +9,42 @@ import (
 	"github.com/restore-vlm/restore/internal/engine"
 )
 
-// Ask answers one question on its own. When ctx ends it returns the answer so far
-// and the cause of ctx.
+// Ask answers one question, without a conversation. When ctx ends it returns the answer so far and
+// the cause of ctx.
 //
-// The error is an [errs.OptionError] when a field of r is refused, an
-// [errs.ContextError] when the prompt is longer than the model's context, an
-// [errs.MemoryError] when its keys and values do not fit into memory, an
-// [errs.PictureError] when the model cannot take a picture, [errs.ErrClosed] after
-// Close, [errs.ErrNotFinite] when the model computes NaN, [errs.ErrDamaged] when a
-// file of the model was cut short, and [errs.ErrInternal] after a fault of this
-// program. None of them touches another request.
+// The error is an [errs.OptionError] when a field of r is refused, an [errs.ContextError] when the
+// prompt is longer than the model's context, an [errs.MemoryError] when its keys and values do not
+// fit into memory, an [errs.PictureError] when the model cannot take a picture, [errs.ErrClosed]
+// after Close, [errs.ErrNotFinite] when the model computes NaN, [errs.ErrDamaged] when a file of
+// the model was cut short, and [errs.ErrInternal] after a bug in this program. No error affects
+// another request.
 func (m *Model) Ask(ctx context.Context, r Request) (*Answer, error) {
 	return ask(ctx, r, m.e.Ask)
 }
 
-// Piece is a part of an answer that is being written.
+// Piece is a part of an answer, delivered while the answer is generated.
 type Piece struct {
-	Text   string  // whole UTF-8, not empty but in the last piece
-	Answer *Answer // the whole answer, in the last piece alone
+	Text   string  // complete UTF-8; only the last piece's may be empty
+	Answer *Answer // the whole answer, in the last piece only
 }
 
-// Stream is Ask, piece by piece. The texts of all pieces joined are the answer's
-// text. An error is the last piece; if the context ended, the answer so far comes with
-// it. Leaving the loop cancels the request.
+// Stream is Ask in pieces. The concatenated texts of all pieces are the answer's text. An error
+// comes with the last piece; if the context ended, that piece has the answer so far. Leaving the
+// loop cancels the request.
 func (m *Model) Stream(ctx context.Context, r Request) iter.Seq2[Piece, error] {
 	return stream(ctx, r, m.e.Ask)
 }
 
-// Conversation is a dialogue that keeps what it has read: reduced tokens, keys and
-// values. The next question reads only its new part, and its answer is as if the whole
+// Conversation is a dialogue that keeps the reduced tokens, keys and values of what it has read. A
+// question reads only the new part of the dialogue, and its answer is the same as if the whole
 // dialogue were read again. A Conversation is not safe for concurrent use.
 type Conversation struct {
 	c *engine.Conversation
 	r *Reduction
 }
 
-// NewConversation starts a dialogue whose pictures are reduced by r; nil reads every
-// token. The error is an [errs.OptionError] when r is refused, and [errs.ErrClosed]
-// after Close.
+// NewConversation starts a dialogue that reduces its pictures by r; nil reads every token. The
+// error is an [errs.OptionError] when r is refused, and [errs.ErrClosed] after Close.
 func (m *Model) NewConversation(r *Reduction) (*Conversation, error) {
 	if err := m.e.Closed(); err != nil {
 		return nil, err
@@ -58,9 +56,8 @@ func (m *Model) NewConversation(r *Reduction) (*Conversation, error) {
 	return &Conversation{c: m.e.NewConversation(how), r: r}, nil
 }
 
-// Ask answers the next question, with the errors of [Model.Ask]. After an error the
-// dialogue is as it was before the call. If the request has a Reduction, it must equal the
-// conversation's.
+// Ask answers the next question, with the errors of [Model.Ask]. An error leaves the dialogue as it
+// was before the call. If the request has a Reduction, it must equal the conversation's.
 func (c *Conversation) Ask(ctx context.Context, r Request) (*Answer, error) {
 	if err := c.check(&r); err != nil {
 		return nil, err
@@ -68,7 +65,7 @@ func (c *Conversation) Ask(ctx context.Context, r Request) (*Answer, error) {
 	return ask(ctx, r, c.c.Ask)
 }
 
-// Stream is Ask, piece by piece, as [Model.Stream] is.
+// Stream is Ask in pieces, like [Model.Stream].
 func (c *Conversation) Stream(ctx context.Context, r Request) iter.Seq2[Piece, error] {
 	if err := c.check(&r); err != nil {
 		return func(yield func(Piece, error) bool) { yield(Piece{}, err) }
@@ -86,8 +83,8 @@ func (c *Conversation) check(r *Request) error {
 	return nil
 }
 
-// Reset forgets the dialogue, but not what was read: if the next question begins with
-// the same pictures, they are not read again.
+// Reset forgets the dialogue but keeps the cache: if the next question begins with the same
+// pictures, they are not read again.
 func (c *Conversation) Reset() { c.c.Reset() }
 
 // Close ends the running requests, which return [errs.ErrClosed], and frees the model's

@@ -25,13 +25,13 @@ func apply(options []Option) settings {
 	return o
 }
 
-// WeightType is a type in which weights, or keys and values, are kept.
+// WeightType is a type of weights, or of keys and values.
 type WeightType string
 
-// The types of weights. Products with Q8 and Q4 round activations to 8 bits in
-// blocks of 32, those with BF16 to bfloat16; all others compute in float32.
+// The types of weights. Products with Q8 and Q4 round activations to 8 bits in blocks of 32;
+// products with BF16 round them to bfloat16; all others compute in float32.
 const (
-	AsStored WeightType = ""     // as the model's files have them
+	AsStored WeightType = ""     // the types in the model's files
 	F32      WeightType = "f32"  // 32 bits
 	F16      WeightType = "f16"  // IEEE half precision
 	BF16     WeightType = "bf16" // bfloat16
@@ -39,60 +39,58 @@ const (
 	Q4       WeightType = "q4"   // blocks of 32 with a scale, 4.5 bits; embedding and head stay Q8
 )
 
-// WithWeights keeps the language model's weights in type decoder, and the weights of
-// vision tower and projector in type encoder, which cannot be Q4. Weights are converted
-// while they are loaded.
+// WithWeights converts the language model's weights to type decoder, and the weights of vision
+// tower and projector to type encoder, while they are loaded. encoder cannot be Q4.
 func WithWeights(decoder, encoder WeightType) Option {
 	return func(o *settings) {
 		o.engine.Quant, o.engine.EncoderQuant = string(decoder), string(encoder)
 	}
 }
 
-// WithCacheType keeps keys and values as F32, the default, or F16, which rounds
-// them and takes half the memory.
+// WithCacheType stores keys and values as F32, the default, or F16, which rounds them and takes
+// half the memory.
 func WithCacheType(t WeightType) Option {
 	return func(o *settings) { o.engine.CacheType = string(t) }
 }
 
-// WithVisionTower takes the vision tower of an original LLaVA model from the folder
-// at path, where the model's files do not hold it: its configuration, and its weights
-// unless the checkpoint has them. Without it the folder is the one that the model's
-// configuration names.
+// WithVisionTower reads the vision tower of an original LLaVA model from the folder at path: its
+// configuration, and its weights unless the checkpoint has them. The default is the folder that the
+// model's configuration names.
 func WithVisionTower(path string) Option {
 	return func(o *settings) { o.files.Tower = path }
 }
 
-// WithProjector takes the encoder and projector (mmproj) of a GGUF model from the file
-// at path. Without it that is the only file next to the model with mmproj in its name;
-// where there is none the model takes no pictures.
+// WithProjector reads the encoder and projector (mmproj) of a GGUF model from the file at path. The
+// default is the only file next to the model with mmproj in its name; if there is none, the model
+// takes no pictures.
 func WithProjector(path string) Option {
 	return func(o *settings) { o.files.Projector = path }
 }
 
-// WithThreads computes on n threads, 1 to 1024. 0, the default, is all cores that
-// Go may use. No result depends on it.
+// WithThreads computes on n threads, 1 to 1024. 0, the default, uses all cores that Go may use.
+// Results do not depend on the number of threads.
 func WithThreads(n int) Option {
 	return func(o *settings) { o.engine.Threads = n }
 }
 
-// WithPixelLimits resizes pictures to at least least and at most most pixels, for
-// models that take pictures of any size. 0 is the limit in the model's files.
+// WithPixelLimits resizes pictures to between least and most pixels, for models that take pictures
+// of any size. 0 takes the limit in the model's files.
 func WithPixelLimits(least, most int) Option {
 	return func(o *settings) { o.engine.MinPixels, o.engine.MaxPixels = least, most }
 }
 
-// WithProgress calls f while the model is loaded, with the bytes done and in all.
+// WithProgress calls f while the model is loaded, with the bytes done and the total.
 func WithProgress(f func(done, total int64)) Option {
 	return func(o *settings) { o.engine.Progress = f }
 }
 
-// WithWarnings calls f with one line wherever the program departs from the model's files, for
-// example when they have no chat template.
+// WithWarnings calls f with one line for each point where the program departs from the model's
+// files, for example when they have no chat template.
 func WithWarnings(f func(message string)) Option {
 	return func(o *settings) { o.engine.Warn = f }
 }
 
-// modelError wraps what went wrong with the files of the model at path.
+// modelError wraps an error about the files of the model at path.
 func modelError(path string, err error) error {
 	var option *errs.OptionError
 	var model *errs.ModelError

@@ -19,30 +19,29 @@ type Picture struct {
 	p *imageproc.Picture
 }
 
-// PictureOption says how a picture's file is read.
+// PictureOption says how to read a picture's file.
 type PictureOption func(*pictureSettings)
 
 type pictureSettings struct{ decode imageproc.DecodeOptions }
 
-// WithMaxPixels refuses pictures of more than n pixels, 64 million by default, before
-// memory for them is allocated.
+// WithMaxPixels refuses pictures of more than n pixels before it allocates memory for them. The
+// default is 64 million.
 func WithMaxPixels(n int64) PictureOption {
 	return func(s *pictureSettings) { s.decode.Limits.MaxPixels = n }
 }
 
-// WithMaxBytes refuses files of more than n bytes, 256 MiB by default.
+// WithMaxBytes refuses files of more than n bytes. The default is 256 MiB.
 func WithMaxBytes(n int64) PictureOption {
 	return func(s *pictureSettings) { s.decode.Limits.MaxBytes = n }
 }
 
-// WithoutEXIF shows the picture as it is stored. By default it is turned upright by
-// its EXIF orientation.
+// WithoutEXIF ignores the picture's EXIF orientation. By default the picture is turned upright.
 func WithoutEXIF() PictureOption {
 	return func(s *pictureSettings) { s.decode.EXIF = false }
 }
 
-// OpenPicture reads the picture in a file, as [DecodePicture] does. The error is
-// [errs.ErrNotFound] when there is no such file.
+// OpenPicture reads the picture in a file, like [DecodePicture]. The error is [errs.ErrNotFound]
+// when there is no such file.
 func OpenPicture(path string, options ...PictureOption) (*Picture, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -55,15 +54,14 @@ func OpenPicture(path string, options ...PictureOption) (*Picture, error) {
 	return read(f, path, options)
 }
 
-// ReadPicture reads r to its end and decodes it as [DecodePicture] does.
+// ReadPicture reads r to its end and decodes it like [DecodePicture].
 func ReadPicture(r io.Reader, options ...PictureOption) (*Picture, error) {
 	return read(r, "picture", options)
 }
 
-// DecodePicture decodes a picture: PNG, JPEG, WebP, BMP, or the first picture of a GIF or
-// TIFF. The format is found in the data. Transparent pixels are composited on white. The
-// error is an [errs.PictureError] when the data are damaged, of another format, or larger
-// than the limits.
+// DecodePicture decodes a picture: PNG, JPEG, WebP, BMP, or the first picture of a GIF or TIFF. It
+// detects the format from the data. Transparent pixels are composited on white. The error is an
+// [errs.PictureError] when the data are damaged, of another format, or larger than the limits.
 func DecodePicture(data []byte, options ...PictureOption) (*Picture, error) {
 	return decode(data, "picture", decodeOptions(options))
 }
@@ -96,11 +94,11 @@ func FromImage(m image.Image) (*Picture, error) {
 // Size returns the picture's width and height in pixels, after it is turned upright.
 func (p *Picture) Size() (width, height int) { return p.p.Width, p.p.Height }
 
-// Format returns the name of the file's format, as in "PNG". It is "" for a picture of
+// Format returns the name of the file's format, as in "PNG". It is "" for a picture from
 // [FromImage].
 func (p *Picture) Format() string { return p.p.Format }
 
-// Image returns the picture as it was read. The pixels are a copy.
+// Image returns a copy of the picture's pixels, before any preprocessing for a model.
 func (p *Picture) Image() image.Image {
 	out := image.NewNRGBA(image.Rect(0, 0, p.p.Width, p.p.Height))
 	for i, j := 0, 0; i < len(p.p.Pix); i, j = i+3, j+4 {
@@ -118,7 +116,7 @@ func decodeOptions(options []PictureOption) imageproc.DecodeOptions {
 	return s.decode
 }
 
-// read decodes the picture in r. It reads one byte more than the limit at most.
+// read decodes the picture in r. It reads at most one byte more than the limit.
 func read(r io.Reader, name string, options []PictureOption) (*Picture, error) {
 	o := decodeOptions(options)
 	most := o.Limits.MaxBytes
@@ -143,5 +141,5 @@ func decode(data []byte, name string, o imageproc.DecodeOptions) (*Picture, erro
 // Video is a video as pictures, for models that take videos.
 type Video struct {
 	Frames []*Picture
-	FPS    float64 // frames a second
+	FPS    float64 // frames per second
 }

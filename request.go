@@ -15,21 +15,21 @@ import (
 type Request struct {
 	// Prompt is the question.
 	Prompt string
-	// System is the system prompt, read before the first question. If it is empty the chat
-	// template's own is read. A template that has no place for it is an error.
+	// System is the system prompt, read before the first question. Empty means the chat template's
+	// own. It is an error if the template has no place for it.
 	System string
-	// Pictures belong to this question, in order, before its text.
+	// Pictures belong to this question, in order; they come before its text.
 	Pictures []*Picture
-	// Video belongs to this question, before its pictures; nil is none.
+	// Video belongs to this question and comes before its pictures; nil means none.
 	Video *Video
 
-	// Reduction says how many visual tokens of each picture the decoder reads; nil is
-	// all of them. In a [Conversation], nil is the conversation's.
+	// Reduction says how many visual tokens of each picture the decoder reads; nil means all of
+	// them. In a [Conversation], nil means the conversation's reduction.
 	Reduction *Reduction
 
-	// Sampling says how tokens are chosen. The zero value takes the likeliest.
+	// Sampling says how tokens are chosen. The zero value takes the likeliest token.
 	Sampling Sampling
-	// MaxTokens is the most tokens that are generated; 0 is up to the context's end.
+	// MaxTokens is the most tokens to generate; 0 means up to the context's end.
 	MaxTokens int
 }
 
@@ -37,27 +37,27 @@ type Request struct {
 // published criterion keeps some, and the others are merged into anchors. The budget is
 // exact: a picture that has fewer tokens is an error, unless AtMost is set.
 type Reduction struct {
-	// Base is the criterion: "holov", "divprune", … as `restore methods` lists them,
-	// or one that [RegisterMethod] added. Empty and "none" read every token.
+	// Base is the criterion: "holov", "divprune" or any other that `restore methods` lists, or one
+	// that [RegisterMethod] added. Empty and "none" read every token.
 	Base string
 	// NVis is the budget n_vis in tokens; KeepRatio, more than 0 and at most 1, is a
 	// share of the picture's tokens instead.
 	NVis      int
 	KeepRatio float64
-	// AtMost reads a picture whole if it has fewer tokens than NVis.
+	// AtMost reads all tokens of a picture that has fewer than NVis.
 	AtMost bool
 	// Plain runs the criterion without RESTORE: tokens that it does not keep are dropped,
 	// and attention is not calibrated.
 	Plain bool
-	// Options holds all other parameters by the names that [Parameters] lists, as in
-	// {"gamma": 0.25, "join": "all"}. A value has the parameter's type, or is the text
-	// that a command line would have.
+	// Options holds all other parameters by the names that [Parameters] lists, as in {"gamma":
+	// 0.25, "join": "all"}. A value has the parameter's type, or is the text that a command line
+	// would contain.
 	Options map[string]any
 }
 
-// ParseReduction reads a reduction from a JSON object. Its fields are parameters, with
-// underscores for hyphens: {"base": "holov", "n_vis": 64}. RESTORE works over the base
-// unless the object has "restore": false. The error is an [errs.OptionError].
+// ParseReduction reads a reduction from a JSON object. Its fields are parameters, with underscores
+// for hyphens: {"base": "holov", "n_vis": 64}. RESTORE runs over the base unless the object has
+// "restore": false. The error is an [errs.OptionError].
 func ParseReduction(object []byte) (*Reduction, error) {
 	g, err := methods.ParseJSON(object)
 	if err != nil {
@@ -70,13 +70,13 @@ func ParseReduction(object []byte) (*Reduction, error) {
 	return r, nil
 }
 
-// Sampling says how a token is chosen among the likely ones.
+// Sampling says how each token is chosen.
 type Sampling struct {
 	Temperature float64 // 0 takes the likeliest token, and the fields below must be 0 then
-	TopK        int     // draws among the k likeliest tokens; 0: all
-	TopP        float64 // draws among the likeliest that together have this probability; 0, 1: all
-	MinP        float64 // draws among tokens with this share of the highest probability; 0: all
-	Seed        int64   // the draw depends on it and the logits alone
+	TopK        int     // draws from the k likeliest tokens; 0: all
+	TopP        float64 // draws from the likeliest tokens with this total probability; 0, 1: all
+	MinP        float64 // draws from tokens with this share of the highest probability; 0: all
+	Seed        int64   // the draw depends only on it and the logits
 }
 
 func (r *Reduction) options() (methods.Options, error) {
@@ -116,7 +116,7 @@ func (r *Reduction) options() (methods.Options, error) {
 	return o, err
 }
 
-// equal reports whether both ask for the same; nil is no reduction.
+// equal reports whether r and other mean the same reduction; nil is no reduction.
 func (r *Reduction) equal(other *Reduction) bool {
 	a, err := r.options()
 	b, err2 := other.options()

@@ -14,16 +14,15 @@
 //	})
 //	fmt.Println(ans.Text)
 //
-// The types to know: [Model], [Request] with its [Reduction], [Answer], and
-// [Conversation], which keeps what it has read between questions. Pictures come
-// from [OpenPicture], [ReadPicture], [DecodePicture] or [FromImage].
+// The main types are [Model], [Request] with its [Reduction], [Answer], and [Conversation], which
+// keeps what it has read between questions. Pictures come from [OpenPicture], [ReadPicture],
+// [DecodePicture] or [FromImage].
 //
 // # Errors
 //
-// Package errs holds the errors to branch on. A call whose context ends returns
-// the answer so far, with Finish "cancelled", and [context.Cause] of the context.
-// Nothing is clamped and nothing is ignored: an option that cannot be honoured is
-// an [errs.OptionError] that names it.
+// Package errs holds the errors that callers branch on. A call whose context ends returns the
+// answer so far, with Finish "cancelled", and [context.Cause] of the context. No value is clamped
+// or ignored: an option that cannot be honoured is an [errs.OptionError] that names it.
 //
 // # Concurrency
 //
@@ -39,17 +38,16 @@ import (
 	"github.com/restore-vlm/restore/internal/open"
 )
 
-// Open loads the model at path: a Hugging Face folder, a folder of the hub's
-// cache, or a file of [Pack]. An empty path is the small model that is part of the
-// program; it knows drawn scenes only.
+// Open loads the model at path: a Hugging Face folder, a folder of the hub's cache, or a file
+// written by [Pack]. An empty path is the small model embedded in the program, which knows only
+// drawn scenes.
 //
-// The files stay in use until Close. If one is cut short meanwhile, requests fail with
+// The files stay in use until Close. If one of them is cut short before that, requests fail with
 // [errs.ErrDamaged]; if weights are overwritten, requests compute with the new bytes.
 //
-// Every weight is bound by name and shape. The error is an [errs.ModelError] when the
-// files do not make a model (it lists everything that does not fit), an
-// [errs.OptionError] when an option is refused, an [errs.MemoryError] when the weights
-// do not fit into memory, or the cause of ctx.
+// Every weight is bound by name and shape. The error is an [errs.ModelError] when the files do not
+// make a model (it lists everything that does not fit), an [errs.OptionError] when an option is
+// refused, an [errs.MemoryError] when the weights do not fit into memory, or the cause of ctx.
 func Open(ctx context.Context, path string, options ...Option) (*Model, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
@@ -63,10 +61,9 @@ func Open(ctx context.Context, path string, options ...Option) (*Model, error) {
 	return &Model{e: e}, nil
 }
 
-// Pack writes the model at path, as Open takes it, to w as one file that is ready
-// to run: its weights have the types that the options say. Open refuses a packed
-// file that is damaged, cut short, or older than the files it was made from. The
-// errors are Open's, and w's own.
+// Pack writes the model at path, which is a path for Open, to w as one file that opens quickly: its
+// weights already have the types that the options set. Open refuses a packed file that is damaged,
+// cut short, or older than its source files. The errors are those of Open and of w.
 func Pack(ctx context.Context, path string, w io.Writer, options ...Option) error {
 	if err := context.Cause(ctx); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"github.com/restore-vlm/restore/errs"
 )
 
-// embedded opens the model that is part of the program.
+// embedded opens the embedded model.
 func embedded(t *testing.T) *restore.Model {
 	t.Helper()
 	m, err := restore.Open(t.Context(), "")
@@ -86,7 +86,7 @@ func TestStreamLeft(t *testing.T) {
 	}
 }
 
-// Ensure that a conversation refuses a reduction that is not its own.
+// Ensure that a conversation refuses a reduction that differs from its own.
 func TestConversationReduction(t *testing.T) {
 	c, err := embedded(t).NewConversation(&restore.Reduction{Base: "holov", NVis: 64})
 	if err != nil {
@@ -106,7 +106,7 @@ func TestConversationReduction(t *testing.T) {
 	}
 }
 
-// Ensure that each way of giving a picture refuses what is none, with a type to branch on.
+// Ensure that each way of giving a picture refuses bad data with a type to branch on.
 func TestPictures(t *testing.T) {
 	dir := t.TempDir()
 	empty := filepath.Join(dir, "empty.png")
@@ -163,7 +163,8 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// Ensure that a reduction says what is wrong with it, however it was given.
+// Ensure that the error for a bad reduction names the option, whether the reduction comes from
+// fields or from JSON.
 func TestReductionErrors(t *testing.T) {
 	m := embedded(t)
 	for name, r := range map[string]*restore.Reduction{
@@ -200,7 +201,7 @@ func TestReductionErrors(t *testing.T) {
 	}
 }
 
-// Ensure that Close ends a stream, and that whatever is asked after it is refused.
+// Ensure that Close ends a stream, and that every later call is refused.
 func TestClose(t *testing.T) {
 	m, err := restore.Open(t.Context(), "")
 	if err != nil {
@@ -231,8 +232,8 @@ func TestClose(t *testing.T) {
 	m.Info()
 }
 
-// Ensure that sampling fields without effect are refused by name, and that they are taken where
-// they have one.
+// Ensure that sampling fields without effect are refused by name, and accepted where they have an
+// effect.
 func TestSamplingWithoutEffect(t *testing.T) {
 	m := embedded(t)
 	for name, s := range map[string]restore.Sampling{

@@ -8,10 +8,9 @@
 //		return
 //	}
 //
-// Compare a sentinel with [errors.Is], find a type with [errors.As]: all of them reach
-// the caller wrapped. The text names the package and the subject; the type has the
-// numbers. No text names a command-line flag or a JSON field: the command and the server
-// add those from Name.
+// Compare a sentinel with [errors.Is] and find a type with [errors.As], because callers receive all
+// of them wrapped. The text names the package and the subject; the type has the numbers. No text
+// names a command-line flag or a JSON field: the command and the server add those from Name.
 //
 // Cancellation has no error of its own: a call whose context ends returns its result so
 // far and [context.Cause] of that context.
@@ -28,23 +27,22 @@ var (
 	// Close ended.
 	ErrClosed = errors.New("the model is closed")
 
-	// ErrQueueFull is returned when a request would have to wait and the queue of waiting
-	// requests is full.
+	// ErrQueueFull is returned when a request would have to wait and the queue is full.
 	ErrQueueFull = errors.New("the queue is full")
 
-	// ErrInternal is returned when a request ended in a fault of this program. The
-	// text has no details of the fault; other requests go on.
+	// ErrInternal is returned when a request hits a bug in this program. The text has no details of
+	// it; other requests continue.
 	ErrInternal = errors.New("internal error")
 
-	// ErrNotFinite is returned when weights, activations or logits hold NaN or an
-	// infinity, so that no answer can be given.
+	// ErrNotFinite is returned when weights, activations or logits hold NaN or an infinity, so that
+	// there is no answer.
 	ErrNotFinite = errors.New("not finite")
 
-	// ErrNotFound is returned when a model, or a file of one, does not exist.
+	// ErrNotFound is returned when a model, or one of its files, does not exist.
 	ErrNotFound = errors.New("not found")
 
-	// ErrUnsupported is returned when a model or a file is of a kind that this
-	// program does not read. The text names the kind and those that it reads.
+	// ErrUnsupported is returned when this program cannot read that kind of model or file. The text
+	// names the kind and the supported ones.
 	ErrUnsupported = errors.New("not supported")
 
 	// ErrDamaged is returned when a file is cut short, fails its checksum, or
@@ -58,8 +56,8 @@ type Fault uint8
 // What may be wrong with an option.
 const (
 	Invalid  Fault = iota // no such value
-	TooSmall              // a number below the least
-	TooLarge              // a number above the most
+	TooSmall              // a number below the minimum
+	TooLarge              // a number above the maximum
 	Unknown               // no such option
 	Useless               // a value that would change nothing
 	Conflict              // a value that another option forbids
@@ -76,8 +74,7 @@ type OptionError struct {
 	Fault Fault
 }
 
-// Error returns "NAME: got GOT, want WANT (WHY)", or "NAME: got GOT, which has no
-// effect WHY".
+// Error returns "NAME: got GOT, want WANT (WHY)", or "NAME: got GOT, which has no effect WHY".
 func (e *OptionError) Error() string { return e.Text(e.Name) }
 
 // Text is Error with another name for the option, for example a flag.
@@ -99,13 +96,13 @@ func (e *OptionError) Text(name string) string {
 	return b.String()
 }
 
-// ContextError is returned when a prompt does not fit into the model's context. The
-// context is measured in positions: with original positions a reduced picture spans as
-// many as it had tokens.
+// ContextError is returned when a prompt does not fit into the model's context. The context is
+// measured in positions: with original positions a reduced picture spans as many positions as it
+// had tokens.
 type ContextError struct {
-	PromptTokens int // rows that the decoder would read
+	PromptTokens int // rows for the decoder
 	Positions    int // positions that they span
-	Context      int // the most positions
+	Context      int // the model's limit of positions
 }
 
 // Error says both numbers and what to do.
@@ -115,8 +112,8 @@ func (e *ContextError) Error() string {
 		e.Positions, e.Context)
 }
 
-// MemoryError is returned when something does not fit into the memory that it may
-// take. Nothing of it is allocated then.
+// MemoryError is returned when something does not fit into the allowed memory. It is returned
+// before any of that memory is allocated.
 type MemoryError struct {
 	What       string // as in "keys and values of the request"
 	Need, Have int64  // bytes
@@ -139,20 +136,20 @@ type PictureFault uint8
 // What may be wrong with a picture.
 const (
 	Undecodable   PictureFault = iota // damaged, or no picture
-	UnknownFormat                     // a format that is not read
+	UnknownFormat                     // an unsupported format
 	EmptyPicture                      // no bytes, or no pixels
 	TooManyPixels                     // Got and Limit are pixels
 	TooManyBytes                      // Got and Limit are bytes
 	BadShape                          // sides that the model cannot take
 )
 
-// PictureError is returned when a picture is refused. If its header shows what is wrong,
-// no memory for its pixels is allocated.
+// PictureError is returned when a picture is refused. If its header shows the fault, no memory for
+// its pixels is allocated.
 type PictureError struct {
 	Index         int // of the picture in its request, from 0; -1 outside of a request
 	Fault         PictureFault
 	Width, Height int   // pixels; 0 where not known
-	Got, Limit    int64 // of TooManyPixels and TooManyBytes
+	Got, Limit    int64 // with TooManyPixels and TooManyBytes
 	Err           error // the text; never nil
 }
 
@@ -167,10 +164,10 @@ func (e *PictureError) Error() string {
 // Unwrap returns Err.
 func (e *PictureError) Unwrap() error { return e.Err }
 
-// ModelError is returned when the files of a model cannot be opened or read. Its
-// cause wraps ErrNotFound, ErrUnsupported or ErrDamaged where one of them applies.
+// ModelError is returned when the files of a model cannot be opened or read. Its cause wraps
+// ErrNotFound, ErrUnsupported or ErrDamaged where one of them applies.
 type ModelError struct {
-	Path string // as it was given, or of the file
+	Path string // the given path, or the file's
 	Err  error  // never nil
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/restore-vlm/restore/errs"
 )
 
-// Ensure that each text names the subject, what was met and what would do.
+// Ensure that each text names the subject, the value and the accepted values.
 func TestTexts(t *testing.T) {
 	for want, err := range map[string]error{
 		"n-vis: got 577, want at most 576 (the picture's tokens)": &errs.OptionError{
@@ -32,7 +32,7 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-// Ensure that a cause is found below the types that wrap one.
+// Ensure that errors.Is and errors.As find the cause in wrapped errors.
 func TestUnwrap(t *testing.T) {
 	err := fmt.Errorf("open: %w", &errs.ModelError{
 		Path: "/m", Err: fmt.Errorf("config.json: %w", errs.ErrDamaged),

@@ -21,24 +21,24 @@ import (
 const (
 	exitOK      = 0
 	exitFailure = 1 // the work failed, or Ctrl-C cut it short
-	exitUsage   = 2 // the command line or an environment twin is wrong; nothing was done
+	exitUsage   = 2 // the command line or a flag's variable is wrong; nothing was done
 )
 
-// app is the world as a command sees it; tests hand in buffers.
+// app is the environment of a command; tests use buffers.
 type app struct {
 	in       io.Reader
-	out, err io.Writer // out carries results only
+	out, err io.Writer // out is for results only
 	getenv   func(string) string
 
-	stdinRead bool // something was read from in
+	stdinRead bool // some of in was read
 
 	interrupts interrupts
 	partial    partial
-	shown      atomic.Pointer[meter] // the newest one
+	shown      atomic.Pointer[meter] // the newest meter
 }
 
-// execute runs one command line and returns the exit code. An error becomes one line on a.err;
-// a usage error adds where to look.
+// execute runs one command line and returns the exit code. It prints an error as one line on a.err;
+// after a usage error it also names the help command.
 func execute(ctx context.Context, a *app, args []string) int {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -53,8 +53,8 @@ func execute(ctx context.Context, a *app, args []string) int {
 		if cmd, err = attempt(ctx, a, args); ctx.Err() != nil || out.written || a.stdinRead {
 			break
 		}
-		// A twin that has no effect in this command serves others: it is as if it were not set.
-		useless := uselessTwin(cmd.Flags(), err)
+		// A variable without effect in this command may serve other commands: ignore it.
+		useless := uselessVariable(cmd.Flags(), err)
 		if useless == nil {
 			break
 		}
@@ -97,22 +97,22 @@ func attempt(ctx context.Context, a *app, args []string) (*cobra.Command, error)
 	return root.ExecuteContextC(ctx)
 }
 
-// unknownCommand refuses a misspelt command before its flags, which would be those of
-// another one.
+// unknownCommand refuses a misspelt command before its flags are parsed, because they would be
+// parsed as flags of another command.
 func unknownCommand(root *cobra.Command, args []string) (*cobra.Command, error) {
 	cmd, rest, err := root.Find(args)
 	if err != nil || !cmd.HasAvailableSubCommands() || len(rest) == 0 ||
 		strings.HasPrefix(rest[0], "-") {
-		return cmd, nil // what else is wrong is found when it runs
+		return cmd, nil // other errors are found when it runs
 	}
 	if cmd == root &&
 		(rest[0] == "help" || rest[0] == "completion" || strings.HasPrefix(rest[0], "__complete")) {
-		return cmd, nil // cobra's own
+		return cmd, nil // a command of cobra
 	}
 	return cmd, noArgs(cmd, rest[:1])
 }
 
-// flagFor names the flags that would help against an error of the library, which knows none.
+// flagFor names the flags that would avoid an error of the library; library errors name no flags.
 func flagFor(err error) string {
 	var pic *errs.PictureError
 	var full *errs.ContextError
@@ -128,14 +128,14 @@ func flagFor(err error) string {
 	return ""
 }
 
-// errorLine words err in one line: a flag whose value came from the environment is called by
-// its variable, and a misspelt word is answered with the one that was probably meant.
+// errorLine writes err in one line. If a flag's value came from the environment, it names the
+// variable. For a misspelt word it suggests the word that was probably meant.
 func errorLine(fs *pflag.FlagSet, err error) string {
 	line := strings.TrimPrefix(oneLine(flagged(fs, err)+flagFor(err)), "restore: ")
 	fs.VisitAll(func(f *pflag.Flag) {
 		if _, env := f.Annotations[fromEnvironment]; env {
 			line = replaceWord(line, "--"+f.Name, envName(f))
-			// the library's name of the option
+			// the library's name for the option
 			if rest, ok := strings.CutPrefix(line, f.Name+": "); ok {
 				line = envName(f) + ": " + rest
 			}
@@ -144,7 +144,7 @@ func errorLine(fs *pflag.FlagSet, err error) string {
 	return line + suggestion(fs, line)
 }
 
-// flagged is the text of err, with the flag's name for the name of the library's option.
+// flagged is the text of err with the flag's name instead of the library's option name.
 func flagged(fs *pflag.FlagSet, err error) string {
 	var o *errs.OptionError
 	if !errors.As(err, &o) || fs.Lookup(o.Name) == nil {
@@ -155,7 +155,7 @@ func flagged(fs *pflag.FlagSet, err error) string {
 	return before + o.Text("--"+o.Name) + after
 }
 
-// replaceWord replaces word in s where it is not the beginning of a longer one.
+// replaceWord replaces word in s, except at the beginning of a longer word.
 func replaceWord(s, word, by string) string {
 	var b strings.Builder
 	for {
@@ -173,7 +173,7 @@ func replaceWord(s, word, by string) string {
 	}
 }
 
-// usageError marks an error that a different command line would avoid.
+// usageError marks an error in the command line.
 type usageError struct{ err error }
 
 func (u *usageError) Error() string { return u.err.Error() }
@@ -182,8 +182,8 @@ func (u *usageError) Unwrap() error { return u.err }
 // usagef formats a usage error.
 func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
-// oneLine folds line breaks, and makes other control characters, which a file name may hold,
-// harmless for a terminal.
+// oneLine joins lines, and replaces other control characters, which file names may contain, so that
+// they cannot affect a terminal.
 func oneLine(s string) string {
 	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' }),
 		"; ")
@@ -202,7 +202,7 @@ func newRoot(a *app) *cobra.Command {
 		Short: "Ask about pictures; read 64 visual tokens instead of 576",
 		Long: `restore answers questions about pictures with LLaVA-like models that read few visual tokens.
 
-Every flag has a twin in the environment; a flag wins over its twin, the twin over the default.
+Every flag can also be set by an environment variable. A flag wins over its variable, the variable over the default.
 Exit codes: 0 success, 1 failure (or cut short by Ctrl-C), 2 wrong usage.`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
@@ -232,7 +232,7 @@ Exit codes: 0 success, 1 failure (or cut short by Ctrl-C), 2 wrong usage.`,
 	return root
 }
 
-// flagError words what pflag says about a flag the way all our errors are worded.
+// flagError gives errors of pflag this program's wording.
 func flagError(err error) error {
 	var bad *pflag.InvalidValueError
 	var option *errs.OptionError
@@ -246,7 +246,7 @@ func flagError(err error) error {
 	return &usageError{err}
 }
 
-// kind says in words what a flag takes.
+// kind describes the values of a flag.
 func kind(f *pflag.Flag) string {
 	switch t := f.Value.Type(); t {
 	case "int", "int32", "int64":
@@ -265,7 +265,7 @@ func kind(f *pflag.Flag) string {
 }
 
 // noArgs refuses positional arguments; for a command with subcommands the argument is a misspelt
-// one.
+// subcommand.
 func noArgs(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0:
@@ -283,12 +283,12 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return usagef("%s: unexpected argument, got %q, want flags only", path(cmd), args[0])
 }
 
-// path names a command in errors: "inspect chat".
+// path is the name of a command in errors, as in "inspect chat".
 func path(cmd *cobra.Command) string {
 	return strings.TrimPrefix(cmd.CommandPath(), "restore ")
 }
 
-// group is a command that only holds others.
+// group is a command that only has subcommands.
 func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 	g := &cobra.Command{
 		Use:   use,
@@ -304,14 +304,14 @@ func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 
 // Keys of a flag's annotations.
 const (
-	fromEnvironment = "from-environment" // the value came from the environment twin
-	// what applies when the flag is not given, where that is not its zero value
+	fromEnvironment = "from-environment" // the value came from the environment variable
+	// the default to show, if it is not the flag's zero value
 	applies = "applies"
-	choices = "choices" // the values that it takes
+	choices = "choices" // the allowed values
 )
 
-// writeHelp prints a command's help: what it does, how it is called, and each flag with its default
-// and its twin.
+// writeHelp prints a command's help: what it does, its usage, and each flag with its default and
+// its environment variable.
 func writeHelp(w io.Writer, cmd *cobra.Command) {
 	text := cmd.Long
 	if text == "" {
@@ -343,7 +343,7 @@ func writeHelp(w io.Writer, cmd *cobra.Command) {
 	if !hasFlags(cmd) {
 		return
 	}
-	fmt.Fprint(w, "\nFlags (default, environment twin):\n")
+	fmt.Fprint(w, "\nFlags (default, environment variable):\n")
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if f.Hidden || f.Name == "help" {
 			return
@@ -379,7 +379,7 @@ func hasFlags(cmd *cobra.Command) (found bool) {
 	return found
 }
 
-// isTerminal reports whether v is a file that a person looks at or types into.
+// isTerminal reports whether v is a terminal.
 func isTerminal(v any) bool {
 	f, ok := unwrap(v).(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))

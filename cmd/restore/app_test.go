@@ -201,8 +201,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// Ensure that the help of every command names each flag, its default and its environment twin, on
-// stdout.
+// Ensure that the help of every command names each flag, its default and its environment variable,
+// on stdout.
 func TestHelp(t *testing.T) {
 	root := newRoot(&app{})
 	var visit func(c *cobra.Command, args []string)
@@ -212,8 +212,8 @@ func TestHelp(t *testing.T) {
 			t.Errorf("%v --help: exit %d, stderr %q", args, r.code, r.err)
 		}
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			if hasTwin(f) && !strings.Contains(r.out, "env "+envName(f)+")") {
-				t.Errorf("%v --help: --%s is not explained with its twin", args, f.Name)
+			if hasVariable(f) && !strings.Contains(r.out, "env "+envName(f)+")") {
+				t.Errorf("%v --help: --%s is not explained with its variable", args, f.Name)
 			}
 		})
 		for _, s := range c.Commands() {
@@ -236,8 +236,8 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// Ensure that a flag wins over its twin, the twin over the default, and that a twin that cannot be
-// used is named.
+// Ensure that a flag wins over its variable, the variable over the default, and that an unusable
+// variable is named.
 func TestEnvironment(t *testing.T) {
 	for name, c := range map[string]struct {
 		env      map[string]string
@@ -248,20 +248,20 @@ func TestEnvironment(t *testing.T) {
 		compat   string
 		restored bool
 	}{
-		"defaults":                        {nil, nil, 64, 0, "holov", "", true},
-		"twin":                            {map[string]string{"RESTORE_N_VIS": "32", "RESTORE_BASE": "grid"}, nil, 32, 0, "grid", "", true},
-		"drawn":                           {nil, []string{"--base", "random"}, 64, 0, "random", "", true},
-		"base twin and a switch":          {map[string]string{"RESTORE_BASE": "none"}, []string{"--gamma", "0.25"}, 64, 0, "holov", "", true},
-		"gamma twin without RESTORE":      {map[string]string{"RESTORE_GAMMA": "0.25"}, []string{"--restore=false"}, 64, 0, "holov", "", false},
-		"budget twin and a schedule":      {map[string]string{"RESTORE_N_VIS": "32"}, []string{"--base", "fastv", "--schedule", "2:9"}, 0, 0, "fastv", "", true},
-		"a leading zero":                  {nil, []string{"--n-vis", "064"}, 64, 0, "holov", "", true},
-		"empty twin":                      {map[string]string{"RESTORE_N_VIS": ""}, nil, 64, 0, "holov", "", true},
-		"flag over twin":                  {map[string]string{"RESTORE_N_VIS": "32"}, []string{"--n-vis", "16"}, 16, 0, "holov", "", true},
-		"ratio over default":              {nil, []string{"--keep-ratio", "0.25"}, 0, 0.25, "holov", "", true},
-		"ratio flag over budget twin":     {map[string]string{"RESTORE_N_VIS": "32"}, []string{"--keep-ratio", "0.25"}, 0, 0.25, "holov", "", true},
-		"budget flag over ratio twin":     {map[string]string{"RESTORE_KEEP_RATIO": "0.5"}, []string{"--n-vis", "9"}, 9, 0, "holov", "", true},
-		"boolean twin":                    {map[string]string{"RESTORE_OVER_BASE": "false", "RESTORE_COMPAT": "released"}, nil, 64, 0, "holov", "released", false},
-		"twins of a reduction turned off": {map[string]string{"RESTORE_COMPAT": "paper", "RESTORE_N_VIS": "5"}, []string{"--base", "none"}, 0, 0, "none", "", false},
+		"defaults":                            {nil, nil, 64, 0, "holov", "", true},
+		"variable":                            {map[string]string{"RESTORE_N_VIS": "32", "RESTORE_BASE": "grid"}, nil, 32, 0, "grid", "", true},
+		"drawn":                               {nil, []string{"--base", "random"}, 64, 0, "random", "", true},
+		"base variable and a switch":          {map[string]string{"RESTORE_BASE": "none"}, []string{"--gamma", "0.25"}, 64, 0, "holov", "", true},
+		"gamma variable without RESTORE":      {map[string]string{"RESTORE_GAMMA": "0.25"}, []string{"--restore=false"}, 64, 0, "holov", "", false},
+		"budget variable and a schedule":      {map[string]string{"RESTORE_N_VIS": "32"}, []string{"--base", "fastv", "--schedule", "2:9"}, 0, 0, "fastv", "", true},
+		"a leading zero":                      {nil, []string{"--n-vis", "064"}, 64, 0, "holov", "", true},
+		"empty variable":                      {map[string]string{"RESTORE_N_VIS": ""}, nil, 64, 0, "holov", "", true},
+		"flag over variable":                  {map[string]string{"RESTORE_N_VIS": "32"}, []string{"--n-vis", "16"}, 16, 0, "holov", "", true},
+		"ratio over default":                  {nil, []string{"--keep-ratio", "0.25"}, 0, 0.25, "holov", "", true},
+		"ratio flag over budget variable":     {map[string]string{"RESTORE_N_VIS": "32"}, []string{"--keep-ratio", "0.25"}, 0, 0.25, "holov", "", true},
+		"budget flag over ratio variable":     {map[string]string{"RESTORE_KEEP_RATIO": "0.5"}, []string{"--n-vis", "9"}, 9, 0, "holov", "", true},
+		"boolean variable":                    {map[string]string{"RESTORE_OVER_BASE": "false", "RESTORE_COMPAT": "released"}, nil, 64, 0, "holov", "released", false},
+		"variables of a reduction turned off": {map[string]string{"RESTORE_COMPAT": "paper", "RESTORE_N_VIS": "5"}, []string{"--base", "none"}, 0, 0, "none", "", false},
 	} {
 		var r reductionFlags
 		fs := pflag.NewFlagSet(name, pflag.ContinueOnError)
@@ -283,12 +283,12 @@ func TestEnvironment(t *testing.T) {
 	r := with(context.Background(), map[string]string{"RESTORE_N_VIS": "many"}, "", "run", "-p",
 		"?")
 	if r.code != exitUsage || !strings.Contains(r.err, `RESTORE_N_VIS: got "many", want a whole number`) {
-		t.Errorf("unusable twin: exit %d, stderr %q", r.code, r.err)
+		t.Errorf("unusable variable: exit %d, stderr %q", r.code, r.err)
 	}
 	r = with(context.Background(),
 		map[string]string{"RESTORE_N_VIS": "9", "RESTORE_KEEP_RATIO": "0.5"}, "", "run", "-p", "?")
 	if r.code != exitUsage || !strings.Contains(r.err, "one budget") {
-		t.Errorf("two twins: exit %d, stderr %q", r.code, r.err)
+		t.Errorf("two variables: exit %d, stderr %q", r.code, r.err)
 	}
 }
 

@@ -32,9 +32,9 @@ func newAttention(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "attention",
 		Short: "Plot how much attention visual tokens receive in each layer",
-		Long: `Read a question about pictures in full, reduced, and reduced with RESTORE, and show the share of attention that visual rows receive in each
-layer of the decoder (the paper's Figures 2 and 5): as the mean over heads, with visual rows as queries, and with the rows of text after
-the picture. Reduced rows are counted with their places renumbered, at their original places, and with RESTORE at both.`,
+		Long: `Read a question about pictures with all tokens, reduced, and reduced with RESTORE, and show the share of attention that visual rows receive in
+each layer of the decoder (the paper's Figures 2 and 5). The share is a mean over heads: once with the visual rows as queries, once with the text rows
+after the picture. The reduced pictures are read with renumbered positions and with original positions, each with and without RESTORE.`,
 		Example: `  restore attention --image cat.jpg -p "What is there?" --out attention.svg
   restore attention -m DIR --image cat.jpg -p "What is there?" --base divprune --n-vis 128 --json`,
 		Args: noArgs,
@@ -74,7 +74,7 @@ the picture. Reduced rows are counted with their places renumbered, at their ori
 	return cmd
 }
 
-// attentionRun is one way of reading the picture and what came of it.
+// attentionRun is one way to read the picture, and its attention shares.
 type attentionRun struct {
 	Name      string              `json:"name"`
 	Reduction *methods.Options    `json:"-"`
@@ -82,7 +82,7 @@ type attentionRun struct {
 	Tokens    int                 `json:"n_vis"`
 }
 
-// attentionJSON is what --json prints.
+// attentionJSON is the output of --json.
 type attentionJSON struct {
 	Model string         `json:"model"`
 	Base  string         `json:"base"`
@@ -156,7 +156,8 @@ func (o *attentionOptions) run(ctx context.Context, a *app, gamma bool) error {
 	return file.writePlot(attentionPanels(runs))
 }
 
-// writeAttention prints, for both kinds of query, a line a layer and a column a run, in percent.
+// writeAttention prints a table for each kind of query, in percent: one line per layer, one column
+// per run.
 func writeAttention(w io.Writer, runs []attentionRun) error {
 	rows := [][]string{{"QUERIES", "LAYER"}}
 	for _, r := range runs {
@@ -174,7 +175,7 @@ func writeAttention(w io.Writer, runs []attentionRun) error {
 	return columns(w, rows)
 }
 
-// of returns the shares with the queries of a kind, by layer.
+// of returns the shares by layer, with queries of one kind.
 func (r *attentionRun) of(kind string) []float64 {
 	if kind == "visual" {
 		return r.Share.Visual

@@ -33,7 +33,7 @@ type batchOptions struct {
 	unordered, strict bool
 }
 
-// batchParallel is how many requests of a file are answered at once: more than a server's,
+// batchParallel is how many requests of a file are answered at once: more than a server's default,
 // because nobody waits for the first word of an answer.
 const batchParallel = 16
 
@@ -41,13 +41,13 @@ func newBatch(a *app) *cobra.Command {
 	o := new(batchOptions)
 	cmd := &cobra.Command{
 		Use:   "batch",
-		Short: "Answer a file of requests, and go on where it was killed",
-		Long: `Answer a file of requests in OpenAI's batch format: each line of --in is {"custom_id", "method", "url", "body"}, with the addresses
-and bodies of 'restore serve'. For each, one line {"id", "custom_id", "response", "error"} is written to --out, in the same order.
+		Short: "Answer a file of requests; a killed run can continue",
+		Long: `Answer a file of requests in OpenAI's batch format: each line of --in is {"custom_id", "method", "url", "body"}, with the URLs
+and bodies of 'restore serve'. For each line, one line {"id", "custom_id", "response", "error"} is written to --out, in the same order.
 
-A request that is refused is a response with its status; a line that cannot be read is an error, and the run goes on. Every result
-is kept in the journal from the moment it is there: killed at any moment, the same command goes on where it was and asks nothing
-twice. Requests about one picture are asked one after the other, so that it is read once. The summary on stdout is JSON; the
+A refused request gives a response with its status. A line that cannot be read gives an error, and the run continues. Every result is
+written to the journal at once: after a kill at any moment, the same command continues where it stopped and asks no request twice.
+Requests about the same picture run next to each other, so that it is read once. The summary on stdout is JSON; the
 exit code is 0 when every line has a result.`,
 		Example: `  restore batch --in requests.jsonl --out results.jsonl
   restore batch --in requests.jsonl --out results.jsonl -m DIR --quant q4 --n-vis 64 --media-path pictures`,
@@ -59,9 +59,9 @@ exit code is 0 when every line has a result.`,
 	fs.StringVar(&o.out, "out", "", "write results to this `file`")
 	fs.StringVar(&o.journal, "journal", "", "keep answers in this `folder`")
 	fs.Lookup("journal").Annotations = map[string][]string{applies: {"--out and .journal"}}
-	fs.BoolVar(&o.unordered, "unordered", false, "write results as they come")
-	fs.BoolVar(&o.strict, "strict", false, "end the run at a line that cannot be read")
-	o.nats.add(fs, "spread the work over the workers that are reached", true)
+	fs.BoolVar(&o.unordered, "unordered", false, "write results in order of completion")
+	fs.BoolVar(&o.strict, "strict", false, "stop at a line that cannot be read")
+	o.nats.add(fs, "let the workers at this address answer", true)
 	o.answering.add(fs)
 	o.answering.parallel, o.answering.throughput = batchParallel, true
 	fs.Lookup("parallel").DefValue = fmt.Sprint(batchParallel)
@@ -69,7 +69,7 @@ exit code is 0 when every line has a result.`,
 	return cmd
 }
 
-// check refuses wrong flags before anything is opened.
+// check refuses wrong flags before any file is opened.
 func (o *batchOptions) check() error {
 	switch {
 	case o.in == "":
@@ -88,7 +88,7 @@ func (o *batchOptions) check() error {
 	return o.answering.check()
 }
 
-// Bytes of a request's body, and of a line of the input, which holds one.
+// Limits in bytes of a request's body, and of an input line, which contains one.
 const (
 	batchBody = 64 * mb
 	batchLine = batchBody + 1*mb
@@ -140,36 +140,37 @@ func (o *batchOptions) run(ctx context.Context, a *app) (err error) {
 	}
 	if errors.Is(err, errInterrupted) {
 		return cutShort(
-			"batch: interrupted; the answers so far are in %s, and the same command goes on",
+			"batch: interrupted; the answers so far are in %s, and the same command continues",
 			o.journal,
 		)
 	}
 	return errors.Join(err, failed)
 }
 
-// answerer is what answers the lines of a batch.
+// answerer answers the lines of a batch.
 type answerer struct {
 	opened
 	asks     batch.Backend
-	settings string // whatever changes answers
-	parallel int    // requests that are asked at once
+	settings string // everything that changes answers
+	parallel int    // requests asked at once
 }
 
-// remoteParallel is how many requests are asked at once of workers elsewhere.
+// remoteParallel is how many requests are asked at once of remote workers.
 const remoteParallel = 512
 
-// open makes what answers: a server without a port, over a model of this process or
-// workers elsewhere. id is the journal's.
+// open makes the answerer: a server without a port, with a model in this process or with remote
+// workers. id is the journal's id.
 func (o *batchOptions) open(ctx context.Context, a *app, id string) (_ *answerer, err error) {
 	log := warnings(a)
 	loader, err := o.answering.loader()
 	if err != nil {
 		return nil, err
 	}
-	// Twice as many are asked as run, so that pictures are decoded while others are answered.
+	// Ask twice as many requests as run, so that pictures are decoded while other requests are
+	// answered.
 	o.answering.queue = 2 * o.answering.parallel
 	out := &answerer{parallel: o.answering.queue}
-	out.then(func() { _ = loader.Close() }) // it was read only
+	out.then(func() { _ = loader.Close() }) // only read from
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, out.close())
@@ -189,7 +190,7 @@ func (o *batchOptions) open(ctx context.Context, a *app, id string) (_ *answerer
 	return out, err
 }
 
-// named gives each request of a file a name, by which a later run finds its result.
+// named gives each request of a file a name, so that a later run finds its result.
 type named struct{ batch.Handler }
 
 // Do implements batch.Backend.
@@ -197,7 +198,7 @@ func (n named) Do(ctx context.Context, r *batch.Request) (*batch.Response, error
 	return n.Handler.Do(fleet.Named(ctx, strconv.Itoa(r.Line)), r)
 }
 
-// inProcess returns a server for requests of this process.
+// inProcess returns a server without a port.
 func (o *answeringFlags) inProcess(
 	b server.Backend,
 	loader *media.Loader,
@@ -213,7 +214,7 @@ func (o *answeringFlags) inProcess(
 	return s
 }
 
-// settings is whatever changes the answers of a model.
+// settings describes everything that changes the answers of a model.
 func (o *answeringFlags) settings(i *server.Info) (string, error) {
 	out, err := json.Marshal(
 		map[string]any{"model": i.ID, "digest": i.Digest, "defaults": i.Defaults,
@@ -224,26 +225,26 @@ func (o *answeringFlags) settings(i *server.Info) (string, error) {
 	return string(out), err
 }
 
-// batchProgress tells how far a file is.
+// batchProgress shows how much of a file is answered.
 type batchProgress struct {
 	meter *meter
-	log   io.Writer // gets a line now and then; nil where a terminal shows the meter
+	log   io.Writer // gets a line periodically; nil if a terminal shows the meter
 	total atomic.Int64
 	stop  chan struct{}
 
 	started, told time.Time
-	marks         []progressMark // of the last minute
+	marks         []progressMark // in the last minute
 }
 
-// progressMark is how many lines were answered at a time.
+// progressMark is the number of answered lines at one time.
 type progressMark struct {
 	at   time.Time
 	done int
 }
 
 const (
-	rateOver  = time.Minute      // time over which the rate is taken
-	tellEvery = 30 * time.Second // off a terminal
+	rateOver  = time.Minute      // period of the rate
+	tellEvery = 30 * time.Second // without a terminal
 )
 
 func newBatchProgress(a *app, in string) *batchProgress {
@@ -262,11 +263,11 @@ func newBatchProgress(a *app, in string) *batchProgress {
 	return p
 }
 
-// count counts the lines of the input, so that the time that is left is known.
+// count counts the lines of the input, to estimate the remaining time.
 func (p *batchProgress) count(in string) {
 	f, err := os.Open(in)
 	if err != nil {
-		return // who reads it says so
+		return // the run itself reports the error
 	}
 	defer f.Close()
 	buf := make([]byte, 1<<20)
@@ -294,7 +295,7 @@ func (p *batchProgress) count(in string) {
 	}
 }
 
-// update takes the counts after a result.
+// update takes the counts after each result.
 func (p *batchProgress) update(s batch.Summary) {
 	now, done := time.Now(), s.Done()
 	if last := p.marks[len(p.marks)-1]; now.Sub(last.at) >= time.Second {

@@ -41,13 +41,13 @@ type benchOptions struct {
 	text, gen  int
 	threads    int
 	repeat     int
-	parallel   int // sequences that run at once; 0: as many as the engine lets
+	parallel   int // sequences that run at once; 0: the engine's limit
 	profile    string
 	peer       string
 	json       bool
 }
 
-// asStored is the plan that keeps weights as the checkpoint has them.
+// asStored is the plan that keeps the types of the checkpoint.
 const asStored = "stored"
 
 func newBench(a *app) *cobra.Command {
@@ -57,9 +57,9 @@ func newBench(a *app) *cobra.Command {
 		Use:   "bench",
 		Short: "Measure the speed of a model, or of a model's shape, on this machine",
 		Long: `Read a drawn picture and random words with several budgets of visual tokens, decode, and print how long each stage takes: medians
-and, after ±, half the span of the repeats. Budgets take turns within a repeat, and the machine's limits are sampled between them, because
-machines are noisy. --shape makes random weights of a published model's shapes, or of a config.json's, in memory; without it and without -m the
-embedded model runs. The share of the products is of the prompt (prefill), the speed-up of the time to the first token.`,
+and, after ±, half the range of the repeats. Budgets run in turns, and the machine's limits are sampled between them, because machines are
+noisy. --shape makes random weights in memory, in the shapes of a published model or of a config.json. Without --shape and -m it measures the
+embedded model. PRODUCTS is a share of the prompt's time (prefill); SPEED-UP compares the times to the first token.`,
 		Example: `  restore bench --shape llava-1.5-7b --quant q4 --n-vis 576,64
   restore bench --shape qwen2.5-vl-3b --patches 1024,4096 --json
   restore bench -m DIR --quant q8,q4
@@ -70,17 +70,18 @@ embedded model runs. The share of the products is of the prompt (prefill), the s
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&o.shape, "shape", "",
-		"a published model's `shape`, or a config.json: weights are random")
+		"random weights in the `shape` of a published model or a config.json")
 	fs.StringVarP(&o.dir, "model", "m", "",
 		"Hugging Face `folder` of a model, or a hub-cache folder")
 	fs.StringSliceVar(&o.quants, "quant", nil,
-		"`types` in which the language model's weights are kept, one after another")
+		"`types` of the language model's weights, measured one after another")
 	fs.StringVar(&o.encoder, "encoder-quant", "",
-		"type in which vision tower and projector are kept")
-	fs.StringVar(&o.cache, "cache-type", "", "type in which keys and values are kept")
+		"type of the vision tower's and projector's weights")
+	fs.StringVar(&o.cache, "cache-type", "", "type of keys and values")
 	fs.StringSliceVar(&o.budgets, "n-vis", nil,
-		"`budgets`: numbers of visual tokens, shares of them (0.25), or all")
-	fs.IntSliceVar(&o.patches, "patches", nil, "`sizes` of the picture, for models that take any")
+		"`budgets`: numbers of visual tokens, shares of the picture's tokens (0.25), or all")
+	fs.IntSliceVar(&o.patches, "patches", nil,
+		"`sizes` of the picture in patches, for models that take any size")
 	fs.StringVar(&o.base, "base", "holov",
 		"how the kept tokens are selected, see 'restore methods'")
 	fs.BoolVar(&o.restore, "restore", true, "merge and calibrate (RESTORE) over the base")
@@ -89,7 +90,7 @@ embedded model runs. The share of the products is of the prompt (prefill), the s
 	fs.IntVarP(&o.threads, "threads", "t", runtime.GOMAXPROCS(0), "compute on `N` threads")
 	fs.IntVar(&o.repeat, "repeat", 3, "measure `N` times")
 	fs.StringVar(&o.profile, "cpu-profile", "",
-		"write where the measured runs spend their time to this `file`, for 'go tool pprof'")
+		"write a processor profile of the measured runs to this `file`, for 'go tool pprof'")
 	fs.StringVar(&o.peer, "peer", "", peerHelp)
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	for name, v := range map[string][2]string{
@@ -144,15 +145,15 @@ embedded model runs. The share of the products is of the prompt (prefill), the s
 	return cmd
 }
 
-// bench is a run of `restore bench`.
+// bench is one run of `restore bench`.
 type bench struct {
 	o       *benchOptions
 	shape   *shape
 	budgets []benchBudget
-	patches []int // [0] where the model's pictures have one size
+	patches []int // [0] if the model's pictures have one size
 	encoder string
 	peer    *peer        // nil without --peer
-	profile bytes.Buffer // of the first plan's runs
+	profile bytes.Buffer // profile of the first plan's runs
 }
 
 // cache is the type of keys and values.
@@ -166,14 +167,14 @@ func (b *bench) cache() string {
 	return "f32"
 }
 
-// benchBudget is one of --n-vis.
+// benchBudget is one budget of --n-vis.
 type benchBudget struct {
 	text  string
-	count int     // of tokens; 0: not given so
-	share float64 // of all; 0: not given so; 1: all
+	count int     // number of tokens; 0: not given as a number
+	share float64 // share of all tokens; 0: not given as a share; 1: all
 }
 
-// of is about how many of tokens the budget keeps.
+// of is roughly how many of tokens the budget keeps.
 func (n benchBudget) of(tokens int) int {
 	if n.count > 0 {
 		return n.count
@@ -195,7 +196,7 @@ func parseBudget(s string) (benchBudget, error) {
 		"share up to 1, or all", s, benchMaxPatches)
 }
 
-// prepare checks the flags and fills in what was not given.
+// prepare checks the flags and sets the defaults.
 func (o *benchOptions) prepare() (*bench, error) {
 	b := &bench{o: o}
 	if o.shape != "" && o.dir != "" {
@@ -293,7 +294,7 @@ func (o *benchOptions) loadShape() (*shape, error) {
 	return s, s.parse(ck.About().Name)
 }
 
-// open loads the model, or makes it.
+// open loads the model, or makes random weights.
 func (b *bench) open(a *app, quant string, work *nn.Work) (*engine.Engine, error) {
 	o := engine.Options{
 		Threads: b.o.threads, EncoderQuant: b.encoder, CacheType: b.cache(),
@@ -326,7 +327,7 @@ func (b *bench) open(a *app, quant string, work *nn.Work) (*engine.Engine, error
 	return m, err
 }
 
-// benchCell is one row of the result with its samples.
+// benchCell is one row of the result and its samples.
 type benchCell struct {
 	quant   string
 	patches int
@@ -334,7 +335,7 @@ type benchCell struct {
 	tokens  int // before reduction
 	runs    []*lab.Measurement
 	times   *lab.Times
-	// per run, the rate of reading memory just before and after it, which changes from minute to
+	// per run, the memory read rate just before and after it, because it changes from minute to
 	// minute
 	read  []float64
 	rss   int64
@@ -398,8 +399,8 @@ func (b *bench) measure(
 		if err != nil {
 			return nil, err
 		}
-		// the first budget once, unmeasured: it touches the weights and the workspace, and tells
-		// how many tokens the picture has
+		// Run the first budget once without measuring: it touches the weights and the workspace,
+		// and shows how many tokens the picture has.
 		warm, err := lab.Measure(ctx, m, lab.MeasureRequest{
 			Image: pic, Reduce: b.reduction(b.budgets[0], 0), Text: b.o.text, Steps: b.o.gen,
 		})
@@ -424,7 +425,7 @@ func (b *bench) measure(
 			cells = append(cells, c)
 		}
 	}
-	// what loading and the first runs left does not count
+	// do not count memory left over from loading and the first runs
 	debug.FreeOSMemory()
 	if b.o.profile != "" && len(out.Plans) == 1 { // the first plan's
 		if err := pprof.StartCPUProfile(&b.profile); err != nil {
@@ -445,7 +446,7 @@ func (b *bench) measure(
 	return cells, nil
 }
 
-// turn measures one cell once, and --peer before or after it in turn.
+// turn measures one cell once, and --peer before or after it, in alternation.
 func (b *bench) turn(
 	ctx context.Context, m *engine.Engine, c *benchCell, i int, limits *machineLimits,
 ) error {
@@ -479,7 +480,7 @@ func (b *bench) once(
 	if err != nil {
 		return err
 	}
-	before := len(limits.read) - limitSamples // what the run before left
+	before := len(limits.read) - limitSamples // samples taken after the previous run
 	resetPeakRSS()
 	run, err := lab.Measure(ctx, m, lab.MeasureRequest{
 		Image: pic, Reduce: b.reduction(c.budget, c.tokens), Text: b.o.text, Steps: b.o.gen,
@@ -495,7 +496,7 @@ func (b *bench) once(
 	return nil
 }
 
-// reduction are the options of a budget; of all tokens none.
+// reduction returns the options of a budget; none for all tokens.
 func (b *bench) reduction(n benchBudget, tokens int) methods.Options {
 	if n.share == 1 || tokens > 0 && n.count == tokens {
 		return methods.Options{Base: "none"}
@@ -503,7 +504,7 @@ func (b *bench) reduction(n benchBudget, tokens int) methods.Options {
 	return methods.Options{Base: b.o.base, Restore: b.o.restore, NVis: n.count, KeepRatio: n.share}
 }
 
-// machineLimits samples what the machine can do, between measurements.
+// machineLimits samples the machine's limits between measurements.
 type machineLimits struct {
 	pool                   *kernel.Pool
 	work                   *nn.Work
@@ -517,21 +518,21 @@ func newMachineLimits(threads int) *machineLimits {
 
 func (l *machineLimits) close() { l.pool.Close() }
 
-// How much one sample of every limit takes.
+// Amounts of work in one sample of every limit.
 const (
 	limitTime    = 1500 * time.Microsecond
 	limitSamples = 6
 )
 
-// limitBytes is what one reads: beyond any share that a last-level cache may keep of it. Tests
-// lower it.
+// limitBytes is the memory read in one sample: more than any last-level cache keeps. Tests lower
+// it.
 var limitBytes = 256 << 20
 
 func (l *machineLimits) sample() {
 	var memory kernel.Memory
 	defer memory.Free()
 	buf := memory.Bytes(limitBytes)
-	// so that every address has its own page
+	// touch every page, so that each address has its own memory
 	l.pool.Run(limitBytes>>20, func(i int) { clear(buf[i<<20 : (i+1)<<20]) })
 	for range limitSamples {
 		l.fma = append(l.fma, kernel.SamplePeak(l.pool, kernel.F32, limitTime))
@@ -542,8 +543,8 @@ func (l *machineLimits) sample() {
 	}
 }
 
-// limitQuantile of its samples is a limit of the machine: other processes only ever slow a sample
-// down.
+// limitQuantile is the quantile of the samples that counts as the machine's limit: other processes
+// can only slow a sample down.
 const limitQuantile = 0.98
 
 func (l *machineLimits) peaks() benchPeaks {
@@ -555,10 +556,10 @@ func (l *machineLimits) peaks() benchPeaks {
 	}
 }
 
-// resetPeakRSS makes the system forget the process's peak of resident memory, where it can.
+// resetPeakRSS resets the process's peak of resident memory, if the system can.
 func resetPeakRSS() {
 	if runtime.GOOS == "linux" {
-		// else the peak is the whole run's
+		// if this fails, the peak is that of the whole run
 		_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)
 	}
 }

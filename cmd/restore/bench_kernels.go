@@ -27,8 +27,8 @@ type benchKernelsOptions struct {
 	against string
 	json    bool
 
-	shapes    [][2]int // of sizes
-	otherType bool     // against is a type and no plan
+	shapes    [][2]int // parsed from sizes
+	otherType bool     // against is a type, not a plan
 }
 
 // namedFormat is the format of a type's name.
@@ -59,15 +59,15 @@ func newBenchKernels(a *app) *cobra.Command {
 	o := new(benchKernelsOptions)
 	cmd := &cobra.Command{
 		Use:   "kernels",
-		Short: "Rates of the products, of their inner kernels and of the machine",
-		Long: `Time products with weights of every type and compare each with its inner kernel on operands in the caches (micro) and with the
-machine's limit: multiply-adds on registers alone or, for one row, reading memory. The three are measured within milliseconds of one another, round
-after round, because machines are noisy: rate is the median over the rounds, best what a tenth of them pass, micro the median of the best of four samples
-around a rate, a limit that which 2 of 100 of its samples pass. A round is quiet when the limit was reached to 95 % just before and just after: read
-percentages of the peak only where most rounds are. cpu is the processor time that the product got, of all that its threads could have had. --against
-PLAN times that plan in turns with the one in use, and prints the median of the ratios of their processor times; --against TYPE times
-weights of that type, and prints the rate as a share of theirs: in bytes of weights a second for one row, else in rows a second. Rates are GFLOP/s (f32, f16, bf16) or GOP/s (q8, q4), for one row GB/s of the weight as it is stored. Weights are
-in no cache.`,
+		Short: "Compare matrix products with their inner kernels and the machine's limits",
+		Long: `Time products with weights of every type. Compare each with its inner kernel on operands in the caches (micro) and with the machine's limit:
+multiply-adds on registers or, for one row, memory reads. Each round measures the three within milliseconds of one another, because machines are noisy.
+rate is the median over the rounds, best the 90 % quantile, micro the median of the best of four samples around each rate, and a limit the 98 % quantile
+of its samples. A round counts as quiet when the limit reached 95 % just before and just after it; trust the percentages of the peak only if most rounds
+are quiet. cpu is the share of its threads' time that the product had a processor. --against PLAN measures that plan in turns with the one in use, and
+prints the median of the ratios of their processor times. --against TYPE measures weights of that type, and prints the ratio of the rates: in bytes of
+weights per second for one row, else in rows per second. Rates are GFLOP/s (f32, f16, bf16) or GOP/s (q8, q4); for one row GB/s of the stored weight. The
+weights are in no cache.`,
 		Example: `  restore bench kernels
   restore bench kernels --kernel q4 --m 124,636 --threads 2 --json
   restore bench kernels --kernel q4m --against q4 --m 1,124,636
@@ -82,7 +82,7 @@ in no cache.`,
 	}
 	fs.IntSliceVar(&o.rows, "m", []int{1, 32, 124, 252, 636}, "`rows` of the activations")
 	fs.StringSliceVar(&o.sizes, "size", []string{"4096x4096", "11008x4096", "4096x11008"},
-		"weights as `OUTxIN`; the default is a 7B model's layers")
+		"weight sizes as `OUTxIN`; the default is a 7B model's layers")
 	fs.IntSliceVar(&o.threads, "threads", []int{1, 2}, "numbers of `threads`")
 	fs.DurationVar(&o.limit, "limit", 45*time.Second, "stop after about this `time`")
 	fs.StringVar(&o.against, "against", "",
@@ -108,7 +108,7 @@ in no cache.`,
 	return cmd
 }
 
-// Bounds of a measurement: a weight's rows and columns, and the rows of activations.
+// Limits of a measurement: a weight's rows and columns, and the rows of activations.
 const (
 	benchMaxSide = 1 << 17
 	benchMaxRows = 1 << 14
@@ -161,14 +161,14 @@ func (o *benchKernelsOptions) check() error {
 	return nil
 }
 
-// planInUse goes back to the plans that the environment or trials chose.
+// planInUse restores the plans that the environment or the trials chose.
 func planInUse() error { return kernel.SetPlan(os.Getenv("KERNEL_PLAN")) }
 
 // kernelsJSON is the object that `bench kernels --json` prints.
 type kernelsJSON struct {
 	CPU     string       `json:"cpu"`
 	Kernel  string       `json:"kernel"`
-	Against string       `json:"against,omitempty"` // plan or type that all are compared with
+	Against string       `json:"against,omitempty"` // the plan or type of --against
 	Peaks   peaksJSON    `json:"peaks"`
 	Kernels []kernelJSON `json:"kernels"`
 }
@@ -181,7 +181,7 @@ type peaksJSON struct {
 	DRAM   float64 `json:"dram_gbs"`
 }
 
-// kernelJSON is one product: rate, micro and peak in one unit.
+// kernelJSON is one product: rate, micro and peak in the same unit.
 type kernelJSON struct {
 	Name    string  `json:"name"`
 	M       int     `json:"m"`
@@ -193,24 +193,24 @@ type kernelJSON struct {
 	Micro   float64 `json:"micro"`
 	Peak    float64 `json:"peak"`
 	Rounds  int     `json:"rounds"`
-	Quiet   float64 `json:"quiet"` // share of the rounds
-	CPU     float64 `json:"cpu"`   // processor time ÷ time and threads
-	// time of the other plan ÷ time of the one in use, or the rate ÷ that of the other type
+	Quiet   float64 `json:"quiet"` // share of quiet rounds
+	CPU     float64 `json:"cpu"`   // processor time ÷ (time × threads)
+	// time of the other plan ÷ time of the one in use, or rate ÷ rate of the other type
 	Against float64 `json:"against,omitempty"`
 }
 
-// kernelCell is one product that is measured, with its samples.
+// kernelCell is one measured product and its samples.
 type kernelCell struct {
 	kernelJSON
 	format       kernel.Format
 	rates, micro []float64
-	reads        []float64 // with one row: of memory, next to each of rates
-	limits       []float64 // the lower limit of before and after
+	reads        []float64 // memory read rates, one for each of rates; only for one row
+	limits       []float64 // the lower of the limits before and after
 	cpu          []float64
 	against      []float64
 }
 
-// peakKey names a limit: a format's multiply-adds, or reading.
+// peakKey names a limit: a format's multiply-adds, or memory reads.
 type peakKey struct {
 	what    string // "fma", "dot", "nibble", "bf16" or "dram"
 	threads int
@@ -228,25 +228,25 @@ func peakOf(f kernel.Format) string {
 	return "fma"
 }
 
-// kernelBench is a run of `bench kernels`.
+// kernelBench is one run of `bench kernels`.
 type kernelBench struct {
 	o       *benchKernelsOptions
 	pools   map[int]*kernel.Pool
-	memory  kernel.Memory // of the weights
+	memory  kernel.Memory // memory of the weights
 	weights map[kernel.Format]*benchWeights
 	x, dst  []float32
 	peaks   map[peakKey][]float64
 	cells   []*kernelCell
 }
 
-// How long the samples of one visit of a cell take. A product that takes longer runs once.
+// Durations of the samples in one visit of a cell. A product that takes longer runs once.
 const (
 	sampleRegister = 700 * time.Microsecond
 	sampleProduct  = 4 * time.Millisecond
 	sampleReadSize = 64 << 20
 )
 
-// quietShare of the limit is reached where nothing else computes on this machine.
+// quietShare is the share of the limit that a quiet machine reaches.
 const quietShare = 0.95
 
 func (o *benchKernelsOptions) run(ctx context.Context, a *app) (*kernelsJSON, error) {
@@ -330,18 +330,18 @@ func (b *kernelBench) prepare() error {
 	return nil
 }
 
-// visit takes one sample of everything that belongs to a cell. What runs in the caches is sampled
-// on both sides of the product and the best counts: another process takes a core for longer than
-// such a sample lasts.
+// visit takes one sample of every quantity of a cell. It samples the inner kernel and the limit
+// before and after the product and takes the best, because another process takes a core for longer
+// than such a sample lasts.
 func (b *kernelBench) visit(c *kernelCell) error {
 	p, w := b.pools[c.Threads], b.weights[c.format]
 	ops := 2 * float64(c.M) * float64(c.N) * float64(c.K)
-	unit := 1.0 // of a rate in 10⁹ operations a second
+	unit := 1.0 // of a rate in 10⁹ operations per second
 	if c.M == 1 {
 		unit = float64(w.next(c.N, c.K).Bytes()) / ops
 	}
-	// memory is faster in one minute than in the next, so that a row is compared with what reading
-	// took on both sides of it
+	// memory speed changes from minute to minute, so compare a row with the read rate before and
+	// after it
 	read := 0.0
 	reads := func() {
 		if c.M == 1 {
@@ -399,10 +399,10 @@ func (b *kernelBench) visit(c *kernelCell) error {
 	return nil
 }
 
-// compare times the plan in use and another in turns, a and b, then b and a, by processor time
-// where the system tells it: then what else runs on this machine hardly counts.
+// compare times the plan in use and another in turns, a and b, then b and a. It uses processor time
+// if the system reports it, so that other processes hardly matter.
 func (b *kernelBench) compare(c *kernelCell, once func() (seconds, cpu float64)) error {
-	var times [2]float64 // of the one in use, of the other
+	var times [2]float64 // of the plan in use, of the other
 	for turn := range 2 {
 		for i := range 2 {
 			which := (turn + i) % 2
@@ -423,7 +423,7 @@ func (b *kernelBench) compare(c *kernelCell, once func() (seconds, cpu float64))
 	return planInUse()
 }
 
-// compareTypes times the cell's type and another in turns as compare does plans.
+// compareTypes times the cell's type and another in turns, as compare does with plans.
 func (b *kernelBench) compareTypes(
 	c *kernelCell, of func(*benchWeights) (seconds, cpu float64),
 ) {
@@ -448,14 +448,14 @@ func (b *kernelBench) compareTypes(
 	}
 }
 
-// result is what was measured; cells that were not reached are named on a.err.
+// result returns the measurements, and names unmeasured cells on a.err.
 func (b *kernelBench) result(a *app) *kernelsJSON {
 	peak := func(what string, threads int) float64 {
 		return round2(quantile(b.peaks[peakKey{what, threads}], limitQuantile))
 	}
 	threads := slices.Max(b.o.threads)
 	p := b.pools[threads]
-	// what no kernel asked for is measured now
+	// measure the limits that no kernel needed
 	for what, measure := range map[string]func(*kernel.Pool) float64{
 		"fma": kernel.PeakFMA, "dot": kernel.PeakDot, "nibble": kernel.PeakNibble,
 		"dram": kernel.PeakRead,
@@ -548,19 +548,19 @@ func (r *kernelsJSON) mostThreads() (n int) {
 	return n
 }
 
-// benchWeights are random weights of one format, more of them than the caches hold, which a run
-// walks through.
+// benchWeights are random weights of one format, more than the caches hold; a run steps through
+// them.
 type benchWeights struct {
 	format kernel.Format
 	data   []byte
 	at     int
 }
 
-// benchWeightBytes is the least that benchWeights hold: several times the last cache of most
+// benchWeightBytes is the minimum size of benchWeights: several times the last-level cache of most
 // machines. Tests lower it.
 var benchWeightBytes = 192 << 20
 
-// newBenchWeights makes weights of at least n numbers in memory of m.
+// newBenchWeights makes at least n weights in memory of m.
 func newBenchWeights(
 	p *kernel.Pool, m *kernel.Memory, f kernel.Format, n int,
 ) (*benchWeights, error) {
@@ -582,14 +582,14 @@ func newBenchWeights(
 			return nil, err
 		}
 	}
-	// repeated whole, so that every multiple of a weight's size is the start of one
+	// whole copies, so that every multiple of a weight's size is the start of a weight
 	copies := (benchWeightBytes + len(w.Data) - 1) / len(w.Data)
 	data := m.Bytes(copies * len(w.Data))
 	p.Run(copies, func(i int) { copy(data[i*len(w.Data):], w.Data) })
 	return &benchWeights{format: f, data: data}, nil
 }
 
-// next is a weight [n, k] after the one before.
+// next returns the next weight [n, k].
 func (b *benchWeights) next(n, k int) *kernel.Matrix {
 	w := &kernel.Matrix{Format: b.format, N: n, K: k}
 	size := w.Bytes()
@@ -602,7 +602,7 @@ func (b *benchWeights) next(n, k int) *kernel.Matrix {
 	return w
 }
 
-// nextBytes is n bytes after the weight before.
+// nextBytes returns the next n bytes.
 func (b *benchWeights) nextBytes(n int) []byte {
 	if b.at+n > len(b.data) {
 		b.at = 0
@@ -613,7 +613,7 @@ func (b *benchWeights) nextBytes(n int) []byte {
 	return d
 }
 
-// randomRow fills dst with numbers of magnitude 1/4 to 1/2 and either sign, as f stores them.
+// randomRow fills dst with numbers of magnitude 1/4 to 1/2 and random sign, stored as f.
 func randomRow(dst []byte, f kernel.Format, seed uint64) {
 	r := rand.NewPCG(seed, 3)
 	keep, set := uint64(0x807fffff_807fffff), uint64(0x3e800000_3e800000)
@@ -625,7 +625,7 @@ func randomRow(dst []byte, f kernel.Format, seed uint64) {
 	}
 }
 
-// quantile is the q-th quantile of v, interpolated; NaN when v is empty.
+// quantile is the interpolated q-th quantile of v; NaN if v is empty.
 func quantile(v []float64, q float64) float64 {
 	if len(v) == 0 {
 		return math.NaN()

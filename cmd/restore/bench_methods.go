@@ -36,11 +36,11 @@ func newBenchMethods(a *app) *cobra.Command {
 	o := new(benchMethodsOptions)
 	cmd := &cobra.Command{
 		Use:   "methods",
-		Short: "Time what each method's choice and merging take",
-		Long: `Time each method's choice of tokens, RESTORE's merging and the calibration of attention on random features of a model's sizes, and say what
-share of the time to the first token that is: --ttft, or the products of the reduced picture and prompt alone at this machine's best rates,
-f16 for the encoder and q8 for the decoder, which a model needs longer than. Times are the least of the repeats. Methods inside the decoder make their choices from attention that is
-there; FitPrune drops an eighth of the tokens in every layer.`,
+		Short: "Time each method's choice and merging",
+		Long: `Time each method's choice of tokens, RESTORE's merging and the calibration of attention, on random features with a model's sizes, and print their
+share of the time to the first token. That time is --ttft, or else a lower bound: the products of the reduced picture and prompt alone at this machine's
+best rates, f16 for the encoder and q8 for the decoder. Times are the minimum of the repeats. Methods inside the decoder read given attention;
+FitPrune drops an eighth of the tokens in every layer.`,
 		Example: `  restore bench methods
   restore bench methods --base holov,divprune --n-vis 128 --ttft 9.2s --json`,
 		Args: noArgs,
@@ -48,7 +48,7 @@ there; FitPrune drops an eighth of the tokens in every layer.`,
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&o.sizes.shape, "shape", "llava-1.5-7b",
-		"sizes of a published model, of the embedded one, or of the config.json that `FILE` is")
+		"sizes of a published model, of the embedded one, or of a config.json `FILE`")
 	fs.Lookup("shape").Annotations = map[string][]string{
 		choices: {
 			strings.Join(append(slices.Clone(benchShapeNames[:2]), embeddedShape), "|") + "|FILE",
@@ -61,7 +61,8 @@ there; FitPrune drops an eighth of the tokens in every layer.`,
 	fs.Lookup("base").Annotations = map[string][]string{applies: {"all"}}
 	fs.IntVarP(&o.threads, "threads", "t", runtime.GOMAXPROCS(0), "compute on `N` threads")
 	fs.IntVar(&o.repeat, "repeat", 5, "measure `N` times")
-	fs.DurationVar(&o.ttft, "ttft", 0, "a measured `time` to the first token, as of restore bench")
+	fs.DurationVar(&o.ttft, "ttft", 0,
+		"a measured `time` to the first token, as from 'restore bench'")
 	fs.Lookup("ttft").Annotations = map[string][]string{applies: {"estimated"}}
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -80,15 +81,15 @@ there; FitPrune drops an eighth of the tokens in every layer.`,
 	return cmd
 }
 
-// methodTimes is what --json prints. Times are milliseconds.
+// methodTimes is the output of --json. Times are in milliseconds.
 type methodTimes struct {
 	Model   string       `json:"model"`
 	Tokens  int          `json:"tokens"`
 	Width   int          `json:"width"`
 	NVis    int          `json:"n_vis"`
 	Threads int          `json:"threads"`
-	Encoder float64      `json:"encoder_gops,omitempty"` // rate of f16 products, two operations a multiply-add
-	Decoder float64      `json:"decoder_gops,omitempty"` // of q8 products
+	Encoder float64      `json:"encoder_gops,omitempty"` // f16; two operations per multiply-add
+	Decoder float64      `json:"decoder_gops,omitempty"` // q8
 	Rows    []methodCost `json:"rows"`
 }
 
@@ -147,7 +148,7 @@ func (o *benchMethodsOptions) run(ctx context.Context, a *app) (*methodTimes, er
 		}
 		defer rates.close()
 	}
-	if o.sizes.shape != embeddedShape && o.sizes.dir == "" { // a shape has no recipe of its own
+	if o.sizes.shape != embeddedShape && o.sizes.dir == "" { // a shape has no recipe
 		f := s.Facts()
 		f.Recipe = func() (*methods.Recipe, error) { return evenRecipe(s), nil }
 		resolve = func(r methods.Options) (*methods.Plan, error) { return methods.Resolve(r, f) }
@@ -163,7 +164,7 @@ func (o *benchMethodsOptions) run(ctx context.Context, a *app) (*methodTimes, er
 			}
 			r := methods.Options{Base: base, NVis: o.nVis, Restore: on}
 			how, err := resolve(r)
-			if err != nil { // this method has no such budget; the others go on
+			if err != nil { // this method cannot reach the budget; continue with the others
 				a.note("%s: %v", methodLabel(base, on), err)
 				break
 			}
@@ -193,7 +194,7 @@ func (o *benchMethodsOptions) run(ctx context.Context, a *app) (*methodTimes, er
 	return j, nil
 }
 
-// evenRecipe drops an eighth of the tokens in every layer but the last few, where none are left.
+// evenRecipe drops an eighth of the tokens in every layer, until none are left.
 func evenRecipe(s *engine.Sizes) *methods.Recipe {
 	r := &methods.Recipe{
 		Layers: s.Text.Blocks, Tokens: s.Tokens, Schedules: []methods.RecipeSchedule{
@@ -214,7 +215,7 @@ type productRates struct {
 	memory kernel.Memory
 	w      [2]*benchWeights // f16, q8
 	x, out []float32
-	best   [2]float64 // 10⁹ operations a second
+	best   [2]float64 // 10⁹ operations per second
 }
 
 const (
@@ -237,9 +238,9 @@ func newProductRates(pool *kernel.Pool) (*productRates, error) {
 	return r, nil
 }
 
-func (r *productRates) close() { _ = r.memory.Free() } // nothing depends on it any more
+func (r *productRates) close() { _ = r.memory.Free() } // no longer used
 
-// sample measures once more. It does nothing on nil.
+// sample takes one more sample. It does nothing on nil.
 func (r *productRates) sample() {
 	if r == nil {
 		return
@@ -258,12 +259,12 @@ type methodBench struct {
 	s    *engine.Sizes
 	in   *reduce.Input
 	text []float32 // [text, C]
-	look []float32 // probabilities, enough of them for every look
+	look []float32 // probabilities, enough for every read
 
-	calibration map[int]time.Duration // per number of rows
+	calibration map[int]time.Duration // by number of rows
 }
 
-// Of the prompt, the rows before and after the picture.
+// The prompt's rows before and after the picture.
 const (
 	benchBefore = 35
 	benchBehind = scenebench.PaperPrompt - benchBefore
@@ -291,7 +292,7 @@ func newMethodBench(pool *kernel.Pool, s *engine.Sizes) *methodBench {
 	return b
 }
 
-// gaussian draws n numbers.
+// gaussian draws n normal random numbers.
 func gaussian(src rand.Source, n int) []float32 {
 	r, v := rand.New(src), make([]float32, n)
 	for i := range v {
@@ -300,7 +301,7 @@ func gaussian(src rand.Source, n int) []float32 {
 	return v
 }
 
-// probabilities makes rows of v into shares of 1.
+// probabilities normalises each row of v to a sum of 1.
 func probabilities(v []float32, width int) []float32 {
 	for row := range slices.Chunk(v, width) {
 		kernel.Softmax(row)
@@ -308,7 +309,7 @@ func probabilities(v []float32, width int) []float32 {
 	return v
 }
 
-// best times a method and returns the least of each of its parts.
+// best times a method and returns the minimum of each of its parts.
 func (b *methodBench) best(o *methods.Plan, repeat int) (methodCost, error) {
 	c := methodCost{Select: math.Inf(1), Merge: math.Inf(1), Total: math.Inf(1)}
 	for range repeat {
@@ -333,8 +334,8 @@ func (b *methodBench) best(o *methods.Plan, repeat int) (methodCost, error) {
 	return c, nil
 }
 
-// once runs a method's choice and merging and returns what merging took of that, and what was no
-// part of the method.
+// once runs a method's choice and merging. It returns the time of the merging, and the time that
+// does not count because it is not the method's.
 func (b *methodBench) once(o *methods.Plan) (merge, idle time.Duration, err error) {
 	switch {
 	case len(o.Stages) > 0:
@@ -343,7 +344,7 @@ func (b *methodBench) once(o *methods.Plan) (merge, idle time.Duration, err erro
 		return b.encoder(o)
 	}
 	if m, err := methods.Lookup(o.Base); err != nil || m.Site == reduce.BeforeEncoder {
-		return 0, 0, err // a smaller picture: nothing is chosen
+		return 0, 0, err // a smaller picture: no choice
 	}
 	r, err := methods.Reduce(b.in, o, b.pool)
 	if err != nil {
@@ -352,7 +353,7 @@ func (b *methodBench) once(o *methods.Plan) (merge, idle time.Duration, err erro
 	return r.MergeTime, 0, nil
 }
 
-// inside leads the rows of a picture through the layers of a decoder that does nothing else.
+// inside passes the rows of a picture through the layers of a decoder that computes nothing else.
 func (b *methodBench) inside(o *methods.Plan) (merge, idle time.Duration, err error) {
 	width := b.s.Text.Hidden
 	in, err := methods.NewInside(o)
@@ -429,7 +430,7 @@ func (b *methodBench) inside(o *methods.Plan) (merge, idle time.Duration, err er
 	return merge + in.MergeTime, idle, nil
 }
 
-// encoder leads the rows of a picture through the blocks of an encoder that does nothing else.
+// encoder passes the rows of a picture through the blocks of an encoder that computes nothing else.
 func (b *methodBench) encoder(o *methods.Plan) (merge, idle time.Duration, err error) {
 	e, err := methods.NewEncoding(o, true, nil)
 	if err != nil {
@@ -466,7 +467,8 @@ func (b *methodBench) encoder(o *methods.Plan) (merge, idle time.Duration, err e
 	return merge, idle, nil
 }
 
-// calibrate is what the bias adds to one layer's attention over a prompt with n rows of a picture.
+// calibrate is the time that the bias adds to one layer's attention over a prompt with n rows of a
+// picture.
 func (b *methodBench) calibrate(n int, distance bool, repeat int) time.Duration {
 	if d, ok := b.calibration[n]; ok {
 		return d
@@ -492,7 +494,7 @@ func (b *methodBench) calibrate(n int, distance bool, repeat int) time.Duration 
 		bias.KeyPos = bias.QueryPos
 	}
 	plain, biased := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64)
-	for range 8 * repeat { // a call takes a few milliseconds, the difference far less
+	for range 8 * repeat { // a call takes milliseconds, the difference far less
 		for _, with := range []*kernel.Bias{nil, bias} {
 			a.Bias = with
 			start := time.Now()

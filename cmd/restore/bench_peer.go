@@ -15,14 +15,14 @@ import (
 	"github.com/restore-vlm/restore/internal/lab"
 )
 
-const peerHelp = "in turns with each measurement run this `command`, which prints lines as " +
-	"'llama-bench -o jsonl' does, and print ratios; {prompt}, {gen} and {threads} stand for " +
+const peerHelp = "run this `command` in turns with each measurement, and print ratios; it must " +
+	"print lines as 'llama-bench -o jsonl' does; {prompt}, {gen} and {threads} stand for " +
 	"numbers of tokens and threads"
 
-// peer is an outside program that is measured in turns with this one.
+// peer is another program that is measured in turns with this one.
 type peer struct{ args []string }
 
-// newPeer reads --peer: arguments that blanks separate.
+// newPeer parses --peer: arguments separated by spaces.
 func newPeer(command string) (*peer, error) {
 	args := strings.Fields(command)
 	if len(args) == 0 || !strings.Contains(command, "{prompt}") {
@@ -37,13 +37,14 @@ func newPeer(command string) (*peer, error) {
 	return &peer{args}, nil
 }
 
-// peerTurn is what the program took once.
+// peerTurn is one measurement of the program.
 type peerTurn struct {
-	prefill float64 // seconds; 0: it did not say
-	decode  float64 // tokens a second
+	prefill float64 // seconds; 0: not reported
+	decode  float64 // tokens per second
 }
 
-// peerOutput is how many bytes of the program's output are read at most, peerLine of one line.
+// peerOutput is the most bytes of the program's output that are read, peerLine the most of one
+// line.
 const (
 	peerOutput = 1 << 20
 	peerLine   = 64 << 10
@@ -75,7 +76,7 @@ func (p *peer) run(ctx context.Context, prompt, gen, threads int) (peerTurn, err
 	return t, nil
 }
 
-// readPeer reads lines of llama-bench: a test of a prompt, one of decoding, or both.
+// readPeer reads the lines of llama-bench: a test of a prompt, one of decoding, or both.
 func readPeer(output []byte, prompt, gen int) (t peerTurn, err error) {
 	lines := bufio.NewScanner(bytes.NewReader(output))
 	lines.Buffer(nil, peerLine)
@@ -86,7 +87,7 @@ func readPeer(output []byte, prompt, gen int) (t peerTurn, err error) {
 			Time   float64 `json:"avg_ns"`
 		}
 		if json.Unmarshal(lines.Bytes(), &line) != nil || !(line.Time > 0) {
-			continue // what else it says
+			continue // other output
 		}
 		switch {
 		case line.Prompt == prompt && line.Gen == 0:
@@ -102,7 +103,7 @@ func readPeer(output []byte, prompt, gen int) (t peerTurn, err error) {
 	return t, lines.Err()
 }
 
-// boundedBuffer keeps the beginning of what a program writes.
+// boundedBuffer keeps only the beginning of what a program writes.
 type boundedBuffer struct{ bytes.Buffer }
 
 func (b *boundedBuffer) Write(p []byte) (int, error) {
@@ -110,18 +111,18 @@ func (b *boundedBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// peerRow sets a row against the outside program.
+// peerRow compares a row with the other program.
 type peerRow struct {
-	PrefillS float64 `json:"prefill_s"` // of as many tokens, median
+	PrefillS float64 `json:"prefill_s"` // for as many tokens, median
 	Prefill  ratio   `json:"prefill"`
-	// of a first token without the picture's encoding: its prefill of the row with most tokens
-	// over our prefill of this one, reduction included
+	// ratio without the picture's encoding: its prefill of the row with most tokens over our
+	// reduction and prefill of this row
 	Reduced    ratio   `json:"prefill_of_all"`
 	DecodeTokS float64 `json:"decode_tok_s,omitempty"` // from an empty cache
 	Decode     *ratio  `json:"decode,omitempty"`
 }
 
-// ratio is how many times faster this program is, over turns.
+// ratio is how many times faster this program is, over the turns.
 type ratio struct {
 	Median float64 `json:"median"`
 	Least  float64 `json:"least"`
@@ -136,11 +137,11 @@ func (r *ratio) String() string {
 	return fmt.Sprintf("%.2f× (%.2f to %.2f)", r.Median, r.Least, r.Most)
 }
 
-// spanConfidence is how surely the least and the most of n turns have the median between them.
+// spanConfidence is the probability that the range of n turns contains the median.
 func spanConfidence(n int) float64 { return 1 - math.Pow(2, 1-float64(n)) }
 
-// newPeerRow compares the turns of a cell with the program's; all are its turns with the longest
-// prompt.
+// newPeerRow compares the turns of a cell with the program's turns; all are the program's turns
+// with the longest prompt.
 func newPeerRow(runs []*lab.Measurement, turns, all []peerTurn) *peerRow {
 	var r peerRow
 	var prefills, prefill, reduced, decodes, decode []float64
@@ -163,7 +164,7 @@ func newPeerRow(runs []*lab.Measurement, turns, all []peerTurn) *peerRow {
 	return &r
 }
 
-// peerTable prints the rows that were set against the program.
+// peerTable returns the rows that were compared with the program.
 func (j *benchJSON) peerTable() [][]string {
 	rows := [][]string{{"QUANT", "N-VIS", "PROMPT", "PREFILL", "PEER'S", "RATIO",
 		"AGAINST ITS LONGEST PROMPT", "DECODE", "PEER'S", "RATIO"}}

@@ -24,15 +24,15 @@ type benchJSON struct {
 	Repeat  int    `json:"repeat"`
 	Base    string `json:"base"`
 	Restore bool   `json:"restore"`
-	Encoder string `json:"encoder_quant"` // "" is as stored
+	Encoder string `json:"encoder_quant"` // "" means as stored
 	Cache   string `json:"cache_type"`
-	// by --quant: numbers of all weights by the type in which they are kept
+	// by --quant: the number of weights in each type
 	Plans map[string]map[string]int64 `json:"plans"`
 	Peaks benchPeaks                  `json:"peaks"`
 	Rows  []benchRow                  `json:"rows"`
 }
 
-// benchPeaks are the limits of the machine.
+// benchPeaks are the machine's limits.
 type benchPeaks struct {
 	FMA    float64 `json:"fma_gflops"`
 	Dot    float64 `json:"dot_gops"`    // 8 bits
@@ -67,7 +67,7 @@ type benchRow struct {
 	PrefillS     float64 `json:"prefill_s"`
 	TTFTS        float64 `json:"ttft_s"` // from the picture's bytes to the first token
 	PredictedS   float64 `json:"predicted_ttft_s"`
-	// of ttft_s against the row of the same plan and picture with all tokens; 0 without one
+	// ttft_s of the row with all tokens (same plan and picture) / ttft_s; 0 without such a row
 	SpeedUp    float64 `json:"speed_up"`
 	DecodeTokS float64 `json:"decode_tok_s"`
 	// prefill: operations / time in products / peak of the plan's multiply-adds
@@ -75,7 +75,7 @@ type benchRow struct {
 	ProductsShare  float64 `json:"products_share"` // time in products / prefill
 	// operations of products / encode_s / peak of the encoder's multiply-adds
 	EncodeOfPeak float64 `json:"encode_of_peak"`
-	// bytes of weights a second / rate of reading memory next to each run
+	// bytes of weights read per second / memory read rate just before and after each run
 	DecodeOfDRAM float64 `json:"decode_of_dram"`
 	PeakRSS      int64   `json:"peak_rss_bytes"`
 	Spread       spread  `json:"spread"`
@@ -83,7 +83,7 @@ type benchRow struct {
 	Peer *peerRow `json:"peer,omitempty"` // with --peer
 }
 
-// spread is half the span of the repeats, as a share of the median.
+// spread is half the range of the repeats, relative to the median.
 type spread struct {
 	Encode  float64 `json:"encode"`
 	Prefill float64 `json:"prefill"`
@@ -91,7 +91,7 @@ type spread struct {
 	Decode  float64 `json:"decode"`
 }
 
-// fill makes the rows of cells.
+// fill makes the rows from the cells.
 func (j *benchJSON) fill(cells []*benchCell) {
 	full := map[string]float64{}
 	longest := map[string]*benchCell{}
@@ -171,7 +171,7 @@ func (j *benchJSON) fill(cells []*benchCell) {
 	}
 }
 
-// round keeps five digits that count.
+// round keeps five significant digits.
 func round(v float64) float64 {
 	r, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 5, 64), 64)
 	if err != nil || math.IsInf(v, 0) || math.IsNaN(v) {
@@ -180,7 +180,7 @@ func round(v float64) float64 {
 	return r
 }
 
-// write prints what was measured and on what.
+// write prints the results and the configuration.
 func (j *benchJSON) write(w io.Writer) error {
 	fmt.Fprintf(w, "%s on %s, kernel %s, %d threads\n", j.Model, j.CPU, j.Kernel, j.Threads)
 	for _, q := range slices.Sorted(maps.Keys(j.Plans)) {
@@ -237,7 +237,7 @@ func (j *benchJSON) write(w io.Writer) error {
 	return columns(w, j.peerTable())
 }
 
-// seconds is a time in seconds, in milliseconds below one.
+// seconds formats a time in seconds, below one second in milliseconds.
 func seconds(v float64) string {
 	if v < 1 {
 		return fmt.Sprintf("%.3g ms", 1000*v)

@@ -30,11 +30,11 @@ func newBenchSequences(a *app) *cobra.Command {
 	o := new(benchSequencesOptions)
 	cmd := &cobra.Command{
 		Use:   "sequences",
-		Short: "Decode several sequences together, and stop them with another's prompt",
-		Long: `Decode 1, 2, 4, … sequences together and print the tokens that all of them make in a second. Then let as
-many as --streams run, read a prompt of --rows rows while they run, and print how long they waited between two tokens: half of the
-waits are shorter than p50, 99 of 100 are shorter than p99, which is also given in steps of these sequences alone. Numbers of
-sequences take turns within a repeat; rates are medians.`,
+		Short: "Decode several sequences together, and stall them with another prompt",
+		Long: `Decode 1, 2, 4, … sequences together and print how many tokens per second all of them produce. Then let --streams sequences run, read
+a prompt of --rows rows while they run, and print how long they waited between two tokens: p50 is the median wait, 99 of 100 waits are
+shorter than p99, which is also given in steps of these sequences alone. Within a repeat the numbers of sequences take turns;
+rates are medians.`,
 		Example: `  restore bench sequences --shape llava-1.5-7b --quant q4
   restore bench sequences --shape llava-1.5-7b --counts 1,8 --rows 124,636 --json`,
 		Args: noArgs,
@@ -42,12 +42,12 @@ sequences take turns within a repeat; rates are medians.`,
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&o.shape, "shape", "",
-		"a published model's `shape`, or a config.json: weights are random")
+		"random weights in the `shape` of a published model or a config.json")
 	fs.StringVarP(&o.dir, "model", "m", "",
 		"Hugging Face `folder` of a model, or a hub-cache folder")
 	fs.StringSliceVar(&o.quants, "quant", nil,
-		"`type` in which the language model's weights are kept")
-	fs.StringVar(&o.cache, "cache-type", "", "type in which keys and values are kept")
+		"`type` of the language model's weights")
+	fs.StringVar(&o.cache, "cache-type", "", "type of keys and values")
 	fs.IntSliceVar(&o.counts, "counts", []int{1, 2, 4, 8, 16}, "`numbers` of sequences")
 	fs.IntVar(&o.prompt, "prompt", 124, "`N` tokens of each prompt")
 	fs.IntVar(&o.gen, "gen", 24, "measure at least `N` tokens of each sequence")
@@ -84,7 +84,7 @@ sequences take turns within a repeat; rates are medians.`,
 	return cmd
 }
 
-// stallTokens is how many tokens a stream makes at most while a prompt is read.
+// stallTokens is the most tokens that a stream produces while a prompt is read.
 const stallTokens = 1024
 
 // prepare checks the flags.
@@ -107,11 +107,11 @@ func (o *benchSequencesOptions) prepare() (*bench, error) {
 			return nil, usagef("--%s: out of range, got %d, want 1 to %d", f.name, f.got, f.most)
 		}
 	}
-	o.base, o.text = "grid", 1 // no picture is read
+	o.base, o.text = "grid", 1 // there is no picture
 	return o.benchOptions.prepare()
 }
 
-// sequencesJSON is what --json prints.
+// sequencesJSON is the output of --json.
 type sequencesJSON struct {
 	Model   string       `json:"model"`
 	Quant   string       `json:"quant"`
@@ -126,14 +126,14 @@ type sequencesJSON struct {
 	Stalls  []stalledRow `json:"stalls"`
 }
 
-// decodeRow is one number of sequences.
+// decodeRow is the result for one number of sequences.
 type decodeRow struct {
 	Sequences int     `json:"sequences"`
-	TokS      float64 `json:"tok_s"`  // of all sequences
-	Over      float64 `json:"over_1"` // tok_s over one sequence's; 0 where one was not measured
+	TokS      float64 `json:"tok_s"`  // of all sequences together
+	Over      float64 `json:"over_1"` // tok_s / tok_s of one sequence; 0 if that was not measured
 }
 
-// stalledRow is one length of a prompt that is read while the streams run.
+// stalledRow is the result for one length of the prompt that is read while the streams run.
 type stalledRow struct {
 	Rows   int     `json:"rows"`
 	P50MS  float64 `json:"p50_ms"`

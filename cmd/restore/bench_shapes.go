@@ -15,20 +15,20 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// shapeFiles are the configs of published models, of which a benchmark needs no more.
+// shapeFiles are the configs of published models, which is all that a benchmark needs.
 //
 //go:embed shapes/*.json
 var shapeFiles embed.FS
 
-// benchShapeNames are the names that --shape takes, in the order of the help text.
+// benchShapeNames are the names for --shape, in the order of the help text.
 var benchShapeNames = []string{
 	"llava-1.5-7b", "llava-1.5-13b", "llava-next-7b", "qwen2.5-vl-3b", "qwen2.5-vl-7b",
 }
 
-// maxConfig bounds a config.json that is read for its shape.
+// maxConfig limits the size of a config.json.
 const maxConfig = 16 << 20
 
-// shape describes a model to a benchmark: its configuration, and the pictures that it takes.
+// shape describes a model to a benchmark: its configuration and the pictures that it takes.
 type shape struct {
 	Name          string          `json:"-"`
 	Config        []byte          `json:"-"`
@@ -42,7 +42,7 @@ type shape struct {
 	} `json:"vision_config"`
 }
 
-// loadShape returns the shape of that name, or the shape in a config.json.
+// loadShape returns the shape with that name, or the shape in a config.json.
 func loadShape(name string) (*shape, error) {
 	s := &shape{Name: name}
 	var err error
@@ -66,7 +66,7 @@ func loadShape(name string) (*shape, error) {
 	return s, s.parse(name)
 }
 
-// describe binds a model of that shape without weights: it answers nothing.
+// describe binds a model of that shape without real weights; it can only be described.
 func (s *shape) describe(o engine.Options) (*engine.Engine, error) {
 	ck, err := checkpoint.FromConfig(s.Name, s.Config)
 	if err != nil {
@@ -76,10 +76,10 @@ func (s *shape) describe(o engine.Options) (*engine.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	var zeros []byte // shared by all weights; nobody reads it, so that its memory is never touched
+	var zeros []byte // shared by all weights; never read, so its memory is never touched
 	weights := func(_ *kernel.Memory, _ string, d tensor.DType, shape []int) *tensor.Tensor {
 		if d != tensor.F32 {
-			d = tensor.F16 // as published, before a plan converts it
+			d = tensor.F16 // the published type, before a plan converts it
 		}
 		t := &tensor.Tensor{DType: d, Shape: shape}
 		if n := t.Len() * d.Size(); n > len(zeros) {
@@ -92,7 +92,7 @@ func (s *shape) describe(o engine.Options) (*engine.Engine, error) {
 		engine.Hooks{Describe: true, Weights: weights, Processor: processor})
 }
 
-// parse reads s.Config, whose file is named in errors.
+// parse parses s.Config; file is its name in errors.
 func (s *shape) parse(file string) error {
 	if err := json.Unmarshal(s.Config, s); err != nil {
 		return fmt.Errorf("bench: %s: %w", file, err)
@@ -117,13 +117,13 @@ func (s *shape) parse(file string) error {
 	return nil
 }
 
-// pictureKind says how a model reads pictures.
+// pictureKind is how a model reads pictures.
 type pictureKind int
 
 const (
 	onePicture pictureKind = iota // resized to one square
 	tiled                         // a square and tiles
-	anySize                       // in patches, as many as the picture has
+	anySize                       // in as many patches as the picture has
 )
 
 func (s *shape) kind() pictureKind {
@@ -136,7 +136,7 @@ func (s *shape) kind() pictureKind {
 	return onePicture
 }
 
-// processor is the published picture processor of the shape's kind, for its sizes.
+// processor is the published picture processor for the shape, for its sizes.
 func (s *shape) processor() (imageproc.Processor, error) {
 	c := map[string]any{
 		"image_mean": []float64{0.48145466, 0.4578275, 0.40821073},
@@ -169,11 +169,11 @@ func (s *shape) processor() (imageproc.Processor, error) {
 	return imageproc.ParseProcessor(text)
 }
 
-// benchMaxPatches bounds a picture of a benchmark.
+// benchMaxPatches limits the size of a benchmark's picture.
 const benchMaxPatches = 1 << 16
 
-// picture draws a picture that the model reads as it is: a square, a square of four tiles, or one
-// of that many patches.
+// picture draws a picture that the model reads without resizing: a square, a square of four tiles,
+// or one with that many patches.
 func (s *shape) picture(patches int) (*imageproc.Picture, error) {
 	w, h := s.Vision.Side, s.Vision.Side
 	switch s.kind() {
@@ -199,7 +199,7 @@ func (s *shape) picture(patches int) (*imageproc.Picture, error) {
 		w, h = units/rows*merge*s.Vision.Patch, rows*merge*s.Vision.Patch
 	}
 	p := &imageproc.Picture{Width: w, Height: h, Pix: make([]byte, 3*w*h), Format: "PNG"}
-	for i := range p.Pix { // colours that drift across the picture, with a grain
+	for i := range p.Pix { // colours that change across the picture, with noise
 		x, y := i/3%w, i/3/w
 		p.Pix[i] = byte(255*x*(1+i%3)/(4*w) + 100*y/h + (x*7919+y*104729+i%3*31)%53)
 	}

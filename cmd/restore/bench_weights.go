@@ -12,14 +12,13 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// weightMaker makes random weights of a size that keeps activations lively from layer to layer: a
-// matrix has the variance 1/in, so that it neither grows nor shrinks what a norm gave it; a norm's
-// weights lie around 1, biases around 0. Everything goes straight into the type in which it is
-// kept, from a small store of random panels or rows, in another order for each weight.
+// weightMaker makes random weights that neither grow nor shrink activations from layer to layer: a
+// matrix has variance 1/in, a norm's weights are around 1, biases around 0. It writes directly in
+// the final type, from a small store of random panels or rows, in another order for each weight.
 type weightMaker struct {
 	pool   *kernel.Pool
 	stores map[storeKey]*tensor.Tensor
-	made   map[string]*tensor.Tensor // by name: a tied weight is bound twice
+	made   map[string]*tensor.Tensor // by name, because a tied weight is bound twice
 	err    error
 }
 
@@ -28,7 +27,7 @@ type storeKey struct {
 	k int
 }
 
-// storeRows is the number of rows of a store: eight panels of quantised weights.
+// storeRows is the number of rows in a store: eight panels of quantised weights.
 const storeRows = 256
 
 func newWeightMaker(pool *kernel.Pool) *weightMaker {
@@ -37,7 +36,7 @@ func newWeightMaker(pool *kernel.Pool) *weightMaker {
 	}
 }
 
-// make is engine.Options.Weights.
+// make implements engine.Options.Weights.
 func (w *weightMaker) make(
 	m *kernel.Memory, name string, d tensor.DType, shape []int,
 ) *tensor.Tensor {
@@ -57,7 +56,7 @@ func (w *weightMaker) make(
 		t.Data = m.Bytes(nn.WeightBytes(d, n, k))
 		store := w.store(d, k)
 		if store == nil {
-			return t // w.err says why
+			return t // w.err has the error
 		}
 		w.fill(t.Data, store.Data, d, k, seed)
 	}
@@ -71,7 +70,7 @@ func nameSeed(name string) uint64 {
 	return h.Sum64()
 }
 
-// vector is n numbers between -0.1 and 0.1, around 1 instead where scales is set.
+// vector is n numbers between -0.1 and 0.1, or around 1 if scales is set.
 func vector(seed uint64, n int, scales bool) []byte {
 	r := rand.New(rand.NewPCG(seed, 4))
 	b := make([]byte, 4*n)
@@ -106,9 +105,9 @@ func (w *weightMaker) store(d tensor.DType, k int) *tensor.Tensor {
 	return w.stores[key]
 }
 
-// fill writes dst from whole rows or panels of store, each turned by another number of blocks.
+// fill fills dst with whole rows or panels of store, each rotated by another number of blocks.
 func (w *weightMaker) fill(dst, store []byte, d tensor.DType, k int, seed uint64) {
-	rows, block := 1, 32*d.Bits()/8 // rows that lie together; bytes that move as one
+	rows, block := 1, 32*d.Bits()/8 // rows stored together; bytes moved together
 	unit := len(store) / storeRows
 	switch d {
 	case tensor.Q8, tensor.Q4, tensor.Q4M:

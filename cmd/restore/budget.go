@@ -28,7 +28,7 @@ type budgetOptions struct {
 	out    string
 }
 
-// Bounds on what one file of budgets is made of.
+// Limits of the input of one budget file.
 const (
 	drawnForBudgets   = 200
 	maxBudgetPictures = 1 << 16
@@ -39,11 +39,11 @@ func newBudget(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "budget",
 		Short: "Find thresholds for --n-vis auto:N and --guard",
-		Long: `Look at pictures and find how much a token has to add to those before it, so
-that as many tokens as add more are N of a picture on average. No questions and
-no answers are needed. The file is given as --budget-file FILE, or is called
-budget.json in the model's folder. Without --images scenes are drawn, none of
-them in the benchmark of 'restore eval scenes'.`,
+		Long: `Look at pictures and find a threshold on how much each token adds to those
+before it, so that on average N tokens of a picture are above it. No questions
+and answers are needed. Pass the file as --budget-file FILE, or name it
+budget.json in the model's folder. Without --images the pictures are drawn
+scenes, none of them in the benchmark of 'restore eval scenes'.`,
 		Example: `  restore budget -m DIR --images FOLDER --mean 64 -o DIR/budget.json
   restore budget -m DIR --images FOLDER --mean 32,64,128 -o budget.json
   restore run -m DIR --image cat.jpg -p "What is there?" --base holov --n-vis auto:64`,
@@ -54,10 +54,11 @@ them in the benchmark of 'restore eval scenes'.`,
 	o.model.add(fs)
 	o.model.addResize(fs)
 	fs.StringVar(&o.images, "images", "",
-		"`folder` whose pictures are looked at, instead of drawn scenes")
-	fs.IntVar(&o.n, "n", 0, "look at `N` pictures, the first by name; "+
+		"`folder` of pictures, instead of drawn scenes")
+	fs.IntVar(&o.n, "n", 0, "use the first `N` pictures by name; "+
 		"0 is all of the folder, or 200 drawn scenes")
-	fs.IntSliceVar(&o.means, "mean", []int{64}, "`tokens` of a picture on average, one or more")
+	fs.IntSliceVar(&o.means, "mean", []int{64},
+		"mean numbers of `tokens` of a picture, one or more")
 	fs.StringVarP(&o.out, "output", "o", "", "`file` to write; none is stdout")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) }
 	return cmd
@@ -85,7 +86,7 @@ func (o *budgetOptions) run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer m.Close()
-	p := a.meter("pictures looked at")
+	p := a.meter("pictures read")
 	defer p.end()
 	var all []methods.PictureGains
 	for item, err := range pictures {
@@ -115,7 +116,7 @@ func (o *budgetOptions) run(ctx context.Context, a *app) error {
 	return showBudgets(a.out, o.out, budgets)
 }
 
-// gains returns the first gains of one picture.
+// gains returns the gains of one picture's tokens, in order.
 func gains(
 	ctx context.Context, m *engine.Engine, item scenebench.Item, most int,
 ) ([]methods.PictureGains, error) {
@@ -130,7 +131,7 @@ func gains(
 	return out, nil
 }
 
-// pictures returns the pictures to look at, their number, and a description in words.
+// pictures returns the pictures, their number, and a description.
 func (o *budgetOptions) pictures(
 	a *app,
 ) (items iter.Seq2[scenebench.Item, error], n int, source string, err error) {
@@ -166,8 +167,8 @@ func (o *budgetOptions) pictures(
 	}, len(names), o.images, nil
 }
 
-// picturesIn returns the paths of a folder's pictures by name. What begins like no picture is
-// passed over, and said so.
+// picturesIn returns the paths of a folder's pictures by name. It skips files that do not begin
+// like a picture, and says so.
 func picturesIn(a *app, dir string) (paths []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -199,12 +200,12 @@ func picturesIn(a *app, dir string) (paths []string, err error) {
 		return nil, fmt.Errorf("%s: no pictures, want PNG, JPEG, GIF, WebP, BMP or TIFF files", dir)
 	}
 	if others > 0 {
-		a.note("%s: %d files are no pictures and are passed over", dir, others)
+		a.note("%s: skipped %d files that are not pictures", dir, others)
 	}
 	return paths, nil
 }
 
-// headOf returns the beginning of a file.
+// headOf returns the first bytes of a file.
 func headOf(path string) ([]byte, error) {
 	f, err := openInput(path, maxPictureBytes)
 	if err != nil {
@@ -218,7 +219,7 @@ func headOf(path string) ([]byte, error) {
 	return head, nil
 }
 
-// showBudgets prints a line a mean.
+// showBudgets prints one line for each mean.
 func showBudgets(w io.Writer, path string, b *methods.Budgets) error {
 	if _, err := fmt.Fprintf(w, "%s: %s, %d pictures, %s\n", path, b.Model, b.Pictures,
 		b.Source); err != nil {

@@ -29,7 +29,7 @@ func TestBudget(t *testing.T) {
 	r := cli("budget", "--images", dir, "--mean", "16,24", "-o", file)
 	if r.code != exitOK || !strings.Contains(r.out, "b.json: builtin, 3 pictures, "+dir) ||
 		!strings.Contains(r.out, "auto:24  24") ||
-		!strings.Contains(r.err, "1 files are no pictures") {
+		!strings.Contains(r.err, "skipped 1 files that are not pictures") {
 		t.Fatalf("exit %d, stdout %q, stderr %q", r.code, r.out, r.err)
 	}
 	made, err := os.ReadFile(file)
@@ -45,7 +45,7 @@ func TestBudget(t *testing.T) {
 		"fastv, schedule ":     {"--base", "fastv", "--n-vis", "auto:192"},
 		"picture 2":            {"--image", drawn(t, 5), "--n-vis", "auto:32"},
 		" merged, auto:32: ":   {"--image", drawn(t, 5), "--n-vis", "auto:32"},
-		// --guard of a twin is left
+		// --guard of a variable is left
 		"grid, n-vis 64, posi":   {"--base", "grid", "--restore=false"},
 		"holov, n-vis 64, gamma": nil,
 	} {

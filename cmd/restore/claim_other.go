@@ -4,6 +4,6 @@ package main
 
 import "os"
 
-// claim reports whether an unfinished file is this process's, or of one that died. Where an
-// open file cannot be removed no lock is needed.
+// claim reports whether this process may remove an unfinished file. This system cannot remove open
+// files, so no lock is needed.
 func claim(*os.File, bool) bool { return true }

@@ -17,7 +17,7 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// convertTypes are what --type takes.
+// convertTypes are the values of --type.
 var convertTypes = map[string]tensor.DType{
 	"f16":  tensor.F16,
 	"bf16": tensor.BF16,
@@ -30,9 +30,9 @@ func newConvert(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "convert",
 		Short: "Write a model as a Hugging Face folder",
-		Long: `Write a model, whatever its files are, as a folder that Hugging Face transformers loads: configuration, weights in 16 or 32 bits under
-the hub's names, tokenizer, chat template and picture processor. Quantised weights become the values that they stand for, rounded to the
-type. A model whose vocabulary has no token for pictures (original LLaVA) gets one.`,
+		Long: `Write a model of any format as a folder that Hugging Face transformers loads: configuration, weights in 16 or 32 bits under Hugging Face's
+names, tokenizer, chat template and picture processor. Quantised weights are dequantised and rounded to the type. A model whose
+vocabulary has no token for pictures (original LLaVA) gets one.`,
 		Example: `  restore convert -m model.gguf --mmproj mmproj.gguf -o DIR --type bf16`,
 		Args:    noArgs,
 	}
@@ -40,8 +40,8 @@ type. A model whose vocabulary has no token for pictures (original LLaVA) gets o
 	flags.SortFlags = false
 	m.addDir(flags)
 	flags.StringVarP(&out, "output", "o", "",
-		"`folder` to write, which must not be there yet, or be empty")
-	flags.StringVar(&kind, "type", "", "write the weights in this type")
+		"`folder` to write, which must be new or empty")
+	flags.StringVar(&kind, "type", "", "type of the written weights")
 	flags.Lookup("type").Annotations = map[string][]string{
 		applies: {"the type of most weights; f16 for quantised ones"},
 		choices: {"f16|bf16|f32"},
@@ -57,7 +57,7 @@ type. A model whose vocabulary has no token for pictures (original LLaVA) gets o
 		if entries, err := os.ReadDir(out); err == nil && len(entries) > 0 ||
 			err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return usagef(
-				"--output: %s is there already, want a folder that is not, or an empty one",
+				"--output: %s exists already, want a new or an empty folder",
 				out,
 			)
 		}
@@ -80,8 +80,8 @@ type. A model whose vocabulary has no token for pictures (original LLaVA) gets o
 	return cmd
 }
 
-// makeFolder lets write fill a folder that appears under its name only when it is complete, and
-// returns the bytes of its files. What an earlier process left unfinished is removed.
+// makeFolder lets write fill a folder that gets its name only when it is complete, and returns the
+// bytes of its files. It removes unfinished folders of earlier processes.
 func makeFolder(
 	ctx context.Context,
 	a *app,
@@ -104,7 +104,7 @@ func makeFolder(
 	}
 	a.partial.add(dir)
 	defer func() {
-		os.RemoveAll(dir) // nothing is there once it has its name
+		os.RemoveAll(dir) // does nothing once the folder is renamed
 		a.partial.forget(dir)
 	}()
 	if err := write(dir, func() error { return context.Cause(ctx) }); err != nil {
@@ -134,11 +134,11 @@ func makeFolder(
 	return size, nil
 }
 
-// alive reports whether a process with that id runs, as far as can be told.
+// alive reports whether a process with that id runs, as far as the system tells.
 func alive(id string) bool {
 	n, err := strconv.Atoi(id)
 	if err != nil || n <= 0 {
-		return true // not one of ours
+		return true // not a process id of ours
 	}
 	p, err := os.FindProcess(n)
 	if err != nil {

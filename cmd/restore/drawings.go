@@ -16,10 +16,10 @@ import (
 	"github.com/restore-vlm/restore/internal/overlay"
 )
 
-// drawingFlags say where drawings of reduced pictures go.
+// drawingFlags are the files for drawings of reduced pictures.
 type drawingFlags struct {
 	overlay string
-	stages  string // of each stage
+	stages  string // drawing of each stage
 }
 
 func (d *drawingFlags) add(fs *pflag.FlagSet) {
@@ -27,19 +27,19 @@ func (d *drawingFlags) add(fs *pflag.FlagSet) {
 		&d.overlay,
 		"overlay",
 		"",
-		"write a picture of kept and merged patches to this `file`, .png or .jpg (numbered "+
+		"draw kept and merged patches into this `file`, .png or .jpg (numbered "+
 			"when there are several pictures)",
 	)
 	fs.StringVar(
 		&d.stages,
 		"overlay-stages",
 		"",
-		"write what each stage of a method inside the encoder or the decoder leaves to this "+
-			"`file`, .png or .jpg,\n        drawing next to drawing",
+		"draw the rows that remain after each stage of a method inside the encoder or the "+
+			"decoder,\n        side by side, into this `file`, .png or .jpg",
 	)
 }
 
-// check finds names that no drawing can have.
+// check refuses file names that cannot be drawings.
 func (d *drawingFlags) check() error {
 	if err := checkPicture("overlay", d.overlay); err != nil {
 		return err
@@ -47,7 +47,7 @@ func (d *drawingFlags) check() error {
 	return checkPicture("overlay-stages", d.stages)
 }
 
-// notWritten are endings of pictures that are not written.
+// notWritten are extensions of picture formats that cannot be written.
 var notWritten = []string{
 	".gif",
 	".webp",
@@ -62,7 +62,7 @@ var notWritten = []string{
 	".ppm",
 }
 
-// checkPicture refuses a name that promises another format than PNG or JPEG.
+// checkPicture refuses a name with the extension of a format other than PNG or JPEG.
 func checkPicture(flag, path string) error {
 	if slices.Contains(notWritten, strings.ToLower(filepath.Ext(path))) {
 		return usagef("--%s: got %q, want a name that ends in .png or .jpg", flag, path)
@@ -70,16 +70,16 @@ func checkPicture(flag, path string) error {
 	return nil
 }
 
-// drawings are the files of the drawings of one command.
+// drawings are the drawing files of one command.
 type drawings struct {
 	flags *drawingFlags
 	outs  *outputs
-	done  int // pictures whose files have names
+	done  int // number of pictures whose files have names
 
-	overlay, stages []*output // of the pictures that are asked about next
+	overlay, stages []*output // files of the next request's pictures
 }
 
-// open prepares the files of n more pictures.
+// open opens the files for n more pictures.
 func (d *drawings) open(n int) error {
 	d.discard()
 	for i := range n {
@@ -98,7 +98,7 @@ func (d *drawings) open(n int) error {
 	return nil
 }
 
-// discard gives the files up that were opened and not written.
+// discard removes the files that were opened but not written.
 func (d *drawings) discard() {
 	for _, f := range slices.Concat(d.overlay, d.stages) {
 		d.outs.close(f)
@@ -106,8 +106,8 @@ func (d *drawings) discard() {
 	d.overlay, d.stages = nil, nil
 }
 
-// numbered is the name of the drawing of picture i: a first picture alone has the name that
-// was given, others kept-2.png, kept-3.png.
+// numbered is the name of the drawing of picture i: a first picture that is the only one has the
+// given name, others kept-2.png, kept-3.png.
 func numbered(path string, i int, alone bool) string {
 	if path == "" || path == "-" || i == 0 && alone {
 		return path
@@ -116,7 +116,7 @@ func numbered(path string, i int, alone bool) string {
 	return fmt.Sprintf("%s-%d%s", strings.TrimSuffix(path, ext), i+1, ext)
 }
 
-// write draws the pictures of r as ans reports them, and returns the files' names.
+// write draws the pictures of r with the reductions in ans, and returns the files' names.
 func (d *drawings) write(
 	r *engine.Request,
 	ans *engine.Answer,
@@ -147,7 +147,7 @@ func (d *drawings) write(
 // jpegQuality keeps thin lines and small digits readable.
 const jpegQuality = 92
 
-// writePicture fills the file with a picture: JPEG where the name says so, else PNG.
+// writePicture writes a picture to the file: JPEG if the name says so, else PNG.
 func (f *output) writePicture(img image.Image) error {
 	return f.write(func(w io.Writer) error {
 		switch strings.ToLower(filepath.Ext(f.path)) {

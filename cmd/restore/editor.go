@@ -13,8 +13,8 @@ import (
 	"golang.org/x/term"
 )
 
-// editor reads lines from a terminal that a person edits: arrows, history, completion with Tab.
-// A line is as long as it is typed. What is pasted is part of the line, with its line breaks.
+// editor reads lines that a person edits on a terminal: arrows, history, completion with Tab. Lines
+// may have any length. Pasted text is part of the line, including its line breaks.
 type editor struct {
 	a    *app
 	tty  *os.File
@@ -22,7 +22,7 @@ type editor struct {
 	keys *keys
 }
 
-// newEditor returns nil where nobody types, or nobody sees the typed text.
+// newEditor returns nil if input or output is not a terminal.
 func newEditor(a *app, prompt string, complete func(line string) string) *editor {
 	tty, ok := a.in.(*os.File)
 	if !ok || !isTerminal(a.in) || !isTerminal(a.err) || a.getenv("TERM") == "dumb" {
@@ -39,11 +39,11 @@ func newEditor(a *app, prompt string, complete func(line string) string) *editor
 	return e
 }
 
-// longLine is the length in characters from which x/term takes no more of them.
+// longLine is the length in characters at which x/term accepts no more.
 const longLine = 4000
 
-// key handles what x/term does not: Ctrl-C, which clears a line and leaves from an empty one,
-// Tab, and long lines.
+// key handles the keys that x/term does not: Ctrl-C, which clears a line or leaves if the line is
+// empty, Tab, and keys in long lines.
 func (e *editor) key(
 	line string,
 	pos int,
@@ -67,7 +67,7 @@ func (e *editor) key(
 	return "", 0, false
 }
 
-// next reads a line; io.EOF when the person leaves, or ctx ends.
+// next reads a line; it returns io.EOF when the person leaves or ctx ends.
 func (e *editor) next(ctx context.Context) (string, error) {
 	state, err := term.MakeRaw(int(e.tty.Fd()))
 	if err != nil {
@@ -75,11 +75,11 @@ func (e *editor) next(ctx context.Context) (string, error) {
 	}
 	e.a.interrupts.changed(func() {
 		e.term.SetBracketedPasteMode(false)
-		_ = term.Restore(int(e.tty.Fd()), state) // there is no other way back
+		_ = term.Restore(int(e.tty.Fd()), state) // nothing more can be done if this fails
 	})
 	defer e.a.interrupts.restore()
 	if w, h, err := term.GetSize(int(e.tty.Fd())); err == nil && w > 0 {
-		_ = e.term.SetSize(w, h) // a size that is wrong moves the cursor, no more
+		_ = e.term.SetSize(w, h) // a wrong size only moves the cursor
 	}
 	e.term.SetBracketedPasteMode(true)
 	type result struct {
@@ -102,20 +102,20 @@ func (e *editor) next(ctx context.Context) (string, error) {
 	}
 }
 
-// What keys puts in place of keys.
+// Replacements for keys.
 const (
-	interruptKey = 0x1d // Ctrl-C, which x/term would take for the end
+	interruptKey = 0x1d // Ctrl-C, which x/term would treat as the end
 	pastedBreak  = '⏎'  // a line break in a pasted text
 )
 
-// A terminal sends these before and after a pasted text.
+// The sequences that a terminal sends before and after a pasted text.
 var pasteStart, pasteEnd = []byte("\x1b[200~"), []byte("\x1b[201~")
 
-// keys reads a terminal's keys.
+// keys reads keys from a terminal.
 type keys struct {
 	r       io.Reader
-	pending []byte // read, and not handed on
-	split   []byte // the beginning of a sequence whose rest is not read
+	pending []byte // read but not yet returned
+	split   []byte // the beginning of an incomplete sequence
 	pasting bool
 	left    bool // the person left
 }
@@ -134,7 +134,7 @@ func (k *keys) Read(p []byte) (int, error) {
 		}
 		in := append(k.split, buf[:n]...)
 		k.split = nil
-		if n == len(buf) { // more is to come: what begins at its end may go on there
+		if n == len(buf) { // more follows: a sequence at the end may be incomplete
 			if at := bytes.LastIndexByte(in, 0x1b); at >= 0 && len(in)-at < len(pasteStart) {
 				in, k.split = in[:at], bytes.Clone(in[at:])
 			}
@@ -173,7 +173,7 @@ func (k *keys) translate(in []byte) (out []byte) {
 	return out
 }
 
-// completePath returns path with what all files that begin with it have in common.
+// completePath extends path by the common prefix of all files that begin with it.
 func completePath(path string) string {
 	found, err := filepath.Glob(escapeGlob(expandHome(path)) + "*")
 	if err != nil || len(found) == 0 {
@@ -195,7 +195,7 @@ func completePath(path string) string {
 	return common
 }
 
-// expandHome replaces ~/ by the home folder.
+// expandHome replaces ~/ with the home folder.
 func expandHome(path string) string {
 	rest, ok := strings.CutPrefix(path, "~")
 	if !ok || rest != "" && rest[0] != '/' && rest[0] != filepath.Separator {

@@ -26,7 +26,7 @@ type evalOptions struct {
 	distance  bool
 	all       bool
 	budgets   *budgetsFlag
-	bases     []string // of --all; nil: all
+	bases     []string // of --methods; nil: all
 	variants  []string // JSON objects
 	world     worldFlag
 	first     int64 // seed of the first drawn picture
@@ -37,19 +37,20 @@ type evalOptions struct {
 	mixed     bool
 }
 
-// formats are what --format takes; without --all table and json alone.
+// formats are the values of --format; without --all only table and json.
 var formats = []string{"table", "markdown", "csv", "json"}
 
 func newEvalScenes(a *app) *cobra.Command {
 	o := new(evalOptions)
 	cmd := &cobra.Command{
 		Use:   "scenes",
-		Short: "Accuracy on drawn scenes, with the reduction and without",
-		Long: `Ask the questions of drawn scenes twice, with the reduction and without, and print both accuracies per task with 95 % intervals.
-An answer is right when all of it is. --data takes a folder with questions.json and pictures/ instead of drawn scenes.
+		Short: "Measure accuracy on drawn scenes, with and without the reduction",
+		Long: `Ask the questions of drawn scenes twice, with and without the reduction, and print both accuracies per task with 95 % intervals.
+An answer counts as right only if all of it is right. --data takes a folder with questions.json and pictures/ instead of drawn scenes.
 
 --all compares every method, alone, with RESTORE, and with RESTORE's covered anchors (--anchors covered --join all), at every budget of
---n-vis, over the same pictures; what a method cannot do with a budget is said at the end. For methods inside the decoder a budget is the mean number of visual rows that enter a layer.`,
+--n-vis, over the same pictures. The end of the output lists budgets that a method cannot reach. For methods inside the decoder a budget is the
+mean number of visual rows that enter a layer.`,
 		Example: `  restore eval scenes --base holov --n-vis 64
   restore eval scenes --base divprune --n-vis 128 --restore=false --n 20 --json
   restore eval scenes --all --n-vis 192,128,64,32 --n 40 --format markdown --plot methods.svg
@@ -62,16 +63,16 @@ An answer is right when all of it is. --data takes a folder with questions.json 
 	o.model.add(fs)
 	o.budgets = o.reduction.addBudgets(fs, "holov", 64)
 	fs.BoolVar(&o.all, "all", false,
-		"compare all methods, at several budgets where --n-vis has several, separated by commas")
-	fs.StringVar(&o.format, "format", "table", "how the result is printed")
+		"compare all methods, at one or more budgets of --n-vis, separated by commas")
+	fs.StringVar(&o.format, "format", "table", "format of the result")
 	fs.Lookup("format").Annotations = map[string][]string{choices: {strings.Join(formats, "|")}}
 	fs.StringVar(&o.plot, "plot", "",
-		"draw what each method keeps, by budget, into this `file`, .svg or .png; with --all")
+		"plot the accuracy that each method keeps into this `file`, .svg or .png; with --all")
 	fs.StringSliceVar(&o.bases, "methods", nil,
-		"compare these `methods` only, separated by commas; with --all")
+		"compare only these `methods`, separated by commas; with --all")
 	fs.StringArrayVar(&o.variants, "variant", nil,
-		"measure the reduction with this JSON `object` of parameters in place of its own "+
-			"too, and set it\n        against it; any number of times")
+		"also measure the reduction with the parameters in this JSON `object`, and compare it "+
+			"with the\n        reduction of the flags; may be repeated")
 	o.addDrawn(fs)
 	fs.StringVar(&o.data, "data", "",
 		"`folder` with questions.json and pictures/, instead of drawn scenes")
@@ -79,15 +80,15 @@ An answer is right when all of it is. --data takes a folder with questions.json 
 	fs.IntVar(&o.workers, "workers", 1, "ask about `N` pictures at a time")
 	fs.Int64Var(&o.reduction.seed, "seed", 0, "`seed` of --base random and of the intervals")
 	fs.BoolVar(&o.distance, "distance", false,
-		"measure the weighted Hausdorff distance between tokens before and after too")
-	o.nats.add(fs, "ask workers that are reached", false)
-	fs.BoolVar(&o.mixed, "mixed", false, "take answers of workers whose last bits may differ")
-	fs.BoolVar(&o.json, "json", false, "print one JSON object, as --format json")
+		"also measure the weighted Hausdorff distance between tokens before and after")
+	o.nats.add(fs, "ask the workers at this address", false)
+	fs.BoolVar(&o.mixed, "mixed", false, "accept workers whose answers may differ in the last bits")
+	fs.BoolVar(&o.json, "json", false, "print one JSON object, like --format json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) }
 	return cmd
 }
 
-// addDrawn declares which pictures are drawn.
+// addDrawn declares the flags that choose the drawn pictures.
 func (o *evalOptions) addDrawn(fs *pflag.FlagSet) {
 	fs.IntVar(&o.n, "n", scenebench.DrawnPictures, "ask about `N` pictures")
 	o.world.add(fs)
@@ -197,7 +198,7 @@ func (o *evalOptions) run(ctx context.Context, a *app) error {
 	return o.print(ctx, a, result, n, err)
 }
 
-// print prints the result of a run over n pictures that ended with err.
+// print prints the result of a run over n pictures; err is how the run ended.
 func (o *evalOptions) print(
 	ctx context.Context, a *app, r *scenebench.Result, n int, err error,
 ) error {
@@ -210,7 +211,7 @@ func (o *evalOptions) print(
 	return soFar(ctx, r.Pictures, n, "pictures", r.WriteTable(a.out))
 }
 
-// overNATS has workers answer.
+// overNATS lets workers answer.
 func (o *evalOptions) overNATS(
 	ctx context.Context, a *app, items iter.Seq2[scenebench.Item, error], n int,
 ) error {
@@ -239,7 +240,7 @@ func (o *evalOptions) overNATS(
 	return o.print(ctx, a, r, n, err)
 }
 
-// varied returns r and its variants, none where none was asked for.
+// varied returns r and its variants, or nothing if there are no variants.
 func (o *evalOptions) varied(r methods.Options) (all []scenebench.Variant, err error) {
 	if o.variants == nil {
 		return nil, nil
@@ -258,7 +259,7 @@ func (o *evalOptions) varied(r methods.Options) (all []scenebench.Variant, err e
 	return all, nil
 }
 
-// how returns the options of a run, which shows its progress until end is called.
+// how returns the options of a run; the run shows its progress until end is called.
 func (o *evalOptions) how(a *app) (_ scenebench.RunOptions, end func()) {
 	run := scenebench.RunOptions{Workers: o.workers, Seed: o.reduction.seed, Distance: o.distance}
 	p := a.meter("pictures")
@@ -266,7 +267,7 @@ func (o *evalOptions) how(a *app) (_ scenebench.RunOptions, end func()) {
 	return run, p.end
 }
 
-// noResult ends a command that has nothing to show.
+// noResult ends a command that has no result to print.
 func noResult(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return cutShort("eval: interrupted, there is no result")
@@ -274,8 +275,8 @@ func noResult(ctx context.Context, err error) error {
 	return err
 }
 
-// soFar ends a command whose result was written with err: of one that was cut short it says
-// how much the result covers.
+// soFar ends a command whose run ended with err, after the result was written. If the run was
+// interrupted, it says how much the result covers.
 func soFar(ctx context.Context, done, total int, what string, err error) error {
 	if err == nil && ctx.Err() != nil && done < total {
 		return cutShort("eval: interrupted, the result covers %d of %d %s", done, total, what)
@@ -359,7 +360,7 @@ func (o *evalOptions) compare(ctx context.Context, a *app) error {
 	return soFar(ctx, table.Pictures, n, "pictures", plot.writePlot(evalPanels(table)))
 }
 
-// form counts the forms of a setting: alone, with RESTORE, with covered anchors.
+// form is the index of a setting's form: alone, with RESTORE, with covered anchors.
 func form(s scenebench.Setting) int {
 	switch {
 	case s.Covered:
@@ -370,7 +371,7 @@ func form(s scenebench.Setting) int {
 	return 0
 }
 
-// evalPanels draws what methods keep by budget, a panel a form.
+// evalPanels plots the accuracy that methods keep, by budget, with one panel for each form.
 func evalPanels(t *scenebench.Table) []chart.Panel {
 	panels := []chart.Panel{
 		{Title: "alone"}, {Title: "+ RESTORE"}, {Title: "+ RESTORE, covered anchors"},

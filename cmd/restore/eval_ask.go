@@ -16,10 +16,10 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// recordsFolder holds a folder for each run, where none is named.
+// recordsFolder is the default folder for records; it has one folder per run.
 const recordsFolder = "restore-records"
 
-// ask asks the questions, keeps the answers and scores them.
+// ask asks the questions, records the answers and scores them.
 func (o *benchmarkOptions) ask(ctx context.Context, a *app, s eval.Selection) error {
 	if err := o.nats.check(o.fs); err != nil {
 		return err
@@ -73,7 +73,7 @@ func (o *benchmarkOptions) ask(ctx context.Context, a *app, s eval.Selection) er
 	return o.report(a, report, b, all, upload)
 }
 
-// runTo runs a benchmark, shows how far it is, and says where its answers are.
+// runTo runs a benchmark, shows its progress, and names the folder of its answers.
 func (o *benchmarkOptions) runTo(ctx context.Context, a *app, b *eval.Benchmark, m eval.Answerer,
 	run eval.RunOptions) (*eval.Result, []*eval.Scored, error) {
 	show, end := runProgress(a, o.name)
@@ -91,7 +91,7 @@ func (o *benchmarkOptions) runTo(ctx context.Context, a *app, b *eval.Benchmark,
 	return r, all, err
 }
 
-// answerer opens the model, server or workers that are asked.
+// answerer opens the model, server or workers to ask.
 func (o *benchmarkOptions) answerer(
 	ctx context.Context, a *app,
 ) (_ eval.Answerer, done func(), err error) {
@@ -130,7 +130,7 @@ func (o *benchmarkOptions) answerer(
 	return m, func() { e.Close() }, nil
 }
 
-// remote is the server of --openai.
+// remote returns the server of --openai.
 func (o *benchmarkOptions) remote(a *app, system string) (eval.Answerer, error) {
 	for _, name := range []string{"threads", "quant", "encoder-quant", "cache-type", "vision-tower",
 		"pull", "pad", "min-pixels", "max-pixels"} {
@@ -154,8 +154,8 @@ func (o *benchmarkOptions) remote(a *app, system string) (eval.Answerer, error) 
 	return s, nil
 }
 
-// extension is the object "restore" of a request: the parameters that were given, under the
-// names that they have there. It is nil without any.
+// extension is the object "restore" of a request: the parameters that were set, under their JSON
+// names. It is nil without any.
 func (r *reductionFlags) extension() (json.RawMessage, error) {
 	object := map[string]any{}
 	var err error
@@ -178,11 +178,11 @@ func (r *reductionFlags) extension() (json.RawMessage, error) {
 	return json.Marshal(object)
 }
 
-// noteEvery is how often progress is said where there is no terminal.
+// noteEvery is the interval between progress lines without a terminal.
 const noteEvery = time.Minute
 
-// runProgress shows how far a run is, until end is called: as a bar on a terminal, else as a
-// line a minute.
+// runProgress shows the progress of a run until end is called: as a bar on a terminal, else as one
+// line per minute.
 func runProgress(a *app, name string) (show func(eval.Progress), end func()) {
 	m := a.meter(name)
 	last := time.Now()

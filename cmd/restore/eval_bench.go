@@ -49,15 +49,15 @@ const benchmarkHelp = `Ask a model the questions of %s, and score its answers.
 file), or LLaVA's folder of the benchmark. --protocol chooses prompts, parser and metrics:
 the paper's, or lmms-eval's. Without --base every visual token is read.
 
-Answers are kept in the folder --records as they come; a run that was interrupted, by kill -9
-too, continues there when it is started again. --openai asks a server instead;
---model is then its name, and flags of the reduction are sent along as this project's servers
-take them.
+Answers are written to the folder --records at once. An interrupted run, also one killed with kill -9,
+continues there when you run the same command again. --openai asks a server instead;
+--model is then the server's name for the model, and the flags of the reduction are sent in the form
+that 'restore serve' takes.
 
---nats asks 'restore worker's on any number of machines; --model is then the name of what they
-hold. Answers differ between kinds of machines, so workers that differ are refused without --mixed.
+--nats asks 'restore worker's on any number of machines; --model is then the name of their
+model. Answers differ between kinds of machines, so workers that differ are refused without --mixed.
 
---print-prompts writes what would be asked, and --answers scores {"id": …, "answer": …} a
+--print-prompts writes the prompts, and --answers scores a file with one {"id": …, "answer": …} per
 line; neither needs a model or opens a picture.`
 
 const benchmarkExamples = `  restore eval %[1]s --data DIR -m MODEL --base holov --n-vis 64
@@ -67,7 +67,7 @@ const benchmarkExamples = `  restore eval %[1]s --data DIR -m MODEL --base holov
   restore eval %[1]s --data DIR --print-prompts prompts.jsonl
   restore eval %[1]s --data DIR --protocol lmms --answers answers.jsonl --json`
 
-// newEvalBenches returns a command for each benchmark.
+// newEvalBenches returns one command for each benchmark.
 func newEvalBenches(a *app) (all []*cobra.Command) {
 	for _, name := range benchmarks.Names() {
 		all = append(all, newEvalBench(a, name))
@@ -94,19 +94,19 @@ func newEvalBench(a *app, name string) *cobra.Command {
 	fs.Lookup("protocol").Annotations = map[string][]string{
 		choices: {strings.Join(benchmarks.Protocols, "|")},
 	}
-	fs.StringVar(&o.split, "split", splits[0], "part of the data set")
+	fs.StringVar(&o.split, "split", splits[0], "split of the data set")
 	fs.Lookup("split").Annotations = map[string][]string{choices: {strings.Join(splits, "|")}}
-	fs.StringVar(&o.images, "images", "", "`folder` of the pictures in LLaVA's layout")
+	fs.StringVar(&o.images, "images", "", "`folder` of the pictures, in LLaVA's layout")
 	fs.Lookup("images").Annotations = map[string][]string{applies: {"where LLaVA has them"}}
 	fs.IntVar(&o.limit, "limit", 0, "ask the first `N` questions")
 	fs.Lookup("limit").Annotations = map[string][]string{applies: {"all"}}
 	fs.StringVar(&o.shard, "shard", "", "ask part `I/N` of the questions, I from 1")
 	fs.Lookup("shard").Annotations = map[string][]string{applies: {"all"}}
 	fs.StringVar(&o.prompts, "print-prompts", "",
-		"write what would be asked into this `file`, and stop; - is stdout")
+		"write the prompts to this `file`, and stop; - is stdout")
 	fs.StringVar(&o.answers, "answers", "", "score the answers of this `file`; - is stdin")
 	fs.StringVar(&o.submission, "submission", "",
-		"write the `file` that the benchmark's server takes")
+		"write the submission for the benchmark's server to this `file`")
 	fs.Lookup("submission").Annotations = map[string][]string{
 		applies: {"NAME-SPLIT-submission.EXT where a split has no public answers"},
 	}
@@ -116,7 +116,7 @@ func newEvalBench(a *app, name string) *cobra.Command {
 			"judge",
 			"",
 			"`URL` of an OpenAI-compatible server whose model reads the answers that no "+
-				"rule can (lmms);"+
+				"rule can read (lmms);"+
 				" its key is OPENAI_API_KEY",
 		)
 		fs.Lookup("judge").Annotations = map[string][]string{applies: {"the harness's own rules"}}
@@ -124,7 +124,7 @@ func newEvalBench(a *app, name string) *cobra.Command {
 			"`name` of the judge's model")
 	}
 	fs.StringVar(&o.lmmsOut, "lmms-out", "",
-		"write lmms-eval's results and samples files into this `folder` too (lmms)")
+		"also write lmms-eval's results and samples files into this `folder` (lmms)")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	o.model.add(fs)
 	o.model.addResize(fs)
@@ -138,30 +138,30 @@ func newEvalBench(a *app, name string) *cobra.Command {
 	o.reduction.add(fs, "none", 0)
 	fs.Int64Var(&o.reduction.seed, "seed", 0, "`seed` of --base random")
 	fs.StringVar(&o.records, "records", "",
-		"keep answers in this `folder`, and continue from there")
+		"write answers to this `folder`, and continue from there")
 	fs.Lookup("records").Annotations = map[string][]string{
 		applies: {"restore-records/NAME-SPLIT-PROTOCOL-HASH"},
 	}
 	fs.IntVar(&o.parallel, "parallel", 1, "ask about `N` pictures at a time")
 	fs.StringVar(&o.server, "openai", "",
 		"`URL` of an OpenAI-compatible server to ask; its key is OPENAI_API_KEY")
-	o.nats.add(fs, "ask workers that are reached", false)
-	fs.BoolVar(&o.mixed, "mixed", false, "take answers of workers whose last bits may differ")
+	o.nats.add(fs, "ask the workers at this address", false)
+	fs.BoolVar(&o.mixed, "mixed", false, "accept workers whose answers may differ in the last bits")
 	fs.BoolVar(&o.both, "both", true, bothHelp)
 	fs.Lookup("both").Annotations = map[string][]string{
-		applies: {"true for RESTORE whose --anchors and --join are left to auto"},
+		applies: {"true for RESTORE with --anchors and --join auto"},
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) }
 	return cmd
 }
 
-// Flags of each way to use the command, without the questions'.
+// The flags of each way to use the command, without those of the questions.
 var (
 	questionSet = []string{"data", "protocol", "split", "images", "limit", "shard"}
 	scoreSet    = []string{"answers", "submission", "judge", "judge-model", "lmms-out", "json"}
 )
 
-// only refuses flags that were typed and are not in the sets.
+// only refuses flags on the command line that are not in the sets.
 func (o *benchmarkOptions) only(with string, sets ...[]string) (err error) {
 	o.fs.Visit(func(f *pflag.Flag) {
 		if err == nil && onCommandLine(f) && !slices.Contains(slices.Concat(sets...), f.Name) {
@@ -171,7 +171,7 @@ func (o *benchmarkOptions) only(with string, sets ...[]string) (err error) {
 	return err
 }
 
-// selection reads --limit and --shard.
+// selection parses --limit and --shard.
 func (o *benchmarkOptions) selection() (eval.Selection, error) {
 	s := eval.Selection{Limit: o.limit}
 	if o.fs.Changed("limit") && o.limit < 1 {
@@ -260,7 +260,7 @@ func (o *benchmarkOptions) printPrompts(a *app, s eval.Selection) error {
 
 func closeBench(b *eval.Benchmark) {
 	if b.Close != nil {
-		_ = b.Close() // files that were read only
+		_ = b.Close() // only read from
 	}
 }
 
@@ -297,7 +297,7 @@ func (o *benchmarkOptions) score(ctx context.Context, a *app, s eval.Selection) 
 	return o.report(a, &benchmarkReport{Result: r}, b, all, upload)
 }
 
-// upload opens the file for the benchmark's server, where there is one to write.
+// upload opens the file for the benchmark's server, if the benchmark has one.
 func (o *benchmarkOptions) upload(outs *outputs, b *eval.Benchmark) (*output, error) {
 	path := o.submission
 	switch {
@@ -309,17 +309,17 @@ func (o *benchmarkOptions) upload(outs *outputs, b *eval.Benchmark) (*output, er
 	return outs.open("submission", path)
 }
 
-// benchmarkReport is a result with what else became of it.
+// benchmarkReport is a result with additional fields.
 type benchmarkReport struct {
 	*eval.Result
-	Judge      string `json:"judge,omitempty"` // what read the answers that no rule could
+	Judge      string `json:"judge,omitempty"` // the judge of answers that no rule could read
 	Submission string `json:"submission,omitempty"`
 	Records    string `json:"records,omitempty"` // folder of the answers
 
 	Other *otherAnchors `json:"other_anchors,omitempty"` // with --both
 }
 
-// report writes the file for a server and prints a result.
+// report writes the submission file and prints a result.
 func (o *benchmarkOptions) report(
 	a *app,
 	report *benchmarkReport,
@@ -369,7 +369,7 @@ func (o *benchmarkOptions) report(
 	return nil
 }
 
-// writeMetrics prints metrics, without those that are in the JSON alone.
+// writeMetrics prints metrics, except those that are only for JSON.
 func writeMetrics(w io.Writer, all eval.Metrics) {
 	for _, m := range all {
 		if !strings.HasSuffix(m.Name, "_stderr_clt") {

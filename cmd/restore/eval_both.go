@@ -12,19 +12,19 @@ import (
 	"github.com/restore-vlm/restore/internal/methods"
 )
 
-const bothHelp = "ask every question twice, by the rule of anchors that auto chose and by the " +
-	"other one, and compare them; false asks once"
+const bothHelp = "ask every question twice, by the rule of anchors that auto chooses and by the " +
+	"other one, and compare the results; false asks once"
 
-// otherAnchors is a run by the rule of anchors that auto did not choose, and how it differs.
+// otherAnchors is a run by the rule of anchors that auto did not choose, and the difference.
 type otherAnchors struct {
-	Chosen  string         `json:"chosen"`  // what auto took
-	Anchors string         `json:"anchors"` // what this run took instead
+	Chosen  string         `json:"chosen"`  // the rule that auto chose
+	Anchors string         `json:"anchors"` // the rule of this run
 	Metrics eval.Metrics   `json:"metrics"`
-	Change  compare.Change `json:"change"` // of this run against the one that auto chose
+	Change  compare.Change `json:"change"` // this run against auto's
 	Records string         `json:"records"`
 }
 
-// anchorsOpen tells whether the command chooses the rule of anchors, so that both can be asked.
+// anchorsOpen reports whether auto chooses the rule of anchors, so that both rules can be asked.
 func (o *benchmarkOptions) anchorsOpen() (bool, error) {
 	how, err := o.reduction.options()
 	if err != nil {
@@ -42,7 +42,7 @@ func (o *benchmarkOptions) anchorsOpen() (bool, error) {
 	return open && o.both, nil
 }
 
-// withAnchors is a reduction by a rule of anchors, with the groups that belong to it.
+// withAnchors is a reduction by a rule of anchors, with the rule's default for --join.
 func withAnchors(how methods.Options, rule string) methods.Options {
 	how.Anchors, how.Join = rule, "rest"
 	if rule == "covered" {
@@ -51,7 +51,7 @@ func withAnchors(how methods.Options, rule string) methods.Options {
 	return how
 }
 
-// askOther asks the questions of a run that is complete once more, by the other rule.
+// askOther asks the questions of a complete run again, by the other rule.
 func (o *benchmarkOptions) askOther(
 	ctx context.Context, a *app, b *eval.Benchmark, m *evalengine.Model, run eval.RunOptions,
 ) (*otherAnchors, error) {
@@ -96,7 +96,7 @@ func (o *benchmarkOptions) askOther(
 	return x, nil
 }
 
-// write prints the run by the other rule below the one that auto chose.
+// write prints the run by the other rule below the run that auto chose.
 func (x *otherAnchors) write(w io.Writer) {
 	fmt.Fprintf(w, "with anchors %s (auto took %s):\n", x.Anchors, x.Chosen)
 	writeMetrics(w, x.Metrics)

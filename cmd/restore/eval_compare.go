@@ -19,11 +19,11 @@ func newEvalCompare(a *app) *cobra.Command {
 	var seed int64
 	cmd := &cobra.Command{
 		Use:   "compare DIR DIR…",
-		Short: "Runs of benchmarks against each other",
-		Long: `Compare runs by the folders in which they kept their answers. Each run is set against the
-first one of the same benchmark, protocol and split: the difference over the questions that both
-answered, with a 95 % interval that draws pictures and McNemar's test, whole and by category. Where
-unreduced runs are among them, it says what each setting retains of them over all benchmarks, as the
+		Short: "Compare runs of benchmarks",
+		Long: `Compare runs by the folders of their answers. Each run is compared with the first
+one of the same benchmark, protocol and split: the difference over the questions that both
+answered, with a 95 % interval (bootstrap over pictures) and McNemar's test, in total and by category. If the
+folders include unreduced runs, it also prints what each setting retains over all benchmarks, as the
 paper's Average does.`,
 		Example: `  restore eval compare restore-records/gqa-*
   restore eval compare full/gqa holov/gqa full/mme holov/mme --format markdown --plot runs.svg`,
@@ -36,7 +36,7 @@ paper's Average does.`,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&format, "format", "text", "how the result is printed")
+	fs.StringVar(&format, "format", "text", "format of the result")
 	fs.Lookup("format").Annotations = map[string][]string{
 		choices: {strings.Join(sheet.Formats, "|")},
 	}
@@ -44,11 +44,11 @@ paper's Average does.`,
 		&plotFile,
 		"plot",
 		"",
-		"draw what settings retain, by tokens and by first-token time, into this `file`, "+
+		"plot the retained accuracy, by tokens and by first-token time, into this `file`, "+
 			".svg or .png",
 	)
 	fs.Int64Var(&seed, "seed", 0, "`seed` of the intervals")
-	fs.BoolVar(&asJSON, "json", false, "print one JSON object, as --format json")
+	fs.BoolVar(&asJSON, "json", false, "print one JSON object, like --format json")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if asJSON && cmd.Flags().Changed("format") && format != "json" {
 			return usagef("--json and --format: both given, got %s, want one of them", format)
@@ -103,7 +103,7 @@ paper's Average does.`,
 	return cmd
 }
 
-// retainedPanels draw what settings retain: by visual tokens, and by first-token time.
+// retainedPanels plots what settings retain: by visual tokens, and by first-token time.
 func retainedPanels(c *compare.Comparison) []chart.Panel {
 	panels := []chart.Panel{
 		{X: "visual tokens", Y: "Average, % of unreduced", LogX: true},

@@ -19,14 +19,14 @@ import (
 	"github.com/restore-vlm/restore/internal/scenebench"
 )
 
-// evalFleet asks workers over NATS, as benchmarks and drawn scenes ask.
+// evalFleet asks workers over NATS for benchmarks and drawn scenes.
 type evalFleet struct {
 	client    *fleet.Client
 	system    string
 	reduction json.RawMessage
 }
 
-// pictures that are asked about at once, where workers answer and nobody says how many.
+// fleetPictures is how many pictures workers are asked about at once by default.
 const fleetPictures = 64
 
 // overNATS connects to the workers of --nats.
@@ -46,7 +46,8 @@ func (o *benchmarkOptions) overNATS(
 	return e, done, nil
 }
 
-// newEvalFleet connects to the workers that hold a model; mixed ones may differ in their last bits.
+// newEvalFleet connects to the workers of a model; mixed accepts workers that may differ in the
+// last bits.
 func newEvalFleet(
 	ctx context.Context, a *app, n *natsFlags, r *reductionFlags, model string, mixed bool,
 ) (_ *evalFleet, done func(), err error) {
@@ -56,11 +57,11 @@ func newEvalFleet(
 	if err := checkRemote(r.fs); err != nil {
 		return nil, nil, err
 	}
-	typed, twins, err := r.sources()
+	typed, env, err := r.sources()
 	if err != nil {
 		return nil, nil, err
 	}
-	given := methods.Merge(typed, twins, r.defaults)
+	given := methods.Merge(typed, env, r.defaults)
 	if m, err := methods.Lookup(r.base()); err == nil && m.Draws {
 		given["seed"] = r.seed
 	}
@@ -120,8 +121,8 @@ func (e *evalFleet) Answer(
 	return nil
 }
 
-// all asks n requests about the same pictures. The first is asked alone, so that the others
-// find its work done.
+// all asks n requests about the same pictures. It asks the first one alone, so that the others find
+// its results in the caches.
 func (e *evalFleet) all(
 	ctx context.Context, n int, request func(i int) (r *asked.Request, name string),
 ) ([]*asked.Answer, error) {
@@ -152,7 +153,7 @@ func (e *evalFleet) all(
 	return answers, nil
 }
 
-// request asks one question, greedily.
+// request asks one question, with greedy decoding.
 func (e *evalFleet) request(
 	text string, pictures []asked.Part, tokens int, reduction json.RawMessage,
 ) *asked.Request {
@@ -202,7 +203,7 @@ func (e *evalFleet) scenes(
 	return full, reduced, err
 }
 
-// evalAnswer is an answer as records keep it.
+// evalAnswer converts an answer for records.
 func evalAnswer(a *asked.Answer) eval.Answer {
 	t := &a.Timings
 	out := eval.Answer{Text: a.Text, Finish: string(a.Finish),

@@ -10,17 +10,17 @@ import (
 	"github.com/restore-vlm/restore/internal/engine"
 )
 
-// vicuna is what LLaVA's scripts say before every question.
+// vicuna is the system sentence of LLaVA's scripts.
 const vicuna = "A chat between a curious user and an artificial intelligence assistant. " +
 	"The assistant gives helpful, detailed, and polite answers to the user's questions."
 
-// modelFiles describes a model that is not loaded.
+// modelFiles describes a model before it is loaded.
 type modelFiles struct {
 	architecture string
-	print        string // its digest
+	print        string // digest of the files
 }
 
-// look reads what there is to know of a model before it is loaded.
+// look reads the description of a model from its files.
 func look(files all.Files) (*modelFiles, error) {
 	b, err := files.Open()
 	if err != nil {
@@ -29,7 +29,7 @@ func look(files all.Files) (*modelFiles, error) {
 	defer b.Close()
 	m := &modelFiles{}
 	var config struct{ Architectures []string }
-	_ = json.Unmarshal(b.Parts().Config.Data, &config) // loading reports its faults
+	_ = json.Unmarshal(b.Parts().Config.Data, &config) // loading reports errors in it
 	if len(config.Architectures) > 0 {
 		m.architecture = config.Architectures[0]
 	}
@@ -38,8 +38,8 @@ func look(files all.Files) (*modelFiles, error) {
 	return m, nil
 }
 
-// scriptsOfLLaVA reports whether LLaVA's scripts, which the paper used, ask models of this
-// architecture with vicuna's sentence.
+// scriptsOfLLaVA reports whether LLaVA's scripts, which the paper used, use vicuna's sentence with
+// models of this architecture.
 func (m *modelFiles) scriptsOfLLaVA() bool {
 	switch m.architecture {
 	case "LlavaForConditionalGeneration", "LlavaLlamaForCausalLM",
@@ -49,8 +49,8 @@ func (m *modelFiles) scriptsOfLLaVA() bool {
 	return false
 }
 
-// asLLaVA makes models that LLaVA's scripts ask read pictures as those do, and returns the
-// sentence that the scripts say first.
+// asLLaVA makes models that LLaVA's scripts support read pictures as the scripts do, and returns
+// the scripts' system sentence.
 func (m *modelFlags) asLLaVA(files *modelFiles) (system string) {
 	if m.files.Model == "" || !files.scriptsOfLLaVA() {
 		return ""
@@ -61,8 +61,8 @@ func (m *modelFlags) asLLaVA(files *modelFiles) (system string) {
 	return vicuna
 }
 
-// opened is what a model was opened from and how, for the settings of runs. Answers depend on
-// it; they do not on threads.
+// opened records the model's files and options, for the settings of runs. Answers depend on them,
+// but not on the number of threads.
 func (m *modelFlags) opened(e *engine.Engine, files *modelFiles) map[string]any {
 	info := e.Info()
 	return map[string]any{

@@ -16,9 +16,9 @@ func newEvalQuant(a *app) *cobra.Command {
 	var plans []string
 	cmd := &cobra.Command{
 		Use:   "quant",
-		Short: "Accuracy on drawn scenes by the type of the weights",
-		Long: `Ask the questions of drawn scenes of the model as it is stored and with its weights in other types, and print what changes. A plan is the
-type of the language model's weights, as --quant takes it, and after + the type of vision tower and projector, as --encoder-quant does.`,
+		Short: "Measure accuracy on drawn scenes by weight type",
+		Long: `Ask the questions of drawn scenes with the model as stored and with its weights in other types, and print the changes. A plan is the
+type of the language model's weights, as for --quant, optionally followed by + and the type of vision tower and projector, as for --encoder-quant.`,
 		Example: `  restore eval quant
   restore eval quant --plans q8,q4+q8 --base none --n 20 --json`,
 		Args: noArgs,
@@ -42,7 +42,7 @@ type of the language model's weights, as --quant takes it, and after + the type 
 	return cmd
 }
 
-// parsePlan reads DECODER or DECODER+ENCODER.
+// parsePlan parses DECODER or DECODER+ENCODER.
 func parsePlan(s string) (scenebench.Plan, error) {
 	quant, encoder, both := strings.Cut(s, "+")
 	if !slices.Contains(engine.QuantTypes, quant) ||

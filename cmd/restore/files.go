@@ -15,7 +15,8 @@ import (
 	"golang.org/x/term"
 )
 
-// Limits in bytes on files that are read whole into memory. A picture's pixels have another limit.
+// Limits in bytes of files that are read into memory as a whole. A picture's pixels have another
+// limit.
 const (
 	maxPictureBytes = 1 << 30
 	maxTextBytes    = 256 << 20
@@ -31,11 +32,11 @@ func readFile(path string, limit int64) ([]byte, error) {
 	return readAll(f, path, limit, nil)
 }
 
-// address matches the beginning of an address, which is no file's name.
+// address matches the beginning of a URL, which is not a file name.
 var address = regexp.MustCompile(`^(?:[a-zA-Z][a-zA-Z0-9+.-]+://|data:)`)
 
-// openInput opens a file to be read whole: a regular one, a pipe, or a terminal. Devices that
-// never end are refused.
+// openInput opens a file that will be read as a whole: a regular file, a pipe, or a terminal. It
+// refuses devices that never end.
 func openInput(path string, limit int64) (*os.File, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -65,8 +66,7 @@ func openInput(path string, limit int64) (*os.File, error) {
 	return f, nil
 }
 
-// pathError words what an operating system says about a path the way all our errors are
-// worded.
+// pathError gives an operating system's error about a path this program's wording.
 func pathError(path string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -90,7 +90,7 @@ func pathError(path string, err error) error {
 	return fmt.Errorf("%s: %w", path, err)
 }
 
-// readJSON decodes a file that holds exactly one JSON value.
+// readJSON decodes a file that contains exactly one JSON value.
 func readJSON(path string, v any) error {
 	b, err := readFile(path, maxTextBytes)
 	if err != nil {

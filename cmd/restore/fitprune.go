@@ -26,8 +26,8 @@ type fitOptions struct {
 	out   string
 }
 
-// fitQuestions is the usual number of calibration questions: schedules of the embedded model
-// changed by a token or two beyond.
+// fitQuestions is the default number of calibration questions: more questions change the embedded
+// model's schedules by only a token or two.
 const fitQuestions = 32
 
 func newFitPruneRecipe(a *app) *cobra.Command {
@@ -35,9 +35,9 @@ func newFitPruneRecipe(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fitprune-recipe",
 		Short: "Fit FitPrune's recipe to questions about pictures",
-		Long: `Find how many visual tokens each layer of the decoder can drop, for several shares of its work to cut, and write that as a recipe for
---base fitprune. The file is given as --fitprune-recipe FILE, or is called fitprune.json in the model's folder. Without --data questions
-about drawn scenes are asked, none of them in the benchmark of 'restore eval scenes'.`,
+		Long: `Find how many visual tokens each layer of the decoder can drop, for several shares of its work to cut, and write the result as a recipe for
+--base fitprune. Pass the file as --fitprune-recipe FILE, or name it fitprune.json in the model's folder. Without --data the
+questions are about drawn scenes, none of them in the benchmark of 'restore eval scenes'.`,
 		Example: `  restore fitprune-recipe -m DIR --data FOLDER -o DIR/fitprune.json
   restore fitprune-recipe -m DIR --data questions.jsonl --n 64 --cut 0.5,0.6,0.7 -o recipe.json
   restore run -m DIR --image cat.jpg -p "What is there?" --base fitprune --n-vis 128`,
@@ -48,10 +48,10 @@ about drawn scenes are asked, none of them in the benchmark of 'restore eval sce
 	o.model.add(fs)
 	o.model.addResize(fs)
 	fs.StringVar(&o.data, "data", "", "`folder` with questions.json and pictures/, or a "+
-		".jsonl file with an image and a question a line,\n        instead of drawn scenes")
-	fs.IntVar(&o.n, "n", fitQuestions, "ask `N` questions, one a picture")
+		".jsonl file with an image and a question per line,\n        instead of drawn scenes")
+	fs.IntVar(&o.n, "n", fitQuestions, "ask `N` questions, one per picture")
 	fs.Float64SliceVar(&o.cuts, "cut", []float64{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9},
-		"`shares` of the decoder's work on visual tokens to cut; those given must be reached")
+		"`shares` of the decoder's work on visual tokens to cut; an explicit one must be reached")
 	fs.StringVarP(&o.out, "output", "o", "", "`file` to write; none is stdout")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return o.run(cmd.Context(), a, fs.Changed("cut"))
@@ -59,7 +59,7 @@ about drawn scenes are asked, none of them in the benchmark of 'restore eval sce
 	return cmd
 }
 
-// pictures returns the questions, and a description in words.
+// pictures returns the questions, and a description of their source.
 func (o *fitOptions) pictures() (items iter.Seq2[scenebench.Item, error], source string,
 	err error) {
 	switch {
@@ -130,14 +130,14 @@ func (o *fitOptions) run(ctx context.Context, a *app, cutGiven bool) error {
 	return showRecipe(a.out, o.out, recipe)
 }
 
-// Bounds on what one recipe is made of.
+// Limits of the input of one recipe.
 const (
 	maxFitQuestions = 1 << 12
 	maxCuts         = 64
 )
 
-// ask encodes the pictures and chooses a question about each: the first, the second, and so on, so
-// that tasks mix.
+// ask encodes the pictures and chooses a question about each: the first of the first picture, the
+// second of the second, and so on, to mix the tasks.
 func ask(
 	ctx context.Context, m *engine.Engine, items iter.Seq2[scenebench.Item, error],
 ) ([]engine.Request, error) {
@@ -160,7 +160,7 @@ func ask(
 	return questions, nil
 }
 
-// showRecipe prints what each schedule leaves.
+// showRecipe prints the rows that each schedule leaves.
 func showRecipe(w io.Writer, path string, r *methods.Recipe) error {
 	rows := [][]string{{"CUT", "TOKENS A LAYER", "AT THE END", "SCHEDULE"}}
 	for _, s := range r.Schedules {

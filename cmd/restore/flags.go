@@ -11,23 +11,23 @@ import (
 	"github.com/restore-vlm/restore/errs"
 )
 
-// envName is the environment twin of a flag: --n-vis is RESTORE_N_VIS.
+// envName is the environment variable of a flag: --n-vis is RESTORE_N_VIS.
 func envName(f *pflag.Flag) string {
-	if name, ok := twins[f.Name]; ok {
+	if name, ok := variables[f.Name]; ok {
 		return name
 	}
 	return "RESTORE_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 }
 
-// twins are the names that do not follow from the flag's.
-var twins = map[string]string{"restore": "RESTORE_OVER_BASE"}
+// variables are the variables whose names do not follow from the flag's.
+var variables = map[string]string{"restore": "RESTORE_OVER_BASE"}
 
-// hasTwin reports whether a flag can be set in the environment.
-func hasTwin(f *pflag.Flag) bool { return f.Name != "help" && f.Name != "version" }
+// hasVariable reports whether a flag can be set in the environment.
+func hasVariable(f *pflag.Flag) bool { return f.Name != "help" && f.Name != "version" }
 
-// exclusive are flags that exclude each other, by pairs: a first one with each of the others.
-// Commands refuse two of them that were typed; of a typed one and another one's twin, the
-// typed one counts.
+// exclusive are groups of flags: the first flag of a group and each of the others exclude each
+// other. Two of them on the command line are an error; a flag on the command line overrides the
+// variable of one that it excludes.
 var exclusive = [][]string{
 	{"model", "shape"},
 	{"all", "base", "restore"},
@@ -35,7 +35,7 @@ var exclusive = [][]string{
 	{"in", "image", "video-frames", "prompt", "system-prompt", "min-pixels", "max-pixels"},
 }
 
-// excluded reports whether a typed flag excludes f.
+// excluded reports whether a flag on the command line excludes f.
 func excluded(fs *pflag.FlagSet, f *pflag.Flag) bool {
 	typed := func(name string) bool {
 		g := fs.Lookup(name)
@@ -52,13 +52,13 @@ func excluded(fs *pflag.FlagSet, f *pflag.Flag) bool {
 	})
 }
 
-// readEnvironment sets every flag that the command line left alone from its twin. An empty
-// twin counts as absent, and so does one whose flag a typed one excludes.
+// readEnvironment sets every flag that is not on the command line from its variable. It ignores
+// empty variables, and those whose flag is excluded by one on the command line.
 func readEnvironment(fs *pflag.FlagSet, getenv func(string) string) error {
 	var first error
 	fs.VisitAll(func(f *pflag.Flag) {
 		v := getenv(envName(f))
-		if f.Changed || v == "" || !hasTwin(f) || first != nil || excluded(fs, f) {
+		if f.Changed || v == "" || !hasVariable(f) || first != nil || excluded(fs, f) {
 			return
 		}
 		var option *errs.OptionError
@@ -77,8 +77,8 @@ func readEnvironment(fs *pflag.FlagSet, getenv func(string) string) error {
 	return first
 }
 
-// refuseEmpty refuses a typed value that is empty, as an unset variable of a shell makes it: a
-// default would be used that nobody asked for.
+// refuseEmpty refuses an empty value on the command line, for example from an unset shell variable:
+// the flag's default would be used without the user's knowledge.
 func refuseEmpty(fs *pflag.FlagSet) (err error) {
 	fs.Visit(func(f *pflag.Flag) {
 		values := []string{f.Value.String()}
@@ -94,7 +94,7 @@ func refuseEmpty(fs *pflag.FlagSet) (err error) {
 	return err
 }
 
-// wanted is what a flag takes, as its help has it.
+// wanted describes a flag's value as its help does.
 func wanted(f *pflag.Flag) string {
 	if v := f.Annotations[choices]; v != nil {
 		return v[0]
@@ -105,18 +105,18 @@ func wanted(f *pflag.Flag) string {
 	return "a value"
 }
 
-// onCommandLine reports whether the flag was typed, rather than read from its twin.
+// onCommandLine reports whether the flag was given on the command line, not by its variable.
 func onCommandLine(f *pflag.Flag) bool {
 	_, env := f.Annotations[fromEnvironment]
 	return f.Changed && !env
 }
 
-// uselessWords are how the commands' own errors say that a value has no effect.
+// uselessWords are the words with which commands report that a value has no effect.
 var uselessWords = []string{"has no effect", "has no use", "has nothing to show"}
 
-// uselessTwin returns the flag that err refuses for having no effect, if its value is the
-// environment's.
-func uselessTwin(fs *pflag.FlagSet, err error) *pflag.Flag {
+// uselessVariable returns the flag that err refuses for having no effect, if its value came from
+// the environment.
+func uselessVariable(fs *pflag.FlagSet, err error) *pflag.Flag {
 	if err == nil {
 		return nil
 	}
@@ -134,7 +134,7 @@ func uselessTwin(fs *pflag.FlagSet, err error) *pflag.Flag {
 	return f
 }
 
-// decimal is a flag of whole numbers, which are decimal whatever they begin with: 064 is 64.
+// decimal is a flag of whole numbers that are always decimal: 064 is 64.
 type decimal struct{ pflag.Value }
 
 // Set implements pflag.Value.
@@ -160,7 +160,7 @@ func (d decimal) Set(text string) error {
 	return d.Value.Set(strings.Join(parts, ","))
 }
 
-// readDecimals makes the flags of whole numbers of cmd and of all below it decimal.
+// readDecimals makes the whole-number flags of cmd and its subcommands decimal.
 func readDecimals(cmd *cobra.Command) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		switch f.Value.Type() {
@@ -175,8 +175,8 @@ func readDecimals(cmd *cobra.Command) {
 	}
 }
 
-// joinBools joins "--flag false" to "--flag=false" for flags that mean true alone, so that both
-// forms work for all of them.
+// joinBools joins "--flag false" to "--flag=false" for boolean flags, so that both forms work for
+// every flag.
 func joinBools(root *cobra.Command, args []string) []string {
 	cmd, _, err := root.Find(args)
 	if err != nil {
@@ -195,7 +195,7 @@ func joinBools(root *cobra.Command, args []string) []string {
 		}
 		next := args[i+1]
 		switch {
-		case f.NoOptDefVal == "": // next is its value, whatever it looks like
+		case f.NoOptDefVal == "": // the next argument is its value
 			out = append(out, next)
 			i++
 		case next == "true" || next == "false":
@@ -206,7 +206,7 @@ func joinBools(root *cobra.Command, args []string) []string {
 	return out
 }
 
-// flagOf returns the flag that arg names without giving it a value; nil for other arguments.
+// flagOf returns the flag that arg names without a value; nil for other arguments.
 func flagOf(cmd *cobra.Command, arg string) *pflag.Flag {
 	if name, ok := strings.CutPrefix(arg, "--"); ok {
 		return cmd.Flags().Lookup(name)

@@ -36,10 +36,10 @@ type natsFlags struct {
 	replicas             int
 }
 
-// embeddedName is the URL of a server inside this process.
+// embeddedName is the URL of a NATS server inside this process.
 const embeddedName = "embedded"
 
-// natsPort is where NATS servers listen.
+// natsPort is the default port of NATS servers.
 const natsPort = 4222
 
 func (o *natsFlags) add(fs *pflag.FlagSet, what string, inside bool) {
@@ -50,9 +50,9 @@ func (o *natsFlags) add(fs *pflag.FlagSet, what string, inside bool) {
 	fs.StringVar(&o.url, "nats", "", what+" by the "+help)
 	fs.StringVar(&o.credentials, "nats-creds", "",
 		"sign in to NATS with this `file` of credentials")
-	fs.StringVar(&o.ca, "nats-ca", "", "trust NATS servers with a certificate of this `file`")
+	fs.StringVar(&o.ca, "nats-ca", "", "trust the CA certificates in this `file` for NATS servers")
 	fs.IntVar(&o.replicas, "nats-replicas", 1,
-		"keep queued requests on `N` NATS servers, where this command is the first to use them")
+		"keep queued requests on `N` NATS servers; counts when this command creates the queue")
 }
 
 func (o *natsFlags) check(fs *pflag.FlagSet) error {
@@ -86,12 +86,12 @@ func (o *natsFlags) check(fs *pflag.FlagSet) error {
 	return nil
 }
 
-// embedded reports whether the server is a part of this process.
+// embedded reports whether the NATS server runs inside this process.
 func (o *natsFlags) embedded() bool {
 	return o.url == embeddedName || strings.HasPrefix(o.url, embeddedName+":")
 }
 
-// inside says where a server of this process listens.
+// inside returns the options of the NATS server inside this process.
 func (o *natsFlags) inside() (e natsserver.Options, err error) {
 	e.Host, e.Port = "127.0.0.1", natsPort
 	rest := strings.TrimPrefix(strings.TrimPrefix(o.url, embeddedName), ":")
@@ -123,8 +123,8 @@ func (o *natsFlags) inside() (e natsserver.Options, err error) {
 	return e, nil
 }
 
-// dial connects to the fleet. A server of this process keeps its streams in folder, which
-// is removed at the end where it is "".
+// dial connects to the fleet. A NATS server inside this process keeps its streams in folder; if
+// folder is "", in a temporary one that is removed at the end.
 func (o *natsFlags) dial(
 	ctx context.Context,
 	a *app,
@@ -161,7 +161,7 @@ func (o *natsFlags) dial(
 		end = func() {
 			s.Close()
 			if folder == "" {
-				_ = os.RemoveAll(e.Folder) // a folder for temporary files
+				_ = os.RemoveAll(e.Folder) // a temporary folder
 			}
 		}
 		fo.URL, fo.Dial = s.URL(), nats.InProcessConnProvider(s)
@@ -190,7 +190,7 @@ func natsError(err error) error {
 	return err
 }
 
-// workersOwn are the flags of the engine, which count where the model is.
+// workersOwn are the flags of the engine, which the worker sets.
 var workersOwn = []string{
 	"vision-tower",
 	"mmproj",
@@ -209,7 +209,7 @@ var workersOwn = []string{
 	"pad",
 }
 
-// checkRemote refuses flags that have no effect where other machines answer.
+// checkRemote refuses flags that have no effect when other machines answer.
 func checkRemote(fs *pflag.FlagSet) error {
 	for _, name := range workersOwn {
 		if f := fs.Lookup(name); f != nil && f.Changed && f.Annotations[fromEnvironment] == nil {
@@ -220,7 +220,7 @@ func checkRemote(fs *pflag.FlagSet) error {
 	return nil
 }
 
-// defaults are what a request gets that says nothing, on whatever machine it is answered.
+// defaults are the values for fields that a request omits, on any machine.
 type defaults struct {
 	Sampling  sample.Options `json:"sampling"`
 	MaxTokens int            `json:"max_tokens"`
@@ -230,7 +230,7 @@ type defaults struct {
 	MaxBytes  int64          `json:"max_bytes"`
 }
 
-// defaults are the flags' defaults.
+// defaults returns the defaults that the flags set.
 func (o *answeringFlags) defaults() (*defaults, error) {
 	given, err := o.given()
 	return &defaults{
@@ -243,7 +243,7 @@ func (o *answeringFlags) defaults() (*defaults, error) {
 	}, err
 }
 
-// local are the options of a backend with these defaults.
+// local returns the options of a local backend with these defaults.
 func (d *defaults) local() local.Options {
 	return local.Options{
 		Version:   moduleVersion(),
@@ -257,7 +257,7 @@ func (d *defaults) local() local.Options {
 	}
 }
 
-// variants are backends over one model, by the defaults of whoever asks.
+// variants are backends over one model, one for each set of client defaults.
 type variants struct {
 	base *local.Backend
 
@@ -265,10 +265,10 @@ type variants struct {
 	all map[string]*local.Backend
 }
 
-// maxVariants bounds the backends that are kept.
+// maxVariants limits the number of these backends.
 const maxVariants = 64
 
-// backend returns the backend with these defaults; nil are the model's own.
+// backend returns the backend with these defaults; nil means the model's own.
 func (v *variants) backend(raw json.RawMessage) (server.Backend, error) {
 	if raw == nil {
 		return v.base, nil
@@ -311,7 +311,8 @@ func (o *answeringFlags) worker(
 			o.model.pad, o.context),
 	)
 	v := &variants{base: b}
-	// More are held than run, so that pictures are decoded while others are answered.
+	// The worker takes more requests than run, so that pictures are decoded while other requests
+	// are answered.
 	return c.NewWorker(
 		ctx,
 		fleet.WorkerOptions{Key: hex.EncodeToString(sum[:8]), Backend: v.backend,
@@ -325,19 +326,19 @@ func (o *answeringFlags) worker(
 	)
 }
 
-// opened is a backend with what ends it.
+// opened is a backend and the functions that close it.
 type opened struct {
 	backend server.Backend
-	engine  *engine.Engine // of this process, nil where workers answer
+	engine  *engine.Engine // in this process, nil if workers answer
 	ends    []func() error
 }
 
-// then notes what to do at the end.
+// then adds a function for close.
 func (o *opened) then(end func()) {
 	o.ends = append(o.ends, func() error { end(); return nil })
 }
 
-// close ends what was begun, the last first.
+// close calls the functions, the last first.
 func (o *opened) close() error {
 	var all error
 	for _, end := range slices.Backward(o.ends) {
@@ -347,17 +348,17 @@ func (o *opened) close() error {
 	return all
 }
 
-// place says how a command takes part in a fleet.
+// place describes a command's part in a fleet.
 type place struct {
-	name    string // of its connection
-	folder  string // of streams of an embedded server; "" is a temporary one
+	name    string // name of its connection
+	folder  string // for the streams of an embedded server; "" is a temporary one
 	aliases []string
 	client  fleet.ClientOptions
 }
 
-// openAt opens what answers: the model, or workers that --nats reaches. The model of an
-// embedded server's process is one of its workers. What is to be ended is noted in out, also
-// where this fails.
+// openAt opens the backend: the model, or the workers of --nats. With an embedded NATS server this
+// process's model is one of the workers. out gets the functions that close everything, also after
+// an error.
 func (o *answeringFlags) openAt(
 	ctx context.Context, a *app, log *slog.Logger, n *natsFlags, out *opened, p place,
 ) error {
@@ -409,7 +410,7 @@ func (o *answeringFlags) checkNATS(n *natsFlags) error {
 	return checkRemote(o.fs)
 }
 
-// startWorker makes a loaded model one of the fleet's workers, until end is called.
+// startWorker makes a loaded model one of the fleet's workers until end is called.
 func (o *answeringFlags) startWorker(
 	ctx context.Context, c *fleet.Conn, b *local.Backend,
 ) (key string, end func(), err error) {
@@ -428,7 +429,7 @@ func (o *answeringFlags) startWorker(
 	return w.Key(), func() { cancel(); <-done }, nil
 }
 
-// client returns what asks the fleet with the defaults of the flags.
+// client returns a client of the fleet with the flags' defaults.
 func (o *answeringFlags) client(
 	ctx context.Context, a *app, c *fleet.Conn, more fleet.ClientOptions,
 ) (*fleet.Client, error) {
@@ -439,7 +440,7 @@ func (o *answeringFlags) client(
 	return d.client(ctx, a, c, more)
 }
 
-// client returns what asks the fleet with these defaults.
+// client returns a client of the fleet with these defaults.
 func (d *defaults) client(
 	ctx context.Context, a *app, c *fleet.Conn, more fleet.ClientOptions,
 ) (*fleet.Client, error) {
@@ -458,7 +459,7 @@ func (d *defaults) client(
 func mustJSON(v any) []byte {
 	data, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // plain numbers and strings always have a form
+		panic(err) // numbers and strings always encode
 	}
 	return data
 }

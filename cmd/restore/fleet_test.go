@@ -81,7 +81,7 @@ func TestFleetBatch(t *testing.T) {
 		t.Errorf("a worker's flag: exit %d, %s", r.code, r.err)
 	}
 	stop()
-	if r := cli("workers", "--nats", url); r.out != "no worker is there\n" {
+	if r := cli("workers", "--nats", url); r.out != "no workers\n" {
 		t.Errorf("after the end: %s%s", r.out, r.err)
 	}
 }
@@ -205,7 +205,7 @@ func TestFleetErrors(t *testing.T) {
 		"cannot connect":                      {exitFailure, []string{"worker", "--nats", "nats://127.0.0.1:1"}},
 		"--nats: missing":                     {exitUsage, []string{"worker"}},
 		"--nats: got a URL that is none":      {exitUsage, []string{"worker", "--nats", "http://x"}},
-		"which is for who asks":               {exitUsage, []string{"worker", "--nats", "embedded"}},
+		"which is for clients":                {exitUsage, []string{"worker", "--nats", "embedded"}},
 		"got port":                            {exitUsage, []string{"batch", "--in", creds, "--out", "x", "--nats", "embedded:x"}},
 		"without a user":                      {exitUsage, []string{"batch", "--in", creds, "--out", "x", "--nats", "embedded://0.0.0.0:4222"}},
 		"no use without --nats":               {exitUsage, []string{"batch", "--in", creds, "--out", "x", "--nats-ca", "y"}},

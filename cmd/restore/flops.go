@@ -25,7 +25,7 @@ type flopsOptions struct {
 	json       bool
 }
 
-// embeddedShape is what --shape calls the embedded model.
+// embeddedShape is the name of the embedded model for --shape.
 const embeddedShape = "embedded"
 
 func newFLOPs(a *app) *cobra.Command {
@@ -33,10 +33,10 @@ func newFLOPs(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "flops",
 		Short: "Count the operations of reading a picture, by method and budget",
-		Long: `Count the multiply-adds, each once, of reading one picture and one prompt: by the formulas of the paper's Tables 8 and 20 (encoder over
-the visual tokens, decoder over the rows that enter each layer, choice of tokens and anchors), and what this program multiplies for the same
-(class token, patches, projector and head too, without encoder blocks that the features do not need). Nothing is run. For methods inside the
-decoder --n-vis is the mean number of visual rows that enter a layer.`,
+		Long: `Count the multiply-adds, each once, of reading one picture and one prompt. It prints the formulas of the paper's Tables 8 and 20 (encoder over
+the visual tokens, decoder over the rows that enter each layer, choice of tokens and anchors), and the actual count of this program
+(with class token, patches, projector and head, and without encoder blocks that the features do not need). It runs no model. For methods inside
+the decoder --n-vis is the mean number of visual rows that enter a layer.`,
 		Example: `  restore flops --shape llava-1.5-7b --n-vis 192,128,64
   restore flops --all --n-vis 64
   restore flops -m DIR --base fastv,divprune --json`,
@@ -45,7 +45,7 @@ decoder --n-vis is the mean number of visual rows that enter a layer.`,
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&o.shape, "shape", "llava-1.5-7b",
-		"sizes of a published model, of the embedded one, or of the config.json that `FILE` is")
+		"sizes of a published model, of the embedded one, or of a config.json `FILE`")
 	fs.Lookup("shape").Annotations = map[string][]string{
 		choices: {
 			strings.Join(append(slices.Clone(benchShapeNames[:3]), embeddedShape), "|") + "|FILE",
@@ -56,7 +56,7 @@ decoder --n-vis is the mean number of visual rows that enter a layer.`,
 	fs.BoolVar(&o.all, "all", false, "all methods")
 	fs.IntSliceVar(&o.nVis, "n-vis", []int{192, 128, 64}, "`budgets` of visual tokens")
 	fs.IntVar(&o.prompt, "prompt", scenebench.PaperPrompt,
-		"`N` rows of the prompt without the picture's; the paper has 35 of the system prompt "+
+		"`N` rows of the prompt besides the picture's; the paper has 35 of the system prompt "+
 			"and 25 of the question")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -76,8 +76,7 @@ decoder --n-vis is the mean number of visual rows that enter a layer.`,
 // resolver checks options for a model.
 type resolver func(methods.Options) (*methods.Plan, error)
 
-// sizes returns the sizes that were asked for, the name of their model and what checks options for
-// it.
+// sizes returns the requested sizes, the model's name and its resolver.
 func (o *flopsOptions) sizes(a *app) (string, *engine.Sizes, resolver, error) {
 	m, err := o.open(a)
 	if err != nil {
@@ -112,7 +111,7 @@ func (o *flopsOptions) open(a *app) (*engine.Engine, error) {
 	return s.describe(engine.Options{Threads: 1})
 }
 
-// flopsJSON is what --json prints.
+// flopsJSON is the output of --json.
 type flopsJSON struct {
 	Model  string              `json:"model"`
 	Tokens int                 `json:"tokens"` // visual tokens before reduction
@@ -160,7 +159,7 @@ func (o *flopsOptions) run(a *app) error {
 		for _, n := range o.nVis {
 			for _, on := range []bool{false, true} {
 				f, err := count(methods.Options{Base: base, NVis: n, Restore: on})
-				if err != nil { // this method has no such budget; the others go on
+				if err != nil { // this method cannot reach the budget; continue with the others
 					if note := fmt.Sprintf("%s, %d tokens: %v", base, n, err); !slices.Contains(
 						notes, note) {
 						notes = append(notes, note)
@@ -215,7 +214,7 @@ func (j *flopsJSON) writeTable(w io.Writer) error {
 	return columns(w, rows)
 }
 
-// operations is "1.839 T" or "1.359 G".
+// operations formats a count, as in "1.839 T" or "1.359 G".
 func operations(v float64) string {
 	switch {
 	case v >= 1e11:

@@ -14,8 +14,8 @@ import (
 	"github.com/restore-vlm/restore/internal/hub"
 )
 
-// findModels replaces a repository's name in the flag --model by the path of what the hub's cache
-// has of it. With --pull it downloads the missing parts.
+// findModels replaces a repository name in the flag --model by its path in the hub's cache. With
+// --pull it downloads missing files.
 func findModels(ctx context.Context, a *app, flags *pflag.FlagSet) error {
 	f := flags.Lookup("model")
 	if f == nil || f.Value.Type() != "string" {
@@ -34,7 +34,7 @@ func findModels(ctx context.Context, a *app, flags *pflag.FlagSet) error {
 	return f.Value.Set(s.Model)
 }
 
-// findModel returns what the hub's cache has of a repository, nil where model is a path or the
+// findModel returns a repository's snapshot in the hub's cache, nil if model is a path or the
 // embedded model.
 func findModel(ctx context.Context, a *app, model string, pull bool) (*hub.Snapshot, error) {
 	if model == "" {
@@ -45,7 +45,7 @@ func findModel(ctx context.Context, a *app, model string, pull bool) (*hub.Snaps
 	}
 	name, err := hub.ParseName(model)
 	if err != nil {
-		return nil, nil // no repository's name: opening the path reports what is wrong
+		return nil, nil // not a repository name: opening the path reports the error
 	}
 	c, err := hub.New(a.getenv)
 	if err != nil {
@@ -70,7 +70,7 @@ func findModel(ctx context.Context, a *app, model string, pull bool) (*hub.Snaps
 	return s, nil
 }
 
-// pullModel downloads a model with a progress bar on a terminal and notes on a.err.
+// pullModel downloads a model, with a progress bar on a terminal and notes on a.err.
 func pullModel(ctx context.Context, a *app, c *hub.Client, name hub.Name,
 	include []string) (*hub.Pulled, error) {
 	o := hub.PullOptions{Include: include,
@@ -83,7 +83,7 @@ func pullModel(ctx context.Context, a *app, c *hub.Client, name hub.Name,
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("%s: stopped, the next pull goes on from here", name)
+		return nil, fmt.Errorf("%s: stopped, the next pull continues from here", name)
 	default:
 		return nil, err
 	}

@@ -166,7 +166,7 @@ func TestListRows(t *testing.T) {
 	want := [][]string{{"MODEL", "SIZE", "LAST USE", "NOTES"},
 		{"a/b:Q4_K_M", "2.0 MB", "3 hours ago", "also :Q8_0; revisions main, v1"},
 		{"a/b@c2", "1.0 MB", "3 days ago", ""},
-		{"c/d", "0.5 MB", "", "of a download that was cut; pull it again to go on"},
+		{"c/d", "0.5 MB", "", "of an interrupted download; pull it again to continue"},
 		{"total", "3.5 MB", "", ""}}
 	if got := listRows(repos, now); !slices.EqualFunc(got, want, slices.Equal) {
 		t.Errorf("got %q, want %q", got, want)

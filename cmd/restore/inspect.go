@@ -17,7 +17,7 @@ import (
 func newInspect(a *app) *cobra.Command {
 	return group(
 		"inspect",
-		"Run the tokenizer, a chat template or picture preparation alone; write weights as float32",
+		"Run only the tokenizer, a chat template or picture preparation; write weights as float32",
 		newInspectTokens(
 			a,
 		),
@@ -28,7 +28,7 @@ func newInspect(a *app) *cobra.Command {
 	)
 }
 
-// need reports the first empty one of required flags, given as name, value pairs.
+// need reports the first missing one of the required flags, given as pairs of name and value.
 func need(cmd *cobra.Command, pairs ...string) error {
 	for i := 0; i < len(pairs); i += 2 {
 		if pairs[i+1] == "" {
@@ -38,7 +38,7 @@ func need(cmd *cobra.Command, pairs ...string) error {
 	return nil
 }
 
-// tokensJSON is what the tokenizer makes of one string.
+// tokensJSON is the tokenizer's result for one string.
 type tokensJSON struct {
 	IDs            []int32  `json:"ids"`
 	IDsWithSpecial []int32  `json:"ids_with_special"`
@@ -54,7 +54,7 @@ func newInspectTokens(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tokens",
 		Short: "Encode and decode strings with a tokenizer.json or tokenizer.model",
-		Long: `Encode a JSON array of strings with a tokenizer.json, or with a tokenizer.model as SentencePiece does by itself, decode the ids again, and stream them. Writes a JSON array of objects in the
+		Long: `Encode a JSON array of strings with a tokenizer.json, or with a tokenizer.model as SentencePiece does, decode the ids, and stream them. Writes a JSON array of objects in the
 same order: ids, ids_with_special, offsets (UTF-8 bytes), decoded, decoded_skip, stream, stream_flush.`,
 		Example: `  restore inspect tokens --tokenizer tokenizer.json --in strings.json --out out.json`,
 		Args:    noArgs,
@@ -147,7 +147,7 @@ func newInspectChat(a *app) *cobra.Command {
 	fs.BoolVar(&o.ContinueFinalMessage, "continue-final-message", false,
 		"leave the last message open")
 	fs.BoolVar(&o.AddVisionID, "add-vision-id", false,
-		"number the pictures, where the template can")
+		"number the pictures, if the template can")
 	fs.StringVar(&tools, "tools", "", "`file` with a JSON array of tools")
 	fs.StringVar(&special, "special-tokens", "",
 		"`file` with a JSON object of special tokens (bos_token, eos_token ...)")
@@ -184,7 +184,7 @@ func newInspectChat(a *app) *cobra.Command {
 }
 
 // readTemplate reads Jinja text, or a JSON file with a chat_template: a text, or a list of named
-// ones of which "default" counts.
+// texts, of which it takes "default".
 func readTemplate(path string) (*chat.Template, error) {
 	b, err := readFile(path, maxTextBytes)
 	if err != nil {
@@ -206,7 +206,7 @@ func readTemplate(path string) (*chat.Template, error) {
 	return t, nil
 }
 
-// readSpecialTokens reads name: text pairs; a token may also be an object with its text under
+// readSpecialTokens reads name: text pairs; a token may also be an object whose text is under
 // "content", as in tokenizer_config.json.
 func readSpecialTokens(path string) (map[string]string, error) {
 	var raw map[string]json.RawMessage
@@ -231,13 +231,13 @@ func readSpecialTokens(path string) (map[string]string, error) {
 
 func newInspectImage(a *app) *cobra.Command {
 	var processor, image, out string
-	var q questionFlags // how pictures are read only
-	var m modelFlags    // its limits only
+	var q questionFlags // only how pictures are read
+	var m modelFlags    // only the pixel limits
 	cmd := &cobra.Command{
 		Use:   "image",
-		Short: "Prepare a picture as a model's preprocessor would",
+		Short: "Prepare a picture as a model's preprocessor does",
 		Long: "Prepare a picture as preprocessor_config.json says, and write " +
-			"pixel_values and image_sizes (image_grid_thw where the model has it) as safetensors.",
+			"pixel_values and image_sizes (image_grid_thw if the model has it) as safetensors.",
 		Example: `  restore inspect image --processor preprocessor_config.json --image cat.jpg --out px.safetensors`,
 		Args:    noArgs,
 	}

@@ -18,8 +18,8 @@ func newInspectWeights(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "weights",
 		Short: "Write all weights of a model as float32",
-		Long: `Write all weights of a model, whatever its files are, as one safetensors file of float32 under Hugging Face's names. Quantised weights
-are written as the exact values that they stand for.`,
+		Long: `Write all weights of a model of any format as one safetensors file of float32 under Hugging Face's names. Quantised weights
+are dequantised exactly.`,
 		Example: `  restore inspect weights -m DIR --out weights.safetensors`,
 		Args:    noArgs,
 	}
@@ -42,8 +42,8 @@ func newInspectTensors(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tensors FILE",
 		Short: "Write the tensors of one file as float32",
-		Long: `Write the tensors of one safetensors, GGUF or PyTorch (.bin) file as a safetensors file of float32, under their own names. Quantised
-tensors are written as the exact values that they stand for; numbers of 64 bits are rounded.`,
+		Long: `Write the tensors of one safetensors, GGUF or PyTorch (.bin) file as a safetensors file of float32, under the file's names. Quantised
+tensors are dequantised exactly; 64-bit numbers are rounded.`,
 		Example: `  restore inspect tensors pytorch_model.bin --out tensors.safetensors`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -77,7 +77,7 @@ func (m *modelFlags) bundle(a *app) (checkpoint.Bundle, error) {
 	return b, nil
 }
 
-// dump writes the tensors of the bundle that open opens from inputs as float32.
+// dump writes the tensors of a bundle as float32; open opens the bundle from inputs.
 func dump(a *app, out string, inputs []string, open func() (checkpoint.Bundle, error)) (err error) {
 	outs := a.outputs(inputs...)
 	defer outs.discard()

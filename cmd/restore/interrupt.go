@@ -11,29 +11,29 @@ import (
 	"time"
 )
 
-// grace is how long a command may take to end after the first signal. What it does then is
-// given up: its unfinished files are removed and the process ends.
+// grace is how long a command may run after the first signal. After that its unfinished files are
+// removed and the process ends.
 const grace = 500 * time.Millisecond
 
 // errInterrupted is the cause of a context that a signal cancelled.
 var errInterrupted = errors.New("interrupted")
 
-// signals are those that end a command.
+// signals are the signals that end a command.
 var signals = []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
 
 // interrupts turns signals into cancellation. The zero value has no signals, as in tests.
 type interrupts struct {
-	cancel context.CancelCauseFunc // ends the command
+	cancel context.CancelCauseFunc // cancels the command
 
 	lock    sync.Mutex
-	patient bool                    // the command ends by itself after the first signal
-	turn    context.CancelCauseFunc // ends what runs now in its place; nil: nothing to end first
-	undo    func()                  // puts the terminal back; nil: it was not changed
+	patient bool                    // no time limit for the end after the first signal
+	turn    context.CancelCauseFunc // cancels the current turn; nil: no turn runs
+	undo    func()                  // restores the terminal; nil: it was not changed
 }
 
-// watch returns a context that the first signal cancels, and stop, which ends the watch. A
-// second signal, or grace after the first one, ends the process: quit is called before.
-// A hang-up that the parent had ignored stays so, as under nohup.
+// watch returns a context that the first signal cancels, and stop, which ends the watch. A second
+// signal, or grace after the first one, ends the process after calling quit. If the parent ignored
+// hang-ups, as under nohup, they stay ignored.
 func (i *interrupts) watch(ctx context.Context, quit func()) (_ context.Context, stop func()) {
 	ctx, i.cancel = context.WithCancelCause(ctx)
 	ch := make(chan os.Signal, 4)
@@ -68,7 +68,7 @@ func (i *interrupts) watch(ctx context.Context, quit func()) (_ context.Context,
 	return ctx, func() { signal.Stop(ch); close(done); i.cancel(nil) }
 }
 
-// patience returns when a command that was told to end is given up.
+// patience returns when a cancelled command must be ended by force.
 func (i *interrupts) patience() <-chan time.Time {
 	i.lock.Lock()
 	defer i.lock.Unlock()
@@ -78,15 +78,15 @@ func (i *interrupts) patience() <-chan time.Time {
 	return time.After(grace)
 }
 
-// wait lets the command take its time after the first signal; a second one ends it.
+// wait lets the command run without a limit after the first signal; a second one ends it.
 func (i *interrupts) wait() {
 	i.lock.Lock()
 	defer i.lock.Unlock()
 	i.patient = true
 }
 
-// begin returns a context that the next Ctrl-C cancels instead of the command's; one after it
-// ends the command. end must be called when the turn is over.
+// begin starts a turn: it returns a context that the next Ctrl-C cancels instead of the command's;
+// another Ctrl-C ends the command. The caller must call end when the turn is over.
 func (i *interrupts) begin(ctx context.Context) (_ context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	i.lock.Lock()
@@ -100,7 +100,7 @@ func (i *interrupts) begin(ctx context.Context) (_ context.Context, end func()) 
 	}
 }
 
-// endTurn cancels the turn that runs; false when there is none, or it was cancelled before.
+// endTurn cancels the current turn; false if there is none or it was cancelled before.
 func (i *interrupts) endTurn() bool {
 	i.lock.Lock()
 	defer i.lock.Unlock()
@@ -112,14 +112,14 @@ func (i *interrupts) endTurn() bool {
 	return true
 }
 
-// changed says how to put the terminal back; nil: it is as it was.
+// changed sets the function that restores the terminal; nil: nothing to restore.
 func (i *interrupts) changed(undo func()) {
 	i.lock.Lock()
 	defer i.lock.Unlock()
 	i.undo = undo
 }
 
-// restore puts the terminal back.
+// restore restores the terminal.
 func (i *interrupts) restore() {
 	i.lock.Lock()
 	defer i.lock.Unlock()
@@ -129,7 +129,7 @@ func (i *interrupts) restore() {
 	}
 }
 
-// interruptError ends a command that was cut short. The text says what became of the work.
+// interruptError ends an interrupted command. The text says what was done.
 type interruptError struct{ text string }
 
 func (e *interruptError) Error() string { return e.text }

@@ -16,8 +16,8 @@ func newList(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the models in the hub's cache, with sizes and last use",
-		Long: `List the models in the hub's cache, also those that Python's huggingface_hub loaded: names as -m takes them, sizes, and when they were used
-last. Revisions of one repository share files, so that their sizes may add up to more than the repository's.`,
+		Long: `List the models in the hub's cache, including downloads of Python's huggingface_hub: names as -m takes them, sizes, and last use.
+Revisions of one repository share files, so their sizes may add up to more than the repository's.`,
 		Args: noArgs,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
@@ -48,7 +48,7 @@ last. Revisions of one repository share files, so that their sizes may add up to
 	return cmd
 }
 
-// listRows is what list prints: a row for every name that -m takes, and the total.
+// listRows are the rows that list prints: one for every name that -m takes, and the total.
 func listRows(repos []hub.Repo, now time.Time) [][]string {
 	rows := [][]string{{"MODEL", "SIZE", "LAST USE", "NOTES"}}
 	var total int64
@@ -78,7 +78,7 @@ func listRows(repos []hub.Repo, now time.Time) [][]string {
 		}
 		if r.Cut > 0 {
 			rows = append(rows, []string{r.Name, megabytes(r.Cut), "",
-				"of a download that was cut; pull it again to go on"})
+				"of an interrupted download; pull it again to continue"})
 		}
 	}
 	return append(rows, []string{"total", megabytes(total), "", ""})
@@ -86,7 +86,7 @@ func listRows(repos []hub.Repo, now time.Time) [][]string {
 
 func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
 
-// ago words how long ago something was.
+// ago formats the age of an event.
 func ago(d time.Duration) string {
 	switch day := 24 * time.Hour; {
 	case d < time.Minute:

@@ -54,13 +54,13 @@ func newLoad(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "load",
 		Short: "Ask a server many questions at once, and check every answer",
-		Long: `Ask a server many questions at once about drawn pictures, and check every answer: each question is asked once more, alone,
-and must have the same answer. Without --server the server is part of this process, on a port of its own.
+		Long: `Ask a server many questions at once about drawn pictures, and check every answer: each question is asked again, alone,
+and must have the same answer. Without --server the server runs in this process, on its own port.
 
-A line of the table is a number of clients and a budget of visual tokens: questions answered, time to the first token (of
-all questions, of those whose picture was encoded, and of those whose picture was known), time
-between the tokens of one answer, tokens and answers per unit of time. Some clients may leave in the middle of an answer, ask
-on, or send what must be refused. The exit code is 1 where an answer was wrong or missing.`,
+Each line of the table is a number of clients and a budget of visual tokens: questions answered, time to the first token (of
+all questions, of those about new pictures, and of those about known pictures), time
+between the tokens of one answer, tokens and answers per unit of time. Some clients may disconnect in the middle of an answer, ask
+follow-up questions, or send requests that must be refused. The exit code is 1 if an answer was wrong or missing.`,
 		Example: `  restore load --clients 1,8,32 --n-vis 576,64 --requests 200
   restore load --server http://127.0.0.1:8642 --time 1m --cancel 0.1 --bad 0.1 --follow-up 0.3
   restore load --shape llava-1.5-7b --quant q4 --clients 1,8 --n-vis 576,64 --tokens 32 --ignore-eos --requests 16`,
@@ -68,12 +68,12 @@ on, or send what must be refused. The exit code is 1 where an answer was wrong o
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&o.url, "server", "", "`URL` of the server; none is one in this process")
+	fs.StringVar(&o.url, "server", "", "`URL` of the server; by default one in this process")
 	fs.StringVar(&o.key, "api-key", "", "`key` of the server")
 	o.engine.add(fs)
 	o.engine.addQueue(fs)
 	fs.StringVar(&o.shape, "shape", "",
-		"serve random weights of a published model's `shape`, or of a config.json's")
+		"serve random weights in the `shape` of a published model or a config.json")
 	fs.Lookup("shape").Annotations = map[string][]string{
 		choices: {strings.Join(benchShapeNames, "|") + "|FILE"},
 	}
@@ -85,16 +85,17 @@ on, or send what must be refused. The exit code is 1 where an answer was wrong o
 		"send `N` requests for each line of the table; 0: until --time is over")
 	fs.DurationVar(&o.time, "time", 5*time.Minute, "end a line of the table after this `time`")
 	fs.Int64Var(&o.seed, "seed", 0, "`seed` of pictures and questions")
-	fs.IntVar(&o.pictures, "pictures", 20, "ask about `N` drawn pictures; 0: without a picture")
+	fs.IntVar(&o.pictures, "pictures", 20,
+		"ask about `N` drawn pictures; 0: questions without a picture")
 	fs.IntVar(&o.tokens, "tokens", 32, "answers have at most `N` tokens")
 	fs.BoolVar(&o.full, "ignore-eos", false, "answers have exactly that many tokens")
 	fs.Float64Var(&o.followUp, "follow-up", 0, "`share` of questions that follow an answer")
-	fs.Float64Var(&o.cancel, "cancel", 0, "`share` of clients that leave in the middle")
+	fs.Float64Var(&o.cancel, "cancel", 0, "`share` of clients that disconnect in the middle")
 	fs.Float64Var(&o.bad, "bad", 0, "`share` of requests that must be refused")
 	fs.Float64Var(&o.whole, "whole", 0, "`share` of requests that are not streamed")
 	fs.BoolVar(&o.fresh, "fresh", false, "read no cache, so that every picture is encoded and read")
 	fs.BoolVar(&o.compare, "compare", true, "ask every question once more, alone")
-	fs.BoolVar(&o.json, "json", false, "print one JSON object a line of the table")
+	fs.BoolVar(&o.json, "json", false, "print one JSON object per line of the table")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) }
 	return cmd
 }
@@ -199,7 +200,7 @@ var loadHead = []string{"clients", "n-vis", "answers", "refused", "full", "left"
 	"first p50", "p99", "new p50", "again p50", "gap p50", "p99", "max",
 	"tokens/s", "answers/min", "encoded"}
 
-// some is a time, – where there is none.
+// some formats a time, "–" if there is none.
 func some(d time.Duration) string {
 	if d == 0 {
 		return "–"
@@ -218,7 +219,7 @@ func loadRow(r *load.Result) []string {
 		fmt.Sprintf("%.1f", 60*float64(r.Answers)/seconds), strconv.Itoa(r.Encoded)}
 }
 
-// options are what every line of the table has in common.
+// options are the options that every line of the table shares.
 func (o *loadOptions) options() (load.Options, error) {
 	lo := load.Options{URL: strings.TrimSuffix(o.url, "/"), Key: o.key, Requests: o.requests,
 		Time: o.time, Seed: uint64(o.seed),
@@ -265,17 +266,17 @@ func (o *loadOptions) serve(a *app) (stop func(), err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = s.Serve(ctx, l) // whoever asks sees that it ended
+		_, _ = s.Serve(ctx, l) // clients notice its end
 	}()
 	o.url = "http://" + l.Addr().String()
 	return func() {
 		cancel()
 		<-done
-		_ = e.Close() // nothing is lost
+		_ = e.Close() // no data to lose
 	}, nil
 }
 
-// open loads the model, or makes one of a shape.
+// open loads the model, or makes random weights in a shape.
 func (o *loadOptions) open(a *app, log *slog.Logger) (*local.Backend, *engine.Engine, error) {
 	eo, end, err := o.engine.options(a, log)
 	if err != nil {
@@ -317,8 +318,8 @@ func (o *loadOptions) random(eo engine.Options) (*engine.Engine, error) {
 	return e, errors.Join(maker.err, err)
 }
 
-// bundle is the shape's configuration with a tokenizer as long as its vocabulary: the
-// embedded model's, and words that were made up for the rest.
+// bundle is the shape's configuration with a tokenizer for its whole vocabulary: the embedded
+// model's, extended with made-up words.
 func (s *shape) bundle() (*checkpoint.Store, error) {
 	ck, err := checkpoint.FromConfig(s.Name, s.Config)
 	if err != nil {
@@ -349,8 +350,8 @@ func (s *shape) bundle() (*checkpoint.Store, error) {
 	return ck, err
 }
 
-// longTokenizer returns a tokenizer.json whose <image> is the id given, with words for all
-// ids below.
+// longTokenizer returns a tokenizer.json whose <image> has the given id, with words for all ids
+// below.
 func longTokenizer(data []byte, image int) ([]byte, error) {
 	var t map[string]any
 	if err := json.Unmarshal(data, &t); err != nil {

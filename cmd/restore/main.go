@@ -11,11 +11,11 @@ import (
 )
 
 func main() {
-	signal.Ignore(syscall.SIGPIPE) // writing to a pipe that nobody reads is an error like others
+	signal.Ignore(syscall.SIGPIPE) // writing to a broken pipe returns an error
 	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, getenv: os.Getenv}
 	ctx, stop := a.interrupts.watch(context.Background(), func() {
 		a.partial.remove()
-		if isTerminal(os.Stderr) { // which echoed ^C
+		if isTerminal(os.Stderr) { // the terminal echoed ^C
 			fmt.Fprintln(os.Stderr)
 		}
 		fmt.Fprintln(os.Stderr, "restore: interrupted")

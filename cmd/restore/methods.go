@@ -17,10 +17,10 @@ func newMethods(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "methods [NAME]",
 		Short: "List the reduction methods, or describe one",
-		Long: `List the reduction methods: where each acts, its paper, whether it reads the question, whether what it keeps serves other questions
-about the same picture, what its choice costs in multiply-adds (N tokens of width C before, n after), what it reads in addition to features, and its
+		Long: `List the reduction methods: where each acts, its paper, whether it reads the question, whether the kept tokens serve other questions
+about the same picture, the cost of its choice in multiply-adds (N tokens of width C before, n after), what it reads in addition to features, and its
 own flags. With a name: what it computes, where it departs from the paper and the authors' code, and a note on licences. --parameters prints
-every parameter of reductions instead, as a table in Markdown: flag, twin in the environment, field in JSON, default, values, methods.`,
+every parameter of reductions instead, as a table in Markdown: flag, environment variable, JSON field, default, values, methods.`,
 		Example: `  restore methods
   restore methods holov
   restore methods restore --json`,
@@ -62,7 +62,7 @@ every parameter of reductions instead, as a table in Markdown: flag, twin in the
 	return cmd
 }
 
-// methodJSON is a method as --json prints it. Prose is one string a paragraph.
+// methodJSON is a method in the output of --json. Each string of prose is one paragraph.
 type methodJSON struct {
 	Name       string      `json:"name"`
 	Title      string      `json:"title"`
@@ -80,10 +80,10 @@ type methodJSON struct {
 	Licence    string      `json:"licence"`
 }
 
-// paramJSON is a parameter as --json prints it.
+// paramJSON is a parameter in the output of --json.
 type paramJSON struct {
 	Name    string   `json:"name"`
-	Field   string   `json:"field,omitempty"` // in JSON; a file has none
+	Field   string   `json:"field,omitempty"` // JSON field; a file has none
 	Default string   `json:"default"`
 	Range   string   `json:"range"`
 	Values  []string `json:"values,omitempty"`
@@ -125,7 +125,7 @@ func methodsJSON(all []reduce.Method) []methodJSON {
 
 // writeParameters writes the table of all parameters, in Markdown.
 func writeParameters(w io.Writer) error {
-	fmt.Fprintln(w, "| flag | twin | field | default | takes | what it says | methods |")
+	fmt.Fprintln(w, "| flag | variable | field | default | takes | meaning | methods |")
 	fmt.Fprintln(w, "|---|---|---|---|---|---|---|")
 	for _, p := range methods.Parameters() {
 		field := "`" + p.JSONName() + "`"
@@ -147,7 +147,7 @@ func writeParameters(w io.Writer) error {
 	return nil
 }
 
-// maxListed is the number of flags that fit a line of the table.
+// maxListed is the number of flags that fit in a line of the table.
 const maxListed = 3
 
 func listMethods(w io.Writer, all []reduce.Method) error {
@@ -178,7 +178,7 @@ func listMethods(w io.Writer, all []reduce.Method) error {
 	return columns(w, rows)
 }
 
-// shortCost is the formula without what explains it.
+// shortCost is the formula without its explanation.
 func shortCost(s string) string {
 	s, _, _ = strings.Cut(s, " (")
 	return s
@@ -261,8 +261,8 @@ func paragraphs(s string) []string {
 	return out
 }
 
-// wrap writes words in lines of at most width characters after indent; a longer word has a line of
-// its own.
+// wrap writes text in lines of at most width characters after indent; a longer word gets its own
+// line.
 func wrap(w io.Writer, text string, width int, indent string) {
 	line := ""
 	for _, word := range strings.Fields(text) {

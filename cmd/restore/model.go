@@ -14,16 +14,16 @@ import (
 	"github.com/restore-vlm/restore/internal/open"
 )
 
-// modelFlags say which model is opened, and with how many threads.
+// modelFlags say which model to open, and with how many threads.
 type modelFlags struct {
 	files          all.Files
 	threads        int
 	quant, encoder string
 	cache          string // type of keys and values
-	describe       bool   // the model is not going to be run
+	describe       bool   // the model will not run
 
 	pad                  bool
-	minPixels, maxPixels int            // 0: what the checkpoint says
+	minPixels, maxPixels int            // 0: the checkpoint's
 	fs                   *pflag.FlagSet // of addResize
 }
 
@@ -37,8 +37,8 @@ func (m *modelFlags) add(fs *pflag.FlagSet) {
 func (m *modelFlags) addDir(fs *pflag.FlagSet) {
 	fs.StringVarP(&m.files.Model, "model", "m", "",
 		"`folder`, file or ORG/NAME of the model: a Hugging Face folder, a hub-cache "+
-			"folder, a GGUF file, a file of 'restore pack', or what 'restore pull' has "+
-			"downloaded; none is the embedded model")
+			"folder, a GGUF file, a packed file, or the name of what 'restore pull' has "+
+			"downloaded; default: the embedded model")
 	fs.StringVar(&m.files.Tower, "vision-tower", "",
 		"`folder` of the vision tower of an original LLaVA model; none is the one that the "+
 			"model names")
@@ -80,7 +80,7 @@ func (m *modelFlags) addThreads(fs *pflag.FlagSet) {
 	fs.IntVarP(&m.threads, "threads", "t", runtime.GOMAXPROCS(0), "compute on `N` threads")
 }
 
-// addResize declares the limits within which pictures are resized.
+// addResize declares the limits for resizing pictures.
 func (m *modelFlags) addResize(fs *pflag.FlagSet) {
 	fs.IntVar(&m.minPixels, "min-pixels", 0,
 		"resize pictures to at least `N` pixels (models that take any size)")
@@ -94,7 +94,7 @@ func (m *modelFlags) addResize(fs *pflag.FlagSet) {
 	m.fs = fs
 }
 
-// checkResize finds limits that no picture can meet.
+// checkResize refuses limits that no picture can meet.
 func (m *modelFlags) checkResize() error {
 	if m.fs == nil {
 		return nil
@@ -130,10 +130,10 @@ func (m *modelFlags) check() error {
 	return m.checkResize()
 }
 
-// maxThreads is what the engine accepts.
+// maxThreads is the engine's limit.
 const maxThreads = 1024
 
-// open opens the model. Warnings go to a.err, and so does progress on a terminal.
+// open opens the model. Warnings, and progress on a terminal, go to a.err.
 func (m *modelFlags) open(a *app) (*engine.Engine, error) {
 	o, end, err := m.options(a)
 	if err != nil {
@@ -147,7 +147,7 @@ func (m *modelFlags) open(a *app) (*engine.Engine, error) {
 	return model, err
 }
 
-// openShape describes a shape as open does a model.
+// openShape describes a shape as open describes a model.
 func (m *modelFlags) openShape(a *app, name string) (*engine.Engine, error) {
 	if m.quant == engine.QuantAuto {
 		return nil, usagef("--quant and --shape: got auto and %s, want a type: auto is for "+
@@ -166,14 +166,14 @@ func (m *modelFlags) openShape(a *app, name string) (*engine.Engine, error) {
 }
 
 // Weights lie outside of the heap, which holds keys, values and buffers that live as long as
-// requests do. From largeModel bytes of weights on, at most largeGarbage percent of that may be
-// garbage, for the sake of the peak; collections are rare and cheap there.
+// requests. From largeModel bytes of weights on, at most largeGarbage percent of the heap may be
+// garbage, to limit peak memory; collections are rare and cheap then.
 const (
 	largeModel   = 1 << 30
 	largeGarbage = 20
 )
 
-// options are what open opens the model with. Progress is shown until end is called.
+// options are the options for open. Progress is shown until end is called.
 func (m *modelFlags) options(a *app) (_ engine.Options, end func(), err error) {
 	if err := m.check(); err != nil {
 		return engine.Options{}, nil, err

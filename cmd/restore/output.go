@@ -17,13 +17,12 @@ import (
 )
 
 // outputs are the files that a command writes. Each is opened before the work starts, so that
-// what cannot be written is known at once: a folder that is not there, a name that is a
-// folder's, a lack of permission, an input of the command, or another of its outputs.
+// problems show at once: a missing folder, a name that is a folder's, a missing permission, a file
+// that is an input of the command or another of its outputs.
 //
-// A regular file appears under its name when it is complete; until then it has a name of its
-// own next to it, which is removed when the command fails or is interrupted. Links are
-// followed. What is no regular file (a device, a pipe) is written to, never replaced. "-" is
-// stdout.
+// A regular file gets its name when it is complete. Until then it has a temporary name next to it,
+// and is removed when the command fails or is interrupted. Links are followed. Devices and pipes
+// are written to, never replaced. "-" is stdout.
 type outputs struct {
 	a      *app
 	inputs []os.FileInfo
@@ -33,17 +32,17 @@ type outputs struct {
 // output is one file of outputs.
 type output struct {
 	a      *app
-	flag   string // for errors
-	path   string // as it was given
-	target string // where it is, links followed; "" for a pipe or a device
+	flag   string // name of the flag, for errors
+	path   string // as given
+	target string // the path without links; "" for a pipe or a device
 	file   *os.File
 	direct func() (io.WriteCloser, error) // opens a pipe or a device
 
 	written bool
 }
 
-// outputs begins a list of files to write, none of which may be one of the inputs. A
-// folder among the inputs stands for the files in it, a model's folder for the model's files.
+// outputs returns an empty list of files to write. None of them may be one of the inputs. A folder
+// among the inputs stands for the files in it, a model's folder for the model's files.
 func (a *app) outputs(inputs ...string) *outputs {
 	o := &outputs{a: a}
 	for _, path := range inputs {
@@ -52,10 +51,10 @@ func (a *app) outputs(inputs ...string) *outputs {
 	return o
 }
 
-// maxInputFiles bounds how many files of a folder are compared with an output.
+// maxInputFiles limits how many files of a folder are compared with an output.
 const maxInputFiles = 1 << 14
 
-// reads adds an input. What does not exist is left to whoever opens it.
+// reads adds an input. Missing files are left to the code that opens them.
 func (o *outputs) reads(path string) {
 	switch path {
 	case "":
@@ -92,8 +91,8 @@ func (o *outputs) reads(path string) {
 	})
 }
 
-// ofModel reports whether a file in a model's folder is one that the model consists of, rather
-// than what a command of this program wrote there.
+// ofModel reports whether a file in a model's folder belongs to the model, and was not written
+// there by a command of this program.
 func ofModel(name string) bool {
 	switch filepath.Ext(name) {
 	case ".safetensors":
@@ -106,7 +105,7 @@ func ofModel(name string) bool {
 	return false
 }
 
-// open prepares the file of a flag; "" gives nil, which writes nothing.
+// open opens the file of a flag; for "" it returns nil, which writes nothing.
 func (o *outputs) open(flag, path string) (*output, error) {
 	if path == "" {
 		return nil, nil
@@ -123,7 +122,7 @@ func (o *outputs) open(flag, path string) (*output, error) {
 	return f, nil
 }
 
-// check refuses a file that is an input, or another output.
+// check refuses a file that is an input or another output.
 func (o *outputs) check(f *output) error {
 	if f.path == "-" {
 		for _, other := range o.list {
@@ -135,7 +134,7 @@ func (o *outputs) check(f *output) error {
 		return nil
 	}
 	if f.target == "" {
-		return nil // writing to one device twice loses nothing
+		return nil // writing to a device twice loses nothing
 	}
 	for _, other := range o.list {
 		if other.target != "" && samePath(other.target, f.target) {
@@ -163,7 +162,7 @@ func (o *outputs) check(f *output) error {
 	return nil
 }
 
-// samePath reports whether two names, neither a link, are of one file, which need not exist.
+// samePath reports whether two names, neither a link, mean the same file, which need not exist.
 func samePath(a, b string) bool {
 	if x, err := os.Stat(a); err == nil {
 		y, err := os.Stat(b)
@@ -174,14 +173,13 @@ func samePath(a, b string) bool {
 	return errX == nil && errY == nil && os.SameFile(x, y) && filepath.Base(a) == filepath.Base(b)
 }
 
-// close gives up a file that was not written.
+// close discards a file that was not written.
 func (o *outputs) close(f *output) {
 	f.discard()
 	o.list = slices.DeleteFunc(o.list, func(other *output) bool { return other == f && !f.written })
 }
 
-// results is where the command's text goes: stdout, or stderr when a file is written to
-// stdout.
+// results is the stream for the command's text: stdout, or stderr if a file is written to stdout.
 func (o *outputs) results() io.Writer {
 	for _, f := range o.list {
 		if f.path == "-" {
@@ -191,14 +189,14 @@ func (o *outputs) results() io.Writer {
 	return o.a.out
 }
 
-// discard removes what was not finished.
+// discard removes unfinished files.
 func (o *outputs) discard() {
 	for _, f := range o.list {
 		f.discard()
 	}
 }
 
-// standard are the names of the process's own streams.
+// standard returns the name of the standard stream that path means.
 func standard(path string) (name string, ok bool) {
 	switch path {
 	case "-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1":
@@ -209,10 +207,10 @@ func standard(path string) (name string, ok bool) {
 	return "", false
 }
 
-// maxLinks bounds a chain of symbolic links.
+// maxLinks limits a chain of symbolic links.
 const maxLinks = 40
 
-// prepare finds out what the path is and opens it.
+// prepare finds the kind of the path and opens it.
 func (f *output) prepare() error {
 	path := f.path
 	for range maxLinks {
@@ -251,8 +249,8 @@ func (f *output) prepare() error {
 	return fmt.Errorf("%s: too many links, want at most %d", f.path, maxLinks)
 }
 
-// through prepares to write to a device or a pipe. A pipe is opened when there is something to
-// write: opening waits for its reader.
+// through prepares to write to a device or a pipe. A pipe is opened only for the write, because
+// opening waits for its reader.
 func (f *output) through(path string, info os.FileInfo) error {
 	if info.IsDir() {
 		return fmt.Errorf("%s: is a folder, want a file", f.path)
@@ -270,14 +268,14 @@ func (f *output) through(path string, info os.FileInfo) error {
 	return nil
 }
 
-// create makes the unfinished file next to target, with the mode of the file that it replaces,
-// else as the umask says.
+// create makes the unfinished file next to target, with the mode of the file that it replaces, or
+// the umask's default.
 func (f *output) create(target string, mode fs.FileMode) error {
 	dir, base := filepath.Dir(target), filepath.Base(target)
 	if strings.HasSuffix(f.path, string(filepath.Separator)) || base == "." || base == ".." {
 		return fmt.Errorf("%s: is a folder's name, want a file's", f.path)
 	}
-	if mode != 0 { // a file that may not be written is not replaced either
+	if mode != 0 { // a read-only file must not be replaced
 		old, err := os.OpenFile(target, os.O_WRONLY, 0)
 		if err != nil {
 			return pathError(f.path, err)
@@ -296,7 +294,7 @@ func (f *output) create(target string, mode fs.FileMode) error {
 		}
 		f.a.partial.add(name)
 		f.file, f.target = file, target
-		if !claim(file, true) { // another process took it for a dead one's, before it was locked
+		if !claim(file, true) { // another process claimed it before it was locked
 			f.discard()
 			continue
 		}
@@ -311,7 +309,7 @@ func (f *output) create(target string, mode fs.FileMode) error {
 	return fmt.Errorf("%s: no unfinished file can be made next to it", f.path)
 }
 
-// createError says that it is the folder that is missing.
+// createError names the folder if the folder is missing.
 func createError(dir string, err error) error {
 	if info, statErr := os.Stat(dir); errors.Is(statErr, fs.ErrNotExist) {
 		return fmt.Errorf("no such file or folder: %s", dir)
@@ -321,10 +319,10 @@ func createError(dir string, err error) error {
 	return err
 }
 
-// unfinished marks the names of unfinished files.
+// unfinished is part of the names of unfinished files.
 const unfinished = ".restore-unfinished-"
 
-// removeStale removes what processes that died left unfinished in a folder.
+// removeStale removes the unfinished files of dead processes from a folder.
 func removeStale(dir string) {
 	left, err := filepath.Glob(filepath.Join(escapeGlob(dir), ".*"+unfinished+"*"))
 	if err != nil {
@@ -343,16 +341,16 @@ func removeStale(dir string) {
 	}
 }
 
-// escapeGlob makes filepath.Glob take a folder's name as it is.
+// escapeGlob escapes a folder's name for filepath.Glob.
 func escapeGlob(dir string) string {
 	if os.PathSeparator == '\\' {
-		return dir // where there is no escape, such characters are not allowed in names
+		return dir // Windows has no escape, and forbids such characters in names
 	}
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(dir)
 }
 
-// write fills the file and puts it under its name. A nil output writes nothing. An error of
-// the file itself wins over what fill makes of it.
+// write writes the file with fill and renames it. A nil output writes nothing. An error of the file
+// itself takes precedence over fill's error.
 func (f *output) write(fill func(io.Writer) error) error {
 	if f == nil {
 		return nil
@@ -395,7 +393,7 @@ func (f *output) write(fill func(io.Writer) error) error {
 	return nil
 }
 
-// name is what errors and reports call the file.
+// name is the file's name in errors and reports.
 func (f *output) name() string {
 	if f.path == "-" {
 		return "stdout"
@@ -414,7 +412,7 @@ func (f *output) discard() {
 	f.file = nil
 }
 
-// partial are the unfinished files and folders of the process, which a signal removes.
+// partial are the unfinished files and folders of the process; a signal removes them.
 type partial struct {
 	lock  sync.Mutex
 	names []string
@@ -432,16 +430,16 @@ func (p *partial) forget(name string) {
 	p.names = slices.DeleteFunc(p.names, func(s string) bool { return s == name })
 }
 
-// remove removes all of them. The process must end now.
+// remove removes all of them. The process must exit after it.
 func (p *partial) remove() {
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	for _, name := range p.names {
-		os.RemoveAll(name) // one is a folder
+		os.RemoveAll(name) // it may be a folder
 	}
 }
 
-// failWriter remembers the first error of w.
+// failWriter keeps the first error of w.
 type failWriter struct {
 	w   io.Writer
 	err error
@@ -455,8 +453,8 @@ func (f *failWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// stdout is the command's stdout. Its first error cancels the command: nobody would see what
-// it finds.
+// stdout is the command's stdout. Its first error cancels the command, because nobody would see the
+// result.
 type stdout struct {
 	failWriter
 	written bool
@@ -472,7 +470,7 @@ func (s *stdout) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// unwrap returns what a writes to.
+// unwrap returns the writer inside w.
 func unwrap(w any) any {
 	if s, ok := w.(*stdout); ok {
 		return s.w
@@ -480,12 +478,12 @@ func unwrap(w any) any {
 	return w
 }
 
-// keepOpen is a stream of the process as an output.
+// keepOpen is a standard stream as an output.
 type keepOpen struct{ io.Writer }
 
 func (keepOpen) Close() error { return nil }
 
-// checkPlot says whether a file of that name can be drawn.
+// checkPlot refuses a name with the extension of another format than SVG and PNG.
 func checkPlot(flag, path string) error {
 	if _, ok := plotFormat(path); !ok && path != "-" {
 		return usagef("--%s: got %q, want a name that ends in .svg or .png, or - for SVG on stdout",
@@ -494,7 +492,7 @@ func checkPlot(flag, path string) error {
 	return nil
 }
 
-// plotFormat is the format of a drawing by its file's name.
+// plotFormat is the format of a plot by its file's name.
 func plotFormat(path string) (format string, ok bool) {
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".png":
@@ -505,7 +503,7 @@ func plotFormat(path string) (format string, ok bool) {
 	return "svg", false
 }
 
-// writePlot draws panels side by side, a legend to their right, into the file.
+// writePlot draws panels side by side, with a legend to the right, into the file.
 func (f *output) writePlot(panels []chart.Panel) error {
 	if f == nil {
 		return nil

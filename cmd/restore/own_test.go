@@ -40,8 +40,8 @@ func registerOwn() {
 	}
 }
 
-// Ensure that one method, added in one place, has its flag, its twin, its field in JSON, its
-// line of help, its description and its row of documentation, and that all reach it.
+// Ensure that one method, added in one place, gets a flag, a variable, a JSON field, a help text, a
+// description and a row of documentation, and that all of them work.
 func TestOwnMethod(t *testing.T) {
 	with := func(env string, args ...string) result {
 		cmd := process(args...)
@@ -60,7 +60,7 @@ func TestOwnMethod(t *testing.T) {
 		"listed":       {"", []string{"methods", "every", "--json"}, `{"name":"every-first","field":"every_first","default":"0","range":"0 to 100","help":"first token"}`},
 		"documented":   {"", []string{"methods", "--parameters"}, "| `--every-first` | `RESTORE_EVERY_FIRST` | `every_first` | 0 | 0 to 100 | first token | every |\n"},
 		"flag":         {"", append(run, "--every-first", "7"), `"every_first":7`},
-		"twin":         {"RESTORE_EVERY_FIRST=8", run, `"every_first":8`},
+		"variable":     {"RESTORE_EVERY_FIRST=8", run, `"every_first":8`},
 		"default":      {"", run, `"base":"every"`},
 		"out of range": {"", append(run, "--every-first", "101"), "--every-first: got 101, want 0 to 100"},
 		"another's":    {"", []string{"run", "-p", "?", "--every-first", "3"}, "--every-first: got 3, which has no effect with base holov (it belongs to every)"},

@@ -9,7 +9,7 @@ import (
 	"github.com/restore-vlm/restore/internal/open"
 )
 
-// counter counts the bytes that are written to it.
+// counter counts the bytes written to it.
 type counter int64
 
 func (c *counter) Write(p []byte) (int, error) {
@@ -22,10 +22,10 @@ func newPack(a *app) *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
 		Use:   "pack",
-		Short: "Write a model as one file that is ready to run",
+		Short: "Write a model as one file that opens quickly",
 		Long: `Write a model, with its weights in the types of --quant and --encoder-quant, as one file that opens in the time it takes to read it.
-Every command takes the file as -m FILE, as the folder that it replaces. It is checked when it is opened: a file that is damaged or
-cut short, or whose folder has changed since, is refused.`,
+Every command takes the file as -m FILE instead of the folder. Opening checks the file: it refuses a file that is damaged or
+cut short, or whose source folder has changed.`,
 		Example: `  restore pack -m DIR --quant q4 -o model.rst
   restore run -m model.rst --image cat.jpg -p "What is there?"`,
 		Args: noArgs,

@@ -36,13 +36,13 @@ type paperOptions struct {
 	yes, json      bool
 }
 
-// scenesData is the value of --data that stands for drawn scenes.
+// scenesData is the value of --data for drawn scenes.
 const scenesData = "scenes"
 
-// paperFormats are the forms of a page.
+// paperFormats are the output formats of a page.
 var paperFormats = append(slices.Clone(sheet.Formats), "svg", "png")
 
-// formatOf are the forms by the ends of files' names.
+// formatOf maps file extensions to formats.
 var formatOf = map[string]string{
 	".txt": "text", ".md": "markdown", ".csv": "csv", ".tex": "latex", ".json": "json",
 	".svg": "svg", ".png": "png",
@@ -53,15 +53,15 @@ func newPaper(a *app) []*cobra.Command {
 	return []*cobra.Command{newPaperItem(a, false), newPaperItem(a, true), newPaperList(a)}
 }
 
-const paperHelp = `Make %s of the paper again, our values next to the paper's. What
-has no answers on record in --records is asked; an interrupted run continues there. What cannot be
-run is marked, with why.
+const paperHelp = `Reproduce %s of the paper, with our values next to the paper's. Questions
+without a recorded answer in --records are asked; an interrupted run continues there. A cell that cannot be
+run is marked, with the reason.
 
 Without --data everything is measured on drawn scenes, which takes minutes with the embedded model;
-what would take more than half an hour is asked about.
---data DIR has the benchmarks' data, in folders called %s,
-or as the hub and LLaVA's repository have them: questions are counted first, and the command asks
-whether to go on.`
+the command asks before it starts more than half an hour of work.
+--data DIR has the benchmarks' data, in folders named %s,
+or as the hub and LLaVA's repository have them: the command counts the questions first, and asks
+whether to continue.`
 
 func newPaperItem(a *app, figure bool) *cobra.Command {
 	o := new(paperOptions)
@@ -89,14 +89,14 @@ func newPaperItem(a *app, figure bool) *cobra.Command {
 	}
 	o.add(cmd.Flags())
 	fs := cmd.Flags()
-	fs.StringVar(&o.format, "format", "text", "how the page is written")
+	fs.StringVar(&o.format, "format", "text", "format of the page")
 	fs.Lookup("format").Annotations = map[string][]string{
 		choices: {strings.Join(paperFormats, "|")},
-		applies: {"text, or what the name of --out ends in"},
+		applies: {"text, or the extension of --out"},
 	}
 	fs.StringVar(&o.out, "out", "", "write the page into this `file`")
 	fs.BoolVar(&o.yes, "yes", false, "do not ask before hours of work")
-	fs.BoolVar(&o.json, "json", false, "print one JSON object, as --format json")
+	fs.BoolVar(&o.json, "json", false, "print one JSON object, like --format json")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		number, err := strconv.Atoi(args[0])
 		if err != nil {
@@ -115,7 +115,7 @@ func newPaperItem(a *app, figure bool) *cobra.Command {
 func (o *paperOptions) add(fs *pflag.FlagSet) {
 	fs.SortFlags = false
 	o.fs = fs
-	fs.StringVar(&o.data, "data", scenesData, "`folder` of the benchmarks, or scenes")
+	fs.StringVar(&o.data, "data", scenesData, "`folder` of the benchmarks' data, or scenes")
 	fs.StringVar(&o.protocol, "protocol", benchmarks.Paper, "prompts, parser and metrics")
 	fs.Lookup("protocol").Annotations = map[string][]string{
 		choices: {strings.Join(benchmarks.Protocols, "|")},
@@ -132,12 +132,12 @@ func (o *paperOptions) add(fs *pflag.FlagSet) {
 	}
 }
 
-// check finds what can be found without opening anything.
+// check refuses wrong flags before any file is opened.
 func (o *paperOptions) check() error {
 	scenes := o.data == scenesData
 	for _, f := range []struct {
 		name   string
-		scenes bool // has a use with scenes, rather than without
+		scenes bool // for scenes, otherwise for benchmarks
 		value  int
 	}{{"n", true, o.n}, {"limit", false, o.limit}} {
 		switch {
@@ -161,7 +161,7 @@ func (o *paperOptions) check() error {
 	return nil
 }
 
-// maxScenes bounds --n and --limit.
+// maxScenes limits --n and --limit.
 const maxScenes = 1 << 20
 
 // form is the format of the page.
@@ -223,7 +223,7 @@ func (o *paperOptions) run(ctx context.Context, a *app, item paper.Item) error {
 	return writePage(outs.results(), format, page)
 }
 
-// lab opens the model and what it is asked.
+// lab opens the model and the source of its questions.
 func (o *paperOptions) lab(a *app) (*paper.Lab, *paper.Source, func(), error) {
 	files, err := look(o.model.files)
 	if err != nil {
@@ -264,7 +264,7 @@ func (o *paperOptions) lab(a *app) (*paper.Lab, *paper.Source, func(), error) {
 	return l, src, done, nil
 }
 
-// eachProgress shows how far each run is, until end is called.
+// eachProgress shows the progress of each run until end is called.
 func eachProgress(a *app) (show func(string, eval.Progress), end func()) {
 	var current string
 	var set func(eval.Progress)
@@ -280,7 +280,7 @@ func eachProgress(a *app) (show func(string, eval.Progress), end func()) {
 	return show, func() { stop() }
 }
 
-// minutes is what drawn scenes may take without a question.
+// minutes is the time of drawn scenes up to which the command does not ask.
 const minutes = 30 * time.Minute
 
 // mayRun asks before hours of work.
@@ -303,14 +303,14 @@ func (o *paperOptions) mayRun(ctx context.Context, a *app, l *paper.Lab, item pa
 			hours(p.Left))
 	}
 	fmt.Fprint(a.err, "go on? [y/N] ")
-	line, _ := bufio.NewReader(a.in).ReadString('\n') // nothing is no
+	line, _ := bufio.NewReader(a.in).ReadString('\n') // no answer means no
 	if answer := strings.ToLower(strings.TrimSpace(line)); answer != "y" && answer != "yes" {
 		return cutShort("paper: not run")
 	}
 	return nil
 }
 
-// hours words a time.
+// hours formats a duration.
 func hours(d time.Duration) string {
 	switch {
 	case d == 0:
@@ -323,7 +323,7 @@ func hours(d time.Duration) string {
 	return fmt.Sprintf("%.1f h", d.Hours())
 }
 
-// writePage writes a page in a form.
+// writePage writes a page in a format.
 func writePage(w io.Writer, format string, p *paper.Page) error {
 	switch format {
 	case "json":
@@ -346,11 +346,11 @@ func newPaperList(a *app) *cobra.Command {
 	o := new(paperOptions)
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "Tables and figures of the paper, and what they would cost here",
-		Long: `List the paper's tables and figures: how many runs each shows, how many of them are
-on record in --records, and how long the rest would take on this machine, by a short measurement of
-the model. Beside drawn scenes stands what the paper's whole benchmarks would take, without VQAv2,
-whose answers are not public. Runs that several tables show are counted in each of them, and are
+		Short: "List the paper's tables and figures, and the time that they take here",
+		Long: `List the paper's tables and figures: how many runs each shows, how many of them
+--records already has, and how long the others would take on this machine, predicted from a short measurement of
+the model. Next to drawn scenes it shows the time of the paper's whole benchmarks, without VQAv2,
+whose answers are not public. A run that several tables show counts in each of them, but is
 made once.`,
 		Example: `  restore paper list
   restore paper list -m MODEL --quant q4 --data DIR`,
@@ -368,11 +368,11 @@ type paperLine struct {
 	Title   string   `json:"title"`
 	Needs   []string `json:"needs"` // benchmarks
 	Runs    int      `json:"runs"`
-	Done    int      `json:"done"` // of them on record
+	Done    int      `json:"done"` // runs with all answers on record
 	Seconds float64  `json:"seconds"`
-	// Benchmarks is what the paper's whole benchmarks would take, where the list is of scenes.
+	// Benchmarks is the time of the paper's whole benchmarks, if the list is for scenes.
 	Benchmarks float64  `json:"benchmarks_seconds,omitempty"`
-	Missing    []string `json:"missing,omitempty"` // why runs are not possible
+	Missing    []string `json:"missing,omitempty"` // why some runs are not possible
 }
 
 func (o *paperOptions) list(ctx context.Context, a *app) error {

@@ -7,7 +7,7 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// prepare runs one picture through a processor. pixel_values loses the axis that counts pictures.
+// prepare runs one picture through a processor, and drops the picture axis of pixel_values.
 func prepare(
 	proc imageproc.Processor,
 	pic *imageproc.Picture,

@@ -8,19 +8,19 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// When progress is shown, and how often it is drawn again.
+// When progress first appears, and how often it is redrawn.
 const (
 	progressFrom  = time.Second
 	progressEvery = 200 * time.Millisecond
 )
 
-// meter shows the progress of a task on a terminal if it takes longer than a second: how much is
-// done, and the time that is left. If the total is not known it shows the time since the beginning.
-// A nil meter shows nothing.
+// meter shows the progress of a task on a terminal if the task takes longer than a second: how much
+// is done, and the remaining time. Without a known total it shows the elapsed time. A nil meter
+// shows nothing.
 type meter struct {
 	a    *app
 	what string
-	size bool // bytes are counted
+	size bool // counts bytes
 
 	lock        sync.Mutex
 	done, total int64
@@ -29,8 +29,8 @@ type meter struct {
 	stopped     sync.WaitGroup
 }
 
-// meter begins to show; nil where nobody looks. end must be called before other text is
-// written.
+// meter returns a meter for a task; nil if a.err is not a terminal. The caller must call end before
+// it writes other text.
 func (a *app) meter(what string) *meter {
 	if !isTerminal(a.err) {
 		return nil
@@ -41,7 +41,7 @@ func (a *app) meter(what string) *meter {
 	return p
 }
 
-// bytes says that bytes are counted.
+// bytes makes the meter count bytes.
 func (p *meter) bytes() *meter {
 	if p != nil {
 		p.size = true
@@ -49,7 +49,7 @@ func (p *meter) bytes() *meter {
 	return p
 }
 
-// set says how far it is; a total of 0 is not known.
+// set sets the progress; a total of 0 means that it is not known.
 func (p *meter) set(done, total int64) {
 	if p == nil {
 		return
@@ -107,7 +107,7 @@ func (p *meter) clear() {
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	if p.bar != nil {
-		_ = p.bar.Clear() // a bar that cannot be drawn is no reason to stop
+		_ = p.bar.Clear() // an error of the bar must not stop the task
 	}
 }
 
@@ -148,5 +148,5 @@ func (p *meter) draw(since time.Duration) {
 	}
 	p.bar.ChangeMax64(total)
 	p.bar.Describe(text)
-	_ = p.bar.Set64(min(done, total-1)) // a full bar would go
+	_ = p.bar.Set64(min(done, total-1)) // a full bar would disappear
 }

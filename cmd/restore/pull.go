@@ -20,19 +20,19 @@ func newPull(a *app) *cobra.Command {
 		Use:   "pull ORG/NAME[@REVISION][:QUANTISATION]",
 		Short: "Download a model from the Hugging Face hub",
 		Long: `Download a model from the Hugging Face hub into the cache that Python's huggingface_hub reads and writes, and print its path.
-What a model needs is chosen: safetensors before .bin, or one GGUF quantisation with its projector; --include chooses otherwise.
-A download that was cut goes on where it stopped, and every file's hash is checked.
+By default it downloads the files that the model needs: safetensors rather than .bin, or one GGUF quantisation with its projector;
+--include selects other files. An interrupted download continues where it stopped, and every file's hash is checked.
 
-HF_TOKEN is the token of gated and private repositories, HF_ENDPOINT another hub, HF_HUB_CACHE or HF_HOME the place of the cache,
-HF_HUB_OFFLINE=1 forbids requests; HTTPS_PROXY, HTTP_PROXY and NO_PROXY are followed.`,
+HF_TOKEN is the token for gated and private repositories, HF_ENDPOINT another hub, HF_HUB_CACHE or HF_HOME the location of the cache.
+HF_HUB_OFFLINE=1 forbids requests; HTTPS_PROXY, HTTP_PROXY and NO_PROXY apply.`,
 		Example: `  restore pull llava-hf/llava-1.5-7b-hf
   restore pull ggml-org/Qwen2.5-VL-7B-Instruct-GGUF:Q4_K_M
   restore run -m llava-hf/llava-1.5-7b-hf --image cat.jpg -p "What is there?"`,
 		Args: oneName,
 	}
 	cmd.Flags().StringArrayVar(&include, "include", nil,
-		"download the files whose path matches this `pattern` (*, ?, [abc]; may be "+
-			"repeated), and no others")
+		"download only the files whose path matches this `pattern` (*, ?, [abc]; may be "+
+			"repeated)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		name, err := hub.ParseName(args[0])
 		if err != nil {
@@ -61,7 +61,7 @@ HF_HUB_OFFLINE=1 forbids requests; HTTPS_PROXY, HTTP_PROXY and NO_PROXY are foll
 	return cmd
 }
 
-// oneName wants a repository's name as the only argument.
+// oneName requires a repository's name as the only argument.
 func oneName(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return usagef("%s: got %d arguments, want one ORG/NAME", path(cmd), len(args))
@@ -69,8 +69,8 @@ func oneName(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// pullTower downloads the repository in which an original LLaVA checkpoint has its vision tower:
-// its configuration, and its weights where the checkpoint has none.
+// pullTower downloads the repository with the vision tower of an original LLaVA checkpoint: its
+// configuration, and its weights if the checkpoint has none.
 func pullTower(cmd *cobra.Command, a *app, c *hub.Client, p *hub.Pulled) error {
 	tower, inside, err := towerOf(p.Dir)
 	if err != nil || tower == "" {
@@ -92,7 +92,7 @@ func pullTower(cmd *cobra.Command, a *app, c *hub.Client, p *hub.Pulled) error {
 }
 
 // towerOf returns the repository or path that an original LLaVA checkpoint names as its vision
-// tower, "" for others, and whether the checkpoint itself holds the tower's weights.
+// tower, "" for other models, and whether the checkpoint contains the tower's weights.
 func towerOf(dir string) (tower string, inside bool, err error) {
 	raw, err := os.ReadFile(filepath.Join(dir, "config.json"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -105,7 +105,7 @@ func towerOf(dir string) (tower string, inside bool, err error) {
 		Tower string `json:"mm_vision_tower"`
 	}
 	if json.Unmarshal(raw, &config) != nil || config.Tower == "" {
-		return "", false, nil // opening the model reports faults of its configuration
+		return "", false, nil // opening the model reports errors in its configuration
 	}
 	for _, index := range []string{"model.safetensors.index.json", "pytorch_model.bin.index.json"} {
 		raw, err := os.ReadFile(filepath.Join(dir, index))

@@ -38,13 +38,13 @@ func (q *questionFlags) addVideo(fs *pflag.FlagSet) {
 		&q.frames,
 		"video-frames",
 		nil,
-		"picture `file`s of a video's frames in order, before the pictures: all after the "+
-			"flag, or\n        the flag repeated",
+		"picture `file`s of a video's frames in order; the video comes before the pictures; all "+
+			"after the flag, or\n        the flag repeated",
 	)
-	fs.Float64Var(&q.fps, "fps", 2, "the frames are so many a `second`")
+	fs.Float64Var(&q.fps, "fps", 2, "frames per `second`")
 }
 
-// addPrompt declares the question; more says what else there is to say of it.
+// addPrompt declares the question; more extends its help text.
 func (q *questionFlags) addPrompt(fs *pflag.FlagSet, more string) {
 	fs.StringVarP(
 		&q.prompt,
@@ -52,8 +52,8 @@ func (q *questionFlags) addPrompt(fs *pflag.FlagSet, more string) {
 		"p",
 		"",
 		"the `question`"+more+"; @FILE reads it from a file, - from stdin (@@ is @). "+
-			"<image> in it is\n"+
-			"        the place of a picture, else pictures come first",
+			"<image> in it\n"+
+			"        marks the place of a picture, otherwise pictures come first",
 	)
 }
 
@@ -63,7 +63,7 @@ func (q *questionFlags) addSystem(fs *pflag.FlagSet) {
 		&q.system,
 		"system-prompt",
 		"",
-		"say this `text` before the question, instead of what the chat template says; "+
+		"system prompt: say this `text` before the question, instead of the chat template's; "+
 			"@FILE, - as\n        with --prompt",
 	)
 }
@@ -73,17 +73,16 @@ func (q *questionFlags) addReading(fs *pflag.FlagSet) {
 	q.fs = fs
 	fs.Int64Var(&q.maxPixels, "max-image-pixels", 64_000_000,
 		"refuse pictures of more than `N` pixels")
-	fs.BoolVar(&q.exif, "exif", true, "turn pictures as their EXIF orientation says")
+	fs.BoolVar(&q.exif, "exif", true, "rotate pictures by their EXIF orientation")
 }
 
-// given reports whether the command has a flag of that name and its value does not come from
-// the defaults.
+// given reports whether the command has a flag of that name and its value is not the default.
 func (q *questionFlags) given(name string) bool {
 	f := q.fs.Lookup(name)
 	return f != nil && f.Changed
 }
 
-// args takes the files that stand after --video-frames.
+// args takes the files after --video-frames.
 func (q *questionFlags) args(cmd *cobra.Command, args []string) error {
 	switch n := len(q.frames); {
 	case len(args) == 0:
@@ -97,7 +96,7 @@ func (q *questionFlags) args(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// inputs are the files that are read.
+// inputs are the files to read.
 func (q *questionFlags) inputs() []string {
 	files := slices.Concat(q.images, q.frames)
 	for _, text := range []string{q.prompt, q.system} {
@@ -108,8 +107,7 @@ func (q *questionFlags) inputs() []string {
 	return files
 }
 
-// check refuses wrong flags before anything is read. talk says that questions
-// come from stdin.
+// check refuses wrong flags before any file is read. talk says that the questions come from stdin.
 func (q *questionFlags) check(talk bool) error {
 	stdin := 0
 	for _, path := range q.inputs() {
@@ -135,7 +133,7 @@ func (q *questionFlags) check(talk bool) error {
 	return nil
 }
 
-// source returns the file that a text is read from; ok is false for one that is given as it is.
+// source returns the file that a text comes from; ok is false for a literal text.
 func source(text string) (path string, ok bool) {
 	if text == "-" {
 		return text, true
@@ -146,11 +144,10 @@ func source(text string) (path string, ok bool) {
 	return "", false
 }
 
-// maxPromptBytes is the longest question that is read from a file.
+// maxPromptBytes is the longest question that may come from a file.
 const maxPromptBytes = 1 << 20
 
-// text returns the value of a flag that may name a file. The line's end that closes a file is
-// no part of it.
+// text returns the value of a flag that may name a file, without the line break at the file's end.
 func (q *questionFlags) text(a *app, flag, value string) (string, error) {
 	path, ok := source(value)
 	if !ok {
@@ -170,7 +167,7 @@ func (q *questionFlags) text(a *app, flag, value string) (string, error) {
 	return value, nil
 }
 
-// stdinName is what errors and reports call a file.
+// stdinName is a file's name in errors and reports.
 func stdinName(path string) string {
 	if path == "-" {
 		return "stdin"
@@ -178,10 +175,10 @@ func stdinName(path string) string {
 	return path
 }
 
-// question is what the flags say, read.
+// question is the question with its texts and pictures loaded.
 type question struct {
 	prompt, system string
-	places         []int // of video and pictures in prompt; nil: before it
+	places         []int // places of video and pictures in prompt; nil: before it
 	images         []*imageproc.Picture
 	video          *imageproc.Video
 	names          []string // of video and pictures
@@ -221,15 +218,15 @@ func (q *questionFlags) load(a *app) (*question, error) {
 	return out, nil
 }
 
-// marker is what stands for a picture or a video in a prompt: LLaVA's form, Qwen's, and
-// llama.cpp's.
+// marker matches the marker of a picture or a video in a prompt, in LLaVA's, Qwen's and llama.cpp's
+// form.
 var marker = regexp.MustCompile(
 	`<\|vision_start\|>(?:(?:<\|image_pad\|>)+|(?:<\|video_pad\|>)+)<\|vision_end\|>|` +
 		`<\|(?:image|video)_pad\|>|(?:<im_start>)?<image>(?:<im_end>)?|<video>|<__(?:media|image)__>`,
 )
 
-// place takes the markers out of the prompt and notes where they stood. Their number must be
-// the number of pictures; a prompt without any leaves the places to the chat template.
+// place removes the markers from the prompt and records their places. There must be one marker per
+// picture; a prompt without markers leaves the places to the chat template.
 func (q *question) place(pictures int, video bool) error {
 	found := marker.FindAllStringIndex(q.prompt, -1)
 	if found == nil {
@@ -281,7 +278,7 @@ func (q *questionFlags) pictures(a *app, paths []string) ([]*imageproc.Picture, 
 	return pics, nil
 }
 
-// picture reads one picture, and says when the file holds more that is not looked at.
+// picture reads one picture, and notes when the file contains more pictures.
 func (q *questionFlags) picture(a *app, path string) (*imageproc.Picture, error) {
 	name := stdinName(path)
 	data, err := a.read(path, maxPictureBytes, func(head []byte) error {
@@ -299,22 +296,22 @@ func (q *questionFlags) picture(a *app, path string) (*imageproc.Picture, error)
 		return nil, err
 	}
 	if pic.Frames > 1 {
-		a.note("%s: holds %d pictures, of which the first is looked at", name, pic.Frames)
+		a.note("%s: contains %d pictures, only the first is used", name, pic.Frames)
 	}
 	return pic, nil
 }
 
-// note says what a person should know and a program need not.
+// note prints a message for a person; programs need not read it.
 func (a *app) note(format string, args ...any) {
 	a.shown.Load().clear()
 	fmt.Fprintf(a.err, "restore: note: %s\n", oneLine(fmt.Sprintf(format, args...)))
 }
 
-// headBytes is how much of a file is read before it is decided whether to read the rest.
+// headBytes is how much of a file is read before the decision to read the rest.
 const headBytes = 512
 
-// read reads a whole file of at most limit bytes, "-" being stdin. accept, when not nil, looks
-// at the beginning before the rest is read.
+// read reads a whole file of at most limit bytes; "-" is stdin. accept, if not nil, checks the
+// file's beginning before the rest is read.
 func (a *app) read(path string, limit int64, accept func(head []byte) error) ([]byte, error) {
 	if path == "-" {
 		a.stdinRead = true
@@ -328,7 +325,7 @@ func (a *app) read(path string, limit int64, accept func(head []byte) error) ([]
 	return readAll(f, path, limit, accept)
 }
 
-// readAll reads r to its end. Its errors name it once.
+// readAll reads r to its end. Its errors contain the name once.
 func readAll(
 	r io.Reader,
 	name string,

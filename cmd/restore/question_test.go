@@ -271,9 +271,9 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// Ensure that an environment twin never stands in the way of a flag that excludes it, nor of a
-// command or model where it has no effect, and that two flags that were typed do.
-func TestTwinsGiveWay(t *testing.T) {
+// Ensure that an environment variable never blocks a flag that excludes it, nor a command or model
+// for which it has no effect, and that two exclusive flags on the command line are refused.
+func TestVariablesGiveWay(t *testing.T) {
 	picture := drawn(t, numberSeed)
 	ask := []string{"run", "--image", picture, "-p", number, "-n", "2"}
 	for name, c := range map[string]struct {
@@ -281,19 +281,19 @@ func TestTwinsGiveWay(t *testing.T) {
 		args []string
 		want string
 	}{
-		"restore off":       {map[string]string{"RESTORE_GAMMA": "0.3"}, append(ask, "--restore=false"), "holov, n-vis 64"},
-		"schedule":          {map[string]string{"RESTORE_N_VIS": "64"}, append(ask, "--base", "pdrop", "--schedule", "1:100"), "schedule 1:100"},
-		"another's":         {map[string]string{"RESTORE_HOLOV_PATCHES": "4"}, append(ask, "--base", "divprune"), "RESTORE over divprune"},
-		"this model's":      {map[string]string{"RESTORE_MAX_PIXELS": "9000", "RESTORE_NEWLINES": "keep"}, ask, "576 -> 32 kept"},
-		"sampling":          {map[string]string{"RESTORE_TOP_K": "5", "RESTORE_SEED": "7"}, ask, "576 -> 32 kept"},
-		"drawing":           {map[string]string{"RESTORE_OVERLAY_STAGES": "/dev/null"}, ask, "576 -> 32 kept"},
-		"shape":             {map[string]string{"RESTORE_MODEL": "no/such"}, []string{"flops", "--shape", "embedded", "--n-vis", "64"}, ""},
-		"nothing of it":     {map[string]string{"RESTORE_DATA": "no/such", "RESTORE_CUT": "7"}, []string{"scene", "-o", "/dev/null"}, ""},
-		"one form":          {map[string]string{"RESTORE_PLOT": "x.svg", "RESTORE_FORMAT": "csv"}, []string{"eval", "scenes", "--n", "1"}, ""},
-		"restore's twin":    {map[string]string{"RESTORE_OVER_BASE": "false"}, ask, "holov, n-vis 64, positions"},
-		"no longer a twin":  {map[string]string{"RESTORE_RESTORE": "false"}, ask, "RESTORE over holov"},
-		"budgets' twins":    {map[string]string{"RESTORE_KEEP_RATIO": "0.5"}, append(ask, "--n-vis", "0128"), "576 -> 64 kept + 64"},
-		"switch and a word": {nil, append(ask, "--decode-distance", "false", "--exif", "true"), "576 -> 32 kept"},
+		"restore off":          {map[string]string{"RESTORE_GAMMA": "0.3"}, append(ask, "--restore=false"), "holov, n-vis 64"},
+		"schedule":             {map[string]string{"RESTORE_N_VIS": "64"}, append(ask, "--base", "pdrop", "--schedule", "1:100"), "schedule 1:100"},
+		"another's":            {map[string]string{"RESTORE_HOLOV_PATCHES": "4"}, append(ask, "--base", "divprune"), "RESTORE over divprune"},
+		"this model's":         {map[string]string{"RESTORE_MAX_PIXELS": "9000", "RESTORE_NEWLINES": "keep"}, ask, "576 -> 32 kept"},
+		"sampling":             {map[string]string{"RESTORE_TOP_K": "5", "RESTORE_SEED": "7"}, ask, "576 -> 32 kept"},
+		"drawing":              {map[string]string{"RESTORE_OVERLAY_STAGES": "/dev/null"}, ask, "576 -> 32 kept"},
+		"shape":                {map[string]string{"RESTORE_MODEL": "no/such"}, []string{"flops", "--shape", "embedded", "--n-vis", "64"}, ""},
+		"nothing of it":        {map[string]string{"RESTORE_DATA": "no/such", "RESTORE_CUT": "7"}, []string{"scene", "-o", "/dev/null"}, ""},
+		"one form":             {map[string]string{"RESTORE_PLOT": "x.svg", "RESTORE_FORMAT": "csv"}, []string{"eval", "scenes", "--n", "1"}, ""},
+		"restore's variable":   {map[string]string{"RESTORE_OVER_BASE": "false"}, ask, "holov, n-vis 64, positions"},
+		"no longer a variable": {map[string]string{"RESTORE_RESTORE": "false"}, ask, "RESTORE over holov"},
+		"budgets' variables":   {map[string]string{"RESTORE_KEEP_RATIO": "0.5"}, append(ask, "--n-vis", "0128"), "576 -> 64 kept + 64"},
+		"switch and a word":    {nil, append(ask, "--decode-distance", "false", "--exif", "true"), "576 -> 32 kept"},
 	} {
 		r := with(context.Background(), c.env, "", c.args...)
 		if r.code != exitOK || !strings.Contains(r.err, c.want) {

@@ -15,7 +15,7 @@ import (
 // reduceOptions are the flags of `restore reduce`.
 type reduceOptions struct {
 	reduction reductionFlags
-	model     modelFlags // threads only
+	model     modelFlags // only threads
 	in, out   string
 	grid      string
 }
@@ -24,13 +24,13 @@ func newReduce(a *app) *cobra.Command {
 	o := new(reduceOptions)
 	cmd := &cobra.Command{
 		Use:   "reduce",
-		Short: "Reduce visual tokens that come from a file",
-		Long: `Reduce visual tokens that come from a safetensors file, of any encoder, and write the reduction.
+		Short: "Reduce visual tokens from a file",
+		Long: `Reduce visual tokens from a safetensors file, of any encoder, and write the reduction.
 
-Reads X [N,C] and, where the method needs them, cls_attn [H,N+1], hidden [N+1,Cv] and keys [H,N+1,Dh] (index 0 is the class token);
-of an encoder without a class token received [H,N], the attention that tokens receive, and keys [H,N,Dh]; of a picture encoded in views
+Reads X [N,C] and, if the method needs them, cls_attn [H,N+1], hidden [N+1,Cv] and keys [H,N+1,Dh] (index 0 is the class token).
+For an encoder without a class token: received [H,N], the attention that tokens receive, and keys [H,N,Dh]. For a picture encoded in views:
 view [N] (-1: a newline) and view_class [V,Cv]. Other tensors are ignored. Writes kept (plain base) or retained, anchors, group [N] (row of every token, -1 dropped), size, merged,
-position (counted from the first visual token), feat, and the scores. Rows are in the order in which a decoder would get them.`,
+position (counted from the first visual token), feat, and the scores. Rows are in the decoder's order.`,
 		Example: `  restore reduce --base holov --n-vis 64 --in features.safetensors --out reduced.safetensors`,
 		Args:    noArgs,
 	}
@@ -39,7 +39,7 @@ position (counted from the first visual token), feat, and the scores. Rows are i
 	fs.StringVar(&o.in, "in", "", "safetensors `file` with X and what the method needs")
 	fs.StringVar(&o.out, "out", "", "safetensors `file` to write")
 	fs.StringVar(&o.grid, "grid", "",
-		"rows and columns of the patches as `HxW`; a square is assumed where it can be")
+		"rows and columns of the patches as `HxW`; a square if possible")
 	o.reduction.add(fs, "", 0)
 	fs.Int64Var(&o.reduction.seed, "seed", 0, "`seed` of --base random")
 	o.model.addThreads(fs)
@@ -121,7 +121,7 @@ func (o *reduceOptions) run(a *app) error {
 	return nil
 }
 
-// parseGrid reads "24x16" as 24 rows and 16 columns, "" as an unknown grid.
+// parseGrid parses "24x16" as 24 rows and 16 columns, "" as an unknown grid.
 func parseGrid(s string) (h, w int, err error) {
 	if s == "" {
 		return 0, 0, nil

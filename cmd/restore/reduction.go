@@ -14,16 +14,16 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// reductionFlags are the flags that say how visual tokens are reduced, shared by run, trace,
-// reduce and eval: one for every parameter in the table of package methods.
+// reductionFlags are the flags of a reduction, shared by run, trace, reduce and eval: one for every
+// parameter in the table of package methods.
 type reductionFlags struct {
 	fs       *pflag.FlagSet
-	defaults methods.Given // of the command
-	seed     int64         // of --seed, which the command declares
+	defaults methods.Given // defaults of the command
+	seed     int64         // value of --seed, which the command declares
 }
 
-// parameterFlag is the flag of one parameter. Its value is checked as it is set; a file's is
-// its name.
+// parameterFlag is the flag of one parameter. It checks its value when it is set; the value of a
+// file parameter is the file's name.
 type parameterFlag struct {
 	reduce.Parameter
 	text string
@@ -43,7 +43,7 @@ func (p *parameterFlag) Set(text string) error {
 // String implements pflag.Value.
 func (p *parameterFlag) String() string { return p.text }
 
-// Type implements pflag.Value: what the flag takes.
+// Type implements pflag.Value: it describes the flag's value.
 func (p *parameterFlag) Type() string {
 	if p.Kind == reduce.Bool {
 		return "bool"
@@ -51,8 +51,8 @@ func (p *parameterFlag) Type() string {
 	return p.Range()
 }
 
-// add declares the flags. base and nVis are the defaults of the command, "" and 0 where
-// reduction has to be asked for.
+// add declares the flags. base and nVis are the command's defaults, "" and 0 if the command does
+// not reduce by default.
 func (r *reductionFlags) add(fs *pflag.FlagSet, base string, nVis int) {
 	r.fs, r.defaults = fs, methods.Given{}
 	if base != "" {
@@ -62,7 +62,7 @@ func (r *reductionFlags) add(fs *pflag.FlagSet, base string, nVis int) {
 		r.defaults["n-vis"] = int64(nVis)
 	}
 	for _, p := range methods.Parameters() {
-		if p.Name == "seed" { // the command's own
+		if p.Name == "seed" { // the command declares it
 			continue
 		}
 		f := fs.VarPF(&parameterFlag{Parameter: p}, p.Name, "", usage(&p))
@@ -82,7 +82,7 @@ func (r *reductionFlags) add(fs *pflag.FlagSet, base string, nVis int) {
 	}
 }
 
-// usage is a flag's line of help: what the parameter does, and whose it is.
+// usage is a flag's help text: the parameter's help, and the methods that have it.
 func usage(p *reduce.Parameter) string {
 	if len(p.Methods) == 0 || p.Methods[0] == methods.OnTop().Name {
 		return p.Help
@@ -90,7 +90,7 @@ func usage(p *reduce.Parameter) string {
 	return p.Help + " (" + strings.Join(p.Methods, ", ") + ")"
 }
 
-// methodNames are what --base takes.
+// methodNames are the values of --base.
 func methodNames() (names []string) {
 	for _, m := range methods.Methods() {
 		names = append(names, m.Name)
@@ -98,7 +98,7 @@ func methodNames() (names []string) {
 	return names
 }
 
-// each calls f with every flag of a reduction that has a value, and that value.
+// each calls do for every flag of a reduction that has a value.
 func (r *reductionFlags) each(do func(f *pflag.Flag, p *parameterFlag)) {
 	r.fs.VisitAll(func(f *pflag.Flag) {
 		switch p := f.Value.(type) {
@@ -114,11 +114,11 @@ func (r *reductionFlags) each(do func(f *pflag.Flag, p *parameterFlag)) {
 	})
 }
 
-// sources returns what was typed, and what twins say.
-func (r *reductionFlags) sources() (typed, twins methods.Given, err error) {
-	typed, twins = methods.Given{}, methods.Given{}
+// sources returns the values from the command line, and those from the environment.
+func (r *reductionFlags) sources() (typed, env methods.Given, err error) {
+	typed, env = methods.Given{}, methods.Given{}
 	r.each(func(f *pflag.Flag, p *parameterFlag) {
-		source := twins
+		source := env
 		if onCommandLine(f) {
 			source = typed
 		}
@@ -129,14 +129,14 @@ func (r *reductionFlags) sources() (typed, twins methods.Given, err error) {
 		}
 		err = errors.Join(err, source.Set(p.Name, value))
 	})
-	return typed, twins, err
+	return typed, env, err
 }
 
-// options returns what was asked for. A typed flag wins over twins that it excludes or leaves
-// without effect, both win over the command's defaults.
+// options returns the requested options. A flag on the command line overrides variables that it
+// excludes or leaves without effect; both override the command's defaults.
 func (r *reductionFlags) options() (methods.Options, error) { return r.with(nil) }
 
-// variant returns the options with the parameters of a JSON object in place of flags.
+// variant returns the options overridden by the parameters in a JSON object.
 func (r *reductionFlags) variant(object string) (methods.Options, error) {
 	over, err := methods.ParseJSON([]byte(object))
 	if err != nil {
@@ -145,13 +145,13 @@ func (r *reductionFlags) variant(object string) (methods.Options, error) {
 	return r.with(over)
 }
 
-// with returns the flags' options, overridden by those given.
+// with returns the flags' options, overridden by over.
 func (r *reductionFlags) with(over methods.Given) (methods.Options, error) {
-	typed, twins, err := r.sources()
+	typed, env, err := r.sources()
 	if err != nil {
 		return methods.Options{}, err
 	}
-	sources := []methods.Given{typed, twins, r.defaults}
+	sources := []methods.Given{typed, env, r.defaults}
 	if over != nil {
 		sources = append([]methods.Given{over}, sources...)
 	}
@@ -159,7 +159,7 @@ func (r *reductionFlags) with(over methods.Given) (methods.Options, error) {
 	if err != nil {
 		return o, &usageError{err}
 	}
-	o.UpTo = over["n-vis"] == nil && typed["n-vis"] == nil && twins["n-vis"] == nil
+	o.UpTo = over["n-vis"] == nil && typed["n-vis"] == nil && env["n-vis"] == nil
 	m, err := methods.Lookup(o.Base)
 	if err != nil {
 		return o, &usageError{err}
@@ -173,7 +173,7 @@ func (r *reductionFlags) with(over methods.Given) (methods.Options, error) {
 	return o, nil
 }
 
-// inFile names the file that a parameter was read from where err is about its content.
+// inFile adds the name of the parameter file if err is about its content.
 func (r *reductionFlags) inFile(err error) error {
 	var bad *errs.OptionError
 	if !errors.As(err, &bad) || bad.Fault != errs.Invalid {
@@ -187,7 +187,7 @@ func (r *reductionFlags) inFile(err error) error {
 	return err
 }
 
-// files are the files that flags of a reduction name.
+// files are the files named by the reduction's flags.
 func (r *reductionFlags) files() (paths []string) {
 	r.each(func(_ *pflag.Flag, p *parameterFlag) {
 		if p.Kind == reduce.File {
@@ -197,7 +197,7 @@ func (r *reductionFlags) files() (paths []string) {
 	return paths
 }
 
-// base returns the method that was asked for, or the command's default.
+// base returns the requested method, or the command's default.
 func (r *reductionFlags) base() string {
 	if f := r.fs.Lookup("base"); f.Changed {
 		return f.Value.String()
@@ -206,7 +206,7 @@ func (r *reductionFlags) base() string {
 	return base
 }
 
-// checkSeed refuses a seed that was typed where nothing is drawn.
+// checkSeed refuses a seed on the command line if nothing is random.
 func (r *reductionFlags) checkSeed() error {
 	f := r.fs.Lookup("seed")
 	if m, err := methods.Lookup(r.base()); err == nil && !m.Draws && onCommandLine(f) {
@@ -215,8 +215,8 @@ func (r *reductionFlags) checkSeed() error {
 	return nil
 }
 
-// given names the first flag of a reduction that was typed, save those in but; "" when there
-// is none. Twins do not count: they may serve other commands.
+// given names the first reduction flag on the command line, except those in but; "" if there is
+// none. Variables do not count, because they may be for other commands.
 func (r *reductionFlags) given(but ...string) (name string) {
 	r.each(func(f *pflag.Flag, _ *parameterFlag) {
 		if name == "" && onCommandLine(f) && !slices.Contains(but, f.Name) {
@@ -226,16 +226,16 @@ func (r *reductionFlags) given(but ...string) (name string) {
 	return name
 }
 
-// budgetsFlag is --n-vis where it takes several budgets, separated by commas.
+// budgetsFlag is --n-vis with several budgets, separated by commas.
 type budgetsFlag struct {
 	parameterFlag
 	list []int
 }
 
-// maxBudgets bounds the budgets of one comparison.
+// maxBudgets limits the budgets of one comparison.
 const maxBudgets = 64
 
-// addBudgets declares the flags as add does, with a list of budgets for --n-vis.
+// addBudgets declares the flags like add, with a list of budgets for --n-vis.
 func (r *reductionFlags) addBudgets(fs *pflag.FlagSet, base string, nVis int) *budgetsFlag {
 	r.add(fs, base, nVis)
 	f := fs.Lookup("n-vis")
@@ -261,7 +261,7 @@ func (b *budgetsFlag) Set(text string) error {
 			return err
 		}
 		if slices.Contains(list[:i], v) {
-			return fmt.Errorf("%d is there twice", v)
+			return fmt.Errorf("%d occurs twice", v)
 		}
 		list[i] = v
 	}

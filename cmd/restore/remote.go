@@ -32,11 +32,11 @@ func (f *remoteFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.key, "api-key", "", "`key` of the server")
 }
 
-// remoteUse are the flags of a run that a server understands, without the reductions'.
+// remoteUse are the flags of run that a server supports, except the reduction's.
 var remoteUse = []string{"server", "api-key", "image", "prompt", "system-prompt", "n-predict",
 	"temp", "top-k", "top-p", "min-p", "seed", "json"}
 
-// check refuses flags that --server does not allow.
+// check refuses flags that do not work with --server.
 func (f *remoteFlags) check(fs *pflag.FlagSet, talk bool) (err error) {
 	u, parseErr := url.Parse(f.url)
 	switch {
@@ -74,7 +74,7 @@ type remoteAnswer struct {
 	text, finish string
 }
 
-// remote asks the server that --server names.
+// remote asks the server of --server.
 func (o *runOptions) remote(ctx context.Context, a *app) error {
 	outs := a.outputs(slices.Concat(o.question.inputs(), o.reduction.files())...)
 	defer outs.discard()
@@ -103,7 +103,7 @@ func (o *runOptions) remote(ctx context.Context, a *app) error {
 	return ans.table(a.err)
 }
 
-// remoteBody is what a server is asked, and the pictures' names.
+// remoteBody returns the request's body, and the pictures' names.
 func (o *runOptions) remoteBody(a *app) (body []byte, names []string, err error) {
 	q := question{names: slices.Clone(o.question.images)}
 	if q.prompt, err = o.question.text(a, "prompt", o.question.prompt); err != nil {
@@ -141,11 +141,11 @@ func (o *runOptions) remoteBody(a *app) (body []byte, names []string, err error)
 		messages = append(messages, object{"role": "system", "content": q.system})
 	}
 	messages = append(messages, object{"role": "user", "content": parts})
-	typed, twins, err := o.reduction.sources()
+	typed, env, err := o.reduction.sources()
 	if err != nil {
 		return nil, nil, err
 	}
-	given := methods.Merge(typed, twins)
+	given := methods.Merge(typed, env)
 	if given["base"] == "random" {
 		given["seed"] = o.sampling.Seed
 	}
@@ -164,7 +164,7 @@ func (o *runOptions) remoteBody(a *app) (body []byte, names []string, err error)
 	return body, q.names, err
 }
 
-// ask sends a question and hands over the answer's text as it comes.
+// ask sends a question and passes on the answer's text as it arrives.
 func (f *remoteFlags) ask(
 	ctx context.Context, body []byte, onText func(string),
 ) (*remoteAnswer, error) {
@@ -185,7 +185,7 @@ func (f *remoteFlags) ask(
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		var ans remoteAnswer
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxTextBytes)) // what came counts
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxTextBytes)) // use the part that arrived
 		if json.Unmarshal(text, &ans) != nil || ans.Error == nil {
 			return nil, fmt.Errorf("%s: got status %s, want an answer as restore serve gives", at,
 				resp.Status)
@@ -237,7 +237,7 @@ func readEvents(r io.Reader, from string, onText func(string)) (*remoteAnswer, e
 		errors.Join(lines.Err(), io.ErrUnexpectedEOF))
 }
 
-// table writes what the server did.
+// table writes a report of the server's answer.
 func (r *remoteAnswer) table(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "model\t%s\n", r.Model)
@@ -254,7 +254,7 @@ func (r *remoteAnswer) table(w io.Writer) error {
 	x := r.Timings
 	fmt.Fprintf(t, "prompt\t%d tokens", x.PromptN+x.CacheN)
 	if x.CacheN > 0 {
-		fmt.Fprintf(t, ", %d of them kept from before", x.CacheN)
+		fmt.Fprintf(t, ", %d of them cached", x.CacheN)
 	}
 	fmt.Fprintf(t, "\ntime\tqueue %.3g ms, prepare %.3g ms, encode %.3g ms, prefill %.3g "+
 		"ms, first token %.3g ms\n",
@@ -264,7 +264,7 @@ func (r *remoteAnswer) table(w io.Writer) error {
 	return t.Flush()
 }
 
-// json is the object of --json, without what only the server knows.
+// json is the object of --json, without fields that only the server knows.
 func (r *remoteAnswer) json(names []string) answerJSON {
 	x, v := r.Timings, &r.Restore.Visual
 	j := answerJSON{Model: r.Model, Answer: r.text, Finish: r.finish, Method: "none",

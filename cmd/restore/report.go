@@ -13,15 +13,15 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// writeTable writes what was done for one answer: a line each for model, tokens, method, times,
-// speed and memory.
+// writeTable writes a report of one answer: one line each for model, tokens, method, times, speed
+// and memory.
 func writeTable(w io.Writer, m *engine.Engine, ans *engine.Answer) error {
 	r := &ans.Report
 	var b bytes.Buffer
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "model\t%s\n", m.Info().Name)
 	for i, p := range r.Images {
-		label, why := "visual tokens", "" // of one picture the line about the method says it
+		label, why := "visual tokens", "" // for one picture the line about the method says it
 		if len(r.Images) > 1 {
 			label, why = fmt.Sprintf("picture %d", i+1), contentNote(p.Content)
 		}
@@ -43,7 +43,7 @@ func writeTable(w io.Writer, m *engine.Engine, ans *engine.Answer) error {
 	}
 	fmt.Fprintf(t, "prompt\t%d tokens", r.PromptTokens)
 	if r.CachedTokens > 0 {
-		fmt.Fprintf(t, ", %d of them kept from before", r.CachedTokens)
+		fmt.Fprintf(t, ", %d of them cached", r.CachedTokens)
 	}
 	fmt.Fprintf(t, "\ntime\t%s\n", stageTimes(r))
 	fmt.Fprintf(t, "answer\t%d tokens", r.GeneratedTokens)
@@ -59,7 +59,7 @@ func writeTable(w io.Writer, m *engine.Engine, ans *engine.Answer) error {
 	return err
 }
 
-// stageTimes are the times of the stages that happened.
+// stageTimes lists the times of the stages that ran.
 func stageTimes(r *engine.Report) string {
 	var out []string
 	for _, s := range []struct {
@@ -78,7 +78,7 @@ func stageTimes(r *engine.Report) string {
 	return strings.Join(out, ", ")
 }
 
-// tokensLine is "576 -> 32 kept + 32 merged", or "576, not reduced".
+// tokensLine formats counts, as in "576 -> 32 kept + 32 merged" or "576, not reduced".
 func tokensLine(before, kept, merged int) string {
 	if merged == 0 && kept == before {
 		return fmt.Sprintf("%d, not reduced", before)
@@ -86,7 +86,7 @@ func tokensLine(before, kept, merged int) string {
 	return fmt.Sprintf("%d -> %d kept + %d merged", before, kept, merged)
 }
 
-// contentNote says how a picture's content set its budget, where it did.
+// contentNote says how a picture's content set its budget, if it did.
 func contentNote(c *reduce.Content) string {
 	if c == nil {
 		return ""
@@ -94,7 +94,7 @@ func contentNote(c *reduce.Content) string {
 	return ", " + c.String()
 }
 
-// finishNote says why an answer ended when it did not end by itself.
+// finishNote says why an answer ended, if the model did not end it.
 func finishNote(finish string) string {
 	switch finish {
 	case "length":
@@ -105,7 +105,7 @@ func finishNote(finish string) string {
 	return ""
 }
 
-// ms is a duration in milliseconds with three digits that count, a short one in microseconds.
+// ms formats a duration in milliseconds with three significant digits, short ones in microseconds.
 func ms(d time.Duration) string {
 	v := float64(d) / float64(time.Millisecond)
 	switch {
@@ -130,10 +130,10 @@ type visualJSON struct {
 	Stages  string          `json:"overlay_stages,omitempty"`
 }
 
-// answerJSON is the object that --json prints for an answer. Times are in milliseconds.
+// answerJSON is the output of --json for an answer. Times are in milliseconds.
 type answerJSON struct {
 	Model           string             `json:"model"`
-	Weights         map[string]int64   `json:"weights"` // numbers by the type in which they are kept
+	Weights         map[string]int64   `json:"weights"` // number of weights by type
 	Answer          string             `json:"answer"`
 	Finish          string             `json:"finish"`
 	Tokens          []int32            `json:"tokens"`
@@ -198,14 +198,14 @@ func newAnswerJSON(
 	return j
 }
 
-// writeJSON writes v on one line, with text as it is.
+// writeJSON writes v on one line without HTML escaping.
 func writeJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	return e.Encode(v)
 }
 
-// columns writes rows as a table whose first row is the heading.
+// columns writes rows as a table; the first row is the heading.
 func columns(w io.Writer, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, r := range rows {

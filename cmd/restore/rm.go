@@ -12,8 +12,8 @@ func newRemove(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm ORG/NAME[@REVISION][:QUANTISATION]",
 		Short: "Delete a model from the hub's cache",
-		Long: `Delete a model from the hub's cache: all of a repository, or one revision without what others share with it, or one GGUF
-quantisation. It is refused while the repository is downloaded.`,
+		Long: `Delete a model from the hub's cache: a whole repository, or one revision without the files that other revisions share, or one GGUF
+quantisation. The command refuses while the repository is being downloaded.`,
 		Example: `  restore rm llava-hf/llava-1.5-7b-hf`,
 		Args:    oneName,
 	}

@@ -32,14 +32,14 @@ func newRun(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Answer a question about pictures, or hold a conversation",
-		Long: `Answer a question about pictures. The answer streams on stdout; a table of what was done, and all else, goes to stderr.
+		Long: `Answer a question about pictures. The answer streams to stdout; a report, and all other text, goes to stderr.
 
-Without -p it is a conversation: one question a line, and commands such as /image FILE and /help. Reduced tokens and the cache
-are kept between turns. On a terminal lines are edited and remembered, and a pasted text is one question.
+Without -p it is a conversation: one question per line, and commands such as /image FILE and /help. Reduced tokens and the cache
+are kept between turns. On a terminal you can edit lines and recall earlier ones, and a pasted text is one question.
 
-By default each picture of more than 64 tokens is reduced to 64 by RESTORE over HoloV; --base none reads them all.
-Ctrl-C stops the answer; what was done is still shown, and the exit code is 1. In a conversation on a terminal it stops that
-answer alone.`,
+By default each picture of more than 64 tokens is reduced to 64 by RESTORE over HoloV; --base none reads all tokens.
+Ctrl-C stops the answer; the report is still shown, and the exit code is 1. In a conversation on a terminal Ctrl-C stops only
+that answer.`,
 		Example: `  restore run --image cat.jpg -p "What is there?"
   restore run --image a.png --image b.png -p "What changed from <image> to <image>?"
   restore run -m DIR --image a.png --image b.png -p @question.txt --base divprune --n-vis 128 --overlay kept.png --json
@@ -53,14 +53,14 @@ answer alone.`,
 	o.server.add(fs)
 	o.question.addImages(fs, "")
 	o.question.addVideo(fs)
-	o.question.addPrompt(fs, ", without which it is a conversation")
+	o.question.addPrompt(fs, "; without it a conversation starts")
 	o.question.addSystem(fs)
 	fs.IntVarP(&o.maxTokens, "n-predict", "n", 256, "answer with at most `N` tokens")
 	o.reduction.add(fs, "holov", 64)
 	fs.Float64Var(&o.sampling.Temp, "temp", 0, "`temperature`, 0 takes the likeliest token")
 	fs.IntVar(&o.sampling.TopK, "top-k", 40, "sample among the `K` likeliest tokens, 0 is all")
 	fs.Float64Var(&o.sampling.TopP, "top-p", 0.95,
-		"sample among the likeliest tokens that hold this `share`, 1 is all")
+		"sample among the likeliest tokens with this total `share` of the probability, 1 is all")
 	fs.Float64Var(
 		&o.sampling.MinP,
 		"min-p",
@@ -72,14 +72,14 @@ answer alone.`,
 	o.question.addReading(fs)
 	o.model.addResize(fs)
 	o.drawings.add(fs)
-	fs.BoolVar(&o.json, "json", false, "print one JSON object an answer instead of text and table")
+	fs.BoolVar(&o.json, "json", false, "print one JSON object per answer, no text or report")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return o.run(cmd.Context(), a, !fs.Changed("prompt"))
 	}
 	return cmd
 }
 
-// check returns the request of the flags, without question and pictures. It refuses wrong flags.
+// check returns the request without question and pictures. It refuses wrong flags.
 func (o *runOptions) check() (engine.Request, error) {
 	r := engine.Request{Sample: o.sampling, MaxTokens: o.maxTokens}
 	fs, d := o.reduction.fs, &o.drawings
@@ -154,7 +154,7 @@ func (o *runOptions) run(ctx context.Context, a *app, talk bool) error {
 	outs := a.outputs(slices.Concat(q.inputs(), o.model.files.Paths(), o.reduction.files())...)
 	defer outs.discard()
 	d := &drawings{flags: &o.drawings, outs: outs}
-	// a conversation's first picture may come later
+	// a conversation's first picture may be added later
 	if err := d.open(max(len(q.images), 1)); err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (o *runOptions) run(ctx context.Context, a *app, talk bool) error {
 		return newTalk(o, a, m, d, r, asked.names).run(ctx)
 	}
 	if len(asked.names) == 0 {
-		a.note("no picture is shown (--image FILE): the answer comes from the text alone")
+		a.note("no picture (--image FILE): the answer depends only on the text")
 	}
 	if err := o.room(m, &r, nil); err != nil {
 		return err
@@ -185,7 +185,7 @@ func (o *runOptions) run(ctx context.Context, a *app, talk bool) error {
 	return err
 }
 
-// checkLength refuses an answer that is longer than the model's context.
+// checkLength refuses an answer limit above the model's context.
 func (o *runOptions) checkLength(m *engine.Engine) error {
 	if o.reduction.fs.Changed("n-predict") && o.maxTokens > m.Context() {
 		return usagef("--n-predict: out of range, got %d, want at most the model's context of %d",
@@ -194,9 +194,9 @@ func (o *runOptions) checkLength(m *engine.Engine) error {
 	return nil
 }
 
-// room refuses pictures, with those that the dialogue holds, that cannot fit in the context,
-// before one is encoded. It counts the positions that they take at least; how many exactly is
-// known when they are read.
+// room refuses pictures that, with those of the dialogue, cannot fit in the context, before any of
+// them is encoded. It counts the fewest positions that they may take, because the exact number is
+// known only after reading them.
 func (o *runOptions) room(m *engine.Engine, r *engine.Request, before []*imageproc.Picture) error {
 	all := slices.Concat(before, r.Images)
 	if len(all) < 2 || r.Reduce.Positions == "sequential" && r.Reduce.Base != "none" {
@@ -212,9 +212,9 @@ func (o *runOptions) room(m *engine.Engine, r *engine.Request, before []*imagepr
 		switch {
 		case err != nil:
 			return err
-		case s == nil: // positions of rows and columns: as many as the longer side
+		case s == nil: // positions by row and column: the longer side counts
 			positions += math.Sqrt(float64(n))
-		default: // tokens of tiles, without those that end rows
+		default: // tokens of tiles, without newlines
 			positions += 0.9 * float64(n)
 		}
 	}
@@ -228,11 +228,11 @@ func (o *runOptions) room(m *engine.Engine, r *engine.Request, before []*imagepr
 	}
 }
 
-// asker is a way to ask: on its own, or in a conversation.
+// asker is a way to ask: alone, or in a conversation.
 type asker func(context.Context, engine.Request) (*engine.Answer, error)
 
-// answer asks once, and shows the answer on stdout and what was done on stderr. names are the
-// files of r's video and pictures. The answer is nil when there is none.
+// answer asks once. It shows the answer on stdout and the report on stderr. names are the files of
+// r's video and pictures. The answer is nil if there is none.
 func (o *runOptions) answer(
 	ctx context.Context,
 	a *app,
@@ -283,12 +283,12 @@ func (o *runOptions) answer(
 	return ans, nil
 }
 
-// unseenFrom is the share of a picture from which it is said that it is not seen.
+// unseenFrom is the unseen share of a picture from which a note is printed.
 const unseenFrom = 0.01
 
-// noteUnseen says how much of each picture the model does not see.
+// noteUnseen notes how much of each picture the model does not see.
 func (o *runOptions) noteUnseen(a *app, r engine.Request, ans *engine.Answer, names []string) {
-	first := len(names) - len(r.Images) // a video stands before
+	first := len(names) - len(r.Images) // a video comes first
 	for i, pic := range r.Images {
 		if first+i >= len(ans.Report.Images) {
 			return
@@ -301,8 +301,8 @@ func (o *runOptions) noteUnseen(a *app, r engine.Request, ans *engine.Answer, na
 		}
 		if all := float64(pic.Width) * float64(pic.Height); seen > 0 && 1-seen/all >= unseenFrom {
 			a.note(
-				"%s: %.0f %% of it is not seen: of %dx%d pixels the model takes the middle "+
-					"%.0fx%.0f; --pad shows it whole",
+				"%s: the model does not see %.0f %% of it: of %dx%d pixels it takes the middle "+
+					"%.0fx%.0f; --pad shows all",
 				names[first+i],
 				100*(1-seen/all),
 				pic.Width,

@@ -124,7 +124,7 @@ func TestConversation(t *testing.T) {
 		t.Fatalf("exit %d, stdout %q, stderr %q", r.code, r.out, r.err)
 	}
 	if strings.Contains(r.err, "> ") && strings.Contains(r.err, "\n> ") ||
-		strings.Count(r.err, "kept from before") != 2 ||
+		strings.Count(r.err, "of them cached") != 2 ||
 		strings.Count(r.err, "576 -> 32 kept") != 2 {
 		t.Errorf("stderr %q", r.err)
 	}

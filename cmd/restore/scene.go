@@ -17,11 +17,11 @@ func newScene(a *app) *cobra.Command {
 	var world worldFlag
 	cmd := &cobra.Command{
 		Use:   "scene",
-		Short: "Draw a picture to play with, and print its questions and answers",
-		Long: `Draw a scene of the kind that the embedded model knows, write it as PNG or JPEG, and print its questions and answers on stdout (stderr with -o -): one a
-line, task, question and answer separated by tabs. The model's training stayed below the default seed and above 10,000,000.
+		Short: "Draw a test picture, and print its questions and answers",
+		Long: `Draw a scene of the kind that the embedded model knows, write it as PNG or JPEG, and print its questions and answers on stdout (stderr with -o -):
+one per line, with task, question and answer separated by tabs. The model was trained on seeds below the default and above 10,000,000.
 
-Worlds other than the plain one differ from it in one respect, which the model was not trained on: clutter has blotches, stripes and
+Each world other than the plain one differs from it in one way that the model was not trained on: clutter has blotches, stripes and
 gradients behind the objects; plates has a number of two to four digits in every picture, at four sizes; crowd has eight to fifteen
 objects; small has objects of one or two of the encoder's patches.`,
 		Example: `  restore scene --seed 7 -o scene.png
@@ -62,7 +62,7 @@ objects; small has objects of one or two of the encoder's patches.`,
 	return cmd
 }
 
-// worldFlag is --world.
+// worldFlag is the flag --world.
 type worldFlag struct{ scene.World }
 
 // add declares the flag.
@@ -84,7 +84,7 @@ func (w *worldFlag) Set(text string) error {
 // String implements pflag.Value.
 func (w *worldFlag) String() string { return string(w.World) }
 
-// Type implements pflag.Value: what the flag takes.
+// Type implements pflag.Value: it describes the flag's value.
 func (w *worldFlag) Type() string {
 	names := make([]string, len(scene.Worlds()))
 	for i, world := range scene.Worlds() {

@@ -54,7 +54,7 @@ type serveOptions struct {
 	prompts        bool
 }
 
-// engineFlags say which model is loaded to answer requests, and what these may take.
+// engineFlags say which model to load, and the limits of its requests.
 type engineFlags struct {
 	fs    *pflag.FlagSet
 	model modelFlags
@@ -79,7 +79,7 @@ type answeringFlags struct {
 	fetch                          time.Duration
 }
 
-// mb is how many bytes a flag in MB counts.
+// mb is the number of bytes in the unit of flags in MB.
 const mb = 1_000_000
 
 func newServe(a *app) *cobra.Command {
@@ -89,9 +89,9 @@ func newServe(a *app) *cobra.Command {
 		Short: "Answer over HTTP: OpenAI's and Ollama's API, and a page for the browser",
 		Long: `Answer over HTTP: OpenAI's API below /v1, Ollama's below /api, and a page for the browser at /.
 
-When requests will be answered, stdout gets its only line, "listening on URL"; logs go to stderr. SIGTERM and Ctrl-C end the
-server after the requests that it has accepted; a second one ends it at once. Reductions of pictures, sampling and -n are what
-a request gets that says nothing. Other programs reach it beyond this machine with --host and --api-key.`,
+When the server can answer, stdout gets its only line, "listening on URL"; logs go to stderr. SIGTERM and Ctrl-C end the
+server after it has finished the accepted requests; a second one ends it at once. The flags of reductions, sampling and -n set
+the defaults for requests. To serve other machines, use --host and --api-key.`,
 		Example: `  restore serve
   restore serve -m DIR --quant q4 --host 0.0.0.0 --api-key-file keys --cache-dir cache
   curl http://127.0.0.1:8642/v1/chat/completions -d '{"messages":[{"role":"user","content":"Hello"}]}'`,
@@ -101,30 +101,30 @@ a request gets that says nothing. Other programs reach it beyond this machine wi
 	fs.SortFlags = false
 	o.answering.add(fs)
 	o.answering.addQueue(fs)
-	o.nats.add(fs, "let workers answer that are reached", true)
+	o.nats.add(fs, "let the workers at this address answer", true)
 	fs.StringSliceVar(&o.aliases, "alias", nil, "more `names` for the model, separated by commas")
 	fs.StringVar(&o.host, "host", "127.0.0.1", "listen at this `address`")
 	fs.IntVar(&o.port, "port", 8642, "listen at this `port`; 0 takes a free one")
 	fs.StringSliceVar(&o.keys, "api-key", nil,
-		"`keys` that requests must carry one of, separated by commas")
-	fs.StringVar(&o.keyFile, "api-key-file", "", "`file` with a key a line; # begins a comment")
+		"accepted `keys`, separated by commas; each request must have one of them")
+	fs.StringVar(&o.keyFile, "api-key-file", "", "`file` with one key per line; # begins a comment")
 	fs.BoolVar(&o.noKey, "allow-no-key", false, "serve beyond this machine without a key")
 	fs.StringVar(&o.isolation, "cache-isolation", "off",
-		"share caches among requests with the same key alone")
+		"share caches only among requests with the same key")
 	fs.Lookup("cache-isolation").Annotations = map[string][]string{choices: {"off|key"}}
-	fs.IntVar(&o.maxBody, "max-body-mb", 64, "bodies of requests have at most `N` MB")
+	fs.IntVar(&o.maxBody, "max-body-mb", 64, "a request's body has at most `N` MB")
 	fs.DurationVar(&o.header, "read-header-timeout", 10*time.Second,
-		"`time` for the head of a request to arrive")
+		"`time` limit for the head of a request to arrive")
 	fs.DurationVar(&o.read, "read-timeout", time.Minute,
-		"`time` for the body of a request to arrive")
+		"`time` limit for the body of a request to arrive")
 	fs.DurationVar(&o.request, "request-timeout", 10*time.Minute,
-		"`time` for a request to be answered")
+		"`time` limit for answering a request")
 	fs.DurationVar(&o.drain, "drain-timeout", 30*time.Second,
-		"`time` for requests to end when the server does")
+		"`time` limit for running requests when the server shuts down")
 	fs.DurationVar(&o.ping, "sse-ping", 15*time.Second,
-		"break silence in streams by a comment after this `time`; 0: never")
+		"send a comment in a silent stream after this `time`; 0: never")
 	fs.StringSliceVar(&o.cors, "cors-origins", nil,
-		"`origins` of web pages that may ask, separated by commas; * is all")
+		"`origins` of web pages that may send requests, separated by commas; * is all")
 	fs.StringSliceVar(&o.hosts, "allowed-hosts", nil,
 		"`names` of this server, separated by commas, in addition to its addresses and localhost")
 	for _, name := range []string{"cors-origins", "allowed-hosts"} {
@@ -132,9 +132,9 @@ a request gets that says nothing. Other programs reach it beyond this machine wi
 	}
 	fs.BoolVar(&o.metrics, "metrics", true, "serve /metrics for Prometheus")
 	fs.BoolVar(&o.page, "page", true, "serve the page at /")
-	fs.StringVar(&o.format, "log-format", "text", "form of the log")
+	fs.StringVar(&o.format, "log-format", "text", "format of the log")
 	fs.Lookup("log-format").Annotations = map[string][]string{choices: {"text|json"}}
-	fs.BoolVar(&o.prompts, "log-prompts", false, "log questions and answers too")
+	fs.BoolVar(&o.prompts, "log-prompts", false, "also log questions and answers")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) }
 	return cmd
 }
@@ -143,32 +143,32 @@ a request gets that says nothing. Other programs reach it beyond this machine wi
 func (o *answeringFlags) add(fs *pflag.FlagSet) {
 	o.engineFlags.add(fs)
 	o.model.addResize(fs)
-	fs.BoolVar(&o.exif, "exif", true, "turn pictures as their EXIF orientation says")
+	fs.BoolVar(&o.exif, "exif", true, "rotate pictures by their EXIF orientation")
 	o.reduction.add(fs, "holov", 64)
 	fs.Float64Var(&o.sampling.Temp, "temp", 0, "`temperature`, 0 takes the likeliest token")
 	fs.IntVar(&o.sampling.TopK, "top-k", 40, "sample among the `K` likeliest tokens, 0 is all")
 	fs.Float64Var(&o.sampling.TopP, "top-p", 0.95,
-		"sample among the likeliest tokens that hold this `share`, 1 is all")
+		"sample among the likeliest tokens with this total `share` of the probability, 1 is all")
 	fs.Float64Var(&o.sampling.MinP, "min-p", 0.05,
 		"sample among tokens with at least this `share` of the likeliest one's probability, "+
 			"0 is all")
 	fs.IntVarP(&o.maxTokens, "n-predict", "n", 0,
-		"answer with at most `N` tokens; 0: up to the context")
+		"answer with at most `N` tokens; 0: up to the context's end")
 	o.addFolder(fs)
 	fs.StringVar(&o.media, "media-path", "",
-		"`folder` whose pictures requests may name by file URLs")
+		"`folder` with pictures that requests may name with file: URLs")
 	fs.StringSliceVar(&o.domains, "allowed-media-domains", nil,
-		"`hosts` that pictures are fetched from, separated by commas; * is any public one")
+		"`hosts` from which pictures may be fetched, separated by commas; * is any public one")
 	fs.IntVar(&o.maxImages, "max-images", 16, "a request has at most `N` pictures")
 	fs.IntVar(&o.maxImage, "max-image-mb", 20, "a picture's file has at most `N` MB")
 	fs.IntVar(&o.maxPixels, "max-image-pixels", imageproc.DefaultMaxPixels,
 		"a picture has at most `N` pixels")
-	fs.DurationVar(&o.fetch, "fetch-timeout", 10*time.Second, "`time` for a picture to be fetched")
+	fs.DurationVar(&o.fetch, "fetch-timeout", 10*time.Second, "`time` limit for fetching a picture")
 }
 
 func (o *answeringFlags) addFolder(fs *pflag.FlagSet) {
 	fs.StringVar(&o.folder, "cache-dir", "",
-		"keep reduced pictures in this `folder` too, over restarts")
+		"also keep reduced pictures in this `folder`, across restarts")
 }
 
 // add declares the flags.
@@ -183,13 +183,13 @@ func (o *engineFlags) add(fs *pflag.FlagSet) {
 	fs.IntVar(&o.cache, "cache-mb", 256, "keep reduced pictures in at most `N` MB; 0: none")
 }
 
-// addQueue declares how many may wait, where they come by themselves.
+// addQueue declares the length of the queue, for commands with outside clients.
 func (o *engineFlags) addQueue(fs *pflag.FlagSet) {
 	fs.IntVar(&o.queue, "queue", 64, "let at most `N` requests wait; 0: none")
 }
 
-// flagRange is what a flag of whole numbers takes. A flag whose default is 0 for something
-// else has a least of 1 where it is given.
+// flagRange is the range of a whole-number flag. If the default 0 has another meaning, an explicit
+// value must be at least 1.
 type flagRange struct {
 	name             string
 	got, least, most int
@@ -209,7 +209,7 @@ func inRange(fs *pflag.FlagSet, list ...flagRange) error {
 	return nil
 }
 
-// maxCount bounds flags that count something.
+// maxCount limits flags that count something.
 const maxCount = 1 << 30
 
 // check refuses wrong flags.
@@ -220,7 +220,7 @@ func (o *engineFlags) check() error {
 		flagRange{"cache-mb", o.cache, 0, maxCount})
 }
 
-// options are what the engine is made with; end must be called when it was.
+// options are the options of the engine; the caller must call end after it is open.
 func (o *engineFlags) options(a *app, log *slog.Logger) (_ engine.Options, end func(), err error) {
 	eo, end, err := o.model.options(a)
 	if err != nil {
@@ -230,10 +230,10 @@ func (o *engineFlags) options(a *app, log *slog.Logger) (_ engine.Options, end f
 	eo.Throughput = o.throughput
 	eo.KVBytes, eo.FeatureBytes = int64(o.kv)*mb, int64(o.cache)*mb
 	if o.queue == 0 {
-		eo.Queue = -1 // none
+		eo.Queue = -1 // no queue
 	}
 	if o.cache == 0 {
-		eo.FeatureBytes = -1 // none
+		eo.FeatureBytes = -1 // no cache
 	}
 	eo.Warn = func(s string) { log.Warn(oneLine(s)) }
 	eo.Panicked = func(v any, stack []byte) {
@@ -266,13 +266,13 @@ func (o *answeringFlags) check() error {
 	return err
 }
 
-// given returns the reduction of pictures about which a request says nothing.
+// given returns the default reduction of pictures.
 func (o *answeringFlags) given() (methods.Given, error) {
-	typed, twins, err := o.reduction.sources()
-	return methods.Merge(typed, twins, o.reduction.defaults), err
+	typed, env, err := o.reduction.sources()
+	return methods.Merge(typed, env, o.reduction.defaults), err
 }
 
-// loader opens what pictures come from.
+// loader opens the sources of pictures.
 func (o *answeringFlags) loader() (*media.Loader, error) {
 	if o.media != "" {
 		if info, err := os.Stat(o.media); err != nil || !info.IsDir() {
@@ -288,7 +288,7 @@ func (o *answeringFlags) loader() (*media.Loader, error) {
 	return l, nil
 }
 
-// open loads the model and makes it answer requests.
+// open loads the model and makes its backend.
 func (o *answeringFlags) open(
 	a *app, log *slog.Logger, disk *diskcache.Cache, aliases []string,
 ) (*local.Backend, *engine.Engine, error) {
@@ -301,7 +301,7 @@ func (o *answeringFlags) open(
 	return o.load(a, log, lo)
 }
 
-// load loads the model and makes it answer requests as lo says.
+// load loads the model and makes its backend with the options lo.
 func (o *engineFlags) load(
 	a *app, log *slog.Logger, lo local.Options,
 ) (*local.Backend, *engine.Engine, error) {
@@ -327,7 +327,7 @@ func (o *engineFlags) load(
 	return b, e, nil
 }
 
-// disk opens the folder of reduced pictures; nil where there is none.
+// disk opens the folder of reduced pictures; nil if there is none.
 func (o *answeringFlags) disk(log *slog.Logger) (*diskcache.Cache, error) {
 	if o.folder == "" {
 		return nil, nil
@@ -339,7 +339,7 @@ func (o *answeringFlags) disk(log *slog.Logger) (*diskcache.Cache, error) {
 	return c, nil
 }
 
-// check refuses wrong flags before anything is opened.
+// check refuses wrong flags before any file is opened.
 func (o *serveOptions) check() error {
 	if err := o.answering.checkNATS(&o.nats); err != nil {
 		return err
@@ -409,7 +409,7 @@ func (o *serveOptions) readKeys() error {
 	return nil
 }
 
-// logger writes a line a request.
+// logger writes one line per request.
 func (o *serveOptions) logger(w io.Writer) *slog.Logger {
 	if o.format == "json" {
 		return slog.New(slog.NewJSONHandler(w, nil))
@@ -492,13 +492,13 @@ func (o *serveOptions) server(log *slog.Logger, loader *media.Loader) server.Opt
 }
 
 // expect tells s how long questions take on this machine, for the page. A model without pictures
-// has none to predict.
+// has no prediction.
 func expect(log *slog.Logger, s *server.Server, e *engine.Engine) error {
 	if e.Info().Sizes == nil {
 		return nil
 	}
-	const side, rows = 672, 128 // of a picture where it may have any size; of a prompt
-	speed := lab.Speed(e, func() { log.Info("measuring how fast this machine is, once") })
+	const side, rows = 672, 128 // of the picture, if any size is possible; of the prompt
+	speed := lab.Speed(e, func() { log.Info("measuring the speed of this machine, once") })
 	t, err := lab.PredictTimes(e, speed, e.Source(),
 		lab.Question{Width: side, Height: side, NVis: 1, Text: rows - 1})
 	if err != nil {

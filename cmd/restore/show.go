@@ -30,7 +30,7 @@ func newShow(a *app) *cobra.Command {
 	fs.SortFlags = false
 	m.add(fs)
 	fs.StringVar(&shape, "shape", "",
-		"a published model's `shape`, or a config.json, instead of a model: no weights")
+		"describe the `shape` of a published model or a config.json, without weights")
 	fs.Lookup("shape").Annotations = map[string][]string{
 		choices: {strings.Join(benchShapeNames, "|") + "|FILE"}, applies: {"none"},
 	}
@@ -66,8 +66,7 @@ func newShow(a *app) *cobra.Command {
 		if info.Quants, err = f.quants(a, model, info.Memory); err != nil {
 			return err
 		}
-		// Last, because it brings the weights into memory. What does not fit there is refused
-		// before it is read.
+		// Read the weights last. If they do not fit into memory, refuse before reading them.
 		if shape == "" && (info.Free == 0 || info.Resident <= info.Free) {
 			if err := model.Verify(nil); err != nil {
 				return err
@@ -87,26 +86,26 @@ func newShow(a *app) *cobra.Command {
 	return cmd
 }
 
-// shownTokens is what run reduces to by default.
+// shownTokens is the default budget of run.
 const shownTokens = 64
 
-// shown is the JSON of show.
+// shown is the output of --json.
 type shown struct {
 	engine.Info
-	Memory *lab.Footprint `json:",omitempty"` // nil when the folder has no picture processor
+	Memory *lab.Footprint `json:",omitempty"` // nil if the folder has no picture processor
 	Quants []quantSize
-	Free   int64 // bytes of memory that are free; 0 where the system does not say
+	Free   int64 // free memory in bytes; 0 if the system does not report it
 }
 
-// quantSize is what a model takes at one --quant.
+// quantSize is the memory and time of a model at one --quant.
 type quantSize struct {
-	Quant   string // "" is as stored
+	Quant   string // "" means as stored
 	Weights int64
-	Peak    int64      `json:",omitempty"` // in the case of Memory
-	Seconds *lab.Times `json:",omitempty"` // of the same
+	Peak    int64      `json:",omitempty"` // for the question of Memory
+	Seconds *lab.Times `json:",omitempty"` // for the same question
 }
 
-// quants are the sizes and times at each --quant, of a packed file only its own.
+// quants returns the sizes and times at each --quant; for a packed file only its own.
 func (f *footprintFlags) quants(
 	a *app, m *engine.Engine, memory *lab.Footprint,
 ) ([]quantSize, error) {
@@ -133,14 +132,14 @@ func (f *footprintFlags) quants(
 	return list, nil
 }
 
-// calibrating tells a person why the first command on a machine takes a second more.
+// calibrating tells the user why the first command on a machine takes a second longer.
 func (a *app) calibrating() {
 	if isTerminal(a.err) {
-		a.note("measuring how fast this machine is, once")
+		a.note("measuring the speed of this machine, once")
 	}
 }
 
-// quantRows is what show prints of sizes.
+// quantRows formats the sizes.
 func quantRows(list []quantSize, free int64) [][]string {
 	gb := func(n int64) string {
 		if n < 1e8 {
@@ -170,22 +169,22 @@ func quantRows(list []quantSize, free int64) [][]string {
 	return rows
 }
 
-// footprintFlags say for what memory and time are predicted.
+// footprintFlags describe the question whose memory and time are predicted.
 type footprintFlags struct {
 	nVis, text, generated int
 	picture               string
-	width, height         int // of picture
+	width, height         int // parsed from picture
 }
 
-// question is the case with that many visual tokens.
+// question is the question with that many visual tokens.
 func (f *footprintFlags) question(nVis int) lab.Question {
 	return lab.Question{
 		Width: f.width, Height: f.height, NVis: nVis, Text: f.text, Generated: f.generated,
 	}
 }
 
-// predict asks for the footprint; a number of visual tokens that nobody asked for may be more than
-// there are.
+// predict returns the footprint. A default number of visual tokens may exceed the picture's; it is
+// then reduced.
 func (f *footprintFlags) predict(m *engine.Engine, asked bool) (*lab.Footprint, error) {
 	n, err := fmt.Sscanf(f.picture, "%dx%d", &f.width, &f.height)
 	if n != 2 || err != nil || fmt.Sprintf("%dx%d", f.width, f.height) != f.picture {
@@ -200,7 +199,7 @@ func (f *footprintFlags) predict(m *engine.Engine, asked bool) (*lab.Footprint, 
 	return lab.PredictMemory(m, f.question(f.nVis))
 }
 
-// memoryRows is what show prints of a footprint.
+// memoryRows formats a footprint.
 func memoryRows(f *lab.Footprint) [][]string {
 	if f == nil {
 		return nil
@@ -219,7 +218,7 @@ func memoryRows(f *lab.Footprint) [][]string {
 				f.Width, f.Height, f.Kept, f.Tokens, f.Prompt-f.Kept, f.Generated)}}
 }
 
-// infoRows is what show prints of a model, a name and a value a row.
+// infoRows formats a model's description, one name and value per row.
 func infoRows(i engine.Info) [][]string {
 	rows := [][]string{
 		{"model", i.Name}, {"files", "none, a shape alone"}, {"architecture", i.Architecture},

@@ -10,7 +10,7 @@ import (
 	"github.com/restore-vlm/restore/internal/spell"
 )
 
-// Errors about a word that is not among those that are known.
+// Patterns of errors about an unknown word.
 var (
 	unknownFlag   = regexp.MustCompile(`^unknown flag: --([^ =]+)`)
 	unknownChoice = regexp.MustCompile(
@@ -19,8 +19,8 @@ var (
 	unknownWord = regexp.MustCompile(`unknown(?: command| method)?, got "([^"]*)", want (.*)$`)
 )
 
-// suggestion is ", did you mean X?" for the error line of a misspelt command, flag or value,
-// and empty for others.
+// suggestion is ", did you mean X?" for an error line about a misspelt command, flag or value, and
+// empty for others.
 func suggestion(fs *pflag.FlagSet, line string) string {
 	var got, meant string
 	if m := unknownFlag.FindStringSubmatch(line); m != nil {
@@ -49,14 +49,14 @@ func flagNames(fs *pflag.FlagSet) (names []string) {
 	return names
 }
 
-// words splits a list of choices as errors print it: a|b, or a, b or c.
+// words splits a list of choices in an error: a|b, or a, b or c.
 func words(list string) []string {
 	return strings.FieldsFunc(strings.ReplaceAll(list, " or ", ","), func(r rune) bool {
 		return strings.ContainsRune("|, ;()", r)
 	})
 }
 
-// closest returns the name that got is a misspelling of; "" when none is near.
+// closest returns the name that got is probably a misspelling of; "" if none is near.
 func closest(got string, names []string) string {
 	got = strings.ToLower(got)
 	best, at := max(1, len(got)/3)+1, ""
@@ -65,7 +65,7 @@ func closest(got string, names []string) string {
 			best, at = d, name
 		}
 	}
-	if at == "" && len(got) > 2 { // the beginning of one name alone, or longer than one
+	if at == "" && len(got) > 2 { // a prefix of only one name, or an extension of one
 		begins := func(name string) bool {
 			return strings.HasPrefix(name, got) ||
 				len(name) > 3 && strings.HasPrefix(got, name)

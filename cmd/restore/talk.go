@@ -18,21 +18,21 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// maxLine is the length in bytes of the longest question that is read from the input.
+// maxLine is the length in bytes of the longest question.
 const maxLine = 1 << 20
 
-// talk is a conversation: lines are questions, and commands that begin with a slash.
+// talk is a conversation: lines are questions, or commands that begin with a slash.
 type talk struct {
 	o     *runOptions
 	a     *app
 	m     *engine.Engine
 	d     *drawings
-	first engine.Request // what every question is asked with, and the video of the first
+	first engine.Request // options of every question, and the video of the first
 	conv  *engine.Conversation
 
-	shown []shownPicture // with the next question
-	turns []exchange     // what the dialogue holds
-	video string         // name of the video that comes with the next question
+	shown []shownPicture // pictures for the next question
+	turns []exchange     // questions and answers so far
+	video string         // name of the video for the next question
 }
 
 // shownPicture is a picture and its file.
@@ -48,8 +48,8 @@ type exchange struct {
 	pictures []shownPicture
 }
 
-// newTalk begins a conversation whose first question is about the pictures of first; names are
-// its video's and its pictures'.
+// newTalk begins a conversation. Its first question is about the pictures of first; names are the
+// names of its video and pictures.
 func newTalk(
 	o *runOptions,
 	a *app,
@@ -77,11 +77,11 @@ type talkCommand struct {
 	do               func(t *talk, arg string) error
 }
 
-// talkCommands are all of them.
+// talkCommands returns all commands.
 func talkCommands() []talkCommand {
 	return []talkCommand{
 		{"/image", "FILE", "show a picture with the next question", (*talk).image},
-		{"/drop", "", "do not show the picture that was added last", (*talk).drop},
+		{"/drop", "", "remove the picture that was added last", (*talk).drop},
 		{"/undo", "", "take back the last question, with its answer and pictures", (*talk).undo},
 		{"/clear", "", "forget the conversation and its pictures", (*talk).clear},
 		{
@@ -101,7 +101,7 @@ func talkCommands() []talkCommand {
 	}
 }
 
-// run reads lines until the end. On a terminal an error ends the turn, elsewhere the
+// run reads lines until the end. On a terminal an error ends only the turn, otherwise the
 // conversation.
 func (t *talk) run(ctx context.Context) error {
 	t.a.stdinRead = true
@@ -144,7 +144,7 @@ func (t *talk) run(ctx context.Context) error {
 	}
 }
 
-// line does what a line says.
+// line executes a line.
 func (t *talk) line(ctx context.Context, line string, person bool) error {
 	if line == "" {
 		return nil
@@ -173,7 +173,7 @@ func (t *talk) line(ctx context.Context, line string, person bool) error {
 	return fmt.Errorf("run: unknown command, got %q, want %s", name, strings.Join(names, "|"))
 }
 
-// ask asks a question about the pictures that are shown.
+// ask asks a question about the pending pictures.
 func (t *talk) ask(ctx context.Context, prompt string) error {
 	q := question{prompt: prompt}
 	if err := q.place(len(t.shown), t.first.Video != nil); err != nil {
@@ -196,14 +196,14 @@ func (t *talk) ask(ctx context.Context, prompt string) error {
 	}
 	ans, err := t.o.answer(ctx, t.a, t.m, r, names, t.d, t.conv.Ask)
 	if ans != nil &&
-		(ans.Finish != engine.FinishCancelled || len(ans.Tokens) > 0) { // the dialogue holds it
+		(ans.Finish != engine.FinishCancelled || len(ans.Tokens) > 0) { // the dialogue contains it
 		t.turns = append(t.turns, exchange{prompt, strings.TrimSpace(ans.Text), t.shown})
 		t.shown, t.first.Video = nil, nil
 	}
 	return t.full(err)
 }
 
-// held are the pictures that the dialogue holds.
+// held returns the pictures of the dialogue.
 func (t *talk) held() (pics []*imageproc.Picture) {
 	for _, e := range t.turns {
 		for _, p := range e.pictures {
@@ -213,7 +213,7 @@ func (t *talk) held() (pics []*imageproc.Picture) {
 	return pics
 }
 
-// full says of a dialogue that does not fit in the context what could go.
+// full explains how to make room when the dialogue does not fit in the context.
 func (t *talk) full(err error) error {
 	var full *errs.ContextError
 	if !errors.As(err, &full) {
@@ -223,7 +223,7 @@ func (t *talk) full(err error) error {
 		full.Positions, full.Context, t.room())
 }
 
-// room says what could go to make room.
+// room lists the ways to make room.
 func (t *talk) room() string {
 	var ways []string
 	if len(t.shown) > 0 {
@@ -250,7 +250,7 @@ func (t *talk) image(arg string) error {
 	return nil
 }
 
-// describe says of pictures how large they are and what they take.
+// describe prints the pictures' sizes and tokens.
 func (t *talk) describe(pictures []shownPicture) {
 	for _, p := range pictures {
 		size := fmt.Sprintf("%s: %dx%d pixels", p.name, p.pic.Width, p.pic.Height)
@@ -313,10 +313,10 @@ func (t *talk) help(string) error {
 	return columns(t.a.err, rows)
 }
 
-// samplingFlags change how answers are written, not what was read.
+// samplingFlags are the flags that change how answers are generated, not how pictures are read.
 var samplingFlags = []string{"n-predict", "temp", "top-k", "top-p", "min-p", "seed"}
 
-// settable are the names that /set takes.
+// settable are the names for /set.
 func (t *talk) settable() (names []string) {
 	t.o.reduction.fs.VisitAll(func(f *pflag.Flag) {
 		if _, ok := f.Value.(*parameterFlag); ok {
@@ -326,8 +326,8 @@ func (t *talk) settable() (names []string) {
 	return append(names, samplingFlags...)
 }
 
-// set changes a flag. What changes the reading of pictures begins the conversation again, with
-// all its pictures shown to the next question.
+// set changes a flag. A flag that changes the reading of pictures restarts the conversation, with
+// all its pictures for the next question.
 func (t *talk) set(arg string) error {
 	fs := t.o.reduction.fs
 	if arg == "" {
@@ -362,7 +362,7 @@ func (t *talk) set(arg string) error {
 	}
 	if err != nil {
 		if parameter {
-			p.text = old // which may be empty, as no value that is set can be
+			p.text = old // may be empty, which Set would refuse
 		} else if undo := f.Value.Set(old); undo != nil {
 			return undo
 		}
@@ -387,7 +387,7 @@ func (t *talk) set(arg string) error {
 	return nil
 }
 
-// message is one of a saved conversation.
+// message is a message of a saved conversation.
 type message struct {
 	Role     string   `json:"role"`
 	Content  string   `json:"content"`
@@ -438,7 +438,7 @@ func (t *talk) save(arg string) error {
 	return err
 }
 
-// complete completes a command's name, and the file of those that take one.
+// complete completes a command's name, or the file name after a command.
 func (t *talk) complete(line string) string {
 	name, arg, isArg := strings.Cut(line, " ")
 	if !isArg {
@@ -465,8 +465,9 @@ func (t *talk) complete(line string) string {
 	return line
 }
 
-// unquote reads a file's name as people and terminals write it: in quotes, with backslashes
-// before blanks, as file://, or with ~ for the home folder. A file of exactly that name wins.
+// unquote reads a file name as people and terminals write it: in quotes, with backslashes before
+// spaces, as file://, or with ~ for the home folder. If a file with exactly that name exists, it
+// wins.
 func unquote(arg string) (string, error) {
 	if _, err := os.Lstat(arg); err == nil {
 		return arg, nil
@@ -484,7 +485,7 @@ func unquote(arg string) (string, error) {
 	return expandHome(arg), nil
 }
 
-// unescape takes away the backslashes of a shell.
+// unescape removes the backslashes of a shell.
 func unescape(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -496,8 +497,8 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// lines returns a function that reads the next line of r, io.EOF after the last; a cancelled
-// context ends the wait too.
+// lines returns a function that reads the next line of r, io.EOF after the last. A cancelled
+// context ends the wait.
 func lines(ctx context.Context, r io.Reader) func() (string, error) {
 	type result struct {
 		line string
@@ -528,7 +529,7 @@ func lines(ctx context.Context, r io.Reader) func() (string, error) {
 	}
 	started := false
 	return func() (string, error) {
-		if !started { // not before a line is wanted: an editor reads the input itself
+		if !started { // not before the first call, because an editor may read the input itself
 			started = true
 			go read()
 		}

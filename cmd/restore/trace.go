@@ -26,14 +26,14 @@ func newTrace(a *app) *cobra.Command {
 	o := new(traceOptions)
 	cmd := &cobra.Command{
 		Use:   "trace",
-		Short: "Run one forward and write every intermediate",
-		Long: `Run one forward and write every intermediate as safetensors, to compare with another implementation.
+		Short: "Run one forward pass and write all intermediate tensors",
+		Long: `Run one forward pass and write all intermediate tensors as safetensors, to compare with another implementation.
 
-The input is a file with input_ids and pixel_values (image_sizes, image_grid_thw where the model has them; no pixel_values: text
-only), or --image and -p. In input_ids a picture is the token
-that the vocabulary calls <image> or <|image_pad|>. Other tensors in the file are ignored, so that a trace can be read again.
+The input is a file with input_ids and pixel_values (image_sizes, image_grid_thw if the model has them; without pixel_values only
+text), or --image and -p. In input_ids a picture is the token
+that the vocabulary calls <image> or <|image_pad|>. Other tensors in the file are ignored, so a trace can be an input.
 With --in the model's folder needs only config.json and weights. Decoding is greedy and does not stop at the end token.
-Reduction is off unless --base is given.`,
+There is no reduction unless --base is given.`,
 		Example: `  restore trace -m DIR --in inputs.safetensors --tokens 24 --out activations.safetensors
   restore trace --image cat.jpg -p "What is there?" --base holov --n-vis 64 --out activations.safetensors`,
 		Args: o.question.args,
@@ -43,7 +43,7 @@ Reduction is off unless --base is given.`,
 	o.model.add(fs)
 	fs.StringVar(&o.in, "in", "", "safetensors `file` with input_ids and pixel_values")
 	fs.Int32Var(&o.image, "image-token", 0,
-		"the `id` that stands for a picture in input_ids, where the vocabulary has none")
+		"the `id` of a picture in input_ids, if the vocabulary has none")
 	fs.Lookup("image-token").Annotations = map[string][]string{applies: {"the model's"}}
 	o.question.addImages(fs, ", instead of --in")
 	o.question.addVideo(fs)
@@ -137,7 +137,7 @@ func (o *traceOptions) run(ctx context.Context, a *app, cmd *cobra.Command) erro
 		}
 		return err
 	}
-	// what the base kept has one name in a trace, with RESTORE and without
+	// the base's kept tokens have one name in a trace, with and without RESTORE
 	for name, t := range tensors {
 		if reduction, ok := strings.CutSuffix(name, ".retained"); ok {
 			delete(tensors, name)

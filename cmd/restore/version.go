@@ -20,11 +20,11 @@ func newVersion(a *app) *cobra.Command {
 		Use:   "version",
 		Short: "Print the version, and which kernels are in use",
 		Long: "Print the version and which kernels are in use. " +
-			"KERNEL=go|avx2|avxvnni|avx512|amx in the environment chooses other ones.\n" +
-			"Products of many rows have several plans, with the same results. This machine's is " +
-			"chosen by a trial at the first use of a type of weights, 40 milliseconds of one " +
-			"thread where it is quiet, and kept in the user's cache folder. " +
-			"KERNEL_PLAN=rows|wide|blocks in the environment fixes one.",
+			"KERNEL=go|avx2|avxvnni|avx512|amx in the environment chooses others.\n" +
+			"Products of many rows have several plans, with the same results. The first use of " +
+			"a weight type measures the plans (40 milliseconds of one thread on a quiet " +
+			"machine) and stores the choice in the user's cache folder. " +
+			"KERNEL_PLAN=rows|wide|blocks in the environment sets one.",
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if err := writeVersion(a.out); err != nil || !plans {
@@ -73,7 +73,7 @@ func writeVersion(w io.Writer) error {
 	return err
 }
 
-// moduleVersion is what the build recorded: a released version, or the commit.
+// moduleVersion is the version that the build recorded: a released version, or the commit.
 func moduleVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" {

@@ -27,11 +27,11 @@ func newWorker(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "worker",
 		Short: "Answer requests that come over NATS",
-		Long: `Answer the requests that 'restore batch', 'restore serve' and 'restore eval' with --nats have for this model, on any number of machines.
-Which reductions, limits and sampling count is theirs to say.
+		Long: `Answer requests for this model from 'restore batch', 'restore serve' and 'restore eval' with --nats, on any number of machines.
+These commands set reductions, limits and sampling.
 
-SIGTERM and Ctrl-C drain: the worker finishes what it has begun, gives back the rest, and ends; a second one ends it at once.
-A worker that ends in another way costs nothing but time: its requests go to others.`,
+SIGTERM and Ctrl-C drain: the worker finishes the requests that it has begun, gives back the others, and exits; a second signal ends it at once.
+If a worker ends in any other way, its requests go to other workers.`,
 		Example: `  restore worker --nats nats://10.0.0.1:4222 -m DIR --quant q4
   restore worker --nats tls://nats.example.com --nats-creds worker.creds`,
 		Args: noArgs,
@@ -55,7 +55,7 @@ func (o *workerOptions) run(ctx context.Context, a *app) (err error) {
 	case o.nats.url == "":
 		return usagef("--nats: missing, want the URL of a NATS server")
 	case o.nats.embedded():
-		return usagef("--nats: got embedded, which is for who asks, want the URL of a NATS server")
+		return usagef("--nats: got embedded, which is for clients, want the URL of a NATS server")
 	}
 	if err := o.answering.engineFlags.check(); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (o *workerOptions) run(ctx context.Context, a *app) (err error) {
 	return natsError(w.Run(ctx))
 }
 
-// warnings is a log of what matters to who started a command.
+// warnings is a log of warnings for the user.
 func warnings(a *app) *slog.Logger {
 	return slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
@@ -107,8 +107,8 @@ func newWorkers(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "workers",
 		Short: "Show the workers that answer over NATS",
-		Long: `Show the workers that answer over NATS: machine, processor, model, how busy they are, and when they were heard of last. On a
-terminal the table is drawn again every second until Ctrl-C.`,
+		Long: `Show the workers that answer over NATS: machine, processor, model, load, and the time since their last heartbeat. On a
+terminal the table is redrawn every second until Ctrl-C.`,
 		Example: "  restore workers --nats nats://10.0.0.1:4222",
 		Args:    noArgs,
 	}
@@ -116,7 +116,7 @@ terminal the table is drawn again every second until Ctrl-C.`,
 	fs.SortFlags = false
 	o.nats.add(fs, "list workers", false)
 	fs.BoolVar(&o.once, "once", false, "print the table once")
-	fs.BoolVar(&o.json, "json", false, "print one JSON object a worker, once")
+	fs.BoolVar(&o.json, "json", false, "print one JSON object per worker, once")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch err := o.nats.check(cmd.Flags()); {
 		case err != nil:
@@ -163,7 +163,7 @@ func (o *workersOptions) run(ctx context.Context, a *app) error {
 	}
 }
 
-// printWorkers prints a line a worker.
+// printWorkers prints one line per worker.
 func printWorkers(w io.Writer, list []fleet.Member) error {
 	rows := [][]string{
 		{
@@ -205,7 +205,7 @@ func printWorkers(w io.Writer, list []fleet.Member) error {
 		)
 	}
 	if len(list) == 0 {
-		_, err := fmt.Fprintln(w, "no worker is there")
+		_, err := fmt.Fprintln(w, "no workers")
 		return err
 	}
 	return columns(w, rows)

@@ -1,5 +1,5 @@
-// Folder asks one question about every picture in a folder, eight requests at once.
-// The model decodes them together; each answer is the one that the request gets alone.
+// Folder asks one question about every picture in a folder, eight requests at once. The model
+// decodes them together; each answer is the same as for the request alone.
 //
 //	go run ./folder PICTURES "Describe the image."
 package main
@@ -54,7 +54,7 @@ func run(ctx context.Context, w io.Writer, dir, question string) error {
 	return nil
 }
 
-// ask returns the answer, or why there is none.
+// ask returns the answer, or the reason why there is none.
 func ask(ctx context.Context, m *restore.Model, file, question string) string {
 	pic, err := restore.OpenPicture(file)
 	if err != nil {

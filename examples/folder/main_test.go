@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Ensure that every file of a folder gets its line, also one that is no picture.
+// Ensure that every file of a folder gets a line, also a file that is not a picture.
 func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	scene, err := os.ReadFile("../../docs/scene.png")

@@ -1,5 +1,5 @@
-// Oneshot asks the embedded model one question about a picture in a file and shows
-// the answer as it is written.
+// Oneshot asks the embedded model one question about a picture file and prints the answer while it
+// is generated.
 //
 //	go run ./oneshot ../docs/scene.png "Describe the image."
 package main

@@ -1,4 +1,5 @@
-// Ownbench is a benchmark of your own: questions from a file of JSON lines, a rule for answers.
+// Ownbench defines its own benchmark: questions from a file of JSON lines, and a rule that scores
+// answers.
 //
 //	go run ./ownbench questions.jsonl
 package main
@@ -18,7 +19,7 @@ import (
 	"github.com/restore-vlm/restore/eval"
 )
 
-// plates reads one question a line: {"image": "a.png", "question": "…", "answer": "22"}.
+// plates reads one question per line: {"image": "a.png", "question": "…", "answer": "22"}.
 func plates(file string) *eval.Benchmark {
 	questions := func(yield func(*eval.Question, error) bool) {
 		data, err := os.ReadFile(file)

@@ -10,8 +10,8 @@ import (
 	"github.com/restore-vlm/restore/eval"
 )
 
-// Ensure that the benchmark asks, scores and says where a picture is missing, and that its source
-// stays a file that one reads at a glance.
+// Ensure that the benchmark asks, scores, and reports a missing picture, and that its source stays
+// short.
 func TestPlates(t *testing.T) {
 	source, err := os.ReadFile("main.go")
 	if err != nil || strings.Count(string(source), "\n") > 60 {

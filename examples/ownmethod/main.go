@@ -1,6 +1,6 @@
-// Ownmethod is a reduction method of your own, in one function: it keeps the tokens
-// whose features are longest. Registered, it works like any other: under RESTORE,
-// with a parameter of its own, drawn and timed.
+// Ownmethod defines its own reduction method in one function: it keeps the tokens with the longest
+// features. Once registered, it works like any other method: under RESTORE, with its own parameter,
+// drawn and timed.
 //
 //	go run ./ownmethod ../docs/scene.png longest.png
 package main
@@ -63,7 +63,7 @@ func main() {
 	}
 }
 
-// run asks the embedded model about a picture through the method, and draws what was kept.
+// run asks the embedded model about a picture with the method, and draws the kept tokens.
 func run(ctx context.Context, w io.Writer, file, drawing string) error {
 	m, err := restore.Open(ctx, "")
 	if err != nil {
