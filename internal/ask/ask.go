@@ -1,5 +1,5 @@
-// Package ask holds what a request asks and what comes back, whatever API it came by.
-// The types are plain data: a backend on another machine takes them too.
+// Package ask has the types of a request and its answer, independent of the API. They are plain
+// data, so a backend on another machine can use them too.
 package ask
 
 import (
@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Request is one question, checked as far as that needs no model.
+// Request is one question. All checks that need no model have passed.
 type Request struct {
 	Messages []Message
-	Prompt   *Prompt // instead of Messages: text or tokens without a chat template
+	Prompt   *Prompt // text or tokens without a chat template, instead of Messages
 
 	MaxTokens int // 0: the server's default; Unlimited: up to the context's end
-	Context   int // positions; 0: the server's
+	Context   int // in positions; 0: the server's
 	Sampling  Sampling
 	Stop      []string
 	Logprobs  bool
@@ -21,13 +21,13 @@ type Request struct {
 	IgnoreEOS bool
 	Format    Format
 
-	Reduction Layer  // of all pictures
+	Reduction Layer  // for all pictures
 	Groups    bool   // report which tokens each row stands for
 	NoCache   bool   // neither read nor write a cache
-	Salt      string // entries of caches are shared with requests of the same salt
-	Tenant    string // and of the same tenant, where keys are isolated
+	Salt      string // cache entries are shared with requests of the same salt
+	Tenant    string // and of the same tenant, if keys are isolated
 
-	Ignored []string // fields that have no meaning here
+	Ignored []string // fields that the server does not use
 }
 
 // Unlimited is a MaxTokens: the answer ends at the context's end.
@@ -58,7 +58,7 @@ type Part struct {
 // Picture is a picture of a request. The server loads its bytes; a backend needs no URL.
 type Picture struct {
 	URL  string
-	Path string // of the field that holds the URL, for errors
+	Path string // path of the field with the URL, for errors
 	Data []byte // the file
 
 	Detail     string // auto, low, high or original; "" is auto
@@ -66,36 +66,36 @@ type Picture struct {
 	Reduction  Layer
 }
 
-// Layer is one source of reduction parameters: an object as it was written.
+// Layer is one source of reduction parameters: a JSON object as written.
 type Layer struct {
-	Object json.RawMessage // nil: says nothing
-	Path   string          // of the object
+	Object json.RawMessage // nil: no parameters
+	Path   string          // path of the object
 }
 
-// Prompt is text or tokens that the decoder reads as they are.
+// Prompt is text or tokens without a chat template.
 type Prompt struct {
 	Text   string
 	Tokens []int32 // instead of Text
 }
 
-// Sampling says how tokens are chosen; nil is the server's default.
+// Sampling says how tokens are chosen; nil fields are the server's defaults.
 type Sampling struct {
 	Temperature, TopP, MinP *float64
 	TopK                    *int
 	Seed                    *int64
 }
 
-// Format says what the answer looks like.
+// Format is the required form of the answer.
 type Format struct {
 	Object bool            // one JSON object
-	Schema json.RawMessage // a value of this JSON schema
-	Path   string          // of the schema
+	Schema json.RawMessage // a value that matches this JSON schema
+	Path   string          // path of the schema
 }
 
-// Finish says how an answer ended.
+// Finish says why an answer ended.
 type Finish string
 
-// The ends of an answer.
+// The reasons why an answer ends.
 const (
 	Stop   Finish = "stop"
 	Length Finish = "length"
@@ -105,43 +105,43 @@ const (
 type Token struct {
 	Bytes   []byte
 	Logprob float64
-	Top     []Token // likeliest first; without Top of their own
+	Top     []Token // likeliest first; their own Top is empty
 }
 
 // Event is a piece of an answer.
 type Event struct {
-	Text   string  // whole UTF-8
-	Tokens []Token // that Text ends with, where log probabilities were asked for
+	Text   string  // complete UTF-8
+	Tokens []Token // of Text, if log probabilities were requested
 }
 
-// Answer is what came of a request.
+// Answer is the result of a request.
 type Answer struct {
 	Text   string
-	Tokens []Token // of Text, where log probabilities were asked for
+	Tokens []Token // of Text, if log probabilities were requested
 	Finish Finish
-	Seed   *int64 // of what was drawn; nil: nothing was
+	Seed   *int64 // of the sampling; nil: greedy
 	Count
-	Completion int // tokens that were generated, without the end token
-	Cached     int // rows of the prompt whose keys and values were kept from before
+	Completion int // generated tokens, without the end token
+	Cached     int // rows of the prompt whose keys and values were cached
 	Timings    Timings
-	Worker     string // that answered; "" is this process
+	Worker     string // the worker that answered; "" is this process
 }
 
-// Count is what a request takes before anything is decoded.
+// Count is the number of tokens in a request's prompt.
 type Count struct {
 	Prompt   int // rows that the decoder reads
-	Image    int // of them pictures'
+	Image    int // of these, rows of pictures
 	Pictures []PictureReport
 }
 
-// PictureReport is what became of one picture.
+// PictureReport says how one picture was reduced.
 type PictureReport struct {
 	Width, Height        int
 	Tokens, Kept, Merged int
 	Cache                Cache
 	Method               string
 	Parameters           json.RawMessage
-	Rows, Cols           int // of the grid; 0: tokens have none
+	Rows, Cols           int // of the grid; 0: no grid
 	Area                 Area
 	Groups               []Group
 }
@@ -149,7 +149,7 @@ type PictureReport struct {
 // Cache says where a picture's rows came from.
 type Cache string
 
-// The places, from nearest to the decoder.
+// The sources of a picture's rows, from nearest to the decoder.
 const (
 	CachePrefix   Cache = "prefix" // keys and values
 	CacheFeatures Cache = "features"
@@ -165,14 +165,14 @@ type Area struct {
 	Height float64 `json:"height"`
 }
 
-// Group is the tokens that one row stands for.
+// Group is the set of tokens that one row stands for.
 type Group struct {
 	Members  []int
 	Position float64
 	Kept     bool
 }
 
-// Timings are the times of a request's stages; one that did not run is 0.
+// Timings are the times of a request's stages; a stage that did not run has 0.
 type Timings struct {
 	Queue, Prepare, Encode, Select, Merge time.Duration
 	Prefill                               time.Duration

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Extension is the object "restore" of a reply: what was done.
+// Extension is the object "restore" of a reply: it reports the reductions.
 type Extension struct {
 	Images  []ImageExtension `json:"images"`
 	Visual  VisualTokens     `json:"visual_tokens"`
@@ -14,7 +14,7 @@ type Extension struct {
 	Worker  string           `json:"worker,omitempty"`
 }
 
-// ImageExtension is one picture's share of an Extension.
+// ImageExtension is the report about one picture.
 type ImageExtension struct {
 	Index      int             `json:"index"`
 	Width      int             `json:"width"`
@@ -28,7 +28,7 @@ type ImageExtension struct {
 	Groups     *GroupReport    `json:"-"`
 }
 
-// MarshalJSON writes the groups' fields among the others, where they were asked for.
+// MarshalJSON adds the groups' fields if the request asked for them.
 func (e ImageExtension) MarshalJSON() ([]byte, error) {
 	type plain ImageExtension // without this method
 	if e.Groups == nil {
@@ -44,8 +44,8 @@ func (e ImageExtension) MarshalJSON() ([]byte, error) {
 
 // GroupReport says which tokens each row of a picture stands for.
 type GroupReport struct {
-	Grid *Grid // nil: tokens have none
-	Area *Area // that the grid covers; nil: not known
+	Grid *Grid // nil: no grid
+	Area *Area // covered by the grid; nil: not known
 	List []Group
 }
 
@@ -57,7 +57,7 @@ func (g *GroupReport) list() []groupFields {
 	return out
 }
 
-// Grid is the rows and columns in which a picture's tokens lie.
+// Grid is the number of rows and columns of a picture's tokens.
 type Grid struct {
 	Rows int `json:"rows"`
 	Cols int `json:"cols"`
@@ -76,7 +76,7 @@ type VisualTokens struct {
 	Merged int `json:"merged"`
 }
 
-// Extend returns what a reply says about a request's pictures.
+// Extend returns the Extension for a request without an answer.
 func (c *Count) Extend(r *Request) *Extension {
 	e := &Extension{Images: []ImageExtension{}, Ignored: r.Ignored}
 	for i, p := range c.Pictures {
@@ -111,14 +111,14 @@ func (c *Count) Extend(r *Request) *Extension {
 	return e
 }
 
-// Extension returns what a reply says about an answer.
+// Extension returns the Extension for an answer.
 func (a *Answer) Extension(r *Request) *Extension {
 	e := a.Extend(r)
 	e.Seed, e.Worker = a.Seed, a.Worker
 	return e
 }
 
-// TimingFields are the timings of a reply, under llama-server's names and ours.
+// TimingFields are the timings of a reply: llama-server's fields and our additions.
 type TimingFields struct {
 	Queue          float64 `json:"queue_ms"`
 	Prepare        float64 `json:"prepare_ms"`
@@ -154,7 +154,7 @@ func (a *Answer) TimingFields() *TimingFields {
 
 func millis(d time.Duration) float64 { return float64(max(0, d.Microseconds())) / 1000 }
 
-// rates returns milliseconds a token and tokens a second, 0 where there is none.
+// rates returns milliseconds per token and tokens per second, 0 without tokens.
 func rates(n int, ms float64) (perToken, perSecond float64) {
 	if n == 0 || ms == 0 {
 		return 0, 0

@@ -1,4 +1,4 @@
-// Package atomicfile writes files that are there as a whole or not at all.
+// Package atomicfile writes files atomically: a file is complete or does not exist.
 package atomicfile
 
 import (
@@ -11,8 +11,8 @@ import (
 
 var count atomic.Uint64
 
-// Write writes data under a temporary name next to path and renames that. Folders that are missing
-// are made. Processes and goroutines may write the same path: the last one stays.
+// Write writes data to a temporary file next to path and renames it. It makes missing folders.
+// Processes and goroutines may write the same path at once: the last one wins.
 func Write(path string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err

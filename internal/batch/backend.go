@@ -12,18 +12,18 @@ import (
 
 // Backend answers requests. It is safe for concurrent use.
 type Backend interface {
-	// Do answers r. An error means that there is no answer and the request may be
-	// asked again; a refusal is a Response.
+	// Do answers r. An error means that there is no answer and that the request may be asked again;
+	// a refusal is a Response.
 	Do(ctx context.Context, r *Request) (*Response, error)
 }
 
-// Handler is a backend that asks an HTTP handler in this process.
+// Handler is a backend that calls an HTTP handler in this process.
 type Handler struct {
 	http.Handler
 }
 
-// Do implements [Backend]. A handler that is full or ending (429, 503) is asked
-// again after the time that it names.
+// Do implements [Backend]. If the handler is full or shutting down (429, 503), Do asks again after
+// the time that it names.
 func (h Handler) Do(ctx context.Context, r *Request) (*Response, error) {
 	if streams(r.Body) {
 		return refuse(http.StatusBadRequest, "stream",
@@ -66,7 +66,7 @@ func (h Handler) Do(ctx context.Context, r *Request) (*Response, error) {
 	}
 }
 
-// serve calls the handler, which aborts where there is nobody left to answer.
+// serve calls the handler, which panics when nobody is left to answer.
 func (h Handler) serve(w *recorder, q *http.Request) {
 	defer func() {
 		if fault := recover(); fault != nil && fault != http.ErrAbortHandler {
@@ -76,7 +76,7 @@ func (h Handler) serve(w *recorder, q *http.Request) {
 	h.ServeHTTP(w, q)
 }
 
-// streams reports whether a body wants a stream of events.
+// streams reports whether a body requests a stream of events.
 func streams(body []byte) bool {
 	var b struct {
 		Stream json.RawMessage `json:"stream"`
@@ -84,13 +84,13 @@ func streams(body []byte) bool {
 	return json.Unmarshal(body, &b) == nil && string(b.Stream) == "true"
 }
 
-// refuse is a response as the server words them.
+// refuse returns a refusal in the server's wording.
 func refuse(status int, param, message string) *Response {
 	body, err := json.Marshal(map[string]any{"error": map[string]any{
 		"message": message, "type": "invalid_request_error", "param": param,
 		"code": "invalid_value"}})
 	if err != nil {
-		panic("batch: " + err.Error()) // strings alone
+		panic("batch: " + err.Error()) // strings only
 	}
 	return &Response{Status: status, RequestID: newID("req_"), Body: body}
 }

@@ -15,18 +15,17 @@ import (
 	"sync"
 )
 
-// Journal is a folder that remembers what a run has done. Its file "log" is
-// append-only: records of a length, a CRC-32C and a payload. A record is written with
-// one call before anything depends on it, so that it outlives the process; it is
-// synced in groups, so that it outlives the machine but for the last moments.
+// Journal is a folder that records the progress of a run. Its file "log" is append-only: records of
+// a length, a CRC-32C and a payload. Each record is written with one call before anything depends
+// on it, so it survives the process. The log is synced several times per second, so a crash of the
+// machine loses at most the last moments.
 //
 //	'H' header, once: JSON of what the run is
 //	'R' result: line (8 bytes), then its line of the output
 //	'C' checkpoint: what is in the output, after the output was synced
 //
-// What follows the first record that is cut short or damaged is dropped: those lines
-// are asked again. Results that a checkpoint covers are dropped when the log has
-// grown.
+// Records after the first incomplete or damaged one are dropped, and their lines are asked again.
+// Results that a checkpoint covers are dropped when the log has grown.
 type Journal struct {
 	dir  string
 	lock *os.File
@@ -35,24 +34,24 @@ type Journal struct {
 	mu      sync.Mutex
 	log     *os.File
 	size    int64 // of log
-	unsaved bool  // log has records that are not synced
+	unsaved bool  // log has unsynced records
 	head    header
-	mark    mark           // what the output holds
-	results map[int][]byte // answered and not in the output, by line
+	mark    mark           // content of the output
+	results map[int][]byte // answered but not in the output, by line
 	bytes   int64          // of results
 }
 
-// header says what a journal belongs to.
+// header identifies the run of a journal.
 type header struct {
 	Version  int    `json:"version"`
-	ID       string `json:"id"`       // of this journal among all
-	Settings string `json:"settings"` // whatever changes answers: model, method, defaults
+	ID       string `json:"id"`       // unique id of this journal
+	Settings string `json:"settings"` // everything that changes answers: model, method, defaults
 }
 
-// mark says what the output holds.
+// mark describes the content of the output.
 type mark struct {
-	Lines int    `json:"lines"`           // all results of the lines before this one
-	Extra []int  `json:"extra,omitempty"` // and those of these lines, ascending
+	Lines int    `json:"lines"`           // it has the results of all lines before this one
+	Extra []int  `json:"extra,omitempty"` // and the results of these lines, ascending
 	Bytes int64  `json:"bytes"`           // of the output
 	Input []byte `json:"input,omitempty"` // SHA-256 of the lines before Lines, as its state
 }
@@ -66,13 +65,13 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ErrInUse is returned when another process works with the journal.
+// ErrInUse is returned when another process uses the journal.
 var ErrInUse = errors.New("another process uses it")
 
-// OpenJournal opens the journal in dir, which it makes where there is none, for
-// results that go to the file out. settings names whatever changes answers; it is called
-// when the journal is this process's, with the journal's id. A journal of other settings
-// is refused. out is cut to what the journal knows of it.
+// OpenJournal opens or makes the journal in dir, for results that go to the file out. settings
+// describes everything that changes answers; OpenJournal calls it with the journal's id once this
+// process holds the lock. A journal with other settings is refused. out is truncated to the length
+// that the journal recorded.
 func OpenJournal(
 	dir, out string, settings func(id string) (string, error),
 ) (_ *Journal, err error) {
@@ -131,7 +130,7 @@ func OpenJournal(
 	return j, nil
 }
 
-// load reads the log and cuts off what is damaged.
+// load reads the log and truncates it before the first damaged record.
 func (j *Journal) load() (err error) {
 	if j.log, err = os.OpenFile(j.path(), os.O_RDWR|os.O_CREATE, 0o666); err != nil {
 		return err
@@ -159,8 +158,8 @@ func (j *Journal) load() (err error) {
 
 var errDamaged = errors.New("damaged record")
 
-// readRecord returns the next payload, io.EOF at the end, errDamaged where a record
-// is cut short or does not match its checksum.
+// readRecord returns the next payload, io.EOF at the end, or errDamaged if a record is incomplete
+// or does not match its checksum.
 func readRecord(r io.Reader) ([]byte, error) {
 	var frame [frameBytes]byte
 	if _, err := io.ReadFull(r, frame[:]); err != nil {
@@ -173,7 +172,7 @@ func readRecord(r io.Reader) ([]byte, error) {
 	if n == 0 || n > maxRecord {
 		return nil, errDamaged
 	}
-	var payload bytes.Buffer // grows with what is there, not with what the record claims
+	var payload bytes.Buffer // grows with the data, not with the claimed length
 	if m, err := io.CopyN(&payload, r, int64(n)); err != nil {
 		if errors.Is(err, io.EOF) || m < int64(n) {
 			return nil, errDamaged
@@ -186,7 +185,7 @@ func readRecord(r io.Reader) ([]byte, error) {
 	return payload.Bytes(), nil
 }
 
-// apply takes one payload of the log into account.
+// apply applies one payload of the log.
 func (j *Journal) apply(payload []byte) error {
 	data := payload[1:]
 	bad := func() error {
@@ -245,7 +244,7 @@ func (m *mark) holds(line int) bool {
 	return line < m.Lines || extra
 }
 
-// Done reports whether line has a result, in the output or waiting for its turn.
+// Done reports whether line has a result, in the output or waiting to be written.
 func (j *Journal) Done(line int) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -260,7 +259,7 @@ func (j *Journal) written() int {
 	return j.mark.Lines
 }
 
-// Add keeps the result of line: a line of the output without its end.
+// Add stores the result of line: a line of the output without its line break.
 func (j *Journal) Add(line int, result []byte) error {
 	payload := make([]byte, 9, 9+len(result))
 	payload[0] = 'R'
@@ -285,7 +284,7 @@ func (j *Journal) append(payload []byte) error {
 	frame = binary.LittleEndian.AppendUint32(frame, crc32.Checksum(payload, castagnoli))
 	n, err := j.log.Write(append(frame, payload...))
 	if err != nil {
-		if n > 0 { // so that the next record does not follow half a one
+		if n > 0 { // so that the next record does not follow half a record
 			err = errors.Join(err, j.log.Truncate(j.size))
 			j.log.Seek(j.size, io.SeekStart)
 		}
@@ -296,7 +295,7 @@ func (j *Journal) append(payload []byte) error {
 	return nil
 }
 
-// Sync makes what was added outlive a failure of the machine.
+// Sync syncs the added records to disk.
 func (j *Journal) Sync() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -307,17 +306,17 @@ func (j *Journal) Sync() error {
 	return j.log.Sync()
 }
 
-// Emit appends results that wait for their turn to the output, and writes a
-// checkpoint. ordered writes those of the lines that follow the output's end, in
-// order; otherwise all are written. input is the state of the hash of all lines
-// before the first that has no result, which it is called with.
+// Emit appends waiting results to the output and writes a checkpoint. If ordered, it writes only
+// the results of the lines that directly follow the output's end; otherwise it writes all. It calls
+// input with the number of the first line that has no result; input returns the state of the hash
+// over all lines before that one.
 func (j *Journal) Emit(ordered bool, input func(lines int) []byte) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	m := mark{Lines: j.mark.Lines, Extra: slices.Clone(j.mark.Extra), Bytes: j.mark.Bytes}
 	w := bufio.NewWriterSize(j.out, 1<<16)
 	write := func(line int) {
-		n, _ := w.Write(j.results[line]) // an error stays until Flush
+		n, _ := w.Write(j.results[line]) // Flush returns the error
 		w.WriteByte('\n')
 		m.Bytes += int64(n) + 1
 	}
@@ -365,7 +364,7 @@ func (j *Journal) Emit(ordered bool, input func(lines int) []byte) error {
 	return nil
 }
 
-// rewrite replaces the log by one of what still counts.
+// rewrite replaces the log by one with only the records that are still needed.
 func (j *Journal) rewrite() error {
 	old, size, path := j.log, j.size, j.path()+".new"
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o666)
@@ -406,7 +405,7 @@ func (j *Journal) rewrite() error {
 	return old.Close()
 }
 
-// Close ends the work with the journal. What waits for its turn stays in it.
+// Close closes the journal. Waiting results stay in it.
 func (j *Journal) Close() error {
 	err := j.Sync()
 	j.release()

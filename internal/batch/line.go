@@ -14,21 +14,21 @@ import (
 // Request is one line of the input.
 type Request struct {
 	Line     int    // from 0
-	CustomID string // as the line has it
+	CustomID string // as in the line
 	Method   string
 	URL      string
 	Body     json.RawMessage
-	Pictures [sha256.Size]byte // of the addresses of its pictures in order; zero without any
+	Pictures [sha256.Size]byte // hash of its pictures' URLs, in order; zero without pictures
 }
 
-// Response is what a backend answers.
+// Response is the answer of a backend.
 type Response struct {
 	Status    int             `json:"status_code"`
 	RequestID string          `json:"request_id"`
 	Body      json.RawMessage `json:"body"`
 }
 
-// Error is why a line has no response.
+// Error says why a line has no response.
 type Error struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -37,12 +37,12 @@ type Error struct {
 // Result is one line of the output.
 type Result struct {
 	ID       string    `json:"id"`
-	CustomID *string   `json:"custom_id"` // nil of a line that cannot be read
+	CustomID *string   `json:"custom_id"` // nil for a line that cannot be read
 	Response *Response `json:"response"`
 	Error    *Error    `json:"error"`
 }
 
-// lineError is a line that cannot be read.
+// lineError describes a line that cannot be read.
 type lineError struct {
 	line    int // from 0
 	code    string
@@ -54,7 +54,7 @@ func (e *lineError) Error() string { return fmt.Sprintf("line %d: %s", e.line+1,
 // lines reads an input line by line.
 type lines struct {
 	r    *bufio.Reader
-	most int // bytes of a line
+	most int // largest line in bytes
 	at   int // number of the next line
 	buf  []byte
 }
@@ -65,9 +65,9 @@ func newLines(r io.Reader, most int) *lines {
 
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// next returns the next line without its end, valid until the next call, and
-// whether it was too long to be kept. It returns io.EOF after the last line; what
-// follows the last line break is a line only if it is not empty.
+// next returns the next line without its line break, valid until the next call, and whether it was
+// too long to be kept. It returns io.EOF after the last line. Text after the last line break is a
+// line only if it is not empty.
 func (l *lines) next() (line []byte, long bool, err error) {
 	l.buf = l.buf[:0]
 	for {
@@ -142,7 +142,7 @@ func parse(line []byte, n int) (*Request, error) {
 	return r, nil
 }
 
-// short is at most 40 bytes of raw for a message.
+// short returns at most 40 bytes of raw, for a message.
 func short(raw []byte) string {
 	switch {
 	case len(raw) == 0:
@@ -153,9 +153,8 @@ func short(raw []byte) string {
 	return string(raw)
 }
 
-// pictures hashes the addresses of all pictures in a body, in order, however the
-// route names them; zero without any. Requests with the same hash are about the same
-// pictures.
+// pictures hashes the URLs of all pictures in a body, in order, for every route. It returns zero
+// without pictures. Requests with the same hash are about the same pictures.
 func pictures(body []byte) (key [sha256.Size]byte) {
 	var tree any
 	if json.Unmarshal(body, &tree) != nil {
@@ -185,7 +184,7 @@ func pictures(body []byte) (key [sha256.Size]byte) {
 				add(u)
 				return
 			}
-			// what holds pictures on some route
+			// the fields that hold pictures, over all routes
 			for _, name := range []string{"messages", "input", "content"} {
 				walk(v[name])
 			}

@@ -8,7 +8,7 @@ import (
 	"runtime"
 )
 
-// lockFile refuses: without locks two processes could write one output.
+// lockFile refuses: without locks two processes could write the same output.
 func lockFile(string) (*os.File, error) {
 	return nil, fmt.Errorf("%s has no locks on files", runtime.GOOS)
 }

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockFile opens path and locks it for as long as the file is open, which ends with
-// the process at the latest.
+// lockFile opens path and locks it as long as the file is open; the lock ends at the latest with
+// the process.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {

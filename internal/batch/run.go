@@ -19,28 +19,28 @@ import (
 	"time"
 )
 
-// Options are the choices of a run.
+// Options are the options of a run.
 type Options struct {
-	Parallel  int           // requests that are asked at a time, at least 1
-	MaxLine   int           // bytes of a line of the input
-	Unordered bool          // results are written as they come
-	Strict    bool          // a line that cannot be read ends the run
+	Parallel  int           // requests asked at once, at least 1
+	MaxLine   int           // largest line of the input in bytes
+	Unordered bool          // write results in order of completion
+	Strict    bool          // end the run at a line that cannot be read
 	Progress  func(Summary) // called after each result, never concurrently; may be nil
 }
 
-// Window bounds what is read of the input and not yet in the output.
+// The window bounds what is read of the input but not yet in the output.
 const (
 	windowLines = 1024
 	windowBytes = 256 << 20
 )
 
-// How often results are synced and written out.
+// flushEvery is how often results are synced and written out.
 const flushEvery = 200 * time.Millisecond
 
-// Run answers every line of in that j has no result of, and writes what is new to
-// the journal's output. Requests about the same pictures follow each other, so that
-// the backend finds what they share at hand. When ctx ends, what is answered stays in
-// the journal, and the error is ctx's cause.
+// Run answers every line of in that has no result in j, and writes new results to the journal's
+// output. Requests about the same pictures run next to each other, so that the backend still has
+// the shared data in its caches. When ctx ends, the journal keeps the answered lines, and the error
+// is ctx's cause.
 func Run(ctx context.Context, in io.Reader, j *Journal, b Backend, o Options) (Summary, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -91,17 +91,17 @@ type run struct {
 
 	mu      sync.Mutex
 	change  *sync.Cond
-	hash    hash.Hash // of the lines that were read
+	hash    hash.Hash // hash of the lines read so far
 	sums    states
 	next    int                       // first line without a result
 	written int                       // first line that is not in the output
-	lines   int                       // that were read
+	lines   int                       // lines read so far
 	bytes   int                       // of the requests in the window
-	ready   []*Request                // to be asked, in the order in which they are to be
-	groups  map[[sha256.Size]byte]int // requests about the same pictures that have no answer
+	ready   []*Request                // requests to ask, in order
+	groups  map[[sha256.Size]byte]int // number of unanswered requests, by pictures
 	busy    int
-	ended   bool          // the input
-	over    chan struct{} // closed when all is asked
+	ended   bool          // the input is read to its end
+	over    chan struct{} // closed when all requests are answered
 	sum     Summary
 	started time.Time
 }
@@ -132,7 +132,7 @@ func (r *run) read(ctx context.Context, in io.Reader) error {
 	}
 }
 
-// checkInput refuses an input whose first lines are not those of the run before.
+// checkInput refuses an input whose first lines differ from those of the earlier run.
 func (r *run) checkInput(n int) error {
 	if m := r.j.mark; n < m.Lines {
 		return fmt.Errorf("batch: input: got %d lines, want at least the %d that the "+
@@ -141,7 +141,7 @@ func (r *run) checkInput(n int) error {
 	return nil
 }
 
-// take puts one line into the window, when there is room.
+// take puts one line into the window when there is room.
 func (r *run) take(ctx context.Context, n int, line []byte, long bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,7 +151,7 @@ func (r *run) take(ctx context.Context, n int, line []byte, long bool) error {
 	var frame [9]byte
 	binary.LittleEndian.PutUint64(frame[:], uint64(len(line)))
 	if long {
-		frame[8] = 1 // what was not kept is not compared
+		frame[8] = 1 // content that was not kept is not compared
 	}
 	r.hash.Write(frame[:])
 	r.hash.Write(line)
@@ -194,7 +194,7 @@ func (r *run) take(ctx context.Context, n int, line []byte, long bool) error {
 	return nil
 }
 
-// queue lets q be asked: after those about the same pictures, next where these are asked.
+// queue adds q to the requests to ask: next to unanswered ones about the same pictures.
 func (r *run) queue(q *Request) {
 	at := len(r.ready)
 	if q.Pictures != ([sha256.Size]byte{}) {
@@ -212,7 +212,7 @@ func (r *run) queue(q *Request) {
 	r.change.Broadcast()
 }
 
-// work asks requests until there are no more.
+// work asks requests until none are left.
 func (r *run) work(ctx context.Context) error {
 	for {
 		q := r.pop(ctx)
@@ -251,7 +251,7 @@ func (r *run) pop(ctx context.Context) *Request {
 	}
 }
 
-// done takes the answer to q.
+// done records the response to q.
 func (r *run) done(q *Request, resp *Response) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -282,14 +282,14 @@ func (r *run) answered(line int, result *Result) error {
 	return nil
 }
 
-// advance moves next over the lines that have results.
+// advance moves next past the lines that have results.
 func (r *run) advance() {
 	for r.next < r.lines && r.j.Done(r.next) {
 		r.next++
 	}
 }
 
-// flush syncs and writes out what is there, until the run is over.
+// flush syncs and writes results periodically, until the run is over.
 func (r *run) flush(ctx context.Context) error {
 	t := time.NewTicker(flushEvery)
 	defer t.Stop()
@@ -307,7 +307,7 @@ func (r *run) flush(ctx context.Context) error {
 	}
 }
 
-// emit writes what is ready to the output and makes room in the window.
+// emit writes finished results to the output and makes room in the window.
 func (r *run) emit() error {
 	if err := r.j.Emit(!r.o.Unordered, r.sums.get); err != nil {
 		return fmt.Errorf("batch: output: %w", err)
@@ -332,7 +332,7 @@ func (r *run) snapshot() Summary {
 	return s
 }
 
-// states are those of the input's hash before each line of the window.
+// states are the input hash's states before each line of the window.
 type states struct {
 	mu   sync.Mutex
 	data map[int][]byte
@@ -353,7 +353,7 @@ func (s *states) get(line int) []byte {
 	return s.data[line]
 }
 
-// drop forgets the states before the lines below line.
+// drop removes the states before the lines below line.
 func (s *states) drop(line int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,9 +5,9 @@ import (
 	"github.com/tidwall/sjson"
 )
 
-// settled returns an answer whose usage does not depend on what else was answered
-// before it: which tokens were cached is for timings to say, and 0 here. A file that
-// was answered in two runs then equals one that was answered in one.
+// settled returns an answer whose usage does not depend on earlier answers: it sets the cached
+// tokens to 0, because they depend on when the run was interrupted. So a file that was answered in
+// two runs equals one that was answered in one.
 func settled(body []byte) ([]byte, error) {
 	for _, path := range []string{
 		"usage.prompt_tokens_details.cached_tokens",

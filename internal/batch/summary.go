@@ -5,26 +5,26 @@ import (
 	"maps"
 )
 
-// Summary counts what a run did.
+// Summary counts the results of a run.
 type Summary struct {
-	Lines    int                `json:"lines"`    // of the input
-	Before   int                `json:"before"`   // of them answered by earlier runs
+	Lines    int                `json:"lines"`    // lines of the input
+	Before   int                `json:"before"`   // of these, answered by earlier runs
 	Answers  int                `json:"answers"`  // responses of status 200
-	Refused  map[string]int     `json:"refused"`  // other responses, by the code of their error
+	Refused  map[string]int     `json:"refused"`  // other responses, by error code
 	Unread   map[string]int     `json:"unread"`   // lines that could not be read, by code
 	Pictures int                `json:"pictures"` // in answered requests
 	Tokens   Tokens             `json:"tokens"`
-	Cache    map[string]int     `json:"cache"`  // pictures by where their tokens came from
+	Cache    map[string]int     `json:"cache"`  // pictures, by where their tokens came from
 	Stages   map[string]float64 `json:"stages"` // seconds of processing, by stage
 	Seconds  float64            `json:"seconds"`
 }
 
-// Tokens counts rows that the decoder read and wrote.
+// Tokens counts the rows that the decoder read and generated.
 type Tokens struct {
 	Prompt     int `json:"prompt"`
-	Cached     int `json:"cached"` // of the prompt, with keys and values from before
+	Cached     int `json:"cached"` // prompt rows whose keys and values were cached
 	Completion int `json:"completion"`
-	Visual     int `json:"visual"` // of pictures, before their reduction
+	Visual     int `json:"visual"` // visual tokens before reduction
 	Kept       int `json:"kept"`
 	Merged     int `json:"merged"`
 }
@@ -34,7 +34,7 @@ func newSummary() Summary {
 		Stages: map[string]float64{}}
 }
 
-// Done is how many lines got their result in this run.
+// Done is the number of lines that got their result in this run.
 func (s *Summary) Done() int {
 	n := s.Answers
 	for _, counts := range []map[string]int{s.Refused, s.Unread} {
@@ -51,7 +51,7 @@ func (s Summary) clone() Summary {
 	return s
 }
 
-// answerBody is what a summary reads of an answer, of any route.
+// answerBody has the fields of an answer, from any route, that a summary needs.
 type answerBody struct {
 	Error *struct {
 		Code string `json:"code"`
@@ -73,7 +73,7 @@ type answerBody struct {
 	} `json:"restore"`
 }
 
-// stages are the names of timings, in milliseconds, that are a stage's.
+// stages maps the names of timings, in milliseconds, to stages.
 var stages = map[string]string{
 	"prepare_ms": "prepare", "encode_ms": "encode", "select_ms": "select", "merge_ms": "merge",
 	"prompt_ms": "prefill", "predicted_ms": "decode", "queue_ms": "queue"}

@@ -1,6 +1,5 @@
-// Package builtin carries the small trained model that a fresh machine answers with:
-// a LLaVA-1.5-shaped checkpoint of four million parameters, embedded in the binary.
-// Its card, the same text as docs/model-card.md, says what it can and cannot answer.
+// Package builtin embeds the small trained model, a LLaVA-1.5-shaped checkpoint of four million
+// parameters. Its card, the same text as docs/model-card.md, says what it can and cannot answer.
 package builtin
 
 import (
@@ -8,24 +7,24 @@ import (
 	"io/fs"
 )
 
-// Name is what reports and errors call the embedded checkpoint.
+// Name is the embedded checkpoint's name in reports and errors.
 const Name = "builtin"
 
 //go:embed checkpoint
 var files embed.FS
 
 // FS returns the embedded checkpoint, a Hugging Face LLaVA directory (config.json, tokenizer.json,
-// model.safetensors in float16, ...) whose files lie at the root of the returned file system.
+// model.safetensors in float16, ...), as a file system with the files at its root.
 func FS() fs.FS {
 	sub, err := fs.Sub(files, "checkpoint")
-	if err != nil { // fs.Sub refuses invalid names only, and this one is a constant
+	if err != nil { // fs.Sub refuses only invalid names, and this one is a constant
 		panic("builtin: " + err.Error())
 	}
 	return sub
 }
 
-// Card is the model's card in Markdown: what it is, what it can and cannot answer, how it was
-// trained, how accurate it is.
+// Card is the model's card in Markdown: its architecture, its questions, its training and its
+// accuracy.
 //
 //go:embed card.md
 var Card string

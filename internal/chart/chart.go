@@ -1,4 +1,4 @@
-// Package chart draws lines in panels, and pages of text, as SVG and PNG.
+// Package chart draws line plots in panels, and pages of text, as SVG and PNG.
 package chart
 
 import (
@@ -19,21 +19,21 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Panel is one of the plots that stand side by side and share a legend.
+// Panel is one of several plots that are drawn side by side with one legend.
 type Panel struct {
 	Title, X, Y string
-	Ticks       []float64 // of x
-	LogX        bool      // ticks lie at equal ratios
-	Low, High   float64   // that y shows at least
+	Ticks       []float64 // on the x axis
+	LogX        bool      // logarithmic x axis
+	Low, High   float64   // smallest range of the y axis
 	Series      []Series
 }
 
-// Series is a line through points. Series of one name have one entry in the legend.
+// Series is a line through points. Series with the same name share a legend entry.
 type Series struct {
 	Name   string
 	Style  int // colour and glyph
 	Dashed bool
-	Bare   bool // without glyphs
+	Bare   bool // draw no glyphs
 	X, Y   []float64
 }
 
@@ -44,8 +44,8 @@ const (
 	plotDPI     = 120
 )
 
-// palette tells twelve series apart, also for most who see fewer colours; glyphs tell apart what
-// comes after.
+// palette has twelve colours that most colour-blind people can distinguish; further series differ
+// by glyph.
 var palette = []color.Color{
 	rgb(0x0072b2), rgb(0xd55e00), rgb(0x009e73), rgb(0xcc79a7), rgb(0xe69f00), rgb(0x56b4e9),
 	rgb(0x800020), rgb(0x6a3d9a), rgb(0x8c8c00), rgb(0x004d40), rgb(0x8b5a2b), rgb(0x555555),
@@ -56,7 +56,7 @@ var Colours = len(palette)
 
 func rgb(v uint32) color.Color { return color.RGBA{uint8(v >> 16), uint8(v >> 8), uint8(v), 0xff} }
 
-// Draw draws panels side by side under a caption, a legend to their right, as "svg" or "png".
+// Draw draws panels side by side with a caption above and a legend to the right, as "svg" or "png".
 func Draw(w io.Writer, format, caption string, panels []Panel) error {
 	plot.DefaultFont.Variant = "Sans"
 	legend := plot.NewLegend()
@@ -98,7 +98,7 @@ func Draw(w io.Writer, format, caption string, panels []Panel) error {
 	return err
 }
 
-// wrap breaks a text into lines of at most a width, between words.
+// wrap breaks a text at spaces into lines of at most the given width.
 func wrap(s string, width vg.Length, style text.Style) (lines []string) {
 	line := ""
 	for word := range strings.FieldsSeq(s) {
@@ -117,7 +117,7 @@ func wrap(s string, width vg.Length, style text.Style) (lines []string) {
 	return lines
 }
 
-// Text draws lines of text, in a font whose signs are equally wide.
+// Text draws lines of text in a monospaced font.
 func Text(w io.Writer, format, s string) error {
 	style := text.Style{
 		Color: color.Black, Handler: plot.DefaultTextHandler,
@@ -143,7 +143,7 @@ func Text(w io.Writer, format, s string) error {
 	return err
 }
 
-// canvas is what is drawn on.
+// canvas is a drawing that can be written to a file.
 type canvas interface {
 	vg.CanvasSizer
 	io.WriterTo
@@ -161,7 +161,7 @@ func canvasOf(format string, width, height vg.Length) (canvas, error) {
 	return nil, fmt.Errorf("chart: format: got %q, want svg or png", format)
 }
 
-// widthOf is the room that the names of all series take, each after its sample.
+// widthOf is the width of the legend: the widest name and its sample.
 func widthOf(l *plot.Legend, panels []Panel) vg.Length {
 	widest := vg.Length(0)
 	for _, p := range panels {
@@ -172,7 +172,7 @@ func widthOf(l *plot.Legend, panels []Panel) vg.Length {
 	return l.ThumbnailWidth + widest + vg.Points(28) // the margins, and a blank between
 }
 
-// heightOf is the room that a line for each series takes.
+// heightOf is the height of the legend: one line per series.
 func heightOf(l *plot.Legend, panels []Panel) vg.Length {
 	names := map[string]bool{}
 	for _, p := range panels {
@@ -183,7 +183,7 @@ func heightOf(l *plot.Legend, panels []Panel) vg.Length {
 	return vg.Length(len(names))*(l.TextStyle.Height("X")+l.Padding) + vg.Points(40)
 }
 
-// shortTicks are the default ones, labelled without zeros after the point.
+// shortTicks are the default ticks with labels without trailing zeros.
 type shortTicks struct{}
 
 // Ticks implements plot.Ticker.

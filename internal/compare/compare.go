@@ -1,4 +1,4 @@
-// Package compare sets runs of benchmarks against each other, over their records.
+// Package compare compares runs of benchmarks by their records.
 package compare
 
 import (
@@ -13,24 +13,24 @@ import (
 	benchmarks "github.com/restore-vlm/restore/eval/bench"
 )
 
-// resamples of the bootstrap: its bounds then stray by about 0.1 standard errors.
+// resamples is the number of bootstrap samples: the bounds then vary by about 0.1 standard errors.
 const resamples = 2000
 
-// Comparison sets runs against the first one of their benchmark.
+// Comparison compares each run with the first run of its benchmark.
 type Comparison struct {
 	Pairs    []*Pair    `json:"pairs"`
 	Retained []Retained `json:"retained"` // by setting
 }
 
-// Pair is a run against the reference: the run of the same benchmark that came first.
+// Pair is a run and its reference: the first run of the same benchmark.
 type Pair struct {
 	Benchmark string `json:"benchmark"`
 	Protocol  string `json:"protocol"`
 	Split     string `json:"split"`
-	Reference string `json:"reference"` // settings of both, as Label has them
+	Reference string `json:"reference"` // Label of the reference
 	Run       string `json:"run"`
 
-	Metric string  `json:"metric"` // by which the benchmark is quoted; "" while one run is open
+	Metric string  `json:"metric"` // the benchmark's main metric; "" if a run is not complete
 	A      float64 `json:"a"`      // of the reference
 	B      float64 `json:"b"`
 
@@ -44,26 +44,25 @@ type Change struct {
 	Pictures  int        `json:"pictures"`
 	A         float64    `json:"a"`      // mean points, in percent
 	B         float64    `json:"b"`      // of the other run
-	Points    float64    `json:"points"` // B less A
+	Points    float64    `json:"points"` // B minus A
 	Interval  [2]float64 `json:"interval"`
 	Lost      int        `json:"lost"`    // questions with fewer points
-	Gained    int        `json:"gained"`  // and with more
-	P         float64    `json:"mcnemar"` // chance of a split of Lost and Gained as uneven as this
+	Gained    int        `json:"gained"`  // questions with more points
+	P         float64    `json:"mcnemar"` // probability of so uneven a split by chance
 }
 
-// Retained is a setting's mean over benchmarks of its metric in percent of the unreduced
-// run's: what the paper's tables call Average.
+// Retained is a setting's mean over benchmarks of its metric in percent of the unreduced run's; the
+// paper's tables call it Average.
 type Retained struct {
 	Run        string             `json:"run"`
 	Percent    float64            `json:"percent"`
 	Benchmarks map[string]float64 `json:"benchmarks"` // each one's percentage
 	Missing    []string           `json:"missing,omitempty"`
-	After      float64            `json:"visual_tokens"`       // that the decoder read, mean
-	FirstToken float64            `json:"first_token_seconds"` // median, pictures not yet encoded
+	After      float64            `json:"visual_tokens"`       // mean number that the decoder read
+	FirstToken float64            `json:"first_token_seconds"` // median, new pictures
 }
 
-// Label words what is special about a run: its reduction, and where that is not enough its
-// folder.
+// Label names a run by its reduction, and if necessary by its folder.
 func Label(r *eval.Records) string {
 	how, _ := r.Settings["reduction"].(map[string]any)
 	base, _ := how["base"].(string)
@@ -83,7 +82,7 @@ func Label(r *eval.Records) string {
 	return text
 }
 
-// Runs compares runs. The random numbers of the intervals start from seed.
+// Runs compares runs. seed starts the random numbers of the intervals.
 func Runs(runs []*eval.Records, seed int64) (*Comparison, error) {
 	if len(runs) < 2 {
 		return nil, errors.New("compare: one run, want at least two")
@@ -112,13 +111,13 @@ func Runs(runs []*eval.Records, seed int64) (*Comparison, error) {
 	return c, nil
 }
 
-// benchmarkOf names what was asked.
+// benchmarkOf names the benchmark of a run.
 func benchmarkOf(r *eval.Records) string {
 	return fmt.Sprint(r.Settings["benchmark"], " ", r.Settings["protocol"], " ",
 		r.Settings["split"])
 }
 
-// labelsOf words all runs so that those of one benchmark differ.
+// labelsOf labels all runs so that the labels of one benchmark differ.
 func labelsOf(runs []*eval.Records) []string {
 	out := make([]string, len(runs))
 	for i, r := range runs {
@@ -134,7 +133,7 @@ func labelsOf(runs []*eval.Records) []string {
 	return out
 }
 
-// point is a question's place in a comparison.
+// point is one question in a comparison.
 type point struct {
 	a, b              float64
 	picture, category string
@@ -193,7 +192,7 @@ func pair(a, b *eval.Records, seed int64) (*Pair, error) {
 	return p, nil
 }
 
-// change sums up points, whose order does not matter.
+// change summarises points; their order does not matter.
 func change(points []point, seed int64) Change {
 	slices.SortFunc(points, func(x, y point) int { return strings.Compare(x.picture, y.picture) })
 	type cluster struct{ sum, n float64 }
@@ -219,7 +218,7 @@ func change(points []point, seed int64) Change {
 	n := float64(len(points))
 	c.A, c.B, c.Points = 100*c.A/n, 100*c.B/n, 100*(c.B-c.A)/n
 	c.Pictures, c.P = len(clusters), mcnemar(c.Lost, c.Gained)
-	// Whole pictures are drawn: questions about one stand or fall together.
+	// Resample whole pictures, because the questions about one picture are not independent.
 	random := rand.New(rand.NewPCG(uint64(seed), 0))
 	draws := make([]float64, resamples)
 	for i := range draws {
@@ -237,9 +236,8 @@ func change(points []point, seed int64) Change {
 	return c
 }
 
-// mcnemar is the two-sided exact test of whether lost and gained come from a fair coin:
-// min(1, 2·Σ C(n, i)/2ⁿ for i up to the smaller). With points other than 0 and 1 it is the
-// sign test.
+// mcnemar is the two-sided exact test of whether lost and gained are equally likely: min(1, 2·Σ
+// C(n, i)/2ⁿ for i up to the smaller). For points other than 0 and 1 it is the sign test.
 func mcnemar(lost, gained int) float64 {
 	n := lost + gained
 	if n == 0 {
@@ -253,7 +251,7 @@ func mcnemar(lost, gained int) float64 {
 	return min(1, 2*sum)
 }
 
-// retained averages each setting over the benchmarks that the paper's Average counts.
+// retained averages each setting over the benchmarks in the paper's Average.
 func retained(runs []*eval.Records, labels []string) []Retained {
 	full := map[string]float64{}
 	var names []string

@@ -9,8 +9,8 @@ import (
 	"github.com/restore-vlm/restore/internal/sheet"
 )
 
-// Sheets are the comparison as tables: the runs against their reference, whole and by
-// category, and what each setting retains.
+// Sheets are the comparison as tables: the runs against their reference, in total and by category,
+// and what each setting retains.
 func (c *Comparison) Sheets() []*sheet.Sheet {
 	out := []*sheet.Sheet{c.pairs()}
 	if len(c.Retained) > 0 {

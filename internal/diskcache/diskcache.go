@@ -1,10 +1,10 @@
-// Package diskcache keeps blobs in a folder, a file each, over restarts of programs that
-// may share it.
+// Package diskcache stores blobs in a folder, one file each. The files survive restarts, and
+// several programs may share the folder.
 //
-// A file is named by its key and holds a header with version, length and SHA-256. It is
-// written under another name and renamed, and is read back only if all of that fits, so
-// neither a kill at any moment nor damage yields a wrong blob. Files under names of ours
-// that do not fit are counted and removed; files under other names are left alone.
+// A file is named by its key and holds a header with version, length and SHA-256. It is written
+// under a temporary name and renamed. It is read only if the whole header matches, so neither a
+// kill at any moment nor damage yields a wrong blob. Files with names of this cache that do not
+// match are counted and removed; other files are left alone.
 package diskcache
 
 import (
@@ -25,15 +25,15 @@ import (
 )
 
 const (
-	magic     = "RSTF\x00\x00\x00\x01" // with the version of the form
+	magic     = "RSTF\x00\x00\x00\x01" // includes the version of the format
 	headerLen = len(magic) + 8 + sha256.Size
 	suffix    = ".features"
 	temporary = ".writing-"
 
-	// maxBlob bounds a blob.
+	// maxBlob is the size limit of a blob in bytes.
 	maxBlob = 1 << 30
 
-	// stale is the age from which a file that is being written was left by a kill.
+	// stale is the age from which a temporary file counts as left over by a kill.
 	stale = time.Minute
 )
 
@@ -43,16 +43,16 @@ type Cache struct {
 	warn func(error)
 
 	hits, corrupt, entries, bytes atomic.Int64
-	failed                        atomic.Bool // to write, and it was said
+	failed                        atomic.Bool // writing failed, and warn was called
 }
 
-// Stats count what a cache did and holds.
+// Stats are counters and sizes of a cache.
 type Stats struct {
 	Hits, Corrupt, Entries, Bytes int64
 }
 
-// Open makes the folder where it is missing, removes what kills have left, and checks
-// that it can be written to. warn is told once of each time that writing begins to fail.
+// Open makes the folder if it is missing, removes leftover temporary files, and checks that it can
+// write. It calls warn once each time that writing starts to fail.
 func Open(dir string, warn func(error)) (*Cache, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("diskcache: %w", err)
@@ -74,7 +74,7 @@ func Open(dir string, warn func(error)) (*Cache, error) {
 		switch {
 		case err != nil:
 		case strings.HasPrefix(f.Name(), temporary) && time.Since(info.ModTime()) > stale:
-			_ = os.Remove(filepath.Join(dir, f.Name())) // another may have removed it
+			_ = os.Remove(filepath.Join(dir, f.Name())) // another process may have removed it
 		case isOurs(f.Name()) && info.Mode().IsRegular():
 			c.entries.Add(1)
 			c.bytes.Add(info.Size())
@@ -83,7 +83,7 @@ func Open(dir string, warn func(error)) (*Cache, error) {
 	return c, nil
 }
 
-// isOurs reports whether a name is one of an entry.
+// isOurs reports whether a name has the form of an entry's name.
 func isOurs(name string) bool {
 	key, ok := strings.CutSuffix(name, suffix)
 	if !ok || len(key) != 2*sha256.Size {
@@ -97,7 +97,7 @@ func (c *Cache) path(key [sha256.Size]byte) string {
 	return filepath.Join(c.dir, hex.EncodeToString(key[:])+suffix)
 }
 
-// Load returns the blob of a key; false where there is none.
+// Load returns the blob of a key; false if there is none.
 func (c *Cache) Load(key [sha256.Size]byte) ([]byte, bool) {
 	path := c.path(key)
 	data, size, err := read(path)
@@ -113,8 +113,7 @@ func (c *Cache) Load(key [sha256.Size]byte) ([]byte, bool) {
 	return data, true
 }
 
-// Reject removes the blob of a key that Load returned and that does not hold what it
-// should.
+// Reject removes the entry of a key whose blob Load returned but whose content is wrong.
 func (c *Cache) Reject(key [sha256.Size]byte) {
 	c.hits.Add(-1)
 	c.corrupt.Add(1)
@@ -124,7 +123,7 @@ func (c *Cache) Reject(key [sha256.Size]byte) {
 	}
 }
 
-// remove removes an entry of size bytes; -1 is one that was not counted.
+// remove removes an entry of size bytes; size -1 means that it was not counted.
 func (c *Cache) remove(path string, size int64) {
 	if os.Remove(path) == nil && size >= 0 {
 		c.entries.Add(-1)
@@ -132,9 +131,9 @@ func (c *Cache) remove(path string, size int64) {
 	}
 }
 
-// read returns the blob of a file and the file's size, -1 where it is no regular file.
+// read returns the blob of a file and the file's size, -1 if it is not a regular file.
 func read(path string) (blob []byte, size int64, err error) {
-	// Without O_NONBLOCK opening a FIFO waits for its writer.
+	// Without O_NONBLOCK, opening a FIFO would block until it has a writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, -1, err
@@ -167,7 +166,7 @@ func read(path string) (blob []byte, size int64, err error) {
 	return blob, size, nil
 }
 
-// Save keeps a blob. What cannot be written is not kept.
+// Save stores a blob. If writing fails, the blob is not stored.
 func (c *Cache) Save(key [sha256.Size]byte, blob []byte) {
 	if len(blob) > maxBlob {
 		return
@@ -205,8 +204,7 @@ func (c *Cache) save(key [sha256.Size]byte, blob []byte) error {
 	return errors.Join(err, os.Remove(f.Name()))
 }
 
-// Stats returns the numbers of this moment. Programs that share the folder count their
-// own.
+// Stats returns the current numbers. Each program that shares the folder counts its own.
 func (c *Cache) Stats() Stats {
 	return Stats{Hits: c.hits.Load(), Corrupt: c.corrupt.Load(),
 		Entries: max(0, c.entries.Load()), Bytes: max(0, c.bytes.Load())}

@@ -1,4 +1,4 @@
-// Package evalengine lets benchmarks ask the engine.
+// Package evalengine connects benchmarks to the engine.
 package evalengine
 
 import (
@@ -18,14 +18,14 @@ import (
 	"github.com/restore-vlm/restore/internal/methods"
 )
 
-// Model is an engine with a reduction, as benchmarks ask it.
+// Model is an engine with a reduction, for benchmarks.
 type Model struct {
 	Engine    *engine.Engine
 	Reduction methods.Options
-	System    string // said before each question; "" is what the template says
-	// Opened is what was opened and how, for the settings of runs.
+	System    string // system prompt of each question; "" means the template's
+	// Opened records the model's files and options, for the settings of runs.
 	Opened map[string]any
-	// Pictures keeps encoded pictures for other runs; nil keeps none.
+	// Pictures caches encoded pictures across runs; nil caches none.
 	Pictures *Pictures
 }
 
@@ -36,7 +36,7 @@ func (m *Model) Settings() map[string]any {
 	return all
 }
 
-// reductionSettings are what was asked for of a reduction.
+// reductionSettings are the settings of a reduction.
 func reductionSettings(how methods.Options) map[string]any {
 	if how.Base == "" || how.Base == "none" {
 		return map[string]any{"base": "none"}
@@ -52,13 +52,13 @@ func reductionSettings(how methods.Options) map[string]any {
 	return out
 }
 
-// together is how many questions about a picture are asked at a time: as many as the engine
-// decodes together.
+// together is how many questions about a picture are asked at once: as many as the engine decodes
+// together.
 const together = 8
 
-// Answer implements [eval.Answerer]. Pictures are encoded once. The first question reads them,
-// alone, so that its times are its own; the others decode together, after the same keys and
-// values where the reduction does not look at the question.
+// Answer implements [eval.Answerer]. Pictures are encoded once. The first question runs alone, so
+// that its times are only its own. The others decode together, and reuse its keys and values if the
+// reduction does not depend on the question.
 func (m *Model) Answer(ctx context.Context, questions []*eval.Question, tokens int,
 	done func(i int, a eval.Answer) error) error {
 	start := time.Now()
@@ -80,7 +80,7 @@ func (m *Model) Answer(ctx context.Context, questions []*eval.Question, tokens i
 			return context.Cause(ctx)
 		}
 		out := AnswerOf(a)
-		if i == 0 { // the picture was encoded for this question
+		if i == 0 { // this question's times include the encoding
 			out.Seconds.Encode += encoding
 			out.Seconds.FirstToken += encoding
 		}
@@ -120,7 +120,7 @@ func (m *Model) Encode(ctx context.Context, images []eval.Image) (*engine.Encode
 	return encoded, err
 }
 
-// Decode reads pictures. Its errors say where a picture is.
+// Decode decodes pictures. Its errors name the picture's source.
 func Decode(images []eval.Image) ([]*imageproc.Picture, error) {
 	var out []*imageproc.Picture
 	for i := range images {
@@ -137,7 +137,7 @@ func Decode(images []eval.Image) ([]*imageproc.Picture, error) {
 	return out, nil
 }
 
-// AnswerOf is an answer of the engine, as records keep it.
+// AnswerOf converts an answer of the engine for records.
 func AnswerOf(a *engine.Answer) eval.Answer {
 	r := &a.Report
 	return eval.Answer{
@@ -155,7 +155,7 @@ func AnswerOf(a *engine.Answer) eval.Answer {
 	}
 }
 
-// Pictures keeps encoded pictures, at most Most of them, for runs over the same ones.
+// Pictures caches at most Most encoded pictures, for several runs over the same pictures.
 type Pictures struct {
 	Most int
 

@@ -12,7 +12,7 @@ import (
 	"github.com/restore-vlm/restore/internal/server"
 )
 
-// callRequest is a question that takes no place in the queue; one field is set.
+// callRequest is a question that bypasses the queue; one field is set.
 type callRequest struct {
 	Tokenize   *tokenizeCall `json:"tokenize,omitempty"`
 	Detokenize []int32       `json:"detokenize,omitempty"`
@@ -24,7 +24,7 @@ type tokenizeCall struct {
 	Options server.TokenizeOptions `json:"options"`
 }
 
-// callCount names a request that lies in the object store.
+// callCount names a request that is stored in the object store.
 type callCount struct {
 	Body string `json:"body"`
 }
@@ -83,10 +83,10 @@ func (w *Worker) called(ctx context.Context, m *nats.Msg) (*callReply, *ask.Requ
 	return &out, none, err
 }
 
-// callFor is how long a call may take.
+// callFor is the time limit of a call.
 const callFor = 30 * time.Second
 
-// ask sends a call to one of the workers.
+// call sends a question to one of the workers.
 func (c *Client) call(ctx context.Context, q *callRequest) (*callReply, error) {
 	data, err := json.Marshal(q)
 	if err != nil {

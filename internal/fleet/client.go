@@ -24,16 +24,16 @@ import (
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
-// ClientOptions say what a client asks for.
+// ClientOptions are the options of a client.
 type ClientOptions struct {
-	Model    string             // name or key; "" is the only one that there is
-	Defaults json.RawMessage    // what a request that says nothing gets; nil: what its worker says
-	Info     func(*server.Info) // changes what the client says of the model; may be nil
+	Model    string             // name or key; "" if there is only one
+	Defaults json.RawMessage    // for fields that a request omits; nil: the worker's
+	Info     func(*server.Info) // changes the client's description of the model; may be nil
 
-	// ID names this client and the requests that [Named] names, so that a later process
-	// finds their results. "" is a new one.
+	// ID names this client and prefixes the requests that [Named] names, so that a later process
+	// finds their results. "" makes a new one.
 	ID string
-	// Queue is how many requests may wait in the fleet; 0 is any number.
+	// Queue is how many requests may wait in the fleet; 0 means any number.
 	Queue int
 	// Same refuses answers of workers with different fingerprints.
 	Same bool
@@ -41,7 +41,7 @@ type ClientOptions struct {
 	Waiting func(why string) // called while there is no worker; may be nil
 }
 
-// Client asks a fleet. It is a server.Backend.
+// Client sends requests to a fleet. It implements server.Backend.
 type Client struct {
 	*Conn
 	o       ClientOptions
@@ -54,14 +54,14 @@ type Client struct {
 
 	mu    sync.Mutex
 	jobs  map[string]*job
-	tail  map[string]*job   // have a result; pieces may still come
-	early map[string][]byte // results that came before they were asked for
+	tail  map[string]*job   // jobs with a result whose pieces may still arrive
+	early map[string][]byte // results that arrived before their request
 
 	state       atomic.Pointer[server.State]
-	fingerprint atomic.Pointer[string] // of the answers so far
+	fingerprint atomic.Pointer[string] // fingerprint of the answers so far
 }
 
-// Client returns a client, when there is a worker that has the model.
+// Client returns a client as soon as a worker has the model.
 func (c *Conn) Client(ctx context.Context, o ClientOptions) (_ *Client, err error) {
 	k := &Client{
 		Conn:  c,
@@ -176,7 +176,7 @@ func (c *Client) find(ctx context.Context) error {
 					),
 				)
 			default:
-				c.o.Waiting("no worker is there")
+				c.o.Waiting("there is no worker")
 			}
 		}
 		select {
@@ -196,7 +196,7 @@ func joined(m map[string]string) string {
 	return strings.Join(out, ", ")
 }
 
-// use takes a model as the one that is asked.
+// use selects the model to ask.
 func (c *Client) use(ctx context.Context, key string) error {
 	call, cancel := c.within(ctx, callTime)
 	defer cancel()
@@ -214,11 +214,10 @@ func (c *Client) use(ctx context.Context, key string) error {
 	return nil
 }
 
-// MixedError is returned where workers of one model would not give the same answers to
-// the last bit.
+// MixedError is returned when workers of one model may give answers that differ in the last bits.
 type MixedError struct{ Fingerprints []string }
 
-// Error lists them.
+// Error lists the fingerprints.
 func (e *MixedError) Error() string {
 	return "fleet: workers have different fingerprints, so answers may differ in the last " +
 		"bits: " + strings.Join(
@@ -245,16 +244,16 @@ func (c *Client) uniform() error {
 // Info implements server.Backend.
 func (c *Client) Info() *server.Info { return &c.model.Info }
 
-// Key is the hash of the model that is asked.
+// Key is the hash of the selected model.
 func (c *Client) Key() string { return c.model.Key }
 
-// Workers are those that live and hold the model.
+// Workers returns the live workers that hold the model.
 func (c *Client) Workers() []Member {
 	list, _ := c.members.of(c.model.Key)
 	return list
 }
 
-// nobody says that no worker is there.
+// nobody returns the error that no worker is live.
 func (c *Client) nobody() error {
 	e := wire.New(
 		http.StatusServiceUnavailable,
@@ -269,8 +268,8 @@ func (c *Client) nobody() error {
 
 type nameKey struct{}
 
-// Named names the request that will be asked under ctx among the requests of a client with
-// an ID. A name is asked once: a later process finds its result.
+// Named gives the request under ctx a name among the requests of a client with an ID. Each name is
+// asked once: a later process finds its result.
 func Named(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, nameKey{}, name)
 }
@@ -280,27 +279,27 @@ type job struct {
 	c      *Client
 	id     string
 	ctx    context.Context
-	named  bool // stays in the queue when nobody waits any more
+	named  bool // stays in the queue when nobody waits for it
 	stream bool
-	msg    *nats.Msg // until there is a result
-	seq    uint64    // in the stream
-	looked time.Time // when it was sent, or last looked for
+	msg    *nats.Msg // nil once there is a result
+	seq    uint64    // sequence number in the stream
+	looked time.Time // when it was sent or last checked
 	resent int
 
 	mu     sync.Mutex
 	change chan struct{} // closed at the next event
 	events []*ask.Event
-	try    uint64          // whose events these are
-	came   int             // events of this try
-	told   strings.Builder // text that was given out
-	begun  bool            // an event was given out
-	broken error           // the worker of those events is gone
+	try    uint64          // the delivery that the events belong to
+	came   int             // events of this delivery
+	told   strings.Builder // text returned so far
+	begun  bool            // an event was returned
+	broken error           // set when the worker of those events is gone
 	over   chan struct{}
 	result *result
 	err    error
 }
 
-// Submit implements server.Backend. What only a worker can refuse is refused by the job.
+// Submit implements server.Backend. If only a worker can detect an error, the job returns it.
 func (c *Client) Submit(ctx context.Context, r *ask.Request) (server.Job, error) {
 	name, named := ctx.Value(nameKey{}).(string)
 	if !named {
@@ -341,7 +340,7 @@ func (c *Client) Submit(ctx context.Context, r *ask.Request) (server.Job, error)
 	return j, nil
 }
 
-// begin notes a job, or returns the result that is there already.
+// begin registers a job, or returns its result if it is already there.
 func (c *Client) begin(j *job) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -359,7 +358,7 @@ func (c *Client) end(j *job) {
 	delete(c.jobs, j.id)
 }
 
-// pictureKey is what a request's partition is chosen by: its pictures, or chance.
+// pictureKey is the key for the partition of a request: its pictures, or a random one.
 func pictureKey(r *ask.Request) string {
 	h := fnv.New64a()
 	found := false
@@ -380,8 +379,8 @@ func pictureKey(r *ask.Request) string {
 	return strconv.FormatUint(mix(h.Sum64()), 36)
 }
 
-// publish puts a request into the queue. It tries until ctx ends: servers may be gone for
-// a while, and a request that arrives twice counts once.
+// publish puts a request into the queue. It retries until ctx ends, because servers may be down for
+// a while; a request that arrives twice counts once.
 func (c *Client) publish(ctx context.Context, j *job) error {
 	var wait backoff
 	name := j.id
@@ -448,7 +447,7 @@ func (c *Client) full() error {
 	return &server.FullError{Running: s.Running, Waiting: waiting, RetryAfter: int(wait)}
 }
 
-// abandon takes a request that nobody waits for out of the queue.
+// abandon removes a request from the queue when nobody waits for it.
 func (c *Client) abandon(j *job) {
 	c.mu.Lock()
 	_, open := c.jobs[j.id]
@@ -458,7 +457,7 @@ func (c *Client) abandon(j *job) {
 		return
 	}
 	c.resolve(j, nil, context.Cause(j.ctx))
-	_ = c.nc.Publish(cancelSubject+c.model.Key, []byte(j.id)) // else it is computed for nobody
+	_ = c.nc.Publish(cancelSubject+c.model.Key, []byte(j.id)) // if this fails, a worker computes it in vain
 	j.mu.Lock()
 	seq := j.seq
 	j.mu.Unlock()
@@ -470,8 +469,8 @@ func (c *Client) abandon(j *job) {
 	_ = c.work.DeleteMsg(call, seq) // likewise
 }
 
-// follow takes the results of this client's requests. It closes ready when those that were
-// there have come.
+// follow receives the results of this client's requests. It closes ready when all existing
+// results have arrived.
 func (c *Client) follow(ready chan struct{}) func(jetstream.KeyValueEntry) {
 	once := sync.OnceFunc(func() { close(ready) })
 	return func(e jetstream.KeyValueEntry) {
@@ -484,7 +483,7 @@ func (c *Client) follow(ready chan struct{}) func(jetstream.KeyValueEntry) {
 	}
 }
 
-// came takes a result.
+// came processes a result.
 func (c *Client) came(id string, data []byte) {
 	c.mu.Lock()
 	j := c.jobs[id]
@@ -515,7 +514,7 @@ func (c *Client) finish(j *job, data []byte) {
 		err = c.sameAsBefore(r.Fingerprint)
 	}
 	c.resolve(j, r, err)
-	if !j.named { // nobody will ask for it
+	if !j.named { // no later process will need it
 		_ = c.Forget(call, j.id)
 	}
 }
@@ -540,12 +539,12 @@ func (c *Client) resolve(j *job, r *result, err error) {
 	close(j.over)
 }
 
-// Forget removes a result that was taken, by its id.
+// Forget removes a result by its id, once it is no longer needed.
 func (c *Conn) Forget(ctx context.Context, id string) error {
 	return c.kept.Purge(ctx, jetstream.WithPurgeSubject("$KV."+resultsBucket+"."+id))
 }
 
-// replied takes a piece of an answer.
+// replied processes a piece of an answer.
 func (c *Client) replied(m *nats.Msg) {
 	var e event
 	if json.Unmarshal(m.Data, &e) != nil || e.Event == nil {
@@ -563,7 +562,7 @@ func (c *Client) replied(m *nats.Msg) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	switch {
-	case e.Try < j.try: // of a worker that was taken for dead
+	case e.Try < j.try: // from a worker that counted as dead
 		return
 	case e.Try > j.try:
 		if j.begun {
@@ -600,7 +599,7 @@ func (j *job) Next() (*ask.Event, bool) {
 		}
 		select {
 		case <-change:
-		case <-over: // pieces that were sent before the result may come after it
+		case <-over: // pieces may arrive after the result
 			over = nil
 			late = time.After(lateFor)
 		case <-late:
@@ -609,10 +608,10 @@ func (j *job) Next() (*ask.Event, bool) {
 	}
 }
 
-// lateFor is how long pieces are waited for when the result is there.
+// lateFor is how long a job waits for missing pieces after the result.
 const lateFor = time.Second
 
-// rest returns in one piece what was lost at the end of an answer.
+// rest returns the missing end of an answer as one piece.
 func (j *job) rest() (*ask.Event, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -644,16 +643,16 @@ func (j *job) Answer() (*ask.Answer, error) {
 	return j.result.Answer, nil
 }
 
-// How often a client makes sure that its requests are still there, and how old they are then.
-// For a while after a connection was made again, results may come that nobody tells of.
+// How often a client checks that its requests are still there, and their age at the first check.
+// For a while after a reconnection, results may arrive without a notification.
 const (
 	lookEvery   = 2 * time.Second
 	lookAfter   = 20 * time.Second
 	lookCloseBy = 30 * time.Second
 )
 
-// look finds requests that the queue lost, as a server without replicas may with its disk,
-// and puts them there again; and results that were missed.
+// look puts requests back that the queue lost, as a server without replicas may when it loses its
+// disk, and finds missed results.
 func (c *Client) look(ctx context.Context) {
 	age := lookAfter
 	if time.Since(time.Unix(0, c.again.Load())) < lookCloseBy {
@@ -738,7 +737,7 @@ func (c *Client) measure(ctx context.Context) {
 // State implements server.Backend.
 func (c *Client) State() server.State { return *c.state.Load() }
 
-// clientOf is the client of a request's id.
+// clientOf returns the client part of a request's id.
 func clientOf(id string) string {
 	client, _, _ := strings.Cut(id, ".")
 	return client

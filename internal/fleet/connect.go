@@ -17,17 +17,17 @@ import (
 
 // Options say how to reach a fleet.
 type Options struct {
-	URL         string // of servers, separated by commas; may hold user and password
-	Credentials string // file; "" is none
-	CA          string // file of certificates that servers are checked with; "" the system's
-	Name        string // of the connection, for the server's lists
+	URL         string // of servers, separated by commas; may contain user and password
+	Credentials string // file; "" for none
+	CA          string // file of CA certificates; "" for the system's
+	Name        string // of the connection, in the server's lists
 	Log         *slog.Logger
 	Dial        nats.InProcessConnProvider // a server in this process, instead of URL
 
-	Layout Layout // of streams that are not there yet
+	Layout Layout // of streams that do not exist yet
 }
 
-// Conn is a connection to a fleet. It stays while servers go and come.
+// Conn is a connection to a fleet. It survives restarts of servers.
 type Conn struct {
 	nc  *nats.Conn
 	js  jetstream.JetStream
@@ -45,22 +45,22 @@ type Conn struct {
 	pictures jetstream.ObjectStore
 	answers  jetstream.ObjectStore
 
-	again atomic.Int64 // when the connection was made again, in ns; 0: never
+	again atomic.Int64 // time of the last reconnection, in ns; 0: never
 
 	mu        sync.Mutex
-	forbidden error         // what this user may not do, as the server last said
-	refused   chan struct{} // closed when forbidden is set first
+	forbidden error         // the server's last permission error
+	refused   chan struct{} // closed when forbidden is set for the first time
 }
 
-// How long things may take that depend on the servers alone.
+// Time limits of operations that depend only on the servers.
 const (
 	connectTime = 5 * time.Second
 	callTime    = 10 * time.Second
-	writeTime   = 3 * time.Second // of what is tried again, and counts once
+	writeTime   = 3 * time.Second // of an idempotent write, which is retried
 	pingEvery   = 5 * time.Second
 )
 
-// Connect connects, and makes the streams and buckets that are not there.
+// Connect connects, and creates the streams and buckets that are missing.
 func Connect(ctx context.Context, o Options) (_ *Conn, err error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -108,16 +108,16 @@ func Connect(ctx context.Context, o Options) (_ *Conn, err error) {
 	return c, c.explain("streams", c.open(ctx))
 }
 
-// Close ends the connection after what was sent has left.
+// Close flushes and closes the connection.
 func (c *Conn) Close() {
-	_ = c.nc.FlushTimeout(time.Second) // what does not leave now is sent again by others
+	_ = c.nc.FlushTimeout(time.Second) // unsent messages are repeated by others
 	c.nc.Close()
 }
 
-// Log is where the connection's warnings go.
+// Log is the logger of the connection's warnings.
 func (c *Conn) Log() *slog.Logger { return c.log }
 
-// failed is told of errors that belong to no call.
+// failed receives errors that belong to no call.
 func (c *Conn) failed(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		c.log.Warn("nats", "error", err)
@@ -131,8 +131,8 @@ func (c *Conn) failed(_ *nats.Conn, _ *nats.Subscription, err error) {
 	c.forbidden = err
 }
 
-// within returns a context for calls of the server: it ends when the server forbids one,
-// which it answers by silence.
+// within returns a context for calls to the server. It ends when the server denies permission,
+// because the server does not answer a denied call.
 func (c *Conn) within(
 	ctx context.Context,
 	most time.Duration,
@@ -150,10 +150,10 @@ func (c *Conn) within(
 	return ctx, func() { close(stop); cancel() }
 }
 
-// PermissionError is returned when the server does not let this user do something.
+// PermissionError is returned when the server denies this user an operation.
 type PermissionError struct{ Err error }
 
-// Error says what is not allowed.
+// Error names the denied operation.
 func (e *PermissionError) Error() string {
 	text := strings.TrimPrefix(e.Err.Error(), "nats: ")
 	return fmt.Sprintf(
@@ -162,10 +162,10 @@ func (e *PermissionError) Error() string {
 	)
 }
 
-// Unwrap returns the server's words.
+// Unwrap returns the server's error.
 func (e *PermissionError) Unwrap() error { return e.Err }
 
-// explain says what an error of a call is about.
+// explain adds the subject and a hint to an error of a call.
 func (c *Conn) explain(what string, err error) error {
 	if err == nil {
 		return nil
@@ -188,7 +188,7 @@ func (c *Conn) explain(what string, err error) error {
 	return fmt.Errorf("fleet: %s: %w", what, err)
 }
 
-// connectError says why there is no connection.
+// connectError explains a failed connection.
 func connectError(url string, err error) error {
 	url = redacted(url)
 	switch {
@@ -219,10 +219,10 @@ func redacted(url string) string {
 // newID returns 26 random letters and digits.
 func newID() string { return strings.ToLower(rand.Text()) }
 
-// backoff waits longer and longer.
+// backoff increases its wait with every pause.
 type backoff struct{ wait time.Duration }
 
-// pause returns false when ctx ended first.
+// pause returns false if ctx ends first.
 func (b *backoff) pause(ctx context.Context) bool {
 	b.wait = min(max(50*time.Millisecond, 2*b.wait), 2*time.Second)
 	select {

@@ -11,8 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// write writes what became of a request, unless it was written before. It tries until
-// ctx ends.
+// write stores the result of a request, unless there is one already. It retries until ctx ends.
 func (c *Conn) write(ctx context.Context, id string, r *result) error {
 	var wait backoff
 	for {
@@ -32,14 +31,14 @@ func (c *Conn) write(ctx context.Context, id string, r *result) error {
 	}
 }
 
-// begunNote says how often a request was begun that came more than once.
+// begunNote counts the attempts at a request that was delivered more than once.
 type begunNote struct {
 	Times  int    `json:"times"`
 	Reason string `json:"reason"`
 }
 
-// begunBefore returns how often a request was begun; one that comes again without a note
-// was begun once.
+// begunBefore returns the number of earlier attempts at a request; a request that is delivered
+// again without a note had one.
 func (c *Conn) begunBefore(ctx context.Context, id string) (times int, reason string) {
 	e, err := c.begun.Get(ctx, id)
 	var n begunNote
@@ -59,10 +58,10 @@ func (c *Conn) noteBegun(ctx context.Context, id string, times int, reason strin
 	}
 }
 
-// reasonHeader says why a request is in the dead-letter stream.
+// reasonHeader holds the reason why a request is in the dead-letter stream.
 const reasonHeader = "Restore-Reason"
 
-// giveUp puts a request into the dead-letter stream, and writes that it has no answer.
+// giveUp moves a request to the dead-letter stream and stores a failure as its result.
 func (c *Conn) giveUp(
 	ctx context.Context,
 	model, id, reason string,
@@ -84,7 +83,7 @@ func (c *Conn) giveUp(
 		ctx,
 		id,
 		&result{Failure: &failure{Internal: "given up: " + reason}},
-	) // it tries until ctx ends
+	) // it retries until ctx ends
 }
 
 // printable keeps a header on one line.
@@ -95,8 +94,8 @@ func printable(r rune) rune {
 	return r
 }
 
-// bury ends requests that the queue has given out as often as it may: the server says so
-// by an advisory, which the dead-letter stream keeps until somebody has dealt with it.
+// bury ends requests whose deliveries are used up. The server reports them in advisories, which the
+// dead-letter stream keeps until a worker has processed them.
 func (c *Conn) bury(ctx context.Context, model string) {
 	var k jetstream.Consumer
 	var wait backoff
@@ -123,7 +122,7 @@ func (c *Conn) bury(ctx context.Context, model string) {
 		if err == nil {
 			for m := range batch.Messages() {
 				if c.buryOne(ctx, model, m.Data()) {
-					_ = m.Ack() // else it comes again
+					_ = m.Ack() // if this fails, it is delivered again
 				}
 			}
 			err = batch.Error()
@@ -138,7 +137,7 @@ func (c *Conn) bury(ctx context.Context, model string) {
 	}
 }
 
-// buryOne deals with one advisory.
+// buryOne processes one advisory.
 func (c *Conn) buryOne(ctx context.Context, model string, advisory []byte) bool {
 	var a struct {
 		Consumer   string `json:"consumer"`
@@ -150,7 +149,7 @@ func (c *Conn) buryOne(ctx context.Context, model string, advisory []byte) bool 
 	}
 	m, err := c.work.GetMsg(ctx, a.Seq)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return true // answered after all
+		return true // it has an answer
 	}
 	if err != nil {
 		return false

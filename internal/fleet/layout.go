@@ -11,16 +11,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Layout are the choices of streams and buckets. Who connects first makes them; from then
-// on they are as they were made.
+// Layout describes the streams and buckets. The first process to connect creates them; later ones
+// use them as they are.
 type Layout struct {
-	Partitions int           // of requests, by their pictures; 0: 64
+	Partitions int           // of the queue, by pictures; 0: 64
 	Replicas   int           // of everything, 1 to 5; 0: 1
-	AckWait    time.Duration // without a sign of its worker, a request goes to another; 0: 10 s
-	Deliver    int           // times a request is given to a worker at most; 0: 100
-	Begin      int           // times a request is begun at most; 0: 3
-	Keep       time.Duration // results and pictures; 0: a day
-	Bytes      int           // of requests that wait, so that there is room for results; 0: 1 GiB
+	AckWait    time.Duration // after this silence of its worker a request goes to another; 0: 10 s
+	Deliver    int           // most deliveries of a request; 0: 100
+	Begin      int           // most attempts at a request; 0: 3
+	Keep       time.Duration // how long results and pictures are kept; 0: a day
+	Bytes      int           // limit of waiting requests, to leave room for results; 0: 1 GiB
 }
 
 func (l Layout) withDefaults() Layout {
@@ -58,19 +58,19 @@ const (
 	advisories = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES." + workStream + ".>"
 )
 
-// The names of the buckets whose streams are asked, too.
+// The buckets whose streams are also used directly.
 const (
 	workersBucket = "restore_workers"
 	resultsBucket = "restore_results"
 )
 
-// How long the stream knows a request that it has taken.
+// duplicates is how long the stream detects a request that it has already received.
 const duplicates = 10 * time.Minute
 
-// layoutNote is where the stream says how it was made.
+// layoutNote is the stream's metadata key for its Layout.
 const layoutNote = "restore-layout"
 
-// open finds the streams and buckets, and makes those that are not there.
+// open finds the streams and buckets, and creates the missing ones.
 func (c *Conn) open(ctx context.Context) (err error) {
 	ctx, cancel := c.within(ctx, 3*callTime)
 	defer cancel()
@@ -170,13 +170,13 @@ func (c *Conn) stream(ctx context.Context, cfg jetstream.StreamConfig) (jetstrea
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		s, err = c.js.CreateStream(ctx, cfg)
 	}
-	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // by somebody who was faster
+	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another process was faster
 		s, err = c.js.Stream(ctx, cfg.Name)
 	}
 	return s, err
 }
 
-// read takes the choices of who made the stream.
+// read parses the Layout of the process that created the stream.
 func (l *Layout) read(note string) error {
 	fields := strings.Fields(note)
 	n := make([]int, len(fields))
@@ -198,7 +198,7 @@ func (l *Layout) read(note string) error {
 	return nil
 }
 
-// consumer returns the consumer of a partition, which it makes where there is none.
+// consumer returns the consumer of a partition, and creates it if it is missing.
 func (c *Conn) consumer(
 	ctx context.Context,
 	model string,

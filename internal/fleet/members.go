@@ -22,33 +22,33 @@ type Member struct {
 	Machine     string    `json:"machine"`
 	CPU         string    `json:"cpu"`
 	Cores       int       `json:"cores"`
-	Model       string    `json:"model"`       // its name
+	Model       string    `json:"model"`       // the model's name
 	Key         string    `json:"key"`         // MODEL of subjects
-	Fingerprint string    `json:"fingerprint"` // that its answers carry
+	Fingerprint string    `json:"fingerprint"` // in its answers
 	Version     string    `json:"version"`
 	Capacity    int       `json:"capacity"` // requests that it answers at once
-	Busy        int       `json:"busy"`     // that it answers now
-	Held        int       `json:"held"`     // that it has taken and not begun
-	Answers     int64     `json:"answers"`  // since it began
-	Rate        float64   `json:"rate"`     // answers a second, lately
+	Busy        int       `json:"busy"`     // requests that it is answering
+	Held        int       `json:"held"`     // requests that it has taken but not begun
+	Answers     int64     `json:"answers"`  // answers since it started
+	Rate        float64   `json:"rate"`     // recent answers per second
 	Started     time.Time `json:"started"`
 	Draining    bool      `json:"draining"`
 
-	Seen time.Time `json:"-"` // when this process heard of it
-	Said time.Time `json:"-"` // by the server's clock
+	Seen time.Time `json:"-"` // when this process received the heartbeat
+	Said time.Time `json:"-"` // when it was sent, by the server's clock
 }
 
-// A worker says every beat that it lives, and is taken for dead after deadAfter.
+// A worker sends a heartbeat every beat, and counts as dead after deadAfter without one.
 const (
 	beatEvery = time.Second
 	deadAfter = 5 * time.Second
 )
 
-// Members are the workers that live. It follows the heartbeats until its context ends.
+// Members is the list of live workers. It follows the heartbeats until its context ends.
 type Members struct {
 	mu      sync.Mutex
 	byID    map[string]Member
-	changed chan struct{} // closed at the next change of who lives
+	changed chan struct{} // closed when the list changes
 	known   bool          // the bucket was read once
 	ready   chan struct{} // closed then
 }
@@ -119,7 +119,7 @@ func (m *Members) signal() {
 	m.changed = make(chan struct{})
 }
 
-// List returns the workers that live, by machine and id.
+// List returns the live workers, by machine and id.
 func (m *Members) List() []Member {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -201,7 +201,7 @@ func mix(h uint64) uint64 {
 	return h ^ h>>33
 }
 
-// Model is what a fleet can answer with.
+// Model is a model that a fleet can answer with.
 type Model struct {
 	Key  string
 	Info server.Info

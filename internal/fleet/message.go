@@ -26,30 +26,29 @@ import (
 type request struct {
 	ID       string          `json:"id"` // CLIENT.NAME
 	Stream   bool            `json:"stream,omitempty"`
-	Defaults json.RawMessage `json:"defaults,omitempty"` // of whoever asks
+	Defaults json.RawMessage `json:"defaults,omitempty"` // of the client
 	Ask      *ask.Request    `json:"ask"`
-	Large    []string        `json:"large,omitempty"` // hashes of pictures in the object store, "" of those within
+	Large    []string        `json:"large,omitempty"` // hashes of pictures in the object store, "" for inline ones
 }
 
-// result is what became of a request.
+// result is the outcome of a request.
 type result struct {
 	Worker      string      `json:"worker"`
 	Fingerprint string      `json:"fingerprint"`
 	Answer      *ask.Answer `json:"answer,omitempty"`
-	Pieces      int         `json:"pieces,omitempty"` // that were streamed
+	Pieces      int         `json:"pieces,omitempty"` // number of streamed pieces
 	Failure     *failure    `json:"failure,omitempty"`
 }
 
-// failure is why there is no answer; one field is set.
+// failure says why there is no answer; one field is set.
 type failure struct {
 	Refused  *wire.Error        `json:"refused,omitempty"`
-	Context  *errs.ContextError `json:"context,omitempty"` // whoever asked knows the field's name
+	Context  *errs.ContextError `json:"context,omitempty"` // the client knows the field's name
 	Memory   *errs.MemoryError  `json:"memory,omitempty"`
 	Internal string             `json:"internal,omitempty"`
 }
 
-// failureOf is what to tell of an error; the second is false where another worker may do
-// better.
+// failureOf converts an error for the client; it returns false if another worker may succeed.
 func failureOf(err error, r *ask.Request) (*failure, bool) {
 	var f failure
 	switch {
@@ -78,31 +77,31 @@ func (f *failure) err(worker string) error {
 	return fmt.Errorf("fleet: worker %s: %s", worker, f.Internal)
 }
 
-// event is a sign of life of a request that is streamed.
+// event is a progress message of a streamed request.
 type event struct {
 	ID     string     `json:"id"`
 	Worker string     `json:"worker"`
-	Try    uint64     `json:"try"` // which delivery of the request this is
+	Try    uint64     `json:"try"` // number of the request's delivery
 	Event  *ask.Event `json:"event"`
 }
 
-// Bytes of pictures that go within a message: larger ones are stored once and named.
+// Limits of pictures within a message: larger ones are stored once and referenced.
 const (
 	inlinePicture  = 32 << 10
 	inlinePictures = 128 << 10
 )
 
-// Sizes of what is read from others.
+// Limits of data read from other processes.
 const (
 	maxObject = 256 << 20
-	// maxHeld bounds the pictures that a worker keeps at hand, in bytes.
+	// maxHeld limits the pictures that a worker caches, in bytes.
 	maxHeld = 256 << 20
 )
 
 // Headers of messages.
 const (
 	idHeader   = "Restore-Id"
-	bodyHeader = "Restore-Body" // the object that holds a message too large for the server
+	bodyHeader = "Restore-Body" // the object with a message that is too large for the server
 )
 
 func hashOf(data []byte) string {
@@ -110,8 +109,7 @@ func hashOf(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// pack makes the message of a request. Large pictures are in the object store before it
-// returns.
+// pack makes the message of a request. It stores large pictures in the object store first.
 func (c *Client) pack(ctx context.Context, q *request) (*nats.Msg, error) {
 	out := *q
 	a := *q.Ask
@@ -158,7 +156,7 @@ func (c *Client) pack(ctx context.Context, q *request) (*nats.Msg, error) {
 	return msg, nil
 }
 
-// store puts an object that its hash names, unless it is there for long enough.
+// store stores an object under its hash, unless it is there and will stay long enough.
 func (c *Client) store(
 	ctx context.Context,
 	in jetstream.ObjectStore,
@@ -174,14 +172,14 @@ func (c *Client) store(
 	})
 }
 
-// once does what has a name once while it is valid, however many ask for it.
+// once runs each named operation once while its result is valid, however many callers need it.
 type once struct {
 	group singleflight.Group
 	mu    sync.Mutex
 	done  map[string]time.Time
 }
 
-// maxNames bounds the names that a once remembers.
+// maxNames limits the names that a once remembers.
 const maxNames = 1 << 16
 
 func (o *once) do(
@@ -268,14 +266,14 @@ type badMessage struct{ err error }
 
 func (e *badMessage) Error() string { return "fleet: a message of the queue: " + e.err.Error() }
 
-// settle makes nil again what JSON has as null.
+// settle turns the JSON value null back into nil.
 func settle(raw *json.RawMessage) {
 	if string(*raw) == "null" {
 		*raw = nil
 	}
 }
 
-// isToken reports whether s may be one part of a subject.
+// isToken reports whether s may be one token of a subject.
 func isToken(s string) bool {
 	for _, r := range s {
 		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' &&
@@ -310,7 +308,7 @@ func (c *Conn) object(ctx context.Context, in jetstream.ObjectStore, name string
 	return data, nil
 }
 
-// pictureCache keeps pictures at hand that were fetched, the oldest out.
+// pictureCache caches fetched pictures and evicts the oldest.
 type pictureCache struct {
 	group singleflight.Group
 	mu    sync.Mutex
@@ -360,7 +358,7 @@ func (p *pictureCache) put(name string, data []byte) {
 	}
 }
 
-// encodeResult makes the value of a result; what is too large for a message is stored.
+// encodeResult encodes a result; if it is too large for a message, it is stored as an object.
 func (c *Conn) encodeResult(ctx context.Context, r *result) ([]byte, error) {
 	data, err := json.Marshal(r)
 	if err != nil {
@@ -376,7 +374,7 @@ func (c *Conn) encodeResult(ctx context.Context, r *result) ([]byte, error) {
 	return []byte("@" + name), nil
 }
 
-// decodeResult reads the value of a result.
+// decodeResult decodes a result.
 func (c *Conn) decodeResult(ctx context.Context, data []byte) (*result, error) {
 	if name, ok := bytes.CutPrefix(data, []byte("@")); ok {
 		var err error

@@ -20,13 +20,13 @@ import (
 	"github.com/restore-vlm/restore/internal/server"
 )
 
-// WorkerOptions say what a worker answers with.
+// WorkerOptions are the options of a worker.
 type WorkerOptions struct {
-	// Backend answers requests under the defaults of whoever asks; nil are its own.
+	// Backend answers requests with the client's defaults; nil means the worker's own.
 	Backend func(defaults json.RawMessage) (server.Backend, error)
 	Key     string        // hash of the model, its processor, and the program
-	Member  Member        // machine, CPU, cores and version; a capacity of 0 is the backend's
-	Drain   time.Duration // for requests to end when the worker does; 0: as long as they take
+	Member  Member        // machine, CPU, cores and version; capacity 0 means the backend's
+	Drain   time.Duration // time limit for running requests at the end; 0: none
 }
 
 // Worker takes requests of one model from the queue.
@@ -39,20 +39,20 @@ type Worker struct {
 	held   pictureCache
 	beatMu sync.Mutex // one heartbeat after the other
 
-	// One request that came again runs alone: should it end the process, it does so
-	// without taking others with it.
+	// A request that was delivered before runs alone: if it kills the process, no other request
+	// dies with it.
 	alone sync.RWMutex
 
 	mu      sync.Mutex
 	change  *sync.Cond
-	waiting []*delivery // taken and not begun
+	waiting []*delivery // taken but not begun
 	active  map[*delivery]bool
-	room    int  // requests that may be begun now
-	closing bool // nothing more is begun
+	room    int  // requests that may begin now
+	closing bool // no more requests begin
 	over    bool
-	unasked map[string]time.Time // that nobody waits for, by when that was said
+	unasked map[string]time.Time // cancelled requests, with the time of the message
 	answers int64
-	rate    float64 // answers a second, smoothed
+	rate    float64 // answers per second, smoothed
 	last    time.Time
 	ids     []string      // who takes requests of the model, as last heard
 	own     map[int]bool  // partitions that this worker prefers
@@ -67,10 +67,10 @@ type delivery struct {
 	id     string
 }
 
-// errCancelled is the end of a request that nobody waits for.
+// errCancelled is the cause when nobody waits for a request any longer.
 var errCancelled = errors.New("fleet: nobody waits for the answer")
 
-// NewWorker returns a worker that has told what its model is.
+// NewWorker returns a worker after publishing the description of its model.
 func (c *Conn) NewWorker(ctx context.Context, o WorkerOptions) (*Worker, error) {
 	b, err := o.Backend(nil)
 	if err != nil {
@@ -111,10 +111,10 @@ func (w *Worker) ID() string { return w.self.ID }
 // Key is the hash of the worker's model, as clients may name it.
 func (w *Worker) Key() string { return w.o.Key }
 
-// Run takes and answers requests until ctx ends; then it gives back what it has not begun,
-// and finishes the rest.
+// Run takes and answers requests until ctx ends. Then it gives back the requests that it has not
+// begun, and finishes the others.
 func (w *Worker) Run(ctx context.Context) (err error) {
-	work, stop := context.WithCancelCause(context.WithoutCancel(ctx)) // what is begun
+	work, stop := context.WithCancelCause(context.WithoutCancel(ctx)) // for begun requests
 	defer stop(nil)
 	if err := w.beat(ctx, callTime); err != nil {
 		return err
@@ -150,7 +150,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	w.stop()
 	house.Go(func() { w.leave(work) })
 	pulls.Wait()
-	_ = w.c.nc.FlushTimeout(time.Second) // no pull is left that could take back what is given
+	_ = w.c.nc.FlushTimeout(time.Second) // no open pull can take the returned requests again
 	w.drain()
 	if w.o.Drain > 0 {
 		t := time.AfterFunc(w.o.Drain, func() { stop(errors.New("fleet: the worker ends")) })
@@ -158,7 +158,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	}
 	runs.Wait()
 	for _, s := range subs {
-		_ = s.Unsubscribe() // the connection ends anyway
+		_ = s.Unsubscribe() // the connection closes anyway
 	}
 	stop(nil)
 	house.Wait()
@@ -174,7 +174,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	}
 }
 
-// every calls f again and again until ctx ends.
+// every calls f repeatedly until ctx ends.
 func (w *Worker) every(ctx context.Context, d time.Duration, f func()) {
 	t := time.NewTicker(d)
 	defer t.Stop()
@@ -295,11 +295,11 @@ func (w *Worker) hold() {
 	}
 	w.mu.Unlock()
 	for _, d := range all {
-		_ = d.msg.InProgress() // the next sign may come through
+		_ = d.msg.InProgress() // the next message may arrive
 	}
 }
 
-// listen answers what comes outside of the queue.
+// listen subscribes to messages outside of the queue.
 func (w *Worker) listen(ctx context.Context) ([]*nats.Subscription, error) {
 	cancelled, err := w.c.nc.Subscribe(
 		cancelSubject+w.o.Key,
@@ -316,7 +316,7 @@ func (w *Worker) listen(ctx context.Context) ([]*nats.Subscription, error) {
 	return []*nats.Subscription{cancelled, rpc}, w.c.explain("calls", err)
 }
 
-// unaskedFor is how long a request may take from the queue to a worker.
+// unaskedFor is the longest time from the queue to a worker.
 const unaskedFor = time.Minute
 
 func (w *Worker) cancelled(id string) {
@@ -336,13 +336,13 @@ func (w *Worker) cancelled(id string) {
 	for i, d := range w.waiting {
 		if d.id == id {
 			w.waiting = append(w.waiting[:i], w.waiting[i+1:]...)
-			_ = d.msg.Term() // it comes again, and is cancelled again
+			_ = d.msg.Term() // if this fails, it is delivered and cancelled again
 			return
 		}
 	}
 }
 
-// take pulls from the partitions that this worker prefers, as the workers come and go.
+// take pulls from the partitions that this worker prefers, and follows changes of the workers.
 func (w *Worker) take(ctx context.Context) error {
 	pullers := map[int]context.CancelFunc{}
 	var all sync.WaitGroup
@@ -441,7 +441,7 @@ func (w *Worker) pull(ctx context.Context, partition int) error {
 	return nil
 }
 
-// hasRoom waits until this worker holds less than twice what it can answer at once.
+// hasRoom waits until this worker holds less than twice its capacity.
 func (w *Worker) hasRoom(ctx context.Context) bool {
 	defer context.AfterFunc(ctx, w.wake)()
 	w.mu.Lock()
@@ -452,14 +452,14 @@ func (w *Worker) hasRoom(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// wake lets all who wait look again.
+// wake wakes all goroutines that wait for a change.
 func (w *Worker) wake() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.change.Broadcast()
 }
 
-// got keeps a message until its turn; what came before is first.
+// got queues a message; messages begin in order of arrival.
 func (w *Worker) got(m jetstream.Msg) {
 	d := &delivery{msg: m, tries: 1, id: m.Headers().Get(idHeader)}
 	if meta, err := m.Metadata(); err == nil {
@@ -468,7 +468,7 @@ func (w *Worker) got(m jetstream.Msg) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if _, gone := w.unasked[d.id]; gone {
-		_ = m.Term() // else it comes again, and goes the same way
+		_ = m.Term() // if this fails, it is delivered again and ends here again
 		return
 	}
 	if d.tries > 1 {
@@ -479,20 +479,20 @@ func (w *Worker) got(m jetstream.Msg) {
 	w.change.Broadcast()
 }
 
-// stop lets nothing more be begun.
+// stop lets no more requests begin.
 func (w *Worker) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closing = true
 }
 
-// drain gives back what is not begun.
+// drain gives back the requests that have not begun.
 func (w *Worker) drain() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.over = true
 	for _, d := range w.waiting {
-		_ = d.msg.Nak() // else it is given to another after a while
+		_ = d.msg.Nak() // if this fails, it is redelivered after AckWait
 	}
 	w.waiting = nil
 	w.change.Broadcast()
@@ -505,7 +505,7 @@ const idleFirst = 20 * time.Millisecond
 // stealFrom is how many partitions of others a worker tries at a time.
 const stealFrom = 4
 
-// steal takes requests from partitions of others while this worker has nothing to do.
+// steal takes requests from other workers' partitions while this worker is idle.
 func (w *Worker) steal(ctx context.Context) {
 	wait := idleFirst
 	consumers := map[int]jetstream.Consumer{}
@@ -528,7 +528,7 @@ func (w *Worker) steal(ctx context.Context) {
 	}
 }
 
-// free is how many requests more this worker could begin now.
+// free is how many more requests this worker could begin now.
 func (w *Worker) free() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -584,7 +584,7 @@ func (w *Worker) stealSome(
 	return taken
 }
 
-// work begins one request after the other until the worker ends.
+// work begins requests one after another until the worker ends.
 func (w *Worker) work(ctx context.Context) {
 	for {
 		w.mu.Lock()
@@ -629,13 +629,13 @@ func (w *Worker) answer(ctx context.Context, d *delivery) {
 	r, err := w.compute(ctx, d)
 	if ctx.Err() != nil {
 		if errors.Is(context.Cause(ctx), errCancelled) {
-			_ = d.msg.Term() // likewise
+			_ = d.msg.Term() // same as above
 		} else {
 			_ = d.msg.Nak()
 		}
 		return
 	}
-	if err != nil { // of this worker, perhaps
+	if err != nil { // perhaps a fault of this worker
 		w.c.log.Error("request failed", "id", d.id, "error", err)
 		if begun++; begun < w.c.lay.Begin {
 			w.c.noteBegun(ctx, d.id, begun, err.Error())
@@ -647,12 +647,12 @@ func (w *Worker) answer(ctx context.Context, d *delivery) {
 		return
 	}
 	if w.c.write(ctx, d.id, r) == nil {
-		_ = d.msg.Ack() // else it comes again, and has its result
+		_ = d.msg.Ack() // if this fails, it is delivered again and its result is found
 		w.count()
 	}
 }
 
-// again looks at a request that came before. done says that there is nothing left to do.
+// again checks a request that was delivered before. done reports that no work is left.
 func (w *Worker) again(ctx context.Context, d *delivery) (begun int, done bool) {
 	if _, err := w.c.results.Get(ctx, d.id); err == nil {
 		_ = d.msg.Ack()
@@ -674,7 +674,7 @@ func (w *Worker) again(ctx context.Context, d *delivery) (begun int, done bool) 
 	return begun, false
 }
 
-// compute answers a request. An error is none of the request's.
+// compute answers a request. An error is not the request's fault.
 func (w *Worker) compute(ctx context.Context, d *delivery) (*result, error) {
 	out := &result{Worker: w.self.ID, Fingerprint: w.info.Fingerprint}
 	q, err := w.c.unpack(ctx, d.msg.Headers(), d.msg.Data(), &w.held)
@@ -697,7 +697,7 @@ func (w *Worker) compute(ctx context.Context, d *delivery) (*result, error) {
 	return out, nil
 }
 
-// ask answers a request, and says in how many pieces it was streamed.
+// ask answers a request, and returns the number of streamed pieces.
 func (w *Worker) ask(
 	ctx context.Context,
 	b server.Backend,
@@ -719,7 +719,7 @@ func (w *Worker) ask(
 	return a, pieces, err
 }
 
-// stream sends a piece of an answer to whoever waits for it.
+// stream sends a piece of an answer to the client.
 func (w *Worker) stream(id string, try uint64, e *ask.Event) {
 	data, err := json.Marshal(&event{id, w.self.ID, try, e})
 	if err == nil {
@@ -730,7 +730,7 @@ func (w *Worker) stream(id string, try uint64, e *ask.Event) {
 	}
 }
 
-// count notes an answer.
+// count updates the rate with an answer.
 func (w *Worker) count() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -738,7 +738,7 @@ func (w *Worker) count() {
 	now := time.Now()
 	if !w.last.IsZero() {
 		gap := max(now.Sub(w.last).Seconds(), 1e-6)
-		share := min(1, gap/5) // over five seconds
+		share := min(1, gap/5) // average over five seconds
 		w.rate += share * (1/gap - w.rate)
 	}
 	w.last = now

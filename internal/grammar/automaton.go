@@ -2,15 +2,15 @@ package grammar
 
 import "math"
 
-// frame is one value that is being written: where it stands, and what it is part of.
-// A stack of frames is one way to read the text so far; there may be several, as with
-// anyOf. Frames are unique in their grammar, so that pointers compare stacks.
+// frame is one unfinished value: its place in the grammar and the value that contains it. A stack
+// of frames is one way to read the text so far; there may be several, as with anyOf. Frames are
+// unique in their grammar, so stacks are compared by pointer.
 type frame struct {
 	place
-	seen uint64 // the writer that met it last
+	seen uint64 // the last writer that added it
 }
 
-// place is what a frame is.
+// place is the content of a frame.
 type place struct {
 	up    *frame // nil: the whole text
 	node  *node  // nil: the text is complete
@@ -18,13 +18,13 @@ type place struct {
 	a, b  int32
 }
 
-// phase says how far a value is. Its meaning belongs to the kind of the node.
+// phase is the position within a value. Its meaning depends on the kind of the node.
 type phase uint8
 
-const begin phase = 0 // nothing is written; of kindLiteral b is the place in its trie
+const begin phase = 0 // before the first byte; for kindLiteral b is the node in its trie
 
-// Of kindString, and of names in kindObject from inName on: between two characters, or
-// within one. a counts the characters of a string.
+// Phases of kindString, and of names in kindObject from inName on: between two characters or within
+// one. a counts the characters of a string.
 const (
 	inString    phase = 1 + iota // between characters
 	needOne                      // one more byte of the character
@@ -35,10 +35,10 @@ const (
 	afterED                      // two, the first 0x9f or below: no surrogates
 	afterF0                      // three, the first 0x90 or above
 	afterF4                      // three, the first 0x8f or below
-	afterEscape                  // what follows a backslash
+	afterEscape                  // after a backslash
 )
 
-// Of kindNumber; a counts digits.
+// Phases of kindNumber; a counts digits.
 const (
 	afterMinus phase = 1 + iota
 	afterZero
@@ -48,18 +48,17 @@ const (
 	afterE
 	afterESign
 	inExponent1 // one digit of the exponent
-	inExponent2 // two, which is the most
+	inExponent2 // two, the maximum
 )
 
-// Of kindArray; a counts the items, the one that is being written included.
+// Phases of kindArray; a counts the items, including the unfinished one.
 const (
 	afterBracket phase = 1 + iota
 	afterItem
 )
 
-// Of kindObject; a is the number of properties that are done. In a name b is its place
-// in the trie of names, -1 once it can be none of them. At the colon b is the
-// property, -1 for one of extra.
+// Phases of kindObject; a is the number of finished properties. In a name b is its node in the trie
+// of names, -1 once it matches none of them. At the colon b is the property, -1 for one of extra.
 const (
 	afterBrace phase = 1 + iota
 	afterValue
@@ -68,16 +67,16 @@ const (
 	inName = beforeColon + 1 - inString // + a phase of kindString
 )
 
-// maxDigits bounds the digits of a number.
+// maxDigits limits the digits of a number.
 const maxDigits = 17
 
-// maxStacks bounds the ways to read a text. Where there are more, the first ones in
-// the schema's order are kept: what is then generated is still valid.
+// maxStacks limits the ways to read a text. Beyond it the first ones in the schema's order are
+// kept, so the generated text is still valid.
 const maxStacks = 1024
 
-// writer collects the frames that follow.
+// writer collects the frames after the next byte.
 type writer struct {
-	id     uint64 // of all writers of a grammar
+	id     uint64 // unique among the writers of a grammar
 	frames map[place]*frame
 	out    []*frame
 }
@@ -92,7 +91,7 @@ func (w *writer) intern(p place) *frame {
 	return f
 }
 
-// put adds p, and where the text may stand as well without another byte.
+// put adds p, and every place that is reached from it without another byte.
 func (w *writer) put(p place) {
 	f := w.intern(p)
 	if f.seen == w.id || len(w.out) >= maxStacks {
@@ -111,7 +110,7 @@ func (w *writer) put(p place) {
 	}
 }
 
-// end goes on after a value is complete.
+// end continues after a complete value.
 func (w *writer) end(up *frame) {
 	if up == nil {
 		w.put(place{})
@@ -120,7 +119,7 @@ func (w *writer) end(up *frame) {
 	w.put(up.place)
 }
 
-// ends reports whether a value may end where more of it may follow.
+// ends reports whether a value may end here although more of it may follow.
 func (p *place) ends() bool {
 	switch {
 	case p.node == nil:
@@ -135,7 +134,7 @@ func (p *place) ends() bool {
 	return false
 }
 
-// step adds what follows f when the next byte is c; nothing when it cannot be.
+// step adds the places after f when the next byte is c; none if c is not allowed.
 func (w *writer) step(f place, c byte) {
 	if f.node == nil {
 		return
@@ -179,13 +178,13 @@ func (w *writer) stepString(f place, c byte) {
 	g := f
 	g.phase = to
 	if to == inString && (n.max >= 0 || g.a < n.min) {
-		g.a++ // without a maximum counting ends at the minimum
+		g.a++ // without a maximum, counting stops at the minimum
 	}
 	w.put(g)
 }
 
-// character returns the phase of a string after one more byte that does not end it,
-// begin when it may not stand there.
+// character returns the phase of a string after one more byte that does not end it, or begin if the
+// byte is not allowed there.
 func character(p phase, c byte) phase {
 	within := func(lo, hi byte, to phase) phase {
 		if c < lo || c > hi {
@@ -311,7 +310,7 @@ func (w *writer) stepArray(f place, c byte) {
 	}
 }
 
-// item begins one more item of an array.
+// item begins another item of an array.
 func (w *writer) item(f place) {
 	f.phase = afterItem
 	if f.node.max >= 0 || f.a < f.node.min {
@@ -359,7 +358,7 @@ func (w *writer) stepObject(f place, c byte) {
 	}
 }
 
-// more reports whether a property may follow after the first i are done.
+// more reports whether a property may follow after the first i.
 func (n *node) more(i int32) bool { return int(i) < len(n.props) || n.extra != nil }
 
 // mayEnd reports whether no required property is left after the first i.
@@ -368,9 +367,9 @@ func (n *node) mayEnd(i int32) bool { return int(n.until[i]) == len(n.props) }
 // last returns the last property that may follow after the first i.
 func (n *node) last(i int32) int32 { return min(n.until[i], int32(len(n.props)-1)) }
 
-// stepName goes on in a property's name. Names of extra have no escapes, so that none
-// is a property's in another spelling: after a backslash, or a control character of a
-// property's name, the phase stays afterEscape.
+// stepName continues a property's name. Names of extra have no escapes, so that none spells a
+// property's name differently: after a backslash, or after a control character in a property's
+// name, the phase stays afterEscape.
 func (w *writer) stepName(f place, c byte) {
 	n := f.node
 	to := int32(-1)
@@ -408,8 +407,7 @@ func (n *node) freeName(f *place) bool {
 	return f.phase == inName+inString && n.extra != nil && n.mayEnd(f.a)
 }
 
-// room returns how many characters of any kind may follow in a string, 0 where f is
-// not in one.
+// room returns how many characters of any kind may follow in a string, 0 if f is not in a string.
 func (f *place) room() int {
 	switch {
 	case f.node == nil:

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// kind says what a node matches.
+// kind is the kind of value that a node matches.
 type kind uint8
 
 const (
@@ -19,25 +19,25 @@ const (
 	kindObject
 )
 
-// node is what a value may be.
+// node describes the values that are allowed at one place.
 type node struct {
 	kind kind
 
 	alts []*node // kindAlternatives
 
-	texts *trie // kindLiteral: the texts; kindObject: the names as they are written, without quotes
+	texts *trie // kindLiteral: the texts; kindObject: the names as written, without quotes
 
 	whole bool // kindNumber: no fraction and no exponent
 
-	min, max int32 // kindString: code points, kindArray: items; max -1 is none
+	min, max int32 // kindString: code points, kindArray: items; max -1 means no limit
 
 	items *node // kindArray
 
 	props []nodeProperty // kindObject, in order
-	// until holds for each number of properties that are done the first required one
-	// that is not, len(props) where there is none.
+	// until holds, for each number of finished properties, the first required property that is not
+	// finished, len(props) if there is none.
 	until []int32
-	extra *node // value of a property that is not in props; nil: there is none
+	extra *node // value of a property that is not in props; nil: none allowed
 
 	finite bool // some value of finite length matches
 }
@@ -48,8 +48,8 @@ type nodeProperty struct {
 	name     string
 }
 
-// compiler makes nodes of schemas. What several schemas demand of one value is one
-// node, found by the set of them.
+// compiler turns schemas into nodes. The demands of several schemas on one value make one node,
+// found by the set of schemas.
 type compiler struct {
 	done map[string]*node
 	alts int // alternatives so far
@@ -58,10 +58,10 @@ type compiler struct {
 	can  func(text []byte) bool // the vocabulary has tokens for a text
 }
 
-// maxNodes bounds what a schema may grow to, when alternatives are combined.
+// maxNodes limits the size of a schema when alternatives are combined.
 const maxNodes = 100_000
 
-// compile makes the node of a whole schema. can reports whether a text can be written.
+// compile returns the node of a whole schema. can reports whether the vocabulary can write a text.
 func (s *Schema) compile(can func(text []byte) bool) (*node, error) {
 	c := &compiler{done: map[string]*node{}, can: can}
 	root, err := c.node([]*schema{s.root})
@@ -86,8 +86,8 @@ func (c *compiler) node(conj []*schema) (*node, error) {
 	return c.combined(base, anyOf)
 }
 
-// flatten lists what conj demands, references followed: the schemas that say
-// something by themselves, and those with alternatives, both by id.
+// flatten follows references and lists the schemas of conj, sorted by id: those with their own
+// demands, and those with alternatives.
 func flatten(conj []*schema) (base, anyOf []*schema) {
 	seen := map[*schema]bool{}
 	var visit func(s *schema)
@@ -112,14 +112,13 @@ func flatten(conj []*schema) (base, anyOf []*schema) {
 	return byID(base), byID(anyOf)
 }
 
-// byID sorts s and removes what is twice in it.
+// byID sorts s and removes duplicates.
 func byID(s []*schema) []*schema {
 	slices.SortFunc(s, func(a, b *schema) int { return a.id - b.id })
 	return slices.Compact(s)
 }
 
-// demands reports whether the schema says anything but its reference and its
-// alternatives.
+// demands reports whether the schema has keywords other than its reference and its alternatives.
 func (s *schema) demands() bool {
 	return s.never || s.types != 0 || s.hasEnum || s.implied() != 0
 }
@@ -160,7 +159,7 @@ func (c *compiler) combined(base, anyOf []*schema) (*node, error) {
 	return n, nil
 }
 
-// alternatives fills n with what a value of conj may be, type by type.
+// alternatives adds to n the possible values of conj, type by type.
 func (c *compiler) alternatives(n *node, conj []*schema) error {
 	var enum []*value
 	hasEnum := false
@@ -194,8 +193,8 @@ func (c *compiler) alternatives(n *node, conj []*schema) error {
 	return c.byType(n, conj, allowed)
 }
 
-// contradiction is an error where one schema alone is to blame; a combination of
-// several has no value, which its alternatives may do without.
+// contradiction is an error if a single schema has no value. It is nil for a combination of several
+// schemas: other alternatives may still have values.
 func contradiction(conj []*schema, keyword, problem string) error {
 	if len(conj) > 1 {
 		return nil
@@ -203,7 +202,7 @@ func contradiction(conj []*schema, keyword, problem string) error {
 	return &Error{Pointer: conj[0].ptr + "/" + keyword, Keyword: keyword, Problem: problem}
 }
 
-// implied are the types that the keywords of a schema without type speak of.
+// implied returns the types that the keywords of a schema without type are about.
 func (s *schema) implied() (t types) {
 	if s.hasProps || s.hasRequired || s.extra != nil {
 		t |= typeObject
@@ -217,7 +216,7 @@ func (s *schema) implied() (t types) {
 	return t
 }
 
-// enum fills n with the values of a list that meet conj.
+// enum adds the values of a list that meet conj to n.
 func (c *compiler) enum(n *node, conj []*schema, enum []*value) error {
 	var texts [][]byte
 	for _, v := range enum {
@@ -244,13 +243,13 @@ func (c *compiler) enum(n *node, conj []*schema, enum []*value) error {
 	return nil
 }
 
-// literal returns the node of one of several texts, of those that can be written.
+// literal returns the node of those texts that the vocabulary can write.
 func (c *compiler) literal(texts ...[]byte) *node {
 	texts = slices.DeleteFunc(texts, func(t []byte) bool { return !c.can(t) })
 	return c.add(&node{kind: kindLiteral, texts: newTrie(texts)})
 }
 
-// byType fills n with a node for each type.
+// byType adds a node for each type to n.
 func (c *compiler) byType(n *node, conj []*schema, allowed types) error {
 	if allowed&(typeNull|typeBoolean) != 0 {
 		var texts [][]byte
@@ -285,7 +284,7 @@ func (c *compiler) byType(n *node, conj []*schema, allowed types) error {
 	return nil
 }
 
-// narrow takes further limits into account; -1 is none.
+// narrow applies further limits; -1 means no limit.
 func (n *node) narrow(least, most int) {
 	n.min = max(n.min, int32(least))
 	if most >= 0 && (n.max < 0 || int32(most) < n.max) {
@@ -313,7 +312,7 @@ func (c *compiler) array(n *node, conj []*schema) error {
 	return nil
 }
 
-// meet is the node of a value that meets every schema of conj, any value for none.
+// meet returns the node of a value that meets every schema of conj; with no schema any value.
 func (c *compiler) meet(conj []*schema) (*node, error) {
 	if len(conj) == 0 {
 		return c.anyValue(), nil
@@ -321,15 +320,15 @@ func (c *compiler) meet(conj []*schema) (*node, error) {
 	return c.node(conj)
 }
 
-// object adds the node of an object. Where several schemas speak of it, each name is
-// held to all that they say: its own schema, or additionalProperties where that is
-// given. Without additionalProperties another schema may add names.
+// object adds the node of an object. With several schemas, the value of each name must meet all of
+// them: the name's own schema in each, or that schema's additionalProperties if it has them. A
+// schema without additionalProperties lets the others add names.
 func (c *compiler) object(n *node, conj []*schema) error {
 	o := c.add(&node{kind: kindObject})
 	var names []string
 	known, required := map[string]bool{}, map[string]bool{}
 	var extra []*schema
-	open := true // for names of no schema
+	open := true // names that no schema lists are allowed
 	for _, s := range conj {
 		for _, p := range s.props {
 			if !known[p.name] {
@@ -383,7 +382,7 @@ func (c *compiler) object(n *node, conj []*schema) error {
 	return nil
 }
 
-// plan fills texts and until from props.
+// plan computes texts and until from props.
 func (n *node) plan() {
 	written := make([][]byte, len(n.props))
 	for i, p := range n.props {
@@ -401,7 +400,7 @@ func (n *node) plan() {
 	}
 }
 
-// anyValue is the node of any JSON value.
+// anyValue returns the node of any JSON value.
 func (c *compiler) anyValue() *node {
 	if c.any == nil {
 		c.any = c.add(&node{kind: kindAlternatives})
@@ -417,8 +416,8 @@ func (c *compiler) anyValue() *node {
 	return c.any
 }
 
-// prune marks what has a finite value, and removes the rest from alternatives,
-// optional properties and items.
+// prune marks the nodes with a finite value, and removes the others from alternatives, optional
+// properties and items.
 func (c *compiler) prune() {
 	for changed := true; changed; {
 		changed = false
@@ -450,7 +449,7 @@ func (c *compiler) prune() {
 	}
 }
 
-// canEnd reports whether a finite value matches, as far as is known.
+// canEnd reports whether a finite value matches, as far as known so far.
 func (c *compiler) canEnd(n *node) bool {
 	switch n.kind {
 	case kindAlternatives:
@@ -466,20 +465,20 @@ func (c *compiler) canEnd(n *node) bool {
 	return true
 }
 
-// possible reports whether a property can be written.
+// possible reports whether the vocabulary can write a property.
 func (c *compiler) possible(p *nodeProperty) bool {
 	return p.of.finite && c.can(appendString(nil, p.name))
 }
 
-// visit is a schema that is asked about a value.
+// visit is a pair of a schema and a value to check.
 type visit struct {
 	s *schema
 	v *value
 }
 
-// admits reports whether a value of enum or const meets the schema; an absent
-// additionalProperties allows all names there. known holds what was found; a schema
-// that refers to itself admits what its other alternatives admit.
+// admits reports whether a value of enum or const meets the schema; an absent additionalProperties
+// allows all names there. known caches results; a schema that refers to itself admits the values of
+// its other alternatives.
 func (s *schema) admits(v *value, known map[visit]bool) bool {
 	at := visit{s, v}
 	if ok, asked := known[at]; asked {
@@ -493,7 +492,7 @@ func (s *schema) admits(v *value, known map[visit]bool) bool {
 	return known[at]
 }
 
-// admitsItself is admits without reference and alternatives.
+// admitsItself is admits without the reference and the alternatives.
 func (s *schema) admitsItself(v *value, known map[visit]bool) bool {
 	if s.never || s.hasEnum && !slices.ContainsFunc(s.enum, v.equal) ||
 		s.types != 0 && s.types&v.kind == 0 &&

@@ -13,36 +13,35 @@ type Grammar struct {
 	v    *Vocabulary
 	root *node
 
-	class   [256]uint8 // bytes that nothing tells apart are one class
+	class   [256]uint8 // bytes that the grammar treats alike are one class
 	classes int
 
 	mu     sync.Mutex
 	frames map[place]*frame
 	states map[string]*state
-	masks  int // that states hold
+	masks  int // number of masks in states
 	start  *state
-	number map[*frame]uint32 // of frames, for keys of states
-	writer uint64            // the newest writer's id
+	number map[*frame]uint32 // numbers of frames, for keys of states
+	writer uint64            // id of the newest writer
 }
 
-// state is the set of stacks that read the text so far. next and mask are filled when
-// they are first needed.
+// state is the set of stacks that read the text so far. next and mask are computed on first use.
 type state struct {
 	stacks []*frame
-	next   []*state // by class; nil: not known, dead: none
+	next   []*state // by class; nil: not computed, dead: not allowed
 	mask   []uint64
 }
 
-// dead is the state of a text that is not valid.
+// dead is the state of an invalid text.
 var dead = new(state)
 
-// What a grammar remembers at most; beyond it, it forgets all and begins again.
+// Limits of a grammar's cache; when one is reached, the whole cache is emptied.
 const (
 	maxStates = 4096
 	maxMasks  = 256
 )
 
-// Compile prepares a schema for a vocabulary. What it refuses is an *[Error].
+// Compile prepares a schema for a vocabulary. If it refuses the schema, the error is an *[Error].
 func Compile(s *Schema, v *Vocabulary) (*Grammar, error) {
 	root, err := s.compile(v.can)
 	if err != nil {
@@ -54,7 +53,7 @@ func Compile(s *Schema, v *Vocabulary) (*Grammar, error) {
 	return g, nil
 }
 
-// forget empties what the grammar remembers.
+// forget empties the cache.
 func (g *Grammar) forget() {
 	g.frames, g.states, g.number, g.masks = map[place]*frame{}, map[string]*state{},
 		map[*frame]uint32{}, 0
@@ -68,7 +67,7 @@ func (g *Grammar) newWriter() *writer {
 	return &writer{id: g.writer, frames: g.frames}
 }
 
-// classify finds the bytes that the grammar tells apart.
+// classify groups the bytes that the grammar treats alike.
 func (g *Grammar) classify() {
 	var alone [256]bool
 	for _, c := range []byte("{}[],:\"\\-+.e0nt") {
@@ -121,7 +120,7 @@ func (g *Grammar) classify() {
 	g.classes = len(groups)
 }
 
-// state returns the state of stacks.
+// state returns the state with these stacks.
 func (g *Grammar) state(stacks []*frame) *state {
 	if len(stacks) == 0 {
 		return dead
@@ -218,7 +217,7 @@ func (g *Grammar) allowed(s *state) []uint64 {
 	return mask
 }
 
-// walk adds the tokens of a trie that s admits.
+// walk adds the tokens of a trie that s admits to mask.
 func (g *Grammar) walk(s *state, t *tokenTrie, mask []uint64) {
 	at := make([]*state, 1, 64)
 	at[0] = s
@@ -242,18 +241,18 @@ type Matcher struct {
 	g     *Grammar
 	s     *state
 	begun bool
-	first []uint64 // mask of the beginning
+	first []uint64 // mask at the beginning
 }
 
-// NewMatcher begins a text.
+// NewMatcher starts a text.
 func (g *Grammar) NewMatcher() *Matcher {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return &Matcher{g: g, s: g.start}
 }
 
-// Mask returns the tokens that may come next, a bit for each: token i is bit i%64 of
-// word i/64. It is read-only and valid until the grammar is.
+// Mask returns the tokens that may come next, one bit each: token i is bit i%64 of word i/64. It is
+// read-only and stays valid.
 func (m *Matcher) Mask() []uint64 {
 	g := m.g
 	g.mu.Lock()
@@ -278,7 +277,7 @@ func (m *Matcher) Mask() []uint64 {
 	return m.first
 }
 
-// Accept takes the next token, which Mask allowed. An end token changes nothing.
+// Accept appends the next token, which Mask must have allowed. An end token changes nothing.
 func (m *Matcher) Accept(id int32) error {
 	g := m.g
 	for _, end := range g.v.end {
@@ -307,11 +306,10 @@ func (m *Matcher) Accept(id int32) error {
 	return nil
 }
 
-// Complete reports whether the text is a whole value. More may follow where it is a
-// number.
+// Complete reports whether the text is a whole value. After a number, more digits may still follow.
 func (m *Matcher) Complete() bool { return m.s.complete() }
 
-// Done reports whether the text is a whole value to which nothing can be added.
+// Done reports whether the text is a whole value and nothing may follow.
 func (m *Matcher) Done() bool {
 	for _, f := range m.s.stacks {
 		if f.node != nil {

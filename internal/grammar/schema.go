@@ -21,8 +21,8 @@ const (
 
 // Error is returned when a schema is refused.
 type Error struct {
-	Pointer string // JSON pointer to the keyword or the schema, "" is the whole
-	Keyword string // the keyword that is to blame; may be empty
+	Pointer string // JSON pointer to the keyword or the schema, "" for the root
+	Keyword string // the keyword at fault; may be empty
 	Problem string
 }
 
@@ -56,7 +56,7 @@ const (
 var typeNames = map[string]types{"null": typeNull, "boolean": typeBoolean, "integer": typeInteger,
 	"number": typeNumber, "string": typeString, "array": typeArray, "object": typeObject}
 
-// intersect returns what both sets allow; an integer is a number.
+// intersect returns the types in both sets; every integer is a number.
 func (t types) intersect(u types) types {
 	both := t & u
 	if (t|u)&typeInteger != 0 && t&(typeInteger|typeNumber) != 0 &&
@@ -77,7 +77,7 @@ type schema struct {
 	enum   []*value
 	props  []property
 	byName map[string]*schema // of props
-	// hasProps and the like tell an empty list from an absent one.
+	// hasProps and its siblings tell an empty list from an absent one.
 	hasProps, hasRequired, hasEnum bool
 	required                       []string
 	extra                          *schema // additionalProperties; nil: absent
@@ -85,7 +85,7 @@ type schema struct {
 	minItems, maxItems             int     // -1: absent
 	minLength, maxLength           int     // -1: absent
 	anyOf                          []*schema
-	refName                        string // as written, "" is none
+	refName                        string // as written, "" if absent
 	ref                            *schema
 }
 
@@ -94,8 +94,8 @@ type property struct {
 	of   *schema
 }
 
-// property returns what the schema demands of a property: its own schema, or
-// additionalProperties; nil is nothing.
+// property returns the schema for a property: its own, or additionalProperties; nil if there is
+// neither.
 func (s *schema) property(name string) *schema {
 	if of := s.byName[name]; of != nil {
 		return of
@@ -107,10 +107,10 @@ func (s *schema) property(name string) *schema {
 type Schema struct {
 	root *schema
 	defs map[string]*schema // by reference
-	n    int                // schemas in all
+	n    int                // number of schemas
 }
 
-// AnyObject is the schema of one JSON object, whatever it holds.
+// AnyObject is the schema of one JSON object with any content.
 func AnyObject() *Schema {
 	extra := &schema{id: 1, minItems: -1, maxItems: -1, minLength: -1, maxLength: -1}
 	return &Schema{n: 2, root: &schema{types: typeObject, extra: extra,
@@ -123,7 +123,7 @@ type parser struct {
 	refs []*schema // those with a refName
 }
 
-// Parse reads a schema. What it refuses is an *[Error].
+// Parse reads a schema. If it refuses the schema, the error is an *[Error].
 func Parse(data []byte) (*Schema, error) {
 	if len(data) > MaxBytes {
 		return nil, &Error{
@@ -342,7 +342,7 @@ func (p *parser) keyword(s *schema, key string, v *value, depth int) (err error)
 	return err
 }
 
-// keywords are what an error lists.
+// keywords is the list of keywords for an error.
 const keywords = "type, enum, const, properties, required, additionalProperties, items, " +
 	"minItems, maxItems, " +
 	"minLength, maxLength, anyOf, $ref or annotations"
@@ -355,7 +355,7 @@ func tooManyAlternatives(ptr string) *Error {
 	}
 }
 
-// merge makes vals, of enum or const, what the value must be among.
+// merge intersects the allowed values with vals, the values of enum or const.
 func (s *schema) merge(vals []*value) {
 	if s.hasEnum {
 		vals = slices.DeleteFunc(slices.Clone(vals),
@@ -387,7 +387,7 @@ func (s *schema) check() error {
 	return nil
 }
 
-// value is a JSON value whose members keep their order.
+// value is a JSON value that keeps the order of its members.
 type value struct {
 	kind  types // one of the types but typeInteger
 	text  string
@@ -396,7 +396,7 @@ type value struct {
 	elems []*value // of an object or array
 }
 
-// member returns the member of an object, nil when there is none.
+// member returns the member of an object, nil if there is none.
 func (v *value) member(key string) *value {
 	if i := slices.Index(v.keys, key); i >= 0 {
 		return v.elems[i]
@@ -404,7 +404,7 @@ func (v *value) member(key string) *value {
 	return nil
 }
 
-// describe names the value in an error.
+// describe describes the value for an error.
 func (v *value) describe() string {
 	switch v.kind {
 	case typeArray:
@@ -421,7 +421,7 @@ func (v *value) describe() string {
 	return v.text
 }
 
-// equal compares as JSON schema does: numbers by value, objects whatever their order.
+// equal compares as JSON Schema does: numbers by value, objects in any order.
 func (v *value) equal(w *value) bool {
 	if v.kind != w.kind || len(v.elems) != len(w.elems) {
 		return false
@@ -454,13 +454,13 @@ func sameNumber(a, b string) bool {
 	return errX == nil && errY == nil && x == y && math.Abs(x) < 1<<53
 }
 
-// whole reports whether a number is an integer, as JSON schema means it.
+// whole reports whether a number is an integer as JSON Schema defines it.
 func (v *value) whole() bool {
 	f, err := strconv.ParseFloat(v.text, 64)
 	return err == nil && f == math.Trunc(f)
 }
 
-// append writes the value as generated text has it.
+// append appends the value as generated text writes it.
 func (v *value) append(b []byte) []byte {
 	switch v.kind {
 	case typeString:
@@ -516,7 +516,7 @@ func appendString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// valueDepth bounds the nesting of JSON in a schema: each schema takes at most two levels.
+// valueDepth limits the nesting of JSON in a schema: each schema takes at most two levels.
 const valueDepth = 4 * MaxDepth
 
 // parseValue reads one JSON value.

@@ -12,8 +12,8 @@ type trie struct {
 
 type trieNode struct {
 	next []trieEdge
-	text int32 // the text that ends here, -1 is none
-	// below are the texts that end here or further down, ascending.
+	text int32 // the text that ends here, -1 if none
+	// below are the texts that end here or below, ascending.
 	below []int32
 }
 
@@ -22,7 +22,7 @@ type trieEdge struct {
 	to int32
 }
 
-// newTrie makes the trie of texts, whose numbers are their places in the list.
+// newTrie makes the trie of texts; a text's number is its index in the list.
 func newTrie(texts [][]byte) *trie {
 	t := &trie{nodes: []trieNode{{text: -1}}}
 	for i, text := range texts {
@@ -45,7 +45,7 @@ func newTrie(texts [][]byte) *trie {
 	return t
 }
 
-// step returns the node after b, -1 when there is none.
+// step returns the node after b, -1 if there is none.
 func (t *trie) step(at int32, b byte) int32 {
 	next := t.nodes[at].next
 	i, ok := slices.BinarySearchFunc(next, b,
@@ -56,8 +56,8 @@ func (t *trie) step(at int32, b byte) int32 {
 	return next[i].to
 }
 
-// between reports whether a text from lo to hi, both included, ends at the node or
-// below it.
+// between reports whether a text with a number from lo to hi, inclusive, ends at the node or below
+// it.
 func (t *trie) between(at, lo, hi int32) bool {
 	below := t.nodes[at].below
 	i, _ := slices.BinarySearch(below, lo)

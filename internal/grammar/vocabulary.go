@@ -8,23 +8,23 @@ import (
 	"unicode/utf8"
 )
 
-// Vocabulary is a tokenizer's tokens, ready for matching. It is immutable.
+// Vocabulary is a tokenizer's tokens, prepared for matching. It is immutable.
 type Vocabulary struct {
-	tokens [][]byte // by id; nil for those that are no text
-	words  int      // of a mask
+	tokens [][]byte // by id; nil for control tokens
+	words  int      // words in a mask
 	end    []int32
-	single [256]bool // bytes that are a token
+	single [256]bool // bytes that are tokens
 	all    tokenTrie
-	odd    tokenTrie // of tokens that are not plain
+	odd    tokenTrie // the tokens that are not plain
 	plain  []plainToken
-	// upTo holds the plain tokens of at most so many characters, as masks; the last
-	// one is all of them.
+	// upTo holds, as masks, the plain tokens of at most i characters; the last mask has all of
+	// them.
 	upTo [][]uint64
-	// first are the tokens that stand for other bytes at the beginning of a text.
+	// first are the tokens whose bytes differ at the beginning of a text.
 	first []firstToken
 }
 
-// plainToken is a token of whole characters that may stand in any string.
+// plainToken is a token of whole characters that any string may contain.
 type plainToken struct {
 	id    int32
 	runes int
@@ -38,11 +38,11 @@ type firstToken struct {
 // tokenTrie is a trie of tokens in preorder.
 type tokenTrie struct {
 	steps []trieStep
-	list  []int32 // ids of tokens, in the order of steps
+	list  []int32 // token ids in the order of steps
 }
 
-// trieStep is a node: the byte that leads there, how deep it lies, where its subtree
-// ends, and where in the list its tokens begin.
+// trieStep is a node: the byte that leads to it, its depth, the end of its subtree, and the index
+// of its first token in the list.
 type trieStep struct {
 	skip  int32
 	list  int32
@@ -59,13 +59,13 @@ func (t *tokenTrie) ids(i int) []int32 {
 	return t.list[t.steps[i].list:end]
 }
 
-// maxToken bounds the bytes of a token.
+// maxToken limits the bytes of a token.
 const maxToken = 1 << 12
 
-// NewVocabulary prepares n tokens. piece returns the bytes that a token adds to a text,
-// at its beginning or later; none for tokens that are no text. end are the tokens that
-// end a text. Without the bytes of every value, braces, quotes and digits, as tokens of
-// their own it is an error; what else lacks a token is never written.
+// NewVocabulary prepares n tokens. piece returns the bytes that a token adds to a text, at its
+// beginning or later; none for control tokens. end are the tokens that end a text. It is an error
+// if a byte that every value needs (braces, quotes, digits) is not a token of its own. Text that
+// the tokens cannot write is never generated.
 func NewVocabulary(
 	n int,
 	piece func(id int32, first bool) []byte,
@@ -88,7 +88,7 @@ func NewVocabulary(
 	if always := []byte("{}[]:,\"0123456789"); !v.can(always) {
 		return nil, fmt.Errorf("grammar: vocabulary: want a token for each of %s alone", always)
 	}
-	characters := true // of more than one byte can be written byte by byte
+	characters := true // characters of more than one byte can be written byte by byte
 	for b := 0x80; b < 0xc0; b++ {
 		characters = characters && v.single[b]
 	}
@@ -125,8 +125,7 @@ func (v *Vocabulary) can(text []byte) bool {
 	return !slices.ContainsFunc(text, func(b byte) bool { return !v.single[b] })
 }
 
-// plainRunes counts the characters of a token that may stand in any string, 0 for
-// other tokens.
+// plainRunes counts the characters of a token that any string may contain, 0 for other tokens.
 func plainRunes(text []byte) int {
 	p := inString
 	for _, c := range text {
@@ -145,7 +144,7 @@ func (v *Vocabulary) newTokenTrie(ids []int32) tokenTrie {
 	slices.SortStableFunc(ids,
 		func(a, b int32) int { return bytes.Compare(v.tokens[a], v.tokens[b]) })
 	t := tokenTrie{list: ids}
-	var open []int32 // nodes of the newest token's bytes
+	var open []int32 // nodes along the last token's bytes
 	var last []byte
 	for i, id := range ids {
 		text := v.tokens[id]

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// accessTime is when a file was read last, or written where that is later.
+// accessTime is when a file was last read, or written if that is later.
 func accessTime(st fs.FileInfo) time.Time {
 	if s, ok := st.Sys().(*syscall.Stat_t); ok {
 		if t := time.Unix(s.Atim.Unix()); t.After(st.ModTime()) {

@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// accessTime is when a file was written: when it was read is not known here.
+// accessTime is when a file was written; this system does not tell when it was read.
 func accessTime(st fs.FileInfo) time.Time { return st.ModTime() }

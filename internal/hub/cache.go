@@ -15,20 +15,19 @@ import (
 	"github.com/restore-vlm/restore/errs"
 )
 
-// Snapshot is one commit of a repository, as far as it is in the cache.
+// Snapshot is the cached part of one commit of a repository.
 type Snapshot struct {
 	Name   Name
 	Commit string
 	Dir    string // absolute path of the snapshot
-	// Model is what a model is opened by: Dir, or the first part of a GGUF file.
+	// Model is the path to open the model: Dir, or the first part of a GGUF file.
 	Model string
-	// Projector is the mmproj next to a GGUF file; empty where there is none.
+	// Projector is the mmproj next to a GGUF file; empty if there is none.
 	Projector string
 }
 
-// Find returns what the cache has of a name, without a request. The error is an
-// errs.ErrNotFound where the repository or the revision is not in the cache, and
-// where a file of it is missing.
+// Find returns the snapshot of a name from the cache, without a request. The error is an
+// errs.ErrNotFound if the repository, the revision or one of its files is not in the cache.
 func (c *Client) Find(n Name) (*Snapshot, error) {
 	s, err := c.find(n)
 	if err != nil {
@@ -71,7 +70,7 @@ func (c *Client) find(n Name) (*Snapshot, error) {
 	return s, nil
 }
 
-// point sets what the model is opened by.
+// point sets the model's path.
 func (s *Snapshot) point(ch choice) {
 	s.Model = s.Dir
 	if ch.model != "" {
@@ -82,15 +81,15 @@ func (s *Snapshot) point(ch choice) {
 	}
 }
 
-// MarkUsed makes now the time of the snapshot's last use, which List and Python's
-// tools report; a cache that cannot be written to stays as it is.
+// MarkUsed sets the snapshot's time of last use to now; List and Python's tools report it. A
+// read-only cache stays unchanged.
 func (s *Snapshot) MarkUsed() {
 	file := s.Model
 	if file == s.Dir {
 		file = filepath.Join(s.Dir, "config.json")
 	}
 	if st, err := os.Stat(file); err == nil {
-		_ = os.Chtimes(file, time.Now(), st.ModTime()) // only a date that nobody may set
+		_ = os.Chtimes(file, time.Now(), st.ModTime()) // failing to set a date is harmless
 	}
 }
 
@@ -100,8 +99,8 @@ type errNotCached struct{ cache string }
 func (e *errNotCached) Error() string        { return "not in the cache " + e.cache }
 func (e *errNotCached) Is(target error) bool { return target == errs.ErrNotFound }
 
-// commit returns the commit of a name's revision. Without a revision and without
-// refs/main it is the only snapshot.
+// commit returns the commit of a name's revision. Without a revision and without refs/main it is
+// the only snapshot.
 func (c *Client) commit(n Name) (string, error) {
 	missing := &errNotCached{c.cache}
 	snapshots, err := os.ReadDir(filepath.Join(c.cache, n.folder(), "snapshots"))
@@ -154,8 +153,7 @@ func (c *Client) blob(n Name, etag string) string {
 	return filepath.Join(c.repo(n), "blobs", etag)
 }
 
-// localFiles lists a snapshot's files with slashes, sorted. A link that leads
-// nowhere is an error that names it.
+// localFiles lists a snapshot's files with slashes, sorted. The error names a broken link.
 func localFiles(dir string) ([]string, error) {
 	var files []string
 	err := filepath.WalkDir(dir, func(file string, e fs.DirEntry, err error) error {
@@ -179,7 +177,7 @@ func localFiles(dir string) ([]string, error) {
 	return files, err
 }
 
-// cacheTag marks a folder that backups may leave out (bford.info/cachedir).
+// cacheTag marks a folder that backups may skip (bford.info/cachedir).
 const cacheTag = "Signature: 8a477f597d28d172789f06886806bc55\n" +
 	"# This file is a cache directory tag created by restore.\n"
 
@@ -200,7 +198,7 @@ func (c *Client) prepare(n Name, commit string) error {
 	return nil
 }
 
-// writeRef notes the commit of a branch or tag.
+// writeRef stores the commit of a branch or tag.
 func (c *Client) writeRef(n Name, commit string) error {
 	if n.revision() == commit {
 		return nil
@@ -226,9 +224,9 @@ func (c *Client) writeRef(n Name, commit string) error {
 	return nil
 }
 
-// link makes the snapshot's file a relative link to the blob, or, where the file
-// system has no links, the blob itself or a copy of it. fresh says that the blob
-// was written just now, so that nothing else refers to it.
+// link makes the snapshot's file a relative link to the blob. If the file system has no links, it
+// moves or copies the blob. fresh says that the blob was just written, so nothing else refers to
+// it.
 func (c *Client) link(n Name, commit, file, etag string, fresh bool) error {
 	pointer := filepath.Join(c.snapshot(n, commit), filepath.FromSlash(file))
 	if _, err := os.Stat(pointer); err == nil {
@@ -252,7 +250,7 @@ func (c *Client) link(n Name, commit, file, etag string, fresh bool) error {
 	return copyFile(blob, pointer)
 }
 
-// copyFile copies a file under a temporary name first.
+// copyFile copies a file, first under a temporary name.
 func copyFile(from, to string) (err error) {
 	src, err := os.Open(from)
 	if err != nil {

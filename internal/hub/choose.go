@@ -13,16 +13,16 @@ import (
 	"github.com/restore-vlm/restore/errs"
 )
 
-// choice is what of a repository's files a model needs.
+// choice is the set of a repository's files that a model needs.
 type choice struct {
 	files []string // in the list's order, without shards that an index names
-	index string   // the index of the weights' shards, empty where there is none
+	index string   // the index of the weights' shards, empty if there is none
 	// model and projector are GGUF files: the model's first part, and its mmproj.
 	model, projector string
 }
 
-// settings are the files next to the weights that a model is made of. Those of
-// withoutTokenizer matter where there is no tokenizer.json.
+// settings are the model files other than weights. Those of withoutTokenizer are needed only
+// without a tokenizer.json.
 var (
 	settings = []string{
 		"config.json", "generation_config.json",
@@ -34,15 +34,15 @@ var (
 	withoutTokenizer = []string{"tokenizer.model", "vocab.json", "merges.txt"}
 )
 
-// weightFiles are the forms of weights in a Hugging Face folder, the preferred one
-// first: one file, or an index of shards.
+// weightFiles are the forms of weights in a Hugging Face folder, in order of preference: one file,
+// or an index of shards.
 var weightFiles = []struct{ single, index string }{
 	{"model.safetensors", "model.safetensors.index.json"},
 	{"pytorch_model.bin", "pytorch_model.bin.index.json"},
 }
 
-// choose picks what is needed of list: a Hugging Face folder, unless a quantisation
-// is asked for or there are GGUF files only.
+// choose picks the needed files from list: a Hugging Face folder, unless a quantisation is
+// requested or there are only GGUF files.
 func choose(list []string, quant string) (choice, error) {
 	if quant == "" {
 		for _, w := range weightFiles {
@@ -77,8 +77,7 @@ func keepKnown(list []string) []string {
 	return files
 }
 
-// defaultQuant is what a name without a quantisation means where a repository has
-// it, as for llama.cpp's -hf.
+// defaultQuant is the default quantisation if the repository has it, as with llama.cpp's -hf.
 const defaultQuant = "Q4_K_M"
 
 // chooseGGUF picks one quantisation, all its parts, and a projector.
@@ -126,7 +125,7 @@ func chooseGGUF(list []string, quant string) (choice, error) {
 	return c, nil
 }
 
-// kindError says that a repository holds no weights of a kind that is read.
+// kindError says that a repository has no weights of a supported kind.
 type kindError struct {
 	quant string
 	files []string
@@ -140,7 +139,7 @@ func (e *kindError) Error() string {
 		"pytorch_model.bin or .gguf files", some(e.files))
 }
 
-// Is makes it an errs.ErrNotFound.
+// Is makes kindError match errs.ErrNotFound.
 func (e *kindError) Is(target error) bool { return target == errs.ErrNotFound }
 
 // some lists the first names and counts the rest.
@@ -156,8 +155,8 @@ func some(names []string) string {
 	return strings.Join(names, ", ") + rest
 }
 
-// hasQuant says whether a file's path names the quantisation: the word stands
-// between separators, whatever the letters' case. Q4_K is not in NAME-Q4_K_M.gguf.
+// hasQuant says whether a file's path names the quantisation, as a word between separators in any
+// case. Q4_K is not in NAME-Q4_K_M.gguf.
 func hasQuant(name, quant string) bool {
 	name, quant = strings.ToLower(name), strings.ToLower(quant)
 	for from := 0; ; {
@@ -175,10 +174,10 @@ func hasQuant(name, quant string) bool {
 	}
 }
 
-// splitPattern is the end of a split file's name.
+// splitPattern matches the end of a split file's name.
 var splitPattern = regexp.MustCompile(`-(\d{5})-of-(\d{5})\.gguf$`)
 
-// splitPart reads -00001-of-00003.gguf; of is 0 where a file is whole.
+// splitPart reads -00001-of-00003.gguf; of is 0 if the file is not split.
 func splitPart(name string) (part, of int) {
 	m := splitPattern.FindStringSubmatch(name)
 	if m == nil {
@@ -189,7 +188,7 @@ func splitPart(name string) (part, of int) {
 	return part, of
 }
 
-// allParts lists a GGUF file and the other parts of it.
+// allParts lists a GGUF file and its other parts.
 func allParts(list []string, first string) ([]string, error) {
 	_, of := splitPart(first)
 	if of == 0 {
@@ -207,12 +206,11 @@ func allParts(list []string, first string) ([]string, error) {
 	return parts, nil
 }
 
-// projectorTypes are types of weights in the order in which a projector is chosen:
-// f16 is what nearly all are published in, and no smaller one is as exact.
+// projectorTypes are weight types in the order in which a projector is chosen: f16 is what nearly
+// all are published in, and no smaller type is as exact.
 var projectorTypes = []string{"f16", "bf16", "f32", "q8_0"}
 
-// bestProjector picks one of the projector files of a repository: one in the
-// model's folder where there are any.
+// bestProjector picks one of a repository's projector files, preferably one in the model's folder.
 func bestProjector(names []string, folder string) string {
 	if slices.ContainsFunc(names, func(name string) bool { return path.Dir(name) == folder }) {
 		names = slices.DeleteFunc(names, func(name string) bool { return path.Dir(name) != folder })
@@ -251,8 +249,8 @@ func shards(index string, raw []byte) ([]string, error) {
 	return slices.Compact(files), nil
 }
 
-// glob says whether name matches pattern as Python's fnmatch has it: * and ? match
-// slashes too, [abc] and [!abc] one character.
+// glob says whether name matches pattern by the rules of Python's fnmatch: * and ? also match
+// slashes, [abc] and [!abc] match one character.
 func glob(pattern, name string) (bool, error) {
 	var b strings.Builder
 	b.WriteString(`(?s)\A`)
@@ -283,11 +281,11 @@ func glob(pattern, name string) (bool, error) {
 	return re.MatchString(name), nil
 }
 
-// quantPattern is a type of GGUF weights as file names have it.
+// quantPattern matches a GGUF weight type in file names.
 var quantPattern = regexp.MustCompile(`(?i)^(I?Q\d\w*|TQ\d\w*|B?F16|F32|FP16|FP32|MXFP4\w*)$`)
 
-// quantOf returns the quantisation of a GGUF file as its name has it, empty where
-// it has none, and of projectors and later parts.
+// quantOf returns the quantisation in a GGUF file's name; empty if there is none, and for
+// projectors and later parts.
 func quantOf(name string) string {
 	base := path.Base(name)
 	if !strings.EqualFold(path.Ext(base), ".gguf") ||

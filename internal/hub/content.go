@@ -17,30 +17,30 @@ import (
 	"github.com/restore-vlm/restore/errs"
 )
 
-// maxUnsaid bounds a file whose size the hub does not say, in bytes: texts, which
-// come without a length where they are compressed on the way.
+// maxUnsaid is the size limit in bytes of a file whose size the hub does not report: text files
+// have no length when the server compresses them.
 const maxUnsaid = 1 << 30
 
-// incomplete is the end of the name of a blob that is not whole yet.
+// incomplete is the suffix of an incomplete blob.
 const incomplete = ".incomplete"
 
-// contentError says that what came is not what the hub has announced.
+// contentError says that the received content differs from the announced one.
 type contentError struct{ text string }
 
 func (e *contentError) Error() string        { return e.text }
 func (e *contentError) Is(target error) bool { return target == errs.ErrDamaged }
 
-// partial is a blob that is being written.
+// partial is an incomplete blob.
 type partial struct {
 	file  *os.File
 	have  int64     // bytes
-	kept  int64     // of them, what an earlier call has left
-	sum   hash.Hash // of them
+	kept  int64     // of these, bytes from an earlier call
+	sum   hash.Hash // hash of the bytes
 	meta  metadata
-	count func(done, total int64) // is told what of this call's work is done, and changes of it
+	count func(done, total int64) // receives the progress of this call, and changes of its total
 }
 
-// openPartial continues what lies at path.
+// openPartial opens the partial blob at path.
 func openPartial(path string, meta metadata, count func(done, total int64)) (*partial, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
@@ -77,7 +77,7 @@ func (p *partial) reset() error {
 	return nil
 }
 
-// forget counts all bytes as those that are to come.
+// forget counts all bytes as not yet downloaded.
 func (p *partial) forget() {
 	if came := p.have - p.kept; p.meta.size >= 0 {
 		p.count(-came, p.kept)
@@ -87,7 +87,7 @@ func (p *partial) forget() {
 	p.have, p.kept = 0, 0
 }
 
-// Write appends to the file. More bytes than announced are a contentError.
+// Write appends to the file. More bytes than announced cause a contentError.
 func (p *partial) Write(b []byte) (int, error) {
 	after := p.have + int64(len(b))
 	switch {
@@ -135,8 +135,8 @@ func (p *partial) check() error {
 	return nil
 }
 
-// content downloads w to path, from where an earlier call has stopped, and checks
-// it. What does not pass the check is removed; what was cut stays.
+// content downloads w to path, starting where an earlier call stopped, and checks it. A file that
+// fails the check is removed; an incomplete one stays.
 func (p *puller) content(ctx context.Context, w *wantedFile, path string) (err error) {
 	f, err := openPartial(path, w.meta, p.count)
 	if err != nil {
@@ -169,8 +169,8 @@ func (p *puller) content(ctx context.Context, w *wantedFile, path string) (err e
 	return f.file.Sync()
 }
 
-// retry waits for the next try after err, with a new address where the old one
-// may have expired.
+// retry waits for the next attempt after err, and gets a new address if the old one may have
+// expired.
 func (p *puller) retry(ctx context.Context, w *wantedFile, f *partial, t *tries,
 	err error) error {
 	var wrong *contentError
@@ -199,8 +199,8 @@ func (p *puller) retry(ctx context.Context, w *wantedFile, f *partial, t *tries,
 	return nil
 }
 
-// part asks for what is missing of f and appends what comes. whole says that the
-// file has all of its bytes, as far as is known.
+// part requests the missing bytes of f and appends them. whole says that the file is complete, as
+// far as known.
 func (p *puller) part(ctx context.Context, w *wantedFile, f *partial) (whole bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -237,7 +237,7 @@ func (p *puller) part(ctx context.Context, w *wantedFile, f *partial) (whole boo
 	return true, nil
 }
 
-// align makes f end where the answer begins.
+// align truncates f to where the answer begins.
 func (p *puller) align(resp *http.Response, f *partial) error {
 	packed := resp.Header.Get("Content-Encoding")
 	if resp.StatusCode == http.StatusOK {
@@ -250,7 +250,7 @@ func (p *puller) align(resp *http.Response, f *partial) error {
 	if ok && start == f.have && (packed == "" || packed == "identity") {
 		return nil
 	}
-	// A part that does not fit, or of which nobody knows what it is a part of.
+	// A range that does not fit, or without a range header.
 	if f.have == 0 {
 		return permanentf("a part of the file, got the range %q, want the whole",
 			clean(resp.Header.Get("Content-Range")))

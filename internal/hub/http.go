@@ -18,16 +18,16 @@ import (
 const (
 	maxRedirects = 10
 	maxTries     = 5                      // without a byte of progress
-	firstPause   = 100 * time.Millisecond // each is four times the one before
-	// maxPause is how long a request waits because the hub says so. The hub counts
-	// requests in windows of five minutes.
+	firstPause   = 100 * time.Millisecond // each pause is four times the previous one
+	// maxPause is the longest wait that the hub may request. The hub counts requests in windows of
+	// five minutes.
 	maxPause = 5 * time.Minute
-	// silence is how long an answer may send nothing before it counts as cut.
+	// silence is how long an answer may send nothing before it counts as broken.
 	silence = 60 * time.Second
 )
 
-// newHTTP is a client that follows no redirect: who is sent the token is decided
-// here.
+// newHTTP is a client that follows no redirect, because this package decides where the token is
+// sent.
 func newHTTP() *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{
@@ -41,12 +41,12 @@ func newHTTP() *http.Client {
 	}}
 }
 
-// statusError is an answer that is no success.
+// statusError is an unsuccessful answer.
 type statusError struct {
 	code    int
 	text    string        // why and what to do, without the subject
-	pause   time.Duration // before another try, as the hub says; 0 where it does not
-	missing bool          // what was asked for does not exist
+	pause   time.Duration // wait that the hub requests; 0 if none
+	missing bool          // the requested object does not exist
 }
 
 func (e *statusError) Error() string { return e.text }
@@ -54,7 +54,7 @@ func (e *statusError) Error() string { return e.text }
 // Is makes a missing repository, revision or file an errs.ErrNotFound.
 func (e *statusError) Is(target error) bool { return e.missing && target == errs.ErrNotFound }
 
-// temporary says whether another try may succeed.
+// temporary says whether another attempt may succeed.
 func (e *statusError) temporary() bool {
 	switch e.code {
 	case http.StatusRequestTimeout, http.StatusTooManyRequests:
@@ -63,7 +63,7 @@ func (e *statusError) temporary() bool {
 	return e.code >= 500 && e.code != http.StatusNotImplemented
 }
 
-// permanentError is one that no other try avoids.
+// permanentError is an error that another attempt would not avoid.
 type permanentError struct{ err error }
 
 func (e *permanentError) Error() string { return e.err.Error() }
@@ -74,18 +74,18 @@ func permanentf(format string, args ...any) error {
 	return &permanentError{fmt.Errorf(format, args...)}
 }
 
-// request is one question, and whom it concerns in errors.
+// request is one HTTP request, with the names for its errors.
 type request struct {
 	method, address string
-	offset          int64 // first byte that is wanted
+	offset          int64 // first requested byte
 	repo, revision  string
 	file            string
 	anyHost         bool // follow redirects to other hosts, without the token
 }
 
-// send asks once and returns the first answer that is no redirect, or, where
-// anyHost is not set, the first that leads away from the hub. The caller closes
-// its body. Errors hold no address: a signed one is a secret.
+// send sends the request once and returns the first answer that is not a redirect or, unless
+// anyHost is set, the first redirect away from the hub. The caller closes its body. Errors contain
+// no address, because a signed address is a secret.
 func (c *Client) send(ctx context.Context, r *request) (*http.Response, error) {
 	if c.offline != "" {
 		return nil, permanentf("%s forbids requests", c.offline)
@@ -135,7 +135,7 @@ func isRedirect(code int) bool {
 	return false
 }
 
-// redirectTarget is where an answer of u leads.
+// redirectTarget is the target of a redirect from u.
 func redirectTarget(u *url.URL, resp *http.Response) (*url.URL, error) {
 	location := resp.Header.Get("Location")
 	next, err := u.Parse(location)
@@ -151,7 +151,7 @@ func redirectTarget(u *url.URL, resp *http.Response) (*url.URL, error) {
 	return next, nil
 }
 
-// transportError words why there is no answer.
+// transportError words a connection error.
 func transportError(ctx context.Context, u *url.URL, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -222,10 +222,10 @@ func status(code int) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", code, http.StatusText(code)))
 }
 
-// maxSaid is how much of a server's words an error repeats, in bytes.
+// maxSaid is how many bytes of a server's message an error repeats.
 const maxSaid = 200
 
-// clean makes a server's words fit for one line of an error.
+// clean makes a server's message fit on one line of an error.
 func clean(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || 0x80 <= r && r < 0xa0 || r == 0xfffd {
@@ -239,8 +239,8 @@ func clean(s string) string {
 	return strings.TrimSpace(s)
 }
 
-// pause is how long the hub asks to wait: Retry-After in seconds or as a date, or
-// the t of RateLimit, as in `"api";r=0;t=120`.
+// pause is the wait that the hub requests: Retry-After in seconds or as a date, or the t of
+// RateLimit, as in `"api";r=0;t=120`.
 func pause(h http.Header) time.Duration {
 	after := strings.TrimSpace(h.Get("Retry-After"))
 	if after == "" {
@@ -262,12 +262,11 @@ func pause(h http.Header) time.Duration {
 // tries counts the failures since the last progress.
 type tries struct {
 	client *Client
-	notice func(string) // is told why a request waits for long
+	notice func(string) // receives the reason for a long wait
 	failed int
 }
 
-// again waits before the next try after err, and returns an error where there is
-// to be none.
+// again waits before the next attempt after err. It returns an error if there must be none.
 func (t *tries) again(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -301,8 +300,8 @@ func (t *tries) again(ctx context.Context, err error) error {
 	}
 }
 
-// read asks until there is an answer and returns its body, of at most limit bytes,
-// with its header.
+// read retries until there is an answer and returns its header and its body, of at most limit
+// bytes.
 func (c *Client) read(ctx context.Context, r *request, limit int64, notice func(string)) ([]byte,
 	http.Header, error) {
 	t := tries{client: c, notice: notice}
@@ -347,7 +346,7 @@ func (c *Client) readOnce(ctx context.Context, r *request, limit int64) ([]byte,
 // errSilent is the cause of a request that was cancelled because nothing came.
 var errSilent = fmt.Errorf("nothing came for %v", silence)
 
-// watched cancels a request whose body sends nothing for long.
+// watched cancels a request whose body sends nothing for a long time.
 type watched struct {
 	body  io.Reader
 	timer *time.Timer

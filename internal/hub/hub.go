@@ -19,18 +19,17 @@ type Client struct {
 	cache    string
 	endpoint *url.URL
 	token    string
-	offline  string // the variable that forbids requests; empty where none does
+	offline  string // the variable that forbids requests; empty if none does
 	http     *http.Client
 	wait     func(time.Duration) <-chan time.Time
 }
 
-// publicHosts answer for each other: the second is the short form of the first.
+// publicHosts are the two names of the same hub; the second is the short form.
 var publicHosts = []string{"huggingface.co", "hf.co"}
 
-// New returns the client that the environment describes, in the variables of
-// Python's huggingface_hub: HF_ENDPOINT, HF_HUB_CACHE, HF_HOME, HF_TOKEN,
-// HF_TOKEN_PATH, HF_HUB_OFFLINE. Proxies are those of HTTPS_PROXY, HTTP_PROXY and
-// NO_PROXY of the process.
+// New returns a client for the environment, with the variables of Python's huggingface_hub:
+// HF_ENDPOINT, HF_HUB_CACHE, HF_HOME, HF_TOKEN, HF_TOKEN_PATH, HF_HUB_OFFLINE. Proxies come from
+// the process's HTTPS_PROXY, HTTP_PROXY and NO_PROXY.
 func New(getenv func(string) string) (*Client, error) {
 	c := &Client{wait: time.After, http: newHTTP()}
 	address := getenv("HF_ENDPOINT")
@@ -67,7 +66,7 @@ func New(getenv func(string) string) (*Client, error) {
 	return c, err
 }
 
-// homeFolder is HF_HOME, or where it is without that.
+// homeFolder is HF_HOME or its default.
 func homeFolder(getenv func(string) string) (string, error) {
 	if v := getenv("HF_HOME"); v != "" {
 		return expand(v, getenv), nil
@@ -94,7 +93,7 @@ func expand(path string, getenv func(string) string) string {
 	return os.Expand(path, getenv)
 }
 
-// readToken returns HF_TOKEN, or what 'hf auth login' has stored.
+// readToken returns HF_TOKEN, or the token that 'hf auth login' stored.
 func readToken(getenv func(string) string, home string) (string, error) {
 	token, from := getenv("HF_TOKEN"), "HF_TOKEN"
 	if token == "" {
@@ -118,7 +117,7 @@ func readToken(getenv func(string) string, home string) (string, error) {
 // Cache returns the absolute path of the cache.
 func (c *Client) Cache() string { return c.cache }
 
-// isHub says whether u is served by the hub: the token may be sent there.
+// isHub says whether u is on the hub, so that the token may be sent there.
 func (c *Client) isHub(u *url.URL) bool {
 	if u.Scheme != c.endpoint.Scheme {
 		return false
@@ -130,7 +129,7 @@ func (c *Client) isHub(u *url.URL) bool {
 	return host == hub
 }
 
-// hostPort is host and port of u in one spelling.
+// hostPort is the normalised host and port of u.
 func hostPort(u *url.URL) string {
 	port := u.Port()
 	if port == "" {
@@ -139,8 +138,7 @@ func hostPort(u *url.URL) string {
 	return net.JoinHostPort(strings.ToLower(u.Hostname()), port)
 }
 
-// address is the hub's address of parts, which are quoted; a slash inside a part
-// is quoted too.
+// address is the hub's URL for parts; it escapes them, including slashes.
 func (c *Client) address(parts ...string) string {
 	s := c.endpoint.String()
 	for _, p := range parts {

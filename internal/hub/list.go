@@ -16,11 +16,11 @@ import (
 // Repo is a repository in the cache.
 type Repo struct {
 	Name      string     `json:"name"`  // ORG/NAME
-	Bytes     int64      `json:"bytes"` // of its content, and of what was cut
-	Cut       int64      `json:"cut"`   // bytes of downloads that were cut
+	Bytes     int64      `json:"bytes"` // including incomplete downloads
+	Cut       int64      `json:"cut"`   // bytes of incomplete downloads
 	LastUse   time.Time  `json:"lastUse"`
 	Snapshots []Revision `json:"snapshots"`
-	Problem   string     `json:"problem,omitempty"` // why it cannot be read, as of a damaged cache
+	Problem   string     `json:"problem,omitempty"` // why it cannot be read
 }
 
 // Revision is a snapshot in the cache.
@@ -28,9 +28,9 @@ type Revision struct {
 	Commit  string    `json:"commit"`
 	Refs    []string  `json:"refs"` // branches and tags
 	Files   int       `json:"files"`
-	Bytes   int64     `json:"bytes"` // of its files; other snapshots may share them
+	Bytes   int64     `json:"bytes"` // of its files, which other snapshots may share
 	LastUse time.Time `json:"lastUse"`
-	Quants  []string  `json:"quants,omitempty"` // GGUF files, as a name takes them after a colon
+	Quants  []string  `json:"quants,omitempty"` // quantisations of its GGUF files
 }
 
 // List returns the models in the cache, sorted by name.
@@ -96,8 +96,8 @@ func (c *Client) describe(name string) Repo {
 	return r
 }
 
-// describeSnapshot reads the folder of a snapshot and notes its files' sizes in
-// blobs, by the path that a link leads to.
+// describeSnapshot reads a snapshot's folder and adds its files' sizes to blobs, by the path of the
+// blob.
 func describeSnapshot(dir string, blobs map[string]int64) (Revision, error) {
 	v := Revision{Commit: filepath.Base(dir)}
 	list, err := localFiles(dir)
@@ -106,7 +106,7 @@ func describeSnapshot(dir string, blobs map[string]int64) (Revision, error) {
 		path := filepath.Join(dir, filepath.FromSlash(file))
 		st, err := os.Stat(path)
 		if err != nil {
-			continue // removed meanwhile
+			continue // removed in the meantime
 		}
 		blob := blobOf(path)
 		if !own[blob] {
@@ -125,8 +125,8 @@ func describeSnapshot(dir string, blobs map[string]int64) (Revision, error) {
 	return v, err
 }
 
-// blobOf is the file that a snapshot's file leads to: one link, as a blob may be a
-// link itself to what several repositories share.
+// blobOf is the target of a snapshot's file. It follows only one link, because a blob may itself be
+// a link that several repositories share.
 func blobOf(path string) string {
 	target, err := os.Readlink(path)
 	if err != nil {
@@ -161,15 +161,15 @@ func (c *Client) refs(n Name) (map[string][]string, error) {
 	return refs, err
 }
 
-// Removed is what was deleted.
+// Removed counts the deleted files and bytes.
 type Removed struct {
-	Files int   // of snapshots
-	Bytes int64 // that are free now
+	Files int   // deleted from snapshots
+	Bytes int64 // freed
 }
 
-// Remove deletes a repository from the cache; with a revision, that snapshot and
-// what no other one shares; with a quantisation, its GGUF files alone. It refuses
-// while a download of the repository goes on.
+// Remove deletes a repository from the cache. With a revision it deletes that snapshot and the
+// blobs that no other one uses; with a quantisation only its GGUF files. It refuses while the
+// repository is being downloaded.
 func (c *Client) Remove(n Name) (Removed, error) {
 	r, err := c.remove(n)
 	if err != nil {
@@ -232,8 +232,7 @@ func (c *Client) remove(n Name) (r Removed, err error) {
 	return r, err
 }
 
-// removeFiles deletes files of a snapshot, and the blobs that no snapshot links to
-// then.
+// removeFiles deletes files of a snapshot, and blobs that no snapshot links to afterwards.
 func (c *Client) removeFiles(n Name, dir string, files []string) (r Removed, err error) {
 	blobs := map[string]bool{}
 	for _, file := range files {

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// locksFolder holds a file for each blob, which whoever writes the blob locks.
+// locksFolder holds one lock file for each blob.
 const locksFolder = ".locks"
 
-// lockEvery is how often a lock that is taken is tried again.
+// lockEvery is how often a held lock is tried again.
 const lockEvery = 200 * time.Millisecond
 
-// lock waits until nobody else writes the blob, and tells notice once if it does.
-// The file stays: huggingface_hub leaves it too.
+// lock waits until no other process writes the blob; it calls notice once if it must wait. The lock
+// file stays, as with huggingface_hub.
 func (c *Client) lock(ctx context.Context, n Name, etag string, notice func()) (unlock func(),
 	err error) {
 	path := filepath.Join(c.cache, locksFolder, n.folder(), etag+".lock")
@@ -45,7 +45,7 @@ func (c *Client) lock(ctx context.Context, n Name, etag string, notice func()) (
 	}
 }
 
-// busy says whether somebody writes a blob of the repository.
+// busy says whether a process is writing a blob of the repository.
 func (c *Client) busy(n Name) (bool, error) {
 	dir := filepath.Join(c.cache, locksFolder, n.folder())
 	entries, err := os.ReadDir(dir)

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockFile locks f, which huggingface_hub locks in the same way; ok is false where
-// another process has it, and where f was removed meanwhile.
+// lockFile locks f in the same way as huggingface_hub; ok is false if another process holds the
+// lock or f was removed.
 func lockFile(f *os.File) (ok bool, err error) {
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EACCES) ||

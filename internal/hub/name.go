@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// mainRevision is what a name without a revision means.
+// mainRevision is the default revision.
 const mainRevision = "main"
 
-// Name is a repository, which of its commits, and which of its GGUF files.
+// Name names a repository, a revision of it, and one of its GGUF quantisations.
 type Name struct {
 	Repo     string // ORG/NAME
 	Revision string // branch, tag or commit; empty for main
-	Quant    string // as in Q4_K_M, of a repository of GGUF files; may be empty
+	Quant    string // as in Q4_K_M, for repositories of GGUF files; may be empty
 }
 
-// maxPart is the length of ORG and of NAME that the hub allows.
+// maxPart is the hub's length limit of ORG and of NAME.
 const maxPart = 96
 
 // partPattern is one of the two parts of a repository's name.
@@ -64,8 +64,8 @@ func validPart(s string) bool {
 		!strings.Contains(s, "..") && !strings.HasSuffix(s, ".git")
 }
 
-// validPath says whether s is a relative path with slashes, which cannot leave the
-// directory that it is joined to on any system.
+// validPath says whether s is a relative path with slashes that cannot leave the directory that it
+// is joined to, on any system.
 func validPath(s string) bool {
 	if !fs.ValidPath(s) || s == "." || len(s) > 1024 || strings.ContainsAny(s, `\:*?"<>|`) {
 		return false
@@ -90,7 +90,7 @@ func (n Name) String() string {
 	return s
 }
 
-// revision is the one that the hub is asked for.
+// revision is the revision to request from the hub.
 func (n Name) revision() string {
 	if n.Revision == "" {
 		return mainRevision
@@ -101,8 +101,8 @@ func (n Name) revision() string {
 // folder is the repository's directory in the cache.
 func (n Name) folder() string { return modelsPrefix + strings.Replace(n.Repo, "/", "--", 1) }
 
-// modelsPrefix is how the directories of models begin.
+// modelsPrefix is the prefix of the directories of models.
 const modelsPrefix = "models--"
 
-// commitPattern is a full commit.
+// commitPattern matches a full commit hash.
 var commitPattern = regexp.MustCompile(`^[0-9a-f]{40}$`)

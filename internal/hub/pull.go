@@ -18,31 +18,31 @@ import (
 	"github.com/restore-vlm/restore/errs"
 )
 
-// atOnce is how many files are downloaded at the same time.
+// atOnce is how many files are downloaded at once.
 const atOnce = 4
 
-// PullOptions say what is downloaded, and who is told of it.
+// PullOptions say what to download, and receive progress.
 type PullOptions struct {
-	// Include are patterns as fnmatch has them, of which a file must match one;
-	// without any the files that a model needs are chosen.
+	// Include are patterns for fnmatch, one of which a file must match; without patterns the files
+	// that a model needs are chosen.
 	Include []string
-	// Notice is told what a user should know; may be nil.
+	// Notice receives messages for the user; may be nil.
 	Notice func(string)
-	// Progress is told the bytes that came and those that are to come in all, without
-	// what an earlier call has left; may be nil. One call follows the other.
+	// Progress receives the bytes downloaded and the total, both without bytes from an earlier
+	// call; may be nil. Calls do not overlap.
 	Progress func(done, total int64)
 }
 
-// Pulled is what a download has done.
+// Pulled is the result of a download.
 type Pulled struct {
 	Snapshot
-	Files int   // that the name stands for
-	New   int   // of them, downloaded now
+	Files int   // files of the name
+	New   int   // of these, downloaded now
 	Bytes int64 // downloaded now
 }
 
-// Pull downloads what the cache lacks of a name. It continues what an earlier call
-// has left, and waits while another process downloads the same file.
+// Pull downloads the files of a name that the cache lacks. It continues incomplete downloads, and
+// waits while another process downloads the same file.
 func (c *Client) Pull(ctx context.Context, n Name, o PullOptions) (*Pulled, error) {
 	p, err := c.pull(ctx, n, o)
 	if err != nil {
@@ -107,7 +107,7 @@ func (c *Client) pull(ctx context.Context, n Name, o PullOptions) (*Pulled, erro
 	return &p.out, c.writeRef(n, i.commit)
 }
 
-// chosen is what of the list is downloaded.
+// chosen returns the files of list to download.
 func chosen(list []string, n Name, o PullOptions) (choice, error) {
 	if len(o.Include) == 0 {
 		ch, err := choose(list, n.Quant)
@@ -141,10 +141,10 @@ func chosen(list []string, n Name, o PullOptions) (choice, error) {
 	return ch, nil
 }
 
-// maxPages bounds a list of files that comes in pages.
+// maxPages limits the pages of a list of files.
 const maxPages = 1000
 
-// list asks for a revision's commit and files.
+// list requests a revision's commit and files.
 func (c *Client) list(ctx context.Context, n Name, notice func(string)) (info, error) {
 	org, name, _ := strings.Cut(n.Repo, "/")
 	ask := &request{method: http.MethodGet, repo: n.Repo, revision: n.revision(),
@@ -192,8 +192,8 @@ type puller struct {
 	commit string
 	out    Pulled
 
-	received atomic.Int64 // bytes that came
-	mu       sync.Mutex   // guards what follows
+	received atomic.Int64 // bytes received
+	mu       sync.Mutex   // guards the fields below
 	done     int64
 	total    int64
 }
@@ -247,7 +247,7 @@ func (p *puller) each(ctx context.Context, files []*wantedFile,
 	return g.Wait()
 }
 
-// count adds to what is there and to what there is to be.
+// count adds to the downloaded bytes and to the total.
 func (p *puller) count(done, total int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -258,7 +258,7 @@ func (p *puller) count(done, total int64) {
 	}
 }
 
-// checkSpace compares what is still to come with the space on the disk.
+// checkSpace compares the remaining bytes with the free disk space.
 func (p *puller) checkSpace(wanted []*wantedFile) error {
 	var need int64
 	counted := map[string]bool{}
@@ -284,7 +284,7 @@ func (p *puller) checkSpace(wanted []*wantedFile) error {
 	return nil
 }
 
-// head asks for a file's hash and size until there is an answer.
+// head requests a file's hash and size until there is an answer.
 func (p *puller) head(ctx context.Context, file string, t *tries) (metadata, error) {
 	org, name, _ := strings.Cut(p.name.Repo, "/")
 	parts := append([]string{org, name, "resolve", p.commit}, strings.Split(file, "/")...)
@@ -311,7 +311,7 @@ func (p *puller) headOnce(ctx context.Context, ask *request) (metadata, error) {
 	return parseMetadata(p.commit, resp.Request.URL, resp)
 }
 
-// download brings one file into the snapshot.
+// download adds one file to the snapshot.
 func (p *puller) download(ctx context.Context, w *wantedFile) error {
 	for restarted := false; ; restarted = true {
 		err := p.blob(ctx, w)
@@ -319,8 +319,8 @@ func (p *puller) download(ctx context.Context, w *wantedFile) error {
 		if !errors.As(err, &wrong) || restarted {
 			return err
 		}
-		// The content may have changed since HEAD, or what an earlier call left was
-		// damaged: once more from the beginning.
+		// The content changed after the HEAD request, or the earlier part was damaged: download
+		// once more from the beginning.
 		p.Notice(fmt.Sprintf("%s: %v: from the beginning", w.name, err))
 		before := w.meta
 		t := tries{client: p.client, notice: p.Notice}

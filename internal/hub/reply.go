@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// maxReply bounds a list of files, in bytes: 100 bytes for each of 600 000 files.
+// maxReply limits a list of files, in bytes: 100 bytes for each of 600 000 files.
 const maxReply = 64 << 20
 
-// info is what the hub says of a revision.
+// info is the hub's description of a revision.
 type info struct {
 	commit string
-	files  []string // nil where the answer has no list
+	files  []string // nil if the answer has no list
 }
 
 // parseInfo reads the answer of api/models/REPO/revision/REVISION.
@@ -77,11 +77,10 @@ func checkFile(name string) error {
 	return nil
 }
 
-// linkPattern is the next page in a Link header.
+// linkPattern matches the next page in a Link header.
 var linkPattern = regexp.MustCompile(`<([^>]*)>\s*;[^,]*\brel="?next"?`)
 
-// nextPage returns the address in a Link header with rel="next", empty where there
-// is none.
+// nextPage returns the address in a Link header with rel="next", empty if there is none.
 func nextPage(h http.Header) string {
 	if m := linkPattern.FindStringSubmatch(h.Get("Link")); m != nil {
 		return m[1]
@@ -89,15 +88,15 @@ func nextPage(h http.Header) string {
 	return ""
 }
 
-// metadata is what HEAD says of a file.
+// metadata is the answer to HEAD about a file.
 type metadata struct {
 	etag    string // sha256 of the content, or git's sha1
-	size    int64  // bytes; -1 where the answer does not say
-	address string // of the content
+	size    int64  // bytes; -1 if unknown
+	address string // address of the content
 }
 
-// etagPattern is a hash: an etag becomes a file name and is compared with the
-// content, so nothing else is accepted.
+// etagPattern matches a hash: an etag becomes a file name and is compared with the content, so only
+// hashes are accepted.
 var etagPattern = regexp.MustCompile(`^([0-9a-fA-F]{40}|[0-9a-fA-F]{64})$`)
 
 // parseMetadata reads the answer of a HEAD at u.
@@ -139,8 +138,8 @@ func parseMetadata(commit string, u *url.URL, resp *http.Response) (metadata, er
 	return m, nil
 }
 
-// decoded undoes the compression of an answer. What was asked for is none, but
-// caches before the hub compress text all the same.
+// decoded decompresses an answer. The request forbids compression, but caches before the hub
+// compress text anyway.
 func decoded(resp *http.Response, body io.Reader) (io.Reader, error) {
 	switch e := strings.ToLower(resp.Header.Get("Content-Encoding")); e {
 	case "", "identity":
@@ -152,11 +151,10 @@ func decoded(resp *http.Response, body io.Reader) (io.Reader, error) {
 	}
 }
 
-// rangePattern is the Content-Range of a part that says where it begins.
+// rangePattern matches a Content-Range with its first byte.
 var rangePattern = regexp.MustCompile(`^bytes (\d{1,18})-\d{1,18}/(\d{1,18}|\*)$`)
 
-// rangeStart returns the first byte of a Content-Range; ok is false where it does not
-// say.
+// rangeStart returns the first byte of a Content-Range; ok is false if there is none.
 func rangeStart(h http.Header) (start int64, ok bool) {
 	m := rangePattern.FindStringSubmatch(h.Get("Content-Range"))
 	if m == nil {

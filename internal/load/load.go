@@ -1,9 +1,9 @@
 // Package load asks a server many questions at once and checks every answer.
 //
-// Each client draws its questions by a seed of its own: a picture, a question and a
-// budget, streamed or not, alone or as a follow-up; some clients go away in the middle,
-// some send what must be refused. Afterwards every question that was answered is asked
-// once more, alone: the answers must be the same.
+// Each client draws its questions from its own seed: a picture, a question and a budget, streamed
+// or not, alone or as a follow-up. Some clients disconnect in the middle, some send requests that
+// must be refused. Afterwards every answered question is asked once more, alone, and the answers
+// must be the same.
 package load
 
 import (
@@ -24,46 +24,46 @@ import (
 	"time"
 )
 
-// Options say what is asked.
+// Options say what to ask.
 type Options struct {
 	URL string // of the server
 	Key string
 
-	Clients  int           // that ask at once
-	Requests int           // in all; 0: until Time is over
+	Clients  int           // concurrent clients
+	Requests int           // in total; 0: until Time is over
 	Time     time.Duration // 0: until Requests are done
 	Seed     uint64
 
-	Pictures  [][]byte // files; none: text alone
+	Pictures  [][]byte // files; none: only text
 	Questions []string
 	Budgets   []int // visual tokens of a picture; 0 reads all of them
 	MaxTokens int
-	IgnoreEOS bool // answers run to MaxTokens
+	IgnoreEOS bool // every answer has MaxTokens
 
 	FollowUp float64 // share of questions that follow an answer about the same picture
-	Cancel   float64 // share of clients that go away in the middle
+	Cancel   float64 // share of clients that disconnect in the middle
 	Bad      float64 // share of requests that must be refused
 	Whole    float64 // share of requests that are not streamed
-	Fresh    bool    // caches are not read, so that every picture is encoded
+	Fresh    bool    // bypass caches, so that every picture is encoded
 
 	Compare bool // ask every question again, alone
 }
 
-// Result is what came of it.
+// Result counts answers, refusals and errors, and has times.
 type Result struct {
 	Clients, Budget          int
-	Answers, Refused, Full   int // answered; refused as they should be; turned away by a full queue
-	Cancelled, Wrong, Failed int // by us; other answers than alone; neither answer nor refusal
+	Answers, Refused, Full   int // answered; correctly refused; refused by a full queue
+	Cancelled, Wrong, Failed int // by the client; unlike the answer alone; failed
 	Tokens                   int
 	Elapsed                  time.Duration
 	First, Gap               Quantiles // time to the first token; between tokens of one stream
-	New, Again               Quantiles // of First: of pictures that were encoded; that were not
-	// pictures that were encoded; questions whose picture was in memory
+	New, Again               Quantiles // First for new pictures and for cached ones
+	// encoded pictures; questions whose picture was in memory
 	Encoded, Prefixes int
-	Errors            []string // of Wrong and Failed, the first few
+	Errors            []string // the first few of Wrong and Failed
 }
 
-// Quantiles are of times.
+// Quantiles summarize durations.
 type Quantiles struct{ P50, P99, Max time.Duration }
 
 func quantiles(t []time.Duration) Quantiles {
@@ -75,32 +75,32 @@ func quantiles(t []time.Duration) Quantiles {
 	return Quantiles{at(.5), at(.99), t[len(t)-1]}
 }
 
-// question is what a client may ask.
+// question is a question that a client may ask.
 type question struct {
 	picture, text, budget int
-	earlier               string // the answer that it follows; "" is none
+	earlier               string // the answer that it follows; "" if none
 }
 
 // runner is the state of a run.
 type runner struct {
 	o      Options
 	client *http.Client
-	urls   []string // of pictures
+	urls   []string // the pictures
 
 	mu      sync.Mutex
 	left    int
 	r       Result
 	first   []time.Duration
-	fresh   []time.Duration // of pictures that were encoded
-	again   []time.Duration // of those that were not
+	fresh   []time.Duration // times to the first token of new pictures
+	again   []time.Duration // and of cached ones
 	gaps    []time.Duration
 	answers map[question]string
 }
 
-// errorsKept bounds Result.Errors.
+// errorsKept limits Result.Errors.
 const errorsKept = 10
 
-// Run asks until what o bounds is done or ctx ends.
+// Run asks until the limits in o are reached or ctx ends.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	if o.Clients < 1 || len(o.Questions) == 0 || len(o.Budgets) == 0 ||
 		o.Requests == 0 && o.Time == 0 {
@@ -148,7 +148,7 @@ func (x *runner) next() bool {
 	return x.left >= 0
 }
 
-// one is a client.
+// one runs one client.
 func (x *runner) one(ctx context.Context, r *rand.Rand) {
 	var last *question
 	var text string
@@ -178,7 +178,7 @@ func (x *runner) one(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// body is the request of a question.
+// body encodes the request of a question.
 func (x *runner) body(q *question, stream bool) []byte {
 	var content []any
 	if q.picture >= 0 {
@@ -206,12 +206,12 @@ func (x *runner) body(q *question, stream bool) []byte {
 	}
 	data, err := json.Marshal(b)
 	if err != nil {
-		panic(err) // texts and numbers always have a form
+		panic(err) // texts and numbers always encode
 	}
 	return data
 }
 
-// chunk is what is read of an answer, whole or a piece.
+// chunk has the fields read from an answer or one of its pieces.
 type chunk struct {
 	Choices []struct {
 		Delta   struct{ Content string }
@@ -231,11 +231,11 @@ type chunk struct {
 	Error *struct{ Message string }
 }
 
-// errLeft is the cause of a request that its client gave up.
+// errLeft is the cause of a request whose client disconnected.
 var errLeft = errors.New("load: the client left")
 
-// ask asks one question. leave is after how many pieces the client goes away, -1 never;
-// count says that it counts. ok says that there was a whole answer.
+// ask asks one question. The client disconnects after leave pieces, -1 for never. count says that
+// the times count. ok reports a whole answer.
 func (x *runner) ask(
 	ctx context.Context, q *question, stream bool, leave int, count bool,
 ) (answer string, ok bool) {
@@ -327,7 +327,7 @@ func (x *runner) send(ctx context.Context, path string, body []byte) (*http.Resp
 	return x.client.Do(req)
 }
 
-// full waits as the server says.
+// full waits as long as the server's Retry-After says.
 func (x *runner) full(ctx context.Context, after string) {
 	x.mu.Lock()
 	x.r.Full++
@@ -343,7 +343,7 @@ func (x *runner) full(ctx context.Context, after string) {
 	}
 }
 
-// fail notes what went wrong, unless the client or the run ended it.
+// fail records an error, unless the client or the run caused it.
 func (x *runner) fail(ctx context.Context, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -363,7 +363,7 @@ func (x *runner) note(format string, args ...any) {
 	}
 }
 
-// done notes an answer. The same question must have the same answer.
+// done records an answer. The same question must always have the same answer.
 func (x *runner) done(
 	q *question, answer string, last *chunk, first time.Duration, gaps []time.Duration, count bool,
 ) {
@@ -396,7 +396,7 @@ func (x *runner) done(
 	}
 }
 
-// refusals are bodies that must be refused, by path.
+// refusals are bodies that the server must refuse, by path.
 var refusals = []struct{ path, body string }{
 	{"/v1/chat/completions", `{`}, {"/v1/chat/completions", `{"messages":[]}`}, {"/v1/chat/completions", `[]`},
 	{"/v1/chat/completions", `{"messages":[{"role":"user","content":"a"}],"temperature":9}`},
@@ -407,7 +407,7 @@ var refusals = []struct{ path, body string }{
 	{"/v1/responses", `{"input":[]}`}, {"/api/chat", `{"messages":[{"role":"robot","content":"a"}]}`}, {"/nowhere", `{}`},
 }
 
-// bad sends what must be refused.
+// bad sends a request that must be refused.
 func (x *runner) bad(ctx context.Context, r *rand.Rand) {
 	c := refusals[r.IntN(len(refusals))]
 	resp, err := x.send(ctx, c.path, []byte(c.body))
@@ -426,10 +426,10 @@ func (x *runner) bad(ctx context.Context, r *rand.Rand) {
 	x.mu.Unlock()
 }
 
-// attempts is how often a question alone is asked until it is answered.
+// attempts is how often compare tries to get an answer to one question.
 const attempts = 5
 
-// compare asks every question that was answered once more, alone.
+// compare asks every answered question once more, alone.
 func (x *runner) compare(ctx context.Context) error {
 	var all []question
 	for q := range x.answers {
@@ -437,7 +437,7 @@ func (x *runner) compare(ctx context.Context) error {
 	}
 	for _, q := range all {
 		ok := false
-		for n := 0; !ok && n < attempts; n++ { // other clients may have filled the queue
+		for n := 0; !ok && n < attempts; n++ { // the queue may still be full
 			if err := ctx.Err(); err != nil {
 				return err
 			}

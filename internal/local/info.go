@@ -14,7 +14,7 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// ID is the name under which a model is served: of a file without its ending.
+// ID is the name under which a model is served; for a file its name without the extension.
 func ID(name string) string {
 	for _, ending := range []string{".rst", ".gguf"} {
 		if id, ok := strings.CutSuffix(name, ending); ok && id != "" {
@@ -24,7 +24,7 @@ func ID(name string) string {
 	return name
 }
 
-// describe says what the model is.
+// describe returns the description of the model.
 func (b *Backend) describe() server.Info {
 	i := b.e.Info()
 	about := b.e.About()
@@ -56,13 +56,13 @@ func (b *Backend) describe() server.Info {
 	sum := sha256.Sum256(
 		fmt.Append(nil, b.o.Version, out.Digest, i.Kept, i.Kernel, about.CacheType))
 	out.Fingerprint = "fp_" + hex.EncodeToString(sum[:6])
-	if out.Created.IsZero() { // its weights are a part of the program
+	if out.Created.IsZero() { // its weights are embedded in the program
 		out.Created = built()
 	}
 	return out
 }
 
-// built is when the program was made: the time of its commit, else of its file.
+// built is the time of the program's commit, or of its file.
 func built() time.Time {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
@@ -79,7 +79,7 @@ func built() time.Time {
 	return time.Unix(0, 0)
 }
 
-// family is the architecture's name as model_type has it.
+// family is the architecture's name in the form of model_type.
 func family(architecture string) string {
 	switch {
 	case strings.HasPrefix(architecture, "LlavaNext"):
@@ -92,7 +92,7 @@ func family(architecture string) string {
 	return strings.ToLower(architecture)
 }
 
-// format is the format of a model's files in Ollama's words.
+// format is the format of a model's files, by Ollama's name.
 func format(name string) string {
 	if strings.Contains(strings.ToLower(name), "gguf") {
 		return "gguf"
@@ -100,7 +100,7 @@ func format(name string) string {
 	return "safetensors"
 }
 
-// quantization is the type in which most weights are kept.
+// quantization is the type of most weights.
 func quantization(kept map[string]int64) string {
 	best := ""
 	for name, n := range kept {

@@ -1,9 +1,9 @@
-// Package local answers the requests of package ask by an engine in this process.
+// Package local answers the requests of package ask with an engine in this process.
 //
 //	local.go      requests and answers
 //	reduction.go  parameters of reductions: picture, detail, body, server
 //	schema.go     grammars of JSON schemas, compiled once
-//	info.go       what the model is
+//	info.go       the model's description
 package local
 
 import (
@@ -35,17 +35,17 @@ import (
 type Options struct {
 	Version string
 	Aliases []string
-	Queue   int // requests that wait at most
+	Queue   int // most requests that wait
 
-	Sampling  sample.Options // of a request that says nothing
-	MaxTokens int            // likewise; 0: up to the context
-	Reduction methods.Given  // likewise
+	Sampling  sample.Options // default for requests
+	MaxTokens int            // default for requests; 0: up to the context's end
+	Reduction methods.Given  // default for requests
 
-	Decode imageproc.DecodeOptions // of pictures
+	Decode imageproc.DecodeOptions // for pictures
 	Disk   *diskcache.Cache        // nil: none
 }
 
-// Backend is an engine that answers requests.
+// Backend answers requests with an engine.
 type Backend struct {
 	e    *engine.Engine
 	o    Options
@@ -53,15 +53,15 @@ type Backend struct {
 	info server.Info
 	fact grammars
 
-	// Pictures are decoded by as many requests at once as there are threads: more would
-	// take memory and gain nothing.
+	// At most as many requests decode pictures at once as there are threads: more would only take
+	// more memory.
 	decoding chan struct{}
 
 	mu   sync.Mutex
-	took time.Duration // of a request, lately
+	took time.Duration // recent time of a request
 }
 
-// New returns a backend over e, which stays the caller's and needs a tokenizer.
+// New returns a backend over e. The caller still owns e, which must have a tokenizer.
 func New(e *engine.Engine, o Options) (*Backend, error) {
 	if e.Tokenizer() == nil {
 		return nil, fmt.Errorf("local: %s: has no tokenizer, which a server needs", e.Info().Name)
@@ -75,8 +75,8 @@ func New(e *engine.Engine, o Options) (*Backend, error) {
 	return b, nil
 }
 
-// With returns a backend over the same engine with other defaults; what o says of aliases,
-// queue and disk is b's.
+// With returns a backend over the same engine with other defaults. It ignores o's aliases, queue
+// and disk, and uses b's.
 func (b *Backend) With(o Options) *Backend {
 	o.Aliases, o.Queue, o.Disk = b.o.Aliases, b.o.Queue, b.o.Disk
 	n := &Backend{e: b.e, o: o, tok: b.tok, decoding: b.decoding}
@@ -136,7 +136,7 @@ func (b *Backend) Count(ctx context.Context, r *ask.Request) (*ask.Count, error)
 	return &c, nil
 }
 
-// decode waits until a request may decode its pictures; done lets the next one.
+// decode waits until a request may decode its pictures; done lets the next one start.
 func (b *Backend) decode(ctx context.Context, pics []*ask.Picture) (done func(), err error) {
 	if len(pics) == 0 {
 		return func() {}, nil
@@ -149,7 +149,7 @@ func (b *Backend) decode(ctx context.Context, pics []*ask.Picture) (done func(),
 	}
 }
 
-// full says how long the oldest of those that wait may take.
+// full returns the error of a full queue, with an estimate of the wait.
 func (b *Backend) full() error {
 	s := b.e.Stats()
 	b.mu.Lock()
@@ -162,7 +162,7 @@ func (b *Backend) full() error {
 	}
 }
 
-// request makes an engine's request of r, and lists its pictures.
+// request converts r for the engine, and lists its pictures.
 func (b *Backend) request(r *ask.Request) (q engine.Request, pics []*ask.Picture, err error) {
 	q = engine.Request{
 		Stop: r.Stop, IgnoreEnd: r.IgnoreEOS, LogProbs: r.Logprobs, Top: r.Top, NoCache: r.NoCache,
@@ -175,7 +175,7 @@ func (b *Backend) request(r *ask.Request) (q engine.Request, pics []*ask.Picture
 		return q, nil, err
 	}
 	if r.Prompt != nil {
-		// which has no use here, and may be wrong
+		// which is not used here, but may be wrong
 		if _, err := b.reduction(nil, &r.Reduction); err != nil {
 			return q, nil, err
 		}
@@ -208,7 +208,7 @@ func (b *Backend) request(r *ask.Request) (q engine.Request, pics []*ask.Picture
 	return q, pics, nil
 }
 
-// readable refuses formats that requests may not use, though commands may.
+// readable refuses formats that only commands accept.
 func readable(p *ask.Picture) error {
 	if bytes.HasPrefix(p.Data, []byte("II*\x00")) || bytes.HasPrefix(p.Data, []byte("MM\x00*")) {
 		return &server.FieldError{
@@ -230,8 +230,8 @@ func (b *Backend) maxTokens(asked int) int {
 	return asked
 }
 
-// sampling lays what a request asks for over the defaults. A seed that is not given is
-// drawn, so that the reply can name it.
+// sampling overrides the defaults with the request's values. Without a seed it draws one, so that
+// the reply can name it.
 func (b *Backend) sampling(s *ask.Sampling) sample.Options {
 	o := b.o.Sampling
 	if s.Temperature != nil {
@@ -278,7 +278,7 @@ func (b *Backend) prompt(p *ask.Prompt) ([]int32, error) {
 	return ids, nil
 }
 
-// located names the field that an error of the engine is about.
+// located adds the field to an error of the engine.
 func (b *Backend) located(err error, r *ask.Request, pics []*ask.Picture) error {
 	var picture *errs.PictureError
 	var option *errs.OptionError
@@ -331,7 +331,7 @@ func (j *job) Answer() (*ask.Answer, error) {
 	return out, nil
 }
 
-// learn notes how long a request took.
+// learn updates the average time of a request.
 func (b *Backend) learn(d time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -341,7 +341,7 @@ func (b *Backend) learn(d time.Duration) {
 	b.took += (d - b.took) / 8
 }
 
-// tokens returns those that make text.
+// tokens returns the tokens that produce text.
 func tokens(list []engine.Token) []ask.Token {
 	var out []ask.Token
 	for _, t := range list {
@@ -357,7 +357,7 @@ func tokens(list []engine.Token) []ask.Token {
 	return out
 }
 
-// count is what a prompt takes.
+// count returns the tokens of a prompt.
 func count(r *engine.Report, groups bool) ask.Count {
 	c := ask.Count{Prompt: r.PromptTokens, Image: r.ImageTokens}
 	for i := range r.Images {
@@ -366,10 +366,10 @@ func count(r *engine.Report, groups bool) ask.Count {
 	return c
 }
 
-// picture reports one picture.
+// picture makes the report of one picture.
 func picture(i *engine.ImageReport, groups bool) ask.PictureReport {
 	options := i.Options
-	// whatever was asked for, every token is read
+	// whatever the request asked for, every token was read
 	if i.Reduction == nil && len(options.Stages) == 0 {
 		options = reduce.Resolved{
 			Base: "none", N: i.Tokens, NVis: i.Tokens, Keep: i.Tokens, Gamma: 1,
@@ -378,7 +378,7 @@ func picture(i *engine.ImageReport, groups bool) ask.PictureReport {
 	p := ask.PictureReport{
 		Width: i.Width, Height: i.Height, Tokens: i.Tokens, Kept: i.Kept, Merged: i.Merged,
 		Cache: ask.Cache(i.Cache), Method: options.String()}
-	p.Parameters, _ = json.Marshal(options) // plain numbers and names always have a form
+	p.Parameters, _ = json.Marshal(options) // numbers and names always encode
 	if !groups {
 		return p
 	}
@@ -456,10 +456,10 @@ func (b *Backend) State() server.State {
 	return out
 }
 
-// store is a folder on disk as the engine wants it.
+// store adapts a folder on disk to the engine.
 type store struct{ *diskcache.Cache }
 
-// Store makes d the engine's store of reduced pictures.
+// Store makes d a store of reduced pictures for the engine.
 func Store(d *diskcache.Cache) engine.Store { return store{d} }
 
 // Load implements engine.Store.

@@ -13,7 +13,7 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// parameter returns what is known of a parameter.
+// parameter returns the description of a parameter.
 func parameter(name string) (p reduce.Parameter) {
 	for _, p = range methods.Parameters() {
 		if p.Name == name {
@@ -33,7 +33,7 @@ func at(path string, err error) error {
 	return f
 }
 
-// budget returns the budget among g, "" where there is none.
+// budget returns the name of the budget in g, "" if there is none.
 func budget(g methods.Given) string {
 	for name := range g {
 		if parameter(name).Budget {
@@ -55,7 +55,7 @@ func parse(l *ask.Layer) (methods.Given, error) {
 	return g, nil
 }
 
-// detail is the budget that a picture's detail stands for.
+// detail is the budget for a picture's detail.
 func detail(name string) methods.Given {
 	switch name {
 	case "low":
@@ -68,8 +68,9 @@ func detail(name string) methods.Given {
 	return nil
 }
 
-// reduction returns how a picture is reduced: as its own object says, before its detail,
-// the body's object and the server's flags. Of a nil picture the body is checked alone.
+// reduction returns the reduction of a picture: the picture's object overrides its detail, which
+// overrides the body's object, which overrides the server's flags. For a nil picture it only checks
+// the body.
 func (b *Backend) reduction(p *ask.Picture, body *ask.Layer) (*methods.Options, error) {
 	var own, fine methods.Given
 	var err error
@@ -90,13 +91,13 @@ func (b *Backend) reduction(p *ask.Picture, body *ask.Layer) (*methods.Options, 
 	for _, layer := range []struct {
 		g    methods.Given
 		path *ask.Layer
-	}{{own, pictureLayer(p)}, {outer, body}} { // what one object contradicts itself in
+	}{{own, pictureLayer(p)}, {outer, body}} { // contradictions within one object
 		if err := contradiction(layer.g); err != nil {
 			return nil, at(layer.path.Path, err)
 		}
 	}
-	// What an inner source says may leave an outer one without effect; the innermost has
-	// to make sense itself.
+	// An inner source may leave values of an outer one without effect; the innermost must be valid
+	// by itself.
 	var sources []methods.Given
 	for _, g := range []methods.Given{own, fine, outer, b.o.Reduction} {
 		if len(g) > 0 {
@@ -122,7 +123,7 @@ func pictureLayer(p *ask.Picture) *ask.Layer {
 	return &p.Reduction
 }
 
-// contradiction finds two budgets in one object, and base none with any other parameter.
+// contradiction finds two budgets in one object, or base none with another parameter.
 func contradiction(g methods.Given) error {
 	first := ""
 	for _, p := range methods.Parameters() {
@@ -156,7 +157,7 @@ func text(v any) string {
 
 func jsonName(name string) string { return (&reduce.Parameter{Name: name}).JSONName() }
 
-// blame names the field that an option of the engine came from.
+// blame names the field that set an option of the engine.
 func (b *Backend) blame(option *errs.OptionError, r *ask.Request, pics []*ask.Picture) error {
 	outer, err := parse(&r.Reduction)
 	if err != nil {
@@ -178,7 +179,7 @@ func (b *Backend) blame(option *errs.OptionError, r *ask.Request, pics []*ask.Pi
 	return blameLayer(option, nil, nil, nil, &r.Reduction, outer)
 }
 
-// blameLayer names the innermost object that gives an option.
+// blameLayer names the innermost object that sets an option.
 func blameLayer(
 	option *errs.OptionError, p *ask.Picture, own, fine methods.Given, body *ask.Layer,
 	outer methods.Given,

@@ -11,7 +11,8 @@ import (
 	"github.com/restore-vlm/restore/internal/tokenizer"
 )
 
-// grammarsKept is how many compiled schemas are kept, the least recently used out.
+// grammarsKept is how many compiled schemas are cached; the least recently used one is evicted
+// first.
 const grammarsKept = 32
 
 // grammars compiles schemas once.
@@ -28,7 +29,7 @@ type grammars struct {
 	order list.List // of *compiled, newest first
 }
 
-// compiled is a grammar that is made once, by whoever asks first.
+// compiled is a grammar that the first caller compiles.
 type compiled struct {
 	key  [sha256.Size]byte
 	once sync.Once
@@ -36,7 +37,7 @@ type compiled struct {
 	err  error
 }
 
-// constraint returns what keeps an answer inside a format; nil for text.
+// constraint returns the constraint that keeps an answer inside a format; nil for plain text.
 func (c *grammars) constraint(f *ask.Format) (engine.Constraint, error) {
 	if !f.Object && f.Schema == nil {
 		return nil, nil

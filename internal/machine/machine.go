@@ -1,7 +1,7 @@
-// Package machine tells how much memory a program may take.
+// Package machine reports how much memory a program may use.
 package machine
 
-// Available returns the bytes of memory that can be had without swapping: what the system
-// says is available, and no more than what is left of the limits on this process's group.
-// ok is false where the system does not say.
+// Available returns the bytes of memory that are free without swapping: the system's figure,
+// limited by what the control groups of this process leave. ok is false if the system does not
+// report it.
 func Available() (bytes int64, ok bool) { return available() }

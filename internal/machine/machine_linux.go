@@ -10,7 +10,7 @@ import (
 
 func available() (int64, bool) { return read(os.DirFS("/")) }
 
-// read is available on a system whose files are in fsys.
+// read computes available from the system files in fsys.
 func read(fsys fs.FS) (int64, bool) {
 	least, ok := field(fsys, "proc/meminfo", "MemAvailable:")
 	least *= 1024
@@ -39,8 +39,8 @@ func field(fsys fs.FS, file, name string) (int64, bool) {
 	return 0, false
 }
 
-// limits returns what is left of the memory limits of this process's control groups and
-// of those that they are in, of either version.
+// limits returns the remaining memory of this process's control groups and their parents, in cgroup
+// version 1 or 2.
 func limits(fsys fs.FS) (left []int64) {
 	b, err := fs.ReadFile(fsys, "proc/self/cgroup")
 	if err != nil {
@@ -72,7 +72,7 @@ func limits(fsys fs.FS) (left []int64) {
 			most, ok := field(fsys, path.Join(at, limit), "")
 			used, also := field(fsys, path.Join(at, usage), "")
 			if ok && also {
-				for _, name := range cached { // pages that the system would give back
+				for _, name := range cached { // pages that the system can reclaim
 					n, _ := field(fsys, path.Join(at, "memory.stat"), name)
 					used -= n
 				}

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// data reads what follows "data:".
+// data reads the part of a data URL after "data:".
 func (l *Loader) data(rest string) ([]byte, error) {
 	head, body, found := strings.Cut(rest, ",")
 	i := strings.LastIndexByte(head, ';')
@@ -38,8 +38,8 @@ func (l *Loader) bare(s string) ([]byte, error) {
 	return data, nil
 }
 
-// decode reads base64 in the standard or the URL-safe alphabet, with padding or
-// without; line breaks are skipped.
+// decode reads base64 in the standard or the URL-safe alphabet, with or without padding; it skips
+// line breaks.
 func (l *Loader) decode(s string) ([]byte, *Error) {
 	breaks := strings.Count(s, "\n") + strings.Count(s, "\r")
 	most := int64(base64.StdEncoding.DecodedLen(len(s) - breaks))

@@ -12,15 +12,15 @@ import (
 	"strings"
 )
 
-// maxRedirects is how often a host may send the fetch elsewhere.
+// maxRedirects is the most redirects of one fetch.
 const maxRedirects = 3
 
 // pattern is one entry of Options.Domains.
 type pattern struct {
 	any   bool
-	name  string     // lower case; of names below one it begins with a dot
-	addr  netip.Addr // of a literal
-	port  string     // "" is any
+	name  string     // lower case; for *.NAME it begins with a dot
+	addr  netip.Addr // of an address literal
+	port  string     // "" means any
 	below bool
 }
 
@@ -56,7 +56,7 @@ func parsePattern(s string) (pattern, error) {
 	return p, nil
 }
 
-// matches reports whether the entry names the host.
+// matches reports whether the entry includes the host.
 func (p *pattern) matches(name string, addr netip.Addr, port string) bool {
 	switch {
 	case p.port != "" && p.port != port:
@@ -71,8 +71,8 @@ func (p *pattern) matches(name string, addr netip.Addr, port string) bool {
 	return name == p.name
 }
 
-// isName reports whether s is a host name: labels of letters, digits, hyphens and
-// underscores, of which the last is no number. "127.1" and "0x7f.1" are none.
+// isName reports whether s is a host name: labels of letters, digits, hyphens and underscores, the
+// last of which is not a number. "127.1" and "0x7f.1" are not names.
 func isName(s string) bool {
 	if s == "" || len(s) > 253 {
 		return false
@@ -94,7 +94,7 @@ func isName(s string) bool {
 		!(hex && strings.Trim(digits, "0123456789abcdef") == "")
 }
 
-// target is where a checked fetch connects.
+// target is the destination of a checked fetch.
 type target struct {
 	addrs []netip.Addr
 	port  string
@@ -139,7 +139,7 @@ func (l *Loader) fetch(ctx context.Context, raw string) ([]byte, error) {
 		maxRedirects, maxRedirects)
 }
 
-// answer reads a response: the picture, or where to ask next.
+// answer reads a response: the picture, or the target of a redirect.
 func (l *Loader) answer(resp *http.Response) (data []byte, next string, err error) {
 	defer resp.Body.Close()
 	switch resp.StatusCode {
@@ -156,7 +156,7 @@ func (l *Loader) answer(resp *http.Response) (data []byte, next string, err erro
 		"could not be downloaded: the host did not answer with a picture")
 }
 
-// check decides whether u may be fetched, and from which addresses.
+// check decides whether u may be fetched, and at which addresses.
 func (l *Loader) check(ctx context.Context, u *url.URL) (*target, error) {
 	port := u.Port()
 	switch scheme := strings.ToLower(u.Scheme); {

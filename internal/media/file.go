@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// file reads what follows "file:", a path below the folder: relative to it, with or
-// without a leading slash, or absolute.
+// file reads the part of a file URL after "file:": a path below the folder, relative to it (with or
+// without a leading slash) or absolute.
 func (l *Loader) file(rest string) ([]byte, error) {
 	if l.root == nil {
 		return nil, fail(NotAllowed,
@@ -37,7 +37,7 @@ func (l *Loader) file(rest string) ([]byte, error) {
 	if name == "" {
 		return nil, fail(NotFound, "got no file name, want one below the folder of pictures")
 	}
-	// Without O_NONBLOCK opening a FIFO waits for its writer.
+	// Without O_NONBLOCK, opening a FIFO would block until it has a writer.
 	f, err := l.root.OpenFile(filepath.FromSlash(name), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist),
@@ -56,7 +56,7 @@ func (l *Loader) file(rest string) ([]byte, error) {
 	return l.all(f, info.Size(), NotFound)
 }
 
-// all reads a body of size bytes, -1 where that is not known.
+// all reads a body of size bytes, -1 if not known.
 func (l *Loader) all(r io.Reader, size int64, failed Code) ([]byte, error) {
 	if size > l.o.MaxBytes {
 		return nil, fail(TooLarge, "got %d bytes, want at most %d", size, l.o.MaxBytes)

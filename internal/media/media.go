@@ -1,10 +1,9 @@
-// Package media fetches the bytes of pictures that requests name by URL: data URLs
-// and bare base64, files below a folder, and http(s) from hosts that the operator
-// named.
+// Package media fetches the bytes of pictures in requests: data URLs and bare base64, files below a
+// folder, and http(s) URLs on hosts that the operator allows.
 //
-// Sizes are checked before memory is taken. A fetch connects only to addresses that
-// were checked, so that a request cannot reach what only this machine can; errors say
-// nothing about what such a host answered.
+// Sizes are checked before memory is allocated. A fetch connects only to checked addresses, so that
+// a request cannot reach hosts that only this machine can reach. Errors reveal nothing about the
+// answer of such a host.
 package media
 
 import (
@@ -25,15 +24,15 @@ type Source string
 
 // The sources of pictures.
 const (
-	Data Source = "data" // in the URL itself
+	Data Source = "data" // inside the URL
 	File Source = "file"
 	HTTP Source = "http" // and https
 )
 
-// Code says what is wrong with a picture's URL, in the words of OpenAI's API.
+// Code says what is wrong with a picture's URL, as in OpenAI's API.
 type Code string
 
-// What may be wrong.
+// The codes.
 const (
 	InvalidURL     Code = "invalid_image_url"
 	InvalidBase64  Code = "invalid_base64_image"
@@ -44,7 +43,7 @@ const (
 	NotAllowed     Code = "image_url_not_allowed"
 )
 
-// Error is returned when a picture cannot be had.
+// Error is returned when a picture cannot be loaded.
 type Error struct {
 	Code Code
 	Text string
@@ -58,12 +57,12 @@ func fail(code Code, format string, args ...any) *Error {
 
 // Options configure a Loader.
 type Options struct {
-	MaxBytes int64         // of a file
-	Timeout  time.Duration // of a fetch, redirects included
-	Folder   string        // root of file URLs; empty: none are read
-	// Domains are the hosts that pictures are fetched from: names, *.names for all
-	// below, address literals, each with a port or without, or * for any public host.
-	// A literal may be an address that is not public.
+	MaxBytes int64         // limit of a file
+	Timeout  time.Duration // time limit of a fetch, redirects included
+	Folder   string        // root of file URLs; empty: file URLs are refused
+	// Domains are the hosts from which pictures may be fetched: names, *.names for all names below,
+	// address literals, each with or without a port, or * for any public host. A literal may be a
+	// non-public address.
 	Domains []string
 }
 
@@ -71,7 +70,7 @@ type Options struct {
 type Loader struct {
 	o       Options
 	root    *os.Root // nil: no files
-	folders []string // what an absolute path may begin with
+	folders []string // allowed prefixes of an absolute path
 	allowed []pattern
 	client  *http.Client
 
@@ -96,9 +95,9 @@ func New(o Options) (*Loader, error) {
 	l.client = &http.Client{
 		Transport: &http.Transport{
 			DialContext:        l.dialChecked,
-			DisableKeepAlives:  true, // a connection belongs to the address that was checked
+			DisableKeepAlives:  true, // a connection is only valid for its checked address
 			DisableCompression: true,
-			// Header bytes are bounded as the body is.
+			// Headers have a limit too.
 			MaxResponseHeaderBytes: 64 << 10,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error {
@@ -152,7 +151,7 @@ func (l *Loader) Load(ctx context.Context, url string) ([]byte, Source, error) {
 		clip(scheme))
 }
 
-// Remote reports whether Load waits for another machine.
+// Remote reports whether loading url needs another machine.
 func Remote(url string) bool {
 	scheme, _, found := strings.Cut(url, ":")
 	return found && (strings.EqualFold(scheme, "http") || strings.EqualFold(scheme, "https"))
@@ -168,7 +167,7 @@ func isScheme(s string) bool {
 	return s != ""
 }
 
-// clip shortens what an error quotes.
+// clip shortens a text that an error quotes.
 func clip(s string) string {
 	if r := []rune(s); len(r) > 60 {
 		return string(r[:57]) + "..."
@@ -176,7 +175,7 @@ func clip(s string) string {
 	return s
 }
 
-// cause is why ctx ended, where the caller ended it, and else err.
+// cause is why ctx ended if the caller ended it, otherwise err.
 func cause(ctx context.Context, err error) error {
 	if c := context.Cause(ctx); c != nil && !errors.Is(c, context.DeadlineExceeded) {
 		return c

@@ -2,8 +2,7 @@ package media
 
 import "net/netip"
 
-// reserved are the blocks of the special-purpose registries of IANA that net/netip
-// does not know by name.
+// reserved are the blocks of IANA's special-purpose registries that net/netip has no method for.
 var reserved = prefixes(
 	"0.0.0.0/8",       // this network
 	"100.64.0.0/10",   // carrier-grade NAT
@@ -13,14 +12,14 @@ var reserved = prefixes(
 	"198.18.0.0/15",   // benchmarks
 	"198.51.100.0/24", // documentation
 	"203.0.113.0/24",  // documentation
-	"240.0.0.0/4",     // reserved, and broadcast
-	"2001::/23",       // protocol assignments, Teredo too
+	"240.0.0.0/4",     // reserved and broadcast
+	"2001::/23",       // protocol assignments, including Teredo
 	"2001:db8::/32",   // documentation
 	"3fff::/20",       // documentation
 )
 
 var (
-	global = netip.MustParsePrefix("2000::/3") // what IPv6 gives to hosts
+	global = netip.MustParsePrefix("2000::/3") // global unicast
 	nat64  = netip.MustParsePrefix("64:ff9b::/96")
 	sixTo4 = netip.MustParsePrefix("2002::/16")
 )
@@ -32,8 +31,8 @@ func prefixes(list ...string) (all []netip.Prefix) {
 	return all
 }
 
-// public reports whether an address belongs to a host of the public network. Of an
-// address that holds one of IPv4 that one must be public.
+// public reports whether an address belongs to a host in the public network. If an IPv6 address
+// embeds an IPv4 address, that address must be public.
 func public(a netip.Addr) bool {
 	if a.Is6() && !a.Is4In6() {
 		b := a.As16()

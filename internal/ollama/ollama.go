@@ -1,5 +1,5 @@
-// Package ollama holds the wire types of Ollama's API, and pure conversions between
-// them and package ask. It serves nothing.
+// Package ollama has the wire types of Ollama's API, and pure conversions between them and package
+// ask.
 package ollama
 
 import (
@@ -12,17 +12,17 @@ import (
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
-// Env is what the checks of a request need to know of the server.
+// Env has the server's limits for the checks of a request.
 type Env struct {
 	openai.Env
-	Context int // positions
+	Context int // in positions
 }
 
-// Request is a body without the question itself.
+// Request is a body except for the question itself.
 type Request struct {
-	Model  string // "" where the body names none
+	Model  string // "" if the body names none
 	Stream bool
-	Load   bool // nothing is asked: the model is to be ready, which it is
+	Load   bool // no question, only a request to load the model, which is loaded
 	Ask    *ask.Request
 }
 
@@ -115,13 +115,13 @@ func newRequest(o *wire.Object, env *Env) *Request {
 	return q
 }
 
-// end notes what nobody read.
+// end records the fields that were never read.
 func (q *Request) end(o *wire.Object) error {
 	q.Ask.Ignored = append(q.Ask.Ignored, o.Unread()...)
 	return o.Err()
 }
 
-// options reads how tokens are chosen.
+// options reads the sampling options.
 func options(x *wire.Object, r *ask.Request, env *Env) {
 	openai.Sampling(x, r)
 	openai.Stops(x, r)
@@ -222,7 +222,7 @@ func tooMany(o *wire.Object, field string, n int, env *Env) {
 		env.MaxImages)
 }
 
-// images reads base64 or URLs.
+// images reads pictures in base64 or as URLs.
 func (q *Request) images(o *wire.Object, env *Env) []ask.Part {
 	l := o.List("images")
 	if l.Len() > env.MaxImages {
@@ -277,12 +277,12 @@ type message struct {
 	Content string `json:"content"`
 }
 
-// line is a reply, whole or a line of it.
+// line is a whole reply or one line of a stream.
 type line struct {
 	Model     string    `json:"model"`
 	CreatedAt time.Time `json:"created_at"`
-	Message   *message  `json:"message,omitempty"`  // of /api/chat
-	Response  *string   `json:"response,omitempty"` // of /api/generate
+	Message   *message  `json:"message,omitempty"`  // for /api/chat
+	Response  *string   `json:"response,omitempty"` // for /api/generate
 	Done      bool      `json:"done"`
 	Reason    string    `json:"done_reason,omitempty"`
 	*totals
@@ -290,7 +290,7 @@ type line struct {
 	Restore  *ask.Extension `json:"restore,omitempty"`
 }
 
-// totals are the counts and nanoseconds of a whole answer.
+// totals are the counts, and the times in nanoseconds, of a whole answer.
 type totals struct {
 	Total         int64 `json:"total_duration"`
 	Load          int64 `json:"load_duration"`
@@ -300,11 +300,11 @@ type totals struct {
 	Elapsed       int64 `json:"eval_duration"`
 }
 
-// Reply makes the replies of one request.
+// Reply makes the replies to one request.
 type Reply struct {
 	Model    string
 	Generate bool      // /api/generate, else /api/chat
-	Start    time.Time // when the request came
+	Start    time.Time // when the request arrived
 	Now      func() time.Time
 }
 
@@ -318,24 +318,24 @@ func (p *Reply) line(text string) line {
 	return l
 }
 
-// Piece is a line with a piece of an answer.
+// Piece returns the line for a piece of an answer.
 func (p *Reply) Piece(e *ask.Event) any {
 	l := p.line(e.Text)
 	l.Logprobs = newLogprobs(e.Tokens)
 	return l
 }
 
-// Loaded is the reply to a request that asks nothing.
+// Loaded returns the reply to a request without a question.
 func (p *Reply) Loaded() any {
 	l := p.line("")
 	l.Done, l.Reason = true, "load"
 	return l
 }
 
-// End is the last line of a stream.
+// End returns the last line of a stream.
 func (p *Reply) End(r *ask.Request, a *ask.Answer) any { return p.end("", r, a) }
 
-// Whole is the whole reply.
+// Whole returns a whole reply.
 func (p *Reply) Whole(r *ask.Request, a *ask.Answer) any {
 	l := p.end(a.Text, r, a)
 	l.Logprobs = newLogprobs(a.Tokens)
@@ -356,7 +356,7 @@ func (p *Reply) end(text string, r *ask.Request, a *ask.Answer) line {
 	return l
 }
 
-// Error is a failure, whole or as a line.
+// Error returns the reply for an error.
 func Error(e *wire.Error) any {
 	return struct {
 		Error string `json:"error"`

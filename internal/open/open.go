@@ -1,4 +1,4 @@
-// Package open turns the files of a model, of any format, into a loaded one.
+// Package open loads a model from files of any format.
 package open
 
 import (
@@ -9,8 +9,8 @@ import (
 	"github.com/restore-vlm/restore/internal/engine"
 )
 
-// Engine loads the model of files. Every weight is bound by name and shape; the
-// error lists all that do not fit.
+// Engine loads the model in files. Every weight is bound by name and shape; the error lists all
+// that do not fit.
 func Engine(files all.Files, o engine.Options) (*engine.Engine, error) {
 	return With(files, o, engine.Hooks{})
 }
@@ -29,7 +29,7 @@ func With(files all.Files, o engine.Options, h engine.Hooks) (*engine.Engine, er
 	return e, nil
 }
 
-// Pack writes the model of files to w as one file, with its weights as o says.
+// Pack writes the model in files to w as one packed file, with the weight types in o.
 func Pack(files all.Files, o engine.Options, w io.Writer) error {
 	b, err := files.Open()
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
-// Request is a body without the question itself.
+// Request is a body except for the question itself.
 type Request struct {
-	Model        string // "" where the body names none
+	Model        string // "" if the body names none
 	Stream       bool
 	IncludeUsage bool
 	Ask          *ask.Request
@@ -42,7 +42,7 @@ func ParseChat(body []byte, env *Env) (*Request, error) {
 	return q, o.Err()
 }
 
-// ParseMessages reads the messages of /tokenize, which are those of a chat.
+// ParseMessages reads the messages of /tokenize, which have the format of a chat.
 func ParseMessages(o *wire.Object, env *Env) *ask.Request {
 	r := new(ask.Request)
 	r.Messages = messages(o, r, env)
@@ -102,7 +102,7 @@ func messages(o *wire.Object, r *ask.Request, env *Env) []ask.Message {
 	return d.end(o)
 }
 
-// dialogue collects messages in the order that a template takes.
+// dialogue collects messages in an order that templates accept.
 type dialogue struct {
 	r     *ask.Request
 	env   *Env
@@ -114,7 +114,7 @@ type dialogue struct {
 	last     ask.Role
 }
 
-// role reads who wrote a message.
+// role reads the role of a message.
 func (d *dialogue) role(m *wire.Object) ask.Role {
 	if !m.Require("role", "system, developer, user or assistant") {
 		return ""
@@ -135,7 +135,7 @@ func (d *dialogue) role(m *wire.Object) ask.Role {
 	return ""
 }
 
-// partReader reads a part of one API's names. It returns false for one of another type.
+// partReader reads a part by one API's names. It returns false for an unknown type.
 type partReader func(d *dialogue, p *wire.Object, kind string, role ask.Role) (ask.Part, bool)
 
 // content reads a message's text or parts.
@@ -182,7 +182,7 @@ func chatPart(d *dialogue, p *wire.Object, kind string, role ask.Role) (ask.Part
 	return ask.Part{}, false
 }
 
-// imageURL reads {"url", "detail", "restore"}, or the URL alone.
+// imageURL reads {"url", "detail", "restore"}, or a plain URL.
 func (d *dialogue) imageURL(p *wire.Object) (ask.Part, bool) {
 	if !p.Require("image_url", "an object with url") {
 		return ask.Part{}, false
@@ -199,8 +199,8 @@ func (d *dialogue) imageURL(p *wire.Object) (ask.Part, bool) {
 	return part, true
 }
 
-// picture reads a picture whose URL is the field of o. with holds detail and restore;
-// nil is none.
+// picture reads a picture whose URL is in the field of o. with holds detail and restore; nil if
+// absent.
 func (d *dialogue) picture(o *wire.Object, field string, with *wire.Object) ask.Part {
 	pic := &ask.Picture{URL: o.String(field), Path: o.Path(field)}
 	if with != nil {
@@ -220,7 +220,7 @@ func (d *dialogue) picture(o *wire.Object, field string, with *wire.Object) ask.
 	return ask.Part{Picture: pic}
 }
 
-// add takes a message of m.
+// add appends the message m.
 func (d *dialogue) add(role ask.Role, parts []ask.Part, m *wire.Object) {
 	d.last = role
 	text := joined(parts)
@@ -254,7 +254,7 @@ func hasPicture(parts []ask.Part) bool {
 	return false
 }
 
-// end checks the whole dialogue and returns it, the system's texts as one message.
+// end checks the whole dialogue and returns it, with all system texts in one message.
 func (d *dialogue) end(o *wire.Object) []ask.Message {
 	if d.pictures > d.env.MaxImages {
 		o.Fail("too_many_images", d.field, "got %d pictures, want at most %d (--max-images)",
@@ -273,7 +273,7 @@ func (d *dialogue) end(o *wire.Object) []ask.Message {
 	return d.out
 }
 
-// rawOr returns raw, or what stands for it where it is absent.
+// rawOr returns raw, or absent if there is none.
 func rawOr(raw json.RawMessage, absent string) json.RawMessage {
 	if raw == nil {
 		return json.RawMessage(absent)

@@ -35,7 +35,7 @@ func ParseCompletion(body []byte, env *Env) (*Request, error) {
 	return q, o.Err()
 }
 
-// prompt reads one prompt: text or tokens, in a list of its own or not.
+// prompt reads one prompt: text or tokens, bare or as the only item of a list.
 func prompt(o *wire.Object, env *Env) *ask.Prompt {
 	const want = "a string, a list of one string, or a list of token ids"
 	p := new(ask.Prompt)
@@ -88,7 +88,7 @@ type completionLogprobs struct {
 	Offsets  []int                `json:"text_offset"`
 }
 
-// newCompletionLogprobs shows tokens whose text begins at offset, in code points.
+// newCompletionLogprobs converts tokens whose text begins at offset, in code points.
 func newCompletionLogprobs(tokens []ask.Token, offset int) *completionLogprobs {
 	l := &completionLogprobs{
 		Tokens:   []string{},
@@ -113,7 +113,7 @@ func newCompletionLogprobs(tokens []ask.Token, offset int) *completionLogprobs {
 	return l
 }
 
-// completionChoice is the choice of /v1/completions.
+// completionChoice is the choice in a reply of /v1/completions.
 type completionChoice struct {
 	Index    int                 `json:"index"`
 	Text     string              `json:"text"`
@@ -121,7 +121,7 @@ type completionChoice struct {
 	Finish   *ask.Finish         `json:"finish_reason"`
 }
 
-// completion is a reply of /v1/completions, whole or a chunk of it.
+// completion is a whole reply of /v1/completions or one chunk.
 type completion struct {
 	ID          string             `json:"id"`
 	Object      string             `json:"object"`
@@ -151,13 +151,13 @@ func Completion(m *Meta, r *ask.Request, a *ask.Answer) any {
 	return c
 }
 
-// completionChunks writes the stream of /v1/completions.
+// completionChunks makes the stream of /v1/completions.
 type completionChunks struct {
 	chunks
 	offset int
 }
 
-// CompletionChunks writes the stream of /v1/completions.
+// CompletionChunks makes the stream of /v1/completions.
 func CompletionChunks(m *Meta, q *Request) Stream {
 	return &completionChunks{chunks: chunks{m: m, q: q}}
 }

@@ -7,12 +7,12 @@ import (
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
-// ResponseMeta is a reply of /v1/responses without its answer.
+// ResponseMeta is a reply of /v1/responses except for its answer.
 type ResponseMeta struct {
 	ID, MessageID string
 	Created       int64 // Unix seconds
 	Model         string
-	// What the request asked for, or the server's defaults.
+	// The request's values, or the server's defaults.
 	Temperature, TopP float64
 }
 
@@ -101,7 +101,7 @@ type response struct {
 	Restore            *ask.Extension     `json:"restore,omitempty"`
 }
 
-// response returns a reply that has just begun.
+// response returns the reply before any output.
 func (q *ResponseRequest) response(m *ResponseMeta) response {
 	return response{
 		ID: m.ID, Object: "response", CreatedAt: m.Created, Status: "in_progress", Model: m.Model,
@@ -115,7 +115,7 @@ func (q *ResponseRequest) response(m *ResponseMeta) response {
 	}
 }
 
-// item returns the message of a reply.
+// item returns the message in a reply.
 func (m *ResponseMeta) item(status string, content ...outputText) outputItem {
 	if content == nil {
 		content = []outputText{}
@@ -123,7 +123,7 @@ func (m *ResponseMeta) item(status string, content ...outputText) outputItem {
 	return outputItem{"message", m.MessageID, status, "assistant", content}
 }
 
-// Response is the whole reply of /v1/responses, complete at the Unix second now.
+// Response is the whole reply of /v1/responses; now is the completion time in Unix seconds.
 func Response(m *ResponseMeta, q *ResponseRequest, a *ask.Answer, now int64) any {
 	r := q.response(m)
 	r.Status, r.CompletedAt = "completed", &now
@@ -141,7 +141,7 @@ func Response(m *ResponseMeta, q *ResponseRequest, a *ask.Answer, now int64) any
 	return r
 }
 
-// responseEvents writes the stream of /v1/responses.
+// responseEvents makes the stream of /v1/responses.
 type responseEvents struct {
 	m      *ResponseMeta
 	q      *ResponseRequest
@@ -151,12 +151,12 @@ type responseEvents struct {
 	tokens []ask.Token
 }
 
-// ResponseEvents writes the stream of /v1/responses; now tells the Unix second.
+// ResponseEvents makes the stream of /v1/responses; now returns Unix seconds.
 func ResponseEvents(m *ResponseMeta, q *ResponseRequest, now func() int64) Stream {
 	return &responseEvents{m: m, q: q, now: now}
 }
 
-// head begins every event.
+// head has the first fields of every event.
 type head struct {
 	Type     string `json:"type"`
 	Sequence int    `json:"sequence_number"`

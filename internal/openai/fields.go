@@ -14,15 +14,15 @@ import (
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
-// Env is what the checks of a request need to know of the server.
+// Env has the server's limits for the checks of a request.
 type Env struct {
-	Model      string   // its id
-	MaxImages  int      // of a request
-	Vocab      int      // ids of the tokenizer
-	Parameters []string // fields of the object "restore" that reduce, in JSON
+	Model      string   // the model's id
+	MaxImages  int      // per request
+	Vocab      int      // number of token ids
+	Parameters []string // reduction fields of the object "restore"
 }
 
-// Limits of requests that no flag changes.
+// Fixed limits of requests.
 const (
 	maxMessages = 1024
 	maxStops    = 16
@@ -31,7 +31,7 @@ const (
 	maxTop      = 20
 )
 
-// limit reads the number of tokens to generate from fields that mean the same.
+// limit reads the number of tokens to generate from fields with the same meaning.
 func limit(o *wire.Object, r *ask.Request, names ...string) {
 	given := ""
 	for _, name := range names {
@@ -47,7 +47,7 @@ func limit(o *wire.Object, r *ask.Request, names ...string) {
 	}
 }
 
-// Sampling reads how tokens are chosen.
+// Sampling reads the sampling options.
 func Sampling(o *wire.Object, r *ask.Request) {
 	if v, ok := o.Float("temperature", 0, 2, false); ok {
 		r.Sampling.Temperature = &v
@@ -106,7 +106,7 @@ func Stops(o *wire.Object, r *ask.Request) {
 
 var schemaName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// format reads response_format, or text.format, whose schema lies flat.
+// format reads response_format, or text.format, whose schema is inline (flat).
 func format(f *wire.Object, r *ask.Request, flat bool) {
 	if f == nil || !f.Require("type", "text, json_object or json_schema") {
 		return
@@ -145,7 +145,7 @@ func format(f *wire.Object, r *ask.Request, flat bool) {
 	note(r, f)
 }
 
-// Schema notes what is wrong with a JSON schema in a field.
+// Schema records errors of a JSON schema in a field.
 func Schema(o *wire.Object, name string, schema json.RawMessage) {
 	_, err := grammar.Parse(schema)
 	var e *grammar.Error
@@ -154,7 +154,7 @@ func Schema(o *wire.Object, name string, schema json.RawMessage) {
 	}
 }
 
-// note adds the fields of an object that nobody read to those that are ignored.
+// note adds the fields of an object that were never read to the ignored ones.
 func note(r *ask.Request, o *wire.Object) {
 	for _, name := range o.Unread() {
 		r.Ignored = append(r.Ignored, o.Path(name))
@@ -190,7 +190,7 @@ func Extension(o *wire.Object, r *ask.Request, env *Env) {
 	r.Reduction = layer(x, own)
 }
 
-// layer returns the reduction fields of an object "restore", without those in but.
+// layer returns the reduction fields of an object "restore", except those in but.
 func layer(x *wire.Object, but []string) ask.Layer {
 	var b strings.Builder
 	for _, name := range x.Names() {
@@ -200,7 +200,7 @@ func layer(x *wire.Object, but []string) ask.Layer {
 		if b.Len() > 0 {
 			b.WriteByte(',')
 		}
-		key, _ := json.Marshal(name) // of a known name
+		key, _ := json.Marshal(name) // name is a known name
 		b.Write(key)
 		b.WriteByte(':')
 		b.Write(x.Raw(name))
@@ -212,7 +212,7 @@ func layer(x *wire.Object, but []string) ask.Layer {
 	return l
 }
 
-// Known refuses fields of an object that are not among names.
+// Known refuses fields of an object that are not in names.
 func Known(x *wire.Object, names []string) {
 	for _, name := range x.Names() {
 		if slices.Contains(names, name) {
@@ -227,8 +227,7 @@ func Known(x *wire.Object, names []string) {
 	}
 }
 
-// nearest returns the name that takes the fewest changes of a letter, "" where none is
-// near.
+// nearest returns the name with the smallest edit distance, "" if none is near.
 func nearest(name string, names []string) string {
 	best, least := "", len(name)/2+1
 	for _, n := range names {
@@ -239,8 +238,7 @@ func nearest(name string, names []string) string {
 	return best
 }
 
-// unsupported refuses fields that would change the answer, save with values that
-// change nothing.
+// unsupported refuses fields that would change the answer, except with values that change nothing.
 func unsupported(o *wire.Object, env *Env) {
 	for _, f := range neutral {
 		raw := o.Raw(f.name)
@@ -276,7 +274,7 @@ func unsupported(o *wire.Object, env *Env) {
 	o.Ignore(labels...)
 }
 
-// neutral are the fields of which only values are taken that change nothing.
+// neutral are fields that are accepted only with values that change nothing.
 var neutral = []struct {
 	name   string
 	values []string
@@ -300,7 +298,7 @@ var neutral = []struct {
 	}, {"verbosity", []string{`"medium"`}, false}, {"use_beam_search", []string{"false"}, false},
 }
 
-// refused are the fields that would change the answer.
+// refused are fields that would change the answer.
 var refused = []string{
 	"audio",
 	"prediction",
@@ -320,7 +318,7 @@ var refused = []string{
 	"continue_final_message",
 }
 
-// labels are the fields that change no answer.
+// labels are fields that do not change the answer.
 var labels = []string{
 	"user",
 	"metadata",
@@ -332,7 +330,7 @@ var labels = []string{
 	"parallel_tool_calls",
 }
 
-// compact is a value without white space outside strings, "" where it is long.
+// compact is a value without white space outside strings, "" if it is long.
 func compact(raw json.RawMessage) string {
 	if len(raw) > 64 {
 		return ""
@@ -348,7 +346,7 @@ func compact(raw json.RawMessage) string {
 	return string(out)
 }
 
-// isNumber reports whether a value is the number want, however it is written.
+// isNumber reports whether a value equals the number want, in any notation.
 func isNumber(raw json.RawMessage, want string) bool {
 	var v, w float64
 	return wire.Kind(raw) == "a number" && json.Unmarshal(raw, &v) == nil &&

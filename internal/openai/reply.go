@@ -9,7 +9,7 @@ import (
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
-// Meta is what all chunks of a reply have in common.
+// Meta has the fields that all chunks of a reply share.
 type Meta struct {
 	ID          string
 	Created     int64 // Unix seconds
@@ -19,15 +19,15 @@ type Meta struct {
 
 // Message is one event of a stream.
 type Message struct {
-	Event string // type of the event; "" is none
+	Event string // type of the event; "" for none
 	Data  any    // as JSON; nil with Text
 	Text  string // instead of Data
 }
 
-// Done ends a stream that is whole.
+// Done ends a complete stream.
 var Done = Message{Text: "[DONE]"}
 
-// Stream writes an answer piece by piece.
+// Stream converts an answer to messages, piece by piece.
 type Stream interface {
 	Begin() []Message
 	Piece(e *ask.Event) []Message
@@ -55,15 +55,15 @@ func usage(a *ask.Answer) json.RawMessage {
 	u.Details.Cached, u.Details.Image, u.Details.Text = a.Cached, a.Image, a.Prompt-a.Image
 	out, err := json.Marshal(u)
 	if err != nil {
-		panic(err) // numbers always have a form in JSON
+		panic(err) // numbers always encode
 	}
 	return out
 }
 
-// visible is bytes as text, U+FFFD where they are none.
+// visible converts bytes to text, with U+FFFD for invalid UTF-8.
 func visible(b []byte) string { return strings.ToValidUTF8(string(b), string(utf8.RuneError)) }
 
-// tokenLogprob is a token's log probability in a chat.
+// tokenLogprob is a token's log probability in a chat reply.
 type tokenLogprob struct {
 	Token   string  `json:"token"`
 	Logprob float64 `json:"logprob"`
@@ -138,7 +138,7 @@ func Chat(m *Meta, r *ask.Request, a *ask.Answer) any {
 	}
 }
 
-// delta is what a chunk adds to a message.
+// delta is the part of a message in one chunk.
 type delta struct {
 	Role    string  `json:"role,omitempty"`
 	Content *string `json:"content,omitempty"`
@@ -163,13 +163,13 @@ type chunk struct {
 	Restore     *ask.Extension    `json:"restore,omitempty"`
 }
 
-// chunks is what the streams of chats and completions share.
+// chunks is the shared state of the streams of chats and completions.
 type chunks struct {
 	m *Meta
 	q *Request
 }
 
-// noUsage is the usage of every chunk but the last: null where the last one has it.
+// noUsage is the usage in every chunk before the last: null if the last one has a usage.
 func (c *chunks) noUsage() json.RawMessage {
 	if c.q.IncludeUsage {
 		return json.RawMessage("null")
@@ -177,7 +177,7 @@ func (c *chunks) noUsage() json.RawMessage {
 	return nil
 }
 
-// Fail tells of a failure: without [DONE], so that the answer does not pass for whole.
+// Fail reports a failure without [DONE], so that the answer does not look complete.
 func (c *chunks) Fail(e *wire.Error) []Message { return []Message{{Data: e.JSON()}} }
 
 type chatChunks struct{ chunks }

@@ -7,10 +7,10 @@ import (
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
-// ResponseRequest is a body of /v1/responses without the question itself.
+// ResponseRequest is a body of /v1/responses except for the question itself.
 type ResponseRequest struct {
 	Request
-	// What the reply repeats, as it was written; nil: absent.
+	// Fields that the reply repeats, as written; nil: absent.
 	instructions, metadata, user, safety, cacheKey, format json.RawMessage
 
 	parallelTools bool
@@ -48,7 +48,7 @@ func ParseResponse(body []byte, env *Env) (*ResponseRequest, error) {
 	return q, o.Err()
 }
 
-// refuse refuses what needs a memory of earlier responses, tools, or thinking.
+// refuse refuses fields that need stored responses, tools, or thinking.
 func (q *ResponseRequest) refuse(o *wire.Object) {
 	for _, name := range []string{
 		"previous_response_id", "conversation", "prompt", "max_tool_calls", "context_management",
@@ -74,7 +74,7 @@ func (q *ResponseRequest) refuse(o *wire.Object) {
 	}
 }
 
-// top reads log probabilities, which "include" asks for.
+// top reads the log probabilities that "include" requests.
 func (q *ResponseRequest) top(o *wire.Object) {
 	const member = "message.output_text.logprobs"
 	l := o.List("include")
@@ -90,7 +90,7 @@ func (q *ResponseRequest) top(o *wire.Object) {
 	}
 }
 
-// echo keeps what the reply repeats.
+// echo stores the fields that the reply repeats.
 func (q *ResponseRequest) echo(o *wire.Object) {
 	if o.Has("instructions") {
 		o.String("instructions")

@@ -21,7 +21,7 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// Sizes of a legend in pixels, where a drawing is as wide as plainWidth.
+// Sizes of a legend in pixels, for a drawing of width plainWidth.
 const (
 	textPx    = 17
 	headPx    = 20
@@ -35,8 +35,8 @@ const (
 	mostScale  = 4
 )
 
-// typeface is a font at its sizes. A face keeps a glyph buffer and must not be used by two
-// drawings at once: lock.
+// typeface is a font at several sizes. A face keeps a glyph buffer, so two drawings must not use it
+// at once: lock.
 type typeface struct {
 	lock  sync.Mutex
 	font  *opentype.Font
@@ -56,7 +56,7 @@ var (
 	regular = sync.OnceValue(func() *typeface { return newTypeface(goregular.TTF) })
 )
 
-// with calls do with the face of a size, which do must not keep.
+// with calls do with the face of a size; do must not keep the face.
 func (t *typeface) with(px int, do func(font.Face)) {
 	t.lock.Lock()
 	defer t.lock.Unlock()
@@ -94,23 +94,23 @@ func writeCount(im *image.NRGBA, patch image.Rectangle, n int) {
 
 // legend explains the drawing's marks and counts them.
 type legend struct {
-	scale         float64 // of its sizes
-	beside        int     // drawings that are next to each other
+	scale         float64 // scale of its sizes
+	beside        int     // number of drawings side by side
 	method        string
 	before, after int // patches and tokens
 	kept, merged  int // tokens
-	extra         int // tokens that are no patch: class token, zero vectors
+	extra         int // tokens that are not patches: class token, zero vectors
 	inMerged      int // patches
-	counted       int // patches that kept tokens count
-	counting      int // kept tokens that do
+	counted       int // patches that kept tokens count for
+	counting      int // kept tokens that count for others
 	dropped       int // patches
 	drawn, unseen bool
-	below         bool   // drawings stand below each other
-	grids         []grid // of drawings that are more than one
-	newlines      bool   // rows end in tokens that are no patches
+	below         bool   // drawings are below each other
+	grids         []grid // of the drawings, if there are several
+	newlines      bool   // rows end in newline tokens
 }
 
-// grid is a drawing's patches.
+// grid is the patch grid of a drawing.
 type grid struct {
 	rows, cols int
 	tiles      bool
@@ -163,8 +163,7 @@ func (l *legend) count(panels []*panel, r *reduce.Reduction) {
 	}
 }
 
-// title is a base's name as its paper writes it: the start of its title in the table, before what
-// it does.
+// title is a base's name as in its paper: the start of its title in the table.
 func title(base string) string {
 	for _, m := range methods.Methods() {
 		if name, _, ok := strings.Cut(m.Title, ":"); ok && m.Name == base {
@@ -255,7 +254,7 @@ func (l *legend) entries() []entry {
 	return out
 }
 
-// views says what each of several drawings shows.
+// views explains each of several drawings.
 func (l *legend) views() string {
 	places := [2]string{"left", "right"}
 	if l.below {
@@ -293,11 +292,11 @@ func (l *legend) head() string {
 	return s
 }
 
-// px is a size of the legend in its scale.
+// px scales a size of the legend.
 func (l *legend) px(n int) int { return int(float64(n)*l.scale + 0.5) }
 
-// fit chooses the scale for a drawing of the given width, so that a wide one is still readable
-// where it is shown small.
+// fit chooses the scale for a drawing's width, so that a wide drawing is still readable when it is
+// shown small.
 func (l *legend) fit(width int) {
 	total := float64(width * max(l.beside, 1))
 	l.scale = max(1, min(mostScale, math.Sqrt(total/plainWidth)))
@@ -306,7 +305,7 @@ func (l *legend) fit(width int) {
 // textLeft is where text next to a sample starts.
 func (l *legend) textLeft() int { return l.px(margin) + l.px(patchPx) + l.px(sampleGap) }
 
-// wrap breaks text into lines of at most width pixels; a word longer than that stands alone.
+// wrap breaks text into lines of at most width pixels; a longer word gets its own line.
 func wrap(face font.Face, text string, width int) []string {
 	var lines []string
 	for _, word := range strings.Fields(text) {
@@ -321,7 +320,7 @@ func wrap(face font.Face, text string, width int) []string {
 	return lines
 }
 
-// headLines and textLines are what head and an entry's text become in a drawing of the width.
+// headLines and textLines are the wrapped lines of the head and of an entry.
 func (l *legend) headLines(width int) (lines []string) {
 	bold().with(l.px(headPx), func(f font.Face) { lines = wrap(f, l.head(), width-2*l.px(margin)) })
 	return lines
@@ -334,7 +333,7 @@ func (l *legend) textLines(text string, width int) (lines []string) {
 	return lines
 }
 
-// height is the legend's, in a drawing of the given width.
+// height is the legend's height in a drawing of the given width.
 func (l *legend) height(width int) int {
 	h := 2*l.px(margin) + len(l.headLines(width))*l.px(headPx+leading)
 	for _, e := range l.entries() {
@@ -375,7 +374,7 @@ func (l *legend) draw(im *image.NRGBA, top int) {
 	}
 }
 
-// sample draws a mark at its size in a drawing, and scales it to the legend's.
+// sample draws a mark at its size in the drawing, and scales it to the legend's size.
 func (l *legend) sample(im *image.NRGBA, draw func(*image.NRGBA, image.Rectangle), x, y int) {
 	one := image.NewNRGBA(image.Rect(0, 0, patchPx, patchPx))
 	draw(one, one.Rect)

@@ -1,7 +1,7 @@
-// Package overlay draws what a reduction did to a picture, for people who have not read the paper:
-// patches that the decoder gets as they are stay clear, patches that were merged into one token
-// share a tint, with the token's anchor marked and the number of patches it stands for written on
-// it, and dropped patches are dark.
+// Package overlay draws the effect of a reduction on a picture, for people who have not read the
+// paper. Patches that the decoder reads unchanged stay clear. Patches that were merged into one
+// token share a tint; the token's anchor is marked with the number of patches that it stands for.
+// Dropped patches are dark.
 package overlay
 
 import (
@@ -25,8 +25,8 @@ const patchPx = 28
 // the frame.
 const beyond = 0.5
 
-// longest is a patch's longer side in the drawing, as a multiple of its shorter: a patch is drawn
-// in the shape that it has in the picture, within reason.
+// longest limits a patch's longer side in the drawing, as a multiple of its shorter side. Up to
+// this limit a patch has the shape that it has in the picture.
 const longest = 4
 
 var (
@@ -36,21 +36,21 @@ var (
 	ink       = color.NRGBA{30, 30, 30, 255}
 )
 
-// Blending of the picture, whose own colours stay: shares of the colour laid over it.
+// Blending: shares of the colour drawn over the picture, whose own colours stay visible.
 const (
-	lightShare   = 0.30 // of white, over merged patches
-	tintShare    = 0.12 // of the group's colour, over those
-	droppedShare = 0.72 // of black
-	unseenShare  = 0.75 // of white
+	lightShare   = 0.30 // white over merged patches
+	tintShare    = 0.12 // the group's colour over merged patches
+	droppedShare = 0.72 // black over dropped patches
+	unseenShare  = 0.75 // white over unseen parts
 )
 
 // edgePx is the width of a group's outline.
 const edgePx = 2
 
 // Draw returns pic scaled so that a patch's shorter side is 28 pixels, with r drawn over it and a
-// legend with counts below. grids say where r's tokens lie, one drawing each: of a model that sees
-// a picture whole and in tiles, the whole and the tiles. A nil r means that all patches were kept.
-// Where the grids do not fit r the picture is drawn without patches and the legend says so. The
+// legend with counts below. grids say where r's tokens are, one drawing per grid: for a model that
+// sees a picture whole and in tiles, the whole and the tiles. A nil r means that all patches were
+// kept. If the grids do not fit r, the picture is drawn without patches and the legend says so. The
 // result shares no memory with pic.
 func Draw(pic *imageproc.Picture, r *reduce.Reduction, grids []imageproc.Grid) *image.NRGBA {
 	n := 0
@@ -60,8 +60,8 @@ func Draw(pic *imageproc.Picture, r *reduce.Reduction, grids []imageproc.Grid) *
 	return drawOne(pic, r, grids, newTinter(n), 1)
 }
 
-// drawOne is Draw with the colours of t, for an image that is next to others: side by side they
-// are so many times as wide.
+// drawOne is Draw with the colours of t, for one of several drawings; beside is how many are side
+// by side.
 func drawOne(
 	pic *imageproc.Picture,
 	r *reduce.Reduction,
@@ -93,14 +93,14 @@ func drawOne(
 	return compose(pic, panels, &l)
 }
 
-// strip is how many drawings of stages are next to each other.
+// strip is how many drawings of stages are side by side.
 const strip = 3
 
-// DrawStages returns the drawings of what a method inside the encoder or the decoder had left of
-// pic after each of its stages, in reading order, as Draw makes them. r must have stages.
+// DrawStages returns the drawings of the rows that remained after each stage of a method inside the
+// encoder or the decoder, in reading order, made like Draw's. r must have stages.
 func DrawStages(pic *imageproc.Picture, r *reduce.Reduction, grids []imageproc.Grid) *image.NRGBA {
 	var all []*image.NRGBA
-	width, height := 0, 0 // of the largest
+	width, height := 0, 0 // of the largest drawing
 	most := 0
 	for i := range r.Stages {
 		most = max(most, groups(r.AfterStage(i)))
@@ -122,7 +122,7 @@ func DrawStages(pic *imageproc.Picture, r *reduce.Reduction, grids []imageproc.G
 	return out
 }
 
-// fits reports whether every patch of g has a token of r, or none.
+// fits reports whether every patch of g has a token of r, or none has.
 func fits(g imageproc.Grid, r *reduce.Reduction) bool {
 	if g.Rows < 1 || g.Cols < 1 || g.Tokens != nil && len(g.Tokens) != g.Rows*g.Cols ||
 		g.Ends != nil && len(g.Ends) != g.Rows {
@@ -142,7 +142,7 @@ func fits(g imageproc.Grid, r *reduce.Reduction) bool {
 	return true
 }
 
-// compose puts the panels next to each other, or below where they are wide, and the legend below
+// compose puts the panels side by side, or below each other if they are wide, and the legend below
 // all.
 func compose(pic *imageproc.Picture, panels []*panel, l *legend) *image.NRGBA {
 	l.below = pic.Width >= pic.Height
@@ -181,12 +181,12 @@ type panel struct {
 	tokens     []int32 // [gridH*gridW] token of each patch, -1 none
 	ends       []int32 // [gridH] token that ends each row, -1 none; nil: there are none
 	tile       int     // patches along a tile's side, 0: no tiles
-	row0, col0 int     // rows and columns that were cut off before the first
+	row0, col0 int     // rows and columns that were cut off at the start
 	unseen     bool    // shows more than the patches
-	marks      *marks  // nil: the picture alone
+	marks      *marks  // nil: only the picture
 }
 
-// newPanel returns nil for a grid of which no patch is a token.
+// newPanel returns nil for a grid without tokens.
 func newPanel(pic *imageproc.Picture, g imageproc.Grid) *panel {
 	if !(g.Frame.W > 0 && g.Frame.H > 0) {
 		g.Frame = imageproc.Frame{W: float64(pic.Width), H: float64(pic.Height)}
@@ -215,7 +215,7 @@ func newPanel(pic *imageproc.Picture, g imageproc.Grid) *panel {
 	}
 	w, h := g.Frame.W/float64(g.Cols), g.Frame.H/float64(g.Rows)
 	around := beyond
-	if g.Tile > 0 { // what the patches leave out shows in the drawing of the whole
+	if g.Tile > 0 { // the drawing of the whole shows parts outside of the patches
 		around = 0
 	}
 	p.view = newView(pic, imageproc.Frame{
@@ -256,14 +256,14 @@ type view struct {
 	gridH, gridW  int
 	cell          image.Point     // a patch's width and height in the drawing
 	x0, y0        int             // drawing's pixel of the patch grid's corner
-	width, height int             // of the drawing without its legend
+	width, height int             // the drawing's size without its legend
 	source        image.Rectangle // the shown part of the picture, in its pixels
-	// where that part lies in the drawing; it may reach beyond it by a source pixel
+	// where that part is in the drawing; it may extend one source pixel beyond it
 	target image.Rectangle
 }
 
-// newView shows the frame and, around it, what the picture has outside, up to a share of the frame
-// on each side.
+// newView shows the frame and the parts of the picture around it, up to a share of the frame on
+// each side.
 func newView(pic *imageproc.Picture, f imageproc.Frame, gridH, gridW int, around float64) view {
 	v := view{gridH: gridH, gridW: gridW}
 	px := func(d float64) int { return int(math.Round(d)) }
@@ -279,8 +279,8 @@ func newView(pic *imageproc.Picture, f imageproc.Frame, gridH, gridW int, around
 	v.x0, v.y0 = px(left), px(top)
 	v.width, v.height = v.x0+gridW*v.cell.X+px(right), v.y0+gridH*v.cell.Y+px(bottom)
 
-	// The source pixels that show at all, and their place: x in the picture lies at x0 + (x -
-	// X0)·sx in the drawing.
+	// The visible source pixels and their place: x in the picture is at x0 + (x - X0)·sx in the
+	// drawing.
 	shown := func(origin, from, scale float64, size, limit int) (low, high int) {
 		low = max(0, min(limit-1, int(math.Floor(from-origin/scale))))
 		high = max(low+1, min(limit, int(math.Ceil(from+(float64(size)-origin)/scale))))
@@ -306,7 +306,7 @@ func (v view) patch(i int) image.Rectangle {
 	return image.Rectangle{at, at.Add(v.cell)}
 }
 
-// drawPicture lays the scaled picture down and fades what lies outside the grid.
+// drawPicture draws the scaled picture and fades the parts outside the grid.
 func (v view) drawPicture(im *image.NRGBA, pic *imageproc.Picture) {
 	all := im.Bounds()
 	draw.Draw(im, all, image.NewUniform(color.NRGBA{128, 128, 128, 255}), image.Point{}, draw.Src)
@@ -325,9 +325,8 @@ func (v view) drawPicture(im *image.NRGBA, pic *imageproc.Picture) {
 	}
 }
 
-// shrunk is the part from of the picture averaged over whole blocks of pixels until it is less than
-// twice as large as the drawing needs it, so that a large photograph costs one pass and no second
-// copy of its size.
+// shrunk is the part from of the picture, averaged over whole blocks of pixels until it is less
+// than twice the needed size. So a large photograph takes one pass and no second copy of its size.
 func shrunk(pic *imageproc.Picture, from image.Rectangle, want image.Point) *image.NRGBA {
 	kx, ky := max(1, from.Dx()/want.X), max(1, from.Dy()/want.Y)
 	w, h := from.Dx()/kx, from.Dy()/ky
@@ -353,7 +352,7 @@ func shrunk(pic *imageproc.Picture, from image.Rectangle, want image.Point) *ima
 	return out
 }
 
-// wash lays a share of a colour over a part of the drawing.
+// wash draws a colour over a part of the drawing, with the given share.
 func wash(im *image.NRGBA, r image.Rectangle, c color.NRGBA, share float64) {
 	r = r.Intersect(im.Bounds())
 	for y := r.Min.Y; y < r.Max.Y; y++ {
@@ -366,14 +365,14 @@ func wash(im *image.NRGBA, r image.Rectangle, c color.NRGBA, share float64) {
 	}
 }
 
-// marks holds what is drawn over the patches.
+// marks are the marks drawn over the patches.
 type marks struct {
 	r    *reduce.Reduction
-	tint []color.NRGBA // per row; of groups only
+	tint []color.NRGBA // by row; only for groups
 }
 
-// grouped reports whether a row stands for a group: it was made by merging, or is a kept token
-// that counts others.
+// grouped reports whether a row stands for a group: a merged row, or a kept token that counts for
+// others.
 func grouped(r *reduce.Row) bool { return r.Merged || len(r.Members) > 1 }
 
 // grouped reports whether token t is in a group.
@@ -381,7 +380,7 @@ func (m *marks) grouped(t int32) bool {
 	return m.r.Group[t] >= 0 && grouped(&m.r.Rows[m.r.Group[t]])
 }
 
-// kept reports whether token t is read as it is.
+// kept reports whether token t is read unchanged.
 func (m *marks) kept(t int32) bool {
 	if m.r.Group[t] < 0 {
 		return false
@@ -396,7 +395,7 @@ func (p *panel) end(y int) image.Rectangle {
 	return image.Rect(p.width-endPx, top, p.width, top+p.cell.Y)
 }
 
-// each calls do with every token and its place.
+// each calls do for every token with its rectangle.
 func (p *panel) each(do func(token int32, at image.Rectangle)) {
 	for i, t := range p.tokens {
 		if t >= 0 {
@@ -422,7 +421,7 @@ func (p *panel) drawPatches(im *image.NRGBA) {
 	})
 }
 
-// tinted lightens a patch and lays its group's colour lightly over it.
+// tinted lightens a patch and tints it in its group's colour.
 func tinted(im *image.NRGBA, at image.Rectangle, tint color.NRGBA) {
 	wash(im, at, paper, lightShare)
 	wash(im, at, tint, tintShare)
@@ -461,7 +460,7 @@ func (p *panel) drawEdges(im *image.NRGBA) {
 	})
 }
 
-// outline draws the sides of patch i on which another token's patch, or none, lies.
+// outline draws the sides of patch i whose neighbour belongs to another token, or to none.
 func (p *panel) outline(im *image.NRGBA, i int, c color.NRGBA) {
 	x, y, at := i%p.gridW, i/p.gridW, p.patch(i)
 	other := func(dx, dy int) bool {
@@ -564,7 +563,7 @@ func drawDisc(im *image.NRGBA, patch image.Rectangle, tint color.NRGBA, count in
 	writeCount(im, patch, count)
 }
 
-// blend lays c over a pixel with the given coverage, cut to [0, 1].
+// blend draws c over a pixel with the given coverage, clamped to [0, 1].
 func blend(im *image.NRGBA, x, y int, c color.NRGBA, cover float64) {
 	cover = max(0, min(1, cover))
 	p := im.Pix[im.PixOffset(x, y):]

@@ -9,11 +9,11 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// lab is a colour of the OKLab space, in which equal distances look about equally different.
+// lab is a colour in OKLab, a space in which equal distances look about equally different.
 type lab struct{ l, a, b float64 }
 
 func (c lab) distance(o lab) float64 {
-	// Lightness counts half: a tint's lightness is also the lightness of the picture below.
+	// Lightness counts half, because the picture below also changes a tint's lightness.
 	return math.Sqrt(0.25*(c.l-o.l)*(c.l-o.l) + (c.a-o.a)*(c.a-o.a) + (c.b-o.b)*(c.b-o.b))
 }
 
@@ -44,7 +44,7 @@ func (c lab) rgb() (out color.NRGBA, ok bool) {
 	return out, ok
 }
 
-// candidates are the vivid colours that tints are chosen from.
+// candidates are the vivid colours for tints.
 func candidates() []lab {
 	var out []lab
 	for _, l := range []float64{0.50, 0.60, 0.70, 0.80} {
@@ -61,11 +61,11 @@ func candidates() []lab {
 	return out
 }
 
-// palette returns n colours, each the candidate farthest from those before it; past the candidates
-// they repeat.
+// palette returns n colours, each the candidate farthest from the earlier ones; when the candidates
+// run out, the colours repeat.
 func palette(n int) []lab {
 	all := candidates()
-	near := make([]float64, len(all)) // distance to the nearest colour chosen
+	near := make([]float64, len(all)) // distance to the nearest chosen colour
 	for i := range near {
 		near[i] = math.Inf(1)
 	}
@@ -87,8 +87,8 @@ func palette(n int) []lab {
 	return out
 }
 
-// tinter gives groups their colours, one drawing after another: a group keeps the colour
-// that most of its patches had in the drawing before.
+// tinter assigns colours to groups in a sequence of drawings: a group keeps the colour that most of
+// its patches had in the previous drawing.
 type tinter struct {
 	colours []lab
 	before  map[int32]int // colour of each patch's token in the last drawing
@@ -107,13 +107,13 @@ func groups(r *reduce.Reduction) (n int) {
 	return n
 }
 
-// apart is the least distance of the colours of two groups that touch, for a colour of the
-// drawing before to be kept.
+// apart is the least distance between the colours of two adjacent groups for one to keep its colour
+// from the previous drawing.
 const apart = 0.12
 
-// tints returns a colour for each group, no two alike (of several hundred), indexed by
-// row. The largest groups choose first: the colour that their patches had, else the one farthest
-// from those of the groups that they touch.
+// tints returns a colour for each group, all different (up to several hundred), indexed by row. The
+// largest groups choose first: the colour that their patches had, else the one farthest from the
+// colours of adjacent groups.
 func (t *tinter) tints(r *reduce.Reduction, panels []*panel) []color.NRGBA {
 	var order []int
 	for g := range r.Rows {
@@ -127,7 +127,7 @@ func (t *tinter) tints(r *reduce.Reduction, panels []*panel) []color.NRGBA {
 	chosen := map[int32]int{}
 	out := make([]color.NRGBA, len(r.Rows))
 	touching := neighbours(r.Group, panels)
-	distance := func(g int, c lab) float64 { // from the colours of the groups around
+	distance := func(g int, c lab) float64 { // from the colours of adjacent groups
 		d := math.Inf(1)
 		for _, o := range touching[int32(g)] {
 			if other, ok := chosen[o]; ok {
@@ -167,7 +167,7 @@ func (t *tinter) tints(r *reduce.Reduction, panels []*panel) []color.NRGBA {
 	return out
 }
 
-// kept returns the colour that most of the patches had; false when none had one.
+// kept returns the colour that most of the patches had; false if none had one.
 func (t *tinter) kept(members []int32) (at int, ok bool) {
 	count := map[int]int{}
 	for _, m := range members {

@@ -12,24 +12,24 @@ import (
 
 // column is a benchmark of the paper's tables.
 type column struct {
-	name string // as the paper heads it
-	key  string // of package bench
+	name string // the paper's heading
+	key  string // name in package bench
 	part string // a metric other than the quoted one
 }
 
-// columnKeys are the benchmarks that the paper's headings stand for.
+// columnKeys maps the paper's headings to benchmarks.
 var columnKeys = map[string]string{
 	"GQA": "gqa", "MMB": "mmbench-en", "MME": "mme", "POPE": "pope", "SQA^IMG": "scienceqa",
 	"SQA": "scienceqa", "VQA^V2": "vqav2", "VQA^Text": "textvqa", "TextVQA": "textvqa",
 	"SEED": "seedbench",
 }
 
-// benchmarks are the columns of a table that are benchmarks.
+// benchmarks are the columns of a table that show benchmarks.
 func (t *printed) benchmarks() (out []column) {
 	for _, name := range t.Columns {
 		if key := columnKeys[name]; key != "" {
 			c := column{name: name, key: key}
-			if t.Number == 2 && name == "SEED" { // its 70.2 is the figure of pictures alone
+			if t.Number == 2 && name == "SEED" { // its 70.2 counts only pictures
 				c.part = "image"
 			}
 			out = append(out, c)
@@ -38,7 +38,7 @@ func (t *printed) benchmarks() (out []column) {
 	return out
 }
 
-// averaged are the benchmarks of a table's Average: Tables 4 to 7 show it alone.
+// averaged are the benchmarks of a table's Average; Tables 4 to 7 show only the Average.
 func (t *printed) averaged() []column {
 	if all := t.benchmarks(); len(all) > 0 {
 		return all
@@ -48,10 +48,10 @@ func (t *printed) averaged() []column {
 	}).benchmarks()
 }
 
-// marks collects why cells are empty, each reason once.
+// marks collects the reasons why cells are empty, each once.
 type marks struct{ reasons []string }
 
-// cell is a figure, or a letter that a note explains.
+// cell is a figure, or a letter with a note.
 func (m *marks) cell(v float64, why string) any {
 	if why == "" {
 		return v
@@ -79,9 +79,9 @@ func (m *marks) notes() (out []string) {
 	return out
 }
 
-// average is what the paper's tables call so: the mean over benchmarks of the figure over the
-// unreduced one's, in percent. Of drawn scenes it is the mean over tasks. Of fewer benchmarks than
-// the table has it would be another figure, and there is none.
+// average is the Average of the paper's tables: the mean over benchmarks of the figure divided by
+// the unreduced one's, in percent. For drawn scenes it is the mean over tasks. If a benchmark of
+// the table is missing there is no Average, because it would be a different quantity.
 func (l *Lab) average(ctx context.Context, t *printed, src *Source,
 	s Setting) (float64, string, error) {
 	parts := t.averaged()
@@ -96,8 +96,8 @@ func (l *Lab) average(ctx context.Context, t *printed, src *Source,
 	return v, why, err
 }
 
-// meanOver is the mean of what is retained of some benchmarks' figures, in percent, of how many
-// it is, and why one is missing.
+// meanOver returns the mean of the retained percentages of some benchmarks, their number, and why
+// one is missing.
 func (l *Lab) meanOver(ctx context.Context, src *Source, s Setting,
 	parts []column) (v float64, of int, missing string, err error) {
 	for _, c := range parts {
@@ -125,10 +125,10 @@ func (l *Lab) meanOver(ctx context.Context, src *Source, s Setting,
 	return v / float64(max(1, of)), of, missing, nil
 }
 
-// retained is the paper's Average over some benchmarks alone, from the values that it prints.
+// retained is the paper's Average over only some benchmarks, computed from the printed values.
 func (t *printed) retained(row int, parts []column) any {
 	of := t
-	if t.Number >= 14 && t.Number <= 17 { // without the unreduced model
+	if t.Number >= 14 && t.Number <= 17 { // these have no row of the unreduced model
 		of, _ = table(1)
 	}
 	sum := 0.
@@ -143,8 +143,8 @@ func (t *printed) retained(row int, parts []column) any {
 	return sum / float64(len(parts))
 }
 
-// some are the benchmarks of a table's Average whose unreduced figure there is, where that is
-// not all of them.
+// some returns the benchmarks of a table's Average that have an unreduced figure, if some have
+// none.
 func (l *Lab) some(ctx context.Context, t *printed, src *Source) (some []column, err error) {
 	if src.Scenes {
 		return nil, nil
@@ -165,7 +165,7 @@ func (l *Lab) some(ctx context.Context, t *printed, src *Source) (some []column,
 	return some, nil
 }
 
-// someNote says what an average is over.
+// someNote names the benchmarks of an average.
 func someNote(some []column) []string {
 	if some == nil {
 		return nil
@@ -178,7 +178,7 @@ func someNote(some []column) []string {
 		"from the values that it prints.", len(some), strings.Join(names, ", "))}
 }
 
-// tasks are the columns that drawn scenes have.
+// tasks are the columns for drawn scenes.
 func tasks() (all []column) {
 	for _, task := range Tasks {
 		all = append(all, column{task, scenesName, task})
@@ -186,7 +186,7 @@ func tasks() (all []column) {
 	return all
 }
 
-// figure is a benchmark's figure under a setting, or why there is none.
+// figure is a benchmark's figure under a setting, or the reason why there is none.
 func (l *Lab) figure(ctx context.Context, src *Source, s Setting,
 	c column) (float64, string, error) {
 	x, err := l.run(ctx, src, s, c.key)
@@ -204,13 +204,13 @@ func (l *Lab) figure(ctx context.Context, src *Source, s Setting,
 	return v, why, nil
 }
 
-// title is a table's, with what it was measured on.
+// title is a table's title with the model and the data that were measured.
 func (l *Lab) title(t *printed, src *Source) string {
 	return fmt.Sprintf("Table %d. %s. Measured: %s on %s; paper: %s.",
 		t.Number, t.Title, l.Name(), src.title(), t.Model)
 }
 
-// title is the source's name with what is asked of it.
+// title is the source's name and the limit of questions.
 func (s *Source) title() string {
 	if s.Limit > 0 {
 		return fmt.Sprintf("%s (the first %d questions)", s.Name, s.Limit)
@@ -218,7 +218,7 @@ func (s *Source) title() string {
 	return s.Name
 }
 
-// finish adds the notes that all pages have. t is nil for figures.
+// finish adds the notes that all pages share. t is nil for figures.
 func (l *Lab) finish(out *sheet.Sheet, t *printed, src *Source) *sheet.Sheet {
 	if t != nil {
 		out.Notes = append(out.Notes, l.budgetNote(t)...)
@@ -229,12 +229,12 @@ func (l *Lab) finish(out *sheet.Sheet, t *printed, src *Source) *sheet.Sheet {
 	return out
 }
 
-// sceneNote says what drawn scenes can show.
+// sceneNote explains the limits of drawn scenes.
 const sceneNote = "Drawn scenes stand in for the paper's benchmarks, and the model is another: " +
 	"ours and the paper's are about different questions, and only their order can be compared."
 
-// byBenchmark makes a table whose rows are methods and whose columns are benchmarks: ours and
-// the paper's side by side.
+// byBenchmark makes a table with methods as rows and benchmarks as columns, our figures next to the
+// paper's.
 func (l *Lab) byBenchmark(ctx context.Context, t *printed, src *Source,
 	settings []Setting) (*sheet.Sheet, error) {
 	out := &sheet.Sheet{Title: l.title(t, src), Columns: []sheet.Column{
@@ -298,7 +298,7 @@ func (l *Lab) byBenchmark(ctx context.Context, t *printed, src *Source,
 	return l.finish(out, t, src), nil
 }
 
-// rowName is a row's label. The paper calls its own rows "+ ours".
+// rowName is a row's label. The paper calls its own method "+ ours".
 func (l *Lab) rowName(t *printed, i int) string {
 	switch t.Number {
 	case 14:
@@ -324,7 +324,7 @@ func (l *Lab) rowName(t *printed, i int) string {
 	return name
 }
 
-// component words a row of Tables 4 and 14.
+// component names a row of Tables 4 and 14.
 func (t *printed) component(i int) string {
 	name := fmt.Sprintf("(%d)", i+1)
 	for _, c := range [][2]string{{"Incorporating Merging", "merging"},
@@ -336,7 +336,7 @@ func (t *printed) component(i int) string {
 	return name
 }
 
-// budgetNote says how budgets of another model were carried over.
+// budgetNote says how the budgets of another model were converted.
 func (l *Lab) budgetNote(t *printed) []string {
 	theirs, ours := modelTokens[t.Model], l.tokens()
 	if theirs == ours {
@@ -349,13 +349,12 @@ func (l *Lab) budgetNote(t *printed) []string {
 		"Budgets are the paper's shares, of the %d tokens that a picture has here.", ours)}
 }
 
-// paperColumn holds the paper's values next to ours.
+// paperColumn is a column with the paper's values.
 func paperColumn(name string, decimals int) sheet.Column {
 	return sheet.Column{Name: name + ", paper", Label: "paper", Decimals: decimals}
 }
 
-// matrix makes a table whose cells are settings and whose figure is one: the Average, or a
-// benchmark's.
+// matrix makes a table whose cells are settings and show one figure: the Average, or a benchmark's.
 func (l *Lab) matrix(ctx context.Context, t *printed, src *Source, m matrix) (*sheet.Sheet, error) {
 	out := &sheet.Sheet{Title: l.title(t, src), Columns: []sheet.Column{{Name: m.corner}}}
 	var some []column
@@ -402,15 +401,15 @@ func (l *Lab) matrix(ctx context.Context, t *printed, src *Source, m matrix) (*s
 	return l.finish(out, t, src), nil
 }
 
-// matrix is a table of settings.
+// matrix describes a table of settings.
 type matrix struct {
 	corner        string
 	rows, columns []string
 	settings      [][]Setting
 	paper         [][]any
 	decimals      int
-	// of is the benchmark whose figure the cells are; a zero one is the Average. task is
-	// what scenes have in its place.
+	// of is the benchmark whose figure the cells show; zero means the Average. task is the task
+	// that replaces it for scenes.
 	of   column
 	task string
 }

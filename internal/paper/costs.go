@@ -12,7 +12,7 @@ import (
 // costBudgets are the columns of Table 20 and the rows of Table 8.
 var costBudgets = []int{192, 128, 64}
 
-// cost is what operations of a model come to at the budgets.
+// cost is the operations of a model at the budgets.
 type cost struct {
 	name    string
 	tokens  []int // kept
@@ -20,8 +20,8 @@ type cost struct {
 	sizes   *engine.Sizes
 }
 
-// costs counts for the paper's model, and for the one at hand where it is another whose
-// operations are known.
+// costs counts operations for the paper's model, and for the current model if it is a different one
+// whose operations are known.
 func (l *Lab) costs() (all []*cost, note string, err error) {
 	e, err := l.Paper()
 	if err != nil {
@@ -52,7 +52,7 @@ func costOf(e *engine.Engine) (*cost, error) {
 	s := e.Info().Sizes
 	c := &cost{name: e.Info().Name, sizes: s}
 	for _, n := range costBudgets {
-		n = max(1, (n*s.Tokens+288)/576) // of another model the same share
+		n = max(1, (n*s.Tokens+288)/576) // the same share for another model
 		o := methods.Options{Base: "holov", NVis: n, Restore: true}
 		plan, err := methods.Resolve(o, s.Facts())
 		if err != nil {
@@ -67,7 +67,7 @@ func costOf(e *engine.Engine) (*cost, error) {
 	return c, nil
 }
 
-// unit is one in which a model's operations are read well.
+// unit is a readable unit for a model's operations.
 func (c *cost) unit() (string, float64) {
 	if c.counted[0].Total >= 1e11 {
 		return "T", 1e12
@@ -75,7 +75,7 @@ func (c *cost) unit() (string, float64) {
 	return "G", 1e9
 }
 
-// costTitle is the title of a table of operations: nothing is run for it.
+// costTitle is the title of a table of operations, which runs no model.
 func (l *Lab) costTitle(t *printed) string {
 	return fmt.Sprintf("Table %d. %s. Counted: multiply-adds, each once, as the paper does; "+
 		"paper: %s.", t.Number, t.Title, t.Model)
@@ -118,7 +118,7 @@ func (l *Lab) anchorCost(t *printed) (*sheet.Sheet, error) {
 	return out, nil
 }
 
-// Rows of the paper's Table 20 that hold numbers.
+// Numeric rows of the paper's Table 20.
 const (
 	rowEncoder = 4
 	rowTokens  = 7

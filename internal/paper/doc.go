@@ -1,5 +1,6 @@
-// Package paper makes the tables and figures of the RESTORE paper (arXiv 2606.01711): from
-// runs over real benchmarks, or over drawn scenes, with the paper's own values next to them.
+// Package paper reproduces the tables and figures of the RESTORE paper (arXiv 2606.01711) from runs
+// over real benchmarks or over drawn scenes, with the paper's values next to ours.
 //
-// What was not run stays empty and says why. No value of the paper stands in for one of ours.
+// A cell that was not run stays empty, with the reason. The paper's value never replaces one of
+// ours.
 package paper

@@ -11,7 +11,7 @@ import (
 	"github.com/restore-vlm/restore/internal/sheet"
 )
 
-// figureTitles are the figures that measure something.
+// figureTitles are the figures that show measurements.
 var figureTitles = map[int]string{
 	2: "Attention that visual tokens receive, by layer",
 	3: "Decay of attention with distance, and the calibration term",
@@ -19,13 +19,13 @@ var figureTitles = map[int]string{
 	5: "Attention that visual tokens receive, by layer, with renumbered positions too",
 }
 
-// Figures are their numbers.
+// Figures are the numbers of these figures.
 var Figures = []int{2, 3, 4, 5}
 
-// noNumbers says what figures lack.
+// noNumbers notes that there are no values to compare with.
 const noNumbers = "The paper prints no numbers in this figure."
 
-// figureTitle is a figure's, with what it was measured on.
+// figureTitle is a figure's title with the model and the data that were measured.
 func (l *Lab) figureTitle(number int, src *Source) string {
 	return fmt.Sprintf("Figure %d. %s. Measured: %s on %s.",
 		number, figureTitles[number], l.Name(), src.title())
@@ -44,7 +44,7 @@ func attentionSettings(number int) (names []string, all []Setting) {
 	return names, all
 }
 
-// share is the attention on visual tokens in each layer, on average.
+// share is the mean attention on visual tokens in each layer.
 type share struct{ Visual, Text []float64 }
 
 // attention makes Figures 2 and 5.
@@ -122,7 +122,7 @@ func layers(all []share) (n int) {
 	return n
 }
 
-// share measures a line of Figures 2 and 5.
+// share measures one line of Figures 2 and 5.
 func (l *Lab) share(ctx context.Context, p *measured,
 	s Setting) (out share, why string, err error) {
 	how, why := l.resolve(s)
@@ -159,7 +159,7 @@ func (l *Lab) share(ctx context.Context, p *measured,
 	return out, "", err
 }
 
-// What Figure 3 is drawn for: the decoder of LLaVA-1.5-7B.
+// The model of Figure 3: the decoder of LLaVA-1.5-7B.
 const (
 	decayHead = 128
 	decayBase = 10000
@@ -250,7 +250,7 @@ func (l *Lab) tradeoff(ctx context.Context, src *Source) (*sheet.Sheet, []chart.
 	return l.finish(out, nil, src), panels, nil
 }
 
-// addPoint adds a point to the line of a name.
+// addPoint adds a point to the line with that name.
 func addPoint(p *chart.Panel, name string, x, y float64) {
 	i := slices.IndexFunc(p.Series, func(s chart.Series) bool { return s.Name == name })
 	if i < 0 {

@@ -16,15 +16,15 @@ import (
 	"github.com/restore-vlm/restore/internal/methods"
 )
 
-// measured are a source's pictures that something is measured on.
+// measured are the pictures of a source for a measurement.
 type measured struct {
 	name      string // of the benchmark
 	questions []*eval.Question
-	of        []any // what the figures depend on
+	of        []any // the inputs of the figures
 }
 
-// picturesOf are the first n different pictures of a benchmark, each with its first question,
-// or why there are none.
+// picturesOf returns the first n different pictures of a benchmark, each with its first question,
+// or the reason why there are none.
 func (l *Lab) picturesOf(src *Source, name string, n int) (*measured, string, error) {
 	m := &measured{name: name}
 	if src.published {
@@ -47,7 +47,7 @@ func (l *Lab) picturesOf(src *Source, name string, n int) (*measured, string, er
 	return m, "", nil
 }
 
-// pictures are the first n different pictures of a benchmark, each with its first question.
+// pictures returns the first n different pictures of a benchmark, each with its first question.
 func pictures(b *eval.Benchmark, n int) (out []*eval.Question, err error) {
 	seen := map[string]bool{}
 	for q, err := range b.Questions() {
@@ -74,14 +74,14 @@ func (l *Lab) encode(ctx context.Context, q *eval.Question) (*engine.Encoded, er
 	return m.Encode(ctx, q.Images)
 }
 
-// machine is what times depend on in addition to the settings of a run.
+// machine describes the machine, for times.
 func (l *Lab) machine() map[string]any {
-	host, _ := os.Hostname() // unknown is a name too
+	host, _ := os.Hostname() // "" if unknown
 	return map[string]any{"host": host, "threads": l.Model.Engine.Info().Threads}
 }
 
-// kept makes figures by f, or reads what f made before of the same: of is what they depend on
-// besides the model. A plan counts left instead, and leaves out as it is.
+// kept makes figures with f, or reads the figures that f recorded earlier for the same inputs: of
+// and the model. A plan adds left instead, and leaves out unchanged.
 func (l *Lab) kept(kind string, of []any, left time.Duration, out any, f func() error) error {
 	m := l.Model
 	m.Reduction = methods.Options{}
@@ -112,7 +112,7 @@ func (l *Lab) kept(kind string, of []any, left time.Duration, out any, f func() 
 	return atomicfile.Write(path, append(data, '\n'))
 }
 
-// take is how long so many questions take under a setting, with their pictures.
+// take is the time of that many questions under a setting, with their pictures.
 func (l *Lab) take(questions int, s Setting) time.Duration {
 	if l.rates == nil {
 		return 0

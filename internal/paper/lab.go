@@ -12,30 +12,30 @@ import (
 	"github.com/restore-vlm/restore/internal/methods"
 )
 
-// Lab is a model, and where its runs are kept.
+// Lab is a model, and the folder of its records.
 type Lab struct {
-	Model    evalengine.Model // Reduction is set by each run
+	Model    evalengine.Model // each run sets Reduction
 	Records  string           // folder of folders, as `restore eval` names them
 	Parallel int
-	// Progress is told of each run as it goes on; may be nil.
+	// Progress receives the progress of each run; may be nil.
 	Progress func(run string, p eval.Progress)
 	// Paper opens the paper's model LLaVA-1.5-7B without weights, for its sizes.
 	Paper func() (*engine.Engine, error)
 
 	done  map[string]*outcome
-	plan  *Plan // runs are counted, not run
+	plan  *Plan // if set, runs are counted, not run
 	ran   int
-	first string // why a run is not possible
+	first string // the first reason why a run is not possible
 	rates *rates
 }
 
-// outcome is a run, or why there is none.
+// outcome is a run, or the reason why there is none.
 type outcome struct {
 	result *eval.Result
 	why    string
 }
 
-// tokens are the visual tokens of a picture, 0 where that depends on the picture.
+// tokens is the number of visual tokens of a picture, 0 if it depends on the picture.
 func (l *Lab) tokens() int {
 	if s := l.Model.Engine.Info().Sizes; s != nil && s.Views == 1 {
 		return s.Tokens
@@ -43,10 +43,10 @@ func (l *Lab) tokens() int {
 	return 0
 }
 
-// Name is the model's.
+// Name is the model's name.
 func (l *Lab) Name() string { return l.Model.Engine.Info().Name }
 
-// resolve turns a setting into the engine's options, or says why that cannot be.
+// resolve turns a setting into the engine's options, or returns why that is impossible.
 func (l *Lab) resolve(s Setting) (o methods.Options, why string) {
 	o, err := s.options(l.tokens())
 	if err == nil && s.Base != "" && l.tokens() > 0 {
@@ -58,13 +58,13 @@ func (l *Lab) resolve(s Setting) (o methods.Options, why string) {
 	return o, ""
 }
 
-// folder is where a run is kept.
+// folder is the folder of a run's records.
 func (l *Lab) folder(b *eval.Benchmark, m eval.Answerer) (string, error) {
 	name, err := eval.RunName(b, m)
 	return filepath.Join(l.Records, name), err
 }
 
-// run asks a benchmark under a setting, as far as it is not on record.
+// run asks the questions of a benchmark under a setting that have no recorded answer.
 func (l *Lab) run(ctx context.Context, src *Source, s Setting, name string) (*outcome, error) {
 	key := name + "\x00" + s.key()
 	if x := l.done[key]; x != nil {
@@ -118,7 +118,7 @@ func (l *Lab) run(ctx context.Context, src *Source, s Setting, name string) (*ou
 	return x, nil
 }
 
-// miss takes note of why a run is not possible, and words it.
+// miss records and returns the reason why a run is not possible.
 func (l *Lab) miss(why string) string {
 	if l.plan != nil {
 		l.plan.miss(why)
@@ -129,8 +129,8 @@ func (l *Lab) miss(why string) string {
 	return "not run: " + why
 }
 
-// value is a benchmark's figure, or why there is none. part is a metric other than the one
-// by which it is quoted.
+// value is a benchmark's figure, or the reason why there is none. part names a metric other than
+// the main one.
 func (x *outcome) value(name, protocol, part string) (v float64, why string) {
 	if x.why != "" {
 		return 0, x.why

@@ -13,24 +13,24 @@ import (
 	"github.com/restore-vlm/restore/internal/sheet"
 )
 
-// How much is measured on, where the paper does not say it.
+// Sizes of measurements for which the paper gives none.
 const (
-	timed     = 24  // questions of Table 9 and Figure 4
-	attended  = 20  // pictures of Figures 2 and 5
-	distanced = 100 // pictures of Table 18
+	timed     = 24  // questions for Table 9 and Figure 4
+	attended  = 20  // pictures for Figures 2 and 5
+	distanced = 100 // pictures for Table 18
 )
 
-// timing is what a question takes with its picture: medians over questions.
+// timing is the time of a question with its picture: medians over questions.
 type timing struct {
 	Seconds    float64 // until the answer is complete
 	FirstToken float64
-	Prefill    float64 // of it, the decoder's
-	Rows       float64 // keys and values that are kept
-	why        string  // there is none
+	Prefill    float64 // of this, the decoder's time
+	Rows       float64 // rows of keys and values in the cache
+	why        string  // why there is no timing
 }
 
-// timings ask questions, each with its picture as if it were the only one, under all settings
-// in turns.
+// timings asks questions, each with its picture as if it were the only one, under all settings in
+// turns.
 func (l *Lab) timings(ctx context.Context, src *Source, name string,
 	settings []Setting) ([]timing, error) {
 	p, why, err := l.picturesOf(src, name, timed)
@@ -53,7 +53,7 @@ func (l *Lab) timings(ctx context.Context, src *Source, name string,
 	medians := make([]timing, len(settings))
 	err = l.kept("times", of, left, &medians, func() error {
 		taken := make([][]timing, len(settings))
-		for at := -1; at < len(p.questions); at++ { // the first one warms up
+		for at := -1; at < len(p.questions); at++ { // -1 is a warm-up
 			q := p.questions[max(0, at)]
 			pics, err := evalengine.Decode(q.Images)
 			if err != nil {
@@ -118,7 +118,7 @@ func (l *Lab) time(ctx context.Context, req engine.Request) (timing, error) {
 	}, nil
 }
 
-// median is 0 of nothing.
+// median is the median of a field; 0 without timings.
 func median(all []timing, of func(timing) float64) float64 {
 	var v []float64
 	for _, t := range all {
@@ -131,13 +131,13 @@ func median(all []timing, of func(timing) float64) float64 {
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
-// planned stands for figures while runs are counted.
+// planned is a placeholder for figures while runs are counted.
 const planned = "planned"
 
-// answerTokens is the most tokens of a timed answer: those of the benchmarks are short.
+// answerTokens is the most tokens of a timed answer; answers to benchmarks are short.
 const answerTokens = 16
 
-// cacheMB is the memory of so many rows' keys and values; 0 where sizes are not known.
+// cacheMB is the memory of that many rows' keys and values; 0 if sizes are not known.
 func (l *Lab) cacheMB(rows float64) float64 {
 	s := l.Model.Engine.Info().Sizes
 	if s == nil {
@@ -207,7 +207,7 @@ func (l *Lab) latency(ctx context.Context, t *printed, src *Source) (*sheet.Shee
 	return l.finish(out, t, src), nil
 }
 
-// main is the benchmark that the paper measures times, attention and distances on.
+// main is the benchmark on which the paper measures times, attention and distances.
 func (s *Source) main() string {
 	if s.Scenes {
 		return scenesName

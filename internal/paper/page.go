@@ -17,7 +17,7 @@ type Item struct {
 	Number int
 }
 
-// Items are all tables, and the figures that measure something.
+// Items are all tables, and the figures that show measurements.
 func Items() (all []Item) {
 	for n := 1; n <= Tables; n++ {
 		all = append(all, Item{Number: n})
@@ -35,7 +35,7 @@ func (i Item) String() string {
 	return fmt.Sprintf("table %d", i.Number)
 }
 
-// Title is the item's.
+// Title is the item's title.
 func (i Item) Title() string {
 	if i.Figure {
 		return figureTitles[i.Number]
@@ -72,7 +72,7 @@ func (i Item) Needs() (names []string) {
 	return names
 }
 
-// Check refuses what the paper does not have, or does not measure.
+// Check refuses items that the paper does not have or that show no measurement.
 func (i Item) Check() error {
 	switch {
 	case !i.Figure:
@@ -87,18 +87,18 @@ func (i Item) Check() error {
 	return nil
 }
 
-// Page is an item as it was measured.
+// Page is a measured item.
 type Page struct {
 	Item   string `json:"item"`
 	Model  string `json:"model"`
-	Data   string `json:"data,omitempty"` // "" where nothing is asked
+	Data   string `json:"data,omitempty"` // "" if no questions are asked
 	Scenes bool   `json:"scenes"`         // not the paper's benchmarks
 	*sheet.Sheet
-	Panels []chart.Panel `json:"-"` // of figures
+	Panels []chart.Panel `json:"-"` // for figures
 }
 
-// Write writes the page in a form of package sheet. Lines of CSV have no title, so that each
-// says what it was measured with and on.
+// Write writes the page in a format of package sheet. CSV has no title, so each line has columns
+// for the model and the data.
 func (p *Page) Write(w io.Writer, format string) error {
 	if format != "csv" || p.Data == "" {
 		return p.Sheet.Write(w, format)
@@ -116,7 +116,7 @@ func (p *Page) Write(w io.Writer, format string) error {
 	return out.Write(w, format)
 }
 
-// Make makes an item: it runs what is not on record.
+// Make makes an item; it runs what is not recorded.
 func (l *Lab) Make(ctx context.Context, i Item, src *Source) (*Page, error) {
 	if err := i.Check(); err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func (l *Lab) Make(ctx context.Context, i Item, src *Source) (*Page, error) {
 		p.Sheet, p.Panels, err = l.attention(ctx, i.Number, src)
 	}
 	if err == nil && l.plan == nil && l.ran == 0 && l.first != "" {
-		err = errors.New(l.first) // there is nothing to show
+		err = errors.New(l.first) // no cell has a value
 	}
 	return p, err
 }

@@ -11,17 +11,17 @@ import (
 	"github.com/restore-vlm/restore/internal/methods"
 )
 
-// Plan is what a table or a figure asks of the model.
+// Plan is the work of a table or a figure.
 type Plan struct {
-	Runs    int           // as many as it shows
-	Done    int           // of them on record
-	Left    time.Duration // by the rates of this machine
+	Runs    int           // number of runs that it shows
+	Done    int           // of these, recorded
+	Left    time.Duration // predicted from this machine's rates
 	Missing []string      // why runs are not possible, each reason once
 
-	encoded bool // a run before this one has encoded the pictures, and they are kept
+	encoded bool // an earlier run encodes the pictures, which are cached
 }
 
-// Plan tells what an item would run.
+// Plan returns the runs that an item needs.
 func (l *Lab) Plan(ctx context.Context, i Item, src *Source) (*Plan, error) {
 	r, err := l.measureRates(ctx, src.Scenes)
 	if err != nil {
@@ -33,7 +33,7 @@ func (l *Lab) Plan(ctx context.Context, i Item, src *Source) (*Plan, error) {
 	return planner.plan, err
 }
 
-// add takes up a run of which some questions are answered already.
+// add counts a run; left is the time of its unanswered questions.
 func (p *Plan) add(left time.Duration) {
 	p.Runs++
 	if left == 0 {
@@ -51,7 +51,7 @@ func (p *Plan) miss(why string) {
 	p.Missing = append(p.Missing, why)
 }
 
-// planRun takes up a run of a benchmark.
+// planRun counts a run of a benchmark.
 func (l *Lab) planRun(src *Source, name string, m eval.Answerer, how methods.Options) error {
 	size, why := src.size(name)
 	if why != "" {
@@ -78,22 +78,21 @@ func (l *Lab) planRun(src *Source, name string, m eval.Answerer, how methods.Opt
 	return nil
 }
 
-// size is how much a benchmark asks.
+// size is the number of a benchmark's questions and pictures.
 type size struct{ questions, pictures int }
 
-// published are the sizes of the benchmarks that the paper's tables show, without VQAv2, whose
-// answers are not public.
+// published are the sizes of the benchmarks in the paper's tables, without VQAv2, whose answers are
+// not public.
 var published = map[string]size{
 	"gqa": {12578, 398}, "mmbench-en": {4377, 1176}, "mme": {2374, 1187}, "pope": {8910, 500},
 	"scienceqa": {4241, 2017}, "textvqa": {5000, 3166}, "seedbench": {19242, 19242},
 	"ocrbench": {1000, 1000},
 }
 
-// Published stands for the paper's benchmarks where their data are not there; nothing can be
-// asked of it.
+// Published stands for the paper's benchmarks when their data are missing; it has no questions.
 func Published() *Source { return &Source{Name: "the paper's benchmarks", published: true} }
 
-// size counts the questions and pictures of a benchmark, or says why there are none.
+// size counts the questions and pictures of a benchmark, or returns why there are none.
 func (s *Source) size(name string) (size, string) {
 	if n, ok := published[name]; s.published {
 		if !ok {
@@ -130,17 +129,17 @@ func (s *Source) size(name string) (size, string) {
 	return n, ""
 }
 
-// rates are the seconds that things take with a model on this machine.
+// rates are the times of operations with a model on this machine, in seconds.
 type rates struct {
-	Encode float64 // a picture
-	// A question with all tokens of a picture, and with Kept of them.
+	Encode float64 // one picture
+	// Full and Reduced are one question with all tokens of a picture, and with a share of them.
 	Full, Reduced float64
 	Tokens, Kept  int
-	Text          float64 // a question without a picture
+	Text          float64 // one question without a picture
 }
 
-// run predicts the questions of a benchmark. The first question about a picture reads it; the
-// next ones read their text alone, except where a picture is reduced for each question.
+// run predicts the time of a benchmark. The first question about a picture reads the picture; the
+// next ones read only their text, unless the picture is reduced for each question.
 func (r *rates) run(n size, o methods.Options) float64 {
 	first, next := r.question(o), r.Text
 	if o.Inside() {
@@ -168,18 +167,18 @@ func (r *rates) question(o methods.Options) float64 {
 	return max(0, r.Full-slope*(float64(r.Tokens)-kept))
 }
 
-// The questions by which rates are measured.
+// The questions with which rates are measured.
 const (
 	rateText  = 60     // tokens of text
-	nextText  = 30     // of a further question, after what is read already
-	nextScene = 8      // of one about a drawn scene
+	nextText  = 30     // of a further question about the same picture
+	nextScene = 8      // of a further question about a drawn scene
 	rateSteps = 2      // tokens of an answer after the first
 	rateShare = 1. / 9 // of the visual tokens
-	// rateFor is how long they are repeated.
+	// rateFor is how long each is repeated.
 	rateFor = 300 * time.Millisecond
 )
 
-// measureRates asks a few questions of random words. What was measured is kept.
+// measureRates measures a few questions of random words. It records the rates.
 func (l *Lab) measureRates(ctx context.Context, scenes bool) (*rates, error) {
 	next := nextText
 	if scenes {

@@ -8,19 +8,19 @@ import (
 	"github.com/restore-vlm/restore/internal/methods"
 )
 
-// Setting is a way to reduce the visual tokens, as the paper names it.
+// Setting is a reduction as the paper describes it.
 type Setting struct {
 	Base    string // "" reads every token
-	NVis    int    // of the paper's model; 0 where only Share is known
+	NVis    int    // for the paper's model; 0 if only Share is known
 	Share   float64
-	Plain   bool           // the base alone
+	Plain   bool           // without RESTORE
 	Options map[string]any // other parameters by name
 }
 
 // full reads every token.
 var full = Setting{}
 
-// bases are the paper's names of methods.
+// bases maps the paper's names of methods to ours.
 var bases = map[string]string{
 	"FastV": "fastv", "PDrop": "pdrop", "SparseVLM": "sparsevlm", "ToMe": "tome",
 	"VisionZip": "visionzip", "Visionzip": "visionzip", "DivPrune": "divprune",
@@ -30,10 +30,9 @@ var bases = map[string]string{
 // modelTokens are the visual tokens of a picture in the paper's models.
 var modelTokens = map[string]int{"LLaVA-1.5-7B": 576, "LLaVA-NeXT-7B": 2880}
 
-// options turns the setting into one for a model with so many visual tokens a picture, 0 where
-// that depends on the picture. Where the model has another number than the paper's, the share
-// is kept. The paper's baselines outside of the decoder renumber positions; ours do not by
-// default.
+// options converts the setting for a model with that many visual tokens per picture, 0 if it
+// depends on the picture. For a number other than the paper's it keeps the share. The paper's
+// baselines outside of the decoder renumber positions; ours do not by default.
 func (s Setting) options(tokens int) (methods.Options, error) {
 	if s.Base == "" {
 		return methods.Options{}, nil
@@ -73,7 +72,7 @@ func (s Setting) key() string {
 	return fmt.Sprint(s.Base, s.NVis, s.Share, s.Plain, s.Options) // fmt sorts the keys of maps
 }
 
-// String words the setting.
+// String describes the setting.
 func (s Setting) String() string {
 	if s.Base == "" {
 		return "all tokens"
@@ -93,7 +92,7 @@ func (s Setting) String() string {
 	return out
 }
 
-// with is the setting with another parameter.
+// with is the setting with one more parameter.
 func (s Setting) with(name string, value any) Setting {
 	options := map[string]any{name: value}
 	for k, v := range s.Options {
@@ -105,7 +104,7 @@ func (s Setting) with(name string, value any) Setting {
 	return s
 }
 
-// setting is what a row of methods is about.
+// setting is the setting of a row of methods.
 func (t *printed) setting(r *printedRow) Setting {
 	base, ok := bases[r.Method]
 	if !ok {
@@ -118,7 +117,7 @@ func (t *printed) setting(r *printedRow) Setting {
 		if s.Share > 0.33 && s.Share < 0.34 {
 			s.Share = 1. / 3
 		}
-	case n != 576: // budgets of other models are kept as shares
+	case n != 576: // convert budgets of other models to shares
 		s.Share = float64(r.NVis) / float64(n)
 	}
 	if r.Gamma > 0 {

@@ -16,11 +16,11 @@ import (
 	"github.com/restore-vlm/restore/internal/scene"
 )
 
-// Source is what tables are measured on: drawn scenes, or the benchmarks in a folder.
+// Source is the data of the measurements: drawn scenes, or the benchmarks in a folder.
 type Source struct {
 	Name   string // for titles
 	Scenes bool
-	// Limit asks the first so many questions of each benchmark; 0 is all.
+	// Limit is how many questions of each benchmark to ask; 0 means all.
 	Limit int
 
 	open      map[string]*eval.Benchmark
@@ -28,16 +28,16 @@ type Source struct {
 	sizes     map[string]size
 	path      string
 	options   bench.Options
-	published bool // stands for data that are not there
+	published bool // placeholder for missing data
 }
 
-// Tasks are what scenes have in the place of benchmarks.
+// Tasks are the columns for scenes instead of benchmarks.
 var Tasks = []string{
 	scene.Exist, scene.Attribute, scene.Where, scene.Relation, scene.Count, scene.Text,
 }
 
-// Folder is the benchmarks in a folder: each in a folder of its name, or where package bench
-// finds it. limit asks the first so many questions of each; 0 is all.
+// Folder is the benchmarks in a folder: each in a subfolder with its name, or where package bench
+// finds it. limit is how many questions of each to ask; 0 means all.
 func Folder(path string, o bench.Options, limit int) *Source {
 	return &Source{
 		Name: path, Limit: limit, path: path, options: o,
@@ -86,17 +86,17 @@ func isFolder(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// Close closes what was opened.
+// Close closes the opened benchmarks.
 func (s *Source) Close() {
 	for _, b := range s.open {
 		if b.Close != nil {
-			_ = b.Close() // files that were read only
+			_ = b.Close() // only read from
 		}
 	}
 }
 
-// Scenes is a benchmark over n drawn scenes. An answer is right when it is the true one; the
-// category is the task.
+// Scenes is a benchmark over n drawn scenes. An answer must equal the true one; the category is the
+// task.
 func Scenes(n int) *eval.Benchmark {
 	questions := func() iter.Seq2[*eval.Question, error] {
 		return func(yield func(*eval.Question, error) bool) {
@@ -128,7 +128,7 @@ func Scenes(n int) *eval.Benchmark {
 		Name: scenesName, Split: "drawn", MaxTokens: sceneTokens, Questions: questions,
 		Score: func(q *eval.Question, answer string) eval.Score {
 			if len(answer) > 0 &&
-				answer[0] == ' ' { // that after "ASSISTANT:"
+				answer[0] == ' ' { // the space after "ASSISTANT:"
 				answer = answer[1:]
 			}
 			return eval.Right(answer == q.Doc.(string), answer)
@@ -147,11 +147,11 @@ func drawing(seed int64, s *scene.Scene) eval.Image {
 	return eval.Image{Name: "scene " + strconv.FormatInt(seed, 10), Open: open}
 }
 
-// sceneTokens is the most tokens of an answer about a scene: "bottom center" and its like,
-// with room to show that a longer answer is wrong.
+// sceneTokens is the most tokens of an answer about a scene: enough for "bottom center" and the
+// like, and to see that a longer answer is wrong.
 const sceneTokens = 24
 
-// sceneMetrics are the accuracy of all questions, and of each task.
+// sceneMetrics are the accuracy over all questions, and for each task.
 func sceneMetrics(_ context.Context, all []*eval.Scored) (eval.Metrics, error) {
 	m := eval.Metrics{{Name: "accuracy", Value: 100 * eval.Mean(all)}}
 	for _, task := range Tasks {

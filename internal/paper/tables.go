@@ -9,17 +9,17 @@ import (
 	"github.com/restore-vlm/restore/internal/sheet"
 )
 
-// four are the methods that the ablations compare.
+// four are the methods in the ablations.
 var four = []string{"VisionZip", "DivPrune", "VisPruner", "HoloV"}
 
 // budget is the ablations' budget.
 const budget = 64
 
-// holov is the method that the ablations are about where they are about one.
+// holov is the setting of ablations with only one method.
 var holov = Setting{Base: "holov", NVis: budget}
 
-// components are the rows of Tables 4 and 14: merging, original positions and calibration, each
-// without and with. Without merging the whole budget is kept as it is (gamma 1).
+// components are the rows of Tables 4 and 14: with and without merging, original positions and
+// calibration. Without merging the base keeps the whole budget (gamma 1).
 var components = func() (out []Setting) {
 	for i := range 8 {
 		merge, keep, calibrate := i&4 != 0, i&2 != 0, i&1 != 0
@@ -66,7 +66,7 @@ var mergePositions = []Setting{
 	holov.with("merge-position", "last"),
 }
 
-// gammas are the rows of Table 19 after the model's own, and of Table 12 the columns.
+// gammas are the rows of Table 19 after the model's own row, and the columns of Table 12.
 var gammas = []float64{0, 0.25, 0.5, 0.75, 1}
 
 // table makes a table of the paper.
@@ -91,7 +91,7 @@ func (l *Lab) table(ctx context.Context, number int, src *Source) (*sheet.Sheet,
 	return l.byBenchmark(ctx, t, src, t.settings())
 }
 
-// settings are those of a table's rows.
+// settings are the settings of a table's rows.
 func (t *printed) settings() []Setting {
 	switch t.Number {
 	case 14:
@@ -124,7 +124,7 @@ func (t *printed) settings() []Setting {
 	return out
 }
 
-// matrix is the form of a table whose cells are settings.
+// matrix describes a table whose cells are settings; ok is false for other tables.
 func (t *printed) matrix() (m matrix, ok bool) {
 	m.decimals = 1
 	row := func(name string, settings []Setting, columns ...string) {

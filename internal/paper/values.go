@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// valuesJSON holds what the paper's tables print.
+// valuesJSON holds the values printed in the paper's tables.
 //
 //go:embed values.json
 var valuesJSON []byte
@@ -22,9 +22,9 @@ type printed struct {
 	Rows    []printedRow
 }
 
-// printedRow is a row: its cells, and what it is about where the table has rows of methods.
+// printedRow is a row: its cells, and for rows of methods the method and budget.
 type printedRow struct {
-	Cells   []any // texts, numbers, and nil for nothing
+	Cells   []any // texts, numbers, and nil for an empty cell
 	Section string
 	Method  string
 	Restore bool
@@ -33,11 +33,11 @@ type printedRow struct {
 	Gamma   float64
 }
 
-// tables are the paper's.
+// tables are the paper's tables.
 var tables = sync.OnceValue(func() []printed {
 	var all []printed
 	if err := json.Unmarshal(valuesJSON, &all); err != nil {
-		panic("paper: values.json: " + err.Error()) // a part of the program, tested
+		panic("paper: values.json: " + err.Error()) // embedded and tested
 	}
 	return all
 })
@@ -54,7 +54,7 @@ func table(number int) (*printed, error) {
 	return &all[i], nil
 }
 
-// value is a number of a row by its column, nil where the paper prints none.
+// value is the number in a row's column, nil if the paper prints none.
 func (t *printed) value(row int, column string) any {
 	i := slices.Index(t.Columns, column)
 	if i < 0 || row < 0 || row >= len(t.Rows) {
@@ -66,7 +66,7 @@ func (t *printed) value(row int, column string) any {
 	return nil
 }
 
-// text is a text of a row by its column.
+// text is the text in a row's column.
 func (t *printed) text(row int, column string) string {
 	if i := slices.Index(t.Columns, column); i >= 0 {
 		if s, ok := t.Rows[row].Cells[i].(string); ok {

@@ -1,9 +1,8 @@
-// Package pytext holds Python's methods of str, where Go's functions of the same names give
-// something else: the rules of benchmarks are written in terms of them, and a score is right
-// when it is equal.
+// Package pytext has Python's methods of str where Go's functions of the same names differ. The
+// rules of benchmarks use these methods, and scores must be equal.
 //
-// Letters are those of Go's Unicode tables. Python 3.11 and Go 1.26 differ in letters that
-// Unicode 15 added, which no benchmark has.
+// Letters follow Go's Unicode tables. Python 3.11 and Go 1.26 differ in letters that Unicode 15
+// added, which no benchmark contains.
 package pytext
 
 import (
@@ -15,7 +14,7 @@ import (
 	"golang.org/x/text/language"
 )
 
-// IsSpace is str.isspace of one character: what strip and split take away.
+// IsSpace is str.isspace of one character: the characters that strip and split remove.
 func IsSpace(r rune) bool {
 	return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f
 }
@@ -47,8 +46,8 @@ func Lower(s string) string {
 	return b.String()
 }
 
-// LowerEach lowers every character by itself and keeps their number, as numpy does when it
-// stores the lower-cased text in as many places as the text had: what does not fit is lost.
+// LowerEach lowers every character by itself and keeps their number, like numpy when it stores the
+// lower-cased text in an array as long as the text: what does not fit is lost.
 func LowerEach(s string) string {
 	lower := []rune(Lower(s))
 	return string(lower[:min(len(lower), utf8.RuneCountInString(s))])
@@ -61,7 +60,7 @@ func Capitalize(s string) string {
 		return s
 	}
 	first := cases.Title(language.Und, cases.NoLower).String(s[:n])
-	// The rest is lowered as a part of the whole: the first character may precede a sigma.
+	// Lower the rest together with the first character, because that may precede a sigma.
 	lower := Lower(s)
 	return first + lower[len(Lower(s[:n])):]
 }
@@ -84,8 +83,8 @@ func isASCII(s string) bool {
 	return true
 }
 
-// sigma lowers the capital sigma at byte i of s: to a final one where a cased letter stands
-// before it and none after it, with characters that have no case of their own between.
+// sigma lowers the capital sigma at byte i of s: to a final sigma if a cased letter precedes it and
+// none follows it; characters without case in between do not count.
 func sigma(s string, i int) rune {
 	before := strings.TrimRightFunc(s[:i], caseIgnorable)
 	after := strings.TrimLeftFunc(s[i+len("Σ"):], caseIgnorable)
@@ -104,7 +103,7 @@ func cased(r rune) bool {
 }
 
 // caseIgnorable is Unicode's property Case_Ignorable: marks, format characters, modifiers, and
-// the punctuation that stands inside words.
+// punctuation inside words.
 func caseIgnorable(r rune) bool {
 	if unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf, unicode.Lm, unicode.Sk) {
 		return true

@@ -1,9 +1,9 @@
 // Package sample turns a row of logits into the next token.
 //
 // With temperature 0 the choice is greedy: the largest logit, the lowest index among equals. With a
-// temperature above 0 the candidates are cut in llama.cpp's order, top-k, then top-p, then min-p,
-// on the probabilities before the temperature, and one of the survivors is drawn from
-// softmax(logits/temperature). The draw depends on the seed and the logits alone, so a run can be
+// temperature above 0 the candidates are filtered in llama.cpp's order, top-k, then top-p, then
+// min-p, by the probabilities before the temperature. One of the remaining ones is drawn from
+// softmax(logits/temperature). The draw depends only on the seed and the logits, so a run can be
 // repeated.
 package sample
 
@@ -45,8 +45,7 @@ func (o Options) check() error {
 	return nil
 }
 
-// candidate is a token that may still be drawn; p is its unnormalised probability, exp(logit -
-// largest).
+// candidate is a remaining token; p is its unnormalised probability, exp(logit - largest).
 type candidate struct {
 	id    int32
 	logit float32
@@ -78,8 +77,8 @@ func New(o Options) (*Sampler, error) {
 	return &Sampler{o: o, rng: rand.New(rand.NewPCG(uint64(o.Seed), 0x9e3779b97f4a7c15))}, nil
 }
 
-// Next returns the index of the chosen logit, -1 for an empty row. A NaN counts as -Inf. It reads
-// logits only, and allocates on the first call and when the row is longer than any before.
+// Next returns the index of the chosen logit, -1 for an empty row. A NaN counts as -Inf. It only
+// reads logits. It allocates on the first call and when the row is longer than any before.
 func (s *Sampler) Next(logits []float32) int32 {
 	best := argMax(logits)
 	if s.o.Temp == 0 || best < 0 || math.IsInf(float64(logits[best]), 0) {
@@ -91,8 +90,8 @@ func (s *Sampler) Next(logits []float32) int32 {
 	return s.draw(c)
 }
 
-// NextOf is Next among the tokens of mask alone: token i is bit i%64 of word i/64. It is -1
-// where mask has none.
+// NextOf is Next among the tokens of mask: token i is bit i%64 of word i/64. It returns -1 if mask
+// is empty.
 func (s *Sampler) NextOf(logits []float32, mask []uint64) int32 {
 	if cap(s.masked) < len(logits) {
 		s.masked = make([]float32, len(logits))
@@ -122,7 +121,7 @@ func Finite(logits []float32) bool {
 	return true
 }
 
-// LogSum is ln of the sum of e^logits: a token's log probability is its logit less this.
+// LogSum is ln of the sum of e^logits: a token's log probability is its logit minus LogSum.
 func LogSum(logits []float32) float64 {
 	top := float64(logits[argMax(logits)])
 	sum := 0.0
@@ -234,8 +233,8 @@ func topP(c []candidate, p float64) []candidate {
 	return c
 }
 
-// minP cuts sorted candidates before the first whose probability is below p times the likeliest
-// one's.
+// minP removes the sorted candidates from the first on whose probability is below p times the
+// likeliest one's.
 func minP(c []candidate, p float64) []candidate {
 	for i, x := range c {
 		if x.p < p*c[0].p {

@@ -12,11 +12,11 @@ import (
 type Backend interface {
 	// Info describes the model. It does not change.
 	Info() *Info
-	// Submit takes a request whose pictures are loaded, or says why not: everything that
-	// can be refused is refused here. The request ends with ctx, whose cause is then its
-	// error.
+	// Submit accepts a request whose pictures are loaded, or returns why it is refused: every check
+	// happens here. The request ends when ctx ends, with the cause of ctx as its error.
 	Submit(ctx context.Context, r *ask.Request) (Job, error)
-	// Count says what a request takes, and decodes nothing. It refuses what Submit does.
+	// Count returns the tokens that a request takes, without decoding. It refuses what Submit
+	// refuses.
 	Count(ctx context.Context, r *ask.Request) (*ask.Count, error)
 	// Tokenize and Detokenize turn text into tokens and back.
 	Tokenize(text string, o TokenizeOptions) ([]Token, error)
@@ -25,21 +25,21 @@ type Backend interface {
 	State() State
 }
 
-// Job is a request that was not refused: it waits or runs.
+// Job is an accepted request: it waits or runs.
 type Job interface {
-	// Next waits for the next piece of the answer; false: the answer is complete.
+	// Next waits for the next piece of the answer. It returns false when the answer is complete.
 	Next() (*ask.Event, bool)
 	// Answer waits for the whole answer.
 	Answer() (*ask.Answer, error)
 }
 
-// TokenizeOptions are the choices of /tokenize.
+// TokenizeOptions are the options of /tokenize.
 type TokenizeOptions struct {
-	AddSpecial   bool // tokens that stand before and after a text
+	AddSpecial   bool // tokens before and after a text
 	ParseSpecial bool // control tokens in the text are read as such
 }
 
-// Token is an id and the bytes that it stands for.
+// Token is an id and its bytes.
 type Token struct {
 	ID    int32
 	Bytes []byte
@@ -49,29 +49,29 @@ type Token struct {
 type Info struct {
 	ID          string
 	Aliases     []string
-	Created     time.Time // of its files
+	Created     time.Time // when its files were made
 	Params      int64
 	Vocab       int
 	Size        int64 // bytes of its weights in memory
 	Context     int   // positions
 	Family      string
-	Format      string // of its files
-	Quant       string // of its weights
+	Format      string // format of its files
+	Quant       string // type of its weights
 	Digest      string // 64 hexadecimal digits
-	Template    string // of chats
+	Template    string // chat template
 	Fingerprint string // "fp_" and 12 hexadecimal digits
 
-	VisualTokens int // of a picture; 0: that depends on the picture
+	VisualTokens int // of a picture; 0: depends on the picture
 	Methods      []string
-	Parameters   []string // of reductions, in JSON
-	KVPerToken   int64    // bytes of keys and values
+	Parameters   []string // JSON fields of reductions
+	KVPerToken   int64    // bytes of keys and values per token
 	Parallel     int      // requests that run together
-	Queue        int      // that wait
+	Queue        int      // requests that may wait
 
 	Defaults Defaults
 }
 
-// Defaults are what a request that says nothing gets.
+// Defaults apply to fields that a request omits.
 type Defaults struct {
 	Temperature float64 `json:"temperature"`
 	TopP        float64 `json:"top_p"`
@@ -88,13 +88,13 @@ type State struct {
 	FeatureMisses, FeatureEvicted int64
 	FeatureCorrupt                int64
 	PrefixHits, PrefixMisses      int64
-	Fleet                         *FleetState // nil: the model is in this process
+	Fleet                         *FleetState // nil: the model runs in this process
 }
 
-// FleetState is what a backend on other machines says besides.
+// FleetState is the additional state of a backend on other machines.
 type FleetState struct {
-	Workers int           // that live
-	Oldest  time.Duration // since the oldest request came that has no result
+	Workers int           // live workers
+	Oldest  time.Duration // age of the oldest request without a result
 }
 
 // TierState is a tier of the cache of features.

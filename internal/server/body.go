@@ -13,20 +13,20 @@ import (
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
-// smallBody is what a body may hold without a share of the memory for bodies.
+// smallBody is the largest body, in bytes, that needs no share of the memory for bodies.
 const smallBody = 1 << 20
 
-// bodyMemory is how many bodies of the largest size may be held at once.
+// bodyMemory is how many bodies of the largest size may be in memory at once.
 const bodyMemory = 8
 
-// setReadDeadline bounds how long what is left of a request may take to arrive. Without
-// it, bodies that nobody wants would hold their connection.
+// setReadDeadline limits the time in which the rest of a request must arrive. Without a limit, a
+// body that nobody reads would hold its connection.
 func setReadDeadline(w http.ResponseWriter, t time.Time) {
-	_ = http.NewResponseController(w).SetReadDeadline(t) // in process there is nothing to wait for
+	_ = http.NewResponseController(w).SetReadDeadline(t) // an in-process request has no deadline
 }
 
-// readBody reads a request's body, unpacked, of at most --max-body-mb. Large ones wait
-// for memory. done gives it back.
+// readBody reads and unpacks a request's body of at most --max-body-mb. A large body waits for
+// memory; done frees that memory.
 func (s *Server) readBody(
 	w http.ResponseWriter,
 	r *http.Request,
@@ -51,7 +51,7 @@ func (s *Server) readBody(
 		return nil, nil, wire.New(http.StatusUnsupportedMediaType, "unsupported_encoding", "",
 			"Content-Encoding: got %s, want gzip or none", wire.Quote(encoding))
 	}
-	var held int64 // all at once: bodies that wait for more while they hold some wait for ever
+	var held int64 // reserved all at once: partial reservations could deadlock
 	done = func() { s.bodies.Release(held) }
 	most := limit
 	if r.ContentLength > 0 && in == io.Reader(plain) {
@@ -86,7 +86,7 @@ func (s *Server) readBody(
 	}
 }
 
-// bodyTooLarge refuses a body; the rest of it is not read.
+// bodyTooLarge refuses a body without reading the rest of it.
 func (s *Server) bodyTooLarge(w http.ResponseWriter) *wire.Error {
 	w.Header().Set("Connection", "close")
 	s.metrics().rejected("too_large")
@@ -94,7 +94,7 @@ func (s *Server) bodyTooLarge(w http.ResponseWriter) *wire.Error {
 		"the body has more than %d bytes, want at most that (--max-body-mb)", s.o.MaxBodyBytes)
 }
 
-// bodyError words what went wrong with reading a body.
+// bodyError words an error from reading a body.
 func (s *Server) bodyError(w http.ResponseWriter, r *http.Request, err error) error {
 	var large *http.MaxBytesError
 	switch {

@@ -14,7 +14,7 @@ import (
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
-// Why a request ended early.
+// The reasons why a request ends early.
 var (
 	errDeadline = errors.New("the time of a request is over")
 	errShutdown = errors.New("the server is shutting down")
@@ -23,9 +23,9 @@ var (
 
 // FieldError is an error about a field of a request, under its path.
 type FieldError struct {
-	Path    string // of the object that holds the option, or of the field where Err is no option's
+	Path    string // of the object that holds the option, or of the field if Err is about no option
 	Err     error
-	Decimal bool // the option takes a number that need not be whole
+	Decimal bool // the option takes fractions
 }
 
 // Error returns the path and the cause.
@@ -34,13 +34,13 @@ func (e *FieldError) Error() string { return e.Path + ": " + e.Err.Error() }
 // Unwrap returns the cause.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// FullError is returned when a request may not wait. It wraps [errs.ErrQueueFull].
+// FullError is returned when the queue is full. It wraps [errs.ErrQueueFull].
 type FullError struct {
 	Running, Waiting int
 	RetryAfter       int // seconds
 }
 
-// Error says how many wait.
+// Error names the number of running and waiting requests.
 func (e *FullError) Error() string {
 	return fmt.Sprintf("the queue is full: %d run and %d wait", e.Running, e.Waiting)
 }
@@ -48,8 +48,8 @@ func (e *FullError) Error() string {
 // Unwrap returns errs.ErrQueueFull.
 func (e *FullError) Unwrap() error { return errs.ErrQueueFull }
 
-// toWire words an error for a client; nil is a client that is gone. r is the request,
-// field its question's: messages, prompt or input.
+// toWire words an error for a client; nil means that the client is gone. r is the request, field
+// the name of its question: messages, prompt or input.
 func (s *Server) toWire(err error, r *ask.Request, field, id string) *wire.Error {
 	var e *wire.Error
 	switch {
@@ -73,8 +73,8 @@ func (s *Server) toWire(err error, r *ask.Request, field, id string) *wire.Error
 		"internal error; the server's log says more under request id %s", id)
 }
 
-// Refusal words an error that a backend refuses a request with; nil is one that is no
-// fault of the request's.
+// Refusal words the error with which a backend refuses a request. It returns nil if the error is
+// not the request's fault.
 func Refusal(err error, r *ask.Request) *wire.Error {
 	var e *wire.Error
 	if errors.As(err, &e) {
@@ -83,7 +83,7 @@ func Refusal(err error, r *ask.Request) *wire.Error {
 	return requestError(err, r, "")
 }
 
-// requestError words what is wrong with a request; nil is another error.
+// requestError words a fault of the request; it returns nil for any other error.
 func requestError(err error, r *ask.Request, field string) *wire.Error {
 	at := new(FieldError)
 	errors.As(err, &at)
@@ -114,7 +114,7 @@ func requestError(err error, r *ask.Request, field string) *wire.Error {
 	return nil
 }
 
-// limitFlag names the flag of a limit that a picture's file met.
+// limitFlag names the flag of the limit that a picture's file exceeds.
 func limitFlag(code media.Code) string {
 	switch code {
 	case media.TooLarge:
@@ -160,8 +160,8 @@ func pictureError(e *errs.PictureError, path string) *wire.Error {
 	return wire.Bad("image_parse_error", path, "%s", said(e.Err))
 }
 
-// said is an error of the package that decodes pictures, without its name, that of the file,
-// and the formats that commands read.
+// said is the text of an error of the package that decodes pictures, without the package's and the
+// file's name and without the formats that commands read.
 func said(err error) string {
 	text := strings.TrimPrefix(err.Error(), "imageproc: picture: ")
 	text, _, _ = strings.Cut(text, "; supported: ")
@@ -181,7 +181,8 @@ func contextError(e *errs.ContextError, field string) *wire.Error {
 	return w
 }
 
-// optionError words an option of a reduction or of sampling; path is its object's.
+// optionError words an error about an option of a reduction or of sampling; path is the path of its
+// object.
 func optionError(e *errs.OptionError, path string, decimal bool) *wire.Error {
 	name := strings.ReplaceAll(e.Name, "-", "_")
 	if path != "" {

@@ -15,8 +15,8 @@ import (
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
-// handle reads the body of a POST and serves it. What serve returns as an error is the
-// answer, unless one was begun.
+// handle reads the body of a POST and serves it. An error of serve becomes the reply, unless a
+// reply has begun.
 func (x *exchange) handle(field string, serve func(b *served, body []byte) (*ask.Request, error)) {
 	body, done, err := x.s.readBody(x.w, x.r)
 	var r *ask.Request
@@ -29,11 +29,11 @@ func (x *exchange) handle(field string, serve func(b *served, body []byte) (*ask
 	}
 }
 
-// watchEvery is how often a connection is asked whether its client is there.
+// watchEvery is how often the server checks whether a client is still connected.
 const watchEvery = 250 * time.Millisecond
 
-// context returns the context of a request: it ends with the client, the time of a
-// request, and the server. done frees it.
+// context returns the context of a request. It ends when the client disconnects, when the request's
+// time is over, and with the server. done frees it.
 func (x *exchange) context() (ctx context.Context, done func()) {
 	ctx, cancel := context.WithCancelCause(x.r.Context())
 	stops := []func() bool{context.AfterFunc(x.s.cut, func() { cancel(errShutdown) })}
@@ -67,8 +67,8 @@ func (x *exchange) context() (ctx context.Context, done func()) {
 	}
 }
 
-// load fetches the pictures of a request: those at hand first, so that what is wrong
-// with them is said at once, then the others together.
+// load fetches the pictures of a request. Inline pictures come first, so that their errors are
+// reported at once; the others are fetched in parallel.
 func (s *Server) load(ctx context.Context, r *ask.Request) error {
 	var remote []*ask.Picture
 	for _, m := range r.Messages {
@@ -100,7 +100,7 @@ func (s *Server) load(ctx context.Context, r *ask.Request) error {
 	}
 	wait.Wait()
 	var fetched *media.Error
-	for _, err := range failed { // what one failure cancelled is no failure of its own
+	for _, err := range failed { // a failure cancels the other loads: report it alone
 		if errors.As(err, &fetched) {
 			return err
 		}
@@ -118,7 +118,7 @@ func (s *Server) loadOne(ctx context.Context, p *ask.Picture) error {
 	return nil
 }
 
-// submitted is a request that was not refused, with what ends it.
+// submitted is an accepted request and the functions that end it.
 type submitted struct {
 	Job
 	ctx  context.Context
@@ -126,7 +126,7 @@ type submitted struct {
 	wait time.Duration // from the request's arrival
 }
 
-// submit loads pictures and hands the request to the backend.
+// submit loads the pictures and passes the request to the backend.
 func (x *exchange) submit(b *served, r *ask.Request) (*submitted, error) {
 	ctx, done := x.context()
 	p := &submitted{ctx: ctx, done: done}
@@ -144,7 +144,7 @@ func (x *exchange) submit(b *served, r *ask.Request) (*submitted, error) {
 	return p, nil
 }
 
-// cause is why a request's context ended, else err.
+// cause is why a request's context ended, or err if it did not.
 func cause(ctx context.Context, err error) error {
 	if c := context.Cause(ctx); c != nil {
 		return c
@@ -152,7 +152,7 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// answer is the job's whole answer.
+// answer waits for the job's whole answer.
 func (p *submitted) answer() (*ask.Answer, error) {
 	a, err := p.Answer()
 	if err != nil {
@@ -181,7 +181,7 @@ func (x *exchange) finished(r *ask.Request, a *ask.Answer) {
 	}
 }
 
-// text is what a request says, without its pictures.
+// text is the text of a request, without its pictures.
 func text(r *ask.Request) string {
 	if r.Prompt != nil {
 		return r.Prompt.Text
@@ -197,19 +197,19 @@ func text(r *ask.Request) string {
 	return out
 }
 
-// reply is how an API writes an answer.
+// reply says how an API writes an answer.
 type reply struct {
 	whole func(a *ask.Answer) any
-	kind  string // Content-Type of a stream; "" is none
-	// Of a stream.
-	ping  bool // silence is broken by comments
+	kind  string // Content-Type of a stream; "" means no stream
+	// The following fields are for streams.
+	ping  bool // send comments during silence
 	begin func(s *stream)
 	piece func(s *stream, e *ask.Event)
 	end   func(s *stream, a *ask.Answer)
 	fail  func(s *stream, e *wire.Error)
 }
 
-// answer runs a request and writes what comes of it.
+// answer runs a request and writes its answer or error.
 func (x *exchange) answer(b *served, r *ask.Request, how *reply) error {
 	p, err := x.submit(b, r)
 	if err != nil {
@@ -228,8 +228,8 @@ func (x *exchange) answer(b *served, r *ask.Request, how *reply) error {
 	return nil
 }
 
-// follow writes an answer as it is made. Nothing is written before the first piece, or
-// before silence has to be broken, so that a failure until then has its own status.
+// follow writes an answer while it is generated. It writes nothing before the first piece or the
+// first ping, so that an earlier failure has its own status.
 func (x *exchange) follow(p *submitted, r *ask.Request, how *reply) error {
 	pieces := make(chan *ask.Event, 16)
 	go func() {
@@ -260,7 +260,7 @@ func (x *exchange) follow(p *submitted, r *ask.Request, how *reply) error {
 		defer t.Stop()
 		ping = t.C
 	}
-	var held []ask.Token // of no text, until there is some
+	var held []ask.Token // tokens without text yet
 	wrote := time.Now()
 	for s.err == nil {
 		select {
@@ -284,7 +284,7 @@ func (x *exchange) follow(p *submitted, r *ask.Request, how *reply) error {
 			}
 		}
 	}
-	p.done() // the client does not read any more
+	p.done() // the client no longer reads
 	_, _ = p.Answer()
 	x.s.metrics().cancelled.Inc()
 	return nil
@@ -306,7 +306,7 @@ func (x *exchange) finish(p *submitted, r *ask.Request, s *stream, how *reply, b
 	return nil
 }
 
-// broke tells of a failure in mid-stream; the connection ends with the stream.
+// broke reports a failure in mid-stream; the connection ends with the stream.
 func (x *exchange) broke(s *stream, r *ask.Request, how *reply, err error) {
 	e := x.s.toWire(err, r, "", x.id)
 	if e == nil {
@@ -320,7 +320,7 @@ func (x *exchange) broke(s *stream, r *ask.Request, how *reply, err error) {
 	how.fail(s, e)
 }
 
-// serverEvents is a reply as server-sent events.
+// serverEvents returns a reply that writes server-sent events.
 func serverEvents(o openai.Stream) *reply {
 	return &reply{
 		kind: "text/event-stream", ping: true,
@@ -416,7 +416,7 @@ func or(p *float64, v float64) float64 {
 func (s *Server) ollamaChat(x *exchange)     { s.ollama(x, "messages", ollama.ParseChat) }
 func (s *Server) ollamaGenerate(x *exchange) { s.ollama(x, "prompt", ollama.ParseGenerate) }
 
-// ollama answers by Ollama's routes.
+// ollama answers Ollama's routes.
 func (s *Server) ollama(
 	x *exchange,
 	field string,

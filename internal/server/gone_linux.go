@@ -6,8 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// States of a TCP connection whose other end has said goodbye, as tcp_states.h numbers
-// them.
+// States of a TCP connection that its peer has closed, as numbered in tcp_states.h.
 const (
 	tcpClose     = 7
 	tcpCloseWait = 8
@@ -15,8 +14,8 @@ const (
 	tcpClosing   = 11
 )
 
-// gone reports whether the other end of a connection has closed it or sent a reset,
-// whatever it sent before and nobody has read.
+// gone reports whether the peer of a connection has closed or reset it, even if sent data is still
+// unread.
 func gone(c net.Conn) bool {
 	t, ok := c.(*net.TCPConn)
 	if !ok {

@@ -4,5 +4,5 @@ package server
 
 import "net"
 
-// gone is known on Linux alone; elsewhere net/http tells, and the failed write.
+// gone works only on Linux. Elsewhere net/http or a failed write detects the disconnect.
 func gone(net.Conn) bool { return false }

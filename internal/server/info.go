@@ -39,15 +39,14 @@ func (s *Server) version(x *exchange) {
 	}{s.o.Version, runtime.Version(), s.o.Kernel})
 }
 
-// details are the budgets that a picture's detail stands for.
+// details maps a picture's detail to a budget.
 type details struct {
 	Low      int `json:"low"`
 	High     int `json:"high"`
 	Original int `json:"original"`
 }
 
-// Detail returns the budget of a picture of n tokens at a detail, 0 where the detail
-// says nothing.
+// Detail returns the budget of a picture of n tokens for a detail, or 0 if the detail sets none.
 func Detail(detail string, n int) int {
 	switch detail {
 	case "low":
@@ -95,23 +94,22 @@ type modelObject struct {
 	} `json:"restore"`
 }
 
-// predict is what a question is going to take, by what earlier ones took, and before those by
-// what Expect was told.
+// predict estimates a question's time from earlier questions, and before the first one from Expect.
 type predict struct {
-	Encode float64 `json:"encode_ms"` // of a picture, until its rows are ready
-	Token  float64 `json:"token_ms"`  // of a row of the prompt
-	KV     int64   `json:"kv_bytes"`  // of a row
+	Encode float64 `json:"encode_ms"` // per picture, until its rows are ready
+	Token  float64 `json:"token_ms"`  // per row of the prompt
+	KV     int64   `json:"kv_bytes"`  // per row
 }
 
-// Expect says what questions take before any was answered: milliseconds of a picture until its
-// rows are ready, and of a row of the prompt.
+// Expect sets the times to predict before any question was answered: milliseconds per picture until
+// its rows are ready, and per row of the prompt.
 func (s *Server) Expect(encode, row float64) {
 	s.predictMu.Lock()
 	defer s.predictMu.Unlock()
 	s.predict.Encode, s.predict.Token = encode, row
 }
 
-// learn takes an answer into account.
+// learn updates the predictions with an answer's times.
 func (s *Server) learn(a *ask.Answer) {
 	mix := func(old *float64, d time.Duration, n int) {
 		v := float64(d.Microseconds()) / 1000 / float64(n)
@@ -135,7 +133,7 @@ func (s *Server) predicted(i *Info) predict {
 	s.predictMu.Lock()
 	defer s.predictMu.Unlock()
 	p := s.predict
-	if p.Token == 0 { // nobody knows: two operations a weight, at 50 billion a second
+	if p.Token == 0 { // not known: assume two operations per weight, 50 billion per second
 		p.Token = 2 * float64(i.Params) / 50e6
 	}
 	p.KV = i.KVPerToken
@@ -177,7 +175,7 @@ func (s *Server) oneModel(x *exchange) {
 	x.json(http.StatusOK, s.modelObject(b.info))
 }
 
-// check refuses the names of other models; "" is any.
+// check refuses the names of other models; "" accepts any.
 func (b *served) check(model string) *wire.Error {
 	if model == "" || b.names[model] {
 		return nil
@@ -186,7 +184,7 @@ func (b *served) check(model string) *wire.Error {
 		wire.Quote(model), strings.Join(append([]string{b.info.ID}, b.info.Aliases...), ", "))
 }
 
-// env is what the checks of bodies need to know.
+// env returns the limits that the checks of bodies need.
 func (s *Server) env(b *served) *openai.Env {
 	return &openai.Env{
 		Model:      b.info.ID,
@@ -196,7 +194,7 @@ func (s *Server) env(b *served) *openai.Env {
 	}
 }
 
-// tokenize answers with the tokens of a text, or counts those of a chat.
+// tokenize answers with the tokens of a text, or counts the tokens of a chat.
 func (s *Server) tokenize(x *exchange) {
 	x.handle("messages", func(b *served, body []byte) (*ask.Request, error) {
 		o, err := wire.Parse(body)
@@ -251,7 +249,7 @@ func (s *Server) countMessages(x *exchange, b *served, r *ask.Request) error {
 
 type piece struct {
 	ID    int32 `json:"id"`
-	Piece any   `json:"piece"` // text, or bytes that are none
+	Piece any   `json:"piece"` // a string, or bytes that are not UTF-8
 }
 
 func (s *Server) tokenizeText(x *exchange, b *served, o *wire.Object) error {
@@ -317,7 +315,7 @@ func (s *Server) detokenize(x *exchange) {
 	})
 }
 
-// ollamaDetails describe a model in Ollama's words.
+// ollamaDetails describes a model in Ollama's format.
 type ollamaDetails struct {
 	Format   string   `json:"format"`
 	Family   string   `json:"family"`
@@ -339,7 +337,7 @@ func newOllamaDetails(i *Info) ollamaDetails {
 	return ollamaDetails{i.Format, i.Family, []string{i.Family}, parameterSize(i.Params), i.Quant}
 }
 
-// parameterSize is a number of weights as Ollama writes it: 7.1B, 4.1M.
+// parameterSize formats a number of weights as Ollama does: 7.1B, 4.1M.
 func parameterSize(n int64) string {
 	for _, u := range []struct {
 		unit string
@@ -417,7 +415,7 @@ func (s *Server) ollamaShow(x *exchange) {
 	})
 }
 
-// parameters are the defaults, a line each.
+// parameters lists the defaults, one per line.
 func parameters(d *Defaults) string {
 	f := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 	return "temperature " + f(
@@ -431,7 +429,7 @@ func parameters(d *Defaults) string {
 	)
 }
 
-// ollamaCheck is check in Ollama's words.
+// ollamaCheck is check with Ollama's error text.
 func (b *served) ollamaCheck(model string) *wire.Error {
 	if b.check(model) == nil {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/restore-vlm/restore/internal/media"
 )
 
-// metrics are what /metrics tells. No label takes a value from a request.
+// metrics are the metrics of /metrics. No label takes a value from a request.
 type metrics struct {
 	registry *prometheus.Registry
 
@@ -35,7 +35,7 @@ type metrics struct {
 	rejections   *prometheus.CounterVec // reason
 }
 
-// rejections are the reasons for which a request is turned away.
+// rejections are the reasons for refusing a request.
 var rejections = []string{"queue_full", "shutting_down", "too_large", "deadline"}
 
 // Buckets of histograms, in seconds.
@@ -62,7 +62,7 @@ var (
 	}
 )
 
-// newMetrics makes the metrics of a model; state is what the backend tells.
+// newMetrics makes the metrics of a model; state returns the backend's gauges.
 func newMetrics(model, version, kernel string, state func() State) *metrics {
 	m := &metrics{registry: prometheus.NewRegistry()}
 	own := prometheus.WrapRegistererWith(prometheus.Labels{"model": model}, m.registry)
@@ -100,7 +100,7 @@ func newMetrics(model, version, kernel string, state func() State) *metrics {
 	)
 	m.queue = histogram(
 		"restore_queue_seconds",
-		"Time that a request waited for a place.",
+		"Time that a request waited in the queue.",
 		requestBuckets,
 	)
 	m.ttft = histogram(
@@ -114,7 +114,7 @@ func newMetrics(model, version, kernel string, state func() State) *metrics {
 		tokenBuckets,
 	)
 	stage := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "restore_stage_seconds",
-		Help:    "Time of a request's stages; those that did not run are not counted.",
+		Help:    "Time of a request's stages; stages that did not run are not counted.",
 		Buckets: stageBuckets}, []string{"stage"})
 	own.MustRegister(stage)
 	m.stages = map[string]prometheus.Observer{}
@@ -123,35 +123,35 @@ func newMetrics(model, version, kernel string, state func() State) *metrics {
 	}
 	m.promptTokens = counter(
 		"restore_prompt_tokens_total",
-		"Rows that decoders read of prompts, pictures after their reduction.",
+		"Rows of prompts that the decoder read, with pictures after their reduction.",
 	)
 	m.cachedTokens = counter(
 		"restore_cached_tokens_total",
-		"Of them, rows whose keys and values were kept from before.",
+		"Of these, rows whose keys and values were cached.",
 	)
 	m.tokens = counter("restore_completion_tokens_total", "Tokens generated.")
 	m.original = counter("restore_image_tokens_original_total", "Visual tokens before reduction.")
-	m.kept = counter("restore_image_tokens_kept_total", "Visual tokens read as they were.")
+	m.kept = counter("restore_image_tokens_kept_total", "Visual tokens read unchanged.")
 	m.merged = counter(
 		"restore_image_tokens_merged_total",
 		"Tokens that stand for a group of visual tokens.",
 	)
 	images := counters(
 		"restore_images_total",
-		"Pictures loaded, by where they came from.",
+		"Pictures loaded, by source.",
 		"source",
 	)
 	m.images = map[media.Source]prometheus.Counter{}
 	for _, source := range []media.Source{media.Data, media.File, media.HTTP} {
 		m.images[source] = images.WithLabelValues(string(source))
 	}
-	m.cancelled = counter("restore_cancelled_total", "Requests whose client went away.")
-	m.rejections = counters("restore_rejected_total", "Requests turned away, by reason.", "reason")
+	m.cancelled = counter("restore_cancelled_total", "Requests whose client disconnected.")
+	m.rejections = counters("restore_rejected_total", "Refused requests, by reason.", "reason")
 	for _, reason := range rejections {
 		m.rejections.WithLabelValues(reason)
 	}
 	build := prometheus.NewGauge(
-		prometheus.GaugeOpts{Name: "restore_build_info", Help: "1; the labels say what is running.",
+		prometheus.GaugeOpts{Name: "restore_build_info", Help: "Always 1; the labels describe the running program.",
 			ConstLabels: prometheus.Labels{
 				"version": version,
 				"go":      runtime.Version(),
@@ -168,7 +168,7 @@ type gauge struct {
 	desc  *prometheus.Desc
 	kind  prometheus.ValueType
 	label string
-	fleet bool // only where others answer
+	fleet bool // only for a backend on other machines
 	value func(*State) float64
 }
 
@@ -196,14 +196,14 @@ func stateCollector(state func() State) *collector {
 	add(
 		g,
 		"restore_queue_depth",
-		"Requests that wait for a place.",
+		"Requests that wait in the queue.",
 		func(s *State) float64 { return float64(s.Queued) },
 	)
 	for name, m := range map[string]struct {
 		help  string
 		value func(*FleetState) float64
 	}{
-		"restore_workers": {"Workers that live.",
+		"restore_workers": {"Live workers.",
 			func(f *FleetState) float64 { return float64(f.Workers) }},
 		"restore_queue_oldest_seconds": {"Age of the oldest request without an answer.",
 			func(f *FleetState) float64 { return f.Oldest.Seconds() }},
@@ -220,7 +220,7 @@ func stateCollector(state func() State) *collector {
 	add(
 		g,
 		"restore_kv_limit_bytes",
-		"Memory that keys and values may take.",
+		"Memory limit of keys and values.",
 		func(s *State) float64 { return float64(s.KVLimit) },
 	)
 	add(
@@ -232,7 +232,7 @@ func stateCollector(state func() State) *collector {
 	add(
 		n,
 		"restore_feature_cache_evictions_total",
-		"Entries that the cache of features gave up for room.",
+		"Entries evicted from the cache of features.",
 		func(s *State) float64 { return float64(s.FeatureEvicted) },
 	)
 	add(
@@ -244,7 +244,7 @@ func stateCollector(state func() State) *collector {
 	add(
 		n,
 		"restore_prefix_cache_hits_total",
-		"Prompts whose beginning was kept from before.",
+		"Prompts whose prefix was cached.",
 		func(s *State) float64 { return float64(s.PrefixHits) },
 	)
 	add(
@@ -315,13 +315,13 @@ func (m *metrics) handler() http.Handler {
 
 func (m *metrics) rejected(reason string) { m.rejections.WithLabelValues(reason).Inc() }
 
-// answered counts a request by its route and status.
+// answered counts a request by route and status.
 func (m *metrics) answered(route string, code int, d time.Duration) {
 	m.requests.WithLabelValues(route, strconv.Itoa(code)).Inc()
 	m.seconds.Observe(d.Seconds())
 }
 
-// count adds what an answer took.
+// count adds the tokens and times of an answer.
 func (m *metrics) count(a *ask.Answer) {
 	m.promptTokens.Add(float64(a.Prompt))
 	m.cachedTokens.Add(float64(a.Cached))

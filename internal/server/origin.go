@@ -14,8 +14,8 @@ import (
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
-// keys are the hashes of the keys that open the server. Hashes have one length, so a
-// comparison tells nothing of a key.
+// keys are the hashes of the accepted keys. All hashes have the same length, so the time of a
+// comparison reveals nothing about a key.
 type keys [][sha256.Size]byte
 
 func newKeys(list []string) keys {
@@ -26,8 +26,8 @@ func newKeys(list []string) keys {
 	return k
 }
 
-// match returns a name for the request's key that is not the key, and whether it opens
-// the server. Without keys everybody may ask.
+// match returns a name for the request's key that does not reveal the key, and whether the key is
+// accepted. Without keys everybody may ask.
 func (k keys) match(r *http.Request) (tenant string, ok bool) {
 	if len(k) == 0 {
 		return "", true
@@ -53,7 +53,7 @@ func unauthorized() *wire.Error {
 		"missing or wrong key, want Authorization: Bearer KEY or X-Api-Key: KEY")
 }
 
-// IsLoopback reports whether a bind to host reaches this machine alone.
+// IsLoopback reports whether a port on host accepts only connections from this machine.
 func IsLoopback(host string) bool {
 	if strings.EqualFold(host, "localhost") {
 		return true
@@ -62,8 +62,8 @@ func IsLoopback(host string) bool {
 	return err == nil && a.Unmap().IsLoopback()
 }
 
-// allowHost checks the Host of a request to a loopback bind: a name that a web page
-// chose may resolve to this machine (DNS rebinding).
+// allowHost checks the Host of a request to a loopback port, because a web page may choose a host
+// name that resolves to this machine (DNS rebinding).
 func (s *Server) allowHost(r *http.Request) *wire.Error {
 	if !s.o.Loopback {
 		return nil
@@ -90,7 +90,7 @@ func (s *Server) allowHost(r *http.Request) *wire.Error {
 	)
 }
 
-// hostname is a Host without its port, in lower case.
+// hostname is a Host in lower case, without its port.
 func hostname(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -98,7 +98,7 @@ func hostname(host string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// allowOrigin checks the Origin of a request: a web page must not drive the server.
+// allowOrigin checks the Origin of a request, so that other web pages cannot use the server.
 func (s *Server) allowOrigin(r *http.Request) *wire.Error {
 	origin := r.Header.Get("Origin")
 	if origin == "" || slices.Contains(s.o.Origins, "*") ||
@@ -133,7 +133,7 @@ func shareWith(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// preflight answers a browser that asks whether it may ask.
+// preflight answers a browser's CORS preflight.
 func preflight(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Access-Control-Allow-Methods", "GET, POST, OPTIONS")

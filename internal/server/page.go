@@ -11,11 +11,11 @@ import (
 //go:embed page
 var pageFiles embed.FS
 
-// pagePolicy lets the page load nothing from elsewhere.
+// pagePolicy forbids the page to load anything from elsewhere.
 const pagePolicy = "default-src 'self'; img-src 'self' blob: data:; frame-ancestors 'none'; " +
 	"base-uri 'none'; form-action 'none'"
 
-// pageTypes are the types of the page's files by their ending.
+// pageTypes maps the extensions of the page's files to content types.
 var pageTypes = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
 	".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml", ".jpg": "image/jpeg",
@@ -45,7 +45,7 @@ func newPage() http.Handler {
 		}
 		data, err := pageFiles.ReadFile("page/" + name)
 		if err != nil {
-			panic(err) // the routes are those of the files
+			panic(err) // every route has a file
 		}
 		h := w.Header()
 		h.Set("Content-Type", pageTypes[path.Ext(name)])

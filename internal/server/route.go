@@ -16,15 +16,15 @@ import (
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
-// route is a path and what it does.
+// route is a path and its handlers.
 type route struct {
-	name   string // in metrics
+	name   string // its name in metrics
 	get    func(*exchange)
 	post   func(*exchange)
-	open   bool // no key is needed
-	always bool // answers while the model is loaded and while the server ends
+	open   bool // needs no key
+	always bool // answers while the model loads and while the server shuts down
 	ollama bool // errors in Ollama's form
-	api    bool // replies are not to be stored
+	api    bool // replies must not be stored
 }
 
 // table returns the routes by path. /v1/models/{id} has its own field.
@@ -70,7 +70,7 @@ func (s *Server) table() map[string]*route {
 	return t
 }
 
-// find returns the route of a path. One slash too many at the end changes nothing.
+// find returns the route of a path. It ignores one trailing slash.
 func (s *Server) find(path string) *route {
 	if strings.Contains(path, "//") || slices.Contains(strings.Split(path, "/"), "..") {
 		return nil
@@ -107,11 +107,11 @@ type exchange struct {
 	id     string
 	start  time.Time
 	route  *route
-	tenant string // that the key names
-	line   []any  // what the log says besides
+	tenant string // the name of the key
+	line   []any  // additional fields of the log line
 }
 
-// writer notes what was written.
+// writer records the status and whether a reply was begun.
 type writer struct {
 	http.ResponseWriter
 	status int
@@ -133,7 +133,7 @@ func (w *writer) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// Unwrap lets http.ResponseController find what is below.
+// Unwrap lets http.ResponseController find the wrapped writer.
 func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 var ownID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
@@ -165,7 +165,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// end logs and counts the request. A panic costs this request alone.
+// end logs and counts the request. A panic ends only this request.
 func (x *exchange) end() {
 	fault := recover()
 	if fault != nil && fault != http.ErrAbortHandler {
@@ -210,7 +210,7 @@ func (x *exchange) end() {
 			},
 			x.line...)...)
 	if fault != nil {
-		panic(http.ErrAbortHandler) // cuts the connection
+		panic(http.ErrAbortHandler) // closes the connection
 	}
 }
 
@@ -219,7 +219,7 @@ func internalError(id string) *wire.Error {
 		"internal error; the server's log says more under request id %s", id)
 }
 
-// admit checks who asks, and serves. It returns what forbids that.
+// admit checks access and runs the handler. It returns the error if access is denied.
 func (x *exchange) admit() *wire.Error {
 	s, w, r := x.s, x.w, x.r
 	if e := s.allowHost(r); e != nil {
@@ -284,7 +284,7 @@ func (x *exchange) admit() *wire.Error {
 	return nil
 }
 
-// unknownPath names the path that was meant, where one is near.
+// unknownPath is the error for an unknown path; it suggests a similar one.
 func (s *Server) unknownPath(path string) *wire.Error {
 	e := wire.New(http.StatusNotFound, "unknown_path", "", "there is no %s", wire.Quote(path))
 	if s.find("/v1"+path) != nil {
@@ -293,7 +293,7 @@ func (s *Server) unknownPath(path string) *wire.Error {
 	return e
 }
 
-// fail answers with an error; nil is a client that is gone.
+// fail answers with an error; nil means that the client is gone.
 func (x *exchange) fail(e *wire.Error) {
 	if e == nil {
 		x.s.metrics().cancelled.Inc()
@@ -340,7 +340,7 @@ func (x *exchange) json(status int, v any) {
 	_, _ = x.w.Write(body) // a client that is gone gets nothing
 }
 
-// marshal writes a value as JSON with text as it is.
+// marshal encodes a value as JSON without HTML escaping.
 func marshal(v any) ([]byte, error) {
 	var b strings.Builder
 	e := json.NewEncoder(&b)

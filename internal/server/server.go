@@ -19,11 +19,11 @@ import (
 type Options struct {
 	Version, Kernel string
 
-	Keys         []string // that open the server; none: everybody may ask
+	Keys         []string // accepted keys; none: everybody may ask
 	IsolateKeys  bool     // caches are shared only among requests with the same key
-	Loopback     bool     // the port reaches this machine alone: the Host of requests is checked
-	Origins      []string // of pages that may ask; none or "loopback": pages of this machine
-	AllowedHosts []string // besides addresses and localhost
+	Loopback     bool     // the port is on this machine only: check the Host of requests
+	Origins      []string // of pages that may ask; none or "loopback": pages from this machine
+	AllowedHosts []string // in addition to addresses and localhost
 
 	MaxBodyBytes   int64
 	MaxImages      int
@@ -32,7 +32,7 @@ type Options struct {
 
 	ReadHeaderTimeout, ReadTimeout time.Duration
 	RequestTimeout, DrainTimeout   time.Duration
-	Ping                           time.Duration // of silence in streams
+	Ping                           time.Duration // silence in a stream before a ping
 
 	NoMetrics, NoPage bool
 	LogPrompts        bool
@@ -40,8 +40,8 @@ type Options struct {
 	Media             *media.Loader
 }
 
-// Server answers requests for one model. Until [Server.Ready] gives it one, it answers
-// that it is loading.
+// Server answers requests for one model. Until [Server.Ready] sets the model, it answers that it is
+// loading.
 type Server struct {
 	o       Options
 	log     *slog.Logger
@@ -62,7 +62,7 @@ type Server struct {
 	predict   predict
 }
 
-// served is a backend with what is made of it.
+// served is a backend and the values that the server derives from it.
 type served struct {
 	Backend
 	info  *Info
@@ -82,12 +82,12 @@ func New(o Options) *Server {
 	}
 	s.cut, s.cutOff = context.WithCancelCause(context.Background())
 	s.routes = s.table()
-	s.counted.Store(newMetrics("", o.Version, o.Kernel, s.state)) // until there is a model
+	s.counted.Store(newMetrics("", o.Version, o.Kernel, s.state)) // until Ready
 	s.page = newPage()
 	return s
 }
 
-// Ready gives the server its model. It is called once.
+// Ready sets the server's model. It is called once.
 func (s *Server) Ready(b Backend) {
 	info := b.Info()
 	names := map[string]bool{}
@@ -98,10 +98,10 @@ func (s *Server) Ready(b Backend) {
 	s.backend.Store(&served{b, info, names})
 }
 
-// metrics returns the counters of the model that is served.
+// metrics returns the metrics of the current model.
 func (s *Server) metrics() *metrics { return s.counted.Load() }
 
-// state is the backend's; nothing before there is one.
+// state is the backend's state; empty before Ready.
 func (s *Server) state() State {
 	if b := s.backend.Load(); b != nil {
 		return b.State()
@@ -109,8 +109,8 @@ func (s *Server) state() State {
 	return State{}
 }
 
-// Serve answers what comes to l until ctx ends; then it closes l, finishes what it has
-// accepted, and returns. clean says that nothing had to be cut off.
+// Serve answers requests on l until ctx ends. Then it closes l, finishes the accepted requests, and
+// returns. clean says that no request had to be cut off.
 func (s *Server) Serve(ctx context.Context, l net.Listener) (clean bool, err error) {
 	h := &http.Server{
 		Handler:           s,
@@ -130,11 +130,11 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) (clean bool, err err
 	return s.drain(h), nil
 }
 
-// grace is how long requests that are cut off may take to say so.
+// grace is the time in which requests that are cut off must end.
 const grace = 2 * time.Second
 
-// drain ends the server: the listener closes at once, and requests end by themselves
-// or, when the time to drain is over, with an error.
+// drain ends the server. It closes the listener at once. Requests end by themselves or, when the
+// time to drain is over, with an error.
 func (s *Server) drain(h *http.Server) (clean bool) {
 	s.draining.Store(true)
 	s.log.Info("shutting down", "at_most", s.o.DrainTimeout)

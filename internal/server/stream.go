@@ -8,7 +8,7 @@ import (
 	"github.com/restore-vlm/restore/internal/openai"
 )
 
-// writeTimeout is how long a client may take to read what is written at once.
+// writeTimeout is the time in which a client must read one write.
 const writeTimeout = 30 * time.Second
 
 // stream writes a reply piece by piece.
@@ -24,8 +24,9 @@ func (x *exchange) stream(kind string) *stream {
 	return &stream{x: x, kind: kind, control: http.NewResponseController(x.w)}
 }
 
-// begin sends the head. A connection serves one stream: one that failed must end with it,
-// and a client that learns of that only at the end may have sent its next request already.
+// begin sends the head and closes the connection after this reply. A failed stream must end with
+// its connection, and a client that learned of this only at the end could already have sent its
+// next request.
 func (s *stream) begin() {
 	s.begun = true
 	h := s.x.w.Header()
@@ -72,7 +73,7 @@ func (s *stream) events(messages []openai.Message) {
 	}
 }
 
-// line sends a value as a line of its own.
+// line sends a value as one line of JSON.
 func (s *stream) line(v any) {
 	b, err := marshal(v)
 	if err != nil {

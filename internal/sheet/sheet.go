@@ -1,4 +1,4 @@
-// Package sheet writes tables: for a terminal, as Markdown, CSV, LaTeX and JSON.
+// Package sheet writes tables as text for a terminal, Markdown, CSV, LaTeX and JSON.
 package sheet
 
 import (
@@ -16,25 +16,25 @@ type Sheet struct {
 	Title   string   `json:"title"`
 	Columns []Column `json:"columns"`
 	Rows    []Row    `json:"rows"`
-	Notes   []string `json:"notes,omitempty"` // below it
+	Notes   []string `json:"notes,omitempty"` // below the table
 }
 
-// Column is a column's heading, and how its numbers are written.
+// Column is a column's heading and number format.
 type Column struct {
 	Name     string `json:"name"`
-	Label    string `json:"-"` // as people read it, where that is shorter
+	Label    string `json:"-"` // the heading in text, if shorter
 	Decimals int    `json:"-"`
-	Signed   bool   `json:"-"` // numbers above 0 have a plus
+	Signed   bool   `json:"-"` // positive numbers get a plus
 }
 
-// Row is a row of cells: a string, an int, a float64, or nil for nothing. One with a single
-// string is a heading over the rows below it.
+// Row is a row of cells: each a string, an int, a float64, or nil for empty. A row with a single
+// string is a heading for the rows below it.
 type Row []any
 
-// Formats are the forms of a sheet.
+// Formats are the output formats of a sheet.
 var Formats = []string{"text", "markdown", "csv", "latex", "json"}
 
-// Write writes a sheet in one of the forms.
+// Write writes a sheet in one of the Formats.
 func (s *Sheet) Write(w io.Writer, format string) error {
 	switch format {
 	case "text":
@@ -54,13 +54,13 @@ func (s *Sheet) Write(w io.Writer, format string) error {
 	return fmt.Errorf("sheet: format: got %q, want %s", format, strings.Join(Formats, ", "))
 }
 
-// heading reports whether a row is one.
+// heading reports whether a row is a heading.
 func (r Row) heading() bool {
 	_, text := r[0].(string)
 	return len(r) == 1 && text
 }
 
-// label is the heading that people read.
+// label is the heading in text formats.
 func (c *Column) label() string {
 	if c.Label != "" {
 		return c.Label
@@ -68,7 +68,7 @@ func (c *Column) label() string {
 	return c.Name
 }
 
-// text is a cell as a person reads it.
+// text formats a cell for text formats.
 func (c *Column) text(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -79,7 +79,7 @@ func (c *Column) text(v any) string {
 		return strconv.Itoa(v)
 	case float64:
 		s := strconv.FormatFloat(v, 'f', c.Decimals, 64)
-		if strings.Trim(s, "-0.") == "" { // no minus before nothing
+		if strings.Trim(s, "-0.") == "" { // no minus before zero
 			s = strings.TrimPrefix(s, "-")
 		} else if c.Signed && v > 0 {
 			s = "+" + s
@@ -89,7 +89,7 @@ func (c *Column) text(v any) string {
 	return fmt.Sprint(v)
 }
 
-// number reports whether a cell stands at the right of its column.
+// number reports whether a cell is right-aligned.
 func number(v any) bool {
 	switch v.(type) {
 	case int, float64:
@@ -152,10 +152,10 @@ func (s *Sheet) writeText(w io.Writer) error {
 	return err
 }
 
-// leastWidth is how wide titles and notes may be above and below a narrower table.
+// leastWidth is the width to which titles and notes may extend around a narrower table.
 const leastWidth = 100
 
-// wrap breaks a text between words into lines of at most width signs.
+// wrap breaks a text at spaces into lines of at most width characters.
 func wrap(s string, width int) string {
 	var b strings.Builder
 	at := 0
@@ -219,7 +219,7 @@ func (s *Sheet) writeMarkdown(w io.Writer) error {
 	return err
 }
 
-// writeCSV writes numbers in full; a heading stands in a column of its own, before the others.
+// writeCSV writes numbers in full precision; headings of rows have their own first column.
 func (s *Sheet) writeCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	line := []string{"part"}
@@ -254,7 +254,7 @@ func (s *Sheet) writeCSV(w io.Writer) error {
 	return out.Error()
 }
 
-// latex escapes what LaTeX reads as commands, and signs that its fonts lack.
+// latex escapes LaTeX commands and characters that its fonts lack.
 var latex = strings.NewReplacer(
 	`\`, `\textbackslash{}`, "&", `\&`, "%", `\%`, "$", `\$`, "#", `\#`, "_", `\_`, "{", `\{`,
 	"}", `\}`, "~", `\textasciitilde{}`, "^", `\textasciicircum{}`, "<", `$<$`, ">", `$>$`,
@@ -262,7 +262,7 @@ var latex = strings.NewReplacer(
 	"↓", `$\downarrow$`, "↑", `$\uparrow$`,
 )
 
-// latexCell keeps the indent of a row's name, which LaTeX would drop.
+// latexCell keeps the indentation of a row's name, which LaTeX would drop.
 func latexCell(s string) string {
 	text := strings.TrimLeft(s, " ")
 	if text != s {

@@ -1,11 +1,11 @@
-// Package spell tells how far a word is from another, to say which name a misspelt one means.
+// Package spell computes edit distances between words, to suggest a name for a misspelt word.
 package spell
 
-// longest is the length in bytes from which on a word is nobody's misspelling.
+// longest is the length in bytes from which on words are not compared.
 const longest = 64
 
-// Distance counts the letters to insert, to delete, to replace or to swap with their neighbour to
-// make b of a. It counts no further than most, and not at all where a word is too long.
+// Distance returns the number of letters to insert, delete, replace, or swap with their neighbour
+// to turn a into b. It stops counting above most, and does not count if a word is too long.
 func Distance(a, b string, most int) int {
 	if len(a) > longest || len(b) > longest {
 		return most

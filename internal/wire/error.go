@@ -6,19 +6,19 @@ import (
 	"strconv"
 )
 
-// Error is what a client is told. Its codes are strings, as OpenAI's.
+// Error is an error for a client. Its codes are strings, as in OpenAI's API.
 type Error struct {
 	Status  int
 	Type    string
 	Code    string
-	Param   string // path of the field; "" is none
+	Param   string // path of the field; "" if none
 	Message string
 
-	// Of context_length_exceeded; 0 elsewhere.
+	// For context_length_exceeded; 0 otherwise.
 	PromptTokens, Positions, Context int
 
-	RetryAfter int    // seconds; 0: not said
-	Allow      string // methods, of method_not_allowed
+	RetryAfter int    // seconds; 0: none
+	Allow      string // methods, for method_not_allowed
 }
 
 func (e *Error) Error() string { return e.Message }
@@ -60,7 +60,7 @@ func New(status int, code, param, format string, args ...any) *Error {
 	}
 }
 
-// Bad is an error of status 400 about a field. The message begins with its path.
+// Bad is an error with status 400 about a field. The message begins with the field's path.
 func Bad(code, param, format string, args ...any) *Error {
 	message := fmt.Sprintf(format, args...)
 	if param != "" {
@@ -94,7 +94,7 @@ func (e *Error) JSON() any {
 	return b
 }
 
-// Clip shortens what an error quotes.
+// Clip shortens a text that an error quotes.
 func Clip(s string) string {
 	if r := []rune(s); len(r) > 60 {
 		return string(r[:57]) + "..."

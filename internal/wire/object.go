@@ -12,14 +12,14 @@ import (
 	"unicode/utf8"
 )
 
-// Object is an object of a body. Its readers return the zero value of what is absent,
-// and note the first thing that is wrong; Err returns it.
+// Object is a JSON object of a body. Its readers return the zero value for absent fields and record
+// the first error; Err returns it.
 type Object struct {
-	path   string // "" is the body
+	path   string // "" for the body
 	keys   []string
 	fields map[string]json.RawMessage // without nulls
 	read   map[string]bool
-	err    **Error // of the whole body
+	err    **Error // first error of the whole body
 }
 
 // Parse reads a body: one JSON object in UTF-8.
@@ -53,7 +53,7 @@ func invalidUTF8(data []byte) int {
 	return -1
 }
 
-// check finds the first byte that is no JSON.
+// check finds the first byte that is not valid JSON.
 func check(data []byte) *Error {
 	s := scanner{data: data}
 	if s.value(0) && s.space() != 0 {
@@ -92,7 +92,7 @@ func (o *Object) fill(data json.RawMessage) {
 	})
 }
 
-// next returns the next value of JSON that has been checked.
+// next returns the next value of JSON that was checked before.
 func (s *scanner) next() json.RawMessage {
 	s.space()
 	start := s.at
@@ -100,7 +100,7 @@ func (s *scanner) next() json.RawMessage {
 	return s.data[start:s.at]
 }
 
-// maxKeys bounds the names of fields that are remembered in order.
+// maxKeys limits the field names that are remembered in order.
 const maxKeys = 1000
 
 // Kind names the type of a JSON value.
@@ -133,7 +133,7 @@ func Describe(data json.RawMessage) string {
 	return Clip(string(bytes.TrimSpace(data)))
 }
 
-// Err returns the first thing that is wrong with the whole body.
+// Err returns the first error in the whole body.
 func (o *Object) Err() error {
 	if *o.err == nil {
 		return nil
@@ -141,7 +141,7 @@ func (o *Object) Err() error {
 	return *o.err
 }
 
-// Fail notes that a field is wrong, where nothing was before.
+// Fail records an error about a field, unless there was one before.
 func (o *Object) Fail(code, name, format string, args ...any) {
 	o.fail(code, o.Path(name), format, args...)
 }
@@ -152,8 +152,8 @@ func (o *Object) fail(code, path, format string, args ...any) {
 	}
 }
 
-// Lack notes that the model lacks what a field asks for, in words that name no field, as
-// other servers have them.
+// Lack records that the model cannot do what a field requests. The text does not name the field, as
+// in other servers.
 func (o *Object) Lack(name, format string, args ...any) {
 	if *o.err == nil {
 		*o.err = New(http.StatusBadRequest, "unsupported_parameter", o.Path(name), format, args...)
@@ -177,7 +177,7 @@ func (o *Object) Has(name string) bool {
 	return ok
 }
 
-// Raw returns a field as it was written, nil where it is absent.
+// Raw returns a field as written, nil if it is absent.
 func (o *Object) Raw(name string) json.RawMessage {
 	o.read[name] = true
 	return o.fields[name]
@@ -190,7 +190,7 @@ func (o *Object) Ignore(names ...string) {
 	}
 }
 
-// Unread lists the fields that nobody read, in their order.
+// Unread lists the fields that were never read, in their order.
 func (o *Object) Unread() []string {
 	var out []string
 	for _, key := range o.keys {
@@ -201,7 +201,7 @@ func (o *Object) Unread() []string {
 	return out
 }
 
-// Names returns the fields that are there and not null, in their order.
+// Names returns the fields that are present and not null, in their order.
 func (o *Object) Names() []string {
 	var out []string
 	for _, key := range o.keys {
@@ -212,7 +212,7 @@ func (o *Object) Names() []string {
 	return out
 }
 
-// Require notes that a field is missing.
+// Require records an error if a field is missing.
 func (o *Object) Require(name, want string) bool {
 	if o.Has(name) {
 		return true
@@ -258,8 +258,8 @@ func (o *Object) Bool(name string) bool {
 	return string(bytes.TrimSpace(raw)) == "true"
 }
 
-// Int reads a whole number of at least least and at most most. Numbers that no int64
-// holds count as the nearest that it does.
+// Int reads a whole number between least and most. A number that does not fit into int64 counts as
+// the nearest one that does.
 func (o *Object) Int(name string, least, most int64) (n int64, given bool) {
 	raw := o.Raw(name)
 	if raw == nil {
@@ -280,7 +280,7 @@ func (o *Object) Int(name string, least, most int64) (n int64, given bool) {
 	return n, true
 }
 
-// Exact notes that a whole number was given that no int64 holds.
+// Exact records an error if a whole number does not fit into int64.
 func (o *Object) Exact(name string) {
 	raw := o.fields[name]
 	if raw == nil {
@@ -320,7 +320,7 @@ func (o *Object) Float(name string, least, most float64, above bool) (v float64,
 	return v, true
 }
 
-// Object reads an object; nil where it is absent.
+// Object reads an object; nil if it is absent.
 func (o *Object) Object(name string) *Object {
 	raw := o.Raw(name)
 	if raw == nil {
@@ -402,7 +402,7 @@ func (l *List) Int(i int, least, most int64) int64 {
 	return n
 }
 
-// Fail notes that an item is wrong.
+// Fail records an error about an item.
 func (l *List) Fail(code string, i int, format string, args ...any) {
 	l.o.fail(code, l.Path(i), format, args...)
 }

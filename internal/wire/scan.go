@@ -6,16 +6,16 @@ import (
 	"fmt"
 )
 
-// maxDepth bounds how deep values nest.
+// maxDepth limits how deep values nest.
 const maxDepth = 1000
 
-// scanner finds the ends of JSON values. Pictures come as strings of megabytes, so
-// strings are searched for their end, not read byte by byte, and nothing is copied.
+// scanner finds the ends of JSON values. Pictures are strings of megabytes, so it searches for the
+// end of a string instead of reading it byte by byte, and copies nothing.
 type scanner struct {
 	data    []byte
 	at      int
-	checked bool   // data is known to be JSON
-	err     string // what is wrong at at
+	checked bool   // data is known to be valid JSON
+	err     string // the error at position at
 }
 
 func (s *scanner) fail(format string, args ...any) bool {
@@ -37,7 +37,7 @@ func (s *scanner) space() byte {
 	return 0
 }
 
-// wrong says that the byte at at is not what belongs there.
+// wrong records that the byte at position at is not the expected one.
 func (s *scanner) wrong(want string) bool {
 	if s.at >= len(s.data) {
 		return s.fail("unexpected end, want %s", want)
@@ -45,7 +45,7 @@ func (s *scanner) wrong(want string) bool {
 	return s.fail("got %q, want %s", s.data[s.at], want)
 }
 
-// value moves past the next value, and reports whether there is one.
+// value moves past the next value, and reports whether it is valid.
 func (s *scanner) value(depth int) bool {
 	c := s.space()
 	switch {
@@ -86,7 +86,7 @@ func (s *scanner) value(depth int) bool {
 	return s.wrong("a value")
 }
 
-// members moves past a list or an object, each of whose members one reads.
+// members moves past a list or an object; one reads each member.
 func (s *scanner) members(depth int, end byte, one func() bool) bool {
 	s.at++
 	if s.space() == end {
@@ -141,7 +141,7 @@ func (s *scanner) text() bool {
 	}
 }
 
-// escape moves past a backslash and what belongs to it.
+// escape moves past an escape sequence.
 func (s *scanner) escape() bool {
 	s.at++
 	if s.at >= len(s.data) {
@@ -166,7 +166,7 @@ func (s *scanner) escape() bool {
 
 func isHex(c byte) bool { return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'f' }
 
-// control returns the place of the first control character, -1 where there is none.
+// control returns the index of the first control character, -1 if there is none.
 func control(b []byte) int {
 	i := 0
 	// A byte below 0x20 borrows in the subtraction; bytes above 0x7f do not count.

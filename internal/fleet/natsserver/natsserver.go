@@ -1,4 +1,4 @@
-// Package natsserver is a NATS server inside this process.
+// Package natsserver runs a NATS server inside this process.
 package natsserver
 
 import (
@@ -13,15 +13,15 @@ import (
 // Options say where the server listens and where it keeps its streams.
 type Options struct {
 	Host           string // "" is 127.0.0.1
-	Port           int    // 0 is a free one
-	User, Password string // "": everybody who reaches the port may connect
-	Folder         string // of its streams
+	Port           int    // 0 picks a free port
+	User, Password string // "": no authentication
+	Folder         string // for its streams
 }
 
-// startTime is how long the server may take to be ready.
+// startTime is the time limit for the server's start.
 const startTime = 20 * time.Second
 
-// Server is a NATS server with JetStream. It is what nats.InProcessServer takes.
+// Server is a NATS server with JetStream. It implements nats.InProcessConnProvider.
 type Server struct {
 	*server.Server
 }
@@ -42,7 +42,7 @@ func Start(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("natsserver: %w", err)
 	}
-	// The port is tried first: the server itself would end the process.
+	// Try the port first: if it is taken, the NATS server would end the process.
 	if o.Port != 0 {
 		l, err := net.Listen("tcp", net.JoinHostPort(o.Host, fmt.Sprint(o.Port)))
 		if err != nil {
@@ -64,13 +64,13 @@ func Start(o Options) (*Server, error) {
 	return &Server{s}, nil
 }
 
-// maxPayload is NATS's own default.
+// maxPayload is NATS's default.
 const maxPayload = 1 << 20
 
-// URL is where others find the server.
+// URL is the address for clients.
 func (s *Server) URL() string { return s.ClientURL() }
 
-// Close ends the server when its streams are on disk.
+// Close ends the server after its streams are on disk.
 func (s *Server) Close() {
 	s.Shutdown()
 	s.WaitForShutdown()
