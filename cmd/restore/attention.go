@@ -45,7 +45,7 @@ after the picture. The reduced pictures are read with renumbered positions and w
 	o.question.addImages(fs, "")
 	o.question.addPrompt(fs, "")
 	fs.StringVar(&o.base, "base", "holov",
-		"how the kept tokens are selected, see 'restore methods'")
+		"method that selects the kept tokens, see 'restore methods'")
 	fs.Lookup("base").Annotations = map[string][]string{
 		choices: {strings.Join(methodNames()[1:], "|")},
 	}

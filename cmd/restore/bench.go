@@ -83,7 +83,7 @@ embedded model. PRODUCTS is a share of the prompt's time (prefill); SPEED-UP com
 	fs.IntSliceVar(&o.patches, "patches", nil,
 		"`sizes` of the picture in patches, for models that take any size")
 	fs.StringVar(&o.base, "base", "holov",
-		"how the kept tokens are selected, see 'restore methods'")
+		"method that selects the kept tokens, see 'restore methods'")
 	fs.BoolVar(&o.restore, "restore", true, "merge and calibrate (RESTORE) over the base")
 	fs.IntVar(&o.text, "text", 60, "`N` tokens of text in addition to the picture")
 	fs.IntVar(&o.gen, "gen", 32, "decode `N` tokens after the first")

@@ -16,20 +16,20 @@ import (
 // Budgets holds thresholds of gains, found without labels on pictures that a model encoded. Its
 // file is JSON with the members below, "format" and "version".
 type Budgets struct {
-	Model    string          `json:"model,omitempty"`  // whose features these are, for readers
+	Model    string          `json:"model,omitempty"`  // name of the model, for readers
 	Source   string          `json:"source,omitempty"` // the pictures, for readers
 	Pictures int             `json:"pictures"`
-	Means    []ContentBudget `json:"means"` // by rising mean
+	Means    []ContentBudget `json:"means"` // by increasing mean
 }
 
-// ContentBudget is what Budgets holds of one mean.
+// ContentBudget is the entry of Budgets for one mean.
 type ContentBudget struct {
-	Mean      int     `json:"mean"`      // of the pictures' budgets, in tokens
-	Threshold float64 `json:"threshold"` // a picture gets as many tokens as have a gain above it
-	Guard     float64 `json:"guard"`     // a picture whose gain at Mean is above it is dense
+	Mean      int     `json:"mean"`      // mean of the pictures' budgets, in tokens
+	Threshold float64 `json:"threshold"` // a picture gets one token for each gain above it
+	Guard     float64 `json:"guard"`     // a picture whose gain at Mean exceeds it counts as dense
 
-	// What the pictures got that the threshold was found on.
-	Found float64 `json:"found"` // on average
+	// The budgets of the pictures from which the threshold was found.
+	Found float64 `json:"found"` // their mean
 	Least int     `json:"least"`
 	Most  int     `json:"most"`
 }
@@ -41,7 +41,7 @@ const (
 	budgetsMeans   = 1 << 6
 )
 
-// budgetsFile is the file of Budgets.
+// budgetsFile is the file format of Budgets.
 type budgetsFile struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
@@ -120,16 +120,16 @@ func (b *Budgets) check() error {
 	return nil
 }
 
-// guardShare is the share of pictures that are dense.
+// guardShare is the share of pictures that count as dense.
 const guardShare = 0.1
 
-// PictureGains are the first gains of a picture, and how many tokens it has.
+// PictureGains are the first gains of a picture, and its number of tokens.
 type PictureGains struct {
 	Gains  []float64
 	Tokens int
 }
 
-// CheckMeans refuses what FindBudgets cannot find.
+// CheckMeans refuses means for which FindBudgets would fail.
 func CheckMeans(means []int) error {
 	if len(means) < 1 || len(means) > budgetsMeans {
 		return refused("mean", errs.Invalid, fmt.Sprintf("%d means", len(means)),
@@ -149,9 +149,9 @@ func CheckMeans(means []int) error {
 	return nil
 }
 
-// FindBudgets finds for each mean the threshold at which the budgets of the pictures have it,
-// and the gain there that one picture in ten exceeds. The gains go as far as twice the largest
-// mean, or to the picture's end.
+// FindBudgets finds, for each mean, the threshold at which the pictures' budgets have that mean,
+// and the gain at that mean that one picture in ten exceeds. The gains must extend to twice the
+// largest mean, or to the picture's end.
 func FindBudgets(all []PictureGains, means []int) (*Budgets, error) {
 	if err := CheckMeans(means); err != nil {
 		return nil, err
@@ -180,7 +180,7 @@ func findBudget(all []PictureGains, mean int) (ContentBudget, error) {
 		c.Found = float64(sum) / float64(len(all))
 		return c
 	}
-	low, high := at(0), at(diagonal) // the budgets fall as the threshold rises
+	low, high := at(0), at(diagonal) // budgets fall as the threshold rises
 	if low.Found < float64(mean) {
 		return low, refused("mean", errs.TooLarge, strconv.Itoa(mean),
 			fmt.Sprintf("at most %.4g", low.Found), "what the pictures' tokens allow")
@@ -208,7 +208,7 @@ func findBudget(all []PictureGains, mean int) (ContentBudget, error) {
 	return best, nil
 }
 
-// budgetsOf reads Budgets as a parameter's file.
+// budgetsOf parses Budgets from a parameter's file.
 func budgetsOf(data []byte) (*Budgets, error) {
 	b, err := ReadBudgets(bytes.NewReader(data))
 	if err != nil {

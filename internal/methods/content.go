@@ -1,7 +1,8 @@
 package methods
 
-// Budgets by content: ours. The gains of covered anchors, chosen with nothing kept, say how much
-// each token adds to those before it; how many are above a threshold follows what a picture holds.
+// Budgets by content (not in the paper). The gains of covered anchors, chosen with nothing kept,
+// say how much each token adds to the earlier ones. The number of gains above a threshold measures
+// the picture's content.
 
 import (
 	"fmt"
@@ -14,8 +15,8 @@ import (
 // contentSharpness is the sharpness of the kernel exp(−2(1−C_ij)), the same for all pictures.
 const contentSharpness = 2
 
-// Gains returns the first so many gains of a picture's tokens x [n, width], fewer where it has
-// fewer tokens. They never rise. About n·most·width multiply-adds.
+// Gains returns the first most gains of a picture's tokens x [n, width], fewer if it has fewer
+// tokens. They never rise. About n·most·width multiply-adds.
 func Gains(p *kernel.Pool, x []float32, n, width, most int) ([]float64, error) {
 	most = min(most, n)
 	c, err := newColumns(p, x, n, width, most, "X")
@@ -26,8 +27,8 @@ func Gains(p *kernel.Pool, x []float32, n, width, most int) ([]float64, error) {
 	return gains, nil
 }
 
-// contentCount is how many of the gains are above a threshold, between half the mean and twice
-// it, and at most the picture's n tokens.
+// contentCount is the number of gains above a threshold, and the budget: that number limited to
+// between half the mean and twice it, and to the picture's n tokens.
 func contentCount(gains []float64, threshold float64, mean, n int) (above, budget int) {
 	for above < len(gains) && gains[above] > threshold {
 		above++
@@ -35,19 +36,19 @@ func contentCount(gains []float64, threshold float64, mean, n int) (above, budge
 	return above, min(max(above, (mean+1)/2), 2*mean, n)
 }
 
-// What the guard does to a dense picture.
+// The effect of the guard on a dense picture.
 const (
-	guardBudget = 2    // times the budget
-	guardGamma  = 0.75 // share that the base keeps itself, where gamma is not given
+	guardBudget = 2    // factor of the budget
+	guardGamma  = 0.75 // the default of gamma then
 )
 
-// content turns a budget by content into a number of tokens, and raises budget and gamma where
-// the guard finds a picture dense. o becomes what the picture gets.
+// content turns a budget by content into a number of tokens, and raises budget and gamma if the
+// guard finds the picture dense. It changes o to the picture's options.
 func (p *Plan) content(o *Options) error {
 	if o.AutoMean == 0 && !o.Guard {
 		return nil
 	}
-	ask := contentAsk{"guard", "true"} // what asks for a look at the picture
+	ask := contentAsk{"guard", "true"} // the parameter that needs the picture
 	if o.AutoMean > 0 {
 		ask = contentAsk{"n-vis", autoText(o.AutoMean)}
 	}
@@ -90,13 +91,13 @@ func (p *Plan) content(o *Options) error {
 	} else {
 		o.NVis, o.KeepRatio = mean, 0
 	}
-	if o.Guard && mean <= len(gains) { // a smaller picture is read whole, or refused
+	if o.Guard && mean <= len(gains) { // a smaller picture keeps all tokens, or is refused
 		p.guard(o, gains[mean-1], known.Guard)
 	}
 	return nil
 }
 
-// guard raises budget and gamma of a picture whose gain at the budget is above a threshold.
+// guard raises budget and gamma of a picture whose gain at the budget exceeds a threshold.
 func (p *Plan) guard(o *Options, gain, threshold float64) {
 	if p.Content == nil {
 		p.Content = new(reduce.Content)
@@ -111,14 +112,14 @@ func (p *Plan) guard(o *Options, gain, threshold float64) {
 	}
 }
 
-// contentAsk is the parameter that asks for a look at the picture, and its value.
+// contentAsk is the parameter that needs the picture's content, and its value.
 type contentAsk struct{ name, got string }
 
 func (a contentAsk) refused(want, why string) error {
 	return refused(a.name, errs.Conflict, a.got, want, why)
 }
 
-// known returns what the budgets that were given, else the model's, hold of a mean.
+// known returns the entry for a mean, from the given budgets or else from the model's.
 func (p *Plan) known(mean int, o *Options, ask contentAsk) (*ContentBudget, error) {
 	b, err := o.Budgets, error(nil)
 	if b == nil && p.facts.Budgets != nil {

@@ -9,19 +9,19 @@ import (
 	"github.com/restore-vlm/restore/internal/kernel"
 )
 
-// cosines is the matrix C of Eq. 5 over a list of rows: C[i][j] = x_i·x_j / (|x_i| |x_j|),
-// symmetric to the bit. A row of zeros has cosine 0 with every row, itself included; any other row
-// has cosine 1 with itself. Rows that are exact copies of each other have exactly equal cosines,
-// whatever the kernel does at the edges of its tiles, so that ties between copies stay ties.
+// cosines is the matrix C of Eq. 5 over a list of rows: C[i][j] = x_i·x_j / (|x_i| |x_j|), exactly
+// symmetric. A row of zeros has cosine 0 with every row, including itself; any other row has cosine
+// 1 with itself. Exact copies of a row have exactly equal cosines, even at the edges of the
+// kernel's tiles, so that ties between copies remain ties.
 type cosines struct {
 	n    int
 	c    []float32 // [n, n]
-	norm []float64 // [n] to the last bits
+	norm []float64 // [n] in float64
 	rep  []int     // [n] equal for rows that are copies of each other
 
 	x    []float32          // [n, width]
-	fine map[[2]int]float64 // cosines in float64 as far as exact was asked for them, by rep
-	size map[int]float64    // and the norms that they took, by row
+	fine map[[2]int]float64 // float64 cosines that exact has computed, by rep
+	size map[int]float64    // and their norms, by row
 }
 
 // to implements similarity.
@@ -47,7 +47,7 @@ func (w *work) cosine() (*cosines, error) {
 	return w.cos, nil
 }
 
-// cosineOf returns C over rows lo..hi of X, without computing the others.
+// cosineOf returns C over rows lo..hi of X without computing other rows.
 func (w *work) cosineOf(lo, hi int) (*cosines, error) {
 	if w.cos == nil {
 		return newCosines(w.pool, w.in.X[lo*w.in.C:hi*w.in.C], hi-lo, w.in.C, "X")
@@ -62,19 +62,19 @@ func (w *work) cosineOf(lo, hi int) (*cosines, error) {
 	return sub, nil
 }
 
-// stripe is how many rows of C one product computes: the triangle below the diagonal is then mostly
-// left out.
+// stripe is how many rows of C one product computes, so that most of the triangle below the
+// diagonal is skipped.
 const stripe = 144
 
 // mirrorRows is how many rows of a product are written at once to both sides of the diagonal: as
-// many as a cache line holds.
+// many values as fit in a cache line.
 const mirrorRows = 16
 
-// plainNorms bounds the norms of rows whose products neither overflow nor lose bits in float32.
+// plainNorms is the limit of norms whose products neither overflow nor lose bits in float32.
 const plainNorms = 1 << 40
 
-// gather returns the given rows of x and what their products are multiplied by to become cosines:
-// the rows as they are where float32 holds their products, else rows of length 1.
+// gather returns the given rows of x and the factors that turn their products into cosines: the
+// original rows if float32 holds their products, else rows scaled to length 1.
 func gather(
 	p *kernel.Pool, x []float32, list []int, norms []float64, width int,
 ) (rows []float32, scale []float64) {
@@ -118,7 +118,7 @@ func newCosines(p *kernel.Pool, x []float32, n, width int, name string) (*cosine
 					"want finite numbers", name, i)
 		}
 	}
-	// Copies of a row are computed once: rep[i] is the place of row i among the distinct rows.
+	// Copies of a row are computed once: rep[i] is the index of row i among the distinct rows.
 	rep, distinct := make([]int, n), make([]int, 0, n)
 	c.rep = rep
 	byNorm := make(map[float64][]int, n)
@@ -171,13 +171,13 @@ next:
 	return c, nil
 }
 
-// float32Margin bounds the error of an element of C: rounding of both rows and a sum in any order,
-// some ten times what rows of 1024 values showed. Where a choice hangs on less, exact decides:
-// every kernel then chooses alike.
+// float32Margin bounds the error of an element of C: the rounding of both rows and a sum in any
+// order, about ten times the error seen with rows of 1024 values. A choice between closer values
+// uses exact, so that every kernel makes the same choice.
 const float32Margin = 2e-5
 
-// exact returns C[i][j] computed in float64 with fused multiply-adds, hence the same on every
-// machine. Not for concurrent use.
+// exact returns C[i][j] computed in float64 with fused multiply-adds, so it is the same on every
+// machine. Not safe for concurrent use.
 func (c *cosines) exact(i, j int32) float64 {
 	if c.norm[i] == 0 || c.norm[j] == 0 {
 		return 0
@@ -207,8 +207,8 @@ func (c *cosines) exactNorm(i int32) float64 {
 	return v
 }
 
-// highest returns the highest cosine of row t to any of list, exact to float64, where float32 says
-// top. Not for concurrent use.
+// highest returns the highest cosine of row t to any of list, exact in float64; top is its float32
+// value. Not safe for concurrent use.
 func (c *cosines) highest(t int32, list []int32, top float32) float64 {
 	row, best := c.row(t), math.Inf(-1)
 	for _, j := range list {
@@ -219,8 +219,8 @@ func (c *cosines) highest(t int32, list []int32, top float32) float64 {
 	return best
 }
 
-// nearest returns the k tokens of list with the highest cosine to row t, most similar first, equal
-// ones in their order. Where float32 cannot tell two apart, float64 does. Not for concurrent use.
+// nearest returns the k tokens of list with the highest cosine to row t, most similar first, ties
+// in their order. If float32 cannot tell two apart, float64 decides. Not safe for concurrent use.
 func (c *cosines) nearest(t int32, list []int32, k int) []int32 {
 	row, v := c.row(t), make([]float64, len(list))
 	for i, j := range list {
@@ -234,9 +234,9 @@ func (c *cosines) nearest(t int32, list []int32, k int) []int32 {
 	return out
 }
 
-// rankExactly returns the places of v by falling value, equal ones in their order, right as far as
-// the first k go. v are cosines from float32: of those that it cannot tell apart exact says more,
-// and v is changed to that.
+// rankExactly returns the indices of v by falling value, ties in their order; the first k are
+// exact. v are cosines from float32; where they are too close, exact computes them again, and v is
+// updated.
 func rankExactly(v []float64, k int, exact func(i int32) float64) []int32 {
 	order := rank(v)
 	for lo := 0; lo < k; {

@@ -1,17 +1,17 @@
 package methods
 
-// Dims are the widths that the cost of a choice depends on.
+// Dims are the widths that determine the cost of a choice.
 type Dims struct {
-	C      int // of features after the projector
-	Cv     int // of features before it, and of the encoder's queries and keys, all heads together
-	KeyDim int // of one head's keys in the encoder
-	Text   int // rows of the prompt that are not the picture's
+	C      int // width of features after the projector
+	Cv     int // width of features before it, and of the encoder's queries and keys, all heads
+	KeyDim int // width of one head's keys in the encoder
+	Text   int // rows of the prompt without the picture's
 }
 
-// Operations returns the multiply-adds of the choice that r asks for, each counted once: the
-// criterion's, and the cosines from which anchors are chosen (N²·C, made once where the criterion
-// needs them too). Sums, comparisons and sorting are not counted, as in the paper's Table 8. known
-// is false where nobody has said what the method's criterion costs.
+// Operations returns the multiply-adds of the choice of r, each counted once: the criterion's, and
+// the cosines for choosing anchors (N²·C, counted once if the criterion needs them too). As in the
+// paper's Table 8, sums, comparisons and sorting do not count. known is false if the cost of the
+// method's criterion is not known.
 func (r *Plan) Operations(d Dims) (ops float64, known bool) {
 	m := r.method
 	if r.NVis == r.N || m == noneMethod {
@@ -29,7 +29,7 @@ func (r *Plan) Operations(d Dims) (ops float64, known bool) {
 			}
 		}
 	} else if m.encoder != nil {
-		if r.Restore && !m.encoder.partners { // of the last cut, and between rows of the encoder
+		if r.Restore && !m.encoder.partners { // at the last cut, between rows of the encoder
 			ops = r.grouping(d.Cv)
 		}
 	} else if !m.whole {
@@ -41,8 +41,8 @@ func (r *Plan) Operations(d Dims) (ops float64, known bool) {
 	return ops + m.ops(r, d), true
 }
 
-// grouping is what anchors and groups take over features of a width: the cosines of all tokens
-// to all, or to those that are kept and chosen; and, of covered anchors, the factor.
+// grouping is the cost of anchors and groups over features of a width: the cosines of all tokens to
+// all, or only to the kept and chosen ones; for covered anchors also the factor.
 func (r *Plan) grouping(width int) float64 {
 	n, w := float64(r.N), float64(width)
 	switch heads := float64(r.NVis); {
@@ -57,5 +57,5 @@ func (r *Plan) grouping(width int) float64 {
 	}
 }
 
-// noOps is the cost of a choice that looks at nothing.
+// noOps is the cost of a choice that does not look at the picture.
 func noOps(*Plan, Dims) float64 { return 0 }

@@ -1,6 +1,6 @@
 package methods
 
-// Covered anchors: ours, beyond the paper, for budgets below a ninth of the tokens.
+// Covered anchors (not in the paper), for budgets below a ninth of the tokens.
 
 import (
 	"cmp"
@@ -12,9 +12,9 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// coveredAnchors chooses anchors that neither kept tokens nor one another cover, and returns
-// the cosines to all of them and to the kept tokens. Without anchors to choose it returns the
-// cosines alone.
+// coveredAnchors chooses anchors that neither kept tokens nor other anchors cover, and returns the
+// cosines to all of them and to the kept tokens. If there are no anchors to choose it returns only
+// the cosines.
 func (w *work) coveredAnchors(r *reduce.Reduction) (similarity, error) {
 	in, o := w.in, w.o
 	kept := slices.DeleteFunc(slices.Sorted(slices.Values(r.Kept)),
@@ -23,7 +23,7 @@ func (w *work) coveredAnchors(r *reduce.Reduction) (similarity, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Merge == len(r.Rest) { // all others
+	if o.Merge == len(r.Rest) { // all other tokens are anchors
 		r.Anchors = slices.Clone(r.Rest)
 		return c, nil
 	}
@@ -35,33 +35,33 @@ func (w *work) coveredAnchors(r *reduce.Reduction) (similarity, error) {
 	return c, nil
 }
 
-// determinant is the greedy maximum of det L over the tokens that were chosen, L_ij =
+// determinant is the greedy maximum of det L over the chosen tokens, L_ij =
 // exp(−(1−C_ij)·sharpness), with C the cosines of the features.
 //
-// A variance only falls as tokens are chosen. The variance of a token that is far from the top
-// is not computed until the token comes up: an upper bound stands for it.
+// A variance only falls as tokens are chosen. So the variance of a token that is far from the
+// maximum is computed only when the token reaches the top; until then an upper bound is used.
 type determinant struct {
 	c         *columns
 	sharpness float64
-	v         []float64 // conditional variance of every token where all of e is known, or more
-	e         []float64 // [n, most]: columns of the pivoted Cholesky factor, a row a token
-	known     []int     // columns of e that are set, of every token
-	bounded   int       // pivots that the bounds take into account
+	v         []float64 // conditional variance of every token, or an upper bound
+	e         []float64 // [n, most]: columns of the pivoted Cholesky factor, one row per token
+	known     []int     // number of columns of e that are computed, by token
+	bounded   int       // pivots included in the bounds
 	most      int
-	pivots    []int32   // the tokens that were chosen, in order
-	cosines   []column  // of all tokens to each
-	scale     []float64 // 1/√v of each when it was chosen
+	pivots    []int32   // the chosen tokens, in order
+	cosines   []column  // cosines of all tokens to each pivot
+	scale     []float64 // 1/√v of each pivot when it was chosen
 	used      []bool
-	queue     []int32 // unused tokens by falling v, the lower one on ties: a heap
+	queue     []int32 // heap of unused tokens by falling v, the lower token on ties
 }
 
 const (
-	diagonal     = 1.001 // L_ii in v: above 1, so that copies of a token stay apart
+	diagonal     = 1.001 // L_ii in v: above 1, so that copies of a token remain distinct
 	leastPivot   = 1e-9
-	sameFeatures = 1e-12 // 1 − C̄ below it is 0: all tokens are one
+	sameFeatures = 1e-12 // 1 − C̄ below it counts as 0: all tokens are equal
 )
 
-// newDeterminant starts with the kept tokens chosen; at most so many tokens will be.
+// newDeterminant starts with the kept tokens chosen; at most most tokens will be chosen.
 func newDeterminant(c *columns, sharpness float64, kept []int32, most int) *determinant {
 	d := &determinant{
 		c: c, sharpness: sharpness, most: most, v: make([]float64, c.n), known: make([]int, c.n),
@@ -80,8 +80,8 @@ func newDeterminant(c *columns, sharpness float64, kept []int32, most int) *dete
 	return d
 }
 
-// bound lowers v of every token to its variance given one pivot alone, the nearest of those
-// that are new since the last time, and a little for rounding; and sorts the queue by that.
+// bound lowers v of every token to its variance given only one pivot, the nearest of the new ones,
+// plus a margin for rounding, and sorts the queue by it.
 func (d *determinant) bound() {
 	fresh := d.cosines[d.bounded:]
 	d.bounded = len(d.cosines)
@@ -103,7 +103,7 @@ func (d *determinant) bound() {
 	}
 }
 
-// meanSharpness is 1/(1−C̄), with C̄ the mean of all cosines; 0 where all tokens are one.
+// meanSharpness is 1/(1−C̄), with C̄ the mean of all cosines; 0 if all tokens are equal.
 func meanSharpness(c *columns) float64 {
 	if away := 1 - c.mean(); away > sameFeatures {
 		return 1 / away
@@ -114,8 +114,8 @@ func meanSharpness(c *columns) float64 {
 // tokensPerTask is how many tokens a thread updates at once.
 const tokensPerTask = 64
 
-// update gives token i the columns of e that it lacks: for every pivot p, with v_p as it was
-// then, e_i = (L_ip − Σ_c e_ic·e_pc)/√max(v_p, 1e−9) and v_i = max(0, v_i − e_i²).
+// update computes the missing columns of e for token i: for every pivot p, with v_p at its choice,
+// e_i = (L_ip − Σ_c e_ic·e_pc)/√max(v_p, 1e−9) and v_i = max(0, v_i − e_i²).
 func (d *determinant) update(i int32) {
 	row, v := d.e[int(i)*d.most:][:len(d.pivots)], diagonal
 	for m := range row {
@@ -131,7 +131,7 @@ func (d *determinant) update(i int32) {
 	d.v[i], d.known[i] = v, len(row)
 }
 
-// choose makes token p, which is up to date, the next pivot.
+// choose makes token p, which must be up to date, the next pivot.
 func (d *determinant) choose(p int32) {
 	d.cosines = append(d.cosines, d.c.to(p))
 	d.pivots = append(d.pivots, p)
@@ -139,7 +139,7 @@ func (d *determinant) choose(p int32) {
 	d.used[p] = true
 }
 
-// pick chooses so many tokens more, each the unused one of largest v, and returns them in
+// pick chooses count more tokens, each the unused one with the largest v, and returns them in
 // order, with their gains.
 func (d *determinant) pick(count int) (picks []int32, gains []float64) {
 	for len(picks) < count {
@@ -165,7 +165,7 @@ func (d *determinant) before(a, b int32) bool {
 	return d.v[a] > d.v[b] || d.v[a] == d.v[b] && a < b
 }
 
-// sink moves the i-th of the queue down to its place.
+// sink restores the heap below node i.
 func (d *determinant) sink(i int) {
 	for q := d.queue; ; {
 		first := i
@@ -182,16 +182,16 @@ func (d *determinant) sink(i int) {
 	}
 }
 
-// columnsAhead is how many columns are computed at once where that is cheaper than one after
-// the other: those of the tokens that are likely to be chosen next.
+// columnsAhead is how many columns are computed at once, if that is cheaper than one after another:
+// those of the tokens that will probably be chosen next.
 const columnsAhead = 40
 
-// fewColumns take hardly longer than one: the features are read once either way.
+// fewColumns columns take hardly longer than one, because the features are read once either way.
 const fewColumns = 24
 
-// ahead computes the column of p, which is about to be chosen, and those of the tokens that
-// are likely to be among the left ones after it. They are sought among the first of the queue,
-// brought up to date.
+// ahead computes the column of p, the next pivot, and those of the tokens that will probably be
+// chosen among the left tokens after it. It looks for them at the front of the queue, after
+// updating them.
 func (d *determinant) ahead(p int32, left int) {
 	if d.c.fine || d.c.has(p) || len(d.pivots) == 0 {
 		return
@@ -217,8 +217,8 @@ func (d *determinant) ahead(p int32, left int) {
 	d.c.load(d.foresee(append([]int32{p}, likely[:min(len(likely), 3*many)]...), 1+many))
 }
 
-// foresee returns the tokens of a list that would be chosen first, the first of it before all,
-// if there were no other tokens. All of them are up to date.
+// foresee returns the tokens of list that would be chosen first, starting with list[0], if there
+// were no other tokens. All of them must be up to date.
 func (d *determinant) foresee(list []int32, many int) []int32 {
 	n, m := len(list), len(d.pivots)
 	near := d.c.among(list)
@@ -258,21 +258,21 @@ func (d *determinant) foresee(list []int32, many int) []int32 {
 	return out
 }
 
-// columns are cosines of all rows of a list to some of them.
+// columns are the cosines of all rows to some of them.
 type columns struct {
 	n, width int
 	x        []float32
 	norm     []float64
-	rep      []int32 // the first row of which a row is a copy: copies have equal cosines
+	rep      []int32 // the first equal row: copies have equal cosines
 	pool     *kernel.Pool
-	fine     bool // float64 throughout; else products are float32
+	fine     bool // compute in float64; otherwise products are float32
 	col      map[int32]column
 	rows     []float32 // scratch
 	product  []float32
 }
 
-// column holds the cosines of all rows to one, next to others that were computed with it:
-// rows are read one after the other, each for all columns.
+// column holds the cosines of all rows to one row. It is stored together with the columns computed
+// with it, because rows are read one after another, each for all columns.
 type column struct {
 	batch []float64 // [n, width]
 	width int
@@ -282,7 +282,7 @@ type column struct {
 // at is the cosine of row i.
 func (c column) at(i int32) float64 { return c.batch[int(i)*c.width+c.place] }
 
-// fineWork is the most multiply-adds that are done in float64.
+// fineWork is the most multiply-adds for which float64 is used.
 const fineWork = 1 << 24
 
 // newColumns prepares cosines to about most of the n rows of x [n, width].
@@ -334,7 +334,7 @@ func (c *columns) mean() float64 {
 	if c.fine {
 		sum = c.sumFewFine
 	}
-	const block = 256 // of rows, that are summed on their own
+	const block = 256 // rows per partial sum
 	parts := make([][]float64, (c.n+block-1)/block)
 	c.pool.Run(len(parts), func(b int) {
 		parts[b] = make([]float64, c.width)
@@ -353,10 +353,10 @@ func (c *columns) mean() float64 {
 	return total / float64(c.n) / float64(c.n)
 }
 
-// fewSummed is how many rows of length 1 are summed in float32 at most.
+// fewSummed is the most rows, scaled to length 1, that are summed in float32.
 const fewSummed = 16
 
-// sumFew adds rows lo to hi, brought to length 1, to sum.
+// sumFew adds rows lo to hi, scaled to length 1, to sum.
 func (c *columns) sumFew(sum []float64, lo, hi int) {
 	var scale [fewSummed]float32
 	for i := lo; i < hi; i++ {
@@ -384,7 +384,7 @@ func (c *columns) sumFewFine(sum []float64, lo, hi int) {
 	}
 }
 
-// among returns the cosines among the rows of a list, to float32.
+// among returns the cosines among the rows of list, in float32 precision.
 func (c *columns) among(list []int32) []float64 {
 	n := len(list)
 	c.gather(list)
@@ -409,7 +409,7 @@ func (c *columns) gather(list []int32) {
 	}
 }
 
-// has reports whether the cosines to row t are there.
+// has reports whether the cosines to row t are computed.
 func (c *columns) has(t int32) bool { return c.col[c.rep[t]].batch != nil }
 
 // to returns the cosines of all rows to row t.
@@ -454,7 +454,7 @@ func (c *columns) load(list []int32) {
 	}
 }
 
-// scaled makes cosines of the products of rows lo to hi.
+// scaled turns the products of rows lo to hi into cosines.
 func (c *columns) scaled(batch []float64, list []int32, lo, hi int) {
 	for k, t := range list {
 		for i := lo; i < hi; i++ {
@@ -482,7 +482,7 @@ func (c *columns) exactly(batch []float64, list []int32, lo, hi int) {
 	}
 }
 
-// grown returns a slice of n values, v where it is large enough.
+// grown returns a slice of n values; it reuses v if v is large enough.
 func grown(v []float32, n int) []float32 {
 	if cap(v) < n {
 		return make([]float32, n)

@@ -19,7 +19,7 @@ const dartPivots = 8
 var dartMethod = &method{
 	Method: reduce.Method{
 		Name: "dart",
-		Title: "DART: pivots with large keys and the tokens least like them (text-free, " +
+		Title: "DART: pivots with large keys, and the tokens least like them (text-free, " +
 			"before the decoder)",
 		Paper:   "https://arxiv.org/abs/2502.11494",
 		Site:    reduce.AfterEncoder,
@@ -28,16 +28,16 @@ var dartMethod = &method{
 		Cost:    "8·N·C (cosines to the pivots)",
 		Notes: reduce.Notes{
 			Equations: `
-The pivots are the k tokens, at most eight, with the largest keys of the encoder's feature layer
-(L1 norm over all heads). By falling norm each pivot in turn keeps the tokens of lowest cosine
-to it (features after the projector) that no pivot before it took, (k-8)/8 for each.`,
+The pivots are the k tokens, at most eight, with the largest keys in the encoder's feature layer
+(L1 norm over all heads). In order of falling norm each pivot keeps the (k-8)/8 tokens of lowest
+cosine to it (features after the projector) that no earlier pivot took.`,
 			Departures: `
-The authors prune between the decoder's second and third layer: of the picture's tokens the four
-with the largest keys and of the text after it another four are pivots, features are those
-after the final norm, and 4 + 8·floor(n/8) tokens remain. This form acts on the encoder's output
-and reads no text (dart-text is theirs): all pivots are the picture's, and k is met exactly: the
-first (k-8) mod 8 pivots keep one token more. The authors' turns follow the order of a Python
-set of places in the sequence, which means nothing before there is a sequence.`,
+The authors prune between the decoder's second and third layer: four of the picture's tokens and
+four of the text's after it, with the largest keys, are pivots, features are those after the
+final norm, and 4 + 8·floor(n/8) tokens remain. This form acts on the encoder's output
+and reads no text (dart-text is the authors' form): all pivots are the picture's, and it keeps
+exactly k tokens: the first (k-8) mod 8 pivots keep one token more. The authors take turns in the
+order of a Python set of sequence positions, which do not exist before there is a sequence.`,
 		},
 	},
 	parameters: func() own { return new(dartParams) },
@@ -46,7 +46,7 @@ set of places in the sequence, which means nothing before there is a sequence.`,
 	},
 	pick: func(w *work, k int) (*selection, error) {
 		in := w.in
-		if _, _, err := meanKeys(in); err != nil { // finite
+		if _, _, err := meanKeys(in); err != nil { // check that keys are finite
 			return nil, err
 		}
 		length := make([]float64, in.N)
@@ -95,7 +95,7 @@ func (p *dartParams) Declare(d *reduce.Declaration) {
 	})
 }
 
-// complete keeps to the share: every pivot is one of the tokens that DART keeps.
+// complete refuses more pivots than DART keeps tokens, because every pivot is kept.
 func (p *dartParams) complete(o *Plan, d *reduce.Declaration) error {
 	switch {
 	case !d.Given("dart-pivots"):
@@ -107,7 +107,7 @@ func (p *dartParams) complete(o *Plan, d *reduce.Declaration) error {
 	return nil
 }
 
-// dart compares rows of x [*, width] whose lengths are norm.
+// dart compares rows of x [*, width] with the given norms.
 type dart struct {
 	x     []float32
 	width int
@@ -121,11 +121,11 @@ func newDart(p *kernel.Pool, x []float32, width int) *dart {
 	return d
 }
 
-// dartFloor is the least length that a cosine divides by.
+// dartFloor is the smallest length by which a cosine is divided.
 const dartFloor = 1e-8
 
-// turns lets every pivot take its share of pool: the rows of lowest cosine to it that are left,
-// lowest first, equal ones in pool order. Where float32 cannot tell two apart, float64 does.
+// turns gives every pivot its share of pool: the remaining rows of lowest cosine to it, lowest
+// first, ties in pool order. If float32 cannot tell two apart, float64 decides.
 func (d *dart) turns(pivots, pool []int32, share []int) [][]int32 {
 	picks := make([][]int32, len(pivots))
 	pool = slices.Clone(pool)

@@ -1,6 +1,6 @@
 package methods
 
-// DART as its authors release it: inside the decoder, with pivots among the text too.
+// DART as its authors released it: inside the decoder, with text tokens among the pivots.
 
 import (
 	"fmt"
@@ -31,18 +31,18 @@ var dartTextMethod = &method{
 			Equations: `
 Before layer K (2) the pivots are the four rows of the picture and the four of the text after
 it whose keys in layer K-1, all heads, after rotation, have the largest L1 norm. Each pivot in
-turn keeps the rows of the picture of lowest cosine to it (the rows as the final norm would
-leave them) that no pivot before it took; the picture's pivots stay too. Turns follow the order
-in which a CPython set of the pivots' places in the sequence hands them out, as the authors' do.
+turn keeps the rows of the picture of lowest cosine to it (the rows after the final norm) that
+no earlier pivot took; the picture's pivots stay too. As in the authors' code, turns follow the
+iteration order of a CPython set of the pivots' sequence positions.
 
-n-vis is the mean over layer inputs. In decoders of another depth than 32 K is the layer at the
+n-vis is the mean over layer inputs. In decoders with other than 32 layers, K is the layer at the
 same relative depth, at least 1.`,
 			Departures: `
-The authors keep 4 + 8·floor(T/8) rows for their T of 192, 128 or 64 (a schedule of 2:196,
-2:132, 2:68); any other number is met exactly: the first pivots in turn keep one row more. The
-picture's place is the one that it has, not row 35. Text of fewer than four rows has fewer
-pivots, where their code fails. With newline rows between tiles these count as the picture's, as
-theirs do.`,
+The authors keep 4 + 8·floor(T/8) rows for their T of 192, 128 or 64 (schedules 2:196,
+2:132, 2:68). Here any other number is met exactly: the first pivots keep one row more each. The
+picture's actual position is used, not row 35. Text of fewer than four rows has fewer pivots,
+where the authors' code fails. Newline rows between tiles count as the picture's, as in the
+authors' code.`,
 		},
 	},
 	ops: func(o *Plan, d Dims) (sum float64) {
@@ -72,8 +72,8 @@ theirs do.`,
 	},
 }
 
-// scoreDart gives the rows that DART keeps falling values in the order in which it chooses them,
-// and all others none.
+// scoreDart gives the rows that DART keeps falling scores in the order of its choice, and all other
+// rows none.
 func scoreDart(s *Inside, v *Sight, _ []float32) ([]float32, error) {
 	st := v.States
 	q := &dartSequence{
@@ -91,7 +91,7 @@ func scoreDart(s *Inside, v *Sight, _ []float32) ([]float32, error) {
 	for i, t := range chosen {
 		score[int(t)-v.First] = float32(len(chosen) - i)
 	}
-	places := func(rows []int32) []int32 { // in the sequence
+	places := func(rows []int32) []int32 { // positions in the sequence
 		out := slices.Clone(rows)
 		for i := range out {
 			out[i] += int32(q.place)
@@ -105,12 +105,12 @@ func scoreDart(s *Inside, v *Sight, _ []float32) ([]float32, error) {
 	return score, nil
 }
 
-// dartSequence is what DART reads inside a decoder: rows of which images from start are a
-// picture's, and text after it.
+// dartSequence is the input of DART inside a decoder: images rows of a picture from row start on,
+// and text after it.
 type dartSequence struct {
 	start, images int
 	text          []int32
-	place         int // of row 0 in the whole sequence
+	place         int // position of row 0 in the whole sequence
 	width         int
 	hidden        []float32 // [rows, width] after the final norm
 	keyWidth      int
@@ -118,12 +118,12 @@ type dartSequence struct {
 	pool          *kernel.Pool
 }
 
-// dartChoice is what DART keeps of a picture, as rows.
+// dartChoice is DART's choice for a picture, as rows.
 type dartChoice struct {
 	imagePivots, textPivots []int32 // largest keys first
-	visited                 []int32 // both, in the order of their turns
+	visited                 []int32 // all pivots in the order of their turns
 	picks                   [][]int32
-	bad                     int // row that is not finite, -1: none
+	bad                     int // first row that is not finite, -1 if none
 }
 
 // choose keeps k of the picture's rows.
@@ -186,8 +186,8 @@ func (s *dartSequence) choose(k int) *dartChoice {
 	return c
 }
 
-// setOrder returns ids, which are distinct and not negative, in the order in which a CPython set
-// that got them one after the other hands them out: the order of its table's slots.
+// setOrder returns ids, which are distinct and not negative, in the iteration order of a CPython
+// set to which they were added in order: the order of its table's slots.
 func setOrder(ids []int32) []int32 {
 	const empty, run = -1, 9
 	table := slices.Repeat([]int32{empty}, 8)

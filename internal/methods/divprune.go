@@ -23,9 +23,9 @@ Max-min diversity. The distance of two tokens is 1 - cosine of their features af
 projector. The first pick is the token whose nearest neighbour is farthest; then, k-1 times, the
 token whose nearest picked token is farthest.`,
 			Departures: `
-The authors' code divides by a norm of 0 for a row of zeros and may pick a token twice; here
-such a row has distance 1 from every other and a picked token is out. Their code hands tokens to
-the decoder in raster order, RESTORE's in order of picking (compat released).`,
+The authors' code divides by a norm of 0 for a row of zeros and may pick a token twice. Here
+such a row has distance 1 from every other, and a picked token is not picked again. The authors'
+code gives the decoder tokens in raster order, RESTORE's code in picking order (compat released).`,
 		},
 	},
 	pick: divPrune,
@@ -47,7 +47,7 @@ func divPrune(w *work, k int) (*selection, error) {
 	near := make([]float32, n)
 	w.pool.Run(n, func(i int) { near[i] = secondSmallest(c.row(int32(i))) })
 	picked := make([]bool, n)
-	// near in float64 over the first seen picks, where it was asked for
+	// near in float64 over the first seen picks, on demand
 	fine, seen := make([]float64, n), make([]int, n)
 	for j := range fine {
 		fine[j] = math.Inf(1)
@@ -62,7 +62,7 @@ func divPrune(w *work, k int) (*selection, error) {
 			}
 		}
 		best, farthest := -1, math.Inf(-1)
-		for j, v := range near { // those that float32 cannot tell from the farthest
+		for j, v := range near { // tokens that float32 cannot tell from the farthest
 			if !picked[j] && v >= top-float32Margin {
 				d := fine[j]
 				if len(sel.kept) == 0 {
@@ -89,9 +89,9 @@ func divPrune(w *work, k int) (*selection, error) {
 	return sel, nil
 }
 
-// nearestExact lowers d, the distance of token j to the nearest of earlier picks in float64, by the
-// given picks. v is that to all picks in float32: it only falls, so a pick farther than it need not
-// be looked at again.
+// nearestExact lowers d, the distance of token j to the nearest of the earlier picks in float64, by
+// the given picks. v is the distance to all picks in float32. It only falls, so a pick farther away
+// than v need not be checked.
 func (c *cosines) nearestExact(j int32, v float32, d float64, picks []int32) float64 {
 	row := c.row(j)
 	for _, i := range picks {
@@ -102,8 +102,8 @@ func (c *cosines) nearestExact(j int32, v float32, d float64, picks []int32) flo
 	return d
 }
 
-// secondExact is the second smallest distance of token j to any, itself included, in float64, where
-// float32 says v.
+// secondExact is the second smallest distance of token j to any token, including itself, in
+// float64; v is its float32 value.
 func (c *cosines) secondExact(j int32, v float32) float64 {
 	lo, second := math.Inf(1), math.Inf(1)
 	for i, x := range c.row(j) {
@@ -122,8 +122,8 @@ func (c *cosines) secondExact(j int32, v float32) float64 {
 	return second
 }
 
-// secondSmallest is the second smallest of 1 - c over a row of the cosine matrix, diagonal
-// included. A row of one has none: 0.
+// secondSmallest is the second smallest of 1 - c over a row of the cosine matrix, including the
+// diagonal; 0 for a row with one element.
 func secondSmallest(row []float32) float32 {
 	if len(row) < 2 {
 		return 0

@@ -1,6 +1,6 @@
 package methods
 
-// Downsample is the control that reduces nothing but the picture.
+// Downsample is the control that only shrinks the picture.
 
 import (
 	"fmt"
@@ -15,20 +15,20 @@ var downsampleMethod = &method{
 		Title: "the picture shrunk before the encoder (a control)",
 		Site:  reduce.BeforeEncoder,
 		Needs: []reduce.Need{reduce.Grid, reduce.Shrunk},
-		Minimum: "1 token; a budget that is rows times columns, neither side shrunk over " +
+		Minimum: "1 token; a budget of rows times columns, neither side shrunk more than " +
 			"twice as much as the other",
 		Cost: "none (the encoder itself runs on n tokens)",
 		Notes: reduce.Notes{
 			Equations: `
 The picture, as prepared for the encoder, is resized to a×b patches with a·b = n (bicubic,
-smoothed), the encoder's positions are interpolated to that grid, and the a·b features after the
-projector are the tokens. Each stands for the cell of the full grid that it covers and sits at
-the token in its middle, as with pool. a and b are the factors of n, not above the grid's sides,
-that keep the picture's shape best; one side may shrink at most twice as much as the other. A
-budget without such factors is refused.`,
+antialiased). The encoder's positions are interpolated to that grid, and the a·b features after
+the projector are the tokens. Each stands for the cell of the full grid that it covers, and its
+position is the token in the cell's middle, as with pool. a and b are the factors of n, not above
+the grid's sides, that keep the picture's shape best; one side may shrink at most twice as much
+as the other. A budget without such factors is refused.`,
 			Departures: `
-Under RESTORE nothing is kept and each token already stands for a group: sizes and distances of
-the decoder's attention are calibrated.`,
+RESTORE keeps no tokens here, because each token already stands for a group: it only calibrates
+the decoder's attention for sizes and distances.`,
 			Licence: noCode,
 		},
 	},
@@ -40,8 +40,8 @@ the decoder's attention are calibrated.`,
 // maxStretch is how much more one side may shrink than the other: 128 tokens of a square are 8×16.
 const maxStretch = 2
 
-// ShrunkGrid returns the rows and columns of patches that a picture of h×w patches is shrunk to for
-// n tokens. An error names the closest budgets that can be.
+// ShrunkGrid returns the rows and columns of patches to which a picture of h×w patches is shrunk
+// for n tokens. The error names the closest possible budgets.
 func ShrunkGrid(h, w, n int) (rows, cols int, err error) {
 	if rows, cols = shrunkGrid(h, w, n); rows > 0 {
 		return rows, cols, nil
@@ -63,7 +63,7 @@ func ShrunkGrid(h, w, n int) (rows, cols int, err error) {
 		"picture of %dx%d shrinks to; the closest are %d and %d", n, h, w, below, above)
 }
 
-// shrunkGrid is ShrunkGrid with zeros for an error.
+// shrunkGrid is ShrunkGrid that returns zeros instead of an error.
 func shrunkGrid(h, w, n int) (rows, cols int) {
 	least := maxStretch * (1 + 1e-9)
 	for a := 1; a <= min(h, n); a++ {

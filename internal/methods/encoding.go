@@ -1,9 +1,9 @@
 package methods
 
 // Methods inside the encoder shrink a picture's rows between its blocks. An Encoding follows one
-// picture through the blocks, in one or more views: the encoder shows what a block computed, and is
-// told what its rows become. The class token is never merged or dropped. Of the patches, each row
-// stands for those that it has taken in; sizes add up over blocks.
+// picture through the blocks, in one or more views: the encoder passes it a block's result, and
+// gets back how the rows combine. The class token is never merged or dropped. Each row stands for
+// the patches merged into it; sizes add up over blocks.
 
 import (
 	"cmp"
@@ -19,29 +19,30 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// encoderMethod is what a method inside the encoder adds to its line of the table.
+// encoderMethod is the part of a method's table entry for methods inside the encoder.
 type encoderMethod struct {
 	place EncoderPlace
-	// makes every row itself: RESTORE only calibrates
+	// makes every row itself, so RESTORE only calibrates
 	partners bool
-	// the released code hands rows on in raster order
+	// the released code returns rows in raster order
 	raster bool
-	// sets NVis and what else it needs; views are patches
+	// sets NVis and the method's other values; views are patches per view
 	resolve func(p *Plan, views []int) error
-	// a view of so many patches that n rows are to be left of; nil: nothing to do
+	// starts a view with that many patches, of which n rows will remain; nil: nothing to do
 	begin func(e *Encoding, s *strand, patches, n int) error
-	// reads the class token's attention there; nil: nor the token itself
+	// reports whether the method reads the class token's attention in a block; nil: it does not
+	// read the class token
 	class func(e *Encoding, block int) bool
 	act   func(e *Encoding, p *kernel.Pool, block int, views []EncoderView) ([][]nn.Mix, error)
 }
 
-// proportional is the parameter that methods inside the encoder share.
+// proportional is a parameter that methods inside the encoder share.
 type proportional struct{ on bool }
 
 // proportionalName is its name.
 const proportionalName = "proportional-attention"
 
-// declare ties the parameter to its name; on is its default with RESTORE and without.
+// declare declares the parameter; on is its default with RESTORE and without.
 func (q *proportional) declare(d *reduce.Declaration, on bool) {
 	q.on = on
 	def := "true"
@@ -50,15 +51,15 @@ func (q *proportional) declare(d *reduce.Declaration, on bool) {
 	}
 	d.Bool(&q.on, reduce.Parameter{
 		Name: proportionalName, Default: def,
-		Help: "the encoder's attention counts a row as the patches that it stands for",
+		Help: "the encoder's attention weighs a row by the number of its patches",
 	})
 }
 
-// attends says that attention adds ln(size) to the scores of keys.
+// attends reports whether attention adds ln(size) to the scores of keys.
 func (q *proportional) attends() bool { return q.on }
 
-// resolveEncoder completes p for a method inside the encoder. Without an encoder only what
-// reduces nothing can be resolved.
+// resolveEncoder completes p for a method inside the encoder. Without an encoder it only resolves
+// plans that reduce nothing.
 func (p *Plan) resolveEncoder(ownBudget bool) error {
 	if p.EncoderBlocks > 0 {
 		views := p.facts.Views
@@ -74,55 +75,55 @@ func (p *Plan) resolveEncoder(ownBudget bool) error {
 		"it acts inside the encoder, and there is none")
 }
 
-// EncoderPlace is where in a block a method acts.
+// EncoderPlace is the point in a block at which a method acts.
 type EncoderPlace uint8
 
 const (
-	// Between attention, its residual added, and the MLP.
+	// Between attention (with its residual added) and the MLP.
 	Between EncoderPlace = iota
-	// Behind the whole block.
+	// After the whole block.
 	Behind
 )
 
-// EncoderView is what a block computed of one view. Rows are the class token, where there is one,
-// and what is left of the patches.
+// EncoderView is a block's result for one view. Rows are the class token, if there is one, and the
+// remaining patches.
 type EncoderView struct {
 	X              []float32 // [rows, Width] after attention or after the block
 	Width          int
 	Heads, HeadDim int
 	Keys, Values   []float32 // [rows, Heads*HeadDim], with bias, unscaled
-	Class          []float32 // [Heads, rows] the class token's attention; nil where not asked for
+	Class          []float32 // [Heads, rows] the class token's attention; nil if not requested
 }
 
-// Encoding is one picture on its way through the encoder. It belongs to one request.
+// Encoding follows one picture through the encoder. It belongs to one request.
 type Encoding struct {
-	// of the blocks that took rows away; rows of all views, class tokens not counted
+	// the blocks that removed rows; rows of all views, without class tokens
 	Stages []reduce.StageResult
-	// Trace, when not nil, collects what each block looked at and did.
+	// Trace, if not nil, collects the inputs and results of each block's step.
 	Trace map[string]*tensor.Tensor
 
 	SelectTime time.Duration
 
 	plan *Plan
 	m    *encoderMethod
-	// each view's rows when the features were handed on; nil: they still are to be
+	// each view's rows at HandOn; nil before it
 	done  [][]reduce.Row
-	class int // 1 where row 0 of each view is a class token
+	class int // 1 if row 0 of each view is a class token
 	views []*strand
 }
 
-// strand is one view's rows.
+// strand holds one view's rows.
 type strand struct {
-	rows    []reduce.Row // the class token too
-	target  int          // patches' rows to be left
-	merges  []int        // per block, of ToMe
+	rows    []reduce.Row // including the class token
+	target  int          // patch rows that will remain
+	merges  []int        // ToMe's merges in each block
 	score   []float64
-	logSize []float32 // nil as long as every row stands for one patch
+	logSize []float32 // nil while every row stands for one patch
 }
 
-// NewEncoding starts a picture. o must be resolved for an encoder and its method act inside it;
-// class says that each view starts with a class token. views holds each view's tokens among the
-// picture's, in raster order; nil is one view of all.
+// NewEncoding starts a picture. o must be resolved for an encoder, with a method inside it; class
+// says that each view starts with a class token. views holds each view's tokens among the
+// picture's, in raster order; nil means one view of all tokens.
 func NewEncoding(o *Plan, class bool, views [][]int32) (*Encoding, error) {
 	m := o.method
 	if m == nil || m.encoder == nil || o.EncoderBlocks == 0 {
@@ -160,7 +161,7 @@ func NewEncoding(o *Plan, class bool, views [][]int32) (*Encoding, error) {
 	return e, nil
 }
 
-// Rows returns the rows of each view as they are now, class tokens included.
+// Rows returns the current number of rows of each view, including class tokens.
 func (e *Encoding) Rows() []int {
 	out := make([]int, len(e.views))
 	for i, s := range e.views {
@@ -169,8 +170,8 @@ func (e *Encoding) Rows() []int {
 	return out
 }
 
-// LogSize returns ln of the patches that each row of a view stands for, to be added to the scores
-// of attention; nil where nothing is.
+// LogSize returns ln of the number of patches for each row of a view, to be added to the scores of
+// attention; nil if there is nothing to add.
 func (e *Encoding) LogSize(view int) []float32 {
 	if q, ok := e.plan.own.(interface{ attends() bool }); !ok || !q.attends() {
 		return nil
@@ -183,7 +184,7 @@ func (e *Encoding) ReadsClass(block int) bool {
 	return e.m.class != nil && e.plan.NVis < e.plan.N && e.m.class(e, block)
 }
 
-// HandOn notes that the rows are now the picture's features. A trace may lead them through the
+// HandOn records that the current rows are the picture's features. A trace may continue with the
 // blocks after them.
 func (e *Encoding) HandOn() {
 	for _, s := range e.views {
@@ -191,8 +192,8 @@ func (e *Encoding) HandOn() {
 	}
 }
 
-// Act shows the method what a block computed, and returns what each view's rows are made of from
-// there on: nil where they stay. The result is nil where all do.
+// Act passes the method a block's result, and returns the mix that makes each view's new rows; nil
+// for an unchanged view. The result is nil if no view changes.
 func (e *Encoding) Act(
 	p *kernel.Pool, block int, place EncoderPlace, views []EncoderView,
 ) ([][]nn.Mix, error) {
@@ -224,7 +225,7 @@ func (e *Encoding) Act(
 	return mixes, nil
 }
 
-// patches is the number of rows that are no class token.
+// patches is the number of rows without class tokens.
 func (e *Encoding) patches() int {
 	n := 0
 	for _, s := range e.views {
@@ -233,9 +234,9 @@ func (e *Encoding) patches() int {
 	return n
 }
 
-// replace makes the rows of s from mixes of the old ones and sets their weights to the rows'
-// sizes. The row that a mix begins with is the one that the others join. Those of also, where
-// it is not nil, add to a row's size alone.
+// replace makes the rows of s from mixes of the old ones and sets the mixes' weights to the rows'
+// sizes. The first row of a mix is the one that the others join. The rows of also, if not nil, only
+// add to a row's size.
 func (s *strand) replace(mixes []nn.Mix, also [][]int32) {
 	rows := make([]reduce.Row, len(mixes))
 	sized := false
@@ -273,12 +274,12 @@ func (s *strand) replace(mixes []nn.Mix, also [][]int32) {
 	}
 }
 
-// Reduction returns what became of the picture after HandOn: features [rows, width] are the
-// encoder's then, view by view, without class tokens.
+// Reduction returns the picture's reduction after HandOn; features [rows, width] are the encoder's
+// at that point, view by view, without class tokens.
 func (e *Encoding) Reduction(features []float32, width int) (*reduce.Reduction, error) {
 	own := *e.plan
 	o := &own
-	if o.NVis == o.N { // nothing is reduced, whatever the options
+	if o.NVis == o.N { // no reduction, whatever the options
 		o.MirrorLast, o.ReleasedOrder = false, false
 	}
 	r := &reduce.Reduction{
@@ -324,7 +325,7 @@ func (e *Encoding) Reduction(features []float32, width int) (*reduce.Reduction, 
 	return r, nil
 }
 
-// at begins the names of what a block of a view traces.
+// at is the prefix of the trace names for a block of a view.
 func (e *Encoding) at(view, block int) string {
 	if len(e.views) > 1 {
 		return fmt.Sprintf("vit_stage.%d.%d.", view, block)
@@ -332,7 +333,7 @@ func (e *Encoding) at(view, block int) string {
 	return fmt.Sprintf("vit_stage.%d.", block)
 }
 
-// ints, floats and groups put values in the trace, where there is one.
+// ints, floats and groups add values to the trace, if there is one.
 func (e *Encoding) ints(name string, v []int32) {
 	if e.Trace == nil {
 		return
@@ -350,7 +351,7 @@ func (e *Encoding) floats(name string, v []float64) {
 	}
 }
 
-// groups puts the patches that rows stand for, each counted with add, and how many.
+// groups adds the patches of each row, numbered from add, and their counts.
 func (e *Encoding) groups(size, prefix string, rows []reduce.Row, add int32) {
 	if e.Trace == nil {
 		return

@@ -24,18 +24,18 @@ var fastVMethod = &method{
 		Cost:    "C·(text + N) (one row's attention in one layer)",
 		Notes: reduce.Notes{
 			Equations: `
-Before layer K those visual rows stay to which the prompt's last row attended most in layer K-1,
-averaged over heads; the others go. Positions stay what they were, and what is kept is chosen
-once, when the prompt is read.
+Before layer K the visual rows remain to which the prompt's last row attended most in layer K-1,
+averaged over heads; the others are dropped. Positions do not change. The choice is made once,
+when the prompt is read.
 
-n-vis N of V tokens is the mean over the inputs of L layers: n = (L·N - K·V)/(L-K) rows stay.
-With 32 layers and 576 tokens 192, 128 and 64 keep 166, 98 and 30. A schedule K:n says so
-outright; with several stages each repeats the choice among what is left.`,
+n-vis N of V tokens is the mean over the inputs of L layers: n = (L·N - K·V)/(L-K) rows remain.
+With 32 layers and 576 tokens 192, 128 and 64 keep 166, 98 and 30. A schedule K:n sets this
+directly; with several stages each repeats the choice among the remaining rows.`,
 			Departures: `
-None from the authors' version inside the library (the choice is frozen after the prompt);
-shares round half to even, as theirs. Their other versions choose again at every token, or drop
-nothing before the first. The paper speaks of attention averaged over rows; all of their code
-reads the last row.`,
+None from the authors' version inside the library (the choice is fixed after the prompt);
+shares round half to even, as there. The authors' other versions choose again at every token, or
+drop nothing before the first. The paper speaks of attention averaged over rows; all of the
+authors' code reads only the last row.`,
 		},
 	},
 	parameters: func() own { return new(fastVParams) },
@@ -55,7 +55,7 @@ func (f *fastVParams) Declare(d *reduce.Declaration) {
 	d.Int(&f.layer, reduce.Parameter{
 		Name: "fastv-layer", Unit: "K", Default: fmt.Sprintf("%d of 32", fastVLayer),
 		Least: new(1.),
-		Help: "first layer that sees fewer tokens, where no schedule is given (at the same " +
+		Help: "first layer that sees fewer tokens, without a schedule (at the same " +
 			"relative depth unless the decoder has 32 layers)",
 	})
 }

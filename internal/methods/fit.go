@@ -11,14 +11,14 @@ import (
 // Fitting finds FitPrune's schedules: how many rows each layer can drop before too much of the
 // attention that rows receive is lost.
 type Fitting struct {
-	Layers, Hidden, MLP int // of the decoder
-	Tokens              int // of every question's picture
+	Layers, Hidden, MLP int // sizes of the decoder
+	Tokens              int // tokens of every question's picture
 	Questions           int
-	// Run runs the decoder on question i, while p follows its picture's rows.
+	// Run runs the decoder on question i; p follows the picture's rows.
 	Run func(i int, p *Inside) error
 
-	whole   [][][2]float64      // per question and layer: attention received without pruning
-	dropped map[float64][][]int // per share of attention lost, question and layer: rows dropped
+	whole   [][][2]float64      // by question and layer: attention received without pruning
+	dropped map[float64][][]int // by share of attention lost, question and layer: rows dropped
 }
 
 // FitTrial is one step of the search for a schedule.
@@ -28,15 +28,15 @@ type FitTrial struct {
 	Drop    []int   // [Layers]
 }
 
-// FitTrials is how many trials the bisection of a cut takes: 2^-7 is the first power that
-// fitStep is not below.
+// FitTrials is how many trials the bisection for a cut takes: 2^-7 is the first power below
+// fitStep.
 const FitTrials = 7
 
-// fitStep ends the bisection.
+// fitStep is the precision at which the bisection ends.
 const fitStep = 0.01 + 1e-6
 
 // Schedule finds the schedule that cuts the decoder's work on visual rows by the share cut, and
-// returns the steps of the search. Trials that earlier calls made are not repeated.
+// returns the steps of the search. It reuses trials of earlier calls.
 func (f *Fitting) Schedule(cut float64) (RecipeSchedule, []FitTrial, error) {
 	s := RecipeSchedule{Cut: cut}
 	if !(cut > 0 && cut < 1) {
@@ -69,7 +69,7 @@ func (f *Fitting) Schedule(cut float64) (RecipeSchedule, []FitTrial, error) {
 	return s, trials, nil
 }
 
-// trial returns what each question's layers drop when the share alpha of attention may be lost.
+// trial returns what each question's layers drop if the share alpha of attention may be lost.
 func (f *Fitting) trial(alpha float64) ([][]int, error) {
 	if f.whole == nil {
 		f.whole = make([][][2]float64, f.Questions)
@@ -109,8 +109,8 @@ func (f *Fitting) trial(alpha float64) ([][]int, error) {
 	return dropped, nil
 }
 
-// probe returns an Inside that drops in every layer the rows that choose names, from averages over
-// rows.
+// probe returns an Inside that drops, in every layer, the rows that choose marks from the averages
+// over rows.
 func (f *Fitting) probe(choose func(layer int, self, cross []float64) []bool) *Inside {
 	o := &Plan{method: fitPruneMethod, facts: Facts{Tokens: f.Tokens, Layers: f.Layers}}
 	o.Base, o.N, o.NVis = fitPruneMethod.Name, f.Tokens, f.Tokens
@@ -141,8 +141,8 @@ func (f *Fitting) probe(choose func(layer int, self, cross []float64) []bool) *I
 			}})
 }
 
-// replay adds up the decoder's work on visual rows, layer after layer, and stops pruning where what
-// is left to do unpruned reaches the cut.
+// replay adds up the decoder's work on visual rows, layer by layer, and stops pruning when the
+// remaining layers can run unpruned and still reach the cut.
 func (f *Fitting) replay(cut float64, dropped [][]int) (drop []int, reached bool) {
 	drop = make([]int, f.Layers)
 	rows := slices.Repeat([]int{f.Tokens}, f.Questions)
@@ -175,8 +175,8 @@ func (f *Fitting) work(n int, p, a, m float64) float64 {
 	return p*x*d*d + a*x*x*d + m*x*d*float64(f.MLP)
 }
 
-// spare marks the rows of lowest value that can go before the others' sum falls below least, less
-// one. One row stays.
+// spare marks the rows of lowest value that can be dropped before the sum of the others falls below
+// least, minus one row. One row always stays.
 func spare(v []float64, least float64) []bool {
 	order := iota32(len(v))
 	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(v[a], v[b]) })

@@ -18,7 +18,7 @@ import (
 var fitPruneMethod = &method{
 	Method: reduce.Method{
 		Name: "fitprune",
-		Title: "FitPrune: self-attention times cross-attention, as many rows a layer as a " +
+		Title: "FitPrune: self-attention times cross-attention, as many rows per layer as a " +
 			"recipe says",
 		Paper:   "https://arxiv.org/abs/2409.10197",
 		Site:    reduce.InsideDecoder,
@@ -27,34 +27,34 @@ var fitPruneMethod = &method{
 		Cost:    "heads·N·(N + text) comparisons in every layer that drops rows",
 		Notes: reduce.Notes{
 			Equations: `
-M is the attention of a layer, of every head the largest value. A visual row's self-attention is
-the sum over the visual rows of what they give it, divided by their number; its cross-attention
-the sum over the rows of text after the picture. A layer that drops d rows drops the d of
-lowest product, between attention and its output projection: the rows' keys and values stay in
-that layer. Positions stay what they were.
+M is the attention of a layer, the largest value over the heads. A visual row's self-attention is
+the sum of the attention that the visual rows give it, divided by their number; its
+cross-attention is the sum over the rows of text after the picture. A layer that drops d rows
+drops the d of lowest product, between attention and its output projection: the rows' keys and
+values stay in that layer. Positions do not change.
 
-How many rows each layer drops is read from a recipe, which restore fitprune-recipe fits to
-questions about pictures. For a share a of the attention that may be lost, each layer of the
-unpruned model has a sum of self- and a sum of cross-attention (averaged over rows); a row may
-go if it is among the rows of lowest self-attention that can go before the sum falls below (1 -
-a) of it, and likewise by cross-attention: both must allow it. Bisection finds the smallest a,
-to 0.01, for which the decoder's work on visual rows shrinks by the share asked for; what a
-layer drops is the mean over the questions, cut to a whole number.
+A recipe says how many rows each layer drops; restore fitprune-recipe fits it to questions about
+pictures. For a share a of the attention that may be lost, each layer of the unpruned model has
+a sum of self-attention and a sum of cross-attention (averaged over rows). A row may be dropped
+if it is among the rows of lowest self-attention that can be dropped before the sum falls below
+(1 - a) of it, and likewise for cross-attention: both must allow it. Bisection finds the smallest
+a, to 0.01, for which the decoder's work on visual rows shrinks by the requested share. A layer
+drops the mean over the questions, rounded down.
 
 n-vis is the mean over layer inputs: the recipe's schedules, as shares of the tokens, are
-interpolated so that it is met, from all tokens down to one. In a schedule "layer:n" n rows are
-left by that layer, and no recipe is needed.
+interpolated to reach it, from all tokens down to one. In a schedule "layer:n" that layer leaves
+n rows, and no recipe is needed.
 
-With RESTORE a layer leaves as many rows; similarity is computed on the layer's input rows, and the
-same averages are taken of input rows and of the rows of attention.`,
+With RESTORE a layer leaves the same number of rows. Similarity is computed on the layer's input
+rows, and the same averages are applied to input rows and to the rows of attention.`,
 			Departures: `
 The choice is the authors' code. Their recipes are tables for one model of 32 layers and nine
-shares; here a recipe belongs to a model and n-vis chooses between its schedules. Their search
-prints its last trial whether or not that reached the share asked for; here the last one that
-reached it counts. Sums are not rounded to 16 bits. A search whose sum never falls far enough
-lets all rows but one go (theirs reuses the number of the question before). A layer cannot drop
-every row. No text after the picture: its last row stands for it. RESTORE over FitPrune is in
-no table of the paper.`,
+shares; here a recipe belongs to a model, and n-vis chooses between its schedules. Their search
+prints its last trial even if that did not reach the requested share; here the last one that
+reached it counts. Sums are not rounded to 16 bits. If the sum never falls far enough, all rows
+but one may be dropped (the authors' code reuses the number of the previous question). A layer
+always keeps a row. Without text after the picture the last row takes the text's place. The
+paper has no table of RESTORE over FitPrune.`,
 		},
 	},
 	parameters: func() own { return new(fitPruneParams) },
@@ -82,7 +82,7 @@ type fitPruneParams struct{ recipe *Recipe }
 // Declare implements own.
 func (f *fitPruneParams) Declare(d *reduce.Declaration) {
 	d.Func(reduce.Parameter{
-		Name: recipeName, Kind: reduce.File, Unit: "file", Want: "a recipe's file",
+		Name: recipeName, Kind: reduce.File, Unit: "file", Want: "a recipe file",
 		Default: "fitprune.json in the model's folder",
 		Help:    "file with the tokens that each layer drops, made by restore fitprune-recipe",
 	}, func(v any) (err error) {
@@ -93,7 +93,7 @@ func (f *fitPruneParams) Declare(d *reduce.Declaration) {
 	}, func() any { return nil })
 }
 
-// recipe returns the recipe that was given, else the model's; nil where there is neither.
+// recipe returns the given recipe, or else the model's; nil if there is neither.
 func (p *Plan) recipe() (*Recipe, error) {
 	if r := p.own.(*fitPruneParams).recipe; r != nil || p.facts.Recipe == nil {
 		return r, nil
@@ -101,8 +101,8 @@ func (p *Plan) recipe() (*Recipe, error) {
 	return p.facts.Recipe()
 }
 
-// planFit finds the point on the way through the recipe's schedules where the mean over layer
-// inputs is budget.
+// planFit finds the point between the recipe's schedules at which the mean over layer inputs is
+// budget.
 func planFit(p *Plan, budget int) ([]reduce.Stage, error) {
 	n, layers := p.N, p.facts.Layers
 	r, err := p.recipe()
@@ -135,7 +135,7 @@ func planFit(p *Plan, budget int) ([]reduce.Stage, error) {
 	if d := enter(from) - enter(to); d > 0 {
 		t = (enter(from) - want) / d
 	}
-	const steps = 64 // each way, a token of the mean away at most
+	const steps = 64 // in each direction, at most a token of the mean away
 	reach := 1 / max(1, (enter(from)-enter(to))*float64(n))
 	return p.nearest(budget, func(yield func([]reduce.Stage) bool) {
 		for k := range 2*steps + 1 {
@@ -159,8 +159,8 @@ func planFit(p *Plan, budget int) ([]reduce.Stage, error) {
 	})
 }
 
-// fitLooks reads, of every head the largest value, what the picture's rows and those of text attend
-// to: the last row's where no text follows the picture.
+// fitLooks reads the attention of the picture's rows and of the text's, the largest value over the
+// heads; if no text follows the picture, the last row's instead.
 func fitLooks(s *Inside, v *Sight) ([]int32, bool) {
 	text := v.Text
 	if len(text) == 0 {
@@ -181,8 +181,8 @@ func scoreFit(s *Inside, v *Sight, look []float32) ([]float32, error) {
 	return score, nil
 }
 
-// fitSums is what each row of the picture receives from the picture's rows and from those of text,
-// of every head the largest value.
+// fitSums is the attention that each row of the picture receives from the picture's rows and from
+// the text's.
 func fitSums(s *Inside, v *Sight, look []float32) (self, cross []float64) {
 	n := len(s.rows)
 	return s.columns(v, look, 0, n), s.columns(v, look, n, len(look)/v.Keys)

@@ -23,33 +23,33 @@ var flowCutMethod = &method{
 		Paper:   "https://arxiv.org/abs/2505.19536",
 		Site:    reduce.InsideEncoder,
 		Minimum: "1 token",
-		Cost: "L·N·C (products of the class token's values with all others' in each of " +
+		Cost: "L·N·C (products of the class token's values with all others in each of " +
 			"the L blocks)",
 		Notes: reduce.Notes{
 			Equations: `
-Every block scores the patches that are left: S = (a + b)·d, where a is the class token's
+Every block scores the remaining patches: S = (a + b)·d, where a is the class token's
 attention and b the softmax of the products of its value vector with all others' (both: mean
 over heads, divided by their sum over patches), and d the L1 norm of a patch's value vector
 averaged over heads. Scores accumulate by halves: C = S in the first block, then (C + S)/2.
 
-With rho blocks to go (0 in the last but one before the features), every block of even rho
-removes patches after its MLP: the nearest whole number to (N - n)/sqrt(rho) · (1 - (H/ln N)²),
-H being the entropy of a; at rho = 0 all but n. Those of highest C stay.`,
+With rho blocks left (0 in the last but one before the features), every block with even rho
+removes patches after its MLP: (N - n)/sqrt(rho) · (1 - (H/ln N)²) of them, rounded,
+where H is the entropy of a; at rho = 0 all but n. The patches with the highest C stay.`,
 			Departures: `
-As in the authors' code: the class token takes part in both softmaxes, products of values are
-not scaled. An attention of 0 adds nothing to the entropy, where the code gives up. Among equal
-scores the lower index stays. By default patches keep their positions; compat released puts them
-at consecutive ones. Blocks are counted from the one that hands on the features, where the
-authors count from the encoder's last.
+As in the authors' code, the class token takes part in both softmaxes, and products of values are
+not scaled. An attention of 0 adds nothing to the entropy, where the code fails. Among equal
+scores the lower index stays. By default patches keep their positions; compat released gives
+them consecutive ones. Blocks are counted from the one whose output is the features, where the
+authors count from the encoder's last block.
 
-A picture in views shares the budget out among them; patches that show only padding take part.
-Each view removes its own number; compat released removes the largest in all, as their code
-does. The authors' second cut, inside the decoder, is not made.
+A picture in views divides the budget among them; patches that show only padding take part.
+Each view removes its own number; compat released removes the largest of these numbers in every
+view, as the authors' code does. The authors' second cut, inside the decoder, is not implemented.
 
 Under RESTORE a block that leaves n' rows keeps floor(gamma·n') by C and chooses anchors among
 the others from the block's output; a merged row's C is the mean of its rows', weighted by size.
-The encoder's attention then adds ln(size) to every key's score; not so with compat, as nobody
-published that.`,
+The encoder's attention then adds ln(size) to every key's score, but not with compat, because
+nobody published that.`,
 			Licence: "FlowCut's code is Apache-2.0.",
 		},
 	},
@@ -86,9 +86,9 @@ type flowCutParams struct{ proportional }
 // Declare implements own.
 func (f *flowCutParams) Declare(d *reduce.Declaration) { f.declare(d, false) }
 
-// complete makes attention proportional under RESTORE alone, where rows stand for several
-// patches. On the built-in benchmark (716 questions on 60 drawn pictures, n = 64) RESTORE
-// keeps 88.1 of 89.9 percent with it, 81.6 without.
+// complete makes attention proportional only under RESTORE, where rows stand for several patches.
+// On the built-in benchmark (716 questions on 60 drawn pictures, n = 64) RESTORE keeps 88.1 of 89.9
+// percent with it, 81.6 without.
 func (f *flowCutParams) complete(p *Plan, d *reduce.Declaration) error {
 	switch given := d.Given(proportionalName); {
 	case !p.Restore && given:
@@ -100,10 +100,10 @@ func (f *flowCutParams) complete(p *Plan, d *reduce.Declaration) error {
 	return nil
 }
 
-// remaining is the number of blocks to go until the last cut.
+// remaining is the number of blocks before the last cut.
 func (e *Encoding) remaining(block int) int { return e.plan.EncoderBlocks - 2 - block }
 
-// flowing reports whether a view still has patches to lose.
+// flowing reports whether a view still has patches to remove.
 func (e *Encoding) flowing(block int) bool {
 	for _, s := range e.views {
 		if len(s.rows)-e.class > s.target && e.remaining(block) >= 0 {
@@ -129,7 +129,7 @@ func flowCutAct(e *Encoding, p *kernel.Pool, block int, views []EncoderView) ([]
 		if s.score == nil {
 			s.score = f.score
 		} else {
-			s.score = slices.Clone(s.score) // a trace may hold it
+			s.score = slices.Clone(s.score) // a trace may still use it
 			for i, x := range f.score {
 				s.score[i] = 0.5*s.score[i] + 0.5*x
 			}
@@ -180,8 +180,8 @@ func flowCutAct(e *Encoding, p *kernel.Pool, block int, views []EncoderView) ([]
 	return out, nil
 }
 
-// flowCut says what the n+1 rows of a view become when left of the patches stay, and moves the
-// view's scores along.
+// flowCut returns the mixes for the n+1 rows of a view when left of the patches remain, and updates
+// the view's scores.
 func (e *Encoding) flowCut(
 	p *kernel.Pool, v, block int, view *EncoderView, left int,
 ) ([]nn.Mix, error) {
@@ -193,11 +193,11 @@ func (e *Encoding) flowCut(
 	}
 	kept := topK(s.score, keep)
 	slices.Sort(kept)
-	groups := make([][]int32, 0, left) // of patches' rows, the one that others join first
+	groups := make([][]int32, 0, left) // of patch rows; the first is the one that the others join
 	for _, i := range kept {
 		groups = append(groups, []int32{i})
 	}
-	counted := map[int32][]int32{} // by kept row: those that add to its size alone
+	counted := map[int32][]int32{} // by kept row: rows that only add to its size
 	if !o.Restore {
 		e.ints(at+"keep", kept)
 	} else {
@@ -229,7 +229,7 @@ func (e *Encoding) flowCut(
 			e.floats(at+"anchor_score", float64s(r.Merit))
 		}
 	}
-	first := make([]int32, len(groups)) // the first patch that a group stands for
+	first := make([]int32, len(groups)) // the first patch of each group
 	for j, g := range groups {
 		first[j] = math.MaxInt32
 		for _, i := range g {
@@ -261,7 +261,7 @@ func (e *Encoding) flowCut(
 	return mixes, nil
 }
 
-// flow is what one block says of its patches.
+// flow holds one block's scores of its patches.
 type flow struct{ attention, semantic, density, score []float64 }
 
 // newFlow scores the n patches of a view, whose row 0 is the class token.
@@ -302,7 +302,7 @@ func (f *flow) weigh(values []float32, dim int) {
 	}
 }
 
-// part is x as a share of sum, 0 of nothing.
+// part is x as a share of sum, 0 if sum is 0.
 func part(x, sum float64) float64 {
 	if sum == 0 {
 		return 0
@@ -310,8 +310,8 @@ func part(x, sum float64) float64 {
 	return x / sum
 }
 
-// flowCutCount is how many of the patches, whose attention is a, go when target are to be left and
-// rho blocks are to come.
+// flowCutCount is how many of the patches, whose attention is a, are removed, when target will
+// remain at the end and rho blocks are left.
 func flowCutCount(a []float64, target, rho int) int {
 	n := len(a)
 	if rho == 0 || n < 2 {

@@ -15,11 +15,11 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// Given holds parameters by name as one source gave them: flags, the environment, a JSON
-// object, or the defaults of a command. Each value has been checked by itself.
+// Given holds parameters by name from one source: flags, the environment, a JSON object, or the
+// defaults of a command. Each value has been checked by itself.
 type Given map[string]any
 
-// Set gives a parameter a value, as [reduce.Parameter.Parse] takes it.
+// Set sets a parameter to a value that [reduce.Parameter.Parse] accepts.
 func (g Given) Set(name string, value any) error {
 	all := Parameters()
 	i := slices.IndexFunc(all, func(p reduce.Parameter) bool { return p.Name == name })
@@ -34,11 +34,11 @@ func (g Given) Set(name string, value any) error {
 	return nil
 }
 
-// maxJSON bounds an object of parameters.
+// maxJSON limits the size of an object of parameters.
 const maxJSON = 1 << 16
 
-// ParseJSON reads an object of parameters under their names in JSON. The Name of an
-// [errs.OptionError] is the field's, with underscores.
+// ParseJSON reads an object of parameters under their JSON names. The Name of an [errs.OptionError]
+// is the field's, with underscores.
 func ParseJSON(data []byte) (Given, error) {
 	if len(data) > maxJSON {
 		return nil, fmt.Errorf("reduce: %d bytes, want at most %d", len(data), maxJSON)
@@ -85,8 +85,8 @@ func ParseJSON(data []byte) (Given, error) {
 	return g, nil
 }
 
-// fromJSON returns a value of JSON as Parse takes it; one of another type than the
-// parameter's stays as it was written, which Parse refuses.
+// fromJSON converts a JSON value for Parse. A value of another type than the parameter's stays as
+// written, and Parse refuses it.
 func fromJSON(p *reduce.Parameter, raw json.RawMessage) any {
 	var value any
 	dec := json.NewDecoder(bytes.NewReader(raw))
@@ -106,10 +106,10 @@ func fromJSON(p *reduce.Parameter, raw json.RawMessage) any {
 	return rawJSON(raw)
 }
 
-// rawJSON is a value that no parameter takes.
+// rawJSON is a value that no parameter accepts.
 type rawJSON string
 
-// renamed gives the option that err is about another name.
+// renamed replaces the name of the option in err.
 func renamed(err error, name string) error {
 	var o *errs.OptionError
 	if !errors.As(err, &o) {
@@ -120,18 +120,18 @@ func renamed(err error, name string) error {
 	return fmt.Errorf("reduce: %w", &other)
 }
 
-// Merge lays sources over each other, the first one on top. A budget, or base "none", in one
-// leaves no budget, or nothing at all, of those below it. A parameter that would be refused
-// as useless, or in conflict with one from further up, gives way; so does one that would make
-// useless what is further up.
+// Merge combines sources; earlier ones override later ones. If a source has a budget, budgets in
+// later ones are dropped; if it has base "none", all later parameters are. A parameter that would
+// be refused as useless, or for a conflict with an earlier source, is dropped; so is one that would
+// make an earlier parameter useless.
 func Merge(sources ...Given) Given {
 	m := merger{sources: sources, all: Parameters(), banned: map[ranked]bool{}}
 	out, _ := m.settle()
 	return out
 }
 
-// settle bans what gives way until nothing of the kind is refused, and reports whether
-// nothing at all is.
+// settle bans parameters until nothing of the kind is refused, and reports whether nothing at all
+// is refused.
 func (m *merger) settle() (out Given, ok bool) {
 	for {
 		out, rank := m.merge()
@@ -161,12 +161,12 @@ type ranked struct {
 type merger struct {
 	sources []Given
 	all     []reduce.Parameter
-	banned  map[ranked]bool // what gave way
-	floor   int             // sources down to it give no way
+	banned  map[ranked]bool // dropped parameters
+	floor   int             // parameters of sources up to this one are never dropped
 }
 
-// merge lays the sources over each other without what gave way, and says where each
-// parameter is from.
+// merge combines the sources without the dropped parameters, and returns the source of each
+// parameter.
 func (m *merger) merge() (out Given, rank map[string]int) {
 	out, rank = Given{}, map[string]int{}
 	for i, source := range m.sources {
@@ -184,8 +184,8 @@ func (m *merger) merge() (out Given, rank map[string]int) {
 	return out, rank
 }
 
-// yield bans the first parameter below rank at whose loss settles everything; out is what
-// there is where none does.
+// yield bans the first parameter below rank at whose removal everything settles; if there is none
+// it returns out.
 func (m *merger) yield(out Given, rank map[string]int, at int) (Given, bool) {
 	for _, other := range slices.Sorted(maps.Keys(rank)) {
 		if rank[other] <= at {
@@ -200,7 +200,7 @@ func (m *merger) yield(out Given, rank map[string]int, at int) (Given, bool) {
 	return out, false
 }
 
-// budgets counts the budgets that g gives.
+// budgets counts the budgets in g.
 func (m *merger) budgets(g Given) int {
 	n := 0
 	for name := range g {
@@ -217,7 +217,7 @@ func (m *merger) isBudget(name string) bool {
 	})
 }
 
-// refusal is what Check refuses of g, nil where that is nothing, or no option.
+// refusal is the error of Check for g, nil if there is none or it is about no option.
 func refusal(g Given) *errs.OptionError {
 	o, err := g.Options()
 	if err == nil {
@@ -228,8 +228,7 @@ func refusal(g Given) *errs.OptionError {
 	return bad
 }
 
-// Options returns what g says in the form that Resolve takes. RESTORE acts unless g says
-// otherwise.
+// Options converts g for Resolve. RESTORE is on unless g turns it off.
 func (g Given) Options() (Options, error) {
 	o := Options{Restore: true}
 	var d reduce.Declaration
@@ -264,7 +263,7 @@ func (g Given) Options() (Options, error) {
 	return o, nil
 }
 
-// MarshalJSON writes the parameters under their names in JSON; files have no form there.
+// MarshalJSON writes the parameters under their JSON names; parameters that are files are left out.
 func (g Given) MarshalJSON() ([]byte, error) {
 	out := map[string]any{}
 	for name, v := range g {
@@ -284,19 +283,19 @@ func parameterNames(all []reduce.Parameter) []string {
 	return out
 }
 
-// trimPackage is the text of err without the name of this package.
+// trimPackage is the text of err without this package's prefix.
 func trimPackage(err error) string { return strings.TrimPrefix(err.Error(), "reduce: ") }
 
-// refused is the error about one option.
+// refused is an error about one option.
 func refused(name string, fault errs.Fault, got, want, why string) error {
 	return fmt.Errorf("reduce: %w",
 		&errs.OptionError{Name: name, Got: got, Want: want, Why: why, Fault: fault})
 }
 
-// useless is the error about an option that would change nothing.
+// useless is an error about an option that would change nothing.
 func useless(name, got, why string) error { return refused(name, errs.Useless, got, "", why) }
 
-// unknown is the error about a name that nothing has.
+// unknown is an error about an unknown name.
 func unknown(name, got string, list []string) error {
 	want, why := "one of "+strings.Join(list, ", "), ""
 	if near := nearestName(name, list); near != "" {
@@ -305,7 +304,7 @@ func unknown(name, got string, list []string) error {
 	return refused(name, errs.Unknown, got, want, why)
 }
 
-// nearestName returns the name that a misspelt one means, "" where none is near.
+// nearestName returns the name that was probably misspelt, "" if none is near.
 func nearestName(name string, list []string) string {
 	best, least := "", 1+max(min(2, len(name)/2), len(name)/3)
 	for _, other := range list {

@@ -2,7 +2,7 @@ package methods
 
 import "github.com/restore-vlm/restore/reduce"
 
-// Grid is the control that looks at nothing.
+// Grid is a control that ignores the picture's content.
 
 var gridMethod = &method{
 	Method: reduce.Method{

@@ -8,13 +8,13 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// Hausdorff returns the weighted Hausdorff distance between the picture's tokens and the rows that
-// the decoder gets (the paper's Table 18), a measure of what a reduction lost; 0 is nothing:
+// Hausdorff returns the weighted Hausdorff distance between the picture's tokens and the decoder's
+// rows (the paper's Table 18), a measure of the loss; 0 means no loss:
 //
 //	h = max over tokens x of min over rows y of (1 - cos(x, y)) / size of y
 //
-// in is what r was made from; it must hold the features of the space that r is in. A row of zeros
-// has cosine 0. An error where r holds no features, as those of methods inside the decoder.
+// in is the input of r; its features must be in the same space as r's. A row of zeros has cosine 0.
+// It is an error if r holds no features, as after methods inside the decoder.
 func Hausdorff(r *reduce.Reduction, in *reduce.Input, pool *kernel.Pool) (float64, error) {
 	x := in.X
 	if r.Space == reduce.Encoder && len(in.Hidden) > 0 {

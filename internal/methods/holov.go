@@ -33,26 +33,26 @@ var holovMethod = &method{
 The token sequence is cut into P runs (16; the first N mod P are one longer). A run's score Q is
 the mean over its tokens of a' + 0.09·lambda·var, where a' is 1000 times the class token's
 attention (mean over heads), var the variance of a token's cosines within the run and lambda the
-ratio of the means of a' and var. Run p is given floor(w_p·k) of the k tokens, w = Q/sum Q, the
-remainder going to the largest w; inside a run the tokens of highest attention are kept.`,
+ratio of the means of a' and var. Run p gets floor(w_p·k) of the k tokens, w = Q/sum Q; the
+remainder goes to the largest w. Inside a run the tokens of highest attention are kept.`,
 			Departures: `
 As in the authors' code: runs are one-dimensional, not crops; the zero on the diagonal of the
-cosine matrix takes part in the variance; a run of one token scores its bare attention. A run
-that is given more than it has: "redistribute" gives the excess to the runs with room of largest
-w, round by round, as RESTORE's code does; "zero" is the authors' own filling with vectors of
-zeros at the end. Where every Q is 0, runs share equally. A list of k = N is all tokens in
-raster order under either rule.
+cosine matrix counts in the variance; a run of one token scores its plain attention. If a run
+gets more than it has, "redistribute" gives the excess to the runs with room of largest w, round
+by round, as RESTORE's code does; "zero" is the authors' own rule, which adds vectors of zeros at
+the end. If every Q is 0, runs share equally. With k = N both rules keep all tokens in raster
+order.
 
 Without a class token (the authors' code for M-RoPE models) P is floor(1024/576·N/n), at least
-1, and attention is what patches receive; there the authors leave it in the encoder's window
-order, here it is in raster order like the tokens. That code keeps original positions, so
-compat released does there too.`,
+1, and attention is the attention that patches receive. The authors leave it in the encoder's
+window order; here it is in raster order like the tokens. The authors' code keeps original
+positions there, so compat released does too.`,
 		},
 	},
 	parameters: func() own { return new(holovParams) },
 	pick:       holov,
 	ops: func(o *Plan, d Dims) (sum float64) {
-		if o.allCosines() { // the runs are parts of the anchors' matrix
+		if o.allCosines() { // runs use parts of the anchors' matrix
 			return 0
 		}
 		b := runs(o.N, o.own.(*holovParams).patches)
@@ -75,15 +75,15 @@ func (h *holovParams) Declare(d *reduce.Declaration) {
 	h.overflow = "redistribute"
 	d.Int(&h.patches, reduce.Parameter{
 		Name: "holov-patches", Unit: "N", Default: strconv.Itoa(holovPatches), Least: new(1.),
-		Help: "1-D runs that the tokens are split into",
+		Help: "number of 1-D runs into which the tokens are split",
 	})
 	d.Choice(&h.overflow, reduce.Parameter{
 		Name: "holov-overflow", Values: []string{"redistribute", "zero"},
-		Help: "what becomes of tokens given to a run that has too few",
+		Help: "what to do when a run gets more tokens than it has",
 	})
 }
 
-// complete fills in the runs. The authors' code has no more of them than tokens.
+// complete sets the number of runs. Like the authors' code it refuses more runs than tokens.
 func (h *holovParams) complete(p *Plan, d *reduce.Declaration) error {
 	switch {
 	case h.patches == 0:
@@ -106,7 +106,7 @@ func holovRuns(n, k int, noClass bool) int {
 func holov(w *work, k int) (*selection, error) {
 	in, n := w.in, w.in.N
 	a := meanAttention(in)
-	if w.o.allCosines() { // let the runs be parts of that matrix
+	if w.o.allCosines() { // use parts of that matrix for the runs
 		if _, err := w.cosine(); err != nil {
 			return nil, err
 		}
@@ -127,7 +127,7 @@ func holov(w *work, k int) (*selection, error) {
 	alloc := make([]int32, runCount)
 	left := k
 	for p := range alloc {
-		// a float32 product, as in the authors' code: it decides at borders such as 4.0
+		// a float32 product, as in the authors' code: it matters at integers such as 4.0
 		alloc[p] = int32(weight[p] * float32(k))
 		left -= int(alloc[p])
 	}
@@ -236,8 +236,8 @@ func holovWeights(q []float32) []float32 {
 	return w
 }
 
-// redistribute clamps alloc to the runs' sizes and gives the deficit to runs with room, one token a
-// run and round, by falling weight.
+// redistribute clamps alloc to the runs' sizes and gives the excess to runs with room, one token
+// per run and round, by falling weight.
 func redistribute(alloc []int32, bounds []int, order []int32, k int) {
 	for range k + 1 {
 		sum := 0

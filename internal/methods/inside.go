@@ -1,11 +1,11 @@
 package methods
 
 // Methods inside the decoder shrink a picture's rows at some of its layers, from attention that the
-// decoder computes anyway. A method says where (a schedule of stages) and by which score; an Inside
-// follows one picture through the stages, with or without RESTORE: the criterion keeps
-// floor(gamma*n) of the n rows that a stage leaves, distinctive anchors take in the others,
-// weighted by what each row stands for already. Sizes add up over stages, and a merged row sits at
-// the lower median of all patches that it stands for.
+// decoder computes anyway. A method defines where (a schedule of stages) and by which score. An
+// Inside follows one picture through the stages, with or without RESTORE: the criterion keeps
+// floor(gamma*n) of the n rows that a stage leaves, and the others merge into distinctive anchors,
+// weighted by the rows' sizes. Sizes add up over stages, and a merged row's position is the lower
+// median of all patches that it stands for.
 
 import (
 	"cmp"
@@ -18,42 +18,43 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// insideMethod is what a method inside the decoder adds to its line of the table.
+// insideMethod is the part of a method's table entry for methods inside the decoder.
 type insideMethod struct {
-	read int // layer whose attention the criterion reads, counted from the stage's
-	// that layer's attention as it would be, before it runs on what the stage leaves
+	read int // layer whose attention the criterion reads, relative to the stage's
+	// the criterion reads that layer's attention computed in advance, before the stage shrinks its
+	// input
 	ahead      bool
 	states     bool // the criterion reads rows and keys (Sight.States), not attention
-	within     bool // rows go inside the stage's layer, between attention and its output projection
-	after      int  // first layer that the stage's rows enter, counted from the stage's
-	first      int  // lowest layer that a stage may have
+	within     bool // rows are dropped in the stage's layer, before attention's output projection
+	after      int  // first layer that the stage's rows enter, relative to the stage's
+	first      int  // lowest layer of a stage
 	sequential bool // the released code renumbers positions without gaps
 	recipe     bool // a budget needs a recipe
 
-	share func(n int, share float64) int // rows of n that a share is
-	// schedule whose mean over layer inputs is budget, 1 <= budget < n
+	share func(n int, share float64) int // number of rows for a share of n
+	// returns the schedule whose mean over layer inputs is budget, 1 <= budget < n
 	plan func(p *Plan, budget int) ([]reduce.Stage, error)
-	// rows that the plain method adds at a stage; nil: none
+	// returns the rows that the plain method adds at a stage; nil: none
 	merge func(before int, s reduce.Stage) (reduce.Stage, error)
 
-	// looks says which rows' attention the criterion reads at a stage (ahead: no other than the
-	// last), and whether as the mean over heads or as the largest of them. score makes one value a
-	// row of the picture from it, higher is kept; look is [rows, v.Keys].
+	// looks says which rows' attention the criterion reads at a stage (with ahead only the last
+	// row's), and whether as the largest value over the heads or as their mean. score computes one
+	// value for each row of the picture from it, higher is kept; look is [rows, v.Keys].
 	looks func(s *Inside, v *Sight) (rows []int32, largest bool)
 	score func(s *Inside, v *Sight, look []float32) ([]float32, error)
 
-	// looks at the embeddings; nil: does not
+	// reads the embeddings; nil: does not
 	begin func(s *Inside, p *kernel.Pool, visual, text []float32, width int) error
-	// the rows that the plain method adds
+	// returns the rows that the plain method adds
 	extra func(s *Inside, p *kernel.Pool, x []float32, width int, r *reduce.StageResult) []mix
 }
 
-// mix is a row that a plain method makes of others: those it is the plain mean of, the first being
-// its centre.
+// mix is a row that a plain method makes as the mean of other rows; the first of them is its
+// centre.
 type mix struct{ from []int32 }
 
-// Sight is what a criterion sees at a stage. Rows count the queries of one pass through the
-// decoder, keys all that the layer holds.
+// Sight is a criterion's input at a stage. Rows are the queries of one pass through the decoder,
+// keys are all keys in the layer.
 type Sight struct {
 	First int     // row of the picture's first token
 	Key   int     // its key
@@ -61,10 +62,10 @@ type Sight struct {
 	Text  []int32 // rows of text after the picture
 	Last  int32   // the last row
 
-	States *States // where the method reads them, not attention
+	States *States // if the method reads them instead of attention
 }
 
-// States are all rows of a pass on their way into a layer.
+// States are all rows of a pass as they enter a layer.
 type States struct {
 	Width, KeyWidth int
 	Hidden          []float32 // [rows, Width] after the decoder's final norm
@@ -72,13 +73,13 @@ type States struct {
 	Pool            *kernel.Pool
 }
 
-// Inside is one picture on its way through the stages. It belongs to one request.
+// Inside follows one picture through the stages. It belongs to one request.
 type Inside struct {
 	Plan    *Plan
 	Results []reduce.StageResult
 	Entered []int // rows that entered each layer so far
 
-	Scores  map[string][]float32 // what the method found in the embeddings, before the first layer
+	Scores  map[string][]float32 // the method's scores from the embeddings, before the first layer
 	Indices map[string][]int32
 
 	SelectTime, MergeTime time.Duration
@@ -90,7 +91,7 @@ type Inside struct {
 	indices map[string][]int32
 }
 
-// NewInside starts a picture of o.N tokens, whose method acts inside the decoder.
+// NewInside starts a picture of o.N tokens. The method of o must act inside the decoder.
 func NewInside(o *Plan) (*Inside, error) {
 	if o.method == nil || o.method.inside == nil {
 		return nil, fmt.Errorf("reduce: %s: got a plan of another kind, want one for a decoder",
@@ -109,20 +110,20 @@ func newInside(o *Plan, m *insideMethod) *Inside {
 	return s
 }
 
-// Rows returns the rows as they are now. Read-only.
+// Rows returns the current rows. They are read-only.
 func (s *Inside) Rows() []reduce.Row { return s.rows }
 
-// Reduced reports whether a stage has taken rows away.
+// Reduced reports whether a stage has removed rows.
 func (s *Inside) Reduced() bool { return len(s.Results) > 0 }
 
-// Sequential reports whether the rows that stages leave are renumbered without gaps.
+// Sequential reports whether the remaining rows are renumbered without gaps.
 func (s *Inside) Sequential() bool { return s.Plan.Positions == "sequential" }
 
-// Enter notes that the rows enter the next layer.
+// Enter records that the rows enter the next layer.
 func (s *Inside) Enter() { s.Entered = append(s.Entered, len(s.rows)) }
 
 // FirstReduced is the first layer of the decoder that sees fewer rows than the picture has tokens.
-// Only with Stages.
+// It requires Stages.
 func (r *Plan) FirstReduced() int {
 	if r.method.inside == nil || len(r.Stages) == 0 {
 		return 0
@@ -130,8 +131,8 @@ func (r *Plan) FirstReduced() int {
 	return r.Stages[0].Layer + r.method.inside.after
 }
 
-// RowsAt is the most rows of the picture that layer of the decoder holds, what it is shown before a
-// stage included.
+// RowsAt is the most rows of the picture that layer of the decoder holds, including rows that it
+// only holds before a stage.
 func (r *Plan) RowsAt(layer int) int {
 	n := r.N
 	for _, st := range r.Stages {
@@ -142,7 +143,7 @@ func (r *Plan) RowsAt(layer int) int {
 	return n
 }
 
-// stage returns the stage to come, nil when all are done.
+// stage returns the next stage, nil after the last.
 func (s *Inside) stage() *reduce.Stage {
 	if len(s.Results) == len(s.Plan.Stages) {
 		return nil
@@ -150,36 +151,36 @@ func (s *Inside) stage() *reduce.Stage {
 	return &s.Plan.Stages[len(s.Results)]
 }
 
-// Begins reports whether the method looks at embeddings before the first layer.
+// Begins reports whether the method reads embeddings before the first layer.
 func (s *Inside) Begins() bool { return s.m.begin != nil && s.stage() != nil }
 
-// Begin shows the picture's embeddings [N, width] and the embeddings of the text after it [*,
+// Begin passes the picture's embeddings [N, width] and the embeddings of the text after it [*,
 // width].
 func (s *Inside) Begin(p *kernel.Pool, visual, text []float32, width int) error {
 	defer s.time(&s.SelectTime)()
 	return s.m.begin(s, p, visual, text, width)
 }
 
-// ReadsStates reports whether the stage to come reads what enters layer.
+// ReadsStates reports whether the next stage reads the rows that enter layer.
 func (s *Inside) ReadsStates(layer int) bool {
 	st := s.stage()
 	return st != nil && s.score == nil && s.m.states && layer == st.Layer
 }
 
-// Reads reports whether the stage to come reads the attention of layer: as it runs, or (ahead)
-// before it runs.
+// Reads reports whether the next stage reads the attention of layer: as it runs, or (ahead)
+// computed in advance.
 func (s *Inside) Reads(layer int, ahead bool) bool {
 	st := s.stage()
 	return st != nil && s.score == nil && !s.m.states && s.m.ahead == ahead &&
 		layer == st.Layer+s.m.read
 }
 
-// Looks says which rows' attention the stage to come reads: the mean over heads, or the largest of
-// them.
+// Looks says which rows' attention the next stage reads, and whether as the largest value over the
+// heads or as their mean.
 func (s *Inside) Looks(v *Sight) (rows []int32, largest bool) { return s.m.looks(s, v) }
 
-// Read scores the rows for the stage to come from the probabilities [rows, v.Keys] of the rows that
-// Looks asked for, or from v.States.
+// Read scores the rows for the next stage from the probabilities [rows, v.Keys] of the rows that
+// Looks named, or from v.States.
 func (s *Inside) Read(v *Sight, look []float32) (err error) {
 	defer s.time(&s.SelectTime)()
 	if s.score, err = s.m.score(s, v, look); err != nil {
@@ -194,7 +195,7 @@ func (s *Inside) Read(v *Sight, look []float32) (err error) {
 	return nil
 }
 
-// Due reports whether rows go before layer runs, or (within) inside it.
+// Due reports whether rows are dropped before layer runs, or (within) inside it.
 func (s *Inside) Due(layer int, within bool) bool {
 	st := s.stage()
 	switch {
@@ -206,8 +207,7 @@ func (s *Inside) Due(layer int, within bool) bool {
 	return layer == st.Layer+s.m.after
 }
 
-// Shrink performs the next stage on the rows x [rows, width] and returns what each new row
-// is made of.
+// Shrink performs the next stage on the rows x [rows, width] and returns the mix for each new row.
 func (s *Inside) Shrink(p *kernel.Pool, x []float32, width int) ([]nn.Mix, error) {
 	stop := s.time(&s.SelectTime)
 	st, o := *s.stage(), s.Plan
@@ -262,7 +262,7 @@ func (s *Inside) Shrink(p *kernel.Pool, x []float32, width int) ([]nn.Mix, error
 		row.Position = rowPosition(o, o.N, row)
 	}
 	order := iota32(len(rows))
-	if !s.Sequential() || o.Restore { // the released code leaves merged rows after the others
+	if !s.Sequential() || o.Restore { // the released code puts merged rows after the others
 		slices.SortStableFunc(order, func(a, b int32) int {
 			return cmp.Compare(rows[a].Position, rows[b].Position)
 		})
@@ -281,8 +281,9 @@ func (s *Inside) Shrink(p *kernel.Pool, x []float32, width int) ([]nn.Mix, error
 	return sorted, nil
 }
 
-// chooseGroups chooses r.Merged anchors of the rows x [r.Before, width] that are not kept. It
-// returns the groups of the anchors, each itself first, and the rows that join each kept one.
+// chooseGroups chooses r.Merged anchors among the rows of x [r.Before, width] that are not kept. It
+// returns the groups of the anchors, each beginning with its anchor, and the rows that join each
+// kept one.
 func chooseGroups(
 	r *reduce.StageResult, o Plan, p *kernel.Pool, x []float32, width int,
 ) (groups, joined [][]int32, err error) {
@@ -291,7 +292,7 @@ func chooseGroups(
 	in := &reduce.Input{N: r.Before, C: width, X: x}
 	red := &reduce.Reduction{N: r.Before, Rest: r.Pool, Kept: r.Kept}
 	original := func(i int32) int32 { return i }
-	if o.AnchorPool == "rest" && o.Join == "rest" { // the rows that are kept take no part
+	if o.AnchorPool == "rest" && o.Join == "rest" { // kept rows take no part
 		in.N, in.X = len(r.Pool), rowsOf(x, r.Pool, width)
 		red = &reduce.Reduction{N: in.N, Rest: iota32(in.N)}
 		original = func(i int32) int32 { return r.Pool[i] }
@@ -307,7 +308,7 @@ func chooseGroups(
 	w.join(red, similar)
 	r.Density, r.MaxSim, r.Merit = red.Density, red.MaxSim, red.Score
 	r.Assign = slices.Repeat([]int32{-1}, len(r.Pool))
-	place := make([]int32, r.Before) // of a row in r.Pool
+	place := make([]int32, r.Before) // index of a row in r.Pool
 	for i, t := range r.Pool {
 		place[t] = int32(i)
 	}
@@ -330,15 +331,14 @@ func chooseGroups(
 	return groups, joined, nil
 }
 
-// Sizes returns per row the size that calibration gives the decoder: 1 where sizes are not
-// calibrated.
+// Sizes returns each row's size for the decoder's calibration: 1 if sizes are not calibrated.
 func (s *Inside) Sizes() []float32 {
 	r := reduce.Reduction{Options: s.Plan.Resolved, N: s.Plan.N, Rows: s.rows}
 	return r.LayerSizes(false)
 }
 
-// Reduction returns what became of the picture after the last stage so far. It holds no features:
-// they differ by layer.
+// Reduction returns the picture's reduction after the last stage so far. It holds no features,
+// because they differ by layer.
 func (s *Inside) Reduction() *reduce.Reduction {
 	r := &reduce.Reduction{
 		Options: s.Plan.Resolved, N: s.Plan.N, SelectTime: s.SelectTime, MergeTime: s.MergeTime,
@@ -348,7 +348,7 @@ func (s *Inside) Reduction() *reduce.Reduction {
 	return r
 }
 
-// time adds what passes until its result is called to d.
+// time adds the time until its result is called to d.
 func (s *Inside) time(d *time.Duration) func() {
 	start := time.Now()
 	return func() { *d += time.Since(start) }
@@ -363,7 +363,8 @@ func (s *Inside) visual(v *Sight) []int32 {
 	return rows
 }
 
-// columns sums what the given rows of look [*, v.Keys] give to each row of the picture, in float64.
+// columns sums the attention that the given rows of look [*, v.Keys] give to each row of the
+// picture, in float64.
 func (s *Inside) columns(v *Sight, look []float32, lo, hi int) []float64 {
 	sum := make([]float64, len(s.rows))
 	for r := lo; r < hi; r++ {
@@ -377,7 +378,7 @@ func (s *Inside) columns(v *Sight, look []float32, lo, hi int) []float64 {
 // lastRow reads the last row's attention as the mean over heads.
 func lastRow(_ *Inside, v *Sight) ([]int32, bool) { return []int32{v.Last}, false }
 
-// asSeen scores rows by what one row gives them.
+// asSeen scores rows by the attention that one row gives them.
 func asSeen(s *Inside, v *Sight, look []float32) ([]float32, error) {
 	return look[v.Key:][:len(s.rows)], nil
 }

@@ -8,33 +8,33 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// Options say how a picture's tokens are reduced. The zero value reads every token. A
-// field that is left alone takes the default of Compat, or the measured one, and is never
-// refused as useless; a field that is set is, where it would change nothing.
+// Options say how a picture's tokens are reduced. The zero value reads every token. An unset field
+// has the default of Compat, or the measured default, and is never refused as useless. A set field
+// is refused if it would change nothing.
 type Options struct {
 	Base string // name of a method; "" and "none" read every token
 
-	// The budget is one of these. For methods inside the decoder NVis and KeepRatio are the
-	// mean number of tokens that enter a layer. A method may have a parameter that takes
-	// their place, or find the number of tokens itself (Method.Adaptive).
+	// The budget is one of these fields. For methods inside the decoder NVis and KeepRatio are the
+	// mean number of tokens that enter a layer. A method may have a parameter that replaces the
+	// budget, or find the number of tokens itself (Method.Adaptive).
 	NVis      int     // tokens, 1 to N
 	KeepRatio float64 // share of N, rounded to the nearest token, ties to even
 	Schedule  string  // stages inside the decoder
 
-	AutoMean int // or by the picture's content: tokens of a picture on average
+	AutoMean int // a budget by the picture's content: mean tokens of a picture
 
-	UpTo bool // NVis is the most: a smaller picture is read whole
+	UpTo bool // NVis is a maximum: a smaller picture keeps all tokens
 
 	Restore bool     // RESTORE over the base; false: the plain base
 	Compat  string   // sets every default below
-	Gamma   *float64 // share of the budget that the base keeps itself, floor(Gamma·n)
+	Gamma   *float64 // share of the budget that the base keeps, floor(Gamma·n)
 
 	Positions, Calibrate, MergePosition string
 	Anchors, AnchorPool, Join           string
 	FirstLayerSize                      string
 	DecodeDistance                      *bool
-	Newlines                            string // of pictures whose rows end in newline tokens
-	Seed                                *int64 // of methods that draw
+	Newlines                            string // for pictures whose rows end in newline tokens
+	Seed                                *int64 // for random methods
 
 	Guard   bool     // raises budget and gamma of dense pictures
 	Budgets *Budgets // thresholds for AutoMean and Guard; nil: the model's
@@ -42,7 +42,7 @@ type Options struct {
 	Own map[string]any // the method's own parameters by name
 }
 
-// declare ties every field that is a parameter of all methods to its name.
+// declare declares every field that is a parameter of all methods.
 func (o *Options) declare(d *reduce.Declaration) {
 	type param = reduce.Parameter
 	text := func(v *string, p param) {
@@ -54,13 +54,13 @@ func (o *Options) declare(d *reduce.Declaration) {
 	}
 	restore := []string{restoreMethod.Name}
 	text(&o.Base, param{
-		Name: "base", Default: "none", Values: names(), Help: "how the kept tokens are selected",
+		Name: "base", Default: "none", Values: names(), Help: "method that selects the kept tokens",
 	})
 	d.Func(param{
 		Name: "n-vis", Kind: reduce.Int, Default: "none", Unit: "N|auto:N", Least: new(0.),
 		Want: "at least 1", Auto: true, Budget: true,
-		Help: "keep N visual tokens of each picture; inside the decoder the mean over layers; " +
-			"auto:N is N on average, each picture's by its content; 0 is for plain methods that " +
+		Help: "keep N visual tokens of each picture (inside the decoder the mean over layers); " +
+			"auto:N keeps N on average, by each picture's content; 0 is for plain methods that " +
 			"find their number",
 	}, o.setNVis, o.getNVis)
 	d.Float(&o.KeepRatio, param{
@@ -71,12 +71,12 @@ func (o *Options) declare(d *reduce.Declaration) {
 	text(&o.Schedule, param{
 		Name: "schedule", Default: "none", Unit: "stages", Budget: true, Methods: insiders(),
 		Want: "LAYER:COUNT or LAYER:SHARE, as in 2:0.5,16:64",
-		Help: "rows that stages inside the decoder leave, as LAYER:SHARE or LAYER:COUNT, " +
-			"separated by commas",
+		Help: "rows that remain after each stage inside the decoder, as LAYER:SHARE or " +
+			"LAYER:COUNT, separated by commas",
 	})
 	d.Bool(&o.Restore, param{
 		Name: "restore", Default: "true",
-		Help: "merge what the base does not keep, and calibrate attention (RESTORE)",
+		Help: "merge the tokens that the base does not keep, and calibrate attention (RESTORE)",
 	})
 	d.Func(param{
 		Name: "gamma", Kind: reduce.Float, Default: formatFloat(defaultGamma), Unit: "share",
@@ -86,23 +86,23 @@ func (o *Options) declare(d *reduce.Declaration) {
 	}, func(x any) error { o.Gamma = new(x.(float64)); return nil }, optional(&o.Gamma))
 	text(&o.Compat, param{
 		Name: "compat", Default: "none", Values: []string{"paper", "released"},
-		Help: "set every default below as the paper or the released code has it",
+		Help: "set every default below as in the paper or in the released code",
 	})
 	text(&o.Positions, param{
 		Name: "positions", Default: "original", Values: []string{"original", "sequential"},
-		Help: "where tokens sit",
+		Help: "positions of the kept tokens",
 	})
 	text(&o.Calibrate, param{
 		Name: "calibrate", Default: "full", Values: []string{"full", "size", "distance", "off"},
-		Methods: restore, Help: "which terms of Eq. 4 act on the decoder's attention",
+		Methods: restore, Help: "terms of Eq. 4 that act on the decoder's attention",
 	})
 	text(&o.MergePosition, param{
 		Name: "merge-position", Default: "median", Methods: restore,
 		Values: []string{
 			"median", "median-mean", "mean", "first", "last", "anchor", "axes-median", "axes-mean",
 		},
-		Help: "where a merged row sits among its members in reading order; axes-: row and " +
-			"column each for itself (M-RoPE)",
+		Help: "position of a merged row among its members in reading order; axes-: row and " +
+			"column separately (M-RoPE)",
 	})
 	text(&o.Anchors, param{
 		Name: "anchors", Default: "auto", Methods: restore,
@@ -113,13 +113,13 @@ func (o *Options) declare(d *reduce.Declaration) {
 	text(&o.Join, param{
 		Name: "join", Default: "auto", Values: []string{"auto", "rest", "all", "count"},
 		Methods: restore,
-		Help: "which rows the tokens join that are neither kept nor anchors: the anchors' " +
-			"(rest), kept ones' too (all), or those in size alone (count); auto is all where " +
-			"anchors are covered, else rest",
+		Help: "which rows the tokens join that are neither kept nor anchors: only anchors " +
+			"(rest), also kept tokens (all), or kept tokens in size only (count); auto is all " +
+			"with covered anchors, else rest",
 	})
 	text(&o.AnchorPool, param{
 		Name: "anchor-pool", Default: "rest", Values: []string{"all", "rest"}, Methods: restore,
-		Help: "whether densities run over all tokens or over those not kept",
+		Help: "whether densities are sums over all tokens or over those not kept",
 	})
 	text(&o.FirstLayerSize, param{
 		Name: "first-layer-size", Default: "group", Values: []string{"group", "uniform"},
@@ -127,22 +127,22 @@ func (o *Options) declare(d *reduce.Declaration) {
 	})
 	d.Func(param{
 		Name: "decode-distance", Kind: reduce.Bool, Default: "true", Methods: restore,
-		Help: "calibrate generated tokens for distance too",
+		Help: "also calibrate generated tokens for distance",
 	}, func(x any) error { o.DecodeDistance = new(x.(bool)); return nil },
 		optional(&o.DecodeDistance))
 	text(&o.Newlines, param{
 		Name: "newlines", Default: "drop", Values: []string{"drop", "keep", "skip"},
-		Help: "newline tokens of pictures in tiles: left out (drop), left out but counted in " +
+		Help: "newline tokens of pictures in tiles: dropped (drop), dropped but counted in " +
 			"positions (skip), or tokens like others (keep)",
 	})
 	d.Bool(&o.Guard, param{
 		Name: "guard", Default: "false", Methods: restore,
-		Help: "double the budget of dense pictures, and gamma 0.75 for them unless it is given",
+		Help: "double the budget of dense pictures, with gamma 0.75 unless it is given",
 	})
 	d.Func(param{
 		Name: "budget-file", Kind: reduce.File, Default: "budget.json in the model's folder",
 		Unit: "file", Want: "a file of budgets",
-		Help: "file of thresholds for n-vis auto:N and guard, made by restore budget",
+		Help: "file of thresholds for n-vis auto:N and guard, from restore budget",
 	}, func(x any) (err error) { o.Budgets, err = budgetsOf(x.([]byte)); return err },
 		func() any { return nil })
 	d.Func(param{
@@ -151,7 +151,7 @@ func (o *Options) declare(d *reduce.Declaration) {
 	}, func(x any) error { o.Seed = new(x.(int64)); return nil }, optional(&o.Seed))
 }
 
-// setNVis takes a number of tokens, or "auto:N".
+// setNVis parses a number of tokens, or "auto:N".
 func (o *Options) setNVis(x any) (err error) {
 	o.NVis, o.AutoMean = 0, 0
 	if text, ok := x.(string); ok {
@@ -169,7 +169,7 @@ func (o *Options) getNVis() any {
 	return o.NVis
 }
 
-// optional returns what p points to, nil where it points to nothing.
+// optional returns a getter for *p, nil if p is nil.
 func optional[T any](p **T) func() any {
 	return func() any {
 		if *p == nil {
@@ -207,13 +207,13 @@ func shared() []reduce.Parameter {
 	return d.Parameters()
 }
 
-// switches are the defaults that paper and released code set differently.
+// switches are the defaults that differ between the paper and the released code.
 type switches struct {
 	positions, calibrate, mergePosition, anchors, anchorPool, join, firstLayerSize string
 	decodeDistance                                                                 bool
 }
 
-// defaults by Compat. The entry "" is what does best on the built-in benchmark.
+// defaults by Compat. The entry "" does best on the built-in benchmark.
 var defaults = map[string]switches{
 	"":         {"original", "full", "median", "auto", "rest", "auto", "group", true},
 	"paper":    {"original", "full", "median", "paper", "all", "rest", "group", true},
@@ -222,7 +222,7 @@ var defaults = map[string]switches{
 
 const defaultGamma = 0.5
 
-// gamma is the share that the base keeps under RESTORE.
+// gamma is the share of the budget that the base keeps under RESTORE.
 func (o *Options) gamma() float64 {
 	if o.Gamma != nil {
 		return *o.Gamma
@@ -230,19 +230,17 @@ func (o *Options) gamma() float64 {
 	return defaultGamma
 }
 
-// PerAxis reports whether merged rows sit at a median or mean of their own on each axis of
-// positions.
+// PerAxis reports whether merged rows have a separate median or mean on each axis of positions.
 func (o *Options) PerAxis() bool { return strings.HasPrefix(o.MergePosition, "axes-") }
 
-// InsideEncoder reports whether the method acts inside the encoder, where every patch takes
-// part.
+// InsideEncoder reports whether the method acts inside the encoder, on all patches.
 func (o *Options) InsideEncoder() bool {
 	m, err := lookup(o.Base)
 	return err == nil && m.encoder != nil
 }
 
-// Inside reports whether the method acts inside the decoder, where every row of a picture
-// takes part and NVis is a mean over layers.
+// Inside reports whether the method acts inside the decoder, on all rows of a picture; NVis is then
+// a mean over layers.
 func (o *Options) Inside() bool {
 	m, err := lookup(o.Base)
 	return err == nil && m.inside != nil

@@ -13,37 +13,37 @@ import (
 
 var (
 	pdropLayers = []int{8, 16, 24} // of 32
-	pdropEarly  = []int{2, 10, 20} // for means that the others do not reach
+	pdropEarly  = []int{2, 10, 20} // for means that pdropLayers does not reach
 )
 
 var pdropMethod = &method{
 	Method: reduce.Method{
 		Name:    "pdrop",
-		Title:   "PyramidDrop: attention of the last row, ahead of some layers",
+		Title:   "PyramidDrop: attention of the last row, computed before some layers",
 		Paper:   "https://arxiv.org/abs/2410.17247",
 		Site:    reduce.InsideDecoder,
 		Text:    true,
 		Minimum: "1 token",
-		Cost:    "C²·(text + n) a stage (keys of the layer ahead)",
+		Cost:    "C²·(text + n) per stage (keys of the next layer)",
 		Notes: reduce.Notes{
 			Equations: `
-Before each of some layers those visual rows stay to which the prompt's last row would attend
+Before each of some layers the visual rows remain to which the prompt's last row would attend
 most in that layer, averaged over heads: the layer's own norm and projections score the rows
-before any goes. The authors' stages are layers 8, 16, 24 of 32 with 1/2, 1/4 and 1/8 of the
-picture's tokens (not of the stage before), a mean of 270 of 576. Under compat released, or
-positions sequential, the rows after a stage are renumbered without gaps, and decoding goes on
-from there in each layer.
+before any is dropped. The authors' stages are layers 8, 16, 24 of 32 with 1/2, 1/4 and 1/8 of
+the picture's tokens (not of the previous stage's), a mean of 270 of 576. Under compat released,
+or positions sequential, the rows after a stage are renumbered without gaps, and decoding
+continues from the last number in each layer.
 
-n-vis N of V tokens is the mean over layer inputs. No published schedule reaches the budgets of
-the tables; here the authors' layers keep shares a, a², a³ with a solved for, down to a = 1/4 (a
-third of the tokens in 32 layers); below, layers 2, 10, 20 keep n, n/2, n/4. With 32 layers and
-576 tokens 192, 128 and 64 are 144/36/9, 184/92/46 and 56/28/14. Layers of pdrop-layers keep
-a, a², a³, and so on. In decoders of another depth stages sit at the same relative depth, at
+n-vis is the mean N of V tokens over layer inputs. No published schedule reaches the budgets of
+the tables. Here the authors' layers keep shares a, a², a³ with a solved for, down to a = 1/4 (a
+third of the tokens in 32 layers); below that, layers 2, 10, 20 keep n, n/2, n/4. With 32 layers
+and 576 tokens 192, 128 and 64 are 144/36/9, 184/92/46 and 56/28/14. Layers of pdrop-layers keep
+a, a², a³, and so on. In decoders of another depth stages are at the same relative depth, at
 least one layer apart.`,
 			Departures: `
-None from the authors' version for prompts without padding; shares are cut to whole rows, as
-theirs. With several pictures each is cut by its own counts and scored by the prompt's last row,
-where their code handles the first picture alone.`,
+None from the authors' version for prompts without padding; shares are rounded down to whole rows,
+as there. With several pictures each is cut by its own counts and scored by the prompt's last
+row, where the authors' code handles only the first picture.`,
 		},
 	},
 	parameters: func() own { return new(pdropParams) },
@@ -69,7 +69,7 @@ type pdropParams struct{ layers []int }
 func (q *pdropParams) Declare(d *reduce.Declaration) {
 	declareLayers(d, &q.layers, 1, reduce.Parameter{
 		Name: "pdrop-layers", Default: "8,16,24 of 32, or 2,10,20 for small budgets",
-		Help: "the stages' layers, where no schedule is given",
+		Help: "layers of the stages, without a schedule",
 	})
 }
 
@@ -101,8 +101,8 @@ func planPDrop(p *Plan, budget int) ([]reduce.Stage, error) {
 	})
 }
 
-// powers are stages that leave the shares a, a², a³ and so on of n rows, cut to whole rows: a
-// product less than 1/2048 below one counts as it.
+// powers are stages that leave the shares a, a², a³ and so on of n rows, rounded down; a product
+// less than 1/2048 below a whole number counts as that number.
 func powers(layers []int, n int, a float64) []reduce.Stage {
 	stages, rows := make([]reduce.Stage, len(layers)), float64(n)
 	for i, l := range layers {
@@ -112,7 +112,7 @@ func powers(layers []int, n int, a float64) []reduce.Stage {
 	return stages
 }
 
-// halves are stages that leave c rows, then half as many as the one before.
+// halves are stages that leave c rows, then half as many after each stage.
 func halves(layers []int, c int) []reduce.Stage {
 	stages := make([]reduce.Stage, len(layers))
 	for i, l := range layers {

@@ -10,58 +10,58 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// Facts are what a plan has to know of the model and of the picture.
+// Facts are the facts about the model and the picture that a plan needs.
 type Facts struct {
-	Tokens       int   // of the picture
-	Views        []int // tokens of each view that it was encoded in; nil: it was encoded whole
+	Tokens       int   // number of the picture's tokens
+	Views        []int // tokens of each view; nil: the picture was encoded whole
 	GridH, GridW int   // rows and columns of tokens; 0: not known, or several grids
 	NoClass      bool  // the encoder has no class token
 	Newlines     bool  // the model's pictures have newline tokens
 	Axes         bool  // positions have rows and columns
 
-	Layers        int // of the decoder; 0: not known
-	EncoderBlocks int // up to the one whose output is the features; 0: no encoder
+	Layers        int // layers of the decoder; 0: not known
+	EncoderBlocks int // up to the block whose output is the features; 0: no encoder
 	EncoderDepth  int // all blocks of the encoder
 
-	// Recipe returns FitPrune's recipe of the model, nil where it has none. It is called when
-	// a plan needs it; nil: there is none.
+	// Recipe returns the model's FitPrune recipe, nil if it has none. It is called only if a plan
+	// needs it; a nil function means no recipe.
 	Recipe func() (*Recipe, error)
 
-	// Budgets returns the model's thresholds for budgets by content, nil where it has none, and
-	// Gains the first so many gains of the picture. They are called where a plan needs them.
+	// Budgets returns the model's thresholds for budgets by content, nil if it has none, and Gains
+	// the first gains of the picture. They are called only if a plan needs them.
 	Budgets func() (*Budgets, error)
 	Gains   func(most int) ([]float64, error)
 
-	any bool // no picture is known yet: refuse only what no picture could do
+	any bool // the picture is not known: refuse only what is impossible for every picture
 }
 
-// Plan is a complete, checked reduction of one picture: what Resolve made of Options. It is
-// not changed afterwards, so requests share it.
+// Plan is a complete, checked reduction of one picture, made by Resolve from Options. It never
+// changes, so requests can share it.
 type Plan struct {
 	reduce.Resolved
 
 	method  *method
 	facts   Facts
-	own     own  // the method's parameters, nil where it has none
+	own     own  // the method's parameters, nil if it has none
 	inViews bool // this is the plan of one view of several
 }
 
-// own are a method's parameters: a struct whose fields Declare ties to their names.
+// own are a method's parameters: a struct whose Declare declares its fields.
 type own interface {
 	Declare(d *reduce.Declaration)
 }
 
-// completer is an own that fills in defaults that depend on the plan, and refuses values
-// that would have no effect in it. d tells which were given.
+// completer is an own that sets defaults that depend on the plan, and refuses values that would
+// have no effect in it. d tells which values were given.
 type completer interface {
 	complete(p *Plan, d *reduce.Declaration) error
 }
 
-// manyTokens is more than any schedule's count.
+// manyTokens exceeds any schedule's count.
 const manyTokens = 1 << 24
 
-// Check reports what is wrong with o whatever the model and the picture: a budget of all
-// tokens asks nothing of a method, and shares of a schedule are not compared with counts.
+// Check reports errors in o that do not depend on the model and the picture. It accepts
+// any budget, because it might be all tokens, and does not compare a schedule's shares with counts.
 func Check(o Options) error {
 	n := max(o.NVis, o.AutoMean)
 	if n <= 0 {
@@ -74,8 +74,8 @@ func Check(o Options) error {
 	return err
 }
 
-// Resolve checks o for a picture and fills in every default. Nothing is clamped: what
-// cannot be honoured is an [errs.OptionError].
+// Resolve checks o for a picture and sets every default. Nothing is clamped: a value that cannot be
+// honoured is an [errs.OptionError].
 func Resolve(o Options, f Facts) (*Plan, error) {
 	m, err := lookup(o.Base)
 	if err != nil {
@@ -121,14 +121,14 @@ func Resolve(o Options, f Facts) (*Plan, error) {
 	return p, p.check()
 }
 
-// declare checks the values that o gives, each by itself, and returns the method's own
-// parameters with theirs set.
+// declare checks the given values, each by itself, and returns the method's own parameters with
+// their values set.
 func (p *Plan) declare(o *Options) (*reduce.Declaration, error) {
 	all := shared()
 	for _, v := range o.given() {
 		i := slices.IndexFunc(all, func(a reduce.Parameter) bool { return a.Name == v.Name })
 		if v.Name == "base" {
-			continue // looked up
+			continue // checked by Lookup
 		}
 		if _, err := all[i].Parse(v.Value); err != nil {
 			return nil, err
@@ -160,7 +160,7 @@ func (p *Plan) declare(o *Options) (*reduce.Declaration, error) {
 	return d, nil
 }
 
-// belongs says why a parameter of other methods has no effect.
+// belongs explains why a parameter of other methods has no effect.
 func belongs(m *method, p *reduce.Parameter) string {
 	list := p.Methods[0]
 	for i, name := range p.Methods[1:] {
@@ -171,7 +171,7 @@ func belongs(m *method, p *reduce.Parameter) string {
 	return fmt.Sprintf("with base %s (it belongs to %s)", m.Name, list)
 }
 
-// shown is a value as an error shows it.
+// shown formats a value for an error.
 func shown(v any) string {
 	if _, ok := v.([]byte); ok {
 		return "a file"
@@ -179,7 +179,7 @@ func shown(v any) string {
 	return fmt.Sprint(v)
 }
 
-// checkUse refuses what was given and would change nothing.
+// checkUse refuses given values that would change nothing.
 func (p *Plan) checkUse(o *Options, d *reduce.Declaration) error {
 	m, values := p.method, o.given()
 	first := func(why string, names ...string) error {
@@ -218,7 +218,7 @@ func (p *Plan) checkUse(o *Options, d *reduce.Declaration) error {
 		return err
 	}
 	if !o.Restore {
-		if o.Calibrate == "off" { // says what is done anyway
+		if o.Calibrate == "off" { // it is off anyway
 			values = slices.DeleteFunc(values, func(v reduce.Value) bool {
 				return v.Name == "calibrate"
 			})
@@ -260,7 +260,7 @@ func (p *Plan) checkUse(o *Options, d *reduce.Declaration) error {
 	return nil
 }
 
-// checkSite refuses what means nothing where the method acts, or with this model.
+// checkSite refuses values that are meaningless at the method's site, or with this model.
 func (p *Plan) checkSite(o *Options, first func(why string, names ...string) error,
 	own func(why string) error) error {
 	m, f := p.method, &p.facts
@@ -304,7 +304,7 @@ func (p *Plan) checkSite(o *Options, first func(why string, names ...string) err
 	return first("inside the decoder (layer 0 sees every token)", "first-layer-size")
 }
 
-// spend turns the budget into numbers of rows.
+// spend converts the budget to numbers of rows.
 func (p *Plan) spend(o *Options, d *reduce.Declaration) (err error) {
 	m, n := p.method, p.N
 	ownBudget := slices.ContainsFunc(d.Parameters(), func(q reduce.Parameter) bool {
@@ -352,7 +352,7 @@ func (p *Plan) spend(o *Options, d *reduce.Declaration) (err error) {
 	return nil
 }
 
-// conflict says that one budget was given with another.
+// conflict is the error that two budgets are given.
 func conflict(name, got string, o *Options) error {
 	other := fmt.Sprintf("n-vis %v", o.getNVis())
 	switch {
@@ -364,7 +364,7 @@ func conflict(name, got string, o *Options) error {
 	return refused(name, errs.Conflict, got, "one budget", other+" is given too")
 }
 
-// budget returns the number of tokens that n-vis or keep-ratio leave of n.
+// budget returns the number of tokens for n-vis or keep-ratio, of n tokens.
 func (o *Options) budget(n int) (int, error) {
 	const tokens = "the picture's tokens"
 	switch {
@@ -374,7 +374,7 @@ func (o *Options) budget(n int) (int, error) {
 	case o.KeepRatio != 0:
 		b := int(math.RoundToEven(o.KeepRatio * float64(n)))
 		if b < 1 {
-			// The least share that rounds to a token is above half of one.
+			// The smallest share that rounds to a token is above half of one.
 			return 0, refused("keep-ratio", errs.TooSmall, formatFloat(o.KeepRatio),
 				fmt.Sprintf("more than %.4g", 0.5/float64(n)),
 				fmt.Sprintf("that is no token of %d", n))
@@ -391,8 +391,8 @@ func (o *Options) budget(n int) (int, error) {
 	return o.NVis, nil
 }
 
-// choose fills in the switches that paper and released code set differently, and those that
-// have one value where the method acts.
+// choose sets the switches that differ between the paper and the released code, and those that have
+// only one value at the method's site.
 func (p *Plan) choose(o *Options) {
 	m, d, released := p.method, defaults[o.Compat], o.Compat == "released"
 	if o.Restore {
@@ -410,11 +410,11 @@ func (p *Plan) choose(o *Options) {
 		p.ReleasedOrder = true
 		p.Positions = or(o.Positions, "sequential")
 		if p.NoClass && m.Site == reduce.AfterEncoder {
-			// The authors' codes for such encoders renumber nothing.
+			// The authors' codes for such encoders keep original positions.
 			p.Positions, p.ReleasedOrder = or(o.Positions, "original"), !m.classlessRaster
 		}
 	}
-	if m.encoder != nil { // Eqs. 5-8 run over what a block does not keep
+	if m.encoder != nil { // Eqs. 5-8 use the rows that a block does not keep
 		p.ReleasedOrder = p.ReleasedOrder && !m.encoder.raster
 		if o.Restore && p.Anchors != "covered" {
 			p.AnchorPool = or(o.AnchorPool, "rest")
@@ -424,8 +424,8 @@ func (p *Plan) choose(o *Options) {
 		}
 	}
 	if m.inside != nil {
-		// Rows keep their order, and nothing is reduced yet in layer 0. Eqs. 5-8 run over what
-		// a stage does not keep.
+		// Rows keep their order, and layer 0 sees all of them. Eqs. 5-8 use the rows that a stage
+		// does not keep.
 		p.ReleasedOrder, p.FirstLayerSize = false, ""
 		if released && !o.Restore && !m.inside.sequential {
 			p.Positions = or(o.Positions, "original")
@@ -440,15 +440,15 @@ func (p *Plan) choose(o *Options) {
 	}
 }
 
-// FewTokens tells whether a budget of so many visual tokens, of all, is one for which "auto" takes
-// covered anchors.
+// FewTokens reports whether "auto" takes covered anchors for a budget of that many of all visual
+// tokens.
 func FewTokens(budget, all int) bool { return budget > 0 && 9*budget < all }
 
-// anchorRules fills in how anchors are chosen and who is joined. Without anchors kept tokens
-// alone may be joined.
+// anchorRules sets how anchors are chosen and which rows tokens may join. Without anchors tokens
+// may only join kept tokens.
 //
-// Covered anchors are better below a ninth of the tokens, and only where kept tokens may be
-// joined; above there is no difference beyond doubt.
+// Covered anchors are better below a ninth of the tokens, and only if kept tokens may be joined;
+// above there is no difference beyond doubt.
 func (p *Plan) anchorRules(o *Options) {
 	d := defaults[o.Compat]
 	p.Anchors, p.AnchorPool = or(o.Anchors, d.anchors), or(o.AnchorPool, d.anchorPool)
@@ -468,7 +468,7 @@ func (p *Plan) anchorRules(o *Options) {
 	}
 }
 
-// complete fills in the method's own parameters.
+// complete sets the method's own parameters.
 func (p *Plan) complete(d *reduce.Declaration) error {
 	if p.own == nil {
 		return nil
@@ -502,7 +502,7 @@ func valueOf(d *reduce.Declaration, name string) any {
 	return nil
 }
 
-// isZero reports whether a parameter's value says nothing.
+// isZero reports whether a parameter's value is the zero value.
 func isZero(v any) bool {
 	switch v := v.(type) {
 	case nil:
@@ -521,8 +521,8 @@ func isZero(v any) bool {
 	return false
 }
 
-// check asks the criterion whether it can keep its share. A share of 0 asks nothing of it,
-// and a budget of N nothing of anyone.
+// check asks the criterion whether it can keep its share. A share of 0, and a budget of N, are
+// always possible.
 func (p *Plan) check() error {
 	m, views := p.method, p.facts.Views
 	switch {

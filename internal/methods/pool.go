@@ -1,6 +1,6 @@
 package methods
 
-// Pool is the control that looks at nothing and loses nothing.
+// Pool is the control that ignores the picture's content and drops no token.
 
 import (
 	"fmt"
@@ -21,16 +21,16 @@ var poolMethod = &method{
 		Notes: reduce.Notes{
 			Equations: `
 Average pooling of the grid to n cells of nearly equal size. The grid's rows are cut into b
-bands, and band i of them into as many cells as it takes for n in all, evenly; a cell is the
-plain mean of its tokens after the projector and sits at the token in its middle. b is
-sqrt(n·H/W) to the nearest, so that cells are as square as the grid allows; where n = b² on a
+bands, and each band evenly into cells, n in total. A cell is the
+plain mean of its tokens after the projector; its position is the token in its middle. b is
+sqrt(n·H/W) rounded, so that cells are as square as the grid allows. If n = b² on a
 square grid whose side b divides, this is adaptive average pooling to b×b.`,
 			Departures: `
 Where the cells of adaptive pooling would overlap (b does not divide the side), these do not:
 every token is in one cell, and a cell's size is the number of its tokens. A picture made of two
-grids (the whole and its tiles) shares the cells between them in proportion to their tokens.
-Under RESTORE cells stay what they are, as nothing is kept and each already stands for a group:
-sizes and distances of the decoder's attention are calibrated.`,
+grids (the whole and its tiles) divides the cells between them in proportion to their tokens.
+RESTORE does not change the cells, because nothing is kept and each cell already stands for a
+group: it only calibrates the decoder's attention for sizes and distances.`,
 			Licence: noCode,
 		},
 	},
@@ -51,7 +51,7 @@ func pool(w *work) (*reduce.Reduction, error) {
 	return r, nil
 }
 
-// checkGrids says whether every token is in one cell of one grid.
+// checkGrids checks that every token is in exactly one grid.
 func checkGrids(in *reduce.Input, m *method) error {
 	seen, count := make([]bool, in.N), 0
 	for i := range in.Grids {
@@ -78,10 +78,10 @@ func checkGrids(in *reduce.Input, m *method) error {
 	return nil
 }
 
-// poolGrids shares n cells over the grids in proportion to their tokens, at least one each; fewer
-// cells than grids leave the last cell to all grids that are left.
+// poolGrids divides n cells among the grids in proportion to their tokens, at least one each; with
+// fewer cells than grids the last cell takes all remaining grids.
 func poolGrids(grids []reduce.Cut, n int) []reduce.Row {
-	last := min(n, len(grids)) // grids that have cells of their own
+	last := min(n, len(grids)) // grids with their own cells
 	total := 0
 	for _, g := range grids {
 		total += len(g.Tokens)
@@ -118,8 +118,8 @@ func poolGrids(grids []reduce.Cut, n int) []reduce.Row {
 	return rows
 }
 
-// poolCells cuts a grid of h×w tokens into n cells, 1 <= n <= h·w, in raster order of their
-// middles.
+// poolCells cuts a grid of h×w tokens into n cells, 1 <= n <= h·w, in raster order of their middle
+// tokens.
 func poolCells(h, w, n int) []reduce.Row {
 	bands := int(math.Round(math.Sqrt(float64(n) * float64(h) / float64(w))))
 	bands = min(max(bands, (n+w-1)/w), h, n)

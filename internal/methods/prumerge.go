@@ -14,23 +14,23 @@ import (
 
 const pruMergeNeighbours = 32
 
-// What both forms share of their notes.
+// The notes that both forms share.
 const (
 	pruMergeEquations = `
-a is the attention of the class token's query to every patch with the last layer's queries and
-keys taken as one wide head: softmax(q_0·k_t/sqrt(width)) over patches and class token. With n -
-1 centres S, centre s becomes F[s] + sum a_j F[j] over the 32 patches j, centres included, of
-highest cosine to s in those keys; one extra row is sum a_p F[p] over the patches p that are no
-centre. Nothing is divided by the weights' sum. F are the patches' features before the
+a is the attention of the class token's query to every patch, with the last layer's queries and
+keys taken as one wide head: softmax(q_0·k_t/sqrt(width)) over patches and class token. With
+n - 1 centres S, centre s becomes F[s] + sum a_j F[j] over the 32 patches j, centres included,
+with the highest cosine to s in those keys. One extra row is sum a_p F[p] over the patches p that
+are not centres. Sums are not divided by their weights. F are the patches' features before the
 projector.`
 	pruMergeDepartures = `
-As in the authors' code, where accounts of the paper say otherwise: the last layer and one wide
-head, neighbours from all patches, sums that are not averages, an extra row. Where there are no
-32 other patches, all are neighbours; without other patches there is no extra row (authors:
+As in the authors' code, where descriptions of the paper differ: the last layer and one wide
+head, neighbours from all patches, sums instead of averages, an extra row. If there are fewer
+than 32 other patches, all are neighbours; without other patches there is no extra row (authors:
 zeros). Without compat released rows are in raster order, the extra row at the lower median of
 its patches. Every centre counts as a row of one patch, the extra row as one of all others,
-although centres share neighbours. Under RESTORE the share that PruMerge keeps is the centres
-without their sums, and anchors take in the rest.`
+although centres share neighbours. Under RESTORE PruMerge's share is the centres without their
+sums, and the others merge into anchors.`
 )
 
 var pruMergeMethod = &method{
@@ -42,7 +42,7 @@ var pruMergeMethod = &method{
 		Site:       reduce.AfterEncoder,
 		Needs:      []reduce.Need{reduce.LastKeys},
 		NeedsPlain: []reduce.Need{reduce.Hidden},
-		Minimum:    "1 token: the row that sums up all others",
+		Minimum:    "1 token: the sum of all patches",
 		Adaptive:   true,
 		PerView:    true,
 		Cost:       "n·N·W (cosines of the last layer's keys, W their width) and 33·n·Cv",
@@ -70,26 +70,26 @@ picture: the outliers a > Q3 + 1.5 (Q3 - Q1).`,
 var pruMergePlusMethod = &method{
 	Method: reduce.Method{
 		Name:       "prumerge-plus",
-		Title:      "PruMerge+: LLaVA-PruMerge and tokens at equal steps",
+		Title:      "PruMerge+: LLaVA-PruMerge with additional tokens at equal steps",
 		Paper:      "https://arxiv.org/abs/2403.15388",
 		Site:       reduce.AfterEncoder,
 		Needs:      []reduce.Need{reduce.LastKeys},
 		NeedsPlain: []reduce.Need{reduce.Hidden},
-		Minimum:    "1 token: the row that sums up all others",
+		Minimum:    "1 token: the sum of all patches",
 		Adaptive:   true,
 		PerView:    true,
 		Cost:       "n·N·W (cosines of the last layer's keys, W their width) and 33·n·Cv",
 		Notes: reduce.Notes{
 			Equations: pruMergeEquations + `
 The centres S are some patches by a, and others at equal steps over the picture. Without a
-budget: the outliers of a and the grid 0, g, 2g, … < N-1 with g a third of N/outliers, both cut
-to integers.`,
+budget: the outliers of a and the grid 0, g, 2g, … < N-1, where g is a third of N/outliers, both
+rounded down.`,
 			Departures: `
 The authors' PruMerge+ has no form for a given number of tokens (its training form takes as many
-from a grid as by a, and repeats those that are both): here a quarter of the centres, to the
-nearest, go by a, as three grid tokens to an outlier are what the adaptive rule's step comes to,
-and the others are taken at equal steps from what is left. Without outliers the authors' code
-fails; here the extra row is all there is.` + pruMergeDepartures,
+from a grid as by a, and repeats those that are in both). Here a quarter of the centres, rounded,
+are chosen by a, because the adaptive rule's step gives about three grid tokens for an outlier,
+and the others are taken at equal steps from the remaining patches. Without outliers the authors'
+code fails; here only the extra row remains.` + pruMergeDepartures,
 		},
 	},
 	pick: func(w *work, k int) (*selection, error) {
@@ -106,7 +106,8 @@ fails; here the extra row is all there is.` + pruMergeDepartures,
 	ops: pruMergeOps,
 }
 
-// pruMergeOps is the class token's attention, and without RESTORE the centres' cosines and sums.
+// pruMergeOps counts the class token's attention, and without RESTORE the centres' cosines and
+// sums.
 func pruMergeOps(o *Plan, d Dims) float64 {
 	attention, centres := float64(o.N+1)*float64(d.Cv), float64(o.NVis)
 	if o.Restore {
@@ -136,7 +137,7 @@ func outliers(a []float64) int {
 	return n
 }
 
-// pruMergePlus chooses k of the patches: a quarter by a, the others at equal steps from those left.
+// pruMergePlus chooses k of the patches: a quarter by a, the others at equal steps from the rest.
 func pruMergePlus(a []float64, k int) []int32 {
 	s := topK(a, (k+2)/4)
 	left := others(len(a), s)
@@ -167,7 +168,7 @@ func pruMergeAdaptive(a []float64) []int32 {
 	return s
 }
 
-// wideAttention is the class token's attention to every patch with the last layer's heads taken as
+// wideAttention is the class token's attention to every patch, with the last layer's heads taken as
 // one. [N]
 func wideAttention(in *reduce.Input, pool *kernel.Pool) []float64 {
 	width := len(in.LastQuery)
@@ -231,8 +232,7 @@ func pruMerge(w *work, choose func(a []float64) []int32) (*reduce.Reduction, err
 }
 
 // pruMergeRows returns the centres' rows and the extra row, [len(centres)+1, Cv], and each centre's
-// neighbours, most similar first. A patch may stand in centres more than once; it then is its own
-// neighbour.
+// neighbours, most similar first. If a patch is a centre more than once, it is its own neighbour.
 func pruMergeRows(
 	in *reduce.Input, pool *kernel.Pool, a []float64, centres, rest []int32,
 ) (rows []float32, neighbours [][]int32, err error) {

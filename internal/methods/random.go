@@ -1,6 +1,6 @@
 package methods
 
-// Random is the control that draws.
+// Random is the control that chooses tokens at random.
 
 import (
 	"math/rand/v2"

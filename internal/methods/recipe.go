@@ -8,25 +8,25 @@ import (
 	"slices"
 )
 
-// Recipe holds what FitPrune found on calibration questions: per share of the decoder's work that
-// was to be cut, how many visual rows each layer drops. Its file is JSON with the members below and
-// "format" and "version".
+// Recipe holds FitPrune's result on calibration questions: for each share of the decoder's work to
+// cut, how many visual rows each layer drops. Its file is JSON with the members below and "format"
+// and "version".
 type Recipe struct {
-	Model     string           `json:"model,omitempty"`  // whose layers these are, for readers
-	Source    string           `json:"source,omitempty"` // what it was fitted to, for readers
-	Layers    int              `json:"layers"`           // of the decoder
-	Tokens    int              `json:"tokens"`           // of a picture
+	Model     string           `json:"model,omitempty"`  // name of the model, for readers
+	Source    string           `json:"source,omitempty"` // the calibration data, for readers
+	Layers    int              `json:"layers"`           // layers of the decoder
+	Tokens    int              `json:"tokens"`           // tokens of a picture
 	Schedules []RecipeSchedule `json:"schedules"`
 }
 
 // RecipeSchedule is one schedule of a Recipe.
 type RecipeSchedule struct {
-	// share of the decoder's work on visual rows that was to go, above 0 and below 1
+	// share of the decoder's work on visual rows to cut, above 0 and below 1
 	Cut  float64 `json:"cut"`
-	Drop []int   `json:"drop"` // [Layers] visual rows that each layer drops; in all fewer than Tokens
+	Drop []int   `json:"drop"` // [Layers] rows that each layer drops; fewer than Tokens in total
 }
 
-// recipeFile is the file of a Recipe.
+// recipeFile is the file format of a Recipe.
 type recipeFile struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
@@ -41,8 +41,8 @@ const (
 	recipeSchedules = 1 << 6
 )
 
-// ReadRecipe reads a recipe's file of at most 1 MiB and checks it. An error names the member that
-// is wrong.
+// ReadRecipe reads a recipe file of at most 1 MiB and checks it. The error names the invalid
+// member.
 func ReadRecipe(r io.Reader) (*Recipe, error) {
 	data, err := io.ReadAll(io.LimitReader(r, recipeBytes+1))
 	if err != nil {
@@ -71,7 +71,7 @@ func ReadRecipe(r io.Reader) (*Recipe, error) {
 	return &f.Recipe, nil
 }
 
-// Write writes the recipe's file, one schedule a line.
+// Write writes the recipe file, one schedule per line.
 func (r *Recipe) Write(w io.Writer) error {
 	if err := r.Check(); err != nil {
 		return err
@@ -132,8 +132,8 @@ func (r *Recipe) Check() error {
 	return nil
 }
 
-// kept returns per schedule the share of rows that each layer leaves, from the schedule that keeps
-// most to the one that keeps least.
+// kept returns, for each schedule, the share of rows that each layer leaves, from the schedule that
+// keeps most to the one that keeps least.
 func (r *Recipe) kept() [][]float64 {
 	curves := make([][]float64, len(r.Schedules))
 	sum := make(map[*float64]float64, len(curves))

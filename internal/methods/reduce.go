@@ -10,9 +10,9 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// Reduce applies o to one picture of as many tokens. Results do not depend on pool; nil
-// computes serially. An error names the input that is missing, has another size than it
-// should, or holds a value that is not finite.
+// Reduce applies o to one picture with o.N tokens. Results do not depend on pool; nil computes
+// serially. The error names the input that is missing, has a wrong size, or holds a value that is
+// not finite.
 func Reduce(in *reduce.Input, o *Plan, pool *kernel.Pool) (*reduce.Reduction, error) {
 	m := o.method
 	switch {
@@ -64,16 +64,16 @@ type work struct {
 	cos  *cosines // of X; made on first use, shared by the criterion and the anchors
 }
 
-// selection is what a criterion hands on.
+// selection is the result of a criterion.
 type selection struct {
-	kept    []int32 // the criterion's order; -1 is a zero vector
-	rest    []int32 // all others in the order in which they reach merging; nil means ascending
+	kept    []int32 // in the criterion's order; -1 is a zero vector
+	rest    []int32 // all others in the order for merging; nil means ascending
 	scores  map[string][]float32
 	indices map[string][]int32
 }
 
-// identity is the reduction to N tokens: no reduction, whatever the method. What the base and the
-// anchors would choose is still reported where they can choose.
+// identity is the reduction to N tokens: no reduction, whatever the method. It still reports the
+// choice of the base and of the anchors, if they can choose.
 func (w *work) identity(m *method, start time.Time) (*reduce.Reduction, error) {
 	in, o := w.in, w.o
 	sel := &selection{kept: iota32(in.N)}
@@ -113,8 +113,8 @@ func (w *work) identity(m *method, start time.Time) (*reduce.Reduction, error) {
 	return r, nil
 }
 
-// checkInput says whether the input holds what m reads, in the shapes that Input states; blind says
-// that X may be missing.
+// checkInput checks that the input holds what m reads, in the shapes of Input; blind says that X
+// may be missing.
 func checkInput(in *reduce.Input, m *method, restore, blind bool) error {
 	bad := func(format string, a ...any) error {
 		return fmt.Errorf("reduce: %s: "+format, append([]any{m.Name}, a...)...)
@@ -181,8 +181,8 @@ func checkInput(in *reduce.Input, m *method, restore, blind bool) error {
 	return nil
 }
 
-// meanAttention returns the class token's attention to every patch, averaged over heads. [N],
-// float64: sums of a few heads are then the same whatever their order.
+// meanAttention returns the class token's attention to every patch, averaged over heads. [N] in
+// float64, so that the sum of a few heads does not depend on their order.
 func meanAttention(in *reduce.Input) []float64 {
 	a := sumAttention(in)
 	for i := range a {
@@ -212,7 +212,7 @@ func iota32(n int) []int32 {
 	return v
 }
 
-// float32s narrows for a score table.
+// float32s converts to float32 for a table of scores.
 func float32s(v []float64) []float32 {
 	out := make([]float32, len(v))
 	for i, x := range v {

@@ -16,18 +16,19 @@ var registered struct {
 	list []*method
 }
 
-// maxRegistered bounds the methods that a program adds.
+// maxRegistered limits the methods that a program adds.
 const maxRegistered = 256
 
 var validName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 
-// Register adds a method to the table under m.Name, for all of the program: it then works
-// like any other, alone and with RESTORE, and is drawn, measured and compared by whatever
-// goes through Methods. criterion makes a new one for every picture. Where m.PerView is set
-// it sees each view of a picture on its own, without X.
+// Register adds a method to the table under m.Name for the whole program. It then works like any
+// other, alone and with RESTORE, and is drawn, measured and compared wherever Methods is used.
+// criterion makes a new criterion for every picture. If m.PerView is set, it sees each view of a
+// picture separately, without X.
 //
-// A name is lower-case letters, digits and hyphens, and new; so is the name of a parameter. The
-// method acts after the encoder (AfterEncoder, or Site left alone). Register may be called
+// A name consists of lower-case letters, digits and hyphens and must be new; so must the name of a
+// parameter. The method acts after the encoder (AfterEncoder, or an empty Site). Register may be
+// called at any time, also while requests run.
 // at any time, also while requests run.
 func Register(m reduce.Method, criterion func() reduce.Criterion) error {
 	bad := func(format string, a ...any) error {
@@ -92,7 +93,7 @@ func Register(m reduce.Method, criterion func() reduce.Criterion) error {
 	return nil
 }
 
-// added are the parameters of a method that Register added: its criterion.
+// added are the parameters of a registered method: its criterion.
 type added struct{ reduce.Criterion }
 
 func newAdded(c reduce.Criterion) *added { return &added{c} }
@@ -104,7 +105,7 @@ func (a *added) Declare(d *reduce.Declaration) {
 	}
 }
 
-// keepBy is the pick of a method that Register added.
+// keepBy is the pick of a registered method.
 func keepBy(w *work, k int) (*selection, error) {
 	name := w.o.Base
 	kept, err := w.o.own.(*added).Keep(w.in, k)
@@ -125,7 +126,7 @@ func keepBy(w *work, k int) (*selection, error) {
 	return &selection{kept: slices.Clone(kept)}, nil
 }
 
-// methods returns all methods: this module's and registered ones.
+// methods returns all methods: this module's and the registered ones.
 func methods() []*method {
 	registered.RLock()
 	defer registered.RUnlock()

@@ -7,29 +7,29 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// method is one line of the table: a method's description, and how it is run.
+// method is one line of the table: a method's description, and its functions.
 type method struct {
 	reduce.Method
 
-	parameters func() own // a new set of its own; nil: it has none
+	parameters func() own // a new set of its own parameters; nil: none
 
-	// budgets refuses a budget that the method cannot meet; nil: it meets every one.
+	// budgets refuses a budget that the method cannot meet; nil: it meets every budget
 	budgets func(p *Plan) error
 	check   func(p *Plan, k int) error               // whether the criterion can keep k >= 1
 	pick    func(w *work, k int) (*selection, error) // the criterion, k >= 0
-	plain   func(w *work) (*reduce.Reduction, error) // without RESTORE, where that is more
-	split   func(p *Plan, sizes, keep []int) []own   // parameters of each view
+	plain   func(w *work) (*reduce.Reduction, error) // without RESTORE, if more than pick
+	split   func(p *Plan, sizes, keep []int) []own   // own parameters of each view
 	ops     func(p *Plan, d Dims) float64            // multiply-adds without the anchors' cosines
-	unit    int                                      // a view's share is a multiple of it; 0 is 1
-	whole   bool                                     // plain makes every row with RESTORE too
-	raster  bool                                     // the criterion keeps raster order
-	encoder *encoderMethod                           // what it does inside the encoder
-	inside  *insideMethod                            // what it does inside the decoder
+	unit    int                                      // a view's share is a multiple of it
+	whole   bool                                     // plain also makes every row with RESTORE
+	raster  bool                                     // the criterion returns raster order
+	encoder *encoderMethod                           // its functions inside the encoder
+	inside  *insideMethod                            // its functions inside the decoder
 
 	classlessRaster bool // the released code for encoders without a class token keeps raster order
 }
 
-// table lists the methods of this module, a line each.
+// table lists the methods of this module, one per line.
 var table = []*method{
 	noneMethod,
 	holovMethod,
@@ -52,7 +52,7 @@ var table = []*method{
 	downsampleMethod,
 }
 
-// noCode is the licence note of methods that nobody published as a method of their own.
+// noCode is the licence note of methods that were not published as a method.
 const noCode = "Ours; Apache-2.0."
 
 var noneMethod = &method{
@@ -66,7 +66,7 @@ var noneMethod = &method{
 }
 
 // Methods returns the table in its order: no reduction, published methods, controls, then
-// what Register added.
+// registered methods.
 func Methods() []reduce.Method {
 	all := methods()
 	out := make([]reduce.Method, len(all))
@@ -76,11 +76,11 @@ func Methods() []reduce.Method {
 	return out
 }
 
-// OnTop describes RESTORE itself, which acts over any of Methods (Options.Restore) and is
-// no base.
+// OnTop describes RESTORE itself, which runs over any of Methods (Options.Restore) and is not a
+// base.
 func OnTop() reduce.Method { return restoreMethod.describe() }
 
-// Lookup returns the method of that name; "" is none.
+// Lookup returns the method with that name; "" means none.
 func Lookup(name string) (reduce.Method, error) {
 	m, err := lookup(name)
 	if err != nil {
@@ -89,8 +89,8 @@ func Lookup(name string) (reduce.Method, error) {
 	return m.describe(), nil
 }
 
-// Grouping says what RESTORE may do over a method: whether it chooses anchors at all, and
-// whether covered ones too, with kept tokens that may be joined.
+// Grouping reports what RESTORE may do over a method: whether it chooses anchors at all, and
+// whether also covered ones, with kept tokens that may be joined.
 func Grouping(base string) (anchors, covered bool) {
 	m, err := lookup(base)
 	if err != nil || m == noneMethod || m.whole || m.encoder != nil && m.encoder.partners {
@@ -111,8 +111,8 @@ func (m *method) describe() reduce.Method {
 	return c
 }
 
-// Parameters returns every parameter: those of all methods, then each method's own, once,
-// with the names of the methods that have it.
+// Parameters returns every parameter, once: those of all methods, then each method's own, with the
+// names of the methods that have it.
 func Parameters() []reduce.Parameter { return parametersOf(methods()) }
 
 func parametersOf(all []*method) []reduce.Parameter {
@@ -135,13 +135,13 @@ func parametersOf(all []*method) []reduce.Parameter {
 	return out
 }
 
-// names are what Options.Base takes.
+// names are the values of Options.Base.
 func names() []string { return namesOf(func(*method) bool { return true }) }
 
 // insiders are the methods inside the decoder.
 func insiders() []string { return namesOf(func(m *method) bool { return m.inside != nil }) }
 
-// drawers are the methods that draw.
+// drawers are the random methods.
 func drawers() []string { return namesOf(func(m *method) bool { return m.Draws }) }
 
 func namesOf(which func(*method) bool) []string {

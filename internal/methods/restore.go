@@ -19,55 +19,56 @@ var restoreMethod = &method{
 		Title:   "RESTORE: distinctive anchors, original positions, calibrated attention",
 		Paper:   "https://arxiv.org/abs/2606.01711",
 		Site:    reduce.Calibration,
-		Minimum: "what the method below asks of gamma·n tokens",
-		Cost: "N²·C (cosines; made once where the method below needs them too); of covered " +
+		Minimum: "the base's minimum for gamma·n tokens",
+		Cost: "N²·C (cosines; counted once if the base needs them too); with covered " +
 			"anchors N·n·C + N·n²/2",
 		Notes: reduce.Notes{
 			Equations: `
-Of the budget n the method below keeps floor(gamma·n) tokens by its own criterion. From the
-others, n - floor(gamma·n) anchors are chosen that are dense (Eq. 5: R_i = sum_j C_ij, C the
-cosines) and not covered by a token that is denser (Eqs. 6-8: score R_i (1 - max C_ij over j
-with R_j > R_i)); every other token joins the anchor of highest cosine and each group becomes
-the plain mean of its members. A row then has a size s, its members, and a position, the lower
-median of its members.
+Of the budget n the base keeps floor(gamma·n) tokens by its own criterion. From the others,
+n - floor(gamma·n) anchors are chosen that are dense (Eq. 5: R_i = sum_j C_ij, C the cosines) and
+not covered by a denser token (Eqs. 6-8: score R_i (1 - max C_ij over j with R_j > R_i)). Every
+other token joins the anchor of highest cosine, and each group becomes the plain mean of its
+members. A row then has a size s, the number of its members, and a position, the lower median of
+its members.
 
-Every row keeps that position in the decoder, and in every layer ln(s·(2 - D(distance))) is
-added to its attention logits (Eq. 4), D being RoPE's long-term decay: the mean over frequencies
-t of cos(t·distance) (Eq. 3).
+Every row keeps that position in the decoder, and every layer adds ln(s·(2 - D(distance))) to
+its attention logits (Eq. 4), where D is RoPE's long-term decay: the mean over frequencies t of
+cos(t·distance) (Eq. 3).
 
-Anchors "covered" (ours, not the paper's) are a greedy maximum of a determinant, given the tokens
-that are kept: with L_ij = exp(-(1-C_ij)/(1-mean C)) and 1.001 on the diagonal, the token of
-largest conditional variance v is chosen again and again; choosing p subtracts e_i² from every
-v_i, e being the next column of the pivoted Cholesky factor. The kept tokens come first, in
-ascending order. The recorded v of each anchor, its gain, never rises.
+Anchors "covered" (not in the paper) are a greedy maximum of a determinant, given the kept
+tokens. With L_ij = exp(-(1-C_ij)/(1-mean C)) and 1.001 on the diagonal, the token of largest
+conditional variance v is chosen repeatedly; choosing p subtracts e_i² from every v_i, where e is
+the next column of the pivoted Cholesky factor. The kept tokens come first, in ascending order.
+The recorded v of each anchor, its gain, never rises.
 
-Who may be joined: "rest" is the anchors alone (the paper); "all" is kept tokens too, and one
-that was joined becomes the mean of its group, at its lower median; "count" lets them join kept
-tokens in size alone: feature and position stay. Covered anchors and "all" belong together.`,
+The tokens that are neither kept nor anchors join a row. "rest": an anchor (the paper). "all": an
+anchor or a kept token, which then becomes the mean of its group, at its lower median. "count":
+as "all", but a kept token only gains size; its feature and position do not change. Covered
+anchors and "all" belong together.`,
 			Departures: `
 Anchors "paper" is Eqs. 5-8 as printed: a token without a superior has an empty maximum, hence
-score +inf, and is always chosen when it can be. Anchors "released" is what the authors' code
-does: the mask is the other way round (R_j < R_i), an empty maximum counts as -1 and a maximum
-of exactly -1 as 0, so the least dense token has score R. anchor-pool says over which tokens
-Eqs. 5-7 run: all N (paper) or those not kept (released); anchors always come from those not
-kept. Anchors "uniform" takes every (M div k)-th token not kept, in raster order.
+score +inf, and is always chosen if possible. Anchors "released" is the authors' code: the mask
+is reversed (R_j < R_i), an empty maximum counts as -1 and a maximum of exactly -1 as 0, so the
+least dense token has score R. anchor-pool says over which tokens Eqs. 5-7 run: all N (paper) or
+those not kept (released); anchors always come from those not kept. Anchors "uniform" takes every
+(M div k)-th token not kept, in raster order.
 
-The authors' code gives every row N/n for its size in the first layer (first-layer-size
-uniform) and leaves out the distance for generated tokens (decode-distance false). compat
-paper and compat released set all switches; the defaults are what measures best on the
-built-in benchmark.
+The authors' code gives every row the size N/n in the first layer (first-layer-size uniform) and
+leaves out the distance for generated tokens (decode-distance false). compat paper and compat
+released set all switches; the defaults are the values that measure best on the built-in
+benchmark.
 
 Anchors "auto", the default, is "released" for a budget of a ninth of the tokens and more, and
 "covered" below; join "auto" is "all" with covered anchors, else "rest". Both were found and
-judged on drawn scenes, not yet on photographs. Inside the decoder anchors are those of the
-paper or the released code, and only they are joined.`,
+tested only on drawn scenes, not yet on photographs. Inside the decoder anchors are the paper's
+or the released code's, and tokens join only anchors.`,
 			Licence: "The authors' code is under GPL-3.0.",
 		},
 	},
 }
 
-// representativeness is Eq. 5: R_i = Σ_j C_ij over the tokens j of the pool, i among them. R
-// has an element for every token; those outside of the pool are 0.
+// representativeness is Eq. 5: R_i = Σ_j C_ij over the tokens j of the pool, including i. R has an
+// element for every token; those outside of the pool are 0.
 func representativeness(p *kernel.Pool, C *cosines, pool []int32) (R []float64) {
 	R = make([]float64, C.n)
 	p.Run(len(pool), func(k int) {
@@ -93,8 +94,8 @@ func redundancy(C *cosines, R []float64, i int32, pool []int32) float64 {
 	return most
 }
 
-// distinctiveness is what Eq. 8 takes the largest of: R_i·(1 − max_j Ĉ_ij). A token without a
-// superior has +∞, also where R_i is 0 or negative.
+// distinctiveness is the score of Eq. 8: R_i·(1 − max_j Ĉ_ij). A token without a superior has +∞,
+// even if R_i is 0 or negative.
 func distinctiveness(C *cosines, R []float64, i int32, pool []int32) (most, score float64) {
 	most = redundancy(C, R, i, pool)
 	if math.IsInf(most, -1) {
@@ -103,8 +104,8 @@ func distinctiveness(C *cosines, R []float64, i int32, pool []int32) (most, scor
 	return most, R[i] * (1 - most)
 }
 
-// releasedDistinctiveness is the released code's Eqs. 6-8: its mask is the other way round, an
-// empty maximum counts as -1, and a maximum of exactly -1 as 0.
+// releasedDistinctiveness is the released code's form of Eqs. 6-8: its mask is reversed, an empty
+// maximum counts as -1, and a maximum of exactly -1 as 0.
 func releasedDistinctiveness(C *cosines, R []float64, i int32, pool []int32) (most, score float64) {
 	most = -1
 	for _, j := range pool {
@@ -118,8 +119,8 @@ func releasedDistinctiveness(C *cosines, R []float64, i int32, pool []int32) (mo
 	return most, R[i] * (1 - most)
 }
 
-// denseAnchors is Eq. 8, the paper's or the released code's: A is the Top-K of the pool's
-// tokens that are not kept. It returns places in r.Rest, ascending.
+// denseAnchors is Eq. 8, in the paper's or the released code's form: A is the Top-K of the pool's
+// tokens that are not kept. It returns indices into r.Rest, ascending.
 func (w *work) denseAnchors(r *reduce.Reduction, C *cosines) []int32 {
 	pool, rule := r.Rest, distinctiveness
 	if w.o.AnchorPool == "all" {
@@ -144,7 +145,7 @@ func (w *work) denseAnchors(r *reduce.Reduction, C *cosines) []int32 {
 }
 
 // uniformAnchors takes every (M div k)-th of the M tokens that are not kept, in raster order. It
-// returns places in rest, ascending.
+// returns indices into rest, ascending.
 func uniformAnchors(rest []int32, k int) []int32 {
 	raster := slices.Clone(rest)
 	slices.Sort(raster)
@@ -161,7 +162,7 @@ func uniformAnchors(rest []int32, k int) []int32 {
 	return chosen
 }
 
-// finish makes the rows from what the base kept: anchors, groups, order, positions.
+// finish makes the rows from the base's choice: anchors, groups, order, positions.
 func (w *work) finish(sel *selection, start time.Time) (*reduce.Reduction, error) {
 	in, o := w.in, w.o
 	r := &reduce.Reduction{
@@ -196,7 +197,7 @@ func (w *work) finish(sel *selection, start time.Time) (*reduce.Reduction, error
 	return r, nil
 }
 
-// merges reports whether tokens that are not kept go on in rows.
+// merges reports whether tokens that are not kept become part of rows.
 func (p *Plan) merges() bool { return p.Merge > 0 || p.Join == "all" || p.Join == "count" }
 
 // allCosines reports whether anchors are chosen by the cosines of all tokens to all.
@@ -204,12 +205,11 @@ func (p *Plan) allCosines() bool { return p.Merge > 0 && p.Anchors != "covered" 
 
 // similarity holds the cosines of all tokens to some of them.
 type similarity interface {
-	// to returns one number a token: its cosine to token t.
+	// to returns the cosine of every token to token t.
 	to(t int32) column
 }
 
-// anchors sets r.Anchors and what they were chosen by, and returns the cosines that groups are
-// made by.
+// anchors sets r.Anchors and their scores, and returns the cosines for forming groups.
 func (w *work) anchors(r *reduce.Reduction) (similarity, error) {
 	o := w.o
 	if o.Anchors == "covered" || o.Merge == 0 {
@@ -231,14 +231,14 @@ func (w *work) anchors(r *reduce.Reduction) (similarity, error) {
 	return c, nil
 }
 
-// join adds the anchors' rows to those of r, and lets every other token of r.Rest join the row
-// of highest cosine: among the anchors', the first on ties, and unless Join is "rest" among
-// the kept tokens' too, the one of the lowest token on ties.
+// join adds the anchors' rows to r, and lets every other token of r.Rest join the row of highest
+// cosine: among the anchors, the first on ties, and unless Join is "rest" also among the kept
+// tokens, the lowest token on ties.
 func (w *work) join(r *reduce.Reduction, similar similarity) {
 	for _, a := range r.Anchors {
 		r.Rows = append(r.Rows, reduce.Row{Members: []int32{a}, Anchor: a, Merged: true, Size: 1})
 	}
-	heads := make([]int32, 0, len(r.Rows)) // rows that may be joined
+	heads := make([]int32, 0, len(r.Rows)) // rows that tokens may join
 	for i := range r.Rows {
 		if r.Rows[i].Merged || w.o.Join != "rest" && !r.Rows[i].IsZero {
 			heads = append(heads, int32(i))
@@ -273,8 +273,8 @@ func (w *work) join(r *reduce.Reduction, similar similarity) {
 	}
 }
 
-// nearestHeads returns for every token of a list which of the heads it has the highest cosine
-// to, the first on ties.
+// nearestHeads returns, for every token of list, the head with the highest cosine, the first on
+// ties.
 func nearestHeads(p *kernel.Pool, similar similarity, list, heads []int32) []int32 {
 	to := make([]column, len(heads))
 	for j, h := range heads {

@@ -7,9 +7,9 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// Where rows sit, in which order the decoder gets them, and what they hold.
+// Positions, order and features of rows.
 
-// place gives the rows their positions and their order, and fills Group.
+// place sets the rows' positions and order, and fills Group.
 func (w *work) place(r *reduce.Reduction) {
 	o := w.o
 	for i := range r.Rows {
@@ -37,9 +37,9 @@ func (w *work) place(r *reduce.Reduction) {
 	}
 }
 
-// tieOrder is the key that orders rows of equal position, which only means can give: kept rows
-// before merged ones (not so in the released code), then by smallest member. The class token is
-// before all, rows of zeros are after all.
+// tieOrder is the key that orders rows of equal position, which only means can cause: kept rows
+// before merged ones (except in the released code), then by smallest member. The class token is
+// before all others, rows of zeros are after all others.
 func tieOrder(row *reduce.Row, n int, released bool) int {
 	switch {
 	case row.IsClass:
@@ -52,7 +52,7 @@ func tieOrder(row *reduce.Row, n int, released bool) int {
 	return int(row.Members[0])
 }
 
-// rowPosition is where a row sits among n tokens.
+// rowPosition is the position of a row among n tokens.
 func rowPosition(o *Plan, n int, row *reduce.Row) float64 {
 	switch s := len(row.Members); {
 	case row.IsClass:
@@ -61,14 +61,14 @@ func rowPosition(o *Plan, n int, row *reduce.Row) float64 {
 		return float64(n - 1)
 	case s == 1 && !o.MirrorLast:
 		return float64(row.Members[0])
-	case s > 1 && !row.Merged: // others only add to its size
+	case s > 1 && !row.Merged: // other tokens only add to its size
 		return float64(row.Anchor)
 	}
 	return groupPosition(o, n, row)
 }
 
-// groupPosition is where a group sits. The lower median is always a member's own place, so no two
-// rows share one.
+// groupPosition is the position of a group. The lower median is always a member's position, so no
+// two rows share one.
 func groupPosition(o *Plan, n int, row *reduce.Row) float64 {
 	m := row.Members
 	s := len(m)
@@ -94,14 +94,14 @@ func groupPosition(o *Plan, n int, row *reduce.Row) float64 {
 	return float64(m[(s-1)/2])
 }
 
-// Along returns where a row sits on an axis on which token t has coordinate at(t): where it grew
-// together, under axes-median and axes-mean, the lower median or the mean of its members'
-// coordinates. ok is false where the row sits at its Position in reading order.
+// Along returns the position of a row on an axis on which token t has coordinate at(t): for a
+// merged row with axes-median or axes-mean, the lower median or the mean of its members'
+// coordinates. ok is false if the row has its Position in reading order.
 //
-// Merged tokens of 24 pictures (576 tokens to 64 over HoloV, 24x24 cells) sit so many cells from
-// their members (root mean square), and so many share their cell with another: median 3.2 and 0 %,
-// axes-median 2.9 and 4 %, axes-mean 2.7 and 1 %, mean 8.0 and 1.5 %. The default is the median:
-// always a member's own cell, and no two tokens at one.
+// For the merged tokens of 24 pictures (576 tokens to 64 over HoloV, 24x24 cells), the distance to
+// their members in cells (root mean square), and the share that have the same cell as another:
+// median 3.2 and 0 %, axes-median 2.9 and 4 %, axes-mean 2.7 and 1 %, mean 8.0 and 1.5 %. The
+// default is the median: always a member's cell, and no two tokens on the same cell.
 func (r *Plan) Along(row *reduce.Row, at func(token int32) float64) (v float64, ok bool) {
 	m := row.Members
 	how := r.MergePosition
@@ -121,15 +121,15 @@ func (r *Plan) Along(row *reduce.Row, at func(token int32) float64) (v float64, 
 	return all[(len(m)-1)/2], true
 }
 
-// means fills Features: a kept token's own row bit for bit, the plain mean of a group (anchor
-// included), zeros for a zero row.
+// means fills Features: a kept token's own row bit for bit, the plain mean of a group (including
+// the anchor), zeros for a zero row.
 func (w *work) means(r *reduce.Reduction) {
 	width, x := w.in.C, w.in.X
 	r.Features = make([]float32, len(r.Rows)*width)
 	w.pool.Run(len(r.Rows), func(i int) {
 		row := &r.Rows[i]
 		from := row.Members
-		if !row.Merged && len(from) > 1 { // others only add to its size
+		if !row.Merged && len(from) > 1 { // other tokens only add to its size
 			from = []int32{row.Anchor}
 		}
 		mean(r.Features[i*width:][:width], x, from)
@@ -137,7 +137,7 @@ func (w *work) means(r *reduce.Reduction) {
 }
 
 // mean writes the mean of the given rows of x [*, len(dst)] to dst, summed in float64; the row
-// itself if there is one, nothing if none.
+// itself if there is one, nothing if there is none.
 func mean(dst, x []float32, rows []int32) {
 	width := len(dst)
 	switch len(rows) {

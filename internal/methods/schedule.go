@@ -10,10 +10,10 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// A method inside the decoder shrinks a picture's rows by a schedule of stages: one that was
-// given as text, or one that the method plans for a budget (see search.go).
+// A method inside the decoder shrinks a picture's rows by a schedule of stages: one given as text,
+// or one that the method plans for a budget (see search.go).
 
-// step is one entry of a schedule as it was given.
+// step is one entry of a given schedule.
 type step struct {
 	layer, count int
 	share        float64 // used when count is -1
@@ -54,8 +54,8 @@ func parseSchedule(text string) ([]step, error) {
 	return steps, nil
 }
 
-// declareLayers ties a parameter that lists layers from first on to its name; count is how
-// many there must be, any number where it is left out.
+// declareLayers declares a parameter that lists layers from first on; count is how many there must
+// be, any number if omitted.
 func declareLayers(d *reduce.Declaration, v *[]int, first int, p reduce.Parameter, count ...int) {
 	p.Kind, p.Unit = reduce.Text, "layers"
 	if p.Want == "" {
@@ -78,15 +78,15 @@ func declareLayers(d *reduce.Declaration, v *[]int, first int, p reduce.Paramete
 	}, func() any { return *v })
 }
 
-// commas writes numbers separated by commas.
+// commas joins numbers with commas.
 func commas(
 	v []int,
 ) string {
 	return strings.Trim(strings.ReplaceAll(fmt.Sprint(v), " ", ","), "[]")
 }
 
-// stages returns the schedule for p.N tokens and the mean number of them that enter a layer
-// (0 where the depth is not known).
+// stages returns the schedule for p.N tokens and the mean number of tokens that enter a layer (0 if
+// the depth is not known).
 func (p *Plan) stages(o *Options) (stages []reduce.Stage, mean float64, err error) {
 	in, layers := p.method.inside, p.facts.Layers
 	switch {
@@ -120,7 +120,7 @@ func (p *Plan) stages(o *Options) (stages []reduce.Stage, mean float64, err erro
 		stages[i], before = s, s.Rows()
 	}
 	mean = p.meanRows(stages)
-	// A stage that takes nothing away is none.
+	// Skip a stage that removes nothing.
 	before = p.N
 	stages = slices.DeleteFunc(stages, func(s reduce.Stage) bool {
 		same := s.Rows() == before
@@ -137,8 +137,8 @@ func (p *Plan) stages(o *Options) (stages []reduce.Stage, mean float64, err erro
 	return stages, mean, nil
 }
 
-// checkStage refuses a stage that the method or the model does not have, or that would add
-// rows to those that enter it, and returns it with the rows that the plain method adds.
+// checkStage refuses a stage that the method or the model does not have, or that would leave more
+// rows than enter it. It returns the stage with the rows that the plain method adds.
 func (p *Plan) checkStage(s reduce.Stage, before int) (reduce.Stage, error) {
 	in, layers := p.method.inside, p.facts.Layers
 	highest := layers - 1 - in.after + btoi(in.within)
@@ -160,7 +160,7 @@ func (p *Plan) checkStage(s reduce.Stage, before int) (reduce.Stage, error) {
 	return s, nil
 }
 
-// explicit turns a schedule that was given into stages.
+// explicit converts a given schedule to stages.
 func (p *Plan) explicit(schedule string) ([]reduce.Stage, error) {
 	steps, err := parseSchedule(schedule)
 	if err != nil {
@@ -186,8 +186,8 @@ func (p *Plan) explicit(schedule string) ([]reduce.Stage, error) {
 	return stages, nil
 }
 
-// LayerRows returns how many of the picture's rows enter each of so many decoder layers, and
-// how many are left in it after attention.
+// LayerRows returns how many of the picture's rows enter each of the first layers of the decoder,
+// and how many remain after attention.
 func (p *Plan) LayerRows(layers int) (enter, leave []int) {
 	enter, leave = make([]int, layers), make([]int, layers)
 	rows, within, after := p.NVis, false, 0
@@ -211,8 +211,8 @@ func (p *Plan) LayerRows(layers int) (enter, leave []int) {
 	return enter, leave
 }
 
-// EncoderRows returns how many of the picture's tokens enter each of so many blocks of the
-// encoder, and how many are left in it after attention. The class token is not counted.
+// EncoderRows returns how many of the picture's tokens enter each of the first blocks of the
+// encoder, and how many remain after attention. It does not count the class token.
 func (p *Plan) EncoderRows(blocks int) (enter, leave []int) {
 	enter, leave = make([]int, blocks), make([]int, blocks)
 	rows, m := p.N, p.method

@@ -10,9 +10,9 @@ import (
 )
 
 // Inside the decoder a budget is the mean number of rows that enter a layer. A method lists
-// candidate schedules; the nearest one to the budget is taken.
+// candidate schedules, and the one nearest to the budget is used.
 
-// meanRows is the mean number of rows that enter a layer, 0 where the depth is not known.
+// meanRows is the mean number of rows that enter a layer, 0 if the depth is not known.
 func (p *Plan) meanRows(stages []reduce.Stage) float64 {
 	layers := p.facts.Layers
 	if layers == 0 {
@@ -30,9 +30,9 @@ func (p *Plan) meanRows(stages []reduce.Stage) float64 {
 	return float64(sum) / float64(layers)
 }
 
-// depths moves layers of a decoder with 32, for which schedules are published, to the same
-// relative depth: each at least one after the one before, none before layer 1, and none that
-// the decoder does not have.
+// depths converts layers of a decoder with 32 layers, for which schedules are published, to the
+// same relative depth: each at least one after the previous one, none before layer 1, and none
+// beyond the decoder's last layer.
 func depths(of32 []int, layers int) []int {
 	var out []int
 	last := 0
@@ -45,8 +45,8 @@ func depths(of32 []int, layers int) []int {
 	return out
 }
 
-// nearest returns the candidate schedule whose mean over layer inputs is nearest to budget,
-// the first on ties, and an error where none comes within half a token and a hundredth of it.
+// nearest returns the candidate schedule whose mean over layer inputs is nearest to budget, the
+// first on ties. It is an error if none is within half a token and a hundredth of it.
 func (p *Plan) nearest(budget int, candidates iter.Seq[[]reduce.Stage]) ([]reduce.Stage, error) {
 	var best []reduce.Stage
 	gap, below, above := math.Inf(1), math.Inf(-1), math.Inf(1) // the means closest to budget

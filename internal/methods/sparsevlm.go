@@ -15,14 +15,14 @@ import (
 
 const (
 	sparseRecycled = 0.3 // share of the rows not kept
-	sparseCluster  = 10  // recycled rows a cluster
-	// raterMargin is what float32 sums of a few hundred probabilities may differ by: rows that far
-	// from the mean are not above it.
+	sparseCluster  = 10  // recycled rows per cluster
+	// raterMargin is the tolerance for float32 sums of a few hundred probabilities: rows that close
+	// to the mean do not count as above it.
 	raterMargin = 1e-6
 )
 
 // sparseLayers are the stages in 32 layers; sparseKept the rows of 576 that the authors keep at
-// each for a budget, recycled ones on top.
+// each for a budget, in addition to recycled ones.
 var (
 	sparseLayers = []int{2, 6, 15}
 	sparseKept   = []struct {
@@ -53,32 +53,32 @@ var sparseVLMMethod = &method{
 			Equations: `
 Raters are the rows of text after the picture that resemble it: with Z the picture's embeddings
 and E the text's, g is the mean over the picture's rows of softmax(Z·Eᵀ) taken over the text,
-and rows with g above the mean are raters, for all stages.
+and the rows with g above the mean are the raters for all stages.
 
-On the output of each stage's layer the k rows stay that the raters attended to most in that
+On the output of each stage's layer the k rows remain to which the raters attended most in that
 layer, averaged over heads and raters. Of the u others the q = floor(0.3u)+1 with most attention
-are recycled: they make c = floor(q/10)+1 clusters, whose plain means follow the kept rows. A
-row's density is exp(-mean of the squares of its c smallest distances to recycled rows, itself
-included), a distance being |x-y|/sqrt(C); its separation is the distance to the nearest denser
-row, or the largest distance of all. The c rows of highest density times separation are centres
-and the others join the nearest.
+are recycled: they form c = floor(q/10)+1 clusters, whose plain means follow the kept rows. A
+row's density is exp(-mean of the squares of its c smallest distances to recycled rows, including
+itself), where a distance is |x-y|/sqrt(C); its separation is the distance to the nearest denser
+row, or the largest distance of all. The c rows of highest density times separation are centres,
+and the others join the nearest centre.
 
 Stages are layers 2, 6, 15. n-vis 192, 128, 96 and 64 of 576 tokens in 32 layers are the
 authors' lists of k: 300/200/110, 303/110/36, 238/48/26, 66/30/17. Their mean, with clusters,
 over layer outputs is 192.0, 128.6, 96.9, 64.8; over layer inputs 206.5, 145.4, 114.1, 82.3. For
 any other budget, depth or number of tokens k is interpolated between these lists, as shares of
-the tokens, so that the mean over layer inputs is n-vis, and stages sit at the same relative
-depth. In a schedule "layer:k" counts the kept rows; clusters come on top.
+the tokens, so that the mean over layer inputs is n-vis, and stages are at the same relative
+depth. In a schedule "layer:k" counts the kept rows; clusters are additional.
 
-With RESTORE a stage leaves k + c rows too, but anchors take the place of recycling.`,
+With RESTORE a stage also leaves k + c rows, but anchors replace the recycling.`,
 			Departures: `
-As the authors' code (version 1): three stages, raters from embeddings, fixed k, recycling. The
-first release's rule that k follows the rank of the attention is not here, nor is version 2. No
-noise is added to densities: ties go to the lower index. No row above the mean: all rows of text
-are raters (the authors' code yields NaN). No text after the picture: its last row is the
-rater. A stage asked to keep more rows than it gets is an error. The authors renumber positions
-at each stage, with clusters before the text (compat released, or positions sequential); by
-default positions stay and a cluster sits at its members' lower median.`,
+As in the authors' code (version 1): three stages, raters from embeddings, fixed k, recycling. The
+first release's rule that k follows the rank of the attention, and version 2, are not
+implemented. No noise is added to densities: ties go to the lower index. If no row is above the
+mean, all rows of text are raters (the authors' code yields NaN). Without text after the picture
+the last row is the rater. A stage that would keep more rows than enter it is an error. The
+authors renumber positions at each stage, with clusters before the text (compat released, or
+positions sequential); by default positions stay, and a cluster is at its members' lower median.`,
 		},
 	},
 	parameters: func() own { return new(sparseVLMParams) },
@@ -115,7 +115,7 @@ func (q *sparseVLMParams) Declare(d *reduce.Declaration) {
 		Name: "sparsevlm-layers", Default: commas(sparseLayers) + " of 32",
 		Want: fmt.Sprintf("%d ascending layers from 0 on, as in %s", len(sparseLayers),
 			commas(sparseLayers)),
-		Help: "the layers on whose output the three stages act, where no schedule is given",
+		Help: "layers on whose output the three stages act, without a schedule",
 	}, len(sparseLayers))
 }
 
@@ -135,7 +135,7 @@ func planSparse(p *Plan, budget int) ([]reduce.Stage, error) {
 			fmt.Sprintf("layers from 0 to %d", depth-2),
 			fmt.Sprintf("the model has %d layers", depth))
 	}
-	// at returns the stages for a point on the path: whole numbers are lists.
+	// at returns the stages for a point on the path; whole numbers are the lists.
 	at := func(from, to [3]int, t float64) []reduce.Stage {
 		var stages []reduce.Stage
 		before := n
@@ -193,8 +193,8 @@ func beginSparse(s *Inside, p *kernel.Pool, visual, text []float32, width int) e
 	return nil
 }
 
-// ratersLook reads the raters' attention as the mean over heads; the last row's where no text
-// follows the picture.
+// ratersLook reads the raters' attention as the mean over heads; if no text follows the picture,
+// the last row's.
 func ratersLook(s *Inside, v *Sight) ([]int32, bool) {
 	chosen := s.Indices["raters"]
 	if chosen == nil {
@@ -244,14 +244,14 @@ func recycle(_ *Inside, p *kernel.Pool, x []float32, width int, r *reduce.StageR
 	return mixes
 }
 
-// recycling returns how many of u rows that are not kept are recycled, and the clusters they make.
+// recycling returns how many of u rows that are not kept are recycled, and the number of clusters.
 func recycling(u int) (recycled, clusters int) {
 	recycled = int(sparseRecycled*float64(u)) + 1
 	return recycled, recycled/sparseCluster + 1
 }
 
-// raters scores the rows of text [T, width] by how much those of visual [V, width] resemble them
-// and returns the rows above the mean: all where none is.
+// raters scores the rows of text [T, width] by their resemblance to the rows of visual [V, width]
+// and returns the rows above the mean, or all if none is.
 func raters(p *kernel.Pool, visual, text []float32, width int) (score []float32, chosen []int32) {
 	v, t := len(visual)/width, len(text)/width
 	z := make([]float32, v*t)
@@ -281,16 +281,16 @@ func raters(p *kernel.Pool, visual, text []float32, width int) (score []float32,
 	return score, chosen
 }
 
-// clustering is what density peaks make of a list of rows.
+// clustering is the result of density peaks for a list of rows.
 type clustering struct {
 	density, separation []float64
-	centre              []int32 // [clusters] places in the list, by falling product
+	centre              []int32 // [clusters] indices into the list, by falling product
 	assign              []int32 // cluster of every row of the list
 }
 
-// densityPeaks makes clusters of the given rows of x [*, width]. Squares of differences are summed
-// in float64, once a pair: two rows that are each other's nearest have equal densities when there
-// are two clusters, and must keep them.
+// densityPeaks clusters the given rows of x [*, width]. Each pair's squared differences are summed
+// once, in float64: with two clusters, two rows that are each other's nearest have equal densities,
+// and rounding must not make them differ.
 func densityPeaks(p *kernel.Pool, x []float32, rows []int32, width, clusters int) *clustering {
 	n := len(rows)
 	dist := make([]float64, n*n)

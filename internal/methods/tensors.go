@@ -8,17 +8,17 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// maxTokens bounds N of a file: the cosine matrix has N² elements.
+// maxTokens limits N in a file: the cosine matrix has N² elements.
 const maxTokens = 1 << 14
 
-// FromTensors reads an Input from named tensors: X [N, C], and where present cls_attn [H, N+1],
-// hidden [N+1, Cv] and keys [H, N+1, Dh], pm_q_cls [W] and pm_k [N+1, W], shrunk [a, b, C]; of an
-// encoder without a class token received [H, N] or [N], the attention that tokens receive, instead
-// of cls_attn, and keys [H, N, Dh]; of a picture that was encoded in views view [N], each token's
-// (-1: none, a newline), and view_class [V, Cv], their class tokens before the projector, view 0's
-// hidden's too. Others are ignored. gridH and gridW are the rows and columns of patches;
-// where both are 0 and N is a square number a square grid is assumed, else the grid stays unknown.
-// An error names the tensor; values must be finite.
+// FromTensors reads an Input from named tensors: X [N, C], and if present cls_attn [H, N+1], hidden
+// [N+1, Cv] and keys [H, N+1, Dh], pm_q_cls [W] and pm_k [N+1, W], shrunk [a, b, C]. For an encoder
+// without a class token: received [H, N] or [N], the attention that tokens receive, instead of
+// cls_attn, and keys [H, N, Dh]. For a picture encoded in views: view [N], each token's view (-1:
+// none, a newline), and view_class [V, Cv], the views' class tokens before the projector, including
+// view 0's, which hidden has too. It ignores other tensors. gridH and gridW are the rows and
+// columns of patches; if both are 0 and N is a square number, it assumes a square grid, otherwise
+// the grid is unknown. The error names the tensor; values must be finite.
 func FromTensors(tensors map[string]*tensor.Tensor, gridH, gridW int) (*reduce.Input, error) {
 	x, ok := tensors["X"]
 	if !ok {
@@ -119,7 +119,7 @@ func FromTensors(tensors map[string]*tensor.Tensor, gridH, gridW int) (*reduce.I
 	return in, nil
 }
 
-// classless reads what an encoder without a class token gives.
+// classless reads the tensors of an encoder without a class token.
 func classless(
 	in *reduce.Input, received *tensor.Tensor, tensors map[string]*tensor.Tensor,
 ) (err error) {
@@ -162,7 +162,7 @@ func classless(
 	return nil
 }
 
-// underZeros puts zeros, in the class token's place, before each head of v [heads, n, width].
+// underZeros inserts zeros, in the class token's place, before each head of v [heads, n, width].
 func underZeros(v []float32, heads, n int) []float32 {
 	size := len(v) / heads
 	out := make([]float32, 0, len(v)+heads*size/n)
@@ -172,7 +172,7 @@ func underZeros(v []float32, heads, n int) []float32 {
 	return out
 }
 
-// readViews reads which token is in which view.
+// readViews reads each token's view.
 func readViews(in *reduce.Input, tensors map[string]*tensor.Tensor) error {
 	t, class := tensors["view"], tensors["view_class"]
 	if t == nil && class == nil {
@@ -208,11 +208,11 @@ func readViews(in *reduce.Input, tensors map[string]*tensor.Tensor) error {
 			in.Views[i].Tokens = append(in.Views[i].Tokens, int32(token))
 		}
 	}
-	in.GridH, in.GridW = 0, 0 // tokens of several views are no grid
+	in.GridH, in.GridW = 0, 0 // tokens of several views form no grid
 	return nil
 }
 
-// shapeOf is the shape of a tensor that may be missing.
+// shapeOf is the shape of a tensor, nil if it is missing.
 func shapeOf(t *tensor.Tensor) []int {
 	if t == nil {
 		return nil
@@ -233,8 +233,8 @@ func values32(name string, t *tensor.Tensor) ([]float32, error) {
 	return v, nil
 }
 
-// Tensors returns the reduction under the names of the file that `restore reduce` writes; rows in
-// decoder order, tokens by original index:
+// Tensors returns the reduction under the names in the file of `restore reduce`; rows in decoder
+// order, tokens by original index:
 //
 //	kept (plain base) or retained  [k]      int32    kept by the criterion, in its order
 //	anchors                        [m]      int32    in pool order; where something was merged

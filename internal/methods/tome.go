@@ -22,29 +22,29 @@ var toMeMethod = &method{
 		Title:   "ToMe: the most similar pairs merged in every block of the encoder",
 		Paper:   "https://arxiv.org/abs/2210.09461",
 		Site:    reduce.InsideEncoder,
-		Minimum: "what halving the patches in every block leaves",
+		Minimum: "the number of patches after halving them in every block",
 		Cost:    "L·N²·Dh (cosines of head-mean keys in each of the L blocks)",
 		Notes: reduce.Notes{
 			Equations: `
 In each block, between attention and MLP, the rows are split into those at even and at odd
-places of the present order. Each even row finds the odd row whose key (mean over heads) has the
-highest cosine with its own; the r even rows with the highest are merged into theirs, as means
-weighted by size. The even rows that are left come first in the new order, then all odd rows.
+places of the current order. Each even row finds the odd row whose key (mean over heads) has the
+highest cosine with its own; the r even rows with the highest cosines are merged into theirs, as
+means weighted by size. The remaining even rows come first in the new order, then all odd rows.
 The class token stays. Attention adds ln(size) to every key's score (proportional attention).
 
-For a budget, the merges that it takes are spread evenly over the blocks up to the one that
-hands on features, larger numbers first (384 merges in 23 blocks: 17 sixteen times, then 16
+For a budget, the required merges are spread evenly over the blocks up to the one whose output is
+the features, larger numbers first (384 merges in 23 blocks: 17 sixteen times, then 16
 seven times).`,
 			Departures: `
-Equal similarities go to the lower index, and what joins a row is added in order of similarity,
-where the authors' sort leaves either open. A key of zeros has cosine 0. No source states a
-schedule for models that answer questions: the even one is a choice. By default rows are put
-into raster order by the lower median of the patches that they stand for and sit there; compat
-released hands them on in the order of merging, at consecutive positions.
+Equal similarities go to the lower index, and rows that join another are added in order of
+similarity, where the authors' sort leaves either open. A key of zeros has cosine 0. No source
+states a schedule for models that answer questions: the even one is our choice. By default rows
+are put into raster order by the lower median of their patches, which is also their position;
+compat released returns them in the order of merging, at consecutive positions.
 
-Under RESTORE nothing is kept and no anchors are chosen, as every row may already be a group:
-sizes and positions of the groups calibrate the decoder's attention. A picture in views shares
-the budget out among them; patches that show only padding take part.`,
+RESTORE keeps no rows and chooses no anchors here, because every row may already be a group: it
+only calibrates the decoder's attention for sizes and positions of the groups. A picture in views
+divides the budget among them; patches that show only padding take part.`,
 			Licence: "ToMe's code is CC-BY-NC 4.0: this is written from the paper and a " +
 				"description of the method, without its code.",
 		},
@@ -63,8 +63,8 @@ the budget out among them; patches that show only padding take part.`,
 	},
 }
 
-// toMeLeft returns what merges leave of n patches, and the merges as they come out: at most half of
-// the patches that there are can merge.
+// toMeLeft returns how many of n patches the merges leave, and the possible merges: at most half of
+// the current patches can merge.
 func toMeLeft(n int, merges []int) (left int, capped []int) {
 	capped = make([]int, len(merges))
 	for i, r := range merges {
@@ -74,8 +74,8 @@ func toMeLeft(n int, merges []int) (left int, capped []int) {
 	return n, capped
 }
 
-// toMeSchedule spreads the merges that leave n of the patches over blocks as evenly as can be,
-// larger numbers first.
+// toMeSchedule spreads the merges that leave n of the patches as evenly as possible over the
+// blocks, larger numbers first.
 func toMeSchedule(patches, n, blocks int) ([]int, error) {
 	merges := make([]int, blocks)
 	for i := range merges {
@@ -91,7 +91,8 @@ func toMeSchedule(patches, n, blocks int) ([]int, error) {
 	if n == patches {
 		return merges, nil
 	}
-	// one merge more in one block leaves one row less in the end, or as many: every number comes up
+	// one more merge in one block leaves one row less at the end, or the same number: every number
+	// occurs
 	for r := 1; ; r++ {
 		for i := range merges {
 			merges[i] = r
@@ -106,8 +107,8 @@ func toMeSchedule(patches, n, blocks int) ([]int, error) {
 type toMeParams struct {
 	proportional
 	given  merges
-	merges []int // a block, up to the features; of a picture in views the first view's
-	behind []int // of blocks after the features, for traces
+	merges []int // by block, up to the features; for a picture in views the first view's
+	behind []int // for blocks after the features, for traces
 }
 
 // Declare implements own.
@@ -116,17 +117,17 @@ func (t *toMeParams) Declare(d *reduce.Declaration) {
 		Name: "tome-r", Kind: reduce.Text, Unit: "R", Default: "solved for the budget",
 		Budget: true,
 		Want:   "R, R,R,… or R:I with I from -1 to 1, as in 8, 4,4,4,3,0 or 8:-1",
-		Help: "merges a block, instead of a budget: a list R,R,…, the same R in all, or R:I " +
+		Help: "merges per block, instead of a budget: a list R,R,…, the same R in all, or R:I " +
 			"with I from -1 (falling to 0) to 1 (rising from 0)",
 	}, func(v any) (err error) { t.given, err = parseMerges(v.(string)); return err },
 		func() any { return t.merges })
 	t.declare(d, true)
 }
 
-// merges is a number of merges for every block of an encoder.
+// merges is the number of merges in every block of an encoder.
 type merges struct {
-	list  []int    // one a block, the rest 0; a single one for all
-	slope *float64 // or of the first of list: -1 falls to 0, 1 rises from 0
+	list  []int    // one per block, the rest 0; a single one for all
+	slope *float64 // if set, the first of list with a slope: -1 falls to 0, 1 rises from 0
 }
 
 // parseMerges reads "4,4,3" (the rest 0), "4" (in all blocks), or "4:-1".
@@ -149,7 +150,7 @@ func parseMerges(text string) (m merges, err error) {
 	return m, nil
 }
 
-// blocks returns the merges of each of so many blocks.
+// blocks returns the merges of each of n blocks.
 func (m merges) blocks(n int) ([]int, error) {
 	out := make([]int, n)
 	switch {
@@ -175,7 +176,7 @@ func (m merges) blocks(n int) ([]int, error) {
 	return out, nil
 }
 
-// String is the text that parseMerges reads.
+// String formats m for parseMerges.
 func (m merges) String() string {
 	s := strings.Trim(strings.ReplaceAll(fmt.Sprint(m.list), " ", ","), "[]")
 	if m.slope != nil {
@@ -220,7 +221,7 @@ func toMeResolve(p *Plan, views []int) error {
 	return nil
 }
 
-// left returns what a block leaves of the rows that enter it.
+// left returns how many of the rows that enter a block remain.
 func (t *toMeParams) left(block, rows int) int {
 	if block < len(t.merges) {
 		rows, _ = toMeLeft(rows, t.merges[block:block+1])
@@ -275,8 +276,8 @@ func toMeAct(e *Encoding, p *kernel.Pool, block int, views []EncoderView) ([][]n
 	return out, nil
 }
 
-// toMeMatching says which even rows merge into which odd ones: src and unm count even rows, dst odd
-// ones.
+// toMeMatching says which even rows merge into which odd ones: src and unm number even rows, dst
+// odd ones.
 type toMeMatching struct {
 	src, dst []int32 // by falling similarity
 	// even rows that stay; ascending with a class token, by falling similarity without
@@ -284,7 +285,7 @@ type toMeMatching struct {
 }
 
 // toMeMatch pairs at most r of the rows of metric [n, width]; class says that row 0 is a class
-// token, which stays.
+// token, which is never merged.
 func toMeMatch(
 	p *kernel.Pool, metric []float32, n, width, r int, class bool,
 ) (*toMeMatching, error) {
@@ -320,7 +321,7 @@ func toMeMatch(
 	return m, nil
 }
 
-// mixes returns what n rows become.
+// mixes returns the mixes for n rows.
 func (m *toMeMatching) mixes(n int) []nn.Mix {
 	out := make([]nn.Mix, 0, n-len(m.src))
 	for _, a := range m.unm {

@@ -1,14 +1,14 @@
 package methods
 
-// A picture may reach the encoder in views: the whole of it made small, and tiles. Each view has a
-// class token and attention of its own, so criteria that compare attention or merge by keys look at
-// each view alone (VisPruner, VisionZip, PruMerge), and the budget is shared out among the views
-// equally, as the authors' codes do with a budget per view. HoloV, DivPrune and the controls see
-// all tokens as one list. Anchors are always chosen over all of them.
+// A picture may reach the encoder in views: a small version of the whole, and tiles. Each view has
+// its own class token and attention. So criteria that compare attention or merge by keys read each
+// view separately (VisPruner, VisionZip, PruMerge), and the budget is divided equally among the
+// views, as in the authors' code with a budget per view. HoloV, DivPrune and the controls see all
+// tokens as one list. Anchors are always chosen over all tokens.
 //
-// Departures: a total that the views cannot share equally leaves the remainder to the first of
-// them, the whole picture; a view of too few tokens leaves its share to the others. VisPruner's
-// shares are multiples of 4, which its passes ask for.
+// Departures: if the views cannot share the total equally, the remainder goes to the first view,
+// the whole picture; if a view has too few tokens, the others get the rest of its share.
+// VisPruner's shares are multiples of 4, as its passes require.
 
 import (
 	"cmp"
@@ -19,7 +19,7 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// shares splits k over views of the given sizes: units to each view in turn, what is left to the
+// shares splits k over views of the given sizes: units to each view in turn, the remainder to the
 // first views with room.
 func shares(k int, sizes []int, unit int) []int {
 	out := make([]int, len(sizes))
@@ -119,8 +119,8 @@ func (w *work) pick(m *method, k int) (*selection, error) {
 }
 
 // plain runs m without RESTORE over the picture, or over each view. Rows of views are put into
-// reading order, a view's class token where the view begins; the released code's order is the first
-// view, then the tiles' kept rows, class tokens and merged rows.
+// reading order, a view's class token at the view's beginning. The released code's order is the
+// first view, then the tiles' kept rows, class tokens and merged rows.
 func (w *work) plain(m *method) (*reduce.Reduction, error) {
 	if !m.PerView || len(w.in.Views) < 2 {
 		return m.plain(w)
@@ -205,7 +205,8 @@ func tokensOf(v *reduce.View, list []int32) []int32 {
 	return out
 }
 
-// collect puts a view's scores, one a token, in the picture's, and appends its lists of tokens.
+// collect writes a view's scores, one per token, into the picture's, and appends its lists of
+// tokens.
 func collect(
 	v *reduce.View, n int, scores map[string][]float32, indices map[string][]int32,
 	own map[string][]float32, lists map[string][]int32,
@@ -223,8 +224,8 @@ func collect(
 	}
 }
 
-// viewInput returns the part of in that a criterion reads in one view. Features after the projector
-// are not among it.
+// viewInput returns the part of in that a criterion reads in one view, without features after the
+// projector.
 func viewInput(in *reduce.Input, v *reduce.View) *reduce.Input {
 	n := len(v.Tokens)
 	out := &reduce.Input{
@@ -246,7 +247,7 @@ func viewInput(in *reduce.Input, v *reduce.View) *reduce.Input {
 	return out
 }
 
-// perHead picks tokens out of x [heads, n+1, width]; the class token's place stays zero.
+// perHead selects tokens of x [heads, n+1, width]; the class token's place stays zero.
 func perHead(x []float32, tokens []int32, heads, n, width int) []float32 {
 	out := make([]float32, heads*(len(tokens)+1)*width)
 	for h := range heads {
@@ -263,8 +264,8 @@ func rowsOf(x []float32, rows []int32, width int) []float32 {
 	return out
 }
 
-// checkViews says whether the views' tokens are the picture's, each in at most one view, and their
-// class tokens have the widths that in has.
+// checkViews checks that the views' tokens are the picture's, each in at most one view, and that
+// their class tokens have the widths in in.
 func checkViews(in *reduce.Input, m *method) error {
 	seen := make([]bool, in.N)
 	for i := range in.Views {

@@ -17,7 +17,7 @@ import (
 var visionZipMethod = &method{
 	Method: reduce.Method{
 		Name:       "visionzip",
-		Title:      "VisionZip: highest attention, the rest merged by keys",
+		Title:      "VisionZip: highest attention, other tokens merged by keys",
 		Paper:      "https://arxiv.org/abs/2412.04467",
 		Site:       reduce.AfterEncoder,
 		Needs:      []reduce.Need{reduce.ClsAttn},
@@ -28,23 +28,22 @@ var visionZipMethod = &method{
 		Notes: reduce.Notes{
 			Equations: `
 Budget n = D + C. The D dominant rows are the class token and the D-1 patches of highest
-class-token attention (summed over heads). From the other M patches in raster order, every (M
-div C)-th is a contextual anchor; each other patch joins the anchor of highest cosine of the
+class-token attention (summed over heads). From the other M patches in raster order, every
+(M div C)-th is a contextual anchor; each other patch joins the anchor of highest cosine of the
 head-averaged keys, and a contextual row is the anchor's feature plus the mean of those that
-joined (not a mean that includes the anchor). All of this before the projector. Default split: C
-= n·10/64 to the nearest, the authors' 54:10 at 64.
+joined (not a mean that includes the anchor). All of this is before the projector. Default split:
+C = n·10/64, rounded, the authors' 54:10 at 64.
 
-Without a class token (the authors' release for such an encoder) D patches of highest received
-attention are dominant, C is floor(N/20), keys are those after the rotation, and the rows that
-are merged are those after the projector.`,
+Without a class token (the authors' release for such an encoder) the D patches of highest received
+attention are dominant, C is floor(N/20), keys are those after the rotation, and the merged rows
+are those after the projector.`,
 			Departures: `
-The paper speaks of averaged groups; anchor plus mean is the authors' code. Where fewer patches
-are left than C, all of them are anchors' candidates, so C may not exceed them. Without compat
-released rows are in raster order, a contextual row at its anchor's place (as in the authors'
-release for encoders without one, which also keeps original positions: so compat released does
-there) and the class token, which has no place, first and at position 0. Under RESTORE the share
-that VisionZip keeps is the patches of highest attention, without the class token, and RESTORE's
-anchors take the place of contextual ones.`,
+The paper speaks of averaged groups; anchor plus mean is the authors' code. C may not exceed the
+remaining patches. Without compat released rows are in raster order, a contextual row at its
+anchor's place (as in the authors' release for encoders without a class token, which also keeps
+original positions: so compat released does there). The class token, which has no place, is first,
+at position 0. Under RESTORE VisionZip's share is the patches of highest attention, without the
+class token, and RESTORE's anchors replace the contextual ones.`,
 		},
 	},
 	parameters: func() own { return new(visionZipParams) }, split: splitVisionZip,
@@ -72,11 +71,11 @@ type visionZipParams struct {
 func (v *visionZipParams) Declare(d *reduce.Declaration) {
 	d.Int(&v.contextual, reduce.Parameter{
 		Name: "visionzip-contextual", Unit: "N", Default: "n*10/64", Least: new(1.),
-		Help: "contextual rows of the budget; the others are dominant, class token included",
+		Help: "contextual rows of the budget; the others are dominant, including the class token",
 	})
 }
 
-// complete fills in the contextual rows, which RESTORE's anchors take the place of.
+// complete sets the contextual rows; RESTORE's anchors replace them.
 func (v *visionZipParams) complete(p *Plan, d *reduce.Declaration) error {
 	v.given = d.Given("visionzip-contextual")
 	switch {
@@ -98,8 +97,8 @@ func (v *visionZipParams) complete(p *Plan, d *reduce.Declaration) error {
 	return nil
 }
 
-// splitVisionZip gives each view its part of the contextual rows: of a number that was
-// given equal parts, else what the view's own share asks for.
+// splitVisionZip gives each view its part of the contextual rows: equal parts of a given number,
+// otherwise the default for the view's share.
 func splitVisionZip(p *Plan, sizes, keep []int) []own {
 	v, room, out := p.own.(*visionZipParams), make([]int, len(sizes)), make([]own, len(sizes))
 	for i, k := range keep {
@@ -119,7 +118,7 @@ func splitVisionZip(p *Plan, sizes, keep []int) []own {
 	return out
 }
 
-// checkVisionZip refuses more contextual rows than a share of k has room for.
+// checkVisionZip refuses more contextual rows than fit into a share of k.
 func checkVisionZip(p *Plan, k int) error {
 	c, most, why := p.own.(*visionZipParams).contextual, k-1, "the budget less the class token"
 	if p.NoClass {
@@ -132,12 +131,12 @@ func checkVisionZip(p *Plan, k int) error {
 		fmt.Sprintf("at most %d", most), why)
 }
 
-// visionZipSplit is the default number of contextual rows: the authors' 10 of 64, to the nearest,
-// at least 1 in addition to the class token.
+// visionZipSplit is the default number of contextual rows: the authors' 10 of 64, rounded, at least
+// 1 besides the class token.
 func visionZipSplit(n int) int { return max(0, min(n-1, max(1, (n*10+32)/64))) }
 
-// visionZipShare is the authors' number of tokens a contextual row without a class token, whatever
-// the budget.
+// visionZipShare is the authors' number of tokens per contextual row without a class token, for any
+// budget.
 const visionZipShare = 20
 
 func visionZip(w *work) (*reduce.Reduction, error) {
@@ -153,7 +152,7 @@ func visionZip(w *work) (*reduce.Reduction, error) {
 	slices.Sort(dominant)
 	start := time.Now()
 
-	if contextual == 0 { // nothing takes them in
+	if contextual == 0 { // there is no row to merge them into
 		rest = nil
 	}
 	step := max(1, len(rest)/max(1, contextual))

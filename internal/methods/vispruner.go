@@ -3,9 +3,9 @@ package methods
 // VisPruner: "Beyond Text-Visual Attention: Exploiting Visual Cues for Effective Token Pruning in
 // VLMs" (arXiv:2412.01818).
 //
-// The order of two similarities decides who is even in the next pass, so a swap in the last bit
-// changes the outcome: a float32 product proposes, and every candidate within its error is
-// recomputed in float64.
+// The order of two similarities decides which tokens are even in the next pass, so a difference in
+// the last bit changes the result. A float32 product finds the candidates, and every candidate
+// within its error is computed again in float64.
 
 import (
 	"cmp"
@@ -26,25 +26,25 @@ var visPrunerMethod = &method{
 		Paper: "https://arxiv.org/abs/2412.01818",
 		Site:  reduce.AfterEncoder,
 		Needs: []reduce.Need{reduce.ClsAttn, reduce.Hidden},
-		Minimum: "1 token; under compat released a list of even length in every pass: with " +
+		Minimum: "1 token; under compat released every pass needs a list of even length: with " +
 			"576 tokens and ratio 0.5, shares k with k mod 4 of 0 or 1",
 		PerView: true,
-		Cost:    "N²·Cv (cosines; a pass looks at a few neighbours of every token left)",
+		Cost:    "N²·Cv (cosines; a pass reads a few neighbours of every remaining token)",
 		Notes: reduce.Notes{
 			Equations: `
 int(k·r) tokens are kept for their class-token attention (mean over heads). The others, by
 falling attention, form a list that is thinned in passes: split it into even and odd places,
 find for every even token its highest cosine (features before the projector) to any odd one,
-drop the 8 most similar even tokens; the list becomes the even ones left, most similar first,
-then the odd ones. Until k tokens are left.`,
+drop the 8 most similar even tokens; the new list is the remaining even ones, most similar
+first, then the odd ones. Repeat until k tokens remain.`,
 			Departures: `
-The authors' code cannot thin a list of odd length, unless the pass is to drop exactly the even
-half (there their indexing happens to work): under compat released such a budget is refused.
-Else one more token is kept for its attention where the list would be odd (as a third-party port
-does) and a pass but the last drops an even number; where N differs from picture to picture (no
-class token, or several views) that is so for every budget. A pass drops at most the even half;
-theirs fails on more. A row of zeros has cosine 0. Features are float32 where theirs are rounded
-to half precision; without a class token they are those after the projector.`,
+The authors' code cannot thin a list of odd length, unless the pass drops exactly the even half
+(there its indexing happens to work): under compat released such a budget is refused. Otherwise
+one more token is kept for its attention if the list would be odd (as in a third-party port), and
+every pass but the last drops an even number. Where N differs from picture to picture (no class
+token, or several views) this holds for every budget. A pass drops at most the even half; the
+authors' code fails on more. A row of zeros has cosine 0. Features are float32 where the authors'
+are rounded to half precision; without a class token they are those after the projector.`,
 		},
 	},
 	parameters: func() own { return new(visPrunerParams) },
@@ -68,11 +68,11 @@ func (v *visPrunerParams) Declare(d *reduce.Declaration) {
 		Help: "share of the kept tokens chosen by attention",
 	})
 	d.Int(&v.step, reduce.Parameter{
-		Name: "vispruner-step", Unit: "N", Least: new(1.), Help: "tokens dropped a pass",
+		Name: "vispruner-step", Unit: "N", Least: new(1.), Help: "tokens dropped per pass",
 	})
 }
 
-// complete refuses a step that no first pass can take whole: a smaller one does the same.
+// complete refuses a step larger than the first pass can drop: a smaller one gives the same result.
 func (v *visPrunerParams) complete(p *Plan, d *reduce.Declaration) error {
 	if !d.Given("vispruner-step") || p.NVis == p.N || p.Keep == 0 || p.Compat == "released" {
 		return nil
@@ -94,7 +94,7 @@ func (v *visPrunerParams) complete(p *Plan, d *reduce.Declaration) error {
 	return nil
 }
 
-// checkVisPruner refuses a share of k tokens whose passes would meet a list of odd length.
+// checkVisPruner refuses a share of k tokens with a pass over a list of odd length.
 func checkVisPruner(p *Plan, k int) error {
 	evens := p.evens(k)
 	list, ok := visPrunerPasses(p, k, evens)
@@ -108,8 +108,8 @@ func checkVisPruner(p *Plan, k int) error {
 			k, p.N, important, list))
 }
 
-// evens reports whether a share of k tokens keeps its lists even: where the number of tokens is not
-// the same for all pictures, and where the authors' passes would meet an odd one.
+// evens reports whether a share of k tokens keeps its lists even: if the number of tokens differs
+// between pictures, and if the authors' passes would reach an odd list.
 func (r *Plan) evens(k int) bool {
 	if r.NoClass || r.Compat == "released" {
 		return r.NoClass
@@ -132,7 +132,7 @@ func visPrunerPasses(o *Plan, k int, evens bool) (list int, ok bool) {
 	return list, true
 }
 
-// visPrunerImportant is how many of the k kept tokens attention chooses.
+// visPrunerImportant is how many of the k kept tokens are chosen by attention.
 func visPrunerImportant(o *Plan, k int, evens bool) int {
 	m := int(float64(k) * o.own.(*visPrunerParams).ratio)
 	if evens && m < k && (o.N-m)%2 == 1 {
@@ -141,7 +141,7 @@ func visPrunerImportant(o *Plan, k int, evens bool) int {
 	return m
 }
 
-// visPrunerDrop is how many tokens a pass drops from a list of which diverse are to stay, and
+// visPrunerDrop is how many tokens a pass drops from a list of which diverse will remain, and
 // whether the pass is possible.
 func visPrunerDrop(o *Plan, list, diverse int, evens bool) (drop int, ok bool) {
 	even := (list + 1) / 2
@@ -200,17 +200,17 @@ func visPruner(w *work, k int) (*selection, error) {
 }
 
 // neighbours finds the highest cosine of a token to a set that changes from pass to pass, without
-// reading the token's whole row each time: of every token it holds the nearest ones of those that
-// were left when it last looked.
+// reading the token's whole row each time: it stores the nearest tokens of each, among those that
+// remained at its last update.
 type neighbours struct {
 	cos  *cosines
-	near [][]int32 // [n] the nearest tokens, nearest first; nil until they are asked for
-	of   []float32 // [n] what every token that is not in near is at most similar
-	in   []bool    // [n] which tokens the set holds in this pass
+	near [][]int32 // [n] the nearest tokens, nearest first; nil until needed
+	of   []float32 // [n] bound on the cosine of tokens that are not in near
+	in   []bool    // [n] whether a token is in the set in this pass
 }
 
-// nearestKept is how many neighbours a token holds. Half of the tokens left are in the set, so one
-// of the first few is, until most have been dropped: then the list is made again.
+// nearestKept is how many neighbours are stored per token. Half of the remaining tokens are in the
+// set, so one of the first few is, until most have been dropped: then the list is made again.
 const nearestKept = 32
 
 func newNeighbours(c *cosines) *neighbours {
@@ -219,8 +219,8 @@ func newNeighbours(c *cosines) *neighbours {
 	}
 }
 
-// top is the highest cosine of token t to any of odd, in float32. even and odd are all tokens left;
-// in says which are odd.
+// top is the highest cosine of token t to any of odd, in float32. even and odd are all remaining
+// tokens; in says which are odd.
 func (n *neighbours) top(t int32, even, odd []int32) float32 {
 	if v, ok := n.first(t); ok {
 		return v
@@ -236,8 +236,8 @@ func (n *neighbours) top(t int32, even, odd []int32) float32 {
 	return top
 }
 
-// first is the cosine of token t to the nearest token of the set that its list holds, and whether
-// there is one.
+// first is the cosine of token t to the nearest token of the set in its list; ok is false if the
+// list has none.
 func (n *neighbours) first(t int32) (cosine float32, ok bool) {
 	for _, j := range n.near[t] {
 		if n.in[j] {
@@ -247,7 +247,7 @@ func (n *neighbours) first(t int32) (cosine float32, ok bool) {
 	return 0, false
 }
 
-// renew makes the list of token t from those left.
+// renew makes the list of token t from the remaining tokens.
 func (n *neighbours) renew(t int32, even, odd []int32) {
 	row := n.cos.row(t)
 	near, lowest := n.near[t][:0], float32(math.Inf(-1))
@@ -275,8 +275,8 @@ func (n *neighbours) renew(t int32, even, odd []int32) {
 	n.near[t], n.of[t] = near, lowest
 }
 
-// highest is the highest cosine of token t to any of odd, exact to float64, where float32 says top.
-// Not for concurrent use.
+// highest is the highest cosine of token t to any of odd, exact in float64; top is its float32
+// value. Not safe for concurrent use.
 func (n *neighbours) highest(t int32, odd []int32, top float32) float64 {
 	if n.of[t] >= top-float32Margin {
 		return n.cos.highest(t, odd, top)
@@ -293,9 +293,9 @@ func (n *neighbours) highest(t int32, odd []int32, top float32) float64 {
 	return best
 }
 
-// bySimilarity sorts even by falling highest cosine to any of odd, equal ones in their order. Where
-// float32 cannot tell neighbours in that order apart, float64 does. even and odd are all tokens
-// left.
+// bySimilarity sorts even by falling highest cosine to any of odd, ties in their order. If float32
+// cannot tell neighbours in that order apart, float64 decides. even and odd are all remaining
+// tokens.
 func bySimilarity(p *kernel.Pool, n *neighbours, even, odd []int32) []int32 {
 	for _, j := range even {
 		n.in[j] = false
@@ -305,7 +305,7 @@ func bySimilarity(p *kernel.Pool, n *neighbours, even, odd []int32) []int32 {
 	}
 	fast := make([]float64, len(even))
 	p.Run(len(even), func(i int) { fast[i] = float64(n.top(even[i], even, odd)) })
-	order := rank(fast) // places in even
+	order := rank(fast) // indices into even
 	for lo := 0; lo < len(order); {
 		hi := lo + 1
 		for hi < len(order) && fast[order[hi-1]]-fast[order[hi]] <= 2*float32Margin {
