@@ -7,7 +7,7 @@ import (
 	"math/bits"
 )
 
-// bmpHeader is the part of a BMP's headers that matters.
+// bmpHeader has the fields of a BMP's headers that decoding needs.
 type bmpHeader struct {
 	w, h        int64
 	topDown     bool
@@ -54,7 +54,7 @@ func parseBMP(data []byte) (*bmpHeader, error) {
 		}
 	case 0:
 		h.masks = map[int][4]uint32{16: {0x7c00, 0x3e0, 0x1f}, 32: {0xff0000, 0xff00, 0xff}}[h.bits]
-	case 3: // masks lie in the header, or after the short one
+	case 3: // masks are in the header, or after a short one
 		if size == 40 {
 			end += 12
 		}
@@ -150,7 +150,7 @@ func (h *bmpHeader) rowReader(alpha AlphaPolicy) (func(dst, src []byte), error) 
 	}, nil
 }
 
-// table returns the palette; entries that are not stored are black.
+// table returns the palette; missing entries are black.
 func (h *bmpHeader) table() (t [256][3]byte) {
 	for i := range len(h.palette) / h.entrySize {
 		e := h.palette[i*h.entrySize:]
@@ -159,10 +159,10 @@ func (h *bmpHeader) table() (t [256][3]byte) {
 	return t
 }
 
-// runs reads run-length codes. A pair of bytes n, v is n pixels of v (of RLE4: of its two halves
-// in turn); after 0 comes 0 for the end of a row, 1 for the end of the picture, 2 and a way to the
-// right and up, or a number of pixels that follow as they are, padded to 16 bits. Pixels that
-// are passed over have colour 0.
+// runs decodes run-length codes. A pair of bytes n, v means n pixels of v (in RLE4 its two halves
+// alternate). After a 0 byte, 0 ends the row, 1 ends the picture, 2 is followed by offsets to the
+// right and up, and a larger number is followed by that many literal pixels, padded to 16 bits.
+// Skipped pixels have colour 0.
 func (h *bmpHeader) runs(data []byte) ([]byte, error) {
 	w, rows, half := int(h.w), int(h.h), h.bits == 4
 	if int64(h.pixels) > int64(len(data)) {

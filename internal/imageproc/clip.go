@@ -20,7 +20,7 @@ type CLIP struct {
 	Pad bool
 
 	doResize              bool
-	edge                  int // shorter side, or 0 when height and width rule
+	edge                  int // shorter side, or 0 if height and width are used
 	height, width         int
 	doCrop                bool
 	cropHeight, cropWidth int
@@ -32,7 +32,7 @@ type CLIP struct {
 // Name returns "CLIPImageProcessor".
 func (c *CLIP) Name() string { return "CLIPImageProcessor" }
 
-// PadSquare returns p with padding to a square before the crop, so that nothing is cut off.
+// PadSquare returns p with padding to a square before the crop, so that no edges are cut off.
 func PadSquare(p Processor) (Processor, error) {
 	c, ok := p.(*CLIP)
 	if !ok {
@@ -77,8 +77,8 @@ func (c *CLIP) geometry(w, h int) (ow, oh int, crop window) {
 // floorHalf is ⌊n/2⌋, also for negative n.
 func floorHalf(n int) int { return n >> 1 }
 
-// Process returns [pictures, 3, height, width]. Without a centre crop all
-// pictures must come out at one size.
+// Process returns [pictures, 3, height, width]. Without a centre crop all pictures must have the
+// same size after resizing.
 func (c *CLIP) Process(pics []*Picture) (*Pixels, error) {
 	if err := checkPictures(pics); err != nil {
 		return nil, err
@@ -107,8 +107,8 @@ func (c *CLIP) Process(pics []*Picture) (*Pixels, error) {
 	return px, nil
 }
 
-// bytes returns the resized and cropped picture, 3 bytes a pixel, the crop
-// window in the resized picture and the same window in p's coordinates.
+// bytes returns the resized and cropped picture, 3 bytes per pixel, the crop window in the resized
+// picture, and the same window in p's coordinates.
 func (c *CLIP) bytes(p *Picture) ([]byte, window, Frame, error) {
 	v := whole(p)
 	if c.Pad {
@@ -121,7 +121,7 @@ func (c *CLIP) bytes(p *Picture) ([]byte, window, Frame, error) {
 			crop.h, maxOutputPixels)
 	}
 	u8 := make([]byte, crop.w*crop.h*3)
-	// The part of the crop that lies in the picture; the rest stays 0.
+	// Copy the part of the crop inside the picture; the rest stays 0.
 	x0, x1 := max(crop.x, 0), min(crop.x+crop.w, ow)
 	y0, y1 := max(crop.y, 0), min(crop.y+crop.h, oh)
 	if x0 < x1 && y0 < y1 {
@@ -141,7 +141,7 @@ func (c *CLIP) bytes(p *Picture) ([]byte, window, Frame, error) {
 	return u8, crop, frame, nil
 }
 
-// maxOutputPixels bounds one picture after resizing.
+// maxOutputPixels limits one picture after resizing.
 const maxOutputPixels = 1 << 26
 
 // padSquare centres p on a square of its longer side.

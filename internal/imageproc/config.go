@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// maxConfigBytes bounds preprocessor_config.json; real ones have under 1 kB.
+// maxConfigBytes limits preprocessor_config.json; real ones have under 1 kB.
 const maxConfigBytes = 1 << 20
 
-// maxSide bounds every side a configuration may ask for.
+// maxSide limits every side in a configuration.
 const maxSide = 8192
 
 // CLIP's channel statistics, the default of all three processors.
@@ -22,12 +22,11 @@ var (
 	clipStd  = [3]float64{0.26862954, 0.26130258, 0.27577711}
 )
 
-// ParseProcessor builds the processor that preprocessor_config.json describes,
-// by its image_processor_type (or the older feature_extractor_type). A
-// processor_config.json with an "image_processor" object is accepted too.
-// Keys that are absent have the defaults of transformers. A setting that would
-// change the result and is not supported is an error naming key and value;
-// keys that transformers itself ignores are ignored.
+// ParseProcessor builds the processor that preprocessor_config.json describes, by its
+// image_processor_type (or the older feature_extractor_type). It also accepts a
+// processor_config.json with an "image_processor" object. Absent keys have the defaults of
+// transformers. An unsupported setting that would change the result is an error that names key and
+// value; keys that transformers itself ignores are ignored.
 func ParseProcessor(preprocessorConfigJSON []byte) (Processor, error) {
 	if len(preprocessorConfigJSON) > maxConfigBytes {
 		return nil, fmt.Errorf("imageproc: processor config: %d bytes, limit %d",
@@ -75,7 +74,7 @@ func ParseProcessor(preprocessorConfigJSON []byte) (Processor, error) {
 	return p, nil
 }
 
-// reader takes typed values from a JSON object and keeps the first error.
+// reader reads typed values from a JSON object and keeps the first error.
 type reader struct {
 	m    map[string]json.RawMessage
 	seen map[string]bool
@@ -133,7 +132,7 @@ func (r *reader) float(key string, def float64) float64 {
 	return def
 }
 
-// triple reads one number a channel, or one for all.
+// triple reads one number per channel, or one for all.
 func (r *reader) triple(key string, def [3]float64) [3]float64 {
 	v, ok := r.raw(key)
 	if !ok {
@@ -273,9 +272,8 @@ func (r *reader) llava() *CLIP {
 	return c
 }
 
-// rejectOthers refuses what no processor here implements. The list holds the
-// settings of transformers' image processors that change pixel values; every
-// further do_… that is switched on is refused as well.
+// rejectOthers refuses settings that no processor here implements: the settings of transformers'
+// image processors that change pixel values, and every other do_… that is on.
 func (r *reader) rejectOthers() {
 	refused := []string{
 		"pad_size", "size_divisor", "size_divisibility", "crop_pct", "offset", "rescale_offset",
@@ -304,7 +302,7 @@ func describe(s size) string {
 	return short(b)
 }
 
-// short cuts a JSON value to what fits an error line.
+// short shortens a JSON value for an error line.
 func short(v []byte) string {
 	const limit = 60
 	s := strings.Join(strings.Fields(string(v)), " ")

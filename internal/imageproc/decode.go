@@ -16,25 +16,24 @@ const DefaultMaxPixels = 64_000_000
 // DefaultMaxBytes is the limit on a file's size when Limits.MaxBytes is 0.
 const DefaultMaxBytes = 256 << 20
 
-// Limits bound what Decode accepts. They are checked before any allocation
-// that depends on the picture; zero means the default.
+// Limits limit what Decode accepts. They are checked before any allocation that depends on the
+// picture; zero means the default.
 type Limits struct {
 	MaxPixels int64 // width·height from the header
 	MaxBytes  int64 // size of the encoded file
 }
 
-// AlphaPolicy says what becomes of transparency.
+// AlphaPolicy says how transparency is resolved.
 type AlphaPolicy int
 
 const (
-	// White composites on white, whatever kind of transparency it is.
+	// White composites every kind of transparency on white.
 	White AlphaPolicy = iota
-	// Drop ignores transparency: hidden colours show as they are stored.
+	// Drop ignores transparency: hidden colours show as stored.
 	Drop
 )
 
-// DecodeOptions choose among the loaders in use. Those of the reference
-// implementation:
+// DecodeOptions choose how pictures are loaded. The reference implementations use:
 //
 //	transformers load_image          {EXIF: true, Alpha: Drop}
 //	transformers 5 given a picture   {EXIF: false, Alpha: White}
@@ -45,16 +44,16 @@ type DecodeOptions struct {
 	Limits Limits
 }
 
-// DefaultDecodeOptions shows a picture as a viewer would: upright, on white.
+// DefaultDecodeOptions shows a picture as viewers do: upright, on white.
 func DefaultDecodeOptions() DecodeOptions { return DecodeOptions{EXIF: true, Alpha: White} }
 
-// Picture is an 8-bit RGB picture. Pix holds rows from the top, 3 bytes a
-// pixel, without padding; it is read-only once the picture is in use.
+// Picture is an 8-bit RGB picture. Pix holds rows from the top, 3 bytes per pixel, without padding;
+// it is read-only once the picture is in use.
 type Picture struct {
 	Width, Height int
 	Pix           []byte
 	Format        string // "PNG", "JPEG", "GIF", "WebP", "BMP" or "TIFF"
-	Frames        int    // pictures in the file, of which this is the first; 0: not known
+	Frames        int    // pictures in the file; this is the first one; 0: not known
 }
 
 func (p *Picture) check() error {
@@ -68,12 +67,12 @@ func (p *Picture) check() error {
 	return nil
 }
 
-// errTruncated is returned by the format readers where the data ends early.
+// errTruncated is returned by format readers when the data ends early.
 var errTruncated = errors.New("truncated")
 
-// format is one kind of file. size reads width and height from the header
-// without allocating; decode reads the pixels, and is called only when size
-// has been accepted. orientation is 1 to 8; other values mean 1.
+// format is one file format. size reads width and height from the header without allocating. decode
+// reads the pixels; it is called only after size was accepted. orientation is 1 to 8; other values
+// mean 1.
 type format struct {
 	name   string
 	size   func(data []byte) (w, h int64, err error)
@@ -90,11 +89,10 @@ var formats = map[string]format{
 	"TIFF": {"TIFF", tiffSize, decodeTIFF, tiffPages},
 }
 
-// Decode reads a picture, deciding its format by content, never by name. name
-// appears in errors only. Animated files give their first frame on its canvas.
-// TIFF's own orientation tag is always applied; EXIF's (JPEG, PNG, WebP) if
-// o.EXIF is set. Cost: one decoded copy and at most one turned copy. The error is an
-// [errs.PictureError].
+// Decode reads a picture. It detects the format from the content, never from the name; name appears
+// only in errors. Animated files give their first frame on its canvas. TIFF's own orientation tag
+// is always applied; EXIF's (JPEG, PNG, WebP) if o.EXIF is set. Cost: one decoded copy and at most
+// one rotated copy. The error is an [errs.PictureError].
 func Decode(data []byte, name string, o DecodeOptions) (p *Picture, err error) {
 	if o.Limits.MaxPixels == 0 {
 		o.Limits.MaxPixels = DefaultMaxPixels
@@ -143,8 +141,8 @@ func Decode(data []byte, name string, o DecodeOptions) (p *Picture, err error) {
 		return nil, fmt.Errorf("imageproc: %s: %s picture is %dx%d = %.0f pixels, limit %d",
 			name, kind, w, h, float64(w)*float64(h), o.Limits.MaxPixels)
 	}
-	// The decoders of third parties have panicked on hostile files before; such
-	// a file is unreadable, not a reason to stop the program.
+	// Third-party decoders have panicked on hostile files before. Such a file is unreadable, but
+	// must not stop the program.
 	defer func() {
 		if r := recover(); r != nil {
 			p, err = nil, fmt.Errorf("imageproc: %s: %s is damaged: %v", name, kind, r)
@@ -164,7 +162,7 @@ func Decode(data []byte, name string, o DecodeOptions) (p *Picture, err error) {
 	return p.turned(orientation), nil
 }
 
-// pixels returns w·h, or the largest number where that is more.
+// pixels returns w·h, clamped to the largest number.
 func pixels(w, h int64) int64 {
 	if w > math.MaxInt64/h {
 		return math.MaxInt64
@@ -172,12 +170,12 @@ func pixels(w, h int64) int64 {
 	return w * h
 }
 
-// unsupported is an error about a file that is sound and cannot be read.
+// unsupported is an error about a valid file that this package cannot read.
 type unsupported string
 
 func (u unsupported) Error() string { return string(u) }
 
-// explain words err for the user: cut short, a variant we lack, or damaged.
+// explain words err for the user: truncated, an unsupported variant, or damaged.
 func (f format) explain(name string, err error) error {
 	text := strings.TrimPrefix(err.Error(), errTruncated.Error()+": ")
 	for _, prefix := range []string{

@@ -8,7 +8,7 @@ import (
 
 const supportedFormats = "PNG, JPEG, WebP, GIF, BMP, TIFF"
 
-// signatures are the openings of the formats that are read; '?' is any byte.
+// signatures are the first bytes of the supported formats; '?' is any byte.
 var signatures = []struct{ magic, kind string }{
 	{"\x89PNG\r\n\x1a\n", "PNG"},
 	{"\xff\xd8\xff", "JPEG"},
@@ -20,7 +20,7 @@ var signatures = []struct{ magic, kind string }{
 	{"MM\x00*", "TIFF"},
 }
 
-// others are formats that are recognised to give a useful error.
+// others are unsupported formats that are recognised for a useful error.
 var others = []struct{ magic, kind string }{
 	{"????ftypavi", "AVIF"},
 	{"????ftyphei", "HEIC"},
@@ -40,7 +40,7 @@ var others = []struct{ magic, kind string }{
 	{"v/1\x01", "OpenEXR"},
 }
 
-// matches reports whether data opens with magic.
+// matches reports whether data begins with magic.
 func matches(data []byte, magic string) bool {
 	if len(data) < len(magic) {
 		return false
@@ -53,15 +53,14 @@ func matches(data []byte, magic string) bool {
 	return true
 }
 
-// Recognise says what is wrong with a file that begins with head, of which a few hundred bytes
-// are enough: that it is empty, or of no format that Decode reads.
+// Recognise returns an error for a file that begins with head (a few hundred bytes are enough) if
+// it is empty or of no format that Decode reads.
 func Recognise(head []byte) error {
 	_, err := detect(head)
 	return err
 }
 
-// detect names the format of data by its first bytes, or says what it is
-// instead.
+// detect names the format of data by its first bytes; the error names what it is instead.
 func detect(data []byte) (string, error) {
 	if len(data) == 0 {
 		return "", errors.New("file is empty")

@@ -12,12 +12,11 @@
 //
 // # Exactness
 //
-// Resampling repeats the 8-bit arithmetic of Pillow (fixed point with 22
-// fractional bits, horizontal pass first, the intermediate picture rounded to
-// bytes), and a pixel value is a table lookup on the resampled byte. Given the
-// same 8-bit picture, Pixels are bit-equal to those of the slow (PIL)
-// processors of transformers. Decoding is exact for lossless formats; JPEG and
-// lossy WebP are within 4 levels, since an inverse DCT may round differently.
+// Resampling repeats the 8-bit arithmetic of Pillow (fixed point with 22 fractional bits,
+// horizontal pass first, the intermediate picture rounded to bytes), and a pixel value is a table
+// lookup on the resampled byte. For the same 8-bit picture, Pixels are bit-equal to those of the
+// slow (PIL) processors of transformers. Decoding is exact for lossless formats; JPEG and lossy
+// WebP are within 4 levels, because an inverse DCT may round differently.
 //
 // # Departures
 //
@@ -25,7 +24,9 @@
 //     which makes nearly everything white.
 //   - The passes of the resampler always run horizontally first, as in every
 //     Pillow up to 12, with which published models were made.
-//   - Run-length coded BMP, JPEG with arithmetic coding or 12 bits, planar or
-//     YCbCr TIFF, and TIFF compressions other than LZW, Deflate, PackBits and
-//     CCITT are refused with an error that names the variant.
+//   - Variants that are not supported are refused with an error that names the
+//     variant: JPEG with arithmetic, lossless or hierarchical coding or 12 bits,
+//     and in TIFF colour spaces other than grey, RGB, palette, CMYK and YCbCr,
+//     floating-point samples, and compressions other than LZW, Deflate,
+//     PackBits, JPEG and CCITT.
 package imageproc

@@ -17,9 +17,9 @@ func exifOrientation(block []byte) int {
 	return 1
 }
 
-// turned returns p as its orientation says it should be seen: 2 mirrored
-// left-right, 3 turned by 180°, 4 mirrored top-bottom, 5 transposed, 6 turned
-// clockwise, 7 transposed over the other diagonal, 8 turned anticlockwise.
+// turned returns p rotated or mirrored by its orientation: 2 mirrored left-right, 3 rotated by
+// 180°, 4 mirrored top-bottom, 5 transposed, 6 rotated clockwise, 7 transposed over the other
+// diagonal, 8 rotated anticlockwise.
 func (p *Picture) turned(orientation int) *Picture {
 	w, h := p.Width, p.Height
 	ow, oh := w, h

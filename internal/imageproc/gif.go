@@ -17,9 +17,9 @@ func gifSize(data []byte) (w, h int64, err error) {
 		nil
 }
 
-// decodeGIF places the first frame on the canvas. The rest of the canvas is
-// the transparent colour where the frame has one and palette entry 0
-// otherwise; the background index plays no part, as in the reference.
+// decodeGIF draws the first frame on the canvas. The rest of the canvas is the transparent colour
+// if the frame has one, otherwise palette entry 0; as in the reference, the background index is
+// ignored.
 func decodeGIF(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int, err error) {
 	w64, h64, err := gifSize(data)
 	if err != nil {
@@ -57,9 +57,9 @@ func decodeGIF(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int,
 	return pix, w, h, 1, nil
 }
 
-// gifPalette returns the colours of the first frame and its transparent index
-// (-1: none). The standard decoder blanks the transparent entry, whose stored
-// colour is wanted when alpha is dropped.
+// gifPalette returns the colours of the first frame and its transparent index (-1: none). The
+// standard decoder clears the transparent entry, but its stored colour is needed when alpha is
+// dropped.
 func gifPalette(data []byte) (color.Palette, int, error) {
 	at, transparent := 13, -1
 	table := func(flags byte) color.Palette {
@@ -107,7 +107,7 @@ func gifPalette(data []byte) (color.Palette, int, error) {
 	return nil, 0, fmt.Errorf("%w: no frame", errTruncated)
 }
 
-// gifFrames returns the number of pictures of an animation, as far as its blocks are sound.
+// gifFrames returns the number of pictures of an animation, up to the first damaged block.
 func gifFrames(data []byte) (n int) {
 	skipTable := func(at int, flags byte) int {
 		if flags&0x80 != 0 {

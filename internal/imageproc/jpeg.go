@@ -84,7 +84,7 @@ func (h *jpegHeader) frame(marker byte, b []byte) error {
 	return nil
 }
 
-// variant names what the decoder lacks, or is empty.
+// variant names an unsupported variant; it is empty if the file is supported.
 func (h *jpegHeader) variant() string {
 	switch {
 	case h.sof >= 0xc9:

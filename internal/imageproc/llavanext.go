@@ -56,15 +56,14 @@ func (r *reader) llavaNext() *LlavaNext {
 	return l
 }
 
-// fit is where a picture lies on a canvas.
+// fit is the place of a picture on a canvas.
 type fit struct {
 	height, width int // canvas
 	ow, oh, x, y  int // resized picture and its place
 }
 
-// Canvas chooses, of canvases of [height, width], the one that keeps the most
-// pixels of a picture of w by h; ties go to the least unused area, then to the
-// first.
+// Canvas chooses, among canvases of [height, width], the one that keeps the most pixels of a
+// picture of w by h; ties go to the least unused area, then to the first.
 func Canvas(canvases [][2]int, w, h int) (height, width int) {
 	bestKept, bestWaste := -1, 0
 	for _, p := range canvases {
@@ -103,8 +102,8 @@ func (f *fit) frame(p *Picture) Frame {
 	}
 }
 
-// Process returns [pictures, tiles, 3, tile, tile], where tiles is the number of the
-// picture with the most; the others end with tiles of zeros.
+// Process returns [pictures, tiles, 3, tile, tile], where tiles is the largest number of tiles of a
+// picture; the others are padded with tiles of zeros.
 func (l *LlavaNext) Process(pics []*Picture) (*Pixels, error) {
 	if err := checkPictures(pics); err != nil {
 		return nil, err

@@ -35,8 +35,7 @@ func decodePNG(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int,
 	if err != nil {
 		return nil, 0, 0, 0, err
 	}
-	// A header may promise more than the data can hold: refuse before the
-	// pixels are allocated.
+	// A header may claim more pixels than the data can hold: refuse before allocating them.
 	depth, channels := int64(data[24]), int64([]int{1, 1, 3, 1, 2, 1, 4, 1}[data[25]&7])
 	if raw := (w64*depth*channels + 7) / 8 * h64; raw/maxDeflate > int64(len(data)) {
 		return nil, 0, 0, 0, fmt.Errorf("%w: %d bytes cannot hold %dx%d pixels", errTruncated,

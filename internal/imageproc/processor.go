@@ -2,7 +2,7 @@ package imageproc
 
 import "fmt"
 
-// Pixels is what a vision tower reads.
+// Pixels is the input of a vision tower.
 type Pixels struct {
 	// Shape of Data, row-major:
 	//
@@ -16,28 +16,26 @@ type Pixels struct {
 	// GridTHW is, for Qwen2VL, the patch grid [frames, rows, columns] of each
 	// picture; nil for the others.
 	GridTHW [][3]int
-	// SecondsPerMoment is the time from one of GridTHW's frames to the next, where
-	// Data is a video; 0 where it is pictures.
+	// SecondsPerMoment is the time between two frames of GridTHW if Data is a video; 0 for
+	// pictures.
 	SecondsPerMoment float64
-	// Merge is, for Qwen2VL, the patches along the side of the blocks whose order
-	// Data follows; 0 for the others.
+	// Merge is, for Qwen2VL, the side in patches of the blocks that order Data; 0 for the others.
 	Merge int
-	// Tiles is, for LlavaNext, the number of tiles of each picture, the base
-	// included, and CanvasSizes what they cover together, [height, width] in
-	// prepared pixels; nil for the others.
+	// Tiles is, for LlavaNext, the number of tiles of each picture, including the base, and
+	// CanvasSizes the size that they cover together, [height, width] in prepared pixels; nil for
+	// the others.
 	Tiles       []int
 	CanvasSizes [][2]int
-	// Frames tell, for each picture, which part of it the patch grid covers
-	// (of LlavaNext's the base tile's grid). Frame is the first of them.
+	// Frames are, for each picture, the part that the patch grid covers (for LlavaNext the base
+	// tile's grid). Frame is the first of them.
 	Frames []Frame
 	Frame  Frame
-	// Canvases tell, for LlavaNext, which part of each picture its tiles cover
-	// together; nil for the others.
+	// Canvases are, for LlavaNext, the part of each picture that its tiles cover together; nil for
+	// the others.
 	Canvases []Frame
 }
 
-// GridFrames returns the parts of picture i that its patch grids cover, in
-// order; nil where that is not known.
+// GridFrames returns the parts of picture i that its patch grids cover, in order; nil if not known.
 func (p *Pixels) GridFrames(i int) []Frame {
 	var out []Frame
 	for _, f := range [][]Frame{p.Frames, p.Canvases} {
@@ -48,11 +46,11 @@ func (p *Pixels) GridFrames(i int) []Frame {
 	return out
 }
 
-// Frame is a rectangle in the coordinates of a [Picture], in pixels. Where a
-// picture was padded it reaches outside the picture.
+// Frame is a rectangle in the coordinates of a [Picture], in pixels. If a picture was padded, the
+// frame extends beyond the picture.
 type Frame struct{ X0, Y0, W, H float64 }
 
-// Inside returns the width and height of the part of the frame that lies in the picture.
+// Inside returns the width and height of the part of the frame inside the picture.
 func (f Frame) Inside(p *Picture) (w, h float64) {
 	if f.W <= 0 || f.H <= 0 { // the whole picture
 		return float64(p.Width), float64(p.Height)
@@ -78,17 +76,16 @@ var (
 	_ Processor = (*Qwen2VL)(nil)
 )
 
-// Video is frames of one size that follow each other at a steady rate.
+// Video is a sequence of frames of one size at a constant rate.
 type Video struct {
 	Frames []*Picture
-	FPS    float64 // frames a second
+	FPS    float64 // frames per second
 }
 
-// VideoProcessor is a Processor that prepares videos too.
+// VideoProcessor is a Processor that also prepares videos.
 type VideoProcessor interface {
 	Processor
-	// ProcessVideo returns the pixel values of one video: GridTHW and
-	// SecondsPerMoment say what they are.
+	// ProcessVideo returns the pixel values of one video, with GridTHW and SecondsPerMoment.
 	ProcessVideo(v *Video) (*Pixels, error)
 }
 

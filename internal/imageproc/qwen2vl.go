@@ -57,9 +57,9 @@ func (r *reader) qwen2VL() *Qwen2VL {
 	return q
 }
 
-// LimitPixels returns p with other limits on a resized picture's pixels than
-// the checkpoint's; 0 keeps one. Qwen2VL alone has such limits. The errors name
-// the limits min-pixels and max-pixels.
+// LimitPixels returns p with other limits on a resized picture's pixels than the checkpoint's; 0
+// keeps a limit. Only Qwen2VL has such limits. The errors name the limits min-pixels and
+// max-pixels.
 func LimitPixels(p Processor, lo, hi int) (Processor, error) {
 	if lo == 0 && hi == 0 {
 		return p, nil
@@ -131,8 +131,8 @@ func (q *Qwen2VL) smartSize(w, h int) (ow, oh int, err error) {
 
 func ceil(v float64) int { return int(math.Ceil(v)) }
 
-// Process returns [patches, 3·temporal·patch·patch], the patches of all
-// pictures one after another, and the grid of each in GridTHW.
+// Process returns [patches, 3·temporal·patch·patch], the patches of all pictures concatenated, and
+// the grid of each in GridTHW.
 func (q *Qwen2VL) Process(pics []*Picture) (*Pixels, error) {
 	if err := checkPictures(pics); err != nil {
 		return nil, err
@@ -171,9 +171,9 @@ func (q *Qwen2VL) Process(pics []*Picture) (*Pixels, error) {
 	return px, nil
 }
 
-// ProcessVideo returns [patches, 3·temporal·patch·patch], moment by moment: a
-// moment is temporal frames, the last frame standing in for those that are
-// missing at the end. All frames are resized alike.
+// ProcessVideo returns [patches, 3·temporal·patch·patch], moment by moment. A moment has temporal
+// frames; the last moment is filled up with the last frame. All frames are resized to the same
+// size.
 func (q *Qwen2VL) ProcessVideo(v *Video) (*Pixels, error) {
 	if err := checkPictures(v.Frames); err != nil {
 		return nil, err
@@ -221,10 +221,10 @@ func (q *Qwen2VL) ProcessVideo(v *Video) (*Pixels, error) {
 	return px, nil
 }
 
-// maxFPS bounds a video's frames a second.
+// maxFPS limits a video's frames per second.
 const maxFPS = 1000
 
-// maxOutputValues bounds one call's result (8 GiB of float32).
+// maxOutputValues limits one call's result (8 GiB of float32).
 const maxOutputValues = 1 << 31
 
 // size is smartSize, or without do_resize the picture's own size.
@@ -240,8 +240,8 @@ func (q *Qwen2VL) size(p *Picture) (ow, oh int, err error) {
 }
 
 // patches writes the rows of one moment and returns the rest of dst. A row is
-// [channel][frame][patch][patch]; the frames lie frame bytes apart in u8, 0 where
-// all are one picture.
+// [channel][frame][patch][patch]. Frames are frame bytes apart in u8; 0 means that all frames are
+// the same picture.
 func (q *Qwen2VL) patches(dst []float32, u8 []byte, ow, oh, row, frame int) []float32 {
 	block := q.patch * q.merge
 	for by := 0; by < oh; by += block {

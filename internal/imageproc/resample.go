@@ -41,9 +41,8 @@ func (f Filter) support() float64 {
 	}
 }
 
-// weight evaluates the kernel. Every product is wrapped in float64(...), which
-// forbids fused multiply-adds: a fused one can move a weight by its last
-// fixed-point bit.
+// weight evaluates the kernel. Every product is wrapped in float64(...), which forbids fused
+// multiply-adds: a fused one can change the last fixed-point bit of a weight.
 func (f Filter) weight(x float64) float64 {
 	switch f {
 	case Box:
@@ -81,7 +80,7 @@ func (f Filter) weight(x float64) float64 {
 	return 0
 }
 
-// The Hamming window's constants have single precision in the reference.
+// The reference has the Hamming window's constants in single precision.
 const (
 	hammingA = float64(float32(0.54))
 	hammingB = float64(float32(0.46))
@@ -101,35 +100,34 @@ const (
 	fixedHalf = 1 << (fixedBits - 1)
 )
 
-// taps are the weights of one output sample: source samples first, first+1, …
-// times k, plus whatever the samples outside the stored picture contribute.
+// taps are the weights of one output sample: source samples first, first+1, … times k, plus the
+// contribution of samples outside the stored picture.
 type taps struct {
 	first int
 	k     []int32
-	// outside is the sum of the weights that fall on the border around the
-	// stored picture, which has one colour.
+	// outside is the sum of the weights on the border around the stored picture, which has one
+	// colour.
 	outside int32
 }
 
-// axis resamples one dimension. The line of n samples that is resampled may be
-// larger than the stored one: stored samples are [pad, pad+stored), the others
-// are border.
+// axis resamples one dimension. The resampled line of n samples may be longer than the stored one:
+// stored samples are [pad, pad+stored), the others are border.
 type axis struct {
 	n, stored, pad int
 	out            int
 	filter         Filter
 
-	from    int   // first output that is wanted
+	from    int   // first requested output
 	nearest []int // Nearest: source index of outputs from, from+1, …
 }
 
-// newAxis resamples n samples, of which [pad, pad+stored) exist, to out; only
-// outputs [from, from+count) will be asked for.
+// newAxis resamples n samples, of which [pad, pad+stored) are stored, to out samples; only the
+// outputs [from, from+count) may be requested.
 func newAxis(n, stored, pad, out, from, count int, f Filter) axis {
 	a := axis{n: n, stored: stored, pad: pad, out: out, filter: f, from: from}
 	if f == Nearest && n != out {
-		// The reference steps through the source by repeated addition, whose
-		// rounding shows at exact halves.
+		// The reference steps through the source by repeated addition, whose rounding matters at
+		// exact halves.
 		scale := float64(n) / float64(out)
 		at := float64(scale * 0.5)
 		for i := range from + count {
@@ -142,8 +140,7 @@ func newAxis(n, stored, pad, out, from, count int, f Filter) axis {
 	return a
 }
 
-// identity reports whether the axis keeps its size, in which case it is copied
-// without filtering.
+// identity reports whether the axis keeps its size; it is then copied without filtering.
 func (a axis) identity() bool { return a.n == a.out }
 
 // span returns the source range [lo, hi) that outputs [from, to) read.
@@ -189,7 +186,7 @@ func (a axis) taps(i int, w []float64, k []int32) (taps, []float64, []int32) {
 		}
 	}
 	t := taps{first: lo, k: k[first:]}
-	// Cut the taps to the stored samples; the rest lies on the border.
+	// Keep only the taps on stored samples; the others are on the border.
 	for len(t.k) > 0 && t.first < a.pad {
 		t.outside += t.k[0]
 		t.first, t.k = t.first+1, t.k[1:]
@@ -223,14 +220,14 @@ func (a axis) weights(i int, w []float64) []float64 {
 	return w
 }
 
-// maxScratch bounds the intermediate picture and the weights of one resize. It
-// is reached only by pictures that are extremely long in one direction.
+// maxScratch limits the intermediate picture and the weights of one resize. Only pictures that are
+// extremely long in one direction reach it.
 const maxScratch = 1 << 30
 
-// maxSteps bounds the additions of the nearest filter.
+// maxSteps limits the additions of the nearest filter.
 const maxSteps = 1 << 26
 
-// view is a picture on a larger canvas of one colour, at (x, y).
+// view is a picture at (x, y) on a larger canvas of one colour.
 type view struct {
 	*Picture
 	width, height int // of the canvas
@@ -243,9 +240,9 @@ func whole(p *Picture) view { return view{Picture: p, width: p.Width, height: p.
 // window is a rectangle of the resized picture.
 type window struct{ x, y, w, h int }
 
-// resize resamples v to ow×oh and writes the window win of the result to dst,
-// whose rows are stride bytes apart. Only source pixels that the window reads
-// are touched. Every output pixel is the same as in a full resize.
+// resize resamples v to ow×oh and writes the window win of the result to dst, whose rows are stride
+// bytes apart. It touches only the source pixels for the window. Every output pixel is the same as
+// in a full resize.
 func (v view) resize(dst []byte, stride, ow, oh int, win window, f Filter) error {
 	if f == Nearest && max(win.x+win.w, win.y+win.h) > maxSteps {
 		return fmt.Errorf("imageproc: picture %dx%d: too elongated to resize to %dx%d with "+
@@ -344,7 +341,7 @@ func vertical(dst, mid []byte, t taps, border []byte, acc []int32) {
 	}
 }
 
-// clip8 takes the integer part of a fixed-point value, limited to a byte.
+// clip8 is the integer part of a fixed-point value, clamped to a byte.
 func clip8(v int32) byte {
 	v >>= fixedBits
 	if uint32(v) > 255 {

@@ -15,9 +15,8 @@ func div255(v uint32) uint32 {
 // over composites a channel on white.
 func over(v, a uint32) byte { return byte(div255(v*a + 255*(255-a))) }
 
-// toRGB copies img's pixels as 8-bit RGB. Deeper channels are read by their
-// high byte. YCbCr pictures are the caller's concern, since how chroma is
-// interpolated depends on the format.
+// toRGB copies img's pixels as 8-bit RGB. Deeper channels are read by their high byte. The caller
+// handles YCbCr pictures, because the interpolation of chroma depends on the format.
 func toRGB(img image.Image, alpha AlphaPolicy) ([]byte, error) {
 	b := img.Bounds()
 	w, h := b.Dx(), b.Dy()

@@ -69,7 +69,7 @@ func tiffSize(data []byte) (w, h int64, err error) {
 	return int64(d.first(tagWidth, 0)), int64(d.first(tagHeight, 0)), nil
 }
 
-// tiffPages counts the pages of a file, without those that are small copies of others.
+// tiffPages counts the pages of a file, without reduced copies of other pages.
 func tiffPages(data []byte) (n int) {
 	d, ok := openDirectory(data)
 	entries := 0
@@ -78,7 +78,7 @@ func tiffPages(data []byte) (n int) {
 			n++
 		}
 		entries += len(d.entries) + 1
-		if seen[d.next] { // a circle
+		if seen[d.next] { // a cycle
 			break
 		}
 		seen[d.next] = true
@@ -87,11 +87,11 @@ func tiffPages(data []byte) (n int) {
 	return n
 }
 
-// maxEntries bounds how many entries of directories are read to count pages.
+// maxEntries limits how many directory entries are read to count pages.
 const maxEntries = 1 << 18
 
-// decodeTIFF reads the first page and applies its orientation tag, which is
-// part of the format and not EXIF's.
+// decodeTIFF reads the first page and applies its orientation tag, which is part of the format, not
+// of EXIF.
 func decodeTIFF(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int, err error) {
 	d, _ := openDirectory(data)
 	p, err := newPage(d)
@@ -102,28 +102,28 @@ func decodeTIFF(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int
 	return pix, p.w, p.h, int(d.first(tagOrientation, 1)), err
 }
 
-// page is what a page's directory says.
+// page is the content of a page's directory.
 type page struct {
 	d             *tiffDirectory
 	w, h          int
-	depth         int // bits a sample
-	samples       int // a pixel, in the file
-	colours       int // of them, those that are no extra ones
+	depth         int // bits per sample
+	samples       int // per pixel, in the file
+	colours       int // of these, without extra samples
 	photometric   uint32
 	compression   uint32
 	planes        int // separate planes: 1, or as many as samples
 	tileW, tileH  int // of the segments: tiles, or strips as wide as the picture
-	across        int // segments in a row of them
+	across        int // segments per row of segments
 	offsets       []uint32
 	counts        []uint32
 	premultiplied bool // colours are multiplied by alpha
 	alpha         bool
-	blockW        int // YCbCr: pixels that share one pair of colours
+	blockW        int // YCbCr: pixels that share one chroma pair
 	blockH        int
 	table         [256][3]byte // palette
 }
 
-// newPage reads and checks the directory; what cannot be decoded is refused by name.
+// newPage reads and checks the directory; it refuses unsupported variants by name.
 func newPage(d *tiffDirectory) (*page, error) {
 	p := &page{
 		d: d, w: int(d.first(tagWidth, 0)), h: int(d.first(tagHeight, 0)),
@@ -132,7 +132,7 @@ func newPage(d *tiffDirectory) (*page, error) {
 		photometric: d.first(tagPhotometric,
 			blackIsZero), compression: d.first(tagCompression, uncompressed), planes: 1,
 	}
-	if p.compression == 0 { // some writers mean none
+	if p.compression == 0 { // some writers use 0 for none
 		p.compression = uncompressed
 	}
 	if err := p.refuse(); err != nil {
@@ -147,7 +147,7 @@ func newPage(d *tiffDirectory) (*page, error) {
 	return p, p.segments()
 }
 
-// refuse names what is not decoded.
+// refuse returns an error that names an unsupported variant.
 func (p *page) refuse() error {
 	d := p.d
 	names := map[uint32]string{
@@ -210,10 +210,10 @@ func (p *page) refuse() error {
 	return nil
 }
 
-// maxSamples bounds the samples of a pixel.
+// maxSamples limits the samples of a pixel.
 const maxSamples = 8
 
-// channels checks how many samples a pixel has and what they mean.
+// channels checks the number of samples of a pixel and their meaning.
 func (p *page) channels() error {
 	p.colours = map[uint32]int{
 		whiteIsZero: 1, blackIsZero: 1, trueColour: 3, palette: 1, cmyk: 4, ycbcr: 3,
@@ -257,7 +257,7 @@ func (p *page) channels() error {
 	return nil
 }
 
-// palette reads the colour map: 16 bits a channel, all reds before all greens and blues.
+// palette reads the colour map: 16 bits per channel, all reds before all greens and blues.
 func (p *page) palette() error {
 	v := p.d.values(tagColourMap)
 	n := 1 << p.depth
@@ -285,7 +285,7 @@ func (p *page) segments() error {
 	}
 	p.across = (p.w + p.tileW - 1) / p.tileW
 	n := p.across * ((p.h + p.tileH - 1) / p.tileH) * p.planes
-	if len(p.counts) == 0 && n == 1 && len(p.offsets) == 1 { // the rest of the file
+	if len(p.counts) == 0 && n == 1 && len(p.offsets) == 1 { // it extends to the file's end
 		p.counts = []uint32{uint32(max(len(d.data)-int(p.offsets[0]), 0))}
 	}
 	if len(p.offsets) < n || len(p.counts) < n {
@@ -293,7 +293,7 @@ func (p *page) segments() error {
 			min(len(p.offsets), len(p.counts)), n)
 	}
 	raw := int64(p.rowBytes()) * int64(p.h) * int64(p.planes) / int64(p.blockH)
-	// how much a byte can become at most; a row of CCITT takes a bit at least
+	// the most bytes that one byte can decompress to; a row of CCITT takes at least one bit
 	ratio := map[uint32]int64{
 		uncompressed: 1, lempelZiv: 2731, deflate: maxDeflate, deflateOld: maxDeflate, packBits: 64,
 		jpegStream: 1024, groupThree: int64(p.rowBytes()) * 8,
@@ -312,7 +312,7 @@ func (p *page) segments() error {
 	return nil
 }
 
-// rowBytes is the size of a row of a segment: of YCbCr with shared colours, of blockH rows.
+// rowBytes is the size of a row of a segment; for YCbCr with subsampling, of blockH rows.
 func (p *page) rowBytes() int {
 	if p.blockW*p.blockH > 1 {
 		return (p.tileW + p.blockW - 1) / p.blockW * (p.blockW*p.blockH + 2)
@@ -357,8 +357,8 @@ func (p *page) decode(alpha AlphaPolicy) ([]byte, error) {
 	return out, nil
 }
 
-// row gathers one row's samples as bytes: those of 16 bits by their high byte, those of fewer
-// than 8 as they are.
+// row gathers one row's samples as bytes: 16-bit samples by their high byte, samples of fewer than
+// 8 bits unchanged.
 func (p *page) row(dst []byte, planes [][]byte, y, w int) []byte {
 	size := p.rowBytes()
 	if p.depth < 8 {
@@ -388,7 +388,7 @@ func (p *page) row(dst []byte, planes [][]byte, y, w int) []byte {
 	return dst
 }
 
-// convert makes RGB of one row of samples.
+// convert converts one row of samples to RGB.
 func (p *page) convert(dst, src []byte, alpha AlphaPolicy) {
 	scale := map[int]byte{1: 255, 2: 85, 4: 17, 8: 1, 16: 1}[p.depth]
 	for i, j := 0, 0; i+2 < len(dst); i, j = i+3, j+p.samples {
@@ -427,7 +427,7 @@ func (p *page) convert(dst, src []byte, alpha AlphaPolicy) {
 	}
 }
 
-// sharedRow makes RGB of a row of YCbCr whose blocks share their colours.
+// sharedRow converts a row of subsampled YCbCr to RGB.
 func (p *page) sharedRow(dst, src []byte, y int) {
 	unit := p.blockW*p.blockH + 2
 	src = src[y/p.blockH*p.rowBytes():]
@@ -438,8 +438,8 @@ func (p *page) sharedRow(dst, src []byte, y int) {
 	}
 }
 
-// segment returns the bytes of one strip or tile, of which h rows are of the picture, with the
-// prediction undone.
+// segment returns the bytes of one strip or tile with the prediction undone; h of its rows are
+// inside the picture.
 func (p *page) segment(i, h int) ([]byte, error) {
 	data := p.d.data
 	from, n := uint64(p.offsets[i]), uint64(p.counts[i])
@@ -475,7 +475,7 @@ func (p *page) segment(i, h int) ([]byte, error) {
 	return out, nil
 }
 
-// unpredict adds to each sample the one before it.
+// unpredict adds to each sample the previous one.
 func (p *page) unpredict(row []byte) {
 	n := p.samples / p.planes
 	if p.depth == 16 {
@@ -489,7 +489,7 @@ func (p *page) unpredict(row []byte) {
 	}
 }
 
-// reversedBits returns data whose bytes' bits were written from the lowest on.
+// reversedBits returns data with the bits of each byte reversed.
 func reversedBits(data []byte) []byte {
 	out := make([]byte, len(data))
 	for i, b := range data {
@@ -498,15 +498,15 @@ func reversedBits(data []byte) []byte {
 	return out
 }
 
-// Markers of a JPEG stream, and Adobe's segment that says what the colours are: 0 RGB, 1 YCbCr.
+// Markers of a JPEG stream, and Adobe's segment with the colour space: 0 RGB, 1 YCbCr.
 const (
 	jpegBegin = "\xff\xd8"
 	jpegEnd   = "\xff\xd9"
 	adobe     = "\xff\xee\x00\x0eAdobe\x00\x64\x00\x00\x00\x00"
 )
 
-// jpeg decodes a strip or tile that is a JPEG stream, whose tables may stand in the directory,
-// to RGB rows of tileW pixels.
+// jpeg decodes a strip or tile that is a JPEG stream to RGB rows of tileW pixels; its tables may be
+// in the directory.
 func (p *page) jpeg(data []byte, h int) ([]byte, error) {
 	body, ok := bytes.CutPrefix(data, []byte(jpegBegin))
 	if !ok {

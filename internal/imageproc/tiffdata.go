@@ -10,8 +10,8 @@ import (
 	"golang.org/x/image/tiff/lzw"
 )
 
-// tiffDirectory is a directory of a TIFF stream, which EXIF is too. Entries that are not
-// readable count as absent.
+// tiffDirectory is a directory of a TIFF stream, which EXIF also uses. Unreadable entries count as
+// absent.
 type tiffDirectory struct {
 	data    []byte
 	order   binary.ByteOrder
@@ -19,9 +19,9 @@ type tiffDirectory struct {
 	next    uint32 // offset of the next directory, 0: none
 }
 
-// tiffEntry is an entry: its values, and their type and number.
+// tiffEntry is an entry: its values, their type and their number.
 type tiffEntry struct {
-	data  []byte // of the values that are there
+	data  []byte // the values, possibly incomplete
 	kind  uint16
 	count uint32
 }
@@ -52,7 +52,7 @@ func (d *tiffDirectory) following() (*tiffDirectory, bool) {
 	return next, next.read(d.next)
 }
 
-// kindSize is the size of a value of a type: BYTE, SHORT, LONG and UNDEFINED are read.
+// kindSize is the size of a value by type: BYTE, SHORT, LONG and UNDEFINED.
 var kindSize = map[uint16]uint64{1: 1, 3: 2, 4: 4, 7: 1}
 
 // read reads the directory at an offset.
@@ -92,10 +92,10 @@ func (d *tiffDirectory) read(offset uint32) bool {
 // count returns how many values an entry claims.
 func (d *tiffDirectory) count(tag int) uint32 { return d.entries[tag].count }
 
-// bytes returns the values of an entry as they are.
+// bytes returns the raw values of an entry.
 func (d *tiffDirectory) bytes(tag int) []byte { return d.entries[tag].data }
 
-// first returns an entry's first value, or def where there is none.
+// first returns an entry's first value, or def if there is none.
 func (d *tiffDirectory) first(tag int, def uint32) uint32 {
 	e, ok := d.entries[tag]
 	if !ok {
@@ -104,7 +104,7 @@ func (d *tiffDirectory) first(tag int, def uint32) uint32 {
 	return d.value(e, 0)
 }
 
-// values returns those values of an entry that the data holds.
+// values returns those values of an entry that are in the data.
 func (d *tiffDirectory) values(tag int) []uint32 {
 	e := d.entries[tag]
 	size := kindSize[e.kind]
@@ -128,7 +128,7 @@ func (d *tiffDirectory) value(e tiffEntry, i int) uint32 {
 	return uint32(e.data[i])
 }
 
-// decompress returns at least want bytes of a strip or tile with h rows, if they are there.
+// decompress returns at least want bytes of a strip or tile with h rows, if the data has them.
 func (p *page) decompress(data []byte, want, h int) ([]byte, error) {
 	switch p.compression {
 	case lempelZiv:
@@ -150,8 +150,7 @@ func (p *page) decompress(data []byte, want, h int) ([]byte, error) {
 	return data, nil
 }
 
-// fax reads CCITT's codes. Their white is 0, whatever the picture's photometric interpretation
-// makes of it.
+// fax decodes CCITT codes. Their white is 0; the photometric interpretation is applied later.
 func (p *page) fax(data []byte, want, h int) ([]byte, error) {
 	order, form := ccitt.MSB, ccitt.Group4
 	if p.d.first(tagFillOrder, 1) == 2 {
@@ -173,18 +172,18 @@ func (p *page) fax(data []byte, want, h int) ([]byte, error) {
 	return readUpTo(r, want)
 }
 
-// readUpTo reads want bytes, or what there is.
+// readUpTo reads want bytes, or as many as there are.
 func readUpTo(r io.Reader, want int) ([]byte, error) {
 	out := make([]byte, want)
 	n, err := io.ReadFull(r, out)
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
-		err = nil // the caller says how many bytes are missing
+		err = nil // the caller reports how many bytes are missing
 	}
 	return out[:n], err
 }
 
-// unpackBits undoes PackBits: n below 128 is followed by n+1 bytes, n above by one that stands
-// for 257-n.
+// unpackBits undoes PackBits: after n below 128 come n+1 bytes, after n above 128 one byte that is
+// repeated 257-n times.
 func unpackBits(data []byte, want int) ([]byte, error) {
 	out := make([]byte, 0, want)
 	for len(out) < want && len(data) > 1 {
@@ -201,7 +200,7 @@ func unpackBits(data []byte, want int) ([]byte, error) {
 	return out, nil
 }
 
-// rgbOf converts a colour of YCbCr in the full range, as JPEG and TIFF have it.
+// rgbOf converts a full-range YCbCr colour, as in JPEG and TIFF.
 func rgbOf(y, cb, cr byte) (r, g, b byte) {
 	l, u, v := int32(y), int32(cb)-128, int32(cr)-128
 	clip := func(x int32) byte { return byte(min(max(x, 0), 255)) }

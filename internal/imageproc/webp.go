@@ -10,8 +10,8 @@ import (
 	"golang.org/x/image/webp"
 )
 
-// webpFile is what is needed of a WebP container: the first frame and where it
-// lies. For still pictures the canvas is the frame.
+// webpFile is the needed part of a WebP container: the first frame and its position. For still
+// pictures the canvas is the frame.
 type webpFile struct {
 	canvasW, canvasH int
 	x, y, w, h       int
@@ -23,8 +23,7 @@ type webpFile struct {
 	exif             []byte
 }
 
-// webpChunks calls f with each chunk until it returns false. A chunk that the
-// data does not hold in full is an error.
+// webpChunks calls f with each chunk until it returns false. An incomplete chunk is an error.
 func webpChunks(data []byte, f func(kind string, body []byte) (bool, error)) error {
 	for len(data) >= 8 {
 		kind, n := string(data[:4]), uint64(binary.LittleEndian.Uint32(data[4:]))
@@ -48,7 +47,7 @@ func webpFrames(data []byte) (n int) {
 			n++
 		}
 		return true, nil
-	}) // a later frame that is damaged is not counted, and not looked at
+	}) // a damaged later frame is not counted, and never decoded
 	return max(n, 1)
 }
 
@@ -83,7 +82,7 @@ func parseWebP(data []byte) (*webpFile, error) {
 		}
 		return true, nil
 	})
-	// EXIF comes last and may be cut off without harm.
+	// EXIF is last and may be cut off without harm.
 	if err != nil && f.data == nil {
 		return nil, err
 	}
@@ -134,8 +133,7 @@ func webpSize(data []byte) (w, h int64, err error) {
 	return int64(f.canvasW), int64(f.canvasH), nil
 }
 
-// still returns the first frame as a WebP file of its own, in the simplest
-// container that holds it.
+// still returns the first frame as a WebP file, in the simplest container for it.
 func (f *webpFile) still() []byte {
 	out := []byte("RIFF\x00\x00\x00\x00WEBP")
 	chunk := func(kind string, body []byte) {

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// plane is a chroma plane, cropped to the samples that belong to the picture:
-// what lies beyond in the coded blocks must not bleed in.
+// plane is a chroma plane, cropped to the picture's samples, so that samples beyond the picture in
+// the coded blocks do not affect it.
 type plane struct {
 	pix    []byte
 	stride int
@@ -63,7 +63,7 @@ func jpegRGB(m *image.YCbCr) []byte {
 	return out
 }
 
-// minBand is the number of rows that are worth a goroutine.
+// minBand is the least number of rows for which a goroutine pays off.
 const minBand = 64
 
 // jpegRows converts rows [from, to).

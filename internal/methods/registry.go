@@ -20,7 +20,7 @@ type method struct {
 	plain   func(w *work) (*reduce.Reduction, error) // without RESTORE, if more than pick
 	split   func(p *Plan, sizes, keep []int) []own   // own parameters of each view
 	ops     func(p *Plan, d Dims) float64            // multiply-adds without the anchors' cosines
-	unit    int                                      // a view's share is a multiple of it
+	unit    int                                      // a view's share is a multiple of it; 0: any
 	whole   bool                                     // plain also makes every row with RESTORE
 	raster  bool                                     // the criterion returns raster order
 	encoder *encoderMethod                           // its functions inside the encoder
