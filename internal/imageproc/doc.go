@@ -27,6 +27,6 @@
 //   - Variants that are not supported are refused with an error that names the
 //     variant: JPEG with arithmetic, lossless or hierarchical coding or 12 bits,
 //     and in TIFF colour spaces other than grey, RGB, palette, CMYK and YCbCr,
-//     floating-point samples, and compressions other than LZW, Deflate,
+//     signed or floating-point samples, and compressions other than LZW, Deflate,
 //     PackBits, JPEG and CCITT.
 package imageproc
