@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// result is what a command line left behind.
+// result is the output and exit code of a command line.
 type result struct {
 	code     int
 	out, err string
@@ -56,7 +56,7 @@ func written(t *testing.T, name, content string) string {
 	return file
 }
 
-// filled makes a file of what fill writes.
+// filled makes a file with fill's output.
 func filled(t *testing.T, file string, fill func(io.Writer) error) {
 	t.Helper()
 	f, err := os.Create(file)
@@ -68,8 +68,8 @@ func filled(t *testing.T, file string, fill func(io.Writer) error) {
 	}
 }
 
-// Ensure that everything that can be wrong with a command line gives exit code 2, one line that
-// says what, and where to look.
+// Ensure that every error in a command line gives exit code 2, one line with the reason, and a hint
+// at the help.
 func TestUsageErrors(t *testing.T) {
 	picture := drawn(t, 7)
 	for name, c := range map[string]struct {
@@ -160,8 +160,8 @@ func TestUsageErrors(t *testing.T) {
 	}
 }
 
-// Ensure that what is wrong with files gives exit code 1 and exactly one line that names the file
-// and the reason.
+// Ensure that errors in files give exit code 1 and exactly one line that names the file and the
+// reason.
 func TestFailures(t *testing.T) {
 	picture, empty := drawn(t, 7), t.TempDir()
 	text := written(t, "text.png", "this is no picture\n")
@@ -292,8 +292,8 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// Ensure that a switch that was not given is left to reduce, and one that was is handed on as
-// given.
+// Ensure that a switch without a flag keeps the default of package methods, and that a given one is
+// passed on unchanged.
 func TestOnlyGivenSwitches(t *testing.T) {
 	var r reductionFlags
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)

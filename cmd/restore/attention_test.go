@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// Ensure that the table, the JSON and the plot of attention hold all five runs in every layer, and
-// that wrong flags are named.
+// Ensure that the table, the JSON and the plot of attention have all five runs in every layer, and
+// that errors name wrong flags.
 func TestAttention(t *testing.T) {
 	dir := t.TempDir()
 	pic := filepath.Join(dir, "scene.png")

@@ -18,10 +18,10 @@ import (
 	"github.com/restore-vlm/restore/internal/scene"
 )
 
-// TestBatchSpeed prints how many answers a second a file of requests gets against the same
-// requests asked one at a time, each read from its start. The environment names a shape, as
-// in RESTORE_BATCH_SPEED=llava-1.5-7b; weights are random, at q4, with 64 visual tokens and
-// answers of 32.
+// TestBatchSpeed prints the answers per second of a file of requests, compared with the same
+// requests one at a time and without shared prefixes. The environment names a shape, as in
+// RESTORE_BATCH_SPEED=llava-1.5-7b; weights are random, at q4, with 64 visual tokens and answers of
+// 32 tokens.
 func TestBatchSpeed(t *testing.T) {
 	shape := os.Getenv("RESTORE_BATCH_SPEED")
 	if shape == "" {

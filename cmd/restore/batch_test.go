@@ -17,8 +17,8 @@ import (
 	"github.com/restore-vlm/restore/internal/scene"
 )
 
-// chaosSize is how many scenes the tests of killed runs ask about: few, unless the
-// environment asks for all.
+// chaosSize is how many scenes the tests of killed runs use: few, unless the environment asks for
+// all.
 func chaosSize(t *testing.T, few int) int {
 	t.Helper()
 	n, err := strconv.Atoi(os.Getenv("RESTORE_CHAOS"))
@@ -28,8 +28,8 @@ func chaosSize(t *testing.T, few int) int {
 	return n
 }
 
-// requests writes pictures of n scenes, and a file with one question about each, some about
-// the same picture, some that must be refused, and some lines that are none.
+// requests writes pictures of n scenes, and a file with one question about each. Some questions are
+// about the same picture, some must be refused, and some lines are not requests.
 func requests(t *testing.T, n int) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -80,7 +80,7 @@ func requests(t *testing.T, n int) (dir string) {
 	return dir
 }
 
-// batchArgs are those of a run in dir.
+// batchArgs are the arguments of a run in dir.
 func batchArgs(dir, out string, more ...string) []string {
 	return append(
 		[]string{
@@ -95,7 +95,7 @@ func batchArgs(dir, out string, more ...string) []string {
 		more...)
 }
 
-// settledResults is what must be equal in two runs of a file.
+// settledResults is the part of the results that must be equal in two runs of a file.
 func settledResults(t *testing.T, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -136,8 +136,8 @@ func settledResults(t *testing.T, path string) string {
 	return out.String()
 }
 
-// Ensure that a file that was killed several times has the results of one that was not, and that
-// nothing that the journal held was asked again.
+// Ensure that a file whose run was killed several times has the same results as an undisturbed run,
+// and that no journalled request was asked again.
 func TestBatchKilled(t *testing.T) {
 	n, kills := chaosSize(t, 60), 10
 	if testing.Short() {
@@ -177,8 +177,7 @@ func TestBatchKilled(t *testing.T) {
 	t.Logf("%d lines, %d kills; the last run found %d answered", n, kills, sum.Before)
 }
 
-// Ensure that a second process on one journal is refused, and what cannot be a file of
-// requests too.
+// Ensure that a second process on one journal is refused, and files that cannot be requests.
 func TestBatchRefused(t *testing.T) {
 	dir := requests(t, 3)
 	cmd := process(batchArgs(dir, "out.jsonl")...)

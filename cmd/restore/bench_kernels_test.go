@@ -10,7 +10,7 @@ import (
 )
 
 // Ensure that bench kernels prints one object with a row for each kernel, thread count, size and
-// number of rows, in units that compare.
+// number of rows, in comparable units.
 func TestBenchKernelsJSON(t *testing.T) {
 	smallLimits(t)
 	r := cli("bench", "kernels", "--m", "1,7", "--size", "64x96", "--limit", "500ms", "--json")
@@ -40,7 +40,7 @@ func TestBenchKernelsJSON(t *testing.T) {
 	}
 }
 
-// Ensure that plans are compared where there are several.
+// Ensure that plans are compared if there are several.
 func TestBenchKernelsAgainst(t *testing.T) {
 	smallLimits(t)
 	r := cli("bench", "kernels", "--m", "1,9", "--size", "64x96", "--limit", "500ms", "--json",
@@ -56,7 +56,7 @@ func TestBenchKernelsAgainst(t *testing.T) {
 	}
 }
 
-// Ensure that types are compared: in bytes a second for one row, in rows a second for more.
+// Ensure that types are compared: in bytes per second for one row, in rows per second for more.
 func TestBenchKernelsAgainstType(t *testing.T) {
 	smallLimits(t)
 	r := cli("bench", "kernels", "--m", "1,9", "--size", "2048x2048", "--limit", "1s", "--json",
@@ -69,7 +69,7 @@ func TestBenchKernelsAgainstType(t *testing.T) {
 		t.Fatalf("%+v, want two products of two types against f32", got)
 	}
 	for _, k := range got.Kernels {
-		// A matrix of this size lies in a cache, where 5 bits are read about as fast as 32.
+		// A matrix of this size fits in a cache, where 5 bits are read about as fast as 32.
 		if k.M == 1 && k.Name == "q4m" && !(k.Against > 0.02 && k.Against < 3) ||
 			k.Name == "f32" && !(k.Against > 0.3 && k.Against < 3) || k.Against == 0 {
 			t.Errorf("%+v", k)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Ensure that every method has a row with and without RESTORE, or a note why not, and that parts
-// and shares add up.
+// Ensure that every method has a row with and without RESTORE, or a note that says why not, and
+// that parts and shares add up.
 func TestBenchMethods(t *testing.T) {
 	old := benchWeightBytes
 	benchWeightBytes = 1 << 20

@@ -26,14 +26,14 @@ const (
  "vision_config": {"depth": 2, "hidden_size": 32, "intermediate_size": 56, "num_heads": 2, "out_hidden_size": 64, "fullatt_block_indexes": [1]}}`
 )
 
-// smallLimits makes samples of the machine's memory quick and meaningless for a test.
+// smallLimits makes the samples of the machine's memory fast, and useless as measurements.
 func smallLimits(t *testing.T) {
 	weights, limit := benchWeightBytes, limitBytes
 	benchWeightBytes, limitBytes = 4<<20, 4<<20
 	t.Cleanup(func() { benchWeightBytes, limitBytes = weights, limit })
 }
 
-// benched runs bench --json and returns what it printed, one object on a line.
+// benched runs bench --json and returns its output, one object on a line.
 func benched(t *testing.T, args ...string) (got benchJSON) {
 	t.Helper()
 	r := cli(
@@ -173,8 +173,8 @@ func TestShapesParse(t *testing.T) {
 	}
 }
 
-// Ensure that made weights have the spread that keeps activations lively, in every type, whole
-// blocks or not, and that a name always gives the same weight and another name another.
+// Ensure that random weights have the variance that keeps the scale of activations, in every type,
+// also with partial blocks, and that a name always gives the same weight and another name another.
 func TestMadeWeights(t *testing.T) {
 	w := newWeightMaker(nil)
 	var memory kernel.Memory
@@ -193,7 +193,7 @@ func TestMadeWeights(t *testing.T) {
 					sum += float64(v) * float64(v)
 				}
 			}
-			// of 1/k: rotation moves the padding of a row that is no whole number of blocks
+			// of 1/k: rotation moves the padding of a row that does not fill its last block
 			const tolerance = 0.12
 			if got := sum / n; !(math.Abs(got-1) <= tolerance) {
 				t.Errorf("%v [%d %d]: variance %v of 1/in", d, n, k, got)
@@ -217,8 +217,8 @@ func TestMadeWeights(t *testing.T) {
 	}
 }
 
-// Ensure that an outside program makes as many tokens, in turns, and that ratios are its
-// time over ours.
+// Ensure that the peer produces the same number of tokens, in turns, and that ratios are its time
+// divided by ours.
 func TestBenchPeer(t *testing.T) {
 	smallLimits(t)
 	log := filepath.Join(t.TempDir(), "log")

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Ensure that budgets are found on pictures of a folder, that a request uses them within
-// bounds and its report says why, and that the embedded model has its own.
+// Ensure that budgets are found on the pictures of a folder, that a request uses them within bounds
+// and its report says why, and that the embedded model has its own budgets.
 func TestBudget(t *testing.T) {
 	dir := t.TempDir()
 	for i, seed := range []int{3, 5, 8} {
@@ -45,7 +45,7 @@ func TestBudget(t *testing.T) {
 		"fastv, schedule ":     {"--base", "fastv", "--n-vis", "auto:192"},
 		"picture 2":            {"--image", drawn(t, 5), "--n-vis", "auto:32"},
 		" merged, auto:32: ":   {"--image", drawn(t, 5), "--n-vis", "auto:32"},
-		// --guard of a variable is left
+		// a --guard from the environment is ignored
 		"grid, n-vis 64, posi":   {"--base", "grid", "--restore=false"},
 		"holov, n-vis 64, gamma": nil,
 	} {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Ensure that a converted model answers as the model does, and that a folder with
-// something in it, an unknown type, and leftovers of a process that is gone are dealt with.
+// Ensure that a converted model answers like the original, that a non-empty folder and an unknown
+// type are refused, and that leftovers of a dead process are removed.
 func TestConvert(t *testing.T) {
 	dir := t.TempDir()
 	out := filepath.Join(dir, "model")

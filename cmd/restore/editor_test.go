@@ -16,14 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is a command that a test sits in front of.
+// terminal is a command on a pseudo-terminal that a test controls.
 type terminal struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	master *os.File
-	out    *os.File // stdout, which is no terminal
+	out    *os.File // stdout, which is not a terminal
 
-	closed chan struct{} // the command has ended, and all it showed is in seen
+	closed chan struct{} // the command has ended, and seen has all its output
 
 	lock sync.Mutex
 	seen strings.Builder
@@ -88,14 +88,14 @@ func sit(t *testing.T, args ...string) *terminal {
 	return s
 }
 
-// screen is everything that was shown.
+// screen is everything shown so far.
 func (s *terminal) screen() string {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	return s.seen.String()
 }
 
-// until waits until text was shown n times.
+// until waits until text has been shown n times.
 func (s *terminal) until(text string, n int) {
 	s.t.Helper()
 	for end := time.Now().Add(60 * time.Second); strings.Count(s.screen(), text) < n; time.Sleep(
@@ -137,8 +137,8 @@ func (s *terminal) end() (int, string) {
 	return s.cmd.ProcessState.ExitCode(), string(out)
 }
 
-// Ensure that on a terminal lines are edited, remembered, as long as they are typed, and that
-// what is pasted is one question.
+// Ensure that lines on a terminal can be edited, recalled and of any length, and that a pasted text
+// is one question.
 func TestEditor(t *testing.T) {
 	saved := filepath.Join(t.TempDir(), "talk.txt")
 	s := sit(t, "run", "--image", drawn(t, numberSeed), "-n", "8")
@@ -176,7 +176,7 @@ func TestEditor(t *testing.T) {
 	}
 }
 
-// Ensure that Ctrl-C in an answer stops that answer alone, and the next one leaves.
+// Ensure that Ctrl-C during an answer stops only that answer, and the next one leaves.
 func TestEditorInterrupted(t *testing.T) {
 	s := sit(
 		t,
@@ -212,8 +212,8 @@ func TestEditorInterrupted(t *testing.T) {
 	}
 }
 
-// Ensure that what takes longer than a second shows on a terminal how much of it is done and how
-// long the rest will take, and leaves nothing behind.
+// Ensure that a task longer than a second shows its progress and remaining time on a terminal, and
+// leaves nothing on the screen.
 func TestMeter(t *testing.T) {
 	s := sit(t, "eval", "scenes", "--n", "60")
 	s.until(" left", 1)

@@ -56,7 +56,7 @@ func TestEvalBenchmark(t *testing.T) {
 	}
 }
 
-// Ensure that a split without public answers gives the server's file and no figure.
+// Ensure that a split without public answers gives the submission file and no figure.
 func TestEvalBenchmarkSubmission(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "upload.json")
 	var answers strings.Builder
@@ -88,7 +88,7 @@ func TestEvalBenchmarkSubmission(t *testing.T) {
 	}
 }
 
-// Ensure that what is wrong is said in one line, with file, row and column where a cell is.
+// Ensure that errors are one line, with file, row and column if they are about a cell.
 func TestEvalBenchmarkErrors(t *testing.T) {
 	broken := t.TempDir()
 	row := `{"question_id": "%", "image": "a.jpg", "text": "Red?\nAnswer the question using a single word or phrase."}`
@@ -145,8 +145,8 @@ func TestEvalBenchmarkErrors(t *testing.T) {
 	}
 }
 
-// Ensure that a run that is killed ten times, as a process, gives the answers and the result
-// of one that is not, whatever runs at a time.
+// Ensure that a run that is killed ten times, as a process, gives the same answers and result as an
+// undisturbed one, with any number of parallel pictures.
 func TestEvalBenchmarkKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a dozen processes")
@@ -215,8 +215,7 @@ func TestEvalBenchmarkFlags(t *testing.T) {
 	}
 }
 
-// Ensure that a budget left to the rules is asked by both of them, and that --both=false, and a
-// rule that was chosen, ask once.
+// Ensure that with auto both rules are asked, and that --both=false, or a given rule, asks once.
 func TestEvalBoth(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "r")
 	run := func(more ...string) result {
@@ -257,7 +256,7 @@ func TestEvalBoth(t *testing.T) {
 	}
 	for _, once := range [][]string{
 		{"--n-vis", "32", "--both=false"}, {"--n-vis", "32", "--anchors", "covered"},
-		{"--n-vis", "192", "--base", "fastv"}, {"--n-vis", "64", "--gamma", "1"}, // released alone
+		{"--n-vis", "192", "--base", "fastv"}, {"--n-vis", "64", "--gamma", "1"}, // only released
 		{"--n-vis", "64", "--base", "tome"},
 		{"--n-vis", "32", "--restore=false"},
 	} {
@@ -273,7 +272,7 @@ func TestEvalBoth(t *testing.T) {
 	}
 }
 
-// Ensure that runs on record are compared in every form, and drawn.
+// Ensure that recorded runs are compared in every format, and plotted.
 func TestEvalCompare(t *testing.T) {
 	dirs := []string{filepath.Join(t.TempDir(), "full"), filepath.Join(t.TempDir(), "grid")}
 	for i, how := range [][]string{nil, {"--base", "grid", "--n-vis", "64", "--restore=false"}} {

@@ -17,7 +17,7 @@ import (
 )
 
 // Ensure that the first questions of a large file take no more memory than those of a small one,
-// with few or many rows a group. RESTORE_LARGE is the size in megabytes, as in 2000.
+// with few or many rows per group. RESTORE_LARGE is the size in megabytes, as in 2000.
 func TestEvalMemory(t *testing.T) {
 	large, err := strconv.Atoi(os.Getenv("RESTORE_LARGE"))
 	if err != nil || large < 32 {
@@ -54,8 +54,8 @@ func TestEvalMemory(t *testing.T) {
 	}
 }
 
-// watched runs a process and returns the most memory that it was seen to have, in megabytes. What
-// the system says at the end counts the process that started it too.
+// watched runs a process and returns its largest observed memory in megabytes. The system's figure
+// at the end includes the parent process.
 func watched(t *testing.T, cmd *exec.Cmd) (most int64) {
 	t.Helper()
 	if err := cmd.Start(); err != nil {
@@ -83,7 +83,7 @@ func watched(t *testing.T, cmd *exec.Cmd) (most int64) {
 	}
 }
 
-// writeMME writes a file of MME's columns whose pictures take a megabyte each.
+// writeMME writes a file with MME's columns whose pictures take a megabyte each.
 func writeMME(t *testing.T, path string, scene []byte, megabytes, group int) {
 	t.Helper()
 	type picture struct {

@@ -16,7 +16,7 @@ import (
 	"github.com/restore-vlm/restore/internal/methods"
 )
 
-// Ensure that variants are set against the reduction that flags ask for, over the same pictures.
+// Ensure that variants are compared with the reduction of the flags, over the same pictures.
 func TestEvalVariants(t *testing.T) {
 	args := []string{"eval", "scenes", "--n", "2", "--base", "grid", "--n-vis", "16"}
 	r := cli(append(args, "--variant", `{"n_vis":64}`, "--variant", "{}", "--json")...)
@@ -54,8 +54,8 @@ func TestEvalVariants(t *testing.T) {
 	}
 }
 
-// Ensure that all methods are compared over the same pictures in every form, with a plot, and that
-// flags without use are named.
+// Ensure that all methods are compared over the same pictures in every format, with a plot, and
+// that errors name flags without effect.
 func TestEvalAll(t *testing.T) {
 	plot := filepath.Join(t.TempDir(), "m.svg")
 	r := cli("eval", "scenes", "--all", "--n", "1", "--n-vis", "128", "--format", "json", "--plot",
@@ -118,8 +118,8 @@ func TestEvalAll(t *testing.T) {
 	}
 }
 
-// Ensure that worlds are drawn and asked about, methods compared by name, and what has no use is
-// refused.
+// Ensure that worlds are drawn and asked about, that methods are selected by name, and that flags
+// without effect are refused.
 func TestEvalWorlds(t *testing.T) {
 	r := cli("eval", "scenes", "--world", "crowd", "--n", "1", "--base", "grid", "--n-vis", "32",
 		"--first-seed", "9", "--json")
@@ -148,7 +148,7 @@ func TestEvalWorlds(t *testing.T) {
 	}
 }
 
-// Budgets as users type them: a list that is taken reads back as it was meant.
+// Budgets as users type them: an accepted list prints as it was meant.
 func FuzzBudgets(f *testing.F) {
 	for _, s := range []string{
 		"64", "192,128, 64", "", ",", "64,64", "1e3", "-1", "99999999999999999999",
@@ -169,7 +169,7 @@ func FuzzBudgets(f *testing.F) {
 	})
 }
 
-// Ensure that an evaluation that is cut short shows what it has, and says how much that is.
+// Ensure that an interrupted evaluation shows its results so far, and says how much they cover.
 func TestEvalInterrupted(t *testing.T) {
 	for _, args := range [][]string{
 		{"scenes", "--json"}, {"scenes", "--all", "--methods", "grid", "--n-vis", "64", "--format", "json"},

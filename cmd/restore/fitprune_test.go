@@ -17,7 +17,7 @@ import (
 )
 
 // Ensure that a recipe is fitted to questions on disk, that --base fitprune follows it, and that
-// the embedded model has its own.
+// the embedded model has its own recipe.
 func TestFitPruneRecipe(t *testing.T) {
 	dir := filepath.Dir(drawn(t, 1))
 	file, lines := filepath.Join(dir, "r.json"), filepath.Join(dir, "q.jsonl")
@@ -40,8 +40,8 @@ func TestFitPruneRecipe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What must stay when half or four fifths of the work go: a layer's work grows with its rows,
-	// so that the mean falls below those shares.
+	// The rows that remain when half or four fifths of the work is cut: a layer's work grows faster
+	// than its rows, so the mean falls below those shares.
 	for i, most := range []float64{0.7, 0.4} {
 		sum, left := 0, recipe.Tokens
 		for _, d := range recipe.Schedules[i].Drop {
@@ -66,7 +66,7 @@ func TestFitPruneRecipe(t *testing.T) {
 			t.Errorf("%v: exit %d, stdout %q, stderr %q", args, r.code, r.out, r.err)
 		}
 	}
-	// The same from stdout, as it came from the file.
+	// The recipe from stdout equals the one in the file.
 	var b strings.Builder
 	if err := recipe.Write(&b); err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestFitPruneRecipe(t *testing.T) {
 	}
 }
 
-// Ensure that what FitPrune and SparseVLM cannot honour is refused by name.
+// Ensure that values that FitPrune and SparseVLM cannot honour are refused by name.
 func TestInDecoderRefusals(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "r.json")
 	recipe := &methods.Recipe{
@@ -118,7 +118,7 @@ func TestInDecoderRefusals(t *testing.T) {
 	}
 }
 
-// Ensure that questions which no recipe can be made of are refused.
+// Ensure that questions from which no recipe can be made are refused.
 func TestFitRecipeQuestions(t *testing.T) {
 	m, err := open.Engine(all.Files{}, engine.Options{Threads: 1})
 	if err != nil {

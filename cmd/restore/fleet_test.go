@@ -14,7 +14,7 @@ import (
 	"github.com/restore-vlm/restore/internal/fleet/natsserver"
 )
 
-// startFleet starts a NATS server in the test, and workers as processes of their own.
+// startFleet starts a NATS server in the test, and workers as separate processes.
 func startFleet(t *testing.T, workers int) (url string, list []*bytes.Buffer, stop func()) {
 	t.Helper()
 	s, err := natsserver.Start(natsserver.Options{Folder: t.TempDir()})
@@ -32,7 +32,7 @@ func startFleet(t *testing.T, workers int) (url string, list []*bytes.Buffer, st
 		}
 		list = append(list, log)
 		ends = append(ends, func() {
-			_ = cmd.Process.Signal(syscall.SIGTERM) // it may be gone
+			_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 			if err := cmd.Wait(); err != nil {
 				t.Errorf("worker: %v: %s", err, log)
 			}
@@ -55,8 +55,8 @@ func startFleet(t *testing.T, workers int) (url string, list []*bytes.Buffer, st
 	return "", nil, nil
 }
 
-// Ensure that a file that workers answer has the results of one machine, that workers are
-// listed, and that SIGTERM ends them cleanly.
+// Ensure that a file answered by workers has the results of one machine, that workers are listed,
+// and that SIGTERM ends them cleanly.
 func TestFleetBatch(t *testing.T) {
 	url, _, stop := startFleet(t, 2)
 	dir := requests(t, 30)
@@ -87,7 +87,7 @@ func TestFleetBatch(t *testing.T) {
 }
 
 // Ensure that --nats embedded needs no second process, and leaves nothing in the journal's folder
-// that a second run trips over.
+// that would disturb a second run.
 func TestFleetEmbedded(t *testing.T) {
 	dir := requests(t, 5)
 	for range 2 {
@@ -103,7 +103,7 @@ func TestFleetEmbedded(t *testing.T) {
 	}
 }
 
-// Ensure that a benchmark that workers answer has the answers of one machine.
+// Ensure that a benchmark answered by workers has the answers of one machine.
 func TestFleetEval(t *testing.T) {
 	url, _, _ := startFleet(t, 2)
 	read := func(more ...string) string {
@@ -147,8 +147,8 @@ func TestFleetEval(t *testing.T) {
 	}
 }
 
-// Ensure that drawn scenes that workers answer have the answers of one machine, and that what
-// workers cannot do is refused.
+// Ensure that drawn scenes answered by workers have the answers of one machine, and that options
+// that workers cannot honour are refused.
 func TestFleetScenes(t *testing.T) {
 	url, _, _ := startFleet(t, 2)
 	read := func(more ...string) string {
@@ -183,7 +183,7 @@ func TestFleetScenes(t *testing.T) {
 	}
 }
 
-// Ensure that what cannot be a fleet is said in one line.
+// Ensure that wrong options of a fleet cause an error of one line.
 func TestFleetErrors(t *testing.T) {
 	s, err := natsserver.Start(
 		natsserver.Options{Folder: t.TempDir(), User: "ann", Password: "secret"},

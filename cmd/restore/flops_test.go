@@ -17,9 +17,9 @@ import (
 	"github.com/restore-vlm/restore/internal/scenebench"
 )
 
-// Ensure that the engine multiplies exactly as often as is counted: linear layers as the engine
-// counts them while it answers, attention by the sizes of the matrices that a trace of the same
-// request holds.
+// Ensure that the counted operations are those that the engine multiplies: for linear layers by the
+// engine's own count during an answer, for attention by the sizes of the matrices in a trace of the
+// same request.
 func TestFLOPsOfEngine(t *testing.T) {
 	work := new(nn.Work)
 	m, err := open.With(all.Files{}, engine.Options{}, engine.Hooks{Work: work})
@@ -55,7 +55,7 @@ func TestFLOPsOfEngine(t *testing.T) {
 		got := float64(ops) / 2
 		matrices := func(format string, layers, width int) {
 			for i := range layers {
-				rows, keys := o.NVis+1, o.NVis+1 // a shrunk picture's encoding is not traced
+				rows, keys := o.NVis+1, o.NVis+1 // the encoding of a shrunk picture is not traced
 				if m := trace[fmt.Sprintf("vit_stage.%d.metric", i)]; m != nil && format[0] == 'v' {
 					rows, keys = m.Shape[0], m.Shape[0]
 				} else if m := trace[fmt.Sprintf(format, i)]; m != nil {
@@ -85,8 +85,8 @@ func TestFLOPsOfEngine(t *testing.T) {
 	}
 }
 
-// Ensure that the command prints the paper's figures, names what cannot be, and refuses what makes
-// no sense.
+// Ensure that the command prints the paper's figures, names impossible settings, and refuses
+// senseless flags.
 func TestFLOPs(t *testing.T) {
 	r := cli("flops", "--base", "divprune,fastv", "--n-vis", "64")
 	for _, w := range []string{

@@ -99,7 +99,7 @@ func TestNewUser(t *testing.T) {
 	}
 }
 
-// Ensure that what an original LLaVA checkpoint needs of its tower comes with it.
+// Ensure that pulling an original LLaVA checkpoint also pulls the needed part of its vision tower.
 func TestPullTower(t *testing.T) {
 	index := func(names string) []byte { return []byte(`{"weight_map":{` + names + `}}`) }
 	tower := &hubtest.Repo{Commit: hubCommit, Refs: []string{"main"}, Files: map[string][]byte{

@@ -13,7 +13,7 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// floats are the tensors of a file that inspect wrote.
+// floats are the tensors of a file written by inspect.
 func floats(t *testing.T, file string) map[string][]float32 {
 	t.Helper()
 	f, err := checkpoint.OpenSafetensors(file)
@@ -33,8 +33,8 @@ func floats(t *testing.T, file string) map[string][]float32 {
 	return out
 }
 
-// Ensure that numbers of every type are written as float32, rounded where they have
-// 64 bits, and that what is no file of tensors is refused in one line.
+// Ensure that numbers of every type are written as float32, 64-bit ones rounded, and that files
+// without tensors are refused in one line.
 func TestInspectTensors(t *testing.T) {
 	var b bytes.Buffer
 	in := map[string]*tensor.Tensor{
@@ -87,7 +87,7 @@ func TestInspectTensors(t *testing.T) {
 	}
 }
 
-// Ensure that a packed file's weights are written as the values that it computes with.
+// Ensure that the written weights of a packed file are the values that it computes with.
 func TestInspectWeights(t *testing.T) {
 	dir := t.TempDir()
 	stored, packed, out := filepath.Join(dir,
@@ -114,7 +114,7 @@ func TestInspectWeights(t *testing.T) {
 			most = max(most, math.Abs(float64(v[i])))
 		}
 		for i := range v {
-			// half a step of q8, and a half of bfloat16
+			// half a step of q8, plus half a step of bfloat16
 			if d := math.Abs(float64(v[i] - w[i])); !(d <= most/127) {
 				t.Fatalf("%q: %v at %d, want %v", name, w[i], i, v[i])
 			}

@@ -29,7 +29,7 @@ func embedded(t *testing.T, name string) string {
 }
 
 // Ensure that strings come back as objects in their order, with empty lists instead of null and
-// text as it is.
+// text without escapes.
 func TestInspectTokens(t *testing.T) {
 	in := written(t, "strings.json", `["", "What <b>number</b> is écrit?", "a\nb"]`)
 	out := filepath.Join(t.TempDir(), "out.json")
@@ -68,8 +68,8 @@ func TestInspectTokens(t *testing.T) {
 	}
 }
 
-// Ensure that a conversation is rendered with nothing after it, from Jinja text and from each JSON
-// form.
+// Ensure that the output is the rendered conversation and nothing else, from Jinja text and from
+// each JSON form.
 func TestInspectChat(t *testing.T) {
 	const jinja = "{% for m in messages %}{{ m.role | upper }}: {{ m.content if m.content " +
 		"is string else m.content[0].text }}{{ eos_token }}{% endfor %}" +
@@ -104,7 +104,7 @@ func TestInspectChat(t *testing.T) {
 	}
 }
 
-// Ensure that a picture is prepared, and that padding keeps what cropping would cut.
+// Ensure that a picture is prepared, and that padding keeps the parts that cropping would cut off.
 func TestInspectImage(t *testing.T) {
 	wide := image.NewGray(image.Rect(0, 0, 80, 20))
 	for i := range wide.Pix {
@@ -151,7 +151,7 @@ func TestInspectImage(t *testing.T) {
 	}
 }
 
-// Ensure that the limits of a picture of any size are those given, that the grid of patches is
+// Ensure that the given pixel limits apply to pictures of any size, that the grid of patches is
 // written, and that limits without effect are refused.
 func TestInspectImageLimits(t *testing.T) {
 	file, out := drawn(t, 3), filepath.Join(t.TempDir(), "px.safetensors")
@@ -203,7 +203,7 @@ func TestInspectImageLimits(t *testing.T) {
 }
 
 // Ensure that features from a file are reduced, that both names of the kept tokens occur, and that
-// the grid is asked for where it is needed.
+// the grid is required where it is needed.
 func TestReduce(t *testing.T) {
 	const n, c = 15, 4
 	x, attn := make([]float32, n*c), make([]float32, n+1)

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// names lists a folder, hidden files too.
+// names lists a folder, including hidden files.
 func names(t *testing.T, dir string) (out []string) {
 	t.Helper()
 	files, err := os.ReadDir(dir)
@@ -32,8 +32,8 @@ func names(t *testing.T, dir string) (out []string) {
 	return out
 }
 
-// Ensure that a file appears complete or not at all, and that its own error wins over what
-// made of it whoever filled it.
+// Ensure that a file appears complete or not at all, and that the file's own error takes precedence
+// over the writer's.
 func TestOutputCompleteOrNot(t *testing.T) {
 	dir := t.TempDir()
 	a := &app{in: strings.NewReader(""), out: io.Discard, err: io.Discard}
@@ -65,8 +65,8 @@ func TestOutputCompleteOrNot(t *testing.T) {
 	}
 }
 
-// Ensure that files get the mode that the umask leaves, that one that is replaced keeps its
-// own, and that links are followed, also dangling ones.
+// Ensure that new files get the umask's mode, replaced files keep theirs, and that links are
+// followed, also dangling ones.
 func TestOutputModesAndLinks(t *testing.T) {
 	defer unix.Umask(unix.Umask(0o027))
 	dir := t.TempDir()
@@ -102,7 +102,7 @@ func TestOutputModesAndLinks(t *testing.T) {
 	}
 }
 
-// Ensure that what is not a regular file is written to and stays what it is.
+// Ensure that devices and pipes are written to and not replaced.
 func TestOutputThrough(t *testing.T) {
 	for _, path := range []string{"/dev/null", "/dev/stdout", "-"} {
 		before, _ := os.Stat(path)
@@ -134,8 +134,8 @@ func TestOutputThrough(t *testing.T) {
 	}
 }
 
-// Ensure that "-" is stdout for every file that is written, and that what else the command
-// says then goes to stderr.
+// Ensure that "-" is stdout for every output file, and that the command's other text then goes to
+// stderr.
 func TestOutputDash(t *testing.T) {
 	picture := drawn(t, numberSeed)
 	ask := []string{"run", "--image", picture, "-p", number}
@@ -169,8 +169,8 @@ func TestOutputDash(t *testing.T) {
 	}
 }
 
-// Ensure that no output is an input of its command or another of its outputs, under whatever
-// name, and that nothing was computed or changed then.
+// Ensure that no output is an input of its command or another of its outputs, under any name, and
+// that nothing was computed or changed.
 func TestOutputIsNoInput(t *testing.T) {
 	dir := t.TempDir()
 	picture := filepath.Join(dir, "a.png")
@@ -232,7 +232,7 @@ func TestOutputIsNoInput(t *testing.T) {
 	}
 }
 
-// Ensure that what cannot be written is refused before the work begins.
+// Ensure that unwritable files are refused before the work begins.
 func TestOutputNotCreatable(t *testing.T) {
 	dir := t.TempDir()
 	picture := drawn(t, numberSeed)
@@ -252,7 +252,7 @@ func TestOutputNotCreatable(t *testing.T) {
 			if name == "a folder" && (args[0] == "eval" || args[0] == "attention") ||
 				strings.HasSuffix(c.path, "/") && args[0] == "eval" {
 				args[len(args)-1] = strings.TrimSuffix(c.path,
-					"/") + ".svg/" // plots are told apart by their ending
+					"/") + ".svg/" // the extension selects the format of plots
 			}
 			start := time.Now()
 			r := cli(args...)
@@ -275,7 +275,7 @@ func TestOutputNotCreatable(t *testing.T) {
 	}
 }
 
-// Ensure that the drawing's format follows from its name, or the name is refused.
+// Ensure that the name selects the drawing's format, or is refused.
 func TestOutputFormat(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "x.JPG")
 	r := cli("scene", "-o", file)
@@ -293,8 +293,7 @@ func TestOutputFormat(t *testing.T) {
 	}
 }
 
-// Ensure that results that cannot be written make exit code 1 and one line, whatever the
-// command.
+// Ensure that results that cannot be written cause exit code 1 and one line, for every command.
 func TestResultsLost(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("no /dev/full here")
@@ -402,8 +401,8 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// Ensure that what a killed process left is removed by the next one, and what a living one
-// writes is not.
+// Ensure that the files of a killed process are removed by the next one, and those of a running
+// process are not.
 func TestStaleRemoved(t *testing.T) {
 	dir := t.TempDir()
 	cmd := process("fitprune-recipe", "-o", dir+"/r.json")
@@ -425,7 +424,7 @@ func TestStaleRemoved(t *testing.T) {
 	}
 }
 
-// Ensure that a command that ends because its stdout does says so, rather than that it was
+// Ensure that a command that ends because its stdout is closed says so, and not that it was
 // interrupted.
 func TestBrokenStdoutStopsTheWork(t *testing.T) {
 	read, write, err := os.Pipe()

@@ -10,10 +10,10 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// withOwnMethod makes the test's binary begin with a method of its own.
+// withOwnMethod makes the test's binary register its own method first.
 const withOwnMethod = "RESTORE_TEST_OWN_METHOD"
 
-// every keeps the tokens at equal steps, from the one that its parameter says.
+// every keeps the tokens at equal steps, from the one given by its parameter.
 type every struct{ first int }
 
 // Declare implements reduce.Declarer.
@@ -76,7 +76,7 @@ func TestOwnMethod(t *testing.T) {
 
 var update = flag.Bool("update", false, "rewrite the table of parameters in docs/methods.md")
 
-// Ensure that the table of parameters in docs/methods.md is the one that the program prints.
+// Ensure that the table of parameters in docs/methods.md is the program's output.
 func TestDocumentedParameters(t *testing.T) {
 	const doc = "../../docs/methods.md"
 	raw, err := os.ReadFile(doc)

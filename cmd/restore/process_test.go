@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// asCommand makes the test's binary behave as the command.
+// asCommand makes the test's binary act as the command.
 const asCommand = "RESTORE_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// process is a command line as a process of its own.
+// process is a command line in a separate process.
 func process(args ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Env = append(os.Environ(), asCommand+"=1")

@@ -31,7 +31,7 @@ func TestSources(t *testing.T) {
 			t.Errorf("%s: exit %d, stdout %q, stderr %q", name, r.code, r.out, r.err)
 		}
 	}
-	// the same place, by default and said, gives the same prompt
+	// the same place, by default and by a marker, gives the same prompt
 	for _, name := range []string{"trace", "attention"} {
 		args := []string{name, "--image", picture, "-p"}
 		if name == "trace" {
@@ -47,8 +47,8 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// Ensure that a prompt's markers are as many as the pictures, and that nothing is read twice or
-// without end.
+// Ensure that a prompt has as many markers as pictures, and that no input is read twice or without
+// a limit.
 func TestSourcesRefused(t *testing.T) {
 	picture := drawn(t, numberSeed)
 	if _, err := os.Stat("/dev/zero"); err != nil {
@@ -111,7 +111,7 @@ func withInput(in io.Reader, args ...string) result {
 	return result{code, out.String(), errOut.String()}
 }
 
-// Ensure that what a crop leaves out is said, with what to do, and that --pad leaves out
+// Ensure that a note says what a crop cuts off and how to avoid it, and that --pad cuts off
 // nothing.
 func TestUnseen(t *testing.T) {
 	wide := filepath.Join(t.TempDir(), "wide.bmp")
@@ -159,7 +159,7 @@ func writeBMP(w io.Writer, width, height int) error {
 	return err
 }
 
-// Ensure that the commands of a conversation do what they say.
+// Ensure that the commands of a conversation work.
 func TestTalkCommands(t *testing.T) {
 	dir := t.TempDir()
 	first, second := drawn(t, numberSeed), drawn(t, 8)
@@ -238,8 +238,8 @@ func TestTalkOverlays(t *testing.T) {
 	}
 }
 
-// Ensure that pictures that cannot fit are refused before one is encoded, and that a
-// conversation says what could go and goes on without it.
+// Ensure that pictures that cannot fit are refused before one is encoded, and that a conversation
+// says what to remove and continues.
 func TestFull(t *testing.T) {
 	picture := drawn(t, numberSeed)
 	var many []string

@@ -25,8 +25,8 @@ const (
 	numberSeed   = 7
 )
 
-// Ensure that the answer alone goes to stdout, the table to stderr, and that 64 of 576 tokens are
-// the default.
+// Ensure that only the answer goes to stdout and the report to stderr, and that 64 of 576 tokens
+// are the default.
 func TestRun(t *testing.T) {
 	r := cli("run", "--image", drawn(t, numberSeed), "-p", number)
 	if r.code != exitOK || r.out != numberAnswer+"\n" {
@@ -44,7 +44,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// Ensure that --base none reads every token, and that text alone is answered too.
+// Ensure that --base none reads every token, and that a question without a picture is answered.
 func TestRunWithoutReduction(t *testing.T) {
 	r := cli("run", "--image", drawn(t, numberSeed), "-p", number, "--base", "none")
 	if r.code != exitOK || r.out != numberAnswer+"\n" ||
@@ -87,8 +87,8 @@ func TestRunJSON(t *testing.T) {
 	}
 }
 
-// Ensure that the same flags give the same answer, whatever the threads, and that a seed fixes
-// sampling.
+// Ensure that the same flags give the same answer with any number of threads, and that a seed fixes
+// the sampling.
 func TestRunIsRepeatable(t *testing.T) {
 	picture := drawn(t, 12)
 	for _, flags := range [][]string{
@@ -112,8 +112,8 @@ func TestRunIsRepeatable(t *testing.T) {
 	}
 }
 
-// Ensure that without -p each line of the input is a question, pictures can be added, and what was
-// read is kept.
+// Ensure that without -p each line of the input is a question, that pictures can be added, and that
+// earlier tokens are reused.
 func TestConversation(t *testing.T) {
 	second := drawn(t, 8)
 	in := "\n" + number + "\n\n" + number + "\n/image " + second + "\n" + number +
@@ -145,8 +145,8 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-// Ensure that a method inside the decoder reports its stages, draws them, and says of a later
-// question that the choice is the first one's.
+// Ensure that a method inside the decoder reports and draws its stages, and that the report about a
+// later question says that the choice was made for the first.
 func TestInsideTheDecoder(t *testing.T) {
 	dir := t.TempDir()
 	stages, kept := filepath.Join(dir, "stages.png"), filepath.Join(dir, "kept.png")
@@ -189,8 +189,8 @@ func TestInsideTheDecoder(t *testing.T) {
 	}
 }
 
-// Ensure that a folder of nothing but config.json and weights can be traced with a method inside
-// the decoder, by the reference's names.
+// Ensure that a folder with only config.json and weights can be traced with a method inside the
+// decoder, under the reference's names.
 func TestTraceInsideTheDecoder(t *testing.T) {
 	from := filepath.Join("..", "..", "internal", "engine", "testdata", "inmodel-tiny")
 	dir := t.TempDir()
@@ -233,7 +233,7 @@ func TestTraceInsideTheDecoder(t *testing.T) {
 	}
 }
 
-// Ensure that a cancelled answer shows what there was, says so, and fails.
+// Ensure that a cancelled answer shows its text so far, says so, and fails.
 func TestInterrupt(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	a := &app{
@@ -262,8 +262,8 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// Ensure that a trace can be fed back, gives the same tensors then, and shows a reduction only when
-// one is asked for.
+// Ensure that a trace can be the input of a trace, then gives the same tensors, and contains a
+// reduction only if one is requested.
 func TestTrace(t *testing.T) {
 	dir, picture := t.TempDir(), drawn(t, numberSeed)
 	trace := func(name string, args ...string) []byte {
@@ -311,8 +311,8 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// Ensure that what pack writes stands for a model's folder, and that a torn file is
-// refused and leaves no other behind.
+// Ensure that a packed file can replace a model's folder, and that a torn file is refused and
+// leaves no other file behind.
 func TestPack(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "model.rst")
 	if r := cli("pack", "--quant", "q8", "--encoder-quant", "q8", "-o", file); r.code != exitOK ||
@@ -350,8 +350,8 @@ func TestPack(t *testing.T) {
 	}
 }
 
-// Ensure that a scene's questions and answers are printed, one a line, and its picture is the
-// scene's.
+// Ensure that a scene's questions and answers are printed, one per line, and that its picture is
+// the scene's.
 func TestScene(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "scene.png")
 	r := cli("scene", "--seed", "7", "-o", file)
@@ -467,8 +467,8 @@ func TestDescriptions(t *testing.T) {
 	}
 }
 
-// Ensure that the parameters that methods list are flags, and that --help words each with the
-// default that the list has.
+// Ensure that the parameters of all methods are flags, and that --help shows each with the default
+// in the list.
 func TestMethodFlags(t *testing.T) {
 	help := cli("run", "--help").out
 	for _, m := range append(methods.Methods(), methods.OnTop()) {

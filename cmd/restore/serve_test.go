@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// serving is a server in a process of its own.
+// serving is a server in a separate process.
 type serving struct {
 	cmd *exec.Cmd
 	url string
@@ -36,7 +36,7 @@ func startServer(t *testing.T, flags ...string) *serving {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = s.cmd.Process.Kill() // where the test did not end it
+		_ = s.cmd.Process.Kill() // if the test did not end it
 		_ = s.cmd.Wait()
 	})
 	line, err := bufio.NewReader(out).ReadString('\n')
@@ -52,13 +52,13 @@ func startServer(t *testing.T, flags ...string) *serving {
 
 // stop sends a signal and returns the exit code.
 func (s *serving) stop(sig syscall.Signal) int {
-	_ = s.cmd.Process.Signal(sig) // a process that ended has a code too
+	_ = s.cmd.Process.Signal(sig) // a process that has ended has an exit code too
 	_ = s.cmd.Wait()
 	return s.cmd.ProcessState.ExitCode()
 }
 
-// Ensure that a server answers as the command does, is loaded with checked answers, and ends
-// when it is told to.
+// Ensure that a server answers like the command, that a load with checked answers works, and that
+// the server ends on a signal.
 func TestServe(t *testing.T) {
 	picture := drawn(t, 1)
 	s := startServer(t, "--cache-dir", filepath.Join(t.TempDir(), "cache"))

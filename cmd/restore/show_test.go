@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// Ensure that shapes have the numbers of weights of the published checkpoints: of the LLaVAs
-// without the tower's last norm, 2048 numbers, which nothing uses; and a head that is tied counts
-// once.
+// Ensure that shapes have the published checkpoints' numbers of weights: for the LLaVAs without the
+// tower's last norm, 2048 numbers that are never used; a tied head counts once.
 func TestShowShape(t *testing.T) {
 	for name, want := range map[string]struct {
 		params int64

@@ -23,30 +23,30 @@ import (
 	"time"
 )
 
-// soakRequests is how many requests TestSoak sends; RESTORE_SOAK says another number.
+// soakRequests is how many requests TestSoak sends by default; RESTORE_SOAK sets another number.
 const soakRequests = 300
 
-// How the soak goes about it.
+// Parameters of the soak test.
 const (
 	soakClients = 8
-	soakRounds  = 6 // of the process; it is killed after each
+	soakRounds  = 6 // lives of the process; it is killed after each
 	soakTokens  = 12
 	soakTime    = 30 * time.Second // for a request
 )
 
-// soaker asks a server questions with faults, and knows the right answers.
+// soaker sends questions with faults to a server, and knows the right answers.
 type soaker struct {
 	t      *testing.T
-	bodies []string // of requests
+	bodies []string // bodies of requests
 	want   []string // their answers, from a server without a cache
 	url    atomic.Pointer[string]
 
 	sent, answered, cut, slow, refused, busy, wrong atomic.Int64
 }
 
-// Ensure that connections that are cut, readers that are slow, bad bodies, a process that is
-// killed and restarted over its folder of pictures, a disk that is full and files that are
-// damaged lead to no wrong answer, and that the process does not grow.
+// Ensure that broken connections, slow readers, bad bodies, a process that is killed and restarted
+// on its folder of pictures, a full disk and damaged files cause no wrong answer, and that the
+// process does not grow.
 func TestSoak(t *testing.T) {
 	total := soakRequests
 	if v := os.Getenv("RESTORE_SOAK"); v != "" {
@@ -93,7 +93,7 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// fullDisk returns a folder on a small disk, "" where none can be made.
+// fullDisk returns a folder on a small disk, "" if the test cannot make one.
 func fullDisk(t *testing.T) string {
 	dir := t.TempDir()
 	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=64k"); err != nil {
@@ -104,7 +104,7 @@ func fullDisk(t *testing.T) string {
 	return dir
 }
 
-// prepare makes requests and asks each alone.
+// prepare makes requests and asks each one alone.
 func (s *soaker) prepare() {
 	alone := startServer(s.t)
 	for seed := range 6 {
@@ -140,7 +140,7 @@ func (s *soaker) prepare() {
 	}
 }
 
-// errBusy is a request that was told to come back.
+// errBusy means that the server asked the client to retry.
 var errBusy = errors.New("status 429")
 
 // send returns the text of an answer.
@@ -179,7 +179,7 @@ func answerOf(resp *http.Response, body string) (string, error) {
 	return whole.Choices[0].Message.Content, nil
 }
 
-// ask sends n requests by several clients.
+// ask sends n requests with several clients.
 func (s *soaker) ask(n int, seed uint64) {
 	var wait sync.WaitGroup
 	var left atomic.Int64
@@ -195,7 +195,7 @@ func (s *soaker) ask(n int, seed uint64) {
 	wait.Wait()
 }
 
-// one sends a request, with a fault or without.
+// one sends a request, with or without a fault.
 func (s *soaker) one(r *rand.Rand) {
 	s.sent.Add(1)
 	i, url := r.IntN(len(s.bodies)), *s.url.Load()
@@ -236,7 +236,7 @@ func dial(url, body string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	// what a connection that is broken does is seen later
+	// the effects of a broken connection show later
 	_ = c.SetDeadline(time.Now().Add(soakTime))
 	_, err = fmt.Fprintf(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: "+
 		"localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s",
@@ -244,7 +244,7 @@ func dial(url, body string) (net.Conn, error) {
 	return c, err
 }
 
-// raw goes away after a while, with half of the body sent where half says so.
+// raw disconnects after a while; if half is set it sends only half of the body.
 func (s *soaker) raw(url, body string, after time.Duration, half bool) {
 	if half {
 		body = body[:len(body)/2] + strings.Repeat(" ", len(body)-len(body)/2-1) // and no more
@@ -289,7 +289,7 @@ func slowly(url, body string) (string, error) {
 
 var soakNumber = regexp.MustCompile(`(?m)^(go_goroutines|process_open_fds|process_resident_memory_bytes) (\S+)$`)
 
-// numbers are those of the process, once it is quiet.
+// numbers are the process's numbers once it is idle.
 func (s *soaker) numbers() map[string]float64 {
 	time.Sleep(time.Second)
 	http.DefaultClient.CloseIdleConnections()
@@ -315,7 +315,7 @@ func (s *soaker) numbers() map[string]float64 {
 	return out
 }
 
-// damage cuts, flips and lengthens some of the files in a folder.
+// damage truncates, changes and extends some of the files in a folder.
 func damage(t *testing.T, dir string, seed uint64) {
 	files, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil {

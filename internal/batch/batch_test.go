@@ -44,7 +44,7 @@ func (e *echo) Do(ctx context.Context, r *Request) (*Response, error) {
 		Body: []byte(fmt.Sprintf(`{"said":%q,"usage":{"prompt_tokens":2,"prompt_tokens_details":{"cached_tokens":%d},"completion_tokens":1}}`, r.CustomID, n))}, nil
 }
 
-// asker is a backend that calls itself and answers nothing much.
+// asker is a backend that calls a function and gives an empty answer.
 type asker func(r *Request)
 
 func (a asker) Do(_ context.Context, r *Request) (*Response, error) {
@@ -52,7 +52,7 @@ func (a asker) Do(_ context.Context, r *Request) (*Response, error) {
 	return &Response{Status: 200, Body: []byte("{}")}, nil
 }
 
-// held is an input that tells when it was read to its end.
+// held is an input that signals when it has been read to its end.
 type held struct {
 	io.Reader
 	read chan struct{}
@@ -84,7 +84,7 @@ func input(n int) string {
 	return b.String()
 }
 
-// free replaces what may differ between runs.
+// free removes the fields that may differ between runs.
 func free(t *testing.T, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -168,7 +168,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// Ensure that requests about one picture follow each other, wherever they stand in the input.
+// Ensure that requests about one picture follow each other, wherever they are in the input.
 func TestOrder(t *testing.T) {
 	var in strings.Builder
 	const pictures, questions = 6, 5
@@ -197,9 +197,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// Ensure that a run that is ended at random points, whose log and output are then cut at random
-// bytes as a crash may, ends as one that was not, and that nothing that is in the log is asked
-// again.
+// Ensure that a run that is ended at random points, with log and output then truncated at random
+// bytes as after a crash, ends like an undisturbed one, and that no logged request is asked again.
 func TestKilled(t *testing.T) {
 	in := input(300)
 	whole := t.TempDir()
@@ -222,7 +221,7 @@ func TestKilled(t *testing.T) {
 					cancel()
 				}
 			}
-			if round > 0 && round%2 == 0 { // what is not in a checkpoint may be lost
+			if round > 0 && round%2 == 0 { // results after the last checkpoint may be lost
 				cut(t, rng, filepath.Join(dir, "j", "log"), 1)
 			}
 			_, err := answer(t, ctx, dir, in, e, Options{})
@@ -233,7 +232,7 @@ func TestKilled(t *testing.T) {
 			if !errors.Is(err, context.Canceled) {
 				t.Fatal(err)
 			}
-			if round%2 == 1 { // the output was written further than the log knows
+			if round%2 == 1 { // the output is longer than the log says
 				f, err := os.OpenFile(filepath.Join(dir, "out"), os.O_APPEND|os.O_WRONLY, 0)
 				if err != nil {
 					t.Fatal(err)
@@ -253,7 +252,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// cut takes up to the last n·100 bytes off a file.
+// cut removes up to n·100 bytes from the end of a file.
 func cut(t *testing.T, rng *rand.Rand, path string, n int) {
 	t.Helper()
 	info, err := os.Stat(path)
@@ -265,7 +264,7 @@ func cut(t *testing.T, rng *rand.Rand, path string, n int) {
 	}
 }
 
-// Ensure that what was answered is not asked again after a kill that lost nothing.
+// Ensure that answered requests are not asked again after a kill that lost nothing.
 func TestAskedOnce(t *testing.T) {
 	in, dir := input(200), t.TempDir()
 	total := map[string]int{}
@@ -295,7 +294,7 @@ func TestAskedOnce(t *testing.T) {
 	}
 }
 
-// answered lists what a journal and its output hold.
+// answered lists the results in a journal and its output.
 func answered(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	out := map[string]bool{}
@@ -311,7 +310,7 @@ func answered(t *testing.T, dir string) map[string]bool {
 	return out
 }
 
-// Ensure that what does not belong together is refused.
+// Ensure that journals, inputs and outputs that do not belong together are refused.
 func TestRefused(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := answer(t, t.Context(), dir, input(20), newEcho(), Options{}); err != nil {
@@ -363,7 +362,7 @@ func TestLonger(t *testing.T) {
 	}
 }
 
-// Ensure that unordered results are all there, also after an end in between.
+// Ensure that unordered results are complete, also after an interruption.
 func TestUnordered(t *testing.T) {
 	dir, in := t.TempDir(), input(200)
 	for limit := 50; ; limit = 1000 {
@@ -424,7 +423,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// Ensure that requests with the same pictures are known by them on every route, and others not.
+// Ensure that requests with the same pictures have the same key on every route, and others do not.
 func TestPictures(t *testing.T) {
 	chat := func(url string) string {
 		return `{"messages":[{"role":"user","content":[{"type":"text","text":"?"},{"type":"image_url","image_url":{"url":"` + url + `"}}]}]}`
@@ -441,7 +440,7 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// Ensure that the handler's answers are taken as they are, and what is none is a refusal.
+// Ensure that the handler's answers are used unchanged, and that other replies become refusals.
 func TestHandler(t *testing.T) {
 	full := 1
 	h := Handler{http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -483,7 +482,7 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// FuzzJournal opens journals of any content: no fault, and memory that follows the file's size.
+// FuzzJournal opens journals of any content: no panic, and memory in proportion to the file's size.
 func FuzzJournal(f *testing.F) {
 	dir := f.TempDir()
 	j, err := OpenJournal(dir, filepath.Join(dir, "out"), as("s"))

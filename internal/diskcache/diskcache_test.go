@@ -23,7 +23,7 @@ func open(tb testing.TB, dir string) *Cache {
 
 func key(s string) [sha256.Size]byte { return sha256.Sum256([]byte(s)) }
 
-// Ensure that what was kept comes back, in another program too, and nothing else does.
+// Ensure that a saved blob can be loaded, also by another program, and that other keys are misses.
 func TestRoundTrip(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	c := open(t, dir)
@@ -49,7 +49,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// Ensure that files that do not fit are counted, removed, and a miss; others stay.
+// Ensure that invalid files are counted, removed, and a miss, and that other files stay.
 func TestDamage(t *testing.T) {
 	blob := []byte("features of a picture")
 	for name, damage := range map[string]func(path string, data []byte) error{
@@ -112,7 +112,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// Ensure that what others put into the folder stays, and that what a kill left goes.
+// Ensure that foreign files in the folder stay, and that leftovers of a kill are removed.
 func TestFolder(t *testing.T) {
 	dir := t.TempDir()
 	old := time.Now().Add(-time.Hour)
@@ -139,7 +139,7 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-// Ensure that a folder that goes away is a miss and a warning, not a failure.
+// Ensure that a folder that disappears causes a miss and a warning, not a failure.
 func TestLostFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "d")
 	warned := 0
@@ -157,7 +157,7 @@ func TestLostFolder(t *testing.T) {
 	}
 }
 
-// Ensure that programs that share a folder read whole blobs alone.
+// Ensure that programs that share a folder read only complete blobs.
 func TestShared(t *testing.T) {
 	dir := t.TempDir()
 	var wait sync.WaitGroup

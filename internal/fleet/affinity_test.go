@@ -10,21 +10,21 @@ import (
 	"time"
 )
 
-// What a question costs a worker in this test, one at a time: the first about a picture, and
-// another. They are the times of a 7B model in docs/scaling.md, a hundredth of them.
+// The times of a question in this test, one at a time: the first about a picture, and later ones.
+// They are a hundredth of a 7B model's times in docs/scaling.md.
 const (
 	newPicture   = 100 * time.Millisecond
 	knownPicture = 40 * time.Millisecond
 )
 
-// slow is a backend with one processor, that has the pictures it saw at hand.
+// slow is a backend with one processor that caches the pictures that it has seen.
 type slow struct {
 	*echo
 	device sync.Mutex
 	known  map[string]bool
 }
 
-// work is what a question about the picture takes.
+// work is the time of a question about the picture.
 func (b *slow) work(picture string) {
 	b.device.Lock()
 	defer b.device.Unlock()
@@ -35,8 +35,8 @@ func (b *slow) work(picture string) {
 	time.Sleep(knownPicture)
 }
 
-// TestChaosAffinity prints what it brings that questions about a picture meet at one worker:
-// pictures that were encoded, and answers a second, with five questions a picture. To compare,
+// TestChaosAffinity prints the effect of sending all questions about a picture to one worker:
+// encodings per picture, and answers per second, with five questions per picture. For comparison,
 // the same questions are asked about copies of the pictures that differ in a byte.
 func TestChaosAffinity(t *testing.T) {
 	if !full() {

@@ -27,7 +27,7 @@ import (
 	"github.com/restore-vlm/restore/internal/server"
 )
 
-// The test's binary is also a NATS server and a worker, as processes of their own.
+// The test's binary also runs as a NATS server and as a worker, in separate processes.
 const (
 	roleEnv = "RESTORE_FLEET_ROLE"
 	urlEnv  = "RESTORE_FLEET_URL"
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// beNATS is what nats-server does.
+// beNATS acts as nats-server.
 func beNATS() {
 	fs := flag.NewFlagSet("nats", flag.ExitOnError)
 	o, err := nats.ConfigureOptions(fs, os.Args[1:], nil, nil, nil)
@@ -59,7 +59,7 @@ func beNATS() {
 	os.Exit(0)
 }
 
-// beWorker answers every question after 20 ms, but for "poison", which ends it.
+// beWorker answers every question after 20 ms; "poison" kills it.
 func beWorker() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -127,7 +127,7 @@ func startChild(t testing.TB, role string, env []string, args ...string) *child 
 // kill is kill -9.
 func (c *child) kill() {
 	_ = c.cmd.Process.Signal(syscall.SIGCONT)
-	_ = c.cmd.Process.Kill() // it may be gone
+	_ = c.cmd.Process.Kill() // it may have ended
 	<-c.done
 }
 
@@ -234,7 +234,7 @@ func startWorkers(t testing.TB, n int, url string) *workers {
 	return w
 }
 
-// one returns any of the processes that run now.
+// one returns any of the running processes.
 func (w *workers) one(rng *rand.Rand) *child {
 	for {
 		w.mu.Lock()
@@ -247,11 +247,11 @@ func (w *workers) one(rng *rand.Rand) *child {
 	}
 }
 
-// full reports whether the environment asks for the whole chaos, not the quick one.
+// full reports whether the environment requests the full size, not the quick one.
 func full() bool { return os.Getenv("RESTORE_CHAOS") != "" }
 
-// chaos asks n questions while harm goes on, and checks that each has exactly one result.
-// It returns the questions that had no answer.
+// chaos asks n questions while harm runs, and checks that each has exactly one result. It returns
+// the questions without an answer.
 func chaos(
 	t *testing.T,
 	url string,
@@ -308,7 +308,7 @@ func chaos(
 	took := time.Since(begun)
 	<-done
 	var results int
-	for range 50 { // the servers may be on their way up
+	for range 50 { // the servers may still be starting
 		if keys, err := c.results.Keys(ctx, jetstream.MetaOnly()); err == nil {
 			if results = len(keys); results == n {
 				break
@@ -320,7 +320,7 @@ func chaos(
 		t.Errorf("got %d results, want %d", results, n)
 	}
 	if info, err := c.work.Info(ctx); err != nil || info.State.Msgs != 0 {
-		for range 30 { // what was answered twice is acknowledged a little later
+		for range 30 { // a request that was answered twice is acknowledged a little later
 			if info, err = c.work.Info(ctx); err == nil && info.State.Msgs == 0 {
 				break
 			}
@@ -379,7 +379,7 @@ func TestChaosKilledWorkers(t *testing.T) {
 	t.Logf("%d kills, %d processes", kills, w.runs)
 }
 
-// Ensure that a NATS server that is killed and started again loses nothing.
+// Ensure that a NATS server that is killed and restarted loses nothing.
 func TestChaosKilledServer(t *testing.T) {
 	notShort(t)
 	t.Parallel()
@@ -395,8 +395,8 @@ func TestChaosKilledServer(t *testing.T) {
 	}))
 }
 
-// Ensure that a cluster of three loses nothing when one of them is killed, and another is
-// stopped for a while.
+// Ensure that a cluster of three loses nothing when one is killed and then another is stopped for a
+// while.
 func TestChaosCluster(t *testing.T) {
 	notShort(t)
 	t.Parallel()
@@ -420,7 +420,7 @@ func TestChaosCluster(t *testing.T) {
 	}))
 }
 
-// waitCluster makes the streams when the cluster has a leader.
+// waitCluster makes the streams once the cluster has a leader.
 func waitCluster(t *testing.T, url string, l Layout) {
 	t.Helper()
 	var err error
@@ -435,8 +435,8 @@ func waitCluster(t *testing.T, url string, l Layout) {
 	t.Fatal(err)
 }
 
-// Ensure that a worker that hangs, as after a broken network, loses nothing, and that what
-// it answers late is not written again.
+// Ensure that a worker that hangs, as after a broken network, loses nothing, and that its late
+// answers are not written again.
 func TestChaosStopped(t *testing.T) {
 	notShort(t)
 	t.Parallel()
@@ -449,12 +449,12 @@ func TestChaosStopped(t *testing.T) {
 		_ = c.cmd.Process.Signal(syscall.SIGSTOP)
 		time.Sleep(pause)
 		_ = c.cmd.Process.Signal(syscall.SIGCONT)
-		time.Sleep(2 * time.Second) // it answers what it had
+		time.Sleep(2 * time.Second) // it answers its old requests
 	}))
 }
 
-// Ensure that a request that crashes its worker is given up with the reason, and takes no
-// other with it.
+// Ensure that a request that crashes its worker is given up with the reason, and that no other
+// request dies with it.
 func TestChaosPoison(t *testing.T) {
 	notShort(t)
 	t.Parallel()
@@ -487,7 +487,7 @@ func TestChaosPoison(t *testing.T) {
 	}
 }
 
-// Ensure that a queue whose server has no room takes requests when it has again.
+// Ensure that a queue that was full accepts requests when it has room again.
 func TestChaosFullDisk(t *testing.T) {
 	notShort(t)
 	t.Parallel()
@@ -515,7 +515,7 @@ func TestChaosFullDisk(t *testing.T) {
 	startWorkers(t, 2, url)
 	k := newClient(t, c, ClientOptions{})
 	var all sync.WaitGroup
-	for i := range 40 { // 800 kB of requests where 100 kB may wait
+	for i := range 40 { // 800 kB of requests for a queue of 100 kB
 		all.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()

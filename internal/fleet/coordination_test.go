@@ -15,9 +15,9 @@ import (
 	"github.com/restore-vlm/restore/internal/server"
 )
 
-// TestChaosCoordination prints what it costs to ask workers that answer at once, over one NATS
-// server and over three that keep everything three times: requests a second by the number of
-// workers, with and without workers that come and go.
+// TestChaosCoordination prints the cost of coordination with workers that answer at once, with one
+// NATS server and with three replicas: requests per second by the number of workers, with and
+// without workers that leave and join.
 func TestChaosCoordination(t *testing.T) {
 	if !full() {
 		t.Skip("measures")
@@ -43,7 +43,7 @@ func coordinate(t *testing.T, nodes []*node, url string, n int, churn bool) {
 	b := newEcho(4)
 	ctx, stop := context.WithCancel(t.Context())
 	var all sync.WaitGroup
-	var late atomic.Int64 // workers that ended because the servers had no time for them
+	var late atomic.Int64 // workers that ended because the servers were too slow
 	one := func(ctx context.Context) {
 		c, err := Connect(ctx, Options{URL: url})
 		if err != nil {
@@ -120,7 +120,7 @@ func coordinate(t *testing.T, nodes []*node, url string, n int, churn bool) {
 	all.Wait()
 }
 
-// residentMB is the memory of a process; 0 where that is not known.
+// residentMB is the memory of a process; 0 if not known.
 func residentMB(pid int) int {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	var size, resident int

@@ -18,7 +18,7 @@ import (
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
-// echo is a backend that answers with what it was asked.
+// echo is a backend that answers with its question.
 type echo struct {
 	info   server.Info
 	takes  time.Duration
@@ -101,7 +101,7 @@ func (e *echo) Tokenize(text string, o server.TokenizeOptions) ([]server.Token, 
 func (e *echo) Detokenize(ids []int32) string { return fmt.Sprint(ids) }
 func (e *echo) State() server.State           { return server.State{} }
 
-// quick is a layout whose times fit a test.
+// quick is a layout with short times for tests.
 var quick = Layout{AckWait: time.Second}
 
 // natsServer starts a server inside the test.
@@ -135,7 +135,7 @@ func connect(t testing.TB, s *natsserver.Server, l Layout) *Conn {
 	return c
 }
 
-// runWorker runs a worker until the returned function is called, which drains it.
+// runWorker runs a worker until the returned function drains it.
 func runWorker(t testing.TB, c *Conn, b server.Backend, key string) (*Worker, func()) {
 	t.Helper()
 	w, err := c.NewWorker(
@@ -161,7 +161,7 @@ func runWorker(t testing.TB, c *Conn, b server.Backend, key string) (*Worker, fu
 	return w, stop
 }
 
-// hear waits until n workers have said that they live.
+// hear waits until n workers have sent heartbeats.
 func hear(t testing.TB, c *Conn, n int) {
 	t.Helper()
 	m, err := c.Members(t.Context())
@@ -205,7 +205,7 @@ func newClient(t testing.TB, c *Conn, o ClientOptions) *Client {
 	return k
 }
 
-// question asks about a picture, or none.
+// question asks about a picture, or without one.
 func question(text string, picture []byte) *ask.Request {
 	m := ask.Message{Role: ask.User, Parts: []ask.Part{{Text: text}}}
 	if picture != nil {
@@ -281,7 +281,8 @@ func TestFleet(t *testing.T) {
 	}
 }
 
-// Ensure that a worker that ends finishes what it has begun, and gives back the rest at once.
+// Ensure that a worker that ends finishes the requests that it has begun, and gives back the others
+// at once.
 func TestDrain(t *testing.T) {
 	s := natsServer(t)
 	c := connect(t, s, Layout{AckWait: time.Minute})
@@ -320,7 +321,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// Ensure that a request that nobody waits for is computed no further.
+// Ensure that a request that nobody waits for is no longer computed.
 func TestCancel(t *testing.T) {
 	s := natsServer(t)
 	b := newEcho(1)
@@ -355,8 +356,8 @@ func TestCancel(t *testing.T) {
 	t.Errorf("the queue is not empty, %d asked", b.asked.Load())
 }
 
-// Ensure that questions about a picture go to one worker, and that those of one that is
-// gone move.
+// Ensure that all questions about a picture go to one worker, and that another takes them when that
+// one has left.
 func TestAffinity(t *testing.T) {
 	s := natsServer(t)
 	backs := []*echo{newEcho(4), newEcho(4), newEcho(4)}
@@ -458,8 +459,7 @@ func TestModels(t *testing.T) {
 	}
 }
 
-// Ensure that a fleet whose answers may differ is refused where they must not, at the
-// start and later.
+// Ensure that a fleet whose answers may differ is refused if Same is set, at the start and later.
 func TestMixed(t *testing.T) {
 	s := natsServer(t)
 	one, two := newEcho(1), newEcho(1)
@@ -488,7 +488,7 @@ func TestMixed(t *testing.T) {
 	}
 }
 
-// Ensure that a full fleet refuses with the time after which to ask again.
+// Ensure that a full fleet refuses requests with the time after which to retry.
 func TestFull(t *testing.T) {
 	s := natsServer(t)
 	b := newEcho(1)
@@ -513,8 +513,8 @@ func TestFull(t *testing.T) {
 	t.Error("ten requests were taken, want at most four")
 }
 
-// Ensure that a worker that dies before the first piece of an answer is replaced, and that
-// one that dies after it is told.
+// Ensure that a worker that dies before the first piece of an answer is replaced, and that its
+// death is reported after the first piece.
 func TestFailover(t *testing.T) {
 	s := natsServer(t)
 	k0 := connect(t, s, quick)

@@ -23,7 +23,7 @@ import (
 	"github.com/restore-vlm/restore/internal/server"
 )
 
-// configured starts a NATS server in the test as a configuration says.
+// configured starts a NATS server in the test with a configuration.
 func configured(t *testing.T, config string) (port int) {
 	t.Helper()
 	dir := t.TempDir()
@@ -49,8 +49,8 @@ func configured(t *testing.T, config string) (port int) {
 	return s.Addr().(*net.TCPAddr).Port
 }
 
-// Ensure that the permissions that docs/scaling.md lists are enough, and that a worker
-// without them is told so at once.
+// Ensure that the permissions listed in docs/scaling.md are enough, and that a worker without them
+// gets an error at once.
 func TestPermissions(t *testing.T) {
 	port := configured(t, `
 authorization {
@@ -98,7 +98,7 @@ authorization {
 	}
 }
 
-// Ensure that TLS works with a certificate of one's own, and is refused without.
+// Ensure that TLS works with a private CA certificate, and is refused without it.
 func TestTLS(t *testing.T) {
 	dir := t.TempDir()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// FuzzSchema compiles any bytes as a schema and writes a text by it. Neither may
-// panic, and what is refused must be refused soon.
+// FuzzSchema compiles any bytes as a schema and generates a text from it. Neither may panic, and a
+// refusal must be fast.
 func FuzzSchema(f *testing.F) {
 	for _, s := range []string{
 		`{"type":"object","properties":{"a":{"type":"string"}},"required":["a"]}`,

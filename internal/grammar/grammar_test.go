@@ -40,13 +40,13 @@ func compileText(tb testing.TB, text string) *Grammar {
 	return g
 }
 
-// whole reports whether a grammar admits text as a whole value.
+// whole reports whether a grammar accepts text as a whole value.
 func whole(g *Grammar, text string) bool {
 	s := g.read(g.start, []byte(text))
 	return s.complete()
 }
 
-// Ensure that exactly the texts that a schema describes are admitted.
+// Ensure that a grammar accepts exactly the texts that the schema describes.
 func TestSchema(t *testing.T) {
 	for _, c := range []struct{ schema, good, bad string }{
 		{`{"type":"null"}`, `null`, `nul|"null"|0`},
@@ -108,7 +108,7 @@ func TestSchema(t *testing.T) {
 	}
 }
 
-// Ensure that what is refused is named with its pointer.
+// Ensure that refusals name the JSON pointer.
 func TestRefusals(t *testing.T) {
 	deep := strings.Repeat(`{"items":`, 40) + "{}" + strings.Repeat("}", 40)
 	var alts []string
@@ -221,7 +221,7 @@ func randomSchema(r *rand.Rand, depth int) any {
 	return s
 }
 
-// generate draws a text token by token; after soft tokens it ends as soon as it can.
+// generate draws a text token by token; after soft tokens it ends as soon as possible.
 func generate(
 	tb testing.TB,
 	g *Grammar,
@@ -284,7 +284,7 @@ func generate(
 	return string(text), false
 }
 
-// validator compiles a schema by an independent implementation.
+// validator compiles a schema with an independent implementation.
 func validator(tb testing.TB, schema []byte) *jsonschema.Schema {
 	tb.Helper()
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
@@ -302,7 +302,7 @@ func validator(tb testing.TB, schema []byte) *jsonschema.Schema {
 	return s
 }
 
-// Ensure that whatever a grammar lets through is valid by an independent validator.
+// Ensure that every text that a grammar accepts is valid for an independent validator.
 func TestGeneratedIsValid(t *testing.T) {
 	v := byteVocabulary(t)
 	ended := 0

@@ -52,8 +52,8 @@ const person = `{"type":"object","properties":{"name":{"type":"string"},"code":{
 	"tags":{"type":"array","items":{"enum":["red","green","blue"]},"maxItems":3},"age":{"type":"integer"},
 	"more":{"type":"object","additionalProperties":{"type":"number"},"properties":{"x":{"type":"null"}}}},"required":["name","tags"]}`
 
-// Ensure that a mask holds exactly the tokens whose bytes the grammar reads, and that
-// the text of the tokens is the stream's.
+// Ensure that a mask has exactly the tokens whose bytes the grammar accepts, and that the tokens'
+// text is the streamed text.
 func TestMaskIsExact(t *testing.T) {
 	for name, tok := range tokenizers(t) {
 		n := tok.VocabSize()
@@ -70,7 +70,7 @@ func TestMaskIsExact(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The same automaton, a byte a token.
+		// The same automaton with one byte per token.
 		plain, err := grammar.NewVocabulary(256,
 			func(id int32, _ bool) []byte { return []byte{byte(id)} }, nil)
 		if err != nil {
@@ -119,7 +119,7 @@ func TestMaskIsExact(t *testing.T) {
 	}
 }
 
-// reads reports whether text and then piece is the beginning of a value.
+// reads reports whether text followed by piece is the beginning of a value.
 func reads(tb testing.TB, g *grammar.Grammar, text, piece []byte) bool {
 	tb.Helper()
 	m := g.NewMatcher()
@@ -136,8 +136,8 @@ func reads(tb testing.TB, g *grammar.Grammar, text, piece []byte) bool {
 	return true
 }
 
-// Ensure that a token that may not come next, and a vocabulary that cannot write every
-// text, are refused.
+// Ensure that a token outside of the mask is refused, and a vocabulary that cannot write every
+// text.
 func TestVocabularyRefusals(t *testing.T) {
 	if _, err := grammar.NewVocabulary(3, func(id int32, _ bool) []byte {
 		return []byte{byte('a' + id)}
@@ -209,8 +209,8 @@ func words(n int) func(id int32, first bool) []byte {
 	return func(id int32, _ bool) []byte { return tokens[id] }
 }
 
-// BenchmarkMask is the cost of a token's mask over a whole text, the cost of a fresh
-// grammar (cold) and of one that has seen the text (warm).
+// BenchmarkMask measures a token's mask over a whole text, with a new grammar (cold) and with one
+// that has seen the text (warm).
 func BenchmarkMask(b *testing.B) {
 	text := []byte(
 		`{"name":"a cat on the old mat, \"quoted\"","code":"abc","tags":["red","blue"],"age":12,"more":{"x":null,"some":1.5}}`,

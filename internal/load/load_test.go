@@ -50,7 +50,7 @@ func echo(wrong bool) http.Handler {
 	})
 }
 
-// Ensure that a run counts what happened, and that answers which differ are found.
+// Ensure that a run counts its outcomes, and finds answers that differ.
 func TestRun(t *testing.T) {
 	o := Options{Clients: 4, Requests: 60, Pictures: [][]byte{[]byte("a"), []byte("bc")},
 		Questions: []string{"what?", "where is it?"}, Budgets: []int{64, 0},

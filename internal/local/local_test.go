@@ -88,7 +88,7 @@ func start(tb testing.TB, change func(*engine.Options, *local.Options, *server.O
 	return h
 }
 
-// scene is the readme's picture; other draws a square of another colour.
+// scene is the readme's picture; other is a square of another colour.
 func scene(tb testing.TB) []byte {
 	tb.Helper()
 	data, err := os.ReadFile("../../docs/scene.png")
@@ -120,7 +120,7 @@ func dataURL(data []byte) string {
 	return "data:image/png;base64," + base64.StdEncoding.EncodeToString(data)
 }
 
-// body is a chat about pictures, with more fields.
+// body is a chat about pictures, with additional fields.
 func body(text string, more map[string]any, pics ...any) map[string]any {
 	var content []any
 	for _, p := range pics {
@@ -135,7 +135,7 @@ func body(text string, more map[string]any, pics ...any) map[string]any {
 	return b
 }
 
-// reply is what the tests read of an answer.
+// reply has the fields of an answer that the tests read.
 type reply struct {
 	status  int
 	raw     string
@@ -191,7 +191,7 @@ func (r *reply) text() string {
 	return r.Choices[0].Message.Content
 }
 
-// post asks; header is "Name: value".
+// post sends a request; header is "Name: value".
 func (h *host) post(tb testing.TB, path string, b any, header ...string) *reply {
 	tb.Helper()
 	data, err := json.Marshal(b)
@@ -220,7 +220,7 @@ func (h *host) post(tb testing.TB, path string, b any, header ...string) *reply 
 	return r
 }
 
-// chat asks /v1/chat/completions, which must answer.
+// chat asks /v1/chat/completions and expects an answer.
 func (h *host) chat(tb testing.TB, b any, header ...string) *reply {
 	tb.Helper()
 	r := h.post(tb, "/v1/chat/completions", b, header...)
@@ -233,7 +233,7 @@ func (h *host) chat(tb testing.TB, b any, header ...string) *reply {
 const description = "A red cross at the top left, a red cross at the center, a green star " +
 	"at the middle right, a pink cross at the bottom right and the number 22."
 
-// Ensure that a question is answered as the engine answers it, by every way to write it.
+// Ensure that every form of a question gets the engine's answer.
 func TestAnswerIsTheEngines(t *testing.T) {
 	h := start(t, nil)
 	pic, err := imageproc.Decode(scene(t), "scene", imageproc.DefaultDecodeOptions())
@@ -352,8 +352,8 @@ func TestOpenAIGo(t *testing.T) {
 	}
 }
 
-// Ensure that a picture's object wins over its detail, that over the body's object, that
-// over the server's flags, and that what cannot be honoured is refused by path.
+// Ensure that a picture's object overrides its detail, which overrides the body's object, which
+// overrides the server's flags, and that errors name the path of the field.
 func TestReductions(t *testing.T) {
 	h := start(t, nil)
 	url := dataURL(scene(t))
@@ -411,7 +411,7 @@ func TestReductions(t *testing.T) {
 			t.Errorf("%v %v: got %s", c.image, c.restore, r.raw)
 			continue
 		}
-		// Groups that are open take kept tokens in, which then count as merged.
+		// With --join all, kept tokens that others join count as merged.
 		i, n := r.Restore.Images[0], c.kept+c.merged
 		if i.Kept > c.kept || i.Kept+i.Merged != n || i.Parameters["base"] != c.base ||
 			r.Usage.Details.Image != n {
@@ -438,8 +438,8 @@ func TestReductions(t *testing.T) {
 	}
 }
 
-// Ensure that a second question about a picture skips the encoder and has a fresh server's
-// answer, and that salts, keys and cache: false keep requests apart.
+// Ensure that a second question about a picture skips the encoder and has the answer of a new
+// server, and that salts, keys and cache: false separate requests.
 func TestCaches(t *testing.T) {
 	dir := t.TempDir()
 	withDisk := func(_ *engine.Options, lo *local.Options, so *server.Options) {
@@ -530,7 +530,7 @@ func TestCaches(t *testing.T) {
 	}
 }
 
-// Ensure that no answer depends on company: many at once equal each alone.
+// Ensure that no answer depends on other requests: many at once equal each alone.
 func TestTogetherIsAlone(t *testing.T) {
 	h := start(t, nil)
 	pics := [][]byte{scene(t), square(t, 40), square(t, 200)}
@@ -565,7 +565,7 @@ func TestTogetherIsAlone(t *testing.T) {
 	}
 }
 
-// Ensure that whatever a schema's answer is, it is valid, at any temperature.
+// Ensure that an answer to a schema is always valid, at any temperature.
 func TestSchemas(t *testing.T) {
 	h := start(t, nil)
 	for _, schema := range []string{
@@ -617,8 +617,8 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
-// Ensure that stop strings, log probabilities, seeds and limits are as the contract says,
-// streamed or not.
+// Ensure that stop strings, log probabilities, seeds and limits follow the contract, streamed or
+// not.
 func TestSampling(t *testing.T) {
 	h := start(t, nil)
 	r := h.chat(
@@ -687,7 +687,7 @@ func TestSampling(t *testing.T) {
 	}
 }
 
-// Ensure that what does not fit is refused before the first byte, with its numbers.
+// Ensure that a request that does not fit is refused before the first byte, with its numbers.
 func TestContext(t *testing.T) {
 	h := start(t, nil)
 	var pics []any
@@ -757,7 +757,7 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// Ensure that prompts without a template, and users' control tokens, are as they are.
+// Ensure that prompts without a template, and control tokens in a user's text, are read literally.
 func TestPrompts(t *testing.T) {
 	h := start(t, nil)
 	ids := h.post(t, "/tokenize", map[string]any{"content": "Hello", "add_special": true})
@@ -793,7 +793,7 @@ func TestPrompts(t *testing.T) {
 	}
 }
 
-// Ensure that the model is identified by what is in it, with a folder of pictures or without.
+// Ensure that the model's digest depends on its content, with or without a folder of pictures.
 func TestDigest(t *testing.T) {
 	d, err := diskcache.Open(t.TempDir(), func(err error) { t.Error(err) })
 	if err != nil {
@@ -820,7 +820,7 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-// Ensure that a request whose context ends says so.
+// Ensure that a request whose context ends reports it.
 func TestCancelled(t *testing.T) {
 	h := start(t, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)

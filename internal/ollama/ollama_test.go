@@ -81,7 +81,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// Ensure that what cannot be honoured is refused by name.
+// Ensure that fields that cannot be honoured are refused by name.
 func TestRefusals(t *testing.T) {
 	chat := func(b []byte) error { _, err := ParseChat(b, env); return err }
 	generate := func(b []byte) error { _, err := ParseGenerate(b, env); return err }
@@ -167,7 +167,7 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// FuzzBodies reads any body by both routes.
+// FuzzBodies parses any body on both routes.
 func FuzzBodies(f *testing.F) {
 	f.Add(
 		[]byte(

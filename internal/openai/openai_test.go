@@ -45,7 +45,7 @@ func parseResponse(body []byte) (*ask.Request, error) {
 	return q.Ask, nil
 }
 
-// refusals checks that each body is refused with a code, a field, and words.
+// refusals checks that each body is refused with a code, a field, and a text.
 func refusals(t *testing.T, parse func([]byte) (*ask.Request, error), cases [][4]string) {
 	t.Helper()
 	for _, c := range cases {
@@ -417,7 +417,8 @@ func TestChatRefusals(t *testing.T) {
 	})
 }
 
-// Ensure that everything that changes nothing is taken, and that the rest is noted.
+// Ensure that fields that change nothing are accepted, and that other unknown fields are listed as
+// ignored.
 func TestChatTaken(t *testing.T) {
 	r, err := parseChat(
 		[]byte(
@@ -461,7 +462,7 @@ func TestChatTaken(t *testing.T) {
 	}
 }
 
-// Ensure that prompts of every form are read, and nothing else.
+// Ensure that prompts of every valid form are accepted, and no others.
 func TestCompletion(t *testing.T) {
 	for body, want := range map[string]ask.Prompt{
 		`{"prompt":"a"}`: {Text: "a"}, `{"prompt":["a"]}`: {Text: "a"}, `{"prompt":[1,639]}`: {Tokens: []int32{1, 639}}, `{"prompt":[[5]]}`: {Tokens: []int32{5}},
@@ -498,7 +499,7 @@ func TestCompletion(t *testing.T) {
 	})
 }
 
-// Ensure that items of every form are read, and nothing else.
+// Ensure that items of every valid form are accepted, and no others.
 func TestResponse(t *testing.T) {
 	r, err := parseResponse(
 		[]byte(`{"instructions":"be brief","input":[{"role":"system","content":"more"},
@@ -805,7 +806,7 @@ func TestResponseEvents(t *testing.T) {
 	}
 }
 
-// FuzzBodies reads any body by every route.
+// FuzzBodies parses any body on every route.
 func FuzzBodies(f *testing.F) {
 	for _, s := range []string{
 		"{" + hello + `,"restore":{"n_vis":3},"stop":["a"],"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{}}}}`,

@@ -18,8 +18,8 @@ import (
 	"github.com/restore-vlm/restore/internal/media"
 )
 
-// BenchmarkRequest is what the server itself costs a request with a picture's file of 130 kB:
-// the body, its checks, base64, the reply; connection, pictures and model left out.
+// BenchmarkRequest measures the server's own work for a request with a picture file of 130 kB:
+// body, checks, base64, reply; without connection, pictures and model.
 func BenchmarkRequest(b *testing.B) {
 	s, bodies := costServer(b)
 	for name, body := range bodies {
@@ -47,7 +47,7 @@ func costServer(b testing.TB) (s *Server, bodies map[string]string) {
 	}
 	f := newFake()
 	f.parallel, f.words = 64, strings.Fields(strings.Repeat("word ", 32))
-	f.prepare = func(*ask.Request) error { // or all pictures would be kept
+	f.prepare = func(*ask.Request) error { // otherwise all pictures would be kept
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.requests = nil
@@ -65,11 +65,11 @@ func costServer(b testing.TB) (s *Server, bodies map[string]string) {
 	return s, map[string]string{"whole": picture + "false}", "stream": picture + "true}"}
 }
 
-// costClients are how many clients ask at once in BenchmarkServed.
+// costClients is how many clients ask at once in BenchmarkServed.
 const costClients = 32
 
-// BenchmarkServed is the processor time that a process takes for a request, with connections: it
-// serves 32 clients, who ask at once, from another process. Words come as fast as they are taken.
+// BenchmarkServed measures the processor time of a process per request, including connections: it
+// serves 32 concurrent clients in another process. Words are produced as fast as they are read.
 func BenchmarkServed(b *testing.B) {
 	if os.Getenv("RESTORE_COST") != "" { // this is that process
 		s, _ := costServer(b)

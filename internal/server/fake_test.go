@@ -11,7 +11,7 @@ import (
 	"github.com/restore-vlm/restore/internal/ask"
 )
 
-// fake answers with words it is told, a piece each.
+// fake answers with given words, one per piece.
 type fake struct {
 	words    []string
 	pause    time.Duration // before each piece

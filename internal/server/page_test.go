@@ -76,7 +76,7 @@ func (b *browser) do(actions ...chromedp.Action) {
 	}
 }
 
-// eval returns what an expression is as text.
+// eval returns the value of an expression as text.
 func (b *browser) eval(js string) string {
 	b.t.Helper()
 	var out any
@@ -96,7 +96,7 @@ func (b *browser) until(what, js string) {
 	b.t.Fatalf("waited in vain for %s", what)
 }
 
-// find returns the element with a role and a name that begins so; nil where there is none.
+// find returns the element with a role and a name with that prefix; nil if there is none.
 func (b *browser) find(role, name string) *accessibility.Node {
 	b.t.Helper()
 	if role == "img" {
@@ -122,7 +122,7 @@ func (b *browser) find(role, name string) *accessibility.Node {
 	return nil
 }
 
-// want is find, and fails where there is none.
+// want is find that fails the test if there is no element.
 func (b *browser) want(role, name string) cdp.BackendNodeID {
 	b.t.Helper()
 	n := b.find(role, name)
@@ -205,7 +205,7 @@ func (b *browser) shot(name string) {
 	}
 }
 
-// quiet fails where the console has errors.
+// quiet fails if the console has errors.
 func (b *browser) quiet() {
 	b.t.Helper()
 	b.mu.Lock()
@@ -246,7 +246,7 @@ func reader() *fake {
 	return f
 }
 
-// roomy lets pictures of a useful size through.
+// roomy allows pictures of a realistic size.
 func roomy(o *Options) {
 	o.MaxBodyBytes = 1 << 20
 	loader, err := media.New(media.Options{MaxBytes: 1 << 20})
@@ -256,8 +256,8 @@ func roomy(o *Options) {
 	o.Media = loader
 }
 
-// Ensure that a picture and a question lead to an answer, a drawing and times, by real
-// clicks, with controls found by role and name.
+// Ensure that a picture and a question lead to an answer, a drawing and times, with real clicks on
+// controls found by role and name.
 func TestPage(t *testing.T) {
 	f, seen := reader(), make(chan struct{}) // that the first answer runs
 	f.fail = func(piece int) error {
@@ -370,7 +370,7 @@ func TestPage(t *testing.T) {
 	b.quiet()
 }
 
-// Ensure that Stop ends an answer, on the server too.
+// Ensure that Stop ends an answer, also on the server.
 func TestPageStop(t *testing.T) {
 	f := reader()
 	f.words = strings.Split(strings.Repeat("x ", 500), " ")
@@ -391,7 +391,7 @@ func TestPageStop(t *testing.T) {
 	b.quiet()
 }
 
-// Ensure that errors are shown as the server words them, and that a key can be given.
+// Ensure that the page shows errors in the server's words, and that a key can be entered.
 func TestPageErrors(t *testing.T) {
 	r := serve(t, reader(), func(o *Options) { o.Keys = []string{"sesame"} })
 	if _, err := exec.LookPath("chromium"); err != nil {
@@ -430,8 +430,8 @@ func openKey(t *testing.T, url string) *browser {
 	return b
 }
 
-// Ensure that the page fits 320 pixels, follows the colour scheme, and can be walked by
-// keyboard with visible focus.
+// Ensure that the page fits 320 pixels, follows the colour scheme, and can be used by keyboard with
+// visible focus.
 func TestPageLooks(t *testing.T) {
 	r := serve(t, reader(), roomy)
 	grounds := map[string]string{}

@@ -22,12 +22,12 @@ import (
 	"github.com/restore-vlm/restore/internal/media"
 )
 
-// rig is a server on a port of its own.
+// rig is a server on its own port.
 type rig struct {
 	*Server
 	url  string
 	stop context.CancelFunc
-	done chan bool // what Serve says
+	done chan bool // the result of Serve
 	log  *bytes.Buffer
 }
 
@@ -126,7 +126,7 @@ func code(body string) string {
 	return e.Error.Code
 }
 
-// Ensure that paths, methods and what goes with every reply are as the contract says.
+// Ensure that paths, methods and the headers of every reply follow the contract.
 func TestRoutes(t *testing.T) {
 	r := serve(t, newFake(), nil)
 	for _, c := range []struct {
@@ -280,7 +280,7 @@ func TestWhoMayAsk(t *testing.T) {
 			t.Errorf("%s: got %d, want %d", origin, status, want)
 		}
 	}
-	// A body is not read of whoever has no key.
+	// The body of a request without a key is not read.
 	conn, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
 	if err != nil {
 		t.Fatal(err)
@@ -296,7 +296,7 @@ func TestWhoMayAsk(t *testing.T) {
 	}
 }
 
-// Ensure that bodies are bounded, unpacked, and refused with the right status.
+// Ensure that bodies are limited, unpacked, and refused with the right status.
 func TestBodies(t *testing.T) {
 	r := serve(t, newFake(), nil)
 	zip := func(s string) string {
@@ -350,7 +350,7 @@ func TestBodies(t *testing.T) {
 			resp.Close,
 		)
 	}
-	// A body that does not come.
+	// A body that never arrives.
 	conn, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
 	if err != nil {
 		t.Fatal(err)
@@ -367,7 +367,7 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// Ensure that refusals of the backend are worded with field, value and limit.
+// Ensure that refusals of the backend name field, value and limit.
 func TestErrorsOfBackend(t *testing.T) {
 	for _, c := range []struct {
 		err     error
@@ -405,8 +405,8 @@ func TestErrorsOfBackend(t *testing.T) {
 	}
 }
 
-// Ensure that a full queue is a 429 before the first byte, streamed or not, and that the
-// place of a client that went away is free within a second.
+// Ensure that a full queue is a 429 before the first byte, streamed or not, and that the slot of a
+// client that disconnected is free within a second.
 func TestQueueAndClients(t *testing.T) {
 	f := newFake()
 	f.words, f.pause = make([]string, 1000), 10*time.Millisecond
@@ -483,7 +483,7 @@ func TestQueueAndClients(t *testing.T) {
 	}
 }
 
-// Ensure that a request's time is bounded, before and after the first byte.
+// Ensure that a request's time is limited, before and after the first byte.
 func TestDeadline(t *testing.T) {
 	f := newFake()
 	f.pause = 200 * time.Millisecond
@@ -504,7 +504,7 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// Ensure that a failure in mid-stream is told by every API, without the end of a whole answer.
+// Ensure that every API reports a failure in mid-stream, without the end marker of a whole answer.
 func TestFailureInStream(t *testing.T) {
 	f := newFake()
 	f.fail = func(i int) error {
@@ -541,7 +541,7 @@ func TestFailureInStream(t *testing.T) {
 	}
 }
 
-// Ensure that silence is broken by comments.
+// Ensure that a silent stream gets comments.
 func TestPing(t *testing.T) {
 	f := newFake()
 	f.pause = 120 * time.Millisecond
@@ -560,7 +560,7 @@ func TestPing(t *testing.T) {
 	}
 }
 
-// Ensure that loading and ending have their own answers, and that accepted requests end.
+// Ensure that loading and shutting down have their own errors, and that accepted requests finish.
 func TestLifecycle(t *testing.T) {
 	f := newFake()
 	f.pause = 100 * time.Millisecond
@@ -618,7 +618,7 @@ func TestLifecycle(t *testing.T) {
 	}
 }
 
-// Ensure that tokens and counts are told.
+// Ensure that tokens and counts are reported.
 func TestTokenize(t *testing.T) {
 	r := serve(t, newFake(), nil)
 	for _, c := range [][3]string{
@@ -640,7 +640,7 @@ func TestTokenize(t *testing.T) {
 	}
 }
 
-// Ensure that the log has a line a request, without what was asked unless that is wanted.
+// Ensure that the log has one line per request, without the question unless that is requested.
 func TestLog(t *testing.T) {
 	for _, prompts := range []bool{false, true} {
 		r := serve(
@@ -663,7 +663,7 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// Ensure that all series are there from the start, those of the dashboard too.
+// Ensure that all series exist from the start, including those of the dashboard.
 func TestMetrics(t *testing.T) {
 	r := serve(t, newFake(), nil)
 	r.do(t, "GET", "/odd/path", "")

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Ensure that an error says which byte of a body is wrong.
+// Ensure that an error names the wrong byte of a body.
 func TestInvalidJSON(t *testing.T) {
 	for body, message := range map[string]string{
 		``:                        `invalid JSON at byte 0: unexpected end, want a value`,
@@ -46,7 +46,7 @@ func TestInvalidJSON(t *testing.T) {
 	}
 }
 
-// Ensure that fields are read with their type and range, and that errors carry the path.
+// Ensure that fields are read with their type and range, and that errors contain the path.
 func TestFields(t *testing.T) {
 	o, err := Parse(
 		[]byte(
@@ -117,7 +117,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// Ensure that an error in JSON has the shape that clients read.
+// Ensure that an error in JSON has the shape that clients expect.
 func TestErrorJSON(t *testing.T) {
 	e := Bad("integer_above_max_value", "restore.n_vis", "got 577, want at most 576")
 	for want, e := range map[string]*Error{
@@ -133,7 +133,7 @@ func TestErrorJSON(t *testing.T) {
 	}
 }
 
-// FuzzParse holds the scanner against encoding/json.
+// FuzzParse compares the scanner with encoding/json.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{`{"a":[1,-2.5e+3,"x\u00e9\n"],"b":{"c":null},"d":true}`, `{"a":"` + strings.Repeat("x", 40) + "\x01\"}", `{} `, `{"a":{"a":{}}}`} {
 		f.Add([]byte(s))
