@@ -118,19 +118,19 @@ func TestUnseen(t *testing.T) {
 	filled(t, wide, func(w io.Writer) error { return writeBMP(w, 1600, 500) })
 	ask := []string{"run", "--image", wide, "-p", number, "-n", "4"}
 	r := cli(ask...)
-	if want := "wide.bmp: 69 % of it is not seen: of 1600x500 pixels the model takes the " +
-		"middle 500x500; --pad shows it whole"; !strings.Contains(
+	if want := "wide.bmp: the model does not see 69 % of it: of 1600x500 pixels it takes the " +
+		"middle 500x500; --pad shows all"; !strings.Contains(
 		r.err,
 		want,
 	) {
 		t.Errorf("exit %d, stderr %q, want %q", r.code, r.err, want)
 	}
-	if r = cli(append(ask, "--pad")...); r.code != exitOK || strings.Contains(r.err, "not seen") {
+	if r = cli(append(ask, "--pad")...); r.code != exitOK || strings.Contains(r.err, "does not see") {
 		t.Errorf("padded: exit %d, stderr %q", r.code, r.err)
 	}
 	if r = cli("run", "--image", drawn(t, numberSeed), "-p", number); strings.Contains(
 		r.err,
-		"not seen",
+		"does not see",
 	) {
 		t.Errorf("square: %q", r.err)
 	}
