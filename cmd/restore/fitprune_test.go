@@ -93,7 +93,7 @@ func TestInDecoderRefusals(t *testing.T) {
 		want string
 	}{
 		"layers":     {"run --base fitprune --n-vis 64 --fitprune-recipe " + file, "--fitprune-recipe: got one for 2 layers, want 6 (as many as the model has)"},
-		"broken":     {"run --base fitprune --n-vis 64 --fitprune-recipe " + broken, broken + ": --fitprune-recipe: got a file, want a recipe's file (recipe: unexpected EOF)"},
+		"broken":     {"run --base fitprune --n-vis 64 --fitprune-recipe " + broken, broken + ": --fitprune-recipe: got a file, want a recipe file (recipe: unexpected EOF)"},
 		"no file":    {"run --base fitprune --n-vis 64 --fitprune-recipe none.json", "none.json: no such file or folder"},
 		"other base": {"run --base fastv --n-vis 128 --fitprune-recipe " + file, "fitprune-recipe: got a file, which has no effect with base fastv"},
 		"schedule":   {"run --base fitprune --schedule 1:64 --fitprune-recipe " + file, "fitprune-recipe: got a file, which has no effect with a schedule"},

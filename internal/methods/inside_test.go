@@ -249,7 +249,7 @@ func TestInsideRefusals(t *testing.T) {
 		"growing by k":      {Options{Base: "sparsevlm", Schedule: "2:16,6:32"}, "schedule: got 32 rows at layer 6, want at most 18 (those that enter the stage)"},
 		"no recipe":         {Options{Base: "fitprune", NVis: 32}, "fitprune-recipe: missing, want a recipe for the model, or a schedule (a budget of 32 tokens a layer needs one)"},
 		"another's recipe":  {Options{Base: "fitprune", NVis: 32, Own: recipeIn(t, smallRecipe)}, "fitprune-recipe: got one for 3 layers, want 32 (as many as the model has)"},
-		"broken recipe":     {Options{Base: "fitprune", NVis: 32, Own: map[string]any{"fitprune-recipe": []byte("{}")}}, `fitprune-recipe: got a file, want a recipe's file (recipe: got format ""`},
+		"broken recipe":     {Options{Base: "fitprune", NVis: 32, Own: map[string]any{"fitprune-recipe": []byte("{}")}}, `fitprune-recipe: got a file, want a recipe file (recipe: got format ""`},
 		"recipe outside":    {Options{Base: "fastv", NVis: 32, Own: recipeIn(t, smallRecipe)}, "fitprune-recipe: got a file, which has no effect with base fastv (it belongs to fitprune)"},
 		"recipe and stages": {Options{Base: "fitprune", Schedule: "2:8", Own: recipeIn(t, smallRecipe)}, "fitprune-recipe: got a file, which has no effect with a schedule"},
 		"schedule outside":  {Options{Base: "holov", NVis: 8, Schedule: "2:8"}, "schedule: got 2:8, which has no effect with base holov (it belongs to methods inside the decoder)"},

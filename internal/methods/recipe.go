@@ -49,7 +49,7 @@ func ReadRecipe(r io.Reader) (*Recipe, error) {
 		return nil, fmt.Errorf("reduce: recipe: %w", err)
 	}
 	if len(data) > recipeBytes {
-		return nil, fmt.Errorf("reduce: recipe: more than %d bytes, want a recipe's file",
+		return nil, fmt.Errorf("reduce: recipe: more than %d bytes, want a recipe file",
 			recipeBytes)
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
