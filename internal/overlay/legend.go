@@ -95,7 +95,7 @@ func writeCount(im *image.NRGBA, patch image.Rectangle, n int) {
 // legend explains the drawing's marks and counts them.
 type legend struct {
 	scale         float64 // scale of its sizes
-	beside        int     // number of drawings side by side
+	perRow        int     // number of drawings side by side
 	method        string
 	before, after int // patches and tokens
 	kept, merged  int // tokens
@@ -298,7 +298,7 @@ func (l *legend) px(n int) int { return int(float64(n)*l.scale + 0.5) }
 // fit chooses the scale for a drawing's width, so that a wide drawing is still readable when it is
 // shown small.
 func (l *legend) fit(width int) {
-	total := float64(width * max(l.beside, 1))
+	total := float64(width * max(l.perRow, 1))
 	l.scale = max(1, min(mostScale, math.Sqrt(total/plainWidth)))
 }
 

@@ -60,14 +60,14 @@ func Draw(pic *imageproc.Picture, r *reduce.Reduction, grids []imageproc.Grid) *
 	return drawOne(pic, r, grids, newTinter(n), 1)
 }
 
-// drawOne is Draw with the colours of t, for one of several drawings; beside is how many are side
+// drawOne is Draw with the colours of t, for one of several drawings; perRow is how many are side
 // by side.
 func drawOne(
 	pic *imageproc.Picture,
 	r *reduce.Reduction,
 	grids []imageproc.Grid,
 	t *tinter,
-	beside int,
+	perRow int,
 ) *image.NRGBA {
 	var panels []*panel
 	for _, g := range grids {
@@ -79,7 +79,7 @@ func drawOne(
 			panels = append(panels, p)
 		}
 	}
-	l := legend{drawn: len(panels) > 0, beside: beside}
+	l := legend{drawn: len(panels) > 0, perRow: perRow}
 	if !l.drawn {
 		panels = []*panel{newPanel(pic, imageproc.Grid{Rows: defaultGrid, Cols: defaultGrid})}
 	}

@@ -472,11 +472,11 @@ func TestColoursAreStable(t *testing.T) {
 // Ensure that text is as large in wide drawings as it must be where they are shown small, and
 // that narrow ones have room for it.
 func TestLegendScale(t *testing.T) {
-	for _, c := range []struct{ width, beside, text int }{
+	for _, c := range []struct{ width, perRow, text int }{
 		{320, 1, 17}, {672, 1, 17}, {672, 3, 29}, {4000, 1, 41}, {40000, 1, 68},
 	} {
 		l := legend{
-			beside:   c.beside,
+			perRow:   c.perRow,
 			drawn:    true,
 			kept:     5,
 			merged:   3,
@@ -487,7 +487,7 @@ func TestLegendScale(t *testing.T) {
 		}
 		l.fit(c.width)
 		if got := l.px(textPx); got != c.text {
-			t.Errorf("%d wide, %d in a row: text of %d pixels, want %d", c.width, c.beside,
+			t.Errorf("%d wide, %d in a row: text of %d pixels, want %d", c.width, c.perRow,
 				got, c.text)
 		}
 		for _, e := range l.entries() {
