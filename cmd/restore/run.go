@@ -176,7 +176,7 @@ func (o *runOptions) run(ctx context.Context, a *app, talk bool) error {
 		return newTalk(o, a, m, d, r, asked.names).run(ctx)
 	}
 	if len(asked.names) == 0 {
-		a.note("no picture (--image FILE): the answer depends only on the text")
+		a.note("no picture is shown (--image FILE): the answer depends only on the text")
 	}
 	if err := o.room(m, &r, nil); err != nil {
 		return err
