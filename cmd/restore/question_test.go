@@ -125,7 +125,8 @@ func TestUnseen(t *testing.T) {
 	) {
 		t.Errorf("exit %d, stderr %q, want %q", r.code, r.err, want)
 	}
-	if r = cli(append(ask, "--pad")...); r.code != exitOK || strings.Contains(r.err, "does not see") {
+	if r = cli(append(ask, "--pad")...); r.code != exitOK ||
+		strings.Contains(r.err, "does not see") {
 		t.Errorf("padded: exit %d, stderr %q", r.code, r.err)
 	}
 	if r = cli("run", "--image", drawn(t, numberSeed), "-p", number); strings.Contains(

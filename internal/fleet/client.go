@@ -457,7 +457,7 @@ func (c *Client) abandon(j *job) {
 		return
 	}
 	c.resolve(j, nil, context.Cause(j.ctx))
-	_ = c.nc.Publish(cancelSubject+c.model.Key, []byte(j.id)) // if this fails, a worker computes it in vain
+	_ = c.nc.Publish(cancelSubject+c.model.Key, []byte(j.id)) // else it runs in vain
 	j.mu.Lock()
 	seq := j.seq
 	j.mu.Unlock()

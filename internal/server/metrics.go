@@ -151,7 +151,8 @@ func newMetrics(model, version, kernel string, state func() State) *metrics {
 		m.rejections.WithLabelValues(reason)
 	}
 	build := prometheus.NewGauge(
-		prometheus.GaugeOpts{Name: "restore_build_info", Help: "Always 1; the labels describe the running program.",
+		prometheus.GaugeOpts{Name: "restore_build_info",
+			Help: "Always 1; the labels describe the running program.",
 			ConstLabels: prometheus.Labels{
 				"version": version,
 				"go":      runtime.Version(),
