@@ -1,8 +1,8 @@
 //go:build ignore
 
-// Columns lists the lines of Go files that end after column 100; a tab counts 4. It skips generated
-// files, raw strings, lines with a URL, and table rows in tests: lines that begin with a brace or a
-// literal and end with a comma.
+// Columns lists the lines of Go files that end after column 100, a tab counting 4. Not counted are
+// generated files, raw strings, lines with a URL, and in tests the rows of tables: lines that begin
+// with a brace or a literal and end with a comma.
 //
 //	git ls-files '*.go' | go run tools/columns/main.go
 package main
@@ -53,7 +53,7 @@ func main() {
 	}
 }
 
-// withoutRaw returns src with the contents of raw strings replaced by their newlines.
+// withoutRaw returns src with nothing but newlines in its raw strings.
 func withoutRaw(src []byte) []byte {
 	files := token.NewFileSet()
 	file := files.AddFile("", -1, len(src))

@@ -16,7 +16,7 @@ import (
 	"github.com/restore-vlm/restore/internal/hub/hubtest"
 )
 
-// large is the size in bytes from which files are served by the other host, as LFS files.
+// large is the size in bytes from which files are on the other host, as LFS files.
 const large = 10_000
 
 func main() {

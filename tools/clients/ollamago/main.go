@@ -1,5 +1,5 @@
-// Ollamago tests each Ollama route of restore serve with Ollama's own Go client, and stops at the
-// first unexpected answer.
+// Ollamago asks restore serve by Ollama's own Go client, over each of its routes, and stops at
+// the first surprise.
 package main
 
 import (
