@@ -54,8 +54,8 @@ func newLoad(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "load",
 		Short: "Ask a server many questions at once, and check every answer",
-		Long: `Ask a server many questions at once about drawn pictures, and check every answer: each question is asked again, alone,
-and must have the same answer. Without --server the server runs in this process, on its own port.
+		Long: `Ask a server many questions at once about drawn pictures, and check every answer: each question is asked again, alone
+and without caches, and must have the same answer. Without --server the server runs in this process, on its own port.
 
 Each line of the table is a number of clients and a budget of visual tokens: questions answered, time to the first token (of
 all questions, of those about new pictures, and of those about known pictures), time
@@ -94,7 +94,7 @@ follow-up questions, or send requests that must be refused. The exit code is 1 i
 	fs.Float64Var(&o.bad, "bad", 0, "`share` of requests that must be refused")
 	fs.Float64Var(&o.whole, "whole", 0, "`share` of requests that are not streamed")
 	fs.BoolVar(&o.fresh, "fresh", false, "read no cache, so that every picture is encoded and read")
-	fs.BoolVar(&o.compare, "compare", true, "ask every question once more, alone")
+	fs.BoolVar(&o.compare, "compare", true, "ask every question again, alone, without caches")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object per line of the table")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) }
 	return cmd

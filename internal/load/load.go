@@ -46,7 +46,7 @@ type Options struct {
 	Whole    float64 // share of requests that are not streamed
 	Fresh    bool    // bypass caches, so that every picture is encoded
 
-	Compare bool // ask every question again, alone
+	Compare bool // ask every question again, alone and without caches
 }
 
 // Result counts answers, refusals and errors, and has times.
@@ -178,8 +178,8 @@ func (x *runner) one(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// body encodes the request of a question.
-func (x *runner) body(q *question, stream bool) []byte {
+// body encodes the request of a question; fresh reads no cache.
+func (x *runner) body(q *question, stream, fresh bool) []byte {
 	var content []any
 	if q.picture >= 0 {
 		content = append(content, map[string]any{
@@ -192,7 +192,7 @@ func (x *runner) body(q *question, stream bool) []byte {
 		messages = append(messages, map[string]any{"role": "assistant", "content": q.earlier},
 			map[string]any{"role": "user", "content": x.o.Questions[q.text]})
 	}
-	restore := map[string]any{"cache": !x.o.Fresh}
+	restore := map[string]any{"cache": !fresh}
 	if n := x.o.Budgets[q.budget]; n == 0 {
 		restore["base"] = "none"
 	} else {
@@ -242,7 +242,7 @@ func (x *runner) ask(
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	start := time.Now()
-	resp, err := x.send(ctx, "/v1/chat/completions", x.body(q, stream))
+	resp, err := x.send(ctx, "/v1/chat/completions", x.body(q, stream, x.o.Fresh || !count))
 	if err != nil {
 		x.fail(ctx, err)
 		return "", false
@@ -429,7 +429,7 @@ func (x *runner) bad(ctx context.Context, r *rand.Rand) {
 // attempts is how often compare tries to get an answer to one question.
 const attempts = 5
 
-// compare asks every answered question once more, alone.
+// compare asks every answered question once more, alone and without caches.
 func (x *runner) compare(ctx context.Context) error {
 	var all []question
 	for q := range x.answers {
