@@ -158,8 +158,8 @@ func (c *Conn) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// heartbeats is the bucket of heartbeats. It is in memory, so a server that was started again
-// has none: see beat.
+// heartbeats is the bucket of heartbeats. It is in memory, so a restarted server does not have it:
+// see beat.
 func (c *Conn) heartbeats() jetstream.KeyValueConfig {
 	return jetstream.KeyValueConfig{Bucket: workersBucket, TTL: deadAfter,
 		Storage: jetstream.MemoryStorage, Replicas: c.lay.Replicas}

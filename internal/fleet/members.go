@@ -71,7 +71,7 @@ func (c *Conn) Members(ctx context.Context) (*Members, error) {
 	return m, nil
 }
 
-// forget removes those that have said nothing for too long.
+// forget removes the workers without a recent heartbeat.
 func (m *Members) forget(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -85,7 +85,7 @@ func (m *Members) forget(now time.Time) {
 	}
 }
 
-// heard takes a heartbeat, or nil when all that were there have come.
+// heard processes a heartbeat, or nil after all existing ones.
 func (m *Members) heard(e jetstream.KeyValueEntry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -141,8 +141,8 @@ func (m *Members) of(key string) (list []Member, changed <-chan struct{}) {
 	return list, m.changed
 }
 
-// heartbeat is the key of a worker's heartbeats. Those that take requests of a model are
-// under its name, so that the server can list them.
+// heartbeat is the key of a worker's heartbeats. Workers that take requests of a model have keys
+// under the model's, so that the server can list them.
 func (m *Member) heartbeat() string {
 	if m.Draining {
 		return "ends." + m.ID
@@ -150,8 +150,8 @@ func (m *Member) heartbeat() string {
 	return m.Key + "." + m.ID
 }
 
-// living returns the ids of the workers that take requests of a model. The server forgets
-// who has said nothing for deadAfter, so one question tells who lives, however many do.
+// living returns the ids of the workers that take requests of a model. The server drops entries
+// older than deadAfter, so one request returns all live workers.
 func (c *Conn) living(ctx context.Context, key string) ([]string, error) {
 	prefix := "$KV." + workersBucket + "." + key + "."
 	info, err := c.beats.Info(ctx, jetstream.WithSubjectFilter(prefix+"*"))
@@ -165,15 +165,15 @@ func (c *Conn) living(ctx context.Context, key string) ([]string, error) {
 	return ids, nil
 }
 
-// meetAfter is how long n workers wait before they ask again who lives: longer where they
-// are many, so that what they are told in a second grows no faster than they do.
+// meetAfter is how long n workers wait before they request the list of live workers again. It grows
+// with n, so that the ids sent per second grow only in proportion to n.
 func meetAfter(n int) time.Duration {
 	return max(beatEvery, time.Duration(n)*10*time.Millisecond)
 }
 
-// preferred returns the partitions that a worker prefers among those who live: of each
-// partition the one whose hash with it is highest, so that a worker that goes or comes
-// moves its own partitions alone.
+// preferred returns the partitions that a worker prefers among the live workers: each partition
+// goes to the worker whose hash with it is highest, so that a worker that leaves or joins moves
+// only its own partitions.
 func preferred(self string, ids []string, partitions int) map[int]bool {
 	out := map[int]bool{}
 	for p := range partitions {

@@ -7,22 +7,22 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// watch follows keys of a bucket. What the server keeps for it is gone when the server is,
-// so it begins again whenever the connection was made again, and tries until it can: a
-// bucket in memory comes back a little later than its server.
+// watch follows keys of a bucket. The server's state of a watch is lost when the server restarts.
+// So watch starts again after every reconnection, and retries until it succeeds, because a bucket
+// in memory returns a little later than its server.
 type watch struct {
 	c    *Conn
 	kv   jetstream.KeyValue
 	keys string
-	from bool // go on after the last entry that came, not with all that there are
+	from bool // resume after the last received entry, not with all entries
 
 	now    jetstream.KeyWatcher // nil: none
-	cancel context.CancelFunc   // of now
-	made   int64                // c.again when it was begun
-	last   uint64               // revision that came
+	cancel context.CancelFunc   // cancels now
+	made   int64                // c.again at the start of now
+	last   uint64               // revision of the last received entry
 }
 
-// watch begins to follow keys. What it returns is to be run.
+// watch starts to follow keys. The caller must call run on the result.
 func (c *Conn) watch(
 	ctx context.Context, kv jetstream.KeyValue, keys string, from bool,
 ) (*watch, error) {
@@ -46,7 +46,7 @@ func (w *watch) begin(ctx context.Context) (err error) {
 	return err
 }
 
-// end stops what is followed now.
+// end stops the current watch.
 func (w *watch) end() {
 	if w.now == nil {
 		return
@@ -62,8 +62,8 @@ func (w *watch) end() {
 	}()
 }
 
-// run calls heard with each entry, and with nil when all that were there have come, and tick
-// every second, until ctx ends.
+// run calls heard with each entry, and with nil after all existing entries, and calls tick every
+// second, until ctx ends.
 func (w *watch) run(
 	ctx context.Context, heard func(jetstream.KeyValueEntry), tick func(time.Time),
 ) {
@@ -92,7 +92,7 @@ func (w *watch) run(
 			tick(now)
 			if w.now == nil || w.made != w.c.again.Load() {
 				w.end()
-				_ = w.begin(ctx) // else it is tried again
+				_ = w.begin(ctx) // if this fails, the next tick retries
 			}
 		}
 	}

@@ -124,7 +124,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	var house sync.WaitGroup // what goes on until all is answered
+	var house sync.WaitGroup // tasks that run until the last answer
 	house.Go(func() { w.live(work) })
 	house.Go(func() { w.every(work, w.c.lay.AckWait/4, w.hold) })
 	house.Go(func() { w.c.bury(work, w.o.Key) })
@@ -188,11 +188,11 @@ func (w *Worker) every(ctx context.Context, d time.Duration, f func()) {
 	}
 }
 
-// live says again and again that the worker lives, and asks who else does.
+// live sends heartbeats, and requests the list of live workers from time to time.
 func (w *Worker) live(ctx context.Context) {
 	asked := time.Now()
 	w.every(ctx, beatEvery, func() {
-		_ = w.beat(ctx, 2*beatEvery) // the next one may come through
+		_ = w.beat(ctx, 2*beatEvery) // the next one may arrive
 		if n := w.met(); time.Since(asked) >= meetAfter(n)-beatEvery/2 {
 			asked = time.Now()
 			w.meet(ctx)
@@ -200,7 +200,7 @@ func (w *Worker) live(ctx context.Context) {
 	})
 }
 
-// member is what there is to say of the worker now.
+// member describes the worker now.
 func (w *Worker) member() *Member {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -213,8 +213,8 @@ func (w *Worker) member() *Member {
 	return &m
 }
 
-// beat says that the worker lives. A server that was started again has no bucket for it: who
-// beats first makes it.
+// beat sends a heartbeat. A restarted server has no bucket for it, so the first worker that sends
+// one creates it.
 func (w *Worker) beat(ctx context.Context, most time.Duration) error {
 	w.beatMu.Lock()
 	defer w.beatMu.Unlock()
@@ -234,14 +234,14 @@ func (w *Worker) beat(ctx context.Context, most time.Duration) error {
 	return w.c.explain("heartbeats", err)
 }
 
-// leave tells the others at once that this worker takes no more. They notice without it, after
-// a while.
+// leave tells the others at once that this worker takes no more requests. Without it they would
+// notice after a while.
 func (w *Worker) leave(ctx context.Context) {
 	_ = w.beat(ctx, writeTime)
 	w.unlist(ctx)
 }
 
-// unlist takes this worker out of the list of those that take requests.
+// unlist removes this worker from the list of workers that take requests.
 func (w *Worker) unlist(ctx context.Context) {
 	ctx, cancel := w.c.within(ctx, writeTime)
 	defer cancel()
@@ -249,14 +249,15 @@ func (w *Worker) unlist(ctx context.Context) {
 	_ = w.c.beats.Purge(ctx, jetstream.WithPurgeSubject(key))
 }
 
-// met is how many workers take requests of the model, as last heard.
+// met is the number of workers that took requests of the model when the list was last read.
 func (w *Worker) met() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.ids)
 }
 
-// meet asks who takes requests of the model. Without an answer all stays as it was.
+// meet reads the list of workers that take requests of the model. After an error the old list
+// stays.
 func (w *Worker) meet(ctx context.Context) {
 	ctx, cancel := w.c.within(ctx, writeTime)
 	defer cancel()
@@ -264,7 +265,7 @@ func (w *Worker) meet(ctx context.Context) {
 	if err != nil && w.met() > 0 {
 		return
 	}
-	if !slices.Contains(ids, w.self.ID) { // not heard of itself
+	if !slices.Contains(ids, w.self.ID) { // its own heartbeat has not arrived yet
 		ids = append(ids, w.self.ID)
 	}
 	slices.Sort(ids)
@@ -286,7 +287,7 @@ func (w *Worker) prefers() (own map[int]bool, moved <-chan struct{}) {
 	return w.own, w.moved
 }
 
-// hold tells the queue that what this worker has is in progress.
+// hold tells the queue that this worker's requests are in progress.
 func (w *Worker) hold() {
 	w.mu.Lock()
 	all := append([]*delivery(nil), w.waiting...)
@@ -498,11 +499,11 @@ func (w *Worker) drain() {
 	w.change.Broadcast()
 }
 
-// idleFirst is after what time a worker without work looks for that of others, at first; at
-// last it is as long as between two heartbeats, or longer, see meetAfter.
+// idleFirst is the first interval at which an idle worker looks for other workers' requests. The
+// interval grows up to the time between two heartbeats, or to meetAfter.
 const idleFirst = 20 * time.Millisecond
 
-// stealFrom is how many partitions of others a worker tries at a time.
+// stealFrom is how many partitions of others a worker tries at once.
 const stealFrom = 4
 
 // steal takes requests from other workers' partitions while this worker is idle.
@@ -535,8 +536,8 @@ func (w *Worker) free() int {
 	return max(0, w.room-len(w.active)-len(w.waiting))
 }
 
-// stealSome takes up to free requests from partitions of others: of a few that have some, the
-// fullest first. It keeps consumers at hand.
+// stealSome takes up to free requests from a few of the others' partitions that have requests, the
+// fullest first. It caches consumers.
 func (w *Worker) stealSome(
 	ctx context.Context, free int, consumers map[int]jetstream.Consumer,
 ) (taken int) {
