@@ -145,6 +145,7 @@ func (o *natsFlags) dial(
 		if err != nil {
 			return nil, nil, err
 		}
+		e.Log = log
 		if e.Folder = folder; folder == "" {
 			if e.Folder, err = os.MkdirTemp("", "restore-nats-"); err != nil {
 				return nil, nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -97,6 +98,9 @@ func (c *Client) call(ctx context.Context, q *callRequest) (*callReply, error) {
 	m, err := c.nc.RequestWithContext(ctx, rpcSubject+c.model.Key, data)
 	if errors.Is(err, nats.ErrNoResponders) {
 		return nil, c.nobody()
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, fmt.Errorf("fleet: no worker answered a call: %w", err)
 	}
 	if err != nil {
 		return nil, c.explain("call", err)

@@ -24,7 +24,9 @@ import (
 	nats "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/restore-vlm/restore/internal/fleet/natsserver"
 	"github.com/restore-vlm/restore/internal/server"
+	"github.com/restore-vlm/restore/internal/smalldisk"
 )
 
 // The test's binary also runs as a NATS server and as a worker, in separate processes.
@@ -37,6 +39,8 @@ func TestMain(m *testing.M) {
 	switch os.Getenv(roleEnv) {
 	case "nats":
 		beNATS()
+	case "embedded":
+		beEmbedded()
 	case "worker":
 		beWorker()
 	}
@@ -57,6 +61,20 @@ func beNATS() {
 	}
 	fmt.Fprintln(os.Stderr, err)
 	os.Exit(0)
+}
+
+// beEmbedded is a process with a server inside, as `restore batch --nats embedded`.
+func beEmbedded() {
+	port, err := strconv.Atoi(os.Args[2])
+	if err == nil {
+		_, err = natsserver.Start(natsserver.Options{Folder: os.Args[1], Port: port,
+			Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	select {} // until it is killed
 }
 
 // beWorker answers every question after 20 ms; "poison" kills it.
@@ -107,11 +125,23 @@ type child struct {
 
 func startChild(t testing.TB, role string, env []string, args ...string) *child {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], args...)
-	cmd.Env = append(append(os.Environ(), roleEnv+"="+role), env...)
+	cmd := childCommand(role, env, args...)
 	if testing.Verbose() && os.Getenv("RESTORE_FLEET_LOG") != "" {
 		cmd.Stderr = os.Stderr
 	}
+	return begin(t, cmd)
+}
+
+// childCommand is the test's binary in a role.
+func childCommand(role string, env []string, args ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(append(os.Environ(), roleEnv+"="+role), env...)
+	return cmd
+}
+
+// begin starts a process that is killed at the end of the test.
+func begin(t testing.TB, cmd *exec.Cmd) *child {
+	t.Helper()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -181,8 +211,14 @@ func startNodes(t testing.TB, n int) (nodes []*node, url string) {
 func (d *node) start(t testing.TB) {
 	t.Helper()
 	d.child = startChild(t, "nats", nil, d.args...)
+	waitPort(t, d.port)
+}
+
+// waitPort waits until somebody listens on a port.
+func waitPort(t testing.TB, port int) {
+	t.Helper()
 	for range 400 {
-		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", d.port))
+		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
 			c.Close()
 			return
@@ -320,7 +356,7 @@ func chaos(
 		t.Errorf("got %d results, want %d", results, n)
 	}
 	if info, err := c.work.Info(ctx); err != nil || info.State.Msgs != 0 {
-		for range 30 { // a request that was answered twice is acknowledged a little later
+		for range 150 { // a request that was answered twice is acknowledged later, or swept
 			if info, err = c.work.Info(ctx); err == nil && info.State.Msgs == 0 {
 				break
 			}
@@ -485,6 +521,71 @@ func TestChaosPoison(t *testing.T) {
 		m.Header.Get(idHeader) != "chaos."+strconv.Itoa(n/3) {
 		t.Errorf("dead letter: got %+v, %v", m, err)
 	}
+}
+
+// Ensure that an embedded server reports a full disk, loses nothing, and continues by itself
+// when the disk has room again.
+func TestChaosEmbeddedDisk(t *testing.T) {
+	notShort(t)
+	t.Parallel()
+	dir, port := t.TempDir(), freePort(t)
+	cmd := childCommand("embedded", nil, dir, strconv.Itoa(port))
+	disk := smalldisk.New(t, cmd, dir, 16<<20)
+	log := new(syncBuffer)
+	cmd.Stderr = log
+	begin(t, cmd)
+	waitPort(t, port)
+	url := fmt.Sprintf("nats://127.0.0.1:%d", port)
+	startWorkers(t, 2, url)
+	none(t, chaos(t, url, quick, few(1000, 150), plain, func(rng *rand.Rand) {
+		for range few(3, 1) {
+			log.reset()
+			time.Sleep(300*time.Millisecond + time.Duration(rng.IntN(300))*time.Millisecond)
+			disk.Fill()
+			log.wait(t, "make room on the disk")
+			time.Sleep(time.Duration(rng.IntN(2000)) * time.Millisecond)
+			disk.Free()
+			log.wait(t, "the disk has room again")
+		}
+	}))
+}
+
+// syncBuffer holds what a process says.
+type syncBuffer struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+// Write implements io.Writer.
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.text = append(b.text, p...)
+	return len(p), nil
+}
+
+func (b *syncBuffer) reset() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.text = nil
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return string(b.text)
+}
+
+// wait waits until the process has said something.
+func (b *syncBuffer) wait(t testing.TB, what string) {
+	t.Helper()
+	for range 3000 {
+		if strings.Contains(b.String(), what) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("got %q, want %q", b, what)
 }
 
 // Ensure that a queue that was full accepts requests when it has room again.

@@ -326,9 +326,10 @@ func (c *Client) Submit(ctx context.Context, r *ask.Request) (server.Job, error)
 		)
 	}
 	if err == nil {
-		j.msg.Subject = askSubject + c.model.Key + "." + pictureKey(r)
-		j.msg.Header.Set(idHeader, j.id)
-		err = c.publish(ctx, j)
+		msg := j.msg
+		msg.Subject = askSubject + c.model.Key + "." + pictureKey(r)
+		msg.Header.Set(idHeader, j.id)
+		err = c.publish(ctx, j, msg)
 	}
 	if err != nil {
 		c.end(j)
@@ -381,7 +382,9 @@ func pictureKey(r *ask.Request) string {
 
 // publish puts a request into the queue. It retries until ctx ends, because servers may be down for
 // a while; a request that arrives twice counts once.
-func (c *Client) publish(ctx context.Context, j *job) error {
+//
+// The result may come first: the acknowledgement of a request can be lost where it is not.
+func (c *Client) publish(ctx context.Context, j *job, msg *nats.Msg) error {
 	var wait backoff
 	name := j.id
 	if j.resent > 0 {
@@ -396,13 +399,18 @@ func (c *Client) publish(ctx context.Context, j *job) error {
 				jetstream.WithMsgTTL(max(time.Second, time.Until(d).Round(time.Second))),
 			)
 		}
-		ack, err := c.js.PublishMsg(call, j.msg, options...)
+		ack, err := c.js.PublishMsg(call, msg, options...)
 		cancel()
 		if err == nil {
 			j.mu.Lock()
 			j.seq, j.looked = ack.Sequence, time.Now()
 			j.mu.Unlock()
 			return nil
+		}
+		select {
+		case <-j.over:
+			return nil
+		default:
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -697,7 +705,7 @@ func (c *Client) lookFor(ctx context.Context, j *job) {
 		return
 	}
 	c.log.Warn("the queue has lost a request: it is asked again", "id", j.id)
-	if err := c.publish(ctx, j); err != nil {
+	if err := c.publish(ctx, j, msg); err != nil {
 		c.log.Warn("queue", "error", err)
 	}
 }

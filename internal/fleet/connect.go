@@ -185,8 +185,20 @@ func (c *Conn) explain(what string, err error) error {
 			err,
 		)
 	}
+	var api *jetstream.APIError
+	switch {
+	case errors.As(err, &api) && api.ErrorCode == noStorage:
+		return fmt.Errorf("fleet: %s: %s has no room for a queue of %d MB on its disk or within "+
+			"its max_file_store: %w", what, c.nc.ConnectedUrlRedacted(), c.lay.Bytes>>20, err)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+		return fmt.Errorf("fleet: %s: the NATS server does not answer (after its disk was "+
+			"full it must be restarted): %w", what, err)
+	}
 	return fmt.Errorf("fleet: %s: %w", what, err)
 }
+
+// noStorage is the server's error code for a stream larger than its free storage.
+const noStorage jetstream.ErrorCode = 10047
 
 // connectError explains a failed connection.
 func connectError(url string, err error) error {

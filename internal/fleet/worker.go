@@ -128,6 +128,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	house.Go(func() { w.live(work) })
 	house.Go(func() { w.every(work, w.c.lay.AckWait/4, w.hold) })
 	house.Go(func() { w.c.bury(work, w.o.Key) })
+	house.Go(func() { w.every(work, 2*w.c.lay.AckWait, func() { w.sweep(work) }) })
 
 	fatal := make(chan error, 1)
 	taking, end := context.WithCancel(ctx)
@@ -583,6 +584,37 @@ func (w *Worker) stealSome(
 		}
 	}
 	return taken
+}
+
+// sweep deletes acknowledged requests that are still in the queue, in the partitions that this
+// worker prefers. A server whose disk was full, or that was killed, may keep such requests
+// without delivering them.
+func (w *Worker) sweep(ctx context.Context) {
+	call, cancel := w.c.within(ctx, callTime)
+	defer cancel()
+	prefix := workSubject + w.o.Key + "."
+	info, err := w.c.work.Info(call, jetstream.WithSubjectFilter(prefix+"*"))
+	if err != nil {
+		return
+	}
+	own, _ := w.prefers()
+	for subject := range info.State.Subjects {
+		p, err := strconv.Atoi(subject[len(prefix):])
+		if err != nil || !own[p] {
+			continue
+		}
+		k, err := w.c.work.Consumer(call, w.o.Key+"_"+strconv.Itoa(p))
+		if err != nil {
+			continue
+		}
+		done := k.CachedInfo().AckFloor.Stream // all up to it is acknowledged
+		for {
+			m, err := w.c.work.GetMsg(call, 1, jetstream.WithGetMsgSubject(subject))
+			if err != nil || m.Sequence > done || w.c.work.DeleteMsg(call, m.Sequence) != nil {
+				break
+			}
+		}
+	}
 }
 
 // work begins requests one after another until the worker ends.

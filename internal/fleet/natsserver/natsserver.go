@@ -4,7 +4,12 @@ package natsserver
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -16,6 +21,7 @@ type Options struct {
 	Port           int    // 0 picks a free port
 	User, Password string // "": no authentication
 	Folder         string // for its streams
+	Log            *slog.Logger
 }
 
 // startTime is the time limit for the server's start.
@@ -23,7 +29,14 @@ const startTime = 20 * time.Second
 
 // Server is a NATS server with JetStream. It implements nats.InProcessConnProvider.
 type Server struct {
-	*server.Server
+	o Options
+
+	mu  sync.Mutex
+	now *server.Server
+
+	broken atomic.Bool // writing a stream failed
+	stop   chan struct{}
+	house  sync.WaitGroup
 }
 
 // Start starts a server.
@@ -31,16 +44,8 @@ func Start(o Options) (*Server, error) {
 	if o.Host == "" {
 		o.Host = "127.0.0.1"
 	}
-	port := o.Port
-	if port == 0 {
-		port = server.RANDOM_PORT
-	}
-	s, err := server.NewServer(&server.Options{
-		ServerName: "restore", Host: o.Host, Port: port, Username: o.User, Password: o.Password,
-		NoSigs: true, NoLog: true, JetStream: true, StoreDir: o.Folder, MaxPayload: maxPayload,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("natsserver: %w", err)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
 	}
 	// Try the port first: if it is taken, the NATS server would end the process.
 	if o.Port != 0 {
@@ -51,27 +56,139 @@ func Start(o Options) (*Server, error) {
 		if err := l.Close(); err != nil {
 			return nil, err
 		}
+	} else {
+		o.Port = server.RANDOM_PORT
 	}
-	go s.Start()
-	if !s.ReadyForConnections(startTime) {
-		s.Shutdown()
-		return nil, errors.New("natsserver: the NATS server was not ready in time")
+	s := &Server{o: o, stop: make(chan struct{})}
+	var err error
+	if s.now, err = s.begin(); err != nil {
+		return nil, err
 	}
-	if !s.JetStreamEnabled() {
-		s.Shutdown()
-		return nil, fmt.Errorf("natsserver: JetStream cannot keep its streams in %s", o.Folder)
-	}
-	return &Server{s}, nil
+	s.o.Port = s.now.Addr().(*net.TCPAddr).Port
+	s.house.Go(s.watch)
+	return s, nil
 }
 
-// maxPayload is NATS's default.
-const maxPayload = 1 << 20
+// begin starts a NATS server on the port.
+func (s *Server) begin() (*server.Server, error) {
+	n, err := server.NewServer(&server.Options{
+		ServerName: "restore", Host: s.o.Host, Port: s.o.Port,
+		Username: s.o.User, Password: s.o.Password,
+		NoSigs: true, NoLog: true, JetStream: true, StoreDir: s.o.Folder, MaxPayload: maxPayload,
+		JetStreamMaxStore: maxStore, JetStreamMaxMemory: maxMemory,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("natsserver: %w", err)
+	}
+	n.SetLogger(&logger{s}, false, false)
+	go n.Start()
+	if !n.ReadyForConnections(startTime) {
+		n.Shutdown()
+		return nil, errors.New("natsserver: the NATS server was not ready in time")
+	}
+	if !n.JetStreamEnabled() {
+		n.Shutdown()
+		return nil, fmt.Errorf("natsserver: JetStream cannot keep its streams in %s", s.o.Folder)
+	}
+	return n, nil
+}
+
+const (
+	maxPayload = 1 << 20 // NATS default
+	// maxStore is larger than any disk, so that NATS never refuses a stream because of the
+	// disk's free space; a full disk is handled when it happens.
+	maxStore  = 1 << 50
+	maxMemory = 256 << 20 // for heartbeats
+)
+
+// InProcessConn implements nats.InProcessConnProvider.
+func (s *Server) InProcessConn() (net.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now.InProcessConn()
+}
 
 // URL is the address for clients.
-func (s *Server) URL() string { return s.ClientURL() }
+func (s *Server) URL() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now.ClientURL()
+}
 
 // Close ends the server after its streams are on disk.
 func (s *Server) Close() {
-	s.Shutdown()
-	s.WaitForShutdown()
+	close(s.stop)
+	s.house.Wait()
+	s.now.Shutdown()
+	s.now.WaitForShutdown()
+}
+
+// logger receives the NATS server's log and keeps only the errors.
+type logger struct{ s *Server }
+
+func (l *logger) Noticef(string, ...any) {}
+func (l *logger) Warnf(string, ...any)   {}
+func (l *logger) Debugf(string, ...any)  {}
+func (l *logger) Tracef(string, ...any)  {}
+
+func (l *logger) Fatalf(format string, args ...any) { l.Errorf(format, args...) }
+
+// Errorf tells an error. A stream that could not be written once is never written again by
+// Errorf reports an error. NATS never writes to a stream again after one write failed, so
+// watch replaces the server then.
+func (l *logger) Errorf(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if strings.Contains(text, "write error") || strings.Contains(text, "no space left") {
+		if !l.s.broken.Swap(true) {
+			l.s.o.Log.Error("nats: cannot write, requests and results wait: make room on the disk",
+				"folder", l.s.o.Folder, "error", text)
+		}
+		return
+	}
+	l.s.o.Log.Error("nats", "error", text)
+}
+
+// While the disk is full, watch tries every lookEvery to write a file of roomWant bytes.
+const (
+	lookEvery = time.Second
+	roomWant  = 1 << 20
+)
+
+// watch replaces a server that failed to write, as soon as the disk has room.
+func (s *Server) watch() {
+	t := time.NewTicker(lookEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-t.C:
+		}
+		if !s.broken.Load() || !hasRoom(s.o.Folder) {
+			continue
+		}
+		s.mu.Lock()
+		s.now.Shutdown()
+		s.now.WaitForShutdown()
+		s.broken.Store(false)
+		n, err := s.begin()
+		if err == nil {
+			s.now = n
+			s.o.Log.Warn("nats: the disk has room again, the server was restarted")
+		} else {
+			s.broken.Store(true) // it is tried again
+			s.o.Log.Error("nats", "error", err)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// hasRoom reports whether a file can be written in a folder.
+func hasRoom(folder string) bool {
+	f, err := os.CreateTemp(folder, "room-")
+	if err != nil {
+		return false
+	}
+	_, err = f.Write(make([]byte, roomWant))
+	return errors.Join(err, f.Close(), os.Remove(f.Name())) == nil
 }

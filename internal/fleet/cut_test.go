@@ -1,0 +1,157 @@
+//go:build unix
+
+package fleet
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"testing"
+	"time"
+)
+
+// cable is a network between workers and a server that can be cut: for a while nothing passes,
+// and nobody is told, as when a cable is out; or the connections end.
+type cable struct {
+	url string
+
+	mu    sync.Mutex
+	whole *sync.Cond
+	cut   bool
+	all   map[net.Conn]bool
+}
+
+func newCable(t testing.TB, port int) *cable {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &cable{url: "nats://" + l.Addr().String(), all: map[net.Conn]bool{}}
+	w.whole = sync.NewCond(&w.mu)
+	var house sync.WaitGroup
+	t.Cleanup(func() {
+		l.Close()
+		w.mend()
+		w.hangUp()
+		house.Wait()
+	})
+	house.Go(func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			w.pass() // a cut network answers no call
+			to, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+			if err != nil {
+				from.Close()
+				continue
+			}
+			w.mu.Lock()
+			w.all[from], w.all[to] = true, true
+			w.mu.Unlock()
+			house.Go(func() { w.copy(to, from) })
+			house.Go(func() { w.copy(from, to) })
+		}
+	})
+	return w
+}
+
+// pass waits until the network is whole.
+func (w *cable) pass() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.cut {
+		w.whole.Wait()
+	}
+}
+
+func (w *cable) copy(to, from net.Conn) {
+	defer func() {
+		to.Close()
+		from.Close()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.all, to)
+		delete(w.all, from)
+	}()
+	buf := make([]byte, 1<<16)
+	for {
+		n, err := from.Read(buf)
+		w.pass()
+		if n > 0 {
+			if _, err := to.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// hole lets nothing pass.
+func (w *cable) hole() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cut = true
+}
+
+// mend lets all pass that came meanwhile, as TCP does.
+func (w *cable) mend() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cut = false
+	w.whole.Broadcast()
+}
+
+// hangUp ends all connections.
+func (w *cable) hangUp() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c := range w.all {
+		c.Close()
+	}
+}
+
+// Ensure that a network that is cut between one of two workers and the server loses nothing
+// and writes nothing twice: while nothing passes, and where connections end.
+func TestChaosCut(t *testing.T) {
+	notShort(t)
+	t.Parallel()
+	nodes, url := startNodes(t, 1)
+	w := newCable(t, nodes[0].port)
+	startWorkers(t, 1, url)
+	startWorkers(t, 1, w.url)
+	pause := time.Duration(few(10_000, 2_500)) * time.Millisecond
+	none(t, chaos(t, url, quick, few(1500, 150), plain, func(rng *rand.Rand) {
+		for _, end := range []bool{false, true} {
+			time.Sleep(200*time.Millisecond + time.Duration(rng.IntN(300))*time.Millisecond)
+			w.hole()
+			if end {
+				w.hangUp()
+			}
+			time.Sleep(pause)
+			w.mend()
+		}
+	}))
+}
+
+// Ensure that a network that is cut between who asks and the server loses nothing.
+func TestChaosCutClient(t *testing.T) {
+	notShort(t)
+	t.Parallel()
+	nodes, url := startNodes(t, 1)
+	w := newCable(t, nodes[0].port)
+	startWorkers(t, 2, url)
+	pause := time.Duration(few(10_000, 2_500)) * time.Millisecond
+	none(t, chaos(t, w.url, quick, few(1500, 150), plain, func(rng *rand.Rand) {
+		time.Sleep(time.Duration(rng.IntN(500)) * time.Millisecond)
+		w.hole()
+		w.hangUp()
+		time.Sleep(pause)
+		w.mend()
+	}))
+}
