@@ -29,7 +29,7 @@ generate:
 fuzz:
 	FUZZTIME=$(FUZZTIME) .ci/fuzz
 
-# Requests with faults against a server that is killed and restarted; SOAK=10000 takes about half an hour.
+# Requests with faults against a server that is killed and restarted; SOAK=10000 takes a minute or two.
 soak:
 	RESTORE_SOAK=$(SOAK) go test ./cmd/restore -run '^TestSoak$$' -v -timeout 24h
 
