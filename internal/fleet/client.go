@@ -112,6 +112,9 @@ func (c *Conn) Client(ctx context.Context, o ClientOptions) (_ *Client, err erro
 	k.measure(house)
 	k.house.Go(func() { k.every(house, time.Second, k.measure) })
 	k.house.Go(func() { k.every(house, lookEvery, k.look) })
+	k.house.Go(func() {
+		k.every(house, beatEvery, func(context.Context) { k.missed(time.Now()) })
+	})
 	return k, nil
 }
 
@@ -290,6 +293,8 @@ type job struct {
 	change chan struct{} // closed at the next event
 	events []*ask.Event
 	try    uint64          // the delivery that the events belong to
+	worker string          // the worker that sent them
+	lost   time.Time       // when that worker was first missed; zero while it lives
 	came   int             // events of this delivery
 	told   strings.Builder // text returned so far
 	begun  bool            // an event was returned
@@ -336,7 +341,7 @@ func (c *Client) Submit(ctx context.Context, r *ask.Request) (server.Job, error)
 		return nil, err
 	}
 	if !named {
-		context.AfterFunc(ctx, func() { c.abandon(j) })
+		context.AfterFunc(ctx, func() { c.abandon(j, context.Cause(ctx)) })
 	}
 	return j, nil
 }
@@ -456,7 +461,7 @@ func (c *Client) full() error {
 }
 
 // abandon removes a request from the queue when nobody waits for it.
-func (c *Client) abandon(j *job) {
+func (c *Client) abandon(j *job, why error) {
 	c.mu.Lock()
 	_, open := c.jobs[j.id]
 	delete(c.jobs, j.id)
@@ -464,7 +469,7 @@ func (c *Client) abandon(j *job) {
 	if !open {
 		return
 	}
-	c.resolve(j, nil, context.Cause(j.ctx))
+	c.resolve(j, nil, why)
 	_ = c.nc.Publish(cancelSubject+c.model.Key, []byte(j.id)) // else it runs in vain
 	j.mu.Lock()
 	seq := j.seq
@@ -543,6 +548,13 @@ func (c *Client) resolve(j *job, r *result, err error) {
 		return
 	default:
 	}
+	if r != nil && r.Answer != nil && j.came > 0 && r.Try != j.try {
+		// The events belong to another delivery than the answer.
+		if j.begun {
+			j.broken = goneError(j.worker)
+		}
+		j.events, j.came, j.try = nil, 0, r.Try
+	}
 	j.result, j.err, j.msg = r, err, nil
 	close(j.over)
 }
@@ -569,20 +581,59 @@ func (c *Client) replied(m *nats.Msg) {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	switch {
-	case e.Try < j.try: // from a worker that counted as dead
-		return
-	case e.Try > j.try:
-		if j.begun {
-			j.broken = fmt.Errorf("fleet: the worker that answered is gone")
-		}
+	if j.broken != nil || e.Try < j.try || j.result != nil && e.Try != j.result.Try {
+		return // from a worker that counted as dead
+	}
+	if e.Try > j.try {
 		j.events, j.came = nil, 0
 	}
-	j.try = e.Try
-	j.came++
-	j.events = append(j.events, e.Event)
+	switch {
+	case e.Try > j.try && j.begun:
+		j.broken = goneError(j.worker)
+		go c.abandon(j, j.broken)
+	case e.N != j.came:
+		return // a piece was lost, and the result has it
+	default:
+		j.try, j.worker = e.Try, e.Worker
+		j.came++
+		j.events = append(j.events, e.Event)
+	}
 	close(j.change)
 	j.change = make(chan struct{})
+}
+
+// goneError ends an answer that was streamed in part.
+func goneError(worker string) error {
+	return fmt.Errorf("fleet: worker %s is gone and left the answer incomplete", worker)
+}
+
+// missed ends answers that were streamed in part and whose worker has been silent for so long
+// that its requests go to others, because no other worker can continue such an answer.
+func (c *Client) missed(now time.Time) {
+	if !c.nc.IsConnected() || now.Sub(time.Unix(0, c.again.Load())) < 2*deadAfter {
+		return // perhaps this client alone was cut off
+	}
+	alive := map[string]bool{}
+	for _, w := range c.members.List() {
+		alive[w.ID] = true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, j := range c.jobs {
+		j.mu.Lock()
+		switch {
+		case !j.begun || alive[j.worker]:
+			j.lost = time.Time{}
+		case j.lost.IsZero():
+			j.lost = now
+		case j.broken == nil && now.Sub(j.lost) > c.lay.AckWait:
+			j.broken = goneError(j.worker)
+			close(j.change)
+			j.change = make(chan struct{})
+			go c.abandon(j, j.broken)
+		}
+		j.mu.Unlock()
+	}
 }
 
 // Next implements server.Job.

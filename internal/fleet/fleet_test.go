@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/restore-vlm/restore/internal/ask"
 	"github.com/restore-vlm/restore/internal/fleet/natsserver"
 	"github.com/restore-vlm/restore/internal/server"
@@ -513,42 +515,198 @@ func TestFull(t *testing.T) {
 	t.Error("ten requests were taken, want at most four")
 }
 
-// Ensure that a worker that dies before the first piece of an answer is replaced, and that its
-// death is reported after the first piece.
-func TestFailover(t *testing.T) {
-	s := natsServer(t)
-	k0 := connect(t, s, quick)
-	dying := newEcho(1)
-	dying.takes = time.Hour
-	die := connect(t, s, quick)
-	runDead := func(b *echo, c *Conn) {
-		w, err := c.NewWorker(
-			t.Context(),
-			WorkerOptions{
-				Key:     "m1",
-				Backend: func(json.RawMessage) (server.Backend, error) { return b, nil },
-			},
-		)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(context.Background())
-		t.Cleanup(cancel)
-		go func() { _ = w.Run(ctx) }() // its connection is cut
+// stuck is a backend that says the first word of an answer, and no other.
+type stuck struct{ *echo }
+
+func (b stuck) Submit(ctx context.Context, r *ask.Request) (server.Job, error) {
+	j, err := b.echo.Submit(ctx, r)
+	if err != nil {
+		return nil, err
 	}
-	runDead(dying, die)
-	k := newClient(t, k0, ClientOptions{})
+	return &stuckJob{Job: j, ctx: ctx}, nil
+}
+
+type stuckJob struct {
+	server.Job
+	ctx  context.Context
+	said bool
+}
+
+func (j *stuckJob) Next() (*ask.Event, bool) {
+	if j.said {
+		<-j.ctx.Done()
+		return nil, false
+	}
+	j.said = true
+	return j.Job.Next()
+}
+
+// runMortal runs a worker that ends as if it were killed when its connection is closed.
+func runMortal(t testing.TB, s *natsserver.Server, b server.Backend) *Conn {
+	t.Helper()
+	c, err := Connect(t.Context(), Options{URL: s.URL(), Layout: quick})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := c.NewWorker(t.Context(), WorkerOptions{Key: "m1",
+		Backend: func(json.RawMessage) (server.Backend, error) { return b, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(func() { cancel(); c.Close() })
+	go func() { _ = w.Run(ctx) }() // its connection is cut
+	return c
+}
+
+// Ensure that a worker that dies before the first piece of an answer is replaced.
+func TestFailover(t *testing.T) {
+	t.Parallel()
+	s := natsServer(t)
+	b := newEcho(1)
+	b.takes = time.Hour
+	dying := runMortal(t, s, b)
+	k := newClient(t, connect(t, s, quick), ClientOptions{})
 	silent, err := k.Submit(t.Context(), question(" ", nil)) // has no pieces
 	if err != nil {
 		t.Fatal(err)
 	}
-	for dying.asked.Load() == 0 {
+	for b.asked.Load() == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	die.nc.Close() // as if the process were gone
+	dying.nc.Close()
 	live, _ := runWorker(t, connect(t, s, quick), newEcho(1), "m1")
 	if a, err := silent.Answer(); err != nil || a.Worker != live.ID() {
-		t.Errorf("before the first piece: got %+v, %v", a, err)
+		t.Errorf("got %+v, %v", a, err)
+	}
+}
+
+// Ensure that an answer whose worker dies after the first piece ends with an error, where
+// another worker takes the request as where there is none, and that nobody computes it then.
+func TestFailoverLate(t *testing.T) {
+	for name, replaced := range map[string]bool{"replaced": true, "alone": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := natsServer(t)
+			dying := runMortal(t, s, stuck{newEcho(1)})
+			k := newClient(t, connect(t, s, quick), ClientOptions{})
+			j, err := k.Submit(t.Context(), question("a few words", nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e, ok := j.Next(); !ok || e.Text != "a " {
+				t.Fatalf("got %+v, %v", e, ok)
+			}
+			dying.nc.Close()
+			if replaced {
+				runWorker(t, connect(t, s, quick), newEcho(1), "m1")
+			} else { // the time passes faster
+				k.members.forget(time.Now().Add(2 * deadAfter))
+				k.missed(time.Now())
+				k.missed(time.Now().Add(2 * quick.AckWait))
+			}
+			if e, ok := j.Next(); ok {
+				t.Errorf("got %+v after the worker was gone", e)
+			}
+			if a, err := j.Answer(); err == nil || !strings.Contains(err.Error(), "is gone") {
+				t.Errorf("got %+v, %v", a, err)
+			}
+			for wait := 0; ; wait++ {
+				info, err := k.work.Info(t.Context())
+				if err == nil && info.State.Msgs == 0 {
+					break
+				}
+				if wait > 1000 {
+					t.Fatalf("the queue still holds the request: %v", err)
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+		})
+	}
+}
+
+// Ensure that pieces that come late, twice or with a gap never make an answer that is not the
+// result's.
+func TestPieces(t *testing.T) {
+	piece := func(try uint64, n int, text string) *event {
+		return &event{ID: "c.x", Worker: fmt.Sprint("w", try), Try: try, N: n,
+			Event: &ask.Event{Text: text}}
+	}
+	of := func(try uint64, text string, pieces int) *result {
+		return &result{Try: try, Answer: &ask.Answer{Text: text}, Pieces: pieces}
+	}
+	for name, c := range map[string]struct {
+		events []any // before they are read; "" reads one
+		text   string
+		broken bool
+	}{
+		"all":                {[]any{piece(1, 0, "a"), piece(1, 1, "b"), of(1, "ab", 2)}, "ab", false},
+		"result first":       {[]any{of(1, "ab", 2), piece(1, 0, "a"), piece(1, 1, "b")}, "ab", false},
+		"twice":              {[]any{piece(1, 0, "a"), piece(1, 0, "a"), of(1, "a", 1)}, "a", false},
+		"gap":                {[]any{piece(1, 0, "a"), piece(1, 2, "c"), of(1, "abc", 3)}, "abc", false},
+		"begun again":        {[]any{piece(1, 0, "a"), piece(2, 0, "x"), of(2, "x", 1)}, "x", false},
+		"begun again, late":  {[]any{piece(1, 0, "a"), "", piece(2, 0, "x"), of(2, "x", 1)}, "a", true},
+		"late, no pieces":    {[]any{piece(1, 0, "a"), "", of(2, "x", 1)}, "a", true},
+		"the first has won":  {[]any{piece(1, 0, "a"), "", of(1, "a", 1), piece(2, 0, "x")}, "a", false},
+		"of a dead one":      {[]any{piece(2, 0, "a"), piece(1, 0, "x"), of(2, "a", 1)}, "a", false},
+		"the dead one's won": {[]any{piece(2, 0, "a"), of(1, "xy", 2)}, "xy", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := &Client{Conn: &Conn{}, jobs: map[string]*job{}, tail: map[string]*job{}}
+			j := &job{c: k, id: "c.x", ctx: t.Context(), named: true, stream: true,
+				change: make(chan struct{}), over: make(chan struct{})}
+			k.tail[j.id] = j // none is to be taken out of a queue
+			text := ""
+			for _, e := range c.events {
+				switch e := e.(type) {
+				case *event:
+					data, err := json.Marshal(e)
+					if err != nil {
+						t.Fatal(err)
+					}
+					k.replied(&nats.Msg{Data: data})
+				case *result:
+					k.resolve(j, e, nil)
+				default:
+					p, _ := j.Next()
+					text += p.Text
+				}
+			}
+			for e, ok := j.Next(); ok; e, ok = j.Next() {
+				text += e.Text
+			}
+			a, err := j.Answer()
+			if text != c.text || (err != nil) != c.broken || err == nil && a.Text != text {
+				t.Errorf("got %q, %+v, %v", text, a, err)
+			}
+		})
+	}
+}
+
+// Ensure that a full fleet says how long its queue takes.
+func TestRetryAfter(t *testing.T) {
+	k := &Client{Conn: &Conn{}, o: ClientOptions{Queue: 10}, model: Model{Key: "m1"},
+		members: &Members{byID: map[string]Member{
+			"a": {ID: "a", Key: "m1", Capacity: 2, Rate: 0.5},
+			"b": {ID: "b", Key: "m1", Capacity: 2, Rate: 1.5},
+			"c": {ID: "c", Key: "m2", Capacity: 9, Rate: 100},
+		}}}
+	for queued, want := range map[int]int{10: 0, 11: 6, 40: 20, 5000: 600} {
+		k.state.Store(&server.State{Queued: queued})
+		err := k.full()
+		var full *server.FullError
+		if want == 0 && err == nil {
+			continue
+		}
+		if !errors.As(err, &full) || full.RetryAfter != want || full.Waiting != queued {
+			t.Errorf("%d wait: got %+v, want to ask again after %d s", queued, err, want)
+		}
+	}
+	w := &Worker{self: Member{ID: "a"}, active: map[*delivery]bool{{}: true}, rate: 2,
+		last: time.Now().Add(-20 * time.Second)}
+	if r := w.member().Rate; r < 0.03 || r > 0.06 {
+		t.Errorf("an answer that takes 20 s: got %v a second", r)
 	}
 }
 

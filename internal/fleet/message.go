@@ -37,6 +37,7 @@ type result struct {
 	Fingerprint string      `json:"fingerprint"`
 	Answer      *ask.Answer `json:"answer,omitempty"`
 	Pieces      int         `json:"pieces,omitempty"` // number of streamed pieces
+	Try         uint64      `json:"try"`              // the delivery that this answers
 	Failure     *failure    `json:"failure,omitempty"`
 }
 
@@ -82,6 +83,7 @@ type event struct {
 	ID     string     `json:"id"`
 	Worker string     `json:"worker"`
 	Try    uint64     `json:"try"` // number of the request's delivery
+	N      int        `json:"n"`   // pieces of this delivery before it
 	Event  *ask.Event `json:"event"`
 }
 

@@ -208,7 +208,10 @@ func (w *Worker) member() *Member {
 	m := w.self
 	m.Busy, m.Held, m.Answers = len(w.active), len(w.waiting), w.answers
 	m.Rate, m.Draining = w.rate, w.closing
-	if d := time.Since(w.last); d > 10*time.Second {
+	switch since := time.Since(w.last); {
+	case m.Busy > 0 && !w.last.IsZero(): // an answer may take long
+		m.Rate = min(m.Rate, 1/max(since.Seconds(), 1e-6))
+	case since > 10*time.Second:
 		m.Rate = 0
 	}
 	return &m
@@ -709,7 +712,7 @@ func (w *Worker) again(ctx context.Context, d *delivery) (begun int, done bool) 
 
 // compute answers a request. An error is not the request's fault.
 func (w *Worker) compute(ctx context.Context, d *delivery) (*result, error) {
-	out := &result{Worker: w.self.ID, Fingerprint: w.info.Fingerprint}
+	out := &result{Worker: w.self.ID, Fingerprint: w.info.Fingerprint, Try: d.tries}
 	q, err := w.c.unpack(ctx, d.msg.Headers(), d.msg.Data(), &w.held)
 	if err != nil {
 		return nil, err
@@ -744,7 +747,7 @@ func (w *Worker) ask(
 	pieces := 0
 	if q.Stream {
 		for e, ok := j.Next(); ok; e, ok = j.Next() {
-			w.stream(q.ID, try, e)
+			w.stream(q.ID, try, pieces, e)
 			pieces++
 		}
 	}
@@ -753,8 +756,8 @@ func (w *Worker) ask(
 }
 
 // stream sends a piece of an answer to the client.
-func (w *Worker) stream(id string, try uint64, e *ask.Event) {
-	data, err := json.Marshal(&event{id, w.self.ID, try, e})
+func (w *Worker) stream(id string, try uint64, n int, e *ask.Event) {
+	data, err := json.Marshal(&event{id, w.self.ID, try, n, e})
 	if err == nil {
 		err = w.c.nc.Publish(replySubject+clientOf(id), data)
 	}
