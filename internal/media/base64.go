@@ -2,7 +2,10 @@ package media
 
 import (
 	"encoding/base64"
+	"encoding/binary"
+	"errors"
 	"strings"
+	"sync"
 )
 
 // data reads the part of a data URL after "data:".
@@ -48,17 +51,15 @@ func (l *Loader) decode(s string) ([]byte, *Error) {
 	}
 	digits := strings.TrimRight(s, "=\r\n")
 	pad := strings.Count(s[len(digits):], "=")
-	characters := len(digits) - strings.Count(digits, "\n") - strings.Count(digits, "\r")
-	if pad > 2 || pad > 0 && (characters+pad)%4 != 0 {
+	if pad > 2 || pad > 0 && (len(s)-breaks)%4 != 0 {
 		return nil, fail(InvalidBase64,
 			"base64: got padding at the wrong place, want a whole number of 4 characters")
 	}
-	alphabet := base64.RawStdEncoding // which skips line breaks
-	if strings.Contains(digits, "-") || strings.Contains(digits, "_") {
-		alphabet = base64.RawURLEncoding
+	out := make([]byte, base64.RawStdEncoding.DecodedLen(len(digits)))
+	n, err := standard.decode(out, digits)
+	if err != nil && strings.ContainsAny(digits, "-_") {
+		n, err = urlSafe.decode(out, digits)
 	}
-	out := make([]byte, alphabet.DecodedLen(len(digits)))
-	n, err := alphabet.Decode(out, []byte(digits))
 	switch {
 	case err != nil:
 		return nil, fail(InvalidBase64, "base64: %v", err)
@@ -68,4 +69,56 @@ func (l *Loader) decode(s string) ([]byte, *Error) {
 		return nil, fail(TooLarge, "got %d bytes, want at most %d", n, l.o.MaxBytes)
 	}
 	return out[:n], nil
+}
+
+// alphabet decodes base64 without padding; it skips line breaks.
+type alphabet struct {
+	encoding *base64.Encoding
+	pairs    func() *pairs
+}
+
+// pairs are the 12 bits of two characters, by the characters as a little-endian number.
+type pairs [1 << 16]uint16
+
+// noPair is the value of two characters that are not both in the alphabet.
+const noPair = 1 << 15
+
+var standard, urlSafe = newAlphabet(base64.RawStdEncoding), newAlphabet(base64.RawURLEncoding)
+
+func newAlphabet(e *base64.Encoding) *alphabet {
+	return &alphabet{e, sync.OnceValue(func() *pairs {
+		p := new(pairs)
+		for i := range p {
+			p[i] = noPair
+		}
+		for v := range uint16(1 << 12) {
+			c := e.EncodeToString([]byte{byte(v >> 4), byte(v << 4)})
+			p[uint16(c[0])|uint16(c[1])<<8] = v
+		}
+		return p
+	})}
+}
+
+// decode decodes s into out and returns the number of bytes. It reads eight characters at a time;
+// from a line break or an error on, the standard library reads the rest.
+func (a *alphabet) decode(out []byte, s string) (int, error) {
+	p, at, n := a.pairs(), 0, 0
+	for ; at+8 <= len(s) && n+8 <= len(out); at, n = at+8, n+6 {
+		c := s[at : at+8]
+		w := p[uint16(c[0])|uint16(c[1])<<8]
+		x := p[uint16(c[2])|uint16(c[3])<<8]
+		y := p[uint16(c[4])|uint16(c[5])<<8]
+		z := p[uint16(c[6])|uint16(c[7])<<8]
+		if (w|x|y|z)&noPair != 0 {
+			break
+		}
+		binary.BigEndian.PutUint64(out[n:],
+			uint64(w)<<52|uint64(x)<<40|uint64(y)<<28|uint64(z)<<16)
+	}
+	rest, err := a.encoding.Decode(out[n:], []byte(s[at:]))
+	var wrong base64.CorruptInputError
+	if errors.As(err, &wrong) {
+		err = wrong + base64.CorruptInputError(at)
+	}
+	return n + rest, err
 }

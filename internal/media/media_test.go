@@ -6,12 +6,14 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -41,6 +43,34 @@ func want(t *testing.T, l *Loader, url, text string, code Code) {
 		t.Errorf("%.80q: got %q and %v, want %q", url, data, err, text)
 	case code != "" && (!errors.As(err, &e) || e.Code != code):
 		t.Errorf("%.80q: got %q and %v, want %s", url, data, err, code)
+	}
+}
+
+// Ensure that base64 of all lengths is decoded as in the standard library, errors included.
+func TestBase64(t *testing.T) {
+	draw := rand.New(rand.NewPCG(1, 2))
+	for i := range 4000 {
+		data := make([]byte, draw.IntN(100))
+		for i := range data {
+			data[i] = byte(draw.Uint32())
+		}
+		a := standard
+		if i%2 == 1 {
+			a = urlSafe
+		}
+		text := []byte(a.encoding.EncodeToString(data))
+		for range draw.IntN(3) {
+			if len(text) > 0 {
+				text[draw.IntN(len(text))] = "\n-_+/=! \x00\xff"[draw.IntN(10)]
+			}
+		}
+		want := make([]byte, a.encoding.DecodedLen(len(text)))
+		n, wantErr := a.encoding.Decode(want, text)
+		got := make([]byte, len(want))
+		m, err := a.decode(got, string(text))
+		if !reflect.DeepEqual(err, wantErr) || err == nil && !bytes.Equal(got[:m], want[:n]) {
+			t.Fatalf("%q: got %x and %v, want %x and %v", text, got[:m], err, want[:n], wantErr)
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 // Object is a JSON object of a body. Its readers return the zero value for absent fields and record
 // the first error; Err returns it.
 type Object struct {
+	body   *document
 	path   string // "" for the body
 	keys   []string
 	fields map[string]json.RawMessage // without nulls
@@ -27,11 +28,12 @@ func Parse(data []byte) (*Object, error) {
 	if i := invalidUTF8(data); i >= 0 {
 		return nil, Bad("invalid_json", "", "invalid JSON at byte %d: not UTF-8", i+1)
 	}
-	if err := check(data); err != nil {
+	b := &document{data, map[int]longString{}}
+	if err := b.check(); err != nil {
 		return nil, err
 	}
 	var e *Error
-	o := &Object{err: &e}
+	o := &Object{body: b, err: &e}
 	o.fill(data)
 	if e != nil {
 		return nil, e
@@ -53,9 +55,10 @@ func invalidUTF8(data []byte) int {
 	return -1
 }
 
-// check finds the first byte that is not valid JSON.
-func check(data []byte) *Error {
-	s := scanner{data: data}
+// check finds the first byte that is not valid JSON, and the long strings.
+func (b *document) check() *Error {
+	data := b.data
+	s := scanner{data: data, body: b}
 	if s.value(0) && s.space() != 0 {
 		s.fail("data after the first value")
 	}
@@ -72,13 +75,13 @@ func (o *Object) fill(data json.RawMessage) {
 		o.fail("invalid_type", o.path, "got %s, want an object", Describe(data))
 		return
 	}
-	s := scanner{data: data, checked: true}
+	s := o.body.scanner(data)
 	s.space()
 	s.members(0, '}', func() bool {
 		s.space()
 		start := s.at
 		s.text()
-		key, _ := text(data[start:s.at])
+		key, _ := o.body.text(data[start:s.at])
 		s.space()
 		s.at++
 		raw := s.next()
@@ -227,18 +230,25 @@ func (o *Object) String(name string) string {
 	if raw == nil {
 		return ""
 	}
-	s, ok := text(raw)
+	s, ok := o.body.text(raw)
 	if !ok {
 		o.Fail("invalid_type", name, "got %s, want a string", Describe(raw))
 	}
 	return s
 }
 
-func text(raw json.RawMessage) (string, bool) {
+// text decodes a string of the body.
+func (b *document) text(raw json.RawMessage) (string, bool) {
 	if len(raw) < 2 || raw[0] != '"' {
 		return "", false
 	}
-	if bytes.IndexByte(raw, '\\') < 0 {
+	plain := false
+	if len(raw) >= longBytes {
+		plain = b.long[b.at(raw)].plain
+	} else {
+		plain = bytes.IndexByte(raw, '\\') < 0
+	}
+	if plain {
 		return string(raw[1 : len(raw)-1]), true
 	}
 	var s string
@@ -330,7 +340,7 @@ func (o *Object) Object(name string) *Object {
 }
 
 func (o *Object) child(raw json.RawMessage, path string) *Object {
-	c := &Object{path: path, err: o.err}
+	c := &Object{body: o.body, path: path, err: o.err}
 	c.fill(raw)
 	return c
 }
@@ -346,7 +356,7 @@ func (o *Object) List(name string) *List {
 		return nil
 	}
 	l := &List{o: o, path: o.Path(name)}
-	s := scanner{data: raw, checked: true}
+	s := o.body.scanner(raw)
 	s.space()
 	s.members(0, ']', func() bool {
 		l.items = append(l.items, s.next())
@@ -381,7 +391,7 @@ func (l *List) Object(i int) *Object { return l.o.child(l.items[i], l.Path(i)) }
 
 // Text reads an item that is a string.
 func (l *List) Text(i int) string {
-	s, ok := text(l.items[i])
+	s, ok := l.o.body.text(l.items[i])
 	if !ok {
 		l.Fail("invalid_type", i, "got %s, want a string", Describe(l.items[i]))
 	}
@@ -420,7 +430,7 @@ func IsEmpty(raw json.RawMessage) bool {
 
 // List reads an item that is a list.
 func (l *List) List(i int) *List {
-	c := &Object{path: l.Path(i), err: l.o.err, read: map[string]bool{},
+	c := &Object{body: l.o.body, path: l.Path(i), err: l.o.err, read: map[string]bool{},
 		fields: map[string]json.RawMessage{"": l.items[i]}}
 	return c.List("")
 }

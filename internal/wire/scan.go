@@ -14,9 +14,33 @@ const maxDepth = 1000
 type scanner struct {
 	data    []byte
 	at      int
-	checked bool   // data is known to be valid JSON
-	err     string // the error at position at
+	body    *document // where data lies
+	from    int       // position of data in it
+	checked bool      // data is known to be valid JSON
+	err     string    // the error at position at
 }
+
+// document is a whole body with its long strings, so that pictures are searched only once.
+type document struct {
+	data []byte
+	long map[int]longString // by their positions
+}
+
+// longString is a string of at least longBytes.
+type longString struct {
+	end   int // position after the string
+	plain bool
+}
+
+const longBytes = 1 << 10
+
+// scanner returns a scanner of a value of the body. The value was checked before.
+func (b *document) scanner(value []byte) scanner {
+	return scanner{data: value, body: b, from: b.at(value), checked: true}
+}
+
+// at returns the position of a value, which is a slice of the body with all capacity after it.
+func (b *document) at(value []byte) int { return cap(b.data) - cap(value) }
 
 func (s *scanner) fail(format string, args ...any) bool {
 	if s.err == "" {
@@ -109,8 +133,15 @@ func (s *scanner) members(depth int, end byte, one func() bool) bool {
 
 // text moves past a string.
 func (s *scanner) text() bool {
+	start := s.from + s.at
+	if s.checked && len(s.body.long) > 0 {
+		if l, ok := s.body.long[start]; ok {
+			s.at = l.end - s.from
+			return true
+		}
+	}
 	s.at++
-	quote := -1
+	quote, plain := -1, true
 	for {
 		if quote < s.at {
 			i := bytes.IndexByte(s.data[s.at:], '"')
@@ -133,8 +164,12 @@ func (s *scanner) text() bool {
 		s.at = end
 		if end == quote {
 			s.at++
+			if end := s.from + s.at; !s.checked && end-start >= longBytes {
+				s.body.long[start] = longString{end, plain}
+			}
 			return true
 		}
+		plain = false
 		if !s.escape() {
 			return false
 		}
@@ -170,14 +205,17 @@ func isHex(c byte) bool { return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20
 func control(b []byte) int {
 	i := 0
 	// A byte below 0x20 borrows in the subtraction; bytes above 0x7f do not count.
-	low := func(at int) uint64 {
-		w := binary.LittleEndian.Uint64(b[at:])
-		return (w - 0x2020202020202020) &^ w & 0x8080808080808080
+	low := func(b *[8]byte) uint64 {
+		w := binary.LittleEndian.Uint64(b[:])
+		return (w - 0x2020202020202020) &^ w
 	}
-	for ; i+32 <= len(b); i += 32 {
-		if low(i)|low(i+8)|low(i+16)|low(i+24) != 0 {
+	for rest := b; len(rest) >= 32; rest = rest[32:] {
+		w := low((*[8]byte)(rest)) | low((*[8]byte)(rest[8:])) |
+			low((*[8]byte)(rest[16:])) | low((*[8]byte)(rest[24:]))
+		if w&0x8080808080808080 != 0 {
 			break
 		}
+		i += 32
 	}
 	for ; i < len(b); i++ {
 		if b[i] < 0x20 {

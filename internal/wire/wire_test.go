@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -187,6 +188,37 @@ func BenchmarkParse(b *testing.B) {
 			String("url") ==
 			"" {
 			b.Fatal(o.Err())
+		}
+	}
+}
+
+// Ensure that long strings, which are searched only once, are read like short ones at every depth.
+func TestLongStrings(t *testing.T) {
+	for _, n := range []int{longBytes - 3, longBytes - 2, longBytes, 5000} {
+		plain := strings.Repeat("x", n)
+		escaped := plain + `\n\"\u00e9` + plain
+		text := `{"` + plain + `":"` + plain + `", "l" : [ "` + escaped + `",{"o":{"p":"` + plain +
+			`","e":"` + escaped + `","p":"` + plain + `y"}} ]}`
+		data := append([]byte("  "), text...)
+		o, err := Parse(data[1:len(data):len(data)])
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want string
+		if err := json.Unmarshal([]byte(`"`+escaped+`"`), &want); err != nil {
+			t.Fatal(err)
+		}
+		l := o.List("l")
+		inner := l.Object(1).Object("o")
+		if o.String(plain) != plain || l.Len() != 2 || l.Text(0) != want ||
+			inner.String("e") != want || inner.String("p") != plain+"y" || o.Err() != nil {
+			t.Errorf("%d: got other strings, %v", n, o.Err())
+		}
+		bad := `{"a":["` + escaped + "\n" + plain + `"]}`
+		at := strings.IndexByte(bad, '\n') + 1
+		if _, err := Parse([]byte(bad)); err == nil ||
+			!strings.Contains(err.Error(), fmt.Sprintf("at byte %d: got '\\n'", at)) {
+			t.Errorf("%d: got %v, want an error at byte %d", n, err, at)
 		}
 	}
 }
