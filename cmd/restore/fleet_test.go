@@ -2,16 +2,23 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/restore-vlm/restore/internal/batch"
 	"github.com/restore-vlm/restore/internal/fleet/natsserver"
+	"github.com/restore-vlm/restore/internal/smalldisk"
 )
 
 // startFleet starts a NATS server in the test, and workers as separate processes.
@@ -218,5 +225,173 @@ func TestFleetErrors(t *testing.T) {
 	}
 	if r := cli("workers", "--nats", strings.Replace(s.URL(), "://", "://ann:secret@", 1)); r.code != exitOK {
 		t.Errorf("with a password: exit %d, %s", r.code, r.err)
+	}
+}
+
+// Ensure that a worker whose disk is full, for its cache and for its log, answers as before and
+// reports it once.
+func TestFleetWorkerDisk(t *testing.T) {
+	s, err := natsserver.Start(natsserver.Options{Folder: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	cache := t.TempDir()
+	cmd := process("worker", "--nats", s.URL(), "--threads", "1", "--cache-dir", cache)
+	disk := smalldisk.New(t, cmd, cache, 1<<20)
+	log := new(bytes.Buffer)
+	cmd.Stderr = log
+	mute := process("worker", "--nats", s.URL(), "--threads", "1")
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("no /dev/full here")
+	}
+	defer full.Close()
+	mute.Stderr = full
+	for _, c := range []*exec.Cmd{cmd, mute} {
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end := sync.OnceFunc(func() {
+		for _, c := range []*exec.Cmd{cmd, mute} {
+			_ = c.Process.Signal(syscall.SIGTERM) // it may have ended
+			if err := c.Wait(); err != nil {
+				t.Errorf("worker: %v: %s", err, log)
+			}
+		}
+	})
+	t.Cleanup(end)
+	disk.Fill()
+	for wait := 0; ; wait++ {
+		if strings.Count(cli("workers", "--nats", s.URL(), "--json").out, "\n") == 2 {
+			break
+		}
+		if wait > 300 {
+			t.Fatalf("the workers did not come: %s", log)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	dir := requests(t, 12)
+	for out, more := range map[string][]string{"one": nil, "many": {"--nats", s.URL()}} {
+		if r := cli(batchArgs(dir, out, more...)...); r.code != exitOK {
+			t.Fatalf("%s: exit %d, %s", out, r.code, r.err)
+		}
+	}
+	one := settledResults(t, filepath.Join(dir, "one"))
+	if many := settledResults(t, filepath.Join(dir, "many")); one != many {
+		t.Errorf("one machine:\n%s\nworkers:\n%s", one, many)
+	}
+	end()
+	if n := strings.Count(log.String(), "no space left on device"); n != 1 {
+		t.Errorf("the full disk is reported %d times, want once: %s", n, log)
+	}
+}
+
+// Ensure that a gateway answers and streams as the server that holds the model, names the worker,
+// measures the fleet, and cancels a request whose client is gone.
+func TestFleetGateway(t *testing.T) {
+	url, _, stop := startFleet(t, 1)
+	s := startServer(t, "--nats", url)
+	var worker struct {
+		ID   string
+		Busy int
+	}
+	list := func() {
+		t.Helper()
+		if err := json.Unmarshal([]byte(cli("workers", "--nats", url, "--json").out),
+			&worker); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list()
+	ask := func(ctx context.Context, stream bool, tokens int) (*http.Response, error) {
+		body := fmt.Sprintf(`{"messages": [{"role": "user", "content": "What is there?"}],
+			"stream": %v, "max_tokens": %d, "ignore_eos": true}`, stream, tokens)
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/v1/chat/completions",
+			strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		return http.DefaultClient.Do(r)
+	}
+	text := func(stream bool) string {
+		t.Helper()
+		resp, err := ask(t.Context(), stream, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		data, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != http.StatusOK ||
+			!strings.Contains(string(data), `"worker":"`+worker.ID+`"`) {
+			t.Fatalf("got %s, %v, want the worker %s: %s", resp.Status, err, worker.ID, data)
+		}
+		var all strings.Builder
+		for line := range strings.Lines(string(data)) {
+			line = strings.TrimPrefix(line, "data: ")
+			var a struct {
+				Choices []struct{ Message, Delta struct{ Content string } }
+			}
+			if json.Unmarshal([]byte(line), &a) == nil && len(a.Choices) > 0 {
+				all.WriteString(a.Choices[0].Message.Content + a.Choices[0].Delta.Content)
+			}
+		}
+		return all.String()
+	}
+	if whole, streamed := text(false), text(true); whole != streamed || whole == "" {
+		t.Errorf("got %q, streamed %q", whole, streamed)
+	}
+	metrics := func() string {
+		t.Helper()
+		resp, err := http.Get(s.url + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		data, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	for _, want := range []string{
+		"\nrestore_workers{model=\"builtin\"} 1\n", "\nrestore_queue_depth{",
+		"\nrestore_queue_oldest_seconds{",
+	} {
+		if m := metrics(); !strings.Contains(m, want) {
+			t.Errorf("the metrics lack %q: %s", want, m)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	resp, err := ask(ctx, true, 100_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(io.LimitReader(resp.Body, 10))
+	cancel()
+	resp.Body.Close()
+	if err != nil || !strings.HasPrefix(string(data), "data: ") {
+		t.Fatalf("got %q, %v", data, err)
+	}
+	for wait := 0; ; wait++ {
+		if list(); worker.Busy == 0 {
+			break
+		}
+		if wait > 100 {
+			t.Fatal("the worker still answers for nobody")
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	stop()
+	resp, err = ask(t.Context(), false, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("without workers: got %s, Retry-After %q", resp.Status,
+			resp.Header.Get("Retry-After"))
 	}
 }

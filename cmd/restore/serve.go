@@ -447,9 +447,13 @@ func (o *serveOptions) run(ctx context.Context, a *app) error {
 	var out opened
 	opening, give := context.WithCancel(ctx)
 	defer give()
+	queue := o.answering.queue
+	if queue == 0 {
+		queue = -1
+	}
 	go func() {
 		err := o.answering.openAt(opening, a, log, &o.nats, &out, place{name: "restore serve",
-			aliases: o.aliases, client: fleet.ClientOptions{Queue: o.answering.queue}})
+			aliases: o.aliases, client: fleet.ClientOptions{Queue: queue}})
 		if err == nil && out.engine != nil {
 			err = expect(log, s, out.engine)
 		}

@@ -33,7 +33,7 @@ type ClientOptions struct {
 	// ID names this client and prefixes the requests that [Named] names, so that a later process
 	// finds their results. "" makes a new one.
 	ID string
-	// Queue is how many requests may wait in the fleet; 0 means any number.
+	// Queue is how many requests may wait in the fleet: 0 any number, negative none.
 	Queue int
 	// Same refuses answers of workers with different fingerprints.
 	Same bool
@@ -450,7 +450,7 @@ func (c *Client) full() error {
 		return c.nobody()
 	}
 	waiting := max(s.Queued, mine-capacity)
-	if waiting <= c.o.Queue {
+	if waiting <= max(0, c.o.Queue) {
 		return nil
 	}
 	wait := 1.0

@@ -3,12 +3,16 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,7 +30,7 @@ func TestChaosCoordination(t *testing.T) {
 		t.Run(fmt.Sprint(servers, " servers"), func(t *testing.T) {
 			nodes, url := startNodes(t, servers)
 			waitCluster(t, url, Layout{Replicas: servers})
-			for _, n := range []int{1, 50, 200} {
+			for _, n := range []int{1, 10, 50, 200} {
 				for _, churn := range []bool{false, true} {
 					coordinate(t, nodes, url, n, churn)
 				}
@@ -91,6 +95,7 @@ func coordinate(t *testing.T, nodes []*node, url string, n int, churn bool) {
 	k := newClient(t, c, ClientOptions{Model: key})
 	const most = 10 * time.Second
 	begun, answered := time.Now(), 0
+	own, theirs := processorTimes(nodes)
 	var mu sync.Mutex
 	var askers sync.WaitGroup
 	for range 256 {
@@ -108,16 +113,40 @@ func coordinate(t *testing.T, nodes []*node, url string, n int, churn bool) {
 	}
 	askers.Wait()
 	took := time.Since(begun)
+	ownNow, theirsNow := processorTimes(nodes)
+	each := func(d time.Duration) float64 { return d.Seconds() * 1e3 / float64(answered) }
 	twice := b.asked.Load() - int64(answered)
 	memory := 0
 	for _, d := range nodes {
 		memory = max(memory, residentMB(d.cmd.Process.Pid))
 	}
 	t.Logf("%3d workers (%d there), churn %-5v: %5.0f requests a second, %d of %d asked twice, "+
-		"a server %d MB, %d workers ended by themselves", n, there, churn,
-		float64(answered)/took.Seconds(), twice, answered, memory, late.Load())
+		"a server %d MB, %d workers ended by themselves; processor time of a request %.2f ms "+
+		"here, %.2f ms in servers", n, there, churn, float64(answered)/took.Seconds(), twice, answered,
+		memory, late.Load(), each(ownNow-own), each(theirsNow-theirs))
 	stop()
 	all.Wait()
+}
+
+// processorTimes returns the processor time that this process has taken, and all servers, where
+// that is known.
+func processorTimes(nodes []*node) (own, servers time.Duration) {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) == nil {
+		own = time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	for _, d := range nodes {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
+		f := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+		if err != nil || len(f) < 13 {
+			continue
+		}
+		for _, text := range f[11:13] { // user and system, in hundredths of a second
+			n, _ := strconv.Atoi(text) // 0 else
+			servers += time.Duration(n) * 10 * time.Millisecond
+		}
+	}
+	return own, servers
 }
 
 // residentMB is the memory of a process; 0 if not known.

@@ -703,6 +703,11 @@ func TestRetryAfter(t *testing.T) {
 			t.Errorf("%d wait: got %+v, want to ask again after %d s", queued, err, want)
 		}
 	}
+	k.o.Queue = -1
+	k.state.Store(&server.State{Queued: 1})
+	if err := k.full(); err == nil {
+		t.Error("a request waits where none may")
+	}
 	w := &Worker{self: Member{ID: "a"}, active: map[*delivery]bool{{}: true}, rate: 2,
 		last: time.Now().Add(-20 * time.Second)}
 	if r := w.member().Rate; r < 0.03 || r > 0.06 {
