@@ -83,6 +83,7 @@ cmd/restore: anything
 internal/batch:
 internal/fleet: internal/ask internal/wire internal/server
 internal/fleet/natsserver:
+internal/smalldisk:
 internal/grammar:
 internal/media:
 internal/wire:
@@ -123,7 +124,7 @@ var forTests = []string{
 	"internal/golden", "internal/builtin", "internal/checkpoint", "internal/checkpoint/*",
 	"internal/tokenizer", "internal/tokenizer/*", "internal/imageproc", "internal/tensor",
 	"internal/kernel", "internal/scene", "internal/open", "internal/lab", "internal/hub/hubtest",
-	"internal/fleet/natsserver", root}
+	"internal/fleet/natsserver", "internal/smalldisk", root}
 
 // imports maps every package of this module to the module's packages that it imports, each with the
 // file that imports it.
