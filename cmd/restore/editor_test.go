@@ -29,8 +29,8 @@ type terminal struct {
 	seen strings.Builder
 }
 
-// sit starts a command with a terminal as stdin and stderr.
-func sit(t *testing.T, args ...string) *terminal {
+// newTerminal makes a pseudo-terminal: a program uses slave, and the test plays the user at master.
+func newTerminal(t *testing.T) (master, slave *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
@@ -44,16 +44,23 @@ func sit(t *testing.T, args ...string) *terminal {
 	if err != nil {
 		t.Skipf("no terminals here: %v", err)
 	}
-	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
 		t.Skipf("no terminals here: %v", err)
 	}
-	defer slave.Close()
 	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{
 		Row: 40, Col: 100,
 	}); err != nil {
 		t.Fatal(err)
 	}
+	return master, slave
+}
+
+// sit starts a command with a terminal as stdin and stderr.
+func sit(t *testing.T, args ...string) *terminal {
+	t.Helper()
+	master, slave := newTerminal(t)
+	defer slave.Close()
 	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	if err != nil {
 		t.Fatal(err)
@@ -67,25 +74,28 @@ func sit(t *testing.T, args ...string) *terminal {
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	go func() {
-		defer close(s.closed)
-		buf := make([]byte, 4096)
-		for {
-			n, err := master.Read(buf)
-			s.lock.Lock()
-			s.seen.Write(buf[:n])
-			s.lock.Unlock()
-			if err != nil {
-				return
-			}
-		}
-	}()
+	go s.watch()
 	t.Cleanup(func() {
 		_ = s.cmd.Process.Kill() // it has ended, unless the test failed
 		master.Close()
 		out.Close()
 	})
 	return s
+}
+
+// watch keeps what is shown until no program uses the terminal.
+func (s *terminal) watch() {
+	defer close(s.closed)
+	buf := make([]byte, 4096)
+	for {
+		n, err := s.master.Read(buf)
+		s.lock.Lock()
+		s.seen.Write(buf[:n])
+		s.lock.Unlock()
+		if err != nil {
+			return
+		}
+	}
 }
 
 // screen is everything shown so far.
@@ -213,19 +223,46 @@ func TestEditorInterrupted(t *testing.T) {
 }
 
 // Ensure that a task longer than a second shows its progress and remaining time on a terminal, and
-// leaves nothing on the screen.
+// that its end removes the line.
 func TestMeter(t *testing.T) {
-	s := sit(t, "eval", "scenes", "--n", "60")
+	t.Parallel()
+	master, slave := newTerminal(t)
+	defer master.Close()
+	s := &terminal{t: t, master: master, closed: make(chan struct{})}
+	go s.watch()
+	m := (&app{err: slave}).meter("pictures")
+	m.set(1, 60)
 	s.until(" left", 1)
+	m.end()
+	slave.Close()
+	<-s.closed
+	if screen := s.screen(); !strings.Contains(screen, "pictures, ") ||
+		!strings.Contains(screen, "/60") || lastLine(screen) != "" {
+		t.Errorf("screen %q, left %q", screen, lastLine(screen))
+	}
+}
+
+// Ensure that a command shows its progress, and that an interrupt removes the line before the
+// command says why it ended.
+func TestMeterInterrupted(t *testing.T) {
+	t.Parallel()
+	s := sit(t, "eval", "scenes", "--n", "5000")
+	s.until(" left", 1)
+	s.send("\x03")
 	code, out := s.end()
 	<-s.closed
-	screen := s.screen()
-	if code != exitOK || out == "" || !strings.Contains(screen, "pictures, ") ||
-		!strings.Contains(screen, "/60") {
-		t.Errorf("exit %d, stdout %.80q, screen %q", code, out, screen)
+	shown, message, _ := strings.Cut(s.screen(), "restore: eval: interrupted, the result covers ")
+	if code != exitFailure || out == "" || !strings.Contains(shown, "pictures, ") ||
+		!strings.Contains(shown, "/5000") || !strings.HasSuffix(message, " of 5000 pictures\r\n") {
+		t.Errorf("exit %d, stdout %.80q, screen %q, then %q", code, out, shown, message)
 	}
-	if lines := strings.Split(strings.TrimRight(screen, "\r"), "\r"); strings.TrimSpace(
-		lines[len(lines)-1]) != "" {
-		t.Errorf("left on the screen: %q", lines[len(lines)-1])
+	if left := strings.ReplaceAll(lastLine(shown), "^C", ""); left != "" {
+		t.Errorf("left on the screen: %q", left)
 	}
+}
+
+// lastLine is what the last line of a screen shows, without spaces around it.
+func lastLine(screen string) string {
+	lines := strings.Split(strings.TrimRight(screen, "\r"), "\r")
+	return strings.TrimSpace(lines[len(lines)-1])
 }
