@@ -21,8 +21,10 @@ func TestShowShape(t *testing.T) {
 		if err := json.Unmarshal([]byte(r.out), &got); r.code != exitOK || err != nil {
 			t.Fatalf("%s: exit code %d, errors %q, %v", name, r.code, r.err, err)
 		}
-		if got.Params != want.params || got.Memory == nil || got.Memory.Kept != want.tokens {
-			t.Errorf("%s: %d numbers, %+v, want %+v", name, got.Params, got.Memory, want)
+		if got.Params != want.params || got.Bytes < 2*want.params || got.Memory == nil ||
+			got.Memory.Kept != want.tokens {
+			t.Errorf("%s: %d numbers in %d bytes, %+v, want %+v", name, got.Params, got.Bytes,
+				got.Memory, want)
 		}
 		for _, q := range got.Quants {
 			if q.Seconds == nil || !(q.Seconds.First > 0) || q.Weights < want.params/2 {
