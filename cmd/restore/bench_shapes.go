@@ -76,17 +76,11 @@ func (s *shape) describe(o engine.Options) (*engine.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	var zeros []byte // shared by all weights; never read, so its memory is never touched
 	weights := func(_ *kernel.Memory, _ string, d tensor.DType, shape []int) *tensor.Tensor {
 		if d != tensor.F32 {
 			d = tensor.F16 // the published type, before a plan converts it
 		}
-		t := &tensor.Tensor{DType: d, Shape: shape}
-		if n := t.Len() * d.Size(); n > len(zeros) {
-			zeros = make([]byte, n)
-		}
-		t.Data = zeros[:t.Len()*d.Size()]
-		return t
+		return &tensor.Tensor{DType: d, Shape: shape}
 	}
 	return engine.New(ck, o,
 		engine.Hooks{Describe: true, Weights: weights, Processor: processor})

@@ -35,7 +35,9 @@ func TestSources(t *testing.T) {
 	for _, name := range []string{"trace", "attention"} {
 		args := []string{name, "--image", picture, "-p"}
 		if name == "trace" {
-			args = []string{name, "--out", "-", "--base", "grid", "--n-vis", "8", "--image", picture, "-p"}
+			args = []string{
+				name, "--out", "-", "--base", "grid", "--n-vis", "8", "--image", picture, "-p",
+			}
 		}
 		if a, b := cli(append(args, number)...), cli(append(args, "<image>\n"+number)...); a.code !=
 			exitOK ||

@@ -16,8 +16,8 @@ type Hooks struct {
 	// Weights, when not nil, makes the weights that the checkpoint lacks, for benchmarks of a shape
 	// from [checkpoint.FromConfig]. It returns a tensor of the given shape, of type d (F16 if the
 	// plan names none) or of another floating type, which is then converted to d. For vectors, d is
-	// F32. Calls come one at a time. Memory from m is in huge pages and lives as long as the
-	// engine.
+	// F32. With Describe the tensors need no data. Calls come one at a time. Memory from m is in
+	// huge pages and lives as long as the engine.
 	Weights func(m *kernel.Memory, name string, d tensor.DType, shape []int) *tensor.Tensor
 	// Work, when not nil, counts the products of all layers.
 	Work *nn.Work

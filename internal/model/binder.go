@@ -69,10 +69,14 @@ func (b *Binder) Has(name string) bool {
 func (b *Binder) get(name, why string, as tensor.DType, shape ...int) *checkpoint.Weight {
 	full := b.prefix + name
 	t, ok := b.ck.Tensor(full)
-	if !ok && b.ck.Make != nil {
-		t, ok = &checkpoint.Weight{Tensor: *b.ck.Make(b.ck.Memory, full, as, shape)}, true
-	}
-	if !ok {
+	var size int64
+	switch {
+	case ok:
+		size = t.Size()
+	case b.ck.Make != nil:
+		t = &checkpoint.Weight{Tensor: *b.ck.Make(b.ck.Memory, full, as, shape)}
+		size = int64(t.Len() * t.DType.Size()) // a described one has no data
+	default:
 		b.state.missing = append(b.state.missing, fmt.Sprintf("%q %v", full, shape))
 		return nil
 	}
@@ -94,7 +98,7 @@ func (b *Binder) get(name, why string, as tensor.DType, shape ...int) *checkpoin
 	}
 	if !again {
 		b.state.params += int64(t.Len())
-		b.state.bytes += t.Size()
+		b.state.bytes += size
 		b.state.types[t.TypeName()] += int64(t.Len())
 	}
 	return t

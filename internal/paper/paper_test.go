@@ -126,14 +126,8 @@ func llava() (*engine.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	var zeros []byte
 	weights := func(_ *kernel.Memory, _ string, d tensor.DType, shape []int) *tensor.Tensor {
-		x := &tensor.Tensor{DType: d, Shape: shape}
-		if n := x.Len() * d.Size(); n > len(zeros) {
-			zeros = make([]byte, n)
-		}
-		x.Data = zeros[:x.Len()*d.Size()]
-		return x
+		return &tensor.Tensor{DType: d, Shape: shape}
 	}
 	return engine.New(ck, engine.Options{Threads: 1},
 		engine.Hooks{Describe: true, Weights: weights})
