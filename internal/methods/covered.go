@@ -44,6 +44,7 @@ type determinant struct {
 	c         *columns
 	sharpness float64
 	v         []float64 // conditional variance of every token, or an upper bound
+	computed  []float64 // conditional variance given the pivots of the known columns of e
 	e         []float64 // [n, most]: columns of the pivoted Cholesky factor, one row per token
 	known     []int     // number of columns of e that are computed, by token
 	bounded   int       // pivots included in the bounds
@@ -65,10 +66,11 @@ const (
 func newDeterminant(c *columns, sharpness float64, kept []int32, most int) *determinant {
 	d := &determinant{
 		c: c, sharpness: sharpness, most: most, v: make([]float64, c.n), known: make([]int, c.n),
-		e: make([]float64, c.n*most), used: make([]bool, c.n), queue: iota32(c.n),
+		computed: make([]float64, c.n),
+		e:        make([]float64, c.n*most), used: make([]bool, c.n), queue: iota32(c.n),
 	}
 	for i := range d.v {
-		d.v[i] = diagonal
+		d.v[i], d.computed[i] = diagonal, diagonal
 	}
 	c.load(kept)
 	for _, t := range kept {
@@ -117,18 +119,17 @@ const tokensPerTask = 64
 // update computes the missing columns of e for token i: for every pivot p, with v_p at its choice,
 // e_i = (L_ip − Σ_c e_ic·e_pc)/√max(v_p, 1e−9) and v_i = max(0, v_i − e_i²).
 func (d *determinant) update(i int32) {
-	row, v := d.e[int(i)*d.most:][:len(d.pivots)], diagonal
-	for m := range row {
-		if m >= d.known[i] {
-			p, l := d.pivots[m], 1.0
-			if i != p {
-				l = math.Exp((d.cosines[m].at(i) - 1) * d.sharpness)
-			}
-			row[m] = (l - dot64(row[:m], d.e[int(p)*d.most:][:m])) * d.scale[m]
+	row, v := d.e[int(i)*d.most:][:len(d.pivots)], d.computed[i]
+	for m := d.known[i]; m < len(row); m++ {
+		p, l := d.pivots[m], 1.0
+		if i != p {
+			l = math.Exp((d.cosines[m].at(i) - 1) * d.sharpness)
 		}
+		row[m] = (l - dot64(row[:m], d.e[int(p)*d.most:][:m])) * d.scale[m]
 		v = max(0, v-float64(row[m]*row[m]))
 	}
-	d.v[i], d.known[i] = v, len(row)
+	d.computed[i], d.known[i] = v, len(row)
+	d.v[i] = v
 }
 
 // choose makes token p, which must be up to date, the next pivot.
