@@ -18,7 +18,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/jwt/v2"
 	nats "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nkeys"
 
 	"github.com/restore-vlm/restore/internal/server"
 )
@@ -138,4 +140,79 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Close()
+}
+
+// Ensure that a file of credentials signs in at a server of an operator, that a user whose
+// credentials do not suffice is refused, and that none is.
+func TestCredentials(t *testing.T) {
+	pair := func(make func() (nkeys.KeyPair, error)) (k nkeys.KeyPair, public string) {
+		t.Helper()
+		k, err := make()
+		if err == nil {
+			public, err = k.PublicKey()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k, public
+	}
+	encode := func(c jwt.Claims, k nkeys.KeyPair) string {
+		t.Helper()
+		text, err := c.Encode(k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	operator, operatorID := pair(nkeys.CreateOperator)
+	account, accountID := pair(nkeys.CreateAccount)
+	_, systemID := pair(nkeys.CreateAccount)
+	owner := jwt.NewOperatorClaims(operatorID)
+	owner.SystemAccount = systemID
+	ours := jwt.NewAccountClaims(accountID)
+	ours.Limits.JetStreamLimits = jwt.JetStreamLimits{MemoryStorage: -1, DiskStorage: -1,
+		Streams: -1, Consumer: -1, MaxAckPending: -1}
+	port := configured(t, fmt.Sprintf(
+		"operator: %s\nsystem_account: %s\nresolver: MEMORY\nresolver_preload: {%s: %s, %s: %s}\n",
+		encode(owner, operator), systemID, accountID, encode(ours, operator),
+		systemID, encode(jwt.NewAccountClaims(systemID), operator)))
+	credentials := func(allowed ...string) string {
+		t.Helper()
+		user, userID := pair(nkeys.CreateUser)
+		claims := jwt.NewUserClaims(userID)
+		claims.Pub.Allow.Add(allowed...)
+		seed, err := user.Seed()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := jwt.FormatUserConfig(encode(claims, account), seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(t.TempDir(), "user.creds")
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	o := Options{URL: fmt.Sprintf("nats://127.0.0.1:%d", port), Layout: quick}
+	_, err := Connect(t.Context(), o)
+	if err == nil || !strings.Contains(err.Error(), "does not know this user") {
+		t.Errorf("without credentials: got %v", err)
+	}
+	o.Credentials = credentials("x")
+	var forbidden *PermissionError
+	if _, err := Connect(t.Context(), o); !errors.As(err, &forbidden) {
+		t.Errorf("without permission: got %v", err)
+	}
+	o.Credentials = credentials()
+	c, err := Connect(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	runWorker(t, c, newEcho(1), "m1")
+	if _, err := asking(t.Context(), newClient(t, c, ClientOptions{}), "x"); err != nil {
+		t.Error(err)
+	}
 }
