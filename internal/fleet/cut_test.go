@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// cable is a network between workers and a server that can be cut: for a while nothing passes,
-// and nobody is told, as when a cable is out; or the connections end.
+// cable is a network between processes and a server that can be cut: nothing passes for a while
+// and nobody notices, as when a plug is out, or all connections end.
 type cable struct {
 	url string
 
@@ -92,14 +92,14 @@ func (w *cable) copy(to, from net.Conn) {
 	}
 }
 
-// hole lets nothing pass.
+// hole lets nothing pass until mend.
 func (w *cable) hole() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.cut = true
 }
 
-// mend lets all pass that came meanwhile, as TCP does.
+// mend lets everything pass again, and first what was sent meanwhile, as TCP does.
 func (w *cable) mend() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,41 +117,41 @@ func (w *cable) hangUp() {
 }
 
 // Ensure that a network that is cut between one of two workers and the server loses nothing
-// and writes nothing twice: while nothing passes, and where connections end.
+// and writes nothing twice: where nothing passes for a while, and where connections end too.
 func TestChaosCut(t *testing.T) {
 	notShort(t)
-	t.Parallel()
-	nodes, url := startNodes(t, 1)
-	w := newCable(t, nodes[0].port)
-	startWorkers(t, 1, url)
-	startWorkers(t, 1, w.url)
-	pause := time.Duration(few(10_000, 2_500)) * time.Millisecond
-	none(t, chaos(t, url, quick, few(1500, 150), plain, func(rng *rand.Rand) {
-		for _, end := range []bool{false, true} {
-			time.Sleep(200*time.Millisecond + time.Duration(rng.IntN(300))*time.Millisecond)
-			w.hole()
-			if end {
-				w.hangUp()
-			}
-			time.Sleep(pause)
-			w.mend()
-		}
-	}))
+	for name, end := range map[string]bool{"silent": false, "ended": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nodes, url := startNodes(t, 1)
+			w := newCable(t, nodes[0].port)
+			startWorkers(t, 1, url)
+			startWorkers(t, 1, w.url)
+			none(t, chaos(t, url, quick, few(2500, 200), plain, func(rng *rand.Rand) {
+				time.Sleep(200*time.Millisecond + time.Duration(rng.IntN(300))*time.Millisecond)
+				w.hole()
+				if end {
+					w.hangUp()
+				}
+				time.Sleep(time.Duration(few(10_000, 2_500)) * time.Millisecond)
+				w.mend()
+			}))
+		})
+	}
 }
 
-// Ensure that a network that is cut between who asks and the server loses nothing.
+// Ensure that a network that is cut between a client and the server loses nothing.
 func TestChaosCutClient(t *testing.T) {
 	notShort(t)
 	t.Parallel()
 	nodes, url := startNodes(t, 1)
 	w := newCable(t, nodes[0].port)
 	startWorkers(t, 2, url)
-	pause := time.Duration(few(10_000, 2_500)) * time.Millisecond
 	none(t, chaos(t, w.url, quick, few(1500, 150), plain, func(rng *rand.Rand) {
 		time.Sleep(time.Duration(rng.IntN(500)) * time.Millisecond)
 		w.hole()
 		w.hangUp()
-		time.Sleep(pause)
+		time.Sleep(time.Duration(few(10_000, 2_500)) * time.Millisecond)
 		w.mend()
 	}))
 }
