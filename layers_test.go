@@ -57,6 +57,7 @@ internal/sample: internal/kernel
 internal/engine: internal/calibrate internal/machine internal/model internal/model/* internal/model/all internal/sample
     internal/kernel internal/tensor internal/nn internal/methods reduce internal/checkpoint
     internal/checkpoint/pack internal/imageproc internal/tokenizer internal/tokenizer/chat
+internal/quantile:
 internal/lab: internal/engine internal/calibrate internal/model internal/methods reduce internal/nn
     internal/kernel internal/tensor internal/imageproc
 internal/scene:
@@ -72,7 +73,7 @@ internal/evalengine: eval internal/engine internal/methods internal/imageproc
 internal/sheet:
 internal/compare: eval eval/bench internal/sheet
 internal/chart:
-internal/paper: internal/atomicfile eval eval/bench internal/evalengine internal/engine internal/lab internal/methods internal/nn
+internal/paper: internal/atomicfile internal/quantile eval eval/bench internal/evalengine internal/engine internal/lab internal/methods internal/nn
     internal/imageproc internal/scene internal/scenebench internal/sheet internal/chart
 internal/dataset:
 eval: . internal/atomicfile
@@ -96,7 +97,7 @@ internal/ollama: internal/ask internal/wire internal/openai
 internal/local: internal/ask internal/diskcache internal/engine internal/grammar internal/imageproc
     internal/media internal/methods internal/sample internal/server internal/tokenizer internal/wire
     reduce
-internal/load:
+internal/load: internal/quantile
 `)
 
 // parseLayers reads entries "package: packages that it may import"; indented lines continue an

@@ -26,6 +26,7 @@ import (
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/nn"
 	"github.com/restore-vlm/restore/internal/open"
+	"github.com/restore-vlm/restore/internal/quantile"
 )
 
 // benchOptions are the flags of `restore bench`.
@@ -543,16 +544,14 @@ func (l *machineLimits) sample() {
 	}
 }
 
-// limitQuantile is the quantile of the samples that counts as the machine's limit: other processes
+// limitOf estimates a limit of the machine from samples: nearly the best one, because other processes
 // can only slow a sample down.
-const limitQuantile = 0.98
+func limitOf(samples []float64) float64 { return round2(quantile.Interpolated(samples, 0.98)) }
 
 func (l *machineLimits) peaks() benchPeaks {
 	return benchPeaks{
-		FMA: round2(quantile(l.fma, limitQuantile)), Dot: round2(quantile(l.dot, limitQuantile)),
-		Nibble: round2(quantile(l.nibble, limitQuantile)),
-		BF16:   round2(quantile(l.bf16, limitQuantile)),
-		DRAM:   round2(quantile(l.read, limitQuantile)),
+		FMA: limitOf(l.fma), Dot: limitOf(l.dot), Nibble: limitOf(l.nibble), BF16: limitOf(l.bf16),
+		DRAM: limitOf(l.read),
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/restore-vlm/restore/internal/calibrate"
 	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/quantile"
 	"github.com/spf13/cobra"
 )
 
@@ -378,7 +379,7 @@ func (b *kernelBench) visit(c *kernelCell) error {
 		seconds, used := once()
 		calls, cpu = append(calls, seconds), append(cpu, used/seconds/float64(c.Threads))
 	}
-	c.cpu = append(c.cpu, quantile(cpu, 0.5))
+	c.cpu = append(c.cpu, quantile.Median(cpu))
 	c.limits = append(c.limits, min(limit, peak()))
 	if b.o.otherType {
 		b.compareTypes(c, of)
@@ -395,7 +396,7 @@ func (b *kernelBench) visit(c *kernelCell) error {
 		c.reads = append(c.reads, read)
 	}
 	c.micro = append(c.micro, unit*micro)
-	c.rates = append(c.rates, unit*ops/quantile(calls, 0.5)/1e9)
+	c.rates = append(c.rates, unit*ops/quantile.Median(calls)/1e9)
 	return nil
 }
 
@@ -451,7 +452,7 @@ func (b *kernelBench) compareTypes(
 // result returns the measurements, and names unmeasured cells on a.err.
 func (b *kernelBench) result(a *app) *kernelsJSON {
 	peak := func(what string, threads int) float64 {
-		return round2(quantile(b.peaks[peakKey{what, threads}], limitQuantile))
+		return limitOf(b.peaks[peakKey{what, threads}])
 	}
 	threads := slices.Max(b.o.threads)
 	p := b.pools[threads]
@@ -477,12 +478,12 @@ func (b *kernelBench) result(a *app) *kernelsJSON {
 			left++
 			continue
 		}
-		c.Rate, c.Micro, c.Peak = round2(quantile(c.rates, 0.5)), round2(quantile(c.micro, 0.5)),
-			peak(peakOf(c.format), c.Threads)
+		c.Rate, c.Micro = round2(quantile.Median(c.rates)), round2(quantile.Median(c.micro))
+		c.Peak = peak(peakOf(c.format), c.Threads)
 		if c.M == 1 {
-			c.Peak = round2(quantile(c.reads, 0.5))
+			c.Peak = round2(quantile.Median(c.reads))
 		}
-		c.Best, c.Rounds = round2(quantile(c.rates, 0.9)), len(c.rates)
+		c.Best, c.Rounds = round2(quantile.Interpolated(c.rates, 0.9)), len(c.rates)
 		quiet, peak := 0, peak(peakOf(c.format), c.Threads)
 		for _, v := range c.limits {
 			if v >= quietShare*peak {
@@ -490,9 +491,9 @@ func (b *kernelBench) result(a *app) *kernelsJSON {
 			}
 		}
 		c.Quiet = round2(float64(quiet) / float64(len(c.limits)))
-		c.CPU = round2(quantile(c.cpu, 0.5))
+		c.CPU = round2(quantile.Median(c.cpu))
 		if len(c.against) > 0 {
-			c.Against = round2(quantile(c.against, 0.5))
+			c.Against = round2(quantile.Median(c.against))
 		}
 		out.Kernels = append(out.Kernels, c.kernelJSON)
 	}
@@ -623,20 +624,6 @@ func randomRow(dst []byte, f kernel.Format, seed uint64) {
 	for i := 0; i+8 <= len(dst); i += 8 {
 		binary.LittleEndian.PutUint64(dst[i:], r.Uint64()&keep|set)
 	}
-}
-
-// quantile is the interpolated q-th quantile of v; NaN if v is empty.
-func quantile(v []float64, q float64) float64 {
-	if len(v) == 0 {
-		return math.NaN()
-	}
-	s := slices.Sorted(slices.Values(v))
-	at := q * float64(len(s)-1)
-	i := int(at)
-	if i+1 == len(s) {
-		return s[i]
-	}
-	return s[i] + (at-float64(i))*(s[i+1]-s[i])
 }
 
 // round2 keeps two digits after the point.

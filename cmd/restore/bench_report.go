@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/restore-vlm/restore/internal/lab"
+
+	"github.com/restore-vlm/restore/internal/quantile"
 )
 
 // benchJSON is the object that `bench --json` prints.
@@ -107,7 +109,7 @@ func (j *benchJSON) fill(cells []*benchCell) {
 			for _, m := range c.runs {
 				v = append(v, f(m))
 			}
-			median = quantile(v, 0.5)
+			median = quantile.Median(v)
 			if median > 0 {
 				half = (slices.Max(v) - slices.Min(v)) / 2 / median
 			}
@@ -154,7 +156,7 @@ func (j *benchJSON) fill(cells []*benchCell) {
 				shares = append(
 					shares, float64(m.DecodeProducts.Bytes)/m.Decode.Seconds()/1e9/c.read[i])
 			}
-			r.DecodeOfDRAM = round(quantile(shares, 0.5))
+			r.DecodeOfDRAM = round(quantile.Median(shares))
 		}
 		if len(c.peers) > 0 {
 			r.Peer = newPeerRow(c.runs, c.peers, longest[fmt.Sprint(c.quant, c.patches)].peers)

@@ -16,6 +16,7 @@ import (
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/lab"
+	"github.com/restore-vlm/restore/internal/quantile"
 )
 
 // benchSequencesOptions are the flags of `restore bench sequences`.
@@ -194,20 +195,20 @@ func (o *benchSequencesOptions) run(ctx context.Context, a *app, b *bench) (*seq
 		}
 	}
 	for i, n := range o.counts {
-		r := decodeRow{Sequences: n, TokS: round(quantile(rates[i], 0.5))}
+		r := decodeRow{Sequences: n, TokS: round(quantile.Median(rates[i]))}
 		if k := slices.Index(o.counts, 1); k >= 0 {
-			r.Over = round(r.TokS / quantile(rates[k], 0.5))
+			r.Over = round(r.TokS / quantile.Median(rates[k]))
 		}
 		j.Decode = append(j.Decode, r)
 	}
-	step := quantile(steps, 0.5)
+	step := quantile.Median(steps)
 	j.StepMS = round(1000 * step)
 	for i, rows := range o.rows {
-		ms := func(q float64) float64 { return round(1000 * lab.Quantile(waits[i], q).Seconds()) }
+		ms := func(q float64) float64 { return round(1000 * quantile.Upper(waits[i], q).Seconds()) }
 		j.Stalls = append(j.Stalls, stalledRow{
 			Rows: rows, P50MS: ms(0.5), P99MS: ms(0.99), MostMS: ms(1),
-			Steps:  round(lab.Quantile(waits[i], 0.99).Seconds() / step),
-			FirstS: round(quantile(firsts[i], 0.5)),
+			Steps:  round(quantile.Upper(waits[i], 0.99).Seconds() / step),
+			FirstS: round(quantile.Median(firsts[i])),
 		})
 	}
 	return j, nil

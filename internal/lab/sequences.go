@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/restore-vlm/restore/internal/engine"
@@ -167,12 +166,3 @@ func (c *clocked) Accept(int32) error {
 
 // Done implements engine.Constraint.
 func (c *clocked) Done() bool { return false }
-
-// Quantile returns the q-th quantile of times; between two times, the larger one.
-func Quantile(times []time.Duration, q float64) time.Duration {
-	if len(times) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(times))
-	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
-}

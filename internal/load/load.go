@@ -22,6 +22,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/restore-vlm/restore/internal/quantile"
 )
 
 // Options say what to ask.
@@ -70,9 +72,7 @@ func quantiles(t []time.Duration) Quantiles {
 	if len(t) == 0 {
 		return Quantiles{}
 	}
-	slices.Sort(t)
-	at := func(q float64) time.Duration { return t[min(len(t)-1, int(q*float64(len(t))))] }
-	return Quantiles{at(.5), at(.99), t[len(t)-1]}
+	return Quantiles{quantile.Upper(t, .5), quantile.Upper(t, .99), slices.Max(t)}
 }
 
 // question is a question that a client may ask.

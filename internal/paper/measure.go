@@ -3,13 +3,13 @@ package paper
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/evalengine"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/quantile"
 	"github.com/restore-vlm/restore/internal/sheet"
 )
 
@@ -124,11 +124,10 @@ func median(all []timing, of func(timing) float64) float64 {
 	for _, t := range all {
 		v = append(v, of(t))
 	}
-	slices.Sort(v)
 	if len(v) == 0 {
 		return 0
 	}
-	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
+	return quantile.Median(v)
 }
 
 // planned is a placeholder for figures while runs are counted.
