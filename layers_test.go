@@ -24,7 +24,7 @@ const anything = "anything"
 // the standard library and errs. "model/*" stands for every architecture, root for the package at
 // the top. Test files of a package may also import the packages in forTests.
 var layers = parseLayers(`
-errs:
+errs: internal/bytesize
 reduce:
 internal/kernel:
 internal/atomicfile:
@@ -54,15 +54,16 @@ internal/model/*: internal/model internal/model/* internal/tensor internal/nn in
 internal/model/all: internal/model internal/model/* internal/checkpoint
 internal/machine:
 internal/sample: internal/kernel
-internal/engine: internal/calibrate internal/machine internal/model internal/model/* internal/model/all internal/sample
+internal/engine: internal/bytesize internal/calibrate internal/machine internal/model internal/model/* internal/model/all internal/sample
     internal/kernel internal/tensor internal/nn internal/methods reduce internal/checkpoint
     internal/checkpoint/pack internal/imageproc internal/tokenizer internal/tokenizer/chat
 internal/quantile:
+internal/bytesize:
 internal/lab: internal/engine internal/calibrate internal/model internal/methods reduce internal/nn
     internal/kernel internal/tensor internal/imageproc
 internal/scene:
 internal/builtin:
-internal/hub:
+internal/hub: internal/bytesize
 internal/hub/hubtest:
 internal/overlay: internal/imageproc internal/methods reduce
 internal/open: internal/engine internal/checkpoint/all

@@ -20,6 +20,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/restore-vlm/restore/internal/bytesize"
 )
 
 var (
@@ -122,8 +124,7 @@ type MemoryError struct {
 
 // Error says both sizes.
 func (e *MemoryError) Error() string {
-	s := fmt.Sprintf("%s: %.1f MB, want at most %.1f MB", e.What, float64(e.Need)/1e6,
-		float64(e.Have)/1e6)
+	s := fmt.Sprintf("%s: %s, want at most %s", e.What, bytesize.MB(e.Need), bytesize.MB(e.Have))
 	if e.Hint != "" {
 		s += ": " + e.Hint
 	}

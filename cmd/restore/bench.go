@@ -544,8 +544,8 @@ func (l *machineLimits) sample() {
 	}
 }
 
-// limitOf estimates a limit of the machine from samples: nearly the best one, because other processes
-// can only slow a sample down.
+// limitOf estimates a limit of the machine from samples: nearly the best one, because other
+// processes can only slow a sample down.
 func limitOf(samples []float64) float64 { return round2(quantile.Interpolated(samples, 0.98)) }
 
 func (l *machineLimits) peaks() benchPeaks {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/restore-vlm/restore/internal/bytesize"
 	"github.com/restore-vlm/restore/internal/checkpoint/hf"
 	"github.com/restore-vlm/restore/internal/tensor"
 )
@@ -74,7 +75,7 @@ vocabulary has no token for pictures (original LLaVA) gets one.`,
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(a.out, "%s  %.1f MB\n", out, float64(size)/1e6)
+		_, err = fmt.Fprintf(a.out, "%s  %s\n", out, bytesize.MB(size))
 		return err
 	}
 	return cmd

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/bytesize"
 	"github.com/restore-vlm/restore/internal/hub"
 )
 
@@ -89,8 +90,8 @@ func pullModel(ctx context.Context, a *app, c *hub.Client, name hub.Name,
 	}
 	if p.Bytes > 0 {
 		s := time.Since(start).Seconds()
-		a.note("%s: %d of %d files, %.1f MB in %.1f s (%.1f MB/s)",
-			name, p.New, p.Files, float64(p.Bytes)/1e6, s, float64(p.Bytes)/1e6/s)
+		a.note("%s: %d of %d files, %s in %.1f s (%.1f MB/s)",
+			name, p.New, p.Files, bytesize.MB(p.Bytes), s, float64(p.Bytes)/1e6/s)
 	}
 	return p, nil
 }

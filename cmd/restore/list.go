@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/restore-vlm/restore/internal/hub"
+
+	"github.com/restore-vlm/restore/internal/bytesize"
 )
 
 func newList(a *app) *cobra.Command {
@@ -55,7 +57,7 @@ func listRows(repos []hub.Repo, now time.Time) [][]string {
 	for _, r := range repos {
 		total += r.Bytes
 		if r.Problem != "" || len(r.Snapshots) == 0 && r.Cut == 0 {
-			rows = append(rows, []string{r.Name, megabytes(r.Bytes), "", oneLine(r.Problem)})
+			rows = append(rows, []string{r.Name, bytesize.MB(r.Bytes), "", oneLine(r.Problem)})
 		}
 		for _, v := range r.Snapshots {
 			name := hub.Name{Repo: r.Name}
@@ -73,18 +75,16 @@ func listRows(repos []hub.Repo, now time.Time) [][]string {
 			if len(v.Refs) > 1 {
 				notes = append(notes, "revisions "+strings.Join(v.Refs, ", "))
 			}
-			rows = append(rows, []string{name.String(), megabytes(v.Bytes), ago(now.Sub(v.LastUse)),
-				strings.Join(notes, "; ")})
+			rows = append(rows, []string{name.String(), bytesize.MB(v.Bytes),
+				ago(now.Sub(v.LastUse)), strings.Join(notes, "; ")})
 		}
 		if r.Cut > 0 {
-			rows = append(rows, []string{r.Name, megabytes(r.Cut), "",
+			rows = append(rows, []string{r.Name, bytesize.MB(r.Cut), "",
 				"of an interrupted download; pull it again to continue"})
 		}
 	}
-	return append(rows, []string{"total", megabytes(total), "", ""})
+	return append(rows, []string{"total", bytesize.MB(total), "", ""})
 }
-
-func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
 
 // ago formats the age of an event.
 func ago(d time.Duration) string {

@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/restore-vlm/restore/internal/open"
+
+	"github.com/restore-vlm/restore/internal/bytesize"
 )
 
 // counter counts the bytes written to it.
@@ -59,7 +61,7 @@ cut short, or whose source folder has changed.`,
 			return err
 		}
 		end()
-		_, err = fmt.Fprintf(outs.results(), "%s  %.1f MB\n", file.name(), float64(*size)/1e6)
+		_, err = fmt.Fprintf(outs.results(), "%s  %s\n", file.name(), bytesize.MB(int64(*size)))
 		return err
 	}
 	return cmd

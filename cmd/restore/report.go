@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/restore-vlm/restore/internal/bytesize"
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/reduce"
 )
@@ -51,7 +52,7 @@ func writeTable(w io.Writer, m *engine.Engine, ans *engine.Answer) error {
 		fmt.Fprintf(t, ", %.1f tokens/s", r.TokensPerSecond)
 	}
 	fmt.Fprintf(t, "%s\n", finishNote(ans.Finish))
-	fmt.Fprintf(t, "memory\t%.1f MB at peak\n", float64(r.PeakRSS)/1e6)
+	fmt.Fprintf(t, "memory\t%s at peak\n", bytesize.MB(r.PeakRSS))
 	if err := t.Flush(); err != nil {
 		return err
 	}

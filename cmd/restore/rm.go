@@ -6,6 +6,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/restore-vlm/restore/internal/hub"
+
+	"github.com/restore-vlm/restore/internal/bytesize"
 )
 
 func newRemove(a *app) *cobra.Command {
@@ -31,7 +33,7 @@ quantisation. The command refuses while the repository is being downloaded.`,
 			return err
 		}
 		_, err = fmt.Fprintf(a.out, "%s: %d files deleted, %s free\n", name, r.Files,
-			megabytes(r.Bytes))
+			bytesize.MB(r.Bytes))
 		return err
 	}
 	return cmd

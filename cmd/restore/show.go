@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/restore-vlm/restore/internal/builtin"
+	"github.com/restore-vlm/restore/internal/bytesize"
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/lab"
 )
@@ -141,24 +142,18 @@ func (a *app) calibrating() {
 
 // quantRows formats the sizes.
 func quantRows(list []quantSize, free int64) [][]string {
-	gb := func(n int64) string {
-		if n < 1e8 {
-			return fmt.Sprintf("%.1f MB", float64(n)/1e6)
-		}
-		return fmt.Sprintf("%.1f GB", float64(n)/1e9)
-	}
 	var rows [][]string
 	for _, q := range list {
 		name := "at --quant " + q.Quant
 		if q.Quant == "" {
 			name = "as stored"
 		}
-		text := gb(q.Weights) + " of weights"
+		text := bytesize.Of(q.Weights) + " of weights"
 		if q.Peak > 0 {
-			text += ", " + gb(q.Peak) + " at peak"
+			text += ", " + bytesize.Of(q.Peak) + " at peak"
 		}
 		if most := max(q.Weights, q.Peak); free > 0 && most > free {
-			text += fmt.Sprintf(", more than the %s that are free", gb(free))
+			text += fmt.Sprintf(", more than the %s that are free", bytesize.Of(free))
 		}
 		if t := q.Seconds; t != nil {
 			text += fmt.Sprintf(", first token in %s, then %.1f a second", seconds(t.First),
@@ -224,17 +219,17 @@ func infoRows(i engine.Info) [][]string {
 		{"model", i.Name}, {"files", "none, a shape alone"}, {"architecture", i.Architecture},
 	}
 	if i.Format != "" {
-		rows[1][1] = fmt.Sprintf("%s, %.1f MB", i.Format, float64(i.Disk)/1e6)
+		rows[1][1] = i.Format + ", " + bytesize.MB(i.Disk)
 	}
 	types := slices.Sorted(maps.Keys(i.Types))
 	rows = append(rows, []string{
-		"weights", fmt.Sprintf("%.1f million numbers, %.1f MB, %s", float64(i.Params)/1e6,
-			float64(i.Bytes)/1e6, strings.Join(types, ", ")),
+		"weights", fmt.Sprintf("%.1f million numbers, %s, %s", float64(i.Params)/1e6,
+			bytesize.MB(i.Bytes), strings.Join(types, ", ")),
 	})
 	kept := slices.Sorted(maps.Keys(i.Kept))
 	rows = append(rows, []string{
 		"kept in memory",
-		fmt.Sprintf("%.1f MB, %s", float64(i.Resident)/1e6, strings.Join(kept, ", ")),
+		bytesize.MB(i.Resident) + ", " + strings.Join(kept, ", "),
 	})
 	for _, f := range i.Vision {
 		rows = append(rows, []string{"vision " + f.Name, fmt.Sprint(f.Value)})

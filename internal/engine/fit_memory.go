@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/bytesize"
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/machine"
 	"github.com/restore-vlm/restore/internal/model"
@@ -58,8 +59,8 @@ func (o *Options) fitMemory(ck checkpoint.Bundle) error {
 	if need <= room {
 		if auto {
 			o.Warn(
-				fmt.Sprintf("quant auto: as stored, %s of the %s that are free", gigabytes(need),
-					gigabytes(free)),
+				fmt.Sprintf("quant auto: as stored, %s of the %s that are free", bytesize.GB(need),
+					bytesize.GB(free)),
 			)
 		}
 		return nil
@@ -79,7 +80,7 @@ func (o *Options) fitMemory(ck checkpoint.Bundle) error {
 		o.Quant = fits
 		o.Warn(
 			fmt.Sprintf("quant auto: %s, %s of the %s that are free; as stored it would take %s",
-				fits, gigabytes(size), gigabytes(free), gigabytes(need)),
+				fits, bytesize.GB(size), bytesize.GB(free), bytesize.GB(need)),
 		)
 		return nil
 	}
@@ -99,12 +100,10 @@ func (o *Options) fitMemory(ck checkpoint.Bundle) error {
 		Quant: fits,
 	}
 	if e.Hint = "no type is small enough"; fits != "" {
-		e.Hint = fmt.Sprintf("in %s they take %s", fits, gigabytes(size))
+		e.Hint = fmt.Sprintf("in %s they take %s", fits, bytesize.GB(size))
 	}
 	return e
 }
-
-func gigabytes(n int64) string { return fmt.Sprintf("%.1f GB", float64(n)/1e9) }
 
 // residentAs returns the bytes of memory that the weights of ck take with options o. It reads no
 // weights.

@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/restore-vlm/restore/errs"
+
+	"github.com/restore-vlm/restore/internal/bytesize"
 )
 
 // atOnce is how many files are downloaded at once.
@@ -278,8 +280,8 @@ func (p *puller) checkSpace(wanted []*wantedFile) error {
 		return fmt.Errorf("free space of %s: %w", p.client.cache, err)
 	}
 	if need > free {
-		return fmt.Errorf("%.1f MB are to be downloaded, the disk of %s has room for %.1f MB",
-			float64(need)/1e6, p.client.cache, float64(free)/1e6)
+		return fmt.Errorf("%s are to be downloaded, the disk of %s has room for %s",
+			bytesize.MB(need), p.client.cache, bytesize.MB(free))
 	}
 	return nil
 }
