@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/restore-vlm/restore/internal/calibrate"
 	"github.com/restore-vlm/restore/internal/checkpoint"
@@ -53,7 +54,6 @@ const asStored = "stored"
 
 func newBench(a *app) *cobra.Command {
 	o := new(benchOptions)
-	quants := strings.Join(append(slices.Clone(engine.QuantTypes), asStored), "|")
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure the speed of a model, or of a model's shape, on this machine",
@@ -70,15 +70,10 @@ embedded model. PRODUCTS is a share of the prompt's time (prefill); SPEED-UP com
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&o.shape, "shape", "",
-		"random weights in the `shape` of a published model or a config.json")
-	fs.StringVarP(&o.dir, "model", "m", "",
-		"Hugging Face `folder` of a model, or a hub-cache folder")
-	fs.StringSliceVar(&o.quants, "quant", nil,
-		"`types` of the language model's weights, measured one after another")
+	o.addModel(fs, "`types` of the language model's weights, measured one after another")
 	fs.StringVar(&o.encoder, "encoder-quant", "",
 		"type of the vision tower's and projector's weights")
-	fs.StringVar(&o.cache, "cache-type", "", "type of keys and values")
+	o.addCache(fs)
 	fs.StringSliceVar(&o.budgets, "n-vis", nil,
 		"`budgets`: numbers of visual tokens, shares of the picture's tokens (0.25), or all")
 	fs.IntSliceVar(&o.patches, "patches", nil,
@@ -88,20 +83,16 @@ embedded model. PRODUCTS is a share of the prompt's time (prefill); SPEED-UP com
 	fs.BoolVar(&o.restore, "restore", true, "merge and calibrate (RESTORE) over the base")
 	fs.IntVar(&o.text, "text", 60, "`N` tokens of text in addition to the picture")
 	fs.IntVar(&o.gen, "gen", 32, "decode `N` tokens after the first")
-	fs.IntVarP(&o.threads, "threads", "t", runtime.GOMAXPROCS(0), "compute on `N` threads")
-	fs.IntVar(&o.repeat, "repeat", 3, "measure `N` times")
+	o.addRepeats(fs)
 	fs.StringVar(&o.profile, "cpu-profile", "",
 		"write a processor profile of the measured runs to this `file`, for 'go tool pprof'")
 	fs.StringVar(&o.peer, "peer", "", peerHelp)
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	for name, v := range map[string][2]string{
-		"shape": {strings.Join(benchShapeNames, "|") + "|FILE", "none"},
-		"quant": {quants, "q4 with --shape, else stored"},
 		"encoder-quant": {
 			strings.Join(engine.EncoderQuantTypes, "|"), "as stored; with --shape bf16 " +
 				"where the CPU multiplies it faster than float32, else f16",
 		}, "base": {strings.Join(methodNames()[1:], "|"), "holov"},
-		"cache-type": {strings.Join(engine.CacheTypes, "|"), "f16 with --shape, else f32"},
 	} {
 		fs.Lookup(name).Annotations = map[string][]string{choices: v[:1], applies: v[1:]}
 	}
@@ -144,6 +135,36 @@ embedded model. PRODUCTS is a share of the prompt's time (prefill); SPEED-UP com
 	}
 	cmd.AddCommand(newBenchKernels(a), newBenchMethods(a), newBenchSequences(a))
 	return cmd
+}
+
+// addModel adds the flags of the measured model; quant is the help of --quant.
+func (o *benchOptions) addModel(fs *pflag.FlagSet, quant string) {
+	fs.StringVar(&o.shape, "shape", "",
+		"random weights in the `shape` of a published model or a config.json")
+	fs.StringVarP(&o.dir, "model", "m", "",
+		"Hugging Face `folder` of a model, or a hub-cache folder")
+	fs.StringSliceVar(&o.quants, "quant", nil, quant)
+	fs.Lookup("shape").Annotations = map[string][]string{
+		choices: {strings.Join(benchShapeNames, "|") + "|FILE"}, applies: {"none"},
+	}
+	fs.Lookup("quant").Annotations = map[string][]string{
+		choices: {strings.Join(append(slices.Clone(engine.QuantTypes), asStored), "|")},
+		applies: {"q4 with --shape, else stored"},
+	}
+}
+
+// addCache adds --cache-type.
+func (o *benchOptions) addCache(fs *pflag.FlagSet) {
+	fs.StringVar(&o.cache, "cache-type", "", "type of keys and values")
+	fs.Lookup("cache-type").Annotations = map[string][]string{
+		choices: {strings.Join(engine.CacheTypes, "|")}, applies: {"f16 with --shape, else f32"},
+	}
+}
+
+// addRepeats adds the flags that say how a benchmark runs.
+func (o *benchOptions) addRepeats(fs *pflag.FlagSet) {
+	fs.IntVarP(&o.threads, "threads", "t", runtime.GOMAXPROCS(0), "compute on `N` threads")
+	fs.IntVar(&o.repeat, "repeat", 3, "measure `N` times")
 }
 
 // bench is one run of `restore bench`.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/quantile"
@@ -42,29 +40,15 @@ rates are medians.`,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&o.shape, "shape", "",
-		"random weights in the `shape` of a published model or a config.json")
-	fs.StringVarP(&o.dir, "model", "m", "",
-		"Hugging Face `folder` of a model, or a hub-cache folder")
-	fs.StringSliceVar(&o.quants, "quant", nil,
-		"`type` of the language model's weights")
-	fs.StringVar(&o.cache, "cache-type", "", "type of keys and values")
+	o.addModel(fs, "`type` of the language model's weights")
+	o.addCache(fs)
 	fs.IntSliceVar(&o.counts, "counts", []int{1, 2, 4, 8, 16}, "`numbers` of sequences")
 	fs.IntVar(&o.prompt, "prompt", 124, "`N` tokens of each prompt")
 	fs.IntVar(&o.gen, "gen", 24, "measure at least `N` tokens of each sequence")
 	fs.IntVar(&o.parallel, "streams", 8, "`N` sequences run while a prompt is read")
 	fs.IntSliceVar(&o.rows, "rows", []int{124, 636}, "`numbers` of rows of that prompt")
-	fs.IntVarP(&o.threads, "threads", "t", runtime.GOMAXPROCS(0), "compute on `N` threads")
-	fs.IntVar(&o.repeat, "repeat", 3, "measure `N` times")
+	o.addRepeats(fs)
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
-	quants := strings.Join(append(slices.Clone(engine.QuantTypes), asStored), "|")
-	for name, v := range map[string][2]string{
-		"shape":      {strings.Join(benchShapeNames, "|") + "|FILE", "none"},
-		"quant":      {quants, "q4 with --shape, else stored"},
-		"cache-type": {strings.Join(engine.CacheTypes, "|"), "f16 with --shape, else f32"},
-	} {
-		fs.Lookup(name).Annotations = map[string][]string{choices: v[:1], applies: v[1:]}
-	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		b, err := o.prepare()
 		if err != nil {
