@@ -53,11 +53,7 @@ type usageFields struct {
 func usage(a *ask.Answer) json.RawMessage {
 	u := usageFields{Prompt: a.Prompt, Completion: a.Completion, Total: a.Prompt + a.Completion}
 	u.Details.Cached, u.Details.Image, u.Details.Text = a.Cached, a.Image, a.Prompt-a.Image
-	out, err := json.Marshal(u)
-	if err != nil {
-		panic(err) // numbers always encode
-	}
-	return out
+	return json.RawMessage(asJSON(u))
 }
 
 // visible converts bytes to text, with U+FFFD for invalid UTF-8.
@@ -180,10 +176,32 @@ func (c *chunks) noUsage() json.RawMessage {
 // Fail reports a failure without [DONE], so that the answer does not look complete.
 func (c *chunks) Fail(e *wire.Error) []Message { return []Message{{Data: e.JSON()}} }
 
-type chatChunks struct{ chunks }
+// chatChunks makes the stream of /v1/chat/completions. The chunks of pieces differ only in their
+// content and log probabilities, so the rest is encoded once.
+type chatChunks struct {
+	chunks
+	before, between, after string
+}
 
-// ChatChunks writes the stream of /v1/chat/completions.
-func ChatChunks(m *Meta, q *Request) Stream { return &chatChunks{chunks{m: m, q: q}} }
+// ChatChunks makes the stream of /v1/chat/completions.
+func ChatChunks(m *Meta, q *Request) Stream {
+	c := &chatChunks{chunks: chunks{m: m, q: q}}
+	const content, logprobs = `"content":`, `"logprobs":`
+	text := asJSON(c.chunk(chunkChoice{Delta: delta{Content: new("")}}))
+	before, rest, _ := strings.Cut(text, content+`""`)
+	between, after, _ := strings.Cut(rest, logprobs+"null")
+	c.before, c.between, c.after = before+content, between+logprobs, after
+	return c
+}
+
+// asJSON encodes texts and numbers as JSON.
+func asJSON(v any) string {
+	out, err := wire.Marshal(v)
+	if err != nil {
+		panic(err) // finite numbers always encode
+	}
+	return string(out)
+}
 
 func (c *chatChunks) chunk(choices ...chunkChoice) chunk {
 	return chunk{
@@ -204,11 +222,11 @@ func (c *chatChunks) Begin() []Message {
 }
 
 func (c *chatChunks) Piece(e *ask.Event) []Message {
-	choice := chunkChoice{Delta: delta{Content: &e.Text}}
+	tokens := "null"
 	if c.q.Ask.Logprobs {
-		choice.Logprobs = &logprobs{Content: contentLogprobs(e.Tokens)}
+		tokens = asJSON(&logprobs{Content: contentLogprobs(e.Tokens)})
 	}
-	return []Message{{Data: c.chunk(choice)}}
+	return []Message{{Text: c.before + asJSON(e.Text) + c.between + tokens + c.after}}
 }
 
 func (c *chatChunks) End(a *ask.Answer) []Message {

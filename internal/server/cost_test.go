@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/restore-vlm/restore/internal/ask"
 	"github.com/restore-vlm/restore/internal/media"
@@ -21,7 +22,7 @@ import (
 // BenchmarkRequest measures the server's own work for a request with a picture file of 130 kB:
 // body, checks, base64, reply; without connection, pictures and model.
 func BenchmarkRequest(b *testing.B) {
-	s, bodies := costServer(b)
+	s, bodies := costServer(b, 0)
 	for name, body := range bodies {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -39,14 +40,14 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
-// costServer is a server whose answers are 32 words, and requests to it.
-func costServer(b testing.TB) (s *Server, bodies map[string]string) {
+// costServer is a server whose answers are 32 words with a pause before each, and requests to it.
+func costServer(b testing.TB, pause time.Duration) (s *Server, bodies map[string]string) {
 	loader, err := media.New(media.Options{MaxBytes: 1 << 20})
 	if err != nil {
 		b.Fatal(err)
 	}
 	f := newFake()
-	f.parallel, f.words = 64, strings.Fields(strings.Repeat("word ", 32))
+	f.pause, f.parallel, f.words = pause, 64, strings.Fields(strings.Repeat("word ", 32))
 	f.prepare = func(*ask.Request) error { // otherwise all pictures would be kept
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -69,10 +70,15 @@ func costServer(b testing.TB) (s *Server, bodies map[string]string) {
 const costClients = 32
 
 // BenchmarkServed measures the processor time of a process per request, including connections: it
-// serves 32 concurrent clients in another process. Words are produced as fast as they are read.
+// serves 32 concurrent clients in another process. Words are produced as fast as they are read, or,
+// in the paced stream, so slowly that each is sent alone, as with a model.
 func BenchmarkServed(b *testing.B) {
-	if os.Getenv("RESTORE_COST") != "" { // this is that process
-		s, _ := costServer(b)
+	if pause := os.Getenv("RESTORE_COST"); pause != "" { // this is that process
+		d, err := time.ParseDuration(pause)
+		if err != nil {
+			b.Fatal(err)
+		}
+		s, _ := costServer(b, d)
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			b.Fatal(err)
@@ -82,12 +88,17 @@ func BenchmarkServed(b *testing.B) {
 		_, _ = io.Copy(io.Discard, os.Stdin) // until the other one is done
 		return
 	}
-	_, bodies := costServer(b)
+	_, bodies := costServer(b, 0)
+	bodies["paced"] = bodies["stream"]
 	for name, body := range bodies {
+		pause := "0s"
+		if name == "paced" {
+			pause = "5ms"
+		}
 		b.Run(name, func(b *testing.B) {
 			cmd := exec.Command(os.Args[0], "-test.run", "^$", "-test.bench", "Served$",
 				"-test.benchtime", "1x")
-			cmd.Env = append(os.Environ(), "RESTORE_COST=1")
+			cmd.Env = append(os.Environ(), "RESTORE_COST="+pause)
 			stop, err := cmd.StdinPipe()
 			if err != nil {
 				b.Fatal(err)

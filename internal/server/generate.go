@@ -228,8 +228,12 @@ func (x *exchange) answer(b *served, r *ask.Request, how *reply) error {
 	return nil
 }
 
-// follow writes an answer while it is generated. It writes nothing before the first piece or the
-// first ping, so that an earlier failure has its own status.
+// sendBytes is how much a stream collects at most while pieces wait that were generated meanwhile.
+const sendBytes = 2048
+
+// follow writes an answer while it is generated, each piece at once; pieces that already wait share
+// a write. It writes nothing before the first piece or the first ping, so that an earlier failure
+// has its own status.
 func (x *exchange) follow(p *submitted, r *ask.Request, how *reply) error {
 	pieces := make(chan *ask.Event, 16)
 	go func() {
@@ -263,6 +267,11 @@ func (x *exchange) follow(p *submitted, r *ask.Request, how *reply) error {
 	var held []ask.Token // tokens without text yet
 	wrote := time.Now()
 	for s.err == nil {
+		if s.pending.Len() > 0 && (len(pieces) == 0 || s.pending.Len() >= sendBytes) {
+			s.send()
+			wrote = time.Now()
+			continue
+		}
 		select {
 		case e, more := <-pieces:
 			switch {
@@ -275,12 +284,10 @@ func (x *exchange) follow(p *submitted, r *ask.Request, how *reply) error {
 			e.Tokens, held = append(held, e.Tokens...), nil
 			begin()
 			how.piece(s, e)
-			wrote = time.Now()
 		case <-ping:
 			if time.Since(wrote) >= silence/2 {
 				begin()
-				s.write([]byte(": ping\n\n"))
-				wrote = time.Now()
+				s.pending.WriteString(": ping\n\n")
 			}
 		}
 	}
@@ -301,6 +308,7 @@ func (x *exchange) finish(p *submitted, r *ask.Request, s *stream, how *reply, b
 	default:
 		begin()
 		how.end(s, a)
+		s.write()
 		x.finished(r, a)
 	}
 	return nil
@@ -318,6 +326,7 @@ func (x *exchange) broke(s *stream, r *ask.Request, how *reply, err error) {
 	}
 	x.line = append(x.line, "code", e.Code)
 	how.fail(s, e)
+	s.write()
 }
 
 // serverEvents returns a reply that writes server-sent events.

@@ -2,7 +2,6 @@ package server
 
 import (
 	"crypto/rand"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -326,7 +325,7 @@ func (x *exchange) fail(e *wire.Error) {
 
 // json answers with a value.
 func (x *exchange) json(status int, v any) {
-	body, err := marshal(v)
+	body, err := wire.Marshal(v)
 	if err != nil {
 		x.s.log.Error("reply", "id", x.id, "error", err)
 		status, body = http.StatusInternalServerError, []byte(
@@ -338,15 +337,4 @@ func (x *exchange) json(status int, v any) {
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	x.w.WriteHeader(status)
 	_, _ = x.w.Write(body) // a client that is gone gets nothing
-}
-
-// marshal encodes a value as JSON without HTML escaping.
-func marshal(v any) ([]byte, error) {
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, err
-	}
-	return []byte(strings.TrimSuffix(b.String(), "\n")), nil
 }

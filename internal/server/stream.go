@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/restore-vlm/restore/internal/openai"
+	"github.com/restore-vlm/restore/internal/wire"
 )
 
 // writeTimeout is the time in which a client must read one write.
@@ -16,7 +17,8 @@ type stream struct {
 	x       *exchange
 	kind    string // Content-Type
 	control *http.ResponseController
-	err     error // the first failed write
+	pending bytes.Buffer // not yet sent
+	err     error        // the first failed write
 	begun   bool
 }
 
@@ -37,48 +39,52 @@ func (s *stream) begin() {
 	s.x.w.WriteHeader(http.StatusOK)
 }
 
-// write sends bytes at once.
-func (s *stream) write(b []byte) {
-	if s.err != nil {
-		return
-	}
-	if s.err = s.control.SetWriteDeadline(time.Now().Add(writeTimeout)); s.err == nil {
-		if _, s.err = s.x.w.Write(b); s.err == nil {
-			s.err = s.control.Flush()
-		}
+// send sends what is pending at once.
+func (s *stream) send() {
+	if s.write(); s.err == nil {
+		s.err = s.control.Flush()
 	}
 }
 
-// events sends messages as server-sent events.
+// write writes what is pending. At the end of a reply the connection sends it, in one packet with
+// the end.
+func (s *stream) write() {
+	if s.err == nil {
+		s.err = s.control.SetWriteDeadline(time.Now().Add(writeTimeout))
+	}
+	if s.err == nil {
+		_, s.err = s.x.w.Write(s.pending.Bytes())
+	}
+	s.pending.Reset()
+}
+
+// events adds messages as server-sent events.
 func (s *stream) events(messages []openai.Message) {
-	var b bytes.Buffer
 	for _, m := range messages {
 		if m.Event != "" {
-			b.WriteString("event: " + m.Event + "\n")
+			s.pending.WriteString("event: " + m.Event + "\n")
 		}
-		text := []byte(m.Text)
-		if m.Data != nil {
-			var err error
-			if text, err = marshal(m.Data); err != nil {
-				s.err = err
-				return
-			}
+		s.pending.WriteString("data: ")
+		if m.Data == nil {
+			s.pending.WriteString(m.Text)
+		} else {
+			s.add(m.Data)
 		}
-		b.WriteString("data: ")
-		b.Write(text)
-		b.WriteString("\n\n")
-	}
-	if b.Len() > 0 {
-		s.write(b.Bytes())
+		s.pending.WriteString("\n\n")
 	}
 }
 
-// line sends a value as one line of JSON.
+// line adds a value as one line of JSON.
 func (s *stream) line(v any) {
-	b, err := marshal(v)
-	if err != nil {
+	s.add(v)
+	s.pending.WriteByte('\n')
+}
+
+// add adds a value as JSON.
+func (s *stream) add(v any) {
+	b, err := wire.Marshal(v)
+	if err != nil && s.err == nil {
 		s.err = err
-		return
 	}
-	s.write(append(b, '\n'))
+	s.pending.Write(b)
 }
