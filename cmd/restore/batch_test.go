@@ -7,6 +7,7 @@ import (
 	"image/png"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/restore-vlm/restore/internal/batch"
 	"github.com/restore-vlm/restore/internal/scene"
+	"github.com/restore-vlm/restore/internal/smalldisk"
 )
 
 // chaosSize is how many scenes the tests of killed runs use: few, unless the environment asks for
@@ -229,5 +231,42 @@ func TestBatchStrict(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.out), &sum); r.code != exitOK || err != nil ||
 		sum.Unread["missing_required_parameter"] != 1 {
 		t.Errorf("exit %d, %v, %s%s", r.code, err, r.out, r.err)
+	}
+}
+
+// Ensure that a run whose disk gets full ends with an error that says so, and that the same
+// command continues when there is room, with the results of a run on a large disk.
+func TestBatchFullDisk(t *testing.T) {
+	dir, small := requests(t, 40), t.TempDir()
+	if r := cli(batchArgs(dir, "whole")...); r.code != exitOK {
+		t.Fatalf("exit %d: %s", r.code, r.err)
+	}
+	run := process(append(batchArgs(dir, "x"), "--out", filepath.Join(small, "out"))...)
+	cmd := exec.Command("sh", append([]string{"-c", `cd "$1"
+shift
+dd if=/dev/zero of=ballast bs=1000 count=270 2>/dev/null
+"$@"
+echo "exit $?" >&2
+rm ballast
+"$@" >/dev/null && cat out`, "sh", small, run.Path}, run.Args[1:]...)...)
+	cmd.Env = run.Env
+	_ = smalldisk.New(t, cmd, small, 300_000)
+	r := finish(t, cmd)
+	first, _, _ := strings.Cut(r.err, "exit ")
+	if !strings.Contains(r.err, "exit 1\n") || !strings.Contains(first, "disk is full") &&
+		!strings.Contains(first, "no space left on device") {
+		t.Fatalf("on the full disk: %s", r.err)
+	}
+	i := strings.Index(r.out, `{"id":"batch_req_`)
+	if r.code != exitOK || i < 0 {
+		t.Fatalf("with room again: exit %d, %s", r.code, r.err)
+	}
+	got := filepath.Join(dir, "got")
+	if err := os.WriteFile(got, []byte(r.out[i:]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := settledResults(t, filepath.Join(dir, "whole"))
+	if got := settledResults(t, got); got != want {
+		t.Errorf("full disk:\n%s\nlarge disk:\n%s", got, want)
 	}
 }
