@@ -1,7 +1,6 @@
 package openai
 
 import (
-	"encoding/json"
 	"math"
 
 	"github.com/restore-vlm/restore/internal/ask"
@@ -122,17 +121,7 @@ type completionChoice struct {
 }
 
 // completion is a whole reply of /v1/completions or one chunk.
-type completion struct {
-	ID          string             `json:"id"`
-	Object      string             `json:"object"`
-	Created     int64              `json:"created"`
-	Model       string             `json:"model"`
-	Fingerprint string             `json:"system_fingerprint"`
-	Choices     []completionChoice `json:"choices"`
-	Usage       json.RawMessage    `json:"usage,omitempty"`
-	Timings     *ask.TimingFields  `json:"timings,omitempty"`
-	Restore     *ask.Extension     `json:"restore,omitempty"`
-}
+type completion = reply[completionChoice]
 
 func (m *Meta) completion(choices ...completionChoice) completion {
 	return completion{ID: m.ID, Object: "text_completion", Created: m.Created, Model: m.Model,

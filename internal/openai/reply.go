@@ -147,17 +147,20 @@ type chunkChoice struct {
 	Finish   *ask.Finish `json:"finish_reason"`
 }
 
-type chunk struct {
+// reply is a chunk, or a whole reply of /v1/completions.
+type reply[Choice any] struct {
 	ID          string            `json:"id"`
 	Object      string            `json:"object"`
 	Created     int64             `json:"created"`
 	Model       string            `json:"model"`
 	Fingerprint string            `json:"system_fingerprint"`
-	Choices     []chunkChoice     `json:"choices"`
+	Choices     []Choice          `json:"choices"`
 	Usage       json.RawMessage   `json:"usage,omitempty"`
 	Timings     *ask.TimingFields `json:"timings,omitempty"`
 	Restore     *ask.Extension    `json:"restore,omitempty"`
 }
+
+type chunk = reply[chunkChoice]
 
 // chunks is the shared state of the streams of chats and completions.
 type chunks struct {
