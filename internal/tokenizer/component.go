@@ -88,3 +88,16 @@ func readSequence(c *component, key, section string) ([]component, error) {
 	}
 	return out, nil
 }
+
+// appendSequence adds the member components under key of a Sequence to dst, each with add.
+func appendSequence[Steps any](
+	c *component, key, section string, dst Steps, add func(*component, Steps) (Steps, error),
+) (Steps, error) {
+	members, err := readSequence(c, key, section)
+	for i := range members {
+		if dst, err = add(&members[i], dst); err != nil {
+			break
+		}
+	}
+	return dst, err
+}

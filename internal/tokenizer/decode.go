@@ -42,13 +42,7 @@ func readDecoder(raw json.RawMessage) (decoder, error) {
 func appendDecoder(c *component, dst decoder) (decoder, error) {
 	switch c.Type {
 	case "Sequence":
-		members, err := readSequence(c, "decoders", "decoder")
-		for i := range members {
-			if dst, err = appendDecoder(&members[i], dst); err != nil {
-				return nil, err
-			}
-		}
-		return dst, err
+		return appendSequence(c, "decoders", "decoder", dst, appendDecoder)
 	case "Replace":
 		var f struct {
 			Pattern patternField

@@ -23,13 +23,7 @@ func readNormalizers(raw json.RawMessage, dst []normalizer) ([]normalizer, error
 func appendNormalizer(c *component, dst []normalizer) ([]normalizer, error) {
 	switch c.Type {
 	case "Sequence":
-		members, err := readSequence(c, "normalizers", "normalizer")
-		for i := range members {
-			if dst, err = appendNormalizer(&members[i], dst); err != nil {
-				return nil, err
-			}
-		}
-		return dst, err
+		return appendSequence(c, "normalizers", "normalizer", dst, appendNormalizer)
 	case "Prepend":
 		var f struct{ Prepend string }
 		if err := c.decode(&f); err != nil {

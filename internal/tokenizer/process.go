@@ -32,13 +32,10 @@ func readProcessors(raw json.RawMessage, t *Tokenizer) ([]processor, error) {
 func appendProcessor(c *component, t *Tokenizer, dst []processor) ([]processor, error) {
 	switch c.Type {
 	case "Sequence":
-		members, err := readSequence(c, "processors", "post_processor")
-		for i := range members {
-			if dst, err = appendProcessor(&members[i], t, dst); err != nil {
-				return nil, err
-			}
+		member := func(c *component, dst []processor) ([]processor, error) {
+			return appendProcessor(c, t, dst)
 		}
-		return dst, err
+		return appendSequence(c, "processors", "post_processor", dst, member)
 	case "TemplateProcessing":
 		p, err := readTemplate(c, t)
 		return append(dst, p), err

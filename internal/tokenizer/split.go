@@ -98,13 +98,7 @@ func readPreTokenizers(raw json.RawMessage, dst []preTokenizer) ([]preTokenizer,
 func appendPreTokenizer(c *component, dst []preTokenizer) ([]preTokenizer, error) {
 	switch c.Type {
 	case "Sequence":
-		members, err := readSequence(c, "pretokenizers", "pre_tokenizer")
-		for i := range members {
-			if dst, err = appendPreTokenizer(&members[i], dst); err != nil {
-				return nil, err
-			}
-		}
-		return dst, err
+		return appendSequence(c, "pretokenizers", "pre_tokenizer", dst, appendPreTokenizer)
 	case "Metaspace":
 		m, err := readMetaspace(c)
 		return append(dst, m.preTokenize), err
