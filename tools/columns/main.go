@@ -1,8 +1,9 @@
 //go:build ignore
 
-// Columns lists the lines of Go files that end after column 100, a tab counting 4. Not counted are
-// generated files, raw strings, lines with a URL, and in tests the rows of tables: lines that begin
-// with a brace or a literal and end with a comma.
+// Columns lists the lines of Go files that are longer than 100 columns, and then exits with status
+// 1. A tab counts as 4 columns. It skips generated files, raw strings, lines with a URL and, in
+// tests, the rows of tables: lines that begin with a brace or a literal and end with a comma. It
+// reads the names of the files from its input:
 //
 //	git ls-files '*.go' | go run tools/columns/main.go
 package main
@@ -53,7 +54,7 @@ func main() {
 	}
 }
 
-// withoutRaw returns src with nothing but newlines in its raw strings.
+// withoutRaw returns src with only the newlines of its raw strings.
 func withoutRaw(src []byte) []byte {
 	files := token.NewFileSet()
 	file := files.AddFile("", -1, len(src))

@@ -1,4 +1,4 @@
-// Command hub serves folders as repositories of a Hugging Face hub, for check.py:
+// Command hub serves folders as repositories of a Hugging Face hub. check.py runs it:
 //
 //	go run ./tools/hub me/scenes=internal/builtin/checkpoint
 //
@@ -16,7 +16,8 @@ import (
 	"github.com/restore-vlm/restore/internal/hub/hubtest"
 )
 
-// large is the size in bytes from which files are on the other host, as LFS files.
+// large is the size in bytes from which a file is an LFS file, which the hub serves from a second
+// host.
 const large = 10_000
 
 func main() {

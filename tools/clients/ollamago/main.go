@@ -1,5 +1,5 @@
-// Ollamago asks restore serve by Ollama's own Go client, over each of its routes, and stops at
-// the first surprise.
+// Command ollamago checks restore serve with Ollama's own Go client. It lists the models, shows
+// one, asks it questions, and stops at the first wrong reply.
 package main
 
 import (
