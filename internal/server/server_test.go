@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -537,6 +538,45 @@ func TestFailureInStream(t *testing.T) {
 			strings.Contains(string(body), c.never) ||
 			strings.Contains(string(body), "broken inside") {
 			t.Errorf("%s: got %s, %v", path, body, err)
+		}
+	}
+}
+
+// Ensure that a stream sends each piece at once: the next one is made when the client has read it.
+func TestPiecesAtOnce(t *testing.T) {
+	for path, field := range map[string]string{
+		"/v1/chat/completions": `"content":"word `, "/v1/responses": `"delta":"word `,
+		"/api/chat": `"content":"word `,
+	} {
+		f, read := newFake(), make(chan bool)
+		f.words = []string{"word 0", "word 1", "word 2"}
+		f.fail = func(piece int) error {
+			if piece > 0 {
+				<-read
+			}
+			return nil
+		}
+		r := serve(t, f, nil)
+		body := `{"messages":[{"role":"user","content":"?"}],"stream":true}`
+		if path == "/v1/responses" {
+			body = `{"input":"?","stream":true}`
+		}
+		resp, err := http.Post(r.url+path, "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := 0
+		lines := bufio.NewScanner(resp.Body)
+		for lines.Scan() {
+			if strings.Contains(lines.Text(), field+strconv.Itoa(seen)) {
+				if seen++; seen < len(f.words) {
+					read <- true
+				}
+			}
+		}
+		_ = resp.Body.Close()
+		if seen != len(f.words) || lines.Err() != nil {
+			t.Errorf("%s: got %d pieces and %v, want %d", path, seen, lines.Err(), len(f.words))
 		}
 	}
 }
