@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -537,10 +538,18 @@ func TestChaosEmbeddedDisk(t *testing.T) {
 	waitPort(t, port)
 	url := fmt.Sprintf("nats://127.0.0.1:%d", port)
 	startWorkers(t, 2, url)
-	none(t, chaos(t, url, quick, few(1000, 150), plain, func(rng *rand.Rand) {
-		for range few(3, 1) {
+	n, fills := few(1000, 300), few(3, 1)
+	var asked atomic.Int64
+	counted := func(i int) string {
+		asked.Add(1)
+		return plain(i)
+	}
+	none(t, chaos(t, url, quick, n, counted, func(rng *rand.Rand) {
+		for fill := range fills {
 			log.reset()
-			time.Sleep(300*time.Millisecond + time.Duration(rng.IntN(300))*time.Millisecond)
+			for asked.Load() < int64(n*(fill+1)/(fills+2)) { // others follow, and are written
+				time.Sleep(time.Millisecond)
+			}
 			disk.Fill()
 			log.wait(t, "make room on the disk")
 			time.Sleep(time.Duration(rng.IntN(2000)) * time.Millisecond)
