@@ -133,7 +133,6 @@ func (l *logger) Tracef(string, ...any)  {}
 
 func (l *logger) Fatalf(format string, args ...any) { l.Errorf(format, args...) }
 
-// Errorf tells an error. A stream that could not be written once is never written again by
 // Errorf reports an error. NATS never writes to a stream again after one write failed, so
 // watch replaces the server then.
 func (l *logger) Errorf(format string, args ...any) {
