@@ -290,9 +290,9 @@ func (p *Passage) lookAhead(i, s int, x []float32) error {
 	p.shape.RoPE.Apply(p.run.Pool, k, rows, p.shape.KVHeads, cos, sin)
 	p.shape.RoPE.Apply(p.run.Pool, q, 1, p.shape.Heads, cos[(rows-1)*half:], sin[(rows-1)*half:])
 	kv := sp.Cache.Layer(i)
-	cached := len(kv.Pos)
+	cached, held := len(kv.Pos), kv.Held()
 	kv.Append(p.run.Pool, k, k, pos, sp.Size)
-	defer kv.Truncate(cached)
+	defer kv.Retract(cached, held) // the pages that were reserved for the layer stay its own
 	tap := &nn.Tap{Mean: []int32{0}}
 	p.layers.Attention().Look(p.run.Pool, q, pos[len(pos)-1], kv, sp.Calib.At(i-1), tap)
 	for j := range sp.Staged { // only the last row's query was computed

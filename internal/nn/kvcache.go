@@ -307,7 +307,14 @@ func (l *LayerKV) drop(n int) {
 }
 
 // Truncate keeps at most the first n keys and releases the pages beyond them.
-func (l *LayerKV) Truncate(n int) {
+func (l *LayerKV) Truncate(n int) { l.Retract(n, 0) }
+
+// Held returns the number of pages that the layer holds.
+func (l *LayerKV) Held() int { return len(l.held) }
+
+// Retract is Truncate, but keeps up to so many pages: those reserved before the removed keys were
+// appended.
+func (l *LayerKV) Retract(n, pages int) {
 	if n < len(l.Pos) {
 		l.note(n, -1)
 		l.Pos, l.Size, l.logSize, l.ipos = l.Pos[:n], l.Size[:n], l.logSize[:n], l.ipos[:n]
@@ -316,7 +323,7 @@ func (l *LayerKV) Truncate(n int) {
 		l.pool.release([]*page{l.lent})
 		l.lent = nil
 	}
-	l.drop(PagesOf(len(l.Pos)))
+	l.drop(max(pages, PagesOf(len(l.Pos))))
 }
 
 // note adds by to the counts of fractional positions and of sizes other than 1, for keys from n on.
