@@ -28,7 +28,7 @@ errs: internal/bytesize
 reduce:
 internal/kernel:
 internal/atomicfile:
-internal/calibrate: internal/atomicfile internal/kernel
+internal/calibrate: internal/atomicfile internal/kernel internal/version
 internal/tensor: internal/kernel
 internal/checkpoint: internal/tensor
 internal/checkpoint/all: internal/checkpoint internal/checkpoint/* internal/builtin internal/hub
@@ -54,10 +54,11 @@ internal/model/*: internal/model internal/model/* internal/tensor internal/nn in
 internal/model/all: internal/model internal/model/* internal/checkpoint
 internal/machine:
 internal/sample: internal/kernel
-internal/engine: internal/bytesize internal/calibrate internal/machine internal/model internal/model/* internal/model/all internal/sample
-    internal/kernel internal/tensor internal/nn internal/methods reduce internal/checkpoint
+internal/engine: internal/bytesize internal/calibrate internal/machine internal/model
+    internal/model/* internal/model/all internal/sample internal/kernel internal/tensor internal/nn internal/methods reduce internal/checkpoint
     internal/checkpoint/pack internal/imageproc internal/tokenizer internal/tokenizer/chat
 internal/quantile:
+internal/version:
 internal/bytesize:
 internal/lab: internal/engine internal/calibrate internal/model internal/methods reduce internal/nn
     internal/kernel internal/tensor internal/imageproc
@@ -74,15 +75,15 @@ internal/evalengine: eval internal/engine internal/methods internal/imageproc
 internal/sheet:
 internal/compare: eval eval/bench internal/sheet
 internal/chart:
-internal/paper: internal/atomicfile internal/quantile eval eval/bench internal/evalengine internal/engine internal/lab internal/methods internal/nn
-    internal/imageproc internal/scene internal/scenebench internal/sheet internal/chart
+internal/paper: internal/atomicfile internal/quantile eval eval/bench internal/evalengine
+    internal/engine internal/lab internal/methods internal/nn internal/imageproc internal/scene internal/scenebench internal/sheet internal/chart
 internal/dataset:
 eval: . internal/atomicfile
 eval/bench: eval internal/dataset internal/pytext
 internal/scenebench: internal/engine internal/lab internal/methods reduce internal/scene . internal/imageproc
     internal/sample
 cmd/restore: anything
-internal/batch:
+internal/batch: internal/wire
 internal/fleet: internal/ask internal/wire internal/server
 internal/fleet/natsserver:
 internal/smalldisk:

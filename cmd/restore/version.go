@@ -5,12 +5,12 @@ import (
 	"io"
 	"maps"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 
 	"github.com/restore-vlm/restore/internal/calibrate"
 	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/version"
 	"github.com/spf13/cobra"
 )
 
@@ -67,17 +67,8 @@ func writeVersion(w io.Writer) error {
 	if err := kernel.Refused(); err != nil {
 		refused = fmt.Sprintf(" (%v)", err)
 	}
-	_, err := fmt.Fprintf(w, "restore %s\n%s %s/%s\nkernel %s of %s%s\n", moduleVersion(),
+	_, err := fmt.Fprintf(w, "restore %s\n%s %s/%s\nkernel %s of %s%s\n", version.Module(),
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, kernel.Implementation(),
 		strings.Join(kernel.Implementations(), ", "), refused)
 	return err
-}
-
-// moduleVersion is the version that the build recorded: a released version, or the commit.
-func moduleVersion() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
-		return "(devel)"
-	}
-	return info.Main.Version
 }

@@ -6,10 +6,10 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"sync"
 
 	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/version"
 )
 
 // keptPlans is the content of a file of plans.
@@ -32,7 +32,7 @@ var KeepPlans = sync.OnceFunc(func() {
 func planFile(
 	dir string,
 ) (load func(format string) (kernel.PlanTrial, bool), save func(kernel.PlanTrial)) {
-	cpu := CPU()
+	cpu, program := CPU(), version.Module()
 	name := sha256.Sum256([]byte(cpu))
 	file := filepath.Join(dir, "plans-"+hex.EncodeToString(name[:6])+".json")
 	var lock sync.Mutex
@@ -40,7 +40,7 @@ func planFile(
 		k := keptPlans{}
 		b, err := readSmall(file)
 		if err != nil || json.Unmarshal(b, &k) != nil ||
-			k.Form != form || k.CPU != cpu || k.Program != program() || k.Plans == nil {
+			k.Form != form || k.CPU != cpu || k.Program != program || k.Plans == nil {
 			return map[string]kernel.PlanTrial{}
 		}
 		return k.Plans
@@ -56,16 +56,7 @@ func planFile(
 		defer lock.Unlock()
 		plans := read()
 		plans[t.Format] = t
-		_ = writeWhole(file, &keptPlans{Form: form, CPU: cpu, Program: program(), Plans: plans})
+		_ = writeWhole(file, &keptPlans{Form: form, CPU: cpu, Program: program, Plans: plans})
 	}
 	return load, save
-}
-
-// program is the version that the build recorded, "" where it did not.
-func program() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	return info.Main.Version
 }
