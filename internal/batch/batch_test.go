@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/restore-vlm/restore/internal/wire"
 )
 
 // echo answers with its prompt; the line "slow" waits.
@@ -104,7 +106,7 @@ func free(t *testing.T, path string) string {
 		if r.Response != nil {
 			r.Response.RequestID = ""
 		}
-		data, err := encode(r)
+		data, err := wire.Marshal(r)
 		if err != nil {
 			t.Fatal(err)
 		}

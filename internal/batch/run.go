@@ -8,7 +8,6 @@ import (
 	"encoding"
 	"encoding/base32"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
@@ -17,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/restore-vlm/restore/internal/wire"
 )
 
 // Options are the options of a run.
@@ -28,7 +29,7 @@ type Options struct {
 	Progress  func(Summary) // called after each result, never concurrently; may be nil
 }
 
-// The window bounds what is read of the input but not yet in the output.
+// The window limits the part of the input that is read but not yet in the output.
 const (
 	windowLines = 1024
 	windowBytes = 256 << 20
@@ -132,7 +133,7 @@ func (r *run) read(ctx context.Context, in io.Reader) error {
 	}
 }
 
-// checkInput refuses an input whose first lines differ from those of the earlier run.
+// checkInput refuses an input whose first lines differ from the earlier run's.
 func (r *run) checkInput(n int) error {
 	if m := r.j.mark; n < m.Lines {
 		return fmt.Errorf("batch: input: got %d lines, want at least the %d that the "+
@@ -267,7 +268,7 @@ func (r *run) done(q *Request, resp *Response) error {
 // answered keeps the result of a line.
 func (r *run) answered(line int, result *Result) error {
 	result.ID = newID("batch_req_")
-	data, err := encode(result)
+	data, err := wire.Marshal(result)
 	if err != nil {
 		return err
 	}
@@ -362,17 +363,6 @@ func (s *states) drop(line int) {
 			delete(s.data, n)
 		}
 	}
-}
-
-// encode writes a result as one line.
-func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
 // newID returns prefix and 24 random characters.

@@ -598,6 +598,11 @@ func (c *Client) replied(m *nats.Msg) {
 		j.came++
 		j.events = append(j.events, e.Event)
 	}
+	j.signal()
+}
+
+// signal wakes who waits for a change of j. It must be called with j.mu held.
+func (j *job) signal() {
 	close(j.change)
 	j.change = make(chan struct{})
 }
@@ -628,8 +633,7 @@ func (c *Client) missed(now time.Time) {
 			j.lost = now
 		case j.broken == nil && now.Sub(j.lost) > c.lay.AckWait:
 			j.broken = goneError(j.worker)
-			close(j.change)
-			j.change = make(chan struct{})
+			j.signal()
 			go c.abandon(j, j.broken)
 		}
 		j.mu.Unlock()

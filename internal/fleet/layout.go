@@ -198,13 +198,31 @@ func (l *Layout) read(note string) error {
 	return nil
 }
 
+// entries returns how many messages a stream has of each subject that is prefix and one more token,
+// by that token.
+func entries(ctx context.Context, s jetstream.Stream, prefix string) (map[string]uint64, error) {
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(prefix+"*"))
+	if err != nil {
+		return nil, err
+	}
+	byToken := make(map[string]uint64, len(info.State.Subjects))
+	for subject, n := range info.State.Subjects {
+		byToken[subject[len(prefix):]] = n
+	}
+	return byToken, nil
+}
+
+func consumerName(model string, partition int) string {
+	return model + "_" + strconv.Itoa(partition)
+}
+
 // consumer returns the consumer of a partition, and creates it if it is missing.
 func (c *Conn) consumer(
 	ctx context.Context,
 	model string,
 	partition int,
 ) (jetstream.Consumer, error) {
-	name := model + "_" + strconv.Itoa(partition)
+	name := consumerName(model, partition)
 	k, err := c.work.Consumer(ctx, name)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		k, err = c.work.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{

@@ -153,16 +153,8 @@ func (m *Member) heartbeat() string {
 // living returns the ids of the workers that take requests of a model. The server drops entries
 // older than deadAfter, so one request returns all live workers.
 func (c *Conn) living(ctx context.Context, key string) ([]string, error) {
-	prefix := "$KV." + workersBucket + "." + key + "."
-	info, err := c.beats.Info(ctx, jetstream.WithSubjectFilter(prefix+"*"))
-	if err != nil {
-		return nil, err
-	}
-	var ids []string
-	for subject := range info.State.Subjects {
-		ids = append(ids, subject[len(prefix):])
-	}
-	return ids, nil
+	byID, err := entries(ctx, c.beats, "$KV."+workersBucket+"."+key+".")
+	return slices.Collect(maps.Keys(byID)), err
 }
 
 // meetAfter is how long n workers wait before they request the list of live workers again. It grows

@@ -28,7 +28,8 @@ type request struct {
 	Stream   bool            `json:"stream,omitempty"`
 	Defaults json.RawMessage `json:"defaults,omitempty"` // of the client
 	Ask      *ask.Request    `json:"ask"`
-	Large    []string        `json:"large,omitempty"` // hashes of pictures in the object store, "" for inline ones
+	// hashes of pictures in the object store, "" for inline ones
+	Large []string `json:"large,omitempty"`
 }
 
 // result is the outcome of a request.

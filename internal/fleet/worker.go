@@ -547,18 +547,15 @@ func (w *Worker) stealSome(
 ) (taken int) {
 	call, cancel := w.c.within(ctx, callTime)
 	defer cancel()
-	prefix := workSubject + w.o.Key + "."
-	info, err := w.c.work.Info(call, jetstream.WithSubjectFilter(prefix+"*"))
+	full, err := w.queued(call)
 	if err != nil {
 		return 0
 	}
 	own, _ := w.prefers()
 	var some []int
-	full := map[int]uint64{}
-	for subject, n := range info.State.Subjects { // in any order
-		p, err := strconv.Atoi(subject[len(prefix):])
-		if err == nil && !own[p] && len(some) < stealFrom {
-			some, full[p] = append(some, p), n
+	for p := range full { // in any order
+		if !own[p] && len(some) < stealFrom {
+			some = append(some, p)
 		}
 	}
 	slices.SortFunc(some, func(a, b int) int { return cmp.Compare(full[b], full[a]) })
@@ -568,7 +565,7 @@ func (w *Worker) stealSome(
 		}
 		k := consumers[p]
 		if k == nil {
-			if k, err = w.c.work.Consumer(call, w.o.Key+"_"+strconv.Itoa(p)); err != nil {
+			if k, err = w.c.work.Consumer(call, consumerName(w.o.Key, p)); err != nil {
 				continue
 			}
 			consumers[p] = k
@@ -589,27 +586,38 @@ func (w *Worker) stealSome(
 	return taken
 }
 
+// queued returns how many requests each partition of this worker's model holds.
+func (w *Worker) queued(ctx context.Context) (map[int]uint64, error) {
+	bySubject, err := entries(ctx, w.c.work, workSubject+w.o.Key+".")
+	queued := map[int]uint64{}
+	for partition, n := range bySubject {
+		if p, err := strconv.Atoi(partition); err == nil {
+			queued[p] = n
+		}
+	}
+	return queued, err
+}
+
 // sweep deletes acknowledged requests that are still in the queue, in the partitions that this
 // worker prefers. A server whose disk was full, or that was killed, may keep such requests
 // without delivering them.
 func (w *Worker) sweep(ctx context.Context) {
 	call, cancel := w.c.within(ctx, callTime)
 	defer cancel()
-	prefix := workSubject + w.o.Key + "."
-	info, err := w.c.work.Info(call, jetstream.WithSubjectFilter(prefix+"*"))
+	queued, err := w.queued(call)
 	if err != nil {
 		return
 	}
 	own, _ := w.prefers()
-	for subject := range info.State.Subjects {
-		p, err := strconv.Atoi(subject[len(prefix):])
-		if err != nil || !own[p] {
+	for p := range queued {
+		if !own[p] {
 			continue
 		}
-		k, err := w.c.work.Consumer(call, w.o.Key+"_"+strconv.Itoa(p))
+		k, err := w.c.work.Consumer(call, consumerName(w.o.Key, p))
 		if err != nil {
 			continue
 		}
+		subject := workSubject + w.o.Key + "." + strconv.Itoa(p)
 		done := k.CachedInfo().AckFloor.Stream // all up to it is acknowledged
 		for {
 			m, err := w.c.work.GetMsg(call, 1, jetstream.WithGetMsgSubject(subject))
