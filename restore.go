@@ -63,7 +63,7 @@ func Open(ctx context.Context, path string, options ...Option) (*Model, error) {
 
 // Pack writes the model at path, which is a path for Open, to w as one file that opens quickly: its
 // weights already have the types that the options set. Open refuses a packed file that is damaged,
-// cut short, or older than its source files. The errors are those of Open and of w.
+// cut short, or older than its source files. It returns the errors of Open and of w.
 func Pack(ctx context.Context, path string, w io.Writer, options ...Option) error {
 	if err := context.Cause(ctx); err != nil {
 		return err

@@ -1,7 +1,7 @@
 // Package eval asks a model the questions of a benchmark and scores its answers.
 //
-// A [Benchmark] is a list of questions and a rule. Package bench has those of the paper and most
-// others that measure visual-token reduction; your own is a value of this type:
+// A [Benchmark] is a list of questions and a rule. Package bench has the paper's benchmarks and
+// most others that measure visual-token reduction; your own is a value of this type:
 //
 //	colours := &eval.Benchmark{
 //		Name:      "colours",

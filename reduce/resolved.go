@@ -46,7 +46,7 @@ type Resolved struct {
 	// For methods inside the encoder: blocks up to the one whose output is the features.
 	EncoderBlocks int `json:"encoder_blocks,omitempty"`
 
-	// For methods inside the decoder. NVis, Keep and Merge are then those of the last stage.
+	// For methods inside the decoder. NVis, Keep and Merge then describe the last stage.
 	Stages []Stage `json:"stages,omitempty"` // those that remove rows
 	Mean   float64 `json:"mean,omitempty"`   // average number of tokens that enter a layer
 

@@ -22,6 +22,7 @@ import (
 	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/media"
 	"github.com/restore-vlm/restore/internal/server"
+	"github.com/restore-vlm/restore/internal/version"
 )
 
 // batchOptions are the flags of `restore batch`.
@@ -205,7 +206,7 @@ func (o *answeringFlags) inProcess(
 	log *slog.Logger,
 ) *server.Server {
 	s := server.New(server.Options{
-		Version: moduleVersion(), Kernel: kernel.Implementation(), MaxBodyBytes: batchBody,
+		Version: version.Module(), Kernel: kernel.Implementation(), MaxBodyBytes: batchBody,
 		MaxImages: o.maxImages, MaxImageBytes: int64(o.maxImage) * mb,
 		MaxImagePixels: int64(o.maxPixels),
 		NoMetrics:      true, NoPage: true, Log: log, Media: loader,

@@ -579,7 +579,7 @@ func (l *machineLimits) peaks() benchPeaks {
 // resetPeakRSS resets the process's peak of resident memory, if the system can.
 func resetPeakRSS() {
 	if runtime.GOOS == "linux" {
-		// if this fails, the peak is that of the whole run
+		// if this fails, the peak covers the whole run
 		_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)
 	}
 }

@@ -83,7 +83,7 @@ func sit(t *testing.T, args ...string) *terminal {
 	return s
 }
 
-// watch keeps what is shown until no program uses the terminal.
+// watch collects the screen's text until no program uses the terminal.
 func (s *terminal) watch() {
 	defer close(s.closed)
 	buf := make([]byte, 4096)

@@ -155,7 +155,7 @@ func newEvalBench(a *app, name string) *cobra.Command {
 	return cmd
 }
 
-// The flags of each way to use the command, without those of the questions.
+// Flags of each way to use the command, except the flags that choose the questions.
 var (
 	questionSet = []string{"data", "protocol", "split", "images", "limit", "shard"}
 	scoreSet    = []string{"answers", "submission", "judge", "judge-model", "lmms-out", "json"}

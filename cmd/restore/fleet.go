@@ -28,6 +28,7 @@ import (
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/sample"
 	"github.com/restore-vlm/restore/internal/server"
+	"github.com/restore-vlm/restore/internal/version"
 )
 
 // natsFlags say how to reach workers on other machines.
@@ -247,7 +248,7 @@ func (o *answeringFlags) defaults() (*defaults, error) {
 // local returns the options of a local backend with these defaults.
 func (d *defaults) local() local.Options {
 	return local.Options{
-		Version:   moduleVersion(),
+		Version:   version.Module(),
 		Sampling:  d.Sampling,
 		MaxTokens: d.MaxTokens,
 		Reduction: d.Reduction,
@@ -308,7 +309,7 @@ func (o *answeringFlags) worker(
 	}
 	i := b.Info()
 	sum := sha256.Sum256(
-		fmt.Append(nil, i.ID, i.Digest, moduleVersion(), o.model.minPixels, o.model.maxPixels,
+		fmt.Append(nil, i.ID, i.Digest, version.Module(), o.model.minPixels, o.model.maxPixels,
 			o.model.pad, o.context),
 	)
 	v := &variants{base: b}
@@ -321,7 +322,7 @@ func (o *answeringFlags) worker(
 				Machine:  machine,
 				CPU:      calibrate.CPU(),
 				Cores:    o.model.threads,
-				Version:  moduleVersion(),
+				Version:  version.Module(),
 				Capacity: 2 * o.parallel,
 			}},
 	)

@@ -8,9 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/restore-vlm/restore/internal/hub"
-
 	"github.com/restore-vlm/restore/internal/bytesize"
+	"github.com/restore-vlm/restore/internal/hub"
 )
 
 func newList(a *app) *cobra.Command {

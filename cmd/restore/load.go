@@ -27,6 +27,7 @@ import (
 	"github.com/restore-vlm/restore/internal/open"
 	"github.com/restore-vlm/restore/internal/scene"
 	"github.com/restore-vlm/restore/internal/server"
+	"github.com/restore-vlm/restore/internal/version"
 )
 
 // loadOptions are the flags of `restore load`.
@@ -255,7 +256,7 @@ func (o *loadOptions) serve(a *app) (stop func(), err error) {
 		return nil, err
 	}
 	s := server.New(
-		server.Options{Version: moduleVersion(), Kernel: kernel.Implementation(), Loopback: true,
+		server.Options{Version: version.Module(), Kernel: kernel.Implementation(), Loopback: true,
 			MaxBodyBytes: 64 * mb,
 			MaxImages:    16, MaxImageBytes: 20 * mb, MaxImagePixels: imageproc.DefaultMaxPixels,
 			Log:          log,
@@ -292,7 +293,7 @@ func (o *loadOptions) open(a *app, log *slog.Logger) (*local.Backend, *engine.En
 	if err != nil {
 		return nil, nil, err
 	}
-	b, err := local.New(e, local.Options{Version: moduleVersion(), Queue: o.engine.queue,
+	b, err := local.New(e, local.Options{Version: version.Module(), Queue: o.engine.queue,
 		Reduction: methods.Given{"base": "holov"}, Decode: imageproc.DefaultDecodeOptions()})
 	return b, e, err
 }

@@ -401,8 +401,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// Ensure that the files of a killed process are removed by the next one, and those of a running
-// process are not.
+// Ensure that a process removes the files that a killed one left, and not a running process's.
 func TestStaleRemoved(t *testing.T) {
 	dir := t.TempDir()
 	cmd := process("fitprune-recipe", "-o", dir+"/r.json")

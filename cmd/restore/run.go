@@ -194,9 +194,9 @@ func (o *runOptions) checkLength(m *engine.Engine) error {
 	return nil
 }
 
-// room refuses pictures that, with those of the dialogue, cannot fit in the context, before any of
-// them is encoded. It counts the fewest positions that they may take, because the exact number is
-// known only after reading them.
+// room refuses pictures that cannot fit in the context together with the dialogue's pictures,
+// before any of them is encoded. It counts the fewest positions that they may take, because the
+// exact number is known only after reading them.
 func (o *runOptions) room(m *engine.Engine, r *engine.Request, before []*imageproc.Picture) error {
 	all := slices.Concat(before, r.Images)
 	if len(all) < 2 || r.Reduce.Positions == "sequential" && r.Reduce.Base != "none" {

@@ -30,6 +30,7 @@ import (
 	"github.com/restore-vlm/restore/internal/open"
 	"github.com/restore-vlm/restore/internal/sample"
 	"github.com/restore-vlm/restore/internal/server"
+	"github.com/restore-vlm/restore/internal/version"
 )
 
 // serveOptions are the flags of `restore serve`.
@@ -484,7 +485,7 @@ func (o *serveOptions) run(ctx context.Context, a *app) error {
 func (o *serveOptions) server(log *slog.Logger, loader *media.Loader) server.Options {
 	f := &o.answering
 	return server.Options{
-		Version: moduleVersion(), Kernel: kernel.Implementation(),
+		Version: version.Module(), Kernel: kernel.Implementation(),
 		Keys: o.keys, IsolateKeys: o.isolation == "key", Loopback: server.IsLoopback(o.host),
 		Origins: o.cors, AllowedHosts: o.hosts,
 		MaxBodyBytes: int64(o.maxBody) * mb, MaxImages: f.maxImages,

@@ -14,6 +14,7 @@ import (
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/local"
 	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/version"
 )
 
 // workerOptions are the flags of `restore worker`.
@@ -74,7 +75,7 @@ func (o *workerOptions) run(ctx context.Context, a *app) (err error) {
 	b, e, err := o.answering.load(
 		a,
 		log,
-		local.Options{Version: moduleVersion(), Queue: o.answering.queue, Disk: disk,
+		local.Options{Version: version.Module(), Queue: o.answering.queue, Disk: disk,
 			Reduction: methods.Given{"base": "holov"}, Decode: imageproc.DefaultDecodeOptions()},
 	)
 	if err != nil {

@@ -70,7 +70,7 @@ func openTextVQA(s *source) (*eval.Benchmark, error) {
 }
 
 // textvqaLines reads LLaVA's question file. A question is matched with its annotation by the
-// picture and the question's text, because the file's ids are those of pictures.
+// picture and the question's text, because the ids in the file identify pictures.
 func textvqaLines(s *source, b *eval.Benchmark, file string) error {
 	type key struct{ image, question string }
 	truth := map[key][]human{}

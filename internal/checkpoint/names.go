@@ -75,7 +75,7 @@ func (s *Store) Rename(table []Form) error {
 	s.What.Names = fmt.Sprintf("names of %s (%s)", f.By, f.Name)
 	if fits < len(names) {
 		s.What.Names = fmt.Sprintf(
-			"%d of %d names match no known form; the closest is that of %s (%s)",
+			"%d of %d names match no known form; the closest form has names of %s (%s)",
 			len(names)-fits,
 			len(names),
 			f.By,

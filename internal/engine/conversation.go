@@ -15,7 +15,7 @@ import (
 )
 
 // Conversation is a dialogue about pictures. What it has read stays in the caches while there is
-// memory, so each turn reads only what is new. The answers are the same as if everything were read
+// memory, so each turn reads only its new part. The answers are the same as if everything were read
 // again. What a method inside the decoder chose for one question holds for later ones. A
 // Conversation is not safe for concurrent use.
 type Conversation struct {

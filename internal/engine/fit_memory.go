@@ -58,10 +58,8 @@ func (o *Options) fitMemory(ck checkpoint.Bundle) error {
 	}
 	if need <= room {
 		if auto {
-			o.Warn(
-				fmt.Sprintf("quant auto: as stored, %s of the %s that are free", bytesize.GB(need),
-					bytesize.GB(free)),
-			)
+			o.Warn(fmt.Sprintf("quant auto: as stored, %s of the %s that are free",
+				bytesize.GB(need), bytesize.GB(free)))
 		}
 		return nil
 	}
@@ -78,10 +76,9 @@ func (o *Options) fitMemory(ck checkpoint.Bundle) error {
 	o.Quant = stored
 	if auto && fits != "" {
 		o.Quant = fits
-		o.Warn(
-			fmt.Sprintf("quant auto: %s, %s of the %s that are free; as stored it would take %s",
-				fits, bytesize.GB(size), bytesize.GB(free), bytesize.GB(need)),
-		)
+		o.Warn(fmt.Sprintf(
+			"quant auto: %s, %s of the %s that are free; as stored it would take %s",
+			fits, bytesize.GB(size), bytesize.GB(free), bytesize.GB(need)))
 		return nil
 	}
 	if auto && need <= free {

@@ -49,8 +49,8 @@ var inside = []struct {
 	{"restore_fastv_k2_n12_g50_code", methods.Options{Base: "fastv", Schedule: "2:12", Restore: true}},
 }
 
-// Ensure that rows, positions, key counts, choices, logits and greedy tokens equal those of the
-// released code and of the RESTORE reference.
+// Ensure that rows, positions, key counts, choices, logits and greedy tokens equal the released
+// code's and the RESTORE reference's.
 func TestInsideDecoder(t *testing.T) {
 	dir := filepath.Join("testdata", "inmodel-tiny")
 	in, err := golden.Read(filepath.Join(dir, "prompt.ref"))
@@ -207,7 +207,7 @@ func insideModels(t *testing.T) map[string]map[string]*tensor.Tensor {
 }
 
 // Ensure, for every architecture, that a stage keeps the rows to which the last row of the
-// unreduced run attends most, that their keys equal those of the unreduced run at their old
+// unreduced run attends most, that their keys equal the unreduced run's at their old
 // positions, that sizes add up, that keeping all equals no reduction, and that text without
 // pictures is unaffected.
 func TestInsideArchitectures(t *testing.T) {

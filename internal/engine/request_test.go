@@ -188,7 +188,7 @@ func TestTokens(t *testing.T) {
 }
 
 // Ensure that a stop text is found across tokens, that no part of one is sent, that ordinary text
-// is, and that of several stop texts the right one counts.
+// is, and that the right one of several stop texts counts.
 func TestStop(t *testing.T) {
 	e := opened(t, Options{})
 	r := Request{
@@ -279,7 +279,7 @@ func checkScored(t *testing.T, a *Answer) {
 	}
 }
 
-// Ensure that of several stop texts that one token completes the one that begins first counts,
+// Ensure that, if one token completes several stop texts, the one that begins first counts,
 // letter by letter and in larger pieces, and that a possible beginning is held back.
 func TestWriter(t *testing.T) {
 	for _, c := range []struct {

@@ -18,9 +18,9 @@ import (
 // scheduler owns the device: the worker pool, the workspaces, keys and values. Its one goroutine
 // takes requests in the order of arrival and encodes and reads them one after another. All
 // sequences that were read decode together, one token each per step. While a prompt is encoded or
-// read, the running sequences decode between the encoder's blocks and the decoder's products, when
-// their step is due. So no product is split for them, and none of them waits longer than one block
-// or than patience allows. With Options.Throughput, they wait until all prompts are read.
+// read, the running sequences decode between the encoder's blocks and the decoder's products, as
+// often as patience says. So no product is split for them, and none of them waits longer than one
+// block or than patience allows. With Options.Throughput, they wait until all prompts are read.
 type scheduler struct {
 	e        *Engine
 	parallel int  // most sequences that run

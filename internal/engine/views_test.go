@@ -132,7 +132,7 @@ func (c *viewsCase) reduce(t *testing.T, o methods.Options) (*reduce.Reduction, 
 	return out, l
 }
 
-// Ensure that the tokens kept and merged of pictures in views equal those of the released code,
+// Ensure that the tokens kept and merged of pictures in views equal the released code's,
 // with and without newlines: a picture in three views and, if RESTORE_ORACLE names the folder of
 // the full set, one in five.
 func TestViewsAgainstReleasedCode(t *testing.T) {

@@ -31,7 +31,7 @@ var within = []struct {
 }
 
 // Ensure that the inputs and outputs of every block, features, positions, logits and greedy tokens
-// equal those of the released code and of the RESTORE reference.
+// equal the released code's and the RESTORE reference's.
 func TestInsideEncoder(t *testing.T) {
 	dir := filepath.Join("testdata", "inmodel-tiny")
 	in := mustRead(t, filepath.Join(dir, "prompt.ref"))

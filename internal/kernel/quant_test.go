@@ -492,7 +492,7 @@ func checkQuantProduct(t *testing.T, got, x []float32, m int, w *Matrix, bias []
 }
 
 // TestQuantPlansAgree: tiles round x and weights differently from vectors, with an error no larger
-// than that of 8 bits of x.
+// than rounding x to 8 bits causes.
 func TestQuantPlansAgree(t *testing.T) {
 	r := rand.New(rand.NewPCG(43, 44))
 	m, n, k := 70, 96, 2048

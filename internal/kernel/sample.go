@@ -11,7 +11,7 @@ import (
 // per second, two per multiply-add.
 
 // SamplePeak measures multiply-adds on registers only, with the instructions that a product of many
-// rows with a weight of format f uses: those of [PeakDot] for Q8 and IQ4, [PeakNibble] for Q4 and
+// rows with a weight of format f uses: as [PeakDot] for Q8 and IQ4, [PeakNibble] for Q4 and
 // Q4M, [PeakBF16] for BF16Dot, and [PeakFMA] for the others.
 func SamplePeak(p *Pool, f Format, d time.Duration) float64 {
 	switch f {

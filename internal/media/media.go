@@ -29,7 +29,7 @@ const (
 	HTTP Source = "http" // and https
 )
 
-// Code says what is wrong with a picture's URL, as in OpenAI's API.
+// Code names the fault of a picture's URL, as in OpenAI's API.
 type Code string
 
 // The codes.

@@ -184,13 +184,13 @@ func (d *determinant) sink(i int) {
 }
 
 // columnsAhead is how many columns are computed at once, if that is cheaper than one after another:
-// those of the tokens that will probably be chosen next.
+// the columns of the tokens that will probably be chosen next.
 const columnsAhead = 40
 
 // fewColumns columns take hardly longer than one, because the features are read once either way.
 const fewColumns = 24
 
-// ahead computes the column of p, the next pivot, and those of the tokens that will probably be
+// ahead computes the columns of p, the next pivot, and of the tokens that will probably be
 // chosen among the left tokens after it. It looks for them at the front of the queue, after
 // updating them.
 func (d *determinant) ahead(p int32, left int) {

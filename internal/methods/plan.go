@@ -32,7 +32,7 @@ type Facts struct {
 	Budgets func() (*Budgets, error)
 	Gains   func(most int) ([]float64, error)
 
-	any bool // the picture is not known: refuse only what is impossible for every picture
+	any bool // the picture is not known: refuse only settings that no picture allows
 }
 
 // Plan is a complete, checked reduction of one picture, made by Resolve from Options. It never

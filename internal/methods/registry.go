@@ -111,8 +111,8 @@ func (m *method) describe() reduce.Method {
 	return c
 }
 
-// Parameters returns every parameter, once: those of all methods, then each method's own, with the
-// names of the methods that have it.
+// Parameters returns every parameter, once: first the parameters of all methods, then each
+// method's own, with the names of the methods that have it.
 func Parameters() []reduce.Parameter { return parametersOf(methods()) }
 
 func parametersOf(all []*method) []reduce.Parameter {

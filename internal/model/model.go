@@ -67,7 +67,7 @@ type Span struct {
 	Cache     *nn.KVCache // appended to
 	Calib     *nn.Calibration
 	Decoding  bool // rows are generated tokens, not prompt
-	// pictures in the rows, in order, that layers reduce; afterwards, Pos and Size are those of the
+	// pictures in the rows, in order, that layers reduce; afterwards, Pos and Size describe the
 	// remaining rows
 	Staged []Staged
 

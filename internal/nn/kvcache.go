@@ -146,7 +146,7 @@ type KVCache struct {
 type LayerKV struct {
 	pool  *KVPool
 	held  []*page
-	pages []*kernel.Page // those of held, in the form that kernels take
+	pages []*kernel.Page // the pages of held, in the form that kernels take
 	// a page of another cache that holds the keys after those in held; it is copied when keys are
 	// appended
 	lent *page

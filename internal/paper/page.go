@@ -116,7 +116,7 @@ func (p *Page) Write(w io.Writer, format string) error {
 	return out.Write(w, format)
 }
 
-// Make makes an item; it runs what is not recorded.
+// Make makes an item; it runs evaluations that have no record.
 func (l *Lab) Make(ctx context.Context, i Item, src *Source) (*Page, error) {
 	if err := i.Check(); err != nil {
 		return nil, err

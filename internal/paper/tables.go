@@ -133,8 +133,9 @@ func (t *printed) matrix() (m matrix, ok bool) {
 		for _, c := range columns {
 			paper = append(paper, t.value(i, c))
 		}
-		m.rows, m.settings, m.paper = append(m.rows,
-			name), append(m.settings, settings), append(m.paper, paper)
+		m.rows = append(m.rows, name)
+		m.settings = append(m.settings, settings)
+		m.paper = append(m.paper, paper)
 	}
 	switch t.Number {
 	case 4:

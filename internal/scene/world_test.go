@@ -99,7 +99,7 @@ func checkWorldObjects(t *testing.T, s *Scene) {
 	}
 }
 
-// Ensure that a cluttered ground is not plain, and that its layout is that of the plain world.
+// Ensure that a cluttered ground is not plain, and that its layout is the plain world's.
 func TestClutterGround(t *testing.T) {
 	busier := 0
 	for seed := range int64(20) {

@@ -31,8 +31,8 @@ func openModel(t *testing.T) *engine.Engine {
 	return m
 }
 
-// Ensure that the embedded model's answers equal, question by question, those of the reference
-// implementation: with all tokens, and with RESTORE over HoloV at n = 64. The reduced run may
+// Ensure that the embedded model's answers equal, question by question, the reference
+// implementation's: with all tokens, and with RESTORE over HoloV at n = 64. The reduced run may
 // differ in a few answers, because a feature that differs in the last bit can move a token across
 // the budget's edge.
 func TestScenesAgreeWithReference(t *testing.T) {

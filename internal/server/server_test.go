@@ -703,7 +703,7 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// Ensure that all series exist from the start, including those of the dashboard.
+// Ensure that all series exist from the start, including the dashboard's.
 func TestMetrics(t *testing.T) {
 	r := serve(t, newFake(), nil)
 	r.do(t, "GET", "/odd/path", "")

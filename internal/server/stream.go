@@ -39,14 +39,14 @@ func (s *stream) begin() {
 	s.x.w.WriteHeader(http.StatusOK)
 }
 
-// send sends what is pending at once.
+// send sends the pending bytes at once.
 func (s *stream) send() {
 	if s.write(); s.err == nil {
 		s.err = s.control.Flush()
 	}
 }
 
-// write writes what is pending. At the end of a reply the connection sends it, in one packet with
+// write writes the pending bytes. At the end of a reply the connection sends it, in one packet with
 // the end.
 func (s *stream) write() {
 	if s.err == nil {

@@ -12,7 +12,7 @@ import (
 // ConvertModel returns a tokenizer.json that encodes like a tokenizer.model with the settings of a
 // tokenizer_config.json. ok is false if ordered merges cannot replace scores: two scores are equal,
 // an unused piece merges, or spaces are trimmed. Without "legacy", a text that begins with a space
-// or an added token gets no space in front. The fast tokenizers of transformers 4.x, and those of
+// or an added token gets no space in front. The fast tokenizers of transformers 4.x, and of
 // 5.x with the same tokenizer.model, do the same, while the slow ones of 4.x, which Open follows,
 // add a space. No tokenizer.json can do that.
 func ConvertModel(model, config []byte) (tokenizerJSON []byte, ok bool, err error) {

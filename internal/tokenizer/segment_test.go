@@ -49,8 +49,8 @@ func TestEncodeSegments(t *testing.T) {
 	}
 }
 
-// Ensure that borders between segments have no effect: with one author, the ids equal those of the
-// whole text.
+// Ensure that borders between segments have no effect: with one author, the ids equal the ids of
+// the whole text.
 func TestEncodeSegmentsBorders(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	for _, name := range goldenNames {

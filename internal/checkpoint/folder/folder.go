@@ -34,8 +34,8 @@ type Folder struct {
 }
 
 // Open opens the folder at path: one with config.json, a folder of the hub's cache
-// (models--org--name; its snapshot is that of refs/main, or the only one), or one of its snapshots.
-// Weight files are mapped; changing them before the bundle is closed is undefined.
+// (models--org--name; its snapshot is the one that refs/main names, or the only one), or one of its
+// snapshots. Weight files are mapped; changing them before the bundle is closed is undefined.
 func Open(path string) (*Folder, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -150,7 +150,7 @@ func hubSnapshot(dir fs.FS) (string, error) {
 	}
 	entries, err := fs.ReadDir(dir, "snapshots")
 	if err != nil {
-		return "", nil // not a cache folder; a later step reports what is wrong with it
+		return "", nil // not a cache folder; a later step reports the fault
 	}
 	var names []string
 	for _, e := range entries {

@@ -16,8 +16,8 @@ var kernelFormats = map[tensor.DType]kernel.Format{
 }
 
 // losses are the largest losses of each type in memory: the root mean square of the difference to
-// the exact values, relative to that of the values, for weights as ggml's quantisers write them. 0
-// means no bit differs.
+// the exact values, divided by the values' root mean square, for weights as ggml's
+// quantisers write them. 0 means no bit differs.
 var losses = map[string]float64{
 	"Q4_0": 0, "Q5_0": 0, "Q8_0": 0, "IQ4_NL": 0, // the kernels' own blocks
 	"Q4_1": 1e-7, "Q4_K": 8e-4, "IQ4_XS": 4e-4, // with rounded sums or scales

@@ -6,7 +6,7 @@ import (
 	"github.com/restore-vlm/restore/internal/kernel"
 )
 
-// The values of every type equal those of ggml's own code bit for bit: products and sums are
+// The values of every type equal the results of ggml's code bit for bit: products and sums are
 // rounded one by one, in its order. Source: ggml's ggml-quants.c, dequantize_row_*; checked against
 // the files of the tests.
 

@@ -8,6 +8,6 @@
 //	tensors: name, number of axes, axes (the shortest stride first), type, offset
 //	padding, and the tensors' data at offsets that are multiples of general.alignment
 //
-// Names, row orders, configuration, tokenizer and picture processor are converted to those of
-// Hugging Face's folders.
+// Names, row orders, configuration, tokenizer and picture processor are converted to
+// the forms in Hugging Face's folders.
 package gguf

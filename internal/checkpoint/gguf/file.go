@@ -97,7 +97,7 @@ func partName(path string, part, of int) string {
 	return fmt.Sprintf("%s-%05d-of-%05d.gguf", stem, part, of)
 }
 
-// laterPart reports whether name is that of a part after the first.
+// laterPart reports whether name names a part after the first.
 func laterPart(name string) bool {
 	m := partPattern.FindStringSubmatch(name)
 	if m == nil {

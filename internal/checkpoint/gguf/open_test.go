@@ -90,7 +90,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// difference lists what is only in one of the lists.
+// difference returns the entries that only one of the lists has.
 func difference(a, b []string) (list []string) {
 	for _, x := range a {
 		if !slices.Contains(b, x) {

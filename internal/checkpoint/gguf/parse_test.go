@@ -14,7 +14,7 @@ import (
 	"github.com/restore-vlm/restore/internal/golden"
 )
 
-// Ensure that the values of every type equal those of ggml's own code bit for bit, for random
+// Ensure that the values of every type equal the results of ggml's code bit for bit, for random
 // blocks and for blocks from its quantisers.
 func TestValues(t *testing.T) {
 	path := filepath.Join("testdata", "blocks.safetensors")

@@ -73,7 +73,7 @@ func of(module string, tensors map[string]*tensor.Tensor) *checkpoint.Store {
 
 func always(string) bool { return true }
 
-// Ensure that weights of every layout equal those of the libraries' own code bit for bit, that a
+// Ensure that weights of every layout equal the results of the libraries' code bit for bit, that a
 // range equals the same range of the whole, and that blocks hold the same values.
 func TestUnpack(t *testing.T) {
 	list, tensors := examples(t)

@@ -36,7 +36,7 @@ const (
 	seenSize = len(seenMark) + sha256.Size + 4
 )
 
-// noteSources records what is packed.
+// noteSources records the source files.
 func (p *Writer) noteSources(files []string) error {
 	for _, file := range files {
 		info, err := os.Stat(file)

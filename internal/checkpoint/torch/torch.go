@@ -23,8 +23,8 @@ const (
 	legacyProtocol int64 = 1001
 )
 
-// Read returns the tensors of the file with the bytes b. They are views of b or, if their strides
-// are not those of a contiguous array, read from it.
+// Read returns the tensors of the file with the bytes b. They are views of b or, if they
+// are not contiguous, copies of their elements.
 func Read(b []byte) (map[string]*checkpoint.Weight, error) {
 	switch {
 	case len(b) == 0:

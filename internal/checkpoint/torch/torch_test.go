@@ -17,7 +17,7 @@ import (
 )
 
 // oracle returns the files of testdata/oracle.zip: files that PyTorch wrote or that were made to do
-// harm, what is expected of each, and the content of the valid ones.
+// harm, the expected result of each, and the content of the valid ones.
 func oracle(t testing.TB) map[string][]byte {
 	t.Helper()
 	z, err := zip.OpenReader(filepath.Join("testdata", "oracle.zip"))

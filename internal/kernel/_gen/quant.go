@@ -233,9 +233,9 @@ func vnni8(a *asm, rows int) {
 	vnniEnd(a, v, q8Block)
 }
 
-// piped8 computes one panel. It scales the integer sums of one block while those of the next begin.
-// The sums start at the block's offset plus the bits of 12582912, so each, read as a float, is
-// 12582912 more than its value, and two multiply-adds scale it. If bias is nil, the sums at from
+// piped8 computes one panel. It scales the integer sums of one block while the next block's sums
+// begin. The sums start at the block's offset plus the bits of 12582912, so each, read as a float,
+// is 12582912 more than its value, and two multiply-adds scale it. If bias is nil, the sums at from
 // are continued.
 func piped8(a *asm, rows int) {
 	a.fn(fmt.Sprintf("q8Piped%d", rows), fmt.Sprintf("is a quantPiped of %d rows.", rows),

@@ -10,7 +10,7 @@ import (
 	"github.com/restore-vlm/restore/internal/model/llava"
 )
 
-// Ensure that canvas, map and number of tokens equal those of transformers for 600 picture sizes,
+// Ensure that canvas, map and number of tokens equal transformers' for 600 picture sizes,
 // from 1x1 to very long ones.
 func TestPackSizes(t *testing.T) {
 	data, err := os.ReadFile("testdata/anyres.json")

@@ -68,7 +68,7 @@ func arrange(grids [][3]int, merge, side int) *order {
 	return o
 }
 
-// moments returns grids of one frame each; those of a video are consecutive. The encoder's
+// moments returns grids of one frame each; a video's grids are consecutive. The encoder's
 // attention does not cross moments.
 func moments(grids [][3]int) [][3]int {
 	var out [][3]int

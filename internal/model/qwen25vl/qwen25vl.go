@@ -14,7 +14,7 @@
 //
 // There is no class token. The scores for reducers are the attention that a token's patches receive
 // in each head of the last full block, averaged over the queries of the picture and over the
-// patches. The keys are those of that block after the rotation, averaged over the patches. The
+// patches. The keys are that block's, after the rotation, averaged over the patches. The
 // features before the projector do not have one row per token, so those after the merger are used,
 // and Project returns them unchanged.
 //
