@@ -127,7 +127,7 @@ func (o *attentionOptions) run(ctx context.Context, a *app, gamma bool) error {
 		return err
 	}
 	defer m.Close()
-	encoded, err := m.Encode(ctx, asked.images)
+	encoded, err := m.Encode(ctx, asked.images())
 	if err != nil {
 		return err
 	}

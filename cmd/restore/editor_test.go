@@ -3,12 +3,16 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -123,6 +127,20 @@ func (s *terminal) prompts(n int) {
 	time.Sleep(20 * time.Millisecond)
 }
 
+// answered waits until stdout has n bytes.
+func (s *terminal) answered(n int64) {
+	s.t.Helper()
+	for end := time.Now().Add(60 * time.Second); ; time.Sleep(time.Millisecond) {
+		info, err := s.out.Stat()
+		if err != nil || time.Now().After(end) {
+			s.t.Fatalf("no answer: %v, %q", err, s.screen())
+		}
+		if info.Size() >= n {
+			return
+		}
+	}
+}
+
 func (s *terminal) send(text string) {
 	s.t.Helper()
 	if _, err := s.master.WriteString(text); err != nil {
@@ -186,8 +204,10 @@ func TestEditor(t *testing.T) {
 	}
 }
 
-// Ensure that Ctrl-C during an answer stops only that answer, and the next one leaves.
+// Ensure that Ctrl-C during an answer stops only that answer, that the conversation has what was
+// shown of it, and that the next one leaves.
 func TestEditorInterrupted(t *testing.T) {
+	saved := filepath.Join(t.TempDir(), "talk.txt")
 	s := sit(
 		t,
 		"run",
@@ -208,17 +228,108 @@ func TestEditorInterrupted(t *testing.T) {
 	)
 	s.prompts(1)
 	s.send("Describe the image.\r")
-	for end := time.Now().Add(60 * time.Second); ; time.Sleep(time.Millisecond) {
-		if info, err := s.out.Stat(); err == nil && info.Size() > 0 || time.Now().After(end) {
-			break
-		}
-	}
+	s.answered(1)
 	s.send("\x03")
 	s.until("interrupted, the answer is not complete", 1)
 	s.prompts(2)
+	s.send("/save " + saved + "\r")
+	s.prompts(3)
 	s.send("\x04") // the end of the input
-	if code, _ := s.end(); code != exitOK {
+	code, out := s.end()
+	if code != exitOK {
 		t.Errorf("exit %d: %q", code, s.screen())
+	}
+	data, err := os.ReadFile(saved)
+	if _, said, _ := strings.Cut(string(data), "> Describe the image.\n\n"); err != nil ||
+		strings.TrimSpace(said) == "" || strings.TrimSpace(said) != strings.TrimSpace(out) {
+		t.Errorf("saved %q, %v, want the answer %q", data, err, out)
+	}
+}
+
+// sentMessage is a message that a server receives.
+type sentMessage struct {
+	Role    string
+	Content any
+}
+
+// Ensure that a question which a server refuses, whose answer breaks off, or which is cancelled
+// before its answer begins, is not part of the conversation, and that its picture waits for the
+// next question; that the answer of one that is cancelled later is kept as far as it was shown.
+func TestServerFails(t *testing.T) {
+	const (
+		piece = `data: {"choices":[{"delta":{"content":"said"}}]}` + "\n\n"
+		end   = `data: {"model":"m","choices":[],"timings":{},"restore":{"images":[` +
+			`{"tokens":1},{"tokens":576,"kept":5}]}}` + "\n\ndata: [DONE]\n\n"
+		wait = "wait for the end of the connection"
+	)
+	replies := [][2]string{{`{"error":{"message":"loading","code":"loading"}}`}, {piece},
+		{piece, `data: {"error":{"message":"lost"}}` + "\n\n"}, {"", wait}, {piece, wait},
+		{piece, end}, {piece, end}}
+	asked := make(chan []sentMessage, len(replies)) // questions whose reply has begun
+	var n atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body struct{ Messages []sentMessage }
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			t.Error(err)
+		}
+		if r.URL.Path == "/tokenize" {
+			fmt.Fprint(w, `{"restore":{"images":[{"width":2,"height":3,"tokens":9,"kept":4}]}}`)
+			return
+		}
+		reply := replies[n.Add(1)-1]
+		if strings.HasPrefix(reply[0], "{") {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		fmt.Fprint(w, reply[0])
+		_ = http.NewResponseController(w).Flush()
+		asked <- body.Messages
+		if reply[1] == wait {
+			<-r.Context().Done()
+		} else {
+			fmt.Fprint(w, reply[1])
+		}
+	}))
+	defer server.Close()
+	s := sit(t, "run", "--image", drawn(t, numberSeed), "--server", server.URL)
+	var last []sentMessage
+	for i, want := range []string{
+		": 2x3 pixels, 9 visual tokens, reduced to 4", server.URL + ": loading",
+		"the answer ended too early", server.URL + ": lost",
+		"interrupted, the answer is not complete", "interrupted, the answer is not complete",
+		"model   m",
+	} {
+		s.prompts(i + 1)
+		if !strings.Contains(s.screen(), want) {
+			t.Errorf("question %d: %q, want %q", i, s.screen(), want)
+		}
+		s.send(fmt.Sprintf("question %d\r", i+1))
+		last = <-asked
+		if replies[i][1] == wait {
+			if replies[i][0] != "" {
+				s.answered(int64(len("said\nsaid\nsaid")))
+			}
+			s.send("\x03")
+		}
+	}
+	s.prompts(len(replies) + 1)
+	s.send("\x04")
+	if code, out := s.end(); code != exitOK || out != strings.Repeat("said\n", 5) {
+		t.Errorf("exit %d, stdout %q, screen %q", code, out, s.screen())
+	}
+	got := ""
+	for _, m := range last {
+		got += m.Role + ":"
+		if parts, ok := m.Content.([]any); ok {
+			got += fmt.Sprint(len(parts), parts[len(parts)-1])
+		} else {
+			got += fmt.Sprint(m.Content)
+		}
+		got += "\n"
+	}
+	if want := "user:2 map[text:question 5 type:text]\nassistant:said\n" +
+		"user:1 map[text:question 6 type:text]\nassistant:said\n" +
+		"user:1 map[text:question 7 type:text]\n"; got != want {
+		t.Errorf("the last question was sent with %q, want %q", got, want)
 	}
 }
 

@@ -279,7 +279,7 @@ func newInspectImage(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		tensors, err := prepare(proc, pic, m.pad)
+		tensors, err := prepare(proc, pic.pic, m.pad)
 		if err != nil {
 			return fmt.Errorf("%s: %w", stdinName(image), err)
 		}

@@ -23,6 +23,7 @@ type questionFlags struct {
 	system    string
 	maxPixels int64
 	exif      bool
+	encoded   bool // pictures are not decoded here, but by a server
 }
 
 // addImages declares the pictures.
@@ -179,17 +180,40 @@ func stdinName(path string) string {
 type question struct {
 	prompt, system string
 	places         []int // places of video and pictures in prompt; nil: before it
-	images         []*imageproc.Picture
+	pictures       []shownPicture
 	video          *imageproc.Video
-	names          []string // of video and pictures
+	videoName      string
+}
+
+// shownPicture is a picture of a question.
+type shownPicture struct {
+	name string
+	pic  *imageproc.Picture // nil if a server decodes it
+	file []byte             // for a server, otherwise nil
+}
+
+// images are the question's pictures.
+func (q *question) images() (pics []*imageproc.Picture) {
+	for _, p := range q.pictures {
+		pics = append(pics, p.pic)
+	}
+	return pics
+}
+
+// names are the names of the question's video and pictures.
+func (q *question) names() (names []string) {
+	if q.video != nil {
+		names = append(names, q.videoName)
+	}
+	for _, p := range q.pictures {
+		names = append(names, p.name)
+	}
+	return names
 }
 
 // load reads texts and pictures.
 func (q *questionFlags) load(a *app) (*question, error) {
-	out := &question{names: slices.Clone(q.images)}
-	for i := range out.names {
-		out.names[i] = stdinName(out.names[i])
-	}
+	out := new(question)
 	var err error
 	if out.prompt, err = q.text(a, "prompt", q.prompt); err != nil {
 		return nil, err
@@ -197,23 +221,21 @@ func (q *questionFlags) load(a *app) (*question, error) {
 	if out.system, err = q.text(a, "system-prompt", q.system); err != nil {
 		return nil, err
 	}
-	if len(q.frames) > 0 {
-		out.names = append([]string{strings.Join(q.frames, " ")}, out.names...)
-	}
 	if q.given("prompt") {
 		if err := out.place(len(q.images), len(q.frames) > 0); err != nil {
 			return nil, err
 		}
 	}
-	if out.images, err = q.pictures(a, q.images); err != nil {
+	if out.pictures, err = q.pictures(a, q.images); err != nil {
 		return nil, err
 	}
 	if len(q.frames) > 0 {
-		frames, err := q.pictures(a, q.frames)
-		if err != nil {
+		var frames question
+		if frames.pictures, err = q.pictures(a, q.frames); err != nil {
 			return nil, err
 		}
-		out.video = &imageproc.Video{Frames: frames, FPS: q.fps}
+		out.video = &imageproc.Video{Frames: frames.images(), FPS: q.fps}
+		out.videoName = strings.Join(q.frames, " ")
 	}
 	return out, nil
 }
@@ -266,39 +288,44 @@ func (q *question) place(pictures int, video bool) error {
 }
 
 // pictures reads pictures in order.
-func (q *questionFlags) pictures(a *app, paths []string) ([]*imageproc.Picture, error) {
-	pics := make([]*imageproc.Picture, len(paths))
+func (q *questionFlags) pictures(a *app, paths []string) ([]shownPicture, error) {
+	pics := make([]shownPicture, len(paths))
 	for i, path := range paths {
-		pic, err := q.picture(a, path)
-		if err != nil {
+		var err error
+		if pics[i], err = q.picture(a, path); err != nil {
 			return nil, err
 		}
-		pics[i] = pic
 	}
 	return pics, nil
 }
 
 // picture reads one picture, and notes when the file contains more pictures.
-func (q *questionFlags) picture(a *app, path string) (*imageproc.Picture, error) {
-	name := stdinName(path)
+func (q *questionFlags) picture(a *app, path string) (shownPicture, error) {
+	p := shownPicture{name: stdinName(path)}
 	data, err := a.read(path, maxPictureBytes, func(head []byte) error {
 		if err := imageproc.Recognise(head); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return fmt.Errorf("%s: %w", p.name, err)
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
+	switch {
+	case err != nil:
+		return p, err
+	case q.encoded:
+		p.file = data
+		return p, nil
 	}
 	limits := imageproc.Limits{MaxPixels: q.maxPixels, MaxBytes: maxPictureBytes}
-	pic, err := imageproc.Decode(data, name, imageproc.DecodeOptions{EXIF: q.exif, Limits: limits})
+	p.pic, err = imageproc.Decode(data, p.name, imageproc.DecodeOptions{
+		EXIF: q.exif, Limits: limits,
+	})
 	if err != nil {
-		return nil, err
+		return p, err
 	}
-	if pic.Frames > 1 {
-		a.note("%s: contains %d pictures, only the first is used", name, pic.Frames)
+	if p.pic.Frames > 1 {
+		a.note("%s: contains %d pictures, only the first is used", p.name, p.pic.Frames)
 	}
-	return pic, nil
+	return p, nil
 }
 
 // note prints a message for a person; programs need not read it.

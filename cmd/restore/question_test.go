@@ -162,8 +162,10 @@ func writeBMP(w io.Writer, width, height int) error {
 	return err
 }
 
-// Ensure that the commands of a conversation work.
+// Ensure that the commands of a conversation work, and that a conversation with a server has the
+// same answers.
 func TestTalkCommands(t *testing.T) {
+	server := startServer(t).url
 	dir := t.TempDir()
 	first, second := drawn(t, numberSeed), drawn(t, 8)
 	spaced := filepath.Join(dir, "a picture.png")
@@ -199,7 +201,8 @@ func TestTalkCommands(t *testing.T) {
 		"no file":  {[]string{"/image"}, 0, []string{"want /image FILE"}},
 		"help":     {[]string{"/help"}, 0, []string{"/save FILE"}},
 	} {
-		r := with(context.Background(), nil, strings.Join(c.lines, "\n")+"\n", "run")
+		in := strings.Join(c.lines, "\n") + "\n"
+		r := with(context.Background(), nil, in, "run")
 		if got := strings.Count(r.out, "\n"); got != c.out {
 			t.Errorf("%s: exit %d, %d answers %q, want %d, stderr %q", name, r.code, got, r.out,
 				c.out, r.err)
@@ -207,6 +210,16 @@ func TestTalkCommands(t *testing.T) {
 		for _, want := range c.want {
 			if !strings.Contains(r.err, want) {
 				t.Errorf("%s: stderr %q, want %q", name, r.err, want)
+			}
+		}
+		there := with(context.Background(), nil, in, "run", "--server", server)
+		if there.code != r.code || there.out != r.out {
+			t.Errorf("%s with a server: exit %d, %q, want %d, %q, stderr %q", name, there.code,
+				there.out, r.code, r.out, there.err)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(there.err, want) {
+				t.Errorf("%s with a server: stderr %q, want %q", name, there.err, want)
 			}
 		}
 	}

@@ -17,8 +17,9 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/restore-vlm/restore/errs"
 	api "github.com/restore-vlm/restore/internal/ask"
-	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/reduce"
 )
@@ -37,7 +38,7 @@ var remoteUse = []string{"server", "api-key", "image", "prompt", "system-prompt"
 	"temp", "top-k", "top-p", "min-p", "seed", "json"}
 
 // check refuses flags that do not work with --server.
-func (f *remoteFlags) check(fs *pflag.FlagSet, talk bool) (err error) {
+func (f *remoteFlags) check(fs *pflag.FlagSet) (err error) {
 	u, parseErr := url.Parse(f.url)
 	switch {
 	case f.url == "" && f.key != "":
@@ -46,14 +47,11 @@ func (f *remoteFlags) check(fs *pflag.FlagSet, talk bool) (err error) {
 		return nil
 	case parseErr != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
 		return usagef("--server: got %q, want a URL as in http://127.0.0.1:8642", f.url)
-	case talk:
-		return usagef("--server: got %s without a question, want --prompt: conversations "+
-			"are held with a model here", f.url)
 	}
-	fs.Visit(func(flag *pflag.Flag) {
+	fs.VisitAll(func(flag *pflag.Flag) {
 		p, reduction := flag.Value.(*parameterFlag)
-		if !slices.Contains(remoteUse, flag.Name) && (!reduction || p.Kind == reduce.File) &&
-			err == nil {
+		if flag.Changed && !slices.Contains(remoteUse, flag.Name) &&
+			(!reduction || p.Kind == reduce.File) && err == nil {
 			err = usagef("--%s: has no effect with --server, got %s", flag.Name, flag.Value)
 		}
 	})
@@ -69,54 +67,134 @@ type remoteAnswer struct {
 	}
 	Timings *api.TimingFields
 	Restore *api.Extension
-	Error   *struct{ Message string }
+	Error   *serverError
 
 	text, finish string
 }
 
-// remote asks the server of --server.
-func (o *runOptions) remote(ctx context.Context, a *app) error {
-	outs := a.outputs(slices.Concat(o.question.inputs(), o.reduction.files())...)
-	defer outs.discard()
-	body, names, err := o.remoteBody(a)
-	if err != nil {
-		return err
-	}
-	out, last := outs.results(), byte('\n')
-	ans, err := o.server.ask(ctx, body, func(s string) {
-		if !o.json {
-			io.WriteString(out, s)
-			last = s[len(s)-1]
-		}
-	})
-	if last != '\n' {
-		fmt.Fprintln(out)
-	}
-	switch {
-	case ctx.Err() != nil:
-		return cutShort("run: interrupted, the answer is not complete")
-	case err != nil:
-		return err
-	case o.json:
-		return writeJSON(out, ans.json(names))
-	}
-	return ans.table(a.err)
+// remoteDialogue is a dialogue with a server. The server keeps no dialogue: each question is sent
+// with all turns before it, and the server's caches keep what it read.
+type remoteDialogue struct {
+	o    *runOptions
+	a    *app
+	outs *outputs
 }
 
-// remoteBody returns the request's body, and the pictures' names.
-func (o *runOptions) remoteBody(a *app) (body []byte, names []string, err error) {
-	q := question{names: slices.Clone(o.question.images)}
-	if q.prompt, err = o.question.text(a, "prompt", o.question.prompt); err != nil {
-		return nil, nil, err
+// set implements dialogue. The flags are read again for every question.
+func (d *remoteDialogue) set(engine.Request) error { return d.o.server.check(d.o.reduction.fs) }
+
+// restart implements dialogue.
+func (d *remoteDialogue) restart() {}
+
+// undo implements dialogue.
+func (d *remoteDialogue) undo() {}
+
+// describe implements dialogue. The server encodes the picture, and keeps it for the question.
+func (d *remoteDialogue) describe(ctx context.Context, p shownPicture) (string, error) {
+	shown := d.a.meter("reading " + p.name)
+	defer shown.end()
+	given, err := d.reduction()
+	if err != nil {
+		return "", err
 	}
-	if q.system, err = o.question.text(a, "system-prompt", o.question.system); err != nil {
-		return nil, nil, err
+	resp, err := d.o.server.post(ctx, "/tokenize", object{
+		"messages": []any{userMessage(&question{pictures: []shownPicture{p}})}, "restore": given,
+	})
+	if err != nil {
+		return "", err
 	}
-	if err := q.place(len(q.names), false); err != nil {
-		return nil, nil, err
+	defer resp.Body.Close()
+	var counted remoteAnswer
+	if err := json.NewDecoder(resp.Body).Decode(&counted); err != nil || counted.Restore == nil ||
+		len(counted.Restore.Images) != 1 {
+		return "", fmt.Errorf("%s: got no count of tokens, want one as restore serve gives",
+			d.o.server.url)
 	}
-	type object = map[string]any
-	var parts, messages []any
+	i := &counted.Restore.Images[0]
+	size := sizeLine(i.Width, i.Height, i.Tokens)
+	if n := i.Kept + i.Merged; n < i.Tokens {
+		size += fmt.Sprintf(", reduced to %d", n)
+	}
+	return size, nil
+}
+
+// ask implements dialogue.
+func (d *remoteDialogue) ask(
+	ctx context.Context, before []exchange, q *question,
+) (*exchange, error) {
+	body, err := d.body(before, q)
+	if err != nil {
+		return nil, err
+	}
+	p := d.o.printer(d.a, d.outs)
+	ans, err := d.o.server.ask(ctx, body, p.piece)
+	p.end()
+	turn := &exchange{question: q, answer: p.text.String()}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		if turn.answer == "" {
+			turn = nil
+		}
+		return turn, errCut
+	case err != nil:
+		return nil, err
+	}
+	ans.cut(len(q.pictures))
+	if d.o.json {
+		err = writeJSON(d.outs.results(), ans.json(q.names()))
+	} else {
+		err = ans.table(d.a.err)
+	}
+	if err == nil && ctx.Err() != nil {
+		err = errCut
+	}
+	return turn, err
+}
+
+type object = map[string]any
+
+// body is the request for a question after the turns of before.
+func (d *remoteDialogue) body(before []exchange, q *question) (object, error) {
+	var messages []any
+	if q.system != "" {
+		messages = append(messages, object{"role": "system", "content": q.system})
+	}
+	for i := range before {
+		messages = append(messages, userMessage(before[i].question), object{
+			"role": "assistant", "content": strings.TrimPrefix(before[i].answer, " "),
+		})
+	}
+	given, err := d.reduction()
+	if err != nil {
+		return nil, err
+	}
+	s := &d.o.sampling
+	b := object{
+		"messages": append(messages, userMessage(q)), "stream": true,
+		"max_tokens": d.o.maxTokens, "temperature": s.Temp, "restore": given,
+	}
+	if s.Temp > 0 {
+		b["top_k"], b["top_p"], b["min_p"], b["seed"] = s.TopK, s.TopP, s.MinP, s.Seed
+	}
+	return b, nil
+}
+
+// reduction is the reduction that the flags ask of the server.
+func (d *remoteDialogue) reduction() (methods.Given, error) {
+	typed, env, err := d.o.reduction.sources()
+	if err != nil {
+		return nil, err
+	}
+	given := methods.Merge(typed, env)
+	if given["base"] == "random" {
+		given["seed"] = d.o.sampling.Seed
+	}
+	return given, nil
+}
+
+// userMessage is a question with its pictures.
+func userMessage(q *question) object {
+	var parts []any
 	from := 0
 	text := func(to int) {
 		if to > from {
@@ -124,53 +202,48 @@ func (o *runOptions) remoteBody(a *app) (body []byte, names []string, err error)
 			from = to
 		}
 	}
-	for i, path := range q.names {
+	for i, p := range q.pictures {
 		if q.places != nil {
 			text(q.places[i])
 		}
-		q.names[i] = stdinName(path)
-		data, err := a.read(path, maxPictureBytes, imageproc.Recognise)
-		if err != nil {
-			return nil, nil, err
-		}
-		parts = append(parts, object{"type": "image_url",
-			"image_url": object{"url": "data:;base64," + base64.StdEncoding.EncodeToString(data)}})
+		parts = append(parts, object{"type": "image_url", "image_url": object{
+			"url": "data:;base64," + base64.StdEncoding.EncodeToString(p.file),
+		}})
 	}
 	text(len(q.prompt))
-	if q.system != "" {
-		messages = append(messages, object{"role": "system", "content": q.system})
-	}
-	messages = append(messages, object{"role": "user", "content": parts})
-	typed, env, err := o.reduction.sources()
-	if err != nil {
-		return nil, nil, err
-	}
-	given := methods.Merge(typed, env)
-	if given["base"] == "random" {
-		given["seed"] = o.sampling.Seed
-	}
-	b := object{
-		"messages": messages, "stream": true, "max_tokens": o.maxTokens,
-		"temperature": o.sampling.Temp,
-	}
-	if len(given) > 0 {
-		b["restore"] = given
-	}
-	if o.sampling.Temp > 0 {
-		b["top_k"], b["top_p"], b["min_p"], b["seed"] = o.sampling.TopK, o.sampling.TopP,
-			o.sampling.MinP, o.sampling.Seed
-	}
-	body, err = json.Marshal(b)
-	return body, q.names, err
+	return object{"role": "user", "content": parts}
 }
 
-// ask sends a question and passes on the answer's text as it arrives.
-func (f *remoteFlags) ask(
-	ctx context.Context, body []byte, onText func(string),
-) (*remoteAnswer, error) {
+// serverError is an error that a server reported.
+type serverError struct {
+	Message, Code string
+	PromptTokens  int `json:"n_prompt_tokens"`
+	Positions     int `json:"n_positions"`
+	Context       int `json:"n_ctx"`
+
+	from string
+}
+
+func (e *serverError) Error() string { return e.from + ": " + e.Message }
+
+// Unwrap returns the error of this program that the server met, if there is one.
+func (e *serverError) Unwrap() error {
+	if e.Code != "context_length_exceeded" {
+		return nil
+	}
+	return &errs.ContextError{
+		PromptTokens: e.PromptTokens, Positions: e.Positions, Context: e.Context,
+	}
+}
+
+// post sends a request. The reply is not an error.
+func (f *remoteFlags) post(ctx context.Context, path string, body object) (*http.Response, error) {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
 	at := strings.TrimSuffix(strings.TrimSuffix(f.url, "/"), "/v1")
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, at+"/v1/chat/completions",
-		bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, at+path, bytes.NewReader(data))
 	if err != nil {
 		return nil, err
 	}
@@ -179,20 +252,36 @@ func (f *remoteFlags) ask(
 		req.Header.Set("Authorization", "Bearer "+f.key)
 	}
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil:
 		return nil, fmt.Errorf("--server: %w", err)
 	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		var ans remoteAnswer
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxTextBytes)) // use the part that arrived
-		if json.Unmarshal(text, &ans) != nil || ans.Error == nil {
-			return nil, fmt.Errorf("%s: got status %s, want an answer as restore serve gives", at,
-				resp.Status)
-		}
-		return nil, fmt.Errorf("%s: %s", at, ans.Error.Message)
+	if resp.StatusCode == http.StatusOK {
+		return resp, nil
 	}
-	return readEvents(resp.Body, at, onText)
+	defer resp.Body.Close()
+	var ans remoteAnswer
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxTextBytes)) // use the part that arrived
+	if json.Unmarshal(text, &ans) != nil || ans.Error == nil {
+		return nil, fmt.Errorf("%s: got status %s, want an answer as restore serve gives", f.url,
+			resp.Status)
+	}
+	ans.Error.from = f.url
+	return nil, ans.Error
+}
+
+// ask sends a question and passes on the answer's text as it arrives.
+func (f *remoteFlags) ask(
+	ctx context.Context, body object, onText func(string),
+) (*remoteAnswer, error) {
+	resp, err := f.post(ctx, "/v1/chat/completions", body)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	return readEvents(resp.Body, f.url, onText)
 }
 
 // readEvents reads the stream of an answer.
@@ -220,7 +309,8 @@ func readEvents(r io.Reader, from string, onText func(string)) (*remoteAnswer, e
 			return nil, fmt.Errorf("%s: an event that is no JSON: %w", from, err)
 		}
 		if ans.Error != nil {
-			return nil, fmt.Errorf("%s: %s", from, ans.Error.Message)
+			ans.Error.from = from
+			return nil, ans.Error
 		}
 		for _, c := range ans.Choices {
 			if c.Finish != nil {
@@ -235,6 +325,17 @@ func readEvents(r io.Reader, from string, onText func(string)) (*remoteAnswer, e
 	}
 	return nil, fmt.Errorf("%s: the answer ended too early: %w", from,
 		errors.Join(lines.Err(), io.ErrUnexpectedEOF))
+}
+
+// cut leaves the last n pictures in the report: those of the last question.
+func (r *remoteAnswer) cut(n int) {
+	all := r.Restore.Images
+	r.Restore.Images, r.Restore.Visual = all[max(0, len(all)-n):], api.VisualTokens{}
+	for _, p := range r.Restore.Images {
+		r.Restore.Visual.Before += p.Tokens
+		r.Restore.Visual.Kept += p.Kept
+		r.Restore.Visual.Merged += p.Merged
+	}
 }
 
 // table writes a report of the server's answer.

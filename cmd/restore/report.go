@@ -87,6 +87,11 @@ func tokensLine(before, kept, merged int) string {
 	return fmt.Sprintf("%d -> %d kept + %d merged", before, kept, merged)
 }
 
+// sizeLine formats a picture's size and tokens.
+func sizeLine(width, height, tokens int) string {
+	return fmt.Sprintf("%dx%d pixels, %d visual tokens", width, height, tokens)
+}
+
 // contentNote says how a picture's content set its budget, if it did.
 func contentNote(c *reduce.Content) string {
 	if c == nil {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -39,11 +40,16 @@ are kept between turns. On a terminal you can edit lines and recall earlier ones
 
 By default each picture of more than 64 tokens is reduced to 64 by RESTORE over HoloV; --base none reads all tokens.
 Ctrl-C stops the answer; the report is still shown, and the exit code is 1. In a conversation on a terminal Ctrl-C stops only
-that answer.`,
+that answer.
+
+With --server a server answers. Each turn of a conversation sends the whole of it; the server keeps what it has read in its
+caches. A method inside the decoder chooses tokens for each question again, the model's chat template places the pictures, and
+an answer that Ctrl-C stops has no report.`,
 		Example: `  restore run --image cat.jpg -p "What is there?"
   restore run --image a.png --image b.png -p "What changed from <image> to <image>?"
   restore run -m DIR --image a.png --image b.png -p @question.txt --base divprune --n-vis 128 --overlay kept.png --json
   restore run -m DIR --image a.png
+  restore run --server http://127.0.0.1:8642 --image a.png
   restore run -m DIR --video-frames a.png b.png c.png --fps 2 -p "What moves?"`,
 		Args: o.question.args,
 	}
@@ -125,19 +131,19 @@ func (o *runOptions) check() (engine.Request, error) {
 	return r, nil
 }
 
-func (o *runOptions) run(ctx context.Context, a *app, talk bool) error {
+func (o *runOptions) run(ctx context.Context, a *app, isTalk bool) error {
 	r, err := o.check()
 	if err != nil {
 		return err
 	}
 	q := &o.question
-	if err := q.check(talk); err != nil {
+	if err := q.check(isTalk); err != nil {
 		return err
 	}
-	if err := o.server.check(o.reduction.fs, talk); err != nil {
+	if err := o.server.check(o.reduction.fs); err != nil {
 		return err
 	}
-	if !talk && len(q.images)+len(q.frames) == 0 {
+	if !isTalk && len(q.images)+len(q.frames) == 0 {
 		for _, name := range []string{"overlay", "overlay-stages"} {
 			if f := o.reduction.fs.Lookup(name); onCommandLine(f) {
 				return usagef(
@@ -148,9 +154,6 @@ func (o *runOptions) run(ctx context.Context, a *app, talk bool) error {
 			}
 		}
 	}
-	if o.server.url != "" {
-		return o.remote(ctx, a)
-	}
 	outs := a.outputs(slices.Concat(q.inputs(), o.model.files.Paths(), o.reduction.files())...)
 	defer outs.discard()
 	d := &drawings{flags: &o.drawings, outs: outs}
@@ -158,30 +161,32 @@ func (o *runOptions) run(ctx context.Context, a *app, talk bool) error {
 	if err := d.open(max(len(q.images), 1)); err != nil {
 		return err
 	}
+	q.encoded = o.server.url != ""
 	asked, err := q.load(a)
 	if err != nil {
 		return err
 	}
-	r.Prompt, r.System, r.Places, r.Images, r.Video = asked.prompt, asked.system, asked.places,
-		asked.images, asked.video
-	m, err := o.model.open(a)
-	if err != nil {
-		return err
+	var with dialogue = &remoteDialogue{o: o, a: a, outs: outs}
+	if o.server.url == "" {
+		m, err := o.model.open(a)
+		if err != nil {
+			return err
+		}
+		defer m.Close()
+		local := &localDialogue{o: o, a: a, m: m, d: d}
+		if err := local.set(r); err != nil {
+			return err
+		}
+		local.restart()
+		with = local
 	}
-	defer m.Close()
-	if err := o.checkLength(m); err != nil {
-		return err
+	if isTalk {
+		return (&talk{o: o, a: a, outs: outs, d: with, next: *asked}).run(ctx)
 	}
-	if talk {
-		return newTalk(o, a, m, d, r, asked.names).run(ctx)
-	}
-	if len(asked.names) == 0 {
+	if len(asked.names()) == 0 {
 		a.note("no picture is shown (--image FILE): the answer depends only on the text")
 	}
-	if err := o.room(m, &r, nil); err != nil {
-		return err
-	}
-	_, err = o.answer(ctx, a, m, r, asked.names, d, m.Ask)
+	_, err = with.ask(ctx, nil, asked)
 	return err
 }
 
@@ -228,60 +233,135 @@ func (o *runOptions) room(m *engine.Engine, r *engine.Request, before []*imagepr
 	}
 }
 
-// asker is a way to ask: alone, or in a conversation.
-type asker func(context.Context, engine.Request) (*engine.Answer, error)
+// printer shows an answer on stdout as it arrives.
+type printer struct {
+	out  io.Writer
+	wait *meter // until the first piece
+	json bool   // the text is not shown
+	text strings.Builder
+	open bool // the last line has no end
+}
 
-// answer asks once. It shows the answer on stdout and the report on stderr. names are the files of
-// r's video and pictures. The answer is nil if there is none.
-func (o *runOptions) answer(
-	ctx context.Context,
-	a *app,
-	m *engine.Engine,
-	r engine.Request,
-	names []string,
-	d *drawings,
-	ask asker,
-) (*engine.Answer, error) {
-	out := d.outs.results()
-	last := byte('\n')
-	shown := a.meter("reading the prompt")
-	defer shown.end()
-	if !o.json {
-		r.OnText = func(s string) {
-			shown.end()
-			if s != "" {
-				io.WriteString(out, s)
-				last = s[len(s)-1]
-			}
-		}
+func (o *runOptions) printer(a *app, outs *outputs) *printer {
+	return &printer{out: outs.results(), wait: a.meter("reading the prompt"), json: o.json}
+}
+
+// piece shows a piece of the answer.
+func (p *printer) piece(s string) {
+	p.text.WriteString(s)
+	if p.json || s == "" {
+		return
 	}
-	ans, err := ask(ctx, r)
-	shown.end()
-	if last != '\n' {
-		fmt.Fprintln(out)
+	p.wait.end()
+	io.WriteString(p.out, s)
+	p.open = !strings.HasSuffix(s, "\n")
+}
+
+// end ends the answer.
+func (p *printer) end() {
+	p.wait.end()
+	if p.open {
+		fmt.Fprintln(p.out)
 	}
-	if ans == nil {
-		d.discard()
+}
+
+// localDialogue is a dialogue with a model in this process.
+type localDialogue struct {
+	o    *runOptions
+	a    *app
+	m    *engine.Engine
+	d    *drawings
+	conv *engine.Conversation
+	r    engine.Request // options of every question
+}
+
+// set implements dialogue.
+func (l *localDialogue) set(r engine.Request) error {
+	if err := l.o.checkLength(l.m); err != nil {
+		return err
+	}
+	l.r = r
+	return nil
+}
+
+// restart implements dialogue.
+func (l *localDialogue) restart() { l.conv = l.m.NewConversation(l.r.Reduce) }
+
+// undo implements dialogue.
+func (l *localDialogue) undo() { l.conv.Undo() }
+
+// describe implements dialogue.
+func (l *localDialogue) describe(_ context.Context, p shownPicture) (string, error) {
+	tokens, err := l.m.PictureTokens(p.pic)
+	if err != nil {
+		return "", err
+	}
+	reduced := ""
+	if o := l.r.Reduce; o.NVis > 0 && o.NVis < tokens {
+		reduced = fmt.Sprintf(", reduced to %d", o.NVis)
+	} else if o.KeepRatio > 0 {
+		reduced = fmt.Sprintf(", reduced to %v of them", o.KeepRatio)
+	}
+	return sizeLine(p.pic.Width, p.pic.Height, tokens) + reduced, nil
+}
+
+// ask implements dialogue.
+func (l *localDialogue) ask(
+	ctx context.Context, before []exchange, q *question,
+) (*exchange, error) {
+	r, names := l.r, q.names()
+	r.Prompt, r.System, r.Places, r.Images, r.Video = q.prompt, q.system, q.places, q.images(),
+		q.video
+	var held []*imageproc.Picture
+	for _, e := range before {
+		held = append(held, e.images()...)
+	}
+	if err := l.o.room(l.m, &r, held); err != nil {
 		return nil, err
 	}
-	o.noteUnseen(a, r, ans, names)
-	overlays, stages, drawErr := d.write(&r, ans)
+	if err := l.d.open(len(r.Images)); err != nil {
+		return nil, err
+	}
+	p := l.o.printer(l.a, l.d.outs)
+	r.OnText = p.piece
+	ans, err := l.conv.Ask(ctx, r)
+	p.end()
+	if ans == nil {
+		l.d.discard()
+		return nil, err
+	}
+	var turn *exchange
+	if ans.Finish != engine.FinishCancelled || len(ans.Tokens) > 0 {
+		turn = &exchange{question: q, answer: ans.Text}
+	}
+	return turn, l.report(ctx, r, ans, names)
+}
+
+// report writes the drawings, and the report to stderr or, with --json, to stdout.
+func (l *localDialogue) report(
+	ctx context.Context, r engine.Request, ans *engine.Answer, names []string,
+) (err error) {
+	l.o.noteUnseen(l.a, r, ans, names)
+	overlays, stages, drawErr := l.d.write(&r, ans)
 	ans.Report.PeakRSS = max(ans.Report.PeakRSS, engine.PeakRSS()) // drawing takes memory too
-	if o.json {
-		err = writeJSON(out, newAnswerJSON(m, ans, names, overlays, stages))
+	if l.o.json {
+		err = writeJSON(l.d.outs.results(), newAnswerJSON(l.m, ans, names, overlays, stages))
 	} else {
-		err = writeTable(a.err, m, ans)
+		err = writeTable(l.a.err, l.m, ans)
 	}
 	switch {
 	case err != nil:
-		return ans, err
+		return err
 	case drawErr != nil:
-		return ans, drawErr
+		return drawErr
 	case ctx.Err() != nil:
-		return ans, cutShort("run: interrupted, the answer is not complete")
+		return errCut
 	}
-	return ans, nil
+	return nil
 }
+
+// errCut ends the turn of a cancelled question.
+var errCut = cutShort("run: interrupted, the answer is not complete")
 
 // unseenFrom is the unseen share of a picture from which a note is printed.
 const unseenFrom = 0.01

@@ -4,14 +4,19 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/restore-vlm/restore/internal/methods"
 )
 
 // serving is a server in a separate process.
@@ -124,6 +129,77 @@ func TestServe(t *testing.T) {
 	}
 }
 
+// Ensure that a conversation through a server has the answers and the counts of one with a model
+// in this process, also after questions that were taken back, and that it says what the server
+// refuses.
+func TestServeTalk(t *testing.T) {
+	first, second := drawn(t, numberSeed), drawn(t, 8)
+	s := startServer(t, "--max-images", "8")
+	talk := func(in string, args ...string) result {
+		return with(t.Context(), nil, in, append([]string{"run"}, args...)...)
+	}
+	in := strings.Join([]string{
+		number, "Describe the image.", "/image " + second, "How many objects are there?", "/undo",
+		"/image " + second, "Is there a red square in the image?", "Describe the image.",
+	}, "\n")
+	for _, args := range [][]string{
+		{"--image", first, "--json", "-n", "24"},
+		{"--image", first, "--image", second, "--json", "-n", "9", "--system-prompt", "Be brief.",
+			"--base", "divprune", "--n-vis", "32"},
+		{"--image", first, "--json", "--base", "none", "--temp", "1.5", "--seed", "3"},
+	} {
+		here, there := talk(in, args...), talk(in, append(args, "--server", s.url)...)
+		want, got := strings.Split(here.out, "\n"), strings.Split(there.out, "\n")
+		if here.code != exitOK || there.code != exitOK || len(want) != 6 || len(got) != len(want) {
+			t.Fatalf("%v: exit %d %s, want %s, stderr %q", args, there.code, there.out, here.out,
+				there.err)
+		}
+		for i := range 5 {
+			var a, b answerJSON
+			if err := errors.Join(json.Unmarshal([]byte(want[i]), &a),
+				json.Unmarshal([]byte(got[i]), &b)); err != nil {
+				t.Fatal(err)
+			}
+			if a.Answer != b.Answer || a.Finish != b.Finish || a.VisualTokens != b.VisualTokens ||
+				!slices.Equal(a.Images, b.Images) || a.PromptTokens != b.PromptTokens {
+				t.Errorf("%v: turn %d: got %s, want %s", args, i, got[i], want[i])
+			}
+			if i > 0 && b.CachedTokens < 50 {
+				t.Errorf("%v: turn %d: %d tokens are cached", args, i, b.CachedTokens)
+			}
+		}
+	}
+	cut, err := os.ReadFile(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := written(t, "cut.png", string(cut[:len(cut)/2]))
+	recipe := filepath.Join(t.TempDir(), "recipe.json")
+	filled(t, recipe, (&methods.Recipe{
+		Layers: 2, Tokens: 4, Schedules: []methods.RecipeSchedule{{Cut: 0.5, Drop: []int{1, 1}}},
+	}).Write)
+	show := "/image " + first + "\n"
+	for name, c := range map[string]struct {
+		in   string
+		args []string
+		want []string
+	}{
+		"broken picture": {"/image " + broken + "\n", nil, []string{broken + ": ", "truncated"}},
+		"full":           {strings.Repeat(show, 8) + number, nil, []string{"the conversation is full: it would take ", " of 4096 positions; /drop takes away " + first + ", /clear everything"}},
+		"pictures":       {strings.Repeat(show, 9) + number, nil, []string{"got 9 pictures, want at most 8 (--max-images)"}},
+		"budget":         {show, []string{"--n-vis", "600"}, []string{"restore.n_vis: got 600, want at most 576"}},
+		"file":           {"/set fitprune-recipe " + recipe, []string{"--base", "fitprune"}, []string{"--fitprune-recipe: has no effect with --server"}},
+	} {
+		r := talk(c.in, append(c.args, "--server", s.url)...)
+		for _, want := range c.want {
+			if r.code == exitOK || r.out != "" || !strings.Contains(r.err, want) {
+				t.Errorf("%s: exit %d, stdout %q, stderr %q, want %q", name, r.code, r.out, r.err,
+					want)
+			}
+		}
+	}
+}
+
 // Ensure that flags that cannot be honoured are refused before a model is loaded.
 func TestServeFlags(t *testing.T) {
 	for want, args := range map[string][]string{
@@ -145,7 +221,6 @@ func TestServeFlags(t *testing.T) {
 		"--cancel: out of":      {"load", "--cancel", "2"},
 		"--server: got":         {"load", "--server", "http://a", "--shape", "llava-1.5-7b"},
 		`--server: got "a"`:     {"run", "--server", "a", "-p", "?"},
-		"want --prompt":         {"run", "--server", "http://a"},
 		"--quant: has no":       {"run", "--server", "http://a", "-p", "?", "--quant", "q4"},
 		"without --server":      {"run", "--api-key", "a", "-p", "?"},
 	} {

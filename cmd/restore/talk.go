@@ -14,7 +14,6 @@ import (
 
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/engine"
-	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/spf13/pflag"
 )
 
@@ -23,50 +22,40 @@ const maxLine = 1 << 20
 
 // talk is a conversation: lines are questions, or commands that begin with a slash.
 type talk struct {
-	o     *runOptions
-	a     *app
-	m     *engine.Engine
-	d     *drawings
-	first engine.Request // options of every question, and the video of the first
-	conv  *engine.Conversation
+	o    *runOptions
+	a    *app
+	outs *outputs
+	d    dialogue
 
-	shown []shownPicture // pictures for the next question
-	turns []exchange     // questions and answers so far
-	video string         // name of the video for the next question
+	next  question   // what the next question shows, and the system prompt
+	turns []exchange // questions and answers so far
 }
 
-// shownPicture is a picture and its file.
-type shownPicture struct {
-	pic  *imageproc.Picture
-	name string
+// dialogue asks questions of a model: in this process, or of a server.
+type dialogue interface {
+	// ask asks a question after the turns of before. It shows the answer on stdout and the report
+	// on stderr. It returns the turn that the dialogue has now; nil: the question is not part of
+	// it, because of an error or a cancellation before the answer's first token.
+	ask(ctx context.Context, before []exchange, q *question) (*exchange, error)
+	// describe returns the picture's size and tokens.
+	describe(ctx context.Context, p shownPicture) (string, error)
+	// undo removes the last turn.
+	undo()
+	// set changes the options of later questions. A changed reduction needs a restart.
+	set(r engine.Request) error
+	// restart forgets all turns.
+	restart()
 }
 
 // exchange is a question and its answer.
 type exchange struct {
-	question string
-	answer   string
-	pictures []shownPicture
+	*question
+	typed  string // the question as typed, with markers of pictures
+	answer string
 }
 
-// newTalk begins a conversation. Its first question is about the pictures of first; names are the
-// names of its video and pictures.
-func newTalk(
-	o *runOptions,
-	a *app,
-	m *engine.Engine,
-	d *drawings,
-	first engine.Request,
-	names []string,
-) *talk {
-	t := &talk{o: o, a: a, m: m, d: d, first: first, conv: m.NewConversation(first.Reduce)}
-	if first.Video != nil {
-		t.video, names = names[0], names[1:]
-	}
-	for i, pic := range first.Images {
-		t.shown = append(t.shown, shownPicture{pic, names[i]})
-	}
-	return t
-}
+// said is the answer without space around it.
+func (e *exchange) said() string { return strings.TrimSpace(e.answer) }
 
 // errLeave ends a conversation.
 var errLeave = errors.New("leave")
@@ -74,7 +63,7 @@ var errLeave = errors.New("leave")
 // talkCommand is a line that begins with a slash.
 type talkCommand struct {
 	name, args, help string
-	do               func(t *talk, arg string) error
+	do               func(t *talk, ctx context.Context, arg string) error
 }
 
 // talkCommands returns all commands.
@@ -96,7 +85,7 @@ func talkCommands() []talkCommand {
 			"/exit",
 			"",
 			"end the conversation; so does the end of the input",
-			func(*talk, string) error { return errLeave },
+			func(*talk, context.Context, string) error { return errLeave },
 		},
 	}
 }
@@ -110,7 +99,9 @@ func (t *talk) run(ctx context.Context) error {
 	if person {
 		fmt.Fprintln(t.a.err,
 			"one question a line; /image FILE shows a picture; /help lists all commands")
-		t.describe(t.shown)
+		if err := t.describe(ctx, t.next.pictures); err != nil {
+			return err
+		}
 	}
 	if e := newEditor(t.a, "> ", t.complete); e != nil {
 		next = func() (string, error) { return e.next(ctx) }
@@ -149,12 +140,12 @@ func (t *talk) line(ctx context.Context, line string, person bool) error {
 	if line == "" {
 		return nil
 	}
+	if person {
+		var end func()
+		ctx, end = t.a.interrupts.begin(ctx)
+		defer end()
+	}
 	if line[0] != '/' {
-		if person {
-			var end func()
-			ctx, end = t.a.interrupts.begin(ctx)
-			defer end()
-		}
 		return t.ask(ctx, line)
 	}
 	name, arg, _ := strings.Cut(line, " ")
@@ -166,7 +157,7 @@ func (t *talk) line(ctx context.Context, line string, person bool) error {
 				return fmt.Errorf("run: %s: got %q, want %s", name, line,
 					strings.TrimSpace(name+" "+c.args))
 			}
-			return c.do(t, arg)
+			return c.do(t, ctx, arg)
 		}
 		names = append(names, c.name)
 	}
@@ -175,42 +166,18 @@ func (t *talk) line(ctx context.Context, line string, person bool) error {
 
 // ask asks a question about the pending pictures.
 func (t *talk) ask(ctx context.Context, prompt string) error {
-	q := question{prompt: prompt}
-	if err := q.place(len(t.shown), t.first.Video != nil); err != nil {
+	q := t.next
+	q.prompt = prompt
+	if err := q.place(len(q.pictures), q.video != nil); err != nil {
 		return err
 	}
-	r := t.first
-	r.Prompt, r.Places, r.Images = q.prompt, q.places, nil
-	var names []string
-	if r.Video != nil {
-		names = append(names, t.video)
-	}
-	for _, s := range t.shown {
-		r.Images, names = append(r.Images, s.pic), append(names, s.name)
-	}
-	if err := t.o.room(t.m, &r, t.held()); err != nil {
-		return t.full(err)
-	}
-	if err := t.d.open(len(r.Images)); err != nil {
-		return err
-	}
-	ans, err := t.o.answer(ctx, t.a, t.m, r, names, t.d, t.conv.Ask)
-	if ans != nil &&
-		(ans.Finish != engine.FinishCancelled || len(ans.Tokens) > 0) { // the dialogue contains it
-		t.turns = append(t.turns, exchange{prompt, strings.TrimSpace(ans.Text), t.shown})
-		t.shown, t.first.Video = nil, nil
+	turn, err := t.d.ask(ctx, t.turns, &q)
+	if turn != nil {
+		turn.typed = prompt
+		t.turns = append(t.turns, *turn)
+		t.next = question{system: q.system}
 	}
 	return t.full(err)
-}
-
-// held returns the pictures of the dialogue.
-func (t *talk) held() (pics []*imageproc.Picture) {
-	for _, e := range t.turns {
-		for _, p := range e.pictures {
-			pics = append(pics, p.pic)
-		}
-	}
-	return pics
 }
 
 // full explains how to make room when the dialogue does not fit in the context.
@@ -226,8 +193,8 @@ func (t *talk) full(err error) error {
 // room lists the ways to make room.
 func (t *talk) room() string {
 	var ways []string
-	if len(t.shown) > 0 {
-		ways = append(ways, "/drop takes away "+t.shown[len(t.shown)-1].name)
+	if shown := t.next.pictures; len(shown) > 0 {
+		ways = append(ways, "/drop takes away "+shown[len(shown)-1].name)
 	}
 	if len(t.turns) > 0 {
 		ways = append(ways, "/undo the last question")
@@ -235,7 +202,7 @@ func (t *talk) room() string {
 	return strings.Join(append(ways, "/clear everything"), ", ")
 }
 
-func (t *talk) image(arg string) error {
+func (t *talk) image(ctx context.Context, arg string) error {
 	path, err := unquote(arg)
 	if err != nil {
 		return err
@@ -244,30 +211,29 @@ func (t *talk) image(arg string) error {
 	if err != nil {
 		return err
 	}
-	t.d.outs.reads(path)
-	t.shown = append(t.shown, shownPicture{pic, path})
-	t.describe(t.shown[len(t.shown)-1:])
+	if err := t.describe(ctx, []shownPicture{pic}); err != nil {
+		return err
+	}
+	t.outs.reads(path)
+	t.next.pictures = append(t.next.pictures, pic)
 	return nil
 }
 
 // describe prints the pictures' sizes and tokens.
-func (t *talk) describe(pictures []shownPicture) {
+func (t *talk) describe(ctx context.Context, pictures []shownPicture) error {
 	for _, p := range pictures {
-		size := fmt.Sprintf("%s: %dx%d pixels", p.name, p.pic.Width, p.pic.Height)
-		if n, err := t.m.PictureTokens(p.pic); err == nil {
-			size += fmt.Sprintf(", %d visual tokens", n)
-			if o := t.first.Reduce; o.NVis > 0 && o.NVis < n {
-				size += fmt.Sprintf(", reduced to %d", o.NVis)
-			} else if o.KeepRatio > 0 {
-				size += fmt.Sprintf(", reduced to %v of them", o.KeepRatio)
-			}
+		size, err := t.d.describe(ctx, p)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
 		}
-		fmt.Fprintln(t.a.err, size)
+		fmt.Fprintf(t.a.err, "%s: %s\n", p.name, size)
 	}
+	return nil
 }
 
-func (t *talk) drop(string) error {
-	if len(t.shown) == 0 {
+func (t *talk) drop(context.Context, string) error {
+	shown := t.next.pictures
+	if len(shown) == 0 {
 		if len(t.turns) > 0 {
 			return errors.New(
 				"/drop: no picture waits for a question; /undo takes back the last question " +
@@ -276,21 +242,21 @@ func (t *talk) drop(string) error {
 		}
 		return errors.New("/drop: no picture is shown")
 	}
-	last := t.shown[len(t.shown)-1]
-	t.shown = t.shown[:len(t.shown)-1]
-	fmt.Fprintf(t.a.err, "%s is not shown; %d picture(s) left for the next question\n", last.name,
-		len(t.shown))
+	last := len(shown) - 1
+	t.next.pictures = shown[:last]
+	fmt.Fprintf(t.a.err, "%s is not shown; %d picture(s) left for the next question\n",
+		shown[last].name, last)
 	return nil
 }
 
-func (t *talk) undo(string) error {
+func (t *talk) undo(context.Context, string) error {
 	if len(t.turns) == 0 {
 		return errors.New("/undo: no question was asked")
 	}
-	t.conv.Undo()
+	t.d.undo()
 	last := t.turns[len(t.turns)-1]
 	t.turns = t.turns[:len(t.turns)-1]
-	fmt.Fprintf(t.a.err, "taken back: %.60q", last.question)
+	fmt.Fprintf(t.a.err, "taken back: %.60q", last.typed)
 	if n := len(last.pictures); n > 0 {
 		fmt.Fprintf(t.a.err, " with %d picture(s)", n)
 	}
@@ -298,14 +264,14 @@ func (t *talk) undo(string) error {
 	return nil
 }
 
-func (t *talk) clear(string) error {
-	t.conv.Reset()
-	t.turns, t.shown, t.first.Video = nil, nil, nil
+func (t *talk) clear(context.Context, string) error {
+	t.d.restart()
+	t.turns, t.next = nil, question{system: t.next.system}
 	fmt.Fprintln(t.a.err, "the conversation is empty")
 	return nil
 }
 
-func (t *talk) help(string) error {
+func (t *talk) help(context.Context, string) error {
 	var rows [][]string
 	for _, c := range talkCommands() {
 		rows = append(rows, []string{strings.TrimSpace(c.name + " " + c.args), c.help})
@@ -328,7 +294,7 @@ func (t *talk) settable() (names []string) {
 
 // set changes a flag. A flag that changes the reading of pictures restarts the conversation, with
 // all its pictures for the next question.
-func (t *talk) set(arg string) error {
+func (t *talk) set(_ context.Context, arg string) error {
 	fs := t.o.reduction.fs
 	if arg == "" {
 		var rows [][]string
@@ -358,7 +324,7 @@ func (t *talk) set(arg string) error {
 	}
 	r, err := t.o.check()
 	if err == nil {
-		err = t.o.checkLength(t.m)
+		err = t.d.set(r)
 	}
 	if err != nil {
 		if parameter {
@@ -369,21 +335,19 @@ func (t *talk) set(arg string) error {
 		f.Changed = changed
 		return err
 	}
-	t.first.Sample, t.first.MaxTokens = r.Sample, r.MaxTokens
 	if slices.Contains(samplingFlags, name) {
 		fmt.Fprintf(t.a.err, "%s %s\n", name, value)
 		return nil
 	}
-	t.first.Reduce = r.Reduce
-	t.conv = t.m.NewConversation(r.Reduce)
+	t.d.restart()
 	var all []shownPicture
 	for _, e := range t.turns {
 		all = append(all, e.pictures...)
 	}
-	t.shown, t.turns = append(all, t.shown...), nil
+	t.next.pictures, t.turns = append(all, t.next.pictures...), nil
 	fmt.Fprintf(t.a.err,
 		"%s %s; the conversation begins again, %d picture(s) are shown with the next question\n",
-		name, value, len(t.shown))
+		name, value, len(t.next.pictures))
 	return nil
 }
 
@@ -394,13 +358,13 @@ type message struct {
 	Pictures []string `json:"pictures,omitempty"`
 }
 
-func (t *talk) save(arg string) error {
+func (t *talk) save(_ context.Context, arg string) error {
 	path, err := unquote(arg)
 	if err != nil {
 		return err
 	}
 	outs := t.a.outputs(t.o.question.inputs()...)
-	outs.inputs = append(outs.inputs, t.d.outs.inputs...)
+	outs.inputs = append(outs.inputs, t.outs.inputs...)
 	defer outs.discard()
 	f, err := outs.open("save", path)
 	if err != nil {
@@ -410,11 +374,11 @@ func (t *talk) save(arg string) error {
 		if strings.EqualFold(filepath.Ext(path), ".json") {
 			messages := []message{}
 			for _, e := range t.turns {
-				m := message{Role: "user", Content: e.question}
+				m := message{Role: "user", Content: e.typed}
 				for _, p := range e.pictures {
 					m.Pictures = append(m.Pictures, p.name)
 				}
-				messages = append(messages, m, message{Role: "assistant", Content: e.answer})
+				messages = append(messages, m, message{Role: "assistant", Content: e.said()})
 			}
 			enc := json.NewEncoder(w)
 			enc.SetEscapeHTML(false)
@@ -426,7 +390,7 @@ func (t *talk) save(arg string) error {
 				fmt.Fprintf(w, "[%s]\n", p.name)
 			}
 			if _, err := fmt.Fprintf(w, "> %s\n\n%s\n\n",
-				strings.ReplaceAll(e.question, "\n", "\n> "), e.answer); err != nil {
+				strings.ReplaceAll(e.typed, "\n", "\n> "), e.said()); err != nil {
 				return err
 			}
 		}

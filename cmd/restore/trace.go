@@ -117,7 +117,7 @@ func (o *traceOptions) run(ctx context.Context, a *app, cmd *cobra.Command) erro
 		return err
 	}
 	r.Prompt, r.System, r.Places, r.Images, r.Video = asked.prompt, asked.system, asked.places,
-		asked.images, asked.video
+		asked.images(), asked.video
 	m, err := o.model.open(a)
 	if err != nil {
 		return err
