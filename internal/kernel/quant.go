@@ -351,7 +351,7 @@ func quantMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	defer t.free()
 	if m > quantFew && w.N%quantPanel == 0 && t.blocks > 0 {
 		t.plan = planOf(t.level, w.Format)
-		if t.plan == planBlocks && m < leastBlocks(t.level) {
+		if t.plan == planBlocks && m < leastBlocks(t.level, w.Format) {
 			t.plan = planRows
 		}
 	}
@@ -401,9 +401,9 @@ const (
 
 // leastBlocks returns the fewest rows for planBlocks. With fewer, weights arrive from memory too
 // slowly in blocks, or widening them takes longer than it saves.
-func leastBlocks(level implementation) int {
+func leastBlocks(level implementation, f Format) int {
 	if hasStrips(level) {
-		return leastStrips
+		return leastStrips(f)
 	}
 	return 32
 }

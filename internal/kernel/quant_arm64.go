@@ -24,9 +24,11 @@ func planCandidates(implementation, Format) []plan { return nil }
 
 func quantKBlocks(*quantProduct, []byte, int, int, int, int) {}
 
-const stripRows, stripActs, leastStrips = 6, 0, 0
+const stripRows, stripActs = 6, 0
 
 func hasStrips(implementation) bool { return false }
+
+func leastStrips(Format) int { return 0 }
 
 func (*quantProduct) packStrip(int) {}
 

@@ -36,7 +36,7 @@ func microQuant(level implementation, f Format, m int) (loop func(), ops int) {
 	if m > quantFew {
 		chosen = planOf(level, f)
 	}
-	blocked := chosen == planBlocks && m >= leastBlocks(level)
+	blocked := chosen == planBlocks && m >= leastBlocks(level, f)
 	if blocked && hasStrips(level) {
 		return microStrips(f)
 	}

@@ -691,15 +691,18 @@ func madd8(a *asm, rows int) {
 	m := newMaddRegs(rows)
 	a.op("VPBROADCASTD ones<>(SB), Y15")
 	maddBegin(a, m)
-	maddClear(a, m)
 	weight := func(g, j, w, magnitude int) {
 		a.op("VMOVDQU %d(BX), Y%d", 64+128*g+32*j, w)
 		a.op("VPXOR high<>(SB), Y%d, Y%d", w, w) // u8 w+128 to int8 w
 		a.op("VPABSB Y%d, Y%d", w, magnitude)
 	}
-	product := func(x, w, magnitude, t int, acc string) {
+	product := func(first bool, x, w, magnitude, t int, acc string) {
 		a.op("VPSIGNB Y%d, Y%d, Y%d", w, x, t)
 		a.op("VPMADDUBSW Y%d, Y%d, Y%d", t, magnitude, t)
+		if first {
+			a.op("VPMADDWD Y15, Y%d, %s", t, acc)
+			return
+		}
 		a.op("VPMADDWD Y15, Y%d, Y%d", t, t)
 		a.op("VPADDD Y%d, %s, %s", t, acc, acc)
 	}
@@ -709,8 +712,8 @@ func madd8(a *asm, rows int) {
 			weight(g, 1, 10, 11)
 			for r := range rows {
 				a.op("VPBROADCASTD %s, Y12", at(r, 4*g))
-				product(12, 8, 9, 13, m.acc(r, 0))
-				product(12, 10, 11, 14, m.acc(r, 1))
+				product(g == 0, 12, 8, 9, 13, m.acc(r, 0))
+				product(g == 0, 12, 10, 11, 14, m.acc(r, 1))
 			}
 			continue
 		}
@@ -721,7 +724,7 @@ func madd8(a *asm, rows int) {
 			w := 8 + 2*(j%2)
 			weight(g, j, w, w+1)
 			for r := range rows {
-				product(12+r, w, w+1, 14, m.acc(r, j))
+				product(g == 0, 12+r, w, w+1, 14, m.acc(r, j))
 			}
 		}
 		m.prefetchOwn(a, g)
@@ -735,14 +738,17 @@ func madd4(a *asm, q nibbles, rows int) {
 	m := newMaddRegs(rows)
 	a.op("VPBROADCASTD nibbles<>(SB), Y15")
 	maddBegin(a, m)
-	maddClear(a, m)
 	weight := func(pair, j, low, high int) {
 		a.op("VMOVDQU %d(BX), Y%d", q.head+128*pair+32*j, low)
 		a.op("VPSRLD $4, Y%d, Y%d", low, high)
 		a.op("VPAND Y15, Y%d, Y%d", low, low)
 		a.op("VPAND Y15, Y%d, Y%d", high, high)
 	}
-	product := func(x, w, t int, acc string) {
+	product := func(first bool, x, w, t int, acc string) {
+		if first {
+			a.op("VPMADDUBSW Y%d, Y%d, %s", x, w, acc)
+			return
+		}
 		a.op("VPMADDUBSW Y%d, Y%d, Y%d", x, w, t)
 		a.op("VPADDW Y%d, %s, %s", t, acc, acc)
 	}
@@ -753,8 +759,8 @@ func madd4(a *asm, q nibbles, rows int) {
 			for half := range 2 {
 				for r := range rows {
 					a.op("VPBROADCASTD %s, Y12", at(r, 8*pair+4*half))
-					product(12, 8+2*half, 13, m.acc(r, 0))
-					product(12, 9+2*half, 14, m.acc(r, 1))
+					product(pair+half == 0, 12, 8+2*half, 13, m.acc(r, 0))
+					product(pair+half == 0, 12, 9+2*half, 14, m.acc(r, 1))
 				}
 			}
 			continue
@@ -766,8 +772,8 @@ func madd4(a *asm, q nibbles, rows int) {
 		for j := range m.nv {
 			weight(pair, j, 12, 13)
 			for r := range rows {
-				product(8+2*r, 12, 14, m.acc(r, j))
-				product(9+2*r, 13, 14, m.acc(r, j))
+				product(pair == 0, 8+2*r, 12, 14, m.acc(r, j))
+				product(false, 9+2*r, 13, 14, m.acc(r, j))
 			}
 		}
 		m.prefetchOwn(a, pair)
