@@ -71,14 +71,15 @@ internal/open: internal/engine internal/checkpoint/all
 .: internal/engine internal/open internal/checkpoint/all internal/methods reduce internal/imageproc internal/sample
     internal/overlay
 internal/pytext:
-internal/evalengine: eval internal/engine internal/methods internal/imageproc
+internal/questions:
+internal/evalengine: eval internal/questions internal/engine internal/methods internal/imageproc
 internal/sheet:
 internal/compare: eval eval/bench internal/sheet
 internal/chart:
 internal/paper: internal/atomicfile internal/quantile eval eval/bench internal/evalengine
     internal/engine internal/lab internal/methods internal/nn internal/imageproc internal/scene internal/scenebench internal/sheet internal/chart
 internal/dataset:
-eval: . internal/atomicfile
+eval: . internal/atomicfile internal/questions
 eval/bench: eval internal/dataset internal/pytext
 internal/scenebench: internal/engine internal/lab internal/methods reduce internal/scene . internal/imageproc
     internal/sample

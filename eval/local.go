@@ -5,9 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/internal/questions"
 )
 
 // Local asks a model that is loaded in this program.
@@ -32,16 +31,13 @@ func (l *Local) Settings() map[string]any {
 	return out
 }
 
-// together is how many questions about a picture are asked at the same time.
-const together = 8
-
 // Answer implements Answerer. The first question reads the pictures; then the others decode
 // together and use the model's cache of them.
-func (l *Local) Answer(ctx context.Context, questions []*Question, tokens int,
+func (l *Local) Answer(ctx context.Context, asked []*Question, tokens int,
 	done func(i int, a Answer) error) error {
 	var pictures []*restore.Picture
-	for i := range questions[0].Images {
-		image := &questions[0].Images[i]
+	for i := range asked[0].Images {
+		image := &asked[0].Images[i]
 		data, err := image.Bytes()
 		if err != nil {
 			return err
@@ -55,7 +51,7 @@ func (l *Local) Answer(ctx context.Context, questions []*Question, tokens int,
 	var mu sync.Mutex
 	ask := func(ctx context.Context, i int) error {
 		a, err := l.Model.Ask(ctx, restore.Request{
-			Prompt: questions[i].Text, System: l.System, Pictures: pictures,
+			Prompt: asked[i].Text, System: l.System, Pictures: pictures,
 			Reduction: l.Reduction, MaxTokens: tokens,
 		})
 		if err != nil {
@@ -65,15 +61,7 @@ func (l *Local) Answer(ctx context.Context, questions []*Question, tokens int,
 		defer mu.Unlock()
 		return done(i, l.answer(a))
 	}
-	if err := ask(ctx, 0); err != nil {
-		return err
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(together)
-	for i := 1; i < len(questions); i++ {
-		group.Go(func() error { return ask(ctx, i) })
-	}
-	return group.Wait()
+	return questions.Each(ctx, len(asked), ask)
 }
 
 func (l *Local) answer(a *restore.Answer) Answer {

@@ -10,12 +10,11 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/restore-vlm/restore/eval"
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/questions"
 )
 
 // Model is an engine with a reduction, for benchmarks.
@@ -52,17 +51,13 @@ func reductionSettings(how methods.Options) map[string]any {
 	return out
 }
 
-// together is how many questions about a picture are asked at once: as many as the engine decodes
-// together.
-const together = 8
-
 // Answer implements [eval.Answerer]. Pictures are encoded once. The first question runs alone, so
 // that its times are only its own. The others decode together, and reuse its keys and values if the
 // reduction does not depend on the question.
-func (m *Model) Answer(ctx context.Context, questions []*eval.Question, tokens int,
+func (m *Model) Answer(ctx context.Context, asked []*eval.Question, tokens int,
 	done func(i int, a eval.Answer) error) error {
 	start := time.Now()
-	encoded, err := m.Encode(ctx, questions[0].Images)
+	encoded, err := m.Encode(ctx, asked[0].Images)
 	if err != nil {
 		return err
 	}
@@ -70,11 +65,11 @@ func (m *Model) Answer(ctx context.Context, questions []*eval.Question, tokens i
 	var mu sync.Mutex
 	ask := func(ctx context.Context, i int) error {
 		a, err := m.Engine.Ask(ctx, engine.Request{
-			Prompt: questions[i].Text, System: m.System, Encoded: encoded, Reduce: m.Reduction,
+			Prompt: asked[i].Text, System: m.System, Encoded: encoded, Reduce: m.Reduction,
 			MaxTokens: tokens,
 		})
 		if err != nil {
-			return fmt.Errorf("question %d: %w", questions[i].ID, err)
+			return fmt.Errorf("question %d: %w", asked[i].ID, err)
 		}
 		if a.Finish == engine.FinishCancelled {
 			return context.Cause(ctx)
@@ -88,15 +83,7 @@ func (m *Model) Answer(ctx context.Context, questions []*eval.Question, tokens i
 		defer mu.Unlock()
 		return done(i, out)
 	}
-	if err := ask(ctx, 0); err != nil {
-		return err
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(together)
-	for i := 1; i < len(questions); i++ {
-		group.Go(func() error { return ask(ctx, i) })
-	}
-	return group.Wait()
+	return questions.Each(ctx, len(asked), ask)
 }
 
 // Encode encodes the pictures of a question; nil without any.
