@@ -16,8 +16,8 @@ import (
 // prompt is longer than the model's context, an [errs.MemoryError] when its keys and values do not
 // fit into memory, an [errs.PictureError] when the model cannot take a picture, [errs.ErrClosed]
 // after Close, [errs.ErrNotFinite] when the model computes NaN, [errs.ErrDamaged] when a file of
-// the model was cut short, and [errs.ErrInternal] after a bug in this program. No error affects
-// another request.
+// the model was cut short or a packed file is damaged, and [errs.ErrInternal] after a bug in this
+// program. No error affects another request.
 func (m *Model) Ask(ctx context.Context, r Request) (*Answer, error) {
 	return ask(ctx, r, m.e.Ask)
 }

@@ -43,7 +43,9 @@ import (
 // drawn scenes.
 //
 // The files stay in use until Close. If one of them is cut short before that, requests fail with
-// [errs.ErrDamaged]; if weights are overwritten, requests compute with the new bytes.
+// [errs.ErrDamaged]; if weights are overwritten, requests compute with the new bytes. The weights
+// of a packed file are checked while the first requests run. If one does not match its checksum,
+// every request fails with [errs.ErrDamaged], before its first token.
 //
 // Every weight is bound by name and shape. The error is an [errs.ModelError] when the files do not
 // make a model (it lists everything that does not fit), an [errs.OptionError] when an option is
@@ -62,8 +64,8 @@ func Open(ctx context.Context, path string, options ...Option) (*Model, error) {
 }
 
 // Pack writes the model at path, which is a path for Open, to w as one file that opens quickly: its
-// weights already have the types that the options set. Open refuses a packed file that is damaged,
-// cut short, or older than its source files. It returns the errors of Open and of w.
+// weights already have the types that the options set. Open refuses a packed file that is cut short
+// or older than its source files. Pack returns the errors of Open and of w.
 func Pack(ctx context.Context, path string, w io.Writer, options ...Option) error {
 	if err := context.Cause(ctx); err != nil {
 		return err

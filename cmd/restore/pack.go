@@ -25,9 +25,10 @@ func newPack(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pack",
 		Short: "Write a model as one file that opens quickly",
-		Long: `Write a model, with its weights in the types of --quant and --encoder-quant, as one file that opens in the time it takes to read it.
-Every command takes the file as -m FILE instead of the folder. Opening checks the file: it refuses a file that is damaged or
-cut short, or whose source folder has changed.`,
+		Long: `Write a model, with its weights in the types of --quant and --encoder-quant, as one file that opens at once.
+Every command takes the file as -m FILE instead of the folder. Opening refuses a file that is cut short, or whose source folder has
+changed. Every weight is checked before its first use, while the first picture is prepared and encoded: nothing is answered from a
+damaged file.`,
 		Example: `  restore pack -m DIR --quant q4 -o model.rst
   restore run -m model.rst --image cat.jpg -p "What is there?"`,
 		Args: noArgs,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/tensor"
@@ -99,6 +100,8 @@ type Weight struct {
 	Stored string
 	// Raw is the weight's bytes in the file if Data is nil.
 	Raw [][]byte
+	// Sum is the checksum of the weight that the file records; nil if there is none.
+	Sum []byte
 	// Read writes the exact values of the elements from at on, widened to float32. at and len(dst)
 	// are multiples of the last axis. Calls may run in parallel. Read is nil if Data holds
 	// contiguous numbers of DType.
@@ -148,15 +151,54 @@ func (w *Weight) Float32s() ([]float32, error) {
 	return v, w.Floats(v, 0)
 }
 
-// Loader is a Bundle whose weights must be checked by Load before use. Load allocates memory with
-// alloc. It calls run for n tasks, which may run in parallel. It calls progress, which may be nil,
-// with the bytes read. Tensors returned earlier then use the new memory.
-type Loader interface {
-	Load(
-		alloc func(n int) []byte,
-		run func(n int, task func(i int)),
-		progress func(done, total int64),
-	) error
+// Checked is a Bundle whose weights must be checked by Check before use.
+type Checked interface {
+	Bundle
+	// Check compares the bytes of the weight called name with their checksum and returns them. If
+	// alloc is not nil and the weight is in a mapped file, they are a copy in memory from alloc.
+	// Check calls ended after every megabyte or so, and returns ErrEnded once that returns true.
+	// Other errors name file and weight.
+	Check(name string, alloc func(n int) []byte, ended func() bool) ([]byte, error)
+}
+
+// ErrEnded is the error of a check that its caller ended.
+var ErrEnded = errors.New("checkpoint: ended")
+
+// CheckAll checks all weights of c in place. It calls run for n tasks, which may run in parallel,
+// and progress, which may be nil, with the bytes read.
+func CheckAll(
+	c Checked, run func(n int, task func(i int)), progress func(done, total int64),
+) error {
+	var mu sync.Mutex
+	var failed error
+	var done int64
+	names := c.Names()
+	run(len(names), func(i int) {
+		b, err := c.Check(names[i], nil, func() bool { return false })
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil && failed == nil {
+			failed = err
+		}
+		if done += int64(len(b)); progress != nil {
+			progress(done, c.About().Size)
+		}
+	})
+	return failed
+}
+
+// CheckNow checks all weights of b if b is Checked.
+func CheckNow(b Bundle) error {
+	c, ok := b.(Checked)
+	if !ok {
+		return nil
+	}
+	inTurn := func(n int, task func(i int)) {
+		for i := range n {
+			task(i)
+		}
+	}
+	return CheckAll(c, inTurn, nil)
 }
 
 // Store is a Bundle that a format fills.

@@ -14,9 +14,9 @@ const (
 )
 
 // Digest identifies a model by all its documents, and by every weight's name, shape, type and a
-// sample of its bytes. It does not depend on the place or names of the files, and reads a few
-// megabytes. Models that were trained differently have different digests. A file that is damaged in
-// one place may have the same digest.
+// sample of its bytes, or their checksum if the file records one. It does not depend on the place
+// or names of the files, and reads a few megabytes. Models that were trained differently have
+// different digests. A file that is damaged in one place may have the same digest.
 func Digest(b Bundle) [sha256.Size]byte {
 	h := sha256.New()
 	b.Parts().Each(func(name string, p *Part) {
@@ -29,6 +29,10 @@ func Digest(b Bundle) [sha256.Size]byte {
 			continue
 		}
 		fmt.Fprintf(h, "%q %v %s\n", name, w.Shape, w.TypeName())
+		if w.Sum != nil {
+			fmt.Fprintf(h, "%d %x\n", len(w.Data), w.Sum)
+			continue
+		}
 		sample(h, w.Data)
 		for _, raw := range w.Raw {
 			sample(h, raw)

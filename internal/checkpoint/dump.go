@@ -18,6 +18,9 @@ const dumpPart = 4 << 20
 // BF16. Values are rounded to nearest, ties to even; a finite value that is out of d's range is an
 // error.
 func Dump(w io.Writer, b Bundle, names []string, d tensor.DType, metadata map[string]string) error {
+	if err := CheckNow(b); err != nil {
+		return err
+	}
 	heads := make(map[string]tensor.Tensor, len(names))
 	for _, name := range names {
 		t, ok := b.Tensor(name)

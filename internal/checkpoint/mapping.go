@@ -22,17 +22,22 @@ func MapFile(path string) (*Mapping, error) {
 		return nil, err
 	}
 	defer f.Close()
+	return Map(f)
+}
+
+// Map is MapFile for an open file, which may be closed afterwards.
+func Map(f *os.File) (*Mapping, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: got a %s, want a file", path, Kind(info.Mode()))
+		return nil, fmt.Errorf("%s: got a %s, want a file", f.Name(), Kind(info.Mode()))
 	}
 	if info.Size() > math.MaxInt {
 		return nil, fmt.Errorf(
 			"%s: got %d bytes, want at most %d on this machine",
-			path,
+			f.Name(),
 			info.Size(),
 			math.MaxInt,
 		)
@@ -42,7 +47,7 @@ func MapFile(path string) (*Mapping, error) {
 	}
 	m, err := mapOpen(f, int(info.Size()))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", f.Name(), err)
 	}
 	return m, nil
 }

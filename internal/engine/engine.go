@@ -102,6 +102,7 @@ func (o *Options) source(ck checkpoint.Bundle, h Hooks) *model.Source {
 type Engine struct {
 	ck       *model.Source
 	m        model.Multimodal
+	reading  *model.Reading // of a packed file's weights; nil for other files
 	shape    model.DecoderShape
 	pool     *kernel.Pool
 	half     bool // keys and values are kept in float16
@@ -157,8 +158,8 @@ func Check(ck checkpoint.Bundle, o Options) error {
 // checksums. progress, which may be nil, receives the number of bytes read.
 func (e *Engine) Verify(progress func(done, total int64)) error {
 	return shortened(e.ck.Name, func() error {
-		if l, ok := e.ck.Bundle.(checkpoint.Loader); ok {
-			return l.Load(func(int) []byte { return nil }, e.pool.Run, progress)
+		if c, ok := e.ck.Bundle.(checkpoint.Checked); ok {
+			return checkpoint.CheckAll(c, e.pool.Run, progress)
 		}
 		return checkpoint.Finite(e.ck, e.pool.Run, progress)
 	})
@@ -241,18 +242,16 @@ func bound(
 	src.Pool = e.pool
 	defer func() {
 		if err != nil {
+			e.reading.Stop()
 			e.pool.Close()
 			err = errors.Join(err, src.Memory.Free())
 		}
 	}()
-	if l, ok := ck.(checkpoint.Loader); ok && !h.Describe {
-		if err = l.Load(src.Memory.Bytes, e.pool.Run, o.Progress); err != nil {
-			return nil, err
-		}
-	}
 	if e.m, err = all.Open(src); err != nil {
 		return nil, err
 	}
+	e.reading = src.Reading()
+	e.reading.Start(o.Threads)
 	e.shape = e.m.Decoder().Shape()
 	e.pages = nn.NewKVPool(e.shape.KVHeads, e.shape.HeadDim, e.half)
 	if err := e.documents(); err != nil {
@@ -281,8 +280,8 @@ func bound(
 			return nil, err
 		}
 	}
-	if o.Progress != nil && ck.About().Packed == nil && !h.Describe {
-		o.Progress(ck.About().Size, ck.About().Size) // buffers are not read
+	if o.Progress != nil && !h.Describe {
+		o.Progress(ck.About().Size, ck.About().Size) // buffers are not read, packed weights later
 	}
 	e.distance = sync.OnceValue(func() *nn.Distances {
 		return nn.NewDistances(e.shape.RoPE, e.shape.MaxPositions+1)
@@ -470,6 +469,7 @@ func (e *Engine) Close() error {
 	if e.closed.Swap(true) {
 		return nil
 	}
+	e.reading.Stop()
 	if e.device != nil {
 		e.device.close()
 	}

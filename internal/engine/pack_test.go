@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"github.com/restore-vlm/restore/internal/checkpoint/all"
 	"github.com/restore-vlm/restore/internal/checkpoint/pack"
+	"io"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -205,9 +206,20 @@ func TestPackedErrors(t *testing.T) {
 	check(t, err)
 	b[len(b)/2] ^= 1
 	check(t, os.WriteFile(path, b, 0o600))
-	if err := opened(path, engine.Options{}); err == nil ||
+	bad, err := all.Open(path)
+	check(t, err)
+	defer bad.Close()
+	described, err := engine.New(bad, engine.Options{}, engine.Hooks{Describe: true})
+	check(t, err)
+	defer described.Close()
+	read := int64(0)
+	if err := described.Verify(func(done, _ int64) { read = done }); err == nil ||
+		!strings.Contains(err.Error(), "damaged") || read == 0 {
+		t.Errorf("a changed weight: %v after %d bytes", err, read)
+	}
+	if err := engine.Pack(bad, engine.Options{}, io.Discard); err == nil ||
 		!strings.Contains(err.Error(), "damaged") {
-		t.Errorf("a changed weight: %v", err)
+		t.Errorf("a changed weight packed again: %v", err)
 	}
 
 	var other bytes.Buffer

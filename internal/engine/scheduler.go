@@ -184,7 +184,10 @@ func (d *scheduler) end() error {
 	if err := d.e.Closed(); err != nil {
 		return err
 	}
-	return context.Cause(d.reading.ctx)
+	if err := context.Cause(d.reading.ctx); err != nil {
+		return err
+	}
+	return d.e.reading.Err()
 }
 
 // due reports whether the running sequences should decode now.
@@ -306,7 +309,11 @@ func (d *scheduler) question(s *sequence) error {
 	}
 	d.logits = slices.Grow(d.logits[:0], e.shape.Vocab)[:e.shape.Vocab]
 	e.m.Decoder().Logits(d.read, d.logits, row, 1)
-	if err := d.end(); err != nil {
+	err = d.end()
+	if err == nil {
+		err = e.reading.Wait(s.ctx) // no answer from a damaged file
+	}
+	if err != nil {
 		s.report()
 		return err
 	}
@@ -544,6 +551,9 @@ func (e *Engine) told(err error) error {
 	var p *model.Panic
 	if !errors.As(err, &p) {
 		return err
+	}
+	if u, ok := p.Value.(*nn.Unusable); ok {
+		return u.Err
 	}
 	if err := faultOf(e.ck.Name, p.Value); err != nil {
 		return err

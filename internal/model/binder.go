@@ -40,6 +40,9 @@ type converted struct {
 // For others see Decoder.
 func NewBinder(ck *Source) *Binder {
 	ck.resident, ck.kept, ck.done, ck.products = 0, map[string]int64{}, 0, nil
+	if c, ok := ck.Bundle.(checkpoint.Checked); ok && !ck.Dry && ck.Sink == nil {
+		ck.reading = newReading(c, ck.Memory)
+	}
 	return &Binder{
 		ck: ck, state: &binding{
 			used: map[string]bool{}, types: map[string]int64{},
@@ -135,7 +138,11 @@ func (b *Binder) floats(name, why string, shape ...int) []float32 {
 	if b.ck.Dry { // nothing is read: reading a vector would also page in the weights around it
 		return make([]float32, t.Len())
 	}
-	v, err := t.Float32s()
+	err := b.ck.check(b.prefix + name)
+	var v []float32
+	if err == nil {
+		v, err = t.Float32s()
+	}
 	if err == nil {
 		err = b.finite(t)
 	}
@@ -153,27 +160,37 @@ func (b *Binder) floats(name, why string, shape ...int) []float32 {
 	return v
 }
 
-// matrix returns a weight as an [out, in] matrix, of the plan's type for r. Its tensor has the
-// given shape.
-func (b *Binder) matrix(name, why string, r role, out, in int, shape ...int) *nn.Matrix {
+// matrix returns a weight as an [out, in] matrix, of the plan's type for r, and the gate before it.
+// Its tensor has the given shape. often says whether every token reads all of it.
+func (b *Binder) matrix(
+	name, why string, r role, often bool, out, in int, shape ...int,
+) (*nn.Matrix, *nn.Gate) {
 	t := b.get(name, why, b.ck.Plan.keep(r, tensor.F16), shape...)
 	if t == nil {
-		return nil
+		return nil, nil
 	}
 	full := b.prefix + name
 	id := converted{full, b.ck.Plan.keep(r, t.DType)}
+	later := b.ck.reading != nil && id.as == t.DType // it is checked before its first use
 	if known := b.state.converted[id]; known != nil {
-		return nn.Weights(known, out, in)
+		return b.gated(full, known, later, often, out, in)
 	}
 	if got, want := len(t.Data), nn.WeightBytes(t.DType, out, in); t.Data != nil && got != want {
 		b.state.wrong = append(b.state.wrong,
 			fmt.Sprintf("%q: %d bytes, want %d for %v", full, got, want, t))
-		return nil
+		return nil, nil
 	}
-	w, err := b.convert(t, id.as, out, in)
+	var w *nn.Matrix
+	var err error
+	if !later {
+		err = b.ck.check(full)
+	}
+	if err == nil {
+		w, err = b.convert(t, id.as, out, in)
+	}
 	if err != nil {
 		b.unusable(full, err)
-		return nil
+		return nil, nil
 	}
 	b.keep(t.Len(), id.as, nn.WeightBytes(id.as, out, in)+4*len(w.Order))
 	kept := &tensor.Tensor{DType: id.as, Shape: shape, Data: w.Data, Order: w.Order}
@@ -182,7 +199,18 @@ func (b *Binder) matrix(name, why string, r role, out, in int, shape ...int) *nn
 		kept.Data = nil
 	}
 	b.state.converted[id] = kept
-	return nn.Weights(kept, out, in)
+	return b.gated(full, kept, later, often, out, in)
+}
+
+// gated returns t as an [out, in] matrix, and a gate before it if it is checked later.
+func (b *Binder) gated(
+	full string, t *tensor.Tensor, later, often bool, out, in int,
+) (*nn.Matrix, *nn.Gate) {
+	w := nn.Weights(t, out, in)
+	if !later {
+		return w, nil
+	}
+	return w, b.ck.reading.add(full, w, often)
 }
 
 // convert returns t as an [out, in] matrix of type d. It uses the bundle's memory if the type is
@@ -256,13 +284,13 @@ func (b *Binder) Head(name, why string, vocab, dim int) *nn.Linear {
 
 // linear binds name+".weight", a tensor of the given shape, as an [out, in] layer.
 func (b *Binder) linear(name, why string, r role, out, in int, shape ...int) *nn.Linear {
-	w := b.matrix(name+".weight", why, r, out, in, shape...)
+	w, gate := b.matrix(name+".weight", why, r, r != encoder, out, in, shape...)
 	if w != nil {
 		b.ck.products = append(b.ck.products, Product{
 			nn.TypeOf(w), out, in, r != encoder, r == table,
 		})
 	}
-	return &nn.Linear{In: in, Out: out, W: w, Work: b.ck.Work}
+	return &nn.Linear{In: in, Out: out, W: w, Work: b.ck.Work, Gate: gate}
 }
 
 // Conv binds a [out, 3, patch, patch] convolution without overlap as one product.
@@ -288,7 +316,17 @@ func (b *Binder) Tied(name, to, key string) {
 		return
 	}
 	b.state.used[b.prefix+name] = true
-	if o, ok := b.ck.Tensor(b.prefix + to); ok && !t.Same(o) {
+	o, ok := b.ck.Tensor(b.prefix + to)
+	if !ok {
+		return
+	}
+	for _, full := range []string{b.prefix + name, b.prefix + to} {
+		if err := b.ck.check(full); err != nil {
+			b.unusable(full, err)
+			return
+		}
+	}
+	if !t.Same(o) {
 		b.state.unusable = append(b.state.unusable,
 			fmt.Sprintf("%q: differs from %q, want the same values (%s is true)", b.prefix+name,
 				b.prefix+to, key))
@@ -297,11 +335,11 @@ func (b *Binder) Tied(name, to, key string) {
 
 // Embedding binds name+".weight" [vocab, dim].
 func (b *Binder) Embedding(name, why string, vocab, dim int) *nn.Embedding {
-	w := b.matrix(name+".weight", why, table, vocab, dim, vocab, dim)
+	w, gate := b.matrix(name+".weight", why, table, false, vocab, dim, vocab, dim)
 	if w == nil {
 		return nil
 	}
-	return nn.NewEmbedding(w)
+	return nn.NewEmbedding(w, gate)
 }
 
 // RMSNorm binds name+".weight" [n].

@@ -35,6 +35,21 @@ type Source struct {
 	resident int64
 	kept     map[string]int64
 	done     int64
+	reading  *Reading
+}
+
+// Reading returns the checks that the bound weights still need; nil if there are none. The caller
+// starts them.
+func (s *Source) Reading() *Reading { return s.reading }
+
+// check checks a weight now if it needs a check.
+func (s *Source) check(name string) error {
+	c, ok := s.Bundle.(checkpoint.Checked)
+	if !ok || s.Dry {
+		return nil
+	}
+	_, err := c.Check(name, nil, func() bool { return false })
+	return err
 }
 
 // Config returns the model's config.json.

@@ -10,16 +10,18 @@ import (
 type Embedding struct {
 	Vocab, Dim int
 	rows       *kernel.Matrix // [Vocab, Dim]
+	gate       *Gate
 }
 
-// NewEmbedding wraps a [vocab, dim] table.
-func NewEmbedding(w *kernel.Matrix) *Embedding {
-	return &Embedding{Vocab: w.N, Dim: w.K, rows: w}
+// NewEmbedding wraps a [vocab, dim] table behind a gate, which may be nil.
+func NewEmbedding(w *kernel.Matrix, g *Gate) *Embedding {
+	return &Embedding{Vocab: w.N, Dim: w.K, rows: w, gate: g}
 }
 
 // Lookup widens the rows of ids into dst [len(ids), Dim]. An id outside the
 // table is an error that names it.
 func (e *Embedding) Lookup(dst []float32, ids []int32) error {
+	e.gate.Pass()
 	for i, id := range ids {
 		if id < 0 || int(id) >= e.Vocab {
 			return fmt.Errorf("nn: token id %d at %d: outside of the embedding's %d rows", id, i,

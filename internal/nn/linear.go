@@ -13,11 +13,13 @@ type Linear struct {
 	W       *kernel.Matrix
 	B       []float32 // [Out]; nil if the layer has no bias
 	Work    *Work     // counts the products; nil: not counted
+	Gate    *Gate     // of W; nil: open
 }
 
 // Apply computes y[t,o] = Σᵢ W[o,i]·x[t,i] + b[o] for rows rows. x: [rows, In],
 // y: [rows, Out], no overlap. 2·rows·In·Out flops.
 func (l *Linear) Apply(p *kernel.Pool, y, x []float32, rows int) {
+	l.Gate.Pass()
 	if l.Work != nil {
 		defer l.Work.add(l, rows, time.Now())
 	}

@@ -51,6 +51,9 @@ func Main(b checkpoint.Bundle) tensor.DType {
 // picture token gets one at the end of the vocabulary, with the mean of the other rows as its rows.
 // Write calls stopped now and then; an error ends it.
 func Write(dir string, b checkpoint.Bundle, d tensor.DType, stopped func() error) error {
+	if err := checkpoint.CheckNow(b); err != nil {
+		return err
+	}
 	if _, ok := types[d]; !ok {
 		return fmt.Errorf("checkpoint: write: type: got %v, want F32, F16 or BF16", d)
 	}

@@ -11,11 +11,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
-	"sync"
-	"sync/atomic"
-	"time"
 
+	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/checkpoint/folder"
 	"github.com/restore-vlm/restore/internal/kernel"
@@ -27,22 +26,26 @@ import (
 //
 //	head      Magic, the version as a uint32, and zeros up to packHead bytes except for
 //	          the note of source.go
-//	data      documents, then tensors, then orders of their columns, each at a multiple
-//	          of packAlign, zeros between
+//	data      documents, then large tensors in the order of their use, then small ones,
+//	          then orders of columns, each at a multiple of packAlign, zeros between
 //	index     one JSON object, packIndex
 //	24 bytes  length of data and of index as uint64, CRC-32C of the index and of
 //	          the 20 bytes before this field as uint32
 //
 // The index is at the end, so that the file is written in one pass and a file that was cut short
-// has no index. Data is checked in chunks of packChunk bytes.
+// has no index. The index has a checksum for each item of the data, so that opening a file reads
+// only documents and index, and each tensor can be checked when it is needed. Small tensors, which
+// are read at once, lie together.
 const (
 	Magic       = "RESTOREpack\n" // the beginning of every packed file
-	packVersion = 2
+	packVersion = 3
 	packHead    = 4096 // a page, so that mapped tensors are aligned like the data
 	packTail    = 24
 	packAlign   = 64
-	packChunk   = 1 << 20
+	packSmall   = 64 << 10 // size of the largest small tensor
+	packPart    = 1 << 20  // read and checked at a time
 	maxIndex    = 64 << 20
+	maxName     = 500
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -52,36 +55,48 @@ type packIndex struct {
 	checkpoint.Packed
 	Name    string       `json:"name"`
 	Sources []sourceFile `json:"sources"` // the files that were packed, at that time
-	Parts   []packPart   `json:"parts"`
+	Parts   []packDoc    `json:"parts"`
 	Tensors []packTensor `json:"tensors"`
-	Sums    []byte       `json:"sums"` // CRC-32C of every chunk of data, 4 bytes each
 }
 
-type packFile struct {
+type packItem struct {
 	Name string `json:"name"`
 	At   uint64 `json:"at"`
 	Size uint64 `json:"size"`
+	Sum  uint32 `json:"sum"` // CRC-32C of the item and the zeros before it
 }
 
-type packPart struct {
-	packFile
+type packDoc struct {
+	packItem
 	From string `json:"from"`
 }
 
 type packTensor struct {
-	packFile
+	packItem
 	DType string    `json:"dtype"`
 	Shape []uint64  `json:"shape"`
-	Order *packFile `json:"order,omitempty"` // the tensor's Order as int32, none: nil
+	Order *packItem `json:"order,omitempty"` // the tensor's Order as int32, none: nil
 }
 
 // Writer writes a packed file.
 type Writer struct {
 	w      io.Writer
 	index  packIndex
-	orders [][]int32 // of the tensors
-	at     uint64    // in data
-	sum    uint32    // of the chunk that contains at
+	small  []smallTensor
+	orders []order
+	at     uint64 // in data
+}
+
+// smallTensor is a tensor that waits for the large ones.
+type smallTensor struct {
+	name string
+	*tensor.Tensor
+}
+
+// order is the Order of a tensor of the index.
+type order struct {
+	tensor  int
+	columns []int32
 }
 
 // NewWriter writes the beginning of a packed file of b to w: everything except the weights, which
@@ -101,11 +116,8 @@ func NewWriter(w io.Writer, b checkpoint.Bundle, how checkpoint.Packed) (*Writer
 		if part.Data == nil || failed != nil {
 			return
 		}
-		at, err := p.put(part.Data)
-		p.index.Parts = append(
-			p.index.Parts,
-			packPart{packFile{name, at, uint64(len(part.Data))}, part.From},
-		)
+		item, err := p.put(name, part.Data)
+		p.index.Parts = append(p.index.Parts, packDoc{item, part.From})
 		failed = err
 	})
 	return p, failed
@@ -118,68 +130,70 @@ func packStart() []byte {
 	return b
 }
 
-// Add appends a weight.
+// Add appends a weight. Weights are added in the order of their use.
 func (p *Writer) Add(name string, t *tensor.Tensor) error {
-	at, err := p.put(t.Data)
+	if len(t.Data) > packSmall {
+		return p.add(name, t)
+	}
+	kept := *t
+	kept.Data = bytes.Clone(t.Data)
+	p.small = append(p.small, smallTensor{name, &kept})
+	return nil
+}
+
+func (p *Writer) add(name string, t *tensor.Tensor) error {
+	item, err := p.put(name, t.Data)
 	if err != nil {
 		return err
 	}
-	e := packTensor{packFile: packFile{name, at, uint64(len(t.Data))}, DType: t.DType.String()}
+	e := packTensor{packItem: item, DType: t.DType.String()}
 	for _, n := range t.Shape {
 		e.Shape = append(e.Shape, uint64(n))
 	}
+	if t.Order != nil {
+		p.orders = append(p.orders, order{len(p.index.Tensors), t.Order})
+	}
 	p.index.Tensors = append(p.index.Tensors, e)
-	p.orders = append(p.orders, t.Order)
 	return nil
 }
 
-// putOrders appends the orders of the tensors' columns.
-func (p *Writer) putOrders() error {
-	for i, order := range p.orders {
-		if order == nil {
-			continue
+// putRest appends the small tensors, then the orders of the tensors' columns.
+func (p *Writer) putRest() error {
+	for _, t := range p.small {
+		if err := p.add(t.name, t.Tensor); err != nil {
+			return err
 		}
-		b := make([]byte, 0, 4*len(order))
-		for _, at := range order {
+	}
+	for _, o := range p.orders {
+		b := make([]byte, 0, 4*len(o.columns))
+		for _, at := range o.columns {
 			b = binary.LittleEndian.AppendUint32(b, uint32(at))
 		}
-		at, err := p.put(b)
+		t := &p.index.Tensors[o.tensor]
+		item, err := p.put(t.Name, b)
 		if err != nil {
 			return err
 		}
-		t := &p.index.Tensors[i]
-		t.Order = &packFile{t.Name, at, uint64(len(b))}
+		t.Order = &item
 	}
 	return nil
 }
 
-// put appends b at the next multiple of packAlign and returns that offset.
-func (p *Writer) put(b []byte) (at uint64, err error) {
-	var zeros [packAlign]byte
-	if err := p.write(zeros[:-p.at%packAlign]); err != nil {
-		return 0, err
+// put appends b at the next multiple of packAlign and returns its entry.
+func (p *Writer) put(name string, b []byte) (packItem, error) {
+	if len(name) > maxName {
+		return packItem{}, fmt.Errorf("checkpoint: pack: got a name of %d bytes, want at most %d",
+			len(name), maxName)
 	}
-	at = p.at
-	return at, p.write(b)
-}
-
-func (p *Writer) write(b []byte) error {
-	for len(b) > 0 {
-		n := min(len(b), packChunk-int(p.at%packChunk))
-		if _, err := p.w.Write(b[:n]); err != nil {
-			return err
-		}
-		p.sum = crc32.Update(p.sum, castagnoli, b[:n])
-		if p.at += uint64(n); p.at%packChunk == 0 {
-			p.endChunk()
-		}
-		b = b[n:]
+	zeros := make([]byte, -p.at%packAlign)
+	at := p.at + uint64(len(zeros))
+	sum := crc32.Update(crc32.Checksum(zeros, castagnoli), castagnoli, b)
+	p.at = at + uint64(len(b))
+	_, err := p.w.Write(zeros)
+	if err == nil {
+		_, err = p.w.Write(b)
 	}
-	return nil
-}
-
-func (p *Writer) endChunk() {
-	p.index.Sums, p.sum = binary.LittleEndian.AppendUint32(p.index.Sums, p.sum), 0
+	return packItem{name, at, uint64(len(b)), sum}, err
 }
 
 // Close writes the index. It does not close the writer.
@@ -187,11 +201,8 @@ func (p *Writer) Close() error {
 	if err := p.hashSources(); err != nil {
 		return fmt.Errorf("checkpoint: pack: %w", err)
 	}
-	if err := p.putOrders(); err != nil {
+	if err := p.putRest(); err != nil {
 		return err
-	}
-	if p.at%packChunk != 0 {
-		p.endChunk()
 	}
 	index, err := json.Marshal(p.index)
 	if err != nil {
@@ -213,20 +224,25 @@ func (p *Writer) Close() error {
 	return err
 }
 
-// Open opens the packed file at path. It checks index and documents; Load checks the weights.
+// Open opens the packed file at path. It reads and checks index and documents; Check checks a
+// weight.
 func Open(path string) (_ *Packed, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("checkpoint: %s: %w", path, err)
 		}
 	}()
-	mem, err := checkpoint.MapFile(path)
+	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
+	mem, err := checkpoint.Map(file)
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, mem.Close())
+			err = errors.Join(err, mem.Close(), file.Close())
 		}
 	}()
 	index, data, err := parsePack(mem.Data)
@@ -245,7 +261,7 @@ func Open(path string) (_ *Packed, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Maps, p.path = []*checkpoint.Mapping{mem}, path
+	p.Maps, p.path, p.file = []*checkpoint.Mapping{mem}, path, file
 	if abs, err := filepath.Abs(path); err == nil {
 		p.What.Files = []string{abs}
 	}
@@ -255,11 +271,26 @@ func Open(path string) (_ *Packed, err error) {
 // Packed is an open packed file.
 type Packed struct {
 	checkpoint.Store
-	path    string
-	data    []byte // checked chunk by chunk against sums; nil once all is copied
-	sums    []byte
-	tensors []packTensor
-	loaded  bool
+	path   string
+	file   *os.File // nil if the file is in memory
+	data   []byte
+	stored map[string]stored
+}
+
+// stored is where a weight lies in the data.
+type stored struct {
+	from, at uint64 // of the zeros before it, and of the weight
+	sum      uint32
+}
+
+// Close implements checkpoint.Bundle.
+func (p *Packed) Close() error {
+	err := p.Store.Close()
+	if p.file != nil {
+		err = errors.Join(err, p.file.Close())
+		p.file = nil
+	}
+	return err
 }
 
 // parsePack returns the index of a packed file and its data. Offsets in the index are checked to be
@@ -272,7 +303,7 @@ func parsePack(b []byte) (*packIndex, []byte, error) {
 		)
 	case binary.LittleEndian.Uint32(b[len(Magic):]) != packVersion:
 		return nil, nil, fmt.Errorf(
-			"packed in version %d of the form, want %d: pack the checkpoint again",
+			"packed in version %d of the form, want %d: pack the checkpoint again (restore pack)",
 			binary.LittleEndian.Uint32(b[len(Magic):]),
 			packVersion,
 		)
@@ -285,8 +316,8 @@ func parsePack(b []byte) (*packIndex, []byte, error) {
 	}
 	if _, ok := seen(b[:packHead]); !ok {
 		return nil, nil, fmt.Errorf(
-			"damaged: the first %d bytes are not a packed file's: pack the checkpoint again",
-			packHead,
+			"%w: the first %d bytes are not a packed file's: pack the checkpoint again",
+			errs.ErrDamaged, packHead,
 		)
 	}
 	tail := b[len(b)-packTail:]
@@ -312,8 +343,8 @@ func parsePack(b []byte) (*packIndex, []byte, error) {
 	data := b[packHead : packHead+int(size)]
 	text := b[packHead+int(size) : len(b)-packTail]
 	if crc32.Checksum(text, castagnoli) != binary.LittleEndian.Uint32(tail[16:]) {
-		return nil, nil, errors.New(
-			"damaged: the index differs from its checksum: pack the checkpoint again",
+		return nil, nil, fmt.Errorf(
+			"%w: the index differs from its checksum: pack the checkpoint again", errs.ErrDamaged,
 		)
 	}
 	if err := checkpoint.CheckObject(text); err != nil {
@@ -325,43 +356,51 @@ func parsePack(b []byte) (*packIndex, []byte, error) {
 	if err := d.Decode(index); err != nil {
 		return nil, nil, fmt.Errorf("index: %w", err)
 	}
-	if want := 4 * ((size + packChunk - 1) / packChunk); uint64(len(index.Sums)) != want {
-		return nil, nil, fmt.Errorf(
-			"index: got %d bytes of checksums, want %d",
-			len(index.Sums),
-			want,
-		)
-	}
 	return index, data, nil
 }
 
 // bundle makes the result of Open from a packed file's data.
 func (x *packIndex) bundle(data []byte) (*Packed, error) {
-	p := &Packed{data: data, sums: x.Sums, tensors: x.Tensors}
+	p := &Packed{data: data, stored: map[string]stored{}}
 	how := x.Packed
 	p.What = checkpoint.About{Name: x.Name, Format: "packed file", Packed: &how}
 	p.Weights = map[string]*checkpoint.Weight{}
-	at := uint64(0)
-	take := func(f packFile) ([]byte, error) {
-		if f.At < at || f.At%packAlign != 0 || f.At > uint64(len(data)) ||
-			f.Size > uint64(len(data))-f.At {
-			return nil, fmt.Errorf(
-				"index: %q: got bytes %d and %d from there, want them after %d and within "+
-					"the %d of the data",
-				checkpoint.Excerpt([]byte(f.Name)),
+	end := uint64(0) // of the last item
+	take := func(f packItem) ([]byte, stored, error) {
+		if len(f.Name) > maxName {
+			return nil, stored{}, fmt.Errorf("index: got a name of %d bytes, want at most %d",
+				len(f.Name), maxName)
+		}
+		if f.At < end || f.At%packAlign != 0 || f.At-end >= packAlign ||
+			f.At > uint64(len(data)) || f.Size > uint64(len(data))-f.At {
+			return nil, stored{}, fmt.Errorf(
+				"index: %q: got bytes %d and %d from there, want them at the first multiple of "+
+					"%d from %d on and within the %d of the data",
+				f.Name,
 				f.At,
 				f.Size,
-				at,
+				packAlign,
+				end,
 				len(data),
 			)
 		}
-		at = f.At + f.Size
-		return data[f.At:at:at], nil
+		place := stored{from: end, at: f.At, sum: f.Sum}
+		end = f.At + f.Size
+		return data[f.At:end:end], place, nil
+	}
+	// read is take for an item that is checked at once.
+	read := func(what string, f packItem) ([]byte, error) {
+		b, place, err := take(f)
+		if err != nil {
+			return nil, err
+		}
+		sum := crc32.Checksum(data[place.from:end], castagnoli)
+		return b, differs(what, f.Name, sum, f.Sum)
 	}
 	parts := map[string]*checkpoint.Part{}
 	p.Docs.Each(func(name string, part *checkpoint.Part) { parts[name], part.From = part, name })
 	for _, f := range x.Parts {
-		b, err := take(f.packFile)
+		b, err := read("document", f.packItem)
 		if err != nil {
 			return nil, err
 		}
@@ -370,48 +409,46 @@ func (x *packIndex) bundle(data []byte) (*Packed, error) {
 			return nil, fmt.Errorf(
 				"index: part %q of %d bytes: want a known name that occurs once and at most "+
 					"%d bytes",
-				checkpoint.Excerpt([]byte(f.Name)),
+				f.Name,
 				f.Size,
 				folder.MaxFile,
 			)
 		}
 		*part = checkpoint.Part{Data: bytes.Clone(b), From: f.From} // readable after Close too
 	}
-	if err := p.checkAll(0, at); err != nil {
-		return nil, err
-	}
 	for _, t := range x.Tensors {
-		b, err := take(t.packFile)
+		b, place, err := take(t.packItem)
 		if err != nil {
 			return nil, err
 		}
 		w, err := t.tensor(b)
 		if err != nil {
-			return nil, fmt.Errorf("index: tensor %q: %w", checkpoint.Excerpt([]byte(t.Name)), err)
+			return nil, fmt.Errorf("index: tensor %q: %w", t.Name, err)
 		}
 		if p.Weights[t.Name] != nil {
 			return nil, fmt.Errorf(
 				"index: tensor %q: occurs twice",
-				checkpoint.Excerpt([]byte(t.Name)),
+				t.Name,
 			)
 		}
-		p.Weights[t.Name] = readable(w)
+		p.Weights[t.Name], p.stored[t.Name] = readable(w), place
+		p.Weights[t.Name].Sum = binary.LittleEndian.AppendUint32(nil, t.Sum)
 	}
 	for _, t := range x.Tensors {
 		if t.Order == nil {
 			continue
 		}
-		b, err := take(*t.Order)
+		b, err := read("order of", *t.Order)
 		if err != nil {
-			return nil, err
-		}
-		if err := p.checkAll(t.Order.At, at); err != nil {
 			return nil, err
 		}
 		w := p.Weights[t.Name]
 		if w.Order, err = readOrder(&w.Tensor, b); err != nil {
-			return nil, fmt.Errorf("index: tensor %q: %w", checkpoint.Excerpt([]byte(t.Name)), err)
+			return nil, fmt.Errorf("index: tensor %q: %w", t.Name, err)
 		}
+	}
+	if end != uint64(len(data)) {
+		return nil, fmt.Errorf("index: got items up to byte %d, want %d", end, len(data))
 	}
 	config := &p.Docs.Config
 	if config.Data == nil {
@@ -513,119 +550,53 @@ func readOrder(t *tensor.Tensor, b []byte) ([]int32, error) {
 	return order, nil
 }
 
-// chunk is chunk i of the data.
-func (p *Packed) chunk(i int) []byte {
-	return p.data[i*packChunk : min((i+1)*packChunk, len(p.data))]
-}
-
-// checkAll compares the chunks from byte from to byte to with their checksums.
-func (p *Packed) checkAll(from, to uint64) error {
-	for i := int(from / packChunk); i < int((to+packChunk-1)/packChunk); i++ {
-		if err := p.check(i, p.chunk(i)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// check compares chunk i, which b holds, with its checksum.
-func (p *Packed) check(i int, b []byte) error {
-	if crc32.Checksum(b, castagnoli) != binary.LittleEndian.Uint32(p.sums[4*i:]) {
-		return fmt.Errorf(
-			"damaged: bytes %d to %d differ from their checksum: pack the checkpoint again",
-			packHead+i*packChunk,
-			packHead+i*packChunk+len(b)-1,
-		)
-	}
-	return nil
-}
-
-// Decoding from a copy in huge pages is faster than from the mapping, whose pages are small unless
-// the system read the file through it. But the memory must be allocated first, which at worst takes
-// as long as reading a disk. So Load copies for at most copyTime, and after the first copyTrial
-// bytes only while it is faster than copyRate bytes per second.
-var copyTime = time.Second
-
-const (
-	copyTrial = 64 << 20
-	copyRate  = 3e9
-)
-
-// Load checks the weights of a packed file against their checksums. For up to a second, it also
-// copies them, starting at the end, where decoders are, to memory from alloc; the rest stays
-// mapped. It implements checkpoint.Loader.
-func (p *Packed) Load(
-	alloc func(n int) []byte,
-	run func(n int, task func(i int)),
-	progress func(done, total int64),
-) error {
-	if p.loaded || len(p.tensors) == 0 {
+// differs returns an error if the checksum of an item is not want.
+func differs(what, name string, sum, want uint32) error {
+	if sum == want {
 		return nil
 	}
-	first := int(p.tensors[0].At / packChunk)
-	base := first * packChunk
-	left := p.data[base:]
-	chunks := (len(left) + packChunk - 1) / packChunk
-	copied := make([]bool, chunks)
-	var into []byte
-	var file *os.File
-	if p.Maps[0].Mapped() { // otherwise the data is already in memory
-		var err error
-		if file, err = os.Open(p.path); err != nil {
-			return fmt.Errorf("checkpoint: %w", err)
+	return fmt.Errorf("%s %q: %w: got checksum %08x, want %08x: pack the checkpoint again", what,
+		name, errs.ErrDamaged, sum, want)
+}
+
+// Check implements checkpoint.Checked. It is safe for concurrent use.
+func (p *Packed) Check(
+	name string, alloc func(n int) []byte, ended func() bool,
+) (_ []byte, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if v := recover(); v != nil {
+			if _, fault := v.(interface{ Addr() uintptr }); !fault {
+				panic(v)
+			}
+			err = io.ErrUnexpectedEOF
 		}
-		defer file.Close()
-		into = alloc(len(left))
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			err = fmt.Errorf("tensor %q: the file was cut short while it was in use: %w", name,
+				errs.ErrDamaged)
+		}
+		if err != nil && !errors.Is(err, checkpoint.ErrEnded) {
+			err = fmt.Errorf("checkpoint: %s: %w", p.path, err)
+		}
+	}()
+	w, place := p.Weights[name], p.stored[name]
+	data := w.Data
+	copied := alloc != nil && p.file != nil && p.Maps[0].Mapped() // otherwise it is in memory
+	if copied {
+		data = alloc(len(w.Data))
 	}
-	start := time.Now()
-	var size atomic.Int64 // number of copied bytes
-	worthIt := func() bool {
-		spent, n := time.Since(start), size.Load()
-		return into != nil && spent < copyTime &&
-			(n < copyTrial || float64(n) >= copyRate*spent.Seconds())
+	sum := crc32.Checksum(p.data[place.from:place.at], castagnoli)
+	for at := 0; at < len(data); at += packPart {
+		if ended() {
+			return nil, checkpoint.ErrEnded
+		}
+		b := data[at:min(at+packPart, len(data))]
+		if copied {
+			if _, err := p.file.ReadAt(b, int64(packHead+place.at)+int64(at)); err != nil {
+				return nil, err
+			}
+		}
+		sum = crc32.Update(sum, castagnoli, b)
 	}
-	var mu sync.Mutex
-	var failed error
-	done := int64(0)
-	run(chunks, func(i int) {
-		i = chunks - 1 - i
-		at, end := i*packChunk, min((i+1)*packChunk, len(left))
-		b := left[at:end]
-		var err error
-		if worthIt() {
-			b, copied[i] = into[at:end], true
-			_, err = file.ReadAt(b, int64(packHead+base+at))
-			size.Add(int64(len(b)))
-		}
-		if err == nil {
-			err = p.check(first+i, b)
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		done += int64(len(b))
-		if err != nil && failed == nil {
-			failed = fmt.Errorf("checkpoint: %s: %w", p.path, err)
-		}
-		if progress != nil && (done%(64*packChunk) == 0 || done == int64(len(left))) {
-			progress(done, int64(len(left)))
-		}
-	})
-	if failed != nil {
-		return failed
-	}
-	p.loaded = true
-	all := true
-	for _, t := range p.tensors {
-		at, end := int(t.At)-base, int(t.At+t.Size)-base
-		if slices.Contains(copied[at/packChunk:(end+packChunk-1)/packChunk], false) {
-			all = false
-			continue
-		}
-		p.Weights[t.Name].Data = into[at:end:end]
-	}
-	if all {
-		p.data = nil
-		return p.Close()
-	}
-	return nil
+	return data, differs("tensor", name, sum, place.sum)
 }
