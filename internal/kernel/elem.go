@@ -132,6 +132,9 @@ func (r rotation) rows(lo, hi int) {
 	}
 }
 
+// Exp replaces x by e^x; no element may be above 88.
+func Exp(x []float32) { exp(x) }
+
 // Softmax replaces x by e^x / Σ e^x.
 func Softmax(x []float32) { softmax(x) }
 
@@ -284,6 +287,12 @@ func rotateGo(a, b, cos, sin []float32) {
 	for j, c := range cos {
 		s, u, v := sin[j], a[j], b[j]
 		a[j], b[j] = u*c-v*s, v*c+u*s
+	}
+}
+
+func expsGo(x []float32) {
+	for i, v := range x {
+		x[i] = expGo(v)
 	}
 }
 

@@ -107,6 +107,14 @@ func rope(x, cos, sin []float32) {
 	rotateGo(x[n:half], x[half+n:], cos[n:], sin[n:])
 }
 
+func exp(x []float32) {
+	ops, n := elemPick(len(x))
+	if n > 0 {
+		ops.expSum(&x[0], n, 0)
+	}
+	expsGo(x[n:])
+}
+
 func softmax(x []float32) {
 	ops, n := elemPick(len(x))
 	if n == 0 {

@@ -124,6 +124,38 @@ func TestExp(t *testing.T) {
 	}
 }
 
+// Ensure that Exp is e^x to within expTol, 0 below the normal range, at every length.
+func TestExps(t *testing.T) {
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewSource(5))
+		for n := 0; n <= 200; n++ {
+			buf := normal(r, n+9)
+			x := buf[8 : 8+n]
+			buf[7], buf[8+n] = canary, canary
+			for i := range x {
+				x[i] = min(88, x[i]*float32(1+30*(n%3)))
+				if i%17 == 9 {
+					x[i] = float32(math.Inf(-1))
+				}
+			}
+			before := slices.Clone(x)
+			Exp(x)
+			for i, v := range x {
+				want := math.Exp(float64(before[i]))
+				if before[i] < expMin {
+					want = 0
+				}
+				if !(math.Abs(float64(v)-want) <= expTol*want) {
+					t.Fatalf("n = %d: Exp(%g) = %g, want %g", n, before[i], v, want)
+				}
+			}
+			if buf[7] != canary || buf[8+n] != canary {
+				t.Fatalf("n = %d: wrote outside", n)
+			}
+		}
+	})
+}
+
 func TestSoftmax(t *testing.T) {
 	forEachImpl(t, func(t *testing.T) {
 		r := rand.New(rand.NewSource(6))

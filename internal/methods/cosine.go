@@ -25,10 +25,10 @@ type cosines struct {
 }
 
 // to implements similarity.
-func (c *cosines) to(t int32) column {
-	out := column{batch: make([]float64, c.n), width: 1}
+func (c *cosines) to(t int32) []float64 {
+	out := make([]float64, c.n)
 	for i, v := range c.row(t) {
-		out.batch[i] = float64(v)
+		out[i] = float64(v)
 	}
 	return out
 }

@@ -38,22 +38,21 @@ func (w *work) coveredAnchors(r *reduce.Reduction) (similarity, error) {
 // determinant is the greedy maximum of det L over the chosen tokens, L_ij =
 // exp(−(1−C_ij)·sharpness), with C the cosines of the features.
 //
-// A variance only falls as tokens are chosen. So the variance of a token that is far from the
-// maximum is computed only when the token reaches the top; until then an upper bound is used.
+// A block is a number of successive pivots. What the pivots before the block take from the columns
+// of its tokens is one product. The columns of the factor are float64 where the cosines are, and
+// then there is only one block; else they are float32.
 type determinant struct {
 	c         *columns
 	sharpness float64
-	v         []float64 // conditional variance of every token, or an upper bound
-	computed  []float64 // conditional variance given the pivots of the known columns of e
-	e         []float64 // [n, most]: columns of the pivoted Cholesky factor, one row per token
-	known     []int     // number of columns of e that are computed, by token
-	bounded   int       // pivots included in the bounds
-	most      int
-	pivots    []int32   // the chosen tokens, in order
-	cosines   []column  // cosines of all tokens to each pivot
-	scale     []float64 // 1/√v of each pivot when it was chosen
+	v         []float64 // conditional variance of every token
 	used      []bool
-	queue     []int32 // heap of unused tokens by falling v, the lower token on ties
+	most      int
+	pivots    []int32
+	fine      []float64           // [n, most]: columns of the pivoted Cholesky factor, in float64
+	e         []float32           // [n/tokensPerTask, blockPivots, tokensPerTask]: the block's
+	past      []float32           // [n, most]: the columns before the block; 0 in those that follow
+	start     int                 // number of pivots before the block
+	taken     map[int32][]float32 // by token of the block: what the columns before it take
 }
 
 const (
@@ -65,44 +64,27 @@ const (
 // newDeterminant starts with the kept tokens chosen; at most most tokens will be chosen.
 func newDeterminant(c *columns, sharpness float64, kept []int32, most int) *determinant {
 	d := &determinant{
-		c: c, sharpness: sharpness, most: most, v: make([]float64, c.n), known: make([]int, c.n),
-		computed: make([]float64, c.n),
-		e:        make([]float64, c.n*most), used: make([]bool, c.n), queue: iota32(c.n),
-	}
-	for i := range d.v {
-		d.v[i], d.computed[i] = diagonal, diagonal
+		c: c, sharpness: sharpness, most: most,
+		v: slices.Repeat([]float64{diagonal}, c.n), used: make([]bool, c.n),
 	}
 	c.load(kept)
-	for _, t := range kept {
-		d.update(t)
-		d.choose(t)
+	if c.fine {
+		d.fine = make([]float64, c.n*most)
+		for _, t := range kept {
+			d.choose(t)
+		}
+		return d
 	}
-	d.queue = slices.DeleteFunc(d.queue, func(t int32) bool { return d.used[t] })
-	d.bound()
+	d.past = make([]float32, c.n*most)
+	d.e = make([]float32, (c.n+tokensPerTask-1)/tokensPerTask*blockPivots*tokensPerTask)
+	for block := range slices.Chunk(kept, blockPivots) {
+		d.end()
+		d.begin(block)
+		for _, t := range block {
+			d.choose(t)
+		}
+	}
 	return d
-}
-
-// bound lowers v of every token to its variance given only one pivot, the nearest of the new ones,
-// plus a margin for rounding, and sorts the queue by it.
-func (d *determinant) bound() {
-	fresh := d.cosines[d.bounded:]
-	d.bounded = len(d.cosines)
-	if len(fresh) > 0 {
-		d.c.pool.Run((len(d.queue)+tokensPerTask-1)/tokensPerTask, func(task int) {
-			for _, t := range d.queue[task*tokensPerTask : min((task+1)*tokensPerTask,
-				len(d.queue))] {
-				nearest := math.Inf(-1)
-				for _, c := range fresh {
-					nearest = max(nearest, c.at(t))
-				}
-				alone := diagonal - math.Exp(2*(nearest-1)*d.sharpness)/diagonal
-				d.v[t] = min(d.v[t], alone+leastPivot)
-			}
-		})
-	}
-	for i := len(d.queue)/2 - 1; i >= 0; i-- {
-		d.sink(i)
-	}
 }
 
 // meanSharpness is 1/(1−C̄), with C̄ the mean of all cosines; 0 if all tokens are equal.
@@ -116,140 +98,216 @@ func meanSharpness(c *columns) float64 {
 // tokensPerTask is how many tokens a thread updates at once.
 const tokensPerTask = 64
 
-// update computes the missing columns of e for token i: for every pivot p, with v_p at its choice,
-// e_i = (L_ip − Σ_c e_ic·e_pc)/√max(v_p, 1e−9) and v_i = max(0, v_i − e_i²).
-func (d *determinant) update(i int32) {
-	row, v := d.e[int(i)*d.most:][:len(d.pivots)], d.computed[i]
-	for m := d.known[i]; m < len(row); m++ {
-		p, l := d.pivots[m], 1.0
-		if i != p {
-			l = math.Exp((d.cosines[m].at(i) - 1) * d.sharpness)
+// tokens runs f over ranges of all tokens.
+func (c *columns) tokens(f func(lo, hi int)) {
+	c.pool.Run((c.n+tokensPerTask-1)/tokensPerTask, func(task int) {
+		f(task*tokensPerTask, min((task+1)*tokensPerTask, c.n))
+	})
+}
+
+// end ends the block: its columns become earlier ones.
+func (d *determinant) end() {
+	m := len(d.pivots) - d.start
+	d.c.tokens(func(lo, hi int) {
+		e := d.e[lo*blockPivots:]
+		for i := lo; i < hi; i++ {
+			past := d.past[i*d.most+d.start:][:m]
+			for k := range past {
+				past[k] = e[k*tokensPerTask+i-lo]
+			}
 		}
-		row[m] = (l - dot64(row[:m], d.e[int(p)*d.most:][:m])) * d.scale[m]
-		v = max(0, v-float64(row[m]*row[m]))
+	})
+	d.start += m
+}
+
+// begin starts a block, whose pivots will be tokens of list.
+func (d *determinant) begin(list []int32) {
+	n := d.c.n
+	d.taken = make(map[int32][]float32, len(list))
+	rows, taken := d.pastOf(list), make([]float32, len(list)*n)
+	if d.start > 0 {
+		kernel.MatMul(d.c.pool, taken, rows, len(list), kernel.MatrixF32(n, d.most, d.past), nil)
 	}
-	d.computed[i], d.known[i] = v, len(row)
-	d.v[i] = v
+	for k, t := range list {
+		d.taken[t] = taken[k*n:][:n]
+	}
 }
 
-// choose makes token p, which must be up to date, the next pivot.
+// pastOf returns the rows of d.past of a list of tokens.
+func (d *determinant) pastOf(list []int32) []float32 {
+	rows := make([]float32, len(list)*d.most)
+	for k, t := range list {
+		copy(rows[k*d.most:][:d.most], d.past[int(t)*d.most:])
+	}
+	return rows
+}
+
+// choose makes token p the next pivot: with v_p as it is now, for all i, e_i = (L_ip −
+// Σ_c e_ic·e_pc)/√max(v_p, 1e−9) and v_i = max(0, v_i − e_i²).
 func (d *determinant) choose(p int32) {
-	d.cosines = append(d.cosines, d.c.to(p))
-	d.pivots = append(d.pivots, p)
-	d.scale = append(d.scale, 1/math.Sqrt(max(d.v[p], leastPivot)))
-	d.used[p] = true
+	scale := 1 / math.Sqrt(max(d.v[p], leastPivot))
+	if d.c.fine {
+		d.c.tokens(d.finely(p, scale))
+	} else {
+		d.c.tokens(d.coarsely(p, scale))
+	}
+	d.pivots, d.used[p] = append(d.pivots, p), true
 }
 
-// pick chooses count more tokens, each the unused one with the largest v, and returns them in
-// order, with their gains.
+// finely returns the work of choose on a range of tokens, in float64.
+func (d *determinant) finely(p int32, scale float64) func(lo, hi int) {
+	cosines, m := d.c.to(p), len(d.pivots)
+	own := slices.Clone(d.fine[int(p)*d.most:][:m])
+	return func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			l := 1.0
+			if i != int(p) {
+				l = math.Exp((cosines[i] - 1) * d.sharpness)
+			}
+			row := d.fine[i*d.most:][:m+1]
+			e := (l - dot64(row[:m], own)) * scale
+			row[m] = e
+			d.v[i] = max(0, d.v[i]-float64(e*e))
+		}
+	}
+}
+
+// coarsely returns the work of choose on tokensPerTask tokens or the last ones, in float32. The
+// vectors are whole, so that copies of a token have the same bits.
+func (d *determinant) coarsely(p int32, scale float64) func(lo, hi int) {
+	cosines, taken, m := d.c.to(p), d.taken[p], len(d.pivots)-d.start
+	own, at := make([]float32, m), int(p)%tokensPerTask
+	for k := range own {
+		own[k] = d.e[(int(p)-at)*blockPivots+k*tokensPerTask+at]
+	}
+	return func(lo, hi int) {
+		before := d.e[lo*blockPivots:][:(m+1)*tokensPerTask]
+		e := before[m*tokensPerTask:]
+		for i, c := range cosines[lo:hi] {
+			e[i] = float32((c - 1) * d.sharpness)
+		}
+		kernel.Exp(e)
+		if lo <= int(p) && int(p) < hi {
+			e[at] = 1
+		}
+		var sum [tokensPerTask]float32
+		kernel.WeightedSum(sum[:], own, before[:m*tokensPerTask])
+		for i, t := range taken[lo:hi] {
+			e[i] = (e[i] - t - sum[i]) * float32(scale)
+			d.v[lo+i] = max(0, d.v[lo+i]-float64(float64(e[i])*float64(e[i])))
+		}
+	}
+}
+
+// pick chooses count more tokens, each the unused one with the largest v, the lower token on ties,
+// and returns them in order, with their gains.
 func (d *determinant) pick(count int) (picks []int32, gains []float64) {
 	for len(picks) < count {
-		p := d.queue[0]
-		if d.known[p] < len(d.pivots) {
-			d.update(p)
-			d.sink(0)
-			continue
+		p := -1
+		for i, v := range d.v {
+			if !d.used[i] && (p < 0 || v > d.v[p]) {
+				p = i
+			}
 		}
-		last := len(d.queue) - 1
-		d.queue[0] = d.queue[last]
-		d.queue = d.queue[:last]
-		d.sink(0)
-		picks, gains = append(picks, p), append(gains, d.v[p])
-		d.ahead(p, count-len(picks))
-		d.choose(p)
+		d.ahead(int32(p), count-len(picks))
+		picks, gains = append(picks, int32(p)), append(gains, d.v[p])
+		d.choose(int32(p))
 	}
 	return picks, gains
 }
 
-// before is the order of the queue.
-func (d *determinant) before(a, b int32) bool {
-	return d.v[a] > d.v[b] || d.v[a] == d.v[b] && a < b
-}
+// blockPivots is the most pivots of a block.
+const blockPivots = 64
 
-// sink restores the heap below node i.
-func (d *determinant) sink(i int) {
-	for q := d.queue; ; {
-		first := i
-		for _, child := range [2]int{2*i + 1, 2*i + 2} {
-			if child < len(q) && d.before(q[child], q[first]) {
-				first = child
-			}
-		}
-		if first == i {
-			return
-		}
-		q[i], q[first] = q[first], q[i]
-		i = first
-	}
-}
+// blockColumns is how many columns are computed at once, if that is cheaper than one after another:
+// the columns of the tokens that will probably be chosen next. They are foreseen among candidates
+// times as many.
+const (
+	blockColumns = 40
+	candidates   = 3
+)
 
-// columnsAhead is how many columns are computed at once, if that is cheaper than one after another:
-// the columns of the tokens that will probably be chosen next.
-const columnsAhead = 40
+// amongRows is how many rows of cosines are computed at once among candidates, so that much of the
+// triangle below the diagonal is skipped.
+const amongRows = 42
 
 // fewColumns columns take hardly longer than one, because the features are read once either way.
 const fewColumns = 24
 
-// ahead computes the columns of p, the next pivot, and of the tokens that will probably be
-// chosen among the left tokens after it. It looks for them at the front of the queue, after
-// updating them.
+// ahead starts a block with p, the next pivot, unless p is in the block and the block has room. The
+// block's tokens are those that will probably be chosen among the left tokens, and those among the
+// candidates for it whose columns are there.
 func (d *determinant) ahead(p int32, left int) {
-	if d.c.fine || d.c.has(p) || len(d.pivots) == 0 {
+	if d.c.fine {
 		return
 	}
-	d.bound()
-	first := d.queue[:min(len(d.queue), 8*columnsAhead)]
-	likely := slices.Clone(first)
-	d.c.pool.Run((len(likely)+tokensPerTask-1)/tokensPerTask, func(task int) {
-		for _, t := range likely[task*tokensPerTask : min((task+1)*tokensPerTask, len(likely))] {
-			d.update(t)
-		}
-	})
-	for i := len(first) - 1; i >= 0; i-- {
-		d.sink(i)
+	if _, ok := d.taken[p]; ok && len(d.pivots)-d.start < blockPivots {
+		return
 	}
-	slices.SortFunc(likely, func(a, b int32) int {
-		return cmp.Or(cmp.Compare(d.v[b], d.v[a]), cmp.Compare(a, b))
-	})
-	many := columnsAhead
-	if left < many {
+	d.end()
+	if len(d.pivots) == 0 {
+		d.begin([]int32{p})
+		return
+	}
+	many := blockColumns
+	if left <= many {
 		many = max(left, fewColumns)
 	}
-	d.c.load(d.foresee(append([]int32{p}, likely[:min(len(likely), 3*many)]...), 1+many))
+	likely := d.likely(candidates * many)
+	list := d.foresee(likely, many)
+	d.c.load(list)
+	for _, t := range likely {
+		if d.c.has(t) && !slices.Contains(list, t) {
+			list = append(list, t)
+		}
+	}
+	d.begin(list)
+}
+
+// likely returns unused tokens by falling v, the lower token on ties, at most many.
+func (d *determinant) likely(many int) []int32 {
+	var v []float64
+	for i, x := range d.v {
+		if !d.used[i] {
+			v = append(v, x)
+		}
+	}
+	slices.Sort(v)
+	least := v[max(0, len(v)-many)]
+	var list []int32
+	for i, x := range d.v {
+		if !d.used[i] && x >= least {
+			list = append(list, int32(i))
+		}
+	}
+	slices.SortFunc(list, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(d.v[b], d.v[a]), cmp.Compare(a, b))
+	})
+	return list[:min(many, len(list))]
 }
 
 // foresee returns the tokens of list that would be chosen first, starting with list[0], if there
-// were no other tokens. All of them must be up to date.
+// were no other tokens.
 func (d *determinant) foresee(list []int32, many int) []int32 {
-	n, m := len(list), len(d.pivots)
+	n := len(list)
+	many = min(many, n)
+	rows, taken := d.pastOf(list), make([]float32, n*n)
+	kernel.MatMul(d.c.pool, taken, rows, n, kernel.MatrixF32(n, d.most, rows), nil)
 	near := d.c.among(list)
-	rows, known := make([]float32, n*m), make([]float32, n*n)
-	for i, t := range list {
-		for k, e := range d.e[int(t)*d.most:][:m] {
-			rows[i*m+k] = float32(e)
-		}
-	}
-	if m > 0 {
-		kernel.MatMul(d.c.pool, known, rows, n, kernel.MatrixF32(n, m, rows), nil)
-	}
-	v, e := make([]float64, n), make([]float64, 0, n*many)
+	v, e := make([]float64, n), make([]float64, n*many)
 	for i, t := range list {
 		v[i] = d.v[t]
 	}
 	out, used := make([]int32, 0, many), make([]bool, n)
-	for p := 0; len(out) < min(many, n); {
+	for p := 0; len(out) < many; {
+		m := len(out)
 		out, used[p] = append(out, list[p]), true
 		scale := 1 / math.Sqrt(max(v[p], leastPivot))
-		next := -1
+		own, next := e[p*many:][:m], -1
 		for i := range v {
-			x := math.Exp((near[i*n+p]-1)*d.sharpness) - float64(known[i*n+p])
-			for k := range len(out) - 1 {
-				x -= e[k*n+i] * e[k*n+p]
-			}
-			e = append(e, x*scale)
-		}
-		for i := range v {
-			x := e[(len(out)-1)*n+i]
+			x := math.Exp((near[i*n+p]-1)*d.sharpness) - float64(taken[i*n+p])
+			x = (x - dot64(e[i*many:][:m], own)) * scale
+			e[i*many+m] = x
 			if v[i] = max(0, v[i]-x*x); !used[i] && (next < 0 || v[i] > v[next]) {
 				next = i
 			}
@@ -266,22 +324,11 @@ type columns struct {
 	norm     []float64
 	rep      []int32 // the first equal row: copies have equal cosines
 	pool     *kernel.Pool
-	fine     bool // compute in float64; otherwise products are float32
-	col      map[int32]column
-	rows     []float32 // scratch
+	fine     bool                // compute in float64; otherwise products are float32
+	col      map[int32][]float64 // cosines of all rows to a row
+	rows     []float32           // scratch
 	product  []float32
 }
-
-// column holds the cosines of all rows to one row. It is stored together with the columns computed
-// with it, because rows are read one after another, each for all columns.
-type column struct {
-	batch []float64 // [n, width]
-	width int
-	place int
-}
-
-// at is the cosine of row i.
-func (c column) at(i int32) float64 { return c.batch[int(i)*c.width+c.place] }
 
 // fineWork is the most multiply-adds for which float64 is used.
 const fineWork = 1 << 24
@@ -290,7 +337,7 @@ const fineWork = 1 << 24
 func newColumns(p *kernel.Pool, x []float32, n, width, most int, name string) (*columns, error) {
 	c := &columns{
 		n: n, width: width, x: x, norm: make([]float64, n), rep: make([]int32, n), pool: p,
-		fine: n*width*most <= fineWork, col: map[int32]column{},
+		fine: n*width*most <= fineWork, col: map[int32][]float64{},
 	}
 	p.Run((n+tokensPerTask-1)/tokensPerTask, func(task int) {
 		for i := task * tokensPerTask; i < min((task+1)*tokensPerTask, n); i++ {
@@ -390,12 +437,17 @@ func (c *columns) among(list []int32) []float64 {
 	n := len(list)
 	c.gather(list)
 	c.product = grown(c.product, n*n)
-	kernel.MatMul(c.pool, c.product, c.rows, n, kernel.MatrixF32(n, c.width, c.rows), nil)
 	out := make([]float64, n*n)
-	for i, t := range list {
-		for j, u := range list {
-			if scale := c.norm[t] * c.norm[u]; scale > 0 {
-				out[i*n+j] = float64(c.product[i*n+j]) / scale
+	for lo := 0; lo < n; lo += amongRows {
+		hi := min(lo+amongRows, n)
+		kernel.MatMul(c.pool, c.product, c.rows[lo*c.width:], hi-lo,
+			kernel.MatrixF32(n-lo, c.width, c.rows[lo*c.width:]), nil)
+		for i := lo; i < hi; i++ {
+			for j := i; j < n; j++ {
+				if scale := c.norm[list[i]] * c.norm[list[j]]; scale > 0 {
+					v := float64(c.product[(i-lo)*(n-lo)+j-lo]) / scale
+					out[i*n+j], out[j*n+i] = v, v
+				}
 			}
 		}
 	}
@@ -411,10 +463,10 @@ func (c *columns) gather(list []int32) {
 }
 
 // has reports whether the cosines to row t are computed.
-func (c *columns) has(t int32) bool { return c.col[c.rep[t]].batch != nil }
+func (c *columns) has(t int32) bool { return c.col[c.rep[t]] != nil }
 
 // to returns the cosines of all rows to row t.
-func (c *columns) to(t int32) column {
+func (c *columns) to(t int32) []float64 {
 	if !c.has(t) {
 		c.load([]int32{t})
 	}
@@ -427,7 +479,7 @@ func (c *columns) load(list []int32) {
 	for _, t := range list {
 		if t = c.rep[t]; !c.has(t) {
 			todo = append(todo, t)
-			c.col[t] = column{batch: []float64{}}
+			c.col[t] = []float64{}
 		}
 	}
 	m := len(todo)
@@ -436,7 +488,7 @@ func (c *columns) load(list []int32) {
 	}
 	batch := make([]float64, c.n*m)
 	for k, t := range todo {
-		c.col[t] = column{batch: batch, width: m, place: k}
+		c.col[t] = batch[k*c.n:][:c.n]
 	}
 	fill := c.exactly
 	if !c.fine {
@@ -445,40 +497,41 @@ func (c *columns) load(list []int32) {
 		kernel.MatMul(c.pool, c.product, c.rows, m, kernel.MatrixF32(c.n, c.width, c.x), nil)
 		fill = c.scaled
 	}
-	c.pool.Run((c.n+tokensPerTask-1)/tokensPerTask, func(task int) {
-		fill(batch, todo, task*tokensPerTask, min((task+1)*tokensPerTask, c.n))
-	})
+	c.tokens(func(lo, hi int) { fill(todo, lo, hi) })
 	for i, r := range c.rep {
 		if int(r) != i {
-			copy(batch[i*m:][:m], batch[int(r)*m:])
+			for _, t := range todo {
+				c.col[t][i] = c.col[t][r]
+			}
 		}
 	}
 }
 
 // scaled turns the products of rows lo to hi into cosines.
-func (c *columns) scaled(batch []float64, list []int32, lo, hi int) {
+func (c *columns) scaled(list []int32, lo, hi int) {
 	for k, t := range list {
+		col, product := c.col[t], c.product[k*c.n:][:c.n]
 		for i := lo; i < hi; i++ {
 			if scale := c.norm[i] * c.norm[t]; scale > 0 {
-				batch[i*len(list)+k] = float64(c.product[k*c.n+i]) / scale
+				col[i] = float64(product[i]) / scale
 			}
 		}
 	}
 }
 
 // exactly computes the cosines of rows lo to hi in float64.
-func (c *columns) exactly(batch []float64, list []int32, lo, hi int) {
+func (c *columns) exactly(list []int32, lo, hi int) {
 	for i := lo; i < hi; i++ {
 		if c.norm[i] == 0 {
 			continue
 		}
 		a := c.x[i*c.width:][:c.width]
-		for k, t := range list {
+		for _, t := range list {
 			if c.norm[t] == 0 {
 				continue
 			}
 			own := c.x[int(t)*c.width:][:c.width]
-			batch[i*len(list)+k] = dotWide(a, own) / c.norm[i] / c.norm[t]
+			c.col[t][i] = dotWide(a, own) / c.norm[i] / c.norm[t]
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -183,6 +184,133 @@ func checkCovered(
 		}
 	}
 	wantFloats(t, what, r.Features, g.floats(t, join+".features"), coveredFeatureTol, true)
+}
+
+// byDefinition chooses as the definition says, in float64, one token after another. It returns the
+// picks, their gains, and the least distance between a gain and the next token's below it.
+func byDefinition(x []float32, n, width, count int, kept []int32) (
+	picks []int32, gains []float64, gap float64,
+) {
+	unit, mean := make([]float64, n*width), make([]float64, width)
+	for i := range n {
+		size := 0.0
+		for _, v := range x[i*width:][:width] {
+			size += float64(v) * float64(v)
+		}
+		for k, v := range x[i*width:][:width] {
+			unit[i*width+k] = float64(v) / math.Sqrt(size)
+			mean[k] += unit[i*width+k] / float64(n)
+		}
+	}
+	all := 0.0
+	for _, v := range mean {
+		all += v * v
+	}
+	v, used, e, gap := slices.Repeat([]float64{1.001}, n), make([]bool, n), [][]float64{}, 1.
+	for len(picks) < count {
+		p := int32(-1)
+		if k := len(e); k < len(kept) {
+			p = kept[k]
+		} else {
+			for i := range v {
+				if !used[i] && (p < 0 || v[i] > v[p]) {
+					p = int32(i)
+				}
+			}
+			for i := range v {
+				if d := v[p] - v[i]; !used[i] && d > 0 {
+					gap = min(gap, d)
+				}
+			}
+			picks, gains = append(picks, p), append(gains, v[p])
+		}
+		col, scale := make([]float64, n), math.Sqrt(max(v[p], 1e-9))
+		for i := range col {
+			l, c := 1., 0.
+			if i != int(p) {
+				for k := range width {
+					c += unit[i*width+k] * unit[int(p)*width+k]
+				}
+				l = math.Exp(-(1 - c) / (1 - all))
+			}
+			for _, before := range e {
+				l -= before[i] * before[p]
+			}
+			col[i] = l / scale
+		}
+		for i := range v {
+			v[i] = max(0, v[i]-col[i]*col[i])
+		}
+		e, used[p] = append(e, col), true
+	}
+	return picks, gains, gap
+}
+
+// Ensure that choosing in blocks, with products in float32, is the definition, and the same bits on
+// one thread and on two.
+func TestCoveredBlocks(t *testing.T) {
+	pool := kernel.NewPool(2)
+	defer pool.Close()
+	for _, c := range []struct{ n, width, kept, count int }{
+		{601, 96, 0, 140}, {601, 96, 75, 120}, {203, 33, 90, 60}, {90, 64, 3, 20},
+	} {
+		x := clustered(c.n, c.width, 50)
+		kept := gridTokens(c.n, max(c.kept, 1))[:c.kept]
+		want, wantGains, gap := byDefinition(x, c.n, c.width, c.count, kept)
+		if gap < 2e-6 {
+			t.Fatalf("%+v: a gap of %v, which rounding decides", c, gap)
+		}
+		var first []float64
+		for _, p := range []*kernel.Pool{nil, pool} {
+			cols, err := newColumns(p, x, c.n, c.width, c.kept+c.count, "X")
+			if err != nil {
+				t.Fatal(err)
+			}
+			cols.fine = false
+			d := newDeterminant(cols, meanSharpness(cols), kept, c.kept+c.count)
+			picks, gains := d.pick(c.count)
+			if !sameInts(picks, want) {
+				t.Errorf("%+v: picks %v, want %v", c, picks, want)
+			}
+			for i, g := range gains {
+				if math.Abs(g-wantGains[i]) > 2e-6 {
+					t.Errorf("%+v: gain %d: got %v, want %v", c, i, g, wantGains[i])
+				}
+			}
+			if first == nil {
+				first = gains
+			}
+			if !slices.Equal(gains, first) {
+				t.Errorf("%+v: gains differ between one thread and two", c)
+			}
+		}
+	}
+}
+
+// Ensure that copies of a token are chosen in their order, with products in float32.
+func TestCoveredCopies(t *testing.T) {
+	const n, width, distinct = 187, 40, 31
+	base, x := clustered(distinct, width, distinct), make([]float32, n*width)
+	for i := range n {
+		copy(x[i*width:][:width], base[i*i%distinct*width:])
+	}
+	for _, kept := range [][]int32{nil, {0, 5, 186}} {
+		cols, err := newColumns(nil, x, n, width, n, "X")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cols.fine = false
+		d := newDeterminant(cols, meanSharpness(cols), kept, n)
+		picks, _ := d.pick(n - len(kept))
+		last := map[int]int32{}
+		for _, p := range picks {
+			if k := int(p) * int(p) % distinct; last[k] > p {
+				t.Errorf("kept %v: token %d is chosen after its copy %d", kept, p, last[k])
+			} else {
+				last[k] = p
+			}
+		}
+	}
 }
 
 // Ensure, over every base after the encoder, with every way to join, that a budget of all

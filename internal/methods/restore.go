@@ -206,7 +206,7 @@ func (p *Plan) allCosines() bool { return p.Merge > 0 && p.Anchors != "covered" 
 // similarity holds the cosines of all tokens to some of them.
 type similarity interface {
 	// to returns the cosine of every token to token t.
-	to(t int32) column
+	to(t int32) []float64
 }
 
 // anchors sets r.Anchors and their scores, and returns the cosines for forming groups.
@@ -276,20 +276,23 @@ func (w *work) join(r *reduce.Reduction, similar similarity) {
 // nearestHeads returns, for every token of list, the head with the highest cosine, the first on
 // ties.
 func nearestHeads(p *kernel.Pool, similar similarity, list, heads []int32) []int32 {
-	to := make([]column, len(heads))
+	to := make([][]float64, len(heads))
 	for j, h := range heads {
 		to[j] = similar.to(h)
 	}
 	out := make([]int32, len(list))
 	p.Run((len(list)+tokensPerTask-1)/tokensPerTask, func(task int) {
-		for i := task * tokensPerTask; i < min((task+1)*tokensPerTask, len(list)); i++ {
-			t, best, top := list[i], 0, math.Inf(-1)
-			for j := range to {
-				if c := to[j].at(t); c > top {
-					best, top = j, c
+		lo, hi := task*tokensPerTask, min((task+1)*tokensPerTask, len(list))
+		var top [tokensPerTask]float64
+		for i := range top {
+			top[i] = math.Inf(-1)
+		}
+		for j, column := range to {
+			for i, t := range list[lo:hi] {
+				if c := column[t]; c > top[i] {
+					out[lo+i], top[i] = int32(j), c
 				}
 			}
-			out[i] = int32(best)
 		}
 	})
 	return out
