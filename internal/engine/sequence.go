@@ -115,6 +115,13 @@ func (j *Job) Next() (Piece, bool) {
 	}
 }
 
+// Ready reports whether Next would return at once.
+func (j *Job) Ready() bool {
+	j.s.mu.Lock()
+	defer j.s.mu.Unlock()
+	return len(j.s.pieces) > 0 || j.s.ended
+}
+
 // Answer waits for the end. If the request's context ended, it returns the answer so far and the
 // context's cause; other errors come without an answer.
 func (j *Job) Answer() (*Answer, error) {

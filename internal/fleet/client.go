@@ -671,6 +671,13 @@ func (j *job) Next() (*ask.Event, bool) {
 	}
 }
 
+// Ready implements server.Job.
+func (j *job) Ready() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.broken == nil && len(j.events) > 0
+}
+
 // lateFor is how long a job waits for missing pieces after the result.
 const lateFor = time.Second
 

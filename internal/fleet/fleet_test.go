@@ -81,6 +81,8 @@ func (j *echoJob) Next() (*ask.Event, bool) {
 	return &ask.Event{Text: w}, true
 }
 
+func (j *echoJob) Ready() bool { return len(j.words) > 0 }
+
 func (j *echoJob) Answer() (*ask.Answer, error) {
 	select {
 	case <-time.After(j.e.takes):
@@ -540,6 +542,8 @@ func (j *stuckJob) Next() (*ask.Event, bool) {
 	j.said = true
 	return j.Job.Next()
 }
+
+func (j *stuckJob) Ready() bool { return false }
 
 // runMortal runs a worker that ends as if it were killed when its connection is closed.
 func runMortal(t testing.TB, s *natsserver.Server, b server.Backend) *Conn {

@@ -309,6 +309,9 @@ func (j *job) Next() (*ask.Event, bool) {
 	return &ask.Event{Text: p.Text, Tokens: tokens(p.Tokens)}, true
 }
 
+// Ready implements server.Job.
+func (j *job) Ready() bool { return j.j.Ready() }
+
 // Answer implements server.Job.
 func (j *job) Answer() (*ask.Answer, error) {
 	a, err := j.j.Answer()

@@ -306,10 +306,12 @@ type Reply struct {
 	Generate bool      // /api/generate, else /api/chat
 	Start    time.Time // when the request arrived
 	Now      func() time.Time
+
+	frame wire.Frame // of a piece without log probabilities; nil: not needed yet
 }
 
-func (p *Reply) line(text string) line {
-	l := line{Model: p.Model, CreatedAt: p.Now().UTC()}
+func (p *Reply) line(at time.Time, text string) line {
+	l := line{Model: p.Model, CreatedAt: at}
 	if p.Generate {
 		l.Response = &text
 	} else {
@@ -318,16 +320,27 @@ func (p *Reply) line(text string) line {
 	return l
 }
 
+func (p *Reply) now() time.Time { return p.Now().UTC() }
+
+// gap is the text in the frame of lines that is replaced by the text of each piece.
+const gap = "\x00"
+
 // Piece returns the line for a piece of an answer.
-func (p *Reply) Piece(e *ask.Event) any {
-	l := p.line(e.Text)
-	l.Logprobs = newLogprobs(e.Tokens)
-	return l
+func (p *Reply) Piece(e *ask.Event) string {
+	if len(e.Tokens) > 0 {
+		l := p.line(p.now(), e.Text)
+		l.Logprobs = newLogprobs(e.Tokens)
+		return wire.String(l)
+	}
+	if p.frame == nil {
+		p.frame = wire.NewFrame(p.line(time.Time{}, gap), time.Time{}, gap)
+	}
+	return p.frame.Fill(p.now().Format(`"`+time.RFC3339Nano+`"`), wire.Text(e.Text))
 }
 
 // Loaded returns the reply to a request without a question.
 func (p *Reply) Loaded() any {
-	l := p.line("")
+	l := p.line(p.now(), "")
 	l.Done, l.Reason = true, "load"
 	return l
 }
@@ -343,7 +356,7 @@ func (p *Reply) Whole(r *ask.Request, a *ask.Answer) any {
 }
 
 func (p *Reply) end(text string, r *ask.Request, a *ask.Answer) line {
-	l := p.line(text)
+	l := p.line(p.now(), text)
 	l.Done, l.Reason = true, string(a.Finish)
 	l.totals = &totals{
 		Total:         int64(p.Now().Sub(p.Start)),

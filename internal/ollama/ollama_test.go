@@ -151,8 +151,9 @@ func TestReplies(t *testing.T) {
 		got  any
 		want string
 	}{
-		{chat.Piece(&ask.Event{Text: "hi"}), head + `"message":{"role":"assistant","content":"hi"},"done":false}`},
-		{generate.Piece(&ask.Event{Text: "hi"}), head + `"response":"hi","done":false}`},
+		{json.RawMessage(chat.Piece(&ask.Event{Text: "hi"})), head + `"message":{"role":"assistant","content":"hi"},"done":false}`},
+		{json.RawMessage(generate.Piece(&ask.Event{Text: "hi"})), head + `"response":"hi","done":false}`},
+		{json.RawMessage(generate.Piece(&ask.Event{Text: "hi", Tokens: a.Tokens})), head + `"response":"hi","done":false,"logprobs":[{"token":"hi","logprob":-1,"bytes":[104,105]}]}`},
 		{chat.Loaded(), head + `"message":{"role":"assistant","content":""},"done":true,"done_reason":"load"}`},
 		{chat.End(new(ask.Request), a), head + `"message":{"role":"assistant","content":""},"done":true,"done_reason":"length","total_duration":1000000000,"load_duration":0,` +
 			`"prompt_eval_count":130,"prompt_eval_duration":10,"eval_count":2,"eval_duration":20,` + restore},

@@ -143,30 +143,36 @@ func Completion(m *Meta, r *ask.Request, a *ask.Answer) any {
 // completionChunks makes the stream of /v1/completions.
 type completionChunks struct {
 	chunks
+	frame  wire.Frame // of a piece without log probabilities
 	offset int
 }
 
 // CompletionChunks makes the stream of /v1/completions.
 func CompletionChunks(m *Meta, q *Request) Stream {
-	return &completionChunks{chunks: chunks{m: m, q: q}}
+	c := &completionChunks{chunks: chunks{m: m, q: q}}
+	c.frame = wire.NewFrame(c.chunk(completionChoice{Text: gap}), gap)
+	return c
+}
+
+func (c *completionChunks) chunk(choice completionChoice) completion {
+	out := c.m.completion(choice)
+	out.Usage = c.noUsage()
+	return out
 }
 
 func (c *completionChunks) Begin() []Message { return nil }
 
 func (c *completionChunks) Piece(e *ask.Event) []Message {
-	choice := completionChoice{Text: e.Text}
-	if c.q.Ask.Logprobs {
-		choice.Logprobs = newCompletionLogprobs(e.Tokens, c.offset)
+	if !c.q.Ask.Logprobs {
+		return []Message{{Text: c.frame.Fill(wire.Text(e.Text))}}
 	}
+	choice := completionChoice{Text: e.Text, Logprobs: newCompletionLogprobs(e.Tokens, c.offset)}
 	c.offset += len([]rune(e.Text))
-	out := c.m.completion(choice)
-	out.Usage = c.noUsage()
-	return []Message{{Data: out}}
+	return []Message{{Data: c.chunk(choice)}}
 }
 
 func (c *completionChunks) End(a *ask.Answer) []Message {
-	finish := c.m.completion(completionChoice{Finish: &a.Finish})
-	finish.Usage = c.noUsage()
+	finish := c.chunk(completionChoice{Finish: &a.Finish})
 	if !c.q.IncludeUsage {
 		finish.Timings, finish.Restore = a.TimingFields(), a.Extension(c.q.Ask)
 		return []Message{{Data: finish}, Done}

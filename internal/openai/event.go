@@ -2,6 +2,9 @@ package openai
 
 import (
 	"encoding/json"
+	"math"
+	"strconv"
+	"strings"
 
 	"github.com/restore-vlm/restore/internal/ask"
 	"github.com/restore-vlm/restore/internal/wire"
@@ -147,13 +150,16 @@ type responseEvents struct {
 	q      *ResponseRequest
 	now    func() int64
 	number int
-	text   string
+	frame  wire.Frame // of a piece without log probabilities
+	text   strings.Builder
 	tokens []ask.Token
 }
 
 // ResponseEvents makes the stream of /v1/responses; now returns Unix seconds.
 func ResponseEvents(m *ResponseMeta, q *ResponseRequest, now func() int64) Stream {
-	return &responseEvents{m: m, q: q, now: now}
+	s := &responseEvents{m: m, q: q, now: now}
+	s.frame = wire.NewFrame(s.delta(math.MinInt, &ask.Event{Text: gap}), math.MinInt, gap)
+	return s
 }
 
 // head has the first fields of every event.
@@ -205,18 +211,30 @@ func (s *responseEvents) Begin() []Message {
 	}
 }
 
-func (s *responseEvents) Piece(e *ask.Event) []Message {
-	const kind = "response.output_text.delta"
-	s.text += e.Text
-	s.tokens = append(s.tokens, e.Tokens...)
-	return []Message{{Event: kind, Data: struct {
+// textDelta is the type of the event of a piece.
+const textDelta = "response.output_text.delta"
+
+func (s *responseEvents) delta(number int, e *ask.Event) any {
+	return struct {
 		head
 		ItemID   string           `json:"item_id"`
 		Output   int              `json:"output_index"`
 		Content  int              `json:"content_index"`
 		Delta    string           `json:"delta"`
 		Logprobs []contentLogprob `json:"logprobs"`
-	}{s.head(kind), s.m.MessageID, 0, 0, e.Text, contentLogprobs(e.Tokens)}}}
+	}{head{textDelta, number}, s.m.MessageID, 0, 0, e.Text, contentLogprobs(e.Tokens)}
+}
+
+func (s *responseEvents) Piece(e *ask.Event) []Message {
+	s.text.WriteString(e.Text)
+	s.tokens = append(s.tokens, e.Tokens...)
+	number := s.head(textDelta).Sequence
+	if len(e.Tokens) > 0 {
+		return []Message{{Event: textDelta, Data: s.delta(number, e)}}
+	}
+	return []Message{{
+		Event: textDelta, Text: s.frame.Fill(strconv.Itoa(number), wire.Text(e.Text)),
+	}}
 }
 
 func (s *responseEvents) End(a *ask.Answer) []Message {
@@ -225,7 +243,7 @@ func (s *responseEvents) End(a *ask.Answer) []Message {
 	if a.Finish == ask.Length {
 		status = "incomplete"
 	}
-	part := newOutputText(s.text, s.tokens)
+	part := newOutputText(s.text.String(), s.tokens)
 	return []Message{
 		{Event: done, Data: struct {
 			head
@@ -234,7 +252,7 @@ func (s *responseEvents) End(a *ask.Answer) []Message {
 			Content  int              `json:"content_index"`
 			Text     string           `json:"text"`
 			Logprobs []contentLogprob `json:"logprobs"`
-		}{s.head(done), s.m.MessageID, 0, 0, s.text, part.Logprobs}},
+		}{s.head(done), s.m.MessageID, 0, 0, part.Text, part.Logprobs}},
 		s.ofPart("response.content_part.done", part),
 		s.ofItem("response.output_item.done", s.m.item(status, part)),
 		s.whole("response."+status, Response(s.m, s.q, a, s.now())),

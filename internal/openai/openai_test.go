@@ -723,11 +723,7 @@ func TestReplies(t *testing.T) {
 			if m.Event != "" {
 				b.WriteString(m.Event + " ")
 			}
-			if m.Data == nil {
-				b.WriteString(m.Text + "\n")
-			} else {
-				b.WriteString(encode(t, m.Data) + "\n")
-			}
+			b.WriteString(sent(t, m) + "\n")
 		}
 		return b.String()
 	}
@@ -752,6 +748,36 @@ func TestReplies(t *testing.T) {
 	if got := stream(CompletionChunks(m, &Request{Ask: new(ask.Request)})); got != want {
 		t.Errorf("completion's stream:\n got %s\nwant %s", got, want)
 	}
+	scored := &ask.Event{
+		Text: "\"", Tokens: []ask.Token{{Bytes: []byte(`"`), Logprob: -1}},
+	}
+	none, scoring := &Request{Ask: new(ask.Request)}, &Request{Ask: &ask.Request{Logprobs: true}}
+	for _, c := range []struct {
+		stream Stream
+		want   string
+	}{
+		{ChatChunks(m, scoring), chunk + `"choices":[{"index":0,"delta":{"content":"\""},` +
+			`"logprobs":{"content":[{"token":"\"","logprob":-1,"bytes":[34],"top_logprobs":[]}],` +
+			`"refusal":null},"finish_reason":null}]}`},
+		{ChatChunks(m, none), chunk + `"choices":[{"index":0,"delta":{"content":"\""},` +
+			`"logprobs":null,"finish_reason":null}]}`},
+		{CompletionChunks(m, scoring), text + `"choices":[{"index":0,"text":"\"","logprobs":` +
+			`{"tokens":["\""],"token_logprobs":[-1],"top_logprobs":[{}],"text_offset":[0]},` +
+			`"finish_reason":null}]}`},
+	} {
+		if got := sent(t, c.stream.Piece(scored)[0]); got != c.want {
+			t.Errorf("piece: got %s\nwant %s", got, c.want)
+		}
+	}
+}
+
+// sent is what a message sends.
+func sent(t *testing.T, m Message) string {
+	t.Helper()
+	if m.Data == nil {
+		return m.Text
+	}
+	return encode(t, m.Data)
 }
 
 // Ensure that the events of a response come in their order, numbered, and that the last
@@ -772,7 +798,7 @@ func TestResponseEvents(t *testing.T) {
 	var kinds []string
 	for i, m := range messages[:len(messages)-1] {
 		kinds = append(kinds, strings.TrimPrefix(m.Event, "response."))
-		if got, want := encode(t, m.Data), fmt.Sprintf(`{"type":%q,"sequence_number":%d,`, m.Event, i); !strings.HasPrefix(
+		if got, want := sent(t, m), fmt.Sprintf(`{"type":%q,"sequence_number":%d,`, m.Event, i); !strings.HasPrefix(
 			got,
 			want,
 		) {
@@ -794,7 +820,7 @@ func TestResponseEvents(t *testing.T) {
 	}
 	for i, want := range []string{`"status":"in_progress"`, `"completed_at":null`, `"content":[]`, `"part":{"type":"output_text","text":"","annotations":[],"logprobs":[]}`,
 		`"item_id":"msg_1","output_index":0,"content_index":0,"delta":"hi","logprobs":[]`} {
-		if got := encode(t, messages[i].Data); !strings.Contains(got, want) {
+		if got := sent(t, messages[i]); !strings.Contains(got, want) {
 			t.Errorf("event %d: got %s, want %s", i, got, want)
 		}
 	}

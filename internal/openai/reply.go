@@ -53,7 +53,7 @@ type usageFields struct {
 func usage(a *ask.Answer) json.RawMessage {
 	u := usageFields{Prompt: a.Prompt, Completion: a.Completion, Total: a.Prompt + a.Completion}
 	u.Details.Cached, u.Details.Image, u.Details.Text = a.Cached, a.Image, a.Prompt-a.Image
-	return json.RawMessage(asJSON(u))
+	return json.RawMessage(wire.String(u))
 }
 
 // visible converts bytes to text, with U+FFFD for invalid UTF-8.
@@ -179,31 +179,20 @@ func (c *chunks) noUsage() json.RawMessage {
 // Fail reports a failure without [DONE], so that the answer does not look complete.
 func (c *chunks) Fail(e *wire.Error) []Message { return []Message{{Data: e.JSON()}} }
 
-// chatChunks makes the stream of /v1/chat/completions. The chunks of pieces differ only in their
-// content and log probabilities, so the rest is encoded once.
+// gap is the text in a frame of chunks that is replaced by the text of each piece.
+const gap = "\x00"
+
+// chatChunks makes the stream of /v1/chat/completions.
 type chatChunks struct {
 	chunks
-	before, between, after string
+	frame wire.Frame // of a piece without log probabilities
 }
 
 // ChatChunks makes the stream of /v1/chat/completions.
 func ChatChunks(m *Meta, q *Request) Stream {
 	c := &chatChunks{chunks: chunks{m: m, q: q}}
-	const content, logprobs = `"content":`, `"logprobs":`
-	text := asJSON(c.chunk(chunkChoice{Delta: delta{Content: new("")}}))
-	before, rest, _ := strings.Cut(text, content+`""`)
-	between, after, _ := strings.Cut(rest, logprobs+"null")
-	c.before, c.between, c.after = before+content, between+logprobs, after
+	c.frame = wire.NewFrame(c.chunk(chunkChoice{Delta: delta{Content: new(gap)}}), gap)
 	return c
-}
-
-// asJSON encodes texts and numbers as JSON.
-func asJSON(v any) string {
-	out, err := wire.Marshal(v)
-	if err != nil {
-		panic(err) // finite numbers always encode
-	}
-	return string(out)
 }
 
 func (c *chatChunks) chunk(choices ...chunkChoice) chunk {
@@ -225,11 +214,12 @@ func (c *chatChunks) Begin() []Message {
 }
 
 func (c *chatChunks) Piece(e *ask.Event) []Message {
-	tokens := "null"
-	if c.q.Ask.Logprobs {
-		tokens = asJSON(&logprobs{Content: contentLogprobs(e.Tokens)})
+	if !c.q.Ask.Logprobs {
+		return []Message{{Text: c.frame.Fill(wire.Text(e.Text))}}
 	}
-	return []Message{{Text: c.before + asJSON(e.Text) + c.between + tokens + c.after}}
+	return []Message{{Data: c.chunk(chunkChoice{
+		Delta: delta{Content: &e.Text}, Logprobs: &logprobs{Content: contentLogprobs(e.Tokens)},
+	})}}
 }
 
 func (c *chatChunks) End(a *ask.Answer) []Message {

@@ -29,6 +29,8 @@ type Backend interface {
 type Job interface {
 	// Next waits for the next piece of the answer. It returns false when the answer is complete.
 	Next() (*ask.Event, bool)
+	// Ready reports whether the next piece is there, so that Next would not wait.
+	Ready() bool
 	// Answer waits for the whole answer.
 	Answer() (*ask.Answer, error)
 }

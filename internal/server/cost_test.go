@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"context"
 	"encoding/base64"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -40,19 +42,92 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
+// stepper is a stand-in for a model: in each step it makes a word of every answer.
+type stepper struct {
+	*fake
+	pause time.Duration // between steps; 0: an answer is there at once
+
+	mu   sync.Mutex
+	jobs []*stepJob
+}
+
+// stepJob is an answer of costWords words.
+type stepJob struct {
+	*fakeJob
+	words chan *ask.Event
+	made  int
+	over  chan struct{} // closed after the last word
+}
+
+// costWords is the length of an answer.
+const costWords = 32
+
+func (f *stepper) Submit(_ context.Context, r *ask.Request) (Job, error) {
+	j, err := f.job(r)
+	if err != nil {
+		return nil, err
+	}
+	s := &stepJob{fakeJob: j, words: make(chan *ask.Event, costWords), over: make(chan struct{})}
+	if f.pause == 0 {
+		for s.step() {
+		}
+		return s, nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.jobs = append(f.jobs, s)
+	return s, nil
+}
+
+// run makes all answers.
+func (f *stepper) run() {
+	for range time.Tick(f.pause) {
+		f.mu.Lock()
+		f.jobs = slices.DeleteFunc(f.jobs, func(j *stepJob) bool { return !j.step() })
+		f.mu.Unlock()
+	}
+}
+
+// step makes a word. It returns false after the last one.
+func (j *stepJob) step() bool {
+	j.words <- &ask.Event{Text: "word"}
+	if j.made++; j.made == costWords {
+		close(j.words)
+		close(j.over)
+	}
+	return j.made < costWords
+}
+
+func (j *stepJob) Next() (*ask.Event, bool) {
+	e, ok := <-j.words
+	return e, ok
+}
+
+func (j *stepJob) Ready() bool { return len(j.words) > 0 }
+
+func (j *stepJob) Answer() (*ask.Answer, error) {
+	<-j.over
+	return &ask.Answer{
+		Text: strings.Repeat("word", costWords), Finish: ask.Stop, Count: j.c,
+		Completion: costWords,
+	}, nil
+}
+
 // costServer is a server whose answers are 32 words with a pause before each, and requests to it.
 func costServer(b testing.TB, pause time.Duration) (s *Server, bodies map[string]string) {
 	loader, err := media.New(media.Options{MaxBytes: 1 << 20})
 	if err != nil {
 		b.Fatal(err)
 	}
-	f := newFake()
-	f.pause, f.parallel, f.words = pause, 64, strings.Fields(strings.Repeat("word ", 32))
+	f := &stepper{fake: newFake(), pause: pause}
 	f.prepare = func(*ask.Request) error { // otherwise all pictures would be kept
-		f.mu.Lock()
-		defer f.mu.Unlock()
+		f.fake.mu.Lock()
+		defer f.fake.mu.Unlock()
 		f.requests = nil
 		return nil
+	}
+	if pause > 0 {
+		go f.run()
 	}
 	s = New(Options{
 		MaxBodyBytes: 1 << 20, MaxImages: 2, MaxImageBytes: 1 << 20, MaxImagePixels: 1 << 20,
@@ -70,8 +145,8 @@ func costServer(b testing.TB, pause time.Duration) (s *Server, bodies map[string
 const costClients = 32
 
 // BenchmarkServed measures the processor time of a process per request, including connections: it
-// serves 32 concurrent clients in another process. Words are produced as fast as they are read, or,
-// in the paced stream, so slowly that each is sent alone, as with a model.
+// serves 32 concurrent clients in another process. The words of an answer are there at once, or, in
+// the paced stream, come so slowly that each is sent alone, as with a model.
 func BenchmarkServed(b *testing.B) {
 	if pause := os.Getenv("RESTORE_COST"); pause != "" { // this is that process
 		d, err := time.ParseDuration(pause)
@@ -89,10 +164,10 @@ func BenchmarkServed(b *testing.B) {
 		return
 	}
 	_, bodies := costServer(b, 0)
-	bodies["paced"] = bodies["stream"]
+	bodies["paced stream"], bodies["paced whole"] = bodies["stream"], bodies["whole"]
 	for name, body := range bodies {
 		pause := "0s"
-		if name == "paced" {
+		if strings.HasPrefix(name, "paced") {
 			pause = "5ms"
 		}
 		b.Run(name, func(b *testing.B) {

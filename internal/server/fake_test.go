@@ -146,6 +146,8 @@ func (j *fakeJob) Next() (*ask.Event, bool) {
 	return e, ok
 }
 
+func (j *fakeJob) Ready() bool { return len(j.pieces) > 0 }
+
 func (j *fakeJob) Answer() (*ask.Answer, error) {
 	for range j.pieces {
 	}

@@ -228,86 +228,52 @@ func (x *exchange) answer(b *served, r *ask.Request, how *reply) error {
 	return nil
 }
 
-// sendBytes is how much a stream collects at most while pieces wait that were generated meanwhile.
-const sendBytes = 2048
-
 // follow writes an answer while it is generated, each piece at once; pieces that already wait share
 // a write. It writes nothing before the first piece or the first ping, so that an earlier failure
 // has its own status.
 func (x *exchange) follow(p *submitted, r *ask.Request, how *reply) error {
-	pieces := make(chan *ask.Event, 16)
-	go func() {
-		defer close(pieces)
-		for {
-			e, ok := p.Next()
-			if !ok {
-				return
-			}
-			select {
-			case pieces <- e:
-			case <-p.ctx.Done():
-				return
-			}
-		}
-	}()
-	s := x.stream(how.kind)
-	begin := func() {
-		if !s.begun {
-			s.begin()
-			how.begin(s)
-		}
-	}
-	var ping <-chan time.Time
-	silence := x.s.o.Ping
-	if silence > 0 && how.ping {
-		t := time.NewTicker(silence)
-		defer t.Stop()
-		ping = t.C
+	s := x.stream(how)
+	if silence := x.s.o.Ping; silence > 0 && how.ping {
+		stop := s.breakSilence(silence, p.done)
+		defer stop()
 	}
 	var held []ask.Token // tokens without text yet
-	wrote := time.Now()
-	for s.err == nil {
-		if s.pending.Len() > 0 && (len(pieces) == 0 || s.pending.Len() >= sendBytes) {
-			s.send()
-			wrote = time.Now()
-			continue
+	for {
+		e, more := p.Next()
+		if !more {
+			break
 		}
-		select {
-		case e, more := <-pieces:
-			switch {
-			case !more:
-				return x.finish(p, r, s, how, begin)
-			case e.Text == "":
-				held = append(held, e.Tokens...)
-				continue
-			}
+		if e.Text == "" {
+			held = append(held, e.Tokens...)
+		} else {
 			e.Tokens, held = append(held, e.Tokens...), nil
-			begin()
-			how.piece(s, e)
-		case <-ping:
-			if time.Since(wrote) >= silence/2 {
-				begin()
-				s.pending.WriteString(": ping\n\n")
-			}
+		}
+		if !s.piece(e, p.Ready) {
+			break
 		}
 	}
-	p.done() // the client no longer reads
-	_, _ = p.Answer()
-	x.s.metrics().cancelled.Inc()
-	return nil
+	return x.finish(p, r, s)
 }
 
 // finish writes the end of a streamed answer.
-func (x *exchange) finish(p *submitted, r *ask.Request, s *stream, how *reply, begin func()) error {
+func (x *exchange) finish(p *submitted, r *ask.Request, s *stream) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		p.done() // the client no longer reads
+		_, _ = p.Answer()
+		x.s.metrics().cancelled.Inc()
+		return nil
+	}
 	a, err := p.answer()
 	switch {
 	case err != nil && !s.begun:
 		return err
 	case err != nil:
-		x.broke(s, r, how, err)
+		x.broke(s, r, err)
 	default:
-		begin()
-		how.end(s, a)
+		s.begin()
+		s.how.end(s, a)
 		s.write()
 		x.finished(r, a)
 	}
@@ -315,7 +281,7 @@ func (x *exchange) finish(p *submitted, r *ask.Request, s *stream, how *reply, b
 }
 
 // broke reports a failure in mid-stream; the connection ends with the stream.
-func (x *exchange) broke(s *stream, r *ask.Request, how *reply, err error) {
+func (x *exchange) broke(s *stream, r *ask.Request, err error) {
 	e := x.s.toWire(err, r, "", x.id)
 	if e == nil {
 		x.s.metrics().cancelled.Inc()
@@ -325,7 +291,7 @@ func (x *exchange) broke(s *stream, r *ask.Request, how *reply, err error) {
 		x.s.metrics().rejected("deadline")
 	}
 	x.line = append(x.line, "code", e.Code)
-	how.fail(s, e)
+	s.how.fail(s, e)
 	s.write()
 }
 
@@ -453,7 +419,7 @@ func (s *Server) ollama(
 		if q.Stream {
 			how = &reply{kind: "application/x-ndjson",
 				begin: func(*stream) {},
-				piece: func(s *stream, e *ask.Event) { s.line(p.Piece(e)) },
+				piece: func(s *stream, e *ask.Event) { s.pending.WriteString(p.Piece(e) + "\n") },
 				end:   func(s *stream, a *ask.Answer) { s.line(p.End(q.Ask, a)) },
 				fail:  func(s *stream, e *wire.Error) { s.line(ollama.Error(e)) },
 			}

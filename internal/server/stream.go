@@ -3,8 +3,10 @@ package server
 import (
 	"bytes"
 	"net/http"
+	"sync"
 	"time"
 
+	"github.com/restore-vlm/restore/internal/ask"
 	"github.com/restore-vlm/restore/internal/openai"
 	"github.com/restore-vlm/restore/internal/wire"
 )
@@ -15,28 +17,88 @@ const writeTimeout = 30 * time.Second
 // stream writes a reply piece by piece.
 type stream struct {
 	x       *exchange
-	kind    string // Content-Type
+	how     *reply
 	control *http.ResponseController
+
+	mu      sync.Mutex   // of the fields below, and of writing
 	pending bytes.Buffer // not yet sent
+	wrote   time.Time    // the last write
 	err     error        // the first failed write
 	begun   bool
 }
 
-func (x *exchange) stream(kind string) *stream {
-	return &stream{x: x, kind: kind, control: http.NewResponseController(x.w)}
+func (x *exchange) stream(how *reply) *stream {
+	return &stream{
+		x: x, how: how, control: http.NewResponseController(x.w), wrote: time.Now(),
+	}
 }
 
-// begin sends the head and closes the connection after this reply. A failed stream must end with
-// its connection, and a client that learned of this only at the end could already have sent its
-// next request.
+// breakSilence sends a comment when nothing was written for some time, until stop is called. If the
+// client no longer reads, it calls leave.
+func (s *stream) breakSilence(silence time.Duration, leave func()) (stop func()) {
+	over := false
+	var timer *time.Timer
+	s.mu.Lock() // until timer is set
+	defer s.mu.Unlock()
+	timer = time.AfterFunc(silence, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if over {
+			return
+		}
+		if time.Since(s.wrote) >= silence/2 {
+			s.begin()
+			s.pending.WriteString(": ping\n\n")
+			s.send()
+		}
+		if s.err != nil {
+			leave()
+			return
+		}
+		timer.Reset(silence)
+	})
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		over = true
+		timer.Stop()
+	}
+}
+
+// sendBytes is how much a stream collects at most while pieces wait that were generated meanwhile.
+const sendBytes = 2048
+
+// piece writes a piece of the answer, which has no text if the text is not complete yet. If ready
+// says that the next piece is there, they may share a write. It returns false if the client no
+// longer reads.
+func (s *stream) piece(e *ask.Event, ready func() bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.Text != "" {
+		s.begin()
+		s.how.piece(s, e)
+	}
+	if s.pending.Len() > 0 && (s.pending.Len() >= sendBytes || !ready()) {
+		s.send()
+	}
+	return s.err == nil
+}
+
+// begin begins the reply, unless it has begun. The connection ends with the reply: a failed stream
+// must end with its connection, and a client that learned of this only at the end could already
+// have sent its next request.
 func (s *stream) begin() {
+	if s.begun {
+		return
+	}
 	s.begun = true
 	h := s.x.w.Header()
-	h.Set("Content-Type", s.kind)
+	h.Set("Content-Type", s.how.kind)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no")
 	h.Set("Connection", "close")
 	s.x.w.WriteHeader(http.StatusOK)
+	s.how.begin(s)
 }
 
 // send sends the pending bytes at once.
@@ -56,6 +118,7 @@ func (s *stream) write() {
 		_, s.err = s.x.w.Write(s.pending.Bytes())
 	}
 	s.pending.Reset()
+	s.wrote = time.Now()
 }
 
 // events adds messages as server-sent events.

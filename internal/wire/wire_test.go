@@ -1,10 +1,12 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -219,6 +221,30 @@ func TestLongStrings(t *testing.T) {
 		if _, err := Parse([]byte(bad)); err == nil ||
 			!strings.Contains(err.Error(), fmt.Sprintf("at byte %d: got '\\n'", at)) {
 			t.Errorf("%d: got %v, want an error at byte %d", n, err, at)
+		}
+	}
+}
+
+// Ensure that texts are encoded as the standard library does without HTML escaping, and that a
+// frame gives the JSON of the whole value.
+func TestFrame(t *testing.T) {
+	type value struct {
+		Number int    `json:"number"`
+		Text   string `json:"text"`
+		End    bool   `json:"end"`
+	}
+	f := NewFrame(value{math.MinInt, "\x00", true}, math.MinInt, "\x00")
+	for i, text := range []string{
+		"", " word", `"`, `\`, "a\nb", "é", "<b>&", "\x7f", "\x00", "\u2028", "\xff", "日本",
+	} {
+		var b bytes.Buffer
+		e := json.NewEncoder(&b)
+		e.SetEscapeHTML(false)
+		if err := e.Encode(value{i, text, true}); err != nil {
+			t.Fatal(err)
+		}
+		if got := f.Fill(strconv.Itoa(i), Text(text)) + "\n"; got != b.String() {
+			t.Errorf("%q: got %s, want %s", text, got, b.String())
 		}
 	}
 }
