@@ -57,7 +57,7 @@ type Part struct {
 
 // Picture is a picture of a request. The server loads its bytes; a backend needs no URL.
 type Picture struct {
-	URL  string
+	URL  []byte // may be part of the request's body
 	Path string // path of the field with the URL, for errors
 	Data []byte // the file
 

@@ -1,18 +1,18 @@
 package media
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
-	"strings"
 	"sync"
 )
 
 // data reads the part of a data URL after "data:".
-func (l *Loader) data(rest string) ([]byte, error) {
-	head, body, found := strings.Cut(rest, ",")
-	i := strings.LastIndexByte(head, ';')
-	if !found || i < 0 || !strings.EqualFold(strings.TrimSpace(head[i+1:]), "base64") {
+func (l *Loader) data(rest []byte) ([]byte, error) {
+	head, body, found := bytes.Cut(rest, []byte(","))
+	i := bytes.LastIndexByte(head, ';')
+	if !found || i < 0 || !bytes.EqualFold(bytes.TrimSpace(head[i+1:]), []byte("base64")) {
 		return nil, fail(InvalidURL,
 			"got a data URL without \";base64,\", want data:TYPE;base64,DATA")
 	}
@@ -24,8 +24,8 @@ func (l *Loader) data(rest string) ([]byte, error) {
 }
 
 // bare reads base64 without a scheme.
-func (l *Loader) bare(s string) ([]byte, error) {
-	if strings.Trim(s, "\r\n") == "" {
+func (l *Loader) bare(s []byte) ([]byte, error) {
+	if len(bytes.Trim(s, "\r\n")) == 0 {
 		return nil, fail(InvalidURL,
 			"got an empty string, want a data, http, https or file URL, or base64")
 	}
@@ -33,7 +33,7 @@ func (l *Loader) bare(s string) ([]byte, error) {
 	if err != nil && err.Code == InvalidBase64 {
 		return nil, fail(InvalidURL,
 			"got %q, which is neither a URL nor base64, want a data, http, https or file URL",
-			clip(s))
+			clip(string(s)))
 	}
 	if err != nil {
 		return nil, err
@@ -43,21 +43,21 @@ func (l *Loader) bare(s string) ([]byte, error) {
 
 // decode reads base64 in the standard or the URL-safe alphabet, with or without padding; it skips
 // line breaks.
-func (l *Loader) decode(s string) ([]byte, *Error) {
-	breaks := strings.Count(s, "\n") + strings.Count(s, "\r")
+func (l *Loader) decode(s []byte) ([]byte, *Error) {
+	breaks := bytes.Count(s, []byte("\n")) + bytes.Count(s, []byte("\r"))
 	most := int64(base64.StdEncoding.DecodedLen(len(s) - breaks))
 	if most-2 > l.o.MaxBytes {
 		return nil, fail(TooLarge, "got %d bytes, want at most %d", most, l.o.MaxBytes)
 	}
-	digits := strings.TrimRight(s, "=\r\n")
-	pad := strings.Count(s[len(digits):], "=")
+	digits := bytes.TrimRight(s, "=\r\n")
+	pad := bytes.Count(s[len(digits):], []byte("="))
 	if pad > 2 || pad > 0 && (len(s)-breaks)%4 != 0 {
 		return nil, fail(InvalidBase64,
 			"base64: got padding at the wrong place, want a whole number of 4 characters")
 	}
 	out := make([]byte, base64.RawStdEncoding.DecodedLen(len(digits)))
 	n, err := standard.decode(out, digits)
-	if err != nil && strings.ContainsAny(digits, "-_") {
+	if err != nil && bytes.ContainsAny(digits, "-_") {
 		n, err = urlSafe.decode(out, digits)
 	}
 	switch {
@@ -101,7 +101,7 @@ func newAlphabet(e *base64.Encoding) *alphabet {
 
 // decode decodes s into out and returns the number of bytes. It reads eight characters at a time;
 // from a line break or an error on, the standard library reads the rest.
-func (a *alphabet) decode(out []byte, s string) (int, error) {
+func (a *alphabet) decode(out, s []byte) (int, error) {
 	p, at, n := a.pairs(), 0, 0
 	for ; at+8 <= len(s) && n+8 <= len(out); at, n = at+8, n+6 {
 		c := s[at : at+8]
@@ -115,7 +115,7 @@ func (a *alphabet) decode(out []byte, s string) (int, error) {
 		binary.BigEndian.PutUint64(out[n:],
 			uint64(w)<<52|uint64(x)<<40|uint64(y)<<28|uint64(z)<<16)
 	}
-	rest, err := a.encoding.Decode(out[n:], []byte(s[at:]))
+	rest, err := a.encoding.Decode(out[n:], s[at:])
 	var wrong base64.CorruptInputError
 	if errors.As(err, &wrong) {
 		err = wrong + base64.CorruptInputError(at)

@@ -7,6 +7,7 @@
 package media
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -130,41 +131,42 @@ func (l *Loader) Close() error {
 }
 
 // Load returns the bytes of a picture. An error is an *[Error], or the cause of ctx.
-func (l *Loader) Load(ctx context.Context, url string) ([]byte, Source, error) {
-	scheme, rest, found := strings.Cut(url, ":")
+func (l *Loader) Load(ctx context.Context, url []byte) ([]byte, Source, error) {
+	scheme, rest, found := bytes.Cut(url, []byte(":"))
 	if !found || !isScheme(scheme) {
 		data, err := l.bare(url)
 		return data, Data, err
 	}
-	switch strings.ToLower(scheme) {
+	switch strings.ToLower(string(scheme)) {
 	case "data":
 		data, err := l.data(rest)
 		return data, Data, err
 	case "http", "https":
-		data, err := l.fetch(ctx, url)
+		data, err := l.fetch(ctx, string(url))
 		return data, HTTP, err
 	case "file":
-		data, err := l.file(rest)
+		data, err := l.file(string(rest))
 		return data, File, err
 	}
 	return nil, "", fail(InvalidURL, "got the scheme %q, want data, http, https or file",
-		clip(scheme))
+		clip(string(scheme)))
 }
 
 // Remote reports whether loading url needs another machine.
-func Remote(url string) bool {
-	scheme, _, found := strings.Cut(url, ":")
-	return found && (strings.EqualFold(scheme, "http") || strings.EqualFold(scheme, "https"))
+func Remote(url []byte) bool {
+	scheme, _, found := bytes.Cut(url, []byte(":"))
+	return found && (bytes.EqualFold(scheme, []byte("http")) ||
+		bytes.EqualFold(scheme, []byte("https")))
 }
 
-func isScheme(s string) bool {
+func isScheme(s []byte) bool {
 	for i, c := range s {
 		letter := c|0x20 >= 'a' && c|0x20 <= 'z'
 		if !letter && (i == 0 || !(c >= '0' && c <= '9' || c == '+' || c == '-' || c == '.')) {
 			return false
 		}
 	}
-	return s != ""
+	return len(s) > 0
 }
 
 // clip shortens a text that an error quotes.

@@ -36,7 +36,7 @@ func loader(tb testing.TB, o Options) *Loader {
 // want checks what Load returns: bytes, or a code.
 func want(t *testing.T, l *Loader, url, text string, code Code) {
 	t.Helper()
-	data, _, err := l.Load(t.Context(), url)
+	data, _, err := l.Load(t.Context(), []byte(url))
 	var e *Error
 	switch {
 	case code == "" && (err != nil || string(data) != text):
@@ -67,7 +67,7 @@ func TestBase64(t *testing.T) {
 		want := make([]byte, a.encoding.DecodedLen(len(text)))
 		n, wantErr := a.encoding.Decode(want, text)
 		got := make([]byte, len(want))
-		m, err := a.decode(got, string(text))
+		m, err := a.decode(got, text)
 		if !reflect.DeepEqual(err, wantErr) || err == nil && !bytes.Equal(got[:m], want[:n]) {
 			t.Fatalf("%q: got %x and %v, want %x and %v", text, got[:m], err, want[:n], wantErr)
 		}
@@ -115,7 +115,7 @@ func TestData(t *testing.T) {
 		strings.Repeat("AAAA\n", 333): "",
 	} {
 		if code == "" {
-			if _, _, err := l.Load(t.Context(), u); err != nil {
+			if _, _, err := l.Load(t.Context(), []byte(u)); err != nil {
 				t.Error(err)
 			}
 			continue
@@ -284,7 +284,7 @@ func TestFetch(t *testing.T) {
 	} {
 		want(t, l, u, "", code)
 	}
-	if _, _, err := l.Load(t.Context(), "http://pictures.example/missing"); strings.Contains(
+	if _, _, err := l.Load(t.Context(), []byte("http://pictures.example/missing")); strings.Contains(
 		err.Error(),
 		"404",
 	) ||
@@ -299,7 +299,7 @@ func TestFetch(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("gone")
 	cancel(gone)
-	if _, _, err := l.Load(ctx, "http://pictures.example/a"); !errors.Is(err, gone) {
+	if _, _, err := l.Load(ctx, []byte("http://pictures.example/a")); !errors.Is(err, gone) {
 		t.Errorf("got %v, want the context's cause", err)
 	}
 
@@ -369,7 +369,7 @@ func FuzzLoad(f *testing.F) {
 		return nil, errors.New("no network")
 	}
 	f.Fuzz(func(t *testing.T, url string) {
-		data, _, err := l.Load(t.Context(), url)
+		data, _, err := l.Load(t.Context(), []byte(url))
 		var e *Error
 		if err != nil && !errors.As(err, &e) {
 			t.Fatalf("%q: got %v, want an Error", url, err)

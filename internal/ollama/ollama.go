@@ -231,7 +231,7 @@ func (q *Request) images(o *wire.Object, env *Env) []ask.Part {
 	}
 	var parts []ask.Part
 	for i := range l.Len() {
-		parts = append(parts, ask.Part{Picture: &ask.Picture{URL: l.Text(i), Path: l.Path(i)}})
+		parts = append(parts, ask.Part{Picture: &ask.Picture{URL: l.Bytes(i), Path: l.Path(i)}})
 	}
 	return parts
 }

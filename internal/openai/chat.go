@@ -202,7 +202,7 @@ func (d *dialogue) imageURL(p *wire.Object) (ask.Part, bool) {
 // picture reads a picture whose URL is in the field of o. with holds detail and restore; nil if
 // absent.
 func (d *dialogue) picture(o *wire.Object, field string, with *wire.Object) ask.Part {
-	pic := &ask.Picture{URL: o.String(field), Path: o.Path(field)}
+	pic := &ask.Picture{URL: o.Bytes(field), Path: o.Path(field)}
 	if with != nil {
 		pic.Detail, pic.DetailPath = with.String("detail"), with.Path("detail")
 		switch pic.Detail {

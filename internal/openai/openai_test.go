@@ -440,7 +440,7 @@ func TestChatTaken(t *testing.T) {
 		t.Errorf("messages: got %+v", r.Messages)
 	}
 	parts := r.Messages[1].Parts
-	if len(parts) != 3 || parts[0].Picture.URL != "AAAA" || parts[1].Text != "what?" ||
+	if len(parts) != 3 || string(parts[0].Picture.URL) != "AAAA" || parts[1].Text != "what?" ||
 		parts[2].Picture.Detail != "low" ||
 		string(parts[2].Picture.Reduction.Object) != `{"n_vis":3}` ||
 		parts[2].Picture.Reduction.Path != "messages[2].content[2].image_url.restore" ||

@@ -113,7 +113,7 @@ func (s *Server) loadOne(ctx context.Context, p *ask.Picture) error {
 	if err != nil {
 		return &FieldError{Path: p.Path, Err: err}
 	}
-	p.Data, p.URL = data, ""
+	p.Data, p.URL = data, nil
 	s.metrics().images[source].Inc()
 	return nil
 }

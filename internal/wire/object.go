@@ -81,7 +81,8 @@ func (o *Object) fill(data json.RawMessage) {
 		s.space()
 		start := s.at
 		s.text()
-		key, _ := o.body.text(data[start:s.at])
+		name, _ := o.body.bytes(data[start:s.at])
+		key := string(name)
 		s.space()
 		s.at++
 		raw := s.next()
@@ -226,21 +227,26 @@ func (o *Object) Require(name, want string) bool {
 
 // String reads a string.
 func (o *Object) String(name string) string {
+	return string(o.Bytes(name))
+}
+
+// Bytes reads a string like String. The bytes may be part of the body.
+func (o *Object) Bytes(name string) []byte {
 	raw := o.Raw(name)
 	if raw == nil {
-		return ""
+		return nil
 	}
-	s, ok := o.body.text(raw)
+	s, ok := o.body.bytes(raw)
 	if !ok {
 		o.Fail("invalid_type", name, "got %s, want a string", Describe(raw))
 	}
 	return s
 }
 
-// text decodes a string of the body.
-func (b *document) text(raw json.RawMessage) (string, bool) {
+// bytes decodes a string of the body. A string without escapes is not copied.
+func (b *document) bytes(raw json.RawMessage) ([]byte, bool) {
 	if len(raw) < 2 || raw[0] != '"' {
-		return "", false
+		return nil, false
 	}
 	plain := false
 	if len(raw) >= longBytes {
@@ -249,11 +255,11 @@ func (b *document) text(raw json.RawMessage) (string, bool) {
 		plain = bytes.IndexByte(raw, '\\') < 0
 	}
 	if plain {
-		return string(raw[1 : len(raw)-1]), true
+		return raw[1 : len(raw)-1], true
 	}
 	var s string
 	err := json.Unmarshal(raw, &s)
-	return s, err == nil
+	return []byte(s), err == nil
 }
 
 // Bool reads a boolean.
@@ -390,8 +396,11 @@ func (l *List) Raw(i int) json.RawMessage { return l.items[i] }
 func (l *List) Object(i int) *Object { return l.o.child(l.items[i], l.Path(i)) }
 
 // Text reads an item that is a string.
-func (l *List) Text(i int) string {
-	s, ok := l.o.body.text(l.items[i])
+func (l *List) Text(i int) string { return string(l.Bytes(i)) }
+
+// Bytes reads an item like Text. The bytes may be part of the body.
+func (l *List) Bytes(i int) []byte {
+	s, ok := l.o.body.bytes(l.items[i])
 	if !ok {
 		l.Fail("invalid_type", i, "got %s, want a string", Describe(l.items[i]))
 	}
