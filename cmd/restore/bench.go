@@ -90,8 +90,8 @@ embedded model. PRODUCTS is a share of the prompt's time (prefill); SPEED-UP com
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	for name, v := range map[string][2]string{
 		"encoder-quant": {
-			strings.Join(engine.EncoderQuantTypes, "|"), "as stored; with --shape bf16 " +
-				"where the CPU multiplies it faster than float32, else f16",
+			strings.Join(engine.EncoderQuantTypes, "|"), encoderDefault + "; with --shape, bf16 " +
+				"where the CPU has it, else f16, instead of stored",
 		}, "base": {strings.Join(methodNames()[1:], "|"), "holov"},
 	} {
 		fs.Lookup(name).Annotations = map[string][]string{choices: v[:1], applies: v[1:]}
@@ -172,8 +172,7 @@ type bench struct {
 	o       *benchOptions
 	shape   *shape
 	budgets []benchBudget
-	patches []int // [0] if the model's pictures have one size
-	encoder string
+	patches []int        // [0] if the model's pictures have one size
 	peer    *peer        // nil without --peer
 	profile bytes.Buffer // profile of the first plan's runs
 }
@@ -319,7 +318,7 @@ func (o *benchOptions) loadShape() (*shape, error) {
 // open loads the model, or makes random weights.
 func (b *bench) open(a *app, quant string, work *nn.Work) (*engine.Engine, error) {
 	o := engine.Options{
-		Threads: b.o.threads, EncoderQuant: b.encoder, CacheType: b.cache(),
+		Threads: b.o.threads, EncoderQuant: b.o.encoder, CacheType: b.cache(),
 		Warn: func(s string) { a.note("%s", s) },
 	}
 	o.Parallel = b.o.parallel
@@ -369,15 +368,8 @@ func (b *bench) run(ctx context.Context, a *app) (*benchJSON, error) {
 	limits := newMachineLimits(b.o.threads)
 	defer limits.close()
 	limits.sample()
-	if b.encoder = b.o.encoder; b.encoder == "" && b.o.shape != "" {
-		b.encoder = "f16"
-		if slices.Max(limits.bf16) > 1.5*slices.Max(limits.fma) {
-			b.encoder = "bf16"
-		}
-	}
 	out := &benchJSON{
-		Encoder: b.encoder,
-		Model:   b.shape.Name, CPU: calibrate.CPU(), Kernel: kernel.Implementation(),
+		Model: b.shape.Name, CPU: calibrate.CPU(), Kernel: kernel.Implementation(),
 		Threads: b.o.threads, Text: b.o.text, Gen: b.o.gen, Repeat: b.o.repeat,
 		Base: b.o.base, Restore: b.o.restore, Cache: b.cache(),
 		Plans: map[string]map[string]int64{}, Rows: []benchRow{},
@@ -405,7 +397,11 @@ func (b *bench) measure(
 		return nil, err
 	}
 	defer m.Close()
-	out.Plans[quant] = m.Info().Kept
+	info := m.Info()
+	out.Plans[quant] = info.Kept
+	if e := info.Encoder; e != nil {
+		out.Encoder, out.EncoderWhy = e.Type, e.Why
+	}
 	if isTerminal(a.err) {
 		fmt.Fprintf(a.err, "restore: %s, %s: ready after %.1f s\n", b.shape.Name, quant,
 			time.Since(start).Seconds())

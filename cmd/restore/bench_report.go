@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/lab"
-
 	"github.com/restore-vlm/restore/internal/quantile"
 )
 
@@ -26,8 +26,10 @@ type benchJSON struct {
 	Repeat  int    `json:"repeat"`
 	Base    string `json:"base"`
 	Restore bool   `json:"restore"`
-	Encoder string `json:"encoder_quant"` // "" means as stored
-	Cache   string `json:"cache_type"`
+	Encoder string `json:"encoder_quant"`
+	// why the program chose Encoder; empty if it did not
+	EncoderWhy string `json:"encoder_why,omitempty"`
+	Cache      string `json:"cache_type"`
 	// by --quant: the number of weights in each type
 	Plans map[string]map[string]int64 `json:"plans"`
 	Peaks benchPeaks                  `json:"peaks"`
@@ -192,6 +194,9 @@ func (j *benchJSON) write(w io.Writer) error {
 		}
 		fmt.Fprintf(w, "plan %s: %s; keys and values in %s\n", q, strings.Join(kept, ", "),
 			strings.ToUpper(j.Cache))
+	}
+	if j.Encoder != "" {
+		fmt.Fprintf(w, "encoder: %s\n", &engine.Encoder{Type: j.Encoder, Why: j.EncoderWhy})
 	}
 	fmt.Fprintf(w, "peaks: %.0f GFLOP/s (multiply-add), %.0f GFLOP/s (bfloat16), %.0f GOP/s "+
 		"(8 bits), %.0f GOP/s (4 bits), %.1f GB/s (reading memory)\n", j.Peaks.FMA, j.Peaks.BF16,

@@ -132,9 +132,6 @@ func (o *benchSequencesOptions) run(ctx context.Context, a *app, b *bench) (*seq
 	streams := o.parallel
 	o.parallel = max(streams+1, slices.Max(append(slices.Clone(o.counts), 1)))
 	b.o = &o.benchOptions
-	if o.shape != "" {
-		b.encoder = "f16"
-	}
 	m, err := b.open(a, o.quants[0], nil)
 	if err != nil {
 		return nil, err

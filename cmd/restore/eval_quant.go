@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -81,7 +82,7 @@ func (o *evalOptions) quant(ctx context.Context, a *app, names []string) error {
 	}
 	open := func(p scenebench.Plan) (*engine.Engine, error) {
 		m := o.model
-		m.quant, m.encoder = p.Quant, p.EncoderQuant
+		m.quant, m.encoder = p.Quant, cmp.Or(p.EncoderQuant, asStored)
 		return m.open(a)
 	}
 	run := scenebench.RunOptions{Workers: o.workers, Seed: o.reduction.seed}

@@ -57,16 +57,18 @@ func (m *modelFlags) addQuant(fs *pflag.FlagSet) {
 		"(its embedding and head stay at q8), q8 and bf16 round activations too; auto takes "+
 		"the largest that fits in free memory")
 	fs.StringVar(&m.encoder, "encoder-quant", "",
-		"keep the weights of vision tower and projector in this type; q8 and bf16 round "+
-			"activations too")
-	for name, types := range map[string][]string{
-		"quant": quantChoices, "encoder-quant": engine.EncoderQuantTypes,
-	} {
-		fs.Lookup(name).Annotations = map[string][]string{
-			applies: {"as stored"}, choices: {strings.Join(types, "|")},
-		}
+		"keep the weights of vision tower and projector in this type, or as stored; q8 and bf16 "+
+			"round activations too")
+	fs.Lookup("quant").Annotations = map[string][]string{
+		applies: {"as stored"}, choices: {strings.Join(quantChoices, "|")},
+	}
+	fs.Lookup("encoder-quant").Annotations = map[string][]string{
+		applies: {encoderDefault}, choices: {strings.Join(engine.EncoderQuantTypes, "|")},
 	}
 }
+
+// encoderDefault describes the default of --encoder-quant.
+const encoderDefault = "stored; q8 for a big vision tower where the CPU has VNNI and no BF16"
 
 func (m *modelFlags) addCache(fs *pflag.FlagSet) {
 	fs.StringVar(&m.cache, "cache-type", "f32",

@@ -20,7 +20,11 @@ func writeTable(w io.Writer, m *engine.Engine, ans *engine.Answer) error {
 	r := &ans.Report
 	var b bytes.Buffer
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "model\t%s\n", m.Info().Name)
+	info := m.Info()
+	fmt.Fprintf(t, "model\t%s\n", info.Name)
+	if e := info.Encoder; e != nil && e.Why != "" {
+		fmt.Fprintf(t, "encoder\t%s\n", e)
+	}
 	for i, p := range r.Images {
 		label, why := "visual tokens", "" // for one picture the line about the method says it
 		if len(r.Images) > 1 {
@@ -140,6 +144,7 @@ type visualJSON struct {
 type answerJSON struct {
 	Model           string             `json:"model"`
 	Weights         map[string]int64   `json:"weights"` // number of weights by type
+	Encoder         *engine.Encoder    `json:"encoder,omitempty"`
 	Answer          string             `json:"answer"`
 	Finish          string             `json:"finish"`
 	Tokens          []int32            `json:"tokens"`
@@ -165,7 +170,8 @@ func newAnswerJSON(
 	millis := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 	info := m.Info()
 	j := answerJSON{
-		Model: info.Name, Weights: info.Kept, Answer: ans.Text, Finish: ans.Finish,
+		Model: info.Name, Weights: info.Kept, Encoder: info.Encoder, Answer: ans.Text,
+		Finish: ans.Finish,
 		Tokens: append([]int32{}, ans.Tokens...),
 		VisualTokens: visualJSON{
 			Before: r.Before,

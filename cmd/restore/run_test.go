@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/scene"
@@ -73,7 +74,8 @@ func TestRunJSON(t *testing.T) {
 	if len(j.Images) != 2 || j.Images[0].File != a || j.VisualTokens.Before != 2*576 ||
 		j.VisualTokens.Kept != 128 || j.VisualTokens.Merged != 128 ||
 		len(j.Tokens) == 0 || j.Answer == "" || j.Finish == "" || j.PeakRSS < 0 ||
-		j.PromptTokens < 256 || j.Times["first_token"] <= 0 {
+		j.PromptTokens < 256 || j.Times["first_token"] <= 0 ||
+		j.Encoder == nil || *j.Encoder != (engine.Encoder{Type: "stored"}) {
 		t.Errorf("got %+v", j)
 	}
 	for i, name := range []string{"kept-1.png", "kept-2.png"} {

@@ -231,6 +231,9 @@ func infoRows(i engine.Info) [][]string {
 		"kept in memory",
 		bytesize.MB(i.Resident) + ", " + strings.Join(kept, ", "),
 	})
+	if i.Encoder != nil {
+		rows = append(rows, []string{"encoder weights", i.Encoder.String()})
+	}
 	for _, f := range i.Vision {
 		rows = append(rows, []string{"vision " + f.Name, fmt.Sprint(f.Value)})
 	}

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/restore-vlm/restore/internal/engine"
 )
 
 // Ensure that shapes have the published checkpoints' numbers of weights: for the LLaVAs without the
@@ -47,5 +49,31 @@ func TestShowShape(t *testing.T) {
 		if r.code != exitUsage || !strings.Contains(r.err, want) {
 			t.Errorf("%s: exit code %d, %q, want %q", args, r.code, r.err, want)
 		}
+	}
+}
+
+// Ensure that show says which type the encoder has, and why if the program chose it.
+func TestShowEncoder(t *testing.T) {
+	for want, e := range map[string]*engine.Encoder{
+		"encoder weights: stored":                 {Type: "stored"},
+		"encoder weights: q8, because it is fast": {Type: "q8", Why: "it is fast"},
+		"": nil,
+	} {
+		var got string
+		for _, row := range infoRows(engine.Info{Encoder: e}) {
+			if row[0] == "encoder weights" {
+				got = strings.Join(row, ": ")
+			}
+		}
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	if r := cli("show", "--json"); !strings.Contains(r.out, `"Encoder":{"type":"stored"}`) {
+		t.Errorf("the embedded model's encoder: %s", r.out)
+	}
+	r := cli("show", "--encoder-quant", "stored", "--json")
+	if r.code != exitOK || !strings.Contains(r.out, `"Encoder":{"type":"stored"}`) {
+		t.Errorf("as stored: %d, %s", r.code, r.err)
 	}
 }

@@ -40,10 +40,12 @@ type Options struct {
 
 	// Quant is the type of the decoder's weights in memory: "q4", "q8", "bf16", "f16" or "f32".
 	// EncoderQuant is the type for the vision tower and the projector: "q8", "bf16", "f16" or
-	// "f32". "" keeps weights as stored; for Quant "auto" see QuantAuto. With q4, the decoder's
-	// embedding and head are q8. Weights are converted while loading. Products with q8 and q4 round
-	// activations to 8 bits in blocks of 32, products with bf16 round them to bfloat16; all others
-	// compute in float32. For a packed file, both are "" or the type it was packed with.
+	// "f32", or "stored". "" keeps weights as stored, except that an encoder may become q8
+	// (model.EncoderDefault), which Warn and Info tell; for Quant "auto" see QuantAuto. With q4,
+	// the decoder's embedding and head are q8. Weights are converted while loading. Products with
+	// q8 and q4 round activations to 8 bits in blocks of 32, products with bf16 round them to
+	// bfloat16; all others compute in float32. For a packed file, both are "" or the type it was
+	// packed with.
 	Quant, EncoderQuant string
 	// CacheType is the type of stored keys and values: "f16", "f32", or "" for f32. f16 rounds them
 	// and takes half the memory.
@@ -87,6 +89,9 @@ var (
 // CacheTypes are the values of CacheType in addition to "".
 var CacheTypes = []string{"f32", "f16"}
 
+// instructions is [kernel.InUse]; tests replace it.
+var instructions = kernel.InUse
+
 // source returns the model source that binds ck with these options.
 func (o *Options) source(ck checkpoint.Bundle, h Hooks) *model.Source {
 	return &model.Source{
@@ -94,7 +99,7 @@ func (o *Options) source(ck checkpoint.Bundle, h Hooks) *model.Source {
 			Decoder: o.Quant, Encoder: o.EncoderQuant,
 		},
 		Memory: new(kernel.Memory), Progress: o.Progress, Dry: h.Describe, Make: h.Weights,
-		Work: h.Work,
+		Work: h.Work, Features: instructions(),
 	}
 }
 
@@ -250,6 +255,10 @@ func bound(
 	if e.m, err = all.Open(src); err != nil {
 		return nil, err
 	}
+	if name, why := src.Encoder(); why != "" && h.Weights == nil && !h.Describe {
+		o.Warn(fmt.Sprintf("encoder-quant: %s, because %s; %q keeps the types of the files", name,
+			why, model.Stored))
+	}
 	e.reading = src.Reading()
 	e.reading.Start(o.Threads)
 	e.shape = e.m.Decoder().Shape()
@@ -387,7 +396,7 @@ func packedAs(ck checkpoint.Bundle, plan model.Plan) error {
 	for _, c := range []struct{ what, got, want string }{
 		{"quant", plan.Decoder, p.Quant}, {"encoder-quant", plan.Encoder, p.EncoderQuant},
 	} {
-		if c.got != "" && c.got != c.want {
+		if c.got != "" && c.got != c.want && !(c.got == model.Stored && c.want == "") {
 			if c.want == "" {
 				c.want = "as stored"
 			}
@@ -409,7 +418,14 @@ func Pack(ck checkpoint.Bundle, o Options, w io.Writer) error {
 			return err
 		}
 	}
-	how := checkpoint.Packed{Layout: kernel.Layout(), Quant: o.Quant, EncoderQuant: o.EncoderQuant}
+	src, err := boundAs(ck, o, Hooks{})
+	if err != nil {
+		return err
+	}
+	how := checkpoint.Packed{Layout: kernel.Layout(), Quant: o.Quant}
+	if name, _ := src.Encoder(); name != model.Stored {
+		how.EncoderQuant = name
+	}
 	if p := ck.About().Packed; p != nil {
 		how = *p
 	}
@@ -598,6 +614,7 @@ type Info struct {
 	Format string // format of the files
 	// bytes of all files; for a model in memory, of the weights only
 	Disk      int64
+	Encoder   *Encoder         // nil if the model has none
 	Kept      map[string]int64 // number of values by type in memory
 	Resident  int64            // bytes that weights take in memory
 	Threads   int
@@ -608,6 +625,21 @@ type Info struct {
 	End       []int32
 }
 
+// Encoder describes the weights of the vision tower and the projector.
+type Encoder struct {
+	Type string `json:"type"` // of EncoderQuantTypes
+	// Why says why the program chose the type; "" if it is the caller's or the files'.
+	Why string `json:"why,omitempty"`
+}
+
+// String returns the type and why it was chosen.
+func (e *Encoder) String() string {
+	if e.Why == "" {
+		return e.Type
+	}
+	return e.Type + ", because " + e.Why
+}
+
 // Info returns the description that `show` prints.
 func (e *Engine) Info() Info {
 	i := Info{
@@ -615,6 +647,9 @@ func (e *Engine) Info() Info {
 		Kernel: kernel.Implementation(), Template: e.source,
 	}
 	i.Resident, i.Kept = e.ck.Resident()
+	if name, why := e.ck.Encoder(); name != "" {
+		i.Encoder = &Encoder{name, why}
+	}
 	about := e.ck.About()
 	i.Format = about.Format
 	for _, file := range about.Files {

@@ -209,7 +209,10 @@ func (e *Engine) Source() *model.Source { return e.ck }
 
 // SourceAs binds the same files with quant as the decoder's weight type. It reads no weights.
 func (e *Engine) SourceAs(quant string) (*model.Source, error) {
-	o := Options{Quant: quant, EncoderQuant: e.ck.Plan.Encoder}
+	o := Options{Quant: quant}
+	if name, why := e.ck.Encoder(); why == "" && !e.Packed() {
+		o.EncoderQuant = name
+	}
 	return boundAs(e.ck.Bundle, o, Hooks{Weights: e.ck.Make})
 }
 

@@ -75,6 +75,15 @@ func Implementations() []string {
 	return names
 }
 
+// Features are instructions that the implementation in use multiplies with.
+type Features struct {
+	VNNI bool // sums of products of 8-bit integers
+	BF16 bool // sums of products of bfloat16
+}
+
+// InUse returns the features of the implementation in use.
+func InUse() Features { return features(choice()) }
+
 func bestImpl() implementation {
 	best := implGo
 	for i := range implNames {

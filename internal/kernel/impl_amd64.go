@@ -46,3 +46,15 @@ func hasImpl(i implementation) bool {
 
 // avxVNNI reports whether integer products use VPDPBUSD of 256 bits.
 func avxVNNI() bool { return choice() == implAVXVNNI }
+
+func features(i implementation) Features {
+	switch i {
+	case implAVXVNNI:
+		return Features{VNNI: true}
+	case implAVX512:
+		return Features{VNNI: hasVNNI, BF16: hasBF16}
+	case implAMX:
+		return Features{VNNI: true, BF16: true}
+	}
+	return Features{}
+}

@@ -6,3 +6,5 @@ package kernel
 func Refused() error { return nil }
 
 func hasImpl(i implementation) bool { return i == implGo }
+
+func features(implementation) Features { return Features{} }

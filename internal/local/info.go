@@ -36,6 +36,9 @@ func (b *Backend) describe() server.Info {
 		Digest: hex.EncodeToString(about.Digest[:]), Template: about.Template,
 		KVPerToken: about.KVPerToken, Parallel: about.Parallel, Queue: b.o.Queue,
 	}
+	if e := i.Encoder; e != nil {
+		out.Encoder = &server.Encoder{Type: e.Type, Why: e.Why}
+	}
 	if s := i.Sizes; s != nil && s.Views == 1 {
 		out.VisualTokens = s.Tokens
 	}

@@ -285,7 +285,8 @@ func TestOpenAIGo(t *testing.T) {
 		option.WithMaxRetries(0))
 	ctx := t.Context()
 	models, err := c.Models.List(ctx)
-	if err != nil || models.Data[0].ID != "builtin" {
+	if err != nil || models.Data[0].ID != "builtin" ||
+		!strings.Contains(models.Data[0].RawJSON(), `"encoder":{"type":"stored"}`) {
 		t.Fatalf("models: got %+v, %v", models, err)
 	}
 	params := openai.ChatCompletionNewParams{

@@ -20,6 +20,7 @@ type Source struct {
 	Memory   *nn.Memory              // holds converted weights; nil: the heap
 	Progress func(done, total int64) // bytes read of weights that are converted; may be nil
 	Work     *nn.Work                // counts every product; may be nil
+	Features nn.Features             // of the processor, on which the plan's defaults depend
 
 	// Dry binds and accounts without converting; the model cannot run.
 	Dry bool
@@ -36,6 +37,8 @@ type Source struct {
 	kept     map[string]int64
 	done     int64
 	reading  *Reading
+	tower    bool   // there is a vision tower
+	why      string // the program chose Plan.Encoder; "" if it did not
 }
 
 // Reading returns the checks that the bound weights still need; nil if there are none. The caller
@@ -89,13 +92,17 @@ func (s *Source) seen(n int) {
 // "q4" round activations too; an embedding or a head in "bf16" does not.
 type Plan struct {
 	Decoder string // the language model; with q4, its embedding and head are q8
-	Encoder string // the vision tower and the projector; q4 is not allowed
+	// Encoder is the vision tower and the projector; q4 is not allowed. "" is completed by the
+	// binder's Tower, and Stored is as stored.
+	Encoder string
+
+	chosen bool // Encoder is for plain numbers alone: other weights stay as stored
 }
 
 // PlanTypes and EncoderTypes are the allowed values of a Plan.
 var (
 	PlanTypes    = []string{"q4", "q8", "bf16", "f16", "f32"}
-	EncoderTypes = []string{"q8", "bf16", "f16", "f32"}
+	EncoderTypes = []string{"q8", "bf16", "f16", "f32", Stored}
 )
 
 // Check returns an error for names that are not types.
@@ -129,6 +136,8 @@ const (
 func (p Plan) keep(r role, d tensor.DType) tensor.DType {
 	name := p.Decoder
 	switch {
+	case r == encoder && p.chosen && !number(d):
+		return d
 	case r == encoder:
 		name = p.Encoder
 	case r == table && name == "q4":

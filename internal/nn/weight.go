@@ -14,6 +14,9 @@ type Matrix = kernel.Matrix
 // Memory holds weights outside the heap.
 type Memory = kernel.Memory
 
+// Features are instructions that products use.
+type Features = kernel.Features
+
 // formats maps the types of weight tensors to the formats of their matrices.
 var formats = map[tensor.DType]kernel.Format{
 	tensor.F32: kernel.F32, tensor.F16: kernel.F16, tensor.BF16: kernel.BF16, tensor.Q8: kernel.Q8,

@@ -63,7 +63,8 @@ type Info struct {
 	Template    string // chat template
 	Fingerprint string // "fp_" and 12 hexadecimal digits
 
-	VisualTokens int // of a picture; 0: depends on the picture
+	VisualTokens int      // of a picture; 0: depends on the picture
+	Encoder      *Encoder // nil if the model has none
 	Methods      []string
 	Parameters   []string // JSON fields of reductions
 	KVPerToken   int64    // bytes of keys and values per token
@@ -71,6 +72,12 @@ type Info struct {
 	Queue        int      // requests that may wait
 
 	Defaults Defaults
+}
+
+// Encoder describes the weights of the vision tower and the projector.
+type Encoder struct {
+	Type string `json:"type"`
+	Why  string `json:"why,omitempty"` // the program chose the type; "" if it did not
 }
 
 // Defaults apply to fields that a request omits.

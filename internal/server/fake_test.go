@@ -43,6 +43,7 @@ func (f *fake) Info() *Info {
 		Template:     "{{ x }}",
 		Fingerprint:  "fp_1a2b3c4d5e6f",
 		VisualTokens: 576,
+		Encoder:      &Encoder{Type: "q8", Why: "it is fast"},
 		Methods:      []string{"holov", "random"},
 		Parameters:   []string{"base", "n_vis"},
 		Parallel:     f.parallel,

@@ -90,6 +90,7 @@ type modelObject struct {
 		VisualTokens *int     `json:"visual_tokens"`
 		Detail       *details `json:"detail"`
 		Methods      []string `json:"methods"`
+		Encoder      *Encoder `json:"encoder,omitempty"`
 		Predict      predict  `json:"predict"`
 	} `json:"restore"`
 }
@@ -154,6 +155,7 @@ func (s *Server) modelObject(i *Info) modelObject {
 		m.Restore.Detail = &details{Detail("low", n), Detail("high", n), Detail("original", n)}
 	}
 	m.Restore.Methods = append([]string{}, i.Methods...)
+	m.Restore.Encoder = i.Encoder
 	m.Restore.Predict = s.predicted(i)
 	return m
 }

@@ -189,6 +189,11 @@ func TestRoutes(t *testing.T) {
 		t.Errorf("//live: got %q, %v", reply, err)
 	}
 	_, _, body := r.do(t, "GET", "/models", "")
+	if _, _, list := r.do(t, "GET", "/v1/models", ""); !strings.Contains(
+		list, `"encoder":{"type":"q8","why":"it is fast"}`,
+	) {
+		t.Errorf("/v1/models does not tell the encoder's type: %s", list)
+	}
 	if !strings.Contains(body, "/v1/models") {
 		t.Errorf("/models: got %s, want the path that was meant", body)
 	}

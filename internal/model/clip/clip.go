@@ -77,6 +77,7 @@ type layer struct {
 
 // New binds the tower's weights under b.
 func New(b *model.Binder, c Config) *Encoder {
+	b.Tower(c.Hidden)
 	e := &Encoder{
 		Config: c, rows: c.Grid(), cols: c.Grid(),
 		attn: nn.Attention{Heads: c.Heads, KVHeads: c.Heads, HeadDim: c.Hidden / c.Heads},

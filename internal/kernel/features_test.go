@@ -1,0 +1,28 @@
+package kernel
+
+import "testing"
+
+// Ensure that features are those of the implementation in use, not of the processor.
+func TestFeatures(t *testing.T) {
+	defer SetImplementation(Implementation())
+	for _, name := range Implementations() {
+		if err := SetImplementation(name); err != nil {
+			t.Fatal(err)
+		}
+		got := InUse()
+		switch name {
+		case "go", "avx2", "neon":
+			if got != (Features{}) {
+				t.Errorf("%s: %+v, want none", name, got)
+			}
+		case "avxvnni":
+			if got != (Features{VNNI: true}) {
+				t.Errorf("%s: %+v, want VNNI alone", name, got)
+			}
+		case "amx":
+			if got != (Features{VNNI: true, BF16: true}) {
+				t.Errorf("%s: %+v, want both", name, got)
+			}
+		}
+	}
+}

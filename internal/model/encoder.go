@@ -1,0 +1,61 @@
+package model
+
+import (
+	"github.com/restore-vlm/restore/internal/nn"
+	"github.com/restore-vlm/restore/internal/tensor"
+)
+
+// Stored is the Encoder of a Plan that keeps the types of the files.
+const Stored = "stored"
+
+// bigTower is the width from which a vision tower is big. CLIP ViT-L has 1024: 0.4 teraflop for a
+// picture of 336 pixels, seconds on a few cores. A tower of half that width takes a quarter of the
+// time, and a small model loses more by rounding.
+const bigTower = 1024
+
+// EncoderDefault returns the type for the weights of a vision tower and its projector if nobody
+// names one, and why, if that is not the type of the files. width is the tower's; stored is whether
+// files hold the weights, which are otherwise random.
+func EncoderDefault(f nn.Features, width int, stored bool) (name, why string) {
+	switch {
+	case width >= bigTower && f.VNNI && !f.BF16:
+		return "q8", "this processor multiplies 8-bit integers (VNNI) and has no BF16"
+	case stored:
+		return Stored, ""
+	case f.BF16:
+		return "bf16", "this processor multiplies bfloat16"
+	}
+	return "f16", "files are usually published in it"
+}
+
+// Tower tells the width of the vision tower that is bound next, before any of its weights. It
+// completes the source's plan.
+func (b *Binder) Tower(width int) {
+	s := b.ck
+	s.tower = true
+	if s.Plan.Encoder == "" && s.About().Packed == nil {
+		s.Plan.Encoder, s.why = EncoderDefault(s.Features, width, s.Make == nil)
+		s.Plan.chosen = s.why != ""
+	}
+}
+
+// Encoder returns the type of the bound vision tower's and projector's weights, Stored if it is the
+// files', and why the program chose it, "" if it did not. Without a tower, the type is "".
+func (s *Source) Encoder() (name, why string) {
+	if !s.tower {
+		return "", ""
+	}
+	name = s.Plan.Encoder
+	if p := s.About().Packed; p != nil {
+		name = p.EncoderQuant
+	}
+	if name == "" {
+		name = Stored
+	}
+	return name, s.why
+}
+
+// number reports whether weights of type d are plain numbers, not blocks.
+func number(d tensor.DType) bool {
+	return d == tensor.F32 || d == tensor.F16 || d == tensor.BF16
+}
