@@ -126,6 +126,9 @@ func (d *remoteDialogue) ask(
 	if err != nil {
 		return nil, err
 	}
+	if len(q.places) > 0 && q.places[len(q.places)-1] > 0 {
+		d.a.note("--server: the chat template places pictures, perhaps not where <image> stands")
+	}
 	p := d.o.printer(d.a, d.outs)
 	ans, err := d.o.server.ask(ctx, body, p.piece)
 	p.end()

@@ -198,6 +198,13 @@ func TestServeTalk(t *testing.T) {
 			}
 		}
 	}
+	for _, prompt := range []string{"<image> What is this?", "What is <image>?"} {
+		r := talk(show+prompt, "--server", s.url)
+		noted := strings.Contains(r.err, "the chat template places pictures")
+		if r.code != exitOK || noted == strings.HasPrefix(prompt, "<") {
+			t.Errorf("%s: exit %d, stderr %q", prompt, r.code, r.err)
+		}
+	}
 }
 
 // Ensure that flags that cannot be honoured are refused before a model is loaded.
