@@ -356,6 +356,7 @@ type place struct {
 	folder  string // for the streams of an embedded server; "" is a temporary one
 	aliases []string
 	client  fleet.ClientOptions
+	early   bool // without a fleet, begin before all weights of a packed file are checked
 }
 
 // openAt opens the backend: the model, or the workers of --nats. With an embedded NATS server this
@@ -376,6 +377,11 @@ func (o *answeringFlags) openAt(
 		}
 		out.ends = append(out.ends, e.Close)
 		out.backend, out.engine, own = b, e, b
+		if !p.early || n.url != "" {
+			if err := e.Checked(ctx); err != nil {
+				return err
+			}
+		}
 	}
 	if n.url == "" {
 		return nil

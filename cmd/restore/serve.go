@@ -437,8 +437,10 @@ func (o *serveOptions) run(ctx context.Context, a *app) error {
 	s := server.New(o.server(log, loader))
 	a.interrupts.wait()
 	done := make(chan error, 1)
+	serving, end := context.WithCancel(ctx)
+	defer end()
 	go func() {
-		clean, err := s.Serve(ctx, l)
+		clean, err := s.Serve(serving, l)
 		if err == nil && !clean {
 			err = cutShort("requests were cut off after %v (--drain-timeout)", o.drain)
 		}
@@ -454,7 +456,7 @@ func (o *serveOptions) run(ctx context.Context, a *app) error {
 	}
 	go func() {
 		err := o.answering.openAt(opening, a, log, &o.nats, &out, place{name: "restore serve",
-			aliases: o.aliases, client: fleet.ClientOptions{Queue: queue}})
+			aliases: o.aliases, client: fleet.ClientOptions{Queue: queue}, early: true})
 		if err == nil && out.engine != nil {
 			err = expect(log, s, out.engine)
 		}
@@ -478,7 +480,23 @@ func (o *serveOptions) run(ctx context.Context, a *app) error {
 		}
 		return err
 	}
-	return errors.Join(<-done, out.close())
+	if out.engine == nil {
+		return errors.Join(<-done, out.close())
+	}
+	checked := make(chan error, 1)
+	go func() { checked <- out.engine.Checked(serving) }()
+	select {
+	case err = <-done:
+	case err = <-checked:
+		if err != nil { // a damaged file, or the end of ctx
+			end()
+		}
+		if ctx.Err() != nil {
+			err = nil
+		}
+		err = errors.Join(err, <-done)
+	}
+	return errors.Join(err, out.close())
 }
 
 // server are the options of the server.

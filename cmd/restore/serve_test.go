@@ -238,3 +238,37 @@ func TestServeFlags(t *testing.T) {
 		}
 	}
 }
+
+// Ensure that a server ends with an error if its packed file turns out to be damaged, and that no
+// batch begins with one.
+func TestServeDamaged(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "model.rst")
+	if r := cli("pack", "-o", file); r.code != exitOK {
+		t.Fatal(r.err)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)/2] ^= 1
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := startServer(t, "-m", file)
+	_ = s.cmd.Wait()
+	if code := s.cmd.ProcessState.ExitCode(); code != exitFailure ||
+		!strings.Contains(s.log.String(), `.weight\": damaged: got checksum`) &&
+			!strings.Contains(s.log.String(), `.weight": damaged: got checksum`) {
+		t.Errorf("serve: exit %d, %s", code, s.log)
+	}
+	in := filepath.Join(t.TempDir(), "in.jsonl")
+	if err := os.WriteFile(in, []byte(`{"custom_id":"a","method":"POST",`+
+		`"url":"/v1/chat/completions","body":{"model":"builtin","messages":[{"role":"user",`+
+		`"content":"?"}]}}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := cli("batch", "-m", file, "--in", in, "--out", in+".out"); r.code != exitFailure ||
+		!strings.Contains(r.err, "damaged: got checksum") {
+		t.Errorf("batch: exit %d, %s", r.code, r.err)
+	}
+}

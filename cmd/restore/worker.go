@@ -82,6 +82,9 @@ func (o *workerOptions) run(ctx context.Context, a *app) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
+	if err := e.Checked(ctx); err != nil { // others rely on its answers
+		return err
+	}
 	w, err := o.answering.worker(ctx, c, b)
 	if err != nil {
 		return natsError(err)

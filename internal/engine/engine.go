@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -493,6 +494,10 @@ func (e *Engine) Close() error {
 	e.pool.Close()
 	return errors.Join(e.pages.Free(), e.ck.Memory.Free(), e.ck.Close())
 }
+
+// Checked returns when all weights of a packed file are checked, with the error of the first that
+// was damaged, or when ctx ends, with its cause. For other files it returns at once.
+func (e *Engine) Checked(ctx context.Context) error { return e.reading.Wait(ctx) }
 
 // Closed returns errs.ErrClosed after Close, and nil before.
 func (e *Engine) Closed() error {
