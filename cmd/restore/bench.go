@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -25,6 +26,7 @@ import (
 	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/nn"
 	"github.com/restore-vlm/restore/internal/open"
 	"github.com/restore-vlm/restore/internal/quantile"
@@ -173,6 +175,7 @@ type bench struct {
 	shape   *shape
 	budgets []benchBudget
 	patches []int        // [0] if the model's pictures have one size
+	encoder string       // type of its weights; "": the model's own default
 	peer    *peer        // nil without --peer
 	profile bytes.Buffer // profile of the first plan's runs
 }
@@ -318,7 +321,7 @@ func (o *benchOptions) loadShape() (*shape, error) {
 // open loads the model, or makes random weights.
 func (b *bench) open(a *app, quant string, work *nn.Work) (*engine.Engine, error) {
 	o := engine.Options{
-		Threads: b.o.threads, EncoderQuant: b.o.encoder, CacheType: b.cache(),
+		Threads: b.o.threads, EncoderQuant: b.encoder, CacheType: b.cache(),
 		Warn: func(s string) { a.note("%s", s) },
 	}
 	o.Parallel = b.o.parallel
@@ -368,8 +371,14 @@ func (b *bench) run(ctx context.Context, a *app) (*benchJSON, error) {
 	limits := newMachineLimits(b.o.threads)
 	defer limits.close()
 	limits.sample()
+	b.encoder = b.o.encoder
+	why := ""
+	if b.encoder == "" && b.o.shape != "" {
+		b.encoder, why = model.EncoderDefault(kernel.InUse(), b.shape.Vision.Width, false)
+	}
 	out := &benchJSON{
-		Model: b.shape.Name, CPU: calibrate.CPU(), Kernel: kernel.Implementation(),
+		EncoderWhy: why,
+		Model:      b.shape.Name, CPU: calibrate.CPU(), Kernel: kernel.Implementation(),
 		Threads: b.o.threads, Text: b.o.text, Gen: b.o.gen, Repeat: b.o.repeat,
 		Base: b.o.base, Restore: b.o.restore, Cache: b.cache(),
 		Plans: map[string]map[string]int64{}, Rows: []benchRow{},
@@ -400,7 +409,7 @@ func (b *bench) measure(
 	info := m.Info()
 	out.Plans[quant] = info.Kept
 	if e := info.Encoder; e != nil {
-		out.Encoder, out.EncoderWhy = e.Type, e.Why
+		out.Encoder, out.EncoderWhy = e.Type, cmp.Or(e.Why, out.EncoderWhy)
 	}
 	if isTerminal(a.err) {
 		fmt.Fprintf(a.err, "restore: %s, %s: ready after %.1f s\n", b.shape.Name, quant,

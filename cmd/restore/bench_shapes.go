@@ -35,6 +35,7 @@ type shape struct {
 	Architectures []string        `json:"architectures"`
 	Canvases      json.RawMessage `json:"image_grid_pinpoints"`
 	Vision        struct {
+		Width  int `json:"hidden_size"`
 		Side   int `json:"image_size"`
 		Patch  int `json:"patch_size"`
 		Merge  int `json:"spatial_merge_size"`
@@ -97,7 +98,8 @@ func (s *shape) parse(file string) error {
 		value         *int
 		absent, limit int
 	}{
-		{"image_size", &v.Side, 336, 1 << 12}, {"patch_size", &v.Patch, 14, 1 << 9},
+		{"hidden_size", &v.Width, 1024, 1 << 16}, {"image_size", &v.Side, 336, 1 << 12},
+		{"patch_size", &v.Patch, 14, 1 << 9},
 		{"spatial_merge_size", &v.Merge, 2, 16}, {"temporal_patch_size", &v.Frames, 2, 16},
 	} {
 		if *f.value == 0 {

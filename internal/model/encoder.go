@@ -14,8 +14,8 @@ const Stored = "stored"
 const bigTower = 1024
 
 // EncoderDefault returns the type for the weights of a vision tower and its projector if nobody
-// names one, and why, if that is not the type of the files. width is the tower's; stored is whether
-// files hold the weights, which are otherwise random.
+// names one, and why, if it is not Stored. width is the tower's. stored is false for random weights
+// of a benchmark, which may as well be made in a fast type.
 func EncoderDefault(f nn.Features, width int, stored bool) (name, why string) {
 	switch {
 	case width >= bigTower && f.VNNI && !f.BF16:
@@ -34,7 +34,7 @@ func (b *Binder) Tower(width int) {
 	s := b.ck
 	s.tower = true
 	if s.Plan.Encoder == "" && s.About().Packed == nil {
-		s.Plan.Encoder, s.why = EncoderDefault(s.Features, width, s.Make == nil)
+		s.Plan.Encoder, s.why = EncoderDefault(s.Features, width, true)
 		s.Plan.chosen = s.why != ""
 	}
 }
