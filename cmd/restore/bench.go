@@ -574,6 +574,13 @@ func (l *machineLimits) sample() {
 // processes can only slow a sample down.
 func limitOf(samples []float64) float64 { return round2(quantile.Interpolated(samples, 0.98)) }
 
+// sampleDot samples only the 8-bit peak.
+func (l *machineLimits) sampleDot() {
+	for range limitSamples {
+		l.dot = append(l.dot, kernel.SamplePeak(l.pool, kernel.Q8, limitTime))
+	}
+}
+
 func (l *machineLimits) peaks() benchPeaks {
 	return benchPeaks{
 		FMA: limitOf(l.fma), Dot: limitOf(l.dot), Nibble: limitOf(l.nibble), BF16: limitOf(l.bf16),

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/quantile"
@@ -33,7 +34,8 @@ func newBenchSequences(a *app) *cobra.Command {
 		Long: `Decode 1, 2, 4, … sequences together and print how many tokens per second all of them produce. Then let --streams sequences run, read
 a prompt of --rows rows while they run, and print how long they waited between two tokens: p50 is the median wait, 99 of 100 waits are
 shorter than p99, which is also given in steps of these sequences alone. Within a repeat the numbers of sequences take turns;
-rates are medians.`,
+rates are medians. With q8 or q4 weights the operations of the products per second are compared with the 8-bit peak, sampled just before and
+just after each run.`,
 		Example: `  restore bench sequences --shape llava-1.5-7b --quant q4
   restore bench sequences --shape llava-1.5-7b --counts 1,8 --rows 124,636 --json`,
 		Args: noArgs,
@@ -116,6 +118,9 @@ type decodeRow struct {
 	Sequences int     `json:"sequences"`
 	TokS      float64 `json:"tok_s"`  // of all sequences together
 	Over      float64 `json:"over_1"` // tok_s / tok_s of one sequence; 0 if that was not measured
+	GOPS      float64 `json:"gops"`   // of the products
+	// OfPeak is the median of gops / the 8-bit peak around each run; 0 with other weights.
+	OfPeak float64 `json:"of_8_bit_peak"`
 }
 
 // stalledRow is the result for one length of the prompt that is read while the streams run.
@@ -132,7 +137,9 @@ func (o *benchSequencesOptions) run(ctx context.Context, a *app, b *bench) (*seq
 	streams := o.parallel
 	o.parallel = max(streams+1, slices.Max(append(slices.Clone(o.counts), 1)))
 	b.o = &o.benchOptions
-	m, err := b.open(a, o.quants[0], nil)
+	limits := newMachineLimits(o.threads)
+	defer limits.close()
+	m, err := b.open(a, o.quants[0], limits.work)
 	if err != nil {
 		return nil, err
 	}
@@ -146,17 +153,26 @@ func (o *benchSequencesOptions) run(ctx context.Context, a *app, b *bench) (*seq
 	done, total := int64(0), int64(o.repeat*(len(o.counts)+1+len(o.rows)))
 	tick := func() { done++; shown.set(done, total) }
 	shown.set(done, total)
-	rates := make([][]float64, len(o.counts))
+	ops, err := tokenOps(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	rates, shares := make([][]float64, len(o.counts)), make([][]float64, len(o.counts))
 	waits := make([][]time.Duration, len(o.rows))
 	firsts := make([][]float64, len(o.rows))
 	var steps []float64
 	for range o.repeat {
 		for i, n := range o.counts {
+			limits.dot = limits.dot[:0]
+			limits.sampleDot()
 			d, err := lab.Decode(ctx, m, n, o.prompt, o.gen)
 			if err != nil {
 				return nil, err
 			}
-			rates[i] = append(rates[i], float64(d.Tokens)/d.Time.Seconds())
+			limits.sampleDot()
+			rate := float64(d.Tokens) / d.Time.Seconds()
+			rates[i] = append(rates[i], rate)
+			shares[i] = append(shares[i], rate*ops/limitOf(limits.dot))
 			tick()
 		}
 		d, err := lab.Decode(ctx, m, streams, o.prompt, o.gen)
@@ -176,7 +192,11 @@ func (o *benchSequencesOptions) run(ctx context.Context, a *app, b *bench) (*seq
 		}
 	}
 	for i, n := range o.counts {
-		r := decodeRow{Sequences: n, TokS: round(quantile.Median(rates[i]))}
+		rate := quantile.Median(rates[i])
+		r := decodeRow{Sequences: n, TokS: round(rate), GOPS: round(rate * ops)}
+		if o.quants[0] == "q8" || o.quants[0] == "q4" {
+			r.OfPeak = round(quantile.Median(shares[i]))
+		}
 		if k := slices.Index(o.counts, 1); k >= 0 {
 			r.Over = round(r.TokS / quantile.Median(rates[k]))
 		}
@@ -195,17 +215,31 @@ func (o *benchSequencesOptions) run(ctx context.Context, a *app, b *bench) (*seq
 	return j, nil
 }
 
+// tokenOps is the number of operations, in 10⁹, of the products of a decoded token.
+func tokenOps(ctx context.Context, m *engine.Engine) (float64, error) {
+	const steps = 2
+	one, err := lab.Measure(ctx, m, lab.MeasureRequest{Text: 8, Steps: steps})
+	if err != nil {
+		return 0, err
+	}
+	return float64(one.DecodeProducts.Operations) / steps / 1e9, nil
+}
+
 // write prints the tables.
 func (j *sequencesJSON) write(w io.Writer) error {
 	fmt.Fprintf(w, "%s, %s, keys and values %s, %s, threads %d, after %d tokens, median of %d\n",
 		j.Model, j.Quant, j.Cache, j.Kernel, j.Threads, j.Prompt, j.Repeat)
-	rows := [][]string{{"sequences", "tokens/s", "over one"}}
+	rows := [][]string{{"sequences", "tokens/s", "over one", "GOP/s", "of the 8-bit peak"}}
 	for _, r := range j.Decode {
-		over := "–"
+		over, peak := "–", "–"
 		if r.Over > 0 {
 			over = fmt.Sprintf("%.2f", r.Over)
 		}
-		rows = append(rows, []string{strconv.Itoa(r.Sequences), fmt.Sprintf("%.2f", r.TokS), over})
+		if r.OfPeak > 0 {
+			peak = fmt.Sprintf("%.0f %%", 100*r.OfPeak)
+		}
+		rows = append(rows, []string{strconv.Itoa(r.Sequences), fmt.Sprintf("%.2f", r.TokS), over,
+			fmt.Sprintf("%.0f", r.GOPS), peak})
 	}
 	if err := columns(w, rows); err != nil || len(j.Stalls) == 0 {
 		return err

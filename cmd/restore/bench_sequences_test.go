@@ -19,8 +19,9 @@ func TestBenchSequences(t *testing.T) {
 		t.Fatalf("got %+v", j)
 	}
 	for i, n := range []int{2, 1, 3} {
-		if d := j.Decode[i]; d.Sequences != n || !(d.TokS > 0 && d.Over > 0) {
-			t.Errorf("got %+v, want %d sequences", d, n)
+		if d := j.Decode[i]; d.Sequences != n || !(d.TokS > 0 && d.Over > 0 && d.GOPS > 0) ||
+			d.OfPeak != 0 {
+			t.Errorf("got %+v, want %d sequences and no share of the 8-bit peak", d, n)
 		}
 	}
 	for i, rows := range []int{30, 200} {
@@ -29,8 +30,8 @@ func TestBenchSequences(t *testing.T) {
 			t.Errorf("got %+v, want %d rows", s, rows)
 		}
 	}
-	if r := cli(append(args, "--counts", "1")...); r.code != exitOK ||
-		!strings.Contains(r.out, "p99 in steps") {
+	if r := cli(append(args, "--counts", "1", "--quant", "q4")...); r.code != exitOK ||
+		!strings.Contains(r.out, "p99 in steps") || !strings.Contains(r.out, " %\n") {
 		t.Errorf("exit %d, stdout %q, stderr %q", r.code, r.out, r.err)
 	}
 	for flags, want := range map[string]string{
