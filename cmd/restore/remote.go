@@ -330,7 +330,7 @@ func readEvents(r io.Reader, from string, onText func(string)) (*remoteAnswer, e
 		errors.Join(lines.Err(), io.ErrUnexpectedEOF))
 }
 
-// cut leaves the last n pictures in the report: those of the last question.
+// cut leaves only the last n pictures in the report: the last question shows them.
 func (r *remoteAnswer) cut(n int) {
 	all := r.Restore.Images
 	r.Restore.Images, r.Restore.Visual = all[max(0, len(all)-n):], api.VisualTokens{}

@@ -1,9 +1,11 @@
 package checkpoint
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
+	"runtime/debug"
 )
 
 // Mapping is the bytes of a file, in memory or mapped.
@@ -50,6 +52,30 @@ func Map(f *os.File) (*Mapping, error) {
 		return nil, fmt.Errorf("%s: %w", f.Name(), err)
 	}
 	return m, nil
+}
+
+// ErrCut is the error of Guard for a mapped file that was cut short.
+var ErrCut = errors.New("checkpoint: a mapped file was cut short")
+
+// Guard calls f. If f faults while it reads a mapping, because someone cut its file short, Guard
+// returns ErrCut.
+func Guard(f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if v := recover(); v != nil {
+			if !IsFault(v) {
+				panic(v)
+			}
+			err = ErrCut
+		}
+	}()
+	return f()
+}
+
+// IsFault reports whether v is the value of a panic that a fault in a mapping caused.
+func IsFault(v any) bool {
+	_, fault := v.(interface{ Addr() uintptr })
+	return fault
 }
 
 // Mapped reports whether the bytes are a file's pages.

@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"sort"
 	"strings"
@@ -173,23 +172,16 @@ func (e *Engine) Verify(progress func(done, total int64)) error {
 
 // shortened calls f. If f faults while it reads a mapped file, because someone cut the model's file
 // short, it returns an error.
-func shortened(name string, f func() error) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if v := recover(); v != nil {
-			if err = faultOf(name, v); err == nil {
-				panic(v)
-			}
-		}
-	}()
-	return f()
+func shortened(name string, f func() error) error {
+	err := checkpoint.Guard(f)
+	if errors.Is(err, checkpoint.ErrCut) {
+		return cutShort(name)
+	}
+	return err
 }
 
-// faultOf returns the error for a fault in a mapped file, or nil for any other panic.
-func faultOf(name string, v any) error {
-	if _, fault := v.(interface{ Addr() uintptr }); !fault {
-		return nil
-	}
+// cutShort is the error for a fault in a mapped file.
+func cutShort(name string) error {
 	return fmt.Errorf("engine: %s: a file of the model was cut short while it was in use: %w",
 		name, errs.ErrDamaged)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/nn"
 )
@@ -555,8 +556,8 @@ func (e *Engine) told(err error) error {
 	if u, ok := p.Value.(*nn.Unusable); ok {
 		return u.Err
 	}
-	if err := faultOf(e.ck.Name, p.Value); err != nil {
-		return err
+	if checkpoint.IsFault(p.Value) {
+		return cutShort(e.ck.Name)
 	}
 	if e.panicked != nil {
 		e.panicked(p.Value, p.Stack)

@@ -2,7 +2,7 @@ package kernel
 
 import "testing"
 
-// Ensure that features are those of the implementation in use, not of the processor.
+// Ensure that features describe the implementation in use, not the processor.
 func TestFeatures(t *testing.T) {
 	defer SetImplementation(Implementation())
 	for _, name := range Implementations() {

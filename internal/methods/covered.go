@@ -339,8 +339,8 @@ func newColumns(p *kernel.Pool, x []float32, n, width, most int, name string) (*
 		n: n, width: width, x: x, norm: make([]float64, n), rep: make([]int32, n), pool: p,
 		fine: n*width*most <= fineWork, col: map[int32][]float64{},
 	}
-	p.Run((n+tokensPerTask-1)/tokensPerTask, func(task int) {
-		for i := task * tokensPerTask; i < min((task+1)*tokensPerTask, n); i++ {
+	c.tokens(func(lo, hi int) {
+		for i := lo; i < hi; i++ {
 			if row := x[i*width:][:width]; c.fine {
 				c.norm[i] = norm(row)
 			} else {

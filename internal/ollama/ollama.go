@@ -322,9 +322,6 @@ func (p *Reply) line(at time.Time, text string) line {
 
 func (p *Reply) now() time.Time { return p.Now().UTC() }
 
-// gap is the text in the frame of lines that is replaced by the text of each piece.
-const gap = "\x00"
-
 // Piece returns the line for a piece of an answer.
 func (p *Reply) Piece(e *ask.Event) string {
 	if len(e.Tokens) > 0 {
@@ -333,7 +330,7 @@ func (p *Reply) Piece(e *ask.Event) string {
 		return wire.String(l)
 	}
 	if p.frame == nil {
-		p.frame = wire.NewFrame(p.line(time.Time{}, gap), time.Time{}, gap)
+		p.frame = wire.NewFrame(p.line(time.Time{}, wire.Gap), time.Time{}, wire.Gap)
 	}
 	return p.frame.Fill(p.now().Format(`"`+time.RFC3339Nano+`"`), wire.Text(e.Text))
 }

@@ -150,7 +150,7 @@ type completionChunks struct {
 // CompletionChunks makes the stream of /v1/completions.
 func CompletionChunks(m *Meta, q *Request) Stream {
 	c := &completionChunks{chunks: chunks{m: m, q: q}}
-	c.frame = wire.NewFrame(c.chunk(completionChoice{Text: gap}), gap)
+	c.frame = wire.NewFrame(c.chunk(completionChoice{Text: wire.Gap}), wire.Gap)
 	return c
 }
 

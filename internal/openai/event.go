@@ -158,7 +158,7 @@ type responseEvents struct {
 // ResponseEvents makes the stream of /v1/responses; now returns Unix seconds.
 func ResponseEvents(m *ResponseMeta, q *ResponseRequest, now func() int64) Stream {
 	s := &responseEvents{m: m, q: q, now: now}
-	s.frame = wire.NewFrame(s.delta(math.MinInt, &ask.Event{Text: gap}), math.MinInt, gap)
+	s.frame = wire.NewFrame(s.delta(math.MinInt, &ask.Event{Text: wire.Gap}), math.MinInt, wire.Gap)
 	return s
 }
 

@@ -179,9 +179,6 @@ func (c *chunks) noUsage() json.RawMessage {
 // Fail reports a failure without [DONE], so that the answer does not look complete.
 func (c *chunks) Fail(e *wire.Error) []Message { return []Message{{Data: e.JSON()}} }
 
-// gap is the text in a frame of chunks that is replaced by the text of each piece.
-const gap = "\x00"
-
 // chatChunks makes the stream of /v1/chat/completions.
 type chatChunks struct {
 	chunks
@@ -191,7 +188,7 @@ type chatChunks struct {
 // ChatChunks makes the stream of /v1/chat/completions.
 func ChatChunks(m *Meta, q *Request) Stream {
 	c := &chatChunks{chunks: chunks{m: m, q: q}}
-	c.frame = wire.NewFrame(c.chunk(chunkChoice{Delta: delta{Content: new(gap)}}), gap)
+	c.frame = wire.NewFrame(c.chunk(chunkChoice{Delta: delta{Content: new(wire.Gap)}}), wire.Gap)
 	return c
 }
 

@@ -40,6 +40,9 @@ func Text(s string) string {
 // Frame is the JSON of messages that differ only in a few values. It is encoded once.
 type Frame []string // the JSON between these values
 
+// Gap is a text for a gap in a frame; no text of an API is equal to it.
+const Gap = "\x00"
+
 // NewFrame encodes v, in which gaps are the values that change, in this order. No other value of v
 // may be equal to a gap.
 func NewFrame(v any, gaps ...any) Frame {

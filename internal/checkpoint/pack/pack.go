@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 
 	"github.com/restore-vlm/restore/errs"
@@ -562,23 +561,27 @@ func differs(what, name string, sum, want uint32) error {
 // Check implements checkpoint.Checked. It is safe for concurrent use.
 func (p *Packed) Check(
 	name string, alloc func(n int) []byte, ended func() bool,
-) (_ []byte, err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if v := recover(); v != nil {
-			if _, fault := v.(interface{ Addr() uintptr }); !fault {
-				panic(v)
-			}
-			err = io.ErrUnexpectedEOF
-		}
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			err = fmt.Errorf("tensor %q: the file was cut short while it was in use: %w", name,
-				errs.ErrDamaged)
-		}
-		if err != nil && !errors.Is(err, checkpoint.ErrEnded) {
-			err = fmt.Errorf("checkpoint: %s: %w", p.path, err)
-		}
-	}()
+) (data []byte, err error) {
+	err = checkpoint.Guard(func() error {
+		data, err = p.check(name, alloc, ended)
+		return err
+	})
+	switch {
+	case err == nil:
+		return data, nil
+	case errors.Is(err, checkpoint.ErrEnded):
+		return nil, err
+	case errors.Is(err, checkpoint.ErrCut), errors.Is(err, io.EOF),
+		errors.Is(err, io.ErrUnexpectedEOF):
+		err = fmt.Errorf("tensor %q: the file was cut short while it was in use: %w", name,
+			errs.ErrDamaged)
+	}
+	return nil, fmt.Errorf("checkpoint: %s: %w", p.path, err)
+}
+
+func (p *Packed) check(
+	name string, alloc func(n int) []byte, ended func() bool,
+) ([]byte, error) {
 	w, place := p.Weights[name], p.stored[name]
 	data := w.Data
 	copied := alloc != nil && p.file != nil && p.Maps[0].Mapped() // otherwise it is in memory

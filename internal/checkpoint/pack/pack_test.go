@@ -238,7 +238,7 @@ func TestPackCheckEnds(t *testing.T) {
 }
 
 // Ensure that a file with any byte changed, or cut at any length, is refused when it is opened or
-// when its weights are checked, in one line that names what is damaged.
+// when its weights are checked, in one line that names the damaged part.
 func TestPackDamage(t *testing.T) {
 	good, want := packOf(t, model(t))
 	path := filepath.Join(t.TempDir(), "model.rst")
