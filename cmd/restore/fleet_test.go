@@ -248,13 +248,9 @@ func TestFleetWorkerDisk(t *testing.T) {
 	}
 	defer full.Close()
 	mute.Stderr = full
-	for _, c := range []*exec.Cmd{cmd, mute} {
-		if err := c.Start(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	var started []*exec.Cmd
 	end := sync.OnceFunc(func() {
-		for _, c := range []*exec.Cmd{cmd, mute} {
+		for _, c := range started {
 			_ = c.Process.Signal(syscall.SIGTERM) // it may have ended
 			if err := c.Wait(); err != nil {
 				t.Errorf("worker: %v: %s", err, log)
@@ -262,17 +258,31 @@ func TestFleetWorkerDisk(t *testing.T) {
 		}
 	})
 	t.Cleanup(end)
-	disk.Fill()
-	for wait := 0; ; wait++ {
-		if strings.Count(cli("workers", "--nats", s.URL(), "--json").out, "\n") == 2 {
-			break
+	start := func(c *exec.Cmd) {
+		t.Helper()
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
 		}
-		if wait > 300 {
-			t.Fatalf("the workers did not come: %s", log)
+		started = append(started, c)
+		for wait := 0; ; wait++ {
+			workers := cli("workers", "--nats", s.URL(), "--json").out
+			if strings.Count(workers, "\n") == len(started) {
+				break
+			}
+			if wait > 300 {
+				t.Fatalf("the worker did not come: %s", log)
+			}
+			time.Sleep(100 * time.Millisecond)
 		}
-		time.Sleep(100 * time.Millisecond)
 	}
+	start(cmd)
+	disk.Fill()
 	dir := requests(t, 12)
+	// Alone, it answers everything: of two workers, chance says which answers about a picture.
+	if r := cli(batchArgs(dir, "alone", "--nats", s.URL())...); r.code != exitOK {
+		t.Fatalf("exit %d, %s", r.code, r.err)
+	}
+	start(mute)
 	for out, more := range map[string][]string{"one": nil, "many": {"--nats", s.URL()}} {
 		if r := cli(batchArgs(dir, out, more...)...); r.code != exitOK {
 			t.Fatalf("%s: exit %d, %s", out, r.code, r.err)
