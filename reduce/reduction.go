@@ -57,7 +57,7 @@ type Reduction struct {
 	Scores  map[string][]float32 // the base's own scores, by the names in its description
 	Indices map[string][]int32   // the base's own lists of tokens or counts
 
-	Stages []StageResult // of a method inside the encoder or the decoder
+	Stages []StageResult // of a method inside the encoder or the decoder, or both of two stages
 
 	SelectTime, MergeTime time.Duration
 }
@@ -132,12 +132,15 @@ func (r *Reduction) LayerSizes(first bool) []float32 {
 // len(r.Stages). It holds no features.
 func (r *Reduction) AfterStage(i int) *Reduction {
 	out := &Reduction{Options: r.Options, N: r.N, Stages: r.Stages[:i+1]}
-	if r.Options.EncoderBlocks == 0 {
-		out.Options.Stages = out.Options.Stages[:i+1]
-	}
-	st := &r.Stages[i]
-	o := &out.Options
+	st, o := &r.Stages[i], &out.Options
 	o.NVis, o.Keep, o.Merge = st.Stage.Rows(), st.Stage.Kept, st.Stage.Merged
+	switch first := o.First; {
+	case first != nil && i == 0:
+		o.Anchors, o.AnchorPool, o.Join = first.Anchors, first.AnchorPool, first.Join
+		o.Stages, o.First = nil, nil
+	case first == nil && o.EncoderBlocks == 0:
+		o.Stages = o.Stages[:i+1]
+	}
 	out.SetRows(st.Rows)
 	return out
 }
@@ -154,9 +157,9 @@ func (r *Reduction) SetRows(rows []Row) {
 		for _, t := range row.Members {
 			r.Group[t] = int32(i)
 		}
-		if row.Merged {
+		if row.Merged && row.Anchor >= 0 {
 			r.Anchors = append(r.Anchors, row.Anchor)
-		} else {
+		} else if !row.Merged {
 			r.Kept = append(r.Kept, row.Anchor)
 		}
 	}

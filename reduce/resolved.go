@@ -46,14 +46,29 @@ type Resolved struct {
 	// For methods inside the encoder: blocks up to the one whose output is the features.
 	EncoderBlocks int `json:"encoder_blocks,omitempty"`
 
-	// For methods inside the decoder. NVis, Keep and Merge then describe the last stage.
+	// For methods inside the decoder, and for two stages. NVis, Keep and Merge then describe the
+	// last stage; so do Anchors, AnchorPool and Join with two stages.
 	Stages []Stage `json:"stages,omitempty"` // those that remove rows
 	Mean   float64 `json:"mean,omitempty"`   // average number of tokens that enter a layer
+
+	// First is what reaches the decoder, where a second stage merges it; nil: there is one stage.
+	First *FirstStage `json:"first_stage,omitempty"`
 
 	// Content tells how the picture's content set the budget; nil: it did not.
 	Content *Content `json:"content,omitempty"`
 
 	Own []Value `json:"-"` // the method's own parameters; in JSON they are fields like the others
+}
+
+// FirstStage is the first of two stages: the reduction before the decoder.
+type FirstStage struct {
+	NVis  int `json:"n_vis"` // tokens that enter the decoder
+	Keep  int `json:"keep"`  // of them, kept by the base's criterion
+	Merge int `json:"merge"` // of them, merged into anchors
+
+	Anchors    string `json:"anchors"`
+	AnchorPool string `json:"anchor_pool"` // empty if density is not used
+	Join       string `json:"join"`
 }
 
 // Content tells how a picture's content set its budget.
@@ -122,17 +137,15 @@ func (r Resolved) String() string {
 	} else {
 		fmt.Fprintf(&b, "%s, %s, positions %s", r.Base, r.budget(), r.Positions)
 	}
-	if r.Restore && (r.Merge > 0 || r.Join == "all" || r.Join == "count") {
+	last := FirstStage{r.NVis, r.Keep, r.Merge, r.Anchors, r.AnchorPool, r.Join}
+	if r.Restore && (last.merges() || r.First != nil) {
 		fmt.Fprintf(&b, ", merge-position %s", r.MergePosition)
-		if r.Anchors != "" {
-			fmt.Fprintf(&b, ", anchors %s", r.Anchors)
+		if r.First != nil && r.First.merges() {
+			fmt.Fprintf(&b, ", first %s, then", r.First)
+		} else {
+			b.WriteByte(',')
 		}
-		if r.AnchorPool != "" && r.Anchors != "uniform" {
-			fmt.Fprintf(&b, " of %s", r.AnchorPool)
-		}
-		if r.Join != "" && r.Join != "rest" {
-			fmt.Fprintf(&b, ", join %s", r.Join)
-		}
+		fmt.Fprintf(&b, " %s", &last)
 	}
 	for _, v := range r.Own {
 		if !v.Default {
@@ -146,6 +159,24 @@ func (r Resolved) String() string {
 		fmt.Fprintf(&b, ", compat %s", r.Compat)
 	}
 	return b.String()
+}
+
+// merges reports whether tokens become part of rows of others.
+func (s *FirstStage) merges() bool { return s.Merge > 0 || s.Join == "all" || s.Join == "count" }
+
+// String describes how tokens are merged.
+func (s *FirstStage) String() string {
+	var parts []string
+	if s.Anchors != "" {
+		parts = append(parts, "anchors "+s.Anchors)
+	}
+	if n := len(parts); n > 0 && s.AnchorPool != "" && s.Anchors != "uniform" {
+		parts[n-1] += " of " + s.AnchorPool
+	}
+	if s.Join != "" && s.Join != "rest" {
+		parts = append(parts, "join "+s.Join)
+	}
+	return strings.Join(parts, ", ")
 }
 
 // budget describes the number of tokens that remain of a picture or, for a method inside the
@@ -162,6 +193,9 @@ func (r *Resolved) budget() string {
 	for i, s := range r.Stages {
 		stages[i] = fmt.Sprintf("%d:%d", s.Layer, s.Rows())
 	}
-	return fmt.Sprintf("schedule %s (%.4g of %d tokens a layer)%s",
-		strings.Join(stages, ","), r.Mean, r.N, why)
+	schedule := "schedule " + strings.Join(stages, ",")
+	if r.First != nil {
+		schedule = fmt.Sprintf("two stages 0:%d,%s", r.First.NVis, strings.Join(stages, ","))
+	}
+	return fmt.Sprintf("%s (%.4g of %d tokens a layer)%s", schedule, r.Mean, r.N, why)
 }

@@ -356,7 +356,7 @@ func (b *methodBench) once(o *methods.Plan) (merge, idle time.Duration, err erro
 // inside passes the rows of a picture through the layers of a decoder that computes nothing else.
 func (b *methodBench) inside(o *methods.Plan) (merge, idle time.Duration, err error) {
 	width := b.s.Text.Hidden
-	in, err := methods.NewInside(o)
+	in, err := methods.NewInside(o, nil)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -67,6 +67,10 @@ func (o *reduceOptions) run(a *app) error {
 	if err := o.model.check(); err != nil {
 		return err
 	}
+	if opts.TwoStages {
+		return usagef("--two-stages: the second stage acts inside the decoder: tokens from a " +
+			"file pass none, want restore run or restore trace")
+	}
 	if opts.Inside() {
 		return usagef("--base: got %s, which acts inside the decoder: tokens from a file "+
 			"pass none, want restore run or restore trace", opts.Base)

@@ -124,7 +124,7 @@ func (o *runOptions) check() (engine.Request, error) {
 	case d.stages != "" && !r.Reduce.Inside() && !r.Reduce.InsideEncoder():
 		return r, usagef(
 			"--overlay-stages: has nothing to show, got --base %s, want a method inside the "+
-				"encoder or the decoder",
+				"encoder or the decoder, or --two-stages",
 			r.Reduce.Base,
 		)
 	}

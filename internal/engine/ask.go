@@ -369,18 +369,16 @@ func (e *Engine) resolve(p *picture, o *methods.Options, req *Request) (err erro
 	if p.planned, err = e.plan(p.shape, *o); err != nil {
 		return err
 	}
-	p.id = e.featuresKey(p, req.Salt)
+	key := e.featuresKey(p, req.Salt)
+	p.id = e.rowsKey(p, key)
 	if !req.NoCache {
-		p.entry = e.cached.use(p.id)
+		p.entry = e.cached.use(key)
 		if e.cached.get(p.entry) == nil {
 			p.disk = e.restore(p)
 		}
 		if f := e.cached.get(p.entry); f != nil && p.late != nil {
 			p.got(f)
 		}
-	}
-	if len(p.plan.Stages) > 0 { // the choice holds for this question only
-		p.id = e.unique()
 	}
 	return nil
 }

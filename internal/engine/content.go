@@ -285,7 +285,7 @@ func (e *Engine) featuresKey(p *picture, salt string) Key {
 	case p.late != nil:
 		how, _ = json.Marshal(p.late)
 	case !p.whole():
-		how, _ = json.Marshal(p.plan.Resolved) // numbers, texts and lists of them
+		how, _ = json.Marshal(p.plan.BeforeDecoder().Resolved) // numbers, texts and lists of them
 	}
 	if !p.whole() {
 		if p.draws {
@@ -293,6 +293,18 @@ func (e *Engine) featuresKey(p *picture, salt string) Key {
 		}
 	}
 	return keyOf([]byte("features"), p.key[:], how, []byte(salt))
+}
+
+// rowsKey identifies what the decoder makes of p's rows, given their features' key.
+func (e *Engine) rowsKey(p *picture, features Key) Key {
+	switch {
+	case p.chosenInside(): // the choice holds for this question only
+		return e.unique()
+	case p.late == nil && p.plan.First != nil: // late options are part of the features' key
+		how, _ := json.Marshal(p.plan.Resolved)
+		return keyOf([]byte("two stages"), features[:], how)
+	}
+	return features
 }
 
 // picture is a picture or a video at its place in a prompt.
@@ -309,7 +321,7 @@ type picture struct {
 	id     Key             // of the rows that the decoder reads
 	entry  *entry          // in the feature cache; nil: the cache is not used
 	tokens *features       // what the decoder reads; nil: not made yet
-	inside *methods.Inside // set once a method inside the decoder has read the picture
+	inside *methods.Inside // set once the decoder has read the picture, if it reduces it
 	chosen int             // end in units of the prompt its tokens were chosen for; 0: this one
 	disk   bool            // this request loaded the entry from the store
 	from   string          // the cache that the tokens came from

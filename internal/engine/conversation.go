@@ -54,10 +54,15 @@ func (c *Conversation) Undo() bool {
 func (c *Conversation) Forget() {
 	c.forgot = c.e.marks.Add(1)
 	for i, p := range c.pics {
-		if again := *p; again.chosen > 0 {
-			again.inside, again.chosen, again.id = nil, 0, c.e.unique()
-			c.pics[i] = &again
+		if p.inside == nil {
+			continue
 		}
+		again := *p
+		again.inside = nil
+		if again.chosen > 0 {
+			again.chosen, again.id = 0, c.e.unique()
+		}
+		c.pics[i] = &again
 	}
 }
 
@@ -83,7 +88,7 @@ func (c *Conversation) Ask(ctx context.Context, req Request) (*Answer, error) {
 	}
 	c.messages, c.pics = append(d.messages, said), d.pics
 	for _, p := range s.pics {
-		if p.inside != nil {
+		if p.inside != nil && p.plan.First == nil {
 			p.chosen = len(s.units)
 		}
 	}

@@ -34,7 +34,7 @@ func (p *picture) whole() bool {
 	switch o := &p.plan.Resolved; {
 	case p.tokens != nil:
 		return p.tokens.reduction == nil
-	case p.late != nil:
+	case p.late != nil || o.First != nil:
 		return false
 	default:
 		return o.Base == "none" || o.NVis == o.N || len(o.Stages) > 0
@@ -45,7 +45,7 @@ func (p *picture) whole() bool {
 type features struct {
 	plan      *methods.Plan     // of a budget by content; nil: the picture's own plan
 	gains     []float64         // from which the budget was computed; nil: it was given
-	options   reduce.Resolved   // the plan's, or those that the method set
+	options   reduce.Resolved   // of what happens before the decoder, as planned or as it came out
 	reduction *reduce.Reduction // before the decoder; nil: every token is kept
 	x         []float32         // [rows, hidden]; nil if only keys and values are kept
 	encoding  *methods.Encoding // of a method inside the encoder; nil without a trace
@@ -60,8 +60,17 @@ func (p *picture) rows() int {
 	case p.whole() || p.plan.NVis == 0:
 		return p.shape.N
 	}
-	return p.plan.NVis
+	return p.plan.BeforeDecoder().NVis
 }
+
+// chosenInside reports whether a method inside the decoder, which reads the question, chooses the
+// rows of the picture, or may do so once the budget is known.
+func (p *picture) chosenInside() bool {
+	return p.site == reduce.InsideDecoder && (p.late != nil || len(p.plan.Stages) > 0)
+}
+
+// readNow reports whether this request's decoder reduced the picture.
+func (p *picture) readNow() bool { return p.inside != nil && p.chosen == 0 && p.from != FromPrefix }
 
 // reduced returns the reduction of the picture, or nil if every token was read.
 func (p *picture) reduced() *reduce.Reduction {
@@ -120,7 +129,7 @@ func (e *Engine) plan(s *model.Shape, o methods.Options) (p planned, err error) 
 	if p.plan, err = methods.Resolve(o, f); err != nil {
 		return p, err
 	}
-	if p.small && s.Fixed != "" && p.plan.NVis != p.plan.N {
+	if p.small && s.Fixed != "" && p.plan.BeforeDecoder().NVis != p.plan.N {
 		return p, cannot(o.Base, "this model cannot encode a picture at another size: "+s.Fixed)
 	}
 	return p, nil
@@ -168,7 +177,8 @@ func (e *Engine) features(r *model.Run, p *picture) (*features, error) {
 		defer func(before *model.Visual) { p.visual = before }(p.visual)
 		p.visual, p.late, f.plan = v, nil, p.plan
 	}
-	f.options = p.plan.Resolved
+	plan := p.plan.BeforeDecoder()
+	f.options = plan.Resolved
 	switch {
 	case p.whole():
 		v, err := e.encode(r, p, model.Needs{})
@@ -185,7 +195,7 @@ func (e *Engine) features(r *model.Run, p *picture) (*features, error) {
 		return nil, err
 	}
 	p.spent.encode = time.Since(start)
-	if f.reduction, err = methods.Reduce(in, p.plan, e.pool); err != nil {
+	if f.reduction, err = methods.Reduce(in, plan, e.pool); err != nil {
 		return nil, err
 	}
 	p.spent.choose, p.spent.merge = f.reduction.SelectTime, f.reduction.MergeTime
@@ -242,7 +252,7 @@ func (e *Engine) competing(r *model.Run, p *picture) (in *reduce.Input, err erro
 	} else {
 		in = p.input(&model.Visual{Shape: p.shape})
 		if in.ShrunkH, in.ShrunkW, err = methods.ShrunkGrid(p.shape.GridH, p.shape.GridW,
-			p.plan.NVis); err != nil {
+			p.plan.BeforeDecoder().NVis); err != nil {
 			return nil, err
 		}
 		if in.Shrunk, err = p.prepared.Shrink(r, in.ShrunkH, in.ShrunkW); err != nil {
@@ -260,7 +270,7 @@ func (e *Engine) within(r *model.Run, p *picture, f *features) error {
 	if p.list != nil {
 		views = p.list.views
 	}
-	w, err := methods.NewEncoding(p.plan, p.shape.Class, views)
+	w, err := methods.NewEncoding(p.plan.BeforeDecoder(), p.shape.Class, views)
 	if err != nil {
 		return err
 	}

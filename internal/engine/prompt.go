@@ -36,7 +36,7 @@ func (u unit) shift(i int) float64 {
 	if u.pic == nil || u.pic.inside == nil || !u.pic.inside.Sequential() || u.keys(i) == u.rows() {
 		return 0
 	}
-	return u.pic.shape.Extent() - float64(u.keys(i))
+	return u.pic.span() - float64(u.keys(i))
 }
 
 // units puts pics where ids has picture tokens.
@@ -107,11 +107,11 @@ func (e *Engine) layout(units []unit, at float64) (*Rows, error) {
 		if len(p.plan.Stages) > 0 {
 			start := at
 			var err error
-			if p.inside, err = methods.NewInside(p.plan); err != nil {
+			if p.inside, err = methods.NewInside(p.plan, p.tokens.reduction); err != nil {
 				return nil, err
 			}
 			out.Staged = append(out.Staged, model.Staged{
-				Inside: p.inside, First: row, Start: at, Extent: p.shape.Extent(),
+				Inside: p.inside, First: row, Start: at, Extent: p.span(),
 				At: func(row *reduce.Row) nn.Pos { return p.place(start, row) },
 			})
 		}

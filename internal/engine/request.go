@@ -173,14 +173,15 @@ func (r *Report) add(p *picture) {
 		Width: p.width, Height: p.height, Tokens: p.shape.N, Kept: p.shape.N,
 		Options: p.plan.Resolved, Reduction: p.reduced(), Grids: p.grids(), Cache: p.from,
 	}
-	if f := p.tokens; f != nil && f.reduction != nil { // else other plans share f
+	// other plans share f without a reduction, or as the first of two stages
+	if f := p.tokens; f != nil && f.reduction != nil && p.plan.First == nil {
 		i.Options = f.options
 	}
 	i.Content = i.Options.Content
 	if i.Reduction != nil {
 		i.Kept, i.Merged = i.Reduction.Counts()
 	}
-	if p.inside != nil && p.chosen == 0 {
+	if p.readNow() {
 		r.Select, r.Merge = r.Select+p.inside.SelectTime, r.Merge+p.inside.MergeTime
 	}
 	if len(r.Images) == 0 {

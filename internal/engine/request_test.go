@@ -530,7 +530,7 @@ func TestStore(t *testing.T) {
 	var reqs []Request
 	var want []*Answer
 	first := tiny(t, Options{Store: store})
-	for _, r := range mixed(t, first, 10) {
+	for _, r := range mixed(t, first, 12) {
 		r.NoCache = false
 		r.Images, r.Tokens = r.Images[:1], r.Tokens[:6]
 		a, err := first.Ask(context.Background(), r)

@@ -323,7 +323,7 @@ func (d *scheduler) question(s *sequence) error {
 	s.report()
 	rep.Prefill = time.Since(start)
 	for _, p := range s.pics {
-		if p.inside != nil && p.chosen == 0 {
+		if p.readNow() {
 			rep.Prefill -= p.inside.SelectTime + p.inside.MergeTime
 		}
 	}

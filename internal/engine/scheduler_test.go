@@ -145,6 +145,7 @@ func mixed(t testing.TB, e *Engine, n int) []Request {
 		{Base: "divprune", NVis: 7}, {Base: "fastv", Schedule: "2:12", Positions: "sequential"},
 		{Base: "tome", NVis: 18, Restore: true}, {Base: "sparsevlm", Schedule: "1:20,3:12,5:6"}, {Base: "holov", NVis: 12, Restore: true, DecodeDistance: new(false)},
 		{Base: "fitprune", Schedule: "1:33,2:26,5:15", Restore: true}, {Base: "downsample", NVis: 9},
+		{Base: "holov", NVis: 9, Restore: true, TwoStages: true}, {Base: "tome", NVis: 12, Restore: true, TwoStages: true, Positions: "sequential"},
 	}
 	var out []Request
 	for i := range n {
@@ -214,7 +215,7 @@ func TestTogetherIsAlone(t *testing.T) {
 // Ensure that caches change no answer: fresh, with features, with a prefix, and with salts.
 func TestCachesChangeNothing(t *testing.T) {
 	e := tiny(t, Options{})
-	for i, r := range mixed(t, e, 10) {
+	for i, r := range mixed(t, e, 12) {
 		fresh, err := e.Ask(context.Background(), r)
 		if err != nil {
 			t.Fatal(err)
@@ -238,7 +239,7 @@ func TestCachesChangeNothing(t *testing.T) {
 		}
 		for n, p := range again.Report.Images {
 			want, last := FromPrefix, n == len(again.Report.Images)-1
-			if r.Reduce.Inside() || last && tail < leastRead {
+			if r.Reduce.ReadsText() || last && tail < leastRead {
 				want = FromFeatures
 			}
 			if p.Cache != want {

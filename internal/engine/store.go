@@ -79,6 +79,7 @@ func (e *Engine) unpack(p *picture, data []byte) (*features, error) {
 		}
 		f.plan, f.gains, whole = plan, h.Gains, plan.NVis == plan.N
 	}
+	plan = plan.BeforeDecoder()
 	if h.Reduced == whole || p.late != nil && h.Reduced && h.NVis != plan.NVis ||
 		h.Reduced && len(h.Tokens) != h.Rows || !h.Reduced && h.Rows != tokens {
 		return bad("got another reduction than the picture's")

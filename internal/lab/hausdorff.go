@@ -25,8 +25,12 @@ func Hausdorff(
 	ctx context.Context, e *engine.Engine, pics *engine.Encoded, o methods.Options,
 ) ([]float64, error) {
 	if o.Inside() {
+		what := o.Base
+		if o.TwoStages {
+			what = "the second of two stages"
+		}
 		return nil, fmt.Errorf("lab: hausdorff: %s reduces inside the decoder, where "+
-			"rows differ from layer to layer", o.Base)
+			"rows differ from layer to layer", what)
 	}
 	out := make([]float64, pics.Len())
 	for i := range out {

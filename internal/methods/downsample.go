@@ -35,6 +35,13 @@ the decoder's attention for sizes and distances.`,
 	plain: downsample,
 	whole: true,
 	ops:   noOps,
+	budgets: func(p *Plan) error {
+		if p.facts.GridH == 0 { // no grid is refused by name when there are features
+			return nil
+		}
+		_, _, err := ShrunkGrid(p.facts.GridH, p.facts.GridW, p.NVis)
+		return err
+	},
 }
 
 // maxStretch is how much more one side may shrink than the other: 128 tokens of a square are 8×16.

@@ -28,6 +28,7 @@ type insideMethod struct {
 	within     bool // rows are dropped in the stage's layer, before attention's output projection
 	after      int  // first layer that the stage's rows enter, relative to the stage's
 	first      int  // lowest layer of a stage
+	blind      bool // no criterion: a stage keeps nothing
 	sequential bool // the released code renumbers positions without gaps
 	recipe     bool // a budget needs a recipe
 
@@ -85,19 +86,30 @@ type Inside struct {
 	SelectTime, MergeTime time.Duration
 
 	m       *insideMethod
+	before  []reduce.Row // after the first of two stages
 	rows    []reduce.Row
 	score   []float32
 	scores  map[string][]float32
 	indices map[string][]int32
 }
 
-// NewInside starts a picture of o.N tokens. The method of o must act inside the decoder.
-func NewInside(o *Plan) (*Inside, error) {
-	if o.method == nil || o.method.inside == nil {
+// NewInside starts a picture whose rows are those of before, the first of two stages, or all o.N
+// tokens if before is nil. Something in o must act inside the decoder.
+func NewInside(o *Plan, before *reduce.Reduction) (*Inside, error) {
+	if o.inside == nil {
 		return nil, fmt.Errorf("reduce: %s: got a plan of another kind, want one for a decoder",
 			o.Base)
 	}
-	return newInside(o, o.method.inside), nil
+	if want := o.first != nil; want != (before != nil) ||
+		want && (before.N != o.N || len(before.Rows) != o.start()) {
+		return nil, fmt.Errorf("reduce: %s: got a first stage %v, want %v with %d rows of %d",
+			o.Base, before != nil, want, o.start(), o.N)
+	}
+	s := newInside(o, o.inside)
+	if before != nil {
+		s.before, s.rows = before.Rows, slices.Clone(before.Rows)
+	}
+	return s, nil
 }
 
 func newInside(o *Plan, m *insideMethod) *Inside {
@@ -123,20 +135,19 @@ func (s *Inside) Sequential() bool { return s.Plan.Positions == "sequential" }
 func (s *Inside) Enter() { s.Entered = append(s.Entered, len(s.rows)) }
 
 // FirstReduced is the first layer of the decoder that sees fewer rows than the picture has tokens.
-// It requires Stages.
 func (r *Plan) FirstReduced() int {
-	if r.method.inside == nil || len(r.Stages) == 0 {
+	if r.first != nil || len(r.Stages) == 0 {
 		return 0
 	}
-	return r.Stages[0].Layer + r.method.inside.after
+	return r.Stages[0].Layer + r.inside.after
 }
 
 // RowsAt is the most rows of the picture that layer of the decoder holds, including rows that it
 // only holds before a stage.
 func (r *Plan) RowsAt(layer int) int {
-	n := r.N
+	n := r.start()
 	for _, st := range r.Stages {
-		if st.Layer+r.method.inside.after < layer {
+		if st.Layer+r.inside.after < layer {
 			n = st.Rows()
 		}
 	}
@@ -171,7 +182,7 @@ func (s *Inside) ReadsStates(layer int) bool {
 // computed in advance.
 func (s *Inside) Reads(layer int, ahead bool) bool {
 	st := s.stage()
-	return st != nil && s.score == nil && !s.m.states && s.m.ahead == ahead &&
+	return st != nil && s.score == nil && !s.m.states && !s.m.blind && s.m.ahead == ahead &&
 		layer == st.Layer+s.m.read
 }
 
@@ -199,7 +210,7 @@ func (s *Inside) Read(v *Sight, look []float32) (err error) {
 func (s *Inside) Due(layer int, within bool) bool {
 	st := s.stage()
 	switch {
-	case st == nil || s.score == nil || s.m.within != within:
+	case st == nil || s.score == nil && !s.m.blind || s.m.within != within:
 		return false
 	case within:
 		return layer == st.Layer
@@ -258,7 +269,7 @@ func (s *Inside) Shrink(p *kernel.Pool, x []float32, width int) ([]nn.Mix, error
 	for i := range rows {
 		row := &rows[i]
 		slices.Sort(row.Members)
-		row.Size = len(row.Members)
+		row.Size, row.IsZero = max(1, len(row.Members)), len(row.Members) == 0
 		row.Position = rowPosition(o, o.N, row)
 	}
 	order := iota32(len(rows))
@@ -343,6 +354,12 @@ func (s *Inside) Reduction() *reduce.Reduction {
 	r := &reduce.Reduction{
 		Options: s.Plan.Resolved, N: s.Plan.N, SelectTime: s.SelectTime, MergeTime: s.MergeTime,
 		Stages: s.Results,
+	}
+	if first := s.Plan.First; first != nil {
+		r.Stages = append([]reduce.StageResult{{
+			Stage:  reduce.Stage{Kept: first.Keep, Merged: first.Merge},
+			Before: s.Plan.N, Rows: s.before,
+		}}, r.Stages...)
 	}
 	r.SetRows(s.rows)
 	return r

@@ -38,7 +38,7 @@ func TestGoldenFastV(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := NewInside(r)
+		s, err := NewInside(r, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestGoldenStages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := NewInside(r)
+		s, err := NewInside(r, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -26,7 +26,7 @@ func follow(t *testing.T, o Options, n, layers, text int, equal bool) *followed 
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := NewInside(r)
+	s, err := NewInside(r, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,8 +33,13 @@ type Options struct {
 	Anchors, AnchorPool, Join           string
 	FirstLayerSize                      string
 	DecodeDistance                      *bool
-	Newlines                            string // for pictures whose rows end in newline tokens
-	Seed                                *int64 // for random methods
+
+	// The decoder merges the rows once more; NVis and KeepRatio are then means over layers.
+	TwoStages   bool
+	SecondLayer int // first layer after the second stage; 0: at a third of the depth
+
+	Newlines string // for pictures whose rows end in newline tokens
+	Seed     *int64 // for random methods
 
 	Guard   bool     // raises budget and gamma of dense pictures
 	Budgets *Budgets // thresholds for AutoMean and Guard; nil: the model's
@@ -134,6 +139,16 @@ func (o *Options) declare(d *reduce.Declaration) {
 		Name: "newlines", Default: "drop", Values: []string{"drop", "keep", "skip"},
 		Help: "newline tokens of pictures in tiles: dropped (drop), dropped but counted in " +
 			"positions (skip), or tokens like others (keep)",
+	})
+	d.Bool(&o.TwoStages, param{
+		Name: "two-stages", Default: "false", Methods: restore,
+		Help: "reduce twice: to 1.5 of the budget before the decoder, then merge to half " +
+			"before one of its layers; the budget is the mean over layers",
+	})
+	d.Int(&o.SecondLayer, param{
+		Name: "second-layer", Unit: "K", Default: "a third of the layers", Least: new(1.),
+		Methods: restore,
+		Help:    "first layer after the second of two stages",
 	})
 	d.Bool(&o.Guard, param{
 		Name: "guard", Default: "false", Methods: restore,
@@ -239,9 +254,12 @@ func (o *Options) InsideEncoder() bool {
 	return err == nil && m.encoder != nil
 }
 
-// Inside reports whether the method acts inside the decoder, on all rows of a picture; NVis is then
-// a mean over layers.
-func (o *Options) Inside() bool {
+// Inside reports whether rows are reduced inside the decoder; NVis is then a mean over layers.
+func (o *Options) Inside() bool { return o.TwoStages || o.ReadsText() }
+
+// ReadsText reports whether the method reads the question, so that its choice holds only for it: it
+// acts inside the decoder, on all rows of a picture.
+func (o *Options) ReadsText() bool {
 	m, err := lookup(o.Base)
 	return err == nil && m.inside != nil
 }

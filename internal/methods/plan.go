@@ -32,7 +32,8 @@ type Facts struct {
 	Budgets func() (*Budgets, error)
 	Gains   func(most int) ([]float64, error)
 
-	any bool // the picture is not known: refuse only settings that no picture allows
+	any  bool // the picture is not known: refuse only settings that no picture allows
+	mean int  // of two stages, of which this is the first: the budget; 0: there is one stage
 }
 
 // Plan is a complete, checked reduction of one picture, made by Resolve from Options. It never
@@ -42,8 +43,10 @@ type Plan struct {
 
 	method  *method
 	facts   Facts
-	own     own  // the method's parameters, nil if it has none
-	inViews bool // this is the plan of one view of several
+	own     own           // the method's parameters, nil if it has none
+	inViews bool          // this is the plan of one view of several
+	inside  *insideMethod // what acts inside the decoder; nil: nothing
+	first   *Plan         // the first of two stages; nil: there is one stage
 }
 
 // own are a method's parameters: a struct whose Declare declares its fields.
@@ -84,7 +87,7 @@ func Resolve(o Options, f Facts) (*Plan, error) {
 	if f.Tokens < 1 {
 		return nil, fmt.Errorf("reduce: tokens: got %d, want at least 1", f.Tokens)
 	}
-	p := &Plan{method: m, facts: f}
+	p := &Plan{method: m, facts: f, inside: m.inside}
 	d, err := p.declare(&o)
 	if err != nil {
 		return nil, err
@@ -107,6 +110,12 @@ func Resolve(o Options, f Facts) (*Plan, error) {
 	}
 	if err := p.content(&o); err != nil {
 		return nil, err
+	}
+	if o.TwoStages {
+		two, err := p.twoStages(&o, d)
+		if two != nil || err != nil {
+			return two, err
+		}
 	}
 	if err := p.spend(&o, d); err != nil {
 		return nil, err
@@ -224,11 +233,21 @@ func (p *Plan) checkUse(o *Options, d *reduce.Declaration) error {
 			})
 		}
 		return first("with restore=false", "gamma", "calibrate", "merge-position", "anchors",
-			"anchor-pool", "join", "first-layer-size", "decode-distance", "guard")
+			"anchor-pool", "join", "first-layer-size", "decode-distance", "guard", "two-stages",
+			"second-layer")
+	}
+	if !o.TwoStages {
+		if err := first("with one stage", "second-layer"); err != nil {
+			return err
+		}
 	}
 	if m.whole {
+		names := []string{"gamma", "anchors", "anchor-pool", "join"}
+		if !o.TwoStages {
+			names = append(names, "merge-position")
+		}
 		err := first("with base "+m.Name+" (which makes every row itself: RESTORE only calibrates)",
-			"gamma", "merge-position", "anchors", "anchor-pool", "join")
+			names...)
 		if err != nil {
 			return err
 		}
@@ -236,7 +255,10 @@ func (p *Plan) checkUse(o *Options, d *reduce.Declaration) error {
 	if o.gamma() == 1 {
 		names := []string{"anchors", "anchor-pool"}
 		if o.Join != "all" && o.Join != "count" {
-			names = append(names, "merge-position", "join")
+			names = append(names, "join")
+			if !o.TwoStages {
+				names = append(names, "merge-position")
+			}
 		}
 		err := first("with gamma 1 (there are no anchors)", names...)
 		if err != nil {
@@ -286,6 +308,9 @@ func (p *Plan) checkSite(o *Options, first func(why string, names ...string) err
 			"gamma", "anchors", "anchor-pool", "join")
 	case m.inside == nil:
 		return first("with base "+m.Name+" (it belongs to methods inside the decoder)", "schedule")
+	case o.TwoStages:
+		return refused("two-stages", errs.Conflict, "true", "one stage",
+			m.Name+" acts inside the decoder itself")
 	case o.Newlines == "drop" || o.Newlines == "skip":
 		return cannot("inside the decoder, where newlines are rows like the others")
 	case o.Schedule != "":
@@ -453,7 +478,11 @@ func (p *Plan) anchorRules(o *Options) {
 	d := defaults[o.Compat]
 	p.Anchors, p.AnchorPool = or(o.Anchors, d.anchors), or(o.AnchorPool, d.anchorPool)
 	if p.Anchors == "auto" {
-		few := FewTokens(p.NVis, p.N) && p.method.inside == nil && !p.facts.any
+		budget := p.NVis
+		if p.facts.mean > 0 {
+			budget = p.facts.mean
+		}
+		few := FewTokens(budget, p.N) && p.method.inside == nil && !p.facts.any
 		if p.Anchors = "released"; few && o.AnchorPool == "" {
 			p.Anchors = "covered"
 		}

@@ -21,6 +21,8 @@ func Reduce(in *reduce.Input, o *Plan, pool *kernel.Pool) (*reduce.Reduction, er
 	case m.encoder != nil:
 		return nil, fmt.Errorf("reduce: %s: acts inside the encoder, between blocks that features "+
 			"alone do not give; ask a model", o.Base)
+	case o.first != nil:
+		return nil, fmt.Errorf("reduce: %s: got a plan of two stages, want the first", o.Base)
 	case m.inside != nil:
 		return nil, fmt.Errorf(
 			"reduce: %s: acts inside the decoder, on rows that features alone do "+

@@ -88,7 +88,7 @@ func commas(
 // stages returns the schedule for p.N tokens and the mean number of tokens that enter a layer (0 if
 // the depth is not known).
 func (p *Plan) stages(o *Options) (stages []reduce.Stage, mean float64, err error) {
-	in, layers := p.method.inside, p.facts.Layers
+	in, layers := p.inside, p.facts.Layers
 	switch {
 	case o.Schedule != "" && (o.NVis != 0 || o.KeepRatio != 0):
 		return nil, 0, conflict("schedule", o.Schedule, o)
@@ -140,7 +140,7 @@ func (p *Plan) stages(o *Options) (stages []reduce.Stage, mean float64, err erro
 // checkStage refuses a stage that the method or the model does not have, or that would leave more
 // rows than enter it. It returns the stage with the rows that the plain method adds.
 func (p *Plan) checkStage(s reduce.Stage, before int) (reduce.Stage, error) {
-	in, layers := p.method.inside, p.facts.Layers
+	in, layers := p.inside, p.facts.Layers
 	highest := layers - 1 - in.after + btoi(in.within)
 	switch {
 	case s.Layer < in.first:
@@ -175,7 +175,7 @@ func (p *Plan) explicit(schedule string) ([]reduce.Stage, error) {
 			s.count = 1
 		}
 		if s.count < 0 {
-			if s.count = p.method.inside.share(p.N, s.share); s.count < 1 {
+			if s.count = p.inside.share(p.N, s.share); s.count < 1 {
 				return nil, refused("schedule", errs.TooSmall,
 					fmt.Sprintf("a share of %v at layer %d", s.share, s.layer), "more",
 					fmt.Sprintf("that is no token of %d", p.N))
@@ -190,9 +190,9 @@ func (p *Plan) explicit(schedule string) ([]reduce.Stage, error) {
 // and how many remain after attention.
 func (p *Plan) LayerRows(layers int) (enter, leave []int) {
 	enter, leave = make([]int, layers), make([]int, layers)
-	rows, within, after := p.NVis, false, 0
-	if in := p.method.inside; in != nil {
-		rows, within, after = p.N, in.within, in.after
+	rows, within, after := p.start(), false, 0
+	if p.inside != nil {
+		within, after = p.inside.within, p.inside.after
 	}
 	for l := range layers {
 		for _, s := range p.Stages {
@@ -211,9 +211,21 @@ func (p *Plan) LayerRows(layers int) (enter, leave []int) {
 	return enter, leave
 }
 
+// start is the number of the picture's rows that enter the decoder.
+func (p *Plan) start() int {
+	switch {
+	case p.first != nil:
+		return p.first.NVis
+	case p.inside != nil:
+		return p.N
+	}
+	return p.NVis
+}
+
 // EncoderRows returns how many of the picture's tokens enter each of the first blocks of the
 // encoder, and how many remain after attention. It does not count the class token.
 func (p *Plan) EncoderRows(blocks int) (enter, leave []int) {
+	p = p.BeforeDecoder()
 	enter, leave = make([]int, blocks), make([]int, blocks)
 	rows, m := p.N, p.method
 	if m.Site == reduce.BeforeEncoder {

@@ -18,10 +18,10 @@ func (p *Plan) meanRows(stages []reduce.Stage) float64 {
 	if layers == 0 {
 		return 0
 	}
-	sum, rows := 0, p.N
+	sum, rows := 0, p.start()
 	for l := range layers {
 		for _, s := range stages {
-			if s.Layer+p.method.inside.after == l {
+			if s.Layer+p.inside.after == l {
 				rows = s.Rows()
 			}
 		}

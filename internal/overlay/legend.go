@@ -135,7 +135,9 @@ func (l *legend) count(panels []*panel, r *reduce.Reduction) {
 		if r.Options.Restore {
 			l.method = "RESTORE over " + l.method
 		}
-		if n := len(r.Stages); n > 0 && r.Options.EncoderBlocks > 0 {
+		if n := len(r.Stages); n > 0 && r.Stages[n-1].From == 0 {
+			l.method += " · before the decoder"
+		} else if n > 0 && r.Options.EncoderBlocks > 0 && r.Options.First == nil {
 			l.method += fmt.Sprintf(" · after block %d of %d of the encoder", r.Stages[n-1].From,
 				r.Options.EncoderBlocks)
 		} else if n > 0 {

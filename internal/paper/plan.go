@@ -142,7 +142,7 @@ type rates struct {
 // next ones read only their text, unless the picture is reduced for each question.
 func (r *rates) run(n size, o methods.Options) float64 {
 	first, next := r.question(o), r.Text
-	if o.Inside() {
+	if o.ReadsText() {
 		next = first
 	}
 	pictures := min(n.pictures, n.questions)
