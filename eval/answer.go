@@ -32,7 +32,7 @@ type Answer struct {
 // Usage counts tokens. Counts that a server does not report are 0.
 type Usage struct {
 	Before int `json:"before"` // visual tokens of the pictures
-	After  int `json:"after"`  // of them, those that the decoder read, including merged ones
+	After  int `json:"after"`  // those that a layer of the decoder read, on average, merged ones included
 	Prompt int `json:"prompt_tokens"`
 	Cached int `json:"cached_tokens"` // of Prompt, those whose keys and values were cached
 	Tokens int `json:"tokens"`        // of the answer

@@ -2,6 +2,7 @@ package eval
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 
@@ -67,10 +68,16 @@ func (l *Local) Answer(ctx context.Context, asked []*Question, tokens int,
 func (l *Local) answer(a *restore.Answer) Answer {
 	out := Answer{Text: a.Text, Finish: string(a.Finish), Usage: Usage{
 		Prompt: a.Usage.Prompt, Cached: a.Usage.Cached, Tokens: a.Usage.Generated}}
+	read := 0.
 	for _, p := range a.Pictures {
 		out.Before += p.Tokens
-		out.After += p.Kept + p.Merged
+		if r := p.Reduction; r != nil && r.Options.Mean > 0 { // layers read different numbers
+			read += r.Options.Mean
+		} else {
+			read += float64(p.Kept + p.Merged)
+		}
 	}
+	out.After = int(math.Round(read))
 	t := &a.Timings
 	seconds := func(d time.Duration) float64 { return d.Seconds() }
 	out.Seconds = Seconds{seconds(t.Prepare), seconds(t.Encode), seconds(t.Select),

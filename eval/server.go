@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -87,6 +88,7 @@ type chatReply struct {
 	Restore *struct {
 		Tokens struct {
 			Before, Kept, Merged int
+			Mean                 float64
 		} `json:"visual_tokens"`
 	}
 }
@@ -272,6 +274,9 @@ func (s *Server) answer(r *chatReply) (*Answer, error) {
 		}}
 	if t := r.Restore; t != nil {
 		a.Before, a.After = t.Tokens.Before, t.Tokens.Kept+t.Tokens.Merged
+		if t.Tokens.Mean > 0 { // layers read different numbers
+			a.After = int(math.Round(t.Tokens.Mean))
+		}
 	}
 	t := &r.Timings
 	a.Seconds = Seconds{t.Prepare / 1e3, t.Encode / 1e3, t.Select / 1e3, t.Merge / 1e3,

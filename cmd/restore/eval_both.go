@@ -31,13 +31,14 @@ func (o *benchmarkOptions) anchorsOpen() (bool, error) {
 		return false, err
 	}
 	open := o.server == "" && o.nats.url == "" && how.Restore && how.Base != "none" &&
-		how.Compat == "" && how.Anchors == "" && how.Join == "" && how.AnchorPool == ""
+		!how.TwoStages && how.Compat == "" && how.Anchors == "" && how.Join == "" &&
+		how.AnchorPool == ""
 	for _, rule := range []string{"released", "covered"} { // not every method has both
 		open = open && methods.Check(withAnchors(how, rule)) == nil
 	}
 	if !open && o.both && onCommandLine(o.fs.Lookup("both")) {
-		return false, usagef("--both: has no use here, want RESTORE over a --base, anchors left " +
-			"to auto, and a model that is loaded here")
+		return false, usagef("--both: has no use here, want RESTORE over a --base, in one " +
+			"stage, anchors left to auto, and a model that is loaded here")
 	}
 	return open && o.both, nil
 }

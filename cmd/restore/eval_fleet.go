@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"image"
 	"image/png"
+	"math"
 	"strconv"
 	"sync"
 
@@ -218,9 +219,11 @@ func evalAnswer(a *asked.Answer) eval.Answer {
 			Decode:     t.Decode.Seconds(),
 		},
 	}
+	read := 0.
 	for _, p := range a.Pictures {
 		out.Before += p.Tokens
-		out.After += p.Kept + p.Merged
+		read += p.Read()
 	}
+	out.After = int(math.Round(read))
 	return out
 }

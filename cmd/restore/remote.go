@@ -335,9 +335,7 @@ func (r *remoteAnswer) cut(n int) {
 	all := r.Restore.Images
 	r.Restore.Images, r.Restore.Visual = all[max(0, len(all)-n):], api.VisualTokens{}
 	for _, p := range r.Restore.Images {
-		r.Restore.Visual.Before += p.Tokens
-		r.Restore.Visual.Kept += p.Kept
-		r.Restore.Visual.Merged += p.Merged
+		r.Restore.Visual.Add(p.Tokens, p.Kept, p.Merged, p.Mean)
 	}
 }
 
@@ -372,7 +370,7 @@ func (r *remoteAnswer) table(w io.Writer) error {
 func (r *remoteAnswer) json(names []string) answerJSON {
 	x, v := r.Timings, &r.Restore.Visual
 	j := answerJSON{Model: r.Model, Answer: r.text, Finish: r.finish, Method: "none",
-		VisualTokens: visualJSON{Before: v.Before, Kept: v.Kept, Merged: v.Merged},
+		VisualTokens: visualJSON{VisualTokens: *v},
 		Images:       []visualJSON{},
 		PromptTokens: x.PromptN + x.CacheN, CachedTokens: x.CacheN, GeneratedTokens: x.PredictedN,
 		TokensPerSecond: x.PerSecond,
@@ -380,9 +378,9 @@ func (r *remoteAnswer) json(names []string) answerJSON {
 			"prepare": x.Prepare, "encode": x.Encode, "select": x.Select, "merge": x.Merge,
 			"prefill": x.Prompt, "first_token": x.TTFT, "decode": x.Predicted}}
 	for i, p := range r.Restore.Images {
-		j.Images = append(j.Images, visualJSON{
-			File: names[i], Before: p.Tokens, Kept: p.Kept, Merged: p.Merged,
-		})
+		one := visualJSON{File: names[i]}
+		one.Add(p.Tokens, p.Kept, p.Merged, p.Mean)
+		j.Images = append(j.Images, one)
 		if i == 0 {
 			j.Method, j.Parameters = p.Method, p.Parameters
 		}

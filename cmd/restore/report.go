@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	api "github.com/restore-vlm/restore/internal/ask"
 	"github.com/restore-vlm/restore/internal/bytesize"
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/reduce"
@@ -131,10 +132,8 @@ func ms(d time.Duration) string {
 
 // visualJSON counts visual tokens before and after a reduction.
 type visualJSON struct {
-	File    string          `json:"file,omitempty"`
-	Before  int             `json:"before"`
-	Kept    int             `json:"kept"`
-	Merged  int             `json:"merged"`
+	File string `json:"file,omitempty"`
+	api.VisualTokens
 	Content *reduce.Content `json:"content,omitempty"` // how it set the budget
 	Overlay string          `json:"overlay,omitempty"`
 	Stages  string          `json:"overlay_stages,omitempty"`
@@ -173,11 +172,7 @@ func newAnswerJSON(
 		Model: info.Name, Weights: info.Kept, Encoder: info.Encoder, Answer: ans.Text,
 		Finish: ans.Finish,
 		Tokens: append([]int32{}, ans.Tokens...),
-		VisualTokens: visualJSON{
-			Before: r.Before,
-			Kept:   r.Kept,
-			Merged: r.Merged,
-		}, Images: []visualJSON{},
+		Images: []visualJSON{},
 		Method: r.Options.String(), Parameters: r.Options,
 		PromptTokens: r.PromptTokens, CachedTokens: r.CachedTokens, ChosenBefore: r.ChosenBefore,
 		GeneratedTokens: r.GeneratedTokens, TokensPerSecond: r.TokensPerSecond,
@@ -195,7 +190,9 @@ func newAnswerJSON(
 		PeakRSS: r.PeakRSS,
 	}
 	for i, p := range r.Images {
-		v := visualJSON{Before: p.Tokens, Kept: p.Kept, Merged: p.Merged, Content: p.Content}
+		v := visualJSON{Content: p.Content}
+		v.Add(p.Tokens, p.Kept, p.Merged, p.Mean())
+		j.VisualTokens.Add(p.Tokens, p.Kept, p.Merged, p.Mean())
 		if i < len(names) {
 			v.File = names[i]
 		}

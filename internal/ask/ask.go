@@ -138,12 +138,21 @@ type Count struct {
 type PictureReport struct {
 	Width, Height        int
 	Tokens, Kept, Merged int
+	Mean                 float64 // rows that enter a layer, if layers differ; else 0
 	Cache                Cache
 	Method               string
 	Parameters           json.RawMessage
 	Rows, Cols           int // of the grid; 0: no grid
 	Area                 Area
 	Groups               []Group
+}
+
+// Read is how many rows of the picture enter a layer of the decoder, on average.
+func (p *PictureReport) Read() float64 {
+	if p.Mean > 0 {
+		return p.Mean
+	}
+	return float64(p.Kept + p.Merged)
 }
 
 // Cache says where a picture's rows came from.

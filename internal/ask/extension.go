@@ -22,6 +22,7 @@ type ImageExtension struct {
 	Tokens     int             `json:"tokens"`
 	Kept       int             `json:"kept"`
 	Merged     int             `json:"merged"`
+	Mean       float64         `json:"mean,omitempty"` // as in VisualTokens
 	Cache      Cache           `json:"cache"`
 	Method     string          `json:"method"`
 	Parameters json.RawMessage `json:"parameters"`
@@ -69,11 +70,25 @@ type groupFields struct {
 	Kept     bool    `json:"kept"`
 }
 
-// VisualTokens counts the visual tokens of a request.
+// VisualTokens counts the visual tokens of a request. Kept and Merged are those after the last
+// layer.
 type VisualTokens struct {
-	Before int `json:"before"`
-	Kept   int `json:"kept"`
-	Merged int `json:"merged"`
+	Before int     `json:"before"`
+	Kept   int     `json:"kept"`
+	Merged int     `json:"merged"`
+	Mean   float64 `json:"mean,omitempty"` // that enter a layer, if layers differ; else 0
+}
+
+// Add counts a picture.
+func (v *VisualTokens) Add(tokens, kept, merged int, mean float64) {
+	if mean > 0 && v.Mean == 0 {
+		v.Mean = float64(v.Kept + v.Merged)
+	}
+	if v.Before, v.Kept, v.Merged = v.Before+tokens, v.Kept+kept, v.Merged+merged; mean > 0 {
+		v.Mean += mean
+	} else if v.Mean > 0 {
+		v.Mean += float64(kept + merged)
+	}
 }
 
 // Extend returns the Extension for a request without an answer.
@@ -87,6 +102,7 @@ func (c *Count) Extend(r *Request) *Extension {
 			Tokens:     p.Tokens,
 			Kept:       p.Kept,
 			Merged:     p.Merged,
+			Mean:       p.Mean,
 			Cache:      p.Cache,
 			Method:     p.Method,
 			Parameters: p.Parameters,
@@ -104,9 +120,7 @@ func (c *Count) Extend(r *Request) *Extension {
 			}
 		}
 		e.Images = append(e.Images, x)
-		e.Visual.Before += p.Tokens
-		e.Visual.Kept += p.Kept
-		e.Visual.Merged += p.Merged
+		e.Visual.Add(p.Tokens, p.Kept, p.Merged, p.Mean)
 	}
 	return e
 }

@@ -168,6 +168,23 @@ type ImageReport struct {
 	Cache string // FromNothing, …
 }
 
+// Mean is how many rows of the picture enter a layer of the decoder, on average; 0 if all layers
+// read the same rows.
+func (i *ImageReport) Mean() float64 {
+	if i.Reduction == nil {
+		return 0
+	}
+	return i.Options.Mean
+}
+
+// Read is how many rows of the picture enter a layer, on average.
+func (i *ImageReport) Read() float64 {
+	if mean := i.Mean(); mean > 0 {
+		return mean
+	}
+	return float64(i.Kept + i.Merged)
+}
+
 func (r *Report) add(p *picture) {
 	i := ImageReport{
 		Width: p.width, Height: p.height, Tokens: p.shape.N, Kept: p.shape.N,

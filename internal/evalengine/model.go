@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"strings"
 	"sync"
@@ -126,11 +127,14 @@ func Decode(images []eval.Image) ([]*imageproc.Picture, error) {
 
 // AnswerOf converts an answer of the engine for records.
 func AnswerOf(a *engine.Answer) eval.Answer {
-	r := &a.Report
+	r, read := &a.Report, 0.
+	for i := range r.Images {
+		read += r.Images[i].Read()
+	}
 	return eval.Answer{
 		Text: a.Text, Finish: a.Finish,
 		Usage: eval.Usage{
-			Before: r.Before, After: r.Kept + r.Merged,
+			Before: r.Before, After: int(math.Round(read)),
 			Prompt: r.PromptTokens, Cached: r.CachedTokens, Tokens: r.GeneratedTokens,
 		},
 		Seconds: eval.Seconds{

@@ -380,7 +380,7 @@ func picture(i *engine.ImageReport, groups bool) ask.PictureReport {
 	}
 	p := ask.PictureReport{
 		Width: i.Width, Height: i.Height, Tokens: i.Tokens, Kept: i.Kept, Merged: i.Merged,
-		Cache: ask.Cache(i.Cache), Method: options.String()}
+		Mean: i.Mean(), Cache: ask.Cache(i.Cache), Method: options.String()}
 	p.Parameters, _ = json.Marshal(options) // numbers and names always encode
 	if !groups {
 		return p
