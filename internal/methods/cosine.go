@@ -64,7 +64,7 @@ func (w *work) cosineOf(lo, hi int) (*cosines, error) {
 
 // stripe is how many rows of C one product computes, so that most of the triangle below the
 // diagonal is skipped.
-const stripe = 144
+const stripe = 72
 
 // mirrorRows is how many rows of a product are written at once to both sides of the diagonal: as
 // many values as fit in a cache line.

@@ -322,7 +322,8 @@ type columns struct {
 	n, width int
 	x        []float32
 	norm     []float64
-	rep      []int32 // the first equal row: copies have equal cosines
+	sums     [][]float64 // by block: the sum of rows scaled to length 1; nil if fine
+	rep      []int32     // the first equal row: copies have equal cosines
 	pool     *kernel.Pool
 	fine     bool                // compute in float64; otherwise products are float32
 	col      map[int32][]float64 // cosines of all rows to a row
@@ -339,15 +340,15 @@ func newColumns(p *kernel.Pool, x []float32, n, width, most int, name string) (*
 		n: n, width: width, x: x, norm: make([]float64, n), rep: make([]int32, n), pool: p,
 		fine: n*width*most <= fineWork, col: map[int32][]float64{},
 	}
-	c.tokens(func(lo, hi int) {
-		for i := lo; i < hi; i++ {
-			if row := x[i*width:][:width]; c.fine {
-				c.norm[i] = norm(row)
-			} else {
-				c.norm[i] = math.Sqrt(kernel.SumSquares(row))
+	if c.fine {
+		c.tokens(func(lo, hi int) {
+			for i := lo; i < hi; i++ {
+				c.norm[i] = norm(x[i*width:][:width])
 			}
-		}
-	})
+		})
+	} else {
+		c.sums = c.blocks(c.sumFew)
+	}
 	first := map[float64][]int32{}
 next:
 	for i, v := range c.norm {
@@ -364,6 +365,9 @@ next:
 		}
 		c.rep[i], first[v] = int32(i), append(first[v], int32(i))
 	}
+	if c.fine {
+		c.sums = nil
+	}
 	return c, nil
 }
 
@@ -378,18 +382,10 @@ func sameRow(a, b []float32) bool {
 
 // mean is C̄, the mean of all n² cosines: |Σ x_i/|x_i||²/n².
 func (c *columns) mean() float64 {
-	sum := c.sumFew
-	if c.fine {
-		sum = c.sumFewFine
+	parts := c.sums
+	if parts == nil {
+		parts = c.blocks(c.sumFewFine)
 	}
-	const block = 256 // rows per partial sum
-	parts := make([][]float64, (c.n+block-1)/block)
-	c.pool.Run(len(parts), func(b int) {
-		parts[b] = make([]float64, c.width)
-		for i, end := b*block, min((b+1)*block, c.n); i < end; i += fewSummed {
-			sum(parts[b], i, min(i+fewSummed, end))
-		}
-	})
 	total := 0.0
 	for k := range c.width {
 		s := 0.0
@@ -401,13 +397,28 @@ func (c *columns) mean() float64 {
 	return total / float64(c.n) / float64(c.n)
 }
 
+// blocks returns what sum adds for each block of rows.
+func (c *columns) blocks(sum func(part []float64, lo, hi int)) [][]float64 {
+	const block = 256
+	parts := make([][]float64, (c.n+block-1)/block)
+	c.pool.Run(len(parts), func(b int) {
+		parts[b] = make([]float64, c.width)
+		for i, end := b*block, min((b+1)*block, c.n); i < end; i += fewSummed {
+			sum(parts[b], i, min(i+fewSummed, end))
+		}
+	})
+	return parts
+}
+
 // fewSummed is the most rows, scaled to length 1, that are summed in float32.
 const fewSummed = 16
 
-// sumFew adds rows lo to hi, scaled to length 1, to sum.
+// sumFew computes the norms of rows lo to hi and adds these rows, scaled to length 1, to sum, so
+// that they are read from memory once.
 func (c *columns) sumFew(sum []float64, lo, hi int) {
 	var scale [fewSummed]float32
 	for i := lo; i < hi; i++ {
+		c.norm[i] = math.Sqrt(kernel.SumSquares(c.x[i*c.width:][:c.width]))
 		if c.norm[i] > 0 {
 			scale[i-lo] = float32(1 / c.norm[i])
 		}
@@ -419,7 +430,7 @@ func (c *columns) sumFew(sum []float64, lo, hi int) {
 	}
 }
 
-// sumFewFine is sumFew in float64.
+// sumFewFine adds rows lo to hi, scaled to length 1, to sum, in float64.
 func (c *columns) sumFewFine(sum []float64, lo, hi int) {
 	for i := lo; i < hi; i++ {
 		if c.norm[i] == 0 {

@@ -4,6 +4,7 @@ package methods
 // Retention" (arXiv:2510.02912).
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -114,13 +115,17 @@ func holov(w *work, k int) (*selection, error) {
 	params := w.o.own.(*holovParams)
 	bounds := runs(n, params.patches)
 	runCount := len(bounds) - 1
-	q := make([]float32, runCount)
-	for p := range q {
+	q, bad := make([]float32, runCount), make([]error, runCount)
+	w.pool.Run(runCount, func(p int) {
 		c, err := w.cosineOf(bounds[p], bounds[p+1])
 		if err != nil {
-			return nil, err
+			bad[p] = err
+			return
 		}
 		q[p] = float32(holovScore(c, a[bounds[p]:bounds[p+1]]))
+	})
+	if err := cmp.Or(bad...); err != nil {
+		return nil, err
 	}
 	weight := holovWeights(q)
 	order := rank(widen(weight))

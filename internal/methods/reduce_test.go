@@ -1,6 +1,7 @@
 package methods
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -814,11 +815,43 @@ func TestFromTensorsErrors(t *testing.T) {
 	}
 }
 
-// BenchmarkReduce measures selection and merging at LLaVA-1.5-7B's sizes: 576 tokens of width 4096,
-// 64 wanted.
+// BenchmarkReduce measures selection and merging at the sizes of LLaVA-1.5-7B (576 tokens of width
+// 4096, 64 wanted) and LLaVA-NeXT (2880, 160 and 320 wanted).
 func BenchmarkReduce(b *testing.B) {
+	pool := kernel.NewPool(2)
+	defer pool.Close()
+	all := []string{"holov", "divprune", "vispruner", "prumerge", "dart", "pool"}
+	for _, c := range []struct {
+		n, h, w, budget int
+		bases           []string
+	}{{576, 24, 24, 64, all}, {2880, 48, 60, 160, all[:1]}, {2880, 48, 60, 320, all[:1]}} {
+		in := benchInput(c.n, c.h, c.w)
+		for _, base := range c.bases {
+			for _, restore := range []bool{false, true} {
+				res, err := resolve(Options{Base: base, NVis: c.budget, Restore: restore}, in.N)
+				if err != nil {
+					b.Fatal(err)
+				}
+				name := fmt.Sprintf("%dof%d/%s", c.budget, c.n, base)
+				if restore {
+					name += "+restore"
+				}
+				b.Run(name, func(b *testing.B) {
+					for b.Loop() {
+						if _, err := Reduce(in, res, pool); err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// benchInput makes an input of random values, width 4096 after the projector and 1024 before.
+func benchInput(n, h, w int) *reduce.Input {
 	rng := rand.New(rand.NewPCG(1, 2))
-	in := &reduce.Input{N: 576, C: 4096, GridH: 24, GridW: 24, Heads: 16, Cv: 1024}
+	in := &reduce.Input{N: n, C: 4096, GridH: h, GridW: w, Heads: 16, Cv: 1024}
 	in.X, in.Hidden, in.ClsAttn = make([]float32, in.N*in.C), make([]float32, (in.N+1)*in.Cv),
 		make([]float32, in.Heads*(in.N+1))
 	in.KeyDim, in.Keys = 64, make([]float32, in.Heads*(in.N+1)*64)
@@ -831,25 +864,5 @@ func BenchmarkReduce(b *testing.B) {
 	for i := range in.ClsAttn {
 		in.ClsAttn[i] = rng.Float32()
 	}
-	pool := kernel.NewPool(2)
-	defer pool.Close()
-	for _, base := range []string{"holov", "divprune", "vispruner", "prumerge", "dart", "pool"} {
-		for _, restore := range []bool{false, true} {
-			res, err := resolve(Options{Base: base, NVis: 64, Restore: restore}, in.N)
-			if err != nil {
-				b.Fatal(err)
-			}
-			name := base
-			if restore {
-				name += "+restore"
-			}
-			b.Run(name, func(b *testing.B) {
-				for b.Loop() {
-					if _, err := Reduce(in, res, pool); err != nil {
-						b.Fatal(err)
-					}
-				}
-			})
-		}
-	}
+	return in
 }

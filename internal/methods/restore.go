@@ -86,10 +86,11 @@ or the released code's, and tokens join only anchors.`,
 func representativeness(p *kernel.Pool, C *cosines, pool []int32) (R []float64) {
 	R = make([]float64, C.n)
 	p.Run(len(pool), func(k int) {
-		i := pool[k]
+		row, sum := C.row(pool[k]), 0.0
 		for _, j := range pool {
-			R[i] += float64(C.row(i)[j])
+			sum += float64(row[j])
 		}
+		R[pool[k]] = sum
 	})
 	return R
 }
@@ -99,10 +100,10 @@ func superior(R []float64, i, j int32) bool { return R[j] > R[i] }
 
 // redundancy is max_j Ĉ_ij, with Ĉ of Eq. 7: Ĉ_ij = C_ij where M_ij = 1, else −∞.
 func redundancy(C *cosines, R []float64, i int32, pool []int32) float64 {
-	most := math.Inf(-1)
+	row, most := C.row(i), math.Inf(-1)
 	for _, j := range pool {
-		if superior(R, i, j) {
-			most = max(most, float64(C.row(i)[j]))
+		if v := float64(row[j]); v > most && superior(R, i, j) {
+			most = v
 		}
 	}
 	return most
@@ -121,10 +122,11 @@ func distinctiveness(C *cosines, R []float64, i int32, pool []int32) (most, scor
 // releasedDistinctiveness is the released code's form of Eqs. 6-8: its mask is reversed, an empty
 // maximum counts as -1, and a maximum of exactly -1 as 0.
 func releasedDistinctiveness(C *cosines, R []float64, i int32, pool []int32) (most, score float64) {
+	row := C.row(i)
 	most = -1
 	for _, j := range pool {
-		if superior(R, j, i) {
-			most = max(most, float64(C.row(i)[j]))
+		if v := float64(row[j]); v > most && superior(R, j, i) {
+			most = v
 		}
 	}
 	if most == -1 {

@@ -126,37 +126,43 @@ func (r *Plan) Along(row *reduce.Row, at func(token int32) float64) (v float64, 
 func (w *work) means(r *reduce.Reduction) {
 	width, x := w.in.C, w.in.X
 	r.Features = make([]float32, len(r.Rows)*width)
-	w.pool.Run(len(r.Rows), func(i int) {
+	parts := (width + meanColumns - 1) / meanColumns
+	w.pool.Run(len(r.Rows)*parts, func(task int) {
+		i, col := task/parts, task%parts*meanColumns
 		row := &r.Rows[i]
 		from := row.Members
 		if !row.Merged && len(from) > 1 { // other tokens only add to its size
 			from = []int32{row.Anchor}
 		}
-		mean(r.Features[i*width:][:width], x, from)
+		mean(r.Features[i*width+col:i*width+min(col+meanColumns, width)], x[col:], width, from)
 	})
 }
 
-// mean writes the mean of the given rows of x [*, len(dst)] to dst, summed in float64; the row
-// itself if there is one, nothing if there is none.
-func mean(dst, x []float32, rows []int32) {
+// meanColumns is how many columns of a group a task averages: their sums stay in the first-level
+// cache, and a large group is shared by several threads.
+const meanColumns = 1024
+
+// mean writes the mean of the given rows of x, stride elements apart, to dst, summed in float64;
+// the row itself if there is one, nothing if there is none.
+func mean(dst, x []float32, stride int, rows []int32) {
 	width := len(dst)
 	switch len(rows) {
 	case 0:
 		return
 	case 1:
-		copy(dst, x[int(rows[0])*width:])
+		copy(dst, x[int(rows[0])*stride:])
 		return
 	}
 	n, sum := len(rows), make([]float64, width)
 	for ; len(rows) >= 4; rows = rows[4:] {
-		a, b := x[int(rows[0])*width:][:width], x[int(rows[1])*width:][:width]
-		c, d := x[int(rows[2])*width:][:width], x[int(rows[3])*width:][:width]
+		a, b := x[int(rows[0])*stride:][:width], x[int(rows[1])*stride:][:width]
+		c, d := x[int(rows[2])*stride:][:width], x[int(rows[3])*stride:][:width]
 		for k := range sum {
 			sum[k] += (float64(a[k]) + float64(b[k])) + (float64(c[k]) + float64(d[k]))
 		}
 	}
 	for _, t := range rows {
-		for k, v := range x[int(t)*width:][:width] {
+		for k, v := range x[int(t)*stride:][:width] {
 			sum[k] += float64(v)
 		}
 	}

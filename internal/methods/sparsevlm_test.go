@@ -70,7 +70,7 @@ func TestGoldenDensityPeaks(t *testing.T) {
 					t.Errorf("%s: cluster %d begins with %d, want its centre %d", p, k, rows[0],
 						c.centre[k])
 				}
-				mean(merged[k*width:][:width], x, rows)
+				mean(merged[k*width:][:width], x, width, rows)
 			}
 			wantFloats(t, p+"/merged", merged, g.floats(t, p+"/merged"), sparseTol, true)
 		}

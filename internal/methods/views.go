@@ -100,17 +100,23 @@ func (w *work) pick(m *method, k int) (*selection, error) {
 		return m.pick(w, k)
 	}
 	out := &selection{scores: map[string][]float32{}, indices: map[string][]int32{}}
-	for i, vo := range w.o.views(w.in.ViewSizes()) {
-		v := &w.in.Views[i]
-		if len(v.Tokens) == 0 {
-			continue
+	plans := w.o.views(w.in.ViewSizes())
+	picked, bad := make([]*selection, len(plans)), make([]error, len(plans))
+	w.pool.Run(len(plans), func(i int) {
+		if v := &w.in.Views[i]; len(v.Tokens) > 0 {
+			one := &work{in: viewInput(w.in, v), o: plans[i], pool: w.pool}
+			picked[i], bad[i] = m.pick(one, plans[i].Keep)
 		}
-		sel, err := m.pick(&work{in: viewInput(w.in, v), o: vo, pool: w.pool}, vo.Keep)
-		if err != nil {
-			return nil, err
+	})
+	if err := cmp.Or(bad...); err != nil {
+		return nil, err
+	}
+	for i, sel := range picked {
+		if sel != nil {
+			v := &w.in.Views[i]
+			out.kept = append(out.kept, tokensOf(v, sel.kept)...)
+			collect(v, w.in.N, out.scores, out.indices, sel.scores, sel.indices)
 		}
-		out.kept = append(out.kept, tokensOf(v, sel.kept)...)
-		collect(v, w.in.N, out.scores, out.indices, sel.scores, sel.indices)
 	}
 	if m.raster {
 		slices.Sort(out.kept)

@@ -217,7 +217,7 @@ func visionZip(w *work) (*reduce.Reduction, error) {
 			joined := slices.DeleteFunc(slices.Clone(row.Members),
 				func(t int32) bool { return t == row.Anchor })
 			sum := make([]float32, width)
-			mean(sum, patches, joined)
+			mean(sum, patches, len(sum), joined)
 			for k, v := range sum {
 				dst[k] += v
 			}

@@ -211,7 +211,7 @@ type neighbours struct {
 
 // nearestKept is how many neighbours are stored per token. Half of the remaining tokens are in the
 // set, so one of the first few is, until most have been dropped: then the list is made again.
-const nearestKept = 32
+const nearestKept = 8
 
 func newNeighbours(c *cosines) *neighbours {
 	return &neighbours{
