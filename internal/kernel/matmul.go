@@ -11,7 +11,7 @@ import "fmt"
 // is [N] or nil. The weight is read in its stored type. 2·m·N·K flops.
 //
 // The work is split over outputs, so the result does not depend on the number of threads. The
-// assembly sums a row in one of two orders, one for up to 8 or 18 rows and one for more; the
+// assembly sums a row in one of two orders, one for up to 16 or 18 rows and one for more; the
 // reference has one order. So a row's last bits may differ between a call with few rows and one
 // with many, but not among calls of one kind. NaN and infinities propagate as in scalar arithmetic;
 // denormals are kept. MatMul panics if a slice is too short.

@@ -24,6 +24,11 @@ const (
 	groupTiles = 24
 	// streamBytes is the part of a weight that one task of a small product reads.
 	streamBytes = 128 << 10
+	// partsK is the least K that dotParts divides into blocks.
+	partsK = 2048
+	// dotsRow is the size of a weight's row below which one or two rows of x are faster without
+	// dotParts.
+	dotsRow = 3 << 10
 )
 
 // smallRows returns the most rows of x that are multiplied straight with the weight's rows; from
@@ -32,7 +37,7 @@ func smallRows(level implementation) int {
 	if level == implAVX512 {
 		return 18
 	}
-	return 8
+	return 16
 }
 
 // fewRows: of the packed weights, only BF16Dot is summed in another order by tiles.
@@ -206,17 +211,19 @@ type product struct {
 	w      *Matrix
 	bias   []float32
 
-	// for few rows
-	rowsPerTask int
-
-	// for many rows
 	kc, blocks int    // depth of a block of k, number of blocks
 	xBlocks    []byte // x as [blocks][m][kc] float32, when there are several blocks
-	group      int    // panels of a task
-	mBlocks    int
-	runDots    func(int)
-	runCopy    func(int)
-	runPanels  func(int)
+
+	// for few rows
+	rowsPerTask int
+	parts       bool // with dotParts
+
+	// for many rows
+	group     int // panels of a task
+	mBlocks   int
+	runDots   func(int)
+	runCopy   func(int)
+	runPanels func(int)
 }
 
 var products = sync.Pool{New: func() any {
@@ -263,11 +270,37 @@ func matMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 
 // runSmall multiplies few rows straight with the rows of the weight, at the speed of memory.
 func (t *product) runSmall(p *Pool) {
-	t.rowsPerTask = max(4, streamBytes/(t.w.K*t.w.Format.Size())&^3)
+	row := t.w.K * t.w.Format.Size()
+	if t.parts = t.level == implAVX2 && (t.m > 2 || row >= dotsRow); t.parts {
+		blocks := 1
+		if t.w.K >= partsK {
+			blocks = (t.w.K + depth - 1) / depth
+		}
+		t.divide(p, blocks)
+	}
+	t.rowsPerTask = max(4, streamBytes/row&^3)
 	if p != nil { // small weights: still a few tasks per thread
 		t.rowsPerTask = max(4, min(t.rowsPerTask, t.w.N/(4*p.Threads())&^3))
 	}
 	p.Run((t.w.N+t.rowsPerTask-1)/t.rowsPerTask, t.runDots)
+}
+
+// divide divides K into blocks. If there are several, it rearranges x.
+func (t *product) divide(p *Pool, blocks int) {
+	t.kc = ((t.w.K+blocks-1)/blocks + 15) &^ 15
+	t.blocks = (t.w.K + t.kc - 1) / t.kc
+	if t.blocks > 1 {
+		t.xBlocks = growWork(t.xBlocks, t.blocks*t.m*t.kc*4)
+		p.Run((t.m+copyRows-1)/copyRows, t.runCopy)
+	}
+}
+
+// block returns rows of x from first on in block b of K, and the distance between them.
+func (t *product) block(b, first int) (x []float32, ld int) {
+	if t.blocks > 1 {
+		return t.blockedX()[(b*t.m+first)*t.kc:], t.kc
+	}
+	return t.x[first*t.w.K:], t.w.K
 }
 
 func (t *product) dots(task int) {
@@ -282,22 +315,31 @@ func (t *product) dots(task int) {
 	end := min(w.N, (task+1)*t.rowsPerTask)
 	data := unsafe.Pointer(unsafe.SliceData(w.Data))
 	kernels := &dotTiles[t.level][w.Format]
+	var s *scratch
+	if t.parts {
+		s = scratches.Get().(*scratch)
+		defer scratches.Put(s)
+	}
 	for r := task * t.rowsPerTask; r < end; {
 		rows := 4
 		if end-r < 4 {
 			rows = 1
 		}
 		row := (*byte)(unsafe.Add(data, r*w.K*size))
-		for i := 0; i < m; {
-			n, shape := 1, len(kernels)-1
-			if rows == 4 {
-				// almost equal parts, so that none is slow
-				parts := (m - i + maxM - 1) / maxM
-				n = (m - i + parts - 1) / parts
-				shape = n - 1
+		if rows == 4 && t.parts {
+			t.dotParts(s, r, row)
+		} else {
+			for i := 0; i < m; {
+				n, shape := 1, len(kernels)-1
+				if rows == 4 {
+					// almost equal parts, so that none is slow
+					parts := (m - i + maxM - 1) / maxM
+					n = (m - i + parts - 1) / parts
+					shape = n - 1
+				}
+				kernels[shape](&t.dst[i*w.N+r], w.N, &t.x[i*w.K], w.K, row, w.K*size, blocks, mask)
+				i += n
 			}
-			kernels[shape](&t.dst[i*w.N+r], w.N, &t.x[i*w.K], w.K, row, w.K*size, blocks, mask)
-			i += n
 		}
 		if rest != 0 && t.level == implAVX2 {
 			t.dotTails(r, rows, w.K-rest)
@@ -312,6 +354,40 @@ func (t *product) dots(task int) {
 		}
 		r += rows
 	}
+}
+
+// dotParts computes whole vectors of k of the outputs r … r+3, a block of k at a time, so that the
+// weight's rows, of which row is the first, stay in the first-level cache for all rows of x.
+func (t *product) dotParts(s *scratch, r int, row *byte) {
+	w, m := t.w, t.m
+	size := w.Format.Size()
+	threes, twos, ones := m/3, 0, 0
+	switch {
+	case m == 1:
+		ones = 1
+	case m%3 > 0: // 2 and 2 rather than 3 and 1
+		threes, twos = (m-2)/3, 3-m%3
+	}
+	passes := threes + twos + ones
+	sums := s.panel[:m*4*8]
+	clear(sums)
+	for b := range t.blocks {
+		at := b * t.kc
+		x, ldx := t.block(b, 0)
+		// what comes next: this block of the next four rows, or the next block
+		pf := t.kc * size
+		if b+1 == t.blocks {
+			pf = (4*w.K - at) * size
+		}
+		second := pf
+		if passes < 4 {
+			second += passes * w.K * size
+		}
+		part := (*byte)(unsafe.Add(unsafe.Pointer(row), at*size))
+		dotPartsAVX2[w.Format](&sums[0], &x[0], ldx, part, w.K*size, min(t.kc, w.K-at)/8, threes,
+			twos, ones, pf, second)
+	}
+	dotSumsAVX2(&t.dst[r], w.N, &sums[0], m)
 }
 
 // dotTails adds the products from k on to the outputs r … r+rows-1.
@@ -333,13 +409,7 @@ func (t *product) dotTails(r, rows, k int) {
 func (t *product) runLarge(p *Pool) {
 	w, m := t.w, t.m
 	width := panelWidth(t.level)
-	t.blocks = (w.K + depth - 1) / depth
-	t.kc = ((w.K+t.blocks-1)/t.blocks + 15) &^ 15
-	t.blocks = (w.K + t.kc - 1) / t.kc
-	if t.blocks > 1 {
-		t.xBlocks = growWork(t.xBlocks, t.blocks*m*t.kc*4)
-		p.Run((m+copyRows-1)/copyRows, t.runCopy)
-	}
+	t.divide(p, (w.K+depth-1)/depth)
 	t.group = 1
 	if width < groupWidth && m*w.K*4 > groupBytes {
 		t.group = groupWidth / width
@@ -391,10 +461,7 @@ func (t *product) panels(task int) {
 	data := unsafe.Pointer(unsafe.SliceData(w.Data))
 	for b := range t.blocks {
 		k := min(t.kc, w.K-b*t.kc)
-		a, lda := t.x[first*w.K:], w.K
-		if t.blocks > 1 {
-			a, lda = t.blockedX()[(b*t.m+first)*t.kc:], t.kc
-		}
+		a, lda := t.block(b, first)
 		from := unsafe.Add(data, (col*w.K+b*t.kc)*size)
 		for j := range group {
 			packPanel(t.level, w.Format, s.panel[j*width*t.kc:],
@@ -459,6 +526,15 @@ func (t *product) store(s *scratch, c []float32, first, m, col, n int) {
 		}
 	}
 }
+
+// dotPart adds the products of a part of K to sums, vectors of partial sums [rows of x][4]. w has
+// four rows ldw bytes apart. x has 3·threes + 2·twos + ones rows, multiplied three, two or one at a
+// time. The first of these passes prefetches what lies pf and second bytes after w's first row, the
+// others one row further each. With 2 bytes an element, they also prefetch two rows after those.
+type dotPart = func(sums *float32, x *float32, ldx int, w *byte, ldw int, blocks int, threes int,
+	twos int, ones int, pf int, second int)
+
+var dotPartsAVX2 = [...]dotPart{F32: dotPartF32AVX2, F16: dotPartF16AVX2, BF16: dotPartBF16AVX2}
 
 // dotTiles lists the dot kernels by implementation, format and shape: four rows of the weight by 1
 // to 6 of x (AVX2: by 1 or 2), and last one by one.

@@ -333,3 +333,23 @@ func dotBF16AVX21x1(dst *float32, ldd int, x *float32, ldx int, w *byte, ldw int
 //
 //go:noescape
 func storeBiasAVX2(dst *float32, ldd int, c *float32, rows int, bias *float32)
+
+// dotPartF32AVX2 is a dotPart.
+//
+//go:noescape
+func dotPartF32AVX2(sums *float32, x *float32, ldx int, w *byte, ldw int, blocks int, threes int, twos int, ones int, pf int, second int)
+
+// dotPartF16AVX2 is a dotPart.
+//
+//go:noescape
+func dotPartF16AVX2(sums *float32, x *float32, ldx int, w *byte, ldw int, blocks int, threes int, twos int, ones int, pf int, second int)
+
+// dotPartBF16AVX2 is a dotPart.
+//
+//go:noescape
+func dotPartBF16AVX2(sums *float32, x *float32, ldx int, w *byte, ldw int, blocks int, threes int, twos int, ones int, pf int, second int)
+
+// dotSumsAVX2 is dst[i·ldd+r] = Σ sums[i][r] for m rows i and r from 0 to 3.
+//
+//go:noescape
+func dotSumsAVX2(dst *float32, ldd int, sums *float32, m int)

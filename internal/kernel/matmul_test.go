@@ -155,7 +155,7 @@ func TestMatMulThreads(t *testing.T) {
 	forEachImpl(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(5, 6))
 		for _, f := range formats {
-			for _, m := range []int{1, 5, 8, 9, 18, 19, 70, 200} {
+			for _, m := range []int{1, 5, 8, 9, 16, 17, 18, 19, 70, 200} {
 				n, k := 203, 1061
 				if raceDetector {
 					n, k = 83, 531
@@ -177,7 +177,7 @@ func TestMatMulThreads(t *testing.T) {
 					}
 				}
 				less := m - 1
-				if m == 1 || m == 9 || m == 19 {
+				if m == 1 || m == FewRows(f)+1 {
 					continue
 				}
 				got := make([]float32, less*n)
@@ -186,6 +186,35 @@ func TestMatMulThreads(t *testing.T) {
 					if got[i] != want[n+i] {
 						t.Fatalf("%v m %d: element %d = %v without the first row, %v with it", f, m,
 							i, got[i], want[n+i])
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestMatMulFewRows: up to FewRows rows have the bits that each has alone, for weights whose rows
+// are shorter than a vector, or lie in one block or in several.
+func TestMatMulFewRows(t *testing.T) {
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(15, 16))
+		for _, f := range formats {
+			for _, k := range []int{7, 40, 531, 1600, 2061, 4096} {
+				n, most := 39, min(FewRows(f), 20)
+				w, _ := randomMatrix(r, n, k, f, true)
+				x, bias := randomVector(r, most*k), randomVector(r, n)
+				want := make([]float32, most*n)
+				for i := range most {
+					MatMul(nil, want[i*n:(i+1)*n], x[i*k:(i+1)*k], 1, w, bias)
+				}
+				for m := 2; m <= most; m++ {
+					got := make([]float32, m*n)
+					MatMul(nil, got, x, m, w, bias)
+					for i := range got {
+						if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+							t.Fatalf("%v k %d: element %d of %d rows = %v, alone %v", f, k, i, m,
+								got[i], want[i])
+						}
 					}
 				}
 			}

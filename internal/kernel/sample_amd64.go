@@ -103,17 +103,29 @@ func microPairs(level implementation, m int) (loop func(), ops int) {
 }
 
 func microDots(level implementation, f Format, m int) (loop func(), ops int) {
-	lanes, most := 8, 2
-	if level == implAVX512 {
-		lanes, most = 16, 6
+	if level == implAVX2 {
+		return microParts(f, min(m, 3))
 	}
-	m = min(m, most)
+	m = min(m, 6)
 	tile := dotTiles[level][f][m-1]
 	w, x, dst := make([]byte, 4*microDepth*f.Size()), make([]float32, m*microDepth),
 		make([]float32, m*4)
 	return func() {
 		for range microCalls {
-			tile(&dst[0], 4, &x[0], microDepth, &w[0], microDepth*f.Size(), microDepth/lanes, 0)
+			tile(&dst[0], 4, &x[0], microDepth, &w[0], microDepth*f.Size(), microDepth/16, 0)
+		}
+	}, microCalls * 2 * m * 4 * microDepth
+}
+
+func microParts(f Format, m int) (loop func(), ops int) {
+	var passes [4]int
+	passes[m] = 1
+	w, x, sums := alignedFloats(4*microDepth*f.Size()/4), alignedFloats(m*microDepth),
+		alignedFloats(m*4*8)
+	return func() {
+		for range microCalls {
+			dotPartsAVX2[f](&sums[0], &x[0], microDepth, (*byte)(unsafe.Pointer(&w[0])),
+				microDepth*f.Size(), microDepth/8, passes[3], passes[2], passes[1], 0, 0)
 		}
 	}, microCalls * 2 * m * 4 * microDepth
 }
