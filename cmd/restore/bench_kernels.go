@@ -30,6 +30,7 @@ type benchKernelsOptions struct {
 
 	shapes    [][2]int // parsed from sizes
 	otherType bool     // against is a type, not a plan
+	overOne   bool     // compare with one row
 }
 
 // namedFormat is the format of a type's name.
@@ -67,10 +68,13 @@ rate is the median over the rounds, best the 90 % quantile, micro the median of 
 of its samples. A round counts as quiet when the limit reached 95 % just before and just after it; trust the percentages of the peak only if most rounds
 are quiet. cpu is the share of its threads' time that the product had a processor. --against PLAN measures that plan in turns with the one in use, and
 prints the median of the ratios of their processor times. --against TYPE measures weights of that type, and prints the ratio of the rates: in bytes of
-weights per second for one row, else in rows per second. Rates are GFLOP/s (f32, f16, bf16) or GOP/s (q8, q4); for one row GB/s of the stored weight. The
+weights per second for one row, else in rows per second. With 1 and more in --m, over 1 is the time of a product divided by the time of one row, measured
+in turns; least is what the limits allow: the longer of reading the weights and multiplying at the peak, for that many rows and for one. reached is the
+time that the limits allow divided by the measured time. Rates are GFLOP/s (f32, f16, bf16) or GOP/s (q8, q4); for one row GB/s of the stored weight. The
 weights are in no cache.`,
 		Example: `  restore bench kernels
   restore bench kernels --kernel q4 --m 124,636 --threads 2 --json
+  restore bench kernels --kernel q4,q8 --m 1,2,4,8,16,32 --size 4096x4096 --threads 2
   restore bench kernels --kernel q4m --against q4 --m 1,124,636
   KERNEL=avx512 restore bench kernels --kernel q8,q4 --m 124,636 --against rows`,
 		Args: noArgs,
@@ -156,6 +160,7 @@ func (o *benchKernelsOptions) check() error {
 			return err
 		}
 	}
+	o.overOne = slices.Min(o.rows) == 1 && slices.Max(o.rows) > 1
 	if o.limit <= 0 {
 		return usagef("--limit: out of range, got %v, want more than 0", o.limit)
 	}
@@ -198,17 +203,47 @@ type kernelJSON struct {
 	CPU     float64 `json:"cpu"`   // processor time ÷ (time × threads)
 	// time of the other plan ÷ time of the one in use, or rate ÷ rate of the other type
 	Against float64 `json:"against,omitempty"`
+	// with 1 and more in --m
+	Over    float64 `json:"over_one,omitempty"` // time ÷ time of one row
+	Least   float64 `json:"least,omitempty"`    // the least of these that the limits allow
+	Reached float64 `json:"reached,omitempty"`  // time that the limits allow ÷ time
 }
 
 // kernelCell is one measured product and its samples.
 type kernelCell struct {
 	kernelJSON
 	format       kernel.Format
-	rates, micro []float64
-	reads        []float64 // memory read rates, one for each of rates; only for one row
+	rates, micro []float64 // 10⁹ operations per second
+	reads        []float64 // memory read rates, one for each of rates, if they are needed
+	over         []float64 // times over those of one row
 	limits       []float64 // the lower of the limits before and after
 	cpu          []float64
 	against      []float64
+}
+
+// leastSeconds returns the time of a product with the cell's weight by m rows if only reading the
+// weight, at read GB/s, and multiplying, at peak 10⁹ operations per second, took time, and both
+// went on at once.
+func (c *kernelCell) leastSeconds(m int, read, peak float64) float64 {
+	w := kernel.Matrix{Format: c.format, N: c.N, K: c.K}
+	return max(float64(w.Bytes())/read, c.ops(m)/peak) / 1e9
+}
+
+// ops returns the operations of the product with m rows.
+func (c *kernelCell) ops(m int) float64 { return 2 * float64(m) * float64(c.N) * float64(c.K) }
+
+// compareLimits fills in what comes from one row and the limits.
+func (c *kernelCell) compareLimits(peak float64) {
+	var least, reached []float64
+	for i, read := range c.reads {
+		seconds := c.leastSeconds(c.M, read, peak)
+		least = append(least, seconds/c.leastSeconds(1, read, peak))
+		reached = append(reached, seconds*1e9*c.rates[i]/c.ops(c.M))
+	}
+	c.Least, c.Reached = round2(quantile.Median(least)), round2(quantile.Median(reached))
+	if c.Over = 1; c.M > 1 {
+		c.Over = round2(quantile.Median(c.over))
+	}
 }
 
 // peakKey names a limit: a format's multiply-adds, or memory reads.
@@ -336,16 +371,12 @@ func (b *kernelBench) prepare() error {
 // than such a sample lasts.
 func (b *kernelBench) visit(c *kernelCell) error {
 	p, w := b.pools[c.Threads], b.weights[c.format]
-	ops := 2 * float64(c.M) * float64(c.N) * float64(c.K)
-	unit := 1.0 // of a rate in 10⁹ operations per second
-	if c.M == 1 {
-		unit = float64(w.next(c.N, c.K).Bytes()) / ops
-	}
+	ops := c.ops(c.M)
 	// memory speed changes from minute to minute, so compare a row with the read rate before and
 	// after it
 	read := 0.0
 	reads := func() {
-		if c.M == 1 {
+		if c.M == 1 || b.o.overOne {
 			read = max(read, kernel.SampleRead(p, w.nextBytes(sampleReadSize)))
 		}
 	}
@@ -364,15 +395,16 @@ func (b *kernelBench) visit(c *kernelCell) error {
 		}
 	}
 	best()
-	of := func(from *benchWeights) (seconds, cpu float64) {
+	product := func(from *benchWeights, m int) (seconds, cpu float64) {
 		w := from.next(c.N, c.K)
 		used, _ := kernel.CPUTime()
 		began := time.Now()
-		kernel.MatMul(p, b.dst[:c.M*c.N], b.x[:c.M*c.K], c.M, w, nil)
+		kernel.MatMul(p, b.dst[:m*c.N], b.x[:m*c.K], m, w, nil)
 		seconds = time.Since(began).Seconds()
 		now, _ := kernel.CPUTime()
 		return seconds, (now - used).Seconds()
 	}
+	of := func(from *benchWeights) (seconds, cpu float64) { return product(from, c.M) }
 	once := func() (seconds, cpu float64) { return of(w) }
 	var calls, cpu []float64
 	for start := time.Now(); len(calls) == 0 || time.Since(start) < sampleProduct; {
@@ -388,15 +420,25 @@ func (b *kernelBench) visit(c *kernelCell) error {
 			return err
 		}
 	}
+	if b.o.overOne && c.M > 1 {
+		for turn := range 2 {
+			var times [2]float64 // of one row, of all
+			for i := range 2 {
+				which := (turn + i) % 2
+				times[which], _ = product(w, []int{1, c.M}[which])
+			}
+			c.over = append(c.over, times[1]/times[0])
+		}
+	}
 	reads()
 	best()
-	if c.M == 1 {
+	if read > 0 {
 		key := peakKey{"dram", c.Threads}
 		b.peaks[key] = append(b.peaks[key], read)
 		c.reads = append(c.reads, read)
 	}
-	c.micro = append(c.micro, unit*micro)
-	c.rates = append(c.rates, unit*ops/quantile.Median(calls)/1e9)
+	c.micro = append(c.micro, micro)
+	c.rates = append(c.rates, ops/quantile.Median(calls)/1e9)
 	return nil
 }
 
@@ -478,15 +520,21 @@ func (b *kernelBench) result(a *app) *kernelsJSON {
 			left++
 			continue
 		}
-		c.Rate, c.Micro = round2(quantile.Median(c.rates)), round2(quantile.Median(c.micro))
-		c.Peak = peak(peakOf(c.format), c.Threads)
-		if c.M == 1 {
-			c.Peak = round2(quantile.Median(c.reads))
+		limit, unit := peak(peakOf(c.format), c.Threads), 1.0
+		c.Peak = limit
+		if c.M == 1 { // GB/s of the weight
+			w := kernel.Matrix{Format: c.format, N: c.N, K: c.K}
+			unit, c.Peak = float64(w.Bytes())/c.ops(1), round2(quantile.Median(c.reads))
 		}
-		c.Best, c.Rounds = round2(quantile.Interpolated(c.rates, 0.9)), len(c.rates)
-		quiet, peak := 0, peak(peakOf(c.format), c.Threads)
+		if b.o.overOne {
+			c.compareLimits(limit)
+		}
+		c.Rate = round2(unit * quantile.Median(c.rates))
+		c.Micro = round2(unit * quantile.Median(c.micro))
+		c.Best, c.Rounds = round2(unit*quantile.Interpolated(c.rates, 0.9)), len(c.rates)
+		quiet := 0
 		for _, v := range c.limits {
-			if v >= quietShare*peak {
+			if v >= quietShare*limit {
 				quiet++
 			}
 		}
@@ -512,6 +560,10 @@ func (r *kernelsJSON) write(a *app) error {
 	rows := [][]string{
 		{"KERNEL", "THREADS", "OUT", "IN", "ROWS", "RATE", "BEST", "MICRO", "PEAK", "UNIT",
 			"RATE/MICRO", "MICRO/PEAK", "RATE/PEAK", "QUIET", "CPU"}}
+	overOne := slices.ContainsFunc(r.Kernels, func(k kernelJSON) bool { return k.Over > 0 })
+	if overOne {
+		rows[0] = append(rows[0], "OVER 1", "LEAST", "REACHED")
+	}
 	if r.Against != "" {
 		head := "TIME OF "
 		if slices.Contains(benchFormatNames(), r.Against) {
@@ -534,6 +586,10 @@ func (r *kernelsJSON) write(a *app) error {
 			fmt.Sprintf("%.1f", k.Peak), unit,
 			percent(k.Rate, k.Micro), percent(k.Micro, k.Peak), percent(k.Rate, k.Peak),
 			fmt.Sprintf("%.0f %% of %d", 100*k.Quiet, k.Rounds), percent(k.CPU, 1)}
+		if overOne {
+			row = append(row, fmt.Sprintf("%.2f×", k.Over), fmt.Sprintf("%.2f×", k.Least),
+				percent(k.Reached, 1))
+		}
 		if k.Against > 0 {
 			row = append(row, fmt.Sprintf("%.2f×", k.Against))
 		}

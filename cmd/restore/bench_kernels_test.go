@@ -34,6 +34,9 @@ func TestBenchKernelsJSON(t *testing.T) {
 			!(k.Rate > 0 && k.Micro > 0 && k.Peak > 0) {
 			t.Errorf("%+v", k)
 		}
+		if !(k.Over > 0 && k.Reached > 0 && k.Least >= 1) || k.M == 1 && k.Least*k.Over != 1 {
+			t.Errorf("%+v: want the time over one row, its least value and the share reached", k)
+		}
 		if k.M == 1 && !(k.Peak > 0 && k.Peak != got.Peaks.FMA && k.Peak != got.Peaks.Dot) {
 			t.Errorf("%+v: want the rate of reading memory too, as of %v", k, got.Peaks.DRAM)
 		}
@@ -82,12 +85,45 @@ func TestBenchKernelsAgainstType(t *testing.T) {
 	}
 }
 
+// Ensure that the least times follow from reading the weight and from multiplying, whichever takes
+// longer. A q4 weight of 4096 × 4096 has 9437184 bytes, and a row of x takes 33554432 operations:
+// 943.7 µs at 10 GB/s and 67.1 µs at 500 GOP/s.
+func TestBenchKernelsLimits(t *testing.T) {
+	for _, c := range []struct {
+		m              int
+		seconds        float64 // of the product
+		over           []float64
+		least, reached float64
+		wantOver       float64
+	}{
+		{1, 1887.4368e-6, nil, 1, 0.5, 1},
+		{8, 1887.4368e-6, []float64{1.1, 3, 1.3}, 1, 0.5, 1.3},       // 536.9 µs: reading is longer
+		{32, 4294.967296e-6, []float64{4, 4.5, 5}, 2.28, 0.5, 4.5},   // 2147.5 µs
+		{64, 4294.967296e-6, []float64{4.5, 4.5, 4.6}, 4.55, 1, 4.5}, // 4295.0 µs
+	} {
+		cell := kernelCell{
+			kernelJSON: kernelJSON{M: c.m, N: 4096, K: 4096}, format: kernel.Q4, over: c.over,
+		}
+		for range 3 {
+			cell.reads = append(cell.reads, 10)
+			cell.rates = append(cell.rates, 2*float64(c.m)*4096*4096/c.seconds/1e9)
+		}
+		cell.reads[0], cell.reads[2] = 9.999, 10.001 // the median counts
+		cell.compareLimits(500)
+		if cell.Over != c.wantOver || cell.Least != c.least || cell.Reached != c.reached {
+			t.Errorf("%d rows: over %v, least %v, reached %v, want %v, %v, %v", c.m, cell.Over,
+				cell.Least, cell.Reached, c.wantOver, c.least, c.reached)
+		}
+	}
+}
+
 func TestBenchKernelsTable(t *testing.T) {
 	var out bytes.Buffer
 	peaks := peaksJSON{400, 1600, 1700, 40}
 	result := &kernelsJSON{CPU: "a CPU", Peaks: peaks, Kernels: []kernelJSON{
 		{Name: "q4", M: 1, N: 4096, K: 11008, Threads: 2, Rate: 36, Micro: 72, Peak: 40},
-		{Name: "q8", M: 124, N: 4096, K: 4096, Threads: 2, Rate: 900, Micro: 1200, Peak: 1600},
+		{Name: "q8", M: 124, N: 4096, K: 4096, Threads: 2, Rate: 900, Micro: 1200, Peak: 1600,
+			Over: 11.5, Least: 9.25, Reached: 0.56},
 	}}
 	if err := result.write(&app{out: &out}); err != nil {
 		t.Fatal(err)
@@ -95,6 +131,7 @@ func TestBenchKernelsTable(t *testing.T) {
 	for _, want := range []string{
 		"a CPU", "1600 GOP/s (8 bits), 1700 GOP/s (4 bits)",
 		"GB/s   50 %        180 %       90 %", "GOP/s  75 %        75 %        56 %",
+		"OVER 1  LEAST  REACHED", "11.50×  9.25×  56 %",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
