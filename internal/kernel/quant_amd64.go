@@ -13,6 +13,7 @@ import (
 // further panel, dst moves 32 floats and bias biasStep bytes. In every block it prefetches 128
 // bytes at pf, or pfStep bytes if pfStep is the value of [quantStream] (AVX2: half a block), and
 // moves pf by pfStep. Kernels of one or two rows prefetch their own weights, well before their use.
+// Without VNNI, a nil bias continues the sums in dst, of one panel.
 type quantTile = func(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32,
 	biasStep, panels int, pf uintptr, pfStep int)
 
@@ -152,7 +153,13 @@ func quantPanelRows(t *quantProduct, f Format, data []byte, panel, panels, first
 	kernels := quantTiles(t.level, f)
 	size := quantBlockSize(f)
 	whole := min(panels, n/quantPanel-panel)
-	if rows := end - first; rows > 0 && rows <= len(kernels) && whole > 1 {
+	rows := end - first
+	switch {
+	case hasStrips(t.level) && rows > 2 && rows <= partRows && whole > 0:
+		quantParts(t, s, f, data, panel, whole, first, end)
+		data = data[whole*t.blocks*size:]
+		panel, panels = panel+whole, panels-whole
+	case rows > 0 && rows <= len(kernels) && whole > 1:
 		// one call, so that there is no pause between panels
 		clear(s.bias[:])
 		bias, step := &s.bias[0], 0
@@ -178,6 +185,57 @@ func quantPanelRows(t *quantProduct, f Format, data []byte, panel, panels, first
 		panel, panels = panel+some, panels-some
 	}
 	quantScratches.Put(s)
+}
+
+const (
+	// partDepth is how many blocks of 32 along K quantParts multiplies at once, and partRows the
+	// most rows for it. With more, the gaps between parts cost more than it saves.
+	partDepth = 16
+	partRows  = 32
+)
+
+// quantParts computes rows first … end-1 of whole panels, a part of K at a time, which stays in the
+// first-level cache while the tiles go over it. Meanwhile they prefetch the next part.
+func quantParts(
+	t *quantProduct, s *quantScratch, f Format, data []byte, panel, panels, first, end int,
+) {
+	n, rows, kernels := t.w.N, end-first, quantTiles(t.level, f)
+	size := quantBlockSize(f)
+	tiles := (rows + len(kernels) - 1) / len(kernels)
+	pace := 128
+	if tiles*2*pace < size { // too few tiles for that pace
+		pace = min(quantStream(f), size/2)
+	}
+	parts := (t.blocks + partDepth - 1) / partDepth
+	for i := range panels {
+		col := (panel + i) * quantPanel
+		clear(s.bias[:])
+		if t.bias != nil {
+			copy(s.bias[:], t.bias[col:col+quantPanel])
+		}
+		bias := &s.bias[0]
+		for part := range parts {
+			k, stop := part*t.blocks/parts, (part+1)*t.blocks/parts
+			depth := stop - k
+			w := &data[(i*t.blocks+k)*size]
+			pf, left := uintptr(unsafe.Pointer(w))+uintptr(depth*size), depth*size
+			if f != t.w.Format {
+				left = 0 // the panel stands alone
+			}
+			for tile := range tiles {
+				r, e := first+tile*rows/tiles, first+(tile+1)*rows/tiles
+				step := 0
+				if left > 0 {
+					step = pace
+				}
+				kernels[e-r-1](&t.dst[r*n+col], n, &t.acts[(r*t.blocks+k)*actBlock],
+					t.blocks*actBlock, w, depth, bias, 0, 1, pf, step)
+				pf += uintptr(2 * depth * step)
+				left -= 2 * depth * step
+			}
+			bias = nil
+		}
+	}
 }
 
 // quantTiled computes rows first … end-1 of one panel or, with the wide kernels, of two. Meanwhile

@@ -6696,6 +6696,8 @@ TEXT ·q8AVX21(SB), NOSPLIT, $0-88
 	SHLQ $2, R11
 	VPBROADCASTD ones<>(SB), Y15
 panel:
+	TESTQ AX, AX
+	JEQ loop
 	VMOVUPS 0(AX), Y0
 	VMOVUPS 32(AX), Y1
 	VMOVUPS 64(AX), Y2
@@ -7003,6 +7005,8 @@ TEXT ·q4AVX21(SB), NOSPLIT, $0-88
 	SHLQ $2, R11
 	VPBROADCASTD nibbles<>(SB), Y15
 panel:
+	TESTQ AX, AX
+	JEQ loop
 	VMOVUPS 0(AX), Y0
 	VMOVUPS 32(AX), Y1
 	VMOVUPS 64(AX), Y2
@@ -7216,6 +7220,8 @@ TEXT ·q4mAVX21(SB), NOSPLIT, $0-88
 	SHLQ $2, R11
 	VPBROADCASTD nibbles<>(SB), Y15
 panel:
+	TESTQ AX, AX
+	JEQ loop
 	VMOVUPS 0(AX), Y0
 	VMOVUPS 32(AX), Y1
 	VMOVUPS 64(AX), Y2
@@ -7433,6 +7439,8 @@ TEXT ·q8AVX22(SB), NOSPLIT, $0-88
 	SHLQ $2, R11
 	VPBROADCASTD ones<>(SB), Y15
 panel:
+	TESTQ AX, AX
+	JEQ loop
 	VMOVUPS 0(AX), Y0
 	VMOVUPS 32(AX), Y1
 	VMOVUPS 64(AX), Y2
@@ -7895,6 +7903,8 @@ TEXT ·q4AVX22(SB), NOSPLIT, $0-88
 	SHLQ $2, R11
 	VPBROADCASTD nibbles<>(SB), Y15
 panel:
+	TESTQ AX, AX
+	JEQ loop
 	VMOVUPS 0(AX), Y0
 	VMOVUPS 32(AX), Y1
 	VMOVUPS 64(AX), Y2
@@ -8208,6 +8218,8 @@ TEXT ·q4mAVX22(SB), NOSPLIT, $0-88
 	SHLQ $2, R11
 	VPBROADCASTD nibbles<>(SB), Y15
 panel:
+	TESTQ AX, AX
+	JEQ loop
 	VMOVUPS 0(AX), Y0
 	VMOVUPS 32(AX), Y1
 	VMOVUPS 64(AX), Y2
@@ -8531,6 +8543,8 @@ TEXT ·q8AVX23(SB), NOSPLIT, $0-88
 panel:
 	XORQ R13, R13
 half:
+	TESTQ AX, AX
+	JEQ loop
 	VMOVUPS 0(AX), Y0
 	VMOVUPS 32(AX), Y1
 	MOVQ DI, AX
@@ -8851,8 +8865,10 @@ streamed:
 	ADDQ $64, BX
 	MOVQ blocks+40(FP), CX
 	MOVQ bias+48(FP), AX
-	ADDQ $64, AX
 	ADDQ $64, DI
+	TESTQ AX, AX
+	JEQ half
+	ADDQ $64, AX
 	JMP half
 done:
 	SUBQ $64, BX
@@ -8896,6 +8912,8 @@ TEXT ·q4AVX23(SB), NOSPLIT, $0-88
 panel:
 	XORQ R13, R13
 half:
+	TESTQ AX, AX
+	JEQ loop
 	VMOVUPS 0(AX), Y0
 	VMOVUPS 32(AX), Y1
 	MOVQ DI, AX
@@ -9120,8 +9138,10 @@ streamed:
 	ADDQ $64, BX
 	MOVQ blocks+40(FP), CX
 	MOVQ bias+48(FP), AX
-	ADDQ $64, AX
 	ADDQ $64, DI
+	TESTQ AX, AX
+	JEQ half
+	ADDQ $64, AX
 	JMP half
 done:
 	SUBQ $64, BX
@@ -9161,6 +9181,8 @@ TEXT ·q4mAVX23(SB), NOSPLIT, $0-88
 panel:
 	XORQ R13, R13
 half:
+	TESTQ AX, AX
+	JEQ loop
 	VMOVUPS 0(AX), Y0
 	VMOVUPS 32(AX), Y1
 	MOVQ DI, AX
@@ -9391,8 +9413,10 @@ streamed:
 	ADDQ $64, BX
 	MOVQ blocks+40(FP), CX
 	MOVQ bias+48(FP), AX
-	ADDQ $64, AX
 	ADDQ $64, DI
+	TESTQ AX, AX
+	JEQ half
+	ADDQ $64, AX
 	JMP half
 done:
 	SUBQ $64, BX
@@ -9433,6 +9457,8 @@ TEXT ·q8AVX24(SB), NOSPLIT, $0-88
 panel:
 	XORQ R13, R13
 half:
+	TESTQ AX, AX
+	JEQ loop
 	VMOVUPS 0(AX), Y0
 	VMOVUPS 32(AX), Y1
 	MOVQ DI, AX
@@ -9836,8 +9862,10 @@ streamed:
 	ADDQ $64, BX
 	MOVQ blocks+40(FP), CX
 	MOVQ bias+48(FP), AX
-	ADDQ $64, AX
 	ADDQ $64, DI
+	TESTQ AX, AX
+	JEQ half
+	ADDQ $64, AX
 	JMP half
 done:
 	SUBQ $64, BX
@@ -9882,6 +9910,8 @@ TEXT ·q4AVX24(SB), NOSPLIT, $0-88
 panel:
 	XORQ R13, R13
 half:
+	TESTQ AX, AX
+	JEQ loop
 	VMOVUPS 0(AX), Y0
 	VMOVUPS 32(AX), Y1
 	MOVQ DI, AX
@@ -10162,8 +10192,10 @@ streamed:
 	ADDQ $64, BX
 	MOVQ blocks+40(FP), CX
 	MOVQ bias+48(FP), AX
-	ADDQ $64, AX
 	ADDQ $64, DI
+	TESTQ AX, AX
+	JEQ half
+	ADDQ $64, AX
 	JMP half
 done:
 	SUBQ $64, BX
@@ -10204,6 +10236,8 @@ TEXT ·q4mAVX24(SB), NOSPLIT, $0-88
 panel:
 	XORQ R13, R13
 half:
+	TESTQ AX, AX
+	JEQ loop
 	VMOVUPS 0(AX), Y0
 	VMOVUPS 32(AX), Y1
 	MOVQ DI, AX
@@ -10492,8 +10526,10 @@ streamed:
 	ADDQ $64, BX
 	MOVQ blocks+40(FP), CX
 	MOVQ bias+48(FP), AX
-	ADDQ $64, AX
 	ADDQ $64, DI
+	TESTQ AX, AX
+	JEQ half
+	ADDQ $64, AX
 	JMP half
 done:
 	SUBQ $64, BX

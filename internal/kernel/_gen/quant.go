@@ -474,13 +474,16 @@ func vnniMinima(a *asm, v vnniRegs, at func(r, off int) string) {
 // of the second half. For the second half, BX is 64 bytes further for the groups, and R13 takes
 // half of that back for the scales. The kernels of one and two rows compute all 32 columns at once,
 // in memory order. The float accumulators are in dst.
-type maddRegs struct{ rows, nv int }
+type maddRegs struct {
+	rows, nv  int
+	continues bool // sums in dst, if bias is nil
+}
 
-func newMaddRegs(rows int) maddRegs {
+func newMaddRegs(rows int, continues bool) maddRegs {
 	if rows <= 2 {
-		return maddRegs{rows, 4}
+		return maddRegs{rows, 4, continues}
 	}
-	return maddRegs{rows, 2}
+	return maddRegs{rows, 2, continues}
 }
 
 // acc returns the accumulator of row r and vector j.
@@ -494,6 +497,10 @@ func maddBegin(a *asm, m maddRegs) {
 	if m.nv == 2 {
 		a.op("XORQ R13, R13")
 		a.label("half")
+	}
+	if m.continues {
+		a.op("TESTQ AX, AX")
+		a.op("JEQ loop")
 	}
 	for j := range m.nv {
 		a.op("VMOVUPS %d(AX), Y%d", 32*j, j)
@@ -569,8 +576,15 @@ func maddEnd(a *asm, m maddRegs, bytes int, at func(r, off int) string) {
 		a.op("ADDQ $64, BX")
 		a.load("blocks", "CX")
 		a.load("bias", "AX")
-		a.op("ADDQ $64, AX")
-		a.op("ADDQ $64, DI")
+		if m.continues {
+			a.op("ADDQ $64, DI")
+			a.op("TESTQ AX, AX")
+			a.op("JEQ half")
+			a.op("ADDQ $64, AX")
+		} else {
+			a.op("ADDQ $64, AX")
+			a.op("ADDQ $64, DI")
+		}
 		a.op("JMP half")
 		a.label("done")
 		a.op("SUBQ $64, BX")
@@ -608,7 +622,7 @@ func (m maddRegs) prefetchOwn(a *asm, group int) {
 // dot8 and dot4 are the AVX-VNNI kernels, whose sums start at the offset.
 func dot8(a *asm, rows int) {
 	at := quantOpen(a, "q8AVXVNNI", rows)
-	m := newMaddRegs(rows)
+	m := newMaddRegs(rows, false)
 	maddBegin(a, m)
 	dotStart(a, m, at)
 	for g := range 8 {
@@ -636,7 +650,7 @@ func dot8(a *asm, rows int) {
 
 func dot4(a *asm, q nibbles, rows int) {
 	at := quantOpen(a, q.name+"AVXVNNI", rows)
-	m := newMaddRegs(rows)
+	m := newMaddRegs(rows, false)
 	maddBegin(a, m)
 	if q.min {
 		maddClear(a, m)
@@ -688,7 +702,7 @@ func maddClear(a *asm, m maddRegs) {
 // instruction saturates at 32767.
 func madd8(a *asm, rows int) {
 	at := quantOpen(a, "q8AVX2", rows)
-	m := newMaddRegs(rows)
+	m := newMaddRegs(rows, true)
 	a.op("VPBROADCASTD ones<>(SB), Y15")
 	maddBegin(a, m)
 	weight := func(g, j, w, magnitude int) {
@@ -735,7 +749,7 @@ func madd8(a *asm, rows int) {
 // madd4 sums a whole block in 16 bits: 8 pairs of at most 2·15·127.
 func madd4(a *asm, q nibbles, rows int) {
 	at := quantOpen(a, q.name+"AVX2", rows)
-	m := newMaddRegs(rows)
+	m := newMaddRegs(rows, true)
 	a.op("VPBROADCASTD nibbles<>(SB), Y15")
 	maddBegin(a, m)
 	weight := func(pair, j, low, high int) {
