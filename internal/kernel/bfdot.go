@@ -106,7 +106,7 @@ const (
 func pairsMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	t := pairsProducts.Get().(*pairsProduct)
 	t.level, t.dst, t.x, t.m, t.w, t.bias = impl(), dst, x, m, w, bias
-	t.kc, t.unit = pairsBlock(t.level)
+	t.kc, t.unit = pairsBlock(t.level, m)
 	depth := pairsDepth(w.K)
 	if need := m * depth * t.unit; cap(t.acts) < need {
 		t.acts = make([]byte, need)

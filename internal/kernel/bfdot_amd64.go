@@ -38,11 +38,18 @@ func pairsTiles(level implementation) (tiles []pairsTile, width int) {
 	return pairsAVX2, 16
 }
 
-// pairsBlock returns the K of a block, whose part of a panel fits the second-level cache, and the
-// bytes of a stored value of x.
-func pairsBlock(level implementation) (kc, unit int) {
-	if level == implAVX512 && hasBF16 {
+// pairsFew is the most rows for which AVX2 takes blocks that fit the first-level cache. With more,
+// larger blocks are as fast.
+const pairsFew = 8
+
+// pairsBlock returns the K of a block for m rows, whose part of a panel fits a cache, and the bytes
+// of a stored value of x.
+func pairsBlock(level implementation, m int) (kc, unit int) {
+	switch {
+	case level == implAVX512 && hasBF16:
 		return 1024, 2
+	case level == implAVX2 && m <= pairsFew:
+		return 128, 4
 	}
 	return pairsBlockGo, 4
 }

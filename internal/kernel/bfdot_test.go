@@ -61,7 +61,7 @@ func TestRoundActs(t *testing.T) {
 		}
 	}
 	forEachImpl(t, func(t *testing.T) {
-		_, unit := pairsBlock(impl())
+		_, unit := pairsBlock(impl(), 1)
 		for n := range 200 {
 			from := x[n*17%512:][:n]
 			want, got := make([]byte, unit*n+24), make([]byte, unit*n+24)

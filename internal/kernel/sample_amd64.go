@@ -93,7 +93,7 @@ func microPairs(level implementation, m int) (loop func(), ops int) {
 	m = min(m, len(tiles))
 	b, c, a := alignedFloats(microDepth*pairsPanel/2), make([]float32, m*width),
 		make([]float32, m*microDepth)
-	_, unit := pairsBlock(level)
+	_, unit := pairsBlock(level, m)
 	return func() {
 		for range microCalls {
 			tiles[m-1](&c[0], 4*width, &c[0], 4*width, (*byte)(unsafe.Pointer(&a[0])),
