@@ -4,30 +4,6 @@ package kernel
 
 //go:generate sh -c "cd _gen && go run . -kernel attention"
 
-// attnOps lists the kernels of one instruction set; attention_stub_amd64.go documents them.
-type attnOps struct {
-	lanes  int
-	widths []int // of a panel, widest first; the last divides the others and pads all panel rows
-	tiles  []func(a *float32, lda int, b *float32, ldb int, c *float32, ldc, k, tiles, add int)
-	// packed is the size in floats of one block's packed keys (and of its packed values): half of
-	// what the second-level cache holds in addition to the scores.
-	packed int
-
-	transpose func(dst *float32, stride int, src *float32, srcStride, n int)
-	copyRows  func(dst *float32, stride int, src *float32, srcStride, rows, n int, scale float32)
-	rowMax    func(x *float32, n int) float32
-	addMax    func(x, b *float32, n int) float32
-	expSum    func(x *float32, n int, m float32) float32
-	bias      func(dst, size *float32, keys *int32, table *float32, n int, pos int32)
-	addWindow func(x, size *float32, index, last *int32, table *float32, n int, pos int32) float32
-	axpy      func(y, x *float32, n int, a float32)
-	peak      func(y, x *float32, n int, a float32)
-	weighted  func(out, p, x *float32, stride, rows, n int)
-
-	weightedHalf func(out, p *float32, x *uint16, stride, rows, n int)
-	narrow       func(dst *uint16, x *float32, n int)
-}
-
 var attnAVX2 = attnOps{
 	lanes:  8,
 	widths: []int{16},
@@ -86,39 +62,4 @@ func attnKernels() *attnOps {
 		return &attnAVX2
 	}
 	return nil
-}
-
-func attend(p *Pool, a *Attention) {
-	if ops := attnKernels(); ops != nil {
-		attendTiled(p, a, ops)
-	} else {
-		attendGo(p, a)
-	}
-}
-
-// transposeRows is transposeRowsGo for whole vectors of rows at a time.
-func transposeRows(dst, src []float32, stride, rows, n int) {
-	done := 0
-	// the kernel writes whole vectors of columns
-	if ops := attnKernels(); ops != nil && n%ops.lanes == 0 {
-		for ; done+ops.lanes <= rows; done += ops.lanes {
-			ops.transpose(&dst[done], PageKeys, &src[done*stride], stride, n)
-		}
-	}
-	if done < rows {
-		transposeRowsGo(dst[done:], src[done*stride:], stride, rows-done, n)
-	}
-}
-
-// narrowHalf rounds the whole vectors of x and returns their number of elements.
-func narrowHalf(dst []uint16, x []float32) int {
-	ops := attnKernels()
-	if ops == nil {
-		return 0
-	}
-	n := len(x) &^ (ops.lanes - 1)
-	if n > 0 {
-		ops.narrow(&dst[0], &x[0], n)
-	}
-	return n
 }

@@ -53,6 +53,11 @@ func q8NEON1(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias 
 //go:noescape
 func q4NEON1(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32)
 
+// q4mNEON1 computes 1 rows by a panel: dst[i·ldd+c] = bias[c] + Σ over blocks.
+//
+//go:noescape
+func q4mNEON1(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32)
+
 // q8NEON2 computes 2 rows by a panel: dst[i·ldd+c] = bias[c] + Σ over blocks.
 //
 //go:noescape
@@ -62,3 +67,148 @@ func q8NEON2(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias 
 //
 //go:noescape
 func q4NEON2(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32)
+
+// q4mNEON2 computes 2 rows by a panel: dst[i·ldd+c] = bias[c] + Σ over blocks.
+//
+//go:noescape
+func q4mNEON2(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32)
+
+// elemSigmoidNEON replaces x by x/(1+e^(a·x)).
+//
+//go:noescape
+func elemSigmoidNEON(x *float32, n int, a float32)
+
+// elemSiLUMulNEON sets dst = gate/(1+e^-gate)·up.
+//
+//go:noescape
+func elemSiLUMulNEON(dst *float32, gate *float32, up *float32, n int)
+
+// elemGELUNEON replaces x by x·(1+erf(x/√2))/2.
+//
+//go:noescape
+func elemGELUNEON(x *float32, n int)
+
+// elemAddNEON adds x to dst.
+//
+//go:noescape
+func elemAddNEON(dst *float32, x *float32, n int)
+
+// elemRotateNEON sets (a, b) = (a·cos - b·sin, b·cos + a·sin).
+//
+//go:noescape
+func elemRotateNEON(a *float32, b *float32, cos *float32, sin *float32, n int)
+
+// elemSumNEON returns Σx in float64.
+//
+//go:noescape
+func elemSumNEON(x *float32, n int) (ret float64)
+
+// elemSquaresNEON returns Σ(x-mean)² in float64.
+//
+//go:noescape
+func elemSquaresNEON(x *float32, n int, mean float64) (ret float64)
+
+// elemScaleNEON sets dst = x·r·w.
+//
+//go:noescape
+func elemScaleNEON(dst *float32, x *float32, w *float32, n int, r float32)
+
+// elemNormNEON sets dst = (x-m)·r·w + b.
+//
+//go:noescape
+func elemNormNEON(dst *float32, x *float32, w *float32, b *float32, n int, m float32, r float32)
+
+// elemDotNEON returns Σ a·b.
+//
+//go:noescape
+func elemDotNEON(a *float32, b *float32, n int) (ret float32)
+
+// attnTile16NEON computes C = A·B, or C += A·B when add is not 0, for 6·tiles rows of C: A has rows of k elements lda apart, B k rows of 16 elements ldb apart, C has rows ldc apart.
+//
+//go:noescape
+func attnTile16NEON(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
+
+// attnTransposeNEON sets dst[i*stride+r] = src[r*srcStride+i] for r < 4 and i < n; it writes zeros up to the next multiple of 4 of n.
+//
+//go:noescape
+func attnTransposeNEON(dst *float32, stride int, src *float32, srcStride int, n int)
+
+// attnCopyNEON sets dst[r*stride+i] = scale·src[r*srcStride+i] for r < rows and i < n. rows must be at least 1.
+//
+//go:noescape
+func attnCopyNEON(dst *float32, stride int, src *float32, srcStride int, rows int, n int, scale float32)
+
+// attnMaxNEON returns the largest of n > 0 elements, a multiple of the lanes.
+//
+//go:noescape
+func attnMaxNEON(x *float32, n int) (ret float32)
+
+// attnAddMaxNEON adds b to x, n > 0 elements, a multiple of the lanes, and returns the largest sum.
+//
+//go:noescape
+func attnAddMaxNEON(x *float32, b *float32, n int) (ret float32)
+
+// attnExpSumNEON replaces x by e^(x-m), n elements, a multiple of the lanes, none above m, and returns their sum.
+//
+//go:noescape
+func attnExpSumNEON(x *float32, n int, m float32) (ret float32)
+
+// attnBiasNEON sets dst[i] = size[i] + table[|pos-keys[i]|], n elements, a multiple of the lanes.
+//
+//go:noescape
+func attnBiasNEON(dst *float32, size *float32, keys *int32, table *float32, n int, pos int32)
+
+// attnAddWindowNEON adds size[i] + table[pos-last[i/4]+index[i]] to x, n > 0 elements, a multiple of the lanes, with indices below 8, and returns the largest sum.
+//
+//go:noescape
+func attnAddWindowNEON(x *float32, size *float32, index *int32, last *int32, table *float32, n int, pos int32) (ret float32)
+
+// attnAxpyNEON adds a·x to y, n elements, a multiple of the lanes.
+//
+//go:noescape
+func attnAxpyNEON(y *float32, x *float32, n int, a float32)
+
+// attnPeakNEON raises y to a·x where that is larger, n elements, a multiple of the lanes.
+//
+//go:noescape
+func attnPeakNEON(y *float32, x *float32, n int, a float32)
+
+// attnWeightedNEON sets out[i] = Σⱼ p[j]·x[j*stride+i] for i < n and j < rows. rows must be at least 1.
+//
+//go:noescape
+func attnWeightedNEON(out *float32, p *float32, x *float32, stride int, rows int, n int)
+
+// attnWeightedHalfNEON sets out[i] = Σⱼ p[j]·x[j*stride+i] for i < n and j < rows. rows must be at least 1. Float16; n must be a multiple of 4.
+//
+//go:noescape
+func attnWeightedHalfNEON(out *float32, p *float32, x *uint16, stride int, rows int, n int)
+
+// attnNarrowNEON rounds n elements, a multiple of the lanes, to float16, to nearest and ties to even.
+//
+//go:noescape
+func attnNarrowNEON(dst *uint16, x *float32, n int)
+
+// quantizeRowNEON is quantizeRowGo; blocks must be at least 1.
+//
+//go:noescape
+func quantizeRowNEON(dst *byte, x *float32, blocks int, offset int)
+
+// widenIQ4NEON is widenIQ4Go; blocks must be at least 1.
+//
+//go:noescape
+func widenIQ4NEON(dst *byte, src *byte, blocks int, table *int8)
+
+// fmaLoopNEON runs n rounds of 24 independent multiply-adds of 4 lanes.
+//
+//go:noescape
+func fmaLoopNEON(n int)
+
+// dotLoopNEON runs n rounds of 24 independent SDOT of 16 bytes.
+//
+//go:noescape
+func dotLoopNEON(n int)
+
+// readLoopNEON reads n bytes, a multiple of 512.
+//
+//go:noescape
+func readLoopNEON(p *byte, n int)

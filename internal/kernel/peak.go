@@ -15,8 +15,9 @@ const (
 func PeakFMA(p *Pool) float64 { return peak(p, fmaPerRound(), fmaLoop) }
 
 // PeakDot measures the rate of 8-bit multiply-adds into 32-bit sums on registers only, in GOP/s
-// (two per multiply-add), with VPDPBUSD, or three instructions of AVX2 for 32 products: the upper
-// limit of a product of Q8. The reference in Go reports its float32 rate. It takes about 0.2 s.
+// (two per multiply-add), with VPDPBUSD, SDOT, or three instructions of AVX2 for 32 products: the
+// upper limit of a product of Q8. The reference in Go reports its float32 rate. It takes about
+// 0.2 s.
 func PeakDot(p *Pool) float64 { return peak(p, dotPerRound(), dotLoop) }
 
 // PeakNibble is PeakDot for products of 4 bits. Without VPDPBUSD, their sums of a block fit 16

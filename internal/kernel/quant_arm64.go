@@ -4,8 +4,12 @@ package kernel
 
 import "sync"
 
-func quantizeRow(_ implementation, dst []byte, x []float32, blocks, offset int) {
-	quantizeRowGo(dst, x, blocks, offset)
+func quantizeRow(level implementation, dst []byte, x []float32, blocks, offset int) {
+	if level == implGo || blocks == 0 {
+		quantizeRowGo(dst, x, blocks, offset)
+		return
+	}
+	quantizeRowNEON(&dst[0], &x[0], blocks, offset)
 }
 
 func quantizeWeights(
@@ -34,15 +38,19 @@ func (*quantProduct) packStrip(int) {}
 
 func quantStrips(*quantProduct, []byte, int, int, int, int) {}
 
-func widenIQ4(dst, src []byte, blocks int) { widenIQ4Go(dst, src, blocks) }
+// widenIQ4 is widenIQ4Go in assembly.
+func widenIQ4(dst, src []byte, blocks int) {
+	widenIQ4NEON(&dst[0], &src[0], blocks, &iq4Values[0])
+}
 
 // quantTile computes rows of a panel: dst[i·ldd+c] = bias[c] + Σ over blocks.
 type quantTile = func(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32)
 
 // Tiles by number of rows.
 var (
-	q8NEON = []quantTile{q8NEON1, q8NEON2}
-	q4NEON = []quantTile{q4NEON1, q4NEON2}
+	q8NEON  = []quantTile{q8NEON1, q8NEON2}
+	q4NEON  = []quantTile{q4NEON1, q4NEON2}
+	q4mNEON = []quantTile{q4mNEON1, q4mNEON2}
 )
 
 // quantScratch is one thread's scratch memory.
@@ -55,15 +63,12 @@ var quantScratches = sync.Pool{New: func() any { return new(quantScratch) }}
 
 // quantPanelRows computes rows first … end-1 of some panels.
 func quantPanelRows(t *quantProduct, f Format, data []byte, panel, panels, first, end int) {
-	if f == Q4M {
-		for i := range panels {
-			quantPanelGo(t, panel+i, first, end)
-		}
-		return
-	}
 	tiles := q8NEON
-	if f == Q4 {
+	switch f {
+	case Q4:
 		tiles = q4NEON
+	case Q4M:
+		tiles = q4mNEON
 	}
 	s := quantScratches.Get().(*quantScratch)
 	n, size := t.w.N, t.blocks*quantBlockSize(f)

@@ -11,12 +11,17 @@ var erfPoly = []float64{
 	0.1467287406, 0.1709555602, 0.1691728979,
 }
 
+// geluValues are the constants of gelu: the scale of |x|, four numbers, and the polynomial.
+func geluValues() []float64 {
+	return append([]float64{erfScale / math.Sqrt2, -0.5, 1, 2, 0.5}, erfPoly...)
+}
+
 // elem writes the kernels of norms, activations and rotations. All counts are multiples of the
 // lanes.
 func elem(a *asm) {
 	s := &source{asm: a}
 	var gelu []uint32
-	for _, c := range append([]float64{erfScale / math.Sqrt2, -0.5, 1, 2, 0.5}, erfPoly...) {
+	for _, c := range geluValues() {
 		gelu = append(gelu, math.Float32bits(float32(c)))
 	}
 	s.constants("gelu", gelu)

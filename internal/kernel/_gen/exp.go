@@ -23,14 +23,17 @@ const (
 	expConstants
 )
 
+// expValues are the constants in this order.
+var expValues = []float64{
+	math.Log2E, 0x1.62e4p-1, math.Ln2 - 0x1.62e4p-1,
+	0.00139262508315, 0.00836323288368, 0.041666554213, 0.166665766661, 0.5,
+	1, -87.33654, 89,
+}
+
 // expTable emits the constants for v.
 func (s *source) expTable(v isa) {
 	var bits []uint32
-	for _, c := range []float64{
-		math.Log2E, 0x1.62e4p-1, math.Ln2 - 0x1.62e4p-1,
-		0.00139262508315, 0.00836323288368, 0.041666554213, 0.166665766661, 0.5,
-		1, -87.33654, 89,
-	} {
+	for _, c := range expValues {
 		bits = append(bits, math.Float32bits(float32(c)))
 	}
 	s.constants(expName(v), bits)

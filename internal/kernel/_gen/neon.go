@@ -15,7 +15,9 @@ func neon(a *asm) {
 	for rows := 1; rows <= 2; rows++ {
 		neonQuant(a, "q8", rows)
 		neonQuant(a, "q4", rows)
+		neonQuant(a, "q4m", rows)
 	}
+	neonVectors(a)
 }
 
 func (a *asm) loadARM(param, reg string) {
@@ -191,7 +193,13 @@ func neonQuant(a *asm, name string, rows int) {
 			a.op("VST1.P [V0.S4, V1.S4, V2.S4, V3.S4], 64(R%d)", 9+r)
 		}
 	}
-	mask := map[string]int{"q8": 0x80, "q4": 0x0f}[name]
+	mask, head := 0x0f, 64
+	switch name {
+	case "q8":
+		mask = 0x80
+	case "q4m":
+		head = 128
+	}
 	a.op("MOVD $%d, R7", mask)
 	a.op("VDUP R7, V31.B16")
 	a.label("loop")
@@ -208,7 +216,7 @@ func neonQuant(a *asm, name string, rows int) {
 			}
 		}
 	}
-	a.op("ADD $64, R4, R8")
+	a.op("ADD $%d, R4, R8", head)
 	sums := func(from, half, group int) {
 		for r := range rows {
 			for j := range 4 {
@@ -239,21 +247,33 @@ func neonQuant(a *asm, name string, rows int) {
 			}
 		}
 	}
-	a.op("VLD1 (R4), [V20.B16, V21.B16, V22.B16, V23.B16]") // 32 binary16 scales
-	for r := range rows {
-		a.op("FMOVS %d(%s), F%d", aScale, x[r], 28+r)
-		a.op("MOVD %s, R%d", dst[r], 9+r)
-	}
-	for j := range 8 {
-		a.unary(0x0e217800|uint32(j%2)<<30, "FCVTL", 24, 20+j/2)
+	// finish reads 32 binary16 numbers and adds to the output, for scales, the sums times both
+	// scales or, for minima, their products with a number of the activations.
+	finish := func(of int, sum bool) {
+		a.op("VLD1.P 64(R4), [V20.B16, V21.B16, V22.B16, V23.B16]")
 		for r := range rows {
-			acc := 8*r + j
-			a.unary(0x4e21d800, "SCVTF", acc, acc)
-			a.fmul(25, 24, 28+r, 0)
-			a.op("VLD1 (R%d), [V26.S4]", 9+r)
-			a.op("VFMLA V25.S4, V%d.S4, V26.S4", acc)
-			a.op("VST1.P [V26.S4], 16(R%d)", 9+r)
+			a.op("FMOVS %d(%s), F%d", of, x[r], 28+r)
+			a.op("MOVD %s, R%d", dst[r], 9+r)
 		}
+		for j := range 8 {
+			a.unary(0x0e217800|uint32(j%2)<<30, "FCVTL", 24, 20+j/2)
+			for r := range rows {
+				acc := 8*r + j
+				a.op("VLD1 (R%d), [V26.S4]", 9+r)
+				if sum {
+					a.unary(0x4e21d800, "SCVTF", acc, acc)
+					a.fmul(25, 24, 28+r, 0)
+					a.op("VFMLA V25.S4, V%d.S4, V26.S4", acc)
+				} else {
+					a.fmla(26, 24, 28+r, 0)
+				}
+				a.op("VST1.P [V26.S4], 16(R%d)", 9+r)
+			}
+		}
+	}
+	finish(aScale, true)
+	if name == "q4m" {
+		finish(aOffset, false)
 	}
 	for r := range rows {
 		a.op("ADD $%d, %s, %s", aBlock, x[r], x[r])

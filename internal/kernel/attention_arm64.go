@@ -1,0 +1,33 @@
+//go:build !purego
+
+package kernel
+
+var attnNEON = attnOps{
+	lanes:  4,
+	widths: []int{16},
+	tiles: []func(a *float32, lda int, b *float32, ldb int, c *float32, ldc, k, tiles, add int){
+		attnTile16NEON,
+	},
+	packed:    1 << 15,
+	transpose: attnTransposeNEON,
+	copyRows:  attnCopyNEON,
+	rowMax:    attnMaxNEON,
+	addMax:    attnAddMaxNEON,
+	expSum:    attnExpSumNEON,
+	bias:      attnBiasNEON,
+	addWindow: attnAddWindowNEON,
+	axpy:      attnAxpyNEON,
+	peak:      attnPeakNEON,
+	weighted:  attnWeightedNEON,
+
+	weightedHalf: attnWeightedHalfNEON,
+	narrow:       attnNarrowNEON,
+}
+
+// attnKernels returns the kernels in use, or nil for the reference.
+func attnKernels() *attnOps {
+	if impl() == implNEON {
+		return &attnNEON
+	}
+	return nil
+}

@@ -1,0 +1,9 @@
+//go:build !purego
+
+package kernel
+
+var elemImpl = [...]*elemOps{
+	implNEON: {4, elemSigmoidNEON, elemSiLUMulNEON, elemGELUNEON, elemAddNEON, elemRotateNEON,
+		elemSumNEON, elemSquaresNEON, elemScaleNEON, elemNormNEON, elemDotNEON, attnMaxNEON,
+		attnExpSumNEON},
+}
