@@ -23,6 +23,7 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/checkpoint/all"
 	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
@@ -286,7 +287,7 @@ func (o *benchOptions) prepare() (*bench, error) {
 		}
 		b.budgets = append(b.budgets, n)
 	}
-	b.patches = o.patches
+	b.patches = slices.Sorted(slices.Values(o.patches)) // buffers only grow, see measure
 	if b.shape.kind() != anySize {
 		if len(o.patches) > 0 {
 			return nil, usagef("--patches: has no use with this model, got %v: its pictures "+
@@ -361,8 +362,13 @@ type benchCell struct {
 	times   *lab.Times
 	// per run, the memory read rate just before and after it, because it changes from minute to
 	// minute
-	read  []float64
-	rss   int64
+	read []float64
+	rss  int64
+	// of the encoder: operations of attention, peak memory of the process with the first picture
+	// of this size; bytes of all weights
+	attention          float64
+	encodeRSS, weights int64
+
 	peers []peerTurn // per run, with --peer
 }
 
@@ -406,6 +412,7 @@ func (b *bench) measure(
 		return nil, err
 	}
 	defer m.Close()
+	limitGarbage(m)
 	info := m.Info()
 	out.Plans[quant] = info.Kept
 	if e := info.Encoder; e != nil {
@@ -426,8 +433,11 @@ func (b *bench) measure(
 		if err != nil {
 			return nil, err
 		}
-		// Run the first budget once without measuring: it touches the weights and the workspace,
-		// and shows how many tokens the picture has.
+		// Run the first budget once without timing: it touches the weights and the workspace, and
+		// shows how many tokens the picture has. Only this run, before larger pictures, shows the
+		// memory that the encoder takes for a picture of this size.
+		debug.FreeOSMemory()
+		resetPeakRSS()
 		warm, err := lab.Measure(ctx, m, lab.MeasureRequest{
 			Image: pic, Reduce: b.reduction(b.budgets[0], 0), Text: b.o.text, Steps: b.o.gen,
 		})
@@ -436,12 +446,20 @@ func (b *bench) measure(
 		}
 		done++
 		shown.set(done, total)
+		px, err := m.Pixels([]*imageproc.Picture{pic}, nil)
+		if err != nil {
+			return nil, err
+		}
+		_, attention := m.Model().EncodeWork(px)
 		for _, n := range b.budgets {
 			if n.count > warm.Before {
 				return nil, usagef("--n-vis: got %d, want at most the picture's %d tokens", n.count,
 					warm.Before)
 			}
-			c := &benchCell{quant: quant, patches: patches, budget: n, tokens: warm.Before}
+			c := &benchCell{
+				quant: quant, patches: patches, budget: n, tokens: warm.Before,
+				attention: attention, encodeRSS: warm.EncodePeakRSS, weights: info.Resident,
+			}
 			c.times, err = lab.PredictTimes(m, speed, m.Source(), lab.Question{
 				Width: pic.Width, Height: pic.Height, NVis: n.of(warm.Before), Text: b.o.text,
 				Generated: b.o.gen,

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/restore-vlm/restore/internal/bytesize"
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/quantile"
@@ -34,6 +35,24 @@ type benchJSON struct {
 	Plans map[string]map[string]int64 `json:"plans"`
 	Peaks benchPeaks                  `json:"peaks"`
 	Rows  []benchRow                  `json:"rows"`
+	// how the encoder's time and memory grow with the picture; with two sizes or more
+	Growth []benchGrowth `json:"growth,omitempty"`
+}
+
+// benchGrowth is the encoder's time and memory for pictures of one size.
+type benchGrowth struct {
+	Quant   string  `json:"quant"`
+	Patches int     `json:"patches"`
+	EncodeS float64 `json:"encode_s"` // median over the runs of all budgets
+	// encode_s / (patches · encode_s per patch of the smallest picture)
+	OfLinear float64 `json:"of_linear"`
+	// operations of products and attention / encode_s / peak of the encoder's multiply-adds
+	OfPeak float64 `json:"encode_and_attention_of_peak"`
+	// peak memory of the process until the picture was reduced, without the weights; 0 if the
+	// system does not say or weights are not resident
+	Memory int64 `json:"memory_bytes"`
+	// how much it grows for each patch more than in the smallest picture
+	PerPatch float64 `json:"memory_bytes_per_patch"`
 }
 
 // benchPeaks are the machine's limits.
@@ -168,11 +187,74 @@ func (j *benchJSON) fill(cells []*benchCell) {
 		}
 		j.Rows = append(j.Rows, r)
 	}
+	if cells[0].patches < cells[len(cells)-1].patches {
+		j.fillGrowth(cells)
+	}
 	for i := range j.Rows {
 		if r := &j.Rows[i]; r.TTFTS > 0 {
 			r.SpeedUp = round(full[fmt.Sprint(r.Quant, r.Patches)] / r.TTFTS)
 		}
 	}
+}
+
+// fillGrowth makes the growth from the cells, whose sizes ascend within a plan.
+func (j *benchJSON) fillGrowth(cells []*benchCell) {
+	var first *benchCell // the plan's smallest picture
+	var least float64    // its time
+	for len(cells) > 0 {
+		c, n := cells[0], 1
+		for n < len(cells) && cells[n].quant == c.quant && cells[n].patches == c.patches {
+			n++
+		}
+		var times, shares []float64
+		for _, same := range cells[:n] {
+			for _, m := range same.runs {
+				s := m.Encode.Seconds()
+				times = append(times, s)
+				shares = append(shares, (float64(m.EncodeProducts.Operations)+c.attention)/s/1e9/
+					j.Peaks.of(j.Encoder))
+			}
+		}
+		cells = cells[n:]
+		s := quantile.Median(times)
+		if first == nil || first.quant != c.quant {
+			first, least = c, s
+		}
+		g := benchGrowth{
+			Quant: c.quant, Patches: c.patches, EncodeS: round(s),
+			OfLinear: round(s * float64(first.patches) / float64(c.patches) / least),
+			OfPeak:   round(quantile.Median(shares)),
+			Memory:   max(0, c.encodeRSS-c.weights),
+		}
+		if c != first {
+			g.PerPatch = round(float64(c.encodeRSS-first.encodeRSS) /
+				float64(c.patches-first.patches))
+		}
+		j.Growth = append(j.Growth, g)
+	}
+}
+
+// growthTable is the table of Growth.
+func (j *benchJSON) growthTable() [][]string {
+	rows := [][]string{{
+		"QUANT", "PATCHES", "ENCODE", "PER PATCH", "OF LINEAR", "OF PEAK", "MEMORY",
+		"MEMORY PER PATCH",
+	}}
+	for _, g := range j.Growth {
+		memory, per := "-", "-"
+		if g.Memory > 0 {
+			memory = bytesize.MB(g.Memory)
+		}
+		if g.PerPatch > 0 {
+			per = fmt.Sprintf("%.0f kB", g.PerPatch/1000)
+		}
+		rows = append(rows, []string{
+			g.Quant, strconv.Itoa(g.Patches), seconds(g.EncodeS),
+			seconds(g.EncodeS / float64(g.Patches)), fmt.Sprintf("%.2f×", g.OfLinear),
+			fmt.Sprintf("%.0f %%", 100*g.OfPeak), memory, per,
+		})
+	}
+	return rows
 }
 
 // round keeps five significant digits.
@@ -235,8 +317,18 @@ func (j *benchJSON) write(w io.Writer) error {
 		}
 		rows = append(rows, row)
 	}
-	if err := columns(w, rows); err != nil || j.Rows[0].Peer == nil {
+	if err := columns(w, rows); err != nil {
 		return err
+	}
+	if len(j.Growth) > 0 {
+		fmt.Fprintf(w, "\nencoder: time relative to linear growth from the smallest picture, "+
+			"products and attention of peak, memory without the weights and its growth\n\n")
+		if err := columns(w, j.growthTable()); err != nil {
+			return err
+		}
+	}
+	if j.Rows[0].Peer == nil {
+		return nil
 	}
 	fmt.Fprintf(w, "\nin turns with --peer, ratios above 1 are for this program: medians of %d "+
 		"turns (least to most, %.0f %% sure to span the median)\n\n", j.Repeat,

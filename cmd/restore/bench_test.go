@@ -83,6 +83,37 @@ func TestBenchShapes(t *testing.T) {
 	}
 }
 
+// Ensure that bench shows how the encoder's time and memory grow, whatever the order of the sizes,
+// for each plan, and only with two sizes.
+func TestBenchGrowth(t *testing.T) {
+	smallLimits(t)
+	file := written(t, "config.json", tinyAnySize)
+	got := benched(t, "--shape", file, "--patches", "400,16", "--quant", "q4,f32", "--n-vis",
+		"all,0.25")
+	if len(got.Growth) != 4 {
+		t.Fatalf("growth %+v, want two plans with two sizes", got.Growth)
+	}
+	for i, g := range got.Growth {
+		plan, first := []string{"q4", "f32"}[i/2], got.Growth[i&^1]
+		if g.Quant != plan || g.Patches != []int{16, 400}[i%2] || !(g.EncodeS > 0) ||
+			!(g.OfPeak > 0) {
+			t.Errorf("row %d: %+v", i, g)
+		}
+		want := g.EncodeS / float64(g.Patches) / (first.EncodeS / float64(first.Patches))
+		if math.Abs(g.OfLinear/want-1) > 1e-3 { // rounded to five digits
+			t.Errorf("row %d: %v of linear growth, want %v", i, g.OfLinear, want)
+		}
+	}
+	if got := benched(t, "--shape", file, "--patches", "16", "--n-vis", "all"); got.Growth != nil {
+		t.Errorf("growth of one size: %+v", got.Growth)
+	}
+	table := cli("bench", "--shape", file, "--patches", "16,400", "--repeat", "1", "--gen", "1",
+		"--n-vis", "all").out
+	if !strings.Contains(table, "OF LINEAR") || !strings.Contains(table, "1.00×") {
+		t.Errorf("table:\n%s", table)
+	}
+}
+
 // Ensure that the fields of a row have the names that scripts read, and that the embedded model can
 // be measured.
 func TestBenchEmbedded(t *testing.T) {

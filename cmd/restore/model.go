@@ -143,10 +143,17 @@ func (m *modelFlags) open(a *app) (*engine.Engine, error) {
 	}
 	defer end()
 	model, err := open.With(m.files, o, engine.Hooks{Describe: m.describe})
-	if err == nil && !m.describe && model.Info().Resident >= largeModel && os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(largeGarbage)
+	if err == nil && !m.describe {
+		limitGarbage(model)
 	}
 	return model, err
+}
+
+// limitGarbage limits the garbage of a process with a large model.
+func limitGarbage(m *engine.Engine) {
+	if m.Info().Resident >= largeModel && os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(largeGarbage)
+	}
 }
 
 // openShape describes a shape as open describes a model.

@@ -10,7 +10,6 @@ import (
 	"math"
 	"net"
 	"os"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -318,9 +317,7 @@ func (o *engineFlags) load(
 	if err != nil {
 		return nil, nil, err
 	}
-	if e.Info().Resident >= largeModel && os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(largeGarbage)
-	}
+	limitGarbage(e)
 	b, err := local.New(e, lo)
 	if err != nil {
 		return nil, nil, errors.Join(err, e.Close())

@@ -26,6 +26,8 @@ type MeasureRequest struct {
 type Measurement struct {
 	engine.Report
 	EncodeProducts, PrefillProducts, DecodeProducts Products
+	// the process's peak of resident memory when the picture was encoded and reduced
+	EncodePeakRSS int64
 }
 
 // Products are the linear layers' share of a stage.
@@ -59,7 +61,12 @@ func Measure(ctx context.Context, e *engine.Engine, req MeasureRequest) (*Measur
 			"context of %d", last, e.Context())
 	}
 	m := new(Measurement)
-	j, err := p.Submit(func(stage engine.Stage) { *m.products(stage) = taken(e) })
+	j, err := p.Submit(func(stage engine.Stage) {
+		*m.products(stage) = taken(e)
+		if stage == engine.Encoding {
+			m.EncodePeakRSS = engine.PeakRSS()
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
