@@ -63,9 +63,9 @@ const (
 	visionEps   = 1e-6  // of the encoder's norms; not in the config
 	visionTheta = 10000 // of the encoder's rotation; not in the config
 
-	// mlpRows is how many rows go through an MLP at once: enough for full speed of the products,
-	// few enough to limit the memory of the wide rows.
-	mlpRows = 2048
+	// mostRows is how many rows go through products at once: enough for their full speed, few
+	// enough to limit the memory of the MLP's wide rows and of the products' copies of rows.
+	mostRows = 2048
 
 	// tracedMaps is the largest attention matrix, in elements, that a trace holds.
 	tracedMaps = 1 << 26
@@ -136,9 +136,11 @@ type output struct {
 
 // encode runs pictures in the order o; px: [patches, 3·frames·patch²].
 func (e *encoder) encode(r *model.Run, px []float32, o *order, need model.Needs) (*output, error) {
-	d, n, dim := e.Hidden, o.patches, e.attn.HeadDim
-	x, in := r.Buffer("qwen25vl.x", n*d), r.Buffer("qwen25vl.n", n*d)
-	e.patch.Apply(r.Pool, in, px, n) // (1)
+	d, n, dim, pixels := e.Hidden, o.patches, e.attn.HeadDim, e.patch.In
+	x, in := r.Buffer("qwen25vl.x", n*d), r.Buffer("qwen25vl.a", n*d)
+	inParts(n, func(lo, hi int) {
+		e.patch.Apply(r.Pool, in[lo*d:], px[lo*pixels:], hi-lo) // (1)
+	})
 	nn.Gather(x, in, o.window, e.cell()*d)
 	cos, sin := r.Buffer("qwen25vl.cos", n*dim/2), r.Buffer("qwen25vl.sin", n*dim/2)
 	e.rope.Tables(cos, sin, o.inWindows)
@@ -158,15 +160,25 @@ func (e *encoder) encode(r *model.Run, px []float32, o *order, need model.Needs)
 	return out, nil
 }
 
+// inParts calls f for almost equal parts of n rows, at most mostRows each.
+func inParts(n int, f func(lo, hi int)) {
+	parts := (n + mostRows - 1) / mostRows
+	for i := range parts {
+		f(i*n/parts, (i+1)*n/parts)
+	}
+}
+
 // block runs block i over x [patches, hidden], window order, in place.
 func (e *encoder) block(
 	r *model.Run, i int, x, cos, sin []float32, o *order, need model.Needs, out *output,
 ) {
 	l, d, n := &e.blocks[i], e.Hidden, o.patches
-	h, qkv, a := r.Buffer("qwen25vl.n", n*d), r.Buffer("qwen25vl.qkv", n*3*d),
-		r.Buffer("qwen25vl.a", n*d)
-	l.norm1.Apply(r.Pool, h, x, n)
-	l.qkv.Apply(r.Pool, qkv, h, n)
+	qkv, a, h := r.Buffer("qwen25vl.qkv", n*3*d), r.Buffer("qwen25vl.a", n*d),
+		r.Buffer("qwen25vl.n", min(n, mostRows)*d)
+	inParts(n, func(lo, hi int) {
+		l.norm1.Apply(r.Pool, h, x[lo*d:hi*d], hi-lo)
+		l.qkv.Apply(r.Pool, qkv[lo*3*d:], h, hi-lo)
+	})
 	e.rope.ApplyWithin(r.Pool, qkv, 3*d, n, 2*e.Heads, cos, sin) // queries and keys
 	bounds := o.windows
 	if l.full {
@@ -192,19 +204,18 @@ func (e *encoder) block(
 	if r.Trace != nil {
 		e.traceAttention(r, i, qkv, bounds, received, merged)
 	}
-	l.proj.Apply(r.Pool, h, a, n)
-	nn.Add(r.Pool, x, h)
-	for lo := 0; lo < n; lo += mlpRows { // (3)
-		m := min(mlpRows, n-lo)
-		rows := x[lo*d : (lo+m)*d]
+	inParts(n, func(lo, hi int) { // (3)
+		m, rows, added := hi-lo, x[lo*d:hi*d], a[lo*d:hi*d]
+		l.proj.Apply(r.Pool, h, added, m)
+		nn.Add(r.Pool, rows, h[:m*d])
 		l.norm2.Apply(r.Pool, h, rows, m)
 		g, u := r.Buffer("qwen25vl.g", m*e.MLP), r.Buffer("qwen25vl.u", m*e.MLP)
 		l.gate.Apply(r.Pool, g, h, m)
 		l.mlpUp.Apply(r.Pool, u, h, m)
 		nn.SwiGLU(r.Pool, g, u)
-		l.out.Apply(r.Pool, a, g, m)
-		nn.Add(r.Pool, rows, a[:m*d])
-	}
+		l.out.Apply(r.Pool, added, g, m)
+		nn.Add(r.Pool, rows, added)
+	})
 	if r.Trace != nil {
 		r.Trace(fmt.Sprintf("vision.block.%d.out", i), []int{n, d}, x)
 	}
@@ -221,16 +232,16 @@ func (e *encoder) perCell(v []float32, o *order, width int) []float32 {
 
 // merge computes one row for each cell (4).
 func (e *encoder) merge(r *model.Run, x []float32, o *order, out *output) {
-	d, wide := e.Hidden, e.Hidden*e.cell()
+	wide := e.Hidden * e.cell()
 	e.norm.Apply(r.Pool, x, x, o.patches)
 	y := r.Buffer("qwen25vl.y", o.cells*e.Out)
-	for lo := 0; lo < o.cells; lo += mlpRows {
-		m := min(mlpRows, o.cells-lo)
+	inParts(o.cells, func(lo, hi int) {
+		m := hi - lo
 		g := r.Buffer("qwen25vl.g", m*wide)
-		e.up.Apply(r.Pool, g, x[lo*e.cell()*d:], m)
+		e.up.Apply(r.Pool, g, x[lo*wide:], m)
 		nn.GELU(r.Pool, g)
 		e.down.Apply(r.Pool, y[lo*e.Out:], g, m)
-	}
+	})
 	out.x = make([]float32, o.cells*e.Out)
 	nn.Gather(out.x, y, o.reverse, e.Out)
 	if r.Trace != nil {
