@@ -43,6 +43,10 @@ type PictureReport struct {
 	picture *Picture // nil for a video
 }
 
+// Read is how many tokens of the picture enter a layer of the decoder, on average: Kept and Merged,
+// unless layers read different numbers.
+func (r *PictureReport) Read() float64 { return r.report.Read() }
+
 // Draw returns the picture with its patches marked: kept ones are clear, patches merged
 // into one token share a tint, dropped ones are dark. It is nil for a video.
 func (r *PictureReport) Draw() image.Image {

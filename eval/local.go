@@ -71,11 +71,7 @@ func (l *Local) answer(a *restore.Answer) Answer {
 	read := 0.
 	for _, p := range a.Pictures {
 		out.Before += p.Tokens
-		if r := p.Reduction; r != nil && r.Options.Mean > 0 { // layers read different numbers
-			read += r.Options.Mean
-		} else {
-			read += float64(p.Kept + p.Merged)
-		}
+		read += p.Read()
 	}
 	out.After = int(math.Round(read))
 	t := &a.Timings

@@ -215,7 +215,7 @@ type kernelCell struct {
 	format       kernel.Format
 	rates, micro []float64 // 10⁹ operations per second
 	reads        []float64 // memory read rates, one for each of rates, if they are needed
-	over         []float64 // times over those of one row
+	over         []float64 // time ÷ time of one row, by turn
 	limits       []float64 // the lower of the limits before and after
 	cpu          []float64
 	against      []float64

@@ -219,11 +219,10 @@ func evalAnswer(a *asked.Answer) eval.Answer {
 			Decode:     t.Decode.Seconds(),
 		},
 	}
-	read := 0.
+	var v asked.VisualTokens
 	for _, p := range a.Pictures {
-		out.Before += p.Tokens
-		read += p.Read()
+		v.Add(p.Tokens, p.Kept, p.Merged, p.Mean)
 	}
-	out.After = int(math.Round(read))
+	out.Before, out.After = v.Before, int(math.Round(v.Read()))
 	return out
 }

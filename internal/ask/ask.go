@@ -147,14 +147,6 @@ type PictureReport struct {
 	Groups               []Group
 }
 
-// Read is how many rows of the picture enter a layer of the decoder, on average.
-func (p *PictureReport) Read() float64 {
-	if p.Mean > 0 {
-		return p.Mean
-	}
-	return float64(p.Kept + p.Merged)
-}
-
 // Cache says where a picture's rows came from.
 type Cache string
 

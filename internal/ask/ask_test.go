@@ -23,12 +23,13 @@ func TestVisualTokens(t *testing.T) {
 		},
 	} {
 		r, read := (&Count{Pictures: c.pictures}).Extend(&Request{}), 0.
+		for _, p := range c.pictures {
+			one := VisualTokens{Kept: p.Kept, Merged: p.Merged, Mean: p.Mean}
+			read += one.Read()
+		}
 		got, err := json.Marshal(r.Visual)
 		if err != nil || string(got) != c.want {
 			t.Errorf("got %s, %v, want %s", got, err, c.want)
-		}
-		for i := range c.pictures {
-			read += c.pictures[i].Read()
 		}
 		v := r.Visual
 		if v.Mean > 0 && read != v.Mean || v.Mean == 0 && read != float64(v.Kept+v.Merged) {

@@ -81,14 +81,19 @@ type VisualTokens struct {
 
 // Add counts a picture.
 func (v *VisualTokens) Add(tokens, kept, merged int, mean float64) {
-	if mean > 0 && v.Mean == 0 {
-		v.Mean = float64(v.Kept + v.Merged)
+	if mean > 0 || v.Mean > 0 {
+		picture := VisualTokens{Kept: kept, Merged: merged, Mean: mean}
+		v.Mean = v.Read() + picture.Read()
 	}
-	if v.Before, v.Kept, v.Merged = v.Before+tokens, v.Kept+kept, v.Merged+merged; mean > 0 {
-		v.Mean += mean
-	} else if v.Mean > 0 {
-		v.Mean += float64(kept + merged)
+	v.Before, v.Kept, v.Merged = v.Before+tokens, v.Kept+kept, v.Merged+merged
+}
+
+// Read is how many tokens enter a layer of the decoder, on average.
+func (v *VisualTokens) Read() float64 {
+	if v.Mean > 0 {
+		return v.Mean
 	}
+	return float64(v.Kept + v.Merged)
 }
 
 // Extend returns the Extension for a request without an answer.

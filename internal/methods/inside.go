@@ -93,7 +93,7 @@ type Inside struct {
 	indices map[string][]int32
 }
 
-// NewInside starts a picture whose rows are those of before, the first of two stages, or all o.N
+// NewInside starts a picture with the rows of before, the first of two stages, or with all o.N
 // tokens if before is nil. Something in o must act inside the decoder.
 func NewInside(o *Plan, before *reduce.Reduction) (*Inside, error) {
 	if o.inside == nil {

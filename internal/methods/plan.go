@@ -329,20 +329,24 @@ func (p *Plan) checkSite(o *Options, first func(why string, names ...string) err
 	return first("inside the decoder (layer 0 sees every token)", "first-layer-size")
 }
 
+// ownBudget returns the name of the method's own parameter that was given as the budget, or "".
+func ownBudget(d *reduce.Declaration) string {
+	for _, q := range d.Parameters() {
+		if q.Budget && d.Given(q.Name) {
+			return q.Name
+		}
+	}
+	return ""
+}
+
 // spend converts the budget to numbers of rows.
 func (p *Plan) spend(o *Options, d *reduce.Declaration) (err error) {
 	m, n := p.method, p.N
-	ownBudget := slices.ContainsFunc(d.Parameters(), func(q reduce.Parameter) bool {
-		return q.Budget && d.Given(q.Name)
-	})
+	own := ownBudget(d)
 	switch {
-	case ownBudget && (o.NVis != 0 || o.KeepRatio != 0 || o.AutoMean != 0):
-		for _, q := range d.Parameters() {
-			if q.Budget && d.Given(q.Name) {
-				return conflict(q.Name, shown(o.Own[q.Name]), o)
-			}
-		}
-	case ownBudget:
+	case own != "" && (o.NVis != 0 || o.KeepRatio != 0 || o.AutoMean != 0):
+		return conflict(own, shown(o.Own[own]), o)
+	case own != "":
 	case m.inside != nil:
 		if p.Stages, p.Mean, err = p.stages(o); err != nil {
 			return err
@@ -359,7 +363,7 @@ func (p *Plan) spend(o *Options, d *reduce.Declaration) (err error) {
 	}
 	if m.encoder != nil {
 		p.EncoderBlocks = p.facts.EncoderBlocks
-		if err := p.resolveEncoder(ownBudget); err != nil {
+		if err := p.resolveEncoder(own != ""); err != nil {
 			return err
 		}
 	}

@@ -40,11 +40,9 @@ func (p *Plan) secondLayer(o *Options) (int, error) {
 
 // twoStages plans both stages. It returns nil if the budget is all tokens.
 func (p *Plan) twoStages(o *Options, d *reduce.Declaration) (*Plan, error) {
-	for _, q := range d.Parameters() {
-		if q.Budget && d.Given(q.Name) {
-			return nil, refused(q.Name, errs.Conflict, shown(o.Own[q.Name]), "n-vis or keep-ratio",
-				"two-stages divides a budget between its stages")
-		}
+	if own := ownBudget(d); own != "" {
+		return nil, refused(own, errs.Conflict, shown(o.Own[own]), "n-vis or keep-ratio",
+			"two-stages divides a budget between its stages")
 	}
 	budget, err := o.budget(p.N)
 	if err != nil || budget == p.N {

@@ -24,7 +24,7 @@ func TestTwoStageBudgets(t *testing.T) {
 		{32, 576, 6, 3, 43, 21, 3, 32}, // 3·43 + 3·21 = 192; 42 and 22 are further from a half
 		{64, 576, 32, 0, 95, 47, 11, 63.5},
 		{2, 576, 6, 0, 3, 1, 2, 10. / 6},
-		{500, 576, 6, 0, 576, 462, 2, 500}, // all tokens, then what is left of the budget
+		{500, 576, 6, 0, 576, 462, 2, 500}, // all tokens, then the rest of the budget
 	} {
 		p, err := Resolve(Options{
 			Base: "grid", NVis: c.n, Restore: true, TwoStages: true, SecondLayer: c.second,

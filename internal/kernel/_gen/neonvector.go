@@ -123,8 +123,8 @@ func (v vec) while(count string, body func()) {
 	v.f("%s:", done)
 }
 
-// Registers of the constants: those of exp from neonExp on, in the order of expTable; those of gelu
-// in neonGELU.
+// Exp's constants are in the registers from neonExp on, in the order of expValues, gelu's in
+// neonGELU.
 const neonExp = 16
 
 var neonGELU = []int{26, 27, 28, 29, 30, 7, 8, 9, 10, 11, 12, 13, 14, 15}
