@@ -551,10 +551,10 @@ func (b *bench) reduction(n benchBudget, tokens int) methods.Options {
 
 // machineLimits samples the machine's limits between measurements.
 type machineLimits struct {
-	pool                   *kernel.Pool
-	work                   *nn.Work
-	fma, dot, nibble, bf16 []float64
-	read                   []float64
+	pool                         *kernel.Pool
+	work                         *nn.Work
+	fma, dot, nibble, word, bf16 []float64
+	read                         []float64
 }
 
 func newMachineLimits(threads int) *machineLimits {
@@ -583,6 +583,7 @@ func (l *machineLimits) sample() {
 		l.fma = append(l.fma, kernel.SamplePeak(l.pool, kernel.F32, limitTime))
 		l.dot = append(l.dot, kernel.SamplePeak(l.pool, kernel.Q8, limitTime))
 		l.nibble = append(l.nibble, kernel.SamplePeak(l.pool, kernel.Q4, limitTime))
+		l.word = append(l.word, kernel.SamplePeak(l.pool, kernel.Q12, limitTime))
 		l.bf16 = append(l.bf16, kernel.SamplePeak(l.pool, kernel.BF16Dot, limitTime))
 		l.read = append(l.read, kernel.SampleRead(l.pool, buf))
 	}
@@ -601,8 +602,8 @@ func (l *machineLimits) sampleDot() {
 
 func (l *machineLimits) peaks() benchPeaks {
 	return benchPeaks{
-		FMA: limitOf(l.fma), Dot: limitOf(l.dot), Nibble: limitOf(l.nibble), BF16: limitOf(l.bf16),
-		DRAM: limitOf(l.read),
+		FMA: limitOf(l.fma), Dot: limitOf(l.dot), Nibble: limitOf(l.nibble), Word: limitOf(l.word),
+		BF16: limitOf(l.bf16), DRAM: limitOf(l.read),
 	}
 }
 

@@ -48,7 +48,7 @@ var benchFormats = []struct {
 	name   string
 	format kernel.Format
 }{{"f32", kernel.F32}, {"q8", kernel.Q8}, {"q4", kernel.Q4}, {"q4m", kernel.Q4M},
-	{"bf16", kernel.BF16Dot}, {"f16", kernel.F16}}
+	{"bf16", kernel.BF16Dot}, {"f16", kernel.F16}, {"q12", kernel.Q12}}
 
 func benchFormatNames() (names []string) {
 	for _, f := range benchFormats {
@@ -70,7 +70,7 @@ are quiet. cpu is the share of its threads' time that the product had a processo
 prints the median of the ratios of their processor times. --against TYPE measures weights of that type, and prints the ratio of the rates: in bytes of
 weights per second for one row, else in rows per second. With 1 and more in --m, over 1 is the time of a product divided by the time of one row, measured
 in turns; least is what the limits allow: the longer of reading the weights and multiplying at the peak, for that many rows and for one. reached is the
-time that the limits allow divided by the measured time. Rates are GFLOP/s (f32, f16, bf16) or GOP/s (q8, q4); for one row GB/s of the stored weight. The
+time that the limits allow divided by the measured time. Rates are GFLOP/s (f32, f16, bf16) or GOP/s (q12, q8, q4); for one row GB/s of the stored weight. The
 weights are in no cache.`,
 		Example: `  restore bench kernels
   restore bench kernels --kernel q4 --m 124,636 --threads 2 --json
@@ -184,6 +184,7 @@ type peaksJSON struct {
 	FMA    float64 `json:"fma_gflops"`
 	Dot    float64 `json:"dot_gops"`    // 8 bits
 	Nibble float64 `json:"nibble_gops"` // 4 bits
+	Word   float64 `json:"word_gops"`   // 16 bits
 	DRAM   float64 `json:"dram_gbs"`
 }
 
@@ -248,7 +249,7 @@ func (c *kernelCell) compareLimits(peak float64) {
 
 // peakKey names a limit: a format's multiply-adds, or memory reads.
 type peakKey struct {
-	what    string // "fma", "dot", "nibble", "bf16" or "dram"
+	what    string // "fma", "dot", "nibble", "word", "bf16" or "dram"
 	threads int
 }
 
@@ -260,6 +261,8 @@ func peakOf(f kernel.Format) string {
 		return "nibble"
 	case kernel.BF16Dot:
 		return "bf16"
+	case kernel.Q12:
+		return "word"
 	}
 	return "fma"
 }
@@ -501,7 +504,7 @@ func (b *kernelBench) result(a *app) *kernelsJSON {
 	// measure the limits that no kernel needed
 	for what, measure := range map[string]func(*kernel.Pool) float64{
 		"fma": kernel.PeakFMA, "dot": kernel.PeakDot, "nibble": kernel.PeakNibble,
-		"dram": kernel.PeakRead,
+		"word": kernel.PeakWord, "dram": kernel.PeakRead,
 	} {
 		if key := (peakKey{what, threads}); b.peaks[key] == nil {
 			b.peaks[key] = []float64{measure(p)}
@@ -511,7 +514,8 @@ func (b *kernelBench) result(a *app) *kernelsJSON {
 		CPU: calibrate.CPU(), Kernel: kernel.Implementation(), Against: b.o.against,
 		Peaks: peaksJSON{
 			FMA: peak("fma", threads), Dot: peak("dot", threads),
-			Nibble: peak("nibble", threads), DRAM: peak("dram", threads),
+			Nibble: peak("nibble", threads), Word: peak("word", threads),
+			DRAM: peak("dram", threads),
 		}, Kernels: []kernelJSON{},
 	}
 	left := 0
@@ -554,9 +558,10 @@ func (b *kernelBench) result(a *app) *kernelsJSON {
 // write prints the table.
 func (r *kernelsJSON) write(a *app) error {
 	fmt.Fprintf(a.out, "%s, kernel %s\npeaks on %d threads: %.0f GFLOP/s (multiply-add), "+
-		"%.0f GOP/s (8 bits), %.0f GOP/s (4 bits), %.1f GB/s (reading memory)\n\n",
-		r.CPU, kernel.Implementation(), r.mostThreads(), r.Peaks.FMA, r.Peaks.Dot, r.Peaks.Nibble,
-		r.Peaks.DRAM)
+		"%.0f GOP/s (16 bits), %.0f GOP/s (8 bits), %.0f GOP/s (4 bits), %.1f GB/s (reading "+
+		"memory)\n\n",
+		r.CPU, kernel.Implementation(), r.mostThreads(), r.Peaks.FMA, r.Peaks.Word, r.Peaks.Dot,
+		r.Peaks.Nibble, r.Peaks.DRAM)
 	rows := [][]string{
 		{"KERNEL", "THREADS", "OUT", "IN", "ROWS", "RATE", "BEST", "MICRO", "PEAK", "UNIT",
 			"RATE/MICRO", "MICRO/PEAK", "RATE/PEAK", "QUIET", "CPU"}}
@@ -576,7 +581,7 @@ func (r *kernelsJSON) write(a *app) error {
 		switch {
 		case k.M == 1:
 			unit = "GB/s"
-		case k.Name == "q8" || k.Name == "q4" || k.Name == "q4m":
+		case k.Name == "q8" || k.Name == "q4" || k.Name == "q4m" || k.Name == "q12":
 			unit = "GOP/s"
 		}
 		percent := func(v, of float64) string { return fmt.Sprintf("%.0f %%", 100*v/of) }

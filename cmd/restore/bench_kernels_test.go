@@ -119,7 +119,7 @@ func TestBenchKernelsLimits(t *testing.T) {
 
 func TestBenchKernelsTable(t *testing.T) {
 	var out bytes.Buffer
-	peaks := peaksJSON{400, 1600, 1700, 40}
+	peaks := peaksJSON{FMA: 400, Dot: 1600, Nibble: 1700, Word: 800, DRAM: 40}
 	result := &kernelsJSON{CPU: "a CPU", Peaks: peaks, Kernels: []kernelJSON{
 		{Name: "q4", M: 1, N: 4096, K: 11008, Threads: 2, Rate: 36, Micro: 72, Peak: 40},
 		{Name: "q8", M: 124, N: 4096, K: 4096, Threads: 2, Rate: 900, Micro: 1200, Peak: 1600,
@@ -141,7 +141,7 @@ func TestBenchKernelsTable(t *testing.T) {
 
 func TestBenchKernelsUsage(t *testing.T) {
 	for flags, want := range map[string]string{
-		"--kernel q5":          `--kernel: unknown, got "q5", want f32|q8|q4|q4m|bf16|f16`,
+		"--kernel q5":          `--kernel: unknown, got "q5", want f32|q8|q4|q4m|bf16|f16|q12`,
 		"--m 0":                "--m: out of range, got 0, want 1 to 16384",
 		"--m 1,many":           "--m",
 		"--size 4096":          `--size: got "4096", want OUTxIN`,

@@ -60,6 +60,7 @@ type benchPeaks struct {
 	FMA    float64 `json:"fma_gflops"`
 	Dot    float64 `json:"dot_gops"`    // 8 bits
 	Nibble float64 `json:"nibble_gops"` // 4 bits
+	Word   float64 `json:"word_gops"`   // 16 bits
 	BF16   float64 `json:"bf16_gflops"`
 	DRAM   float64 `json:"dram_gbs"`
 }
@@ -71,6 +72,8 @@ func (p *benchPeaks) of(quant string) float64 {
 		return p.Dot
 	case "q4":
 		return p.Nibble
+	case "q12":
+		return p.Word
 	case "bf16":
 		return p.BF16
 	}
@@ -281,8 +284,8 @@ func (j *benchJSON) write(w io.Writer) error {
 		fmt.Fprintf(w, "encoder: %s\n", &engine.Encoder{Type: j.Encoder, Why: j.EncoderWhy})
 	}
 	fmt.Fprintf(w, "peaks: %.0f GFLOP/s (multiply-add), %.0f GFLOP/s (bfloat16), %.0f GOP/s "+
-		"(8 bits), %.0f GOP/s (4 bits), %.1f GB/s (reading memory)\n", j.Peaks.FMA, j.Peaks.BF16,
-		j.Peaks.Dot, j.Peaks.Nibble, j.Peaks.DRAM)
+		"(16 bits), %.0f GOP/s (8 bits), %.0f GOP/s (4 bits), %.1f GB/s (reading memory)\n",
+		j.Peaks.FMA, j.Peaks.BF16, j.Peaks.Word, j.Peaks.Dot, j.Peaks.Nibble, j.Peaks.DRAM)
 	how := "RESTORE over " + j.Base
 	if !j.Restore {
 		how = j.Base

@@ -212,6 +212,7 @@ func TestMadeWeights(t *testing.T) {
 	defer memory.Free()
 	for _, d := range []tensor.DType{
 		tensor.F32, tensor.F16, tensor.BF16, tensor.BF16Dot, tensor.Q8, tensor.Q4,
+		tensor.Q12,
 	} {
 		for _, k := range []int{64, 588} {
 			const n = 320

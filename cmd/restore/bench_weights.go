@@ -115,6 +115,9 @@ func (w *weightMaker) fill(dst, store []byte, d tensor.DType, k int, seed uint64
 		block = rows * unit / ((k + 31) / 32)
 	case tensor.BF16Dot:
 		rows, block = 64, 1024
+	case tensor.Q12:
+		rows = 16
+		block = rows * unit / ((k + 127) / 128)
 	}
 	unit *= rows
 	turns := max(1, unit/block)

@@ -19,7 +19,8 @@ func newEvalQuant(a *app) *cobra.Command {
 		Use:   "quant",
 		Short: "Measure accuracy on drawn scenes by weight type",
 		Long: `Ask the questions of drawn scenes with the model as stored and with its weights in other types, and print the changes. A plan is the
-type of the language model's weights, as for --quant, optionally followed by + and the type of vision tower and projector, as for --encoder-quant.`,
+type of the language model's weights, as for --quant, or stored, optionally followed by + and the type of vision tower and projector, as for
+--encoder-quant.`,
 		Example: `  restore eval quant
   restore eval quant --plans q8,q4+q8 --base none --n 20 --json`,
 		Args: noArgs,
@@ -28,7 +29,8 @@ type of the language model's weights, as for --quant, optionally followed by + a
 	fs.SortFlags = false
 	o.model.addDir(fs)
 	o.model.addThreads(fs)
-	fs.StringSliceVar(&plans, "plans", []string{"bf16+bf16", "q8", "q8+q8", "q4", "q4+q8"},
+	fs.StringSliceVar(&plans, "plans", []string{"bf16+bf16", "stored+q12", "q8", "q8+q8", "q4",
+		"q4+q8"},
 		"compare these `plans`")
 	o.reduction.add(fs, "holov", 64)
 	o.addDrawn(fs)
@@ -46,10 +48,14 @@ type of the language model's weights, as for --quant, optionally followed by + a
 // parsePlan parses DECODER or DECODER+ENCODER.
 func parsePlan(s string) (scenebench.Plan, error) {
 	quant, encoder, both := strings.Cut(s, "+")
-	if !slices.Contains(engine.QuantTypes, quant) ||
+	if quant != asStored && !slices.Contains(engine.QuantTypes, quant) ||
 		both && !slices.Contains(engine.EncoderQuantTypes, encoder) {
-		return scenebench.Plan{}, usagef("--plans: got %q, want %s, and after + %s", s,
-			strings.Join(engine.QuantTypes, "|"), strings.Join(engine.EncoderQuantTypes, "|"))
+		return scenebench.Plan{}, usagef("--plans: got %q, want %s|%s, and after + %s", s,
+			strings.Join(engine.QuantTypes, "|"), asStored,
+			strings.Join(engine.EncoderQuantTypes, "|"))
+	}
+	if quant == asStored {
+		quant = ""
 	}
 	return scenebench.Plan{Quant: quant, EncoderQuant: encoder}, nil
 }

@@ -57,8 +57,8 @@ func (m *modelFlags) addQuant(fs *pflag.FlagSet) {
 		"(its embedding and head stay at q8), q8 and bf16 round activations too; auto takes "+
 		"the largest that fits in free memory")
 	fs.StringVar(&m.encoder, "encoder-quant", "",
-		"keep the weights of vision tower and projector in this type, or as stored; q8 and bf16 "+
-			"round activations too")
+		"keep the weights of vision tower and projector in this type, or as stored; q8, q12 and "+
+			"bf16 round activations too")
 	fs.Lookup("quant").Annotations = map[string][]string{
 		applies: {"as stored"}, choices: {strings.Join(quantChoices, "|")},
 	}
@@ -68,7 +68,8 @@ func (m *modelFlags) addQuant(fs *pflag.FlagSet) {
 }
 
 // encoderDefault describes the default of --encoder-quant.
-const encoderDefault = "stored; q8 for a big vision tower where the CPU has VNNI and no BF16"
+const encoderDefault = "stored; for a big vision tower q8 where the CPU has VNNI and no BF16, " +
+	"q12 where it has AVX2 alone"
 
 func (m *modelFlags) addCache(fs *pflag.FlagSet) {
 	fs.StringVar(&m.cache, "cache-type", "f32",

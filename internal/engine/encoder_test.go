@@ -58,11 +58,12 @@ func wideTower(t *testing.T, width string) *checkpoint.Store {
 	return s
 }
 
-// Ensure that a big tower's weights become q8 on a processor with VNNI and without BF16, that this
-// is said, that the caller's type counts, and that nothing changes for other towers and processors.
+// Ensure that a big tower's weights become q8 on a processor with VNNI and without BF16, and q12 on
+// one with neither that multiplies 16-bit integers fast, that this is said, that the caller's type
+// counts, and that nothing changes for other towers and processors.
 func TestEncoderByProcessor(t *testing.T) {
 	defer func(f func() kernel.Features) { instructions = f }(instructions)
-	vnni := kernel.Features{VNNI: true}
+	vnni, avx2 := kernel.Features{VNNI: true}, kernel.Features{Words: true}
 	for _, c := range []struct {
 		name, width string
 		cpu         kernel.Features
@@ -75,7 +76,10 @@ func TestEncoderByProcessor(t *testing.T) {
 		{"VNNI, q8", "1024", vnni, "q8", "q8", false},
 		{"VNNI, narrow", "512", vnni, "", "stored", false},
 		{"BF16", "1024", kernel.Features{VNNI: true, BF16: true}, "", "stored", false},
-		{"AVX2", "1024", kernel.Features{}, "", "stored", false},
+		{"AVX2", "1024", avx2, "", "q12", true},
+		{"AVX2, as stored", "1024", avx2, "stored", "stored", false},
+		{"AVX2, narrow", "512", avx2, "", "stored", false},
+		{"arm64", "1024", kernel.Features{}, "", "stored", false},
 	} {
 		instructions = func() kernel.Features { return c.cpu }
 		said := []string{}
@@ -90,12 +94,13 @@ func TestEncoderByProcessor(t *testing.T) {
 		if i.Encoder == nil || i.Encoder.Type != c.want || (i.Encoder.Why != "") != c.chosen {
 			t.Errorf("%s: %+v, want %s, chosen %v", c.name, i.Encoder, c.want, c.chosen)
 		}
-		if note := strings.Join(said, "\n"); strings.Contains(note, "encoder-quant: q8") !=
+		if note := strings.Join(said, "\n"); strings.Contains(note, "encoder-quant: "+c.want) !=
 			c.chosen || c.chosen && !strings.Contains(note, `"stored" keeps`) {
 			t.Errorf("%s: said %q", c.name, note)
 		}
-		q8, q4 := i.Kept["Q8"] > 0, i.Kept["Q4"] > 0
-		if q8 != (c.want == "q8") || q4 != (c.chosen || c.want == "stored") {
+		q8, q12, q4 := i.Kept["Q8"] > 0, i.Kept["Q12"] > 0, i.Kept["Q4"] > 0
+		if q8 != (c.want == "q8") || q12 != (c.want == "q12") ||
+			q4 != (c.chosen || c.want == "stored") {
 			t.Errorf("%s: kept %v", c.name, i.Kept)
 		}
 		// Predictions and a packed file have the same types.
@@ -117,7 +122,7 @@ func TestEncoderByProcessor(t *testing.T) {
 		if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		for _, other := range []kernel.Features{vnni, {}} { // whichever processor opens it
+		for _, other := range []kernel.Features{vnni, avx2, {}} { // whichever processor opens it
 			instructions = func() kernel.Features { return other }
 			p, err := openFile(path)
 			if err != nil {

@@ -39,13 +39,13 @@ type Options struct {
 	Warn func(message string)
 
 	// Quant is the type of the decoder's weights in memory: "q4", "q8", "bf16", "f16" or "f32".
-	// EncoderQuant is the type for the vision tower and the projector: "q8", "bf16", "f16" or
-	// "f32", or "stored". "" keeps weights as stored, except that an encoder may become q8
-	// (model.EncoderDefault), which Warn and Info tell; for Quant "auto" see QuantAuto. With q4,
-	// the decoder's embedding and head are q8. Weights are converted while loading. Products with
-	// q8 and q4 round activations to 8 bits in blocks of 32, products with bf16 round them to
-	// bfloat16; all others compute in float32. For a packed file, both are "" or the type it was
-	// packed with.
+	// EncoderQuant is the type for the vision tower and the projector: "q8", "q12", "bf16", "f16"
+	// or "f32", or "stored". "" keeps weights as stored, except that an encoder may become q8 or
+	// q12 (model.EncoderDefault), which Warn and Info tell; for Quant "auto" see QuantAuto. With
+	// q4, the decoder's embedding and head are q8. Weights are converted while loading. Products
+	// with q8 and q4 round activations to 8 bits in blocks of 32, products with q12 to 14 bits in
+	// blocks of 128, products with bf16 to bfloat16; all others compute in float32. For a packed
+	// file, both are "" or the type it was packed with.
 	Quant, EncoderQuant string
 	// CacheType is the type of stored keys and values: "f16", "f32", or "" for f32. f16 rounds them
 	// and takes half the memory.

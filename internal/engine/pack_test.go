@@ -37,7 +37,7 @@ func TestPacked(t *testing.T) {
 	} {
 		dir := filepath.Join("testdata", c.name)
 		for _, o := range []engine.Options{
-			{Threads: 2}, {Threads: 2, Quant: "q4", EncoderQuant: "q8"}, {Threads: 2, Quant: "bf16", EncoderQuant: "f16"},
+			{Threads: 2}, {Threads: 2, Quant: "q4", EncoderQuant: "q8"}, {Threads: 2, EncoderQuant: "q12"}, {Threads: 2, Quant: "bf16", EncoderQuant: "f16"},
 		} {
 			ck, err := all.Open(dir)
 			check(t, err)

@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"math"
 	"sync"
 	"unsafe"
 )
@@ -66,7 +67,7 @@ func tiledFormat(f Format, m int) bool {
 }
 
 // leastTiled is the fewest rows for which tiles are faster than vectors, by format.
-var leastTiled = [...]int{Q8: 28, Q4: 12, Q4M: 12, IQ4: 28, BF16Dot: 8}
+var leastTiled = [...]int{Q8: 28, Q4: 12, Q4M: 12, IQ4: 28, BF16Dot: 8, Q12: math.MaxInt}
 
 // tileProduct is one product by tiles. It is recycled.
 type tileProduct struct {

@@ -22,15 +22,17 @@ func WorkBytes(f Format, m, k int) int64 {
 		return int64(m) * int64(quantBlocks(k)) * actBlock
 	case BF16Dot:
 		return 4 * int64(m) * int64(pairsDepth(k)) // 2 if the processor has the instruction
+	case Q12:
+		return int64(m) * int64(wordsBlocks(k)) * (2*wordsBlock + 4)
 	}
 	return 4 * int64(m) * int64(k)
 }
 
-// Encode converts w, in F32, F16 or BF16, to dst's format: Q8, Q4, Q4M and BF16Dot as [Quantize]
-// does, F16 and BF16 rounded to nearest, ties to even, F32 widened. Both must have the same shape,
-// and dst.Data at least dst.Bytes() bytes, zero where the format pads. Rows of a weight may be
-// encoded in parts that begin at multiples of 64. A value that is not finite, or out of range of
-// dst's format, is an error that names its row and column or block.
+// Encode converts w, in F32, F16 or BF16, to dst's format: Q8, Q4, Q4M, BF16Dot and Q12 as
+// [Quantize] does, F16 and BF16 rounded to nearest, ties to even, F32 widened. Both must have the
+// same shape, and dst.Data at least dst.Bytes() bytes, zero where the format pads. Rows of a weight
+// may be encoded in parts that begin at multiples of 64. A value that is not finite, or out of
+// range of dst's format, is an error that names its row and column or block.
 func Encode(p *Pool, dst, w *Matrix) error {
 	w.check("Encode")
 	dst.check("Encode")
@@ -45,6 +47,8 @@ func Encode(p *Pool, dst, w *Matrix) error {
 		quantizeInto(p, dst, w, &failed)
 	case BF16Dot:
 		pairInto(p, dst, w, &failed)
+	case Q12:
+		wordsInto(p, dst, w, &failed)
 	default:
 		roundInto(p, dst, w, &failed)
 	}

@@ -33,7 +33,7 @@ func TestEncode(t *testing.T) {
 	const n, k = 75, 70
 	for _, source := range formats {
 		w, _ := randomMatrix(r, n, k, source, false)
-		for _, f := range []Format{F32, F16, BF16, Q8, Q4, BF16Dot} {
+		for _, f := range []Format{F32, F16, BF16, Q8, Q4, BF16Dot, Q12} {
 			whole, parts := &Matrix{Format: f, N: n, K: k}, new(bytes.Buffer)
 			whole.Data = make([]byte, whole.Bytes())
 			if err := Encode(p, whole, w); err != nil {
@@ -118,6 +118,7 @@ func TestMemory(t *testing.T) {
 func TestWorkBytes(t *testing.T) {
 	for f, want := range map[Format]int64{
 		F32: 3 * 33 * 4, BF16: 3 * 33 * 4, Q8: 3 * 2 * 40, Q4: 3 * 2 * 40, BF16Dot: 3 * 40 * 4,
+		Q12: 3 * 260,
 	} {
 		if got := WorkBytes(f, 3, 33); got != want {
 			t.Errorf("%v: %d bytes, want %d", f, got, want)

@@ -11,7 +11,11 @@ func TestFeatures(t *testing.T) {
 		}
 		got := InUse()
 		switch name {
-		case "go", "avx2", "neon":
+		case "avx2":
+			if got != (Features{Words: true}) {
+				t.Errorf("%s: %+v, want Words alone", name, got)
+			}
+		case "go", "neon":
 			if got != (Features{}) {
 				t.Errorf("%s: %+v, want none", name, got)
 			}

@@ -77,8 +77,9 @@ func Implementations() []string {
 
 // Features are instructions that the implementation in use multiplies with.
 type Features struct {
-	VNNI bool // sums of products of 8-bit integers
-	BF16 bool // sums of products of bfloat16
+	VNNI  bool // sums of products of 8-bit integers
+	BF16  bool // sums of products of bfloat16
+	Words bool // products of Q12 are faster than of F16, BF16 and F32
 }
 
 // InUse returns the features of the implementation in use.

@@ -49,6 +49,8 @@ func avxVNNI() bool { return choice() == implAVXVNNI }
 
 func features(i implementation) Features {
 	switch i {
+	case implAVX2:
+		return Features{Words: true}
 	case implAVXVNNI:
 		return Features{VNNI: true}
 	case implAVX512:

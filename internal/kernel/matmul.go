@@ -19,10 +19,11 @@ import "fmt"
 // With a weight in Q8, Q4, Q4M or IQ4, the rows of x are rounded to int8 in blocks of 32, as
 // [Quantize] does with weights but with a float32 scale; sums within a block are exact. With a
 // weight in BF16Dot they are rounded to bfloat16; products are exact. A row's bits depend neither
-// on threads nor on the other rows. Results below the normal range may be zero.
+// on threads nor on the other rows. Results below the normal range may be zero. With a weight in
+// Q12, amd64's assembly rounds them to int16 in blocks of 128; sums within a block are exact.
 //
 // AMX tiles (from 8 rows on with BF16Dot, 12 with 4 bits, 28 with Q8) round x and the weights of
-// every packed format to bfloat16; a weight is scaled first and halves are rounded away from zero.
+// these formats to bfloat16; a weight is scaled first and halves are rounded away from zero.
 // The result is closer to the exact product than with 8 bits of x, and it differs in bits from a
 // product of fewer rows.
 func MatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
@@ -46,6 +47,9 @@ func MatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 		return
 	case BF16Dot:
 		pairsMatMul(p, dst[:m*w.N], x[:m*w.K], m, w, bias)
+		return
+	case Q12:
+		wordsMatMul(p, dst[:m*w.N], x[:m*w.K], m, w, bias)
 		return
 	}
 	matMul(p, dst[:m*w.N], x[:m*w.K], m, w, bias)

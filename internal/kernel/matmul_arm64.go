@@ -83,7 +83,7 @@ func (t *neonProduct) task(panel int) {
 }
 
 func fewRows(f Format) int {
-	if f.packed() {
+	if f.packed() && f != Q12 {
 		return anyRows
 	}
 	return neonSmall
@@ -91,6 +91,12 @@ func fewRows(f Format) int {
 
 // widen writes k values from k0 on of up to four rows from o on to s.rows.
 func (t *neonProduct) widen(s *neonScratch, o, rows, k0, k int) {
+	if t.w.Format == Q12 {
+		for r := range rows {
+			t.w.wordsRow(s.rows[r*neonDepth:][:k], o+r, k0)
+		}
+		return
+	}
 	size := t.w.Format.Size()
 	for r := range rows {
 		Convert(s.rows[r*neonDepth:][:k], t.w.Data[((o+r)*t.w.K+k0)*size:], t.w.Format)

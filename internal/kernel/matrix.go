@@ -19,10 +19,11 @@ const (
 	BF16Dot        // bfloat16, packed by Quantize, for products with bfloat16
 	Q4M            // blocks of 32 4-bit values with a scale and a minimum, packed by Quantize
 	IQ4            // blocks of 32 4-bit indices into a table, with a scale, packed by PackBlocks
+	Q12            // blocks of 128 12-bit values with a scale, packed by Quantize
 )
 
 // packed reports whether f is a format of Quantize or PackBlocks, not of checkpoints.
-func (f Format) packed() bool { return f.blocks() || f == BF16Dot }
+func (f Format) packed() bool { return f.blocks() || f == BF16Dot || f == Q12 }
 
 // blocks reports whether f has blocks of 32.
 func (f Format) blocks() bool { return f == Q8 || f == Q4 || f == Q4M || f == IQ4 }
@@ -39,7 +40,7 @@ func (f Format) Size() int {
 }
 
 // String returns the name of the format: "F32", "F16" and "BF16" as in checkpoints, or "Q8", "Q4",
-// "Q4M", "IQ4" or "BF16Dot".
+// "Q4M", "IQ4", "BF16Dot" or "Q12".
 func (f Format) String() string {
 	switch f {
 	case F32:
@@ -58,6 +59,8 @@ func (f Format) String() string {
 		return "IQ4"
 	case BF16Dot:
 		return "BF16Dot"
+	case Q12:
+		return "Q12"
 	}
 	return fmt.Sprintf("Format(%d)", uint8(f))
 }
@@ -95,6 +98,9 @@ func (w *Matrix) Row(dst []float32, i int) {
 	case BF16Dot:
 		w.pairsRow(dst, i)
 		return
+	case Q12:
+		w.wordsRow(dst[:w.K], i, 0)
+		return
 	}
 	size := w.K * w.Format.Size()
 	Convert(dst[:w.K], w.Data[i*size:(i+1)*size], w.Format)
@@ -107,6 +113,8 @@ func (w *Matrix) Bytes() int {
 		return quantSize(w.Format, w.N, w.K)
 	case BF16Dot:
 		return pairsSize(w.N, w.K)
+	case Q12:
+		return wordsSize(w.N, w.K)
 	}
 	return w.N * w.K * w.Format.Size()
 }

@@ -72,6 +72,22 @@ func nibbleLoop(rounds int) {
 	}
 }
 
+// wordPerRound and wordLoop are the same for int16.
+func wordPerRound() int {
+	if impl() == implGo {
+		return fmaPerRound()
+	}
+	return 12 * 16
+}
+
+func wordLoop(rounds int) {
+	if impl() == implGo {
+		fmaLoop(rounds)
+	} else {
+		wordLoopAVX2(rounds)
+	}
+}
+
 func bf16PerRound() int {
 	if choice() == implAMX {
 		return tilePerRound

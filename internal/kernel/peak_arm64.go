@@ -38,6 +38,10 @@ func nibblePerRound() int { return dotPerRound() }
 
 func nibbleLoop(rounds int) { dotLoop(rounds) }
 
+func wordPerRound() int { return fmaPerRound() }
+
+func wordLoop(rounds int) { fmaLoop(rounds) }
+
 func bf16PerRound() int { return fmaPerRound() }
 
 func bf16Loop(rounds int) { fmaLoop(rounds) }

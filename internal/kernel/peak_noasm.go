@@ -14,6 +14,10 @@ func nibblePerRound() int { return fmaPerRound() }
 
 func nibbleLoop(rounds int) { fmaLoop(rounds) }
 
+func wordPerRound() int { return fmaPerRound() }
+
+func wordLoop(rounds int) { fmaLoop(rounds) }
+
 func bf16PerRound() int { return fmaPerRound() }
 
 func bf16Loop(rounds int) { fmaLoop(rounds) }

@@ -44,6 +44,11 @@ func dotLoopAVXVNNI(n int)
 //go:noescape
 func dotLoopAVX2(n int)
 
+// wordLoopAVX2 runs n rounds of twelve independent products of int16 summed in 32 bits.
+//
+//go:noescape
+func wordLoopAVX2(n int)
+
 // nibbleLoopAVX2 runs n rounds of twelve independent products of bytes summed in 16 bits.
 //
 //go:noescape

@@ -87,18 +87,19 @@ func quantSize(f Format, n, k int) int {
 	return (n + quantPanel - 1) / quantPanel * quantBlocks(k) * quantBlockSize(f)
 }
 
-// Quantize returns w, in F32, F16 or BF16, as Q8, Q4, Q4M or BF16Dot. BF16Dot is rounded to
-// nearest, ties to even, denormals to zero. For a block with scale d, Q8 is d = max|w|/127, q = w/d
-// rounded half away from zero. Q4 is d = v/−8 for the value v of greatest magnitude (the first of
-// equals), q = min(15, ⌊w/d + 8.5⌋) − 8. In both, d is stored rounded to binary16. Q4M is m = min w
-// and d = (max w − min w)/15, both first rounded to binary16, q = ⌊(w − m)/d + ½⌋ within 0 to 15. A
-// value that is not finite, or a scale or minimum out of the range of binary16, is an error that
-// names its row and block. Apart from the rounding of d and m, |w − d·q| ≤ d/2 for Q8 and ≤ d for
-// Q4, and |w − d·q − m| ≤ d/2 for Q4M.
+// Quantize returns w, in F32, F16 or BF16, as Q8, Q4, Q4M, BF16Dot or Q12. BF16Dot is rounded to
+// nearest, ties to even, denormals to zero. Q12 has blocks of 128 with a float32 scale d =
+// max|w|/2047, q = w/d rounded to nearest, ties to even, so |w − d·q| ≤ d/2. For a block of 32 with
+// scale d, Q8 is d = max|w|/127, q = w/d rounded half away from zero. Q4 is d = v/−8 for the value
+// v of greatest magnitude (the first of equals), q = min(15, ⌊w/d + 8.5⌋) − 8. In both, d is stored
+// rounded to binary16. Q4M is m = min w and d = (max w − min w)/15, both first rounded to binary16,
+// q = ⌊(w − m)/d + ½⌋ within 0 to 15. A value that is not finite, or a scale or minimum out of the
+// range of binary16, is an error that names its row and block. Apart from the rounding of d and m,
+// |w − d·q| ≤ d/2 for Q8 and ≤ d for Q4, and |w − d·q − m| ≤ d/2 for Q4M.
 func Quantize(p *Pool, w *Matrix, f Format) (*Matrix, error) {
 	if !f.packed() || f == IQ4 {
 		return nil, fmt.Errorf("kernel: quantize: %v to %v, want F32, F16 or BF16 to Q8, "+
-			"Q4, Q4M or BF16Dot", w.Format, f)
+			"Q4, Q4M, BF16Dot or Q12", w.Format, f)
 	}
 	out := &Matrix{Format: f, N: w.N, K: w.K}
 	out.Data = largeBytes(out.Bytes())

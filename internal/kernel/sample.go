@@ -12,7 +12,7 @@ import (
 
 // SamplePeak measures multiply-adds on registers only, with the instructions that a product of many
 // rows with a weight of format f uses: as [PeakDot] for Q8 and IQ4, [PeakNibble] for Q4 and
-// Q4M, [PeakBF16] for BF16Dot, and [PeakFMA] for the others.
+// Q4M, [PeakBF16] for BF16Dot, [PeakWord] for Q12, and [PeakFMA] for the others.
 func SamplePeak(p *Pool, f Format, d time.Duration) float64 {
 	switch f {
 	case Q8, IQ4:
@@ -21,6 +21,8 @@ func SamplePeak(p *Pool, f Format, d time.Duration) float64 {
 		return sampleRegisters(p, nibblePerRound(), d, nibbleLoop)
 	case BF16Dot:
 		return sampleRegisters(p, bf16PerRound(), d, bf16Loop)
+	case Q12:
+		return sampleRegisters(p, wordPerRound(), d, wordLoop)
 	}
 	return sampleRegisters(p, fmaPerRound(), d, fmaLoop)
 }
@@ -94,7 +96,7 @@ func microLoopGo(f Format, m int) (loop func(), ops int) {
 	const n = 64
 	w := MatrixF32(n, microDepth, make([]float32, n*microDepth))
 	switch f {
-	case Q8, Q4, Q4M, IQ4, BF16Dot:
+	case Q8, Q4, Q4M, IQ4, BF16Dot, Q12:
 		w, _ = Quantize(nil, w, f) // zeros are finite
 	default:
 		w = &Matrix{Format: f, N: n, K: microDepth, Data: make([]byte, n*microDepth*f.Size())}

@@ -16,6 +16,8 @@ func microLoop(level implementation, f Format, m int) (loop func(), ops int) {
 		return microQuant(level, f, m)
 	case f == BF16Dot:
 		return microPairs(level, m)
+	case f == Q12:
+		return microWords(m)
 	case m <= smallRows(level):
 		return microDots(level, f, m)
 	}
@@ -100,6 +102,18 @@ func microPairs(level implementation, m int) (loop func(), ops int) {
 				unit*microDepth, (*byte)(unsafe.Pointer(&b[0])), microDepth/pairsUnit, 0, 0)
 		}
 	}, microCalls * 2 * m * width * microDepth
+}
+
+func microWords(m int) (loop func(), ops int) {
+	const blocks = microDepth / wordsBlock
+	m = min(m, len(wordTiles))
+	w, sums := alignedFloats(blocks*wordsBlockSize/4), make([]float32, m*wordsPanel)
+	x := make([]byte, m*blocks*wordActs)
+	return func() {
+		for range microCalls {
+			wordTiles[m-1](&sums[0], &x[0], (*byte)(unsafe.Pointer(&w[0])), blocks, 0, 0)
+		}
+	}, microCalls * 2 * m * wordsPanel * microDepth
 }
 
 func microDots(level implementation, f Format, m int) (loop func(), ops int) {

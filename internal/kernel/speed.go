@@ -30,7 +30,7 @@ type ProductSpeed struct {
 var speedRows = []int{1, 4, 16, 64, 192, 640}
 
 // speedFormats are the formats that are measured.
-var speedFormats = []Format{F32, F16, BF16, BF16Dot, Q8, Q4, Q4M, IQ4}
+var speedFormats = []Format{F32, F16, BF16, BF16Dot, Q8, Q4, Q4M, IQ4, Q12}
 
 const (
 	speedN, speedK = 2048, 2048

@@ -20,6 +20,8 @@ func EncoderDefault(f nn.Features, width int, stored bool) (name, why string) {
 	switch {
 	case width >= bigTower && f.VNNI && !f.BF16:
 		return "q8", "this processor multiplies 8-bit integers (VNNI) and has no BF16"
+	case width >= bigTower && f.Words && !f.BF16:
+		return "q12", "this processor multiplies 16-bit integers faster than numbers of 32 bits"
 	case stored:
 		return Stored, ""
 	case f.BF16:

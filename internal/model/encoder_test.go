@@ -20,7 +20,9 @@ func TestEncoderDefault(t *testing.T) {
 		{"a narrow tower", nn.Features{VNNI: true}, 1023, "stored", "f16"},
 		{"Zen 5, Sapphire Rapids", nn.Features{VNNI: true, BF16: true}, 1024, "stored", "bf16"},
 		{"a narrow tower there", nn.Features{VNNI: true, BF16: true}, 128, "stored", "bf16"},
-		{"Zen 3, arm64: neither", nn.Features{}, 1024, "stored", "f16"},
+		{"Zen 3, Haswell: AVX2", nn.Features{Words: true}, 1024, "q12", "q12"},
+		{"a narrow tower there", nn.Features{Words: true}, 1023, "stored", "f16"},
+		{"arm64, AVX-512 alone: neither", nn.Features{}, 1024, "stored", "f16"},
 		{"BF16 alone", nn.Features{BF16: true}, 1280, "stored", "bf16"},
 	} {
 		got, why := EncoderDefault(c.f, c.width, true)

@@ -87,13 +87,13 @@ func (s *Source) seen(n int) {
 	}
 }
 
-// Plan names the types in which the weights of products are kept: "f32", "f16", "bf16", "q8", "q4",
-// or "" for as stored. Vectors and small tables are always float32. Products with "bf16", "q8" and
-// "q4" round activations too; an embedding or a head in "bf16" does not.
+// Plan names the types in which the weights of products are kept: "f32", "f16", "bf16", "q12",
+// "q8", "q4", or "" for as stored. Vectors and small tables are always float32. Products with
+// "bf16", "q12", "q8" and "q4" round activations too; an embedding or a head in "bf16" does not.
 type Plan struct {
 	Decoder string // the language model; with q4, its embedding and head are q8
-	// Encoder is the vision tower and the projector; q4 is not allowed. "" is completed by the
-	// binder's Tower, and Stored is as stored.
+	// Encoder is the vision tower and the projector; q4 is not allowed, q12 only here. "" is
+	// completed by the binder's Tower, and Stored is as stored.
 	Encoder string
 
 	chosen bool // Encoder is for plain numbers alone: other weights stay as stored
@@ -102,7 +102,7 @@ type Plan struct {
 // PlanTypes and EncoderTypes are the allowed values of a Plan.
 var (
 	PlanTypes    = []string{"q4", "q8", "bf16", "f16", "f32"}
-	EncoderTypes = []string{"q8", "bf16", "f16", "f32", Stored}
+	EncoderTypes = []string{"q8", "q12", "bf16", "f16", "f32", Stored}
 )
 
 // Check returns an error for names that are not types.
@@ -148,6 +148,8 @@ func (p Plan) keep(r role, d tensor.DType) tensor.DType {
 		return tensor.Q4
 	case "q8":
 		return tensor.Q8
+	case "q12":
+		return tensor.Q12
 	case "bf16":
 		if r == table {
 			return tensor.BF16

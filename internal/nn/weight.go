@@ -22,7 +22,7 @@ var formats = map[tensor.DType]kernel.Format{
 	tensor.F32: kernel.F32, tensor.F16: kernel.F16, tensor.BF16: kernel.BF16, tensor.Q8: kernel.Q8,
 	tensor.Q4:  kernel.Q4,
 	tensor.Q4M: kernel.Q4M, tensor.IQ4: kernel.IQ4,
-	tensor.BF16Dot: kernel.BF16Dot,
+	tensor.BF16Dot: kernel.BF16Dot, tensor.Q12: kernel.Q12,
 }
 
 // IsWeight reports whether layers can compute with weights of type d.
@@ -32,7 +32,7 @@ func IsWeight(d tensor.DType) bool {
 }
 
 // Weights returns t as an [out, in] matrix of the same type, without a copy. The type is F32, F16,
-// BF16, Q8, Q4, Q4M, IQ4 or BF16Dot. nil stays nil.
+// BF16, Q8, Q4, Q4M, IQ4, BF16Dot or Q12. nil stays nil.
 func Weights(t *tensor.Tensor, out, in int) *kernel.Matrix {
 	if t == nil {
 		return nil

@@ -37,6 +37,7 @@ const (
 	BF16Dot // bfloat16 packed by package kernel; not in safetensors files
 	Q4M     // Q4 with a minimum in every block; likewise
 	IQ4     // blocks of 4-bit indices into a table of values; likewise
+	Q12     // blocks of 12-bit values; likewise
 	numDTypes
 )
 
@@ -53,10 +54,11 @@ var dtypes = [numDTypes]struct {
 	U16: {"U16", 16}, U32: {"U32", 32}, U64: {"U64", 64}, C64: {"C64", 64},
 	F4: {"F4", 4}, F6E2M3: {"F6_E2M3", 6}, F6E3M2: {"F6_E3M2", 6},
 	Q8: {"Q8", 0}, Q4: {"Q4", 0}, BF16Dot: {"BF16Dot", 0}, Q4M: {"Q4M", 0}, IQ4: {"IQ4", 0},
+	Q12: {"Q12", 0},
 }
 
-// Bits returns the width of one element in bits. It is 0 for Q8, Q4, Q4M, IQ4 and BF16Dot, whose
-// size depends on the shape, and for a type that is not one of the constants.
+// Bits returns the width of one element in bits. It is 0 for Q8, Q4, Q4M, IQ4, BF16Dot and Q12,
+// whose size depends on the shape, and for a type that is not one of the constants.
 func (d DType) Bits() int {
 	if d >= numDTypes {
 		return 0

@@ -173,7 +173,7 @@ func second[T any](_ T, err error) error { return err }
 func TestDTypeNames(t *testing.T) {
 	for d := range numDTypes {
 		// in no file and without a fixed width
-		packed := d == Q8 || d == Q4 || d == Q4M || d == IQ4 || d == BF16Dot
+		packed := d == Q8 || d == Q4 || d == Q4M || d == IQ4 || d == BF16Dot || d == Q12
 		got, ok := ParseDType(d.String())
 		if ok == packed || ok && got != d || (d.Bits() == 0) != packed {
 			t.Errorf("%d %s: parsed as %v %v, %d bits", d, d, got, ok, d.Bits())

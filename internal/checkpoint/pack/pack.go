@@ -470,6 +470,7 @@ var formats = map[tensor.DType]kernel.Format{
 	tensor.Q4M:     kernel.Q4M,
 	tensor.IQ4:     kernel.IQ4,
 	tensor.BF16Dot: kernel.BF16Dot,
+	tensor.Q12:     kernel.Q12,
 }
 
 // readable returns t as a weight whose packed values can be read: [out, …] as an [out, in] matrix.
@@ -503,7 +504,7 @@ func (t *packTensor) tensor(b []byte) (*tensor.Tensor, error) {
 	w := &tensor.Tensor{Data: b, Shape: make([]int, len(t.Shape))}
 	for _, d := range []tensor.DType{
 		tensor.F32, tensor.F16, tensor.BF16, tensor.Q8, tensor.Q4, tensor.Q4M, tensor.IQ4,
-		tensor.BF16Dot,
+		tensor.BF16Dot, tensor.Q12,
 	} {
 		if d.String() == t.DType {
 			w.DType = d
@@ -511,7 +512,7 @@ func (t *packTensor) tensor(b []byte) (*tensor.Tensor, error) {
 	}
 	if w.DType.String() != t.DType {
 		return nil, fmt.Errorf(
-			"dtype: got %q, want F32, F16, BF16, Q8, Q4, Q4M, IQ4 or BF16Dot",
+			"dtype: got %q, want F32, F16, BF16, Q8, Q4, Q4M, IQ4, BF16Dot or Q12",
 			checkpoint.Excerpt([]byte(t.DType)),
 		)
 	}
@@ -532,7 +533,8 @@ func (t *packTensor) tensor(b []byte) (*tensor.Tensor, error) {
 
 // readOrder returns the order of t's columns from b.
 func readOrder(t *tensor.Tensor, b []byte) ([]int32, error) {
-	if _, ok := formats[t.DType]; !ok || t.DType == tensor.BF16Dot || len(t.Shape) != 2 ||
+	if _, ok := formats[t.DType]; !ok || t.DType == tensor.BF16Dot ||
+		t.DType == tensor.Q12 || len(t.Shape) != 2 ||
 		len(b) != 4*t.Shape[1] {
 		return nil, fmt.Errorf("order: got %d bytes for %v, want 4 for each column of blocks",
 			len(b), t)

@@ -100,8 +100,23 @@ func peak(a *asm) {
 	a.op("JNE loop")
 	a.ret()
 
-	// 4 bits are summed in 16 bits, a block at a time
 	chains = 12
+	a.fn("wordLoopAVX2",
+		"runs n rounds of twelve independent products of int16 summed in 32 bits.", "n int")
+	a.load("n", "CX")
+	for i := range chains + 4 {
+		a.op("%s", avx2.zero(i))
+	}
+	a.label("loop")
+	for i := range chains {
+		a.op("VPMADDWD Y%d, Y%d, Y%d", chains, chains+1, chains+2+i%2)
+		a.op("VPADDD Y%d, Y%d, Y%d", chains+2+i%2, i, i)
+	}
+	a.op("DECQ CX")
+	a.op("JNE loop")
+	a.ret()
+
+	// 4 bits are summed in 16 bits, a block at a time
 	a.fn("nibbleLoopAVX2",
 		"runs n rounds of twelve independent products of bytes summed in 16 bits.", "n int")
 	a.load("n", "CX")

@@ -11,4 +11,5 @@ var kernels = map[string]func(*asm){
 	"peak":      peak,
 	"quant":     quant,
 	"strips":    strips,
+	"words":     words,
 }

@@ -1,0 +1,139 @@
+package main
+
+import "fmt"
+
+// Words are int16. A block of weights is
+//
+//	[16] float32 scales
+//	64 pairs of [16 columns][2 along K] int16
+//
+// and a block of activations [rows][128] int16, then [rows] float32 scales. The sum of a block fits
+// 32 bits.
+const (
+	wordBlock = 128 // values along K
+	wordRows  = 6
+	wordVecs  = 2
+	wordSums  = 64 // bytes between two rows of sums
+	wordRound = 16 // pairs of a round of the loop
+)
+
+func words(a *asm) {
+	for rows := 1; rows <= wordRows; rows++ {
+		wordTile(a, rows)
+	}
+	quantizeWords(a)
+}
+
+func wordTile(a *asm, rows int) {
+	a.fn(fmt.Sprintf("wordTile%d", rows), fmt.Sprintf("is a wordTile of %d rows.", rows),
+		"sums *float32, x *byte, w *byte, blocks int, pf uintptr, pfStep int")
+	a.load("sums", "DI")
+	a.load("x", "SI")
+	a.load("w", "BX")
+	a.load("blocks", "CX")
+	a.load("pf", "DX")
+	a.load("pfStep", "R12")
+	a.label("block")
+	a.op("MOVQ BX, R8") // its scales
+	a.op("ADDQ $64, BX")
+	for i := range wordVecs * rows {
+		a.op("%s", avx2.zero(i))
+	}
+	a.op("MOVQ $%d, R9", wordBlock/2/wordRound)
+	a.label("loop")
+	for pair := range wordRound {
+		for j := range wordVecs {
+			a.op("VMOVDQU %d(BX), Y%d", 64*pair+32*j, 12+j)
+		}
+		for r := range rows {
+			a.op("VPBROADCASTD %d(SI), Y14", 2*wordBlock*r+4*pair)
+			for j := range wordVecs {
+				acc := wordVecs*r + j
+				a.op("VPMADDWD Y14, Y%d, Y%d", 12+j, 15-j)
+				a.op("VPADDD Y%d, Y%d, Y%d", 15-j, acc, acc)
+			}
+		}
+	}
+	a.op("PREFETCHT1 (DX)")
+	a.op("ADDQ R12, DX")
+	a.op("ADDQ $%d, BX", 64*wordRound)
+	a.op("ADDQ $%d, SI", 4*wordRound)
+	a.op("DECQ R9")
+	a.op("JNE loop")
+	// SI is at the end of the first row
+	for j := range wordVecs {
+		a.op("VMOVUPS %d(R8), Y%d", 32*j, 12+j)
+	}
+	for r := range rows {
+		a.op("VBROADCASTSS %d(SI), Y%d", 2*wordBlock*(rows-1)+4*r, 14+r%2)
+		for j := range wordVecs {
+			acc := wordVecs*r + j
+			a.op("VCVTDQ2PS Y%d, Y%d", acc, acc)
+			a.op("VMULPS Y%d, Y%d, Y%d", 12+j, acc, acc)
+			a.op("VFMADD213PS %d(DI), Y%d, Y%d", wordSums*r+32*j, 14+r%2, acc)
+			a.op("VMOVUPS Y%d, %d(DI)", acc, wordSums*r+32*j)
+		}
+	}
+	a.op("ADDQ $%d, SI", 2*wordBlock*(rows-1)+4*rows)
+	a.op("DECQ CX")
+	a.op("JNE block")
+	a.ret()
+}
+
+// quantizeWords rounds blocks to int16.
+func quantizeWords(a *asm) {
+	a.fn("quantizeWordsAVX2", "is quantizeWordsGo.",
+		"dst *byte, scales *byte, step int, x *float32, blocks int, most int")
+	a.load("dst", "DI")
+	a.load("scales", "DX")
+	a.load("step", "R8")
+	a.load("x", "SI")
+	a.load("blocks", "CX")
+	a.load("most", "AX")
+	a.op("VXORPS X14, X14, X14")
+	a.op("VCVTSI2SSL AX, X14, X14")
+	constant := func(bits uint32, reg int) {
+		a.op("MOVL $0x%08x, AX", bits)
+		a.op("VMOVD AX, X%d", reg)
+		a.op("VPBROADCASTD X%d, Y%d", reg, reg)
+	}
+	constant(0x7fffffff, 12)
+	constant(0x0da24260, 13) // 1e-30
+	a.label("loop")
+	for i := range 4 { // the greatest magnitude as bits, which have the same order
+		a.op("VMOVDQU Y13, Y%d", i)
+	}
+	for i := range wordBlock / 8 {
+		a.op("VPAND %d(SI), Y12, Y%d", 32*i, 4+i%4)
+		a.op("VPMAXSD Y%d, Y%d, Y%d", 4+i%4, i%4, i%4)
+	}
+	a.op("VPMAXSD Y1, Y0, Y0")
+	a.op("VPMAXSD Y3, Y2, Y2")
+	a.op("VPMAXSD Y2, Y0, Y0")
+	a.op("VEXTRACTI128 $1, Y0, X1")
+	a.op("VPMAXSD X1, X0, X0")
+	a.op("VPSHUFD $0x4e, X0, X1")
+	a.op("VPMAXSD X1, X0, X0")
+	a.op("VPSHUFD $0xb1, X0, X1")
+	a.op("VPMAXSD X1, X0, X0")
+	a.op("VDIVSS X14, X0, X1") // scale = max/most
+	a.op("VMOVSS X1, (DX)")
+	a.op("VDIVSS X0, X14, X1") // most/max
+	a.op("VBROADCASTSS X1, Y15")
+	for i := range wordBlock / 16 {
+		y := 2 * (i % 4)
+		for j := range 2 {
+			a.op("VMULPS %d(SI), Y15, Y%d", 64*i+32*j, y+j)
+			a.op("VCVTPS2DQ Y%d, Y%d", y+j, y+j)
+		}
+		a.op("VPACKSSDW Y%d, Y%d, Y%d", y+1, y, y)
+		a.op("VPERMQ $0xd8, Y%d, Y%d", y, y)
+		a.op("VMOVDQU Y%d, %d(DI)", y, 32*i)
+	}
+	a.op("ADDQ $%d, SI", 4*wordBlock)
+	a.op("ADDQ R8, DI")
+	a.op("ADDQ R8, DX")
+	a.op("DECQ CX")
+	a.op("JNE loop")
+	a.ret()
+}
