@@ -111,7 +111,8 @@ func microWords(m int) (loop func(), ops int) {
 	x := make([]byte, m*blocks*wordActs)
 	return func() {
 		for range microCalls {
-			wordTiles[m-1](&sums[0], &x[0], (*byte)(unsafe.Pointer(&w[0])), blocks, 0, 0)
+			wordTiles[m-1](&sums[0], 4*wordsPanel, &sums[0], 4*wordsPanel, &x[0],
+				(*byte)(unsafe.Pointer(&w[0])), blocks, 0, 0)
 		}
 	}, microCalls * 2 * m * wordsPanel * microDepth
 }

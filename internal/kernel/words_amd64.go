@@ -9,9 +9,10 @@ import (
 
 //go:generate sh -c "cd _gen && go run . -kernel words"
 
-// wordTile adds the products of blocks of one panel to sums, rows of 16. For every 32 of K it
-// prefetches a line at pf and moves pf by pfStep.
-type wordTile = func(sums *float32, x *byte, w *byte, blocks int, pf uintptr, pfStep int)
+// wordTile is c = from + the products of blocks of one panel, 16 columns. Rows of c and from are ldc
+// and ldf bytes apart. For every 32 of K it prefetches a line at pf and moves pf by pfStep.
+type wordTile = func(c *float32, ldc int, from *float32, ldf int, x *byte, w *byte, blocks int,
+	pf uintptr, pfStep int)
 
 // wordTiles are the tiles by number of rows. All levels use AVX2: wider vectors come with VNNI or
 // BF16, for which other formats are faster.
@@ -60,7 +61,10 @@ var wordsProducts = sync.Pool{New: func() any {
 }}
 
 // wordsScratch is one thread's scratch memory.
-type wordsScratch struct{ sums []byte }
+type wordsScratch struct {
+	sums []byte
+	bias [wordsPanel]float32
+}
 
 var wordsScratches = sync.Pool{New: func() any { return new(wordsScratch) }}
 
@@ -127,7 +131,7 @@ func (t *wordsProduct) pack(tile int) {
 	}
 }
 
-// task computes some tiles of some panels.
+// task computes some tiles of some panels, a part of K at a time.
 func (t *wordsProduct) task(task int) {
 	s := wordsScratches.Get().(*wordsScratch)
 	panel, mBlock := task/t.mBlocks*t.panels, task%t.mBlocks
@@ -148,11 +152,18 @@ func (t *wordsProduct) task(task int) {
 			col := (panel + i) * wordsPanel
 			width := min(wordsPanel, n-col)
 			sums := sums[i*count*wordsPanel:][:count*wordsPanel]
+			from, ldf := &sums[0], wordsPanel
 			if part == 0 {
-				clear(sums)
-				for r := 0; t.bias != nil && r < count; r++ {
-					copy(sums[r*wordsPanel:], t.bias[col:col+width])
+				clear(s.bias[:])
+				if t.bias != nil {
+					copy(s.bias[:], t.bias[col:col+width])
 				}
+				from, ldf = &s.bias[0], 0
+			}
+			whole := part+1 == parts && width == wordsPanel
+			c, ldc := &sums[0], wordsPanel
+			if whole {
+				c, ldc = &t.dst[top*n+col], n
 			}
 			w := data[i*size+b*wordsBlockSize:]
 			next, left := uintptr(unsafe.Pointer(&w[0]))+uintptr(size), depth*wordsBlockSize
@@ -161,19 +172,19 @@ func (t *wordsProduct) task(task int) {
 			}
 			for tile := begin; tile < stop; tile++ {
 				first, end := t.rows(tile)
-				step := 0
+				step, r := 0, first-top
 				if left > 0 {
 					step = 64
 				}
-				wordTiles[end-first-1](&sums[(first-top)*wordsPanel],
+				wordTiles[end-first-1](
+					(*float32)(unsafe.Add(unsafe.Pointer(c), 4*r*ldc)), 4*ldc,
+					(*float32)(unsafe.Add(unsafe.Pointer(from), 4*r*ldf)), 4*ldf,
 					&t.acts[(b*t.m+first*depth)*wordActs], &w[0], depth, next, step)
 				next += uintptr(depth * wordsBlock / 32 * step)
 				left -= depth * wordsBlock / 32 * step
 			}
-			if part+1 == parts {
-				for r := range count {
-					copy(t.dst[(top+r)*n+col:][:width], sums[r*wordsPanel:])
-				}
+			for r := 0; part+1 == parts && !whole && r < count; r++ {
+				copy(t.dst[(top+r)*n+col:][:width], sums[r*wordsPanel:])
 			}
 		}
 	}

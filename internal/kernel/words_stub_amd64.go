@@ -7,32 +7,32 @@ package kernel
 // wordTile1 is a wordTile of 1 rows.
 //
 //go:noescape
-func wordTile1(sums *float32, x *byte, w *byte, blocks int, pf uintptr, pfStep int)
+func wordTile1(c *float32, ldc int, from *float32, ldf int, x *byte, w *byte, blocks int, pf uintptr, pfStep int)
 
 // wordTile2 is a wordTile of 2 rows.
 //
 //go:noescape
-func wordTile2(sums *float32, x *byte, w *byte, blocks int, pf uintptr, pfStep int)
+func wordTile2(c *float32, ldc int, from *float32, ldf int, x *byte, w *byte, blocks int, pf uintptr, pfStep int)
 
 // wordTile3 is a wordTile of 3 rows.
 //
 //go:noescape
-func wordTile3(sums *float32, x *byte, w *byte, blocks int, pf uintptr, pfStep int)
+func wordTile3(c *float32, ldc int, from *float32, ldf int, x *byte, w *byte, blocks int, pf uintptr, pfStep int)
 
 // wordTile4 is a wordTile of 4 rows.
 //
 //go:noescape
-func wordTile4(sums *float32, x *byte, w *byte, blocks int, pf uintptr, pfStep int)
+func wordTile4(c *float32, ldc int, from *float32, ldf int, x *byte, w *byte, blocks int, pf uintptr, pfStep int)
 
 // wordTile5 is a wordTile of 5 rows.
 //
 //go:noescape
-func wordTile5(sums *float32, x *byte, w *byte, blocks int, pf uintptr, pfStep int)
+func wordTile5(c *float32, ldc int, from *float32, ldf int, x *byte, w *byte, blocks int, pf uintptr, pfStep int)
 
 // wordTile6 is a wordTile of 6 rows.
 //
 //go:noescape
-func wordTile6(sums *float32, x *byte, w *byte, blocks int, pf uintptr, pfStep int)
+func wordTile6(c *float32, ldc int, from *float32, ldf int, x *byte, w *byte, blocks int, pf uintptr, pfStep int)
 
 // quantizeWordsAVX2 is quantizeWordsGo.
 //

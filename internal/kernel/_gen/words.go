@@ -13,7 +13,6 @@ const (
 	wordBlock = 128 // values along K
 	wordRows  = 6
 	wordVecs  = 2
-	wordSums  = 64 // bytes between two rows of sums
 	wordRound = 16 // pairs of a round of the loop
 )
 
@@ -26,8 +25,12 @@ func words(a *asm) {
 
 func wordTile(a *asm, rows int) {
 	a.fn(fmt.Sprintf("wordTile%d", rows), fmt.Sprintf("is a wordTile of %d rows.", rows),
-		"sums *float32, x *byte, w *byte, blocks int, pf uintptr, pfStep int")
-	a.load("sums", "DI")
+		"c *float32, ldc int, from *float32, ldf int, x *byte, w *byte, blocks int, pf uintptr, "+
+			"pfStep int")
+	a.load("c", "DI")
+	a.load("ldc", "R10")
+	a.load("from", "R11")
+	a.load("ldf", "R13")
 	a.load("x", "SI")
 	a.load("w", "BX")
 	a.load("blocks", "CX")
@@ -64,16 +67,21 @@ func wordTile(a *asm, rows int) {
 	for j := range wordVecs {
 		a.op("VMOVUPS %d(R8), Y%d", 32*j, 12+j)
 	}
+	a.op("MOVQ DI, AX")
 	for r := range rows {
 		a.op("VBROADCASTSS %d(SI), Y%d", 2*wordBlock*(rows-1)+4*r, 14+r%2)
 		for j := range wordVecs {
 			acc := wordVecs*r + j
 			a.op("VCVTDQ2PS Y%d, Y%d", acc, acc)
 			a.op("VMULPS Y%d, Y%d, Y%d", 12+j, acc, acc)
-			a.op("VFMADD213PS %d(DI), Y%d, Y%d", wordSums*r+32*j, 14+r%2, acc)
-			a.op("VMOVUPS Y%d, %d(DI)", acc, wordSums*r+32*j)
+			a.op("VFMADD213PS %d(R11), Y%d, Y%d", 32*j, 14+r%2, acc)
+			a.op("VMOVUPS Y%d, %d(AX)", acc, 32*j)
 		}
+		a.op("ADDQ R13, R11")
+		a.op("ADDQ R10, AX")
 	}
+	a.op("MOVQ DI, R11") // the other blocks continue
+	a.op("MOVQ R10, R13")
 	a.op("ADDQ $%d, SI", 2*wordBlock*(rows-1)+4*rows)
 	a.op("DECQ CX")
 	a.op("JNE block")
