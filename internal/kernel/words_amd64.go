@@ -9,8 +9,8 @@ import (
 
 //go:generate sh -c "cd _gen && go run . -kernel words"
 
-// wordTile is c = from + the products of blocks of one panel, 16 columns. Rows of c and from are ldc
-// and ldf bytes apart. For every 32 of K it prefetches a line at pf and moves pf by pfStep.
+// wordTile is c = from + the products of blocks of one panel, 16 columns. Rows of c and from are
+// ldc and ldf bytes apart. For every 32 of K it prefetches a line at pf and moves pf by pfStep.
 type wordTile = func(c *float32, ldc int, from *float32, ldf int, x *byte, w *byte, blocks int,
 	pf uintptr, pfStep int)
 
