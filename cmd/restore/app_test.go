@@ -130,7 +130,7 @@ func TestUsageErrors(t *testing.T) {
 		"no threads":              {[]string{"run", "-p", "?", "--threads", "0"}, "--threads: out of range, got 0, want 1 to"},
 		"quant":                   {[]string{"run", "-p", "?", "--quant", "q5"}, `--quant: got "q5", want q4|q8|bf16|f16|f32`},
 		"cache-type":              {[]string{"run", "--cache-type", "q8", "-p", "x"}, `--cache-type: got "q8", want f32|f16`},
-		"encoder-quant":           {[]string{"show", "--encoder-quant", "q4"}, `--encoder-quant: got "q4", want q8|bf16|f16|f32`},
+		"encoder-quant":           {[]string{"show", "--encoder-quant", "q4"}, `--encoder-quant: got "q4", want q8|q12|bf16|f16|f32`},
 		"picture's size":          {[]string{"show", "--picture", "40x"}, `--picture: got "40x", want WIDTHxHEIGHT`},
 		"pack without output":     {[]string{"pack", "--quant", "q4"}, "pack: --output is missing"},
 		"no pixels":               {[]string{"run", "-p", "?", "--image", picture, "--max-image-pixels", "0"}, "--max-image-pixels: out of range"},
