@@ -39,22 +39,25 @@ func roundBF16(x float32) uint16 {
 
 // pairInto encodes w in dst, in BF16Dot.
 func pairInto(p *Pool, dst, w *Matrix, failed *atomic.Pointer[error]) {
-	depth := pairsDepth(w.K)
+	const infinite = 0x7f800000
+	level, depth := impl(), pairsDepth(w.K)
 	p.Run((w.N+pairsPanel-1)/pairsPanel, func(panel int) {
 		dst := dst.Data[panel*pairsPanel*depth*2:][:pairsPanel*depth*2]
-		row := make([]float32, depth)
+		row, rounded := make([]float32, depth), make([]byte, 4*depth)
 		for r := range min(pairsPanel, w.N-panel*pairsPanel) {
 			w.Row(row, panel*pairsPanel+r)
+			roundActs(level, rounded, row, 4)
 			for i := 0; i < depth; i += 2 {
-				lo, hi := roundBF16(row[i]), roundBF16(row[i+1])
-				if lo&0x7f80 == 0x7f80 || hi&0x7f80 == 0x7f80 {
+				pair := binary.LittleEndian.Uint64(rounded[4*i:])
+				lo, hi := uint32(pair), uint32(pair>>32)
+				if lo&infinite == infinite || hi&infinite == infinite {
 					err := fmt.Errorf(
 						"kernel: encode: row %d, columns %d to %d: a value is not finite in %v",
 						panel*pairsPanel+r, i, i+1, BF16Dot)
 					failed.CompareAndSwap(nil, &err)
 					return
 				}
-				binary.LittleEndian.PutUint32(dst[4*(i/2*pairsPanel+r):], uint32(lo)|uint32(hi)<<16)
+				binary.LittleEndian.PutUint32(dst[4*(i/2*pairsPanel+r):], lo>>16|hi)
 			}
 		}
 	})

@@ -212,17 +212,20 @@ func putQuantBlock(dst []byte, f Format, r int, d, m uint16, q []uint8) {
 	if f == Q4M {
 		binary.LittleEndian.PutUint16(dst[2*quantPanel+2*r:], m)
 	}
-	dst = dst[quantHead(f)+4*r:]
+	const row = 4 * quantPanel
+	dst, q = dst[quantHead(f)+4*r:], q[:quantBlock]
 	if f == Q8 {
+		dst = dst[:7*row+4]
 		for g := range quantBlock / 4 {
-			copy(dst[g*quantPanel*4:][:4], q[4*g:])
+			word := binary.LittleEndian.Uint32(q[4*g:])
+			binary.LittleEndian.PutUint32(dst[g*row:], word)
 		}
 		return
 	}
+	dst = dst[:3*row+4]
 	for pair := range quantBlock / 8 {
-		low, high := binary.LittleEndian.Uint32(q[8*pair:]),
-			binary.LittleEndian.Uint32(q[8*pair+4:])
-		binary.LittleEndian.PutUint32(dst[pair*quantPanel*4:], low|high<<4)
+		pairs := binary.LittleEndian.Uint64(q[8*pair:]) // low in the first four bytes, then high
+		binary.LittleEndian.PutUint32(dst[pair*row:], uint32(pairs|pairs>>28))
 	}
 }
 

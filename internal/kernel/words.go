@@ -58,7 +58,8 @@ func wordsInto(p *Pool, dst, w *Matrix, failed *atomic.Pointer[error]) {
 				binary.LittleEndian.PutUint32(to[4*r:], d)
 				to = to[wordsHead+4*r:]
 				for pair := range wordsBlock / 2 {
-					copy(to[4*wordsPanel*pair:][:4], q[4*pair:])
+					word := binary.LittleEndian.Uint32(q[4*pair:])
+					binary.LittleEndian.PutUint32(to[4*wordsPanel*pair:], word)
 				}
 			}
 		}
