@@ -198,71 +198,9 @@ func TestBF16Dot(t *testing.T) {
 	})
 }
 
-// TestBF16DotBits: a row's bits depend neither on threads nor on the other rows, except on how many
-// there are.
+// TestBF16DotBits: see checkBits.
 func TestBF16DotBits(t *testing.T) {
-	forEachBF16(t, func(t *testing.T) {
-		r := rand.New(rand.NewPCG(37, 38))
-		m, n, k := 45, 203, 1500
-		w, err := Quantize(nil, MatrixF32(n, k, randomVector(r, n*k)), BF16Dot)
-		if err != nil {
-			t.Fatal(err)
-		}
-		x, bias := randomVector(r, m*k), randomVector(r, n)
-		want, got := make([]float32, m*n), make([]float32, m*n)
-		MatMul(nil, want, x, m, w, bias)
-		for _, threads := range []int{2, 5} {
-			p := NewPool(threads)
-			MatMul(p, got, x, m, w, bias)
-			p.Close()
-			for i := range got {
-				if got[i] != want[i] {
-					t.Fatalf("element %d = %v with %d threads, %v with one", i, got[i], threads,
-						want[i])
-				}
-			}
-		}
-		for _, rows := range []int{1, 2, 5, 17} {
-			if tiled(w, rows) != tiled(w, m) {
-				continue
-			}
-			MatMul(nil, got, x[3*k:], rows, w, bias)
-			for i, v := range got[:rows*n] {
-				if v != want[3*n+i] {
-					t.Fatalf("%d rows: element %d = %v, %v with %d", rows, i, v, want[3*n+i], m)
-				}
-			}
-		}
-		x[3], x[2*k+9] = float32(math.NaN()), float32(math.Inf(1))
-		MatMul(nil, got, x, m, w, bias)
-		for o := range n {
-			if got[o] == got[o] || got[n+o] != want[n+o] || !math.IsInf(float64(got[2*n+o]), 0) {
-				t.Fatalf("a NaN in row 0 and an infinity in row 2: %v, %v, %v", got[o], got[n+o],
-					got[2*n+o])
-			}
-		}
-	})
-}
-
-func TestBF16DotDoesNotAllocate(t *testing.T) {
-	if raceDetector {
-		t.Skip("the race detector makes sync.Pool drop values")
-	}
-	p := NewPool(2)
-	defer p.Close()
-	r := rand.New(rand.NewPCG(39, 40))
-	w, err := Quantize(p, MatrixF32(512, 600, randomVector(r, 512*600)), BF16Dot)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range []int{1, 33} {
-		x, dst := randomVector(r, m*600), make([]float32, m*512)
-		f := func() { MatMul(p, dst, x, m, w, nil) }
-		f()
-		if n := testing.AllocsPerRun(20, f); n >= 1 {
-			t.Errorf("m %d: %v allocations a product, want 0", m, n)
-		}
-	}
+	forEachBF16(t, func(t *testing.T) { checkBits(t, BF16Dot) })
 }
 
 // BenchmarkBF16Dot reports the rate of whole products in GFLOP/s and as a share of the peak; for

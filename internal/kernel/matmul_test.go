@@ -365,22 +365,29 @@ func TestMatMulPanicsOnShortSlices(t *testing.T) {
 }
 
 func TestMatMulDoesNotAllocate(t *testing.T) {
-	p := NewPool(2)
-	defer p.Close()
-	r := rand.New(rand.NewPCG(9, 10))
 	if raceDetector {
 		t.Skip("the race detector makes sync.Pool drop values")
 	}
-	if Implementation() == "go" {
-		t.Skip("the reference allocates memory to widen rows")
-	}
-	for _, m := range []int{1, 33} {
-		w, _ := randomMatrix(r, 512, 600, F16, false)
-		x, dst := randomVector(r, m*600), make([]float32, m*512)
-		f := func() { MatMul(p, dst, x, m, w, nil) }
-		f()
-		if n := testing.AllocsPerRun(50, f); n >= 1 {
-			t.Errorf("m %d: %v allocations a product, want 0", m, n)
+	p := NewPool(2)
+	defer p.Close()
+	r := rand.New(rand.NewPCG(9, 10))
+	plain := MatrixF32(512, 600, randomVector(r, 512*600))
+	for _, f := range []Format{F16, Q4, BF16Dot, Q12} {
+		if Implementation() == "go" && (f == F16 || f == Q12) {
+			continue // the reference allocates memory to widen rows
+		}
+		w := &Matrix{Format: f, N: plain.N, K: plain.K}
+		w.Data = make([]byte, w.Bytes())
+		if err := Encode(p, w, plain); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range []int{1, 33} {
+			x, dst := randomVector(r, m*600), make([]float32, m*512)
+			product := func() { MatMul(p, dst, x, m, w, nil) }
+			product()
+			if n := testing.AllocsPerRun(50, product); n >= 1 {
+				t.Errorf("%v, m %d: %v allocations a product, want 0", f, m, n)
+			}
 		}
 	}
 }
@@ -448,4 +455,50 @@ func TestMatMulManyBytes(t *testing.T) {
 			}
 		}
 	})
+}
+
+// checkBits checks that with weights in f a row's bits depend neither on threads nor, up to FewRows
+// and from there on, on how many rows there are, and that values that are not finite stay in their
+// row.
+func checkBits(t *testing.T, f Format) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(37, 38))
+	m, n, k := 45, 203, 1500
+	w, err := Quantize(nil, MatrixF32(n, k, randomVector(r, n*k)), f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, bias := randomVector(r, m*k), randomVector(r, n)
+	want, got := make([]float32, m*n), make([]float32, m*n)
+	MatMul(nil, want, x, m, w, bias)
+	for _, threads := range []int{2, 5} {
+		p := NewPool(threads)
+		MatMul(p, got, x, m, w, bias)
+		p.Close()
+		for i := range got {
+			if got[i] != want[i] {
+				t.Fatalf("element %d = %v with %d threads, %v with one", i, got[i], threads,
+					want[i])
+			}
+		}
+	}
+	for _, rows := range []int{1, 2, 5, 17} {
+		if rows <= FewRows(f) != (m <= FewRows(f)) {
+			continue
+		}
+		MatMul(nil, got, x[3*k:], rows, w, bias)
+		for i, v := range got[:rows*n] {
+			if v != want[3*n+i] {
+				t.Fatalf("%d rows: element %d = %v, %v with %d", rows, i, v, want[3*n+i], m)
+			}
+		}
+	}
+	x[3], x[2*k+1499] = float32(math.NaN()), float32(math.Inf(1))
+	MatMul(nil, got, x, m, w, bias)
+	for o := range n {
+		if got[o] == got[o] || got[n+o] != want[n+o] || got[2*n+o]-got[2*n+o] == 0 {
+			t.Fatalf("a NaN in row 0 and an infinity in row 2: %v, %v, %v", got[o], got[n+o],
+				got[2*n+o])
+		}
+	}
 }

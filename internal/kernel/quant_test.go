@@ -539,27 +539,6 @@ func TestQuantPlansAgree(t *testing.T) {
 	}
 }
 
-func TestQuantMatMulDoesNotAllocate(t *testing.T) {
-	if raceDetector {
-		t.Skip("the race detector makes sync.Pool drop values")
-	}
-	p := NewPool(2)
-	defer p.Close()
-	r := rand.New(rand.NewPCG(19, 20))
-	w, err := Quantize(p, MatrixF32(512, 600, randomVector(r, 512*600)), Q4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range []int{1, 33} {
-		x, dst := randomVector(r, m*600), make([]float32, m*512)
-		f := func() { MatMul(p, dst, x, m, w, nil) }
-		f()
-		if n := testing.AllocsPerRun(20, f); n >= 1 {
-			t.Errorf("m %d: %v allocations a product, want 0", m, n)
-		}
-	}
-}
-
 // BenchmarkQuantMatMul reports the rate of whole products in GOP/s and, for one row, the rate of
 // reading the weight and its share of this machine's read rate.
 func BenchmarkQuantMatMul(b *testing.B) {

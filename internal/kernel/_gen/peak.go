@@ -100,33 +100,23 @@ func peak(a *asm) {
 	a.op("JNE loop")
 	a.ret()
 
-	chains = 12
-	a.fn("wordLoopAVX2",
-		"runs n rounds of twelve independent products of int16 summed in 32 bits.", "n int")
-	a.load("n", "CX")
-	for i := range chains + 4 {
-		a.op("%s", avx2.zero(i))
-	}
-	a.label("loop")
-	for i := range chains {
-		a.op("VPMADDWD Y%d, Y%d, Y%d", chains, chains+1, chains+2+i%2)
-		a.op("VPADDD Y%d, Y%d, Y%d", chains+2+i%2, i, i)
-	}
-	a.op("DECQ CX")
-	a.op("JNE loop")
-	a.ret()
-
+	pairLoop(a, "wordLoopAVX2", "int16 summed in 32 bits", "VPMADDWD", "VPADDD")
 	// 4 bits are summed in 16 bits, a block at a time
-	a.fn("nibbleLoopAVX2",
-		"runs n rounds of twelve independent products of bytes summed in 16 bits.", "n int")
+	pairLoop(a, "nibbleLoopAVX2", "bytes summed in 16 bits", "VPMADDUBSW", "VPADDW")
+}
+
+// pairLoop measures a multiplication and an addition of its result.
+func pairLoop(a *asm, name, what, multiply, add string) {
+	const chains = 12
+	a.fn(name, "runs n rounds of twelve independent products of "+what+".", "n int")
 	a.load("n", "CX")
 	for i := range chains + 4 {
 		a.op("%s", avx2.zero(i))
 	}
 	a.label("loop")
 	for i := range chains {
-		a.op("VPMADDUBSW Y%d, Y%d, Y%d", chains, chains+1, chains+2+i%2)
-		a.op("VPADDW Y%d, Y%d, Y%d", chains+2+i%2, i, i)
+		a.op("%s Y%d, Y%d, Y%d", multiply, chains, chains+1, chains+2+i%2)
+		a.op("%s Y%d, Y%d, Y%d", add, chains+2+i%2, i, i)
 	}
 	a.op("DECQ CX")
 	a.op("JNE loop")

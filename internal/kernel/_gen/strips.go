@@ -74,9 +74,9 @@ func stripEnd(a *asm, x, w int) {
 	a.ret()
 }
 
-// stripProducts adds the products of n groups or pairs of the weight for all rows. The first
-// multiply initialises the sums; the others are added.
-func stripProducts(a *asm, rows, n, head, xStep int, multiply, add string) {
+// stripProducts adds the products of n groups or pairs of the weight for all rows. If set, the
+// first multiply initialises the sums.
+func stripProducts(a *asm, rows, n, head, xStep int, multiply, add string, set bool) {
 	for g := range n {
 		for j := range stripVecs {
 			a.op("VMOVDQU %d(BX), Y%d", head+64*g+32*j, 12+j)
@@ -85,7 +85,7 @@ func stripProducts(a *asm, rows, n, head, xStep int, multiply, add string) {
 			a.op("VPBROADCASTD %d(SI), Y14", xStep*r+4*g)
 			for j := range stripVecs {
 				acc := stripVecs*r + j
-				if g == 0 {
+				if set && g == 0 {
 					a.op("%s Y14, Y%d, Y%d", multiply, 12+j, acc)
 					continue
 				}
@@ -99,7 +99,7 @@ func stripProducts(a *asm, rows, n, head, xStep int, multiply, add string) {
 // stripWords multiplies int16. The results are exact in 32 bits and need no offsets.
 func stripWords(a *asm, rows int) {
 	stripOpen(a, "q8Strip", rows)
-	stripProducts(a, rows, 16, 64, 64, "VPMADDWD", "VPADDD")
+	stripProducts(a, rows, 16, 64, 64, "VPMADDWD", "VPADDD", true)
 	for j := range stripVecs {
 		a.op("VMOVUPS %d(BX), Y%d", 32*j, 12+j)
 	}
@@ -120,7 +120,7 @@ func stripWords(a *asm, rows int) {
 // the sums of a row are stored, and leave it registers.
 func stripBytes(a *asm, name string, rows int, minima bool) {
 	stripOpen(a, name, rows)
-	stripProducts(a, rows, 8, strip4-512, 32, "VPMADDUBSW", "VPADDW")
+	stripProducts(a, rows, 8, strip4-512, 32, "VPMADDUBSW", "VPADDW", true)
 	for j := range stripVecs {
 		a.op("VMOVUPS %d(BX), Y%d", 32*j, 14+j)
 	}

@@ -11,8 +11,8 @@ import "fmt"
 // 32 bits.
 const (
 	wordBlock = 128 // values along K
-	wordRows  = 6
-	wordVecs  = 2
+	wordRows  = stripRows
+	wordVecs  = stripVecs
 	wordRound = 16 // pairs of a round of the loop
 )
 
@@ -44,19 +44,7 @@ func wordTile(a *asm, rows int) {
 	}
 	a.op("MOVQ $%d, R9", wordBlock/2/wordRound)
 	a.label("loop")
-	for pair := range wordRound {
-		for j := range wordVecs {
-			a.op("VMOVDQU %d(BX), Y%d", 64*pair+32*j, 12+j)
-		}
-		for r := range rows {
-			a.op("VPBROADCASTD %d(SI), Y14", 2*wordBlock*r+4*pair)
-			for j := range wordVecs {
-				acc := wordVecs*r + j
-				a.op("VPMADDWD Y14, Y%d, Y%d", 12+j, 15-j)
-				a.op("VPADDD Y%d, Y%d, Y%d", 15-j, acc, acc)
-			}
-		}
-	}
+	stripProducts(a, rows, wordRound, 0, 2*wordBlock, "VPMADDWD", "VPADDD", false)
 	a.op("PREFETCHT1 (DX)")
 	a.op("ADDQ R12, DX")
 	a.op("ADDQ $%d, BX", 64*wordRound)
