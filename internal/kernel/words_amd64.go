@@ -85,7 +85,7 @@ func wordsMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	}
 	p.Run(t.tiles, t.runActs)
 	panels := (w.N + wordsPanel - 1) / wordsPanel
-	t.panels = max(1, min(wordsTaskPanels, panels/(4*p.Threads())))
+	t.panels = max(1, min(wordsTaskPanels, panels/(8*p.Threads())))
 	tasks := (panels + t.panels - 1) / t.panels
 	t.mBlocks = (m + wordsRowBlock - 1) / wordsRowBlock
 	if want := 4 * p.Threads(); p.Threads() > 1 && tasks*t.mBlocks < want {
