@@ -472,18 +472,23 @@ func vnniMinima(a *asm, v vnniRegs, at func(r, off int) string) {
 
 // The AVX2 kernels of three or more rows compute the 16 columns of a panel's first half, then those
 // of the second half. For the second half, BX is 64 bytes further for the groups, and R13 takes
-// half of that back for the scales. The kernels of one and two rows compute all 32 columns at once,
-// in memory order. The float accumulators are in dst.
+// half of that back for the scales. The kernels of one and two rows compute all 32 columns at once.
+// They take a block of each of up to four panels in turn, because a processor reads several streams
+// from memory faster than one. The float accumulators are in dst.
 type maddRegs struct {
 	rows, nv  int
+	bytes     int  // of a block
 	continues bool // sums in dst, if bias is nil
 }
 
-func newMaddRegs(rows int, continues bool) maddRegs {
+// maddPanels is the most panels that kernels of one and two rows read at once.
+const maddPanels = 4
+
+func newMaddRegs(rows, bytes int, continues bool) maddRegs {
 	if rows <= 2 {
-		return maddRegs{rows, 4, continues}
+		return maddRegs{rows, 4, bytes, continues}
 	}
-	return maddRegs{rows, 2, continues}
+	return maddRegs{rows, 2, bytes, continues}
 }
 
 // acc returns the accumulator of row r and vector j.
@@ -493,11 +498,13 @@ func (m maddRegs) acc(r, j int) string { return fmt.Sprintf("Y%d", m.nv*r+j) }
 func (m maddRegs) free() int { return max(8, m.rows*m.nv) }
 
 func maddBegin(a *asm, m maddRegs) {
-	a.label("panel")
-	if m.nv == 2 {
-		a.op("XORQ R13, R13")
-		a.label("half")
+	if m.nv == 4 {
+		maddGroup(a, m)
+		return
 	}
+	a.label("panel")
+	a.op("XORQ R13, R13")
+	a.label("half")
 	if m.continues {
 		a.op("TESTQ AX, AX")
 		a.op("JEQ loop")
@@ -517,9 +524,78 @@ func maddBegin(a *asm, m maddRegs) {
 	a.label("loop")
 }
 
+// maddGroup begins a group of panels: R9 is their number, R10 the bytes of a panel, R13 the panels
+// that a block has left.
+func maddGroup(a *asm, m maddRegs) {
+	a.op("IMUL3Q $%d, CX, R10", m.bytes)
+	a.label("panel")
+	a.load("panels", "R9")
+	a.op("CMPQ R9, $%d", maddPanels)
+	a.op("JLE few")
+	a.op("MOVQ $%d, R9", maddPanels)
+	a.label("few")
+	if m.continues {
+		a.op("TESTQ AX, AX")
+		a.op("JEQ loop")
+	}
+	a.op("MOVQ R9, R13")
+	a.op("MOVQ DI, DX")
+	a.label("start")
+	for j := range m.nv {
+		a.op("VMOVUPS %d(AX), Y%d", 32*j, j)
+	}
+	a.op("MOVQ DX, R12")
+	for r := range m.rows {
+		for j := range m.nv {
+			a.op("VMOVUPS Y%d, %d(R12)", j, 32*j)
+		}
+		if r+1 < m.rows {
+			a.op("ADDQ R11, R12")
+		}
+	}
+	a.op("ADDQ $128, DX")
+	a.load("biasStep", "R12")
+	a.op("ADDQ R12, AX")
+	a.op("DECQ R13")
+	a.op("JNE start")
+	a.op("MOVQ AX, bias+%d(FP)", a.offset["bias"])
+	a.label("loop")
+	a.op("MOVQ R9, R13")
+	a.label("inner")
+}
+
+// maddNext ends a block of a panel, of a group and the group.
+func maddNext(a *asm, m maddRegs) {
+	a.op("PREFETCHT0 %d(BX)", ahead+m.bytes-64)
+	a.op("ADDQ R10, BX")
+	a.op("ADDQ $128, DI")
+	a.op("DECQ R13")
+	a.op("JNE inner")
+	a.op("MOVQ R9, AX")
+	a.op("IMULQ R10, AX")
+	a.op("SUBQ AX, BX")
+	a.op("ADDQ $%d, BX", m.bytes)
+	a.op("MOVQ R9, AX")
+	a.op("SHLQ $7, AX")
+	a.op("SUBQ AX, DI")
+	a.op("ADDQ $%d, SI", aBlock)
+	a.op("DECQ CX")
+	a.op("JNE loop")
+	a.op("ADDQ AX, DI")
+	a.op("LEAQ -1(R9), AX") // BX is at the second panel
+	a.op("IMULQ R10, AX")
+	a.op("ADDQ AX, BX")
+	a.load("bias", "AX")
+	a.load("x", "SI")
+	a.load("blocks", "CX")
+	a.op("SUBQ R9, panels+%d(FP)", a.offset["panels"])
+	a.op("JNE panel")
+	a.ret()
+}
+
 // maddEnd scales the 32-bit sums and adds them to dst.
-func maddEnd(a *asm, m maddRegs, bytes int, at func(r, off int) string) {
-	minima := bytes == q4mBlock
+func maddEnd(a *asm, m maddRegs, at func(r, off int) string) {
+	minima, bytes := m.bytes == q4mBlock, m.bytes
 	half := ""
 	if m.nv == 2 {
 		half = "(R13*1)"
@@ -553,46 +629,42 @@ func maddEnd(a *asm, m maddRegs, bytes int, at func(r, off int) string) {
 			a.op("ADDQ R11, AX")
 		}
 	}
-	if m.nv == 2 {
-		a.op("CMPQ R12, $%d", bytes/2)
-		a.op("JEQ stream")
-		a.op("PREFETCHT1 (DX)")
-		a.op("PREFETCHT1 64(DX)")
-		a.label("streamed")
-		a.op("ADDQ R12, DX")
-	} else {
-		a.op("PREFETCHT0 %d(BX)", ahead+bytes-64)
+	if m.nv == 4 {
+		maddNext(a, m)
+		return
 	}
+	a.op("CMPQ R12, $%d", bytes/2)
+	a.op("JEQ stream")
+	a.op("PREFETCHT1 (DX)")
+	a.op("PREFETCHT1 64(DX)")
+	a.label("streamed")
+	a.op("ADDQ R12, DX")
 	a.op("ADDQ $%d, SI", aBlock)
 	a.op("ADDQ $%d, BX", bytes)
 	a.op("DECQ CX")
 	a.op("JNE loop")
-	if m.nv == 2 {
-		a.op("TESTQ R13, R13")
-		a.op("JNE done")
-		a.op("MOVQ $-32, R13")
-		a.load("x", "SI")
-		a.load("w", "BX")
-		a.op("ADDQ $64, BX")
-		a.load("blocks", "CX")
-		a.load("bias", "AX")
-		if m.continues {
-			a.op("ADDQ $64, DI")
-			a.op("TESTQ AX, AX")
-			a.op("JEQ half")
-			a.op("ADDQ $64, AX")
-		} else {
-			a.op("ADDQ $64, AX")
-			a.op("ADDQ $64, DI")
-		}
-		a.op("JMP half")
-		a.label("done")
-		a.op("SUBQ $64, BX")
-		a.op("MOVQ BX, w+%d(FP)", a.offset["w"])
+	a.op("TESTQ R13, R13")
+	a.op("JNE done")
+	a.op("MOVQ $-32, R13")
+	a.load("x", "SI")
+	a.load("w", "BX")
+	a.op("ADDQ $64, BX")
+	a.load("blocks", "CX")
+	a.load("bias", "AX")
+	if m.continues {
 		a.op("ADDQ $64, DI")
+		a.op("TESTQ AX, AX")
+		a.op("JEQ half")
+		a.op("ADDQ $64, AX")
 	} else {
-		a.op("ADDQ $128, DI")
+		a.op("ADDQ $64, AX")
+		a.op("ADDQ $64, DI")
 	}
+	a.op("JMP half")
+	a.label("done")
+	a.op("SUBQ $64, BX")
+	a.op("MOVQ BX, w+%d(FP)", a.offset["w"])
+	a.op("ADDQ $64, DI")
 	a.load("bias", "AX")
 	a.load("biasStep", "R13")
 	a.op("ADDQ R13, AX")
@@ -602,13 +674,11 @@ func maddEnd(a *asm, m maddRegs, bytes int, at func(r, off int) string) {
 	a.op("DECQ panels+%d(FP)", a.offset["panels"])
 	a.op("JNE panel")
 	a.ret()
-	if m.nv == 2 { // half a block for each half of the columns
-		a.label("stream")
-		for line := 0; line < bytes/2; line += 64 {
-			a.op("PREFETCHT1 %d(DX)", line)
-		}
-		a.op("JMP streamed")
+	a.label("stream") // half a block for each half of the columns
+	for line := 0; line < bytes/2; line += 64 {
+		a.op("PREFETCHT1 %d(DX)", line)
 	}
+	a.op("JMP streamed")
 }
 
 // prefetchOwn prefetches weights that a kernel of one or two rows will read later.
@@ -622,7 +692,7 @@ func (m maddRegs) prefetchOwn(a *asm, group int) {
 // dot8 and dot4 are the AVX-VNNI kernels, whose sums start at the offset.
 func dot8(a *asm, rows int) {
 	at := quantOpen(a, "q8AVXVNNI", rows)
-	m := newMaddRegs(rows, false)
+	m := newMaddRegs(rows, q8Block, false)
 	maddBegin(a, m)
 	dotStart(a, m, at)
 	for g := range 8 {
@@ -645,12 +715,12 @@ func dot8(a *asm, rows int) {
 		}
 		m.prefetchOwn(a, g)
 	}
-	maddEnd(a, m, q8Block, at)
+	maddEnd(a, m, at)
 }
 
 func dot4(a *asm, q nibbles, rows int) {
 	at := quantOpen(a, q.name+"AVXVNNI", rows)
-	m := newMaddRegs(rows, false)
+	m := newMaddRegs(rows, q.size, false)
 	maddBegin(a, m)
 	if q.min {
 		maddClear(a, m)
@@ -680,7 +750,7 @@ func dot4(a *asm, q nibbles, rows int) {
 		}
 		m.prefetchOwn(a, pair)
 	}
-	maddEnd(a, m, q.size, at)
+	maddEnd(a, m, at)
 }
 
 func dotStart(a *asm, m maddRegs, at func(r, off int) string) {
@@ -702,7 +772,7 @@ func maddClear(a *asm, m maddRegs) {
 // instruction saturates at 32767.
 func madd8(a *asm, rows int) {
 	at := quantOpen(a, "q8AVX2", rows)
-	m := newMaddRegs(rows, true)
+	m := newMaddRegs(rows, q8Block, true)
 	a.op("VPBROADCASTD ones<>(SB), Y15")
 	maddBegin(a, m)
 	weight := func(g, j, w, magnitude int) {
@@ -743,13 +813,13 @@ func madd8(a *asm, rows int) {
 		}
 		m.prefetchOwn(a, g)
 	}
-	maddEnd(a, m, q8Block, at)
+	maddEnd(a, m, at)
 }
 
 // madd4 sums a whole block in 16 bits: 8 pairs of at most 2·15·127.
 func madd4(a *asm, q nibbles, rows int) {
 	at := quantOpen(a, q.name+"AVX2", rows)
-	m := newMaddRegs(rows, true)
+	m := newMaddRegs(rows, q.size, true)
 	a.op("VPBROADCASTD nibbles<>(SB), Y15")
 	maddBegin(a, m)
 	weight := func(pair, j, low, high int) {
@@ -804,7 +874,7 @@ func madd4(a *asm, q nibbles, rows int) {
 			}
 		}
 	}
-	maddEnd(a, m, q.size, at)
+	maddEnd(a, m, at)
 }
 
 // widenQ4 writes blocks in Q4 as blocks of Q8 that hold the same bits.
