@@ -23,7 +23,7 @@ func WorkBytes(f Format, m, k int) int64 {
 	case BF16Dot:
 		return 4 * int64(m) * int64(pairsDepth(k)) // 2 if the processor has the instruction
 	case Q12:
-		return int64(m) * int64(wordsBlocks(k)) * (2*wordsBlock + 4)
+		return int64(m) * int64(wordsBlocks(k)) * wordActs
 	}
 	return 4 * int64(m) * int64(k)
 }

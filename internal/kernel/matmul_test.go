@@ -493,12 +493,12 @@ func checkBits(t *testing.T, f Format) {
 			}
 		}
 	}
-	x[3], x[2*k+1499] = float32(math.NaN()), float32(math.Inf(1))
+	x[3], x[2*k+9], x[4*k+k-1] = float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))
 	MatMul(nil, got, x, m, w, bias)
 	for o := range n {
-		if got[o] == got[o] || got[n+o] != want[n+o] || got[2*n+o]-got[2*n+o] == 0 {
-			t.Fatalf("a NaN in row 0 and an infinity in row 2: %v, %v, %v", got[o], got[n+o],
-				got[2*n+o])
+		if got[o] == got[o] || got[n+o] != want[n+o] || !math.IsInf(float64(got[2*n+o]), 0) ||
+			got[3*n+o] != want[3*n+o] || !math.IsInf(float64(got[4*n+o]), 0) {
+			t.Fatalf("a NaN in row 0, infinities in rows 2 and 4: %v", got[:5*n])
 		}
 	}
 }

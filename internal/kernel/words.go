@@ -23,6 +23,9 @@ const (
 	wordMost    = 2047
 	wordActMost = 8191
 
+	// wordActs is the bytes of a rounded block of one row: values and scale.
+	wordActs = 2*wordsBlock + 4
+
 	wordsHead      = 4 * wordsPanel
 	wordsBlockSize = wordsHead + 2*wordsPanel*wordsBlock
 )
@@ -41,12 +44,12 @@ func wordsInto(p *Pool, dst, w *Matrix, failed *atomic.Pointer[error]) {
 	p.Run((w.N+wordsPanel-1)/wordsPanel, func(panel int) {
 		dst := dst.Data[panel*size : (panel+1)*size]
 		row := make([]float32, blocks*wordsBlock)
-		q := make([]byte, blocks*(2*wordsBlock+4)) // a block's values, then its scale
+		q := make([]byte, blocks*wordActs)
 		for r := range min(wordsPanel, w.N-panel*wordsPanel) {
 			w.Row(row, panel*wordsPanel+r)
-			quantizeWords(q, 2*wordsBlock, 2*wordsBlock+4, row, blocks, wordMost)
+			quantizeWords(q, 2*wordsBlock, wordActs, row, blocks, wordMost)
 			for b := range blocks {
-				q, to := q[b*(2*wordsBlock+4):], dst[b*wordsBlockSize:]
+				q, to := q[b*wordActs:], dst[b*wordsBlockSize:]
 				d := binary.LittleEndian.Uint32(q[2*wordsBlock:])
 				if d&0x7f800000 == 0x7f800000 {
 					err := fmt.Errorf("kernel: encode: row %d, columns %d to %d: a value is not "+

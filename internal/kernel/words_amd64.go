@@ -19,8 +19,6 @@ type wordTile = func(c *float32, ldc int, from *float32, ldf int, x *byte, w *by
 var wordTiles = [...]wordTile{wordTile1, wordTile2, wordTile3, wordTile4, wordTile5, wordTile6}
 
 const (
-	// wordActs is the bytes of a block of one row of activations.
-	wordActs = 2*wordsBlock + 4
 	// wordsPart is the most blocks along K that are multiplied at once: their part of a panel fits
 	// the first-level cache.
 	wordsPart = 4

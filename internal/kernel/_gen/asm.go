@@ -82,6 +82,24 @@ func (s isa) zero(i int) string {
 	return fmt.Sprintf("VXORPS %s, %s, %s", s.r(i), s.r(i), s.r(i))
 }
 
+// constant fills register reg with a 32-bit word.
+func (a *asm) constant(s isa, bits uint32, reg int) {
+	a.op("MOVL $0x%08x, AX", bits)
+	a.op("VMOVD AX, X%d", reg)
+	a.op("VPBROADCASTD X%d, %s", reg, s.r(reg))
+}
+
+// fold applies op to the eight lanes of Yx and leaves the result in every lane of Xx. It overwrites
+// Xt. extract is the instruction for the upper half.
+func (a *asm) fold(extract, op string, x, t int) {
+	a.op("%s $1, Y%d, X%d", extract, x, t)
+	a.op("%s X%d, X%d, X%d", op, t, x, x)
+	for _, order := range []string{"0x4e", "0xb1"} {
+		a.op("VPSHUFD $%s, X%d, X%d", order, x, t)
+		a.op("%s X%d, X%d, X%d", op, t, x, x)
+	}
+}
+
 // evex emits an unmasked 512-bit instruction of map 0F38 that the assembler lacks. prefix is 1 for
 // 66, 2 for F3, 3 for F2. Registers are numbers: dst and src2 are the first two operands in the
 // manual, src3 the third. text is the instruction in Go's order.

@@ -509,19 +509,24 @@ func maddBegin(a *asm, m maddRegs) {
 		a.op("TESTQ AX, AX")
 		a.op("JEQ loop")
 	}
+	m.start(a, "DI", "AX")
+	a.label("loop")
+}
+
+// start copies the bias at AX to the rows of a panel at to. It overwrites row.
+func (m maddRegs) start(a *asm, to, row string) {
 	for j := range m.nv {
 		a.op("VMOVUPS %d(AX), Y%d", 32*j, j)
 	}
-	a.op("MOVQ DI, AX")
+	a.op("MOVQ %s, %s", to, row)
 	for r := range m.rows {
 		for j := range m.nv {
-			a.op("VMOVUPS Y%d, %d(AX)", j, 32*j)
+			a.op("VMOVUPS Y%d, %d(%s)", j, 32*j, row)
 		}
 		if r+1 < m.rows {
-			a.op("ADDQ R11, AX")
+			a.op("ADDQ R11, %s", row)
 		}
 	}
-	a.label("loop")
 }
 
 // maddGroup begins a group of panels: R9 is their number, R10 the bytes of a panel, R13 the panels
@@ -541,18 +546,7 @@ func maddGroup(a *asm, m maddRegs) {
 	a.op("MOVQ R9, R13")
 	a.op("MOVQ DI, DX")
 	a.label("start")
-	for j := range m.nv {
-		a.op("VMOVUPS %d(AX), Y%d", 32*j, j)
-	}
-	a.op("MOVQ DX, R12")
-	for r := range m.rows {
-		for j := range m.nv {
-			a.op("VMOVUPS Y%d, %d(R12)", j, 32*j)
-		}
-		if r+1 < m.rows {
-			a.op("ADDQ R11, R12")
-		}
-	}
+	m.start(a, "DX", "R12")
 	a.op("ADDQ $128, DX")
 	a.load("biasStep", "R12")
 	a.op("ADDQ R12, AX")
@@ -964,12 +958,7 @@ func quantizeRow(a *asm, s isa) {
 		a.op("VEXTRACTI64X4 $1, Z4, Y5")
 		a.op("VPMAXSD Y5, Y4, Y4")
 	}
-	a.op("VEXTRACTI128 $1, Y4, X5")
-	a.op("VPMAXSD X5, X4, X4")
-	a.op("VPSHUFD $0x4e, X4, X5")
-	a.op("VPMAXSD X5, X4, X4")
-	a.op("VPSHUFD $0xb1, X4, X5")
-	a.op("VPMAXSD X5, X4, X4")
+	a.fold("VEXTRACTI128", "VPMAXSD", 4, 5)
 	a.op("VDIVSS X14, X4, X5") // scale = max/127
 	a.op("VMOVSS X5, %d(DI)", aScale)
 	a.op("VDIVSS X4, X14, X5") // 127/max
@@ -998,12 +987,7 @@ func quantizeRow(a *asm, s isa) {
 		a.op("VMOVDQU X3, 16(DI)")
 		a.op("VPADDD Y7, Y6, Y0")
 	}
-	a.op("VEXTRACTI128 $1, Y0, X1")
-	a.op("VPADDD X1, X0, X0")
-	a.op("VPSHUFD $0x4e, X0, X1")
-	a.op("VPADDD X1, X0, X0")
-	a.op("VPSHUFD $0xb1, X0, X1")
-	a.op("VPADDD X1, X0, X0")
+	a.fold("VEXTRACTI128", "VPADDD", 0, 1)
 	a.op("VMOVD X0, AX")
 	a.op("TESTQ R8, R8")
 	a.op("JEQ sum")
@@ -1064,12 +1048,7 @@ func quantizeWeights(a *asm, s isa, format string) {
 		a.op("VEXTRACTI64X4 $1, Z6, Y7")
 		a.op("VPMAXSD Y7, Y6, Y6")
 	}
-	a.op("VEXTRACTI128 $1, Y6, X7")
-	a.op("VPMAXSD X7, X6, X6")
-	a.op("VPSHUFD $0x4e, X6, X7")
-	a.op("VPMAXSD X7, X6, X6")
-	a.op("VPSHUFD $0xb1, X6, X7")
-	a.op("VPMAXSD X7, X6, X6") // the greatest magnitude, in every lane
+	a.fold("VEXTRACTI128", "VPMAXSD", 6, 7) // the greatest magnitude, in every lane
 	if format == "Q4" {
 		// the sign of the first value of that magnitude
 		a.op("VPBROADCASTD X6, %s", s.r(7))
@@ -1191,12 +1170,7 @@ func quantizeWithMinima(a *asm, s isa) {
 			a.op("VEXTRACTF64X4 $1, Z%d, Y%d", x, t)
 			a.op("%s Y%d, Y%d, Y%d", op, t, x, x)
 		}
-		a.op("VEXTRACTF128 $1, Y%d, X%d", x, t)
-		a.op("%s X%d, X%d, X%d", op, t, x, x)
-		a.op("VPSHUFD $0x4e, X%d, X%d", x, t)
-		a.op("%s X%d, X%d, X%d", op, t, x, x)
-		a.op("VPSHUFD $0xb1, X%d, X%d", x, t)
-		a.op("%s X%d, X%d, X%d", op, t, x, x)
+		a.fold("VEXTRACTF128", op, x, t)
 	}
 	a.op("VSUBSS X4, X5, X5")
 	a.op("VADDSS X6, X5, X5")

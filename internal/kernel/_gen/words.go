@@ -88,13 +88,8 @@ func quantizeWords(a *asm) {
 	a.load("most", "AX")
 	a.op("VXORPS X14, X14, X14")
 	a.op("VCVTSI2SSL AX, X14, X14")
-	constant := func(bits uint32, reg int) {
-		a.op("MOVL $0x%08x, AX", bits)
-		a.op("VMOVD AX, X%d", reg)
-		a.op("VPBROADCASTD X%d, Y%d", reg, reg)
-	}
-	constant(0x7fffffff, 12)
-	constant(0x0da24260, 13) // 1e-30
+	a.constant(avx2, 0x7fffffff, 12)
+	a.constant(avx2, 0x0da24260, 13) // 1e-30
 	a.label("loop")
 	for i := range 4 { // the greatest magnitude as bits, which have the same order
 		a.op("VMOVDQU Y13, Y%d", i)
@@ -106,12 +101,7 @@ func quantizeWords(a *asm) {
 	a.op("VPMAXSD Y1, Y0, Y0")
 	a.op("VPMAXSD Y3, Y2, Y2")
 	a.op("VPMAXSD Y2, Y0, Y0")
-	a.op("VEXTRACTI128 $1, Y0, X1")
-	a.op("VPMAXSD X1, X0, X0")
-	a.op("VPSHUFD $0x4e, X0, X1")
-	a.op("VPMAXSD X1, X0, X0")
-	a.op("VPSHUFD $0xb1, X0, X1")
-	a.op("VPMAXSD X1, X0, X0")
+	a.fold("VEXTRACTI128", "VPMAXSD", 0, 1)
 	a.op("VDIVSS X14, X0, X1") // scale = max/most
 	a.op("VMOVSS X1, (DX)")
 	a.op("VDIVSS X0, X14, X1") // most/max
