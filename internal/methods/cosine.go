@@ -15,6 +15,7 @@ import (
 // kernel's tiles, so that ties between copies remain ties.
 type cosines struct {
 	n    int
+	pool *kernel.Pool
 	c    []float32 // [n, n]
 	norm []float64 // [n] in float64
 	rep  []int     // [n] equal for rows that are copies of each other
@@ -24,13 +25,13 @@ type cosines struct {
 	size map[int]float64    // and their norms, by row
 }
 
-// to implements similarity.
-func (c *cosines) to(t int32) []float64 {
-	out := make([]float64, c.n)
-	for i, v := range c.row(t) {
-		out[i] = float64(v)
+// nearestHeads implements similarity.
+func (c *cosines) nearestHeads(list, heads []int32) ([]int32, error) {
+	to := make([][]float64, len(heads))
+	for k, t := range heads {
+		to[k] = widen(c.row(t))
 	}
-	return out
+	return nearestColumns(c.pool, list, to), nil
 }
 
 func (c *cosines) row(i int32) []float32 { return c.c[int(i)*c.n:][:c.n] }
@@ -107,8 +108,8 @@ func gather(
 // newCosines computes C for x [n, width]. About n²·width flops.
 func newCosines(p *kernel.Pool, x []float32, n, width int, name string) (*cosines, error) {
 	c := &cosines{
-		n: n, c: make([]float32, n*n), norm: make([]float64, n), x: x, fine: map[[2]int]float64{},
-		size: map[int]float64{},
+		n: n, pool: p, c: make([]float32, n*n), norm: make([]float64, n), x: x,
+		fine: map[[2]int]float64{}, size: map[int]float64{},
 	}
 	p.Run(n, func(i int) { c.norm[i] = math.Sqrt(kernel.SumSquares(x[i*width:][:width])) })
 	for i, v := range c.norm {

@@ -31,7 +31,6 @@ func (w *work) coveredAnchors(r *reduce.Reduction) (similarity, error) {
 		d := newDeterminant(c, meanSharpness(c), kept, len(kept)+o.Merge)
 		r.Anchors, r.Gains = d.pick(o.Merge)
 	}
-	c.load(slices.Concat(kept, r.Anchors))
 	return c, nil
 }
 
@@ -482,6 +481,16 @@ func (c *columns) to(t int32) []float64 {
 		c.load([]int32{t})
 	}
 	return c.col[c.rep[t]]
+}
+
+// nearestHeads implements similarity.
+func (c *columns) nearestHeads(list, heads []int32) ([]int32, error) {
+	c.load(heads)
+	to := make([][]float64, len(heads))
+	for k, t := range heads {
+		to[k] = c.to(t)
+	}
+	return nearestColumns(c.pool, list, to), nil
 }
 
 // load computes the cosines to the given rows at once.

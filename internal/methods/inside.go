@@ -316,7 +316,9 @@ func chooseGroups(
 	if err != nil {
 		return nil, nil, err
 	}
-	w.join(red, similar)
+	if err := w.join(red, similar); err != nil {
+		return nil, nil, err
+	}
 	r.Density, r.MaxSim, r.Merit = red.Density, red.MaxSim, red.Score
 	r.Assign = slices.Repeat([]int32{-1}, len(r.Pool))
 	place := make([]int32, r.Before) // index of a row in r.Pool

@@ -98,66 +98,94 @@ func representativeness(p *kernel.Pool, C *cosines, pool []int32) (R []float64) 
 // superior is Eq. 6: M_ij = 1 where R_j > R_i.
 func superior(R []float64, i, j int32) bool { return R[j] > R[i] }
 
-// redundancy is max_j Ĉ_ij, with Ĉ of Eq. 7: Ĉ_ij = C_ij where M_ij = 1, else −∞.
-func redundancy(C *cosines, R []float64, i int32, pool []int32) float64 {
+// redundancy is max_j Ĉ_ij, with Ĉ of Eq. 7: Ĉ_ij = C_ij where M_ij = 1, else −∞. In the released
+// code the mask is reversed: higher is false.
+func redundancy(C *cosines, R []float64, i int32, pool []int32, higher bool) float64 {
 	row, most := C.row(i), math.Inf(-1)
 	for _, j := range pool {
-		if v := float64(row[j]); v > most && superior(R, i, j) {
-			most = v
+		if higher && superior(R, i, j) || !higher && superior(R, j, i) {
+			most = max(most, float64(row[j]))
 		}
 	}
 	return most
 }
 
-// distinctiveness is the score of Eq. 8: R_i·(1 − max_j Ĉ_ij). A token without a superior has +∞,
-// even if R_i is 0 or negative.
-func distinctiveness(C *cosines, R []float64, i int32, pool []int32) (most, score float64) {
-	most = redundancy(C, R, i, pool)
+// distinctiveness is the score of Eq. 8, R_i·(1 − max_j Ĉ_ij), with most the maximum. A token
+// without a superior has +∞, even if R_i is 0 or negative.
+func distinctiveness(R, most float64) (float64, float64) {
 	if math.IsInf(most, -1) {
 		return most, math.Inf(1)
 	}
-	return most, R[i] * (1 - most)
+	return most, R * (1 - most)
 }
 
-// releasedDistinctiveness is the released code's form of Eqs. 6-8: its mask is reversed, an empty
-// maximum counts as -1, and a maximum of exactly -1 as 0.
-func releasedDistinctiveness(C *cosines, R []float64, i int32, pool []int32) (most, score float64) {
-	row := C.row(i)
-	most = -1
-	for _, j := range pool {
-		if v := float64(row[j]); v > most && superior(R, j, i) {
-			most = v
-		}
-	}
-	if most == -1 {
+// releasedDistinctiveness is the released code's form: an empty maximum counts as -1, and a maximum
+// of exactly -1 as 0.
+func releasedDistinctiveness(R, most float64) (float64, float64) {
+	if most <= -1 {
 		most = 0
 	}
-	return most, R[i] * (1 - most)
+	return most, R * (1 - most)
 }
 
 // denseAnchors is Eq. 8, in the paper's or the released code's form: A is the Top-K of the pool's
-// tokens that are not kept. It returns indices into r.Rest, ascending.
-func (w *work) denseAnchors(r *reduce.Reduction, C *cosines) []int32 {
-	pool, rule := r.Rest, distinctiveness
+// tokens that are not kept. It returns indices into r.Rest, ascending, and the cosines for forming
+// groups.
+func (w *work) denseAnchors(r *reduce.Reduction) ([]int32, similarity, error) {
+	pool, rule, higher := r.Rest, distinctiveness, true
 	if w.o.AnchorPool == "all" {
 		pool = iota32(w.in.N)
 	}
 	if w.o.Anchors == "released" {
-		rule = releasedDistinctiveness
+		rule, higher = releasedDistinctiveness, false
 	}
-	R := representativeness(w.pool, C, pool)
+	R, most, similar, err := w.density(r.Rest, pool, higher)
+	if err != nil {
+		return nil, nil, err
+	}
 	m := len(r.Rest)
 	score := make([]float64, m)
 	r.Density, r.MaxSim, r.Score = make([]float32, m), make([]float32, m), make([]float32, m)
-	w.pool.Run(m, func(k int) {
-		i := r.Rest[k]
-		most, s := rule(C, R, i, pool)
+	for k, i := range r.Rest {
+		top, s := rule(R[i], most[i])
 		score[k] = s
-		r.Density[k], r.MaxSim[k], r.Score[k] = float32(R[i]), float32(most), float32(s)
-	})
+		r.Density[k], r.MaxSim[k], r.Score[k] = float32(R[i]), float32(top), float32(s)
+	}
 	chosen := topK(score, w.o.Merge)
 	slices.Sort(chosen)
-	return chosen
+	return chosen, similar, nil
+}
+
+// density returns R and the redundancy of the tokens of list, which are in pool, and cosines for
+// forming groups. R and redundancy have an element for every token.
+func (w *work) density(
+	list, pool []int32, higher bool,
+) (R, most []float64, similar similarity, err error) {
+	if w.screens() {
+		c, err := newColumns(w.pool, w.in.X, w.in.N, w.in.C, w.in.N, "X")
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		if !c.fine {
+			f, _ := screenFormat()
+			R, sum := c.density(pool)
+			s, err := newScreen(c, f, R, sum, pool)
+			if err != nil {
+				return nil, nil, nil, err
+			}
+			most, err = s.highest(pool, R, higher)
+			return R, most, s, err
+		}
+	}
+	c, err := w.cosine()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	R, most = representativeness(w.pool, c, pool), make([]float64, w.in.N)
+	w.pool.Run(len(list), func(k int) {
+		most[list[k]] = redundancy(c, R, list[k], pool, higher)
+	})
+	return R, most, c, nil
 }
 
 // uniformAnchors takes every (M div k)-th of the M tokens that are not kept, in raster order. It
@@ -202,7 +230,9 @@ func (w *work) finish(sel *selection, start time.Time) (*reduce.Reduction, error
 			return nil, err
 		}
 		merge = time.Now()
-		w.join(r, similar)
+		if err := w.join(r, similar); err != nil {
+			return nil, err
+		}
 	} else {
 		merge = time.Now()
 	}
@@ -219,10 +249,11 @@ func (p *Plan) merges() bool { return p.Merge > 0 || p.Join == "all" || p.Join =
 // allCosines reports whether anchors are chosen by the cosines of all tokens to all.
 func (p *Plan) allCosines() bool { return p.Merge > 0 && p.Anchors != "covered" }
 
-// similarity holds the cosines of all tokens to some of them.
+// similarity holds the cosines of tokens.
 type similarity interface {
-	// to returns the cosine of every token to token t.
-	to(t int32) []float64
+	// nearestHeads returns, for every token of list, the head with the highest cosine, the first on
+	// ties.
+	nearestHeads(list, heads []int32) ([]int32, error)
 }
 
 // anchors sets r.Anchors and their scores, and returns the cosines for forming groups.
@@ -231,26 +262,32 @@ func (w *work) anchors(r *reduce.Reduction) (similarity, error) {
 	if o.Anchors == "covered" || o.Merge == 0 {
 		return w.coveredAnchors(r)
 	}
-	c, err := w.cosine()
+	chosen, similar, err := w.chosenAnchors(r)
 	if err != nil {
 		return nil, err
-	}
-	var chosen []int32
-	if o.Anchors == "uniform" {
-		chosen = uniformAnchors(r.Rest, o.Merge)
-	} else {
-		chosen = w.denseAnchors(r, c)
 	}
 	for _, i := range chosen {
 		r.Anchors = append(r.Anchors, r.Rest[i])
 	}
-	return c, nil
+	return similar, nil
+}
+
+// chosenAnchors returns indices into r.Rest, ascending, and the cosines for forming groups.
+func (w *work) chosenAnchors(r *reduce.Reduction) ([]int32, similarity, error) {
+	if w.o.Anchors != "uniform" {
+		return w.denseAnchors(r)
+	}
+	c, err := w.cosine()
+	if err != nil {
+		return nil, nil, err
+	}
+	return uniformAnchors(r.Rest, w.o.Merge), c, nil
 }
 
 // join adds the anchors' rows to r, and lets every other token of r.Rest join the row of highest
 // cosine: among the anchors, the first on ties, and unless Join is "rest" also among the kept
 // tokens, the lowest token on ties.
-func (w *work) join(r *reduce.Reduction, similar similarity) {
+func (w *work) join(r *reduce.Reduction, similar similarity) error {
 	for _, a := range r.Anchors {
 		r.Rows = append(r.Rows, reduce.Row{Members: []int32{a}, Anchor: a, Merged: true, Size: 1})
 	}
@@ -269,7 +306,10 @@ func (w *work) join(r *reduce.Reduction, similar similarity) {
 	for j, h := range heads {
 		tokens[j] = r.Rows[h].Anchor
 	}
-	nearest := nearestHeads(w.pool, similar, r.Rest, tokens)
+	nearest, err := similar.nearestHeads(r.Rest, tokens)
+	if err != nil {
+		return err
+	}
 	taken := make([]bool, r.N)
 	for _, a := range r.Anchors {
 		taken[a] = true
@@ -287,15 +327,12 @@ func (w *work) join(r *reduce.Reduction, similar similarity) {
 		slices.Sort(row.Members)
 		row.Size = len(row.Members)
 	}
+	return nil
 }
 
-// nearestHeads returns, for every token of list, the head with the highest cosine, the first on
-// ties.
-func nearestHeads(p *kernel.Pool, similar similarity, list, heads []int32) []int32 {
-	to := make([][]float64, len(heads))
-	for j, h := range heads {
-		to[j] = similar.to(h)
-	}
+// nearestColumns returns, for every token of list, the column with the highest cosine, the first on
+// ties. to has the cosines of all tokens to each head.
+func nearestColumns(p *kernel.Pool, list []int32, to [][]float64) []int32 {
 	out := make([]int32, len(list))
 	p.Run((len(list)+tokensPerTask-1)/tokensPerTask, func(task int) {
 		lo, hi := task*tokensPerTask, min((task+1)*tokensPerTask, len(list))
