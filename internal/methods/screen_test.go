@@ -15,7 +15,8 @@ import (
 const screenTol = 1e-5
 
 // screened are features of several kinds: clusters with copies and a row of zeros, as random as can
-// be, so alike that few bits cannot tell them apart, and with a few large columns.
+// be, so alike that few bits cannot tell them apart, with a few large columns, all the same, and
+// zeros.
 func screened(n, width int) map[string][]float32 {
 	rng := rand.New(rand.NewPCG(8, 1))
 	copies := clustered(n, width, n/9)
@@ -30,7 +31,10 @@ func screened(n, width int) map[string][]float32 {
 			tall[i] += 60
 		}
 	}
-	return map[string][]float32{"copies": copies, "random": random, "alike": alike, "tall": tall}
+	return map[string][]float32{
+		"copies": copies, "random": random, "alike": alike, "tall": tall,
+		"same": slices.Repeat(random[:width], n), "zeros": make([]float32, n*width),
+	}
 }
 
 // cosine is the cosine of two rows in float64, 0 with a row of zeros.
