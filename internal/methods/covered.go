@@ -164,7 +164,7 @@ func (d *determinant) finely(p int32, scale float64) func(lo, hi int) {
 				l = math.Exp((cosines[i] - 1) * d.sharpness)
 			}
 			row := d.fine[i*d.most:][:m+1]
-			e := (l - dot64(row[:m], own)) * scale
+			e := (l - dotWide(row[:m], own)) * scale
 			row[m] = e
 			d.v[i] = max(0, d.v[i]-float64(e*e))
 		}
@@ -305,7 +305,7 @@ func (d *determinant) foresee(list []int32, many int) []int32 {
 		own, next := e[p*many:][:m], -1
 		for i := range v {
 			x := math.Exp((near[i*n+p]-1)*d.sharpness) - float64(taken[i*n+p])
-			x = (x - dot64(e[i*many:][:m], own)) * scale
+			x = (x - dotWide(e[i*many:][:m], own)) * scale
 			e[i*many+m] = x
 			if v[i] = max(0, v[i]-x*x); !used[i] && (next < 0 || v[i] > v[next]) {
 				next = i
@@ -381,19 +381,34 @@ func sameRow(a, b []float32) bool {
 
 // mean is C̄, the mean of all n² cosines: |Σ x_i/|x_i||²/n².
 func (c *columns) mean() float64 {
+	total := 0.0
+	for _, s := range c.sum() {
+		total += float64(s * s)
+	}
+	return total / float64(c.n) / float64(c.n)
+}
+
+// sum is the sum of all rows, scaled to length 1.
+func (c *columns) sum() []float64 {
 	parts := c.sums
 	if parts == nil {
 		parts = c.blocks(c.sumFewFine)
 	}
-	total := 0.0
-	for k := range c.width {
-		s := 0.0
-		for _, part := range parts {
-			s += part[k]
+	sum := make([]float64, c.width)
+	for _, part := range parts {
+		for k, v := range part {
+			sum[k] += v
 		}
-		total += float64(s * s)
 	}
-	return total / float64(c.n) / float64(c.n)
+	return sum
+}
+
+// cosine turns the product of rows i and j into their cosine.
+func (c *columns) cosine(i, j int32, product float32) float64 {
+	if scale := c.norm[i] * c.norm[j]; scale > 0 {
+		return float64(product) / scale
+	}
+	return 0
 }
 
 // blocks returns what sum adds for each block of rows.
@@ -454,10 +469,8 @@ func (c *columns) among(list []int32) []float64 {
 			kernel.MatrixF32(n-lo, c.width, c.rows[lo*c.width:]), nil)
 		for i := lo; i < hi; i++ {
 			for j := i; j < n; j++ {
-				if scale := c.norm[list[i]] * c.norm[list[j]]; scale > 0 {
-					v := float64(c.product[(i-lo)*(n-lo)+j-lo]) / scale
-					out[i*n+j], out[j*n+i] = v, v
-				}
+				v := c.cosine(list[i], list[j], c.product[(i-lo)*(n-lo)+j-lo])
+				out[i*n+j], out[j*n+i] = v, v
 			}
 		}
 	}
@@ -532,9 +545,7 @@ func (c *columns) scaled(list []int32, lo, hi int) {
 	for k, t := range list {
 		col, product := c.col[t], c.product[k*c.n:][:c.n]
 		for i := lo; i < hi; i++ {
-			if scale := c.norm[i] * c.norm[t]; scale > 0 {
-				col[i] = float64(product[i]) / scale
-			}
+			col[i] = c.cosine(int32(i), t, product[i])
 		}
 	}
 }
@@ -564,8 +575,8 @@ func grown(v []float32, n int) []float32 {
 	return v[:n]
 }
 
-// dotWide is Σ a_i·b_i in float64, in four interleaved parts.
-func dotWide(a, b []float32) float64 {
+// dotWide is Σ a_i·b_i in float64, in four interleaved parts, the same on every machine.
+func dotWide[A, B float32 | float64](a []A, b []B) float64 {
 	var s0, s1, s2, s3 float64
 	b = b[:len(a)]
 	k := 0
@@ -578,24 +589,6 @@ func dotWide(a, b []float32) float64 {
 	}
 	for ; k < len(a); k++ {
 		s0 += float64(float64(a[k]) * float64(b[k]))
-	}
-	return (s0 + s1) + (s2 + s3)
-}
-
-// dot64 is Σ a_i·b_i in four interleaved parts, the same on every machine.
-func dot64(a, b []float64) float64 {
-	var s0, s1, s2, s3 float64
-	b = b[:len(a)]
-	k := 0
-	for ; k+4 <= len(a); k += 4 {
-		p, q := a[k:k+4:k+4], b[k:k+4:k+4]
-		s0 += float64(p[0] * q[0])
-		s1 += float64(p[1] * q[1])
-		s2 += float64(p[2] * q[2])
-		s3 += float64(p[3] * q[3])
-	}
-	for ; k < len(a); k++ {
-		s0 += float64(a[k] * b[k])
 	}
 	return (s0 + s1) + (s2 + s3)
 }

@@ -107,7 +107,7 @@ func holovRuns(n, k int, noClass bool) int {
 func holov(w *work, k int) (*selection, error) {
 	in, n := w.in, w.in.N
 	a := meanAttention(in)
-	if w.o.allCosines() && !w.screens() { // use parts of that matrix for the runs
+	if _, ok := w.screens(); w.o.allCosines() && !ok { // use parts of that matrix for the runs
 		if _, err := w.cosine(); err != nil {
 			return nil, err
 		}

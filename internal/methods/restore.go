@@ -139,7 +139,7 @@ func (w *work) denseAnchors(r *reduce.Reduction) ([]int32, similarity, error) {
 	if w.o.Anchors == "released" {
 		rule, higher = releasedDistinctiveness, false
 	}
-	R, most, similar, err := w.density(r.Rest, pool, higher)
+	R, most, similar, err := w.densityAndRedundancy(r.Rest, pool, higher)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -156,18 +156,17 @@ func (w *work) denseAnchors(r *reduce.Reduction) ([]int32, similarity, error) {
 	return chosen, similar, nil
 }
 
-// density returns R and the redundancy of the tokens of list, which are in pool, and cosines for
-// forming groups. R and redundancy have an element for every token.
-func (w *work) density(
+// densityAndRedundancy returns R and the redundancy of the tokens of list, which are in pool, and
+// cosines for forming groups. R and redundancy have an element for every token.
+func (w *work) densityAndRedundancy(
 	list, pool []int32, higher bool,
 ) (R, most []float64, similar similarity, err error) {
-	if w.screens() {
+	if f, ok := w.screens(); ok {
 		c, err := newColumns(w.pool, w.in.X, w.in.N, w.in.C, w.in.N, "X")
 		if err != nil {
 			return nil, nil, nil, err
 		}
 		if !c.fine {
-			f, _ := screenFormat()
 			R, sum := c.density(pool)
 			s, err := newScreen(c, f, R, sum, pool)
 			if err != nil {

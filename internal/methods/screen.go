@@ -44,22 +44,18 @@ func screenFormat() (f kernel.Format, ok bool) {
 	return 0, false
 }
 
-// screens reports whether dense anchors are chosen without the cosines of all tokens to all.
-func (w *work) screens() bool {
-	_, ok := screenFormat()
-	return ok && w.cos == nil && w.in.N >= screenTokens &&
+// screens reports whether dense anchors are chosen without the cosines of all tokens to all, and in
+// which format.
+func (w *work) screens() (f kernel.Format, ok bool) {
+	f, ok = screenFormat()
+	return f, ok && w.cos == nil && w.in.N >= screenTokens &&
 		(w.o.Anchors == "paper" || w.o.Anchors == "released")
 }
 
 // density is Eq. 5 over the tokens of pool without the matrix: R_i is the product of token i,
 // scaled to length 1, with the sum of the pool's. R has an element for every token.
 func (c *columns) density(pool []int32) (R, sum []float64) {
-	sum = make([]float64, c.width)
-	for _, part := range c.sums {
-		for k, v := range part {
-			sum[k] += v
-		}
-	}
+	sum = c.sum()
 	for _, t := range others(c.n, pool) {
 		if c.norm[t] == 0 {
 			continue
@@ -73,29 +69,11 @@ func (c *columns) density(pool []int32) (R, sum []float64) {
 	c.tokens(func(lo, hi int) {
 		for t := lo; t < hi; t++ {
 			if c.norm[t] > 0 {
-				R[t] = dotMixed(c.x[t*c.width:][:c.width], sum) / c.norm[t]
+				R[t] = dotWide(c.x[t*c.width:][:c.width], sum) / c.norm[t]
 			}
 		}
 	})
 	return R, sum
-}
-
-// dotMixed is Σ a_i·b_i in float64, in four interleaved parts.
-func dotMixed(a []float32, b []float64) float64 {
-	var s0, s1, s2, s3 float64
-	b = b[:len(a)]
-	k := 0
-	for ; k+4 <= len(a); k += 4 {
-		p, q := a[k:k+4:k+4], b[k:k+4:k+4]
-		s0 += float64(float64(p[0]) * q[0])
-		s1 += float64(float64(p[1]) * q[1])
-		s2 += float64(float64(p[2]) * q[2])
-		s3 += float64(float64(p[3]) * q[3])
-	}
-	for ; k < len(a); k++ {
-		s0 += float64(float64(a[k]) * b[k])
-	}
-	return (s0 + s1) + (s2 + s3)
 }
 
 // screen finds highest cosines. Features are scaled to length √width; what they have in common is
@@ -122,7 +100,7 @@ func newScreen(c *columns, f kernel.Format, R, sum []float64, list []int32) (*sc
 	s := &screen{
 		columns: c, format: f, axis: make([]float32, c.width), along: make([]float32, c.n),
 	}
-	if length := math.Sqrt(dot64(sum, sum)); length > 0 {
+	if length := math.Sqrt(dotWide(sum, sum)); length > 0 {
 		for k, v := range sum {
 			s.axis[k] = float32(v / length)
 		}
@@ -130,9 +108,9 @@ func newScreen(c *columns, f kernel.Format, R, sum []float64, list []int32) (*sc
 			s.along[t] = float32(r / length * math.Sqrt(float64(s.width)))
 		}
 	}
-	sample := make([]int32, min(screenSample, len(list)))
-	for i := range sample {
-		sample[i] = list[i*len(list)/len(sample)]
+	sample := gridTokens(len(list), min(screenSample, len(list)))
+	for i, at := range sample {
+		sample[i] = list[at]
 	}
 	return s, s.measure(sample)
 }
@@ -199,10 +177,10 @@ func (s *screen) encode(a *against, lo int) (rows []float32, err error) {
 // highest returns, for each token of pool, its highest cosine to the tokens of pool with lower R,
 // or with higher R; −∞ if there are none. The slice has an element for every token.
 func (s *screen) highest(pool []int32, R []float64, higher bool) ([]float64, error) {
-	first, list := make(map[int32]int32, len(pool)), make([]int32, 0, len(pool))
+	seen, list := make([]bool, s.n), make([]int32, 0, len(pool)) // copies of a token are one
 	for _, t := range pool {
-		if _, ok := first[s.rep[t]]; !ok {
-			first[s.rep[t]], list = t, append(list, t)
+		if t = s.rep[t]; !seen[t] {
+			seen[t], list = true, append(list, t)
 		}
 	}
 	slices.SortFunc(list, func(a, b int32) int {
@@ -230,7 +208,7 @@ func (s *screen) highest(pool []int32, R []float64, higher bool) ([]float64, err
 		})
 	}
 	for _, t := range pool {
-		most[t] = most[first[s.rep[t]]]
+		most[t] = most[s.rep[t]]
 	}
 	return most, nil
 }
@@ -319,12 +297,8 @@ func (s *screen) recheck(t int32, list []int32, coarse []float32, least float64)
 
 // alone is the cosine of two tokens.
 func (s *screen) alone(i, j int32) float64 {
-	scale := s.norm[i] * s.norm[j]
-	if scale == 0 {
-		return 0
-	}
-	return float64(kernel.Dot(s.x[int(i)*s.width:][:s.width], s.x[int(j)*s.width:][:s.width])) /
-		scale
+	x, y := s.x[int(i)*s.width:][:s.width], s.x[int(j)*s.width:][:s.width]
+	return s.cosine(i, j, kernel.Dot(x, y))
 }
 
 // wholly is search in float32, for tokens that are too similar to be screened.
@@ -340,11 +314,7 @@ func (s *screen) wholly(
 	s.pool.Run(len(tokens), func(i int) {
 		top, at := math.Inf(-1), int32(0)
 		for j, v := range s.out[i*n:][:before[i]] {
-			c := 0.
-			if scale := s.norm[tokens[i]] * s.norm[a.list[j]]; scale > 0 {
-				c = float64(v) / scale
-			}
-			if c > top {
+			if c := s.cosine(tokens[i], a.list[j], v); c > top {
 				top, at = c, int32(j)
 			}
 		}

@@ -133,6 +133,7 @@ func TestScreenedReduction(t *testing.T) {
 	in.X = clustered(n, in.C, 90)
 	pool := kernel.NewPool(2)
 	defer pool.Close()
+	restoreKernel(t)
 	for _, anchors := range []string{"released", "paper"} {
 		res, err := resolve(Options{
 			Base: "random", NVis: 150, Restore: true, Anchors: anchors,
@@ -161,12 +162,7 @@ func TestScreenedReduction(t *testing.T) {
 
 // eachScreen runs a test with each implementation that has products of few bits.
 func eachScreen(t *testing.T, test func(t *testing.T)) {
-	use := kernel.Implementation()
-	defer func() {
-		if err := kernel.SetImplementation(use); err != nil {
-			t.Error(err)
-		}
-	}()
+	restoreKernel(t)
 	for _, name := range kernel.Implementations() {
 		if err := kernel.SetImplementation(name); err != nil {
 			t.Fatal(err)
@@ -175,4 +171,14 @@ func eachScreen(t *testing.T, test func(t *testing.T)) {
 			t.Run(name, test)
 		}
 	}
+}
+
+// restoreKernel restores the implementation in use when the test ends.
+func restoreKernel(t *testing.T) {
+	use := kernel.Implementation()
+	t.Cleanup(func() {
+		if err := kernel.SetImplementation(use); err != nil {
+			t.Error(err)
+		}
+	})
 }
