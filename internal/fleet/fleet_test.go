@@ -285,6 +285,20 @@ func TestFleet(t *testing.T) {
 	}
 }
 
+// Ensure that a worker whose context has ended ends without an error, as one that drains.
+func TestEndedBeforeItBegan(t *testing.T) {
+	w, err := connect(t, natsServer(t), quick).NewWorker(t.Context(), WorkerOptions{Key: "m1",
+		Backend: func(json.RawMessage) (server.Backend, error) { return newEcho(1), nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w.Run(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
 // Ensure that a worker that ends finishes the requests that it has begun, and gives back the others
 // at once.
 func TestDrain(t *testing.T) {

@@ -117,6 +117,9 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	work, stop := context.WithCancelCause(context.WithoutCancel(ctx)) // for begun requests
 	defer stop(nil)
 	if err := w.beat(ctx, callTime); err != nil {
+		if ctx.Err() != nil {
+			return nil // it ended before it began
+		}
 		return err
 	}
 	w.meet(ctx)
