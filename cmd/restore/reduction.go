@@ -61,11 +61,16 @@ func (r *reductionFlags) add(fs *pflag.FlagSet, base string, nVis int) {
 	if nVis > 0 {
 		r.defaults["n-vis"] = int64(nVis)
 	}
+	onTop := methods.OnTop().Name
 	for _, p := range methods.Parameters() {
 		if p.Name == "seed" { // the command declares it
 			continue
 		}
-		f := fs.VarPF(&parameterFlag{Parameter: p}, p.Name, "", usage(&p))
+		help := p.Help
+		if len(p.Methods) > 0 && p.Methods[0] != onTop {
+			help += " (" + strings.Join(p.Methods, ", ") + ")"
+		}
+		f := fs.VarPF(&parameterFlag{Parameter: p}, p.Name, "", help)
 		shows := map[string][]string{applies: {p.Default}}
 		if v, ok := r.defaults[p.Name]; ok {
 			shows[applies] = []string{fmt.Sprint(v)}
@@ -80,14 +85,6 @@ func (r *reductionFlags) add(fs *pflag.FlagSet, base string, nVis int) {
 		}
 		f.Annotations = shows
 	}
-}
-
-// usage is a flag's help text: the parameter's help, and the methods that have it.
-func usage(p *reduce.Parameter) string {
-	if len(p.Methods) == 0 || p.Methods[0] == methods.OnTop().Name {
-		return p.Help
-	}
-	return p.Help + " (" + strings.Join(p.Methods, ", ") + ")"
 }
 
 // methodNames are the values of --base.

@@ -69,16 +69,17 @@ var noneMethod = &method{
 // registered methods.
 func Methods() []reduce.Method {
 	all := methods()
+	parameters := parametersOf(all)
 	out := make([]reduce.Method, len(all))
 	for i, m := range all {
-		out[i] = m.describe()
+		out[i] = m.describe(parameters)
 	}
 	return out
 }
 
 // OnTop describes RESTORE itself, which runs over any of Methods (Options.Restore) and is not a
 // base.
-func OnTop() reduce.Method { return restoreMethod.describe() }
+func OnTop() reduce.Method { return restoreMethod.describe(Parameters()) }
 
 // Lookup returns the method with that name; "" means none.
 func Lookup(name string) (reduce.Method, error) {
@@ -86,7 +87,7 @@ func Lookup(name string) (reduce.Method, error) {
 	if err != nil {
 		return reduce.Method{}, err
 	}
-	return m.describe(), nil
+	return m.describe(Parameters()), nil
 }
 
 // Grouping reports what RESTORE may do over a method: whether it chooses anchors at all, and
@@ -99,11 +100,11 @@ func Grouping(base string) (anchors, covered bool) {
 	return true, m.inside == nil
 }
 
-// describe returns the description of m, with its parameters.
-func (m *method) describe() reduce.Method {
+// describe returns the description of m, with its parameters out of all.
+func (m *method) describe(all []reduce.Parameter) reduce.Method {
 	c := m.Method
 	c.Needs, c.NeedsPlain = slices.Clone(m.Needs), slices.Clone(m.NeedsPlain)
-	for _, p := range Parameters() {
+	for _, p := range all {
 		if slices.Contains(p.Methods, m.Name) {
 			c.Parameters = append(c.Parameters, p)
 		}
