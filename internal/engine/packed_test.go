@@ -70,6 +70,9 @@ func openFile(path string) (*Engine, error) {
 // Ensure that a packed file with one changed byte, anywhere, gives no token of any answer, but an
 // error that names file and tensor.
 func TestPackedDamage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("says nothing about kernels")
+	}
 	path, good := packedFile(t)
 	at := places(t, path, good)
 	e, err := openFile(path)
@@ -180,6 +183,9 @@ func TestPackedClose(t *testing.T) {
 // Ensure that a packed file that is cut short while it is checked, or afterwards, gives an error or
 // the same answer as before.
 func TestPackedShortened(t *testing.T) {
+	if testing.Short() {
+		t.Skip("says nothing about kernels")
+	}
 	path, good := packedFile(t)
 	for i, keep := range []int64{0, int64(len(good)) / 2, int64(len(good)) - 4096} {
 		for _, later := range []bool{false, true} {
