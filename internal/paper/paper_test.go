@@ -136,7 +136,7 @@ func llava() (*engine.Engine, error) {
 // Ensure every table and figure is made on scenes, in every format, says so, and is made again
 // from the records alone.
 func TestPages(t *testing.T) {
-	items, scenes := Items(), 3
+	items, scenes := Items(), 2
 	if testing.Short() {
 		scenes = 1
 		items = []Item{{false, 4}, {false, 8}, {false, 11}, {false, 14}, {false, 18}, {false, 20},
