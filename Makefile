@@ -42,7 +42,11 @@ chaos:
 	RESTORE_CHAOS=2000 go test ./internal/fleet -count=1 -run Chaos -v -timeout 12m -parallel 2
 	RESTORE_CHAOS=2000 go test ./cmd/restore -count=1 -run BatchKilled -v -timeout 12m
 
+# The server's page in a browser; wants chromium.
+browser:
+	go test -tags browser ./internal/server -run '^TestPage'
+
 build:
 	CGO_ENABLED=0 go build -trimpath -o bin/restore ./cmd/restore
 
-.PHONY: all fmt vet short test check lint generate fuzz soak bench chaos build
+.PHONY: all fmt vet short test check lint generate fuzz soak bench chaos browser build
