@@ -149,7 +149,7 @@ func TestBenchKernelsUsage(t *testing.T) {
 		"--size 4096x99999999": "--size: got",
 		"--threads 0":          "--threads: out of range, got 0, want 1 to 1024",
 		"--limit 0s":           "--limit: out of range, got 0s",
-		"--against tall":       `--against: kernel: plan "tall": unknown, want rows|wide|blocks`,
+		"--against tall":       `--against: kernel: plan "tall": unknown, want rows|wide|blocks|turns`,
 	} {
 		r := cli(append([]string{"bench", "kernels"}, strings.Fields(flags)...)...)
 		if r.code != exitUsage || !strings.Contains(r.err, want) {

@@ -24,7 +24,9 @@ func newVersion(a *app) *cobra.Command {
 			"Products of many rows have several plans, with the same results. The first use of " +
 			"a weight type measures the plans (40 milliseconds of one thread on a quiet " +
 			"machine) and stores the choice in the user's cache folder. " +
-			"KERNEL_PLAN=rows|wide|blocks in the environment sets one.",
+			"With AVX-512 and VNNI, one or two rows have plans too: the first answers " +
+			"measure them. " +
+			"KERNEL_PLAN=rows|wide|blocks|turns in the environment sets one.",
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if err := writeVersion(a.out); err != nil || !plans {

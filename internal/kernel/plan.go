@@ -10,17 +10,20 @@ import (
 	"time"
 )
 
-// A plan is a way to compute products of many rows with 8- and 4-bit weights. All plans for a
-// format give the same bits.
+// A plan is a way to compute products with 8- and 4-bit weights. All plans for a format give the
+// same bits.
 type plan uint8
 
 const (
-	planRows   plan = iota // tiles of many rows, over all of K
+	planRows   plan = iota // tiles of as many rows as there are, over all of K
 	planWide               // tiles of three rows and two panels
 	planBlocks             // K in blocks whose weights fit the first-level cache
+	planTurns              // for one or two rows: vectors of 256 bits, four panels in turn
 )
 
-var planNames = [...]string{planRows: "rows", planWide: "wide", planBlocks: "blocks"}
+var planNames = [...]string{
+	planRows: "rows", planWide: "wide", planBlocks: "blocks", planTurns: "turns",
+}
 
 var (
 	fixedPlan atomic.Int32 // a plan + 1, or 0 if trials choose
@@ -52,6 +55,9 @@ func SetPlan(name string) error {
 
 // HasPlans reports whether products of m rows with weights in f have several plans on this machine.
 func HasPlans(f Format, m int) bool {
+	if m <= turnsRows {
+		return len(turnsCandidates(impl(), f)) > 1
+	}
 	return m > quantFew && !tiledFormat(f, m) && len(planCandidates(impl(), f)) > 1
 }
 
@@ -84,7 +90,8 @@ func KeepPlans(load func(format string) (PlanTrial, bool), save func(PlanTrial))
 }
 
 // Plans returns the plans of all formats that have several on this machine. It runs trials for
-// formats that no product has used yet.
+// formats that no product has used yet, except for one or two rows: these trials need a model's
+// weights, and are left out until they have ended.
 func Plans() []PlanTrial {
 	var list []PlanTrial
 	for _, f := range []Format{Q8, Q4, Q4M, IQ4} {
@@ -97,6 +104,16 @@ func Plans() []PlanTrial {
 			t = PlanTrial{Format: f.String(), Plan: name}
 		}
 		list = append(list, t)
+	}
+	for _, f := range []Format{Q8, Q4, Q4M} {
+		w := &Matrix{Format: f}
+		p, _ := turnsPlan(impl(), w, 1)
+		if t, ok := turnsTrials[f].result(); ok {
+			if name := planNames[p]; name != t.Plan {
+				t = PlanTrial{Format: t.Format, Plan: name}
+			}
+			list = append(list, t)
+		}
 	}
 	return list
 }

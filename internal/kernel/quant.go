@@ -6,6 +6,7 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Quantised weights are blocks of 32 values along K with one binary16 scale d and, in Q4M, one
@@ -353,6 +354,13 @@ var quantProducts = sync.Pool{New: func() any {
 func quantMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	t := newQuantProduct(impl(), dst, x, m, w, bias)
 	defer t.free()
+	var done func(time.Duration)
+	var start time.Time
+	if m <= turnsRows {
+		if t.plan, done = turnsPlan(t.level, w, m); done != nil {
+			start = time.Now()
+		}
+	}
 	if m > quantFew && w.N%quantPanel == 0 && t.blocks > 0 {
 		t.plan = planOf(t.level, w.Format)
 		if t.plan == planBlocks && m < leastBlocks(t.level, w.Format) {
@@ -372,6 +380,9 @@ func quantMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 		t.mBlocks = min((want+tasks-1)/tasks, (m+13)/14)
 	}
 	p.Run(tasks*t.mBlocks, t.runTasks)
+	if done != nil {
+		done(time.Since(start))
+	}
 }
 
 // newQuantProduct allocates room for the activations; free releases it.

@@ -5,6 +5,8 @@ package kernel
 import (
 	"sync"
 	"unsafe"
+
+	"golang.org/x/sys/cpu"
 )
 
 //go:generate sh -c "cd _gen && go run . -kernel quant"
@@ -106,6 +108,24 @@ func quantTiles(level implementation, f Format) []quantTile {
 	return byFormat[f]
 }
 
+// turnsTiles returns the tiles of planTurns: the AVX2 kernels of one and two rows, which read four
+// panels in turn.
+func turnsTiles(f Format) []quantTile {
+	if cpu.X86.HasAVXVNNI {
+		return [...][]quantTile{Q8: q8AVXVNNI, Q4: q4AVXVNNI, Q4M: q4mAVXVNNI}[f]
+	}
+	return [...][]quantTile{Q8: q8AVX2, Q4: q4AVX2, Q4M: q4mAVX2}[f]
+}
+
+// turnsCandidates returns the plans for one or two rows. On some processors with AVX-512 one core
+// reads a single stream from memory slower than four.
+func turnsCandidates(level implementation, f Format) []plan {
+	if level == implAVX512 && hasVNNI && (f == Q8 || f == Q4 || f == Q4M) {
+		return []plan{planRows, planTurns}
+	}
+	return nil
+}
+
 // quantAhead is how many bytes before its use a weight is prefetched if a single tile reads it
 // straight from memory.
 const quantAhead = 4096
@@ -151,6 +171,9 @@ func quantPanelRows(t *quantProduct, f Format, data []byte, panel, panels, first
 	s := quantScratches.Get().(*quantScratch)
 	n, col := t.w.N, panel*quantPanel
 	kernels := quantTiles(t.level, f)
+	if t.plan == planTurns {
+		kernels = turnsTiles(f)
+	}
 	size := quantBlockSize(f)
 	whole := min(panels, n/quantPanel-panel)
 	rows := end - first

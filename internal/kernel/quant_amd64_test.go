@@ -4,6 +4,7 @@ package kernel
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -32,6 +33,7 @@ func TestPlansAgree(t *testing.T) {
 func plansOfLevelAgree(t *testing.T) {
 	r := rand.New(rand.NewPCG(41, 42))
 	for _, c := range [][3]int{
+		{1, 64, 32}, {1, 300, 1061}, {2, 192, 352}, {2, 133, 4100},
 		{8, 64, 32}, {9, 63, 70}, {13, 97, 200}, {33, 64, 32},
 		{31, 677, 333}, {70, 300, 1061}, {124, 160, 64}, {37, 96, 1100}, {32, 32, 512},
 	} {
@@ -73,7 +75,11 @@ func plansAgree(t *testing.T, w *Matrix, x []float32, m int, bias []float32) {
 	const canary = 1234.5
 	size := m * w.N
 	want, got := make([]float32, size), make([]float32, size+8)
-	for i, c := range planCandidates(impl(), w.Format) {
+	candidates := planCandidates(impl(), w.Format)
+	if m <= turnsRows {
+		candidates = turnsCandidates(impl(), w.Format)
+	}
+	for i, c := range candidates {
 		if err := SetPlan(planNames[c]); err != nil {
 			t.Fatal(err)
 		}
@@ -99,5 +105,37 @@ func plansAgree(t *testing.T, w *Matrix, x []float32, m int, bias []float32) {
 					w.Format, planNames[c], m, w.N, w.K)
 			}
 		}
+	}
+}
+
+// Ensure that products of one row end a trial, with the same bits before and after it.
+func TestTurnsOfProducts(t *testing.T) {
+	defer fixedPlan.Store(fixedPlan.Load())
+	fixedPlan.Store(0)
+	if len(turnsCandidates(impl(), Q4)) < 2 {
+		t.Skip("one row has one plan here")
+	}
+	const n, k = 1024, 4096 // turnsBytes and more
+	r := rand.New(rand.NewPCG(43, 44))
+	w, err := Quantize(nil, MatrixF32(n, k, randomVector(r, n*k)), Q4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, want, got := randomVector(r, k), make([]float32, n), make([]float32, n)
+	MatMul(nil, want, x, 1, w, nil)
+	for i := range 2*turnsTries + 2 {
+		MatMul(nil, got, x, 1, w, nil)
+		if !slices.Equal(got, want) {
+			t.Fatalf("product %d has other bits", i)
+		}
+	}
+	trial, ok := turnsTrials[Q4].result()
+	if !ok || trial.Ratios["rows"] != 1 || !(trial.Ratios["turns"] > 0) {
+		t.Errorf("got %+v, %t", trial, ok)
+	}
+	if list := Plans(); !slices.ContainsFunc(list, func(p PlanTrial) bool {
+		return p.Format == trial.Format && p.Plan == trial.Plan
+	}) {
+		t.Errorf("%+v is not in %+v", trial, list)
 	}
 }

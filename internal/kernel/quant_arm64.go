@@ -26,6 +26,8 @@ func quantizeMinima(
 
 func planCandidates(implementation, Format) []plan { return nil }
 
+func turnsCandidates(implementation, Format) []plan { return nil }
+
 func quantKBlocks(*quantProduct, []byte, int, int, int, int) {}
 
 const stripRows, stripActs = 6, 0

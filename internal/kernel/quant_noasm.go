@@ -12,6 +12,8 @@ func quantPanelRows(*quantProduct, Format, []byte, int, int, int, int) {
 
 func planCandidates(implementation, Format) []plan { return nil }
 
+func turnsCandidates(implementation, Format) []plan { return nil }
+
 func quantKBlocks(*quantProduct, []byte, int, int, int, int) {}
 
 const stripRows, stripActs = 6, 0
