@@ -182,7 +182,7 @@ func joinBools(root *cobra.Command, args []string) []string {
 	if err != nil {
 		return args
 	}
-	var out []string
+	out := []string{} // nil would stand for the arguments of the process
 	for i := 0; i < len(args); i++ {
 		arg := args[i]
 		out = append(out, arg)
