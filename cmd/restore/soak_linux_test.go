@@ -24,7 +24,7 @@ import (
 )
 
 // soakRequests is how many requests TestSoak sends by default; RESTORE_SOAK sets another number.
-const soakRequests = 300
+const soakRequests = 200
 
 // Parameters of the soak test.
 const (
