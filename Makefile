@@ -46,7 +46,11 @@ chaos:
 browser:
 	go test -tags browser ./internal/server -run '^TestPage'
 
+# The server with OpenAI's library for Go, which takes longer to compile than everything else.
+clients:
+	go test -tags clients ./internal/local -run '^TestOpenAIGo$$'
+
 build:
 	CGO_ENABLED=0 go build -trimpath -o bin/restore ./cmd/restore
 
-.PHONY: all fmt vet short test check lint generate fuzz soak bench chaos browser build
+.PHONY: all fmt vet short test check lint generate fuzz soak bench chaos browser clients build
