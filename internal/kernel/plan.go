@@ -100,22 +100,44 @@ func Plans() []PlanTrial {
 		}
 		p := planOf(impl(), f)
 		t := planChoices[f].PlanTrial
-		if name := planNames[p]; name != t.Plan {
-			t = PlanTrial{Format: f.String(), Plan: name}
-		}
-		list = append(list, t)
+		t.Format = f.String() // also of a plan that was never tried
+		list = append(list, t.shown(p))
 	}
 	for _, f := range []Format{Q8, Q4, Q4M} {
 		w := &Matrix{Format: f}
 		p, _ := turnsPlan(impl(), w, 1)
 		if t, ok := turnsTrials[f].result(); ok {
-			if name := planNames[p]; name != t.Plan {
-				t = PlanTrial{Format: t.Format, Plan: name}
-			}
-			list = append(list, t)
+			list = append(list, t.shown(p))
 		}
 	}
 	return list
+}
+
+// shown is a trial as Plans returns it if p is in use: it may be fixed.
+func (t PlanTrial) shown(p plan) PlanTrial {
+	if name := planNames[p]; name != t.Plan {
+		return PlanTrial{Format: t.Format, Plan: name}
+	}
+	return t
+}
+
+// keptPlan loads the result of a trial of these candidates.
+func keptPlan(format string, candidates []plan) (t PlanTrial, p plan, ok bool) {
+	if planStore.load == nil {
+		return t, p, false
+	}
+	kept, ok := planStore.load(format)
+	i := slices.Index(planNames[:], kept.Plan)
+	if !ok || i < 0 || !slices.Contains(candidates, plan(i)) {
+		return t, p, false
+	}
+	return kept, plan(i), true
+}
+
+// middle sorts list and returns its median.
+func middle(list []float64) float64 {
+	slices.Sort(list)
+	return list[len(list)/2]
 }
 
 // planOf returns the plan for products of many rows with weights in f.
@@ -129,13 +151,9 @@ func planOf(level implementation, f Format) plan {
 	}
 	c := &planChoices[f]
 	c.choose.Do(func() {
-		if planStore.load != nil {
-			t, ok := planStore.load(f.String())
-			i := slices.Index(planNames[:], t.Plan)
-			if ok && i >= 0 && slices.Contains(candidates, plan(i)) {
-				c.plan, c.PlanTrial = plan(i), t
-				return
-			}
+		var ok bool
+		if c.PlanTrial, c.plan, ok = keptPlan(f.String(), candidates); ok {
+			return
 		}
 		c.plan, c.Ratios = tryPlans(level, f, candidates)
 		c.Format, c.Plan = f.String(), planNames[c.plan]
@@ -211,8 +229,7 @@ func tryPlans(level implementation, f Format, candidates []plan) (plan, map[stri
 	best, least := candidates[0], trialGain
 	medians := map[string]float64{}
 	for i, c := range candidates {
-		slices.Sort(ratios[i])
-		median := ratios[i][len(ratios[i])/2]
+		median := middle(ratios[i])
 		medians[planNames[c]] = median
 		if median < least {
 			best, least = c, median

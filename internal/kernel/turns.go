@@ -52,16 +52,11 @@ func turnsPlan(level implementation, w *Matrix, m int) (plan, func(time.Duration
 	}
 	t := &turnsTrials[w.Format]
 	t.load.Do(func() {
-		if planStore.load == nil {
-			return
-		}
-		kept, ok := planStore.load(turnsName(w.Format))
-		i := slices.Index(planNames[:], kept.Plan)
-		if ok && i >= 0 && slices.Contains(candidates, plan(i)) {
+		if kept, p, ok := keptPlan(turnsName(w.Format), candidates); ok {
 			t.mu.Lock()
 			defer t.mu.Unlock()
 			t.PlanTrial = kept
-			t.chosen.Store(int32(i) + 1)
+			t.chosen.Store(int32(p) + 1)
 		}
 	})
 	if chosen := t.chosen.Load(); chosen > 0 {
@@ -109,11 +104,7 @@ func (t *turnsTrial) add(f Format, candidates []plan, i int, cost float64) {
 	if t.chosen.Load() > 0 || min(len(t.times[0]), len(t.times[1])) < turnsTries {
 		return
 	}
-	median := func(list []float64) float64 {
-		slices.Sort(list)
-		return list[len(list)/2]
-	}
-	ratio := median(t.times[1]) / median(t.times[0])
+	ratio := middle(t.times[1]) / middle(t.times[0])
 	best := candidates[0]
 	if ratio < trialGain {
 		best = candidates[1]
