@@ -241,7 +241,10 @@ func (c *kernelCell) compareLimits(peak float64) {
 		least = append(least, seconds/c.leastSeconds(1, read, peak))
 		reached = append(reached, seconds*1e9*c.rates[i]/c.ops(c.M))
 	}
-	c.Least, c.Reached = round2(quantile.Median(least)), round2(quantile.Median(reached))
+	c.Least, c.Reached = round2(quantile.Median(least)), quantile.Median(reached)
+	if c.Reached >= 0.01 { // a smaller share would round to 0, as if it had not been measured
+		c.Reached = round2(c.Reached)
+	}
 	if c.Over = 1; c.M > 1 {
 		c.Over = round2(quantile.Median(c.over))
 	}
