@@ -151,7 +151,9 @@ func flagged(fs *pflag.FlagSet, err error) string {
 		return err.Error()
 	}
 	before, after, _ := strings.Cut(err.Error(), o.Error())
-	before = strings.TrimSuffix(strings.TrimSuffix(before, "reduce: "), "engine: ")
+	for _, pkg := range []string{"reduce: ", "methods: ", "engine: "} {
+		before = strings.TrimSuffix(before, pkg)
+	}
 	return before + o.Text("--"+o.Name) + after
 }
 

@@ -34,7 +34,7 @@ func TestBenchMethods(t *testing.T) {
 		"sparsevlm,random", "--ttft", "1s")
 	if r.code != exitOK || !strings.Contains(r.out, "random + RESTORE") ||
 		!strings.Contains(r.out, "of 1.00 s") || strings.Contains(r.out, "GOP/s") ||
-		!strings.Contains(r.err, "note: sparsevlm: reduce: n-vis: got a mean of 64") {
+		!strings.Contains(r.err, "note: sparsevlm: methods: n-vis: got a mean of 64") {
 		t.Errorf("exit %d, stdout %q, stderr %q", r.code, r.out, r.err)
 	}
 	for args, want := range map[string]string{

@@ -41,7 +41,7 @@ func TestEvalVariants(t *testing.T) {
 	}
 	for want, more := range map[string][]string{
 		"--variant: has no use with --all, got {}":         nil,
-		`--variant: {"gama":1}: reduce: gama: got no such`: {"--variant", `{"gama":1}`},
+		`--variant: {"gama":1}: methods: gama: got no such`: {"--variant", `{"gama":1}`},
 		"--distance: has no use with --variant":            {"--variant", "{}", "--distance"},
 	} {
 		args := append(args, more...)

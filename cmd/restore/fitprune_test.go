@@ -138,7 +138,7 @@ func TestFitRecipeQuestions(t *testing.T) {
 		"no cut":       {[]engine.Request{ask(pic)}, nil, "got 1 questions and 0 cuts"},
 		"two pictures": {[]engine.Request{ask(pic, pic)}, []float64{0.5}, "question 0: lab: recipe: got 2 pictures, want one"},
 		"text alone":   {[]engine.Request{ask(pic), ask()}, []float64{0.5}, "question 1: "},
-		"cut of all":   {[]engine.Request{ask(pic)}, []float64{1}, "reduce: cut: got 1, want more than 0 and less than 1"},
+		"cut of all":   {[]engine.Request{ask(pic)}, []float64{1}, "methods: cut: got 1, want more than 0 and less than 1"},
 	} {
 		if _, err := lab.FitRecipe(t.Context(), m, c.questions, lab.FitOptions{
 			Cuts: c.cuts,

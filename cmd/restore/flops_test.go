@@ -105,7 +105,7 @@ func TestFLOPs(t *testing.T) {
 		j.Tokens != 576 || len(j.Rows) < 20 || j.Rows[0].Total <= 0 {
 		t.Errorf("exit %d, %v, %q", r.code, err, r.out)
 	}
-	if !strings.Contains(r.err, "note: fastv, 64 tokens: reduce: n-vis: got a mean of 64 "+
+	if !strings.Contains(r.err, "note: fastv, 64 tokens: methods: n-vis: got a mean of 64 "+
 		"tokens a layer, want at least 96.83, the least") {
 		t.Errorf("stderr %q", r.err)
 	}

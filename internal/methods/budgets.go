@@ -34,41 +34,23 @@ type ContentBudget struct {
 	Most  int     `json:"most"`
 }
 
-const (
-	budgetsName    = "restore-budget" // the format of the file
-	budgetsVersion = 1
-	budgetsBytes   = 1 << 20
-	budgetsMeans   = 1 << 6
-)
+// budgetsMeans is the most means of Budgets.
+const budgetsMeans = 1 << 6
+
+// budgetsHead begins a file of Budgets.
+var budgetsHead = documentHead{Format: "restore-budget", Version: 1}
 
 // budgetsFile is the file format of Budgets.
 type budgetsFile struct {
-	Format  string `json:"format"`
-	Version int    `json:"version"`
+	documentHead
 	Budgets
 }
 
 // ReadBudgets reads a file of at most 1 MiB and checks it.
 func ReadBudgets(r io.Reader) (*Budgets, error) {
-	data, err := io.ReadAll(io.LimitReader(r, budgetsBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("reduce: budgets: %w", err)
-	}
-	if len(data) > budgetsBytes {
-		return nil, fmt.Errorf("reduce: budgets: more than %d bytes", budgetsBytes)
-	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	var f budgetsFile
-	if err := dec.Decode(&f); err != nil {
-		return nil, fmt.Errorf("reduce: budgets: %w", err)
-	}
-	if _, err := dec.Token(); err != io.EOF {
-		return nil, fmt.Errorf("reduce: budgets: text after the object, want one object")
-	}
-	if f.Format != budgetsName || f.Version != budgetsVersion {
-		return nil, fmt.Errorf("reduce: budgets: got format %.40q, version %d, want %q, %d",
-			f.Format, f.Version, budgetsName, budgetsVersion)
+	f := budgetsFile{documentHead: budgetsHead}
+	if err := readDocument(r, "budgets", &f.documentHead, &f); err != nil {
+		return nil, err
 	}
 	if err := f.check(); err != nil {
 		return nil, err
@@ -81,9 +63,9 @@ func (b *Budgets) Write(w io.Writer) error {
 	if err := b.check(); err != nil {
 		return err
 	}
-	text, err := json.MarshalIndent(budgetsFile{budgetsName, budgetsVersion, *b}, "", " ")
+	text, err := json.MarshalIndent(budgetsFile{budgetsHead, *b}, "", " ")
 	if err != nil {
-		return fmt.Errorf("reduce: budgets: %w", err)
+		return fmt.Errorf("methods: budgets: %w", err)
 	}
 	_, err = w.Write(append(text, '\n'))
 	return err
@@ -92,28 +74,18 @@ func (b *Budgets) Write(w io.Writer) error {
 // check reports the first member that is out of range.
 func (b *Budgets) check() error {
 	if b.Pictures < 1 || len(b.Means) < 1 || len(b.Means) > budgetsMeans {
-		return fmt.Errorf(
-			"reduce: budgets: got %d pictures and %d means, want at least 1 of each and "+
-				"at most %d means",
-			b.Pictures,
-			len(b.Means),
-			budgetsMeans,
-		)
+		return fmt.Errorf("methods: budgets: got %d pictures and %d means, want at least 1 of each "+
+			"and at most %d means", b.Pictures, len(b.Means), budgetsMeans)
 	}
 	last := 0
 	for i, m := range b.Means {
 		switch {
 		case m.Mean <= last || m.Mean > maxTokens:
-			return fmt.Errorf("reduce: budgets: mean %d: got %d, want more than %d and at most %d",
+			return fmt.Errorf("methods: budgets: mean %d: got %d, want more than %d and at most %d",
 				i, m.Mean, last, maxTokens)
 		case !(m.Threshold >= 0 && m.Threshold <= diagonal && m.Guard >= 0 && m.Guard <= diagonal):
-			return fmt.Errorf(
-				"reduce: budgets: mean %d: got threshold %v and guard %v, want 0 to %v",
-				m.Mean,
-				m.Threshold,
-				m.Guard,
-				diagonal,
-			)
+			return fmt.Errorf("methods: budgets: mean %d: got threshold %v and guard %v, want 0 to %v",
+				m.Mean, m.Threshold, m.Guard, diagonal)
 		}
 		last = m.Mean
 	}
@@ -157,7 +129,7 @@ func FindBudgets(all []PictureGains, means []int) (*Budgets, error) {
 		return nil, err
 	}
 	if len(all) == 0 {
-		return nil, errors.New("reduce: budgets: got no pictures, want at least 1")
+		return nil, errors.New("methods: budgets: got no pictures, want at least 1")
 	}
 	b := &Budgets{Pictures: len(all)}
 	for _, mean := range slices.Sorted(slices.Values(means)) {

@@ -43,7 +43,7 @@ func TestBudgetsFile(t *testing.T) {
 		"unknown":   {`"pictures"`, `"picture"`, `unknown field "picture"`},
 		"behind":    {"\n}\n", "\n}{}", "text after the object"},
 		"truncated": {"\n}\n", "", "unexpected EOF"},
-		"bytes":     {"\n}\n", strings.Repeat(" ", budgetsBytes) + "}", "more than 1048576 bytes"},
+		"bytes":     {"\n}\n", strings.Repeat(" ", documentBytes) + "}", "more than 1048576 bytes"},
 	} {
 		text := strings.Replace(good, c.old, c.new, 1)
 		_, err := ReadBudgets(strings.NewReader(text))

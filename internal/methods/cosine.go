@@ -115,7 +115,7 @@ func newCosines(p *kernel.Pool, x []float32, n, width int, name string) (*cosine
 	for i, v := range c.norm {
 		if !finite(v) {
 			return nil, fmt.Errorf(
-				"reduce: %s: row %d holds NaN, an infinity or values too large to square, "+
+				"methods: %s: row %d holds NaN, an infinity or values too large to square, "+
 					"want finite numbers", name, i)
 		}
 	}

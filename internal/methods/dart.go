@@ -67,7 +67,7 @@ order of a Python set of sequence positions, which do not exist before there is 
 		for i, v := range d.norm {
 			if !finite(v) {
 				return nil, fmt.Errorf(
-					"reduce: X: row %d holds NaN, an infinity or values too large to "+
+					"methods: X: row %d holds NaN, an infinity or values too large to "+
 						"square, want finite numbers", i)
 			}
 		}

@@ -54,7 +54,7 @@ func ShrunkGrid(h, w, n int) (rows, cols int, err error) {
 		return rows, cols, nil
 	}
 	if h < 1 || w < 1 || n < 1 || n > h*w {
-		return 0, 0, fmt.Errorf("reduce: n-vis: got %d for a grid of %dx%d tokens, want 1 "+
+		return 0, 0, fmt.Errorf("methods: n-vis: got %d for a grid of %dx%d tokens, want 1 "+
 			"to as many as it has", n, h, w)
 	}
 	below, above := n, n
@@ -66,7 +66,7 @@ func ShrunkGrid(h, w, n int) (rows, cols int, err error) {
 		above++
 		r, _ = shrunkGrid(h, w, above)
 	}
-	return 0, 0, fmt.Errorf("reduce: n-vis: got %d, which is no grid of tokens that a "+
+	return 0, 0, fmt.Errorf("methods: n-vis: got %d, which is no grid of tokens that a "+
 		"picture of %dx%d shrinks to; the closest are %d and %d", n, h, w, below, above)
 }
 
@@ -93,7 +93,7 @@ func downsample(w *work) (*reduce.Reduction, error) {
 		return nil, err
 	}
 	if in.ShrunkH != rows || in.ShrunkW != cols {
-		return nil, fmt.Errorf("reduce: downsample: shrunk: got a grid of %dx%d, want %dx%d",
+		return nil, fmt.Errorf("methods: downsample: shrunk: got a grid of %dx%d, want %dx%d",
 			in.ShrunkH, in.ShrunkW, rows, cols)
 	}
 	r := w.fromCells(cells(in.GridH, in.GridW, rows, func(int) int { return cols }))

@@ -127,7 +127,7 @@ type strand struct {
 func NewEncoding(o *Plan, class bool, views [][]int32) (*Encoding, error) {
 	m := o.method
 	if m == nil || m.encoder == nil || o.EncoderBlocks == 0 {
-		return nil, fmt.Errorf("reduce: %s: got a plan of another kind, want one for an encoder",
+		return nil, fmt.Errorf("methods: %s: got a plan of another kind, want one for an encoder",
 			o.Base)
 	}
 	if m.encoder.class != nil && !class {
@@ -207,7 +207,7 @@ func (e *Encoding) Act(
 	}
 	mixes, err := e.m.act(e, p, block, views)
 	if err != nil {
-		return nil, fmt.Errorf("reduce: %s: block %d of the encoder: %w", e.plan.Base, block, err)
+		return nil, fmt.Errorf("methods: %s: block %d of the encoder: %w", e.plan.Base, block, err)
 	}
 	if after := e.patches(); after < st.Before && e.done == nil {
 		for _, s := range e.views {
@@ -290,7 +290,7 @@ func (e *Encoding) Reduction(features []float32, width int) (*reduce.Reduction, 
 		r.Rows = append(r.Rows, rows[e.class:]...)
 	}
 	if len(r.Rows) != o.NVis || len(features) != len(r.Rows)*width {
-		return nil, fmt.Errorf("reduce: %s: got %d rows and %d feature values from the "+
+		return nil, fmt.Errorf("methods: %s: got %d rows and %d feature values from the "+
 			"encoder, want %d rows of %d", o.Base, len(r.Rows), len(features), o.NVis, width)
 	}
 	order := iota32(len(r.Rows))

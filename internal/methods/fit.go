@@ -40,11 +40,11 @@ const fitStep = 0.01 + 1e-6
 func (f *Fitting) Schedule(cut float64) (RecipeSchedule, []FitTrial, error) {
 	s := RecipeSchedule{Cut: cut}
 	if !(cut > 0 && cut < 1) {
-		return s, nil, fmt.Errorf("reduce: cut: got %v, want more than 0 and less than 1", cut)
+		return s, nil, fmt.Errorf("methods: cut: got %v, want more than 0 and less than 1", cut)
 	}
 	if f.Layers < 1 || f.Layers > recipeLayers || f.Tokens < 1 || f.Questions < 1 {
 		return s, nil, fmt.Errorf(
-			"reduce: fitting: got %d layers, %d tokens, %d questions, want at least 1 of "+
+			"methods: fitting: got %d layers, %d tokens, %d questions, want at least 1 of "+
 				"each and at most %d layers",
 			f.Layers, f.Tokens, f.Questions, recipeLayers)
 	}
@@ -64,7 +64,7 @@ func (f *Fitting) Schedule(cut float64) (RecipeSchedule, []FitTrial, error) {
 		trials = append(trials, t)
 	}
 	if s.Drop == nil {
-		return s, trials, fmt.Errorf("reduce: cut: got %v, which no trial reaches, want less", cut)
+		return s, trials, fmt.Errorf("methods: cut: got %v, which no trial reaches, want less", cut)
 	}
 	return s, trials, nil
 }

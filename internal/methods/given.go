@@ -41,11 +41,11 @@ const maxJSON = 1 << 16
 // is the field's, with underscores.
 func ParseJSON(data []byte) (Given, error) {
 	if len(data) > maxJSON {
-		return nil, fmt.Errorf("reduce: %d bytes, want at most %d", len(data), maxJSON)
+		return nil, fmt.Errorf("methods: %d bytes, want at most %d", len(data), maxJSON)
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
-		return nil, fmt.Errorf("reduce: got %.40q, want an object of parameters", data)
+		return nil, fmt.Errorf("methods: got %.40q, want an object of parameters", data)
 	}
 	all := slices.DeleteFunc(Parameters(), func(p reduce.Parameter) bool {
 		return p.Kind == reduce.File
@@ -62,7 +62,7 @@ func ParseJSON(data []byte) (Given, error) {
 			err = dec.Decode(&raw)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("reduce: %w", err)
+			return nil, fmt.Errorf("methods: %w", err)
 		}
 		name := field.(string)
 		i := slices.Index(fields, name)
@@ -77,10 +77,10 @@ func ParseJSON(data []byte) (Given, error) {
 		}
 	}
 	if _, err := dec.Token(); err != nil {
-		return nil, fmt.Errorf("reduce: %w", err)
+		return nil, fmt.Errorf("methods: %w", err)
 	}
 	if _, err := dec.Token(); err != io.EOF {
-		return nil, fmt.Errorf("reduce: text after the object, want one object")
+		return nil, fmt.Errorf("methods: text after the object, want one object")
 	}
 	return g, nil
 }
@@ -117,7 +117,7 @@ func renamed(err error, name string) error {
 	}
 	other := *o
 	other.Name = name
-	return fmt.Errorf("reduce: %w", &other)
+	return fmt.Errorf("methods: %w", &other)
 }
 
 // Merge combines sources; earlier ones override later ones. If a source has a budget, budgets in
@@ -284,11 +284,11 @@ func parameterNames(all []reduce.Parameter) []string {
 }
 
 // trimPackage is the text of err without this package's prefix.
-func trimPackage(err error) string { return strings.TrimPrefix(err.Error(), "reduce: ") }
+func trimPackage(err error) string { return strings.TrimPrefix(err.Error(), "methods: ") }
 
 // refused is an error about one option.
 func refused(name string, fault errs.Fault, got, want, why string) error {
-	return fmt.Errorf("reduce: %w",
+	return fmt.Errorf("methods: %w",
 		&errs.OptionError{Name: name, Got: got, Want: want, Why: why, Fault: fault})
 }
 

@@ -21,11 +21,11 @@ func Hausdorff(r *reduce.Reduction, in *reduce.Input, pool *kernel.Pool) (float6
 		x = in.Hidden[in.Cv:]
 	}
 	if len(r.Rows) == 0 || len(r.Features) != len(r.Rows)*r.Width {
-		return 0, fmt.Errorf("reduce: hausdorff: got %d feature values, want %d rows of %d",
+		return 0, fmt.Errorf("methods: hausdorff: got %d feature values, want %d rows of %d",
 			len(r.Features), len(r.Rows), r.Width)
 	}
 	if len(x) != r.N*r.Width {
-		return 0, fmt.Errorf("reduce: hausdorff: got %d values of the unreduced tokens, "+
+		return 0, fmt.Errorf("methods: hausdorff: got %d values of the unreduced tokens, "+
 			"want %d tokens of %d", len(x), r.N, r.Width)
 	}
 	length := make([]float64, len(r.Rows))

@@ -97,12 +97,12 @@ type Inside struct {
 // tokens if before is nil. Something in o must act inside the decoder.
 func NewInside(o *Plan, before *reduce.Reduction) (*Inside, error) {
 	if o.inside == nil {
-		return nil, fmt.Errorf("reduce: %s: got a plan of another kind, want one for a decoder",
+		return nil, fmt.Errorf("methods: %s: got a plan of another kind, want one for a decoder",
 			o.Base)
 	}
 	if want := o.first != nil; want != (before != nil) ||
 		want && (before.N != o.N || len(before.Rows) != o.start()) {
-		return nil, fmt.Errorf("reduce: %s: got a first stage %v, want %v with %d rows of %d",
+		return nil, fmt.Errorf("methods: %s: got a first stage %v, want %v with %d rows of %d",
 			o.Base, before != nil, want, o.start(), o.N)
 	}
 	s := newInside(o, o.inside)
@@ -195,11 +195,11 @@ func (s *Inside) Looks(v *Sight) (rows []int32, largest bool) { return s.m.looks
 func (s *Inside) Read(v *Sight, look []float32) (err error) {
 	defer s.time(&s.SelectTime)()
 	if s.score, err = s.m.score(s, v, look); err != nil {
-		return fmt.Errorf("reduce: %s: layer %d: %w", s.Plan.Base, s.stage().Layer, err)
+		return fmt.Errorf("methods: %s: layer %d: %w", s.Plan.Base, s.stage().Layer, err)
 	}
 	for i, x := range s.score {
 		if x-x != 0 {
-			return fmt.Errorf("reduce: %s: layer %d: score of row %d is %v, want finite numbers",
+			return fmt.Errorf("methods: %s: layer %d: score of row %d is %v, want finite numbers",
 				s.Plan.Base, s.stage().Layer, i, x)
 		}
 	}

@@ -85,7 +85,7 @@ func Resolve(o Options, f Facts) (*Plan, error) {
 		return nil, err
 	}
 	if f.Tokens < 1 {
-		return nil, fmt.Errorf("reduce: tokens: got %d, want at least 1", f.Tokens)
+		return nil, fmt.Errorf("methods: tokens: got %d, want at least 1", f.Tokens)
 	}
 	p := &Plan{method: m, facts: f, inside: m.inside}
 	d, err := p.declare(&o)

@@ -57,13 +57,13 @@ func checkGrids(in *reduce.Input, m *method) error {
 	for i := range in.Grids {
 		g := &in.Grids[i]
 		if g.H < 1 || g.W < 1 || g.H*g.W != len(g.Tokens) {
-			return fmt.Errorf("reduce: %s: grid %d: got %d tokens, want %dx%d", m.Name, i,
+			return fmt.Errorf("methods: %s: grid %d: got %d tokens, want %dx%d", m.Name, i,
 				len(g.Tokens), g.H, g.W)
 		}
 		for k, t := range g.Tokens {
 			if t < 0 || int(t) >= in.N || seen[t] || k > 0 && g.Tokens[k-1] >= t {
 				return fmt.Errorf(
-					"reduce: %s: grid %d: token %d, want ascending tokens of 0..%d that are "+
+					"methods: %s: grid %d: token %d, want ascending tokens of 0..%d that are "+
 						"in no other grid", m.Name, i, t, in.N-1)
 			}
 			seen[t] = true
@@ -71,7 +71,7 @@ func checkGrids(in *reduce.Input, m *method) error {
 		count += len(g.Tokens)
 	}
 	if count != in.N {
-		return fmt.Errorf("reduce: newlines: got %d tokens on no grid, which %s cannot "+
+		return fmt.Errorf("methods: newlines: got %d tokens on no grid, which %s cannot "+
 			"honour: it averages cells of the picture's grids; want newlines drop or skip",
 			in.N-count, m.Name)
 	}

@@ -34,25 +34,10 @@ sums, and the others merge into anchors.`
 )
 
 var pruMergeMethod = &method{
-	Method: reduce.Method{
-		Name: "prumerge",
-		Title: "LLaVA-PruMerge: highest attention of the last layer, with weighted " +
-			"sums of their neighbours",
-		Paper:      "https://arxiv.org/abs/2403.15388",
-		Site:       reduce.AfterEncoder,
-		Needs:      []reduce.Need{reduce.LastKeys},
-		NeedsPlain: []reduce.Need{reduce.Hidden},
-		Minimum:    "1 token: the sum of all patches",
-		Adaptive:   true,
-		PerView:    true,
-		Cost:       "n·N·W (cosines of the last layer's keys, W their width) and 33·n·Cv",
-		Notes: reduce.Notes{
-			Equations: pruMergeEquations + `
+	Method: pruMergeForm("prumerge", "LLaVA-PruMerge: highest attention of the last layer, with "+
+		"weighted sums of their neighbours", `
 The centres S are the patches of highest a. Without a budget their number depends on the
-picture: the outliers a > Q3 + 1.5 (Q3 - Q1).`,
-			Departures: pruMergeDepartures,
-		},
-	},
+picture: the outliers a > Q3 + 1.5 (Q3 - Q1).`, ""),
 	pick: func(w *work, k int) (*selection, error) {
 		return pruMergePick(w, func(a []float64) []int32 { return topK(a, k) })
 	},
@@ -68,30 +53,16 @@ picture: the outliers a > Q3 + 1.5 (Q3 - Q1).`,
 }
 
 var pruMergePlusMethod = &method{
-	Method: reduce.Method{
-		Name:       "prumerge-plus",
-		Title:      "PruMerge+: LLaVA-PruMerge with additional tokens at equal steps",
-		Paper:      "https://arxiv.org/abs/2403.15388",
-		Site:       reduce.AfterEncoder,
-		Needs:      []reduce.Need{reduce.LastKeys},
-		NeedsPlain: []reduce.Need{reduce.Hidden},
-		Minimum:    "1 token: the sum of all patches",
-		Adaptive:   true,
-		PerView:    true,
-		Cost:       "n·N·W (cosines of the last layer's keys, W their width) and 33·n·Cv",
-		Notes: reduce.Notes{
-			Equations: pruMergeEquations + `
+	Method: pruMergeForm("prumerge-plus", "PruMerge+: LLaVA-PruMerge with additional tokens at "+
+		"equal steps", `
 The centres S are some patches by a, and others at equal steps over the picture. Without a
 budget: the outliers of a and the grid 0, g, 2g, … < N-1, where g is a third of N/outliers, both
-rounded down.`,
-			Departures: `
+rounded down.`, `
 The authors' PruMerge+ has no form for a given number of tokens (its training form takes as many
 from a grid as by a, and repeats those that are in both). Here a quarter of the centres, rounded,
 are chosen by a, because the adaptive rule's step gives about three grid tokens for an outlier,
 and the others are taken at equal steps from the remaining patches. Without outliers the authors'
-code fails; here only the extra row remains.` + pruMergeDepartures,
-		},
-	},
+code fails; here only the extra row remains.`),
 	pick: func(w *work, k int) (*selection, error) {
 		return pruMergePick(w, func(a []float64) []int32 { return pruMergePlus(a, k) })
 	},
@@ -104,6 +75,27 @@ code fails; here only the extra row remains.` + pruMergeDepartures,
 		})
 	},
 	ops: pruMergeOps,
+}
+
+// pruMergeForm describes one of PruMerge's forms: which centres it takes, and in what it alone
+// departs from the authors' code.
+func pruMergeForm(name, title, centres, departures string) reduce.Method {
+	return reduce.Method{
+		Name:       name,
+		Title:      title,
+		Paper:      "https://arxiv.org/abs/2403.15388",
+		Site:       reduce.AfterEncoder,
+		Needs:      []reduce.Need{reduce.LastKeys},
+		NeedsPlain: []reduce.Need{reduce.Hidden},
+		Minimum:    "1 token: the sum of all patches",
+		Adaptive:   true,
+		PerView:    true,
+		Cost:       "n·N·W (cosines of the last layer's keys, W their width) and 33·n·Cv",
+		Notes: reduce.Notes{
+			Equations:  pruMergeEquations + centres,
+			Departures: departures + pruMergeDepartures,
+		},
+	}
 }
 
 // pruMergeOps counts the class token's attention, and without RESTORE the centres' cosines and

@@ -26,44 +26,26 @@ type RecipeSchedule struct {
 	Drop []int   `json:"drop"` // [Layers] rows that each layer drops; fewer than Tokens in total
 }
 
-// recipeFile is the file format of a Recipe.
-type recipeFile struct {
-	Format  string `json:"format"`
-	Version int    `json:"version"`
-	Recipe
-}
-
 const (
-	recipeFormat    = recipeName
-	recipeVersion   = 1
-	recipeBytes     = 1 << 20
 	recipeLayers    = 1 << 10
 	recipeSchedules = 1 << 6
 )
 
+// recipeHead begins a file of a Recipe.
+var recipeHead = documentHead{Format: recipeName, Version: 1}
+
+// recipeFile is the file format of a Recipe.
+type recipeFile struct {
+	documentHead
+	Recipe
+}
+
 // ReadRecipe reads a recipe file of at most 1 MiB and checks it. The error names the invalid
 // member.
 func ReadRecipe(r io.Reader) (*Recipe, error) {
-	data, err := io.ReadAll(io.LimitReader(r, recipeBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("reduce: recipe: %w", err)
-	}
-	if len(data) > recipeBytes {
-		return nil, fmt.Errorf("reduce: recipe: more than %d bytes, want a recipe file",
-			recipeBytes)
-	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	var f recipeFile
-	if err := dec.Decode(&f); err != nil {
-		return nil, fmt.Errorf("reduce: recipe: %w", err)
-	}
-	if _, err := dec.Token(); err != io.EOF {
-		return nil, fmt.Errorf("reduce: recipe: more after its end, want one JSON object")
-	}
-	if f.Format != recipeFormat || f.Version != recipeVersion {
-		return nil, fmt.Errorf("reduce: recipe: got format %.40q, version %d, want %q, %d",
-			f.Format, f.Version, recipeFormat, recipeVersion)
+	f := recipeFile{documentHead: recipeHead}
+	if err := readDocument(r, "recipe", &f.documentHead, &f); err != nil {
+		return nil, err
 	}
 	if err := f.Check(); err != nil {
 		return nil, err
@@ -76,17 +58,17 @@ func (r *Recipe) Write(w io.Writer) error {
 	if err := r.Check(); err != nil {
 		return err
 	}
-	head := recipeFile{Format: recipeFormat, Version: recipeVersion, Recipe: *r}
+	head := recipeFile{documentHead: recipeHead, Recipe: *r}
 	head.Schedules = []RecipeSchedule{}
 	text, err := json.Marshal(head)
 	if err != nil {
-		return fmt.Errorf("reduce: recipe: %w", err)
+		return fmt.Errorf("methods: recipe: %w", err)
 	}
 	out := bytes.NewBuffer(bytes.TrimSuffix(text, []byte("]}")))
 	for i, s := range r.Schedules {
 		line, err := json.Marshal(s)
 		if err != nil {
-			return fmt.Errorf("reduce: recipe: %w", err)
+			return fmt.Errorf("methods: recipe: %w", err)
 		}
 		if i > 0 {
 			out.WriteByte(',')
@@ -102,7 +84,7 @@ func (r *Recipe) Write(w io.Writer) error {
 // Check reports the first member that is out of range or does not agree with the others.
 func (r *Recipe) Check() error {
 	bad := func(format string, a ...any) error {
-		return fmt.Errorf("reduce: recipe: "+format, a...)
+		return fmt.Errorf("methods: recipe: "+format, a...)
 	}
 	if r.Layers < 1 || r.Layers > recipeLayers {
 		return bad("layers: got %d, want 1 to %d", r.Layers, recipeLayers)

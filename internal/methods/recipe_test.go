@@ -57,9 +57,9 @@ func TestRecipeErrors(t *testing.T) {
 		"cut":       {`"cut":0.25`, `"cut":1`, "schedule 1: cut: got 1"},
 		"none":      {good[strings.Index(good, "\n"):], "]}", "schedules: got 0"},
 		"unknown":   {`"model"`, `"mode"`, `unknown field "mode"`},
-		"behind":    {"\n]}\n", "\n]}{}", "more after its end"},
+		"behind":    {"\n]}\n", "\n]}{}", "text after the object"},
 		"truncated": {"\n]}\n", "", "unexpected EOF"},
-		"large":     {"\n]}\n", strings.Repeat(" ", recipeBytes) + "]}", "more than 1048576 bytes"},
+		"large":     {"\n]}\n", strings.Repeat(" ", documentBytes) + "]}", "more than 1048576 bytes"},
 	} {
 		text := strings.Replace(good, c.old, c.new, 1)
 		if _, err := ReadRecipe(strings.NewReader(text)); err == nil ||

@@ -17,18 +17,18 @@ func Reduce(in *reduce.Input, o *Plan, pool *kernel.Pool) (*reduce.Reduction, er
 	m := o.method
 	switch {
 	case m == nil:
-		return nil, fmt.Errorf("reduce: %s: the plan was not made by Resolve", o.Base)
+		return nil, fmt.Errorf("methods: %s: the plan was not made by Resolve", o.Base)
 	case m.encoder != nil:
-		return nil, fmt.Errorf("reduce: %s: acts inside the encoder, between blocks that features "+
+		return nil, fmt.Errorf("methods: %s: acts inside the encoder, between blocks that features "+
 			"alone do not give; ask a model", o.Base)
 	case o.first != nil:
-		return nil, fmt.Errorf("reduce: %s: got a plan of two stages, want the first", o.Base)
+		return nil, fmt.Errorf("methods: %s: got a plan of two stages, want the first", o.Base)
 	case m.inside != nil:
 		return nil, fmt.Errorf(
-			"reduce: %s: acts inside the decoder, on rows that features alone do "+
+			"methods: %s: acts inside the decoder, on rows that features alone do "+
 				"not give; ask a model", o.Base)
 	case o.N != in.N:
-		return nil, fmt.Errorf("reduce: %s: the plan is for %d tokens, got %d", o.Base, o.N, in.N)
+		return nil, fmt.Errorf("methods: %s: the plan is for %d tokens, got %d", o.Base, o.N, in.N)
 	}
 	blind := slices.Contains(m.Needs, reduce.Shrunk) && o.NVis < o.N
 	if err := checkInput(in, m, o.Restore, blind); err != nil {
@@ -119,7 +119,7 @@ func (w *work) identity(m *method, start time.Time) (*reduce.Reduction, error) {
 // may be missing.
 func checkInput(in *reduce.Input, m *method, restore, blind bool) error {
 	bad := func(format string, a ...any) error {
-		return fmt.Errorf("reduce: %s: "+format, append([]any{m.Name}, a...)...)
+		return fmt.Errorf("methods: %s: "+format, append([]any{m.Name}, a...)...)
 	}
 	if in.N < 1 || in.C < 1 {
 		return bad("X: got %d tokens of width %d, want at least 1 of 1", in.N, in.C)

@@ -32,7 +32,7 @@ var validName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 // at any time, also while requests run.
 func Register(m reduce.Method, criterion func() reduce.Criterion) error {
 	bad := func(format string, a ...any) error {
-		return fmt.Errorf("reduce: register: "+format, a...)
+		return fmt.Errorf("methods: register: "+format, a...)
 	}
 	switch {
 	case !validName.MatchString(m.Name) || m.Name == restoreMethod.Name:
@@ -110,15 +110,15 @@ func keepBy(w *work, k int) (*selection, error) {
 	name := w.o.Base
 	kept, err := w.o.own.(*added).Keep(w.in, k)
 	if err != nil {
-		return nil, fmt.Errorf("reduce: %s: %w", name, err)
+		return nil, fmt.Errorf("methods: %s: %w", name, err)
 	}
 	if len(kept) != k {
-		return nil, fmt.Errorf("reduce: %s: got %d tokens, want %d", name, len(kept), k)
+		return nil, fmt.Errorf("methods: %s: got %d tokens, want %d", name, len(kept), k)
 	}
 	seen := make([]bool, w.in.N)
 	for _, t := range kept {
 		if t < 0 || int(t) >= w.in.N || seen[t] {
-			return nil, fmt.Errorf("reduce: %s: token %d is out of 0..%d or repeated", name, t,
+			return nil, fmt.Errorf("methods: %s: token %d is out of 0..%d or repeated", name, t,
 				w.in.N-1)
 		}
 		seen[t] = true

@@ -73,7 +73,7 @@ func TestRegisterRefuses(t *testing.T) {
 		`a: needs: got "smell", want one of ["cls_attn"`: {Name: "a", Needs: []reduce.Need{"smell"}},
 	} {
 		if err := Register(m, ends); err == nil ||
-			!strings.Contains(err.Error(), "reduce: register: "+want) {
+			!strings.Contains(err.Error(), "methods: register: "+want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}

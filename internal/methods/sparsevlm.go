@@ -184,7 +184,7 @@ func beginSparse(s *Inside, p *kernel.Pool, visual, text []float32, width int) e
 	for i, g := range score {
 		if g-g != 0 {
 			return fmt.Errorf(
-				"reduce: sparsevlm: rater score of text row %d is %v, want finite numbers", i, g)
+				"methods: sparsevlm: rater score of text row %d is %v, want finite numbers", i, g)
 		}
 	}
 	s.Scores, s.Indices = map[string][]float32{"rater_score": score}, map[string][]int32{

@@ -22,14 +22,14 @@ const maxTokens = 1 << 14
 func FromTensors(tensors map[string]*tensor.Tensor, gridH, gridW int) (*reduce.Input, error) {
 	x, ok := tensors["X"]
 	if !ok {
-		return nil, fmt.Errorf("reduce: X: missing, want features [tokens, width]")
+		return nil, fmt.Errorf("methods: X: missing, want features [tokens, width]")
 	}
 	if len(x.Shape) != 2 || x.Shape[0] < 1 || x.Shape[1] < 1 {
-		return nil, fmt.Errorf("reduce: X: shape %v, want [tokens, width]", x.Shape)
+		return nil, fmt.Errorf("methods: X: shape %v, want [tokens, width]", x.Shape)
 	}
 	in := &reduce.Input{N: x.Shape[0], C: x.Shape[1], GridH: gridH, GridW: gridW}
 	if in.N > maxTokens {
-		return nil, fmt.Errorf("reduce: X: %d tokens, want at most %d", in.N, maxTokens)
+		return nil, fmt.Errorf("methods: X: %d tokens, want at most %d", in.N, maxTokens)
 	}
 	switch side := int(math.Sqrt(float64(in.N))); {
 	case gridH == 0 && gridW == 0:
@@ -37,7 +37,7 @@ func FromTensors(tensors map[string]*tensor.Tensor, gridH, gridW int) (*reduce.I
 			in.GridH, in.GridW = side, side
 		}
 	case gridH < 1 || gridW < 1 || gridH > in.N || gridW > in.N || gridH*gridW != in.N:
-		return nil, fmt.Errorf("reduce: grid: got %dx%d, want rows and columns of %d tokens", gridH,
+		return nil, fmt.Errorf("methods: grid: got %dx%d, want rows and columns of %d tokens", gridH,
 			gridW, in.N)
 	}
 	var err error
@@ -49,7 +49,7 @@ func FromTensors(tensors map[string]*tensor.Tensor, gridH, gridW int) (*reduce.I
 	}
 	if t, ok := tensors[string(reduce.ClsAttn)]; ok {
 		if len(t.Shape) != 2 || t.Shape[0] < 1 || t.Shape[1] != in.N+1 {
-			return nil, fmt.Errorf("reduce: cls_attn: shape %v, want [heads %d] (tokens + 1)",
+			return nil, fmt.Errorf("methods: cls_attn: shape %v, want [heads %d] (tokens + 1)",
 				t.Shape, in.N+1)
 		}
 		in.Heads = t.Shape[0]
@@ -59,7 +59,7 @@ func FromTensors(tensors map[string]*tensor.Tensor, gridH, gridW int) (*reduce.I
 	}
 	if t, ok := tensors[string(reduce.Hidden)]; ok {
 		if len(t.Shape) != 2 || t.Shape[0] != in.N+1 || t.Shape[1] < 1 {
-			return nil, fmt.Errorf("reduce: hidden: shape %v, want [%d width] (tokens + 1)",
+			return nil, fmt.Errorf("methods: hidden: shape %v, want [%d width] (tokens + 1)",
 				t.Shape, in.N+1)
 		}
 		in.Cv = t.Shape[1]
@@ -69,11 +69,11 @@ func FromTensors(tensors map[string]*tensor.Tensor, gridH, gridW int) (*reduce.I
 	}
 	if t, ok := tensors[string(reduce.Keys)]; ok {
 		if len(t.Shape) != 3 || t.Shape[0] < 1 || t.Shape[1] != in.N+1 || t.Shape[2] < 1 {
-			return nil, fmt.Errorf("reduce: keys: shape %v, want [heads %d width] (tokens + 1)",
+			return nil, fmt.Errorf("methods: keys: shape %v, want [heads %d width] (tokens + 1)",
 				t.Shape, in.N+1)
 		}
 		if in.Heads != 0 && t.Shape[0] != in.Heads {
-			return nil, fmt.Errorf("reduce: keys: %d heads, want the %d of cls_attn", t.Shape[0],
+			return nil, fmt.Errorf("methods: keys: %d heads, want the %d of cls_attn", t.Shape[0],
 				in.Heads)
 		}
 		in.Heads, in.KeyDim = t.Shape[0], t.Shape[2]
@@ -83,7 +83,7 @@ func FromTensors(tensors map[string]*tensor.Tensor, gridH, gridW int) (*reduce.I
 	}
 	if t, ok := tensors[string(reduce.Shrunk)]; ok {
 		if len(t.Shape) != 3 || t.Shape[0] < 1 || t.Shape[1] < 1 || t.Shape[2] != in.C {
-			return nil, fmt.Errorf("reduce: shrunk: shape %v, want [rows columns %d] (width of X)",
+			return nil, fmt.Errorf("methods: shrunk: shape %v, want [rows columns %d] (width of X)",
 				t.Shape, in.C)
 		}
 		in.ShrunkH, in.ShrunkW = t.Shape[0], t.Shape[1]
@@ -100,14 +100,14 @@ func FromTensors(tensors map[string]*tensor.Tensor, gridH, gridW int) (*reduce.I
 	}
 	if in.Views != nil {
 		return nil, fmt.Errorf(
-			"reduce: view: given together with pm_q_cls and pm_k, which say nothing of views")
+			"methods: view: given together with pm_q_cls and pm_k, which say nothing of views")
 	}
 	if q == nil || len(q.Shape) != 1 || q.Shape[0] < 1 {
-		return nil, fmt.Errorf("reduce: pm_q_cls: shape %v, want [width], as pm_k needs it",
+		return nil, fmt.Errorf("methods: pm_q_cls: shape %v, want [width], as pm_k needs it",
 			shapeOf(q))
 	}
 	if k == nil || len(k.Shape) != 2 || k.Shape[0] != in.N+1 || k.Shape[1] != q.Shape[0] {
-		return nil, fmt.Errorf("reduce: pm_k: shape %v, want [%d %d] (tokens + 1, width of "+
+		return nil, fmt.Errorf("methods: pm_k: shape %v, want [%d %d] (tokens + 1, width of "+
 			"pm_q_cls)", shapeOf(k), in.N+1, q.Shape[0])
 	}
 	if in.LastQuery, err = values32("pm_q_cls", q); err != nil {
@@ -127,7 +127,7 @@ func classless(
 		string(reduce.ClsAttn), string(reduce.Hidden), "pm_q_cls", string(reduce.LastKeys), "view",
 	} {
 		if tensors[name] != nil {
-			return fmt.Errorf("reduce: received: given together with %s, which needs a class token",
+			return fmt.Errorf("methods: received: given together with %s, which needs a class token",
 				name)
 		}
 	}
@@ -136,7 +136,7 @@ func classless(
 		s = []int{1, s[0]}
 	}
 	if len(s) != 2 || s[0] < 1 || s[1] != in.N {
-		return fmt.Errorf("reduce: received: shape %v, want [heads %d] or [%d] (tokens)",
+		return fmt.Errorf("methods: received: shape %v, want [heads %d] or [%d] (tokens)",
 			received.Shape, in.N, in.N)
 	}
 	in.NoClass, in.Heads, in.Cv = true, s[0], in.C
@@ -151,7 +151,7 @@ func classless(
 		return nil
 	}
 	if len(t.Shape) != 3 || t.Shape[0] != in.Heads || t.Shape[1] != in.N || t.Shape[2] < 1 {
-		return fmt.Errorf("reduce: keys: shape %v, want [%d %d width] (heads of received, tokens)",
+		return fmt.Errorf("methods: keys: shape %v, want [%d %d width] (heads of received, tokens)",
 			t.Shape, in.Heads, in.N)
 	}
 	if v, err = values32("keys", t); err != nil {
@@ -180,16 +180,16 @@ func readViews(in *reduce.Input, tensors map[string]*tensor.Tensor) error {
 	}
 	if class == nil || len(class.Shape) != 2 || class.Shape[0] < 1 || class.Shape[0] > in.N ||
 		class.Shape[1] != in.Cv || in.Cv == 0 {
-		return fmt.Errorf("reduce: view_class: shape %v, want [views %d] (width of hidden), "+
+		return fmt.Errorf("methods: view_class: shape %v, want [views %d] (width of hidden), "+
 			"as view needs it", shapeOf(class), in.Cv)
 	}
 	if t == nil || len(t.Shape) != 1 || t.Shape[0] != in.N {
-		return fmt.Errorf("reduce: view: shape %v, want [%d] (tokens), as view_class needs it",
+		return fmt.Errorf("methods: view: shape %v, want [%d] (tokens), as view_class needs it",
 			shapeOf(t), in.N)
 	}
 	of, err := t.Int64s()
 	if err != nil {
-		return fmt.Errorf("reduce: view: %w", err)
+		return fmt.Errorf("methods: view: %w", err)
 	}
 	v, err := values32("view_class", class)
 	if err != nil {
@@ -201,7 +201,7 @@ func readViews(in *reduce.Input, tensors map[string]*tensor.Tensor) error {
 	}
 	for token, i := range of {
 		if i < -1 || i >= int64(len(in.Views)) {
-			return fmt.Errorf("reduce: view: token %d: got %d, want -1 to %d", token, i,
+			return fmt.Errorf("methods: view: token %d: got %d, want -1 to %d", token, i,
 				len(in.Views)-1)
 		}
 		if i >= 0 {
@@ -223,11 +223,11 @@ func shapeOf(t *tensor.Tensor) []int {
 func values32(name string, t *tensor.Tensor) ([]float32, error) {
 	v, err := t.Float32s()
 	if err != nil {
-		return nil, fmt.Errorf("reduce: %s: %w", name, err)
+		return nil, fmt.Errorf("methods: %s: %w", name, err)
 	}
 	for i, x := range v {
 		if x-x != 0 {
-			return nil, fmt.Errorf("reduce: %s: value %d is %v, want finite numbers", name, i, x)
+			return nil, fmt.Errorf("methods: %s: value %d is %v, want finite numbers", name, i, x)
 		}
 	}
 	return v, nil

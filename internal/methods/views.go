@@ -279,7 +279,7 @@ func checkViews(in *reduce.Input, m *method) error {
 		for k, t := range v.Tokens {
 			if t < 0 || int(t) >= in.N || seen[t] || k > 0 && v.Tokens[k-1] >= t {
 				return fmt.Errorf(
-					"reduce: %s: view %d: token %d, want ascending tokens of 0..%d that are "+
+					"methods: %s: view %d: token %d, want ascending tokens of 0..%d that are "+
 						"in no other view", m.Name, i, t, in.N-1)
 			}
 			seen[t] = true
@@ -287,7 +287,7 @@ func checkViews(in *reduce.Input, m *method) error {
 		if in.Hidden != nil && len(v.Class) != in.Cv || in.LastKeys != nil &&
 			(len(v.LastClass) != len(v.LastQuery) || len(v.LastQuery) != len(in.LastQuery)) {
 			return fmt.Errorf(
-				"reduce: %s: view %d: class token of another width than the picture's", m.Name, i)
+				"methods: %s: view %d: class token of another width than the picture's", m.Name, i)
 		}
 	}
 	return nil

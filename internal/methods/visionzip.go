@@ -242,7 +242,7 @@ func meanKeys(in *reduce.Input) (metric, length []float64, err error) {
 		}
 		if length[i] = math.Sqrt(sum); !finite(length[i]) {
 			return nil, nil, fmt.Errorf(
-				"reduce: keys: patch %d holds NaN or an infinity, want finite numbers", i)
+				"methods: keys: patch %d holds NaN or an infinity, want finite numbers", i)
 		}
 	}
 	return metric, length, nil
