@@ -55,7 +55,7 @@ after the picture. The reduced pictures are read with renumbered positions and w
 	fs.Int64Var(&o.seed, "seed", 0, "`seed` of --base random")
 	o.question.addReading(fs)
 	o.model.addResize(fs)
-	fs.StringVar(&o.out, "out", "", "draw the plot into this `file`, .svg or .png")
+	fs.StringVar(&o.out, "out", "", "draw the plot into this SVG `file`")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object instead of a table")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if len(o.question.images) == 0 {

@@ -67,7 +67,7 @@ mean number of visual rows that enter a layer.`,
 	fs.StringVar(&o.format, "format", "table", "format of the result")
 	fs.Lookup("format").Annotations = map[string][]string{choices: {strings.Join(formats, "|")}}
 	fs.StringVar(&o.plot, "plot", "",
-		"plot the accuracy that each method keeps into this `file`, .svg or .png; with --all")
+		"plot the accuracy that each method keeps into this SVG `file`; with --all")
 	fs.StringSliceVar(&o.bases, "methods", nil,
 		"compare only these `methods`, separated by commas; with --all")
 	fs.StringArrayVar(&o.variants, "variant", nil,

@@ -40,13 +40,8 @@ paper's Average does.`,
 	fs.Lookup("format").Annotations = map[string][]string{
 		choices: {strings.Join(sheet.Formats, "|")},
 	}
-	fs.StringVar(
-		&plotFile,
-		"plot",
-		"",
-		"plot the retained accuracy, by tokens and by first-token time, into this `file`, "+
-			".svg or .png",
-	)
+	fs.StringVar(&plotFile, "plot", "",
+		"plot the retained accuracy, by tokens and by first-token time, into this SVG `file`")
 	fs.Int64Var(&seed, "seed", 0, "`seed` of the intervals")
 	fs.BoolVar(&asJSON, "json", false, "print one JSON object, like --format json")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -40,9 +40,9 @@ func TestEvalVariants(t *testing.T) {
 		t.Errorf("exit %d, stderr %q, %q", r.code, r.err, r.out)
 	}
 	for want, more := range map[string][]string{
-		"--variant: has no use with --all, got {}":         nil,
+		"--variant: has no use with --all, got {}":          nil,
 		`--variant: {"gama":1}: methods: gama: got no such`: {"--variant", `{"gama":1}`},
-		"--distance: has no use with --variant":            {"--variant", "{}", "--distance"},
+		"--distance: has no use with --variant":             {"--variant", "{}", "--distance"},
 	} {
 		args := append(args, more...)
 		if more == nil {
@@ -98,17 +98,17 @@ func TestEvalAll(t *testing.T) {
 		t.Errorf("plot: %v", err)
 	}
 	for want, args := range map[string][]string{
-		"--n-vis: several budgets, got 64,32, want one, or --all":    {"--n-vis", "64,32"},
-		"--plot: has no use for one method":                          {"--plot", "a.svg"},
-		"--format: has no use for one method, got csv":               {"--format", "csv"},
-		`--format: got "xml", want table|markdown|csv|json`:          {"--format", "xml"},
-		"--json and --format: both given, got csv":                   {"--json", "--format", "csv"},
-		"--base: has no use with --all, got grid":                    {"--all", "--base", "grid"},
-		"--gamma: has no use with --all, got 0.2":                    {"--all", "--gamma", "0.2"},
-		"--n-vis: out of range, got 577, want at most the 576":       {"--all", "--n-vis", "577"},
-		`--plot: got "a.gif", want a name that ends in .svg or .png`: {"--all", "--plot", "a.gif"},
-		`--n-vis: cannot be used, got "64,x", want whole numbers`:    {"--n-vis", "64,x"},
-		`--n-vis: cannot be used, got "64,64", want whole numbers`:   {"--n-vis", "64,64"},
+		"--n-vis: several budgets, got 64,32, want one, or --all":  {"--n-vis", "64,32"},
+		"--plot: has no use for one method":                        {"--plot", "a.svg"},
+		"--format: has no use for one method, got csv":             {"--format", "csv"},
+		`--format: got "xml", want table|markdown|csv|json`:        {"--format", "xml"},
+		"--json and --format: both given, got csv":                 {"--json", "--format", "csv"},
+		"--base: has no use with --all, got grid":                  {"--all", "--base", "grid"},
+		"--gamma: has no use with --all, got 0.2":                  {"--all", "--gamma", "0.2"},
+		"--n-vis: out of range, got 577, want at most the 576":     {"--all", "--n-vis", "577"},
+		`--plot: got "a.gif", want a name that ends in .svg`:       {"--all", "--plot", "a.gif"},
+		`--n-vis: cannot be used, got "64,x", want whole numbers`:  {"--n-vis", "64,x"},
+		`--n-vis: cannot be used, got "64,64", want whole numbers`: {"--n-vis", "64,64"},
 	} {
 		if r := cli(append([]string{"eval", "scenes", "--n", "1"}, args...)...); r.code !=
 			exitUsage ||

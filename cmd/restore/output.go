@@ -483,24 +483,12 @@ type keepOpen struct{ io.Writer }
 
 func (keepOpen) Close() error { return nil }
 
-// checkPlot refuses a name with the extension of another format than SVG and PNG.
+// checkPlot refuses a name with the extension of another format than SVG.
 func checkPlot(flag, path string) error {
-	if _, ok := plotFormat(path); !ok && path != "-" {
-		return usagef("--%s: got %q, want a name that ends in .svg or .png, or - for SVG on stdout",
-			flag, path)
+	if path != "-" && strings.ToLower(filepath.Ext(path)) != ".svg" {
+		return usagef("--%s: got %q, want a name that ends in .svg, or - for stdout", flag, path)
 	}
 	return nil
-}
-
-// plotFormat is the format of a plot by its file's name.
-func plotFormat(path string) (format string, ok bool) {
-	switch strings.ToLower(filepath.Ext(path)) {
-	case ".png":
-		return "png", true
-	case ".svg":
-		return "svg", true
-	}
-	return "svg", false
 }
 
 // writePlot draws panels side by side, with a legend to the right, into the file.
@@ -508,6 +496,5 @@ func (f *output) writePlot(panels []chart.Panel) error {
 	if f == nil {
 		return nil
 	}
-	format, _ := plotFormat(f.path)
-	return f.write(func(w io.Writer) error { return chart.Draw(w, format, "", panels) })
+	return f.write(func(w io.Writer) error { return chart.Draw(w, "", panels) })
 }

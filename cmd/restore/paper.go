@@ -40,12 +40,12 @@ type paperOptions struct {
 const scenesData = "scenes"
 
 // paperFormats are the output formats of a page.
-var paperFormats = append(slices.Clone(sheet.Formats), "svg", "png")
+var paperFormats = append(slices.Clone(sheet.Formats), "svg")
 
 // formatOf maps file extensions to formats.
 var formatOf = map[string]string{
 	".txt": "text", ".md": "markdown", ".csv": "csv", ".tex": "latex", ".json": "json",
-	".svg": "svg", ".png": "png",
+	".svg": "svg",
 }
 
 // newPaper returns the commands that make the paper's tables and figures.
@@ -191,9 +191,6 @@ func (o *paperOptions) run(ctx context.Context, a *app, item paper.Item) error {
 	if err != nil {
 		return err
 	}
-	if format == "png" && o.out == "" && isTerminal(a.out) {
-		return usagef("--format: png is not for a terminal, want --out FILE")
-	}
 	outs := a.outputs(o.model.files.Paths()...)
 	defer outs.discard()
 	file, err := outs.open("out", o.out)
@@ -328,16 +325,16 @@ func writePage(w io.Writer, format string, p *paper.Page) error {
 	switch format {
 	case "json":
 		return writeJSON(w, p)
-	case "svg", "png":
+	case "svg":
 		if len(p.Panels) > 0 {
 			caption := strings.Join(append([]string{p.Title}, p.Notes...), " ")
-			return chart.Draw(w, format, caption, p.Panels)
+			return chart.Draw(w, caption, p.Panels)
 		}
 		var b strings.Builder
 		if err := p.Write(&b, "text"); err != nil {
 			return err
 		}
-		return chart.Text(w, format, b.String())
+		return chart.Text(w, b.String())
 	}
 	return p.Write(w, format)
 }
