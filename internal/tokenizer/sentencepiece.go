@@ -37,9 +37,9 @@ type SentencePiece struct {
 	TrimSpaces   bool // spaces at both ends are removed, and runs of them become one
 }
 
-// maxPieces is the most pieces of a vocabulary, and maxPieceLen the most bytes of a piece.
+// MaxPieces is the most pieces of a vocabulary, and maxPieceLen the most bytes of a piece.
 const (
-	maxPieces   = maxID + 1
+	MaxPieces   = maxID + 1
 	maxPieceLen = 4096
 )
 
@@ -126,8 +126,8 @@ func ReadSentencePiece(model []byte) (*SentencePiece, error) {
 		switch f.number {
 		case modelPieces:
 			p, err := readPiece(f.bytes)
-			if err == nil && len(s.Pieces) >= maxPieces {
-				err = fmt.Errorf("more than %d pieces", maxPieces)
+			if err == nil && len(s.Pieces) >= MaxPieces {
+				err = fmt.Errorf("more than %d pieces", MaxPieces)
 			}
 			s.Pieces = append(s.Pieces, p)
 			return err
@@ -202,8 +202,8 @@ func readPiece(b []byte) (Piece, error) {
 
 // check returns an error for an ambiguous vocabulary.
 func (s *SentencePiece) check() error {
-	if len(s.Pieces) == 0 || len(s.Pieces) > maxPieces {
-		return fmt.Errorf("got %d pieces, want 1 to %d", len(s.Pieces), maxPieces)
+	if len(s.Pieces) == 0 || len(s.Pieces) > MaxPieces {
+		return fmt.Errorf("got %d pieces, want 1 to %d", len(s.Pieces), MaxPieces)
 	}
 	seen := make(map[string]bool, len(s.Pieces))
 	unknown, bytes := 0, 0

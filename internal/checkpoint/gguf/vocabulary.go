@@ -44,6 +44,10 @@ func (v *vocabulary) addTo(config object) {
 
 // vocabulary reads the tokenizer of a decoder's file with size rows of embeddings.
 func (f *file) vocabulary(size int) (*vocabulary, error) {
+	if size > tokenizer.MaxPieces {
+		return nil, fmt.Errorf("tensor %q: %d rows, want at most %d", "token_embd.weight", size,
+			tokenizer.MaxPieces)
+	}
 	v := &vocabulary{ids: map[string]int{}, bos: -1, eos: -1}
 	model := f.text("tokenizer.ggml.model", "none")
 	if model == "none" || model == "no_vocab" {
