@@ -20,145 +20,159 @@ const maxTokens = 1 << 14
 // columns of patches; if both are 0 and N is a square number, it assumes a square grid, otherwise
 // the grid is unknown. The error names the tensor; values must be finite.
 func FromTensors(tensors map[string]*tensor.Tensor, gridH, gridW int) (*reduce.Input, error) {
-	x, ok := tensors["X"]
-	if !ok {
+	ts := inputTensors(tensors)
+	x, shape, err := ts.take("X", []int{0, 0}, "[tokens, width]")
+	switch {
+	case err != nil:
+		return nil, err
+	case x == nil:
 		return nil, fmt.Errorf("methods: X: missing, want features [tokens, width]")
+	case shape[0] > maxTokens:
+		return nil, fmt.Errorf("methods: X: %d tokens, want at most %d", shape[0], maxTokens)
 	}
-	if len(x.Shape) != 2 || x.Shape[0] < 1 || x.Shape[1] < 1 {
-		return nil, fmt.Errorf("methods: X: shape %v, want [tokens, width]", x.Shape)
-	}
-	in := &reduce.Input{N: x.Shape[0], C: x.Shape[1], GridH: gridH, GridW: gridW}
-	if in.N > maxTokens {
-		return nil, fmt.Errorf("methods: X: %d tokens, want at most %d", in.N, maxTokens)
-	}
-	switch side := int(math.Sqrt(float64(in.N))); {
-	case gridH == 0 && gridW == 0:
-		if side*side == in.N {
-			in.GridH, in.GridW = side, side
-		}
-	case gridH < 1 || gridW < 1 || gridH > in.N || gridW > in.N || gridH*gridW != in.N:
-		return nil, fmt.Errorf("methods: grid: got %dx%d, want rows and columns of %d tokens", gridH,
-			gridW, in.N)
-	}
-	var err error
-	if in.X, err = values32("X", x); err != nil {
+	in := &reduce.Input{X: x, N: shape[0], C: shape[1]}
+	if in.GridH, in.GridW, err = gridOf(in.N, gridH, gridW); err != nil {
 		return nil, err
 	}
-	if t, ok := tensors["received"]; ok {
-		return in, classless(in, t, tensors)
+	if _, ok := tensors["received"]; ok {
+		return in, ts.readClassless(in)
 	}
-	if t, ok := tensors[string(reduce.ClsAttn)]; ok {
-		if len(t.Shape) != 2 || t.Shape[0] < 1 || t.Shape[1] != in.N+1 {
-			return nil, fmt.Errorf("methods: cls_attn: shape %v, want [heads %d] (tokens + 1)",
-				t.Shape, in.N+1)
-		}
-		in.Heads = t.Shape[0]
-		if in.ClsAttn, err = values32("cls_attn", t); err != nil {
+	for _, read := range []func(*reduce.Input) error{ts.readEncoder, ts.readViews, ts.readLastKeys} {
+		if err := read(in); err != nil {
 			return nil, err
 		}
-	}
-	if t, ok := tensors[string(reduce.Hidden)]; ok {
-		if len(t.Shape) != 2 || t.Shape[0] != in.N+1 || t.Shape[1] < 1 {
-			return nil, fmt.Errorf("methods: hidden: shape %v, want [%d width] (tokens + 1)",
-				t.Shape, in.N+1)
-		}
-		in.Cv = t.Shape[1]
-		if in.Hidden, err = values32("hidden", t); err != nil {
-			return nil, err
-		}
-	}
-	if t, ok := tensors[string(reduce.Keys)]; ok {
-		if len(t.Shape) != 3 || t.Shape[0] < 1 || t.Shape[1] != in.N+1 || t.Shape[2] < 1 {
-			return nil, fmt.Errorf("methods: keys: shape %v, want [heads %d width] (tokens + 1)",
-				t.Shape, in.N+1)
-		}
-		if in.Heads != 0 && t.Shape[0] != in.Heads {
-			return nil, fmt.Errorf("methods: keys: %d heads, want the %d of cls_attn", t.Shape[0],
-				in.Heads)
-		}
-		in.Heads, in.KeyDim = t.Shape[0], t.Shape[2]
-		if in.Keys, err = values32("keys", t); err != nil {
-			return nil, err
-		}
-	}
-	if t, ok := tensors[string(reduce.Shrunk)]; ok {
-		if len(t.Shape) != 3 || t.Shape[0] < 1 || t.Shape[1] < 1 || t.Shape[2] != in.C {
-			return nil, fmt.Errorf("methods: shrunk: shape %v, want [rows columns %d] (width of X)",
-				t.Shape, in.C)
-		}
-		in.ShrunkH, in.ShrunkW = t.Shape[0], t.Shape[1]
-		if in.Shrunk, err = values32("shrunk", t); err != nil {
-			return nil, err
-		}
-	}
-	if err := readViews(in, tensors); err != nil {
-		return nil, err
-	}
-	q, k := tensors["pm_q_cls"], tensors[string(reduce.LastKeys)]
-	if q == nil && k == nil {
-		return in, nil
-	}
-	if in.Views != nil {
-		return nil, fmt.Errorf(
-			"methods: view: given together with pm_q_cls and pm_k, which say nothing of views")
-	}
-	if q == nil || len(q.Shape) != 1 || q.Shape[0] < 1 {
-		return nil, fmt.Errorf("methods: pm_q_cls: shape %v, want [width], as pm_k needs it",
-			shapeOf(q))
-	}
-	if k == nil || len(k.Shape) != 2 || k.Shape[0] != in.N+1 || k.Shape[1] != q.Shape[0] {
-		return nil, fmt.Errorf("methods: pm_k: shape %v, want [%d %d] (tokens + 1, width of "+
-			"pm_q_cls)", shapeOf(k), in.N+1, q.Shape[0])
-	}
-	if in.LastQuery, err = values32("pm_q_cls", q); err != nil {
-		return nil, err
-	}
-	if in.LastKeys, err = values32(string(reduce.LastKeys), k); err != nil {
-		return nil, err
 	}
 	return in, nil
 }
 
-// classless reads the tensors of an encoder without a class token.
-func classless(
-	in *reduce.Input, received *tensor.Tensor, tensors map[string]*tensor.Tensor,
-) (err error) {
+// gridOf returns the rows and columns of n tokens.
+func gridOf(n, gridH, gridW int) (h, w int, err error) {
+	switch side := int(math.Sqrt(float64(n))); {
+	case gridH == 0 && gridW == 0 && side*side == n:
+		return side, side, nil
+	case gridH == 0 && gridW == 0:
+		return 0, 0, nil
+	case gridH < 1 || gridW < 1 || gridH > n || gridW > n || gridH*gridW != n:
+		return 0, 0, fmt.Errorf("methods: grid: got %dx%d, want rows and columns of %d tokens",
+			gridH, gridW, n)
+	}
+	return gridH, gridW, nil
+}
+
+// inputTensors are the tensors of an Input by name.
+type inputTensors map[string]*tensor.Tensor
+
+// take returns the values and the shape of a tensor, nil if it is missing. An axis of want is a
+// size, or 0 for any size above 0. The layout, a format of its values, says so in errors.
+func (ts inputTensors) take(
+	name string, want []int, layout string, values ...any,
+) ([]float32, []int, error) {
+	t := ts[name]
+	if t == nil {
+		return nil, nil, nil
+	}
+	ok := len(t.Shape) == len(want)
+	for i := 0; ok && i < len(want); i++ {
+		ok = t.Shape[i] == want[i] || want[i] == 0 && t.Shape[i] > 0
+	}
+	if !ok {
+		return nil, nil, fmt.Errorf("methods: %s: shape %v, want %s", name, t.Shape,
+			fmt.Sprintf(layout, values...))
+	}
+	v, err := values32(name, t)
+	return v, t.Shape, err
+}
+
+// readEncoder reads what an encoder with a class token computed.
+func (ts inputTensors) readEncoder(in *reduce.Input) error {
+	v, shape, err := ts.take(string(reduce.ClsAttn), []int{0, in.N + 1},
+		"[heads %d] (tokens + 1)", in.N+1)
+	if err != nil {
+		return err
+	}
+	if v != nil {
+		in.ClsAttn, in.Heads = v, shape[0]
+	}
+	v, shape, err = ts.take(string(reduce.Hidden), []int{in.N + 1, 0}, "[%d width] (tokens + 1)",
+		in.N+1)
+	if err != nil {
+		return err
+	}
+	if v != nil {
+		in.Hidden, in.Cv = v, shape[1]
+	}
+	v, shape, err = ts.take(string(reduce.Keys), []int{0, in.N + 1, 0},
+		"[heads %d width] (tokens + 1)", in.N+1)
+	switch {
+	case err != nil:
+		return err
+	case v != nil && in.Heads != 0 && shape[0] != in.Heads:
+		return fmt.Errorf("methods: keys: %d heads, want the %d of cls_attn", shape[0], in.Heads)
+	case v != nil:
+		in.Keys, in.Heads, in.KeyDim = v, shape[0], shape[2]
+	}
+	v, shape, err = ts.take(string(reduce.Shrunk), []int{0, 0, in.C},
+		"[rows columns %d] (width of X)", in.C)
+	if err != nil {
+		return err
+	}
+	if v != nil {
+		in.Shrunk, in.ShrunkH, in.ShrunkW = v, shape[0], shape[1]
+	}
+	return nil
+}
+
+// readLastKeys reads the last layer's query and keys, for PruMerge.
+func (ts inputTensors) readLastKeys(in *reduce.Input) error {
+	const query = "pm_q_cls"
+	q, k := ts[query], ts[string(reduce.LastKeys)]
+	switch {
+	case q == nil && k == nil:
+		return nil
+	case in.Views != nil:
+		return fmt.Errorf(
+			"methods: view: given together with pm_q_cls and pm_k, which say nothing of views")
+	case q == nil || k == nil:
+		return fmt.Errorf("methods: pm_q_cls: shape %v, and pm_k: shape %v, want both or none",
+			shapeOf(q), shapeOf(k))
+	}
+	v, shape, err := ts.take(query, []int{0}, "[width], as pm_k needs it")
+	if err != nil {
+		return err
+	}
+	in.LastQuery = v
+	in.LastKeys, _, err = ts.take(string(reduce.LastKeys), []int{in.N + 1, shape[0]},
+		"[%d %d] (tokens + 1, width of pm_q_cls)", in.N+1, shape[0])
+	return err
+}
+
+// readClassless reads the tensors of an encoder without a class token.
+func (ts inputTensors) readClassless(in *reduce.Input) error {
 	for _, name := range []string{
 		string(reduce.ClsAttn), string(reduce.Hidden), "pm_q_cls", string(reduce.LastKeys), "view",
 	} {
-		if tensors[name] != nil {
+		if ts[name] != nil {
 			return fmt.Errorf("methods: received: given together with %s, which needs a class token",
 				name)
 		}
 	}
-	s := received.Shape
-	if len(s) == 1 {
-		s = []int{1, s[0]}
+	want := []int{0, in.N}
+	if len(ts["received"].Shape) == 1 {
+		want = want[1:]
 	}
-	if len(s) != 2 || s[0] < 1 || s[1] != in.N {
-		return fmt.Errorf("methods: received: shape %v, want [heads %d] or [%d] (tokens)",
-			received.Shape, in.N, in.N)
-	}
-	in.NoClass, in.Heads, in.Cv = true, s[0], in.C
-	in.Hidden = append(make([]float32, in.C), in.X...)
-	v, err := values32("received", received)
+	v, shape, err := ts.take("received", want, "[heads %d] or [%d] (tokens)", in.N, in.N)
 	if err != nil {
 		return err
 	}
+	in.NoClass, in.Heads, in.Cv = true, len(v)/shape[len(shape)-1], in.C
+	in.Hidden = append(make([]float32, in.C), in.X...)
 	in.ClsAttn = underZeros(v, in.Heads, in.N)
-	t := tensors[string(reduce.Keys)]
-	if t == nil {
-		return nil
-	}
-	if len(t.Shape) != 3 || t.Shape[0] != in.Heads || t.Shape[1] != in.N || t.Shape[2] < 1 {
-		return fmt.Errorf("methods: keys: shape %v, want [%d %d width] (heads of received, tokens)",
-			t.Shape, in.Heads, in.N)
-	}
-	if v, err = values32("keys", t); err != nil {
+	v, shape, err = ts.take(string(reduce.Keys), []int{in.Heads, in.N, 0},
+		"[%d %d width] (heads of received, tokens)", in.Heads, in.N)
+	if err != nil || v == nil {
 		return err
 	}
-	in.KeyDim = t.Shape[2]
-	in.Keys = underZeros(v, in.Heads, in.N)
+	in.KeyDim, in.Keys = shape[2], underZeros(v, in.Heads, in.N)
 	return nil
 }
 
@@ -173,8 +187,8 @@ func underZeros(v []float32, heads, n int) []float32 {
 }
 
 // readViews reads each token's view.
-func readViews(in *reduce.Input, tensors map[string]*tensor.Tensor) error {
-	t, class := tensors["view"], tensors["view_class"]
+func (ts inputTensors) readViews(in *reduce.Input) error {
+	t, class := ts["view"], ts["view_class"]
 	if t == nil && class == nil {
 		return nil
 	}
