@@ -226,60 +226,61 @@ func (p *Plan) checkUse(o *Options, d *reduce.Declaration) error {
 	if err := p.checkSite(o, first, own); err != nil {
 		return err
 	}
+	if !o.Restore && o.Calibrate == "off" { // it is off anyway
+		values = slices.DeleteFunc(values, func(v reduce.Value) bool { return v.Name == "calibrate" })
+	}
+	for _, r := range p.withoutEffect(o) {
+		if err := first(r.why, r.names...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// idle are options that change nothing, and why.
+type idle struct {
+	why   string
+	names []string
+}
+
+// withoutEffect lists the options of RESTORE that change nothing with the others.
+func (p *Plan) withoutEffect(o *Options) (all []idle) {
+	add := func(why string, names ...string) { all = append(all, idle{why, names}) }
 	if !o.Restore {
-		if o.Calibrate == "off" { // it is off anyway
-			values = slices.DeleteFunc(values, func(v reduce.Value) bool {
-				return v.Name == "calibrate"
-			})
-		}
-		return first("with restore=false", "gamma", "calibrate", "merge-position", "anchors",
-			"anchor-pool", "join", "first-layer-size", "decode-distance", "guard", "two-stages",
-			"second-layer")
+		add("with restore=false", "gamma", "calibrate", "merge-position", "anchors", "anchor-pool",
+			"join", "first-layer-size", "decode-distance", "guard", "two-stages", "second-layer")
+		return all
 	}
-	if !o.TwoStages {
-		if err := first("with one stage", "second-layer"); err != nil {
-			return err
-		}
+	place := []string{"merge-position"} // the second of two stages merges in any case
+	if o.TwoStages {
+		place = nil
+	} else {
+		add("with one stage", "second-layer")
 	}
-	if m.whole {
-		names := []string{"gamma", "anchors", "anchor-pool", "join"}
-		if !o.TwoStages {
-			names = append(names, "merge-position")
-		}
-		err := first("with base "+m.Name+" (which makes every row itself: RESTORE only calibrates)",
-			names...)
-		if err != nil {
-			return err
-		}
+	if p.method.whole {
+		why := "with base " + p.method.Name + " (which makes every row itself: RESTORE only calibrates)"
+		add(why, append([]string{"gamma", "anchors", "anchor-pool", "join"}, place...)...)
 	}
 	if o.gamma() == 1 {
 		names := []string{"anchors", "anchor-pool"}
 		if o.Join != "all" && o.Join != "count" {
-			names = append(names, "join")
-			if !o.TwoStages {
-				names = append(names, "merge-position")
-			}
+			names = append(append(names, "join"), place...)
 		}
-		err := first("with gamma 1 (there are no anchors)", names...)
-		if err != nil {
-			return err
-		}
+		add("with gamma 1 (there are no anchors)", names...)
 	}
 	set := defaults[o.Compat]
 	if rule := or(o.Anchors, set.anchors); rule == "uniform" || rule == "covered" {
-		if err := first("with anchors "+rule, "anchor-pool"); err != nil {
-			return err
-		}
+		add("with anchors "+rule, "anchor-pool")
 	}
 	switch or(o.Calibrate, set.calibrate) {
 	case "off":
-		return first("with calibrate off", "first-layer-size", "decode-distance")
+		add("with calibrate off", "first-layer-size", "decode-distance")
 	case "size":
-		return first("with calibrate size", "decode-distance")
+		add("with calibrate size", "decode-distance")
 	case "distance":
-		return first("with calibrate distance", "first-layer-size")
+		add("with calibrate distance", "first-layer-size")
 	}
-	return nil
+	return all
 }
 
 // checkSite refuses values that are meaningless at the method's site, or with this model.

@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/checkpoint"
@@ -358,96 +357,55 @@ func parsePack(b []byte) (*packIndex, []byte, error) {
 	return index, data, nil
 }
 
+// items takes the items of a packed file's data in their order.
+type items struct {
+	data []byte
+	end  uint64 // of the last item
+}
+
+// take returns an item's bytes and its place. Nothing but padding may lie between items.
+func (i *items) take(f packItem) ([]byte, stored, error) {
+	if len(f.Name) > maxName {
+		return nil, stored{}, fmt.Errorf("index: got a name of %d bytes, want at most %d",
+			len(f.Name), maxName)
+	}
+	size := uint64(len(i.data))
+	if f.At < i.end || f.At%packAlign != 0 || f.At-i.end >= packAlign || f.At > size ||
+		f.Size > size-f.At {
+		return nil, stored{}, fmt.Errorf("index: %q: got bytes %d and %d from there, want them at "+
+			"the first multiple of %d from %d on and within the %d of the data",
+			f.Name, f.At, f.Size, packAlign, i.end, size)
+	}
+	place := stored{from: i.end, at: f.At, sum: f.Sum}
+	i.end = f.At + f.Size
+	return i.data[f.At:i.end:i.end], place, nil
+}
+
+// read is take for an item that is checked at once.
+func (i *items) read(what string, f packItem) ([]byte, error) {
+	b, place, err := i.take(f)
+	if err != nil {
+		return nil, err
+	}
+	sum := crc32.Checksum(i.data[place.from:i.end], castagnoli)
+	return b, differs(what, f.Name, sum, f.Sum)
+}
+
 // bundle makes the result of Open from a packed file's data.
 func (x *packIndex) bundle(data []byte) (*Packed, error) {
 	p := &Packed{data: data, stored: map[string]stored{}}
 	how := x.Packed
 	p.What = checkpoint.About{Name: x.Name, Format: "packed file", Packed: &how}
 	p.Weights = map[string]*checkpoint.Weight{}
-	end := uint64(0) // of the last item
-	take := func(f packItem) ([]byte, stored, error) {
-		if len(f.Name) > maxName {
-			return nil, stored{}, fmt.Errorf("index: got a name of %d bytes, want at most %d",
-				len(f.Name), maxName)
-		}
-		if f.At < end || f.At%packAlign != 0 || f.At-end >= packAlign ||
-			f.At > uint64(len(data)) || f.Size > uint64(len(data))-f.At {
-			return nil, stored{}, fmt.Errorf(
-				"index: %q: got bytes %d and %d from there, want them at the first multiple of "+
-					"%d from %d on and within the %d of the data",
-				f.Name,
-				f.At,
-				f.Size,
-				packAlign,
-				end,
-				len(data),
-			)
-		}
-		place := stored{from: end, at: f.At, sum: f.Sum}
-		end = f.At + f.Size
-		return data[f.At:end:end], place, nil
+	in := &items{data: data}
+	if err := x.readParts(p, in); err != nil {
+		return nil, err
 	}
-	// read is take for an item that is checked at once.
-	read := func(what string, f packItem) ([]byte, error) {
-		b, place, err := take(f)
-		if err != nil {
-			return nil, err
-		}
-		sum := crc32.Checksum(data[place.from:end], castagnoli)
-		return b, differs(what, f.Name, sum, f.Sum)
+	if err := x.readTensors(p, in); err != nil {
+		return nil, err
 	}
-	parts := map[string]*checkpoint.Part{}
-	p.Docs.Each(func(name string, part *checkpoint.Part) { parts[name], part.From = part, name })
-	for _, f := range x.Parts {
-		b, err := read("document", f.packItem)
-		if err != nil {
-			return nil, err
-		}
-		part := parts[f.Name]
-		if part == nil || part.Data != nil || len(b) > folder.MaxFile {
-			return nil, fmt.Errorf(
-				"index: part %q of %d bytes: want a known name that occurs once and at most "+
-					"%d bytes",
-				f.Name,
-				f.Size,
-				folder.MaxFile,
-			)
-		}
-		*part = checkpoint.Part{Data: bytes.Clone(b), From: f.From} // readable after Close too
-	}
-	for _, t := range x.Tensors {
-		b, place, err := take(t.packItem)
-		if err != nil {
-			return nil, err
-		}
-		w, err := t.tensor(b)
-		if err != nil {
-			return nil, fmt.Errorf("index: tensor %q: %w", t.Name, err)
-		}
-		if p.Weights[t.Name] != nil {
-			return nil, fmt.Errorf(
-				"index: tensor %q: occurs twice",
-				t.Name,
-			)
-		}
-		p.Weights[t.Name], p.stored[t.Name] = readable(w), place
-		p.Weights[t.Name].Sum = binary.LittleEndian.AppendUint32(nil, t.Sum)
-	}
-	for _, t := range x.Tensors {
-		if t.Order == nil {
-			continue
-		}
-		b, err := read("order of", *t.Order)
-		if err != nil {
-			return nil, err
-		}
-		w := p.Weights[t.Name]
-		if w.Order, err = readOrder(&w.Tensor, b); err != nil {
-			return nil, fmt.Errorf("index: tensor %q: %w", t.Name, err)
-		}
-	}
-	if end != uint64(len(data)) {
-		return nil, fmt.Errorf("index: got items up to byte %d, want %d", end, len(data))
+	if in.end != uint64(len(data)) {
+		return nil, fmt.Errorf("index: got items up to byte %d, want %d", in.end, len(data))
 	}
 	config := &p.Docs.Config
 	if config.Data == nil {
@@ -456,11 +414,60 @@ func (x *packIndex) bundle(data []byte) (*Packed, error) {
 	if err := checkpoint.CheckObject(config.Data); err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}
-	p.Docs.Each(func(_ string, part *checkpoint.Part) {
-		part.Data = slices.Clone(part.Data) // it must outlive the mapping
-	})
 	p.Seal()
 	return p, nil
+}
+
+// readParts reads the documents, which can be read after Close too.
+func (x *packIndex) readParts(p *Packed, in *items) error {
+	parts := map[string]*checkpoint.Part{}
+	p.Docs.Each(func(name string, part *checkpoint.Part) { parts[name], part.From = part, name })
+	for _, f := range x.Parts {
+		b, err := in.read("document", f.packItem)
+		if err != nil {
+			return err
+		}
+		part := parts[f.Name]
+		if part == nil || part.Data != nil || len(b) > folder.MaxFile {
+			return fmt.Errorf("index: part %q of %d bytes: want a known name that occurs once and "+
+				"at most %d bytes", f.Name, f.Size, folder.MaxFile)
+		}
+		*part = checkpoint.Part{Data: bytes.Clone(b), From: f.From}
+	}
+	return nil
+}
+
+// readTensors finds the weights, which are checked later, and reads the orders of their columns.
+func (x *packIndex) readTensors(p *Packed, in *items) error {
+	for _, t := range x.Tensors {
+		b, place, err := in.take(t.packItem)
+		if err != nil {
+			return err
+		}
+		w, err := t.tensor(b)
+		if err != nil {
+			return fmt.Errorf("index: tensor %q: %w", t.Name, err)
+		}
+		if p.Weights[t.Name] != nil {
+			return fmt.Errorf("index: tensor %q: occurs twice", t.Name)
+		}
+		p.Weights[t.Name], p.stored[t.Name] = readable(w), place
+		p.Weights[t.Name].Sum = binary.LittleEndian.AppendUint32(nil, t.Sum)
+	}
+	for _, t := range x.Tensors {
+		if t.Order == nil {
+			continue
+		}
+		b, err := in.read("order of", *t.Order)
+		if err != nil {
+			return err
+		}
+		w := p.Weights[t.Name]
+		if w.Order, err = readOrder(&w.Tensor, b); err != nil {
+			return fmt.Errorf("index: tensor %q: %w", t.Name, err)
+		}
+	}
+	return nil
 }
 
 // formats are the packed types of weights.
