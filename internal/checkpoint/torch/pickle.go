@@ -516,6 +516,17 @@ func (m *machine) persistent() error {
 	return m.push(s)
 }
 
+// shown is a number of at most 64 bits, or what else a value is, for an error.
+func shown(v any) string {
+	switch v := v.(type) {
+	case bool, int64, float64:
+		return fmt.Sprint(v)
+	case string:
+		return fmt.Sprintf("%.80q", v)
+	}
+	return "a " + kind(v)
+}
+
 // kind names a value's type, for an error.
 func kind(v any) string {
 	switch v := v.(type) {
@@ -536,7 +547,7 @@ func kind(v any) string {
 	case *dict:
 		return "dictionary"
 	case global:
-		return string(v)
+		return fmt.Sprintf("%.80q", string(v))
 	case *storage:
 		return "storage"
 	case *array:

@@ -258,7 +258,7 @@ func whole(v any) ([]int, error) {
 	for i, x := range t {
 		n, ok := x.(int64)
 		if !ok || n < 0 || n > math.MaxInt {
-			return nil, fmt.Errorf("got %v, want a whole number that is not negative", x)
+			return nil, fmt.Errorf("got %s, want a whole number that is not negative", shown(x))
 		}
 		out[i] = int(n)
 	}

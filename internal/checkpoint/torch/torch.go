@@ -148,7 +148,7 @@ func readLegacy(b []byte) (map[string]*checkpoint.Weight, error) {
 		case i == 0 && values[0] != any(legacyMagic):
 			return nil, errors.New("got a pickle that torch.save did not write")
 		case i == 1 && values[1] != any(legacyProtocol):
-			return nil, fmt.Errorf("protocol: got %v, want %d", values[1], legacyProtocol)
+			return nil, fmt.Errorf("protocol: got %s, want %d", shown(values[1]), legacyProtocol)
 		case i == 2:
 			if err := littleEndian(values[2]); err != nil {
 				return nil, err
