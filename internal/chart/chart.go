@@ -65,7 +65,7 @@ func Draw(w io.Writer, caption string, panels []Panel) error {
 	height := top + max(panelHeight, legendLine*float64(len(names))+2*pad)
 	d := newDrawing(width, height)
 	for i, line := range lines {
-		d.text(label{x: pad, y: lineHeight * float64(i+1), size: labelSize, text: line})
+		d.text(label{x: pad, y: lineHeight * float64(i+1), size: labelSize}, line)
 	}
 	for i := range panels {
 		d.panel(&panels[i], panelWidth*float64(i), top)
@@ -73,7 +73,7 @@ func Draw(w io.Writer, caption string, panels []Panel) error {
 	for i, s := range names {
 		y := top + marginTop + legendLine*float64(i)
 		d.sample(s, plots+pad, y)
-		d.text(label{x: plots + pad + legendSample + 6, y: y + 4, size: textSize, text: s.Name})
+		d.text(label{x: plots + pad + legendSample + 6, y: y + 4, size: textSize}, s.Name)
 	}
 	return d.writeTo(w)
 }
@@ -88,7 +88,7 @@ func Text(w io.Writer, s string) error {
 	d := newDrawing(2*pad+monoWidth*textSize*float64(widest),
 		2*pad+lineHeight*float64(len(lines)))
 	for i, line := range lines {
-		d.text(label{x: pad, y: lineHeight * float64(i+1), size: textSize, text: line, mono: true})
+		d.text(label{x: pad, y: lineHeight * float64(i+1), size: textSize, mono: true}, line)
 	}
 	return d.writeTo(w)
 }

@@ -40,16 +40,15 @@ func (d *drawing) writeTo(w io.Writer) error {
 	return err
 }
 
-// label is a text in a drawing.
+// label is a place for a text, and the text's form.
 type label struct {
 	x, y, size float64
 	anchor     string // start (""), middle or end
 	upright    bool   // turned to the left
 	mono       bool
-	text       string
 }
 
-func (d *drawing) text(l label) {
+func (d *drawing) text(l label, text string) {
 	fmt.Fprintf(&d.b, `<text x="%.1f" y="%.1f" font-size="%g"`, l.x, l.y, l.size)
 	if l.anchor != "" {
 		fmt.Fprintf(&d.b, ` text-anchor="%s"`, l.anchor)
@@ -61,7 +60,7 @@ func (d *drawing) text(l label) {
 		d.b.WriteString(` font-family="Liberation Mono, monospace" xml:space="preserve"`)
 	}
 	d.b.WriteByte('>')
-	xml.EscapeText(&d.b, []byte(l.text)) // a bytes.Buffer takes every write
+	xml.EscapeText(&d.b, []byte(text)) // a bytes.Buffer takes every write
 	d.b.WriteString("</text>\n")
 }
 
@@ -74,20 +73,21 @@ func (d *drawing) panel(p *Panel, left, top float64) {
 	x, y := p.axes(left, top)
 	for _, v := range x.ticks {
 		d.line(x.at(v), y.from+4, x.at(v), y.to, "#ddd")
-		d.text(label{x: x.at(v), y: y.from + 18, size: tickSize, anchor: "middle", text: tickLabel(v)})
+		at := label{x: x.at(v), y: y.from + 18, size: tickSize, anchor: "middle"}
+		d.text(at, tickLabel(v))
 	}
 	for _, v := range y.ticks {
 		d.line(x.from-4, y.at(v), x.to, y.at(v), "#ddd")
-		d.text(label{x: x.from - 7, y: y.at(v) + 4, size: tickSize, anchor: "end", text: tickLabel(v)})
+		d.text(label{x: x.from - 7, y: y.at(v) + 4, size: tickSize, anchor: "end"}, tickLabel(v))
 	}
 	d.line(x.from, y.from, x.to, y.from, "#000")
 	d.line(x.from, y.from, x.from, y.to, "#000")
 	middle := (x.from + x.to) / 2
-	d.text(label{x: middle, y: top + 18, size: labelSize, anchor: "middle", text: p.Title})
-	d.text(label{x: middle, y: y.from + 38, size: labelSize, anchor: "middle", text: p.X})
-	d.text(label{
-		x: left + 16, y: (y.from + y.to) / 2, size: labelSize, anchor: "middle", upright: true, text: p.Y,
-	})
+	d.text(label{x: middle, y: top + 18, size: labelSize, anchor: "middle"}, p.Title)
+	d.text(label{x: middle, y: y.from + 38, size: labelSize, anchor: "middle"}, p.X)
+	side := label{x: left + 16, y: (y.from + y.to) / 2, size: labelSize, anchor: "middle"}
+	side.upright = true
+	d.text(side, p.Y)
 	for _, s := range p.Series {
 		d.series(s, x, y)
 	}

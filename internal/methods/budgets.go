@@ -74,8 +74,8 @@ func (b *Budgets) Write(w io.Writer) error {
 // check reports the first member that is out of range.
 func (b *Budgets) check() error {
 	if b.Pictures < 1 || len(b.Means) < 1 || len(b.Means) > budgetsMeans {
-		return fmt.Errorf("methods: budgets: got %d pictures and %d means, want at least 1 of each "+
-			"and at most %d means", b.Pictures, len(b.Means), budgetsMeans)
+		return fmt.Errorf("methods: budgets: got %d pictures and %d means, want at least 1 of "+
+			"each and at most %d means", b.Pictures, len(b.Means), budgetsMeans)
 	}
 	last := 0
 	for i, m := range b.Means {
@@ -84,8 +84,8 @@ func (b *Budgets) check() error {
 			return fmt.Errorf("methods: budgets: mean %d: got %d, want more than %d and at most %d",
 				i, m.Mean, last, maxTokens)
 		case !(m.Threshold >= 0 && m.Threshold <= diagonal && m.Guard >= 0 && m.Guard <= diagonal):
-			return fmt.Errorf("methods: budgets: mean %d: got threshold %v and guard %v, want 0 to %v",
-				m.Mean, m.Threshold, m.Guard, diagonal)
+			return fmt.Errorf("methods: budgets: mean %d: got threshold %v and guard %v, want 0 "+
+				"to %v", m.Mean, m.Threshold, m.Guard, diagonal)
 		}
 		last = m.Mean
 	}

@@ -352,8 +352,8 @@ func newColumns(p *kernel.Pool, x []float32, n, width, most int, name string) (*
 next:
 	for i, v := range c.norm {
 		if !finite(v) {
-			return nil, fmt.Errorf("methods: %s: row %d holds NaN, an infinity or values too large "+
-				"to square, want finite numbers", name, i)
+			return nil, fmt.Errorf("methods: %s: row %d holds NaN, an infinity or values too "+
+				"large to square, want finite numbers", name, i)
 		}
 		c.fine = c.fine || v != 0 && !(v > 1./plainNorms && v < plainNorms)
 		for _, r := range first[v] {

@@ -227,7 +227,9 @@ func (p *Plan) checkUse(o *Options, d *reduce.Declaration) error {
 		return err
 	}
 	if !o.Restore && o.Calibrate == "off" { // it is off anyway
-		values = slices.DeleteFunc(values, func(v reduce.Value) bool { return v.Name == "calibrate" })
+		values = slices.DeleteFunc(values, func(v reduce.Value) bool {
+			return v.Name == "calibrate"
+		})
 	}
 	for _, r := range p.withoutEffect(o) {
 		if err := first(r.why, r.names...); err != nil {
@@ -258,8 +260,8 @@ func (p *Plan) withoutEffect(o *Options) (all []idle) {
 		add("with one stage", "second-layer")
 	}
 	if p.method.whole {
-		why := "with base " + p.method.Name + " (which makes every row itself: RESTORE only calibrates)"
-		add(why, append([]string{"gamma", "anchors", "anchor-pool", "join"}, place...)...)
+		add("with base "+p.method.Name+" (which makes every row itself: RESTORE only calibrates)",
+			append([]string{"gamma", "anchors", "anchor-pool", "join"}, place...)...)
 	}
 	if o.gamma() == 1 {
 		names := []string{"anchors", "anchor-pool"}

@@ -19,8 +19,8 @@ func Reduce(in *reduce.Input, o *Plan, pool *kernel.Pool) (*reduce.Reduction, er
 	case m == nil:
 		return nil, fmt.Errorf("methods: %s: the plan was not made by Resolve", o.Base)
 	case m.encoder != nil:
-		return nil, fmt.Errorf("methods: %s: acts inside the encoder, between blocks that features "+
-			"alone do not give; ask a model", o.Base)
+		return nil, fmt.Errorf("methods: %s: acts inside the encoder, between blocks that "+
+			"features alone do not give; ask a model", o.Base)
 	case o.first != nil:
 		return nil, fmt.Errorf("methods: %s: got a plan of two stages, want the first", o.Base)
 	case m.inside != nil:

@@ -37,7 +37,9 @@ func FromTensors(tensors map[string]*tensor.Tensor, gridH, gridW int) (*reduce.I
 	if _, ok := tensors["received"]; ok {
 		return in, ts.readClassless(in)
 	}
-	for _, read := range []func(*reduce.Input) error{ts.readEncoder, ts.readViews, ts.readLastKeys} {
+	for _, read := range []func(*reduce.Input) error{
+		ts.readEncoder, ts.readViews, ts.readLastKeys,
+	} {
 		if err := read(in); err != nil {
 			return nil, err
 		}
@@ -152,8 +154,8 @@ func (ts inputTensors) readClassless(in *reduce.Input) error {
 		string(reduce.ClsAttn), string(reduce.Hidden), "pm_q_cls", string(reduce.LastKeys), "view",
 	} {
 		if ts[name] != nil {
-			return fmt.Errorf("methods: received: given together with %s, which needs a class token",
-				name)
+			return fmt.Errorf("methods: received: given together with %s, which needs a class "+
+				"token", name)
 		}
 	}
 	want := []int{0, in.N}

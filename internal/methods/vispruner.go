@@ -170,7 +170,8 @@ func visPruner(w *work, k int) (*selection, error) {
 		for len(list) > diverse {
 			drop, ok := visPrunerDrop(o, len(list), diverse, evens)
 			if !ok {
-				return nil, fmt.Errorf("methods: vispruner: list of odd length %d, want an even one",
+				return nil, fmt.Errorf("methods: vispruner: list of odd length %d, want "+
+					"an even one",
 					len(list))
 			}
 			var even, odd []int32
