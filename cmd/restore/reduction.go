@@ -148,11 +148,11 @@ func (r *reductionFlags) with(over methods.Given) (methods.Options, error) {
 	if err != nil {
 		return methods.Options{}, err
 	}
-	sources := []methods.Given{typed, env, r.defaults}
+	demands, defaults := typed, []methods.Given{env, r.defaults}
 	if over != nil {
-		sources = append([]methods.Given{over}, sources...)
+		demands, defaults = over, append([]methods.Given{typed}, defaults...)
 	}
-	o, err := methods.Merge(sources...).Options()
+	o, err := methods.Merge(demands, defaults...).Options()
 	if err != nil {
 		return o, &usageError{err}
 	}

@@ -3,6 +3,7 @@ package local
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/restore-vlm/restore/errs"
@@ -98,13 +99,10 @@ func (b *Backend) reduction(p *ask.Picture, body *ask.Layer) (*methods.Options, 
 	}
 	// An inner source may leave values of an outer one without effect; the innermost must be valid
 	// by itself.
-	var sources []methods.Given
-	for _, g := range []methods.Given{own, fine, outer, b.o.Reduction} {
-		if len(g) > 0 {
-			sources = append(sources, g)
-		}
-	}
-	o, err := methods.Merge(sources...).Options()
+	sources := slices.DeleteFunc([]methods.Given{own, fine, outer, b.o.Reduction},
+		func(g methods.Given) bool { return len(g) == 0 })
+	sources = append(sources, methods.Given{})
+	o, err := methods.Merge(sources[0], sources[1:]...).Options()
 	if err == nil {
 		o.UpTo = budget(own) == "" && budget(fine) == "" && budget(outer) == ""
 		err = methods.Check(o)

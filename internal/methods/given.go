@@ -2,6 +2,7 @@ package methods
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -120,101 +121,106 @@ func renamed(err error, name string) error {
 	return fmt.Errorf("methods: %w", &other)
 }
 
-// Merge combines sources; earlier ones override later ones. If a source has a budget, budgets in
-// later ones are dropped; if it has base "none", all later parameters are. A parameter that would
-// be refused as useless, or for a conflict with an earlier source, is dropped; so is one that would
-// make an earlier parameter useless.
-func Merge(sources ...Given) Given {
-	m := merger{sources: sources, all: Parameters(), banned: map[ranked]bool{}}
-	out, _ := m.settle()
-	return out
-}
-
-// settle bans parameters until nothing of the kind is refused, and reports whether nothing at all
-// is refused.
-func (m *merger) settle() (out Given, ok bool) {
-	for {
-		out, rank := m.merge()
-		bad := refusal(out)
-		if bad == nil {
-			return out, true
-		}
-		at, known := rank[bad.Name]
-		switch {
-		case !known || bad.Fault != errs.Useless && bad.Fault != errs.Conflict:
-			return out, false
-		case at > m.floor && (bad.Fault == errs.Useless || m.budgets(m.sources[at]) < 2):
-			m.banned[ranked{bad.Name, at}] = true
-		default:
-			return m.yield(out, rank, at)
-		}
+// Merge adds defaults to the parameters of the first source, the demands. Earlier defaults override
+// later ones. A default is dropped if it would be refused as useless, or for a conflict with what
+// is there, or if it would make that useless. The method is chosen first, then the budget. Demands
+// are never dropped, nor are two budgets of one source, which Options refuses.
+func Merge(demands Given, defaults ...Given) Given {
+	out := maps.Clone(demands)
+	if out == nil {
+		out = Given{}
 	}
-}
-
-// ranked is a parameter of one of several sources.
-type ranked struct {
-	name string
-	at   int
-}
-
-// merger is the state of Merge.
-type merger struct {
-	sources []Given
-	all     []reduce.Parameter
-	banned  map[ranked]bool // dropped parameters
-	floor   int             // parameters of sources up to this one are never dropped
-}
-
-// merge combines the sources without the dropped parameters, and returns the source of each
-// parameter.
-func (m *merger) merge() (out Given, rank map[string]int) {
-	out, rank = Given{}, map[string]int{}
-	for i, source := range m.sources {
-		if out["base"] == "none" {
-			break
-		}
-		budgeted := m.budgets(out) > 0
-		for name, v := range source {
-			if _, above := out[name]; !above && !m.banned[ranked{name, i}] &&
-				!(budgeted && m.isBudget(name)) {
-				out[name], rank[name] = v, i
+	out.addBase(defaults)
+	if out["base"] == "none" {
+		return out
+	}
+	out.addBudget(defaults)
+	for _, name := range defaultsOrder() {
+		for _, source := range defaults {
+			v, ok := source[name]
+			if _, there := out[name]; ok && !there && out.takes(name, v) {
+				out[name] = v
 			}
 		}
 	}
-	return out, rank
+	return out
 }
 
-// yield bans the first parameter below rank at whose removal everything settles; if there is none
-// it returns out.
-func (m *merger) yield(out Given, rank map[string]int, at int) (Given, bool) {
-	for _, other := range slices.Sorted(maps.Keys(rank)) {
-		if rank[other] <= at {
+// deciding are the parameters on which the use of others depends.
+var deciding = []string{"restore", "two-stages", "compat", "gamma", "anchors", "join"}
+
+// defaultsOrder returns the names of all parameters but the method and the budgets, those first on
+// which the use of others depends.
+func defaultsOrder() []string {
+	names := slices.Clone(deciding)
+	for _, p := range Parameters() {
+		if p.Name != "base" && !p.Budget && !slices.Contains(deciding, p.Name) {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+// addBase adds the first default method with which the demands have an effect, or the first one.
+func (g Given) addBase(defaults []Given) {
+	first := any(nil)
+	for _, source := range defaults {
+		base, ok := source["base"]
+		if _, there := g["base"]; !ok || there {
 			continue
 		}
-		n := merger{sources: m.sources, all: m.all, banned: maps.Clone(m.banned), floor: at}
-		n.banned[ranked{other, rank[other]}] = true
-		if settled, ok := n.settle(); ok {
-			return settled, true
+		if g["base"] = base; !excludes(refusal(g)) {
+			return
 		}
+		delete(g, "base")
+		first = cmp.Or(first, base)
 	}
-	return out, false
+	if first != nil {
+		g["base"] = first
+	}
 }
 
-// budgets counts the budgets in g.
-func (m *merger) budgets(g Given) int {
-	n := 0
-	for name := range g {
-		if m.isBudget(name) {
-			n++
+// addBudget adds the budget of the first source that has one for the method.
+func (g Given) addBudget(defaults []Given) {
+	if len(g.budgets()) > 0 {
+		return
+	}
+	method := Given{"base": g["base"], "restore": cmp.Or(g["restore"], any(true))}
+	for _, source := range defaults {
+		all := source.budgets()
+		for _, name := range all {
+			if len(all) > 1 || method.takes(name, source[name]) {
+				g[name] = source[name]
+			}
+		}
+		if len(g.budgets()) > 0 {
+			return
 		}
 	}
-	return n
 }
 
-func (m *merger) isBudget(name string) bool {
-	return slices.ContainsFunc(m.all, func(p reduce.Parameter) bool {
-		return p.Budget && p.Name == name
-	})
+// budgets returns the names of the budgets in g, in the order of Parameters.
+func (g Given) budgets() (names []string) {
+	for _, p := range Parameters() {
+		if _, ok := g[p.Name]; ok && p.Budget {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+// takes reports whether a default has an effect and leaves the others theirs. A default that is
+// wrong in itself is taken, because it must be refused; so is one that is not at fault.
+func (g Given) takes(name string, v any) bool {
+	with := maps.Clone(g)
+	with[name] = v
+	after, before := refusal(with), refusal(g)
+	return !excludes(after) || before != nil && before.Name == after.Name && before.Why == after.Why
+}
+
+// excludes reports whether err is about parameters that exclude each other.
+func excludes(err *errs.OptionError) bool {
+	return err != nil && (err.Fault == errs.Useless || err.Fault == errs.Conflict)
 }
 
 // refusal is the error of Check for g, nil if there is none or it is about no option.

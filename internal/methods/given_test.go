@@ -111,12 +111,25 @@ func TestMerge(t *testing.T) {
 			[]Given{{"restore": false}, {"gamma": 0.3, "compat": "released"}},
 			Given{"base": "holov", "n-vis": int64(64), "restore": false, "compat": "released"},
 		},
+		"two stages let an adaptive method place what it merges": {
+			[]Given{{"base": "tome"}, {"two-stages": true, "merge-position": "mean"}},
+			Given{"base": "tome", "n-vis": int64(64), "two-stages": true, "merge-position": "mean"},
+		},
+		"each has an effect with a default below": {
+			[]Given{{}, {"second-layer": int64(2), "anchor-pool": "all"},
+				{"two-stages": true, "anchors": "released"}},
+			Given{"base": "holov", "n-vis": int64(64), "second-layer": int64(2),
+				"anchor-pool": "all", "two-stages": true, "anchors": "released"},
+		},
+		"a budget of another method below": {
+			[]Given{{"base": "dart"}, {"tome-r": "8"}}, Given{"base": "dart", "n-vis": int64(64)},
+		},
 		"what makes useless what is above": {
 			[]Given{{"gamma": 0.3}, {"base": "none"}},
 			Given{"base": "holov", "n-vis": int64(64), "gamma": 0.3},
 		},
 	} {
-		got := Merge(append(c.sources, defaults)...)
+		got := Merge(c.sources[0], append(c.sources[1:], defaults)...)
 		if !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: got %v, want %v", name, got, c.want)
 		}
@@ -131,7 +144,7 @@ func TestMerge(t *testing.T) {
 		"dart-pivots: got 40, want at most 32":          {{"base": "dart", "dart-pivots": int64(40)}},
 		"vispruner-ratio: got 0.2, which has no effect": {{"base": "vispruner", "vispruner-ratio": 0.2, "gamma": 0.0}},
 	} {
-		o, err := Merge(append(sources, defaults)...).Options()
+		o, err := Merge(sources[0], append(sources[1:], defaults)...).Options()
 		if err == nil {
 			err = Check(o)
 		}
