@@ -41,7 +41,7 @@ internal/checkpoint/llava: internal/checkpoint internal/checkpoint/folder intern
 internal/checkpoint/torch: internal/checkpoint internal/tensor
 internal/checkpoint/pack: internal/checkpoint internal/checkpoint/folder internal/kernel internal/tensor
 internal/tokenizer: internal/tensor
-internal/jinja:
+internal/jinja: internal/pytext
 internal/tokenizer/chat: internal/tensor internal/tokenizer internal/jinja
 internal/imageproc: internal/tensor
 internal/nn: internal/tensor internal/kernel

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/restore-vlm/restore/internal/pytext"
 )
 
 // args are a call's evaluated arguments.
@@ -501,7 +503,7 @@ func init() {
 		}
 	}
 	stringMethods = map[string]method{
-		"upper": runs(upper), "lower": runs(lower), "casefold": runs(lower),
+		"upper": runs(upper), "lower": runs(pytext.Lower), "casefold": runs(pytext.Lower),
 		"title": runs(titleWords), "swapcase": runs(swapCase),
 		"capitalize": func(_ *interp, s Text, p *params) value { p.done(); return capitalize(s) },
 		"strip":      trim(true, true), "lstrip": trim(true, false), "rstrip": trim(false, true),

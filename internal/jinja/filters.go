@@ -7,6 +7,8 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+
+	"github.com/restore-vlm/restore/internal/pytext"
 )
 
 // filter applies a filter to its operand; body is the operand of a filter block.
@@ -51,7 +53,7 @@ func init() {
 		}
 	}
 	filters = map[string]filter{
-		"upper": runs(upper), "lower": runs(lower),
+		"upper": runs(upper), "lower": runs(pytext.Lower),
 		"capitalize": text(func(_ *interp, s Text, p *params) value { return capitalize(s) }),
 		"title":      text(func(_ *interp, s Text, p *params) value { return titleFilter(s) }),
 		"string":     text(func(_ *interp, s Text, p *params) value { return s }),
@@ -323,7 +325,7 @@ func (in *interp) sortKey(x, attribute value, fold bool, line int) value {
 	}
 	if s, ok := x.(Text); ok && fold {
 		in.charge(len(s.s)/bytesPerStep, line)
-		return plain(lower(s.s))
+		return plain(pytext.Lower(s.s))
 	}
 	return x
 }
@@ -363,7 +365,7 @@ func toInt(x, unset value, base int) value {
 			return int64(v)
 		}
 	case Text:
-		s := strings.ReplaceAll(strings.TrimFunc(v.s, isSpace), "_", "")
+		s := strings.ReplaceAll(strings.TrimFunc(v.s, pytext.IsSpace), "_", "")
 		if base >= 2 && base <= 36 {
 			digits := s
 			if prefix, ok := map[int]string{16: "0x", 8: "0o", 2: "0b"}[base]; ok {

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/restore-vlm/restore/internal/pytext"
 )
 
 // maxTemplate is the most bytes of a template. The longest one in use has about 20 kB.
@@ -70,7 +72,7 @@ func (t Text) TrimRight() Text { return t.trim("", false, true) }
 func Concat(parts ...Text) Text { return concat(parts...) }
 
 // IsSpace reports whether r is white space in Python.
-func IsSpace(r rune) bool { return isSpace(r) }
+func IsSpace(r rune) bool { return pytext.IsSpace(r) }
 
 // NewList returns a list of values.
 func NewList(items ...any) *List {

@@ -9,18 +9,19 @@ import (
 
 	"golang.org/x/text/cases"
 	"golang.org/x/text/language"
+
+	"github.com/restore-vlm/restore/internal/pytext"
 )
 
 // Case mapping is Unicode's full mapping, as in Python ("ß" becomes "SS").
 
 func upper(s string) string { return cases.Upper(language.Und).String(s) }
 
-func lower(s string) string { return cases.Lower(language.Und).String(s) }
-
-// capitalize converts the first rune to upper case and the rest to lower case.
+// capitalize converts the first rune to title case and the rest to lower case.
 func capitalize(s Text) Text {
 	_, w := utf8.DecodeRuneInString(s.s)
-	return concat(s.slice(0, w).mapRuns(upper), s.slice(w, len(s.s)).mapRuns(lower))
+	rest := s.slice(w, len(s.s))
+	return concat(s.slice(0, w).mapRuns(pytext.Capitalize), rest.mapRuns(pytext.Lower))
 }
 
 // titleWords is str.title: the first letter of every run of letters becomes upper case. The rest is
@@ -37,8 +38,8 @@ func titleWords(s string) string {
 			b.WriteString(s[:n])
 		} else {
 			_, w := utf8.DecodeRuneInString(s)
-			b.WriteString(cases.Title(language.Und).String(s[:w]))
-			b.WriteString(strings.TrimPrefix(lower(s[:n]), lower(s[:w])))
+			b.WriteString(pytext.Capitalize(s[:w]))
+			b.WriteString(strings.TrimPrefix(pytext.Lower(s[:n]), pytext.Lower(s[:w])))
 		}
 		s = s[n:]
 	}
@@ -49,7 +50,7 @@ func swapCase(s string) string {
 	var b strings.Builder
 	for _, r := range s {
 		if unicode.IsUpper(r) {
-			b.WriteString(lower(string(r)))
+			b.WriteString(pytext.Lower(string(r)))
 		} else {
 			b.WriteString(upper(string(r)))
 		}
@@ -65,14 +66,14 @@ func titleFilter(s Text) Text {
 		var t strings.Builder
 		for _, r := range seg.Text {
 			switch {
-			case strings.ContainsRune("-([{<", r) || isSpace(r):
+			case strings.ContainsRune("-([{<", r) || pytext.IsSpace(r):
 				t.WriteRune(r)
 				begin = true
 				continue
 			case begin:
 				t.WriteString(upper(string(r)))
 			default:
-				t.WriteString(lower(string(r)))
+				t.WriteString(pytext.Lower(string(r)))
 			}
 			begin = false
 		}
@@ -87,7 +88,7 @@ func all(s string, f func(rune) bool) bool {
 
 func isAlpha(s string) bool    { return all(s, unicode.IsLetter) }
 func isDigit(s string) bool    { return all(s, unicode.IsDigit) }
-func isAllSpace(s string) bool { return all(s, isSpace) }
+func isAllSpace(s string) bool { return all(s, pytext.IsSpace) }
 func isAlnum(s string) bool {
 	return all(s, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) })
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/restore-vlm/restore/internal/pytext"
 )
 
 // tokenKind is the kind of a token.
@@ -163,13 +165,13 @@ func (l *lexer) next() error {
 // stripBefore removes the white space that a tag strips from the text before it.
 func (l *lexer) stripBefore(text string, sign byte, variable bool) string {
 	if sign == '-' {
-		return strings.TrimRightFunc(text, isSpace)
+		return strings.TrimRightFunc(text, pytext.IsSpace)
 	}
 	if sign == '+' || variable {
 		return text
 	}
 	begin := strings.LastIndexByte(text, '\n') + 1
-	if (begin > 0 || l.newLine) && strings.TrimFunc(text[begin:], isSpace) == "" {
+	if (begin > 0 || l.newLine) && strings.TrimFunc(text[begin:], pytext.IsSpace) == "" {
 		return text[:begin]
 	}
 	return text
@@ -182,7 +184,7 @@ func (l *lexer) endTag(n int, minus, newline bool) {
 	rest := l.src[l.at:]
 	switch {
 	case minus:
-		k := len(rest) - len(strings.TrimLeftFunc(rest, isSpace))
+		k := len(rest) - len(strings.TrimLeftFunc(rest, pytext.IsSpace))
 		l.newLine = k > 0 && rest[k-1] == '\n'
 		l.advance(k)
 	case newline && strings.HasPrefix(rest, "\n"):
@@ -229,7 +231,7 @@ func (l *lexer) expression(end tokenKind, closer string) error {
 	l.brackets = l.brackets[:0]
 	for {
 		rest := l.src[l.at:]
-		trimmed := strings.TrimLeftFunc(rest, isSpace)
+		trimmed := strings.TrimLeftFunc(rest, pytext.IsSpace)
 		l.advance(len(rest) - len(trimmed))
 		rest = trimmed
 		if rest == "" {

@@ -3,8 +3,9 @@ package jinja
 import (
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/restore-vlm/restore/internal/pytext"
 )
 
 // Text is a template's string: its bytes, and a record of which bytes came from the caller
@@ -54,7 +55,7 @@ func (t Text) like(s string) Text {
 
 // trim removes runes in cut from the given ends; an empty cut means white space as in Python.
 func (t Text) trim(cut string, left, right bool) Text {
-	isCut := isSpace
+	isCut := pytext.IsSpace
 	if cut != "" {
 		isCut = func(r rune) bool { return strings.ContainsRune(cut, r) }
 	}
@@ -145,9 +146,9 @@ func (t Text) fields(n int, fromRight bool) []Text {
 	for rest.s != "" {
 		var i int
 		if fromRight {
-			i = strings.LastIndexFunc(rest.s, isSpace)
+			i = strings.LastIndexFunc(rest.s, pytext.IsSpace)
 		} else {
-			i = strings.IndexFunc(rest.s, isSpace)
+			i = strings.IndexFunc(rest.s, pytext.IsSpace)
 		}
 		if n == 0 || i < 0 {
 			out = append(out, rest)
@@ -236,10 +237,4 @@ func concat(parts ...Text) Text {
 		b.add(p)
 	}
 	return b.str()
-}
-
-// isSpace is Python's str.isspace for one rune: Unicode's white space and the
-// four ASCII separators.
-func isSpace(r rune) bool {
-	return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f
 }
