@@ -57,7 +57,7 @@ internal/sample: internal/kernel
 internal/engine: internal/bytesize internal/calibrate internal/machine internal/model
     internal/model/* internal/model/all internal/sample internal/kernel internal/tensor internal/nn internal/methods reduce internal/checkpoint
     internal/checkpoint/pack internal/imageproc internal/tokenizer internal/tokenizer/chat
-internal/quantile:
+internal/stats:
 internal/version:
 internal/bytesize:
 internal/lab: internal/engine internal/calibrate internal/model internal/methods reduce internal/nn
@@ -74,14 +74,14 @@ internal/pytext:
 internal/questions:
 internal/evalengine: eval internal/questions internal/engine internal/methods internal/imageproc
 internal/sheet:
-internal/compare: eval eval/bench internal/sheet
+internal/compare: eval eval/bench internal/sheet internal/stats
 internal/chart:
-internal/paper: internal/atomicfile internal/quantile eval eval/bench internal/evalengine
+internal/paper: internal/atomicfile internal/stats eval eval/bench internal/evalengine
     internal/engine internal/lab internal/methods internal/nn internal/imageproc internal/scene internal/scenebench internal/sheet internal/chart
 internal/dataset:
 eval: . internal/atomicfile internal/questions
 eval/bench: eval internal/dataset internal/pytext
-internal/scenebench: internal/engine internal/lab internal/methods reduce internal/scene . internal/imageproc
+internal/scenebench: internal/stats internal/engine internal/lab internal/methods reduce internal/scene . internal/imageproc
     internal/sample
 cmd/restore: anything
 internal/batch: internal/wire
@@ -100,7 +100,7 @@ internal/ollama: internal/ask internal/wire internal/openai
 internal/local: internal/ask internal/diskcache internal/engine internal/grammar internal/imageproc
     internal/media internal/methods internal/sample internal/server internal/tokenizer internal/wire
     reduce
-internal/load: internal/quantile
+internal/load: internal/stats
 `)
 
 // parseLayers reads entries "package: packages that it may import"; indented lines continue an

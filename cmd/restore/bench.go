@@ -30,7 +30,7 @@ import (
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/nn"
 	"github.com/restore-vlm/restore/internal/open"
-	"github.com/restore-vlm/restore/internal/quantile"
+	"github.com/restore-vlm/restore/internal/stats"
 )
 
 // benchOptions are the flags of `restore bench`.
@@ -591,7 +591,7 @@ func (l *machineLimits) sample() {
 
 // limitOf estimates a limit of the machine from samples: nearly the best one, because other
 // processes can only slow a sample down.
-func limitOf(samples []float64) float64 { return round2(quantile.Interpolated(samples, 0.98)) }
+func limitOf(samples []float64) float64 { return round2(stats.Interpolated(samples, 0.98)) }
 
 // sampleDot samples only the 8-bit peak.
 func (l *machineLimits) sampleDot() {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/restore-vlm/restore/internal/calibrate"
 	"github.com/restore-vlm/restore/internal/kernel"
-	"github.com/restore-vlm/restore/internal/quantile"
+	"github.com/restore-vlm/restore/internal/stats"
 	"github.com/spf13/cobra"
 )
 
@@ -241,12 +241,12 @@ func (c *kernelCell) compareLimits(peak float64) {
 		least = append(least, seconds/c.leastSeconds(1, read, peak))
 		reached = append(reached, seconds*1e9*c.rates[i]/c.ops(c.M))
 	}
-	c.Least, c.Reached = round2(quantile.Median(least)), quantile.Median(reached)
+	c.Least, c.Reached = round2(stats.Median(least)), stats.Median(reached)
 	if c.Reached >= 0.01 { // a smaller share would round to 0, as if it had not been measured
 		c.Reached = round2(c.Reached)
 	}
 	if c.Over = 1; c.M > 1 {
-		c.Over = round2(quantile.Median(c.over))
+		c.Over = round2(stats.Median(c.over))
 	}
 }
 
@@ -417,7 +417,7 @@ func (b *kernelBench) visit(c *kernelCell) error {
 		seconds, used := once()
 		calls, cpu = append(calls, seconds), append(cpu, used/seconds/float64(c.Threads))
 	}
-	c.cpu = append(c.cpu, quantile.Median(cpu))
+	c.cpu = append(c.cpu, stats.Median(cpu))
 	c.limits = append(c.limits, min(limit, peak()))
 	if b.o.otherType {
 		b.compareTypes(c, of)
@@ -444,7 +444,7 @@ func (b *kernelBench) visit(c *kernelCell) error {
 		c.reads = append(c.reads, read)
 	}
 	c.micro = append(c.micro, micro)
-	c.rates = append(c.rates, ops/quantile.Median(calls)/1e9)
+	c.rates = append(c.rates, ops/stats.Median(calls)/1e9)
 	return nil
 }
 
@@ -531,14 +531,14 @@ func (b *kernelBench) result(a *app) *kernelsJSON {
 		c.Peak = limit
 		if c.M == 1 { // GB/s of the weight
 			w := kernel.Matrix{Format: c.format, N: c.N, K: c.K}
-			unit, c.Peak = float64(w.Bytes())/c.ops(1), round2(quantile.Median(c.reads))
+			unit, c.Peak = float64(w.Bytes())/c.ops(1), round2(stats.Median(c.reads))
 		}
 		if b.o.overOne {
 			c.compareLimits(limit)
 		}
-		c.Rate = round2(unit * quantile.Median(c.rates))
-		c.Micro = round2(unit * quantile.Median(c.micro))
-		c.Best, c.Rounds = round2(unit*quantile.Interpolated(c.rates, 0.9)), len(c.rates)
+		c.Rate = round2(unit * stats.Median(c.rates))
+		c.Micro = round2(unit * stats.Median(c.micro))
+		c.Best, c.Rounds = round2(unit*stats.Interpolated(c.rates, 0.9)), len(c.rates)
 		quiet := 0
 		for _, v := range c.limits {
 			if v >= quietShare*limit {
@@ -546,9 +546,9 @@ func (b *kernelBench) result(a *app) *kernelsJSON {
 			}
 		}
 		c.Quiet = round2(float64(quiet) / float64(len(c.limits)))
-		c.CPU = round2(quantile.Median(c.cpu))
+		c.CPU = round2(stats.Median(c.cpu))
 		if len(c.against) > 0 {
-			c.Against = round2(quantile.Median(c.against))
+			c.Against = round2(stats.Median(c.against))
 		}
 		out.Kernels = append(out.Kernels, c.kernelJSON)
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/restore-vlm/restore/internal/lab"
 
-	"github.com/restore-vlm/restore/internal/quantile"
+	"github.com/restore-vlm/restore/internal/stats"
 )
 
 const peerHelp = "run this `command` in turns with each measurement, and print ratios; it must " +
@@ -132,7 +132,7 @@ type ratio struct {
 }
 
 func newRatio(v []float64) ratio {
-	return ratio{round(quantile.Median(v)), round(slices.Min(v)), round(slices.Max(v))}
+	return ratio{round(stats.Median(v)), round(slices.Min(v)), round(slices.Max(v))}
 }
 
 func (r *ratio) String() string {
@@ -157,11 +157,11 @@ func newPeerRow(runs []*lab.Measurement, turns, all []peerTurn) *peerRow {
 			decode = append(decode, m.TokensPerSecond/t.decode)
 		}
 	}
-	r.PrefillS = round(quantile.Median(prefills))
+	r.PrefillS = round(stats.Median(prefills))
 	r.Prefill, r.Reduced = newRatio(prefill), newRatio(reduced)
 	if len(decode) == len(runs) {
 		d := newRatio(decode)
-		r.DecodeTokS, r.Decode = round(quantile.Median(decodes)), &d
+		r.DecodeTokS, r.Decode = round(stats.Median(decodes)), &d
 	}
 	return &r
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/restore-vlm/restore/internal/bytesize"
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/lab"
-	"github.com/restore-vlm/restore/internal/quantile"
+	"github.com/restore-vlm/restore/internal/stats"
 )
 
 // benchJSON is the object that `bench --json` prints.
@@ -133,7 +133,7 @@ func (j *benchJSON) fill(cells []*benchCell) {
 			for _, m := range c.runs {
 				v = append(v, f(m))
 			}
-			median = quantile.Median(v)
+			median = stats.Median(v)
 			if median > 0 {
 				half = (slices.Max(v) - slices.Min(v)) / 2 / median
 			}
@@ -180,7 +180,7 @@ func (j *benchJSON) fill(cells []*benchCell) {
 				shares = append(
 					shares, float64(m.DecodeProducts.Bytes)/m.Decode.Seconds()/1e9/c.read[i])
 			}
-			r.DecodeOfDRAM = round(quantile.Median(shares))
+			r.DecodeOfDRAM = round(stats.Median(shares))
 		}
 		if len(c.peers) > 0 {
 			r.Peer = newPeerRow(c.runs, c.peers, longest[fmt.Sprint(c.quant, c.patches)].peers)
@@ -219,14 +219,14 @@ func (j *benchJSON) fillGrowth(cells []*benchCell) {
 			}
 		}
 		cells = cells[n:]
-		s := quantile.Median(times)
+		s := stats.Median(times)
 		if first == nil || first.quant != c.quant {
 			first, least = c, s
 		}
 		g := benchGrowth{
 			Quant: c.quant, Patches: c.patches, EncodeS: round(s),
 			OfLinear: round(s * float64(first.patches) / float64(c.patches) / least),
-			OfPeak:   round(quantile.Median(shares)),
+			OfPeak:   round(stats.Median(shares)),
 			Memory:   max(0, c.encodeRSS-c.weights),
 		}
 		if c != first {

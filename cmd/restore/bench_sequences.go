@@ -15,7 +15,7 @@ import (
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/lab"
-	"github.com/restore-vlm/restore/internal/quantile"
+	"github.com/restore-vlm/restore/internal/stats"
 )
 
 // benchSequencesOptions are the flags of `restore bench sequences`.
@@ -192,24 +192,24 @@ func (o *benchSequencesOptions) run(ctx context.Context, a *app, b *bench) (*seq
 		}
 	}
 	for i, n := range o.counts {
-		rate := quantile.Median(rates[i])
+		rate := stats.Median(rates[i])
 		r := decodeRow{Sequences: n, TokS: round(rate), GOPS: round(rate * ops)}
 		if o.quants[0] == "q8" || o.quants[0] == "q4" {
-			r.OfPeak = round(quantile.Median(shares[i]))
+			r.OfPeak = round(stats.Median(shares[i]))
 		}
 		if k := slices.Index(o.counts, 1); k >= 0 {
-			r.Over = round(r.TokS / quantile.Median(rates[k]))
+			r.Over = round(r.TokS / stats.Median(rates[k]))
 		}
 		j.Decode = append(j.Decode, r)
 	}
-	step := quantile.Median(steps)
+	step := stats.Median(steps)
 	j.StepMS = round(1000 * step)
 	for i, rows := range o.rows {
-		ms := func(q float64) float64 { return round(1000 * quantile.Upper(waits[i], q).Seconds()) }
+		ms := func(q float64) float64 { return round(1000 * stats.Upper(waits[i], q).Seconds()) }
 		j.Stalls = append(j.Stalls, stalledRow{
 			Rows: rows, P50MS: ms(0.5), P99MS: ms(0.99), MostMS: ms(1),
-			Steps:  round(quantile.Upper(waits[i], 0.99).Seconds() / step),
-			FirstS: round(quantile.Median(firsts[i])),
+			Steps:  round(stats.Upper(waits[i], 0.99).Seconds() / step),
+			FirstS: round(stats.Median(firsts[i])),
 		})
 	}
 	return j, nil

@@ -4,17 +4,13 @@ package compare
 import (
 	"errors"
 	"fmt"
-	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 
 	"github.com/restore-vlm/restore/eval"
 	benchmarks "github.com/restore-vlm/restore/eval/bench"
+	"github.com/restore-vlm/restore/internal/stats"
 )
-
-// resamples is the number of bootstrap samples: the bounds then vary by about 0.1 standard errors.
-const resamples = 2000
 
 // Comparison compares each run with the first run of its benchmark.
 type Comparison struct {
@@ -40,15 +36,15 @@ type Pair struct {
 
 // Change compares two runs over the questions that both answered, by the points of each.
 type Change struct {
-	Questions int        `json:"questions"`
-	Pictures  int        `json:"pictures"`
-	A         float64    `json:"a"`      // mean points, in percent
-	B         float64    `json:"b"`      // of the other run
-	Points    float64    `json:"points"` // B minus A
-	Interval  [2]float64 `json:"interval"`
-	Lost      int        `json:"lost"`    // questions with fewer points
-	Gained    int        `json:"gained"`  // questions with more points
-	P         float64    `json:"mcnemar"` // probability of so uneven a split by chance
+	Questions int            `json:"questions"`
+	Pictures  int            `json:"pictures"`
+	A         float64        `json:"a"`      // mean points, in percent
+	B         float64        `json:"b"`      // of the other run
+	Points    float64        `json:"points"` // B minus A
+	Interval  stats.Interval `json:"interval"`
+	Lost      int            `json:"lost"`    // questions with fewer points
+	Gained    int            `json:"gained"`  // questions with more points
+	P         float64        `json:"mcnemar"` // probability of so uneven a split by chance
 }
 
 // Retained is a setting's mean over benchmarks of its metric in percent of the unreduced run's; the
@@ -217,38 +213,16 @@ func change(points []point, seed int64) Change {
 	}
 	n := float64(len(points))
 	c.A, c.B, c.Points = 100*c.A/n, 100*c.B/n, 100*(c.B-c.A)/n
-	c.Pictures, c.P = len(clusters), mcnemar(c.Lost, c.Gained)
-	// Resample whole pictures, because the questions about one picture are not independent.
-	random := rand.New(rand.NewPCG(uint64(seed), 0))
-	draws := make([]float64, resamples)
-	for i := range draws {
+	c.Pictures, c.P = len(clusters), stats.McNemar(c.Lost, c.Gained)
+	c.Interval = stats.Bootstrap(len(clusters), 1, seed, func(drawn []int, out []float64) {
 		sum, n := 0.0, 0.0
-		for range clusters {
-			k := clusters[random.IntN(len(clusters))]
-			sum += k.sum
-			n += k.n
+		for _, i := range drawn {
+			sum += clusters[i].sum
+			n += clusters[i].n
 		}
-		draws[i] = 100 * sum / n
-	}
-	slices.Sort(draws)
-	at := func(q float64) float64 { return draws[int(math.Round(q*float64(len(draws)-1)))] }
-	c.Interval = [2]float64{at(0.025), at(0.975)}
+		out[0] = 100 * sum / n
+	})[0]
 	return c
-}
-
-// mcnemar is the two-sided exact test of whether lost and gained are equally likely: min(1, 2·Σ
-// C(n, i)/2ⁿ for i up to the smaller). For points other than 0 and 1 it is the sign test.
-func mcnemar(lost, gained int) float64 {
-	n := lost + gained
-	if n == 0 {
-		return 1
-	}
-	log := func(i int) float64 { v, _ := math.Lgamma(float64(i) + 1); return v }
-	sum := 0.0
-	for i := range min(lost, gained) + 1 {
-		sum += math.Exp(log(n) - log(i) - log(n-i) - float64(n)*math.Ln2)
-	}
-	return min(1, 2*sum)
 }
 
 // retained averages each setting over the benchmarks in the paper's Average.

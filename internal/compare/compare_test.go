@@ -104,16 +104,3 @@ func TestRunsRefused(t *testing.T) {
 		}
 	}
 }
-
-func TestMcNemar(t *testing.T) {
-	for _, c := range []struct {
-		lost, gained int
-		want         float64
-	}{
-		{0, 0, 1}, {5, 5, 1}, {1, 9, 22. / 1024}, {9, 1, 22. / 1024}, {0, 6, 2. / 64}, {300, 300, 1},
-	} {
-		if got := mcnemar(c.lost, c.gained); math.Abs(got-c.want) > 1e-9 {
-			t.Errorf("%d lost, %d gained: %v, want %v", c.lost, c.gained, got, c.want)
-		}
-	}
-}

@@ -23,7 +23,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/restore-vlm/restore/internal/quantile"
+	"github.com/restore-vlm/restore/internal/stats"
 )
 
 // Options say what to ask.
@@ -72,7 +72,7 @@ func quantiles(t []time.Duration) Quantiles {
 	if len(t) == 0 {
 		return Quantiles{}
 	}
-	return Quantiles{quantile.Upper(t, .5), quantile.Upper(t, .99), slices.Max(t)}
+	return Quantiles{stats.Upper(t, .5), stats.Upper(t, .99), slices.Max(t)}
 }
 
 // question is a question that a client may ask.

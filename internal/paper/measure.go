@@ -9,7 +9,7 @@ import (
 	"github.com/restore-vlm/restore/internal/evalengine"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
-	"github.com/restore-vlm/restore/internal/quantile"
+	"github.com/restore-vlm/restore/internal/stats"
 	"github.com/restore-vlm/restore/internal/sheet"
 )
 
@@ -127,7 +127,7 @@ func median(all []timing, of func(timing) float64) float64 {
 	if len(v) == 0 {
 		return 0
 	}
-	return quantile.Median(v)
+	return stats.Median(v)
 }
 
 // planned is a placeholder for figures while runs are counted.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/stats"
 	"github.com/restore-vlm/restore/reduce"
 )
 
@@ -76,7 +77,7 @@ type Row struct {
 	Stages   []reduce.Stage     `json:"stages,omitempty"` // the schedule that the budget came to, inside the decoder
 	Accuracy map[string]float64 `json:"accuracy"`         // by task, and All
 	Keeps    float64            `json:"keeps"`            // VsFull
-	Interval Interval           `json:"keeps_interval"`   // bootstrap over pictures
+	Interval stats.Interval     `json:"keeps_interval"`   // bootstrap over pictures
 
 	// Over compares with other runs over the same pictures: "unreduced"; with RESTORE "plain", the
 	// same method alone; of covered anchors "restore", the same with the paper's; and the controls
@@ -88,13 +89,13 @@ type Row struct {
 
 // Table is a comparison of settings over the same questions.
 type Table struct {
-	Pictures     int                 `json:"pictures"`
-	Questions    map[string]int      `json:"questions"` // by task
-	Full         map[string]float64  `json:"full"`      // accuracy from all tokens, by task and All
-	FullInterval map[string]Interval `json:"full_interval"`
-	Rows         []Row               `json:"rows"`
-	Refused      []Refusal           `json:"refused"`
-	Setup        map[string]any      `json:"setup,omitempty"`
+	Pictures     int                       `json:"pictures"`
+	Questions    map[string]int            `json:"questions"` // by task
+	Full         map[string]float64        `json:"full"`      // accuracy from all tokens, by task and All
+	FullInterval map[string]stats.Interval `json:"full_interval"`
+	Rows         []Row                     `json:"rows"`
+	Refused      []Refusal                 `json:"refused"`
+	Setup        map[string]any            `json:"setup,omitempty"`
 }
 
 // Compare asks m the questions of total items from all visual tokens and under every setting,
@@ -139,7 +140,7 @@ func (s Setting) String() string {
 func tabulate(pictures []*marks, settings []Setting, seed int64) *Table {
 	t := &Table{
 		Pictures: len(pictures), Questions: map[string]int{}, Full: map[string]float64{},
-		FullInterval: map[string]Interval{},
+		FullInterval: map[string]stats.Interval{},
 	}
 	versus := func(a, b int) *Result { return versus(pictures, a, b, seed) }
 	full := versus(0, 0)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/stats"
 	"github.com/restore-vlm/restore/reduce"
 )
 
@@ -71,11 +72,11 @@ func TestTabulate(t *testing.T) {
 		t.Errorf("covered: %s", covered.Rows[2])
 	}
 	if c := got.Find(Setting{Base: "holov", Restore: true, NVis: 5}).Over["grid"]; c.Clear() != 0 ||
-		c.Gained != 2 || c.Lost != 0 || c.Interval != (Interval{0, 100}) {
+		c.Gained != 2 || c.Lost != 0 || c.Interval != (stats.Interval{0, 100}) {
 		t.Errorf("holov over grid: %+v", c)
 	}
-	if (Change{Interval: Interval{-3, -1}}).Clear() != -1 ||
-		(Change{Interval: Interval{1, 3}}).Clear() != 1 {
+	if (Change{Interval: stats.Interval{-3, -1}}).Clear() != -1 ||
+		(Change{Interval: stats.Interval{1, 3}}).Clear() != 1 {
 		t.Error("significant changes")
 	}
 }

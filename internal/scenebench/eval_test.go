@@ -20,6 +20,7 @@ import (
 
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/scene"
+	"github.com/restore-vlm/restore/internal/stats"
 )
 
 // answerer makes an Ask from a function from question to full and reduced answer.
@@ -170,28 +171,8 @@ func TestPairedChange(t *testing.T) {
 		t.Errorf("all: got %+v, want 1 lost, 2 gained, +25", got)
 	}
 	// One picture: every draw of the bootstrap is that picture.
-	if got := r.Change[All].Interval; got != (Interval{25, 25}) {
+	if got := r.Change[All].Interval; got != (stats.Interval{25, 25}) {
 		t.Errorf("interval of a single picture: got %v, want 25…25", got)
-	}
-}
-
-func TestWilson(t *testing.T) {
-	const tol = 5e-5 // the tabulated values have four decimals
-	for _, c := range []struct {
-		right, n  int
-		low, high float64
-	}{
-		{0, 10, 0, 0.2775}, // high = z²/(n+z²) = 3.8415/13.8415
-		{10, 10, 0.7225, 1},
-		{5, 10, 0.2366, 0.7634}, // 1/2 ± z·√(1/40 + z²/400)/(1+z²/10)
-		{81, 263, 0.2553, 0.3662},
-		{0, 0, 0, 1},
-	} {
-		low, high := Wilson(c.right, c.n)
-		if !(math.Abs(low-c.low) <= tol) || !(math.Abs(high-c.high) <= tol) {
-			t.Errorf("Wilson(%d, %d) = %.4f, %.4f, want %.4f, %.4f", c.right, c.n, low, high, c.low,
-				c.high)
-		}
 	}
 }
 
@@ -206,7 +187,7 @@ func TestBootstrapWidth(t *testing.T) {
 	// standard error √(1/4 · 3/4 / 400) = 2.165 points: -25 ± 4.24 points; 2000 draws determine a
 	// bound to about 0.1 standard errors, in steps of 0.25
 	const tol = 0.5
-	for name, want := range map[string]Interval{
+	for name, want := range map[string]stats.Interval{
 		"exist": {-29.24, -20.76}, All: {-29.24, -20.76}, VsFull: {70.76, 79.24},
 	} {
 		for k := range want {

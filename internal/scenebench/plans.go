@@ -11,6 +11,7 @@ import (
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/scene"
+	"github.com/restore-vlm/restore/internal/stats"
 	"github.com/restore-vlm/restore/reduce"
 )
 
@@ -23,10 +24,10 @@ type Plan struct {
 // PlanRow is what one plan measured, compared with the weights as stored.
 type PlanRow struct {
 	Plan
-	Accuracy float64  `json:"accuracy"` // percent of all questions
-	Interval Interval `json:"interval"` // Wilson
-	Change   Change   `json:"change"`   // against the weights as stored, over the same questions
-	Resident int64    `json:"resident"` // bytes that the weights take
+	Accuracy float64        `json:"accuracy"` // percent of all questions
+	Interval stats.Interval `json:"interval"` // Wilson
+	Change   Change         `json:"change"`   // against the weights as stored, over the same questions
+	Resident int64          `json:"resident"` // bytes that the weights take
 }
 
 // PlanTable compares plans over the same questions.

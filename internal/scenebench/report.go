@@ -53,6 +53,3 @@ func (r *Result) WriteTable(w io.Writer) error {
 	}
 	return nil
 }
-
-// String gives the bounds as "84.1…90.3".
-func (i Interval) String() string { return fmt.Sprintf("%.1f…%.1f", i[0], i[1]) }

@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"math"
 	"sync"
 
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/scene"
+	"github.com/restore-vlm/restore/internal/stats"
 )
 
 // Item is one picture with its questions.
@@ -197,10 +197,10 @@ func (u Unparsable) add(o Unparsable) Unparsable {
 
 // Change counts the questions whose outcome differs between the runs and their balance.
 type Change struct {
-	Lost     int      `json:"lost"`     // right unreduced, wrong reduced
-	Gained   int      `json:"gained"`   // wrong unreduced, right reduced
-	Points   float64  `json:"points"`   // reduced less unreduced accuracy
-	Interval Interval `json:"interval"` // of Points: bootstrap over pictures
+	Lost     int            `json:"lost"`     // right unreduced, wrong reduced
+	Gained   int            `json:"gained"`   // wrong unreduced, right reduced
+	Points   float64        `json:"points"`   // reduced less unreduced accuracy
+	Interval stats.Interval `json:"interval"` // of Points: bootstrap over pictures
 }
 
 // Result is what a run measured. Accuracies are percent, rounded to a tenth. Its JSON has the
@@ -210,11 +210,11 @@ type Result struct {
 	Full      map[string]float64 `json:"full"`      // by task, and All
 	Reduced   map[string]float64 `json:"reduced"`   // by task, All, and VsFull where defined
 
-	Pictures        int                   `json:"pictures"`
-	FullInterval    map[string]Interval   `json:"full_interval"`    // Wilson, by task and All
-	ReducedInterval map[string]Interval   `json:"reduced_interval"` // Wilson; VsFull: bootstrap over pictures
-	Change          map[string]Change     `json:"change"`           // by task and All
-	Unparsable      map[string]Unparsable `json:"unparsable"`       // by task; empty when there is none
+	Pictures        int                       `json:"pictures"`
+	FullInterval    map[string]stats.Interval `json:"full_interval"`    // Wilson, by task and All
+	ReducedInterval map[string]stats.Interval `json:"reduced_interval"` // Wilson; VsFull: bootstrap over pictures
+	Change          map[string]Change         `json:"change"`           // by task and All
+	Unparsable      map[string]Unparsable     `json:"unparsable"`       // by task; empty when there is none
 
 	// weighted Hausdorff distance of the reduction, mean over pictures, where it was asked for
 	Distance *float64 `json:"distance,omitempty"`
@@ -228,7 +228,7 @@ func score(pictures [][]Record, seed int64) *Result {
 	r := &Result{
 		Questions: map[string]int{}, Full: map[string]float64{}, Reduced: map[string]float64{},
 		Pictures:     len(pictures),
-		FullInterval: map[string]Interval{}, ReducedInterval: map[string]Interval{},
+		FullInterval: map[string]stats.Interval{}, ReducedInterval: map[string]stats.Interval{},
 		Change: map[string]Change{},
 	}
 	sum, each := sheet{}, make([]sheet, len(pictures))
@@ -256,7 +256,7 @@ func score(pictures [][]Record, seed int64) *Result {
 		r.Reduced[name], r.ReducedInterval[name] = percent(t.reduced, t.n),
 			wilsonPercent(t.reduced, t.n)
 		c := r.Change[name]
-		c.Points, c.Interval = tenth(t.difference()), spread[name].tenths()
+		c.Points, c.Interval = stats.Tenth(t.difference()), spread[name].Round()
 		r.Change[name] = c
 	}
 	for _, task := range sum.tasks() {
@@ -265,7 +265,7 @@ func score(pictures [][]Record, seed int64) *Result {
 	}
 	figures(All, sum.total())
 	if v, ok := sum.vsFull(); ok {
-		r.Reduced[VsFull], r.ReducedInterval[VsFull] = tenth(100*v), spread[VsFull].tenths()
+		r.Reduced[VsFull], r.ReducedInterval[VsFull] = stats.Tenth(100*v), spread[VsFull].Round()
 	}
 	return r
 }
@@ -277,13 +277,9 @@ func count(b bool) int {
 	return 0
 }
 
-func tenth(v float64) float64 { return math.Round(10*v) / 10 }
+func percent(right, n int) float64 { return stats.Tenth(100 * float64(right) / float64(n)) }
 
-func percent(right, n int) float64 { return tenth(100 * float64(right) / float64(n)) }
-
-func (i Interval) tenths() Interval { return Interval{tenth(i[0]), tenth(i[1])} }
-
-func wilsonPercent(right, n int) Interval {
-	low, high := Wilson(right, n)
-	return Interval{100 * low, 100 * high}.tenths()
+func wilsonPercent(right, n int) stats.Interval {
+	i := stats.Wilson(right, n)
+	return stats.Interval{100 * i[0], 100 * i[1]}.Round()
 }

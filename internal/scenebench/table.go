@@ -109,7 +109,7 @@ func (t *Table) WriteTable(w io.Writer) error {
 // bold words a change in Markdown, in bold where its interval leaves out 0.
 func bold(c Change) string {
 	if c.Clear() != 0 {
-		return fmt.Sprintf("**%+.1f** (%s)", c.Points, c.Interval.signed())
+		return fmt.Sprintf("**%+.1f** (%s)", c.Points, c.Interval.Signed())
 	}
 	return c.String()
 }
@@ -277,6 +277,4 @@ func (t *Table) WriteCSV(w io.Writer) error {
 }
 
 // String gives the points with their interval as "+3.2 (+1.0…+5.4)".
-func (c Change) String() string { return fmt.Sprintf("%+.1f (%s)", c.Points, c.Interval.signed()) }
-
-func (i Interval) signed() string { return fmt.Sprintf("%+.1f…%+.1f", i[0], i[1]) }
+func (c Change) String() string { return fmt.Sprintf("%+.1f (%s)", c.Points, c.Interval.Signed()) }

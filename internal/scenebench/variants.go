@@ -11,6 +11,7 @@ import (
 
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/stats"
 )
 
 // Variant is a reduction under a name.
@@ -25,7 +26,7 @@ type VariantRow struct {
 	Rows      float64            `json:"rows"`     // visual rows that enter a layer, mean over pictures
 	Accuracy  map[string]float64 `json:"accuracy"` // by task, and All
 	Keeps     float64            `json:"keeps"`    // VsFull
-	Interval  Interval           `json:"keeps_interval"`
+	Interval  stats.Interval     `json:"keeps_interval"`
 	Unreduced Change             `json:"over_unreduced"`
 	First     *Change            `json:"over_first,omitempty"` // the first variant, over the same pictures
 }
@@ -70,7 +71,7 @@ func Variants(
 		for _, p := range pictures {
 			row.Rows += p.rows[i+1] / float64(len(pictures))
 		}
-		row.Rows = tenth(row.Rows)
+		row.Rows = stats.Tenth(row.Rows)
 		if i > 0 {
 			c := versus(pictures, 1, i+1, run.Seed).Change[All]
 			row.First = &c
@@ -97,7 +98,7 @@ func (t *VariantTable) WriteTable(w io.Writer) error {
 	for _, r := range t.Rows {
 		over, interval := "", ""
 		if r.First != nil {
-			over, interval = fmt.Sprintf("%+.1f", r.First.Points), r.First.Interval.signed()
+			over, interval = fmt.Sprintf("%+.1f", r.First.Points), r.First.Interval.Signed()
 		}
 		fmt.Fprintf(tw, "%s\t%.1f\t%.1f\t%s\t%s\t%s", r.Name, r.Rows, r.Keeps, r.Interval, over,
 			interval)

@@ -1,5 +1,4 @@
-// Package quantile computes quantiles of measurements.
-package quantile
+package stats
 
 import (
 	"cmp"
