@@ -1,3 +1,3 @@
-// Package stats summarises measurements: quantiles of times, and 95 % intervals of accuracies and of
+// Package stats summarises measurements: quantiles of times, 95 % intervals of accuracies and of
 // their differences.
 package stats

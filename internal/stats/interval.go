@@ -47,7 +47,9 @@ func Wilson(right, n int) Interval {
 // sample draws as many clusters as there are, with replacement; a cluster is a picture, because the
 // questions about one picture are right or wrong together. figures fills out for the numbers of the
 // drawn clusters; a NaN is left out, and a figure that is always NaN has the interval [NaN, NaN].
-func Bootstrap(clusters, count int, seed int64, figures func(drawn []int, out []float64)) []Interval {
+func Bootstrap(
+	clusters, count int, seed int64, figures func(drawn []int, out []float64),
+) []Interval {
 	random := rand.New(rand.NewPCG(uint64(seed), 0))
 	drawn, out := make([]int, clusters), make([]float64, count)
 	values := make([][]float64, count)
