@@ -147,14 +147,17 @@ func decodeRecord(data []byte, x *Record) error {
 	return nil
 }
 
-// journal appends records to a folder.
+// journal appends records to a folder. After an error in writing it writes no more, so that no
+// record follows a part of another.
 type journal struct {
 	*Records
 	file *os.File
 	lock *os.File
 
 	mu     sync.Mutex
+	size   int64 // of the complete lines
 	synced time.Time
+	failed error // the first error in writing
 }
 
 // syncEvery is how often records are forced to disk, in case the machine fails. If only the process
@@ -189,15 +192,10 @@ func openJournal(dir string, settings map[string]any) (_ *journal, err error) {
 	if err != nil {
 		return nil, err
 	}
-	end, err := j.read(j.file)
-	if err != nil {
+	if j.size, err = j.read(j.file); err != nil {
 		return nil, err
 	}
-	if err := j.file.Truncate(end); err != nil {
-		return nil, err
-	}
-	_, err = j.file.Seek(end, io.SeekStart)
-	return j, err
+	return j, j.file.Truncate(j.size)
 }
 
 // settle writes settings.json, or compares it with the settings of this run.
@@ -206,6 +204,11 @@ func (j *journal) settle() error {
 	var doc settingsDoc
 	err := readJSON(path, &doc)
 	if errors.Is(err, fs.ErrNotExist) {
+		records := filepath.Join(j.Dir, recordsFile)
+		if info, err := os.Stat(records); err == nil && info.Size() > 0 {
+			return fmt.Errorf("%s: exists without %s, so no run wrote it: name another folder",
+				records, settingsFile)
+		}
 		return replaceJSON(path, settingsDoc{j.Hash, j.Settings})
 	}
 	if err != nil || doc.Hash == j.Hash {
@@ -263,21 +266,53 @@ func (j *journal) add(x *Record) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if _, err := j.file.Write(b.Bytes()); err != nil {
-		return err
+	if j.failed != nil {
+		return j.failed
 	}
+	if _, err := j.file.WriteAt(b.Bytes(), j.size); err != nil {
+		return j.fail(err)
+	}
+	j.size += int64(b.Len())
 	j.List = append(j.List, x)
 	if time.Since(j.synced) < syncEvery {
 		return nil
 	}
+	return j.sync()
+}
+
+// fail cuts what an unfinished write may have left, and ends all writing of this run.
+func (j *journal) fail(err error) error {
+	err = errors.Join(err, j.file.Truncate(j.size))
+	j.failed = fmt.Errorf("%w; nothing more was written, and the same run continues", err)
+	return j.failed
+}
+
+// sync forces the records to disk. It must be called with j.mu held.
+func (j *journal) sync() error {
 	j.synced = time.Now()
-	return j.file.Sync()
+	if err := j.file.Sync(); err != nil {
+		return j.fail(err)
+	}
+	return nil
+}
+
+// finish forces the records to disk and stores the result.
+func (j *journal) finish(r *Result) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.sync(); err != nil {
+		return err
+	}
+	return replaceJSON(filepath.Join(j.Dir, resultFile), r)
 }
 
 func (j *journal) close() error {
 	var err error
 	if j.file != nil {
-		err = errors.Join(j.file.Sync(), j.file.Close())
+		if j.failed == nil {
+			err = j.file.Sync()
+		}
+		err = errors.Join(err, j.file.Close())
 	}
 	if j.lock != nil {
 		err = errors.Join(err, j.lock.Close())

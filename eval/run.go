@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -35,7 +34,9 @@ type Progress struct {
 // Run asks the questions of a benchmark that have no recorded answer yet and scores all answers. It
 // asks all questions about the same pictures together, so that pictures are encoded once. It stops
 // at the first error and when ctx is done; recorded answers are kept.
-func Run(ctx context.Context, b *Benchmark, m Answerer, o RunOptions) (*Result, []*Scored, error) {
+func Run(
+	ctx context.Context, b *Benchmark, m Answerer, o RunOptions,
+) (_ *Result, _ []*Scored, err error) {
 	questions, err := take(b, o.Selection)
 	if err != nil {
 		return nil, nil, err
@@ -45,7 +46,11 @@ func Run(ctx context.Context, b *Benchmark, m Answerer, o RunOptions) (*Result, 
 		return nil, nil, fmt.Errorf("%s: %w", b.Name, err)
 	}
 	if r.j != nil {
-		defer r.j.close()
+		defer func() {
+			if closed := r.j.close(); err == nil {
+				err = closed
+			}
+		}()
 	}
 	if err := r.ask(ctx, questions); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", b.Name, err)
@@ -60,7 +65,7 @@ func Run(ctx context.Context, b *Benchmark, m Answerer, o RunOptions) (*Result, 
 	}
 	result, err := b.result(ctx, all)
 	if err == nil && r.j != nil {
-		err = replaceJSON(filepath.Join(r.j.Dir, resultFile), result)
+		err = r.j.finish(result)
 	}
 	return result, all, err
 }
