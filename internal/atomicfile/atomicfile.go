@@ -1,4 +1,5 @@
-// Package atomicfile writes files atomically: a file is complete or does not exist.
+// Package atomicfile writes files atomically: a file is complete or does not exist, also after a
+// crash of the machine.
 package atomicfile
 
 import (
@@ -18,7 +19,7 @@ func Write(path string, data []byte) error {
 		return err
 	}
 	tmp := fmt.Sprintf("%s.%d-%d.new", path, os.Getpid(), count.Add(1))
-	err := os.WriteFile(tmp, data, 0o666)
+	err := write(tmp, data)
 	if err == nil {
 		err = os.Rename(tmp, path)
 	}
@@ -28,4 +29,18 @@ func Write(path string, data []byte) error {
 		}
 	}
 	return err
+}
+
+// write writes a file and syncs it to disk: else a crash of the machine can leave the new name with
+// no content.
+func write(path string, data []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
 }

@@ -136,16 +136,18 @@ func (p *partial) check() error {
 }
 
 // content downloads w to path, starting where an earlier call stopped, and checks it. A file that
-// fails the check is removed; an incomplete one stays.
+// fails the check is removed, and so is one that cannot be synced, because a later sync may succeed
+// without its bytes. An incomplete one stays.
 func (p *puller) content(ctx context.Context, w *wantedFile, path string) (err error) {
 	f, err := openPartial(path, w.meta, p.count)
 	if err != nil {
 		return err
 	}
+	var unsynced error
 	defer func() {
 		err = errors.Join(err, f.file.Close())
 		var wrong *contentError
-		if errors.As(err, &wrong) {
+		if errors.As(err, &wrong) || unsynced != nil {
 			f.forget()
 			err = errors.Join(err, os.Remove(path))
 		}
@@ -166,7 +168,8 @@ func (p *puller) content(ctx context.Context, w *wantedFile, path string) (err e
 	if err := f.check(); err != nil {
 		return err
 	}
-	return f.file.Sync()
+	unsynced = f.file.Sync()
+	return unsynced
 }
 
 // retry waits for the next attempt after err, and gets a new address if the old one may have
