@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/pflag"
@@ -29,6 +30,7 @@ import (
 	"github.com/restore-vlm/restore/internal/sample"
 	"github.com/restore-vlm/restore/internal/server"
 	"github.com/restore-vlm/restore/internal/version"
+	"github.com/restore-vlm/restore/reduce"
 )
 
 // natsFlags say how to reach workers on other machines.
@@ -64,6 +66,9 @@ func (o *natsFlags) check(fs *pflag.FlagSet) error {
 			}
 		}
 		return nil
+	}
+	if err := checkFiles(fs); err != nil {
+		return err
 	}
 	if o.replicas < 1 || o.replicas > 5 {
 		return usagef("--nats-replicas: out of range, got %d, want 1 to 5", o.replicas)
@@ -222,6 +227,18 @@ func checkRemote(fs *pflag.FlagSet) error {
 	return nil
 }
 
+// checkFiles refuses parameters that are files, which workers cannot read.
+func checkFiles(fs *pflag.FlagSet) (err error) {
+	fs.VisitAll(func(f *pflag.Flag) {
+		p, ok := f.Value.(*parameterFlag)
+		if ok && p.Kind == reduce.File && f.Changed && f.Annotations[fromEnvironment] == nil {
+			err = usagef("--%s: has no effect with --nats: workers read the one in their model's "+
+				"folder", f.Name)
+		}
+	})
+	return err
+}
+
 // defaults are the values for fields that a request omits, on any machine.
 type defaults struct {
 	Sampling  sample.Options `json:"sampling"`
@@ -302,30 +319,38 @@ func (o *answeringFlags) worker(
 	ctx context.Context,
 	c *fleet.Conn,
 	b *local.Backend,
+	drain time.Duration,
 ) (*fleet.Worker, error) {
 	machine, err := os.Hostname()
 	if err != nil {
 		machine = "unknown"
 	}
 	i := b.Info()
-	sum := sha256.Sum256(
-		fmt.Append(nil, i.ID, i.Digest, version.Module(), o.model.minPixels, o.model.maxPixels,
-			o.model.pad, o.context),
-	)
+	sum := sha256.Sum256(append([]byte(i.ID), mustJSON(i.Settings)...))
 	v := &variants{base: b}
 	// The worker takes more requests than run, so that pictures are decoded while other requests
 	// are answered.
 	return c.NewWorker(
 		ctx,
-		fleet.WorkerOptions{Key: hex.EncodeToString(sum[:8]), Backend: v.backend,
+		fleet.WorkerOptions{Key: hex.EncodeToString(sum[:8]), Backend: v.backend, Drain: drain,
 			Member: fleet.Member{
 				Machine:  machine,
 				CPU:      calibrate.CPU(),
 				Cores:    o.model.threads,
 				Version:  version.Module(),
+				Types:    types(i.Settings),
 				Capacity: 2 * o.parallel,
 			}},
 	)
+}
+
+// types tells apart workers of one model that keep it in other types.
+func types(settings map[string]any) string {
+	var out []string
+	for _, name := range []string{"quant", "encoder-quant", "cache-type"} {
+		out = append(out, fmt.Sprint(name, " ", settings[name]))
+	}
+	return strings.Join(out, ", ")
 }
 
 // opened is a backend and the functions that close it.
@@ -357,6 +382,8 @@ type place struct {
 	aliases []string
 	client  fleet.ClientOptions
 	early   bool // without a fleet, begin before all weights of a packed file are checked
+	// drain is how long this process's worker finishes its requests at the end; 0: until all are
+	drain time.Duration
 }
 
 // openAt opens the backend: the model, or the workers of --nats. With an embedded NATS server this
@@ -393,7 +420,7 @@ func (o *answeringFlags) openAt(
 	out.then(end)
 	p.client.Model = o.model.files.Model
 	if own != nil {
-		key, end, err := o.startWorker(ctx, c, own)
+		key, end, err := o.startWorker(ctx, c, own, p.drain)
 		if err != nil {
 			return err
 		}
@@ -420,9 +447,9 @@ func (o *answeringFlags) checkNATS(n *natsFlags) error {
 
 // startWorker makes a loaded model one of the fleet's workers until end is called.
 func (o *answeringFlags) startWorker(
-	ctx context.Context, c *fleet.Conn, b *local.Backend,
+	ctx context.Context, c *fleet.Conn, b *local.Backend, drain time.Duration,
 ) (key string, end func(), err error) {
-	w, err := o.worker(ctx, c, b)
+	w, err := o.worker(ctx, c, b, drain)
 	if err != nil {
 		return "", nil, err
 	}

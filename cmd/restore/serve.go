@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -318,11 +319,23 @@ func (o *engineFlags) load(
 		return nil, nil, err
 	}
 	limitGarbage(e)
+	lo.Settings = o.settings(e)
 	b, err := local.New(e, lo)
 	if err != nil {
 		return nil, nil, errors.Join(err, e.Close())
 	}
 	return b, e, nil
+}
+
+// settings are what answers of the engine depend on, besides the request and its defaults.
+func (o *engineFlags) settings(e *engine.Engine) map[string]any {
+	about := e.About()
+	return map[string]any{
+		"digest": hex.EncodeToString(about.Digest[:]), "version": version.Module(),
+		"quant": about.Quant, "encoder-quant": about.EncoderQuant, "cache-type": about.CacheType,
+		"ctx-size": e.Context(), "min-pixels": o.model.minPixels, "max-pixels": o.model.maxPixels,
+		"pad": o.model.pad,
+	}
 }
 
 // disk opens the folder of reduced pictures; nil if there is none.

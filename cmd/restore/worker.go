@@ -85,7 +85,7 @@ func (o *workerOptions) run(ctx context.Context, a *app) (err error) {
 	if err := e.Checked(ctx); err != nil { // others rely on its answers
 		return err
 	}
-	w, err := o.answering.worker(ctx, c, b)
+	w, err := o.answering.worker(ctx, c, b, 0)
 	if err != nil {
 		return natsError(err)
 	}

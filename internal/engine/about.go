@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/tokenizer"
 )
 
@@ -17,6 +18,8 @@ type About struct {
 	KVPerToken int64     // bytes of keys and values that one row takes in all layers
 	Parallel   int       // most sequences that run at once
 	CacheType  string    // type of the stored keys and values
+	// Types of weights, as in Options; "stored" for those of the files, "" without an encoder.
+	Quant, EncoderQuant string
 }
 
 // About describes the model.
@@ -31,6 +34,14 @@ func (e *Engine) About() About {
 			a.Modified = info.ModTime()
 		}
 	}
+	a.Quant = e.ck.Plan.Decoder
+	if files.Packed != nil {
+		a.Quant = files.Packed.Quant
+	}
+	if a.Quant == "" {
+		a.Quant = model.Stored
+	}
+	a.EncoderQuant, _ = e.ck.Encoder()
 	width := int64(4)
 	if e.half {
 		a.CacheType, width = "f16", 2

@@ -151,7 +151,7 @@ func (c *Client) find(ctx context.Context) error {
 				names = append(names, w.Model)
 			}
 			if c.o.Model == "" || c.o.Model == w.Model || c.o.Model == w.Key {
-				keys[w.Key] = w.Model + " " + w.Key + " (" + w.Version + ")"
+				keys[w.Key] = fmt.Sprintf("%s %s (%s; %s)", w.Model, w.Key, w.Version, w.Types)
 			}
 		}
 		switch {
@@ -340,9 +340,13 @@ func (c *Client) Submit(ctx context.Context, r *ask.Request) (server.Job, error)
 		c.end(j)
 		return nil, err
 	}
-	if !named {
-		context.AfterFunc(ctx, func() { c.abandon(j, context.Cause(ctx)) })
-	}
+	context.AfterFunc(ctx, func() {
+		if named {
+			c.leave(j, context.Cause(ctx)) // a later process finds its result
+		} else {
+			c.abandon(j, context.Cause(ctx))
+		}
+	})
 	return j, nil
 }
 
@@ -460,16 +464,23 @@ func (c *Client) full() error {
 	return &server.FullError{Running: s.Running, Waiting: waiting, RetryAfter: int(wait)}
 }
 
-// abandon removes a request from the queue when nobody waits for it.
-func (c *Client) abandon(j *job, why error) {
+// leave ends the wait for a request; false if it has its result.
+func (c *Client) leave(j *job, why error) bool {
 	c.mu.Lock()
 	_, open := c.jobs[j.id]
 	delete(c.jobs, j.id)
 	c.mu.Unlock()
-	if !open {
+	if open {
+		c.resolve(j, nil, why)
+	}
+	return open
+}
+
+// abandon removes a request from the queue when nobody waits for it.
+func (c *Client) abandon(j *job, why error) {
+	if !c.leave(j, why) {
 		return
 	}
-	c.resolve(j, nil, why)
 	_ = c.nc.Publish(cancelSubject+c.model.Key, []byte(j.id)) // else it runs in vain
 	j.mu.Lock()
 	seq := j.seq

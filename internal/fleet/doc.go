@@ -16,10 +16,11 @@
 //	objects restore_pictures, restore_answers  data too large for a message,
 //	                        pictures by the hash of their content
 //
-// MODEL is a hash of weights, processor, arithmetic and the program's version, so that a worker
-// receives only requests for its model. Messages outside of streams may be lost:
-// restore.reply.CLIENT has pieces of streamed answers, restore.cancel.MODEL the ids of requests
-// that nobody waits for, restore.rpc.MODEL questions about tokens.
+// MODEL is a hash of weights, their types, the preparation of pictures and the program's version,
+// so that a worker receives only requests for its model. Workers of one MODEL may run on different
+// CPUs, whose answers may differ in the last bits of a number. Messages outside of streams may be
+// lost: restore.reply.CLIENT has pieces of streamed answers, restore.cancel.MODEL the ids of
+// requests that nobody waits for, restore.rpc.MODEL questions about tokens.
 //
 //	connect.go  connections and their errors
 //	layout.go   streams and buckets

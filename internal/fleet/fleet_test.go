@@ -456,6 +456,47 @@ func TestNamed(t *testing.T) {
 	}
 }
 
+// Ensure that the wait for a named request ends with its context, that the request stays in the
+// queue, and that a later client finds its result.
+func TestNamedLeft(t *testing.T) {
+	s := natsServer(t)
+	b := newEcho(1)
+	begun, hold := make(chan struct{}), make(chan struct{})
+	b.trying = func(string) error {
+		close(begun)
+		<-hold
+		return nil
+	}
+	runWorker(t, connect(t, s, quick), b, "m1")
+	k := newClient(t, connect(t, s, quick), ClientOptions{ID: "journal"})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	over := make(chan error)
+	go func() {
+		_, err := asking(Named(ctx, "1"), k, "word")
+		over <- err
+	}()
+	<-begun
+	end := errors.New("the end")
+	cancel(end)
+	select {
+	case err := <-over:
+		if !errors.Is(err, end) {
+			t.Errorf("got %v, want %v", err, end)
+		}
+	case <-time.After(2 * time.Minute):
+		t.Error("it still waits")
+	}
+	close(hold)
+	k.Close()
+	k = newClient(t, connect(t, s, quick), ClientOptions{ID: "journal"})
+	if a, err := asking(Named(t.Context(), "1"), k, "word"); err != nil || a.Text != "word" {
+		t.Errorf("got %+v, %v", a, err)
+	}
+	if n := b.asked.Load(); n != 1 {
+		t.Errorf("%d asked, want 1", n)
+	}
+}
+
 // Ensure that a model is found by its name or key, and that a worker with another one never
 // takes its requests.
 func TestModels(t *testing.T) {

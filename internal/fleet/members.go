@@ -26,6 +26,7 @@ type Member struct {
 	Key         string    `json:"key"`         // MODEL of subjects
 	Fingerprint string    `json:"fingerprint"` // in its answers
 	Version     string    `json:"version"`
+	Types       string    `json:"types"`    // of its weights and of keys and values
 	Capacity    int       `json:"capacity"` // requests that it answers at once
 	Busy        int       `json:"busy"`     // requests that it is answering
 	Held        int       `json:"held"`     // requests that it has taken but not begun

@@ -35,6 +35,7 @@ func (b *Backend) describe() server.Info {
 		Quant:  quantization(i.Kept),
 		Digest: hex.EncodeToString(about.Digest[:]), Template: about.Template,
 		KVPerToken: about.KVPerToken, Parallel: about.Parallel, Queue: b.o.Queue,
+		Settings: b.o.Settings,
 	}
 	if e := i.Encoder; e != nil {
 		out.Encoder = &server.Encoder{Type: e.Type, Why: e.Why}

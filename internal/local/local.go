@@ -36,6 +36,8 @@ type Options struct {
 	Version string
 	Aliases []string
 	Queue   int // most requests that wait
+	// Settings are the server.Info's.
+	Settings map[string]any
 
 	Sampling  sample.Options // default for requests
 	MaxTokens int            // default for requests; 0: up to the context's end
@@ -78,7 +80,7 @@ func New(e *engine.Engine, o Options) (*Backend, error) {
 // With returns a backend over the same engine with other defaults. It ignores o's aliases, queue
 // and disk, and uses b's.
 func (b *Backend) With(o Options) *Backend {
-	o.Aliases, o.Queue, o.Disk = b.o.Aliases, b.o.Queue, b.o.Disk
+	o.Aliases, o.Queue, o.Settings, o.Disk = b.o.Aliases, b.o.Queue, b.o.Settings, b.o.Disk
 	n := &Backend{e: b.e, o: o, tok: b.tok, decoding: b.decoding}
 	n.info = n.describe()
 	n.fact.end, n.fact.tok = b.fact.end, b.fact.tok

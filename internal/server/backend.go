@@ -72,6 +72,9 @@ type Info struct {
 	Queue        int      // requests that may wait
 
 	Defaults Defaults
+	// Settings are what answers depend on besides the request and Defaults, by the flags that set
+	// it: the model, and how it computes. Workers that share requests have the same.
+	Settings map[string]any
 }
 
 // Encoder describes the weights of the vision tower and the projector.
