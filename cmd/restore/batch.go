@@ -1,21 +1,23 @@
 package main
 
 import (
-	"bytes"
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/restore-vlm/restore/internal/batch"
 	"github.com/restore-vlm/restore/internal/fleet"
@@ -48,13 +50,20 @@ and bodies of 'restore serve'. For each line, one line {"id", "custom_id", "resp
 
 A refused request gives a response with its status. A line that cannot be read gives an error, and the run continues. Every result is
 written to the journal at once: after a kill at any moment, the same command continues where it stopped and asks no request twice.
+It needs the same settings, pictures and output, and the same lines as far as they are answered. Two lines with one custom_id are refused.
 Requests about the same picture run next to each other, so that it is read once. The summary on stdout is JSON; the
 exit code is 0 when every line has a result.`,
 		Example: `  restore batch --in requests.jsonl --out results.jsonl
   restore batch --in requests.jsonl --out results.jsonl -m DIR --quant q4 --n-vis 64 --media-path pictures`,
 		Args: noArgs,
 	}
-	fs := cmd.Flags()
+	o.add(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) }
+	return cmd
+}
+
+// add declares the flags.
+func (o *batchOptions) add(fs *pflag.FlagSet) {
 	fs.SortFlags = false
 	fs.StringVar(&o.in, "in", "", "read requests from this `file`")
 	fs.StringVar(&o.out, "out", "", "write results to this `file`")
@@ -66,27 +75,44 @@ exit code is 0 when every line has a result.`,
 	o.answering.add(fs)
 	o.answering.parallel, o.answering.throughput = batchParallel, true
 	fs.Lookup("parallel").DefValue = fmt.Sprint(batchParallel)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) }
-	return cmd
 }
 
 // check refuses wrong flags before any file is opened.
-func (o *batchOptions) check() error {
+func (o *batchOptions) check(a *app) error {
 	switch {
 	case o.in == "":
 		return usagef("--in: missing, want a file of requests")
 	case o.out == "":
 		return usagef("--out: missing, want a file for the results")
 	}
-	if in, err := os.Stat(o.in); err == nil {
-		if out, err := os.Stat(o.out); err == nil && os.SameFile(in, out) {
-			return usagef("--out: got %s, which is --in, want another file", o.out)
-		}
+	if info, err := os.Stat(o.in); err == nil && !info.Mode().IsRegular() {
+		return usagef("--in: got %s, which is no file, want one that can be read again", o.in)
+	}
+	if err := o.checkOut(a); err != nil {
+		return err
 	}
 	if err := o.answering.checkNATS(&o.nats); err != nil {
 		return err
 	}
 	return o.answering.check()
+}
+
+// checkOut refuses an output that is no file of its own: a continued run reads the results again.
+func (o *batchOptions) checkOut(a *app) error {
+	_, stream := standard(o.out)
+	info, err := os.Stat(o.out)
+	if stream || err == nil && !info.Mode().IsRegular() {
+		return usagef("--out: got %s, which is no file, want one that can be read again", o.out)
+	}
+	if in, at := os.Stat(o.in); at == nil && err == nil && os.SameFile(in, info) {
+		return usagef("--out: got %s, which is --in, want another file", o.out)
+	}
+	if err == nil {
+		if name := a.streamTo(info); name != "" {
+			return usagef("--out: got %s, which %s goes to, want another file", o.out, name)
+		}
+	}
+	return nil
 }
 
 // Limits in bytes of a request's body, and of an input line, which contains one.
@@ -97,7 +123,7 @@ const (
 
 // run answers the file.
 func (o *batchOptions) run(ctx context.Context, a *app) (err error) {
-	if err := o.check(); err != nil {
+	if err := o.check(a); err != nil {
 		return err
 	}
 	in, err := os.Open(o.in)
@@ -105,24 +131,14 @@ func (o *batchOptions) run(ctx context.Context, a *app) (err error) {
 		return err
 	}
 	defer in.Close()
-	if info, err := in.Stat(); err != nil || !info.Mode().IsRegular() {
-		return usagef("--in: got %s, which is no file, want one that can be read again", o.in)
+	lines, err := o.scan(ctx, a, in)
+	if err != nil {
+		return err
 	}
 	if o.journal == "" {
 		o.journal = o.out + ".journal"
 	}
-	var b *answerer
-	defer func() {
-		if b != nil {
-			err = errors.Join(err, b.close())
-		}
-	}()
-	j, err := batch.OpenJournal(o.journal, o.out, func(id string) (_ string, err error) {
-		if b, err = o.open(ctx, a, id); err != nil {
-			return "", err
-		}
-		return b.settings, nil
-	})
+	j, err := batch.OpenJournal(o.journal, o.out)
 	if errors.Is(err, batch.ErrInUse) {
 		return fmt.Errorf("%w (--journal)", err)
 	}
@@ -130,30 +146,92 @@ func (o *batchOptions) run(ctx context.Context, a *app) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, j.Close()) }()
-	show := newBatchProgress(a, o.in)
+	_, missing := os.Stat(o.streams())
+	begun := false
+	defer func() {
+		if missing != nil && !begun {
+			_ = os.RemoveAll(o.streams()) // no request is in them
+		}
+	}()
+	b, err := o.open(ctx, a, j.ID())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	if o.nats.embedded() {
+		a.interrupts.wait() // a NATS server needs a second or two to end
+	}
+	if err := j.Begin(b.settings); err != nil {
+		return err
+	}
+	begun = true
+	return o.answer(ctx, a, in, lines, j, b)
+}
+
+// streams is the folder of a NATS server inside this process.
+func (o *batchOptions) streams() string { return filepath.Join(o.journal, "nats") }
+
+// scan reads the input once: it counts the lines and finds custom_ids that occur twice.
+func (o *batchOptions) scan(ctx context.Context, a *app, in *os.File) (lines int, err error) {
+	show := a.meter("reading requests")
+	defer show.end()
+	if lines, err = batch.Scan(ctx, in, batchLine); err == nil {
+		_, err = in.Seek(0, io.SeekStart)
+	}
+	return lines, err
+}
+
+// answer answers the lines of the file and writes the summary.
+func (o *batchOptions) answer(
+	ctx context.Context, a *app, in io.Reader, lines int, j *batch.Journal, b *answerer,
+) error {
+	show := newBatchProgress(a, lines)
 	sum, err := batch.Run(ctx, in, j, b.asks, batch.Options{
 		Parallel: b.parallel, MaxLine: batchLine, Unordered: o.unordered, Strict: o.strict,
-		Progress: show.update})
+		Progress: show.update, File: b.file})
 	show.end()
 	line, failed := json.Marshal(sum)
 	if failed == nil {
 		_, failed = fmt.Fprintf(a.out, "%s\n", line)
 	}
-	if errors.Is(err, errInterrupted) {
+	var write *batch.WriteError
+	if errors.Is(err, errInterrupted) && !errors.As(err, &write) {
 		return cutShort(
 			"batch: interrupted; the answers so far are in %s, and the same command continues",
 			o.journal,
 		)
 	}
+	if err == nil && sum.Lines > 0 && j.Answers() == 0 {
+		a.note("none of the %d lines has an answer: %s", sum.Lines, errorCodes(&sum))
+	}
 	return errors.Join(err, failed)
+}
+
+// errorCodes lists the errors of a run, the most frequent first.
+func errorCodes(s *batch.Summary) string {
+	counts := maps.Clone(s.Refused)
+	for code, n := range s.Unread {
+		counts[code] += n
+	}
+	codes := slices.SortedFunc(maps.Keys(counts), func(x, y string) int {
+		return cmp.Or(counts[y]-counts[x], strings.Compare(x, y))
+	})
+	for i, code := range codes {
+		codes[i] = fmt.Sprintf("%d %s", counts[code], code)
+	}
+	if len(codes) == 0 { // of earlier runs
+		return "the results are errors"
+	}
+	return strings.Join(codes, ", ")
 }
 
 // answerer answers the lines of a batch.
 type answerer struct {
 	opened
 	asks     batch.Backend
-	settings string // everything that changes answers
-	parallel int    // requests asked at once
+	file     func(url string) (content [sha256.Size]byte, file bool)
+	settings batch.Settings
+	parallel int // requests asked at once
 }
 
 // remoteParallel is how many requests are asked at once of remote workers.
@@ -170,7 +248,7 @@ func (o *batchOptions) open(ctx context.Context, a *app, id string) (_ *answerer
 	// Ask twice as many requests as run, so that pictures are decoded while other requests are
 	// answered.
 	o.answering.queue = 2 * o.answering.parallel
-	out := &answerer{parallel: o.answering.queue}
+	out := &answerer{parallel: o.answering.queue, file: fileOf(loader)}
 	out.then(func() { _ = loader.Close() }) // only read from
 	defer func() {
 		if err != nil {
@@ -178,17 +256,36 @@ func (o *batchOptions) open(ctx context.Context, a *app, id string) (_ *answerer
 		}
 	}()
 	err = o.answering.openAt(ctx, a, log, &o.nats, &out.opened, place{name: "restore batch",
-		folder: filepath.Join(o.journal, "nats"), client: fleet.ClientOptions{ID: id}})
+		folder: o.streams(), client: fleet.ClientOptions{ID: id}, drain: batchDrain})
 	if err != nil {
 		return nil, err
 	}
 	h := batch.Handler{Handler: o.answering.inProcess(out.backend, loader, log)}
 	out.asks = h
+	kernel := kernel.Implementation()
 	if o.nats.url != "" {
-		out.asks, out.parallel = named{h}, remoteParallel
+		out.asks, out.parallel, kernel = named{h}, remoteParallel, "the workers'"
 	}
-	out.settings, err = o.answering.settings(out.backend.Info())
+	out.settings, err = o.answering.batchSettings(out.backend.Info(), kernel)
 	return out, err
+}
+
+// batchDrain is how long the worker in this process finishes requests at the end of a run. There
+// are none, unless the run was interrupted.
+const batchDrain = time.Millisecond
+
+// fileOf returns the hash of the files that pictures' URLs name.
+func fileOf(l *media.Loader) func(url string) ([sha256.Size]byte, bool) {
+	return func(url string) (content [sha256.Size]byte, file bool) {
+		if !media.IsFile([]byte(url)) {
+			return content, false
+		}
+		data, _, err := l.Load(context.Background(), []byte(url))
+		if err != nil {
+			return content, true // the request is refused, and says why
+		}
+		return sha256.Sum256(data), true
+	}
 }
 
 // named gives each request of a file a name, so that a later run finds its result.
@@ -196,7 +293,7 @@ type named struct{ batch.Handler }
 
 // Do implements batch.Backend.
 func (n named) Do(ctx context.Context, r *batch.Request) (*batch.Response, error) {
-	return n.Handler.Do(fleet.Named(ctx, strconv.Itoa(r.Line)), r)
+	return n.Handler.Do(fleet.Named(ctx, fmt.Sprintf("%d-%x", r.Line, r.Key)), r)
 }
 
 // inProcess returns a server without a port.
@@ -215,26 +312,38 @@ func (o *answeringFlags) inProcess(
 	return s
 }
 
-// settings describes everything that changes the answers of a model.
-func (o *answeringFlags) settings(i *server.Info) (string, error) {
-	out, err := json.Marshal(
-		map[string]any{"model": i.ID, "digest": i.Digest, "defaults": i.Defaults,
-			"n-predict": o.maxTokens, "ctx-size": o.context, "exif": o.exif,
-			"seed": o.sampling.Seed, "pad": o.model.pad,
-			"min-pixels": o.model.minPixels, "max-pixels": o.model.maxPixels},
-	)
-	return string(out), err
+// batchSettings are everything that changes answers, by flag: what the model depends on, and the
+// defaults and limits of requests. The machine's limits, as --kv-mb, are not among them: they may
+// refuse a request, but not change an answer.
+func (o *answeringFlags) batchSettings(i *server.Info, kernel string) (batch.Settings, error) {
+	given, err := o.given()
+	if err != nil {
+		return nil, err
+	}
+	s := batch.Settings{"model": i.ID, "kernel": kernel,
+		"temp": o.sampling.Temp, "top-k": o.sampling.TopK, "top-p": o.sampling.TopP,
+		"min-p": o.sampling.MinP, "n-predict": o.maxTokens, "exif": o.exif,
+		"max-images": o.maxImages, "max-image-mb": o.maxImage, "max-image-pixels": o.maxPixels,
+		"allowed-media-domains": slices.Compact(slices.Sorted(slices.Values(o.domains))),
+	}
+	maps.Copy(s, i.Settings)
+	for name, v := range given {
+		if data, file := v.([]byte); file {
+			v = fmt.Sprintf("sha256:%x", sha256.Sum256(data))
+		}
+		s[name] = v
+	}
+	return s, nil
 }
 
 // batchProgress shows how much of a file is answered.
 type batchProgress struct {
 	meter *meter
 	log   io.Writer // gets a line periodically; nil if a terminal shows the meter
-	total atomic.Int64
-	stop  chan struct{}
+	total int64
 
-	started, told time.Time
-	marks         []progressMark // in the last minute
+	told  time.Time
+	marks []progressMark // in the last minute
 }
 
 // progressMark is the number of answered lines at one time.
@@ -248,52 +357,18 @@ const (
 	tellEvery = 30 * time.Second // without a terminal
 )
 
-func newBatchProgress(a *app, in string) *batchProgress {
+func newBatchProgress(a *app, lines int) *batchProgress {
 	now := time.Now()
 	p := &batchProgress{
-		meter:   a.meter("answering"),
-		stop:    make(chan struct{}),
-		started: now,
-		told:    now,
-		marks:   []progressMark{{now, 0}},
+		meter: a.meter("answering"),
+		total: int64(lines),
+		told:  now,
+		marks: []progressMark{{now, 0}},
 	}
 	if p.meter == nil {
 		p.log = a.err
 	}
-	go p.count(in)
 	return p
-}
-
-// count counts the lines of the input, to estimate the remaining time.
-func (p *batchProgress) count(in string) {
-	f, err := os.Open(in)
-	if err != nil {
-		return // the run itself reports the error
-	}
-	defer f.Close()
-	buf := make([]byte, 1<<20)
-	lines, last := int64(0), byte('\n')
-	for {
-		n, err := f.Read(buf)
-		if n > 0 {
-			lines += int64(bytes.Count(buf[:n], []byte("\n")))
-			last = buf[n-1]
-		}
-		select {
-		case <-p.stop:
-			return
-		default:
-		}
-		if err != nil {
-			if last != '\n' {
-				lines++
-			}
-			if errors.Is(err, io.EOF) {
-				p.total.Store(lines)
-			}
-			return
-		}
-	}
 }
 
 // update takes the counts after each result.
@@ -307,10 +382,7 @@ func (p *batchProgress) update(s batch.Summary) {
 	}
 	first := p.marks[0]
 	rate := float64(done-first.done) / max(now.Sub(first.at).Seconds(), 1e-3)
-	left := int64(0)
-	if total := p.total.Load(); total > 0 {
-		left = max(0, total-int64(s.Before))
-	}
+	left := max(0, p.total-int64(s.Before))
 	p.meter.label(fmt.Sprintf("answering, %.3g a second", rate))
 	p.meter.set(int64(done), left)
 	if p.log == nil || now.Sub(p.told) < tellEvery {
@@ -330,7 +402,4 @@ func (p *batchProgress) update(s batch.Summary) {
 	fmt.Fprintln(p.log, text.String())
 }
 
-func (p *batchProgress) end() {
-	close(p.stop)
-	p.meter.end()
-}
+func (p *batchProgress) end() { p.meter.end() }

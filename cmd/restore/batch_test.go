@@ -184,7 +184,7 @@ func TestBatchRefused(t *testing.T) {
 	dir := requests(t, 3)
 	cmd := process(batchArgs(dir, "out.jsonl")...)
 	j, err := batch.OpenJournal(filepath.Join(dir, "out.jsonl.journal"),
-		filepath.Join(dir, "out.jsonl"), func(string) (string, error) { return "", nil })
+		filepath.Join(dir, "out.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}

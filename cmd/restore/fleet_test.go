@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/restore-vlm/restore/internal/batch"
 	"github.com/restore-vlm/restore/internal/fleet/natsserver"
 	"github.com/restore-vlm/restore/internal/smalldisk"
@@ -91,6 +93,76 @@ func TestFleetBatch(t *testing.T) {
 	if r := cli("workers", "--nats", url); r.out != "no workers\n" {
 		t.Errorf("after the end: %s%s", r.out, r.err)
 	}
+}
+
+// Ensure that a result over NATS is found again for the same line alone, and that workers whose
+// weights have other types do not share a file's requests.
+func TestFleetBatchNames(t *testing.T) {
+	url, _, stop := startFleet(t, 1)
+	ask := func(key batch.Key, question string) string {
+		t.Helper()
+		o := new(batchOptions)
+		fs := pflag.NewFlagSet("batch", pflag.ContinueOnError)
+		o.add(fs)
+		if err := fs.Parse([]string{"--nats", url, "--journal", t.TempDir()}); err != nil {
+			t.Fatal(err)
+		}
+		a := &app{err: t.Output(), out: t.Output(), getenv: os.Getenv}
+		b, err := o.open(t.Context(), a, "journal")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := b.close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		var line struct{ Body json.RawMessage }
+		if err := json.Unmarshal([]byte(chatLine("a", question)), &line); err != nil {
+			t.Fatal(err)
+		}
+		r, err := b.asks.Do(t.Context(), &batch.Request{Line: 0, Key: key, Method: "POST",
+			URL: "/v1/chat/completions", Body: line.Body})
+		if err != nil || r.Status != http.StatusOK {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		var body struct{ Usage any }
+		if err := json.Unmarshal(r.Body, &body); err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(body.Usage)
+	}
+	first := ask(batch.Key{1}, "Hello")
+	if again := ask(batch.Key{1}, "Hello"); again != first {
+		t.Errorf("the same line: got %s, want %s", again, first)
+	}
+	if other := ask(batch.Key{2}, "What is the colour of the large square?"); other == first {
+		t.Errorf("another line 1 got the answer of the first: %s", other)
+	}
+	cmd := process("worker", "--nats", url, "--threads", "1", "--quant", "q8")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for range 600 {
+		if strings.Count(cli("workers", "--nats", url, "--json").out, "\n") == 2 {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	dir := inFolder(t, map[string]string{"in.jsonl": chatLine("a", "Hello")})
+	if r := cli(batchArgs(dir, "out", "--nats", url)...); r.code != exitFailure ||
+		!strings.Contains(r.err, "workers hold 2 models") ||
+		!strings.Contains(r.err, "quant stored") || !strings.Contains(r.err, "quant q8") {
+		t.Errorf("two types: exit %d, %s", r.code, r.err)
+	}
+	if names := namesIn(t, dir); len(names) != 1 {
+		t.Errorf("left %v", names)
+	}
+	_ = cmd.Process.Signal(syscall.SIGTERM) // Wait tells
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	stop()
 }
 
 // Ensure that --nats embedded needs no second process, and leaves nothing in the journal's folder
@@ -216,6 +288,8 @@ func TestFleetErrors(t *testing.T) {
 		"got port":                            {exitUsage, []string{"batch", "--in", creds, "--out", "x", "--nats", "embedded:x"}},
 		"without a user":                      {exitUsage, []string{"batch", "--in", creds, "--out", "x", "--nats", "embedded://0.0.0.0:4222"}},
 		"no use without --nats":               {exitUsage, []string{"batch", "--in", creds, "--out", "x", "--nats-ca", "y"}},
+		"--budget-file: has no effect":        {exitUsage, []string{"batch", "--in", creds, "--out", "x", "--nats", "embedded:0", "--budget-file", creds}},
+		"--fitprune-recipe: has no effect":    {exitUsage, []string{"eval", "scenes", "--nats", s.URL(), "--fitprune-recipe", creds}},
 		"none.creds":                          {exitFailure, []string{"workers", "--nats", s.URL(), "--nats-creds", creds}},
 	} {
 		if r := cli(c.args...); r.code != c.code || !strings.Contains(r.err, want) ||

@@ -151,15 +151,24 @@ func (o *outputs) check(f *output) error {
 		return usagef("--%s: got %s, which is an input of this command, want another file", f.flag,
 			f.path)
 	}
-	for name, w := range map[string]io.Writer{"stdout": o.a.out, "stderr": o.a.err} {
+	if name := o.a.streamTo(info); name != "" {
+		return usagef("--%s: got %s, which %s goes to, want another file or -", f.flag, f.path,
+			name)
+	}
+	return nil
+}
+
+// streamTo names the standard stream that goes to a file, "" if none does.
+func (a *app) streamTo(file os.FileInfo) string {
+	for name, w := range map[string]io.Writer{"stdout": a.out, "stderr": a.err} {
 		if std, ok := unwrap(w).(*os.File); ok {
-			if is, err := std.Stat(); err == nil && is.Mode().IsRegular() && same(is) {
-				return usagef("--%s: got %s, which %s goes to, want another file or -", f.flag,
-					f.path, name)
+			is, err := std.Stat()
+			if err == nil && is.Mode().IsRegular() && os.SameFile(is, file) {
+				return name
 			}
 		}
 	}
-	return nil
+	return ""
 }
 
 // samePath reports whether two names, neither a link, mean the same file, which need not exist.

@@ -23,14 +23,18 @@ type Handler struct {
 }
 
 // Do implements [Backend]. If the handler is full or shutting down (429, 503), Do asks again after
-// the time that it names.
+// the time that it names. When ctx ends, whatever the cause, the handler sees a client that is
+// gone.
 func (h Handler) Do(ctx context.Context, r *Request) (*Response, error) {
 	if streams(r.Body) {
 		return refuse(http.StatusBadRequest, "stream",
 			"stream: got true, want false: a line of a batch has one answer"), nil
 	}
+	client, gone := context.WithCancel(context.WithoutCancel(ctx))
+	defer gone()
+	defer context.AfterFunc(ctx, gone)()
 	for {
-		q, err := http.NewRequestWithContext(ctx, r.Method, r.URL, bytes.NewReader(r.Body))
+		q, err := http.NewRequestWithContext(client, r.Method, r.URL, bytes.NewReader(r.Body))
 		if err != nil || q.URL.Host != "" || q.URL.Path == "" || q.URL.Path[0] != '/' {
 			return refuse(http.StatusBadRequest, "url",
 				fmt.Sprintf("url: got %.80q, want a path, as in /v1/chat/completions", r.URL)), nil

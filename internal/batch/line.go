@@ -9,16 +9,46 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
+	"slices"
 )
 
 // Request is one line of the input.
 type Request struct {
-	Line     int    // from 0
+	Line     int    // from 0, without blank lines
 	CustomID string // as in the line
 	Method   string
 	URL      string
 	Body     json.RawMessage
 	Pictures [sha256.Size]byte // hash of its pictures' URLs, in order; zero without pictures
+	Key      Key               // of the line and the files that it names
+
+	urls []string // of its pictures
+}
+
+// line is a line of the input that has been read.
+type line struct {
+	n           int // from 0, without blank lines
+	text, files [sha256.Size]byte
+	q           *Request // nil for a bad line, and for one whose content does not matter
+	bad         *lineError
+}
+
+// key identifies the content of the line.
+func (l *line) key() (k Key) {
+	sum := sha256.Sum256(slices.Concat(l.text[:], l.files[:]))
+	copy(k[:], sum[:])
+	return k
+}
+
+// sums are over lines, each chained to the one before.
+type sums struct {
+	text, files [sha256.Size]byte
+}
+
+func (s *sums) add(l *line) {
+	s.text = sha256.Sum256(slices.Concat(s.text[:], l.text[:]))
+	s.files = sha256.Sum256(slices.Concat(s.files[:], l.files[:]))
 }
 
 // Response is the answer of a backend.
@@ -44,18 +74,18 @@ type Result struct {
 
 // lineError describes a line that cannot be read.
 type lineError struct {
-	line    int // from 0
+	number  int // in the file, from 1
 	code    string
 	message string
 }
 
-func (e *lineError) Error() string { return fmt.Sprintf("line %d: %s", e.line+1, e.message) }
+func (e *lineError) Error() string { return fmt.Sprintf("line %d: %s", e.number, e.message) }
 
 // lines reads an input line by line.
 type lines struct {
 	r    *bufio.Reader
 	most int // largest line in bytes
-	at   int // number of the next line
+	at   int // number of the last line in the file, from 1
 	buf  []byte
 }
 
@@ -65,10 +95,18 @@ func newLines(r io.Reader, most int) *lines {
 
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// next returns the next line without its line break, valid until the next call, and whether it was
-// too long to be kept. It returns io.EOF after the last line. Text after the last line break is a
-// line only if it is not empty.
+// next returns the next line that is not blank, without its line break, valid until the next call,
+// and whether it was too long to be kept. It returns io.EOF after the last line.
 func (l *lines) next() (line []byte, long bool, err error) {
+	for {
+		if line, long, err = l.read(); err != nil || long || len(bytes.TrimSpace(line)) > 0 {
+			return line, long, err
+		}
+	}
+}
+
+// read returns the next line like next, or a blank one.
+func (l *lines) read() (line []byte, long bool, err error) {
 	l.buf = l.buf[:0]
 	for {
 		part, err := l.r.ReadSlice('\n')
@@ -99,13 +137,10 @@ func (l *lines) next() (line []byte, long bool, err error) {
 	return line, long || len(line) > l.most, nil
 }
 
-// parse reads line number n. It keeps no part of line.
-func parse(line []byte, n int) (*Request, error) {
-	bad := func(code, format string, a ...any) error {
-		return &lineError{n, code, fmt.Sprintf(format, a...)}
-	}
-	if len(bytes.TrimSpace(line)) == 0 {
-		return nil, bad("invalid_json", "empty, want a JSON object")
+// parse reads the line with a number in the file. It keeps no part of line.
+func parse(line []byte, number int) (*Request, *lineError) {
+	bad := func(code, format string, a ...any) *lineError {
+		return &lineError{number, code, fmt.Sprintf(format, a...)}
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(line, &fields); err != nil {
@@ -116,7 +151,7 @@ func parse(line []byte, n int) (*Request, error) {
 		return nil, bad("invalid_type",
 			"got JSON that is no object, want one with custom_id, method, url and body")
 	}
-	r := &Request{Line: n, Method: "POST"}
+	r := &Request{Method: "POST"}
 	for _, f := range []struct {
 		name string
 		to   *string
@@ -138,7 +173,8 @@ func parse(line []byte, n int) (*Request, error) {
 		return nil, bad("invalid_type", "body: got %s, want an object", short(body))
 	}
 	r.Body = bytes.Clone(body)
-	r.Pictures = pictures(body)
+	r.urls = pictures(body)
+	r.Pictures = sumOf(r.urls)
 	return r, nil
 }
 
@@ -153,20 +189,38 @@ func short(raw []byte) string {
 	return string(raw)
 }
 
-// pictures hashes the URLs of all pictures in a body, in order, for every route. It returns zero
-// without pictures. Requests with the same hash are about the same pictures.
-func pictures(body []byte) (key [sha256.Size]byte) {
-	var tree any
-	if json.Unmarshal(body, &tree) != nil {
-		return key
+// namesFile reports whether a line may have the URL of a file in it. JSON can also write the
+// letters as escapes.
+func namesFile(line []byte) bool {
+	return bytes.Contains(line, []byte(`\u00`)) || anyFile.Match(line)
+}
+
+var anyFile = regexp.MustCompile(`(?i)file:`)
+
+// sumOf hashes URLs; requests with the same sum are about the same pictures. It is zero without
+// URLs.
+func sumOf(urls []string) (sum [sha256.Size]byte) {
+	if len(urls) == 0 {
+		return sum
 	}
 	h := sha256.New()
-	found := false
+	for _, u := range urls {
+		binary.Write(h, binary.LittleEndian, uint64(len(u)))
+		io.WriteString(h, u)
+	}
+	h.Sum(sum[:0])
+	return sum
+}
+
+// pictures lists the URLs of all pictures in a body, in order, for every route.
+func pictures(body []byte) (urls []string) {
+	var tree any
+	if json.Unmarshal(body, &tree) != nil {
+		return nil
+	}
 	add := func(v any) {
 		if s, ok := v.(string); ok {
-			found = true
-			binary.Write(h, binary.LittleEndian, uint64(len(s)))
-			io.WriteString(h, s)
+			urls = append(urls, s)
 		}
 	}
 	var walk func(v any)
@@ -188,11 +242,13 @@ func pictures(body []byte) (key [sha256.Size]byte) {
 			for _, name := range []string{"messages", "input", "content"} {
 				walk(v[name])
 			}
+			if list, ok := v["images"].([]any); ok {
+				for _, u := range list {
+					add(u)
+				}
+			}
 		}
 	}
 	walk(tree)
-	if found {
-		h.Sum(key[:0])
-	}
-	return key
+	return urls
 }

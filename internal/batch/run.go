@@ -2,15 +2,13 @@ package batch
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding"
 	"encoding/base32"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"slices"
 	"strings"
@@ -27,6 +25,13 @@ type Options struct {
 	Unordered bool          // write results in order of completion
 	Strict    bool          // end the run at a line that cannot be read
 	Progress  func(Summary) // called after each result, never concurrently; may be nil
+	// File returns the SHA-256 of the file that a picture's URL names, zeros if it cannot be read,
+	// and false if the URL names no file. nil: no URL does.
+	File func(url string) (content [sha256.Size]byte, file bool)
+
+	// pause waits until results are to be written out, and returns false at the end of the run.
+	// Tests set it; nil waits for flushEvery.
+	pause func(ctx context.Context, over <-chan struct{}) bool
 }
 
 // The window limits the part of the input that is read but not yet in the output.
@@ -38,18 +43,17 @@ const (
 // flushEvery is how often results are synced and written out.
 const flushEvery = 200 * time.Millisecond
 
-// Run answers every line of in that has no result in j, and writes new results to the journal's
-// output. Requests about the same pictures run next to each other, so that the backend still has
-// the shared data in its caches. When ctx ends, the journal keeps the answered lines, and the error
-// is ctx's cause.
+// Run answers every line of in that has no result in j, which has begun, and writes new results to
+// the journal's output. Requests about the same pictures run next to each other, so that the
+// backend still has the shared data in its caches. When ctx ends, the journal keeps the answered
+// lines, and the error is ctx's cause. A [WriteError] comes first.
 func Run(ctx context.Context, in io.Reader, j *Journal, b Backend, o Options) (Summary, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	r := &run{o: o, j: j, b: b, hash: sha256.New(), groups: map[[sha256.Size]byte]int{},
-		over: make(chan struct{}),
-		sum:  newSummary(), started: time.Now()}
+	r := &run{o: o, j: j, b: b, before: &j.before, groups: map[[sha256.Size]byte]int{},
+		written: j.before.Lines, over: make(chan struct{}),
+		sum: newSummary(), started: time.Now()}
 	r.change = sync.NewCond(&r.mu)
-	r.next, r.written = j.mark.Lines, j.mark.Lines
 	stop := context.AfterFunc(ctx, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -78,8 +82,8 @@ func Run(ctx context.Context, in io.Reader, j *Journal, b Backend, o Options) (S
 	workers.Wait()
 	close(r.over)
 	<-flushed
-	if err := errors.Join(r.emit(), j.Sync()); err != nil && context.Cause(ctx) == nil {
-		cancel(err)
+	if err := cmp.Or(r.emit(), j.Sync()); err != nil {
+		return r.summary(), err
 	}
 	return r.summary(), context.Cause(ctx)
 }
@@ -90,11 +94,12 @@ type run struct {
 	j *Journal
 	b Backend
 
+	before *mark  // the output's content at the start
+	states states // sums before each line of the window
+
 	mu      sync.Mutex
 	change  *sync.Cond
-	hash    hash.Hash // hash of the lines read so far
-	sums    states
-	next    int                       // first line without a result
+	sums    sums                      // of the lines read so far
 	written int                       // first line that is not in the output
 	lines   int                       // lines read so far
 	bytes   int                       // of the requests in the window
@@ -120,78 +125,125 @@ func (r *run) read(ctx context.Context, in io.Reader) error {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		line, long, err := l.next()
+		text, long, err := l.next()
 		if errors.Is(err, io.EOF) {
-			return r.checkInput(n)
+			return r.checkEnd(n)
 		}
 		if err != nil {
-			return fmt.Errorf("batch: input: line %d: %w", n+1, err)
+			return fmt.Errorf("batch: input: line %d: %w", l.at+1, err)
 		}
-		if err := r.take(ctx, n, line, long); err != nil {
+		line := r.parse(n, l.at, text, long)
+		if err := r.take(ctx, line); err != nil {
 			return err
 		}
 	}
 }
 
-// checkInput refuses an input whose first lines differ from the earlier run's.
-func (r *run) checkInput(n int) error {
-	if m := r.j.mark; n < m.Lines {
-		return fmt.Errorf("batch: input: got %d lines, want at least the %d that the "+
-			"journal has answers to: it belongs to another input", n, m.Lines)
+// checkEnd refuses an input with fewer lines than there are results in the output.
+func (r *run) checkEnd(n int) error {
+	least := r.before.Lines
+	if k := len(r.before.Extra); k > 0 {
+		least = r.before.Extra[k-1].Line + 1
+	}
+	if n < least {
+		return fmt.Errorf("batch: input: got %d lines, want at least the %d that journal %s has "+
+			"answers to: it belongs to another input", n, least, r.j.dir)
 	}
 	return nil
 }
 
+// parse reads line n of the input, whose number in the file is number.
+func (r *run) parse(n, number int, text []byte, long bool) *line {
+	out := &line{n: n}
+	switch {
+	case long:
+		text = nil // what was not kept is not compared
+		out.bad = &lineError{
+			number, "request_too_large",
+			fmt.Sprintf("got more than %d bytes, want at most as many", r.o.MaxLine),
+		}
+	case n >= r.before.Lines || namesFile(text):
+		out.q, out.bad = parse(text, number)
+	}
+	out.text = sha256.Sum256(text)
+	if out.q != nil {
+		out.q.Line = n
+		out.files = r.files(out.q.urls)
+		out.q.Key = out.key()
+		out.q.urls = nil
+	}
+	return out
+}
+
+// files returns the sum over the files that URLs name; zeros without one.
+func (r *run) files(urls []string) (sum [sha256.Size]byte) {
+	h, found := sha256.New(), false
+	for _, u := range urls {
+		if r.o.File == nil {
+			break
+		}
+		if content, file := r.o.File(u); file {
+			found = true
+			fmt.Fprintf(h, "%d %s %x\n", len(u), u, content)
+		}
+	}
+	if found {
+		h.Sum(sum[:0])
+	}
+	return sum
+}
+
 // take puts one line into the window when there is room.
-func (r *run) take(ctx context.Context, n int, line []byte, long bool) error {
+func (r *run) take(ctx context.Context, l *line) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for (n-r.written >= windowLines || r.bytes > windowBytes) && context.Cause(ctx) == nil {
+	for (l.n-r.written >= windowLines || r.bytes > windowBytes) && context.Cause(ctx) == nil {
 		r.change.Wait()
 	}
-	var frame [9]byte
-	binary.LittleEndian.PutUint64(frame[:], uint64(len(line)))
-	if long {
-		frame[8] = 1 // content that was not kept is not compared
+	r.sums.add(l)
+	r.lines = l.n + 1
+	if err := r.checkBefore(); err != nil {
+		return err
 	}
-	r.hash.Write(frame[:])
-	r.hash.Write(line)
-	state, err := r.hash.(encoding.BinaryMarshaler).MarshalBinary()
+	if l.n >= r.before.Lines {
+		r.states.put(l.n+1, r.sums)
+	}
+	known, changed, err := r.j.has(l.n, l.key())
 	if err != nil {
 		return err
 	}
-	r.lines = n + 1
-	m := r.j.mark
-	if n+1 == m.Lines && m.Input != nil && !bytes.Equal(state, m.Input) {
-		return fmt.Errorf("batch: input: its first %d lines are not those that the journal "+
-			"has answers to: it belongs to another input", m.Lines)
+	if changed {
+		r.sum.Changed++
 	}
-	if n >= m.Lines {
-		r.sums.put(n+1, state)
-	}
-	if r.j.Done(n) {
+	if known {
 		r.sum.Before++
-		r.advance()
 		return nil
 	}
-	var q *Request
-	if long {
-		err = &lineError{
-			n, "request_too_large",
-			fmt.Sprintf("got more than %d bytes, want at most as many", r.o.MaxLine),
+	if l.bad != nil {
+		if r.o.Strict {
+			return fmt.Errorf("batch: input: %w", l.bad)
 		}
-	} else {
-		q, err = parse(line, n)
+		return r.answered(l.n, l.key(), &Result{Error: &Error{l.bad.code, l.bad.Error()}})
 	}
-	if err != nil {
-		var unread *lineError
-		if !errors.As(err, &unread) || r.o.Strict {
-			return fmt.Errorf("batch: input: %w", err)
-		}
-		return r.answered(n, &Result{Error: &Error{unread.code, err.Error()}})
+	r.bytes += len(l.q.Body)
+	r.queue(l.q)
+	return nil
+}
+
+// checkBefore refuses an input whose lines before the output's end are not those of the earlier
+// runs.
+func (r *run) checkBefore() error {
+	m := r.before
+	switch {
+	case r.lines != m.Lines:
+		return nil
+	case !bytes.Equal(r.sums.text[:], m.Text):
+		return fmt.Errorf("batch: input: its first %d lines are not those that journal %s has "+
+			"answers to: it belongs to another input", m.Lines, r.j.dir)
+	case !bytes.Equal(r.sums.files[:], m.Files):
+		return fmt.Errorf("batch: input: the pictures of its first %d lines are not those that "+
+			"journal %s has answers about: a file has changed, or is gone", m.Lines, r.j.dir)
 	}
-	r.bytes += len(q.Body)
-	r.queue(q)
 	return nil
 }
 
@@ -262,61 +314,60 @@ func (r *run) done(q *Request, resp *Response) error {
 		delete(r.groups, q.Pictures)
 	}
 	r.change.Broadcast()
-	return r.answered(q.Line, &Result{CustomID: &q.CustomID, Response: resp})
+	return r.answered(q.Line, q.Key, &Result{CustomID: &q.CustomID, Response: resp})
 }
 
 // answered keeps the result of a line.
-func (r *run) answered(line int, result *Result) error {
+func (r *run) answered(line int, key Key, result *Result) error {
 	result.ID = newID("batch_req_")
 	data, err := wire.Marshal(result)
 	if err != nil {
 		return err
 	}
-	if err := r.j.Add(line, data); err != nil {
-		return fmt.Errorf("batch: journal: %w", err)
+	if err := r.j.Add(line, key, data); err != nil {
+		return err
 	}
 	r.sum.add(result)
-	r.advance()
 	if r.o.Progress != nil {
 		r.o.Progress(r.snapshot())
 	}
 	return nil
 }
 
-// advance moves next past the lines that have results.
-func (r *run) advance() {
-	for r.next < r.lines && r.j.Done(r.next) {
-		r.next++
-	}
-}
-
 // flush syncs and writes results periodically, until the run is over.
 func (r *run) flush(ctx context.Context) error {
-	t := time.NewTicker(flushEvery)
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-		case <-r.over:
-			return nil
-		case <-ctx.Done():
-			return nil
+	pause := r.o.pause
+	if pause == nil {
+		t := time.NewTicker(flushEvery)
+		defer t.Stop()
+		pause = func(ctx context.Context, over <-chan struct{}) bool {
+			select {
+			case <-t.C:
+				return true
+			case <-over:
+			case <-ctx.Done():
+			}
+			return false
 		}
-		if err := errors.Join(r.j.Sync(), r.emit()); err != nil {
+	}
+	for pause(ctx, r.over) {
+		if err := cmp.Or(r.j.Sync(), r.emit()); err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
 // emit writes finished results to the output and makes room in the window.
 func (r *run) emit() error {
-	if err := r.j.Emit(!r.o.Unordered, r.sums.get); err != nil {
-		return fmt.Errorf("batch: output: %w", err)
+	if err := r.j.Emit(!r.o.Unordered, r.states.get); err != nil {
+		return err
 	}
+	written := r.j.written()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.written = r.j.written()
-	r.sums.drop(r.written)
+	r.states.drop(r.written, written)
+	r.written = written
 	r.change.Broadcast()
 	return nil
 }
@@ -333,35 +384,33 @@ func (r *run) snapshot() Summary {
 	return s
 }
 
-// states are the input hash's states before each line of the window.
+// states are sums by line. They have a lock of their own, because the journal reads them.
 type states struct {
 	mu   sync.Mutex
-	data map[int][]byte
+	data map[int]sums
 }
 
-func (s *states) put(line int, state []byte) {
+func (s *states) put(line int, at sums) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.data == nil {
-		s.data = map[int][]byte{}
+		s.data = map[int]sums{}
 	}
-	s.data[line] = state
+	s.data[line] = at
 }
 
-func (s *states) get(line int) []byte {
+func (s *states) get(line int) sums {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.data[line]
 }
 
-// drop removes the states before the lines below line.
-func (s *states) drop(line int) {
+// drop removes the sums of the lines from one to before another.
+func (s *states) drop(from, to int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for n := range s.data {
-		if n < line {
-			delete(s.data, n)
-		}
+	for ; from < to; from++ {
+		delete(s.data, from)
 	}
 }
 

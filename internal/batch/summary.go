@@ -9,6 +9,7 @@ import (
 type Summary struct {
 	Lines    int                `json:"lines"`    // lines of the input
 	Before   int                `json:"before"`   // of these, answered by earlier runs
+	Changed  int                `json:"changed"`  // lines that changed after they were answered
 	Answers  int                `json:"answers"`  // responses of status 200
 	Refused  map[string]int     `json:"refused"`  // other responses, by error code
 	Unread   map[string]int     `json:"unread"`   // lines that could not be read, by code

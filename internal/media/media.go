@@ -159,6 +159,12 @@ func Remote(url []byte) bool {
 		bytes.EqualFold(scheme, []byte("https")))
 }
 
+// IsFile reports whether url names a file.
+func IsFile(url []byte) bool {
+	scheme, _, found := bytes.Cut(url, []byte(":"))
+	return found && bytes.EqualFold(scheme, []byte("file"))
+}
+
 func isScheme(s []byte) bool {
 	for i, c := range s {
 		letter := c|0x20 >= 'a' && c|0x20 <= 'z'

@@ -1,0 +1,333 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/restore-vlm/restore/internal/batch"
+)
+
+// chatLine is a line of a file of requests.
+func chatLine(id, question string) string {
+	line, err := json.Marshal(map[string]any{"custom_id": id, "url": "/v1/chat/completions",
+		"body": map[string]any{"max_tokens": 2,
+			"messages": []any{map[string]any{"role": "user", "content": question}}}})
+	if err != nil {
+		panic(err)
+	}
+	return string(line) + "\n"
+}
+
+// inFolder writes files into a new folder.
+func inFolder(t *testing.T, files map[string]string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// namesIn lists the files of a folder.
+func namesIn(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range list {
+		names = append(names, f.Name())
+	}
+	return names
+}
+
+// Ensure that only a file of its own can be the output, that a run that cannot begin leaves
+// nothing, and that no file is changed that the journal did not write.
+func TestBatchOutput(t *testing.T) {
+	dir := inFolder(t, map[string]string{"in.jsonl": chatLine("a", "Hello")})
+	t.Chdir(dir)
+	before := namesIn(t, dir)
+	for _, out := range []string{"-", "/dev/null", "/dev/stdout", "/dev/stderr", dir, "in.jsonl"} {
+		if r := cli("batch", "--in", "in.jsonl", "--out", out); r.code != exitUsage ||
+			!strings.Contains(r.err, "--out: got "+out) {
+			t.Errorf("%s: exit %d, %s", out, r.code, r.err)
+		}
+	}
+	for want, args := range map[string][]string{
+		"no folder none": {"--out", "none/out"},
+		"none.gguf":      {"--out", "out", "-m", "none.gguf"},
+		"--media-path":   {"--out", "out", "--media-path", "none"},
+		"log: is a file": {"--out", "out.journal/log", "--journal", "out.journal"},
+	} {
+		r := cli(append([]string{"batch", "--in", "in.jsonl"}, args...)...)
+		if r.code == exitOK || !strings.Contains(r.err, want) {
+			t.Errorf("%v: exit %d, %s, want %s", args, r.code, r.err, want)
+		}
+	}
+	for _, place := range []string{dir, "/dev"} {
+		for _, name := range namesIn(t, place) {
+			if place == dir && !slices.Contains(before, name) ||
+				strings.HasSuffix(name, ".journal") {
+				t.Errorf("%s is left in %s", name, place)
+			}
+		}
+	}
+	run := func(args ...string) result {
+		return cli(append([]string{"batch", "--in", "in.jsonl"}, args...)...)
+	}
+	if r := run("--out", "out"); r.code != exitOK {
+		t.Fatalf("exit %d: %s", r.code, r.err)
+	}
+	const letter = "Dear Sir or Madam,\n"
+	if err := os.WriteFile("letter", []byte(letter), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := run("--journal", "out.journal", "--out", "letter"); r.code != exitFailure ||
+		!strings.Contains(r.err, "belongs to the output out, got letter") {
+		t.Errorf("another output: exit %d, %s", r.code, r.err)
+	}
+	if data, err := os.ReadFile("letter"); err != nil || string(data) != letter {
+		t.Errorf("the letter is %q now, %v", data, err)
+	}
+	if err := os.Remove("out"); err != nil {
+		t.Fatal(err)
+	}
+	if r := run("--out", "out"); r.code != exitFailure ||
+		!strings.Contains(r.err, "out: is gone, and journal out.journal has written") {
+		t.Errorf("no output: exit %d, %s", r.code, r.err)
+	}
+}
+
+// Ensure that custom_ids that occur twice are refused, that blank lines do not count, and that a
+// run without an answer says so.
+func TestBatchInput(t *testing.T) {
+	a, b := chatLine("a", "Hello"), chatLine("b", "Hello")
+	dir := inFolder(t, map[string]string{
+		"twice":   a + "\n" + b + a,
+		"blank":   "\n" + a + " \n\r\n" + b + "\n",
+		"bad":     "{}\n{\"custom_id\":1}\n[]\n",
+		"refused": strings.ReplaceAll(a, "chat/completions", "none"),
+		"half":    a + "{}\n",
+	})
+	run := func(name string) (r result, sum batch.Summary) {
+		t.Helper()
+		r = cli("batch", "--in", filepath.Join(dir, name), "--out", filepath.Join(dir, name+".out"))
+		if r.code == exitOK {
+			if err := json.Unmarshal([]byte(r.out), &sum); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return r, sum
+	}
+	if r, _ := run("twice"); r.code != exitFailure ||
+		!strings.Contains(r.err, "lines 1 and 4 have the same custom_id") {
+		t.Errorf("twice: exit %d, %s", r.code, r.err)
+	}
+	if slices.ContainsFunc(namesIn(t, dir), func(name string) bool {
+		return strings.HasPrefix(name, "twice.")
+	}) {
+		t.Errorf("twice: left %v", namesIn(t, dir))
+	}
+	if r, sum := run("blank"); r.code != exitOK || sum.Lines != 2 || sum.Answers != 2 ||
+		r.err != "" {
+		t.Errorf("blank: exit %d, %+v, %s", r.code, sum, r.err)
+	}
+	for name, want := range map[string]string{
+		"bad": "none of the 3 lines has an answer: 2 invalid_type, " +
+			"1 missing_required_parameter",
+		"refused": "none of the 1 lines has an answer: 1 ",
+		"half":    "",
+	} {
+		for range 2 { // the second run finds the results of the first
+			if r, _ := run(name); r.code != exitOK || !strings.Contains(r.err, want) ||
+				want == "" && r.err != "" {
+				t.Errorf("%s: exit %d, %s, want %q", name, r.code, r.err, want)
+			}
+			want, _, _ = strings.Cut(want, ":")
+		}
+	}
+}
+
+// Ensure that a file is not continued when a picture has changed that it has answers about, and
+// that a changed picture is noticed on every route that takes one.
+func TestBatchPictureChanged(t *testing.T) {
+	const chat = `{"custom_id":"a","url":"/v1/chat/completions","body":{"max_tokens":1,"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"file:p.png"}},{"type":"text","text":"?"}]}]}}`
+	for name, line := range map[string]string{
+		"chat":      chat,
+		"escapes":   strings.Replace(chat, "file:p", `\u0046i\u006ce\u003ap`, 1),
+		"responses": `{"custom_id":"a","url":"/v1/responses","body":{"max_output_tokens":16,"input":[{"role":"user","content":[{"type":"input_image","image_url":"file://p.png"},{"type":"input_text","text":"?"}]}]}}`,
+		"ollama":    `{"custom_id":"a","url":"/api/generate","body":{"prompt":"?","stream":false,"images":["file:///p.png"],"options":{"num_predict":1}}}`,
+	} {
+		dir := inFolder(t, map[string]string{"in.jsonl": line + "\n"})
+		picture := func(seed int64) {
+			t.Helper()
+			data, err := os.ReadFile(drawn(t, seed))
+			if err == nil {
+				err = os.WriteFile(filepath.Join(dir, "p.png"), data, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		picture(1)
+		for range 2 {
+			if r := cli(batchArgs(dir, "out")...); r.code != exitOK || r.err != "" {
+				t.Fatalf("%s: exit %d, %s", name, r.code, r.err)
+			}
+		}
+		picture(2)
+		if r := cli(batchArgs(dir, "out")...); r.code != exitFailure ||
+			!strings.Contains(r.err, "the pictures of its first 1 lines are not those") {
+			t.Errorf("%s: another picture: exit %d, %s", name, r.code, r.err)
+		}
+	}
+}
+
+// Ensure that a run is continued only with the same settings, that the error shows those that
+// differ and no others, and that flags without influence on answers may differ.
+func TestBatchSettings(t *testing.T) {
+	dir := inFolder(t, map[string]string{"in.jsonl": chatLine("a", "Hello")})
+	for _, name := range []string{"1", "2"} { // files of thresholds
+		pictures := filepath.Dir(drawn(t, int64(len(name))))
+		file := filepath.Join(dir, "budget.json")
+		r := cli("budget", "--images", pictures, "--mean", name+"6", "-o", file)
+		if r.code != exitOK {
+			t.Fatal(r.err)
+		}
+		if err := os.Rename(file, filepath.Join(dir, "budget"+name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	budget := filepath.Join(dir, "budget.json")
+	use := func(name string) {
+		t.Helper()
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err == nil {
+			err = os.WriteFile(budget, data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	use("budget1")
+	first := []string{"--n-vis", "auto:16", "--budget-file", budget, "--n-predict", "3"}
+	if r := cli(batchArgs(dir, "out", first...)...); r.code != exitOK {
+		t.Fatalf("exit %d: %s", r.code, r.err)
+	}
+	for want, more := range map[string][]string{
+		`quant was "stored", now "q8"`:            {"--quant", "q8"},
+		`encoder-quant was "stored", now "f16"`:   {"--encoder-quant", "f16"},
+		`cache-type was "f32", now "f16"`:         {"--cache-type", "f16"},
+		`n-predict was 3, now 4; temp was 0, now`: {"--temp", "0.5", "-n", "4"},
+		`gamma was not set, now 0.25`:             {"--gamma", "0.25"},
+		`exif was true, now false`:                {"--exif=false"},
+		`max-images was 16, now 3`:                {"--max-images", "3"},
+		`allowed-media-domains was null, now`:     {"--allowed-media-domains", "a.example"},
+	} {
+		r := cli(batchArgs(dir, "out", append(first, more...)...)...)
+		_, list, _ := strings.Cut(r.err, "other settings: ")
+		list, _, _ = strings.Cut(list, ": use the")
+		if r.code != exitFailure || !strings.Contains(list, want) ||
+			strings.Count(list, " was ") != strings.Count(want, " was ") {
+			t.Errorf("%v: exit %d, %s, want %s", more, r.code, r.err, want)
+		}
+	}
+	if r := cli(batchArgs(dir, "out", append(first, "--threads", "1", "--parallel", "2",
+		"--unordered", "--cache-mb", "1", "--kv-mb", "50")...)...); r.code != exitOK {
+		t.Errorf("flags without influence: exit %d, %s", r.code, r.err)
+	}
+	use("budget2")
+	if r := cli(batchArgs(dir, "out", first...)...); r.code != exitFailure ||
+		!strings.Contains(r.err, "settings: budget-file was \"sha256:") {
+		t.Errorf("another budget file: exit %d, %s", r.code, r.err)
+	}
+}
+
+// Ensure that every flag of the command is a setting that must agree, or listed here with the
+// reason why answers do not depend on it.
+func TestBatchFlags(t *testing.T) {
+	without := map[string]string{
+		"in": "lines have keys", "out": "in the journal", "journal": "itself",
+		"unordered": "order only", "strict": "ends the run",
+		"nats": "kernel", "nats-creds": "", "nats-ca": "", "nats-replicas": "",
+		"model": "digest", "vision-tower": "digest", "mmproj": "digest", "pull": "",
+		"threads": "deterministic", "parallel": "deterministic",
+		"kv-mb": "a refusal is no answer", "cache-mb": "speed only", "cache-dir": "speed only",
+		"media-path": "pictures have hashes", "fetch-timeout": "a refusal is no answer",
+	}
+	o := new(batchOptions)
+	fs := pflag.NewFlagSet("batch", pflag.ContinueOnError)
+	o.add(fs)
+	o.journal = t.TempDir()
+	a := &app{err: t.Output(), out: t.Output(), getenv: func(string) string { return "" }}
+	b, err := o.open(t.Context(), a, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.close(); err != nil {
+		t.Fatal(err)
+	}
+	fs.VisitAll(func(f *pflag.Flag) {
+		_, reduction := f.Value.(*parameterFlag)
+		_, setting := b.settings[f.Name]
+		_, known := without[f.Name]
+		if !reduction && setting == known && f.Name != "model" {
+			t.Errorf("--%s: a setting %v, without influence %v, want one of both", f.Name, setting,
+				known)
+		}
+	})
+	for _, name := range slices.Sorted(maps.Keys(b.settings)) {
+		if fs.Lookup(name) == nil && name != "digest" && name != "kernel" && name != "version" {
+			t.Errorf("setting %s: there is no such flag", name)
+		}
+	}
+}
+
+// Ensure that Ctrl-C leaves one line on stderr, and that the same command continues.
+func TestBatchInterrupted(t *testing.T) {
+	var in strings.Builder
+	const lines = 300
+	for i := range lines {
+		in.WriteString(strings.Replace(chatLine(fmt.Sprint(i), fmt.Sprint("Say ", i)),
+			`"max_tokens":2`, `"max_tokens":60,"ignore_eos":true`, 1))
+	}
+	dir := inFolder(t, map[string]string{"in.jsonl": in.String()})
+	cmd := process(batchArgs(dir, "out")...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for range 1200 {
+		info, err := os.Stat(filepath.Join(dir, "out"))
+		if err == nil && info.Size() > 0 {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	err := cmd.Wait()
+	if err == nil || strings.Count(stderr.String(), "\n") != 1 ||
+		!strings.Contains(stderr.String(), "interrupted") {
+		t.Errorf("%v, stderr:\n%s", err, stderr.String())
+	}
+	r := cli(batchArgs(dir, "out")...)
+	var sum batch.Summary
+	if err := json.Unmarshal([]byte(r.out), &sum); r.code != exitOK || err != nil ||
+		sum.Before == 0 || sum.Before+sum.Answers != lines {
+		t.Errorf("continued: exit %d, %v, %s%s", r.code, err, r.out, r.err)
+	}
+}
