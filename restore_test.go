@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/restore-vlm/restore"
@@ -70,6 +72,52 @@ func TestCancelled(t *testing.T) {
 	}
 	if text.Len() == 0 {
 		t.Error("stream: got no text before it was cancelled")
+	}
+}
+
+// watched is a context that lives long. It counts the functions and contexts that wait for its end.
+type watched struct {
+	context.Context
+	waiting atomic.Int64
+}
+
+func (*watched) Done() <-chan struct{} { return make(chan struct{}) }
+func (*watched) Value(any) any         { return nil }
+
+// AfterFunc is called by package context.
+func (w *watched) AfterFunc(func()) (stop func() bool) {
+	w.waiting.Add(1)
+	return sync.OnceValue(func() bool { w.waiting.Add(-1); return true })
+}
+
+// Ensure that a request leaves nothing that waits for the end of its context, which may live as
+// long as the program.
+func TestLongContext(t *testing.T) {
+	m := embedded(t)
+	c, err := m.NewConversation(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := &watched{Context: context.Background()}
+	r := restore.Request{
+		Prompt: "What is there?", Pictures: []*restore.Picture{square()}, MaxTokens: 1,
+	}
+	for name, do := range map[string]func() error{
+		"ask":          func() error { _, err := m.Ask(ctx, r); return err },
+		"conversation": func() error { _, err := c.Ask(ctx, r); return err },
+		"stream": func() error {
+			for _, err := range m.Stream(ctx, r) {
+				return err
+			}
+			return nil
+		},
+	} {
+		if err := do(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if n := ctx.waiting.Load(); n != 0 {
+			t.Errorf("%s: %d functions still wait for the context's end", name, n)
+		}
 	}
 }
 

@@ -95,9 +95,9 @@ func (d *scheduler) submit(s *sequence) error {
 	case s.work == nil && len(d.waiting) >= d.queue+max(0, free):
 		return fmt.Errorf("engine: %w", errs.ErrQueueFull)
 	}
+	s.unwatch = context.AfterFunc(s.ctx, d.nudge)
 	d.waiting = append(d.waiting, s)
 	d.nudge()
-	context.AfterFunc(s.ctx, d.nudge)
 	return nil
 }
 

@@ -51,6 +51,7 @@ type sequence struct {
 	pos    [1]nn.Pos
 
 	start, queued, first time.Time
+	unwatch              func() bool // ends the scheduler's watch of ctx
 
 	mu     sync.Mutex
 	pieces []Piece
@@ -88,6 +89,7 @@ func (s *sequence) finish(ans *Answer, err error) {
 	}
 	s.ended, s.ans, s.err = true, ans, err
 	s.mu.Unlock()
+	s.unwatch()
 	close(s.done)
 	s.signal()
 }

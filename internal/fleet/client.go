@@ -340,13 +340,7 @@ func (c *Client) Submit(ctx context.Context, r *ask.Request) (server.Job, error)
 		c.end(j)
 		return nil, err
 	}
-	context.AfterFunc(ctx, func() {
-		if named {
-			c.leave(j, context.Cause(ctx)) // a later process finds its result
-		} else {
-			c.abandon(j, context.Cause(ctx))
-		}
-	})
+	go c.attend(ctx, j, named)
 	return j, nil
 }
 
@@ -462,6 +456,20 @@ func (c *Client) full() error {
 		wait = min(600, math.Ceil(float64(waiting)/rate))
 	}
 	return &server.FullError{Running: s.Running, Waiting: waiting, RetryAfter: int(wait)}
+}
+
+// attend ends j's wait if ctx ends before j does. The result of a named request stays, for a later
+// process; another one is removed from the queue.
+func (c *Client) attend(ctx context.Context, j *job, named bool) {
+	select {
+	case <-ctx.Done():
+		if named {
+			c.leave(j, context.Cause(ctx))
+		} else {
+			c.abandon(j, context.Cause(ctx))
+		}
+	case <-j.over:
+	}
 }
 
 // leave ends the wait for a request; false if it has its result.

@@ -339,6 +339,37 @@ func TestDrain(t *testing.T) {
 	}
 }
 
+// watched is a context that lives long. It counts the functions and contexts that wait for its end.
+type watched struct {
+	context.Context
+	waiting atomic.Int64
+}
+
+func (*watched) Done() <-chan struct{} { return make(chan struct{}) }
+
+// AfterFunc is called by package context.
+func (w *watched) AfterFunc(func()) (stop func() bool) {
+	w.waiting.Add(1)
+	return sync.OnceValue(func() bool { w.waiting.Add(-1); return true })
+}
+
+// Ensure that an answered request leaves nothing that waits for the end of its context, which may
+// live as long as the program.
+func TestLongContext(t *testing.T) {
+	s := natsServer(t)
+	runWorker(t, connect(t, s, quick), newEcho(1), "m1")
+	k := newClient(t, connect(t, s, quick), ClientOptions{})
+	ctx := &watched{Context: context.Background()}
+	for range 3 {
+		if _, err := asking(ctx, k, "a few words"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := ctx.waiting.Load(); n != 0 {
+		t.Errorf("%d functions still wait for the context's end", n)
+	}
+}
+
 // Ensure that a request that nobody waits for is no longer computed.
 func TestCancel(t *testing.T) {
 	s := natsServer(t)
