@@ -180,7 +180,7 @@ func (o *engineFlags) add(fs *pflag.FlagSet) {
 	fs.Lookup("ctx-size").Annotations = map[string][]string{applies: {"the model's"}}
 	fs.IntVar(&o.parallel, "parallel", 4, "answer at most `N` requests at once")
 	fs.IntVar(&o.kv, "kv-mb", 0, "keep keys and values in at most `N` MB")
-	fs.Lookup("kv-mb").Annotations = map[string][]string{applies: {"a quarter of memory"}}
+	fs.Lookup("kv-mb").Annotations = map[string][]string{applies: {"a quarter of the free memory"}}
 	fs.IntVar(&o.cache, "cache-mb", 256, "keep reduced pictures in at most `N` MB; 0: none")
 }
 

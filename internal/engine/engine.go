@@ -62,7 +62,7 @@ type Options struct {
 	// model's configuration.
 	Context int
 	// KVBytes limits the memory for keys and values, of running requests and of prompt prefixes
-	// kept for reuse. 0: half of the free memory, or 2 GiB if the system does not report it.
+	// kept for reuse. 0: a quarter of the free memory, or 2 GiB if the system does not report it.
 	KVBytes int64
 	// FeatureBytes limits the memory for encoded and reduced pictures, 0: 256 MB, -1: only those in
 	// use.
@@ -351,7 +351,7 @@ func (e *Engine) limits(o *Options) error {
 	if kv == 0 {
 		kv = keysUnknown
 		if free, ok := available(); ok {
-			kv = free / 2
+			kv = free / 4
 		}
 	}
 	e.pagesMost = int(kv / e.pages.PageBytes())

@@ -98,3 +98,27 @@ func TestFitMemory(t *testing.T) {
 		t.Error("auto is not packed as q4")
 	}
 }
+
+// Ensure that keys and values get a quarter of the free memory if no limit is given.
+func TestMemoryForKeys(t *testing.T) {
+	defer func(f func() (int64, bool)) { available = f }(available)
+	for _, c := range []struct {
+		free  int64
+		known bool
+		given int64
+		want  int64
+	}{
+		{8 << 30, true, 0, 2 << 30},       // 8/4
+		{8 << 30, true, 3 << 30, 3 << 30}, // as given
+		{0, false, 0, keysUnknown},
+	} {
+		available = func() (int64, bool) { return c.free, c.known }
+		e := tiny(t, Options{KVBytes: c.given})
+		// the limit is a whole number of pages
+		got, page := e.Stats().KVLimit, e.pages.PageBytes()
+		if got > c.want || got+page <= c.want {
+			t.Errorf("%d bytes free, %d given: got at most %d for keys and values, want %d",
+				c.free, c.given, got, c.want)
+		}
+	}
+}
