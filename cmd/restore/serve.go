@@ -375,6 +375,16 @@ func (o *serveOptions) check() error {
 			return usagef("--%s: out of range, got %v, want 0 or more", name, d)
 		}
 	}
+	for _, origin := range o.cors {
+		if err := server.CheckOrigin(origin); err != nil {
+			return usagef("--cors-origins: %w", err)
+		}
+	}
+	for _, host := range o.hosts {
+		if err := server.CheckHost(host); err != nil {
+			return usagef("--allowed-hosts: %w", err)
+		}
+	}
 	for _, key := range o.keys {
 		if strings.TrimSpace(key) == "" {
 			return usagef("--api-key: got an empty key, want none or keys separated by commas")

@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -376,10 +377,18 @@ func (s *Server) ollamaPS(x *exchange) {
 	}{[]running{{newOllamaModel(i), time.Now().AddDate(100, 0, 0).UTC(), 0, i.Context}}})
 }
 
+// semantic is a semantic version, which Ollama's clients parse.
+var semantic = regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+([-+][0-9A-Za-z.+-]+)?$`)
+
+// ollamaVersion reports a build without a version as Ollama does, as 0.0.0.
 func (s *Server) ollamaVersion(x *exchange) {
+	v := strings.TrimPrefix(s.o.Version, "v")
+	if !semantic.MatchString(v) {
+		v = "0.0.0"
+	}
 	x.json(http.StatusOK, struct {
 		Version string `json:"version"`
-	}{s.o.Version})
+	}{v})
 }
 
 func (s *Server) ollamaShow(x *exchange) {

@@ -4,11 +4,15 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
+	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/restore-vlm/restore/internal/wire"
@@ -62,10 +66,23 @@ func IsLoopback(host string) bool {
 	return err == nil && a.Unmap().IsLoopback()
 }
 
+// hostForm is a host name with or without a port, as in a Host or an Origin.
+var hostForm = regexp.MustCompile(`(?i)^[a-z0-9._-]+(:[0-9]+)?$`)
+
+// CheckHost returns an error for an entry of Options.AllowedHosts that no Host can equal.
+func CheckHost(h string) error {
+	_, err := netip.ParseAddr(strings.Trim(h, "[]"))
+	if err == nil || h == "*" || hostForm.MatchString(h) {
+		return nil
+	}
+	return fmt.Errorf("got %q, which no client sends, want NAME, NAME:PORT or * (no URL, no "+
+		"pattern, letters beyond ASCII as xn--)", h)
+}
+
 // allowHost checks the Host of a request to a loopback port, because a web page may choose a host
-// name that resolves to this machine (DNS rebinding).
+// name that resolves to this machine (DNS rebinding), and to any port if the server has names.
 func (s *Server) allowHost(r *http.Request) *wire.Error {
-	if !s.o.Loopback {
+	if !s.o.Loopback && len(s.o.AllowedHosts) == 0 {
 		return nil
 	}
 	name := hostname(r.Host)
@@ -98,13 +115,51 @@ func hostname(host string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
+// originForm splits an Origin into scheme, host and port.
+var originForm = regexp.MustCompile(
+	`(?i)^([a-z][a-z0-9+.-]*)://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?/?$`)
+
+// CheckOrigin returns an error for an entry of Options.Origins that no Origin can equal.
+func CheckOrigin(o string) error {
+	if o == "*" || o == "null" || strings.EqualFold(o, "file://") {
+		return nil
+	}
+	m := originForm.FindStringSubmatch(strings.ToLower(o))
+	if m == nil {
+		return fmt.Errorf("got %q, which no browser sends, want SCHEME://HOST[:PORT], null or * "+
+			"(no pattern, letters beyond ASCII as xn--)", o)
+	}
+	scheme, host, port := m[1], m[2], m[3]
+	if a, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil && a.Is6() {
+		host = "[" + a.String() + "]"
+	} else if host[0] == '[' {
+		return fmt.Errorf("got %q, want an IPv6 address in its brackets", o)
+	}
+	if n, _ := strconv.Atoi(port); port != "" {
+		if port = ":" + strconv.Itoa(n); n > math.MaxUint16 {
+			return fmt.Errorf("got %q, want a port of at most %d", o, math.MaxUint16)
+		}
+	}
+	if scheme == "http" && port == ":80" || scheme == "https" && port == ":443" {
+		port = "" // browsers leave it out
+	}
+	if sent := scheme + "://" + host + port; !equalOrigin(o, sent) {
+		return fmt.Errorf("got %q, which no browser sends, want %s", o, sent)
+	}
+	return nil
+}
+
+// equalOrigin reports whether an entry of Options.Origins, which may end with a slash, names an
+// origin.
+func equalOrigin(entry, origin string) bool {
+	return strings.EqualFold(entry, origin) || strings.EqualFold(entry, origin+"/")
+}
+
 // allowOrigin checks the Origin of a request, so that other web pages cannot use the server.
 func (s *Server) allowOrigin(r *http.Request) *wire.Error {
 	origin := r.Header.Get("Origin")
 	if origin == "" || slices.Contains(s.o.Origins, "*") ||
-		slices.ContainsFunc(s.o.Origins, func(o string) bool {
-			return strings.EqualFold(strings.TrimSuffix(o, "/"), origin)
-		}) {
+		slices.ContainsFunc(s.o.Origins, func(o string) bool { return equalOrigin(o, origin) }) {
 		return nil
 	}
 	u, err := url.Parse(origin)

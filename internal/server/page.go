@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
+	"strconv"
 	"strings"
 )
 
@@ -52,6 +53,7 @@ func newPage() http.Handler {
 		h.Set("Content-Security-Policy", pagePolicy)
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-cache")
+		h.Set("Content-Length", strconv.Itoa(len(data)))
 		_, _ = w.Write(data) // a client that is gone gets nothing
 	})
 }

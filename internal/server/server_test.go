@@ -9,10 +9,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -299,6 +301,119 @@ func TestWhoMayAsk(t *testing.T) {
 	line, err := bufio.NewReader(conn).ReadString('\n')
 	if err != nil || !strings.Contains(line, "401") {
 		t.Errorf("without a key: got %q, %v, want 401 before the body", line, err)
+	}
+}
+
+// Ensure that a server with names answers only to them, at any address, and that one without names
+// that is not on loopback answers to any.
+func TestHosts(t *testing.T) {
+	for _, c := range []struct {
+		names []string
+		host  string
+		want  int
+	}{
+		{nil, "evil.example", 200}, {[]string{"box.lan"}, "evil.example", 403},
+		{[]string{"box.lan"}, "box.lan:80", 200}, {[]string{"box.lan"}, "192.168.0.7", 200},
+		{[]string{"box.lan"}, "localhost", 200}, {[]string{"*"}, "evil.example", 200},
+	} {
+		r := serve(t, newFake(), func(o *Options) { o.Loopback, o.AllowedHosts = false, c.names })
+		if status, _, body := r.do(t, "GET", "/live", "", "Host: "+c.host); status != c.want {
+			t.Errorf("names %q, %s: got %d %s, want %d", c.names, c.host, status, body, c.want)
+		}
+	}
+}
+
+// Ensure that an entry of the allowed origins is accepted only if a browser can send it, and that
+// each that is accepted is served.
+func TestOrigins(t *testing.T) {
+	for entry, sent := range map[string]string{ // "": none
+		"https://app.example": "https://app.example", "https://App.Example/": "https://app.example",
+		"http://10.0.0.7:8080": "http://10.0.0.7:8080", "http://[::1]:3": "http://[::1]:3",
+		"app://obsidian.md": "app://obsidian.md", "file://": "file://", "null": "null",
+		"vscode-webview://1a2b": "vscode-webview://1a2b", "*": "https://any.example",
+		"": "", "app.example": "", "localhost:3000": "", "https://": "", "https:app.example": "",
+		"https://app.example/chat": "", "https://app.example?x": "", "https://app.example#x": "",
+		"https://*.example": "", "*.example": "", "https://a@app.example": "",
+		"https://app.example:443": "", "http://app.example:80/": "", "http://app.example:": "",
+		"http://app.example:0080": "", "http://app.example:70000": "", " https://app.example": "",
+		"https://bücher.example": "", "http://[0:0::1]:3": "", "http://[::g]": "", "http://[.]": "",
+	} {
+		err := CheckOrigin(entry)
+		if (err == nil) != (sent != "") {
+			t.Errorf("%q: got error %v, want %q to be served", entry, err, sent)
+		}
+		if err != nil {
+			continue
+		}
+		r := serve(t, newFake(), func(o *Options) { o.Origins = []string{entry} })
+		if status, _, body := r.do(t, "GET", "/live", "", "Origin: "+sent); status != 200 {
+			t.Errorf("%q: %s: got %d %s, want 200", entry, sent, status, body)
+		}
+	}
+	for entry, want := range map[string]bool{
+		"box.lan": true, "box.lan:8642": true, "*": true, "::1": true, "[::1]": true, "10.0.0.7": true,
+		"": false, "http://box.lan": false, "box.lan/": false, "*.lan": false, " box.lan": false,
+		"bücher.lan": false, "box.lan:x": false,
+	} {
+		if err := CheckHost(entry); (err == nil) != want {
+			t.Errorf("host %q: got error %v, want accepted %t", entry, err, want)
+		}
+	}
+}
+
+// Ensure that HEAD has the status and the head of GET on every route, and no body.
+func TestHead(t *testing.T) {
+	r := serve(t, newFake(), nil)
+	paths := []string{"/v1/models/builtin", "/v1/models/none", "/v1/chat/completions", "/none"}
+	for path := range r.routes {
+		paths = append(paths, path)
+	}
+	for _, path := range paths {
+		ask := func(method string) (*http.Response, int) {
+			q, err := http.NewRequest(method, r.url+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := http.DefaultTransport.RoundTrip(q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			body, err := io.ReadAll(resp.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range []string{"Date", "X-Request-Id"} {
+				resp.Header.Del(name)
+			}
+			if resp.StatusCode == 405 || path == "/api/ps" { // which tells the method, or the time
+				resp.Header.Del("Content-Length")
+			}
+			return resp, len(body)
+		}
+		get, _ := ask("GET")
+		head, n := ask("HEAD")
+		if head.StatusCode != get.StatusCode || !maps.EqualFunc(head.Header, get.Header,
+			slices.Equal) || n > 0 {
+			t.Errorf("HEAD %s: got %d %v and %d bytes, want %d %v", path, head.StatusCode,
+				head.Header, n, get.StatusCode, get.Header)
+		}
+		if path == "/" && (head.StatusCode != 200 || head.Header.Get("Content-Length") == "") {
+			t.Errorf("HEAD /: got %d %v, want 200 with the length", head.StatusCode, head.Header)
+		}
+	}
+}
+
+// Ensure that Ollama's clients get a semantic version from every build.
+func TestOllamaVersion(t *testing.T) {
+	for build, want := range map[string]string{
+		"(devel)": "0.0.0", "": "0.0.0", "v1": "0.0.0", "v1.2.3": "1.2.3",
+		"v0.0.0-20261123120000-c98381a0c1d2+dirty": "0.0.0-20261123120000-c98381a0c1d2+dirty",
+	} {
+		r := serve(t, newFake(), func(o *Options) { o.Version = build })
+		if _, _, body := r.do(t, "GET", "/api/version", ""); body != `{"version":"`+want+`"}` {
+			t.Errorf("%q: got %s, want %s", build, body, want)
+		}
 	}
 }
 
