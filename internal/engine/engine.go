@@ -577,8 +577,8 @@ func (e *Engine) endTokens() error {
 		if err != nil {
 			return fmt.Errorf("engine: %s: %s: %w", e.ck.Name, part.From, err)
 		}
-		for _, id := range v.Ints("eos_token_id", nil) {
-			e.eos[int32(id)] = true
+		for _, id := range v.IDs("eos_token_id") {
+			e.eos[id] = true
 		}
 		if err := v.Err(); err != nil {
 			return fmt.Errorf("engine: %s: %s: %w", e.ck.Name, part.From, err)

@@ -2,6 +2,7 @@ package imageproc
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/restore-vlm/restore/errs"
 )
@@ -61,9 +62,9 @@ func (c *CLIP) geometry(w, h int) (ow, oh int, crop window) {
 	case c.edge == 0:
 		ow, oh = c.width, c.height
 	case w <= h:
-		ow, oh = c.edge, int(float64(c.edge)*float64(h)/float64(w))
+		ow, oh = c.edge, c.longer(h, w)
 	default:
-		ow, oh = int(float64(c.edge)*float64(w)/float64(h)), c.edge
+		ow, oh = c.longer(w, h), c.edge
 	}
 	crop = window{w: ow, h: oh}
 	if c.doCrop {
@@ -72,6 +73,11 @@ func (c *CLIP) geometry(w, h int) (ow, oh int, crop window) {
 		}
 	}
 	return ow, oh, crop
+}
+
+// longer is the longer side of a resized picture, at most math.MaxInt32.
+func (c *CLIP) longer(long, short int) int {
+	return int(min(float64(c.edge)*float64(long)/float64(short), math.MaxInt32))
 }
 
 // floorHalf is ⌊n/2⌋, also for negative n.
@@ -90,6 +96,9 @@ func (c *CLIP) Process(pics []*Picture) (*Pixels, error) {
 			return nil, err
 		}
 		if i == 0 {
+			if err := checkOutput(len(pics), 3*crop.h*crop.w); err != nil {
+				return nil, err
+			}
 			px.Shape = []int{len(pics), 3, crop.h, crop.w}
 			px.Data = make([]float32, len(pics)*3*crop.h*crop.w)
 			px.Frame = frame
@@ -115,6 +124,11 @@ func (c *CLIP) bytes(p *Picture) ([]byte, window, Frame, error) {
 		v = padSquare(p, c.background())
 	}
 	ow, oh, crop := c.geometry(v.width, v.height)
+	if max(ow, oh) == math.MaxInt32 {
+		return nil, crop, Frame{}, fmt.Errorf(
+			"imageproc: picture %dx%d: too elongated to resize its shorter side to %d", p.Width,
+			p.Height, c.edge)
+	}
 	if int64(crop.w)*int64(crop.h) > maxOutputPixels {
 		return nil, crop, Frame{}, fmt.Errorf(
 			"imageproc: picture %dx%d: becomes %dx%d, limit %d pixels", p.Width, p.Height, crop.w,

@@ -1,6 +1,9 @@
 package imageproc
 
 import (
+	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -42,6 +45,10 @@ func TestParseProcessorForms(t *testing.T) {
 // Ensure what would change the result is refused by key and value.
 func TestParseProcessorErrors(t *testing.T) {
 	clip := func(rest string) string { return `{"image_processor_type":"CLIPImageProcessor",` + rest + `}` }
+	next := func(tile, height, width int) string {
+		return fmt.Sprintf(`{"image_processor_type":"LlavaNextImageProcessor","size":%d,"crop_size":%[1]d,`+
+			`"image_grid_pinpoints":[[%d,%d]]}`, tile, height, width)
+	}
 	for _, c := range []struct{ json, want string }{
 		{``, "not a JSON object"},
 		{`[]`, "not a JSON object"},
@@ -66,6 +73,9 @@ func TestParseProcessorErrors(t *testing.T) {
 		{`{"image_processor_type":"LlavaNextImageProcessor","size":336,"crop_size":224}`, "one square tile"},
 		{`{"image_processor_type":"LlavaNextImageProcessor","size":336,"crop_size":336,"image_grid_pinpoints":[[336,300]]}`, "got [336, 300]"},
 		{`{"image_processor_type":"LlavaNextImageProcessor","size":336,"crop_size":336,"image_grid_pinpoints":[]}`, "empty list"},
+		{next(8, 64<<10, 8), "at most 256 tiles"}, {next(8, 8, 64<<10), "at most 256 tiles"}, {next(8, -8, -8), "multiples of the tile 8"},
+		{next(8, 2048, math.MaxInt-7), "at most 256 tiles"}, {next(8, math.MaxInt-7, 2048), "at most 256 tiles"}, // rows times columns overflow
+		{next(8192, 8192, 16384), "got [8192, 16384], want at most 67108864 pixels"},
 		{`{"image_processor_type":"Qwen2VLImageProcessor","min_pixels":9000,"max_pixels":8000}`, "min_pixels: got 9000, more than max_pixels 8000"},
 		{`{"image_processor_type":"Qwen2VLImageProcessor","min_pixels":1,"max_pixels":100}`, "less than one block of 28x28"},
 		{`{"image_processor_type":"Qwen2VLImageProcessor","size":{"height":3}}`, `size: got {"height":3}`},
@@ -75,6 +85,31 @@ func TestParseProcessorErrors(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) ||
 			!strings.HasPrefix(err.Error(), "imageproc: processor config: ") {
 			t.Errorf("%.60s: got error %v, want %q", c.json, err, c.want)
+		}
+	}
+}
+
+// Ensure that pictures whose pixel values do not fit are refused before memory is allocated.
+func TestTooManyValues(t *testing.T) {
+	small := &Picture{Width: 1, Height: 1, Pix: make([]byte, 3)}
+	line := &Picture{Width: 300_000, Height: 1, Pix: make([]byte, 900_000)}
+	for want, c := range map[string]struct {
+		json string
+		pics []*Picture
+	}{
+		"50 pictures of 50331648 pixel values": {`{"image_processor_type":"CLIPImageProcessor","size":4096,"crop_size":4096}`,
+			slices.Repeat([]*Picture{small}, 50)},
+		"20 pictures of 402653184 pixel values": {`{"image_processor_type":"LlavaNextImageProcessor","size":8192,"crop_size":8192,"image_grid_pinpoints":[[8192,8192]]}`,
+			slices.Repeat([]*Picture{small}, 20)},
+		"too elongated to resize its shorter side to 8192": {`{"image_processor_type":"CLIPImageProcessor","size":8192,"crop_size":224}`,
+			[]*Picture{line}},
+	} {
+		p, err := ParseProcessor([]byte(c.json))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Process(c.pics); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got error %v, want %q", err, want)
 		}
 	}
 }

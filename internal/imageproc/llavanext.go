@@ -46,11 +46,14 @@ func (r *reader) llavaNext() *LlavaNext {
 		return l // the tile may be 0
 	}
 	for _, p := range l.pinpoints {
-		if p[0] < 1 || p[1] < 1 || p[0]%l.tile != 0 || p[1]%l.tile != 0 || p[0]/l.tile > maxTiles ||
-			(p[0]/l.tile)*(p[1]/l.tile) > maxTiles {
+		switch rows, cols := p[0]/l.tile, p[1]/l.tile; {
+		case rows < 1 || cols < 1 || p[0]%l.tile != 0 || p[1]%l.tile != 0 ||
+			rows > maxTiles || cols > maxTiles || rows*cols > maxTiles:
 			r.fail("image_grid_pinpoints", "got [%d, %d], want multiples of the tile %d and "+
 				"at most %d tiles", p[0], p[1], l.tile, maxTiles)
-			break
+		case int64(p[0])*int64(p[1]) > maxOutputPixels:
+			r.fail("image_grid_pinpoints", "got [%d, %d], want at most %d pixels", p[0], p[1],
+				maxOutputPixels)
 		}
 	}
 	return l
@@ -123,6 +126,9 @@ func (l *LlavaNext) Process(pics []*Picture) (*Pixels, error) {
 	}
 	px.Frame = px.Frames[0]
 	n := 3 * l.tile * l.tile
+	if err := checkOutput(len(pics), most*n); err != nil {
+		return nil, err
+	}
 	px.Shape = []int{len(pics), most, 3, l.tile, l.tile}
 	px.Data = make([]float32, len(pics)*most*n)
 	for i, p := range pics {

@@ -1,6 +1,9 @@
 package imageproc
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Pixels is the input of a vision tower.
 type Pixels struct {
@@ -143,6 +146,18 @@ func checkPictures(pics []*Picture) error {
 		if err := p.check(); err != nil {
 			return fmt.Errorf("%w (picture %d of %d)", err, i+1, len(pics))
 		}
+	}
+	return nil
+}
+
+// maxOutputValues limits one call's result: 8 GiB of float32, on 32 bits half a gigabyte.
+const maxOutputValues = min(1<<31, math.MaxInt>>4)
+
+// checkOutput returns an error if pictures of n values each exceed maxOutputValues.
+func checkOutput(pictures, n int) error {
+	if int64(pictures)*int64(n) > maxOutputValues {
+		return fmt.Errorf("imageproc: %d pictures of %d pixel values, want at most %d values",
+			pictures, n, int64(maxOutputValues))
 	}
 	return nil
 }

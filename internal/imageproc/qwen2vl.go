@@ -224,9 +224,6 @@ func (q *Qwen2VL) ProcessVideo(v *Video) (*Pixels, error) {
 // maxFPS limits a video's frames per second.
 const maxFPS = 1000
 
-// maxOutputValues limits one call's result (8 GiB of float32).
-const maxOutputValues = 1 << 31
-
 // size is smartSize, or without do_resize the picture's own size.
 func (q *Qwen2VL) size(p *Picture) (ow, oh int, err error) {
 	if q.doResize {

@@ -168,6 +168,19 @@ func (v *Values) Ints(key string, def []int) []int {
 	return many
 }
 
+// IDs returns the ids of a token or of a list of them, nil if absent.
+func (v *Values) IDs(key string) []int32 {
+	var ids []int32
+	for _, n := range v.Ints(key, nil) {
+		if int(int32(n)) != n {
+			v.Fail(key, "got %d, want a token's id", n)
+			return nil
+		}
+		ids = append(ids, int32(n))
+	}
+	return ids
+}
+
 // Strings returns a list of strings, nil if absent.
 func (v *Values) Strings(key string) []string {
 	if !v.Has(key) {

@@ -81,11 +81,7 @@ func ReadConfig(v *model.Values) *Config {
 		}
 		c.Features = append(c.Features, k)
 	}
-	if text.Has("eos_token_id") {
-		for _, id := range text.Ints("eos_token_id", nil) {
-			c.EOS = append(c.EOS, int32(id))
-		}
-	}
+	c.EOS = text.IDs("eos_token_id")
 	return c
 }
 

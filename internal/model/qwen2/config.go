@@ -60,11 +60,7 @@ func ParseConfig(v *model.Values, tied bool) Config {
 		}
 	}
 	v.String("hidden_act", "silu", "silu")
-	if v.Has("eos_token_id") {
-		for _, id := range v.Ints("eos_token_id", nil) {
-			c.EOS = append(c.EOS, int32(id))
-		}
-	}
+	c.EOS = v.IDs("eos_token_id")
 	return c
 }
 

@@ -29,7 +29,7 @@ func NewLlava(ck *model.Source) (model.Multimodal, error) {
 	text := v.Object("text_config", true)
 	c := llama.ParseConfig(text)
 	c.Tied = v.Bool("tie_word_embeddings", c.Tied)
-	info := model.Info{Architecture: "LlamaForCausalLM", EOS: ids(text, "eos_token_id")}
+	info := model.Info{Architecture: "LlamaForCausalLM", EOS: text.IDs("eos_token_id")}
 	return bind(ck, v, "language_model.", c, info)
 }
 
@@ -42,13 +42,6 @@ func NewQwen(ck *model.Source) (model.Multimodal, error) {
 	c := qwen2.ParseConfig(v, false)
 	return bind(ck, v, "", c.Config,
 		model.Info{Architecture: "Qwen2_5_VLForConditionalGeneration, text only", EOS: c.EOS})
-}
-
-func ids(v *model.Values, key string) (list []int32) {
-	for _, id := range v.Ints(key, nil) {
-		list = append(list, int32(id))
-	}
-	return list
 }
 
 func bind(ck *model.Source, v *model.Values, prefix string, c llama.Config,
