@@ -84,14 +84,15 @@ eval/bench: eval internal/dataset internal/pytext
 internal/scenebench: internal/stats internal/engine internal/lab internal/methods reduce internal/scene . internal/imageproc
     internal/sample
 cmd/restore: anything
-internal/batch: internal/wire
+internal/filelock:
+internal/batch: internal/filelock internal/wire
 internal/fleet: internal/ask internal/wire internal/server
 internal/fleet/natsserver:
 internal/smalldisk:
 internal/grammar:
 internal/media:
 internal/wire:
-internal/diskcache:
+internal/diskcache: internal/filelock
 internal/server: internal/ask internal/wire internal/openai internal/ollama internal/grammar
     internal/media
 internal/ask:

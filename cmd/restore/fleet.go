@@ -211,6 +211,7 @@ var workersOwn = []string{
 	"kv-mb",
 	"cache-mb",
 	"cache-dir",
+	"cache-dir-mb",
 	"min-pixels",
 	"max-pixels",
 	"pad",

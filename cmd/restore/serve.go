@@ -73,6 +73,7 @@ type answeringFlags struct {
 	maxTokens int
 	exif      bool
 	folder    string
+	folderMB  int
 
 	media                          string
 	domains                        []string
@@ -170,6 +171,8 @@ func (o *answeringFlags) add(fs *pflag.FlagSet) {
 func (o *answeringFlags) addFolder(fs *pflag.FlagSet) {
 	fs.StringVar(&o.folder, "cache-dir", "",
 		"also keep reduced pictures in this `folder`, across restarts")
+	fs.IntVar(&o.folderMB, "cache-dir-mb", 10_000,
+		"keep at most `N` MB there; the least recently used are removed first")
 }
 
 // add declares the flags.
@@ -263,6 +266,9 @@ func (o *answeringFlags) check() error {
 	if _, err := sample.New(o.sampling); err != nil {
 		return &usageError{err}
 	}
+	if err := o.checkFolder(); err != nil {
+		return err
+	}
 	_, err = o.reduction.options()
 	return err
 }
@@ -338,12 +344,22 @@ func (o *engineFlags) settings(e *engine.Engine) map[string]any {
 	}
 }
 
+// checkFolder refuses wrong flags of the folder of reduced pictures.
+func (o *answeringFlags) checkFolder() error {
+	if o.folder == "" && onCommandLine(o.fs.Lookup("cache-dir-mb")) {
+		return usagef("--cache-dir-mb: has no use without --cache-dir")
+	}
+	return inRange(o.fs, flagRange{"cache-dir-mb", o.folderMB, 1, maxCount})
+}
+
 // disk opens the folder of reduced pictures; nil if there is none.
 func (o *answeringFlags) disk(log *slog.Logger) (*diskcache.Cache, error) {
 	if o.folder == "" {
 		return nil, nil
 	}
-	c, err := diskcache.Open(o.folder, func(err error) { log.Warn("cache", "error", err) })
+	c, err := diskcache.Open(o.folder, int64(o.folderMB)*mb, func(err error) {
+		log.Warn("cache", "error", err)
+	})
 	if err != nil {
 		return nil, usagef("--cache-dir: %w", err)
 	}

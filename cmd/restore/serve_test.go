@@ -225,7 +225,9 @@ func TestServeFlags(t *testing.T) {
 		"--cors-origins: got":   {"serve", "--cors-origins", "http://a,app.example"},
 		"want https://a":        {"serve", "--cors-origins", "https://a:443"},
 		"--allowed-hosts: got":  {"serve", "--allowed-hosts", "https://api.example.com"},
-		"--cache-dir":           {"serve", "--cache-dir", "/dev/null/cache"},
+		"--cache-dir":           {"serve", "--port", "0", "--cache-dir", "/dev/null/cache"},
+		"--cache-dir-mb: out":   {"serve", "--cache-dir", t.TempDir(), "--cache-dir-mb", "0"},
+		"--cache-dir-mb: has":   {"serve", "--cache-dir-mb", "5"},
 		"--gamma":               {"serve", "--gamma", "2"},
 		"--clients: out of":     {"load", "--clients", "0"},
 		"--cancel: out of":      {"load", "--cancel", "2"},
@@ -273,5 +275,29 @@ func TestServeDamaged(t *testing.T) {
 	if r := cli("batch", "-m", file, "--in", in, "--out", in+".out"); r.code != exitFailure ||
 		!strings.Contains(r.err, "damaged: got checksum") {
 		t.Errorf("batch: exit %d, %s", r.code, r.err)
+	}
+}
+
+// Ensure that the pictures on disk take no more than --cache-dir-mb.
+func TestCacheDirLimit(t *testing.T) {
+	dir, cache := requests(t, 15), t.TempDir() // 5 pictures of 0.3 MB without a reduction
+	r := cli(batchArgs(dir, "out", "--base", "none", "--cache-dir", cache, "--cache-dir-mb", "1")...)
+	if r.code != exitOK {
+		t.Fatalf("exit %d, %s", r.code, r.err)
+	}
+	files, err := filepath.Glob(filepath.Join(cache, "*.features"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := int64(0)
+	for _, f := range files {
+		info, err := os.Stat(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size += info.Size()
+	}
+	if size > 1e6 || len(files) < 2 {
+		t.Errorf("%d files of %d bytes, want at least 2 and at most 1000000 bytes", len(files), size)
 	}
 }

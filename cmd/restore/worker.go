@@ -61,6 +61,9 @@ func (o *workerOptions) run(ctx context.Context, a *app) (err error) {
 	if err := o.answering.engineFlags.check(); err != nil {
 		return err
 	}
+	if err := o.answering.checkFolder(); err != nil {
+		return err
+	}
 	log := warnings(a)
 	c, end, err := o.nats.dial(ctx, a, "restore worker", "", log)
 	if err != nil {

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+
+	"github.com/restore-vlm/restore/internal/filelock"
 )
 
 // Journal is a folder that records the progress of a run. Its file "log" is append-only: records of
@@ -144,7 +146,7 @@ const (
 const rewriteFrom = 64 << 20
 
 // ErrInUse is returned when another process uses the journal.
-var ErrInUse = errors.New("another process uses it")
+var ErrInUse = filelock.ErrInUse
 
 // WriteError is returned when the journal or its output could not be written. This run writes
 // nothing more; the next one continues.
@@ -180,7 +182,7 @@ func openJournal(d disk, dir, out string) (_ *Journal, err error) {
 	if j.made, err = makeFolders(dir); err != nil {
 		return nil, err
 	}
-	if err := j.claim(); err != nil {
+	if j.lock, err = filelock.Open(filepath.Join(dir, lockName), 0o666); err != nil {
 		return nil, fmt.Errorf("batch: journal %s: %w", dir, err)
 	}
 	if err := j.load(); err != nil {
@@ -191,20 +193,6 @@ func openJournal(d disk, dir, out string) (_ *Journal, err error) {
 	}
 	j.before = j.mark
 	return j, j.openOutput()
-}
-
-// claim locks the journal.
-func (j *Journal) claim() (err error) {
-	path := filepath.Join(j.dir, lockName)
-	if j.lock, err = lockFile(path); err != nil {
-		return err
-	}
-	at, err := os.Stat(path)
-	held, err2 := j.lock.Stat()
-	if err != nil || err2 != nil || !os.SameFile(at, held) {
-		return ErrInUse // it was removed by the process that had it
-	}
-	return nil
 }
 
 func isFolder(path string) bool {

@@ -1,10 +1,13 @@
-// Package diskcache stores blobs in a folder, one file each. The files survive restarts, and
-// several programs may share the folder.
+// Package diskcache stores blobs in a folder, one file each, up to a limit. The files survive
+// restarts, and several programs may share the folder.
 //
 // A file is named by its key and holds a header with version, length and SHA-256. It is written
 // under a temporary name and renamed. It is read only if the whole header matches, so neither a
 // kill at any moment nor damage yields a wrong blob. Files with names of this cache that do not
-// match are counted and removed; other files are left alone.
+// match are counted and removed; files that cannot be opened, and other files, are left alone.
+//
+//	diskcache.go  reading and writing blobs
+//	ledger.go     the lock, the size of all blobs, and which blobs are evicted
 package diskcache
 
 import (
@@ -19,6 +22,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -32,53 +36,48 @@ const (
 
 	// maxBlob is the size limit of a blob in bytes.
 	maxBlob = 1 << 30
-
-	// stale is the age from which a temporary file counts as left over by a kill.
-	stale = time.Minute
 )
 
 // Cache is a folder of blobs. It is safe for concurrent use.
 type Cache struct {
-	dir  string
-	warn func(error)
+	dir   string
+	limit int64 // of all files together, in bytes
+	warn  func(error)
 
-	hits, corrupt, entries, bytes atomic.Int64
-	failed                        atomic.Bool // writing failed, and warn was called
+	writing  sync.Mutex  // held with the folder's lock
+	failed   atomic.Bool // writing failed, and warn was called
+	unopened atomic.Bool // reading failed, and warn was called
+
+	hits, corrupt, evicted, unsaved, entries, bytes atomic.Int64
 }
 
-// Stats are counters and sizes of a cache.
+// Stats are counters of this Cache, and the sizes of the folder when this Cache last wrote to it.
 type Stats struct {
-	Hits, Corrupt, Entries, Bytes int64
+	Hits, Corrupt, Evicted, Unsaved int64
+	Entries, Bytes                  int64
 }
 
 // Open makes the folder if it is missing, removes leftover temporary files, and checks that it can
-// write. It calls warn once each time that writing starts to fail.
-func Open(dir string, warn func(error)) (*Cache, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("diskcache: %w", err)
+// write. The blobs of all programs that share the folder take at most limit bytes together; the
+// least recently used are removed first. It calls warn once each time that reading or writing
+// starts to fail.
+func Open(dir string, limit int64, warn func(error)) (*Cache, error) {
+	c := &Cache{dir: dir, limit: limit, warn: warn}
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		err = c.locked(openTime, func(h *held) error {
+			if err := h.evict(0); err != nil {
+				return err
+			}
+			probe, err := os.CreateTemp(dir, temporary+"probe-*")
+			if err != nil {
+				return err
+			}
+			return errors.Join(probe.Close(), os.Remove(probe.Name()))
+		})
 	}
-	c := &Cache{dir: dir, warn: warn}
-	probe, err := os.CreateTemp(dir, temporary+"probe-*")
 	if err != nil {
 		return nil, fmt.Errorf("diskcache: %w", err)
-	}
-	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
-		return nil, fmt.Errorf("diskcache: %w", err)
-	}
-	files, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, fmt.Errorf("diskcache: %w", err)
-	}
-	for _, f := range files {
-		info, err := f.Info()
-		switch {
-		case err != nil:
-		case strings.HasPrefix(f.Name(), temporary) && time.Since(info.ModTime()) > stale:
-			_ = os.Remove(filepath.Join(dir, f.Name())) // another process may have removed it
-		case isOurs(f.Name()) && info.Mode().IsRegular():
-			c.entries.Add(1)
-			c.bytes.Add(info.Size())
-		}
 	}
 	return c, nil
 }
@@ -97,91 +96,89 @@ func (c *Cache) path(key [sha256.Size]byte) string {
 	return filepath.Join(c.dir, hex.EncodeToString(key[:])+suffix)
 }
 
+// errDamaged is returned for a file that holds no blob.
+var errDamaged = errors.New("damaged or foreign")
+
 // Load returns the blob of a key; false if there is none.
 func (c *Cache) Load(key [sha256.Size]byte) ([]byte, bool) {
 	path := c.path(key)
-	data, size, err := read(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, false
-	}
-	if err != nil {
+	data, info, err := read(path)
+	switch {
+	case err == nil:
+		c.unopened.Store(false)
+		c.hits.Add(1)
+		now := time.Now()
+		_ = os.Chtimes(path, now, now) // else it may be evicted early
+		return data, true
+	case errors.Is(err, errDamaged):
 		c.corrupt.Add(1)
-		c.remove(path, size)
-		return nil, false
+		// If it stays, it is found again or overwritten.
+		_ = c.locked(0, func(h *held) error { return h.remove(path, info) })
+	case !errors.Is(err, fs.ErrNotExist) && !c.unopened.Swap(true):
+		c.warn(fmt.Errorf("diskcache: %w", err))
 	}
-	c.hits.Add(1)
-	return data, true
+	return nil, false
 }
 
-// Reject removes the entry of a key whose blob Load returned but whose content is wrong.
-func (c *Cache) Reject(key [sha256.Size]byte) {
-	c.hits.Add(-1)
-	c.corrupt.Add(1)
-	info, err := os.Lstat(c.path(key))
-	if err == nil {
-		c.remove(c.path(key), info.Size())
-	}
-}
-
-// remove removes an entry of size bytes; size -1 means that it was not counted.
-func (c *Cache) remove(path string, size int64) {
-	if os.Remove(path) == nil && size >= 0 {
-		c.entries.Add(-1)
-		c.bytes.Add(-size)
-	}
-}
-
-// read returns the blob of a file and the file's size, -1 if it is not a regular file.
-func read(path string) (blob []byte, size int64, err error) {
+// read returns the blob of a file, and the opened file's description.
+func read(path string) (blob []byte, info fs.FileInfo, err error) {
 	// Without O_NONBLOCK, opening a FIFO would block until it has a writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, -1, err
+		return nil, nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
+	if info, err = f.Stat(); err != nil {
+		return nil, nil, err
+	}
+	n := info.Size() - int64(headerLen)
+	damaged := fmt.Errorf("%s: %w", path, errDamaged)
+	if !info.Mode().IsRegular() || n < 0 || n > maxBlob {
+		return nil, info, damaged
+	}
+	head, blob := make([]byte, headerLen), []byte(nil)
+	if _, err = io.ReadFull(f, head); err == nil {
+		if string(head[:len(magic)]) != magic ||
+			binary.LittleEndian.Uint64(head[len(magic):]) != uint64(n) {
+			return nil, info, damaged
+		}
+		blob = make([]byte, n)
+		_, err = io.ReadFull(f, blob)
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // it got shorter
+		err = damaged
+	}
 	if err != nil {
-		return nil, -1, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, -1, fmt.Errorf("diskcache: %s: not a regular file", path)
-	}
-	size = info.Size()
-	n := size - int64(headerLen)
-	head := make([]byte, headerLen)
-	if _, err := io.ReadFull(f, head); err != nil {
-		return nil, size, err
-	}
-	if string(head[:len(magic)]) != magic || n < 0 || n > maxBlob ||
-		binary.LittleEndian.Uint64(head[len(magic):]) != uint64(n) {
-		return nil, size, fmt.Errorf("diskcache: %s: damaged or foreign", path)
-	}
-	blob = make([]byte, n)
-	if _, err := io.ReadFull(f, blob); err != nil {
-		return nil, size, err
+		return nil, info, err
 	}
 	if sum := sha256.Sum256(blob); !bytes.Equal(sum[:], head[len(magic)+8:]) {
-		return nil, size, fmt.Errorf("diskcache: %s: damaged", path)
+		return nil, info, damaged
 	}
-	return blob, size, nil
+	return blob, info, nil
 }
 
-// Save stores a blob. If writing fails, the blob is not stored.
+// Save stores a blob. If that fails, the blob is counted as not saved.
 func (c *Cache) Save(key [sha256.Size]byte, blob []byte) {
-	if len(blob) > maxBlob {
+	patience := saveTime
+	if c.failed.Load() {
+		patience = 0
+	}
+	err := c.locked(patience, func(h *held) error { return h.save(c.path(key), blob) })
+	if err == nil {
+		c.failed.Store(false)
 		return
 	}
-	if err := c.save(key, blob); err == nil {
-		c.failed.Store(false)
-	} else if !c.failed.Swap(true) {
+	c.unsaved.Add(1)
+	if !c.failed.Swap(true) {
 		c.warn(fmt.Errorf("diskcache: %w", err))
 	}
 }
 
-func (c *Cache) save(key [sha256.Size]byte, blob []byte) error {
+// write writes a new temporary file and returns its name.
+func (c *Cache) write(blob []byte) (name string, err error) {
 	f, err := os.CreateTemp(c.dir, temporary+"*")
 	if err != nil {
-		return err
+		return "", err
 	}
 	sum := sha256.Sum256(blob)
 	head := binary.LittleEndian.AppendUint64([]byte(magic), uint64(len(blob)))
@@ -189,23 +186,14 @@ func (c *Cache) save(key [sha256.Size]byte, blob []byte) error {
 	if err == nil {
 		_, err = f.Write(blob)
 	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		before, missing := os.Lstat(c.path(key))
-		if err = os.Rename(f.Name(), c.path(key)); err == nil {
-			if missing != nil {
-				c.entries.Add(1)
-			} else {
-				c.bytes.Add(-before.Size())
-			}
-			c.bytes.Add(int64(headerLen + len(blob)))
-			return nil
-		}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return "", errors.Join(err, os.Remove(f.Name()))
 	}
-	return errors.Join(err, os.Remove(f.Name()))
+	return f.Name(), nil
 }
 
-// Stats returns the current numbers. Each program that shares the folder counts its own.
+// Stats returns the current numbers.
 func (c *Cache) Stats() Stats {
-	return Stats{Hits: c.hits.Load(), Corrupt: c.corrupt.Load(),
-		Entries: max(0, c.entries.Load()), Bytes: max(0, c.bytes.Load())}
+	return Stats{Hits: c.hits.Load(), Corrupt: c.corrupt.Load(), Evicted: c.evicted.Load(),
+		Unsaved: c.unsaved.Load(), Entries: c.entries.Load(), Bytes: c.bytes.Load()}
 }

@@ -129,7 +129,7 @@ type Engine struct {
 	store     Store
 	digest    Key    // of the model
 	made      []byte // everything else that features depend on
-	saving    sync.WaitGroup
+	saving    saver
 	panicked  func(value any, stack []byte)
 	closed    atomic.Bool
 	marks     atomic.Uint64 // counter for unique
@@ -236,7 +236,8 @@ func bound(
 	e := &Engine{ck: src, warn: o.Warn, half: o.CacheType == "f16", eos: map[int32]bool{},
 		special: map[string]string{}, pool: kernel.NewPool(o.Threads),
 		store: o.Store, panicked: o.Panicked, images: map[Key]*image{},
-		shared: map[Key]*preparation{}, prefixes: newPrefixCache()}
+		shared: map[Key]*preparation{}, prefixes: newPrefixCache(),
+		saving: saver{most: savingMost}}
 	src.Pool = e.pool
 	defer func() {
 		if err != nil {
@@ -482,7 +483,7 @@ func (e *Engine) Close() error {
 	if e.device != nil {
 		e.device.close()
 	}
-	e.saving.Wait()
+	e.saving.ended.Wait()
 	e.pool.Close()
 	return errors.Join(e.pages.Free(), e.ck.Memory.Free(), e.ck.Close())
 }
@@ -502,6 +503,7 @@ func (e *Engine) Closed() error {
 // Stats counts cache activity and sequences.
 type Stats struct {
 	Features, Prefixes CacheStats
+	Unsaved            int64 // pictures that the store did not get, because too many waited
 	KVBytes, KVLimit   int64
 	Running, Waiting   int
 }
@@ -510,7 +512,8 @@ type Stats struct {
 func (e *Engine) Stats() Stats {
 	page := e.pages.PageBytes()
 	s := Stats{
-		Features: e.cached.numbers(), KVBytes: int64(e.pages.Used()) * page,
+		Features: e.cached.numbers(), Unsaved: e.saving.numbers(),
+		KVBytes: int64(e.pages.Used()) * page,
 		KVLimit: int64(e.pagesMost) * page,
 		Prefixes: CacheStats{
 			Hits: e.prefixes.hits.Load(), Misses: e.prefixes.misses.Load(),

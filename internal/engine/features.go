@@ -6,7 +6,8 @@ import (
 )
 
 // Store keeps encoded and reduced pictures across restarts, for example in a folder on disk. It
-// must return exactly the bytes that it was given. Several goroutines call it at once.
+// must return exactly the bytes that it was given. Several goroutines call Load at once, one calls
+// Save.
 type Store interface {
 	Load(key Key) (data []byte, ok bool)
 	Save(key Key, data []byte)

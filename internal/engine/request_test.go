@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"unicode/utf8"
 
@@ -573,6 +574,63 @@ func TestStore(t *testing.T) {
 		if err != nil || !slices.Equal(a.Tokens, want[i].Tokens) {
 			t.Errorf("%d: with damaged files %v, %v", i, a, err)
 		}
+	}
+}
+
+// slow is a store whose Save waits.
+type slow struct {
+	folder
+	begun     chan bool
+	end       chan bool
+	at, above atomic.Int64 // calls of Save that run, and that began while another ran
+}
+
+func (s *slow) Save(k Key, data []byte) {
+	if s.at.Add(1) > 1 {
+		s.above.Add(1)
+	}
+	defer s.at.Add(-1)
+	s.begun <- true
+	<-s.end
+	s.folder.Save(k, data)
+}
+
+// Ensure that a slow store holds up no request: one picture is stored at a time, few wait, and the
+// others are counted.
+func TestSlowStore(t *testing.T) {
+	store := &slow{
+		folder: folder{files: map[Key][]byte{}}, begun: make(chan bool, 100), end: make(chan bool),
+	}
+	e := tiny(t, Options{Store: store})
+	end := sync.OnceFunc(func() { close(store.end) })
+	t.Cleanup(end)
+	ask := func(seed int64) {
+		t.Helper()
+		r := Request{Tokens: []int32{1, e.m.ImageToken(), 5}, MaxTokens: 1,
+			Images: []*imageproc.Picture{drawn(t, seed)}}
+		if _, err := e.Ask(context.Background(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask(1)
+	<-store.begun
+	e.saving.mu.Lock()
+	each := e.saving.bytes
+	e.saving.most = 3 * each
+	e.saving.mu.Unlock()
+	for seed := range 4 {
+		ask(int64(10 + seed))
+	}
+	// One is being stored and two wait.
+	if s := e.Stats(); s.Unsaved != 2 || each == 0 {
+		t.Errorf("%d pictures of %d bytes were not stored, want 2", s.Unsaved, each)
+	}
+	end()
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := store.above.Load(); len(store.files) != 3 || n != 0 {
+		t.Errorf("%d were stored, %d at the same time as others, want 3 and 0", len(store.files), n)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/restore-vlm/restore/reduce"
 )
@@ -131,19 +132,75 @@ func (e *Engine) restore(p *picture) bool {
 	return true
 }
 
-// save writes the features of a picture to the store.
+// savingMost is the most memory in bytes of features that wait to be stored.
+const savingMost = 64 << 20
+
+// saver stores features, one after another.
+type saver struct {
+	mu      sync.Mutex
+	most    int64   // bytes
+	list    []saved // in order
+	bytes   int64   // of list, and of those that are being stored
+	running bool    // a goroutine stores
+	unsaved int64   // were not stored, because too many waited
+	ended   sync.WaitGroup
+}
+
+// saved are features that will be stored.
+type saved struct {
+	key Key
+	f   *features
+}
+
+// save stores the features of a picture soon, unless too many wait for that.
 func (e *Engine) save(key Key, f *features) {
 	if e.store == nil {
 		return
 	}
-	e.saving.Go(func() {
-		data, err := f.pack(e.shape.Hidden)
-		if err != nil {
-			e.warn(err.Error())
+	s := &e.saving
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bytes > 0 && s.bytes+f.size() > s.most {
+		s.unsaved++
+		return
+	}
+	s.bytes += f.size()
+	s.list = append(s.list, saved{key, f})
+	if !s.running {
+		s.running = true
+		s.ended.Go(e.saveAll)
+	}
+}
+
+// numbers returns how many features were not stored.
+func (s *saver) numbers() (unsaved int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unsaved
+}
+
+// saveAll stores features until none wait.
+func (e *Engine) saveAll() {
+	s := &e.saving
+	for {
+		s.mu.Lock()
+		if len(s.list) == 0 {
+			s.running = false
+			s.mu.Unlock()
 			return
 		}
-		e.store.Save(e.storeKey(key), data)
-	})
+		next := s.list[0]
+		s.list = slices.Delete(s.list, 0, 1)
+		s.mu.Unlock()
+		if data, err := next.f.pack(e.shape.Hidden); err != nil {
+			e.warn(err.Error())
+		} else {
+			e.store.Save(e.storeKey(next.key), data)
+		}
+		s.mu.Lock()
+		s.bytes -= next.f.size()
+		s.mu.Unlock()
+	}
 }
 
 // storeKey returns key for a store that other models and programs may share.

@@ -444,6 +444,7 @@ func (b *Backend) State() server.State {
 	out := server.State{
 		Running: s.Running, Queued: s.Waiting, KVBytes: s.KVBytes, KVLimit: s.KVLimit,
 		FeatureMisses: s.Features.Misses, FeatureEvicted: s.Features.Evictions,
+		FeatureUnsaved: s.Unsaved,
 		PrefixHits: s.Prefixes.Hits, PrefixMisses: s.Prefixes.Misses,
 		Features: map[string]server.TierState{
 			"memory": {
@@ -454,6 +455,8 @@ func (b *Backend) State() server.State {
 	if d := b.o.Disk; d != nil {
 		n := d.Stats()
 		out.FeatureCorrupt = n.Corrupt
+		out.FeatureEvicted += n.Evicted
+		out.FeatureUnsaved += n.Unsaved
 		out.Features["disk"] = server.TierState{
 			Hits: s.Features.DiskHits, Bytes: n.Bytes, Entries: int(n.Entries),
 		}

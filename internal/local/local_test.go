@@ -363,7 +363,7 @@ func TestReductions(t *testing.T) {
 func TestCaches(t *testing.T) {
 	dir := t.TempDir()
 	withDisk := func(_ *engine.Options, lo *local.Options, so *server.Options) {
-		d, err := diskcache.Open(dir, func(err error) { t.Error(err) })
+		d, err := diskcache.Open(dir, 1e9, func(err error) { t.Error(err) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -715,7 +715,7 @@ func TestPrompts(t *testing.T) {
 
 // Ensure that the model's digest depends on its content, with or without a folder of pictures.
 func TestDigest(t *testing.T) {
-	d, err := diskcache.Open(t.TempDir(), func(err error) { t.Error(err) })
+	d, err := diskcache.Open(t.TempDir(), 1e9, func(err error) { t.Error(err) })
 	if err != nil {
 		t.Fatal(err)
 	}

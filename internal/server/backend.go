@@ -99,6 +99,7 @@ type State struct {
 	Features                      map[string]TierState // by tier: memory, disk
 	FeatureMisses, FeatureEvicted int64
 	FeatureCorrupt                int64
+	FeatureUnsaved                int64 // not written to disk
 	PrefixHits, PrefixMisses      int64
 	Fleet                         *FleetState // nil: the model runs in this process
 }

@@ -233,7 +233,7 @@ func stateCollector(state func() State) *collector {
 	add(
 		n,
 		"restore_feature_cache_evictions_total",
-		"Entries evicted from the cache of features.",
+		"Entries evicted from the caches of features, in memory and on disk.",
 		func(s *State) float64 { return float64(s.FeatureEvicted) },
 	)
 	add(
@@ -241,6 +241,12 @@ func stateCollector(state func() State) *collector {
 		"restore_feature_cache_corrupt_total",
 		"Files of the cache of features that were damaged or foreign.",
 		func(s *State) float64 { return float64(s.FeatureCorrupt) },
+	)
+	add(
+		n,
+		"restore_feature_cache_unsaved_total",
+		"Pictures whose features were not written to disk: too many waited, or writing failed.",
+		func(s *State) float64 { return float64(s.FeatureUnsaved) },
 	)
 	add(
 		n,
