@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -88,5 +89,13 @@ func TestPlansAreKept(t *testing.T) {
 		if got, ok := kept("Q8"); ok {
 			t.Errorf("%q is used: %+v", text, got)
 		}
+	}
+	// A file that cannot be opened now is not replaced.
+	if err := errors.Join(os.Remove(files[0]), os.Symlink(files[0], files[0])); err != nil {
+		t.Skip("no symbolic links here")
+	}
+	save(tries[0])
+	if info, err := os.Lstat(files[0]); err != nil || info.Mode()&os.ModeSymlink == 0 {
+		t.Errorf("got %v, %v, want the file as it was", info, err)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -36,25 +38,30 @@ func planFile(
 	name := sha256.Sum256([]byte(cpu))
 	file := filepath.Join(dir, "plans-"+hex.EncodeToString(name[:6])+".json")
 	var lock sync.Mutex
-	read := func() map[string]kernel.PlanTrial {
+	read := func() (map[string]kernel.PlanTrial, error) {
 		k := keptPlans{}
 		b, err := readSmall(file)
 		if err != nil || json.Unmarshal(b, &k) != nil ||
 			k.Form != form || k.CPU != cpu || k.Program != program || k.Plans == nil {
-			return map[string]kernel.PlanTrial{}
+			return map[string]kernel.PlanTrial{}, err
 		}
-		return k.Plans
+		return k.Plans, nil
 	}
 	load = func(format string) (kernel.PlanTrial, bool) {
 		lock.Lock()
 		defer lock.Unlock()
-		t, ok := read()[format]
+		plans, _ := read()
+		t, ok := plans[format]
 		return t, ok && t.Format == format
 	}
 	save = func(t kernel.PlanTrial) {
 		lock.Lock()
 		defer lock.Unlock()
-		plans := read()
+		plans, err := read()
+		var unopened *fs.PathError
+		if errors.As(err, &unopened) && !errors.Is(err, fs.ErrNotExist) {
+			return // the file may hold other trials
+		}
 		plans[t.Format] = t
 		_ = writeWhole(file, &keptPlans{Form: form, CPU: cpu, Program: program, Plans: plans})
 	}

@@ -229,8 +229,8 @@ func (c *Client) writeRef(n Name, commit string) error {
 // it.
 func (c *Client) link(n Name, commit, file, etag string, fresh bool) error {
 	pointer := filepath.Join(c.snapshot(n, commit), filepath.FromSlash(file))
-	if _, err := os.Stat(pointer); err == nil {
-		return nil
+	if _, err := os.Stat(pointer); !errors.Is(err, fs.ErrNotExist) {
+		return err // nil: it is there
 	}
 	if err := os.Remove(pointer); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
