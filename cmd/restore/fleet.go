@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -48,7 +49,7 @@ const natsPort = 4222
 func (o *natsFlags) add(fs *pflag.FlagSet, what string, inside bool) {
 	help := "`URL` of NATS servers, separated by commas, as in nats://user:pass@host:4222 or tls://host"
 	if inside {
-		help += "; embedded[:PORT] starts one in this process, on loopback, and embedded://USER:PASS@HOST:PORT elsewhere"
+		help += "; embedded[:PORT] starts one in this process, on loopback for the same user, and embedded://USER:PASS@HOST:PORT for others"
 	}
 	fs.StringVar(&o.url, "nats", "", what+" by the "+help)
 	fs.StringVar(&o.credentials, "nats-creds", "",
@@ -61,7 +62,7 @@ func (o *natsFlags) add(fs *pflag.FlagSet, what string, inside bool) {
 func (o *natsFlags) check(fs *pflag.FlagSet) error {
 	if o.url == "" {
 		for _, name := range []string{"nats-creds", "nats-ca", "nats-replicas"} {
-			if f := fs.Lookup(name); f.Changed && f.Annotations[fromEnvironment] == nil {
+			if onCommandLine(fs.Lookup(name)) {
 				return usagef("--%s: has no use without --nats", name)
 			}
 		}
@@ -74,6 +75,11 @@ func (o *natsFlags) check(fs *pflag.FlagSet) error {
 		return usagef("--nats-replicas: out of range, got %d, want 1 to 5", o.replicas)
 	}
 	if o.embedded() {
+		for _, name := range []string{"nats-creds", "nats-ca"} {
+			if onCommandLine(fs.Lookup(name)) {
+				return usagef("--%s: has no use with --nats embedded", name)
+			}
+		}
 		_, err := o.inside()
 		return err
 	}
@@ -112,6 +118,10 @@ func (o *natsFlags) inside() (e natsserver.Options, err error) {
 		e.Host, rest = u.Hostname(), u.Port()
 		e.User = u.User.Username()
 		e.Password, _ = u.User.Password()
+		if e.User != "" && e.Password == "" {
+			return e, usagef("--nats: got a user without a password, want embedded://USER:PASS@%s",
+				u.Host)
+		}
 		if !server.IsLoopback(e.Host) && (e.User == "" || e.Password == "") {
 			return e, usagef(
 				"--nats: got %s, which others can reach, without a user, want embedded://USER:PASS@%s",
@@ -145,54 +155,66 @@ func (o *natsFlags) dial(
 		Log:         log,
 		Layout:      fleet.Layout{Replicas: o.replicas},
 	}
-	end = func() {}
+	stop := func() {}
 	if o.embedded() {
-		e, err := o.inside()
-		if err != nil {
-			return nil, nil, err
-		}
-		e.Log = log
-		if e.Folder = folder; folder == "" {
-			if e.Folder, err = os.MkdirTemp("", "restore-nats-"); err != nil {
-				return nil, nil, err
-			}
-		}
-		s, err := natsserver.Start(e)
-		if err != nil {
-			if folder == "" {
-				err = errors.Join(err, os.RemoveAll(e.Folder))
-			}
-			return nil, nil, fmt.Errorf("%w (--nats)", err)
-		}
-		a.note("workers may connect to %s", s.URL())
-		end = func() {
-			s.Close()
-			if folder == "" {
-				_ = os.RemoveAll(e.Folder) // a temporary folder
-			}
-		}
-		fo.URL, fo.Dial = s.URL(), nats.InProcessConnProvider(s)
-		if e.User != "" {
-			fo.URL = "nats://" + url.UserPassword(e.User, e.Password).
-				String() +
-				"@" + strings.TrimPrefix(
-				s.URL(),
-				"nats://",
-			)
-		}
+		stop, err = o.start(a, folder, &fo)
+	} else {
+		fo.Token = o.storedToken()
+	}
+	if err != nil {
+		return nil, nil, err
 	}
 	if c, err = fleet.Connect(ctx, fo); err != nil {
-		end()
+		stop()
 		return nil, nil, natsError(err)
 	}
-	closeServer := end
-	return c, func() { c.Close(); closeServer() }, nil
+	return c, func() { c.Close(); stop() }, nil
+}
+
+// start starts the NATS server inside this process, and sets how to connect to it.
+func (o *natsFlags) start(a *app, folder string, fo *fleet.Options) (end func(), err error) {
+	e, err := o.inside()
+	if err != nil {
+		return nil, err
+	}
+	e.Log = fo.Log
+	if e.User == "" {
+		e.Token = rand.Text()
+		fo.Token = func() string { return e.Token }
+	}
+	if e.Folder = folder; folder == "" {
+		if e.Folder, err = os.MkdirTemp("", "restore-nats-"); err != nil {
+			return nil, err
+		}
+	}
+	removeFolder := func() error {
+		if folder != "" {
+			return nil
+		}
+		return os.RemoveAll(e.Folder)
+	}
+	s, err := natsserver.Start(e)
+	if err != nil {
+		return nil, fmt.Errorf("%w (--nats)", errors.Join(err, removeFolder()))
+	}
+	removeToken := announce(a, s.URL(), e.Token)
+	fo.URL, fo.Dial = s.URL(), nats.InProcessConnProvider(s)
+	if e.User != "" {
+		fo.URL = "nats://" + url.UserPassword(e.User, e.Password).String() + "@" +
+			strings.TrimPrefix(s.URL(), "nats://")
+	}
+	return func() {
+		removeToken()
+		s.Close()
+		_ = removeFolder() // a temporary folder
+	}, nil
 }
 
 // natsError adds the flags that would help.
 func natsError(err error) error {
 	if errors.Is(err, nats.ErrAuthorization) || errors.As(err, new(*fleet.PermissionError)) {
-		return fmt.Errorf("%w (--nats nats://USER:PASS@HOST, --nats-creds)", err)
+		return fmt.Errorf("%w (--nats nats://USER:PASS@HOST, --nats-creds; a server of --nats "+
+			"embedded without USER:PASS admits its own user on its own machine)", err)
 	}
 	return err
 }

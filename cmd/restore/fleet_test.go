@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -166,8 +168,9 @@ func TestFleetBatchNames(t *testing.T) {
 }
 
 // Ensure that --nats embedded needs no second process, and leaves nothing in the journal's folder
-// that would disturb a second run.
+// that would disturb a second run or that others can read.
 func TestFleetEmbedded(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	dir := requests(t, 5)
 	for range 2 {
 		r := cli(batchArgs(dir, "out", "--nats", "embedded:0")...)
@@ -179,6 +182,122 @@ func TestFleetEmbedded(t *testing.T) {
 		if !strings.Contains(r.err, "workers may connect to nats://127.0.0.1:") {
 			t.Errorf("stderr: %s", r.err)
 		}
+	}
+	private(t, filepath.Join(dir, "out.journal"))
+	private(t, filepath.Join(dir, "out.journal", "nats"))
+}
+
+// private checks that a folder is readable for its user only.
+func private(t *testing.T, dir string) {
+	t.Helper()
+	info, err := os.Stat(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode().Perm() != 0o700 {
+		t.Errorf("%s: got %v, want it readable for its user only", dir, info.Mode())
+	}
+}
+
+// freeAddress is a free port of this machine.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// listed waits until a fleet has n workers.
+func listed(t *testing.T, url string, n int) {
+	t.Helper()
+	var r result
+	for range 600 {
+		r = cli("workers", "--nats", url, "--json")
+		if r.code == exitOK && strings.Count(r.out, "\n") == n {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Fatalf("got exit %d, %s%s, want %d workers", r.code, r.out, r.err, n)
+}
+
+// Ensure that the NATS server inside a process admits only commands of the same user, which find its
+// token without a flag, also after the process was killed and started again.
+func TestFleetToken(t *testing.T) {
+	home, address := t.TempDir(), freeAddress(t)
+	t.Setenv("XDG_CACHE_HOME", home)
+	t.Setenv("HOME", home)
+	t.Setenv("TMPDIR", t.TempDir()) // a killed process leaves its streams there
+	_, port, _ := net.SplitHostPort(address)
+	url := "nats://" + address
+	start := func() *serving { return startServer(t, "--nats", "embedded:"+port) }
+	s := start()
+	var files []string
+	err := filepath.WalkDir(home, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() && strings.Contains(path, "nats") {
+			files = append(files, path)
+		}
+		return err
+	})
+	if err != nil || len(files) != 1 {
+		t.Fatalf("got %v, %v, want the token's file", files, err)
+	}
+	private(t, filepath.Dir(files[0]))
+	if info, err := os.Stat(files[0]); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%s: got %v, %v, want it readable for its user only", files[0], info, err)
+	}
+	worker := process("worker", "--nats", url, "--threads", "1")
+	log := new(bytes.Buffer)
+	worker.Stderr = log
+	if err := worker.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = worker.Process.Signal(syscall.SIGTERM)
+		if err := worker.Wait(); err != nil {
+			t.Errorf("worker: %v: %s", err, log)
+		}
+	}()
+	for _, as := range []string{url, address, "nats://localhost:" + port} {
+		listed(t, as, 2)
+	}
+	stranger := process("workers", "--nats", url, "--json")
+	stranger.Env = append(stranger.Env, "XDG_CACHE_HOME="+t.TempDir(), "HOME="+t.TempDir())
+	if r := finish(t, stranger); r.code != exitFailure || r.out != "" ||
+		!strings.Contains(r.err, "admits its own user") {
+		t.Errorf("a stranger: exit %d, %s%s", r.code, r.out, r.err)
+	}
+	before, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.stop(syscall.SIGKILL)
+	s = start()
+	if after, err := os.ReadFile(files[0]); err != nil || bytes.Equal(after, before) {
+		t.Errorf("after a restart: got %q, %v, want another token than %q", after, err, before)
+	}
+	listed(t, url, 2)
+	if code := s.stop(syscall.SIGTERM); code != exitOK {
+		t.Errorf("exit %d, %s", code, s.log)
+	}
+	if _, err := os.Stat(files[0]); err == nil {
+		t.Error("the token is still there after the end")
+	}
+}
+
+// Ensure that a NATS server inside a process takes a user and password instead of its token.
+func TestFleetPassword(t *testing.T) {
+	address := freeAddress(t)
+	s := startServer(t, "--nats", "embedded://ann:secret@"+address)
+	listed(t, "nats://ann:secret@"+address, 1)
+	if r := cli("workers", "--nats", "nats://"+address); r.code != exitFailure {
+		t.Errorf("without the password: exit %d, %s", r.code, r.out)
+	}
+	if code := s.stop(syscall.SIGTERM); code != exitOK {
+		t.Errorf("exit %d, %s", code, s.log)
 	}
 }
 
@@ -287,6 +406,8 @@ func TestFleetErrors(t *testing.T) {
 		"which is for clients":                {exitUsage, []string{"worker", "--nats", "embedded"}},
 		"got port":                            {exitUsage, []string{"batch", "--in", creds, "--out", "x", "--nats", "embedded:x"}},
 		"without a user":                      {exitUsage, []string{"batch", "--in", creds, "--out", "x", "--nats", "embedded://0.0.0.0:4222"}},
+		"without a password":                  {exitUsage, []string{"batch", "--in", creds, "--out", "x", "--nats", "embedded://ann@127.0.0.1"}},
+		"no use with --nats embedded":         {exitUsage, []string{"batch", "--in", creds, "--out", "x", "--nats", "embedded", "--nats-creds", creds}},
 		"no use without --nats":               {exitUsage, []string{"batch", "--in", creds, "--out", "x", "--nats-ca", "y"}},
 		"--budget-file: has no effect":        {exitUsage, []string{"batch", "--in", creds, "--out", "x", "--nats", "embedded:0", "--budget-file", creds}},
 		"--fitprune-recipe: has no effect":    {exitUsage, []string{"eval", "scenes", "--nats", s.URL(), "--fitprune-recipe", creds}},

@@ -280,11 +280,12 @@ func TestServeDamaged(t *testing.T) {
 
 // Ensure that the pictures on disk take no more than --cache-dir-mb.
 func TestCacheDirLimit(t *testing.T) {
-	dir, cache := requests(t, 15), t.TempDir() // 5 pictures of 0.3 MB without a reduction
+	dir, cache := requests(t, 15), filepath.Join(t.TempDir(), "cache") // 5 pictures of 0.3 MB without a reduction
 	r := cli(batchArgs(dir, "out", "--base", "none", "--cache-dir", cache, "--cache-dir-mb", "1")...)
 	if r.code != exitOK {
 		t.Fatalf("exit %d, %s", r.code, r.err)
 	}
+	private(t, cache)
 	files, err := filepath.Glob(filepath.Join(cache, "*.features"))
 	if err != nil {
 		t.Fatal(err)

@@ -182,7 +182,7 @@ func openJournal(d disk, dir, out string) (_ *Journal, err error) {
 	if j.made, err = makeFolders(dir); err != nil {
 		return nil, err
 	}
-	if j.lock, err = filelock.Open(filepath.Join(dir, lockName), 0o666); err != nil {
+	if j.lock, err = filelock.Open(filepath.Join(dir, lockName), 0o600); err != nil {
 		return nil, fmt.Errorf("batch: journal %s: %w", dir, err)
 	}
 	if err := j.load(); err != nil {
@@ -209,7 +209,7 @@ func makeFolders(dir string) (made []string, err error) {
 		}
 		made = append(made, at)
 	}
-	return made, os.MkdirAll(dir, 0o777)
+	return made, os.MkdirAll(dir, 0o700) // its files hold questions and answers
 }
 
 // ID is the unique id of the journal.

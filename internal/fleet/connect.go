@@ -24,6 +24,10 @@ type Options struct {
 	Log         *slog.Logger
 	Dial        nats.InProcessConnProvider // a server in this process, instead of URL
 
+	// Token, when not nil, returns the token to sign in with, "" for none. It is called at each
+	// attempt to connect: a server that was restarted may have another.
+	Token func() string
+
 	Layout Layout // of streams that do not exist yet
 }
 
@@ -45,7 +49,8 @@ type Conn struct {
 	pictures jetstream.ObjectStore
 	answers  jetstream.ObjectStore
 
-	again atomic.Int64 // time of the last reconnection, in ns; 0: never
+	again  atomic.Int64 // time of the last reconnection, in ns; 0: never
+	denied atomic.Bool  // the server refused the token since then, which was reported
 
 	mu        sync.Mutex
 	forbidden error         // the server's last permission error
@@ -82,11 +87,15 @@ func Connect(ctx context.Context, o Options) (_ *Conn, err error) {
 			func(nc *nats.Conn) {
 				c.log.Warn("nats: connected again", "server", nc.ConnectedUrlRedacted())
 				c.again.Store(time.Now().UnixNano())
+				c.denied.Store(false)
 			},
 		),
 	}
 	if o.Dial != nil {
 		options = append(options, nats.InProcessServer(o.Dial))
+	}
+	if o.Token != nil {
+		options = append(options, nats.TokenHandler(o.Token), nats.IgnoreAuthErrorAbort())
 	}
 	if o.Credentials != "" {
 		options = append(options, nats.UserCredentials(o.Credentials))
@@ -119,6 +128,9 @@ func (c *Conn) Log() *slog.Logger { return c.log }
 
 // failed receives errors that belong to no call.
 func (c *Conn) failed(_ *nats.Conn, _ *nats.Subscription, err error) {
+	if errors.Is(err, nats.ErrAuthorization) && c.denied.Swap(true) {
+		return // it is tried several times per second
+	}
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		c.log.Warn("nats", "error", err)
 		return

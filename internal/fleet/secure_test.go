@@ -15,13 +15,17 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/jwt/v2"
 	nats "github.com/nats-io/nats-server/v2/server"
+	natsio "github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
+	"github.com/restore-vlm/restore/internal/fleet/natsserver"
 	"github.com/restore-vlm/restore/internal/server"
 )
 
@@ -215,4 +219,58 @@ func TestCredentials(t *testing.T) {
 	if _, err := asking(t.Context(), newClient(t, c, ClientOptions{}), "x"); err != nil {
 		t.Error(err)
 	}
+}
+
+// Ensure that a server with a token admits nobody without it, and that a connection survives a
+// restart of the server with another token.
+func TestToken(t *testing.T) {
+	start := func(port int, token string) (url string, end func()) {
+		t.Helper()
+		s, err := natsserver.Start(natsserver.Options{
+			Folder: t.TempDir(), Port: port, Token: token,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		end = sync.OnceFunc(s.Close)
+		t.Cleanup(end)
+		return s.URL(), end
+	}
+	port := freePort(t)
+	url, end := start(port, "first")
+	var known atomic.Pointer[string]
+	var asked atomic.Int64
+	know := func(s string) { known.Store(&s) }
+	token := func() string { asked.Add(1); return *known.Load() }
+	for _, wrong := range []string{"", "second"} {
+		know(wrong)
+		_, err := Connect(t.Context(), Options{URL: url, Layout: quick, Token: token})
+		if !errors.Is(err, natsio.ErrAuthorization) || strings.Contains(err.Error(), "first") {
+			t.Errorf("token %q: got %v, want it refused", wrong, err)
+		}
+	}
+	know("first")
+	c, err := Connect(t.Context(), Options{URL: url, Layout: quick, Token: token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	end()
+	start(port, "second")
+	until := func(what string, done func() bool) {
+		t.Helper()
+		for wait := 0; !done(); wait++ {
+			if wait > 6000 {
+				t.Fatal(what)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	before := asked.Load()
+	until("it tries no more", func() bool { return asked.Load() > before+3 })
+	if c.nc.IsConnected() {
+		t.Error("connected with the first token")
+	}
+	know("second")
+	until("the connection does not return", c.nc.IsConnected)
 }

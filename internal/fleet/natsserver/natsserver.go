@@ -19,7 +19,8 @@ import (
 type Options struct {
 	Host           string // "" is 127.0.0.1
 	Port           int    // 0 picks a free port
-	User, Password string // "": no authentication
+	User, Password string // "": see Token
+	Token          string // instead of a user; "": anyone who reaches the port is admitted
 	Folder         string // for its streams
 	Log            *slog.Logger
 }
@@ -34,9 +35,10 @@ type Server struct {
 	mu  sync.Mutex
 	now *server.Server
 
-	broken atomic.Bool // writing a stream failed
-	stop   chan struct{}
-	house  sync.WaitGroup
+	broken  atomic.Bool  // writing a stream failed
+	refused atomic.Int64 // time of the last report of a refused connection, in ns; 0: none
+	stop    chan struct{}
+	house   sync.WaitGroup
 }
 
 // Start starts a server.
@@ -73,7 +75,7 @@ func Start(o Options) (*Server, error) {
 func (s *Server) begin() (*server.Server, error) {
 	n, err := server.NewServer(&server.Options{
 		ServerName: "restore", Host: s.o.Host, Port: s.o.Port,
-		Username: s.o.User, Password: s.o.Password,
+		Username: s.o.User, Password: s.o.Password, Authorization: s.o.Token,
 		NoSigs: true, NoLog: true, JetStream: true, StoreDir: s.o.Folder, MaxPayload: maxPayload,
 		JetStreamMaxStore: maxStore, JetStreamMaxMemory: maxMemory,
 	})
@@ -144,8 +146,19 @@ func (l *logger) Errorf(format string, args ...any) {
 		}
 		return
 	}
+	if strings.Contains(text, "authentication error") {
+		now, last := time.Now().UnixNano(), l.s.refused.Load()
+		if now-last > int64(refusedEvery) && l.s.refused.CompareAndSwap(last, now) {
+			l.s.o.Log.Warn("nats: refused a connection", "error", text)
+		}
+		return
+	}
 	l.s.o.Log.Error("nats", "error", text)
 }
+
+// refusedEvery is how often refused connections are reported: a client tries several times per
+// second.
+const refusedEvery = time.Minute
 
 // While the disk is full, watch tries every lookEvery to write a file of roomWant bytes.
 const (
