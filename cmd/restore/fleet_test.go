@@ -224,8 +224,8 @@ func listed(t *testing.T, url string, n int) {
 	t.Fatalf("got exit %d, %s%s, want %d workers", r.code, r.out, r.err, n)
 }
 
-// Ensure that the NATS server inside a process admits only commands of the same user, which find its
-// token without a flag, also after the process was killed and started again.
+// Ensure that the NATS server inside a process admits only commands of the same user, which find
+// its token without a flag, also after the process was killed and started again.
 func TestFleetToken(t *testing.T) {
 	home, address := t.TempDir(), freeAddress(t)
 	t.Setenv("XDG_CACHE_HOME", home)

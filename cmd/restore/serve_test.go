@@ -280,8 +280,10 @@ func TestServeDamaged(t *testing.T) {
 
 // Ensure that the pictures on disk take no more than --cache-dir-mb.
 func TestCacheDirLimit(t *testing.T) {
-	dir, cache := requests(t, 15), filepath.Join(t.TempDir(), "cache") // 5 pictures of 0.3 MB without a reduction
-	r := cli(batchArgs(dir, "out", "--base", "none", "--cache-dir", cache, "--cache-dir-mb", "1")...)
+	cache := filepath.Join(t.TempDir(), "cache")
+	// 5 pictures, of 0.3 MB without a reduction
+	r := cli(batchArgs(requests(t, 15), "out", "--base", "none", "--cache-dir", cache,
+		"--cache-dir-mb", "1")...)
 	if r.code != exitOK {
 		t.Fatalf("exit %d, %s", r.code, r.err)
 	}
@@ -299,6 +301,7 @@ func TestCacheDirLimit(t *testing.T) {
 		size += info.Size()
 	}
 	if size > 1e6 || len(files) < 2 {
-		t.Errorf("%d files of %d bytes, want at least 2 and at most 1000000 bytes", len(files), size)
+		t.Errorf("%d files of %d bytes, want at least 2 and at most 1000000 bytes", len(files),
+			size)
 	}
 }

@@ -230,7 +230,9 @@ func TestLimit(t *testing.T) {
 		t.Fatal("the limit is not reached, and a is gone")
 	}
 	save("k")
-	for name, want := range map[string]bool{"a": true, "b": false, "c": false, "d": true, "k": true} {
+	for name, want := range map[string]bool{
+		"a": true, "b": false, "c": false, "d": true, "k": true,
+	} {
 		if _, ok := c.Load(key(name)); ok != want {
 			t.Errorf("%s: kept is %t, want %t", name, ok, want)
 		}

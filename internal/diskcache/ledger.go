@@ -15,9 +15,9 @@ import (
 )
 
 // lockName is the file that a program locks while it changes the folder. Its content is the ledger:
-// the magic bytes, then the size of all entries in bytes and their number. The ledger changes before
-// a file appears and after a file is gone, so the size is never too small. It is too large after a
-// kill, or when another program removed files, until the next scan.
+// the magic bytes, then the size of all entries in bytes and their number. The ledger changes
+// before a file appears and after a file is gone, so the size is never too small. It is too large
+// after a kill, or when another program removed files, until the next scan.
 const (
 	lockName    = ".lock"
 	ledgerMagic = "RSTL\x00\x00\x00\x01" // includes the version of the format

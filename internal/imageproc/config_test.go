@@ -74,7 +74,7 @@ func TestParseProcessorErrors(t *testing.T) {
 		{`{"image_processor_type":"LlavaNextImageProcessor","size":336,"crop_size":336,"image_grid_pinpoints":[[336,300]]}`, "got [336, 300]"},
 		{`{"image_processor_type":"LlavaNextImageProcessor","size":336,"crop_size":336,"image_grid_pinpoints":[]}`, "empty list"},
 		{next(8, 64<<10, 8), "at most 256 tiles"}, {next(8, 8, 64<<10), "at most 256 tiles"}, {next(8, -8, -8), "multiples of the tile 8"},
-		{next(8, 2048, math.MaxInt-7), "at most 256 tiles"}, {next(8, math.MaxInt-7, 2048), "at most 256 tiles"}, // rows times columns overflow
+		{next(8, 2048, math.MaxInt-7), "at most 256 tiles"}, {next(8, math.MaxInt-7, 2048), "at most 256 tiles"},
 		{next(8192, 8192, 16384), "got [8192, 16384], want at most 67108864 pixels"},
 		{`{"image_processor_type":"Qwen2VLImageProcessor","min_pixels":9000,"max_pixels":8000}`, "min_pixels: got 9000, more than max_pixels 8000"},
 		{`{"image_processor_type":"Qwen2VLImageProcessor","min_pixels":1,"max_pixels":100}`, "less than one block of 28x28"},

@@ -445,7 +445,7 @@ func (b *Backend) State() server.State {
 		Running: s.Running, Queued: s.Waiting, KVBytes: s.KVBytes, KVLimit: s.KVLimit,
 		FeatureMisses: s.Features.Misses, FeatureEvicted: s.Features.Evictions,
 		FeatureUnsaved: s.Unsaved,
-		PrefixHits: s.Prefixes.Hits, PrefixMisses: s.Prefixes.Misses,
+		PrefixHits:     s.Prefixes.Hits, PrefixMisses: s.Prefixes.Misses,
 		Features: map[string]server.TierState{
 			"memory": {
 				Hits: s.Features.Hits - s.Features.DiskHits, Bytes: s.Features.Bytes,

@@ -93,7 +93,7 @@ func TestConfigRefused(t *testing.T) {
 		{"text_config.num_key_value_heads", "3", "num_key_value_heads"},
 		{"image_token_index", "100", "image_token_index"},
 		{"image_grid_pinpoints", "[[56,1048577]]", "1048577"},
-		{"text_config.eos_token_id", "[2,4294967298]", "got 4294967298, want a token's id"}, // 2 + 2^32
+		{"text_config.eos_token_id", "[2,4294967298]", "4294967298"},
 	} {
 		_, err := ParseConfig(edit(t, map[string]string{c.path: c.value}))
 		if err == nil || !strings.Contains(err.Error(), c.names) ||
