@@ -76,7 +76,7 @@ func (f *fake) Detokenize(ids []int32) string {
 func (f *fake) State() State {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return State{Running: f.running, Queued: f.queued, KVLimit: 100}
+	return State{Running: f.running, Queued: f.queued, KVLimit: 100, FeatureUnsaved: 3}
 }
 
 type fakeJob struct {

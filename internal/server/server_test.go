@@ -845,7 +845,7 @@ func TestMetrics(t *testing.T) {
 		`restore_requests_total{code="404",model="builtin",route="other"} 1`, `restore_stage_seconds_count{model="builtin",stage="encode"} 0`,
 		`restore_running{model="builtin"} 0`, `restore_queue_depth{model="builtin"} 0`, `restore_images_total{model="builtin",source="http"} 0`,
 		`restore_feature_cache_hits_total{model="builtin",tier="disk"} 0`, `restore_rejected_total{model="builtin",reason="too_large"} 0`,
-		`restore_build_info{go="`, `restore_kv_limit_bytes{model="builtin"} 100`, `go_goroutines`, `process_open_fds`, `restore_cancelled_total{model="builtin"} 0`,
+		`restore_build_info{go="`, `restore_kv_limit_bytes{model="builtin"} 100`, `restore_feature_cache_unsaved_total{model="builtin"} 3`, `go_goroutines`, `process_open_fds`, `restore_cancelled_total{model="builtin"} 0`,
 		`restore_prefix_cache_hits_total{model="builtin"} 0`, `restore_ttft_seconds_count{model="builtin"} 0`, "# HELP restore_inter_token_seconds ",
 	} {
 		if !strings.Contains(body, want) {
