@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"sync/atomic"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -34,7 +33,19 @@ type app struct {
 
 	interrupts interrupts
 	partial    partial
-	shown      atomic.Pointer[meter] // the newest meter
+	screen     *screen // nil if err is not a terminal
+}
+
+// newApp returns the environment of a command with the streams of a process.
+func newApp(in io.Reader, out, err io.Writer, getenv func(string) string) *app {
+	a := &app{in: in, out: out, err: err, getenv: getenv, screen: newScreen(err)}
+	if a.screen != nil {
+		a.err = a.screen.writer(err)
+		if isTerminal(out) {
+			a.out = a.screen.writer(out)
+		}
+	}
+	return a
 }
 
 // execute runs one command line and returns the exit code. It prints an error as one line on a.err;

@@ -84,7 +84,7 @@ func pullModel(ctx context.Context, a *app, c *hub.Client, name hub.Name,
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("%s: stopped, the next pull continues from here", name)
+		return nil, cutShort("%s: interrupted, the next pull continues from here", name)
 	default:
 		return nil, err
 	}

@@ -12,13 +12,14 @@ import (
 
 func main() {
 	signal.Ignore(syscall.SIGPIPE) // writing to a broken pipe returns an error
-	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, getenv: os.Getenv}
+	a := newApp(os.Stdin, os.Stdout, os.Stderr, os.Getenv)
 	ctx, stop := a.interrupts.watch(context.Background(), func() {
 		a.partial.remove()
-		if isTerminal(os.Stderr) { // the terminal echoed ^C
-			fmt.Fprintln(os.Stderr)
+		a.screen.leave()
+		if isTerminal(a.err) { // the terminal echoed ^C
+			fmt.Fprintln(a.err)
 		}
-		fmt.Fprintln(os.Stderr, "restore: interrupted")
+		fmt.Fprintln(a.err, "restore: interrupted")
 	})
 	code := execute(ctx, a, os.Args[1:])
 	stop()

@@ -481,10 +481,16 @@ func (s *stdout) Write(p []byte) (int, error) {
 
 // unwrap returns the writer inside w.
 func unwrap(w any) any {
-	if s, ok := w.(*stdout); ok {
-		return s.w
+	for {
+		switch x := w.(type) {
+		case *stdout:
+			w = x.w
+		case *screenWriter:
+			w = x.w
+		default:
+			return w
+		}
 	}
-	return w
 }
 
 // keepOpen is a standard stream as an output.

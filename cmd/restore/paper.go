@@ -301,6 +301,7 @@ func (o *paperOptions) mayRun(ctx context.Context, a *app, l *paper.Lab, item pa
 	}
 	fmt.Fprint(a.err, "go on? [y/N] ")
 	line, _ := bufio.NewReader(a.in).ReadString('\n') // no answer means no
+	a.screen.entered()
 	if answer := strings.ToLower(strings.TrimSpace(line)); answer != "y" && answer != "yes" {
 		return cutShort("paper: not run")
 	}

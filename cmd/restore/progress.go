@@ -2,151 +2,134 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
+	"golang.org/x/text/width"
+
+	"github.com/restore-vlm/restore/internal/bytesize"
 )
 
-// When progress first appears, and how often it is redrawn.
-const (
-	progressFrom  = time.Second
-	progressEvery = 200 * time.Millisecond
-)
-
-// meter shows the progress of a task on a terminal if the task takes longer than a second: how much
-// is done, and the remaining time. Without a known total it shows the elapsed time. A nil meter
-// shows nothing.
+// meter is the progress of a task that a terminal shows if the task takes longer than a second: how
+// much is done, and the remaining time. Without a known total it shows the elapsed time. A nil
+// meter shows nothing.
 type meter struct {
-	a    *app
-	what string
-	size bool // counts bytes
+	screen *screen
+	start  time.Time // set by the screen
 
 	lock        sync.Mutex
+	what        string
+	size        bool // counts bytes
 	done, total int64
-	bar         *progressbar.ProgressBar
-	stop        chan struct{}
-	stopped     sync.WaitGroup
 }
 
-// meter returns a meter for a task; nil if a.err is not a terminal. The caller must call end before
-// it writes other text.
+// meter returns a meter for a task, which is shown until its end is called; nil if a.err is not a
+// terminal.
 func (a *app) meter(what string) *meter {
-	if !isTerminal(a.err) {
+	if a.screen == nil {
 		return nil
 	}
-	p := &meter{a: a, what: what, stop: make(chan struct{})}
-	a.shown.Store(p)
-	p.stopped.Go(p.run)
-	return p
+	m := &meter{screen: a.screen, what: what}
+	a.screen.begin(m)
+	return m
 }
 
 // bytes makes the meter count bytes.
-func (p *meter) bytes() *meter {
-	if p != nil {
-		p.size = true
-	}
-	return p
+func (m *meter) bytes() *meter {
+	m.update(func() { m.size = true })
+	return m
 }
 
 // set sets the progress; a total of 0 means that it is not known.
-func (p *meter) set(done, total int64) {
-	if p == nil {
-		return
-	}
-	p.lock.Lock()
-	defer p.lock.Unlock()
-	p.done, p.total = done, total
-}
+func (m *meter) set(done, total int64) { m.update(func() { m.done, m.total = done, total }) }
 
 // label names the task.
-func (p *meter) label(what string) {
-	if p == nil {
+func (m *meter) label(what string) { m.update(func() { m.what = what }) }
+
+func (m *meter) update(do func()) {
+	if m == nil {
 		return
 	}
-	p.lock.Lock()
-	defer p.lock.Unlock()
-	p.what = what
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	do()
 }
 
 // end removes the display. It may be called more than once.
-func (p *meter) end() {
-	if p == nil {
-		return
-	}
-	p.lock.Lock()
-	select {
-	case <-p.stop:
-	default:
-		close(p.stop)
-	}
-	p.lock.Unlock()
-	p.stopped.Wait()
-}
-
-func (p *meter) run() {
-	start := time.Now()
-	defer p.clear()
-	wait := progressFrom
-	for {
-		select {
-		case <-p.stop:
-			return
-		case <-time.After(wait):
-			wait = progressEvery
-			p.draw(time.Since(start))
-		}
+func (m *meter) end() {
+	if m != nil {
+		m.screen.end(m)
 	}
 }
 
-// clear removes the display from the screen until it is drawn again.
-func (p *meter) clear() {
-	if p == nil {
-		return
-	}
-	p.lock.Lock()
-	defer p.lock.Unlock()
-	if p.bar != nil {
-		_ = p.bar.Clear() // an error of the bar must not stop the task
-	}
-}
+// Limits of a progress line.
+const (
+	mostBar  = 30 // columns
+	leastBar = 5
+	// longer times are not shown: they are guesses from the first bytes of a large file
+	mostLeft = 1000 * time.Hour
+)
 
-func (p *meter) draw(since time.Duration) {
-	p.lock.Lock()
-	defer p.lock.Unlock()
-	done, total := p.done, p.total
-	if p.bar == nil || total > 0 != (p.bar.GetMax64() > 0) {
-		options := []progressbar.Option{
-			progressbar.OptionSetWriter(p.a.err),
-			progressbar.OptionClearOnFinish(),
-			progressbar.OptionSetPredictTime(false),
-			progressbar.OptionSetElapsedTime(false),
-		}
-		if p.size {
-			options = append(options, progressbar.OptionShowBytes(true),
-				progressbar.OptionShowTotalBytes(true))
-		} else if total > 0 {
-			options = append(options, progressbar.OptionShowCount())
-		}
-		if p.bar != nil {
-			_ = p.bar.Clear()
-		}
-		if total <= 0 {
-			total = -1
-		}
-		p.bar = progressbar.NewOptions64(total, options...)
-	}
+// text is the progress in at most the given columns.
+func (m *meter) text(columns int, since time.Duration) string {
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	what, done, total := oneLine(m.what), m.done, m.total
 	if total <= 0 {
-		p.bar.Describe(fmt.Sprintf("%s, %s so far", p.what, since.Round(time.Second)))
-		_ = p.bar.Add(0)
-		return
+		return fitted(what, fmt.Sprintf(", %s so far", since.Round(time.Second)), columns)
 	}
-	text := p.what
-	if done > 0 {
-		left := time.Duration(float64(since) * float64(total-done) / float64(done))
-		text += fmt.Sprintf(", %s left", left.Round(time.Second))
+	done = max(0, min(done, total))
+	share := float64(done) / float64(total)
+	numbers := ""
+	if left := since.Seconds() * (1/share - 1); done > 0 && left < mostLeft.Seconds() {
+		wait := time.Duration(left * float64(time.Second))
+		numbers = fmt.Sprintf(", %s left", wait.Round(time.Second))
 	}
-	p.bar.ChangeMax64(total)
-	p.bar.Describe(text)
-	_ = p.bar.Set64(min(done, total-1)) // a full bar would disappear
+	numbers += fmt.Sprintf(" %3d%%", int(100*share))
+	count := fmt.Sprintf(" %d/%d", done, total)
+	if m.size {
+		count = fmt.Sprintf(" %s/%s", bytesize.Of(done), bytesize.Of(total))
+	}
+	bar := min(mostBar, columns-cells(what)-cells(numbers)-cells(count)-len(" []"))
+	if bar >= leastBar {
+		full := int(share * float64(bar))
+		numbers += " [" + strings.Repeat("=", full) + strings.Repeat(" ", bar-full) + "]"
+	}
+	return fitted(what, numbers+count, columns)
+}
+
+// fitted is what and rest in at most the given columns; if they do not fit, what is shortened.
+func fitted(what, rest string, columns int) string {
+	if cells(what)+cells(rest) > columns {
+		what = cut(what, columns-cells(rest)-1) + "…"
+	}
+	return cut(what+rest, columns)
+}
+
+// cut returns the beginning of text that takes at most the given columns.
+func cut(text string, columns int) string {
+	for i, r := range text {
+		if columns -= cell(r); columns < 0 {
+			return text[:i]
+		}
+	}
+	return text
+}
+
+// cells returns the columns that a terminal uses for text.
+func cells(text string) (n int) {
+	for _, r := range text {
+		n += cell(r)
+	}
+	return n
+}
+
+// cell returns the columns of a character: two for a wide one, as in Chinese.
+func cell(r rune) int {
+	switch width.LookupRune(r).Kind() {
+	case width.EastAsianWide, width.EastAsianFullwidth:
+		return 2
+	}
+	return 1
 }

@@ -330,7 +330,6 @@ func (q *questionFlags) picture(a *app, path string) (shownPicture, error) {
 
 // note prints a message for a person; programs need not read it.
 func (a *app) note(format string, args ...any) {
-	a.shown.Load().clear()
 	fmt.Fprintf(a.err, "restore: note: %s\n", oneLine(fmt.Sprintf(format, args...)))
 }
 

@@ -109,6 +109,7 @@ func (t *talk) run(ctx context.Context) error {
 		plain := next
 		next = func() (string, error) {
 			fmt.Fprint(t.a.err, "> ")
+			defer t.a.screen.entered()
 			return plain()
 		}
 	}

@@ -1,0 +1,240 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/restore-vlm/restore/internal/hub/hubtest"
+)
+
+// slowServer answers each question with "said" after the test released its first token.
+type slowServer struct {
+	*httptest.Server
+	asked   chan struct{} // gets a question that arrived
+	release chan struct{}
+}
+
+func newSlowServer(t *testing.T) *slowServer {
+	t.Helper()
+	s := &slowServer{asked: make(chan struct{}), release: make(chan struct{})}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := json.NewDecoder(r.Body).Decode(new(any)); err != nil {
+			t.Error(err)
+		}
+		s.asked <- struct{}{}
+		<-s.release
+		for _, piece := range []string{"sa", "id"} {
+			fmt.Fprintf(w, "data: {\"choices\":[{\"delta\":{\"content\":%q}}]}\n\n", piece)
+		}
+		fmt.Fprint(w, `data: {"model":"m","choices":[],"timings":{},"restore":{"images":[]}}`+
+			"\n\ndata: [DONE]\n\n")
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// Ensure that the progress of a slow question is gone when the answer begins, and stays gone at the
+// next prompt.
+func TestProgressLeavesThePrompt(t *testing.T) {
+	t.Parallel()
+	server := newSlowServer(t)
+	s := sit(t, "run", "--server", server.URL)
+	s.prompts(1)
+	s.send("slow\r")
+	<-server.asked
+	s.until("reading the prompt", 1)
+	server.release <- struct{}{}
+	s.prompts(2)
+	before := len(s.screen())
+	time.Sleep(5 * progressEvery / 2)
+	s.send("typed")
+	s.until("typed", 1)
+	if drawn := s.screen()[before:]; strings.TrimPrefix(drawn, "> ") != "typed" {
+		t.Errorf("after the prompt was shown: %q", drawn)
+	}
+	s.send("\x03\x04")
+	if code, out := s.end(); code != exitOK || out != "said\n" {
+		t.Errorf("exit %d, stdout %q, screen %q", code, out, s.screen())
+	}
+}
+
+// desk is a command in this process on a pseudo-terminal, with a clock that the test turns.
+type desk struct {
+	*terminal
+	*fakeClock
+	code chan int
+}
+
+// newDesk starts a command whose three streams are the terminal.
+func newDesk(t *testing.T, env map[string]string, args ...string) *desk {
+	t.Helper()
+	master, slave := newTerminal(t)
+	s := &terminal{t: t, master: master, closed: make(chan struct{})}
+	go s.watch()
+	a := newApp(slave, slave, slave, func(name string) string { return env[name] })
+	d := &desk{s, &fakeClock{at: time.Unix(1e9, 0)}, make(chan int, 1)}
+	a.screen.clock = d.clock()
+	go func() { d.code <- execute(context.Background(), a, args) }()
+	t.Cleanup(func() {
+		slave.Close()
+		master.Close()
+		<-s.closed
+	})
+	return d
+}
+
+// shows turns the clock until text has been shown n times.
+func (d *desk) shows(text string, n int) {
+	d.t.Helper()
+	for end := time.Now().Add(time.Minute); strings.Count(d.screen(), text) < n; {
+		if time.Now().After(end) {
+			d.t.Fatalf("never shown: %q %d times, but %q", text, n, d.screen())
+		}
+		d.turn(progressEvery)
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// lines are the lines that are left on the terminal.
+func (d *desk) lines() string {
+	p := new(display)
+	p.Write([]byte(d.screen()))
+	return p.shown()
+}
+
+// Ensure that on one terminal prompts, answers and progress do not mix, and that a turn leaves no
+// goroutine and draws nothing later.
+func TestProgressOfTurns(t *testing.T) {
+	server := newSlowServer(t)
+	d := newDesk(t, nil, "run", "--server", server.URL)
+	var most int
+	for turn := 1; turn <= 4; turn++ {
+		d.prompts(turn)
+		if turn == 2 {
+			most = runtime.NumGoroutine()
+		}
+		for end := time.Now().Add(time.Minute); turn > 2 && runtime.NumGoroutine() > most; {
+			if time.Now().After(end) {
+				t.Fatalf("turn %d: %d goroutines, %d before", turn, runtime.NumGoroutine(), most)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		for range 3 {
+			d.turn(time.Hour)
+		}
+		if n := d.waits(); n != 0 {
+			t.Errorf("turn %d: %d goroutines wait to draw", turn, n)
+		}
+		if turn == 4 {
+			break
+		}
+		d.send(fmt.Sprintf("question %d\r", turn))
+		<-server.asked
+		d.shows(fmt.Sprintf("reading the prompt, %ds so far", turn), 1)
+		server.release <- struct{}{}
+	}
+	d.send("\x04")
+	if code := <-d.code; code != exitOK {
+		t.Errorf("exit %d, screen %q", code, d.screen())
+	}
+	lines := d.lines()
+	for turn := 1; turn <= 3; turn++ {
+		if want := fmt.Sprintf("> question %d\nsaid\nmodel", turn); !strings.Contains(lines, want) {
+			t.Errorf("no %q in %q", want, lines)
+		}
+	}
+	if strings.Contains(lines, "reading") {
+		t.Errorf("progress is left: %q", lines)
+	}
+}
+
+// Ensure that the progress of a download is gone at its end, and that its notes are whole lines.
+func TestProgressOfPull(t *testing.T) {
+	h := hubtest.New(map[string]*hubtest.Repo{"me/scenes": embeddedRepo(t)})
+	defer h.Close()
+	var d *desk
+	shown := make(chan struct{})
+	h.Fault = func(_ http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, ".safetensors") {
+			<-shown
+		}
+		return false
+	}
+	home := t.TempDir()
+	d = newDesk(t, map[string]string{"HOME": home, "HF_ENDPOINT": h.URL}, "pull", "me/scenes")
+	d.shows("me/scenes, ", 1)
+	close(shown)
+	if code := <-d.code; code != exitOK {
+		t.Fatalf("exit %d, screen %q", code, d.screen())
+	}
+	d.turn(time.Hour)
+	if n := d.waits(); n != 0 {
+		t.Errorf("%d goroutines wait to draw after the end", n)
+	}
+	d.until(hubCommit+"\r\n", 1)
+	lines := strings.Split(d.lines(), "\n")
+	if len(lines) != 3 || !strings.HasPrefix(lines[0], "restore: note: me/scenes: ") ||
+		!strings.HasPrefix(lines[1], home+string(os.PathSeparator)) || lines[2] != "" {
+		t.Errorf("left on the terminal: %q", lines)
+	}
+}
+
+// Ensure that a task longer than a second shows its progress and remaining time on a terminal, and
+// that its end removes the line.
+func TestMeter(t *testing.T) {
+	t.Parallel()
+	master, slave := newTerminal(t)
+	defer master.Close()
+	s := &terminal{t: t, master: master, closed: make(chan struct{})}
+	go s.watch()
+	m := newApp(nil, nil, slave, nil).meter("pictures")
+	m.set(1, 60)
+	s.until(" left", 1)
+	m.end()
+	slave.Close()
+	<-s.closed
+	if screen := s.screen(); !strings.Contains(screen, "pictures, ") ||
+		!strings.Contains(screen, "/60") || lastLine(screen) != "" {
+		t.Errorf("screen %q, left %q", screen, lastLine(screen))
+	}
+}
+
+// Ensure that a command shows its progress, and that an interrupt removes the line before the
+// command says why it ended.
+func TestMeterInterrupted(t *testing.T) {
+	stalled := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+	}))
+	defer stalled.Close()
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("HF_ENDPOINT", stalled.URL)
+	s := sit(t, "pull", "me/scenes")
+	s.until("me/scenes, ", 1)
+	s.send("\x03")
+	code, out := s.end()
+	<-s.closed
+	shown, message, _ := strings.Cut(s.screen(), "restore: ")
+	want := "me/scenes: interrupted, the next pull continues from here\r\n"
+	if code != exitFailure || out != "" || message != want {
+		t.Errorf("exit %d, stdout %q, screen %q, then %q, want %q", code, out, shown, message, want)
+	}
+	if left := strings.ReplaceAll(lastLine(shown), "^C", ""); left != "" {
+		t.Errorf("left on the screen: %q", left)
+	}
+}
+
+// lastLine is what the last line of a screen shows, without spaces around it.
+func lastLine(screen string) string {
+	lines := strings.Split(strings.TrimRight(screen, "\r"), "\r")
+	return strings.TrimSpace(lines[len(lines)-1])
+}
