@@ -29,7 +29,7 @@ type app struct {
 	out, err io.Writer // out is for results only
 	getenv   func(string) string
 
-	stdinRead bool // some of in was read
+	stdinOf string // what in holds, after it was read; "" before
 
 	interrupts interrupts
 	partial    partial
@@ -61,7 +61,7 @@ func execute(ctx context.Context, a *app, args []string) int {
 	var cmd *cobra.Command
 	var err error
 	for {
-		if cmd, err = attempt(ctx, a, args); ctx.Err() != nil || out.written || a.stdinRead {
+		if cmd, err = attempt(ctx, a, args); ctx.Err() != nil || out.written || a.stdinOf != "" {
 			break
 		}
 		// A variable without effect in this command may serve other commands: ignore it.

@@ -109,10 +109,13 @@ func (o *attentionOptions) run(ctx context.Context, a *app, gamma bool) error {
 		{Name: o.base + " + RESTORE", Reduction: &with},
 		{Name: o.base + " + RESTORE, renumbered", Reduction: &both},
 	}
-	if err := o.question.check(false); err != nil {
+	if err := a.checkStdin(false, o.question.inputs()); err != nil {
 		return err
 	}
-	outs := a.outputs(slices.Concat(o.question.inputs(), o.model.files.Paths())...)
+	if err := o.question.check(); err != nil {
+		return err
+	}
+	outs := a.outputs(slices.Concat(inputPaths(o.question.inputs()), o.model.files.Paths())...)
 	defer outs.discard()
 	file, err := outs.open("out", o.out)
 	if err != nil {

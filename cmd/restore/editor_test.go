@@ -5,6 +5,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -201,6 +202,44 @@ func TestEditor(t *testing.T) {
 	}
 	if strings.Contains(string(data), "not asked") {
 		t.Error("a line that was cleared was asked")
+	}
+}
+
+// Ensure that a conversation on a terminal refuses a picture from the terminal, by any of its names,
+// and then answers the next line.
+func TestTerminalIsNoPicture(t *testing.T) {
+	s := sit(t, "run", "--image", drawn(t, numberSeed))
+	for i, path := range []string{"-", "/dev/stdin", "/dev/tty"} {
+		s.prompts(i + 1)
+		s.send("/image " + path + "\r")
+		s.until("restore: /image: "+path+": is ", 1)
+	}
+	s.prompts(4)
+	s.send(number + "\r")
+	s.prompts(5)
+	s.send("\x04")
+	if code, out := s.end(); code != exitOK || out != numberAnswer+"\n" {
+		t.Errorf("exit %d, stdout %q, screen %q", code, out, s.screen())
+	}
+	s = sit(t, "run", "--image", "-", "-p", number)
+	s.until("stdin: is a terminal, want a picture from a file or a pipe", 1)
+	if code, _ := s.end(); code != exitFailure {
+		t.Errorf("picture from a terminal: exit %d", code)
+	}
+}
+
+// Ensure that a flag that names the pipe of stdin is refused like -, where stdin is read already.
+func TestStdinByName(t *testing.T) {
+	for want, args := range map[string][]string{
+		"--image: got /dev/stdin, but the questions": {"--image", "/dev/stdin"},
+		"--fitprune-recipe: got /dev/fd/0, but":      {"--base", "fitprune", "--fitprune-recipe", "/dev/fd/0"},
+		"stdin: - is given 2 times":                  {"-p", "@/dev/stdin", "--image", "-"},
+	} {
+		cmd := process(append([]string{"run"}, args...)...)
+		cmd.Stdin = io.MultiReader() // a pipe
+		if r := finish(t, cmd); r.code != exitUsage || !strings.Contains(r.err, want) {
+			t.Errorf("%v: exit %d, stderr %q, want %q", args, r.code, r.err, want)
+		}
 	}
 }
 

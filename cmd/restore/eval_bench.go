@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -266,16 +265,12 @@ func closeBench(b *eval.Benchmark) {
 
 // score scores answers from a file.
 func (o *benchmarkOptions) score(ctx context.Context, a *app, s eval.Selection) error {
-	in, name := a.in, "stdin"
-	if o.answers != "-" {
-		f, err := os.Open(o.answers)
-		if err != nil {
-			return pathError(o.answers, err)
-		}
-		defer f.Close()
-		in, name = f, o.answers
+	in, err := a.open(o.answers, maxTextBytes)
+	if err != nil {
+		return err
 	}
-	answers, err := eval.ReadAnswers(in, name)
+	defer in.Close()
+	answers, err := eval.ReadAnswers(in, stdinName(o.answers))
 	if err != nil {
 		return err
 	}

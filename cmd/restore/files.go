@@ -11,8 +11,6 @@ import (
 	"regexp"
 	"strings"
 	"syscall"
-
-	"golang.org/x/term"
 )
 
 // Limits in bytes of files that are read into memory as a whole. A picture's pixels have another
@@ -35,8 +33,8 @@ func readFile(path string, limit int64) ([]byte, error) {
 // address matches the beginning of a URL, which is not a file name.
 var address = regexp.MustCompile(`^(?:[a-zA-Z][a-zA-Z0-9+.-]+://|data:)`)
 
-// openInput opens a file that will be read as a whole: a regular file, a pipe, or a terminal. It
-// refuses devices that never end.
+// openInput opens a file that will be read as a whole: a regular file or a pipe. It refuses
+// devices, which never end, or are a terminal on which somebody types something else.
 func openInput(path string, limit int64) (*os.File, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -54,14 +52,12 @@ func openInput(path string, limit int64) (*os.File, error) {
 	case info.Size() > limit:
 		return nil, fmt.Errorf("%s: too large, got %d bytes, want at most %d", path, info.Size(),
 			limit)
+	case info.Mode()&fs.ModeDevice != 0 && path != os.DevNull:
+		return nil, fmt.Errorf("%s: is a device, want a file", path)
 	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, pathError(path, err)
-	}
-	if info.Mode()&fs.ModeDevice != 0 && !term.IsTerminal(int(f.Fd())) && path != os.DevNull {
-		f.Close()
-		return nil, fmt.Errorf("%s: is a device, want a file", path)
 	}
 	return f, nil
 }

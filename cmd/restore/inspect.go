@@ -272,7 +272,7 @@ func newInspectImage(a *app) *cobra.Command {
 		if proc, err = imageproc.LimitPixels(proc, m.minPixels, m.maxPixels); err != nil {
 			return err
 		}
-		if err := q.check(false); err != nil {
+		if err := q.check(); err != nil {
 			return err
 		}
 		pic, err := q.picture(a, image)

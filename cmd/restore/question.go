@@ -3,8 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -97,25 +97,35 @@ func (q *questionFlags) args(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+// input is a file that a flag names.
+type input struct{ flag, path string }
+
 // inputs are the files to read.
-func (q *questionFlags) inputs() []string {
-	files := slices.Concat(q.images, q.frames)
-	for _, text := range []string{q.prompt, q.system} {
-		if path, ok := source(text); ok {
-			files = append(files, path)
+func (q *questionFlags) inputs() (files []input) {
+	for _, path := range q.images {
+		files = append(files, input{"image", path})
+	}
+	for _, path := range q.frames {
+		files = append(files, input{"video-frames", path})
+	}
+	for _, text := range []input{{"prompt", q.prompt}, {"system-prompt", q.system}} {
+		if path, ok := source(text.path); ok {
+			files = append(files, input{text.flag, path})
 		}
 	}
 	return files
 }
 
-// check refuses wrong flags before any file is read. talk says that the questions come from stdin.
-func (q *questionFlags) check(talk bool) error {
-	stdin := 0
-	for _, path := range q.inputs() {
-		if path == "-" {
-			stdin++
-		}
+// inputPaths are the paths of files.
+func inputPaths(files []input) (out []string) {
+	for _, f := range files {
+		out = append(out, f.path)
 	}
+	return out
+}
+
+// check refuses wrong flags before any file is read.
+func (q *questionFlags) check() error {
 	switch {
 	case q.maxPixels < 1:
 		return usagef("--max-image-pixels: out of range, got %d, want at least 1", q.maxPixels)
@@ -123,15 +133,45 @@ func (q *questionFlags) check(talk bool) error {
 		return usagef("--fps: has no use without --video-frames, got %v", q.fps)
 	case len(q.frames) > 0 && !(q.fps > 0):
 		return usagef("--fps: out of range, got %v, want more than 0", q.fps)
-	case talk && stdin > 0:
-		return usagef(
-			"--image: got -, but the questions of a conversation come from stdin, want " +
-				"--prompt or a file",
-		)
-	case stdin > 1:
-		return usagef("stdin: - is given %d times, want it once: it can be read once", stdin)
 	}
 	return nil
+}
+
+// checkStdin refuses files that are stdin if several are, or if the questions of a conversation
+// come from there.
+func (a *app) checkStdin(talk bool, files []input) error {
+	var flags []string
+	for _, f := range files {
+		if !a.isStdin(f.path) {
+			continue
+		}
+		if flags = append(flags, "--"+f.flag); talk {
+			return usagef("%s: got %s, but the questions of a conversation come from stdin, want "+
+				"--prompt or a file", flags[0], f.path)
+		}
+	}
+	if len(flags) > 1 {
+		return usagef("stdin: - is given %d times (%s), want it once: it can be read once",
+			len(flags), strings.Join(flags, ", "))
+	}
+	return nil
+}
+
+// isStdin reports whether path is stdin: "-", or a name of its terminal or pipe such as /dev/stdin.
+func (a *app) isStdin(path string) bool {
+	if path == "-" {
+		return true
+	}
+	f, ok := a.in.(*os.File)
+	if !ok || path == os.DevNull {
+		return false
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().IsRegular() {
+		return false
+	}
+	in, err := f.Stat()
+	return err == nil && os.SameFile(info, in)
 }
 
 // source returns the file that a text comes from; ok is false for a literal text.
@@ -166,6 +206,15 @@ func (q *questionFlags) text(a *app, flag, value string) (string, error) {
 		return "", usagef("--%s: %s is empty, want a text", flag, stdinName(path))
 	}
 	return value, nil
+}
+
+// stdin returns stdin for its only reader; of says what it holds.
+func (a *app) stdin(of string) (io.Reader, error) {
+	if a.stdinOf != "" {
+		return nil, fmt.Errorf("is stdin, which holds %s, want a file", a.stdinOf)
+	}
+	a.stdinOf = of
+	return a.in, nil
 }
 
 // stdinName is a file's name in errors and reports.
@@ -302,6 +351,9 @@ func (q *questionFlags) pictures(a *app, paths []string) ([]shownPicture, error)
 // picture reads one picture, and notes when the file contains more pictures.
 func (q *questionFlags) picture(a *app, path string) (shownPicture, error) {
 	p := shownPicture{name: stdinName(path)}
+	if a.stdinOf == "" && a.isStdin(path) && isTerminal(a.in) {
+		return p, fmt.Errorf("%s: is a terminal, want a picture from a file or a pipe", p.name)
+	}
 	data, err := a.read(path, maxPictureBytes, func(head []byte) error {
 		if err := imageproc.Recognise(head); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
@@ -336,19 +388,27 @@ func (a *app) note(format string, args ...any) {
 // headBytes is how much of a file is read before the decision to read the rest.
 const headBytes = 512
 
-// read reads a whole file of at most limit bytes; "-" is stdin. accept, if not nil, checks the
-// file's beginning before the rest is read.
-func (a *app) read(path string, limit int64, accept func(head []byte) error) ([]byte, error) {
-	if path == "-" {
-		a.stdinRead = true
-		return readAll(a.in, "stdin", limit, accept)
+// open opens a file of at most limit bytes, or stdin.
+func (a *app) open(path string, limit int64) (io.ReadCloser, error) {
+	if !a.isStdin(path) {
+		return openInput(path, limit)
 	}
-	f, err := openInput(path, limit)
+	in, err := a.stdin("another input")
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return io.NopCloser(in), nil
+}
+
+// read reads a whole file of at most limit bytes, or stdin. accept, if not nil, checks the file's
+// beginning before the rest is read.
+func (a *app) read(path string, limit int64, accept func(head []byte) error) ([]byte, error) {
+	in, err := a.open(path, limit)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	return readAll(f, path, limit, accept)
+	defer in.Close()
+	return readAll(in, stdinName(path), limit, accept)
 }
 
 // readAll reads r to its end. Its errors contain the name once.

@@ -79,7 +79,7 @@ func (o *reduceOptions) run(a *app) error {
 	if err != nil {
 		return err
 	}
-	outs := a.outputs(append(o.reduction.files(), o.in)...)
+	outs := a.outputs(append(inputPaths(o.reduction.files()), o.in)...)
 	defer outs.discard()
 	file, err := outs.open("out", o.out)
 	if err != nil {

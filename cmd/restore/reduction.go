@@ -185,13 +185,13 @@ func (r *reductionFlags) inFile(err error) error {
 }
 
 // files are the files named by the reduction's flags.
-func (r *reductionFlags) files() (paths []string) {
+func (r *reductionFlags) files() (files []input) {
 	r.each(func(_ *pflag.Flag, p *parameterFlag) {
 		if p.Kind == reduce.File {
-			paths = append(paths, p.text)
+			files = append(files, input{p.Name, p.text})
 		}
 	})
-	return paths
+	return files
 }
 
 // base returns the requested method, or the command's default.

@@ -36,7 +36,8 @@ func newRun(a *app) *cobra.Command {
 		Long: `Answer a question about pictures. The answer streams to stdout; a report, and all other text, goes to stderr.
 
 Without -p it is a conversation: one question per line, and commands such as /image FILE and /help. Reduced tokens and the cache
-are kept between turns. On a terminal you can edit lines and recall earlier ones, and a pasted text is one question.
+are kept between turns. On a terminal you can edit lines and recall earlier ones, and a pasted text is one question. The lines come
+from stdin, so no file of a conversation can be stdin; nor can two files of any command.
 
 By default each picture of more than 64 tokens is reduced to 64 by RESTORE over HoloV; --base none reads all tokens.
 Ctrl-C stops the answer; the report is still shown, and the exit code is 1. In a conversation on a terminal Ctrl-C stops only
@@ -132,12 +133,15 @@ func (o *runOptions) check() (engine.Request, error) {
 }
 
 func (o *runOptions) run(ctx context.Context, a *app, isTalk bool) error {
+	q := &o.question
+	if err := a.checkStdin(isTalk, slices.Concat(q.inputs(), o.reduction.files())); err != nil {
+		return err
+	}
 	r, err := o.check()
 	if err != nil {
 		return err
 	}
-	q := &o.question
-	if err := q.check(isTalk); err != nil {
+	if err := q.check(); err != nil {
 		return err
 	}
 	if err := o.server.check(o.reduction.fs); err != nil {
@@ -154,7 +158,8 @@ func (o *runOptions) run(ctx context.Context, a *app, isTalk bool) error {
 			}
 		}
 	}
-	outs := a.outputs(slices.Concat(q.inputs(), o.model.files.Paths(), o.reduction.files())...)
+	outs := a.outputs(slices.Concat(inputPaths(q.inputs()), o.model.files.Paths(),
+		inputPaths(o.reduction.files()))...)
 	defer outs.discard()
 	d := &drawings{flags: &o.drawings, outs: outs}
 	// a conversation's first picture may be added later

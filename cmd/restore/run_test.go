@@ -138,6 +138,7 @@ func TestConversation(t *testing.T) {
 	}
 	for line, want := range map[string]string{
 		"/image no/such.png":           "no/such.png: no such file",
+		"/image -\n" + number:          "/image: -: is stdin, which holds the questions of the conversation, want a file",
 		"/hepl":                        `unknown command, got "/hepl", want /image|/drop|/undo|/clear|/set|/save|/help|/exit, did you mean /help?`,
 		strings.Repeat("x", maxLine+1): "question too long",
 	} {

@@ -93,8 +93,11 @@ func talkCommands() []talkCommand {
 // run reads lines until the end. On a terminal an error ends only the turn, otherwise the
 // conversation.
 func (t *talk) run(ctx context.Context) error {
-	t.a.stdinRead = true
-	next := lines(ctx, t.a.in)
+	in, err := t.a.stdin("the questions of the conversation")
+	if err != nil {
+		return err
+	}
+	next := lines(ctx, in)
 	person := isTerminal(t.a.in)
 	if person {
 		fmt.Fprintln(t.a.err,
@@ -210,7 +213,7 @@ func (t *talk) image(ctx context.Context, arg string) error {
 	}
 	pic, err := t.o.question.picture(t.a, path)
 	if err != nil {
-		return err
+		return fmt.Errorf("/image: %w", err)
 	}
 	if err := t.describe(ctx, []shownPicture{pic}); err != nil {
 		return err
@@ -364,7 +367,7 @@ func (t *talk) save(_ context.Context, arg string) error {
 	if err != nil {
 		return err
 	}
-	outs := t.a.outputs(t.o.question.inputs()...)
+	outs := t.a.outputs(inputPaths(t.o.question.inputs())...)
 	outs.inputs = append(outs.inputs, t.outs.inputs...)
 	defer outs.discard()
 	f, err := outs.open("save", path)

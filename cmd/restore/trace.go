@@ -85,7 +85,10 @@ func (o *traceOptions) run(ctx context.Context, a *app, cmd *cobra.Command) erro
 	case o.tokens < 0:
 		return usagef("--tokens: out of range, got %d, want 0 or more", o.tokens)
 	}
-	if err := q.check(false); err != nil {
+	if err := a.checkStdin(false, slices.Concat(q.inputs(), o.reduction.files())); err != nil {
+		return err
+	}
+	if err := q.check(); err != nil {
 		return err
 	}
 	if err := o.reduction.checkSeed(); err != nil {
@@ -94,8 +97,8 @@ func (o *traceOptions) run(ctx context.Context, a *app, cmd *cobra.Command) erro
 	if r.Reduce, err = o.reduction.options(); err != nil {
 		return err
 	}
-	outs := a.outputs(
-		slices.Concat(q.inputs(), o.model.files.Paths(), []string{o.in}, o.reduction.files())...)
+	outs := a.outputs(slices.Concat(inputPaths(q.inputs()), o.model.files.Paths(), []string{o.in},
+		inputPaths(o.reduction.files()))...)
 	defer outs.discard()
 	file, err := outs.open("out", o.out)
 	if err != nil {
