@@ -30,9 +30,11 @@ internal/kernel:
 internal/atomicfile:
 internal/calibrate: internal/atomicfile internal/kernel internal/version
 internal/tensor: internal/kernel
-internal/checkpoint: internal/tensor
+internal/textfile:
+internal/checkpoint: internal/tensor internal/textfile
 internal/checkpoint/all: internal/checkpoint internal/checkpoint/* internal/builtin internal/hub
 internal/checkpoint/folder: internal/checkpoint internal/checkpoint/torch internal/tensor
+    internal/textfile
 internal/checkpoint/gguf: internal/checkpoint internal/kernel internal/tensor internal/tokenizer
 internal/checkpoint/hf: internal/checkpoint internal/checkpoint/folder internal/checkpoint/int4
     internal/tensor internal/tokenizer
@@ -40,13 +42,13 @@ internal/checkpoint/int4: internal/checkpoint internal/tensor
 internal/checkpoint/llava: internal/checkpoint internal/checkpoint/folder internal/checkpoint/hf
 internal/checkpoint/torch: internal/checkpoint internal/tensor
 internal/checkpoint/pack: internal/checkpoint internal/checkpoint/folder internal/kernel internal/tensor
-internal/tokenizer: internal/tensor
+internal/tokenizer: internal/tensor internal/textfile
 internal/jinja: internal/pytext
 internal/tokenizer/chat: internal/tensor internal/tokenizer internal/jinja
 internal/imageproc: internal/tensor
 internal/nn: internal/tensor internal/kernel
 internal/spell:
-internal/methods: internal/tensor internal/kernel internal/nn internal/spell reduce
+internal/methods: internal/tensor internal/kernel internal/nn internal/spell internal/textfile reduce
 internal/model: internal/tensor internal/nn internal/methods reduce internal/checkpoint internal/imageproc
     internal/tokenizer
 internal/model/*: internal/model internal/model/* internal/tensor internal/nn internal/methods reduce
@@ -64,7 +66,7 @@ internal/lab: internal/engine internal/calibrate internal/model internal/methods
     internal/kernel internal/tensor internal/imageproc
 internal/scene:
 internal/builtin:
-internal/hub: internal/bytesize
+internal/hub: internal/bytesize internal/textfile
 internal/hub/hubtest:
 internal/overlay: internal/imageproc internal/methods reduce
 internal/open: internal/engine internal/checkpoint/all
@@ -78,11 +80,11 @@ internal/compare: eval eval/bench internal/sheet internal/stats
 internal/chart:
 internal/paper: internal/atomicfile internal/stats eval eval/bench internal/evalengine
     internal/engine internal/lab internal/methods internal/nn internal/imageproc internal/scene internal/scenebench internal/sheet internal/chart
-internal/dataset:
-eval: . internal/atomicfile internal/questions
-eval/bench: eval internal/dataset internal/pytext
+internal/dataset: internal/textfile
+eval: . internal/atomicfile internal/questions internal/textfile
+eval/bench: eval internal/dataset internal/pytext internal/textfile
 internal/scenebench: internal/stats internal/engine internal/lab internal/methods reduce internal/scene . internal/imageproc
-    internal/sample
+    internal/sample internal/textfile
 cmd/restore: anything
 internal/filelock:
 internal/batch: internal/filelock internal/wire

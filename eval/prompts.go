@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/restore-vlm/restore/internal/textfile"
 )
 
 // prompt is a line of WritePrompts.
@@ -44,8 +46,7 @@ const maxAnswerLine = 16 << 20
 // ReadAnswers reads lines {"id": …, "answer": …}; name is their source in errors.
 func ReadAnswers(r io.Reader, name string) (map[int]string, error) {
 	answers := map[int]string{}
-	in := bufio.NewScanner(r)
-	in.Buffer(make([]byte, 1<<16), maxAnswerLine)
+	in := textfile.NewScanner(r, maxAnswerLine)
 	line := 0
 	for in.Scan() {
 		line++

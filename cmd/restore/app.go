@@ -216,6 +216,7 @@ func newRoot(a *app) *cobra.Command {
 		Long: `restore answers questions about pictures with LLaVA-like models that read few visual tokens.
 
 Every flag can also be set by an environment variable. A flag wins over its variable, the variable over the default.
+Text in files is UTF-8; a byte-order mark at its beginning is ignored.
 Exit codes: 0 success, 1 failure (or cut short by Ctrl-C), 2 wrong usage.`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,

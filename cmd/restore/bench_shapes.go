@@ -59,7 +59,7 @@ func loadShape(name string) (*shape, error) {
 			return nil, fmt.Errorf("bench: %s: %d bytes, want a config.json of at most %d", name,
 				info.Size(), maxConfig)
 		}
-		s.Config, err = os.ReadFile(name)
+		s.Config, err = readText(name)
 	}
 	if err != nil {
 		return nil, err

@@ -205,8 +205,8 @@ func TestEditor(t *testing.T) {
 	}
 }
 
-// Ensure that a conversation on a terminal refuses a picture from the terminal, by any of its names,
-// and then answers the next line.
+// Ensure that a conversation on a terminal refuses a picture from the terminal, by any of its
+// names, and then answers the next line.
 func TestTerminalIsNoPicture(t *testing.T) {
 	s := sit(t, "run", "--image", drawn(t, numberSeed))
 	for i, path := range []string{"-", "/dev/stdin", "/dev/tty"} {

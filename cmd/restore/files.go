@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"strings"
 	"syscall"
+
+	"github.com/restore-vlm/restore/internal/textfile"
 )
 
 // Limits in bytes of files that are read into memory as a whole. A picture's pixels have another
@@ -86,11 +88,32 @@ func pathError(path string, err error) error {
 	return fmt.Errorf("%s: %w", path, err)
 }
 
+// readText reads a whole text file.
+func readText(path string) ([]byte, error) {
+	data, err := readFile(path, maxTextBytes)
+	if err != nil {
+		return nil, err
+	}
+	return asText(path, data)
+}
+
+// asText is the text in data, of the file with that name.
+func asText(name string, data []byte) ([]byte, error) {
+	text, err := textfile.Bytes(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return text, nil
+}
+
 // readJSON decodes a file that contains exactly one JSON value.
 func readJSON(path string, v any) error {
 	b, err := readFile(path, maxTextBytes)
 	if err != nil {
 		return err
+	}
+	if b, err = textfile.Bytes(b); err != nil {
+		return fmt.Errorf("%s: not the JSON that is wanted here: %w", path, err)
 	}
 	d := json.NewDecoder(bytes.NewReader(b))
 	if err := d.Decode(v); err != nil {

@@ -186,7 +186,7 @@ func newInspectChat(a *app) *cobra.Command {
 // readTemplate reads Jinja text, or a JSON file with a chat_template: a text, or a list of named
 // texts, of which it takes "default".
 func readTemplate(path string) (*chat.Template, error) {
-	b, err := readFile(path, maxTextBytes)
+	b, err := readText(path)
 	if err != nil {
 		return nil, err
 	}
@@ -261,7 +261,7 @@ func newInspectImage(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		config, err := readFile(processor, maxTextBytes)
+		config, err := readText(processor)
 		if err != nil {
 			return err
 		}

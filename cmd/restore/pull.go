@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/restore-vlm/restore/internal/hub"
+	"github.com/restore-vlm/restore/internal/textfile"
 )
 
 func newPull(a *app) *cobra.Command {
@@ -104,7 +105,8 @@ func towerOf(dir string) (tower string, inside bool, err error) {
 	var config struct {
 		Tower string `json:"mm_vision_tower"`
 	}
-	if json.Unmarshal(raw, &config) != nil || config.Tower == "" {
+	text, err := textfile.Bytes(raw)
+	if err != nil || json.Unmarshal(text, &config) != nil || config.Tower == "" {
 		return "", false, nil // opening the model reports errors in its configuration
 	}
 	for _, index := range []string{"model.safetensors.index.json", "pytorch_model.bin.index.json"} {

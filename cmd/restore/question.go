@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/textfile"
 )
 
 // questionFlags are the question, its pictures, and how they are read.
@@ -192,14 +193,21 @@ const maxPromptBytes = 1 << 20
 func (q *questionFlags) text(a *app, flag, value string) (string, error) {
 	path, ok := source(value)
 	if !ok {
-		if strings.HasPrefix(value, "@@") {
-			value = value[1:]
+		text, err := textfile.String(value)
+		if err != nil {
+			return "", usagef("--%s: %w", flag, err)
 		}
-		return value, nil
+		if strings.HasPrefix(text, "@@") {
+			text = text[1:]
+		}
+		return text, nil
 	}
 	data, err := a.read(path, maxPromptBytes, nil)
 	if err != nil {
 		return "", err
+	}
+	if data, err = asText(stdinName(path), data); err != nil {
+		return "", fmt.Errorf("--%s: %w", flag, err)
 	}
 	value = strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
 	if strings.TrimSpace(value) == "" {

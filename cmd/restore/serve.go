@@ -425,9 +425,9 @@ func (o *serveOptions) readKeys() error {
 	if o.keyFile == "" {
 		return nil
 	}
-	data, err := readFile(o.keyFile, maxTextBytes)
+	data, err := readText(o.keyFile)
 	if err != nil {
-		return err
+		return fmt.Errorf("--api-key-file: %w", err)
 	}
 	before := len(o.keys)
 	lines := bufio.NewScanner(strings.NewReader(string(data)))

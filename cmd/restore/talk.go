@@ -14,6 +14,7 @@ import (
 
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/textfile"
 	"github.com/spf13/pflag"
 )
 
@@ -125,7 +126,7 @@ func (t *talk) run(ctx context.Context) error {
 			return nil
 		}
 		if err == nil {
-			err = t.line(ctx, strings.TrimSpace(line), person)
+			err = t.line(ctx, line, person)
 		}
 		switch {
 		case err == nil:
@@ -141,7 +142,11 @@ func (t *talk) run(ctx context.Context) error {
 
 // line executes a line.
 func (t *talk) line(ctx context.Context, line string, person bool) error {
-	if line == "" {
+	line, err := textfile.String(line)
+	if err != nil {
+		return fmt.Errorf("run: the question %w", err)
+	}
+	if line = strings.TrimSpace(line); line == "" {
 		return nil
 	}
 	if person {

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io/fs"
@@ -15,6 +14,7 @@ import (
 	"github.com/restore-vlm/restore/eval"
 	"github.com/restore-vlm/restore/internal/dataset"
 	"github.com/restore-vlm/restore/internal/pytext"
+	"github.com/restore-vlm/restore/internal/textfile"
 )
 
 // MME: two yes-no questions for each picture, in 14 subtasks. Fu et al. 2023,
@@ -169,8 +169,7 @@ func mmeRelease(dir string) (map[[3]string]string, error) {
 			return err
 		}
 		defer f.Close()
-		in := bufio.NewScanner(f)
-		in.Buffer(nil, maxMMEFile)
+		in := textfile.NewScanner(f, maxMMEFile)
 		for line := 0; in.Scan(); line++ {
 			question, answer, ok := strings.Cut(pytext.Strip(in.Text()), "\t")
 			lower := pytext.Lower(answer)
@@ -180,7 +179,10 @@ func mmeRelease(dir string) (map[[3]string]string, error) {
 			}
 			truth[[3]string{category, stem, mmeQuestion(question)}] = lower
 		}
-		return in.Err()
+		if err := in.Err(); err != nil {
+			return fmt.Errorf("%s: %w", filepath.Join(dir, name), err)
+		}
+		return nil
 	})
 	return truth, err
 }

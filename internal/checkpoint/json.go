@@ -5,7 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"unicode/utf8"
+
+	"github.com/restore-vlm/restore/internal/textfile"
 )
 
 // maxDepth is how deep a JSON file may nest: the reference library's limit.
@@ -15,8 +16,8 @@ const maxDepth = 128
 // without a repeated key in any object. Readers differ in which of two equal keys they use, so such
 // a file is ambiguous.
 func CheckObject(b []byte) error {
-	if !utf8.Valid(b) {
-		return errors.New("got invalid UTF-8, want JSON")
+	if _, err := textfile.Bytes(b); err != nil {
+		return err
 	}
 	var first json.RawMessage
 	if err := json.Unmarshal(b, &first); err != nil {

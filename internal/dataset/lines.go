@@ -9,7 +9,8 @@ import (
 	"io"
 	"iter"
 	"os"
-	"unicode/utf8"
+
+	"github.com/restore-vlm/restore/internal/textfile"
 )
 
 // maxLine is the most bytes of a line of JSON.
@@ -24,8 +25,7 @@ func Lines(path string) iter.Seq2[*Row, error] {
 			return
 		}
 		defer f.Close()
-		in := bufio.NewScanner(f)
-		in.Buffer(make([]byte, 1<<16), maxLine)
+		in := textfile.NewScanner(f, maxLine)
 		row, line := int64(0), 0
 		for in.Scan() {
 			line++
@@ -54,9 +54,6 @@ func Lines(path string) iter.Seq2[*Row, error] {
 
 // object decodes one JSON object.
 func object(data []byte) (map[string]any, error) {
-	if !utf8.Valid(data) {
-		return nil, errors.New("is not UTF-8")
-	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
 	var cells map[string]any
@@ -139,7 +136,7 @@ func document(path, member string, open json.Delim, item func(*json.Decoder) err
 		return errors.Unwrap(err)
 	}
 	defer f.Close()
-	dec := json.NewDecoder(&utf8Reader{in: bufio.NewReaderSize(f, 1<<16)})
+	dec := json.NewDecoder(textfile.NewReader(f))
 	dec.UseNumber()
 	if member != "" {
 		if err := enter(dec, member); err != nil {
@@ -209,37 +206,4 @@ func skip(dec *json.Decoder) error {
 			return nil
 		}
 	}
-}
-
-// utf8Reader returns an error for bytes that are not UTF-8, which the decoder would replace.
-type utf8Reader struct {
-	in   *bufio.Reader
-	left []byte
-	err  error
-}
-
-func (u *utf8Reader) Read(p []byte) (int, error) {
-	n := copy(p, u.left)
-	u.left = u.left[n:]
-	for n < len(p) && u.err == nil {
-		r, size, err := u.in.ReadRune()
-		if err == nil && r == utf8.RuneError && size == 1 {
-			err = errors.New("is not UTF-8")
-		}
-		if err != nil {
-			u.err = err
-			break
-		}
-		var buf [utf8.UTFMax]byte
-		m := utf8.EncodeRune(buf[:], r)
-		k := copy(p[n:], buf[:m])
-		n += k
-		if k < m {
-			u.left = append([]byte(nil), buf[k:m]...)
-		}
-	}
-	if n > 0 {
-		return n, nil
-	}
-	return 0, u.err
 }

@@ -6,7 +6,7 @@ import (
 )
 
 func TestLines(t *testing.T) {
-	got, err := collect(Lines(file(t, "q.jsonl", "{\"a\": 1}\n\n {\"a\": \"é\"} \n")))
+	got, err := collect(Lines(file(t, "q.jsonl", "\ufeff{\"a\": 1}\n\n {\"a\": \"é\"} \n")))
 	if err != nil || strings.Join(got, " ") != `{"a":1} {"a":"é"}` {
 		t.Errorf("%s %v", got, err)
 	}
@@ -15,7 +15,9 @@ func TestLines(t *testing.T) {
 		"{}\nnull":      "row 1 (line 2): want a JSON object, got null",
 		"{} {}":         "row 0 (line 1): want one JSON object, got more after it",
 		"{\"a\": 1":     "row 0 (line 1): want a JSON object",
-		"{\"a\":\"\xff": "row 0 (line 1): is not UTF-8",
+		"{\"a\":\"\xff": "row 0 (line 1): is not UTF-8: got 0xff at byte 6",
+		"{}\n{}\n\xff":  "row 2 (line 3): is not UTF-8: got 0xff at byte 6",
+		"{\x00}\x00":    "row 0 (line 1): is not text: got a zero byte at byte 1, as in UTF-16",
 	} {
 		if _, err := collect(Lines(file(t, "q.jsonl", in))); err == nil ||
 			!strings.Contains(err.Error(), want) {
@@ -26,7 +28,7 @@ func TestLines(t *testing.T) {
 
 func TestArray(t *testing.T) {
 	got, err := collect(
-		Array(file(t, "q.json", `{"info": {"data": [1]}, "data": [{"a": 1}, {"b": [2]}], "x": 3}`),
+		Array(file(t, "q.json", "\ufeff"+`{"info": {"data": [1]}, "data": [{"a": 1}, {"b": [2]}], "x": 3}`),
 			"data"),
 	)
 	if err != nil || strings.Join(got, " ") != `{"a":1} {"b":[2]}` {
@@ -42,7 +44,8 @@ func TestArray(t *testing.T) {
 		`{"data": {}}`:           "want a JSON array, got {",
 		`{"data": [{}, 1]}`:      "row 1: want a JSON object",
 		`{"data": [{"a": 1}`:     "unexpected EOF",
-		"{\"data\": [{\"\xfe\":": "is not UTF-8",
+		"{\"data\": [{\"\xfe\":": "is not UTF-8: got 0xfe at byte 12",
+		"\xfe\xff\x00{":          "is UTF-16",
 		``:                       "not JSON",
 	} {
 		if _, err := collect(Array(file(t, "q.json", in), "data")); err == nil ||

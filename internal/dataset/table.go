@@ -2,7 +2,6 @@ package dataset
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +9,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/restore-vlm/restore/internal/textfile"
 )
 
 // maxCell is the most bytes of a cell: a picture in base64.
@@ -114,14 +115,10 @@ type table struct {
 	at   int64 // the next byte
 }
 
-// newTable reads from the beginning of a file and skips a byte order mark.
+// newTable reads from the beginning of a file.
 func newTable(f io.Reader) *table {
-	t := &table{in: bufio.NewReaderSize(f, 1<<16), line: 1}
-	if mark, err := t.in.Peek(3); err == nil && bytes.Equal(mark, []byte("\ufeff")) {
-		t.in.Discard(3)
-		t.at = 3
-	}
-	return t
+	text := textfile.NewReader(f)
+	return &table{in: bufio.NewReaderSize(text, 1<<16), line: 1, at: text.Marked()}
 }
 
 // record returns the cells of the next line that is not empty, and the number of its first line.

@@ -63,6 +63,8 @@ func TestTable(t *testing.T) {
 		"long line":    {"a\tb\n1\t2\n1\t2\t3", "row 1 (line 3): got 3 cells, want at most the header's 2"},
 		"open quote":   {"a\tb\n\"x\t1\n", "row 0 (line 2): a quoted cell has no end"},
 		"long, quoted": {"a\n\"x\ny\"\t2", "row 0 (line 2): got 2 cells"},
+		"UTF-16":       {"\xff\xfea\x00", "line 1: is UTF-16: got the byte-order mark FF FE"},
+		"not UTF-8":    {"\ufeffa\n1\ncaf\xe9\n", "row 1 (line 3): is not UTF-8: got 0xe9 at byte 10"},
 	} {
 		_, err := collect(Table(file(t, "t.tsv", c.in)))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -73,17 +75,19 @@ func TestTable(t *testing.T) {
 
 // Ensure that a cell can be read again.
 func TestCell(t *testing.T) {
-	path := file(t, "t.tsv", "a\tb\n\n\"x\ny\"\tp\n  \n2\tq\n")
-	var again []func() (string, error)
-	for r, err := range Table(path) {
-		if err != nil {
-			t.Fatal(err)
+	for _, mark := range []string{"", "\ufeff"} {
+		path := file(t, "t.tsv", mark+"a\tb\n\n\"x\ny\"\tp\n  \n2\tq\n")
+		var again []func() (string, error)
+		for r, err := range Table(path) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			again = append(again, r.Cell("b"))
 		}
-		again = append(again, r.Cell("b"))
-	}
-	for i, want := range []string{"p", "q"} {
-		if got, err := again[i](); got != want || err != nil {
-			t.Errorf("row %d: %q %v, want %q", i, got, err, want)
+		for i, want := range []string{"p", "q"} {
+			if got, err := again[i](); got != want || err != nil {
+				t.Errorf("mark %q, row %d: %q %v, want %q", mark, i, got, err, want)
+			}
 		}
 	}
 }

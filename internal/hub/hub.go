@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/restore-vlm/restore/internal/textfile"
 )
 
 // Client is a hub and the cache on this machine. It is safe for concurrent use.
@@ -104,6 +106,9 @@ func readToken(getenv func(string) string, home string) (string, error) {
 		raw, err := os.ReadFile(expand(from, getenv))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return "", fmt.Errorf("hub: the stored token: %w", err)
+		}
+		if raw, err = textfile.Bytes(raw); err != nil {
+			return "", fmt.Errorf("hub: the stored token: %s: %w", from, err)
 		}
 		token = string(raw)
 	}

@@ -490,6 +490,27 @@ func TestEtagChanges(t *testing.T) {
 	}
 }
 
+// Ensure that a stored token is read without a byte-order mark, and that a file in another encoding
+// is named.
+func TestStoredToken(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	getenv := func(name string) string {
+		return map[string]string{"HF_TOKEN_PATH": file}[name]
+	}
+	for in, want := range map[string]string{
+		"\ufeffhf_x\r\n":     "hf_x, <nil>",
+		"\xff\xfeh\x00f\x00": ", hub: the stored token: " + file + ": is UTF-16",
+	} {
+		if err := os.WriteFile(file, []byte(in), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		token, err := readToken(getenv, "")
+		if got := fmt.Sprintf("%s, %v", token, err); !strings.HasPrefix(got, want) {
+			t.Errorf("%q: got %s, want %s", in, got, want)
+		}
+	}
+}
+
 // Ensure that the token goes to the hub and to nobody else, through a redirect of
 // the hub too.
 func TestToken(t *testing.T) {

@@ -28,7 +28,7 @@ func budgetsText(t testing.TB, b *Budgets) string {
 // Ensure that budgets read as they were written, and what of their file is refused.
 func TestBudgetsFile(t *testing.T) {
 	good := budgetsText(t, smallBudgets)
-	got, err := ReadBudgets(strings.NewReader(good))
+	got, err := ReadBudgets(strings.NewReader("\ufeff" + good))
 	if err != nil || !reflect.DeepEqual(got, smallBudgets) {
 		t.Errorf("got %+v, %v, want %+v", got, err, smallBudgets)
 	}
@@ -43,6 +43,7 @@ func TestBudgetsFile(t *testing.T) {
 		"unknown":   {`"pictures"`, `"picture"`, `unknown field "picture"`},
 		"behind":    {"\n}\n", "\n}{}", "text after the object"},
 		"truncated": {"\n}\n", "", "unexpected EOF"},
+		"not UTF-8": {`"restore-budget"`, "\"\xe9\"", "budgets: is not UTF-8: got 0xe9 at byte 14"},
 		"bytes":     {"\n}\n", strings.Repeat(" ", documentBytes) + "}", "more than 1048576 bytes"},
 	} {
 		text := strings.Replace(good, c.old, c.new, 1)

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+
+	"github.com/restore-vlm/restore/internal/textfile"
 )
 
 // documentBytes is the most bytes of a recipe file or a budgets file.
@@ -27,6 +29,9 @@ func readDocument(r io.Reader, subject string, head *documentHead, document any)
 	if len(data) > documentBytes {
 		return fmt.Errorf("methods: %s: more than %d bytes, want a file of this program",
 			subject, documentBytes)
+	}
+	if data, err = textfile.Bytes(data); err != nil {
+		return fmt.Errorf("methods: %s: %w", subject, err)
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()

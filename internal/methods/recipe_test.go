@@ -32,7 +32,7 @@ func TestRecipeRoundTrip(t *testing.T) {
 `; !strings.HasSuffix(text, want) {
 		t.Errorf("got %s, want the end %s", text, want)
 	}
-	got, err := ReadRecipe(strings.NewReader(text))
+	got, err := ReadRecipe(strings.NewReader("\ufeff" + text))
 	if err != nil || !reflect.DeepEqual(got, smallRecipe) {
 		t.Errorf("got %+v, %v, want %+v", got, err, smallRecipe)
 	}
@@ -59,6 +59,7 @@ func TestRecipeErrors(t *testing.T) {
 		"unknown":   {`"model"`, `"mode"`, `unknown field "mode"`},
 		"behind":    {"\n]}\n", "\n]}{}", "text after the object"},
 		"truncated": {"\n]}\n", "", "unexpected EOF"},
+		"not UTF-8": {`"fitprune-recipe"`, "\"\xe9\"", "recipe: is not UTF-8: got 0xe9 at byte 11"},
 		"large":     {"\n]}\n", strings.Repeat(" ", documentBytes) + "]}", "more than 1048576 bytes"},
 	} {
 		text := strings.Replace(good, c.old, c.new, 1)

@@ -342,6 +342,9 @@ func TestFolder(t *testing.T) {
 
 	for name, c := range map[string][2]string{
 		"not JSON":     {`x`, "want an array"},
+		"marked":       {"\ufeff[]", "no pictures"},
+		"UTF-16":       {"\xfe\xff\x00[", "questions.json: is UTF-16"},
+		"not UTF-8":    {"[{\"picture\": \"\xe9\"", "questions.json: is not UTF-8: got 0xe9 at byte 14"},
 		"object":       {`{}`, "want an array"},
 		"empty":        {`[]`, "no pictures"},
 		"outside":      {`[{"picture": "../a.png"}]`, "inside pictures/"},

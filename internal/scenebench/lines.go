@@ -39,7 +39,7 @@ func OpenLines(path string) (*Lines, error) {
 		return nil, fmt.Errorf("eval: %w", err)
 	}
 	defer f.Close()
-	data, err := readBounded(f, maxQuestionsBytes)
+	data, err := readText(f, maxQuestionsBytes)
 	if err != nil {
 		return nil, fmt.Errorf("eval: %s: %w", path, err)
 	}

@@ -26,7 +26,7 @@ func TestLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "q.jsonl")
-	text := "{\"image\": \"pics/a.png\", \"text\": \"What is it?\", \"question_id\": " +
+	text := "\ufeff{\"image\": \"pics/a.png\", \"text\": \"What is it?\", \"question_id\": " +
 		"7}\n\n{\"picture\": \"pics/a.png\", \"question\": \"Why?\"}\n"
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -60,6 +60,14 @@ func TestLines(t *testing.T) {
 		if _, err := parseLines([]byte(c[0])); err == nil || !strings.Contains(err.Error(), c[1]) {
 			t.Errorf("%s: got %v, want %q", name, err, c[1])
 		}
+	}
+	wide := filepath.Join(dir, "wide.jsonl")
+	if err := os.WriteFile(wide, []byte("\xff\xfe{\x00"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenLines(wide); err == nil ||
+		!strings.Contains(err.Error(), "wide.jsonl: is UTF-16") {
+		t.Errorf("UTF-16: got %v", err)
 	}
 	if _, err := OpenLines(filepath.Join(dir, "none")); err == nil ||
 		!strings.HasPrefix(err.Error(), "eval: ") {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/scene"
+	"github.com/restore-vlm/restore/internal/textfile"
 )
 
 // DrawnPictures is the usual number of drawn pictures: about 1,400 questions, ±2 points for All.
@@ -75,7 +76,7 @@ func OpenFolder(dir string) (*Folder, error) {
 		return nil, fmt.Errorf("eval: %w", err)
 	}
 	defer f.Close()
-	data, err := readBounded(f, maxQuestionsBytes)
+	data, err := readText(f, maxQuestionsBytes)
 	if err != nil {
 		return nil, fmt.Errorf("eval: %s: %w", f.Name(), err)
 	}
@@ -150,6 +151,15 @@ func readPicture(root *os.Root, name string) (*imageproc.Picture, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return imageproc.Decode(data, name, imageproc.DecodeOptions{EXIF: true})
+}
+
+// readText reads a text file of at most limit bytes.
+func readText(r io.Reader, limit int64) ([]byte, error) {
+	data, err := readBounded(r, limit)
+	if err != nil {
+		return nil, err
+	}
+	return textfile.Bytes(data)
 }
 
 func readBounded(r io.Reader, limit int64) ([]byte, error) {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+
+	"github.com/restore-vlm/restore/internal/textfile"
 )
 
 const (
@@ -21,9 +23,13 @@ func Parse(tokenizerJSON []byte) (*Tokenizer, error) {
 		return nil, fmt.Errorf("tokenizer: file: %d bytes, limit is %d", len(tokenizerJSON),
 			maxFile)
 	}
+	text, err := textfile.Bytes(tokenizerJSON)
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer: file: %w", err)
+	}
 	sections := map[string]json.RawMessage{}
-	s := scanner{data: bytes.TrimPrefix(tokenizerJSON, []byte("\uFEFF"))}
-	err := s.object(func(key []byte) error {
+	s := scanner{data: text}
+	err = s.object(func(key []byte) error {
 		name := string(key)
 		raw, err := s.raw()
 		switch name {

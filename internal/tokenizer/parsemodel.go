@@ -27,7 +27,7 @@ type llamaSettings struct {
 
 // Open reads data, which is a tokenizer.json, or a tokenizer.model used with settings.
 func Open(data, settings []byte) (*Tokenizer, error) {
-	text := bytes.TrimLeft(bytes.TrimPrefix(data, []byte("\uFEFF")), " \t\r\n")
+	text := bytes.TrimLeft(data, " \t\r\n")
 	if key := byte(modelPieces<<3 | wireBytes); len(data) > 0 && data[0] == key &&
 		!bytes.HasPrefix(text, []byte("{")) {
 		return ParseModel(data, settings)

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/textfile"
 )
 
 // ConfigFile is the file that every folder must have.
@@ -116,14 +117,20 @@ func (f *Folder) Config() (checkpoint.Part, error) {
 	return checkpoint.Part{Data: data, From: ConfigFile}, err
 }
 
-// File returns the content of a file, such as tokenizer.json. ok is false if it does not exist. A
-// file above MaxFile is an error.
+// File returns the content of a file, such as tokenizer.json; of a text file the text, without a
+// byte-order mark. ok is false if it does not exist. A file above MaxFile is an error.
 func (f *Folder) File(name string) (data []byte, ok bool, err error) {
 	data, ok, err = readBounded(f.fsys, name)
-	if ok {
-		f.note(name)
+	if !ok || err != nil {
+		return nil, false, err
 	}
-	return data, ok, err
+	f.note(name)
+	if kind := path.Ext(name); kind == ".json" || kind == ".jinja" {
+		if data, err = textfile.Bytes(data); err != nil {
+			return nil, false, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return data, true, nil
 }
 
 // Part returns File as a part, without data if the file does not exist.

@@ -269,7 +269,7 @@ func TestOpenErrors(t *testing.T) {
 		{"config with garbage", single, write("config.json", "{}\n\nx"), []string{"config.json", "line 3 column 1"}},
 		{"config twice", single, write("config.json", "{\"a\": 1,\n \"b\": {\"c\": 1, \"c\": 2}}"), []string{"config.json", "line 2", `"c" occurs twice`}},
 		{"config empty", single, write("config.json", ""), []string{"config.json"}},
-		{"config of bad utf-8", single, write("config.json", "{\"a\": \"\xff\"}"), []string{"config.json", "UTF-8"}},
+		{"config of bad utf-8", single, write("config.json", "{\"a\": \"\xff\"}"), []string{"config.json: is not UTF-8: got 0xff at byte 7"}},
 		{"config deep", single, write("config.json", strings.Repeat(`{"a":`, 200)+"1"+strings.Repeat("}", 200)), []string{"config.json", "nested"}},
 		{"empty", single, func(_ *testing.T, files map[string][]byte) { clear(files) }, []string{"config.json", "empty directory"}},
 	} {

@@ -3,7 +3,6 @@ package hf
 import (
 	"encoding/json"
 	"fmt"
-	"unicode/utf8"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/checkpoint/folder"
@@ -26,9 +25,6 @@ func FindTemplate(f *folder.Folder) (checkpoint.Part, error) {
 		}
 		text := ""
 		if name == "chat_template.jinja" {
-			if !utf8.Valid(data) {
-				return checkpoint.Part{}, fmt.Errorf("%s: got invalid UTF-8, want text", name)
-			}
 			text = string(data)
 		} else if text, err = Template(data); err != nil {
 			return checkpoint.Part{}, fmt.Errorf("%s: %w", name, err)
