@@ -32,7 +32,6 @@ internal/calibrate: internal/atomicfile internal/kernel internal/version
 internal/tensor: internal/kernel
 internal/textfile:
 internal/checkpoint: internal/tensor internal/textfile
-internal/checkpoint/all: internal/checkpoint internal/checkpoint/* internal/builtin internal/hub
 internal/checkpoint/folder: internal/checkpoint internal/checkpoint/torch internal/tensor
     internal/textfile
 internal/checkpoint/gguf: internal/checkpoint internal/kernel internal/tensor internal/tokenizer
@@ -42,6 +41,7 @@ internal/checkpoint/int4: internal/checkpoint internal/tensor
 internal/checkpoint/llava: internal/checkpoint internal/checkpoint/folder internal/checkpoint/hf
 internal/checkpoint/torch: internal/checkpoint internal/tensor
 internal/checkpoint/pack: internal/checkpoint internal/checkpoint/folder internal/kernel internal/tensor
+internal/formats: internal/checkpoint internal/checkpoint/* internal/builtin internal/hub
 internal/tokenizer: internal/tensor internal/textfile
 internal/jinja: internal/pytext
 internal/tokenizer/chat: internal/tensor internal/tokenizer internal/jinja
@@ -58,7 +58,7 @@ internal/machine:
 internal/sample: internal/kernel
 internal/engine: internal/bytesize internal/calibrate internal/machine internal/model
     internal/model/* internal/model/all internal/sample internal/kernel internal/tensor internal/nn internal/methods reduce internal/checkpoint
-    internal/checkpoint/pack internal/imageproc internal/tokenizer internal/tokenizer/chat
+    internal/formats internal/imageproc internal/tokenizer internal/tokenizer/chat
 internal/stats:
 internal/version:
 internal/bytesize:
@@ -69,8 +69,7 @@ internal/builtin:
 internal/hub: internal/bytesize internal/textfile
 internal/hub/hubtest:
 internal/overlay: internal/imageproc internal/methods reduce
-internal/open: internal/engine internal/checkpoint/all
-.: internal/engine internal/open internal/checkpoint/all internal/methods reduce internal/imageproc internal/sample
+.: internal/engine internal/formats internal/methods reduce internal/imageproc internal/sample
     internal/overlay
 internal/pytext:
 internal/questions:
@@ -130,7 +129,7 @@ const root = "."
 var forTests = []string{
 	"internal/golden", "internal/builtin", "internal/checkpoint", "internal/checkpoint/*",
 	"internal/tokenizer", "internal/tokenizer/*", "internal/imageproc", "internal/tensor",
-	"internal/kernel", "internal/scene", "internal/open", "internal/lab", "internal/hub/hubtest",
+	"internal/kernel", "internal/scene", "internal/formats", "internal/lab", "internal/hub/hubtest",
 	"internal/fleet/natsserver", "internal/smalldisk", root}
 
 // imports maps every package of this module to the module's packages that it imports, each with the
@@ -249,9 +248,9 @@ func TestLayers(t *testing.T) {
 // Ensure that code that answers requests does not use the engine's hooks and looks: they are for
 // measurements.
 func TestHooksAreForMeasurements(t *testing.T) {
-	measuring := []string{"internal/engine", "internal/lab", "internal/open", "internal/paper",
+	measuring := []string{"internal/engine", "internal/lab", "internal/paper",
 		"internal/scenebench", "cmd/restore"}
-	seams := []string{"Hooks", "Look", "Prompt", "With"}
+	seams := []string{"Hooks", "Look", "Prompt", "OpenWith"}
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") ||
 			strings.HasSuffix(path, "_test.go") ||
@@ -268,8 +267,7 @@ func TestHooksAreForMeasurements(t *testing.T) {
 			if !ok || !slices.Contains(seams, s.Sel.Name) {
 				return true
 			}
-			if x, ok := s.X.(*ast.Ident); ok && (x.Name == "engine" || x.Name == "open" ||
-				s.Sel.Name == "Look") {
+			if x, ok := s.X.(*ast.Ident); ok && (x.Name == "engine" || s.Sel.Name == "Look") {
 				t.Errorf("%s: %s.%s is for measurements", set.Position(n.Pos()), x.Name,
 					s.Sel.Name)
 			}

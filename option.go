@@ -4,8 +4,8 @@ import (
 	"errors"
 
 	"github.com/restore-vlm/restore/errs"
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
 	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/formats"
 )
 
 // Option says how [Open] loads a model.
@@ -13,7 +13,7 @@ type Option func(*settings)
 
 // settings are what options set.
 type settings struct {
-	files  all.Files
+	files  formats.Files
 	engine engine.Options
 }
 

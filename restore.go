@@ -35,7 +35,6 @@ import (
 	"io"
 
 	"github.com/restore-vlm/restore/internal/engine"
-	"github.com/restore-vlm/restore/internal/open"
 )
 
 // Open loads the model at path: a Hugging Face folder, a folder of the hub's cache, or a file
@@ -56,7 +55,7 @@ func Open(ctx context.Context, path string, options ...Option) (*Model, error) {
 	}
 	o := apply(options)
 	o.files.Model = path
-	e, err := open.Engine(o.files, o.engine)
+	e, err := engine.Open(o.files, o.engine)
 	if err != nil {
 		return nil, modelError(path, err)
 	}
@@ -72,7 +71,7 @@ func Pack(ctx context.Context, path string, w io.Writer, options ...Option) erro
 	}
 	o := apply(options)
 	o.files.Model = path
-	return modelError(path, open.Pack(o.files, o.engine, w))
+	return modelError(path, engine.PackFiles(o.files, o.engine, w))
 }
 
 // Model is a loaded model with its tokenizer, chat template and picture processor.

@@ -21,15 +21,14 @@ import (
 
 	"github.com/restore-vlm/restore/internal/calibrate"
 	"github.com/restore-vlm/restore/internal/checkpoint"
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
 	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/nn"
-	"github.com/restore-vlm/restore/internal/open"
 	"github.com/restore-vlm/restore/internal/stats"
 )
 
@@ -310,7 +309,7 @@ func (o *benchOptions) loadShape() (*shape, error) {
 	if o.shape != "" {
 		return loadShape(o.shape)
 	}
-	ck, err := all.Open(o.dir)
+	ck, err := formats.Open(o.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -335,7 +334,7 @@ func (b *bench) open(a *app, quant string, work *nn.Work) (*engine.Engine, error
 	}
 	h := engine.Hooks{Work: work, Processor: processor}
 	if b.o.shape == "" {
-		return open.With(all.Files{Model: b.o.dir}, o, h)
+		return engine.OpenWith(formats.Files{Model: b.o.dir}, o, h)
 	}
 	ck, err := checkpoint.FromConfig(b.shape.Name, b.shape.Config)
 	if err != nil {

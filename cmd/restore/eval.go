@@ -37,8 +37,8 @@ type evalOptions struct {
 	mixed     bool
 }
 
-// formats are the values of --format; without --all only table and json.
-var formats = []string{"table", "markdown", "csv", "json"}
+// tableFormats are the values of --format; without --all only table and json.
+var tableFormats = []string{"table", "markdown", "csv", "json"}
 
 func newEvalScenes(a *app) *cobra.Command {
 	o := new(evalOptions)
@@ -65,7 +65,7 @@ mean number of visual rows that enter a layer.`,
 	fs.BoolVar(&o.all, "all", false,
 		"compare all methods, at one or more budgets of --n-vis, separated by commas")
 	fs.StringVar(&o.format, "format", "table", "format of the result")
-	fs.Lookup("format").Annotations = map[string][]string{choices: {strings.Join(formats, "|")}}
+	fs.Lookup("format").Annotations = map[string][]string{choices: {strings.Join(tableFormats, "|")}}
 	fs.StringVar(&o.plot, "plot", "",
 		"plot the accuracy that each method keeps into this SVG `file`; with --all")
 	fs.StringSliceVar(&o.bases, "methods", nil,
@@ -134,8 +134,8 @@ func (o *evalOptions) run(ctx context.Context, a *app) error {
 	if o.json {
 		o.format = "json"
 	}
-	if !slices.Contains(formats, o.format) {
-		return usagef("--format: got %q, want %s", o.format, strings.Join(formats, "|"))
+	if !slices.Contains(tableFormats, o.format) {
+		return usagef("--format: got %q, want %s", o.format, strings.Join(tableFormats, "|"))
 	}
 	if err := o.nats.check(o.reduction.fs); err != nil {
 		return err

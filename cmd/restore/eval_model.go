@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
 	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/formats"
 )
 
 // vicuna is the system sentence of LLaVA's scripts.
@@ -21,7 +21,7 @@ type modelFiles struct {
 }
 
 // look reads the description of a model from its files.
-func look(files all.Files) (*modelFiles, error) {
+func look(files formats.Files) (*modelFiles, error) {
 	b, err := files.Open()
 	if err != nil {
 		return nil, err

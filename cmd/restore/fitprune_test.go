@@ -8,12 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
 	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
-	"github.com/restore-vlm/restore/internal/open"
 )
 
 // Ensure that a recipe is fitted to questions on disk, that --base fitprune follows it, and that
@@ -120,7 +119,7 @@ func TestInDecoderRefusals(t *testing.T) {
 
 // Ensure that questions from which no recipe can be made are refused.
 func TestFitRecipeQuestions(t *testing.T) {
-	m, err := open.Engine(all.Files{}, engine.Options{Threads: 1})
+	m, err := engine.Open(formats.Files{}, engine.Options{Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
 	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/scenebench"
 )
@@ -101,7 +101,7 @@ func (o *flopsOptions) sizes(a *app) (string, *engine.Sizes, resolver, error) {
 // open binds the model without weights.
 func (o *flopsOptions) open(a *app) (*engine.Engine, error) {
 	if o.dir != "" || o.shape == embeddedShape {
-		m := modelFlags{files: all.Files{Model: o.dir}, threads: 1, describe: true}
+		m := modelFlags{files: formats.Files{Model: o.dir}, threads: 1, describe: true}
 		return m.open(a)
 	}
 	s, err := loadShape(o.shape)

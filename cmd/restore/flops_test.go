@@ -7,13 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
 	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/nn"
-	"github.com/restore-vlm/restore/internal/open"
 	"github.com/restore-vlm/restore/internal/scenebench"
 )
 
@@ -22,7 +21,7 @@ import (
 // same request.
 func TestFLOPsOfEngine(t *testing.T) {
 	work := new(nn.Work)
-	m, err := open.With(all.Files{}, engine.Options{}, engine.Hooks{Work: work})
+	m, err := engine.OpenWith(formats.Files{}, engine.Options{}, engine.Hooks{Work: work})
 	if err != nil {
 		t.Fatal(err)
 	}

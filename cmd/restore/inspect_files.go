@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
 	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
@@ -59,7 +59,7 @@ tensors are dequantised exactly; 64-bit numbers are rounded.`,
 		if err := need(cmd, "out", out); err != nil {
 			return err
 		}
-		return dump(a, out, args, func() (checkpoint.Bundle, error) { return all.Tensors(args[0]) })
+		return dump(a, out, args, func() (checkpoint.Bundle, error) { return formats.Tensors(args[0]) })
 	}
 	return cmd
 }

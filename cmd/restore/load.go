@@ -16,15 +16,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
 	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/load"
 	"github.com/restore-vlm/restore/internal/local"
 	"github.com/restore-vlm/restore/internal/media"
 	"github.com/restore-vlm/restore/internal/methods"
-	"github.com/restore-vlm/restore/internal/open"
 	"github.com/restore-vlm/restore/internal/scene"
 	"github.com/restore-vlm/restore/internal/server"
 	"github.com/restore-vlm/restore/internal/version"
@@ -286,7 +285,7 @@ func (o *loadOptions) open(a *app, log *slog.Logger) (*local.Backend, *engine.En
 	defer end()
 	var e *engine.Engine
 	if o.shape == "" {
-		e, err = open.Engine(o.engine.model.files, eo)
+		e, err = engine.Open(o.engine.model.files, eo)
 	} else {
 		e, err = o.random(eo)
 	}
@@ -326,7 +325,7 @@ func (s *shape) bundle() (*checkpoint.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	embedded, err := all.Files{}.Open()
+	embedded, err := formats.Files{}.Open()
 	if err != nil {
 		return nil, err
 	}

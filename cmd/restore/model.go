@@ -9,14 +9,13 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
 	"github.com/restore-vlm/restore/internal/engine"
-	"github.com/restore-vlm/restore/internal/open"
+	"github.com/restore-vlm/restore/internal/formats"
 )
 
 // modelFlags say which model to open, and with how many threads.
 type modelFlags struct {
-	files          all.Files
+	files          formats.Files
 	threads        int
 	quant, encoder string
 	cache          string // type of keys and values
@@ -143,7 +142,7 @@ func (m *modelFlags) open(a *app) (*engine.Engine, error) {
 		return nil, err
 	}
 	defer end()
-	model, err := open.With(m.files, o, engine.Hooks{Describe: m.describe})
+	model, err := engine.OpenWith(m.files, o, engine.Hooks{Describe: m.describe})
 	if err == nil && !m.describe {
 		limitGarbage(model)
 	}

@@ -6,9 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/restore-vlm/restore/internal/open"
-
 	"github.com/restore-vlm/restore/internal/bytesize"
+	"github.com/restore-vlm/restore/internal/engine"
 )
 
 // counter counts the bytes written to it.
@@ -56,7 +55,7 @@ damaged file.`,
 		}
 		size := new(counter)
 		err = file.write(func(w io.Writer) error {
-			return open.Pack(m.files, o, io.MultiWriter(w, size))
+			return engine.PackFiles(m.files, o, io.MultiWriter(w, size))
 		})
 		if err != nil {
 			return err

@@ -27,7 +27,6 @@ import (
 	"github.com/restore-vlm/restore/internal/local"
 	"github.com/restore-vlm/restore/internal/media"
 	"github.com/restore-vlm/restore/internal/methods"
-	"github.com/restore-vlm/restore/internal/open"
 	"github.com/restore-vlm/restore/internal/sample"
 	"github.com/restore-vlm/restore/internal/server"
 	"github.com/restore-vlm/restore/internal/version"
@@ -320,7 +319,7 @@ func (o *engineFlags) load(
 	if lo.Disk != nil {
 		eo.Store = local.Store(lo.Disk)
 	}
-	e, err := open.Engine(o.model.files, eo)
+	e, err := engine.Open(o.model.files, eo)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,13 +1,13 @@
 // Package checkpoint is the interface between a model's files and the rest of the program. A
 // [Bundle] has the configuration, weights, tokenizer, chat template and picture processor of a
-// model under Hugging Face's names, in files of any format. Each package below it reads one format;
-// package all opens any of them.
+// model under Hugging Face's names, in files of any format. Each package below it reads one [Format];
+// package formats opens any of them.
 //
 // # A new format
 //
-// A format is a package with one function that fills a [Store]:
+// A format is a package with a [Format], whose Open fills a [Store]:
 //
-//  1. What: the name, and the absolute paths of all files that it read.
+//  1. What: the name of the model, and the absolute paths of all files that it read.
 //  2. Docs: each document in the form of a Hugging Face folder, made from metadata if the format
 //     has no such file. Config.From and the other From fields name the source, for errors.
 //  3. Weights: every tensor under Hugging Face's name and with its shape, outermost axis first. A
@@ -17,8 +17,8 @@
 //     bytes in the file.
 //  4. Seal.
 //
-// Package all then needs one line that detects the format from the first bytes of the file or from
-// the folder's config.json. Names that are not in the format's tables stay unchanged: the model's
+// Is recognises the format from the first bytes of the file or from the folder's config.json, and
+// one line in the table of package formats makes it known. Names that are not in the format's tables stay unchanged: the model's
 // constructor lists missing and unused weights.
 //
 // Files are not trusted. Lengths are checked against the file's size before memory is allocated,

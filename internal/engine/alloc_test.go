@@ -3,7 +3,7 @@ package engine
 import (
 	"bytes"
 	"context"
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
+	"github.com/restore-vlm/restore/internal/formats"
 	"image/png"
 	"testing"
 
@@ -43,7 +43,7 @@ func TestDecodeDoesNotAllocate(t *testing.T) {
 		{"after PyramidDrop", "q8", methods.Options{Base: "pdrop", NVis: 192, Restore: true}, ""},
 		{"means", "bf16", methods.Options{Base: "divprune", NVis: 64, Restore: true, MergePosition: "mean"}, ""},
 	} {
-		ck, err := all.Open("")
+		ck, err := formats.Open("")
 		if err != nil {
 			t.Fatal(err)
 		}

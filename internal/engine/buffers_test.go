@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
+	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/nn"
@@ -24,9 +24,9 @@ func TestFootprintOfBuffers(t *testing.T) {
 		var ck checkpoint.Bundle
 		var err error
 		if name == "" {
-			ck, err = all.Open("")
+			ck, err = formats.Open("")
 		} else {
-			ck, err = all.Open(filepath.Join("testdata", name))
+			ck, err = formats.Open(filepath.Join("testdata", name))
 		}
 		if err != nil {
 			t.Fatal(err)

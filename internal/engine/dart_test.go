@@ -3,7 +3,7 @@ package engine_test
 import (
 	"cmp"
 	"context"
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
+	"github.com/restore-vlm/restore/internal/formats"
 	"math"
 	"path/filepath"
 	"slices"
@@ -19,7 +19,7 @@ func TestDARTInsideDecoder(t *testing.T) {
 	const first, images, rows, layer = 7, 36, 52, 2
 	dir := filepath.Join("testdata", "inmodel-tiny")
 	e, in := open(t, dir, 2), mustRead(t, filepath.Join(dir, "prompt.ref"))
-	ck, err := all.Open(dir)
+	ck, err := formats.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
+	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/nn"
 	"github.com/restore-vlm/restore/internal/tensor"
@@ -138,7 +138,7 @@ func TestEncoderByProcessor(t *testing.T) {
 			}
 		}
 		if c.want == "stored" {
-			ck, err := all.Open(path)
+			ck, err := formats.Open(path)
 			if err != nil {
 				t.Fatal(err)
 			}

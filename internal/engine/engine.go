@@ -19,7 +19,7 @@ import (
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/calibrate"
 	"github.com/restore-vlm/restore/internal/checkpoint"
-	"github.com/restore-vlm/restore/internal/checkpoint/pack"
+	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/methods"
@@ -401,8 +401,7 @@ func packedAs(ck checkpoint.Bundle, plan model.Plan) error {
 	return nil
 }
 
-// Pack writes ck to w in the packed format that [pack.Open] reads, with the weight types of o's
-// plan. It converts and writes weights one by one. It does not close ck.
+// Pack writes ck to w as a packed file, with the weight types of o's plan. It converts and writes weights one by one. It does not close ck.
 func Pack(ck checkpoint.Bundle, o Options, w io.Writer) error {
 	if o.Quant == QuantAuto {
 		if o.Warn == nil {
@@ -423,7 +422,7 @@ func Pack(ck checkpoint.Bundle, o Options, w io.Writer) error {
 	if p := ck.About().Packed; p != nil {
 		how = *p
 	}
-	out, err := pack.NewWriter(w, ck, how)
+	out, err := formats.NewWriter(w, ck, how)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/restore-vlm/restore/errs"
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
+	"github.com/restore-vlm/restore/internal/formats"
 )
 
 // Ensure that weights that do not fit in free memory are refused before any is read, that the error
@@ -16,7 +16,7 @@ func TestFitMemory(t *testing.T) {
 	defer func(f func() (int64, bool)) { available = f }(available)
 	open := func(quant string, free int64, known bool) (*Engine, string, error) {
 		available = func() (int64, bool) { return free, known }
-		ck, err := all.Open("testdata/llava15-tiny")
+		ck, err := formats.Open("testdata/llava15-tiny")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +85,7 @@ func TestFitMemory(t *testing.T) {
 	}
 
 	available = func() (int64, bool) { return room(sizes["q4"]), true }
-	ck, err := all.Open("testdata/llava15-tiny")
+	ck, err := formats.Open("testdata/llava15-tiny")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,9 +3,9 @@ package engine_test
 import (
 	"bytes"
 	"context"
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
 	"github.com/restore-vlm/restore/internal/checkpoint/folder"
 	"github.com/restore-vlm/restore/internal/checkpoint/hf"
+	"github.com/restore-vlm/restore/internal/formats"
 	"os"
 	"testing"
 	"testing/fstest"
@@ -67,7 +67,7 @@ func FuzzTrace(f *testing.F) {
 				`{"input_ids":{"dtype":"I64","shape":[2],"data_offsets":[0,16]}}` +
 				"                                 " +
 				"\x01\x00\x00\x00\x00\x00\x00\x00\x3e\x01\x00\x00\x00\x00\x00\x00"))
-	ck, err := all.Open("testdata/llava15-tiny")
+	ck, err := formats.Open("testdata/llava15-tiny")
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
 	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/lab"
@@ -31,7 +31,7 @@ const tolLogits = 3e-4
 
 func open(t testing.TB, dir string, threads int) *engine.Engine {
 	t.Helper()
-	ck, err := all.Open(dir)
+	ck, err := formats.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

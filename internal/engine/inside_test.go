@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
+	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/methods"
@@ -31,7 +31,7 @@ type insideCase struct {
 func openInside(t *testing.T) *insideCase {
 	t.Helper()
 	dir := filepath.Join("testdata", "inmodel-tiny")
-	ck, err := all.Open(dir)
+	ck, err := formats.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
+	"github.com/restore-vlm/restore/internal/formats"
 	"os"
 	"path/filepath"
 	"sort"
@@ -90,7 +90,7 @@ func TestMutatedCheckpoints(t *testing.T) {
 }
 
 func load(dir string) error {
-	ck, err := all.Open(dir)
+	ck, err := formats.Open(dir)
 	if err != nil {
 		return err
 	}

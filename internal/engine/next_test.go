@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
+	"github.com/restore-vlm/restore/internal/formats"
 	"os"
 	"path/filepath"
 	"slices"
@@ -104,7 +104,7 @@ func countTokens(packed, newline []float32, width int) (all, plain int) {
 func TestNextReductions(t *testing.T) {
 	const name = "llavanext-vicuna-tiny"
 	e := open(t, filepath.Join("testdata", name), 2)
-	ck, err := all.Open(filepath.Join("testdata", name))
+	ck, err := formats.Open(filepath.Join("testdata", name))
 	if err != nil {
 		t.Fatal(err)
 	}

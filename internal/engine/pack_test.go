@@ -2,8 +2,8 @@ package engine_test
 
 import (
 	"bytes"
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
 	"github.com/restore-vlm/restore/internal/checkpoint/pack"
+	"github.com/restore-vlm/restore/internal/formats"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -39,7 +39,7 @@ func TestPacked(t *testing.T) {
 		for _, o := range []engine.Options{
 			{Threads: 2}, {Threads: 2, Quant: "q4", EncoderQuant: "q8"}, {Threads: 2, EncoderQuant: "q12"}, {Threads: 2, Quant: "bf16", EncoderQuant: "f16"},
 		} {
-			ck, err := all.Open(dir)
+			ck, err := formats.Open(dir)
 			check(t, err)
 			path := packed(t, ck, o)
 			want := openWith(t, dir, o)
@@ -50,7 +50,7 @@ func TestPacked(t *testing.T) {
 				t.Errorf("%s %q: %+v, want %+v", c.name, o.Quant, gi, wi)
 			}
 			check(t, ck.Close())
-			again, err := all.Open(path)
+			again, err := formats.Open(path)
 			check(t, err)
 			twice, err := os.ReadFile(packed(t, again, engine.Options{}))
 			check(t, err)
@@ -89,7 +89,7 @@ func (o *ordered) Tensor(name string) (*checkpoint.Weight, bool) {
 // order of columns.
 func inOrder(t *testing.T, dir string) *ordered {
 	t.Helper()
-	ck, err := all.Open(dir)
+	ck, err := formats.Open(dir)
 	check(t, err)
 	o := &ordered{ck, map[string]*checkpoint.Weight{}}
 	for seed, name := range ck.Names() {
@@ -174,12 +174,12 @@ func TestOrdered(t *testing.T) {
 // Ensure that a packed file opens only with the types it was packed with, that weights are checked,
 // and that Pack returns an error for weights that it cannot convert.
 func TestPackedErrors(t *testing.T) {
-	ck, err := all.Open("testdata/llava15-tiny")
+	ck, err := formats.Open("testdata/llava15-tiny")
 	check(t, err)
 	defer ck.Close()
 	path := packed(t, ck, engine.Options{Quant: "q4"})
 	opened := func(path string, o engine.Options) error {
-		ck, err := all.Open(path)
+		ck, err := formats.Open(path)
 		if err != nil {
 			return err
 		}
@@ -206,7 +206,7 @@ func TestPackedErrors(t *testing.T) {
 	check(t, err)
 	b[len(b)/2] ^= 1
 	check(t, os.WriteFile(path, b, 0o600))
-	bad, err := all.Open(path)
+	bad, err := formats.Open(path)
 	check(t, err)
 	defer bad.Close()
 	described, err := engine.New(bad, engine.Options{}, engine.Hooks{Describe: true})

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/restore-vlm/restore/errs"
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
+	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
 )
@@ -22,7 +22,7 @@ import (
 // packedFile packs the embedded model into a file and returns its content.
 func packedFile(t *testing.T) (path string, data []byte) {
 	t.Helper()
-	ck, err := all.Open("")
+	ck, err := formats.Open("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func packedFile(t *testing.T) (path string, data []byte) {
 // places returns the offset of each tensor in a packed file.
 func places(t *testing.T, path string, data []byte) map[string]int {
 	t.Helper()
-	ck, err := all.Open(path)
+	ck, err := formats.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func places(t *testing.T, path string, data []byte) map[string]int {
 
 // openFile opens the model at path.
 func openFile(path string) (*Engine, error) {
-	ck, err := all.Open(path)
+	ck, err := formats.Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/restore-vlm/restore/errs"
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
+	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
@@ -20,7 +20,7 @@ import (
 
 func embeddedEngine(t *testing.T) *Engine {
 	t.Helper()
-	ck, err := all.Open("")
+	ck, err := formats.Open("")
 	if err != nil {
 		t.Fatal(err)
 	}

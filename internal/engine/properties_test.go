@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
+	"github.com/restore-vlm/restore/internal/formats"
 	"image/png"
 	"strings"
 	"sync"
@@ -35,7 +35,7 @@ func some() []string {
 
 func embedded(t testing.TB, threads int) *engine.Engine {
 	t.Helper()
-	ck, err := all.Open("")
+	ck, err := formats.Open("")
 	if err != nil {
 		t.Fatal(err)
 	}

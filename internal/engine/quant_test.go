@@ -2,7 +2,7 @@ package engine_test
 
 import (
 	"context"
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
+	"github.com/restore-vlm/restore/internal/formats"
 	"math"
 	"os"
 	"path/filepath"
@@ -21,7 +21,7 @@ import (
 
 func openWith(t testing.TB, dir string, o engine.Options) *engine.Engine {
 	t.Helper()
-	ck, err := all.Open(dir)
+	ck, err := formats.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func logits(t *testing.T, e *engine.Engine, in map[string]*tensor.Tensor) []floa
 // q4 leaves the embedding and the head at q8.
 func TestPlanOfEachPart(t *testing.T) {
 	const dir = "testdata/llava15-tiny"
-	ck, err := all.Open(dir)
+	ck, err := formats.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestPlanErrors(t *testing.T) {
 		raw, err := os.ReadFile(path)
 		check(t, err)
 		check(t, os.WriteFile(path, append(raw[:len(raw)-len(data)], data...), 0o644))
-		ck, err := all.Open(dir)
+		ck, err := formats.Open(dir)
 		check(t, err)
 		_, err = engine.New(ck, c.o, engine.Hooks{})
 		ck.Close()
@@ -178,7 +178,7 @@ func TestPlanErrors(t *testing.T) {
 // type or converted to it, that products are counted, and that these weights are checked like those
 // of a file.
 func TestMadeWeights(t *testing.T) {
-	stored, err := all.Open("testdata/llava15-tiny")
+	stored, err := formats.Open("testdata/llava15-tiny")
 	check(t, err)
 	defer stored.Close()
 	ref, err := golden.Read("testdata/llava15-tiny/one-image.ref")
@@ -235,7 +235,7 @@ func TestMadeWeights(t *testing.T) {
 
 // Ensure that progress rises to its end, with and without conversion.
 func TestLoadingProgress(t *testing.T) {
-	ck, err := all.Open("testdata/llava15-tiny")
+	ck, err := formats.Open("testdata/llava15-tiny")
 	check(t, err)
 	defer ck.Close()
 	file := packed(t, ck, engine.Options{Quant: "q4"})

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/restore-vlm/restore/errs"
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
+	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/methods"
@@ -30,7 +30,7 @@ import (
 // opened returns the embedded model. It checks at the end of the test that all pages are free.
 func opened(t *testing.T, o Options) *Engine {
 	t.Helper()
-	ck, err := all.Open("")
+	ck, err := formats.Open("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func drawn(t testing.TB, seed int64) *imageproc.Picture {
 // tiny is a checkpoint of eight small layers, without a tokenizer, with 36 tokens for a picture.
 func tiny(t *testing.T, o Options) *Engine {
 	t.Helper()
-	ck, err := all.Open("testdata/inmodel-tiny")
+	ck, err := formats.Open("testdata/inmodel-tiny")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -805,7 +805,7 @@ func TestShortenedFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ck, err := all.Open(dir)
+		ck, err := formats.Open(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -837,7 +837,7 @@ func TestShortenedFile(t *testing.T) {
 		if err := e.Close(); err != nil {
 			t.Error(err)
 		}
-		if ck, err = all.Open(dir); err == nil {
+		if ck, err = formats.Open(dir); err == nil {
 			if _, err = New(ck, Options{Threads: 2}, Hooks{}); err == nil {
 				t.Errorf("%d bytes were opened as a model", keep)
 			}

@@ -1,7 +1,7 @@
 package engine
 
 import (
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
+	"github.com/restore-vlm/restore/internal/formats"
 	"path/filepath"
 	"testing"
 
@@ -18,7 +18,7 @@ const tolTurns = 1e-5
 // either piece. Positions continue after a picture that takes fewer positions than tokens.
 func TestTwoTurns(t *testing.T) {
 	dir := filepath.Join("testdata", "qwen25vl-tiny")
-	ck, err := all.Open(dir)
+	ck, err := formats.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

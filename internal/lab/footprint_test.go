@@ -5,17 +5,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
 	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/nn"
-	"github.com/restore-vlm/restore/internal/open"
 )
 
 // embedded opens the embedded model.
 func embedded(t testing.TB, o engine.Options, h engine.Hooks) *engine.Engine {
 	t.Helper()
-	e, err := open.With(all.Files{}, o, h)
+	e, err := engine.OpenWith(formats.Files{}, o, h)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,13 +6,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
 	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/nn"
-	"github.com/restore-vlm/restore/internal/open"
 )
 
 // Ensure that a measurement covers every stage: rows as the budget says, the operations of the
@@ -20,8 +19,8 @@ import (
 // head 64·320, only for the last row), and rates.
 func TestMeasure(t *testing.T) {
 	work := new(nn.Work)
-	files := all.Files{Model: filepath.Join("..", "engine", "testdata", "llava15-tiny")}
-	e, err := open.With(files, engine.Options{Threads: 2}, engine.Hooks{Work: work})
+	files := formats.Files{Model: filepath.Join("..", "engine", "testdata", "llava15-tiny")}
+	e, err := engine.OpenWith(files, engine.Options{Threads: 2}, engine.Hooks{Work: work})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,14 +23,13 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
 	"github.com/restore-vlm/restore/internal/diskcache"
 	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/local"
 	"github.com/restore-vlm/restore/internal/media"
 	"github.com/restore-vlm/restore/internal/methods"
-	"github.com/restore-vlm/restore/internal/open"
 	"github.com/restore-vlm/restore/internal/sample"
 	"github.com/restore-vlm/restore/internal/server"
 )
@@ -63,7 +62,7 @@ func start(tb testing.TB, change func(*engine.Options, *local.Options, *server.O
 	if lo.Disk != nil {
 		eo.Store = local.Store(lo.Disk)
 	}
-	e, err := open.Engine(all.Files{}, eo)
+	e, err := engine.Open(formats.Files{}, eo)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -720,7 +719,7 @@ func TestDigest(t *testing.T) {
 		t.Fatal(err)
 	}
 	digest := func(o engine.Options) string {
-		e, err := open.Engine(all.Files{}, o)
+		e, err := engine.Open(formats.Files{}, o)
 		if err != nil {
 			t.Fatal(err)
 		}

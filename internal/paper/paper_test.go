@@ -15,11 +15,10 @@ import (
 	"github.com/restore-vlm/restore/eval/bench"
 	"github.com/restore-vlm/restore/internal/chart"
 	"github.com/restore-vlm/restore/internal/checkpoint"
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/evalengine"
+	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/kernel"
-	"github.com/restore-vlm/restore/internal/open"
 	"github.com/restore-vlm/restore/internal/sheet"
 	"github.com/restore-vlm/restore/internal/tensor"
 )
@@ -102,7 +101,7 @@ func TestSettings(t *testing.T) {
 // opened opens the embedded model with records in a folder.
 func opened(t *testing.T, records string, scenes int) *Lab {
 	t.Helper()
-	m, err := open.Engine(all.Files{}, engine.Options{Threads: 1})
+	m, err := engine.Open(formats.Files{}, engine.Options{Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +302,7 @@ func TestTogether(t *testing.T) {
 	for _, s := range settings {
 		answers := map[int]string{}
 		for _, threads := range []int{1, 2} {
-			e, err := open.Engine(all.Files{}, engine.Options{Threads: threads})
+			e, err := engine.Open(formats.Files{}, engine.Options{Threads: threads})
 			if err != nil {
 				t.Fatal(err)
 			}

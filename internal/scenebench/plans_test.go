@@ -6,10 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
 	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/methods"
-	"github.com/restore-vlm/restore/internal/open"
 	"github.com/restore-vlm/restore/reduce"
 )
 
@@ -25,7 +24,7 @@ func TestPlans(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := func(p Plan) (*engine.Engine, error) {
-		return open.Engine(all.Files{}, engine.Options{
+		return engine.Open(formats.Files{}, engine.Options{
 			Threads: 1, Quant: p.Quant, EncoderQuant: p.EncoderQuant,
 		})
 	}

@@ -9,17 +9,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
 	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/methods"
-	"github.com/restore-vlm/restore/internal/open"
 	"github.com/restore-vlm/restore/internal/scene"
 	"github.com/restore-vlm/restore/reduce"
 )
 
 func openModel(t *testing.T) *engine.Engine {
 	t.Helper()
-	m, err := open.Engine(all.Files{}, engine.Options{Threads: 1})
+	m, err := engine.Open(formats.Files{}, engine.Options{Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

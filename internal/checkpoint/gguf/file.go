@@ -124,7 +124,7 @@ func (f *file) checkArchitecture() error {
 // Read returns the tensors of the file at path and, if it is the first of several, of the other
 // parts. They have the file's names, with axes in Hugging Face's order. Close releases them.
 func Read(path string) (*checkpoint.Store, error) {
-	s := &checkpoint.Store{What: checkpoint.About{Name: filepath.Base(path), Format: "GGUF"},
+	s := &checkpoint.Store{What: checkpoint.About{Name: filepath.Base(path)},
 		Weights: map[string]*checkpoint.Weight{}}
 	f, paths, err := open(path, &s.Maps)
 	if err != nil {

@@ -1,9 +1,11 @@
 package gguf
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +14,36 @@ import (
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/checkpoint"
 )
+
+// Format is llama.cpp's.
+var Format = checkpoint.Format{
+	Name: "GGUF", Looks: "a GGUF file",
+	Companion: "mmproj", Whole: "a model that is no GGUF file",
+	Is: is,
+	Open: func(p *checkpoint.Place) (checkpoint.Bundle, error) {
+		path := p.Path
+		if p.Start == nil {
+			var err error
+			if path, err = Only(path); err != nil {
+				return nil, err
+			}
+		}
+		return Open(path, p.Companion)
+	},
+	Tensors: Read,
+}
+
+// is reports whether p is a GGUF file, or a folder with one and without config.json.
+func is(p *checkpoint.Place) (bool, error) {
+	if p.Start != nil {
+		return bytes.HasPrefix(p.Start, []byte(magic)) || filepath.Ext(p.Path) == ".gguf", nil
+	}
+	if _, err := os.Stat(filepath.Join(p.Path, "config.json")); !errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	model, err := Only(p.Path)
+	return model != "", err
+}
 
 // Open opens the model of a decoder's file at path, which is the first part if it is split, and the
 // encoder's and projector's file (mmproj) at projector. If projector is empty, it is the only file
@@ -51,7 +83,7 @@ func openModel(s *checkpoint.Store, path, projector string) error {
 		}
 		s.What.Files = append(s.What.Files, abs)
 	}
-	s.What.Name, s.What.Format = filepath.Base(path), "GGUF"
+	s.What.Name = filepath.Base(path)
 	if err := assemble(s, f, p); err != nil {
 		return fmt.Errorf("checkpoint: %s: %w", path, err)
 	}

@@ -80,7 +80,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s: got %d names, want %d; %v", path, len(s.Names()), len(want),
 				difference(s.Names(), want))
 		}
-		if s.What.Format != "GGUF" || s.Docs.Config.Data == nil || s.Docs.Tokenizer.Data == nil ||
+		if s.Docs.Config.Data == nil || s.Docs.Tokenizer.Data == nil ||
 			s.Docs.Template.Data == nil {
 			t.Errorf("%s: a part is missing", path)
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/restore-vlm/restore/errs"
 )
 
-// Magic is the beginning of every file.
-const Magic = "GGUF"
+// magic is the beginning of every file.
+const magic = "GGUF"
 
 const (
 	// maxKeys and maxTensors limit the memory of a file's tables; published files have under 100
@@ -213,17 +213,17 @@ func (f *file) place(infos []placed, c *cursor) error {
 
 // checkMagic reads the first eight bytes.
 func checkMagic(c *cursor) error {
-	magic := c.take(4)
+	got := c.take(4)
 	switch {
 	case len(c.b) == 0:
 		return errors.New("got an empty file, want a GGUF file")
-	case magic == nil:
+	case got == nil:
 		return c.errCut()
-	case string(magic) == Magic:
-	case slices.Contains([]string{"lmgg", "fmgg", "tjgg", "algg", "GGML", "GGJT"}, string(magic)):
-		return fmt.Errorf("got a file of the older format %s, want GGUF: convert it again", magic)
+	case string(got) == magic:
+	case slices.Contains([]string{"lmgg", "fmgg", "tjgg", "algg", "GGML", "GGJT"}, string(got)):
+		return fmt.Errorf("got a file of the older format %s, want GGUF: convert it again", got)
 	default:
-		return fmt.Errorf("got a file that begins with %q, want GGUF", magic)
+		return fmt.Errorf("got a file that begins with %q, want GGUF", got)
 	}
 	switch v := c.u32(); {
 	case c.short:

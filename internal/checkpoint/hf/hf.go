@@ -10,9 +10,22 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint/folder"
 )
 
+// Format is transformers'.
+var Format = checkpoint.Format{
+	Name: "Hugging Face folder", Looks: "a model's folder (config.json and weights)",
+	Is: func(p *checkpoint.Place) (bool, error) { return p.Config != nil, nil },
+	Open: func(p *checkpoint.Place) (checkpoint.Bundle, error) {
+		f, err := folder.Open(p.Path)
+		if err != nil {
+			return nil, err
+		}
+		return Open(f)
+	},
+}
+
 // Open reads the model of f.
 func Open(f *folder.Folder) (_ *checkpoint.Store, err error) {
-	s := &checkpoint.Store{What: checkpoint.About{Name: f.Name, Format: "Hugging Face folder"}}
+	s := &checkpoint.Store{What: checkpoint.About{Name: f.Name}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("checkpoint: %s: %w", f.Name, err), s.Close())

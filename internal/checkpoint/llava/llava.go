@@ -20,14 +20,34 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint/hf"
 )
 
+// Format is the original LLaVA's.
+var Format = checkpoint.Format{
+	Name:      "original LLaVA folder",
+	Companion: "vision-tower", Whole: "a model that has its own",
+	Is: func(p *checkpoint.Place) (bool, error) {
+		if p.Config == nil {
+			return false, nil
+		}
+		config, err := p.Config()
+		return err == nil && is(config), err
+	},
+	Open: func(p *checkpoint.Place) (checkpoint.Bundle, error) {
+		f, err := folder.Open(p.Path)
+		if err != nil {
+			return nil, err
+		}
+		return Open(f, p.Companion, p.Find)
+	},
+}
+
 // decoders are the model types of the decoders by architecture.
 var decoders = map[string]string{
 	"LlavaLlamaForCausalLM":   "llama",
 	"LlavaMistralForCausalLM": "mistral",
 }
 
-// Is reports whether a config.json belongs to an original LLaVA.
-func Is(config []byte) bool {
+// is reports whether a config.json belongs to an original LLaVA.
+func is(config []byte) bool {
 	var c struct{ Architectures []string }
 	return json.Unmarshal(config, &c) == nil &&
 		slices.ContainsFunc(c.Architectures, func(a string) bool { return decoders[a] != "" })
@@ -68,7 +88,7 @@ func Open(
 	tower string,
 	find func(name string) (string, error),
 ) (_ *checkpoint.Store, err error) {
-	s := &checkpoint.Store{What: checkpoint.About{Name: f.Name, Format: "original LLaVA folder"}}
+	s := &checkpoint.Store{What: checkpoint.About{Name: f.Name}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("checkpoint: %s: %w", f.Name, err), s.Close())

@@ -355,7 +355,7 @@ func FuzzConfig(f *testing.F) {
 		[]byte(`{}`),
 	)
 	f.Fuzz(func(t *testing.T, data, processor []byte) {
-		if !Is(data) {
+		if !is(data) {
 			return
 		}
 		c, err := parseConfig(data)

@@ -46,6 +46,15 @@ const (
 	maxName     = 500
 )
 
+// Format is this program's own.
+var Format = checkpoint.Format{
+	Name: "packed file", Looks: "a packed file",
+	Is: func(p *checkpoint.Place) (bool, error) {
+		return bytes.HasPrefix(p.Start, []byte(Magic)), nil
+	},
+	Open: func(p *checkpoint.Place) (checkpoint.Bundle, error) { return Open(p.Path) },
+}
+
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // packIndex is a packed file's index.
@@ -395,7 +404,7 @@ func (i *items) read(what string, f packItem) ([]byte, error) {
 func (x *packIndex) bundle(data []byte) (*Packed, error) {
 	p := &Packed{data: data, stored: map[string]stored{}}
 	how := x.Packed
-	p.What = checkpoint.About{Name: x.Name, Format: "packed file", Packed: &how}
+	p.What = checkpoint.About{Name: x.Name, Packed: &how}
 	p.Weights = map[string]*checkpoint.Weight{}
 	in := &items{data: data}
 	if err := x.readParts(p, in); err != nil {

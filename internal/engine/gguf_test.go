@@ -1,4 +1,4 @@
-package open
+package engine_test
 
 import (
 	"archive/zip"
@@ -11,17 +11,17 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/restore-vlm/restore/internal/checkpoint/all"
 	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// tolLogits is for logits of float32 on the exact values of the weights, against
+// tolFileLogits is for logits of float32 on the exact values of the weights, against
 // transformers'; the worst measured is 1.6e-5.
-const tolLogits = 1e-4
+const tolFileLogits = 1e-4
 
 // unzip writes the files of an archive into a new folder.
 func unzip(t *testing.T, archive string) string {
@@ -49,9 +49,9 @@ func unzip(t *testing.T, archive string) string {
 
 // checkTrace compares the logits under name of a reference, and greedy tokens where it
 // has them.
-func checkTrace(t *testing.T, files all.Files, ref map[string]*tensor.Tensor, name string) {
+func checkTrace(t *testing.T, files formats.Files, ref map[string]*tensor.Tensor, name string) {
 	t.Helper()
-	e, err := Engine(files, engine.Options{Threads: 2, Quant: "f32"})
+	e, err := engine.Open(files, engine.Options{Threads: 2, Quant: "f32"})
 	if err != nil {
 		t.Error(err)
 		return
@@ -67,7 +67,7 @@ func checkTrace(t *testing.T, files all.Files, ref map[string]*tensor.Tensor, na
 		t.Errorf("%s: %v", files.Model, err)
 		return
 	}
-	if err := golden.Compare(got["logits"], ref[name], tolLogits); err != nil {
+	if err := golden.Compare(got["logits"], ref[name], tolFileLogits); err != nil {
 		t.Errorf("%s: logits: %v", files.Model, err)
 	}
 	if tokens != nil {
@@ -89,7 +89,7 @@ func TestGGUF(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		checkTrace(t, all.Files{Model: filepath.Join(dir, folder, file)}, ref, "logits")
+		checkTrace(t, formats.Files{Model: filepath.Join(dir, folder, file)}, ref, "logits")
 	}
 }
 
@@ -111,8 +111,8 @@ func TestGGUFPlaces(t *testing.T) {
 	picture := &imageproc.Picture{Width: 30, Height: 20, Pix: make([]byte, 3*30*20)}
 	var ids [2][]int64
 	for i, model := range []string{filepath.Join(dir, tokens), without} {
-		files := all.Files{Model: model, Projector: filepath.Join(dir, tower)}
-		e, err := Engine(files, engine.Options{Threads: 1})
+		files := formats.Files{Model: model, Projector: filepath.Join(dir, tower)}
+		e, err := engine.Open(files, engine.Options{Threads: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,9 +156,9 @@ func TestGGUFReferences(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		files := all.Files{Model: filepath.Join(root, folder, x.Files[0])}
+		files := formats.Files{Model: filepath.Join(root, folder, x.Files[0])}
 		if folder == "qwen25vl-tiny-mmf16" {
-			files = all.Files{Model: filepath.Join(root, "qwen25vl-tiny", x.Files[0]),
+			files = formats.Files{Model: filepath.Join(root, "qwen25vl-tiny", x.Files[0]),
 				Projector: filepath.Join(root, folder, x.Files[1])}
 		}
 		checkTrace(t, files, ref, "logits")
@@ -169,7 +169,7 @@ func TestGGUFReferences(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, q := range []string{"Q2_K", "Q4_K_M", "Q6_K"} {
-		checkTrace(t, all.Files{Model: filepath.Join(root, wide, wide+"-"+q+".gguf")}, ref,
+		checkTrace(t, formats.Files{Model: filepath.Join(root, wide, wide+"-"+q+".gguf")}, ref,
 			q+".logits")
 	}
 }
@@ -194,14 +194,14 @@ func TestGGUFHeaders(t *testing.T) {
 				"llava15-tiny-f16-00003-of-00003.gguf"}, base) {
 			continue
 		}
-		e, err := With(all.Files{Model: filepath.Join(dir, name)},
+		e, err := engine.OpenWith(formats.Files{Model: filepath.Join(dir, name)},
 			engine.Options{Threads: 1}, engine.Hooks{Describe: true})
 		if err != nil {
 			t.Error(err)
 			continue
 		}
 		info := e.Info()
-		if info.Tokens == 0 || len(info.End) == 0 || info.Processor == "" &&
+		if info.Format != "GGUF" || info.Tokens == 0 || len(info.End) == 0 || info.Processor == "" &&
 			filepath.Dir(name) != "llava15-tiny-split-f16" {
 			t.Errorf("%s: got %+v", name, info)
 		}

@@ -1,0 +1,28 @@
+package checkpoint
+
+// Format is one form in which models are written. Each package of a format has one.
+type Format struct {
+	Name  string // for people, see About
+	Looks string // what a model of this format is, for errors; "" if another format says it
+	// Companion is the option that names a model's other file or folder, "" if there is none, and
+	// Whole describes the models that have no use for it.
+	Companion, Whole string
+	// Is reports whether the model at p has this format.
+	Is func(p *Place) (bool, error)
+	// Open opens the model at p.
+	Open func(p *Place) (Bundle, error)
+	// Tensors opens a single file of tensors under the file's names; nil if there are no such
+	// files.
+	Tensors func(path string) (*Store, error)
+}
+
+// Place is where a model lies.
+type Place struct {
+	Path  string // "": in the program
+	Start []byte // of a file; nil for a folder
+	// Config returns a folder's config.json.
+	Config    func() ([]byte, error)
+	Companion string // path of the model's other file or folder; "": the one that the model names
+	// Find returns the folder of a repository in the hub's cache.
+	Find func(name string) (string, error)
+}
