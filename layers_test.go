@@ -42,6 +42,7 @@ internal/checkpoint/llava: internal/checkpoint internal/checkpoint/folder intern
 internal/checkpoint/torch: internal/checkpoint internal/tensor
 internal/checkpoint/pack: internal/checkpoint internal/checkpoint/folder internal/kernel internal/tensor
 internal/formats: internal/checkpoint internal/checkpoint/* internal/builtin internal/hub
+    internal/model/families
 internal/tokenizer: internal/tensor internal/textfile
 internal/jinja: internal/pytext
 internal/tokenizer/chat: internal/tensor internal/tokenizer internal/jinja
@@ -53,11 +54,11 @@ internal/model: internal/tensor internal/nn internal/methods reduce internal/che
     internal/tokenizer
 internal/model/*: internal/model internal/model/* internal/tensor internal/nn internal/methods reduce
     internal/checkpoint internal/imageproc internal/tokenizer
-internal/model/all: internal/model internal/model/* internal/checkpoint
+internal/model/families: internal/model internal/model/* internal/checkpoint
 internal/machine:
 internal/sample: internal/kernel
 internal/engine: internal/bytesize internal/calibrate internal/machine internal/model
-    internal/model/* internal/model/all internal/sample internal/kernel internal/tensor internal/nn internal/methods reduce internal/checkpoint
+    internal/model/* internal/model/families internal/sample internal/kernel internal/tensor internal/nn internal/methods reduce internal/checkpoint
     internal/formats internal/imageproc internal/tokenizer internal/tokenizer/chat
 internal/stats:
 internal/version:
@@ -129,7 +130,8 @@ const root = "."
 var forTests = []string{
 	"internal/golden", "internal/builtin", "internal/checkpoint", "internal/checkpoint/*",
 	"internal/tokenizer", "internal/tokenizer/*", "internal/imageproc", "internal/tensor",
-	"internal/kernel", "internal/scene", "internal/formats", "internal/lab", "internal/hub/hubtest",
+	"internal/kernel", "internal/scene", "internal/formats", "internal/lab",
+	"internal/model/families", "internal/hub/hubtest",
 	"internal/fleet/natsserver", "internal/smalldisk", root}
 
 // imports maps every package of this module to the module's packages that it imports, each with the
@@ -188,7 +190,7 @@ func ownModule(dir string) bool {
 func matches(entry, pkg string) bool {
 	group, star := strings.CutSuffix(entry, "/*")
 	return entry == anything || entry == pkg || star && strings.HasPrefix(pkg, group+"/") &&
-		pkg != "internal/model/all"
+		pkg != "internal/model/families"
 }
 
 // violations lists, sorted, every import that layers does not allow, and every package that layers
@@ -324,7 +326,7 @@ func TestLayersRefuses(t *testing.T) {
 		"upwards":                    {"internal/kernel", "internal/tensor", 1},
 		"a model below its user":     {"internal/nn", "internal/model", 1},
 		"an architecture in reduce":  {"internal/methods", "internal/model/clip", 1},
-		"the table in a model":       {"internal/model/llama", "internal/model/all", 1},
+		"the table in a model":       {"internal/model/llama", "internal/model/families", 1},
 		"the root from below":        {"internal/engine", "", 1},
 		"a package nobody knows":     {"helpers", "internal/kernel", 1},
 		"a prefix is not a package":  {"internal/sample", "internal/kernelx", 1},

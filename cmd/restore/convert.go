@@ -15,6 +15,7 @@ import (
 
 	"github.com/restore-vlm/restore/internal/bytesize"
 	"github.com/restore-vlm/restore/internal/checkpoint/hf"
+	"github.com/restore-vlm/restore/internal/model/families"
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
@@ -70,8 +71,11 @@ vocabulary has no token for pictures (original LLaVA) gets one.`,
 		if kind == "" {
 			d = hf.Main(b)
 		}
+		family := families.Of(b.Parts().Config.Data) // known, or bundle had failed
 		size, err := makeFolder(cmd.Context(), a, out,
-			func(dir string, stopped func() error) error { return hf.Write(dir, b, d, stopped) })
+			func(dir string, stopped func() error) error {
+				return hf.Write(dir, b, &family.Family, d, stopped)
+			})
 		if err != nil {
 			return err
 		}

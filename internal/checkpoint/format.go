@@ -22,6 +22,7 @@ type Place struct {
 	Start []byte // of a file; nil for a folder
 	// Config returns a folder's config.json.
 	Config    func() ([]byte, error)
+	Families  Families
 	Companion string // path of the model's other file or folder; "": the one that the model names
 	// Find returns the folder of a repository in the hub's cache.
 	Find func(name string) (string, error)

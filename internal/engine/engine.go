@@ -24,7 +24,7 @@ import (
 	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
-	"github.com/restore-vlm/restore/internal/model/all"
+	"github.com/restore-vlm/restore/internal/model/families"
 	"github.com/restore-vlm/restore/internal/nn"
 	"github.com/restore-vlm/restore/internal/tensor"
 	"github.com/restore-vlm/restore/internal/tokenizer"
@@ -246,7 +246,7 @@ func bound(
 			err = errors.Join(err, src.Memory.Free())
 		}
 	}()
-	if e.m, err = all.Open(src); err != nil {
+	if e.m, err = families.Open(src); err != nil {
 		return nil, err
 	}
 	if name, why := src.Encoder(); why != "" && h.Weights == nil && !h.Describe {

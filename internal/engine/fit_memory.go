@@ -8,7 +8,7 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/machine"
 	"github.com/restore-vlm/restore/internal/model"
-	"github.com/restore-vlm/restore/internal/model/all"
+	"github.com/restore-vlm/restore/internal/model/families"
 )
 
 // QuantAuto is the Quant that keeps the decoder's weights as stored if they fit in the available
@@ -117,7 +117,7 @@ func residentAs(ck checkpoint.Bundle, o Options) (int64, error) {
 func boundAs(ck checkpoint.Bundle, o Options, h Hooks) (*model.Source, error) {
 	o.Progress, h.Describe = nil, true
 	src := o.source(ck, h)
-	_, err := all.Open(src)
+	_, err := families.Open(src)
 	return src, err
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/lab"
+	"github.com/restore-vlm/restore/internal/model/families"
 )
 
 // FuzzConfig opens the tiny checkpoint with any config.json: no panic, and no memory beyond the
@@ -39,7 +40,7 @@ func FuzzConfig(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ck, err := hf.Open(dir)
+		ck, err := hf.Open(dir, families.Files)
 		if err != nil {
 			return
 		}

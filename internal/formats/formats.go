@@ -21,6 +21,7 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint/pack"
 	"github.com/restore-vlm/restore/internal/checkpoint/torch"
 	"github.com/restore-vlm/restore/internal/hub"
+	"github.com/restore-vlm/restore/internal/model/families"
 )
 
 // table lists the formats. The first that a model has opens it.
@@ -30,13 +31,13 @@ var table = []*checkpoint.Format{&embedded, &pack.Format, &gguf.Format, &llava.F
 var embedded = checkpoint.Format{
 	Name: hf.Format.Name,
 	Is:   func(p *checkpoint.Place) (bool, error) { return p.Path == "", nil },
-	Open: func(*checkpoint.Place) (checkpoint.Bundle, error) {
+	Open: func(p *checkpoint.Place) (checkpoint.Bundle, error) {
 		dir, err := folder.OpenFS(builtin.FS(), ".")
 		if err != nil {
 			return nil, err
 		}
 		dir.Name = builtin.Name
-		return hf.Open(dir)
+		return hf.Open(dir, p.Families)
 	},
 }
 
@@ -93,7 +94,7 @@ func (f Files) Open() (checkpoint.Bundle, error) {
 
 // place looks at what lies at path.
 func place(path string) (*checkpoint.Place, error) {
-	p := &checkpoint.Place{Path: path}
+	p := &checkpoint.Place{Path: path, Families: families.Files}
 	if path == "" {
 		return p, nil
 	}

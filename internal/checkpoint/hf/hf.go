@@ -19,12 +19,14 @@ var Format = checkpoint.Format{
 		if err != nil {
 			return nil, err
 		}
-		return Open(f)
+		return Open(f, p.Families)
 	},
 }
 
-// Open reads the model of f.
-func Open(f *folder.Folder) (_ *checkpoint.Store, err error) {
+// Open reads the model of f, of one of the families.
+func Open(
+	f *folder.Folder, families checkpoint.Families,
+) (_ *checkpoint.Store, err error) {
 	s := &checkpoint.Store{What: checkpoint.About{Name: f.Name}}
 	defer func() {
 		if err != nil {
@@ -49,12 +51,13 @@ func Open(f *folder.Folder) (_ *checkpoint.Store, err error) {
 		return nil, fmt.Errorf("%s: %w", s.Docs.Config.From, err)
 	}
 	// otherwise the table of architectures returns an error
-	if table := forms[architecture(s.Docs.Config.Data)]; table != nil {
-		if err = s.Rename(table); err != nil {
+	family := families.Of(s.Docs.Config.Data)
+	if family != nil {
+		if err = s.Rename(family.Forms); err != nil {
 			return nil, err
 		}
 	}
-	if err = unquantise(f, s); err != nil {
+	if err = unquantise(f, s, family); err != nil {
 		return nil, err
 	}
 	if err = documents(f, &s.Docs); err != nil {
@@ -63,18 +66,6 @@ func Open(f *folder.Folder) (_ *checkpoint.Store, err error) {
 	s.What.Files = f.Read()
 	s.Seal()
 	return s, nil
-}
-
-// architecture returns the first architecture in a config.json that has forms, or "".
-func architecture(config []byte) string {
-	var c struct{ Architectures []string }
-	_ = json.Unmarshal(config, &c) // its content is checked when a model is made
-	for _, a := range c.Architectures {
-		if forms[a] != nil {
-			return a
-		}
-	}
-	return ""
 }
 
 // documents reads everything except configuration and weights.

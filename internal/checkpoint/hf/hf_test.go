@@ -16,6 +16,7 @@ import (
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/checkpoint/folder"
+	"github.com/restore-vlm/restore/internal/model/families"
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
@@ -81,7 +82,7 @@ func open(path string) (*checkpoint.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Open(f)
+	return Open(f, families.Files)
 }
 
 // openFS opens the model in a folder of fsys.
@@ -90,7 +91,7 @@ func openFS(fsys fs.FS, dir string) (*checkpoint.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Open(f)
+	return Open(f, families.Files)
 }
 
 func TestOpen(t *testing.T) {

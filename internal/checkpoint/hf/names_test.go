@@ -8,7 +8,13 @@ import (
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/model/families"
 )
+
+// family returns the family of an architecture.
+func family(architecture string) *checkpoint.Family {
+	return families.Files.Of([]byte(`{"architectures":["` + architecture + `"]}`))
+}
 
 // Ensure that every name that 19 releases of transformers write, in every form, gets the canonical
 // name under which they load it. testdata/names.json.gz has, by family and canonical name, the name
@@ -23,16 +29,16 @@ func TestForms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var families map[string]map[string]map[string]*string
-	if err := json.NewDecoder(z).Decode(&families); err != nil {
+	var published map[string]map[string]map[string]*string
+	if err := json.NewDecoder(z).Decode(&published); err != nil {
 		t.Fatal(err)
 	}
-	for family, architecture := range map[string]string{
+	for kind, architecture := range map[string]string{
 		"llava15": "LlavaForConditionalGeneration", "llavanext": "LlavaNextForConditionalGeneration",
 		"qwen25vl": "Qwen2_5_VLForConditionalGeneration", "qwen25vl-tied": "Qwen2_5_VLForConditionalGeneration",
 	} {
 		byForm := map[string]map[string]string{}
-		for canonical, names := range families[family] {
+		for canonical, names := range published[kind] {
 			for form, name := range names {
 				if name == nil { // the form has no head
 					continue
@@ -44,7 +50,7 @@ func TestForms(t *testing.T) {
 			}
 		}
 		if len(byForm) < 4 {
-			t.Fatalf("%s: %d forms", family, len(byForm))
+			t.Fatalf("%s: %d forms", kind, len(byForm))
 		}
 		for form, names := range byForm {
 			s := &checkpoint.Store{
@@ -53,12 +59,12 @@ func TestForms(t *testing.T) {
 			for name, canonical := range names {
 				s.Weights[name] = &checkpoint.Weight{Stored: canonical}
 			}
-			err := s.Rename(forms[architecture])
+			err := s.Rename(family(architecture).Forms)
 			if err != nil || strings.Contains(s.What.Names, "match no known form") ||
 				len(s.Weights) != len(names) {
 				t.Errorf(
 					"%s, %s: %d of %d names: %q, %v",
-					family,
+					kind,
 					form,
 					len(s.Weights),
 					len(names),
@@ -68,7 +74,7 @@ func TestForms(t *testing.T) {
 			}
 			for name, w := range s.Weights {
 				if w.Stored != name {
-					t.Errorf("%s, %s: %q is called %q", family, form, w.Stored, name)
+					t.Errorf("%s, %s: %q is called %q", kind, form, w.Stored, name)
 				}
 			}
 		}
@@ -80,6 +86,7 @@ func TestForms(t *testing.T) {
 func TestStrangers(t *testing.T) {
 	const q, lm = "model.layers.0.self_attn.q_proj.",
 		"model.language_model.layers.0.self_attn.q_proj."
+	qwen := family("Qwen2_5_VLForConditionalGeneration")
 	for want, names := range map[string][]string{
 		"peft model": {"base_model.model." + q + "weight"}, "DataParallel": {"module." + q + "weight"},
 		"compiled": {"_orig_mod." + q + "weight"}, "not merged": {q + "base_layer.weight", q + "lora_A.default.weight"},
@@ -89,7 +96,7 @@ func TestStrangers(t *testing.T) {
 		for _, name := range names {
 			s.Weights[name] = &checkpoint.Weight{}
 		}
-		err := s.Rename(forms["Qwen2_5_VLForConditionalGeneration"])
+		err := s.Rename(qwen.Forms)
 		if err != nil || !strings.Contains(s.What.Names, want) {
 			t.Errorf("%q: got %q %v, want %q", names, s.What.Names, err, want)
 		}
@@ -101,7 +108,7 @@ func TestStrangers(t *testing.T) {
 			q + "weight":  {},
 		},
 	}
-	if err := s.Rename(forms["Qwen2_5_VLForConditionalGeneration"]); err == nil ||
+	if err := s.Rename(qwen.Forms); err == nil ||
 		!strings.Contains(err.Error(), "two tensors") {
 		t.Errorf("two tensors of one name: %v", err)
 	}

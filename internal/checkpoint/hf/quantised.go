@@ -3,7 +3,6 @@ package hf
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/checkpoint/folder"
@@ -21,8 +20,8 @@ var older = []struct{ file, method string }{
 }
 
 // unquantise adds the weights that are quantised in the files to s and removes the quantisation
-// from the configuration, which then describes only the model.
-func unquantise(f *folder.Folder, s *checkpoint.Store) error {
+// from the configuration, which then describes only the model. family is nil if it is not known.
+func unquantise(f *folder.Folder, s *checkpoint.Store, family *checkpoint.Family) error {
 	var config map[string]json.RawMessage
 	if err := json.Unmarshal(s.Docs.Config.Data, &config); err != nil {
 		return fmt.Errorf("%s: %w", s.Docs.Config.From, err)
@@ -61,11 +60,8 @@ func unquantise(f *folder.Folder, s *checkpoint.Store) error {
 	if how == nil || string(how) == "null" {
 		return nil
 	}
-	qwen := architecture(s.Docs.Config.Data) == "Qwen2_5_VLForConditionalGeneration"
 	bias := func(module string) bool {
-		return qwen &&
-			(strings.HasSuffix(module, ".q_proj") || strings.HasSuffix(module, ".k_proj") ||
-				strings.HasSuffix(module, ".v_proj"))
+		return family != nil && family.Bias != nil && family.Bias(module)
 	}
 	if err := int4.Unpack(s, how, bias); err != nil {
 		return fmt.Errorf("%s: %w", from, err)

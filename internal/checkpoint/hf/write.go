@@ -46,11 +46,14 @@ func Main(b checkpoint.Bundle) tensor.DType {
 	return best
 }
 
-// Write writes b as a folder that transformers loads, with all weights as d, which is F32, F16 or
-// BF16, under the names of the hub's repositories. dir must exist and be empty. A model without a
-// picture token gets one at the end of the vocabulary, with the mean of the other rows as its rows.
-// Write calls stopped now and then; an error ends it.
-func Write(dir string, b checkpoint.Bundle, d tensor.DType, stopped func() error) error {
+// Write writes b, a model of that family, as a folder that transformers loads, with all weights as
+// d, which is F32, F16 or BF16, under the names of the hub's repositories. dir must exist and be
+// empty. A model without a picture token gets one at the end of the vocabulary, with the mean of
+// the other rows as its rows. Write calls stopped now and then; an error ends it.
+func Write(
+	dir string, b checkpoint.Bundle, family *checkpoint.Family, d tensor.DType,
+	stopped func() error,
+) error {
 	if err := checkpoint.CheckNow(b); err != nil {
 		return err
 	}
@@ -62,10 +65,11 @@ func Write(dir string, b checkpoint.Bundle, d tensor.DType, stopped func() error
 		return fmt.Errorf("checkpoint: write: %s: %w", b.Parts().Config.From, err)
 	}
 	w := writer{dir: dir, b: b, d: d, config: config, stopped: stopped, added: map[string]int{}}
-	for _, step := range []func() error{
-		w.pictureToken, w.lastNorm, w.writeConfig, w.writeTokenizer, w.writeDocuments,
-		w.writeWeights,
-	} {
+	steps := []func() error{w.writeConfig, w.writeTokenizer, w.writeDocuments, w.writeWeights}
+	if w.export = family.Export; w.export != nil {
+		steps = append([]func() error{w.pictureToken, w.unread, w.writeProcessor}, steps...)
+	}
+	for _, step := range steps {
 		if err := step(); err != nil {
 			return fmt.Errorf("checkpoint: write: %w", err)
 		}
@@ -78,6 +82,7 @@ type writer struct {
 	dir     string
 	b       checkpoint.Bundle
 	d       tensor.DType
+	export  *checkpoint.Export
 	config  map[string]json.RawMessage
 	stopped func() error
 	added   map[string]int // tokens that the vocabulary did not have, by text
@@ -107,9 +112,6 @@ func plain(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// tables are the weights with one row per token.
-var tables = []string{"language_model.model.embed_tokens.weight", "language_model.lm_head.weight"}
-
 // pictureToken adds a picture token to a vocabulary without one.
 func (w *writer) pictureToken() error {
 	const key = "image_token_index"
@@ -117,6 +119,7 @@ func (w *writer) pictureToken() error {
 	if raw := w.config[key]; raw == nil || json.Unmarshal(raw, &id) != nil || id >= 0 {
 		return nil
 	}
+	tables := w.export.Vocabulary
 	embed, ok := w.b.Tensor(tables[0])
 	if !ok || len(embed.Shape) != 2 {
 		return fmt.Errorf("%s: missing", tables[0])
@@ -145,27 +148,17 @@ func (w *writer) pictureToken() error {
 	return nil
 }
 
-// lastNorm adds the norm after the vision tower if the model has none. LLaVA does not use it and
-// GGUF files omit it, but transformers would warn that it created one.
-func (w *writer) lastNorm() error {
-	const tower = "vision_tower.vision_model."
-	before, ok := w.b.Tensor(tower + "pre_layrnorm.weight")
-	if _, has := w.b.Tensor(tower + "post_layernorm.weight"); has || !ok {
-		return nil
-	}
-	ones := bytes.Repeat([]byte{0, 0, 0x80, 0x3f}, before.Len())
-	more := map[string]*checkpoint.Weight{}
-	for name, data := range map[string][]byte{"weight": ones, "bias": make([]byte, len(ones))} {
-		more[tower+"post_layernorm."+name] = &checkpoint.Weight{
-			Tensor: tensor.Tensor{DType: tensor.F32, Shape: before.Shape, Data: data},
-		}
-	}
-	w.set(more)
+// unread adds the weights that the model does not use.
+func (w *writer) unread() error {
+	w.set(w.export.Unread(w.b))
 	return nil
 }
 
 // set replaces or adds weights of the model.
 func (w *writer) set(more map[string]*checkpoint.Weight) {
+	if len(more) == 0 {
+		return
+	}
 	grown := &checkpoint.Store{
 		What:    *w.b.About(),
 		Docs:    *w.b.Parts(),
@@ -343,41 +336,19 @@ func (w *writer) writeDocuments() error {
 			),
 		)
 	}
-	return errors.Join(append(failed, w.writeProcessor())...)
+	return errors.Join(failed...)
 }
 
-// processors are the classes that need to know how many tokens a picture becomes.
-var processors = map[string]string{
-	"LlavaForConditionalGeneration":     "LlavaProcessor",
-	"LlavaNextForConditionalGeneration": "LlavaNextProcessor",
-}
-
-// writeProcessor writes the additional settings of LLaVA's processors.
+// writeProcessor writes the additional settings of the family's processor.
 func (w *writer) writeProcessor() error {
-	class := processors[architecture(w.b.Parts().Config.Data)]
-	if class == "" || w.b.Parts().Processor.Data == nil {
+	if w.b.Parts().Processor.Data == nil {
 		return nil
 	}
-	var vision struct {
-		Patch json.RawMessage `json:"patch_size"`
+	settings, err := w.export.Processor(w.config)
+	if err != nil {
+		return err
 	}
-	if err := json.Unmarshal(w.config["vision_config"], &vision); err != nil {
-		return fmt.Errorf("vision_config: %w", err)
-	}
-	strategy := w.config["vision_feature_select_strategy"]
-	if strategy == nil {
-		strategy = json.RawMessage(`"default"`)
-	}
-	if vision.Patch == nil {
-		vision.Patch = json.RawMessage("32")
-	}
-	return w.object("processor_config.json", map[string]any{
-		"processor_class":                class,
-		"image_token":                    "<image>",
-		"num_additional_image_tokens":    1, // the class token
-		"patch_size":                     vision.Patch,
-		"vision_feature_select_strategy": strategy,
-	})
+	return w.object("processor_config.json", settings)
 }
 
 // writeWeights writes one file, or shards with their index.

@@ -30,6 +30,7 @@ func TestWrite(t *testing.T) {
 	if Main(s) != tensor.F32 {
 		t.Errorf("main type %v", Main(s))
 	}
+	llava := family("LlavaForConditionalGeneration")
 	for _, grown := range []bool{false, true} {
 		if maxShard = 5e9; grown {
 			maxShard = 100_000
@@ -41,7 +42,7 @@ func TestWrite(t *testing.T) {
 			)
 		}
 		dir := t.TempDir()
-		if err := Write(dir, s, tensor.F32, going); err != nil {
+		if err := Write(dir, s, llava, tensor.F32, going); err != nil {
 			t.Fatal(err)
 		}
 		got, err := open(dir)
@@ -63,7 +64,7 @@ func TestWrite(t *testing.T) {
 			b, _ := got.Tensor(name)
 			v, _ := a.Float32s()
 			w, _ := b.Float32s()
-			if table := slices.Contains(tables, name); grown && table {
+			if table := slices.Contains(llava.Export.Vocabulary, name); grown && table {
 				rows, width := a.Shape[0], a.Shape[1]
 				if b.Shape[0] != rows+1 || len(w) != len(v)+width {
 					t.Fatalf("%q is %v, want a row more than %v", name, b, a)
@@ -112,7 +113,7 @@ func TestWrite(t *testing.T) {
 	}
 	s.Seal()
 	dir, norm := t.TempDir(), "vision_tower.vision_model.post_layernorm."
-	if err := Write(dir, s, tensor.BF16, going); err != nil {
+	if err := Write(dir, s, llava, tensor.BF16, going); err != nil {
 		t.Fatal(err)
 	}
 	got, err := open(dir)
@@ -131,13 +132,13 @@ func TestWrite(t *testing.T) {
 		}
 	}
 	stop := errors.New("stop")
-	if err := Write(t.TempDir(), s, tensor.F16, func() error { return stop }); !errors.Is(
+	if err := Write(t.TempDir(), s, llava, tensor.F16, func() error { return stop }); !errors.Is(
 		err,
 		stop,
 	) {
 		t.Errorf("stopped: %v", err)
 	}
-	if err := Write(t.TempDir(), s, tensor.Q8, going); err == nil {
+	if err := Write(t.TempDir(), s, llava, tensor.Q8, going); err == nil {
 		t.Error("a type that transformers does not have is written")
 	}
 	if _, err := os.Stat("config.json"); err == nil {

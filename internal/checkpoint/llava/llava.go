@@ -69,7 +69,7 @@ var forms = func() []checkpoint.Form {
 		},
 	)
 	form := func(name, tower string) checkpoint.Form {
-		rules := append(checkpoint.Renamed(tower, towerName, hf.TowerModules...), own...)
+		rules := append(checkpoint.Renamed(tower, towerName, checkpoint.CLIPModules...), own...)
 		return checkpoint.Form{Name: name, By: "LLaVA's own code", Rules: rules}
 	}
 	return []checkpoint.Form{

@@ -15,6 +15,7 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/checkpoint/folder"
 	"github.com/restore-vlm/restore/internal/checkpoint/hf"
+	"github.com/restore-vlm/restore/internal/model/families"
 	"github.com/restore-vlm/restore/internal/tensor"
 	"github.com/restore-vlm/restore/internal/tokenizer"
 	"github.com/restore-vlm/restore/internal/tokenizer/chat"
@@ -185,7 +186,7 @@ func original(t *testing.T) (model, tower, canonical map[string]*tensor.Tensor) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := hf.Open(f)
+	s, err := hf.Open(f, families.Files)
 	if err != nil {
 		t.Fatal(err)
 	}

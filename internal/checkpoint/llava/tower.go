@@ -183,12 +183,12 @@ var towers = []checkpoint.Form{
 	{
 		Name:  "clip",
 		By:    "transformers",
-		Rules: checkpoint.Renamed("vision_model.", towerName, hf.TowerModules...),
+		Rules: checkpoint.Renamed("vision_model.", towerName, checkpoint.CLIPModules...),
 	},
 	{
 		Name:  "clip vision",
 		By:    "transformers 5",
-		Rules: checkpoint.Renamed("", towerName, hf.TowerModules...),
+		Rules: checkpoint.Renamed("", towerName, checkpoint.CLIPModules...),
 	},
 }
 

@@ -108,18 +108,18 @@ func New(ck *model.Source) (model.Multimodal, error) {
 	if err := c.Text.Check(); err != nil {
 		return nil, err
 	}
-	m.info = m.Describe("LlavaForConditionalGeneration", b)
+	m.info = m.Describe(architecture, b)
 	return m, nil
 }
 
 // Bind binds the parts that models of this family share.
 func Bind(b *model.Binder, c *Config) *Model {
-	m := &Model{cfg: c, vision: clip.New(b.In("vision_tower.vision_model."), c.Vision)}
+	m := &Model{cfg: c, vision: clip.New(b.In(tower), c.Vision)}
 	p := b.In("multi_modal_projector.")
 	m.w1 = p.Linear("linear_1", "text hidden, vision hidden * feature layers", c.Text.Hidden,
 		c.Vision.Hidden*len(c.Features), c.Bias)
 	m.w2 = p.Linear("linear_2", "text hidden, text hidden", c.Text.Hidden, c.Text.Hidden, c.Bias)
-	m.text = llama.New(b.In("language_model."), c.Text)
+	m.text = llama.New(b.In(decoder), c.Text)
 	return m
 }
 

@@ -47,7 +47,7 @@ func New(ck *model.Source) (model.Multimodal, error) {
 	if err := c.Text.Check(); err != nil {
 		return nil, err
 	}
-	m.info = m.Describe("LlavaNextForConditionalGeneration", b)
+	m.info = m.Describe(architecture, b)
 	m.info.Sizes.Views = wholeAndTiles
 	m.info.Sizes.Tokens *= wholeAndTiles
 	m.info.Vision = append(m.info.Vision, model.Field{

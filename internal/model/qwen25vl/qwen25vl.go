@@ -106,7 +106,7 @@ func New(ck *model.Source) (model.Multimodal, error) {
 		return nil, fmt.Errorf("qwen25vl: config.json: vision_config: out_hidden_size: got "+
 			"%d, want the decoder's hidden_size %d", c.Vision.Out, c.Text.Hidden)
 	}
-	m.info = model.Info{Architecture: "Qwen2_5_VLForConditionalGeneration", EOS: c.Text.EOS}
+	m.info = model.Info{Architecture: architecture, EOS: c.Text.EOS}
 	m.info.Params, m.info.Bytes, m.info.Types = b.Params()
 	v, t := &c.Vision, &c.Text
 	m.info.Vision = []model.Field{

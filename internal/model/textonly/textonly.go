@@ -8,7 +8,6 @@ import (
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/llama"
-	"github.com/restore-vlm/restore/internal/model/qwen2"
 )
 
 // errNoEncoder is returned for pictures.
@@ -20,37 +19,22 @@ type Model struct {
 	info model.Info
 }
 
-// NewLlava binds the decoder of LLaVA or LLaVA-NeXT.
-func NewLlava(ck *model.Source) (model.Multimodal, error) {
+// New binds the decoder whose weights' names begin with prefix. read returns its configuration and
+// the ids that end an answer.
+func New(
+	ck *model.Source, architecture, prefix string,
+	read func(v *model.Values) (llama.Config, []int32),
+) (model.Multimodal, error) {
 	v, err := model.ParseConfig(ck.Config())
 	if err != nil {
 		return nil, err
 	}
-	text := v.Object("text_config", true)
-	c := llama.ParseConfig(text)
-	c.Tied = v.Bool("tie_word_embeddings", c.Tied)
-	info := model.Info{Architecture: "LlamaForCausalLM", EOS: text.IDs("eos_token_id")}
-	return bind(ck, v, "language_model.", c, info)
-}
-
-// NewQwen binds the decoder of Qwen2.5-VL.
-func NewQwen(ck *model.Source) (model.Multimodal, error) {
-	v, err := model.ParseConfig(ck.Config())
-	if err != nil {
-		return nil, err
-	}
-	c := qwen2.ParseConfig(v, false)
-	return bind(ck, v, "", c.Config,
-		model.Info{Architecture: "Qwen2_5_VLForConditionalGeneration, text only", EOS: c.EOS})
-}
-
-func bind(ck *model.Source, v *model.Values, prefix string, c llama.Config,
-	info model.Info) (model.Multimodal, error) {
+	c, eos := read(v)
 	if err := v.Err(); err != nil {
 		return nil, err
 	}
 	b := model.NewBinder(ck)
-	m := &Model{text: llama.New(b.In(prefix), c), info: info}
+	m := &Model{text: llama.New(b.In(prefix), c), info: model.Info{Architecture: architecture, EOS: eos}}
 	if err := b.Finish(); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,60 @@
+// Package families lists the families of models.
+package families
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/llava"
+	"github.com/restore-vlm/restore/internal/model/llavanext"
+	"github.com/restore-vlm/restore/internal/model/qwen25vl"
+)
+
+// Table lists the families.
+var Table = []*model.Family{&llava.Family, &llavanext.Family, &qwen25vl.Family}
+
+// Files is what readers and writers of files need to know of Table.
+var Files = func() (list checkpoint.Families) {
+	for _, f := range Table {
+		list = append(list, &f.Family)
+	}
+	return list
+}()
+
+// Of returns the family of the model with that config.json, nil if it is not in Table.
+func Of(config []byte) *model.Family {
+	if i := slices.Index(Files, Files.Of(config)); i >= 0 {
+		return Table[i]
+	}
+	return nil
+}
+
+// Open binds ck with the constructor of its family. A vision_config of null means that there is no
+// encoder. An unknown architecture is an error that lists the known ones.
+func Open(ck *model.Source) (model.Multimodal, error) {
+	var c struct {
+		Architectures []string        `json:"architectures"`
+		Vision        json.RawMessage `json:"vision_config"`
+	}
+	if err := json.Unmarshal(ck.Config(), &c); err != nil {
+		return nil, fmt.Errorf("model: %s: config.json: %w", ck.Name, err)
+	}
+	switch f := Of(ck.Config()); {
+	case f == nil:
+		var known []string
+		for _, f := range Table {
+			known = append(known, f.Architectures...)
+		}
+		slices.Sort(known)
+		return nil, fmt.Errorf("model: %s: config.json: architectures: got %q, want one of %s",
+			ck.Name, c.Architectures, strings.Join(known, ", "))
+	case string(c.Vision) == "null":
+		return f.Text(ck)
+	default:
+		return f.New(ck)
+	}
+}

@@ -1,0 +1,129 @@
+package llava
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/llama"
+	"github.com/restore-vlm/restore/internal/model/textonly"
+	"github.com/restore-vlm/restore/internal/tensor"
+)
+
+// architecture is the class in config.json.
+const architecture = "LlavaForConditionalGeneration"
+
+// Family is LLaVA-1.5.
+var Family = model.Family{
+	Family: checkpoint.Family{
+		Name: "llava", Architectures: []string{architecture}, Forms: Forms,
+		Export: Export("LlavaProcessor"),
+	},
+	New: New, Text: NewText,
+}
+
+// Prefixes of the canonical names.
+const (
+	decoder = "language_model."
+	tower   = "vision_tower.vision_model."
+)
+
+// form is defined by the prefixes of the decoder, its head ("" if it has none), the tower, and of
+// projector and newline.
+func form(name, by, text, head, vision, rest string) checkpoint.Form {
+	rules := slices.Concat(
+		checkpoint.Renamed(text, decoder+"model.", checkpoint.TextModules...),
+		checkpoint.Renamed(vision, tower, checkpoint.CLIPModules...),
+		checkpoint.Renamed(rest, "", "multi_modal_projector.", "image_newline"))
+	if head != "" {
+		rules = append(rules, [2]string{head, decoder + "lm_head."})
+	}
+	return checkpoint.Form{Name: name, By: by, Rules: rules}
+}
+
+// Forms are the forms of the weights' names. save_pretrained of a base class writes those without
+// a head.
+var Forms = []checkpoint.Form{
+	form("hub", checkpoint.Loaded, "language_model.model.", "language_model.lm_head.",
+		"vision_tower.vision_model.", ""),
+	form("hub-5x", "transformers 5.6 on, of a model that was made from a configuration",
+		"language_model.model.", "language_model.lm_head.", "vision_tower.", ""),
+	form("module-4.52", "transformers 4.52.1 to 4.52.3, and state_dict() of 4.52 to 5.5",
+		"model.language_model.", "lm_head.", "model.vision_tower.vision_model.", "model."),
+	form("module-5x",
+		"transformers 5 with save_original_format=False, and state_dict() of 5.6 on",
+		"model.language_model.", "lm_head.", "model.vision_tower.", "model."),
+	form("mixed-5.5", "transformers 5.4 and 5.5", "model.language_model.model.",
+		"language_model.lm_head.", "model.vision_tower.vision_model.", "model."),
+	form("base-module-4.52", "a base class of transformers 4.52.1 to 4.52.3", "language_model.",
+		"", "vision_tower.vision_model.", ""),
+	form("base-module-5x", "a base class of transformers 5.6 and 5.8", "language_model.", "",
+		"vision_tower.", ""),
+}
+
+// Export completes models of this family, whose processor is of the given class.
+func Export(class string) *checkpoint.Export {
+	return &checkpoint.Export{
+		Vocabulary: []string{decoder + "model.embed_tokens.weight", decoder + "lm_head.weight"},
+		Unread:     lastNorm,
+		Processor: func(config map[string]json.RawMessage) (any, error) {
+			return processorConfig(class, config)
+		},
+	}
+}
+
+// lastNorm returns the norm after the vision tower if b has none: transformers would warn that it
+// created one.
+func lastNorm(b checkpoint.Bundle) map[string]*checkpoint.Weight {
+	before, ok := b.Tensor(tower + "pre_layrnorm.weight")
+	if _, has := b.Tensor(tower + "post_layernorm.weight"); has || !ok {
+		return nil
+	}
+	ones := bytes.Repeat([]byte{0, 0, 0x80, 0x3f}, before.Len())
+	more := map[string]*checkpoint.Weight{}
+	for name, data := range map[string][]byte{"weight": ones, "bias": make([]byte, len(ones))} {
+		more[tower+"post_layernorm."+name] = &checkpoint.Weight{
+			Tensor: tensor.Tensor{DType: tensor.F32, Shape: before.Shape, Data: data},
+		}
+	}
+	return more
+}
+
+// processorConfig returns the settings of the processor, which computes how many tokens a picture
+// becomes.
+func processorConfig(class string, config map[string]json.RawMessage) (any, error) {
+	var vision struct {
+		Patch json.RawMessage `json:"patch_size"`
+	}
+	if err := json.Unmarshal(config["vision_config"], &vision); err != nil {
+		return nil, fmt.Errorf("vision_config: %w", err)
+	}
+	strategy := config["vision_feature_select_strategy"]
+	if strategy == nil {
+		strategy = json.RawMessage(`"default"`)
+	}
+	if vision.Patch == nil {
+		vision.Patch = json.RawMessage("32")
+	}
+	return map[string]any{
+		"processor_class":                class,
+		"image_token":                    "<image>",
+		"num_additional_image_tokens":    1, // the class token
+		"patch_size":                     vision.Patch,
+		"vision_feature_select_strategy": strategy,
+	}, nil
+}
+
+// NewText binds the decoder of a model of this family.
+func NewText(ck *model.Source) (model.Multimodal, error) {
+	return textonly.New(ck, "LlamaForCausalLM", decoder,
+		func(v *model.Values) (llama.Config, []int32) {
+			text := v.Object("text_config", true)
+			c := llama.ParseConfig(text)
+			c.Tied = v.Bool("tie_word_embeddings", c.Tied)
+			return c, text.IDs("eos_token_id")
+		})
+}

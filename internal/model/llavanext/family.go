@@ -1,0 +1,19 @@
+package llavanext
+
+import (
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/llava"
+)
+
+// architecture is the class in config.json.
+const architecture = "LlavaNextForConditionalGeneration"
+
+// Family is LLaVA-NeXT.
+var Family = model.Family{
+	Family: checkpoint.Family{
+		Name: "llava_next", Architectures: []string{architecture}, Forms: llava.Forms,
+		Export: llava.Export("LlavaNextProcessor"),
+	},
+	New: New, Text: llava.NewText,
+}
