@@ -13,6 +13,7 @@ type Family struct {
 	Forms         []Form   // of the weights' names
 	// Bias reports whether a quantised module has a bias; nil: none has.
 	Bias func(module string) bool
+	GGUF *GGUF // nil: llama.cpp does not write it
 	// Export is what a folder for transformers needs besides the parts of a Bundle; nil: nothing.
 	Export *Export
 }
@@ -43,4 +44,53 @@ func (fs Families) Of(config []byte) *Family {
 		}
 	}
 	return nil
+}
+
+// GGUF is how llama.cpp writes a family: a file of the decoder, and one of encoder and projector.
+type GGUF struct {
+	Decoder, Projector string // general.architecture and clip.projector_type
+	// Is reports whether the projector's file is of this family, and not of another with the same
+	// architecture and projector; nil: it is.
+	Is     func(projector Metadata) bool
+	Prefix string // of the canonical names of the decoder's weights
+	// Permuted tells that queries and keys are for the rotation of adjacent rows.
+	Permuted bool
+	Theta    float64 // base of the rotation if the file has none
+	// Names are pairs of a tensor's name and the canonical one, in addition to those of every
+	// decoder: whole, or without ".weight" and ".bias". N is a block's number.
+	Names          [][2]string
+	Picture, Video string // their texts in a prompt
+	// Convert completes Config and Processor.
+	Convert func(m *Converted) error
+}
+
+// Metadata are the keys and tensors of a file. Getters return the default if there is no such key.
+type Metadata interface {
+	Text(key, def string) string
+	Flag(key string, def bool) bool
+	Number(key string, def int) int
+	Required(key string) (int, error) // at least 1
+	Numbers(key string) []int         // of an array, or a number alone
+	Shape(tensor string) []int        // nil if there is no such tensor
+}
+
+// Converted is a model whose documents are made from metadata. Text, Vision and Processor hold the
+// sizes that all families have, under Hugging Face's names, and Config the family's names.
+type Converted struct {
+	Decoder                         Metadata
+	Projector                       Metadata // nil if there is no such file, nor Vision and Processor
+	Text, Vision, Config, Processor map[string]any
+	Tokens                          map[string]int // ids of the vocabulary; nil if there is none
+}
+
+// NoToken is the id that stands for a picture if the vocabulary has no token for it, as in the
+// original LLaVA.
+const NoToken = -200
+
+// Token returns the id of a token, or NoToken.
+func (m *Converted) Token(text string) int {
+	if id, ok := m.Tokens[text]; ok {
+		return id
+	}
+	return NoToken
 }

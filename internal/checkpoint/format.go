@@ -13,7 +13,7 @@ type Format struct {
 	Open func(p *Place) (Bundle, error)
 	// Tensors opens a single file of tensors under the file's names; nil if there are no such
 	// files.
-	Tensors func(path string) (*Store, error)
+	Tensors func(p *Place) (*Store, error)
 }
 
 // Place is where a model lies.

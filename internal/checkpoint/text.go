@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 )
 
@@ -27,6 +28,21 @@ func List(names []string, sep string) string {
 		return fmt.Sprintf("%s%sand %d more", strings.Join(names[:maxListed], sep), sep, n)
 	}
 	return strings.Join(names, sep)
+}
+
+// Either lists names of which one is wanted, each once.
+func Either(names []string) string {
+	var once []string
+	for _, name := range names {
+		if !slices.Contains(once, name) {
+			once = append(once, name)
+		}
+	}
+	last := len(once) - 1
+	if last < 1 {
+		return strings.Join(once, "")
+	}
+	return strings.Join(once[:last], ", ") + " or " + once[last]
 }
 
 // Kind names a type of file.

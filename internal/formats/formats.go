@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/builtin"
@@ -146,8 +145,7 @@ func wanted() string {
 			looks = append(looks, f.Looks)
 		}
 	}
-	last := len(looks) - 1
-	return "want " + strings.Join(looks[:last], ", ") + " or " + looks[last]
+	return "want " + checkpoint.Either(looks)
 }
 
 // find returns the folder of a repository in the hub's cache.
@@ -189,12 +187,12 @@ func start(path string) ([]byte, error) {
 // Tensors opens one file of tensors, of a format that has such files, in safetensors or in a
 // PyTorch format, under the file's names.
 func Tensors(path string) (_ *checkpoint.Store, err error) {
-	p := &checkpoint.Place{Path: path}
+	p := &checkpoint.Place{Path: path, Families: families.Files}
 	if p.Start, err = start(path); err != nil {
 		return nil, err
 	}
 	if f, err := of(p); err == nil && f.Tensors != nil {
-		return f.Tensors(path)
+		return f.Tensors(p)
 	}
 	mem, err := checkpoint.MapFile(path)
 	if err != nil {

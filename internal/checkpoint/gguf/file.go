@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 
 	"github.com/restore-vlm/restore/errs"
@@ -12,22 +13,23 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// Architectures, as in general.architecture.
-const (
-	archLlama = "llama" // LLaMA and Mistral
-	archQwen  = "qwen2vl"
-	archClip  = "clip" // encoder and projector
-)
+// archClip is the general.architecture of encoders and projectors.
+const archClip = "clip"
+
+// architecture returns general.architecture.
+func (f *file) architecture() string { return f.Text("general.architecture", "") }
 
 // open maps the file at path and, if it is the first of several, the other parts. Mappings are
 // added to maps, even if it fails.
-func open(path string, maps *[]*checkpoint.Mapping) (*file, []string, error) {
+func open(
+	path string, families checkpoint.Families, maps *[]*checkpoint.Mapping,
+) (*file, []string, error) {
 	f, err := openPart(path, maps)
 	if err != nil {
 		return nil, nil, err
 	}
 	paths := []string{path}
-	count, no := f.number("split.count", 1), f.number("split.no", 0)
+	count, no := f.Number("split.count", 1), f.Number("split.no", 0)
 	switch {
 	case no > 0:
 		return nil, nil, fmt.Errorf("part %d of %d, want the first part, %s", no+1, count,
@@ -35,7 +37,7 @@ func open(path string, maps *[]*checkpoint.Mapping) (*file, []string, error) {
 	case count > maxParts:
 		return nil, nil, fmt.Errorf("one of %d parts, want at most %d", count, maxParts)
 	}
-	if err := f.checkArchitecture(); err != nil {
+	if err := f.checkArchitecture(families); err != nil {
 		return nil, nil, err
 	}
 	names := map[string]bool{}
@@ -48,7 +50,7 @@ func open(path string, maps *[]*checkpoint.Mapping) (*file, []string, error) {
 		if err != nil {
 			return nil, nil, fmt.Errorf("part %d of %d: %w", i, count, err)
 		}
-		if no, of := part.number("split.no", 0), part.number("split.count", 1); no != i-1 ||
+		if no, of := part.Number("split.no", 0), part.Number("split.count", 1); no != i-1 ||
 			of != count {
 			return nil, nil, fmt.Errorf("%s: part %d of %d, want part %d of %d",
 				filepath.Base(next),
@@ -64,7 +66,7 @@ func open(path string, maps *[]*checkpoint.Mapping) (*file, []string, error) {
 		f.tensors = append(f.tensors, part.tensors...)
 		paths = append(paths, next)
 	}
-	if want := f.number("split.tensors.count", len(f.tensors)); want != len(f.tensors) {
+	if want := f.Number("split.tensors.count", len(f.tensors)); want != len(f.tensors) {
 		return nil, nil, fmt.Errorf("%d parts with %d tensors, want %d", count, len(f.tensors),
 			want)
 	}
@@ -108,25 +110,30 @@ func laterPart(name string) bool {
 }
 
 // checkArchitecture returns an error for models that this program does not support.
-func (f *file) checkArchitecture() error {
-	const want = "want llama, qwen2vl or clip"
-	if !f.has("general.architecture") {
-		return fmt.Errorf("general.architecture is missing, %s", want)
+func (f *file) checkArchitecture(families checkpoint.Families) error {
+	var known []string
+	for _, family := range families {
+		if family.GGUF != nil {
+			known = append(known, family.GGUF.Decoder)
+		}
 	}
-	switch arch := f.text("general.architecture", ""); arch {
-	case archLlama, archQwen, archClip:
-		return nil
-	default:
-		return fmt.Errorf("general.architecture: %q: %w, %s", arch, errs.ErrUnsupported, want)
+	known = append(known, archClip)
+	switch arch := f.architecture(); {
+	case !f.has("general.architecture"):
+		return fmt.Errorf("general.architecture is missing, want %s", checkpoint.Either(known))
+	case !slices.Contains(known, arch):
+		return fmt.Errorf("general.architecture: %q: %w, want %s", arch, errs.ErrUnsupported,
+			checkpoint.Either(known))
 	}
+	return nil
 }
 
 // Read returns the tensors of the file at path and, if it is the first of several, of the other
 // parts. They have the file's names, with axes in Hugging Face's order. Close releases them.
-func Read(path string) (*checkpoint.Store, error) {
+func Read(path string, families checkpoint.Families) (*checkpoint.Store, error) {
 	s := &checkpoint.Store{What: checkpoint.About{Name: filepath.Base(path)},
 		Weights: map[string]*checkpoint.Weight{}}
-	f, paths, err := open(path, &s.Maps)
+	f, paths, err := open(path, families, &s.Maps)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("checkpoint: %s: %w", path, err), s.Close())
 	}

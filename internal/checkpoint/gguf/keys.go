@@ -76,7 +76,7 @@ var kinds = map[string]kind{
 
 // check compares the values of all known keys with their kinds.
 func (f *file) check() error {
-	arch := f.text("general.architecture", "")
+	arch := f.architecture()
 	var problems []string
 	for name, v := range f.keys {
 		known := name
@@ -139,42 +139,56 @@ func (v value) is(want kind) error {
 	return fmt.Errorf("got %s, want %s", got, kindNames[want])
 }
 
-// The getters return a default if the key is absent. check has already checked the types of
-// existing keys.
+// key returns the value of a key, false if there is none. A value of another kind, in a key that is
+// not in kinds, is kept in f.wrong.
+func (f *file) key(name string, want kind) (value, bool) {
+	v, ok := f.keys[name]
+	if !ok {
+		return v, false
+	}
+	err := v.is(want)
+	if err != nil && f.wrong == nil {
+		f.wrong = fmt.Errorf("key %q: %w", name, err)
+	}
+	return v, err == nil
+}
 
 func (f *file) has(name string) bool { _, ok := f.keys[name]; return ok }
 
-func (f *file) text(name, def string) string {
-	if v, ok := f.keys[name]; ok && v.typ == typeString {
+// Text implements checkpoint.Metadata.
+func (f *file) Text(name, def string) string {
+	if v, ok := f.key(name, aString); ok {
 		return v.text()
 	}
 	return def
 }
 
-func (f *file) number(name string, def int) int {
-	if v, ok := f.keys[name]; ok {
+// Number implements checkpoint.Metadata.
+func (f *file) Number(name string, def int) int {
+	if v, ok := f.key(name, aNumber); ok {
 		return int(v.int(0))
 	}
 	return def
 }
 
 func (f *file) float(name string, def float64) float64 {
-	if v, ok := f.keys[name]; ok {
+	if v, ok := f.key(name, aFloat); ok {
 		return v.float(0)
 	}
 	return def
 }
 
-func (f *file) flag(name string, def bool) bool {
-	if v, ok := f.keys[name]; ok {
+// Flag implements checkpoint.Metadata.
+func (f *file) Flag(name string, def bool) bool {
+	if v, ok := f.key(name, aBool); ok {
 		return v.data[0] != 0
 	}
 	return def
 }
 
-// numbers returns an array of whole numbers; a single number is an array of length one.
-func (f *file) numbers(name string) []int {
-	v, ok := f.keys[name]
+// Numbers implements checkpoint.Metadata.
+func (f *file) Numbers(name string) []int {
+	v, ok := f.key(name, wholes)
 	if !ok {
 		return nil
 	}
@@ -186,7 +200,7 @@ func (f *file) numbers(name string) []int {
 }
 
 func (f *file) floats(name string) []float64 {
-	v, ok := f.keys[name]
+	v, ok := f.key(name, floats)
 	if !ok {
 		return nil
 	}
@@ -198,7 +212,7 @@ func (f *file) floats(name string) []float64 {
 }
 
 func (f *file) strings(name string) []string {
-	v, ok := f.keys[name]
+	v, ok := f.key(name, strs)
 	if !ok {
 		return nil
 	}

@@ -10,62 +10,31 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// The names of a GGUF file and Hugging Face's names, block by block. N is a block's number.
-var (
-	decoderNames = [][2]string{
-		{"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"},
-		{"blk.N.attn_norm", "model.layers.N.input_layernorm"},
-		{"blk.N.ffn_norm", "model.layers.N.post_attention_layernorm"},
-		{"blk.N.attn_q", "model.layers.N.self_attn.q_proj"},
-		{"blk.N.attn_k", "model.layers.N.self_attn.k_proj"},
-		{"blk.N.attn_v", "model.layers.N.self_attn.v_proj"},
-		{"blk.N.attn_output", "model.layers.N.self_attn.o_proj"},
-		{"blk.N.ffn_gate", "model.layers.N.mlp.gate_proj"},
-		{"blk.N.ffn_up", "model.layers.N.mlp.up_proj"},
-		{"blk.N.ffn_down", "model.layers.N.mlp.down_proj"},
-	}
-	llavaNames = [][2]string{
-		{"v.patch_embd", tower + "embeddings.patch_embedding"},
-		{"v.position_embd", tower + "embeddings.position_embedding"},
-		{"v.pre_ln", tower + "pre_layrnorm"}, {"v.post_ln", tower + "post_layernorm"},
-		{"v.blk.N.attn_q", layer + "self_attn.q_proj"},
-		{"v.blk.N.attn_k", layer + "self_attn.k_proj"},
-		{"v.blk.N.attn_v", layer + "self_attn.v_proj"},
-		{"v.blk.N.attn_out", layer + "self_attn.out_proj"},
-		{"v.blk.N.ln1", layer + "layer_norm1"}, {"v.blk.N.ln2", layer + "layer_norm2"},
-		{"v.blk.N.ffn_up", layer + "mlp.fc1"}, {"v.blk.N.ffn_down", layer + "mlp.fc2"},
-		{"mm.0", "multi_modal_projector.linear_1"}, {"mm.2", "multi_modal_projector.linear_2"},
-	}
-	qwenNames = [][2]string{
-		{"v.patch_embd", "visual.patch_embed.proj"}, {"v.post_ln", "visual.merger.ln_q"},
-		{"v.blk.N.attn_qkv", "visual.blocks.N.attn.qkv"},
-		{"v.blk.N.attn_out", "visual.blocks.N.attn.proj"},
-		{"v.blk.N.ln1", "visual.blocks.N.norm1"}, {"v.blk.N.ln2", "visual.blocks.N.norm2"},
-		{"v.blk.N.ffn_gate", "visual.blocks.N.mlp.gate_proj"},
-		{"v.blk.N.ffn_up", "visual.blocks.N.mlp.up_proj"},
-		{"v.blk.N.ffn_down", "visual.blocks.N.mlp.down_proj"},
-		{"mm.0", "visual.merger.mlp.0"}, {"mm.2", "visual.merger.mlp.2"},
-	}
-)
-
-const (
-	tower = "vision_tower.vision_model."
-	layer = tower + "encoder.layers.N."
-)
-
-// wholeNames are names without ".weight" or ".bias".
-var wholeNames = map[string]string{
-	"v.class_embd":        tower + "embeddings.class_embedding",
-	"model.image_newline": "image_newline",
+// decoderNames are the names in the file of every decoder and Hugging Face's names, block by block.
+// N is a block's number.
+var decoderNames = [][2]string{
+	{"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"},
+	{"blk.N.attn_norm", "model.layers.N.input_layernorm"},
+	{"blk.N.ffn_norm", "model.layers.N.post_attention_layernorm"},
+	{"blk.N.attn_q", "model.layers.N.self_attn.q_proj"},
+	{"blk.N.attn_k", "model.layers.N.self_attn.k_proj"},
+	{"blk.N.attn_v", "model.layers.N.self_attn.v_proj"},
+	{"blk.N.attn_output", "model.layers.N.self_attn.o_proj"},
+	{"blk.N.ffn_gate", "model.layers.N.mlp.gate_proj"},
+	{"blk.N.ffn_up", "model.layers.N.mlp.up_proj"},
+	{"blk.N.ffn_down", "model.layers.N.mlp.down_proj"},
 }
 
 // blockPattern matches a block's number in a name.
 var blockPattern = regexp.MustCompile(`^((?:v\.)?blk)\.(0|[1-9]\d{0,3})\.`)
 
-// rename returns the Hugging Face name of a tensor by one of the tables.
+// rename returns the Hugging Face name of a tensor by a table, which has it whole, or without
+// ".weight" or ".bias".
 func rename(name string, table [][2]string) (string, bool) {
-	if to, ok := wholeNames[name]; ok {
-		return to, true
+	for _, r := range table {
+		if r[0] == name {
+			return r[1], true
+		}
 	}
 	number := ""
 	if m := blockPattern.FindStringSubmatch(name); m != nil {
@@ -97,14 +66,11 @@ func (w weights) add(name string, x *checkpoint.Weight) error {
 
 // decoder adds the tensors of a decoder's file. A tensor in no table keeps its name, so that the
 // code that binds the weights lists it.
-func (f *file) decoder(w weights, c *decoderConfig) error {
-	prefix := ""
-	if c.arch == archLlama {
-		prefix = "language_model."
-	}
+func (f *file) decoder(w weights, g *checkpoint.GGUF, sizes object) error {
+	table := slices.Concat(decoderNames, g.Names)
 	for i := range f.tensors {
 		t := &f.tensors[i]
-		name, ok := rename(t.name, decoderNames)
+		name, ok := rename(t.name, table)
 		if !ok {
 			if err := w.add(t.name, t.weight()); err != nil {
 				return err
@@ -112,19 +78,18 @@ func (f *file) decoder(w weights, c *decoderConfig) error {
 			continue
 		}
 		x := t.weight()
-		if c.arch == archLlama {
-			var err error
-			switch {
-			case strings.Contains(t.name, ".attn_q."):
-				x, err = t.unpermuted(c.heads)
-			case strings.Contains(t.name, ".attn_k."):
-				x, err = t.unpermuted(c.kvHeads)
-			}
-			if err != nil {
-				return err
-			}
+		var err error
+		switch {
+		case !g.Permuted:
+		case strings.Contains(t.name, ".attn_q."):
+			x, err = t.unpermuted(sizes["num_attention_heads"].(int))
+		case strings.Contains(t.name, ".attn_k."):
+			x, err = t.unpermuted(sizes["num_key_value_heads"].(int))
 		}
-		if err := w.add(prefix+name, x); err != nil {
+		if err != nil {
+			return err
+		}
+		if err := w.add(g.Prefix+name, x); err != nil {
 			return err
 		}
 	}
@@ -172,73 +137,42 @@ func (t *tensorInfo) rearranged(row int, stored func(r int) int) *checkpoint.Wei
 	return out
 }
 
-// llavaTower adds the tensors of a LLaVA projector file.
-func (f *file) llavaTower(w weights, hidden int) error {
-	swapped := f.swapped(hidden)
-	for i := range f.tensors {
-		t := &f.tensors[i]
-		name := t.name
-		if swapped {
-			switch {
-			case strings.Contains(name, ".ffn_down."):
-				name = strings.Replace(name, ".ffn_down.", ".ffn_up.", 1)
-			case strings.Contains(name, ".ffn_up."):
-				name = strings.Replace(name, ".ffn_up.", ".ffn_down.", 1)
-			}
-		}
-		to, ok := rename(name, llavaNames)
-		if !ok {
-			to = t.name
-		}
-		if err := w.add(to, t.weight()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// swapped reports whether the file calls the first layer of the blocks' MLPs ffn_down, as the older
-// converter does: that layer then has rows of the encoder's width.
-func (f *file) swapped(hidden int) bool {
-	for _, t := range f.tensors {
-		if strings.HasPrefix(t.name, "v.blk.") && strings.HasSuffix(t.name, ".ffn_down.weight") {
-			return len(t.shape) == 2 && t.shape[1] == hidden
-		}
-	}
-	return false
-}
-
-// qwenTower adds the tensors of a Qwen2.5-VL projector file. Queries, keys and values become one
-// tensor, and so do the two moments of the patch embedding.
-func (f *file) qwenTower(w weights) error {
+// tower adds the tensors of a projector file. If names has queries, keys and values as one tensor,
+// they become one, and so do the two moments of a patch embedding.
+func (f *file) tower(w weights, names [][2]string) error {
 	byName := map[string]*tensorInfo{}
 	for i := range f.tensors {
 		byName[f.tensors[i].name] = &f.tensors[i]
 	}
+	_, stack := rename("v.blk.0.attn_qkv.weight", names)
+	rest := strings.NewReplacer()
+	if f.swapped() {
+		rest = strings.NewReplacer(".ffn_down.", ".ffn_up.", ".ffn_up.", ".ffn_down.")
+	}
+	queries := strings.NewReplacer(".attn_k.", ".attn_q.", ".attn_v.", ".attn_q.")
 	for i := range f.tensors {
 		t := &f.tensors[i]
-		x, name := t.weight(), t.name
+		x, name := t.weight(), rest.Replace(t.name)
 		var err error
 		switch {
-		case strings.Contains(name, ".attn_k.") || strings.Contains(name, ".attn_v."):
-			if byName[strings.Replace(strings.Replace(name, ".attn_k.", ".attn_q.", 1), ".attn_v.",
-				".attn_q.", 1)] != nil {
+		case stack && queries.Replace(name) != name:
+			if byName[queries.Replace(name)] != nil {
 				continue // part of the same tensor as attn_q
 			}
-		case strings.Contains(name, ".attn_q."):
+		case stack && strings.Contains(name, ".attn_q."):
 			parts := []*tensorInfo{t, byName[strings.Replace(name, ".attn_q.", ".attn_k.", 1)],
 				byName[strings.Replace(name, ".attn_q.", ".attn_v.", 1)]}
 			x, err = stacked(parts)
 			name = strings.Replace(name, ".attn_q.", ".attn_qkv.", 1)
-		case name == "v.patch_embd.weight.1":
-			continue // added with v.patch_embd.weight
-		case name == "v.patch_embd.weight":
-			x, err = interleaved(t, byName["v.patch_embd.weight.1"])
+		case name == secondMoment:
+			continue // added with the first
+		case name+".1" == secondMoment && byName[secondMoment] != nil:
+			x, err = interleaved(t, byName[secondMoment])
 		}
 		if err != nil {
 			return err
 		}
-		to, ok := rename(name, qwenNames)
+		to, ok := rename(name, names)
 		if !ok {
 			to = t.name
 		}
@@ -247,6 +181,25 @@ func (f *file) qwenTower(w weights) error {
 		}
 	}
 	return nil
+}
+
+// secondMoment is the patch embedding of the second of two moments.
+const secondMoment = "v.patch_embd.weight.1"
+
+// swapped reports whether the file calls the first layer of the blocks' MLPs ffn_down, as the older
+// converter does for MLPs without a gate: that layer then has rows of the encoder's width.
+func (f *file) swapped() bool {
+	hidden, swapped := f.Number("clip.vision.embedding_length", 0), false
+	for _, t := range f.tensors {
+		switch {
+		case !strings.HasPrefix(t.name, "v.blk."):
+		case strings.HasSuffix(t.name, ".ffn_gate.weight"):
+			return false
+		case strings.HasSuffix(t.name, ".ffn_down.weight") && !swapped:
+			swapped = len(t.shape) == 2 && t.shape[1] == hidden
+		}
+	}
+	return swapped
 }
 
 // alike checks that tensors exist and have one shape.

@@ -28,9 +28,11 @@ var Format = checkpoint.Format{
 				return nil, err
 			}
 		}
-		return Open(path, p.Companion)
+		return Open(path, p.Companion, p.Families)
 	},
-	Tensors: Read,
+	Tensors: func(p *checkpoint.Place) (*checkpoint.Store, error) {
+		return Read(p.Path, p.Families)
+	},
 }
 
 // is reports whether p is a GGUF file, or a folder with one and without config.json.
@@ -48,9 +50,9 @@ func is(p *checkpoint.Place) (bool, error) {
 // Open opens the model of a decoder's file at path, which is the first part if it is split, and the
 // encoder's and projector's file (mmproj) at projector. If projector is empty, it is the only file
 // next to path with mmproj in its name; without such a file, the model takes no pictures.
-func Open(path, projector string) (*checkpoint.Store, error) {
+func Open(path, projector string, families checkpoint.Families) (*checkpoint.Store, error) {
 	s := &checkpoint.Store{Weights: map[string]*checkpoint.Weight{}}
-	if err := openModel(s, path, projector); err != nil {
+	if err := openModel(s, path, projector, families); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	s.Seal()
@@ -58,8 +60,10 @@ func Open(path, projector string) (*checkpoint.Store, error) {
 }
 
 // openModel fills s from the files at both paths.
-func openModel(s *checkpoint.Store, path, projector string) error {
-	f, paths, err := open(path, &s.Maps)
+func openModel(
+	s *checkpoint.Store, path, projector string, families checkpoint.Families,
+) error {
+	f, paths, err := open(path, families, &s.Maps)
 	if err != nil {
 		return fmt.Errorf("checkpoint: %s: %w", path, err)
 	}
@@ -71,7 +75,7 @@ func openModel(s *checkpoint.Store, path, projector string) error {
 	var p *file
 	if projector != "" {
 		var more []string
-		if p, more, err = open(projector, &s.Maps); err != nil {
+		if p, more, err = open(projector, families, &s.Maps); err != nil {
 			return fmt.Errorf("checkpoint: %s: %w", projector, err)
 		}
 		paths = append(paths, more...)
@@ -84,80 +88,99 @@ func openModel(s *checkpoint.Store, path, projector string) error {
 		s.What.Files = append(s.What.Files, abs)
 	}
 	s.What.Name = filepath.Base(path)
-	if err := assemble(s, f, p); err != nil {
+	if err := assemble(s, f, p, families); err != nil {
 		return fmt.Errorf("checkpoint: %s: %w", path, err)
 	}
 	return nil
 }
 
 // assemble makes the model from a decoder's file and a projector's, which may be nil.
-func assemble(s *checkpoint.Store, f, p *file) error {
-	if f.text("general.architecture", "") == archClip {
+func assemble(s *checkpoint.Store, f, p *file, families checkpoint.Families) error {
+	if f.architecture() == archClip {
 		return errors.New(
 			"an encoder and a projector (mmproj), want the file of the decoder that it belongs to")
 	}
-	c, err := f.decoderConfig()
+	family, err := familyOf(f, p, families)
+	if err != nil {
+		return inProjector(err)
+	}
+	g := family.GGUF
+	m := &checkpoint.Converted{
+		Decoder: f, Config: object{
+			"architectures": family.Architectures[:1], "model_type": family.Name,
+			"vision_config": nil,
+		},
+	}
+	if m.Text, err = f.decoderSizes(g.Theta); err != nil {
+		return err
+	}
+	v, err := f.vocabulary(m.Text["vocab_size"].(int))
 	if err != nil {
 		return err
 	}
-	v, err := f.vocabulary(c.vocab)
-	if err != nil {
-		return err
-	}
+	v.addTo(m.Text)
+	m.Tokens = v.ids
 	w := weights(s.Weights)
-	if err := f.decoder(w, c); err != nil {
+	if err := f.decoder(w, g, m.Text); err != nil {
 		return err
 	}
 	if p != nil {
-		if err := p.addTo(s, w, c); err != nil {
-			return fmt.Errorf("the projector's file (mmproj): %w", err)
+		if err := p.convert(w, g, m); err != nil {
+			return inProjector(err)
 		}
 	}
-	var config object
-	if c.arch == archQwen {
-		config, err = c.qwen(p, v)
-	} else {
-		config, err = c.llava(p, v)
-	}
-	if err != nil {
+	if err := g.Convert(m); err != nil {
 		return err
 	}
-	return documents(s, f, v, config)
+	for _, file := range []*file{f, p} {
+		if file != nil && file.wrong != nil {
+			return file.wrong
+		}
+	}
+	return documents(s, f, v, g, m)
 }
 
-// addTo adds the projector's weights and picture processor to s.
-func (p *file) addTo(s *checkpoint.Store, w weights, c *decoderConfig) (err error) {
-	if err := p.checkProjector(c.arch); err != nil {
+// inProjector wraps an error in the projector's file.
+func inProjector(err error) error {
+	return fmt.Errorf("the projector's file (mmproj): %w", err)
+}
+
+// convert reads what all families have in the projector's file.
+func (p *file) convert(w weights, g *checkpoint.GGUF, m *checkpoint.Converted) (err error) {
+	if err := p.tower(w, g.Names); err != nil {
 		return err
 	}
-	if c.arch == archQwen {
-		err = p.qwenTower(w)
-	} else {
-		err = p.llavaTower(w, p.number("clip.vision.embedding_length", 0))
-	}
-	if err != nil {
+	if m.Vision, err = p.encoderSizes(); err != nil {
 		return err
 	}
-	s.Docs.Processor.Data, err = p.processor(c.arch)
+	m.Projector = p
+	m.Processor, err = p.processor()
 	return err
 }
 
-// documents sets the parts of s except the processor's data.
-func documents(s *checkpoint.Store, f *file, v *vocabulary, config object) (err error) {
+// documents sets the parts of s.
+func documents(
+	s *checkpoint.Store, f *file, v *vocabulary, g *checkpoint.GGUF, m *checkpoint.Converted,
+) (err error) {
 	from := s.What.Name + " (metadata)"
 	d := &s.Docs
 	d.Each(func(_ string, part *checkpoint.Part) { part.From = from })
 	d.Processor.From = "projector file (mmproj)"
-	if d.Config.Data, err = json.Marshal(config); err != nil {
+	if d.Config.Data, err = json.Marshal(m.Config); err != nil {
 		return err
 	}
+	if m.Processor != nil {
+		if d.Processor.Data, err = json.Marshal(m.Processor); err != nil {
+			return err
+		}
+	}
 	d.Tokenizer.Data, d.Settings.Data, d.Specials.Data = v.file, v.settings, v.specials
-	if text := f.text("tokenizer.chat_template", ""); text != "" {
-		d.Template.Data = []byte(withPictures(text, f.text("general.architecture", "")))
+	if text := f.Text("tokenizer.chat_template", ""); text != "" {
+		d.Template.Data = []byte(withPictures(text, g))
 	}
 	end := []int{}
 	for _, key := range []string{"eos_token_id", "eot_token_id"} {
-		id := f.number("tokenizer.ggml."+key, -1)
+		id := f.Number("tokenizer.ggml."+key, -1)
 		if key == "eos_token_id" {
 			id = v.eos
 		}
@@ -171,22 +194,14 @@ func documents(s *checkpoint.Store, f *file, v *vocabulary, config object) (err 
 	return err
 }
 
-// pictureText is the text for a picture and for a video in a prompt.
-var pictureText = map[string][2]string{
-	archLlama: {`<image>\n`, ``},
-	archQwen: {`<|vision_start|><|image_pad|><|vision_end|>`,
-		`<|vision_start|><|video_pad|><|vision_end|>`},
-}
-
 // withPictures adapts a chat template that does not support pictures: it puts a picture's text in
 // its place before the template sees the messages. Decoders' files often have only the template of
 // the language model.
-func withPictures(template, arch string) string {
+func withPictures(template string, g *checkpoint.GGUF) string {
 	if strings.Contains(template, "image") {
 		return template
 	}
-	text := pictureText[arch]
-	return strings.NewReplacer("IMAGE", text[0], "VIDEO", text[1], "\n", "").Replace(`
+	return strings.NewReplacer("IMAGE", g.Picture, "VIDEO", g.Video, "\n", "").Replace(`
 {%- set plain = namespace(messages=[]) -%}
 {%- for message in messages -%}
 {%- set joined = namespace(text='') -%}

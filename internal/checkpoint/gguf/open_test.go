@@ -13,6 +13,7 @@ import (
 
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/model/families"
 )
 
 // unpackHeaders writes the headers of files from llama.cpp's converters, with zeros for their data,
@@ -56,7 +57,7 @@ func TestNames(t *testing.T) {
 		if projector != "" {
 			projector = filepath.Join(dir, projector)
 		}
-		s, err := Open(filepath.Join(dir, path), projector)
+		s, err := Open(filepath.Join(dir, path), projector, families.Files)
 		if err != nil {
 			t.Errorf("%s: %v", path, err)
 			continue
@@ -121,7 +122,7 @@ func TestConfig(t *testing.T) {
 			"spatial_merge_size":2,"temporal_patch_size":2,"patch_size":14,"intermediate_size":68}}`,
 		"llava15-tiny-split-f16/llava15-tiny-f16-00001-of-00003.gguf": `{"vision_config":null,"text_config":{"vocab_size":320}}`,
 	} {
-		s, err := Open(filepath.Join(dir, path), "")
+		s, err := Open(filepath.Join(dir, path), "", families.Files)
 		if err != nil {
 			t.Error(err)
 			continue
@@ -240,7 +241,7 @@ func TestRefusals(t *testing.T) {
 			if projector != "" {
 				projector = filepath.Join(dir, projector)
 			}
-			s, err := Open(filepath.Join(dir, c.path), projector)
+			s, err := Open(filepath.Join(dir, c.path), projector, families.Files)
 			if err == nil {
 				s.Close()
 			}
@@ -257,7 +258,7 @@ func TestRefusals(t *testing.T) {
 		0o666); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(filepath.Join(dir, llava), ""); !errors.As(err, &option) ||
+	if _, err := Open(filepath.Join(dir, llava), "", families.Files); !errors.As(err, &option) ||
 		option.Name != "mmproj" {
 		t.Errorf("two projectors: got %v, want an OptionError", err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/golden"
+	"github.com/restore-vlm/restore/internal/model/families"
 )
 
 // Ensure that the values of every type equal the results of ggml's code bit for bit, for random
@@ -91,7 +92,7 @@ func TestFiles(t *testing.T) {
 		if err := os.WriteFile(path, files[c.File], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s, err := Read(path)
+		s, err := Read(path, families.Files)
 		if err == nil {
 			for _, name := range s.Names() {
 				w, _ := s.Tensor(name)
@@ -125,7 +126,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if file.check() != nil || file.checkArchitecture() != nil {
+		if file.check() != nil || file.checkArchitecture(families.Files) != nil {
 			return
 		}
 		for _, x := range file.tensors {
@@ -152,7 +153,7 @@ func FuzzModel(f *testing.F) {
 		var files [2]*file
 		for i, b := range [][]byte{decoder, projector} {
 			f, infos, err := readHeader(&cursor{b: b})
-			if err != nil || f.check() != nil {
+			if err != nil || f.check() != nil || f.checkArchitecture(families.Files) != nil {
 				return
 			}
 			for _, x := range infos {
@@ -161,7 +162,7 @@ func FuzzModel(f *testing.F) {
 			files[i] = f
 		}
 		s := &checkpoint.Store{Weights: map[string]*checkpoint.Weight{}}
-		if err := assemble(s, files[0], files[1]); err != nil {
+		if err := assemble(s, files[0], files[1], families.Files); err != nil {
 			if strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %q, want one line", err)
 			}
@@ -171,4 +172,32 @@ func FuzzModel(f *testing.F) {
 			t.Errorf("config.json: %v", err)
 		}
 	})
+}
+
+// Ensure that a getter returns its default for a value of another kind, and that the file then
+// keeps an error that names the key.
+func TestKinds(t *testing.T) {
+	text := value{typ: typeString, count: 1, data: []byte("\x03\x00\x00\x00\x00\x00\x00\x00abc")}
+	list := value{typ: typeArray, elem: typeFloat32, count: 1, data: make([]byte, 4)}
+	for want, read := range map[string]func(f *file) bool{
+		`key "text": got a STRING, want a whole number`: func(f *file) bool {
+			return f.Number("text", 3) == 3
+		},
+		`key "text": got a STRING, want a bool`: func(f *file) bool { return f.Flag("text", true) },
+		`key "list": got an array, each element a FLOAT32, want a whole number or an array of them`: func(f *file) bool {
+			return f.Numbers("list") == nil
+		},
+		`key "list": got an array, each element a FLOAT32, want a string`: func(f *file) bool {
+			return f.Text("list", "no") == "no"
+		},
+	} {
+		f := &file{keys: map[string]value{"text": text, "list": list}}
+		if !read(f) || f.wrong == nil || f.wrong.Error() != want {
+			t.Errorf("got %v, want %s", f.wrong, want)
+		}
+	}
+	f := &file{keys: map[string]value{"text": text}}
+	if f.Text("text", "") == "" || f.Number("none", 3) != 3 || f.wrong != nil {
+		t.Errorf("got %v for keys of the right kind", f.wrong)
+	}
 }

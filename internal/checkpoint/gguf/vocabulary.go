@@ -15,22 +15,11 @@ import (
 // vocabulary is the tokenizer of a decoder's file.
 type vocabulary struct {
 	pieces   []tokenizer.Piece
-	ids      map[string]int // of pieces in the vocabulary
+	ids      map[string]int // of pieces in the vocabulary; nil if there is none
 	bos, eos int            // -1 if there is none
 	file     []byte         // tokenizer.json or tokenizer.model; nil if there is none
 	settings []byte         // tokenizer_config.json of a tokenizer.model
 	specials []byte         // JSON object of the special tokens' texts
-}
-
-// noImage stands for a picture if the vocabulary has no token for it, as in the original LLaVA.
-const noImage = -200
-
-// image returns the id of the picture token, noImage if the vocabulary has none.
-func (v *vocabulary) image(name string) int {
-	if id, ok := v.ids[name]; ok {
-		return id
-	}
-	return noImage
 }
 
 // addTo adds the ids of special tokens to a config.json.
@@ -48,12 +37,13 @@ func (f *file) vocabulary(size int) (*vocabulary, error) {
 		return nil, fmt.Errorf("tensor %q: %d rows, want at most %d", "token_embd.weight", size,
 			tokenizer.MaxPieces)
 	}
-	v := &vocabulary{ids: map[string]int{}, bos: -1, eos: -1}
-	model := f.text("tokenizer.ggml.model", "none")
+	v := &vocabulary{bos: -1, eos: -1}
+	model := f.Text("tokenizer.ggml.model", "none")
 	if model == "none" || model == "no_vocab" {
 		v.pieces = make([]tokenizer.Piece, size)
 		return v, nil
 	}
+	v.ids = map[string]int{}
 	if err := f.readPieces(v, size); err != nil {
 		return nil, err
 	}
@@ -71,7 +61,7 @@ func (f *file) vocabulary(size int) (*vocabulary, error) {
 		if model != "llama" {
 			special.def = -1
 		}
-		id := f.number(key, special.def)
+		id := f.Number(key, special.def)
 		switch {
 		case id >= len(v.pieces) && f.has(key):
 			return nil, fmt.Errorf("key %q: id %d, want one below %d", key, id, len(v.pieces))
@@ -141,10 +131,10 @@ func (f *file) readPieces(v *vocabulary, size int) error {
 // sentencePiece writes the tokenizer.model of a vocabulary with scores, and its settings.
 func (f *file) sentencePiece(v *vocabulary, texts object) error {
 	m := tokenizer.SentencePiece{
-		Pieces: v.pieces, DummyPrefix: f.flag("tokenizer.ggml.add_space_prefix", true),
-		TrimSpaces: f.flag("tokenizer.ggml.remove_extra_whitespaces", false),
+		Pieces: v.pieces, DummyPrefix: f.Flag("tokenizer.ggml.add_space_prefix", true),
+		TrimSpaces: f.Flag("tokenizer.ggml.remove_extra_whitespaces", false),
 	}
-	unknown := f.number("tokenizer.ggml.unknown_token_id", 0)
+	unknown := f.Number("tokenizer.ggml.unknown_token_id", 0)
 	added, bytes := object{}, 0
 	for i := range m.Pieces {
 		p := &m.Pieces[i]
@@ -165,8 +155,8 @@ func (f *file) sentencePiece(v *vocabulary, texts object) error {
 	m.ByteFallback = bytes > 0
 	settings := object{
 		"tokenizer_class": "LlamaTokenizer", "legacy": true, "added_tokens_decoder": added,
-		"add_bos_token": f.flag("tokenizer.ggml.add_bos_token", true),
-		"add_eos_token": f.flag("tokenizer.ggml.add_eos_token", false),
+		"add_bos_token": f.Flag("tokenizer.ggml.add_bos_token", true),
+		"add_eos_token": f.Flag("tokenizer.ggml.add_eos_token", false),
 	}
 	maps.Copy(settings, texts)
 	var err error
@@ -208,7 +198,7 @@ var otherNames = map[string]string{"llama3": "llama-bpe", "llama-v3": "llama-bpe
 
 // bytePairs writes the tokenizer.json of a vocabulary of byte pairs.
 func (f *file) bytePairs(v *vocabulary) ([]byte, error) {
-	name := f.text("tokenizer.ggml.pre", "")
+	name := f.Text("tokenizer.ggml.pre", "")
 	if other := otherNames[name]; other != "" {
 		name = other
 	}
@@ -247,7 +237,7 @@ func (f *file) bytePairs(v *vocabulary) ([]byte, error) {
 				"invert": false}, level}}
 	}
 	var post any // prepends a token to every text
-	if f.flag("tokenizer.ggml.add_bos_token", name == "llama-bpe") && v.bos >= 0 {
+	if f.Flag("tokenizer.ggml.add_bos_token", name == "llama-bpe") && v.bos >= 0 {
 		text := v.pieces[v.bos].Text
 		post = object{
 			"type": "TemplateProcessing",

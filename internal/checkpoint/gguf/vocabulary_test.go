@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/builtin"
+	"github.com/restore-vlm/restore/internal/model/families"
 	"github.com/restore-vlm/restore/internal/tokenizer"
 )
 
@@ -21,7 +22,7 @@ import (
 // vocabulary is the embedded model's.
 func TestScores(t *testing.T) {
 	dir, _ := unpackHeaders(t)
-	s, err := Open(filepath.Join(dir, "scenes", "scenes-f16.gguf"), "")
+	s, err := Open(filepath.Join(dir, "scenes", "scenes-f16.gguf"), "", families.Files)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +76,7 @@ func TestScores(t *testing.T) {
 // only the special tokens.
 func TestBytePairs(t *testing.T) {
 	dir, _ := unpackHeaders(t)
-	s, err := Open(filepath.Join(dir, "qwen25vl-tiny", "qwen25vl-tiny-f32.gguf"), "")
+	s, err := Open(filepath.Join(dir, "qwen25vl-tiny", "qwen25vl-tiny-f32.gguf"), "", families.Files)
 	if err != nil {
 		t.Fatal(err)
 	}

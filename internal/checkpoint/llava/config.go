@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-)
 
-// imageToken marks a picture in ids. It is the original code's value, not a token of the
-// vocabulary.
-const imageToken = -200
+	"github.com/restore-vlm/restore/internal/checkpoint"
+)
 
 // config is an original config.json.
 type config struct {
@@ -120,7 +118,7 @@ func (c *config) canonical(vision json.RawMessage) ([]byte, error) {
 	}
 	out := map[string]any{
 		"architectures": []string{"LlavaForConditionalGeneration"}, "model_type": "llava",
-		"text_config": text, "vision_config": vision, "image_token_index": imageToken,
+		"text_config": text, "vision_config": vision, "image_token_index": checkpoint.NoToken,
 		"projector_hidden_act": "gelu",
 		"vision_feature_layer": *c.Layer, "vision_feature_select_strategy": strategy,
 	}

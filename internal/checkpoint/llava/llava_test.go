@@ -86,7 +86,7 @@ func TestPrompts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			tok.Place("<image>", imageToken)
+			tok.Place("<image>", checkpoint.NoToken)
 			got, err := tok.EncodeSegments(parts, tokenizer.EncodeOptions{AddSpecial: true})
 			if err != nil || !slices.Equal(got, want) {
 				t.Errorf("prompt %d, %s: got %v %v, want %v", i, settings, got, err, want)

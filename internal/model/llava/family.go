@@ -20,7 +20,7 @@ const architecture = "LlavaForConditionalGeneration"
 var Family = model.Family{
 	Family: checkpoint.Family{
 		Name: "llava", Architectures: []string{architecture}, Forms: Forms,
-		Export: Export("LlavaProcessor"),
+		Export: Export("LlavaProcessor"), GGUF: GGUF(false, convert),
 	},
 	New: New, Text: NewText,
 }

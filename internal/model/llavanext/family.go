@@ -13,7 +13,7 @@ const architecture = "LlavaNextForConditionalGeneration"
 var Family = model.Family{
 	Family: checkpoint.Family{
 		Name: "llava_next", Architectures: []string{architecture}, Forms: llava.Forms,
-		Export: llava.Export("LlavaNextProcessor"),
+		Export: llava.Export("LlavaNextProcessor"), GGUF: llava.GGUF(true, convert),
 	},
 	New: New, Text: llava.NewText,
 }

@@ -17,6 +17,7 @@ const architecture = "Qwen2_5_VLForConditionalGeneration"
 var Family = model.Family{
 	Family: checkpoint.Family{
 		Name: "qwen2_5_vl", Architectures: []string{architecture}, Forms: forms, Bias: biased,
+		GGUF: gguf,
 	},
 	New: New,
 	Text: func(ck *model.Source) (model.Multimodal, error) {

@@ -1,0 +1,124 @@
+package llava
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/checkpoint"
+)
+
+// GGUF is how llama.cpp writes models of this family. tiled tells that pictures are cut into tiles,
+// whose rows end with a newline; convert completes Convert.
+func GGUF(tiled bool, convert func(*checkpoint.Converted) error) *checkpoint.GGUF {
+	const layer = tower + "encoder.layers.N."
+	return &checkpoint.GGUF{
+		Decoder: "llama", Projector: "mlp", Prefix: decoder, Permuted: true, Theta: 10000,
+		Is: func(p checkpoint.Metadata) bool {
+			return tiled == (p.Shape("model.image_newline") != nil)
+		},
+		Names: [][2]string{
+			{"v.class_embd", tower + "embeddings.class_embedding"},
+			{"v.patch_embd", tower + "embeddings.patch_embedding"},
+			{"v.position_embd", tower + "embeddings.position_embedding"},
+			{"v.pre_ln", tower + "pre_layrnorm"}, {"v.post_ln", tower + "post_layernorm"},
+			{"v.blk.N.attn_q", layer + "self_attn.q_proj"},
+			{"v.blk.N.attn_k", layer + "self_attn.k_proj"},
+			{"v.blk.N.attn_v", layer + "self_attn.v_proj"},
+			{"v.blk.N.attn_out", layer + "self_attn.out_proj"},
+			{"v.blk.N.ln1", layer + "layer_norm1"}, {"v.blk.N.ln2", layer + "layer_norm2"},
+			{"v.blk.N.ffn_up", layer + "mlp.fc1"}, {"v.blk.N.ffn_down", layer + "mlp.fc2"},
+			{"mm.0", "multi_modal_projector.linear_1"},
+			{"mm.2", "multi_modal_projector.linear_2"},
+			{"model.image_newline", "image_newline"},
+		},
+		Picture: `<image>\n`,
+		Convert: func(m *checkpoint.Converted) error {
+			if err := convertShared(m); err != nil || m.Projector == nil {
+				return err
+			}
+			return convert(m)
+		},
+	}
+}
+
+// convertShared completes the documents as far as models of this family agree.
+func convertShared(m *checkpoint.Converted) error {
+	m.Text["model_type"], m.Text["architectures"] = "llama", []string{"LlamaForCausalLM"}
+	maps.Copy(m.Config, map[string]any{
+		"text_config": m.Text, "tie_word_embeddings": m.Text["tie_word_embeddings"],
+		"image_token_index": m.Token("<image>"), "projector_hidden_act": "gelu",
+		"vision_feature_select_strategy": "default",
+	})
+	p := m.Projector
+	if p == nil {
+		return nil
+	}
+	if old := p.Text("clip.vision.mm_projector_type", ""); old != "" &&
+		!strings.HasPrefix(old, "mlp2x") {
+		return fmt.Errorf("mm_projector_type %q: %w, want mlp2x_gelu", old, errs.ErrUnsupported)
+	}
+	side, err := p.Required("clip.vision.image_size")
+	if err != nil {
+		return err
+	}
+	if m.Config["vision_feature_layer"], err = featureLayer(m); err != nil {
+		return err
+	}
+	act := "quick_gelu"
+	switch {
+	case p.Flag("clip.use_gelu", false):
+		act = "gelu"
+	case p.Flag("clip.use_silu", false):
+		act = "silu"
+	}
+	m.Vision["image_size"], m.Vision["hidden_act"] = side, act
+	m.Vision["model_type"] = "clip_vision_model"
+	m.Config["vision_config"] = m.Vision
+	m.Config["multimodal_projector_bias"] = p.Shape("mm.0.bias") != nil
+	maps.Copy(m.Processor, map[string]any{
+		"size":           map[string]any{"shortest_edge": side},
+		"crop_size":      map[string]any{"height": side, "width": side},
+		"do_center_crop": true,
+	})
+	return nil
+}
+
+// featureLayer returns a layer, or a list of them.
+func featureLayer(m *checkpoint.Converted) (any, error) {
+	const key = "clip.vision.feature_layer"
+	blocks := m.Vision["num_hidden_layers"].(int)
+	layers := m.Projector.Numbers(key)
+	for _, l := range layers {
+		if l < 0 || l > blocks {
+			return nil, fmt.Errorf("key %q: got %d, want 0 to the %d blocks of the file", key, l,
+				blocks)
+		}
+	}
+	switch len(layers) {
+	case 0:
+		return blocks, nil // the converter leaves out blocks that no feature needs
+	case 1:
+		return layers[0], nil
+	}
+	return layers, nil
+}
+
+// PatchMerge checks how the patches of a picture are joined.
+func PatchMerge(p checkpoint.Metadata, want string) error {
+	const key = "clip.vision.mm_patch_merge_type"
+	if got := p.Text(key, want); got != want {
+		return fmt.Errorf("key %q: %q: %w, want %s", key, got, errs.ErrUnsupported, want)
+	}
+	return nil
+}
+
+// convert completes the documents of a model that reads one square.
+func convert(m *checkpoint.Converted) error {
+	m.Processor["image_processor_type"] = "CLIPImageProcessor"
+	if m.Projector.Text("clip.vision.image_aspect_ratio", "") == "pad" {
+		m.Processor["image_processor_type"], m.Processor["do_pad"] = "LlavaImageProcessor", true
+	}
+	return PatchMerge(m.Projector, "flat")
+}

@@ -1,0 +1,25 @@
+package llavanext
+
+import (
+	"fmt"
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/model/llava"
+)
+
+// convert completes the documents of llama.cpp's files.
+func convert(m *checkpoint.Converted) error {
+	const key = "clip.vision.image_grid_pinpoints"
+	flat := m.Projector.Numbers(key)
+	if len(flat) == 0 || len(flat)%2 != 0 {
+		return fmt.Errorf("key %q: got %d numbers, want pairs", key, len(flat))
+	}
+	var pairs [][]int
+	for i := 0; i < len(flat); i += 2 {
+		pairs = append(pairs, flat[i:i+2])
+	}
+	m.Config["image_grid_pinpoints"], m.Config["use_image_newline_parameter"] = pairs, true
+	m.Processor["image_grid_pinpoints"], m.Processor["do_pad"] = pairs, true
+	m.Processor["image_processor_type"] = "LlavaNextImageProcessor"
+	return llava.PatchMerge(m.Projector, "spatial_unpad")
+}
