@@ -54,7 +54,7 @@ internal/model: internal/tensor internal/nn internal/methods reduce internal/che
     internal/tokenizer
 internal/model/*: internal/model internal/model/* internal/tensor internal/nn internal/methods reduce
     internal/checkpoint internal/imageproc internal/tokenizer
-internal/model/families: internal/model internal/model/* internal/checkpoint
+internal/model/families: internal/model internal/model/* internal/checkpoint internal/imageproc
 internal/machine:
 internal/sample: internal/kernel
 internal/engine: internal/bytesize internal/calibrate internal/machine internal/model

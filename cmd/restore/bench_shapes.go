@@ -12,6 +12,7 @@ import (
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/model/families"
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
@@ -162,7 +163,7 @@ func (s *shape) processor() (imageproc.Processor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return imageproc.ParseProcessor(text)
+	return families.Processor(text)
 }
 
 // benchMaxPatches limits the size of a benchmark's picture.

@@ -9,6 +9,7 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/checkpoint/hf"
 	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/model/families"
 	"github.com/restore-vlm/restore/internal/tokenizer"
 	"github.com/restore-vlm/restore/internal/tokenizer/chat"
 	"github.com/spf13/cobra"
@@ -265,7 +266,7 @@ func newInspectImage(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		proc, err := imageproc.ParseProcessor(config)
+		proc, err := families.Processor(config)
 		if err != nil {
 			return fmt.Errorf("%s: %w", processor, err)
 		}

@@ -541,7 +541,7 @@ func (e *Engine) documents() (err error) {
 		}
 	}
 	if p.Processor.Data != nil {
-		if e.proc, err = imageproc.ParseProcessor(p.Processor.Data); err != nil {
+		if e.proc, err = families.Processor(p.Processor.Data); err != nil {
 			return fmt.Errorf("%s: %s: %w", e.ck.Name, p.Processor.From, err)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/model/families"
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
@@ -201,7 +202,7 @@ func restoreTrace(
 	if err != nil {
 		t.Fatal(err)
 	}
-	proc, err := imageproc.ParseProcessor(config)
+	proc, err := families.Processor(config)
 	if err != nil {
 		t.Fatal(err)
 	}

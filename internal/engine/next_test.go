@@ -16,6 +16,7 @@ import (
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/model/families"
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
@@ -34,7 +35,7 @@ func nextInputs(t testing.TB, name, prompt string) map[string]*tensor.Tensor {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proc, err := imageproc.ParseProcessor(config)
+	proc, err := families.Processor(config)
 	if err != nil {
 		t.Fatal(err)
 	}

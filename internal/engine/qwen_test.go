@@ -17,6 +17,7 @@ import (
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/model/families"
 	"github.com/restore-vlm/restore/internal/nn"
 	"github.com/restore-vlm/restore/internal/tensor"
 )
@@ -51,7 +52,7 @@ func axesReference(t testing.TB, name, prompt string) map[string]*tensor.Tensor 
 	}
 	config, err := os.ReadFile(filepath.Join(dir, "preprocessor_config.json"))
 	must(t, err)
-	proc, err := imageproc.ParseProcessor(config)
+	proc, err := families.Processor(config)
 	must(t, err)
 	px, err := proc.Process(pics)
 	must(t, err)

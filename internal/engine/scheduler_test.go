@@ -23,6 +23,7 @@ import (
 	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/families"
 	"github.com/restore-vlm/restore/internal/sample"
 	"github.com/restore-vlm/restore/internal/scene"
 )
@@ -107,7 +108,7 @@ func tiny(t *testing.T, o Options) *Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	processor, err := imageproc.ParseProcessor([]byte(tinyProcessor))
+	processor, err := families.Processor([]byte(tinyProcessor))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -809,7 +810,7 @@ func TestShortenedFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		processor, err := imageproc.ParseProcessor([]byte(tinyProcessor))
+		processor, err := families.Processor([]byte(tinyProcessor))
 		if err != nil {
 			t.Fatal(err)
 		}

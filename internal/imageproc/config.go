@@ -16,23 +16,41 @@ const maxConfigBytes = 1 << 20
 // maxSide limits every side in a configuration.
 const maxSide = 8192
 
-// CLIP's channel statistics, the default of all three processors.
+// CLIP's channel statistics, the default of all processors.
 var (
 	clipMean = [3]float64{0.48145466, 0.4578275, 0.40821073}
 	clipStd  = [3]float64{0.26862954, 0.26130258, 0.27577711}
 )
 
-// ParseProcessor builds the processor that preprocessor_config.json describes, by its
+// Kind is a kind of processor.
+type Kind struct {
+	Classes []string // in transformers, without "Fast" or "Pil"; the first one names the kind
+	New     func(r *Settings) Processor
+}
+
+// NewCLIP makes a [CLIP].
+func NewCLIP(r *Settings) Processor { return r.clip() }
+
+// NewPadded makes a [CLIP] with padding as a setting.
+func NewPadded(r *Settings) Processor { return r.padded() }
+
+// NewTiles makes a [Tiles].
+func NewTiles(r *Settings) Processor { return r.tiles() }
+
+// NewPatches makes a [Patches].
+func NewPatches(r *Settings) Processor { return r.patches() }
+
+// ParseProcessor builds the processor that preprocessor_config.json describes, one of kinds by its
 // image_processor_type (or the older feature_extractor_type). It also accepts a
 // processor_config.json with an "image_processor" object. Absent keys have the defaults of
 // transformers. An unsupported setting that would change the result is an error that names key and
 // value; keys that transformers itself ignores are ignored.
-func ParseProcessor(preprocessorConfigJSON []byte) (Processor, error) {
+func ParseProcessor(preprocessorConfigJSON []byte, kinds []Kind) (Processor, error) {
 	if len(preprocessorConfigJSON) > maxConfigBytes {
 		return nil, fmt.Errorf("imageproc: processor config: %d bytes, limit %d",
 			len(preprocessorConfigJSON), maxConfigBytes)
 	}
-	r := &reader{seen: map[string]bool{}}
+	r := &Settings{seen: map[string]bool{}}
 	if err := json.Unmarshal(preprocessorConfigJSON, &r.m); err != nil {
 		return nil, fmt.Errorf("imageproc: processor config: not a JSON object: %w", err)
 	}
@@ -47,26 +65,20 @@ func ParseProcessor(preprocessorConfigJSON []byte) (Processor, error) {
 	if older := r.string("feature_extractor_type"); name == "" {
 		name = older
 	}
-	var p Processor
-	switch base := strings.TrimSuffix(strings.TrimSuffix(name, "Fast"), "Pil"); base {
-	case "CLIPImageProcessor", "CLIPFeatureExtractor":
-		p = r.clip()
-	case "LlavaImageProcessor":
-		p = r.llava()
-	case "LlavaNextImageProcessor":
-		p = r.llavaNext()
-	case "Qwen2VLImageProcessor", "Qwen2_5_VLImageProcessor":
-		p = r.qwen2VL()
-	case "":
-		if r.err != nil {
-			return nil, r.err
-		}
-		return nil, errors.New("imageproc: processor config: image_processor_type is missing")
-	default:
+	base := strings.TrimSuffix(strings.TrimSuffix(name, "Fast"), "Pil")
+	at := slices.IndexFunc(kinds, func(k Kind) bool { return slices.Contains(k.Classes, base) })
+	switch {
+	case at >= 0:
+	case name != "":
 		return nil, fmt.Errorf("imageproc: processor config: image_processor_type %q is not "+
-			"supported, want CLIPImageProcessor, LlavaImageProcessor, "+
-			"LlavaNextImageProcessor or Qwen2VLImageProcessor", name)
+			"supported, want %s", name, classes(kinds))
+	case r.err != nil:
+		return nil, r.err
+	default:
+		return nil, errors.New("imageproc: processor config: image_processor_type is missing")
 	}
+	r.class = kinds[at].Classes[0]
+	p := kinds[at].New(r)
 	r.rejectOthers()
 	if r.err != nil {
 		return nil, r.err
@@ -74,14 +86,25 @@ func ParseProcessor(preprocessorConfigJSON []byte) (Processor, error) {
 	return p, nil
 }
 
-// reader reads typed values from a JSON object and keeps the first error.
-type reader struct {
-	m    map[string]json.RawMessage
-	seen map[string]bool
-	err  error
+// classes lists the names of kinds.
+func classes(kinds []Kind) string {
+	var names []string
+	for _, k := range kinds {
+		names = append(names, k.Classes[0])
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
-func (r *reader) fail(key, format string, args ...any) {
+// Settings reads typed values from a processor's configuration and keeps the first error.
+type Settings struct {
+	class string // of the kind
+	m     map[string]json.RawMessage
+	seen  map[string]bool
+	err   error
+}
+
+func (r *Settings) fail(key, format string, args ...any) {
 	if r.err == nil {
 		r.err = fmt.Errorf("imageproc: processor config: %s: %s", key, fmt.Sprintf(format, args...))
 	}
@@ -89,13 +112,13 @@ func (r *reader) fail(key, format string, args ...any) {
 
 // raw returns the value of key; absent and null are the same, as in
 // transformers.
-func (r *reader) raw(key string) (json.RawMessage, bool) {
+func (r *Settings) raw(key string) (json.RawMessage, bool) {
 	r.seen[key] = true
 	v, ok := r.m[key]
 	return v, ok && string(v) != "null"
 }
 
-func (r *reader) string(key string) string {
+func (r *Settings) string(key string) string {
 	v, ok := r.raw(key)
 	s := ""
 	if ok && json.Unmarshal(v, &s) != nil {
@@ -104,7 +127,7 @@ func (r *reader) string(key string) string {
 	return s
 }
 
-func (r *reader) bool(key string, def bool) bool {
+func (r *Settings) bool(key string, def bool) bool {
 	v, ok := r.raw(key)
 	if ok && json.Unmarshal(v, &def) != nil {
 		r.fail(key, "got %s, want true or false", short(v))
@@ -112,7 +135,7 @@ func (r *reader) bool(key string, def bool) bool {
 	return def
 }
 
-func (r *reader) int(key string, def, lo, hi int) int {
+func (r *Settings) int(key string, def, lo, hi int) int {
 	v, ok := r.raw(key)
 	if !ok {
 		return def
@@ -124,7 +147,7 @@ func (r *reader) int(key string, def, lo, hi int) int {
 	return def
 }
 
-func (r *reader) float(key string, def float64) float64 {
+func (r *Settings) float(key string, def float64) float64 {
 	v, ok := r.raw(key)
 	if ok && json.Unmarshal(v, &def) != nil {
 		r.fail(key, "got %s, want a number", short(v))
@@ -133,7 +156,7 @@ func (r *reader) float(key string, def float64) float64 {
 }
 
 // triple reads one number per channel, or one for all.
-func (r *reader) triple(key string, def [3]float64) [3]float64 {
+func (r *Settings) triple(key string, def [3]float64) [3]float64 {
 	v, ok := r.raw(key)
 	if !ok {
 		return def
@@ -155,7 +178,7 @@ type size map[string]int
 
 // size reads an integer (stored under intKey), a [height, width] pair or an
 // object of integers.
-func (r *reader) size(key string, intKey string, def size) size {
+func (r *Settings) size(key string, intKey string, def size) size {
 	v, ok := r.raw(key)
 	if !ok {
 		return def
@@ -185,7 +208,7 @@ func (r *reader) size(key string, intKey string, def size) size {
 }
 
 // is reports whether s has exactly the given keys, and checks their range.
-func (r *reader) is(key string, s size, limit int, names ...string) bool {
+func (r *Settings) is(key string, s size, limit int, names ...string) bool {
 	if len(s) != len(names) {
 		return false
 	}
@@ -201,12 +224,12 @@ func (r *reader) is(key string, s size, limit int, names ...string) bool {
 	return true
 }
 
-func (r *reader) filter(def Filter) Filter {
+func (r *Settings) filter(def Filter) Filter {
 	return Filter(r.int("resample", int(def), int(Nearest), int(Hamming)))
 }
 
 // normalisation reads the rescaling and normalising steps.
-func (r *reader) normalisation() normalisation {
+func (r *Settings) normalisation() normalisation {
 	n := normalisation{
 		Rescale:   r.bool("do_rescale", true),
 		Factor:    r.float("rescale_factor", 0.00392156862745098),
@@ -223,7 +246,7 @@ func (r *reader) normalisation() normalisation {
 	return n
 }
 
-func (r *reader) clip() *CLIP {
+func (r *Settings) clip() *CLIP {
 	c := &CLIP{
 		doResize: r.bool("do_resize", true),
 		doCrop:   r.bool("do_center_crop", true),
@@ -256,8 +279,8 @@ func (r *reader) clip() *CLIP {
 	return c
 }
 
-// llava is CLIP with padding as a setting; the colour must be the mean's.
-func (r *reader) llava() *CLIP {
+// padded is CLIP with padding as a setting; the colour must be the mean's.
+func (r *Settings) padded() *CLIP {
 	c := r.clip()
 	c.Pad = r.bool("do_pad", false)
 	want := c.background()
@@ -274,7 +297,7 @@ func (r *reader) llava() *CLIP {
 
 // rejectOthers refuses settings that no processor here implements: the settings of transformers'
 // image processors that change pixel values, and every other do_… that is on.
-func (r *reader) rejectOthers() {
+func (r *Settings) rejectOthers() {
 	refused := []string{
 		"pad_size", "size_divisor", "size_divisibility", "crop_pct", "offset", "rescale_offset",
 		"input_data_format", "image_aspect_ratio", "disable_grouping_order", "aspect_ratio",
@@ -313,7 +336,7 @@ func short(v []byte) string {
 }
 
 // pinpoints reads a list of [height, width] pairs.
-func (r *reader) pinpoints(key string, v json.RawMessage) [][2]int {
+func (r *Settings) pinpoints(key string, v json.RawMessage) [][2]int {
 	var lists [][]int
 	if json.Unmarshal(v, &lists) != nil || len(lists) > maxTiles {
 		r.fail(key, "got %s, want at most %d pairs [height, width]", short(v), maxTiles)

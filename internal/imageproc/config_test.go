@@ -9,6 +9,14 @@ import (
 )
 
 // Ensure each form of a configuration gives the intended processor.
+// kinds are those of the families of models.
+var kinds = []Kind{
+	{[]string{"CLIPImageProcessor", "CLIPFeatureExtractor"}, NewCLIP},
+	{[]string{"LlavaImageProcessor"}, NewPadded},
+	{[]string{"LlavaNextImageProcessor"}, NewTiles},
+	{[]string{"Qwen2VLImageProcessor", "Qwen2_5_VLImageProcessor"}, NewPatches},
+}
+
 func TestParseProcessorForms(t *testing.T) {
 	type shape struct{ w, h, ow, oh, cropW, cropH int }
 	for _, c := range []struct {
@@ -26,7 +34,7 @@ func TestParseProcessorForms(t *testing.T) {
 		{"nested", `{"processor_class":"LlavaProcessor","image_processor":{"image_processor_type":"CLIPImageProcessor","size":10,"crop_size":8}}`, shape{20, 40, 10, 20, 8, 8}},
 		{"ignored keys", `{"image_processor_type":"CLIPImageProcessor","size":10,"crop_size":8,"processor_class":"x","data_format":"channels_first","do_flip_channel_order":false}`, shape{20, 40, 10, 20, 8, 8}},
 	} {
-		p, err := ParseProcessor([]byte(c.json))
+		p, err := ParseProcessor([]byte(c.json), kinds)
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -36,7 +44,7 @@ func TestParseProcessorForms(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", c.name, got, c.want)
 		}
 	}
-	p, err := ParseProcessor([]byte(`{"image_processor_type":"LlavaImageProcessor","do_pad":true,"background_color":[122,116,104]}`))
+	p, err := ParseProcessor([]byte(`{"image_processor_type":"LlavaImageProcessor","do_pad":true,"background_color":[122,116,104]}`), kinds)
 	if err != nil || !p.(*CLIP).Pad {
 		t.Errorf("LlavaImageProcessor: got %+v, %v, want padding", p, err)
 	}
@@ -81,7 +89,7 @@ func TestParseProcessorErrors(t *testing.T) {
 		{`{"image_processor_type":"Qwen2VLImageProcessor","size":{"height":3}}`, `size: got {"height":3}`},
 		{strings.Repeat(" ", maxConfigBytes) + "{}", "limit 1048576"},
 	} {
-		_, err := ParseProcessor([]byte(c.json))
+		_, err := ParseProcessor([]byte(c.json), kinds)
 		if err == nil || !strings.Contains(err.Error(), c.want) ||
 			!strings.HasPrefix(err.Error(), "imageproc: processor config: ") {
 			t.Errorf("%.60s: got error %v, want %q", c.json, err, c.want)

@@ -7,8 +7,9 @@
 //	Processor       Pictures → Pixels: resized, cropped, normalised
 //
 // A [Processor] is built from a checkpoint's preprocessor_config.json by
-// [ParseProcessor]. Three families exist: [CLIP] (LLaVA 1.5, with the original
-// code's pad-to-square as the field Pad), [LlavaNext] and [Qwen2VL].
+// [ParseProcessor]. The families of models say which [Kind] their class in
+// transformers is: [CLIP] (with the original LLaVA's pad-to-square as the field Pad), [Tiles] or
+// [Patches].
 //
 // # Exactness
 //

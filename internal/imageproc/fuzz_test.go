@@ -51,7 +51,7 @@ func FuzzParseProcessor(f *testing.F) {
 		f.Add([]byte(c), uint8(3), uint8(5))
 	}
 	f.Fuzz(func(t *testing.T, config []byte, w, h uint8) {
-		proc, err := ParseProcessor(config)
+		proc, err := ParseProcessor(config, kinds)
 		if err != nil {
 			if strings.Contains(err.Error(), "\n") {
 				t.Fatalf("error %q", err)
@@ -84,10 +84,10 @@ func tooLarge(proc Processor, p *Picture) bool {
 	case *CLIP:
 		ow, oh, crop := proc.geometry(p.Width, p.Height)
 		return ow*oh > limit || crop.w*crop.h > limit
-	case *LlavaNext:
+	case *Tiles:
 		f := proc.fit(p.Width, p.Height)
 		return f.width*f.height > limit
-	case *Qwen2VL:
+	case *Patches:
 		ow, oh, err := proc.size(p)
 		return err == nil && ow*oh*proc.temporal > limit
 	}

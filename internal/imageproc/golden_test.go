@@ -239,7 +239,7 @@ var processorConfigs = map[string]string{
 
 func goldenProcessor(t testing.TB, name string) Processor {
 	t.Helper()
-	p, err := ParseProcessor([]byte(processorConfigs[name]))
+	p, err := ParseProcessor([]byte(processorConfigs[name]), kinds)
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
@@ -346,7 +346,7 @@ func processorBytes(
 			t.Fatal(err)
 		}
 		return u8
-	case *LlavaNext:
+	case *Tiles:
 		f := proc.fit(p.Width, p.Height)
 		if (want.Best != [2]int{f.height, f.width}) || want.Resized != [2]int{f.oh, f.ow} ||
 			want.Paste != [2]int{f.y, f.x} {
@@ -365,7 +365,7 @@ func processorBytes(
 			}
 		}
 		return u8
-	case *Qwen2VL:
+	case *Patches:
 		ow, oh, err := proc.smartSize(p.Width, p.Height)
 		if err != nil || want.Resized != [2]int{oh, ow} ||
 			want.Grid != [3]int{1, oh / proc.patch, ow / proc.patch} {
@@ -494,9 +494,9 @@ func TestSmartSizeGoldens(t *testing.T) {
 			Rows []map[string]json.RawMessage
 		}
 		readJSON(t, &file, root, "smart_resize.json")
-		limits := map[string]*Qwen2VL{
-			"default": goldenProcessor(t, "qwen_b").(*Qwen2VL),
-			"limited": goldenProcessor(t, "qwen_a").(*Qwen2VL),
+		limits := map[string]*Patches{
+			"default": goldenProcessor(t, "qwen_b").(*Patches),
+			"limited": goldenProcessor(t, "qwen_a").(*Patches),
 		}
 		for _, row := range file.Rows {
 			var h, w int

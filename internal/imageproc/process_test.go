@@ -182,7 +182,7 @@ func TestNormalisationSwitches(t *testing.T) {
 		{`"rescale_factor":0.01,"image_mean":[0,0,0],"image_std":[1,1,1]`, 1},
 		{`"do_rescale":false,"image_mean":[50,0,0],"image_std":[25,1,1]`, 2},
 	} {
-		p, err := ParseProcessor([]byte(`{"image_processor_type":"CLIPImageProcessor","size":2,"crop_size":2,` + c.config + `}`))
+		p, err := ParseProcessor([]byte(`{"image_processor_type":"CLIPImageProcessor","size":2,"crop_size":2,`+c.config+`}`), kinds)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -209,7 +209,7 @@ func TestProcessErrors(t *testing.T) {
 			}
 		}
 	}
-	p, err := ParseProcessor([]byte(`{"image_processor_type":"CLIPImageProcessor","size":8,"do_center_crop":false}`))
+	p, err := ParseProcessor([]byte(`{"image_processor_type":"CLIPImageProcessor","size":8,"do_center_crop":false}`), kinds)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +217,7 @@ func TestProcessErrors(t *testing.T) {
 		nil || !strings.Contains(err.Error(), "one size") {
 		t.Errorf("different sizes: got %v", err)
 	}
-	p, err = ParseProcessor([]byte(`{"image_processor_type":"Qwen2VLImageProcessor","do_resize":false}`))
+	p, err = ParseProcessor([]byte(`{"image_processor_type":"Qwen2VLImageProcessor","do_resize":false}`), kinds)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +238,7 @@ func ExampleParseProcessor() {
 		fmt.Println(err)
 		return
 	}
-	proc, err := ParseProcessor([]byte(`{"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 336}, "crop_size": 336}`))
+	proc, err := ParseProcessor([]byte(`{"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 336}, "crop_size": 336}`), kinds)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -274,7 +274,7 @@ func TestLimitPixels(t *testing.T) {
 	if same, err := LimitPixels(b, 0, 0); err != nil || same != b {
 		t.Errorf("no limits: got %v, %v, want the processor itself", same, err)
 	}
-	fixed, err := ParseProcessor([]byte(`{"image_processor_type": "Qwen2VLImageProcessor", "do_resize": false}`))
+	fixed, err := ParseProcessor([]byte(`{"image_processor_type": "Qwen2VLImageProcessor", "do_resize": false}`), kinds)
 	if err != nil {
 		t.Fatal(err)
 	}

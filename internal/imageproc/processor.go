@@ -10,30 +10,30 @@ type Pixels struct {
 	// Shape of Data, row-major:
 	//
 	//	CLIP       [pictures, 3, height, width]
-	//	LlavaNext  [pictures, 1+tiles, 3, height, width], short ones padded with zeros
-	//	Qwen2VL    [patches of all pictures, 3·temporal·patch·patch]
+	//	Tiles  [pictures, 1+tiles, 3, height, width], short ones padded with zeros
+	//	Patches    [patches of all pictures, 3·temporal·patch·patch]
 	Shape []int
 	Data  []float32
 	// ImageSizes are the pictures' [height, width] before any resizing.
 	ImageSizes [][2]int
-	// GridTHW is, for Qwen2VL, the patch grid [frames, rows, columns] of each
+	// GridTHW is, for Patches, the patch grid [frames, rows, columns] of each
 	// picture; nil for the others.
 	GridTHW [][3]int
 	// SecondsPerMoment is the time between two frames of GridTHW if Data is a video; 0 for
 	// pictures.
 	SecondsPerMoment float64
-	// Merge is, for Qwen2VL, the side in patches of the blocks that order Data; 0 for the others.
+	// Merge is, for Patches, the side in patches of the blocks that order Data; 0 for the others.
 	Merge int
-	// Tiles is, for LlavaNext, the number of tiles of each picture, including the base, and
+	// Tiles is, for Tiles, the number of tiles of each picture, including the base, and
 	// CanvasSizes the size that they cover together, [height, width] in prepared pixels; nil for
 	// the others.
 	Tiles       []int
 	CanvasSizes [][2]int
-	// Frames are, for each picture, the part that the patch grid covers (for LlavaNext the base
+	// Frames are, for each picture, the part that the patch grid covers (for Tiles the base
 	// tile's grid). Frame is the first of them.
 	Frames []Frame
 	Frame  Frame
-	// Canvases are, for LlavaNext, the part of each picture that its tiles cover together; nil for
+	// Canvases are, for Tiles, the part of each picture that its tiles cover together; nil for
 	// the others.
 	Canvases []Frame
 }
@@ -75,8 +75,8 @@ type Processor interface {
 
 var (
 	_ Processor = (*CLIP)(nil)
-	_ Processor = (*LlavaNext)(nil)
-	_ Processor = (*Qwen2VL)(nil)
+	_ Processor = (*Tiles)(nil)
+	_ Processor = (*Patches)(nil)
 )
 
 // Video is a sequence of frames of one size at a constant rate.
@@ -92,7 +92,7 @@ type VideoProcessor interface {
 	ProcessVideo(v *Video) (*Pixels, error)
 }
 
-var _ VideoProcessor = (*Qwen2VL)(nil)
+var _ VideoProcessor = (*Patches)(nil)
 
 // lut maps byte v of channel c to the pixel value lut[c][v].
 type lut [3][256]float32

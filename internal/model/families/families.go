@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/llava"
 	"github.com/restore-vlm/restore/internal/model/llavanext"
@@ -24,6 +25,15 @@ var Files = func() (list checkpoint.Families) {
 	}
 	return list
 }()
+
+// Processor builds the picture processor that a preprocessor_config.json describes.
+func Processor(config []byte) (imageproc.Processor, error) {
+	var kinds []imageproc.Kind
+	for _, f := range Table {
+		kinds = append(kinds, f.Processors...)
+	}
+	return imageproc.ParseProcessor(config, kinds)
+}
 
 // Of returns the family of the model with that config.json, nil if it is not in Table.
 func Of(config []byte) *model.Family {

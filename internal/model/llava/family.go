@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/llama"
 	"github.com/restore-vlm/restore/internal/model/textonly"
@@ -23,6 +24,13 @@ var Family = model.Family{
 		Export: Export("LlavaProcessor"), GGUF: GGUF(false, convert),
 	},
 	New: New, Text: NewText,
+	Processors: []imageproc.Kind{
+		{
+			Classes: []string{"CLIPImageProcessor", "CLIPFeatureExtractor"},
+			New:     imageproc.NewCLIP,
+		},
+		{Classes: []string{"LlavaImageProcessor"}, New: imageproc.NewPadded},
+	},
 }
 
 // Prefixes of the canonical names.

@@ -2,6 +2,7 @@ package llavanext
 
 import (
 	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/llava"
 )
@@ -16,4 +17,7 @@ var Family = model.Family{
 		Export: llava.Export("LlavaNextProcessor"), GGUF: llava.GGUF(true, convert),
 	},
 	New: New, Text: llava.NewText,
+	Processors: []imageproc.Kind{
+		{Classes: []string{"LlavaNextImageProcessor"}, New: imageproc.NewTiles},
+	},
 }

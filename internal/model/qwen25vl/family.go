@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/llama"
 	"github.com/restore-vlm/restore/internal/model/qwen2"
@@ -20,6 +21,10 @@ var Family = model.Family{
 		GGUF: gguf,
 	},
 	New: New,
+	Processors: []imageproc.Kind{{
+		Classes: []string{"Qwen2VLImageProcessor", "Qwen2_5_VLImageProcessor"},
+		New:     imageproc.NewPatches,
+	}},
 	Text: func(ck *model.Source) (model.Multimodal, error) {
 		return textonly.New(ck, architecture+", text only", "",
 			func(v *model.Values) (llama.Config, []int32) {

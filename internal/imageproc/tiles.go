@@ -2,27 +2,31 @@ package imageproc
 
 import "fmt"
 
-// LlavaNext is LlavaNextImageProcessor: the whole picture squashed to one
+// Tiles is LLaVA-NeXT's LlavaNextImageProcessor: the whole picture squashed to one
 // tile (the base), then the picture resized into the best fitting of several
 // canvases, centred on black and cut into tiles row by row.
-type LlavaNext struct {
+type Tiles struct {
+	class     string
 	tile      int
 	pinpoints [][2]int // canvases, [height, width], multiples of tile
 	filter    Filter
 	lut       *lut
 }
 
-// Name returns "LlavaNextImageProcessor".
-func (l *LlavaNext) Name() string { return "LlavaNextImageProcessor" }
+// Name implements Processor.
+func (l *Tiles) Name() string { return l.class }
 
 var defaultPinpoints = [][2]int{{336, 672}, {672, 336}, {672, 672}, {1008, 336}, {336, 1008}}
 
 // maxTiles bounds a canvas; published models have at most 36.
 const maxTiles = 256
 
-func (r *reader) llavaNext() *LlavaNext {
+func (r *Settings) tiles() *Tiles {
 	c := r.clip()
-	l := &LlavaNext{tile: c.cropHeight, filter: c.filter, lut: c.lut, pinpoints: defaultPinpoints}
+	l := &Tiles{
+		class: r.class, tile: c.cropHeight, filter: c.filter, lut: c.lut,
+		pinpoints: defaultPinpoints,
+	}
 	side := c.edge
 	if side == 0 && c.height == c.width {
 		side = c.height
@@ -83,7 +87,7 @@ func Canvas(canvases [][2]int, w, h int) (height, width int) {
 }
 
 // fit places a picture on its canvas.
-func (l *LlavaNext) fit(w, h int) fit {
+func (l *Tiles) fit(w, h int) fit {
 	var f fit
 	f.height, f.width = Canvas(l.pinpoints, w, h)
 	sw, sh := float64(f.width)/float64(w), float64(f.height)/float64(h)
@@ -107,7 +111,7 @@ func (f *fit) frame(p *Picture) Frame {
 
 // Process returns [pictures, tiles, 3, tile, tile], where tiles is the largest number of tiles of a
 // picture; the others are padded with tiles of zeros.
-func (l *LlavaNext) Process(pics []*Picture) (*Pixels, error) {
+func (l *Tiles) Process(pics []*Picture) (*Pixels, error) {
 	if err := checkPictures(pics); err != nil {
 		return nil, err
 	}
@@ -150,7 +154,7 @@ func (l *LlavaNext) Process(pics []*Picture) (*Pixels, error) {
 }
 
 // bytes returns the base tile and the canvas before cutting.
-func (l *LlavaNext) bytes(p *Picture, f fit) (base, canvas []byte, err error) {
+func (l *Tiles) bytes(p *Picture, f fit) (base, canvas []byte, err error) {
 	base = make([]byte, l.tile*l.tile*3)
 	if err := whole(p).resize(base, l.tile*3, l.tile, l.tile, window{w: l.tile, h: l.tile},
 		l.filter); err != nil {

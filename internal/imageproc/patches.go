@@ -8,10 +8,11 @@ import (
 	"github.com/restore-vlm/restore/errs"
 )
 
-// Qwen2VL is Qwen2VLImageProcessor: both sides rounded to multiples of
+// Patches is Qwen2-VL's Qwen2VLImageProcessor: both sides rounded to multiples of
 // patch·merge within a pixel budget, a plain resize, and the picture cut into
 // patches in the order of the merged 2×2 (merge×merge) blocks.
-type Qwen2VL struct {
+type Patches struct {
+	class                  string
 	minPixels, maxPixels   int
 	patch, temporal, merge int
 	doResize               bool
@@ -19,14 +20,15 @@ type Qwen2VL struct {
 	lut                    *lut
 }
 
-// Name returns "Qwen2VLImageProcessor".
-func (q *Qwen2VL) Name() string { return "Qwen2VLImageProcessor" }
+// Name implements Processor.
+func (q *Patches) Name() string { return q.class }
 
 // maxAspectRatio is the limit of the reference; exactly 200 is allowed.
 const maxAspectRatio = 200
 
-func (r *reader) qwen2VL() *Qwen2VL {
-	q := &Qwen2VL{
+func (r *Settings) patches() *Patches {
+	q := &Patches{
+		class:    r.class,
 		patch:    r.int("patch_size", 14, 1, 512),
 		temporal: r.int("temporal_patch_size", 2, 1, 16),
 		merge:    r.int("merge_size", 2, 1, 16),
@@ -58,7 +60,7 @@ func (r *reader) qwen2VL() *Qwen2VL {
 }
 
 // LimitPixels returns p with other limits on a resized picture's pixels than the checkpoint's; 0
-// keeps a limit. Only Qwen2VL has such limits. The errors name the limits min-pixels and
+// keeps a limit. Only Patches has such limits. The errors name the limits min-pixels and
 // max-pixels.
 func LimitPixels(p Processor, lo, hi int) (Processor, error) {
 	if lo == 0 && hi == 0 {
@@ -68,7 +70,7 @@ func LimitPixels(p Processor, lo, hi int) (Processor, error) {
 	if lo == 0 {
 		name, got = "max-pixels", hi
 	}
-	q, ok := p.(*Qwen2VL)
+	q, ok := p.(*Patches)
 	switch {
 	case !ok:
 		return nil, &errs.OptionError{
@@ -108,7 +110,7 @@ func LimitPixels(p Processor, lo, hi int) (Processor, error) {
 //	both sides to the nearest multiple of factor (half to even, possibly 0);
 //	area over maxPixels:  factor·⌊side/β/factor⌋, at least factor, β = √(w·h/maxPixels)
 //	area under minPixels: factor·⌈side·β/factor⌉, β = √(minPixels/(w·h))
-func (q *Qwen2VL) smartSize(w, h int) (ow, oh int, err error) {
+func (q *Patches) smartSize(w, h int) (ow, oh int, err error) {
 	if r := float64(max(w, h)) / float64(min(w, h)); r > maxAspectRatio {
 		return 0, 0, fmt.Errorf("imageproc: picture %dx%d: aspect ratio %.4g, limit %d", w, h, r,
 			maxAspectRatio)
@@ -133,7 +135,7 @@ func ceil(v float64) int { return int(math.Ceil(v)) }
 
 // Process returns [patches, 3·temporal·patch·patch], the patches of all pictures concatenated, and
 // the grid of each in GridTHW.
-func (q *Qwen2VL) Process(pics []*Picture) (*Pixels, error) {
+func (q *Patches) Process(pics []*Picture) (*Pixels, error) {
 	if err := checkPictures(pics); err != nil {
 		return nil, err
 	}
@@ -174,7 +176,7 @@ func (q *Qwen2VL) Process(pics []*Picture) (*Pixels, error) {
 // ProcessVideo returns [patches, 3·temporal·patch·patch], moment by moment. A moment has temporal
 // frames; the last moment is filled up with the last frame. All frames are resized to the same
 // size.
-func (q *Qwen2VL) ProcessVideo(v *Video) (*Pixels, error) {
+func (q *Patches) ProcessVideo(v *Video) (*Pixels, error) {
 	if err := checkPictures(v.Frames); err != nil {
 		return nil, err
 	}
@@ -225,7 +227,7 @@ func (q *Qwen2VL) ProcessVideo(v *Video) (*Pixels, error) {
 const maxFPS = 1000
 
 // size is smartSize, or without do_resize the picture's own size.
-func (q *Qwen2VL) size(p *Picture) (ow, oh int, err error) {
+func (q *Patches) size(p *Picture) (ow, oh int, err error) {
 	if q.doResize {
 		return q.smartSize(p.Width, p.Height)
 	}
@@ -239,7 +241,7 @@ func (q *Qwen2VL) size(p *Picture) (ow, oh int, err error) {
 // patches writes the rows of one moment and returns the rest of dst. A row is
 // [channel][frame][patch][patch]. Frames are frame bytes apart in u8; 0 means that all frames are
 // the same picture.
-func (q *Qwen2VL) patches(dst []float32, u8 []byte, ow, oh, row, frame int) []float32 {
+func (q *Patches) patches(dst []float32, u8 []byte, ow, oh, row, frame int) []float32 {
 	block := q.patch * q.merge
 	for by := 0; by < oh; by += block {
 		for bx := 0; bx < ow; bx += block {
@@ -257,7 +259,7 @@ func (q *Qwen2VL) patches(dst []float32, u8 []byte, ow, oh, row, frame int) []fl
 }
 
 // fill writes frame t of one patch.
-func (q *Qwen2VL) fill(dst []float32, src []byte, stride, t int) {
+func (q *Patches) fill(dst []float32, src []byte, stride, t int) {
 	n := q.patch * q.patch
 	for c := range 3 {
 		frame := dst[(c*q.temporal+t)*n:][:n]
