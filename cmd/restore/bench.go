@@ -147,7 +147,7 @@ func (o *benchOptions) addModel(fs *pflag.FlagSet, quant string) {
 		"Hugging Face `folder` of a model, or a hub-cache folder")
 	fs.StringSliceVar(&o.quants, "quant", nil, quant)
 	fs.Lookup("shape").Annotations = map[string][]string{
-		choices: {strings.Join(benchShapeNames, "|") + "|FILE"}, applies: {"none"},
+		choices: {shapeNames(anyShape, "FILE")}, applies: {"none"},
 	}
 	fs.Lookup("quant").Annotations = map[string][]string{
 		choices: {strings.Join(append(slices.Clone(engine.QuantTypes), asStored), "|")},
@@ -274,10 +274,7 @@ func (o *benchOptions) prepare() (*bench, error) {
 		return nil, err
 	}
 	if len(o.budgets) == 0 {
-		o.budgets = map[pictureKind][]string{
-			onePicture: {"576", "192", "128", "64"}, tiled: {"all", "640", "320", "160"},
-			anySize: {"all", "0.3333", "0.2222", "0.1111"},
-		}[b.shape.kind()]
+		o.budgets = b.shape.family.Budgets
 	}
 	for _, s := range o.budgets {
 		n, err := parseBudget(s)
@@ -287,7 +284,7 @@ func (o *benchOptions) prepare() (*bench, error) {
 		b.budgets = append(b.budgets, n)
 	}
 	b.patches = slices.Sorted(slices.Values(o.patches)) // buffers only grow, see measure
-	if b.shape.kind() != anySize {
+	if b.shape.family.Across > 0 {
 		if len(o.patches) > 0 {
 			return nil, usagef("--patches: has no use with this model, got %v: its pictures "+
 				"have one size", o.patches)

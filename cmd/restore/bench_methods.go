@@ -51,7 +51,7 @@ FitPrune drops an eighth of the tokens in every layer.`,
 		"sizes of a published model, of the embedded one, or of a config.json `FILE`")
 	fs.Lookup("shape").Annotations = map[string][]string{
 		choices: {
-			strings.Join(append(slices.Clone(benchShapeNames[:2]), embeddedShape), "|") + "|FILE",
+			shapeNames(oneSquare, embeddedShape, "FILE"),
 		},
 	}
 	fs.StringVarP(&o.sizes.dir, "model", "m", "",

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"embed"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -12,30 +11,45 @@ import (
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/families"
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// shapeFiles are the configs of published models, which is all that a benchmark needs.
-//
-//go:embed shapes/*.json
-var shapeFiles embed.FS
-
-// benchShapeNames are the names for --shape, in the order of the help text.
-var benchShapeNames = []string{
-	"llava-1.5-7b", "llava-1.5-13b", "llava-next-7b", "qwen2.5-vl-3b", "qwen2.5-vl-7b",
+// published returns the models for --shape, of families that fit, in the order of the help text.
+func published(fits func(f *model.Family) bool) (list []model.Published) {
+	for _, f := range families.Table {
+		if fits(f) {
+			list = append(list, f.Published...)
+		}
+	}
+	return list
 }
+
+// shapeNames returns the names for --shape, and others.
+func shapeNames(fits func(f *model.Family) bool, others ...string) string {
+	var names []string
+	for _, p := range published(fits) {
+		names = append(names, p.Name)
+	}
+	return strings.Join(append(names, others...), "|")
+}
+
+// anyShape, squares and oneSquare are families by how their encoders read a picture.
+func anyShape(*model.Family) bool    { return true }
+func squares(f *model.Family) bool   { return f.Across > 0 }
+func oneSquare(f *model.Family) bool { return f.Across == 1 }
 
 // maxConfig limits the size of a config.json.
 const maxConfig = 16 << 20
 
 // shape describes a model to a benchmark: its configuration and the pictures that it takes.
 type shape struct {
-	Name          string          `json:"-"`
-	Config        []byte          `json:"-"`
-	Architectures []string        `json:"architectures"`
-	Canvases      json.RawMessage `json:"image_grid_pinpoints"`
-	Vision        struct {
+	Name     string `json:"-"`
+	Config   []byte `json:"-"`
+	family   *model.Family
+	Canvases json.RawMessage `json:"image_grid_pinpoints"`
+	Vision   struct {
 		Width  int `json:"hidden_size"`
 		Side   int `json:"image_size"`
 		Patch  int `json:"patch_size"`
@@ -47,22 +61,22 @@ type shape struct {
 // loadShape returns the shape with that name, or the shape in a config.json.
 func loadShape(name string) (*shape, error) {
 	s := &shape{Name: name}
-	var err error
-	if slices.Contains(benchShapeNames, name) {
-		s.Config, err = shapeFiles.ReadFile("shapes/" + name + ".json")
-	} else {
-		var info os.FileInfo
-		if info, err = os.Stat(name); err != nil || info.IsDir() {
-			return nil, usagef("--shape: got %q, want %s or a model's config.json", name,
-				strings.Join(benchShapeNames, "|"))
-		}
-		if info.Size() > maxConfig {
-			return nil, fmt.Errorf("bench: %s: %d bytes, want a config.json of at most %d", name,
-				info.Size(), maxConfig)
-		}
-		s.Config, err = readText(name)
+	all := published(anyShape)
+	i := slices.IndexFunc(all, func(p model.Published) bool { return p.Name == name })
+	if i >= 0 {
+		s.Config = all[i].Config
+		return s, s.parse(name)
 	}
-	if err != nil {
+	info, err := os.Stat(name)
+	if err != nil || info.IsDir() {
+		return nil, usagef("--shape: got %q, want %s or a model's config.json", name,
+			shapeNames(anyShape))
+	}
+	if info.Size() > maxConfig {
+		return nil, fmt.Errorf("bench: %s: %d bytes, want a config.json of at most %d", name,
+			info.Size(), maxConfig)
+	}
+	if s.Config, err = readText(name); err != nil {
 		return nil, err
 	}
 	return s, s.parse(name)
@@ -111,53 +125,24 @@ func (s *shape) parse(file string) error {
 				*f.value, f.limit)
 		}
 	}
-	return nil
+	var err error
+	s.family, err = families.Of(file, s.Config)
+	return err
 }
 
-// pictureKind is how a model reads pictures.
-type pictureKind int
-
-const (
-	onePicture pictureKind = iota // resized to one square
-	tiled                         // a square and tiles
-	anySize                       // in as many patches as the picture has
-)
-
-func (s *shape) kind() pictureKind {
-	switch {
-	case slices.Contains(s.Architectures, "LlavaNextForConditionalGeneration"):
-		return tiled
-	case slices.Contains(s.Architectures, "Qwen2_5_VLForConditionalGeneration"):
-		return anySize
-	}
-	return onePicture
-}
-
-// processor is the published picture processor for the shape, for its sizes.
+// processor is a picture processor for the shape, for its sizes.
 func (s *shape) processor() (imageproc.Processor, error) {
-	c := map[string]any{
-		"image_mean": []float64{0.48145466, 0.4578275, 0.40821073},
-		"image_std":  []float64{0.26862954, 0.26130258, 0.27577711},
-	}
 	v := s.Vision
-	switch s.kind() {
-	case anySize:
-		c["image_processor_type"] = "Qwen2VLImageProcessor"
-		c["patch_size"], c["merge_size"], c["temporal_patch_size"] = v.Patch, v.Merge, v.Frames
+	c := map[string]any{
+		"image_processor_type": s.family.Processors[0].Classes[0],
+		"image_grid_pinpoints": s.Canvases,
+		"patch_size":           v.Patch, "merge_size": v.Merge, "temporal_patch_size": v.Frames,
+	}
+	if s.family.Across == 0 {
 		c["min_pixels"], c["max_pixels"] = v.Patch*v.Patch, benchMaxPatches*v.Patch*v.Patch
-	default:
-		c["image_processor_type"], c["resample"] = "CLIPImageProcessor", 3
-		c["size"], c["crop_size"] = map[string]int{"shortest_edge": v.Side},
-			map[string]int{"height": v.Side, "width": v.Side}
-		if s.kind() == tiled {
-			c["image_processor_type"], c["image_grid_pinpoints"] = "LlavaNextImageProcessor",
-				s.Canvases
-			if s.Canvases == nil {
-				c["image_grid_pinpoints"] = [][2]int{
-					{336, 672}, {672, 336}, {672, 672}, {1008, 336}, {336, 1008},
-				}
-			}
-		}
+	} else {
+		square := map[string]int{"height": v.Side, "width": v.Side}
+		c["size"], c["crop_size"] = square, square
 	}
 	text, err := json.Marshal(c)
 	if err != nil {
@@ -172,11 +157,8 @@ const benchMaxPatches = 1 << 16
 // picture draws a picture that the model reads without resizing: a square, a square of four tiles,
 // or one with that many patches.
 func (s *shape) picture(patches int) (*imageproc.Picture, error) {
-	w, h := s.Vision.Side, s.Vision.Side
-	switch s.kind() {
-	case tiled:
-		w, h = 2*w, 2*h
-	case anySize:
+	w, h := s.family.Across*s.Vision.Side, s.family.Across*s.Vision.Side
+	if s.family.Across == 0 {
 		merge := s.Vision.Merge
 		units := patches / (merge * merge)
 		if patches < merge*merge || patches%(merge*merge) != 0 || patches > benchMaxPatches {

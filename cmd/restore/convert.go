@@ -71,7 +71,10 @@ vocabulary has no token for pictures (original LLaVA) gets one.`,
 		if kind == "" {
 			d = hf.Main(b)
 		}
-		family := families.Of(b.Parts().Config.Data) // known, or bundle had failed
+		family, err := families.Of(b.About().Name, b.Parts().Config.Data)
+		if err != nil {
+			return err
+		}
 		size, err := makeFolder(cmd.Context(), a, out,
 			func(dir string, stopped func() error) error {
 				return hf.Write(dir, b, &family.Family, d, stopped)

@@ -115,7 +115,7 @@ func (o *benchmarkOptions) answerer(
 		return nil, nil, err
 	}
 	if o.protocol == benchmarks.Paper {
-		said := o.model.asLLaVA(files)
+		said := o.model.asScripts(files)
 		if !o.fs.Changed("system-prompt") {
 			system = said
 		}

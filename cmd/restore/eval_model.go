@@ -2,22 +2,18 @@ package main
 
 import (
 	"encoding/hex"
-	"encoding/json"
-	"strings"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/formats"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/families"
 )
-
-// vicuna is the system sentence of LLaVA's scripts.
-const vicuna = "A chat between a curious user and an artificial intelligence assistant. " +
-	"The assistant gives helpful, detailed, and polite answers to the user's questions."
 
 // modelFiles describes a model before it is loaded.
 type modelFiles struct {
-	architecture string
-	print        string // digest of the files
+	family *model.Family
+	print  string // digest of the files
 }
 
 // look reads the description of a model from its files.
@@ -28,37 +24,25 @@ func look(files formats.Files) (*modelFiles, error) {
 	}
 	defer b.Close()
 	m := &modelFiles{}
-	var config struct{ Architectures []string }
-	_ = json.Unmarshal(b.Parts().Config.Data, &config) // loading reports errors in it
-	if len(config.Architectures) > 0 {
-		m.architecture = config.Architectures[0]
+	if m.family, err = families.Of(b.About().Name, b.Parts().Config.Data); err != nil {
+		return nil, err
 	}
 	digest := checkpoint.Digest(b)
 	m.print = hex.EncodeToString(digest[:])
 	return m, nil
 }
 
-// scriptsOfLLaVA reports whether LLaVA's scripts, which the paper used, use vicuna's sentence with
-// models of this architecture.
-func (m *modelFiles) scriptsOfLLaVA() bool {
-	switch m.architecture {
-	case "LlavaForConditionalGeneration", "LlavaLlamaForCausalLM",
-		"LlavaNextForConditionalGeneration":
-		return true
-	}
-	return false
-}
-
-// asLLaVA makes models that LLaVA's scripts support read pictures as the scripts do, and returns
-// the scripts' system sentence.
-func (m *modelFlags) asLLaVA(files *modelFiles) (system string) {
-	if m.files.Model == "" || !files.scriptsOfLLaVA() {
+// asScripts makes models read pictures as the paper's scripts do, and returns the scripts' system
+// message.
+func (m *modelFlags) asScripts(files *modelFiles) (system string) {
+	scripts := files.family.Scripts
+	if m.files.Model == "" || scripts == nil {
 		return ""
 	}
-	if !m.fs.Changed("pad") && !strings.Contains(files.architecture, "Next") {
+	if !m.fs.Changed("pad") && scripts.Pad {
 		m.pad = true
 	}
-	return vicuna
+	return scripts.System
 }
 
 // opened records the model's files and options, for the settings of runs. Answers depend on them,

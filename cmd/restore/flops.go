@@ -48,7 +48,7 @@ the decoder --n-vis is the mean number of visual rows that enter a layer.`,
 		"sizes of a published model, of the embedded one, or of a config.json `FILE`")
 	fs.Lookup("shape").Annotations = map[string][]string{
 		choices: {
-			strings.Join(append(slices.Clone(benchShapeNames[:3]), embeddedShape), "|") + "|FILE",
+			shapeNames(squares, embeddedShape, "FILE"),
 		},
 	}
 	fs.StringVarP(&o.dir, "model", "m", "", "sizes of the model in this `folder` instead")

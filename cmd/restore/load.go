@@ -75,7 +75,7 @@ follow-up questions, or send requests that must be refused. The exit code is 1 i
 	fs.StringVar(&o.shape, "shape", "",
 		"serve random weights in the `shape` of a published model or a config.json")
 	fs.Lookup("shape").Annotations = map[string][]string{
-		choices: {strings.Join(benchShapeNames, "|") + "|FILE"},
+		choices: {shapeNames(anyShape, "FILE")},
 	}
 	fs.IntSliceVar(&o.clients, "clients", []int{1, 2, 4, 8, 16, 32},
 		"`numbers` of clients that ask at once, separated by commas")

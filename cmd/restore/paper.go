@@ -232,7 +232,7 @@ func (o *paperOptions) lab(a *app) (*paper.Lab, *paper.Source, func(), error) {
 		src = paper.Drawn(o.n)
 	} else {
 		if o.protocol == benchmarks.Paper {
-			system = o.model.asLLaVA(files)
+			system = o.model.asScripts(files)
 		}
 		src = paper.Folder(o.data, benchmarks.Options{Protocol: o.protocol}, o.limit)
 	}

@@ -33,7 +33,7 @@ func newShow(a *app) *cobra.Command {
 	fs.StringVar(&shape, "shape", "",
 		"describe the `shape` of a published model or a config.json, without weights")
 	fs.Lookup("shape").Annotations = map[string][]string{
-		choices: {strings.Join(benchShapeNames, "|") + "|FILE"}, applies: {"none"},
+		choices: {shapeNames(anyShape, "FILE")}, applies: {"none"},
 	}
 	fs.IntVar(&f.nVis, "n-vis", shownTokens,
 		"predict memory and time for `N` visual tokens; 0 for all of them")

@@ -6,11 +6,13 @@ import (
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/families"
 	"github.com/restore-vlm/restore/internal/tokenizer"
 )
 
 // About adds to Info what servers report about a model.
 type About struct {
+	Family     string    // model_type of its config.json
 	Format     string    // the format of the files, for people
 	Modified   time.Time // modification time of the newest file; zero for a model in memory
 	Digest     Key       // of documents and weights; see checkpoint.Digest
@@ -28,6 +30,9 @@ func (e *Engine) About() About {
 	a := About{
 		Format: files.Format, Template: string(e.ck.Parts().Template.Data),
 		Digest: checkpoint.Digest(e.ck), CacheType: "f32",
+	}
+	if f, err := families.Of(files.Name, e.ck.Config()); err == nil {
+		a.Family = f.Name
 	}
 	for _, f := range files.Files {
 		if info, err := os.Stat(f); err == nil && info.ModTime().After(a.Modified) {

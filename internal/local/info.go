@@ -31,7 +31,7 @@ func (b *Backend) describe() server.Info {
 	out := server.Info{
 		ID: ID(i.Name), Aliases: b.o.Aliases, Created: about.Modified, Params: i.Params,
 		Vocab: i.Tokens, Size: i.Resident,
-		Context: b.e.Context(), Family: family(i.Architecture), Format: format(about.Format),
+		Context: b.e.Context(), Family: about.Family, Format: format(about.Format),
 		Quant:  quantization(i.Kept),
 		Digest: hex.EncodeToString(about.Digest[:]), Template: about.Template,
 		KVPerToken: about.KVPerToken, Parallel: about.Parallel, Queue: b.o.Queue,
@@ -81,19 +81,6 @@ func built() time.Time {
 		}
 	}
 	return time.Unix(0, 0)
-}
-
-// family is the architecture's name in the form of model_type.
-func family(architecture string) string {
-	switch {
-	case strings.HasPrefix(architecture, "LlavaNext"):
-		return "llava_next"
-	case strings.HasPrefix(architecture, "Llava"):
-		return "llava"
-	case strings.HasPrefix(architecture, "Qwen2_5"):
-		return "qwen2_5_vl"
-	}
-	return strings.ToLower(architecture)
 }
 
 // format is the format of a model's files, by Ollama's name.

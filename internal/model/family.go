@@ -12,4 +12,25 @@ type Family struct {
 	New, Text func(*Source) (Multimodal, error)
 	// Processors are the picture processors of the published models, and of no family before.
 	Processors []imageproc.Kind
+	// Published are models whose speed is measured without their weights.
+	Published []Published
+	// Across is how many of the encoder's squares stand side by side in a measured picture; 0: the
+	// encoder takes pictures of any size.
+	Across int
+	// Budgets are the measured numbers of visual tokens, or shares of all.
+	Budgets []string
+	// Scripts is how the scripts of RESTORE's paper ask; nil if they do not know the family.
+	Scripts *Scripts
+}
+
+// Published is the config.json of a published model.
+type Published struct {
+	Name   string
+	Config []byte
+}
+
+// Scripts are settings of the scripts with which a paper's figures were measured.
+type Scripts struct {
+	System string // message
+	Pad    bool   // pictures are padded to a square
 }

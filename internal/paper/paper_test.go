@@ -117,7 +117,7 @@ func opened(t *testing.T, records string, scenes int) *Lab {
 
 // llava is the paper's model without weights.
 func llava() (*engine.Engine, error) {
-	config, err := os.ReadFile("../../cmd/restore/shapes/llava-1.5-7b.json")
+	config, err := os.ReadFile("../model/llava/shapes/llava-1.5-7b.json")
 	if err != nil {
 		return nil, err
 	}

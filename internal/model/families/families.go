@@ -35,36 +35,40 @@ func Processor(config []byte) (imageproc.Processor, error) {
 	return imageproc.ParseProcessor(config, kinds)
 }
 
-// Of returns the family of the model with that config.json, nil if it is not in Table.
-func Of(config []byte) *model.Family {
+// Of returns the family of the model called name with that config.json. The error lists the known
+// architectures.
+func Of(name string, config []byte) (*model.Family, error) {
 	if i := slices.Index(Files, Files.Of(config)); i >= 0 {
-		return Table[i]
+		return Table[i], nil
 	}
-	return nil
+	var c struct{ Architectures []string }
+	if err := json.Unmarshal(config, &c); err != nil {
+		return nil, fmt.Errorf("model: %s: config.json: %w", name, err)
+	}
+	var known []string
+	for _, f := range Table {
+		known = append(known, f.Architectures...)
+	}
+	slices.Sort(known)
+	return nil, fmt.Errorf("model: %s: config.json: architectures: got %q, want one of %s", name,
+		c.Architectures, strings.Join(known, ", "))
 }
 
 // Open binds ck with the constructor of its family. A vision_config of null means that there is no
-// encoder. An unknown architecture is an error that lists the known ones.
+// encoder.
 func Open(ck *model.Source) (model.Multimodal, error) {
+	f, err := Of(ck.Name, ck.Config())
+	if err != nil {
+		return nil, err
+	}
 	var c struct {
-		Architectures []string        `json:"architectures"`
-		Vision        json.RawMessage `json:"vision_config"`
+		Vision json.RawMessage `json:"vision_config"`
 	}
 	if err := json.Unmarshal(ck.Config(), &c); err != nil {
 		return nil, fmt.Errorf("model: %s: config.json: %w", ck.Name, err)
 	}
-	switch f := Of(ck.Config()); {
-	case f == nil:
-		var known []string
-		for _, f := range Table {
-			known = append(known, f.Architectures...)
-		}
-		slices.Sort(known)
-		return nil, fmt.Errorf("model: %s: config.json: architectures: got %q, want one of %s",
-			ck.Name, c.Architectures, strings.Join(known, ", "))
-	case string(c.Vision) == "null":
+	if string(c.Vision) == "null" {
 		return f.Text(ck)
-	default:
-		return f.New(ck)
 	}
+	return f.New(ck)
 }

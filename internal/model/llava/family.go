@@ -2,6 +2,7 @@ package llava
 
 import (
 	"bytes"
+	_ "embed" // shapes
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -31,7 +32,23 @@ var Family = model.Family{
 		},
 		{Classes: []string{"LlavaImageProcessor"}, New: imageproc.NewPadded},
 	},
+	Published: []model.Published{
+		{Name: "llava-1.5-7b", Config: shape7b}, {Name: "llava-1.5-13b", Config: shape13b},
+	},
+	Across: 1, Budgets: []string{"576", "192", "128", "64"},
+	Scripts: &model.Scripts{System: System, Pad: true},
 }
+
+// System is the system message of LLaVA's scripts.
+const System = "A chat between a curious user and an artificial intelligence assistant. " +
+	"The assistant gives helpful, detailed, and polite answers to the user's questions."
+
+var (
+	//go:embed shapes/llava-1.5-7b.json
+	shape7b []byte
+	//go:embed shapes/llava-1.5-13b.json
+	shape13b []byte
+)
 
 // Prefixes of the canonical names.
 const (

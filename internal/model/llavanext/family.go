@@ -1,6 +1,8 @@
 package llavanext
 
 import (
+	_ "embed" // shapes
+
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
@@ -20,4 +22,10 @@ var Family = model.Family{
 	Processors: []imageproc.Kind{
 		{Classes: []string{"LlavaNextImageProcessor"}, New: imageproc.NewTiles},
 	},
+	Published: []model.Published{{Name: "llava-next-7b", Config: shape7b}},
+	Across:    2, Budgets: []string{"all", "640", "320", "160"},
+	Scripts: &model.Scripts{System: llava.System},
 }
+
+//go:embed shapes/llava-next-7b.json
+var shape7b []byte

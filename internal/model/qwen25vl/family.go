@@ -1,6 +1,7 @@
 package qwen25vl
 
 import (
+	_ "embed" // shapes
 	"strings"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
@@ -25,6 +26,10 @@ var Family = model.Family{
 		Classes: []string{"Qwen2VLImageProcessor", "Qwen2_5_VLImageProcessor"},
 		New:     imageproc.NewPatches,
 	}},
+	Published: []model.Published{
+		{Name: "qwen2.5-vl-3b", Config: shape3b}, {Name: "qwen2.5-vl-7b", Config: shape7b},
+	},
+	Budgets: []string{"all", "0.3333", "0.2222", "0.1111"},
 	Text: func(ck *model.Source) (model.Multimodal, error) {
 		return textonly.New(ck, architecture+", text only", "",
 			func(v *model.Values) (llama.Config, []int32) {
@@ -33,6 +38,13 @@ var Family = model.Family{
 			})
 	},
 }
+
+var (
+	//go:embed shapes/qwen2.5-vl-3b.json
+	shape3b []byte
+	//go:embed shapes/qwen2.5-vl-7b.json
+	shape7b []byte
+)
 
 // form is defined by the prefixes of the decoder, its head ("" if it has none) and the tower.
 func form(name, by, text, head, tower string) checkpoint.Form {
