@@ -84,10 +84,14 @@ func openPart(path string, maps *[]*checkpoint.Mapping) (*file, error) {
 	}
 	*maps = append(*maps, m)
 	f, err := parse(m.Data)
-	if err == nil {
-		err = f.check()
+	if err != nil {
+		return nil, err
 	}
-	return f, err
+	// Keys that decide what else is read must not fall back to their defaults.
+	for _, key := range []string{"split.count", "split.no", f.architecture() + ".block_count"} {
+		f.Number(key, 0)
+	}
+	return f, f.wrong
 }
 
 // partPattern matches the end of the name of a split file.

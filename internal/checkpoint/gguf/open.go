@@ -96,6 +96,17 @@ func openModel(
 
 // assemble makes the model from a decoder's file and a projector's, which may be nil.
 func assemble(s *checkpoint.Store, f, p *file, families checkpoint.Families) error {
+	err := f.assemble(s, p, families)
+	switch {
+	case f.wrong != nil:
+		return f.wrong
+	case p != nil && p.wrong != nil:
+		return inProjector(p.wrong)
+	}
+	return err
+}
+
+func (f *file) assemble(s *checkpoint.Store, p *file, families checkpoint.Families) error {
 	if f.architecture() == archClip {
 		return errors.New(
 			"an encoder and a projector (mmproj), want the file of the decoder that it belongs to")
@@ -131,11 +142,6 @@ func assemble(s *checkpoint.Store, f, p *file, families checkpoint.Families) err
 	}
 	if err := g.Convert(m); err != nil {
 		return err
-	}
-	for _, file := range []*file{f, p} {
-		if file != nil && file.wrong != nil {
-			return file.wrong
-		}
 	}
 	return documents(s, f, v, g, m)
 }

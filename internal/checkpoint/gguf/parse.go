@@ -35,7 +35,7 @@ const (
 type file struct {
 	keys    map[string]value
 	tensors []tensorInfo
-	wrong   error // of the first key that was read and is of another kind
+	wrong   error // of the first key whose value is of another kind than what was read
 }
 
 // tensorInfo is a tensor in the form of the file.

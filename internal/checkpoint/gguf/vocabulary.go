@@ -90,7 +90,7 @@ func (f *file) vocabulary(size int) (*vocabulary, error) {
 
 // readPieces reads texts, scores and types of the tokens.
 func (f *file) readPieces(v *vocabulary, size int) error {
-	tokens, ok := f.keys["tokenizer.ggml.tokens"]
+	tokens, ok := f.key("tokenizer.ggml.tokens", strs)
 	if !ok {
 		return fmt.Errorf("key %q is missing", "tokenizer.ggml.tokens")
 	}
@@ -98,12 +98,21 @@ func (f *file) readPieces(v *vocabulary, size int) error {
 		return fmt.Errorf("key %q: %d tokens, want at most the %d rows of the embedding",
 			"tokenizer.ggml.tokens", tokens.count, size)
 	}
-	for _, name := range []string{"tokenizer.ggml.scores", "tokenizer.ggml.token_type"} {
-		if list, ok := f.keys[name]; ok && list.count != tokens.count {
-			return fmt.Errorf("key %q: %d numbers for %d tokens", name, list.count, tokens.count)
+	list := func(name string, want kind) (value, error) {
+		v, ok := f.key(name, want)
+		if ok && v.count != tokens.count {
+			return v, fmt.Errorf("key %q: %d numbers for %d tokens", name, v.count, tokens.count)
 		}
+		return v, nil
 	}
-	scores, types := f.keys["tokenizer.ggml.scores"], f.keys["tokenizer.ggml.token_type"]
+	scores, err := list("tokenizer.ggml.scores", floats)
+	if err != nil {
+		return err
+	}
+	types, err := list("tokenizer.ggml.token_type", wholes)
+	if err != nil {
+		return err
+	}
 	v.pieces = make([]tokenizer.Piece, tokens.count)
 	tokens.strings(func(i int, s []byte) {
 		p := &v.pieces[i]
@@ -118,8 +127,7 @@ func (f *file) readPieces(v *vocabulary, size int) error {
 	for i, p := range v.pieces {
 		if p.Kind < tokenizer.NormalPiece || p.Kind > tokenizer.BytePiece {
 			return fmt.Errorf("key %q: token %d: type %d, want 1 to 6", "tokenizer.ggml.token_type",
-				i,
-				p.Kind)
+				i, p.Kind)
 		}
 		if p.Kind != tokenizer.UnusedPiece {
 			v.ids[p.Text] = i
