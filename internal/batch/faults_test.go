@@ -308,16 +308,13 @@ func plainOutput(t *testing.T, dir string) string {
 // output, writes no more and leaves whole results only, and that the next run completes the output,
 // also after a crash of the machine: byte for byte that of an undisturbed run.
 func TestDiskFails(t *testing.T) {
-	var in strings.Builder
-	for i := range 5 {
-		fmt.Fprintf(&in, `{"custom_id":"q%d","url":"/v1/chat/completions","body":{}}`+"\n", i)
-	}
+	in := fiveLines()
 	for _, most := range []int64{rewriteFrom, 0} {
 		dir, whole := t.TempDir(), newFaulty(0, undone, false)
-		if err := runOn(whole, dir, in.String(), most, false); err != nil {
+		if err := runOn(whole, dir, in, most, false); err != nil {
 			t.Fatal(err)
 		}
-		c := faultCase{in: in.String(), want: plainOutput(t, dir), most: most}
+		c := faultCase{in: in, want: plainOutput(t, dir), most: most}
 		if whole.n < 30 || len(whole.writes) < 10 {
 			t.Fatalf("a run has %d operations, %d of them writes", whole.n, len(whole.writes))
 		}
@@ -335,6 +332,56 @@ func TestDiskFails(t *testing.T) {
 						}
 					}
 				}
+			}
+		}
+	}
+}
+
+// fiveLines is an input.
+func fiveLines() string {
+	var in strings.Builder
+	for i := range 5 {
+		fmt.Fprintf(&in, `{"custom_id":"q%d","url":"/v1/chat/completions","body":{}}`+"\n", i)
+	}
+	return in.String()
+}
+
+// Ensure the same of a run that continues another one, which left half of a result in the output:
+// the end of that is cut with any one operation failing, the cut itself too.
+func TestDiskFailsAgain(t *testing.T) {
+	in := fiveLines()
+	whole := t.TempDir()
+	probe := newFaulty(0, undone, false)
+	if err := runOn(probe, whole, in, rewriteFrom, false); err != nil {
+		t.Fatal(err)
+	}
+	want := plainOutput(t, whole)
+	// The first write into the output that leaves a part of it on a dead disk.
+	at := slices.IndexFunc(probe.writes, func(at int) bool {
+		dir := t.TempDir()
+		failed := runOn(newFaulty(at, half, true), dir, in, rewriteFrom, false)
+		out, err := os.ReadFile(filepath.Join(dir, "out"))
+		return failed != nil && err == nil && len(out) > 0 && out[len(out)-1] != '\n'
+	})
+	if at < 0 {
+		t.Fatal("no write leaves half of a result")
+	}
+	for _, how := range []fault{undone, done, half, cutOff} {
+		for n, hit := 1, true; hit; n++ {
+			dir := t.TempDir()
+			torn := newFaulty(probe.writes[at], half, true)
+			if err := runOn(torn, dir, in, rewriteFrom, false); !errors.Is(err, errFault) {
+				t.Fatalf("the dead disk: got %v", err)
+			}
+			d := newFaulty(n, how, n%2 == 0)
+			err := runOn(d, dir, in, rewriteFrom, false)
+			if hit = d.hit; err == nil && plainOutput(t, dir) != want || d.after > 0 && !d.dead {
+				t.Fatalf("fault %d at operation %d: error %v, %d writes after it, output\n%s", how,
+					n, err, d.after, plainOutput(t, dir))
+			}
+			err = runOn(newFaulty(0, undone, false), dir, in, rewriteFrom, false)
+			if got := plainOutput(t, dir); err != nil || got != want {
+				t.Fatalf("fault %d at operation %d: the next run: %v, got\n%s", how, n, err, got)
 			}
 		}
 	}
