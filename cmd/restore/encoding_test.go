@@ -120,11 +120,11 @@ func textCases(t *testing.T) map[string]textCase {
 // shapeText is the configuration of a published shape.
 func shapeText(t *testing.T) string {
 	t.Helper()
-	data, err := shapeFiles.ReadFile("shapes/llava-1.5-7b.json")
+	s, err := loadShape("llava-1.5-7b")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(data)
+	return string(s.Config)
 }
 
 // Ensure that a byte-order mark changes no result, and that a text in another encoding is refused

@@ -112,7 +112,7 @@ func TestTooManyValues(t *testing.T) {
 		"too elongated to resize its shorter side to 8192": {`{"image_processor_type":"CLIPImageProcessor","size":8192,"crop_size":224}`,
 			[]*Picture{line}},
 	} {
-		p, err := ParseProcessor([]byte(c.json))
+		p, err := ParseProcessor([]byte(c.json), kinds)
 		if err != nil {
 			t.Fatal(err)
 		}
