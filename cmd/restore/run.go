@@ -147,16 +147,8 @@ func (o *runOptions) run(ctx context.Context, a *app, isTalk bool) error {
 	if err := o.server.check(o.reduction.fs); err != nil {
 		return err
 	}
-	if !isTalk && len(q.images)+len(q.frames) == 0 {
-		for _, name := range []string{"overlay", "overlay-stages"} {
-			if f := o.reduction.fs.Lookup(name); onCommandLine(f) {
-				return usagef(
-					"--%s: has nothing to show, got %s, want a picture (--image) to draw in",
-					name,
-					f.Value,
-				)
-			}
-		}
+	if err := o.checkDrawn(isTalk); err != nil {
+		return err
 	}
 	outs := a.outputs(slices.Concat(inputPaths(q.inputs()), o.model.files.Paths(),
 		inputPaths(o.reduction.files()))...)
@@ -193,6 +185,20 @@ func (o *runOptions) run(ctx context.Context, a *app, isTalk bool) error {
 	}
 	_, err = with.ask(ctx, nil, asked)
 	return err
+}
+
+// checkDrawn refuses drawings without a picture; a conversation may be shown one later.
+func (o *runOptions) checkDrawn(isTalk bool) error {
+	if isTalk || len(o.question.images)+len(o.question.frames) > 0 {
+		return nil
+	}
+	for _, name := range []string{"overlay", "overlay-stages"} {
+		if f := o.reduction.fs.Lookup(name); onCommandLine(f) {
+			return usagef("--%s: has nothing to show, got %s, want a picture (--image) to draw in",
+				name, f.Value)
+		}
+	}
+	return nil
 }
 
 // checkLength refuses an answer limit above the model's context.

@@ -9,8 +9,8 @@ import (
 	"github.com/restore-vlm/restore/internal/evalengine"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
-	"github.com/restore-vlm/restore/internal/stats"
 	"github.com/restore-vlm/restore/internal/sheet"
+	"github.com/restore-vlm/restore/internal/stats"
 )
 
 // Sizes of measurements for which the paper gives none.
