@@ -45,6 +45,14 @@ func Either(names []string) string {
 	return strings.Join(once[:last], ", ") + " or " + once[last]
 }
 
+// AddedToken is a token that is matched as a whole, in the form of tokenizer files.
+func AddedToken(text string, special bool) map[string]any {
+	return map[string]any{
+		"content": text, "single_word": false, "lstrip": false, "rstrip": false,
+		"normalized": false, "special": special,
+	}
+}
+
 // Kind names a type of file.
 func Kind(m fs.FileMode) string {
 	switch {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/tokenizer"
 )
 
@@ -157,7 +158,7 @@ func (f *file) sentencePiece(v *vocabulary, texts object) error {
 		case tokenizer.BytePiece:
 			bytes++
 		case tokenizer.ControlPiece, tokenizer.UnknownPiece, tokenizer.UserPiece:
-			added[strconv.Itoa(i)] = addedToken(p)
+			added[strconv.Itoa(i)] = checkpoint.AddedToken(p.Text, p.Kind != tokenizer.UserPiece)
 		}
 	}
 	m.ByteFallback = bytes > 0
@@ -171,12 +172,6 @@ func (f *file) sentencePiece(v *vocabulary, texts object) error {
 	v.file = m.Marshal()
 	v.settings, err = json.Marshal(settings)
 	return err
-}
-
-// addedToken is a token that is matched as a whole, in the form of tokenizer_config.json.
-func addedToken(p *tokenizer.Piece) object {
-	return object{"content": p.Text, "single_word": false, "lstrip": false, "rstrip": false,
-		"normalized": false, "special": p.Kind != tokenizer.UserPiece}
 }
 
 // preTokenizer tells how text is split into words before byte pairs are merged.
@@ -225,7 +220,7 @@ func (f *file) bytePairs(v *vocabulary) ([]byte, error) {
 			return nil, fmt.Errorf("token %d: %.40q occurs twice", i, p.Text)
 		}
 		if p.Kind != tokenizer.NormalPiece {
-			token := addedToken(&p)
+			token := checkpoint.AddedToken(p.Text, p.Kind != tokenizer.UserPiece)
 			token["id"] = i
 			added = append(added, token)
 			continue

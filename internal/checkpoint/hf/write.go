@@ -233,7 +233,7 @@ func (w *writer) writeTokenizer() error {
 		}
 	}
 	for text, id := range w.added {
-		tokens[fmt.Sprint(id)], _ = json.Marshal(addedToken(text))
+		tokens[fmt.Sprint(id)], _ = json.Marshal(checkpoint.AddedToken(text, true))
 	}
 	if len(tokens) > 0 {
 		settings["added_tokens_decoder"], _ = json.Marshal(tokens)
@@ -288,7 +288,7 @@ func (w *writer) addTo(data []byte) ([]byte, error) {
 		}
 	}
 	for text, id := range w.added {
-		token := addedToken(text)
+		token := checkpoint.AddedToken(text, true)
 		token["id"] = id
 		raw, err := plain(token)
 		if err != nil {
@@ -301,18 +301,6 @@ func (w *writer) addTo(data []byte) ([]byte, error) {
 		return nil, err
 	}
 	return plain(file)
-}
-
-// addedToken is a special token in the form of tokenizer files.
-func addedToken(text string) map[string]any {
-	return map[string]any{
-		"content":     text,
-		"lstrip":      false,
-		"rstrip":      false,
-		"normalized":  false,
-		"single_word": false,
-		"special":     true,
-	}
 }
 
 func (w *writer) writeDocuments() error {

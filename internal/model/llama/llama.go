@@ -94,6 +94,25 @@ func ParseConfig(v *model.Values) Config {
 	return c
 }
 
+// Fields describes the sizes.
+func (c *Config) Fields() []model.Field {
+	fields := []model.Field{
+		{Name: "hidden", Value: c.Hidden}, {Name: "heads", Value: c.Heads},
+		{Name: "kv heads", Value: c.KVHeads}, {Name: "head dim", Value: c.HeadDim},
+		{Name: "layers", Value: c.Layers}, {Name: "mlp", Value: c.MLP},
+		{Name: "vocabulary", Value: c.Vocab}, {Name: "context (positions)", Value: c.MaxPositions},
+		{Name: "RoPE base", Value: c.Theta},
+	}
+	if c.Window > 0 {
+		fields = append(fields, model.Field{Name: "sliding window (keys)", Value: c.Window})
+	}
+	if c.Sections != nil {
+		fields = append(fields,
+			model.Field{Name: "RoPE pairs (time, height, width)", Value: c.Sections})
+	}
+	return fields
+}
+
 // Check returns an error for sizes that fit the weights but not the arithmetic.
 func (c *Config) Check() error {
 	if c.HeadDim%2 != 0 {

@@ -135,14 +135,7 @@ func (m *Model) Describe(architecture string, b *model.Binder) model.Info {
 		{Name: "mlp", Value: v.MLP},
 		{Name: "feature states", Value: m.cfg.Features},
 	}
-	info.Text = []model.Field{
-		{Name: "hidden", Value: t.Hidden}, {Name: "heads", Value: t.Heads},
-		{Name: "kv heads", Value: t.KVHeads},
-		{Name: "head dim", Value: t.HeadDim}, {Name: "layers", Value: t.Layers},
-		{Name: "mlp", Value: t.MLP},
-		{Name: "vocabulary", Value: t.Vocab}, {Name: "context (positions)", Value: t.MaxPositions},
-		{Name: "RoPE base", Value: t.Theta},
-	}
+	info.Text = t.Fields()
 	info.Sizes = &model.Sizes{
 		Tokens: m.tokens(), Views: 1, Patch: 3 * v.Patch * v.Patch, Vocab: t.Vocab,
 		Vision: model.Tower{
@@ -154,9 +147,6 @@ func (m *Model) Describe(architecture string, b *model.Binder) model.Info {
 			Query: t.Heads * t.HeadDim, Key: t.KVHeads * t.HeadDim, MLP: t.MLP, Products: 3,
 		},
 		Projector: []int{v.Hidden * len(m.cfg.Features), t.Hidden, t.Hidden},
-	}
-	if t.Window > 0 {
-		info.Text = append(info.Text, model.Field{Name: "sliding window (keys)", Value: t.Window})
 	}
 	return info
 }

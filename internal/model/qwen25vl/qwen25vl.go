@@ -117,15 +117,7 @@ func New(ck *model.Source) (model.Multimodal, error) {
 			Name: "layers that see the whole picture", Value: v.Full,
 		}, {Name: "mlp", Value: v.MLP},
 	}
-	m.info.Text = []model.Field{
-		{Name: "hidden", Value: t.Hidden}, {Name: "heads", Value: t.Heads},
-		{Name: "kv heads", Value: t.KVHeads},
-		{Name: "head dim", Value: t.HeadDim}, {Name: "layers", Value: t.Layers},
-		{Name: "mlp", Value: t.MLP},
-		{Name: "vocabulary", Value: t.Vocab}, {Name: "context (positions)", Value: t.MaxPositions},
-		{Name: "RoPE base", Value: t.Theta},
-		{Name: "RoPE pairs (time, height, width)", Value: t.Sections},
-	}
+	m.info.Text = t.Fields()
 	return m, nil
 }
 

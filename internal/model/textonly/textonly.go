@@ -42,14 +42,7 @@ func New(
 		return nil, err
 	}
 	m.info.Params, m.info.Bytes, m.info.Types = b.Params()
-	m.info.Text = []model.Field{
-		{Name: "hidden", Value: c.Hidden}, {Name: "heads", Value: c.Heads},
-		{Name: "kv heads", Value: c.KVHeads},
-		{Name: "head dim", Value: c.HeadDim}, {Name: "layers", Value: c.Layers},
-		{Name: "mlp", Value: c.MLP},
-		{Name: "vocabulary", Value: c.Vocab}, {Name: "context (positions)", Value: c.MaxPositions},
-		{Name: "RoPE base", Value: c.Theta},
-	}
+	m.info.Text = c.Fields()
 	return m, nil
 }
 
