@@ -300,11 +300,8 @@ func (w *Weight) Finite(run func(n int, task func(i int))) error {
 			return failed[i]
 		}
 		if at >= 0 {
-			return fmt.Errorf(
-				"element %v: %w (NaN or an infinity)",
-				place(i*step+at, w.Shape),
-				errs.ErrNotFinite,
-			)
+			return fmt.Errorf("element %v: %w (NaN or an infinity)", place(i*step+at, w.Shape),
+				errs.ErrNotFinite)
 		}
 	}
 	return nil

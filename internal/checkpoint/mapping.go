@@ -37,12 +37,8 @@ func Map(f *os.File) (*Mapping, error) {
 		return nil, fmt.Errorf("%s: got a %s, want a file", f.Name(), Kind(info.Mode()))
 	}
 	if info.Size() > math.MaxInt {
-		return nil, fmt.Errorf(
-			"%s: got %d bytes, want at most %d on this machine",
-			f.Name(),
-			info.Size(),
-			math.MaxInt,
-		)
+		return nil, fmt.Errorf("%s: got %d bytes, want at most %d on this machine", f.Name(),
+			info.Size(), math.MaxInt)
 	}
 	if info.Size() == 0 {
 		return &Mapping{}, nil

@@ -86,11 +86,7 @@ func (s *Store) Rename(table []Form) error {
 	if fits < len(names) {
 		s.What.Names = fmt.Sprintf(
 			"%d of %d names match no known form; the closest form has names of %s (%s)",
-			len(names)-fits,
-			len(names),
-			f.By,
-			f.Name,
-		)
+			len(names)-fits, len(names), f.By, f.Name)
 	}
 	for _, x := range strangers {
 		if i := slices.IndexFunc(names, func(n string) bool {

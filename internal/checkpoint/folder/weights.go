@@ -34,13 +34,8 @@ func (f *Folder) Weights(s *checkpoint.Store) error {
 		s.Weights, err = f.weightFile(s, name)
 		return err
 	}
-	return fmt.Errorf(
-		"no weights: %s, want %s, or %s with its shards, or %s",
-		f.contents(),
-		singleFile,
-		indexFile,
-		torchFile,
-	)
+	return fmt.Errorf("no weights: %s, want %s, or %s with its shards, or %s", f.contents(),
+		singleFile, indexFile, torchFile)
 }
 
 // weightFile parses one file of weights and keeps its bytes in s.
@@ -123,15 +118,11 @@ func (f *Folder) shards(s *checkpoint.Store, index string) error {
 			of, ok := weightMap[name]
 			switch {
 			case !ok:
-				problems = append(
-					problems,
-					fmt.Sprintf("tensor %q of %s is not in the index", name, shard),
-				)
+				problems = append(problems,
+					fmt.Sprintf("tensor %q of %s is not in the index", name, shard))
 			case of != shard && files[of][name] != nil && !t.Same(files[of][name]):
-				problems = append(
-					problems,
-					fmt.Sprintf("tensor %q of %s differs from that of %s", name, shard, of),
-				)
+				problems = append(problems,
+					fmt.Sprintf("tensor %q of %s differs from that of %s", name, shard, of))
 			}
 		}
 	}
@@ -158,11 +149,8 @@ func parseIndex(raw []byte) (map[string]string, error) {
 	}
 	var values map[string]json.RawMessage
 	if err := json.Unmarshal(fields[key], &values); err != nil || len(values) == 0 {
-		return nil, fmt.Errorf(
-			"%s: got %s, want an object from tensor to file",
-			key,
-			checkpoint.Excerpt(fields[key]),
-		)
+		return nil, fmt.Errorf("%s: got %s, want an object from tensor to file", key,
+			checkpoint.Excerpt(fields[key]))
 	}
 	names := make([]string, 0, len(values))
 	for name := range values {
@@ -173,20 +161,12 @@ func parseIndex(raw []byte) (map[string]string, error) {
 	for _, name := range names {
 		var file string
 		if err := json.Unmarshal(values[name], &file); err != nil {
-			return nil, fmt.Errorf(
-				"%s: %q: got %s, want a file name",
-				key,
-				name,
-				checkpoint.Excerpt(values[name]),
-			)
+			return nil, fmt.Errorf("%s: %q: got %s, want a file name", key, name,
+				checkpoint.Excerpt(values[name]))
 		}
 		if !checkpoint.PlainName(file) {
-			return nil, fmt.Errorf(
-				"%s: %q: got %s, want a plain file name of this directory",
-				key,
-				name,
-				checkpoint.Excerpt(fmt.Appendf(nil, "%q", file)),
-			)
+			return nil, fmt.Errorf("%s: %q: got %s, want a plain file name of this directory", key,
+				name, checkpoint.Excerpt(fmt.Appendf(nil, "%q", file)))
 		}
 		files[name] = file
 	}

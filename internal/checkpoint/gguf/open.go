@@ -60,9 +60,7 @@ func Open(path, projector string, families checkpoint.Families) (*checkpoint.Sto
 }
 
 // openModel fills s from the files at both paths.
-func openModel(
-	s *checkpoint.Store, path, projector string, families checkpoint.Families,
-) error {
+func openModel(s *checkpoint.Store, path, projector string, families checkpoint.Families) error {
 	f, paths, err := open(path, families, &s.Maps)
 	if err != nil {
 		return fmt.Errorf("checkpoint: %s: %w", path, err)

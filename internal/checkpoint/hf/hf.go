@@ -24,9 +24,7 @@ var Format = checkpoint.Format{
 }
 
 // Open reads the model of f, of one of the families.
-func Open(
-	f *folder.Folder, families checkpoint.Families,
-) (_ *checkpoint.Store, err error) {
+func Open(f *folder.Folder, families checkpoint.Families) (_ *checkpoint.Store, err error) {
 	s := &checkpoint.Store{What: checkpoint.About{Name: f.Name}}
 	defer func() {
 		if err != nil {
@@ -43,9 +41,8 @@ func Open(
 		Vision json.RawMessage `json:"vision_config"`
 	}
 	if err = json.Unmarshal(s.Docs.Config.Data, &c); err == nil && string(c.Vision) == "null" {
-		err = errors.New(
-			"vision_config: got null, want an object",
-		) // only models without an encoder have null
+		// only models of other formats may have no encoder
+		err = errors.New("vision_config: got null, want an object")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.Docs.Config.From, err)

@@ -316,13 +316,8 @@ func (w *writer) writeDocuments() error {
 		}
 	}
 	if p.Template.Data != nil {
-		failed = append(
-			failed,
-			w.object(
-				"chat_template.json",
-				map[string]string{"chat_template": string(p.Template.Data)},
-			),
-		)
+		failed = append(failed, w.object("chat_template.json",
+			map[string]string{"chat_template": string(p.Template.Data)}))
 	}
 	return errors.Join(failed...)
 }

@@ -70,11 +70,8 @@ func Unpack(s *checkpoint.Store, config []byte, bias func(module string) bool) e
 		}
 	}
 	if len(modules) == 0 {
-		return fmt.Errorf(
-			"quantization_config: got %s, but no weight is quantised (%q)",
-			c.Method,
-			"MODULE"+suffix,
-		)
+		return fmt.Errorf("quantization_config: got %s, but no weight is quantised (%q)", c.Method,
+			"MODULE"+suffix)
 	}
 	for _, module := range modules {
 		p := &parts{weights: s.Weights, module: module}
@@ -116,18 +113,14 @@ func (c *settings) reader() (func(*parts) (*module, error), string, error) {
 			return nil, "", fmt.Errorf("gptq: bits: got %d, want 4 or 8", c.Bits)
 		}
 		if c.Layout != "" && c.Layout != "gptq" && c.Layout != "gptq_v2" {
-			return nil, "", fmt.Errorf(
-				"gptq: checkpoint_format: got %.40q, want gptq or gptq_v2",
-				c.Layout,
-			)
+			return nil, "", fmt.Errorf("gptq: checkpoint_format: got %.40q, want gptq or gptq_v2",
+				c.Layout)
 		}
 		return c.gptq, ".qweight", nil
 	case "compressed-tensors":
 		if c.Format != "pack-quantized" {
-			return nil, "", fmt.Errorf(
-				"compressed-tensors: format: got %.40q, want pack-quantized",
-				c.Format,
-			)
+			return nil, "", fmt.Errorf("compressed-tensors: format: got %.40q, want pack-quantized",
+				c.Format)
 		}
 		for _, g := range c.Groups {
 			w := g.Weights
@@ -135,17 +128,14 @@ func (c *settings) reader() (func(*parts) (*module, error), string, error) {
 				w.Strategy != "group" && w.Strategy != "channel" {
 				return nil, "", fmt.Errorf(
 					"compressed-tensors: weights: got %+v, want int of 4 or 8 bits by group "+
-						"or channel",
-					w,
-				)
+						"or channel", w)
 			}
 		}
 		return c.packed, ".weight_packed", nil
 	}
 	return nil, "", fmt.Errorf(
 		"quant_method: got %.40q, which is not supported, want awq, gptq or compressed-tensors",
-		c.Method,
-	)
+		c.Method)
 }
 
 // parts takes a module's tensors and records which it has.

@@ -104,11 +104,8 @@ func (c *settings) packed(p *parts) (*module, error) {
 	case (m.in + 3) / 4:
 		m.bits = 8
 	default:
-		return nil, fmt.Errorf(
-			"weight_packed: %d words for %d inputs, want 4 or 8 bits each",
-			q.cols,
-			m.in,
-		)
+		return nil, fmt.Errorf("weight_packed: %d words for %d inputs, want 4 or 8 bits each",
+			q.cols, m.in)
 	}
 	s, ok := p.weights[p.module+".weight_scale"]
 	if !ok || len(s.Shape) != 2 {

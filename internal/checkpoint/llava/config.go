@@ -61,19 +61,14 @@ func parseConfig(data []byte) (*config, error) {
 			got = *x.got
 		}
 		if !slices.Contains(x.want, got) {
-			return nil, fmt.Errorf(
-				"%s: got %.40q, want %s",
-				x.key,
-				got,
-				strings.Join(x.want, " or "),
-			)
+			return nil, fmt.Errorf("%s: got %.40q, want %s", x.key, got,
+				strings.Join(x.want, " or "))
 		}
 	}
 	if c.tiles() != (c.Merge != nil && *c.Merge == "spatial_unpad") {
 		return nil, errors.New(
 			"image_aspect_ratio and mm_patch_merge_type: want anyres with spatial_unpad " +
-				"(1.6), or neither (1.5)",
-		)
+				"(1.6), or neither (1.5)")
 	}
 	if c.Layer == nil {
 		return nil, errors.New("mm_vision_select_layer: missing, want a whole number")
@@ -146,17 +141,13 @@ func (c *config) pinpoints() ([][2]int, error) {
 	var pairs [][]int
 	if err := json.Unmarshal(raw, &pairs); err != nil || len(pairs) == 0 {
 		return nil, fmt.Errorf(
-			"image_grid_pinpoints: got %.60s, want a list of pairs of whole numbers",
-			c.Pinpoints,
-		)
+			"image_grid_pinpoints: got %.60s, want a list of pairs of whole numbers", c.Pinpoints)
 	}
 	out := make([][2]int, len(pairs))
 	for i, p := range pairs {
 		if len(p) != 2 {
 			return nil, fmt.Errorf(
-				"image_grid_pinpoints: got %v, want a list of pairs of whole numbers",
-				p,
-			)
+				"image_grid_pinpoints: got %v, want a list of pairs of whole numbers", p)
 		}
 		out[i] = [2]int{p[1], p[0]}
 	}

@@ -61,10 +61,7 @@ var forms = func() []checkpoint.Form {
 		[][2]string{
 			{"lm_head.", lm + "lm_head."},
 			{"model.mm_projector.0.", "multi_modal_projector.linear_1."},
-			{
-				"model.mm_projector.2.",
-				"multi_modal_projector.linear_2.",
-			},
+			{"model.mm_projector.2.", "multi_modal_projector.linear_2."},
 			{"model.image_newline", "image_newline"},
 		},
 	)
@@ -84,9 +81,7 @@ const towerName = "vision_tower.vision_model."
 // Open reads the model of f. tower, if not "", is the folder of its vision tower. find, which may
 // be nil, returns the folder of a repository.
 func Open(
-	f *folder.Folder,
-	tower string,
-	find func(name string) (string, error),
+	f *folder.Folder, tower string, find func(name string) (string, error),
 ) (_ *checkpoint.Store, err error) {
 	s := &checkpoint.Store{What: checkpoint.About{Name: f.Name}}
 	defer func() {

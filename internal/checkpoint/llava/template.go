@@ -86,13 +86,9 @@ func (c *config) template(name string) checkpoint.Part {
 	case strings.Contains(named, "34b"):
 		version, system, body = "chatml_direct", "Answer the questions.", chatml
 	}
-	text := `{%- set SYSTEM = "` + system + `" -%}` + strings.ReplaceAll(
-		opening,
-		"PLACE",
-		place,
-	) + body
+	text := `{%- set SYSTEM = "` + system + `" -%}` +
+		strings.ReplaceAll(opening, "PLACE", place) + body
 	return checkpoint.Part{
-		Data: []byte(text),
-		From: "LLaVA's " + version + " conversation (built in)",
+		Data: []byte(text), From: "LLaVA's " + version + " conversation (built in)",
 	}
 }

@@ -45,30 +45,17 @@ func knownTower(name string) (*tower, bool) {
 		return nil, false
 	}
 	vision := maps.Clone(clipVision)
-	maps.Copy(
-		vision,
-		map[string]any{
-			"hidden_size":         1024,
-			"intermediate_size":   4096,
-			"num_hidden_layers":   24,
-			"num_attention_heads": 16,
-			"image_size":          side,
-			"patch_size":          14,
-		},
-	)
+	maps.Copy(vision, map[string]any{
+		"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24,
+		"num_attention_heads": 16, "image_size": side, "patch_size": 14,
+	})
 	v, _ := json.Marshal(vision)
-	p, _ := json.Marshal(
-		map[string]any{
-			"size":           side,
-			"crop_size":      side,
-			"do_resize":      true,
-			"do_center_crop": true,
-			"do_normalize":   true,
-			"resample":       3,
-			"image_mean":     []float64{0.48145466, 0.4578275, 0.40821073},
-			"image_std":      []float64{0.26862954, 0.26130258, 0.27577711},
-		},
-	)
+	p, _ := json.Marshal(map[string]any{
+		"size": side, "crop_size": side, "do_resize": true, "do_center_crop": true,
+		"do_normalize": true, "resample": 3,
+		"image_mean": []float64{0.48145466, 0.4578275, 0.40821073},
+		"image_std":  []float64{0.26862954, 0.26130258, 0.27577711},
+	})
 	return &tower{vision: v, processor: p, from: "what is known of " + name}, true
 }
 
@@ -76,10 +63,7 @@ func knownTower(name string) (*tower, bool) {
 // "", is its folder; otherwise it is what the configuration names: a folder, or a repository that
 // find finds.
 func openTower(
-	s *checkpoint.Store,
-	c *config,
-	dir string,
-	find func(name string) (string, error),
+	s *checkpoint.Store, c *config, dir string, find func(name string) (string, error),
 ) (*tower, error) {
 	inside := false
 	for name := range s.Weights {
@@ -89,8 +73,7 @@ func openTower(
 		name := c.towerPath()
 		if name == "" {
 			return nil, errors.New(
-				"mm_vision_tower: missing, want the vision tower's repository or folder",
-			)
+				"mm_vision_tower: missing, want the vision tower's repository or folder")
 		}
 		if dir = name; !isDir(dir) {
 			if t, ok := knownTower(name); ok && inside {
@@ -98,17 +81,12 @@ func openTower(
 			}
 			if find == nil {
 				return nil, fmt.Errorf(
-					"mm_vision_tower: no folder %s (give a vision tower's folder)",
-					name,
-				)
+					"mm_vision_tower: no folder %s (give a vision tower's folder)", name)
 			}
 			var err error
 			if dir, err = find(name); err != nil {
 				return nil, fmt.Errorf(
-					"mm_vision_tower: %w (download %s, or give a vision tower's folder)",
-					err,
-					name,
-				)
+					"mm_vision_tower: %w (download %s, or give a vision tower's folder)", err, name)
 			}
 		}
 	}
@@ -156,11 +134,8 @@ func readTower(f *folder.Folder) (*tower, error) {
 			return nil, fmt.Errorf("%s: %w", part.From, err)
 		}
 	default:
-		return nil, fmt.Errorf(
-			"%s: model_type: got %.40q, want clip or clip_vision_model",
-			part.From,
-			c.Type,
-		)
+		return nil, fmt.Errorf("%s: model_type: got %.40q, want clip or clip_vision_model",
+			part.From, c.Type)
 	}
 	vision["model_type"] = "clip_vision_model"
 	t := new(tower)
@@ -181,13 +156,11 @@ func readTower(f *folder.Folder) (*tower, error) {
 // towers are the forms of a CLIP repository's names. Only the weights of the vision half are used.
 var towers = []checkpoint.Form{
 	{
-		Name:  "clip",
-		By:    "transformers",
+		Name: "clip", By: "transformers",
 		Rules: checkpoint.Renamed("vision_model.", towerName, checkpoint.CLIPModules...),
 	},
 	{
-		Name:  "clip vision",
-		By:    "transformers 5",
+		Name: "clip vision", By: "transformers 5",
 		Rules: checkpoint.Renamed("", towerName, checkpoint.CLIPModules...),
 	},
 }

@@ -43,10 +43,8 @@ func (p *Writer) noteSources(files []string) error {
 		if err != nil {
 			return err
 		}
-		p.index.Sources = append(
-			p.index.Sources,
-			sourceFile{Path: file, Size: info.Size(), Modified: info.ModTime().UnixNano()},
-		)
+		p.index.Sources = append(p.index.Sources,
+			sourceFile{Path: file, Size: info.Size(), Modified: info.ModTime().UnixNano()})
 	}
 	return nil
 }
@@ -105,10 +103,8 @@ func (x *packIndex) unchanged(seen []byte) (note []byte, err error) {
 	for _, f := range x.Sources {
 		// An untrusted file must not make this machine ask another (\\host\share).
 		if !filepath.IsAbs(f.Path) || strings.HasPrefix(f.Path, `\\`) {
-			return nil, fmt.Errorf(
-				"index: source: got file %q, want an absolute path",
-				checkpoint.Excerpt([]byte(f.Path)),
-			)
+			return nil, fmt.Errorf("index: source: got file %q, want an absolute path",
+				checkpoint.Excerpt([]byte(f.Path)))
 		}
 		info, err := os.Stat(f.Path)
 		if err != nil {

@@ -116,11 +116,8 @@ func (m *machine) run() (any, error) {
 		}
 		if b[0] == '.' {
 			if len(m.stack) != 1 || len(m.marks) != 0 {
-				return nil, fmt.Errorf(
-					"byte %d: STOP with %d values on the stack, want one",
-					start,
-					len(m.stack),
-				)
+				return nil, fmt.Errorf("byte %d: STOP with %d values on the stack, want one", start,
+					len(m.stack))
 			}
 			return m.stack[0], nil
 		}
@@ -131,11 +128,8 @@ func (m *machine) run() (any, error) {
 				name = "which does not exist"
 			}
 			return nil, fmt.Errorf(
-				"byte %d: opcode %#02x (%s) is refused: a file of tensors has none",
-				start,
-				b[0],
-				name,
-			)
+				"byte %d: opcode %#02x (%s) is refused: a file of tensors has none", start, b[0],
+				name)
 		}
 		if err := run(m); err != nil {
 			return nil, fmt.Errorf("byte %d: %w", start, err)
@@ -463,9 +457,7 @@ func (m *machine) pushGlobal(module, name string) error {
 		return m.push(g)
 	}
 	return fmt.Errorf(
-		"global %.80q is refused: a file of tensors needs none but those that rebuild them",
-		g,
-	)
+		"global %.80q is refused: a file of tensors needs none but those that rebuild them", g)
 }
 
 func (m *machine) reduce() error {
@@ -476,11 +468,8 @@ func (m *machine) reduce() error {
 	f, ok := v[0].(global)
 	args, also := v[1].(tuple)
 	if !ok || !also {
-		return fmt.Errorf(
-			"call of a %s with a %s, want a known function and a tuple",
-			kind(v[0]),
-			kind(v[1]),
-		)
+		return fmt.Errorf("call of a %s with a %s, want a known function and a tuple", kind(v[0]),
+			kind(v[1]))
 	}
 	made, err := m.call(f, args)
 	if err != nil {

@@ -54,38 +54,24 @@ func (r *reader) storage(id any) (any, error) {
 	class, _ := t[1].(global)
 	d, ok := storageTypes[class]
 	if !ok {
-		return nil, fmt.Errorf(
-			"persistent id: got %s as the class, want a storage of numbers",
-			kind(t[1]),
-		)
+		return nil, fmt.Errorf("persistent id: got %s as the class, want a storage of numbers",
+			kind(t[1]))
 	}
 	key, ok := t[2].(string)
 	count, also := t[4].(int64)
 	if !ok || !also {
-		return nil, fmt.Errorf(
-			"persistent id: got a %s and a %s, want a key and a count",
-			kind(t[2]),
-			kind(t[4]),
-		)
+		return nil, fmt.Errorf("persistent id: got a %s and a %s, want a key and a count",
+			kind(t[2]), kind(t[4]))
 	}
 	if count < 0 || count > int64(r.file/d.Size()) {
 		return nil, fmt.Errorf(
-			"storage %.80q: got %d elements, want as many as the file's %d bytes hold",
-			key,
-			count,
-			r.file,
-		)
+			"storage %.80q: got %d elements, want as many as the file's %d bytes hold", key, count,
+			r.file)
 	}
 	if s := r.storages[key]; s != nil {
 		if s.dtype != d || s.count != int(count) {
-			return nil, fmt.Errorf(
-				"storage %.80q: got %d of %v, before it was %d of %v",
-				key,
-				count,
-				d,
-				s.count,
-				s.dtype,
-			)
+			return nil, fmt.Errorf("storage %.80q: got %d of %v, before it was %d of %v", key,
+				count, d, s.count, s.dtype)
 		}
 		return s, nil
 	}
@@ -201,21 +187,14 @@ func (r *reader) array(args tuple) (any, error) {
 	offset, ok := args[1].(int64)
 	if !ok || offset < 0 || offset > int64(s.count) || len(shape) != len(strides) {
 		return nil, fmt.Errorf(
-			"offset %v, shape %v and strides %v do not fit a storage of %d elements",
-			args[1],
-			shape,
-			strides,
-			s.count,
-		)
+			"offset %v, shape %v and strides %v do not fit a storage of %d elements", args[1],
+			shape, strides, s.count)
 	}
 	n := 1
 	for _, d := range slices.Backward(shape) {
 		if d != 0 && n > r.file/d {
 			return nil, fmt.Errorf(
-				"shape %v: want at most as many elements as the file has bytes, %d",
-				shape,
-				r.file,
-			)
+				"shape %v: want at most as many elements as the file has bytes, %d", shape, r.file)
 		}
 		n *= d
 	}
@@ -238,12 +217,8 @@ func (r *reader) array(args tuple) (any, error) {
 	}
 	if left < 0 {
 		return nil, fmt.Errorf(
-			"shape %v with strides %v at %d reaches beyond the storage of %d elements",
-			shape,
-			strides,
-			offset,
-			s.count,
-		)
+			"shape %v with strides %v at %d reaches beyond the storage of %d elements", shape,
+			strides, offset, s.count)
 	}
 	return a, nil
 }

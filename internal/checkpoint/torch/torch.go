@@ -35,16 +35,13 @@ func Read(b []byte) (map[string]*checkpoint.Weight, error) {
 		return readLegacy(b)
 	case len(b) > 8 && b[8] == '{' && binary.LittleEndian.Uint64(b) <= uint64(len(b)-8):
 		return nil, errors.New(
-			"got a safetensors file with another name, want one that torch.save wrote",
-		)
+			"got a safetensors file with another name, want one that torch.save wrote")
 	case len(b) > 262 && string(b[257:262]) == "ustar":
 		return nil, errors.New(
-			"got a tar archive of PyTorch 0.1, want a zip archive or a file of PyTorch 0.2 to 1.5",
-		)
+			"got a tar archive of PyTorch 0.1, want a zip archive or a file of PyTorch 0.2 to 1.5")
 	}
 	return nil, errors.New(
-		"got neither a zip archive nor a pickle, want a file that torch.save wrote",
-	)
+		"got neither a zip archive nor a pickle, want a file that torch.save wrote")
 }
 
 // readZip reads the format of PyTorch 1.6 and later: ROOT/data.pkl, and the storages ROOT/data/KEY,
@@ -61,11 +58,8 @@ func readZip(b []byte) (map[string]*checkpoint.Weight, error) {
 		case !ok || rest == "":
 			return nil, fmt.Errorf("record %.80q: want it in a folder", f.Name)
 		case root != "" && first != root:
-			return nil, fmt.Errorf(
-				"record %.80q: want it in the folder %.80q, as the others",
-				f.Name,
-				root,
-			)
+			return nil, fmt.Errorf("record %.80q: want it in the folder %.80q, as the others",
+				f.Name, root)
 		case records[rest] != nil:
 			return nil, fmt.Errorf("record %.80q: occurs twice", f.Name)
 		case f.Method != zip.Store || f.CompressedSize64 != f.UncompressedSize64:
@@ -75,13 +69,8 @@ func readZip(b []byte) (map[string]*checkpoint.Weight, error) {
 		at, err := f.DataOffset()
 		if err != nil || at < 0 || at > int64(len(b)) ||
 			f.UncompressedSize64 > uint64(int64(len(b))-at) {
-			return nil, fmt.Errorf(
-				"record %.80q: %d bytes at %d, want them within the file's %d",
-				f.Name,
-				f.UncompressedSize64,
-				at,
-				len(b),
-			)
+			return nil, fmt.Errorf("record %.80q: %d bytes at %d, want them within the file's %d",
+				f.Name, f.UncompressedSize64, at, len(b))
 		}
 		end := at + int64(f.UncompressedSize64)
 		records[rest] = b[at:end:end]
@@ -168,27 +157,17 @@ func readLegacy(b []byte) (map[string]*checkpoint.Weight, error) {
 		}
 		if len(b)-at < 8 {
 			return nil, fmt.Errorf(
-				"storage %.80q: the file ends before it (an incomplete download?)",
-				key,
-			)
+				"storage %.80q: the file ends before it (an incomplete download?)", key)
 		}
 		if n := binary.LittleEndian.Uint64(b[at:]); n != uint64(s.count) {
-			return nil, fmt.Errorf(
-				"storage %.80q: got %d elements, want the object's %d",
-				key,
-				n,
-				s.count,
-			)
+			return nil, fmt.Errorf("storage %.80q: got %d elements, want the object's %d", key, n,
+				s.count)
 		}
 		at += 8
 		bytes := s.count * s.dtype.Size()
 		if bytes > len(b)-at {
-			return nil, fmt.Errorf(
-				"storage %.80q: got %d bytes, want %d (an incomplete download?)",
-				key,
-				len(b)-at,
-				bytes,
-			)
+			return nil, fmt.Errorf("storage %.80q: got %d bytes, want %d (an incomplete download?)",
+				key, len(b)-at, bytes)
 		}
 		if err := s.fill(b[at : at+bytes : at+bytes]); err != nil {
 			return nil, err
@@ -196,11 +175,8 @@ func readLegacy(b []byte) (map[string]*checkpoint.Weight, error) {
 		at += bytes
 	}
 	if len(keys.items) != len(r.storages) {
-		return nil, fmt.Errorf(
-			"keys: got %d, want the object's %d storages",
-			len(keys.items),
-			len(r.storages),
-		)
+		return nil, fmt.Errorf("keys: got %d, want the object's %d storages", len(keys.items),
+			len(r.storages))
 	}
 	if at != len(b) {
 		return nil, fmt.Errorf("%d bytes after the last storage", len(b)-at)
@@ -245,19 +221,15 @@ func (r *reader) weights(state any) (map[string]*checkpoint.Weight, error) {
 		// Tensors may share a storage, so few bytes could describe many tensors.
 		if total += a.bytes(); total > 4*r.file {
 			return nil, fmt.Errorf(
-				"tensor %.80q: the tensors take more than four times the file's %d bytes",
-				name,
-				r.file,
-			)
+				"tensor %.80q: the tensors take more than four times the file's %d bytes", name,
+				r.file)
 		}
 		weights[name] = a.weight()
 	}
 	if others != nil {
 		slices.Sort(others)
-		return nil, fmt.Errorf(
-			"got entries that are no tensors, want a state dictionary: %s",
-			checkpoint.List(others, ", "),
-		)
+		return nil, fmt.Errorf("got entries that are no tensors, want a state dictionary: %s",
+			checkpoint.List(others, ", "))
 	}
 	return weights, nil
 }

@@ -239,9 +239,7 @@ func (d *Decoder) Ahead(r *model.Run, i int, q, k, x []float32, rows int) {
 }
 
 // Norm implements model.Layers.
-func (d *Decoder) Norm(
-	r *model.Run, dst, x []float32, rows int,
-) {
+func (d *Decoder) Norm(r *model.Run, dst, x []float32, rows int) {
 	d.norm.Apply(r.Pool, dst, x, rows)
 }
 
