@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -65,32 +66,61 @@ func cancelled(ctx context.Context, err error) (*Answer, error) {
 	return nil, err
 }
 
-// Submit accepts a request or returns an error. Every check that can refuse a request runs here.
-// Pictures are decoded and prepared before it returns. The Report tells how long the request waited
-// for a place.
+// Submit accepts a request or returns an error. Every check that can refuse a request runs here. A
+// request with pictures first takes its place in the queue; then its pictures are loaded, decoded
+// and prepared, before Submit returns and before the request can take a place to run. The Report
+// tells how long the request waited.
 func (e *Engine) Submit(ctx context.Context, req Request) (*Job, error) {
-	s, err := e.sequence(ctx, req)
-	if err == nil {
-		err = e.queue(s)
+	return e.submit(ctx, &req, false)
+}
+
+// submit is Submit; count says that only the size of the prompt is wanted.
+func (e *Engine) submit(ctx context.Context, req *Request, count bool) (_ *Job, err error) {
+	if err := e.refuse(req); err != nil {
+		return nil, err
 	}
+	var place ticket
+	if req.pictures() && e.device != nil {
+		if place, err = e.device.enter(); err != nil {
+			return nil, err
+		}
+		defer func() { e.device.exit(place) }() // unless s has it
+	}
+	s, err := e.sequence(ctx, *req)
 	if err != nil {
+		return nil, err
+	}
+	s.count, s.place, place = count, place, 0
+	if err := e.queue(s); err != nil {
 		return nil, err
 	}
 	return &Job{s}, nil
 }
 
+// refuse returns why the engine cannot take the request, as far as that is known without work.
+func (e *Engine) refuse(req *Request) error {
+	if err := e.Closed(); err != nil {
+		return err
+	}
+	return req.check(e.context)
+}
+
+// pictures reports whether the request has pictures to prepare.
+func (r *Request) pictures() bool {
+	return r.Video != nil || len(r.Images) > 0 ||
+		slices.ContainsFunc(r.Messages, func(m Message) bool {
+			return slices.ContainsFunc(m.Parts, func(p Part) bool { return p.Image != nil })
+		})
+}
+
 // Count prepares a request's pictures and returns the size of its prompt, without running the
 // decoder.
 func (e *Engine) Count(ctx context.Context, req Request) (*Report, error) {
-	s, err := e.sequence(ctx, req)
-	if err == nil {
-		s.count = true
-		err = e.queue(s)
-	}
+	j, err := e.submit(ctx, &req, true)
 	if err != nil {
 		return nil, err
 	}
-	ans, err := (&Job{s}).Answer()
+	ans, err := j.Answer()
 	if err != nil {
 		return nil, err
 	}
@@ -109,16 +139,20 @@ func (e *Engine) Do(ctx context.Context, f func(r *model.Run) error) error {
 	return err
 }
 
+// newSequence returns the sequence of a request that arrives now, unless it says when it arrived.
 func newSequence(e *Engine, ctx context.Context, req *Request) *sequence {
+	start := time.Now()
+	if !req.Arrived.IsZero() {
+		start = req.Arrived
+	}
 	return &sequence{
-		e: e, ctx: ctx, req: req, start: time.Now(), ready: make(chan struct{}, 1),
+		e: e, ctx: ctx, req: req, start: start, ready: make(chan struct{}, 1),
 		done: make(chan struct{}), ans: &Answer{},
 	}
 }
 
 // queue submits s to the device.
 func (e *Engine) queue(s *sequence) error {
-	s.queued = time.Now()
 	err := context.Cause(s.ctx)
 	if err == nil && e.device == nil {
 		err = fmt.Errorf("engine: %s: opened only to describe it", e.ck.Name)
@@ -127,6 +161,7 @@ func (e *Engine) queue(s *sequence) error {
 		err = e.device.submit(s)
 	}
 	if err != nil {
+		e.device.exit(s.place)
 		s.release()
 	}
 	return err
@@ -141,21 +176,36 @@ func (s *sequence) release() {
 	}
 }
 
-// sequence checks a request and prepares it.
-func (e *Engine) sequence(ctx context.Context, req Request) (*sequence, error) {
-	if err := e.Closed(); err != nil {
-		return nil, err
+// sequence prepares a request that was checked.
+func (e *Engine) sequence(ctx context.Context, req Request) (_ *sequence, err error) {
+	s := newSequence(e, ctx, &req)
+	var d dialogue
+	done := false
+	defer func() {
+		if v := recover(); v != nil {
+			err = e.told(&model.Panic{Value: v, Stack: debug.Stack()})
+		}
+		if !done {
+			e.leave(d.pics)
+		}
+	}()
+	if req.Load != nil {
+		loading := time.Now()
+		if err := req.Load(ctx); err != nil {
+			return nil, err
+		}
+		s.loading = time.Since(loading)
 	}
-	if err := req.check(e.context); err != nil {
-		return nil, err
-	}
-	d, err := e.dialogue(ctx, &req)
-	if err != nil {
+	if err := e.dialogue(ctx, &req, &d); err != nil {
 		return nil, err
 	}
 	d.added = len(d.pics)
-	s := newSequence(e, ctx, &req)
-	return s, s.prepare(d)
+	req.Messages, req.Load = nil, nil // the pictures' files are not needed any more
+	if err := s.prepare(d); err != nil {
+		return nil, err
+	}
+	done = true
+	return s, nil
 }
 
 // stopsMost and stopMost limit the stop texts: how many, and the length of each.
@@ -215,30 +265,25 @@ type dialogue struct {
 }
 
 // dialogue reads a request into messages or tokens, and pictures.
-func (e *Engine) dialogue(ctx context.Context, req *Request) (d dialogue, err error) {
-	defer func() {
-		if err != nil {
-			e.leave(d.pics)
-		}
-	}()
+func (e *Engine) dialogue(ctx context.Context, req *Request, d *dialogue) (err error) {
 	if len(req.Messages) > 0 {
-		return d, e.messages(ctx, req, &d)
+		return e.messages(ctx, req, d)
 	}
-	if d.pics, err = e.pictures(ctx, req); err != nil {
-		return d, err
+	if err := e.pictures(ctx, req, d); err != nil {
+		return err
 	}
 	if req.Tokens != nil {
 		d.tokens = req.Tokens
-		return d, e.checkTokens(req.Tokens)
+		return e.checkTokens(req.Tokens)
 	}
 	if req.System != "" {
 		if d.messages, err = e.system(req.System, nil); err != nil {
-			return d, err
+			return err
 		}
 	}
 	question, err := userMessage(req.Prompt, d.pics, req.Places)
 	d.messages = append(d.messages, question)
-	return d, err
+	return err
 }
 
 func (e *Engine) checkTokens(ids []int32) error {
@@ -279,6 +324,7 @@ func (e *Engine) messages(ctx context.Context, req *Request, d *dialogue) error 
 			if err != nil {
 				return err
 			}
+			p.source = nil // which only conversations prepare again
 			d.pics = append(d.pics, p)
 			out.Content = append(out.Content, chat.Part{Type: "image"})
 			total, index = total+1, index+1
@@ -288,79 +334,95 @@ func (e *Engine) messages(ctx context.Context, req *Request, d *dialogue) error 
 	return nil
 }
 
-// pictures prepares the pictures of a question.
-func (e *Engine) pictures(ctx context.Context, req *Request) (pics []*picture, err error) {
+// pictures prepares the pictures of a question and adds them to d.
+func (e *Engine) pictures(ctx context.Context, req *Request, d *dialogue) error {
 	if req.Encoded != nil {
 		for i, v := range req.Encoded.visuals {
 			p := &picture{
 				image: req.Encoded.images[i], visual: v, prepared: req.Encoded.prepared[i],
 				index: i,
 			}
+			d.pics = append(d.pics, p)
 			if err := e.resolve(p, &req.Reduce, req); err != nil {
-				return pics, err
+				return err
 			}
-			pics = append(pics, p)
 		}
-		return pics, nil
+		return nil
 	}
+	before := len(d.pics)
 	if req.Video != nil {
 		start := time.Now()
-		im, prepared, err := e.prepareVideo(ctx, req.Video)
+		im, prepared, err := e.prepare(ctx, e.videoTask(req.Video), 0)
 		if err != nil {
-			return pics, err
+			return err
 		}
 		p := &picture{image: im, prepared: prepared, video: req.Video}
 		p.spent.prepare = time.Since(start)
+		d.pics = append(d.pics, p)
 		if err := e.resolve(p, &req.Reduce, req); err != nil {
-			return pics, err
+			return err
 		}
-		pics = append(pics, p)
 	}
 	for i, pic := range req.Images {
-		p, err := e.picture(ctx, &Image{Picture: pic}, i, len(pics), &req.Reduce, req)
+		index := len(d.pics) - before
+		p, err := e.picture(ctx, &Image{Picture: pic}, i, index, &req.Reduce, req)
 		if err != nil {
-			return pics, err
+			return err
 		}
-		pics = append(pics, p)
+		d.pics = append(d.pics, p)
 	}
-	return pics, nil
+	return nil
 }
 
 // picture returns the i-th picture of a request, the index-th of its message, reduced by o. The
 // picture is decoded and prepared unless the decoder's rows for it are cached.
 func (e *Engine) picture(
 	ctx context.Context, m *Image, i, index int, o *methods.Options, req *Request,
-) (_ *picture, err error) {
-	start := time.Now()
-	p := &picture{source: m, index: index}
+) (*picture, error) {
+	if err := e.takesPictures(); err != nil {
+		return nil, err
+	}
+	start, key := time.Now(), m.key()
+	p, done := &picture{source: m, index: index}, false
+	defer func() {
+		if !done {
+			e.leavePicture(p)
+		}
+	}()
 	if !req.NoCache {
-		if p.image = e.known(m.key()); p.image != nil {
+		if p.image = e.known(key); p.image != nil {
 			if err := e.resolve(p, o, req); err != nil {
 				return nil, err
 			}
 			if e.cached.get(p.entry) != nil {
-				p.spent.prepare = time.Since(start)
+				p.spent.prepare, done = time.Since(start), true
 				return p, nil
 			}
 		}
 	}
 	known := p.image != nil
-	if req.NoCache {
-		p.image, p.prepared, err = e.prepare(ctx, m, i)
-	} else {
-		err = e.prepareShared(ctx, m, i, p, req.Salt)
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
 	}
-	p.spent.prepare = time.Since(start)
-	if err == nil && !known {
+	if req.NoCache {
+		p.shared = e.start(e.imageTask(m, key))
+	} else {
+		p.shared = e.shareOf(m, key, req.Salt)
+	}
+	var err error
+	if p.image, p.prepared, err = p.shared.wait(ctx, i); err != nil {
+		return nil, err
+	}
+	p.spent.prepare = max(0, time.Since(start)-p.shared.waited)
+	if !known {
 		if !req.NoCache {
 			e.learn(p.image)
 		}
-		err = e.resolve(p, o, req)
+		if err := e.resolve(p, o, req); err != nil {
+			return nil, err
+		}
 	}
-	if err != nil {
-		e.leave([]*picture{p})
-		return nil, err
-	}
+	done = true
 	return p, nil
 }
 
@@ -396,17 +458,15 @@ func (e *Engine) leavePicture(p *picture) {
 		e.cached.leave(p.entry)
 		p.entry = nil
 	}
-	e.unshare(p)
+	if s := p.shared; s != nil {
+		p.shared = nil
+		e.unshare(s)
+	}
 }
 
 // prepare lays out the prompt of s. The report leaves out pictures of earlier questions.
 func (s *sequence) prepare(d dialogue) (err error) {
 	e := s.e
-	defer func() {
-		if err != nil {
-			e.leave(d.pics)
-		}
-	}()
 	if s.sampler, err = sample.New(s.req.Sample); err != nil {
 		return err
 	}
@@ -477,7 +537,8 @@ func (s *Encoded) Picture(i int) *Encoded {
 func (e *Engine) Encode(ctx context.Context, pics []*imageproc.Picture) (*Encoded, error) {
 	out := &Encoded{}
 	for i, pic := range pics {
-		im, prepared, err := e.prepare(ctx, &Image{Picture: pic}, i)
+		m := &Image{Picture: pic}
+		im, prepared, err := e.prepare(ctx, e.imageTask(m, m.key()), i)
 		if err != nil {
 			return nil, err
 		}

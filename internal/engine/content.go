@@ -2,13 +2,11 @@ package engine
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"time"
 
 	"github.com/restore-vlm/restore/errs"
@@ -42,21 +40,41 @@ type Image struct {
 	Decode imageproc.DecodeOptions // of the file
 }
 
+// name is the name of the file in errors.
+func (m *Image) name() string {
+	if m.Name == "" {
+		return "picture"
+	}
+	return m.Name
+}
+
+// decoded reports whether the picture is in memory as pixels, or missing.
+func (m *Image) decoded() bool { return m.Picture != nil || m.File == nil }
+
+// size returns the number of pixels, of a file as its header says. The error says why the file
+// cannot be decoded.
+func (m *Image) size() (int64, error) {
+	switch {
+	case m.Picture != nil:
+		return int64(m.Picture.Width) * int64(m.Picture.Height), nil
+	case m.File == nil:
+		return 0, nil
+	}
+	w, h, err := imageproc.Size(m.File, m.name(), m.Decode)
+	return int64(w) * int64(h), err
+}
+
 // pixels returns the decoded picture.
 func (m *Image) pixels() (*imageproc.Picture, error) {
-	if m.Picture != nil || m.File == nil {
+	if m.decoded() {
 		return m.Picture, nil
 	}
-	name := m.Name
-	if name == "" {
-		name = "picture"
-	}
-	return imageproc.Decode(m.File, name, m.Decode)
+	return imageproc.Decode(m.File, m.name(), m.Decode)
 }
 
 // key identifies the picture's content.
 func (m *Image) key() Key {
-	if m.Picture != nil || m.File == nil {
+	if m.decoded() {
 		return pixelsKey(m.Picture)
 	}
 	o := fmt.Sprint(m.Decode.EXIF, m.Decode.Alpha)
@@ -85,162 +103,6 @@ type image struct {
 	shape         *model.Shape
 	frames        []imageproc.Frame // the parts of the picture that its grids cover
 	width, height int               // pixels; 0 for a video
-}
-
-// prepare computes the pixel values of a picture on a goroutine other than the device's.
-func (e *Engine) prepare(ctx context.Context, m *Image, i int) (*image, model.Picture, error) {
-	if err := e.takesPictures(); err != nil {
-		return nil, nil, err
-	}
-	var pic *imageproc.Picture
-	px, err := before(ctx, func() (px *imageproc.Pixels, err error) {
-		if pic, err = m.pixels(); err != nil {
-			return nil, pictureError(i, errs.Undecodable, err)
-		}
-		if px, err = e.proc.Process([]*imageproc.Picture{pic}); err != nil {
-			return nil, pictureError(i, errs.BadShape, err)
-		}
-		return px, nil
-	})
-	if err != nil {
-		return nil, nil, e.told(err)
-	}
-	im, prepared, err := e.described(px, m.key())
-	if err != nil {
-		return nil, nil, err
-	}
-	im.width, im.height = pic.Width, pic.Height
-	return im, prepared, nil
-}
-
-// preparation is a picture that several requests need. One of them prepares it.
-type preparation struct {
-	key   Key
-	users int           // requests that use it or wait for it
-	made  chan struct{} // closed when the fields below are set
-	im    *image
-	pic   model.Picture
-	err   error
-}
-
-// prepareShared is prepare for requests that share the result. It is kept until each of them has
-// called unshare. A request that finds another's preparation failed tries again itself.
-func (e *Engine) prepareShared(
-	ctx context.Context, m *Image, i int, p *picture, salt string,
-) error {
-	key := m.key()
-	key = keyOf(key[:], []byte(salt))
-	e.mu.Lock()
-	s := e.shared[key]
-	first := s == nil
-	if first {
-		s = &preparation{key: key, made: make(chan struct{})}
-		e.shared[key] = s
-	}
-	s.users++
-	p.shared = s
-	e.mu.Unlock()
-	if first {
-		s.im, s.pic, s.err = e.prepare(ctx, m, i)
-		close(s.made)
-	}
-	select {
-	case <-s.made:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	im, pic, err := s.im, s.pic, s.err
-	if err != nil && !first {
-		im, pic, err = e.prepare(ctx, m, i)
-	}
-	if err == nil {
-		p.image, p.prepared = im, pic
-	}
-	return err
-}
-
-// unshare ends a request's share in a preparation.
-func (e *Engine) unshare(p *picture) {
-	s := p.shared
-	if s == nil {
-		return
-	}
-	p.shared = nil
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if s.users--; s.users == 0 {
-		delete(e.shared, s.key)
-	}
-}
-
-// before returns the result of f, or the cause of ctx if ctx ends first; f then continues. A panic
-// in f becomes an error.
-func before[T any](ctx context.Context, f func() (T, error)) (out T, err error) {
-	if err := context.Cause(ctx); err != nil {
-		return out, err
-	}
-	type made struct {
-		out T
-		err error
-	}
-	c := make(chan made, 1)
-	go func() {
-		var m made
-		defer func() {
-			if v := recover(); v != nil {
-				m.err = &model.Panic{Value: v, Stack: debug.Stack()}
-			}
-			c <- m
-		}()
-		m.out, m.err = f()
-	}()
-	select {
-	case m := <-c:
-		return m.out, m.err
-	case <-ctx.Done():
-		return out, context.Cause(ctx)
-	}
-}
-
-// prepareVideo is prepare for a video.
-func (e *Engine) prepareVideo(
-	ctx context.Context, v *imageproc.Video,
-) (*image, model.Picture, error) {
-	if err := e.takesPictures(); err != nil {
-		return nil, nil, err
-	}
-	px, err := before(ctx, func() (*imageproc.Pixels, error) { return e.videoPixels(v) })
-	if err != nil {
-		return nil, nil, e.told(err)
-	}
-	return e.described(px, videoKey(v))
-}
-
-func (e *Engine) videoPixels(v *imageproc.Video) (*imageproc.Pixels, error) {
-	proc, ok := e.proc.(imageproc.VideoProcessor)
-	if !ok || e.m.VideoToken() < 0 {
-		return nil, fmt.Errorf(
-			"engine: video: got %d frames, and %s takes no videos, only pictures",
-			len(v.Frames), e.ck.Name)
-	}
-	return proc.ProcessVideo(v)
-}
-
-func (e *Engine) takesPictures() error {
-	if e.proc == nil {
-		return e.lacks(&e.ck.Parts().Processor, "which pictures need; give pixel_values instead")
-	}
-	return nil
-}
-
-// described returns the one picture in px.
-func (e *Engine) described(px *imageproc.Pixels, key Key) (*image, model.Picture, error) {
-	pics, err := e.m.Pictures(px)
-	if err != nil {
-		return nil, nil, err
-	}
-	im := &image{key: key, shape: pics[0].Shape(), frames: px.GridFrames(0)}
-	return im, pics[0], nil
 }
 
 // pictureError adds the picture's index in the request to err. fault is used if err is not a
@@ -313,7 +175,7 @@ type picture struct {
 	source   *Image // the picture that it was prepared from, or
 	video    *imageproc.Video
 	prepared model.Picture // not encoded yet; nil if it need not be
-	shared   *preparation  // shared source of prepared; nil: this request prepared it
+	shared   *preparation  // that made prepared, for this request and others; nil: none
 	visual   *model.Visual // an earlier encoding of it; nil: none
 	planned
 	index int // within its message

@@ -118,29 +118,37 @@ func (c *Conversation) sequence(ctx context.Context, req Request) (*sequence, di
 	if err := req.check(c.e.context); err != nil {
 		return nil, dialogue{}, err
 	}
-	added, err := e.pictures(ctx, &req)
-	d := dialogue{pics: append(slices.Clone(c.pics), added...), added: len(added), forgot: c.forgot}
-	if err == nil {
-		err = e.again(ctx, c.pics, &req)
-	}
-	before := c.messages
-	if err == nil && req.System != "" {
-		before, err = e.system(req.System, before)
-	}
-	if err == nil {
-		var question chat.Message
-		question, err = userMessage(req.Prompt, added, req.Places)
-		d.messages = append(before[:len(before):len(before)], question)
-	}
-	if err != nil {
+	s := newSequence(e, ctx, &req)
+	d := dialogue{pics: slices.Clone(c.pics), forgot: c.forgot}
+	if err := c.question(ctx, s, &d); err != nil {
 		e.leave(d.pics)
 		return nil, d, err
 	}
-	s := newSequence(e, ctx, &req)
-	if err := s.prepare(d); err != nil {
-		return nil, d, err
-	}
 	return s, d, nil
+}
+
+// question adds the question of s to the dialogue and prepares it.
+func (c *Conversation) question(ctx context.Context, s *sequence, d *dialogue) (err error) {
+	e, req := c.e, s.req
+	if err := e.pictures(ctx, req, d); err != nil {
+		return err
+	}
+	d.added = len(d.pics) - len(c.pics)
+	if err := e.again(ctx, c.pics, req); err != nil {
+		return err
+	}
+	before := c.messages
+	if req.System != "" {
+		if before, err = e.system(req.System, before); err != nil {
+			return err
+		}
+	}
+	question, err := userMessage(req.Prompt, d.pics[len(c.pics):], req.Places)
+	if err != nil {
+		return err
+	}
+	d.messages = append(before[:len(before):len(before)], question)
+	return s.prepare(*d)
 }
 
 // again prepares pictures of earlier questions whose features are no longer cached.
@@ -158,9 +166,9 @@ func (e *Engine) again(ctx context.Context, pics []*picture, req *Request) error
 		switch {
 		case p.visual != nil:
 		case p.video != nil:
-			_, p.prepared, err = e.prepareVideo(ctx, p.video)
+			_, p.prepared, err = e.prepare(ctx, e.videoTask(p.video), 0)
 		default:
-			_, p.prepared, err = e.prepare(ctx, p.source, i)
+			_, p.prepared, err = e.prepare(ctx, e.imageTask(p.source, p.key), i)
 		}
 		if err != nil {
 			return err

@@ -137,6 +137,7 @@ type Engine struct {
 	mu     sync.Mutex
 	images map[Key]*image       // descriptions of pictures that were prepared
 	shared map[Key]*preparation // pictures that requests are preparing, or have not encoded
+	room   room                 // for pictures that are being prepared
 
 	distance func() *nn.Distances // the calibration's distance term, built at the first use
 }
@@ -236,7 +237,7 @@ func bound(
 	e := &Engine{ck: src, warn: o.Warn, half: o.CacheType == "f16", eos: map[int32]bool{},
 		special: map[string]string{}, pool: kernel.NewPool(o.Threads),
 		store: o.Store, panicked: o.Panicked, images: map[Key]*image{},
-		shared: map[Key]*preparation{}, prefixes: newPrefixCache(),
+		shared: map[Key]*preparation{}, room: newRoom(), prefixes: newPrefixCache(),
 		saving: saver{most: savingMost}}
 	src.Pool = e.pool
 	defer func() {

@@ -18,6 +18,9 @@ type Prompt struct{ s *sequence }
 // Look prepares req. It reads and writes no cache.
 func (e *Engine) Look(ctx context.Context, req Request) (*Prompt, error) {
 	req.NoCache = true
+	if err := e.refuse(&req); err != nil {
+		return nil, err
+	}
 	s, err := e.sequence(ctx, req)
 	if err != nil {
 		return nil, err

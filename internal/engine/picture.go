@@ -214,7 +214,7 @@ func (p *picture) got(f *features) {
 
 // PictureTokens returns the number of visual tokens that the encoder makes of a picture.
 func (e *Engine) PictureTokens(pic *imageproc.Picture) (int, error) {
-	im, _, err := e.prepare(context.Background(), &Image{Picture: pic}, 0)
+	im, _, err := e.prepare(context.Background(), e.imageTask(&Image{Picture: pic}, Key{}), 0)
 	if err != nil {
 		return 0, err
 	}

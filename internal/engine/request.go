@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"time"
 
 	"github.com/restore-vlm/restore/internal/imageproc"
@@ -55,6 +56,12 @@ type Request struct {
 
 	// called with each piece of the answer as it is decoded, always complete UTF-8; may be nil
 	OnText func(text string)
+
+	// Arrived is when the request arrived, if it waited before the call; zero: at the call.
+	Arrived time.Time
+	// Load, when not nil, sets the files of the pictures of Messages. Submit and Count call it
+	// once, when the request has its place in the queue.
+	Load func(ctx context.Context) error
 }
 
 // Message is one turn of a dialogue.
@@ -137,11 +144,13 @@ type Report struct {
 	GeneratedTokens int
 	Options         reduce.Resolved // of the first picture
 	// from the request's arrival until it starts, without preparation
-	Queue           time.Duration
-	Prepare, Encode time.Duration
+	Queue time.Duration
+	// fetching and decoding pictures, and their pixel values
+	Prepare         time.Duration
+	Encode          time.Duration
 	Select, Merge   time.Duration
 	Prefill         time.Duration
-	FirstToken      time.Duration // from the start of the request to the first token
+	FirstToken      time.Duration // from the request's arrival to the first token: all of the above
 	Decode          time.Duration // from the first token to the last
 	TokensPerSecond float64       // of the tokens after the first
 	PeakRSS         int64         // bytes, of the process; 0 if the platform does not report it

@@ -30,6 +30,8 @@ type scheduler struct {
 
 	mu      sync.Mutex
 	waiting []*sequence // in order of arrival
+	entered int         // requests in the queue that are not prepared yet
+	tickets ticket      // the last one
 	places  int         // used places, of parallel
 	closed  bool
 	wake    chan struct{} // of capacity 1
@@ -85,18 +87,63 @@ func newScheduler(e *Engine, o *Options) *scheduler {
 	return d
 }
 
-// submit queues s or returns an error.
-func (d *scheduler) submit(s *sequence) error {
+// ticket is a request's number in order of arrival, from 1.
+type ticket uint64
+
+// enter takes a place in the queue for a request that is not prepared yet.
+func (d *scheduler) enter() (ticket, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if err := d.full(); err != nil {
+		return 0, err
+	}
+	d.entered++
+	d.tickets++
+	return d.tickets, nil
+}
+
+// exit gives back the place of a request that is never submitted; 0 is none.
+func (d *scheduler) exit(t ticket) {
+	if t == 0 {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.entered--
+}
+
+// full returns why no request can take a place in the queue, with d.mu held.
+func (d *scheduler) full() error {
 	switch free := d.parallel - d.places; {
 	case d.closed:
 		return fmt.Errorf("engine: %w", errs.ErrClosed)
-	case s.work == nil && len(d.waiting) >= d.queue+max(0, free):
+	case len(d.waiting)+d.entered >= d.queue+max(0, free):
 		return fmt.Errorf("engine: %w", errs.ErrQueueFull)
 	}
+	return nil
+}
+
+// submit queues s or returns an error. A request that has entered keeps its place among those that
+// are prepared.
+func (d *scheduler) submit(s *sequence) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch err := d.full(); {
+	case d.closed, err != nil && s.place == 0 && s.work == nil:
+		return err
+	}
+	if s.place == 0 {
+		d.tickets++
+		s.place = d.tickets
+	} else {
+		d.entered--
+	}
 	s.unwatch = context.AfterFunc(s.ctx, d.nudge)
-	d.waiting = append(d.waiting, s)
+	i := len(d.waiting)
+	for i > 0 && d.waiting[i-1].place > s.place {
+		i--
+	}
+	d.waiting = slices.Insert(d.waiting, i, s)
 	d.nudge()
 	return nil
 }
@@ -121,7 +168,7 @@ func (d *scheduler) close() {
 func (d *scheduler) depth() (running, waiting int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.places, len(d.waiting)
+	return d.places, len(d.waiting) + d.entered
 }
 
 func (d *scheduler) run() {
@@ -266,7 +313,8 @@ func (d *scheduler) begin(s *sequence) {
 // question reads the prompt of s and chooses the first token.
 func (d *scheduler) question(s *sequence) error {
 	e, rep := d.e, &s.ans.Report
-	rep.Queue = time.Since(s.queued)
+	rep.Queue = max(0, time.Since(s.start)-s.prepared())
+	rep.Prepare = s.loading // and of each picture
 	s.stageEnded(Queued)
 	for _, u := range s.units[s.cached:] {
 		if u.pic == nil {
@@ -345,6 +393,15 @@ func (d *scheduler) question(s *sequence) error {
 		d.running = append(d.running, s)
 	}
 	return nil
+}
+
+// prepared is how long the preparation of the request took.
+func (s *sequence) prepared() time.Duration {
+	d := s.loading
+	for _, p := range s.all {
+		d += p.spent.prepare
+	}
+	return d
 }
 
 // report adds the pictures to the report.

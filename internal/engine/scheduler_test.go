@@ -343,6 +343,19 @@ func (e *Engine) hold() chan struct{} {
 	return hold
 }
 
+// prepared waits until n requests are prepared and wait for the device.
+func (e *Engine) prepared(n int) {
+	for {
+		e.device.mu.Lock()
+		waiting := len(e.device.waiting)
+		e.device.mu.Unlock()
+		if waiting >= n {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // Ensure that features that several requests need are made once even without a feature cache.
 func TestSingleFlight(t *testing.T) {
 	e := tiny(t, Options{FeatureBytes: -1, Parallel: 2})
@@ -367,9 +380,7 @@ func TestSingleFlight(t *testing.T) {
 			from[a.Report.Images[0].Cache]++
 		})
 	}
-	for e.Stats().Waiting < 6 {
-		time.Sleep(time.Millisecond)
-	}
+	e.prepared(6)
 	e.mu.Lock()
 	for _, p := range e.shared {
 		if p.users != len(reqs) || len(e.shared) != 1 {

@@ -50,8 +50,11 @@ type sequence struct {
 	span   model.Span
 	pos    [1]nn.Pos
 
-	start, queued, first time.Time
-	unwatch              func() bool // ends the scheduler's watch of ctx
+	place   ticket        // in the queue; 0: none before the sequence is prepared
+	loading time.Duration // of Request.Load
+
+	start, first time.Time   // the request's arrival and its first token
+	unwatch      func() bool // ends the scheduler's watch of ctx
 
 	mu     sync.Mutex
 	pieces []Piece

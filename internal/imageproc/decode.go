@@ -94,53 +94,15 @@ var formats = map[string]format{
 // is always applied; EXIF's (JPEG, PNG, WebP) if o.EXIF is set. Cost: one decoded copy and at most
 // one rotated copy. The error is an [errs.PictureError].
 func Decode(data []byte, name string, o DecodeOptions) (p *Picture, err error) {
-	if o.Limits.MaxPixels == 0 {
-		o.Limits.MaxPixels = DefaultMaxPixels
+	kind, w, h, err := head(data, name, o)
+	if err != nil {
+		return nil, err
 	}
-	if o.Limits.MaxBytes == 0 {
-		o.Limits.MaxBytes = DefaultMaxBytes
-	}
-	if o.Alpha != White && o.Alpha != Drop {
-		return nil, fmt.Errorf("imageproc: %s: unknown alpha policy %d, want White or Drop", name,
-			o.Alpha)
-	}
-	bad := &errs.PictureError{Index: -1}
 	defer func() {
 		if err != nil {
-			bad.Err = err
-			err = bad
+			err = &errs.PictureError{Index: -1, Width: w, Height: h, Err: err}
 		}
 	}()
-	if n := int64(len(data)); n > o.Limits.MaxBytes {
-		bad.Fault, bad.Got, bad.Limit = errs.TooManyBytes, n, o.Limits.MaxBytes
-		return nil, fmt.Errorf("imageproc: %s: file has %d bytes, limit %d", name, n,
-			o.Limits.MaxBytes)
-	}
-	if len(data) == 0 {
-		bad.Fault = errs.EmptyPicture
-	}
-	kind, err := detect(data)
-	if err != nil {
-		if len(data) > 0 {
-			bad.Fault = errs.UnknownFormat
-		}
-		return nil, fmt.Errorf("imageproc: %s: %w", name, err)
-	}
-	f := formats[kind]
-	w, h, err := f.size(data)
-	if err != nil {
-		return nil, f.explain(name, err)
-	}
-	if w <= 0 || h <= 0 {
-		return nil, fmt.Errorf("imageproc: %s: %s is invalid: size is %dx%d", name, kind, w, h)
-	}
-	bad.Width, bad.Height = int(w), int(h)
-	// Neither side exceeds 2³²-1, so only their product needs care.
-	if w > o.Limits.MaxPixels/h {
-		bad.Fault, bad.Got, bad.Limit = errs.TooManyPixels, pixels(w, h), o.Limits.MaxPixels
-		return nil, fmt.Errorf("imageproc: %s: %s picture is %dx%d = %.0f pixels, limit %d",
-			name, kind, w, h, float64(w)*float64(h), o.Limits.MaxPixels)
-	}
 	// Third-party decoders have panicked on hostile files before. Such a file is unreadable, but
 	// must not stop the program.
 	defer func() {
@@ -148,6 +110,7 @@ func Decode(data []byte, name string, o DecodeOptions) (p *Picture, err error) {
 			p, err = nil, fmt.Errorf("imageproc: %s: %s is damaged: %v", name, kind, r)
 		}
 	}()
+	f := formats[kind]
 	pix, pw, ph, orientation, err := f.decode(data, o)
 	if err != nil {
 		return nil, f.explain(name, err)
@@ -160,6 +123,57 @@ func Decode(data []byte, name string, o DecodeOptions) (p *Picture, err error) {
 		return nil, f.explain(name, err)
 	}
 	return p.turned(orientation), nil
+}
+
+// Size returns the width and height in the header of a picture's file, and the error of Decode if
+// Decode refuses the file because of its header.
+func Size(data []byte, name string, o DecodeOptions) (w, h int, err error) {
+	_, w, h, err = head(data, name, o)
+	return w, h, err
+}
+
+// head reads format and size, and checks the limits.
+func head(data []byte, name string, o DecodeOptions) (kind string, width, height int, err error) {
+	if o.Limits.MaxPixels == 0 {
+		o.Limits.MaxPixels = DefaultMaxPixels
+	}
+	if o.Limits.MaxBytes == 0 {
+		o.Limits.MaxBytes = DefaultMaxBytes
+	}
+	bad := &errs.PictureError{Index: -1}
+	fail := func(format string, args ...any) (string, int, int, error) {
+		bad.Err = fmt.Errorf(format, args...)
+		return "", 0, 0, bad
+	}
+	if o.Alpha != White && o.Alpha != Drop {
+		return "", 0, 0, fmt.Errorf("imageproc: %s: unknown alpha policy %d, want White or Drop",
+			name, o.Alpha)
+	}
+	if n := int64(len(data)); n > o.Limits.MaxBytes {
+		bad.Fault, bad.Got, bad.Limit = errs.TooManyBytes, n, o.Limits.MaxBytes
+		return fail("imageproc: %s: file has %d bytes, limit %d", name, n, o.Limits.MaxBytes)
+	}
+	if kind, err = detect(data); err != nil {
+		if bad.Fault = errs.UnknownFormat; len(data) == 0 {
+			bad.Fault = errs.EmptyPicture
+		}
+		return fail("imageproc: %s: %w", name, err)
+	}
+	w, h, err := formats[kind].size(data)
+	if err != nil {
+		return fail("%w", formats[kind].explain(name, err))
+	}
+	if w <= 0 || h <= 0 {
+		return fail("imageproc: %s: %s is invalid: size is %dx%d", name, kind, w, h)
+	}
+	bad.Width, bad.Height = int(w), int(h)
+	// Neither side exceeds 2³²-1, so only their product needs care.
+	if w > o.Limits.MaxPixels/h {
+		bad.Fault, bad.Got, bad.Limit = errs.TooManyPixels, pixels(w, h), o.Limits.MaxPixels
+		return fail("imageproc: %s: %s picture is %dx%d = %.0f pixels, limit %d",
+			name, kind, w, h, float64(w)*float64(h), o.Limits.MaxPixels)
+	}
+	return kind, int(w), int(h), nil
 }
 
 // pixels returns w·h, clamped to the largest number.

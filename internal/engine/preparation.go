@@ -1,0 +1,222 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/model"
+)
+
+// sizes are classes of pictures. Each class has its own limit, in order of arrival, so that a small
+// picture never waits for larger ones.
+var sizes = [...]struct{ largest, together int64 }{ // pixels of a picture, and of all at once
+	{1 << 20, 4 << 20}, {8 << 20, 16 << 20}, {math.MaxInt64, 64 << 20},
+}
+
+// smallest is how many pixels a picture counts for at least: each has a goroutine and a file.
+const smallest = 1 << 16
+
+// room limits the pixels of the pictures that are decoded and processed at once.
+type room [len(sizes)]*semaphore.Weighted
+
+func newRoom() room {
+	var r room
+	for i := range r {
+		r[i] = semaphore.NewWeighted(sizes[i].together)
+	}
+	return r
+}
+
+// enter waits for room for a picture of n pixels. leave frees it.
+func (r *room) enter(ctx context.Context, n int64) (leave func(), err error) {
+	class := 0
+	for n > sizes[class].largest {
+		class++
+	}
+	n = min(max(n, smallest), sizes[class].together) // a larger one is alone
+	if err := r[class].Acquire(ctx, n); err != nil {
+		return nil, err
+	}
+	return func() { r[class].Release(n) }, nil
+}
+
+// preparation makes the pixel values of a picture or a video on a goroutine of its own, for one
+// request or for several.
+type preparation struct {
+	key    Key                // in Engine.shared, if it is there
+	users  int                // requests that use it or wait for it
+	cancel context.CancelFunc // ends the wait for room once there are no users
+
+	made   chan struct{} // closed when the fields below are set
+	waited time.Duration // for room
+	im     *image
+	pic    model.Picture
+	err    error
+}
+
+// task is the work of a preparation.
+type task struct {
+	size func() (int64, error) // pixels
+	make func() (*image, model.Picture, error)
+}
+
+// start starts a preparation for one user.
+func (e *Engine) start(t task) *preparation {
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &preparation{users: 1, cancel: cancel, made: make(chan struct{})}
+	go s.run(ctx, e, t)
+	return s
+}
+
+// run does the work. A picture that is being decoded keeps its room until that ends, even if no
+// request needs it any more. A panic becomes the preparation's error.
+func (s *preparation) run(ctx context.Context, e *Engine, t task) {
+	defer close(s.made)
+	defer func() {
+		if v := recover(); v != nil {
+			s.err = e.told(&model.Panic{Value: v, Stack: debug.Stack()})
+		}
+	}()
+	var n int64
+	if n, s.err = t.size(); s.err != nil {
+		return
+	}
+	start := time.Now()
+	leave, err := e.room.enter(ctx, n)
+	if s.waited = time.Since(start); err != nil {
+		s.err = err
+		return
+	}
+	defer leave()
+	s.im, s.pic, s.err = t.make()
+}
+
+// wait returns what was prepared for the i-th picture of a request, or the cause of ctx if ctx ends
+// first.
+func (s *preparation) wait(ctx context.Context, i int) (*image, model.Picture, error) {
+	select {
+	case <-s.made:
+	case <-ctx.Done():
+		return nil, nil, context.Cause(ctx)
+	}
+	var p *errs.PictureError
+	if errors.As(s.err, &p) {
+		return nil, nil, pictureError(i, p.Fault, s.err)
+	}
+	return s.im, s.pic, s.err
+}
+
+// shareOf returns the preparation of a picture for all requests with the same salt. Its users are
+// counted: each must call [Engine.unshare].
+func (e *Engine) shareOf(m *Image, content Key, salt string) *preparation {
+	key := keyOf(content[:], []byte(salt))
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.shared[key]
+	if s != nil {
+		s.users++
+		return s
+	}
+	s = e.start(e.imageTask(m, content))
+	s.key = key
+	e.shared[key] = s
+	return s
+}
+
+// unshare ends a request's use of a preparation.
+func (e *Engine) unshare(s *preparation) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s.users--; s.users > 0 {
+		return
+	}
+	s.cancel()
+	if e.shared[s.key] == s {
+		delete(e.shared, s.key)
+	}
+}
+
+// prepare prepares a picture for one request. Its errors name the i-th picture.
+func (e *Engine) prepare(ctx context.Context, t task, i int) (*image, model.Picture, error) {
+	if err := e.takesPictures(); err != nil {
+		return nil, nil, err
+	}
+	if err := context.Cause(ctx); err != nil {
+		return nil, nil, err
+	}
+	s := e.start(t)
+	defer e.unshare(s)
+	return s.wait(ctx, i)
+}
+
+// imageTask makes the pixel values of a picture with a known key.
+func (e *Engine) imageTask(m *Image, key Key) task {
+	return task{m.size, func() (*image, model.Picture, error) {
+		pic, err := m.pixels()
+		if err != nil {
+			return nil, nil, pictureError(-1, errs.Undecodable, err)
+		}
+		px, err := e.proc.Process([]*imageproc.Picture{pic})
+		if err != nil {
+			return nil, nil, pictureError(-1, errs.BadShape, err)
+		}
+		im, prepared, err := e.described(px, key)
+		if err != nil {
+			return nil, nil, err
+		}
+		im.width, im.height = pic.Width, pic.Height
+		return im, prepared, nil
+	}}
+}
+
+// videoTask makes the pixel values of a video.
+func (e *Engine) videoTask(v *imageproc.Video) task {
+	size := func() (n int64, _ error) {
+		for _, f := range v.Frames {
+			n += int64(f.Width) * int64(f.Height)
+		}
+		return n, nil
+	}
+	return task{size, func() (*image, model.Picture, error) {
+		px, err := e.videoPixels(v)
+		if err != nil {
+			return nil, nil, err
+		}
+		return e.described(px, videoKey(v))
+	}}
+}
+
+func (e *Engine) videoPixels(v *imageproc.Video) (*imageproc.Pixels, error) {
+	proc, ok := e.proc.(imageproc.VideoProcessor)
+	if !ok || e.m.VideoToken() < 0 {
+		return nil, fmt.Errorf(
+			"engine: video: got %d frames, and %s takes no videos, only pictures",
+			len(v.Frames), e.ck.Name)
+	}
+	return proc.ProcessVideo(v)
+}
+
+func (e *Engine) takesPictures() error {
+	if e.proc == nil {
+		return e.lacks(&e.ck.Parts().Processor, "which pictures need; give pixel_values instead")
+	}
+	return nil
+}
+
+// described returns the one picture in px.
+func (e *Engine) described(px *imageproc.Pixels, key Key) (*image, model.Picture, error) {
+	pics, err := e.m.Pictures(px)
+	if err != nil {
+		return nil, nil, err
+	}
+	im := &image{key: key, shape: pics[0].Shape(), frames: px.GridFrames(0)}
+	return im, pics[0], nil
+}
