@@ -204,7 +204,7 @@ func (e *evalFleet) scenes(
 	return full, reduced, err
 }
 
-// evalAnswer converts an answer for records.
+// evalAnswer converts an answer for records, without the time in the queue.
 func evalAnswer(a *asked.Answer) eval.Answer {
 	t := &a.Timings
 	out := eval.Answer{Text: a.Text, Finish: string(a.Finish),
@@ -215,7 +215,7 @@ func evalAnswer(a *asked.Answer) eval.Answer {
 			Select:     t.Select.Seconds(),
 			Merge:      t.Merge.Seconds(),
 			Prefill:    t.Prefill.Seconds(),
-			FirstToken: t.FirstToken.Seconds(),
+			FirstToken: (t.FirstToken - t.Queue).Seconds(),
 			Decode:     t.Decode.Seconds(),
 		},
 	}

@@ -3,7 +3,9 @@
 package ask
 
 import (
+	"context"
 	"encoding/json"
+	"iter"
 	"time"
 )
 
@@ -28,6 +30,27 @@ type Request struct {
 	Tenant    string // and of the same tenant, if keys are isolated
 
 	Ignored []string // fields that the server does not use
+
+	// The following fields stay in this process.
+
+	// Arrived is when the last byte of the request arrived. Zero: when a backend gets the request.
+	Arrived time.Time `json:"-"`
+	// Load fetches the pictures without Data. A backend calls it at most once, when the request has
+	// its place in the queue and before it has its place to run. nil: all pictures have Data.
+	Load func(ctx context.Context) error `json:"-"`
+}
+
+// Pictures returns the pictures in order of appearance.
+func (r *Request) Pictures() iter.Seq[*Picture] {
+	return func(yield func(*Picture) bool) {
+		for _, m := range r.Messages {
+			for _, p := range m.Parts {
+				if p.Picture != nil && !yield(p.Picture) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Unlimited is a MaxTokens: the answer ends at the context's end.
@@ -55,7 +78,8 @@ type Part struct {
 	Picture *Picture
 }
 
-// Picture is a picture of a request. The server loads its bytes; a backend needs no URL.
+// Picture is a picture of a request. The server loads its bytes, at once or in Request.Load; a
+// backend needs no URL.
 type Picture struct {
 	URL  []byte // may be part of the request's body
 	Path string // path of the field with the URL, for errors
@@ -173,10 +197,13 @@ type Group struct {
 	Kept     bool
 }
 
-// Timings are the times of a request's stages; a stage that did not run has 0.
+// Timings are the times of a request's stages; a stage that did not run has 0. All stages up to
+// Prefill are part of FirstToken.
 type Timings struct {
-	Queue, Prepare, Encode, Select, Merge time.Duration
-	Prefill                               time.Duration
-	FirstToken                            time.Duration // from the call of a backend's Run
-	Decode                                time.Duration // of all tokens after the prompt
+	Queue                 time.Duration // waiting, from Request.Arrived on
+	Prepare               time.Duration // fetching and decoding pictures, and their pixel values
+	Encode, Select, Merge time.Duration
+	Prefill               time.Duration
+	FirstToken            time.Duration // from Request.Arrived to the first token
+	Decode                time.Duration // of all tokens after the prompt
 }

@@ -137,6 +137,16 @@ func (c *Client) Detokenize(ids []int32) string {
 // Count implements server.Backend.
 func (c *Client) Count(ctx context.Context, r *ask.Request) (*ask.Count, error) {
 	q := &request{ID: c.id + "." + newID(), Defaults: c.o.Defaults, Ask: r}
+	j := &job{c: c, id: q.ID} // takes a place in the queue
+	c.begin(j)
+	defer c.end(j)
+	err := c.full()
+	if err == nil && r.Load != nil {
+		err = r.Load(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
 	msg, err := c.pack(ctx, q)
 	if err != nil {
 		return nil, err

@@ -282,7 +282,9 @@ type job struct {
 	c      *Client
 	id     string
 	ctx    context.Context
-	named  bool // stays in the queue when nobody waits for it
+	start  time.Time     // when the request arrived
+	loaded time.Duration // how long its pictures took
+	named  bool          // stays in the queue when nobody waits for it
 	stream bool
 	msg    *nats.Msg // nil once there is a result
 	seq    uint64    // sequence number in the stream
@@ -314,16 +316,25 @@ func (c *Client) Submit(ctx context.Context, r *ask.Request) (server.Job, error)
 		c:      c,
 		id:     c.id + "." + name,
 		ctx:    ctx,
+		start:  r.Arrived,
 		named:  named,
 		stream: !named,
 		change: make(chan struct{}),
 		over:   make(chan struct{}),
+	}
+	if j.start.IsZero() {
+		j.start = time.Now()
 	}
 	if data := c.begin(j); data != nil {
 		c.finish(j, data)
 		return j, nil
 	}
 	err := c.full()
+	if err == nil && r.Load != nil {
+		start := time.Now()
+		err = r.Load(ctx)
+		j.loaded = time.Since(start)
+	}
 	if err == nil {
 		j.msg, err = c.pack(
 			ctx,
@@ -545,10 +556,24 @@ func (c *Client) finish(j *job, data []byte) {
 	if err == nil && c.o.Same && r.Answer != nil {
 		err = c.sameAsBefore(r.Fingerprint)
 	}
+	if err == nil && r.Answer != nil {
+		j.waited(r)
+	}
 	c.resolve(j, r, err)
 	if !j.named { // no later process will need it
 		_ = c.Forget(call, j.id)
 	}
+}
+
+// waited adds the time outside of the worker to the times of an answer. Clocks of machines differ,
+// so it is the whole time less the worker's.
+func (j *job) waited(r *result) {
+	outside := max(0, time.Since(j.start)-r.Elapsed)
+	loaded := min(j.loaded, outside)
+	t := &r.Answer.Timings
+	t.Queue += outside - loaded
+	t.Prepare += loaded
+	t.FirstToken += outside
 }
 
 func (c *Client) sameAsBefore(fingerprint string) error {

@@ -34,12 +34,13 @@ type request struct {
 
 // result is the outcome of a request.
 type result struct {
-	Worker      string      `json:"worker"`
-	Fingerprint string      `json:"fingerprint"`
-	Answer      *ask.Answer `json:"answer,omitempty"`
-	Pieces      int         `json:"pieces,omitempty"` // number of streamed pieces
-	Try         uint64      `json:"try"`              // the delivery that this answers
-	Failure     *failure    `json:"failure,omitempty"`
+	Worker      string        `json:"worker"`
+	Fingerprint string        `json:"fingerprint"`
+	Answer      *ask.Answer   `json:"answer,omitempty"`
+	Elapsed     time.Duration `json:"elapsed"`          // from the worker's begin to the answer
+	Pieces      int           `json:"pieces,omitempty"` // number of streamed pieces
+	Try         uint64        `json:"try"`              // the delivery that this answers
+	Failure     *failure      `json:"failure,omitempty"`
 }
 
 // failure says why there is no answer; one field is set.

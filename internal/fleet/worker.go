@@ -724,10 +724,12 @@ func (w *Worker) again(ctx context.Context, d *delivery) (begun int, done bool) 
 // compute answers a request. An error is not the request's fault.
 func (w *Worker) compute(ctx context.Context, d *delivery) (*result, error) {
 	out := &result{Worker: w.self.ID, Fingerprint: w.info.Fingerprint, Try: d.tries}
+	start := time.Now()
 	q, err := w.c.unpack(ctx, d.msg.Headers(), d.msg.Data(), &w.held)
 	if err != nil {
 		return nil, err
 	}
+	q.Ask.Arrived = start
 	b, err := w.o.Backend(q.Defaults)
 	if err == nil {
 		out.Answer, out.Pieces, err = w.ask(ctx, b, q, d.tries)
@@ -740,7 +742,7 @@ func (w *Worker) compute(ctx context.Context, d *delivery) (*result, error) {
 		out.Failure = f
 		return out, nil
 	}
-	out.Answer.Worker = w.self.ID
+	out.Answer.Worker, out.Elapsed = w.self.ID, time.Since(start)
 	return out, nil
 }
 

@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -55,10 +54,6 @@ type Backend struct {
 	info server.Info
 	fact grammars
 
-	// At most as many requests decode pictures at once as there are threads: more would only take
-	// more memory.
-	decoding chan struct{}
-
 	mu   sync.Mutex
 	took time.Duration // recent time of a request
 }
@@ -68,9 +63,7 @@ func New(e *engine.Engine, o Options) (*Backend, error) {
 	if e.Tokenizer() == nil {
 		return nil, fmt.Errorf("local: %s: has no tokenizer, which a server needs", e.Info().Name)
 	}
-	b := &Backend{
-		e: e, o: o, tok: e.Tokenizer(), decoding: make(chan struct{}, runtime.GOMAXPROCS(0)),
-	}
+	b := &Backend{e: e, o: o, tok: e.Tokenizer()}
 	b.info = b.describe()
 	b.fact.end = e.Info().End
 	b.fact.tok = b.tok
@@ -81,7 +74,7 @@ func New(e *engine.Engine, o Options) (*Backend, error) {
 // and disk, and uses b's.
 func (b *Backend) With(o Options) *Backend {
 	o.Aliases, o.Queue, o.Settings, o.Disk = b.o.Aliases, b.o.Queue, b.o.Settings, b.o.Disk
-	n := &Backend{e: b.e, o: o, tok: b.tok, decoding: b.decoding}
+	n := &Backend{e: b.e, o: o, tok: b.tok}
 	n.info = n.describe()
 	n.fact.end, n.fact.tok = b.fact.end, b.fact.tok
 	return n
@@ -96,20 +89,14 @@ func (b *Backend) Submit(ctx context.Context, r *ask.Request) (server.Job, error
 	if err != nil {
 		return nil, err
 	}
-	start := time.Now()
-	done, err := b.decode(ctx, pics)
-	if err != nil {
-		return nil, err
-	}
 	j, err := b.e.Submit(ctx, q)
-	done()
 	if errors.Is(err, errs.ErrQueueFull) {
 		return nil, b.full()
 	}
 	if err != nil {
 		return nil, b.located(err, r, pics)
 	}
-	out := &job{b: b, j: j, r: r, start: start}
+	out := &job{b: b, j: j, r: r}
 	if q.Sample.Temp > 0 {
 		out.seed = &q.Sample.Seed
 	}
@@ -122,11 +109,6 @@ func (b *Backend) Count(ctx context.Context, r *ask.Request) (*ask.Count, error)
 	if err != nil {
 		return nil, err
 	}
-	done, err := b.decode(ctx, pics)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
 	report, err := b.e.Count(ctx, q)
 	if errors.Is(err, errs.ErrQueueFull) {
 		return nil, b.full()
@@ -136,19 +118,6 @@ func (b *Backend) Count(ctx context.Context, r *ask.Request) (*ask.Count, error)
 	}
 	c := count(report, r.Groups)
 	return &c, nil
-}
-
-// decode waits until a request may decode its pictures; done lets the next one start.
-func (b *Backend) decode(ctx context.Context, pics []*ask.Picture) (done func(), err error) {
-	if len(pics) == 0 {
-		return func() {}, nil
-	}
-	select {
-	case b.decoding <- struct{}{}:
-		return func() { <-b.decoding }, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
 }
 
 // full returns the error of a full queue, with an estimate of the wait.
@@ -169,6 +138,7 @@ func (b *Backend) request(r *ask.Request) (q engine.Request, pics []*ask.Picture
 	q = engine.Request{
 		Stop: r.Stop, IgnoreEnd: r.IgnoreEOS, LogProbs: r.Logprobs, Top: r.Top, NoCache: r.NoCache,
 		MaxTokens: b.maxTokens(r.MaxTokens), Sample: b.sampling(&r.Sampling), Context: r.Context,
+		Arrived: r.Arrived,
 	}
 	if !r.NoCache && r.Tenant+r.Salt != "" {
 		q.Salt = r.Tenant + "\x00" + r.Salt
@@ -184,16 +154,14 @@ func (b *Backend) request(r *ask.Request) (q engine.Request, pics []*ask.Picture
 		q.Tokens, err = b.prompt(r.Prompt)
 		return q, nil, err
 	}
+	var images []*engine.Image
 	for _, m := range r.Messages {
 		out := engine.Message{Role: string(m.Role)}
 		for _, p := range m.Parts {
 			part := engine.Part{Text: p.Text}
 			if p.Picture != nil {
-				pics = append(pics, p.Picture)
-				part.Image = &engine.Image{File: p.Picture.Data, Decode: b.o.Decode}
-				if err := readable(p.Picture); err != nil {
-					return q, pics, err
-				}
+				part.Image = &engine.Image{Decode: b.o.Decode}
+				pics, images = append(pics, p.Picture), append(images, part.Image)
 				if part.Reduce, err = b.reduction(p.Picture, &r.Reduction); err != nil {
 					return q, pics, err
 				}
@@ -207,7 +175,27 @@ func (b *Backend) request(r *ask.Request) (q engine.Request, pics []*ask.Picture
 			return q, nil, err
 		}
 	}
+	if r.Load == nil {
+		return q, pics, files(images, pics)
+	}
+	q.Load = func(ctx context.Context) error {
+		if err := r.Load(ctx); err != nil {
+			return err
+		}
+		return files(images, pics)
+	}
 	return q, pics, nil
+}
+
+// files gives the engine the files of pictures that are loaded.
+func files(images []*engine.Image, pics []*ask.Picture) error {
+	for i, p := range pics {
+		if err := readable(p); err != nil {
+			return err
+		}
+		images[i].File = p.Data
+	}
+	return nil
 }
 
 // readable refuses formats that only commands accept.
@@ -295,11 +283,10 @@ func (b *Backend) located(err error, r *ask.Request, pics []*ask.Picture) error 
 
 // job is a request that runs.
 type job struct {
-	b     *Backend
-	j     *engine.Job
-	r     *ask.Request
-	seed  *int64
-	start time.Time
+	b    *Backend
+	j    *engine.Job
+	r    *ask.Request
+	seed *int64
 }
 
 // Next implements server.Job.
@@ -320,8 +307,8 @@ func (j *job) Answer() (*ask.Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	j.b.learn(time.Since(j.start) - a.Report.Queue)
 	rep := &a.Report
+	j.b.learn(rep.FirstToken + rep.Decode - rep.Queue)
 	out := &ask.Answer{
 		Text: a.Text, Finish: ask.Finish(a.Finish), Seed: j.seed, Count: count(rep, j.r.Groups),
 		Completion: rep.GeneratedTokens, Cached: rep.CachedTokens,
@@ -336,7 +323,7 @@ func (j *job) Answer() (*ask.Answer, error) {
 	return out, nil
 }
 
-// learn updates the average time of a request.
+// learn updates the average time of a request, without waiting.
 func (b *Backend) learn(d time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,0 +1,95 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/restore-vlm/restore/errs"
+)
+
+// Ensure that a stream that nobody reads holds up neither the worker nor other requests, and that
+// its answer is kept whole.
+func TestStreamNobodyReads(t *testing.T) {
+	s := natsServer(t)
+	b := newEcho(1)
+	runWorker(t, connect(t, s, quick), b, "m1")
+	k := newClient(t, connect(t, s, quick), ClientOptions{})
+	text := strings.TrimSpace(strings.Repeat("word ", 5000))
+	slow, err := k.Submit(t.Context(), question(text, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := slow.Answer(); err != nil { // it is made
+		t.Fatal(err)
+	}
+	if a, err := asking(t.Context(), k, "a few words"); err != nil || a.Text != "a few words" {
+		t.Errorf("got %+v, %v", a, err)
+	}
+	var got strings.Builder
+	for e, ok := slow.Next(); ok; e, ok = slow.Next() {
+		got.WriteString(e.Text)
+	}
+	if a, err := slow.Answer(); err != nil || a.Text != text || got.String() != text {
+		t.Errorf("got %d bytes of %d, %v", got.Len(), len(text), err)
+	}
+}
+
+// Ensure that the times of an answer have everything in them from the arrival of the request on:
+// waiting, loading pictures, and the way to a worker and back.
+func TestTimes(t *testing.T) {
+	s := natsServer(t)
+	b := newEcho(1)
+	b.takes = 30 * time.Millisecond
+	runWorker(t, connect(t, s, quick), b, "m1")
+	k := newClient(t, connect(t, s, quick), ClientOptions{})
+	const before, loading = time.Hour, 20 * time.Millisecond
+	r := question("words", []byte("picture"))
+	r.Arrived = time.Now().Add(-before)
+	r.Load = func(context.Context) error { time.Sleep(loading); return nil }
+	a, err := answerOf(t.Context(), k, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := time.Since(r.Arrived)
+	x := a.Timings
+	if x.Prepare < loading || x.Queue < before || x.FirstToken != x.Queue+x.Prepare ||
+		x.FirstToken > all-b.takes {
+		t.Errorf("got %+v of %v in all, %v of it at the worker", x, all, b.takes)
+	}
+}
+
+// Ensure that a request loads its pictures when it has a place in the queue, and not if that is
+// full, and that a failure gives the place back.
+func TestLoadInQueue(t *testing.T) {
+	s := natsServer(t)
+	b := newEcho(1)
+	runWorker(t, connect(t, s, quick), b, "m1")
+	k := newClient(t, connect(t, s, quick), ClientOptions{Queue: -1})
+	refused := errors.New("refused")
+	for range 3 {
+		r := question("words", []byte("picture"))
+		r.Load = func(ctx context.Context) error {
+			full := question("more", []byte("picture"))
+			full.Load = func(context.Context) error {
+				t.Error("loaded without a place")
+				return nil
+			}
+			if _, err := k.Submit(ctx, full); !errors.Is(err, errs.ErrQueueFull) {
+				t.Errorf("a second request: got %v", err)
+			}
+			if _, err := k.Count(ctx, full); !errors.Is(err, errs.ErrQueueFull) {
+				t.Errorf("a second count: got %v", err)
+			}
+			return refused
+		}
+		if _, err := k.Submit(t.Context(), r); !errors.Is(err, refused) {
+			t.Errorf("got %v, want %v", err, refused)
+		}
+		if _, err := k.Count(t.Context(), r); !errors.Is(err, refused) {
+			t.Errorf("a count: got %v, want %v", err, refused)
+		}
+	}
+}
