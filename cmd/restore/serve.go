@@ -117,7 +117,7 @@ the defaults for requests. To serve other machines, use --host and --api-key.`,
 	fs.DurationVar(&o.header, "read-header-timeout", 10*time.Second,
 		"`time` limit for the head of a request to arrive")
 	fs.DurationVar(&o.read, "read-timeout", time.Minute,
-		"`time` limit for the body of a request to arrive")
+		"`time` limit for the body of a request to arrive, each sixth of it with 2 kB a second")
 	fs.DurationVar(&o.request, "request-timeout", 10*time.Minute,
 		"`time` limit for answering a request")
 	fs.DurationVar(&o.drain, "drain-timeout", 30*time.Second,

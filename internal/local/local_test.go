@@ -11,6 +11,7 @@ import (
 	"image/png"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -30,6 +31,7 @@ import (
 	"github.com/restore-vlm/restore/internal/local"
 	"github.com/restore-vlm/restore/internal/media"
 	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/model/families"
 	"github.com/restore-vlm/restore/internal/sample"
 	"github.com/restore-vlm/restore/internal/server"
 )
@@ -44,7 +46,19 @@ type host struct {
 // start serves the embedded model as `restore serve` does.
 func start(tb testing.TB, change func(*engine.Options, *local.Options, *server.Options)) *host {
 	tb.Helper()
-	loader, err := media.New(media.Options{MaxBytes: 20e6, Timeout: time.Second})
+	return startOn(tb, nil, nil, change)
+}
+
+// startOn is start at an address, which may be nil, with a picture processor around the model's, if
+// it is not nil.
+func startOn(
+	tb testing.TB, l net.Listener, around func(imageproc.Processor) imageproc.Processor,
+	change func(*engine.Options, *local.Options, *server.Options),
+) *host {
+	tb.Helper()
+	loader, err := media.New(media.Options{
+		MaxBytes: 20e6, Timeout: time.Minute, Domains: []string{"127.0.0.1"},
+	})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -62,17 +76,19 @@ func start(tb testing.TB, change func(*engine.Options, *local.Options, *server.O
 	if lo.Disk != nil {
 		eo.Store = local.Store(lo.Disk)
 	}
-	e, err := engine.Open(formats.Files{}, eo)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	e := embedded(tb, eo, around)
 	b, err := local.New(e, lo)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	h := &host{Server: server.New(so), e: e}
 	h.Ready(b)
-	s := httptest.NewServer(h)
+	s := httptest.NewUnstartedServer(h)
+	if l != nil {
+		s.Listener.Close()
+		s.Listener = l
+	}
+	s.Start()
 	h.url = s.URL
 	tb.Cleanup(func() {
 		s.Close()
@@ -81,6 +97,31 @@ func start(tb testing.TB, change func(*engine.Options, *local.Options, *server.O
 		}
 	})
 	return h
+}
+
+// embedded opens the embedded model.
+func embedded(
+	tb testing.TB, o engine.Options, around func(imageproc.Processor) imageproc.Processor,
+) *engine.Engine {
+	tb.Helper()
+	b, err := formats.Files{}.Open()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var hooks engine.Hooks
+	if around != nil {
+		part := &b.Parts().Processor
+		p, err := families.Processor(part.Data)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		hooks.Processor, part.Data = around(p), nil
+	}
+	e, err := engine.New(b, o, hooks)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return e
 }
 
 // scene is the readme's picture; other is a square of another colour.
@@ -154,11 +195,7 @@ type reply struct {
 			Image  int `json:"image_tokens"`
 		} `json:"prompt_tokens_details"`
 	}
-	Timings struct {
-		Encode  float64 `json:"encode_ms"`
-		PromptN int     `json:"prompt_n"`
-		CacheN  int     `json:"cache_n"`
-	}
+	Timings timings
 	Restore struct {
 		Images []struct {
 			Tokens, Kept, Merged int
@@ -178,6 +215,19 @@ type reply struct {
 }
 
 type byte2 = int // JSON has no bytes
+
+// timings are the times of an answer, in milliseconds.
+type timings struct {
+	Queue   float64 `json:"queue_ms"`
+	Prepare float64 `json:"prepare_ms"`
+	Encode  float64 `json:"encode_ms"`
+	Select  float64 `json:"select_ms"`
+	Merge   float64 `json:"merge_ms"`
+	Prompt  float64 `json:"prompt_ms"`
+	TTFT    float64 `json:"ttft_ms"`
+	PromptN int     `json:"prompt_n"`
+	CacheN  int     `json:"cache_n"`
+}
 
 func (r *reply) text() string {
 	if len(r.Choices) == 0 {

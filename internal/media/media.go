@@ -152,11 +152,11 @@ func (l *Loader) Load(ctx context.Context, url []byte) ([]byte, Source, error) {
 		clip(string(scheme)))
 }
 
-// Remote reports whether loading url needs another machine.
-func Remote(url []byte) bool {
+// Fetched reports whether loading url takes the bytes from elsewhere: another machine or a file.
+func Fetched(url []byte) bool {
 	scheme, _, found := bytes.Cut(url, []byte(":"))
 	return found && (bytes.EqualFold(scheme, []byte("http")) ||
-		bytes.EqualFold(scheme, []byte("https")))
+		bytes.EqualFold(scheme, []byte("https")) || bytes.EqualFold(scheme, []byte("file")))
 }
 
 // IsFile reports whether url names a file.

@@ -290,7 +290,8 @@ type line struct {
 	Restore  *ask.Extension `json:"restore,omitempty"`
 }
 
-// totals are the counts, and the times in nanoseconds, of a whole answer.
+// totals are the counts, and the times in nanoseconds, of a whole answer. The total goes from the
+// arrival of the request to the last token, however slowly the client reads.
 type totals struct {
 	Total         int64 `json:"total_duration"`
 	Load          int64 `json:"load_duration"`
@@ -303,8 +304,7 @@ type totals struct {
 // Reply makes the replies to one request.
 type Reply struct {
 	Model    string
-	Generate bool      // /api/generate, else /api/chat
-	Start    time.Time // when the request arrived
+	Generate bool // /api/generate, else /api/chat
 	Now      func() time.Time
 
 	frame wire.Frame // of a piece without log probabilities; nil: not needed yet
@@ -356,7 +356,7 @@ func (p *Reply) end(text string, r *ask.Request, a *ask.Answer) line {
 	l := p.line(p.now(), text)
 	l.Done, l.Reason = true, string(a.Finish)
 	l.totals = &totals{
-		Total:         int64(p.Now().Sub(p.Start)),
+		Total:         int64(a.Timings.FirstToken + a.Timings.Decode),
 		PromptCount:   a.Prompt,
 		PromptElapsed: int64(a.Timings.Prefill),
 		Count:         a.Completion,

@@ -134,17 +134,14 @@ func TestReplies(t *testing.T) {
 		Completion: 2,
 		Cached:     30,
 		Timings: ask.Timings{
-			Prefill: 10,
-			Decode:  20,
+			Prefill:    10,
+			FirstToken: 50,
+			Decode:     20,
 		},
 		Tokens: []ask.Token{{Bytes: []byte("hi"), Logprob: -1}},
 	}
-	chat := &Reply{
-		Model: "builtin",
-		Start: at.Add(-time.Second),
-		Now:   func() time.Time { return at },
-	}
-	generate := &Reply{Model: "builtin", Generate: true, Start: at, Now: chat.Now}
+	chat := &Reply{Model: "builtin", Now: func() time.Time { return at }}
+	generate := &Reply{Model: "builtin", Generate: true, Now: chat.Now}
 	const head = `{"model":"builtin","created_at":"2026-01-02T03:04:05.000006Z",`
 	const restore = `"restore":{"images":[],"visual_tokens":{"before":0,"kept":0,"merged":0}}}`
 	for _, c := range []struct {
@@ -155,9 +152,9 @@ func TestReplies(t *testing.T) {
 		{json.RawMessage(generate.Piece(&ask.Event{Text: "hi"})), head + `"response":"hi","done":false}`},
 		{json.RawMessage(generate.Piece(&ask.Event{Text: "hi", Tokens: a.Tokens})), head + `"response":"hi","done":false,"logprobs":[{"token":"hi","logprob":-1,"bytes":[104,105]}]}`},
 		{chat.Loaded(), head + `"message":{"role":"assistant","content":""},"done":true,"done_reason":"load"}`},
-		{chat.End(new(ask.Request), a), head + `"message":{"role":"assistant","content":""},"done":true,"done_reason":"length","total_duration":1000000000,"load_duration":0,` +
+		{chat.End(new(ask.Request), a), head + `"message":{"role":"assistant","content":""},"done":true,"done_reason":"length","total_duration":70,"load_duration":0,` +
 			`"prompt_eval_count":130,"prompt_eval_duration":10,"eval_count":2,"eval_duration":20,` + restore},
-		{generate.Whole(new(ask.Request), a), head + `"response":"hi","done":true,"done_reason":"length","total_duration":0,"load_duration":0,` +
+		{generate.Whole(new(ask.Request), a), head + `"response":"hi","done":true,"done_reason":"length","total_duration":70,"load_duration":0,` +
 			`"prompt_eval_count":130,"prompt_eval_duration":10,"eval_count":2,"eval_duration":20,"logprobs":[{"token":"hi","logprob":-1,"bytes":[104,105]}],` + restore},
 		{Error(wire.Bad("x", "a", "b")), `{"error":"a: b"}`},
 	} {

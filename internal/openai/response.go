@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"bytes"
 	"encoding/json"
 
 	"github.com/restore-vlm/restore/internal/ask"
@@ -10,7 +11,7 @@ import (
 // ResponseRequest is a body of /v1/responses except for the question itself.
 type ResponseRequest struct {
 	Request
-	// Fields that the reply repeats, as written; nil: absent.
+	// Fields that the reply repeats, as written; nil: absent. They keep no part of the body.
 	instructions, metadata, user, safety, cacheKey, format json.RawMessage
 
 	parallelTools bool
@@ -36,7 +37,7 @@ func ParseResponse(body []byte, env *Env) (*ResponseRequest, error) {
 			t.Fail("unsupported_parameter", "verbosity", "got %s, want medium or nothing",
 				wire.Describe(raw))
 		}
-		q.format = t.Raw("format")
+		q.format = bytes.Clone(t.Raw("format"))
 		format(t.Object("format"), r, true)
 		note(r, t)
 	}
@@ -95,18 +96,13 @@ func (q *ResponseRequest) echo(o *wire.Object) {
 	if o.Has("instructions") {
 		o.String("instructions")
 	}
-	q.instructions = o.Raw("instructions")
+	q.instructions = bytes.Clone(o.Raw("instructions"))
 	if o.Has("metadata") {
 		o.Object("metadata")
 	}
-	q.metadata = o.Raw("metadata")
-	q.user, q.safety, q.cacheKey = o.Raw(
-		"user",
-	), o.Raw(
-		"safety_identifier",
-	), o.Raw(
-		"prompt_cache_key",
-	)
+	q.metadata, q.user = bytes.Clone(o.Raw("metadata")), bytes.Clone(o.Raw("user"))
+	q.safety = bytes.Clone(o.Raw("safety_identifier"))
+	q.cacheKey = bytes.Clone(o.Raw("prompt_cache_key"))
 	if o.Has("parallel_tool_calls") {
 		q.parallelTools = o.Bool("parallel_tool_calls")
 	}

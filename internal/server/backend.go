@@ -12,8 +12,9 @@ import (
 type Backend interface {
 	// Info describes the model. It does not change.
 	Info() *Info
-	// Submit accepts a request whose pictures are loaded, or returns why it is refused: every check
-	// happens here. The request ends when ctx ends, with the cause of ctx as its error.
+	// Submit accepts a request, or returns why it is refused: every check happens here. It calls
+	// r.Load once the request has a place in the queue. When it returns, it needs the pictures no
+	// longer. The request ends when ctx ends, with the cause of ctx as its error.
 	Submit(ctx context.Context, r *ask.Request) (Job, error)
 	// Count returns the tokens that a request takes, without decoding. It refuses what Submit
 	// refuses.
@@ -25,7 +26,8 @@ type Backend interface {
 	State() State
 }
 
-// Job is an accepted request: it waits or runs.
+// Job is an accepted request: it waits or runs. The answer is made at its own pace and kept,
+// however slowly its pieces are taken; its place and its memory are free when it is made.
 type Job interface {
 	// Next waits for the next piece of the answer. It returns false when the answer is complete.
 	Next() (*ask.Event, bool)

@@ -4,6 +4,7 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -19,54 +20,119 @@ const smallBody = 1 << 20
 // bodyMemory is how many bodies of the largest size may be in memory at once.
 const bodyMemory = 8
 
+// leastRate is how many bytes of a body must arrive per second. Each part of the time for a body
+// (paceParts) must bring that many, or the rest of the body.
+const (
+	leastRate = 2048
+	paceParts = 6
+)
+
+// pace demands that a body arrives in time and at the least rate.
+type pace struct {
+	now    func() time.Time
+	limit  time.Duration // for the whole body; 0: no limit
+	end    time.Time     // of the time for the whole body
+	window time.Time     // end of the time for the next missing bytes
+	missed int64         // bytes of this window that have not arrived
+}
+
+func newPace(limit time.Duration, now func() time.Time) *pace {
+	p := &pace{now: now, limit: limit, end: now().Add(limit)}
+	p.next()
+	return p
+}
+
+// part is the time in which quota bytes must arrive.
+func (p *pace) part() time.Duration { return p.limit / paceParts }
+
+func (p *pace) quota() int64 { return max(1, int64(leastRate*p.part().Seconds())) }
+
+// next begins a window.
+func (p *pace) next() { p.window, p.missed = p.now().Add(p.part()), p.quota() }
+
+// got counts bytes that have arrived.
+func (p *pace) got(n int) {
+	if p.missed -= int64(n); p.missed <= 0 {
+		p.next()
+	}
+}
+
+// paused leaves a time out of account in which the server did not read.
+func (p *pace) paused(d time.Duration) {
+	p.end = p.end.Add(d)
+	p.next()
+}
+
+// left is the time for the next byte to arrive.
+func (p *pace) left() time.Duration {
+	if p.over() {
+		return p.end.Sub(p.now())
+	}
+	return p.window.Sub(p.now())
+}
+
+// over reports whether the time for the whole body ends before the window.
+func (p *pace) over() bool { return p.end.Before(p.window) }
+
+// late says what is wrong with a body whose next byte did not arrive in the time left.
+func (p *pace) late() string {
+	if p.over() {
+		return fmt.Sprintf("the body did not arrive within %v (--read-timeout)", p.limit)
+	}
+	return fmt.Sprintf("the body arrives too slowly: got %d bytes in %v, want at least %d, or "+
+		"the rest, in each such time (a sixth of --read-timeout)",
+		p.quota()-p.missed, p.part(), p.quota())
+}
+
 // setReadDeadline limits the time in which the rest of a request must arrive. Without a limit, a
 // body that nobody reads would hold its connection.
 func setReadDeadline(w http.ResponseWriter, t time.Time) {
 	_ = http.NewResponseController(w).SetReadDeadline(t) // an in-process request has no deadline
 }
 
-// readBody reads and unpacks a request's body of at most --max-body-mb. A large body waits for
-// memory; done frees that memory.
-func (s *Server) readBody(
-	w http.ResponseWriter,
-	r *http.Request,
-) (body []byte, done func(), err error) {
-	limit := s.o.MaxBodyBytes
-	if r.ContentLength > limit {
-		return nil, nil, s.bodyTooLarge(w)
+// arriving reads a body from the connection, at its pace.
+type arriving struct {
+	io.Reader
+	*pace
+	w http.ResponseWriter
+}
+
+// Read implements io.Reader.
+func (a *arriving) Read(b []byte) (int, error) {
+	if a.limit > 0 {
+		setReadDeadline(a.w, time.Now().Add(a.left()))
 	}
-	plain := http.MaxBytesReader(w, r.Body, limit)
-	var in io.Reader = plain
-	switch encoding := strings.ToLower(
-		strings.TrimSpace(r.Header.Get("Content-Encoding"))); encoding {
-	case "", "identity":
-	case "gzip", "x-gzip":
-		z, err := gzip.NewReader(plain)
-		if err != nil {
-			return nil, nil, s.bodyError(w, r, err)
-		}
-		in = z
-	default:
-		w.Header().Set("Accept-Encoding", "gzip")
-		return nil, nil, wire.New(http.StatusUnsupportedMediaType, "unsupported_encoding", "",
-			"Content-Encoding: got %s, want gzip or none", wire.Quote(encoding))
+	n, err := a.Reader.Read(b)
+	a.got(n)
+	return n, err
+}
+
+// readBody reads and unpacks the body, of at most --max-body-mb. Where it grows beyond a small body
+// it waits for memory; the time for the body to arrive then stands still.
+func (x *exchange) readBody() ([]byte, error) {
+	limit := x.s.o.MaxBodyBytes
+	if x.r.ContentLength > limit {
+		return nil, x.bodyTooLarge()
 	}
-	var held int64 // reserved all at once: partial reservations could deadlock
-	done = func() { s.bodies.Release(held) }
+	plain := &arriving{
+		http.MaxBytesReader(x.w, x.r.Body, limit), newPace(x.s.o.ReadTimeout, x.s.now), x.w,
+	}
+	in, err := x.unpacked(plain)
+	if err != nil {
+		return nil, err
+	}
 	most := limit
-	if r.ContentLength > 0 && in == io.Reader(plain) {
-		most = r.ContentLength
+	if x.r.ContentLength > 0 && in == io.Reader(plain) {
+		most = x.r.ContentLength
 	}
-	body = make([]byte, 0, min(max(r.ContentLength, 512)+1, smallBody))
+	body := make([]byte, 0, min(max(x.r.ContentLength, 512)+1, smallBody))
 	for {
 		if len(body) == cap(body) {
-			if held == 0 && cap(body) >= smallBody {
-				if err := s.bodies.Acquire(r.Context(), most); err != nil {
-					return nil, nil, errGone
-				}
-				held = most
+			size := min(2*int64(cap(body)), max(most, smallBody)+1)
+			if err := x.growBody(size, plain.pace); err != nil {
+				return nil, err
 			}
-			grown := make([]byte, len(body), min(2*int64(cap(body)), max(most, smallBody)+1))
+			grown := make([]byte, len(body), size)
 			copy(grown, body)
 			body = grown
 		}
@@ -76,41 +142,72 @@ func (s *Server) readBody(
 		case int64(len(body)) > limit:
 			err = &http.MaxBytesError{Limit: limit}
 		case errors.Is(err, io.EOF):
-			setReadDeadline(w, time.Time{})
-			return body, done, nil
+			setReadDeadline(x.w, time.Time{})
+			return body, nil
 		}
 		if err != nil {
-			done()
-			return nil, nil, s.bodyError(w, r, err)
+			return nil, x.bodyError(err, plain.pace)
 		}
+	}
+}
+
+// growBody waits until a body of size bytes may be in memory.
+func (x *exchange) growBody(size int64, p *pace) error {
+	if size <= smallBody {
+		return nil
+	}
+	start := x.s.now()
+	if err := x.share.grow(x.ctx, size); err != nil {
+		x.w.Header().Set("Connection", "close")
+		return err
+	}
+	p.paused(x.s.now().Sub(start))
+	return nil
+}
+
+// unpacked returns the reader of the body without its encoding.
+func (x *exchange) unpacked(plain *arriving) (io.Reader, error) {
+	switch encoding := strings.ToLower(
+		strings.TrimSpace(x.r.Header.Get("Content-Encoding"))); encoding {
+	case "", "identity":
+		return plain, nil
+	case "gzip", "x-gzip":
+		z, err := gzip.NewReader(plain)
+		if err != nil {
+			return nil, x.bodyError(err, plain.pace)
+		}
+		return z, nil
+	default:
+		x.w.Header().Set("Accept-Encoding", "gzip")
+		return nil, wire.New(http.StatusUnsupportedMediaType, "unsupported_encoding", "",
+			"Content-Encoding: got %s, want gzip or none", wire.Quote(encoding))
 	}
 }
 
 // bodyTooLarge refuses a body without reading the rest of it.
-func (s *Server) bodyTooLarge(w http.ResponseWriter) *wire.Error {
-	w.Header().Set("Connection", "close")
-	s.metrics().rejected("too_large")
+func (x *exchange) bodyTooLarge() *wire.Error {
+	x.w.Header().Set("Connection", "close")
+	x.s.metrics().rejected("too_large")
 	return wire.New(http.StatusRequestEntityTooLarge, "request_too_large", "",
-		"the body has more than %d bytes, want at most that (--max-body-mb)", s.o.MaxBodyBytes)
+		"the body has more than %d bytes, want at most that (--max-body-mb)", x.s.o.MaxBodyBytes)
 }
 
-// bodyError words an error from reading a body.
-func (s *Server) bodyError(w http.ResponseWriter, r *http.Request, err error) error {
+// bodyError words an error from reading a body at a pace.
+func (x *exchange) bodyError(err error, p *pace) error {
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		return s.bodyTooLarge(w)
+		return x.bodyTooLarge()
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		w.Header().Set("Connection", "close")
-		return wire.New(http.StatusRequestTimeout, "request_timeout", "",
-			"the body did not arrive within %v (--read-timeout)", s.o.ReadTimeout)
+		x.w.Header().Set("Connection", "close")
+		return wire.New(http.StatusRequestTimeout, "request_timeout", "", "%s", p.late())
 	case errors.Is(err, gzip.ErrHeader),
 		errors.Is(err, gzip.ErrChecksum),
-		r.Header.Get("Content-Encoding") != "" && errors.Is(err, io.ErrUnexpectedEOF):
+		x.r.Header.Get("Content-Encoding") != "" && errors.Is(err, io.ErrUnexpectedEOF):
 		return wire.Bad("invalid_value", "", "the body is not gzip, as Content-Encoding says")
-	case context.Cause(r.Context()) != nil:
+	case context.Cause(x.r.Context()) != nil:
 		return errGone
 	}
-	w.Header().Set("Connection", "close")
+	x.w.Header().Set("Connection", "close")
 	return wire.Bad("invalid_value", "", "the body could not be read")
 }

@@ -4,6 +4,7 @@
 //	route.go     the table of routes, and checks for all of them
 //	origin.go    access: hosts, origins, keys
 //	body.go      bodies of requests: limits, compression, deadlines
+//	memory.go    the memory for bodies
 //	generate.go  questions, by every API
 //	stream.go    streamed answers
 //	info.go      models, tokens, health

@@ -116,8 +116,11 @@ func (f *fake) job(r *ask.Request) (*fakeJob, error) {
 	return j, nil
 }
 
-func (f *fake) Count(_ context.Context, r *ask.Request) (*ask.Count, error) {
+func (f *fake) Count(ctx context.Context, r *ask.Request) (*ask.Count, error) {
 	j, err := f.job(r)
+	if err == nil && r.Load != nil {
+		err = r.Load(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -129,17 +132,33 @@ func (f *fake) Submit(ctx context.Context, r *ask.Request) (Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.running >= f.parallel && f.queued >= f.queue {
-		return nil, &FullError{Running: f.running, Waiting: f.queued, RetryAfter: 3}
+	if err := f.enter(); err != nil {
+		return nil, err
 	}
-	f.queued++
+	if r.Load != nil {
+		if err := r.Load(ctx); err != nil {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.queued--
+			return nil, err
+		}
+	}
 	go func() {
 		defer close(j.pieces)
 		j.a, j.err = j.run(ctx)
 	}()
 	return j, nil
+}
+
+// enter takes a place in the queue.
+func (f *fake) enter() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.running >= f.parallel && f.queued >= f.queue {
+		return &FullError{Running: f.running, Waiting: f.queued, RetryAfter: 3}
+	}
+	f.queued++
+	return nil
 }
 
 func (j *fakeJob) Next() (*ask.Event, bool) {
@@ -191,6 +210,9 @@ func (j *fakeJob) run(ctx context.Context) (*ask.Answer, error) {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		case <-time.After(f.pause):
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
 		}
 		a.Text += word
 		e := &ask.Event{Text: word}

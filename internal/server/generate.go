@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,10 +19,14 @@ import (
 // handle reads the body of a POST and serves it. An error of serve becomes the reply, unless a
 // reply has begun.
 func (x *exchange) handle(field string, serve func(b *served, body []byte) (*ask.Request, error)) {
-	body, done, err := x.s.readBody(x.w, x.r)
+	x.begin()
+	defer x.leave()
+	x.share = &share{m: x.s.bodies}
+	defer x.share.shrink(0)
+	body, err := x.readBody()
+	x.arrived = time.Now()
 	var r *ask.Request
 	if err == nil {
-		defer done()
 		r, err = serve(x.s.backend.Load(), body)
 	}
 	if err != nil {
@@ -32,9 +37,9 @@ func (x *exchange) handle(field string, serve func(b *served, body []byte) (*ask
 // watchEvery is how often the server checks whether a client is still connected.
 const watchEvery = 250 * time.Millisecond
 
-// context returns the context of a request. It ends when the client disconnects, when the request's
-// time is over, and with the server. done frees it.
-func (x *exchange) context() (ctx context.Context, done func()) {
+// begin sets the context of a request. It ends when the client disconnects, when the request's time
+// is over, with the server, and when leave is called.
+func (x *exchange) begin() {
 	ctx, cancel := context.WithCancelCause(x.r.Context())
 	stops := []func() bool{context.AfterFunc(x.s.cut, func() { cancel(errShutdown) })}
 	if d := x.s.o.RequestTimeout; d > 0 {
@@ -59,7 +64,7 @@ func (x *exchange) context() (ctx context.Context, done func()) {
 			}
 		}()
 	}
-	return ctx, func() {
+	x.ctx, x.leave = ctx, func() {
 		for _, stop := range stops {
 			stop()
 		}
@@ -67,31 +72,38 @@ func (x *exchange) context() (ctx context.Context, done func()) {
 	}
 }
 
-// load fetches the pictures of a request. Inline pictures come first, so that their errors are
-// reported at once; the others are fetched in parallel.
-func (s *Server) load(ctx context.Context, r *ask.Request) error {
+// load decodes the pictures that are part of the body, so that their errors are reported at once.
+// The others are fetched by the backend's call of r.Load. It frees the memory of the body except
+// the pictures' part: the request keeps no other part of the body.
+func (x *exchange) load(r *ask.Request) error {
 	var remote []*ask.Picture
-	for _, m := range r.Messages {
-		for _, p := range m.Parts {
-			switch {
-			case p.Picture == nil:
-			case media.Remote(p.Picture.URL):
-				remote = append(remote, p.Picture)
-			default:
-				if err := s.loadOne(ctx, p.Picture); err != nil {
-					return err
-				}
-			}
+	size := int64(0)
+	for p := range r.Pictures() {
+		if media.Fetched(p.URL) {
+			p.URL = bytes.Clone(p.URL)
+			remote = append(remote, p)
+			continue
 		}
+		if err := x.s.loadOne(x.ctx, p); err != nil {
+			return err
+		}
+		size += int64(len(p.Data))
 	}
-	if len(remote) == 0 {
-		return nil
+	if len(remote) > 0 {
+		r.Load = func(ctx context.Context) error { return x.s.fetch(ctx, remote) }
 	}
+	r.Format.Schema = bytes.Clone(r.Format.Schema)
+	x.share.shrink(size)
+	return nil
+}
+
+// fetch loads pictures in parallel.
+func (s *Server) fetch(ctx context.Context, pics []*ask.Picture) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	failed := make([]error, len(remote))
+	failed := make([]error, len(pics))
 	var wait sync.WaitGroup
-	for i, p := range remote {
+	for i, p := range pics {
 		wait.Go(func() {
 			if failed[i] = s.loadOne(ctx, p); failed[i] != nil {
 				cancel()
@@ -118,30 +130,22 @@ func (s *Server) loadOne(ctx context.Context, p *ask.Picture) error {
 	return nil
 }
 
-// submitted is an accepted request and the functions that end it.
-type submitted struct {
-	Job
-	ctx  context.Context
-	done func()
-	wait time.Duration // from the request's arrival
-}
-
-// submit loads the pictures and passes the request to the backend.
-func (x *exchange) submit(b *served, r *ask.Request) (*submitted, error) {
-	ctx, done := x.context()
-	p := &submitted{ctx: ctx, done: done}
-	err := x.s.load(ctx, r)
+// loaded loads the pictures of a request and calls f, which passes it to the backend and returns
+// when the pictures are prepared. The server then forgets them.
+func (x *exchange) loaded(r *ask.Request, f func() error) error {
+	err := x.load(r)
 	if err == nil {
-		r.Tenant = x.tenant
-		p.wait = time.Since(x.start)
-		p.Job, err = b.Submit(ctx, r)
+		r.Tenant, r.Arrived = x.tenant, x.arrived
+		err = f()
 	}
+	for p := range r.Pictures() {
+		p.URL, p.Data = nil, nil
+	}
+	x.share.shrink(0)
 	if err != nil {
-		err = cause(ctx, err)
-		done()
-		return nil, err
+		return cause(x.ctx, err)
 	}
-	return p, nil
+	return nil
 }
 
 // cause is why a request's context ended, or err if it did not.
@@ -152,13 +156,12 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// answer waits for the job's whole answer.
-func (p *submitted) answer() (*ask.Answer, error) {
-	a, err := p.Answer()
+// wait waits for the job's whole answer.
+func (x *exchange) wait(j Job) (*ask.Answer, error) {
+	a, err := j.Answer()
 	if err != nil {
-		return nil, cause(p.ctx, err)
+		return nil, cause(x.ctx, err)
 	}
-	a.Timings.FirstToken += p.wait
 	return a, nil
 }
 
@@ -211,15 +214,18 @@ type reply struct {
 
 // answer runs a request and writes its answer or error.
 func (x *exchange) answer(b *served, r *ask.Request, how *reply) error {
-	p, err := x.submit(b, r)
+	var j Job
+	err := x.loaded(r, func() (err error) {
+		j, err = b.Submit(x.ctx, r)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	defer p.done()
 	if how.kind != "" {
-		return x.follow(p, r, how)
+		return x.follow(j, r, how)
 	}
-	a, err := p.answer()
+	a, err := x.wait(j)
 	if err != nil {
 		return err
 	}
@@ -229,17 +235,18 @@ func (x *exchange) answer(b *served, r *ask.Request, how *reply) error {
 }
 
 // follow writes an answer while it is generated, each piece at once; pieces that already wait share
-// a write. It writes nothing before the first piece or the first ping, so that an earlier failure
-// has its own status.
-func (x *exchange) follow(p *submitted, r *ask.Request, how *reply) error {
+// a write. The job does not wait for the client: it keeps the pieces that the client has not read.
+// follow writes nothing before the first piece or the first ping, so that an earlier failure has
+// its own status.
+func (x *exchange) follow(j Job, r *ask.Request, how *reply) error {
 	s := x.stream(how)
 	if silence := x.s.o.Ping; silence > 0 && how.ping {
-		stop := s.breakSilence(silence, p.done)
+		stop := s.breakSilence(silence, x.leave)
 		defer stop()
 	}
 	var held []ask.Token // tokens without text yet
 	for {
-		e, more := p.Next()
+		e, more := j.Next()
 		if !more {
 			break
 		}
@@ -248,24 +255,24 @@ func (x *exchange) follow(p *submitted, r *ask.Request, how *reply) error {
 		} else {
 			e.Tokens, held = append(held, e.Tokens...), nil
 		}
-		if !s.piece(e, p.Ready) {
+		if !s.piece(e, j.Ready) {
 			break
 		}
 	}
-	return x.finish(p, r, s)
+	return x.finish(j, r, s)
 }
 
 // finish writes the end of a streamed answer.
-func (x *exchange) finish(p *submitted, r *ask.Request, s *stream) error {
+func (x *exchange) finish(j Job, r *ask.Request, s *stream) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil {
-		p.done() // the client no longer reads
-		_, _ = p.Answer()
+		x.leave() // the client no longer reads
+		_, _ = j.Answer()
 		x.s.metrics().cancelled.Inc()
 		return nil
 	}
-	a, err := p.answer()
+	a, err := x.wait(j)
 	switch {
 	case err != nil && !s.begun:
 		return err
@@ -408,7 +415,6 @@ func (s *Server) ollama(
 		p := &ollama.Reply{
 			Model:    b.info.ID,
 			Generate: field == "prompt",
-			Start:    x.start,
 			Now:      time.Now,
 		}
 		if q.Load {

@@ -231,15 +231,13 @@ func modelOf(o *wire.Object, b *served) error {
 }
 
 func (s *Server) countMessages(x *exchange, b *served, r *ask.Request) error {
-	ctx, done := x.context()
-	defer done()
-	if err := s.load(ctx, r); err != nil {
+	var c *ask.Count
+	err := x.loaded(r, func() (err error) {
+		c, err = b.Count(x.ctx, r)
 		return err
-	}
-	r.Tenant = x.tenant
-	c, err := b.Count(ctx, r)
+	})
 	if err != nil {
-		return cause(ctx, err)
+		return err
 	}
 	x.json(http.StatusOK, struct {
 		Count       int            `json:"count"`

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
 	"net/http"
@@ -108,12 +109,32 @@ type exchange struct {
 	route  *route
 	tenant string // the name of the key
 	line   []any  // additional fields of the log line
+
+	// The following fields are for requests with a body.
+	ctx     context.Context // of the request
+	leave   func()          // ends ctx
+	share   *share          // of the memory for bodies
+	arrived time.Time       // when the last byte of the body arrived
 }
 
-// writer records the status and whether a reply was begun.
+// writeTimeout is the time in which a client must read one write, of at most writeBytes.
+const (
+	writeTimeout = 30 * time.Second
+	writeBytes   = 64 << 10
+)
+
+// writer records the status and whether a reply was begun. A client that does not read its reply
+// loses the connection.
 type writer struct {
 	http.ResponseWriter
 	status int
+	unread time.Duration // time limit of a write
+}
+
+// setDeadline limits the time of the next write.
+func (w *writer) setDeadline() {
+	t := time.Now().Add(w.unread)
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(t) // see setReadDeadline
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -121,15 +142,23 @@ func (w *writer) WriteHeader(status int) {
 	if w.status == 0 && status >= 200 {
 		w.status = status
 	}
+	w.setDeadline()
 	w.ResponseWriter.WriteHeader(status)
 }
 
 // Write implements http.ResponseWriter.
-func (w *writer) Write(b []byte) (int, error) {
+func (w *writer) Write(b []byte) (n int, err error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
-	return w.ResponseWriter.Write(b)
+	for {
+		part := b[n:min(n+writeBytes, len(b))]
+		w.setDeadline()
+		done, err := w.ResponseWriter.Write(part)
+		if n += done; err != nil || n == len(b) {
+			return n, err
+		}
+	}
 }
 
 // Unwrap lets http.ResponseController find the wrapped writer.
@@ -144,7 +173,7 @@ func newID(prefix string) string { return prefix + rand.Text() }
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{
 		s:     s,
-		w:     &writer{ResponseWriter: w},
+		w:     &writer{ResponseWriter: w, unread: s.unread},
 		r:     r,
 		id:    r.Header.Get("X-Request-Id"),
 		start: time.Now(),
@@ -323,8 +352,12 @@ func (x *exchange) fail(e *wire.Error) {
 	x.json(e.Status, body)
 }
 
-// json answers with a value.
+// json answers with a value. The request's body is no longer needed, however long the client takes
+// to read the answer.
 func (x *exchange) json(status int, v any) {
+	if x.share != nil {
+		x.share.shrink(0)
+	}
 	body, err := wire.Marshal(v)
 	if err != nil {
 		x.s.log.Error("reply", "id", x.id, "error", err)

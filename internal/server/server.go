@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/restore-vlm/restore/internal/media"
 )
 
@@ -46,12 +44,15 @@ type Server struct {
 	o       Options
 	log     *slog.Logger
 	keys    keys
-	bodies  *semaphore.Weighted
+	bodies  *memory
 	routes  map[string]*route
 	models  *route // /v1/models/{id}
 	backend atomic.Pointer[served]
 	counted atomic.Pointer[metrics]
 	page    http.Handler
+
+	now    func() time.Time // of the times for bodies
+	unread time.Duration    // time limit for a client to read a write
 
 	draining atomic.Bool
 	cut      context.Context // ends when the time to drain is over
@@ -75,7 +76,9 @@ func New(o Options) *Server {
 		o:      o,
 		log:    o.Log,
 		keys:   newKeys(o.Keys),
-		bodies: semaphore.NewWeighted(bodyMemory * max(o.MaxBodyBytes, smallBody)),
+		bodies: newMemory(bodyMemory, max(o.MaxBodyBytes, smallBody)+1),
+		now:    time.Now,
+		unread: writeTimeout,
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

@@ -36,6 +36,15 @@ type rig struct {
 
 func serve(t *testing.T, b Backend, change func(*Options)) *rig {
 	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serveOn(t, l, b, change)
+}
+
+func serveOn(t *testing.T, l net.Listener, b Backend, change func(*Options)) *rig {
+	t.Helper()
 	loader, err := media.New(
 		media.Options{MaxBytes: 1000, Timeout: time.Second, Domains: []string{"127.0.0.1"}},
 	)
@@ -64,10 +73,6 @@ func serve(t *testing.T, b Backend, change func(*Options)) *rig {
 	r.Server = New(o)
 	if b != nil {
 		r.Ready(b)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
 	}
 	r.url = "http://" + l.Addr().String()
 	ctx, stop := context.WithCancel(t.Context())

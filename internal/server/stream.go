@@ -11,9 +11,6 @@ import (
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
-// writeTimeout is the time in which a client must read one write.
-const writeTimeout = 30 * time.Second
-
 // stream writes a reply piece by piece.
 type stream struct {
 	x       *exchange
@@ -111,9 +108,6 @@ func (s *stream) send() {
 // write writes the pending bytes. At the end of a reply the connection sends it, in one packet with
 // the end.
 func (s *stream) write() {
-	if s.err == nil {
-		s.err = s.control.SetWriteDeadline(time.Now().Add(writeTimeout))
-	}
 	if s.err == nil {
 		_, s.err = s.x.w.Write(s.pending.Bytes())
 	}

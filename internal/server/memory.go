@@ -1,0 +1,92 @@
+package server
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+// memory limits the bytes that the bodies of requests take together. A body takes more as it
+// arrives. Bodies that wait for each other's memory could wait for ever, so a reserve as large as
+// the largest body is kept for one body at a time, which can then always arrive to its end.
+type memory struct {
+	mu      sync.Mutex
+	free    int64
+	reserve int64
+	first   *share  // may use the reserve; nil: none
+	waiting []*want // in order of arrival
+}
+
+// newMemory returns memory for n of the largest bodies.
+func newMemory(n int, largest int64) *memory {
+	return &memory{free: int64(n) * largest, reserve: largest}
+}
+
+// share is one request's part of the memory. It grows up to the largest body, then it shrinks.
+type share struct {
+	m    *memory
+	held int64
+}
+
+// want is a share that waits until it may grow.
+type want struct {
+	s       *share
+	more    int64
+	granted chan struct{} // closed
+}
+
+// grow makes the share at least size bytes large. It waits for memory, or returns the cause of ctx.
+func (s *share) grow(ctx context.Context, size int64) error {
+	m := s.m
+	w := &want{s: s, granted: make(chan struct{})}
+	m.mu.Lock()
+	w.more = max(0, size-s.held)
+	m.waiting = append(m.waiting, w)
+	m.grant()
+	m.mu.Unlock()
+	select {
+	case <-w.granted:
+		return nil
+	case <-ctx.Done():
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	select {
+	case <-w.granted:
+	default:
+		m.waiting = slices.DeleteFunc(m.waiting, func(x *want) bool { return x == w })
+	}
+	return context.Cause(ctx)
+}
+
+// grant serves the waiting shares for which there is memory, the oldest first.
+func (m *memory) grant() {
+	m.waiting = slices.DeleteFunc(m.waiting, func(w *want) bool {
+		switch {
+		case m.free-w.more >= m.reserve, m.first == w.s:
+		case m.first == nil && m.free >= m.reserve:
+			m.first = w.s
+		default:
+			return false
+		}
+		m.free -= w.more
+		w.s.held += w.more
+		close(w.granted)
+		return true
+	})
+}
+
+// shrink frees all but size bytes. The share does not grow again.
+func (s *share) shrink(size int64) {
+	m := s.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s.held > size {
+		m.free += s.held - size
+		s.held = size
+	}
+	if m.first == s {
+		m.first = nil
+	}
+	m.grant()
+}
