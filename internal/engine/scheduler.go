@@ -117,7 +117,7 @@ func (d *scheduler) full() error {
 	switch free := d.parallel - d.places; {
 	case d.closed:
 		return fmt.Errorf("engine: %w", errs.ErrClosed)
-	case len(d.waiting)+d.entered >= d.queue+max(0, free):
+	case len(d.waiting)+d.entered-max(0, free) >= d.queue:
 		return fmt.Errorf("engine: %w", errs.ErrQueueFull)
 	}
 	return nil

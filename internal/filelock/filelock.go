@@ -10,23 +10,21 @@ import (
 var ErrInUse = errors.New("another process uses it")
 
 // Open opens the file at path, makes it with mode perm if it is missing, and locks it. The lock
-// ends when the file is closed, at the latest with the process. If the lock is held, Open does not
-// wait.
+// ends when the file is closed, at the latest with the process. If the lock is held, or its holder
+// removes the file, Open does not wait.
 func Open(path string, perm os.FileMode) (*os.File, error) {
-	for {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, perm)
-		if err != nil {
-			return nil, err
-		}
-		if err := lock(f); err != nil {
-			f.Close()
-			return nil, err
-		}
-		if here(f, path) {
-			return f, nil
-		}
-		f.Close() // it was removed: others may have locked a new one
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, perm)
+	if err != nil {
+		return nil, err
 	}
+	if err = lock(f); err == nil && !here(f, path) {
+		err = ErrInUse // others may have locked a new file
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // here reports whether path is still the file f.

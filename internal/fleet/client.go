@@ -351,7 +351,7 @@ func (c *Client) Submit(ctx context.Context, r *ask.Request) (server.Job, error)
 		c.end(j)
 		return nil, err
 	}
-	go c.attend(ctx, j, named)
+	go c.attend(ctx, j)
 	return j, nil
 }
 
@@ -469,17 +469,17 @@ func (c *Client) full() error {
 	return &server.FullError{Running: s.Running, Waiting: waiting, RetryAfter: int(wait)}
 }
 
-// attend ends j's wait if ctx ends before j does. The result of a named request stays, for a later
-// process; another one is removed from the queue.
-func (c *Client) attend(ctx context.Context, j *job, named bool) {
+// attend ends the wait for j if ctx ends first.
+func (c *Client) attend(ctx context.Context, j *job) {
 	select {
-	case <-ctx.Done():
-		if named {
-			c.leave(j, context.Cause(ctx))
-		} else {
-			c.abandon(j, context.Cause(ctx))
-		}
 	case <-j.over:
+		return
+	case <-ctx.Done():
+	}
+	if j.named {
+		c.leave(j, context.Cause(ctx)) // a later process finds its result
+	} else {
+		c.abandon(j, context.Cause(ctx))
 	}
 }
 
