@@ -90,6 +90,13 @@ type Constraint interface {
 	Done() bool
 }
 
+// Preparer is a Constraint with work to do before its first Mask.
+type Preparer interface {
+	// Prepare does that work in a goroutine of its own, while the request waits in the queue. An
+	// error ends the request. ctx ends with the request.
+	Prepare(ctx context.Context) error
+}
+
 // Reasons why an answer ended.
 const (
 	FinishStop = "stop" // the model, a stop text or a constraint ended it

@@ -37,6 +37,8 @@ type scheduler struct {
 	wake    chan struct{} // of capacity 1
 	stopped chan struct{} // closed when the goroutine has ended
 
+	preparing sync.WaitGroup // goroutines that prepare constraints
+
 	// Only the scheduler's goroutine uses the fields below.
 	read    *model.Run // workspace of encoders and prompts
 	step    *model.Run // workspace of decoding
@@ -139,6 +141,8 @@ func (d *scheduler) submit(s *sequence) error {
 		d.entered--
 	}
 	s.unwatch = context.AfterFunc(s.ctx, d.nudge)
+	_, slow := s.req.Constraint.(Preparer)
+	s.unready = slow && !s.count
 	i := len(d.waiting)
 	for i > 0 && d.waiting[i-1].place > s.place {
 		i--
@@ -174,6 +178,7 @@ func (d *scheduler) depth() (running, waiting int) {
 func (d *scheduler) run() {
 	debug.SetPanicOnFault(true)
 	defer close(d.stopped)
+	defer d.preparing.Wait()
 	for {
 		d.reap()
 		if d.shut() {
@@ -244,7 +249,7 @@ func (d *scheduler) due() bool {
 		time.Since(d.stepped) >= time.Duration(patience*float64(d.took))
 }
 
-// reap ends the sequences whose context has ended.
+// reap ends the sequences whose context has ended, or whose constraint cannot be prepared.
 func (d *scheduler) reap() {
 	for _, s := range slices.Clone(d.running) {
 		if s.ctx.Err() != nil {
@@ -253,27 +258,51 @@ func (d *scheduler) reap() {
 	}
 	d.mu.Lock()
 	var gone []*sequence
+	var why []error
 	d.waiting = slices.DeleteFunc(d.waiting, func(s *sequence) bool {
 		if s.ctx.Err() != nil {
-			gone = append(gone, s)
-			return true
+			s.unfit = context.Cause(s.ctx)
 		}
-		return false
+		if s.unfit != nil {
+			gone, why = append(gone, s), append(why, s.unfit)
+		}
+		return s.unfit != nil
 	})
 	d.mu.Unlock()
-	for _, s := range gone {
-		d.fail(s, context.Cause(s.ctx))
+	for i, s := range gone {
+		d.fail(s, why[i])
 	}
 }
 
-// next takes the oldest waiting request if there is a place and memory for it.
+// prepare begins to prepare the constraints of the waiting requests that are next. The others have
+// none yet, so that a long queue takes no memory for them.
+func (d *scheduler) prepare() {
+	for _, s := range d.waiting[:min(len(d.waiting), d.parallel)] {
+		if !s.unready || s.stop != nil {
+			continue
+		}
+		var ctx context.Context
+		ctx, s.stop = context.WithCancel(s.ctx)
+		d.preparing.Go(func() {
+			err := d.guard(func() error { return s.req.Constraint.(Preparer).Prepare(ctx) })
+			d.mu.Lock()
+			s.unready, s.unfit = false, err
+			d.mu.Unlock()
+			d.nudge()
+		})
+	}
+}
+
+// next takes the oldest waiting request that is ready if there is a place and memory for it.
 func (d *scheduler) next() *sequence {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.waiting) == 0 {
+	d.prepare()
+	i := slices.IndexFunc(d.waiting, func(s *sequence) bool { return !s.unready && s.unfit == nil })
+	if i < 0 {
 		return nil
 	}
-	s := d.waiting[0]
+	s := d.waiting[i]
 	if s.work == nil && !s.count {
 		if d.places >= d.parallel || !d.admit(s) {
 			return nil
@@ -281,7 +310,7 @@ func (d *scheduler) next() *sequence {
 		d.places++
 		s.placed = true
 	}
-	d.waiting = slices.Delete(d.waiting, 0, 1)
+	d.waiting = slices.Delete(d.waiting, i, i+1)
 	return s
 }
 
@@ -585,6 +614,9 @@ func (d *scheduler) fail(s *sequence, err error) {
 
 // leave frees the place, the keys and values, and the pictures of s.
 func (d *scheduler) leave(s *sequence) {
+	if s.stop != nil {
+		s.stop()
+	}
 	if s.begun != nil {
 		d.e.prefixes.trim(s.begun, 0)
 		s.begun = nil

@@ -45,6 +45,7 @@ type sequence struct {
 	cached int     // units that were in memory
 	tried  int     // scheduler.changes when there was too little memory for the prompt
 	placed bool    // it has one of the places for running sequences
+	stop   func()  // ends the preparation of its constraint; nil: not begun
 	slots  int     // generated tokens for which the cache has reserved space
 	writer writer
 	span   model.Span
@@ -55,6 +56,10 @@ type sequence struct {
 
 	start, first time.Time   // the request's arrival and its first token
 	unwatch      func() bool // ends the scheduler's watch of ctx
+
+	// The scheduler's lock guards these fields.
+	unready bool  // its constraint is not prepared
+	unfit   error // of the constraint's preparation
 
 	mu     sync.Mutex
 	pieces []Piece

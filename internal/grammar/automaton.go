@@ -4,10 +4,12 @@ import "math"
 
 // frame is one unfinished value: its place in the grammar and the value that contains it. A stack
 // of frames is one way to read the text so far; there may be several, as with anyOf. Frames are
-// unique in their grammar, so stacks are compared by pointer.
+// unique in their cache, so stacks are compared by pointer.
 type frame struct {
 	place
-	seen uint64 // the last writer that added it
+	seen   uint64 // the last writer that added it
+	number uint64 // unique in its grammar
+	depth  int    // number of frames in the stack
 }
 
 // place is the content of a frame.
@@ -70,53 +72,59 @@ const (
 // maxDigits limits the digits of a number.
 const maxDigits = 17
 
-// maxStacks limits the ways to read a text. Beyond it the first ones in the schema's order are
-// kept, so the generated text is still valid.
-const maxStacks = 1024
+// Limits of the ways to read a text: their number, and the frames in all of them. Beyond them the
+// first ones in the schema's order are kept, so the generated text is still valid.
+const (
+	maxStacks = 1024
+	maxFrames = 1 << 14
+)
 
 // writer collects the frames after the next byte.
 type writer struct {
 	id     uint64 // unique among the writers of a grammar
-	frames map[place]*frame
+	cache  *cache
 	out    []*frame
+	frames int // in the stacks of out
 }
 
-// intern returns the frame of a place.
-func (w *writer) intern(p place) *frame {
-	f, ok := w.frames[p]
-	if !ok {
-		f = &frame{place: p}
-		w.frames[p] = f
-	}
-	return f
-}
+// full reports whether no further stack is kept.
+func (w *writer) full() bool { return len(w.out) >= maxStacks || w.frames >= maxFrames }
 
 // put adds p, and every place that is reached from it without another byte.
 func (w *writer) put(p place) {
-	f := w.intern(p)
-	if f.seen == w.id || len(w.out) >= maxStacks {
+	if !w.full() {
+		w.add(p)
+	}
+}
+
+// add is put even if the writer is full.
+func (w *writer) add(p place) {
+	f := w.cache.intern(p)
+	if f.seen == w.id {
 		return
 	}
 	f.seen = w.id
 	if p.node != nil && p.node.kind == kindAlternatives {
 		for _, a := range p.node.alts {
-			w.put(place{up: p.up, node: a})
+			if w.full() {
+				break
+			}
+			w.add(place{up: p.up, node: a})
 		}
 		return
 	}
-	w.out = append(w.out, f)
-	if p.ends() {
-		w.end(p.up)
+	w.out, w.frames = append(w.out, f), w.frames+f.depth
+	if p.ends() { // also if the writer is full: a number may have no other way to go on
+		w.add(p.after())
 	}
 }
 
-// end continues after a complete value.
-func (w *writer) end(up *frame) {
-	if up == nil {
-		w.put(place{})
-		return
+// after returns the place after a complete value.
+func (p *place) after() place {
+	if p.up == nil {
+		return place{}
 	}
-	w.put(up.place)
+	return p.up.place
 }
 
 // ends reports whether a value may end here although more of it may follow.
@@ -165,7 +173,7 @@ func (w *writer) stepString(f place, c byte) {
 		return
 	case f.phase == inString && c == '"':
 		if f.a >= n.min {
-			w.end(f.up)
+			w.put(f.after())
 		}
 		return
 	case f.phase == inString && n.max >= 0 && f.a >= n.max:
@@ -299,12 +307,14 @@ func (w *writer) stepArray(f place, c byte) {
 	switch {
 	case c == '[' && f.phase == begin:
 		f.phase = afterBracket
-		w.put(f)
+		if n.min <= 0 {
+			w.put(f)
+		}
 		if n.max != 0 {
 			w.item(f)
 		}
 	case c == ']' && (f.phase == afterBracket || f.phase == afterItem) && f.a >= n.min:
-		w.end(f.up)
+		w.put(f.after())
 	case c == ',' && f.phase == afterItem && (n.max < 0 || f.a < n.max):
 		w.item(f)
 	}
@@ -316,7 +326,7 @@ func (w *writer) item(f place) {
 	if f.node.max >= 0 || f.a < f.node.min {
 		f.a++
 	}
-	w.put(place{up: w.intern(f), node: f.node.items})
+	w.put(place{up: w.cache.intern(f), node: f.node.items})
 }
 
 func (w *writer) stepObject(f place, c byte) {
@@ -333,7 +343,7 @@ func (w *writer) stepObject(f place, c byte) {
 			f.phase, f.b = inName+inString, 0
 			w.put(f)
 		case c == '}' && f.phase == afterBrace && n.mayEnd(f.a):
-			w.end(f.up)
+			w.put(f.after())
 		}
 	case afterValue:
 		switch {
@@ -341,31 +351,22 @@ func (w *writer) stepObject(f place, c byte) {
 			f.phase, f.b = afterComma, 0
 			w.put(f)
 		case c == '}' && n.mayEnd(f.a):
-			w.end(f.up)
+			w.put(f.after())
 		}
 	case beforeColon:
 		if c == ':' {
 			value := n.extra
-			f.a = int32(len(n.props))
+			f.a = int32(len(n.values))
 			if f.b >= 0 {
-				value, f.a = n.props[f.b].of, f.b+1
+				value, f.a = n.values[f.b], f.b+1
 			}
 			f.phase, f.b = afterValue, 0
-			w.put(place{up: w.intern(f), node: value})
+			w.put(place{up: w.cache.intern(f), node: value})
 		}
 	default:
 		w.stepName(f, c)
 	}
 }
-
-// more reports whether a property may follow after the first i.
-func (n *node) more(i int32) bool { return int(i) < len(n.props) || n.extra != nil }
-
-// mayEnd reports whether no required property is left after the first i.
-func (n *node) mayEnd(i int32) bool { return int(n.until[i]) == len(n.props) }
-
-// last returns the last property that may follow after the first i.
-func (n *node) last(i int32) int32 { return min(n.until[i], int32(len(n.props)-1)) }
 
 // stepName continues a property's name. Names of extra have no escapes, so that none spells a
 // property's name differently: after a backslash, or after a control character in a property's

@@ -1,115 +1,111 @@
 package grammar
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"slices"
-	"unicode/utf8"
 )
-
-// kind is the kind of value that a node matches.
-type kind uint8
-
-const (
-	kindAlternatives kind = iota
-	kindLiteral           // one of several texts
-	kindString
-	kindNumber
-	kindArray
-	kindObject
-)
-
-// node describes the values that are allowed at one place.
-type node struct {
-	kind kind
-
-	alts []*node // kindAlternatives
-
-	texts *trie // kindLiteral: the texts; kindObject: the names as written, without quotes
-
-	whole bool // kindNumber: no fraction and no exponent
-
-	min, max int32 // kindString: code points, kindArray: items; max -1 means no limit
-
-	items *node // kindArray
-
-	props []nodeProperty // kindObject, in order
-	// until holds, for each number of finished properties, the first required property that is not
-	// finished, len(props) if there is none.
-	until []int32
-	extra *node // value of a property that is not in props; nil: none allowed
-
-	finite bool // some value of finite length matches
-}
-
-type nodeProperty struct {
-	of       *node
-	required bool
-	name     string
-}
 
 // compiler turns schemas into nodes. The demands of several schemas on one value make one node,
 // found by the set of schemas.
 type compiler struct {
-	done map[string]*node
-	alts int // alternatives so far
-	any  *node
-	all  []*node
-	can  func(text []byte) bool // the vocabulary has tokens for a text
+	*account
+	done  map[string]*node
+	todo  []task            // nodes that are not filled in yet, the next one last
+	names map[string]*names // by the names with their lengths
+	alts  int               // alternatives so far
+	any   *node
+	all   []*node
+	can   func(text []byte) bool // the vocabulary has tokens for a text
 }
 
-// maxNodes limits the size of a schema when alternatives are combined.
-const maxNodes = 100_000
+// task is a node to fill in: the value must meet every schema of base, and one alternative of each
+// schema of anyOf.
+type task struct {
+	n           *node
+	base, anyOf []*schema
+}
 
 // compile returns the node of a whole schema. can reports whether the vocabulary can write a text.
-func (s *Schema) compile(can func(text []byte) bool) (*node, error) {
-	c := &compiler{done: map[string]*node{}, can: can}
-	root, err := c.node([]*schema{s.root})
-	if err != nil {
-		return nil, err
+func (s *Schema) compile(
+	ctx context.Context, can func(text []byte) bool,
+) (root *node, c *compiler, err error) {
+	c = &compiler{
+		account: &account{ctx: ctx}, done: map[string]*node{}, names: map[string]*names{}, can: can,
 	}
-	c.prune()
+	if root, err = c.node([]*schema{s.root}); err != nil {
+		return nil, nil, err
+	}
+	// A list instead of a recursion: a schema may make chains of many thousand nodes.
+	for len(c.todo) > 0 {
+		t := c.todo[len(c.todo)-1]
+		c.todo = c.todo[:len(c.todo)-1]
+		if err := c.fill(t); err != nil {
+			return nil, nil, err
+		}
+	}
+	if err := c.prune(); err != nil {
+		return nil, nil, err
+	}
 	if !root.finite {
-		return nil, &Error{Problem: "admits no value of finite length"}
+		return nil, nil, &Error{Problem: "admits no value of finite length"}
 	}
-	return root, nil
+	return root, c, nil
 }
 
-func (c *compiler) add(n *node) *node {
+// written returns the bytes that occur in texts and names.
+func (c *compiler) written() (set [256]bool) {
+	add := func(t *trie) {
+		for i := range t.nodes[1:] {
+			set[t.nodes[1+i].b] = true
+		}
+	}
+	for _, n := range c.all {
+		if n.kind == kindLiteral {
+			add(n.texts)
+		}
+	}
+	for _, n := range c.names {
+		if n.texts != nil {
+			add(n.texts)
+		}
+	}
+	return set
+}
+
+// add adds a node to the list of all nodes.
+func (c *compiler) add(n *node) (*node, error) {
+	n.number = int32(len(c.all))
 	c.all = append(c.all, n)
-	return n
+	return n, c.take(nodeBytes)
 }
 
 // node returns the node of a value that meets every schema of conj.
 func (c *compiler) node(conj []*schema) (*node, error) {
-	base, anyOf := flatten(conj)
+	base, anyOf, err := c.flatten(conj)
+	if err != nil {
+		return nil, err
+	}
 	return c.combined(base, anyOf)
 }
 
 // flatten follows references and lists the schemas of conj, sorted by id: those with their own
 // demands, and those with alternatives.
-func flatten(conj []*schema) (base, anyOf []*schema) {
+func (c *compiler) flatten(conj []*schema) (base, anyOf []*schema, err error) {
 	seen := map[*schema]bool{}
-	var visit func(s *schema)
-	visit = func(s *schema) {
-		if seen[s] {
-			return
-		}
-		seen[s] = true
-		if s.demands() {
-			base = append(base, s)
-		}
-		if s.anyOf != nil {
-			anyOf = append(anyOf, s)
-		}
-		if s.ref != nil {
-			visit(s.ref)
-		}
-	}
 	for _, s := range conj {
-		visit(s)
+		for ; s != nil && !seen[s]; s = s.ref {
+			seen[s] = true
+			if s.demands() {
+				base = append(base, s)
+			}
+			if s.anyOf != nil {
+				anyOf = append(anyOf, s)
+			}
+		}
 	}
-	return byID(base), byID(anyOf)
+	return byID(base), byID(anyOf), c.take(len(seen) * schemaBytes)
 }
 
 // byID sorts s and removes duplicates.
@@ -120,12 +116,15 @@ func byID(s []*schema) []*schema {
 
 // demands reports whether the schema has keywords other than its reference and its alternatives.
 func (s *schema) demands() bool {
-	return s.never || s.types != 0 || s.hasEnum || s.implied() != 0
+	return s.never || s.types != 0 || s.inEnum != nil || s.implied() != 0
 }
 
-// combined returns the node of a value that meets every schema of base, and one
-// alternative of each schema of anyOf.
+// combined returns the node of a value that meets every schema of base, and one alternative of each
+// schema of anyOf. A new node is filled in later.
 func (c *compiler) combined(base, anyOf []*schema) (*node, error) {
+	if err := c.take((len(base) + len(anyOf)) * schemaBytes); err != nil {
+		return nil, err
+	}
 	key := make([]byte, 0, 4*(len(base)+len(anyOf)+1))
 	for _, s := range base {
 		key = binary.LittleEndian.AppendUint32(key, uint32(s.id+1))
@@ -137,32 +136,49 @@ func (c *compiler) combined(base, anyOf []*schema) (*node, error) {
 	if n, ok := c.done[string(key)]; ok {
 		return n, nil
 	}
-	if len(c.all) > maxNodes {
-		return nil, &Error{Problem: fmt.Sprintf("too complex: more than %d combinations", maxNodes)}
+	n, err := c.add(&node{kind: kindAlternatives})
+	if err != nil {
+		return nil, err
 	}
-	n := c.add(&node{kind: kindAlternatives})
 	c.done[string(key)] = n
-	if len(anyOf) == 0 {
-		return n, c.alternatives(n, base)
-	}
-	for _, alt := range anyOf[0].anyOf {
-		if c.alts++; c.alts > MaxAlternatives {
-			return nil, tooManyAlternatives(anyOf[0].ptr + "/anyOf")
-		}
-		more, also := flatten([]*schema{alt})
-		a, err := c.combined(byID(slices.Concat(base, more)), byID(slices.Concat(anyOf[1:], also)))
-		if err != nil {
-			return nil, err
-		}
-		n.alts = append(n.alts, a)
-	}
+	c.todo = append(c.todo, task{n, base, anyOf})
 	return n, nil
+}
+
+// fill adds the alternatives of a task's node.
+func (c *compiler) fill(t task) error {
+	if len(t.anyOf) == 0 {
+		return c.alternatives(t.n, t.base)
+	}
+	first, rest := t.anyOf[0], t.anyOf[1:]
+	for _, alt := range first.anyOf {
+		if c.alts++; c.alts > MaxAlternatives {
+			return tooManyAlternatives(first.at.to("anyOf"))
+		}
+		more, also, err := c.flatten([]*schema{alt})
+		if err != nil {
+			return err
+		}
+		a, err := c.combined(byID(slices.Concat(t.base, more)), byID(slices.Concat(rest, also)))
+		if err != nil {
+			return err
+		}
+		if err := c.alternative(t.n, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// alternative adds an alternative to n.
+func (c *compiler) alternative(n, a *node) error {
+	n.alts = append(n.alts, a)
+	return c.take(edgeBytes)
 }
 
 // alternatives adds to n the possible values of conj, type by type.
 func (c *compiler) alternatives(n *node, conj []*schema) error {
-	var enum []*value
-	hasEnum := false
+	var listed *schema // the first one with enum or const
 	allowed, implied := allTypes, types(0)
 	for _, s := range conj {
 		if s.never {
@@ -173,16 +189,19 @@ func (c *compiler) alternatives(n *node, conj []*schema) error {
 		} else {
 			implied |= s.implied()
 		}
-		if s.hasEnum && !hasEnum {
-			enum, hasEnum = s.enum, true
+		if s.inEnum != nil && listed == nil {
+			listed = s
 		}
 	}
 	if len(conj) == 0 {
-		n.alts = append(n.alts, c.anyValue())
-		return nil
+		a, err := c.anyValue()
+		if err != nil {
+			return err
+		}
+		return c.alternative(n, a)
 	}
-	if hasEnum {
-		return c.enum(n, conj, enum)
+	if listed != nil {
+		return c.enum(n, conj, listed.enum)
 	}
 	if implied != 0 && allowed == allTypes {
 		allowed = implied
@@ -199,7 +218,7 @@ func contradiction(conj []*schema, keyword, problem string) error {
 	if len(conj) > 1 {
 		return nil
 	}
-	return &Error{Pointer: conj[0].ptr + "/" + keyword, Keyword: keyword, Problem: problem}
+	return &Error{Pointer: conj[0].at.to(keyword).String(), Keyword: keyword, Problem: problem}
 }
 
 // implied returns the types that the keywords of a schema without type are about.
@@ -220,33 +239,43 @@ func (s *schema) implied() (t types) {
 func (c *compiler) enum(n *node, conj []*schema, enum []*value) error {
 	var texts [][]byte
 	for _, v := range enum {
-		if !slices.ContainsFunc(
-			conj,
-			func(s *schema) bool { return !s.admits(v, map[visit]bool{}) },
-		) {
+		meets := true
+		for _, s := range conj {
+			x := &check{account: c.account, known: map[visit]bool{}}
+			meets = meets && x.admits(s, v)
+			if x.err != nil {
+				return x.err
+			}
+		}
+		if meets {
 			texts = append(texts, v.append(nil))
 		}
 	}
 	if c.alts += len(texts); c.alts > MaxAlternatives {
-		return tooManyAlternatives(conj[0].ptr)
+		return tooManyAlternatives(conj[0].at)
 	}
 	if len(texts) == 0 {
-		for _, s := range conj {
-			if s.hasEnum {
-				return contradiction(conj, "enum",
-					"none of the values meets the rest of the schema")
-			}
-		}
-		return nil
+		return contradiction(conj, "enum", "none of the values meets the rest of the schema")
 	}
-	n.alts = append(n.alts, c.literal(texts...))
-	return nil
+	return c.literal(n, texts...)
 }
 
-// literal returns the node of those texts that the vocabulary can write.
-func (c *compiler) literal(texts ...[]byte) *node {
+// literal adds to n those texts that the vocabulary can write.
+func (c *compiler) literal(n *node, texts ...[]byte) error {
 	texts = slices.DeleteFunc(texts, func(t []byte) bool { return !c.can(t) })
-	return c.add(&node{kind: kindLiteral, texts: newTrie(texts)})
+	trie, err := newTrie(texts, c.account)
+	if err != nil {
+		return err
+	}
+	return c.leaf(n, &node{kind: kindLiteral, texts: trie})
+}
+
+// leaf adds an alternative without values of its own to n.
+func (c *compiler) leaf(n, leaf *node) error {
+	if _, err := c.add(leaf); err != nil {
+		return err
+	}
+	return c.alternative(n, leaf)
 }
 
 // byType adds a node for each type to n.
@@ -259,18 +288,25 @@ func (c *compiler) byType(n *node, conj []*schema, allowed types) error {
 		if allowed&typeBoolean != 0 {
 			texts = append(texts, []byte("true"), []byte("false"))
 		}
-		n.alts = append(n.alts, c.literal(texts...))
+		if err := c.literal(n, texts...); err != nil {
+			return err
+		}
 	}
 	if allowed&(typeNumber|typeInteger) != 0 {
-		n.alts = append(n.alts, c.add(&node{kind: kindNumber, whole: allowed&typeNumber == 0}))
+		number := &node{kind: kindNumber, whole: allowed&typeNumber == 0}
+		if err := c.leaf(n, number); err != nil {
+			return err
+		}
 	}
 	if allowed&typeString != 0 {
-		s := c.add(&node{kind: kindString, min: 0, max: -1})
+		s := &node{kind: kindString, min: 0, max: -1}
 		for _, d := range conj {
 			s.narrow(d.minLength, d.maxLength)
 		}
 		if s.max < 0 || s.min <= s.max {
-			n.alts = append(n.alts, s)
+			if err := c.leaf(n, s); err != nil {
+				return err
+			}
 		}
 	}
 	if allowed&typeArray != 0 {
@@ -293,7 +329,7 @@ func (n *node) narrow(least, most int) {
 }
 
 func (c *compiler) array(n *node, conj []*schema) error {
-	a := c.add(&node{kind: kindArray, max: -1})
+	a := &node{kind: kindArray, max: -1}
 	var items []*schema
 	for _, s := range conj {
 		a.narrow(s.minItems, s.maxItems)
@@ -308,32 +344,97 @@ func (c *compiler) array(n *node, conj []*schema) error {
 	if a.items, err = c.meet(items); err != nil {
 		return err
 	}
-	n.alts = append(n.alts, a)
-	return nil
+	return c.leaf(n, a)
 }
 
 // meet returns the node of a value that meets every schema of conj; with no schema any value.
 func (c *compiler) meet(conj []*schema) (*node, error) {
 	if len(conj) == 0 {
-		return c.anyValue(), nil
+		return c.anyValue()
 	}
 	return c.node(conj)
+}
+
+// anyValue returns the node of any JSON value.
+func (c *compiler) anyValue() (*node, error) {
+	if c.any != nil {
+		return c.any, nil
+	}
+	none, err := c.intern(nil)
+	if err != nil {
+		return nil, err
+	}
+	if c.any, err = c.add(&node{kind: kindAlternatives}); err != nil {
+		return nil, err
+	}
+	err = c.literal(c.any, []byte("null"), []byte("true"), []byte("false"))
+	for _, n := range []*node{
+		{kind: kindNumber}, {kind: kindString, max: -1}, {kind: kindArray, max: -1, items: c.any},
+		{kind: kindObject, properties: &properties{names: none, extra: c.any}},
+	} {
+		if err == nil {
+			err = c.leaf(c.any, n)
+		}
+	}
+	return c.any, err
 }
 
 // object adds the node of an object. With several schemas, the value of each name must meet all of
 // them: the name's own schema in each, or that schema's additionalProperties if it has them. A
 // schema without additionalProperties lets the others add names.
 func (c *compiler) object(n *node, conj []*schema) error {
-	o := c.add(&node{kind: kindObject})
-	var names []string
-	known, required := map[string]bool{}, map[string]bool{}
-	var extra []*schema
+	listed := 0
+	for _, s := range conj {
+		listed += len(s.props) + len(s.required)
+	}
+	if err := c.take(listed * propertyBytes); err != nil {
+		return err
+	}
+	list, required, extra, err := members(conj)
+	if err != nil || list == nil {
+		return err
+	}
+	o := &properties{values: make([]*node, len(list)), must: make([]bool, len(list))}
+	if o.names, err = c.intern(list); err != nil {
+		return err
+	}
+	var of []*schema
+	for i, name := range list {
+		if err := c.take(len(conj) * schemaBytes); err != nil {
+			return err
+		}
+		of = of[:0]
+		for _, s := range conj {
+			if sub := s.property(name); sub != nil {
+				of = append(of, sub)
+			}
+		}
+		o.must[i] = required[name]
+		if o.values[i], err = c.meet(of); err != nil {
+			return err
+		}
+	}
+	if extra != nil {
+		if o.extra, err = c.meet(extra); err != nil {
+			return err
+		}
+	}
+	return c.leaf(n, &node{kind: kindObject, properties: o})
+}
+
+// members returns the names of an object's properties in order, which of them are required, and the
+// schemas of all other names; nil: there are no others. The list is nil if no object is possible.
+func members(conj []*schema) (
+	list []string, required map[string]bool, extra []*schema, err error,
+) {
+	list, required = []string{}, map[string]bool{}
+	known := map[string]bool{}
 	open := true // names that no schema lists are allowed
 	for _, s := range conj {
 		for _, p := range s.props {
 			if !known[p.name] {
 				known[p.name] = true
-				names = append(names, p.name)
+				list = append(list, p.name)
 			}
 		}
 		switch {
@@ -344,183 +445,57 @@ func (c *compiler) object(n *node, conj []*schema) error {
 			open = false
 		}
 	}
-	open = open && extra != nil
+	if !open {
+		extra = nil
+	}
 	for _, s := range conj {
 		for _, name := range s.required {
 			required[name] = true
 			if known[name] {
 				continue
 			}
-			if !open {
-				return contradiction(conj, "required",
+			if extra == nil {
+				return nil, nil, nil, contradiction(conj, "required",
 					fmt.Sprintf("got %q, which is no property", name))
 			}
 			known[name] = true
-			names = append(names, name)
+			list = append(list, name)
 		}
 	}
-	var err error
-	for _, name := range names {
-		p := nodeProperty{required: required[name], name: name}
-		var of []*schema
-		for _, s := range conj {
-			if sub := s.property(name); sub != nil {
-				of = append(of, sub)
-			}
-		}
-		if p.of, err = c.meet(of); err != nil {
-			return err
-		}
-		o.props = append(o.props, p)
-	}
-	if open {
-		if o.extra, err = c.meet(extra); err != nil {
-			return err
-		}
-	}
-	n.alts = append(n.alts, o)
-	return nil
+	return list, required, extra, nil
 }
 
-// plan computes texts and until from props.
-func (n *node) plan() {
-	written := make([][]byte, len(n.props))
-	for i, p := range n.props {
-		text := appendString(nil, p.name)
+// intern returns the shared list of these names.
+func (c *compiler) intern(list []string) (*names, error) {
+	var key []byte
+	for _, name := range list {
+		key = append(binary.AppendUvarint(key, uint64(len(name))), name...)
+	}
+	if err := c.take(len(key)); err != nil {
+		return nil, err
+	}
+	if n, ok := c.names[string(key)]; ok {
+		return n, nil
+	}
+	n := &names{list: list, write: make([]bool, len(list))}
+	for i, name := range list {
+		n.write[i] = c.can(appendString(nil, name))
+	}
+	c.names[string(key)] = n
+	return n, c.take(len(list) * nameBytes)
+}
+
+// trie returns the trie of the names as they are written, without quotes.
+func (c *compiler) trie(n *names) (*trie, error) {
+	if n.texts != nil {
+		return n.texts, nil
+	}
+	written := make([][]byte, len(n.list))
+	for i, name := range n.list {
+		text := appendString(nil, name)
 		written[i] = text[1 : len(text)-1]
 	}
-	n.texts = newTrie(written)
-	n.until = make([]int32, len(n.props)+1)
-	next := int32(len(n.props))
-	for i := len(n.props); i >= 0; i-- {
-		if i < len(n.props) && n.props[i].required {
-			next = int32(i)
-		}
-		n.until[i] = next
-	}
-}
-
-// anyValue returns the node of any JSON value.
-func (c *compiler) anyValue() *node {
-	if c.any == nil {
-		c.any = c.add(&node{kind: kindAlternatives})
-		object := c.add(&node{kind: kindObject, extra: c.any})
-		c.any.alts = []*node{
-			c.literal([]byte("null"), []byte("true"), []byte("false")),
-			c.add(&node{kind: kindNumber}),
-			c.add(&node{kind: kindString, max: -1}),
-			c.add(&node{kind: kindArray, max: -1, items: c.any}),
-			object,
-		}
-	}
-	return c.any
-}
-
-// prune marks the nodes with a finite value, and removes the others from alternatives, optional
-// properties and items.
-func (c *compiler) prune() {
-	for changed := true; changed; {
-		changed = false
-		for _, n := range c.all {
-			if !n.finite && c.canEnd(n) {
-				n.finite, changed = true, true
-			}
-		}
-	}
-	for _, n := range c.all {
-		switch n.kind {
-		case kindAlternatives:
-			n.alts = slices.DeleteFunc(n.alts, func(a *node) bool { return !a.finite })
-		case kindArray:
-			if !n.items.finite {
-				n.max = 0
-			}
-		case kindObject:
-			if !n.finite {
-				continue
-			}
-			if n.extra != nil && !n.extra.finite {
-				n.extra = nil
-			}
-			n.props = slices.DeleteFunc(n.props,
-				func(p nodeProperty) bool { return !c.possible(&p) })
-			n.plan()
-		}
-	}
-}
-
-// canEnd reports whether a finite value matches, as far as known so far.
-func (c *compiler) canEnd(n *node) bool {
-	switch n.kind {
-	case kindAlternatives:
-		return slices.ContainsFunc(n.alts, func(a *node) bool { return a.finite })
-	case kindLiteral:
-		return len(n.texts.nodes[0].below) > 0
-	case kindArray:
-		return n.min <= 0 || n.items.finite
-	case kindObject:
-		return !slices.ContainsFunc(n.props,
-			func(p nodeProperty) bool { return p.required && !c.possible(&p) })
-	}
-	return true
-}
-
-// possible reports whether the vocabulary can write a property.
-func (c *compiler) possible(p *nodeProperty) bool {
-	return p.of.finite && c.can(appendString(nil, p.name))
-}
-
-// visit is a pair of a schema and a value to check.
-type visit struct {
-	s *schema
-	v *value
-}
-
-// admits reports whether a value of enum or const meets the schema; an absent additionalProperties
-// allows all names there. known caches results; a schema that refers to itself admits the values of
-// its other alternatives.
-func (s *schema) admits(v *value, known map[visit]bool) bool {
-	at := visit{s, v}
-	if ok, asked := known[at]; asked {
-		return ok
-	}
-	known[at] = false
-	known[at] = s.admitsItself(v, known) &&
-		(s.ref == nil || s.ref.admits(v, known)) &&
-		(s.anyOf == nil ||
-			slices.ContainsFunc(s.anyOf, func(a *schema) bool { return a.admits(v, known) }))
-	return known[at]
-}
-
-// admitsItself is admits without the reference and the alternatives.
-func (s *schema) admitsItself(v *value, known map[visit]bool) bool {
-	if s.never || s.hasEnum && !slices.ContainsFunc(s.enum, v.equal) ||
-		s.types != 0 && s.types&v.kind == 0 &&
-			!(s.types&typeInteger != 0 && v.kind == typeNumber && v.whole()) {
-		return false
-	}
-	switch v.kind {
-	case typeString:
-		n := utf8.RuneCountInString(v.str)
-		return n >= s.minLength && (s.maxLength < 0 || n <= s.maxLength)
-	case typeArray:
-		if n := len(v.elems); n < s.minItems || s.maxItems >= 0 && n > s.maxItems {
-			return false
-		}
-		return s.items == nil ||
-			!slices.ContainsFunc(v.elems, func(e *value) bool { return !s.items.admits(e, known) })
-	case typeObject:
-		if slices.ContainsFunc(
-			s.required,
-			func(name string) bool { return v.member(name) == nil },
-		) {
-			return false
-		}
-		for i, name := range v.keys {
-			if sub := s.property(name); sub != nil && !sub.admits(v.elems[i], known) {
-				return false
-			}
-		}
-	}
-	return true
+	var err error
+	n.texts, err = newTrie(written, c.account)
+	return n.texts, err
 }

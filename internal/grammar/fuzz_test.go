@@ -1,36 +1,46 @@
 package grammar
 
 import (
+	"context"
 	"math/rand/v2"
+	"runtime"
 	"testing"
-	"time"
 )
 
-// FuzzSchema compiles any bytes as a schema and generates a text from it. Neither may panic, and a
-// refusal must be fast.
+// FuzzSchema compiles any bytes as a schema and generates a text from it. Neither may panic, or
+// take more memory than the limits, which also limit the time.
 func FuzzSchema(f *testing.F) {
 	for _, s := range []string{
 		`{"type":"object","properties":{"a":{"type":"string"}},"required":["a"]}`,
 		`{"anyOf":[{"$ref":"#/$defs/a"},{"type":"null"}],"$defs":{"a":{"anyOf":[{"$ref":"#/$defs/a"},{"type":"integer"}]}}}`,
 		`{"enum":[1,"a",{"b":[]}],"type":["object","string"]}`,
 		`{"additionalProperties":{"items":{"minLength":2}}}`, `true`, `{}`,
+		`{"enum":[1,1.0,{"a":1,"b":[-0]},{"b":[0],"a":1}],"const":{"b":[0],"a":1}}`,
 	} {
 		f.Add([]byte(s), uint64(1))
 	}
+	for _, c := range hostileSchemas() {
+		f.Add([]byte(c.schema), uint64(1))
+	}
 	v := byteVocabulary(f)
 	f.Fuzz(func(t *testing.T, data []byte, seed uint64) {
-		start := time.Now()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
 		s, err := Parse(data)
-		if err != nil {
-			return
+		var g *Grammar
+		if err == nil {
+			g, err = Compile(context.Background(), s, v)
 		}
-		g, err := Compile(s, v)
-		if d := time.Since(start); d > 5*time.Second {
-			t.Fatalf("compiling took %v", d)
+		runtime.ReadMemStats(&after)
+		if all := after.TotalAlloc - before.TotalAlloc; all > mostAllocated {
+			t.Fatalf("allocated %d bytes, want at most %d", all, mostAllocated)
 		}
 		if err != nil {
 			return
 		}
 		generate(t, g, v, rand.New(rand.NewPCG(seed, 2)), 40, 120)
+		if g.Bytes() > MaxCompiled+maxCache+maxCache/8 {
+			t.Fatalf("the grammar holds %d bytes", g.Bytes())
+		}
 	})
 }

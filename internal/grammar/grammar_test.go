@@ -2,6 +2,7 @@ package grammar
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,7 +34,7 @@ func compileText(tb testing.TB, text string) *Grammar {
 	if err != nil {
 		tb.Fatalf("%s: %v", text, err)
 	}
-	g, err := Compile(s, byteVocabulary(tb))
+	g, err := Compile(context.Background(), s, byteVocabulary(tb))
 	if err != nil {
 		tb.Fatalf("%s: %v", text, err)
 	}
@@ -42,7 +43,7 @@ func compileText(tb testing.TB, text string) *Grammar {
 
 // whole reports whether a grammar accepts text as a whole value.
 func whole(g *Grammar, text string) bool {
-	s := g.read(g.start, []byte(text))
+	s := g.read(g.start(), []byte(text))
 	return s.complete()
 }
 
@@ -145,7 +146,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		s, err := Parse([]byte(c.schema))
 		if err == nil {
-			_, err = Compile(s, byteVocabulary(t))
+			_, err = Compile(context.Background(), s, byteVocabulary(t))
 		}
 		var e *Error
 		if !errors.As(err, &e) || e.Pointer != c.pointer || e.Keyword != c.keyword ||
@@ -230,7 +231,7 @@ func generate(
 	soft, hard int,
 ) (string, bool) {
 	tb.Helper()
-	m := g.NewMatcher()
+	m := g.NewMatcher(context.Background())
 	var text []byte
 	for n := range hard {
 		mask := m.Mask()
@@ -319,7 +320,7 @@ func TestGeneratedIsValid(t *testing.T) {
 		var g *Grammar
 		s, err := Parse(data)
 		if err == nil {
-			g, err = Compile(s, v)
+			g, err = Compile(context.Background(), s, v)
 		}
 		if err != nil {
 			if !strings.Contains(err.Error(), "finite") &&

@@ -2,101 +2,74 @@ package grammar
 
 import (
 	"bytes"
-	"encoding/binary"
+	"context"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // Grammar is a schema compiled for a vocabulary. It is safe for concurrent use.
 type Grammar struct {
-	v    *Vocabulary
-	root *node
+	v     *Vocabulary
+	root  *node
+	bytes int // of the nodes
 
 	class   [256]uint8 // bytes that the grammar treats alike are one class
 	classes int
 
+	held atomic.Int64 // bytes of the nodes and of the cache
+
 	mu     sync.Mutex
-	frames map[place]*frame
-	states map[string]*state
-	masks  int // number of masks in states
-	start  *state
-	number map[*frame]uint32 // numbers of frames, for keys of states
-	writer uint64            // id of the newest writer
+	cached *cache
+	frames uint64 // number of the newest frame
+	writer uint64 // id of the newest writer
 }
 
-// state is the set of stacks that read the text so far. next and mask are computed on first use.
-type state struct {
-	stacks []*frame
-	next   []*state // by class; nil: not computed, dead: not allowed
-	mask   []uint64
-}
-
-// dead is the state of an invalid text.
-var dead = new(state)
-
-// Limits of a grammar's cache; when one is reached, the whole cache is emptied.
-const (
-	maxStates = 4096
-	maxMasks  = 256
-)
-
-// Compile prepares a schema for a vocabulary. If it refuses the schema, the error is an *[Error].
-func Compile(s *Schema, v *Vocabulary) (*Grammar, error) {
-	root, err := s.compile(v.can)
+// Compile prepares a schema for a vocabulary. If it refuses the schema, the error is an *[Error];
+// if ctx ends before, it is the cause of ctx. The result takes at most [MaxCompiled] bytes.
+func Compile(ctx context.Context, s *Schema, v *Vocabulary) (*Grammar, error) {
+	root, c, err := s.compile(ctx, v.can)
 	if err != nil {
 		return nil, err
 	}
-	g := &Grammar{v: v, root: root}
-	g.classify()
+	g := &Grammar{v: v, root: root, bytes: c.used}
+	g.classify(c.written())
 	g.forget()
 	return g, nil
 }
 
+// Bytes returns the memory that the grammar holds at the moment. The states that matchers compute
+// count too; they are limited.
+func (g *Grammar) Bytes() int64 { return g.held.Load() }
+
 // forget empties the cache.
 func (g *Grammar) forget() {
-	g.frames, g.states, g.number, g.masks = map[place]*frame{}, map[string]*state{},
-		map[*frame]uint32{}, 0
+	g.cached = newCache(&g.frames)
+	g.count()
+}
+
+// count updates the memory of the grammar after a change of the cache.
+func (g *Grammar) count() { g.held.Store(int64(g.bytes + g.cached.bytes)) }
+
+// start returns the state before the first byte.
+func (g *Grammar) start() *state {
 	w := g.newWriter()
 	w.put(place{node: g.root})
-	g.start = g.state(w.out)
+	return g.cached.state(w.out)
 }
 
 func (g *Grammar) newWriter() *writer {
 	g.writer++
-	return &writer{id: g.writer, frames: g.frames}
+	return &writer{id: g.writer, cache: g.cached}
 }
 
-// classify groups the bytes that the grammar treats alike.
-func (g *Grammar) classify() {
-	var alone [256]bool
+// classify groups the bytes that the grammar treats alike. written are the bytes of its texts.
+func (g *Grammar) classify(written [256]bool) {
+	alone := written
 	for _, c := range []byte("{}[],:\"\\-+.e0nt") {
 		alone[c] = true
 	}
-	seen := map[*node]bool{}
-	var visit func(n *node)
-	visit = func(n *node) {
-		if n == nil || seen[n] {
-			return
-		}
-		seen[n] = true
-		if n.texts != nil {
-			for i := range n.texts.nodes {
-				for _, e := range n.texts.nodes[i].next {
-					alone[e.b] = true
-				}
-			}
-		}
-		for _, a := range n.alts {
-			visit(a)
-		}
-		for _, p := range n.props {
-			visit(p.of)
-		}
-		visit(n.items)
-		visit(n.extra)
-	}
-	visit(g.root)
 	groups := map[[12]phase]uint8{}
 	for c := range 256 {
 		var k [12]phase
@@ -120,28 +93,6 @@ func (g *Grammar) classify() {
 	g.classes = len(groups)
 }
 
-// state returns the state with these stacks.
-func (g *Grammar) state(stacks []*frame) *state {
-	if len(stacks) == 0 {
-		return dead
-	}
-	key := make([]byte, 0, 4*len(stacks))
-	for _, f := range stacks {
-		n, ok := g.number[f]
-		if !ok {
-			n = uint32(len(g.number))
-			g.number[f] = n
-		}
-		key = binary.LittleEndian.AppendUint32(key, n)
-	}
-	s, ok := g.states[string(key)]
-	if !ok {
-		s = &state{stacks: stacks}
-		g.states[string(key)] = s
-	}
-	return s
-}
-
 // step returns the state after one more byte.
 func (g *Grammar) step(s *state, c byte) *state {
 	class := g.class[c]
@@ -150,6 +101,7 @@ func (g *Grammar) step(s *state, c byte) *state {
 			return dead
 		}
 		s.next = make([]*state, g.classes)
+		g.cached.bytes += 8 * g.classes
 	}
 	if to := s.next[class]; to != nil {
 		return to
@@ -158,7 +110,7 @@ func (g *Grammar) step(s *state, c byte) *state {
 	for _, f := range s.stacks {
 		w.step(f.place, c)
 	}
-	to := g.state(w.out)
+	to := g.cached.state(w.out)
 	s.next[class] = to
 	return to
 }
@@ -169,22 +121,26 @@ func (g *Grammar) read(s *state, text []byte) *state {
 		if s = g.step(s, c); s == dead {
 			break
 		}
+		g.trim(s)
 	}
 	return s
 }
 
-// complete reports whether the text may end.
-func (s *state) complete() bool {
-	for _, f := range s.stacks {
-		if f.node == nil {
-			return true
-		}
+// trim empties a cache that has become too large. The states that are still in use lose the states
+// that follow them, which hold the old cache.
+func (g *Grammar) trim(used ...*state) {
+	if g.cached.bytes <= maxCache {
+		return
 	}
-	return false
+	g.forget()
+	for _, s := range used {
+		s.next = nil
+	}
 }
 
-// allowed returns the mask of tokens that may come next.
-func (g *Grammar) allowed(s *state) []uint64 {
+// allowed returns the mask of tokens that may come next. If ctx ends before, the mask is
+// incomplete.
+func (g *Grammar) allowed(ctx context.Context, s *state) []uint64 {
 	if s.mask != nil {
 		return s.mask
 	}
@@ -200,28 +156,36 @@ func (g *Grammar) allowed(s *state) []uint64 {
 	}
 	if room > 0 {
 		copy(mask, g.v.upTo[min(room, len(g.v.upTo)-1)])
-		g.walk(s, &g.v.odd, mask)
+		g.walk(ctx, s, &g.v.odd, mask)
 		if len(rest) > 0 {
-			g.walk(g.state(rest), &g.v.all, mask)
+			g.walk(ctx, g.cached.state(rest), &g.v.all, mask)
 		}
 	} else {
-		g.walk(s, &g.v.all, mask)
+		g.walk(ctx, s, &g.v.all, mask)
 	}
 	if s.complete() {
 		for _, id := range g.v.end {
 			set(mask, id)
 		}
 	}
-	s.mask = mask
-	g.masks++
+	if ctx.Err() == nil {
+		s.mask = mask
+		g.cached.bytes += 8 * len(mask)
+	}
 	return mask
 }
 
-// walk adds the tokens of a trie that s admits to mask.
-func (g *Grammar) walk(s *state, t *tokenTrie, mask []uint64) {
+// lookSteps is how many bytes of tokens are read between two looks at the context.
+const lookSteps = 64
+
+// walk adds the tokens of a trie that s admits to mask. It ends early with ctx.
+func (g *Grammar) walk(ctx context.Context, s *state, t *tokenTrie, mask []uint64) {
 	at := make([]*state, 1, 64)
 	at[0] = s
-	for i := 0; i < len(t.steps); {
+	for i, steps := 0, 0; i < len(t.steps); steps++ {
+		if steps%lookSteps == 0 && ctx.Err() != nil {
+			return
+		}
 		n := &t.steps[i]
 		to := g.step(at[n.depth], n.b)
 		if to == dead {
@@ -233,22 +197,25 @@ func (g *Grammar) walk(s *state, t *tokenTrie, mask []uint64) {
 			set(mask, id)
 		}
 		i++
+		g.trim(at...)
 	}
 }
 
 // Matcher follows one text, token by token.
 type Matcher struct {
-	g     *Grammar
-	s     *state
-	begun bool
-	first []uint64 // mask at the beginning
+	g      *Grammar
+	ctx    context.Context
+	stacks []*frame
+	begun  bool
+	first  []uint64 // mask at the beginning
 }
 
-// NewMatcher starts a text.
-func (g *Grammar) NewMatcher() *Matcher {
+// NewMatcher starts a text. When ctx ends, masks are no longer complete.
+func (g *Grammar) NewMatcher(ctx context.Context) *Matcher {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return &Matcher{g: g, s: g.start}
+	defer g.count()
+	return &Matcher{g: g, ctx: ctx, stacks: g.start().stacks}
 }
 
 // Mask returns the tokens that may come next, one bit each: token i is bit i%64 of word i/64. It is
@@ -257,11 +224,10 @@ func (m *Matcher) Mask() []uint64 {
 	g := m.g
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.states) > maxStates || g.masks > maxMasks {
-		g.forget()
-		m.s = &state{stacks: m.s.stacks}
-	}
-	mask := g.allowed(m.s)
+	defer g.count()
+	g.trim()
+	s := g.cached.state(m.stacks)
+	mask := g.allowed(m.ctx, s)
 	if m.begun || len(g.v.first) == 0 {
 		return mask
 	}
@@ -269,7 +235,7 @@ func (m *Matcher) Mask() []uint64 {
 		m.first = slices.Clone(mask)
 		for _, t := range g.v.first {
 			unset(m.first, t.id)
-			if len(t.text) > 0 && g.read(m.s, t.text) != dead {
+			if len(t.text) > 0 && g.read(s, t.text) != dead {
 				set(m.first, t.id)
 			}
 		}
@@ -280,13 +246,12 @@ func (m *Matcher) Mask() []uint64 {
 // Accept appends the next token, which Mask must have allowed. An end token changes nothing.
 func (m *Matcher) Accept(id int32) error {
 	g := m.g
-	for _, end := range g.v.end {
-		if id == end {
-			return nil
-		}
+	if slices.Contains(g.v.end, id) {
+		return nil
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	defer g.count()
 	var text []byte
 	if id >= 0 && int(id) < len(g.v.tokens) {
 		text = g.v.tokens[id]
@@ -298,20 +263,20 @@ func (m *Matcher) Accept(id int32) error {
 			}
 		}
 	}
-	to := g.read(m.s, text)
+	to := g.read(g.cached.state(m.stacks), text)
 	if len(text) == 0 || to == dead {
 		return fmt.Errorf("grammar: token %d (%q) may not come next", id, bytes.Clone(text))
 	}
-	m.s, m.begun, m.first = to, true, nil
+	m.stacks, m.begun, m.first = to.stacks, true, nil
 	return nil
 }
 
 // Complete reports whether the text is a whole value. After a number, more digits may still follow.
-func (m *Matcher) Complete() bool { return m.s.complete() }
+func (m *Matcher) Complete() bool { return complete(m.stacks) }
 
 // Done reports whether the text is a whole value and nothing may follow.
 func (m *Matcher) Done() bool {
-	for _, f := range m.s.stacks {
+	for _, f := range m.stacks {
 		if f.node != nil {
 			return false
 		}

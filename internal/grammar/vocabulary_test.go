@@ -3,6 +3,7 @@ package grammar_test
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"fmt"
 	"io"
 	"io/fs"
@@ -66,7 +67,7 @@ func TestMaskIsExact(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g, err := grammar.Compile(s, v)
+		g, err := grammar.Compile(context.Background(), s, v)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,13 +77,13 @@ func TestMaskIsExact(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		bytewise, err := grammar.Compile(s, plain)
+		bytewise, err := grammar.Compile(context.Background(), s, plain)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r := rand.New(rand.NewPCG(3, 4))
 		for range 4 {
-			m, stream := g.NewMatcher(), tok.NewStream()
+			m, stream := g.NewMatcher(context.Background()), tok.NewStream()
 			var text []byte
 			var streamed string
 			for step := range 40 {
@@ -122,7 +123,7 @@ func TestMaskIsExact(t *testing.T) {
 // reads reports whether text followed by piece is the beginning of a value.
 func reads(tb testing.TB, g *grammar.Grammar, text, piece []byte) bool {
 	tb.Helper()
-	m := g.NewMatcher()
+	m := g.NewMatcher(context.Background())
 	for _, b := range text {
 		if err := m.Accept(int32(b)); err != nil {
 			tb.Fatal(err)
@@ -149,11 +150,11 @@ func TestVocabularyRefusals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := grammar.Compile(grammar.AnyObject(), v)
+	g, err := grammar.Compile(context.Background(), grammar.AnyObject(), v)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := g.NewMatcher()
+	m := g.NewMatcher(context.Background())
 	if err := m.Accept('['); err == nil {
 		t.Error("a list is taken for an object")
 	}
@@ -226,18 +227,18 @@ func BenchmarkMask(b *testing.B) {
 		}
 		for _, cold := range []bool{true, false} {
 			b.Run(fmt.Sprintf("%d/cold=%t", n, cold), func(b *testing.B) {
-				g, err := grammar.Compile(s, v)
+				g, err := grammar.Compile(context.Background(), s, v)
 				if err != nil {
 					b.Fatal(err)
 				}
 				masks := 0
 				for range b.N {
 					if cold {
-						if g, err = grammar.Compile(s, v); err != nil {
+						if g, err = grammar.Compile(context.Background(), s, v); err != nil {
 							b.Fatal(err)
 						}
 					}
-					m := g.NewMatcher()
+					m := g.NewMatcher(context.Background())
 					for _, c := range text {
 						m.Mask()
 						masks++

@@ -52,7 +52,7 @@ type Backend struct {
 	o    Options
 	tok  *tokenizer.Tokenizer
 	info server.Info
-	fact grammars
+	fact *grammars
 
 	mu   sync.Mutex
 	took time.Duration // recent time of a request
@@ -65,8 +65,7 @@ func New(e *engine.Engine, o Options) (*Backend, error) {
 	}
 	b := &Backend{e: e, o: o, tok: e.Tokenizer()}
 	b.info = b.describe()
-	b.fact.end = e.Info().End
-	b.fact.tok = b.tok
+	b.fact = newGrammars(b.tok, e.Info().End)
 	return b, nil
 }
 
@@ -74,9 +73,8 @@ func New(e *engine.Engine, o Options) (*Backend, error) {
 // and disk, and uses b's.
 func (b *Backend) With(o Options) *Backend {
 	o.Aliases, o.Queue, o.Settings, o.Disk = b.o.Aliases, b.o.Queue, b.o.Settings, b.o.Disk
-	n := &Backend{e: b.e, o: o, tok: b.tok}
+	n := &Backend{e: b.e, o: o, tok: b.tok, fact: b.fact}
 	n.info = n.describe()
-	n.fact.end, n.fact.tok = b.fact.end, b.fact.tok
 	return n
 }
 
@@ -143,9 +141,7 @@ func (b *Backend) request(r *ask.Request) (q engine.Request, pics []*ask.Picture
 	if !r.NoCache && r.Tenant+r.Salt != "" {
 		q.Salt = r.Tenant + "\x00" + r.Salt
 	}
-	if q.Constraint, err = b.fact.constraint(&r.Format); err != nil {
-		return q, nil, err
-	}
+	q.Constraint = b.fact.constraint(&r.Format)
 	if r.Prompt != nil {
 		// which is not used here, but may be wrong
 		if _, err := b.reduction(nil, &r.Reduction); err != nil {

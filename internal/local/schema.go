@@ -2,7 +2,10 @@ package local
 
 import (
 	"container/list"
+	"context"
 	"crypto/sha256"
+	"errors"
+	"runtime"
 	"sync"
 
 	"github.com/restore-vlm/restore/internal/ask"
@@ -11,18 +14,16 @@ import (
 	"github.com/restore-vlm/restore/internal/tokenizer"
 )
 
-// grammarsKept is how many compiled schemas are cached; the least recently used one is evicted
-// first.
-const grammarsKept = 32
+// Limits of the compiled schemas that are cached. The least recently used one is evicted first.
+const (
+	grammarsKept = 32
+	grammarBytes = 64 << 20
+)
 
-// grammars compiles schemas once.
+// grammars compiles schemas, and keeps the results for other requests.
 type grammars struct {
-	tok *tokenizer.Tokenizer
-	end []int32
-
-	vocabulary sync.Once
-	v          *grammar.Vocabulary
-	err        error
+	vocabulary func() (*grammar.Vocabulary, error)
+	building   chan struct{} // more builds at once than threads would only take more memory
 
 	mu    sync.Mutex
 	kept  map[[sha256.Size]byte]*list.Element
@@ -32,53 +33,134 @@ type grammars struct {
 // compiled is a grammar that the first caller compiles.
 type compiled struct {
 	key  [sha256.Size]byte
-	once sync.Once
+	done chan struct{} // closed when g or err is set
 	g    *grammar.Grammar
 	err  error
 }
 
-// constraint returns the constraint that keeps an answer inside a format; nil for plain text.
-func (c *grammars) constraint(f *ask.Format) (engine.Constraint, error) {
-	if !f.Object && f.Schema == nil {
-		return nil, nil
+func newGrammars(tok *tokenizer.Tokenizer, end []int32) *grammars {
+	return &grammars{
+		vocabulary: sync.OnceValues(func() (*grammar.Vocabulary, error) {
+			return grammar.NewVocabulary(tok.VocabSize(), tok.Piece, end)
+		}),
+		building: make(chan struct{}, runtime.GOMAXPROCS(0)),
+		kept:     map[[sha256.Size]byte]*list.Element{},
 	}
-	c.vocabulary.Do(func() {
-		c.v, c.err = grammar.NewVocabulary(c.tok.VocabSize(), c.tok.Piece, c.end)
-	})
-	if c.err != nil {
-		return nil, c.err
-	}
-	n := c.entry(sha256.Sum256(f.Schema))
-	n.once.Do(func() {
-		s := grammar.AnyObject()
-		if f.Schema != nil {
-			s, n.err = grammar.Parse(f.Schema)
-		}
-		if n.err == nil {
-			n.g, n.err = grammar.Compile(s, c.v)
-		}
-	})
-	if n.err != nil {
-		return nil, n.err
-	}
-	return n.g.NewMatcher(), nil
 }
 
-func (c *grammars) entry(key [sha256.Size]byte) *compiled {
+// constraint keeps an answer inside a format.
+type constraint struct {
+	of     *grammars
+	schema []byte // nil: any object
+	*grammar.Matcher
+}
+
+// constraint returns the constraint of a format; nil for plain text.
+func (c *grammars) constraint(f *ask.Format) engine.Constraint {
+	if !f.Object && f.Schema == nil {
+		return nil
+	}
+	return &constraint{of: c, schema: f.Schema}
+}
+
+// Prepare implements engine.Preparer.
+func (c *constraint) Prepare(ctx context.Context) error {
+	g, err := c.of.grammar(ctx, c.schema)
+	if err == nil {
+		c.Matcher = g.NewMatcher(ctx)
+	}
+	return err
+}
+
+// grammar returns the grammar of a schema, from the cache or compiled now.
+func (c *grammars) grammar(ctx context.Context, schema []byte) (*grammar.Grammar, error) {
+	for {
+		n, first := c.entry(sha256.Sum256(schema))
+		if first {
+			c.compile(ctx, n, schema)
+			return n.g, n.err
+		}
+		select {
+		case <-n.done:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		var refused *grammar.Error
+		if n.err == nil || errors.As(n.err, &refused) {
+			return n.g, n.err
+		}
+		// The other request was cancelled, or panicked: this one compiles the schema itself.
+	}
+}
+
+// errUnfinished is the result of a compilation that panicked.
+var errUnfinished = errors.New("local: schema: its compilation did not end")
+
+// compile fills in n. Unless that succeeds, n leaves the cache, even if it panics.
+func (c *grammars) compile(ctx context.Context, n *compiled, schema []byte) {
+	var g *grammar.Grammar
+	err := errUnfinished
+	defer func() { c.settle(n, g, err) }()
+	g, err = c.build(ctx, schema)
+}
+
+func (c *grammars) build(ctx context.Context, schema []byte) (*grammar.Grammar, error) {
+	select {
+	case c.building <- struct{}{}:
+		defer func() { <-c.building }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	v, err := c.vocabulary()
+	if err != nil {
+		return nil, err
+	}
+	s := grammar.AnyObject()
+	if schema != nil {
+		if s, err = grammar.Parse(schema); err != nil {
+			return nil, err
+		}
+	}
+	return grammar.Compile(ctx, s, v)
+}
+
+// entry returns the entry of a schema. first says that it is new, and that the caller compiles it.
+func (c *grammars) entry(key [sha256.Size]byte) (n *compiled, first bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e := c.kept[key]; e != nil {
 		c.order.MoveToFront(e)
-		return e.Value.(*compiled)
+		return e.Value.(*compiled), false
 	}
-	if c.kept == nil {
-		c.kept = map[[sha256.Size]byte]*list.Element{}
-	}
-	n := &compiled{key: key}
+	n = &compiled{key: key, done: make(chan struct{})}
 	c.kept[key] = c.order.PushFront(n)
-	if c.order.Len() > grammarsKept {
-		old := c.order.Remove(c.order.Back()).(*compiled)
-		delete(c.kept, old.key)
+	return n, true
+}
+
+// settle ends the compilation of n. It removes n if there is an error, and the oldest grammars
+// beyond the limits.
+func (c *grammars) settle(n *compiled, g *grammar.Grammar, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n.g, n.err = g, err
+	close(n.done)
+	if err != nil {
+		c.remove(c.kept[n.key])
 	}
-	return n
+	var number, bytes int64
+	for e := c.order.Front(); e != nil; {
+		next := e.Next()
+		if g := e.Value.(*compiled).g; g != nil {
+			number, bytes = number+1, bytes+g.Bytes()
+			if number > grammarsKept || bytes > grammarBytes {
+				c.remove(e)
+			}
+		}
+		e = next
+	}
+}
+
+func (c *grammars) remove(e *list.Element) {
+	delete(c.kept, e.Value.(*compiled).key)
+	c.order.Remove(e)
 }

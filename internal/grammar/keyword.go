@@ -1,0 +1,212 @@
+package grammar
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// keyword is a keyword of a schema with its value.
+type keyword struct {
+	p     *parser
+	s     *schema
+	key   string
+	v     *value
+	at    *pointer
+	depth int // of schemas in the value
+}
+
+// read reads one keyword into its schema.
+func (k *keyword) read() (err error) {
+	s := k.s
+	switch k.key {
+	case "title", "description", "default", "examples", "$schema", "$id", "$comment", "deprecated",
+		"$defs", "definitions":
+	case "type":
+		err = k.types()
+	case "enum":
+		if err = k.list("value"); err == nil {
+			s.merge(k.p, k.v.elems)
+		}
+	case "const":
+		s.merge(k.p, []*value{k.v})
+	case "properties":
+		err = k.properties()
+	case "required":
+		err = k.required()
+	case "additionalProperties":
+		s.extra, err = k.p.schema(k.v, k.at, k.depth)
+	case "items":
+		if k.v.kind == typeArray {
+			return k.bad("one schema")
+		}
+		s.items, err = k.p.schema(k.v, k.at, k.depth)
+	case "minItems":
+		err = k.count(&s.minItems)
+	case "maxItems":
+		err = k.count(&s.maxItems)
+	case "minLength":
+		err = k.count(&s.minLength)
+	case "maxLength":
+		err = k.count(&s.maxLength)
+	case "anyOf":
+		err = k.anyOf()
+	case "$ref":
+		err = k.ref()
+	default:
+		err = &Error{Pointer: k.at.String(), Keyword: k.key,
+			Problem: "is not supported, want " + keywords}
+	}
+	return err
+}
+
+// keywords is the list of keywords for an error.
+const keywords = "type, enum, const, properties, required, additionalProperties, items, " +
+	"minItems, maxItems, " +
+	"minLength, maxLength, anyOf, $ref or annotations"
+
+// bad is the error of a value.
+func (k *keyword) bad(want string) error {
+	return &Error{Pointer: k.at.String(), Keyword: k.key,
+		Problem: "got " + k.v.describe() + ", want " + want}
+}
+
+// count reads a number of items or code points.
+func (k *keyword) count(to *int) error {
+	f, err := strconv.ParseFloat(k.v.text, 64)
+	if k.v.kind != typeNumber || err != nil || f < 0 || f != math.Trunc(f) || f > math.MaxInt32 {
+		return k.bad(fmt.Sprintf("a whole number from 0 to %d", math.MaxInt32))
+	}
+	*to = int(f)
+	return nil
+}
+
+// list checks a list of alternatives.
+func (k *keyword) list(of string) error {
+	switch {
+	case k.v.kind != typeArray || len(k.v.elems) == 0:
+		return k.bad("a list of at least one " + of)
+	case len(k.v.elems) > MaxAlternatives:
+		return tooManyAlternatives(k.at)
+	}
+	return nil
+}
+
+func (k *keyword) types() error {
+	names := []*value{k.v}
+	if k.v.kind == typeArray {
+		names = k.v.elems
+	}
+	for _, n := range names {
+		t, ok := typeNames[n.text]
+		if n.kind != typeString || !ok {
+			return k.bad("a name or a list of names of null, boolean, integer, number, string, " +
+				"array, object")
+		}
+		k.s.types |= t
+	}
+	if k.s.types == 0 {
+		return k.bad("at least one type")
+	}
+	return nil
+}
+
+func (k *keyword) properties() error {
+	if k.v.kind != typeObject {
+		return k.bad("an object of schemas")
+	}
+	k.s.hasProps, k.s.byName = true, make(map[string]*schema, len(k.v.keys))
+	for i, name := range k.v.keys {
+		of, err := k.p.schema(k.v.elems[i], k.at.to(name), k.depth)
+		if err != nil {
+			return err
+		}
+		k.s.props = append(k.s.props, property{name, of})
+		k.s.byName[name] = of
+	}
+	return nil
+}
+
+func (k *keyword) required() error {
+	if k.v.kind != typeArray {
+		return k.bad("a list of names")
+	}
+	k.s.hasRequired = true
+	known := map[string]bool{}
+	for _, n := range k.v.elems {
+		if n.kind != typeString {
+			return k.bad("a list of names")
+		}
+		if !known[n.text] {
+			known[n.text] = true
+			k.s.required = append(k.s.required, n.text)
+		}
+	}
+	return nil
+}
+
+func (k *keyword) anyOf() error {
+	if err := k.list("schema"); err != nil {
+		return err
+	}
+	for i, e := range k.v.elems {
+		of, err := k.p.schema(e, k.at.to(strconv.Itoa(i)), k.depth)
+		if err != nil {
+			return err
+		}
+		k.s.anyOf = append(k.s.anyOf, of)
+	}
+	return nil
+}
+
+func (k *keyword) ref() error {
+	if k.v.kind != typeString || !strings.HasPrefix(k.v.text, "#/$defs/") &&
+		!strings.HasPrefix(k.v.text, "#/definitions/") {
+		return k.bad("#/$defs/NAME or #/definitions/NAME")
+	}
+	k.s.refName = k.v.text
+	k.p.refs = append(k.p.refs, k.s)
+	return nil
+}
+
+func tooManyAlternatives(at *pointer) *Error {
+	return &Error{
+		Pointer: at.String(),
+		Problem: fmt.Sprintf("alternatives: got more than %d in all, want at most %d",
+			MaxAlternatives, MaxAlternatives),
+	}
+}
+
+// merge intersects the allowed values with vals, the values of enum or const.
+func (s *schema) merge(p *parser, vals []*value) {
+	for _, v := range vals {
+		p.identify(v)
+	}
+	before := s.inEnum
+	s.enum, s.inEnum = nil, map[int32]bool{}
+	for _, v := range vals {
+		if !s.inEnum[v.id] && (before == nil || before[v.id]) {
+			s.enum = append(s.enum, v)
+			s.inEnum[v.id] = true
+		}
+	}
+}
+
+// check finds contradictions within one schema.
+func (s *schema) check() error {
+	for _, c := range []struct {
+		min, max         int
+		minName, maxName string
+	}{
+		{s.minItems, s.maxItems, "minItems", "maxItems"},
+		{s.minLength, s.maxLength, "minLength", "maxLength"},
+	} {
+		if c.max >= 0 && c.min > c.max {
+			return &Error{Pointer: s.at.to(c.minName).String(), Keyword: c.minName,
+				Problem: fmt.Sprintf("got %d, want at most %s, which is %d", c.min, c.maxName,
+					c.max)}
+		}
+	}
+	return nil
+}
