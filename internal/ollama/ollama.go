@@ -88,8 +88,7 @@ func newRequest(o *wire.Object, env *Env) *Request {
 	case string(raw) == `"json"`:
 		r.Format = ask.Format{Object: true, Path: "format"}
 	case wire.Kind(raw) == "an object":
-		r.Format = ask.Format{Schema: raw, Path: "format"}
-		openai.Schema(o, "format", raw)
+		r.Format = openai.Schema(o, "format")
 	default:
 		o.Fail("invalid_value", "format", "got %s, want \"json\" or a JSON schema",
 			wire.Describe(raw))
@@ -117,7 +116,7 @@ func newRequest(o *wire.Object, env *Env) *Request {
 
 // end records the fields that were never read.
 func (q *Request) end(o *wire.Object) error {
-	q.Ask.Ignored = append(q.Ask.Ignored, o.Unread()...)
+	openai.Note(q.Ask, o)
 	return o.Err()
 }
 
@@ -149,9 +148,7 @@ func options(x *wire.Object, r *ask.Request, env *Env) {
 	}
 	x.Ignore("num_thread", "num_batch", "num_gpu", "main_gpu", "use_mmap", "use_mlock", "low_vram",
 		"numa", "num_keep")
-	for _, name := range x.Unread() {
-		r.Ignored = append(r.Ignored, "options."+name)
-	}
+	openai.Note(r, x)
 }
 
 // messages reads a dialogue. A message's pictures come before its text.
@@ -163,13 +160,13 @@ func (q *Request) messages(o *wire.Object, l *wire.List, env *Env) {
 	}
 	var system []string
 	pictures := 0
-	last := ask.Role("")
-	for i := range l.Len() {
-		m := l.Object(i)
+	last, lastPath := ask.Role(""), ""
+	for item := range l.Items() {
+		m := item.Object()
 		if !m.Require("role", "system, user or assistant") {
 			return
 		}
-		last = ask.Role(m.String("role"))
+		last, lastPath = ask.Role(m.String("role")), m.Path("role")
 		text := m.String("content")
 		parts := q.images(m, env)
 		pictures += len(parts)
@@ -199,16 +196,13 @@ func (q *Request) messages(o *wire.Object, l *wire.List, env *Env) {
 			parts = append(parts, ask.Part{Text: text})
 		}
 		r.Messages = append(r.Messages, ask.Message{Role: last, Parts: parts})
-		for _, name := range m.Unread() {
-			r.Ignored = append(r.Ignored, m.Path(name))
-		}
+		openai.Note(r, m)
 	}
 	if pictures > env.MaxImages {
 		tooMany(o, "messages", pictures, env)
 	}
 	if last != ask.User {
-		o.Fail("unsupported_value", "messages", "got a message of the %s at the end, want a user's",
-			last)
+		o.Fail("unsupported_value", lastPath, "got %q in the last message, want a user's", last)
 	}
 	if text := strings.Join(system, "\n\n"); text != "" {
 		r.Messages = append(
@@ -230,8 +224,9 @@ func (q *Request) images(o *wire.Object, env *Env) []ask.Part {
 		return nil
 	}
 	var parts []ask.Part
-	for i := range l.Len() {
-		parts = append(parts, ask.Part{Picture: &ask.Picture{URL: l.Bytes(i), Path: l.Path(i)}})
+	for item := range l.Items() {
+		picture := &ask.Picture{URL: item.Bytes(), Path: item.Path()}
+		parts = append(parts, ask.Part{Picture: picture})
 	}
 	return parts
 }

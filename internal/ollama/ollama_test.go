@@ -105,7 +105,7 @@ func TestRefusals(t *testing.T) {
 		{chat, `{"messages":[{"role":"tool","content":"a"}]}`, `messages[0].role: got "tool"`},
 		{chat, `{"messages":[{"role":"user","content":""}]}`, `messages[0].content: got neither`},
 		{chat, `{"messages":[{"role":"user","content":["a"]}]}`, `messages[0].content: got a list, want a string`},
-		{chat, `{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}`, `at the end, want a user's`},
+		{chat, `{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}`, `messages[1].role: got "assistant" in the last message, want a user's`},
 		{chat, `{"messages":[{"role":"user","images":["A","B"]},{"role":"user","images":["A"]}]}`, `got 3 pictures, want at most 2 (--max-images)`},
 		{chat, `{"messages":[{"role":"user","images":[1]}]}`, `messages[0].images[0]: got 1, want a string`},
 		{chat, `{` + user + `,"restore":{"nvis":1}}`, `restore.nvis: unknown field, the nearest is n_vis`},

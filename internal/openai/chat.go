@@ -3,6 +3,7 @@ package openai
 import (
 	"encoding/json"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/restore-vlm/restore/internal/ask"
@@ -38,7 +39,7 @@ func ParseChat(body []byte, env *Env) (*Request, error) {
 	if o.Require("messages", "a list of messages") {
 		r.Messages = messages(o, r, env)
 	}
-	note(r, o)
+	Note(r, o)
 	return q, o.Err()
 }
 
@@ -62,7 +63,7 @@ func (q *Request) common(o *wire.Object, env *Env) {
 			s.Fail("invalid_value", "include_usage",
 				"got %t without stream, want stream: true too", q.IncludeUsage)
 		}
-		note(r, s)
+		Note(r, s)
 	}
 	Sampling(o, r)
 	Stops(o, r)
@@ -85,8 +86,8 @@ func messages(o *wire.Object, r *ask.Request, env *Env) []ask.Message {
 		return nil
 	}
 	d := &dialogue{r: r, env: env, field: "messages"}
-	for i := range l.Len() {
-		m := l.Object(i)
+	for item := range l.Items() {
+		m := item.Object()
 		role := d.role(m)
 		for _, name := range []string{"tool_calls", "function_call"} {
 			if raw := m.Raw(name); !wire.IsEmpty(raw) {
@@ -97,7 +98,7 @@ func messages(o *wire.Object, r *ask.Request, env *Env) []ask.Message {
 		if m.Require("content", "a string or a list of parts") {
 			d.add(role, d.content(m, role, chatPart), m)
 		}
-		note(r, m)
+		Note(r, m)
 	}
 	return d.end(o)
 }
@@ -110,8 +111,10 @@ type dialogue struct {
 
 	out      []ask.Message
 	system   []string
+	parts    int
 	pictures int
 	last     ask.Role
+	lastPath string // of the last message's role
 }
 
 // role reads the role of a message.
@@ -150,17 +153,21 @@ func (d *dialogue) content(m *wire.Object, role ask.Role, read partReader) []ask
 			wire.Describe(raw))
 		return nil
 	}
-	l := m.List("content")
 	var parts []ask.Part
-	for i := range l.Len() {
-		p := l.Object(i)
+	for item := range m.List("content").Items() {
+		if d.parts++; d.parts > maxParts+d.env.MaxImages {
+			m.Fail("invalid_value", "content", "got more than %d parts in all messages, "+
+				"want at most that", maxParts+d.env.MaxImages)
+			return nil
+		}
+		p := item.Object()
 		if !p.Require("type", "the part's type") {
 			continue
 		}
 		if part, ok := read(d, p, p.String("type"), role); ok {
 			parts = append(parts, part)
 		}
-		note(d.r, p)
+		Note(d.r, p)
 	}
 	return parts
 }
@@ -195,7 +202,7 @@ func (d *dialogue) imageURL(p *wire.Object) (ask.Part, bool) {
 		return ask.Part{}, false
 	}
 	part := d.picture(u, "url", u)
-	note(d.r, u)
+	Note(d.r, u)
 	return part, true
 }
 
@@ -222,14 +229,15 @@ func (d *dialogue) picture(o *wire.Object, field string, with *wire.Object) ask.
 
 // add appends the message m.
 func (d *dialogue) add(role ask.Role, parts []ask.Part, m *wire.Object) {
-	d.last = role
-	text := joined(parts)
+	d.last, d.lastPath = role, m.Path("role")
 	switch role {
 	case ask.System:
-		d.system = append(d.system, text)
+		d.system = append(d.system, joined(parts))
 		return
 	case ask.User:
-		if text == "" && !hasPicture(parts) {
+		if !slices.ContainsFunc(parts, func(p ask.Part) bool {
+			return p.Text != "" || p.Picture != nil
+		}) {
 			m.Fail("invalid_value", "content",
 				"got neither text nor a picture, want one of them in a user's message")
 		}
@@ -245,15 +253,6 @@ func joined(parts []ask.Part) string {
 	return b.String()
 }
 
-func hasPicture(parts []ask.Part) bool {
-	for _, p := range parts {
-		if p.Picture != nil {
-			return true
-		}
-	}
-	return false
-}
-
 // end checks the whole dialogue and returns it, with all system texts in one message.
 func (d *dialogue) end(o *wire.Object) []ask.Message {
 	if d.pictures > d.env.MaxImages {
@@ -261,11 +260,7 @@ func (d *dialogue) end(o *wire.Object) []ask.Message {
 			d.pictures, d.env.MaxImages)
 	}
 	if d.last != ask.User {
-		who := "the assistant's"
-		if d.last != ask.Assistant {
-			who = "the system's"
-		}
-		o.Fail("unsupported_value", d.field, "got %s message at the end, want a user's", who)
+		o.Fail("unsupported_value", d.lastPath, "got %q in the last message, want a user's", d.last)
 	}
 	if text := strings.Join(d.system, "\n\n"); text != "" {
 		d.out = append([]ask.Message{{Role: ask.System, Parts: []ask.Part{{Text: text}}}}, d.out...)

@@ -30,7 +30,7 @@ func ParseCompletion(body []byte, env *Env) (*Request, error) {
 	if o.Require("prompt", "a string, a list of one string, or a list of token ids") {
 		r.Prompt = prompt(o, env)
 	}
-	note(r, o)
+	Note(r, o)
 	return q, o.Err()
 }
 
@@ -52,20 +52,21 @@ func prompt(o *wire.Object, env *Env) *ask.Prompt {
 		o.Fail("invalid_value", "prompt", "got an empty list, want %s", want)
 		return p
 	}
-	kind := wire.Kind(l.Raw(0))
+	first := l.First()
+	kind := wire.Kind(first.Raw())
 	if kind != "a number" && l.Len() > 1 {
 		o.Fail("unsupported_value", "prompt", "got %d prompts, want one", l.Len())
 		return p
 	}
 	switch kind {
 	case "a string":
-		p.Text = l.Text(0)
+		p.Text = first.Text()
 	case "a list":
-		p.Tokens = Tokens(l.List(0), env)
+		p.Tokens = Tokens(first.List(), env)
 	case "a number":
 		p.Tokens = Tokens(l, env)
 	default:
-		l.Fail("invalid_type", 0, "got %s, want %s", wire.Describe(l.Raw(0)), want)
+		first.Fail("invalid_type", "got %s, want %s", wire.Describe(first.Raw()), want)
 	}
 	return p
 }
@@ -73,8 +74,8 @@ func prompt(o *wire.Object, env *Env) *ask.Prompt {
 // Tokens reads token ids of the vocabulary.
 func Tokens(l *wire.List, env *Env) []int32 {
 	ids := make([]int32, 0, l.Len())
-	for i := range l.Len() {
-		ids = append(ids, int32(l.Int(i, 0, int64(min(env.Vocab-1, math.MaxInt32)))))
+	for item := range l.Items() {
+		ids = append(ids, int32(item.Int(0, int64(min(env.Vocab-1, math.MaxInt32)))))
 	}
 	return ids
 }

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"math"
@@ -29,6 +30,10 @@ const (
 	maxStop     = 256 // bytes
 	maxSalt     = 256 // bytes
 	maxTop      = 20
+	maxParts    = 4096    // of all messages
+	maxIgnored  = 1024    // unknown fields of all objects
+	maxLayer    = 1 << 14 // bytes of an object "restore"
+	maxEcho     = 1 << 16 // bytes of a field that a reply repeats
 )
 
 // limit reads the number of tokens to generate from fields with the same meaning.
@@ -94,9 +99,8 @@ func Stops(o *wire.Object, r *ask.Request) {
 			o.Fail("invalid_value", "stop", "got %d strings, want 1 to %d", n, maxStops)
 			return
 		}
-		for i := range l.Len() {
-			check(l.Text(i),
-				func(code, format string, args ...any) { l.Fail(code, i, format, args...) })
+		for item := range l.Items() {
+			check(item.Text(), item.Fail)
 		}
 	default:
 		o.Fail("invalid_type", "stop", "got %s, want a string or a list of strings",
@@ -132,32 +136,40 @@ func format(f *wire.Object, r *ask.Request, flat bool) {
 		s.Bool("strict")
 		s.Ignore("description")
 		if s.Require("schema", "a JSON schema") {
-			r.Format = ask.Format{Schema: s.Raw("schema"), Path: s.Path("schema")}
-			Schema(s, "schema", r.Format.Schema)
+			r.Format = Schema(s, "schema")
 		}
 		if !flat {
-			note(r, s)
+			Note(r, s)
 		}
 	default:
 		f.Fail("invalid_value", "type", "got %s, want text, json_object or json_schema",
 			wire.Quote(kind))
 	}
-	note(r, f)
+	Note(r, f)
 }
 
-// Schema records errors of a JSON schema in a field.
-func Schema(o *wire.Object, name string, schema json.RawMessage) {
+// Schema reads a field with a JSON schema and checks its keywords. What the schema becomes is
+// computed when the request has its place in the queue.
+func Schema(o *wire.Object, name string) ask.Format {
+	schema := o.Raw(name)
 	_, err := grammar.Parse(schema)
 	var e *grammar.Error
 	if errors.As(err, &e) {
 		o.Fail("invalid_json_schema", name, "%v", e)
+		return ask.Format{}
 	}
+	return ask.Format{Schema: bytes.Clone(schema), Path: o.Path(name)} // not a part of the body
 }
 
-// note adds the fields of an object that were never read to the ignored ones.
-func note(r *ask.Request, o *wire.Object) {
+// Note adds the fields of an object that were never read to the ignored ones.
+func Note(r *ask.Request, o *wire.Object) {
 	for _, name := range o.Unread() {
-		r.Ignored = append(r.Ignored, o.Path(name))
+		if len(r.Ignored) == maxIgnored {
+			o.Fail("invalid_value", wire.Name(name),
+				"got more than %d unknown fields in the body, want at most that", maxIgnored)
+			return
+		}
+		r.Ignored = append(r.Ignored, o.Path(wire.Name(name)))
 	}
 }
 
@@ -197,13 +209,18 @@ func layer(x *wire.Object, but []string) ask.Layer {
 		if slices.Contains(but, name) {
 			continue
 		}
+		raw := x.Raw(name)
+		if n := b.Len() + len(name) + len(raw); n > maxLayer {
+			x.Fail("invalid_value", "", "got %d bytes, want at most %d", n, maxLayer)
+			break
+		}
 		if b.Len() > 0 {
 			b.WriteByte(',')
 		}
 		key, _ := json.Marshal(name) // name is a known name
 		b.Write(key)
 		b.WriteByte(':')
-		b.Write(x.Raw(name))
+		b.Write(raw)
 	}
 	l := ask.Layer{Path: x.Path("")}
 	if b.Len() > 0 {
@@ -222,7 +239,7 @@ func Known(x *wire.Object, names []string) {
 		if n := nearest(name, names); n != "" {
 			near = "the nearest is " + n + "; "
 		}
-		x.Fail("unknown_parameter", wire.Clip(name), "unknown field, %sthere are %s", near,
+		x.Fail("unknown_parameter", wire.Name(name), "unknown field, %sthere are %s", near,
 			strings.Join(names, ", "))
 	}
 }

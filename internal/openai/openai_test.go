@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -145,14 +146,14 @@ func TestChatRefusals(t *testing.T) {
 		{
 			message(`{"role":"user","content":"a"},{"role":"assistant","content":"b"}`),
 			"unsupported_value",
-			"messages",
-			"the assistant's message at the end",
+			"messages[1].role",
+			`got "assistant" in the last message, want a user's`,
 		},
 		{
 			message(`{"role":"system","content":"a"}`),
 			"unsupported_value",
-			"messages",
-			"the system's message at the end",
+			"messages[0].role",
+			`got "system" in the last message, want a user's`,
 		},
 		{
 			message(
@@ -381,6 +382,19 @@ func TestChatRefusals(t *testing.T) {
 		},
 		{with(`"restore":true`), "invalid_type", "restore", "got true, want an object"},
 		{
+			with(`"restore":{"a\nb":64}`),
+			"unknown_parameter",
+			`restore."a\nb"`,
+			"unknown field",
+		},
+		{
+			with(`"response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{` +
+				`"properties":{"a\nb":{"pattern":"x"}}}}}`),
+			"invalid_json_schema",
+			"response_format.json_schema.schema",
+			`keyword "pattern" at "/properties/a\nb/pattern"`,
+		},
+		{
 			with(`"restore":{"nvis":64}`),
 			"unknown_parameter",
 			"restore.nvis",
@@ -564,8 +578,8 @@ func TestResponse(t *testing.T) {
 		{
 			`{"input":[{"role":"assistant","content":"a"}]}`,
 			"unsupported_value",
-			"input",
-			"at the end",
+			"input[0].role",
+			`got "assistant" in the last message, want a user's`,
 		},
 		{
 			`{"input":"a","previous_response_id":"resp_1"}`,
@@ -832,6 +846,35 @@ func TestResponseEvents(t *testing.T) {
 	}
 }
 
+// Ensure that what a reply or the backend keeps of a body is no part of it: the body's memory is
+// free when its pictures are loaded.
+func TestNothingKeepsBody(t *testing.T) {
+	body := []byte(`{"input":"hello","instructions":"hello","metadata":{"a":"hello"},` +
+		`"user":"hello","prompt_cache_key":"hello","restore":{"base":"hello"},"stop":["hello"],` +
+		`"text":{"format":{"type":"json_schema","name":"n","schema":{"enum":["hello"]}}}}`)
+	q, err := ParseResponse(body, env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	show := func() string {
+		return encode(t, q.Ask) + encode(t, Response(&ResponseMeta{}, q, &ask.Answer{}, 0))
+	}
+	before := show()
+	if n := strings.Count(before, "hello"); n < 8 {
+		t.Fatalf("only %d values of the body are kept: %s", n, before)
+	}
+	for i := range body {
+		body[i] = '#'
+	}
+	if after := show(); after != before {
+		t.Errorf("a part of the body is kept:\n%s\n%s", before, after)
+	}
+}
+
+// bodyBytes limits what parsing a body may allocate for each of its bytes; the smallest values are
+// read into objects, messages and parts.
+const bodyBytes = 300
+
 // FuzzBodies parses any body on every route.
 func FuzzBodies(f *testing.F) {
 	for _, s := range []string{
@@ -840,11 +883,30 @@ func FuzzBodies(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
+	for _, s := range []string{
+		`{"messages":[` + strings.Repeat(`{"role":"user","content":[{}]},`, 1023) + `{}]}`,
+		`{"messages":[{"role":"user","content":[` + strings.Repeat(`{"a":0,"b":0},`, 999) + `0]}]}`,
+		`{"messages":[` + strings.Repeat("0,", 5000) + `0],"tools":[` + strings.Repeat("[],", 5000) + `0]}`,
+		`{` + strings.Repeat(`"a":0,`, 1025) + `"messages":0}`, `{"restore":{"a\nb":1}}`,
+		`{"messages":` + strings.Repeat("[", 500) + strings.Repeat("]", 500) + `}`, "\uFEFF{}",
+		`{"input":"a","metadata":{"a":"` + strings.Repeat("b", 70000) + `"}}`,
+		`{"prompt":"a","response_format":{"type":"json_schema","json_schema":{"name":"n",` +
+			`"schema":{"properties":{"a\nb":{"pattern":1}}}}}}`,
+	} {
+		f.Add([]byte(s))
+	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for _, parse := range []func([]byte) (*ask.Request, error){
 			parseChat, parseCompletion, parseResponse,
 		} {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
 			r, err := parse(body)
+			runtime.ReadMemStats(&after)
+			all := after.TotalAlloc - before.TotalAlloc
+			if all > uint64(bodyBytes*len(body)+1<<18) {
+				t.Fatalf("%.200q: allocated %d bytes for %d", body, all, len(body))
+			}
 			var e *wire.Error
 			if err != nil &&
 				(!errors.As(err, &e) || e.Status != 400 || e.Code == "" ||

@@ -37,15 +37,15 @@ func ParseResponse(body []byte, env *Env) (*ResponseRequest, error) {
 			t.Fail("unsupported_parameter", "verbosity", "got %s, want medium or nothing",
 				wire.Describe(raw))
 		}
-		q.format = bytes.Clone(t.Raw("format"))
+		q.format = echoed(t, "format")
 		format(t.Object("format"), r, true)
-		note(r, t)
+		Note(r, t)
 	}
 	q.echo(o)
 	if o.Require("input", "a string or a list of items") {
 		q.input(o, env)
 	}
-	note(r, o)
+	Note(r, o)
 	return q, o.Err()
 }
 
@@ -71,17 +71,16 @@ func (q *ResponseRequest) refuse(o *wire.Object) {
 			x.Fail("unsupported_parameter", "effort", "got %s, want none or nothing",
 				wire.Describe(raw))
 		}
-		note(q.Ask, x)
+		Note(q.Ask, x)
 	}
 }
 
 // top reads the log probabilities that "include" requests.
 func (q *ResponseRequest) top(o *wire.Object) {
 	const member = "message.output_text.logprobs"
-	l := o.List("include")
-	for i := range l.Len() {
-		if name := l.Text(i); name != member {
-			l.Fail("unsupported_value", i, "got %s, want %s", wire.Quote(name), member)
+	for item := range o.List("include").Items() {
+		if name := item.Text(); name != member {
+			item.Fail("unsupported_value", "got %s, want %s", wire.Quote(name), member)
 		}
 		q.Ask.Logprobs = true
 	}
@@ -100,12 +99,23 @@ func (q *ResponseRequest) echo(o *wire.Object) {
 	if o.Has("metadata") {
 		o.Object("metadata")
 	}
-	q.metadata, q.user = bytes.Clone(o.Raw("metadata")), bytes.Clone(o.Raw("user"))
-	q.safety = bytes.Clone(o.Raw("safety_identifier"))
-	q.cacheKey = bytes.Clone(o.Raw("prompt_cache_key"))
+	q.metadata = echoed(o, "metadata")
+	q.user, q.safety = echoed(o, "user"), echoed(o, "safety_identifier")
+	q.cacheKey = echoed(o, "prompt_cache_key")
 	if o.Has("parallel_tool_calls") {
 		q.parallelTools = o.Bool("parallel_tool_calls")
 	}
+}
+
+// echoed returns a field that the reply repeats. It is not a part of the body, which would stay in
+// memory until the answer is complete.
+func echoed(o *wire.Object, name string) json.RawMessage {
+	raw := o.Raw(name)
+	if len(raw) > maxEcho {
+		o.Fail("invalid_value", name, "got %d bytes, want at most %d", len(raw), maxEcho)
+		return nil
+	}
+	return bytes.Clone(raw)
 }
 
 // input reads the dialogue.
@@ -129,8 +139,8 @@ func (q *ResponseRequest) input(o *wire.Object, env *Env) {
 			o.Fail("invalid_value", "input", "got %d items, want 1 to %d", n, maxMessages)
 			return
 		}
-		for i := range l.Len() {
-			d.item(l.Object(i))
+		for item := range l.Items() {
+			d.item(item.Object())
 		}
 	default:
 		o.Fail("invalid_type", "input", "got %s, want a string or a list of items",
@@ -151,7 +161,7 @@ func (d *dialogue) item(m *wire.Object) {
 	if m.Require("content", "a string or a list of parts") {
 		d.add(role, d.content(m, role, responsePart), m)
 	}
-	note(d.r, m)
+	Note(d.r, m)
 }
 
 // responsePart reads a part of /v1/responses.

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Error is an error for a client. Its codes are strings, as in OpenAI's API.
@@ -94,10 +97,26 @@ func (e *Error) JSON() any {
 	return b
 }
 
+// clipRunes is the length of a text that Clip leaves as it is; no longer text has fewer bytes than
+// clipBytes.
+const (
+	clipRunes = 60
+	clipBytes = utf8.UTFMax * (clipRunes + 1)
+)
+
 // Clip shortens a text that an error quotes.
 func Clip(s string) string {
-	if r := []rune(s); len(r) > 60 {
-		return string(r[:57]) + "..."
+	if r := []rune(s[:min(len(s), clipBytes)]); len(r) > clipRunes {
+		return string(r[:clipRunes-3]) + "..."
+	}
+	return s
+}
+
+// Name is Clip of a field's name, in quotes if an error would not show it in one line.
+func Name(s string) string {
+	s = Clip(s)
+	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(s)
 	}
 	return s
 }

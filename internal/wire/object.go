@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 )
 
@@ -18,17 +18,35 @@ type Object struct {
 	body   *document
 	path   string // "" for the body
 	keys   []string
-	fields map[string]json.RawMessage // without nulls
-	read   map[string]bool
+	fields map[string]*field
 	err    **Error // first error of the whole body
 }
 
+// field is a field of an object.
+type field struct {
+	raw  json.RawMessage // nil: null
+	read bool
+}
+
+// Limits of a body, so that it takes little more memory than it has bytes: a small one may hold
+// very many values, and each value that is read takes more than its bytes.
+const (
+	maxValues = 1 << 20 // in the whole body
+	maxFields = 1 << 10 // in an object that is read
+)
+
+// byteOrderMark may come before JSON, as RFC 8259 allows.
+var byteOrderMark = []byte("\uFEFF")
+
 // Parse reads a body: one JSON object in UTF-8.
 func Parse(data []byte) (*Object, error) {
+	mark := len(data)
+	data = bytes.TrimPrefix(data, byteOrderMark)
+	mark -= len(data)
 	if i := invalidUTF8(data); i >= 0 {
-		return nil, Bad("invalid_json", "", "invalid JSON at byte %d: not UTF-8", i+1)
+		return nil, Bad("invalid_json", "", "invalid JSON at byte %d: not UTF-8", mark+i+1)
 	}
-	b := &document{data, map[int]longString{}}
+	b := &document{data: data, mark: mark, long: map[int]longString{}}
 	if err := b.check(); err != nil {
 		return nil, err
 	}
@@ -55,7 +73,7 @@ func invalidUTF8(data []byte) int {
 	return -1
 }
 
-// check finds the first byte that is not valid JSON, and the long strings.
+// check finds the first byte that is not valid JSON, and the long strings. It counts the values.
 func (b *document) check() *Error {
 	data := b.data
 	s := scanner{data: data, body: b}
@@ -63,21 +81,31 @@ func (b *document) check() *Error {
 		s.fail("data after the first value")
 	}
 	if s.err != "" || s.at < len(data) {
-		return Bad("invalid_json", "", "invalid JSON at byte %d: %s", min(s.at+1, len(data)), s.err)
+		if b.values > maxValues {
+			return Bad("invalid_value", "", "the body has more than %d values, want at most that",
+				maxValues)
+		}
+		return Bad("invalid_json", "", "invalid JSON at byte %d: %s", b.mark+min(s.at+1, len(data)),
+			s.err)
 	}
 	return nil
 }
 
-// fill reads the members of an object.
+// fill reads the members of an object. Of several fields with one name the last one counts.
 func (o *Object) fill(data json.RawMessage) {
-	o.fields, o.read = map[string]json.RawMessage{}, map[string]bool{}
+	o.fields = map[string]*field{}
 	if Kind(data) != "an object" {
 		o.fail("invalid_type", o.path, "got %s, want an object", Describe(data))
 		return
 	}
 	s := o.body.scanner(data)
 	s.space()
+	members := 0
 	s.members(0, '}', func() bool {
+		if members++; members > maxFields {
+			o.fail("invalid_value", o.path, "got more than %d fields, want at most that", maxFields)
+			return false
+		}
 		s.space()
 		start := s.at
 		s.text()
@@ -85,12 +113,13 @@ func (o *Object) fill(data json.RawMessage) {
 		key := string(name)
 		s.space()
 		s.at++
-		raw := s.next()
-		if !slices.Contains(o.keys, key) && len(o.keys) < maxKeys {
-			o.keys = append(o.keys, key)
+		f := o.fields[key]
+		if f == nil {
+			f = new(field)
+			o.keys, o.fields[key] = append(o.keys, key), f
 		}
-		if delete(o.fields, key); Kind(raw) != "null" {
-			o.fields[key] = raw
+		if f.raw = s.next(); Kind(f.raw) == "null" {
+			f.raw = nil
 		}
 		return true
 	})
@@ -103,9 +132,6 @@ func (s *scanner) next() json.RawMessage {
 	s.value(0)
 	return s.data[start:s.at]
 }
-
-// maxKeys limits the field names that are remembered in order.
-const maxKeys = 1000
 
 // Kind names the type of a JSON value.
 func Kind(data json.RawMessage) string {
@@ -134,7 +160,8 @@ func Describe(data json.RawMessage) string {
 	if kind == "an object" || kind == "a list" || kind == "nothing" {
 		return kind
 	}
-	return Clip(string(bytes.TrimSpace(data)))
+	data = bytes.TrimSpace(data)
+	return Clip(string(data[:min(len(data), clipBytes)]))
 }
 
 // Err returns the first error in the whole body.
@@ -176,44 +203,39 @@ func (o *Object) Path(name string) string {
 }
 
 // Has reports whether a field is there and not null.
-func (o *Object) Has(name string) bool {
-	_, ok := o.fields[name]
-	return ok
+func (o *Object) Has(name string) bool { return o.peek(name) != nil }
+
+// peek is Raw without marking the field as read.
+func (o *Object) peek(name string) json.RawMessage {
+	if f := o.fields[name]; f != nil {
+		return f.raw
+	}
+	return nil
 }
 
 // Raw returns a field as written, nil if it is absent.
 func (o *Object) Raw(name string) json.RawMessage {
-	o.read[name] = true
-	return o.fields[name]
+	o.Ignore(name)
+	return o.peek(name)
 }
 
 // Ignore marks fields as known.
 func (o *Object) Ignore(names ...string) {
 	for _, name := range names {
-		o.read[name] = true
+		if f := o.fields[name]; f != nil {
+			f.read = true
+		}
 	}
 }
 
 // Unread lists the fields that were never read, in their order.
 func (o *Object) Unread() []string {
-	var out []string
-	for _, key := range o.keys {
-		if o.Has(key) && !o.read[key] {
-			out = append(out, key)
-		}
-	}
-	return out
+	return slices.DeleteFunc(o.Names(), func(name string) bool { return o.fields[name].read })
 }
 
 // Names returns the fields that are present and not null, in their order.
 func (o *Object) Names() []string {
-	var out []string
-	for _, key := range o.keys {
-		if o.Has(key) {
-			out = append(out, key)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(o.keys), func(name string) bool { return !o.Has(name) })
 }
 
 // Require records an error if a field is missing.
@@ -257,9 +279,7 @@ func (b *document) bytes(raw json.RawMessage) ([]byte, bool) {
 	if plain {
 		return raw[1 : len(raw)-1], true
 	}
-	var s string
-	err := json.Unmarshal(raw, &s)
-	return []byte(s), err == nil
+	return unescape(raw[1 : len(raw)-1]), true
 }
 
 // Bool reads a boolean.
@@ -274,6 +294,20 @@ func (o *Object) Bool(name string) bool {
 	return string(bytes.TrimSpace(raw)) == "true"
 }
 
+// maxNumber is the longest number that is read, in bytes.
+const maxNumber = 1 << 10
+
+// number returns a number as written, "" for any other value; want is then what is wanted.
+func number(raw json.RawMessage, kind string) (s, want string) {
+	switch {
+	case Kind(raw) != "a number":
+		return "", kind
+	case len(raw) > maxNumber:
+		return "", fmt.Sprintf("%s of at most %d bytes", kind, maxNumber)
+	}
+	return string(bytes.TrimSpace(raw)), kind
+}
+
 // Int reads a whole number between least and most. A number that does not fit into int64 counts as
 // the nearest one that does.
 func (o *Object) Int(name string, least, most int64) (n int64, given bool) {
@@ -281,10 +315,10 @@ func (o *Object) Int(name string, least, most int64) (n int64, given bool) {
 	if raw == nil {
 		return 0, false
 	}
-	s := string(bytes.TrimSpace(raw))
+	s, want := number(raw, "an integer")
 	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil && (Kind(raw) != "a number" || !errors.Is(err, strconv.ErrRange)) {
-		o.Fail("invalid_type", name, "got %s, want an integer", Describe(raw))
+	if err != nil && (s == "" || !errors.Is(err, strconv.ErrRange)) {
+		o.Fail("invalid_type", name, "got %s, want %s", Describe(raw), want)
 		return 0, false
 	}
 	switch {
@@ -298,11 +332,7 @@ func (o *Object) Int(name string, least, most int64) (n int64, given bool) {
 
 // Exact records an error if a whole number does not fit into int64.
 func (o *Object) Exact(name string) {
-	raw := o.fields[name]
-	if raw == nil {
-		return
-	}
-	s := string(bytes.TrimSpace(raw))
+	s, _ := number(o.peek(name), "")
 	if _, err := strconv.ParseInt(s, 10, 64); errors.Is(err, strconv.ErrRange) {
 		code, want := "integer_above_max_value", "at most "+strconv.FormatInt(math.MaxInt64, 10)
 		if s[0] == '-' {
@@ -319,10 +349,10 @@ func (o *Object) Float(name string, least, most float64, above bool) (v float64,
 	if raw == nil {
 		return 0, false
 	}
-	s := string(bytes.TrimSpace(raw))
+	s, want := number(raw, "a number")
 	v, err := strconv.ParseFloat(s, 64)
-	if Kind(raw) != "a number" || err != nil && !errors.Is(err, strconv.ErrRange) {
-		o.Fail("invalid_type", name, "got %s, want a number", Describe(raw))
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
+		o.Fail("invalid_type", name, "got %s, want %s", Describe(raw), want)
 		return 0, false
 	}
 	switch {
@@ -351,95 +381,21 @@ func (o *Object) child(raw json.RawMessage, path string) *Object {
 	return c
 }
 
-// List reads a list; nil where it is absent. Its items are read by Item and Text.
-func (o *Object) List(name string) *List {
-	raw := o.Raw(name)
-	if raw == nil {
-		return nil
-	}
-	if Kind(raw) != "a list" {
-		o.Fail("invalid_type", name, "got %s, want a list", Describe(raw))
-		return nil
-	}
-	l := &List{o: o, path: o.Path(name)}
-	s := o.body.scanner(raw)
-	s.space()
-	s.members(0, ']', func() bool {
-		l.items = append(l.items, s.next())
-		return true
-	})
-	return l
-}
-
-// List is a list of a body.
-type List struct {
-	o     *Object
-	path  string
-	items []json.RawMessage
-}
-
-// Len returns the number of items, 0 of a list that is absent.
-func (l *List) Len() int {
-	if l == nil {
-		return 0
-	}
-	return len(l.items)
-}
-
-// Path returns the path of an item.
-func (l *List) Path(i int) string { return l.path + "[" + strconv.Itoa(i) + "]" }
-
-// Raw returns an item as it was written.
-func (l *List) Raw(i int) json.RawMessage { return l.items[i] }
-
-// Object reads an item that is an object.
-func (l *List) Object(i int) *Object { return l.o.child(l.items[i], l.Path(i)) }
-
-// Text reads an item that is a string.
-func (l *List) Text(i int) string { return string(l.Bytes(i)) }
-
-// Bytes reads an item like Text. The bytes may be part of the body.
-func (l *List) Bytes(i int) []byte {
-	s, ok := l.o.body.bytes(l.items[i])
-	if !ok {
-		l.Fail("invalid_type", i, "got %s, want a string", Describe(l.items[i]))
-	}
-	return s
-}
-
-// Int reads an item that is a whole number between least and most.
-func (l *List) Int(i int, least, most int64) int64 {
-	n, err := strconv.ParseInt(string(bytes.TrimSpace(l.items[i])), 10, 64)
-	switch {
-	case err != nil:
-		l.Fail("invalid_type", i, "got %s, want an integer", Describe(l.items[i]))
-	case n < least:
-		l.Fail("integer_below_min_value", i, "got %d, want at least %d", n, least)
-	case n > most:
-		l.Fail("integer_above_max_value", i, "got %d, want at most %d", n, most)
-	}
-	return n
-}
-
-// Fail records an error about an item.
-func (l *List) Fail(code string, i int, format string, args ...any) {
-	l.o.fail(code, l.Path(i), format, args...)
-}
-
 // IsEmpty reports whether a value is one of null, false, {} and [].
 func IsEmpty(raw json.RawMessage) bool {
-	s := strings.Map(func(r rune) rune {
-		if r == ' ' || r == '\t' || r == '\r' || r == '\n' {
-			return -1
+	text := make([]byte, 0, len("false"))
+	for _, c := range raw {
+		switch {
+		case c == ' ' || c == '\t' || c == '\r' || c == '\n':
+		case len(text) == cap(text):
+			return false
+		default:
+			text = append(text, c)
 		}
-		return r
-	}, string(raw))
-	return s == "" || s == "null" || s == "false" || s == "{}" || s == "[]"
-}
-
-// List reads an item that is a list.
-func (l *List) List(i int) *List {
-	c := &Object{body: l.o.body, path: l.Path(i), err: l.o.err, read: map[string]bool{},
-		fields: map[string]json.RawMessage{"": l.items[i]}}
-	return c.List("")
+	}
+	switch string(text) {
+	case "", "null", "false", "{}", "[]":
+		return true
+	}
+	return false
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // maxDepth limits how deep values nest.
@@ -22,8 +24,10 @@ type scanner struct {
 
 // document is a whole body with its long strings, so that pictures are searched only once.
 type document struct {
-	data []byte
-	long map[int]longString // by their positions
+	data   []byte
+	mark   int                // bytes of the byte-order mark before data
+	long   map[int]longString // by their positions
+	values int
 }
 
 // longString is a string of at least longBytes.
@@ -72,6 +76,11 @@ func (s *scanner) wrong(want string) bool {
 // value moves past the next value, and reports whether it is valid.
 func (s *scanner) value(depth int) bool {
 	c := s.space()
+	if !s.checked {
+		if s.body.values++; s.body.values > maxValues {
+			return s.fail("too many values")
+		}
+	}
 	switch {
 	case depth > maxDepth:
 		return s.fail("nested more than %d deep", maxDepth)
@@ -227,30 +236,83 @@ func control(b []byte) int {
 
 // number moves past a number.
 func (s *scanner) number() bool {
-	digits := func() bool {
-		start := s.at
-		for s.at < len(s.data) && s.data[s.at] >= '0' && s.data[s.at] <= '9' {
-			s.at++
-		}
-		return s.at > start || s.wrong("a digit")
-	}
-	next := func(set string) bool {
-		if s.at < len(s.data) && bytes.IndexByte([]byte(set), s.data[s.at]) >= 0 {
-			s.at++
-			return true
-		}
+	s.skip('-')
+	if !s.skip('0') && !s.digits() {
 		return false
 	}
-	next("-")
-	if !next("0") && !digits() {
+	if s.skip('.') && !s.digits() {
 		return false
 	}
-	if next(".") && !digits() {
+	if !s.skip('e') && !s.skip('E') {
+		return true
+	}
+	if !s.skip('+') {
+		s.skip('-')
+	}
+	return s.digits()
+}
+
+// skip moves past c if it is the next byte.
+func (s *scanner) skip(c byte) bool {
+	if s.at >= len(s.data) || s.data[s.at] != c {
 		return false
 	}
-	if next("eE") {
-		next("+-")
-		return digits()
-	}
+	s.at++
 	return true
+}
+
+// digits moves past at least one digit.
+func (s *scanner) digits() bool {
+	start := s.at
+	for s.at < len(s.data) && s.data[s.at] >= '0' && s.data[s.at] <= '9' {
+		s.at++
+	}
+	return s.at > start || s.wrong("a digit")
+}
+
+// unescape decodes the inside of a string with valid escapes. Half a surrogate pair becomes U+FFFD.
+func unescape(s []byte) []byte {
+	out := make([]byte, 0, len(s))
+	for {
+		i := bytes.IndexByte(s, '\\')
+		if i < 0 {
+			return append(out, s...)
+		}
+		out = append(out, s[:i]...)
+		c := s[i+1]
+		s = s[i+2:]
+		if c != 'u' {
+			out = append(out, plainEscapes[c])
+			continue
+		}
+		r := hexRune(s)
+		s = s[4:]
+		if utf16.IsSurrogate(r) {
+			low := rune(0)
+			if len(s) >= 6 && s[0] == '\\' && s[1] == 'u' {
+				low = hexRune(s[2:])
+			}
+			if r = utf16.DecodeRune(r, low); r != utf8.RuneError {
+				s = s[6:]
+			}
+		}
+		out = utf8.AppendRune(out, r)
+	}
+}
+
+// plainEscapes are the bytes that stand for themselves or for a control character.
+var plainEscapes = [256]byte{
+	'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t',
+}
+
+// hexRune decodes four hexadecimal digits.
+func hexRune(s []byte) (r rune) {
+	for _, c := range s[:4] {
+		d := c - '0'
+		if c > '9' {
+			d = c | 0x20 - 'a' + 10
+		}
+		r = r<<4 | rune(d)
+	}
+	return r
 }

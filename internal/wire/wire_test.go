@@ -6,10 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 )
+
+// at returns the i-th item of a list.
+func at(l *List, i int) Item { return slices.Collect(l.Items())[i] }
 
 // Ensure that an error names the wrong byte of a body.
 func TestInvalidJSON(t *testing.T) {
@@ -72,8 +76,8 @@ func TestFields(t *testing.T) {
 		t.Errorf("got %d", n)
 	}
 	deep := o.Object("o").List("deep")
-	y, _ := deep.Object(1).Int("y", 0, 9)
-	if deep.Len() != 2 || deep.Text(0) != "x" || y != 7 {
+	y, _ := at(deep, 1).Object().Int("y", 0, 9)
+	if deep.Len() != 2 || deep.First().Text() != "x" || y != 7 {
 		t.Error("a nested field is not what the body says")
 	}
 	if err := o.Err(); err != nil {
@@ -101,8 +105,8 @@ func TestFields(t *testing.T) {
 		`"a":0` + " ":   {"decimal_below_min_value", "a: got 0, want more than 0", func(o *Object) { o.Float("a", 0, 1, true) }},
 		`"a":1e999`:     {"decimal_above_max_value", "a: got 1e999, want at most 2", func(o *Object) { o.Float("a", 0, 2, false) }},
 		`"a":[1]`:       {"invalid_type", "a: got a list, want an object", func(o *Object) { o.Object("a") }},
-		`"a":{"b":[1]}`: {"invalid_type", "a.b[0]: got 1, want a string", func(o *Object) { o.Object("a").List("b").Text(0) }},
-		`"a":[{"b":1}]`: {"invalid_type", "a[0].b: got 1, want a string", func(o *Object) { o.List("a").Object(0).String("b") }},
+		`"a":{"b":[1]}`: {"invalid_type", "a.b[0]: got 1, want a string", func(o *Object) { o.Object("a").List("b").First().Text() }},
+		`"a":[{"b":1}]`: {"invalid_type", "a[0].b: got 1, want a string", func(o *Object) { o.List("a").First().Object().String("b") }},
 		`"b":1`:         {"missing_required_parameter", "a: missing, want a list", func(o *Object) { o.Require("a", "a list") }},
 		`"a":null`:      {"missing_required_parameter", "a: missing, want a list", func(o *Object) { o.Require("a", "a list") }},
 	} {
@@ -116,6 +120,46 @@ func TestFields(t *testing.T) {
 		if !errors.As(o.Err(), &e) || e.Code != want.code || e.Message != want.message ||
 			!strings.HasPrefix(e.Message, e.Param+": ") {
 			t.Errorf("%s: got %v, want %s %s", field, o.Err(), want.code, want.message)
+		}
+	}
+}
+
+// Ensure that a byte-order mark is taken once and counted in positions, and that a body has limits.
+func TestLimits(t *testing.T) {
+	repeated := func(before, item, after string, n int) string {
+		return before + strings.Repeat(item+",", n-1) + item + after
+	}
+	digits := strings.Repeat("0", maxNumber)
+	for name, c := range map[string]struct {
+		body, code, message string // none: taken
+		read                func(o *Object)
+	}{
+		"a mark":              {"\uFEFF{}", "", "", nil},
+		"two marks":           {"\uFEFF\uFEFF{}", "invalid_json", `at byte 4: got 'ï'`, nil},
+		"an error after it":   {"\uFEFF{x", "invalid_json", `at byte 5: got 'x'`, nil},
+		"half a character":    {"\uFEFF{\"\xff", "invalid_json", "at byte 6: not UTF-8", nil},
+		"the most values":     {repeated(`{"a":[`, "0", `]}`, maxValues-2), "", "", nil},
+		"more values":         {repeated(`{"a":[`, "0", `]}`, maxValues-1), "invalid_value", "the body has more than 1048576 values", nil},
+		"the most fields":     {repeated(`{`, `"a":0`, `}`, maxFields), "", "", nil},
+		"more fields":         {repeated(`{`, `"a":0`, `}`, maxFields+1), "invalid_value", "got more than 1024 fields", nil},
+		"an unread object":    {`{"a":` + repeated(`{`, `"a":0`, `}`, maxFields+1) + `}`, "", "", nil},
+		"more fields in one":  {`{"a":` + repeated(`{`, `"a":0`, `}`, maxFields+1) + `}`, "invalid_value", "a: got more than 1024 fields", func(o *Object) { o.Object("a") }},
+		"the longest number":  {`{"a":1.` + digits[2:] + `}`, "", "", func(o *Object) { o.Float("a", 0, 1, false) }},
+		"a longer number":     {`{"a":1.` + digits + `}`, "invalid_type", "want a number of at most 1024 bytes", func(o *Object) { o.Float("a", 0, 1, false) }},
+		"a longer integer":    {`{"a":1` + digits + `}`, "invalid_type", "want an integer of at most 1024 bytes", func(o *Object) { o.Int("a", 0, 1) }},
+		"a longer item":       {`{"a":[1` + digits + `]}`, "invalid_type", "a[0]: got 1000", func(o *Object) { o.List("a").First().Int(0, 1) }},
+		"a text for a number": {`{"a":"` + digits + `"}`, "invalid_type", "want a number", func(o *Object) { o.Float("a", 0, 1, false) }},
+	} {
+		o, err := Parse([]byte(c.body))
+		if err == nil && c.read != nil {
+			c.read(o)
+			err = o.Err()
+		}
+		var e *Error
+		if c.code == "" && err != nil ||
+			c.code != "" && (!errors.As(err, &e) || e.Code != c.code || e.Status != 400 ||
+				!strings.Contains(e.Message, c.message)) {
+			t.Errorf("%s: got %v, want %s %s", name, err, c.code, c.message)
 		}
 	}
 }
@@ -141,17 +185,28 @@ func FuzzParse(f *testing.F) {
 	for _, s := range []string{`{"a":[1,-2.5e+3,"x\u00e9\n"],"b":{"c":null},"d":true}`, `{"a":"` + strings.Repeat("x", 40) + "\x01\"}", `{} `, `{"a":{"a":{}}}`} {
 		f.Add([]byte(s))
 	}
+	for _, s := range []string{
+		"\uFEFF{\"a\":\"b\"}", "\uFEFF", "\uFEFF\uFEFF{}", `{"a":1,"a":null,"a":"x","b":null,"b":2}`,
+		`{"a":"\ud83d\ude00\ud83d\u0041\ude00\\\/\b\f\n\r\t\"\uD83D\uDE00\ud83d"}`,
+		`{` + strings.Repeat(`"a":0,`, 1023) + `"b":0}`, `{` + strings.Repeat(`"a":0,`, 1024) + `"b":0}`,
+	} {
+		f.Add([]byte(s))
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var want map[string]json.RawMessage
-		valid := json.Valid(data)
 		o, err := Parse(data)
+		data = bytes.TrimPrefix(data, byteOrderMark) // encoding/json takes none
+		valid := json.Valid(data)
 		var e *Error
 		if err != nil {
 			if !errors.As(err, &e) {
 				t.Fatal(err)
 			}
-			deep := strings.Contains(e.Message, "deep") || strings.Contains(e.Message, "not UTF-8")
-			if valid && e.Code == "invalid_json" && !deep || !valid && e.Code != "invalid_json" {
+			ours := false // stricter than encoding/json
+			for _, text := range []string{"deep", "not UTF-8", "at most that"} {
+				ours = ours || strings.Contains(e.Message, text)
+			}
+			if valid && e.Code == "invalid_json" && !ours || !valid && e.Code != "invalid_json" {
 				t.Fatalf("%q: got %v, encoding/json says %t", data, err, valid)
 			}
 			return
@@ -164,6 +219,10 @@ func FuzzParse(f *testing.F) {
 			if string(raw) == "null" && got != nil ||
 				string(raw) != "null" && string(raw) != string(got) {
 				t.Fatalf("%q: field %q: got %s, want %s", data, key, got, raw)
+			}
+			var text string
+			if json.Unmarshal(raw, &text) == nil && o.String(key) != text {
+				t.Fatalf("%q: field %q: got %q, want %q", data, key, o.String(key), text)
 			}
 		}
 	})
@@ -182,13 +241,8 @@ func BenchmarkParse(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if o.List("messages").
-			Object(0).
-			List("content").
-			Object(0).
-			Object("image_url").
-			String("url") ==
-			"" {
+		content := o.List("messages").First().Object().List("content")
+		if content.First().Object().Object("image_url").String("url") == "" {
 			b.Fatal(o.Err())
 		}
 	}
@@ -211,8 +265,8 @@ func TestLongStrings(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := o.List("l")
-		inner := l.Object(1).Object("o")
-		if o.String(plain) != plain || l.Len() != 2 || l.Text(0) != want ||
+		inner := at(l, 1).Object().Object("o")
+		if o.String(plain) != plain || l.Len() != 2 || l.First().Text() != want ||
 			inner.String("e") != want || inner.String("p") != plain+"y" || o.Err() != nil {
 			t.Errorf("%d: got other strings, %v", n, o.Err())
 		}
