@@ -105,10 +105,18 @@ type ContextError struct {
 	PromptTokens int // rows for the decoder
 	Positions    int // positions that they span
 	Context      int // the model's limit of positions
+
+	// Bytes and MostBytes are the text's and their limit, if the text is so long that its tokens
+	// were not counted; otherwise 0.
+	Bytes, MostBytes int
 }
 
 // Error says both numbers and what to do.
 func (e *ContextError) Error() string {
+	if e.Bytes > 0 {
+		return fmt.Sprintf("prompt: %d bytes of text, want at most %d for the model's context of "+
+			"%d positions: ask less", e.Bytes, e.MostBytes, e.Context)
+	}
 	return fmt.Sprintf("prompt: %d positions, want at most the model's context of %d: ask "+
 		"less, show fewer pictures, or renumber positions (sequential) with a smaller budget",
 		e.Positions, e.Context)

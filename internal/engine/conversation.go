@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -210,12 +211,46 @@ func (e *Engine) system(text string, before []chat.Message) ([]chat.Message, err
 	return []chat.Message{m}, nil
 }
 
+// Limits of a text, in bytes: many times the length of a text that fits into the context, so that
+// tokens are not counted in vain, which takes a hundred times the text's memory.
+const (
+	textPerPosition = 64
+	leastText       = 64 << 10
+	mostText        = 8 << 20
+)
+
+// CheckText returns an error if a text of n bytes is far too long for the context.
+func (e *Engine) CheckText(n int) error {
+	most := min(max(textPerPosition*e.context, leastText), mostText)
+	if n <= most {
+		return nil
+	}
+	return fmt.Errorf("engine: %w",
+		&errs.ContextError{Context: e.context, Bytes: n, MostBytes: most})
+}
+
 // tokenize renders messages and returns their ids, with one picture token for each picture. Text
 // from users never becomes a control token.
 func (e *Engine) tokenize(messages []chat.Message) ([]int32, error) {
+	text := 0
+	for _, m := range messages {
+		for _, p := range m.Content {
+			text += len(p.Text)
+		}
+	}
+	if err := e.CheckText(text); err != nil {
+		return nil, err
+	}
 	segs, err := e.template.RenderSegments(messages, chat.Options{
 		AddGenerationPrompt: true, SpecialTokens: e.special,
 	})
+	var refused *chat.RefusedError
+	if errors.As(err, &refused) {
+		return nil, fmt.Errorf("engine: %w", &errs.OptionError{
+			Name: "messages", Got: "a dialogue that the model's chat template refuses",
+			Want: "one that it takes", Why: refused.Text,
+		})
+	}
 	if err != nil {
 		return nil, err
 	}

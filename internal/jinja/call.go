@@ -179,9 +179,8 @@ func (in *interp) callMacro(m *macro, a args) value {
 func globals() map[string]value {
 	fs := map[string]func(*interp, args) value{
 		"raise_exception": func(in *interp, a args) value {
-			in.failf(a.line, "raised by the template: %s",
-				in.text(in.params("raise_exception", a).must("message"), a.line).s)
-			return nil
+			message := in.text(in.params("raise_exception", a).must("message"), a.line).s
+			panic(renderError{&RaisedError{Line: a.line, Text: message}})
 		},
 		"namespace": func(in *interp, a args) value { return &namespace{in.makeDict(a)} },
 		"dict":      func(in *interp, a args) value { return in.makeDict(a) },

@@ -45,12 +45,24 @@ type interp struct {
 // renderError is raised in the interpreter as a panic and caught by run.
 type renderError struct{ error }
 
+// RaisedError is returned when a template refuses its values by raise_exception.
+type RaisedError struct {
+	Line int // 0: not known
+	Text string
+}
+
+// Error is the template's text.
+func (e *RaisedError) Error() string { return atLine(e.Line, "raised by the template: "+e.Text) }
+
 func (in *interp) failf(line int, format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	if line > 0 { // not always known
-		text = fmt.Sprintf("line %d: %s", line, text)
+	panic(renderError{errors.New(atLine(line, fmt.Sprintf(format, args...)))})
+}
+
+func atLine(line int, text string) string {
+	if line <= 0 { // not always known
+		return text
 	}
-	panic(renderError{errors.New(text)})
+	return fmt.Sprintf("line %d: %s", line, text)
 }
 
 // charge counts n steps.

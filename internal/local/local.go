@@ -245,6 +245,9 @@ func (b *Backend) sampling(s *ask.Sampling) sample.Options {
 func (b *Backend) prompt(p *ask.Prompt) ([]int32, error) {
 	ids := p.Tokens
 	if ids == nil {
+		if err := b.e.CheckText(len(p.Text)); err != nil {
+			return nil, err
+		}
 		enc, err := b.tok.Encode(p.Text, tokenizer.EncodeOptions{
 			AddSpecial: true, SpecialsAsText: true,
 		})
@@ -271,7 +274,7 @@ func (b *Backend) located(err error, r *ask.Request, pics []*ask.Picture) error 
 	switch {
 	case errors.As(err, &picture) && picture.Index >= 0 && picture.Index < len(pics):
 		return &server.FieldError{Path: pics[picture.Index].Path, Err: err}
-	case errors.As(err, &option):
+	case errors.As(err, &option) && option.Name != "messages":
 		return b.blame(option, r, pics)
 	}
 	return err
@@ -401,6 +404,9 @@ func picture(i *engine.ImageReport, groups bool) ask.PictureReport {
 
 // Tokenize implements server.Backend.
 func (b *Backend) Tokenize(text string, o server.TokenizeOptions) ([]server.Token, error) {
+	if err := b.e.CheckText(len(text)); err != nil {
+		return nil, err
+	}
 	enc, err := b.tok.Encode(text, tokenizer.EncodeOptions{
 		AddSpecial: o.AddSpecial, SpecialsAsText: !o.ParseSpecial,
 	})

@@ -56,6 +56,30 @@ func startOn(
 	change func(*engine.Options, *local.Options, *server.Options),
 ) *host {
 	tb.Helper()
+	open := func(o engine.Options) *engine.Engine { return embedded(tb, o, around) }
+	return serveOn(tb, l, open, change)
+}
+
+// serve serves a model as `restore serve` does.
+func serve(
+	tb testing.TB, files formats.Files,
+	change func(*engine.Options, *local.Options, *server.Options),
+) *host {
+	tb.Helper()
+	return serveOn(tb, nil, func(o engine.Options) *engine.Engine {
+		e, err := engine.Open(files, o)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return e
+	}, change)
+}
+
+func serveOn(
+	tb testing.TB, l net.Listener, open func(engine.Options) *engine.Engine,
+	change func(*engine.Options, *local.Options, *server.Options),
+) *host {
+	tb.Helper()
 	loader, err := media.New(media.Options{
 		MaxBytes: 20e6, Timeout: time.Minute, Domains: []string{"127.0.0.1"},
 	})
@@ -76,7 +100,7 @@ func startOn(
 	if lo.Disk != nil {
 		eo.Store = local.Store(lo.Disk)
 	}
-	e := embedded(tb, eo, around)
+	e := open(eo)
 	b, err := local.New(e, lo)
 	if err != nil {
 		tb.Fatal(err)
@@ -243,7 +267,13 @@ func (h *host) post(tb testing.TB, path string, b any, header ...string) *reply 
 	if err != nil {
 		tb.Fatal(err)
 	}
-	q, err := http.NewRequest("POST", h.url+path, bytes.NewReader(data))
+	return h.send(tb, path, data, header...)
+}
+
+// send is post for a body as it is sent.
+func (h *host) send(tb testing.TB, path string, body []byte, header ...string) *reply {
+	tb.Helper()
+	q, err := http.NewRequest("POST", h.url+path, bytes.NewReader(body))
 	if err != nil {
 		tb.Fatal(err)
 	}

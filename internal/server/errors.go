@@ -169,6 +169,13 @@ func said(err error) string {
 }
 
 func contextError(e *errs.ContextError, field string) *wire.Error {
+	if e.Bytes > 0 {
+		w := wire.Bad("context_length_exceeded", field,
+			"got %d bytes of text, want at most %d for the context of %d positions",
+			e.Bytes, e.MostBytes, e.Context)
+		w.Context = e.Context
+		return w
+	}
 	hint := ""
 	if e.Positions > e.PromptTokens {
 		hint = "; with original positions a reduced picture still spans its own, " +

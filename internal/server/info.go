@@ -270,6 +270,9 @@ func (s *Server) tokenizeText(x *exchange, b *served, o *wire.Object) error {
 	}
 	tokens, err := b.Tokenize(text, opts)
 	if err != nil {
+		if e := requestError(err, nil, field); e != nil {
+			return e
+		}
 		return wire.Bad("invalid_value", field, "%v", err)
 	}
 	list := make([]any, len(tokens))
@@ -295,6 +298,10 @@ func (s *Server) tokenizeText(x *exchange, b *served, o *wire.Object) error {
 	return nil
 }
 
+// leastDetokenize is how many tokens may become text in one request, if the context is not longer:
+// a token may stand for hundreds of bytes.
+const leastDetokenize = 1 << 16
+
 func (s *Server) detokenize(x *exchange) {
 	x.handle("tokens", func(b *served, body []byte) (*ask.Request, error) {
 		o, err := wire.Parse(body)
@@ -305,7 +312,12 @@ func (s *Server) detokenize(x *exchange) {
 			return nil, err
 		}
 		o.Require("tokens", "a list of token ids")
-		ids := openai.Tokens(o.List("tokens"), s.env(b))
+		l := o.List("tokens")
+		if most := max(leastDetokenize, b.info.Context); l.Len() > most {
+			o.Fail("invalid_value", "tokens", "got %d tokens, want at most %d", l.Len(), most)
+			return nil, o.Err()
+		}
+		ids := openai.Tokens(l, s.env(b))
 		if err := o.Err(); err != nil {
 			return nil, err
 		}

@@ -49,6 +49,10 @@ type Segment struct {
 	User bool
 }
 
+// RefusedError is returned when a template refuses messages, for example because their roles do not
+// alternate. Other errors of a template are its own faults.
+type RefusedError = jinja.RaisedError
+
 // Parse reads a template. It checks tags and expressions; whether filters, tests and names exist is
 // checked only when they are used.
 func Parse(template string) (*Template, error) {
