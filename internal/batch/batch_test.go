@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -438,7 +439,7 @@ func TestLines(t *testing.T) {
 		`{"custom_id":3,"url":"/v1/chat/completions","body":{}}`:                 "custom_id: got 3, want a string",
 		`{"url":"/v1/chat/completions","body":{}}`:                               "custom_id: missing",
 		`{"custom_id":"a","body":{}}`:                                            "url: missing",
-		`{"custom_id":"a","url":"/x","body":[1]}`:                                "body: got [1], want an object",
+		`{"custom_id":"a","url":"/x","body":[1]}`:                                "body: got a list, want an object",
 		`{"custom_id":"` + strings.Repeat("a", 2000) + `","url":"/x","body":{}}`: "got more than 1000 bytes",
 	} {
 		dir := t.TempDir()
@@ -605,11 +606,32 @@ func continued(t *testing.T, dir string, j *Journal) {
 	}
 }
 
+// Ensure that a line takes little more memory than it has bytes, whatever its values.
+func TestLineMemory(t *testing.T) {
+	for before, after := range map[string]string{
+		`{"custom_id":"a","url":"/x","body":{"messages":[`:             `0]}}`,
+		`{"custom_id":"a","url":"/x","body":{"input":[[{"images":[0,[`: `0]]}]]}}`,
+	} {
+		line := []byte(before + strings.Repeat("0,", 1e6) + after)
+		var start, end runtime.MemStats
+		runtime.ReadMemStats(&start)
+		r, fault := parse(line, 1)
+		runtime.ReadMemStats(&end)
+		all := end.TotalAlloc - start.TotalAlloc
+		if fault != nil || r.Pictures != ([32]byte{}) || all > uint64(2*len(line)) {
+			t.Errorf("%s: got %v, allocated %d bytes for %d", before, fault, all, len(line))
+		}
+	}
+}
+
 // FuzzParse reads any line as a request.
 func FuzzParse(f *testing.F) {
 	for line := range strings.Lines(input(20)) {
 		f.Add([]byte(line))
 	}
+	f.Add([]byte(`{"custom_id":"a","url":"/x","body":{"content":` + strings.Repeat("[", 900) +
+		strings.Repeat("]", 900) + `,"images":["a",1],"image_url":{"url":"b"}}}`))
+	f.Add([]byte(`{` + strings.Repeat(`"a":0,`, 1025) + `"custom_id":"a","url":"/x","body":{}}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		r, err := parse(line, 0)
 		if (r == nil) == (err == nil) {

@@ -11,6 +11,8 @@ import (
 	"io"
 	"regexp"
 	"slices"
+
+	"github.com/restore-vlm/restore/internal/wire"
 )
 
 // Request is one line of the input.
@@ -139,38 +141,22 @@ func (l *lines) read() (line []byte, long bool, err error) {
 
 // parse reads the line with a number in the file. It keeps no part of line.
 func parse(line []byte, number int) (*Request, *lineError) {
-	bad := func(code, format string, a ...any) *lineError {
-		return &lineError{number, code, fmt.Sprintf(format, a...)}
+	o, err := wire.Parse(line)
+	if err != nil {
+		return nil, faultOf(err, number)
 	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(line, &fields); err != nil {
-		var syntax *json.SyntaxError
-		if errors.As(err, &syntax) {
-			return nil, bad("invalid_json", "invalid JSON at byte %d: %v", syntax.Offset, err)
-		}
-		return nil, bad("invalid_type",
-			"got JSON that is no object, want one with custom_id, method, url and body")
+	r := &Request{CustomID: o.String("custom_id"), Method: "POST", URL: o.String("url")}
+	if o.Has("method") {
+		r.Method = o.String("method")
 	}
-	r := &Request{Method: "POST"}
-	for _, f := range []struct {
-		name string
-		to   *string
-		need bool
-	}{{"custom_id", &r.CustomID, true}, {"method", &r.Method, false}, {"url", &r.URL, true}} {
-		raw, ok := fields[f.name]
-		if !ok || string(raw) == "null" {
-			if f.need {
-				return nil, bad("missing_required_parameter", "%s: missing, want a string", f.name)
-			}
-			continue
-		}
-		if err := json.Unmarshal(raw, f.to); err != nil {
-			return nil, bad("invalid_type", "%s: got %s, want a string", f.name, short(raw))
-		}
+	o.Require("custom_id", "a string")
+	o.Require("url", "a string")
+	body := o.Raw("body")
+	if wire.Kind(body) != "an object" {
+		o.Fail("invalid_type", "body", "got %s, want an object", wire.Describe(body))
 	}
-	body := bytes.TrimSpace(fields["body"])
-	if len(body) == 0 || body[0] != '{' {
-		return nil, bad("invalid_type", "body: got %s, want an object", short(body))
+	if err := o.Err(); err != nil {
+		return nil, faultOf(err, number)
 	}
 	r.Body = bytes.Clone(body)
 	r.urls = pictures(body)
@@ -178,15 +164,15 @@ func parse(line []byte, number int) (*Request, *lineError) {
 	return r, nil
 }
 
-// short returns at most 40 bytes of raw, for a message.
-func short(raw []byte) string {
-	switch {
-	case len(raw) == 0:
-		return "nothing"
-	case len(raw) > 40:
-		return string(bytes.ToValidUTF8(raw[:40], nil)) + "…"
+// faultOf is an error of a line.
+func faultOf(err error, number int) *lineError {
+	var e *wire.Error
+	errors.As(err, &e) // package wire returns no other errors
+	text := e.Message
+	if e.Code == "invalid_type" && e.Param == "" {
+		text = "got JSON that is no object, want one with custom_id, method, url and body"
 	}
-	return string(raw)
+	return &lineError{number, e.Code, text}
 }
 
 // namesFile reports whether a line may have the URL of a file in it. JSON can also write the
@@ -212,43 +198,61 @@ func sumOf(urls []string) (sum [sha256.Size]byte) {
 	return sum
 }
 
+// maxNesting is how deep pictures are searched; they lie at most six values deep.
+const maxNesting = 8
+
 // pictures lists the URLs of all pictures in a body, in order, for every route.
-func pictures(body []byte) (urls []string) {
-	var tree any
-	if json.Unmarshal(body, &tree) != nil {
+func pictures(body []byte) []string {
+	o, err := wire.Parse(body)
+	if err != nil {
 		return nil
 	}
-	add := func(v any) {
-		if s, ok := v.(string); ok {
-			urls = append(urls, s)
+	var s search
+	s.object(o, 0)
+	return s.urls
+}
+
+// search collects the URLs of pictures.
+type search struct{ urls []string }
+
+func (s *search) object(o *wire.Object, depth int) {
+	if o.Has("image_url") {
+		field := "image_url"
+		if wire.Kind(o.Raw(field)) == "an object" {
+			o, field = o.Object(field), "url"
+		}
+		if wire.Kind(o.Raw(field)) == "a string" {
+			s.urls = append(s.urls, o.String(field))
+		}
+		return
+	}
+	// the fields that hold pictures, over all routes
+	for _, name := range []string{"messages", "input", "content"} {
+		switch raw := o.Raw(name); {
+		case depth == maxNesting:
+		case wire.Kind(raw) == "an object":
+			s.object(o.Object(name), depth+1)
+		case wire.Kind(raw) == "a list":
+			s.list(o.List(name), depth+1)
 		}
 	}
-	var walk func(v any)
-	walk = func(v any) {
-		switch v := v.(type) {
-		case []any:
-			for _, e := range v {
-				walk(e)
-			}
-		case map[string]any:
-			if u, ok := v["image_url"]; ok {
-				if o, ok := u.(map[string]any); ok {
-					u = o["url"]
-				}
-				add(u)
-				return
-			}
-			// the fields that hold pictures, over all routes
-			for _, name := range []string{"messages", "input", "content"} {
-				walk(v[name])
-			}
-			if list, ok := v["images"].([]any); ok {
-				for _, u := range list {
-					add(u)
-				}
+	if wire.Kind(o.Raw("images")) == "a list" {
+		for item := range o.List("images").Items() {
+			if wire.Kind(item.Raw()) == "a string" {
+				s.urls = append(s.urls, item.Text())
 			}
 		}
 	}
-	walk(tree)
-	return urls
+}
+
+func (s *search) list(l *wire.List, depth int) {
+	for item := range l.Items() {
+		switch kind := wire.Kind(item.Raw()); {
+		case depth == maxNesting:
+		case kind == "an object":
+			s.object(item.Object(), depth+1)
+		case kind == "a list":
+			s.list(item.List(), depth+1)
+		}
+	}
 }
