@@ -10,7 +10,11 @@ import (
 )
 
 // maxAddedLen is the most bytes of an added token: matching takes up to this many steps per byte.
-const maxAddedLen = 4096
+// maxAddedBytes is the most bytes of all; published vocabularies have up to a megabyte.
+const (
+	maxAddedLen   = 4096
+	maxAddedBytes = 16 << 20
+)
 
 // addedToken is one entry of added_tokens.
 type addedToken struct {
@@ -29,36 +33,47 @@ type addedToken struct {
 
 // matcher finds added tokens. It is a byte trie; nodes are indices, 0 the root.
 type matcher struct {
-	next  []map[byte]int32
-	token []*addedToken // of the node where it ends, nil elsewhere
-	first [256]bool     // bytes that begin a token
+	nodes []matchNode
+	first [256]bool // bytes that begin a token
 }
 
-func (m *matcher) empty() bool { return len(m.next) == 0 }
+type matchNode struct {
+	b              byte        // that leads here
+	child, sibling int32       // the last child; the sibling before this node; 0: none
+	token          *addedToken // that ends here, or nil
+}
+
+func (m *matcher) empty() bool { return len(m.nodes) == 0 }
+
+// step returns the node after b, 0 if there is none.
+func (m *matcher) step(node int32, b byte) int32 {
+	at := m.nodes[node].child
+	for at != 0 && m.nodes[at].b != b {
+		at = m.nodes[at].sibling
+	}
+	return at
+}
 
 func (m *matcher) add(content string, t *addedToken) {
 	if content == "" {
 		return
 	}
 	if m.empty() {
-		m.next, m.token = append(m.next, nil), append(m.token, nil)
+		m.nodes = append(m.nodes, matchNode{})
 	}
 	m.first[content[0]] = true
 	node := int32(0)
 	for i := range len(content) {
-		child, ok := m.next[node][content[i]]
-		if !ok {
-			child = int32(len(m.next))
-			m.next, m.token = append(m.next, nil), append(m.token, nil)
-			if m.next[node] == nil {
-				m.next[node] = map[byte]int32{}
-			}
-			m.next[node][content[i]] = child
+		child := m.step(node, content[i])
+		if child == 0 {
+			child = int32(len(m.nodes))
+			m.nodes = append(m.nodes, matchNode{b: content[i], sibling: m.nodes[node].child})
+			m.nodes[node].child = child
 		}
 		node = child
 	}
-	if m.token[node] == nil {
-		m.token[node] = t
+	if m.nodes[node].token == nil {
+		m.nodes[node].token = t
 	}
 }
 
@@ -72,12 +87,10 @@ type candidate struct {
 func (m *matcher) at(s string, i int, dst []candidate) []candidate {
 	node := int32(0)
 	for ; i < len(s); i++ {
-		child, ok := m.next[node][s[i]]
-		if !ok {
+		if node = m.step(node, s[i]); node == 0 {
 			break
 		}
-		node = child
-		if t := m.token[node]; t != nil {
+		if t := m.nodes[node].token; t != nil {
 			dst = append(dst, candidate{t, i + 1})
 		}
 	}
@@ -205,25 +218,52 @@ func (m *matcher) split(p piece, g *guard, dst []piece) []piece {
 	return dst
 }
 
+// readAdded reads the entries of added_tokens one by one, without those that match no text.
+func readAdded(raw json.RawMessage) ([]addedToken, error) {
+	if string(raw) == "null" {
+		return nil, nil
+	}
+	var list []addedToken
+	size := 0
+	s := scanner{data: raw}
+	err := s.array(func(int) error {
+		raw, err := s.raw()
+		var a addedToken
+		if err == nil {
+			err = json.Unmarshal(raw, &a)
+		}
+		if err != nil || a.Content == "" {
+			return err
+		}
+		if len(a.Content) > maxAddedLen {
+			return fmt.Errorf("%.40q…: %d bytes long, limit is %d", a.Content, len(a.Content),
+				maxAddedLen)
+		}
+		if size += len(a.Content); size > maxAddedBytes || len(list) > maxID {
+			return fmt.Errorf("more than %d tokens or %d bytes", maxID+1, maxAddedBytes)
+		}
+		list = append(list, a)
+		return nil
+	})
+	if err == nil {
+		err = s.end()
+	}
+	return list, err
+}
+
 // addTokens reads the added_tokens section into t, which already has its model and normalizer.
 func (t *Tokenizer) addTokens(raw json.RawMessage) error {
 	if len(raw) == 0 {
 		return nil
 	}
-	var list []addedToken
-	if err := json.Unmarshal(raw, &list); err != nil {
+	list, err := readAdded(raw)
+	if err != nil {
 		return fmt.Errorf("tokenizer: added_tokens: %w", err)
 	}
 	byContent := map[string]int{}
 	kept := list[:0]
 	for _, a := range list {
-		if a.Content == "" {
-			continue
-		}
 		switch known, ok := t.TokenID(a.Content); {
-		case len(a.Content) > maxAddedLen:
-			return fmt.Errorf("tokenizer: added token %.40q…: %d bytes long, limit is %d",
-				a.Content, len(a.Content), maxAddedLen)
 		case a.ID < 0 || a.ID > maxID:
 			return fmt.Errorf("tokenizer: added token %q: id %d out of range, limit is %d",
 				a.Content, a.ID, maxID)

@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -94,7 +95,7 @@ func (m *bpe) encode(w *workspace, word string, dst []token) ([]token, error) {
 			return append(dst, token{id, int32(len(word))}), nil
 		}
 	}
-	w.symbols, w.queue = w.symbols[:0], w.queue[:0]
+	w.symbols, w.queue = slices.Grow(w.symbols[:0], len(word)), w.queue[:0]
 	if err := m.characters(w, word); err != nil {
 		return nil, err
 	}

@@ -163,6 +163,10 @@ func TestParseErrors(t *testing.T) {
 		{`{"added_tokens":[{"id":5000000,"content":"x"}],` + model + `}`, "out of range"},
 		{`{"added_tokens":[{"id":-1,"content":"x"}],` + model + `}`, "out of range"},
 		{`{"added_tokens":{},` + model + `}`, "added_tokens"},
+		{`{"added_tokens":[{"id":5,"content":"` + strings.Repeat("x", 5000) + `"}],` + model + `}`, "5000 bytes long, limit is 4096"},
+		{`{"added_tokens":[` + strings.Repeat(`{"id":5,"content":"`+strings.Repeat("x", 4000)+`"},`, 4200) + `{}],` + model + `}`, "16777216 bytes"},
+		{`{"normalizer":{"type":"Sequence","normalizers":[` + strings.Repeat(`{"type":"NFC"},`, 64) + `{"type":"NFC"}]},` + model + `}`, "normalizers: more than 64 members"},
+		{`{"decoder":{"type":"Sequence","decoders":5},` + model + `}`, "decoders is no array"},
 	} {
 		_, err := Parse([]byte(c.file))
 		if err == nil || !strings.Contains(err.Error(), c.want) {

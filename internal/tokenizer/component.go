@@ -5,8 +5,12 @@ import (
 	"fmt"
 )
 
-// maxNesting is how deep Sequence components may nest.
-const maxNesting = 8
+// maxNesting is how deep Sequence components may nest, maxMembers how many components one has.
+// Every text passes all of them.
+const (
+	maxNesting = 8
+	maxMembers = 64
+)
 
 // component is one normalizer, pre-tokenizer, post-processor or decoder of the file, not decoded
 // yet.
@@ -65,26 +69,40 @@ func (c *component) char(name, s string) (rune, error) {
 
 // readSequence reads the member components under key of a Sequence.
 func readSequence(c *component, key, section string) ([]component, error) {
-	var fields map[string]json.RawMessage
-	if err := c.decode(&fields); err != nil {
-		return nil, err
-	}
-	var members []json.RawMessage
-	if raw, ok := fields[key]; !ok {
-		return nil, c.errorf("no %s", key)
-	} else if err := json.Unmarshal(raw, &members); err != nil {
-		return nil, c.errorf("%w", err)
-	}
-	out := make([]component, 0, len(members))
-	for _, raw := range members {
-		m, ok, err := readComponent(section, raw, c.depth+1)
+	var out []component
+	found := false
+	s := scanner{data: c.raw}
+	member := func(i int) error {
+		raw, err := s.raw()
 		if err != nil {
-			return nil, err
+			return c.errorf("%w", err)
 		}
-		if !ok {
-			return nil, c.errorf("%s holds null", key)
+		if i >= maxMembers {
+			return c.errorf("%s: more than %d members", key, maxMembers)
+		}
+		m, ok, err := readComponent(section, raw, c.depth+1)
+		if err == nil && !ok {
+			err = c.errorf("%s holds null", key)
 		}
 		out = append(out, m)
+		return err
+	}
+	err := s.object(func(name []byte) error {
+		if string(name) != key {
+			_, err := s.raw()
+			return err
+		}
+		out, found = nil, true
+		if s.peek() != '[' {
+			return c.errorf("%s is no array", key)
+		}
+		return s.array(member)
+	})
+	if err == nil && !found {
+		err = c.errorf("no %s", key)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return out, nil
 }

@@ -127,10 +127,14 @@ func (set *llamaSettings) addedTokens(id func(text string) (int32, bool)) ([]add
 		a.Normalized = false // pieces are compared without normalisation
 		list = append(list, a)
 	}
+	has := map[string]bool{}
+	for _, a := range list {
+		has[a.Content] = true
+	}
 	for _, raw := range set.named() {
 		text := tokenText(raw)
-		has := slices.ContainsFunc(list, func(a addedToken) bool { return a.Content == text })
-		if n, ok := id(text); ok && !has {
+		if n, ok := id(text); ok && !has[text] {
+			has[text] = true
 			list = append(list, addedToken{ID: n, Content: text, Special: true})
 		}
 	}
@@ -143,13 +147,14 @@ func (t *Tokenizer) addSettings(set *llamaSettings) error {
 	if err != nil {
 		return err
 	}
-	t.named = map[int32]bool{}
+	named := map[string]bool{}
 	for _, raw := range set.named() {
-		text := tokenText(raw)
-		for _, a := range list {
-			if a.Content == text {
-				t.named[a.ID] = true
-			}
+		named[tokenText(raw)] = true
+	}
+	t.named = map[int32]bool{}
+	for _, a := range list {
+		if named[a.Content] {
+			t.named[a.ID] = true
 		}
 	}
 	raw, err := json.Marshal(list)

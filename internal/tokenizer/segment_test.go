@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"unicode/utf8"
@@ -180,6 +181,8 @@ func FuzzParse(f *testing.F) {
 		"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}},{"Sequence":{"id":"A"}}],"special_tokens":{"x":{"ids":[0]}}},
 		"decoder":{"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"_"},"content":" "},{"type":"ByteFallback"},{"type":"Fuse"},{"type":"Strip","content":" ","start":1,"stop":1}]},
 		"model":{"vocab":{"a":0,"b":1,"\u00e9":3},"merges":[],"byte_fallback":true,"end_of_word_suffix":"b"}}`))
+	f.Add([]byte(`{"added_tokens":[` + strings.Repeat(`{"content":"x"},`, 3000) + `{"id":1}],"model":{"vocab":{"x":0},"merges":[]}}`))
+	f.Add([]byte(`{"normalizer":{"type":"Sequence","normalizers":[` + strings.Repeat(`{"type":"NFC"},`, 63) + `{"type":"NFC"}],"normalizers":[]},"model":{"vocab":{"x":0},"merges":[]}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		tok, err := Parse(data)
 		if err != nil {

@@ -252,6 +252,10 @@ func objectValue(
 	extra []Field,
 ) (*jinja.Dict, error) {
 	d := jinja.NewDict()
+	byName := make(map[string]json.RawMessage, len(extra))
+	for _, f := range extra {
+		byName[f.Name] = f.Value
+	}
 	add := func(name string) error {
 		if slices.Contains(names, name) {
 			if v, ok := own(name); ok {
@@ -259,15 +263,15 @@ func objectValue(
 			}
 			return nil
 		}
-		for _, f := range extra {
-			if f.Name == name {
-				v, err := jinja.FromJSON(f.Value)
-				if err != nil {
-					return fmt.Errorf("chat: %s: %w", name, err)
-				}
-				d.Set(jinja.FromUser(name), v)
-			}
+		raw, ok := byName[name]
+		if !ok {
+			return nil
 		}
+		v, err := jinja.FromJSON(raw)
+		if err != nil {
+			return fmt.Errorf("chat: %s: %w", name, err)
+		}
+		d.Set(jinja.FromUser(name), v)
 		return nil
 	}
 	for _, name := range order {

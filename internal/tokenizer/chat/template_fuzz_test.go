@@ -2,6 +2,7 @@ package chat
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -77,6 +78,11 @@ func FuzzMessages(f *testing.F) {
 	f.Add(`[{"role":"user","content":"a"}]`)
 	f.Add(`[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image","x":{"y":[1,2.5,null,true]}}]}]`)
 	f.Add(`[{"role":"user","content":null,"tool_calls":[]},{"role":"tool"}]`)
+	var fields strings.Builder
+	for i := range 2000 {
+		fmt.Fprintf(&fields, `"k%d":0,`, i)
+	}
+	f.Add(`[{` + fields.String() + `"role":"user","content":[{` + fields.String() + `"type":"text"}]}]`)
 	f.Fuzz(func(t *testing.T, text string) {
 		var msgs []Message
 		if json.Unmarshal([]byte(text), &msgs) != nil {
