@@ -2,6 +2,7 @@ package jinja
 
 import (
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -32,6 +33,25 @@ func TestRender(t *testing.T) {
 		}
 		if _, err := tmpl.Render(map[string]any{"n": int64(1)}, nil); err == nil {
 			t.Errorf("filter %s exists", gone)
+		}
+	}
+}
+
+// Ensure that comparing long texts counts as work.
+func TestComparisonsCount(t *testing.T) {
+	for _, compare := range []string{"a == b", "a != b", "a < b", "a in [b]"} {
+		for times, want := range map[string]bool{"3": true, "50": false} {
+			tmpl, err := Parse("{% set a = 'x' * 250000 %}{% set a = a ~ a %}{% set a = a ~ a %}" +
+				"{% set a = a ~ a %}{% set b = a ~ '' %}" +
+				"{% for i in range(" + times + ") %}{{ " + compare + " }}{% endfor %}")
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = tmpl.Render(nil, nil)
+			if want && err != nil ||
+				!want && (err == nil || !strings.Contains(err.Error(), "steps")) {
+				t.Errorf("%s, %s times: got %v", compare, times, err)
+			}
 		}
 	}
 }

@@ -184,7 +184,11 @@ func (in *interp) equal(x, y value, line int) bool {
 		return y == nil
 	case Text:
 		y, ok := y.(Text)
-		return ok && x.s == y.s
+		if !ok || len(x.s) != len(y.s) {
+			return false
+		}
+		in.charge(len(x.s)/bytesPerStep, line)
+		return x.s == y.s
 	case undefined:
 		_, ok := y.(undefined)
 		return ok
@@ -228,6 +232,7 @@ func (in *interp) less(x, y value, line int) bool {
 	}
 	if xs, ok := x.(Text); ok {
 		if ys, ok := y.(Text); ok {
+			in.charge(min(len(xs.s), len(ys.s))/bytesPerStep, line)
 			return xs.s < ys.s // UTF-8 sorts in the order of code points
 		}
 	}
