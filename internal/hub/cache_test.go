@@ -2,6 +2,7 @@ package hub
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -297,6 +298,58 @@ func TestChoose(t *testing.T) {
 		if err != nil && !errors.Is(err, errs.ErrNotFound) {
 			t.Errorf("%s: got %v, want ErrNotFound", what, err)
 		}
+	}
+}
+
+// Ensure that lists of files are refused item by item, with all their pages counted together.
+func TestLists(t *testing.T) {
+	item := `{"type":"file","path":"a"},`
+	page := `[` + strings.Repeat(item, maxFiles/2) + `{"type":"directory","path":"b"}]`
+	files, err := parseTree(nil, []byte(page))
+	if err == nil {
+		files, err = parseTree(files, []byte(page))
+	}
+	if err != nil || len(files) != maxFiles {
+		t.Errorf("the most files: got %d, %v", len(files), err)
+	}
+	if _, err := parseTree(files, []byte(`[`+item+`{}]`)); err == nil ||
+		!strings.Contains(err.Error(), "more than 600000 files") {
+		t.Errorf("one more file: %v", err)
+	}
+	for _, body := range []string{
+		`{}`, `null`, `5`, `[`, `[{}`, `[{}]]`, `[{}] 1`, `[5]`, `[{"path":5}]`, ``,
+		`[{"type":"file","path":"../a"}]`, `[{"type":"file"}]`,
+	} {
+		if files, err := parseTree(nil, []byte(body)); err == nil {
+			t.Errorf("%s: got %q, want an error", body, files)
+		}
+	}
+	for siblings, want := range map[string]string{
+		``: "", `,"siblings":null`: "", `,"siblings":[]`: "",
+		`,"siblings":[{"rfilename":"a"},{"rfilename":"b/c","x":1}]`: "a b/c",
+		`,"siblings":{}`: "an error", `,"siblings":[{}]`: "an error", `,"siblings":5`: "an error",
+	} {
+		i, err := parseInfo([]byte(`{"sha":"` + commit + `"` + siblings + `}`))
+		got := strings.Join(i.files, " ")
+		if err != nil {
+			got = "an error"
+		}
+		if got != want {
+			t.Errorf("%s: got %q, %v, want %q", siblings, got, err, want)
+		}
+	}
+}
+
+// Ensure that a model in very many parts is chosen.
+func TestManyParts(t *testing.T) {
+	const parts = 20_000
+	var list []string
+	for i := range parts {
+		list = append(list, fmt.Sprintf("m-Q8_0-%05d-of-%05d.gguf", parts-i, parts))
+	}
+	c, err := choose(list, "Q8_0")
+	if err != nil || len(c.files) != parts || c.files[0] != list[parts-1] {
+		t.Errorf("got %d parts, %v", len(c.files), err)
 	}
 }
 

@@ -195,10 +195,14 @@ func allParts(list []string, first string) ([]string, error) {
 		return []string{first}, nil
 	}
 	stem := splitPattern.ReplaceAllString(first, "")
+	known := make(map[string]bool, len(list))
+	for _, name := range list {
+		known[name] = true
+	}
 	var parts []string
 	for i := 1; i <= of; i++ {
 		part := fmt.Sprintf("%s-%05d-of-%05d.gguf", stem, i, of)
-		if !slices.Contains(list, part) {
+		if !known[part] {
 			return nil, fmt.Errorf("%s: part %s is missing: %w", first, part, errs.ErrNotFound)
 		}
 		parts = append(parts, part)

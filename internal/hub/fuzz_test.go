@@ -17,6 +17,8 @@ func FuzzReplies(f *testing.F) {
 		"X-Repo-Commit: "+commit+"\nEtag: W/\""+commit+"\"\nContent-Length: 5", "o/n:UD-Q4_K_XL")
 	f.Add([]byte(`{"weight_map":{"a":"model-1.safetensors"}}`),
 		"Content-Range: bytes 5-9/10\nRetry-After: 7", "a/b")
+	f.Add([]byte(`[{"type":"file","path":"a"},{"type":"file","path":"a"}] []`), "", "a/b")
+	f.Add([]byte(`{"sha":"`+commit+`","siblings":{"rfilename":[]}}`), "", "a/b")
 	f.Add([]byte(`{}`), "Location: //host/x\nX-Linked-Size: "+
 		"99999999999999999999\nRateLimit: \"api\";r=0;t=3", "[a-z]*.json")
 	f.Fuzz(func(t *testing.T, body []byte, headers, s string) {
@@ -46,7 +48,7 @@ func FuzzReplies(f *testing.F) {
 			}
 			pick(i.files)
 		}
-		if files, err := parseTree(body); err == nil {
+		if files, err := parseTree(nil, body); err == nil {
 			pick(files)
 		}
 		if files, err := shards("i", body); err == nil {

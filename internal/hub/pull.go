@@ -165,11 +165,9 @@ func (c *Client) list(ctx context.Context, n Name, notice func(string)) (info, e
 		if err != nil {
 			return info{}, err
 		}
-		files, err := parseTree(raw)
-		if err != nil {
+		if i.files, err = parseTree(i.files, raw); err != nil {
 			return info{}, err
 		}
-		i.files = append(i.files, files...)
 		next := nextPage(header)
 		if next == "" {
 			return i, nil

@@ -1,8 +1,11 @@
 package hub
 
 import (
+	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -11,8 +14,11 @@ import (
 	"strings"
 )
 
-// maxReply limits a list of files, in bytes: 100 bytes for each of 600 000 files.
-const maxReply = 64 << 20
+// Limits of a list of files: the bytes of an answer, and the files of all its pages.
+const (
+	maxReply = 64 << 20
+	maxFiles = 600_000
+)
 
 // info is the hub's description of a revision.
 type info struct {
@@ -23,10 +29,8 @@ type info struct {
 // parseInfo reads the answer of api/models/REPO/revision/REVISION.
 func parseInfo(raw []byte) (info, error) {
 	var reply struct {
-		SHA      string `json:"sha"`
-		Siblings []struct {
-			Name string `json:"rfilename"`
-		} `json:"siblings"`
+		SHA      string          `json:"sha"`
+		Siblings json.RawMessage `json:"siblings"`
 	}
 	if err := json.Unmarshal(raw, &reply); err != nil {
 		return info{}, permanentf("the list of files: no JSON as the hub writes it (%v)", err)
@@ -37,35 +41,64 @@ func parseInfo(raw []byte) (info, error) {
 			clean(reply.SHA))
 	}
 	i := info{commit: reply.SHA}
-	for _, s := range reply.Siblings {
-		if err := checkFile(s.Name); err != nil {
-			return info{}, err
-		}
-		i.files = append(i.files, s.Name)
+	if reply.Siblings == nil || string(reply.Siblings) == "null" {
+		return i, nil
 	}
-	return i, nil
+	var err error
+	i.files, err = appendFiles(nil, reply.Siblings, func(s *struct {
+		Name string `json:"rfilename"`
+	}) (string, bool) {
+		return s.Name, true
+	})
+	return i, err
 }
 
-// parseTree reads a page of api/models/REPO/tree/REVISION.
-func parseTree(raw []byte) ([]string, error) {
-	var reply []struct {
-		Type string `json:"type"`
-		Path string `json:"path"`
+// appendFiles appends the names of the items of a JSON list that are files. It reads the items one
+// by one, so that a list is refused before all of it is in memory.
+func appendFiles[Item any](
+	files []string, raw []byte, name func(*Item) (file string, ok bool),
+) ([]string, error) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	begin, err := d.Token()
+	if err == nil && begin != json.Delim('[') {
+		err = fmt.Errorf("got %v, want a list", begin)
 	}
-	if err := json.Unmarshal(raw, &reply); err != nil {
-		return nil, permanentf("the list of files: no JSON as the hub writes it (%v)", err)
-	}
-	var files []string
-	for _, e := range reply {
-		if e.Type != "file" {
+	for err == nil && d.More() {
+		var item Item
+		if err = d.Decode(&item); err != nil {
+			break
+		}
+		file, ok := name(&item)
+		if !ok {
 			continue
 		}
-		if err := checkFile(e.Path); err != nil {
+		if err := checkFile(file); err != nil {
 			return nil, err
 		}
-		files = append(files, e.Path)
+		if files = append(files, file); len(files) > maxFiles {
+			return nil, permanentf("the list of files: more than %d files", maxFiles)
+		}
+	}
+	if err == nil {
+		_, err = d.Token()
+	}
+	if _, after := d.Token(); err == nil && after != io.EOF {
+		err = errors.New("more than one value")
+	}
+	if err != nil {
+		return nil, permanentf("the list of files: no JSON as the hub writes it (%v)", err)
 	}
 	return files, nil
+}
+
+// parseTree appends the files of a page of api/models/REPO/tree/REVISION.
+func parseTree(files []string, raw []byte) ([]string, error) {
+	return appendFiles(files, raw, func(e *struct {
+		Type string `json:"type"`
+		Path string `json:"path"`
+	}) (string, bool) {
+		return e.Path, e.Type == "file"
+	})
 }
 
 // checkFile refuses names that could leave the snapshot's folder.
