@@ -289,9 +289,15 @@ func parseEntry(name string, raw json.RawMessage) (entry, error) {
 	return e, nil
 }
 
+// maxDims limits the dimensions of a tensor; published ones have five.
+const maxDims = 64
+
 // parseUints reads an array of integers that are neither negative nor written as floating-point
 // numbers.
 func parseUints(raw json.RawMessage) ([]uint64, error) {
+	if n := bytes.Count(raw, []byte(",")) + 1; n > maxDims {
+		return nil, fmt.Errorf("got %d numbers, want at most %d", n, maxDims)
+	}
 	var items []json.RawMessage
 	if err := json.Unmarshal(raw, &items); err != nil || items == nil {
 		return nil, fmt.Errorf("got %s, want an array of integers", Excerpt(raw))

@@ -99,6 +99,7 @@ func TestReadSafetensorsErrors(t *testing.T) {
 		{"metadata null value", file(`{"__metadata__":{"x":null}}`, 0), "__metadata__"},
 		{"deep", file(strings.Repeat(`{"a":`, 129)+"1"+strings.Repeat("}", 129), 0), "nested deeper"},
 		{"axis overflow", file(`{"a":{"dtype":"F32","shape":[0,18446744073709551615],"data_offsets":[0,0]}}`, 0), "overflow"},
+		{"dimensions", file(`{"a":{"dtype":"F32","shape":[`+strings.Repeat("1,", 64)+`1],"data_offsets":[0,4]}}`, 4), "shape: got 65 numbers, want at most 64"},
 		{"not json", file(`{"a":}`, 0), "line 1 column"},
 	} {
 		_, err := ReadSafetensors(c.file)
