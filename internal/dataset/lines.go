@@ -13,8 +13,11 @@ import (
 	"github.com/restore-vlm/restore/internal/textfile"
 )
 
-// maxLine is the most bytes of a line of JSON.
-const maxLine = 64 << 20
+// Limits of a row in JSON: its bytes, and the values in it, which take many times their bytes.
+const (
+	maxLine   = 64 << 20
+	maxValues = 1 << 20
+)
 
 // Lines yields the rows of a file with one JSON object per line. It skips empty lines.
 func Lines(path string) iter.Seq2[*Row, error] {
@@ -54,6 +57,9 @@ func Lines(path string) iter.Seq2[*Row, error] {
 
 // object decodes one JSON object.
 func object(data []byte) (map[string]any, error) {
+	if values(data) > maxValues {
+		return nil, fmt.Errorf("more than %d values", maxValues)
+	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
 	var cells map[string]any
@@ -69,18 +75,76 @@ func object(data []byte) (map[string]any, error) {
 	return cells, nil
 }
 
+// values counts the values of JSON text, except the whole.
+func values(data []byte) int {
+	n := 0
+	for i := 0; i < len(data); i++ {
+		switch data[i] {
+		case ',', '[', '{':
+			n++
+		case '"':
+			for i++; i < len(data) && data[i] != '"'; i++ {
+				if data[i] == '\\' {
+					i++
+				}
+			}
+		}
+	}
+	return n
+}
+
+// decoder reads a document value by value; each has at most maxLine bytes.
+type decoder struct {
+	*json.Decoder
+	in *bounded
+}
+
+// token reads the next token.
+func (d decoder) token() (json.Token, error) {
+	d.in.left = maxLine
+	return d.Token()
+}
+
+// more reports whether another value of an array or object follows.
+func (d decoder) more() bool {
+	d.in.left = maxLine
+	return d.More()
+}
+
+// object reads the next value, a JSON object.
+func (d decoder) object() (map[string]any, error) {
+	d.in.left = maxLine
+	var raw json.RawMessage
+	if err := d.Decode(&raw); err != nil {
+		return nil, fmt.Errorf("want a JSON object: %w", err)
+	}
+	return object(raw)
+}
+
+// bounded returns an error instead of more than left bytes.
+type bounded struct {
+	in   io.Reader
+	left int
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, fmt.Errorf("a value of more than %d bytes", maxLine)
+	}
+	n, err := b.in.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
+}
+
 // Array yields the items of the JSON array in a file or, if member is not empty, of that member of
 // the file's JSON object. It skips everything else.
 func Array(path, member string) iter.Seq2[*Row, error] {
 	return func(yield func(*Row, error) bool) {
 		row := int64(0)
-		err := document(path, member, '[', func(dec *json.Decoder) error {
-			var cells map[string]any
-			if err := dec.Decode(&cells); err != nil {
-				return fmt.Errorf("row %d: want a JSON object: %w", row, err)
-			}
-			if cells == nil {
-				return fmt.Errorf("row %d: want a JSON object, got null", row)
+		err := document(path, member, '[', func(dec decoder) error {
+			cells, err := dec.object()
+			if err != nil {
+				return fmt.Errorf("row %d: %w", row, err)
 			}
 			if !yield(NewRow(path, row, 0, cells), nil) {
 				return errStop
@@ -104,14 +168,14 @@ type Member struct {
 func Object(path string) iter.Seq2[Member, error] {
 	return func(yield func(Member, error) bool) {
 		row := int64(0)
-		err := document(path, "", '{', func(dec *json.Decoder) error {
-			name, err := dec.Token()
+		err := document(path, "", '{', func(dec decoder) error {
+			name, err := dec.token()
 			if err != nil {
 				return fmt.Errorf("row %d: %w", row, err)
 			}
-			var cells map[string]any
-			if err := dec.Decode(&cells); err != nil {
-				return fmt.Errorf("row %d (%q): want a JSON object: %w", row, name, err)
+			cells, err := dec.object()
+			if err != nil {
+				return fmt.Errorf("row %d (%q): %w", row, name, err)
 			}
 			text, _ := name.(string)
 			if !yield(Member{text, NewRow(path, row, 0, cells)}, nil) {
@@ -130,20 +194,20 @@ var errStop = errors.New("stop")
 
 // document opens a file with a JSON document, skips everything before the value that opens with the
 // delimiter, and calls item for each of its items.
-func document(path, member string, open json.Delim, item func(*json.Decoder) error) error {
+func document(path, member string, open json.Delim, item func(decoder) error) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return errors.Unwrap(err)
 	}
 	defer f.Close()
-	dec := json.NewDecoder(textfile.NewReader(f))
-	dec.UseNumber()
+	in := &bounded{in: textfile.NewReader(f)}
+	dec := decoder{json.NewDecoder(in), in}
 	if member != "" {
 		if err := enter(dec, member); err != nil {
 			return err
 		}
 	}
-	tok, err := dec.Token()
+	tok, err := dec.token()
 	if err != nil {
 		return fmt.Errorf("not JSON: %w", err)
 	}
@@ -154,28 +218,28 @@ func document(path, member string, open json.Delim, item func(*json.Decoder) err
 			tok,
 		)
 	}
-	for dec.More() {
+	for dec.more() {
 		if err := item(dec); err != nil {
 			return err
 		}
 	}
-	if _, err = dec.Token(); err == io.EOF {
+	if _, err = dec.token(); err == io.EOF {
 		err = io.ErrUnexpectedEOF
 	}
 	return err
 }
 
 // enter skips the members of the object that follows in dec, up to the value of the given one.
-func enter(dec *json.Decoder, member string) error {
-	tok, err := dec.Token()
+func enter(dec decoder, member string) error {
+	tok, err := dec.token()
 	if err != nil {
 		return fmt.Errorf("not JSON: %w", err)
 	}
 	if tok != json.Delim('{') {
 		return fmt.Errorf("want a JSON object with %q, got %v", member, tok)
 	}
-	for dec.More() {
-		name, err := dec.Token()
+	for dec.more() {
+		name, err := dec.token()
 		if err != nil {
 			return err
 		}
@@ -190,9 +254,9 @@ func enter(dec *json.Decoder, member string) error {
 }
 
 // skip skips a value without holding it in memory.
-func skip(dec *json.Decoder) error {
+func skip(dec decoder) error {
 	for depth := 0; ; {
-		tok, err := dec.Token()
+		tok, err := dec.token()
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"io"
 	"strings"
 	"testing"
 )
@@ -55,6 +56,36 @@ func TestArray(t *testing.T) {
 	}
 }
 
+// Ensure that a row has limits, and that rows before and after a long one are read.
+func TestRowLimits(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	got, err := collect(Array(file(t, "q.json", `[{"a":"`+long+`"},{"a":"`+long+`"},{"b":1}]`), ""))
+	if err != nil || len(got) != 3 || got[2] != `{"b":1}` {
+		t.Errorf("long rows: got %d rows, %v", len(got), err)
+	}
+	most := `{"a":[` + strings.Repeat("0,", maxValues-3) + `0],"b":"[{,\",[{,"}`
+	if _, err := collect(Lines(file(t, "q.jsonl", most))); err != nil {
+		t.Errorf("the most values: %v", err)
+	}
+	many := `{"a":[` + strings.Repeat("0,", maxValues) + `0]}`
+	for want, read := range map[string]func() ([]string, error){
+		"row 0 (line 1): more than 1048576 values": func() ([]string, error) {
+			return collect(Lines(file(t, "q.jsonl", many)))
+		},
+		"row 1: more than 1048576 values": func() ([]string, error) {
+			return collect(Array(file(t, "q.json", "[{},"+many+"]"), ""))
+		},
+	} {
+		if _, err := read(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	in := &bounded{in: strings.NewReader("12345"), left: 4}
+	if got, err := io.ReadAll(in); string(got) != "1234" || err == nil {
+		t.Errorf("got %q, %v, want four bytes and an error", got, err)
+	}
+}
+
 func TestObject(t *testing.T) {
 	var names []string
 	for m, err := range Object(file(t, "q.json", `{"b": {"x": 1}, "a": {"x": 2}}`)) {
@@ -100,6 +131,7 @@ func TestRow(t *testing.T) {
 func FuzzJSON(f *testing.F) {
 	f.Add(`{"data": [{"a": 1}, {"b": [2, {"c": null}]}]}`)
 	f.Add("{\"a\":\"x\"}\n{\"a\":2}")
+	f.Add(`{"data":[{"a":"\\"[{,"},` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `]}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		path := file(t, "q.json", text)
 		_, _ = collect(Lines(path))
