@@ -105,14 +105,11 @@ func (r *Records) read(in io.Reader) (end int64, err error) {
 	b := bufio.NewReaderSize(in, 1<<16)
 	seen := map[int]bool{}
 	for line := 1; ; line++ {
-		data, err := b.ReadBytes('\n')
+		data, err := readLine(b)
 		if err == io.EOF {
 			return end, nil
 		}
 		var x Record
-		if err == nil && len(data) > maxRecord {
-			err = fmt.Errorf("more than %d bytes", maxRecord)
-		}
 		if err == nil {
 			err = decodeRecord(data, &x)
 		}
@@ -126,6 +123,19 @@ func (r *Records) read(in io.Reader) (end int64, err error) {
 		if !seen[x.ID] { // shards that were joined may overlap
 			seen[x.ID] = true
 			r.List = append(r.List, &x)
+		}
+	}
+}
+
+// readLine reads a line of at most maxRecord bytes with its end.
+func readLine(b *bufio.Reader) (line []byte, err error) {
+	for {
+		part, err := b.ReadSlice('\n')
+		if len(line)+len(part) > maxRecord {
+			return nil, fmt.Errorf("more than %d bytes", maxRecord)
+		}
+		if line = append(line, part...); err != bufio.ErrBufferFull {
+			return line, err
 		}
 	}
 }

@@ -333,6 +333,26 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// endless is a file of one line without an end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'x'
+	}
+	return len(p), nil
+}
+
+// Ensure that a line of records is refused before all of it is in memory.
+func TestRecordsLine(t *testing.T) {
+	r := &Records{Dir: "d", Hash: "s"}
+	const want = "line 1: more than 67108864 bytes"
+	end, err := r.read(endless{})
+	if err == nil || !strings.Contains(err.Error(), want) || end != 0 {
+		t.Errorf("got %d, %v", end, err)
+	}
+}
+
 func FuzzRecords(f *testing.F) {
 	f.Add([]byte(`{"id":1,"key":"x","settings":"s","score":null}` + "\n" + `{"id":2,`))
 	f.Fuzz(func(t *testing.T, data []byte) {
