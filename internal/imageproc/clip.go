@@ -101,7 +101,6 @@ func (c *CLIP) Process(pics []*Picture) (*Pixels, error) {
 			}
 			px.Shape = []int{len(pics), 3, crop.h, crop.w}
 			px.Data = make([]float32, len(pics)*3*crop.h*crop.w)
-			px.Frame = frame
 		} else if crop.h != px.Shape[2] || crop.w != px.Shape[3] {
 			return nil, fmt.Errorf(
 				"imageproc: picture %d: resized to %dx%d, the first to %dx%d: without a "+

@@ -158,7 +158,6 @@ func (q *Patches) Process(pics []*Picture) (*Pixels, error) {
 		px.ImageSizes = append(px.ImageSizes, [2]int{p.Height, p.Width})
 		px.Frames = append(px.Frames, Frame{W: float64(p.Width), H: float64(p.Height)})
 	}
-	px.Frame = px.Frames[0]
 	px.Shape = []int{patches, row}
 	px.Data = make([]float32, patches*row)
 	dst := px.Data

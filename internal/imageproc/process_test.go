@@ -39,8 +39,8 @@ func TestFrames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if px.Frame != c.want || len(px.Frames) != 1 || px.Frames[0] != c.want {
-			t.Errorf("%s %dx%d: got %+v, want %+v", c.proc, c.w, c.h, px.Frame, c.want)
+		if len(px.Frames) != 1 || px.Frames[0] != c.want {
+			t.Errorf("%s %dx%d: got %+v, want %+v", c.proc, c.w, c.h, px.Frames, c.want)
 		}
 	}
 }
@@ -68,7 +68,7 @@ func TestBatch(t *testing.T) {
 				t.Errorf("%s: picture %d differs in a batch", name, i)
 			}
 			at += len(one.Data)
-			if both.Frames[i] != one.Frame || both.ImageSizes[i] != one.ImageSizes[0] {
+			if both.Frames[i] != one.Frames[0] || both.ImageSizes[i] != one.ImageSizes[0] {
 				t.Errorf("%s: picture %d: frame or size differs in a batch", name, i)
 			}
 		}
@@ -249,7 +249,7 @@ func ExampleParseProcessor() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(px.Shape, px.Frame)
+	fmt.Println(px.Shape, px.Frames[0])
 	// Output: [1 3 336 336] {0 -80 640 640}
 }
 

@@ -30,9 +30,8 @@ type Pixels struct {
 	Tiles       []int
 	CanvasSizes [][2]int
 	// Frames are, for each picture, the part that the patch grid covers (for Tiles the base
-	// tile's grid). Frame is the first of them.
+	// tile's grid).
 	Frames []Frame
-	Frame  Frame
 	// Canvases are, for Tiles, the part of each picture that its tiles cover together; nil for
 	// the others.
 	Canvases []Frame

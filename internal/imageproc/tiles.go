@@ -128,7 +128,6 @@ func (l *Tiles) Process(pics []*Picture) (*Pixels, error) {
 		px.Frames = append(px.Frames, Frame{W: float64(p.Width), H: float64(p.Height)})
 		px.Canvases = append(px.Canvases, fits[i].frame(p))
 	}
-	px.Frame = px.Frames[0]
 	n := 3 * l.tile * l.tile
 	if err := checkOutput(len(pics), most*n); err != nil {
 		return nil, err

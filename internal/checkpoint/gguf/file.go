@@ -19,26 +19,28 @@ const archClip = "clip"
 // architecture returns general.architecture.
 func (f *file) architecture() string { return f.Text("general.architecture", "") }
 
-// open maps the file at path and, if it is the first of several, the other parts. Mappings are
-// added to maps, even if it fails.
-func open(
-	path string, families checkpoint.Families, maps *[]*checkpoint.Mapping,
-) (*file, []string, error) {
-	f, err := openPart(path, maps)
+// open maps the file at path and, if it is the first of several, the other parts. It adds mappings
+// and paths to s, even if it fails.
+func open(s *checkpoint.Store, path string, families checkpoint.Families) (_ *file, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("checkpoint: %s: %w", path, err)
+		}
+	}()
+	f, err := openPart(s, path)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	paths := []string{path}
 	count, no := f.Number("split.count", 1), f.Number("split.no", 0)
 	switch {
 	case no > 0:
-		return nil, nil, fmt.Errorf("part %d of %d, want the first part, %s", no+1, count,
+		return nil, fmt.Errorf("part %d of %d, want the first part, %s", no+1, count,
 			filepath.Base(partName(path, 1, count)))
 	case count > maxParts:
-		return nil, nil, fmt.Errorf("one of %d parts, want at most %d", count, maxParts)
+		return nil, fmt.Errorf("one of %d parts, want at most %d", count, maxParts)
 	}
 	if err := f.checkArchitecture(families); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	names := map[string]bool{}
 	for _, t := range f.tensors {
@@ -46,43 +48,45 @@ func open(
 	}
 	for i := 2; i <= count; i++ {
 		next := partName(path, i, count)
-		part, err := openPart(next, maps)
+		part, err := openPart(s, next)
 		if err != nil {
-			return nil, nil, fmt.Errorf("part %d of %d: %w", i, count, err)
+			return nil, fmt.Errorf("part %d of %d: %w", i, count, err)
 		}
 		if no, of := part.Number("split.no", 0), part.Number("split.count", 1); no != i-1 ||
 			of != count {
-			return nil, nil, fmt.Errorf("%s: part %d of %d, want part %d of %d",
-				filepath.Base(next),
+			return nil, fmt.Errorf("%s: part %d of %d, want part %d of %d", filepath.Base(next),
 				no+1, of, i, count)
 		}
 		for _, t := range part.tensors {
 			if names[t.name] {
-				return nil, nil, fmt.Errorf("%s: tensor %.80q is in an earlier part too",
+				return nil, fmt.Errorf("%s: tensor %.80q is in an earlier part too",
 					filepath.Base(next), t.name)
 			}
 			names[t.name] = true
 		}
 		f.tensors = append(f.tensors, part.tensors...)
-		paths = append(paths, next)
 	}
 	if want := f.Number("split.tensors.count", len(f.tensors)); want != len(f.tensors) {
-		return nil, nil, fmt.Errorf("%d parts with %d tensors, want %d", count, len(f.tensors),
-			want)
+		return nil, fmt.Errorf("%d parts with %d tensors, want %d", count, len(f.tensors), want)
 	}
-	return f, paths, nil
+	return f, nil
 }
 
 // maxParts is the largest number that fits the file names.
 const maxParts = 99999
 
 // openPart maps and parses one file.
-func openPart(path string, maps *[]*checkpoint.Mapping) (*file, error) {
+func openPart(s *checkpoint.Store, path string) (*file, error) {
 	m, err := checkpoint.MapFile(path)
 	if err != nil {
 		return nil, err
 	}
-	*maps = append(*maps, m)
+	s.Maps = append(s.Maps, m)
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	s.What.Files = append(s.What.Files, abs)
 	f, err := parse(m.Data)
 	if err != nil {
 		return nil, err
@@ -137,19 +141,12 @@ func (f *file) checkArchitecture(families checkpoint.Families) error {
 func Read(path string, families checkpoint.Families) (*checkpoint.Store, error) {
 	s := &checkpoint.Store{What: checkpoint.About{Name: filepath.Base(path)},
 		Weights: map[string]*checkpoint.Weight{}}
-	f, paths, err := open(path, families, &s.Maps)
+	f, err := open(s, path, families)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("checkpoint: %s: %w", path, err), s.Close())
+		return nil, errors.Join(err, s.Close())
 	}
 	for _, t := range f.tensors {
 		s.Weights[t.name] = t.weight()
-	}
-	for _, p := range paths {
-		abs, err := filepath.Abs(p)
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("checkpoint: %w", err), s.Close())
-		}
-		s.What.Files = append(s.What.Files, abs)
 	}
 	s.Seal()
 	return s, nil

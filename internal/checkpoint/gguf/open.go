@@ -61,9 +61,9 @@ func Open(path, projector string, families checkpoint.Families) (*checkpoint.Sto
 
 // openModel fills s from the files at both paths.
 func openModel(s *checkpoint.Store, path, projector string, families checkpoint.Families) error {
-	f, paths, err := open(path, families, &s.Maps)
+	f, err := open(s, path, families)
 	if err != nil {
-		return fmt.Errorf("checkpoint: %s: %w", path, err)
+		return err
 	}
 	if projector == "" {
 		if projector, err = nextTo(path); err != nil {
@@ -72,18 +72,9 @@ func openModel(s *checkpoint.Store, path, projector string, families checkpoint.
 	}
 	var p *file
 	if projector != "" {
-		var more []string
-		if p, more, err = open(projector, families, &s.Maps); err != nil {
-			return fmt.Errorf("checkpoint: %s: %w", projector, err)
+		if p, err = open(s, projector, families); err != nil {
+			return err
 		}
-		paths = append(paths, more...)
-	}
-	for _, file := range paths {
-		abs, err := filepath.Abs(file)
-		if err != nil {
-			return fmt.Errorf("checkpoint: %w", err)
-		}
-		s.What.Files = append(s.What.Files, abs)
 	}
 	s.What.Name = filepath.Base(path)
 	if err := assemble(s, f, p, families); err != nil {
@@ -93,18 +84,15 @@ func openModel(s *checkpoint.Store, path, projector string, families checkpoint.
 }
 
 // assemble makes the model from a decoder's file and a projector's, which may be nil.
-func assemble(s *checkpoint.Store, f, p *file, families checkpoint.Families) error {
-	err := f.assemble(s, p, families)
-	switch {
-	case f.wrong != nil:
-		return f.wrong
-	case p != nil && p.wrong != nil:
-		return inProjector(p.wrong)
-	}
-	return err
-}
-
-func (f *file) assemble(s *checkpoint.Store, p *file, families checkpoint.Families) error {
+func assemble(s *checkpoint.Store, f, p *file, families checkpoint.Families) (err error) {
+	defer func() { // a value of another kind comes before what its default led to
+		if p != nil && p.wrong != nil {
+			err = inProjector(p.wrong)
+		}
+		if f.wrong != nil {
+			err = f.wrong
+		}
+	}()
 	if f.architecture() == archClip {
 		return errors.New(
 			"an encoder and a projector (mmproj), want the file of the decoder that it belongs to")

@@ -15,19 +15,18 @@ type config struct {
 	fields  map[string]json.RawMessage
 	decoder string // model type
 
-	Path        string          `json:"_name_or_path"`
-	Archs       []string        `json:"architectures"`
-	Tower       *string         `json:"mm_vision_tower"`
-	OldTower    *string         `json:"vision_tower"`
-	Layer       *int            `json:"mm_vision_select_layer"`
-	Feature     *string         `json:"mm_vision_select_feature"`
-	Projector   *string         `json:"mm_projector_type"`
-	Resampler   *string         `json:"mm_resampler_type"`
-	Merge       *string         `json:"mm_patch_merge_type"`
-	Aspect      *string         `json:"image_aspect_ratio"`
-	Pinpoints   json.RawMessage `json:"image_grid_pinpoints"`
-	StartEnd    bool            `json:"mm_use_im_start_end"`
-	PatchTokens bool            `json:"mm_use_im_patch_token"`
+	Path      string          `json:"_name_or_path"`
+	Archs     []string        `json:"architectures"`
+	Tower     *string         `json:"mm_vision_tower"`
+	OldTower  *string         `json:"vision_tower"`
+	Layer     *int            `json:"mm_vision_select_layer"`
+	Feature   *string         `json:"mm_vision_select_feature"`
+	Projector *string         `json:"mm_projector_type"`
+	Resampler *string         `json:"mm_resampler_type"`
+	Merge     *string         `json:"mm_patch_merge_type"`
+	Aspect    *string         `json:"image_aspect_ratio"`
+	Pinpoints json.RawMessage `json:"image_grid_pinpoints"`
+	StartEnd  bool            `json:"mm_use_im_start_end"`
 }
 
 // parseConfig reads a config.json. A setting that changes the result and is not part of LLaVA 1.5
