@@ -282,17 +282,24 @@ func TestHooksAreForMeasurements(t *testing.T) {
 	}
 }
 
-// Ensure that the code of kernel, methods and engine works for any model: no identifier names an
-// architecture. Methods keep the names that their authors gave them.
+// Ensure that computing, reading files and measuring work for any model: no identifier and no text
+// names an architecture. Methods keep the names that their authors gave them, and llama.cpp's files
+// name the tokenizers of models.
 func TestNoArchitectureNamed(t *testing.T) {
 	named := regexp.MustCompile(`(?i)llava|qwen|vicuna|mistral`)
-	for _, dir := range []string{"internal/kernel", "internal/methods", "internal/engine"} {
-		files, err := filepath.Glob(dir + "/*.go")
+	for _, pattern := range []string{"internal/kernel/*", "internal/methods/*", "internal/engine/*",
+		"internal/imageproc/*", "internal/checkpoint/*", "internal/checkpoint/folder/*",
+		"internal/checkpoint/gguf/*", "internal/checkpoint/hf/*", "internal/checkpoint/int4/*",
+		"internal/checkpoint/pack/*", "internal/checkpoint/torch/*", "internal/model/*",
+		"internal/model/textonly/*", "internal/local/*", "cmd/restore/bench_shapes",
+		"cmd/restore/eval_model"} {
+		files, err := filepath.Glob(pattern + ".go")
 		if err != nil || len(files) == 0 {
-			t.Fatalf("%s: %d files, %v", dir, len(files), err)
+			t.Fatalf("%s: %d files, %v", pattern, len(files), err)
 		}
 		for _, path := range files {
-			if strings.HasSuffix(path, "_test.go") {
+			if strings.HasSuffix(path, "_test.go") ||
+				path == filepath.FromSlash("internal/checkpoint/gguf/vocabulary.go") {
 				continue
 			}
 			set := token.NewFileSet()
@@ -314,6 +321,33 @@ func TestNoArchitectureNamed(t *testing.T) {
 				return true
 			})
 		}
+	}
+}
+
+// Ensure that the classes of models are known to their families and to the readers of formats that
+// name their own, and to nothing else: a new family is a package and a line of the table.
+func TestClassesOfModels(t *testing.T) {
+	known, found := []string{"internal/model/", "internal/checkpoint/llava/"}, 0
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		path = filepath.ToSlash(path)
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") ||
+			strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil || !strings.Contains(string(text), "ForConditionalGeneration") {
+			return err
+		}
+		found++
+		if !slices.ContainsFunc(known, func(dir string) bool {
+			return strings.HasPrefix(path, dir)
+		}) {
+			t.Errorf("%s names a class of models, want it in %v alone", path, known)
+		}
+		return nil
+	})
+	if err != nil || found == 0 {
+		t.Errorf("%d files, %v", found, err)
 	}
 }
 

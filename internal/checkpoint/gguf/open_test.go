@@ -137,6 +137,66 @@ func TestConfig(t *testing.T) {
 	}
 }
 
+// Ensure that a family which the readers have never seen needs nothing but its value: other names
+// for the architecture, the projector and a key, and its own configuration.
+func TestOtherFamily(t *testing.T) {
+	dir, _ := unpackHeaders(t)
+	path := filepath.Join(dir, "qwen25vl-tiny", "qwen25vl-tiny-f32.gguf")
+	mmproj := filepath.Join(dir, "qwen25vl-tiny", "mmproj-qwen25vl-tiny-f32.gguf")
+	for file, change := range map[string]*strings.Replacer{
+		path:   strings.NewReplacer("qwen2vl", "other42"),
+		mmproj: strings.NewReplacer("qwen2.5vl_merger", "another_projectr", "n_wa_pattern", "ab_c_pattern"),
+	} {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(change.Replace(string(b))), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Open(path, "", families.Files); err == nil ||
+		!strings.Contains(err.Error(), `"other42"`) {
+		t.Errorf("got %v, want an error that names the architecture", err)
+	}
+	other := &checkpoint.Family{
+		Name: "other", Architectures: []string{"OtherModel"},
+		GGUF: &checkpoint.GGUF{
+			Decoder: "other42", Projector: "another_projectr", Prefix: "lm.",
+			Names:   [][2]string{{"mm.0", "joined.first"}, {"v.blk.N.attn_qkv", "eye.N.qkv"}},
+			Picture: "<p>",
+			Convert: func(m *checkpoint.Converted) error {
+				m.Config["text_config"] = m.Text
+				m.Config["pattern"] = m.Projector.Number("clip.vision.ab_c_pattern", 0)
+				m.Processor["image_processor_type"] = "Other"
+				return nil
+			},
+		},
+	}
+	s, err := Open(path, "", append(slices.Clone(families.Files), other))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, name := range []string{"lm.model.embed_tokens.weight", "joined.first.weight", "eye.1.qkv.bias"} {
+		if _, ok := s.Tensor(name); !ok {
+			t.Errorf("no weight %q", name)
+		}
+	}
+	var config map[string]any
+	if err := json.Unmarshal(s.Docs.Config.Data, &config); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{
+		"architectures": []string{"OtherModel"}, "model_type": "other", "pattern": 2,
+		"text_config": map[string]any{"num_hidden_layers": 3},
+	}
+	compareFields(t, "config", config, want)
+	if !strings.Contains(string(s.Docs.Processor.Data), `"Other"`) {
+		t.Errorf("processor: got %s", s.Docs.Processor.Data)
+	}
+}
+
 // compareFields compares the fields of want.
 func compareFields(t *testing.T, where string, got, want map[string]any) {
 	t.Helper()

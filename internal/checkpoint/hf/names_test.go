@@ -4,10 +4,12 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/checkpoint/folder"
 	"github.com/restore-vlm/restore/internal/model/families"
 )
 
@@ -78,6 +80,37 @@ func TestForms(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Ensure that the names of a family which the reader has never seen need nothing but its value, and
+// that they stay as they are without it.
+func TestOtherFamily(t *testing.T) {
+	dir := lay(t, map[string][]byte{
+		"config.json":       []byte(`{"architectures":["OtherModel"]}`),
+		"model.safetensors": weights(t, "body.a", "body.b"),
+	})
+	other := &checkpoint.Family{
+		Architectures: []string{"OtherModel"},
+		Forms: []checkpoint.Form{
+			{Name: "hub", By: "a program", Rules: checkpoint.Renamed("body.", "model.", "a", "b")},
+		},
+	}
+	for prefix, list := range map[string]checkpoint.Families{
+		"body.": families.Files, "model.": append(slices.Clone(families.Files), other),
+	} {
+		f, err := folder.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(f, list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := []string{prefix + "a", prefix + "b"}; !slices.Equal(s.Names(), want) {
+			t.Errorf("got %v, want %v", s.Names(), want)
+		}
+		s.Close()
 	}
 }
 

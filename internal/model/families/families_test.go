@@ -1,0 +1,49 @@
+package families
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Ensure that every family says all that it must, that no two share a class, and that its published
+// models are found to be its own.
+func TestTable(t *testing.T) {
+	var classes []string
+	for _, f := range Table {
+		if f.Name == "" || f.New == nil || f.Text == nil || len(f.Forms) == 0 ||
+			len(f.Processors) == 0 || len(f.Published) == 0 || len(f.Budgets) == 0 {
+			t.Errorf("%q lacks a part: %+v", f.Name, f)
+		}
+		for _, k := range f.Processors {
+			classes = append(classes, k.Classes...)
+		}
+		classes = append(classes, f.Architectures...)
+		for _, p := range f.Published {
+			if got, err := Of(p.Name, p.Config); err != nil || got != f {
+				t.Errorf("%s: got %v, %v, want %s", p.Name, got, err, f.Name)
+			}
+		}
+	}
+	slices.Sort(classes)
+	if n := len(classes); len(slices.Compact(classes)) != n {
+		t.Errorf("a class is in two families: %v", classes)
+	}
+}
+
+// Ensure that a model of no family is refused with the names of all.
+func TestUnknown(t *testing.T) {
+	for config, want := range map[string]string{
+		`{"architectures":["GPT"]}`: `x: config.json: architectures: got ["GPT"], want one of ` +
+			"LlavaForConditionalGeneration, LlavaNext",
+		`{"architectures":5}`: "x: config.json: json:", `{}`: "got []",
+	} {
+		if _, err := Of("x", []byte(config)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", config, err, want)
+		}
+	}
+	if _, err := Processor([]byte(`{"image_processor_type":"Other"}`)); err == nil ||
+		!strings.Contains(err.Error(), "want CLIPImageProcessor, LlavaImageProcessor, ") {
+		t.Errorf("got %v, want the known processors", err)
+	}
+}
