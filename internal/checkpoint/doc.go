@@ -1,7 +1,7 @@
 // Package checkpoint is the interface between a model's files and the rest of the program. A
 // [Bundle] has the configuration, weights, tokenizer, chat template and picture processor of a
-// model under Hugging Face's names, in files of any format. Each package below it reads one [Format];
-// package formats opens any of them.
+// model under Hugging Face's names, in files of any format. Each package below it reads one
+// [Format]; package formats opens any of them.
 //
 // # A new format
 //
@@ -18,8 +18,9 @@
 //  4. Seal.
 //
 // Is recognises the format from the first bytes of the file or from the folder's config.json, and
-// one line in the table of package formats makes it known. Names that are not in the format's tables stay unchanged: the model's
-// constructor lists missing and unused weights.
+// one line in the table of package formats makes it known. What differs between families of models
+// is in the [Family] that the caller passes. Names that are in none of its tables stay unchanged:
+// the model's constructor lists missing and unused weights.
 //
 // Files are not trusted. Lengths are checked against the file's size before memory is allocated,
 // names in an index cannot leave the folder, and a file whose parts contradict each other is an
