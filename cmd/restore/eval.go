@@ -65,7 +65,9 @@ mean number of visual rows that enter a layer.`,
 	fs.BoolVar(&o.all, "all", false,
 		"compare all methods, at one or more budgets of --n-vis, separated by commas")
 	fs.StringVar(&o.format, "format", "table", "format of the result")
-	fs.Lookup("format").Annotations = map[string][]string{choices: {strings.Join(tableFormats, "|")}}
+	fs.Lookup("format").Annotations = map[string][]string{
+		choices: {strings.Join(tableFormats, "|")},
+	}
 	fs.StringVar(&o.plot, "plot", "",
 		"plot the accuracy that each method keeps into this SVG `file`; with --all")
 	fs.StringSliceVar(&o.bases, "methods", nil,

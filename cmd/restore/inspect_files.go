@@ -59,7 +59,8 @@ tensors are dequantised exactly; 64-bit numbers are rounded.`,
 		if err := need(cmd, "out", out); err != nil {
 			return err
 		}
-		return dump(a, out, args, func() (checkpoint.Bundle, error) { return formats.Tensors(args[0]) })
+		return dump(a, out, args,
+			func() (checkpoint.Bundle, error) { return formats.Tensors(args[0]) })
 	}
 	return cmd
 }

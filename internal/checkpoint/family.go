@@ -75,10 +75,11 @@ type Metadata interface {
 }
 
 // Converted is a model whose documents are made from metadata. Text, Vision and Processor hold the
-// sizes that all families have, under Hugging Face's names, and Config the family's names.
+// sizes that all families have, under Hugging Face's names, and Config the family's names. Without
+// Projector, Vision and Processor are nil.
 type Converted struct {
 	Decoder                         Metadata
-	Projector                       Metadata // nil if there is no such file, nor Vision and Processor
+	Projector                       Metadata // nil if there is no such file
 	Text, Vision, Config, Processor map[string]any
 	Tokens                          map[string]int // ids of the vocabulary; nil if there is none
 }

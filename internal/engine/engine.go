@@ -402,7 +402,8 @@ func packedAs(ck checkpoint.Bundle, plan model.Plan) error {
 	return nil
 }
 
-// Pack writes ck to w as a packed file, with the weight types of o's plan. It converts and writes weights one by one. It does not close ck.
+// Pack writes ck to w as a packed file, with the weight types of o's plan. It converts and writes
+// weights one by one. It does not close ck.
 func Pack(ck checkpoint.Bundle, o Options, w io.Writer) error {
 	if o.Quant == QuantAuto {
 		if o.Warn == nil {

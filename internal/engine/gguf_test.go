@@ -201,8 +201,9 @@ func TestGGUFHeaders(t *testing.T) {
 			continue
 		}
 		info := e.Info()
-		if info.Format != "GGUF" || info.Tokens == 0 || len(info.End) == 0 || info.Processor == "" &&
-			filepath.Dir(name) != "llava15-tiny-split-f16" {
+		if info.Format != "GGUF" || info.Tokens == 0 || len(info.End) == 0 ||
+			info.Processor == "" &&
+				filepath.Dir(name) != "llava15-tiny-split-f16" {
 			t.Errorf("%s: got %+v", name, info)
 		}
 		e.Close()

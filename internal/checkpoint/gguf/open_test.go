@@ -144,8 +144,9 @@ func TestOtherFamily(t *testing.T) {
 	path := filepath.Join(dir, "qwen25vl-tiny", "qwen25vl-tiny-f32.gguf")
 	mmproj := filepath.Join(dir, "qwen25vl-tiny", "mmproj-qwen25vl-tiny-f32.gguf")
 	for file, change := range map[string]*strings.Replacer{
-		path:   strings.NewReplacer("qwen2vl", "other42"),
-		mmproj: strings.NewReplacer("qwen2.5vl_merger", "another_projectr", "n_wa_pattern", "ab_c_pattern"),
+		path: strings.NewReplacer("qwen2vl", "other42"),
+		mmproj: strings.NewReplacer("qwen2.5vl_merger", "another_projectr", "n_wa_pattern",
+			"ab_c_pattern"),
 	} {
 		b, err := os.ReadFile(file)
 		if err != nil {
@@ -178,7 +179,9 @@ func TestOtherFamily(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	for _, name := range []string{"lm.model.embed_tokens.weight", "joined.first.weight", "eye.1.qkv.bias"} {
+	for _, name := range []string{
+		"lm.model.embed_tokens.weight", "joined.first.weight", "eye.1.qkv.bias",
+	} {
 		if _, ok := s.Tensor(name); !ok {
 			t.Errorf("no weight %q", name)
 		}

@@ -76,7 +76,8 @@ func TestScores(t *testing.T) {
 // only the special tokens.
 func TestBytePairs(t *testing.T) {
 	dir, _ := unpackHeaders(t)
-	s, err := Open(filepath.Join(dir, "qwen25vl-tiny", "qwen25vl-tiny-f32.gguf"), "", families.Files)
+	s, err := Open(filepath.Join(dir, "qwen25vl-tiny", "qwen25vl-tiny-f32.gguf"), "",
+		families.Files)
 	if err != nil {
 		t.Fatal(err)
 	}

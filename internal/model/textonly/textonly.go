@@ -34,7 +34,9 @@ func New(
 		return nil, err
 	}
 	b := model.NewBinder(ck)
-	m := &Model{text: llama.New(b.In(prefix), c), info: model.Info{Architecture: architecture, EOS: eos}}
+	m := &Model{
+		text: llama.New(b.In(prefix), c), info: model.Info{Architecture: architecture, EOS: eos},
+	}
 	if err := b.Finish(); err != nil {
 		return nil, err
 	}
