@@ -18,10 +18,8 @@ type Format struct {
 
 // Place is where a model lies.
 type Place struct {
-	Path  string // "": in the program
-	Start []byte // of a file; nil for a folder
-	// Config returns a folder's config.json.
-	Config    func() ([]byte, error)
+	Path      string // "": in the program
+	Start     []byte // of a file; nil for a folder
 	Families  Families
 	Companion string // path of the model's other file or folder; "": the one that the model names
 	// Find returns the folder of a repository in the hub's cache.

@@ -104,7 +104,6 @@ func place(path string) (*checkpoint.Place, error) {
 	case err != nil:
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	case info.IsDir():
-		p.Config = func() ([]byte, error) { return config(path) }
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("checkpoint: %s: got a %s, %s", path,
 			checkpoint.Kind(info.Mode()), wanted())
@@ -112,19 +111,6 @@ func place(path string) (*checkpoint.Place, error) {
 		p.Start, err = start(path)
 	}
 	return p, err
-}
-
-// config returns the config.json of the folder at path.
-func config(path string) ([]byte, error) {
-	dir, err := folder.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	part, err := dir.Config()
-	if err != nil {
-		return nil, fmt.Errorf("checkpoint: %s: %w", dir.Name, err)
-	}
-	return part.Data, nil
 }
 
 // of returns the format of the model at p.

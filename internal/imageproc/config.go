@@ -31,15 +31,6 @@ type Kind struct {
 // NewCLIP makes a [CLIP].
 func NewCLIP(r *Settings) Processor { return r.clip() }
 
-// NewPadded makes a [CLIP] with padding as a setting.
-func NewPadded(r *Settings) Processor { return r.padded() }
-
-// NewTiles makes a [Tiles].
-func NewTiles(r *Settings) Processor { return r.tiles() }
-
-// NewPatches makes a [Patches].
-func NewPatches(r *Settings) Processor { return r.patches() }
-
 // ParseProcessor builds the processor that preprocessor_config.json describes, one of kinds by its
 // image_processor_type (or the older feature_extractor_type). It also accepts a
 // processor_config.json with an "image_processor" object. Absent keys have the defaults of
@@ -279,8 +270,8 @@ func (r *Settings) clip() *CLIP {
 	return c
 }
 
-// padded is CLIP with padding as a setting; the colour must be the mean's.
-func (r *Settings) padded() *CLIP {
+// NewPadded makes a [CLIP] with padding as a setting; the colour must be the mean's.
+func NewPadded(r *Settings) Processor {
 	c := r.clip()
 	c.Pad = r.bool("do_pad", false)
 	want := c.background()
@@ -338,8 +329,8 @@ func short(v []byte) string {
 // pinpoints reads a list of [height, width] pairs.
 func (r *Settings) pinpoints(key string, v json.RawMessage) [][2]int {
 	var lists [][]int
-	if json.Unmarshal(v, &lists) != nil || len(lists) > maxTiles {
-		r.fail(key, "got %s, want at most %d pairs [height, width]", short(v), maxTiles)
+	if json.Unmarshal(v, &lists) != nil || len(lists) > MaxTiles {
+		r.fail(key, "got %s, want at most %d pairs [height, width]", short(v), MaxTiles)
 		return nil
 	}
 	var out [][2]int

@@ -26,7 +26,8 @@ func (q *Patches) Name() string { return q.class }
 // maxAspectRatio is the limit of the reference; exactly 200 is allowed.
 const maxAspectRatio = 200
 
-func (r *Settings) patches() *Patches {
+// NewPatches makes a [Patches].
+func NewPatches(r *Settings) Processor {
 	q := &Patches{
 		class:    r.class,
 		patch:    r.int("patch_size", 14, 1, 512),

@@ -16,16 +16,18 @@ type Tiles struct {
 // Name implements Processor.
 func (l *Tiles) Name() string { return l.class }
 
-var defaultPinpoints = [][2]int{{336, 672}, {672, 336}, {672, 672}, {1008, 336}, {336, 1008}}
+// Canvases are the canvases that published files leave out.
+var Canvases = [][2]int{{336, 672}, {672, 336}, {672, 672}, {1008, 336}, {336, 1008}}
 
-// maxTiles bounds a canvas; published models have at most 36.
-const maxTiles = 256
+// MaxTiles bounds a canvas; published models have at most 36.
+const MaxTiles = 256
 
-func (r *Settings) tiles() *Tiles {
+// NewTiles makes a [Tiles].
+func NewTiles(r *Settings) Processor {
 	c := r.clip()
 	l := &Tiles{
 		class: r.class, tile: c.cropHeight, filter: c.filter, lut: c.lut,
-		pinpoints: defaultPinpoints,
+		pinpoints: Canvases,
 	}
 	side := c.edge
 	if side == 0 && c.height == c.width {
@@ -52,9 +54,9 @@ func (r *Settings) tiles() *Tiles {
 	for _, p := range l.pinpoints {
 		switch rows, cols := p[0]/l.tile, p[1]/l.tile; {
 		case rows < 1 || cols < 1 || p[0]%l.tile != 0 || p[1]%l.tile != 0 ||
-			rows > maxTiles || cols > maxTiles || rows*cols > maxTiles:
+			rows > MaxTiles || cols > MaxTiles || rows*cols > MaxTiles:
 			r.fail("image_grid_pinpoints", "got [%d, %d], want multiples of the tile %d and "+
-				"at most %d tiles", p[0], p[1], l.tile, maxTiles)
+				"at most %d tiles", p[0], p[1], l.tile, MaxTiles)
 		case int64(p[0])*int64(p[1]) > maxOutputPixels:
 			r.fail("image_grid_pinpoints", "got [%d, %d], want at most %d pixels", p[0], p[1],
 				maxOutputPixels)

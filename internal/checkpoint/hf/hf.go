@@ -13,7 +13,7 @@ import (
 // Format is transformers'.
 var Format = checkpoint.Format{
 	Name: "Hugging Face folder", Looks: "a model's folder (config.json and weights)",
-	Is: func(p *checkpoint.Place) (bool, error) { return p.Config != nil, nil },
+	Is: func(p *checkpoint.Place) (bool, error) { return p.Start == nil, nil },
 	Open: func(p *checkpoint.Place) (checkpoint.Bundle, error) {
 		f, err := folder.Open(p.Path)
 		if err != nil {

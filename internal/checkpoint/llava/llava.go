@@ -25,11 +25,18 @@ var Format = checkpoint.Format{
 	Name:      "original LLaVA folder",
 	Companion: "vision-tower", Whole: "a model that has its own",
 	Is: func(p *checkpoint.Place) (bool, error) {
-		if p.Config == nil {
+		if p.Start != nil {
 			return false, nil
 		}
-		config, err := p.Config()
-		return err == nil && is(config), err
+		f, err := folder.Open(p.Path)
+		if err != nil {
+			return false, err
+		}
+		config, err := f.Config()
+		if err != nil {
+			return false, fmt.Errorf("checkpoint: %s: %w", f.Name, err)
+		}
+		return is(config.Data), nil
 	},
 	Open: func(p *checkpoint.Place) (checkpoint.Bundle, error) {
 		f, err := folder.Open(p.Path)

@@ -1,6 +1,7 @@
 package llavanext
 
 import (
+	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/llava"
 )
@@ -12,12 +13,6 @@ type Config struct {
 	Canvases [][2]int
 }
 
-// defaultCanvases are the defaults of LlavaNextConfig, which files on the hub leave out.
-var defaultCanvases = [][2]int{{336, 672}, {672, 336}, {672, 672}, {1008, 336}, {336, 1008}}
-
-// maxTiles is the most tiles of a canvas; published models have at most 36.
-const maxTiles = 256
-
 // ParseConfig reads config.json; every problem is in the error.
 func ParseConfig(data []byte) (*Config, error) {
 	v, err := model.ParseConfig(data)
@@ -26,17 +21,17 @@ func ParseConfig(data []byte) (*Config, error) {
 	}
 	c := &Config{
 		Config:   llava.ReadConfig(v),
-		Canvases: v.Pairs("image_grid_pinpoints", defaultCanvases, 1, 1<<20),
+		Canvases: v.Pairs("image_grid_pinpoints", imageproc.Canvases, 1, 1<<20),
 	}
 	v.Unsupported(map[string]string{
 		"vision_feature_select_strategy": `"default"`, "use_image_newline_parameter": "true",
 	})
 	for _, p := range c.Canvases {
 		side := c.Vision.ImageSide
-		if h, w := p[0]/side, p[1]/side; p[0]%side != 0 || p[1]%side != 0 || h > maxTiles ||
-			h*w > maxTiles {
+		if h, w := p[0]/side, p[1]/side; p[0]%side != 0 || p[1]%side != 0 || h > imageproc.MaxTiles ||
+			h*w > imageproc.MaxTiles {
 			v.Fail("image_grid_pinpoints", "got %v, want multiples of the tile side %d "+
-				"(vision_config's image_size), at most %d tiles", p, side, maxTiles)
+				"(vision_config's image_size), at most %d tiles", p, side, imageproc.MaxTiles)
 		}
 	}
 	return c, v.Err()
