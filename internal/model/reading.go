@@ -58,9 +58,7 @@ const (
 )
 
 func newReading(ck checkpoint.Checked, memory *nn.Memory) *Reading {
-	return &Reading{
-		ck: ck, memory: memory, named: map[string]*unread{}, done: make(chan struct{}),
-	}
+	return &Reading{ck: ck, memory: memory, named: map[string]*unread{}, done: make(chan struct{})}
 }
 
 // add puts a gate before w, a matrix of the weight called name. often says whether every token

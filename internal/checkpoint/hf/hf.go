@@ -75,13 +75,8 @@ func documents(f *folder.Folder, p *checkpoint.Parts) (err error) {
 	if err != nil {
 		return err
 	}
-	for part, file := range map[*checkpoint.Part]string{
-		&p.Generation: "generation_config.json", &p.Recipe: "fitprune.json",
-		&p.Budgets: "budget.json",
-	} {
-		if *part, err = f.Part(file); err != nil {
-			return err
-		}
+	if err = Generation(f, p); err != nil {
+		return err
 	}
 	if p.Processor, err = Processor(f); err != nil {
 		return err
@@ -90,6 +85,19 @@ func documents(f *folder.Folder, p *checkpoint.Parts) (err error) {
 		return err
 	}
 	p.Specials, err = Specials(f)
+	return err
+}
+
+// Generation reads the settings of generation, with this program's own: FitPrune's recipe and the
+// thresholds for budgets by content.
+func Generation(f *folder.Folder, p *checkpoint.Parts) (err error) {
+	if p.Generation, err = f.Part("generation_config.json"); err != nil {
+		return err
+	}
+	if p.Recipe, err = f.Part("fitprune.json"); err != nil {
+		return err
+	}
+	p.Budgets, err = f.Part("budget.json")
 	return err
 }
 

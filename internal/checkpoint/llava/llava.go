@@ -141,13 +141,7 @@ func documents(f *folder.Folder, s *checkpoint.Store, c *config) (err error) {
 	if p.Specials, err = hf.Specials(f); err != nil {
 		return err
 	}
-	if p.Generation, err = f.Part("generation_config.json"); err != nil {
-		return err
-	}
-	if p.Recipe, err = f.Part("fitprune.json"); err != nil {
-		return err
-	}
-	if p.Budgets, err = f.Part("budget.json"); err != nil {
+	if err = hf.Generation(f, p); err != nil {
 		return err
 	}
 	// A template for text only has no place for a picture; the original code does not read one.
