@@ -89,7 +89,8 @@ func (p *params) must(name string) value {
 
 func (p *params) bool(name string, unset bool) bool { return truth(p.value(name, unset)) }
 
-func (p *params) int(name string, unset int) int {
+// whole returns an integer. Those that are too large to count anything are cut to ±2⁴⁰.
+func (p *params) whole(name string, unset int64) int64 {
 	v, ok := p.next(name)
 	if !ok || v == nil {
 		return unset
@@ -99,7 +100,12 @@ func (p *params) int(name string, unset int) int {
 		p.in.failf(p.a.line, "%s: %s: got %s, want int", p.what, name, typeName(v))
 	}
 	const limit = 1 << 40
-	return int(min(max(i, -limit), limit))
+	return min(max(i, -limit), limit)
+}
+
+// int returns a count, a width or a base: beyond every limit is as good as unlimited.
+func (p *params) int(name string, unset int) int {
+	return int(min(max(p.whole(name, int64(unset)), -unlimited), unlimited))
 }
 
 func (p *params) str(name, unset string) Text {
@@ -259,9 +265,9 @@ func (in *interp) makeDict(a args) *Dict {
 
 func rangeFunc(in *interp, a args) value {
 	p := in.params("range", a)
-	from, to, step := 0, p.int("stop", 0), 1
+	from, to, step := int64(0), p.whole("stop", 0), int64(1)
 	if len(a.pos) > 1 {
-		from, to, step = to, p.int("stop", 0), p.int("step", 1)
+		from, to, step = to, p.whole("stop", 0), p.whole("step", 1)
 	}
 	p.done()
 	if step == 0 {
@@ -270,7 +276,7 @@ func rangeFunc(in *interp, a args) value {
 	l := &List{kind: isRange}
 	for i := from; step > 0 && i < to || step < 0 && i > to; i += step {
 		in.charge(4, a.line)
-		l.items = append(l.items, int64(i))
+		l.items = append(l.items, i)
 	}
 	return l
 }
@@ -594,8 +600,8 @@ func (in *interp) replace(s Text, from string, to Text, n, line int) Text {
 	if n >= 0 {
 		count = min(count, n)
 	}
-	in.charge(count*(1+len(to.user)), line)
-	in.checkText(len(s.s)+count*len(to.s), line)
+	in.charge(times(count, 1+len(to.user)), line)
+	in.checkText(len(s.s)+times(count, len(to.s)), line)
 	return s.replace(from, to, n)
 }
 
@@ -621,10 +627,7 @@ func (in *interp) pad(s Text, width int, fill Text, left, right bool, line int) 
 	if n <= 0 {
 		return s
 	}
-	if n > maxText {
-		in.checkText(-1, line)
-	}
-	in.checkText(len(s.s)+n*len(fill.s), line)
+	in.checkText(len(s.s)+times(n, len(fill.s)), line)
 	before, after := 0, 0
 	switch {
 	case left && right:

@@ -18,6 +18,13 @@ const (
 	maxCalls     = 64       // macros inside macros
 )
 
+// unlimited is a number beyond all limits, and small enough for sums of it in 32 bits.
+const unlimited = 1 << 29
+
+// times returns x·y, at most unlimited. The product of two sizes that are within their limits need
+// not fit in 32 bits.
+func times(x, y int) int { return int(min(int64(x)*int64(y), unlimited)) }
+
 // scope is a frame of variables. Names are looked up from the innermost frame outwards.
 type scope struct {
 	vars  map[string]value
@@ -74,7 +81,7 @@ func (in *interp) charge(n, line int) {
 
 // checkText fails unless a string may have n bytes, and charges the steps for creating it.
 func (in *interp) checkText(n, line int) {
-	if n < 0 || n > maxText {
+	if n > maxText {
 		in.failf(line, "text of more than %d bytes", maxText)
 	}
 	in.charge(n/bytesPerStep, line)
@@ -694,11 +701,9 @@ func (in *interp) repeat(x value, n int64, line int) (value, bool) {
 		if x.s == "" || n == 0 {
 			return Text{}, true
 		}
-		if n > maxText {
-			in.checkText(-1, line)
-		}
-		in.checkText(int(n)*len(x.s), line)
-		in.charge(int(n), line)
+		count := int(min(n, unlimited))
+		in.checkText(times(count, len(x.s)), line)
+		in.charge(count, line)
 		var b builder
 		for range n {
 			b.add(x)
@@ -711,7 +716,7 @@ func (in *interp) repeat(x value, n int64, line int) (value, bool) {
 		if len(x.items) == 0 {
 			return &List{kind: x.kind}, true
 		}
-		in.charge(int(min(n, maxSteps))*len(x.items), line)
+		in.charge(times(int(min(n, unlimited)), len(x.items)), line)
 		out := &List{kind: x.kind}
 		for range n {
 			out.items = append(out.items, x.items...)

@@ -224,7 +224,7 @@ func indentFilter(in *interp, s Text, p *params) value {
 		pad = plain(strings.Repeat(" ", int(n)))
 	}
 	lines := concat(s, plain("\n")).lines(false)
-	in.checkText(len(s.s)+len(lines)*len(pad.s), p.a.line)
+	in.checkText(len(s.s)+times(len(lines), len(pad.s)), p.a.line)
 	var b builder
 	for i, line := range lines {
 		if i > 0 {

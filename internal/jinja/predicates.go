@@ -61,7 +61,7 @@ func (in *interp) test(name string, x value, a args) bool {
 	case "odd", "even", "divisibleby":
 		by := int64(2)
 		if name == "divisibleby" {
-			by = int64(in.params(name, a).int("num", 0))
+			by = in.params(name, a).whole("num", 0)
 		}
 		want := int64(0)
 		if name == "odd" {

@@ -568,7 +568,7 @@ func (w *jsonWriter) last(n, depth int) {
 
 func (w *jsonWriter) newline(depth int) {
 	if w.multiline {
-		w.in.charge(depth*len(w.indent)/bytesPerStep, w.line)
+		w.in.charge(times(depth, len(w.indent))/bytesPerStep, w.line)
 		w.b.write("\n"+strings.Repeat(w.indent, depth), false)
 	}
 }
