@@ -128,8 +128,9 @@ func inputPaths(files []input) (out []string) {
 // check refuses wrong flags before any file is read.
 func (q *questionFlags) check() error {
 	switch {
-	case q.maxPixels < 1:
-		return usagef("--max-image-pixels: out of range, got %d, want at least 1", q.maxPixels)
+	case q.maxPixels < 1 || q.maxPixels > imageproc.MostPixels:
+		return usagef("--max-image-pixels: out of range, got %d, want 1 to %d", q.maxPixels,
+			imageproc.MostPixels)
 	case q.given("fps") && len(q.frames) == 0 && onCommandLine(q.fs.Lookup("fps")):
 		return usagef("--fps: has no use without --video-frames, got %v", q.fps)
 	case len(q.frames) > 0 && !(q.fps > 0):

@@ -252,7 +252,7 @@ func (o *answeringFlags) check() error {
 	}
 	err := inRange(o.fs, flagRange{"max-images", o.maxImages, 1, 1024},
 		flagRange{"max-image-mb", o.maxImage, 1, 1024},
-		flagRange{"max-image-pixels", o.maxPixels, 1, math.MaxInt32},
+		flagRange{"max-image-pixels", o.maxPixels, 1, min(math.MaxInt32, imageproc.MostPixels)},
 		flagRange{"n-predict", o.maxTokens, 0, maxCount})
 	switch {
 	case err != nil:

@@ -13,13 +13,17 @@ import (
 // DefaultMaxPixels is the limit on width·height when Limits.MaxPixels is 0.
 const DefaultMaxPixels = 64_000_000
 
+// MostPixels is the largest limit on width·height: with it an int holds the size of a picture of
+// eight channels of 16 bits.
+const MostPixels = math.MaxInt / 32
+
 // DefaultMaxBytes is the limit on a file's size when Limits.MaxBytes is 0.
 const DefaultMaxBytes = 256 << 20
 
 // Limits limit what Decode accepts. They are checked before any allocation that depends on the
 // picture; zero means the default.
 type Limits struct {
-	MaxPixels int64 // width·height from the header
+	MaxPixels int64 // width·height from the header, at most MostPixels
 	MaxBytes  int64 // size of the encoded file
 }
 
@@ -137,6 +141,7 @@ func head(data []byte, name string, o DecodeOptions) (kind string, width, height
 	if o.Limits.MaxPixels == 0 {
 		o.Limits.MaxPixels = DefaultMaxPixels
 	}
+	o.Limits.MaxPixels = min(o.Limits.MaxPixels, MostPixels)
 	if o.Limits.MaxBytes == 0 {
 		o.Limits.MaxBytes = DefaultMaxBytes
 	}

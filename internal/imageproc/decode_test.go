@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"image"
 	"image/jpeg"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -61,6 +62,46 @@ func TestPromises(t *testing.T) {
 			!strings.Contains(err.Error(), "cannot hold 9000x") {
 			t.Errorf("%s: got %v, want truncated", name, err)
 		}
+	}
+}
+
+// Ensure a tile that is much larger than its picture is refused before it is allocated.
+func TestLargeTile(t *testing.T) {
+	const side = 1 << 16
+	le := binary.LittleEndian
+	data := append([]byte("II*\x00\x08\x00\x00\x00"), 9, 0)
+	for _, e := range [][3]uint32{
+		{tagWidth, 4, 1}, {tagHeight, 4, side}, {tagBitsPerSample, 3, 1},
+		{tagCompression, 3, groupFour}, {tagPhotometric, 3, blackIsZero}, {tagTileWidth, 4, side},
+		{tagTileHeight, 4, side}, {tagTileOffsets, 4, 0}, {tagTileCounts, 4, 9000},
+	} {
+		data = le.AppendUint16(le.AppendUint16(data, uint16(e[0])), uint16(e[1]))
+		data = le.AppendUint32(le.AppendUint32(data, 1), e[2])
+	}
+	data = append(data, make([]byte, 9000)...)
+	_, err := Decode(data, "a.tif", DefaultDecodeOptions())
+	want := "tiles of 65536x65536 pixels, 536870912 bytes"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+}
+
+// Ensure no limit accepts a picture whose bytes an int cannot count. The size in the header is
+// 65536·21846·3 = 2³² + 131072 bytes, and its codes are no pixels.
+func TestLimitOfInts(t *testing.T) {
+	const w, h = 1 << 16, 21846
+	if w*h <= MostPixels {
+		t.Skip("an int counts the bytes of this picture")
+	}
+	b := make([]byte, 62, 64)
+	copy(b, "BM")
+	b[10], b[14], b[26], b[28], b[30], b[46] = 62, 40, 1, 8, 1, 2
+	binary.LittleEndian.PutUint32(b[18:], w)
+	binary.LittleEndian.PutUint32(b[22:], h)
+	p, err := Decode(append(b, 0, 1), "a.bmp",
+		DecodeOptions{Limits: Limits{MaxPixels: math.MaxInt32}})
+	if err == nil || !strings.Contains(err.Error(), "pixels, limit") {
+		t.Errorf("got %+v, %v, want the pixel limit", p, err)
 	}
 }
 

@@ -210,8 +210,11 @@ func (p *page) refuse() error {
 	return nil
 }
 
-// maxSamples limits the samples of a pixel.
-const maxSamples = 8
+const (
+	maxSamples    = 8              // of a pixel
+	maxPixelBytes = 2 * maxSamples // 16 bits each
+	maxTile       = 256 << 20      // bytes of a tile beyond those of the picture's pixels
+)
 
 // channels checks the number of samples of a pixel and their meaning.
 func (p *page) channels() error {
@@ -303,9 +306,12 @@ func (p *page) segments() error {
 			p.h)
 	}
 	// a tile may be larger than the picture; its bytes are allocated before they are read
-	if tile := int64(p.rowBytes()) * int64(p.tileH) / int64(p.blockH); tile/ratio > int64(
-		len(d.data),
-	) {
+	tile := int64(p.rowBytes()) * int64(p.tileH) / int64(p.blockH)
+	switch most := maxPixelBytes*int64(p.w)*int64(p.h) + maxTile; {
+	case tile > most:
+		return fmt.Errorf("tiles of %dx%d pixels, %d bytes, want at most %d for %dx%d pixels",
+			p.tileW, p.tileH, tile, most, p.w, p.h)
+	case tile/ratio > int64(len(d.data)):
 		return fmt.Errorf("%w: %d bytes cannot hold a tile of %dx%d pixels", errTruncated,
 			len(d.data), p.tileW, p.tileH)
 	}
@@ -317,8 +323,10 @@ func (p *page) rowBytes() int {
 	if p.blockW*p.blockH > 1 {
 		return (p.tileW + p.blockW - 1) / p.blockW * (p.blockW*p.blockH + 2)
 	}
-	n := p.samples / p.planes
-	return (p.tileW*n*p.depth + 7) / 8
+	if p.depth < 8 { // of one sample
+		return (p.tileW*p.depth + 7) / 8
+	}
+	return p.tileW * (p.samples / p.planes) * (p.depth / 8)
 }
 
 // decode reads all segments into an RGB picture.
