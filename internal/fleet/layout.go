@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -179,22 +180,25 @@ func (c *Conn) stream(ctx context.Context, cfg jetstream.StreamConfig) (jetstrea
 // read parses the Layout of the process that created the stream.
 func (l *Layout) read(note string) error {
 	fields := strings.Fields(note)
-	n := make([]int, len(fields))
+	n := make([]int64, len(fields))
 	for i, f := range fields {
 		var err error
-		if n[i], err = strconv.Atoi(f); err != nil || n[i] < 1 {
+		if n[i], err = strconv.ParseInt(f, 10, 64); err != nil || n[i] < 1 {
 			n = nil
 			break
 		}
 	}
-	if len(n) != 7 || n[0] > 1<<14 {
+	if len(n) != 7 || n[0] > 1<<14 || max(n[1], n[3], n[4], n[6]) > math.MaxInt {
 		return fmt.Errorf(
 			"stream %s was not made by this program: got the note %q, want seven numbers",
 			workStream,
 			note,
 		)
 	}
-	*l = Layout{n[0], n[1], time.Duration(n[2]), n[3], n[4], time.Duration(n[5]), n[6]}
+	*l = Layout{
+		Partitions: int(n[0]), Replicas: int(n[1]), AckWait: time.Duration(n[2]),
+		Deliver: int(n[3]), Begin: int(n[4]), Keep: time.Duration(n[5]), Bytes: int(n[6]),
+	}
 	return nil
 }
 
