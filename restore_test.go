@@ -247,6 +247,15 @@ func TestReductionErrors(t *testing.T) {
 		err, &refused) || refused.Name != "nvis" {
 		t.Errorf("an unknown field: got %v, want an OptionError", err)
 	}
+	r, err = restore.ParseReduction([]byte(`{"base": "holov", "n_vis": 4294967360}`)) // 2³²+64
+	if err == nil {
+		_, err = m.Ask(t.Context(), restore.Request{
+			Prompt: "?", Pictures: []*restore.Picture{square()}, Reduction: r,
+		})
+	}
+	if !errors.As(err, &refused) || refused.Name != "n-vis" {
+		t.Errorf("a large number: got %v, want an OptionError", err)
+	}
 }
 
 // Ensure that Close ends a stream, and that every later call is refused.

@@ -240,7 +240,14 @@ type declared struct {
 // Int declares a whole number.
 func (d *Declaration) Int(v *int, p Parameter) {
 	p.Kind = Int
-	d.Func(p, func(x any) error { *v = int(x.(int64)); return nil }, func() any { return *v })
+	d.Func(p, func(x any) error {
+		n := x.(int64)
+		if n < math.MinInt || n > math.MaxInt {
+			return fmt.Errorf("this machine has numbers up to %d", math.MaxInt)
+		}
+		*v = int(n)
+		return nil
+	}, func() any { return *v })
 }
 
 // Float declares a number.

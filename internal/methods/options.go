@@ -1,6 +1,8 @@
 package methods
 
 import (
+	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -173,7 +175,11 @@ func (o *Options) setNVis(x any) (err error) {
 		o.AutoMean, err = strconv.Atoi(strings.TrimPrefix(text, reduce.AutoPrefix))
 		return err
 	}
-	o.NVis = int(x.(int64))
+	n := x.(int64)
+	if n > math.MaxInt {
+		return fmt.Errorf("this machine has numbers up to %d", math.MaxInt)
+	}
+	o.NVis = int(n)
 	return nil
 }
 
