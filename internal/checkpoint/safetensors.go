@@ -265,7 +265,7 @@ func parseEntry(name string, raw json.RawMessage) (entry, error) {
 	e.t = &tensor.Tensor{DType: d, Shape: make([]int, len(dims))}
 	bits := uint64(1)
 	for i, n := range append([]uint64{uint64(d.Bits())}, dims...) {
-		if n > math.MaxInt || n != 0 && bits > math.MaxInt/n {
+		if n > math.MaxInt || n != 0 && bits > math.MaxInt64/n {
 			return fail(
 				"shape: got %s, want fewer elements (the size overflows)",
 				Excerpt(fields["shape"]),
@@ -323,8 +323,9 @@ func WriteSafetensors(
 ) error {
 	heads := make(map[string]tensor.Tensor, len(tensors))
 	for name, t := range tensors {
-		n, bits := t.Len(), t.DType.Bits()
-		if n < 0 || bits == 0 || n > math.MaxInt/bits || n*bits%8 != 0 || n*bits/8 != len(t.Data) {
+		n, bits := int64(t.Len()), int64(t.DType.Bits())
+		if n < 0 || bits == 0 || n > math.MaxInt64/bits || n*bits%8 != 0 ||
+			n*bits/8 != int64(len(t.Data)) {
 			return fmt.Errorf(
 				"checkpoint: write: tensor %q: got %d bytes, want what %v takes",
 				name,

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -329,8 +330,8 @@ func (o *Options) check() error {
 const (
 	parallelMost = 256
 	parallelHere = 8
-	featuresHere = 256e6   // bytes
-	keysUnknown  = 2 << 30 // bytes
+	featuresHere = 256e6                     // bytes
+	keysUnknown  = min(2<<30, math.MaxInt/4) // bytes: 512 MiB on 32 bits
 )
 
 // leastRead is the fewest rows of a prompt that are read together. Attention computes fewer rows as
@@ -356,7 +357,7 @@ func (e *Engine) limits(o *Options) error {
 			kv = free / 4
 		}
 	}
-	e.pagesMost = int(kv / e.pages.PageBytes())
+	e.pagesMost = int(min(kv/e.pages.PageBytes(), math.MaxInt))
 	features := o.FeatureBytes
 	switch features {
 	case 0:

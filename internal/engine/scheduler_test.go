@@ -778,6 +778,10 @@ func TestMemoryOfKeys(t *testing.T) {
 		len(a.Tokens) > 2*64-20+1 {
 		t.Errorf("up to the end of memory: %v", err)
 	}
+	boundless := tiny(t, Options{KVBytes: math.MaxInt64})
+	if _, err := boundless.Ask(context.Background(), long); err != nil {
+		t.Errorf("more memory than there can be: %v", err)
+	}
 }
 
 // Ensure that a smaller context ends answers and refuses prompts.

@@ -1,9 +1,13 @@
 package kernel
 
-import "sync"
+import (
+	"math/bits"
+	"sync"
+)
 
-// memoryChunk is the size of a request to the system. Pages that are never written take no memory.
-const memoryChunk = 1 << 30
+// memoryChunk is the size of a request to the system: 1 GiB, or 64 MiB where all addresses of a
+// process are 4 GiB. Pages that are never written take no memory.
+const memoryChunk = 1 << (14 + bits.UintSize/4)
 
 // Memory holds weights outside the heap if the system allows it: in huge pages, and freed at once
 // by Free. The garbage collector does not count this memory; otherwise it would let as much garbage

@@ -122,7 +122,8 @@ func (t *Tensor) check(n int) error {
 	if bits == 0 {
 		return fmt.Errorf("tensor: element type: got %v, want a known type", t.DType)
 	}
-	if n < 0 || n > math.MaxInt/bits || (n*bits+7)/8 != len(t.Data) {
+	if n < 0 || int64(n) > math.MaxInt64/int64(bits) ||
+		(int64(n)*int64(bits)+7)/8 != int64(len(t.Data)) {
 		return fmt.Errorf("tensor: %v: got %d bytes, want the bytes of the shape", t, len(t.Data))
 	}
 	return nil

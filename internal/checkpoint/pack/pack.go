@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 
@@ -534,8 +535,8 @@ func (t *packTensor) tensor(b []byte) (*tensor.Tensor, error) {
 	}
 	n := uint64(1)
 	for i, d := range t.Shape {
-		if most := 2*uint64(len(b)) + 1; d > most ||
-			d != 0 && n > most/d { // an element takes at least half a byte
+		// an element takes at least half a byte
+		if most := min(2*uint64(len(b))+1, math.MaxInt); d > most || d != 0 && n > most/d {
 			return nil, fmt.Errorf("shape: got %v for %d bytes", t.Shape, len(b))
 		}
 		n *= d
