@@ -18,84 +18,81 @@ import (
 	"github.com/restore-vlm/restore/internal/scene"
 )
 
-// TestBatchSpeed prints the answers per second of a file of requests, compared with the same
+// BenchmarkBatch shows the answers per second of a file of requests, compared with the same
 // requests one at a time and without shared prefixes. The environment names a shape, as in
-// RESTORE_BATCH_SPEED=llava-1.5-7b; weights are random, at q4, with 64 visual tokens and answers of
-// 32 tokens.
-func TestBatchSpeed(t *testing.T) {
-	shape := os.Getenv("RESTORE_BATCH_SPEED")
-	if shape == "" {
-		t.Skip("measures")
-	}
-	o := &loadOptions{shape: shape}
-	fs := pflag.NewFlagSet("speed", pflag.ContinueOnError)
+// RESTORE_BATCH_SPEED=llava-1.5-7b, with random weights at q4; without it the model is the embedded
+// one. Pictures have 64 visual tokens, and answers 32 tokens. An operation is a request.
+func BenchmarkBatch(b *testing.B) {
+	o := &loadOptions{shape: os.Getenv("RESTORE_BATCH_SPEED")}
+	fs := pflag.NewFlagSet("batch", pflag.ContinueOnError)
 	o.engine.add(fs)
 	if err := fs.Parse([]string{"--quant", "q4", "--parallel", "16"}); err != nil {
-		t.Fatal(err)
+		b.Fatal(err)
 	}
 	o.engine.queue, o.engine.throughput = 64, true
-	b, e, err := o.open(&app{err: os.Stderr, getenv: os.Getenv}, slog.New(slog.DiscardHandler))
+	back, e, err := o.open(&app{err: os.Stderr, getenv: os.Getenv}, slog.New(slog.DiscardHandler))
 	if err != nil {
-		t.Fatal(err)
+		b.Fatal(err)
 	}
 	defer e.Close()
 	loader, err := media.New(media.Options{MaxBytes: 20 * mb})
 	if err != nil {
-		t.Fatal(err)
+		b.Fatal(err)
 	}
 	defer loader.Close()
 	limits := answeringFlags{maxImages: 16, maxImage: 20, maxPixels: 64_000_000}
-	h := batch.Handler{Handler: limits.inProcess(b, loader, slog.New(slog.DiscardHandler))}
+	h := batch.Handler{Handler: limits.inProcess(back, loader, slog.New(slog.DiscardHandler))}
 	seed := int64(0)
-	run := func(
-		t *testing.T, pictures, questions, parallel int, cache bool,
-	) float64 {
-		var in bytes.Buffer
-		for range pictures {
-			seed++
-			var pic bytes.Buffer
-			if err := png.Encode(&pic, scene.New(seed).Image()); err != nil {
-				t.Fatal(err)
-			}
-			url := "data:;base64," + base64.StdEncoding.EncodeToString(pic.Bytes())
-			for q := range questions {
-				content := []any{map[string]any{"type": "image_url", "image_url": url},
-					map[string]any{
-						"type": "text", "text": fmt.Sprintf("Question %d: what is there?", q),
-					}}
-				line := map[string]any{
-					"custom_id": fmt.Sprint(seed, q), "url": "/v1/chat/completions",
-					"body": map[string]any{"max_tokens": 32, "ignore_eos": true,
-						"messages": []any{map[string]any{"role": "user", "content": content}},
-						"restore":  map[string]any{"n_vis": 64, "cache": cache}}}
-				if err := json.NewEncoder(&in).Encode(line); err != nil {
-					t.Fatal(err)
+	for _, c := range []struct {
+		name                string
+		questions, parallel int // questions about a picture; requests at once
+		cache               bool
+	}{{"alone", 1, 1, false}, {"5 questions", 5, 32, true}, {"1 question", 1, 32, true}} {
+		b.Run(c.name, func(b *testing.B) {
+			var in bytes.Buffer
+			for i := range b.N {
+				if i%c.questions == 0 {
+					seed++
+				}
+				if err := json.NewEncoder(&in).Encode(question64(b, seed, i, c.cache)); err != nil {
+					b.Fatal(err)
 				}
 			}
-		}
-		dir := t.TempDir()
-		j, err := batch.OpenJournal(dir, filepath.Join(dir, "out"))
-		if err == nil {
-			err = j.Begin(nil)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer j.Close()
-		s, err := batch.Run(t.Context(), &in, j, h, batch.Options{
-			Parallel: parallel, MaxLine: batchLine,
-		})
-		if err != nil || s.Answers != pictures*questions {
-			t.Fatalf("%+v, %v", s, err)
-		}
-		return float64(s.Answers) / s.Seconds
-	}
-	for _, c := range []struct{ pictures, questions int }{{3, 5}, {8, 1}} {
-		t.Run(fmt.Sprintf("%d questions", c.questions), func(t *testing.T) {
-			one := run(t, 1, 1, 1, false)
-			many := run(t, c.pictures, c.questions, 32, true)
-			t.Logf("%d questions a picture: %.3f answers a second one at a time, %.3f as a "+
-				"file: %.2f times", c.questions, one, many, many/one)
+			dir := b.TempDir()
+			j, err := batch.OpenJournal(dir, filepath.Join(dir, "out"))
+			if err == nil {
+				err = j.Begin(nil)
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer j.Close()
+			b.ResetTimer()
+			s, err := batch.Run(b.Context(), &in, j, h, batch.Options{
+				Parallel: c.parallel, MaxLine: batchLine,
+			})
+			if err != nil || s.Answers != b.N {
+				b.Fatalf("%+v, %v", s, err)
+			}
+			b.ReportMetric(float64(s.Answers)/s.Seconds, "answers/s")
 		})
 	}
+}
+
+// question64 is line i of a file: a question about scene seed, with 64 visual tokens.
+func question64(b *testing.B, seed int64, i int, cache bool) map[string]any {
+	var pic bytes.Buffer
+	if err := png.Encode(&pic, scene.New(seed).Image()); err != nil {
+		b.Fatal(err)
+	}
+	url := "data:;base64," + base64.StdEncoding.EncodeToString(pic.Bytes())
+	content := []any{
+		map[string]any{"type": "image_url", "image_url": url},
+		map[string]any{"type": "text", "text": fmt.Sprintf("Question %d: what is there?", i)},
+	}
+	return map[string]any{
+		"custom_id": fmt.Sprint(i), "url": "/v1/chat/completions",
+		"body": map[string]any{"max_tokens": 32, "ignore_eos": true,
+			"messages": []any{map[string]any{"role": "user", "content": content}},
+			"restore":  map[string]any{"n_vis": 64, "cache": cache}}}
 }

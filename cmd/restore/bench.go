@@ -108,13 +108,13 @@ embedded model. PRODUCTS is a share of the prompt's time (prefill); SPEED-UP com
 		applies: {"1024,4096,16384 where the model takes any"},
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		b, err := o.prepare()
-		if err != nil {
-			return err
-		}
 		outs := a.outputs(o.dir)
 		defer outs.discard()
 		profile, err := outs.open("cpu-profile", o.profile)
+		if err != nil {
+			return err
+		}
+		b, err := o.prepare()
 		if err != nil {
 			return err
 		}

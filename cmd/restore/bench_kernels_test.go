@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,21 +61,45 @@ func TestBenchKernelsAgainst(t *testing.T) {
 }
 
 // Ensure that types are compared: in bytes per second for one row, in rows per second for more.
+// The products take 1 s in q8 and 3 s in f32.
+func TestBenchKernelsTypes(t *testing.T) {
+	b := &kernelBench{
+		o: &benchKernelsOptions{against: "f32"}, weights: map[kernel.Format]*benchWeights{
+			kernel.Q8: {format: kernel.Q8}, kernel.F32: {format: kernel.F32},
+		},
+	}
+	for m, want := range map[int]float64{
+		1: 3 * 34. / 128, // a block of 32 has 34 bytes in q8, and 128 in f32
+		2: 3,
+	} {
+		c := &kernelCell{kernelJSON: kernelJSON{M: m, N: 64, K: 64}, format: kernel.Q8}
+		b.compareTypes(c, func(w *benchWeights) (seconds, cpu float64) {
+			if w.format == kernel.F32 {
+				return 3, 3
+			}
+			return 1, 1
+		})
+		if !slices.Equal(c.against, []float64{want, want}) {
+			t.Errorf("%d rows: got %v, want %v", m, c.against, want)
+		}
+	}
+}
+
+// Ensure that bench kernels prints a comparison with a type.
 func TestBenchKernelsAgainstType(t *testing.T) {
 	smallLimits(t)
-	r := cli("bench", "kernels", "--m", "1,9", "--size", "2048x2048", "--limit", "1s", "--json",
+	r := cli("bench", "kernels", "--m", "1,9", "--size", "64x96", "--limit", "1s", "--json",
 		"--kernel", "f32,q4m", "--against", "f32", "--threads", "1")
 	var got kernelsJSON
 	if err := json.Unmarshal([]byte(r.out), &got); r.code != exitOK || err != nil {
 		t.Fatalf("exit code %d, output %q, errors %q", r.code, r.out, r.err)
 	}
-	if len(got.Kernels) != 4 || got.Against != "f32" {
+	if len(got.Kernels) != 4 && !strings.Contains(r.err, "are not measured") ||
+		len(got.Kernels) == 0 || got.Against != "f32" {
 		t.Fatalf("%+v, want two products of two types against f32", got)
 	}
 	for _, k := range got.Kernels {
-		// A matrix of this size fits in a cache, where 5 bits are read about as fast as 32.
-		if k.M == 1 && k.Name == "q4m" && !(k.Against > 0.02 && k.Against < 3) ||
-			k.Name == "f32" && !(k.Against > 0.3 && k.Against < 3) || k.Against == 0 {
+		if !(k.Against > 0) {
 			t.Errorf("%+v", k)
 		}
 	}

@@ -172,7 +172,7 @@ func TestPackedClose(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for end := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before; {
+	for end := time.Now().Add(time.Minute); runtime.NumGoroutine() > before; {
 		if time.Now().After(end) {
 			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
 		}

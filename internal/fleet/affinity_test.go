@@ -1,5 +1,3 @@
-//go:build unix
-
 package fleet
 
 import (
@@ -10,7 +8,7 @@ import (
 	"time"
 )
 
-// The times of a question in this test, one at a time: the first about a picture, and later ones.
+// The times of a question in BenchmarkAffinity: the first about a picture, and later ones.
 // They are a hundredth of a 7B model's times in docs/scaling.md.
 const (
 	newPicture   = 100 * time.Millisecond
@@ -24,7 +22,7 @@ type slow struct {
 	known  map[string]bool
 }
 
-// work is the time of a question about the picture.
+// work takes the time of a question about the picture.
 func (b *slow) work(picture string) {
 	b.device.Lock()
 	defer b.device.Unlock()
@@ -35,53 +33,53 @@ func (b *slow) work(picture string) {
 	time.Sleep(knownPicture)
 }
 
-// TestChaosAffinity prints the effect of sending all questions about a picture to one worker:
+// BenchmarkAffinity shows the effect of sending all questions about a picture to one worker:
 // encodings per picture, and answers per second, with five questions per picture. For comparison,
-// the same questions are asked about copies of the pictures that differ in a byte.
-func TestChaosAffinity(t *testing.T) {
-	if !full() {
-		t.Skip("measures")
-	}
-	const workers, pictures, questions = 8, 240, 5
-	for _, together := range []bool{true, false} {
-		s := natsServer(t)
-		backs, list := make([]*slow, workers), make([]*Worker, workers)
-		for i := range backs {
-			b := &slow{echo: newEcho(4), known: map[string]bool{}}
-			b.trying = func(text string) error {
-				b.work(strings.Fields(text)[0])
-				return nil
+// the same questions are asked about copies of the pictures that differ in a byte. An operation is
+// a question: -benchtime 1200x asks about 240 pictures.
+func BenchmarkAffinity(b *testing.B) {
+	for name, together := range map[string]bool{"one worker": true, "any worker": false} {
+		b.Run(name, func(b *testing.B) {
+			const workers, questions = 8, 5
+			s := natsServer(b)
+			backs, list := make([]*slow, workers), make([]*Worker, workers)
+			for i := range backs {
+				back := &slow{echo: newEcho(4), known: map[string]bool{}}
+				back.trying = func(text string) error {
+					back.work(strings.Fields(text)[0])
+					return nil
+				}
+				backs[i] = back
+				list[i], _ = runWorker(b, connect(b, s, quick), back, "m1")
 			}
-			backs[i] = b
-			list[i], _ = runWorker(t, connect(t, s, quick), b, "m1")
-		}
-		k := newClient(t, connect(t, s, quick), ClientOptions{})
-		meet(t, list...)
-		var all sync.WaitGroup
-		slots := make(chan struct{}, 512) // as `restore batch` asks
-		begun := time.Now()
-		for i := range pictures * questions {
-			slots <- struct{}{}
-			all.Go(func() {
-				defer func() { <-slots }()
-				name := fmt.Sprint("p", i/questions)
-				data := name
-				if !together {
-					data += fmt.Sprint(" ", i)
-				}
-				q := question(fmt.Sprint(name, " ", i), []byte(data))
-				if _, err := answerOf(t.Context(), k, q); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		all.Wait()
-		took := time.Since(begun)
-		encoded := 0
-		for _, b := range backs {
-			encoded += len(b.known)
-		}
-		t.Logf("affinity %-5v: %.2f encoded a picture, %.1f answers a second", together,
-			float64(encoded)/pictures, pictures*questions/took.Seconds())
+			k := newClient(b, connect(b, s, quick), ClientOptions{})
+			meet(b, list...)
+			var all sync.WaitGroup
+			slots := make(chan struct{}, 512) // as `restore batch` asks
+			b.ResetTimer()
+			for i := range b.N {
+				slots <- struct{}{}
+				all.Go(func() {
+					defer func() { <-slots }()
+					name := fmt.Sprint("p", i/questions)
+					data := name
+					if !together {
+						data += fmt.Sprint(" ", i)
+					}
+					q := question(fmt.Sprint(name, " ", i), []byte(data))
+					if _, err := answerOf(b.Context(), k, q); err != nil {
+						b.Error(err)
+					}
+				})
+			}
+			all.Wait()
+			b.StopTimer()
+			encoded, pictures := 0, (b.N+questions-1)/questions
+			for _, back := range backs {
+				encoded += len(back.known)
+			}
+			b.ReportMetric(float64(encoded)/float64(pictures), "encoded/picture")
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "answers/s")
+		})
 	}
 }

@@ -218,15 +218,15 @@ func (d *node) start(t testing.TB) {
 // waitPort waits until somebody listens on a port.
 func waitPort(t testing.TB, port int) {
 	t.Helper()
-	for range 400 {
+	if !eventually(func() bool {
 		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
 			c.Close()
-			return
 		}
-		time.Sleep(25 * time.Millisecond)
+		return err == nil
+	}) {
+		t.Fatal("the NATS server did not start")
 	}
-	t.Fatal("the NATS server did not start")
 }
 
 // workers are processes that are started again whenever they end.
@@ -344,28 +344,23 @@ func chaos(
 	all.Wait()
 	took := time.Since(begun)
 	<-done
-	var results int
-	for range 50 { // the servers may still be starting
-		if keys, err := c.results.Keys(ctx, jetstream.MetaOnly()); err == nil {
-			if results = len(keys); results == n {
-				break
-			}
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	if results != n {
+	results := 0
+	if !eventually(func() bool { // the servers may still be starting
+		keys, err := c.results.Keys(ctx, jetstream.MetaOnly())
+		results = len(keys)
+		return err == nil && results == n
+	}) {
 		t.Errorf("got %d results, want %d", results, n)
 	}
-	if info, err := c.work.Info(ctx); err != nil || info.State.Msgs != 0 {
-		for range 150 { // a request that was answered twice is acknowledged later, or swept
-			if info, err = c.work.Info(ctx); err == nil && info.State.Msgs == 0 {
-				break
-			}
-			time.Sleep(100 * time.Millisecond)
+	left := uint64(0)
+	if !eventually(func() bool { // a request that was answered twice is acknowledged later, or swept
+		info, err := c.work.Info(ctx)
+		if err == nil {
+			left = info.State.Msgs
 		}
-		if err != nil || info.State.Msgs != 0 {
-			t.Errorf("the queue still holds %d requests, %v", info.State.Msgs, err)
-		}
+		return err == nil && left == 0
+	}) {
+		t.Errorf("the queue still holds %d requests", left)
 	}
 	t.Logf(
 		"%d requests, %d results, %d failed, in %v",
@@ -458,18 +453,18 @@ func TestChaosCluster(t *testing.T) {
 }
 
 // waitCluster makes the streams once the cluster has a leader.
-func waitCluster(t *testing.T, url string, l Layout) {
+func waitCluster(t testing.TB, url string, l Layout) {
 	t.Helper()
 	var err error
-	for range 60 {
+	if !eventually(func() bool {
 		var c *Conn
 		if c, err = Connect(t.Context(), Options{URL: url, Layout: l}); err == nil {
 			c.Close()
-			return
 		}
-		time.Sleep(500 * time.Millisecond)
+		return err == nil
+	}) {
+		t.Fatal(err)
 	}
-	t.Fatal(err)
 }
 
 // Ensure that a worker that hangs, as after a broken network, loses nothing, and that its late
@@ -588,13 +583,9 @@ func (b *syncBuffer) String() string {
 // wait waits until the process has said something.
 func (b *syncBuffer) wait(t testing.TB, what string) {
 	t.Helper()
-	for range 3000 {
-		if strings.Contains(b.String(), what) {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
+	if !eventually(func() bool { return strings.Contains(b.String(), what) }) {
+		t.Errorf("got %q, want %q", b, what)
 	}
-	t.Errorf("got %q, want %q", b, what)
 }
 
 // Ensure that a queue that was full accepts requests when it has room again.

@@ -765,13 +765,18 @@ const (
 	lookCloseBy = 30 * time.Second
 )
 
+// lookAge returns the age of a request at its first check.
+func (c *Client) lookAge() time.Duration {
+	if time.Since(time.Unix(0, c.again.Load())) < lookCloseBy {
+		return lookEvery
+	}
+	return lookAfter
+}
+
 // look puts requests back that the queue lost, as a server without replicas may when it loses its
 // disk, and finds missed results.
 func (c *Client) look(ctx context.Context) {
-	age := lookAfter
-	if time.Since(time.Unix(0, c.again.Load())) < lookCloseBy {
-		age = lookEvery
-	}
+	age := c.lookAge()
 	c.mu.Lock()
 	var old []*job
 	for _, j := range c.jobs {

@@ -60,10 +60,12 @@ type Conn struct {
 // Time limits of operations that depend only on the servers.
 const (
 	connectTime = 5 * time.Second
-	callTime    = 10 * time.Second
 	writeTime   = 3 * time.Second // of an idempotent write, which is retried
 	pingEvery   = 5 * time.Second
 )
+
+// callTime is the time limit of other operations. Tests replace it.
+var callTime = 10 * time.Second
 
 // Connect connects, and creates the streams and buckets that are missing.
 func Connect(ctx context.Context, o Options) (_ *Conn, err error) {

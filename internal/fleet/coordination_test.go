@@ -19,53 +19,89 @@ import (
 	"github.com/restore-vlm/restore/internal/server"
 )
 
-// TestChaosCoordination prints the cost of coordination with workers that answer at once, with one
-// NATS server and with three replicas: requests per second by the number of workers, with and
-// without workers that leave and join.
-func TestChaosCoordination(t *testing.T) {
-	if !full() {
-		t.Skip("measures")
-	}
+// BenchmarkCoordination shows the cost of coordination with workers that answer at once, with one
+// NATS server and with three replicas, by the number of workers, with and without workers that
+// leave and join. An operation is a request; -benchtime 10s measures for about that long.
+func BenchmarkCoordination(b *testing.B) {
 	for _, servers := range []int{1, 3} {
-		t.Run(fmt.Sprint(servers, " servers"), func(t *testing.T) {
-			nodes, url := startNodes(t, servers)
-			waitCluster(t, url, Layout{Replicas: servers})
+		b.Run(fmt.Sprint(servers, " servers"), func(b *testing.B) {
+			nodes, url := startNodes(b, servers)
+			waitCluster(b, url, Layout{Replicas: servers})
 			for _, n := range []int{1, 10, 50, 200} {
 				for _, churn := range []bool{false, true} {
-					coordinate(t, nodes, url, n, churn)
+					coordinate(b, nodes, url, n, churn)
 				}
 			}
 		})
 	}
 }
 
-func coordinate(t *testing.T, nodes []*node, url string, n int, churn bool) {
-	key := fmt.Sprintf("w%d", n)
+// coordinate measures requests to n workers.
+func coordinate(b *testing.B, nodes []*node, url string, n int, churn bool) {
+	key := fmt.Sprintf("%d workers", n)
 	if churn {
-		key += "churn"
+		key += " with churn"
 	}
-	b := newEcho(4)
-	ctx, stop := context.WithCancel(t.Context())
+	w := &coming{url: url, key: strings.ReplaceAll(key, " ", "-"), backend: newEcho(4)}
+	stop := w.start(b.Context(), n, churn)
+	defer stop()
+	c, err := Connect(b.Context(), Options{URL: url})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	m, err := c.Members(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	if !churn { // workers that the servers are too slow for do not come
+		eventually(func() bool { return len(m.List()) >= n })
+	}
+	k := newClient(b, c, ClientOptions{Model: w.key})
+	b.Run(key, func(b *testing.B) {
+		there, late, asked := len(m.List()), w.late.Load(), w.backend.asked.Load()
+		own, theirs := processorTimes(nodes)
+		var next atomic.Int64
+		var askers sync.WaitGroup
+		for range 256 {
+			askers.Go(func() {
+				for next.Add(1) <= int64(b.N) {
+					if _, err := asking(b.Context(), k, "x"); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+		}
+		askers.Wait()
+		b.StopTimer()
+		ownNow, theirsNow := processorTimes(nodes)
+		memory := 0
+		for _, d := range nodes {
+			memory = max(memory, residentMB(d.cmd.Process.Pid))
+		}
+		each := func(d time.Duration) float64 { return d.Seconds() * 1e3 / float64(b.N) }
+		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "requests/s")
+		b.ReportMetric(float64(w.backend.asked.Load()-asked-int64(b.N)), "asked-twice")
+		b.ReportMetric(each(ownNow-own), "ms-here/op")
+		b.ReportMetric(each(theirsNow-theirs), "ms-in-servers/op")
+		b.ReportMetric(float64(memory), "MB-of-a-server")
+		b.ReportMetric(float64(there), "workers")
+		b.ReportMetric(float64(w.late.Load()-late), "workers-ended")
+	})
+}
+
+// coming are workers that come back when they end, as services do.
+type coming struct {
+	url, key string
+	backend  *echo
+	late     atomic.Int64 // workers that ended because the servers were too slow
+}
+
+// start starts n workers, which with churn leave and join, until the returned function ends them.
+func (w *coming) start(ctx context.Context, n int, churn bool) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
-	var late atomic.Int64 // workers that ended because the servers were too slow
-	one := func(ctx context.Context) {
-		c, err := Connect(ctx, Options{URL: url})
-		if err != nil {
-			if ctx.Err() == nil {
-				late.Add(1)
-			}
-			return
-		}
-		defer c.Close()
-		w, err := c.NewWorker(ctx, WorkerOptions{Key: key,
-			Backend: func(json.RawMessage) (server.Backend, error) { return b, nil }})
-		if err == nil {
-			err = w.Run(ctx)
-		}
-		if err != nil && ctx.Err() == nil {
-			late.Add(1)
-		}
-	}
 	for range n {
 		all.Go(func() {
 			for ctx.Err() == nil {
@@ -73,59 +109,33 @@ func coordinate(t *testing.T, nodes []*node, url string, n int, churn bool) {
 				if churn {
 					time.AfterFunc(2*time.Second+time.Duration(n)*100*time.Millisecond, end)
 				}
-				one(mine) // and again, as a service is started
+				if err := w.once(mine); err != nil && mine.Err() == nil {
+					w.late.Add(1)
+				}
 				end()
 				time.Sleep(100 * time.Millisecond)
 			}
 		})
 	}
-	c, err := Connect(t.Context(), Options{URL: url})
+	return func() {
+		cancel()
+		all.Wait()
+	}
+}
+
+// once is the life of a worker.
+func (w *coming) once(ctx context.Context) error {
+	c, err := Connect(ctx, Options{URL: w.url})
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	defer c.Close()
-	m, err := c.Members(t.Context())
+	worker, err := c.NewWorker(ctx, WorkerOptions{Key: w.key,
+		Backend: func(json.RawMessage) (server.Backend, error) { return w.backend, nil }})
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	for wait := 0; !churn && len(m.List()) < n && wait < 600; wait++ {
-		time.Sleep(100 * time.Millisecond)
-	}
-	there := len(m.List())
-	k := newClient(t, c, ClientOptions{Model: key})
-	const most = 10 * time.Second
-	begun, answered := time.Now(), 0
-	own, theirs := processorTimes(nodes)
-	var mu sync.Mutex
-	var askers sync.WaitGroup
-	for range 256 {
-		askers.Go(func() {
-			for time.Since(begun) < most {
-				if _, err := asking(t.Context(), k, "x"); err != nil {
-					t.Error(err)
-					return
-				}
-				mu.Lock()
-				answered++
-				mu.Unlock()
-			}
-		})
-	}
-	askers.Wait()
-	took := time.Since(begun)
-	ownNow, theirsNow := processorTimes(nodes)
-	each := func(d time.Duration) float64 { return d.Seconds() * 1e3 / float64(answered) }
-	twice := b.asked.Load() - int64(answered)
-	memory := 0
-	for _, d := range nodes {
-		memory = max(memory, residentMB(d.cmd.Process.Pid))
-	}
-	t.Logf("%3d workers (%d there), churn %-5v: %5.0f requests a second, %d of %d asked twice, "+
-		"a server %d MB, %d workers ended by themselves; processor time of a request %.2f ms "+
-		"here, %.2f ms in servers", n, there, churn, float64(answered)/took.Seconds(), twice, answered,
-		memory, late.Load(), each(ownNow-own), each(theirsNow-theirs))
-	stop()
-	all.Wait()
+	return worker.Run(ctx)
 }
 
 // processorTimes returns the processor time that this process has taken, and all servers, where

@@ -84,11 +84,10 @@ func TestPoolCloseEndsWorkers(t *testing.T) {
 	p := NewPool(5)
 	p.Run(100, func(int) {})
 	p.Close()
-	for range 100 {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if runtime.NumGoroutine() <= before {
 			return
 		}
-		time.Sleep(time.Millisecond)
 	}
 	t.Errorf("%d goroutines after Close, want %d", runtime.NumGoroutine(), before)
 }

@@ -19,23 +19,22 @@ func TestSpeedProduct(t *testing.T) {
 	}
 }
 
+// Ensure that every number is measured, for all types and numbers of rows.
 func TestMeasureSpeed(t *testing.T) {
 	if testing.Short() {
-		t.Skip("measures the machine")
+		t.Skip("takes a second")
 	}
 	p := NewPool(2)
 	defer p.Close()
 	s := MeasureSpeed(p)
-	if !(s.Attention > 1e8 && s.Elements > 1e6 && s.Read > 1e8) ||
-		len(s.Products) != len(speedFormats) {
+	if !(s.Attention > 0 && s.Elements > 0 && s.Read > 0) || len(s.Products) != len(speedFormats) {
 		t.Errorf("%+v", s)
 	}
 	for f, points := range s.Products {
 		for i, p := range points {
-			if p.Rows != speedRows[i] || !(p.Seconds > 0 && p.Seconds < 1e-3) {
+			if p.Rows != speedRows[i] || !(p.Seconds > 0) || math.IsInf(p.Seconds, 0) {
 				t.Errorf("%s: %+v", f, p)
 			}
 		}
 	}
-	t.Logf("%+v", s)
 }

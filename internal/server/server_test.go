@@ -46,7 +46,7 @@ func serve(t *testing.T, b Backend, change func(*Options)) *rig {
 func serveOn(t *testing.T, l net.Listener, b Backend, change func(*Options)) *rig {
 	t.Helper()
 	loader, err := media.New(
-		media.Options{MaxBytes: 1000, Timeout: time.Second, Domains: []string{"127.0.0.1"}},
+		media.Options{MaxBytes: 1000, Timeout: time.Minute, Domains: []string{"127.0.0.1"}},
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -60,10 +60,10 @@ func serveOn(t *testing.T, l net.Listener, b Backend, change func(*Options)) *ri
 		MaxImages:         2,
 		MaxImageBytes:     1000,
 		MaxImagePixels:    100,
-		ReadHeaderTimeout: time.Second,
-		ReadTimeout:       time.Second,
-		RequestTimeout:    5 * time.Second,
-		DrainTimeout:      2 * time.Second,
+		ReadHeaderTimeout: time.Minute,
+		ReadTimeout:       time.Minute,
+		RequestTimeout:    time.Minute,
+		DrainTimeout:      time.Minute,
 		Log:               slog.New(slog.NewTextHandler(r.log, nil)),
 		Media:             loader,
 	}
@@ -86,6 +86,20 @@ func serveOn(t *testing.T, l net.Listener, b Backend, change func(*Options)) *ri
 		r.Close()
 	})
 	return r
+}
+
+// wait waits until so many requests run and wait.
+func (f *fake) wait(t *testing.T, running, queued int) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		s := f.State()
+		if s.Running == running && s.Queued == queued {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("got %d running, %d queued, want %d, %d", s.Running, s.Queued, running, queued)
+		}
+	}
 }
 
 func newFake() *fake { return &fake{words: []string{"bottom", " right"}, parallel: 2, queue: 1} }
@@ -477,7 +491,8 @@ func TestBodies(t *testing.T) {
 		)
 	}
 	// A body that never arrives.
-	conn, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+	soon := serve(t, newFake(), func(o *Options) { o.ReadTimeout = 100 * time.Millisecond })
+	conn, err := net.Dial("tcp", strings.TrimPrefix(soon.url, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -556,31 +571,11 @@ func TestQueueAndClients(t *testing.T) {
 		)
 		conns = append(conns, conn)
 	}
-	wait := func(running, queued int) {
-		t.Helper()
-		deadline := time.Now().Add(2 * time.Second)
-		for {
-			s := f.State()
-			if s.Running == running && s.Queued == queued {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf(
-					"got %d running, %d queued, want %d, %d",
-					s.Running,
-					s.Queued,
-					running,
-					queued,
-				)
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
-	}
 	send(stream, "")
 	send(question, "")
-	wait(2, 0)
+	f.wait(t, 2, 0)
 	send(stream, "GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n") // pipelined
-	wait(2, 1)
+	f.wait(t, 2, 1)
 	for _, body := range []string{question, stream} {
 		status, h, reply := r.do(t, "POST", "/v1/chat/completions", body)
 		if status != 429 || code(reply) != "queue_full" || h.Get("Retry-After") != "3" {
@@ -591,16 +586,16 @@ func TestQueueAndClients(t *testing.T) {
 		t.Errorf("bad request at a full queue: got %d %s, want 400", status, reply)
 	}
 	conns[2].Close() // the queued one, whose pipelined request nobody reads
-	wait(2, 0)
+	f.wait(t, 2, 0)
 	conns[0].(*net.TCPConn).SetLinger(0) // a reset
 	conns[0].Close()
-	wait(1, 0)
+	f.wait(t, 1, 0)
 	send(question, "GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
-	wait(2, 0)
+	f.wait(t, 2, 0)
 	conns[3].Close()
-	wait(1, 0)
+	f.wait(t, 1, 0)
 	conns[1].Close()
-	wait(0, 0)
+	f.wait(t, 0, 0)
 	if _, _, body := r.do(t, "GET", "/metrics", ""); !strings.Contains(
 		body,
 		`restore_rejected_total{model="builtin",reason="queue_full"} 2`,
@@ -727,8 +722,11 @@ func TestPing(t *testing.T) {
 
 // Ensure that loading and shutting down have their own errors, and that accepted requests finish.
 func TestLifecycle(t *testing.T) {
-	f := newFake()
-	f.pause = 100 * time.Millisecond
+	f, hold := newFake(), make(chan struct{})
+	f.fail = func(int) error {
+		<-hold
+		return nil
+	}
 	r := serve(t, nil, nil)
 	for path, want := range map[string]int{
 		"/live": 200, "/version": 200, "/health": 503, "/v1/models": 503, "/": 503, "/metrics": 503, "/api/tags": 503,
@@ -751,13 +749,18 @@ func TestLifecycle(t *testing.T) {
 		question,
 	)
 	fmt.Fprint(conn, one)
-	time.Sleep(50 * time.Millisecond)
+	f.wait(t, 1, 0)
 	r.stop()
-	time.Sleep(20 * time.Millisecond)
-	if c, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://")); err == nil {
-		c.Close()
-		t.Error("a new connection is taken while the server ends")
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		c, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+		if err != nil {
+			break
+		}
+		if c.Close(); time.Now().After(end) {
+			t.Fatal("new connections are taken while the server ends")
+		}
 	}
+	close(hold)
 	reply, err := io.ReadAll(conn)
 	if err != nil || !strings.Contains(string(reply), "bottom right") {
 		t.Errorf("accepted: got %q, %v", reply, err)
@@ -766,14 +769,14 @@ func TestLifecycle(t *testing.T) {
 		t.Error("the end was not clean")
 	}
 
-	f.words = make([]string, 1000)
+	f.pause = time.Hour
 	cut := serve(t, f, func(o *Options) { o.DrainTimeout = 100 * time.Millisecond })
 	got := make(chan string)
 	go func() {
 		_, _, body := cut.do(t, "POST", "/v1/chat/completions", question)
 		got <- body
 	}()
-	time.Sleep(50 * time.Millisecond)
+	f.wait(t, 1, 0)
 	cut.stop()
 	if body := <-got; code(body) != "shutting_down" {
 		t.Errorf("cut off: got %s", body)

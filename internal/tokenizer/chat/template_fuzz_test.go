@@ -54,7 +54,7 @@ func FuzzRender(f *testing.F) {
 			AddGenerationPrompt: true, Now: begin, Tools: json.RawMessage(`[{"name":"` + secret + `"}]`),
 		}
 		out, err := tmpl.Render(msgs, o)
-		if d := time.Since(begin); d > 30*time.Second {
+		if d := time.Since(begin); d > time.Minute {
 			t.Errorf("took %v", d)
 		}
 		if err != nil {
