@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -357,11 +358,16 @@ func TestAttendGolden(t *testing.T) {
 		Data  []float32
 	}
 	var golden map[string]map[string]tensor
-	data, err := os.ReadFile("testdata/attention.json")
+	f, err := os.Open("testdata/attention.json.gz")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(data, &golden); err != nil {
+	defer f.Close()
+	text, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.NewDecoder(text).Decode(&golden); err != nil {
 		t.Fatal(err)
 	}
 	// rows turns [heads, n, dim] into [n, heads*dim].

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
@@ -21,18 +22,17 @@ import (
 // implementation, with a decoder of five layers and three questions whose picture of 30 tokens
 // follows the fifth token of text.
 func TestFitting(t *testing.T) {
-	f, err := checkpoint.OpenSafetensors(filepath.Join("testdata", "fit.safetensors"))
+	f, err := golden.Read(filepath.Join("testdata", "fit.safetensors"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
 	ck, err := checkpoint.FromConfig("fit", []byte("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	src := &model.Source{
 		Bundle: ck, Make: func(_ *nn.Memory, name string, _ tensor.DType, _ []int) *tensor.Tensor {
-			return f.Tensors[name]
+			return f[name]
 		},
 	}
 	const tokens, before = 30, 5
@@ -66,11 +66,11 @@ func TestFitting(t *testing.T) {
 	}
 
 	run := func(q int, p *methods.Inside) error {
-		visual, err := f.Tensors["visual."+string(rune('0'+q))].Float32s()
+		visual, err := f["visual."+string(rune('0'+q))].Float32s()
 		if err != nil {
 			return err
 		}
-		ids, err := f.Tensors["input_ids."+string(rune('0'+q))].Int64s()
+		ids, err := f["input_ids."+string(rune('0'+q))].Int64s()
 		if err != nil {
 			return err
 		}
