@@ -164,7 +164,7 @@ func TestUsageErrors(t *testing.T) {
 // reason.
 func TestFailures(t *testing.T) {
 	picture, empty := drawn(t, 7), t.TempDir()
-	text := written(t, "text.png", "this is no picture\n")
+	text, out := written(t, "text.png", "this is no picture\n"), filepath.Join(empty, "x")
 	strings_ := written(t, "strings.json", `["a"] trailing`)
 	for name, c := range map[string]struct {
 		args []string
@@ -177,17 +177,17 @@ func TestFailures(t *testing.T) {
 		"missing model":        {[]string{"run", "-p", "?", "-m", "no/such"}, []string{"no/such"}},
 		"empty folder":         {[]string{"run", "-p", "?", "-m", empty}, []string{"config.json"}},
 		"file as model":        {[]string{"show", "-m", picture}, []string{"scene.png"}},
-		"missing features":     {[]string{"reduce", "--base", "grid", "--n-vis", "4", "--in", "no.safetensors", "--out", "x"}, []string{"no.safetensors", "no such file"}},
-		"features of a png":    {[]string{"reduce", "--base", "grid", "--n-vis", "4", "--in", picture, "--out", "x"}, []string{"scene.png"}},
-		"trace of a png":       {[]string{"trace", "--in", picture, "--out", "x"}, []string{"scene.png"}},
+		"missing features":     {[]string{"reduce", "--base", "grid", "--n-vis", "4", "--in", "no.safetensors", "--out", out}, []string{"no.safetensors", "no such file"}},
+		"features of a png":    {[]string{"reduce", "--base", "grid", "--n-vis", "4", "--in", picture, "--out", out}, []string{"scene.png"}},
+		"trace of a png":       {[]string{"trace", "--in", picture, "--out", out}, []string{"scene.png"}},
 		"output nowhere":       {[]string{"scene", "-o", "no/such/folder/x.png"}, []string{"no/such/folder", "no such file"}},
 		"tokenizer of a png":   {[]string{"inspect", "tokens", "--tokenizer", picture, "--in", text}, []string{"scene.png"}},
-		"processor of a png":   {[]string{"inspect", "image", "--processor", picture, "--image", picture, "--out", "x"}, []string{"scene.png"}},
+		"processor of a png":   {[]string{"inspect", "image", "--processor", picture, "--image", picture, "--out", out}, []string{"scene.png"}},
 		"messages of a png":    {[]string{"inspect", "chat", "--template", text, "--in", picture}, []string{"scene.png", "JSON"}},
 		"two JSON values":      {[]string{"inspect", "chat", "--template", text, "--in", strings_}, []string{"strings.json"}},
 		"data folder is empty": {[]string{"eval", "scenes", "--data", empty}, []string{"questions.json"}},
 	} {
-		r := cli(c.args...)
+		r := with(t.Context(), map[string]string{"HF_HOME": empty}, "", c.args...)
 		line, rest, _ := strings.Cut(r.err, "\n")
 		ok := r.code == exitFailure && r.out == "" && rest == "" &&
 			strings.HasPrefix(line, "restore: ")

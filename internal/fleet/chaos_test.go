@@ -353,7 +353,8 @@ func chaos(
 		t.Errorf("got %d results, want %d", results, n)
 	}
 	left := uint64(0)
-	if !eventually(func() bool { // a request that was answered twice is acknowledged later, or swept
+	// A request that was answered twice is acknowledged later, or swept.
+	if !eventually(func() bool {
 		info, err := c.work.Info(ctx)
 		if err == nil {
 			left = info.State.Msgs
@@ -433,7 +434,7 @@ func TestChaosCluster(t *testing.T) {
 	notShort(t)
 	t.Parallel()
 	nodes, url := startNodes(t, 3)
-	l := Layout{Replicas: 3, AckWait: 2 * time.Second, Partitions: 8}
+	l := Layout{Replicas: 3, AckWait: 2 * time.Second, Partitions: 8, Bytes: quick.Bytes}
 	waitCluster(t, url, l)
 	startWorkers(t, 2, url)
 	none(t, chaos(t, url, l, few(1500, 200), plain, func(rng *rand.Rand) {

@@ -114,8 +114,8 @@ func (e *echo) Tokenize(text string, o server.TokenizeOptions) ([]server.Token, 
 func (e *echo) Detokenize(ids []int32) string { return fmt.Sprint(ids) }
 func (e *echo) State() server.State           { return server.State{} }
 
-// quick is a layout with short times for tests.
-var quick = Layout{AckWait: time.Second}
+// quick is a layout with short times for tests, and room on a small disk.
+var quick = Layout{AckWait: time.Second, Bytes: 32 << 20}
 
 // natsServer starts a server inside the test.
 func natsServer(t testing.TB) *natsserver.Server {
@@ -310,7 +310,7 @@ func TestEndedBeforeItBegan(t *testing.T) {
 // at once: with this layout the queue itself would give them to another worker only after an hour.
 func TestDrain(t *testing.T) {
 	s := natsServer(t)
-	c := connect(t, s, Layout{AckWait: time.Hour})
+	c := connect(t, s, Layout{AckWait: time.Hour, Bytes: quick.Bytes})
 	slow := newEcho(1)
 	slow.gate = make(chan struct{})
 	first, stop := runWorker(t, c, slow, "m1")
