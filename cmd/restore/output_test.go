@@ -183,8 +183,9 @@ func TestOutputIsNoInput(t *testing.T) {
 		},
 	)
 	link, hard := filepath.Join(dir, "link.png"), filepath.Join(dir, "hard.png")
-	plot := filepath.Join(dir, "a.svg")
-	if err := errors.Join(os.Symlink("a.png", link), os.Link(picture, hard), os.Symlink("a.png", plot),
+	chart := filepath.Join(dir, "hard.svg")
+	if err := errors.Join(os.Symlink("a.png", link), os.Link(picture, hard),
+		os.Link(picture, chart),
 		os.WriteFile(filepath.Join(dir, "config.json"), []byte("{}"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +208,7 @@ func TestOutputIsNoInput(t *testing.T) {
 		"tokens":          {"inspect", "tokens", "--tokenizer", processor, "--in", picture, "--out", picture},
 		"features":        {"reduce", "--base", "grid", "--n-vis", "4", "--in", picture, "--out", picture},
 		"trace":           {"trace", "--in", picture, "--out", picture},
-		"attention":       {"attention", "--image", picture, "-p", "?", "--out", plot},
+		"attention":       {"attention", "--image", picture, "-p", "?", "--out", chart},
 		"two outputs": {"run", "--image", picture, "-p", "?", "--base", "pdrop", "--n-vis", "192", "--overlay", dir + "/new.png",
 			"--overlay-stages", dir + "/./new.png"},
 	} {
