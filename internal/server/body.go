@@ -14,8 +14,12 @@ import (
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
-// smallBody is the largest body, in bytes, that needs no share of the memory for bodies.
-const smallBody = 1 << 20
+// Sizes of bodies, in bytes: firstBytes is allocated before anything has arrived, and a small body
+// needs no share of the memory for bodies.
+const (
+	firstBytes = 32 << 10
+	smallBody  = 1 << 20
+)
 
 // bodyMemory is how many bodies of the largest size may be in memory at once.
 const bodyMemory = 8
@@ -125,10 +129,10 @@ func (x *exchange) readBody() ([]byte, error) {
 	if x.r.ContentLength > 0 && in == io.Reader(plain) {
 		most = x.r.ContentLength
 	}
-	body := make([]byte, 0, min(max(x.r.ContentLength, 512)+1, smallBody))
+	body := make([]byte, 0, min(max(x.r.ContentLength, 512)+1, firstBytes))
 	for {
 		if len(body) == cap(body) {
-			size := min(2*int64(cap(body)), max(most, smallBody)+1)
+			size := min(2*int64(cap(body)), most+1)
 			if err := x.growBody(size, plain.pace); err != nil {
 				return nil, err
 			}
