@@ -188,14 +188,14 @@ func TestStalledBodies(t *testing.T) {
 
 // Ensure that a body that stops is refused by what it lacks: it is too slow, or it takes too long.
 func TestSlowBody(t *testing.T) {
-	r := serve(t, newFake(), func(o *Options) { o.ReadTimeout = 1200 * time.Millisecond })
+	r := serve(t, newFake(), func(o *Options) { o.ReadTimeout = 6 * time.Second })
 	conn := r.raw(t)
 	fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"+
 		"Transfer-Encoding: chunked\r\n\r\n5\r\n     \r\n")
 	reply, err := io.ReadAll(conn)
 	if err != nil || !strings.HasPrefix(string(reply), "HTTP/1.1 408") ||
-		!strings.Contains(string(reply), "the body arrives too slowly: got 5 bytes in 200ms, want "+
-			"at least 409, or the rest, in each such time (a sixth of --read-timeout)") {
+		!strings.Contains(string(reply), "the body arrives too slowly: got 5 bytes in 1s, want "+
+			"at least 2048, or the rest, in each such time (a sixth of --read-timeout)") {
 		t.Errorf("got %q, %v", reply, err)
 	}
 }
