@@ -91,6 +91,7 @@ internal/batch: internal/filelock internal/wire
 internal/fleet: internal/ask internal/wire internal/server
 internal/fleet/natsserver:
 internal/smalldisk:
+internal/racetest:
 internal/grammar:
 internal/media:
 internal/wire:
@@ -132,7 +133,7 @@ var forTests = []string{
 	"internal/tokenizer", "internal/tokenizer/*", "internal/imageproc", "internal/tensor",
 	"internal/kernel", "internal/scene", "internal/formats", "internal/lab",
 	"internal/model/families", "internal/hub/hubtest",
-	"internal/fleet/natsserver", "internal/smalldisk", root}
+	"internal/fleet/natsserver", "internal/smalldisk", "internal/racetest", root}
 
 // imports maps every package of this module to the module's packages that it imports, each with the
 // file that imports it.

@@ -67,8 +67,8 @@ multiply-adds on registers or, for one row, memory reads. Each round measures th
 rate is the median over the rounds, best the 90 % quantile, micro the median of the best of four samples around each rate, and a limit the 98 % quantile
 of its samples. A round counts as quiet when the limit reached 95 % just before and just after it; trust the percentages of the peak only if most rounds
 are quiet. cpu is the share of its threads' time that the product had a processor. --against PLAN measures that plan in turns with the one in use, and
-prints the median of the ratios of their processor times. --against TYPE measures weights of that type, and prints the ratio of the rates: in bytes of
-weights per second for one row, else in rows per second. With 1 and more in --m, over 1 is the time of a product divided by the time of one row, measured
+prints the median of the ratios of their processor times, for products that have it. --against TYPE measures weights of that type, and prints the ratio
+of the rates: in bytes of weights per second for one row, else in rows per second. With 1 and more in --m, over 1 is the time of a product divided by the time of one row, measured
 in turns; least is what the limits allow: the longer of reading the weights and multiplying at the peak, for that many rows and for one. reached is the
 time that the limits allow divided by the measured time. Rates are GFLOP/s (f32, f16, bf16) or GOP/s (q12, q8, q4); for one row GB/s of the stored weight. The
 weights are in no cache.`,
@@ -91,7 +91,7 @@ weights are in no cache.`,
 	fs.IntSliceVar(&o.threads, "threads", []int{1, 2}, "numbers of `threads`")
 	fs.DurationVar(&o.limit, "limit", 45*time.Second, "stop after about this `time`")
 	fs.StringVar(&o.against, "against", "",
-		"compare with this `plan`, rows, wide or blocks, or with weights of this type")
+		"compare with this `plan`, rows, wide, blocks or turns, or with weights of this type")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := o.check(); err != nil {
@@ -421,7 +421,7 @@ func (b *kernelBench) visit(c *kernelCell) error {
 	c.limits = append(c.limits, min(limit, peak()))
 	if b.o.otherType {
 		b.compareTypes(c, of)
-	} else if b.o.against != "" && kernel.HasPlans(c.format, c.M) {
+	} else if b.o.against != "" && kernel.HasPlan(b.o.against, c.format, c.M) {
 		if err := b.compare(c, once); err != nil {
 			return err
 		}

@@ -54,7 +54,7 @@ func TestBenchKernelsAgainst(t *testing.T) {
 		t.Fatalf("exit code %d, output %q, errors %q", r.code, r.out, r.err)
 	}
 	for _, k := range got.Kernels {
-		if (k.Against > 0) != kernel.HasPlans(kernel.Q8, k.M) {
+		if (k.Against > 0) != kernel.HasPlan("rows", kernel.Q8, k.M) {
 			t.Errorf("%+v", k)
 		}
 	}

@@ -24,9 +24,10 @@ func newVersion(a *app) *cobra.Command {
 			"Products of many rows have several plans, with the same results. The first use of " +
 			"a weight type measures the plans (40 milliseconds of one thread on a quiet " +
 			"machine) and stores the choice in the user's cache folder. " +
-			"With AVX-512 and VNNI, one or two rows have plans too: the first answers " +
-			"measure them. " +
-			"KERNEL_PLAN=rows|wide|blocks|turns in the environment sets one.",
+			"With AVX-512 and VNNI, one or two rows have plans too: the first answers of a " +
+			"model measure them. " +
+			"KERNEL_PLAN=rows|wide|blocks|turns in the environment sets one, and products " +
+			"that do not have it use rows.",
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if err := writeVersion(a.out); err != nil || !plans {
@@ -58,6 +59,9 @@ func writePlans(w io.Writer, list []kernel.PlanTrial) error {
 				times = append(times, fmt.Sprintf("%s %.2f", name, t.Ratios[name]))
 			}
 			text = "time: " + strings.Join(times, ", ")
+			if t.N > 0 {
+				text += fmt.Sprintf(", weights of %d x %d", t.N, t.K)
+			}
 		}
 		rows = append(rows, []string{"plan of " + strings.ToLower(t.Format), t.Plan, text})
 	}

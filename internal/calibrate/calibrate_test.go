@@ -55,38 +55,43 @@ func TestCPU(t *testing.T) {
 	}
 }
 
-// Ensure that a trial is stored, and that another machine's file is not used.
+// Ensure that a trial is stored for its kernels and format alone, and that another machine's file
+// is not used.
 func TestPlansAreKept(t *testing.T) {
 	dir := t.TempDir()
 	var tries []kernel.PlanTrial
-	kept := func(format string) (kernel.PlanTrial, bool) {
+	kept := func(kernels, format string) (kernel.PlanTrial, bool) {
 		load, _ := planFile(dir)
-		return load(format)
+		return load(kernels, format)
 	}
 	_, save := planFile(dir)
-	for _, f := range []string{"Q8", "Q4"} {
-		trial := kernel.PlanTrial{Format: f, Plan: "rows", Ratios: map[string]float64{"rows": 1}}
+	for kernels, plan := range map[string]string{"avx2": "rows", "avx512+vnni": "wide"} {
+		trial := kernel.PlanTrial{
+			Kernels: kernels, Format: "Q8", Plan: plan, Ratios: map[string]float64{"rows": 1},
+		}
 		tries = append(tries, trial)
 		save(trial)
 	}
 	for _, want := range tries {
-		if got, ok := kept(want.Format); !ok || got.Plan != want.Plan || got.Ratios["rows"] != 1 {
+		got, ok := kept(want.Kernels, want.Format)
+		if !ok || got.Plan != want.Plan || got.Ratios["rows"] != 1 {
 			t.Errorf("%+v, %v, want %+v", got, ok, want)
 		}
 	}
-	if _, ok := kept("IQ4"); ok {
+	if _, ok := kept("avx2", "IQ4"); ok {
 		t.Error("loaded a format without a trial")
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "plans-*"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("files %v, error %v", files, err)
 	}
-	other := `{"Form":1,"CPU":"another","Plans":{"Q8":{"Format":"Q8"}}}`
+	other := `{"Form":1,"CPU":"another",` +
+		`"Plans":{"avx2 Q8":{"Kernels":"avx2","Format":"Q8"}}}`
 	for _, text := range []string{"", "{", other} {
 		if err := os.WriteFile(files[0], []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got, ok := kept("Q8"); ok {
+		if got, ok := kept("avx2", "Q8"); ok {
 			t.Errorf("%q is used: %+v", text, got)
 		}
 	}

@@ -19,7 +19,7 @@ type keptPlans struct {
 	Form    int
 	CPU     string
 	Program string                      // its version: another may have other kernels
-	Plans   map[string]kernel.PlanTrial // by format
+	Plans   map[string]kernel.PlanTrial // by kernels and format
 }
 
 // KeepPlans makes the kernels store the fastest plan of each format in the user's cache folder. It
@@ -33,7 +33,7 @@ var KeepPlans = sync.OnceFunc(func() {
 // planFile returns functions that load and save trials in this machine's file in dir.
 func planFile(
 	dir string,
-) (load func(format string) (kernel.PlanTrial, bool), save func(kernel.PlanTrial)) {
+) (load func(kernels, format string) (kernel.PlanTrial, bool), save func(kernel.PlanTrial)) {
 	cpu, program := CPU(), version.Module()
 	name := sha256.Sum256([]byte(cpu))
 	file := filepath.Join(dir, "plans-"+hex.EncodeToString(name[:6])+".json")
@@ -47,12 +47,12 @@ func planFile(
 		}
 		return k.Plans, nil
 	}
-	load = func(format string) (kernel.PlanTrial, bool) {
+	load = func(kernels, format string) (kernel.PlanTrial, bool) {
 		lock.Lock()
 		defer lock.Unlock()
 		plans, _ := read()
-		t, ok := plans[format]
-		return t, ok && t.Format == format
+		t, ok := plans[kernels+" "+format]
+		return t, ok && t.Kernels == kernels && t.Format == format
 	}
 	save = func(t kernel.PlanTrial) {
 		lock.Lock()
@@ -62,7 +62,7 @@ func planFile(
 		if errors.As(err, &unopened) && !errors.Is(err, fs.ErrNotExist) {
 			return // the file may hold other trials
 		}
-		plans[t.Format] = t
+		plans[t.Kernels+" "+t.Format] = t
 		_ = writeWhole(file, &keptPlans{Form: form, CPU: cpu, Program: program, Plans: plans})
 	}
 	return load, save

@@ -3,7 +3,6 @@
 package kernel
 
 import (
-	"math"
 	"sync"
 	"unsafe"
 )
@@ -55,19 +54,6 @@ var tileConfig = func() (c [64]byte) {
 var amxStrips = map[Format]amxStrip{
 	Q8: amxStripQ8, Q4: amxStripQ4, Q4M: amxStripQ4M, IQ4: amxStripQ8, BF16Dot: amxStripPairs,
 }
-
-// tiled reports whether a product of m rows with w uses tiles.
-func tiled(w *Matrix, m int) bool {
-	return tiledFormat(w.Format, m) && w.K > 0
-}
-
-// tiledFormat reports whether tiles are faster than vectors for m rows with weights in f.
-func tiledFormat(f Format, m int) bool {
-	return choice() == implAMX && f.packed() && m >= leastTiled[f]
-}
-
-// leastTiled is the fewest rows for which tiles are faster than vectors, by format.
-var leastTiled = [...]int{Q8: 28, Q4: 12, Q4M: 12, IQ4: 28, BF16Dot: 8, Q12: math.MaxInt}
 
 // tileProduct is one product by tiles. It is recycled.
 type tileProduct struct {

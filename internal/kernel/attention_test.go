@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/restore-vlm/restore/internal/racetest"
 )
 
 const (
@@ -514,11 +516,18 @@ func TestAttendConcurrent(t *testing.T) {
 }
 
 func TestAttendDecodeDoesNotAllocate(t *testing.T) {
-	if Implementation() == "go" {
-		t.Skip("the reference allocates its score row")
-	}
+	racetest.SkipAllocs(t)
 	pool := NewPool(2)
 	defer pool.Close()
+	forEachImpl(t, func(t *testing.T) {
+		if Implementation() == "go" {
+			t.Skip("the reference allocates its score row")
+		}
+		attendDoesNotAllocate(t, pool)
+	})
+}
+
+func attendDoesNotAllocate(t *testing.T, pool *Pool) {
 	a := attnCase{heads: 8, kvHeads: 4, dim: 64, tq: 1, tk: 700, causal: true, bias: "both"}.make(
 		rand.New(rand.NewSource(2)))
 	paged(a, false, 64)

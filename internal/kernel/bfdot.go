@@ -73,7 +73,7 @@ func (w *Matrix) pairsRow(dst []float32, o int) {
 
 // pairsProduct is one product with a weight in BF16Dot. It is recycled.
 type pairsProduct struct {
-	level    implementation
+	on       isa
 	dst, x   []float32
 	m        int
 	w        *Matrix
@@ -108,8 +108,8 @@ const (
 // order of k.
 func pairsMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	t := pairsProducts.Get().(*pairsProduct)
-	t.level, t.dst, t.x, t.m, t.w, t.bias = impl(), dst, x, m, w, bias
-	t.kc, t.unit = pairsBlock(t.level, m)
+	t.on, t.dst, t.x, t.m, t.w, t.bias = computing(), dst, x, m, w, bias
+	t.kc, t.unit = pairsBlock(t.on, m)
 	depth := pairsDepth(w.K)
 	if need := m * depth * t.unit; cap(t.acts) < need {
 		t.acts = make([]byte, need)
@@ -142,7 +142,7 @@ func (t *pairsProduct) round(task int) {
 	for i := task * pairsRows; i < min(t.m, (task+1)*pairsRows); i++ {
 		for b := 0; b < k; b += t.kc {
 			at, ld := t.act(i, b)
-			roundActs(t.level, t.acts[at:at+ld], t.x[i*k+b:i*k+min(k, b+t.kc)], t.unit)
+			roundActs(t.on.level(), t.acts[at:at+ld], t.x[i*k+b:i*k+min(k, b+t.kc)], t.unit)
 		}
 	}
 }

@@ -27,12 +27,12 @@ var (
 	}
 )
 
-// pairsTiles returns the tiles of a level and the number of columns of each.
-func pairsTiles(level implementation) (tiles []pairsTile, width int) {
+// pairsTiles returns the tiles and the number of columns of each.
+func pairsTiles(on isa) (tiles []pairsTile, width int) {
 	switch {
-	case level == implAVX512 && hasBF16:
+	case on.bf16:
 		return pairsVDP, 64
-	case level == implAVX512:
+	case on.level() == implAVX512:
 		return pairsAVX512, 64
 	}
 	return pairsAVX2, 16
@@ -44,11 +44,11 @@ const pairsFew = 8
 
 // pairsBlock returns the K of a block for m rows, whose part of a panel fits a cache, and the bytes
 // of a stored value of x.
-func pairsBlock(level implementation, m int) (kc, unit int) {
+func pairsBlock(on isa, m int) (kc, unit int) {
 	switch {
-	case level == implAVX512 && hasBF16:
+	case on.bf16:
 		return 1024, 2
-	case level == implAVX2 && m <= pairsFew:
+	case on.level() == implAVX2 && m <= pairsFew:
 		return 128, 4
 	}
 	return pairsBlockGo, 4
@@ -86,13 +86,13 @@ var pairsScratches = sync.Pool{New: func() any { return new(pairsScratch) }}
 // pairsPanelRows computes rows first … end-1 of one panel, a block of K at a time. Each tile
 // prefetches a part of the next block.
 func pairsPanelRows(t *pairsProduct, panel, first, end int) {
-	if t.level == implGo || t.w.K == 0 {
+	if t.on.impl == implGo || t.w.K == 0 {
 		pairsPanelGo(t, panel, first, end)
 		return
 	}
 	s := pairsScratches.Get().(*pairsScratch)
 	defer pairsScratches.Put(s)
-	tiles, width := pairsTiles(t.level)
+	tiles, width := pairsTiles(t.on)
 	n, rows, col := t.w.N, end-first, panel*pairsPanel
 	whole := min(pairsPanel, n-col)
 	clear(s.bias[:])

@@ -2,7 +2,7 @@
 
 package kernel
 
-func pairsBlock(implementation, int) (kc, unit int) { return pairsBlockGo, 4 }
+func pairsBlock(isa, int) (kc, unit int) { return pairsBlockGo, 4 }
 
 func roundActs(_ implementation, dst []byte, x []float32, unit int) { roundActsGo(dst, x, unit) }
 

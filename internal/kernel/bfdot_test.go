@@ -60,8 +60,8 @@ func TestRoundActs(t *testing.T) {
 			x[i] = math.Float32frombits(r.Uint32() &^ 0x7f000000)
 		}
 	}
-	forEachImpl(t, func(t *testing.T) {
-		_, unit := pairsBlock(impl(), 1)
+	forEachISA(t, func(t *testing.T) {
+		_, unit := pairsBlock(computing(), 1)
 		for n := range 200 {
 			from := x[n*17%512:][:n]
 			want, got := make([]byte, unit*n+24), make([]byte, unit*n+24)
@@ -79,18 +79,6 @@ func TestRoundActs(t *testing.T) {
 		roundActs(impl(), got, x, unit)
 		if !bytes.Equal(got, want) {
 			t.Fatal("bytes differ from the reference")
-		}
-	})
-}
-
-// forEachBF16 runs f with every implementation, and with AVX-512 also without the instruction for
-// pairs.
-func forEachBF16(t *testing.T, f func(t *testing.T)) {
-	t.Helper()
-	forEachImpl(t, func(t *testing.T) {
-		f(t)
-		if withoutBF16(func() { t.Run("widened", f) }) {
-			t.Log("both kinds of tile")
 		}
 	})
 }
@@ -186,7 +174,7 @@ func checkBF16Dot(t *testing.T, p *Pool, r *rand.Rand, m, n, k int, withBias boo
 func TestBF16Dot(t *testing.T) {
 	p := NewPool(3)
 	defer p.Close()
-	forEachBF16(t, func(t *testing.T) {
+	forEachISA(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(35, 36))
 		for size := range 201 {
 			checkBF16Dot(t, p, r, 1+size%13, 1+size*7%150, size, size%2 == 0)
@@ -200,7 +188,7 @@ func TestBF16Dot(t *testing.T) {
 
 // TestBF16DotBits: see checkBits.
 func TestBF16DotBits(t *testing.T) {
-	forEachBF16(t, func(t *testing.T) { checkBits(t, BF16Dot) })
+	forEachISA(t, func(t *testing.T) { checkBits(t, BF16Dot) })
 }
 
 // BenchmarkBF16Dot reports the rate of whole products in GFLOP/s and as a share of the peak; for

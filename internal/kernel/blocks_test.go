@@ -47,7 +47,7 @@ func TestOrder(t *testing.T) {
 				if err := SetPlan(plan); err != nil {
 					t.Fatal(err)
 				}
-				forEachImpl(t, func(t *testing.T) { orderedProducts(t, p, r, w, &ordered) })
+				forEachISA(t, func(t *testing.T) { orderedProducts(t, p, r, w, &ordered) })
 			}
 		}
 	}

@@ -24,14 +24,41 @@ var implNames = [...]string{
 	implNEON: "neon",
 }
 
+// backend is the instructions in use, and the plans that trials have chosen for them.
+type backend struct {
+	isa     // decides between plans
+	on  isa // computes: the same, or Go's in a test of instructions that this CPU or build lacks
+	// trials, by format of the weights
+	few  [formatCount]fewTrial
+	many [formatCount]manyTrial
+}
+
 var (
-	currentImpl atomic.Int32
-	implError   error
+	backends  [len(implNames)]*backend // nil: not available on this CPU or in this build
+	current   atomic.Pointer[backend]
+	implError error
 )
 
 func init() {
-	currentImpl.Store(int32(bestImpl()))
+	for i := range implNames {
+		if s, ok := detect(implementation(i)); ok {
+			backends[i] = newBackend(s)
+			current.Store(backends[i]) // the last one is the fastest
+		}
+	}
 	implError = implFromEnvironment(os.Getenv("KERNEL"))
+}
+
+func newBackend(s isa) *backend {
+	b := &backend{isa: s}
+	if here, ok := detect(s.impl); ok && here.has(s) {
+		b.on = s
+	}
+	for f := range Format(formatCount) {
+		b.few[f].trial = newTrial(s, f, 1)
+		b.many[f].trial = newTrial(s, f, s.vectorRows(f))
+	}
+	return b
 }
 
 func implFromEnvironment(name string) error {
@@ -44,21 +71,15 @@ func implFromEnvironment(name string) error {
 	return nil
 }
 
-// choice returns the implementation in use.
-func choice() implementation { return implementation(currentImpl.Load()) }
+// computing returns the instructions that kernels use.
+func computing() isa { return current.Load().on }
 
-// impl returns the implementation for operations other than products: implAVX2 for implAVXVNNI, and
-// implAVX512 for implAMX. An operation reads it once per call.
-func impl() implementation {
-	switch c := choice(); c {
-	case implAVXVNNI:
-		return implAVX2
-	case implAMX:
-		return implAVX512
-	default:
-		return c
-	}
-}
+// choice returns the implementation in use.
+func choice() implementation { return computing().impl }
+
+// impl returns the implementation in use for operations other than products. An operation reads it
+// once per call.
+func impl() implementation { return computing().level() }
 
 // Implementation returns the name of the implementation in use: "go", "avx2", "avxvnni", "avx512",
 // "amx" or "neon".
@@ -67,9 +88,9 @@ func Implementation() string { return implNames[choice()] }
 // Implementations returns the names of those that this build and this CPU can run, slowest first.
 func Implementations() []string {
 	var names []string
-	for i, n := range implNames {
-		if hasImpl(implementation(i)) {
-			names = append(names, n)
+	for i, b := range backends {
+		if b != nil {
+			names = append(names, implNames[i])
 		}
 	}
 	return names
@@ -83,17 +104,7 @@ type Features struct {
 }
 
 // InUse returns the features of the implementation in use.
-func InUse() Features { return features(choice()) }
-
-func bestImpl() implementation {
-	best := implGo
-	for i := range implNames {
-		if hasImpl(implementation(i)) {
-			best = implementation(i)
-		}
-	}
-	return best
-}
+func InUse() Features { return current.Load().features() }
 
 // SetImplementation chooses the implementation by name. It must not be called while an operation
 // runs. For a name that is unknown, or that the CPU or the build lacks, it returns an error and
@@ -103,12 +114,12 @@ func SetImplementation(name string) error {
 		if n != name {
 			continue
 		}
-		if !hasImpl(implementation(i)) {
+		if backends[i] == nil {
 			return fmt.Errorf(
 				"kernel: implementation %q: not available on this CPU or in this build, want %s",
 				name, strings.Join(Implementations(), "|"))
 		}
-		currentImpl.Store(int32(i))
+		current.Store(backends[i])
 		return nil
 	}
 	return fmt.Errorf("kernel: implementation %q: unknown, want %s", name,

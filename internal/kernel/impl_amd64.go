@@ -27,36 +27,17 @@ var tileError = func() error {
 // Refused returns why an implementation that the CPU supports is not available, or nil.
 func Refused() error { return tileError }
 
-// hasImpl reports whether the CPU and the operating system support i.
-func hasImpl(i implementation) bool {
+// detect returns the instructions of i on this CPU; false: the CPU or the operating system does not
+// support i.
+func detect(i implementation) (isa, bool) {
 	switch i {
 	case implGo:
-		return true
+		return isa{}, true
 	case implAVX2:
-		return hasAVX2
+		return isa{impl: i}, hasAVX2
 	case implAVXVNNI:
-		return hasAVX2 && cpu.X86.HasAVXVNNI
-	case implAVX512:
-		return hasAVX512
-	case implAMX:
-		return hasAMX && tileError == nil
+		return isa{impl: i, avxVNNI: true}, hasAVX2 && cpu.X86.HasAVXVNNI
 	}
-	return false
-}
-
-// avxVNNI reports whether integer products use VPDPBUSD of 256 bits.
-func avxVNNI() bool { return choice() == implAVXVNNI }
-
-func features(i implementation) Features {
-	switch i {
-	case implAVX2:
-		return Features{Words: true}
-	case implAVXVNNI:
-		return Features{VNNI: true}
-	case implAVX512:
-		return Features{VNNI: hasVNNI, BF16: hasBF16}
-	case implAMX:
-		return Features{VNNI: true, BF16: true}
-	}
-	return Features{}
+	wide := isa{impl: i, vnni: hasVNNI, bf16: hasBF16, avxVNNI: cpu.X86.HasAVXVNNI}
+	return wide, i == implAVX512 && hasAVX512 || i == implAMX && hasAMX && tileError == nil
 }

@@ -5,6 +5,5 @@ package kernel
 // Refused returns why an implementation that the CPU supports is not available, or nil.
 func Refused() error { return nil }
 
-func hasImpl(i implementation) bool { return i == implGo }
-
-func features(implementation) Features { return Features{} }
+// detect returns the instructions of i; false: this build does not have it.
+func detect(i implementation) (isa, bool) { return isa{}, i == implGo }

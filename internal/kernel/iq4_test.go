@@ -30,7 +30,7 @@ func randomIQ4(t testing.TB, r *rand.Rand, n, k int, scale func() float32) *Matr
 func TestIQ4Exact(t *testing.T) {
 	p := NewPool(2)
 	defer p.Close()
-	forEachImpl(t, func(t *testing.T) {
+	forEachISA(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(51, 52))
 		for size := range 60 {
 			m, n, k := 1+size%20, 1+size*7%75, 32*(1+size%5)
@@ -63,7 +63,7 @@ func TestIQ4Exact(t *testing.T) {
 // TestIQ4MatMul compares with float64 on the same values, and compares the bits for several numbers
 // of threads.
 func TestIQ4MatMul(t *testing.T) {
-	forEachImpl(t, func(t *testing.T) {
+	forEachISA(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(53, 54))
 		for _, m := range []int{1, 2, 3, 6, 7, 12, 31, 65} {
 			const n, k = 203, 1056

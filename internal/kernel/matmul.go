@@ -55,6 +55,9 @@ func MatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	matMul(p, dst[:m*w.N], x[:m*w.K], m, w, bias)
 }
 
+// tiled reports whether a product of m rows with w uses tiles of AMX.
+func tiled(w *Matrix, m int) bool { return computing().tiled(w.Format, m) && w.K > 0 }
+
 // FewRows returns the most rows of a product with weights in f whose bits do not depend on the
 // number of rows.
 func FewRows(f Format) int { return fewRows(f) }

@@ -6,6 +6,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/restore-vlm/restore/internal/racetest"
 )
 
 // sumTol bounds the error of a float32 sum of k products against float64, as a share of Σ|x·w|:
@@ -157,7 +159,7 @@ func TestMatMulThreads(t *testing.T) {
 		for _, f := range formats {
 			for _, m := range []int{1, 5, 8, 9, 16, 17, 18, 19, 70, 200} {
 				n, k := 203, 1061
-				if raceDetector {
+				if racetest.Enabled {
 					n, k = 83, 531
 				}
 				w, _ := randomMatrix(r, n, k, f, true)
@@ -361,34 +363,6 @@ func TestMatMulPanicsOnShortSlices(t *testing.T) {
 			}()
 			f()
 		}()
-	}
-}
-
-func TestMatMulDoesNotAllocate(t *testing.T) {
-	if raceDetector {
-		t.Skip("the race detector makes sync.Pool drop values")
-	}
-	p := NewPool(2)
-	defer p.Close()
-	r := rand.New(rand.NewPCG(9, 10))
-	plain := MatrixF32(512, 600, randomVector(r, 512*600))
-	for _, f := range []Format{F16, Q4, BF16Dot, Q12} {
-		if Implementation() == "go" && (f == F16 || f == Q12) {
-			continue // the reference allocates memory to widen rows
-		}
-		w := &Matrix{Format: f, N: plain.N, K: plain.K}
-		w.Data = make([]byte, w.Bytes())
-		if err := Encode(p, w, plain); err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range []int{1, 33} {
-			x, dst := randomVector(r, m*600), make([]float32, m*512)
-			product := func() { MatMul(p, dst, x, m, w, nil) }
-			product()
-			if n := testing.AllocsPerRun(50, product); n >= 1 {
-				t.Errorf("%v, m %d: %v allocations a product, want 0", f, m, n)
-			}
-		}
 	}
 }
 

@@ -20,6 +20,8 @@ const (
 	Q4M            // blocks of 32 4-bit values with a scale and a minimum, packed by Quantize
 	IQ4            // blocks of 32 4-bit indices into a table, with a scale, packed by PackBlocks
 	Q12            // blocks of 128 12-bit values with a scale, packed by Quantize
+
+	formatCount = iota
 )
 
 // packed reports whether f is a format of Quantize or PackBlocks, not of checkpoints.
@@ -76,6 +78,9 @@ type Matrix struct {
 	// then hold inputs that are not adjacent. It is a permutation. Only formats with blocks may
 	// have one.
 	Order []int32
+	// Model marks a weight of a model in use. Only its products take part in trials of plans:
+	// others, of a measurement or a test, may have shapes that no model has.
+	Model bool
 }
 
 // MatrixF32 returns the [n, k] matrix over v, which it shares.

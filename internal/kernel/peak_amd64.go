@@ -31,9 +31,9 @@ func dotPerRound() int {
 	switch {
 	case choice() == implAMX:
 		return tilePerRound
-	case impl() == implAVX512 && hasVNNI:
+	case computing().vnni:
 		return 12 * 64
-	case avxVNNI():
+	case choice() == implAVXVNNI:
 		return 12 * 32
 	case impl() != implGo:
 		return 4 * 32
@@ -45,9 +45,9 @@ func dotLoop(rounds int) {
 	switch {
 	case choice() == implAMX:
 		tileLoop(rounds)
-	case impl() == implAVX512 && hasVNNI:
+	case computing().vnni:
 		dotLoopVNNI(rounds)
-	case avxVNNI():
+	case choice() == implAVXVNNI:
 		dotLoopAVXVNNI(rounds)
 	case impl() != implGo:
 		dotLoopAVX2(rounds)
@@ -58,14 +58,14 @@ func dotLoop(rounds int) {
 
 // nibblePerRound and nibbleLoop are the same for 4 bits.
 func nibblePerRound() int {
-	if hasStrips(impl()) {
+	if computing().strips() {
 		return 12 * 32
 	}
 	return dotPerRound()
 }
 
 func nibbleLoop(rounds int) {
-	if hasStrips(impl()) {
+	if computing().strips() {
 		nibbleLoopAVX2(rounds)
 	} else {
 		dotLoop(rounds)
@@ -92,7 +92,7 @@ func bf16PerRound() int {
 	if choice() == implAMX {
 		return tilePerRound
 	}
-	if impl() == implAVX512 && hasBF16 {
+	if computing().bf16 {
 		return 16 * 32
 	}
 	return fmaPerRound()
@@ -103,7 +103,7 @@ func bf16Loop(rounds int) {
 		tileLoop(rounds)
 		return
 	}
-	if impl() == implAVX512 && hasBF16 {
+	if computing().bf16 {
 		dotLoopBF16(rounds)
 		return
 	}

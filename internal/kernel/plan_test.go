@@ -1,13 +1,14 @@
 package kernel
 
 import (
-	"math"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 )
 
 func TestSetPlan(t *testing.T) {
-	defer fixedPlan.Store(fixedPlan.Load())
+	plansByTrial(t)
 	for _, name := range planNames {
 		if err := SetPlan(name); err != nil {
 			t.Error(err)
@@ -20,65 +21,166 @@ func TestSetPlan(t *testing.T) {
 	}
 }
 
-// Ensure that a plan is chosen for every format that has several, and that its trial is reported.
+// Ensure that products use the plan that is fixed, or rows where they do not have it, without a
+// trial, and that Plans lists it.
+func TestFixedPlan(t *testing.T) {
+	plansByTrial(t)
+	forEachMachine(t, func(t *testing.T, b *backend, m machine) {
+		for _, name := range planNames {
+			if err := SetPlan(name); err != nil {
+				t.Fatal(err)
+			}
+			for f := range Format(formatCount) {
+				for _, rows := range []int{1, 2, 3, 8, 23, 24, 31, 32, 47, 48, 126} {
+					for _, n := range []int{1 << 16, 1<<16 + 1} {
+						want := planRows
+						if slices.Contains(m.plansOf(t, f, rows), name) &&
+							(n%quantPanel == 0 || rows <= turnsRows) {
+							want = plan(slices.Index(planNames[:], name))
+						}
+						got, timed := b.choose(&Matrix{Format: f, N: n, K: 64, Model: true}, rows)
+						if got != want || timed.shape != nil {
+							t.Fatalf("%s: %v [%d 64], %d rows: %s, timed %t, want %s", name, f, n,
+								rows, planNames[got], timed.shape != nil, planNames[want])
+						}
+					}
+				}
+			}
+			for _, p := range Plans() {
+				if p.Plan != name && p.Plan != "rows" || p.Ratios != nil || p.Kernels != m.name {
+					t.Errorf("%s is fixed: %+v", name, p)
+				}
+			}
+		}
+	})
+}
+
+// Ensure that a trial chooses a plan of many rows for every format that has several, that Plans
+// lists it, and that products with fewer rows, or with an incomplete panel, do without it.
 func TestPlans(t *testing.T) {
-	defer fixedPlan.Store(fixedPlan.Load())
-	fixedPlan.Store(0)
-	for _, trial := range Plans() {
-		if !(trial.Ratios["rows"] == 1 && trial.Ratios[trial.Plan] > 0) {
-			t.Errorf("%+v", trial)
+	plansByTrial(t)
+	forEachMachine(t, func(t *testing.T, b *backend, m machine) {
+		if b.on != b.isa && testing.Short() {
+			t.Skip("Go takes long")
 		}
-		t.Logf("%+v", trial)
-	}
-	if err := SetPlan("rows"); err != nil {
-		t.Fatal(err)
-	}
-	for _, trial := range Plans() {
-		if trial.Plan != "rows" {
-			t.Errorf("fixed: %+v", trial)
+		var formats []string
+		for _, p := range Plans() {
+			if !(p.Ratios["rows"] == 1 && p.Ratios[p.Plan] > 0) || p.Kernels != m.name {
+				t.Errorf("%+v", p)
+			}
+			formats = append(formats, p.Format)
+			t.Logf("%+v", p)
 		}
+		for _, f := range []Format{Q8, Q4, Q4M, IQ4} {
+			most := b.vectorRows(f)
+			has := len(m.plansOf(t, f, most)) > 1
+			if slices.Contains(formats, f.String()) != has {
+				t.Errorf("%v: listed in %v, want %t", f, formats, has)
+			}
+			for i := range planNames {
+				b.many[f].ended.Store(int32(i) + 1)
+				for rows := 3; rows <= most; rows++ {
+					got, _ := b.choose(&Matrix{Format: f, N: 64, K: 64}, rows)
+					want := planRows
+					if slices.Contains(m.plansOf(t, f, rows), planNames[i]) {
+						want = plan(i)
+					}
+					if got != want {
+						t.Fatalf("%v, %d rows: %s after %s was chosen", f, rows, planNames[got],
+							planNames[i])
+					}
+				}
+			}
+		}
+	})
+}
+
+// Ensure that every plan of every machine gives the bits of the first, for any number of threads,
+// that these are close to the exact product, and that nothing is written past the end.
+func TestPlansAgree(t *testing.T) {
+	plansByTrial(t)
+	forEachMachine(t, func(t *testing.T, b *backend, m machine) {
+		if m.plans == nil {
+			t.Skip("every product has one plan")
+		}
+		r := rand.New(rand.NewPCG(41, 42))
+		for _, c := range [][3]int{
+			{1, 64, 32}, {1, 300, 1061}, {2, 192, 352}, {2, 133, 4100},
+			{8, 64, 32}, {9, 63, 70}, {13, 97, 200}, {33, 64, 32},
+			{31, 677, 133}, {70, 100, 1061}, {124, 160, 64}, {37, 96, 1100}, {32, 32, 512},
+		} {
+			rows, n, k := c[0], c[1], c[2]
+			if b.on != b.isa && rows*n*k > 1<<20 {
+				continue // Go takes long
+			}
+			values, x := randomVector(r, n*k), randomVector(r, rows*k)
+			if rows == 37 {
+				largestSums(values, x, k)
+			}
+			for _, f := range []Format{Q8, Q4, Q4M, IQ4} {
+				w := &Matrix{Format: f, N: n, K: k}
+				if f == IQ4 {
+					w.Data = make([]byte, w.Bytes())
+					for i := range w.Data {
+						w.Data[i] = byte(r.Uint32()) & 0x9f // finite scales
+					}
+				} else {
+					var err error
+					if w, err = Quantize(nil, MatrixF32(n, k, values), f); err != nil {
+						t.Fatal(err)
+					}
+				}
+				plansAgree(t, m, w, x, rows, randomVector(r, n))
+			}
+		}
+	})
+}
+
+// largestSums fills weights, whose rows have k values, and x with values of the largest sums.
+func largestSums(values, x []float32, k int) {
+	for i := range values {
+		values[i] = 7
+		if i%k%quantBlock == 0 {
+			values[i] = -8
+		}
+	}
+	for i := range x {
+		x[i] = 1
 	}
 }
 
-// Ensure that the trial for one or two rows takes the second plan only if its median is lower by
-// enough, that both plans compute both of two weights that alternate, that it times one shape, and
-// that the result is kept.
-func TestTurnsTrial(t *testing.T) {
-	defer func(load func(string) (PlanTrial, bool), save func(PlanTrial)) {
-		KeepPlans(load, save)
-	}(planStore.load, planStore.save)
-	candidates := []plan{planRows, planTurns}
-	for ratio, want := range map[float64]string{0.8: "turns", 0.99: "rows", 1.2: "rows"} {
-		var saved []PlanTrial
-		KeepPlans(nil, func(p PlanTrial) { saved = append(saved, p) })
-		var trial turnsTrial
-		used := [2][2]int{} // by plan and weight
-		for n := range 10 * turnsTries {
-			i := trial.turn(4096, 4096)
-			if other := trial.turn(11008, 4096); other != -1 {
-				t.Fatalf("%d for another shape", other)
-			}
-			used[i][n%2]++
-			cost := 1 + float64(n%13)/1000
-			if n%7 == 0 {
-				cost *= 30 // another process
-			}
-			if i == 1 {
-				cost *= ratio
-			}
-			trial.add(Q4, candidates, i, cost)
+func plansAgree(t *testing.T, m machine, w *Matrix, x []float32, rows int, bias []float32) {
+	const canary = 1234.5
+	size := rows * w.N
+	want, got := make([]float32, size), make([]float32, size+8)
+	plans := m.plansOf(t, w.Format, rows)
+	if len(plans) < 2 {
+		return
+	}
+	for i, name := range plans {
+		if err := SetPlan(name); err != nil {
+			t.Fatal(err)
 		}
-		got, ok := trial.result()
-		if !ok || got.Plan != want || math.Abs(got.Ratios["turns"]-ratio) > 0.008 ||
-			got.Ratios["rows"] != 1 || got.Format != "q4, 1 or 2 rows" {
-			t.Errorf("%v: got %+v, %t, want %s", ratio, got, ok, want)
+		if i == 0 {
+			MatMul(nil, want, x, rows, w, bias)
+			checkQuantProduct(t, want, x, rows, w, bias)
 		}
-		if len(saved) != 1 || saved[0].Plan != want {
-			t.Errorf("%v: saved %+v", ratio, saved)
-		}
-		for i, by := range used {
-			if by[0] < 3*turnsTries/2 || by[1] < 3*turnsTries/2 {
-				t.Errorf("plan %d computed %v products of the two weights", i, by)
+		for _, threads := range []int{1, 3} {
+			for i := range got {
+				got[i] = canary
+			}
+			p := NewPool(threads)
+			MatMul(p, got[:size], x, rows, w, bias)
+			p.Close()
+			for i, v := range want {
+				if got[i] != v {
+					t.Fatalf("%v, plan %s, m %d n %d k %d, %d threads: element %d = %v, want %v",
+						w.Format, name, rows, w.N, w.K, threads, i, got[i], v)
+				}
+			}
+			if got[size] != canary {
+				t.Fatalf("%v, plan %s, m %d n %d k %d: wrote past the end",
+					w.Format, name, rows, w.N, w.K)
 			}
 		}
 	}

@@ -62,6 +62,9 @@ func (p *Pool) Until(ended func() bool) *Pool {
 	return u
 }
 
+// stopped reports whether loops of p stop early.
+func (p *Pool) stopped() bool { return p != nil && p.ended != nil && p.ended() }
+
 // Threads returns the number of threads that a loop may use: 1 for a nil pool.
 func (p *Pool) Threads() int {
 	if p == nil {
@@ -84,7 +87,7 @@ func (p *Pool) Close() {
 func (p *Pool) Run(n int, f func(i int)) {
 	if p == nil || p.threads == 1 || n <= 1 {
 		for i := range n {
-			if p != nil && p.ended != nil && p.ended() {
+			if p.stopped() {
 				return
 			}
 			f(i)

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/restore-vlm/restore/internal/racetest"
 )
 
 func TestPoolRunsEachIndexOnce(t *testing.T) {
@@ -93,9 +95,7 @@ func TestPoolCloseEndsWorkers(t *testing.T) {
 }
 
 func TestPoolRunDoesNotAllocate(t *testing.T) {
-	if raceDetector {
-		t.Skip("the race detector makes sync.Pool drop values")
-	}
+	racetest.SkipAllocs(t)
 	p := NewPool(2)
 	defer p.Close()
 	f := func(int) {}

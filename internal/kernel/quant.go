@@ -6,7 +6,6 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // Quantised weights are blocks of 32 values along K with one binary16 scale d and, in Q4M, one
@@ -328,7 +327,7 @@ func quantizeRowGo(dst []byte, x []float32, blocks, offset int) {
 
 // quantProduct is one product with a quantised weight. It is recycled.
 type quantProduct struct {
-	level    implementation
+	on       isa
 	dst, x   []float32
 	m        int
 	w        *Matrix
@@ -352,20 +351,12 @@ var quantProducts = sync.Pool{New: func() any {
 // quantMatMul quantises x and computes the product block by block: exact integer sums, scaled and
 // added in float32 in ascending order of k.
 func quantMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
-	t := newQuantProduct(impl(), dst, x, m, w, bias)
+	b, pool := current.Load(), p
+	t := newQuantProduct(b.on, dst, x, m, w, bias)
 	defer t.free()
-	var done func(time.Duration)
-	var start time.Time
-	if m <= turnsRows {
-		if t.plan, done = turnsPlan(t.level, w, m); done != nil {
-			start = time.Now()
-		}
-	}
-	if m > quantFew && w.N%quantPanel == 0 && t.blocks > 0 {
-		t.plan = planOf(t.level, w.Format)
-		if t.plan == planBlocks && m < leastBlocks(t.level, w.Format) {
-			t.plan = planRows
-		}
+	chosen, timed := b.choose(w, m)
+	if b.on == b.isa { // else Go, which has one way
+		t.plan = chosen
 	}
 	if m*w.N*w.K < quantSerialWork {
 		p = nil
@@ -380,17 +371,17 @@ func quantMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 		t.mBlocks = min((want+tasks-1)/tasks, (m+13)/14)
 	}
 	p.Run(tasks*t.mBlocks, t.runTasks)
-	if done != nil {
-		done(time.Since(start))
+	if timed.shape != nil && !pool.stopped() {
+		timed.end()
 	}
 }
 
 // newQuantProduct allocates room for the activations; free releases it.
 func newQuantProduct(
-	level implementation, dst, x []float32, m int, w *Matrix, bias []float32,
+	on isa, dst, x []float32, m int, w *Matrix, bias []float32,
 ) *quantProduct {
 	t := quantProducts.Get().(*quantProduct)
-	t.level, t.dst, t.x, t.m, t.w, t.bias = level, dst, x, m, w, bias
+	t.on, t.dst, t.x, t.m, t.w, t.bias = on, dst, x, m, w, bias
 	t.plan, t.blocks = planRows, quantBlocks(w.K)
 	t.acts = growWork(t.acts, m*t.blocks*actBlock)
 	return t
@@ -410,23 +401,12 @@ const (
 	quantTaskBytes  = 512 << 10
 	// quantSerialWork is serialWork for integer products, which are faster.
 	quantSerialWork = 1 << 18
-	// quantFew is the most rows that need no plan.
-	quantFew = 7
 )
-
-// leastBlocks returns the fewest rows for planBlocks. With fewer, weights arrive from memory too
-// slowly in blocks, or widening them takes longer than it saves.
-func leastBlocks(level implementation, f Format) int {
-	if hasStrips(level) {
-		return leastStrips(f)
-	}
-	return 32
-}
 
 // actTasks returns the number of tasks of quantize. After them, the activations are ready for the
 // plan.
 func (t *quantProduct) actTasks() int {
-	if t.plan == planBlocks && hasStrips(t.level) {
+	if t.plan == planBlocks && t.on.strips() {
 		t.strips = growWork(t.strips, t.m*t.blocks*stripActs)
 		return (t.m + stripRows - 1) / stripRows
 	}
@@ -434,7 +414,7 @@ func (t *quantProduct) actTasks() int {
 }
 
 func (t *quantProduct) quantize(task int) {
-	if t.plan == planBlocks && hasStrips(t.level) {
+	if t.plan == planBlocks && t.on.strips() {
 		t.packStrip(task)
 		return
 	}
@@ -457,11 +437,11 @@ func (t *quantProduct) quantizeRows(first, end int) {
 			t.quantizeOrdered(dst, x, offset)
 			continue
 		}
-		quantizeRow(t.level, dst, x, whole, offset)
+		quantizeRow(t.on.level(), dst, x, whole, offset)
 		if whole < t.blocks {
 			var last [quantBlock]float32
 			copy(last[:], x[whole*quantBlock:])
-			quantizeRow(t.level, dst[whole*actBlock:], last[:], 1, offset)
+			quantizeRow(t.on.level(), dst[whole*actBlock:], last[:], 1, offset)
 		}
 	}
 }
@@ -474,7 +454,7 @@ func (t *quantProduct) quantizeOrdered(dst []byte, x []float32, offset int) {
 		n := len(t.w.gather(&part, x, from, min(orderedPart, t.w.K-from)))
 		blocks := quantBlocks(n)
 		clear(part[n : blocks*quantBlock])
-		quantizeRow(t.level, dst[from/quantBlock*actBlock:], part[:], blocks, offset)
+		quantizeRow(t.on.level(), dst[from/quantBlock*actBlock:], part[:], blocks, offset)
 	}
 }
 
@@ -482,7 +462,7 @@ func (t *quantProduct) task(task int) {
 	first, end := task%t.mBlocks*t.m/t.mBlocks, (task%t.mBlocks+1)*t.m/t.mBlocks
 	panel := task / t.mBlocks * t.panels
 	panels := min(t.panels, (t.w.N+quantPanel-1)/quantPanel-panel)
-	if t.level == implGo || t.blocks == 0 {
+	if t.on.impl == implGo || t.blocks == 0 {
 		for i := range panels {
 			quantPanelGo(t, panel+i, first, end)
 		}
@@ -492,7 +472,7 @@ func (t *quantProduct) task(task int) {
 	size := t.blocks * quantBlockSize(f) // of a panel
 	data := t.w.Data[panel*size:]
 	if t.plan == planBlocks {
-		if hasStrips(t.level) {
+		if t.on.strips() {
 			tiles := (t.m + stripRows - 1) / stripRows
 			part := task % t.mBlocks
 			quantStrips(t, data, panel, panels, part*tiles/t.mBlocks, (part+1)*tiles/t.mBlocks)

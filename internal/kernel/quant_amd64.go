@@ -5,8 +5,6 @@ package kernel
 import (
 	"sync"
 	"unsafe"
-
-	"golang.org/x/sys/cpu"
 )
 
 //go:generate sh -c "cd _gen && go run . -kernel quant"
@@ -96,34 +94,26 @@ func widenIQ4(dst, src []byte, blocks int) {
 	widenIQ4AVX2(&dst[0], &src[0], blocks)
 }
 
-// quantTiles returns the tiles of a level and format.
-func quantTiles(level implementation, f Format) []quantTile {
+// quantTiles returns the tiles for a format.
+func quantTiles(on isa, f Format) []quantTile {
 	byFormat := [...][]quantTile{Q8: q8AVX2, Q4: q4AVX2, Q4M: q4mAVX2}
 	switch {
-	case level == implAVX512 && hasVNNI:
+	case on.vnni:
 		byFormat = [...][]quantTile{Q8: q8VNNI, Q4: q4VNNI, Q4M: q4mVNNI}
-	case avxVNNI():
+	case on.impl == implAVXVNNI:
 		byFormat = [...][]quantTile{Q8: q8AVXVNNI, Q4: q4AVXVNNI, Q4M: q4mAVXVNNI}
 	}
 	return byFormat[f]
 }
 
-// turnsTiles returns the tiles of planTurns: the AVX2 kernels of one and two rows, which read four
-// panels in turn.
-func turnsTiles(f Format) []quantTile {
-	if cpu.X86.HasAVXVNNI {
+// turnsTiles returns the tiles of planTurns: the 256-bit kernels of one and two rows, which read
+// four panels in turn. On some processors with AVX-512 one core reads a single stream from memory
+// slower than four.
+func turnsTiles(on isa, f Format) []quantTile {
+	if on.avxVNNI {
 		return [...][]quantTile{Q8: q8AVXVNNI, Q4: q4AVXVNNI, Q4M: q4mAVXVNNI}[f]
 	}
 	return [...][]quantTile{Q8: q8AVX2, Q4: q4AVX2, Q4M: q4mAVX2}[f]
-}
-
-// turnsCandidates returns the plans for one or two rows. On some processors with AVX-512 one core
-// reads a single stream from memory slower than four.
-func turnsCandidates(level implementation, f Format) []plan {
-	if level == implAVX512 && hasVNNI && (f == Q8 || f == Q4 || f == Q4M) {
-		return []plan{planRows, planTurns}
-	}
-	return nil
 }
 
 // quantAhead is how many bytes before its use a weight is prefetched if a single tile reads it
@@ -141,10 +131,10 @@ func quantStream(f Format) int {
 
 // quantPace returns how far ahead a single tile prefetches the weights of the panels that it goes
 // over, and how many bytes per block.
-func quantPace(level implementation, f Format, blocks int) (ahead, pace int) {
+func quantPace(on isa, f Format, blocks int) (ahead, pace int) {
 	block := quantBlockSize(f)
 	switch {
-	case level != implAVX512 || !hasVNNI:
+	case !on.vnni:
 		return block * blocks, block / 2 // it goes over a panel twice
 	case f != Q8:
 		return quantAhead, block
@@ -170,15 +160,15 @@ var quantScratches = sync.Pool{New: func() any { return new(quantScratch) }}
 func quantPanelRows(t *quantProduct, f Format, data []byte, panel, panels, first, end int) {
 	s := quantScratches.Get().(*quantScratch)
 	n, col := t.w.N, panel*quantPanel
-	kernels := quantTiles(t.level, f)
+	kernels := quantTiles(t.on, f)
 	if t.plan == planTurns {
-		kernels = turnsTiles(f)
+		kernels = turnsTiles(t.on, f)
 	}
 	size := quantBlockSize(f)
 	whole := min(panels, n/quantPanel-panel)
 	rows := end - first
 	switch {
-	case hasStrips(t.level) && rows > 2 && rows <= partRows && whole > 0:
+	case t.on.strips() && rows > 2 && rows <= partRows && whole > 0:
 		quantParts(t, s, f, data, panel, whole, first, end)
 		data = data[whole*t.blocks*size:]
 		panel, panels = panel+whole, panels-whole
@@ -189,7 +179,7 @@ func quantPanelRows(t *quantProduct, f Format, data []byte, panel, panels, first
 		if t.bias != nil {
 			bias, step = &t.bias[col], 4*quantPanel
 		}
-		ahead, pace := quantPace(t.level, f, t.blocks)
+		ahead, pace := quantPace(t.on, f, t.blocks)
 		w := &data[0]
 		kernels[rows-1](&t.dst[first*n+col], n, &t.acts[first*t.blocks*actBlock], t.blocks*actBlock,
 			w, t.blocks,
@@ -222,7 +212,7 @@ const (
 func quantParts(
 	t *quantProduct, s *quantScratch, f Format, data []byte, panel, panels, first, end int,
 ) {
-	n, rows, kernels := t.w.N, end-first, quantTiles(t.level, f)
+	n, rows, kernels := t.w.N, end-first, quantTiles(t.on, f)
 	size := quantBlockSize(f)
 	tiles := (rows + len(kernels) - 1) / len(kernels)
 	pace := 128
@@ -281,7 +271,7 @@ func quantTiled(t *quantProduct, s *quantScratch, kernels []quantTile, f Format,
 	rows := end - first
 	tiles := (rows + len(kernels) - 1) / len(kernels)
 	passes, pace := 1, 128
-	if t.level != implAVX512 || !hasVNNI {
+	if !t.on.vnni {
 		passes = 2
 	}
 	if tiles*passes*pace < block { // too few tiles for that pace
@@ -311,22 +301,6 @@ func quantTiled(t *quantProduct, s *quantScratch, kernels []quantTile, f Format,
 
 // planDepth is how many blocks of 32 along K planBlocks multiplies at once: 17 KB of weights.
 const planDepth = 16
-
-// planCandidates returns the plans of a format. The first is used unless another is faster.
-func planCandidates(level implementation, f Format) []plan {
-	if level == implAVX512 && hasVNNI {
-		switch f {
-		case Q8:
-			return []plan{planRows, planWide, planBlocks}
-		case Q4, IQ4:
-			return []plan{planRows, planBlocks}
-		}
-	}
-	if hasStrips(level) {
-		return []plan{planRows, planBlocks}
-	}
-	return nil
-}
 
 // quantKBlocks computes rows first … end-1 of some panels by planBlocks. It widens 4 bits once for
 // all rows.

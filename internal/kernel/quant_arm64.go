@@ -24,17 +24,9 @@ func quantizeMinima(
 	quantizeMinimaGo(q, scales, minima, v)
 }
 
-func planCandidates(implementation, Format) []plan { return nil }
-
-func turnsCandidates(implementation, Format) []plan { return nil }
-
 func quantKBlocks(*quantProduct, []byte, int, int, int, int) {}
 
 const stripRows, stripActs = 6, 0
-
-func hasStrips(implementation) bool { return false }
-
-func leastStrips(Format) int { return 0 }
 
 func (*quantProduct) packStrip(int) {}
 

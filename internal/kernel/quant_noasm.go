@@ -10,17 +10,9 @@ func quantPanelRows(*quantProduct, Format, []byte, int, int, int, int) {
 	panic("kernel: no kernels for quantised weights") // implGo is the only level
 }
 
-func planCandidates(implementation, Format) []plan { return nil }
-
-func turnsCandidates(implementation, Format) []plan { return nil }
-
 func quantKBlocks(*quantProduct, []byte, int, int, int, int) {}
 
 const stripRows, stripActs = 6, 0
-
-func hasStrips(implementation) bool { return false }
-
-func leastStrips(Format) int { return 0 }
 
 func (*quantProduct) packStrip(int) {}
 

@@ -182,7 +182,7 @@ func TestQuantizeWeights(t *testing.T) {
 	for _, f := range []Format{Q8, Q4} {
 		want, wantScales := make([]byte, blocks*quantBlock), make([]float32, blocks)
 		quantizeWeightsGo(want, wantScales, v, f)
-		forEachImpl(t, func(t *testing.T) {
+		forEachISA(t, func(t *testing.T) {
 			got, scales := make([]byte, blocks*quantBlock), make([]float32, blocks)
 			quantizeWeights(got, scales, v, f)
 			for b := range blocks {
@@ -227,7 +227,7 @@ func TestQuantizeMinima(t *testing.T) {
 	q, scales, minima := make([]byte, blocks*quantBlock), make([]float32, blocks),
 		make([]float32, blocks)
 	quantizeMinimaGo(q, scales, minima, v)
-	forEachImpl(t, func(t *testing.T) {
+	forEachISA(t, func(t *testing.T) {
 		got, d, m := make([]byte, len(q)), make([]float32, blocks), make([]float32, blocks)
 		quantizeMinima(got, d, m, v)
 		for b := range blocks {
@@ -279,7 +279,7 @@ func TestQuantizeRow(t *testing.T) {
 	x[8*quantBlock+31] = float32(math.NaN())
 	want := make([]byte, blocks*actBlock)
 	quantizeRowGo(want, x, blocks, 128)
-	forEachImpl(t, func(t *testing.T) {
+	forEachISA(t, func(t *testing.T) {
 		for _, offset := range []int{8, 128, 0} {
 			quantizeRowGo(want, x, blocks, offset)
 			got := make([]byte, blocks*actBlock+1)
@@ -308,7 +308,7 @@ func TestQuantizeRow(t *testing.T) {
 func TestQuantExact(t *testing.T) {
 	p := NewPool(2)
 	defer p.Close()
-	forEachImpl(t, func(t *testing.T) {
+	forEachISA(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(15, 16))
 		for _, f := range []Format{Q8, Q4, Q4M} {
 			lowest, highest := -127, 127
@@ -383,7 +383,7 @@ func TestQuantExact(t *testing.T) {
 // TestQuantMatMul compares with float64 on the same quantised values, and compares the bits for
 // several numbers of threads and rows.
 func TestQuantMatMul(t *testing.T) {
-	forEachImpl(t, func(t *testing.T) {
+	forEachISA(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(17, 18))
 		for _, f := range []Format{Q8, Q4, Q4M} {
 			for _, m := range []int{1, 2, 5, 7, 8, 31, 65, 1007, 2007, 6007} {
@@ -519,7 +519,7 @@ func TestQuantPlansAgree(t *testing.T) {
 				power += sum * sum
 			}
 		}
-		forEachImpl(t, func(t *testing.T) {
+		forEachISA(t, func(t *testing.T) {
 			got := make([]float32, m*n)
 			MatMul(nil, got, x, m, w, nil)
 			off := 0.0

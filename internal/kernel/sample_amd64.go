@@ -6,16 +6,17 @@ import "unsafe"
 
 // microLoop returns a function that calls the tile from which a product of m rows is built, on its
 // own operands, and its number of operations.
-func microLoop(level implementation, f Format, m int) (loop func(), ops int) {
+func microLoop(on isa, f Format, m int) (loop func(), ops int) {
+	level := on.level()
 	switch {
 	case level == implGo:
 		return microLoopGo(f, m)
-	case tiledFormat(f, m):
+	case on.tiled(f, m):
 		return microTiles(f, m)
 	case f.blocks():
-		return microQuant(level, f, m)
+		return microQuant(on, f, m)
 	case f == BF16Dot:
-		return microPairs(level, m)
+		return microPairs(on, m)
 	case f == Q12:
 		return microWords(m)
 	case m <= smallRows(level):
@@ -32,20 +33,19 @@ func microLoop(level implementation, f Format, m int) (loop func(), ops int) {
 	}, microCalls * 2 * maxTileRows * width * microDepth
 }
 
-func microQuant(level implementation, f Format, m int) (loop func(), ops int) {
+func microQuant(on isa, f Format, m int) (loop func(), ops int) {
 	const blocks = microDepth / quantBlock
 	chosen := planRows
-	if m > quantFew {
-		chosen = planOf(level, f)
+	if m > turnsRows {
+		chosen = current.Load().chosen(f, m)
 	}
-	blocked := chosen == planBlocks && m >= leastBlocks(level, f)
-	if blocked && hasStrips(level) {
+	if chosen == planBlocks && on.strips() {
 		return microStrips(f)
 	}
-	if blocked || f == IQ4 {
+	if chosen == planBlocks || f == IQ4 {
 		f = Q8 // the format it is widened to
 	}
-	tiles, panels := quantTiles(level, f), 1
+	tiles, panels := quantTiles(on, f), 1
 	if chosen == planWide {
 		tiles, panels = q8Wide, 2
 	}
@@ -90,12 +90,12 @@ func microTiles(f Format, m int) (loop func(), ops int) {
 	}, microCalls * 2 * tiles * tileRows * stripWidth * microDepth
 }
 
-func microPairs(level implementation, m int) (loop func(), ops int) {
-	tiles, width := pairsTiles(level)
+func microPairs(on isa, m int) (loop func(), ops int) {
+	tiles, width := pairsTiles(on)
 	m = min(m, len(tiles))
 	b, c, a := alignedFloats(microDepth*pairsPanel/2), make([]float32, m*width),
 		make([]float32, m*microDepth)
-	_, unit := pairsBlock(level, m)
+	_, unit := pairsBlock(on, m)
 	return func() {
 		for range microCalls {
 			tiles[m-1](&c[0], 4*width, &c[0], 4*width, (*byte)(unsafe.Pointer(&a[0])),

@@ -2,8 +2,6 @@
 
 package kernel
 
-func microLoop(
-	_ implementation, f Format, m int,
-) (loop func(), ops int) {
+func microLoop(_ isa, f Format, m int) (loop func(), ops int) {
 	return microLoopGo(f, m)
 }

@@ -16,7 +16,7 @@ func TestSamples(t *testing.T) {
 			t.Errorf("%s: %v, want a rate", what, rate)
 		}
 	}
-	forEachImpl(t, func(t *testing.T) {
+	forEachISA(t, func(t *testing.T) {
 		for _, f := range []Format{F32, F16, BF16, Q8, Q4, BF16Dot} {
 			check(f.String()+" peak", SamplePeak(p, f, time.Microsecond))
 			for _, m := range []int{1, 3, 32} {

@@ -19,11 +19,14 @@ func TestSpeedProduct(t *testing.T) {
 	}
 }
 
-// Ensure that every number is measured, for all types and numbers of rows.
+// Ensure that the speed of every format is measured, and that this takes no part in trials: its
+// shapes are no model's.
 func TestMeasureSpeed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a second")
 	}
+	plansByTrial(t)
+	b := use(t, computing())
 	p := NewPool(2)
 	defer p.Close()
 	s := MeasureSpeed(p)
@@ -35,6 +38,11 @@ func TestMeasureSpeed(t *testing.T) {
 			if p.Rows != speedRows[i] || !(p.Seconds > 0) || math.IsInf(p.Seconds, 0) {
 				t.Errorf("%s: %+v", f, p)
 			}
+		}
+	}
+	for f := range b.few {
+		if _, ended := b.few[f].outcome(); ended || b.few[f].shapes != nil {
+			t.Errorf("%v: a trial of one row measured %+v", Format(f), b.few[f].shapes)
 		}
 	}
 }

@@ -23,7 +23,6 @@ type stripKernels struct {
 	size   int // bytes of a block of weights
 	values int // bytes of the values in a block of one row of activations
 	acts   int // bytes of such a block
-	least  int // rows
 }
 
 const (
@@ -41,20 +40,12 @@ var (
 	q4mStrips = [...]quantStrip{q4mStrip1, q4mStrip2, q4mStrip3, q4mStrip4, q4mStrip5, q4mStrip6}
 
 	stripsOf = [...]*stripKernels{
-		Q8:  {q8Strips, widenStripQ8, packStrip8, 0, 64 + 1024, 64, stripActs, 48},
-		IQ4: {q8Strips, widenStripIQ4, packStrip8, 0, 64 + 1024, 64, stripActs, 48},
-		Q4:  {q4Strips, widenStripQ4, packStrip4, actMagic, 128 + 512, 32, actBlock, 24},
-		Q4M: {q4mStrips, widenStripQ4M, packStrip4, 0, 128 + 512, 32, actBlock, 24},
+		Q8:  {q8Strips, widenStripQ8, packStrip8, 0, 64 + 1024, 64, stripActs},
+		IQ4: {q8Strips, widenStripIQ4, packStrip8, 0, 64 + 1024, 64, stripActs},
+		Q4:  {q4Strips, widenStripQ4, packStrip4, actMagic, 128 + 512, 32, actBlock},
+		Q4M: {q4mStrips, widenStripQ4M, packStrip4, 0, 128 + 512, 32, actBlock},
 	}
 )
-
-// leastStrips returns the fewest rows for strips.
-func leastStrips(f Format) int { return stripsOf[f].least }
-
-// hasStrips reports whether planBlocks uses strips.
-func hasStrips(level implementation) bool {
-	return level != implGo && !(level == implAVX512 && hasVNNI) && !avxVNNI()
-}
 
 // stripTile returns the rows of a tile.
 func (t *quantProduct) stripTile(tile int) (first, end int) {

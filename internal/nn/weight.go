@@ -31,14 +31,14 @@ func IsWeight(d tensor.DType) bool {
 	return ok
 }
 
-// Weights returns t as an [out, in] matrix of the same type, without a copy. The type is F32, F16,
-// BF16, Q8, Q4, Q4M, IQ4, BF16Dot or Q12. nil stays nil.
+// Weights returns t, a weight of a model, as an [out, in] matrix of the same type, without a copy.
+// The type is F32, F16, BF16, Q8, Q4, Q4M, IQ4, BF16Dot or Q12. nil stays nil.
 func Weights(t *tensor.Tensor, out, in int) *kernel.Matrix {
 	if t == nil {
 		return nil
 	}
 	return &kernel.Matrix{
-		Format: formats[t.DType], N: out, K: in, Data: t.Data, Order: t.Order,
+		Format: formats[t.DType], N: out, K: in, Data: t.Data, Order: t.Order, Model: true,
 	}
 }
 
