@@ -3,22 +3,51 @@ package engine
 import (
 	"bytes"
 	"context"
-	"github.com/restore-vlm/restore/internal/formats"
+	"errors"
 	"image/png"
+	"os"
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/racetest"
 	"github.com/restore-vlm/restore/internal/sample"
 	"github.com/restore-vlm/restore/internal/scene"
 )
 
+// kernelsOfOneRow are the kernels of this machine except the reference, which allocates, each with
+// the plans of one row that it has: chosen by trials, and fixed.
+func kernelsOfOneRow(t *testing.T) (all []oneRowKernels) {
+	defer oneRowKernels{kernel.Implementation(), os.Getenv("KERNEL_PLAN")}.use(t)
+	for _, name := range kernel.Implementations() {
+		for _, plan := range []string{"", "rows", "turns"} {
+			k := oneRowKernels{name, plan}
+			k.use(t)
+			if name != "go" && (plan == "" || kernel.HasPlan(plan, kernel.Q8, 1)) {
+				all = append(all, k)
+			}
+		}
+	}
+	return all
+}
+
+type oneRowKernels struct{ implementation, plan string }
+
+func (k oneRowKernels) use(t *testing.T) {
+	if err := errors.Join(kernel.SetImplementation(k.implementation),
+		kernel.SetPlan(k.plan)); err != nil {
+		t.Error(err)
+	}
+}
+
 // Ensure that a decoded token allocates nothing, sampling included: plain, calibrated with whole
-// and with fractional positions, and with every kind of weight.
+// and with fractional positions, with every kind of weight and with all kernels.
 func TestDecodeDoesNotAllocate(t *testing.T) {
-	if kernel.Implementation() == "go" {
+	racetest.SkipAllocs(t)
+	kernels := kernelsOfOneRow(t)
+	if len(kernels) == 0 {
 		t.Skip("the reference allocates")
 	}
 	var b bytes.Buffer
@@ -43,60 +72,74 @@ func TestDecodeDoesNotAllocate(t *testing.T) {
 		{"after PyramidDrop", "q8", methods.Options{Base: "pdrop", NVis: 192, Restore: true}, ""},
 		{"means", "bf16", methods.Options{Base: "divprune", NVis: 64, Restore: true, MergePosition: "mean"}, ""},
 	} {
-		ck, err := formats.Open("")
-		if err != nil {
-			t.Fatal(err)
-		}
-		e, err := New(ck, Options{Threads: 2, Quant: c.quant, CacheType: c.cache}, Hooks{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var batch []*sequence
-		for _, prompt := range []string{"What is there?", "Describe the image."} {
-			s, err := e.sequence(context.Background(), Request{
-				Prompt: prompt, Images: []*imageproc.Picture{pic}, Reduce: c.reduce, MaxTokens: 300,
-				NoCache: true,
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			batch = append(batch, s)
-		}
-		sampler, err := sample.New(sample.Options{Temp: 0.7, TopK: 40, TopP: 0.9, Seed: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = e.Do(context.Background(), func(r *model.Run) error {
-			d, vocab := e.device, e.shape.Vocab
-			for _, s := range batch {
-				in, err := (&Prompt{s}).Rows(r)
-				if err != nil {
-					return err
-				}
-				s.cache, s.next = e.newCache(), in.Next
-				if _, err := s.read(r, in); err != nil {
-					return err
-				}
-			}
-			step := func() {
-				d.advance(batch)
-				for i, s := range batch {
-					s.id = sampler.Next(d.logits[i*vocab : (i+1)*vocab])
-					s.next++
-					s.fed = append(s.fed, unit{id: s.id})
-				}
-			}
-			step() // buffers grow
-			if n := testing.AllocsPerRun(50, step); n != 0 {
-				t.Errorf("%s: %v allocations a step", c.name, n)
-			}
-			return nil
+		t.Run(c.name, func(t *testing.T) {
+			e := opened(t, Options{Threads: 2, Quant: c.quant, CacheType: c.cache})
+			decodeDoesNotAllocate(t, e, pic, c.reduce, kernels)
+		})
+	}
+}
+
+// decodeDoesNotAllocate counts the allocations of the steps of two sequences, with each of kernels.
+func decodeDoesNotAllocate(
+	t *testing.T, e *Engine, pic *imageproc.Picture, reduce methods.Options,
+	kernels []oneRowKernels,
+) {
+	defer oneRowKernels{kernel.Implementation(), os.Getenv("KERNEL_PLAN")}.use(t)
+	var batch []*sequence
+	for _, prompt := range []string{"What is there?", "Describe the image."} {
+		s, err := e.sequence(context.Background(), Request{
+			Prompt: prompt, Images: []*imageproc.Picture{pic}, Reduce: reduce, MaxTokens: 300,
+			NoCache: true,
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
+		batch = append(batch, s)
+	}
+	sampler, err := sample.New(sample.Options{Temp: 0.7, TopK: 40, TopP: 0.9, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = e.Do(context.Background(), func(r *model.Run) error {
+		d, vocab := e.device, e.shape.Vocab
+		var lens [][]int // after the prompts
+		var next []float64
+		for _, s := range batch {
+			in, err := (&Prompt{s}).Rows(r)
+			if err != nil {
+				return err
+			}
+			s.cache, s.next = e.newCache(), in.Next
+			defer s.cache.Free()
+			if _, err := s.read(r, in); err != nil {
+				return err
+			}
+			lens, next = append(lens, s.cache.Lens(nil)), append(next, s.next)
 		}
+		step := func() {
+			d.advance(batch)
+			for i, s := range batch {
+				s.id = sampler.Next(d.logits[i*vocab : (i+1)*vocab])
+				s.next++
+				s.fed = append(s.fed, unit{id: s.id})
+			}
+		}
+		for _, k := range kernels {
+			k.use(t)
+			for i, s := range batch { // the same steps again
+				for j, n := range lens[i] {
+					s.cache.Layer(j).Truncate(n)
+				}
+				s.next, s.fed, s.slots = next[i], s.fed[:0], 0
+			}
+			step() // buffers grow
+			if n := testing.AllocsPerRun(50, step); n != 0 {
+				t.Errorf("%+v: %v allocations a step", k, n)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

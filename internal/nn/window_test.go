@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/racetest"
 )
 
 // tolWindow is a few float32 roundings of sums of numbers near 1.
@@ -145,9 +146,24 @@ func checkTap(t *testing.T, tap *Tap, probs []float32, heads, n, lo, hi int) {
 
 // Ensure that attention of one row allocates nothing, for any window and bias.
 func TestOneRowDoesNotAllocate(t *testing.T) {
-	if kernel.Implementation() == "go" {
-		t.Skip("the reference allocates")
+	racetest.SkipAllocs(t)
+	before := kernel.Implementation()
+	t.Cleanup(func() {
+		if err := kernel.SetImplementation(before); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, name := range kernel.Implementations() {
+		if err := kernel.SetImplementation(name); err != nil {
+			t.Fatal(err)
+		}
+		if name != "go" { // the reference allocates
+			t.Run(name, oneRowDoesNotAllocate)
+		}
 	}
+}
+
+func oneRowDoesNotAllocate(t *testing.T) {
 	const heads, kv, dim, n = 4, 2, 8, 23
 	q, k, out := make([]float32, heads*dim), make([]float32, n*kv*dim), make([]float32, heads*dim)
 	distances := NewDistances(NewRoPE(dim, 10000, nil), 64)
