@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
@@ -16,21 +15,15 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// published returns the models for --shape, of families that fit, in the order of the help text.
-func published(fits func(f *model.Family) bool) (list []model.Published) {
-	for _, f := range families.Table {
-		if fits(f) {
-			list = append(list, f.Published...)
-		}
-	}
-	return list
-}
-
-// shapeNames returns the names for --shape, and others.
+// shapeNames returns the names for --shape of families that fit, and others.
 func shapeNames(fits func(f *model.Family) bool, others ...string) string {
 	var names []string
-	for _, p := range published(fits) {
-		names = append(names, p.Name)
+	for _, f := range families.Table {
+		for _, p := range f.Published {
+			if fits(f) {
+				names = append(names, p.Name)
+			}
+		}
 	}
 	return strings.Join(append(names, others...), "|")
 }
@@ -61,11 +54,13 @@ type shape struct {
 // loadShape returns the shape with that name, or the shape in a config.json.
 func loadShape(name string) (*shape, error) {
 	s := &shape{Name: name}
-	all := published(anyShape)
-	i := slices.IndexFunc(all, func(p model.Published) bool { return p.Name == name })
-	if i >= 0 {
-		s.Config = all[i].Config
-		return s, s.parse(name)
+	for _, f := range families.Table {
+		for _, p := range f.Published {
+			if p.Name == name {
+				s.Config = p.Config
+				return s, s.parse(name)
+			}
+		}
 	}
 	info, err := os.Stat(name)
 	if err != nil || info.IsDir() {

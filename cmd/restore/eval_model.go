@@ -35,14 +35,13 @@ func look(files formats.Files) (*modelFiles, error) {
 // asScripts makes models read pictures as the paper's scripts do, and returns the scripts' system
 // message.
 func (m *modelFlags) asScripts(files *modelFiles) (system string) {
-	scripts := files.family.Scripts
-	if m.files.Model == "" || scripts == nil {
+	if m.files.Model == "" {
 		return ""
 	}
-	if !m.fs.Changed("pad") && scripts.Pad {
+	if !m.fs.Changed("pad") && files.family.Pad {
 		m.pad = true
 	}
-	return scripts.System
+	return files.family.System
 }
 
 // opened records the model's files and options, for the settings of runs. Answers depend on them,

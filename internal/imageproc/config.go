@@ -58,11 +58,15 @@ func ParseProcessor(preprocessorConfigJSON []byte, kinds []Kind) (Processor, err
 	}
 	base := strings.TrimSuffix(strings.TrimSuffix(name, "Fast"), "Pil")
 	at := slices.IndexFunc(kinds, func(k Kind) bool { return slices.Contains(k.Classes, base) })
+	var known []string
+	for _, k := range kinds {
+		known = append(known, k.Classes[0])
+	}
 	switch {
 	case at >= 0:
 	case name != "":
 		return nil, fmt.Errorf("imageproc: processor config: image_processor_type %q is not "+
-			"supported, want %s", name, classes(kinds))
+			"supported, want one of %s", name, strings.Join(known, ", "))
 	case r.err != nil:
 		return nil, r.err
 	default:
@@ -75,16 +79,6 @@ func ParseProcessor(preprocessorConfigJSON []byte, kinds []Kind) (Processor, err
 		return nil, r.err
 	}
 	return p, nil
-}
-
-// classes lists the names of kinds.
-func classes(kinds []Kind) string {
-	var names []string
-	for _, k := range kinds {
-		names = append(names, k.Classes[0])
-	}
-	last := len(names) - 1
-	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
 // Settings reads typed values from a processor's configuration and keeps the first error.

@@ -19,18 +19,14 @@ type Family struct {
 	Across int
 	// Budgets are the measured numbers of visual tokens, or shares of all.
 	Budgets []string
-	// Scripts is how the scripts of RESTORE's paper ask; nil if they do not know the family.
-	Scripts *Scripts
+	// System is the message of the scripts of RESTORE's paper, "" if they do not know the family,
+	// and Pad tells that they pad pictures to a square.
+	System string
+	Pad    bool
 }
 
 // Published is the config.json of a published model.
 type Published struct {
 	Name   string
 	Config []byte
-}
-
-// Scripts are settings of the scripts with which a paper's figures were measured.
-type Scripts struct {
-	System string // message
-	Pad    bool   // pictures are padded to a square
 }

@@ -43,7 +43,7 @@ func TestUnknown(t *testing.T) {
 		}
 	}
 	if _, err := Processor([]byte(`{"image_processor_type":"Other"}`)); err == nil ||
-		!strings.Contains(err.Error(), "want CLIPImageProcessor, LlavaImageProcessor, ") {
+		!strings.Contains(err.Error(), "want one of CLIPImageProcessor, LlavaImageProcessor, ") {
 		t.Errorf("got %v, want the known processors", err)
 	}
 }

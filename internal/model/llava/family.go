@@ -36,7 +36,7 @@ var Family = model.Family{
 		{Name: "llava-1.5-7b", Config: shape7b}, {Name: "llava-1.5-13b", Config: shape13b},
 	},
 	Across: 1, Budgets: []string{"576", "192", "128", "64"},
-	Scripts: &model.Scripts{System: System, Pad: true},
+	System: System, Pad: true,
 }
 
 // System is the system message of LLaVA's scripts.

@@ -28,8 +28,8 @@ func ParseConfig(data []byte) (*Config, error) {
 	})
 	for _, p := range c.Canvases {
 		side := c.Vision.ImageSide
-		if h, w := p[0]/side, p[1]/side; p[0]%side != 0 || p[1]%side != 0 || h > imageproc.MaxTiles ||
-			h*w > imageproc.MaxTiles {
+		if h, w := p[0]/side, p[1]/side; p[0]%side != 0 || p[1]%side != 0 ||
+			h > imageproc.MaxTiles || h*w > imageproc.MaxTiles {
 			v.Fail("image_grid_pinpoints", "got %v, want multiples of the tile side %d "+
 				"(vision_config's image_size), at most %d tiles", p, side, imageproc.MaxTiles)
 		}

@@ -24,7 +24,7 @@ var Family = model.Family{
 	},
 	Published: []model.Published{{Name: "llava-next-7b", Config: shape7b}},
 	Across:    2, Budgets: []string{"all", "640", "320", "160"},
-	Scripts: &model.Scripts{System: llava.System},
+	System: llava.System,
 }
 
 //go:embed shapes/llava-next-7b.json

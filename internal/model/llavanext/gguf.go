@@ -2,6 +2,7 @@ package llavanext
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/model/llava"
@@ -14,10 +15,7 @@ func convert(m *checkpoint.Converted) error {
 	if len(flat) == 0 || len(flat)%2 != 0 {
 		return fmt.Errorf("key %q: got %d numbers, want pairs", key, len(flat))
 	}
-	var pairs [][]int
-	for i := 0; i < len(flat); i += 2 {
-		pairs = append(pairs, flat[i:i+2])
-	}
+	pairs := slices.Collect(slices.Chunk(flat, 2))
 	m.Config["image_grid_pinpoints"], m.Config["use_image_newline_parameter"] = pairs, true
 	m.Processor["image_grid_pinpoints"], m.Processor["do_pad"] = pairs, true
 	m.Processor["image_processor_type"] = "LlavaNextImageProcessor"
