@@ -114,8 +114,8 @@ func ExamplePack() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := restore.Pack(ctx, "", f, restore.WithWeights(restore.Q8, restore.AsStored)); err !=
-		nil {
+	if err := restore.Pack(ctx, "", f, restore.WithWeights(restore.Q8,
+		restore.AsStored)); err != nil {
 		log.Fatal(err)
 	}
 	if err := f.Close(); err != nil {

@@ -218,8 +218,8 @@ func violations(got imports, also ...string) []string {
 				slices.ContainsFunc(append(slices.Clone(also), allowed...),
 					func(e string) bool { return matches(e, name) })
 			if !ok {
-				bad = append(
-					bad, fmt.Sprintf("%s: imports %s, want one of %v", file, name, allowed))
+				bad = append(bad, fmt.Sprintf("%s: imports %s, want one of %v",
+					file, name, allowed))
 			}
 		}
 	}
@@ -271,8 +271,7 @@ func TestHooksAreForMeasurements(t *testing.T) {
 				return true
 			}
 			if x, ok := s.X.(*ast.Ident); ok && (x.Name == "engine" || s.Sel.Name == "Look") {
-				t.Errorf("%s: %s.%s is for measurements", set.Position(n.Pos()), x.Name,
-					s.Sel.Name)
+				t.Errorf("%s: %s.%s is for measurements", set.Position(n.Pos()), x.Name, s.Sel.Name)
 			}
 			return true
 		})

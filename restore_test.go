@@ -189,8 +189,8 @@ func TestPictures(t *testing.T) {
 			t.Errorf("%s: got fault %d (%s), want %d and no flag", name, got, text, c.want)
 		}
 	}
-	if _, err := restore.OpenPicture(filepath.Join(dir, "none.png")); !errors.Is(
-		err, errs.ErrNotFound) {
+	if _, err := restore.OpenPicture(filepath.Join(dir, "none.png")); !errors.Is(err,
+		errs.ErrNotFound) {
 		t.Errorf("no file: got %v, want ErrNotFound", err)
 	}
 }
@@ -243,8 +243,8 @@ func TestReductionErrors(t *testing.T) {
 		t.Errorf("from JSON: got %+v, %v, want 16 kept and 48 merged", ans, err)
 	}
 	var refused *errs.OptionError
-	if _, err := restore.ParseReduction([]byte(`{"base": "holov", "nvis": 64}`)); !errors.As(
-		err, &refused) || refused.Name != "nvis" {
+	if _, err := restore.ParseReduction([]byte(`{"base": "holov", "nvis": 64}`)); !errors.As(err,
+		&refused) || refused.Name != "nvis" {
 		t.Errorf("an unknown field: got %v, want an OptionError", err)
 	}
 	r, err = restore.ParseReduction([]byte(`{"base": "holov", "n_vis": 4294967360}`)) // 2³²+64

@@ -274,13 +274,8 @@ func ScoreAll(
 	if missing >= 0 && !b.Optional {
 		q := questions[missing]
 		return nil, nil, fmt.Errorf(
-			"%s: %d of %d questions have no answer, the first is id %d (key %v)",
-			b.Name,
-			len(questions)-used,
-			len(questions),
-			q.ID,
-			q.Key,
-		)
+			"%s: %d of %d questions have no answer, the first is id %d (key %v)", b.Name,
+			len(questions)-used, len(questions), q.ID, q.Key)
 	}
 	if used < len(answers) && s == (Selection{}) {
 		return nil, nil, fmt.Errorf("%s: %d answers are to ids that are not among the %d questions",

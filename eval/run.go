@@ -212,9 +212,8 @@ func (r *run) done(q *Question, a Answer) error {
 	if r.o.Progress != nil {
 		open := r.total - len(r.answers)
 		each := time.Since(r.start) / time.Duration(r.fresh)
-		r.o.Progress(
-			Progress{Done: len(r.answers), Total: r.total, Left: each * time.Duration(open)},
-		)
+		r.o.Progress(Progress{Done: len(r.answers), Total: r.total,
+			Left: each * time.Duration(open)})
 	}
 	return nil
 }

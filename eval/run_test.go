@@ -172,8 +172,8 @@ func TestRunKilled(t *testing.T) {
 			// A kill may cut off the line that is being written.
 			path := filepath.Join(dir, recordsFile)
 			if info, err := os.Stat(path); err == nil && info.Size() > 0 && random.IntN(2) == 0 {
-				if err := os.Truncate(
-					path, info.Size()-1-random.Int64N(min(40, info.Size()))); err != nil {
+				if err := os.Truncate(path, info.Size()-1-random.Int64N(min(40,
+					info.Size()))); err != nil {
 					t.Fatal(err)
 				}
 			}

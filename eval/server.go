@@ -102,11 +102,8 @@ func (s *Server) Answer(ctx context.Context, questions []*Question, tokens int,
 		if err != nil {
 			return err
 		}
-		link := "data:" + http.DetectContentType(
-			data,
-		) + ";base64," + base64.StdEncoding.EncodeToString(
-			data,
-		)
+		link := "data:" + http.DetectContentType(data) + ";base64," +
+			base64.StdEncoding.EncodeToString(data)
 		pictures = append(pictures, chatPart{Type: "image_url", Image: &chatLink{link}})
 	}
 	for i, q := range questions {
@@ -261,9 +258,7 @@ func (s *Server) answer(r *chatReply) (*Answer, error) {
 	}
 	if len(s.Reduction) > 0 && r.Restore == nil {
 		return nil, errors.New(
-			"a reply without a reduction, want a server of this project, or " +
-				"no reduction",
-		)
+			"a reply without a reduction, want a server of this project, or " + "no reduction")
 	}
 	c := r.Choices[0]
 	a := &Answer{Text: c.Message.Content, Finish: c.Finish,

@@ -247,8 +247,7 @@ func (r *Reduction) checkRow(i int, isAnchor []bool) error {
 	anchors := 0
 	for k, m := range row.Members {
 		if m < 0 || int(m) >= r.N || k > 0 && row.Members[k-1] >= m {
-			return broken("row %d: members are not ascending in 0..%d: %v",
-				i, r.N-1, row.Members)
+			return broken("row %d: members are not ascending in 0..%d: %v", i, r.N-1, row.Members)
 		}
 		if r.Group[m] != int32(i) {
 			return broken("row %d: token %d has group %d", i, m, r.Group[m])

@@ -202,8 +202,8 @@ func attentionPanels(runs []attentionRun) []chart.Panel {
 			}
 			p.Series = append(p.Series, s)
 		}
-		for layer := 0; layer < len(runs[0].Share.Text); layer += max(
-			1, len(runs[0].Share.Text)/8) {
+		for layer := 0; layer < len(runs[0].Share.Text); layer += max(1,
+			len(runs[0].Share.Text)/8) {
 			p.Ticks = append(p.Ticks, float64(layer))
 		}
 		panels = append(panels, p)

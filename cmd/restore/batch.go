@@ -198,8 +198,7 @@ func (o *batchOptions) answer(
 	if errors.Is(err, errInterrupted) && !errors.As(err, &write) {
 		return cutShort(
 			"batch: interrupted; the answers so far are in %s, and the same command continues",
-			o.journal,
-		)
+			o.journal)
 	}
 	if err == nil && sum.Lines > 0 && j.Answers() == 0 {
 		a.note("none of the %d lines has an answer: %s", sum.Lines, errorCodes(&sum))

@@ -210,8 +210,8 @@ func TestBatchRefused(t *testing.T) {
 			t.Errorf("%v: exit %d, %s, want %s", args, r.code, r.err, want)
 		}
 	}
-	if r := cli(batchArgs(dir, "other.jsonl", "--in", filepath.Join(dir, "none"))...); r.code !=
-		exitFailure {
+	if r := cli(batchArgs(dir, "other.jsonl", "--in", filepath.Join(dir,
+		"none"))...); r.code != exitFailure {
 		t.Errorf("no input: exit %d, %s", r.code, r.err)
 	}
 }

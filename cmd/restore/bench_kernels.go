@@ -473,9 +473,7 @@ func (b *kernelBench) compare(c *kernelCell, once func() (seconds, cpu float64))
 }
 
 // compareTypes times the cell's type and another in turns, as compare does with plans.
-func (b *kernelBench) compareTypes(
-	c *kernelCell, of func(*benchWeights) (seconds, cpu float64),
-) {
+func (b *kernelBench) compareTypes(c *kernelCell, of func(*benchWeights) (seconds, cpu float64)) {
 	weights := [2]*benchWeights{b.weights[c.format], b.weights[namedFormat(b.o.against)]}
 	var times [2]float64
 	for turn := range 2 {

@@ -54,8 +54,7 @@ FitPrune drops an eighth of the tokens in every layer.`,
 			shapeNames(oneSquare, embeddedShape, "FILE"),
 		},
 	}
-	fs.StringVarP(&o.sizes.dir, "model", "m", "",
-		"sizes of the model in this `folder` instead")
+	fs.StringVarP(&o.sizes.dir, "model", "m", "", "sizes of the model in this `folder` instead")
 	fs.IntVar(&o.nVis, "n-vis", 64, "`budget` of visual tokens")
 	fs.StringSliceVar(&o.bases, "base", nil, "`methods`, see 'restore methods'")
 	fs.Lookup("base").Annotations = map[string][]string{applies: {"all"}}

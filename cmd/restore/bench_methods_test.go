@@ -41,8 +41,8 @@ func TestBenchMethods(t *testing.T) {
 		"--base magic": `--base: got "magic"`, "--n-vis 576": "--n-vis: out of range, got 576, want 1 to 575", "--repeat 0": "--repeat: out of range",
 		"--ttft -1s": "--ttft: out of range", "--threads 0": "--threads: out of range", "--shape llava-next-7b": "--shape: got llava-next-7b, whose pictures are encoded in views",
 	} {
-		if r := cli(append([]string{"bench", "methods"}, strings.Fields(args)...)...); r.code !=
-			exitUsage || !strings.Contains(r.err, want) {
+		if r := cli(append([]string{"bench", "methods"},
+			strings.Fields(args)...)...); r.code != exitUsage || !strings.Contains(r.err, want) {
 			t.Errorf("%s: exit %d, stderr %q, want %q", args, r.code, r.err, want)
 		}
 	}

@@ -177,8 +177,8 @@ func (j *benchJSON) fill(cells []*benchCell) {
 		if j.Gen > 0 {
 			var shares []float64
 			for i, m := range c.runs {
-				shares = append(
-					shares, float64(m.DecodeProducts.Bytes)/m.Decode.Seconds()/1e9/c.read[i])
+				shares = append(shares,
+					float64(m.DecodeProducts.Bytes)/m.Decode.Seconds()/1e9/c.read[i])
 			}
 			r.DecodeOfDRAM = round(stats.Median(shares))
 		}

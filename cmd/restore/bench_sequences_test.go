@@ -39,8 +39,8 @@ func TestBenchSequences(t *testing.T) {
 		"--streams 65": "--streams: out of range", "--prompt 0": "--prompt: out of range",
 		"--quant q4,q8": "--quant: got q4,q8, want one type", "--repeat 0": "--repeat: out of range",
 	} {
-		if r := cli(append([]string{"bench", "sequences"}, strings.Fields(flags)...)...); r.code !=
-			exitUsage || !strings.Contains(r.err, want) {
+		if r := cli(append([]string{"bench", "sequences"},
+			strings.Fields(flags)...)...); r.code != exitUsage || !strings.Contains(r.err, want) {
 			t.Errorf("%s: exit %d, stderr %q, want %q", flags, r.code, r.err, want)
 		}
 	}

@@ -93,8 +93,7 @@ func (s *shape) describe(o engine.Options) (*engine.Engine, error) {
 		}
 		return &tensor.Tensor{DType: d, Shape: shape}
 	}
-	return engine.New(ck, o,
-		engine.Hooks{Describe: true, Weights: weights, Processor: processor})
+	return engine.New(ck, o, engine.Hooks{Describe: true, Weights: weights, Processor: processor})
 }
 
 // parse parses s.Config; file is its name in errors.

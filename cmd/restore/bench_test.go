@@ -36,9 +36,8 @@ func smallLimits(t *testing.T) {
 // benched runs bench --json and returns its output, one object on a line.
 func benched(t *testing.T, args ...string) (got benchJSON) {
 	t.Helper()
-	r := cli(
-		append([]string{"bench", "--repeat", "1", "--gen", "2", "--text", "10", "--json"},
-			args...)...)
+	r := cli(append([]string{"bench", "--repeat", "1", "--gen", "2", "--text", "10", "--json"},
+		args...)...)
 	if r.code != exitOK || strings.Count(r.out, "\n") != 1 {
 		t.Fatalf("%v: exit code %d, output %q, errors %q", args, r.code, r.out, r.err)
 	}
@@ -61,9 +60,8 @@ func TestBenchShapes(t *testing.T) {
 		{tinyTiled, "all,8", []string{"--quant", "q8,bf16", "--encoder-quant", "q8"}, [][2]int{{88, 98}, {8, 18}}},
 		{tinyAnySize, "all,0.25", []string{"--patches", "16,64", "--quant", "q4,f32"}, [][2]int{{4, 14}, {1, 11}, {16, 26}, {4, 14}}},
 	} {
-		got := benched(
-			t, append(c.args, "--shape", written(t, "config.json", c.config), "--base", "grid",
-				"--n-vis", c.nVis)...)
+		got := benched(t, append(c.args, "--shape", written(t, "config.json", c.config), "--base",
+			"grid", "--n-vis", c.nVis)...)
 		if len(got.Rows) != 2*len(c.want) || len(got.Plans) != 2 || got.CPU == "" ||
 			!(got.Peaks.FMA > 0 && got.Peaks.Dot > 0 && got.Peaks.DRAM > 0) {
 			t.Fatalf("%d rows, want %d: %+v", len(got.Rows), 2*len(c.want), got)

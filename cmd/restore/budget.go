@@ -53,8 +53,7 @@ scenes, none of them in the benchmark of 'restore eval scenes'.`,
 	fs.SortFlags = false
 	o.model.add(fs)
 	o.model.addResize(fs)
-	fs.StringVar(&o.images, "images", "",
-		"`folder` of pictures, instead of drawn scenes")
+	fs.StringVar(&o.images, "images", "", "`folder` of pictures, instead of drawn scenes")
 	fs.IntVar(&o.n, "n", 0, "use the first `N` pictures by name; "+
 		"0 is all of the folder, or 200 drawn scenes")
 	fs.IntSliceVar(&o.means, "mean", []int{64},

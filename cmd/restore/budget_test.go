@@ -21,8 +21,8 @@ func TestBudget(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "notes.txt"), []byte("of no use"), 0o600); err !=
-		nil {
+	if err := os.WriteFile(filepath.Join(dir, "notes.txt"), []byte("of no use"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "b.json")
@@ -57,8 +57,8 @@ func TestBudget(t *testing.T) {
 	if !strings.Contains(r.out, `"content":{"mean":32,"threshold":0.1`) {
 		t.Errorf("JSON: got %q, %q", r.out, r.err)
 	}
-	if r := cli("eval", "scenes", "--n", "1", "--base", "grid", "--n-vis", "auto:32"); r.code !=
-		exitOK {
+	if r := cli("eval", "scenes", "--n", "1", "--base", "grid", "--n-vis",
+		"auto:32"); r.code != exitOK {
 		t.Errorf("eval: exit %d, %q", r.code, r.err)
 	}
 }

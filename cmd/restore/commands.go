@@ -14,11 +14,8 @@ func commands(a *app) []*cobra.Command {
 		newTrace(a),
 		newInspect(a),
 		newScene(a),
-		group(
-			"eval",
-			"Measure answers",
-			append([]*cobra.Command{newEvalScenes(a), newEvalQuant(a), newEvalCompare(a)},
-				newEvalBenches(a)...)...),
+		group("eval", "Measure answers", append([]*cobra.Command{newEvalScenes(a), newEvalQuant(a),
+			newEvalCompare(a)}, newEvalBenches(a)...)...),
 		group("paper", "Make the paper's tables and figures", newPaper(a)...),
 		newBench(a),
 		newLoad(a),

@@ -41,8 +41,7 @@ vocabulary has no token for pictures (original LLaVA) gets one.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	m.addDir(flags)
-	flags.StringVarP(&out, "output", "o", "",
-		"`folder` to write, which must be new or empty")
+	flags.StringVarP(&out, "output", "o", "", "`folder` to write, which must be new or empty")
 	flags.StringVar(&kind, "type", "", "type of the written weights")
 	flags.Lookup("type").Annotations = map[string][]string{
 		applies: {"the type of most weights; f16 for quantised ones"},
@@ -58,10 +57,7 @@ vocabulary has no token for pictures (original LLaVA) gets one.`,
 		}
 		if entries, err := os.ReadDir(out); err == nil && len(entries) > 0 ||
 			err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return usagef(
-				"--output: %s exists already, want a new or an empty folder",
-				out,
-			)
+			return usagef("--output: %s exists already, want a new or an empty folder", out)
 		}
 		b, err := m.bundle(a)
 		if err != nil {

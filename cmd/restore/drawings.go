@@ -23,20 +23,12 @@ type drawingFlags struct {
 }
 
 func (d *drawingFlags) add(fs *pflag.FlagSet) {
-	fs.StringVar(
-		&d.overlay,
-		"overlay",
-		"",
+	fs.StringVar(&d.overlay, "overlay", "",
 		"draw kept and merged patches into this `file`, .png or .jpg (numbered "+
-			"when there are several pictures)",
-	)
-	fs.StringVar(
-		&d.stages,
-		"overlay-stages",
-		"",
+			"when there are several pictures)")
+	fs.StringVar(&d.stages, "overlay-stages", "",
 		"draw the rows that remain after each stage of a method inside the encoder or the "+
-			"decoder,\n        side by side, into this `file`, .png or .jpg",
-	)
+			"decoder,\n        side by side, into this `file`, .png or .jpg")
 }
 
 // check refuses file names that cannot be drawings.

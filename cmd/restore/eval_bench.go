@@ -110,14 +110,9 @@ func newEvalBench(a *app, name string) *cobra.Command {
 		applies: {"NAME-SPLIT-submission.EXT where a split has no public answers"},
 	}
 	if strings.HasPrefix(name, "mmbench") {
-		fs.StringVar(
-			&o.judge,
-			"judge",
-			"",
+		fs.StringVar(&o.judge, "judge", "",
 			"`URL` of an OpenAI-compatible server whose model reads the answers that no "+
-				"rule can read (lmms);"+
-				" its key is OPENAI_API_KEY",
-		)
+				"rule can read (lmms);"+" its key is OPENAI_API_KEY")
 		fs.Lookup("judge").Annotations = map[string][]string{applies: {"the harness's own rules"}}
 		fs.StringVar(&o.judgeModel, "judge-model", benchmarks.JudgeModel,
 			"`name` of the judge's model")

@@ -110,9 +110,8 @@ func TestEvalAll(t *testing.T) {
 		`--n-vis: cannot be used, got "64,x", want whole numbers`:  {"--n-vis", "64,x"},
 		`--n-vis: cannot be used, got "64,64", want whole numbers`: {"--n-vis", "64,64"},
 	} {
-		if r := cli(append([]string{"eval", "scenes", "--n", "1"}, args...)...); r.code !=
-			exitUsage ||
-			!strings.Contains(r.err, want) {
+		if r := cli(append([]string{"eval", "scenes", "--n", "1"},
+			args...)...); r.code != exitUsage || !strings.Contains(r.err, want) {
 			t.Errorf("%v: exit %d, stderr %q, want %q", args, r.code, r.err, want)
 		}
 	}

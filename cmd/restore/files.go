@@ -43,10 +43,8 @@ func openInput(path string, limit int64) (*os.File, error) {
 	case err != nil && address.MatchString(path):
 		kind, _, _ := strings.Cut(path, ":")
 		return nil, fmt.Errorf(
-			"%.60s: is an address (%s:), want a file on this machine: download it first",
-			path,
-			kind,
-		)
+			"%.60s: is an address (%s:), want a file on this machine: download it first", path,
+			kind)
 	case err != nil:
 		return nil, pathError(path, err)
 	case info.IsDir():

@@ -64,8 +64,8 @@ func (o *fitOptions) pictures() (items iter.Seq2[scenebench.Item, error], source
 	err error) {
 	switch {
 	case o.data == "":
-		return scenebench.DrawnFrom(scenebench.CalibrationSeed, o.n), fmt.Sprintf(
-			"drawn scenes from seed %d on", int64(scenebench.CalibrationSeed)), nil
+		return scenebench.DrawnFrom(scenebench.CalibrationSeed, o.n),
+			fmt.Sprintf("drawn scenes from seed %d on", int64(scenebench.CalibrationSeed)), nil
 	case strings.HasSuffix(o.data, ".jsonl"):
 		l, err := scenebench.OpenLines(o.data)
 		if err != nil {

@@ -24,9 +24,8 @@ func TestFitPruneRecipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := cli("fitprune-recipe", "--data", lines, "--cut", "0.5,0.8", "-o", file)
-	if r.code != exitOK ||
-		!strings.Contains(
-			r.out, "r.json: builtin, 6 layers, 576 tokens, 1 questions about "+lines) ||
+	if r.code != exitOK || !strings.Contains(r.out,
+		"r.json: builtin, 6 layers, 576 tokens, 1 questions about "+lines) ||
 		strings.Count(r.out, "\n") != 4 {
 		t.Fatalf("exit %d, stdout %q, stderr %q", r.code, r.out, r.err)
 	}
@@ -111,8 +110,8 @@ func TestInDecoderRefusals(t *testing.T) {
 			t.Errorf("%s: exit %d, stderr %q, want %q", name, r.code, r.err, c.want)
 		}
 	}
-	if want := "n-vis: got a mean of 64"; !strings.Contains(
-		cli("run", "--image", picture, "-p", number, "--base", "sparsevlm").err, want) {
+	if want := "n-vis: got a mean of 64"; !strings.Contains(cli("run", "--image", picture, "-p",
+		number, "--base", "sparsevlm").err, want) {
 		t.Errorf("the default budget: want %q", want)
 	}
 }
@@ -147,8 +146,8 @@ func TestFitRecipeQuestions(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	stop := lab.FitOptions{Cuts: []float64{0.5}, Progress: func(int, int) { cancel() }}
-	if _, err := lab.FitRecipe(ctx, m, []engine.Request{ask(pic)}, stop); !errors.Is(
-		err, context.Canceled) {
+	if _, err := lab.FitRecipe(ctx, m, []engine.Request{ask(pic)}, stop); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("cancelled: got %v", err)
 	}
 }

@@ -112,8 +112,7 @@ func (o *natsFlags) inside() (e natsserver.Options, err error) {
 		if err != nil || u.Hostname() == "" || u.Path != "" {
 			return e, usagef(
 				"--nats: got %q, want embedded[:PORT] or embedded://USER:PASS@HOST:PORT",
-				embeddedName+"://…",
-			)
+				embeddedName+"://…")
 		}
 		e.Host, rest = u.Hostname(), u.Port()
 		e.User = u.User.Username()

@@ -383,9 +383,8 @@ func TestFleetScenes(t *testing.T) {
 
 // Ensure that wrong options of a fleet cause an error of one line.
 func TestFleetErrors(t *testing.T) {
-	s, err := natsserver.Start(
-		natsserver.Options{Folder: t.TempDir(), User: "ann", Password: "secret"},
-	)
+	s, err := natsserver.Start(natsserver.Options{Folder: t.TempDir(), User: "ann",
+		Password: "secret"})
 	if err != nil {
 		t.Fatal(err)
 	}

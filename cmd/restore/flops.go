@@ -160,8 +160,8 @@ func (o *flopsOptions) run(a *app) error {
 			for _, on := range []bool{false, true} {
 				f, err := count(methods.Options{Base: base, NVis: n, Restore: on})
 				if err != nil { // this method cannot reach the budget; continue with the others
-					if note := fmt.Sprintf("%s, %d tokens: %v", base, n, err); !slices.Contains(
-						notes, note) {
+					if note := fmt.Sprintf("%s, %d tokens: %v", base, n,
+						err); !slices.Contains(notes, note) {
 						notes = append(notes, note)
 					}
 					continue

@@ -127,9 +127,8 @@ func TestPullTower(t *testing.T) {
 			if r.code != exitOK || !strings.Contains(r.err, "openai/clip") {
 				t.Fatalf("got %+v", r)
 			}
-			entries, err := os.ReadDir(
-				filepath.Join(home, "hub", "models--openai--clip", "snapshots",
-					hubCommit))
+			entries, err := os.ReadDir(filepath.Join(home, "hub", "models--openai--clip",
+				"snapshots", hubCommit))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -16,17 +16,10 @@ import (
 )
 
 func newInspect(a *app) *cobra.Command {
-	return group(
-		"inspect",
+	return group("inspect",
 		"Run only the tokenizer, a chat template or picture preparation; write weights as float32",
-		newInspectTokens(
-			a,
-		),
-		newInspectChat(a),
-		newInspectImage(a),
-		newInspectWeights(a),
-		newInspectTensors(a),
-	)
+		newInspectTokens(a), newInspectChat(a), newInspectImage(a), newInspectWeights(a),
+		newInspectTensors(a))
 }
 
 // need reports the first missing one of the required flags, given as pairs of name and value.
@@ -113,12 +106,10 @@ func inspectTokens(t *tokenizer.Tokenizer, text string) (tokensJSON, error) {
 	j := tokensJSON{
 		IDs:            append([]int32{}, plain.IDs...),
 		IDsWithSpecial: append([]int32{}, special.IDs...),
-		Offsets: append(
-			[][2]int{},
-			plain.Offsets...),
-		Decoded:     t.Decode(plain.IDs, false),
-		DecodedSkip: t.Decode(plain.IDs, true),
-		Stream:      []string{},
+		Offsets:        append([][2]int{}, plain.Offsets...),
+		Decoded:        t.Decode(plain.IDs, false),
+		DecodedSkip:    t.Decode(plain.IDs, true),
+		Stream:         []string{},
 	}
 	s := t.NewStream()
 	for _, id := range plain.IDs {
@@ -147,8 +138,7 @@ func newInspectChat(a *app) *cobra.Command {
 		"open the assistant's turn at the end")
 	fs.BoolVar(&o.ContinueFinalMessage, "continue-final-message", false,
 		"leave the last message open")
-	fs.BoolVar(&o.AddVisionID, "add-vision-id", false,
-		"number the pictures, if the template can")
+	fs.BoolVar(&o.AddVisionID, "add-vision-id", false, "number the pictures, if the template can")
 	fs.StringVar(&tools, "tools", "", "`file` with a JSON array of tools")
 	fs.StringVar(&special, "special-tokens", "",
 		"`file` with a JSON object of special tokens (bos_token, eos_token ...)")

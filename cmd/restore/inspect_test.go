@@ -273,8 +273,8 @@ func TestReduce(t *testing.T) {
 		"ratio of none": {[]string{"--base", "divprune", "--keep-ratio", "0.01"}, "more than 0.03333", exitUsage, 2},
 		"merges":        {[]string{"--base", "divprune", "--n-vis", "6", "--newlines", "keep"}, "--newlines: got keep, which has no effect", exitUsage, 2},
 	} {
-		if r := cli(append([]string{"reduce", "--in", in, "--out", out}, c.args...)...); r.code !=
-			c.code || !strings.Contains(r.err, c.want) ||
+		if r := cli(append([]string{"reduce", "--in", in, "--out", out},
+			c.args...)...); r.code != c.code || !strings.Contains(r.err, c.want) ||
 			strings.Count(r.err, "\n") != c.lines {
 			t.Errorf("%s: exit %d, stderr %q, want %q", name, r.code, r.err, c.want)
 		}

@@ -149,9 +149,8 @@ func TestOutputDash(t *testing.T) {
 		!strings.HasPrefix(r.err, "{") {
 		t.Errorf("stages: exit %d, %v, stderr %.80q", r.code, err, r.err)
 	}
-	r = cli(
-		append(ask, "--base", "pdrop", "--n-vis", "192", "--overlay-stages", "-", "--overlay",
-			"-")...)
+	r = cli(append(ask, "--base", "pdrop", "--n-vis", "192", "--overlay-stages", "-", "--overlay",
+		"-")...)
 	if r.code != exitUsage || !strings.Contains(r.err, "is stdout and --overlay's already") {
 		t.Errorf("two: exit %d, stderr %q", r.code, r.err)
 	}

@@ -36,38 +36,24 @@ func (q *questionFlags) addImages(fs *pflag.FlagSet, instead string) {
 
 // addVideo declares the frames of a video.
 func (q *questionFlags) addVideo(fs *pflag.FlagSet) {
-	fs.StringArrayVar(
-		&q.frames,
-		"video-frames",
-		nil,
+	fs.StringArrayVar(&q.frames, "video-frames", nil,
 		"picture `file`s of a video's frames in order; the video comes before the pictures; all "+
-			"after the flag, or\n        the flag repeated",
-	)
+			"after the flag, or\n        the flag repeated")
 	fs.Float64Var(&q.fps, "fps", 2, "frames per `second`")
 }
 
 // addPrompt declares the question; more extends its help text.
 func (q *questionFlags) addPrompt(fs *pflag.FlagSet, more string) {
-	fs.StringVarP(
-		&q.prompt,
-		"prompt",
-		"p",
-		"",
+	fs.StringVarP(&q.prompt, "prompt", "p", "",
 		"the `question`"+more+"; @FILE reads it from a file, - from stdin (@@ is @). "+
-			"<image> in it\n"+
-			"        marks the place of a picture, otherwise pictures come first",
-	)
+			"<image> in it\n"+"        marks the place of a picture, otherwise pictures come first")
 }
 
 // addSystem declares the system prompt.
 func (q *questionFlags) addSystem(fs *pflag.FlagSet) {
-	fs.StringVar(
-		&q.system,
-		"system-prompt",
-		"",
+	fs.StringVar(&q.system, "system-prompt", "",
 		"system prompt: say this `text` before the question, instead of the chat template's; "+
-			"@FILE, - as\n        with --prompt",
-	)
+			"@FILE, - as\n        with --prompt")
 }
 
 // addReading declares how pictures are read.
@@ -302,8 +288,7 @@ func (q *questionFlags) load(a *app) (*question, error) {
 // form.
 var marker = regexp.MustCompile(
 	`<\|vision_start\|>(?:(?:<\|image_pad\|>)+|(?:<\|video_pad\|>)+)<\|vision_end\|>|` +
-		`<\|(?:image|video)_pad\|>|(?:<im_start>)?<image>(?:<im_end>)?|<video>|<__(?:media|image)__>`,
-)
+		`<\|(?:image|video)_pad\|>|(?:<im_start>)?<image>(?:<im_end>)?|<video>|<__(?:media|image)__>`)
 
 // place removes the markers from the prompt and records their places. There must be one marker per
 // picture; a prompt without markers leaves the places to the chat template.
@@ -326,12 +311,8 @@ func (q *question) place(pictures int, video bool) error {
 		m := q.prompt[at[0]:at[1]]
 		isVideo := strings.Contains(m, "video")
 		if isVideo != (video && i == 0) && (isVideo || !strings.Contains(m, "media")) {
-			return usagef(
-				"--prompt: marker %d is %s, want the video first, as <video>, and then "+
-					"pictures, as <image>",
-				i+1,
-				m,
-			)
+			return usagef("--prompt: marker %d is %s, want the video first, as <video>, and then "+
+				"pictures, as <image>", i+1, m)
 		}
 		text.WriteString(q.prompt[from:at[0]])
 		q.places = append(q.places, text.Len())

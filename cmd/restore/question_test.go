@@ -39,10 +39,8 @@ func TestSources(t *testing.T) {
 				name, "--out", "-", "--base", "grid", "--n-vis", "8", "--image", picture, "-p",
 			}
 		}
-		if a, b := cli(append(args, number)...), cli(append(args, "<image>\n"+number)...); a.code !=
-			exitOK ||
-			a.out != b.out ||
-			a.out == "" {
+		if a, b := cli(append(args, number)...), cli(append(args,
+			"<image>\n"+number)...); a.code != exitOK || a.out != b.out || a.out == "" {
 			t.Errorf("%s: exit %d and %d %q, %d and %d bytes", name, a.code, b.code, b.err,
 				len(a.out), len(b.out))
 		}
@@ -124,20 +122,15 @@ func TestUnseen(t *testing.T) {
 	ask := []string{"run", "--image", wide, "-p", number, "-n", "4"}
 	r := cli(ask...)
 	if want := "wide.bmp: the model does not see 69 % of it: of 1600x500 pixels it takes the " +
-		"middle 500x500; --pad shows all"; !strings.Contains(
-		r.err,
-		want,
-	) {
+		"middle 500x500; --pad shows all"; !strings.Contains(r.err, want) {
 		t.Errorf("exit %d, stderr %q, want %q", r.code, r.err, want)
 	}
 	if r = cli(append(ask, "--pad")...); r.code != exitOK ||
 		strings.Contains(r.err, "does not see") {
 		t.Errorf("padded: exit %d, stderr %q", r.code, r.err)
 	}
-	if r = cli("run", "--image", drawn(t, numberSeed), "-p", number); strings.Contains(
-		r.err,
-		"does not see",
-	) {
+	if r = cli("run", "--image", drawn(t, numberSeed), "-p", number); strings.Contains(r.err,
+		"does not see") {
 		t.Errorf("square: %q", r.err)
 	}
 }
@@ -270,8 +263,8 @@ func TestFull(t *testing.T) {
 		!strings.Contains(r.err, "17280 positions, want at most the model's context of 4096") {
 		t.Errorf("30 pictures: exit %d, stderr %q", r.code, r.err)
 	}
-	r = cli(
-		append([]string{"run", "-p", number, "--positions", "sequential", "-n", "4"}, many...)...)
+	r = cli(append([]string{"run", "-p", number, "--positions", "sequential", "-n", "4"},
+		many...)...)
 	if r.code != exitOK {
 		t.Errorf("30 pictures of 64 positions: exit %d, stderr %q", r.code, r.err)
 	}

@@ -40,12 +40,8 @@ func writeTable(w io.Writer, m *engine.Engine, ans *engine.Answer) error {
 		fmt.Fprintf(t, "method\t%s\n", r.Options)
 	}
 	if r.ChosenBefore > 0 {
-		fmt.Fprintf(
-			t,
-			"chosen before\t%d of the pictures: their tokens were chosen for the "+
-				"question they came with\n",
-			r.ChosenBefore,
-		)
+		fmt.Fprintf(t, "chosen before\t%d of the pictures: their tokens were chosen for the "+
+			"question they came with\n", r.ChosenBefore)
 	}
 	fmt.Fprintf(t, "prompt\t%d tokens", r.PromptTokens)
 	if r.CachedTokens > 0 {
@@ -177,13 +173,11 @@ func newAnswerJSON(
 		PromptTokens: r.PromptTokens, CachedTokens: r.CachedTokens, ChosenBefore: r.ChosenBefore,
 		GeneratedTokens: r.GeneratedTokens, TokensPerSecond: r.TokensPerSecond,
 		Times: map[string]float64{
-			"prepare": millis(r.Prepare),
-			"encode":  millis(r.Encode),
-			"select":  millis(r.Select),
-			"merge":   millis(r.Merge),
-			"prefill": millis(
-				r.Prefill,
-			),
+			"prepare":     millis(r.Prepare),
+			"encode":      millis(r.Encode),
+			"select":      millis(r.Select),
+			"merge":       millis(r.Merge),
+			"prefill":     millis(r.Prefill),
 			"first_token": millis(r.FirstToken),
 			"decode":      millis(r.Decode),
 		},

@@ -68,13 +68,9 @@ an answer that Ctrl-C stops has no report.`,
 	fs.IntVar(&o.sampling.TopK, "top-k", 40, "sample among the `K` likeliest tokens, 0 is all")
 	fs.Float64Var(&o.sampling.TopP, "top-p", 0.95,
 		"sample among the likeliest tokens with this total `share` of the probability, 1 is all")
-	fs.Float64Var(
-		&o.sampling.MinP,
-		"min-p",
-		0.05,
+	fs.Float64Var(&o.sampling.MinP, "min-p", 0.05,
 		"sample among tokens with at least this `share` of the likeliest one's probability, "+
-			"0 is all",
-	)
+			"0 is all")
 	fs.Int64Var(&o.sampling.Seed, "seed", 0, "`seed` of sampling and of --base random")
 	o.question.addReading(fs)
 	o.model.addResize(fs)
@@ -120,14 +116,11 @@ func (o *runOptions) check() (engine.Request, error) {
 	case (d.overlay != "" || d.stages != "") && len(o.question.frames) > 0:
 		return r, usagef(
 			"--overlay: cannot be drawn with --video-frames, got %d frames, want pictures alone",
-			len(o.question.frames),
-		)
+			len(o.question.frames))
 	case d.stages != "" && !r.Reduce.Inside() && !r.Reduce.InsideEncoder():
 		return r, usagef(
 			"--overlay-stages: has nothing to show, got --base %s, want a method inside the "+
-				"encoder or the decoder, or --two-stages",
-			r.Reduce.Base,
-		)
+				"encoder or the decoder, or --two-stages", r.Reduce.Base)
 	}
 	return r, nil
 }
@@ -391,16 +384,9 @@ func (o *runOptions) noteUnseen(a *app, r engine.Request, ans *engine.Answer, na
 			}
 		}
 		if all := float64(pic.Width) * float64(pic.Height); seen > 0 && 1-seen/all >= unseenFrom {
-			a.note(
-				"%s: the model does not see %.0f %% of it: of %dx%d pixels it takes the middle "+
-					"%.0fx%.0f; --pad shows all",
-				names[first+i],
-				100*(1-seen/all),
-				pic.Width,
-				pic.Height,
-				w,
-				h,
-			)
+			a.note("%s: the model does not see %.0f %% of it: of %dx%d pixels it takes the middle "+
+				"%.0fx%.0f; --pad shows all", names[first+i], 100*(1-seen/all), pic.Width,
+				pic.Height, w, h)
 		}
 	}
 }

@@ -104,8 +104,8 @@ func TestServe(t *testing.T) {
 	if err := json.Unmarshal([]byte(cli(append([]string{"run"}, args...)...).out), &a); err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(
-		[]byte(cli(append([]string{"run", "--server", s.url}, args...)...).out), &b); err != nil {
+	if err := json.Unmarshal([]byte(cli(append([]string{"run", "--server", s.url},
+		args...)...).out), &b); err != nil {
 		t.Fatal(err)
 	}
 	if a.Answer != b.Answer || a.Method != b.Method || a.VisualTokens != b.VisualTokens ||

@@ -76,9 +76,8 @@ func newShow(a *app) *cobra.Command {
 		if asJSON {
 			return writeJSON(a.out, info)
 		}
-		if err := columns(
-			a.out, slices.Concat(infoRows(info.Info), memoryRows(info.Memory),
-				quantRows(info.Quants, info.Free))); err != nil || m.files.Model+shape != "" {
+		if err := columns(a.out, slices.Concat(infoRows(info.Info), memoryRows(info.Memory),
+			quantRows(info.Quants, info.Free))); err != nil || m.files.Model+shape != "" {
 			return err
 		}
 		_, err = fmt.Fprintf(a.out, "\n%s", builtin.Card)

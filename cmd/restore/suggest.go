@@ -67,8 +67,7 @@ func closest(got string, names []string) string {
 	}
 	if at == "" && len(got) > 2 { // a prefix of only one name, or an extension of one
 		begins := func(name string) bool {
-			return strings.HasPrefix(name, got) ||
-				len(name) > 3 && strings.HasPrefix(got, name)
+			return strings.HasPrefix(name, got) || len(name) > 3 && strings.HasPrefix(got, name)
 		}
 		if i := slices.IndexFunc(names, begins); i >= 0 &&
 			!slices.ContainsFunc(names[i+1:], begins) {

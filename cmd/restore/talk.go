@@ -246,8 +246,7 @@ func (t *talk) drop(context.Context, string) error {
 		if len(t.turns) > 0 {
 			return errors.New(
 				"/drop: no picture waits for a question; /undo takes back the last question " +
-					"with its pictures",
-			)
+					"with its pictures")
 		}
 		return errors.New("/drop: no picture is shown")
 	}

@@ -71,15 +71,10 @@ func (o *traceOptions) run(ctx context.Context, a *app, cmd *cobra.Command) erro
 	case o.in != "" && (q.prompt != "" || q.system != "" || len(q.images)+len(q.frames) > 0):
 		return usagef(
 			"--in: given together with --image, --video-frames, -p or --system-prompt, want " +
-				"one kind of input",
-		)
+				"one kind of input")
 	case o.in != "" && (o.model.minPixels != 0 || o.model.maxPixels != 0):
-		return usagef(
-			"--min-pixels and --max-pixels: have no use with --in, got %d and %d: its "+
-				"pixel_values are resized already",
-			o.model.minPixels,
-			o.model.maxPixels,
-		)
+		return usagef("--min-pixels and --max-pixels: have no use with --in, got %d and %d: its "+
+			"pixel_values are resized already", o.model.minPixels, o.model.maxPixels)
 	case o.in == "" && cmd.Flags().Changed("image-token"):
 		return usagef("--image-token: has no use without --in, got %d", o.image)
 	case o.tokens < 0:

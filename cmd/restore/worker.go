@@ -203,9 +203,7 @@ func printWorkers(w io.Writer, list []fleet.Member) error {
 				m.Fingerprint,
 				state,
 				fmt.Sprint(m.Held),
-				fmt.Sprint(
-					m.Answers,
-				),
+				fmt.Sprint(m.Answers),
 				fmt.Sprintf("%.3g", m.Rate),
 				fmt.Sprintf("%.1f s ago", max(0, time.Since(m.Said).Seconds())),
 			},

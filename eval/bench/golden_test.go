@@ -134,9 +134,8 @@ func checkPrompts(t *testing.T, b *eval.Benchmark, want *expected) {
 			if q.Text != want.Texts[n] {
 				t.Errorf("question %d: %q, want %q", n, q.Text, want.Texts[n])
 			}
-			if key := want.Keys[n]; fmt.Sprint(
-				q.Key,
-			) != strings.TrimSuffix(fmt.Sprintf("%v", number64(key)), ".0") {
+			if key := want.Keys[n]; fmt.Sprint(q.Key) != strings.TrimSuffix(fmt.Sprintf("%v",
+				number64(key)), ".0") {
 				t.Errorf("question %d: key %v, want %v", n, q.Key, key)
 			}
 			if len(q.Images) != want.Images[n] {
@@ -299,11 +298,8 @@ func TestOptionVectors(t *testing.T) {
 		four := all[:min(4, len(all))] // lmms-eval's MMBench has the letters A to D
 		var sci, seed []string
 		for i, l := range strings.Split("ABCDE", "") {
-			if i < len(all) &&
-				scoreSciLMMS(
-					&eval.Question{Doc: sciTruth{answer: i, choices: len(all)}},
-					v.S,
-				).Points == 1 {
+			if i < len(all) && scoreSciLMMS(&eval.Question{Doc: sciTruth{answer: i,
+				choices: len(all)}}, v.S).Points == 1 {
 				sci = append(sci, l)
 			}
 			if scoreSEEDLMMS(&eval.Question{Doc: seedTruth{answer: l}}, v.S).Points == 1 &&

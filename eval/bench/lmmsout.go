@@ -225,9 +225,8 @@ func lmmsMetrics(b *eval.Benchmark, x *eval.Scored) (target string, metrics obje
 	case sciTruth:
 		return string(rune('A' + t.answer)), same(x.Points, "exact_match")
 	case seedTruth:
-		return t.answer, same(
-			object{{"pred", x.Parsed}, {"answer", t.answer}, {"question_id", x.Question.Key}},
-			"seed_"+t.kind, "seed_all")
+		return t.answer, same(object{{"pred", x.Parsed}, {"answer", t.answer}, {"question_id",
+			x.Question.Key}}, "seed_"+t.kind, "seed_all")
 	case ocrTruth:
 		return pyList(t.answers), same(
 			object{{"question_type", x.Question.Category}, {"score", int(x.Points)},

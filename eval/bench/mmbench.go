@@ -122,9 +122,8 @@ func (s *source) mmbRows(
 				At:   r.Where() + `, column "image"`,
 				Open: func() (io.ReadCloser, error) {
 					text, err := cell()
-					return io.NopCloser(
-						base64.NewDecoder(base64.StdEncoding, strings.NewReader(text)),
-					), err
+					return io.NopCloser(base64.NewDecoder(base64.StdEncoding,
+						strings.NewReader(text))), err
 				},
 			}
 		}

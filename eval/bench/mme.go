@@ -138,9 +138,8 @@ func mmeLines(s *source, b *eval.Benchmark, file string) error {
 				return
 			}
 			stem, _, _ := strings.Cut(path.Base(id), ".")
-			question := mmeQuestion(
-				strings.ReplaceAll(q.Text, strings.TrimPrefix(shortAnswer, "\n"), ""),
-			)
+			question := mmeQuestion(strings.ReplaceAll(q.Text, strings.TrimPrefix(shortAnswer,
+				"\n"), ""))
 			answer, ok := truth[[3]string{q.Category, stem, question}]
 			if !ok {
 				r.Fail("text", "question %q is not in %s of %s", question, stem+".txt", dir)
@@ -188,14 +187,8 @@ func mmeRelease(dir string) (map[[3]string]string, error) {
 }
 
 func scoreMMEPaper(q *eval.Question, answer string) eval.Score {
-	return scoreMME(
-		q,
-		mmeWord(
-			pytext.Lower(
-				strings.NewReplacer("\n", " ", "\t", " ", "\r", " ").Replace(pytext.Strip(answer)),
-			),
-		),
-	)
+	return scoreMME(q, mmeWord(pytext.Lower(strings.NewReplacer("\n", " ", "\t", " ", "\r",
+		" ").Replace(pytext.Strip(answer)))))
 }
 
 func scoreMMELMMS(q *eval.Question, answer string) eval.Score {
@@ -267,10 +260,8 @@ func metricsMMEPaper(_ context.Context, all []*eval.Scored) (eval.Metrics, error
 
 func oddMME(category string, n int) error {
 	return fmt.Errorf(
-		"subtask %s has %d questions, want two for each picture: the score counts pairs",
-		category,
-		n,
-	)
+		"subtask %s has %d questions, want two for each picture: the score counts pairs", category,
+		n)
 }
 
 // metricsMMELMMS pairs questions with the same id. A subtask's score is the mean over its pictures.

@@ -56,9 +56,8 @@ func letterOfEvalKit(answer string, choices []choice) string {
 var answerIs = func() *regexp.Regexp {
 	const space = `[\s\v\x1c-\x1f\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}` +
 		`\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+`
-	return regexp.MustCompile(
-		`(?i)(?:correct` + space + `)?answer` + space + `is` + space + `\**([ABCD])\**`,
-	)
+	return regexp.MustCompile(`(?i)(?:correct` + space + `)?answer` + space + `is` + space +
+		`\**([ABCD])\**`)
 }()
 
 // optionText finds the one option whose text the answer contains, in lower case. It returns "" if

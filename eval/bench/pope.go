@@ -108,17 +108,9 @@ func popeLines(s *source, b *eval.Benchmark, file string) error {
 			}
 			for kind, n := range seen {
 				if !s.Prompts && n != len(labels[kind]) {
-					yield(
-						nil,
-						fmt.Errorf(
-							"%s: %d questions of kind %q, and %d labels: want POPE's labels "+
-								"of commit e3e39262",
-							file,
-							n,
-							kind,
-							len(labels[kind]),
-						),
-					)
+					yield(nil, fmt.Errorf(
+						"%s: %d questions of kind %q, and %d labels: want POPE's labels "+
+							"of commit e3e39262", file, n, kind, len(labels[kind])))
 					return
 				}
 			}
@@ -142,14 +134,9 @@ func popeLines(s *source, b *eval.Benchmark, file string) error {
 			}
 			l := labels[q.Category][n]
 			if l.image != "" && l.image != image {
-				r.Fail(
-					"image",
+				r.Fail("image",
 					"got %q, label %d of its kind is about %q: want POPE's labels of commit "+
-						"e3e39262",
-					image,
-					n,
-					l.image,
-				)
+						"e3e39262", image, n, l.image)
 			}
 			q.Doc = l.label
 		})

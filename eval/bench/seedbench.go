@@ -227,8 +227,8 @@ func writeSEED(w io.Writer, all []*eval.Scored) error {
 	enc.SetEscapeHTML(false)
 	for _, x := range all {
 		id, answer := x.Question.Doc.(seedTruth).id, pytext.Strip(x.Answer)
-		if err := enc.Encode(map[string]string{"question_id": id, "prediction": answer}); err !=
-			nil {
+		if err := enc.Encode(map[string]string{"question_id": id,
+			"prediction": answer}); err != nil {
 			return err
 		}
 	}
@@ -238,11 +238,8 @@ func writeSEED(w io.Writer, all []*eval.Scored) error {
 func scoreSEEDLMMS(q *eval.Question, answer string) eval.Score {
 	runes := []rune(pytext.Strip(answer))
 	answer = string(runes[:min(1, len(runes))])
-	said, truth := pytext.Strip(
-		pytext.Lower(answer),
-	), pytext.Strip(
-		pytext.Lower(q.Doc.(seedTruth).answer),
-	)
+	said, truth := pytext.Strip(pytext.Lower(answer)),
+		pytext.Strip(pytext.Lower(q.Doc.(seedTruth).answer))
 	s := eval.Right(said == truth, answer)
 	s.Failed = said < "a" || said > "d"
 	return s

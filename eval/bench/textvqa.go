@@ -36,8 +36,8 @@ func openTextVQA(s *source) (*eval.Benchmark, error) {
 			return eval.Score{Parsed: normalVQA(answer)}
 		}
 		b.Submission = &eval.Submission{Ext: ".json", Only: true, Write: writeTextVQA}
-	} else if file := s.question([]string{"textvqa"}, "llava_textvqa_val_v051_ocr.jsonl"); file !=
-		"" {
+	} else if file := s.question([]string{"textvqa"},
+		"llava_textvqa_val_v051_ocr.jsonl"); file != "" {
 		return b, textvqaLines(s, b, file)
 	}
 	p, err := s.hub(s.Split)

@@ -110,12 +110,9 @@ var contractions = func() map[string]string {
 			m[stem+without] = stem + with
 		}
 	}
-	suffix(
-		"nt",
-		"n't",
+	suffix("nt", "n't",
 		"ai are ca could did does do had has have is might must need ought sha should was "+
-			"were wo would",
-	)
+			"were wo would")
 	suffix("ve", "'ve", "could might must not should they we what where who would you")
 	suffix("d", "'d", "he how it there they where who you someone something")
 	suffix("ll", "'ll", "how it somebody someone something they what who why you")

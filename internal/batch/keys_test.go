@@ -130,8 +130,8 @@ func TestOtherOrder(t *testing.T) {
 	for _, first := range []bool{false, true} {
 		dir, in := t.TempDir(), asking("0", "1", "2", "3", "4")
 		waiting(t, dir, in, Options{Unordered: first})
-		if _, err := answer(t, t.Context(), dir, in, newEcho(), Options{Unordered: !first}); err !=
-			nil {
+		if _, err := answer(t, t.Context(), dir, in, newEcho(),
+			Options{Unordered: !first}); err != nil {
 			t.Fatal(err)
 		}
 		got := free(t, filepath.Join(dir, "out"))

@@ -85,8 +85,7 @@ func TestPlansAreKept(t *testing.T) {
 	if err != nil || len(files) != 1 {
 		t.Fatalf("files %v, error %v", files, err)
 	}
-	other := `{"Form":1,"CPU":"another",` +
-		`"Plans":{"avx2 Q8":{"Kernels":"avx2","Format":"Q8"}}}`
+	other := `{"Form":1,"CPU":"another",` + `"Plans":{"avx2 Q8":{"Kernels":"avx2","Format":"Q8"}}}`
 	for _, text := range []string{"", "{", other} {
 		if err := os.WriteFile(files[0], []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -85,8 +85,7 @@ func Text(w io.Writer, s string) error {
 	for _, line := range lines {
 		widest = max(widest, len([]rune(line)))
 	}
-	d := newDrawing(2*pad+monoWidth*textSize*float64(widest),
-		2*pad+lineHeight*float64(len(lines)))
+	d := newDrawing(2*pad+monoWidth*textSize*float64(widest), 2*pad+lineHeight*float64(len(lines)))
 	for i, line := range lines {
 		d.text(label{x: pad, y: lineHeight * float64(i+1), size: textSize, mono: true}, line)
 	}

@@ -48,12 +48,8 @@ func CheckObject(b []byte) error {
 		if s, ok := token.(string); ok && top >= 0 && stack[top].isKey {
 			if stack[top].keys[s] {
 				line, column := position(b, d.InputOffset())
-				return fmt.Errorf(
-					"line %d column %d: key %s occurs twice",
-					line,
-					column,
-					Excerpt(fmt.Appendf(nil, "%q", s)),
-				)
+				return fmt.Errorf("line %d column %d: key %s occurs twice", line, column,
+					Excerpt(fmt.Appendf(nil, "%q", s)))
 			}
 			stack[top].keys[s] = true
 			stack[top].isKey = false

@@ -82,24 +82,17 @@ type entry struct {
 func ParseSafetensors(b []byte) (*File, error) {
 	if len(b) < 8 {
 		return nil, fmt.Errorf(
-			"file too short: got %d bytes, want at least 8 (the header's length)",
-			len(b),
-		)
+			"file too short: got %d bytes, want at least 8 (the header's length)", len(b))
 	}
 	n := binary.LittleEndian.Uint64(b)
 	switch {
 	case n > maxHeader:
 		return nil, fmt.Errorf(
-			"header length: got %d, want at most %d (is this a safetensors file?)",
-			n,
-			maxHeader,
-		)
+			"header length: got %d, want at most %d (is this a safetensors file?)", n, maxHeader)
 	case n > uint64(len(b)-8):
 		return nil, fmt.Errorf(
-			"header length: got %d, want at most the %d bytes that follow it (truncated file?)",
-			n,
-			len(b)-8,
-		)
+			"header length: got %d, want at most the %d bytes that follow it (truncated file?)", n,
+			len(b)-8)
 	case n == 0:
 		return nil, errors.New("header length: got 0, want a JSON object")
 	}
@@ -160,12 +153,8 @@ func checkRanges(entries []entry, size uint64) error {
 	for _, e := range entries {
 		if e.end > size {
 			return fmt.Errorf(
-				"tensor %q: data_offsets [%d %d], got %d bytes of data (truncated file?)",
-				e.name,
-				e.begin,
-				e.end,
-				size,
-			)
+				"tensor %q: data_offsets [%d %d], got %d bytes of data (truncated file?)", e.name,
+				e.begin, e.end, size)
 		}
 	}
 	var at uint64
@@ -174,29 +163,17 @@ func checkRanges(entries []entry, size uint64) error {
 		case e.begin > at:
 			return fmt.Errorf(
 				"tensor %q: data_offsets [%d %d], want a start at %d (no tensor owns the "+
-					"bytes between)",
-				e.name,
-				e.begin,
-				e.end,
-				at,
-			)
+					"bytes between)", e.name, e.begin, e.end, at)
 		case e.begin < at:
 			return fmt.Errorf(
 				"tensor %q: data_offsets [%d %d], want a start at %d (two tensors share bytes)",
-				e.name,
-				e.begin,
-				e.end,
-				at,
-			)
+				e.name, e.begin, e.end, at)
 		}
 		at = e.end
 	}
 	if at != size {
 		return fmt.Errorf(
-			"trailing data: got %d bytes of data, want the %d that the tensors take",
-			size,
-			at,
-		)
+			"trailing data: got %d bytes of data, want the %d that the tensors take", size, at)
 	}
 	return nil
 }
@@ -242,10 +219,8 @@ func parseEntry(name string, raw json.RawMessage) (entry, error) {
 	}
 	d, ok := tensor.ParseDType(typeName)
 	if !ok {
-		return fail(
-			"dtype: got %s, want a safetensors type such as F32, F16 or BF16",
-			Excerpt([]byte(strconv.Quote(typeName))),
-		)
+		return fail("dtype: got %s, want a safetensors type such as F32, F16 or BF16",
+			Excerpt([]byte(strconv.Quote(typeName))))
 	}
 	dims, err := parseUints(fields["shape"])
 	if err != nil {
@@ -256,10 +231,8 @@ func parseEntry(name string, raw json.RawMessage) (entry, error) {
 		return fail("data_offsets: %v", err)
 	}
 	if len(offsets) != 2 || offsets[0] > offsets[1] {
-		return fail(
-			"data_offsets: got %s, want [begin end] in rising order",
-			Excerpt(fields["data_offsets"]),
-		)
+		return fail("data_offsets: got %s, want [begin end] in rising order",
+			Excerpt(fields["data_offsets"]))
 	}
 	e.begin, e.end = offsets[0], offsets[1]
 	e.t = &tensor.Tensor{DType: d, Shape: make([]int, len(dims))}
@@ -267,9 +240,7 @@ func parseEntry(name string, raw json.RawMessage) (entry, error) {
 	for i, n := range append([]uint64{uint64(d.Bits())}, dims...) {
 		if n > math.MaxInt || n != 0 && bits > math.MaxInt64/n {
 			return fail(
-				"shape: got %s, want fewer elements (the size overflows)",
-				Excerpt(fields["shape"]),
-			)
+				"shape: got %s, want fewer elements (the size overflows)", Excerpt(fields["shape"]))
 		}
 		bits *= n
 		if i > 0 {
@@ -277,14 +248,8 @@ func parseEntry(name string, raw json.RawMessage) (entry, error) {
 		}
 	}
 	if bits%8 != 0 || bits/8 != e.end-e.begin {
-		return fail(
-			"data_offsets [%d %d]: got %d bytes, want %g for %v",
-			e.begin,
-			e.end,
-			e.end-e.begin,
-			float64(bits)/8,
-			e.t,
-		)
+		return fail("data_offsets [%d %d]: got %d bytes, want %g for %v", e.begin, e.end,
+			e.end-e.begin, float64(bits)/8, e.t)
 	}
 	return e, nil
 }
@@ -326,12 +291,8 @@ func WriteSafetensors(
 		n, bits := int64(t.Len()), int64(t.DType.Bits())
 		if n < 0 || bits == 0 || n > math.MaxInt64/bits || n*bits%8 != 0 ||
 			n*bits/8 != int64(len(t.Data)) {
-			return fmt.Errorf(
-				"checkpoint: write: tensor %q: got %d bytes, want what %v takes",
-				name,
-				len(t.Data),
-				t,
-			)
+			return fmt.Errorf("checkpoint: write: tensor %q: got %d bytes, want what %v takes",
+				name, len(t.Data), t)
 		}
 		heads[name] = *t
 	}
@@ -363,11 +324,8 @@ func StreamSafetensors(
 	for _, name := range names {
 		t := tensors[name]
 		if name == metadataKey || !utf8.ValidString(name) {
-			return fmt.Errorf(
-				"checkpoint: write: tensor name: got %q, want UTF-8 other than %s",
-				name,
-				metadataKey,
-			)
+			return fmt.Errorf("checkpoint: write: tensor name: got %q, want UTF-8 other than %s",
+				name, metadataKey)
 		}
 		key, err := marshal(name)
 		if err != nil {
@@ -381,15 +339,8 @@ func StreamSafetensors(
 			h.WriteByte(',')
 		}
 		size := t.Len() * t.DType.Bits() / 8
-		fmt.Fprintf(
-			&h,
-			`%s:{"dtype":"%v","shape":%s,"data_offsets":[%d,%d]}`,
-			key,
-			t.DType,
-			shape,
-			at,
-			at+size,
-		)
+		fmt.Fprintf(&h, `%s:{"dtype":"%v","shape":%s,"data_offsets":[%d,%d]}`, key, t.DType,
+			shape, at, at+size)
 		at += size
 	}
 	h.WriteByte('}')
@@ -398,10 +349,7 @@ func StreamSafetensors(
 	}
 	if h.Len() > maxHeader {
 		return fmt.Errorf(
-			"checkpoint: write: header: got %d bytes, want at most %d",
-			h.Len(),
-			maxHeader,
-		)
+			"checkpoint: write: header: got %d bytes, want at most %d", h.Len(), maxHeader)
 	}
 	if _, err := w.Write(binary.LittleEndian.AppendUint64(nil, uint64(h.Len()))); err != nil {
 		return fmt.Errorf("checkpoint: write: %w", err)

@@ -212,11 +212,8 @@ func document(path, member string, open json.Delim, item func(decoder) error) er
 		return fmt.Errorf("not JSON: %w", err)
 	}
 	if tok != open {
-		return fmt.Errorf(
-			"want a JSON %s, got %v",
-			map[json.Delim]string{'[': "array", '{': "object"}[open],
-			tok,
-		)
+		return fmt.Errorf("want a JSON %s, got %v", map[json.Delim]string{'[': "array",
+			'{': "object"}[open], tok)
 	}
 	for dec.more() {
 		if err := item(dec); err != nil {

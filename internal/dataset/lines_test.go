@@ -28,10 +28,8 @@ func TestLines(t *testing.T) {
 }
 
 func TestArray(t *testing.T) {
-	got, err := collect(
-		Array(file(t, "q.json", "\ufeff"+`{"info": {"data": [1]}, "data": [{"a": 1}, {"b": [2]}], "x": 3}`),
-			"data"),
-	)
+	got, err := collect(Array(file(t, "q.json",
+		"\ufeff"+`{"info": {"data": [1]}, "data": [{"a": 1}, {"b": [2]}], "x": 3}`), "data"))
 	if err != nil || strings.Join(got, " ") != `{"a":1} {"b":[2]}` {
 		t.Errorf("%s %v", got, err)
 	}

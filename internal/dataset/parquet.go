@@ -235,11 +235,8 @@ func (p *Parquet) Scan(from int64, without string, columns ...string) iter.Seq2[
 			for i, name := range columns {
 				c := s.Root().Column(name)
 				if c == nil {
-					yield(
-						nil,
-						fmt.Errorf("%s: row 0, column %q: missing, got %s", s.name, name,
-							s.columns()),
-					)
+					yield(nil, fmt.Errorf("%s: row 0, column %q: missing, got %s", s.name,
+						name, s.columns()))
 					return
 				}
 				trees[i] = s.tree(c, without)

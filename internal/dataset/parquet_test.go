@@ -154,9 +154,8 @@ func TestParquetColumn(t *testing.T) {
 
 // Ensure that files that are cut off or changed return an error of one line and take little memory.
 func TestParquetDamaged(t *testing.T) {
-	whole, err := os.ReadFile(
-		write(t, "a.parquet", samples(20), parquet.Compression(&parquet.Snappy)),
-	)
+	whole, err := os.ReadFile(write(t, "a.parquet", samples(20),
+		parquet.Compression(&parquet.Snappy)))
 	if err != nil {
 		t.Fatal(err)
 	}

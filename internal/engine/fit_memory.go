@@ -76,8 +76,7 @@ func (o *Options) fitMemory(ck checkpoint.Bundle) error {
 	o.Quant = stored
 	if auto && fits != "" {
 		o.Quant = fits
-		o.Warn(fmt.Sprintf(
-			"quant auto: %s, %s of the %s that are free; as stored it would take %s",
+		o.Warn(fmt.Sprintf("quant auto: %s, %s of the %s that are free; as stored it would take %s",
 			fits, bytesize.GB(size), bytesize.GB(free), bytesize.GB(need)))
 		return nil
 	}

@@ -62,12 +62,10 @@ func FuzzTrace(f *testing.F) {
 		}
 		f.Add(raw)
 	}
-	f.Add(
-		[]byte(
-			"\x60\x00\x00\x00\x00\x00\x00\x00" +
-				`{"input_ids":{"dtype":"I64","shape":[2],"data_offsets":[0,16]}}` +
-				"                                 " +
-				"\x01\x00\x00\x00\x00\x00\x00\x00\x3e\x01\x00\x00\x00\x00\x00\x00"))
+	f.Add([]byte("\x60\x00\x00\x00\x00\x00\x00\x00" +
+		`{"input_ids":{"dtype":"I64","shape":[2],"data_offsets":[0,16]}}` +
+		"                                 " +
+		"\x01\x00\x00\x00\x00\x00\x00\x00\x3e\x01\x00\x00\x00\x00\x00\x00"))
 	ck, err := formats.Open("testdata/llava15-tiny")
 	if err != nil {
 		f.Fatal(err)

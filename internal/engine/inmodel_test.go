@@ -411,8 +411,8 @@ func checkKeys(t *testing.T, what string, got, want *tensor.Tensor, first, at in
 			a := g[(h*got.Shape[1]+at+i)*width:][:width]
 			b := w[(h*want.Shape[1]+first+int(k))*width:][:width]
 			for j := range a {
-				if d := math.Abs(
-					float64(a[j] - b[j])); !(d <= tolRows*max(1, math.Abs(float64(b[j])))) {
+				if d := math.Abs(float64(a[j] - b[j])); !(d <= tolRows*max(1,
+					math.Abs(float64(b[j])))) {
 					t.Errorf("%s: head %d, row %d: key %v, want row %d's key %v", what, h, at+i,
 						a[j], k, b[j])
 					return

@@ -120,9 +120,7 @@ func (e *Engine) written(id int32, kind string) (string, error) {
 	if !ok {
 		return "", fmt.Errorf(
 			"engine: %s: the tokenizer has no token for a place of the prompt (%s)",
-			e.ck.Name,
-			kind,
-		)
+			e.ck.Name, kind)
 	}
 	m := chat.Message{
 		Role: "user",

@@ -57,11 +57,8 @@ func TestPlaces(t *testing.T) {
 		return chat.Message{Role: "user", Content: parts}, nil
 	}
 
-	if got, want := ids(userMessage("\nWhat?", pics[:1], []int{0})),
-		ids(userMessage("What?", pics[:1], nil)); !slices.Equal(
-		got,
-		want,
-	) {
+	if got, want := ids(userMessage("\nWhat?", pics[:1], []int{0})), ids(userMessage("What?",
+		pics[:1], nil)); !slices.Equal(got, want) {
 		t.Errorf("at the start: %d, want %d", got, want)
 	}
 	got := ids(userMessage("Before after", pics[:1], []int{len("Before ")}))

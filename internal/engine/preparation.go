@@ -198,8 +198,8 @@ func (e *Engine) videoPixels(v *imageproc.Video) (*imageproc.Pixels, error) {
 	proc, ok := e.proc.(imageproc.VideoProcessor)
 	if !ok || e.m.VideoToken() < 0 {
 		return nil, fmt.Errorf(
-			"engine: video: got %d frames, and %s takes no videos, only pictures",
-			len(v.Frames), e.ck.Name)
+			"engine: video: got %d frames, and %s takes no videos, only pictures", len(v.Frames),
+			e.ck.Name)
 	}
 	return proc.ProcessVideo(v)
 }

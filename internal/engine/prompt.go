@@ -50,9 +50,8 @@ func (e *Engine) units(ids []int32, pics []*picture) ([]unit, error) {
 		}
 		if used < len(pics) {
 			if pics[used].shape.Video != (id == e.m.VideoToken()) {
-				return nil, fmt.Errorf(
-					"engine: prompt: place %d mixes up picture and video: the "+
-						"chat template (%s) puts them in another order", used+1, e.source)
+				return nil, fmt.Errorf("engine: prompt: place %d mixes up picture and video: the "+
+					"chat template (%s) puts them in another order", used+1, e.source)
 			}
 			out = append(out, unit{pic: pics[used]})
 		}

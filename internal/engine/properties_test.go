@@ -227,8 +227,8 @@ func TestCancel(t *testing.T) {
 	}); err != nil || a.Finish != engine.FinishStop {
 		t.Errorf("after a cancelled turn: %v, %v", a, err)
 	}
-	if a, err = c.Ask(ctx, engine.Request{Prompt: "How many objects are there?"}); !errors.Is(
-		err, context.Canceled) || a.Finish != engine.FinishCancelled {
+	if a, err = c.Ask(ctx, engine.Request{Prompt: "How many objects are there?"}); !errors.Is(err,
+		context.Canceled) || a.Finish != engine.FinishCancelled {
 		t.Errorf("with a cancelled context: %v, %v", a, err)
 	}
 }

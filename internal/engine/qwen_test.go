@@ -779,8 +779,8 @@ func TestVideo(t *testing.T) {
 		"no frames": {FPS: 1}, "fps": {Frames: []*imageproc.Picture{a}}, "another size": {Frames: []*imageproc.Picture{a, small}, FPS: 1},
 		"not a number": {Frames: []*imageproc.Picture{a}, FPS: math.NaN()},
 	} {
-		if _, err := e.Ask(context.Background(), engine.Request{Prompt: "?", Video: v}); err ==
-			nil || strings.Contains(err.Error(), "\n") {
+		if _, err := e.Ask(context.Background(), engine.Request{Prompt: "?",
+			Video: v}); err == nil || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: got %v, want an error of one line", name, err)
 		}
 	}

@@ -663,8 +663,8 @@ func TestCloseDuringRequests(t *testing.T) {
 		}); !errors.Is(err, errs.ErrClosed) {
 			t.Errorf("Look after Close: %v", err)
 		}
-		if _, err := e.Encode(context.Background(), reqs[0].Images); !errors.Is(
-			err, errs.ErrClosed) {
+		if _, err := e.Encode(context.Background(), reqs[0].Images); !errors.Is(err,
+			errs.ErrClosed) {
 			t.Errorf("encoding after Close: %v", err)
 		}
 		if _, err := e.NewConversation(methods.Options{}).Ask(context.Background(), Request{

@@ -73,8 +73,8 @@ func readViews(t *testing.T, name string, tilesHigh, tilesWide int) *viewsCase {
 	}
 	for y := range tilesHigh * side {
 		for x := range tilesWide * side {
-			v.Views.All = append(
-				v.Views.All, int32((1+y/side*tilesWide+x/side)*patches+y%side*side+x%side))
+			v.Views.All = append(v.Views.All,
+				int32((1+y/side*tilesWide+x/side)*patches+y%side*side+x%side))
 		}
 	}
 	c.v = v
@@ -244,9 +244,8 @@ func (c *viewsCase) check(t *testing.T, run string) {
 			same("pool", r.Rest)
 			same("retained", r.Kept)
 			if feat := c.ref[c.name+"/"+run+"/feat"]; feat != nil {
-				if err := golden.Compare(
-					tensor.FromFloat32s([]int{len(r.Rows), r.Width}, r.Features), feat,
-					tolRows); err != nil {
+				if err := golden.Compare(tensor.FromFloat32s([]int{len(r.Rows), r.Width},
+					r.Features), feat, tolRows); err != nil {
 					t.Error(err)
 				}
 			}

@@ -83,10 +83,8 @@ func beWorker() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	err := func() error {
-		c, err := Connect(
-			ctx,
-			Options{URL: os.Getenv(urlEnv), Log: slog.New(slog.NewTextHandler(os.Stderr, nil))},
-		)
+		c, err := Connect(ctx, Options{URL: os.Getenv(urlEnv),
+			Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 		if err != nil {
 			return err
 		}
@@ -192,15 +190,8 @@ func startNodes(t testing.TB, n int) (nodes []*node, url string) {
 			"n" + strconv.Itoa(i),
 		}
 		if n > 1 {
-			d.args = append(
-				d.args,
-				"--cluster_name",
-				"test",
-				"--cluster",
-				routes[i],
-				"--routes",
-				strings.Join(routes, ","),
-			)
+			d.args = append(d.args, "--cluster_name", "test", "--cluster", routes[i], "--routes",
+				strings.Join(routes, ","))
 		}
 		urls = append(urls, fmt.Sprintf("nats://127.0.0.1:%d", d.port))
 		nodes = append(nodes, d)
@@ -327,11 +318,8 @@ func chaos(
 		all.Go(func() {
 			defer func() { <-slots }()
 			text := questions(i)
-			a, err := answerOf(
-				Named(ctx, strconv.Itoa(i)),
-				k,
-				question(text, []byte(fmt.Sprint("picture ", i/5))),
-			)
+			a, err := answerOf(Named(ctx, strconv.Itoa(i)), k,
+				question(text, []byte(fmt.Sprint("picture ", i/5))))
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -363,13 +351,8 @@ func chaos(
 	}) {
 		t.Errorf("the queue still holds %d requests", left)
 	}
-	t.Logf(
-		"%d requests, %d results, %d failed, in %v",
-		n,
-		results,
-		len(failed),
-		took.Round(time.Millisecond),
-	)
+	t.Logf("%d requests, %d results, %d failed, in %v", n, results, len(failed),
+		took.Round(time.Millisecond))
 	return failed
 }
 
@@ -598,9 +581,7 @@ func TestChaosFullDisk(t *testing.T) {
 	port := freePort(t)
 	text := fmt.Sprintf(
 		"listen: 127.0.0.1:%d\njetstream {store_dir: %q, max_file_store: 400K, max_mem: 10M}\n",
-		port,
-		dir,
-	)
+		port, dir)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

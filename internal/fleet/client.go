@@ -160,24 +160,16 @@ func (c *Client) find(ctx context.Context) error {
 				return c.use(ctx, key)
 			}
 		case len(keys) > 1:
-			return fmt.Errorf(
-				"fleet: workers hold %d models, want one of them by name or key: %s",
-				len(keys),
-				joined(keys),
-			)
+			return fmt.Errorf("fleet: workers hold %d models, want one of them by name or key: %s",
+				len(keys), joined(keys))
 		}
 		slices.Sort(names)
 		if !told && c.o.Waiting != nil {
 			told = true
 			switch {
 			case len(names) > 0:
-				c.o.Waiting(
-					fmt.Sprintf(
-						"no worker holds %s; there are workers with %s",
-						c.o.Model,
-						strings.Join(names, ", "),
-					),
-				)
+				c.o.Waiting(fmt.Sprintf("no worker holds %s; there are workers with %s", c.o.Model,
+					strings.Join(names, ", ")))
 			default:
 				c.o.Waiting("there is no worker")
 			}
@@ -223,10 +215,7 @@ type MixedError struct{ Fingerprints []string }
 // Error lists the fingerprints.
 func (e *MixedError) Error() string {
 	return "fleet: workers have different fingerprints, so answers may differ in the last " +
-		"bits: " + strings.Join(
-		e.Fingerprints,
-		", ",
-	)
+		"bits: " + strings.Join(e.Fingerprints, ", ")
 }
 
 // uniform refuses a model whose workers have different fingerprints.
@@ -258,13 +247,8 @@ func (c *Client) Workers() []Member {
 
 // nobody returns the error that no worker is live.
 func (c *Client) nobody() error {
-	e := wire.New(
-		http.StatusServiceUnavailable,
-		"no_worker",
-		"",
-		"no worker holds %s now",
-		c.model.Info.ID,
-	)
+	e := wire.New(http.StatusServiceUnavailable, "no_worker", "", "no worker holds %s now",
+		c.model.Info.ID)
 	e.RetryAfter = 5
 	return e
 }
@@ -336,10 +320,8 @@ func (c *Client) Submit(ctx context.Context, r *ask.Request) (server.Job, error)
 		j.loaded = time.Since(start)
 	}
 	if err == nil {
-		j.msg, err = c.pack(
-			ctx,
-			&request{ID: j.id, Stream: j.stream, Defaults: c.o.Defaults, Ask: r},
-		)
+		j.msg, err = c.pack(ctx, &request{ID: j.id, Stream: j.stream, Defaults: c.o.Defaults,
+			Ask: r})
 	}
 	if err == nil {
 		msg := j.msg
@@ -408,10 +390,8 @@ func (c *Client) publish(ctx context.Context, j *job, msg *nats.Msg) error {
 		call, cancel := c.within(ctx, writeTime)
 		options := []jetstream.PublishOpt{jetstream.WithMsgID(name)}
 		if d, ok := ctx.Deadline(); ok && !j.named {
-			options = append(
-				options,
-				jetstream.WithMsgTTL(max(time.Second, time.Until(d).Round(time.Second))),
-			)
+			options = append(options, jetstream.WithMsgTTL(max(time.Second,
+				time.Until(d).Round(time.Second))))
 		}
 		ack, err := c.js.PublishMsg(call, msg, options...)
 		cancel()

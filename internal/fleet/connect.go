@@ -74,9 +74,7 @@ func Connect(ctx context.Context, o Options) (_ *Conn, err error) {
 	}
 	c := &Conn{log: o.Log, lay: o.Layout.withDefaults(), refused: make(chan struct{})}
 	options := []nats.Option{
-		nats.Name(
-			o.Name,
-		),
+		nats.Name(o.Name),
 		nats.Timeout(connectTime), nats.MaxReconnects(-1),
 		nats.ReconnectWait(250 * time.Millisecond),
 		nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(2), nats.ErrorHandler(c.failed),
@@ -170,10 +168,7 @@ type PermissionError struct{ Err error }
 // Error names the denied operation.
 func (e *PermissionError) Error() string {
 	text := strings.TrimPrefix(e.Err.Error(), "nats: ")
-	return fmt.Sprintf(
-		"fleet: this user has no permission: %s (see docs/scaling.md)",
-		text,
-	)
+	return fmt.Sprintf("fleet: this user has no permission: %s (see docs/scaling.md)", text)
 }
 
 // Unwrap returns the server's error.
@@ -194,10 +189,7 @@ func (c *Conn) explain(what string, err error) error {
 		errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount),
 		errors.Is(err, nats.ErrNoResponders):
 		return fmt.Errorf(
-			"fleet: %s has no JetStream: start it with -js (%w)",
-			c.nc.ConnectedUrlRedacted(),
-			err,
-		)
+			"fleet: %s has no JetStream: start it with -js (%w)", c.nc.ConnectedUrlRedacted(), err)
 	}
 	var api *jetstream.APIError
 	switch {

@@ -266,8 +266,7 @@ func TestFleet(t *testing.T) {
 	for i := range 10 {
 		all.Go(func() {
 			q := question(fmt.Sprint("q", i), large)
-			if a, err := answerOf(t.Context(), k, q); err != nil ||
-				a.Text != fmt.Sprint("q", i) {
+			if a, err := answerOf(t.Context(), k, q); err != nil || a.Text != fmt.Sprint("q", i) {
 				t.Errorf("got %+v, %v", a, err)
 			}
 		})
@@ -591,10 +590,8 @@ func TestMixed(t *testing.T) {
 	runWorker(t, connect(t, s, quick), two, "m1")
 	hear(t, connect(t, s, quick), 2)
 	var mixed *MixedError
-	if _, err := connect(t, s, quick).Client(t.Context(), ClientOptions{Same: true}); !errors.As(
-		err,
-		&mixed,
-	) {
+	if _, err := connect(t, s, quick).Client(t.Context(),
+		ClientOptions{Same: true}); !errors.As(err, &mixed) {
 		t.Errorf("got %v, want a mixed fleet refused", err)
 	}
 	stop()

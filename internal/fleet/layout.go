@@ -80,23 +80,14 @@ func (c *Conn) open(ctx context.Context) (err error) {
 		Name: workStream, Description: "requests that wait for a worker",
 		Subjects: []string{askSubject + "*.*"},
 		SubjectTransform: &jetstream.SubjectTransformConfig{Source: askSubject + "*.*",
-			Destination: fmt.Sprintf(
-				workSubject+"{{wildcard(1)}}.{{partition(%d,2)}}",
-				l.Partitions,
-			)},
+			Destination: fmt.Sprintf(workSubject+"{{wildcard(1)}}.{{partition(%d,2)}}",
+				l.Partitions)},
 		Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew,
 		MaxBytes: int64(l.Bytes), Duplicates: duplicates, Replicas: l.Replicas,
 		AllowMsgTTL: true, AllowDirect: true,
 		Metadata: map[string]string{
-			layoutNote: fmt.Sprint(
-				l.Partitions,
-				l.Replicas,
-				int64(l.AckWait),
-				l.Deliver,
-				l.Begin,
-				int64(l.Keep),
-				l.Bytes,
-			),
+			layoutNote: fmt.Sprint(l.Partitions, l.Replicas, int64(l.AckWait), l.Deliver, l.Begin,
+				int64(l.Keep), l.Bytes),
 		},
 	})
 	if err != nil {
@@ -123,10 +114,8 @@ func (c *Conn) open(ctx context.Context) (err error) {
 		{&c.models, jetstream.KeyValueConfig{Bucket: "restore_models"}},
 	} {
 		b.cfg.Replicas = l.Replicas
-		if *b.kv, err = c.js.KeyValue(ctx, b.cfg.Bucket); errors.Is(
-			err,
-			jetstream.ErrBucketNotFound,
-		) {
+		if *b.kv, err = c.js.KeyValue(ctx, b.cfg.Bucket); errors.Is(err,
+			jetstream.ErrBucketNotFound) {
 			*b.kv, err = c.js.CreateKeyValue(ctx, b.cfg)
 		}
 		if err != nil {
@@ -143,14 +132,10 @@ func (c *Conn) open(ctx context.Context) (err error) {
 		store *jetstream.ObjectStore
 		name  string
 	}{{&c.pictures, "restore_pictures"}, {&c.answers, "restore_answers"}} {
-		if *b.store, err = c.js.ObjectStore(ctx, b.name); errors.Is(
-			err,
-			jetstream.ErrBucketNotFound,
-		) {
-			*b.store, err = c.js.CreateObjectStore(
-				ctx,
-				jetstream.ObjectStoreConfig{Bucket: b.name, TTL: l.Keep, Replicas: l.Replicas},
-			)
+		if *b.store, err = c.js.ObjectStore(ctx, b.name); errors.Is(err,
+			jetstream.ErrBucketNotFound) {
+			*b.store, err = c.js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: b.name,
+				TTL: l.Keep, Replicas: l.Replicas})
 		}
 		if err != nil {
 			return err
@@ -191,9 +176,7 @@ func (l *Layout) read(note string) error {
 	if len(n) != 7 || n[0] > 1<<14 || max(n[1], n[3], n[4], n[6]) > math.MaxInt {
 		return fmt.Errorf(
 			"stream %s was not made by this program: got the note %q, want seven numbers",
-			workStream,
-			note,
-		)
+			workStream, note)
 	}
 	*l = Layout{
 		Partitions: int(n[0]), Replicas: int(n[1]), AckWait: time.Duration(n[2]),

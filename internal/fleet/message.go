@@ -295,12 +295,8 @@ func (c *Conn) object(ctx context.Context, in jetstream.ObjectStore, name string
 		return nil, c.explain("object "+name, err)
 	}
 	if info.Size > maxObject {
-		return nil, fmt.Errorf(
-			"fleet: object %s: got %d bytes, want at most %d",
-			name,
-			info.Size,
-			maxObject,
-		)
+		return nil, fmt.Errorf("fleet: object %s: got %d bytes, want at most %d", name,
+			info.Size, maxObject)
 	}
 	data, err := in.GetBytes(ctx, name)
 	if err != nil {

@@ -183,8 +183,8 @@ func TestCredentials(t *testing.T) {
 		Streams: -1, Consumer: -1, MaxAckPending: -1}
 	port := configured(t, fmt.Sprintf(
 		"operator: %s\nsystem_account: %s\nresolver: MEMORY\nresolver_preload: {%s: %s, %s: %s}\n",
-		encode(owner, operator), systemID, accountID, encode(ours, operator),
-		systemID, encode(jwt.NewAccountClaims(systemID), operator)))
+		encode(owner, operator), systemID, accountID, encode(ours, operator), systemID,
+		encode(jwt.NewAccountClaims(systemID), operator)))
 	credentials := func(allowed ...string) string {
 		t.Helper()
 		user, userID := pair(nkeys.CreateUser)

@@ -711,13 +711,9 @@ func (w *Worker) again(ctx context.Context, d *delivery) (begun int, done bool) 
 		_ = d.msg.Term()
 		return begun, true
 	}
-	w.c.noteBegun(
-		ctx,
-		d.id,
-		begun+1,
-		fmt.Sprintf("%d workers ended or fell silent while they computed it, the last was %s on %s",
-			begun+1, w.self.ID, w.self.Machine),
-	)
+	w.c.noteBegun(ctx, d.id, begun+1, fmt.Sprintf(
+		"%d workers ended or fell silent while they computed it, the last was %s on %s", begun+1,
+		w.self.ID, w.self.Machine))
 	return begun, false
 }
 

@@ -424,9 +424,7 @@ func (c *compiler) object(n *node, conj []*schema) error {
 
 // members returns the names of an object's properties in order, which of them are required, and the
 // schemas of all other names; nil: there are no others. The list is nil if no object is possible.
-func members(conj []*schema) (
-	list []string, required map[string]bool, extra []*schema, err error,
-) {
+func members(conj []*schema) (list []string, required map[string]bool, extra []*schema, err error) {
 	list, required = []string{}, map[string]bool{}
 	known := map[string]bool{}
 	open := true // names that no schema lists are allowed

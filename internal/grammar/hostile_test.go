@@ -219,8 +219,7 @@ func TestLargeSchemas(t *testing.T) {
 		}
 		g, err := Compile(context.Background(), s, v)
 		if err != nil || g.Bytes() > MaxCompiled/2 {
-			t.Errorf("%s: %v, want it compiled to at most half of %d bytes", what, err,
-				MaxCompiled)
+			t.Errorf("%s: %v, want it compiled to at most half of %d bytes", what, err, MaxCompiled)
 		}
 	}
 }

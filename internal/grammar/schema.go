@@ -193,8 +193,7 @@ func Parse(data []byte) (*Schema, error) {
 			return nil, &Error{Pointer: s.at.to("$ref").String(), Keyword: "$ref",
 				Problem: fmt.Sprintf(
 					"%q is not there, want #/$defs/NAME or #/definitions/NAME of this schema",
-					s.refName,
-				)}
+					s.refName)}
 		}
 	}
 	for _, s := range p.refs {
@@ -217,9 +216,7 @@ func (p *parser) schema(v *value, at *pointer, depth int) (*schema, error) {
 			Pointer: at.String(),
 			Problem: fmt.Sprintf(
 				"depth: got more than %d schemas within each other, want at most %d",
-				MaxDepth,
-				MaxDepth,
-			),
+				MaxDepth, MaxDepth),
 		}
 	}
 	s := &schema{id: p.s.n, at: at, minItems: -1, maxItems: -1, minLength: -1, maxLength: -1}

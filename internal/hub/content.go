@@ -174,8 +174,7 @@ func (p *puller) content(ctx context.Context, w *wantedFile, path string) (err e
 
 // retry waits for the next attempt after err, and gets a new address if the old one may have
 // expired.
-func (p *puller) retry(ctx context.Context, w *wantedFile, f *partial, t *tries,
-	err error) error {
+func (p *puller) retry(ctx context.Context, w *wantedFile, f *partial, t *tries, err error) error {
 	var wrong *contentError
 	if errors.As(err, &wrong) {
 		return err

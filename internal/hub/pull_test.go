@@ -305,9 +305,8 @@ func TestResume(t *testing.T) {
 			if err := c.prepare(n, commit); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(
-				c.blob(n, hubtest.Etag(tinyRepo().Files[shard1], true)+incomplete),
-				left, 0o666); err != nil {
+			if err := os.WriteFile(c.blob(n, hubtest.Etag(tinyRepo().Files[shard1],
+				true)+incomplete), left, 0o666); err != nil {
 				t.Fatal(err)
 			}
 			var last [2]int64

@@ -37,8 +37,7 @@ func parseInfo(raw []byte) (info, error) {
 	}
 	if !commitPattern.MatchString(reply.SHA) {
 		return info{}, permanentf(
-			"the list of files: got the commit %q, want 40 hexadecimal digits",
-			clean(reply.SHA))
+			"the list of files: got the commit %q, want 40 hexadecimal digits", clean(reply.SHA))
 	}
 	i := info{commit: reply.SHA}
 	if reply.Siblings == nil || string(reply.Siblings) == "null" {

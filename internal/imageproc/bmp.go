@@ -72,8 +72,8 @@ func parseBMP(data []byte) (*bmpHeader, error) {
 		name := map[uint32]string{
 			4: "JPEG", 5: "PNG", 11: "CMYK", 12: "CMYK RLE8", 13: "CMYK RLE4",
 		}[h.compression]
-		return nil, unsupported(
-			fmt.Sprintf("compression %d %s; convert it to PNG", h.compression, name))
+		return nil, unsupported(fmt.Sprintf("compression %d %s; convert it to PNG", h.compression,
+			name))
 	}
 	switch h.bits {
 	case 1, 2, 4, 8:

@@ -464,20 +464,20 @@ func TestResampleGoldens(t *testing.T) {
 			for i := range c.NOut {
 				lo, hi := a.bounds(i)
 				if int64(lo) != int64(binary.LittleEndian.Uint64(g[c.Case+".xmin"].Data[8*i:])) ||
-					int64(hi-lo) !=
-						int64(binary.LittleEndian.Uint64(g[c.Case+".count"].Data[8*i:])) {
+					int64(hi-lo) != int64(binary.LittleEndian.Uint64(
+						g[c.Case+".count"].Data[8*i:])) {
 					t.Fatalf("%s: output %d: got %d to %d", c.Case, i, lo, hi)
 				}
 				k, w, _ := a.taps(i, nil, nil)
 				for j := range hi - lo {
 					at := i*ksize + j
-					if want := math.Float64frombits(
-						binary.LittleEndian.Uint64(f64.Data[8*at:])); w[j] != want {
+					if want := math.Float64frombits(binary.LittleEndian.Uint64(
+						f64.Data[8*at:])); w[j] != want {
 						t.Errorf("%s: weight %d of output %d: got %v, want %v", c.Case, j, i, w[j],
 							want)
 					}
-					if want := int32(binary.LittleEndian.Uint32(fixed.Data[4*at:])); k.k[j] !=
-						want {
+					if want := int32(binary.LittleEndian.Uint32(
+						fixed.Data[4*at:])); k.k[j] != want {
 						t.Errorf("%s: fixed weight %d of output %d: got %d, want %d", c.Case, j, i,
 							k.k[j], want)
 					}

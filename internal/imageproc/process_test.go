@@ -136,8 +136,8 @@ func TestPadIsACanvas(t *testing.T) {
 					t.Fatal(err)
 				}
 				got := make([]byte, side*side*3)
-				if err := v.resize(got, side*3, side, side, window{w: side, h: side}, f); err !=
-					nil {
+				if err := v.resize(got, side*3, side, side, window{w: side, h: side},
+					f); err != nil {
 					t.Fatal(err)
 				}
 				if string(got) != string(want.Pix) {
@@ -213,8 +213,8 @@ func TestProcessErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Process([]*Picture{solid(8, 8, [3]byte{}), solid(8, 9, [3]byte{})}); err ==
-		nil || !strings.Contains(err.Error(), "one size") {
+	if _, err := p.Process([]*Picture{solid(8, 8, [3]byte{}), solid(8, 9,
+		[3]byte{})}); err == nil || !strings.Contains(err.Error(), "one size") {
 		t.Errorf("different sizes: got %v", err)
 	}
 	p, err = ParseProcessor([]byte(`{"image_processor_type":"Qwen2VLImageProcessor","do_resize":false}`), kinds)

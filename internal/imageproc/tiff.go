@@ -544,10 +544,9 @@ func (p *page) jpeg(data []byte, h int) ([]byte, error) {
 		return nil, unsupported(v)
 	}
 	if head.components != p.samples || p.samples != p.colours {
-		return nil, unsupported(
-			fmt.Sprintf("JPEG compression of %d components for %d samples; convert it to PNG",
-				head.components, p.samples),
-		)
+		return nil, unsupported(fmt.Sprintf(
+			"JPEG compression of %d components for %d samples; convert it to PNG", head.components,
+			p.samples))
 	}
 	img, err := jpeg.Decode(bytes.NewReader(stream))
 	if err != nil {

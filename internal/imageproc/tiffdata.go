@@ -161,8 +161,7 @@ func (p *page) fax(data []byte, want, h int) ([]byte, error) {
 		switch o := p.d.first(tagT4Options, 0); {
 		case o&1 != 0:
 			return nil, unsupported(
-				"CCITT compression in two dimensions (group 3); convert it to PNG",
-			)
+				"CCITT compression in two dimensions (group 3); convert it to PNG")
 		case o&4 != 0:
 			return nil, unsupported("CCITT compression with fill bits (group 3); convert it to PNG")
 		}
@@ -204,11 +203,6 @@ func unpackBits(data []byte, want int) ([]byte, error) {
 func rgbOf(y, cb, cr byte) (r, g, b byte) {
 	l, u, v := int32(y), int32(cb)-128, int32(cr)-128
 	clip := func(x int32) byte { return byte(min(max(x, 0), 255)) }
-	return clip(
-			l + (91881*v+32768)>>16,
-		), clip(
-			l + (-22554*u-46802*v+32768)>>16,
-		), clip(
-			l + (116130*u+32768)>>16,
-		)
+	return clip(l + (91881*v+32768)>>16), clip(l + (-22554*u-46802*v+32768)>>16),
+		clip(l + (116130*u+32768)>>16)
 }

@@ -82,9 +82,8 @@ func attendGo(p *Pool, a *Attention) {
 func (a *Attention) check() Attention {
 	s := *a
 	if s.Heads <= 0 || s.KVHeads <= 0 || s.HeadDim <= 0 || s.Heads%s.KVHeads != 0 {
-		panic(
-			fmt.Sprintf("kernel.Attend: heads %d, kv heads %d, head dim %d", s.Heads, s.KVHeads,
-				s.HeadDim))
+		panic(fmt.Sprintf(
+			"kernel.Attend: heads %d, kv heads %d, head dim %d", s.Heads, s.KVHeads, s.HeadDim))
 	}
 	if s.Tq < 0 || s.Tk < 0 || s.Tq > 0 && s.Tk == 0 || s.Causal && s.Tk < s.Tq {
 		panic(fmt.Sprintf("kernel.Attend: %d queries, %d keys", s.Tq, s.Tk))
@@ -103,10 +102,9 @@ func (a *Attention) check() Attention {
 	if s.Segments != nil {
 		n := len(s.Segments)
 		if n < 2 || s.Segments[0] != 0 || int(s.Segments[n-1]) != s.Tq || s.Tq != s.Tk {
-			panic(
-				fmt.Sprintf(
-					"kernel.Attend: segments %v, want bounds from 0 to %d queries = %d keys",
-					s.Segments, s.Tq, s.Tk))
+			panic(fmt.Sprintf(
+				"kernel.Attend: segments %v, want bounds from 0 to %d queries = %d keys",
+				s.Segments, s.Tq, s.Tk))
 		}
 		for i := 1; i < n; i++ {
 			if s.Segments[i] < s.Segments[i-1] {
@@ -118,9 +116,8 @@ func (a *Attention) check() Attention {
 		last := int32(-1)
 		for _, q := range s.RowTapQueries {
 			if q <= last || int(q) >= s.Tq {
-				panic(
-					fmt.Sprintf("kernel.Attend: row tap of queries %v, want ascending ones of %d",
-						s.RowTapQueries, s.Tq))
+				panic(fmt.Sprintf("kernel.Attend: row tap of queries %v, want ascending ones of %d",
+					s.RowTapQueries, s.Tq))
 			}
 			last = q
 		}
@@ -135,9 +132,8 @@ func (a *Attention) check() Attention {
 		panic(fmt.Sprintf("kernel.Attend: max tap of length %d, want %d", len(s.MaxTap), s.Tq*s.Tk))
 	}
 	if s.ColTap != nil && len(s.ColTap) < s.Heads*s.Tk {
-		panic(
-			fmt.Sprintf("kernel.Attend: column tap of length %d, want %d", len(s.ColTap),
-				s.Heads*s.Tk))
+		panic(fmt.Sprintf("kernel.Attend: column tap of length %d, want %d", len(s.ColTap),
+			s.Heads*s.Tk))
 	}
 	s.Bias.check(s.Tq, s.Tk)
 	return s
@@ -183,9 +179,8 @@ func (a *Attention) rows(name string, length, n, heads, stride int) int {
 		stride = w
 	}
 	if stride < w || n > 0 && length < (n-1)*stride+w {
-		panic(
-			fmt.Sprintf("kernel.Attend: %s: length %d, stride %d, want %d rows of %d", name, length,
-				stride, n, w))
+		panic(fmt.Sprintf("kernel.Attend: %s: length %d, stride %d, want %d rows of %d", name,
+			length, stride, n, w))
 	}
 	return stride
 }
@@ -213,9 +208,8 @@ func (b *Bias) check(tq, tk int) {
 		return
 	}
 	if len(b.QueryPos) < tq || len(b.KeyPos) < tk {
-		panic(
-			fmt.Sprintf("kernel.Attend: bias: %d and %d positions for %d queries and %d keys",
-				len(b.QueryPos), len(b.KeyPos), tq, tk))
+		panic(fmt.Sprintf("kernel.Attend: bias: %d and %d positions for %d queries and %d keys",
+			len(b.QueryPos), len(b.KeyPos), tq, tk))
 	}
 	qlo, qhi := minMax(b.QueryPos[:tq])
 	klo, khi := minMax(b.KeyPos[:tk])

@@ -528,8 +528,8 @@ func TestAttendDecodeDoesNotAllocate(t *testing.T) {
 }
 
 func attendDoesNotAllocate(t *testing.T, pool *Pool) {
-	a := attnCase{heads: 8, kvHeads: 4, dim: 64, tq: 1, tk: 700, causal: true, bias: "both"}.make(
-		rand.New(rand.NewSource(2)))
+	a := attnCase{heads: 8, kvHeads: 4, dim: 64, tq: 1, tk: 700, causal: true,
+		bias: "both"}.make(rand.New(rand.NewSource(2)))
 	paged(a, false, 64)
 	step := func() {
 		WritePages(pool, a.Pages, a.Tk-1, a.K, a.V, 1, a.KVHeads, a.HeadDim)
@@ -594,9 +594,8 @@ func BenchmarkAttend(b *testing.B) {
 				for b.Loop() {
 					Attend(p, a)
 				}
-				b.ReportMetric(
-					4*float64(pairs*a.Heads*a.HeadDim)*float64(b.N)/b.Elapsed().Seconds()/1e9,
-					"GFLOP/s")
+				b.ReportMetric(4*float64(pairs*a.Heads*a.HeadDim)*float64(
+					b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
 			})
 		}
 	}

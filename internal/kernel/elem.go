@@ -98,14 +98,12 @@ func RoPE(p *Pool, x []float32, rows, heads, headDim, stride int, cos, sin []flo
 	half := headDim / 2
 	if headDim%2 != 0 || stride < heads*headDim ||
 		rows > 0 && len(x) < (rows-1)*stride+heads*headDim {
-		panic(
-			fmt.Sprintf("kernel.RoPE: length %d, %d rows of %d heads of %d, stride %d", len(x),
-				rows, heads, headDim, stride))
+		panic(fmt.Sprintf("kernel.RoPE: length %d, %d rows of %d heads of %d, stride %d", len(x),
+			rows, heads, headDim, stride))
 	}
 	if len(cos) < rows*half || len(sin) < rows*half {
-		panic(
-			fmt.Sprintf("kernel.RoPE: %d cosines and %d sines, want %d", len(cos), len(sin),
-				rows*half))
+		panic(fmt.Sprintf("kernel.RoPE: %d cosines and %d sines, want %d", len(cos),
+			len(sin), rows*half))
 	}
 	r := rotation{x, heads, headDim, stride, cos, sin}
 	if rows <= rowsPerTask {
@@ -180,9 +178,8 @@ func checkLen(name string, a, b int) {
 
 func checkRows(name string, dst, x []float32, rows, n int) {
 	if rows < 0 || len(dst) < rows*n || len(x) < rows*n {
-		panic(
-			fmt.Sprintf("kernel.%s: lengths %d and %d, want %d rows of %d", name, len(dst), len(x),
-				rows, n))
+		panic(fmt.Sprintf(
+			"kernel.%s: lengths %d and %d, want %d rows of %d", name, len(dst), len(x), rows, n))
 	}
 }
 

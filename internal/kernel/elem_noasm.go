@@ -8,9 +8,7 @@ func siluMul(dst, gate, up []float32)               { siluMulGo(dst, gate, up) }
 func sigmoidMul(x []float32, a float32)             { sigmoidMulGo(x, a) }
 func gelu(x []float32)                              { geluGo(x) }
 func add(dst, x []float32)                          { addGo(dst, x) }
-func rope(
-	x, cos, sin []float32,
-) {
+func rope(x, cos, sin []float32) {
 	rotateGo(x[:len(x)/2], x[len(x)/2:], cos, sin)
 }
 func exp(x []float32)                 { expsGo(x) }

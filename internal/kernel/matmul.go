@@ -29,10 +29,9 @@ import "fmt"
 func MatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	w.check("MatMul")
 	if m < 0 || len(x) < m*w.K || len(dst) < m*w.N || (bias != nil && len(bias) < w.N) {
-		panic(
-			fmt.Sprintf(
-				"kernel.MatMul: weight [%d %d], %d rows: dst has %d elements, x %d, bias %d",
-				w.N, w.K, m, len(dst), len(x), len(bias)))
+		panic(fmt.Sprintf(
+			"kernel.MatMul: weight [%d %d], %d rows: dst has %d elements, x %d, bias %d", w.N, w.K,
+			m, len(dst), len(x), len(bias)))
 	}
 	if m == 0 || w.N == 0 {
 		return

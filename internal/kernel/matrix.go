@@ -127,14 +127,12 @@ func (w *Matrix) Bytes() int {
 // check panics if Data does not hold the weight.
 func (w *Matrix) check(caller string) {
 	if w.N < 0 || w.K < 0 || len(w.Data) < w.Bytes() {
-		panic(
-			fmt.Sprintf("kernel.%s: weight [%d %d] %v has %d bytes", caller, w.N, w.K, w.Format,
-				len(w.Data)))
+		panic(fmt.Sprintf("kernel.%s: weight [%d %d] %v has %d bytes", caller, w.N, w.K,
+			w.Format, len(w.Data)))
 	}
 	if w.Order != nil && (len(w.Order) != w.K || !w.Format.blocks()) {
-		panic(
-			fmt.Sprintf("kernel.%s: weight [%d %d] %v has an order of %d inputs", caller, w.N,
-				w.K, w.Format, len(w.Order)))
+		panic(fmt.Sprintf("kernel.%s: weight [%d %d] %v has an order of %d inputs", caller, w.N,
+			w.K, w.Format, len(w.Order)))
 	}
 }
 

@@ -83,9 +83,9 @@ func WritePages(p *Pool, pages []*Page, at int, k, v []float32, rows, kvHeads, h
 	width := kvHeads * headDim
 	if at < 0 || rows < 0 || len(k) < rows*width || len(v) < rows*width ||
 		at+rows > PageKeys*len(pages) {
-		panic(
-			fmt.Sprintf("kernel.WritePages: %d rows of %d from %d on: %d pages, %d and %d elements",
-				rows, width, at, len(pages), len(k), len(v)))
+		panic(fmt.Sprintf(
+			"kernel.WritePages: %d rows of %d from %d on: %d pages, %d and %d elements", rows,
+			width, at, len(pages), len(k), len(v)))
 	}
 	first, last := at/PageKeys, (at+rows-1)/PageKeys
 	for _, g := range pages[first : last+1] {

@@ -130,8 +130,8 @@ func quantizeInto(p *Pool, dst, w *Matrix, failed *atomic.Pointer[error]) {
 				if d&0x7c00 == 0x7c00 || m&0x7c00 == 0x7c00 {
 					err := fmt.Errorf(
 						"kernel: quantize: row %d, columns %d to %d: a value or its scale "+
-							"is not finite in %v",
-						panel*quantPanel+r, b*quantBlock, b*quantBlock+quantBlock-1, f)
+							"is not finite in %v", panel*quantPanel+r, b*quantBlock,
+						b*quantBlock+quantBlock-1, f)
 					failed.CompareAndSwap(nil, &err)
 					return
 				}
@@ -377,9 +377,7 @@ func quantMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 }
 
 // newQuantProduct allocates room for the activations; free releases it.
-func newQuantProduct(
-	on isa, dst, x []float32, m int, w *Matrix, bias []float32,
-) *quantProduct {
+func newQuantProduct(on isa, dst, x []float32, m int, w *Matrix, bias []float32) *quantProduct {
 	t := quantProducts.Get().(*quantProduct)
 	t.on, t.dst, t.x, t.m, t.w, t.bias = on, dst, x, m, w, bias
 	t.plan, t.blocks = planRows, quantBlocks(w.K)
@@ -532,8 +530,8 @@ func quantPanelGo(t *quantProduct, panel, first, end int) {
 				scale := math.Float32frombits(binary.LittleEndian.Uint32(a[actScale:]))
 				t.dst[i*n+o] += float32(float32(float32(sum)*d) * scale)
 				if t.w.Format == Q4M {
-					t.dst[i*n+o] += float32(
-						m * math.Float32frombits(binary.LittleEndian.Uint32(a[actOffset:])))
+					t.dst[i*n+o] += float32(m * math.Float32frombits(binary.LittleEndian.Uint32(
+						a[actOffset:])))
 				}
 			}
 		}

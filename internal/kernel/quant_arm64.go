@@ -12,15 +12,11 @@ func quantizeRow(level implementation, dst []byte, x []float32, blocks, offset i
 	quantizeRowNEON(&dst[0], &x[0], blocks, offset)
 }
 
-func quantizeWeights(
-	q []uint8, scales, v []float32, f Format,
-) {
+func quantizeWeights(q []uint8, scales, v []float32, f Format) {
 	quantizeWeightsGo(q, scales, v, f)
 }
 
-func quantizeMinima(
-	q []uint8, scales, minima, v []float32,
-) {
+func quantizeMinima(q []uint8, scales, minima, v []float32) {
 	quantizeMinimaGo(q, scales, minima, v)
 }
 

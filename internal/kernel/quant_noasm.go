@@ -20,14 +20,10 @@ func quantStrips(*quantProduct, []byte, int, int, int, int) {}
 
 func widenIQ4(dst, src []byte, blocks int) { widenIQ4Go(dst, src, blocks) }
 
-func quantizeWeights(
-	q []uint8, scales, v []float32, f Format,
-) {
+func quantizeWeights(q []uint8, scales, v []float32, f Format) {
 	quantizeWeightsGo(q, scales, v, f)
 }
 
-func quantizeMinima(
-	q []uint8, scales, minima, v []float32,
-) {
+func quantizeMinima(q []uint8, scales, minima, v []float32) {
 	quantizeMinimaGo(q, scales, minima, v)
 }

@@ -174,9 +174,8 @@ func (t *wordsProduct) task(task int) {
 				if left > 0 {
 					step = 64
 				}
-				wordTiles[end-first-1](
-					(*float32)(unsafe.Add(unsafe.Pointer(c), 4*r*ldc)), 4*ldc,
-					(*float32)(unsafe.Add(unsafe.Pointer(from), 4*r*ldf)), 4*ldf,
+				wordTiles[end-first-1]((*float32)(unsafe.Add(unsafe.Pointer(c), 4*r*ldc)),
+					4*ldc, (*float32)(unsafe.Add(unsafe.Pointer(from), 4*r*ldf)), 4*ldf,
 					&t.acts[(b*t.m+first*depth)*wordActs], &w[0], depth, next, step)
 				next += uintptr(depth * wordsBlock / 32 * step)
 				left -= depth * wordsBlock / 32 * step

@@ -69,10 +69,9 @@ func sizeOf(e *engine.Engine, what string, s Question) (*sized, error) {
 	const most, side = 1 << 20, 1 << 14
 	if min(s.Width, s.Height) < 1 || max(s.Width, s.Height) > side ||
 		min(s.Text, s.Generated) < 0 || max(s.Text, s.Generated) > most {
-		return nil, fmt.Errorf(
-			"lab: %s: got %d x %d pixels, %d tokens of text and %d generated, "+
-				"want up to %d pixels a side and %d tokens",
-			what, s.Width, s.Height, s.Text, s.Generated, side, most)
+		return nil, fmt.Errorf("lab: %s: got %d x %d pixels, %d tokens of text and %d generated, "+
+			"want up to %d pixels a side and %d tokens", what, s.Width, s.Height, s.Text,
+			s.Generated, side, most)
 	}
 	pic := &imageproc.Picture{
 		Width: s.Width, Height: s.Height, Pix: make([]byte, 3*s.Width*s.Height),

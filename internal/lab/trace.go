@@ -333,8 +333,7 @@ func (t *tracing) tensors() ([]int32, *imageproc.Pixels, error) {
 		}
 		if vocab := t.m.Decoder().Shape().Vocab; id < 0 || id >= int64(vocab) {
 			return nil, nil, fmt.Errorf(
-				"lab: trace: input_ids: got %d at %d, want 0 to %d (vocab_size)", id, i,
-				vocab-1)
+				"lab: trace: input_ids: got %d at %d, want 0 to %d (vocab_size)", id, i, vocab-1)
 		}
 		ids[i] = int32(id)
 	}

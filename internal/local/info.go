@@ -57,8 +57,8 @@ func (b *Backend) describe() server.Info {
 	out.Defaults = server.Defaults{
 		Temperature: s.Temp, TopP: s.TopP, TopK: s.TopK, MinP: s.MinP, Restore: b.o.Reduction,
 	}
-	sum := sha256.Sum256(
-		fmt.Append(nil, b.o.Version, out.Digest, i.Kept, i.Kernel, about.CacheType))
+	sum := sha256.Sum256(fmt.Append(nil, b.o.Version, out.Digest, i.Kept, i.Kernel,
+		about.CacheType))
 	out.Fingerprint = "fp_" + hex.EncodeToString(sum[:6])
 	if out.Created.IsZero() { // its weights are embedded in the program
 		out.Created = built()

@@ -418,8 +418,8 @@ func TestReductions(t *testing.T) {
 				i.Kept, i.Merged, i.Parameters["base"], c.kept, c.merged, c.base)
 		}
 	}
-	r := h.chat(
-		t, body("What?", map[string]any{"restore": map[string]any{"report": "groups"}}, scene(t)))
+	r := h.chat(t, body("What?", map[string]any{"restore": map[string]any{"report": "groups"}},
+		scene(t)))
 	seen := map[int]bool{}
 	kept := 0
 	for _, g := range r.Restore.Images[0].Groups {
@@ -458,8 +458,8 @@ func TestCaches(t *testing.T) {
 			"Describe the image.", "What number is written?", "Is there a red square in the image?",
 		} {
 			got := h.chat(t, body(question, nil, pic), who)
-			want := fresh.chat(
-				t, body(question, map[string]any{"restore": map[string]any{"cache": false}}, pic))
+			want := fresh.chat(t, body(question,
+				map[string]any{"restore": map[string]any{"cache": false}}, pic))
 			cache := got.Restore.Images[0].Cache
 			if got.text() != want.text() || i == 0 && cache != "none" ||
 				i > 0 && (cache != "prefix" || got.Timings.Encode != 0) {
@@ -642,17 +642,13 @@ func TestSampling(t *testing.T) {
 		string(joined) != want || r.Choices[0].FinishReason != "stop" {
 		t.Errorf("got %q, its tokens are %q, want %q", r.text(), joined, want)
 	}
-	drawn := h.chat(
-		t, body("Describe the image.", map[string]any{"temperature": 1.5, "max_tokens": 30},
-			scene(t)))
+	drawn := h.chat(t, body("Describe the image.", map[string]any{"temperature": 1.5,
+		"max_tokens": 30}, scene(t)))
 	if drawn.Restore.Seed == nil || *drawn.Restore.Seed < 0 || *drawn.Restore.Seed >= 1<<53 {
 		t.Fatalf("seed: got %v", drawn.Restore.Seed)
 	}
-	again := h.chat(
-		t,
-		body("Describe the image.",
-			map[string]any{"temperature": 1.5, "max_tokens": 30, "seed": *drawn.Restore.Seed},
-			scene(t)))
+	again := h.chat(t, body("Describe the image.", map[string]any{"temperature": 1.5,
+		"max_tokens": 30, "seed": *drawn.Restore.Seed}, scene(t)))
 	stream := h.post(t, "/v1/chat/completions",
 		body("Describe the image.",
 			map[string]any{
@@ -676,10 +672,8 @@ func TestSampling(t *testing.T) {
 		t.Error("a seed is reported where nothing was drawn")
 	}
 	cut := h.chat(t, body("Describe the image.", map[string]any{"max_tokens": 2}, scene(t)))
-	long := h.chat(
-		t,
-		body("Describe the image.",
-			map[string]any{"max_tokens": 1e12, "ignore_eos": true, "stop": "22"}, scene(t)))
+	long := h.chat(t, body("Describe the image.", map[string]any{"max_tokens": 1e12,
+		"ignore_eos": true, "stop": "22"}, scene(t)))
 	if cut.Choices[0].FinishReason != "length" || cut.Usage.Completion != 2 ||
 		long.Choices[0].FinishReason != "stop" {
 		t.Errorf("limits: got %s and %s", cut.raw, long.raw)
@@ -824,10 +818,8 @@ func TestCancelled(t *testing.T) {
 	h := start(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	data, err := json.Marshal(
-		body("Describe the image.",
-			map[string]any{"ignore_eos": true, "restore": map[string]any{"base": "none"}},
-			scene(t)))
+	data, err := json.Marshal(body("Describe the image.", map[string]any{"ignore_eos": true,
+		"restore": map[string]any{"base": "none"}}, scene(t)))
 	if err != nil {
 		t.Fatal(err)
 	}

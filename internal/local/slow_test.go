@@ -119,8 +119,8 @@ func TestRoomOfTheGone(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		q, err := http.NewRequestWithContext(
-			ctx, "POST", h.url+"/v1/chat/completions", bytes.NewReader(data))
+		q, err := http.NewRequestWithContext(ctx, "POST", h.url+"/v1/chat/completions",
+			bytes.NewReader(data))
 		if err != nil {
 			t.Fatal(err)
 		}

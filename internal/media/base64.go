@@ -112,8 +112,7 @@ func (a *alphabet) decode(out, s []byte) (int, error) {
 		if (w|x|y|z)&noPair != 0 {
 			break
 		}
-		binary.BigEndian.PutUint64(out[n:],
-			uint64(w)<<52|uint64(x)<<40|uint64(y)<<28|uint64(z)<<16)
+		binary.BigEndian.PutUint64(out[n:], uint64(w)<<52|uint64(x)<<40|uint64(y)<<28|uint64(z)<<16)
 	}
 	rest, err := a.encoding.Decode(out[n:], s[at:])
 	var wrong base64.CorruptInputError

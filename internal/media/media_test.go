@@ -77,11 +77,8 @@ func TestBase64(t *testing.T) {
 func TestData(t *testing.T) {
 	l := loader(t, Options{})
 	bytes := "\xff\xfe\xfd?picture"
-	std, url := base64.StdEncoding.EncodeToString(
-		[]byte(bytes),
-	), base64.RawURLEncoding.EncodeToString(
-		[]byte(bytes),
-	)
+	std, url := base64.StdEncoding.EncodeToString([]byte(bytes)),
+		base64.RawURLEncoding.EncodeToString([]byte(bytes))
 	for _, u := range []string{
 		"data:image/png;base64," + std, "DATA:;BASE64," + url, "data:;base64," + strings.TrimRight(std, "="),
 		"data:text/html;charset=utf-8;base64," + std, "data:image/jpeg;base64," + std[:4] + "\r\n" + std[4:], std, url,
@@ -233,10 +230,8 @@ func TestFetch(t *testing.T) {
 	} {
 		want(t, l, u, "", code)
 	}
-	if _, _, err := l.Load(t.Context(), []byte("http://pictures.example/missing")); strings.Contains(
-		err.Error(),
-		"404",
-	) ||
+	if _, _, err := l.Load(t.Context(), []byte(
+		"http://pictures.example/missing")); strings.Contains(err.Error(), "404") ||
 		strings.Contains(err.Error(), "words") {
 		t.Errorf("%v: tells what the host answered", err)
 	}

@@ -116,8 +116,8 @@ func TestClasslessReleased(t *testing.T) {
 				kept = append(kept, row.Position)
 			}
 		}
-		if raster := base == "visionzip" || base == "vispruner"; slices.IsSorted(position) !=
-			raster {
+		if raster := base == "visionzip" ||
+			base == "vispruner"; slices.IsSorted(position) != raster {
 			t.Errorf("%s: rows at %v, want raster order %v", base, position, raster)
 		}
 		if len(kept) != len(r.Kept) || slices.Max(position) < 100 {
@@ -130,9 +130,9 @@ func TestClasslessReleased(t *testing.T) {
 			}
 		}
 	}
-	if r, err := Resolve(
-		Options{Base: "holov", NVis: 31, Compat: "released", Positions: "sequential"},
-		Facts{Tokens: 140, NoClass: true}); err != nil || r.Positions != "sequential" {
+	if r, err := Resolve(Options{Base: "holov", NVis: 31, Compat: "released",
+		Positions: "sequential"}, Facts{Tokens: 140, NoClass: true}); err != nil ||
+		r.Positions != "sequential" {
 		t.Errorf("positions asked for: got %q, %v", r.Positions, err)
 	}
 }

@@ -59,10 +59,9 @@ authors' code.`,
 		plan: func(p *Plan, budget int) ([]reduce.Stage, error) {
 			layers := depths([]int{dartTextLayer}, p.facts.Layers)
 			if layers == nil {
-				return nil, refused("base", errs.Conflict, p.Base, "another base",
-					fmt.Sprintf(
-						"it acts before the second layer or a later one, and the model has %d",
-						p.facts.Layers))
+				return nil, refused("base", errs.Conflict, p.Base, "another base", fmt.Sprintf(
+					"it acts before the second layer or a later one, and the model has %d",
+					p.facts.Layers))
 			}
 			return p.nearest(budget, func(yield func([]reduce.Stage) bool) {
 				for c := 1; c <= p.N && yield([]reduce.Stage{{Layer: layers[0], Kept: c}}); c++ {

@@ -45,8 +45,7 @@ func (f *Fitting) Schedule(cut float64) (RecipeSchedule, []FitTrial, error) {
 	if f.Layers < 1 || f.Layers > recipeLayers || f.Tokens < 1 || f.Questions < 1 {
 		return s, nil, fmt.Errorf(
 			"methods: fitting: got %d layers, %d tokens, %d questions, want at least 1 of "+
-				"each and at most %d layers",
-			f.Layers, f.Tokens, f.Questions, recipeLayers)
+				"each and at most %d layers", f.Layers, f.Tokens, f.Questions, recipeLayers)
 	}
 	var trials []FitTrial
 	for lo, hi := 0.0, 1.0; hi-lo > fitStep; {

@@ -408,9 +408,8 @@ func TestGoldenRestore(t *testing.T) {
 				// starts from there.
 				var err error
 				w := &work{in: in, o: mustResolve(t, o, Facts{Tokens: in.N})}
-				if r, err = w.finish(
-					&selection{kept: g.ints(t, base+"retained"), rest: g.ints(t, base+"pool")},
-					time.Now()); err != nil {
+				if r, err = w.finish(&selection{kept: g.ints(t, base+"retained"), rest: g.ints(t,
+					base+"pool")}, time.Now()); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -290,8 +290,8 @@ func (p *Plan) checkSite(o *Options, first func(why string, names ...string) err
 	own func(why string) error) error {
 	m, f := p.method, &p.facts
 	if !f.any && !f.Newlines {
-		if err := first("with this model (its pictures have no newline tokens)", "newlines"); err !=
-			nil {
+		if err := first(
+			"with this model (its pictures have no newline tokens)", "newlines"); err != nil {
 			return err
 		}
 	}

@@ -85,8 +85,8 @@ func checkMethod(t *testing.T, in *reduce.Input, o Options) {
 	res, err := resolve(o, in.N)
 	if o.Base == "downsample" && err == nil {
 		shrunk := *in
-		if shrunk.ShrunkH, shrunk.ShrunkW, err = ShrunkGrid(in.GridH, in.GridW, o.NVis); err !=
-			nil {
+		if shrunk.ShrunkH, shrunk.ShrunkW, err = ShrunkGrid(in.GridH, in.GridW,
+			o.NVis); err != nil {
 			return // no grid of so many tokens
 		}
 		shrunk.Shrunk = in.X[:o.NVis*in.C]
@@ -350,9 +350,8 @@ func TestPositions(t *testing.T) {
 		t.Error("median: a position by axis")
 	}
 	// 575-40
-	if got := groupPosition(
-		&Plan{Resolved: reduce.Resolved{MergePosition: "last", MirrorLast: true}}, 576,
-		row); got != 535 {
+	if got := groupPosition(&Plan{Resolved: reduce.Resolved{MergePosition: "last",
+		MirrorLast: true}}, 576, row); got != 535 {
 		t.Errorf("mirrored last: got %v, want 535", got)
 	}
 }
@@ -666,8 +665,8 @@ func TestResolve(t *testing.T) {
 	}
 	// A budget that nobody asked for is the most.
 	for n, want := range map[int]int{20: 20, 63: 63, 64: 64, 576: 64} {
-		if r, err := resolve(Options{Base: "holov", NVis: 64, UpTo: true, Restore: true}, n); err !=
-			nil || r.NVis != want {
+		if r, err := resolve(Options{Base: "holov", NVis: 64, UpTo: true, Restore: true},
+			n); err != nil || r.NVis != want {
 			t.Errorf("up to 64 of %d: got %d, %v, want %d", n, r.NVis, err, want)
 		}
 	}

@@ -79,9 +79,7 @@ func declareLayers(d *reduce.Declaration, v *[]int, first int, p reduce.Paramete
 }
 
 // commas joins numbers with commas.
-func commas(
-	v []int,
-) string {
+func commas(v []int) string {
 	return strings.Trim(strings.ReplaceAll(fmt.Sprint(v), " ", ","), "[]")
 }
 
@@ -103,8 +101,7 @@ func (p *Plan) stages(o *Options) (stages []reduce.Stage, mean float64, err erro
 		case budget == p.N:
 		case layers == 0:
 			return nil, 0, refused("base", errs.Conflict, p.Base, "a schedule instead of a budget",
-				fmt.Sprintf(
-					"a mean of %d tokens a layer needs a model, and there is none", budget))
+				fmt.Sprintf("a mean of %d tokens a layer needs a model, and there is none", budget))
 		default:
 			stages, err = in.plan(p, budget)
 		}

@@ -96,9 +96,8 @@ func TestViewsInvariants(t *testing.T) {
 							}
 							name := fmt.Sprint(m.Name, " views ", sizes, " newlines ", newlines,
 								" n ", n, " restore ", on, " ", compat)
-							o, err := Resolve(
-								Options{Base: m.Name, NVis: n, Restore: on, Compat: compat},
-								Facts{Tokens: in.N, Views: sizes})
+							o, err := Resolve(Options{Base: m.Name, NVis: n, Restore: on,
+								Compat: compat}, Facts{Tokens: in.N, Views: sizes})
 							if m.PerView && newlines > 0 && n < in.N {
 								if err == nil || !strings.Contains(err.Error(), "newlines") {
 									t.Errorf("%s: got %v, want a refusal", name, err)

@@ -25,9 +25,7 @@ type slowFile struct {
 	seen []string // names in the order in which their checks began
 }
 
-func (f *slowFile) Check(
-	name string, alloc func(n int) []byte, ended func() bool,
-) ([]byte, error) {
+func (f *slowFile) Check(name string, alloc func(n int) []byte, ended func() bool) ([]byte, error) {
 	f.mu.Lock()
 	f.seen = append(f.seen, name)
 	f.mu.Unlock()

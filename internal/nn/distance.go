@@ -62,8 +62,8 @@ func (d *Distances) Exact(a, b Pos) float32 {
 	if d.axes == 1 {
 		return float32(CalibrationBias(1, d.rope.Decay(a[0]-b[0])))
 	}
-	return float32(
-		CalibrationBias(1, d.rope.DecayMRoPE(Pos{a[0] - b[0], a[1] - b[1], a[2] - b[2]})))
+	return float32(CalibrationBias(1, d.rope.DecayMRoPE(Pos{a[0] - b[0], a[1] - b[1],
+		a[2] - b[2]})))
 }
 
 // Row writes ln(c − D) of q and every position of keys into dst. Fractional distances are computed

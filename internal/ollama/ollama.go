@@ -205,8 +205,7 @@ func (q *Request) messages(o *wire.Object, l *wire.List, env *Env) {
 		o.Fail("unsupported_value", lastPath, "got %q in the last message, want a user's", last)
 	}
 	if text := strings.Join(system, "\n\n"); text != "" {
-		r.Messages = append(
-			[]ask.Message{{Role: ask.System, Parts: []ask.Part{{Text: text}}}},
+		r.Messages = append([]ask.Message{{Role: ask.System, Parts: []ask.Part{{Text: text}}}},
 			r.Messages...)
 	}
 }

@@ -77,10 +77,8 @@ func TestChatRefusals(t *testing.T) {
 		{`{"messages":"hello"}`, "invalid_type", "messages", `got "hello", want a list`},
 		{`{"messages":[]}`, "invalid_value", "messages", "got 0 messages, want 1 to 1024"},
 		{
-			message(
-				strings.Repeat(`{"role":"user","content":"a"},`,
-					1024) + `{"role":"user","content":"a"}`,
-			),
+			message(strings.Repeat(`{"role":"user","content":"a"},`, 1024) +
+				`{"role":"user","content":"a"}`),
 			"invalid_value",
 			"messages",
 			"got 1025 messages",
@@ -254,9 +252,8 @@ func TestChatRefusals(t *testing.T) {
 			`got "image_url", want text`,
 		},
 		{
-			message(
-				`{"role":"user","content":"a"},{"role":"assistant","content":[` + picture + `]},{"role":"user","content":"a"}`,
-			),
+			message(`{"role":"user","content":"a"},{"role":"assistant","content":[` + picture +
+				`]},{"role":"user","content":"a"}`),
 			"unsupported_content_part",
 			"messages[1].content[0].type",
 			"want text",
@@ -488,9 +485,8 @@ func TestCompletion(t *testing.T) {
 			t.Errorf("%s: got %+v, %v", body, r, err)
 		}
 	}
-	r, err := parseCompletion(
-		[]byte(`{"prompt":"a","max_tokens":3,"logprobs":0,"echo":false,"best_of":1,"suffix":null}`),
-	)
+	r, err := parseCompletion([]byte(
+		`{"prompt":"a","max_tokens":3,"logprobs":0,"echo":false,"best_of":1,"suffix":null}`))
 	if err != nil || r.MaxTokens != 3 || !r.Logprobs || r.Top != 0 {
 		t.Errorf("got %+v, %v", r, err)
 	}
@@ -692,17 +688,13 @@ func TestReplies(t *testing.T) {
 	}
 	logprobs := `"logprobs":{"content":[{"token":"hi","logprob":-0.5,"bytes":[104,105],"top_logprobs":[{"token":"hi","logprob":-0.5,"bytes":[104,105]}]},` +
 		`{"token":" �","logprob":-1,"bytes":[32,195],"top_logprobs":[]},{"token":"�","logprob":0,"bytes":[169],"top_logprobs":[]}],"refusal":null}`
-	if got := encode(t, Chat(m, &ask.Request{Logprobs: true}, answer)); !strings.Contains(
-		got,
-		logprobs,
-	) {
+	if got := encode(t, Chat(m, &ask.Request{Logprobs: true}, answer)); !strings.Contains(got,
+		logprobs) {
 		t.Errorf("chat: got %s, want %s", got, logprobs)
 	}
 	logprobs = `"logprobs":{"tokens":["hi"," �","�"],"token_logprobs":[-0.5,-1,0],"top_logprobs":[{"hi":-0.5},{},{}],"text_offset":[0,2,4]}`
-	if got := encode(t, Completion(m, &ask.Request{Logprobs: true}, answer)); !strings.Contains(
-		got,
-		logprobs,
-	) {
+	if got := encode(t, Completion(m, &ask.Request{Logprobs: true}, answer)); !strings.Contains(got,
+		logprobs) {
 		t.Errorf("completion: got %s, want %s", got, logprobs)
 	}
 	groups := *answer
@@ -721,12 +713,9 @@ func TestReplies(t *testing.T) {
 		},
 	}
 	report := `"parameters":null,"grid":{"rows":2,"cols":2},"groups":[{"members":[1],"position":1,"kept":true},{"members":[0,2,3],"position":2,"kept":false}]}`
-	if got := encode(t,
-		Chat(m, &ask.Request{Groups: true, Ignored: []string{"foo"}}, &groups)); !strings.Contains(
-		got,
-		report,
-	) ||
-		!strings.Contains(got, `"ignored_fields":["foo"]`) {
+	if got := encode(t, Chat(m, &ask.Request{Groups: true, Ignored: []string{"foo"}},
+		&groups)); !strings.Contains(got, report) || !strings.Contains(got,
+		`"ignored_fields":["foo"]`) {
 		t.Errorf("groups: got %s, want %s", got, report)
 	}
 
@@ -752,8 +741,8 @@ func TestReplies(t *testing.T) {
 		chunk + `"choices":[{"index":0,"delta":{"content":"hi é"},"logprobs":null,"finish_reason":null}],"usage":null}` + "\n" +
 		chunk + `"choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":"stop"}],"usage":null}` + "\n" +
 		chunk + `"choices":[],` + usage + "," + timings + "," + restore + "}\n[DONE]\n"
-	if got := stream(ChatChunks(m, &Request{Ask: new(ask.Request), IncludeUsage: true})); got !=
-		want {
+	if got := stream(ChatChunks(m, &Request{Ask: new(ask.Request),
+		IncludeUsage: true})); got != want {
 		t.Errorf("stream with usage:\n got %s\nwant %s", got, want)
 	}
 	text := fmt.Sprintf("{"+begin, "text_completion")
@@ -803,8 +792,7 @@ func TestResponseEvents(t *testing.T) {
 	}
 	m := &ResponseMeta{"resp_1", "msg_1", 5, "builtin", 0, 0.95}
 	s := ResponseEvents(m, q, func() int64 { return 6 })
-	messages := append(
-		append(s.Begin(), s.Piece(&ask.Event{Text: "hi"})...),
+	messages := append(append(s.Begin(), s.Piece(&ask.Event{Text: "hi"})...),
 		s.Piece(&ask.Event{Text: " é"})...)
 	cut := *answer
 	cut.Finish = ask.Length
@@ -812,10 +800,8 @@ func TestResponseEvents(t *testing.T) {
 	var kinds []string
 	for i, m := range messages[:len(messages)-1] {
 		kinds = append(kinds, strings.TrimPrefix(m.Event, "response."))
-		if got, want := sent(t, m), fmt.Sprintf(`{"type":%q,"sequence_number":%d,`, m.Event, i); !strings.HasPrefix(
-			got,
-			want,
-		) {
+		if got, want := sent(t, m), fmt.Sprintf(`{"type":%q,"sequence_number":%d,`, m.Event,
+			i); !strings.HasPrefix(got, want) {
 			t.Errorf("event %d: got %s, want %s", i, got, want)
 		}
 	}

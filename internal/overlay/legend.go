@@ -222,12 +222,9 @@ func (l *legend) entries() []entry {
 	)
 	add(
 		l.drawn && l.merged > 0,
-		fmt.Sprintf(
-			"%s merged into %s: patches of one colour are one token, "+
-				"their average; the disc is on its anchor and says how many there are",
-			plural(l.inMerged, patch, patches),
-			plural(l.merged, "token", "tokens"),
-		),
+		fmt.Sprintf("%s merged into %s: patches of one colour are one token, "+
+			"their average; the disc is on its anchor and says how many there are",
+			plural(l.inMerged, patch, patches), plural(l.merged, "token", "tokens")),
 		func(im *image.NRGBA, r image.Rectangle) {
 			fill(im, r, plain)
 			tinted(im, r, tint)

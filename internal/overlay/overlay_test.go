@@ -237,10 +237,8 @@ func TestConcurrentDraws(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			if got := Draw(pic, worked(), whole(2, 3, imageproc.Frame{W: 42, H: 28})); !bytes.Equal(
-				got.Pix,
-				want.Pix,
-			) {
+			if got := Draw(pic, worked(), whole(2, 3, imageproc.Frame{W: 42,
+				H: 28})); !bytes.Equal(got.Pix, want.Pix) {
 				t.Error("two drawings differ")
 			}
 		})
@@ -274,18 +272,12 @@ func TestTints(t *testing.T) {
 	for g := range r.Rows {
 		r.Rows[g] = reduce.Row{Merged: true, Size: 2 * grid}
 	}
-	tint := newTinter(
-		groups(r),
-	).tints(r, []*panel{newPanel(flat(9, 9, sky), imageproc.Grid{Rows: grid, Cols: grid})})
+	tint := newTinter(groups(r)).tints(r, []*panel{newPanel(flat(9, 9, sky),
+		imageproc.Grid{Rows: grid, Cols: grid})})
 	for g := 1; g < len(tint); g++ {
 		a, b := tint[g-1], tint[g]
-		d := math.Abs(
-			float64(a.R)-float64(b.R),
-		) + math.Abs(
-			float64(a.G)-float64(b.G),
-		) + math.Abs(
-			float64(a.B)-float64(b.B),
-		)
+		d := math.Abs(float64(a.R)-float64(b.R)) + math.Abs(float64(a.G)-float64(b.G)) +
+			math.Abs(float64(a.B)-float64(b.B))
 		const apart = 100 // levels over three channels; a tint at half strength still differs by 50
 		if !(d >= apart) {
 			t.Errorf("neighbours %d and %d: %v and %v are %v levels apart, want %d", g-1, g, a, b,

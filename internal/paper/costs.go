@@ -139,8 +139,7 @@ func (l *Lab) complexity(t *printed) (*sheet.Sheet, error) {
 	}
 	out := &sheet.Sheet{Title: l.costTitle(t), Columns: []sheet.Column{{Name: "module"}}}
 	for _, n := range t.Columns[3:] {
-		out.Columns = append(out.Columns, sheet.Column{Name: n, Decimals: 3},
-			paperColumn(n, 3))
+		out.Columns = append(out.Columns, sheet.Column{Name: n, Decimals: 3}, paperColumn(n, 3))
 	}
 	for k, c := range all {
 		out.Rows = append(out.Rows, sheet.Row{c.name})

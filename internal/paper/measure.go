@@ -218,8 +218,7 @@ func (s *Source) main() string {
 func (l *Lab) distances(ctx context.Context, t *printed, src *Source) (*sheet.Sheet, error) {
 	out := &sheet.Sheet{Title: l.title(t, src), Columns: []sheet.Column{{Name: "method"}}}
 	for _, c := range t.Columns[1:] {
-		out.Columns = append(out.Columns, sheet.Column{Name: c, Decimals: 4},
-			paperColumn(c, 4))
+		out.Columns = append(out.Columns, sheet.Column{Name: c, Decimals: 4}, paperColumn(c, 4))
 	}
 	p, why, err := l.picturesOf(src, src.main(), distanced)
 	if err != nil {

@@ -127,8 +127,7 @@ func Scenes(n int) *eval.Benchmark {
 	return &eval.Benchmark{
 		Name: scenesName, Split: "drawn", MaxTokens: sceneTokens, Questions: questions,
 		Score: func(q *eval.Question, answer string) eval.Score {
-			if len(answer) > 0 &&
-				answer[0] == ' ' { // the space after "ASSISTANT:"
+			if len(answer) > 0 && answer[0] == ' ' { // the space after "ASSISTANT:"
 				answer = answer[1:]
 			}
 			return eval.Right(answer == q.Doc.(string), answer)

@@ -183,8 +183,8 @@ func (s *Scene) drawPlate(canvas *image.RGBA) {
 		for j, row := range digits[ch-'0'] {
 			for i := range 5 {
 				if row>>(4-i)&1 == 1 {
-					at := s.Plate.Min.Add(
-						image.Pt(platePadding+(k*6+i)*s.dot, platePadding+j*s.dot))
+					at := s.Plate.Min.Add(image.Pt(platePadding+(k*6+i)*s.dot,
+						platePadding+j*s.dot))
 					fill(image.Rectangle{Min: at, Max: at.Add(image.Pt(s.dot, s.dot))}, 10)
 				}
 			}

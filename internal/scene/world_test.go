@@ -112,8 +112,8 @@ func TestClutterGround(t *testing.T) {
 			t.Errorf("seed %d: the ground is plain, or two drawings of it differ", seed)
 		}
 		_, plainDev := region(a, a.Bounds())
-		if _, dev := region(b, b.Bounds()); dev[0]+dev[1]+dev[2] >
-			plainDev[0]+plainDev[1]+plainDev[2] {
+		if _, dev := region(b,
+			b.Bounds()); dev[0]+dev[1]+dev[2] > plainDev[0]+plainDev[1]+plainDev[2] {
 			busier++
 		}
 		if n, err := strconv.Atoi(clutter.Number); clutter.Number != "" && (err != nil || n < 10) {

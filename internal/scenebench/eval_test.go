@@ -121,8 +121,8 @@ func TestHandWorkedAccuracies(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := run(t, sample(), answerer(c.answer))
-			if d := cmp.Diff(map[string]int{"exist": 3, "count": 2, "text": 1}, r.Questions); d !=
-				"" {
+			if d := cmp.Diff(map[string]int{"exist": 3, "count": 2, "text": 1},
+				r.Questions); d != "" {
 				t.Error("questions:", d)
 			}
 			if d := cmp.Diff(c.full, r.Full); d != "" {

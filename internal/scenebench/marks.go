@@ -44,8 +44,8 @@ func markAll(
 				return nil, err
 			}
 			for i, o := range reductions {
-				if err := out.add(ctx, m, encoded, item, o, run.Distance && !o.Inside()); err !=
-					nil {
+				if err := out.add(ctx, m, encoded, item, o, run.Distance &&
+					!o.Inside()); err != nil {
 					return nil, fmt.Errorf("%s: %w", name(i), err)
 				}
 			}

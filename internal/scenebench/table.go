@@ -135,8 +135,8 @@ func (t *Table) WriteMarkdown(w io.Writer) error {
 		}
 	}
 	if schedules != "" {
-		fmt.Fprintf(
-			w, "\nSchedules inside the decoder (layer:rows) that the budgets come to:\n\n%s",
+		fmt.Fprintf(w,
+			"\nSchedules inside the decoder (layer:rows) that the budgets come to:\n\n%s",
 			schedules)
 	}
 	if len(t.Refused) == 0 {

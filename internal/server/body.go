@@ -171,8 +171,8 @@ func (x *exchange) growBody(size int64, p *pace) error {
 
 // unpacked returns the reader of the body without its encoding.
 func (x *exchange) unpacked(plain *arriving) (io.Reader, error) {
-	switch encoding := strings.ToLower(
-		strings.TrimSpace(x.r.Header.Get("Content-Encoding"))); encoding {
+	switch encoding := strings.ToLower(strings.TrimSpace(
+		x.r.Header.Get("Content-Encoding"))); encoding {
 	case "", "identity":
 		return plain, nil
 	case "gzip", "x-gzip":

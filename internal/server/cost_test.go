@@ -30,9 +30,8 @@ func BenchmarkRequest(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				w := httptest.NewRecorder()
-				s.ServeHTTP(
-					w, httptest.NewRequest(http.MethodPost, "/v1/chat/completions",
-						strings.NewReader(body)))
+				s.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/chat/completions",
+					strings.NewReader(body)))
 				if w.Code != http.StatusOK {
 					text, _ := io.ReadAll(w.Body)
 					b.Fatalf("%d %s", w.Code, text)

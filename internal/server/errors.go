@@ -128,32 +128,17 @@ func limitFlag(code media.Code) string {
 func pictureError(e *errs.PictureError, path string) *wire.Error {
 	switch e.Fault {
 	case errs.UnknownFormat:
-		return wire.Bad(
-			"unsupported_image_media_type",
-			path,
-			"%s, want PNG, JPEG, WebP, GIF or BMP",
-			said(e.Err),
-		)
+		return wire.Bad("unsupported_image_media_type", path,
+			"%s, want PNG, JPEG, WebP, GIF or BMP", said(e.Err))
 	case errs.EmptyPicture:
 		return wire.Bad("empty_image_file", path, "%s", said(e.Err))
 	case errs.TooManyPixels:
-		return wire.Bad(
-			"image_too_large",
-			path,
-			"got %d x %d = %d pixels, want at most %d (--max-image-pixels)",
-			e.Width,
-			e.Height,
-			e.Got,
-			e.Limit,
-		)
+		return wire.Bad("image_too_large",
+			path, "got %d x %d = %d pixels, want at most %d (--max-image-pixels)", e.Width,
+			e.Height, e.Got, e.Limit)
 	case errs.TooManyBytes:
-		return wire.Bad(
-			"image_file_too_large",
-			path,
-			"got %d bytes, want at most %d (--max-image-mb)",
-			e.Got,
-			e.Limit,
-		)
+		return wire.Bad("image_file_too_large", path,
+			"got %d bytes, want at most %d (--max-image-mb)", e.Got, e.Limit)
 	case errs.BadShape:
 		return wire.Bad("invalid_value", path, "%s", said(e.Err))
 	}

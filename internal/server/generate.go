@@ -369,15 +369,12 @@ func (s *Server) response(x *exchange) {
 		}
 		d := &b.info.Defaults
 		m := &openai.ResponseMeta{
-			ID:        newID("resp_"),
-			MessageID: newID("msg_"),
-			Created:   x.start.Unix(),
-			Model:     b.info.ID,
-			Temperature: or(
-				q.Ask.Sampling.Temperature,
-				d.Temperature,
-			),
-			TopP: or(q.Ask.Sampling.TopP, d.TopP),
+			ID:          newID("resp_"),
+			MessageID:   newID("msg_"),
+			Created:     x.start.Unix(),
+			Model:       b.info.ID,
+			Temperature: or(q.Ask.Sampling.Temperature, d.Temperature),
+			TopP:        or(q.Ask.Sampling.TopP, d.TopP),
 		}
 		now := func() int64 { return time.Now().Unix() }
 		how := &reply{whole: func(a *ask.Answer) any { return openai.Response(m, q, a, now()) }}

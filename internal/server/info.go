@@ -439,15 +439,8 @@ func (s *Server) ollamaShow(x *exchange) {
 // parameters lists the defaults, one per line.
 func parameters(d *Defaults) string {
 	f := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
-	return "temperature " + f(
-		d.Temperature,
-	) + "\ntop_k " + strconv.Itoa(
-		d.TopK,
-	) + "\ntop_p " + f(
-		d.TopP,
-	) + "\nmin_p " + f(
-		d.MinP,
-	)
+	return "temperature " + f(d.Temperature) + "\ntop_k " + strconv.Itoa(d.TopK) + "\ntop_p " +
+		f(d.TopP) + "\nmin_p " + f(d.MinP)
 }
 
 // ollamaCheck is check with Ollama's error text.
@@ -455,11 +448,6 @@ func (b *served) ollamaCheck(model string) *wire.Error {
 	if b.check(model) == nil {
 		return nil
 	}
-	return wire.New(
-		http.StatusNotFound,
-		"model_not_found",
-		"model",
-		"model %s not found",
-		wire.Quote(model),
-	)
+	return wire.New(http.StatusNotFound, "model_not_found", "model", "model %s not found",
+		wire.Quote(model))
 }

@@ -66,10 +66,8 @@ var (
 func newMetrics(model, version, kernel string, state func() State) *metrics {
 	m := &metrics{registry: prometheus.NewRegistry()}
 	own := prometheus.WrapRegistererWith(prometheus.Labels{"model": model}, m.registry)
-	m.registry.MustRegister(
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	)
+	m.registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	counter := func(name, help string) prometheus.Counter {
 		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 		own.MustRegister(c)
@@ -81,38 +79,21 @@ func newMetrics(model, version, kernel string, state func() State) *metrics {
 		return c
 	}
 	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
-		h := prometheus.NewHistogram(
-			prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets},
-		)
+		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help,
+			Buckets: buckets})
 		own.MustRegister(h)
 		return h
 	}
-	m.requests = counters(
-		"restore_requests_total",
-		"Requests answered, by route and status.",
-		"route",
-		"code",
-	)
-	m.seconds = histogram(
-		"restore_request_seconds",
-		"Time from a request's arrival to the end of its answer.",
-		requestBuckets,
-	)
-	m.queue = histogram(
-		"restore_queue_seconds",
-		"Time that a request waited in the queue.",
-		requestBuckets,
-	)
-	m.ttft = histogram(
-		"restore_ttft_seconds",
-		"Time from a request's arrival to its first token.",
-		requestBuckets,
-	)
-	m.interToken = histogram(
-		"restore_inter_token_seconds",
-		"Mean time between the tokens of an answer.",
-		tokenBuckets,
-	)
+	m.requests = counters("restore_requests_total", "Requests answered, by route and status.",
+		"route", "code")
+	m.seconds = histogram("restore_request_seconds",
+		"Time from a request's arrival to the end of its answer.", requestBuckets)
+	m.queue = histogram("restore_queue_seconds", "Time that a request waited in the queue.",
+		requestBuckets)
+	m.ttft = histogram("restore_ttft_seconds", "Time from a request's arrival to its first token.",
+		requestBuckets)
+	m.interToken = histogram("restore_inter_token_seconds",
+		"Mean time between the tokens of an answer.", tokenBuckets)
 	stage := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "restore_stage_seconds",
 		Help:    "Time of a request's stages; stages that did not run are not counted.",
 		Buckets: stageBuckets}, []string{"stage"})
@@ -121,26 +102,16 @@ func newMetrics(model, version, kernel string, state func() State) *metrics {
 	for _, name := range []string{"prepare", "encode", "select", "merge", "prefill", "decode"} {
 		m.stages[name] = stage.WithLabelValues(name)
 	}
-	m.promptTokens = counter(
-		"restore_prompt_tokens_total",
-		"Rows of prompts that the decoder read, with pictures after their reduction.",
-	)
-	m.cachedTokens = counter(
-		"restore_cached_tokens_total",
-		"Of these, rows whose keys and values were cached.",
-	)
+	m.promptTokens = counter("restore_prompt_tokens_total",
+		"Rows of prompts that the decoder read, with pictures after their reduction.")
+	m.cachedTokens = counter("restore_cached_tokens_total",
+		"Of these, rows whose keys and values were cached.")
 	m.tokens = counter("restore_completion_tokens_total", "Tokens generated.")
 	m.original = counter("restore_image_tokens_original_total", "Visual tokens before reduction.")
 	m.kept = counter("restore_image_tokens_kept_total", "Visual tokens read unchanged.")
-	m.merged = counter(
-		"restore_image_tokens_merged_total",
-		"Tokens that stand for a group of visual tokens.",
-	)
-	images := counters(
-		"restore_images_total",
-		"Pictures loaded, by source.",
-		"source",
-	)
+	m.merged = counter("restore_image_tokens_merged_total",
+		"Tokens that stand for a group of visual tokens.")
+	images := counters("restore_images_total", "Pictures loaded, by source.", "source")
 	m.images = map[media.Source]prometheus.Counter{}
 	for _, source := range []media.Source{media.Data, media.File, media.HTTP} {
 		m.images[source] = images.WithLabelValues(string(source))
@@ -182,10 +153,8 @@ type collector struct {
 func stateCollector(state func() State) *collector {
 	c := &collector{state: state}
 	add := func(kind prometheus.ValueType, name, help string, value func(*State) float64) {
-		c.gauges = append(
-			c.gauges,
-			gauge{desc: prometheus.NewDesc(name, help, nil, nil), kind: kind, value: value},
-		)
+		c.gauges = append(c.gauges, gauge{desc: prometheus.NewDesc(name, help, nil, nil),
+			kind: kind, value: value})
 	}
 	const g, n = prometheus.GaugeValue, prometheus.CounterValue
 	add(

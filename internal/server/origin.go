@@ -98,13 +98,9 @@ func (s *Server) allowHost(r *http.Request) *wire.Error {
 			return nil
 		}
 	}
-	return wire.New(
-		http.StatusForbidden,
-		"host_not_allowed",
-		"",
+	return wire.New(http.StatusForbidden, "host_not_allowed", "",
 		"Host: got %s, want an address, localhost, *.localhost or one of --allowed-hosts",
-		wire.Quote(r.Host),
-	)
+		wire.Quote(r.Host))
 }
 
 // hostname is a Host in lower case, without its port.

@@ -197,15 +197,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (x *exchange) end() {
 	fault := recover()
 	if fault != nil && fault != http.ErrAbortHandler {
-		x.s.log.Error(
-			"panic",
-			"id",
-			x.id,
-			"panic",
-			fmt.Sprint(fault),
-			"stack",
-			string(debug.Stack()),
-		)
+		x.s.log.Error("panic", "id", x.id, "panic", fmt.Sprint(fault), "stack",
+			string(debug.Stack()))
 		if x.w.status == 0 {
 			x.fail(internalError(x.id))
 			fault = nil
@@ -288,14 +281,8 @@ func (x *exchange) admit() *wire.Error {
 	case s.backend.Load() == nil && !at.always:
 		return loading()
 	case serve == nil:
-		e := wire.New(
-			http.StatusMethodNotAllowed,
-			"method_not_allowed",
-			"",
-			"got %s, want one of %s",
-			wire.Clip(r.Method),
-			at.methods(),
-		)
+		e := wire.New(http.StatusMethodNotAllowed, "method_not_allowed", "",
+			"got %s, want one of %s", wire.Clip(r.Method), at.methods())
 		e.Allow = at.methods()
 		return e
 	}

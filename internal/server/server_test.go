@@ -45,9 +45,8 @@ func serve(t *testing.T, b Backend, change func(*Options)) *rig {
 
 func serveOn(t *testing.T, l net.Listener, b Backend, change func(*Options)) *rig {
 	t.Helper()
-	loader, err := media.New(
-		media.Options{MaxBytes: 1000, Timeout: time.Minute, Domains: []string{"127.0.0.1"}},
-	)
+	loader, err := media.New(media.Options{MaxBytes: 1000, Timeout: time.Minute,
+		Domains: []string{"127.0.0.1"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,15 +177,8 @@ func TestRoutes(t *testing.T) {
 		body, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if resp.StatusCode != c.status || code(string(body)) != c.code {
-			t.Errorf(
-				"%s %s: got %d %s, want %d %s",
-				c.method,
-				c.path,
-				resp.StatusCode,
-				body,
-				c.status,
-				c.code,
-			)
+			t.Errorf("%s %s: got %d %s, want %d %s", c.method, c.path, resp.StatusCode, body,
+				c.status, c.code)
 		}
 		h := resp.Header
 		if !strings.HasPrefix(h.Get("X-Request-Id"), "req_") || len(h.Get("X-Request-Id")) != 28 ||
@@ -210,9 +202,8 @@ func TestRoutes(t *testing.T) {
 		t.Errorf("//live: got %q, %v", reply, err)
 	}
 	_, _, body := r.do(t, "GET", "/models", "")
-	if _, _, list := r.do(t, "GET", "/v1/models", ""); !strings.Contains(
-		list, `"encoder":{"type":"q8","why":"it is fast"}`,
-	) {
+	if _, _, list := r.do(t, "GET", "/v1/models", ""); !strings.Contains(list,
+		`"encoder":{"type":"q8","why":"it is fast"}`) {
 		t.Errorf("/v1/models does not tell the encoder's type: %s", list)
 	}
 	if !strings.Contains(body, "/v1/models") {
@@ -223,9 +214,8 @@ func TestRoutes(t *testing.T) {
 		h.Get("Content-Type") != "application/json" {
 		t.Errorf("/api/embed: got %d %s", status, body)
 	}
-	if _, h, _ := r.do(t, "GET", "/live", "", "X-Request-Id: my.id-1"); h.Get(
-		"X-Request-Id",
-	) != "my.id-1" {
+	if _, h, _ := r.do(t, "GET", "/live", "",
+		"X-Request-Id: my.id-1"); h.Get("X-Request-Id") != "my.id-1" {
 		t.Errorf("own request id: got %q", h.Get("X-Request-Id"))
 	}
 	if _, h, _ := r.do(t, "GET", "/live", "", "X-Request-Id: a b"); h.Get("X-Request-Id") == "a b" {
@@ -269,29 +259,15 @@ func TestWhoMayAsk(t *testing.T) {
 	} {
 		status, h, body := r.do(t, "GET", c.path, "", c.header...)
 		if status != c.status || code(body) != c.code {
-			t.Errorf(
-				"%s %q: got %d %s, want %d %s",
-				c.path,
-				c.header,
-				status,
-				body,
-				c.status,
-				c.code,
-			)
+			t.Errorf("%s %q: got %d %s, want %d %s", c.path, c.header, status, body,
+				c.status, c.code)
 		}
 		if status == 401 && h.Get("WWW-Authenticate") != "Bearer" {
 			t.Errorf("%s: no WWW-Authenticate", c.path)
 		}
 	}
-	status, h, _ := r.do(
-		t,
-		"OPTIONS",
-		"/v1/models",
-		"",
-		"Origin: http://localhost:3000",
-		"Access-Control-Request-Method: POST",
-		"Access-Control-Request-Headers: authorization",
-	)
+	status, h, _ := r.do(t, "OPTIONS", "/v1/models", "", "Origin: http://localhost:3000",
+		"Access-Control-Request-Method: POST", "Access-Control-Request-Headers: authorization")
 	if status != 204 || h.Get("Access-Control-Allow-Origin") != "http://localhost:3000" ||
 		h.Get("Access-Control-Allow-Methods") != "GET, POST, OPTIONS" ||
 		h.Get("Access-Control-Allow-Headers") != "authorization" ||
@@ -461,34 +437,21 @@ func TestBodies(t *testing.T) {
 	} {
 		status, _, body := r.do(t, "POST", "/v1/chat/completions", c.body, c.header)
 		if status != c.status || code(body) != c.code {
-			t.Errorf(
-				"%.60q %s: got %d %s, want %d %s",
-				c.body,
-				c.header,
-				status,
-				body,
-				c.status,
-				c.code,
-			)
+			t.Errorf("%.60q %s: got %d %s, want %d %s", c.body, c.header, status, body,
+				c.status, c.code)
 		}
 	}
 	// Chunked, without a length.
-	q, _ := http.NewRequest(
-		"POST",
-		r.url+"/v1/chat/completions",
-		io.MultiReader(strings.NewReader(big)),
-	)
+	q, _ := http.NewRequest("POST", r.url+"/v1/chat/completions",
+		io.MultiReader(strings.NewReader(big)))
 	resp, err := http.DefaultClient.Do(q)
 	if err != nil {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
 	if resp.StatusCode != 413 || !resp.Close {
-		t.Errorf(
-			"chunked: got %d, close %t, want 413 and the end of the connection",
-			resp.StatusCode,
-			resp.Close,
-		)
+		t.Errorf("chunked: got %d, close %t, want 413 and the end of the connection",
+			resp.StatusCode, resp.Close)
 	}
 	// A body that never arrives.
 	soon := serve(t, newFake(), func(o *Options) { o.ReadTimeout = 100 * time.Millisecond })
@@ -497,10 +460,8 @@ func TestBodies(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	fmt.Fprintf(
-		conn,
-		"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{",
-	)
+	fmt.Fprintf(conn,
+		"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{")
 	reply, err := io.ReadAll(conn)
 	if err != nil || !strings.Contains(string(reply), "408") ||
 		!strings.Contains(string(reply), "request_timeout") {
@@ -596,10 +557,8 @@ func TestQueueAndClients(t *testing.T) {
 	f.wait(t, 1, 0)
 	conns[1].Close()
 	f.wait(t, 0, 0)
-	if _, _, body := r.do(t, "GET", "/metrics", ""); !strings.Contains(
-		body,
-		`restore_rejected_total{model="builtin",reason="queue_full"} 2`,
-	) {
+	if _, _, body := r.do(t, "GET", "/metrics", ""); !strings.Contains(body,
+		`restore_rejected_total{model="builtin",reason="queue_full"} 2`) {
 		t.Error("rejections are not counted")
 	}
 }
@@ -613,12 +572,8 @@ func TestDeadline(t *testing.T) {
 	if status != 504 || code(body) != "deadline_exceeded" || !strings.Contains(body, "300ms") {
 		t.Errorf("got %d %s", status, body)
 	}
-	status, _, body = r.do(
-		t,
-		"POST",
-		"/v1/chat/completions",
-		strings.Replace(question, "{", `{"stream":true,`, 1),
-	)
+	status, _, body = r.do(t, "POST", "/v1/chat/completions", strings.Replace(question, "{",
+		`{"stream":true,`, 1))
 	if status != 200 || !strings.Contains(body, `"code":"deadline_exceeded"`) ||
 		strings.Contains(body, "[DONE]") {
 		t.Errorf("stream: got %d %s", status, body)
@@ -642,11 +597,8 @@ func TestFailureInStream(t *testing.T) {
 		"/api/chat":            {question, `{"error":"internal error`, `"done":true`},
 		"/api/generate":        {`{"prompt":"a"}`, `{"error":"internal error`, `"done":true`},
 	} {
-		q, _ := http.NewRequest(
-			"POST",
-			r.url+path,
-			strings.NewReader(strings.Replace(c.body, "{", `{"stream":true,`, 1)),
-		)
+		q, _ := http.NewRequest("POST", r.url+path, strings.NewReader(strings.Replace(c.body, "{",
+			`{"stream":true,`, 1)))
 		resp, err := http.DefaultClient.Do(q)
 		if err != nil {
 			t.Fatal(err)
@@ -706,12 +658,8 @@ func TestPing(t *testing.T) {
 	f := newFake()
 	f.pause = 120 * time.Millisecond
 	r := serve(t, f, func(o *Options) { o.Ping = 30 * time.Millisecond })
-	_, h, body := r.do(
-		t,
-		"POST",
-		"/v1/chat/completions",
-		strings.Replace(question, "{", `{"stream":true,`, 1),
-	)
+	_, h, body := r.do(t, "POST", "/v1/chat/completions", strings.Replace(question, "{",
+		`{"stream":true,`, 1))
 	if strings.Count(body, ": ping\n\n") < 4 || !strings.HasSuffix(body, "data: [DONE]\n\n") ||
 		h.Get("Content-Type") != "text/event-stream" ||
 		h.Get("X-Accel-Buffering") != "no" ||
@@ -745,9 +693,7 @@ func TestLifecycle(t *testing.T) {
 	defer conn.Close()
 	one := fmt.Sprintf(
 		"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s",
-		len(question),
-		question,
-	)
+		len(question), question)
 	fmt.Fprint(conn, one)
 	f.wait(t, 1, 0)
 	r.stop()
@@ -841,8 +787,8 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range regexp.MustCompile(`restore_[a-z_]+`).FindAllString(string(board), -1) {
-		if !strings.Contains(
-			body, "# TYPE "+strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_sum")+" ") {
+		if !strings.Contains(body, "# TYPE "+strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"),
+			"_sum")+" ") {
 			t.Errorf("the dashboard's %s is no metric", name)
 		}
 	}

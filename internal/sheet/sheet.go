@@ -255,12 +255,10 @@ func (s *Sheet) writeCSV(w io.Writer) error {
 }
 
 // latex escapes LaTeX commands and characters that its fonts lack.
-var latex = strings.NewReplacer(
-	`\`, `\textbackslash{}`, "&", `\&`, "%", `\%`, "$", `\$`, "#", `\#`, "_", `\_`, "{", `\{`,
-	"}", `\}`, "~", `\textasciitilde{}`, "^", `\textasciicircum{}`, "<", `$<$`, ">", `$>$`,
-	"±", `$\pm$`, "−", "$-$", "→", `$\to$`, "γ", `$\gamma$`, "Δ", `$\Delta$`, "×", `$\times$`,
-	"↓", `$\downarrow$`, "↑", `$\uparrow$`,
-)
+var latex = strings.NewReplacer(`\`, `\textbackslash{}`, "&", `\&`, "%", `\%`, "$", `\$`, "#", `\#`,
+	"_", `\_`, "{", `\{`, "}", `\}`, "~", `\textasciitilde{}`, "^", `\textasciicircum{}`, "<",
+	`$<$`, ">", `$>$`, "±", `$\pm$`, "−", "$-$", "→", `$\to$`, "γ", `$\gamma$`, "Δ", `$\Delta$`,
+	"×", `$\times$`, "↓", `$\downarrow$`, "↑", `$\uparrow$`)
 
 // latexCell keeps the indentation of a row's name, which LaTeX would drop.
 func latexCell(s string) string {

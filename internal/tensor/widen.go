@@ -70,9 +70,7 @@ func Widen(dst []float32, d DType, src []byte, at int) error {
 	default:
 		return fmt.Errorf(
 			"tensor: element type: got %v, want a floating type of 8 bits and more or an "+
-				"integer type",
-			d,
-		)
+				"integer type", d)
 	}
 	return nil
 }

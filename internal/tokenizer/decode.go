@@ -216,9 +216,7 @@ func cut(rest []byte) string {
 }
 
 // surrogateHalf reports whether b is the first two bytes of an encoded surrogate.
-func surrogateHalf(
-	b []byte,
-) bool {
+func surrogateHalf(b []byte) bool {
 	return len(b) == 2 && b[0] == 0xed && b[1] >= 0xa0 && b[1] <= 0xbf
 }
 

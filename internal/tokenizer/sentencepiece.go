@@ -172,9 +172,7 @@ func ReadSentencePiece(model []byte) (*SentencePiece, error) {
 	case rules > 0:
 		err = fmt.Errorf(
 			"precompiled_charsmap: got rules of %d bytes that change characters, want none "+
-				"(identity)",
-			rules,
-		)
+				"(identity)", rules)
 	default:
 		err = s.check()
 	}

@@ -80,8 +80,8 @@ func TestSentencePieceErrors(t *testing.T) {
 			t.Errorf("%v: got %v, want %q", pieces, err, want)
 		}
 	}
-	if _, err := ReadSentencePiece(
-		(&SentencePiece{Pieces: good.Pieces, ByteFallback: true}).Marshal()); err == nil {
+	if _, err := ReadSentencePiece((&SentencePiece{Pieces: good.Pieces,
+		ByteFallback: true}).Marshal()); err == nil {
 		t.Error("byte fallback without bytes is accepted")
 	}
 	unigram := append(good.Marshal(), modelTrainer<<3|wireBytes, 2, trainerType<<3, typeUnigram)

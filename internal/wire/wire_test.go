@@ -230,11 +230,8 @@ func FuzzParse(f *testing.F) {
 
 func BenchmarkParse(b *testing.B) {
 	body := []byte(
-		`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"` + strings.Repeat(
-			"QUJD",
-			1<<18,
-		) + `"}}]}]}`,
-	)
+		`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"` +
+			strings.Repeat("QUJD", 1<<18) + `"}}]}]}`)
 	b.SetBytes(int64(len(body)))
 	for range b.N {
 		o, err := Parse(body)

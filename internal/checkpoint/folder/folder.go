@@ -43,11 +43,8 @@ func Open(path string) (*Folder, error) {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
 	if !info.IsDir() {
-		return nil, fmt.Errorf(
-			"checkpoint: %s: got a %s, want a folder",
-			path,
-			checkpoint.Kind(info.Mode()),
-		)
+		return nil, fmt.Errorf("checkpoint: %s: got a %s, want a folder", path,
+			checkpoint.Kind(info.Mode()))
 	}
 	dir := path
 	snapshot, err := hubSnapshot(os.DirFS(path))
@@ -101,13 +98,8 @@ func OpenFS(fsys fs.FS, dir string) (*Folder, error) {
 func (f *Folder) Config() (checkpoint.Part, error) {
 	data, ok, err := f.File(ConfigFile)
 	if err == nil && !ok {
-		err = fmt.Errorf(
-			"%s missing: %s, want %s and %s of a Hugging Face model",
-			ConfigFile,
-			f.contents(),
-			ConfigFile,
-			singleFile,
-		)
+		err = fmt.Errorf("%s missing: %s, want %s and %s of a Hugging Face model", ConfigFile,
+			f.contents(), ConfigFile, singleFile)
 	}
 	if err == nil {
 		if err = checkpoint.CheckObject(data); err != nil {
@@ -171,18 +163,14 @@ func hubSnapshot(dir fs.FS) (string, error) {
 		if len(names) != 1 {
 			return "", fmt.Errorf(
 				"hub cache without refs/main: got %d snapshots, want one (give the path of "+
-					"a snapshot)",
-				len(names),
-			)
+					"a snapshot)", len(names))
 		}
 		return "snapshots/" + names[0], nil
 	}
 	commit := strings.TrimSpace(string(ref))
 	if !checkpoint.PlainName(commit) {
-		return "", fmt.Errorf(
-			"refs/main: got %s, want the name of a snapshot",
-			checkpoint.Excerpt(fmt.Appendf(nil, "%q", commit)),
-		)
+		return "", fmt.Errorf("refs/main: got %s, want the name of a snapshot",
+			checkpoint.Excerpt(fmt.Appendf(nil, "%q", commit)))
 	}
 	if !slices.Contains(names, commit) {
 		return "", fmt.Errorf("refs/main: snapshot %s missing (incomplete download?)", commit)
@@ -217,11 +205,8 @@ func readBounded(dir fs.FS, name string) (data []byte, ok bool, err error) {
 		return nil, false, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, false, fmt.Errorf(
-			"%s: got a %s, want a file",
-			name,
-			checkpoint.Kind(info.Mode()),
-		)
+		return nil, false, fmt.Errorf("%s: got a %s, want a file", name,
+			checkpoint.Kind(info.Mode()))
 	}
 	// The size is only a hint; the number of bytes read decides.
 	data = make([]byte, 0, min(max(info.Size(), 0)+1, MaxFile+1))
@@ -257,10 +242,7 @@ func exists(dir fs.FS, name string) (bool, error) {
 	if _, err := fs.Stat(dir, name); errors.Is(err, fs.ErrNotExist) {
 		to, _ := fs.ReadLink(dir, name) // used only in the error
 		return false, fmt.Errorf(
-			"%s: the link leads to %s, which is not there (incomplete download?)",
-			name,
-			to,
-		)
+			"%s: the link leads to %s, which is not there (incomplete download?)", name, to)
 	} else if err != nil {
 		return false, err
 	}

@@ -231,8 +231,7 @@ func edit(t *testing.T, path, old, text string) {
 
 // field is a key with the beginning of its value, a string of five bytes.
 func field(key, text string) string {
-	return key +
-		"\x08\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00" + text
+	return key + "\x08\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00" + text
 }
 
 // Ensure that unsupported and incomplete models are refused with an error that names the cause.
@@ -423,13 +422,11 @@ func TestRearranged(t *testing.T) {
 			return err
 		}(),
 		"too few axes": func() error {
-			_, err := interleaved(numbered("0", 0, 1),
-				numbered("1", 0, 1))
+			_, err := interleaved(numbered("0", 0, 1), numbered("1", 0, 1))
 			return err
 		}(),
 		"only a moment": func() error {
-			_, err := interleaved(numbered("0", 0, 1, 1, 1, 1),
-				nil)
+			_, err := interleaved(numbered("0", 0, 1, 1, 1, 1), nil)
 			return err
 		}(),
 	} {

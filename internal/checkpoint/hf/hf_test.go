@@ -55,8 +55,8 @@ func sharded(t *testing.T) map[string][]byte {
 			`{}`,
 		), shard1: weights(t, "a.weight", "c"), shard2: weights(t, "head"),
 		"model.safetensors.index.json": []byte(
-			`{"metadata":{"total_size":1},"weight_map":{"a.weight":"` + shard1 + `","c":"` + shard1 + `","head":"` + shard2 + `"}}`,
-		),
+			`{"metadata":{"total_size":1},"weight_map":{"a.weight":"` + shard1 + `","c":"` +
+				shard1 + `","head":"` + shard2 + `"}}`),
 	}
 }
 
@@ -125,13 +125,8 @@ func TestOpen(t *testing.T) {
 			}
 			for _, ck := range []*checkpoint.Store{onDisk, inMemory} {
 				if !slices.Equal(ck.Names(), c.names) || ck.What.Size != c.bytes {
-					t.Errorf(
-						"got %v of %d bytes, want %v of %d",
-						ck.Names(),
-						ck.What.Size,
-						c.names,
-						c.bytes,
-					)
+					t.Errorf("got %v of %d bytes, want %v of %d", ck.Names(), ck.What.Size,
+						c.names, c.bytes)
 				}
 				if string(ck.Docs.Config.Data) != string(c.files["config.json"]) {
 					t.Errorf("got config %s", ck.Docs.Config.Data)
@@ -139,12 +134,8 @@ func TestOpen(t *testing.T) {
 				if _, ok := ck.Tensor("nothing"); ok {
 					t.Error("a tensor that is not there was found")
 				}
-				if got := ck.Docs.Tokenizer; string(
-					got.Data,
-				) != string(
-					c.files["tokenizer.json"],
-				) ||
-					got.Data != nil && got.From != "tokenizer.json" {
+				if got := ck.Docs.Tokenizer; string(got.Data) != string(
+					c.files["tokenizer.json"]) || got.Data != nil && got.From != "tokenizer.json" {
 					t.Errorf("got tokenizer %q from %q", got.Data, got.From)
 				}
 				var wg sync.WaitGroup // concurrent reads, for the race detector
@@ -478,8 +469,8 @@ func TestReferenceMutations(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, e := range entries {
-			if files[e.Name()], err = os.ReadFile(
-				filepath.Join(root, "models", c.Base, e.Name())); err != nil {
+			if files[e.Name()], err = os.ReadFile(filepath.Join(root, "models", c.Base,
+				e.Name())); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -551,11 +542,8 @@ func TestReferenceMutations(t *testing.T) {
 				for len(text)%8 != 0 {
 					text = append(text, ' ')
 				}
-				files[name] = slices.Concat(
-					binary.LittleEndian.AppendUint64(nil, uint64(len(text))),
-					text,
-					b[8+n:],
-				)
+				files[name] = slices.Concat(binary.LittleEndian.AppendUint64(nil,
+					uint64(len(text))), text, b[8+n:])
 			default:
 				supported = false
 			}

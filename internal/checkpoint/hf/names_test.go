@@ -64,15 +64,8 @@ func TestForms(t *testing.T) {
 			err := s.Rename(family(architecture).Forms)
 			if err != nil || strings.Contains(s.What.Names, "match no known form") ||
 				len(s.Weights) != len(names) {
-				t.Errorf(
-					"%s, %s: %d of %d names: %q, %v",
-					kind,
-					form,
-					len(s.Weights),
-					len(names),
-					s.What.Names,
-					err,
-				)
+				t.Errorf("%s, %s: %d of %d names: %q, %v", kind, form, len(s.Weights), len(names),
+					s.What.Names, err)
 			}
 			for name, w := range s.Weights {
 				if w.Stored != name {
@@ -141,8 +134,7 @@ func TestStrangers(t *testing.T) {
 			q + "weight":  {},
 		},
 	}
-	if err := s.Rename(qwen.Forms); err == nil ||
-		!strings.Contains(err.Error(), "two tensors") {
+	if err := s.Rename(qwen.Forms); err == nil || !strings.Contains(err.Error(), "two tensors") {
 		t.Errorf("two tensors of one name: %v", err)
 	}
 }

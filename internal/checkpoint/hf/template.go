@@ -65,12 +65,8 @@ func Template(data []byte) (string, error) {
 	}
 	t, ok := byName[want]
 	if !ok {
-		return "", fmt.Errorf(
-			"%s: got %d named templates, want one called %s",
-			key,
-			len(byName),
-			want,
-		)
+		return "", fmt.Errorf("%s: got %d named templates, want one called %s", key, len(byName),
+			want)
 	}
 	return t, nil
 }

@@ -33,14 +33,8 @@ func TestFind(t *testing.T) {
 	} {
 		template, source, err := find(all)
 		if err != nil || template != want.template || source != want.file {
-			t.Errorf(
-				"got %q from %q %v, want %q from %q",
-				template,
-				source,
-				err,
-				want.template,
-				want.file,
-			)
+			t.Errorf("got %q from %q %v, want %q from %q", template, source, err, want.template,
+				want.file)
 		}
 		delete(all, want.file)
 	}

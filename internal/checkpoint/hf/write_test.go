@@ -34,12 +34,8 @@ func TestWrite(t *testing.T) {
 	for _, grown := range []bool{false, true} {
 		if maxShard = 5e9; grown {
 			maxShard = 100_000
-			s.Docs.Config.Data = bytes.Replace(
-				s.Docs.Config.Data,
-				[]byte(`"image_token_index": 318`),
-				[]byte(`"image_token_index": -200`),
-				1,
-			)
+			s.Docs.Config.Data = bytes.Replace(s.Docs.Config.Data,
+				[]byte(`"image_token_index": 318`), []byte(`"image_token_index": -200`), 1)
 		}
 		dir := t.TempDir()
 		if err := Write(dir, s, llava, tensor.F32, going); err != nil {
@@ -51,13 +47,8 @@ func TestWrite(t *testing.T) {
 		}
 		if !slices.Equal(got.Names(), s.Names()) || len(got.Maps) > 1 != grown ||
 			string(got.Docs.Template.Data) != "{{ messages }}" {
-			t.Errorf(
-				"grown %v: %d weights in %d files, template %q",
-				grown,
-				len(got.Names()),
-				len(got.Maps),
-				got.Docs.Template.Data,
-			)
+			t.Errorf("grown %v: %d weights in %d files, template %q", grown, len(got.Names()),
+				len(got.Maps), got.Docs.Template.Data)
 		}
 		for _, name := range s.Names() {
 			a, _ := s.Tensor(name)
@@ -133,9 +124,7 @@ func TestWrite(t *testing.T) {
 	}
 	stop := errors.New("stop")
 	if err := Write(t.TempDir(), s, llava, tensor.F16, func() error { return stop }); !errors.Is(
-		err,
-		stop,
-	) {
+		err, stop) {
 		t.Errorf("stopped: %v", err)
 	}
 	if err := Write(t.TempDir(), s, llava, tensor.Q8, going); err == nil {

@@ -88,12 +88,8 @@ func TestUnpack(t *testing.T) {
 		w := s.Weights[c.Module+".weight"]
 		if w == nil || !slices.Equal(w.Shape, c.Shape) || len(s.Weights) > 2 ||
 			s.Weights[c.Module+".bias"] != bias {
-			t.Errorf(
-				"%s: left with %v, want a weight %v",
-				c.Module,
-				slices.Collect(maps.Keys(s.Weights)),
-				c.Shape,
-			)
+			t.Errorf("%s: left with %v, want a weight %v", c.Module,
+				slices.Collect(maps.Keys(s.Weights)), c.Shape)
 			continue
 		}
 		v, err := w.Float32s()
@@ -337,15 +333,8 @@ func TestUnpackErrors(t *testing.T) {
 		err := Unpack(s, []byte(config), always)
 		if err == nil || !strings.Contains(err.Error(), c.want) ||
 			strings.Contains(err.Error(), "\n") {
-			t.Errorf(
-				"%s, %s for %s, %s: got %v, want %q",
-				c.of.Module,
-				c.new,
-				c.old,
-				c.tensor,
-				err,
-				c.want,
-			)
+			t.Errorf("%s, %s for %s, %s: got %v, want %q", c.of.Module, c.new, c.old, c.tensor, err,
+				c.want)
 		}
 	}
 }

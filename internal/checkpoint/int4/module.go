@@ -85,13 +85,8 @@ func (m *module) index(name string, index *words) error {
 	for i := range m.group {
 		g := int32(index.at(0, i))
 		if g < 0 || int(g) >= m.groups {
-			return fmt.Errorf(
-				"%s: input %d is of group %d, want one below %d",
-				name,
-				i,
-				g,
-				m.groups,
-			)
+			return fmt.Errorf("%s: input %d is of group %d, want one below %d",
+				name, i, g, m.groups)
 		}
 		m.group[i] = g
 		runs = runs && int(g) == i/(m.in/m.groups)

@@ -218,11 +218,8 @@ func original(t *testing.T) (model, tower, canonical map[string]*tensor.Tensor) 
 // that the configuration names, and that all weights have their canonical names.
 func TestOpen(t *testing.T) {
 	model, tower, canonical := original(t)
-	towerDir := lay(
-		t,
-		map[string]string{"config.json": towerText, "preprocessor_config.json": processorText},
-		tower,
-	)
+	towerDir := lay(t, map[string]string{"config.json": towerText,
+		"preprocessor_config.json": processorText}, tower)
 	both := maps.Clone(model)
 	for name, w := range tower {
 		if strings.HasPrefix(name, "vision_model.") {
@@ -231,11 +228,8 @@ func TestOpen(t *testing.T) {
 	}
 	other := maps.Clone(tower) // a tower that is given only for its configuration
 	other["vision_model.pre_layrnorm.weight"] = tensor.FromFloat32s([]int{1}, []float32{7})
-	otherDir := lay(
-		t,
-		map[string]string{"config.json": towerText, "preprocessor_config.json": processorText},
-		other,
-	)
+	otherDir := lay(t, map[string]string{"config.json": towerText,
+		"preprocessor_config.json": processorText}, other)
 	docs := map[string]string{
 		"config.json":            configText,
 		"generation_config.json": `{"eos_token_id":2}`,
@@ -281,9 +275,9 @@ func TestOpen(t *testing.T) {
 			Archs        []string `json:"architectures"`
 			Image        int      `json:"image_token_index"`
 		}
-		if err := json.Unmarshal(
-			bytes.ReplaceAll(bytes.ReplaceAll(s.Docs.Config.Data, []byte(`"text_config"`), []byte(`"text"`)),
-				[]byte(`"vision_config"`), []byte(`"vision"`)), &config); err != nil {
+		if err := json.Unmarshal(bytes.ReplaceAll(bytes.ReplaceAll(s.Docs.Config.Data,
+			[]byte(`"text_config"`), []byte(`"text"`)), []byte(`"vision_config"`),
+			[]byte(`"vision"`)), &config); err != nil {
 			t.Fatal(err)
 		}
 		if config.Archs[0] != "LlavaForConditionalGeneration" || config.Image != -200 ||
@@ -323,13 +317,8 @@ func TestOpenErrors(t *testing.T) {
 		{`"pad"`, `"anyres","mm_patch_merge_type":"spatial_unpad"`, good, "image_grid_pinpoints"},
 		{`"pad"`, `"anyres","mm_patch_merge_type":"spatial_unpad","image_grid_pinpoints":[[1]]`, good, "image_grid_pinpoints"},
 	} {
-		f, err := folder.Open(
-			lay(
-				t,
-				map[string]string{"config.json": strings.Replace(configText, c.old, c.new, 1)},
-				model,
-			),
-		)
+		f, err := folder.Open(lay(t, map[string]string{"config.json": strings.Replace(configText,
+			c.old, c.new, 1)}, model))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -344,17 +333,9 @@ func TestOpenErrors(t *testing.T) {
 // FuzzConfig: any configuration is either refused, or converted to one of transformers.
 func FuzzConfig(f *testing.F) {
 	f.Add([]byte(configText), []byte(processorText))
-	f.Add(
-		[]byte(
-			strings.Replace(
-				configText,
-				`"pad"`,
-				`"anyres","mm_patch_merge_type":"spatial_unpad","image_grid_pinpoints":"[[336, 672]]"`,
-				1,
-			),
-		),
-		[]byte(`{}`),
-	)
+	f.Add([]byte(strings.Replace(configText, `"pad"`,
+		`"anyres","mm_patch_merge_type":"spatial_unpad","image_grid_pinpoints":"[[336, 672]]"`, 1)),
+		[]byte(`{}`))
 	f.Fuzz(func(t *testing.T, data, processor []byte) {
 		if !is(data) {
 			return

@@ -218,17 +218,13 @@ func (p *Writer) Close() error {
 	}
 	if len(index) > maxIndex {
 		return fmt.Errorf(
-			"checkpoint: pack: index: got %d bytes, want at most %d",
-			len(index),
-			maxIndex,
-		)
+			"checkpoint: pack: index: got %d bytes, want at most %d", len(index), maxIndex)
 	}
 	b := binary.LittleEndian.AppendUint64(index, p.at)
 	b = binary.LittleEndian.AppendUint64(b, uint64(len(index)))
 	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(index, castagnoli))
-	_, err = p.w.Write(
-		binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[len(index):], castagnoli)),
-	)
+	_, err = p.w.Write(binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[len(index):],
+		castagnoli)))
 	return err
 }
 
@@ -307,43 +303,29 @@ func parsePack(b []byte) (*packIndex, []byte, error) {
 	switch {
 	case len(b) < len(Magic)+4 || string(b[:len(Magic)]) != Magic:
 		return nil, nil, errors.New(
-			"got a file that is not a packed model, want one that `restore pack` wrote",
-		)
+			"got a file that is not a packed model, want one that `restore pack` wrote")
 	case binary.LittleEndian.Uint32(b[len(Magic):]) != packVersion:
 		return nil, nil, fmt.Errorf(
 			"packed in version %d of the form, want %d: pack the checkpoint again (restore pack)",
-			binary.LittleEndian.Uint32(b[len(Magic):]),
-			packVersion,
-		)
+			binary.LittleEndian.Uint32(b[len(Magic):]), packVersion)
 	case len(b) < packHead+packTail:
 		return nil, nil, fmt.Errorf(
 			"torn: got %d bytes, without the index at the end (an incomplete copy?): pack "+
-				"the checkpoint again",
-			len(b),
-		)
+				"the checkpoint again", len(b))
 	}
 	if _, ok := seen(b[:packHead]); !ok {
 		return nil, nil, fmt.Errorf(
 			"%w: the first %d bytes are not a packed file's: pack the checkpoint again",
-			errs.ErrDamaged, packHead,
-		)
+			errs.ErrDamaged, packHead)
 	}
 	tail := b[len(b)-packTail:]
 	size, length := binary.LittleEndian.Uint64(tail), binary.LittleEndian.Uint64(tail[8:])
 	room := uint64(len(b) - packHead - packTail)
-	if crc32.Checksum(
-		tail[:packTail-4],
-		castagnoli,
-	) != binary.LittleEndian.Uint32(
-		tail[packTail-4:],
-	) ||
-		length > room ||
-		size != room-length {
+	if crc32.Checksum(tail[:packTail-4], castagnoli) != binary.LittleEndian.Uint32(
+		tail[packTail-4:]) || length > room || size != room-length {
 		return nil, nil, fmt.Errorf(
 			"torn: the %d bytes do not end with their index (an incomplete copy?): "+
-				"pack the checkpoint again",
-			len(b),
-		)
+				"pack the checkpoint again", len(b))
 	}
 	if length > maxIndex {
 		return nil, nil, fmt.Errorf("index: got %d bytes, want at most %d", length, maxIndex)
@@ -352,8 +334,7 @@ func parsePack(b []byte) (*packIndex, []byte, error) {
 	text := b[packHead+int(size) : len(b)-packTail]
 	if crc32.Checksum(text, castagnoli) != binary.LittleEndian.Uint32(tail[16:]) {
 		return nil, nil, fmt.Errorf(
-			"%w: the index differs from its checksum: pack the checkpoint again", errs.ErrDamaged,
-		)
+			"%w: the index differs from its checksum: pack the checkpoint again", errs.ErrDamaged)
 	}
 	if err := checkpoint.CheckObject(text); err != nil {
 		return nil, nil, fmt.Errorf("index: %w", err)
@@ -530,8 +511,7 @@ func (t *packTensor) tensor(b []byte) (*tensor.Tensor, error) {
 	if w.DType.String() != t.DType {
 		return nil, fmt.Errorf(
 			"dtype: got %q, want F32, F16, BF16, Q8, Q4, Q4M, IQ4, BF16Dot or Q12",
-			checkpoint.Excerpt([]byte(t.DType)),
-		)
+			checkpoint.Excerpt([]byte(t.DType)))
 	}
 	n := uint64(1)
 	for i, d := range t.Shape {
@@ -598,9 +578,7 @@ func (p *Packed) Check(
 	return nil, fmt.Errorf("checkpoint: %s: %w", p.path, err)
 }
 
-func (p *Packed) check(
-	name string, alloc func(n int) []byte, ended func() bool,
-) ([]byte, error) {
+func (p *Packed) check(name string, alloc func(n int) []byte, ended func() bool) ([]byte, error) {
 	w, place := p.Weights[name], p.stored[name]
 	data := w.Data
 	copied := alloc != nil && p.file != nil && p.Maps[0].Mapped() // otherwise it is in memory

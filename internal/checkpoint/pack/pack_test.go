@@ -179,9 +179,8 @@ func TestPackName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Add(strings.Repeat("w", maxName+1), tensor.FromFloat32s(
-		[]int{packSmall}, make([]float32, packSmall),
-	)); err == nil || !strings.Contains(err.Error(), "501 bytes") {
+	if err := w.Add(strings.Repeat("w", maxName+1), tensor.FromFloat32s([]int{packSmall},
+		make([]float32, packSmall))); err == nil || !strings.Contains(err.Error(), "501 bytes") {
 		t.Error(err)
 	}
 }

@@ -65,8 +65,8 @@ func (r *reader) storage(id any) (any, error) {
 	}
 	if count < 0 || count > int64(r.file/d.Size()) {
 		return nil, fmt.Errorf(
-			"storage %.80q: got %d elements, want as many as the file's %d bytes hold", key, count,
-			r.file)
+			"storage %.80q: got %d elements, want as many as the file's %d bytes hold",
+			key, count, r.file)
 	}
 	if s := r.storages[key]; s != nil {
 		if s.dtype != d || s.count != int(count) {

@@ -114,10 +114,8 @@ func TestRead(t *testing.T) {
 	if err := a.read(whole, 0); err != nil {
 		t.Fatal(err)
 	}
-	if want := []float32{'b', 'j', 'r', 'f', 'n', 'v', 'c', 'k', 's'}; !slices.Equal(
-		whole[:9],
-		want,
-	) {
+	if want := []float32{'b', 'j', 'r', 'f', 'n', 'v', 'c', 'k', 's'}; !slices.Equal(whole[:9],
+		want) {
 		t.Errorf("got %v, want %v", whole[:9], want)
 	}
 	for at := 0; at < 18; at += 3 {

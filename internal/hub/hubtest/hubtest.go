@@ -228,9 +228,8 @@ func (h *Hub) lists(w http.ResponseWriter, r *http.Request, path, token string) 
 			page = append(page, e)
 		}
 		if from+2 < len(names) {
-			w.Header().Set(
-				"Link", fmt.Sprintf("<%s%s?recursive=true&cursor=%d>; rel=\"next\"", h.URL,
-					r.URL.EscapedPath(), from+2))
+			w.Header().Set("Link", fmt.Sprintf("<%s%s?recursive=true&cursor=%d>; rel=\"next\"",
+				h.URL, r.URL.EscapedPath(), from+2))
 		}
 		reply = page
 	}

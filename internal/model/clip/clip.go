@@ -119,8 +119,8 @@ func (e *Encoder) At(rows, cols int) *Encoder {
 	other := *e
 	other.rows, other.cols = rows, cols
 	other.pos = append([]float32(nil), e.pos[:e.Hidden]...)
-	other.pos = append(
-		other.pos, nn.Resize(e.pos[e.Hidden:], 1, e.rows, e.cols, e.Hidden, rows, cols, false)...)
+	other.pos = append(other.pos, nn.Resize(e.pos[e.Hidden:], 1, e.rows, e.cols, e.Hidden, rows,
+		cols, false)...)
 	return &other
 }
 

@@ -59,10 +59,9 @@ const (
 // form is defined by the prefixes of the decoder, its head ("" if it has none), the tower, and of
 // projector and newline.
 func form(name, by, text, head, vision, rest string) checkpoint.Form {
-	rules := slices.Concat(
-		checkpoint.Renamed(text, decoder+"model.", checkpoint.TextModules...),
-		checkpoint.Renamed(vision, tower, checkpoint.CLIPModules...),
-		checkpoint.Renamed(rest, "", "multi_modal_projector.", "image_newline"))
+	rules := slices.Concat(checkpoint.Renamed(text, decoder+"model.", checkpoint.TextModules...),
+		checkpoint.Renamed(vision, tower, checkpoint.CLIPModules...), checkpoint.Renamed(rest, "",
+			"multi_modal_projector.", "image_newline"))
 	if head != "" {
 		rules = append(rules, [2]string{head, decoder + "lm_head."})
 	}

@@ -61,8 +61,8 @@ func ReadConfig(v *model.Values) *Config {
 	}
 	c.ImageToken = -1
 	if !v.Has(key) {
-		v.Fail(
-			key, "missing, want an id (below 0: no token of the vocabulary stands for a picture)")
+		v.Fail(key,
+			"missing, want an id (below 0: no token of the vocabulary stands for a picture)")
 	} else {
 		c.ImageToken = int32(v.Int(key, 0, -1<<30, 1<<30))
 	}

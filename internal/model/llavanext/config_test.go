@@ -69,8 +69,8 @@ func TestConfigDefaults(t *testing.T) {
 				got.Text.KVHeads, c.window, c.kv)
 		}
 	}
-	c, err := ParseConfig(
-		edit(t, map[string]string{"image_grid_pinpoints": "", "vision_config.image_size": "336"}))
+	c, err := ParseConfig(edit(t, map[string]string{"image_grid_pinpoints": "",
+		"vision_config.image_size": "336"}))
 	if err != nil || len(c.Canvases) != 5 || c.Canvases[3] != [2]int{1008, 336} {
 		t.Errorf("without image_grid_pinpoints: %v, %v", c, err)
 	}
@@ -108,8 +108,8 @@ func TestConfigRefused(t *testing.T) {
 func FuzzConfig(f *testing.F) {
 	f.Add(edit(f, nil), uint16(97), uint16(131))
 	f.Add(edit(f, map[string]string{"image_grid_pinpoints": "[[56,56]]"}), uint16(1), uint16(65535))
-	if data, err := os.ReadFile("../../engine/testdata/llavanext-mistral-tiny/config.json"); err ==
-		nil {
+	if data, err := os.ReadFile(
+		"../../engine/testdata/llavanext-mistral-tiny/config.json"); err == nil {
 		f.Add(data, uint16(3), uint16(300))
 	}
 	f.Fuzz(func(t *testing.T, data []byte, h, w uint16) {

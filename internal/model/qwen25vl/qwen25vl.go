@@ -53,8 +53,7 @@ func ParseConfig(data []byte) (*Config, error) {
 	if v.Has("text_config") {
 		text = v.Object("text_config", true)
 	} else if !v.Has("hidden_size") {
-		v.Fail("text_config",
-			"missing, want an object (or its keys at the top, as in older files)")
+		v.Fail("text_config", "missing, want an object (or its keys at the top, as in older files)")
 	}
 	c := &Config{
 		Vision:     parseVision(v.Object("vision_config", true)),

@@ -50,8 +50,7 @@ func LLaVAv1() *Template { return parseLLaVAv1() }
 
 // Fallback returns the conversation for checkpoints without a template, and its name.
 func Fallback() (t *Template, name string) {
-	return LLaVAv1(),
-		"LLaVA's v1 conversation (built in)"
+	return LLaVAv1(), "LLaVA's v1 conversation (built in)"
 }
 
 // conversation is llavaV1 with a system sentence.

@@ -197,10 +197,8 @@ func (p Part) value() (*jinja.Dict, error) {
 		case "type":
 			return trustedWord(p.Type), p.Type != "" || slices.Contains(p.order, name)
 		case "text":
-			return jinja.FromUser(
-					p.Text,
-				), p.Text != "" || slices.Contains(p.order, name) ||
-					p.order == nil && p.Type == "text"
+			return jinja.FromUser(p.Text), p.Text != "" || slices.Contains(p.order, name) ||
+				p.order == nil && p.Type == "text"
 		}
 		return nil, false
 	}

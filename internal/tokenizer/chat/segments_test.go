@@ -109,8 +109,8 @@ func TestStringContent(t *testing.T) {
 
 // A template that reads text gets text, in whatever form the content was written.
 func TestPartsAsText(t *testing.T) {
-	tmpl := mustParse(
-		t, "{% for m in messages %}{{ m['role'] + ':' + m['content'] + ';' }}{% endfor %}")
+	tmpl := mustParse(t,
+		"{% for m in messages %}{{ m['role'] + ':' + m['content'] + ';' }}{% endfor %}")
 	msgs := []Message{
 		{Role: "user", Content: []Part{{Type: "text", Text: "a"}, {Type: "text", Text: "b"}}},
 	}

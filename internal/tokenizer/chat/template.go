@@ -83,8 +83,7 @@ func (t *Template) render(msgs []Message, o Options) (jinja.Text, error) {
 	if o.AddGenerationPrompt && o.ContinueFinalMessage {
 		return jinja.Text{}, errors.New(
 			"chat: options: got both a generation prompt and a message to continue, want " +
-				"one of them",
-		)
+				"one of them")
 	}
 	form := t.reads
 	if o.KeepStrings {
@@ -199,8 +198,7 @@ func cutAt(out jinja.Text, mark, final string) (jinja.Text, error) {
 	if i < 0 || !strings.Contains(text, strings.TrimFunc(final, jinja.IsSpace)) {
 		return jinja.Text{}, errors.New(
 			"chat: last message: its text is not in the prompt, so it cannot be continued " +
-				"(the template drops or changes it)",
-		)
+				"(the template drops or changes it)")
 	}
 	cut := out.Slice(0, i)
 	if !strings.HasPrefix(text[i+len(mark):], " ") {

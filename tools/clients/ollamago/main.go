@@ -91,8 +91,7 @@ func run(at string) error {
 	answer := ""
 	err = c.Generate(ctx, &api.GenerateRequest{Model: model, Prompt: "Describe", Stream: &whole,
 		Format: json.RawMessage(
-			`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`,
-		),
+			`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`),
 		Options: map[string]any{
 			"temperature": 1,
 			"seed":        3,
