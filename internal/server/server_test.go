@@ -566,10 +566,13 @@ func TestQueueAndClients(t *testing.T) {
 // Ensure that a request's time is limited, before and after the first byte.
 func TestDeadline(t *testing.T) {
 	f := newFake()
-	f.pause = 200 * time.Millisecond
-	r := serve(t, f, func(o *Options) { o.RequestTimeout = 300 * time.Millisecond })
+	f.fail = func(i int) error {
+		f.pause = time.Duration(i) * time.Hour // the first word comes at once, the second never
+		return nil
+	}
+	r := serve(t, f, func(o *Options) { o.RequestTimeout = time.Second })
 	status, _, body := r.do(t, "POST", "/v1/chat/completions", question)
-	if status != 504 || code(body) != "deadline_exceeded" || !strings.Contains(body, "300ms") {
+	if status != 504 || code(body) != "deadline_exceeded" || !strings.Contains(body, "1s") {
 		t.Errorf("got %d %s", status, body)
 	}
 	status, _, body = r.do(t, "POST", "/v1/chat/completions", strings.Replace(question, "{",
