@@ -8,8 +8,8 @@ import "math"
 type frame struct {
 	place
 	seen   uint64 // the last writer that added it
+	below  uint64 // the last writer with it in a stack
 	number uint64 // unique in its grammar
-	depth  int    // number of frames in the stack
 }
 
 // place is the content of a frame.
@@ -75,7 +75,7 @@ const maxDigits = 17
 // Limits of the ways to read a text: their number, and the frames in all of them. Beyond them the
 // first ones in the schema's order are kept, so the generated text is still valid.
 const (
-	maxStacks = 1024
+	maxStacks = 2*MaxAlternatives + 48 // a number may end, or go on
 	maxFrames = 1 << 14
 )
 
@@ -84,7 +84,7 @@ type writer struct {
 	id     uint64 // unique among the writers of a grammar
 	cache  *cache
 	out    []*frame
-	frames int // in the stacks of out
+	frames int // in the stacks of out, which may share them
 }
 
 // full reports whether no further stack is kept.
@@ -113,7 +113,15 @@ func (w *writer) add(p place) {
 		}
 		return
 	}
-	w.out, w.frames = append(w.out, f), w.frames+f.depth
+	if p.over() {
+		w.add(p.after())
+		return
+	}
+	w.out = append(w.out, f)
+	for ; f != nil && f.below != w.id; f = f.up {
+		f.below = w.id
+		w.frames++
+	}
 	if p.ends() { // also if the writer is full: a number may have no other way to go on
 		w.add(p.after())
 	}
@@ -125,6 +133,12 @@ func (p *place) after() place {
 		return place{}
 	}
 	return p.up.place
+}
+
+// over reports whether a value ends here, and no more of it may follow.
+func (p *place) over() bool {
+	return p.node != nil && p.node.kind == kindLiteral && p.ends() &&
+		p.node.texts.nodes[p.b].children == 0
 }
 
 // ends reports whether a value may end here although more of it may follow.

@@ -40,10 +40,7 @@ func (c *cache) intern(p place) *frame {
 	f, ok := c.frames[p]
 	if !ok {
 		*c.next++
-		f = &frame{place: p, number: *c.next, depth: 1}
-		if p.up != nil {
-			f.depth += p.up.depth
-		}
+		f = &frame{place: p, number: *c.next}
 		c.frames[p] = f
 		c.bytes += frameBytes
 	}

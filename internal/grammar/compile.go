@@ -239,13 +239,9 @@ func (s *schema) implied() (t types) {
 func (c *compiler) enum(n *node, conj []*schema, enum []*value) error {
 	var texts [][]byte
 	for _, v := range enum {
-		meets := true
-		for _, s := range conj {
-			x := &check{account: c.account, known: map[visit]bool{}}
-			meets = meets && x.admits(s, v)
-			if x.err != nil {
-				return x.err
-			}
+		meets, err := c.meets(v, conj)
+		if err != nil {
+			return err
 		}
 		if meets {
 			texts = append(texts, v.append(nil))
@@ -258,6 +254,17 @@ func (c *compiler) enum(n *node, conj []*schema, enum []*value) error {
 		return contradiction(conj, "enum", "none of the values meets the rest of the schema")
 	}
 	return c.literal(n, texts...)
+}
+
+// meets reports whether a value meets every schema of conj.
+func (c *compiler) meets(v *value, conj []*schema) (bool, error) {
+	for _, s := range conj {
+		x := &check{account: c.account, known: map[visit]bool{}}
+		if ok := x.admits(s, v); !ok || x.err != nil {
+			return false, x.err
+		}
+	}
+	return true, nil
 }
 
 // literal adds to n those texts that the vocabulary can write.

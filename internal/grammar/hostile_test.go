@@ -224,6 +224,23 @@ func TestLargeSchemas(t *testing.T) {
 	}
 }
 
+// Ensure that every one of many alternatives is possible deep in a value, where all of them read
+// the text so far.
+func TestDeepAlternatives(t *testing.T) {
+	const depth, last = 28, 899
+	g := compileText(t, strings.Repeat(`{"items":`, depth)+`{"anyOf":[`+
+		repeat(last, func(i int) string {
+			return fmt.Sprintf(`{"items":{"type":"null"},"minItems":%d,"maxItems":%[1]d}`, i+1)
+		})+`]}`+strings.Repeat("}", depth))
+	for _, n := range []int{1, last} {
+		text := strings.Repeat("[", depth+1) + repeat(n, func(int) string { return "null" }) +
+			strings.Repeat("]", depth+1)
+		if !whole(g, text) {
+			t.Errorf("a list of %d items is refused", n)
+		}
+	}
+}
+
 // Ensure that compiling ends with its context, with the context's cause.
 func TestCompileCancelled(t *testing.T) {
 	cause := errors.New("the client is gone")

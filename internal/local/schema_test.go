@@ -20,12 +20,12 @@ func bytewise() (*grammar.Vocabulary, error) {
 }
 
 func prepare(ctx context.Context, c *grammars, schema string) (
-	k engine.Constraint, err error, panicked any,
+	k engine.Constraint, panicked any, err error,
 ) {
 	defer func() { panicked = recover() }()
 	k = c.constraint(&ask.Format{Schema: []byte(schema)})
 	err = k.(engine.Preparer).Prepare(ctx)
-	return k, err, nil
+	return k, nil, err
 }
 
 // Ensure that a compilation that panics or is cancelled leaves nothing: the next request with the
@@ -37,17 +37,17 @@ func TestUnfinishedCompilation(t *testing.T) {
 	cancel(cause)
 	c := newGrammars(nil, nil)
 	c.vocabulary = func() (*grammar.Vocabulary, error) { panic("fault") }
-	if _, err, v := prepare(ctx, c, `{"type":"integer"}`); v != "fault" {
+	if _, v, err := prepare(ctx, c, `{"type":"integer"}`); v != "fault" {
 		t.Fatalf("got %v and a panic of %v", err, v)
 	}
 	c.vocabulary = bytewise
 	for range 20 { // a free place to build and an ended context are chosen at random
-		if _, err, v := prepare(gone, c, `{"type":"integer"}`); err != nil && !errors.Is(err, cause) ||
-			v != nil {
+		_, v, err := prepare(gone, c, `{"type":"integer"}`)
+		if err != nil && !errors.Is(err, cause) || v != nil {
 			t.Fatalf("cancelled: got %v and a panic of %v", err, v)
 		}
 	}
-	k, err, v := prepare(ctx, c, `{"type":"integer"}`)
+	k, v, err := prepare(ctx, c, `{"type":"integer"}`)
 	if err != nil || v != nil || len(k.Mask()) == 0 || len(c.building) != 0 {
 		t.Fatalf("the next request: got %v and a panic of %v", err, v)
 	}
@@ -64,7 +64,7 @@ func TestSharedCompilation(t *testing.T) {
 	first, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() {
-		_, err, _ := prepare(first, c, `true`)
+		_, _, err := prepare(first, c, `true`)
 		ended <- err
 	}()
 	for entries(c) == 0 {
@@ -73,7 +73,7 @@ func TestSharedCompilation(t *testing.T) {
 	others := make(chan engine.Constraint)
 	for range 3 {
 		go func() {
-			k, err, _ := prepare(context.Background(), c, `true`)
+			k, _, err := prepare(context.Background(), c, `true`)
 			if err != nil {
 				t.Error(err)
 			}
