@@ -30,7 +30,6 @@ var errFault = errors.New("the disk fails")
 // faulty is a file system whose operation number at fails, and from then on each one if it is dead.
 // It knows what a crash of the machine leaves.
 type faulty struct {
-	osDisk
 	at   int
 	how  fault
 	dead bool
