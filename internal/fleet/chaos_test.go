@@ -392,7 +392,6 @@ func TestChaosKilledWorkers(t *testing.T) {
 			w.one(rng).kill()
 		}
 	}))
-	t.Logf("%d kills, %d processes", kills, w.runs)
 }
 
 // Ensure that a NATS server that is killed and restarted loses nothing.
@@ -488,6 +487,8 @@ func TestChaosPoison(t *testing.T) {
 		!strings.Contains(err.Error(), "3 workers ended or fell silent") {
 		t.Errorf("got %v, want the poisoned request alone", failed)
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.runs != 2+3 {
 		t.Errorf("%d processes, want two and three crashes", w.runs)
 	}

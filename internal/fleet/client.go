@@ -193,7 +193,7 @@ func joined(m map[string]string) string {
 
 // use selects the model to ask.
 func (c *Client) use(ctx context.Context, key string) error {
-	call, cancel := c.within(ctx, callTime)
+	call, cancel := c.within(ctx, c.callTime)
 	defer cancel()
 	e, err := c.models.Get(call, key)
 	if err != nil {
@@ -487,7 +487,7 @@ func (c *Client) abandon(j *job, why error) {
 	if seq == 0 {
 		return
 	}
-	call, cancel := context.WithTimeout(context.WithoutCancel(j.ctx), callTime)
+	call, cancel := context.WithTimeout(context.WithoutCancel(j.ctx), c.callTime)
 	defer cancel()
 	_ = c.work.DeleteMsg(call, seq) // likewise
 }
@@ -768,7 +768,7 @@ func (c *Client) look(ctx context.Context) {
 	}
 	c.mu.Unlock()
 	for _, j := range old {
-		call, cancel := context.WithTimeout(ctx, callTime)
+		call, cancel := context.WithTimeout(ctx, c.callTime)
 		c.lookFor(call, j)
 		cancel()
 	}

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -29,6 +30,8 @@ type Options struct {
 	Token func() string
 
 	Layout Layout // of streams that do not exist yet
+
+	callTime time.Duration // time limit of a call, 0: callTime
 }
 
 // Conn is a connection to a fleet. It survives restarts of servers.
@@ -37,6 +40,8 @@ type Conn struct {
 	js  jetstream.JetStream
 	log *slog.Logger
 	lay Layout
+
+	callTime time.Duration // time limit of a call
 
 	work     jetstream.Stream
 	dead     jetstream.Stream
@@ -60,19 +65,18 @@ type Conn struct {
 // Time limits of operations that depend only on the servers.
 const (
 	connectTime = 5 * time.Second
+	callTime    = 10 * time.Second
 	writeTime   = 3 * time.Second // of an idempotent write, which is retried
 	pingEvery   = 5 * time.Second
 )
-
-// callTime is the time limit of other operations. Tests replace it.
-var callTime = 10 * time.Second
 
 // Connect connects, and creates the streams and buckets that are missing.
 func Connect(ctx context.Context, o Options) (_ *Conn, err error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	c := &Conn{log: o.Log, lay: o.Layout.withDefaults(), refused: make(chan struct{})}
+	c := &Conn{log: o.Log, lay: o.Layout.withDefaults(), refused: make(chan struct{}),
+		callTime: cmp.Or(o.callTime, callTime)}
 	options := []nats.Option{
 		nats.Name(o.Name),
 		nats.Timeout(connectTime), nats.MaxReconnects(-1),
@@ -111,7 +115,7 @@ func Connect(ctx context.Context, o Options) (_ *Conn, err error) {
 			c.nc.Close()
 		}
 	}()
-	if c.js, err = jetstream.New(c.nc, jetstream.WithDefaultTimeout(callTime)); err != nil {
+	if c.js, err = jetstream.New(c.nc, jetstream.WithDefaultTimeout(c.callTime)); err != nil {
 		return nil, err
 	}
 	return c, c.explain("streams", c.open(ctx))

@@ -73,7 +73,7 @@ const layoutNote = "restore-layout"
 
 // open finds the streams and buckets, and creates the missing ones.
 func (c *Conn) open(ctx context.Context) (err error) {
-	ctx, cancel := c.within(ctx, 3*callTime)
+	ctx, cancel := c.within(ctx, 3*c.callTime)
 	defer cancel()
 	l := &c.lay
 	c.work, err = c.stream(ctx, jetstream.StreamConfig{

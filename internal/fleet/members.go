@@ -65,7 +65,7 @@ func (c *Conn) Members(ctx context.Context) (*Members, error) {
 	go w.run(ctx, m.heard, m.forget)
 	select {
 	case <-m.ready:
-	case <-time.After(callTime):
+	case <-time.After(c.callTime):
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}

@@ -59,9 +59,6 @@ func configured(t *testing.T, config string) (port int) {
 // Ensure that the permissions listed in docs/scaling.md are enough, and that a worker without them
 // gets an error at once, not at the time limit of a call.
 func TestPermissions(t *testing.T) {
-	usual := callTime
-	t.Cleanup(func() { callTime = usual })
-	callTime = time.Hour
 	port := configured(t, `
 authorization {
   users = [
@@ -74,7 +71,8 @@ authorization {
   ]
 }`)
 	url := func(user string) Options {
-		return Options{URL: fmt.Sprintf("nats://%s:pw@127.0.0.1:%d", user, port), Layout: quick}
+		return Options{URL: fmt.Sprintf("nats://%s:pw@127.0.0.1:%d", user, port), Layout: quick,
+			callTime: time.Hour}
 	}
 	c, err := Connect(t.Context(), url("good"))
 	if err != nil {

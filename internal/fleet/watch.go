@@ -37,7 +37,7 @@ func (w *watch) begin(ctx context.Context) (err error) {
 		more = append(more, jetstream.ResumeFromRevision(w.last+1))
 	}
 	ctx, w.cancel = context.WithCancel(ctx)
-	slow := time.AfterFunc(callTime, w.cancel)
+	slow := time.AfterFunc(w.c.callTime, w.cancel)
 	defer slow.Stop()
 	if w.now, err = w.kv.Watch(ctx, w.keys, more...); err != nil {
 		w.cancel()

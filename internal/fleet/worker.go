@@ -81,7 +81,7 @@ func (c *Conn) NewWorker(ctx context.Context, o WorkerOptions) (*Worker, error) 
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := c.within(ctx, callTime)
+	ctx, cancel := c.within(ctx, c.callTime)
 	defer cancel()
 	if _, err := c.models.Put(ctx, o.Key, data); err != nil {
 		return nil, c.explain("models", err)
@@ -116,7 +116,7 @@ func (w *Worker) Key() string { return w.o.Key }
 func (w *Worker) Run(ctx context.Context) (err error) {
 	work, stop := context.WithCancelCause(context.WithoutCancel(ctx)) // for begun requests
 	defer stop(nil)
-	if err := w.beat(ctx, callTime); err != nil {
+	if err := w.beat(ctx, w.c.callTime); err != nil {
 		if ctx.Err() != nil {
 			return nil // it ended before it began
 		}
@@ -404,7 +404,7 @@ func (w *Worker) pull(ctx context.Context, partition int) error {
 	var wait backoff
 	for ctx.Err() == nil {
 		if k == nil {
-			call, cancel := w.c.within(ctx, callTime)
+			call, cancel := w.c.within(ctx, w.c.callTime)
 			var err error
 			k, err = w.c.consumer(call, w.o.Key, partition)
 			cancel()
@@ -548,7 +548,7 @@ func (w *Worker) free() int {
 func (w *Worker) stealSome(
 	ctx context.Context, free int, consumers map[int]jetstream.Consumer,
 ) (taken int) {
-	call, cancel := w.c.within(ctx, callTime)
+	call, cancel := w.c.within(ctx, w.c.callTime)
 	defer cancel()
 	full, err := w.queued(call)
 	if err != nil {
@@ -605,7 +605,7 @@ func (w *Worker) queued(ctx context.Context) (map[int]uint64, error) {
 // worker prefers. A server whose disk was full, or that was killed, may keep such requests
 // without delivering them.
 func (w *Worker) sweep(ctx context.Context) {
-	call, cancel := w.c.within(ctx, callTime)
+	call, cancel := w.c.within(ctx, w.c.callTime)
 	defer cancel()
 	queued, err := w.queued(call)
 	if err != nil {

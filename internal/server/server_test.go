@@ -656,18 +656,36 @@ func TestPiecesAtOnce(t *testing.T) {
 	}
 }
 
-// Ensure that a silent stream gets comments.
+// Ensure that a silent stream gets comments: the answer begins when four have come.
 func TestPing(t *testing.T) {
-	f := newFake()
-	f.pause = 120 * time.Millisecond
-	r := serve(t, f, func(o *Options) { o.Ping = 30 * time.Millisecond })
-	_, h, body := r.do(t, "POST", "/v1/chat/completions", strings.Replace(question, "{",
-		`{"stream":true,`, 1))
-	if strings.Count(body, ": ping\n\n") < 4 || !strings.HasSuffix(body, "data: [DONE]\n\n") ||
-		h.Get("Content-Type") != "text/event-stream" ||
-		h.Get("X-Accel-Buffering") != "no" ||
+	f, hold := newFake(), make(chan struct{})
+	f.fail = func(int) error {
+		<-hold
+		return nil
+	}
+	r := serve(t, f, func(o *Options) { o.Ping = 10 * time.Millisecond })
+	resp, err := http.Post(r.url+"/v1/chat/completions", "application/json",
+		strings.NewReader(strings.Replace(question, "{", `{"stream":true,`, 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	stream := bufio.NewReader(resp.Body)
+	for pings := 0; pings < 4; {
+		line, err := stream.ReadString('\n')
+		if err != nil || strings.Contains(line, "bottom") {
+			t.Fatalf("got %q, %v after %d pings, want four before the first word", line, err, pings)
+		}
+		if line == ": ping\n" {
+			pings++
+		}
+	}
+	close(hold)
+	body, err := io.ReadAll(stream)
+	if h := resp.Header; err != nil || !strings.HasSuffix(string(body), "data: [DONE]\n\n") ||
+		h.Get("Content-Type") != "text/event-stream" || h.Get("X-Accel-Buffering") != "no" ||
 		h.Get("Cache-Control") != "no-store" {
-		t.Errorf("got %v\n%s", h, body)
+		t.Errorf("got %v, %v\n%s", h, err, body)
 	}
 }
 
