@@ -788,6 +788,9 @@ func TestFromTensorsErrors(t *testing.T) {
 	}{
 		{map[string]*tensor.Tensor{}, 0, 0, []string{"X", "missing"}},
 		{map[string]*tensor.Tensor{"X": f(4)}, 0, 0, []string{"X", "[4]"}},
+		{map[string]*tensor.Tensor{"X": f(0, 2)}, 0, 0, []string{"X", "[0 2]"}},
+		{map[string]*tensor.Tensor{"X": f(4, 2), "received": f(0, 4)}, 0, 0, []string{"received", "[0 4]"}},
+		{map[string]*tensor.Tensor{"X": f(4, 2), "keys": f(2, 5, 0)}, 0, 0, []string{"keys", "[2 5 0]"}},
 		{map[string]*tensor.Tensor{"X": nan}, 0, 0, []string{"X", "value 3", "NaN"}},
 		{map[string]*tensor.Tensor{"X": f(4, 2)}, 3, 2, []string{"grid", "3x2", "4 tokens"}},
 		{map[string]*tensor.Tensor{"X": f(4, 2), "cls_attn": f(2, 4)}, 0, 0, []string{"cls_attn", "[2 4]", "5"}},

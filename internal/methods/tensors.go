@@ -75,7 +75,7 @@ func (ts inputTensors) take(
 	}
 	ok := len(t.Shape) == len(want)
 	for i := 0; ok && i < len(want); i++ {
-		ok = t.Shape[i] == want[i] || want[i] == 0 && t.Shape[i] > 0
+		ok = t.Shape[i] > 0 && (want[i] == 0 || want[i] == t.Shape[i])
 	}
 	if !ok {
 		return nil, nil, fmt.Errorf("methods: %s: shape %v, want %s", name, t.Shape,
