@@ -81,7 +81,7 @@ internal/chart:
 internal/paper: internal/atomicfile internal/stats eval eval/bench internal/evalengine
     internal/engine internal/lab internal/methods internal/nn internal/imageproc internal/scene internal/scenebench internal/sheet internal/chart
 internal/dataset: internal/textfile
-eval: . internal/atomicfile internal/questions internal/textfile
+eval: . internal/atomicfile internal/filelock internal/questions internal/textfile
 eval/bench: eval internal/dataset internal/pytext internal/textfile
 internal/scenebench: internal/stats internal/engine internal/lab internal/methods reduce internal/scene . internal/imageproc
     internal/sample internal/textfile

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/restore-vlm/restore/internal/atomicfile"
+	"github.com/restore-vlm/restore/internal/filelock"
 )
 
 // Files of a folder of records.
@@ -188,12 +189,12 @@ func openJournal(dir string, settings map[string]any) (_ *journal, err error) {
 			j.close()
 		}
 	}()
-	lock := filepath.Join(dir, "lock")
-	if j.lock, err = os.OpenFile(lock, os.O_CREATE|os.O_RDWR, 0o666); err != nil {
-		return nil, err
-	}
-	if err := claim(j.lock); err != nil {
+	j.lock, err = filelock.Open(filepath.Join(dir, "lock"), 0o666)
+	if errors.Is(err, filelock.ErrInUse) {
 		return nil, fmt.Errorf("%s: another run is writing there", dir)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if err := j.settle(); err != nil {
 		return nil, err
