@@ -324,8 +324,8 @@ func TestDrain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !eventually(func() bool { return slow.asked.Load() > 0 }) {
-		t.Fatal("the worker began no request")
+	if !eventually(func() bool { m := first.member(); return m.Busy == 1 && m.Held == 1 }) {
+		t.Fatal("the worker did not begin a request and take another")
 	}
 	by := make(chan string, len(jobs))
 	for _, j := range jobs {
