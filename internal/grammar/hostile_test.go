@@ -16,15 +16,17 @@ type hostile struct {
 	refused      bool // as too complex
 }
 
-func hostileSchemas() []hostile {
+// hostileSchemas returns schemas of which most come close to MaxBytes; part makes them smaller by
+// that factor.
+func hostileSchemas(part int) []hostile {
+	list := func(n int, item func(i int) string) string { return repeat(n/part, item) }
 	names := func(n int) string {
-		return repeat(n, func(i int) string { return fmt.Sprintf(`"%x":{}`, i) })
+		return list(n, func(i int) string { return fmt.Sprintf(`"%x":{}`, i) })
 	}
 	anyOf := func(n int, format string) string {
-		return `"anyOf":[` +
-			repeat(n, func(i int) string { return fmt.Sprintf(format, i) }) + `]`
+		return `"anyOf":[` + list(n, func(i int) string { return fmt.Sprintf(format, i) }) + `]`
 	}
-	long := strings.Repeat("n", 40_000)
+	long := strings.Repeat("n", 40_000/part)
 	return []hostile{
 		// an object for each alternative, each with all properties
 		{"required", `{"type":"object","properties":{` + names(3000) + `},` +
@@ -33,29 +35,28 @@ func hostileSchemas() []hostile {
 		{"long text", `{"properties":{"` + long + `":{}},` + anyOf(500, `{"minLength":%d}`) + `}`,
 			true},
 		// 2^13 sets of schemas, each an object with all properties
-		{"power set", powerSet(13, 3000), true},
+		{"power set", powerSet(13, 3000/part), true},
 		// every value of the list is checked against every alternative
 		{"values against alternatives", `{"enum":[[` +
-			repeat(15_000, func(int) string { return `""` }) + `]],"items":{"anyOf":[` +
-			repeat(998, func(int) string { return `{"minLength":5}` }) + `,{"maxLength":5}]}}`,
+			list(15_000, func(int) string { return `""` }) + `]],"items":{"anyOf":[` +
+			list(998, func(int) string { return `{"minLength":5}` }) + `,{"maxLength":5}]}}`,
 			true},
 		// the values of two lists are compared, with their names in another order
 		{"names against names", `{"enum":[{` +
-			repeat(3500, func(i int) string { return fmt.Sprintf(`"%x":1`, i) }) + `},{` +
-			repeat(3500, func(i int) string { return fmt.Sprintf(`"%x":1`, 3499-i) }) + `}]}`,
-			false},
+			list(3500, func(i int) string { return fmt.Sprintf(`"%x":1`, i) }) + `},{` +
+			list(3500, func(i int) string { return fmt.Sprintf(`"%x":1`, 3500/part-1-i) }) +
+			`}]}`, false},
 		// a long name in the pointer of every schema below it
-		{"pointers", `{"properties":{"` + long + `":{"properties":{` + names(1500) + `}}}}`, false},
+		{"pointers", `{"properties":{"` + long + `":{"properties":{` + names(1500) + `}}}}`,
+			false},
 		// references that are followed at every property
-		{"references", `{"$defs":{` + repeat(500, func(i int) string {
-			return fmt.Sprintf(`"%d":{"$ref":"#/$defs/%d"}`, i, i+1)
-		}) + `,"500":{}},"properties":{` + repeat(1200, func(i int) string {
-			return fmt.Sprintf(`"%x":{"$ref":"#/$defs/0"}`, i)
-		}) + `}}`, false},
+		{"references", `{` + definitions(500/part, `{"$ref":"#/$defs/%d"}`) + `,"properties":{` +
+			list(1200, func(i int) string { return fmt.Sprintf(`"%x":{"$ref":"#/$defs/0"}`, i) }) +
+			`}}`, false},
 		// values that are known to be finite one after another
-		{"chain", chain(900, `{"items":{"$ref":"#/$defs/%d"},"minItems":1}`), false},
+		{"chain", chain(900/part, `{"items":{"$ref":"#/$defs/%d"},"minItems":1}`), false},
 		// stacks that double at every level
-		{"levels", chain(450, `{"anyOf":[{"items":{"$ref":"#/$defs/%[2]d"},"minItems":1},`+
+		{"levels", chain(450/part, `{"anyOf":[{"items":{"$ref":"#/$defs/%[2]d"},"minItems":1},`+
 			`{"items":{"$ref":"#/$defs/%[2]d"},"minItems":1,"maxItems":7}]}`), false},
 		// alternatives that stay possible to the end
 		{"ambiguous", `{` + anyOf(999, `{"items":{"type":"array"},"maxItems":%d}`) + `}`, false},
@@ -96,9 +97,15 @@ func powerSet(n, properties int) string {
 
 // chain returns a schema of n definitions, each of which refers to the next.
 func chain(n int, format string) string {
-	return `{"$defs":{` + repeat(n, func(i int) string {
+	return `{` + definitions(n, format) + `,"$ref":"#/$defs/0"}`
+}
+
+// definitions returns n definitions and a last one. The format has a definition's number and the
+// number of the next.
+func definitions(n int, format string) string {
+	return `"$defs":{` + repeat(n, func(i int) string {
 		return fmt.Sprintf(`"%d":`+format, i, i+1)
-	}) + fmt.Sprintf(`,"%d":{"type":"null"}},"$ref":"#/$defs/0"}`, n)
+	}) + fmt.Sprintf(`,"%d":{"type":"null"}}`, n)
 }
 
 // allocated returns the bytes that f allocates in all, and those that are still held after it.
@@ -121,7 +128,7 @@ const mostAllocated = 4 * MaxCompiled
 // generated, and that a grammar counts at least what it holds.
 func TestHostileSchemas(t *testing.T) {
 	v := byteVocabulary(t)
-	for _, c := range hostileSchemas() {
+	for _, c := range hostileSchemas(1) {
 		t.Run(c.name, func(t *testing.T) {
 			if len(c.schema) > MaxBytes {
 				t.Fatalf("the schema has %d bytes", len(c.schema))
@@ -229,14 +236,14 @@ func TestLargeSchemas(t *testing.T) {
 func TestDeepAlternatives(t *testing.T) {
 	const depth, last = 28, 899
 	g := compileText(t, strings.Repeat(`{"items":`, depth)+`{"anyOf":[`+
-		repeat(last, func(i int) string {
-			return fmt.Sprintf(`{"items":{"type":"null"},"minItems":%d,"maxItems":%[1]d}`, i+1)
+		repeat(last+1, func(i int) string {
+			return fmt.Sprintf(`{"properties":{"n":{"type":"number"},"%d":{}},"required":["%[1]d"]}`, i)
 		})+`]}`+strings.Repeat("}", depth))
-	for _, n := range []int{1, last} {
-		text := strings.Repeat("[", depth+1) + repeat(n, func(int) string { return "null" }) +
-			strings.Repeat("]", depth+1)
+	for _, i := range []int{0, last} {
+		text := strings.Repeat("[", depth) + fmt.Sprintf(`{"n":12,"%d":null}`, i) +
+			strings.Repeat("]", depth)
 		if !whole(g, text) {
-			t.Errorf("a list of %d items is refused", n)
+			t.Errorf("%s is refused", text)
 		}
 	}
 }
