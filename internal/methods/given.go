@@ -134,8 +134,9 @@ func Merge(demands Given, defaults ...Given) Given {
 	if out["base"] == "none" {
 		return out
 	}
-	out.addBudget(defaults)
-	for _, name := range defaultsOrder() {
+	all := Parameters()
+	out.addBudget(defaults, all)
+	for _, name := range defaultsOrder(all) {
 		for _, source := range defaults {
 			v, ok := source[name]
 			if _, there := out[name]; ok && !there && out.takes(name, v) {
@@ -151,9 +152,9 @@ var deciding = []string{"restore", "two-stages", "compat", "gamma", "anchors", "
 
 // defaultsOrder returns the names of all parameters but the method and the budgets, those first on
 // which the use of others depends.
-func defaultsOrder() []string {
+func defaultsOrder(all []reduce.Parameter) []string {
 	names := slices.Clone(deciding)
-	for _, p := range Parameters() {
+	for _, p := range all {
 		if p.Name != "base" && !p.Budget && !slices.Contains(deciding, p.Name) {
 			names = append(names, p.Name)
 		}
@@ -181,27 +182,27 @@ func (g Given) addBase(defaults []Given) {
 }
 
 // addBudget adds the budget of the first source that has one for the method.
-func (g Given) addBudget(defaults []Given) {
-	if len(g.budgets()) > 0 {
+func (g Given) addBudget(defaults []Given, known []reduce.Parameter) {
+	if len(g.budgets(known)) > 0 {
 		return
 	}
 	method := Given{"base": g["base"], "restore": cmp.Or(g["restore"], any(true))}
 	for _, source := range defaults {
-		all := source.budgets()
+		all := source.budgets(known)
 		for _, name := range all {
 			if len(all) > 1 || method.takes(name, source[name]) {
 				g[name] = source[name]
 			}
 		}
-		if len(g.budgets()) > 0 {
+		if len(g.budgets(known)) > 0 {
 			return
 		}
 	}
 }
 
-// budgets returns the names of the budgets in g, in the order of Parameters.
-func (g Given) budgets() (names []string) {
-	for _, p := range Parameters() {
+// budgets returns the names of the budgets in g, in the order of all parameters.
+func (g Given) budgets(all []reduce.Parameter) (names []string) {
+	for _, p := range all {
 		if _, ok := g[p.Name]; ok && p.Budget {
 			names = append(names, p.Name)
 		}
@@ -214,8 +215,12 @@ func (g Given) budgets() (names []string) {
 func (g Given) takes(name string, v any) bool {
 	with := maps.Clone(g)
 	with[name] = v
-	after, before := refusal(with), refusal(g)
-	return !excludes(after) || before != nil && before.Name == after.Name && before.Why == after.Why
+	after := refusal(with)
+	if !excludes(after) {
+		return true
+	}
+	before := refusal(g)
+	return before != nil && before.Name == after.Name && before.Why == after.Why
 }
 
 // excludes reports whether err is about parameters that exclude each other.
