@@ -264,7 +264,7 @@ func replaceJSON(path string, v any) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(path, append(data, '\n'))
+	return atomicfile.Write(path, append(data, '\n'), 0o666)
 }
 
 // add appends a record in one write, so that a kill leaves at most one incomplete line.

@@ -1,13 +1,13 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/restore-vlm/restore/internal/atomicfile"
 	"github.com/restore-vlm/restore/internal/server"
 )
 
@@ -62,20 +62,8 @@ func storeToken(at, token string) (remove func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	dir := filepath.Dir(file)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := atomicfile.Write(file, []byte(token+"\n"), 0o600); err != nil {
 		return nil, err
-	}
-	f, err := os.CreateTemp(dir, ".new-*") // readable for this user only
-	if err != nil {
-		return nil, err
-	}
-	_, err = f.WriteString(token + "\n")
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), file)
-	}
-	if err != nil {
-		return nil, errors.Join(err, os.Remove(f.Name()))
 	}
 	return func() {
 		if readToken(file) == token {

@@ -98,7 +98,7 @@ func writeWhole(file string, k any) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(file, append(b, '\n'))
+	return atomicfile.Write(file, append(b, '\n'), 0o666)
 }
 
 // CPU returns the system's name of the processor, with family and model if it reports them, or else

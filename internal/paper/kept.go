@@ -109,7 +109,7 @@ func (l *Lab) kept(kind string, of []any, left time.Duration, out any, f func() 
 	if data, err = json.Marshal(out); err != nil {
 		return err
 	}
-	return atomicfile.Write(path, append(data, '\n'))
+	return atomicfile.Write(path, append(data, '\n'), 0o666)
 }
 
 // take is the time of that many questions under a setting, with their pictures.
