@@ -99,7 +99,7 @@ func (m *meter) text(columns int, since time.Duration) string {
 	return fitted(what, numbers+count, columns)
 }
 
-// fitted is what and rest in at most the given columns; if they do not fit, what is shortened.
+// fitted joins two texts in at most the given columns. If they do not fit, it shortens the first.
 func fitted(what, rest string, columns int) string {
 	if cells(what)+cells(rest) > columns {
 		what = cut(what, columns-cells(rest)-1) + "…"

@@ -56,7 +56,7 @@ type GGUF struct {
 	// Permuted tells that queries and keys are for the rotation of adjacent rows.
 	Permuted bool
 	Theta    float64 // base of the rotation if the file has none
-	// Names are pairs of a tensor's name and the canonical one, in addition to those of every
+	// Names are pairs of a tensor's name and the canonical one, in addition to the pairs of every
 	// decoder: whole, or without ".weight" and ".bias". N is a block's number.
 	Names          [][2]string
 	Picture, Video string // their texts in a prompt

@@ -20,7 +20,7 @@ type About struct {
 	KVPerToken int64     // bytes of keys and values that one row takes in all layers
 	Parallel   int       // most sequences that run at once
 	CacheType  string    // type of the stored keys and values
-	// Types of weights, as in Options; "stored" for those of the files, "" without an encoder.
+	// Types of weights, as in Options; "stored" as in the files, "" without an encoder.
 	Quant, EncoderQuant string
 }
 

@@ -213,7 +213,7 @@ func (p *page) refuse() error {
 const (
 	maxSamples    = 8              // of a pixel
 	maxPixelBytes = 2 * maxSamples // 16 bits each
-	maxTile       = 256 << 20      // bytes of a tile beyond those of the picture's pixels
+	maxTile       = 256 << 20      // bytes of a tile beyond the picture's pixels
 )
 
 // channels checks the number of samples of a pixel and their meaning.

@@ -64,7 +64,7 @@ func (s isa) plans(f Format, m int) []plan {
 	return onlyRows
 }
 
-// vectorRows returns the most rows, up to those of a trial, that vectors multiply and not tiles.
+// vectorRows returns how many rows vectors multiply, and not tiles; at most as many as a trial has.
 func (s isa) vectorRows(f Format) int {
 	if s.tiled(f, trialRows) {
 		return leastTiled[f] - 1
