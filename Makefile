@@ -44,13 +44,13 @@ chaos:
 
 # The server's page in a browser; wants chromium.
 browser:
-	go test -tags browser ./internal/server -run '^TestPage'
+	cd tools/clients && go test ./browser
 
 # The server with OpenAI's library for Go, which takes longer to compile than everything else.
 clients:
-	go test -tags clients ./internal/local -run '^TestOpenAIGo$$'
+	cd tools/clients && go test ./openaigo
 
 build:
-	CGO_ENABLED=0 go build -trimpath -o bin/restore ./cmd/restore
+	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/...
 
 .PHONY: all fmt vet short test check lint generate fuzz soak bench chaos browser clients build

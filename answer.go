@@ -1,10 +1,11 @@
 package restore
 
 import (
+	"encoding/json"
 	"image"
 	"time"
 
-	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/overlay"
 	"github.com/restore-vlm/restore/reduce"
 )
@@ -14,7 +15,7 @@ type Finish string
 
 // The ways in which an answer can end.
 const (
-	FinishStop      Finish = "stop"      // the model ended it
+	FinishStop      Finish = "stop"      // the model, a stop text or the format ended it
 	FinishLength    Finish = "length"    // at MaxTokens or the context's end
 	FinishCancelled Finish = "cancelled" // the context ended; this is the answer so far
 )
@@ -22,79 +23,155 @@ const (
 // Answer is the result of a [Request].
 type Answer struct {
 	Text     string
-	Tokens   []int32 // ids of the text's tokens
+	Tokens   []int32 // all generated tokens
+	Logprobs []Token // of Text, if the request has Logprobs
 	Finish   Finish
 	Pictures []PictureReport // of the request's pictures, in order; a video comes first
 	Usage    Usage
 	Timings  Timings
+	Worker   string // that answered; "" is this process
+
+	// ChosenBefore is how many pictures of earlier questions of a conversation are read as a method
+	// inside the decoder reduced them for those questions.
+	ChosenBefore int
 }
 
-// PictureReport says how one picture was reduced.
-type PictureReport struct {
-	Tokens int // before the reduction
-	Kept   int // tokens read unchanged
-	Merged int // tokens read that each stand for a group of other tokens
-
-	// Reduction gives, for each token that the decoder reads, its position and the picture's tokens
-	// that it stands for. It is nil if every token was read.
-	Reduction *reduce.Reduction
-
-	report  engine.ImageReport
-	picture *Picture // nil for a video
+// Piece is a part of an answer, delivered while the answer is generated.
+type Piece struct {
+	Text   string  // complete UTF-8
+	Tokens []Token // of Text, if the request has Logprobs
+	Answer *Answer `json:",omitempty"` // the whole answer, in the last piece of a Stream only
 }
 
-// Read is how many tokens of the picture enter a layer of the decoder, on average: Kept and Merged,
-// unless layers read different numbers.
-func (r *PictureReport) Read() float64 { return r.report.Read() }
-
-// Draw returns the picture with its patches marked: kept ones are clear, patches merged
-// into one token share a tint, dropped ones are dark. It is nil for a video.
-func (r *PictureReport) Draw() image.Image {
-	if r.picture == nil {
-		return nil
-	}
-	return overlay.Draw(r.picture.p, r.report.Reduction, r.report.Grids)
+// Token is a token of an answer's text.
+type Token struct {
+	ID      int32
+	Bytes   []byte // its part of the text
+	Logprob float64
+	Top     []Token // likeliest first, in its place; their own Top is empty
 }
 
-// Usage counts tokens. Pictures count as the decoder reads them, after their
-// reduction.
+// Usage counts tokens. Pictures count as the decoder reads them, after their reduction.
 type Usage struct {
 	Prompt    int // rows of the whole prompt
-	Cached    int // of these, rows whose keys and values were cached
+	Image     int // of these, rows of pictures
+	Cached    int // of Prompt, rows whose keys and values were cached
 	Generated int
 }
 
-// Timings are the times of a request's stages; a stage that did not run has 0.
+// Timings are the times of a request's stages; a stage that did not run has 0. All stages up to
+// Prefill are part of FirstToken.
 type Timings struct {
-	Prepare    time.Duration // decoded pictures to pixel values
+	Queue      time.Duration // waiting, from Request.Arrived on
+	Prepare    time.Duration // fetching and decoding pictures, and their pixel values
 	Encode     time.Duration // vision tower and projector
 	Select     time.Duration // choosing the tokens to keep
 	Merge      time.Duration // merging the other tokens
 	Prefill    time.Duration // reading the prompt
-	FirstToken time.Duration // from the call to the first token
-	Decode     time.Duration // from the first token to the last
+	FirstToken time.Duration // from Request.Arrived to the first token
+	Decode     time.Duration // of all tokens after the prompt
 }
 
-func newAnswer(a *engine.Answer, q *Request) *Answer {
-	if a == nil {
+// PictureReport says how one picture was reduced.
+type PictureReport struct {
+	Width, Height int     // pixels, of the upright picture; 0 for a video
+	Tokens        int     // before the reduction
+	Kept          int     // tokens read unchanged
+	Merged        int     // tokens read that each stand for a group of other tokens
+	Mean          float64 // tokens that enter a layer of the decoder, if layers differ; else 0
+
+	Cache      Cache
+	Method     string          // the reduction in words
+	Parameters json.RawMessage // all its parameters
+	Content    *reduce.Content // how the picture's content set the budget; nil: it did not
+
+	// Rows and Cols are the size of the picture's grid of tokens, which covers Area; 0: no grid.
+	// Groups are the tokens that each row stands for. All are set if the request has Groups.
+	Rows, Cols int
+	Area       Area
+	Groups     []Group
+
+	// Reduction gives, for each token that the decoder reads, its position and the picture's tokens
+	// that it stands for. It is nil if every token was read, or if another process answered.
+	Reduction *reduce.Reduction `json:"-"`
+
+	grids   []imageproc.Grid
+	picture *Picture // nil for a video
+}
+
+// Cache says where a picture's rows came from.
+type Cache string
+
+// The sources of a picture's rows, from nearest to the decoder.
+const (
+	CachePrefix   Cache = "prefix" // keys and values were in memory
+	CacheFeatures Cache = "features"
+	CacheDisk     Cache = "disk"
+	CacheNone     Cache = "none" // encoder and reduction ran
+)
+
+// Area is a part of a picture, in pixels.
+type Area struct {
+	X      float64 `json:"x"`
+	Y      float64 `json:"y"`
+	Width  float64 `json:"width"`
+	Height float64 `json:"height"`
+}
+
+// Group is the set of tokens that one row stands for.
+type Group struct {
+	Members  []int   `json:"members"`
+	Position float64 `json:"position"`
+	Kept     bool    `json:"kept"`
+}
+
+// Read is how many tokens of the picture enter a layer of the decoder, on average: Kept and Merged,
+// unless layers read different numbers.
+func (r *PictureReport) Read() float64 {
+	if r.Mean > 0 {
+		return r.Mean
+	}
+	return float64(r.Kept + r.Merged)
+}
+
+// Seen returns the size of the largest part of the picture that the encoder sees at once, in
+// pixels; 0 where that is not known.
+func (r *PictureReport) Seen() (width, height float64) {
+	if r.picture == nil {
+		return 0, 0
+	}
+	whole := &imageproc.Picture{Width: r.Width, Height: r.Height}
+	for _, g := range r.grids {
+		if w, h := g.Frame.Inside(whole); w*h > width*height {
+			width, height = w, h
+		}
+	}
+	return width, height
+}
+
+// Draw returns the picture with its patches marked: kept ones are clear, patches merged into one
+// token share a tint, dropped ones are dark. It is nil for a video, and if
+// another process answered.
+func (r *PictureReport) Draw() image.Image { return r.drawn(overlay.Draw) }
+
+// DrawStages is Draw for each stage of a reduction inside the encoder or the decoder, side by side.
+// It is nil if there are no stages.
+func (r *PictureReport) DrawStages() image.Image {
+	if r.Reduction == nil || len(r.Reduction.Stages) == 0 {
 		return nil
 	}
-	r := &a.Report
-	out := &Answer{
-		Text: a.Text, Tokens: a.Tokens, Finish: Finish(a.Finish),
-		Usage: Usage{Prompt: r.PromptTokens, Cached: r.CachedTokens, Generated: r.GeneratedTokens},
-		Timings: Timings{Prepare: r.Prepare, Encode: r.Encode, Select: r.Select, Merge: r.Merge,
-			Prefill: r.Prefill, FirstToken: r.FirstToken, Decode: r.Decode},
+	return r.drawn(overlay.DrawStages)
+}
+
+func (r *PictureReport) drawn(
+	draw func(*imageproc.Picture, *reduce.Reduction, []imageproc.Grid) *image.NRGBA,
+) image.Image {
+	if r.picture == nil {
+		return nil
 	}
-	first := len(r.Images) - len(q.Pictures) // after a video
-	for i, p := range r.Images {
-		report := PictureReport{
-			Tokens: p.Tokens, Kept: p.Kept, Merged: p.Merged, Reduction: p.Reduction, report: p,
-		}
-		if i >= first {
-			report.picture = q.Pictures[i-first]
-		}
-		out.Pictures = append(out.Pictures, report)
+	p, err := r.picture.im.Pixels()
+	if err != nil {
+		return nil // it was decoded before
 	}
-	return out
+	return draw(p, r.Reduction, r.grids)
 }

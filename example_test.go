@@ -30,7 +30,7 @@ func square() *restore.Picture {
 
 func ExampleModel_Ask() {
 	ctx := context.Background()
-	m, err := restore.Open(ctx, "") // the embedded model
+	m, err := restore.Open(ctx, "", nil) // the embedded model
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func ExampleModel_Ask() {
 // Stream yields the answer while it is generated.
 func ExampleModel_Stream() {
 	ctx := context.Background()
-	m, err := restore.Open(ctx, "")
+	m, err := restore.Open(ctx, "", nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -77,12 +77,12 @@ func ExampleModel_Stream() {
 // keys and values.
 func ExampleConversation() {
 	ctx := context.Background()
-	m, err := restore.Open(ctx, "")
+	m, err := restore.Open(ctx, "", nil)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer m.Close()
-	c, err := m.NewConversation(&restore.Reduction{Base: "divprune", NVis: 64})
+	c, err := restore.NewConversation(m, &restore.Reduction{Base: "divprune", NVis: 64})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -114,14 +114,14 @@ func ExamplePack() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := restore.Pack(ctx, "", f, restore.WithWeights(restore.Q8,
-		restore.AsStored)); err != nil {
+	how := &restore.Options{Weights: restore.Q8, Encoder: restore.AsStored}
+	if err := restore.Pack(ctx, "", f, how); err != nil {
 		log.Fatal(err)
 	}
 	if err := f.Close(); err != nil {
 		log.Fatal(err)
 	}
-	m, err := restore.Open(ctx, f.Name())
+	m, err := restore.Open(ctx, f.Name(), nil)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -17,9 +17,6 @@ import (
 
 const modulePath = "github.com/restore-vlm/restore"
 
-// anything allows every package of this module.
-const anything = "anything"
-
 // layers lists the packages of this module that each package may import. Every package may import
 // the standard library and errs. "model/*" stands for every architecture, root for the package at
 // the top. Test files of a package may also import the packages in forTests.
@@ -27,13 +24,12 @@ var layers = parseLayers(`
 errs: internal/bytesize
 reduce:
 internal/kernel:
-internal/atomicfile:
-internal/calibrate: internal/atomicfile internal/kernel internal/version
+internal/files:
+internal/calibrate: internal/files internal/kernel internal/version
 internal/tensor: internal/kernel
-internal/textfile:
-internal/checkpoint: internal/tensor internal/textfile
+internal/checkpoint: internal/tensor internal/files
 internal/checkpoint/folder: internal/checkpoint internal/checkpoint/torch internal/tensor
-    internal/textfile
+    internal/files
 internal/checkpoint/gguf: internal/checkpoint internal/kernel internal/tensor internal/tokenizer
 internal/checkpoint/hf: internal/checkpoint internal/checkpoint/folder internal/checkpoint/int4
     internal/tensor internal/tokenizer
@@ -43,13 +39,13 @@ internal/checkpoint/torch: internal/checkpoint internal/tensor
 internal/checkpoint/pack: internal/checkpoint internal/checkpoint/folder internal/kernel internal/tensor
 internal/formats: internal/checkpoint internal/checkpoint/* internal/builtin internal/hub
     internal/model/families
-internal/tokenizer: internal/tensor internal/textfile
+internal/tokenizer: internal/tensor internal/files
 internal/jinja: internal/pytext
 internal/tokenizer/chat: internal/tensor internal/tokenizer internal/jinja
 internal/imageproc: internal/tensor
 internal/nn: internal/tensor internal/kernel
 internal/spell:
-internal/methods: internal/tensor internal/kernel internal/nn internal/spell internal/textfile reduce
+internal/methods: internal/tensor internal/kernel internal/nn internal/spell internal/files reduce
 internal/model: internal/tensor internal/nn internal/methods reduce internal/checkpoint internal/imageproc
     internal/tokenizer
 internal/model/*: internal/model internal/model/* internal/tensor internal/nn internal/methods reduce
@@ -63,47 +59,59 @@ internal/engine: internal/bytesize internal/calibrate internal/machine internal/
 internal/stats:
 internal/version:
 internal/bytesize:
-internal/lab: internal/engine internal/calibrate internal/model internal/methods reduce internal/nn
+internal/lab: eval internal/evalengine internal/engine internal/machine internal/model internal/methods reduce internal/nn
     internal/kernel internal/tensor internal/imageproc
 internal/scene:
 internal/builtin:
-internal/hub: internal/bytesize internal/textfile
+internal/hub: internal/bytesize internal/files
 internal/hub/hubtest:
 internal/overlay: internal/imageproc internal/methods reduce
-.: internal/engine internal/formats internal/methods reduce internal/imageproc internal/sample
-    internal/overlay
+internal/seam: internal/engine internal/imageproc
+.: internal/diskcache internal/engine internal/formats internal/grammar internal/imageproc
+    internal/methods internal/overlay internal/sample internal/seam internal/tokenizer
+    internal/version reduce
+internal/api: . reduce internal/grammar internal/media internal/spell internal/wire
+internal/client: . internal/api
 internal/pytext:
 internal/questions:
 internal/evalengine: eval internal/questions internal/engine internal/methods internal/imageproc
 internal/sheet:
-internal/compare: eval eval/bench internal/sheet internal/stats
+internal/compare: eval eval/bench internal/methods reduce internal/sheet internal/stats
 internal/chart:
-internal/paper: internal/atomicfile internal/stats eval eval/bench internal/evalengine
-    internal/engine internal/lab internal/methods internal/nn internal/imageproc internal/scene internal/scenebench internal/sheet internal/chart
-internal/dataset: internal/textfile
-eval: . internal/atomicfile internal/filelock internal/questions internal/textfile
-eval/bench: eval internal/dataset internal/pytext internal/textfile
-internal/scenebench: internal/stats internal/engine internal/lab internal/methods reduce internal/scene . internal/imageproc
-    internal/sample internal/textfile
-cmd/restore: anything
-internal/filelock:
-internal/batch: internal/filelock internal/wire
-internal/fleet: internal/ask internal/wire internal/server
+internal/paper: internal/files internal/stats eval eval/bench internal/evalengine
+    internal/engine internal/lab internal/methods internal/nn internal/imageproc internal/scene internal/sheet internal/chart
+internal/dataset: internal/files
+eval: . internal/files internal/questions
+eval/bench: eval internal/dataset internal/pytext internal/files internal/scene
+internal/cli: . internal/bytesize internal/calibrate internal/checkpoint internal/engine
+    internal/files internal/fleet internal/fleet/natsserver internal/formats internal/hub
+    internal/imageproc internal/kernel internal/methods internal/model internal/model/families
+    internal/seam internal/server internal/spell internal/tensor internal/version reduce
+internal/cli/clitest: internal/builtin internal/checkpoint internal/scene internal/tensor
+cmd/restore: . internal/api internal/batch internal/builtin internal/bytesize internal/calibrate
+    internal/checkpoint/hf internal/cli internal/client internal/engine internal/files
+    internal/fleet internal/hub internal/imageproc internal/kernel internal/machine internal/media
+    internal/methods internal/model/families internal/seam internal/server internal/tensor
+    internal/version reduce
+cmd/restore-lab: . eval eval/bench internal/api internal/bytesize internal/calibrate internal/chart
+    internal/checkpoint internal/checkpoint/hf internal/cli internal/compare internal/engine
+    internal/evalengine internal/fleet internal/formats internal/imageproc internal/kernel
+    internal/lab internal/load internal/media internal/methods internal/model
+    internal/model/families internal/nn internal/paper internal/scene internal/seam internal/server
+    internal/sheet internal/stats internal/tensor internal/tokenizer internal/tokenizer/chat
+    internal/version reduce
+internal/batch: . internal/api internal/files internal/ollama internal/openai internal/wire
+internal/fleet: . internal/grammar internal/wire
 internal/fleet/natsserver:
 internal/smalldisk:
 internal/racetest:
 internal/grammar:
 internal/media:
-internal/wire:
-internal/diskcache: internal/filelock
-internal/server: internal/ask internal/wire internal/openai internal/ollama internal/grammar
-    internal/media
-internal/ask:
-internal/openai: internal/ask internal/wire internal/grammar internal/spell
-internal/ollama: internal/ask internal/wire internal/openai
-internal/local: internal/ask internal/diskcache internal/engine internal/grammar internal/imageproc
-    internal/media internal/methods internal/sample internal/server internal/tokenizer internal/wire
-    reduce
+internal/wire: internal/files
+internal/diskcache: internal/files
+internal/server: . internal/api internal/media internal/ollama internal/openai internal/wire
+internal/openai: . internal/api internal/wire
+internal/ollama: . internal/api internal/wire
 internal/load: internal/stats
 `)
 
@@ -133,7 +141,8 @@ var forTests = []string{
 	"internal/tokenizer", "internal/tokenizer/*", "internal/imageproc", "internal/tensor",
 	"internal/kernel", "internal/scene", "internal/formats", "internal/lab",
 	"internal/model/families", "internal/hub/hubtest",
-	"internal/fleet/natsserver", "internal/smalldisk", "internal/racetest", root}
+	"internal/fleet/natsserver", "internal/smalldisk", "internal/racetest", "internal/seam",
+	"internal/engine", "internal/methods", "internal/cli/clitest", root}
 
 // imports maps every package of this module to the module's packages that it imports, each with the
 // file that imports it.
@@ -190,7 +199,7 @@ func ownModule(dir string) bool {
 // matches reports whether pkg is allowed by an entry of layers.
 func matches(entry, pkg string) bool {
 	group, star := strings.CutSuffix(entry, "/*")
-	return entry == anything || entry == pkg || star && strings.HasPrefix(pkg, group+"/") &&
+	return entry == pkg || star && strings.HasPrefix(pkg, group+"/") &&
 		pkg != "internal/model/families"
 }
 
@@ -252,7 +261,7 @@ func TestLayers(t *testing.T) {
 // measurements.
 func TestHooksAreForMeasurements(t *testing.T) {
 	measuring := []string{"internal/engine", "internal/lab", "internal/paper",
-		"internal/scenebench", "cmd/restore"}
+		"cmd/restore-lab", "internal/cli"}
 	seams := []string{"Hooks", "Look", "Prompt", "OpenWith"}
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") ||
@@ -291,8 +300,8 @@ func TestNoArchitectureNamed(t *testing.T) {
 		"internal/imageproc/*", "internal/checkpoint/*", "internal/checkpoint/folder/*",
 		"internal/checkpoint/gguf/*", "internal/checkpoint/hf/*", "internal/checkpoint/int4/*",
 		"internal/checkpoint/pack/*", "internal/checkpoint/torch/*", "internal/model/*",
-		"internal/model/textonly/*", "internal/local/*", "cmd/restore/bench_shapes",
-		"cmd/restore/eval_model"} {
+		"internal/model/textonly/*", "internal/api/*", "internal/cli/shape",
+		"cmd/restore-lab/eval_model"} {
 		files, err := filepath.Glob(pattern + ".go")
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %d files, %v", pattern, len(files), err)
@@ -365,7 +374,7 @@ func TestLayersRefuses(t *testing.T) {
 		"a package nobody knows":     {"helpers", "internal/kernel", 1},
 		"a prefix is not a package":  {"internal/sample", "internal/kernelx", 1},
 		"an architecture of another": {"internal/model/llava", "internal/model/clip", 0},
-		"the command uses anything":  {"cmd/restore", "internal/engine", 0},
+		"a measurement in restore":   {"cmd/restore", "internal/lab", 1},
 	} {
 		got := violations(imports{c.pkg: {c.uses: "file.go"}})
 		if len(got) != c.want {

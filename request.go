@@ -1,27 +1,39 @@
 package restore
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
-	"reflect"
+	"iter"
+	"sync"
+	"time"
 
 	"github.com/restore-vlm/restore/errs"
-	"github.com/restore-vlm/restore/internal/engine"
-	"github.com/restore-vlm/restore/internal/imageproc"
-	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/sample"
 )
 
-// Request is one question.
+// Request is one question: Prompt with Pictures, a whole dialogue in Messages, or Tokens.
 type Request struct {
 	// Prompt is the question.
 	Prompt string
 	// System is the system prompt, read before the first question. Empty means the chat template's
 	// own. It is an error if the template has no place for it.
 	System string
-	// Pictures belong to this question, in order; they come before its text.
+	// Pictures belong to this question, in order; they come before its text, or at Places:
+	// ascending byte offsets in Prompt, of Video and then of each picture.
 	Pictures []*Picture
+	Places   []int
 	// Video belongs to this question and comes before its pictures; nil means none.
 	Video *Video
+
+	// Messages are a whole dialogue, instead of the fields above. The last message is the user's.
+	Messages []Message `json:"-"`
+
+	// Raw reads Prompt as it stands, without the chat template; Tokens are read instead of Prompt,
+	// also without it.
+	Raw    bool
+	Tokens []int32
 
 	// Reduction says how many visual tokens of each picture the decoder reads; nil means all of
 	// them. In a [Conversation], nil means the conversation's reduction.
@@ -31,43 +43,59 @@ type Request struct {
 	Sampling Sampling
 	// MaxTokens is the most tokens to generate; 0 means up to the context's end.
 	MaxTokens int
+	// Context is the most positions of prompt and answer; 0 means the model's.
+	Context int
+	// IgnoreEnd never ends the answer at the model's own wish.
+	IgnoreEnd bool
+	// Stop are texts that end the answer before them. No part of one is ever sent.
+	Stop []string
+	// Format is the required form of the answer.
+	Format Format
+
+	// Logprobs reports the log probability of each token of the text, and Top the most likely
+	// tokens in its place, at most 20.
+	Logprobs bool
+	Top      int
+	// Groups reports which tokens of a picture each row stands for.
+	Groups bool
+
+	// NoCache neither reads nor writes a cache. Requests share cache entries only if they have the
+	// same Salt.
+	NoCache bool
+	Salt    string
+
+	// Arrived is when the request arrived, if it waited before the call; zero: at the call.
+	Arrived time.Time `json:"-"`
 }
 
-// Reduction says how the visual tokens of a picture are reduced (RESTORE, Eqs. 3-8): a
-// published criterion keeps some, and the others are merged into anchors. The budget is
-// exact: a picture that has fewer tokens is an error, unless AtMost is set.
-type Reduction struct {
-	// Base is the criterion: "holov", "divprune" or any other that `restore methods` lists, or one
-	// that [RegisterMethod] added. Empty and "none" read every token.
-	Base string
-	// NVis is the budget n_vis in tokens; KeepRatio, more than 0 and at most 1, is a
-	// share of the picture's tokens instead.
-	NVis      int
-	KeepRatio float64
-	// AtMost reads all tokens of a picture that has fewer than NVis.
-	AtMost bool
-	// Plain runs the criterion without RESTORE: tokens that it does not keep are dropped,
-	// and attention is not calibrated.
-	Plain bool
-	// Options holds all other parameters by the names that [Parameters] lists, as in {"gamma":
-	// 0.25, "join": "all"}. A value has the parameter's type, or is the text that a command line
-	// would contain.
-	Options map[string]any
+// Role says who wrote a message.
+type Role string
+
+// The roles.
+const (
+	System    Role = "system"
+	User      Role = "user"
+	Assistant Role = "assistant"
+)
+
+// Message is one turn of a dialogue.
+type Message struct {
+	Role  Role
+	Parts []Part
 }
 
-// ParseReduction reads a reduction from a JSON object. Its fields are parameters, with underscores
-// for hyphens: {"base": "holov", "n_vis": 64}. RESTORE runs over the base unless the object has
-// "restore": false. The error is an [errs.OptionError].
-func ParseReduction(object []byte) (*Reduction, error) {
-	g, err := methods.ParseJSON(object)
-	if err != nil {
-		return nil, err
-	}
-	r := &Reduction{Options: g}
-	if _, err := r.options(); err != nil {
-		return nil, err
-	}
-	return r, nil
+// Part is a text or a picture.
+type Part struct {
+	Text    string
+	Picture *Picture
+	// Reduction is the picture's own; nil means the request's.
+	Reduction *Reduction
+}
+
+// Format is the required form of an answer; the zero value is any text.
+type Format struct {
+	Object bool            // one JSON object
+	Schema json.RawMessage `json:",omitempty"` // a value that matches this JSON schema
 }
 
 // Sampling says how each token is chosen.
@@ -79,48 +107,92 @@ type Sampling struct {
 	Seed        int64   // the draw depends only on it and the logits
 }
 
-func (r *Reduction) options() (methods.Options, error) {
-	if r == nil {
-		return methods.Options{}, nil
+// Dialogue returns the messages of the request: Messages, or those that System, Prompt and Pictures
+// make. A service that is not in this process sends them. A video is an error.
+func (r *Request) Dialogue() ([]Message, error) {
+	if err := r.check(); err != nil {
+		return nil, err
 	}
-	g := methods.Given{}
-	for name, v := range r.Options {
-		if err := g.Set(name, v); err != nil {
-			return methods.Options{}, err
-		}
+	if n := len(r.Places); n > 0 && (n != len(r.Pictures) || r.Places[n-1] > len(r.Prompt)) {
+		return nil, &errs.OptionError{Name: "places", Got: fmt.Sprint(r.Places),
+			Want: "an offset in the prompt for each picture", Fault: errs.Conflict}
 	}
-	for _, f := range []struct {
-		name  string
-		value any
-		given bool
-	}{
-		{"base", r.Base, r.Base != ""},
-		{"n-vis", r.NVis, r.NVis != 0},
-		{"keep-ratio", r.KeepRatio, r.KeepRatio != 0},
-		{"restore", false, r.Plain},
-	} {
-		if !f.given {
-			continue
-		}
-		if _, twice := g[f.name]; twice {
-			return methods.Options{}, &errs.OptionError{
-				Name: f.name, Got: fmt.Sprint(f.value), Want: "one value",
-				Why: "Options has one too", Fault: errs.Conflict}
-		}
-		if err := g.Set(f.name, f.value); err != nil {
-			return methods.Options{}, err
+	if r.Video != nil {
+		return nil, &errs.OptionError{Name: "video", Got: "one", Want: "pictures alone",
+			Why: "only a model in this process takes videos"}
+	}
+	if r.Messages != nil {
+		return r.Messages, nil
+	}
+	var out []Message
+	if r.System != "" {
+		out = append(out, Message{System, []Part{{Text: r.System}}})
+	}
+	question, from := Message{Role: User}, 0
+	text := func(to int) {
+		if to > from {
+			question.Parts = append(question.Parts, Part{Text: r.Prompt[from:to]})
+			from = to
 		}
 	}
-	o, err := g.Options()
-	o.UpTo = r.AtMost
-	return o, err
+	for i, p := range r.Pictures {
+		if i < len(r.Places) {
+			text(r.Places[i])
+		}
+		question.Parts = append(question.Parts, Part{Picture: p})
+	}
+	text(len(r.Prompt))
+	return append(out, question), nil
 }
 
-// equal reports whether r and other mean the same reduction; nil is no reduction.
-func (r *Reduction) equal(other *Reduction) bool {
-	a, err := r.options()
-	b, err2 := other.options()
-	return err == nil && err2 == nil && reflect.DeepEqual(a, b)
+// pictures returns all pictures in order of appearance.
+func (r *Request) pictures() iter.Seq[*Picture] {
+	return func(yield func(*Picture) bool) {
+		for _, p := range r.Pictures {
+			if p != nil && !yield(p) {
+				return
+			}
+		}
+		for _, m := range r.Messages {
+			for _, p := range m.Parts {
+				if p.Picture != nil && !yield(p.Picture) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Load loads the pictures that come from [PictureFrom], in parallel. Services call it when the
+// request has its place in the queue.
+func (r *Request) Load(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wait sync.WaitGroup
+	for p := range r.pictures() {
+		if p.late == nil {
+			continue
+		}
+		wait.Go(func() {
+			if err := p.load(ctx); err != nil {
+				cancel(err) // of the other loads, which then fail too
+			}
+		})
+	}
+	wait.Wait()
+	return context.Cause(ctx)
+}
+
+// Check refuses values out of range.
+func (s *Sampling) Check() error {
+	_, err := sample.New(s.engine())
+	return err
+}
+
+func (s *Sampling) engine() sample.Options {
+	return sample.Options{
+		Temp: s.Temperature, TopK: s.TopK, TopP: s.TopP, MinP: s.MinP, Seed: s.Seed,
+	}
 }
 
 // check refuses fields that have no effect.
@@ -146,31 +218,29 @@ func (s *Sampling) check() error {
 	return nil
 }
 
-func (r *Request) engine() (engine.Request, error) {
-	s := r.Sampling
-	if err := s.check(); err != nil {
-		return engine.Request{}, err
+// check refuses fields that exclude each other, and missing pictures.
+func (r *Request) check() error {
+	refuse := func(name, got, why string) error {
+		return &errs.OptionError{Name: name, Got: got, Want: "none", Why: why, Fault: errs.Conflict}
 	}
-	how, err := r.Reduction.options()
-	out := engine.Request{
-		Prompt: r.Prompt, System: r.System, MaxTokens: r.MaxTokens, Reduce: how,
-		Sample: sample.Options{
-			Temp: s.Temperature, TopK: s.TopK, TopP: s.TopP, MinP: s.MinP, Seed: s.Seed,
-		},
-		Images: pictures(r.Pictures),
+	shown := len(r.Pictures) > 0 || r.Video != nil
+	question := r.Prompt != "" || r.System != "" || shown || r.Places != nil
+	switch {
+	case r.Messages != nil && (question || r.Raw || r.Tokens != nil):
+		return refuse("messages", "a question too", "they are the whole dialogue")
+	case r.Raw && (r.System != "" || shown):
+		return refuse("raw", "a system prompt or pictures", "a raw prompt is text alone")
+	case r.Tokens != nil && (question || r.Raw):
+		return refuse("tokens", "a question too", "tokens are read as they stand")
 	}
-	if r.Video != nil {
-		out.Video = &imageproc.Video{Frames: pictures(r.Video.Frames), FPS: r.Video.FPS}
-	}
-	return out, err
-}
-
-func pictures(list []*Picture) []*imageproc.Picture {
-	out := make([]*imageproc.Picture, len(list))
-	for i, p := range list {
-		if p != nil {
-			out[i] = p.p
+	for i, p := range r.Pictures {
+		if p == nil {
+			return &errs.PictureError{Index: i, Fault: errs.EmptyPicture, Err: errNoPicture.Err}
 		}
 	}
-	return out
+	return r.Sampling.check()
 }
+
+// errNoPicture is the error for a nil picture.
+var errNoPicture = &errs.PictureError{Index: -1, Fault: errs.EmptyPicture,
+	Err: errors.New("picture: got none")}

@@ -2,6 +2,7 @@ package restore_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"image"
 	"os"
@@ -18,7 +19,7 @@ import (
 // embedded opens the embedded model.
 func embedded(t *testing.T) *restore.Model {
 	t.Helper()
-	m, err := restore.Open(t.Context(), "")
+	m, err := restore.Open(t.Context(), "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +32,7 @@ func embedded(t *testing.T) *restore.Model {
 func TestCancelled(t *testing.T) {
 	m := embedded(t)
 	stop := errors.New("enough")
-	c, err := m.NewConversation(nil)
+	c, err := restore.NewConversation(m, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +95,7 @@ func (w *watched) AfterFunc(func()) (stop func() bool) {
 // long as the program.
 func TestLongContext(t *testing.T) {
 	m := embedded(t)
-	c, err := m.NewConversation(nil)
+	c, err := restore.NewConversation(m, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +137,7 @@ func TestStreamLeft(t *testing.T) {
 
 // Ensure that a conversation refuses a reduction that differs from its own.
 func TestConversationReduction(t *testing.T) {
-	c, err := embedded(t).NewConversation(&restore.Reduction{Base: "holov", NVis: 64})
+	c, err := restore.NewConversation(embedded(t), &restore.Reduction{Base: "holov", NVis: 64})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,18 +179,18 @@ func TestPictures(t *testing.T) {
 		p    *restore.Picture
 		err  error
 	}{
-		"text":   {want: errs.UnknownFormat, err: second(restore.DecodePicture([]byte("no picture")))},
-		"empty":  {want: errs.EmptyPicture, err: second(restore.OpenPicture(empty))},
-		"cut":    {want: errs.Undecodable, err: second(restore.DecodePicture(large[:200]))},
-		"pixels": {want: errs.TooManyPixels, err: second(restore.DecodePicture(large, restore.WithMaxPixels(1000)))},
-		"bytes":  {want: errs.TooManyBytes, err: second(restore.ReadPicture(strings.NewReader(string(large)), restore.WithMaxBytes(1000)))},
+		"text":   {want: errs.UnknownFormat, err: second(restore.NewPicture([]byte("no picture"), nil))},
+		"empty":  {want: errs.EmptyPicture, err: second(restore.OpenPicture(empty, nil))},
+		"cut":    {want: errs.Undecodable, err: decoded(large[:200])},
+		"pixels": {want: errs.TooManyPixels, err: second(restore.NewPicture(large, &restore.PictureOptions{MaxPixels: 1000}))},
+		"bytes":  {want: errs.TooManyBytes, err: second(restore.NewPicture(large, &restore.PictureOptions{MaxBytes: 1000}))},
 		"image":  {want: errs.EmptyPicture, err: second(restore.FromImage(image.NewRGBA(image.Rectangle{})))},
 	} {
 		if got, text := fault(c.p, c.err); got != c.want || strings.Contains(text, "--") {
 			t.Errorf("%s: got fault %d (%s), want %d and no flag", name, got, text, c.want)
 		}
 	}
-	if _, err := restore.OpenPicture(filepath.Join(dir, "none.png")); !errors.Is(err,
+	if _, err := restore.OpenPicture(filepath.Join(dir, "none.png"), nil); !errors.Is(err,
 		errs.ErrNotFound) {
 		t.Errorf("no file: got %v, want ErrNotFound", err)
 	}
@@ -197,16 +198,25 @@ func TestPictures(t *testing.T) {
 
 func second(_ *restore.Picture, err error) error { return err }
 
+// decoded returns the error of decoding a file.
+func decoded(file []byte) error {
+	p, err := restore.NewPicture(file, nil)
+	if err == nil {
+		_, err = p.Decode()
+	}
+	return err
+}
+
 // Ensure that a model that cannot be opened is an error of its own type.
 func TestOpenErrors(t *testing.T) {
 	var model *errs.ModelError
-	if _, err := restore.Open(t.Context(), t.TempDir()); !errors.As(err, &model) {
+	if _, err := restore.Open(t.Context(), t.TempDir(), nil); !errors.As(err, &model) {
 		t.Errorf("an empty folder: got %v, want a ModelError", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("enough")
 	cancel(stop)
-	if _, err := restore.Open(ctx, ""); !errors.Is(err, stop) {
+	if _, err := restore.Open(ctx, "", nil); !errors.Is(err, stop) {
 		t.Errorf("cancelled: got %v, want the cause", err)
 	}
 }
@@ -260,12 +270,12 @@ func TestReductionErrors(t *testing.T) {
 
 // Ensure that Close ends a stream, and that every later call is refused.
 func TestClose(t *testing.T) {
-	m, err := restore.Open(t.Context(), "")
+	m, err := restore.Open(t.Context(), "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	q := restore.Request{Prompt: "Describe the image.", Pictures: []*restore.Picture{square()}}
-	c, err := m.NewConversation(nil)
+	c, err := restore.NewConversation(m, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,7 +293,7 @@ func TestClose(t *testing.T) {
 	if _, err := c.Ask(t.Context(), q); !errors.Is(err, errs.ErrClosed) {
 		t.Errorf("in a conversation: %v", err)
 	}
-	if _, err := m.NewConversation(nil); !errors.Is(err, errs.ErrClosed) {
+	if _, err := restore.NewConversation(m, nil); !errors.Is(err, errs.ErrClosed) {
 		t.Errorf("a conversation: %v", err)
 	}
 	m.Info()
@@ -305,6 +315,27 @@ func TestSamplingWithoutEffect(t *testing.T) {
 		ask.Sampling.Temperature = 0.5
 		if _, err := m.Ask(t.Context(), ask); err != nil {
 			t.Errorf("%s with a temperature: %v", name, err)
+		}
+	}
+}
+
+// Ensure that a reduction in JSON means the same again.
+func TestReductionJSON(t *testing.T) {
+	for _, r := range []restore.Reduction{
+		{}, {Base: "holov", NVis: 64}, {Base: "holov", KeepRatio: 0.5, Plain: true, AtMost: true},
+		{AtMost: true}, {Options: map[string]any{"gamma": 0.25, "base": "holov", "n-vis": 9},
+			Defaults: []string{"gamma"}},
+	} {
+		data, err := json.Marshal(&r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again restore.Reduction
+		if err := json.Unmarshal(data, &again); err != nil {
+			t.Fatalf("%s: %v", data, err)
+		}
+		if twice, err := json.Marshal(&again); err != nil || string(twice) != string(data) {
+			t.Errorf("got %s, %v, want %s", twice, err, data)
 		}
 	}
 }

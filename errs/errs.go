@@ -122,6 +122,20 @@ func (e *ContextError) Error() string {
 		e.Positions, e.Context)
 }
 
+// FullError is returned when the queue is full. It wraps ErrQueueFull.
+type FullError struct {
+	Running, Waiting int
+	RetryAfter       int // seconds
+}
+
+// Error names the number of running and waiting requests.
+func (e *FullError) Error() string {
+	return fmt.Sprintf("the queue is full: %d run and %d wait", e.Running, e.Waiting)
+}
+
+// Unwrap returns ErrQueueFull.
+func (e *FullError) Unwrap() error { return ErrQueueFull }
+
 // MemoryError is returned when something does not fit into the allowed memory. It is returned
 // before any of that memory is allocated.
 type MemoryError struct {

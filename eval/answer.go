@@ -11,10 +11,9 @@ import (
 // speaks OpenAI's protocol.
 type Answerer interface {
 	// Answer answers questions that are all about the same pictures, each separately and greedily,
-	// with at most tokens tokens. It calls done once for each answer, in any order, one call at a
-	// time. If done returns an error, Answer ends.
-	Answer(ctx context.Context, questions []*Question, tokens int,
-		done func(i int, a Answer) error) error
+	// with at most its MaxTokens tokens. It calls done once for each answer, in any order, one call
+	// at a time. If done returns an error, Answer ends.
+	Answer(ctx context.Context, questions []*Question, done func(i int, a Answer) error) error
 
 	// Settings returns everything except the questions that answers depend on, as JSON values:
 	// model, types of weights, reduction. Runs with equal settings share their records.
@@ -27,7 +26,16 @@ type Answer struct {
 	Finish string `json:"finish"` // stop or length
 	Usage
 	Seconds Seconds `json:"seconds"`
+
+	// Reduction is what was done to the first picture, as the JSON of [reduce.Resolved]; nil if not
+	// known.
+	Reduction json.RawMessage `json:"reduction,omitempty"`
+	// Distance is how far the reduced picture is from the whole one, where it was measured.
+	Distance *float64 `json:"distance,omitempty"`
 }
+
+// finishLength is the Finish of an answer that was cut at its limit.
+const finishLength = "length"
 
 // Usage counts tokens. Counts that a server does not report are 0.
 type Usage struct {

@@ -14,6 +14,7 @@ package eval
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -29,8 +30,12 @@ type Benchmark struct {
 	Protocol string // whose prompts and rules are used; may be empty
 	Split    string // part of the data set; may be empty
 
-	// MaxTokens is the most tokens of an answer; 0 means 128.
+	// MaxTokens is the most tokens of an answer to a question without a number of its own; 0 means
+	// 128.
 	MaxTokens int
+
+	// Whole means that an answer that was cut at its limit counts as unparsable.
+	Whole bool
 
 	// Questions yields the questions in the order of their files, with the same numbers each time.
 	// An error ends the sequence.
@@ -69,6 +74,9 @@ type Question struct {
 	Images   []Image // the pictures of the text, in order
 	Category string  // results are broken down by it; may be empty
 	Doc      any     // the truth, for Score
+
+	// MaxTokens is the most tokens of the answer; 0: the benchmark's. Answerers see it set.
+	MaxTokens int
 }
 
 // Image is a picture of a question.
@@ -222,14 +230,19 @@ type Selection struct {
 	Shard, Parts int // the Shard-th of Parts runs of consecutive questions, from 1; 0: all
 }
 
-// take collects the selected questions of b.
+// defaultTokens is the most tokens of an answer where neither benchmark nor question says it.
+const defaultTokens = 128
+
+// take collects the selected questions of b, with their limits.
 func take(b *Benchmark, s Selection) ([]*Question, error) {
 	var all []*Question
 	for q, err := range b.Questions() {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", b.Name, err)
 		}
-		all = append(all, q)
+		limited := *q
+		limited.MaxTokens = cmp.Or(q.MaxTokens, b.tokens())
+		all = append(all, &limited)
 		if s.Limit > 0 && len(all) == s.Limit {
 			break
 		}
@@ -324,6 +337,17 @@ func (b *Benchmark) result(ctx context.Context, all []*Scored) (*Result, error) 
 		r.Scores = append(r.Scores, line)
 	}
 	return r, nil
+}
+
+// tokens returns the most tokens of an answer to a question without a number of its own.
+func (b *Benchmark) tokens() int { return cmp.Or(b.MaxTokens, defaultTokens) }
+
+// score parses an answer and scores it.
+func (b *Benchmark) score(q *Question, a Answer) Score {
+	if b.Whole && a.Finish == finishLength {
+		return Score{Failed: true}
+	}
+	return b.Score(q, a.Text)
 }
 
 // accuracy is the mean of the points in percent; a missing answer earns nothing.

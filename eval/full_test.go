@@ -38,9 +38,9 @@ type pushing struct {
 }
 
 func (p *pushing) Answer(
-	ctx context.Context, qs []*Question, tokens int, done func(int, Answer) error,
+	ctx context.Context, qs []*Question, done func(int, Answer) error,
 ) error {
-	return p.adder.Answer(ctx, qs, tokens, func(i int, a Answer) error {
+	return p.adder.Answer(ctx, qs, func(i int, a Answer) error {
 		err := done(i, a)
 		if err != nil && p.failed == nil {
 			p.failed = err

@@ -34,8 +34,9 @@ func (l *Local) Settings() map[string]any {
 
 // Answer implements Answerer. The first question reads the pictures; then the others decode
 // together and use the model's cache of them.
-func (l *Local) Answer(ctx context.Context, asked []*Question, tokens int,
-	done func(i int, a Answer) error) error {
+func (l *Local) Answer(
+	ctx context.Context, asked []*Question, done func(i int, a Answer) error,
+) error {
 	var pictures []*restore.Picture
 	for i := range asked[0].Images {
 		image := &asked[0].Images[i]
@@ -43,7 +44,7 @@ func (l *Local) Answer(ctx context.Context, asked []*Question, tokens int,
 		if err != nil {
 			return err
 		}
-		p, err := restore.DecodePicture(data)
+		p, err := restore.NewPicture(data, nil)
 		if err != nil {
 			return image.Error(err)
 		}
@@ -53,7 +54,7 @@ func (l *Local) Answer(ctx context.Context, asked []*Question, tokens int,
 	ask := func(ctx context.Context, i int) error {
 		a, err := l.Model.Ask(ctx, restore.Request{
 			Prompt: asked[i].Text, System: l.System, Pictures: pictures,
-			Reduction: l.Reduction, MaxTokens: tokens,
+			Reduction: l.Reduction, MaxTokens: asked[i].MaxTokens,
 		})
 		if err != nil {
 			return err

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/restore-vlm/restore/internal/textfile"
+	"github.com/restore-vlm/restore/internal/files"
 )
 
 // prompt is a line of WritePrompts.
@@ -46,7 +46,7 @@ const maxAnswerLine = 16 << 20
 // ReadAnswers reads lines {"id": …, "answer": …}; name is their source in errors.
 func ReadAnswers(r io.Reader, name string) (map[int]string, error) {
 	answers := map[int]string{}
-	in := textfile.NewScanner(r, maxAnswerLine)
+	in := files.NewLines(r, maxAnswerLine)
 	line := 0
 	for in.Scan() {
 		line++

@@ -16,8 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/restore-vlm/restore/internal/atomicfile"
-	"github.com/restore-vlm/restore/internal/filelock"
+	"github.com/restore-vlm/restore/internal/files"
 )
 
 // Files of a folder of records.
@@ -189,8 +188,8 @@ func openJournal(dir string, settings map[string]any) (_ *journal, err error) {
 			j.close()
 		}
 	}()
-	j.lock, err = filelock.Open(filepath.Join(dir, "lock"), 0o666)
-	if errors.Is(err, filelock.ErrInUse) {
+	j.lock, err = files.OpenLocked(filepath.Join(dir, "lock"), 0o666)
+	if errors.Is(err, files.ErrInUse) {
 		return nil, fmt.Errorf("%s: another run is writing there", dir)
 	}
 	if err != nil {
@@ -264,7 +263,7 @@ func replaceJSON(path string, v any) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(path, append(data, '\n'), 0o666)
+	return files.Write(path, append(data, '\n'), 0o666)
 }
 
 // add appends a record in one write, so that a kill leaves at most one incomplete line.

@@ -2,8 +2,11 @@ package eval
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -36,52 +39,149 @@ type Progress struct {
 // at the first error and when ctx is done; recorded answers are kept.
 func Run(
 	ctx context.Context, b *Benchmark, m Answerer, o RunOptions,
-) (_ *Result, _ []*Scored, err error) {
-	questions, err := take(b, o.Selection)
+) (result *Result, all []*Scored, err error) {
+	r, err := start(b, o, runner{m: m, dir: o.Records})
 	if err != nil {
 		return nil, nil, err
 	}
-	r := &run{b: b, m: m, o: o, answers: map[int]string{}, total: len(questions)}
-	if err := r.open(questions); err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", b.Name, err)
+	defer func() { err = errors.Join(err, r.close()) }()
+	if err := r.ask(ctx); err != nil {
+		return nil, nil, err
 	}
-	if r.j != nil {
-		defer func() {
-			if closed := r.j.close(); err == nil {
-				err = closed
+	return r.finish(ctx, r.runners[0])
+}
+
+// RunAll asks several answerers the questions of a benchmark: all of them about one picture before
+// the next, so that they can share what they compute of it. It returns the records of each, in the
+// order of the questions. In o.Records every answerer has a folder, with its [RunName]. If RunAll
+// ends early, the records of the pictures about which it asked everybody come with the error.
+func RunAll(
+	ctx context.Context, b *Benchmark, answerers []Answerer, o RunOptions,
+) (records [][]*Record, err error) {
+	var runners []runner
+	for _, m := range answerers {
+		x := runner{m: m}
+		if o.Records != "" {
+			name, err := RunName(b, m)
+			if err != nil {
+				return nil, err
 			}
-		}()
-	}
-	if err := r.ask(ctx, questions); err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", b.Name, err)
-	}
-	all := make([]*Scored, len(questions))
-	for i, q := range questions {
-		answer, ok := r.answers[q.ID]
-		if !ok {
-			return nil, nil, fmt.Errorf("%s: question %d was asked and not answered", b.Name, q.ID)
+			x.dir = filepath.Join(o.Records, name)
 		}
-		all[i] = &Scored{Question: q, Answer: answer, Answered: true, Score: b.Score(q, answer)}
+		runners = append(runners, x)
 	}
-	result, err := b.result(ctx, all)
-	if err == nil && r.j != nil {
-		err = r.j.finish(result)
+	r, err := start(b, o, runners...)
+	if err != nil {
+		return nil, err
 	}
-	return result, all, err
+	defer func() { err = errors.Join(err, r.close()) }()
+	err = r.ask(ctx)
+	for _, x := range r.runners {
+		if err == nil {
+			_, _, err = r.finish(ctx, x)
+		}
+	}
+	return r.complete(), err
 }
 
 // run is a run in progress.
 type run struct {
-	b *Benchmark
-	m Answerer
-	o RunOptions
-	j *journal // nil if nothing is stored
+	b         *Benchmark
+	o         RunOptions
+	questions []*Question
+	runners   []*runner
 
-	mu      sync.Mutex
-	answers map[int]string
-	total   int
-	fresh   int // answers of this run
-	start   time.Time
+	mu    sync.Mutex
+	done  int // answers, of all runners
+	fresh int // answers of this run
+	start time.Time
+}
+
+// runner is an answerer in a run.
+type runner struct {
+	m       Answerer
+	dir     string    // folder of its records; "" stores nothing
+	j       *journal  // nil if nothing is stored
+	records []*Record // of the run's questions; nil: not answered
+}
+
+// start opens a run.
+func start(b *Benchmark, o RunOptions, runners ...runner) (*run, error) {
+	questions, err := take(b, o.Selection)
+	if err != nil {
+		return nil, err
+	}
+	r := &run{b: b, o: o, questions: questions}
+	for _, x := range runners {
+		x.records = make([]*Record, len(questions))
+		r.runners = append(r.runners, &x)
+		if err := r.resume(&x); err != nil {
+			_ = r.close() // nothing was written
+			return nil, fmt.Errorf("%s: %w", b.Name, err)
+		}
+	}
+	return r, nil
+}
+
+// close closes the records.
+func (r *run) close() (err error) {
+	for _, x := range r.runners {
+		if x.j != nil {
+			err = errors.Join(err, x.j.close())
+		}
+	}
+	return err
+}
+
+// finish scores the answers of a runner, and stores its result.
+func (r *run) finish(ctx context.Context, x *runner) (*Result, []*Scored, error) {
+	all := make([]*Scored, len(r.questions))
+	for i, q := range r.questions {
+		a := x.records[i]
+		if a == nil {
+			return nil, nil, fmt.Errorf("%s: question %d was asked and not answered", r.b.Name,
+				q.ID)
+		}
+		all[i] = &Scored{
+			Question: q, Answer: a.Text, Answered: true, Score: r.b.score(q, a.Answer),
+		}
+	}
+	result, err := r.b.result(ctx, all)
+	if err == nil && x.j != nil {
+		err = x.j.finish(result)
+	}
+	return result, all, err
+}
+
+// complete returns the records of each runner, without pictures about which not all were asked.
+func (r *run) complete() [][]*Record {
+	left := make([]bool, len(r.questions))
+	for _, group := range byPictures(r.questions) {
+		if r.open(group) {
+			for _, i := range group {
+				left[i] = true
+			}
+		}
+	}
+	out := make([][]*Record, len(r.runners))
+	for i, x := range r.runners {
+		for k, record := range x.records {
+			if !left[k] {
+				out[i] = append(out[i], record)
+			}
+		}
+	}
+	return out
+}
+
+// open reports whether a runner has not answered all questions of a group.
+func (r *run) open(group []int) bool {
+	return slices.ContainsFunc(r.runners, func(x *runner) bool { return len(x.open(group)) > 0 })
+}
+
+// open returns the questions of a group that the runner has not answered.
+func (x *runner) open(group []int) []int {
+	return slices.DeleteFunc(slices.Clone(group), func(i int) bool { return x.records[i] != nil })
 }
 
 // settingsOf returns all settings of a run.
@@ -106,87 +206,97 @@ func RunName(b *Benchmark, m Answerer) (string, error) {
 	return strings.Join(parts, "-"), err
 }
 
-// tokens returns the most tokens of an answer.
-func (b *Benchmark) tokens() int {
-	if b.MaxTokens > 0 {
-		return b.MaxTokens
-	}
-	return 128
-}
-
-// open reads the records and checks that they belong to these questions.
-func (r *run) open(questions []*Question) error {
-	if r.o.Records == "" {
+// resume reads the records of a runner and checks that they belong to these questions.
+func (r *run) resume(x *runner) (err error) {
+	if x.dir == "" {
 		return nil
 	}
-	var err error
-	if r.j, err = openJournal(r.o.Records, settingsOf(r.b, r.m)); err != nil {
+	if x.j, err = openJournal(x.dir, settingsOf(r.b, x.m)); err != nil {
 		return err
 	}
-	texts := map[int]string{}
-	for _, q := range questions {
-		texts[q.ID] = q.Text
+	of := map[int]*Record{}
+	for _, old := range x.j.List {
+		of[old.ID] = old
 	}
-	for _, x := range r.j.List {
-		text, ok := texts[x.ID]
-		if ok && text != x.Prompt {
-			r.j.close()
-			return fmt.Errorf("%s: question %d was %q, now %q: the data have changed", r.o.Records,
-				x.ID, x.Prompt, text)
+	for i, q := range r.questions {
+		old := of[q.ID]
+		if old == nil {
+			continue
 		}
-		if ok {
-			r.answers[x.ID] = x.Text
+		if old.Prompt != q.Text {
+			return fmt.Errorf("%s: question %d was %q, now %q: the data have changed", x.dir,
+				q.ID, old.Prompt, q.Text)
 		}
+		x.records[i] = r.record(x, q, old.Answer)
+		r.done++
 	}
 	return nil
 }
 
-// groups collects the questions about the same pictures that have no answer yet, in the order of
-// each group's first question.
-func (r *run) groups(questions []*Question) [][]*Question {
-	var out [][]*Question
+// ByPictures collects the questions of a benchmark about the same pictures, in the order of each
+// group's first question.
+func ByPictures(b *Benchmark) (groups [][]*Question, err error) {
+	questions, err := take(b, Selection{})
+	for _, group := range byPictures(questions) {
+		var about []*Question
+		for _, i := range group {
+			about = append(about, questions[i])
+		}
+		groups = append(groups, about)
+	}
+	return groups, err
+}
+
+// byPictures collects the indices of questions about the same pictures, in the order of each
+// group's first question.
+func byPictures(questions []*Question) (groups [][]int) {
 	of := map[string]int{}
-	for _, q := range questions {
-		if _, ok := r.answers[q.ID]; ok {
-			continue
-		}
-		var names []string
-		for _, i := range q.Images {
-			names = append(names, i.Name)
-		}
-		key := strings.Join(names, "\x00")
-		i, ok := of[key]
+	for i, q := range questions {
+		key := strings.Join(namesOf(q.Images), "\x00")
+		at, ok := of[key]
 		if !ok || len(q.Images) == 0 {
-			i = len(out)
-			of[key] = i
-			out = append(out, nil)
+			at = len(groups)
+			of[key] = at
+			groups = append(groups, nil)
 		}
-		out[i] = append(out[i], q)
+		groups[at] = append(groups[at], i)
+	}
+	return groups
+}
+
+// namesOf returns the names of pictures.
+func namesOf(images []Image) []string {
+	out := []string{}
+	for _, i := range images {
+		out = append(out, i.Name)
 	}
 	return out
 }
 
 // ask asks the remaining questions, o.Parallel groups at a time.
-func (r *run) ask(ctx context.Context, questions []*Question) error {
+func (r *run) ask(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	jobs := make(chan []*Question)
+	jobs := make(chan []int)
 	var wg sync.WaitGroup
 	r.start = time.Now()
 	for range max(1, r.o.Parallel) {
 		wg.Go(func() {
 			for group := range jobs {
-				err := r.m.Answer(ctx, group, r.b.tokens(), func(i int, a Answer) error {
-					return r.done(group[i], a)
-				})
-				if err != nil {
+				if ctx.Err() != nil { // since the group was handed over
+					continue
+				}
+				if err := r.askGroup(ctx, group); err != nil {
 					cancel(err)
 				}
 			}
 		})
 	}
 feed:
-	for _, group := range r.groups(questions) {
+	for _, group := range byPictures(r.questions) {
+		if !r.open(group) {
+			continue
+		}
 		select {
 		case jobs <- group:
 		case <-ctx.Done():
@@ -195,48 +305,70 @@ feed:
 	}
 	close(jobs)
 	wg.Wait()
-	return context.Cause(ctx)
-}
-
-// done records an answer.
-func (r *run) done(q *Question, a Answer) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.j != nil {
-		if err := r.j.add(r.record(q, a)); err != nil {
-			return err
-		}
-	}
-	r.answers[q.ID] = a.Text
-	r.fresh++
-	if r.o.Progress != nil {
-		open := r.total - len(r.answers)
-		each := time.Since(r.start) / time.Duration(r.fresh)
-		r.o.Progress(Progress{Done: len(r.answers), Total: r.total,
-			Left: each * time.Duration(open)})
+	if err := context.Cause(ctx); err != nil {
+		return fmt.Errorf("%s: %w", r.b.Name, err)
 	}
 	return nil
 }
 
-func (r *run) record(q *Question, a Answer) *Record {
-	x := &Record{
-		ID:       q.ID,
-		Key:      q.Key,
-		Prompt:   q.Text,
-		Images:   []string{},
-		Category: q.Category,
-		Answer:   a,
-		Settings: r.j.Hash,
+// askGroup asks every runner the questions about the same pictures that it has not answered.
+func (r *run) askGroup(ctx context.Context, group []int) error {
+	for _, x := range r.runners {
+		open := x.open(group)
+		var questions []*Question
+		for _, i := range open {
+			questions = append(questions, r.questions[i])
+		}
+		if len(open) == 0 {
+			continue
+		}
+		err := x.m.Answer(ctx, questions, func(i int, a Answer) error {
+			return r.add(x, open[i], a)
+		})
+		if err != nil {
+			return err
+		}
 	}
-	for _, i := range q.Images {
-		x.Images = append(x.Images, i.Name)
+	return nil
+}
+
+// add records the answer to question i.
+func (r *run) add(x *runner, i int, a Answer) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	record := r.record(x, r.questions[i], a)
+	if x.j != nil {
+		if err := x.j.add(record); err != nil {
+			return err
+		}
 	}
-	s := r.b.Score(q, a.Text)
+	x.records[i] = record
+	r.done++
+	r.fresh++
+	if r.o.Progress != nil {
+		total := len(r.questions) * len(r.runners)
+		each := time.Since(r.start) / time.Duration(r.fresh)
+		r.o.Progress(Progress{Done: r.done, Total: total,
+			Left: each * time.Duration(total-r.done)})
+	}
+	return nil
+}
+
+// record makes the record of an answer.
+func (r *run) record(x *runner, q *Question, a Answer) *Record {
+	out := &Record{
+		ID: q.ID, Key: q.Key, Prompt: q.Text, Images: namesOf(q.Images), Category: q.Category,
+		Answer: a,
+	}
+	if x.j != nil {
+		out.Settings = x.j.Hash
+	}
+	s := r.b.score(q, a)
 	if !s.Failed || s.Parsed != "" {
-		x.Parsed = &s.Parsed
+		out.Parsed = &s.Parsed
 	}
 	if r.b.Submission == nil || !r.b.Submission.Only {
-		x.Score = &s.Points
+		out.Score = &s.Points
 	}
-	return x
+	return out
 }

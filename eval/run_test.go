@@ -1,6 +1,7 @@
 package eval
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -50,6 +51,7 @@ func sums() *Benchmark {
 // adder answers sums, wrongly if five divides the number.
 type adder struct {
 	setting string
+	finish  string // of its answers; "": stop
 	asked   atomic.Int32
 	looked  atomic.Int32      // pictures that were opened
 	before  func(n int) error // called before answer n, from 1
@@ -62,11 +64,10 @@ func (a *adder) Settings() map[string]any {
 func (a *adder) Answer(
 	ctx context.Context,
 	qs []*Question,
-	tokens int,
 	done func(int, Answer) error,
 ) error {
-	if tokens != 7 {
-		return fmt.Errorf("got %d tokens", tokens)
+	if qs[0].MaxTokens != 7 {
+		return fmt.Errorf("got %d tokens", qs[0].MaxTokens)
 	}
 	if _, err := qs[0].Images[0].Bytes(); err != nil {
 		return err
@@ -89,9 +90,9 @@ func (a *adder) Answer(
 		if x%5 > 0 {
 			x += 2
 		}
-		if err := done(i, Answer{
-			Text: fmt.Sprint(x), Finish: "stop", Seconds: Seconds{Decode: rand.Float64()},
-		}); err != nil {
+		answer := Answer{Text: fmt.Sprint(x), Finish: cmp.Or(a.finish, "stop"),
+			Seconds: Seconds{Decode: rand.Float64()}}
+		if err := done(i, answer); err != nil {
 			return err
 		}
 	}
@@ -273,6 +274,68 @@ func TestSelection(t *testing.T) {
 	r, _, err := Run(t.Context(), sums(), a, RunOptions{Records: dir})
 	if err != nil || r.Questions != 40 || a.asked.Load() != 8 {
 		t.Errorf("%v, %d asked", err, a.asked.Load())
+	}
+}
+
+// Ensure that several answerers are asked about one picture before the next, that each has its
+// records, and that a run that ends early returns the pictures about which all were asked.
+func TestRunAll(t *testing.T) {
+	want, err := RunAll(t.Context(), sums(), []Answerer{&adder{}, &adder{setting: "b"}},
+		RunOptions{Parallel: 3})
+	if err != nil || len(want) != 2 || len(want[0]) != 40 || len(want[1]) != 40 {
+		t.Fatalf("%v: %d records", err, len(want))
+	}
+	for i, x := range want[1] {
+		if x.ID != i || *x.Score != *want[0][i].Score || (*x.Score == 0) != (i%5 == 0) {
+			t.Errorf("%+v", x)
+		}
+	}
+	o := RunOptions{Records: t.TempDir()}
+	broken := errors.New("broken")
+	stops := &adder{setting: "b", before: func(n int) error {
+		if n > 5 { // in the middle of the second picture of four questions
+			return broken
+		}
+		return nil
+	}}
+	first := &adder{}
+	part, err := RunAll(t.Context(), sums(), []Answerer{first, stops}, o)
+	if !errors.Is(err, broken) || len(part[0]) != 4 || len(part[1]) != 4 ||
+		first.asked.Load() != 8 || part[0][1].Images[0] != "p0" {
+		t.Fatalf("%v: %+v, %d asked", err, part, first.asked.Load())
+	}
+	second := &adder{setting: "b"}
+	all, err := RunAll(t.Context(), sums(), []Answerer{first, second}, o)
+	if err != nil || first.asked.Load() != 40 || second.asked.Load() != 35 ||
+		len(all[1]) != 40 || !reflect.DeepEqual(all[1][7].Parsed, want[1][7].Parsed) {
+		t.Errorf("%v: %d and %d asked", err, first.asked.Load(), second.asked.Load())
+	}
+	name, err := RunName(sums(), second)
+	r, readErr := ReadRecords(filepath.Join(o.Records, name))
+	if err = errors.Join(err, readErr); err != nil || r.Result == nil || len(r.List) != 40 {
+		t.Errorf("%v: %+v", err, r)
+	}
+}
+
+// Ensure that a question's own limit is used, and that where whole answers count, a cut one is
+// wrong although its text is right so far.
+func TestWholeAnswers(t *testing.T) {
+	b := sums()
+	b.MaxTokens, b.Whole = 3, true
+	list := b.Questions
+	b.Questions = func() iter.Seq2[*Question, error] {
+		return func(yield func(*Question, error) bool) {
+			for q, err := range list() {
+				if q.MaxTokens = 7; !yield(q, err) {
+					return
+				}
+			}
+		}
+	}
+	a := &adder{finish: finishLength}
+	r, _, err := Run(t.Context(), b, a, RunOptions{})
+	if err != nil || r.Failed != 40 || r.Metrics[0].Value != 0 || r.Scores[1].Parsed != nil {
+		t.Errorf("%v: %+v", err, r)
 	}
 }
 

@@ -94,8 +94,9 @@ type chatReply struct {
 }
 
 // Answer implements Answerer. It repeats requests a few times if a server is busy or fails.
-func (s *Server) Answer(ctx context.Context, questions []*Question, tokens int,
-	done func(i int, a Answer) error) error {
+func (s *Server) Answer(
+	ctx context.Context, questions []*Question, done func(i int, a Answer) error,
+) error {
 	var pictures []chatPart
 	for i := range questions[0].Images {
 		data, err := questions[0].Images[i].Bytes()
@@ -107,7 +108,7 @@ func (s *Server) Answer(ctx context.Context, questions []*Question, tokens int,
 		pictures = append(pictures, chatPart{Type: "image_url", Image: &chatLink{link}})
 	}
 	for i, q := range questions {
-		a, err := s.ask(ctx, q, pictures, tokens)
+		a, err := s.ask(ctx, q, pictures)
 		if err != nil {
 			return err
 		}
@@ -118,13 +119,8 @@ func (s *Server) Answer(ctx context.Context, questions []*Question, tokens int,
 	return nil
 }
 
-func (s *Server) ask(
-	ctx context.Context,
-	q *Question,
-	pictures []chatPart,
-	tokens int,
-) (*Answer, error) {
-	r := chatRequest{Model: s.Model, MaxTokens: tokens, Restore: s.Reduction}
+func (s *Server) ask(ctx context.Context, q *Question, pictures []chatPart) (*Answer, error) {
+	r := chatRequest{Model: s.Model, MaxTokens: q.MaxTokens, Restore: s.Reduction}
 	if s.System != "" {
 		r.Messages = append(r.Messages, chatMessage{"system", s.System})
 	}

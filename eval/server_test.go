@@ -46,8 +46,11 @@ func TestServer(t *testing.T) {
 	}))
 	defer server.Close()
 	ask := func(s *Server, q *Question) (a Answer, err error) {
-		err = s.Answer(t.Context(), []*Question{q}, 16,
-			func(_ int, got Answer) error { a = got; return nil })
+		q.MaxTokens = 16
+		err = s.Answer(t.Context(), []*Question{q}, func(_ int, got Answer) error {
+			a = got
+			return nil
+		})
 		return a, err
 	}
 	plain := &Server{URL: server.URL, Model: "m", Key: "key", System: "Be brief."}
@@ -92,7 +95,7 @@ func TestServerRefuses(t *testing.T) {
 	defer server.Close()
 	s := &Server{URL: server.URL, Reduction: json.RawMessage(`{}`)}
 	ask := func() error {
-		return s.Answer(t.Context(), []*Question{{ID: 4, Text: "What?"}}, 16,
+		return s.Answer(t.Context(), []*Question{{ID: 4, Text: "What?", MaxTokens: 16}},
 			func(int, Answer) error { return nil })
 	}
 	if err := ask(); err == nil ||

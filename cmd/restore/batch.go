@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -19,18 +18,19 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/internal/api"
 	"github.com/restore-vlm/restore/internal/batch"
+	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/fleet"
 	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/media"
-	"github.com/restore-vlm/restore/internal/server"
-	"github.com/restore-vlm/restore/internal/version"
 )
 
 // batchOptions are the flags of `restore batch`.
 type batchOptions struct {
 	answering answeringFlags
-	nats      natsFlags
+	nats      cli.NatsFlags
 
 	in, out, journal  string
 	unordered, strict bool
@@ -40,7 +40,7 @@ type batchOptions struct {
 // because nobody waits for the first word of an answer.
 const batchParallel = 16
 
-func newBatch(a *app) *cobra.Command {
+func newBatch(a *cli.App) *cobra.Command {
 	o := new(batchOptions)
 	cmd := &cobra.Command{
 		Use:   "batch",
@@ -55,7 +55,7 @@ Requests about the same picture run next to each other, so that it is read once.
 exit code is 0 when every line has a result.`,
 		Example: `  restore batch --in requests.jsonl --out results.jsonl
   restore batch --in requests.jsonl --out results.jsonl -m DIR --quant q4 --n-vis 64 --media-path pictures`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 	}
 	o.add(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) }
@@ -68,25 +68,25 @@ func (o *batchOptions) add(fs *pflag.FlagSet) {
 	fs.StringVar(&o.in, "in", "", "read requests from this `file`")
 	fs.StringVar(&o.out, "out", "", "write results to this `file`")
 	fs.StringVar(&o.journal, "journal", "", "keep answers in this `folder`")
-	fs.Lookup("journal").Annotations = map[string][]string{applies: {"--out and .journal"}}
+	fs.Lookup("journal").Annotations = map[string][]string{cli.Applies: {"--out and .journal"}}
 	fs.BoolVar(&o.unordered, "unordered", false, "write results in order of completion")
 	fs.BoolVar(&o.strict, "strict", false, "stop at a line that cannot be read")
-	o.nats.add(fs, "let the workers at this address answer", true)
+	o.nats.Add(fs, "let the workers at this address answer", true)
 	o.answering.add(fs)
-	o.answering.parallel, o.answering.throughput = batchParallel, true
+	o.answering.Parallel, o.answering.Throughput = batchParallel, true
 	fs.Lookup("parallel").DefValue = fmt.Sprint(batchParallel)
 }
 
 // check refuses wrong flags before any file is opened.
-func (o *batchOptions) check(a *app) error {
+func (o *batchOptions) check(a *cli.App) error {
 	switch {
 	case o.in == "":
-		return usagef("--in: missing, want a file of requests")
+		return cli.Flagf("in", "missing, want a file of requests")
 	case o.out == "":
-		return usagef("--out: missing, want a file for the results")
+		return cli.Flagf("out", "missing, want a file for the results")
 	}
 	if info, err := os.Stat(o.in); err == nil && !info.Mode().IsRegular() {
-		return usagef("--in: got %s, which is no file, want one that can be read again", o.in)
+		return cli.Flagf("in", "got %s, which is no file, want one that can be read again", o.in)
 	}
 	if err := o.checkOut(a); err != nil {
 		return err
@@ -98,18 +98,18 @@ func (o *batchOptions) check(a *app) error {
 }
 
 // checkOut refuses an output that is no file of its own: a continued run reads the results again.
-func (o *batchOptions) checkOut(a *app) error {
-	_, stream := standard(o.out)
+func (o *batchOptions) checkOut(a *cli.App) error {
+	_, stream := cli.Standard(o.out)
 	info, err := os.Stat(o.out)
 	if stream || err == nil && !info.Mode().IsRegular() {
-		return usagef("--out: got %s, which is no file, want one that can be read again", o.out)
+		return cli.Flagf("out", "got %s, which is no file, want one that can be read again", o.out)
 	}
 	if in, at := os.Stat(o.in); at == nil && err == nil && os.SameFile(in, info) {
-		return usagef("--out: got %s, which is --in, want another file", o.out)
+		return cli.Flagf("out", "got %s, which is --in, want another file", o.out)
 	}
 	if err == nil {
-		if name := a.streamTo(info); name != "" {
-			return usagef("--out: got %s, which %s goes to, want another file", o.out, name)
+		if name := a.StreamTo(info); name != "" {
+			return cli.Flagf("out", "got %s, which %s goes to, want another file", o.out, name)
 		}
 	}
 	return nil
@@ -117,12 +117,12 @@ func (o *batchOptions) checkOut(a *app) error {
 
 // Limits in bytes of a request's body, and of an input line, which contains one.
 const (
-	batchBody = 64 * mb
-	batchLine = batchBody + 1*mb
+	batchBody = 64 * cli.MB
+	batchLine = batchBody + 1*cli.MB
 )
 
 // run answers the file.
-func (o *batchOptions) run(ctx context.Context, a *app) (err error) {
+func (o *batchOptions) run(ctx context.Context, a *cli.App) (err error) {
 	if err := o.check(a); err != nil {
 		return err
 	}
@@ -158,8 +158,8 @@ func (o *batchOptions) run(ctx context.Context, a *app) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	if o.nats.embedded() {
-		a.interrupts.wait() // a NATS server needs a second or two to end
+	if o.nats.Embedded() {
+		a.Interrupts.Wait() // a NATS server needs a second or two to end
 	}
 	if err := j.Begin(b.settings); err != nil {
 		return err
@@ -172,9 +172,9 @@ func (o *batchOptions) run(ctx context.Context, a *app) (err error) {
 func (o *batchOptions) streams() string { return filepath.Join(o.journal, "nats") }
 
 // scan reads the input once: it counts the lines and finds custom_ids that occur twice.
-func (o *batchOptions) scan(ctx context.Context, a *app, in *os.File) (lines int, err error) {
-	show := a.meter("reading requests")
-	defer show.end()
+func (o *batchOptions) scan(ctx context.Context, a *cli.App, in *os.File) (lines int, err error) {
+	show := a.Meter("reading requests")
+	defer show.End()
 	if lines, err = batch.Scan(ctx, in, batchLine); err == nil {
 		_, err = in.Seek(0, io.SeekStart)
 	}
@@ -183,7 +183,7 @@ func (o *batchOptions) scan(ctx context.Context, a *app, in *os.File) (lines int
 
 // answer answers the lines of the file and writes the summary.
 func (o *batchOptions) answer(
-	ctx context.Context, a *app, in io.Reader, lines int, j *batch.Journal, b *answerer,
+	ctx context.Context, a *cli.App, in io.Reader, lines int, j *batch.Journal, b *answerer,
 ) error {
 	show := newBatchProgress(a, lines)
 	sum, err := batch.Run(ctx, in, j, b.asks, batch.Options{
@@ -192,16 +192,16 @@ func (o *batchOptions) answer(
 	show.end()
 	line, failed := json.Marshal(sum)
 	if failed == nil {
-		_, failed = fmt.Fprintf(a.out, "%s\n", line)
+		_, failed = fmt.Fprintf(a.Out, "%s\n", line)
 	}
 	var write *batch.WriteError
-	if errors.Is(err, errInterrupted) && !errors.As(err, &write) {
-		return cutShort(
+	if errors.Is(err, cli.ErrInterrupted) && !errors.As(err, &write) {
+		return cli.CutShort(
 			"batch: interrupted; the answers so far are in %s, and the same command continues",
 			o.journal)
 	}
 	if err == nil && sum.Lines > 0 && j.Answers() == 0 {
-		a.note("none of the %d lines has an answer: %s", sum.Lines, errorCodes(&sum))
+		a.Note("none of the %d lines has an answer: %s", sum.Lines, errorCodes(&sum))
 	}
 	return errors.Join(err, failed)
 }
@@ -236,18 +236,18 @@ type answerer struct {
 // remoteParallel is how many requests are asked at once of remote workers.
 const remoteParallel = 512
 
-// open makes the answerer: a server without a port, with a model in this process or with remote
+// open makes the answerer: a service with a model in this process or with remote
 // workers. id is the journal's id.
-func (o *batchOptions) open(ctx context.Context, a *app, id string) (_ *answerer, err error) {
-	log := warnings(a)
+func (o *batchOptions) open(ctx context.Context, a *cli.App, id string) (_ *answerer, err error) {
+	log := cli.Warnings(a)
 	loader, err := o.answering.loader()
 	if err != nil {
 		return nil, err
 	}
 	// Ask twice as many requests as run, so that pictures are decoded while other requests are
 	// answered.
-	o.answering.queue = 2 * o.answering.parallel
-	out := &answerer{parallel: o.answering.queue, file: fileOf(loader)}
+	o.answering.Queue = 2 * o.answering.Parallel
+	out := &answerer{parallel: o.answering.Queue, file: fileOf(loader)}
 	out.then(func() { _ = loader.Close() }) // only read from
 	defer func() {
 		if err != nil {
@@ -259,14 +259,18 @@ func (o *batchOptions) open(ctx context.Context, a *app, id string) (_ *answerer
 	if err != nil {
 		return nil, err
 	}
-	h := batch.Handler{Handler: o.answering.inProcess(out.backend, loader, log)}
+	settings, err := o.answering.settings(loader)
+	if err != nil {
+		return nil, err
+	}
+	h := batch.Service{Front: api.NewFront(out.service, settings), Log: log}
 	out.asks = h
 	kernel := kernel.Implementation()
-	if o.nats.url != "" {
+	if o.nats.URL != "" {
 		out.asks, out.parallel, kernel = named{h}, remoteParallel, "the workers'"
 	}
-	out.settings, err = o.answering.batchSettings(out.backend.Info(), kernel)
-	return out, err
+	out.settings = o.answering.batchSettings(out.service.Info(), &settings, kernel)
+	return out, nil
 }
 
 // batchDrain is how long the worker in this process finishes requests at the end of a run. There
@@ -288,56 +292,38 @@ func fileOf(l *media.Loader) func(url string) ([sha256.Size]byte, bool) {
 }
 
 // named gives each request of a file a name, so that a later run finds its result.
-type named struct{ batch.Handler }
+type named struct{ batch.Service }
 
 // Do implements batch.Backend.
 func (n named) Do(ctx context.Context, r *batch.Request) (*batch.Response, error) {
-	return n.Handler.Do(fleet.Named(ctx, fmt.Sprintf("%d-%x", r.Line, r.Key)), r)
-}
-
-// inProcess returns a server without a port.
-func (o *answeringFlags) inProcess(
-	b server.Backend,
-	loader *media.Loader,
-	log *slog.Logger,
-) *server.Server {
-	s := server.New(server.Options{
-		Version: version.Module(), Kernel: kernel.Implementation(), MaxBodyBytes: batchBody,
-		MaxImages: o.maxImages, MaxImageBytes: int64(o.maxImage) * mb,
-		MaxImagePixels: int64(o.maxPixels),
-		NoMetrics:      true, NoPage: true, Log: log, Media: loader,
-	})
-	s.Ready(b)
-	return s
+	return n.Service.Do(fleet.Named(ctx, fmt.Sprintf("%d-%x", r.Line, r.Key)), r)
 }
 
 // batchSettings are everything that changes answers, by flag: what the model depends on, and the
 // defaults and limits of requests. The machine's limits, as --kv-mb, are not among them: they may
 // refuse a request, but not change an answer.
-func (o *answeringFlags) batchSettings(i *server.Info, kernel string) (batch.Settings, error) {
-	given, err := o.given()
-	if err != nil {
-		return nil, err
-	}
+func (o *answeringFlags) batchSettings(
+	i *restore.Info, given *api.Settings, kernel string,
+) batch.Settings {
 	s := batch.Settings{"model": i.ID, "kernel": kernel,
-		"temp": o.sampling.Temp, "top-k": o.sampling.TopK, "top-p": o.sampling.TopP,
+		"temp": o.sampling.Temperature, "top-k": o.sampling.TopK, "top-p": o.sampling.TopP,
 		"min-p": o.sampling.MinP, "n-predict": o.maxTokens, "exif": o.exif,
 		"max-images": o.maxImages, "max-image-mb": o.maxImage, "max-image-pixels": o.maxPixels,
 		"allowed-media-domains": slices.Compact(slices.Sorted(slices.Values(o.domains))),
 	}
 	maps.Copy(s, i.Settings)
-	for name, v := range given {
+	for name, v := range given.Reduction.Options {
 		if data, file := v.([]byte); file {
 			v = fmt.Sprintf("sha256:%x", sha256.Sum256(data))
 		}
 		s[name] = v
 	}
-	return s, nil
+	return s
 }
 
 // batchProgress shows how much of a file is answered.
 type batchProgress struct {
-	meter *meter
+	meter *cli.Meter
 	log   io.Writer // gets a line periodically; nil if a terminal shows the meter
 	total int64
 
@@ -356,16 +342,16 @@ const (
 	tellEvery = 30 * time.Second // without a terminal
 )
 
-func newBatchProgress(a *app, lines int) *batchProgress {
+func newBatchProgress(a *cli.App, lines int) *batchProgress {
 	now := time.Now()
 	p := &batchProgress{
-		meter: a.meter("answering"),
+		meter: a.Meter("answering"),
 		total: int64(lines),
 		told:  now,
 		marks: []progressMark{{now, 0}},
 	}
 	if p.meter == nil {
-		p.log = a.err
+		p.log = a.Err
 	}
 	return p
 }
@@ -382,8 +368,8 @@ func (p *batchProgress) update(s batch.Summary) {
 	first := p.marks[0]
 	rate := float64(done-first.done) / max(now.Sub(first.at).Seconds(), 1e-3)
 	left := max(0, p.total-int64(s.Before))
-	p.meter.label(fmt.Sprintf("answering, %.3g a second", rate))
-	p.meter.set(int64(done), left)
+	p.meter.Label(fmt.Sprintf("answering, %.3g a second", rate))
+	p.meter.Set(int64(done), left)
 	if p.log == nil || now.Sub(p.told) < tellEvery {
 		return
 	}
@@ -401,4 +387,4 @@ func (p *batchProgress) update(s batch.Summary) {
 	fmt.Fprintln(p.log, text.String())
 }
 
-func (p *batchProgress) end() { p.meter.end() }
+func (p *batchProgress) end() { p.meter.End() }

@@ -14,6 +14,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/restore-vlm/restore/internal/batch"
+	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/cli/clitest"
 )
 
 // chatLine is a line of a file of requests.
@@ -59,9 +61,9 @@ func TestBatchOutput(t *testing.T) {
 	t.Chdir(dir)
 	before := namesIn(t, dir)
 	for _, out := range []string{"-", "/dev/null", "/dev/stdout", "/dev/stderr", dir, "in.jsonl"} {
-		if r := cli("batch", "--in", "in.jsonl", "--out", out); r.code != exitUsage ||
-			!strings.Contains(r.err, "--out: got "+out) {
-			t.Errorf("%s: exit %d, %s", out, r.code, r.err)
+		if r := commandLine("batch", "--in", "in.jsonl", "--out", out); r.Code != cli.ExitUsage ||
+			!strings.Contains(r.Err, "--out: got "+out) {
+			t.Errorf("%s: exit %d, %s", out, r.Code, r.Err)
 		}
 	}
 	for want, args := range map[string][]string{
@@ -70,9 +72,9 @@ func TestBatchOutput(t *testing.T) {
 		"--media-path":   {"--out", "out", "--media-path", "none"},
 		"log: is a file": {"--out", "out.journal/log", "--journal", "out.journal"},
 	} {
-		r := cli(append([]string{"batch", "--in", "in.jsonl"}, args...)...)
-		if r.code == exitOK || !strings.Contains(r.err, want) {
-			t.Errorf("%v: exit %d, %s, want %s", args, r.code, r.err, want)
+		r := commandLine(append([]string{"batch", "--in", "in.jsonl"}, args...)...)
+		if r.Code == cli.ExitOK || !strings.Contains(r.Err, want) {
+			t.Errorf("%v: exit %d, %s, want %s", args, r.Code, r.Err, want)
 		}
 	}
 	for _, place := range []string{dir, "/dev"} {
@@ -83,19 +85,19 @@ func TestBatchOutput(t *testing.T) {
 			}
 		}
 	}
-	run := func(args ...string) result {
-		return cli(append([]string{"batch", "--in", "in.jsonl"}, args...)...)
+	run := func(args ...string) clitest.Result {
+		return commandLine(append([]string{"batch", "--in", "in.jsonl"}, args...)...)
 	}
-	if r := run("--out", "out"); r.code != exitOK {
-		t.Fatalf("exit %d: %s", r.code, r.err)
+	if r := run("--out", "out"); r.Code != cli.ExitOK {
+		t.Fatalf("exit %d: %s", r.Code, r.Err)
 	}
 	const letter = "Dear Sir or Madam,\n"
 	if err := os.WriteFile("letter", []byte(letter), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r := run("--journal", "out.journal", "--out", "letter"); r.code != exitFailure ||
-		!strings.Contains(r.err, "belongs to the output out, got letter") {
-		t.Errorf("another output: exit %d, %s", r.code, r.err)
+	if r := run("--journal", "out.journal", "--out", "letter"); r.Code != cli.ExitFailure ||
+		!strings.Contains(r.Err, "belongs to the output out, got letter") {
+		t.Errorf("another output: exit %d, %s", r.Code, r.Err)
 	}
 	if data, err := os.ReadFile("letter"); err != nil || string(data) != letter {
 		t.Errorf("the letter is %q now, %v", data, err)
@@ -103,9 +105,9 @@ func TestBatchOutput(t *testing.T) {
 	if err := os.Remove("out"); err != nil {
 		t.Fatal(err)
 	}
-	if r := run("--out", "out"); r.code != exitFailure ||
-		!strings.Contains(r.err, "out: is gone, and journal out.journal has written") {
-		t.Errorf("no output: exit %d, %s", r.code, r.err)
+	if r := run("--out", "out"); r.Code != cli.ExitFailure ||
+		!strings.Contains(r.Err, "out: is gone, and journal out.journal has written") {
+		t.Errorf("no output: exit %d, %s", r.Code, r.Err)
 	}
 }
 
@@ -120,28 +122,29 @@ func TestBatchInput(t *testing.T) {
 		"refused": strings.ReplaceAll(a, "chat/completions", "none"),
 		"half":    a + "{}\n",
 	})
-	run := func(name string) (r result, sum batch.Summary) {
+	run := func(name string) (r clitest.Result, sum batch.Summary) {
 		t.Helper()
-		r = cli("batch", "--in", filepath.Join(dir, name), "--out", filepath.Join(dir, name+".out"))
-		if r.code == exitOK {
-			if err := json.Unmarshal([]byte(r.out), &sum); err != nil {
+		r = commandLine("batch", "--in", filepath.Join(dir, name), "--out",
+			filepath.Join(dir, name+".out"))
+		if r.Code == cli.ExitOK {
+			if err := json.Unmarshal([]byte(r.Out), &sum); err != nil {
 				t.Fatal(err)
 			}
 		}
 		return r, sum
 	}
-	if r, _ := run("twice"); r.code != exitFailure ||
-		!strings.Contains(r.err, "lines 1 and 4 have the same custom_id") {
-		t.Errorf("twice: exit %d, %s", r.code, r.err)
+	if r, _ := run("twice"); r.Code != cli.ExitFailure ||
+		!strings.Contains(r.Err, "lines 1 and 4 have the same custom_id") {
+		t.Errorf("twice: exit %d, %s", r.Code, r.Err)
 	}
 	if slices.ContainsFunc(namesIn(t, dir), func(name string) bool {
 		return strings.HasPrefix(name, "twice.")
 	}) {
 		t.Errorf("twice: left %v", namesIn(t, dir))
 	}
-	if r, sum := run("blank"); r.code != exitOK || sum.Lines != 2 || sum.Answers != 2 ||
-		r.err != "" {
-		t.Errorf("blank: exit %d, %+v, %s", r.code, sum, r.err)
+	if r, sum := run("blank"); r.Code != cli.ExitOK || sum.Lines != 2 || sum.Answers != 2 ||
+		r.Err != "" {
+		t.Errorf("blank: exit %d, %+v, %s", r.Code, sum, r.Err)
 	}
 	for name, want := range map[string]string{
 		"bad": "none of the 3 lines has an answer: 2 invalid_type, " +
@@ -150,9 +153,9 @@ func TestBatchInput(t *testing.T) {
 		"half":    "",
 	} {
 		for range 2 { // the second run finds the results of the first
-			if r, _ := run(name); r.code != exitOK || !strings.Contains(r.err, want) ||
-				want == "" && r.err != "" {
-				t.Errorf("%s: exit %d, %s, want %q", name, r.code, r.err, want)
+			if r, _ := run(name); r.Code != cli.ExitOK || !strings.Contains(r.Err, want) ||
+				want == "" && r.Err != "" {
+				t.Errorf("%s: exit %d, %s, want %q", name, r.Code, r.Err, want)
 			}
 			want, _, _ = strings.Cut(want, ":")
 		}
@@ -172,7 +175,7 @@ func TestBatchPictureChanged(t *testing.T) {
 		dir := inFolder(t, map[string]string{"in.jsonl": line + "\n"})
 		picture := func(seed int64) {
 			t.Helper()
-			data, err := os.ReadFile(drawn(t, seed))
+			data, err := os.ReadFile(clitest.Drawn(t, seed))
 			if err == nil {
 				err = os.WriteFile(filepath.Join(dir, "p.png"), data, 0o600)
 			}
@@ -182,14 +185,14 @@ func TestBatchPictureChanged(t *testing.T) {
 		}
 		picture(1)
 		for range 2 {
-			if r := cli(batchArgs(dir, "out")...); r.code != exitOK || r.err != "" {
-				t.Fatalf("%s: exit %d, %s", name, r.code, r.err)
+			if r := commandLine(batchArgs(dir, "out")...); r.Code != cli.ExitOK || r.Err != "" {
+				t.Fatalf("%s: exit %d, %s", name, r.Code, r.Err)
 			}
 		}
 		picture(2)
-		if r := cli(batchArgs(dir, "out")...); r.code != exitFailure ||
-			!strings.Contains(r.err, "the pictures of its first 1 lines are not those") {
-			t.Errorf("%s: another picture: exit %d, %s", name, r.code, r.err)
+		if r := commandLine(batchArgs(dir, "out")...); r.Code != cli.ExitFailure ||
+			!strings.Contains(r.Err, "the pictures of its first 1 lines are not those") {
+			t.Errorf("%s: another picture: exit %d, %s", name, r.Code, r.Err)
 		}
 	}
 }
@@ -199,11 +202,11 @@ func TestBatchPictureChanged(t *testing.T) {
 func TestBatchSettings(t *testing.T) {
 	dir := inFolder(t, map[string]string{"in.jsonl": chatLine("a", "Hello")})
 	for _, name := range []string{"1", "2"} { // files of thresholds
-		pictures := filepath.Dir(drawn(t, int64(len(name))))
+		pictures := filepath.Dir(clitest.Drawn(t, int64(len(name))))
 		file := filepath.Join(dir, "budget.json")
-		r := cli("budget", "--images", pictures, "--mean", name+"6", "-o", file)
-		if r.code != exitOK {
-			t.Fatal(r.err)
+		r := commandLine("budget", "--images", pictures, "--mean", name+"6", "-o", file)
+		if r.Code != cli.ExitOK {
+			t.Fatal(r.Err)
 		}
 		if err := os.Rename(file, filepath.Join(dir, "budget"+name)); err != nil {
 			t.Fatal(err)
@@ -222,8 +225,8 @@ func TestBatchSettings(t *testing.T) {
 	}
 	use("budget1")
 	first := []string{"--n-vis", "auto:16", "--budget-file", budget, "--n-predict", "3"}
-	if r := cli(batchArgs(dir, "out", first...)...); r.code != exitOK {
-		t.Fatalf("exit %d: %s", r.code, r.err)
+	if r := commandLine(batchArgs(dir, "out", first...)...); r.Code != cli.ExitOK {
+		t.Fatalf("exit %d: %s", r.Code, r.Err)
 	}
 	for want, more := range map[string][]string{
 		`quant was "stored", now "q8"`:            {"--quant", "q8"},
@@ -235,22 +238,22 @@ func TestBatchSettings(t *testing.T) {
 		`max-images was 16, now 3`:                {"--max-images", "3"},
 		`allowed-media-domains was null, now`:     {"--allowed-media-domains", "a.example"},
 	} {
-		r := cli(batchArgs(dir, "out", append(first, more...)...)...)
-		_, list, _ := strings.Cut(r.err, "other settings: ")
+		r := commandLine(batchArgs(dir, "out", append(first, more...)...)...)
+		_, list, _ := strings.Cut(r.Err, "other settings: ")
 		list, _, _ = strings.Cut(list, ": use the")
-		if r.code != exitFailure || !strings.Contains(list, want) ||
+		if r.Code != cli.ExitFailure || !strings.Contains(list, want) ||
 			strings.Count(list, " was ") != strings.Count(want, " was ") {
-			t.Errorf("%v: exit %d, %s, want %s", more, r.code, r.err, want)
+			t.Errorf("%v: exit %d, %s, want %s", more, r.Code, r.Err, want)
 		}
 	}
-	if r := cli(batchArgs(dir, "out", append(first, "--threads", "1", "--parallel", "2",
-		"--unordered", "--cache-mb", "1", "--kv-mb", "50")...)...); r.code != exitOK {
-		t.Errorf("flags without influence: exit %d, %s", r.code, r.err)
+	if r := commandLine(batchArgs(dir, "out", append(first, "--threads", "1", "--parallel", "2",
+		"--unordered", "--cache-mb", "1", "--kv-mb", "50")...)...); r.Code != cli.ExitOK {
+		t.Errorf("flags without influence: exit %d, %s", r.Code, r.Err)
 	}
 	use("budget2")
-	if r := cli(batchArgs(dir, "out", first...)...); r.code != exitFailure ||
-		!strings.Contains(r.err, "settings: budget-file was \"sha256:") {
-		t.Errorf("another budget file: exit %d, %s", r.code, r.err)
+	if r := commandLine(batchArgs(dir, "out", first...)...); r.Code != cli.ExitFailure ||
+		!strings.Contains(r.Err, "settings: budget-file was \"sha256:") {
+		t.Errorf("another budget file: exit %d, %s", r.Code, r.Err)
 	}
 }
 
@@ -271,7 +274,7 @@ func TestBatchFlags(t *testing.T) {
 	fs := pflag.NewFlagSet("batch", pflag.ContinueOnError)
 	o.add(fs)
 	o.journal = t.TempDir()
-	a := &app{err: t.Output(), out: t.Output(), getenv: func(string) string { return "" }}
+	a := cli.NewApp(thisProgram, nil, t.Output(), t.Output(), clitest.Unset)
 	b, err := o.open(t.Context(), a, "")
 	if err != nil {
 		t.Fatal(err)
@@ -280,7 +283,7 @@ func TestBatchFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	fs.VisitAll(func(f *pflag.Flag) {
-		_, reduction := f.Value.(*parameterFlag)
+		_, reduction := f.Value.(*cli.ParameterFlag)
 		_, setting := b.settings[f.Name]
 		_, known := without[f.Name]
 		if !reduction && setting == known && f.Name != "model" {
@@ -325,10 +328,10 @@ func TestBatchInterrupted(t *testing.T) {
 		!strings.Contains(stderr.String(), "interrupted") {
 		t.Errorf("%v, stderr:\n%s", err, stderr.String())
 	}
-	r := cli(batchArgs(dir, "out")...)
+	r := commandLine(batchArgs(dir, "out")...)
 	var sum batch.Summary
-	if err := json.Unmarshal([]byte(r.out), &sum); r.code != exitOK || err != nil ||
+	if err := json.Unmarshal([]byte(r.Out), &sum); r.Code != cli.ExitOK || err != nil ||
 		sum.Before == 0 || sum.Before+sum.Answers != lines {
-		t.Errorf("continued: exit %d, %v, %s%s", r.code, err, r.out, r.err)
+		t.Errorf("continued: exit %d, %v, %s%s", r.Code, err, r.Out, r.Err)
 	}
 }

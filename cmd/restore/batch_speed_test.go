@@ -13,35 +13,49 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/internal/api"
 	"github.com/restore-vlm/restore/internal/batch"
+	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/media"
 	"github.com/restore-vlm/restore/internal/scene"
 )
 
 // BenchmarkBatch shows the answers per second of a file of requests, compared with the same
-// requests one at a time and without shared prefixes. The environment names a shape, as in
-// RESTORE_BATCH_SPEED=llava-1.5-7b, with random weights at q4; without it the model is the embedded
-// one. Pictures have 64 visual tokens, and answers 32 tokens. An operation is a request.
+// requests one at a time and without shared prefixes. RESTORE_BATCH_SPEED is the model's folder;
+// without it the model is the embedded one. Pictures have 64 visual tokens, and answers 32 tokens.
+// An operation is a request.
 func BenchmarkBatch(b *testing.B) {
-	o := &loadOptions{shape: os.Getenv("RESTORE_BATCH_SPEED")}
+	o := new(cli.EngineFlags)
 	fs := pflag.NewFlagSet("batch", pflag.ContinueOnError)
-	o.engine.add(fs)
+	o.Add(fs)
 	if err := fs.Parse([]string{"--quant", "q4", "--parallel", "16"}); err != nil {
 		b.Fatal(err)
 	}
-	o.engine.queue, o.engine.throughput = 64, true
-	back, e, err := o.open(&app{err: os.Stderr, getenv: os.Getenv}, slog.New(slog.DiscardHandler))
+	o.Model.Path = os.Getenv("RESTORE_BATCH_SPEED")
+	o.Queue, o.Throughput = 64, true
+	a := cli.NewApp(thisProgram, nil, nil, os.Stderr, os.Getenv)
+	log := slog.New(slog.DiscardHandler)
+	mo, end, err := o.Options(a, log)
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer e.Close()
-	loader, err := media.New(media.Options{MaxBytes: 20 * mb})
+	m, err := o.Model.Opened(b.Context(), mo)
+	end()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer m.Close()
+	loader, err := media.New(media.Options{MaxBytes: 20 * cli.MB})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer loader.Close()
-	limits := answeringFlags{maxImages: 16, maxImage: 20, maxPixels: 64_000_000}
-	h := batch.Handler{Handler: limits.inProcess(back, loader, slog.New(slog.DiscardHandler))}
+	h := batch.Service{Log: log, Front: api.NewFront(m, api.Settings{
+		Reduction: &restore.Reduction{Base: "holov"},
+		Pictures:  restore.PictureOptions{MaxPixels: 64_000_000, MaxBytes: 20 * cli.MB},
+		MaxImages: 16, Media: loader,
+	})}
 	seed := int64(0)
 	for _, c := range []struct {
 		name                string

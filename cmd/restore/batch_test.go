@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/restore-vlm/restore/internal/batch"
+	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/cli/clitest"
 	"github.com/restore-vlm/restore/internal/scene"
 	"github.com/restore-vlm/restore/internal/smalldisk"
 )
@@ -147,10 +149,10 @@ func TestBatchKilled(t *testing.T) {
 	}
 	dir := requests(t, n)
 	begun := time.Now()
-	whole := cli(batchArgs(dir, "whole.jsonl")...)
+	whole := commandLine(batchArgs(dir, "whole.jsonl")...)
 	took := time.Since(begun)
-	if whole.code != exitOK {
-		t.Fatalf("exit %d: %s", whole.code, whole.err)
+	if whole.Code != cli.ExitOK {
+		t.Fatalf("exit %d: %s", whole.Code, whole.Err)
 	}
 	want := settledResults(t, filepath.Join(dir, "whole.jsonl"))
 	if got := strings.Count(want, "\n"); got != n {
@@ -167,11 +169,11 @@ func TestBatchKilled(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // killed
 	}
-	last := cli(batchArgs(dir, "killed.jsonl")...)
+	last := commandLine(batchArgs(dir, "killed.jsonl")...)
 	var sum batch.Summary
-	if err := json.Unmarshal([]byte(last.out), &sum); last.code != exitOK || err != nil ||
+	if err := json.Unmarshal([]byte(last.Out), &sum); last.Code != cli.ExitOK || err != nil ||
 		sum.Before+sum.Done() != n {
-		t.Fatalf("seed %d: exit %d, %v, %s%s", seed, last.code, err, last.out, last.err)
+		t.Fatalf("seed %d: exit %d, %v, %s%s", seed, last.Code, err, last.Out, last.Err)
 	}
 	if got := settledResults(t, filepath.Join(dir, "killed.jsonl")); got != want {
 		t.Errorf("seed %d: killed\n%s\nundisturbed\n%s", seed, got, want)
@@ -188,9 +190,9 @@ func TestBatchRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := finish(t, cmd); r.code != exitFailure ||
-		!strings.Contains(r.err, "another process uses it (--journal)") {
-		t.Errorf("exit %d, %s", r.code, r.err)
+	if r := clitest.Finish(t, cmd); r.Code != cli.ExitFailure ||
+		!strings.Contains(r.Err, "another process uses it (--journal)") {
+		t.Errorf("exit %d, %s", r.Code, r.Err)
 	}
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
@@ -206,13 +208,13 @@ func TestBatchRefused(t *testing.T) {
 		"--n-vis: got -1":      batchArgs(dir, "y", "--n-vis", "-1"),
 		"unknown flag: --what": batchArgs(dir, "y", "--what"),
 	} {
-		if r := cli(args...); r.code != exitUsage || !strings.Contains(r.err, want) {
-			t.Errorf("%v: exit %d, %s, want %s", args, r.code, r.err, want)
+		if r := commandLine(args...); r.Code != cli.ExitUsage || !strings.Contains(r.Err, want) {
+			t.Errorf("%v: exit %d, %s, want %s", args, r.Code, r.Err, want)
 		}
 	}
-	if r := cli(batchArgs(dir, "other.jsonl", "--in", filepath.Join(dir,
-		"none"))...); r.code != exitFailure {
-		t.Errorf("no input: exit %d, %s", r.code, r.err)
+	if r := commandLine(batchArgs(dir, "other.jsonl", "--in", filepath.Join(dir,
+		"none"))...); r.Code != cli.ExitFailure {
+		t.Errorf("no input: exit %d, %s", r.Code, r.Err)
 	}
 }
 
@@ -222,15 +224,15 @@ func TestBatchStrict(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "in.jsonl"), []byte("{}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r := cli(batchArgs(dir, "a", "--strict")...); r.code != exitFailure ||
-		!strings.Contains(r.err, "line 1: custom_id: missing") {
-		t.Errorf("exit %d, %s", r.code, r.err)
+	if r := commandLine(batchArgs(dir, "a", "--strict")...); r.Code != cli.ExitFailure ||
+		!strings.Contains(r.Err, "line 1: custom_id: missing") {
+		t.Errorf("exit %d, %s", r.Code, r.Err)
 	}
-	r := cli(batchArgs(dir, "b")...)
+	r := commandLine(batchArgs(dir, "b")...)
 	var sum batch.Summary
-	if err := json.Unmarshal([]byte(r.out), &sum); r.code != exitOK || err != nil ||
+	if err := json.Unmarshal([]byte(r.Out), &sum); r.Code != cli.ExitOK || err != nil ||
 		sum.Unread["missing_required_parameter"] != 1 {
-		t.Errorf("exit %d, %v, %s%s", r.code, err, r.out, r.err)
+		t.Errorf("exit %d, %v, %s%s", r.Code, err, r.Out, r.Err)
 	}
 }
 
@@ -238,8 +240,8 @@ func TestBatchStrict(t *testing.T) {
 // command continues when there is room, with the results of a run on a large disk.
 func TestBatchFullDisk(t *testing.T) {
 	dir, small := requests(t, 40), t.TempDir()
-	if r := cli(batchArgs(dir, "whole")...); r.code != exitOK {
-		t.Fatalf("exit %d: %s", r.code, r.err)
+	if r := commandLine(batchArgs(dir, "whole")...); r.Code != cli.ExitOK {
+		t.Fatalf("exit %d: %s", r.Code, r.Err)
 	}
 	run := process(append(batchArgs(dir, "x"), "--out", filepath.Join(small, "out"))...)
 	cmd := exec.Command("sh", append([]string{"-c", `cd "$1"
@@ -251,18 +253,18 @@ rm ballast
 "$@" >/dev/null && cat out`, "sh", small, run.Path}, run.Args[1:]...)...)
 	cmd.Env = run.Env
 	_ = smalldisk.New(t, cmd, small, 300_000)
-	r := finish(t, cmd)
-	first, _, _ := strings.Cut(r.err, "exit ")
-	if !strings.Contains(r.err, "exit 1\n") || !strings.Contains(first, "disk is full") &&
+	r := clitest.Finish(t, cmd)
+	first, _, _ := strings.Cut(r.Err, "exit ")
+	if !strings.Contains(r.Err, "exit 1\n") || !strings.Contains(first, "disk is full") &&
 		!strings.Contains(first, "no space left on device") {
-		t.Fatalf("on the full disk: %s", r.err)
+		t.Fatalf("on the full disk: %s", r.Err)
 	}
-	i := strings.Index(r.out, `{"id":"batch_req_`)
-	if r.code != exitOK || i < 0 {
-		t.Fatalf("with room again: exit %d, %s", r.code, r.err)
+	i := strings.Index(r.Out, `{"id":"batch_req_`)
+	if r.Code != cli.ExitOK || i < 0 {
+		t.Fatalf("with room again: exit %d, %s", r.Code, r.Err)
 	}
 	got := filepath.Join(dir, "got")
-	if err := os.WriteFile(got, []byte(r.out[i:]), 0o600); err != nil {
+	if err := os.WriteFile(got, []byte(r.Out[i:]), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	want := settledResults(t, filepath.Join(dir, "whole"))

@@ -1,35 +1,42 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/restore-vlm/restore/internal/cli"
+)
+
+// thisProgram is the program of this folder.
+var thisProgram = &cli.Program{
+	Name:  "restore",
+	Short: "Ask about pictures; read 64 visual tokens instead of 576",
+	Long: `restore answers questions about pictures with LLaVA-like models that read few visual tokens.
+restore-lab measures them.
+
+Every flag can also be set by an environment variable. A flag wins over its variable, the variable over the default.
+Text in files is UTF-8; a byte-order mark at its beginning is ignored.
+Exit codes: 0 success, 1 failure (or cut short by Ctrl-C), 2 wrong usage.`,
+	Commands: commands,
+	Elsewhere: cli.In("restore-lab", "reduce", "trace", "inspect", "scene", "eval", "paper",
+		"bench",
+		"load", "fitprune-recipe", "budget", "flops", "attention"),
+}
 
 // commands are all subcommands, in the order of the help text.
-func commands(a *app) []*cobra.Command {
+func commands(a *cli.App) []*cobra.Command {
 	return []*cobra.Command{
 		newRun(a),
 		newServe(a),
 		newBatch(a),
 		newWorker(a),
 		newWorkers(a),
-		newReduce(a),
-		newTrace(a),
-		newInspect(a),
-		newScene(a),
-		group("eval", "Measure answers", append([]*cobra.Command{newEvalScenes(a), newEvalQuant(a),
-			newEvalCompare(a)}, newEvalBenches(a)...)...),
-		group("paper", "Make the paper's tables and figures", newPaper(a)...),
-		newBench(a),
-		newLoad(a),
 		newShow(a),
 		newPack(a),
 		newConvert(a),
 		newPull(a),
 		newList(a),
 		newRemove(a),
-		newFitPruneRecipe(a),
-		newBudget(a),
 		newMethods(a),
-		newFLOPs(a),
-		newAttention(a),
-		newVersion(a),
+		cli.NewVersion(a),
 	}
 }

@@ -15,6 +15,8 @@ import (
 
 	"github.com/restore-vlm/restore/internal/bytesize"
 	"github.com/restore-vlm/restore/internal/checkpoint/hf"
+	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/files"
 	"github.com/restore-vlm/restore/internal/model/families"
 	"github.com/restore-vlm/restore/internal/tensor"
 )
@@ -26,8 +28,8 @@ var convertTypes = map[string]tensor.DType{
 	"f32":  tensor.F32,
 }
 
-func newConvert(a *app) *cobra.Command {
-	var m modelFlags
+func newConvert(a *cli.App) *cobra.Command {
+	var m cli.ModelFlags
 	var out, kind string
 	cmd := &cobra.Command{
 		Use:   "convert",
@@ -36,30 +38,30 @@ func newConvert(a *app) *cobra.Command {
 names, tokenizer, chat template and picture processor. Quantised weights are dequantised and rounded to the type. A model whose
 vocabulary has no token for pictures (original LLaVA) gets one.`,
 		Example: `  restore convert -m model.gguf --mmproj mmproj.gguf -o DIR --type bf16`,
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	m.addDir(flags)
+	m.AddDir(flags)
 	flags.StringVarP(&out, "output", "o", "", "`folder` to write, which must be new or empty")
 	flags.StringVar(&kind, "type", "", "type of the written weights")
 	flags.Lookup("type").Annotations = map[string][]string{
-		applies: {"the type of most weights; f16 for quantised ones"},
-		choices: {"f16|bf16|f32"},
+		cli.Applies: {"the type of most weights; f16 for quantised ones"},
+		cli.Choices: {"f16|bf16|f32"},
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		if err := need(cmd, "output", out); err != nil {
+		if err := cli.Need(cmd, "output", out); err != nil {
 			return err
 		}
 		d, known := convertTypes[kind]
 		if kind != "" && !known {
-			return usagef("--type: got %q, want f16|bf16|f32", kind)
+			return cli.NotOneOf("type", kind, []string{"f16", "bf16", "f32"})
 		}
 		if entries, err := os.ReadDir(out); err == nil && len(entries) > 0 ||
 			err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return usagef("--output: %s exists already, want a new or an empty folder", out)
+			return cli.Flagf("output", "%s exists already, want a new or an empty folder", out)
 		}
-		b, err := m.bundle(a)
+		b, err := m.Bundle(a)
 		if err != nil {
 			return err
 		}
@@ -78,7 +80,7 @@ vocabulary has no token for pictures (original LLaVA) gets one.`,
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(a.out, "%s  %s\n", out, bytesize.MB(size))
+		_, err = fmt.Fprintf(a.Out, "%s  %s\n", out, bytesize.MB(size))
 		return err
 	}
 	return cmd
@@ -88,14 +90,14 @@ vocabulary has no token for pictures (original LLaVA) gets one.`,
 // bytes of its files. It removes unfinished folders of earlier processes.
 func makeFolder(
 	ctx context.Context,
-	a *app,
+	a *cli.App,
 	path string,
 	write func(dir string, stopped func() error) error,
 ) (size int64, err error) {
 	parent, prefix := filepath.Dir(filepath.Clean(path)), "."+filepath.Base(path)+".partial-"
 	entries, err := os.ReadDir(parent)
 	if err != nil {
-		return 0, pathError(parent, err)
+		return 0, cli.PathError(parent, err)
 	}
 	for _, e := range entries {
 		if rest, ok := strings.CutPrefix(e.Name(), prefix); ok && !alive(rest) {
@@ -104,25 +106,25 @@ func makeFolder(
 	}
 	dir := filepath.Join(parent, prefix+strconv.Itoa(os.Getpid()))
 	if err := os.Mkdir(dir, 0o755); err != nil {
-		return 0, pathError(dir, err)
+		return 0, cli.PathError(dir, err)
 	}
-	a.partial.add(dir)
+	a.Partial.Add(dir)
 	defer func() {
 		os.RemoveAll(dir) // does nothing once the folder is renamed
-		a.partial.forget(dir)
+		a.Partial.Forget(dir)
 	}()
 	if err := write(dir, func() error { return context.Cause(ctx) }); err != nil {
 		if ctx.Err() != nil {
-			return 0, cutShort("convert: interrupted, nothing is written")
+			return 0, cli.CutShort("convert: interrupted, nothing is written")
 		}
 		if errors.Is(err, syscall.ENOSPC) {
-			return 0, pathError(path, syscall.ENOSPC)
+			return 0, cli.PathError(path, syscall.ENOSPC)
 		}
 		return 0, err
 	}
 	entries, err = os.ReadDir(dir)
 	if err != nil {
-		return 0, pathError(dir, err)
+		return 0, cli.PathError(dir, err)
 	}
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil {
@@ -130,10 +132,10 @@ func makeFolder(
 		}
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return 0, pathError(path, err)
+		return 0, cli.PathError(path, err)
 	}
-	if err := os.Rename(dir, path); err != nil {
-		return 0, pathError(path, err)
+	if err := files.Move(dir, path); err != nil {
+		return 0, cli.PathError(path, err)
 	}
 	return size, nil
 }

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/cli/clitest"
 )
 
 // Ensure that a converted model answers like the original, that a non-empty folder and an unknown
@@ -18,9 +21,10 @@ func TestConvert(t *testing.T) {
 	if err := os.Mkdir(stale, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if r := cli("convert", "-o", out, "--type", "f32"); r.code != exitOK || r.err != "" ||
-		!strings.Contains(r.out, "MB") {
-		t.Fatalf("exit %d, stdout %q, stderr %q", r.code, r.out, r.err)
+	if r := commandLine("convert", "-o", out, "--type", "f32"); r.Code != cli.ExitOK ||
+		r.Err != "" ||
+		!strings.Contains(r.Out, "MB") {
+		t.Fatalf("exit %d, stdout %q, stderr %q", r.Code, r.Out, r.Err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
 		t.Errorf("left: %v %v", left, err)
@@ -29,26 +33,27 @@ func TestConvert(t *testing.T) {
 	for _, args := range [][]string{
 		{"inspect", "weights", "--out", a}, {"inspect", "weights", "-m", out, "--out", b},
 	} {
-		if r := cli(args...); r.code != exitOK {
-			t.Fatalf("%v: %q", args, r.err)
+		if r := commandLine(args...); r.Code != cli.ExitOK {
+			t.Fatalf("%v: %q", args, r.Err)
 		}
 	}
-	if !maps.EqualFunc(floats(t, a), floats(t, b), slices.Equal) {
+	if !maps.EqualFunc(clitest.Floats(t, a), clitest.Floats(t, b), slices.Equal) {
 		t.Error("other weights than the model's")
 	}
-	pic := drawn(t, 3)
+	pic := clitest.Drawn(t, 3)
 	args := []string{"run", "--image", pic, "-p", "What shape is the red object?"}
-	if x, y := cli(args...), cli(append(args, "-m", out)...); x.code != exitOK || x.out != y.out {
-		t.Errorf("answers %q and %q (%q)", x.out, y.out, y.err)
+	if x, y := commandLine(args...), commandLine(append(args, "-m",
+		out)...); x.Code != cli.ExitOK || x.Out != y.Out {
+		t.Errorf("answers %q and %q (%q)", x.Out, y.Out, y.Err)
 	}
 	for _, args := range [][]string{
 		{"convert", "-o", out}, {"convert"}, {"convert", "-o", a, "--type", "f16"}, {"convert", "-o", filepath.Join(dir, "c"), "--type", "q8"},
 	} {
-		if r := cli(args...); r.code != exitUsage || strings.Count(r.err, "\n") != 2 {
-			t.Errorf("%v: exit %d, stderr %q", args, r.code, r.err)
+		if r := commandLine(args...); r.Code != cli.ExitUsage || strings.Count(r.Err, "\n") != 2 {
+			t.Errorf("%v: exit %d, stderr %q", args, r.Code, r.Err)
 		}
 	}
-	if r := cli("convert", "-o", filepath.Join(dir, "no", "c")); r.code != exitFailure {
-		t.Errorf("no folder around: exit %d, %q", r.code, r.err)
+	if r := commandLine("convert", "-o", filepath.Join(dir, "no", "c")); r.Code != cli.ExitFailure {
+		t.Errorf("no folder around: exit %d, %q", r.Code, r.Err)
 	}
 }

@@ -11,28 +11,30 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/term"
+
+	"github.com/restore-vlm/restore/internal/cli"
 )
 
 // editor reads lines that a person edits on a terminal: arrows, history, completion with Tab. Lines
 // may have any length. Pasted text is part of the line, including its line breaks.
 type editor struct {
-	a    *app
+	a    *cli.App
 	tty  *os.File
 	term *term.Terminal
 	keys *keys
 }
 
 // newEditor returns nil if input or output is not a terminal.
-func newEditor(a *app, prompt string, complete func(line string) string) *editor {
-	tty, ok := a.in.(*os.File)
-	if !ok || !isTerminal(a.in) || !isTerminal(a.err) || a.getenv("TERM") == "dumb" {
+func newEditor(a *cli.App, prompt string, complete func(line string) string) *editor {
+	tty, ok := a.In.(*os.File)
+	if !ok || !cli.IsTerminal(a.In) || !cli.IsTerminal(a.Err) || a.Getenv("TERM") == "dumb" {
 		return nil
 	}
 	e := &editor{a: a, tty: tty, keys: &keys{r: tty}}
 	e.term = term.NewTerminal(struct {
 		io.Reader
 		io.Writer
-	}{e.keys, a.err}, prompt)
+	}{e.keys, a.Err}, prompt)
 	e.term.AutoCompleteCallback = func(line string, pos int, key rune) (string, int, bool) {
 		return e.key(line, pos, key, complete)
 	}
@@ -73,11 +75,11 @@ func (e *editor) next(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	e.a.interrupts.changed(func() {
+	e.a.Interrupts.Changed(func() {
 		e.term.SetBracketedPasteMode(false)
 		_ = term.Restore(int(e.tty.Fd()), state) // nothing more can be done if this fails
 	})
-	defer e.a.interrupts.restore()
+	defer e.a.Interrupts.Restore()
 	if w, h, err := term.GetSize(int(e.tty.Fd())); err == nil && w > 0 {
 		_ = e.term.SetSize(w, h) // a wrong size only moves the cursor
 	}
@@ -206,4 +208,12 @@ func expandHome(path string) string {
 		return path
 	}
 	return home + rest
+}
+
+// escapeGlob escapes a folder's name for filepath.Glob.
+func escapeGlob(dir string) string {
+	if os.PathSeparator == '\\' {
+		return dir // Windows has no escape, and forbids such characters in names
+	}
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(dir)
 }

@@ -21,6 +21,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/restore-vlm/restore/internal/batch"
+	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/cli/clitest"
 	"github.com/restore-vlm/restore/internal/fleet/natsserver"
 	"github.com/restore-vlm/restore/internal/smalldisk"
 )
@@ -57,7 +59,7 @@ func startFleet(t *testing.T, workers int) (url string, list []*bytes.Buffer, st
 	}
 	t.Cleanup(stop)
 	for range 300 {
-		if strings.Count(cli("workers", "--nats", s.URL(), "--json").out, "\n") == workers {
+		if strings.Count(commandLine("workers", "--nats", s.URL(), "--json").Out, "\n") == workers {
 			return s.URL(), list, stop
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -72,8 +74,8 @@ func TestFleetBatch(t *testing.T) {
 	url, _, stop := startFleet(t, 2)
 	dir := requests(t, 30)
 	for out, more := range map[string][]string{"one": nil, "many": {"--nats", url}} {
-		if r := cli(batchArgs(dir, out, more...)...); r.code != exitOK {
-			t.Fatalf("%s: exit %d, %s", out, r.code, r.err)
+		if r := commandLine(batchArgs(dir, out, more...)...); r.Code != cli.ExitOK {
+			t.Fatalf("%s: exit %d, %s", out, r.Code, r.Err)
 		}
 	}
 	one, many := settledResults(t,
@@ -81,19 +83,20 @@ func TestFleetBatch(t *testing.T) {
 	if one != many {
 		t.Errorf("one machine:\n%s\nworkers:\n%s", one, many)
 	}
-	table := cli("workers", "--nats", url)
+	table := commandLine("workers", "--nats", url)
 	for _, want := range []string{"machine", "fingerprint", "builtin", "a second", "s ago"} {
-		if table.code != exitOK || !strings.Contains(table.out, want) {
-			t.Errorf("the table lacks %q: %s%s", want, table.out, table.err)
+		if table.Code != cli.ExitOK || !strings.Contains(table.Out, want) {
+			t.Errorf("the table lacks %q: %s%s", want, table.Out, table.Err)
 		}
 	}
-	if r := cli(batchArgs(dir, "x", "--nats", url, "--quant", "q8")...); r.code != exitUsage ||
-		!strings.Contains(r.err, "'restore worker'") {
-		t.Errorf("a worker's flag: exit %d, %s", r.code, r.err)
+	if r := commandLine(batchArgs(dir, "x", "--nats", url, "--quant",
+		"q8")...); r.Code != cli.ExitUsage ||
+		!strings.Contains(r.Err, "'restore worker'") {
+		t.Errorf("a worker's flag: exit %d, %s", r.Code, r.Err)
 	}
 	stop()
-	if r := cli("workers", "--nats", url); r.out != "no workers\n" {
-		t.Errorf("after the end: %s%s", r.out, r.err)
+	if r := commandLine("workers", "--nats", url); r.Out != "no workers\n" {
+		t.Errorf("after the end: %s%s", r.Out, r.Err)
 	}
 }
 
@@ -109,7 +112,7 @@ func TestFleetBatchNames(t *testing.T) {
 		if err := fs.Parse([]string{"--nats", url, "--journal", t.TempDir()}); err != nil {
 			t.Fatal(err)
 		}
-		a := &app{err: t.Output(), out: t.Output(), getenv: os.Getenv}
+		a := cli.NewApp(thisProgram, nil, t.Output(), t.Output(), os.Getenv)
 		b, err := o.open(t.Context(), a, "journal")
 		if err != nil {
 			t.Fatal(err)
@@ -146,16 +149,16 @@ func TestFleetBatchNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 600 {
-		if strings.Count(cli("workers", "--nats", url, "--json").out, "\n") == 2 {
+		if strings.Count(commandLine("workers", "--nats", url, "--json").Out, "\n") == 2 {
 			break
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
 	dir := inFolder(t, map[string]string{"in.jsonl": chatLine("a", "Hello")})
-	if r := cli(batchArgs(dir, "out", "--nats", url)...); r.code != exitFailure ||
-		!strings.Contains(r.err, "workers hold 2 models") ||
-		!strings.Contains(r.err, "quant stored") || !strings.Contains(r.err, "quant q8") {
-		t.Errorf("two types: exit %d, %s", r.code, r.err)
+	if r := commandLine(batchArgs(dir, "out", "--nats", url)...); r.Code != cli.ExitFailure ||
+		!strings.Contains(r.Err, "workers hold 2 models") ||
+		!strings.Contains(r.Err, "quant stored") || !strings.Contains(r.Err, "quant q8") {
+		t.Errorf("two types: exit %d, %s", r.Code, r.Err)
 	}
 	if names := namesIn(t, dir); len(names) != 1 {
 		t.Errorf("left %v", names)
@@ -173,14 +176,14 @@ func TestFleetEmbedded(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	dir := requests(t, 5)
 	for range 2 {
-		r := cli(batchArgs(dir, "out", "--nats", "embedded:0")...)
+		r := commandLine(batchArgs(dir, "out", "--nats", "embedded:0")...)
 		var sum batch.Summary
-		if err := json.Unmarshal([]byte(r.out), &sum); r.code != exitOK || err != nil ||
+		if err := json.Unmarshal([]byte(r.Out), &sum); r.Code != cli.ExitOK || err != nil ||
 			sum.Before+sum.Done() != 5 {
-			t.Fatalf("exit %d, %v, %s%s", r.code, err, r.out, r.err)
+			t.Fatalf("exit %d, %v, %s%s", r.Code, err, r.Out, r.Err)
 		}
-		if !strings.Contains(r.err, "workers may connect to nats://127.0.0.1:") {
-			t.Errorf("stderr: %s", r.err)
+		if !strings.Contains(r.Err, "workers may connect to nats://127.0.0.1:") {
+			t.Errorf("stderr: %s", r.Err)
 		}
 	}
 	private(t, filepath.Join(dir, "out.journal"))
@@ -213,15 +216,15 @@ func freeAddress(t *testing.T) string {
 // listed waits until a fleet has n workers.
 func listed(t *testing.T, url string, n int) {
 	t.Helper()
-	var r result
+	var r clitest.Result
 	for range 600 {
-		r = cli("workers", "--nats", url, "--json")
-		if r.code == exitOK && strings.Count(r.out, "\n") == n {
+		r = commandLine("workers", "--nats", url, "--json")
+		if r.Code == cli.ExitOK && strings.Count(r.Out, "\n") == n {
 			return
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	t.Fatalf("got exit %d, %s%s, want %d workers", r.code, r.out, r.err, n)
+	t.Fatalf("got exit %d, %s%s, want %d workers", r.Code, r.Out, r.Err, n)
 }
 
 // Ensure that the NATS server inside a process admits only commands of the same user, which find
@@ -266,9 +269,9 @@ func TestFleetToken(t *testing.T) {
 	}
 	stranger := process("workers", "--nats", url, "--json")
 	stranger.Env = append(stranger.Env, "XDG_CACHE_HOME="+t.TempDir(), "HOME="+t.TempDir())
-	if r := finish(t, stranger); r.code != exitFailure || r.out != "" ||
-		!strings.Contains(r.err, "admits its own user") {
-		t.Errorf("a stranger: exit %d, %s%s", r.code, r.out, r.err)
+	if r := clitest.Finish(t, stranger); r.Code != cli.ExitFailure || r.Out != "" ||
+		!strings.Contains(r.Err, "admits its own user") {
+		t.Errorf("a stranger: exit %d, %s%s", r.Code, r.Out, r.Err)
 	}
 	before, err := os.ReadFile(files[0])
 	if err != nil {
@@ -280,7 +283,7 @@ func TestFleetToken(t *testing.T) {
 		t.Errorf("after a restart: got %q, %v, want another token than %q", after, err, before)
 	}
 	listed(t, url, 2)
-	if code := s.stop(syscall.SIGTERM); code != exitOK {
+	if code := s.stop(syscall.SIGTERM); code != cli.ExitOK {
 		t.Errorf("exit %d, %s", code, s.log)
 	}
 	if _, err := os.Stat(files[0]); err == nil {
@@ -293,91 +296,11 @@ func TestFleetPassword(t *testing.T) {
 	address := freeAddress(t)
 	s := startServer(t, "--nats", "embedded://ann:secret@"+address)
 	listed(t, "nats://ann:secret@"+address, 1)
-	if r := cli("workers", "--nats", "nats://"+address); r.code != exitFailure {
-		t.Errorf("without the password: exit %d, %s", r.code, r.out)
+	if r := commandLine("workers", "--nats", "nats://"+address); r.Code != cli.ExitFailure {
+		t.Errorf("without the password: exit %d, %s", r.Code, r.Out)
 	}
-	if code := s.stop(syscall.SIGTERM); code != exitOK {
+	if code := s.stop(syscall.SIGTERM); code != cli.ExitOK {
 		t.Errorf("exit %d, %s", code, s.log)
-	}
-}
-
-// Ensure that a benchmark answered by workers has the answers of one machine.
-func TestFleetEval(t *testing.T) {
-	url, _, _ := startFleet(t, 2)
-	read := func(more ...string) string {
-		dir := t.TempDir()
-		args := append(
-			[]string{
-				"eval",
-				"pope",
-				"--data",
-				benchData + "hub",
-				"--base",
-				"holov",
-				"--n-vis",
-				"64",
-				"--limit",
-				"6",
-				"--records",
-				dir,
-				"--json",
-			},
-			more...)
-		r := cli(args...)
-		if r.code != exitOK {
-			t.Fatalf("%v: exit %d, %s", args, r.code, r.err)
-		}
-		var out struct {
-			Metrics any
-			Scores  any
-		}
-		if err := json.Unmarshal([]byte(r.out), &out); err != nil {
-			t.Fatal(err)
-		}
-		data, err := json.Marshal(out)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(data)
-	}
-	if one, many := read(), read("--nats", url); one != many {
-		t.Errorf("one machine:\n%s\nworkers:\n%s", one, many)
-	}
-}
-
-// Ensure that drawn scenes answered by workers have the answers of one machine, and that options
-// that workers cannot honour are refused.
-func TestFleetScenes(t *testing.T) {
-	url, _, _ := startFleet(t, 2)
-	read := func(more ...string) string {
-		t.Helper()
-		args := append([]string{"eval", "scenes", "--n", "4", "--n-vis", "32", "--json"}, more...)
-		r := cli(args...)
-		var out map[string]any
-		if err := json.Unmarshal([]byte(r.out), &out); r.code != exitOK || err != nil {
-			t.Fatalf("%v: exit %d, %v, %s", args, r.code, err, r.err)
-		}
-		delete(out, "setup")
-		data, err := json.Marshal(out)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(data)
-	}
-	one, many := read(), read("--nats", url)
-	if one != many {
-		t.Errorf("one machine:\n%s\nworkers:\n%s", one, many)
-	}
-	if !strings.Contains(many, `"pictures":4`) {
-		t.Errorf("got %s, want 4 pictures", many)
-	}
-	for _, more := range [][]string{
-		{"--all"}, {"--distance"}, {"--variant", "{}"}, {"--quant", "q8"},
-	} {
-		args := append([]string{"eval", "scenes", "--n", "1", "--nats", url}, more...)
-		if r := cli(args...); r.code != exitUsage || !strings.Contains(r.err, more[0]+": ") {
-			t.Errorf("%v: exit %d, %s", args, r.code, r.err)
-		}
 	}
 }
 
@@ -397,28 +320,27 @@ func TestFleetErrors(t *testing.T) {
 		code int
 		args []string
 	}{
-		"does not know this user or password": {exitFailure, []string{"worker", "--nats", s.URL()}},
-		"nats://USER:PASS@HOST":               {exitFailure, []string{"workers", "--nats", strings.Replace(s.URL(), "://", "://ann:wrong@", 1)}},
-		"cannot connect":                      {exitFailure, []string{"worker", "--nats", "nats://127.0.0.1:1"}},
-		"--nats: missing":                     {exitUsage, []string{"worker"}},
-		"--nats: got a URL that is none":      {exitUsage, []string{"worker", "--nats", "http://x"}},
-		"which is for clients":                {exitUsage, []string{"worker", "--nats", "embedded"}},
-		"got port":                            {exitUsage, []string{"batch", "--in", creds, "--out", "x", "--nats", "embedded:x"}},
-		"without a user":                      {exitUsage, []string{"batch", "--in", creds, "--out", "x", "--nats", "embedded://0.0.0.0:4222"}},
-		"without a password":                  {exitUsage, []string{"batch", "--in", creds, "--out", "x", "--nats", "embedded://ann@127.0.0.1"}},
-		"no use with --nats embedded":         {exitUsage, []string{"batch", "--in", creds, "--out", "x", "--nats", "embedded", "--nats-creds", creds}},
-		"no use without --nats":               {exitUsage, []string{"batch", "--in", creds, "--out", "x", "--nats-ca", "y"}},
-		"--budget-file: has no effect":        {exitUsage, []string{"batch", "--in", creds, "--out", "x", "--nats", "embedded:0", "--budget-file", creds}},
-		"--fitprune-recipe: has no effect":    {exitUsage, []string{"eval", "scenes", "--nats", s.URL(), "--fitprune-recipe", creds}},
-		"none.creds":                          {exitFailure, []string{"workers", "--nats", s.URL(), "--nats-creds", creds}},
+		"does not know this user or password": {cli.ExitFailure, []string{"worker", "--nats", s.URL()}},
+		"nats://USER:PASS@HOST":               {cli.ExitFailure, []string{"workers", "--nats", strings.Replace(s.URL(), "://", "://ann:wrong@", 1)}},
+		"cannot connect":                      {cli.ExitFailure, []string{"worker", "--nats", "nats://127.0.0.1:1"}},
+		"--nats: missing":                     {cli.ExitUsage, []string{"worker"}},
+		"--nats: got a URL that is none":      {cli.ExitUsage, []string{"worker", "--nats", "http://x"}},
+		"which is for clients":                {cli.ExitUsage, []string{"worker", "--nats", "embedded"}},
+		"got port":                            {cli.ExitUsage, []string{"batch", "--in", creds, "--out", "x", "--nats", "embedded:x"}},
+		"without a user":                      {cli.ExitUsage, []string{"batch", "--in", creds, "--out", "x", "--nats", "embedded://0.0.0.0:4222"}},
+		"without a password":                  {cli.ExitUsage, []string{"batch", "--in", creds, "--out", "x", "--nats", "embedded://ann@127.0.0.1"}},
+		"no use with --nats embedded":         {cli.ExitUsage, []string{"batch", "--in", creds, "--out", "x", "--nats", "embedded", "--nats-creds", creds}},
+		"no use without --nats":               {cli.ExitUsage, []string{"batch", "--in", creds, "--out", "x", "--nats-ca", "y"}},
+		"--budget-file: has no effect":        {cli.ExitUsage, []string{"batch", "--in", creds, "--out", "x", "--nats", "embedded:0", "--budget-file", creds}},
+		"none.creds":                          {cli.ExitFailure, []string{"workers", "--nats", s.URL(), "--nats-creds", creds}},
 	} {
-		if r := cli(c.args...); r.code != c.code || !strings.Contains(r.err, want) ||
-			strings.Contains(r.err, "wrong") {
-			t.Errorf("%v: exit %d, %s, want %d and %s", c.args, r.code, r.err, c.code, want)
+		if r := commandLine(c.args...); r.Code != c.code || !strings.Contains(r.Err, want) ||
+			strings.Contains(r.Err, "wrong") {
+			t.Errorf("%v: exit %d, %s, want %d and %s", c.args, r.Code, r.Err, c.code, want)
 		}
 	}
-	if r := cli("workers", "--nats", strings.Replace(s.URL(), "://", "://ann:secret@", 1)); r.code != exitOK {
-		t.Errorf("with a password: exit %d, %s", r.code, r.err)
+	if r := commandLine("workers", "--nats", strings.Replace(s.URL(), "://", "://ann:secret@", 1)); r.Code != cli.ExitOK {
+		t.Errorf("with a password: exit %d, %s", r.Code, r.Err)
 	}
 }
 
@@ -459,7 +381,7 @@ func TestFleetWorkerDisk(t *testing.T) {
 		}
 		started = append(started, c)
 		for wait := 0; ; wait++ {
-			workers := cli("workers", "--nats", s.URL(), "--json").out
+			workers := commandLine("workers", "--nats", s.URL(), "--json").Out
 			if strings.Count(workers, "\n") == len(started) {
 				break
 			}
@@ -473,13 +395,13 @@ func TestFleetWorkerDisk(t *testing.T) {
 	disk.Fill()
 	dir := requests(t, 12)
 	// Alone, it answers everything: of two workers, chance says which answers about a picture.
-	if r := cli(batchArgs(dir, "alone", "--nats", s.URL())...); r.code != exitOK {
-		t.Fatalf("exit %d, %s", r.code, r.err)
+	if r := commandLine(batchArgs(dir, "alone", "--nats", s.URL())...); r.Code != cli.ExitOK {
+		t.Fatalf("exit %d, %s", r.Code, r.Err)
 	}
 	start(mute)
 	for out, more := range map[string][]string{"one": nil, "many": {"--nats", s.URL()}} {
-		if r := cli(batchArgs(dir, out, more...)...); r.code != exitOK {
-			t.Fatalf("%s: exit %d, %s", out, r.code, r.err)
+		if r := commandLine(batchArgs(dir, out, more...)...); r.Code != cli.ExitOK {
+			t.Fatalf("%s: exit %d, %s", out, r.Code, r.Err)
 		}
 	}
 	one := settledResults(t, filepath.Join(dir, "one"))
@@ -503,7 +425,7 @@ func TestFleetGateway(t *testing.T) {
 	}
 	list := func() {
 		t.Helper()
-		if err := json.Unmarshal([]byte(cli("workers", "--nats", url, "--json").out),
+		if err := json.Unmarshal([]byte(commandLine("workers", "--nats", url, "--json").Out),
 			&worker); err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/restore-vlm/restore/internal/builtin"
+	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/cli/clitest"
 	"github.com/restore-vlm/restore/internal/hub"
 	"github.com/restore-vlm/restore/internal/hub/hubtest"
 )
@@ -40,24 +42,24 @@ func embeddedRepo(t *testing.T) *hubtest.Repo {
 func TestNewUser(t *testing.T) {
 	h := hubtest.New(map[string]*hubtest.Repo{"me/scenes": embeddedRepo(t)})
 	defer h.Close()
-	home, picture := t.TempDir(), drawn(t, 7)
+	home, picture := t.TempDir(), clitest.Drawn(t, 7)
 	env := map[string]string{"HOME": home, "HF_ENDPOINT": h.URL}
 	offline := map[string]string{"HOME": home, "HF_HUB_OFFLINE": "1"}
-	run := func(env map[string]string, args ...string) result {
+	run := func(env map[string]string, args ...string) clitest.Result {
 		t.Helper()
 		return with(context.Background(), env, "", args...)
 	}
 	ask := []string{"run", "-m", "me/scenes", "--image", picture, "-p", "What number is written?"}
-	want := cli("run", "--image", picture, "-p", "What number is written?")
+	want := commandLine("run", "--image", picture, "-p", "What number is written?")
 
-	if r := run(env, ask...); r.code != exitFailure ||
-		!strings.Contains(r.err, "'restore pull me/scenes'") || strings.Count(r.err, "\n") != 1 {
+	if r := run(env, ask...); r.Code != cli.ExitFailure ||
+		!strings.Contains(r.Err, "'restore pull me/scenes'") || strings.Count(r.Err, "\n") != 1 {
 		t.Errorf("before the pull: got %+v, want exit 1 and the command", r)
 	}
 	r := run(env, "pull", "me/scenes")
 	dir := filepath.Join(home, ".cache", "huggingface", "hub", "models--me--scenes", "snapshots",
 		hubCommit)
-	if r.code != exitOK || r.out != dir+"\n" {
+	if r.Code != cli.ExitOK || r.Out != dir+"\n" {
 		t.Fatalf("pull: got %+v, want the path %s", r, dir)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "README.md")); err == nil {
@@ -65,7 +67,7 @@ func TestNewUser(t *testing.T) {
 	}
 	for _, env := range []map[string]string{env, offline} {
 		h.Forget()
-		if r := run(env, ask...); r.code != exitOK || r.out != want.out {
+		if r := run(env, ask...); r.Code != cli.ExitOK || r.Out != want.Out {
 			t.Errorf("run: got %+v, want the answer of the embedded model", r)
 		}
 		if asked := h.Asked(); len(asked) > 0 {
@@ -73,28 +75,28 @@ func TestNewUser(t *testing.T) {
 		}
 	}
 	if r := run(offline, "run", "-m", "me/other", "--pull", "--image", picture, "-p",
-		"x"); r.code != exitFailure || !strings.Contains(r.err, "HF_HUB_OFFLINE") {
+		"x"); r.Code != cli.ExitFailure || !strings.Contains(r.Err, "HF_HUB_OFFLINE") {
 		t.Errorf("offline: got %+v", r)
 	}
-	if r := run(offline, "list"); r.code != exitOK || !strings.Contains(r.out, "me/scenes") ||
-		!strings.Contains(r.out, "now") {
+	if r := run(offline, "list"); r.Code != cli.ExitOK || !strings.Contains(r.Out, "me/scenes") ||
+		!strings.Contains(r.Out, "now") {
 		t.Errorf("list: got %+v", r)
 	}
 	var listed struct{ Models []hub.Repo }
-	if r := run(offline, "list", "--json"); json.Unmarshal([]byte(r.out), &listed) != nil ||
+	if r := run(offline, "list", "--json"); json.Unmarshal([]byte(r.Out), &listed) != nil ||
 		len(listed.Models) != 1 || listed.Models[0].Snapshots[0].Commit != hubCommit {
 		t.Errorf("list --json: got %+v", r)
 	}
-	if r := run(env, "rm", "me/scenes"); r.code != exitOK {
+	if r := run(env, "rm", "me/scenes"); r.Code != cli.ExitOK {
 		t.Errorf("rm: got %+v", r)
 	}
-	if r := run(env, "rm", "me/scenes"); r.code != exitFailure {
+	if r := run(env, "rm", "me/scenes"); r.Code != cli.ExitFailure {
 		t.Errorf("rm again: got %+v, want exit 1", r)
 	}
-	if r := run(env, "list"); r.code != exitOK || r.out != "" {
+	if r := run(env, "list"); r.Code != cli.ExitOK || r.Out != "" {
 		t.Errorf("list of nothing: got %+v", r)
 	}
-	if r := run(env, append(ask, "--pull")...); r.code != exitOK || r.out != want.out {
+	if r := run(env, append(ask, "--pull")...); r.Code != cli.ExitOK || r.Out != want.Out {
 		t.Errorf("run --pull: got %+v, want the answer", r)
 	}
 }
@@ -124,7 +126,7 @@ func TestPullTower(t *testing.T) {
 			r := with(context.Background(),
 				map[string]string{"HF_HOME": home, "HF_ENDPOINT": h.URL}, "",
 				"pull", "me/llava")
-			if r.code != exitOK || !strings.Contains(r.err, "openai/clip") {
+			if r.Code != cli.ExitOK || !strings.Contains(r.Err, "openai/clip") {
 				t.Fatalf("got %+v", r)
 			}
 			entries, err := os.ReadDir(filepath.Join(home, "hub", "models--openai--clip",
@@ -147,7 +149,7 @@ func TestHubUsage(t *testing.T) {
 	for _, args := range [][]string{{"pull"}, {"pull", "a"}, {"pull", "a/b", "c/d"},
 		{"pull", "a/b:Q8_0", "--include", "*"}, {"rm"}, {"rm", "../x"}, {"list", "x"}} {
 		if r := with(context.Background(), map[string]string{"HF_HOME": t.TempDir()}, "",
-			args...); r.code != exitUsage || r.out != "" {
+			args...); r.Code != cli.ExitUsage || r.Out != "" {
 			t.Errorf("%q: got %+v, want exit 2", args, r)
 		}
 	}

@@ -9,21 +9,22 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/restore-vlm/restore/internal/bytesize"
+	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/hub"
 )
 
-func newList(a *app) *cobra.Command {
+func newList(a *cli.App) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the models in the hub's cache, with sizes and last use",
 		Long: `List the models in the hub's cache, including downloads of Python's huggingface_hub: names as -m takes them, sizes, and last use.
 Revisions of one repository share files, so their sizes may add up to more than the repository's.`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.RunE = func(*cobra.Command, []string) error {
-		c, err := hub.New(a.getenv)
+		c, err := hub.New(a.Getenv)
 		if err != nil {
 			return err
 		}
@@ -35,16 +36,16 @@ Revisions of one repository share files, so their sizes may add up to more than 
 			if repos == nil {
 				repos = []hub.Repo{}
 			}
-			return writeJSON(a.out, struct {
+			return cli.WriteJSON(a.Out, struct {
 				Cache  string     `json:"cache"`
 				Models []hub.Repo `json:"models"`
 			}{c.Cache(), repos})
 		}
 		if len(repos) == 0 {
-			a.note("no models in %s", c.Cache())
+			a.Note("no models in %s", c.Cache())
 			return nil
 		}
-		return columns(a.out, listRows(repos, time.Now()))
+		return cli.Table(a.Out, listRows(repos, time.Now()))
 	}
 	return cmd
 }
@@ -56,7 +57,7 @@ func listRows(repos []hub.Repo, now time.Time) [][]string {
 	for _, r := range repos {
 		total += r.Bytes
 		if r.Problem != "" || len(r.Snapshots) == 0 && r.Cut == 0 {
-			rows = append(rows, []string{r.Name, bytesize.MB(r.Bytes), "", oneLine(r.Problem)})
+			rows = append(rows, []string{r.Name, bytesize.MB(r.Bytes), "", cli.OneLine(r.Problem)})
 		}
 		for _, v := range r.Snapshots {
 			name := hub.Name{Repo: r.Name}

@@ -3,58 +3,66 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
-	"unicode/utf8"
 
-	"github.com/restore-vlm/restore/internal/methods"
-	"github.com/restore-vlm/restore/reduce"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/reduce"
 )
 
-func newMethods(a *app) *cobra.Command {
+func newMethods(a *cli.App) *cobra.Command {
 	var asJSON, parameters bool
 	cmd := &cobra.Command{
 		Use:   "methods [NAME]",
 		Short: "List the reduction methods, or describe one",
-		Long: `List the reduction methods: where each acts, its paper, whether it reads the question, whether the kept tokens serve other questions
-about the same picture, the cost of its choice in multiply-adds (N tokens of width C before, n after), what it reads in addition to features, and its
-own flags. With a name: what it computes, where it departs from the paper and the authors' code, and a note on licences. --parameters prints
-every parameter of reductions instead, as a table in Markdown: flag, environment variable, JSON field, default, values, methods.`,
+		Long: `List the reduction methods: where each acts, its paper, whether it reads the question,
+whether the kept tokens serve other questions about the same picture, the cost of its choice in
+multiply-adds (N tokens of width C before, n after), what it reads in addition to features, and its
+own flags. With a name: its parameters, what it computes, where it departs from the paper and the
+authors' code, and a note on licences. 'restore methods restore' describes RESTORE itself.
+--parameters prints every parameter of reductions instead, as a table in Markdown: flag, environment
+variable, JSON field, default, values, methods.`,
 		Example: `  restore methods
   restore methods holov
   restore methods restore --json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usagef("%s: got %d arguments, want at most one method", path(cmd), len(args))
+				return cli.Usagef("%s: got %d arguments, want at most one method", cli.Path(cmd),
+					len(args))
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			all := append(methods.Methods(), methods.OnTop())
-			switch {
-			case parameters && (asJSON || len(args) > 0):
-				return usagef("--parameters: has no use with --json or a method, got true")
-			case parameters:
-				return writeParameters(a.out)
+			if err := cli.NoUse(cmd.Flags(), asJSON || len(args) > 0,
+				"has no use with --json or a method, got %v", "parameters"); err != nil {
+				return err
+			}
+			if parameters {
+				return writeParameters(a.Out)
 			}
 			if len(args) == 0 {
 				if asJSON {
-					return writeJSON(a.out, methodsJSON(all))
+					return cli.WriteJSON(a.Out, methodsJSON(all))
 				}
-				return listMethods(a.out, all)
+				return listMethods(a.Out, all)
 			}
 			for _, m := range all {
 				if m.Name != args[0] {
 					continue
 				}
 				if asJSON {
-					return writeJSON(a.out, newMethodJSON(&m))
+					return cli.WriteJSON(a.Out, newMethodJSON(&m))
 				}
-				return describeMethod(a.out, &m)
+				return describeMethod(a.Out, &m)
 			}
-			return usagef("methods: unknown method, got %q, want %s", args[0],
-				strings.Join(append(methodNames(), "restore"), "|"))
+			names := append(cli.MethodNames(), methods.OnTop().Name)
+			return cli.Usagef("methods: unknown method, got %q, want %s%s", args[0],
+				strings.Join(names, "|"), cli.DidYouMean(args[0], names))
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -137,7 +145,8 @@ func writeParameters(w io.Writer) error {
 			of = "all"
 		}
 		cells := []string{
-			"`--" + p.Name + "`", "`" + envName(&pflag.Flag{Name: p.Name}) + "`", field, p.Default,
+			"`--" + p.Name + "`", "`" + cli.EnvName(&pflag.Flag{Name: p.Name}) + "`", field,
+			p.Default,
 			strings.ReplaceAll(p.Range(), "|", "\\|"), p.Help, of,
 		}
 		if _, err := fmt.Fprintf(w, "| %s |\n", strings.Join(cells, " | ")); err != nil {
@@ -175,7 +184,7 @@ func listMethods(w io.Writer, all []reduce.Method) error {
 			dash(needs(&m, true)), dash(flags),
 		})
 	}
-	return columns(w, rows)
+	return cli.Table(w, rows)
 }
 
 // shortCost is the formula without its explanation.
@@ -222,11 +231,12 @@ func describeMethod(w io.Writer, m *reduce.Method) error {
 	}
 	add("cost", m.Cost)
 	add("minimum", m.Minimum)
-	for _, p := range m.Parameters {
-		add("--"+p.Name, fmt.Sprintf("%s (%s; default %s)", p.Help, p.Range(), p.Default))
-	}
-	if err := columns(w, rows); err != nil {
+	if err := cli.Table(w, rows); err != nil {
 		return err
+	}
+	describeParameters(w, "Parameters", m.Parameters)
+	if m.Name != "none" {
+		describeParameters(w, "Parameters of every method", sharedParameters())
 	}
 	for _, s := range []struct {
 		heading string
@@ -244,10 +254,34 @@ func describeMethod(w io.Writer, m *reduce.Method) error {
 			if i > 0 {
 				fmt.Fprintln(w)
 			}
-			wrap(w, p, 118, "  ")
+			cli.Wrap(w, p, cli.HelpWidth, "  ")
 		}
 	}
 	return nil
+}
+
+// sharedParameters are the parameters of every method that help texts do not show.
+func sharedParameters() []reduce.Parameter {
+	return slices.DeleteFunc(methods.Parameters(), func(p reduce.Parameter) bool {
+		return len(p.Methods) > 0 || slices.Contains(cli.ShownParameters, p.Name)
+	})
+}
+
+// describeParameters lists parameters with their defaults, values, variables and JSON fields.
+func describeParameters(w io.Writer, title string, all []reduce.Parameter) {
+	if len(all) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n%s (default, values, environment variable, JSON field)\n", title)
+	for _, p := range all {
+		fmt.Fprintf(w, "  --%s\n", p.Name)
+		text := fmt.Sprintf("%s (default %s, %s, env %s", p.Help, p.Default, p.Range(),
+			cli.EnvName(&pflag.Flag{Name: p.Name}))
+		if p.Kind != reduce.File {
+			text += ", JSON " + p.JSONName()
+		}
+		cli.Wrap(w, text+")", cli.HelpWidth, "        ")
+	}
 }
 
 // paragraphs splits prose at empty lines and joins the lines of each paragraph.
@@ -259,21 +293,4 @@ func paragraphs(s string) []string {
 		}
 	}
 	return out
-}
-
-// wrap writes text in lines of at most width characters after indent; a longer word gets its own
-// line.
-func wrap(w io.Writer, text string, width int, indent string) {
-	line := ""
-	for _, word := range strings.Fields(text) {
-		if line != "" && utf8.RuneCountInString(indent+line+" "+word) > width {
-			fmt.Fprintln(w, indent+line)
-			line = ""
-		}
-		if line != "" {
-			line += " "
-		}
-		line += word
-	}
-	fmt.Fprintln(w, indent+line)
 }

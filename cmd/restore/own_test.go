@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/cli/clitest"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/reduce"
 )
@@ -43,20 +45,21 @@ func registerOwn() {
 // Ensure that one method, added in one place, gets a flag, a variable, a JSON field, a help text, a
 // description and a row of documentation, and that all of them work.
 func TestOwnMethod(t *testing.T) {
-	with := func(env string, args ...string) result {
+	with := func(env string, args ...string) clitest.Result {
 		cmd := process(args...)
 		cmd.Env = append(cmd.Env, withOwnMethod+"=1", env)
-		return finish(t, cmd)
+		return clitest.Finish(t, cmd)
 	}
-	picture := drawn(t, 7)
+	picture := clitest.Drawn(t, 7)
 	run := []string{"run", "--image", picture, "-p", "?", "--base", "every", "--json"}
 	for name, c := range map[string]struct {
 		env  string
 		args []string
 		want string
 	}{
-		"help":         {"", []string{"run", "--help"}, "--every-first N\n        first token (every) (default 0, env RESTORE_EVERY_FIRST)"},
-		"described":    {"", []string{"methods", "every"}, "--every-first  first token (0 to 100; default 0)"},
+		"help":         {"", []string{"run", "--help"}, "grid, pool, downsample, every (default holov, env RESTORE_BASE)"},
+		"completed":    {"", []string{"__complete", "run", "--base", "every", "--every"}, "--every-first\tfirst token\n"},
+		"described":    {"", []string{"methods", "every"}, "--every-first\n        first token (default 0, 0 to 100, env RESTORE_EVERY_FIRST, JSON every_first)\n"},
 		"listed":       {"", []string{"methods", "every", "--json"}, `{"name":"every-first","field":"every_first","default":"0","range":"0 to 100","help":"first token"}`},
 		"documented":   {"", []string{"methods", "--parameters"}, "| `--every-first` | `RESTORE_EVERY_FIRST` | `every_first` | 0 | 0 to 100 | first token | every |\n"},
 		"flag":         {"", append(run, "--every-first", "7"), `"every_first":7`},
@@ -67,9 +70,9 @@ func TestOwnMethod(t *testing.T) {
 		"useless":      {"", append(run, "--gamma", "0", "--every-first", "3"), "--every-first: got 3, which has no effect with gamma 0"},
 	} {
 		r := with(c.env, c.args...)
-		if !strings.Contains(r.out+r.err, c.want) {
-			t.Errorf("%s: exit %d, stdout %.300q, stderr %.300q, want %q", name, r.code, r.out,
-				r.err, c.want)
+		if !strings.Contains(clitest.Plain(r.Out+r.Err), clitest.Plain(c.want)) {
+			t.Errorf("%s: exit %d, stdout %.300q, stderr %.300q, want %q", name, r.Code, r.Out,
+				r.Err, c.want)
 		}
 	}
 }
@@ -83,17 +86,17 @@ func TestDocumentedParameters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, r := string(raw), cli("methods", "--parameters")
-	first, _, _ := strings.Cut(r.out, "\n")
+	text, r := string(raw), commandLine("methods", "--parameters")
+	first, _, _ := strings.Cut(r.Out, "\n")
 	begin := strings.Index(text, first)
-	if r.code != exitOK || begin < 0 {
-		t.Fatalf("exit %d; docs/methods.md has no table that begins %q", r.code, first)
+	if r.Code != cli.ExitOK || begin < 0 {
+		t.Fatalf("exit %d; docs/methods.md has no table that begins %q", r.Code, first)
 	}
 	end := begin
 	for strings.HasPrefix(text[end:], "|") {
 		end += strings.IndexByte(text[end:], '\n') + 1
 	}
-	if text[begin:end] == r.out {
+	if text[begin:end] == r.Out {
 		return
 	}
 	if !*update {
@@ -101,7 +104,7 @@ func TestDocumentedParameters(t *testing.T) {
 			"prints; -update writes it")
 		return
 	}
-	if err := os.WriteFile(doc, []byte(text[:begin]+r.out+text[end:]), 0o644); err != nil {
+	if err := os.WriteFile(doc, []byte(text[:begin]+r.Out+text[end:]), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -6,8 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/internal/bytesize"
-	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/cli"
 )
 
 // counter counts the bytes written to it.
@@ -18,8 +19,8 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func newPack(a *app) *cobra.Command {
-	var m modelFlags
+func newPack(a *cli.App) *cobra.Command {
+	var m cli.ModelFlags
 	var out string
 	cmd := &cobra.Command{
 		Use:   "pack",
@@ -30,38 +31,38 @@ changed. Every weight is checked before its first use, while the first picture i
 damaged file.`,
 		Example: `  restore pack -m DIR --quant q4 -o model.rst
   restore run -m model.rst --image cat.jpg -p "What is there?"`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	m.addDir(fs)
-	m.addThreads(fs)
-	m.addQuant(fs)
+	m.AddDir(fs)
+	m.AddThreads(fs)
+	m.AddQuant(fs)
 	fs.StringVarP(&out, "output", "o", "", "`file` to write")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := need(cmd, "output", out); err != nil {
+		if err := cli.Need(cmd, "output", out); err != nil {
 			return err
 		}
-		o, end, err := m.options(a)
+		o, end, err := m.Options(a)
 		if err != nil {
 			return err
 		}
 		defer end()
-		outs := a.outputs(m.files.Paths()...)
-		defer outs.discard()
-		file, err := outs.open("output", out)
+		outs := a.Outputs(m.Paths()...)
+		defer outs.Discard()
+		file, err := outs.Open("output", out)
 		if err != nil {
 			return err
 		}
 		size := new(counter)
-		err = file.write(func(w io.Writer) error {
-			return engine.PackFiles(m.files, o, io.MultiWriter(w, size))
+		err = file.Write(func(w io.Writer) error {
+			return cli.ModelCause(restore.Pack(cmd.Context(), m.Path, io.MultiWriter(w, size), o))
 		})
 		if err != nil {
 			return err
 		}
 		end()
-		_, err = fmt.Fprintf(outs.results(), "%s  %s\n", file.name(), bytesize.MB(int64(*size)))
+		_, err = fmt.Fprintf(outs.Results(), "%s  %s\n", file.Name(), bytesize.MB(int64(*size)))
 		return err
 	}
 	return cmd

@@ -11,11 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/files"
 	"github.com/restore-vlm/restore/internal/hub"
-	"github.com/restore-vlm/restore/internal/textfile"
 )
 
-func newPull(a *app) *cobra.Command {
+func newPull(a *cli.App) *cobra.Command {
 	var include []string
 	cmd := &cobra.Command{
 		Use:   "pull ORG/NAME[@REVISION][:QUANTISATION]",
@@ -37,17 +38,17 @@ HF_HUB_OFFLINE=1 forbids requests; HTTPS_PROXY, HTTP_PROXY and NO_PROXY apply.`,
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		name, err := hub.ParseName(args[0])
 		if err != nil {
-			return &usageError{err}
+			return &cli.UsageError{Err: err}
 		}
 		if len(include) > 0 && name.Quant != "" {
-			return usagef("--include: got %q, want none with the quantisation %s, which "+
+			return cli.Flagf("include", "got %q, want none with the quantisation %s, which "+
 				"chooses the files", include, name.Quant)
 		}
-		c, err := hub.New(a.getenv)
+		c, err := hub.New(a.Getenv)
 		if err != nil {
 			return err
 		}
-		p, err := pullModel(cmd.Context(), a, c, name, include)
+		p, err := cli.PullModel(cmd.Context(), a, c, name, include)
 		if err != nil {
 			return err
 		}
@@ -56,7 +57,7 @@ HF_HUB_OFFLINE=1 forbids requests; HTTPS_PROXY, HTTP_PROXY and NO_PROXY apply.`,
 				return err
 			}
 		}
-		_, err = fmt.Fprintln(a.out, p.Model)
+		_, err = fmt.Fprintln(a.Out, p.Model)
 		return err
 	}
 	return cmd
@@ -65,14 +66,14 @@ HF_HUB_OFFLINE=1 forbids requests; HTTPS_PROXY, HTTP_PROXY and NO_PROXY apply.`,
 // oneName requires a repository's name as the only argument.
 func oneName(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return usagef("%s: got %d arguments, want one ORG/NAME", path(cmd), len(args))
+		return cli.Usagef("%s: got %d arguments, want one ORG/NAME", cli.Path(cmd), len(args))
 	}
 	return nil
 }
 
 // pullTower downloads the repository with the vision tower of an original LLaVA checkpoint: its
 // configuration, and its weights if the checkpoint has none.
-func pullTower(cmd *cobra.Command, a *app, c *hub.Client, p *hub.Pulled) error {
+func pullTower(cmd *cobra.Command, a *cli.App, c *hub.Client, p *hub.Pulled) error {
 	tower, inside, err := towerOf(p.Dir)
 	if err != nil || tower == "" {
 		return err
@@ -85,8 +86,8 @@ func pullTower(cmd *cobra.Command, a *app, c *hub.Client, p *hub.Pulled) error {
 	if inside {
 		include = []string{"*config.json"}
 	}
-	a.note("%s: its vision tower is in %s", p.Name, tower)
-	if _, err = pullModel(cmd.Context(), a, c, name, include); err != nil {
+	a.Note("%s: its vision tower is in %s", p.Name, tower)
+	if _, err = cli.PullModel(cmd.Context(), a, c, name, include); err != nil {
 		return fmt.Errorf("the vision tower of %s: %w", p.Name, err)
 	}
 	return nil
@@ -105,7 +106,7 @@ func towerOf(dir string) (tower string, inside bool, err error) {
 	var config struct {
 		Tower string `json:"mm_vision_tower"`
 	}
-	text, err := textfile.Bytes(raw)
+	text, err := files.Text(raw)
 	if err != nil || json.Unmarshal(text, &config) != nil || config.Tower == "" {
 		return "", false, nil // opening the model reports errors in its configuration
 	}

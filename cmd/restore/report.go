@@ -9,51 +9,58 @@ import (
 	"text/tabwriter"
 	"time"
 
-	api "github.com/restore-vlm/restore/internal/ask"
+	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/internal/api"
 	"github.com/restore-vlm/restore/internal/bytesize"
-	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/reduce"
 )
 
 // writeTable writes a report of one answer: one line each for model, tokens, method, times, speed
-// and memory.
-func writeTable(w io.Writer, m *engine.Engine, ans *engine.Answer) error {
-	r := &ans.Report
+// and, if peak is not 0, memory.
+func writeTable(w io.Writer, info *restore.Info, ans *restore.Answer, peak int64) error {
 	var b bytes.Buffer
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	info := m.Info()
 	fmt.Fprintf(t, "model\t%s\n", info.Name)
 	if e := info.Encoder; e != nil && e.Why != "" {
-		fmt.Fprintf(t, "encoder\t%s\n", e)
+		fmt.Fprintf(t, "encoder\t%s, because %s\n", e.Type, e.Why)
 	}
-	for i, p := range r.Images {
+	var all api.VisualTokens
+	for i := range ans.Pictures {
+		p := &ans.Pictures[i]
+		all.Add(p)
 		label, why := "visual tokens", "" // for one picture the line about the method says it
-		if len(r.Images) > 1 {
+		if len(ans.Pictures) > 1 {
 			label, why = fmt.Sprintf("picture %d", i+1), contentNote(p.Content)
 		}
-		fmt.Fprintf(t, "%s\t%s%s\n", label, tokensLine(p.Tokens, p.Kept, p.Merged), why)
+		if p.Cache != "" && p.Cache != restore.CacheNone {
+			why += fmt.Sprintf(", cache %s", p.Cache)
+		}
+		fmt.Fprintf(t, "%s\t%s%s\n", label, cli.TokensLine(p.Tokens, p.Kept, p.Merged), why)
 	}
-	if len(r.Images) > 1 {
-		fmt.Fprintf(t, "visual tokens\t%s\n", tokensLine(r.Before, r.Kept, r.Merged))
+	if len(ans.Pictures) > 1 {
+		fmt.Fprintf(t, "visual tokens\t%s\n", cli.TokensLine(all.Before, all.Kept, all.Merged))
 	}
-	if len(r.Images) > 0 {
-		fmt.Fprintf(t, "method\t%s\n", r.Options)
+	if len(ans.Pictures) > 0 {
+		fmt.Fprintf(t, "method\t%s\n", ans.Pictures[0].Method)
 	}
-	if r.ChosenBefore > 0 {
+	if ans.ChosenBefore > 0 {
 		fmt.Fprintf(t, "chosen before\t%d of the pictures: their tokens were chosen for the "+
-			"question they came with\n", r.ChosenBefore)
+			"question they came with\n", ans.ChosenBefore)
 	}
-	fmt.Fprintf(t, "prompt\t%d tokens", r.PromptTokens)
-	if r.CachedTokens > 0 {
-		fmt.Fprintf(t, ", %d of them cached", r.CachedTokens)
+	fmt.Fprintf(t, "prompt\t%d tokens", ans.Usage.Prompt)
+	if ans.Usage.Cached > 0 {
+		fmt.Fprintf(t, ", %d of them cached", ans.Usage.Cached)
 	}
-	fmt.Fprintf(t, "\ntime\t%s\n", stageTimes(r))
-	fmt.Fprintf(t, "answer\t%d tokens", r.GeneratedTokens)
-	if r.TokensPerSecond > 0 {
-		fmt.Fprintf(t, ", %.1f tokens/s", r.TokensPerSecond)
+	fmt.Fprintf(t, "\ntime\t%s\n", stageTimes(&ans.Timings))
+	fmt.Fprintf(t, "answer\t%d tokens", ans.Usage.Generated)
+	if v := tokensPerSecond(ans); v > 0 {
+		fmt.Fprintf(t, ", %.1f tokens/s", v)
 	}
 	fmt.Fprintf(t, "%s\n", finishNote(ans.Finish))
-	fmt.Fprintf(t, "memory\t%s at peak\n", bytesize.MB(r.PeakRSS))
+	if peak > 0 {
+		fmt.Fprintf(t, "memory\t%s at peak\n", bytesize.MB(peak))
+	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
@@ -61,31 +68,31 @@ func writeTable(w io.Writer, m *engine.Engine, ans *engine.Answer) error {
 	return err
 }
 
+// tokensPerSecond is the speed of decoding, 0 if there was none.
+func tokensPerSecond(ans *restore.Answer) float64 {
+	if ans.Usage.Generated == 0 || ans.Timings.Decode <= 0 {
+		return 0
+	}
+	return float64(ans.Usage.Generated) / ans.Timings.Decode.Seconds()
+}
+
 // stageTimes lists the times of the stages that ran.
-func stageTimes(r *engine.Report) string {
+func stageTimes(r *restore.Timings) string {
 	var out []string
 	for _, s := range []struct {
 		name string
 		time time.Duration
-	}{{"prepare", r.Prepare}, {"encode", r.Encode}, {"select", r.Select}, {"merge", r.Merge},
-		{"prefill", r.Prefill},
+	}{{"queue", r.Queue.Truncate(time.Millisecond)}, {"prepare", r.Prepare}, {"encode", r.Encode},
+		{"select", r.Select}, {"merge", r.Merge}, {"prefill", r.Prefill},
 		{"first token", r.FirstToken}} {
 		if s.time > 0 {
-			out = append(out, s.name+" "+ms(s.time))
+			out = append(out, s.name+" "+cli.Milliseconds(s.time))
 		}
 	}
 	if out == nil {
 		return "none of the stages ended"
 	}
 	return strings.Join(out, ", ")
-}
-
-// tokensLine formats counts, as in "576 -> 32 kept + 32 merged" or "576, not reduced".
-func tokensLine(before, kept, merged int) string {
-	if merged == 0 && kept == before {
-		return fmt.Sprintf("%d, not reduced", before)
-	}
-	return fmt.Sprintf("%d -> %d kept + %d merged", before, kept, merged)
 }
 
 // sizeLine formats a picture's size and tokens.
@@ -102,28 +109,14 @@ func contentNote(c *reduce.Content) string {
 }
 
 // finishNote says why an answer ended, if the model did not end it.
-func finishNote(finish string) string {
+func finishNote(finish restore.Finish) string {
 	switch finish {
-	case "length":
+	case restore.FinishLength:
 		return ", cut by --n-predict or the context"
-	case "cancelled":
+	case restore.FinishCancelled:
 		return ", interrupted"
 	}
 	return ""
-}
-
-// ms formats a duration in milliseconds with three significant digits, short ones in microseconds.
-func ms(d time.Duration) string {
-	v := float64(d) / float64(time.Millisecond)
-	switch {
-	case v >= 100:
-		return fmt.Sprintf("%.0f ms", v)
-	case v >= 10:
-		return fmt.Sprintf("%.1f ms", v)
-	case v >= 0.1:
-		return fmt.Sprintf("%.2f ms", v)
-	}
-	return fmt.Sprintf("%.1f µs", 1000*v)
 }
 
 // visualJSON counts visual tokens before and after a reduction.
@@ -139,14 +132,14 @@ type visualJSON struct {
 type answerJSON struct {
 	Model           string             `json:"model"`
 	Weights         map[string]int64   `json:"weights"` // number of weights by type
-	Encoder         *engine.Encoder    `json:"encoder,omitempty"`
+	Encoder         *restore.Encoder   `json:"encoder,omitempty"`
 	Answer          string             `json:"answer"`
-	Finish          string             `json:"finish"`
+	Finish          restore.Finish     `json:"finish"`
 	Tokens          []int32            `json:"tokens"`
 	VisualTokens    visualJSON         `json:"visual_tokens"`
 	Images          []visualJSON       `json:"images"`
 	Method          string             `json:"method"`
-	Parameters      any                `json:"parameters"`
+	Parameters      json.RawMessage    `json:"parameters"`
 	PromptTokens    int                `json:"prompt_tokens"`
 	CachedTokens    int                `json:"cached_tokens"`
 	ChosenBefore    int                `json:"pictures_chosen_for_earlier_questions,omitempty"`
@@ -157,36 +150,30 @@ type answerJSON struct {
 }
 
 func newAnswerJSON(
-	m *engine.Engine,
-	ans *engine.Answer,
-	names, overlays, stages []string,
+	info *restore.Info, ans *restore.Answer, names, overlays, stages []string,
 ) answerJSON {
-	r := &ans.Report
+	t := &ans.Timings
 	millis := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-	info := m.Info()
 	j := answerJSON{
-		Model: info.Name, Weights: info.Kept, Encoder: info.Encoder, Answer: ans.Text,
-		Finish: ans.Finish,
-		Tokens: append([]int32{}, ans.Tokens...),
-		Images: []visualJSON{},
-		Method: r.Options.String(), Parameters: r.Options,
-		PromptTokens: r.PromptTokens, CachedTokens: r.CachedTokens, ChosenBefore: r.ChosenBefore,
-		GeneratedTokens: r.GeneratedTokens, TokensPerSecond: r.TokensPerSecond,
+		Model: info.Name, Weights: info.Weights, Encoder: info.Encoder, Answer: ans.Text,
+		Finish: ans.Finish, Tokens: append([]int32{}, ans.Tokens...), Images: []visualJSON{},
+		Method: "none", PromptTokens: ans.Usage.Prompt, CachedTokens: ans.Usage.Cached,
+		ChosenBefore: ans.ChosenBefore, GeneratedTokens: ans.Usage.Generated,
+		TokensPerSecond: tokensPerSecond(ans),
 		Times: map[string]float64{
-			"prepare":     millis(r.Prepare),
-			"encode":      millis(r.Encode),
-			"select":      millis(r.Select),
-			"merge":       millis(r.Merge),
-			"prefill":     millis(r.Prefill),
-			"first_token": millis(r.FirstToken),
-			"decode":      millis(r.Decode),
+			"prepare": millis(t.Prepare), "encode": millis(t.Encode), "select": millis(t.Select),
+			"merge": millis(t.Merge), "prefill": millis(t.Prefill),
+			"first_token": millis(t.FirstToken), "decode": millis(t.Decode),
 		},
-		PeakRSS: r.PeakRSS,
 	}
-	for i, p := range r.Images {
+	for i := range ans.Pictures {
+		p := &ans.Pictures[i]
 		v := visualJSON{Content: p.Content}
-		v.Add(p.Tokens, p.Kept, p.Merged, p.Mean())
-		j.VisualTokens.Add(p.Tokens, p.Kept, p.Merged, p.Mean())
+		v.Add(p)
+		j.VisualTokens.Add(p)
+		if i == 0 {
+			j.Method, j.Parameters = p.Method, p.Parameters
+		}
 		if i < len(names) {
 			v.File = names[i]
 		}
@@ -199,20 +186,4 @@ func newAnswerJSON(
 		j.Images = append(j.Images, v)
 	}
 	return j
-}
-
-// writeJSON writes v on one line without HTML escaping.
-func writeJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
-}
-
-// columns writes rows as a table; the first row is the heading.
-func columns(w io.Writer, rows [][]string) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, r := range rows {
-		fmt.Fprintln(t, strings.Join(r, "\t"))
-	}
-	return t.Flush()
 }

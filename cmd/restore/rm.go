@@ -8,9 +8,10 @@ import (
 	"github.com/restore-vlm/restore/internal/hub"
 
 	"github.com/restore-vlm/restore/internal/bytesize"
+	"github.com/restore-vlm/restore/internal/cli"
 )
 
-func newRemove(a *app) *cobra.Command {
+func newRemove(a *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm ORG/NAME[@REVISION][:QUANTISATION]",
 		Short: "Delete a model from the hub's cache",
@@ -22,9 +23,9 @@ quantisation. The command refuses while the repository is being downloaded.`,
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		name, err := hub.ParseName(args[0])
 		if err != nil {
-			return &usageError{err}
+			return &cli.UsageError{Err: err}
 		}
-		c, err := hub.New(a.getenv)
+		c, err := hub.New(a.Getenv)
 		if err != nil {
 			return err
 		}
@@ -32,7 +33,7 @@ quantisation. The command refuses while the repository is being downloaded.`,
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(a.out, "%s: %d files deleted, %s free\n", name, r.Files,
+		_, err = fmt.Fprintf(a.Out, "%s: %d files deleted, %s free\n", name, r.Files,
 			bytesize.MB(r.Bytes))
 		return err
 	}

@@ -1,34 +1,34 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/restore-vlm/restore/errs"
-	"github.com/restore-vlm/restore/internal/engine"
-	"github.com/restore-vlm/restore/internal/imageproc"
-	"github.com/restore-vlm/restore/internal/sample"
+	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/client"
+	"github.com/restore-vlm/restore/internal/machine"
 )
 
 // runOptions are the flags of `restore run`.
 type runOptions struct {
-	model     modelFlags
+	model     cli.ModelFlags
 	server    remoteFlags
-	question  questionFlags
-	reduction reductionFlags
-	sampling  sample.Options
+	question  cli.QuestionFlags
+	reduction cli.ReductionFlags
+	sampling  restore.Sampling
 	maxTokens int
-	drawings  drawingFlags
+	drawings  cli.DrawingFlags
 	json      bool
 }
 
-func newRun(a *app) *cobra.Command {
+func newRun(a *cli.App) *cobra.Command {
 	o := new(runOptions)
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -52,19 +52,19 @@ an answer that Ctrl-C stops has no report.`,
   restore run -m DIR --image a.png
   restore run --server http://127.0.0.1:8642 --image a.png
   restore run -m DIR --video-frames a.png b.png c.png --fps 2 -p "What moves?"`,
-		Args: o.question.args,
+		Args: o.question.Args,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	o.model.add(fs)
+	o.model.Add(fs)
 	o.server.add(fs)
-	o.question.addImages(fs, "")
-	o.question.addVideo(fs)
-	o.question.addPrompt(fs, "; without it a conversation starts")
-	o.question.addSystem(fs)
+	o.question.AddImages(fs, "")
+	o.question.AddVideo(fs)
+	o.question.AddPrompt(fs, "; without it a conversation starts")
+	o.question.AddSystem(fs)
 	fs.IntVarP(&o.maxTokens, "n-predict", "n", 256, "answer with at most `N` tokens")
-	o.reduction.add(fs, "holov", 64)
-	fs.Float64Var(&o.sampling.Temp, "temp", 0, "`temperature`, 0 takes the likeliest token")
+	o.reduction.Add(fs, "holov", 64)
+	fs.Float64Var(&o.sampling.Temperature, "temp", 0, "`temperature`, 0 takes the likeliest token")
 	fs.IntVar(&o.sampling.TopK, "top-k", 40, "sample among the `K` likeliest tokens, 0 is all")
 	fs.Float64Var(&o.sampling.TopP, "top-p", 0.95,
 		"sample among the likeliest tokens with this total `share` of the probability, 1 is all")
@@ -72,9 +72,9 @@ an answer that Ctrl-C stops has no report.`,
 		"sample among tokens with at least this `share` of the likeliest one's probability, "+
 			"0 is all")
 	fs.Int64Var(&o.sampling.Seed, "seed", 0, "`seed` of sampling and of --base random")
-	o.question.addReading(fs)
-	o.model.addResize(fs)
-	o.drawings.add(fs)
+	o.question.AddReading(fs)
+	o.model.AddResize(fs)
+	o.drawings.Add(fs)
 	fs.BoolVar(&o.json, "json", false, "print one JSON object per answer, no text or report")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return o.run(cmd.Context(), a, !fs.Changed("prompt"))
@@ -83,275 +83,253 @@ an answer that Ctrl-C stops has no report.`,
 }
 
 // check returns the request without question and pictures. It refuses wrong flags.
-func (o *runOptions) check() (engine.Request, error) {
-	r := engine.Request{Sample: o.sampling, MaxTokens: o.maxTokens}
-	fs, d := o.reduction.fs, &o.drawings
+func (o *runOptions) check() (r restore.Request, err error) {
+	fs, d := o.reduction.Flags, &o.drawings
+	r.MaxTokens = o.maxTokens
 	if o.maxTokens < 1 {
-		return r, usagef("--n-predict: out of range, got %d, want at least 1", o.maxTokens)
+		return r, cli.Flagf("n-predict", "out of range, got %d, want at least 1", o.maxTokens)
 	}
 	if o.sampling.TopP == 0 {
-		return r, usagef("--top-p: out of range, got 0, want a number above 0 and at most 1")
+		return r, cli.Flagf("top-p", "out of range, got 0, want a number above 0 and at most 1")
 	}
-	if _, err := sample.New(o.sampling); err != nil {
-		return r, &usageError{err}
+	if err := o.sampling.Check(); err != nil {
+		return r, &cli.UsageError{Err: err}
 	}
-	var err error
-	o.reduction.seed = o.sampling.Seed
-	if r.Reduce, err = o.reduction.options(); err != nil {
+	if r.Sampling = o.sampling; r.Sampling.Temperature == 0 {
+		r.Sampling = restore.Sampling{} // the defaults of the other flags have no effect
+	}
+	o.reduction.Seed = o.sampling.Seed
+	reduction, how, err := o.reduction.Reduction()
+	if err != nil {
 		return r, err
 	}
-	for _, name := range []string{"top-k", "top-p", "min-p", "seed"} {
-		f := fs.Lookup(name)
-		if f.Changed && o.sampling.Temp == 0 && (name != "seed" || r.Reduce.Base != "random") {
-			return r, usagef("--%s: has no effect at temperature 0, got %s, want --temp above 0",
-				name, f.Value)
+	if r.Reduction = reduction; o.server.url != "" { // which has its own defaults
+		if r.Reduction, err = o.reduction.Demanded(); err != nil {
+			return r, err
 		}
 	}
-	if err := d.check(); err != nil {
+	const greedy = "has no effect at temperature 0, got %v, want --temp above 0"
+	cold := o.sampling.Temperature == 0
+	if err := cmp.Or(
+		cli.NoUse(fs, cold, greedy, "top-k", "top-p", "min-p"),
+		cli.NoUse(fs, cold && how.Base != "random", greedy, "seed"),
+		cli.NoUse(fs, how.Base == "none",
+			"has nothing to show, got --base none, want a reduction", "overlay"),
+		cli.NoUse(fs, !how.Inside() && !how.InsideEncoder(),
+			"has nothing to show, got --base "+how.Base+", want a method inside the encoder "+
+				"or the decoder, or --two-stages", "overlay-stages"),
+	); err != nil {
 		return r, err
 	}
-	switch {
-	case d.overlay != "" && r.Reduce.Base == "none":
-		return r, usagef("--overlay: has nothing to show, got --base none, want a reduction")
-	case (d.overlay != "" || d.stages != "") && len(o.question.frames) > 0:
-		return r, usagef(
-			"--overlay: cannot be drawn with --video-frames, got %d frames, want pictures alone",
-			len(o.question.frames))
-	case d.stages != "" && !r.Reduce.Inside() && !r.Reduce.InsideEncoder():
-		return r, usagef(
-			"--overlay-stages: has nothing to show, got --base %s, want a method inside the "+
-				"encoder or the decoder, or --two-stages", r.Reduce.Base)
+	if err := d.Check(); err != nil {
+		return r, err
+	}
+	if n := len(o.question.Frames); (d.Overlay != "" || d.Stages != "") && n > 0 {
+		return r, cli.Flagf("overlay",
+			"cannot be drawn with --video-frames, got %d frames, want pictures alone", n)
 	}
 	return r, nil
 }
 
-func (o *runOptions) run(ctx context.Context, a *app, isTalk bool) error {
+func (o *runOptions) run(ctx context.Context, a *cli.App, isTalk bool) error {
 	q := &o.question
-	if err := a.checkStdin(isTalk, slices.Concat(q.inputs(), o.reduction.files())); err != nil {
+	if err := a.CheckStdin(isTalk, slices.Concat(q.Inputs(), o.reduction.Files())); err != nil {
 		return err
 	}
 	r, err := o.check()
 	if err != nil {
 		return err
 	}
-	if err := q.check(); err != nil {
+	if err := q.Check(); err != nil {
 		return err
 	}
-	if err := o.server.check(o.reduction.fs); err != nil {
+	if err := o.server.check(o.reduction.Flags); err != nil {
 		return err
 	}
 	if err := o.checkDrawn(isTalk); err != nil {
 		return err
 	}
-	outs := a.outputs(slices.Concat(inputPaths(q.inputs()), o.model.files.Paths(),
-		inputPaths(o.reduction.files()))...)
-	defer outs.discard()
-	d := &drawings{flags: &o.drawings, outs: outs}
+	outs := a.Outputs(slices.Concat(cli.InputPaths(q.Inputs()), o.model.Paths(),
+		cli.InputPaths(o.reduction.Files()))...)
+	defer outs.Discard()
+	d := &cli.Drawings{Flags: &o.drawings, Outs: outs}
 	// a conversation's first picture may be added later
-	if err := d.open(max(len(q.images), 1)); err != nil {
+	if err := d.Open(max(len(q.Images), 1)); err != nil {
 		return err
 	}
-	q.encoded = o.server.url != ""
-	asked, err := q.load(a)
+	q.Encoded = o.server.url != ""
+	asked, err := q.Load(a)
 	if err != nil {
 		return err
 	}
-	var with dialogue = &remoteDialogue{o: o, a: a, outs: outs}
-	if o.server.url == "" {
-		m, err := o.model.open(a)
-		if err != nil {
-			return err
+	with := &dialogue{o: o, a: a, d: d}
+	if o.server.url != "" {
+		with.s, err = client.New(ctx, o.server.url, o.server.key)
+	} else {
+		var m *restore.Model
+		if m, err = o.model.Open(ctx, a); err == nil {
+			defer m.Close()
+			with.s = m
 		}
-		defer m.Close()
-		local := &localDialogue{o: o, a: a, m: m, d: d}
-		if err := local.set(r); err != nil {
-			return err
-		}
-		local.restart()
-		with = local
+	}
+	if err != nil {
+		return err
+	}
+	if err := with.set(r); err != nil {
+		return err
+	}
+	if err := with.restart(); err != nil {
+		return err
 	}
 	if isTalk {
 		return (&talk{o: o, a: a, outs: outs, d: with, next: *asked}).run(ctx)
 	}
-	if len(asked.names()) == 0 {
-		a.note("no picture is shown (--image FILE): the answer depends only on the text")
+	if len(asked.Names()) == 0 {
+		a.Note("no picture is shown (--image FILE): the answer depends only on the text")
 	}
-	_, err = with.ask(ctx, nil, asked)
+	_, err = with.ask(ctx, asked)
 	return err
 }
 
 // checkDrawn refuses drawings without a picture; a conversation may be shown one later.
 func (o *runOptions) checkDrawn(isTalk bool) error {
-	if isTalk || len(o.question.images)+len(o.question.frames) > 0 {
+	if isTalk || len(o.question.Images)+len(o.question.Frames) > 0 {
 		return nil
 	}
-	for _, name := range []string{"overlay", "overlay-stages"} {
-		if f := o.reduction.fs.Lookup(name); onCommandLine(f) {
-			return usagef("--%s: has nothing to show, got %s, want a picture (--image) to draw in",
-				name, f.Value)
-		}
-	}
-	return nil
-}
-
-// checkLength refuses an answer limit above the model's context.
-func (o *runOptions) checkLength(m *engine.Engine) error {
-	if o.reduction.fs.Changed("n-predict") && o.maxTokens > m.Context() {
-		return usagef("--n-predict: out of range, got %d, want at most the model's context of %d",
-			o.maxTokens, m.Context())
-	}
-	return nil
-}
-
-// room refuses pictures that cannot fit in the context together with the dialogue's pictures,
-// before any of them is encoded. It counts the fewest positions that they may take, because the
-// exact number is known only after reading them.
-func (o *runOptions) room(m *engine.Engine, r *engine.Request, before []*imageproc.Picture) error {
-	all := slices.Concat(before, r.Images)
-	if len(all) < 2 || r.Reduce.Positions == "sequential" && r.Reduce.Base != "none" {
-		return nil
-	}
-	s, positions := m.Info().Sizes, 0.0
-	for _, pic := range all {
-		if s != nil && s.Views == 1 {
-			positions += float64(s.Tokens)
-			continue
-		}
-		n, err := m.PictureTokens(pic)
-		switch {
-		case err != nil:
-			return err
-		case s == nil: // positions by row and column: the longer side counts
-			positions += math.Sqrt(float64(n))
-		default: // tokens of tiles, without newlines
-			positions += 0.9 * float64(n)
-		}
-	}
-	if int(positions) <= m.Context() {
-		return nil
-	}
-	return &errs.ContextError{
-		PromptTokens: int(positions),
-		Positions:    int(positions),
-		Context:      m.Context(),
-	}
+	return cli.NoUse(o.reduction.Flags, true,
+		"has nothing to show, got %v, want a picture (--image) to draw in",
+		"overlay", "overlay-stages")
 }
 
 // printer shows an answer on stdout as it arrives.
 type printer struct {
 	out  io.Writer
-	wait *meter // until the first piece
-	json bool   // the text is not shown
-	text strings.Builder
-	open bool // the last line has no end
+	wait *cli.Meter // until the first piece
+	json bool       // the text is not shown
+	open bool       // the last line has no end
 }
 
-func (o *runOptions) printer(a *app, outs *outputs) *printer {
-	return &printer{out: outs.results(), wait: a.meter("reading the prompt"), json: o.json}
+func (o *runOptions) printer(a *cli.App, outs *cli.Outputs) *printer {
+	return &printer{out: outs.Results(), wait: a.Meter("reading the prompt"), json: o.json}
 }
 
 // piece shows a piece of the answer.
 func (p *printer) piece(s string) {
-	p.text.WriteString(s)
 	if p.json || s == "" {
 		return
 	}
-	p.wait.end()
+	p.wait.End()
 	io.WriteString(p.out, s)
 	p.open = !strings.HasSuffix(s, "\n")
 }
 
 // end ends the answer.
 func (p *printer) end() {
-	p.wait.end()
+	p.wait.End()
 	if p.open {
 		fmt.Fprintln(p.out)
 	}
 }
 
-// localDialogue is a dialogue with a model in this process.
-type localDialogue struct {
+// dialogue asks questions of a model: in this process, or of a server.
+type dialogue struct {
 	o    *runOptions
-	a    *app
-	m    *engine.Engine
-	d    *drawings
-	conv *engine.Conversation
-	r    engine.Request // options of every question
+	a    *cli.App
+	d    *cli.Drawings
+	s    restore.Service
+	conv *restore.Conversation
+	r    restore.Request // options of every question
 }
 
-// set implements dialogue.
-func (l *localDialogue) set(r engine.Request) error {
-	if err := l.o.checkLength(l.m); err != nil {
-		return err
+// remote reports whether a server answers.
+func (d *dialogue) remote() bool { return d.o.server.url != "" }
+
+// set changes the options of later questions. A changed reduction needs a restart.
+func (d *dialogue) set(r restore.Request) error {
+	most := d.s.Info().Context // 0: a server does not tell it
+	if most > 0 && d.o.reduction.Flags.Changed("n-predict") && d.o.maxTokens > most {
+		return cli.Flagf("n-predict",
+			"out of range, got %d, want at most the model's context of %d",
+			d.o.maxTokens, most)
 	}
-	l.r = r
-	return nil
+	d.r = r
+	return d.o.server.check(d.o.reduction.Flags)
 }
 
-// restart implements dialogue.
-func (l *localDialogue) restart() { l.conv = l.m.NewConversation(l.r.Reduce) }
+// restart forgets all turns.
+func (d *dialogue) restart() (err error) {
+	d.conv, err = restore.NewConversation(d.s, d.r.Reduction)
+	return err
+}
 
-// undo implements dialogue.
-func (l *localDialogue) undo() { l.conv.Undo() }
-
-// describe implements dialogue.
-func (l *localDialogue) describe(_ context.Context, p shownPicture) (string, error) {
-	tokens, err := l.m.PictureTokens(p.pic)
+// describe returns the picture's size and tokens. The model encodes the picture, and keeps it for
+// the question.
+func (d *dialogue) describe(ctx context.Context, p cli.ShownPicture) (string, error) {
+	shown := d.a.Meter("reading " + p.Name)
+	defer shown.End()
+	c, err := d.s.Count(ctx, &restore.Request{
+		Pictures: []*restore.Picture{p.Pic}, Reduction: d.r.Reduction,
+	})
 	if err != nil {
 		return "", err
 	}
-	reduced := ""
-	if o := l.r.Reduce; o.NVis > 0 && o.NVis < tokens {
-		reduced = fmt.Sprintf(", reduced to %d", o.NVis)
-	} else if o.KeepRatio > 0 {
-		reduced = fmt.Sprintf(", reduced to %v of them", o.KeepRatio)
+	i := &c.Pictures[0]
+	size := sizeLine(i.Width, i.Height, i.Tokens)
+	if n := i.Kept + i.Merged; n < i.Tokens {
+		size += fmt.Sprintf(", reduced to %d", n)
 	}
-	return sizeLine(p.pic.Width, p.pic.Height, tokens) + reduced, nil
+	return size, nil
 }
 
-// ask implements dialogue.
-func (l *localDialogue) ask(
-	ctx context.Context, before []exchange, q *question,
-) (*exchange, error) {
-	r, names := l.r, q.names()
-	r.Prompt, r.System, r.Places, r.Images, r.Video = q.prompt, q.system, q.places, q.images(),
-		q.video
-	var held []*imageproc.Picture
-	for _, e := range before {
-		held = append(held, e.images()...)
+// ask asks the next question. It shows the answer on stdout and the report on stderr. It returns
+// the turn that the dialogue has now; nil: the question is not part of it, because of an error or a
+// cancellation before the answer's first token.
+func (d *dialogue) ask(ctx context.Context, q *cli.Question) (turn *exchange, err error) {
+	r := d.r
+	r.Prompt, r.System, r.Places, r.Pictures, r.Video = q.Prompt, q.System, q.Places, q.Images(),
+		q.Video
+	if n := len(q.Places); d.remote() && n > 0 && q.Places[n-1] > 0 {
+		d.a.Note("--server: the chat template places pictures, perhaps not where <image> stands")
 	}
-	if err := l.o.room(l.m, &r, held); err != nil {
+	if err := d.d.Open(len(r.Pictures)); err != nil {
 		return nil, err
 	}
-	if err := l.d.open(len(r.Images)); err != nil {
-		return nil, err
+	p := d.o.printer(d.a, d.d.Outs)
+	var ans *restore.Answer
+	for piece, failed := range d.conv.Stream(ctx, r) {
+		p.piece(piece.Text)
+		ans, err = piece.Answer, failed
 	}
-	p := l.o.printer(l.a, l.d.outs)
-	r.OnText = p.piece
-	ans, err := l.conv.Ask(ctx, r)
 	p.end()
 	if ans == nil {
-		l.d.discard()
+		d.d.Discard()
 		return nil, err
 	}
-	var turn *exchange
-	if ans.Finish != engine.FinishCancelled || len(ans.Tokens) > 0 {
-		turn = &exchange{question: q, answer: ans.Text}
+	if ans.Finish != restore.FinishCancelled || ans.Text != "" || len(ans.Tokens) > 0 {
+		turn = &exchange{Question: q, answer: ans.Text}
 	}
-	return turn, l.report(ctx, r, ans, names)
+	if d.remote() && ans.Finish == restore.FinishCancelled { // which tells no counts then
+		return turn, errCut
+	}
+	return turn, d.report(ctx, ans, q)
 }
 
 // report writes the drawings, and the report to stderr or, with --json, to stdout.
-func (l *localDialogue) report(
-	ctx context.Context, r engine.Request, ans *engine.Answer, names []string,
-) (err error) {
-	l.o.noteUnseen(l.a, r, ans, names)
-	overlays, stages, drawErr := l.d.write(&r, ans)
-	ans.Report.PeakRSS = max(ans.Report.PeakRSS, engine.PeakRSS()) // drawing takes memory too
-	if l.o.json {
-		err = writeJSON(l.d.outs.results(), newAnswerJSON(l.m, ans, names, overlays, stages))
+func (d *dialogue) report(ctx context.Context, ans *restore.Answer, q *cli.Question) (err error) {
+	d.noteUnseen(ans, q)
+	overlays, stages, drawErr := d.d.Write(ans)
+	peak := int64(0)
+	if !d.remote() {
+		peak = machine.PeakRSS()
+	}
+	if d.o.json {
+		j := newAnswerJSON(d.s.Info(), ans, q.Names(), overlays, stages)
+		if j.PeakRSS = peak; d.remote() {
+			j.Tokens = nil // which a server does not tell
+		}
+		err = cli.WriteJSON(d.d.Outs.Results(), j)
 	} else {
-		err = writeTable(l.a.err, l.m, ans)
+		err = writeTable(d.a.Err, d.s.Info(), ans, peak)
 	}
 	switch {
 	case err != nil:
@@ -365,28 +343,21 @@ func (l *localDialogue) report(
 }
 
 // errCut ends the turn of a cancelled question.
-var errCut = cutShort("run: interrupted, the answer is not complete")
+var errCut = cli.CutShort("run: interrupted, the answer is not complete")
 
 // unseenFrom is the unseen share of a picture from which a note is printed.
 const unseenFrom = 0.01
 
 // noteUnseen notes how much of each picture the model does not see.
-func (o *runOptions) noteUnseen(a *app, r engine.Request, ans *engine.Answer, names []string) {
-	first := len(names) - len(r.Images) // a video comes first
-	for i, pic := range r.Images {
-		if first+i >= len(ans.Report.Images) {
-			return
-		}
-		seen, w, h := 0.0, 0.0, 0.0
-		for _, g := range ans.Report.Images[first+i].Grids {
-			if gw, gh := g.Frame.Inside(pic); gw*gh > seen {
-				seen, w, h = gw*gh, gw, gh
-			}
-		}
-		if all := float64(pic.Width) * float64(pic.Height); seen > 0 && 1-seen/all >= unseenFrom {
-			a.note("%s: the model does not see %.0f %% of it: of %dx%d pixels it takes the middle "+
-				"%.0fx%.0f; --pad shows all", names[first+i], 100*(1-seen/all), pic.Width,
-				pic.Height, w, h)
+func (d *dialogue) noteUnseen(ans *restore.Answer, q *cli.Question) {
+	names := q.Names()
+	for i := range min(len(ans.Pictures), len(names)) {
+		p := &ans.Pictures[i]
+		w, h := p.Seen()
+		if all := float64(p.Width) * float64(p.Height); w > 0 && 1-w*h/all >= unseenFrom {
+			d.a.Note("%s: the model does not see %.0f %% of it: of %dx%d pixels it takes the "+
+				"middle %.0fx%.0f; --pad shows all", names[i], 100*(1-w*h/all), p.Width, p.Height,
+				w, h)
 		}
 	}
 }

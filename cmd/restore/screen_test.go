@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/cli/clitest"
 	"github.com/restore-vlm/restore/internal/hub/hubtest"
 )
 
@@ -24,10 +26,22 @@ type slowServer struct {
 	release chan struct{}
 }
 
+// listModels answers the first question of a client: which model there is.
+func listModels(w http.ResponseWriter, r *http.Request) bool {
+	if r.URL.Path != "/v1/models" {
+		return false
+	}
+	fmt.Fprint(w, `{"data":[{"id":"m"}]}`)
+	return true
+}
+
 func newSlowServer(t *testing.T) *slowServer {
 	t.Helper()
 	s := &slowServer{asked: make(chan struct{}), release: make(chan struct{})}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if listModels(w, r) {
+			return
+		}
 		if err := json.NewDecoder(r.Body).Decode(new(any)); err != nil {
 			t.Error(err)
 		}
@@ -49,67 +63,67 @@ func TestProgressLeavesThePrompt(t *testing.T) {
 	t.Parallel()
 	server := newSlowServer(t)
 	s := sit(t, "run", "--server", server.URL)
-	s.prompts(1)
-	s.send("slow\r")
+	s.Prompts(1)
+	s.Send("slow\r")
 	<-server.asked
-	s.until("reading the prompt", 1)
+	s.Until("reading the prompt", 1)
 	server.release <- struct{}{}
-	s.prompts(2)
-	before := len(s.screen())
-	time.Sleep(5 * progressEvery / 2)
-	s.send("typed")
-	s.until("typed", 1)
-	if drawn := s.screen()[before:]; strings.TrimPrefix(drawn, "> ") != "typed" {
+	s.Prompts(2)
+	before := len(s.Screen())
+	time.Sleep(5 * cli.ProgressEvery / 2)
+	s.Send("typed")
+	s.Until("typed", 1)
+	if drawn := s.Screen()[before:]; strings.TrimPrefix(drawn, "> ") != "typed" {
 		t.Errorf("after the prompt was shown: %q", drawn)
 	}
-	s.send("\x03\x04")
-	if code, out := s.end(); code != exitOK || out != "said\n" {
-		t.Errorf("exit %d, stdout %q, screen %q", code, out, s.screen())
+	s.Send("\x03\x04")
+	if code, out := s.End(); code != cli.ExitOK || out != "said\n" {
+		t.Errorf("exit %d, stdout %q, screen %q", code, out, s.Screen())
 	}
 }
 
 // desk is a command in this process on a pseudo-terminal, with a clock that the test turns.
 type desk struct {
-	*terminal
-	*fakeClock
+	*clitest.Terminal
+	*clitest.Clock
 	code chan int
 }
 
 // newDesk starts a command whose three streams are the terminal.
 func newDesk(t *testing.T, env map[string]string, args ...string) *desk {
 	t.Helper()
-	master, slave := newTerminal(t)
-	s := &terminal{t: t, master: master, closed: make(chan struct{})}
-	go s.watch()
-	a := newApp(slave, slave, slave, func(name string) string { return env[name] })
-	d := &desk{s, &fakeClock{at: time.Unix(1e9, 0)}, make(chan int, 1)}
-	a.screen.clock = d.clock()
-	go func() { d.code <- execute(context.Background(), a, args) }()
+	master, slave := clitest.NewTerminal(t)
+	s := &clitest.Terminal{T: t, Master: master, Closed: make(chan struct{})}
+	go s.Watch()
+	a := cli.NewApp(thisProgram, slave, slave, slave, func(name string) string { return env[name] })
+	d := &desk{s, &clitest.Clock{At: time.Unix(1e9, 0)}, make(chan int, 1)}
+	a.Screen.Clock = cli.Clock{Now: d.Now, After: d.After}
+	go func() { d.code <- cli.Execute(context.Background(), a, args) }()
 	t.Cleanup(func() {
 		slave.Close()
 		master.Close()
-		<-s.closed
+		<-s.Closed
 	})
 	return d
 }
 
 // shows turns the clock until text has been shown n times.
 func (d *desk) shows(text string, n int) {
-	d.t.Helper()
-	for end := time.Now().Add(time.Minute); strings.Count(d.screen(), text) < n; {
+	d.T.Helper()
+	for end := time.Now().Add(time.Minute); strings.Count(d.Screen(), text) < n; {
 		if time.Now().After(end) {
-			d.t.Fatalf("never shown: %q %d times, but %q", text, n, d.screen())
+			d.T.Fatalf("never shown: %q %d times, but %q", text, n, d.Screen())
 		}
-		d.turn(progressEvery)
+		d.Turn(cli.ProgressEvery)
 		time.Sleep(time.Millisecond)
 	}
 }
 
 // lines are the lines that are left on the terminal.
 func (d *desk) lines() string {
-	p := new(display)
-	p.Write([]byte(d.screen()))
-	return p.shown()
+	p := new(clitest.Display)
+	p.Write([]byte(d.Screen()))
+	return p.Shown()
 }
 
 // Ensure that on one terminal prompts, answers and progress do not mix, and that a turn leaves no
@@ -119,7 +133,7 @@ func TestProgressOfTurns(t *testing.T) {
 	d := newDesk(t, nil, "run", "--server", server.URL)
 	var most int
 	for turn := 1; turn <= 4; turn++ {
-		d.prompts(turn)
+		d.Prompts(turn)
 		if turn == 2 {
 			most = runtime.NumGoroutine()
 		}
@@ -130,22 +144,22 @@ func TestProgressOfTurns(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		for range 3 {
-			d.turn(time.Hour)
+			d.Turn(time.Hour)
 		}
-		if n := d.waits(); n != 0 {
+		if n := d.Waits(); n != 0 {
 			t.Errorf("turn %d: %d goroutines wait to draw", turn, n)
 		}
 		if turn == 4 {
 			break
 		}
-		d.send(fmt.Sprintf("question %d\r", turn))
+		d.Send(fmt.Sprintf("question %d\r", turn))
 		<-server.asked
 		d.shows(fmt.Sprintf("reading the prompt, %ds so far", turn), 1)
 		server.release <- struct{}{}
 	}
-	d.send("\x04")
-	if code := <-d.code; code != exitOK {
-		t.Errorf("exit %d, screen %q", code, d.screen())
+	d.Send("\x04")
+	if code := <-d.code; code != cli.ExitOK {
+		t.Errorf("exit %d, screen %q", code, d.Screen())
 	}
 	lines := d.lines()
 	for turn := 1; turn <= 3; turn++ {
@@ -174,38 +188,18 @@ func TestProgressOfPull(t *testing.T) {
 	d = newDesk(t, map[string]string{"HOME": home, "HF_ENDPOINT": h.URL}, "pull", "me/scenes")
 	d.shows("me/scenes, ", 1)
 	close(shown)
-	if code := <-d.code; code != exitOK {
-		t.Fatalf("exit %d, screen %q", code, d.screen())
+	if code := <-d.code; code != cli.ExitOK {
+		t.Fatalf("exit %d, screen %q", code, d.Screen())
 	}
-	d.turn(time.Hour)
-	if n := d.waits(); n != 0 {
+	d.Turn(time.Hour)
+	if n := d.Waits(); n != 0 {
 		t.Errorf("%d goroutines wait to draw after the end", n)
 	}
-	d.until(hubCommit+"\r\n", 1)
+	d.Until(hubCommit+"\r\n", 1)
 	lines := strings.Split(d.lines(), "\n")
 	if len(lines) != 3 || !strings.HasPrefix(lines[0], "restore: note: me/scenes: ") ||
 		!strings.HasPrefix(lines[1], home+string(os.PathSeparator)) || lines[2] != "" {
 		t.Errorf("left on the terminal: %q", lines)
-	}
-}
-
-// Ensure that a task longer than a second shows its progress and remaining time on a terminal, and
-// that its end removes the line.
-func TestMeter(t *testing.T) {
-	t.Parallel()
-	master, slave := newTerminal(t)
-	defer master.Close()
-	s := &terminal{t: t, master: master, closed: make(chan struct{})}
-	go s.watch()
-	m := newApp(nil, nil, slave, nil).meter("pictures")
-	m.set(1, 60)
-	s.until(" left", 1)
-	m.end()
-	slave.Close()
-	<-s.closed
-	if screen := s.screen(); !strings.Contains(screen, "pictures, ") ||
-		!strings.Contains(screen, "/60") || lastLine(screen) != "" {
-		t.Errorf("screen %q, left %q", screen, lastLine(screen))
 	}
 }
 
@@ -219,22 +213,16 @@ func TestMeterInterrupted(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("HF_ENDPOINT", stalled.URL)
 	s := sit(t, "pull", "me/scenes")
-	s.until("me/scenes, ", 1)
-	s.send("\x03")
-	code, out := s.end()
-	<-s.closed
-	shown, message, _ := strings.Cut(s.screen(), "restore: ")
+	s.Until("me/scenes, ", 1)
+	s.Send("\x03")
+	code, out := s.End()
+	<-s.Closed
+	shown, message, _ := strings.Cut(s.Screen(), "restore: ")
 	want := "me/scenes: interrupted, the next pull continues from here\r\n"
-	if code != exitFailure || out != "" || message != want {
+	if code != cli.ExitFailure || out != "" || message != want {
 		t.Errorf("exit %d, stdout %q, screen %q, then %q, want %q", code, out, shown, message, want)
 	}
-	if left := strings.ReplaceAll(lastLine(shown), "^C", ""); left != "" {
+	if left := strings.ReplaceAll(clitest.LastLine(shown), "^C", ""); left != "" {
 		t.Errorf("left on the screen: %q", left)
 	}
-}
-
-// lastLine is what the last line of a screen shows, without spaces around it.
-func lastLine(screen string) string {
-	lines := strings.Split(strings.TrimRight(screen, "\r"), "\r")
-	return strings.TrimSpace(lines[len(lines)-1])
 }

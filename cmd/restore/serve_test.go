@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/cli/clitest"
 	"github.com/restore-vlm/restore/internal/methods"
 )
 
@@ -64,7 +66,7 @@ func (s *serving) stop(sig syscall.Signal) int {
 // Ensure that a server answers like the command, that a load with checked answers works, and that
 // the server ends on a signal.
 func TestServe(t *testing.T) {
-	picture := drawn(t, 1)
+	picture := clitest.Drawn(t, 1)
 	s := startServer(t, "--cache-dir", filepath.Join(t.TempDir(), "cache"))
 	var models struct {
 		Data []struct {
@@ -91,40 +93,42 @@ func TestServe(t *testing.T) {
 		{"-p", "Hello", "--system-prompt", "Be brief.", "-n", "3"},
 		{"-p", "What number is written?", "--image", picture, "--base", "random", "--seed", "5"},
 	} {
-		here := cli(append([]string{"run"}, more...)...)
-		there := cli(append([]string{"run", "--server", s.url}, more...)...)
-		if here.code != exitOK || there.code != exitOK || here.out != there.out ||
-			!strings.Contains(there.err, "model ") {
-			t.Errorf("%v: got exit %d %q %s, want %q", more, there.code, there.out, there.err,
-				here.out)
+		here := commandLine(append([]string{"run"}, more...)...)
+		there := commandLine(append([]string{"run", "--server", s.url}, more...)...)
+		if here.Code != cli.ExitOK || there.Code != cli.ExitOK || here.Out != there.Out ||
+			!strings.Contains(there.Err, "model ") {
+			t.Errorf("%v: got exit %d %q %s, want %q", more, there.Code, there.Out, there.Err,
+				here.Out)
 		}
 	}
 	var a, b answerJSON
 	args := []string{"-p", "What number is written?", "--image", picture, "--json"}
-	if err := json.Unmarshal([]byte(cli(append([]string{"run"}, args...)...).out), &a); err != nil {
+	if err := json.Unmarshal([]byte(commandLine(append([]string{"run"}, args...)...).Out),
+		&a); err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal([]byte(cli(append([]string{"run", "--server", s.url},
-		args...)...).out), &b); err != nil {
+	if err := json.Unmarshal([]byte(commandLine(append([]string{"run", "--server", s.url},
+		args...)...).Out), &b); err != nil {
 		t.Fatal(err)
 	}
 	if a.Answer != b.Answer || a.Method != b.Method || a.VisualTokens != b.VisualTokens ||
 		a.PromptTokens != b.PromptTokens {
 		t.Errorf("got %+v, want %+v", b, a)
 	}
-	r := cli("load", "--server", s.url, "--clients", "3", "--n-vis", "64", "--requests", "20",
+	r := commandLine("load", "--server", s.url, "--clients", "3", "--n-vis", "64", "--requests",
+		"20",
 		"--pictures", "2", "--tokens", "8",
 		"--follow-up", "0.3", "--cancel", "0.1", "--bad", "0.1", "--whole", "0.3")
-	if r.code != exitOK || !strings.Contains(r.out, "answers/min") {
-		t.Errorf("load: exit %d, %s %s", r.code, r.out, r.err)
+	if r.Code != cli.ExitOK || !strings.Contains(r.Out, "answers/min") {
+		t.Errorf("load: exit %d, %s %s", r.Code, r.Out, r.Err)
 	}
-	if code := s.stop(syscall.SIGTERM); code != exitOK ||
+	if code := s.stop(syscall.SIGTERM); code != cli.ExitOK ||
 		!strings.Contains(s.log.String(), "shutting down") {
 		t.Errorf("exit %d, %s", code, s.log)
 	}
-	if r := cli("run", "--server", s.url, "-p", "?"); r.code != exitFailure ||
-		!strings.Contains(r.err, "--server: ") {
-		t.Errorf("a server that is gone: exit %d, %s", r.code, r.err)
+	if r := commandLine("run", "--server", s.url, "-p", "?"); r.Code != cli.ExitFailure ||
+		!strings.Contains(r.Err, "--server: ") {
+		t.Errorf("a server that is gone: exit %d, %s", r.Code, r.Err)
 	}
 }
 
@@ -132,13 +136,14 @@ func TestServe(t *testing.T) {
 // in this process, also after questions that were taken back, and that it says what the server
 // refuses.
 func TestServeTalk(t *testing.T) {
-	first, second := drawn(t, numberSeed), drawn(t, 8)
+	first, second := clitest.Drawn(t, clitest.NumberSeed), clitest.Drawn(t, 8)
 	s := startServer(t, "--max-images", "8")
-	talk := func(in string, args ...string) result {
+	talk := func(in string, args ...string) clitest.Result {
 		return with(t.Context(), nil, in, append([]string{"run"}, args...)...)
 	}
 	in := strings.Join([]string{
-		number, "Describe the image.", "/image " + second, "How many objects are there?", "/undo",
+		clitest.Number, "Describe the image.", "/image " + second, "How many objects are there?",
+		"/undo",
 		"/image " + second, "Is there a red square in the image?", "Describe the image.",
 	}, "\n")
 	for _, args := range [][]string{
@@ -148,10 +153,11 @@ func TestServeTalk(t *testing.T) {
 		{"--image", first, "--json", "--base", "none", "--temp", "1.5", "--seed", "3"},
 	} {
 		here, there := talk(in, args...), talk(in, append(args, "--server", s.url)...)
-		want, got := strings.Split(here.out, "\n"), strings.Split(there.out, "\n")
-		if here.code != exitOK || there.code != exitOK || len(want) != 6 || len(got) != len(want) {
-			t.Fatalf("%v: exit %d %s, want %s, stderr %q", args, there.code, there.out, here.out,
-				there.err)
+		want, got := strings.Split(here.Out, "\n"), strings.Split(there.Out, "\n")
+		if here.Code != cli.ExitOK || there.Code != cli.ExitOK || len(want) != 6 ||
+			len(got) != len(want) {
+			t.Fatalf("%v: exit %d %s, want %s, stderr %q", args, there.Code, there.Out, here.Out,
+				there.Err)
 		}
 		for i := range 5 {
 			var a, b answerJSON
@@ -172,9 +178,9 @@ func TestServeTalk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	broken := written(t, "cut.png", string(cut[:len(cut)/2]))
+	broken := clitest.Written(t, "cut.png", string(cut[:len(cut)/2]))
 	recipe := filepath.Join(t.TempDir(), "recipe.json")
-	filled(t, recipe, (&methods.Recipe{
+	clitest.Filled(t, recipe, (&methods.Recipe{
 		Layers: 2, Tokens: 4, Schedules: []methods.RecipeSchedule{{Cut: 0.5, Drop: []int{1, 1}}},
 	}).Write)
 	show := "/image " + first + "\n"
@@ -184,24 +190,24 @@ func TestServeTalk(t *testing.T) {
 		want []string
 	}{
 		"broken picture": {"/image " + broken + "\n", nil, []string{broken + ": ", "truncated"}},
-		"full":           {strings.Repeat(show, 8) + number, nil, []string{"the conversation is full: it would take ", " of 4096 positions; /drop takes away " + first + ", /clear everything"}},
-		"pictures":       {strings.Repeat(show, 9) + number, nil, []string{"got 9 pictures, want at most 8 (--max-images)"}},
+		"full":           {strings.Repeat(show, 8) + clitest.Number, nil, []string{"the conversation is full: it would take ", " of 4096 positions; /drop takes away " + first + ", /clear everything"}},
+		"pictures":       {strings.Repeat(show, 9) + clitest.Number, nil, []string{"got 9 pictures, want at most 8 (--max-images)"}},
 		"budget":         {show, []string{"--n-vis", "600"}, []string{"restore.n_vis: got 600, want at most 576"}},
 		"file":           {"/set fitprune-recipe " + recipe, []string{"--base", "fitprune"}, []string{"--fitprune-recipe: has no effect with --server"}},
 	} {
 		r := talk(c.in, append(c.args, "--server", s.url)...)
 		for _, want := range c.want {
-			if r.code == exitOK || r.out != "" || !strings.Contains(r.err, want) {
-				t.Errorf("%s: exit %d, stdout %q, stderr %q, want %q", name, r.code, r.out, r.err,
+			if r.Code == cli.ExitOK || r.Out != "" || !strings.Contains(r.Err, want) {
+				t.Errorf("%s: exit %d, stdout %q, stderr %q, want %q", name, r.Code, r.Out, r.Err,
 					want)
 			}
 		}
 	}
 	for _, prompt := range []string{"<image> What is this?", "What is <image>?"} {
 		r := talk(show+prompt, "--server", s.url)
-		noted := strings.Contains(r.err, "the chat template places pictures")
-		if r.code != exitOK || noted == strings.HasPrefix(prompt, "<") {
-			t.Errorf("%s: exit %d, stderr %q", prompt, r.code, r.err)
+		noted := strings.Contains(r.Err, "the chat template places pictures")
+		if r.Code != cli.ExitOK || noted == strings.HasPrefix(prompt, "<") {
+			t.Errorf("%s: exit %d, stderr %q", prompt, r.Code, r.Err)
 		}
 	}
 }
@@ -228,9 +234,6 @@ func TestServeFlags(t *testing.T) {
 		"--cache-dir-mb: out":   {"serve", "--cache-dir", t.TempDir(), "--cache-dir-mb", "0"},
 		"--cache-dir-mb: has":   {"serve", "--cache-dir-mb", "5"},
 		"--gamma":               {"serve", "--gamma", "2"},
-		"--clients: out of":     {"load", "--clients", "0"},
-		"--cancel: out of":      {"load", "--cancel", "2"},
-		"--server: got":         {"load", "--server", "http://a", "--shape", "llava-1.5-7b"},
 		`--server: got "a"`:     {"run", "--server", "a", "-p", "?"},
 		"--quant: has no":       {"run", "--server", "http://a", "-p", "?", "--quant", "q4"},
 		"without --server":      {"run", "--api-key", "a", "-p", "?"},
@@ -238,8 +241,9 @@ func TestServeFlags(t *testing.T) {
 		if args[0] == "serve" { // a model that is missing is found later
 			args = append(args, "-m", filepath.Join(t.TempDir(), "missing"))
 		}
-		if r := cli(args...); r.code != exitUsage || !strings.Contains(r.err, want) || r.out != "" {
-			t.Errorf("%v: exit %d, %q, want %q", args, r.code, r.err, want)
+		if r := commandLine(args...); r.Code != cli.ExitUsage || !strings.Contains(r.Err, want) ||
+			r.Out != "" {
+			t.Errorf("%v: exit %d, %q, want %q", args, r.Code, r.Err, want)
 		}
 	}
 }
@@ -248,8 +252,8 @@ func TestServeFlags(t *testing.T) {
 // batch begins with one.
 func TestServeDamaged(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "model.rst")
-	if r := cli("pack", "-o", file); r.code != exitOK {
-		t.Fatal(r.err)
+	if r := commandLine("pack", "-o", file); r.Code != cli.ExitOK {
+		t.Fatal(r.Err)
 	}
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -261,7 +265,7 @@ func TestServeDamaged(t *testing.T) {
 	}
 	s := startServer(t, "-m", file)
 	_ = s.cmd.Wait()
-	if code := s.cmd.ProcessState.ExitCode(); code != exitFailure ||
+	if code := s.cmd.ProcessState.ExitCode(); code != cli.ExitFailure ||
 		!strings.Contains(s.log.String(), `.weight\": damaged: got checksum`) &&
 			!strings.Contains(s.log.String(), `.weight": damaged: got checksum`) {
 		t.Errorf("serve: exit %d, %s", code, s.log)
@@ -272,9 +276,10 @@ func TestServeDamaged(t *testing.T) {
 		`"content":"?"}]}}`+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r := cli("batch", "-m", file, "--in", in, "--out", in+".out"); r.code != exitFailure ||
-		!strings.Contains(r.err, "damaged: got checksum") {
-		t.Errorf("batch: exit %d, %s", r.code, r.err)
+	if r := commandLine("batch", "-m", file, "--in", in, "--out",
+		in+".out"); r.Code != cli.ExitFailure ||
+		!strings.Contains(r.Err, "damaged: got checksum") {
+		t.Errorf("batch: exit %d, %s", r.Code, r.Err)
 	}
 }
 
@@ -282,10 +287,10 @@ func TestServeDamaged(t *testing.T) {
 func TestCacheDirLimit(t *testing.T) {
 	cache := filepath.Join(t.TempDir(), "cache")
 	// 5 pictures, of 0.3 MB without a reduction
-	r := cli(batchArgs(requests(t, 15), "out", "--base", "none", "--cache-dir", cache,
+	r := commandLine(batchArgs(requests(t, 15), "out", "--base", "none", "--cache-dir", cache,
 		"--cache-dir-mb", "1")...)
-	if r.code != exitOK {
-		t.Fatalf("exit %d, %s", r.code, r.err)
+	if r.Code != cli.ExitOK {
+		t.Fatalf("exit %d, %s", r.Code, r.Err)
 	}
 	private(t, cache)
 	files, err := filepath.Glob(filepath.Join(cache, "*.features"))

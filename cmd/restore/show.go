@@ -10,12 +10,12 @@ import (
 
 	"github.com/restore-vlm/restore/internal/builtin"
 	"github.com/restore-vlm/restore/internal/bytesize"
+	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/engine"
-	"github.com/restore-vlm/restore/internal/lab"
 )
 
-func newShow(a *app) *cobra.Command {
-	m := modelFlags{describe: true}
+func newShow(a *cli.App) *cobra.Command {
+	m := cli.ModelFlags{Describe: true}
 	var asJSON bool
 	var f footprintFlags
 	var shape string
@@ -25,15 +25,15 @@ func newShow(a *app) *cobra.Command {
 			"embedded one with its card",
 		Example: `  restore show -m DIR --quant q4 --n-vis 64
   restore show --shape qwen2.5-vl-7b --n-vis 0`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	m.add(fs)
+	m.Add(fs)
 	fs.StringVar(&shape, "shape", "",
 		"describe the `shape` of a published model or a config.json, without weights")
 	fs.Lookup("shape").Annotations = map[string][]string{
-		choices: {shapeNames(anyShape, "FILE")}, applies: {"none"},
+		cli.Choices: {cli.ShapeNames(cli.AnyShape, "FILE")}, cli.Applies: {"none"},
 	}
 	fs.IntVar(&f.nVis, "n-vis", shownTokens,
 		"predict memory and time for `N` visual tokens; 0 for all of them")
@@ -41,16 +41,17 @@ func newShow(a *app) *cobra.Command {
 	fs.IntVar(&f.text, "text", 60, "for `N` tokens of text in the prompt")
 	fs.IntVar(&f.generated, "gen", 32, "for `N` tokens in the answer")
 	fs.BoolVar(&asJSON, "json", false, "print one JSON object")
-	cmd.RunE = func(*cobra.Command, []string) error {
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		for _, name := range []string{"model", "vision-tower", "mmproj", "pull"} {
 			if flag := fs.Lookup(name); shape != "" && flag.Changed {
-				return usagef("--shape and --%s: both given, got %s and %s, want one of them", name,
+				return cli.Usagef("--shape and --%s: both given, got %s and %s, want one of them",
+					name,
 					shape, flag.Value)
 			}
 		}
-		open := m.open
+		open := func(a *cli.App) (*engine.Engine, error) { return m.Engine(cmd.Context(), a) }
 		if shape != "" {
-			open = func(a *app) (*engine.Engine, error) { return m.openShape(a, shape) }
+			open = func(a *cli.App) (*engine.Engine, error) { return m.OpenShape(a, shape) }
 		}
 		model, err := open(a)
 		if err != nil {
@@ -74,13 +75,13 @@ func newShow(a *app) *cobra.Command {
 			}
 		}
 		if asJSON {
-			return writeJSON(a.out, info)
+			return cli.WriteJSON(a.Out, info)
 		}
-		if err := columns(a.out, slices.Concat(infoRows(info.Info), memoryRows(info.Memory),
-			quantRows(info.Quants, info.Free))); err != nil || m.files.Model+shape != "" {
+		if err := cli.Table(a.Out, slices.Concat(infoRows(info.Info), memoryRows(info.Memory),
+			quantRows(info.Quants, info.Free))); err != nil || m.Path+shape != "" {
 			return err
 		}
-		_, err = fmt.Fprintf(a.out, "\n%s", builtin.Card)
+		_, err = fmt.Fprintf(a.Out, "\n%s", builtin.Card)
 		return err
 	}
 	return cmd
@@ -92,7 +93,7 @@ const shownTokens = 64
 // shown is the output of --json.
 type shown struct {
 	engine.Info
-	Memory *lab.Footprint `json:",omitempty"` // nil if the folder has no picture processor
+	Memory *engine.Footprint `json:",omitempty"` // nil if the folder has no picture processor
 	Quants []quantSize
 	Free   int64 // free memory in bytes; 0 if the system does not report it
 }
@@ -101,13 +102,13 @@ type shown struct {
 type quantSize struct {
 	Quant   string // "" means as stored
 	Weights int64
-	Peak    int64      `json:",omitempty"` // for the question of Memory
-	Seconds *lab.Times `json:",omitempty"` // for the same question
+	Peak    int64         `json:",omitempty"` // for the question of Memory
+	Seconds *engine.Times `json:",omitempty"` // for the same question
 }
 
 // quants returns the sizes and times at each --quant; for a packed file only its own.
 func (f *footprintFlags) quants(
-	a *app, m *engine.Engine, memory *lab.Footprint,
+	a *cli.App, m *engine.Engine, memory *engine.Footprint,
 ) ([]quantSize, error) {
 	var list []quantSize
 	for _, quant := range append([]string{""}, engine.QuantTypes...) {
@@ -119,8 +120,8 @@ func (f *footprintFlags) quants(
 		size := quantSize{Quant: quant, Weights: n}
 		if memory != nil {
 			size.Peak = memory.Peak - memory.Weights + n
-			speed := lab.Speed(m, a.calibrating)
-			size.Seconds, err = lab.PredictTimes(m, speed, source, f.question(memory.Kept))
+			speed := m.Speed(a.Calibrating)
+			size.Seconds, err = m.PredictTimes(speed, source, f.question(memory.Kept))
 			if err != nil {
 				return nil, err
 			}
@@ -130,13 +131,6 @@ func (f *footprintFlags) quants(
 		}
 	}
 	return list, nil
-}
-
-// calibrating tells the user why the first command on a machine takes a second longer.
-func (a *app) calibrating() {
-	if isTerminal(a.err) {
-		a.note("measuring the speed of this machine, once")
-	}
 }
 
 // quantRows formats the sizes.
@@ -155,7 +149,7 @@ func quantRows(list []quantSize, free int64) [][]string {
 			text += fmt.Sprintf(", more than the %s that are free", bytesize.Of(free))
 		}
 		if t := q.Seconds; t != nil {
-			text += fmt.Sprintf(", first token in %s, then %.1f a second", seconds(t.First),
+			text += fmt.Sprintf(", first token in %s, then %.1f a second", cli.Seconds(t.First),
 				1/t.Token)
 		}
 		rows = append(rows, []string{name, text})
@@ -171,30 +165,30 @@ type footprintFlags struct {
 }
 
 // question is the question with that many visual tokens.
-func (f *footprintFlags) question(nVis int) lab.Question {
-	return lab.Question{
+func (f *footprintFlags) question(nVis int) engine.Question {
+	return engine.Question{
 		Width: f.width, Height: f.height, NVis: nVis, Text: f.text, Generated: f.generated,
 	}
 }
 
 // predict returns the footprint. A default number of visual tokens may exceed the picture's; it is
 // then reduced.
-func (f *footprintFlags) predict(m *engine.Engine, asked bool) (*lab.Footprint, error) {
+func (f *footprintFlags) predict(m *engine.Engine, asked bool) (*engine.Footprint, error) {
 	n, err := fmt.Sscanf(f.picture, "%dx%d", &f.width, &f.height)
 	if n != 2 || err != nil || fmt.Sprintf("%dx%d", f.width, f.height) != f.picture {
-		return nil, usagef("--picture: got %q, want WIDTHxHEIGHT", f.picture)
+		return nil, cli.Flagf("picture", "got %q, want WIDTHxHEIGHT", f.picture)
 	}
 	if !asked {
-		all, err := lab.PredictMemory(m, f.question(0))
+		all, err := m.PredictMemory(f.question(0))
 		if err != nil || all.Tokens < f.nVis {
 			return all, err
 		}
 	}
-	return lab.PredictMemory(m, f.question(f.nVis))
+	return m.PredictMemory(f.question(f.nVis))
 }
 
 // memoryRows formats a footprint.
-func memoryRows(f *lab.Footprint) [][]string {
+func memoryRows(f *engine.Footprint) [][]string {
 	if f == nil {
 		return nil
 	}

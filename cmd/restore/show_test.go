@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/engine"
 )
 
@@ -18,10 +19,10 @@ func TestShowShape(t *testing.T) {
 		"llava-1.5-7b": {7063427072 - 2048, 576}, "llava-next-7b": {7063427072 + 4096 - 2048, 2928},
 		"qwen2.5-vl-3b": {3754622976, 576}, "qwen2.5-vl-7b": {8292166656, 576},
 	} {
-		r := cli("show", "--shape", name, "--quant", "q4", "--n-vis", "0", "--json")
+		r := commandLine("show", "--shape", name, "--quant", "q4", "--n-vis", "0", "--json")
 		var got shown
-		if err := json.Unmarshal([]byte(r.out), &got); r.code != exitOK || err != nil {
-			t.Fatalf("%s: exit code %d, errors %q, %v", name, r.code, r.err, err)
+		if err := json.Unmarshal([]byte(r.Out), &got); r.Code != cli.ExitOK || err != nil {
+			t.Fatalf("%s: exit code %d, errors %q, %v", name, r.Code, r.Err, err)
 		}
 		if got.Params != want.params || got.Bytes < 2*want.params || got.Memory == nil ||
 			got.Memory.Kept != want.tokens {
@@ -34,10 +35,10 @@ func TestShowShape(t *testing.T) {
 			}
 		}
 	}
-	r := cli("show", "--shape", "llava-1.5-7b")
-	if r.code != exitOK || !strings.Contains(r.out, "none, a shape alone") ||
-		!strings.Contains(r.out, "at --quant q4") || strings.Contains(r.out, "Model card") {
-		t.Errorf("exit code %d, %s%s", r.code, r.out, r.err)
+	r := commandLine("show", "--shape", "llava-1.5-7b")
+	if r.Code != cli.ExitOK || !strings.Contains(r.Out, "none, a shape alone") ||
+		!strings.Contains(r.Out, "at --quant q4") || strings.Contains(r.Out, "Model card") {
+		t.Errorf("exit code %d, %s%s", r.Code, r.Out, r.Err)
 	}
 	for args, want := range map[string]string{
 		"-m x":              "--shape and --model: both given, got llava-1.5-7b and x",
@@ -45,9 +46,10 @@ func TestShowShape(t *testing.T) {
 		"--quant auto":      "--quant and --shape: got auto and llava-1.5-7b",
 		"--shape llava-1.5": `--shape: got "llava-1.5", want llava-1.5-7b|`,
 	} {
-		r := cli(append([]string{"show", "--shape", "llava-1.5-7b"}, strings.Fields(args)...)...)
-		if r.code != exitUsage || !strings.Contains(r.err, want) {
-			t.Errorf("%s: exit code %d, %q, want %q", args, r.code, r.err, want)
+		r := commandLine(append([]string{"show", "--shape", "llava-1.5-7b"},
+			strings.Fields(args)...)...)
+		if r.Code != cli.ExitUsage || !strings.Contains(r.Err, want) {
+			t.Errorf("%s: exit code %d, %q, want %q", args, r.Code, r.Err, want)
 		}
 	}
 }
@@ -69,11 +71,11 @@ func TestShowEncoder(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
-	if r := cli("show", "--json"); !strings.Contains(r.out, `"Encoder":{"type":"stored"}`) {
-		t.Errorf("the embedded model's encoder: %s", r.out)
+	if r := commandLine("show", "--json"); !strings.Contains(r.Out, `"Encoder":{"type":"stored"}`) {
+		t.Errorf("the embedded model's encoder: %s", r.Out)
 	}
-	r := cli("show", "--encoder-quant", "stored", "--json")
-	if r.code != exitOK || !strings.Contains(r.out, `"Encoder":{"type":"stored"}`) {
-		t.Errorf("as stored: %d, %s", r.code, r.err)
+	r := commandLine("show", "--encoder-quant", "stored", "--json")
+	if r.Code != cli.ExitOK || !strings.Contains(r.Out, `"Encoder":{"type":"stored"}`) {
+		t.Errorf("as stored: %d, %s", r.Code, r.Err)
 	}
 }

@@ -21,6 +21,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/cli/clitest"
 )
 
 // soakRequests is how many requests TestSoak sends by default; RESTORE_SOAK sets another number.
@@ -108,7 +111,7 @@ func fullDisk(t *testing.T) string {
 func (s *soaker) prepare() {
 	alone := startServer(s.t)
 	for seed := range 6 {
-		data, err := os.ReadFile(drawn(s.t, int64(seed)))
+		data, err := os.ReadFile(clitest.Drawn(s.t, int64(seed)))
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -127,7 +130,8 @@ func (s *soaker) prepare() {
 					s.t.Fatal(err)
 				}
 				s.bodies = append(s.bodies, string(body))
-				text, err := send(alone.url, strings.Replace(string(body), `"n_vis"`, `"cache":false,"n_vis"`, 1))
+				text, err := send(alone.url,
+					strings.Replace(string(body), `"n_vis"`, `"cache":false,"n_vis"`, 1))
 				if err != nil {
 					s.t.Fatal(err)
 				}
@@ -135,7 +139,7 @@ func (s *soaker) prepare() {
 			}
 		}
 	}
-	if code := alone.stop(syscall.SIGTERM); code != exitOK {
+	if code := alone.stop(syscall.SIGTERM); code != cli.ExitOK {
 		s.t.Errorf("exit %d", code)
 	}
 }
@@ -164,11 +168,7 @@ func answerOf(resp *http.Response, body string) (string, error) {
 		return "", fmt.Errorf("status %s", resp.Status)
 	}
 	if strings.Contains(body, `"stream":true`) {
-		ans, err := readEvents(resp.Body, "stream", func(string) {})
-		if err != nil {
-			return "", err
-		}
-		return ans.text, nil
+		return streamed(resp.Body)
 	}
 	var whole struct {
 		Choices []struct{ Message struct{ Content string } }
@@ -177,6 +177,39 @@ func answerOf(resp *http.Response, body string) (string, error) {
 		return "", fmt.Errorf("an answer that is none: %v", err)
 	}
 	return whole.Choices[0].Message.Content, nil
+}
+
+// streamed returns the text of a stream, which must be whole.
+func streamed(r io.Reader) (string, error) {
+	var text strings.Builder
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 1<<20)
+	reported := false
+	for lines.Scan() {
+		data, ok := strings.CutPrefix(lines.Text(), "data: ")
+		if !ok {
+			continue
+		}
+		if data == "[DONE]" {
+			if !reported {
+				return "", errors.New("a stream without a report")
+			}
+			return text.String(), nil
+		}
+		var e struct {
+			Choices          []struct{ Delta struct{ Content string } }
+			Timings, Restore json.RawMessage
+			Error            json.RawMessage
+		}
+		if err := json.Unmarshal([]byte(data), &e); err != nil || e.Error != nil {
+			return "", fmt.Errorf("got the event %s, %v", data, err)
+		}
+		for _, c := range e.Choices {
+			text.WriteString(c.Delta.Content)
+		}
+		reported = e.Timings != nil && e.Restore != nil
+	}
+	return "", fmt.Errorf("the stream ended too early: %v", lines.Err())
 }
 
 // ask sends n requests with several clients.
@@ -287,7 +320,8 @@ func slowly(url, body string) (string, error) {
 	return answerOf(resp, body)
 }
 
-var soakNumber = regexp.MustCompile(`(?m)^(go_goroutines|process_open_fds|process_resident_memory_bytes) (\S+)$`)
+var soakNumber = regexp.MustCompile(`(?m)^(go_goroutines|process_open_fds|` +
+	`process_resident_memory_bytes) (\S+)$`)
 
 // numbers are the process's numbers once it is idle.
 func (s *soaker) numbers() map[string]float64 {

@@ -12,10 +12,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/restore-vlm/restore/errs"
-	"github.com/restore-vlm/restore/internal/engine"
-	"github.com/restore-vlm/restore/internal/textfile"
 	"github.com/spf13/pflag"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/files"
 )
 
 // maxLine is the length in bytes of the longest question.
@@ -24,33 +25,17 @@ const maxLine = 1 << 20
 // talk is a conversation: lines are questions, or commands that begin with a slash.
 type talk struct {
 	o    *runOptions
-	a    *app
-	outs *outputs
-	d    dialogue
+	a    *cli.App
+	outs *cli.Outputs
+	d    *dialogue
 
-	next  question   // what the next question shows, and the system prompt
-	turns []exchange // questions and answers so far
-}
-
-// dialogue asks questions of a model: in this process, or of a server.
-type dialogue interface {
-	// ask asks a question after the turns of before. It shows the answer on stdout and the report
-	// on stderr. It returns the turn that the dialogue has now; nil: the question is not part of
-	// it, because of an error or a cancellation before the answer's first token.
-	ask(ctx context.Context, before []exchange, q *question) (*exchange, error)
-	// describe returns the picture's size and tokens.
-	describe(ctx context.Context, p shownPicture) (string, error)
-	// undo removes the last turn.
-	undo()
-	// set changes the options of later questions. A changed reduction needs a restart.
-	set(r engine.Request) error
-	// restart forgets all turns.
-	restart()
+	next  cli.Question // what the next question shows, and the system prompt
+	turns []exchange   // questions and answers so far
 }
 
 // exchange is a question and its answer.
 type exchange struct {
-	*question
+	*cli.Question
 	typed  string // the question as typed, with markers of pictures
 	answer string
 }
@@ -94,16 +79,16 @@ func talkCommands() []talkCommand {
 // run reads lines until the end. On a terminal an error ends only the turn, otherwise the
 // conversation.
 func (t *talk) run(ctx context.Context) error {
-	in, err := t.a.stdin("the questions of the conversation")
+	in, err := t.a.Stdin("the questions of the conversation")
 	if err != nil {
 		return err
 	}
 	next := lines(ctx, in)
-	person := isTerminal(t.a.in)
+	person := cli.IsTerminal(t.a.In)
 	if person {
-		fmt.Fprintln(t.a.err,
+		fmt.Fprintln(t.a.Err,
 			"one question a line; /image FILE shows a picture; /help lists all commands")
-		if err := t.describe(ctx, t.next.pictures); err != nil {
+		if err := t.describe(ctx, t.next.Pictures); err != nil {
 			return err
 		}
 	}
@@ -112,8 +97,8 @@ func (t *talk) run(ctx context.Context) error {
 	} else if person {
 		plain := next
 		next = func() (string, error) {
-			fmt.Fprint(t.a.err, "> ")
-			defer t.a.screen.entered()
+			fmt.Fprint(t.a.Err, "> ")
+			defer t.a.Screen.Entered()
 			return plain()
 		}
 	}
@@ -121,7 +106,7 @@ func (t *talk) run(ctx context.Context) error {
 		line, err := next()
 		if err == io.EOF {
 			if person {
-				fmt.Fprintln(t.a.err)
+				fmt.Fprintln(t.a.Err)
 			}
 			return nil
 		}
@@ -135,14 +120,14 @@ func (t *talk) run(ctx context.Context) error {
 		case !person || ctx.Err() != nil:
 			return err
 		default:
-			fmt.Fprintf(t.a.err, "restore: %s\n", errorLine(t.o.reduction.fs, err))
+			t.a.Say("%s", cli.ErrorLine(t.o.reduction.Flags, err))
 		}
 	}
 }
 
 // line executes a line.
 func (t *talk) line(ctx context.Context, line string, person bool) error {
-	line, err := textfile.String(line)
+	line, err := files.TextString(line)
 	if err != nil {
 		return fmt.Errorf("run: the question %w", err)
 	}
@@ -151,7 +136,7 @@ func (t *talk) line(ctx context.Context, line string, person bool) error {
 	}
 	if person {
 		var end func()
-		ctx, end = t.a.interrupts.begin(ctx)
+		ctx, end = t.a.Interrupts.Begin(ctx)
 		defer end()
 	}
 	if line[0] != '/' {
@@ -170,21 +155,22 @@ func (t *talk) line(ctx context.Context, line string, person bool) error {
 		}
 		names = append(names, c.name)
 	}
-	return fmt.Errorf("run: unknown command, got %q, want %s", name, strings.Join(names, "|"))
+	return fmt.Errorf("run: unknown command, got %q, want %s%s", name, strings.Join(names, "|"),
+		cli.DidYouMean(name, names))
 }
 
 // ask asks a question about the pending pictures.
 func (t *talk) ask(ctx context.Context, prompt string) error {
 	q := t.next
-	q.prompt = prompt
-	if err := q.place(len(q.pictures), q.video != nil); err != nil {
+	q.Prompt = prompt
+	if err := q.Place(len(q.Pictures), q.Video != nil); err != nil {
 		return err
 	}
-	turn, err := t.d.ask(ctx, t.turns, &q)
+	turn, err := t.d.ask(ctx, &q)
 	if turn != nil {
 		turn.typed = prompt
 		t.turns = append(t.turns, *turn)
-		t.next = question{system: q.system}
+		t.next = cli.Question{System: q.System}
 	}
 	return t.full(err)
 }
@@ -202,8 +188,8 @@ func (t *talk) full(err error) error {
 // room lists the ways to make room.
 func (t *talk) room() string {
 	var ways []string
-	if shown := t.next.pictures; len(shown) > 0 {
-		ways = append(ways, "/drop takes away "+shown[len(shown)-1].name)
+	if shown := t.next.Pictures; len(shown) > 0 {
+		ways = append(ways, "/drop takes away "+shown[len(shown)-1].Name)
 	}
 	if len(t.turns) > 0 {
 		ways = append(ways, "/undo the last question")
@@ -216,32 +202,32 @@ func (t *talk) image(ctx context.Context, arg string) error {
 	if err != nil {
 		return err
 	}
-	pic, err := t.o.question.picture(t.a, path)
+	pic, err := t.o.question.Picture(t.a, path)
 	if err != nil {
 		return fmt.Errorf("/image: %w", err)
 	}
-	if err := t.describe(ctx, []shownPicture{pic}); err != nil {
+	if err := t.describe(ctx, []cli.ShownPicture{pic}); err != nil {
 		return err
 	}
-	t.outs.reads(path)
-	t.next.pictures = append(t.next.pictures, pic)
+	t.outs.Reads(path)
+	t.next.Pictures = append(t.next.Pictures, pic)
 	return nil
 }
 
 // describe prints the pictures' sizes and tokens.
-func (t *talk) describe(ctx context.Context, pictures []shownPicture) error {
+func (t *talk) describe(ctx context.Context, pictures []cli.ShownPicture) error {
 	for _, p := range pictures {
 		size, err := t.d.describe(ctx, p)
 		if err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
+			return fmt.Errorf("%s: %w", p.Name, err)
 		}
-		fmt.Fprintf(t.a.err, "%s: %s\n", p.name, size)
+		fmt.Fprintf(t.a.Err, "%s: %s\n", p.Name, size)
 	}
 	return nil
 }
 
 func (t *talk) drop(context.Context, string) error {
-	shown := t.next.pictures
+	shown := t.next.Pictures
 	if len(shown) == 0 {
 		if len(t.turns) > 0 {
 			return errors.New(
@@ -251,9 +237,9 @@ func (t *talk) drop(context.Context, string) error {
 		return errors.New("/drop: no picture is shown")
 	}
 	last := len(shown) - 1
-	t.next.pictures = shown[:last]
-	fmt.Fprintf(t.a.err, "%s is not shown; %d picture(s) left for the next question\n",
-		shown[last].name, last)
+	t.next.Pictures = shown[:last]
+	fmt.Fprintf(t.a.Err, "%s is not shown; %d picture(s) left for the next question\n",
+		shown[last].Name, last)
 	return nil
 }
 
@@ -261,21 +247,23 @@ func (t *talk) undo(context.Context, string) error {
 	if len(t.turns) == 0 {
 		return errors.New("/undo: no question was asked")
 	}
-	t.d.undo()
+	t.d.conv.Undo()
 	last := t.turns[len(t.turns)-1]
 	t.turns = t.turns[:len(t.turns)-1]
-	fmt.Fprintf(t.a.err, "taken back: %.60q", last.typed)
-	if n := len(last.pictures); n > 0 {
-		fmt.Fprintf(t.a.err, " with %d picture(s)", n)
+	fmt.Fprintf(t.a.Err, "taken back: %.60q", last.typed)
+	if n := len(last.Pictures); n > 0 {
+		fmt.Fprintf(t.a.Err, " with %d picture(s)", n)
 	}
-	fmt.Fprintln(t.a.err)
+	fmt.Fprintln(t.a.Err)
 	return nil
 }
 
 func (t *talk) clear(context.Context, string) error {
-	t.d.restart()
-	t.turns, t.next = nil, question{system: t.next.system}
-	fmt.Fprintln(t.a.err, "the conversation is empty")
+	if err := t.d.restart(); err != nil {
+		return err
+	}
+	t.turns, t.next = nil, cli.Question{System: t.next.System}
+	fmt.Fprintln(t.a.Err, "the conversation is empty")
 	return nil
 }
 
@@ -284,7 +272,7 @@ func (t *talk) help(context.Context, string) error {
 	for _, c := range talkCommands() {
 		rows = append(rows, []string{strings.TrimSpace(c.name + " " + c.args), c.help})
 	}
-	return columns(t.a.err, rows)
+	return cli.Table(t.a.Err, rows)
 }
 
 // samplingFlags are the flags that change how answers are generated, not how pictures are read.
@@ -292,8 +280,8 @@ var samplingFlags = []string{"n-predict", "temp", "top-k", "top-p", "min-p", "se
 
 // settable are the names for /set.
 func (t *talk) settable() (names []string) {
-	t.o.reduction.fs.VisitAll(func(f *pflag.Flag) {
-		if _, ok := f.Value.(*parameterFlag); ok {
+	t.o.reduction.Flags.VisitAll(func(f *pflag.Flag) {
+		if _, ok := f.Value.(*cli.ParameterFlag); ok {
 			names = append(names, f.Name)
 		}
 	})
@@ -303,32 +291,33 @@ func (t *talk) settable() (names []string) {
 // set changes a flag. A flag that changes the reading of pictures restarts the conversation, with
 // all its pictures for the next question.
 func (t *talk) set(_ context.Context, arg string) error {
-	fs := t.o.reduction.fs
+	fs := t.o.reduction.Flags
 	if arg == "" {
 		var rows [][]string
 		for _, name := range t.settable() {
 			f := fs.Lookup(name)
 			value := f.Value.String()
-			if v := f.Annotations[applies]; v != nil && !f.Changed {
+			if v := f.Annotations[cli.Applies]; v != nil && !f.Changed {
 				value = v[0]
 			}
 			rows = append(rows, []string{name, value})
 		}
-		return columns(t.a.err, rows)
+		return cli.Table(t.a.Err, rows)
 	}
 	name, value, _ := strings.Cut(strings.TrimPrefix(arg, "--"), " ")
 	value = strings.TrimSpace(value)
 	f := fs.Lookup(name)
 	if f == nil || !slices.Contains(t.settable(), name) {
-		return fmt.Errorf("/set: unknown, got %q, want %s", name, strings.Join(t.settable(), "|"))
+		return fmt.Errorf("/set: unknown, got %q, want %s%s", name,
+			strings.Join(t.settable(), "|"), cli.DidYouMean(name, t.settable()))
 	}
 	if value == "" {
 		return fmt.Errorf("/set: got %s without a value, want /set %s VALUE", name, name)
 	}
 	old, changed := f.Value.String(), f.Changed
-	p, parameter := f.Value.(*parameterFlag)
+	p, parameter := f.Value.(*cli.ParameterFlag)
 	if err := fs.Set(name, value); err != nil {
-		return fmt.Errorf("--%s: cannot be used, got %q, want %s", name, value, kind(f))
+		return fmt.Errorf("--%s: cannot be used, got %q, want %s", name, value, cli.Kind(f))
 	}
 	r, err := t.o.check()
 	if err == nil {
@@ -336,7 +325,7 @@ func (t *talk) set(_ context.Context, arg string) error {
 	}
 	if err != nil {
 		if parameter {
-			p.text = old // may be empty, which Set would refuse
+			p.Text = old // may be empty, which Set would refuse
 		} else if undo := f.Value.Set(old); undo != nil {
 			return undo
 		}
@@ -344,18 +333,20 @@ func (t *talk) set(_ context.Context, arg string) error {
 		return err
 	}
 	if slices.Contains(samplingFlags, name) {
-		fmt.Fprintf(t.a.err, "%s %s\n", name, value)
+		fmt.Fprintf(t.a.Err, "%s %s\n", name, value)
 		return nil
 	}
-	t.d.restart()
-	var all []shownPicture
-	for _, e := range t.turns {
-		all = append(all, e.pictures...)
+	if err := t.d.restart(); err != nil {
+		return err
 	}
-	t.next.pictures, t.turns = append(all, t.next.pictures...), nil
-	fmt.Fprintf(t.a.err,
+	var all []cli.ShownPicture
+	for _, e := range t.turns {
+		all = append(all, e.Pictures...)
+	}
+	t.next.Pictures, t.turns = append(all, t.next.Pictures...), nil
+	fmt.Fprintf(t.a.Err,
 		"%s %s; the conversation begins again, %d picture(s) are shown with the next question\n",
-		name, value, len(t.next.pictures))
+		name, value, len(t.next.Pictures))
 	return nil
 }
 
@@ -371,20 +362,20 @@ func (t *talk) save(_ context.Context, arg string) error {
 	if err != nil {
 		return err
 	}
-	outs := t.a.outputs(inputPaths(t.o.question.inputs())...)
-	outs.inputs = append(outs.inputs, t.outs.inputs...)
-	defer outs.discard()
-	f, err := outs.open("save", path)
+	outs := t.a.Outputs(cli.InputPaths(t.o.question.Inputs())...)
+	outs.Inputs = append(outs.Inputs, t.outs.Inputs...)
+	defer outs.Discard()
+	f, err := outs.Open("save", path)
 	if err != nil {
 		return err
 	}
-	err = f.write(func(w io.Writer) error {
+	err = f.Write(func(w io.Writer) error {
 		if strings.EqualFold(filepath.Ext(path), ".json") {
 			messages := []message{}
 			for _, e := range t.turns {
 				m := message{Role: "user", Content: e.typed}
-				for _, p := range e.pictures {
-					m.Pictures = append(m.Pictures, p.name)
+				for _, p := range e.Pictures {
+					m.Pictures = append(m.Pictures, p.Name)
 				}
 				messages = append(messages, m, message{Role: "assistant", Content: e.said()})
 			}
@@ -394,8 +385,8 @@ func (t *talk) save(_ context.Context, arg string) error {
 			return enc.Encode(messages)
 		}
 		for _, e := range t.turns {
-			for _, p := range e.pictures {
-				fmt.Fprintf(w, "[%s]\n", p.name)
+			for _, p := range e.Pictures {
+				fmt.Fprintf(w, "[%s]\n", p.Name)
 			}
 			if _, err := fmt.Fprintf(w, "> %s\n\n%s\n\n",
 				strings.ReplaceAll(e.typed, "\n", "\n> "), e.said()); err != nil {
@@ -404,8 +395,8 @@ func (t *talk) save(_ context.Context, arg string) error {
 		}
 		return nil
 	})
-	if err == nil && f.path != "-" {
-		fmt.Fprintf(t.a.err, "%s: %d question(s) with their answers\n", path, len(t.turns))
+	if err == nil && f.Path != "-" {
+		fmt.Fprintf(t.a.Err, "%s: %d question(s) with their answers\n", path, len(t.turns))
 	}
 	return err
 }

@@ -5,111 +5,94 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/fleet"
-	"github.com/restore-vlm/restore/internal/imageproc"
-	"github.com/restore-vlm/restore/internal/local"
-	"github.com/restore-vlm/restore/internal/methods"
-	"github.com/restore-vlm/restore/internal/version"
 )
 
 // workerOptions are the flags of `restore worker`.
 type workerOptions struct {
 	answering answeringFlags
-	nats      natsFlags
+	nats      cli.NatsFlags
 }
 
-func newWorker(a *app) *cobra.Command {
+func newWorker(a *cli.App) *cobra.Command {
 	o := new(workerOptions)
 	cmd := &cobra.Command{
 		Use:   "worker",
 		Short: "Answer requests that come over NATS",
-		Long: `Answer requests for this model from 'restore batch', 'restore serve' and 'restore eval' with --nats, on any number of machines.
+		Long: `Answer requests for this model from 'restore batch', 'restore serve' and 'restore-lab eval' with --nats, on any number of machines.
 These commands set reductions, limits and sampling.
 
 SIGTERM and Ctrl-C drain: the worker finishes the requests that it has begun, gives back the others, and exits; a second signal ends it at once.
 If a worker ends in any other way, its requests go to other workers.`,
 		Example: `  restore worker --nats nats://10.0.0.1:4222 -m DIR --quant q4
   restore worker --nats tls://nats.example.com --nats-creds worker.creds`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	o.nats.add(fs, "take requests", false)
-	o.answering.engineFlags.add(fs)
-	o.answering.model.addResize(fs)
+	o.nats.Add(fs, "take requests", false)
+	o.answering.EngineFlags.Add(fs)
+	o.answering.Model.AddResize(fs)
 	o.answering.addFolder(fs)
-	o.answering.parallel = batchParallel
+	o.answering.Parallel = batchParallel
 	fs.Lookup("parallel").DefValue = fmt.Sprint(batchParallel)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) }
 	return cmd
 }
 
-func (o *workerOptions) run(ctx context.Context, a *app) (err error) {
-	switch err := o.nats.check(o.answering.fs); {
+func (o *workerOptions) run(ctx context.Context, a *cli.App) (err error) {
+	switch err := o.nats.Check(o.answering.Flags); {
 	case err != nil:
 		return err
-	case o.nats.url == "":
-		return usagef("--nats: missing, want the URL of a NATS server")
-	case o.nats.embedded():
-		return usagef("--nats: got embedded, which is for clients, want the URL of a NATS server")
+	case o.nats.URL == "":
+		return cli.Flagf("nats", "missing, want the URL of a NATS server")
+	case o.nats.Embedded():
+		return cli.Flagf("nats",
+			"got embedded, which is for clients, want the URL of a NATS server")
 	}
-	if err := o.answering.engineFlags.check(); err != nil {
+	if err := o.answering.EngineFlags.Check(); err != nil {
 		return err
 	}
 	if err := o.answering.checkFolder(); err != nil {
 		return err
 	}
-	log := warnings(a)
-	c, end, err := o.nats.dial(ctx, a, "restore worker", "", log)
+	log := cli.Warnings(a)
+	c, end, err := o.nats.Dial(ctx, a, "restore worker", "", log)
 	if err != nil {
 		return err
 	}
 	defer end()
-	disk, err := o.answering.disk(log)
+	o.answering.Queue = 2 * o.answering.Parallel
+	m, err := o.answering.open(ctx, a, log)
 	if err != nil {
 		return err
 	}
-	o.answering.queue = 2 * o.answering.parallel
-	b, e, err := o.answering.load(
-		a,
-		log,
-		local.Options{Version: version.Module(), Queue: o.answering.queue, Disk: disk,
-			Reduction: methods.Given{"base": "holov"}, Decode: imageproc.DefaultDecodeOptions()},
-	)
-	if err != nil {
+	defer func() { err = errors.Join(err, m.Close()) }()
+	if err := m.Checked(ctx); err != nil { // others rely on its answers
 		return err
 	}
-	defer func() { err = errors.Join(err, e.Close()) }()
-	if err := e.Checked(ctx); err != nil { // others rely on its answers
-		return err
-	}
-	w, err := o.answering.worker(ctx, c, b, 0)
+	w, err := o.answering.worker(ctx, c, m, 0)
 	if err != nil {
-		return natsError(err)
+		return cli.NatsError(err)
 	}
-	a.interrupts.wait()
-	a.note("worker %s answers for %s", w.ID(), b.Info().ID)
-	return natsError(w.Run(ctx))
-}
-
-// warnings is a log of warnings for the user.
-func warnings(a *app) *slog.Logger {
-	return slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	a.Interrupts.Wait()
+	a.Note("worker %s answers for %s", w.ID(), m.Info().ID)
+	return cli.NatsError(w.Run(ctx))
 }
 
 // workersOptions are the flags of `restore workers`.
 type workersOptions struct {
-	nats natsFlags
+	nats cli.NatsFlags
 	once bool
 	json bool
 }
 
-func newWorkers(a *app) *cobra.Command {
+func newWorkers(a *cli.App) *cobra.Command {
 	o := new(workersOptions)
 	cmd := &cobra.Command{
 		Use:   "workers",
@@ -117,49 +100,49 @@ func newWorkers(a *app) *cobra.Command {
 		Long: `Show the workers that answer over NATS: machine, processor, model, load, and the time since their last heartbeat. On a
 terminal the table is redrawn every second until Ctrl-C.`,
 		Example: "  restore workers --nats nats://10.0.0.1:4222",
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	o.nats.add(fs, "list workers", false)
+	o.nats.Add(fs, "list workers", false)
 	fs.BoolVar(&o.once, "once", false, "print the table once")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object per worker, once")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		switch err := o.nats.check(cmd.Flags()); {
+		switch err := o.nats.Check(cmd.Flags()); {
 		case err != nil:
 			return err
-		case o.nats.url == "" || o.nats.embedded():
-			return usagef("--nats: got %q, want the URL of a NATS server", o.nats.url)
+		case o.nats.URL == "" || o.nats.Embedded():
+			return cli.Flagf("nats", "got %q, want the URL of a NATS server", o.nats.URL)
 		}
 		return o.run(cmd.Context(), a)
 	}
 	return cmd
 }
 
-func (o *workersOptions) run(ctx context.Context, a *app) error {
-	c, end, err := o.nats.dial(ctx, a, "restore workers", "", warnings(a))
+func (o *workersOptions) run(ctx context.Context, a *cli.App) error {
+	c, end, err := o.nats.Dial(ctx, a, "restore workers", "", cli.Warnings(a))
 	if err != nil {
 		return err
 	}
 	defer end()
 	m, err := c.Members(ctx)
 	if err != nil {
-		return natsError(err)
+		return cli.NatsError(err)
 	}
 	if o.json {
 		for _, w := range m.List() {
-			if _, err := fmt.Fprintf(a.out, "%s\n", mustJSON(w)); err != nil {
+			if _, err := fmt.Fprintf(a.Out, "%s\n", cli.MustJSON(w)); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	live := isTerminal(a.out) && !o.once
+	live := cli.IsTerminal(a.Out) && !o.once
 	for {
 		if live {
-			fmt.Fprint(a.out, "\x1b[H\x1b[2J")
+			fmt.Fprint(a.Out, "\x1b[H\x1b[2J")
 		}
-		if err := printWorkers(a.out, m.List()); err != nil || !live {
+		if err := printWorkers(a.Out, m.List()); err != nil || !live {
 			return err
 		}
 		select {
@@ -213,5 +196,5 @@ func printWorkers(w io.Writer, list []fleet.Member) error {
 		_, err := fmt.Fprintln(w, "no workers")
 		return err
 	}
-	return columns(w, rows)
+	return cli.Table(w, rows)
 }

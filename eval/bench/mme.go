@@ -13,8 +13,8 @@ import (
 
 	"github.com/restore-vlm/restore/eval"
 	"github.com/restore-vlm/restore/internal/dataset"
+	"github.com/restore-vlm/restore/internal/files"
 	"github.com/restore-vlm/restore/internal/pytext"
-	"github.com/restore-vlm/restore/internal/textfile"
 )
 
 // MME: two yes-no questions for each picture, in 14 subtasks. Fu et al. 2023,
@@ -168,7 +168,7 @@ func mmeRelease(dir string) (map[[3]string]string, error) {
 			return err
 		}
 		defer f.Close()
-		in := textfile.NewScanner(f, maxMMEFile)
+		in := files.NewLines(f, maxMMEFile)
 		for line := 0; in.Scan(); line++ {
 			question, answer, ok := strings.Cut(pytext.Strip(in.Text()), "\t")
 			lower := pytext.Lower(answer)

@@ -28,16 +28,16 @@ func main() {
 }
 
 func run(ctx context.Context, w io.Writer, file string, questions []string) error {
-	m, err := restore.Open(ctx, "")
+	m, err := restore.Open(ctx, "", nil)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	pic, err := restore.OpenPicture(file)
+	pic, err := restore.OpenPicture(file, nil)
 	if err != nil {
 		return err
 	}
-	c, err := m.NewConversation(&restore.Reduction{Base: "holov", NVis: 64})
+	c, err := restore.NewConversation(m, &restore.Reduction{Base: "holov", NVis: 64})
 	if err != nil {
 		return err
 	}

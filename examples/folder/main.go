@@ -28,7 +28,7 @@ func main() {
 }
 
 func run(ctx context.Context, w io.Writer, dir, question string) error {
-	m, err := restore.Open(ctx, "")
+	m, err := restore.Open(ctx, "", nil)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func run(ctx context.Context, w io.Writer, dir, question string) error {
 
 // ask returns the answer, or the reason why there is none.
 func ask(ctx context.Context, m *restore.Model, file, question string) string {
-	pic, err := restore.OpenPicture(file)
+	pic, err := restore.OpenPicture(file, nil)
 	if err != nil {
 		return err.Error()
 	}

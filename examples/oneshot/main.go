@@ -29,12 +29,12 @@ func main() {
 }
 
 func run(ctx context.Context, w io.Writer, file, question string) error {
-	m, err := restore.Open(ctx, "") // or the folder of a Hugging Face checkpoint
+	m, err := restore.Open(ctx, "", nil) // or the folder of a Hugging Face checkpoint
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	pic, err := restore.OpenPicture(file)
+	pic, err := restore.OpenPicture(file, nil)
 	var bad *errs.PictureError
 	switch {
 	case errors.As(err, &bad) && bad.Fault == errs.TooManyPixels:

@@ -49,7 +49,7 @@ func main() {
 	if len(os.Args) != 2 {
 		log.Fatal("usage: ownbench QUESTIONS.jsonl")
 	}
-	model, err := restore.Open(context.Background(), "")
+	model, err := restore.Open(context.Background(), "", nil)
 	if err != nil {
 		log.Fatal(err)
 	}

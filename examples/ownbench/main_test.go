@@ -32,7 +32,7 @@ func TestPlates(t *testing.T) {
 	write("a.png", string(scene))
 	right := `{"image":"a.png","question":"What number is written?","answer":"22"}` + "\n"
 	wrong := `{"image":"a.png","question":"What number is written?","answer":"23"}` + "\n"
-	model, err := restore.Open(t.Context(), "")
+	model, err := restore.Open(t.Context(), "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

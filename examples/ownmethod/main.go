@@ -65,12 +65,12 @@ func main() {
 
 // run asks the embedded model about a picture with the method, and draws the kept tokens.
 func run(ctx context.Context, w io.Writer, file, drawing string) error {
-	m, err := restore.Open(ctx, "")
+	m, err := restore.Open(ctx, "", nil)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	pic, err := restore.OpenPicture(file)
+	pic, err := restore.OpenPicture(file, nil)
 	if err != nil {
 		return err
 	}

@@ -4,10 +4,21 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
+	"log/slog"
+	"maps"
 	"net/http"
-	"strconv"
+	"net/url"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/api"
+	"github.com/restore-vlm/restore/internal/ollama"
+	"github.com/restore-vlm/restore/internal/openai"
+	"github.com/restore-vlm/restore/internal/wire"
 )
 
 // Backend answers requests. It is safe for concurrent use.
@@ -17,104 +28,117 @@ type Backend interface {
 	Do(ctx context.Context, r *Request) (*Response, error)
 }
 
-// Handler is a backend that calls an HTTP handler in this process.
-type Handler struct {
-	http.Handler
+// Service is a backend that asks a service.
+type Service struct {
+	Front *api.Front
+	Log   *slog.Logger
 }
 
-// Do implements [Backend]. If the handler is full or shutting down (429, 503), Do asks again after
-// the time that it names. When ctx ends, whatever the cause, the handler sees a client that is
-// gone.
-func (h Handler) Do(ctx context.Context, r *Request) (*Response, error) {
-	if streams(r.Body) {
-		return refuse(http.StatusBadRequest, "stream",
-			"stream: got true, want false: a line of a batch has one answer"), nil
+// parsers returns the calls of a batch, by path.
+func parsers() map[string]api.Parse {
+	all := maps.Clone(openai.Calls)
+	maps.Copy(all, ollama.Calls)
+	return all
+}
+
+// Do implements [Backend]. While the service is full or has no worker, Do asks again after the time
+// that it names.
+func (s Service) Do(ctx context.Context, r *Request) (*Response, error) {
+	out := &Response{Status: http.StatusOK, RequestID: api.NewID("req_")}
+	body, err := s.answer(ctx, r)
+	if cause := context.Cause(ctx); cause != nil {
+		return nil, cause
 	}
-	client, gone := context.WithCancel(context.WithoutCancel(ctx))
-	defer gone()
-	defer context.AfterFunc(ctx, gone)()
+	var e *wire.Error
+	switch {
+	case errors.As(err, &e):
+		out.Status, body = e.Status, e.JSON()
+		if strings.HasPrefix(r.URL, "/api/") {
+			body = ollama.Error(e)
+		}
+	case err != nil:
+		return nil, err
+	}
+	out.Body, err = wire.Marshal(body)
+	return out, err
+}
+
+// answer returns the reply to r. An error of the request is a *[wire.Error].
+func (s Service) answer(ctx context.Context, r *Request) (any, error) {
+	parse, err := route(r)
+	if err != nil {
+		return nil, err
+	}
+	c, err := parse(r.Body, s.Front)
+	switch {
+	case err != nil:
+		return nil, err
+	case c.Stream && streams(r.Body):
+		return nil, wire.Bad("invalid_value", "stream",
+			"got true, want false: a line of a batch has one answer")
+	case c.Idle:
+		return c.Whole(nil), nil
+	}
+	a, err := s.ask(ctx, c)
+	if err == nil {
+		return c.Whole(a), nil
+	}
+	if e := c.Error(err); e != nil {
+		return nil, e
+	}
+	if errors.Is(err, errs.ErrClosed) || context.Cause(ctx) != nil {
+		return nil, err
+	}
+	s.Log.Error("request failed", "line", r.Line+1, "error", err)
+	return nil, wire.New(http.StatusInternalServerError, "internal_error", "",
+		"internal error; the log says more about line %d", r.Line+1)
+}
+
+// route returns the parser of a request.
+func route(r *Request) (api.Parse, error) {
+	all := parsers()
+	u, err := url.Parse(r.URL)
+	if err == nil && u.Host == "" && all[strings.TrimSuffix(u.Path, "/")] != nil {
+		if r.Method == http.MethodPost {
+			return all[strings.TrimSuffix(u.Path, "/")], nil
+		}
+		return nil, wire.New(http.StatusMethodNotAllowed, "method_not_allowed", "method",
+			"method: got %s, want POST", wire.Clip(r.Method))
+	}
+	return nil, wire.Bad("invalid_value", "url", "got %s, want %s", wire.Quote(r.URL),
+		strings.Join(slices.Sorted(maps.Keys(all)), ", "))
+}
+
+// ask asks the service until it has a place for the call.
+func (s Service) ask(ctx context.Context, c *api.Call) (*restore.Answer, error) {
+	defer c.Forget()
+	if _, err := c.Load(ctx, s.Front); err != nil {
+		return nil, err
+	}
 	for {
-		q, err := http.NewRequestWithContext(client, r.Method, r.URL, bytes.NewReader(r.Body))
-		if err != nil || q.URL.Host != "" || q.URL.Path == "" || q.URL.Path[0] != '/' {
-			return refuse(http.StatusBadRequest, "url",
-				fmt.Sprintf("url: got %.80q, want a path, as in /v1/chat/completions", r.URL)), nil
+		j, err := s.Front.Submit(ctx, c.Request)
+		if err == nil {
+			c.Forget()
+			return j.Answer()
 		}
-		q.Host, q.RemoteAddr = "localhost", "127.0.0.1:0"
-		q.Header.Set("Content-Type", "application/json")
-		w := recorder{header: http.Header{}}
-		h.serve(&w, q)
-		if err := context.Cause(ctx); err != nil {
+		e := c.Error(err)
+		if e == nil || e.RetryAfter == 0 {
 			return nil, err
 		}
-		if w.status == http.StatusTooManyRequests || w.status == http.StatusServiceUnavailable {
-			seconds, _ := strconv.Atoi(w.header.Get("Retry-After"))
-			select {
-			case <-time.After(time.Duration(max(1, seconds)) * time.Second):
-				continue
-			case <-ctx.Done():
-				return nil, context.Cause(ctx)
-			}
+		select {
+		case <-time.After(time.Duration(e.RetryAfter) * time.Second):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
 		}
-		body := bytes.TrimSpace(w.body.Bytes())
-		if !json.Valid(body) {
-			return refuse(http.StatusBadRequest, "url",
-				fmt.Sprintf("url: got %.80q, whose answers are no JSON", r.URL)), nil
-		}
-		var line bytes.Buffer // one line
-		if err := json.Compact(&line, body); err != nil {
-			return nil, err
-		}
-		return &Response{
-			Status: w.status, RequestID: w.header.Get("X-Request-Id"), Body: line.Bytes(),
-		}, nil
 	}
 }
 
-// serve calls the handler, which panics when nobody is left to answer.
-func (h Handler) serve(w *recorder, q *http.Request) {
-	defer func() {
-		if fault := recover(); fault != nil && fault != http.ErrAbortHandler {
-			panic(fault)
-		}
-	}()
-	h.ServeHTTP(w, q)
-}
-
-// streams reports whether a body requests a stream of events.
+// streams reports whether a body requests a stream of events; Ollama's calls stream unless they say
+// otherwise, which does not count here.
 func streams(body []byte) bool {
 	var b struct {
 		Stream json.RawMessage `json:"stream"`
 	}
-	return json.Unmarshal(body, &b) == nil && string(b.Stream) == "true"
-}
-
-// refuse returns a refusal in the server's wording.
-func refuse(status int, param, message string) *Response {
-	body, err := json.Marshal(map[string]any{"error": map[string]any{
-		"message": message, "type": "invalid_request_error", "param": param,
-		"code": "invalid_value"}})
-	if err != nil {
-		panic("batch: " + err.Error()) // strings only
-	}
-	return &Response{Status: status, RequestID: newID("req_"), Body: body}
-}
-
-// recorder is a ResponseWriter in memory.
-type recorder struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
-}
-
-func (r *recorder) Header() http.Header { return r.header }
-
-func (r *recorder) WriteHeader(status int) {
-	if r.status == 0 {
-		r.status = status
-	}
-}
-
-func (r *recorder) Write(p []byte) (int, error) {
-	r.WriteHeader(http.StatusOK)
-	return r.body.Write(p)
+	return json.Unmarshal(bytes.TrimPrefix(body, []byte("\uFEFF")), &b) == nil &&
+		string(b.Stream) == "true"
 }

@@ -7,16 +7,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/api"
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
@@ -482,47 +486,71 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// Ensure that the handler's answers are used unchanged, and that other replies become refusals.
-func TestHandler(t *testing.T) {
-	full := 1
-	h := Handler{http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("X-Request-Id", "req_1")
-		switch {
-		case r.URL.Path == "/text":
-			fmt.Fprint(w, "hello")
-		case r.URL.Path == "/busy" && full > 0:
-			full--
-			w.Header().Set("Retry-After", "1")
-			w.WriteHeader(http.StatusTooManyRequests)
-		case r.Method != "POST":
-			w.WriteHeader(http.StatusMethodNotAllowed)
-			fmt.Fprint(w, `{"error":{"code":"method_not_allowed"}}`)
-		default:
-			fmt.Fprint(w, "{\n \"a\": 1\n}\n")
-		}
-	})}
-	for name, c := range map[string]struct {
+// busy is a service that is full once and answers "a".
+type busy struct {
+	restore.Service
+	full atomic.Int32
+}
+
+func (*busy) Info() *restore.Info { return &restore.Info{ID: "tiny", Vocab: 9, Context: 99} }
+
+func (b *busy) Submit(_ context.Context, r *restore.Request) (restore.Job, error) {
+	if b.full.Add(-1) >= 0 {
+		return nil, &errs.FullError{RetryAfter: 1}
+	}
+	if r.MaxTokens == 7 {
+		return nil, errors.New("secret")
+	}
+	return said{}, nil
+}
+
+// said is the answer "a".
+type said struct{ restore.Job }
+
+func (said) Answer() (*restore.Answer, error) {
+	return &restore.Answer{Text: "a\n", Finish: restore.FinishStop}, nil
+}
+
+// Ensure that each kind of request has an answer or a refusal in the server's words, on one line,
+// and that a service that is full is asked again.
+func TestService(t *testing.T) {
+	b := new(busy)
+	b.full.Store(1)
+	s := Service{api.NewFront(b, api.Settings{MaxImages: 1}), slog.New(slog.DiscardHandler)}
+	const chat = "/v1/chat/completions"
+	for _, c := range []struct {
+		name   string
 		r      Request
 		status int
 		body   string
 	}{
-		"answer":  {Request{Method: "POST", URL: "/v1/x", Body: []byte(`{}`)}, 200, `{"a":1}`},
-		"refused": {Request{Method: "PUT", URL: "/v1/x", Body: []byte(`{}`)}, 405, "method_not_allowed"},
-		"stream":  {Request{Method: "POST", URL: "/v1/x", Body: []byte(`{"stream":true}`)}, 400, "stream: got true, want false"},
-		"busy":    {Request{Method: "POST", URL: "/busy", Body: []byte(`{}`)}, 200, `{"a":1}`},
-		"text":    {Request{Method: "POST", URL: "/text", Body: []byte(`{}`)}, 400, "no JSON"},
-		"address": {Request{Method: "POST", URL: "http://example.com/v1", Body: []byte(`{}`)}, 400, "want a path"},
-		"nothing": {Request{Method: "POST", URL: "", Body: []byte(`{}`)}, 400, "want a path"},
-		"method":  {Request{Method: "a b", URL: "/v1/x", Body: []byte(`{}`)}, 400, "want a path"},
+		{"busy", Request{Method: "POST", URL: chat, Body: []byte(hello)}, 200, `"content":"a\n"`},
+		{"slash", Request{Method: "POST", URL: chat + "/", Body: []byte(hello)}, 200, "a"},
+		{"refused", Request{Method: "PUT", URL: chat, Body: []byte(hello)}, 405, "method_not_allowed"},
+		{"stream", Request{Method: "POST", URL: chat, Body: []byte(`{"stream":true,` + hello[1:])}, 400, "stream: got true, want false"},
+		{"model", Request{Method: "POST", URL: chat, Body: []byte(`{"model":"x",` + hello[1:])}, 404, "model_not_found"},
+		{"fault", Request{Method: "POST", URL: chat, Body: []byte(`{"max_tokens":7,` + hello[1:])}, 500, "internal_error"},
+		{"field", Request{Method: "POST", URL: chat, Body: []byte(`{"messages":1}`)}, 400, "messages: got 1"},
+		{"ollama", Request{Method: "POST", URL: "/api/chat", Body: []byte(hello)}, 200, `"done":true`},
+		{"its error", Request{Method: "POST", URL: "/api/chat", Body: []byte(`{"messages":1}`)}, 400, `{"error":"messages`},
+		{"address", Request{Method: "POST", URL: "http://example.com" + chat, Body: []byte(hello)}, 400, "url: got"},
+		{"path", Request{Method: "POST", URL: "/v1/models", Body: []byte(`{}`)}, 400, "want /api/chat, "},
+		{"nothing", Request{Method: "POST", URL: "", Body: []byte(`{}`)}, 400, "url: got"},
 	} {
-		got, err := h.Do(t.Context(), &c.r)
+		got, err := s.Do(t.Context(), &c.r)
 		if err != nil || got.Status != c.status || !strings.Contains(string(got.Body), c.body) ||
-			bytes.ContainsRune(got.Body, '\n') {
-			t.Errorf("%s: got %+v (%s), error %v, want %d and %s on one line", name, got, got.Body,
-				err, c.status, c.body)
+			strings.Contains(string(got.Body), "secret") || bytes.ContainsRune(got.Body, '\n') {
+			t.Errorf("%s: got %+v (%s), error %v, want %d and %s on one line", c.name, got,
+				got.Body, err, c.status, c.body)
 		}
 	}
+	if b.full.Load() >= 0 {
+		t.Error("the service was not asked again")
+	}
 }
+
+// hello is the body of a question.
+const hello = `{"messages":[{"role":"user","content":"hello"}]}`
 
 // FuzzJournal opens journals and outputs of any content: no panic, and memory in proportion to the
 // files' sizes. A journal that is accepted can be continued. Each content is a log as it is, and

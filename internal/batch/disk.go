@@ -1,11 +1,10 @@
 package batch
 
 import (
-	"errors"
 	"io"
 	"os"
-	"runtime"
-	"syscall"
+
+	"github.com/restore-vlm/restore/internal/files"
 )
 
 // disk is what a journal needs of a file system. Tests replace it by one that fails.
@@ -39,20 +38,7 @@ func (osDisk) open(path string, flag int) (file, error) {
 
 func (osDisk) rename(from, to string) error { return os.Rename(from, to) }
 
-func (osDisk) syncDir(path string) error {
-	if runtime.GOOS == "windows" {
-		return nil // it has no such call
-	}
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	err = d.Sync()
-	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
-		err = nil // some network file systems cannot
-	}
-	return errors.Join(err, d.Close())
-}
+func (osDisk) syncDir(path string) error { return files.SyncFolder(path) }
 
 // writeAt writes all of data at an offset.
 func writeAt(w io.WriterAt, data []byte, at int64) error {

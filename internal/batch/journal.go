@@ -11,7 +11,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/restore-vlm/restore/internal/filelock"
+	"github.com/restore-vlm/restore/internal/files"
 )
 
 // Journal is a folder that records the progress of a run. Its file "log" is append-only: records of
@@ -146,7 +146,7 @@ const (
 const rewriteFrom = 64 << 20
 
 // ErrInUse is returned when another process uses the journal.
-var ErrInUse = filelock.ErrInUse
+var ErrInUse = files.ErrInUse
 
 // WriteError is returned when the journal or its output could not be written. This run writes
 // nothing more; the next one continues.
@@ -182,7 +182,7 @@ func openJournal(d disk, dir, out string) (_ *Journal, err error) {
 	if j.made, err = makeFolders(dir); err != nil {
 		return nil, err
 	}
-	if j.lock, err = filelock.Open(filepath.Join(dir, lockName), 0o600); err != nil {
+	if j.lock, err = files.OpenLocked(filepath.Join(dir, lockName), 0o600); err != nil {
 		return nil, fmt.Errorf("batch: journal %s: %w", dir, err)
 	}
 	if err := j.load(); err != nil {

@@ -4,15 +4,15 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
-
-	"github.com/tidwall/gjson"
 )
 
 // tailBytes is how much of the output's end a journal recognises it by.
@@ -252,6 +252,13 @@ func (j *Journal) ready(ordered bool) (lines []int) {
 	}
 }
 
+// isAnswer reports whether a line of the output has an answer of the model.
+func isAnswer(text []byte) bool {
+	var r Result
+	err := json.Unmarshal(text, &r)
+	return err == nil && r.Response != nil && r.Response.Status == http.StatusOK
+}
+
 // emit writes results. They are in the log on disk before they are in the output, so that a later
 // run knows them if this one is killed in between.
 func (j *Journal) emit(lines []int, input func(lines int) sums) error {
@@ -268,7 +275,7 @@ func (j *Journal) emit(lines []int, input func(lines int) sums) error {
 		m.Bytes += int64(len(r.text)) + 1
 		tail = append(append(tail, r.text...), '\n')
 		tail = tail[max(0, len(tail)-tailBytes):]
-		if gjson.GetBytes(r.text, "response.status_code").Int() == 200 {
+		if isAnswer(r.text) {
 			m.Answers++
 		}
 		m.Extra = append(m.Extra, lineKey{line, r.key})

@@ -276,9 +276,7 @@ func (r *run) work(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if resp.Body, err = settled(resp.Body); err != nil {
-			return err
-		}
+		resp.Body = settled(resp.Body)
 		if err := r.done(q, resp); err != nil {
 			return err
 		}

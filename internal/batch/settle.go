@@ -1,26 +1,24 @@
 package batch
 
 import (
-	"github.com/tidwall/gjson"
-	"github.com/tidwall/sjson"
+	"bytes"
+	"encoding/json"
+	"regexp"
 )
+
+// cachedTokens matches the counts of a usage that depend on earlier answers.
+var cachedTokens = regexp.MustCompile(`"(cached|cache_write)_tokens":\s*\d+`)
 
 // settled returns an answer whose usage does not depend on earlier answers: it sets the cached
 // tokens to 0, because they depend on when the run was interrupted. So a file that was answered in
 // two runs equals one that was answered in one.
-func settled(body []byte) ([]byte, error) {
-	for _, path := range []string{
-		"usage.prompt_tokens_details.cached_tokens",
-		"usage.input_tokens_details.cached_tokens",
-		"usage.input_tokens_details.cache_write_tokens",
-	} {
-		if v := gjson.GetBytes(body, path); !v.Exists() || v.Num == 0 {
-			continue
-		}
-		var err error
-		if body, err = sjson.SetBytes(body, path, 0); err != nil {
-			return nil, err
-		}
+func settled(body []byte) []byte {
+	var answer struct {
+		Usage json.RawMessage `json:"usage"`
 	}
-	return body, nil
+	if json.Unmarshal(body, &answer) != nil {
+		return body
+	}
+	usage := cachedTokens.ReplaceAll(answer.Usage, []byte(`"${1}_tokens":0`))
+	return bytes.Replace(body, answer.Usage, usage, 1)
 }

@@ -12,7 +12,7 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/restore-vlm/restore/internal/atomicfile"
+	"github.com/restore-vlm/restore/internal/files"
 	"github.com/restore-vlm/restore/internal/kernel"
 )
 
@@ -98,7 +98,7 @@ func writeWhole(file string, k any) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(file, append(b, '\n'), 0o666)
+	return files.Write(file, append(b, '\n'), 0o666)
 }
 
 // CPU returns the system's name of the processor, with family and model if it reports them, or else

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/restore-vlm/restore/internal/textfile"
+	"github.com/restore-vlm/restore/internal/files"
 )
 
 // maxDepth is how deep a JSON file may nest: the reference library's limit.
@@ -16,7 +16,7 @@ const maxDepth = 128
 // without a repeated key in any object. Readers differ in which of two equal keys they use, so such
 // a file is ambiguous.
 func CheckObject(b []byte) error {
-	if _, err := textfile.Bytes(b); err != nil {
+	if _, err := files.Text(b); err != nil {
 		return err
 	}
 	var first json.RawMessage

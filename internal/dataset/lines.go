@@ -10,7 +10,7 @@ import (
 	"iter"
 	"os"
 
-	"github.com/restore-vlm/restore/internal/textfile"
+	"github.com/restore-vlm/restore/internal/files"
 )
 
 // Limits of a row in JSON: its bytes, and the values in it, which take many times their bytes.
@@ -28,7 +28,7 @@ func Lines(path string) iter.Seq2[*Row, error] {
 			return
 		}
 		defer f.Close()
-		in := textfile.NewScanner(f, maxLine)
+		in := files.NewLines(f, maxLine)
 		row, line := int64(0), 0
 		for in.Scan() {
 			line++
@@ -200,7 +200,7 @@ func document(path, member string, open json.Delim, item func(decoder) error) er
 		return errors.Unwrap(err)
 	}
 	defer f.Close()
-	in := &bounded{in: textfile.NewReader(f)}
+	in := &bounded{in: files.NewTextReader(f)}
 	dec := decoder{json.NewDecoder(in), in}
 	if member != "" {
 		if err := enter(dec, member); err != nil {

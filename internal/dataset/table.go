@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/restore-vlm/restore/internal/textfile"
+	"github.com/restore-vlm/restore/internal/files"
 )
 
 // maxCell is the most bytes of a cell: a picture in base64.
@@ -117,7 +117,7 @@ type table struct {
 
 // newTable reads from the beginning of a file.
 func newTable(f io.Reader) *table {
-	text := textfile.NewReader(f)
+	text := files.NewTextReader(f)
 	return &table{in: bufio.NewReaderSize(text, 1<<16), line: 1, at: text.Marked()}
 }
 

@@ -26,13 +26,14 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/restore-vlm/restore/internal/files"
 )
 
 const (
 	magic     = "RSTF\x00\x00\x00\x01" // includes the version of the format
 	headerLen = len(magic) + 8 + sha256.Size
 	suffix    = ".features"
-	temporary = ".writing-"
 
 	// maxBlob is the size limit of a blob in bytes.
 	maxBlob = 1 << 30
@@ -69,11 +70,11 @@ func Open(dir string, limit int64, warn func(error)) (*Cache, error) {
 			if err := h.evict(0); err != nil {
 				return err
 			}
-			probe, err := os.CreateTemp(dir, temporary+"probe-*")
+			probe, err := files.Create(dir, 0o600)
 			if err != nil {
 				return err
 			}
-			return errors.Join(probe.Close(), os.Remove(probe.Name()))
+			return probe.Discard()
 		})
 	}
 	if err != nil {
@@ -174,11 +175,11 @@ func (c *Cache) Save(key [sha256.Size]byte, blob []byte) {
 	}
 }
 
-// write writes a new temporary file and returns its name.
-func (c *Cache) write(blob []byte) (name string, err error) {
-	f, err := os.CreateTemp(c.dir, temporary+"*")
+// write writes a new file, which has no name yet.
+func (c *Cache) write(blob []byte) (*files.New, error) {
+	f, err := files.Create(c.dir, 0o600)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	sum := sha256.Sum256(blob)
 	head := binary.LittleEndian.AppendUint64([]byte(magic), uint64(len(blob)))
@@ -186,10 +187,10 @@ func (c *Cache) write(blob []byte) (name string, err error) {
 	if err == nil {
 		_, err = f.Write(blob)
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return "", errors.Join(err, os.Remove(f.Name()))
+	if err != nil {
+		return nil, errors.Join(err, f.Discard())
 	}
-	return f.Name(), nil
+	return f, nil
 }
 
 // Stats returns the current numbers.

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/restore-vlm/restore/internal/files"
 )
 
 // ample is a limit that no test reaches.
@@ -116,7 +118,7 @@ func TestFolder(t *testing.T) {
 	dir := t.TempDir()
 	old := time.Now().Add(-time.Hour)
 	for name, keep := range map[string]bool{
-		"README": true, "abc" + suffix: true, temporary + "1": false,
+		"README": true, "abc" + suffix: true, files.Unfinished + "1": false,
 	} {
 		p := filepath.Join(dir, name)
 		if err := os.WriteFile(p, []byte("x"), 0o644); err != nil {

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/restore-vlm/restore/internal/filelock"
+	"github.com/restore-vlm/restore/internal/files"
 )
 
 // lockName is the file that a program locks while it changes the folder. Its content is the ledger:
@@ -46,7 +46,7 @@ func (c *Cache) locked(patience time.Duration, f func(*held) error) error {
 	if patience > 0 {
 		c.writing.Lock()
 	} else if !c.writing.TryLock() {
-		return filelock.ErrInUse
+		return files.ErrInUse
 	}
 	defer c.writing.Unlock()
 	lock, err := lockFolder(c.dir, patience)
@@ -73,8 +73,8 @@ func (c *Cache) locked(patience time.Duration, f func(*held) error) error {
 func lockFolder(dir string, patience time.Duration) (*os.File, error) {
 	path := filepath.Join(dir, lockName)
 	for ; ; patience -= lockEvery {
-		f, err := filelock.Open(path, 0o600)
-		if err == nil || !errors.Is(err, filelock.ErrInUse) {
+		f, err := files.OpenLocked(path, 0o600)
+		if err == nil || !errors.Is(err, files.ErrInUse) {
 			return f, err
 		}
 		if patience <= 0 {
@@ -106,17 +106,17 @@ func (h *held) writeLedger() error {
 // scan counts the entries and removes temporary files: all are left over by a kill, since only the
 // holder of the lock writes.
 func (h *held) scan() ([]fs.FileInfo, error) {
-	files, err := os.ReadDir(h.c.dir)
+	names, err := os.ReadDir(h.c.dir)
 	if err != nil {
 		return nil, err
 	}
 	h.bytes, h.entries = 0, 0
 	var list []fs.FileInfo
-	for _, f := range files {
+	for _, f := range names {
 		info, err := f.Info()
 		switch {
 		case err != nil: // it was removed
-		case strings.HasPrefix(f.Name(), temporary):
+		case strings.HasPrefix(f.Name(), files.Unfinished):
 			if os.Remove(filepath.Join(h.c.dir, f.Name())) != nil {
 				h.bytes += info.Size()
 			}
@@ -183,20 +183,20 @@ func (h *held) save(path string, blob []byte) error {
 	h.bytes += n
 	h.entries++
 	err := h.writeLedger()
-	name := ""
+	var f *files.New
 	if err == nil {
-		name, err = h.c.write(blob)
+		f, err = h.c.write(blob)
 	}
 	if err == nil {
 		before, missing := os.Lstat(path)
-		if err = os.Rename(name, path); err == nil {
+		if err = f.Rename(path); err == nil {
 			if missing == nil && before.Mode().IsRegular() {
 				h.bytes -= before.Size()
 				h.entries--
 			}
 			return nil
 		}
-		err = errors.Join(err, os.Remove(name))
+		err = errors.Join(err, f.Discard())
 	}
 	h.bytes -= n
 	h.entries--

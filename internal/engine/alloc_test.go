@@ -88,7 +88,7 @@ func decodeDoesNotAllocate(
 	var batch []*sequence
 	for _, prompt := range []string{"What is there?", "Describe the image."} {
 		s, err := e.sequence(context.Background(), Request{
-			Prompt: prompt, Images: []*imageproc.Picture{pic}, Reduce: reduce, MaxTokens: 300,
+			Prompt: prompt, Images: Pictures(pic), Reduce: reduce, MaxTokens: 300,
 			NoCache: true,
 		})
 		if err != nil {

@@ -363,9 +363,9 @@ func (e *Engine) pictures(ctx context.Context, req *Request, d *dialogue) error 
 			return err
 		}
 	}
-	for i, pic := range req.Images {
+	for i, m := range req.Images {
 		index := len(d.pics) - before
-		p, err := e.picture(ctx, &Image{Picture: pic}, i, index, &req.Reduce, req)
+		p, err := e.picture(ctx, m, i, index, &req.Reduce, req)
 		if err != nil {
 			return err
 		}

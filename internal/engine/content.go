@@ -40,6 +40,15 @@ type Image struct {
 	Decode imageproc.DecodeOptions // of the file
 }
 
+// Pictures returns decoded pictures as pictures of a request.
+func Pictures(decoded ...*imageproc.Picture) []*Image {
+	out := make([]*Image, len(decoded))
+	for i, p := range decoded {
+		out[i] = &Image{Picture: p}
+	}
+	return out
+}
+
 // name is the name of the file in errors.
 func (m *Image) name() string {
 	if m.Name == "" {
@@ -51,9 +60,9 @@ func (m *Image) name() string {
 // decoded reports whether the picture is in memory as pixels, or missing.
 func (m *Image) decoded() bool { return m.Picture != nil || m.File == nil }
 
-// size returns the number of pixels, of a file as its header says. The error says why the file
+// Size returns the number of pixels, of a file as its header says. The error says why the file
 // cannot be decoded.
-func (m *Image) size() (int64, error) {
+func (m *Image) Size() (int64, error) {
 	switch {
 	case m.Picture != nil:
 		return int64(m.Picture.Width) * int64(m.Picture.Height), nil
@@ -64,8 +73,8 @@ func (m *Image) size() (int64, error) {
 	return int64(w) * int64(h), err
 }
 
-// pixels returns the decoded picture.
-func (m *Image) pixels() (*imageproc.Picture, error) {
+// Pixels returns the decoded picture.
+func (m *Image) Pixels() (*imageproc.Picture, error) {
 	if m.decoded() {
 		return m.Picture, nil
 	}

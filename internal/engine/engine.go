@@ -79,6 +79,9 @@ type Options struct {
 
 	// Pad pads pictures to a square, for models that would crop them.
 	Pad bool
+
+	// Defaults are options, as in "pad", that are ignored for a model that has no use for them.
+	Defaults []string
 }
 
 // Values of Quant and EncoderQuant in addition to "".
@@ -265,25 +268,10 @@ func bound(
 	if e.proc == nil {
 		e.proc = h.Processor
 	}
-	if o.Pad {
-		if e.proc == nil {
-			return nil, &errs.OptionError{
-				Name: "pad", Got: "true", Why: "without a picture processor", Fault: errs.Useless,
-			}
-		}
-		if e.proc, err = imageproc.PadSquare(e.proc); err != nil {
-			return nil, err
-		}
-	}
-	if o.MinPixels != 0 || o.MaxPixels != 0 {
-		if e.proc == nil {
-			return nil, fmt.Errorf(
-				"engine: %s: min-pixels and max-pixels: got %d and %d, which have no effect "+
-					"without a picture processor", src.Name, o.MinPixels, o.MaxPixels)
-		}
-		if e.proc, err = imageproc.LimitPixels(e.proc, o.MinPixels, o.MaxPixels); err != nil {
-			return nil, err
-		}
+	if e.proc, err = (imageproc.Adjust{
+		Pad: o.Pad, MinPixels: o.MinPixels, MaxPixels: o.MaxPixels, Defaults: o.Defaults,
+	}).To(e.proc); err != nil {
+		return nil, err
 	}
 	if o.Progress != nil && !h.Describe {
 		o.Progress(ck.About().Size, ck.About().Size) // buffers are not read, packed weights later
@@ -366,7 +354,7 @@ func (e *Engine) limits(o *Options) error {
 		features = 0
 	}
 	e.cached = newFeatureCache(features)
-	e.together = min(parallelMost, kernel.FewRows(e.DecoderFormat()))
+	e.together = min(parallelMost, kernel.FewRows(e.decoderFormat()))
 	e.digest = Key(checkpoint.Digest(e.ck))
 	e.made = fmt.Append(nil, o.MinPixels, o.MaxPixels, o.Pad, e.ck.Plan, e.ck.About().Packed,
 		kernel.Layout(), kernel.Implementation())

@@ -228,8 +228,8 @@ func TestInsideChunks(t *testing.T) {
 		t.Skip("slow, and covers no additional kernel")
 	}
 	c := openInside(t)
-	c.e.shape.MaxPositions, c.e.context = 4*PrefillChunk, 4*PrefillChunk
-	text := make([]unit, PrefillChunk+37)
+	c.e.shape.MaxPositions, c.e.context = 4*prefillChunk, 4*prefillChunk
+	text := make([]unit, prefillChunk+37)
 	for i := range text {
 		text[i] = unit{id: int32(3 + i*7%290)}
 	}

@@ -327,7 +327,7 @@ func TestProcessorDisagrees(t *testing.T) {
 		must(t, os.WriteFile(path, data, 0o644))
 		pic := &imageproc.Picture{Width: 180, Height: 60, Pix: make([]byte, 180*60*3)}
 		_, err = open(t, c.dir, 1).Ask(context.Background(), engine.Request{
-			Prompt: "x", Images: []*imageproc.Picture{pic}, MaxTokens: 1,
+			Prompt: "x", Images: engine.Pictures(pic), MaxTokens: 1,
 		})
 		if err == nil || !strings.Contains(err.Error(), c.names) ||
 			strings.Contains(err.Error(), "\n") {

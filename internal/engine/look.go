@@ -219,14 +219,8 @@ func (e *Engine) SourceAs(quant string) (*model.Source, error) {
 	return boundAs(e.ck.Bundle, o, Hooks{Weights: e.ck.Make})
 }
 
-// Pool returns the engine's threads.
-func (e *Engine) Pool() *kernel.Pool { return e.pool }
-
-// CacheBytes returns the bytes of the keys and values of the given number of rows.
-func (e *Engine) CacheBytes(rows int) int64 { return e.shape.CacheBytes(rows, e.half) }
-
-// DecoderFormat returns the format of the decoder's products: F32 for any that is not packed.
-func (e *Engine) DecoderFormat() kernel.Format {
+// decoderFormat returns the format of the decoder's products: F32 for any that is not packed.
+func (e *Engine) decoderFormat() kernel.Format {
 	plan := e.ck.Plan.Decoder
 	if p := e.ck.About().Packed; p != nil {
 		plan = p.Quant

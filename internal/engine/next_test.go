@@ -223,7 +223,7 @@ func TestNextGrids(t *testing.T) {
 			{Base: "grid", NVis: 12}, {Base: "holov", NVis: 12, Restore: true, Newlines: "keep"}, {Base: "visionzip", NVis: 12, Compat: "released"},
 		} {
 			ans, err := e.Ask(context.Background(), engine.Request{
-				Prompt: "x", Images: []*imageproc.Picture{pic}, Reduce: o, MaxTokens: 1,
+				Prompt: "x", Images: engine.Pictures(pic), Reduce: o, MaxTokens: 1,
 			})
 			must(t, err)
 			rep := ans.Report.Images[0]

@@ -11,6 +11,11 @@ import (
 // do not fit.
 func Open(files formats.Files, o Options) (*Engine, error) { return OpenWith(files, o, Hooks{}) }
 
+// Describe is Open for an engine that only describes itself.
+func Describe(files formats.Files, o Options) (*Engine, error) {
+	return OpenWith(files, o, Hooks{Describe: true})
+}
+
 // OpenWith is Open with hooks.
 func OpenWith(files formats.Files, o Options, h Hooks) (*Engine, error) {
 	b, err := files.Open()

@@ -88,7 +88,7 @@ func TestPackedDamage(t *testing.T) {
 	ask := func(e *Engine, pics []*imageproc.Picture) (string, error) {
 		sent := ""
 		_, err := e.Ask(context.Background(), Request{
-			Prompt: "What is there?", Images: pics, MaxTokens: 3,
+			Prompt: "What is there?", Images: Pictures(pics...), MaxTokens: 3,
 			OnText: func(s string) { sent += s },
 		})
 		return sent, err
@@ -208,7 +208,7 @@ func TestPackedShortened(t *testing.T) {
 			for i := range failed {
 				_, failed[i] = e.Ask(context.Background(), Request{
 					Prompt: "What is there?", MaxTokens: 2,
-					Images: []*imageproc.Picture{drawn(t, 1)},
+					Images: Pictures(drawn(t, 1)),
 				})
 				if failed[i] != nil && !errors.Is(failed[i], errs.ErrDamaged) {
 					t.Errorf("%d bytes left: %v", keep, failed[i])

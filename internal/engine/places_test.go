@@ -106,7 +106,9 @@ func TestUndo(t *testing.T) {
 	}
 	ask := func(c *Conversation, prompt string, pics ...*imageproc.Picture) string {
 		t.Helper()
-		ans, err := c.Ask(context.Background(), Request{Prompt: prompt, Images: pics, MaxTokens: 8})
+		ans, err := c.Ask(context.Background(), Request{
+			Prompt: prompt, Images: Pictures(pics...), MaxTokens: 8,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -159,8 +159,8 @@ func (e *Engine) prepare(ctx context.Context, t task, i int) (*image, model.Pict
 
 // imageTask makes the pixel values of a picture with a known key.
 func (e *Engine) imageTask(m *Image, key Key) task {
-	return task{m.size, func() (*image, model.Picture, error) {
-		pic, err := m.pixels()
+	return task{m.Size, func() (*image, model.Picture, error) {
+		pic, err := m.Pixels()
 		if err != nil {
 			return nil, nil, pictureError(-1, errs.Undecodable, err)
 		}

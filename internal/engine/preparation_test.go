@@ -25,7 +25,7 @@ func TestPanicInPreparation(t *testing.T) {
 	e := opened(t, Options{Panicked: func(any, []byte) { panics++ }})
 	whole := e.m
 	e.m = broken{whole}
-	r := Request{Prompt: "?", Images: []*imageproc.Picture{drawn(t, 1)}, MaxTokens: 1}
+	r := Request{Prompt: "?", Images: Pictures(drawn(t, 1)), MaxTokens: 1}
 	for range 2 {
 		if _, err := e.Ask(context.Background(), r); !errors.Is(err, errs.ErrInternal) {
 			t.Errorf("got %v, want %v", err, errs.ErrInternal)
@@ -79,7 +79,7 @@ func TestQueueOfPictures(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	for _, r := range []Request{quick, {Prompt: "?", Images: []*imageproc.Picture{drawn(t, 1)}}} {
+	for _, r := range []Request{quick, {Prompt: "?", Images: Pictures(drawn(t, 1))}} {
 		if _, err := e.Submit(context.Background(), r); !errors.Is(err, errs.ErrQueueFull) {
 			t.Errorf("a fourth: %v", err)
 		}

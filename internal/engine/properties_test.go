@@ -120,7 +120,8 @@ func TestConcurrentRequests(t *testing.T) {
 		o := holov64()
 		o.Base = bases[i%len(bases)]
 		a, err := m.Ask(context.Background(), engine.Request{
-			Prompt: "Describe the image.", Images: pics[i%3 : i%3+1], Reduce: o, MaxTokens: tokens,
+			Prompt: "Describe the image.", Images: engine.Pictures(pics[i%3]),
+			Reduce: o, MaxTokens: tokens,
 		})
 		if err != nil {
 			t.Error(err)
@@ -169,7 +170,7 @@ func TestConversation(t *testing.T) {
 				pics = append(pics, turns[n].pic)
 			}
 			got, err := kept.Ask(context.Background(), engine.Request{
-				Prompt: turns[n].text, Images: pics, MaxTokens: 30,
+				Prompt: turns[n].text, Images: engine.Pictures(pics...), MaxTokens: 30,
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -183,7 +184,7 @@ func TestConversation(t *testing.T) {
 					pics = append(pics, turn.pic)
 				}
 				if want, err = fresh.Ask(context.Background(), engine.Request{
-					Prompt: turn.text, Images: pics, MaxTokens: 30,
+					Prompt: turn.text, Images: engine.Pictures(pics...), MaxTokens: 30,
 				}); err != nil {
 					t.Fatal(err)
 				}
@@ -210,7 +211,7 @@ func TestCancel(t *testing.T) {
 	var pieces []string
 	a, err := c.Ask(
 		ctx, engine.Request{
-			Prompt: "Describe the image.", Images: []*imageproc.Picture{picture(t, 6)},
+			Prompt: "Describe the image.", Images: engine.Pictures(picture(t, 6)),
 			OnText: func(s string) {
 				if pieces = append(pieces, s); len(pieces) == 3 {
 					cancel()
@@ -254,7 +255,7 @@ func TestAskErrors(t *testing.T) {
 		want []string
 	}{
 		"too long":     {m, engine.Request{Prompt: strings.Repeat("word ", 5000)}, []string{"4096", "context"}},
-		"budget":       {m, engine.Request{Prompt: "?", Images: pic, Reduce: methods.Options{Base: "holov", NVis: 577}}, []string{"577", "576"}},
+		"budget":       {m, engine.Request{Prompt: "?", Images: engine.Pictures(pic...), Reduce: methods.Options{Base: "holov", NVis: 577}}, []string{"577", "576"}},
 		"max tokens":   {m, engine.Request{Prompt: "?", MaxTokens: -1}, []string{"-1"}},
 		"no tokenizer": {bare, engine.Request{Prompt: "?"}, []string{"tokenizer.json"}},
 	} {

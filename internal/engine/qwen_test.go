@@ -487,7 +487,7 @@ func TestUpTo(t *testing.T) {
 		picture(t, 4)
 	o := methods.Options{Base: "holov", NVis: 20, UpTo: true, Restore: true}
 	ans, err := open(t, talking(t), 1).Ask(context.Background(), engine.Request{
-		Prompt: "?", Images: []*imageproc.Picture{small, large}, Reduce: o, MaxTokens: 1,
+		Prompt: "?", Images: engine.Pictures(small, large), Reduce: o, MaxTokens: 1,
 	})
 	must(t, err)
 	if r := ans.Report.Images; r[0].Tokens != 6 || r[0].Kept != 6 || r[0].Reduction != nil ||
@@ -496,7 +496,7 @@ func TestUpTo(t *testing.T) {
 	}
 	o.UpTo = false
 	if _, err := open(t, talking(t), 1).Ask(context.Background(), engine.Request{
-		Prompt: "?", Images: []*imageproc.Picture{small}, Reduce: o,
+		Prompt: "?", Images: engine.Pictures(small), Reduce: o,
 	}); err == nil || !strings.Contains(err.Error(), "n-vis: got 20, want at most 6") {
 		t.Errorf("a budget of 20 for 6 tokens: got %v, want a refusal", err)
 	}
@@ -561,7 +561,7 @@ func checkConversation(t *testing.T, e *engine.Engine, options []methods.Options
 				t.Helper()
 				req := engine.Request{Prompt: turns[i].text, MaxTokens: 8}
 				if turns[i].pic != nil {
-					req.Images = []*imageproc.Picture{turns[i].pic}
+					req.Images = engine.Pictures(turns[i].pic)
 				}
 				a, err := c.Ask(context.Background(), req)
 				must(t, err)
@@ -761,7 +761,7 @@ func TestVideo(t *testing.T) {
 	c := e.NewConversation(methods.Options{Base: "holov", KeepRatio: 0.5, Restore: true})
 	first, err := c.Ask(context.Background(), engine.Request{
 		Prompt: "?", Video: &imageproc.Video{Frames: []*imageproc.Picture{a, b, a}, FPS: 1},
-		Images: []*imageproc.Picture{b}, MaxTokens: 2,
+		Images: engine.Pictures(b), MaxTokens: 2,
 	})
 	must(t, err)
 	if r := first.Report; len(r.Images) != 2 || r.Images[0].Tokens != 2*rows*cols ||

@@ -16,7 +16,7 @@ type Request struct {
 	Prompt string
 	// system prompt of a conversation, given with its first question; "": the template's default
 	System string
-	Images []*imageproc.Picture // new pictures that belong to this question
+	Images []*Image // new pictures that belong to this question
 	// ascending byte offsets in Prompt for video and Images; nil: before the text
 	Places []int
 	Video  *imageproc.Video // a new video that belongs to this question, before its pictures

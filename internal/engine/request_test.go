@@ -53,7 +53,7 @@ func TestMessages(t *testing.T) {
 		}
 		return a
 	}
-	question := ask(Request{Prompt: "What number is written?", Images: []*imageproc.Picture{pic}})
+	question := ask(Request{Prompt: "What number is written?", Images: Pictures(pic)})
 	messages := []Message{user(shows(pic), Part{Text: "What number is written?"})}
 	first := ask(Request{Messages: messages})
 	if first.Text != question.Text || first.Report.PromptTokens != question.Report.PromptTokens {
@@ -65,7 +65,7 @@ func TestMessages(t *testing.T) {
 	} {
 		r := Request{Prompt: text, MaxTokens: 12}
 		if i == 0 {
-			r.Images = []*imageproc.Picture{pic}
+			r.Images = Pictures(pic)
 		} else {
 			messages = append(messages, user(Part{Text: text}))
 		}
@@ -156,7 +156,7 @@ func TestPicturesOfTheirOwn(t *testing.T) {
 func TestTokens(t *testing.T) {
 	e := opened(t, Options{})
 	r := Request{
-		Prompt: "Describe the image.", Images: []*imageproc.Picture{drawn(t, 2)}, Reduce: half,
+		Prompt: "Describe the image.", Images: Pictures(drawn(t, 2)), Reduce: half,
 		MaxTokens: 15,
 	}
 	s, err := e.sequence(context.Background(), r)
@@ -193,7 +193,7 @@ func TestTokens(t *testing.T) {
 func TestStop(t *testing.T) {
 	e := opened(t, Options{})
 	r := Request{
-		Prompt: "Describe the image.", Images: []*imageproc.Picture{drawn(t, 6)}, Reduce: half,
+		Prompt: "Describe the image.", Images: Pictures(drawn(t, 6)), Reduce: half,
 	}
 	whole, err := e.Ask(context.Background(), r)
 	if err != nil {
@@ -361,7 +361,7 @@ func TestWriterBytes(t *testing.T) {
 func TestLogProbs(t *testing.T) {
 	e := opened(t, Options{})
 	r := Request{
-		Prompt: "Describe the image.", Images: []*imageproc.Picture{drawn(t, 6)}, Reduce: half,
+		Prompt: "Describe the image.", Images: Pictures(drawn(t, 6)), Reduce: half,
 		MaxTokens: 20,
 	}
 	plain, err := e.Ask(context.Background(), r)
@@ -488,7 +488,7 @@ func TestRequestRefused(t *testing.T) {
 		"tokens":       {Prompt: "?", Tokens: []int32{1}},
 		"cache-salt":   {Prompt: "?", NoCache: true, Salt: "x"},
 		"max-tokens":   {Prompt: "?", MaxTokens: -1},
-		"n-vis":        {Prompt: "?", Images: []*imageproc.Picture{drawn(t, 1)}, Reduce: methods.Options{Base: "holov", NVis: 577}},
+		"n-vis":        {Prompt: "?", Images: Pictures(drawn(t, 1)), Reduce: methods.Options{Base: "holov", NVis: 577}},
 	} {
 		var option *errs.OptionError
 		if _, err := e.Ask(context.Background(), r); !errors.As(err, &option) ||
@@ -607,7 +607,7 @@ func TestSlowStore(t *testing.T) {
 	ask := func(seed int64) {
 		t.Helper()
 		r := Request{Tokens: []int32{1, e.m.ImageToken(), 5}, MaxTokens: 1,
-			Images: []*imageproc.Picture{drawn(t, seed)}}
+			Images: Pictures(drawn(t, seed))}
 		if _, err := e.Ask(context.Background(), r); err != nil {
 			t.Fatal(err)
 		}

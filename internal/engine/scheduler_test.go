@@ -153,14 +153,14 @@ func mixed(t testing.TB, e *Engine, n int) []Request {
 	for i := range n {
 		r := Request{
 			Reduce: options[i%len(options)], MaxTokens: 30 + 7*(i%5), IgnoreEnd: true,
-			NoCache: true, Images: []*imageproc.Picture{drawn(t, int64(i%4))},
+			NoCache: true, Images: Pictures(drawn(t, int64(i%4))),
 		}
 		r.Tokens = slices.Insert(words(e, uint64(i), 9+13*(i%3)), 4, e.m.ImageToken())
 		if i%4 == 3 {
 			r.Sample = sample.Options{Temp: 0.9, TopK: 20, Seed: int64(i)}
 		}
 		if i%5 == 4 {
-			r.Images = append(r.Images, drawn(t, 9))
+			r.Images = append(r.Images, &Image{Picture: drawn(t, 9)})
 			r.Tokens = slices.Insert(r.Tokens, 7, e.m.ImageToken())
 		}
 		out = append(out, r)
@@ -461,7 +461,7 @@ func TestThroughput(t *testing.T) {
 	var others []*Job
 	for i := range int64(3) {
 		other, err := e.Submit(context.Background(), Request{
-			Images: []*imageproc.Picture{drawn(t, i)}, Prompt: "?", MaxTokens: 1, IgnoreEnd: true,
+			Images: Pictures(drawn(t, i)), Prompt: "?", MaxTokens: 1, IgnoreEnd: true,
 			Constraint: eachToken(func() {
 				if n != 2 {
 					t.Errorf("%d tokens when prompt %d was read, want none after 2", n, i)
@@ -638,9 +638,9 @@ func TestCloseDuringRequests(t *testing.T) {
 		reqs := make([]Request, 8)
 		for i := range reqs {
 			reqs[i] = Request{
-				Prompt: "Describe the image.", IgnoreEnd: true, Images: []*imageproc.Picture{
-					drawn(t, int64(i)),
-				}, Reduce: methods.Options{Base: "holov", NVis: 64, Restore: true},
+				Prompt: "Describe the image.", IgnoreEnd: true,
+				Images: Pictures(drawn(t, int64(i))),
+				Reduce: methods.Options{Base: "holov", NVis: 64, Restore: true},
 			}
 			wg.Go(func() {
 				if _, err := e.Ask(context.Background(), reqs[i]); !errors.Is(err, errs.ErrClosed) {
@@ -663,7 +663,8 @@ func TestCloseDuringRequests(t *testing.T) {
 		}); !errors.Is(err, errs.ErrClosed) {
 			t.Errorf("Look after Close: %v", err)
 		}
-		if _, err := e.Encode(context.Background(), reqs[0].Images); !errors.Is(err,
+		if _, err := e.Encode(context.Background(),
+			[]*imageproc.Picture{drawn(t, 0)}); !errors.Is(err,
 			errs.ErrClosed) {
 			t.Errorf("encoding after Close: %v", err)
 		}
@@ -793,7 +794,7 @@ func TestContextOption(t *testing.T) {
 	}
 	var full *errs.ContextError
 	if _, err := e.Ask(context.Background(), Request{
-		Prompt: "What?", Images: []*imageproc.Picture{drawn(t, 1)},
+		Prompt: "What?", Images: Pictures(drawn(t, 1)),
 	}); !errors.As(err, &full) || full.Context != 64 {
 		t.Errorf("a picture: %v", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/machine"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/nn"
 	"github.com/restore-vlm/restore/internal/sample"
@@ -139,9 +140,9 @@ func (j *Job) Answer() (*Answer, error) {
 	return j.s.ans, j.s.err
 }
 
-// PrefillChunk is how many rows the decoder reads at once: enough for full speed of the products,
+// prefillChunk is how many rows the decoder reads at once: enough for full speed of the products,
 // few enough to limit the memory of activations.
-const PrefillChunk = 1024
+const prefillChunk = 1024
 
 // decodeRoom is for how many generated tokens the cache reserves space at a time.
 const decodeRoom = 256
@@ -282,7 +283,7 @@ func (s *sequence) prefill(r *model.Run, n int, at float64) ([]float32, error) {
 func (s *sequence) read(r *model.Run, in *Rows) (last int, err error) {
 	h, n := s.e.shape.Hidden, len(in.Pos)
 	for lo := 0; lo < n; {
-		hi := min(lo+PrefillChunk, n)
+		hi := min(lo+prefillChunk, n)
 		span := model.Span{Cache: s.cache, Calib: s.calib, Context: s.ctx}
 		if len(in.Staged) > 0 && hi > in.Staged[0].First {
 			// Methods inside the decoder use the prompt's last rows to look at the picture.
@@ -417,7 +418,7 @@ func (s *sequence) close() {
 	if n := len(s.fed); n > 0 && r.Decode > 0 {
 		r.TokensPerSecond = float64(n) / r.Decode.Seconds()
 	}
-	r.PeakRSS = PeakRSS()
+	r.PeakRSS = machine.PeakRSS()
 }
 
 func (s *sequence) emitPiece(end bool) {

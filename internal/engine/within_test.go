@@ -105,7 +105,7 @@ func TestInsideEncoderPictures(t *testing.T) {
 		}
 		for i, p := range pics {
 			alone, err := m.Ask(ctx, engine.Request{
-				Prompt: "Describe the image.", Images: []*imageproc.Picture{p}, Reduce: o,
+				Prompt: "Describe the image.", Images: engine.Pictures(p), Reduce: o,
 				MaxTokens: 1,
 			})
 			if err != nil {

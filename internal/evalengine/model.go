@@ -3,10 +3,12 @@ package evalengine
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -55,8 +57,9 @@ func reductionSettings(how methods.Options) map[string]any {
 // Answer implements [eval.Answerer]. Pictures are encoded once. The first question runs alone, so
 // that its times are only its own. The others decode together, and reuse its keys and values if the
 // reduction does not depend on the question.
-func (m *Model) Answer(ctx context.Context, asked []*eval.Question, tokens int,
-	done func(i int, a eval.Answer) error) error {
+func (m *Model) Answer(
+	ctx context.Context, asked []*eval.Question, done func(i int, a eval.Answer) error,
+) error {
 	start := time.Now()
 	encoded, err := m.Encode(ctx, asked[0].Images)
 	if err != nil {
@@ -67,7 +70,7 @@ func (m *Model) Answer(ctx context.Context, asked []*eval.Question, tokens int,
 	ask := func(ctx context.Context, i int) error {
 		a, err := m.Engine.Ask(ctx, engine.Request{
 			Prompt: asked[i].Text, System: m.System, Encoded: encoded, Reduce: m.Reduction,
-			MaxTokens: tokens,
+			MaxTokens: asked[i].MaxTokens,
 		})
 		if err != nil {
 			return fmt.Errorf("question %d: %w", asked[i].ID, err)
@@ -75,7 +78,10 @@ func (m *Model) Answer(ctx context.Context, asked []*eval.Question, tokens int,
 		if a.Finish == engine.FinishCancelled {
 			return context.Cause(ctx)
 		}
-		out := AnswerOf(a)
+		out, err := answerOf(a)
+		if err != nil {
+			return err
+		}
 		if i == 0 { // this question's times include the encoding
 			out.Seconds.Encode += encoding
 			out.Seconds.FirstToken += encoding
@@ -125,9 +131,16 @@ func Decode(images []eval.Image) ([]*imageproc.Picture, error) {
 	return out, nil
 }
 
-// AnswerOf converts an answer of the engine for records.
-func AnswerOf(a *engine.Answer) eval.Answer {
+// answerOf converts an answer of the engine for records.
+func answerOf(a *engine.Answer) (eval.Answer, error) {
 	r, read := &a.Report, 0.
+	var reduction []byte
+	if len(r.Images) > 0 {
+		var err error
+		if reduction, err = json.Marshal(r.Options); err != nil {
+			return eval.Answer{}, err
+		}
+	}
 	for i := range r.Images {
 		read += r.Images[i].Read()
 	}
@@ -143,31 +156,43 @@ func AnswerOf(a *engine.Answer) eval.Answer {
 			Prefill: r.Prefill.Seconds(), FirstToken: r.FirstToken.Seconds(),
 			Decode: r.Decode.Seconds(),
 		},
-	}
+		Reduction: reduction,
+	}, nil
 }
 
-// Pictures caches at most Most encoded pictures, for several runs over the same pictures.
+// Pictures caches the Most encoded pictures that were used last, for several answerers or runs over
+// the same pictures.
 type Pictures struct {
 	Most int
 
-	mu      sync.Mutex
-	encoded map[string]*engine.Encoded
+	mu     sync.Mutex
+	cached []cachedPictures // the last used one is the last
+}
+
+type cachedPictures struct {
+	name    string
+	encoded *engine.Encoded
 }
 
 func (p *Pictures) get(images []eval.Image) *engine.Encoded {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.encoded[nameOf(images)]
+	name := nameOf(images)
+	i := slices.IndexFunc(p.cached, func(c cachedPictures) bool { return c.name == name })
+	if i < 0 {
+		return nil
+	}
+	found := p.cached[i]
+	p.cached = append(slices.Delete(p.cached, i, i+1), found)
+	return found.encoded
 }
 
 func (p *Pictures) put(images []eval.Image, s *engine.Encoded) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.encoded == nil {
-		p.encoded = map[string]*engine.Encoded{}
-	}
-	if len(p.encoded) < p.Most {
-		p.encoded[nameOf(images)] = s
+	p.cached = append(p.cached, cachedPictures{nameOf(images), s})
+	if len(p.cached) > p.Most {
+		p.cached = slices.Delete(p.cached, 0, 1)
 	}
 }
 

@@ -15,7 +15,7 @@ const (
 	knownPicture = 40 * time.Millisecond
 )
 
-// slow is a backend with one processor that caches the pictures that it has seen.
+// slow is a service with one processor that caches the pictures that it has seen.
 type slow struct {
 	*echo
 	device sync.Mutex

@@ -9,8 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/restore-vlm/restore/internal/ask"
-	"github.com/restore-vlm/restore/internal/server"
+	"github.com/restore-vlm/restore"
 )
 
 // callRequest is a question that bypasses the queue; one field is set.
@@ -21,8 +20,9 @@ type callRequest struct {
 }
 
 type tokenizeCall struct {
-	Text    string                 `json:"text"`
-	Options server.TokenizeOptions `json:"options"`
+	Text    string `json:"text"`
+	Special bool   `json:"special,omitempty"`
+	Parse   bool   `json:"parse,omitempty"`
 }
 
 // callCount names a request that is stored in the object store.
@@ -31,17 +31,17 @@ type callCount struct {
 }
 
 type callReply struct {
-	Tokens  []server.Token `json:"tokens,omitempty"`
-	Text    string         `json:"text,omitempty"`
-	Count   *ask.Count     `json:"count,omitempty"`
-	Failure *failure       `json:"failure,omitempty"`
+	Tokens  []restore.Token `json:"tokens,omitempty"`
+	Text    string          `json:"text,omitempty"`
+	Count   *restore.Answer `json:"count,omitempty"`
+	Failure *failure        `json:"failure,omitempty"`
 }
 
 // call answers a question about tokens.
 func (w *Worker) call(ctx context.Context, m *nats.Msg) {
-	out, r, err := w.called(ctx, m)
+	out, err := w.called(ctx, m)
 	if err != nil {
-		f, _ := failureOf(err, r)
+		f, _ := failureOf(err)
 		out = &callReply{Failure: f}
 	}
 	data, err := json.Marshal(out)
@@ -53,35 +53,37 @@ func (w *Worker) call(ctx context.Context, m *nats.Msg) {
 	}
 }
 
-func (w *Worker) called(ctx context.Context, m *nats.Msg) (*callReply, *ask.Request, error) {
+func (w *Worker) called(ctx context.Context, m *nats.Msg) (*callReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, callFor)
 	defer cancel()
-	none := &ask.Request{}
 	var q callRequest
 	if err := json.Unmarshal(m.Data, &q); err != nil {
-		return nil, none, err
-	}
-	b, err := w.o.Backend(nil)
-	if err != nil {
-		return nil, none, err
+		return nil, err
 	}
 	var out callReply
+	tokens, ok := w.o.Service.(tokenizer)
 	switch {
-	case q.Tokenize != nil:
-		out.Tokens, err = b.Tokenize(q.Tokenize.Text, q.Tokenize.Options)
 	case q.Count != nil:
 		r, err := w.c.unpack(ctx, nats.Header{bodyHeader: {q.Count.Body}}, nil, &w.held)
-		if err != nil {
-			return nil, none, err
+		if err == nil {
+			out.Count, err = w.o.Service.Count(ctx, r.Ask)
 		}
-		if b, err = w.o.Backend(r.Defaults); err == nil {
-			out.Count, err = b.Count(ctx, r.Ask)
-		}
-		return &out, r.Ask, err
-	default:
-		out.Text = b.Detokenize(q.Detokenize)
+		return &out, err
+	case !ok:
+		return nil, errors.New("fleet: the worker does not tell tokens")
+	case q.Tokenize != nil:
+		var err error
+		out.Tokens, err = tokens.Tokenize(q.Tokenize.Text, q.Tokenize.Special, q.Tokenize.Parse)
+		return &out, err
 	}
-	return &out, none, err
+	out.Text = tokens.Detokenize(q.Detokenize)
+	return &out, nil
+}
+
+// tokenizer is what a worker can use of a service that has it.
+type tokenizer interface {
+	Tokenize(text string, special, parse bool) ([]restore.Token, error)
+	Detokenize(ids []int32) string
 }
 
 // callFor is the time limit of a call.
@@ -115,16 +117,17 @@ func (c *Client) call(ctx context.Context, q *callRequest) (*callReply, error) {
 	return &out, nil
 }
 
-// Tokenize implements server.Backend.
-func (c *Client) Tokenize(text string, o server.TokenizeOptions) ([]server.Token, error) {
-	r, err := c.call(context.Background(), &callRequest{Tokenize: &tokenizeCall{text, o}})
+// Tokenize asks a worker; see [restore.Model.Tokenize].
+func (c *Client) Tokenize(text string, special, parse bool) ([]restore.Token, error) {
+	r, err := c.call(context.Background(),
+		&callRequest{Tokenize: &tokenizeCall{text, special, parse}})
 	if err != nil {
 		return nil, err
 	}
 	return r.Tokens, nil
 }
 
-// Detokenize implements server.Backend.
+// Detokenize asks a worker; see [restore.Model.Detokenize].
 func (c *Client) Detokenize(ids []int32) string {
 	r, err := c.call(context.Background(), &callRequest{Detokenize: ids})
 	if err != nil {
@@ -134,20 +137,20 @@ func (c *Client) Detokenize(ids []int32) string {
 	return r.Text
 }
 
-// Count implements server.Backend.
-func (c *Client) Count(ctx context.Context, r *ask.Request) (*ask.Count, error) {
-	q := &request{ID: c.id + "." + newID(), Defaults: c.o.Defaults, Ask: r}
+// Count implements restore.Service.
+func (c *Client) Count(ctx context.Context, r *restore.Request) (*restore.Answer, error) {
+	q := &request{ID: c.id + "." + newID(), Ask: r}
 	j := &job{c: c, id: q.ID} // takes a place in the queue
 	c.begin(j)
 	defer c.end(j)
 	err := c.full()
-	if err == nil && r.Load != nil {
+	if err == nil {
 		err = r.Load(ctx)
 	}
 	if err != nil {
 		return nil, err
 	}
-	msg, err := c.pack(ctx, q)
+	msg, _, err := c.pack(ctx, q)
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ package fleet
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -26,7 +25,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/restore-vlm/restore/internal/fleet/natsserver"
-	"github.com/restore-vlm/restore/internal/server"
 	"github.com/restore-vlm/restore/internal/smalldisk"
 )
 
@@ -97,13 +95,7 @@ func beWorker() {
 			}
 			return nil
 		}
-		w, err := c.NewWorker(
-			ctx,
-			WorkerOptions{
-				Key:     "m1",
-				Backend: func(json.RawMessage) (server.Backend, error) { return b, nil },
-			},
-		)
+		w, err := c.NewWorker(ctx, WorkerOptions{Key: "m1", Service: b})
 		if err != nil {
 			return err
 		}

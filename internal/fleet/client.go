@@ -2,11 +2,9 @@ package fleet
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"math"
 	"net/http"
 	"slices"
@@ -19,16 +17,14 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/restore-vlm/restore/internal/ask"
-	"github.com/restore-vlm/restore/internal/server"
+	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
 // ClientOptions are the options of a client.
 type ClientOptions struct {
-	Model    string             // name or key; "" if there is only one
-	Defaults json.RawMessage    // for fields that a request omits; nil: the worker's
-	Info     func(*server.Info) // changes the client's description of the model; may be nil
+	Model string // name or key; "" if there is only one
 
 	// ID names this client and prefixes the requests that [Named] names, so that a later process
 	// finds their results. "" makes a new one.
@@ -41,7 +37,7 @@ type ClientOptions struct {
 	Waiting func(why string) // called while there is no worker; may be nil
 }
 
-// Client sends requests to a fleet. It implements server.Backend.
+// Client sends requests to a fleet. It is a [restore.Service].
 type Client struct {
 	*Conn
 	o       ClientOptions
@@ -57,7 +53,7 @@ type Client struct {
 	tail  map[string]*job   // jobs with a result whose pieces may still arrive
 	early map[string][]byte // results that arrived before their request
 
-	state       atomic.Pointer[server.State]
+	state       atomic.Pointer[restore.Stats]
 	fingerprint atomic.Pointer[string] // fingerprint of the answers so far
 }
 
@@ -86,9 +82,6 @@ func (c *Conn) Client(ctx context.Context, o ClientOptions) (_ *Client, err erro
 	}
 	if err := k.find(ctx); err != nil {
 		return nil, err
-	}
-	if o.Info != nil {
-		o.Info(&k.model.Info)
 	}
 	w, err := c.watch(house, c.results, k.id+".>", true)
 	if err != nil {
@@ -233,8 +226,8 @@ func (c *Client) uniform() error {
 	return nil
 }
 
-// Info implements server.Backend.
-func (c *Client) Info() *server.Info { return &c.model.Info }
+// Info implements restore.Service.
+func (c *Client) Info() *restore.Info { return &c.model.Info }
 
 // Key is the hash of the selected model.
 func (c *Client) Key() string { return c.model.Key }
@@ -277,7 +270,7 @@ type job struct {
 
 	mu     sync.Mutex
 	change chan struct{} // closed at the next event
-	events []*ask.Event
+	events []*restore.Piece
 	try    uint64          // the delivery that the events belong to
 	worker string          // the worker that sent them
 	lost   time.Time       // when that worker was first missed; zero while it lives
@@ -290,8 +283,8 @@ type job struct {
 	err    error
 }
 
-// Submit implements server.Backend. If only a worker can detect an error, the job returns it.
-func (c *Client) Submit(ctx context.Context, r *ask.Request) (server.Job, error) {
+// Submit implements restore.Service. If only a worker can detect an error, the job returns it.
+func (c *Client) Submit(ctx context.Context, r *restore.Request) (restore.Job, error) {
 	name, named := ctx.Value(nameKey{}).(string)
 	if !named {
 		name = newID()
@@ -314,18 +307,18 @@ func (c *Client) Submit(ctx context.Context, r *ask.Request) (server.Job, error)
 		return j, nil
 	}
 	err := c.full()
-	if err == nil && r.Load != nil {
+	if err == nil {
 		start := time.Now()
 		err = r.Load(ctx)
 		j.loaded = time.Since(start)
 	}
+	var key string
 	if err == nil {
-		j.msg, err = c.pack(ctx, &request{ID: j.id, Stream: j.stream, Defaults: c.o.Defaults,
-			Ask: r})
+		j.msg, key, err = c.pack(ctx, &request{ID: j.id, Stream: j.stream, Ask: r})
 	}
 	if err == nil {
 		msg := j.msg
-		msg.Subject = askSubject + c.model.Key + "." + pictureKey(r)
+		msg.Subject = askSubject + c.model.Key + "." + key
 		msg.Header.Set(idHeader, j.id)
 		err = c.publish(ctx, j, msg)
 	}
@@ -353,27 +346,6 @@ func (c *Client) end(j *job) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.jobs, j.id)
-}
-
-// pictureKey is the key for the partition of a request: its pictures, or a random one.
-func pictureKey(r *ask.Request) string {
-	h := fnv.New64a()
-	found := false
-	for _, m := range r.Messages {
-		for _, p := range m.Parts {
-			if p.Picture != nil {
-				found = true
-				var n [8]byte
-				binary.LittleEndian.PutUint64(n[:], uint64(len(p.Picture.Data)))
-				h.Write(n[:])
-				h.Write(p.Picture.Data)
-			}
-		}
-	}
-	if !found {
-		return newID()
-	}
-	return strconv.FormatUint(mix(h.Sum64()), 36)
 }
 
 // publish puts a request into the queue. It retries until ctx ends, because servers may be down for
@@ -446,7 +418,7 @@ func (c *Client) full() error {
 	if rate > 0 {
 		wait = min(600, math.Ceil(float64(waiting)/rate))
 	}
-	return &server.FullError{Running: s.Running, Waiting: waiting, RetryAfter: int(wait)}
+	return &errs.FullError{Running: s.Running, Waiting: waiting, RetryAfter: int(wait)}
 }
 
 // attend ends the wait for j if ctx ends first.
@@ -664,8 +636,8 @@ func (c *Client) missed(now time.Time) {
 	}
 }
 
-// Next implements server.Job.
-func (j *job) Next() (*ask.Event, bool) {
+// Next implements restore.Job.
+func (j *job) Next() (*restore.Piece, bool) {
 	over := j.over
 	var late <-chan time.Time
 	for {
@@ -695,7 +667,7 @@ func (j *job) Next() (*ask.Event, bool) {
 	}
 }
 
-// Ready implements server.Job.
+// Ready implements restore.Job.
 func (j *job) Ready() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -706,7 +678,7 @@ func (j *job) Ready() bool {
 const lateFor = time.Second
 
 // rest returns the missing end of an answer as one piece.
-func (j *job) rest() (*ask.Event, bool) {
+func (j *job) rest() (*restore.Piece, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.came = j.result.Pieces
@@ -716,13 +688,13 @@ func (j *job) rest() (*ask.Event, bool) {
 		j.broken = errors.New("fleet: pieces of the answer were lost")
 	case rest != "":
 		j.told.WriteString(rest)
-		return &ask.Event{Text: rest}, true
+		return &restore.Piece{Text: rest}, true
 	}
 	return nil, false
 }
 
-// Answer implements server.Job.
-func (j *job) Answer() (*ask.Answer, error) {
+// Answer implements restore.Job.
+func (j *job) Answer() (*restore.Answer, error) {
 	<-j.over
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -803,8 +775,8 @@ func (c *Client) lookFor(ctx context.Context, j *job) {
 
 // measure reads the state of the fleet.
 func (c *Client) measure(ctx context.Context) {
-	s := &server.State{}
-	fleet := &server.FleetState{}
+	s := &restore.Stats{}
+	fleet := &restore.FleetStats{}
 	held := 0
 	for _, w := range c.Workers() {
 		fleet.Workers++
@@ -833,8 +805,8 @@ func (c *Client) measure(ctx context.Context) {
 	c.state.Store(s)
 }
 
-// State implements server.Backend.
-func (c *Client) State() server.State { return *c.state.Load() }
+// Stats returns the state of the fleet.
+func (c *Client) Stats() restore.Stats { return *c.state.Load() }
 
 // clientOf returns the client part of a request's id.
 func clientOf(id string) string {

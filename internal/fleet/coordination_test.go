@@ -5,7 +5,6 @@ package fleet
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"strconv"
@@ -15,8 +14,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/restore-vlm/restore/internal/server"
 )
 
 // BenchmarkCoordination shows the cost of coordination with workers that answer at once, with one
@@ -42,7 +39,7 @@ func coordinate(b *testing.B, nodes []*node, url string, n int, churn bool) {
 	if churn {
 		key += " with churn"
 	}
-	w := &coming{url: url, key: strings.ReplaceAll(key, " ", "-"), backend: newEcho(4)}
+	w := &coming{url: url, key: strings.ReplaceAll(key, " ", "-"), service: newEcho(4)}
 	stop := w.start(b.Context(), n, churn)
 	defer stop()
 	c, err := Connect(b.Context(), Options{URL: url})
@@ -59,7 +56,7 @@ func coordinate(b *testing.B, nodes []*node, url string, n int, churn bool) {
 	}
 	k := newClient(b, c, ClientOptions{Model: w.key})
 	b.Run(key, func(b *testing.B) {
-		there, late, asked := len(m.List()), w.late.Load(), w.backend.asked.Load()
+		there, late, asked := len(m.List()), w.late.Load(), w.service.asked.Load()
 		own, theirs := processorTimes(nodes)
 		var next atomic.Int64
 		var askers sync.WaitGroup
@@ -82,7 +79,7 @@ func coordinate(b *testing.B, nodes []*node, url string, n int, churn bool) {
 		}
 		each := func(d time.Duration) float64 { return d.Seconds() * 1e3 / float64(b.N) }
 		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "requests/s")
-		b.ReportMetric(float64(w.backend.asked.Load()-asked-int64(b.N)), "asked-twice")
+		b.ReportMetric(float64(w.service.asked.Load()-asked-int64(b.N)), "asked-twice")
 		b.ReportMetric(each(ownNow-own), "ms-here/op")
 		b.ReportMetric(each(theirsNow-theirs), "ms-in-servers/op")
 		b.ReportMetric(float64(memory), "MB-of-a-server")
@@ -94,7 +91,7 @@ func coordinate(b *testing.B, nodes []*node, url string, n int, churn bool) {
 // coming are workers that come back when they end, as services do.
 type coming struct {
 	url, key string
-	backend  *echo
+	service  *echo
 	late     atomic.Int64 // workers that ended because the servers were too slow
 }
 
@@ -130,8 +127,7 @@ func (w *coming) once(ctx context.Context) error {
 		return err
 	}
 	defer c.Close()
-	worker, err := c.NewWorker(ctx, WorkerOptions{Key: w.key,
-		Backend: func(json.RawMessage) (server.Backend, error) { return w.backend, nil }})
+	worker, err := c.NewWorker(ctx, WorkerOptions{Key: w.key, Service: w.service})
 	if err != nil {
 		return err
 	}

@@ -1,8 +1,8 @@
 // Package fleet spreads requests over workers on many machines with NATS JetStream.
 //
-// A [Client] is a server.Backend: it puts requests into a work queue and waits for their results. A
-// [Worker] takes requests from the queue and answers them with its own backend. JetStream holds all
-// shared state:
+// A [Client] is a [restore.Service]: it puts requests into a work queue and waits for results.
+// A [Worker] takes requests from the queue and answers them with its own service. JetStream holds
+// all shared state:
 //
 //	stream RESTORE_WORK     requests, restore.work.MODEL.PARTITION; the partition is
 //	                        JetStream's hash of a request's pictures

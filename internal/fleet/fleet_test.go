@@ -1,10 +1,13 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"image"
+	"image/png"
 	"net"
 	"slices"
 	"strings"
@@ -15,52 +18,63 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/restore-vlm/restore/internal/ask"
+	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/fleet/natsserver"
-	"github.com/restore-vlm/restore/internal/server"
-	"github.com/restore-vlm/restore/internal/wire"
 )
 
-// echo is a backend that answers with its question.
+// echo is a service that answers with its question.
 type echo struct {
-	info   server.Info
+	info   restore.Info
 	takes  time.Duration
 	gate   chan struct{} // when not nil, answers wait until it is closed
 	asked  atomic.Int64
 	mu     sync.Mutex
-	seen   map[string]int // pictures, by content
+	seen   map[string]int // pictures' files, by content
+	last   *restore.Request
 	trying func(text string) error
 }
 
 func newEcho(parallel int) *echo {
 	return &echo{
-		info: server.Info{ID: "echo", Fingerprint: "fp_1", Parallel: parallel},
+		info: restore.Info{ID: "echo", Fingerprint: "fp_1", Parallel: parallel},
 		seen: map[string]int{},
 	}
 }
 
-func (e *echo) Info() *server.Info { return &e.info }
+func (e *echo) Info() *restore.Info { return &e.info }
 
-func (e *echo) Submit(ctx context.Context, r *ask.Request) (server.Job, error) {
-	e.asked.Add(1)
-	text := ""
+// read returns the text of a request, or the error that trying has for it.
+func (e *echo) read(r *restore.Request) (text string, err error) {
+	e.mu.Lock()
+	e.last = r
+	e.mu.Unlock()
 	for _, m := range r.Messages {
 		for _, p := range m.Parts {
 			text += p.Text
-			if p.Picture != nil {
-				e.mu.Lock()
-				e.seen[string(p.Picture.Data)]++
-				e.mu.Unlock()
+			if p.Picture == nil {
+				continue
 			}
+			file, err := p.Picture.File()
+			if err != nil {
+				return "", err
+			}
+			e.mu.Lock()
+			e.seen[string(file)]++
+			e.mu.Unlock()
 		}
-	}
-	if text == "refuse" {
-		return nil, wire.Bad("invalid_value", "messages", "got %q", text)
 	}
 	if e.trying != nil {
-		if err := e.trying(text); err != nil {
-			return nil, err
-		}
+		err = e.trying(text)
+	}
+	return text, err
+}
+
+func (e *echo) Submit(ctx context.Context, r *restore.Request) (restore.Job, error) {
+	e.asked.Add(1)
+	text, err := e.read(r)
+	if err != nil {
+		return nil, err
 	}
 	return &echoJob{e, ctx, strings.Fields(text), text}, nil
 }
@@ -72,7 +86,7 @@ type echoJob struct {
 	text  string
 }
 
-func (j *echoJob) Next() (*ask.Event, bool) {
+func (j *echoJob) Next() (*restore.Piece, bool) {
 	if len(j.words) == 0 {
 		return nil, false
 	}
@@ -80,12 +94,12 @@ func (j *echoJob) Next() (*ask.Event, bool) {
 	if j.words = j.words[1:]; len(j.words) > 0 {
 		w += " "
 	}
-	return &ask.Event{Text: w}, true
+	return &restore.Piece{Text: w}, true
 }
 
 func (j *echoJob) Ready() bool { return len(j.words) > 0 }
 
-func (j *echoJob) Answer() (*ask.Answer, error) {
+func (j *echoJob) Answer() (*restore.Answer, error) {
 	select {
 	case <-time.After(j.e.takes):
 	case <-j.ctx.Done():
@@ -98,21 +112,25 @@ func (j *echoJob) Answer() (*ask.Answer, error) {
 			return nil, context.Cause(j.ctx)
 		}
 	}
-	return &ask.Answer{
-		Text:       strings.Join(strings.Fields(j.text), " "),
-		Finish:     ask.Stop,
-		Completion: 1,
+	return &restore.Answer{
+		Text:   strings.Join(strings.Fields(j.text), " "),
+		Finish: restore.FinishStop,
+		Usage:  restore.Usage{Generated: 1},
 	}, nil
 }
 
-func (e *echo) Count(context.Context, *ask.Request) (*ask.Count, error) {
-	return &ask.Count{Prompt: 7}, nil
+func (e *echo) Count(_ context.Context, r *restore.Request) (*restore.Answer, error) {
+	if _, err := e.read(r); err != nil {
+		return nil, err
+	}
+	return &restore.Answer{Usage: restore.Usage{Prompt: 7}}, nil
 }
-func (e *echo) Tokenize(text string, o server.TokenizeOptions) ([]server.Token, error) {
-	return []server.Token{{ID: 3, Bytes: []byte(text)}}, nil
+
+func (e *echo) Tokenize(text string, special, parse bool) ([]restore.Token, error) {
+	return []restore.Token{{ID: 3, Bytes: fmt.Appendf(nil, "%s %t %t", text, special, parse)}}, nil
 }
+
 func (e *echo) Detokenize(ids []int32) string { return fmt.Sprint(ids) }
-func (e *echo) State() server.State           { return server.State{} }
 
 // quick is a layout with short times for tests, and room on a small disk.
 var quick = Layout{AckWait: time.Second, Bytes: 32 << 20}
@@ -149,15 +167,9 @@ func connect(t testing.TB, s *natsserver.Server, l Layout) *Conn {
 }
 
 // runWorker runs a worker until the returned function drains it.
-func runWorker(t testing.TB, c *Conn, b server.Backend, key string) (*Worker, func()) {
+func runWorker(t testing.TB, c *Conn, b restore.Service, key string) (*Worker, func()) {
 	t.Helper()
-	w, err := c.NewWorker(
-		t.Context(),
-		WorkerOptions{
-			Key:     key,
-			Backend: func(json.RawMessage) (server.Backend, error) { return b, nil },
-		},
-	)
+	w, err := c.NewWorker(t.Context(), WorkerOptions{Key: key, Service: b})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,21 +228,39 @@ func newClient(t testing.TB, c *Conn, o ClientOptions) *Client {
 	return k
 }
 
-// question asks about a picture, or without one.
-func question(text string, picture []byte) *ask.Request {
-	m := ask.Message{Role: ask.User, Parts: []ask.Part{{Text: text}}}
-	if picture != nil {
-		m.Parts = append(m.Parts, ask.Part{Picture: &ask.Picture{Data: picture}})
+// pixel is the file of a small picture.
+var pixel = sync.OnceValue(func() []byte {
+	var out bytes.Buffer
+	if err := png.Encode(&out, image.NewGray(image.Rect(0, 0, 1, 1))); err != nil {
+		panic(err)
 	}
-	return &ask.Request{Messages: []ask.Message{m}}
+	return out.Bytes()
+})
+
+// pictureOf returns a picture's file with content behind its end.
+func pictureOf(content []byte) []byte { return slices.Concat(pixel(), content) }
+
+// question asks about a picture with a content, or without one.
+func question(text string, content []byte) *restore.Request {
+	if content == nil {
+		return &restore.Request{Prompt: text}
+	}
+	load := func(context.Context) ([]byte, error) { return pictureOf(content), nil }
+	return loading(text, load)
+}
+
+// loading asks about a picture that load loads.
+func loading(text string, load func(context.Context) ([]byte, error)) *restore.Request {
+	picture := restore.PictureFrom(load, nil)
+	return &restore.Request{Prompt: text, Pictures: []*restore.Picture{picture}}
 }
 
 // asking asks a text without a picture.
-func asking(ctx context.Context, k *Client, text string) (*ask.Answer, error) {
+func asking(ctx context.Context, k *Client, text string) (*restore.Answer, error) {
 	return answerOf(ctx, k, question(text, nil))
 }
 
-func answerOf(ctx context.Context, k *Client, r *ask.Request) (*ask.Answer, error) {
+func answerOf(ctx context.Context, k *Client, r *restore.Request) (*restore.Answer, error) {
 	j, err := k.Submit(ctx, r)
 	if err != nil {
 		return nil, err
@@ -238,7 +268,7 @@ func answerOf(ctx context.Context, k *Client, r *ask.Request) (*ask.Answer, erro
 	return j.Answer()
 }
 
-// Ensure that requests are answered, streamed, refused and counted over a fleet.
+// Ensure that requests are answered, streamed and counted over a fleet.
 func TestFleet(t *testing.T) {
 	s := natsServer(t)
 	b := newEcho(4)
@@ -256,11 +286,6 @@ func TestFleet(t *testing.T) {
 	if err != nil || a.Text != "a few words" || text != a.Text || a.Worker != w.ID() {
 		t.Fatalf("got %+v, streamed %q, %v", a, text, err)
 	}
-	var refused *wire.Error
-	if _, err := answerOf(t.Context(), k, question("refuse", nil)); !errors.As(err, &refused) ||
-		refused.Code != "invalid_value" {
-		t.Errorf("refused: got %v", err)
-	}
 	large := []byte(strings.Repeat("picture", 1<<20))
 	var all sync.WaitGroup
 	for i := range 10 {
@@ -272,21 +297,21 @@ func TestFleet(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := b.seen[string(large)]; n != 10 || len(b.seen) != 1 {
+	if n := b.seen[string(pictureOf(large))]; n != 10 || len(b.seen) != 1 {
 		t.Errorf("the picture was seen %d times, and %d pictures, want 10 and 1", n, len(b.seen))
 	}
-	if n, err := k.Count(t.Context(), question("x", large)); err != nil || n.Prompt != 7 {
+	if n, err := k.Count(t.Context(), question("x", large)); err != nil || n.Usage.Prompt != 7 {
 		t.Errorf("count: got %+v, %v", n, err)
 	}
-	if n, err := k.Tokenize("x", server.TokenizeOptions{}); err != nil || len(n) != 1 ||
-		string(n[0].Bytes) != "x" {
+	if n, err := k.Tokenize("x", true, false); err != nil || len(n) != 1 ||
+		string(n[0].Bytes) != "x true false" {
 		t.Errorf("tokens: got %+v, %v", n, err)
 	}
 	if got := k.Detokenize([]int32{1, 2}); got != "[1 2]" {
 		t.Errorf("text: got %q", got)
 	}
 	k.measure(t.Context())
-	if st := k.State(); st.Queued != 0 || st.Fleet.Workers != 1 {
+	if st := k.Stats(); st.Queued != 0 || st.Fleet.Workers != 1 {
 		t.Errorf("state: got %+v", st)
 	}
 }
@@ -294,7 +319,7 @@ func TestFleet(t *testing.T) {
 // Ensure that a worker whose context has ended ends without an error, as one that drains.
 func TestEndedBeforeItBegan(t *testing.T) {
 	w, err := connect(t, natsServer(t), quick).NewWorker(t.Context(), WorkerOptions{Key: "m1",
-		Backend: func(json.RawMessage) (server.Backend, error) { return newEcho(1), nil }})
+		Service: newEcho(1)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,7 +341,7 @@ func TestDrain(t *testing.T) {
 	k := newClient(t, connect(t, s, quick), ClientOptions{})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	jobs := make([]server.Job, 4)
+	jobs := make([]restore.Job, 4)
 	for i := range jobs {
 		var err error
 		q := question(fmt.Sprint("q", i), []byte("one picture"))
@@ -333,7 +358,7 @@ func TestDrain(t *testing.T) {
 			a, err := j.Answer()
 			if err != nil {
 				t.Error(err)
-				a = new(ask.Answer)
+				a = new(restore.Answer)
 			}
 			by <- a.Worker
 		}()
@@ -615,7 +640,7 @@ func TestFull(t *testing.T) {
 	defer cancel()
 	for i := range 10 {
 		_, err := k.Submit(ctx, question(fmt.Sprint(i), nil))
-		var full *server.FullError
+		var full *errs.FullError
 		if errors.As(err, &full) {
 			if i < 3 || full.RetryAfter < 1 {
 				t.Errorf("request %d: got %+v", i, full)
@@ -629,10 +654,10 @@ func TestFull(t *testing.T) {
 	t.Error("ten requests were taken, want at most four")
 }
 
-// stuck is a backend that says the first word of an answer, and no other.
+// stuck is a service that says the first word of an answer, and no other.
 type stuck struct{ *echo }
 
-func (b stuck) Submit(ctx context.Context, r *ask.Request) (server.Job, error) {
+func (b stuck) Submit(ctx context.Context, r *restore.Request) (restore.Job, error) {
 	j, err := b.echo.Submit(ctx, r)
 	if err != nil {
 		return nil, err
@@ -641,12 +666,12 @@ func (b stuck) Submit(ctx context.Context, r *ask.Request) (server.Job, error) {
 }
 
 type stuckJob struct {
-	server.Job
+	restore.Job
 	ctx  context.Context
 	said bool
 }
 
-func (j *stuckJob) Next() (*ask.Event, bool) {
+func (j *stuckJob) Next() (*restore.Piece, bool) {
 	if j.said {
 		<-j.ctx.Done()
 		return nil, false
@@ -658,14 +683,13 @@ func (j *stuckJob) Next() (*ask.Event, bool) {
 func (j *stuckJob) Ready() bool { return false }
 
 // runMortal runs a worker that ends as if it were killed when its connection is closed.
-func runMortal(t testing.TB, s *natsserver.Server, b server.Backend) *Conn {
+func runMortal(t testing.TB, s *natsserver.Server, b restore.Service) *Conn {
 	t.Helper()
 	c, err := Connect(t.Context(), Options{URL: s.URL(), Layout: quick})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := c.NewWorker(t.Context(), WorkerOptions{Key: "m1",
-		Backend: func(json.RawMessage) (server.Backend, error) { return b, nil }})
+	w, err := c.NewWorker(t.Context(), WorkerOptions{Key: "m1", Service: b})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -742,10 +766,10 @@ func TestFailoverLate(t *testing.T) {
 func TestPieces(t *testing.T) {
 	piece := func(try uint64, n int, text string) *event {
 		return &event{ID: "c.x", Worker: fmt.Sprint("w", try), Try: try, N: n,
-			Event: &ask.Event{Text: text}}
+			Event: &restore.Piece{Text: text}}
 	}
 	of := func(try uint64, text string, pieces int) *result {
-		return &result{Try: try, Answer: &ask.Answer{Text: text}, Pieces: pieces}
+		return &result{Try: try, Answer: &restore.Answer{Text: text}, Pieces: pieces}
 	}
 	for name, c := range map[string]struct {
 		events []any // before they are read; "" reads one
@@ -805,9 +829,9 @@ func TestRetryAfter(t *testing.T) {
 			"c": {ID: "c", Key: "m2", Capacity: 9, Rate: 100},
 		}}}
 	for queued, want := range map[int]int{10: 0, 11: 6, 40: 20, 5000: 600} {
-		k.state.Store(&server.State{Queued: queued})
+		k.state.Store(&restore.Stats{Queued: queued})
 		err := k.full()
-		var full *server.FullError
+		var full *errs.FullError
 		if want == 0 && err == nil {
 			continue
 		}
@@ -816,7 +840,7 @@ func TestRetryAfter(t *testing.T) {
 		}
 	}
 	k.o.Queue = -1
-	k.state.Store(&server.State{Queued: 1})
+	k.state.Store(&restore.Stats{Queued: 1})
 	if err := k.full(); err == nil {
 		t.Error("a request waits where none may")
 	}

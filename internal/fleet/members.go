@@ -13,7 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/restore-vlm/restore/internal/server"
+	"github.com/restore-vlm/restore"
 )
 
 // Member describes a worker. The worker sends it with every heartbeat.
@@ -197,5 +197,5 @@ func mix(h uint64) uint64 {
 // Model is a model that a fleet can answer with.
 type Model struct {
 	Key  string
-	Info server.Info
+	Info restore.Info
 }

@@ -4,10 +4,14 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
+	"hash/fnv"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -16,49 +20,74 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/errs"
-	"github.com/restore-vlm/restore/internal/ask"
-	"github.com/restore-vlm/restore/internal/server"
-	"github.com/restore-vlm/restore/internal/wire"
+	"github.com/restore-vlm/restore/internal/grammar"
 )
 
 // request is one entry of the queue.
 type request struct {
-	ID       string          `json:"id"` // CLIENT.NAME
-	Stream   bool            `json:"stream,omitempty"`
-	Defaults json.RawMessage `json:"defaults,omitempty"` // of the client
-	Ask      *ask.Request    `json:"ask"`
-	// hashes of pictures in the object store, "" for inline ones
-	Large []string `json:"large,omitempty"`
+	ID     string           `json:"id"` // CLIENT.NAME
+	Stream bool             `json:"stream,omitempty"`
+	Ask    *restore.Request `json:"ask"`
+	// Messages are the request's.
+	Messages []message `json:"messages,omitempty"`
+}
+
+type message struct {
+	Role  restore.Role `json:"role"`
+	Parts []part       `json:"parts"`
+}
+
+type part struct {
+	Text      string             `json:"text,omitempty"`
+	Picture   *picture           `json:"picture,omitempty"`
+	Reduction *restore.Reduction `json:"reduction,omitempty"`
+}
+
+type picture struct {
+	File    []byte                 `json:"file,omitempty"`
+	Hash    string                 `json:"hash,omitempty"` // of the file in the object store
+	Options restore.PictureOptions `json:"options"`
 }
 
 // result is the outcome of a request.
 type result struct {
-	Worker      string        `json:"worker"`
-	Fingerprint string        `json:"fingerprint"`
-	Answer      *ask.Answer   `json:"answer,omitempty"`
-	Elapsed     time.Duration `json:"elapsed"`          // from the worker's begin to the answer
-	Pieces      int           `json:"pieces,omitempty"` // number of streamed pieces
-	Try         uint64        `json:"try"`              // the delivery that this answers
-	Failure     *failure      `json:"failure,omitempty"`
+	Worker      string          `json:"worker"`
+	Fingerprint string          `json:"fingerprint"`
+	Answer      *restore.Answer `json:"answer,omitempty"`
+	Elapsed     time.Duration   `json:"elapsed"`          // from the worker's begin to the answer
+	Pieces      int             `json:"pieces,omitempty"` // number of streamed pieces
+	Try         uint64          `json:"try"`              // the delivery that this answers
+	Failure     *failure        `json:"failure,omitempty"`
 }
 
 // failure says why there is no answer; one field is set.
 type failure struct {
-	Refused  *wire.Error        `json:"refused,omitempty"`
-	Context  *errs.ContextError `json:"context,omitempty"` // the client knows the field's name
+	Option   *errs.OptionError  `json:"option,omitempty"`
+	Picture  *pictureFailure    `json:"picture,omitempty"`
+	Context  *errs.ContextError `json:"context,omitempty"`
 	Memory   *errs.MemoryError  `json:"memory,omitempty"`
+	Schema   *grammar.Error     `json:"schema,omitempty"`
 	Internal string             `json:"internal,omitempty"`
 }
 
+// pictureFailure is an errs.PictureError whose cause is a text.
+type pictureFailure struct {
+	errs.PictureError
+	Err string
+}
+
 // failureOf converts an error for the client; it returns false if another worker may succeed.
-func failureOf(err error, r *ask.Request) (*failure, bool) {
+func failureOf(err error) (*failure, bool) {
 	var f failure
+	var picture *errs.PictureError
 	switch {
-	case errors.As(err, &f.Context), errors.As(err, &f.Memory):
+	case errors.As(err, &f.Option), errors.As(err, &f.Context), errors.As(err, &f.Memory),
+		errors.As(err, &f.Schema):
 		return &f, true
-	}
-	if f.Refused = server.Refusal(err, r); f.Refused != nil {
+	case errors.As(err, &picture):
+		f.Picture = &pictureFailure{*picture, picture.Err.Error()}
 		return &f, true
 	}
 	f.Internal = err.Error()
@@ -67,12 +96,18 @@ func failureOf(err error, r *ask.Request) (*failure, bool) {
 
 func (f *failure) err(worker string) error {
 	switch {
-	case f.Refused != nil:
-		return f.Refused
+	case f.Option != nil:
+		return f.Option
+	case f.Picture != nil:
+		out := f.Picture.PictureError
+		out.Err = errors.New(f.Picture.Err)
+		return &out
 	case f.Context != nil:
 		return f.Context
 	case f.Memory != nil:
 		return f.Memory
+	case f.Schema != nil:
+		return f.Schema
 	}
 	if worker == "" {
 		return fmt.Errorf("fleet: %s", f.Internal)
@@ -82,11 +117,11 @@ func (f *failure) err(worker string) error {
 
 // event is a progress message of a streamed request.
 type event struct {
-	ID     string     `json:"id"`
-	Worker string     `json:"worker"`
-	Try    uint64     `json:"try"` // number of the request's delivery
-	N      int        `json:"n"`   // pieces of this delivery before it
-	Event  *ask.Event `json:"event"`
+	ID     string         `json:"id"`
+	Worker string         `json:"worker"`
+	Try    uint64         `json:"try"` // number of the request's delivery
+	N      int            `json:"n"`   // pieces of this delivery before it
+	Event  *restore.Piece `json:"event"`
 }
 
 // Limits of pictures within a message: larger ones are stored once and referenced.
@@ -113,51 +148,77 @@ func hashOf(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// pack makes the message of a request. It stores large pictures in the object store first.
-func (c *Client) pack(ctx context.Context, q *request) (*nats.Msg, error) {
-	out := *q
-	a := *q.Ask
-	out.Ask, a.Messages = &a, nil
-	within := 0
-	for _, m := range q.Ask.Messages {
-		parts := make([]ask.Part, len(m.Parts))
-		for i, p := range m.Parts {
-			parts[i] = p
-			if p.Picture == nil {
-				continue
-			}
-			name := ""
-			if n := len(p.Picture.Data); n > inlinePicture || within+n > inlinePictures {
-				name = hashOf(p.Picture.Data)
-				if err := c.store(ctx, c.pictures, name, p.Picture.Data); err != nil {
-					return nil, err
+// pack makes the message of a request, and the key of its partition: its pictures, or a random one.
+// It stores large pictures in the object store first.
+func (c *Client) pack(ctx context.Context, q *request) (_ *nats.Msg, key string, err error) {
+	said, err := q.Ask.Dialogue()
+	if err != nil {
+		return nil, "", err
+	}
+	bare := *q.Ask
+	bare.Pictures, bare.Messages = nil, nil
+	if q.Ask.Raw || q.Ask.Tokens != nil {
+		said = nil
+	} else {
+		bare.Prompt, bare.System, bare.Places = "", "", nil
+	}
+	out := request{ID: q.ID, Stream: q.Stream, Ask: &bare}
+	sum, within, found := fnv.New64a(), 0, false
+	for _, m := range said {
+		to := message{Role: m.Role}
+		for _, p := range m.Parts {
+			sent := part{Text: p.Text, Reduction: p.Reduction}
+			if p.Picture != nil {
+				if sent.Picture, err = c.sent(ctx, p.Picture, &within, sum); err != nil {
+					return nil, "", err
 				}
-				pic := *p.Picture
-				pic.Data = nil
-				parts[i].Picture = &pic
-			} else {
-				within += n
+				found = true
 			}
-			out.Large = append(out.Large, name)
+			to.Parts = append(to.Parts, sent)
 		}
-		m.Parts = parts
-		a.Messages = append(a.Messages, m)
+		out.Messages = append(out.Messages, to)
+	}
+	key = strconv.FormatUint(mix(sum.Sum64()), 36)
+	if !found {
+		key = newID()
 	}
 	data, err := json.Marshal(&out)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	msg := nats.NewMsg("")
 	if int64(len(data)) > c.nc.MaxPayload()-4096 {
 		name := hashOf(data)
 		if err := c.store(ctx, c.pictures, name, data); err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		msg.Header.Set(bodyHeader, name)
-		return msg, nil
+		return msg, key, nil
 	}
 	msg.Data = data
-	return msg, nil
+	return msg, key, nil
+}
+
+// sent returns the form of a picture in a message, in which pictures take within bytes so far. It
+// adds the file to sum.
+func (c *Client) sent(
+	ctx context.Context, p *restore.Picture, within *int, sum hash.Hash64,
+) (*picture, error) {
+	file, err := p.File()
+	if err != nil {
+		return nil, err
+	}
+	var n [8]byte
+	binary.LittleEndian.PutUint64(n[:], uint64(len(file)))
+	sum.Write(n[:])
+	sum.Write(file)
+	out := &picture{File: file, Options: *p.Options()}
+	if len(file) > inlinePicture || *within+len(file) > inlinePictures {
+		out.File, out.Hash = nil, hashOf(file)
+		return out, c.store(ctx, c.pictures, out.Hash, file)
+	}
+	*within += len(file)
+	return out, nil
 }
 
 // store stores an object under its hash, unless it is there and will stay long enough.
@@ -237,38 +298,52 @@ func (c *Conn) unpack(
 		q.Ask == nil {
 		return nil, &badMessage{fmt.Errorf("got id %.80q, want CLIENT.NAME and a request", q.ID)}
 	}
-	r := q.Ask
-	settle(&r.Reduction.Object)
-	settle(&r.Format.Schema)
-	if string(q.Defaults) == "null" {
-		q.Defaults = nil
-	}
-	at := 0
-	for _, m := range r.Messages {
+	index := 0
+	for _, m := range q.Messages {
+		to := restore.Message{Role: m.Role}
 		for _, p := range m.Parts {
-			if p.Picture == nil {
-				continue
-			}
-			settle(&p.Picture.Reduction.Object)
-			if at >= len(q.Large) {
-				return nil, &badMessage{errors.New("a picture is not listed")}
-			}
-			if name := q.Large[at]; name != "" {
+			part := restore.Part{Text: p.Text, Reduction: p.Reduction}
+			if p.Picture != nil {
 				var err error
-				if p.Picture.Data, err = held.get(ctx, c, name); err != nil {
+				if part.Picture, err = c.received(ctx, p.Picture, held, index); err != nil {
 					return nil, err
 				}
+				index++
 			}
-			at++
+			to.Parts = append(to.Parts, part)
 		}
+		q.Ask.Messages = append(q.Ask.Messages, to)
 	}
 	return &q, nil
+}
+
+// received returns the i-th picture of a message.
+func (c *Conn) received(
+	ctx context.Context, p *picture, held *pictureCache, i int,
+) (*restore.Picture, error) {
+	if p.Hash != "" {
+		var err error
+		if p.File, err = held.get(ctx, c, p.Hash); err != nil {
+			return nil, err
+		}
+	}
+	out, err := restore.NewPicture(p.File, &p.Options)
+	var bad *errs.PictureError
+	if errors.As(err, &bad) {
+		named := *bad
+		named.Index = i
+		return nil, &named
+	}
+	return out, err
 }
 
 // badMessage is a message that no worker can read.
 type badMessage struct{ err error }
 
 func (e *badMessage) Error() string { return "fleet: a message of the queue: " + e.err.Error() }
+
+// Unwrap returns the cause: an errs.OptionError where the worker does not know a parameter.
+func (e *badMessage) Unwrap() error { return e.err }
 
 // settle turns the JSON value null back into nil.
 func settle(raw *json.RawMessage) {

@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -27,7 +26,6 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"github.com/restore-vlm/restore/internal/fleet/natsserver"
-	"github.com/restore-vlm/restore/internal/server"
 )
 
 // configured starts a NATS server in the test with a configuration.
@@ -90,9 +88,7 @@ authorization {
 		var forbidden *PermissionError
 		c, err := Connect(ctx, url(user))
 		if err == nil {
-			b := newEcho(1)
-			_, err = c.NewWorker(ctx, WorkerOptions{Key: "m1",
-				Backend: func(json.RawMessage) (server.Backend, error) { return b, nil }})
+			_, err = c.NewWorker(ctx, WorkerOptions{Key: "m1", Service: newEcho(1)})
 			c.Close()
 		}
 		if !errors.As(err, &forbidden) || ctx.Err() != nil {

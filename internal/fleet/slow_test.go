@@ -45,17 +45,19 @@ func TestTimes(t *testing.T) {
 	b.takes = 30 * time.Millisecond
 	runWorker(t, connect(t, s, quick), b, "m1")
 	k := newClient(t, connect(t, s, quick), ClientOptions{})
-	const before, loading = time.Hour, 20 * time.Millisecond
-	r := question("words", []byte("picture"))
+	const before, wait = time.Hour, 20 * time.Millisecond
+	r := loading("words", func(context.Context) ([]byte, error) {
+		time.Sleep(wait)
+		return pixel(), nil
+	})
 	r.Arrived = time.Now().Add(-before)
-	r.Load = func(context.Context) error { time.Sleep(loading); return nil }
 	a, err := answerOf(t.Context(), k, r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	all := time.Since(r.Arrived)
 	x := a.Timings
-	if x.Prepare < loading || x.Queue < before || x.FirstToken != x.Queue+x.Prepare ||
+	if x.Prepare < wait || x.Queue < before || x.FirstToken != x.Queue+x.Prepare ||
 		x.FirstToken > all-b.takes {
 		t.Errorf("got %+v of %v in all, %v of it at the worker", x, all, b.takes)
 	}
@@ -70,21 +72,19 @@ func TestLoadInQueue(t *testing.T) {
 	k := newClient(t, connect(t, s, quick), ClientOptions{Queue: -1})
 	refused := errors.New("refused")
 	for range 3 {
-		r := question("words", []byte("picture"))
-		r.Load = func(ctx context.Context) error {
-			full := question("more", []byte("picture"))
-			full.Load = func(context.Context) error {
+		r := loading("words", func(ctx context.Context) ([]byte, error) {
+			full := loading("more", func(context.Context) ([]byte, error) {
 				t.Error("loaded without a place")
-				return nil
-			}
+				return pixel(), nil
+			})
 			if _, err := k.Submit(ctx, full); !errors.Is(err, errs.ErrQueueFull) {
 				t.Errorf("a second request: got %v", err)
 			}
 			if _, err := k.Count(ctx, full); !errors.Is(err, errs.ErrQueueFull) {
 				t.Errorf("a second count: got %v", err)
 			}
-			return refused
-		}
+			return nil, refused
+		})
 		if _, err := k.Submit(t.Context(), r); !errors.Is(err, refused) {
 			t.Errorf("got %v, want %v", err, refused)
 		}

@@ -16,17 +16,15 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/restore-vlm/restore/internal/ask"
-	"github.com/restore-vlm/restore/internal/server"
+	"github.com/restore-vlm/restore"
 )
 
 // WorkerOptions are the options of a worker.
 type WorkerOptions struct {
-	// Backend answers requests with the client's defaults; nil means the worker's own.
-	Backend func(defaults json.RawMessage) (server.Backend, error)
-	Key     string        // hash of the model, its processor, and the program
-	Member  Member        // machine, CPU, cores and version; capacity 0 means the backend's
-	Drain   time.Duration // time limit for running requests at the end; 0: none
+	Service restore.Service // answers requests
+	Key     string          // hash of the model, its processor, and the program
+	Member  Member          // machine, CPU, cores and version; capacity 0 means the service's
+	Drain   time.Duration   // time limit for running requests at the end; 0: none
 }
 
 // Worker takes requests of one model from the queue.
@@ -34,7 +32,7 @@ type Worker struct {
 	c    *Conn
 	o    WorkerOptions
 	self Member
-	info *server.Info
+	info *restore.Info
 
 	held   pictureCache
 	beatMu sync.Mutex // one heartbeat after the other
@@ -72,11 +70,7 @@ var errCancelled = errors.New("fleet: nobody waits for the answer")
 
 // NewWorker returns a worker after publishing the description of its model.
 func (c *Conn) NewWorker(ctx context.Context, o WorkerOptions) (*Worker, error) {
-	b, err := o.Backend(nil)
-	if err != nil {
-		return nil, err
-	}
-	info := b.Info()
+	info := o.Service.Info()
 	data, err := json.Marshal(info)
 	if err != nil {
 		return nil, err
@@ -723,15 +717,16 @@ func (w *Worker) compute(ctx context.Context, d *delivery) (*result, error) {
 	start := time.Now()
 	q, err := w.c.unpack(ctx, d.msg.Headers(), d.msg.Data(), &w.held)
 	if err != nil {
+		if f, final := failureOf(err); final {
+			out.Failure = f
+			return out, nil
+		}
 		return nil, err
 	}
 	q.Ask.Arrived = start
-	b, err := w.o.Backend(q.Defaults)
-	if err == nil {
-		out.Answer, out.Pieces, err = w.ask(ctx, b, q, d.tries)
-	}
+	out.Answer, out.Pieces, err = w.ask(ctx, q, d.tries)
 	if err != nil {
-		f, final := failureOf(err, q.Ask)
+		f, final := failureOf(err)
 		if !final {
 			return nil, err
 		}
@@ -744,12 +739,9 @@ func (w *Worker) compute(ctx context.Context, d *delivery) (*result, error) {
 
 // ask answers a request, and returns the number of streamed pieces.
 func (w *Worker) ask(
-	ctx context.Context,
-	b server.Backend,
-	q *request,
-	try uint64,
-) (*ask.Answer, int, error) {
-	j, err := b.Submit(ctx, q.Ask)
+	ctx context.Context, q *request, try uint64,
+) (*restore.Answer, int, error) {
+	j, err := w.o.Service.Submit(ctx, q.Ask)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -765,7 +757,7 @@ func (w *Worker) ask(
 }
 
 // stream sends a piece of an answer to the client.
-func (w *Worker) stream(id string, try uint64, n int, e *ask.Event) {
+func (w *Worker) stream(id string, try uint64, n int, e *restore.Piece) {
 	data, err := json.Marshal(&event{id, w.self.ID, try, n, e})
 	if err == nil {
 		err = w.c.nc.Publish(replySubject+clientOf(id), data)

@@ -49,6 +49,9 @@ type Files struct {
 	// Projector is the encoder and projector (mmproj) of a GGUF model; "": the one in its folder.
 	Projector string
 
+	// Defaults are options, as in "mmproj", that are ignored for a model that has no use for them.
+	Defaults []string
+
 	// Getenv is used to find the hub's cache, for vision towers named as repositories; nil is
 	// os.Getenv.
 	Getenv func(string) string
@@ -74,7 +77,7 @@ func (f Files) Open() (checkpoint.Bundle, error) {
 		switch option, got := c[0], c[1]; {
 		case option == format.Companion:
 			p.Companion = got
-		case got != "":
+		case got != "" && !slices.Contains(f.Defaults, option):
 			i := slices.IndexFunc(
 				table, func(o *checkpoint.Format) bool { return o.Companion == option })
 			return nil, &errs.OptionError{

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/files"
 )
 
 // Snapshot is the cached part of one commit of a repository.
@@ -210,16 +211,16 @@ func (c *Client) writeRef(n Name, commit string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o777); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Join(c.cache, locksFolder, n.folder()), "ref-*")
+	// Python takes each file next to a branch for one.
+	f, err := files.Create(filepath.Join(c.cache, locksFolder, n.folder()), 0o666)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString(commit)
-	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err == nil {
-		err = os.Rename(f.Name(), file)
+	if _, err = f.WriteString(commit); err == nil {
+		err = f.Commit(file)
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
+		return errors.Join(err, f.Discard())
 	}
 	return nil
 }
@@ -245,7 +246,7 @@ func (c *Client) link(n Name, commit, file, etag string, fresh bool) error {
 	}
 	blob := c.blob(n, etag)
 	if fresh {
-		return os.Rename(blob, pointer)
+		return files.Move(blob, pointer)
 	}
 	return copyFile(blob, pointer)
 }
@@ -257,16 +258,15 @@ func copyFile(from, to string) (err error) {
 		return err
 	}
 	defer src.Close()
-	dst, err := os.CreateTemp(filepath.Dir(to), ".copy-*")
+	dst, err := files.Create(filepath.Dir(to), 0o666)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(dst, src)
-	if err = errors.Join(err, dst.Chmod(0o644), dst.Close()); err == nil {
-		err = os.Rename(dst.Name(), to)
+	if _, err = io.Copy(dst, src); err == nil {
+		err = dst.Commit(to)
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(dst.Name()))
+		return errors.Join(err, dst.Discard())
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/restore-vlm/restore/internal/textfile"
+	"github.com/restore-vlm/restore/internal/files"
 )
 
 // Client is a hub and the cache on this machine. It is safe for concurrent use.
@@ -107,7 +107,7 @@ func readToken(getenv func(string) string, home string) (string, error) {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return "", fmt.Errorf("hub: the stored token: %w", err)
 		}
-		if raw, err = textfile.Bytes(raw); err != nil {
+		if raw, err = files.Text(raw); err != nil {
 			return "", fmt.Errorf("hub: the stored token: %s: %w", from, err)
 		}
 		token = string(raw)

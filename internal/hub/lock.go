@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/restore-vlm/restore/internal/files"
 )
 
 // locksFolder holds one lock file for each blob.
@@ -21,17 +23,12 @@ func (c *Client) lock(ctx context.Context, n Name, etag string, notice func()) (
 	err error) {
 	path := filepath.Join(c.cache, locksFolder, n.folder(), etag+".lock")
 	for told := false; ; {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
-		if err != nil {
-			return nil, err
-		}
-		ok, err := lockFile(f)
-		if ok {
+		f, err := files.OpenLocked(path, 0o666)
+		if err == nil {
 			return func() { f.Close() }, nil
 		}
-		f.Close()
-		if err != nil {
-			return nil, &fs.PathError{Op: "lock", Path: path, Err: err}
+		if !errors.Is(err, files.ErrInUse) {
+			return nil, err
 		}
 		if !told {
 			notice()
@@ -63,10 +60,13 @@ func (c *Client) busy(n Name) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		ok, err := lockFile(f)
+		err = files.Lock(f)
 		f.Close()
-		if err != nil || !ok {
-			return !ok, err
+		if errors.Is(err, files.ErrInUse) {
+			return true, nil
+		}
+		if err != nil {
+			return false, err
 		}
 	}
 	return false, nil

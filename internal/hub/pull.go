@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/restore-vlm/restore/errs"
-
 	"github.com/restore-vlm/restore/internal/bytesize"
+	"github.com/restore-vlm/restore/internal/files"
 )
 
 // atOnce is how many files are downloaded at once.
@@ -350,7 +350,7 @@ func (p *puller) blob(ctx context.Context, w *wantedFile) error {
 		if err := p.content(ctx, w, blob+incomplete); err != nil {
 			return err
 		}
-		if err := os.Rename(blob+incomplete, blob); err != nil {
+		if err := files.Move(blob+incomplete, blob); err != nil {
 			return err
 		}
 		fresh = true

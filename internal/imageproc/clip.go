@@ -38,7 +38,7 @@ func PadSquare(p Processor) (Processor, error) {
 	c, ok := p.(*CLIP)
 	if !ok {
 		return nil, &errs.OptionError{Name: "pad", Got: "true", Fault: errs.Useless,
-			Why: "with " + p.Name() + ": it looks at whole pictures"}
+			Why: withName(p) + ": it looks at whole pictures"}
 	}
 	padded := *c
 	padded.Pad = true

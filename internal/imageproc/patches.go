@@ -75,7 +75,7 @@ func LimitPixels(p Processor, lo, hi int) (Processor, error) {
 	switch {
 	case !ok:
 		return nil, &errs.OptionError{
-			Name: name, Got: strconv.Itoa(got), Why: "with " + p.Name(), Fault: errs.Useless,
+			Name: name, Got: strconv.Itoa(got), Why: withName(p), Fault: errs.Useless,
 		}
 	case !q.doResize:
 		return nil, &errs.OptionError{

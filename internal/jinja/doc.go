@@ -10,5 +10,6 @@
 // Every text records for each byte whether it came from the template or from the caller.
 //
 // Departures from the reference: integers have 64 bits; autoescape and recursive loops are not
-// supported, nor filters that no published template uses; a generator's items are computed at once.
+// supported, nor filters that no published template uses, nor formatting by %; a generator's items
+// are computed at once.
 package jinja

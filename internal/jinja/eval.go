@@ -589,7 +589,7 @@ func (in *interp) binary(op string, x, y value, line int) value {
 			return concat(xv, ys)
 		}
 		if op == "%" {
-			return in.percent(xv, y, line)
+			in.failf(line, "%%: strings are not formatted by %%, want ~ or the method format")
 		}
 	case *List:
 		if yl, ok := y.(*List); ok && op == "+" && xv.kind == yl.kind && xv.kind <= isTuple {

@@ -12,22 +12,6 @@ func quantizeRow(level implementation, dst []byte, x []float32, blocks, offset i
 	quantizeRowNEON(&dst[0], &x[0], blocks, offset)
 }
 
-func quantizeWeights(q []uint8, scales, v []float32, f Format) {
-	quantizeWeightsGo(q, scales, v, f)
-}
-
-func quantizeMinima(q []uint8, scales, minima, v []float32) {
-	quantizeMinimaGo(q, scales, minima, v)
-}
-
-func quantKBlocks(*quantProduct, []byte, int, int, int, int) {}
-
-const stripRows, stripActs = 6, 0
-
-func (*quantProduct) packStrip(int) {}
-
-func quantStrips(*quantProduct, []byte, int, int, int, int) {}
-
 // widenIQ4 is widenIQ4Go in assembly.
 func widenIQ4(dst, src []byte, blocks int) {
 	widenIQ4NEON(&dst[0], &src[0], blocks, &iq4Values[0])

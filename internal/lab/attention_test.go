@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
@@ -31,6 +32,17 @@ func scenePicture(t *testing.T) *imageproc.Picture {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// embedded opens the embedded model.
+func embedded(t testing.TB, o engine.Options, h engine.Hooks) *engine.Engine {
+	t.Helper()
+	e, err := engine.OpenWith(formats.Files{}, o, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e
 }
 
 // Ensure that the shares match the attention matrices in a trace of the same request: with every

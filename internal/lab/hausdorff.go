@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/restore-vlm/restore/eval"
 	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/evalengine"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
 )
@@ -51,6 +53,34 @@ func Hausdorff(
 		}
 	}
 	return out, nil
+}
+
+// Distances is a model that also measures the distance of its reduction for every picture.
+type Distances struct{ *evalengine.Model }
+
+// Settings implements [eval.Answerer].
+func (d Distances) Settings() map[string]any {
+	all := d.Model.Settings()
+	all["distance"] = true
+	return all
+}
+
+// Answer implements [eval.Answerer] for questions about one picture.
+func (d Distances) Answer(
+	ctx context.Context, asked []*eval.Question, done func(i int, a eval.Answer) error,
+) error {
+	encoded, err := d.Encode(ctx, asked[0].Images)
+	if err != nil {
+		return err
+	}
+	far, err := Hausdorff(ctx, d.Engine, encoded, d.Reduction)
+	if err != nil {
+		return asked[0].Images[0].Error(err)
+	}
+	return d.Model.Answer(ctx, asked, func(i int, a eval.Answer) error {
+		a.Distance = &far[0]
+		return done(i, a)
+	})
 }
 
 // Gains returns the first most gains of every picture, from which budgets by content are computed.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/machine"
 	"github.com/restore-vlm/restore/internal/methods"
 )
 
@@ -49,7 +50,7 @@ func Measure(ctx context.Context, e *engine.Engine, req MeasureRequest) (*Measur
 		Tokens: Words(e, req.Seed, req.Text),
 	}
 	if req.Image != nil {
-		ask.Images = []*imageproc.Picture{req.Image}
+		ask.Images = engine.Pictures(req.Image)
 		ask.Tokens = slices.Insert(ask.Tokens, (req.Text+1)/2, e.Model().ImageToken())
 	}
 	p, err := e.Look(ctx, ask)
@@ -64,7 +65,7 @@ func Measure(ctx context.Context, e *engine.Engine, req MeasureRequest) (*Measur
 	j, err := p.Submit(func(stage engine.Stage) {
 		*m.products(stage) = taken(e)
 		if stage == engine.Encoding {
-			m.EncodePeakRSS = engine.PeakRSS()
+			m.EncodePeakRSS = machine.PeakRSS()
 		}
 	})
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/restore-vlm/restore/internal/textfile"
+	"github.com/restore-vlm/restore/internal/files"
 )
 
 // documentBytes is the most bytes of a recipe file or a budgets file.
@@ -30,7 +30,7 @@ func readDocument(r io.Reader, subject string, head *documentHead, document any)
 		return fmt.Errorf("methods: %s: more than %d bytes, want a file of this program",
 			subject, documentBytes)
 	}
-	if data, err = textfile.Bytes(data); err != nil {
+	if data, err = files.Text(data); err != nil {
 		return fmt.Errorf("methods: %s: %w", subject, err)
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))

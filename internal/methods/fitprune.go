@@ -33,7 +33,7 @@ cross-attention is the sum over the rows of text after the picture. A layer that
 drops the d of lowest product, between attention and its output projection: the rows' keys and
 values stay in that layer. Positions do not change.
 
-A recipe says how many rows each layer drops; restore fitprune-recipe fits it to questions about
+A recipe says how many rows each layer drops; restore-lab fitprune-recipe fits it to questions about
 pictures. For a share a of the attention that may be lost, each layer of the unpruned model has
 a sum of self-attention and a sum of cross-attention (averaged over rows). A row may be dropped
 if it is among the rows of lowest self-attention that can be dropped before the sum falls below
@@ -84,7 +84,7 @@ func (f *fitPruneParams) Declare(d *reduce.Declaration) {
 	d.Func(reduce.Parameter{
 		Name: recipeName, Kind: reduce.File, Unit: "file", Want: "a recipe file",
 		Default: "fitprune.json in the model's folder",
-		Help:    "file with the tokens that each layer drops, made by restore fitprune-recipe",
+		Help:    "file with the tokens that each layer drops, made by restore-lab fitprune-recipe",
 	}, func(v any) (err error) {
 		if f.recipe, err = ReadRecipe(bytes.NewReader(v.([]byte))); err != nil {
 			err = errors.New(trimPackage(err))

@@ -309,19 +309,8 @@ func useless(name, got, why string) error { return refused(name, errs.Useless, g
 // unknown is an error about an unknown name.
 func unknown(name, got string, list []string) error {
 	want, why := "one of "+strings.Join(list, ", "), ""
-	if near := nearestName(name, list); near != "" {
+	if near := spell.Nearest(name, list); near != "" {
 		why = "the nearest is " + near
 	}
 	return refused(name, errs.Unknown, got, want, why)
-}
-
-// nearestName returns the name that was probably misspelt, "" if none is near.
-func nearestName(name string, list []string) string {
-	best, least := "", 1+max(min(2, len(name)/2), len(name)/3)
-	for _, other := range list {
-		if d := spell.Distance(name, other, least); d < least {
-			best, least = other, d
-		}
-	}
-	return best
 }

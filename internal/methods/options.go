@@ -47,6 +47,9 @@ type Options struct {
 	Budgets *Budgets // thresholds for AutoMean and Guard; nil: the model's
 
 	Own map[string]any // the method's own parameters by name
+
+	// Defaults are names of set fields that are ignored for a model that gives them no effect.
+	Defaults []string
 }
 
 // declare declares every field that is a parameter of all methods.
@@ -93,7 +96,7 @@ func (o *Options) declare(d *reduce.Declaration) {
 	}, func(x any) error { o.Gamma = new(x.(float64)); return nil }, optional(&o.Gamma))
 	text(&o.Compat, param{
 		Name: "compat", Default: "none", Values: []string{"paper", "released"},
-		Help: "set every default below as in the paper or in the released code",
+		Help: "set the defaults of the others as in the paper or in the released code",
 	})
 	text(&o.Positions, param{
 		Name: "positions", Default: "original", Values: []string{"original", "sequential"},
@@ -159,7 +162,7 @@ func (o *Options) declare(d *reduce.Declaration) {
 	d.Func(param{
 		Name: "budget-file", Kind: reduce.File, Default: "budget.json in the model's folder",
 		Unit: "file", Want: "a file of budgets",
-		Help: "file of thresholds for n-vis auto:N and guard, from restore budget",
+		Help: "file of thresholds for n-vis auto:N and guard, from restore-lab budget",
 	}, func(x any) (err error) { o.Budgets, err = budgetsOf(x.([]byte)); return err },
 		func() any { return nil })
 	d.Func(param{

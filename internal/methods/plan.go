@@ -87,6 +87,7 @@ func Resolve(o Options, f Facts) (*Plan, error) {
 	if f.Tokens < 1 {
 		return nil, fmt.Errorf("methods: tokens: got %d, want at least 1", f.Tokens)
 	}
+	o.dropDefaults(&f)
 	p := &Plan{method: m, facts: f, inside: m.inside}
 	d, err := p.declare(&o)
 	if err != nil {
@@ -128,6 +129,19 @@ func Resolve(o Options, f Facts) (*Plan, error) {
 		return nil, err
 	}
 	return p, p.check()
+}
+
+// dropDefaults unsets the defaults to which the model gives no effect.
+func (o *Options) dropDefaults(f *Facts) {
+	if f.any {
+		return
+	}
+	if !f.Newlines && slices.Contains(o.Defaults, "newlines") {
+		o.Newlines = ""
+	}
+	if !f.Axes && o.PerAxis() && slices.Contains(o.Defaults, "merge-position") {
+		o.MergePosition = ""
+	}
 }
 
 // declare checks the given values, each by itself, and returns the method's own parameters with

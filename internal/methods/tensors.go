@@ -249,8 +249,8 @@ func values32(name string, t *tensor.Tensor) ([]float32, error) {
 	return v, nil
 }
 
-// Tensors returns the reduction under the names in the file of `restore reduce`; rows in decoder
-// order, tokens by original index:
+// Tensors returns the reduction under the names in the file of `restore-lab reduce`; rows in
+// decoder order, tokens by original index:
 //
 //	kept (plain base) or retained  [k]      int32    kept by the criterion, in its order
 //	anchors                        [m]      int32    in pool order; where something was merged

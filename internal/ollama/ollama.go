@@ -1,53 +1,44 @@
-// Package ollama has the wire types of Ollama's API, and pure conversions between them and package
-// ask.
+// Package ollama has the wire types of Ollama's API, and pure conversions between them,
+// requests and answers.
 package ollama
 
 import (
 	"math"
+	"net/http"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/restore-vlm/restore/internal/ask"
-	"github.com/restore-vlm/restore/internal/openai"
+	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/internal/api"
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
-// Env has the server's limits for the checks of a request.
-type Env struct {
-	openai.Env
-	Context int // in positions
-}
-
-// Request is a body except for the question itself.
-type Request struct {
-	Model  string // "" if the body names none
-	Stream bool
-	Load   bool // no question, only a request to load the model, which is loaded
-	Ask    *ask.Request
-}
+// Calls are the calls of Ollama's API, by path.
+var Calls = map[string]api.Parse{"/api/chat": ParseChat, "/api/generate": ParseGenerate}
 
 // ParseChat reads the body of /api/chat. The error is a *[wire.Error].
-func ParseChat(body []byte, env *Env) (*Request, error) {
+func ParseChat(body []byte, f *api.Front) (*api.Call, error) {
 	o, err := wire.Parse(body)
 	if err != nil {
 		return nil, err
 	}
-	q := newRequest(o, env)
+	q := newCall(o, f, "messages")
 	if l := o.List("messages"); l.Len() == 0 {
-		q.Load = true
+		q.Idle = true
 	} else {
-		q.messages(o, l, env)
+		messages(o, q, l, f)
 	}
-	return q, q.end(o)
+	return q, end(q, o, f)
 }
 
 // ParseGenerate reads the body of /api/generate. The error is a *[wire.Error].
-func ParseGenerate(body []byte, env *Env) (*Request, error) {
+func ParseGenerate(body []byte, f *api.Front) (*api.Call, error) {
 	o, err := wire.Parse(body)
 	if err != nil {
 		return nil, err
 	}
-	q := newRequest(o, env)
+	q := newCall(o, f, "prompt")
 	for _, name := range []string{"suffix", "template", "context"} {
 		if raw := o.Raw(name); !wire.IsEmpty(raw) && string(raw) != `""` {
 			o.Fail("unsupported_parameter", name, "got %s, want nothing: it is not supported",
@@ -55,30 +46,31 @@ func ParseGenerate(body []byte, env *Env) (*Request, error) {
 		}
 	}
 	text, system, raw := o.String("prompt"), o.String("system"), o.Bool("raw")
-	parts := q.images(o, env)
+	parts := images(o, q, f)
 	switch {
 	case text == "" && parts == nil:
-		q.Load = true
+		q.Idle = true
 	case raw && (parts != nil || system != ""):
 		o.Fail("invalid_value", "raw", "got true with system or images, want a prompt alone")
 	case raw:
-		q.Ask.Prompt = &ask.Prompt{Text: text}
+		q.Prompt, q.Raw = text, true
 	default:
 		if system != "" {
-			q.Ask.Messages = append(q.Ask.Messages,
-				ask.Message{Role: ask.System, Parts: []ask.Part{{Text: system}}})
+			q.Messages = append(q.Messages, api.SystemMessage(system))
 		}
 		if text != "" {
-			parts = append(parts, ask.Part{Text: text})
+			parts = append(parts, restore.Part{Text: text})
 		}
-		q.Ask.Messages = append(q.Ask.Messages, ask.Message{Role: ask.User, Parts: parts})
+		q.Messages = append(q.Messages, restore.Message{Role: restore.User, Parts: parts})
 	}
-	return q, q.end(o)
+	return q, end(q, o, f)
 }
 
-func newRequest(o *wire.Object, env *Env) *Request {
-	q := &Request{Stream: true, Ask: new(ask.Request)}
-	r := q.Ask
+func newCall(o *wire.Object, f *api.Front, field string) *api.Call {
+	q := api.NewCall(f, field)
+	p := &reply{model: f.About.ID, generate: field == "prompt", q: q}
+	q.Kind, q.Events, q.Whole = api.LineStream, p, p.whole
+	q.Stream = true
 	q.Model = o.String("model")
 	if o.Has("stream") {
 		q.Stream = o.Bool("stream")
@@ -86,57 +78,66 @@ func newRequest(o *wire.Object, env *Env) *Request {
 	switch raw := o.Raw("format"); {
 	case wire.IsEmpty(raw) && string(raw) != "{}" || string(raw) == `""`:
 	case string(raw) == `"json"`:
-		r.Format = ask.Format{Object: true, Path: "format"}
+		q.Format.Object, q.FormatPath = true, "format"
 	case wire.Kind(raw) == "an object":
-		r.Format = openai.Schema(o, "format")
+		api.Schema(o, q, "format")
 	default:
 		o.Fail("invalid_value", "format", "got %s, want \"json\" or a JSON schema",
 			wire.Describe(raw))
 	}
 	if raw := o.Raw("think"); !wire.IsEmpty(raw) {
-		o.Lack("think", "%q does not support thinking", env.Model)
+		o.Lack("think", "%q does not support thinking", f.About.ID)
 	}
 	if raw := o.Raw("tools"); !wire.IsEmpty(raw) {
-		o.Lack("tools", "%q does not support tools", env.Model)
+		o.Lack("tools", "%q does not support tools", f.About.ID)
 	}
 	o.Ignore("keep_alive")
-	if r.Logprobs = o.Bool("logprobs"); o.Has("top_logprobs") {
+	if q.Logprobs = o.Bool("logprobs"); o.Has("top_logprobs") {
 		n, _ := o.Int("top_logprobs", 0, 20)
-		if r.Top = int(n); n > 0 && !r.Logprobs {
+		if q.Top = int(n); n > 0 && !q.Logprobs {
 			o.Fail("invalid_value", "top_logprobs",
 				"got %d without logprobs, want logprobs: true too", n)
 		}
 	}
-	openai.Extension(o, r, &env.Env)
+	api.ReadExtension(o, q)
 	if x := o.Object("options"); x != nil {
-		options(x, r, env)
+		options(x, q, f)
 	}
 	return q
 }
 
-// end records the fields that were never read.
-func (q *Request) end(o *wire.Object) error {
-	openai.Note(q.Ask, o)
-	return o.Err()
+// end ends the parsing of a call.
+func end(q *api.Call, o *wire.Object, f *api.Front) error {
+	err := q.End(o, f)
+	if e, ok := err.(*wire.Error); ok && f.CheckModel(q.Model) != nil && e.Param == "model" {
+		return NotFound(q.Model)
+	}
+	return err
+}
+
+// NotFound is the error for the name of another model.
+func NotFound(model string) *wire.Error {
+	return wire.New(http.StatusNotFound, "model_not_found", "model", "model %s not found",
+		wire.Quote(model))
 }
 
 // options reads the sampling options.
-func options(x *wire.Object, r *ask.Request, env *Env) {
-	openai.Sampling(x, r)
-	openai.Stops(x, r)
+func options(x *wire.Object, r *api.Call, f *api.Front) {
+	api.Sampling(x, r)
+	api.Stops(x, r)
 	if n, ok := x.Int("num_predict", -2, math.MaxInt64); ok {
 		switch {
 		case n == 0:
 			x.Fail("integer_below_min_value", "num_predict",
 				"got 0, want at least 1, or -1 or -2: no limit")
 		case n < 0:
-			r.MaxTokens = ask.Unlimited
+			r.MaxTokens = api.Unlimited
 		default:
 			r.MaxTokens = int(min(n, math.MaxInt32))
 		}
 	}
-	if n, ok := x.Int("num_ctx", 1, int64(env.Context)); ok {
-		r.Context = int(n)
+	if n, ok := x.Int("num_ctx", 1, int64(f.About.Context)); ok {
+		r.Request.Context = int(n)
 	}
 	for _, f := range []struct {
 		name string
@@ -148,84 +149,82 @@ func options(x *wire.Object, r *ask.Request, env *Env) {
 	}
 	x.Ignore("num_thread", "num_batch", "num_gpu", "main_gpu", "use_mmap", "use_mlock", "low_vram",
 		"numa", "num_keep")
-	openai.Note(r, x)
+	api.Note(r, x)
 }
 
 // messages reads a dialogue. A message's pictures come before its text.
-func (q *Request) messages(o *wire.Object, l *wire.List, env *Env) {
-	r := q.Ask
+func messages(o *wire.Object, r *api.Call, l *wire.List, f *api.Front) {
 	if l.Len() > 1024 {
 		o.Fail("invalid_value", "messages", "got %d messages, want 1 to 1024", l.Len())
 		return
 	}
 	var system []string
 	pictures := 0
-	last, lastPath := ask.Role(""), ""
+	last, lastPath := restore.Role(""), ""
 	for item := range l.Items() {
 		m := item.Object()
 		if !m.Require("role", "system, user or assistant") {
 			return
 		}
-		last, lastPath = ask.Role(m.String("role")), m.Path("role")
+		last, lastPath = restore.Role(m.String("role")), m.Path("role")
 		text := m.String("content")
-		parts := q.images(m, env)
+		parts := images(m, r, f)
 		pictures += len(parts)
 		if !wire.IsEmpty(m.Raw("tool_calls")) {
-			m.Lack("tool_calls", "%q does not support tools", env.Model)
+			m.Lack("tool_calls", "%q does not support tools", f.About.ID)
 		}
 		m.Ignore("thinking", "tool_name")
 		switch {
-		case last != ask.System && last != ask.User && last != ask.Assistant:
+		case last != restore.System && last != restore.User && last != restore.Assistant:
 			m.Fail("unsupported_value", "role", "got %s, want system, user or assistant",
 				wire.Quote(string(last)))
-		case last != ask.User && parts != nil:
+		case last != restore.User && parts != nil:
 			m.Fail("unsupported_value", "images",
 				"got pictures of the %s, want them in a user's message", last)
-		case last == ask.System && len(r.Messages) > 0:
+		case last == restore.System && len(r.Messages) > 0:
 			m.Fail("unsupported_value", "role",
 				"got \"system\" after the first message of a user or the assistant, want it before")
-		case last == ask.User && text == "" && parts == nil:
+		case last == restore.User && text == "" && parts == nil:
 			m.Fail("invalid_value", "content",
 				"got neither text nor a picture, want one of them in a user's message")
 		}
-		if last == ask.System {
+		if last == restore.System {
 			system = append(system, text)
 			continue
 		}
 		if text != "" || parts == nil {
-			parts = append(parts, ask.Part{Text: text})
+			parts = append(parts, restore.Part{Text: text})
 		}
-		r.Messages = append(r.Messages, ask.Message{Role: last, Parts: parts})
-		openai.Note(r, m)
+		r.Messages = append(r.Messages, restore.Message{Role: last, Parts: parts})
+		api.Note(r, m)
 	}
-	if pictures > env.MaxImages {
-		tooMany(o, "messages", pictures, env)
+	if pictures > f.MaxImages {
+		tooMany(o, "messages", pictures, f)
 	}
-	if last != ask.User {
+	if last != restore.User {
 		o.Fail("unsupported_value", lastPath, "got %q in the last message, want a user's", last)
 	}
 	if text := strings.Join(system, "\n\n"); text != "" {
-		r.Messages = append([]ask.Message{{Role: ask.System, Parts: []ask.Part{{Text: text}}}},
-			r.Messages...)
+		r.Messages = slices.Insert(r.Messages, 0, api.SystemMessage(text))
 	}
 }
 
-func tooMany(o *wire.Object, field string, n int, env *Env) {
+func tooMany(o *wire.Object, field string, n int, f *api.Front) {
 	o.Fail("too_many_images", field, "got %d pictures, want at most %d (--max-images)", n,
-		env.MaxImages)
+		f.MaxImages)
 }
 
 // images reads pictures in base64 or as URLs.
-func (q *Request) images(o *wire.Object, env *Env) []ask.Part {
+func images(o *wire.Object, q *api.Call, f *api.Front) []restore.Part {
 	l := o.List("images")
-	if l.Len() > env.MaxImages {
-		tooMany(o, "images", l.Len(), env)
+	if l.Len() > f.MaxImages {
+		tooMany(o, "images", l.Len(), f)
 		return nil
 	}
-	var parts []ask.Part
+	var parts []restore.Part
 	for item := range l.Items() {
-		picture := &ask.Picture{URL: item.Bytes(), Path: item.Path()}
-		parts = append(parts, ask.Part{Picture: picture})
+		_, part := q.Picture(item.Bytes(), item.Path())
+		parts = append(parts, part)
 	}
 	return parts
 }
@@ -242,7 +241,7 @@ type logprob struct {
 	Top []tokenLogprob `json:"top_logprobs,omitempty"`
 }
 
-func newTokenLogprob(t *ask.Token) tokenLogprob {
+func newTokenLogprob(t *restore.Token) tokenLogprob {
 	out := tokenLogprob{
 		strings.ToValidUTF8(string(t.Bytes), "\ufffd"),
 		t.Logprob,
@@ -254,7 +253,7 @@ func newTokenLogprob(t *ask.Token) tokenLogprob {
 	return out
 }
 
-func newLogprobs(tokens []ask.Token) []logprob {
+func newLogprobs(tokens []restore.Token) []logprob {
 	var out []logprob
 	for i := range tokens {
 		l := logprob{tokenLogprob: newTokenLogprob(&tokens[i])}
@@ -281,7 +280,7 @@ type line struct {
 	Reason    string    `json:"done_reason,omitempty"`
 	*totals
 	Logprobs []logprob      `json:"logprobs,omitempty"`
-	Restore  *ask.Extension `json:"restore,omitempty"`
+	Restore  *api.Extension `json:"restore,omitempty"`
 }
 
 // totals are the counts, and the times in nanoseconds, of a whole answer. The total goes from the
@@ -295,18 +294,18 @@ type totals struct {
 	Elapsed       int64 `json:"eval_duration"`
 }
 
-// Reply makes the replies to one request.
-type Reply struct {
-	Model    string
-	Generate bool // /api/generate, else /api/chat
-	Now      func() time.Time
+// reply makes the replies to one call. It implements [api.Stream].
+type reply struct {
+	model    string
+	generate bool // /api/generate, else /api/chat
+	q        *api.Call
 
 	frame wire.Frame // of a piece without log probabilities; nil: not needed yet
 }
 
-func (p *Reply) line(at time.Time, text string) line {
-	l := line{Model: p.Model, CreatedAt: at}
-	if p.Generate {
+func (p *reply) line(at time.Time, text string) line {
+	l := line{Model: p.model, CreatedAt: at}
+	if p.generate {
 		l.Response = &text
 	} else {
 		l.Message = &message{"assistant", text}
@@ -314,49 +313,56 @@ func (p *Reply) line(at time.Time, text string) line {
 	return l
 }
 
-func (p *Reply) now() time.Time { return p.Now().UTC() }
+func now() time.Time { return time.Now().UTC() }
 
-// Piece returns the line for a piece of an answer.
-func (p *Reply) Piece(e *ask.Event) string {
+// Begin implements [api.Stream].
+func (p *reply) Begin() []api.Message { return nil }
+
+// Piece implements [api.Stream].
+func (p *reply) Piece(e *restore.Piece) []api.Message {
 	if len(e.Tokens) > 0 {
-		l := p.line(p.now(), e.Text)
+		l := p.line(now(), e.Text)
 		l.Logprobs = newLogprobs(e.Tokens)
-		return wire.String(l)
+		return []api.Message{{Data: l}}
 	}
 	if p.frame == nil {
 		p.frame = wire.NewFrame(p.line(time.Time{}, wire.Gap), time.Time{}, wire.Gap)
 	}
-	return p.frame.Fill(p.now().Format(`"`+time.RFC3339Nano+`"`), wire.Text(e.Text))
+	at := now().Format(`"` + time.RFC3339Nano + `"`)
+	return []api.Message{{Text: p.frame.Fill(at, wire.Text(e.Text))}}
 }
 
-// Loaded returns the reply to a request without a question.
-func (p *Reply) Loaded() any {
-	l := p.line(p.now(), "")
-	l.Done, l.Reason = true, "load"
+// End implements [api.Stream].
+func (p *reply) End(a *restore.Answer) []api.Message {
+	return []api.Message{{Data: p.end("", a)}}
+}
+
+// Fail implements [api.Stream].
+func (p *reply) Fail(e *wire.Error) []api.Message { return []api.Message{{Data: Error(e)}} }
+
+// whole returns a whole reply; nil is the answer to a call without a question.
+func (p *reply) whole(a *restore.Answer) any {
+	if a == nil {
+		l := p.line(now(), "")
+		l.Done, l.Reason = true, "load"
+		return l
+	}
+	l := p.end(a.Text, a)
+	l.Logprobs = newLogprobs(a.Logprobs)
 	return l
 }
 
-// End returns the last line of a stream.
-func (p *Reply) End(r *ask.Request, a *ask.Answer) any { return p.end("", r, a) }
-
-// Whole returns a whole reply.
-func (p *Reply) Whole(r *ask.Request, a *ask.Answer) any {
-	l := p.end(a.Text, r, a)
-	l.Logprobs = newLogprobs(a.Tokens)
-	return l
-}
-
-func (p *Reply) end(text string, r *ask.Request, a *ask.Answer) line {
-	l := p.line(p.now(), text)
+func (p *reply) end(text string, a *restore.Answer) line {
+	l := p.line(now(), text)
 	l.Done, l.Reason = true, string(a.Finish)
 	l.totals = &totals{
 		Total:         int64(a.Timings.FirstToken + a.Timings.Decode),
-		PromptCount:   a.Prompt,
+		PromptCount:   a.Usage.Prompt,
 		PromptElapsed: int64(a.Timings.Prefill),
-		Count:         a.Completion,
+		Count:         a.Usage.Generated,
 		Elapsed:       int64(a.Timings.Decode),
 	}
-	l.Restore = a.Extension(r)
+	l.Restore = p.q.Extend(a)
 	return l
 }
 

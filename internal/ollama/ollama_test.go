@@ -3,31 +3,30 @@ package ollama
 import (
 	"encoding/json"
 	"errors"
+	"regexp"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/restore-vlm/restore/internal/ask"
-	"github.com/restore-vlm/restore/internal/openai"
+	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/internal/api"
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
-var env = &Env{
-	Env: openai.Env{
-		Model:      "builtin",
-		MaxImages:  2,
-		Vocab:      640,
-		Parameters: []string{"base", "n_vis"},
-	},
-	Context: 4096,
+// model is a service that only describes itself.
+type model struct{ restore.Service }
+
+func (model) Info() *restore.Info {
+	return &restore.Info{ID: "builtin", Vocab: 640, Context: 4096}
 }
 
-func ok(t *testing.T, q *Request, err error) *ask.Request {
+var env = api.NewFront(model{}, api.Settings{MaxImages: 2})
+
+func ok(t *testing.T, q *api.Call, err error) *api.Call {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return q.Ask
+	return q
 }
 
 // Ensure that requests in Ollama's form become the same questions.
@@ -37,19 +36,20 @@ func TestRequests(t *testing.T) {
 			`{"model":"builtin:latest","messages":[{"role":"system","content":"be brief"},{"role":"user","content":"what?","images":["AAAA"]},
 		{"role":"assistant","content":"a cat"},{"role":"user","content":"sure?"}],"keep_alive":"5m","think":false,"tools":[],"format":"json",
 		"options":{"temperature":0.5,"top_k":3,"seed":7,"stop":["x"],"num_predict":-1,"num_ctx":100,"repeat_penalty":1,"num_thread":4,"typical_p":1},
-		"restore":{"n_vis":5},"logprobs":true,"top_logprobs":1,"odd":1}`,
+		"restore":{"base":"holov","n_vis":5},"logprobs":true,"top_logprobs":1,"odd":1}`,
 		),
 		env,
 	)
 	r := ok(t, q, err)
-	if !q.Stream || q.Load || q.Model != "builtin:latest" || len(r.Messages) != 4 ||
-		r.Messages[1].Parts[0].Picture.Path != "messages[1].images[0]" ||
-		r.Messages[1].Parts[1].Text != "what?" || r.MaxTokens != ask.Unlimited ||
-		r.Context != 100 || *r.Sampling.Temperature != 0.5 || *r.Sampling.TopK != 3 ||
-		*r.Sampling.Seed != 7 ||
+	reduced, _ := json.Marshal(r.Messages[1].Parts[0].Reduction)
+	if !q.Stream || q.Idle || q.Model != "builtin:latest" || len(r.Messages) != 4 ||
+		r.Shown[0].Path != "messages[1].images[0]" ||
+		r.Messages[1].Parts[1].Text != "what?" || r.MaxTokens != 0 ||
+		r.Request.Context != 100 || r.Sampling.Temperature != 0.5 || r.Sampling.TopK != 3 ||
+		r.Sampling.Seed != 7 ||
 		r.Stop[0] != "x" ||
 		!r.Format.Object ||
-		string(r.Reduction.Object) != `{"n_vis":5}` ||
+		string(reduced) != `{"base":"holov","n_vis":5}` ||
 		r.Top != 1 {
 		t.Errorf("got %+v %+v", q, r)
 	}
@@ -68,14 +68,14 @@ func TestRequests(t *testing.T) {
 		t.Errorf("got %+v %+v", q, r)
 	}
 	q, err = ParseGenerate([]byte(`{"prompt":"as it is","raw":true}`), env)
-	if r = ok(t, q, err); r.Prompt == nil || r.Prompt.Text != "as it is" || r.Messages != nil {
+	if r = ok(t, q, err); !r.Raw || r.Prompt != "as it is" || r.Messages != nil {
 		t.Errorf("got %+v", r)
 	}
 	for _, body := range []string{`{}`, `{"messages":[]}`, `{"model":"builtin","keep_alive":0}`} {
-		if q, err := ParseChat([]byte(body), env); err != nil || !q.Load {
+		if q, err := ParseChat([]byte(body), env); err != nil || !q.Idle {
 			t.Errorf("%s: got %+v, %v, want a load", body, q, err)
 		}
-		if q, err := ParseGenerate([]byte(`{"prompt":""}`), env); err != nil || !q.Load {
+		if q, err := ParseGenerate([]byte(`{"prompt":""}`), env); err != nil || !q.Idle {
 			t.Errorf("got %+v, %v, want a load", q, err)
 		}
 	}
@@ -126,39 +126,39 @@ func TestRefusals(t *testing.T) {
 
 // Ensure that replies have Ollama's fields.
 func TestReplies(t *testing.T) {
-	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
-	a := &ask.Answer{
-		Text:       "hi",
-		Finish:     ask.Length,
-		Count:      ask.Count{Prompt: 130},
-		Completion: 2,
-		Cached:     30,
-		Timings: ask.Timings{
+	created := regexp.MustCompile(`"created_at":"[^"]*"`)
+	a := &restore.Answer{
+		Text:   "hi",
+		Finish: restore.FinishLength,
+		Usage:  restore.Usage{Prompt: 130, Cached: 30, Generated: 2},
+		Timings: restore.Timings{
 			Prefill:    10,
 			FirstToken: 50,
 			Decode:     20,
 		},
-		Tokens: []ask.Token{{Bytes: []byte("hi"), Logprob: -1}},
+		Logprobs: []restore.Token{{Bytes: []byte("hi"), Logprob: -1}},
 	}
-	chat := &Reply{Model: "builtin", Now: func() time.Time { return at }}
-	generate := &Reply{Model: "builtin", Generate: true, Now: chat.Now}
+	call := &api.Call{Request: new(restore.Request)}
+	chat := &reply{model: "builtin", q: call}
+	generate := &reply{model: "builtin", generate: true, q: call}
 	const head = `{"model":"builtin","created_at":"2026-01-02T03:04:05.000006Z",`
-	const restore = `"restore":{"images":[],"visual_tokens":{"before":0,"kept":0,"merged":0}}}`
+	const report = `"restore":{"images":[],"visual_tokens":{"before":0,"kept":0,"merged":0}}}`
 	for _, c := range []struct {
 		got  any
 		want string
 	}{
-		{json.RawMessage(chat.Piece(&ask.Event{Text: "hi"})), head + `"message":{"role":"assistant","content":"hi"},"done":false}`},
-		{json.RawMessage(generate.Piece(&ask.Event{Text: "hi"})), head + `"response":"hi","done":false}`},
-		{json.RawMessage(generate.Piece(&ask.Event{Text: "hi", Tokens: a.Tokens})), head + `"response":"hi","done":false,"logprobs":[{"token":"hi","logprob":-1,"bytes":[104,105]}]}`},
-		{chat.Loaded(), head + `"message":{"role":"assistant","content":""},"done":true,"done_reason":"load"}`},
-		{chat.End(new(ask.Request), a), head + `"message":{"role":"assistant","content":""},"done":true,"done_reason":"length","total_duration":70,"load_duration":0,` +
-			`"prompt_eval_count":130,"prompt_eval_duration":10,"eval_count":2,"eval_duration":20,` + restore},
-		{generate.Whole(new(ask.Request), a), head + `"response":"hi","done":true,"done_reason":"length","total_duration":70,"load_duration":0,` +
-			`"prompt_eval_count":130,"prompt_eval_duration":10,"eval_count":2,"eval_duration":20,"logprobs":[{"token":"hi","logprob":-1,"bytes":[104,105]}],` + restore},
+		{json.RawMessage(chat.Piece(&restore.Piece{Text: "hi"})[0].Text), head + `"message":{"role":"assistant","content":"hi"},"done":false}`},
+		{json.RawMessage(generate.Piece(&restore.Piece{Text: "hi"})[0].Text), head + `"response":"hi","done":false}`},
+		{generate.Piece(&restore.Piece{Text: "hi", Tokens: a.Logprobs})[0].Data, head + `"response":"hi","done":false,"logprobs":[{"token":"hi","logprob":-1,"bytes":[104,105]}]}`},
+		{chat.whole(nil), head + `"message":{"role":"assistant","content":""},"done":true,"done_reason":"load"}`},
+		{chat.End(a)[0].Data, head + `"message":{"role":"assistant","content":""},"done":true,"done_reason":"length","total_duration":70,"load_duration":0,` +
+			`"prompt_eval_count":130,"prompt_eval_duration":10,"eval_count":2,"eval_duration":20,` + report},
+		{generate.whole(a), head + `"response":"hi","done":true,"done_reason":"length","total_duration":70,"load_duration":0,` +
+			`"prompt_eval_count":130,"prompt_eval_duration":10,"eval_count":2,"eval_duration":20,"logprobs":[{"token":"hi","logprob":-1,"bytes":[104,105]}],` + report},
 		{Error(wire.Bad("x", "a", "b")), `{"error":"a: b"}`},
 	} {
 		got, err := json.Marshal(c.got)
+		got = created.ReplaceAll(got, []byte(`"created_at":"2026-01-02T03:04:05.000006Z"`))
 		if err != nil || string(got) != c.want {
 			t.Errorf("got %s\nwant %s", got, c.want)
 		}
@@ -173,13 +173,13 @@ func FuzzBodies(f *testing.F) {
 		),
 	)
 	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, parse := range []func([]byte, *Env) (*Request, error){ParseChat, ParseGenerate} {
+		for _, parse := range []api.Parse{ParseChat, ParseGenerate} {
 			q, err := parse(body, env)
 			var e *wire.Error
 			if err != nil && (!errors.As(err, &e) || e.Status != 400 || e.Code == "") {
 				t.Fatalf("%q: %v", body, err)
 			}
-			if err == nil && !q.Load && q.Ask.Prompt == nil && len(q.Ask.Messages) == 0 {
+			if err == nil && !q.Idle && !q.Raw && len(q.Messages) == 0 {
 				t.Fatalf("%q: taken without a question", body)
 			}
 		}

@@ -6,27 +6,19 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/restore-vlm/restore/internal/ask"
+	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/internal/api"
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
-// Request is a body except for the question itself.
-type Request struct {
-	Model        string // "" if the body names none
-	Stream       bool
-	IncludeUsage bool
-	Ask          *ask.Request
-}
-
 // ParseChat reads the body of /v1/chat/completions. The error is a *[wire.Error].
-func ParseChat(body []byte, env *Env) (*Request, error) {
+func ParseChat(body []byte, f *api.Front) (*api.Call, error) {
 	o, err := wire.Parse(body)
 	if err != nil {
 		return nil, err
 	}
-	q := &Request{Ask: new(ask.Request)}
-	r := q.Ask
-	q.common(o, env)
+	r := api.NewCall(f, "messages")
+	common(o, r, f)
 	limit(o, r, "max_completion_tokens", "max_tokens")
 	if r.Logprobs = o.Bool("logprobs"); o.Has("top_logprobs") {
 		n, _ := o.Int("top_logprobs", 0, maxTop)
@@ -37,23 +29,25 @@ func ParseChat(body []byte, env *Env) (*Request, error) {
 		}
 	}
 	if o.Require("messages", "a list of messages") {
-		r.Messages = messages(o, r, env)
+		r.Messages = messages(o, r, f)
 	}
-	Note(r, o)
-	return q, o.Err()
+	m := newMeta(f, "chatcmpl-")
+	r.Whole = func(a *restore.Answer) any { return chatReply(m, r, a) }
+	r.Kind, r.Events = api.EventStream, newChatChunks(m, r)
+	return r, r.End(o, f)
 }
 
-// ParseMessages reads the messages of /tokenize, which have the format of a chat.
-func ParseMessages(o *wire.Object, env *Env) *ask.Request {
-	r := new(ask.Request)
-	r.Messages = messages(o, r, env)
-	Extension(o, r, env)
+// ParseMessages reads the messages of /tokenize, which have the format of a chat. The caller calls
+// End.
+func ParseMessages(o *wire.Object, f *api.Front) *api.Call {
+	r := api.NewCall(f, "messages")
+	r.Messages = messages(o, r, f)
+	api.ReadExtension(o, r)
 	return r
 }
 
 // common reads the fields that all routes share.
-func (q *Request) common(o *wire.Object, env *Env) {
-	r := q.Ask
+func common(o *wire.Object, q *api.Call, f *api.Front) {
 	q.Model = o.String("model")
 	q.Stream = o.Bool("stream")
 	if s := o.Object("stream_options"); s != nil {
@@ -63,20 +57,20 @@ func (q *Request) common(o *wire.Object, env *Env) {
 			s.Fail("invalid_value", "include_usage",
 				"got %t without stream, want stream: true too", q.IncludeUsage)
 		}
-		Note(r, s)
+		api.Note(q, s)
 	}
-	Sampling(o, r)
-	Stops(o, r)
+	api.Sampling(o, q)
+	api.Stops(o, q)
 	if n, ok := o.Int("n", math.MinInt64, math.MaxInt64); ok && n != 1 {
 		o.Fail("unsupported_value", "n", "got %d, want 1", n)
 	}
-	format(o.Object("response_format"), r, false)
-	Extension(o, r, env)
-	unsupported(o, env)
+	format(o.Object("response_format"), q, false)
+	api.ReadExtension(o, q)
+	unsupported(o, f)
 }
 
 // messages reads a dialogue.
-func messages(o *wire.Object, r *ask.Request, env *Env) []ask.Message {
+func messages(o *wire.Object, r *api.Call, f *api.Front) []restore.Message {
 	l := o.List("messages")
 	if l == nil {
 		return nil
@@ -85,40 +79,40 @@ func messages(o *wire.Object, r *ask.Request, env *Env) []ask.Message {
 		o.Fail("invalid_value", "messages", "got %d messages, want 1 to %d", n, maxMessages)
 		return nil
 	}
-	d := &dialogue{r: r, env: env, field: "messages"}
+	d := &dialogue{r: r, f: f, field: "messages"}
 	for item := range l.Items() {
 		m := item.Object()
 		role := d.role(m)
 		for _, name := range []string{"tool_calls", "function_call"} {
 			if raw := m.Raw(name); !wire.IsEmpty(raw) {
-				m.Lack(name, "%q does not support tools", env.Model)
+				m.Lack(name, "%q does not support tools", f.About.ID)
 			}
 		}
 		m.Ignore("name", "annotations", "refusal", "audio")
 		if m.Require("content", "a string or a list of parts") {
 			d.add(role, d.content(m, role, chatPart), m)
 		}
-		Note(r, m)
+		api.Note(r, m)
 	}
 	return d.end(o)
 }
 
 // dialogue collects messages in an order that templates accept.
 type dialogue struct {
-	r     *ask.Request
-	env   *Env
+	r     *api.Call
+	f     *api.Front
 	field string
 
-	out      []ask.Message
+	out      []restore.Message
 	system   []string
 	parts    int
 	pictures int
-	last     ask.Role
+	last     restore.Role
 	lastPath string // of the last message's role
 }
 
 // role reads the role of a message.
-func (d *dialogue) role(m *wire.Object) ask.Role {
+func (d *dialogue) role(m *wire.Object) restore.Role {
 	if !m.Require("role", "system, developer, user or assistant") {
 		return ""
 	}
@@ -129,9 +123,9 @@ func (d *dialogue) role(m *wire.Object) ask.Role {
 			m.Fail("unsupported_value", "role",
 				"got %q after the first message of a user or the assistant, want it before", role)
 		}
-		return ask.System
+		return restore.System
 	case "user", "assistant":
-		return ask.Role(role)
+		return restore.Role(role)
 	}
 	m.Fail("unsupported_value", "role", "got %s, want system, developer, user or assistant",
 		wire.Quote(role))
@@ -139,25 +133,27 @@ func (d *dialogue) role(m *wire.Object) ask.Role {
 }
 
 // partReader reads a part by one API's names. It returns false for an unknown type.
-type partReader func(d *dialogue, p *wire.Object, kind string, role ask.Role) (ask.Part, bool)
+type partReader func(
+	d *dialogue, p *wire.Object, kind string, role restore.Role,
+) (restore.Part, bool)
 
 // content reads a message's text or parts.
-func (d *dialogue) content(m *wire.Object, role ask.Role, read partReader) []ask.Part {
+func (d *dialogue) content(m *wire.Object, role restore.Role, read partReader) []restore.Part {
 	raw := m.Raw("content")
 	switch wire.Kind(raw) {
 	case "a string":
-		return []ask.Part{{Text: m.String("content")}}
+		return []restore.Part{{Text: m.String("content")}}
 	case "a list":
 	default:
 		m.Fail("invalid_type", "content", "got %s, want a string or a list of parts",
 			wire.Describe(raw))
 		return nil
 	}
-	var parts []ask.Part
+	var parts []restore.Part
 	for item := range m.List("content").Items() {
-		if d.parts++; d.parts > maxParts+d.env.MaxImages {
+		if d.parts++; d.parts > maxParts+d.f.MaxImages {
 			m.Fail("invalid_value", "content", "got more than %d parts in all messages, "+
-				"want at most that", maxParts+d.env.MaxImages)
+				"want at most that", maxParts+d.f.MaxImages)
 			return nil
 		}
 		p := item.Object()
@@ -167,85 +163,78 @@ func (d *dialogue) content(m *wire.Object, role ask.Role, read partReader) []ask
 		if part, ok := read(d, p, p.String("type"), role); ok {
 			parts = append(parts, part)
 		}
-		Note(d.r, p)
+		api.Note(d.r, p)
 	}
 	return parts
 }
 
 // chatPart reads a part of /v1/chat/completions.
-func chatPart(d *dialogue, p *wire.Object, kind string, role ask.Role) (ask.Part, bool) {
+func chatPart(d *dialogue, p *wire.Object, kind string, role restore.Role) (restore.Part, bool) {
 	switch {
 	case kind == "text":
 		p.Require("text", "a string")
-		return ask.Part{Text: p.String("text")}, true
-	case kind == "image_url" && role == ask.User:
+		return restore.Part{Text: p.String("text")}, true
+	case kind == "image_url" && role == restore.User:
 		return d.imageURL(p)
 	}
 	want := "text"
-	if role == ask.User {
+	if role == restore.User {
 		want = "text or image_url"
 	}
 	p.Fail("unsupported_content_part", "type", "got %s, want %s", wire.Quote(kind), want)
-	return ask.Part{}, false
+	return restore.Part{}, false
 }
 
 // imageURL reads {"url", "detail", "restore"}, or a plain URL.
-func (d *dialogue) imageURL(p *wire.Object) (ask.Part, bool) {
+func (d *dialogue) imageURL(p *wire.Object) (restore.Part, bool) {
 	if !p.Require("image_url", "an object with url") {
-		return ask.Part{}, false
+		return restore.Part{}, false
 	}
 	if raw := p.Raw("image_url"); wire.Kind(raw) == "a string" {
 		return d.picture(p, "image_url", nil), true
 	}
 	u := p.Object("image_url")
 	if !u.Require("url", "a data, http, https or file URL") {
-		return ask.Part{}, false
+		return restore.Part{}, false
 	}
 	part := d.picture(u, "url", u)
-	Note(d.r, u)
+	api.Note(d.r, u)
 	return part, true
 }
 
 // picture reads a picture whose URL is in the field of o. with holds detail and restore; nil if
 // absent.
-func (d *dialogue) picture(o *wire.Object, field string, with *wire.Object) ask.Part {
-	pic := &ask.Picture{URL: o.Bytes(field), Path: o.Path(field)}
+func (d *dialogue) picture(o *wire.Object, field string, with *wire.Object) restore.Part {
+	pic, part := d.r.Picture(o.Bytes(field), o.Path(field))
 	if with != nil {
-		pic.Detail, pic.DetailPath = with.String("detail"), with.Path("detail")
-		switch pic.Detail {
-		case "", "auto", "low", "high", "original":
-		default:
-			with.Fail("invalid_value", "detail", "got %s, want auto, low, high or original",
-				wire.Quote(pic.Detail))
-		}
+		pic.Detail(with)
 		if x := with.Object("restore"); x != nil {
-			Known(x, d.env.Parameters)
-			pic.Reduction = layer(x, nil)
+			pic.Layer(x)
 		}
 	}
 	d.pictures++
-	return ask.Part{Picture: pic}
+	return part
 }
 
 // add appends the message m.
-func (d *dialogue) add(role ask.Role, parts []ask.Part, m *wire.Object) {
+func (d *dialogue) add(role restore.Role, parts []restore.Part, m *wire.Object) {
 	d.last, d.lastPath = role, m.Path("role")
 	switch role {
-	case ask.System:
+	case restore.System:
 		d.system = append(d.system, joined(parts))
 		return
-	case ask.User:
-		if !slices.ContainsFunc(parts, func(p ask.Part) bool {
+	case restore.User:
+		if !slices.ContainsFunc(parts, func(p restore.Part) bool {
 			return p.Text != "" || p.Picture != nil
 		}) {
 			m.Fail("invalid_value", "content",
 				"got neither text nor a picture, want one of them in a user's message")
 		}
 	}
-	d.out = append(d.out, ask.Message{Role: role, Parts: parts})
+	d.out = append(d.out, restore.Message{Role: role, Parts: parts})
 }
 
-func joined(parts []ask.Part) string {
+func joined(parts []restore.Part) string {
 	var b strings.Builder
 	for _, p := range parts {
 		b.WriteString(p.Text)
@@ -254,16 +243,16 @@ func joined(parts []ask.Part) string {
 }
 
 // end checks the whole dialogue and returns it, with all system texts in one message.
-func (d *dialogue) end(o *wire.Object) []ask.Message {
-	if d.pictures > d.env.MaxImages {
+func (d *dialogue) end(o *wire.Object) []restore.Message {
+	if d.pictures > d.f.MaxImages {
 		o.Fail("too_many_images", d.field, "got %d pictures, want at most %d (--max-images)",
-			d.pictures, d.env.MaxImages)
+			d.pictures, d.f.MaxImages)
 	}
-	if d.last != ask.User {
+	if d.last != restore.User {
 		o.Fail("unsupported_value", d.lastPath, "got %q in the last message, want a user's", d.last)
 	}
 	if text := strings.Join(d.system, "\n\n"); text != "" {
-		d.out = append([]ask.Message{{Role: ask.System, Parts: []ask.Part{{Text: text}}}}, d.out...)
+		d.out = slices.Insert(d.out, 0, api.SystemMessage(text))
 	}
 	return d.out
 }

@@ -3,7 +3,8 @@ package openai
 import (
 	"math"
 
-	"github.com/restore-vlm/restore/internal/ask"
+	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/internal/api"
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
@@ -11,14 +12,14 @@ import (
 const completionTokens = 16
 
 // ParseCompletion reads the body of /v1/completions. The error is a *[wire.Error].
-func ParseCompletion(body []byte, env *Env) (*Request, error) {
+func ParseCompletion(body []byte, f *api.Front) (*api.Call, error) {
 	o, err := wire.Parse(body)
 	if err != nil {
 		return nil, err
 	}
-	q := &Request{Ask: &ask.Request{MaxTokens: completionTokens}}
-	r := q.Ask
-	q.common(o, env)
+	r := api.NewCall(f, "prompt")
+	r.MaxTokens = completionTokens
+	common(o, r, f)
 	limit(o, r, "max_tokens", "max_completion_tokens")
 	if n, ok := o.Int("logprobs", 0, 5); ok {
 		r.Logprobs, r.Top = true, int(n)
@@ -28,54 +29,54 @@ func ParseCompletion(body []byte, env *Env) (*Request, error) {
 			wire.Describe(raw))
 	}
 	if o.Require("prompt", "a string, a list of one string, or a list of token ids") {
-		r.Prompt = prompt(o, env)
+		prompt(o, r, f)
 	}
-	Note(r, o)
-	return q, o.Err()
+	m := newMeta(f, "cmpl-")
+	r.Whole = func(a *restore.Answer) any { return completionReply(m, r, a) }
+	r.Kind, r.Events = api.EventStream, newCompletionChunks(m, r)
+	return r, r.End(o, f)
 }
 
 // prompt reads one prompt: text or tokens, bare or as the only item of a list.
-func prompt(o *wire.Object, env *Env) *ask.Prompt {
+func prompt(o *wire.Object, r *api.Call, f *api.Front) {
 	const want = "a string, a list of one string, or a list of token ids"
-	p := new(ask.Prompt)
 	raw := o.Raw("prompt")
 	if wire.Kind(raw) == "a string" {
-		p.Text = o.String("prompt")
-		return p
+		r.Prompt, r.Raw = o.String("prompt"), true
+		return
 	}
 	if wire.Kind(raw) != "a list" {
 		o.Fail("invalid_type", "prompt", "got %s, want %s", wire.Describe(raw), want)
-		return p
+		return
 	}
 	l := o.List("prompt")
 	if l.Len() == 0 {
 		o.Fail("invalid_value", "prompt", "got an empty list, want %s", want)
-		return p
+		return
 	}
 	first := l.First()
 	kind := wire.Kind(first.Raw())
 	if kind != "a number" && l.Len() > 1 {
 		o.Fail("unsupported_value", "prompt", "got %d prompts, want one", l.Len())
-		return p
+		return
 	}
 	switch kind {
 	case "a string":
-		p.Text = first.Text()
+		r.Prompt, r.Raw = first.Text(), true
 	case "a list":
-		p.Tokens = Tokens(first.List(), env)
+		r.Tokens = Tokens(first.List(), f)
 	case "a number":
-		p.Tokens = Tokens(l, env)
+		r.Tokens = Tokens(l, f)
 	default:
 		first.Fail("invalid_type", "got %s, want %s", wire.Describe(first.Raw()), want)
 	}
-	return p
 }
 
 // Tokens reads token ids of the vocabulary.
-func Tokens(l *wire.List, env *Env) []int32 {
+func Tokens(l *wire.List, f *api.Front) []int32 {
 	ids := make([]int32, 0, l.Len())
 	for item := range l.Items() {
-		ids = append(ids, int32(item.Int(0, int64(min(env.Vocab-1, math.MaxInt32)))))
+		ids = append(ids, int32(item.Int(0, int64(min(f.About.Vocab-1, math.MaxInt32)))))
 	}
 	return ids
 }
@@ -89,7 +90,7 @@ type completionLogprobs struct {
 }
 
 // newCompletionLogprobs converts tokens whose text begins at offset, in code points.
-func newCompletionLogprobs(tokens []ask.Token, offset int) *completionLogprobs {
+func newCompletionLogprobs(tokens []restore.Token, offset int) *completionLogprobs {
 	l := &completionLogprobs{
 		Tokens:   []string{},
 		Logprobs: []float64{},
@@ -118,68 +119,44 @@ type completionChoice struct {
 	Index    int                 `json:"index"`
 	Text     string              `json:"text"`
 	Logprobs *completionLogprobs `json:"logprobs"`
-	Finish   *ask.Finish         `json:"finish_reason"`
+	Finish   *restore.Finish     `json:"finish_reason"`
 }
 
-// completion is a whole reply of /v1/completions or one chunk.
-type completion = reply[completionChoice]
+const completionObject = "text_completion"
 
-func (m *Meta) completion(choices ...completionChoice) completion {
-	return completion{ID: m.ID, Object: "text_completion", Created: m.Created, Model: m.Model,
-		Fingerprint: m.Fingerprint, Choices: choices}
-}
-
-// Completion is the whole reply of /v1/completions.
-func Completion(m *Meta, r *ask.Request, a *ask.Answer) any {
+// completionReply is the whole reply of /v1/completions.
+func completionReply(m *meta, r *api.Call, a *restore.Answer) any {
 	choice := completionChoice{Text: a.Text, Finish: &a.Finish}
 	if r.Logprobs {
-		choice.Logprobs = newCompletionLogprobs(a.Tokens, 0)
+		choice.Logprobs = newCompletionLogprobs(a.Logprobs, 0)
 	}
-	c := m.completion(choice)
-	c.Usage = usage(a)
-	c.Timings, c.Restore = a.TimingFields(), a.Extension(r)
-	return c
+	return wholeReply(m, completionObject, choice, r, a)
 }
 
 // completionChunks makes the stream of /v1/completions.
 type completionChunks struct {
-	chunks
-	frame  wire.Frame // of a piece without log probabilities
+	chunks[completionChoice]
 	offset int
 }
 
-// CompletionChunks makes the stream of /v1/completions.
-func CompletionChunks(m *Meta, q *Request) Stream {
-	c := &completionChunks{chunks: chunks{m: m, q: q}}
+// newCompletionChunks makes the stream of /v1/completions.
+func newCompletionChunks(m *meta, q *api.Call) api.Stream {
+	c := &completionChunks{chunks[completionChoice]{m: m, q: q, object: completionObject}, 0}
 	c.frame = wire.NewFrame(c.chunk(completionChoice{Text: wire.Gap}), wire.Gap)
 	return c
 }
 
-func (c *completionChunks) chunk(choice completionChoice) completion {
-	out := c.m.completion(choice)
-	out.Usage = c.noUsage()
-	return out
-}
+func (c *completionChunks) Begin() []api.Message { return nil }
 
-func (c *completionChunks) Begin() []Message { return nil }
-
-func (c *completionChunks) Piece(e *ask.Event) []Message {
-	if !c.q.Ask.Logprobs {
-		return []Message{{Text: c.frame.Fill(wire.Text(e.Text))}}
+func (c *completionChunks) Piece(e *restore.Piece) []api.Message {
+	if !c.q.Logprobs {
+		return []api.Message{{Text: c.frame.Fill(wire.Text(e.Text))}}
 	}
 	choice := completionChoice{Text: e.Text, Logprobs: newCompletionLogprobs(e.Tokens, c.offset)}
 	c.offset += len([]rune(e.Text))
-	return []Message{{Data: c.chunk(choice)}}
+	return []api.Message{{Data: c.chunk(choice)}}
 }
 
-func (c *completionChunks) End(a *ask.Answer) []Message {
-	finish := c.chunk(completionChoice{Finish: &a.Finish})
-	if !c.q.IncludeUsage {
-		finish.Timings, finish.Restore = a.TimingFields(), a.Extension(c.q.Ask)
-		return []Message{{Data: finish}, Done}
-	}
-	last := c.m.completion()
-	last.Choices = []completionChoice{}
-	last.Usage, last.Timings, last.Restore = usage(a), a.TimingFields(), a.Extension(c.q.Ask)
-	return []Message{{Data: finish}, {Data: last}, Done}
+func (c *completionChunks) End(a *restore.Answer) []api.Message {
+	return c.end(completionChoice{Finish: &a.Finish}, a)
 }

@@ -1,5 +1,5 @@
-// Package openai has the wire types of OpenAI's API, and pure conversions between them and package
-// ask.
+// Package openai has the wire types of OpenAI's API, and pure conversions between them, requests
+// and answers.
 //
 //	fields.go      fields of all routes: limits, sampling, stop strings, formats
 //	chat.go        /v1/chat/completions

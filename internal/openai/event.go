@@ -6,17 +6,16 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/restore-vlm/restore/internal/ask"
+	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/internal/api"
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
-// ResponseMeta is a reply of /v1/responses except for its answer.
-type ResponseMeta struct {
+// responseMeta is a reply of /v1/responses except for its answer.
+type responseMeta struct {
 	ID, MessageID string
 	Created       int64 // Unix seconds
 	Model         string
-	// The request's values, or the server's defaults.
-	Temperature, TopP float64
 }
 
 type outputText struct {
@@ -26,7 +25,7 @@ type outputText struct {
 	Logprobs    []contentLogprob `json:"logprobs"`
 }
 
-func newOutputText(text string, tokens []ask.Token) outputText {
+func newOutputText(text string, tokens []restore.Token) outputText {
 	return outputText{"output_text", text, []any{}, contentLogprobs(tokens)}
 }
 
@@ -100,65 +99,65 @@ type response struct {
 	Metadata           json.RawMessage    `json:"metadata"`
 	SafetyIdentifier   json.RawMessage    `json:"safety_identifier"`
 	PromptCacheKey     json.RawMessage    `json:"prompt_cache_key"`
-	Timings            *ask.TimingFields  `json:"timings,omitempty"`
-	Restore            *ask.Extension     `json:"restore,omitempty"`
+	Timings            *api.Timings       `json:"timings,omitempty"`
+	Restore            *api.Extension     `json:"restore,omitempty"`
 }
 
 // response returns the reply before any output.
-func (q *ResponseRequest) response(m *ResponseMeta) response {
+func (q *responseCall) response(m *responseMeta) response {
 	return response{
 		ID: m.ID, Object: "response", CreatedAt: m.Created, Status: "in_progress", Model: m.Model,
 		Output: []outputItem{},
 		Instructions: rawOr(q.instructions,
 			"null"), Tools: []any{}, ToolChoice: "auto", Truncation: "disabled",
 		ParallelToolCalls: q.parallelTools, Text: responseText{rawOr(q.format, `{"type":"text"}`)},
-		TopP: m.TopP, Temperature: m.Temperature, TopLogprobs: q.Ask.Top, MaxOutputTokens: q.limit,
+		TopP: q.TopP, Temperature: q.Temperature, TopLogprobs: q.Top, MaxOutputTokens: q.limit,
 		User: rawOr(q.user, "null"), ServiceTier: "default", Metadata: rawOr(q.metadata, "{}"),
 		SafetyIdentifier: rawOr(q.safety, "null"), PromptCacheKey: rawOr(q.cacheKey, "null"),
 	}
 }
 
 // item returns the message in a reply.
-func (m *ResponseMeta) item(status string, content ...outputText) outputItem {
+func (m *responseMeta) item(status string, content ...outputText) outputItem {
 	if content == nil {
 		content = []outputText{}
 	}
 	return outputItem{"message", m.MessageID, status, "assistant", content}
 }
 
-// Response is the whole reply of /v1/responses; now is the completion time in Unix seconds.
-func Response(m *ResponseMeta, q *ResponseRequest, a *ask.Answer, now int64) any {
-	r := q.response(m)
+// responseReply is the whole reply of /v1/responses.
+func responseReply(m *responseMeta, q *responseCall, a *restore.Answer) any {
+	r, now := q.response(m), api.Now()
 	r.Status, r.CompletedAt = "completed", &now
-	if a.Finish == ask.Length {
+	if a.Finish == restore.FinishLength {
 		r.Status, r.Incomplete = "incomplete", &incompleteDetails{"max_output_tokens"}
 	}
-	r.Output = []outputItem{m.item(r.Status, newOutputText(a.Text, a.Tokens))}
-	u := &responseUsage{Input: a.Prompt, Output: a.Completion, Total: a.Prompt + a.Completion}
-	u.InputDetails.Cached, u.InputDetails.Image, u.InputDetails.Text = a.Cached, a.Image,
-		a.Prompt-a.Image
-	if !q.Ask.NoCache {
-		u.InputDetails.Write = a.Prompt - a.Cached
+	r.Output = []outputItem{m.item(r.Status, newOutputText(a.Text, a.Logprobs))}
+	n := &a.Usage
+	u := &responseUsage{Input: n.Prompt, Output: n.Generated, Total: n.Prompt + n.Generated}
+	d := &u.InputDetails
+	if d.Cached, d.Image, d.Text = n.Cached, n.Image, n.Prompt-n.Image; !q.NoCache {
+		d.Write = n.Prompt - n.Cached
 	}
-	r.Usage, r.Timings, r.Restore = u, a.TimingFields(), a.Extension(q.Ask)
+	r.Usage, r.Timings, r.Restore = u, api.NewTimings(a), q.Extend(a)
 	return r
 }
 
 // responseEvents makes the stream of /v1/responses.
 type responseEvents struct {
-	m      *ResponseMeta
-	q      *ResponseRequest
-	now    func() int64
+	m      *responseMeta
+	q      *responseCall
 	number int
 	frame  wire.Frame // of a piece without log probabilities
 	text   strings.Builder
-	tokens []ask.Token
+	tokens []restore.Token
 }
 
-// ResponseEvents makes the stream of /v1/responses; now returns Unix seconds.
-func ResponseEvents(m *ResponseMeta, q *ResponseRequest, now func() int64) Stream {
-	s := &responseEvents{m: m, q: q, now: now}
-	s.frame = wire.NewFrame(s.delta(math.MinInt, &ask.Event{Text: wire.Gap}), math.MinInt, wire.Gap)
+// newResponseEvents makes the stream of /v1/responses.
+func newResponseEvents(m *responseMeta, q *responseCall) api.Stream {
+	s := &responseEvents{m: m, q: q}
+	gap := s.delta(math.MinInt, &restore.Piece{Text: wire.Gap})
+	s.frame = wire.NewFrame(gap, math.MinInt, wire.Gap)
 	return s
 }
 
@@ -175,16 +174,16 @@ func (s *responseEvents) head(kind string) head {
 }
 
 // whole is an event with the response.
-func (s *responseEvents) whole(kind string, r any) Message {
-	return Message{Event: kind, Data: struct {
+func (s *responseEvents) whole(kind string, r any) api.Message {
+	return api.Message{Event: kind, Data: struct {
 		head
 		Response any `json:"response"`
 	}{s.head(kind), r}}
 }
 
 // ofItem is an event with the item.
-func (s *responseEvents) ofItem(kind string, item outputItem) Message {
-	return Message{Event: kind, Data: struct {
+func (s *responseEvents) ofItem(kind string, item outputItem) api.Message {
+	return api.Message{Event: kind, Data: struct {
 		head
 		Output int        `json:"output_index"`
 		Item   outputItem `json:"item"`
@@ -192,8 +191,8 @@ func (s *responseEvents) ofItem(kind string, item outputItem) Message {
 }
 
 // ofPart is an event with the part.
-func (s *responseEvents) ofPart(kind string, part outputText) Message {
-	return Message{Event: kind, Data: struct {
+func (s *responseEvents) ofPart(kind string, part outputText) api.Message {
+	return api.Message{Event: kind, Data: struct {
 		head
 		ItemID  string     `json:"item_id"`
 		Output  int        `json:"output_index"`
@@ -202,8 +201,8 @@ func (s *responseEvents) ofPart(kind string, part outputText) Message {
 	}{s.head(kind), s.m.MessageID, 0, 0, part}}
 }
 
-func (s *responseEvents) Begin() []Message {
-	return []Message{
+func (s *responseEvents) Begin() []api.Message {
+	return []api.Message{
 		s.whole("response.created", s.q.response(s.m)),
 		s.whole("response.in_progress", s.q.response(s.m)),
 		s.ofItem("response.output_item.added", s.m.item("in_progress")),
@@ -214,7 +213,7 @@ func (s *responseEvents) Begin() []Message {
 // textDelta is the type of the event of a piece.
 const textDelta = "response.output_text.delta"
 
-func (s *responseEvents) delta(number int, e *ask.Event) any {
+func (s *responseEvents) delta(number int, e *restore.Piece) any {
 	return struct {
 		head
 		ItemID   string           `json:"item_id"`
@@ -225,43 +224,43 @@ func (s *responseEvents) delta(number int, e *ask.Event) any {
 	}{head{textDelta, number}, s.m.MessageID, 0, 0, e.Text, contentLogprobs(e.Tokens)}
 }
 
-func (s *responseEvents) Piece(e *ask.Event) []Message {
+func (s *responseEvents) Piece(e *restore.Piece) []api.Message {
 	s.text.WriteString(e.Text)
 	s.tokens = append(s.tokens, e.Tokens...)
 	number := s.head(textDelta).Sequence
 	if len(e.Tokens) > 0 {
-		return []Message{{Event: textDelta, Data: s.delta(number, e)}}
+		return []api.Message{{Event: textDelta, Data: s.delta(number, e)}}
 	}
-	return []Message{{
+	return []api.Message{{
 		Event: textDelta, Text: s.frame.Fill(strconv.Itoa(number), wire.Text(e.Text)),
 	}}
 }
 
-func (s *responseEvents) End(a *ask.Answer) []Message {
-	const done = "response.output_text.done"
+func (s *responseEvents) End(a *restore.Answer) []api.Message {
+	const textDone = "response.output_text.done"
 	status := "completed"
-	if a.Finish == ask.Length {
+	if a.Finish == restore.FinishLength {
 		status = "incomplete"
 	}
 	part := newOutputText(s.text.String(), s.tokens)
-	return []Message{
-		{Event: done, Data: struct {
+	return []api.Message{
+		{Event: textDone, Data: struct {
 			head
 			ItemID   string           `json:"item_id"`
 			Output   int              `json:"output_index"`
 			Content  int              `json:"content_index"`
 			Text     string           `json:"text"`
 			Logprobs []contentLogprob `json:"logprobs"`
-		}{s.head(done), s.m.MessageID, 0, 0, part.Text, part.Logprobs}},
+		}{s.head(textDone), s.m.MessageID, 0, 0, part.Text, part.Logprobs}},
 		s.ofPart("response.content_part.done", part),
 		s.ofItem("response.output_item.done", s.m.item(status, part)),
-		s.whole("response."+status, Response(s.m, s.q, a, s.now())),
-		Done,
+		s.whole("response."+status, responseReply(s.m, s.q, a)),
+		done,
 	}
 }
 
-func (s *responseEvents) Fail(e *wire.Error) []Message {
+func (s *responseEvents) Fail(e *wire.Error) []api.Message {
 	r := s.q.response(s.m)
 	r.Status, r.Error = "failed", &responseError{e.Code, e.Message}
-	return []Message{s.whole("response.failed", r), Done}
+	return []api.Message{s.whole("response.failed", r), done}
 }

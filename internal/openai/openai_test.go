@@ -4,50 +4,32 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/restore-vlm/restore/internal/ask"
+	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/internal/api"
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
-var env = &Env{
-	Model:      "builtin",
-	MaxImages:  2,
-	Vocab:      640,
-	Parameters: []string{"base", "n_vis", "keep_ratio", "restore"},
-}
+// model is a service that only describes itself.
+type model struct{ restore.Service }
+
+func (model) Info() *restore.Info { return &restore.Info{ID: "builtin", Vocab: 640} }
+
+var env = api.NewFront(model{}, api.Settings{MaxImages: 2})
 
 const hello = `"messages":[{"role":"user","content":"hello"}]`
 
-func parseChat(body []byte) (*ask.Request, error) {
-	q, err := ParseChat(body, env)
-	if err != nil {
-		return nil, err
-	}
-	return q.Ask, nil
-}
-
-func parseCompletion(body []byte) (*ask.Request, error) {
-	q, err := ParseCompletion(body, env)
-	if err != nil {
-		return nil, err
-	}
-	return q.Ask, nil
-}
-
-func parseResponse(body []byte) (*ask.Request, error) {
-	q, err := ParseResponse(body, env)
-	if err != nil {
-		return nil, err
-	}
-	return q.Ask, nil
-}
+func parseChat(body []byte) (*api.Call, error)       { return ParseChat(body, env) }
+func parseCompletion(body []byte) (*api.Call, error) { return ParseCompletion(body, env) }
+func parsedResponse(body []byte) (*api.Call, error)  { return ParseResponse(body, env) }
 
 // refusals checks that each body is refused with a code, a field, and a text.
-func refusals(t *testing.T, parse func([]byte) (*ask.Request, error), cases [][4]string) {
+func refusals(t *testing.T, parse func([]byte) (*api.Call, error), cases [][4]string) {
 	t.Helper()
 	for _, c := range cases {
 		_, err := parse([]byte(c[0]))
@@ -395,7 +377,7 @@ func TestChatRefusals(t *testing.T) {
 			with(`"restore":{"nvis":64}`),
 			"unknown_parameter",
 			"restore.nvis",
-			"the nearest is n_vis; there are base, n_vis, keep_ratio, restore, report, cache, cache_salt",
+			"the nearest is n_vis; there are base, n_vis, keep_ratio, ",
 		},
 		{with(`"restore":{"report":"all"}`), "invalid_value", "restore.report", "counts or groups"},
 		{with(`"restore":{"cache":1}`), "invalid_type", "restore.cache", "true or false"},
@@ -434,7 +416,7 @@ func TestChatTaken(t *testing.T) {
 	r, err := parseChat(
 		[]byte(
 			`{"model":null,"messages":[{"role":"developer","content":"be brief"},{"role":"system","content":[{"type":"text","text":"in English"}]},
-		{"role":"user","content":[{"type":"image_url","image_url":"AAAA"},{"type":"text","text":"what?","x":1},{"type":"image_url","image_url":{"url":"BBBB","detail":"low","restore":{"n_vis":3},"y":null}}]},
+		{"role":"user","content":[{"type":"image_url","image_url":"AAAA"},{"type":"text","text":"what?","x":1},{"type":"image_url","image_url":{"url":"BBBB","detail":"auto","restore":{"n_vis":3},"y":null}}]},
 		{"role":"assistant","content":"a cat","refusal":null,"name":"me"},{"role":"user","content":"sure?"}],
 		"max_tokens":7,"max_completion_tokens":7,"temperature":0.5,"top_p":1,"top_k":99999999999999999999,"min_p":0,"seed":-5,"stop":["a","b"],"n":1,
 		"logprobs":true,"top_logprobs":2,"response_format":{"type":"json_object"},"ignore_eos":true,"frequency_penalty":0.0,"presence_penalty":0,"logit_bias":{},
@@ -446,26 +428,25 @@ func TestChatTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Messages) != 4 || r.Messages[0].Role != ask.System ||
+	if len(r.Messages) != 4 || r.Messages[0].Role != restore.System ||
 		r.Messages[0].Parts[0].Text != "be brief\n\nin English" {
 		t.Errorf("messages: got %+v", r.Messages)
 	}
 	parts := r.Messages[1].Parts
-	if len(parts) != 3 || string(parts[0].Picture.URL) != "AAAA" || parts[1].Text != "what?" ||
-		parts[2].Picture.Detail != "low" ||
-		string(parts[2].Picture.Reduction.Object) != `{"n_vis":3}` ||
-		parts[2].Picture.Reduction.Path != "messages[2].content[2].image_url.restore" ||
-		parts[0].Picture.Path != "messages[2].content[0].image_url" ||
-		parts[2].Picture.Path != "messages[2].content[2].image_url.url" {
-		t.Errorf("parts: got %+v", parts)
+	if len(parts) != 3 || len(r.Shown) != 2 || string(r.Shown[0].URL) != "AAAA" ||
+		parts[1].Text != "what?" || r.Shown[0].Path != "messages[2].content[0].image_url" ||
+		r.Shown[1].Path != "messages[2].content[2].image_url.url" ||
+		encode(t, parts[0].Reduction) != `{"base":"holov","n_vis":5}` ||
+		encode(t, parts[2].Reduction) != `{"base":"holov","n_vis":3}` {
+		t.Errorf("parts: got %+v, %s, %s", parts, encode(t, parts[0].Reduction),
+			encode(t, parts[2].Reduction))
 	}
-	if r.MaxTokens != 7 || *r.Sampling.Temperature != 0.5 || *r.Sampling.TopK != 1<<31-1 ||
-		*r.Sampling.Seed != -5 || len(r.Stop) != 2 || !r.Logprobs || r.Top != 2 ||
-		!r.Format.Object || !r.IgnoreEOS ||
+	if r.MaxTokens != 7 || r.Sampling.Temperature != 0.5 || r.Sampling.TopK != 1<<31-1 ||
+		r.Sampling.Seed != -5 || len(r.Stop) != 2 || !r.Logprobs || r.Top != 2 ||
+		!r.Format.Object || !r.IgnoreEnd ||
 		!r.Groups ||
 		!r.NoCache ||
-		r.Salt != "s" ||
-		string(r.Reduction.Object) != `{"base":"holov","n_vis":5}` {
+		r.Salt != "" {
 		t.Errorf("got %+v", r)
 	}
 	if got := strings.Join(r.Ignored, " "); got != "messages[2].content[1].x foo" {
@@ -475,12 +456,12 @@ func TestChatTaken(t *testing.T) {
 
 // Ensure that prompts of every valid form are accepted, and no others.
 func TestCompletion(t *testing.T) {
-	for body, want := range map[string]ask.Prompt{
-		`{"prompt":"a"}`: {Text: "a"}, `{"prompt":["a"]}`: {Text: "a"}, `{"prompt":[1,639]}`: {Tokens: []int32{1, 639}}, `{"prompt":[[5]]}`: {Tokens: []int32{5}},
+	for body, want := range map[string]restore.Request{
+		`{"prompt":"a"}`: {Prompt: "a", Raw: true}, `{"prompt":["a"]}`: {Prompt: "a", Raw: true}, `{"prompt":[1,639]}`: {Tokens: []int32{1, 639}}, `{"prompt":[[5]]}`: {Tokens: []int32{5}},
 	} {
 		r, err := parseCompletion([]byte(body))
-		if err != nil || r.Prompt.Text != want.Text ||
-			fmt.Sprint(r.Prompt.Tokens) != fmt.Sprint(want.Tokens) ||
+		if err != nil || r.Prompt != want.Prompt || r.Raw != want.Raw ||
+			fmt.Sprint(r.Tokens) != fmt.Sprint(want.Tokens) ||
 			r.MaxTokens != 16 {
 			t.Errorf("%s: got %+v, %v", body, r, err)
 		}
@@ -511,9 +492,9 @@ func TestCompletion(t *testing.T) {
 
 // Ensure that items of every valid form are accepted, and no others.
 func TestResponse(t *testing.T) {
-	r, err := parseResponse(
+	r, err := parsedResponse(
 		[]byte(`{"instructions":"be brief","input":[{"role":"system","content":"more"},
-		{"type":"message","role":"user","content":[{"type":"input_text","text":"a"},{"type":"input_image","image_url":"AAAA","detail":"high","restore":{"n_vis":3}}]},
+		{"type":"message","role":"user","content":[{"type":"input_text","text":"a"},{"type":"input_image","image_url":"AAAA","detail":"auto","restore":{"base":"holov","n_vis":3}}]},
 		{"type":"message","id":"msg_1","status":"completed","role":"assistant","content":[{"type":"output_text","text":"b","annotations":[]}]},{"role":"user","content":"c"}],
 		"max_output_tokens":5,"include":["message.output_text.logprobs"],"top_logprobs":1,"text":{"format":{"type":"json_schema","name":"n","schema":{"type":"null"},"strict":true}},
 		"reasoning":{"effort":"none"},"background":false,"truncation":"disabled","tools":[],"stop":"x"}`),
@@ -522,15 +503,15 @@ func TestResponse(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(r.Messages) != 4 || r.Messages[0].Parts[0].Text != "be brief\n\nmore" ||
-		r.Messages[1].Parts[1].Picture.Path != "input[1].content[1].image_url" ||
+		r.Shown[0].Path != "input[1].content[1].image_url" ||
 		r.MaxTokens != 5 || !r.Logprobs ||
 		r.Top != 1 ||
 		string(r.Format.Schema) != `{"type":"null"}` ||
-		r.Format.Path != "text.format.schema" ||
+		r.FormatPath != "text.format.schema" ||
 		len(r.Ignored) != 0 {
 		t.Errorf("got %+v", r)
 	}
-	refusals(t, parseResponse, [][4]string{
+	refusals(t, parsedResponse, [][4]string{
 		{`{}`, "missing_required_parameter", "input", "missing"},
 		{`{"input":5}`, "invalid_type", "input", "got 5"},
 		{`{"input":""}`, "invalid_value", "input", "empty string"},
@@ -644,21 +625,22 @@ func TestResponse(t *testing.T) {
 	})
 }
 
-var answer = &ask.Answer{
-	Text: "hi é", Finish: ask.Stop, Count: ask.Count{
-		Prompt: 130, Image: 64, Pictures: []ask.PictureReport{
-			{Width: 336, Height: 336, Tokens: 576, Kept: 32,
-				Merged: 32, Cache: ask.CacheNone, Method: "RESTORE",
-				Parameters: json.RawMessage(`{"base":"holov"}`)}}},
-	Completion: 3, Cached: 30, Timings: ask.Timings{
+var answer = &restore.Answer{
+	Text: "hi é", Finish: restore.FinishStop,
+	Pictures: []restore.PictureReport{
+		{Width: 336, Height: 336, Tokens: 576, Kept: 32,
+			Merged: 32, Cache: restore.CacheNone, Method: "RESTORE",
+			Parameters: json.RawMessage(`{"base":"holov"}`)}},
+	Usage: restore.Usage{Prompt: 130, Image: 64, Cached: 30, Generated: 3},
+	Timings: restore.Timings{
 		Prefill: 10 * time.Millisecond, Decode: 6 * time.Millisecond,
 		FirstToken: 20 * time.Millisecond,
 	},
-	Tokens: []ask.Token{
+	Logprobs: []restore.Token{
 		{
 			Bytes:   []byte("hi"),
 			Logprob: -0.5,
-			Top:     []ask.Token{{Bytes: []byte("hi"), Logprob: -0.5}},
+			Top:     []restore.Token{{Bytes: []byte("hi"), Logprob: -0.5}},
 		},
 		{Bytes: []byte(" \xc3"), Logprob: -1},
 		{Bytes: []byte("\xa9"), Logprob: 0},
@@ -674,54 +656,58 @@ func encode(t *testing.T, v any) string {
 	return string(out)
 }
 
+func newCall() *api.Call { return &api.Call{Request: new(restore.Request)} }
+
 // Ensure that replies have exactly the fields of the contract, in its order.
 func TestReplies(t *testing.T) {
-	m := &Meta{"chatcmpl-1", 1760000000, "builtin", "fp_1a2b3c4d5e6f"}
+	scores, counted, grouped := newCall(), newCall(), newCall()
+	scores.Logprobs, counted.IncludeUsage = true, true
+	grouped.Groups, grouped.Ignored = true, []string{"foo"}
+	m := &meta{"chatcmpl-1", 1760000000, "builtin", "fp_1a2b3c4d5e6f"}
 	const timings = `"timings":{"queue_ms":0,"prepare_ms":0,"encode_ms":0,"select_ms":0,"merge_ms":0,"prompt_n":100,"cache_n":30,"prompt_ms":10,"prompt_per_token_ms":0.1,"prompt_per_second":10000,"ttft_ms":20,"predicted_n":3,"predicted_ms":6,"predicted_per_token_ms":2,"predicted_per_second":500}`
-	const restore = `"restore":{"images":[{"index":0,"width":336,"height":336,"tokens":576,"kept":32,"merged":32,"cache":"none","method":"RESTORE","parameters":{"base":"holov"}}],"visual_tokens":{"before":576,"kept":32,"merged":32}}`
+	const extension = `"restore":{"images":[{"index":0,"width":336,"height":336,"tokens":576,"kept":32,"merged":32,"cache":"none","method":"RESTORE","parameters":{"base":"holov"}}],"visual_tokens":{"before":576,"kept":32,"merged":32}}`
 	const usage = `"usage":{"prompt_tokens":130,"completion_tokens":3,"total_tokens":133,"prompt_tokens_details":{"cached_tokens":30,"image_tokens":64,"text_tokens":66},"completion_tokens_details":{"reasoning_tokens":0}}`
 	const begin = `"id":"chatcmpl-1","object":"%s","created":1760000000,"model":"builtin","system_fingerprint":"fp_1a2b3c4d5e6f",`
 	want := fmt.Sprintf(`{`+begin, "chat.completion") +
-		`"choices":[{"index":0,"message":{"role":"assistant","content":"hi é","refusal":null},"logprobs":null,"finish_reason":"stop"}],` + usage + "," + timings + "," + restore + "}"
-	if got := encode(t, Chat(m, new(ask.Request), answer)); got != want {
+		`"choices":[{"index":0,"message":{"role":"assistant","content":"hi é","refusal":null},"logprobs":null,"finish_reason":"stop"}],` + usage + "," + timings + "," + extension + "}"
+	if got := encode(t, chatReply(m, newCall(), answer)); got != want {
 		t.Errorf("chat:\n got %s\nwant %s", got, want)
 	}
 	logprobs := `"logprobs":{"content":[{"token":"hi","logprob":-0.5,"bytes":[104,105],"top_logprobs":[{"token":"hi","logprob":-0.5,"bytes":[104,105]}]},` +
 		`{"token":" �","logprob":-1,"bytes":[32,195],"top_logprobs":[]},{"token":"�","logprob":0,"bytes":[169],"top_logprobs":[]}],"refusal":null}`
-	if got := encode(t, Chat(m, &ask.Request{Logprobs: true}, answer)); !strings.Contains(got,
+	if got := encode(t, chatReply(m, scores, answer)); !strings.Contains(got,
 		logprobs) {
 		t.Errorf("chat: got %s, want %s", got, logprobs)
 	}
 	logprobs = `"logprobs":{"tokens":["hi"," �","�"],"token_logprobs":[-0.5,-1,0],"top_logprobs":[{"hi":-0.5},{},{}],"text_offset":[0,2,4]}`
-	if got := encode(t, Completion(m, &ask.Request{Logprobs: true}, answer)); !strings.Contains(got,
+	if got := encode(t, completionReply(m, scores, answer)); !strings.Contains(got,
 		logprobs) {
 		t.Errorf("completion: got %s, want %s", got, logprobs)
 	}
 	groups := *answer
-	groups.Pictures = []ask.PictureReport{
+	groups.Pictures = []restore.PictureReport{
 		{
 			Tokens: 4,
 			Kept:   1,
 			Merged: 1,
 			Rows:   2,
 			Cols:   2,
-			Cache:  ask.CachePrefix,
-			Groups: []ask.Group{
+			Cache:  restore.CachePrefix,
+			Groups: []restore.Group{
 				{Members: []int{1}, Position: 1, Kept: true},
 				{Members: []int{0, 2, 3}, Position: 2},
 			},
 		},
 	}
 	report := `"parameters":null,"grid":{"rows":2,"cols":2},"groups":[{"members":[1],"position":1,"kept":true},{"members":[0,2,3],"position":2,"kept":false}]}`
-	if got := encode(t, Chat(m, &ask.Request{Groups: true, Ignored: []string{"foo"}},
-		&groups)); !strings.Contains(got, report) || !strings.Contains(got,
-		`"ignored_fields":["foo"]`) {
+	if got := encode(t, chatReply(m, grouped, &groups)); !strings.Contains(got, report) ||
+		!strings.Contains(got, `"ignored_fields":["foo"]`) {
 		t.Errorf("groups: got %s, want %s", got, report)
 	}
 
-	stream := func(s Stream) string {
+	stream := func(s api.Stream) string {
 		var b strings.Builder
-		messages := append(s.Begin(), s.Piece(&ask.Event{Text: "hi é"})...)
+		messages := append(s.Begin(), s.Piece(&restore.Piece{Text: "hi é"})...)
 		for _, m := range append(messages, s.End(answer)...) {
 			if m.Event != "" {
 				b.WriteString(m.Event + " ")
@@ -733,38 +719,36 @@ func TestReplies(t *testing.T) {
 	chunk := fmt.Sprintf("{"+begin, "chat.completion.chunk")
 	want = chunk + `"choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]}` + "\n" +
 		chunk + `"choices":[{"index":0,"delta":{"content":"hi é"},"logprobs":null,"finish_reason":null}]}` + "\n" +
-		chunk + `"choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":"stop"}],` + timings + "," + restore + "}\n[DONE]\n"
-	if got := stream(ChatChunks(m, &Request{Ask: new(ask.Request)})); got != want {
+		chunk + `"choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":"stop"}],` + timings + "," + extension + "}\n[DONE]\n"
+	if got := stream(newChatChunks(m, newCall())); got != want {
 		t.Errorf("stream:\n got %s\nwant %s", got, want)
 	}
 	want = chunk + `"choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],"usage":null}` + "\n" +
 		chunk + `"choices":[{"index":0,"delta":{"content":"hi é"},"logprobs":null,"finish_reason":null}],"usage":null}` + "\n" +
 		chunk + `"choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":"stop"}],"usage":null}` + "\n" +
-		chunk + `"choices":[],` + usage + "," + timings + "," + restore + "}\n[DONE]\n"
-	if got := stream(ChatChunks(m, &Request{Ask: new(ask.Request),
-		IncludeUsage: true})); got != want {
+		chunk + `"choices":[],` + usage + "," + timings + "," + extension + "}\n[DONE]\n"
+	if got := stream(newChatChunks(m, counted)); got != want {
 		t.Errorf("stream with usage:\n got %s\nwant %s", got, want)
 	}
 	text := fmt.Sprintf("{"+begin, "text_completion")
 	want = text + `"choices":[{"index":0,"text":"hi é","logprobs":null,"finish_reason":null}]}` + "\n" +
-		text + `"choices":[{"index":0,"text":"","logprobs":null,"finish_reason":"stop"}],` + timings + "," + restore + "}\n[DONE]\n"
-	if got := stream(CompletionChunks(m, &Request{Ask: new(ask.Request)})); got != want {
+		text + `"choices":[{"index":0,"text":"","logprobs":null,"finish_reason":"stop"}],` + timings + "," + extension + "}\n[DONE]\n"
+	if got := stream(newCompletionChunks(m, newCall())); got != want {
 		t.Errorf("completion's stream:\n got %s\nwant %s", got, want)
 	}
-	scored := &ask.Event{
-		Text: "\"", Tokens: []ask.Token{{Bytes: []byte(`"`), Logprob: -1}},
+	scored := &restore.Piece{
+		Text: "\"", Tokens: []restore.Token{{Bytes: []byte(`"`), Logprob: -1}},
 	}
-	none, scoring := &Request{Ask: new(ask.Request)}, &Request{Ask: &ask.Request{Logprobs: true}}
 	for _, c := range []struct {
-		stream Stream
+		stream api.Stream
 		want   string
 	}{
-		{ChatChunks(m, scoring), chunk + `"choices":[{"index":0,"delta":{"content":"\""},` +
+		{newChatChunks(m, scores), chunk + `"choices":[{"index":0,"delta":{"content":"\""},` +
 			`"logprobs":{"content":[{"token":"\"","logprob":-1,"bytes":[34],"top_logprobs":[]}],` +
 			`"refusal":null},"finish_reason":null}]}`},
-		{ChatChunks(m, none), chunk + `"choices":[{"index":0,"delta":{"content":"\""},` +
+		{newChatChunks(m, newCall()), chunk + `"choices":[{"index":0,"delta":{"content":"\""},` +
 			`"logprobs":null,"finish_reason":null}]}`},
-		{CompletionChunks(m, scoring), text + `"choices":[{"index":0,"text":"\"","logprobs":` +
+		{newCompletionChunks(m, scores), text + `"choices":[{"index":0,"text":"\"","logprobs":` +
 			`{"tokens":["\""],"token_logprobs":[-1],"top_logprobs":[{}],"text_offset":[0]},` +
 			`"finish_reason":null}]}`},
 	} {
@@ -775,7 +759,7 @@ func TestReplies(t *testing.T) {
 }
 
 // sent is what a message sends.
-func sent(t *testing.T, m Message) string {
+func sent(t *testing.T, m api.Message) string {
 	t.Helper()
 	if m.Data == nil {
 		return m.Text
@@ -786,16 +770,16 @@ func sent(t *testing.T, m Message) string {
 // Ensure that the events of a response come in their order, numbered, and that the last
 // one is the whole response.
 func TestResponseEvents(t *testing.T) {
-	q, err := ParseResponse([]byte(`{"input":"a","metadata":{"k":"v"},"max_output_tokens":9}`), env)
+	q, err := parseResponse([]byte(`{"input":"a","metadata":{"k":"v"},"max_output_tokens":9}`), env)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &ResponseMeta{"resp_1", "msg_1", 5, "builtin", 0, 0.95}
-	s := ResponseEvents(m, q, func() int64 { return 6 })
-	messages := append(append(s.Begin(), s.Piece(&ask.Event{Text: "hi"})...),
-		s.Piece(&ask.Event{Text: " é"})...)
+	m := &responseMeta{"resp_1", "msg_1", 5, "builtin"}
+	s := newResponseEvents(m, q)
+	messages := append(append(s.Begin(), s.Piece(&restore.Piece{Text: "hi"})...),
+		s.Piece(&restore.Piece{Text: " é"})...)
 	cut := *answer
-	cut.Finish = ask.Length
+	cut.Finish = restore.FinishLength
 	messages = append(messages, s.End(&cut)...)
 	var kinds []string
 	for i, m := range messages[:len(messages)-1] {
@@ -810,12 +794,14 @@ func TestResponseEvents(t *testing.T) {
 		"content_part.done output_item.done incomplete" {
 		t.Errorf("events: got %s", got)
 	}
-	if messages[len(messages)-1] != Done {
+	if messages[len(messages)-1] != done {
 		t.Error("the last event is not [DONE]")
 	}
 	want := `{"type":"response.incomplete","sequence_number":9,"response":{"id":"resp_1","object":"response","created_at":5,"completed_at":6,"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"},"model":"builtin",` +
 		`"previous_response_id":null,"instructions":null,"output":[{"type":"message","id":"msg_1","status":"incomplete","role":"assistant","content":[{"type":"output_text","text":"hi é","annotations":[],"logprobs":[`
-	if got := encode(t, messages[len(messages)-2].Data); !strings.HasPrefix(got, want) {
+	got := regexp.MustCompile(`"completed_at":\d+`).ReplaceAllString(
+		encode(t, messages[len(messages)-2].Data), `"completed_at":6`)
+	if !strings.HasPrefix(got, want) {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
 	for i, want := range []string{`"status":"in_progress"`, `"completed_at":null`, `"content":[]`, `"part":{"type":"output_text","text":"","annotations":[],"logprobs":[]}`,
@@ -825,7 +811,7 @@ func TestResponseEvents(t *testing.T) {
 		}
 	}
 	failed := s.Fail(wire.New(500, "internal_error", "", "no"))
-	if got := encode(t, failed[0].Data); failed[1] != Done ||
+	if got := encode(t, failed[0].Data); failed[1] != done ||
 		!strings.Contains(got, `"status":"failed"`) ||
 		!strings.Contains(got, `"error":{"code":"internal_error","message":"no"}`) {
 		t.Errorf("failure: got %s", got)
@@ -836,17 +822,18 @@ func TestResponseEvents(t *testing.T) {
 // free when its pictures are loaded.
 func TestNothingKeepsBody(t *testing.T) {
 	body := []byte(`{"input":"hello","instructions":"hello","metadata":{"a":"hello"},` +
-		`"user":"hello","prompt_cache_key":"hello","restore":{"base":"hello"},"stop":["hello"],` +
+		`"user":"hello","prompt_cache_key":"hello","restore":{"base":"holov","n_vis":9},"stop":["hello"],` +
 		`"text":{"format":{"type":"json_schema","name":"n","schema":{"enum":["hello"]}}}}`)
-	q, err := ParseResponse(body, env)
+	q, err := parseResponse(body, env)
 	if err != nil {
 		t.Fatal(err)
 	}
 	show := func() string {
-		return encode(t, q.Ask) + encode(t, Response(&ResponseMeta{}, q, &ask.Answer{}, 0))
+		return encode(t, q.Request) + encode(t, q.Messages) +
+			encode(t, responseReply(&responseMeta{}, q, &restore.Answer{}))
 	}
 	before := show()
-	if n := strings.Count(before, "hello"); n < 8 {
+	if n := strings.Count(before, "hello"); n < 7 {
 		t.Fatalf("only %d values of the body are kept: %s", n, before)
 	}
 	for i := range body {
@@ -882,8 +869,8 @@ func FuzzBodies(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, parse := range []func([]byte) (*ask.Request, error){
-			parseChat, parseCompletion, parseResponse,
+		for _, parse := range []func([]byte) (*api.Call, error){
+			parseChat, parseCompletion, parsedResponse,
 		} {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
@@ -899,7 +886,7 @@ func FuzzBodies(f *testing.F) {
 					strings.ContainsAny(e.Message, "\n\r")) {
 				t.Fatalf("%q: %v", body, err)
 			}
-			if err == nil && r.Prompt == nil && len(r.Messages) == 0 {
+			if err == nil && r.Prompt == "" && r.Tokens == nil && !r.Raw && len(r.Messages) == 0 {
 				t.Fatalf("%q: taken without a question", body)
 			}
 		}

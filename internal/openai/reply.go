@@ -5,35 +5,26 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/restore-vlm/restore/internal/ask"
+	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/internal/api"
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
-// Meta has the fields that all chunks of a reply share.
-type Meta struct {
+// meta has the fields that all chunks of a reply share.
+type meta struct {
 	ID          string
 	Created     int64 // Unix seconds
 	Model       string
 	Fingerprint string
 }
 
-// Message is one event of a stream.
-type Message struct {
-	Event string // type of the event; "" for none
-	Data  any    // as JSON; nil with Text
-	Text  string // instead of Data
+func newMeta(f *api.Front, prefix string) *meta {
+	return &meta{ID: api.NewID(prefix), Created: api.Now(), Model: f.About.ID,
+		Fingerprint: f.About.Fingerprint}
 }
 
-// Done ends a complete stream.
-var Done = Message{Text: "[DONE]"}
-
-// Stream converts an answer to messages, piece by piece.
-type Stream interface {
-	Begin() []Message
-	Piece(e *ask.Event) []Message
-	End(a *ask.Answer) []Message
-	Fail(e *wire.Error) []Message
-}
+// done ends a complete stream.
+var done = api.Message{Text: "[DONE]"}
 
 // usageFields counts the tokens of a reply.
 type usageFields struct {
@@ -50,9 +41,10 @@ type usageFields struct {
 	} `json:"completion_tokens_details"`
 }
 
-func usage(a *ask.Answer) json.RawMessage {
-	u := usageFields{Prompt: a.Prompt, Completion: a.Completion, Total: a.Prompt + a.Completion}
-	u.Details.Cached, u.Details.Image, u.Details.Text = a.Cached, a.Image, a.Prompt-a.Image
+func usage(a *restore.Answer) json.RawMessage {
+	n := &a.Usage
+	u := usageFields{Prompt: n.Prompt, Completion: n.Generated, Total: n.Prompt + n.Generated}
+	u.Details.Cached, u.Details.Image, u.Details.Text = n.Cached, n.Image, n.Prompt-n.Image
 	return json.RawMessage(wire.String(u))
 }
 
@@ -76,7 +68,7 @@ type logprobs struct {
 	Refusal *string          `json:"refusal"`
 }
 
-func newTokenLogprob(t *ask.Token) tokenLogprob {
+func newTokenLogprob(t *restore.Token) tokenLogprob {
 	out := tokenLogprob{
 		Token:   visible(t.Bytes),
 		Logprob: t.Logprob,
@@ -88,7 +80,7 @@ func newTokenLogprob(t *ask.Token) tokenLogprob {
 	return out
 }
 
-func contentLogprobs(tokens []ask.Token) []contentLogprob {
+func contentLogprobs(tokens []restore.Token) []contentLogprob {
 	out := make([]contentLogprob, len(tokens))
 	for i := range tokens {
 		out[i] = contentLogprob{newTokenLogprob(&tokens[i]), []tokenLogprob{}}
@@ -106,32 +98,19 @@ type chatMessage struct {
 }
 
 type chatChoice struct {
-	Index    int         `json:"index"`
-	Message  chatMessage `json:"message"`
-	Logprobs *logprobs   `json:"logprobs"`
-	Finish   ask.Finish  `json:"finish_reason"`
+	Index    int            `json:"index"`
+	Message  chatMessage    `json:"message"`
+	Logprobs *logprobs      `json:"logprobs"`
+	Finish   restore.Finish `json:"finish_reason"`
 }
 
-// Chat is the whole reply of /v1/chat/completions.
-func Chat(m *Meta, r *ask.Request, a *ask.Answer) any {
+// chatReply is the whole reply of /v1/chat/completions.
+func chatReply(m *meta, r *api.Call, a *restore.Answer) any {
 	choice := chatChoice{Message: chatMessage{Role: "assistant", Content: a.Text}, Finish: a.Finish}
 	if r.Logprobs {
-		choice.Logprobs = &logprobs{Content: contentLogprobs(a.Tokens)}
+		choice.Logprobs = &logprobs{Content: contentLogprobs(a.Logprobs)}
 	}
-	return struct {
-		ID          string            `json:"id"`
-		Object      string            `json:"object"`
-		Created     int64             `json:"created"`
-		Model       string            `json:"model"`
-		Fingerprint string            `json:"system_fingerprint"`
-		Choices     []chatChoice      `json:"choices"`
-		Usage       json.RawMessage   `json:"usage"`
-		Timings     *ask.TimingFields `json:"timings"`
-		Restore     *ask.Extension    `json:"restore"`
-	}{
-		m.ID, "chat.completion", m.Created, m.Model, m.Fingerprint, []chatChoice{choice}, usage(a),
-		a.TimingFields(), a.Extension(r),
-	}
+	return wholeReply(m, "chat.completion", choice, r, a)
 }
 
 // delta is the part of a message in one chunk.
@@ -141,92 +120,97 @@ type delta struct {
 }
 
 type chunkChoice struct {
-	Index    int         `json:"index"`
-	Delta    delta       `json:"delta"`
-	Logprobs *logprobs   `json:"logprobs"`
-	Finish   *ask.Finish `json:"finish_reason"`
+	Index    int             `json:"index"`
+	Delta    delta           `json:"delta"`
+	Logprobs *logprobs       `json:"logprobs"`
+	Finish   *restore.Finish `json:"finish_reason"`
 }
 
-// reply is a chunk, or a whole reply of /v1/completions.
+// reply is a whole reply, or a chunk of a stream.
 type reply[Choice any] struct {
-	ID          string            `json:"id"`
-	Object      string            `json:"object"`
-	Created     int64             `json:"created"`
-	Model       string            `json:"model"`
-	Fingerprint string            `json:"system_fingerprint"`
-	Choices     []Choice          `json:"choices"`
-	Usage       json.RawMessage   `json:"usage,omitempty"`
-	Timings     *ask.TimingFields `json:"timings,omitempty"`
-	Restore     *ask.Extension    `json:"restore,omitempty"`
+	ID          string          `json:"id"`
+	Object      string          `json:"object"`
+	Created     int64           `json:"created"`
+	Model       string          `json:"model"`
+	Fingerprint string          `json:"system_fingerprint"`
+	Choices     []Choice        `json:"choices"`
+	Usage       json.RawMessage `json:"usage,omitempty"`
+	Timings     *api.Timings    `json:"timings,omitempty"`
+	Restore     *api.Extension  `json:"restore,omitempty"`
 }
 
-type chunk = reply[chunkChoice]
-
-// chunks is the shared state of the streams of chats and completions.
-type chunks struct {
-	m *Meta
-	q *Request
+func newReply[Choice any](m *meta, object string, choices []Choice) *reply[Choice] {
+	return &reply[Choice]{ID: m.ID, Object: object, Created: m.Created, Model: m.Model,
+		Fingerprint: m.Fingerprint, Choices: choices}
 }
 
-// noUsage is the usage in every chunk before the last: null if the last one has a usage.
-func (c *chunks) noUsage() json.RawMessage {
+func wholeReply[Choice any](
+	m *meta, object string, choice Choice, r *api.Call, a *restore.Answer,
+) any {
+	out := newReply(m, object, []Choice{choice})
+	out.Usage, out.Timings, out.Restore = usage(a), api.NewTimings(a), r.Extend(a)
+	return out
+}
+
+// chunks makes the chunks of a stream of chats or completions.
+type chunks[Choice any] struct {
+	m      *meta
+	q      *api.Call
+	object string
+	frame  wire.Frame // of a piece without log probabilities
+}
+
+// chunk has no usage, or null if the last chunk has one.
+func (c *chunks[Choice]) chunk(choices ...Choice) *reply[Choice] {
+	out := newReply(c.m, c.object, choices)
 	if c.q.IncludeUsage {
-		return json.RawMessage("null")
+		out.Usage = json.RawMessage("null")
 	}
-	return nil
+	return out
+}
+
+// end returns the last messages: the choice with the reason, and the usage.
+func (c *chunks[Choice]) end(choice Choice, a *restore.Answer) []api.Message {
+	last := c.chunk(choice)
+	messages := []api.Message{{Data: last}}
+	if c.q.IncludeUsage {
+		last = c.chunk()
+		last.Choices, last.Usage = []Choice{}, usage(a)
+		messages = append(messages, api.Message{Data: last})
+	}
+	last.Timings, last.Restore = api.NewTimings(a), c.q.Extend(a)
+	return append(messages, done)
 }
 
 // Fail reports a failure without [DONE], so that the answer does not look complete.
-func (c *chunks) Fail(e *wire.Error) []Message { return []Message{{Data: e.JSON()}} }
-
-// chatChunks makes the stream of /v1/chat/completions.
-type chatChunks struct {
-	chunks
-	frame wire.Frame // of a piece without log probabilities
+func (c *chunks[Choice]) Fail(e *wire.Error) []api.Message {
+	return []api.Message{{Data: e.JSON()}}
 }
 
-// ChatChunks makes the stream of /v1/chat/completions.
-func ChatChunks(m *Meta, q *Request) Stream {
-	c := &chatChunks{chunks: chunks{m: m, q: q}}
+// chatChunks makes the stream of /v1/chat/completions.
+type chatChunks struct{ chunks[chunkChoice] }
+
+// newChatChunks makes the stream of /v1/chat/completions.
+func newChatChunks(m *meta, q *api.Call) api.Stream {
+	c := &chatChunks{chunks[chunkChoice]{m: m, q: q, object: "chat.completion.chunk"}}
 	c.frame = wire.NewFrame(c.chunk(chunkChoice{Delta: delta{Content: new(wire.Gap)}}), wire.Gap)
 	return c
 }
 
-func (c *chatChunks) chunk(choices ...chunkChoice) chunk {
-	return chunk{
-		ID:          c.m.ID,
-		Object:      "chat.completion.chunk",
-		Created:     c.m.Created,
-		Model:       c.m.Model,
-		Fingerprint: c.m.Fingerprint,
-		Choices:     choices,
-		Usage:       c.noUsage(),
-	}
+func (c *chatChunks) Begin() []api.Message {
+	first := delta{Role: "assistant", Content: new("")}
+	return []api.Message{{Data: c.chunk(chunkChoice{Delta: first})}}
 }
 
-func (c *chatChunks) Begin() []Message {
-	return []Message{
-		{Data: c.chunk(chunkChoice{Delta: delta{Role: "assistant", Content: new("")}})},
+func (c *chatChunks) Piece(e *restore.Piece) []api.Message {
+	if !c.q.Logprobs {
+		return []api.Message{{Text: c.frame.Fill(wire.Text(e.Text))}}
 	}
-}
-
-func (c *chatChunks) Piece(e *ask.Event) []Message {
-	if !c.q.Ask.Logprobs {
-		return []Message{{Text: c.frame.Fill(wire.Text(e.Text))}}
-	}
-	return []Message{{Data: c.chunk(chunkChoice{
+	return []api.Message{{Data: c.chunk(chunkChoice{
 		Delta: delta{Content: &e.Text}, Logprobs: &logprobs{Content: contentLogprobs(e.Tokens)},
 	})}}
 }
 
-func (c *chatChunks) End(a *ask.Answer) []Message {
-	finish := c.chunk(chunkChoice{Finish: &a.Finish})
-	if !c.q.IncludeUsage {
-		finish.Timings, finish.Restore = a.TimingFields(), a.Extension(c.q.Ask)
-		return []Message{{Data: finish}, Done}
-	}
-	last := c.chunk()
-	last.Choices = []chunkChoice{}
-	last.Usage, last.Timings, last.Restore = usage(a), a.TimingFields(), a.Extension(c.q.Ask)
-	return []Message{{Data: finish}, {Data: last}, Done}
+func (c *chatChunks) End(a *restore.Answer) []api.Message {
+	return c.end(chunkChoice{Finish: &a.Finish}, a)
 }

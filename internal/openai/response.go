@@ -4,13 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 
-	"github.com/restore-vlm/restore/internal/ask"
+	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/internal/api"
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
-// ResponseRequest is a body of /v1/responses except for the question itself.
-type ResponseRequest struct {
-	Request
+// responseCall is a body of /v1/responses.
+type responseCall struct {
+	*api.Call
 	// Fields that the reply repeats, as written; nil: absent. They keep no part of the body.
 	instructions, metadata, user, safety, cacheKey, format json.RawMessage
 
@@ -19,17 +20,30 @@ type ResponseRequest struct {
 }
 
 // ParseResponse reads the body of /v1/responses. The error is a *[wire.Error].
-func ParseResponse(body []byte, env *Env) (*ResponseRequest, error) {
+func ParseResponse(body []byte, f *api.Front) (*api.Call, error) {
+	q, err := parseResponse(body, f)
+	if err != nil {
+		return nil, err
+	}
+	m := &responseMeta{ID: api.NewID("resp_"), MessageID: api.NewID("msg_"), Created: api.Now(),
+		Model: f.About.ID}
+	q.Whole = func(a *restore.Answer) any { return responseReply(m, q, a) }
+	q.Kind, q.Events = api.EventStream, newResponseEvents(m, q)
+	return q.Call, nil
+}
+
+func parseResponse(body []byte, f *api.Front) (*responseCall, error) {
 	o, err := wire.Parse(body)
 	if err != nil {
 		return nil, err
 	}
-	q := &ResponseRequest{Request: Request{Ask: new(ask.Request)}, parallelTools: true}
-	r := q.Ask
+	r := api.NewCall(f, "input")
+	q := &responseCall{Call: r, parallelTools: true}
 	q.refuse(o)
-	q.common(o, env)
+	common(o, r, f)
 	if limit(o, r, "max_output_tokens"); r.MaxTokens > 0 {
-		q.limit = &r.MaxTokens
+		most := r.MaxTokens
+		q.limit = &most
 	}
 	q.top(o)
 	if t := o.Object("text"); t != nil {
@@ -39,18 +53,17 @@ func ParseResponse(body []byte, env *Env) (*ResponseRequest, error) {
 		}
 		q.format = echoed(t, "format")
 		format(t.Object("format"), r, true)
-		Note(r, t)
+		api.Note(r, t)
 	}
 	q.echo(o)
 	if o.Require("input", "a string or a list of items") {
-		q.input(o, env)
+		q.input(o, f)
 	}
-	Note(r, o)
-	return q, o.Err()
+	return q, r.End(o, f)
 }
 
 // refuse refuses fields that need stored responses, tools, or thinking.
-func (q *ResponseRequest) refuse(o *wire.Object) {
+func (q *responseCall) refuse(o *wire.Object) {
 	for _, name := range []string{
 		"previous_response_id", "conversation", "prompt", "max_tool_calls", "context_management",
 	} {
@@ -71,27 +84,27 @@ func (q *ResponseRequest) refuse(o *wire.Object) {
 			x.Fail("unsupported_parameter", "effort", "got %s, want none or nothing",
 				wire.Describe(raw))
 		}
-		Note(q.Ask, x)
+		api.Note(q.Call, x)
 	}
 }
 
 // top reads the log probabilities that "include" requests.
-func (q *ResponseRequest) top(o *wire.Object) {
+func (q *responseCall) top(o *wire.Object) {
 	const member = "message.output_text.logprobs"
 	for item := range o.List("include").Items() {
 		if name := item.Text(); name != member {
 			item.Fail("unsupported_value", "got %s, want %s", wire.Quote(name), member)
 		}
-		q.Ask.Logprobs = true
+		q.Logprobs = true
 	}
 	n, _ := o.Int("top_logprobs", 0, maxTop)
-	if q.Ask.Top = int(n); n > 0 && !q.Ask.Logprobs {
+	if q.Top = int(n); n > 0 && !q.Logprobs {
 		o.Fail("invalid_value", "top_logprobs", "got %d, want include: [%q] too", n, member)
 	}
 }
 
 // echo stores the fields that the reply repeats.
-func (q *ResponseRequest) echo(o *wire.Object) {
+func (q *responseCall) echo(o *wire.Object) {
 	if o.Has("instructions") {
 		o.String("instructions")
 	}
@@ -119,9 +132,9 @@ func echoed(o *wire.Object, name string) json.RawMessage {
 }
 
 // input reads the dialogue.
-func (q *ResponseRequest) input(o *wire.Object, env *Env) {
-	r := q.Ask
-	d := &dialogue{r: r, env: env, field: "input"}
+func (q *responseCall) input(o *wire.Object, f *api.Front) {
+	r := q.Call
+	d := &dialogue{r: r, f: f, field: "input"}
 	if text := o.String("instructions"); text != "" {
 		d.system = append(d.system, text)
 	}
@@ -131,8 +144,8 @@ func (q *ResponseRequest) input(o *wire.Object, env *Env) {
 		if text == "" {
 			o.Fail("invalid_value", "input", "got an empty string, want text")
 		}
-		d.last = ask.User
-		d.out = []ask.Message{{Role: ask.User, Parts: []ask.Part{{Text: text}}}}
+		d.last = restore.User
+		d.out = []restore.Message{{Role: restore.User, Parts: []restore.Part{{Text: text}}}}
 	case "a list":
 		l := o.List("input")
 		if n := l.Len(); n < 1 || n > maxMessages {
@@ -161,34 +174,36 @@ func (d *dialogue) item(m *wire.Object) {
 	if m.Require("content", "a string or a list of parts") {
 		d.add(role, d.content(m, role, responsePart), m)
 	}
-	Note(d.r, m)
+	api.Note(d.r, m)
 }
 
 // responsePart reads a part of /v1/responses.
-func responsePart(d *dialogue, p *wire.Object, kind string, role ask.Role) (ask.Part, bool) {
+func responsePart(
+	d *dialogue, p *wire.Object, kind string, role restore.Role,
+) (restore.Part, bool) {
 	want := "input_text"
 	switch role {
-	case ask.User:
+	case restore.User:
 		want = "input_text or input_image"
-	case ask.Assistant:
+	case restore.Assistant:
 		want = "output_text"
 	}
 	switch {
-	case kind == "input_text" && role != ask.Assistant,
-		kind == "output_text" && role == ask.Assistant:
+	case kind == "input_text" && role != restore.Assistant,
+		kind == "output_text" && role == restore.Assistant:
 		p.Ignore("annotations", "logprobs")
 		p.Require("text", "a string")
-		return ask.Part{Text: p.String("text")}, true
-	case kind == "input_image" && role == ask.User:
+		return restore.Part{Text: p.String("text")}, true
+	case kind == "input_image" && role == restore.User:
 		if raw := p.Raw("file_id"); raw != nil {
 			p.Fail("unsupported_parameter", "file_id",
 				"got %s, want image_url instead: no files are kept", wire.Describe(raw))
 		}
 		if !p.Require("image_url", "a data, http, https or file URL") {
-			return ask.Part{}, false
+			return restore.Part{}, false
 		}
 		return d.picture(p, "image_url", p), true
 	}
 	p.Fail("unsupported_content_part", "type", "got %s, want %s", wire.Quote(kind), want)
-	return ask.Part{}, false
+	return restore.Part{}, false
 }

@@ -180,8 +180,8 @@ func someNote(some []column) []string {
 
 // tasks are the columns for drawn scenes.
 func tasks() (all []column) {
-	for _, task := range Tasks {
-		all = append(all, column{task, scenesName, task})
+	for _, task := range bench.SceneTasks {
+		all = append(all, column{task, bench.ScenesName, task})
 	}
 	return all
 }
@@ -421,7 +421,7 @@ func (l *Lab) cell(ctx context.Context, t *printed, src *Source, s Setting,
 	case c.key == "":
 		return l.average(ctx, t, src, s)
 	case src.Scenes:
-		c = column{m.task, scenesName, m.task}
+		c = column{m.task, bench.ScenesName, m.task}
 	}
 	return l.figure(ctx, src, s, c)
 }

@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
-	"github.com/restore-vlm/restore/internal/scenebench"
 	"github.com/restore-vlm/restore/internal/sheet"
 )
 
@@ -16,7 +16,7 @@ var costBudgets = []int{192, 128, 64}
 type cost struct {
 	name    string
 	tokens  []int // kept
-	counted []*scenebench.FLOPs
+	counted []*lab.FLOPs
 	sizes   *engine.Sizes
 }
 
@@ -58,7 +58,7 @@ func costOf(e *engine.Engine) (*cost, error) {
 		if err != nil {
 			return nil, err
 		}
-		f, err := scenebench.CountFLOPs(s, plan, n, scenebench.PaperPrompt)
+		f, err := lab.CountFLOPs(s, plan, n, lab.PaperPrompt)
 		if err != nil {
 			return nil, err
 		}
@@ -166,7 +166,7 @@ func (l *Lab) complexity(t *printed) (*sheet.Sheet, error) {
 			printed(rowEncoder))
 		add("visual tokens of the decoder", func(i int) any { return c.tokens[i] }, none)
 		add("rows of the decoder", func(i int) any {
-			return c.tokens[i] + scenebench.PaperPrompt
+			return c.tokens[i] + lab.PaperPrompt
 		}, whole(rowTokens))
 		add("decoder, "+unit, func(i int) any { return c.counted[i].Decoder / by },
 			printed(rowDecoder))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/restore-vlm/restore/eval/bench"
 	"github.com/restore-vlm/restore/internal/chart"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/nn"
@@ -203,7 +204,7 @@ var tradeoffBudgets = []int{192, 128, 64, 32}
 func (l *Lab) tradeoff(ctx context.Context, src *Source) (*sheet.Sheet, []chart.Panel, error) {
 	columns := []column{{name: "GQA", key: "gqa"}, {name: "MMBench", key: "mmbench-en"}}
 	if src.Scenes {
-		columns = []column{{name: "drawn scenes", key: scenesName}}
+		columns = []column{{name: "drawn scenes", key: bench.ScenesName}}
 	}
 	settings, names := []Setting{full}, []string{"all tokens"}
 	for _, plain := range []bool{true, false} {

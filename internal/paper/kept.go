@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/restore-vlm/restore/eval"
-	"github.com/restore-vlm/restore/internal/atomicfile"
 	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/files"
 	"github.com/restore-vlm/restore/internal/methods"
 )
 
@@ -109,7 +109,7 @@ func (l *Lab) kept(kind string, of []any, left time.Duration, out any, f func() 
 	if data, err = json.Marshal(out); err != nil {
 		return err
 	}
-	return atomicfile.Write(path, append(data, '\n'), 0o666)
+	return files.Write(path, append(data, '\n'), 0o666)
 }
 
 // take is the time of that many questions under a setting, with their pictures.

@@ -15,7 +15,7 @@ import (
 // Lab is a model, and the folder of its records.
 type Lab struct {
 	Model    evalengine.Model // each run sets Reduction
-	Records  string           // folder of folders, as `restore eval` names them
+	Records  string           // folder of folders, as `restore-lab eval` names them
 	Parallel int
 	// Progress receives the progress of each run; may be nil.
 	Progress func(run string, p eval.Progress)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/restore-vlm/restore/eval/bench"
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/evalengine"
 	"github.com/restore-vlm/restore/internal/lab"
@@ -64,7 +65,8 @@ func (l *Lab) timings(ctx context.Context, src *Source, name string,
 					continue
 				}
 				x, err := l.time(ctx, engine.Request{
-					Prompt: q.Text, System: l.Model.System, Images: pics, Reduce: how[i],
+					Prompt: q.Text, System: l.Model.System, Images: engine.Pictures(pics...),
+					Reduce:    how[i],
 					MaxTokens: answerTokens,
 				})
 				if err != nil {
@@ -209,7 +211,7 @@ func (l *Lab) latency(ctx context.Context, t *printed, src *Source) (*sheet.Shee
 // main is the benchmark on which the paper measures times, attention and distances.
 func (s *Source) main() string {
 	if s.Scenes {
-		return scenesName
+		return bench.ScenesName
 	}
 	return "gqa"
 }

@@ -311,7 +311,7 @@ func TestTogether(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			b := Scenes(2)
+			b := drawnScenes(2)
 			m := &evalengine.Model{Engine: e, Reduction: how, Opened: map[string]any{}}
 			if threads == 1 {
 				for q, err := range b.Questions() {
@@ -323,8 +323,9 @@ func TestTogether(t *testing.T) {
 						t.Fatal(err)
 					}
 					a, err := e.Ask(t.Context(), engine.Request{
-						Prompt: q.Text, Images: pics, Reduce: how, MaxTokens: b.MaxTokens,
-						NoCache: true,
+						Prompt: q.Text, Images: engine.Pictures(pics...), Reduce: how,
+						MaxTokens: b.MaxTokens,
+						NoCache:   true,
 					})
 					if err != nil {
 						t.Fatal(err)

@@ -186,7 +186,7 @@ func (l *Lab) measureRates(ctx context.Context, scenes bool) (*rates, error) {
 	}
 	r := new(rates)
 	err := l.kept("rates", []any{l.machine(), next}, 0, r, func() error {
-		drawn, err := pictures(Scenes(1), 1)
+		drawn, err := pictures(drawnScenes(1), 1)
 		if err != nil {
 			return err
 		}

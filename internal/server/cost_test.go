@@ -2,9 +2,12 @@ package server
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/base64"
 	"fmt"
+	"image"
+	"image/png"
 	"io"
 	"net"
 	"net/http"
@@ -17,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/restore-vlm/restore/internal/ask"
+	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/internal/media"
 )
 
@@ -53,7 +56,7 @@ type stepper struct {
 // stepJob is an answer of costWords words.
 type stepJob struct {
 	*fakeJob
-	words chan *ask.Event
+	words chan *restore.Piece
 	made  int
 	over  chan struct{} // closed after the last word
 }
@@ -61,12 +64,13 @@ type stepJob struct {
 // costWords is the length of an answer.
 const costWords = 32
 
-func (f *stepper) Submit(_ context.Context, r *ask.Request) (Job, error) {
+func (f *stepper) Submit(_ context.Context, r *restore.Request) (restore.Job, error) {
 	j, err := f.job(r)
 	if err != nil {
 		return nil, err
 	}
-	s := &stepJob{fakeJob: j, words: make(chan *ask.Event, costWords), over: make(chan struct{})}
+	words := make(chan *restore.Piece, costWords)
+	s := &stepJob{fakeJob: j, words: words, over: make(chan struct{})}
 	if f.pause == 0 {
 		for s.step() {
 		}
@@ -89,7 +93,7 @@ func (f *stepper) run() {
 
 // step makes a word. It returns false after the last one.
 func (j *stepJob) step() bool {
-	j.words <- &ask.Event{Text: "word"}
+	j.words <- &restore.Piece{Text: "word"}
 	if j.made++; j.made == costWords {
 		close(j.words)
 		close(j.over)
@@ -97,18 +101,20 @@ func (j *stepJob) step() bool {
 	return j.made < costWords
 }
 
-func (j *stepJob) Next() (*ask.Event, bool) {
+func (j *stepJob) Next() (*restore.Piece, bool) {
 	e, ok := <-j.words
 	return e, ok
 }
 
 func (j *stepJob) Ready() bool { return len(j.words) > 0 }
 
-func (j *stepJob) Answer() (*ask.Answer, error) {
+func (j *stepJob) Answer() (*restore.Answer, error) {
 	<-j.over
-	return &ask.Answer{
-		Text: strings.Repeat("word", costWords), Finish: ask.Stop, Count: j.c,
-		Completion: costWords,
+	u := j.c.Usage
+	u.Generated = costWords
+	return &restore.Answer{
+		Text: strings.Repeat("word", costWords), Finish: restore.FinishStop, Usage: u,
+		Pictures: j.c.Pictures,
 	}, nil
 }
 
@@ -119,7 +125,7 @@ func costServer(b testing.TB, pause time.Duration) (s *Server, bodies map[string
 		b.Fatal(err)
 	}
 	f := &stepper{fake: newFake(), pause: pause}
-	f.prepare = func(*ask.Request) error { // otherwise all pictures would be kept
+	f.prepare = func(*restore.Request) error { // otherwise all pictures would be kept
 		f.fake.mu.Lock()
 		defer f.fake.mu.Unlock()
 		f.requests = nil
@@ -128,13 +134,16 @@ func costServer(b testing.TB, pause time.Duration) (s *Server, bodies map[string
 	if pause > 0 {
 		go f.run()
 	}
-	s = New(Options{
-		MaxBodyBytes: 1 << 20, MaxImages: 2, MaxImageBytes: 1 << 20, MaxImagePixels: 1 << 20,
-		Media: loader,
-	})
-	s.Ready(f)
-	data := make([]byte, 130_000)
-	copy(data, "\x89PNG\r\n\x1a\n")
+	s = New(Options{MaxBodyBytes: 1 << 20})
+	how := settings(loader)
+	how.Pictures.MaxBytes = 1 << 20
+	s.Ready(f, how)
+	var file bytes.Buffer
+	e := png.Encoder{CompressionLevel: png.NoCompression}
+	if err := e.Encode(&file, image.NewRGBA(image.Rect(0, 0, 180, 180))); err != nil {
+		b.Fatal(err)
+	}
+	data := file.Bytes()
 	picture := `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,` +
 		base64.StdEncoding.EncodeToString(data) + `"}},{"type":"text","text":"where?"}]}],"stream":`
 	return s, map[string]string{"whole": picture + "false}", "stream": picture + "true}"}

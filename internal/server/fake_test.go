@@ -7,8 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/errs"
-	"github.com/restore-vlm/restore/internal/ask"
+	"github.com/restore-vlm/restore/internal/api"
+	"github.com/restore-vlm/restore/internal/media"
 )
 
 // fake answers with given words, one per piece.
@@ -17,50 +19,42 @@ type fake struct {
 	pause    time.Duration // before each piece
 	parallel int
 	queue    int
-	prepare  func(r *ask.Request) error // may refuse
-	fail     func(piece int) error      // may end an answer
-	count    func(r *ask.Request, p *ask.PictureReport)
+	prepare  func(r *restore.Request) error // may refuse
+	fail     func(piece int) error          // may end an answer
+	count    func(r *restore.Request, p *restore.PictureReport)
 
 	mu       sync.Mutex
 	running  int
 	queued   int
-	requests []*ask.Request
+	requests []*restore.Request
 }
 
-func (f *fake) Info() *Info {
-	return &Info{
-		ID:         "builtin",
-		Aliases:    []string{"tiny"},
-		Created:    time.Unix(1760000000, 0),
-		Params:     4_100_000,
-		Vocab:      640,
-		Size:       8_200_000,
-		KVPerToken: 9216, Context: 4096,
-		Family:       "llava",
-		Format:       "safetensors",
-		Quant:        "F16",
-		Digest:       strings.Repeat("ab", 32),
-		Template:     "{{ x }}",
-		Fingerprint:  "fp_1a2b3c4d5e6f",
-		VisualTokens: 576,
-		Encoder:      &Encoder{Type: "q8", Why: "it is fast"},
-		Methods:      []string{"holov", "random"},
-		Parameters:   []string{"base", "n_vis"},
-		Parallel:     f.parallel,
-		Queue:        f.queue,
-		Defaults: Defaults{
-			TopP:    0.95,
-			TopK:    40,
-			MinP:    0.05,
-			Restore: map[string]any{"base": "holov", "n_vis": 64},
-		},
+func (f *fake) Info() *restore.Info {
+	return &restore.Info{
+		ID: "builtin", Created: time.Unix(1760000000, 0), Params: 4_100_000, Vocab: 640,
+		Bytes: 8_200_000, KVPerToken: 9216, Context: 4096, Family: "llava",
+		Format: "safetensors", Quant: "F16", Digest: strings.Repeat("ab", 32),
+		Template: "{{ x }}", Fingerprint: "fp_1a2b3c4d5e6f", VisualTokens: 576,
+		Encoder:  &restore.Encoder{Type: "q8", Why: "it is fast"},
+		Parallel: f.parallel, Queue: f.queue,
 	}
 }
 
-func (f *fake) Tokenize(text string, o TokenizeOptions) ([]Token, error) {
-	var out []Token
+// settings are the defaults and limits of a server with a fake.
+func settings(loader *media.Loader) api.Settings {
+	return api.Settings{
+		Aliases:   []string{"tiny"},
+		Sampling:  restore.Sampling{TopP: 0.95, TopK: 40, MinP: 0.05},
+		Reduction: &restore.Reduction{Base: "holov", NVis: 64},
+		Pictures:  restore.PictureOptions{MaxBytes: 1000, MaxPixels: 64e6},
+		MaxImages: 2, Media: loader,
+	}
+}
+
+func (f *fake) Tokenize(text string, special, parse bool) ([]restore.Token, error) {
+	var out []restore.Token
 	for _, c := range []byte(text) {
-		out = append(out, Token{int32(c), []byte{c}})
+		out = append(out, restore.Token{ID: int32(c), Bytes: []byte{c}})
 	}
 	return out, nil
 }
@@ -73,22 +67,22 @@ func (f *fake) Detokenize(ids []int32) string {
 	return b.String()
 }
 
-func (f *fake) State() State {
+func (f *fake) Stats() restore.Stats {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return State{Running: f.running, Queued: f.queued, KVLimit: 100, FeatureUnsaved: 3}
+	return restore.Stats{Running: f.running, Queued: f.queued, KVLimit: 100, FeatureUnsaved: 3}
 }
 
 type fakeJob struct {
 	f      *fake
-	r      *ask.Request
-	c      ask.Count
-	pieces chan *ask.Event
-	a      *ask.Answer
+	r      *restore.Request
+	c      restore.Answer
+	pieces chan *restore.Piece
+	a      *restore.Answer
 	err    error
 }
 
-func (f *fake) job(r *ask.Request) (*fakeJob, error) {
+func (f *fake) job(r *restore.Request) (*fakeJob, error) {
 	f.mu.Lock()
 	f.requests = append(f.requests, r)
 	f.mu.Unlock()
@@ -97,15 +91,16 @@ func (f *fake) job(r *ask.Request) (*fakeJob, error) {
 			return nil, err
 		}
 	}
-	j := &fakeJob{f: f, r: r, c: ask.Count{Prompt: 10}, pieces: make(chan *ask.Event, len(f.words))}
+	j := &fakeJob{f: f, r: r, pieces: make(chan *restore.Piece, len(f.words))}
+	j.c.Usage.Prompt = 10
 	for _, m := range r.Messages {
 		for _, p := range m.Parts {
 			if p.Picture != nil {
-				j.c.Prompt, j.c.Image = j.c.Prompt+64, j.c.Image+64
+				j.c.Usage.Prompt, j.c.Usage.Image = j.c.Usage.Prompt+64, j.c.Usage.Image+64
 				j.c.Pictures = append(
 					j.c.Pictures,
-					ask.PictureReport{Width: 4, Height: 4, Tokens: 576, Kept: 32, Merged: 32,
-						Cache: ask.CacheNone, Method: "m", Parameters: json.RawMessage("{}")},
+					restore.PictureReport{Width: 4, Height: 4, Tokens: 576, Kept: 32, Merged: 32,
+						Cache: restore.CacheNone, Method: "m", Parameters: json.RawMessage("{}")},
 				)
 				if f.count != nil {
 					f.count(r, &j.c.Pictures[len(j.c.Pictures)-1])
@@ -116,9 +111,9 @@ func (f *fake) job(r *ask.Request) (*fakeJob, error) {
 	return j, nil
 }
 
-func (f *fake) Count(ctx context.Context, r *ask.Request) (*ask.Count, error) {
+func (f *fake) Count(ctx context.Context, r *restore.Request) (*restore.Answer, error) {
 	j, err := f.job(r)
-	if err == nil && r.Load != nil {
+	if err == nil {
 		err = r.Load(ctx)
 	}
 	if err != nil {
@@ -127,7 +122,7 @@ func (f *fake) Count(ctx context.Context, r *ask.Request) (*ask.Count, error) {
 	return &j.c, nil
 }
 
-func (f *fake) Submit(ctx context.Context, r *ask.Request) (Job, error) {
+func (f *fake) Submit(ctx context.Context, r *restore.Request) (restore.Job, error) {
 	j, err := f.job(r)
 	if err != nil {
 		return nil, err
@@ -135,13 +130,11 @@ func (f *fake) Submit(ctx context.Context, r *ask.Request) (Job, error) {
 	if err := f.enter(); err != nil {
 		return nil, err
 	}
-	if r.Load != nil {
-		if err := r.Load(ctx); err != nil {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.queued--
-			return nil, err
-		}
+	if err := r.Load(ctx); err != nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.queued--
+		return nil, err
 	}
 	go func() {
 		defer close(j.pieces)
@@ -155,26 +148,26 @@ func (f *fake) enter() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.running >= f.parallel && f.queued >= f.queue {
-		return &FullError{Running: f.running, Waiting: f.queued, RetryAfter: 3}
+		return &errs.FullError{Running: f.running, Waiting: f.queued, RetryAfter: 3}
 	}
 	f.queued++
 	return nil
 }
 
-func (j *fakeJob) Next() (*ask.Event, bool) {
+func (j *fakeJob) Next() (*restore.Piece, bool) {
 	e, ok := <-j.pieces
 	return e, ok
 }
 
 func (j *fakeJob) Ready() bool { return len(j.pieces) > 0 }
 
-func (j *fakeJob) Answer() (*ask.Answer, error) {
+func (j *fakeJob) Answer() (*restore.Answer, error) {
 	for range j.pieces {
 	}
 	return j.a, j.err
 }
 
-func (j *fakeJob) run(ctx context.Context) (*ask.Answer, error) {
+func (j *fakeJob) run(ctx context.Context) (*restore.Answer, error) {
 	f := j.f
 	for {
 		f.mu.Lock()
@@ -199,7 +192,8 @@ func (j *fakeJob) run(ctx context.Context) (*ask.Answer, error) {
 		f.running--
 		f.mu.Unlock()
 	}()
-	a := &ask.Answer{Finish: ask.Stop, Count: j.c, Completion: len(f.words)}
+	a := &restore.Answer{Finish: restore.FinishStop, Usage: j.c.Usage, Pictures: j.c.Pictures}
+	a.Usage.Generated = len(f.words)
 	for i, word := range f.words {
 		if f.fail != nil {
 			if err := f.fail(i); err != nil {
@@ -215,17 +209,17 @@ func (j *fakeJob) run(ctx context.Context) (*ask.Answer, error) {
 			return nil, context.Cause(ctx)
 		}
 		a.Text += word
-		e := &ask.Event{Text: word}
+		e := &restore.Piece{Text: word}
 		if j.r.Logprobs {
-			e.Tokens = []ask.Token{{Bytes: []byte(word), Logprob: -1}}
-			a.Tokens = append(a.Tokens, e.Tokens...)
+			e.Tokens = []restore.Token{{Bytes: []byte(word), Logprob: -1}}
+			a.Logprobs = append(a.Logprobs, e.Tokens...)
 		}
 		j.pieces <- e
 	}
 	return a, nil
 }
 
-var errPicture = &FieldError{
+var errPicture = &api.FieldError{
 	Path: "messages[0].content[0].image_url.url",
 	Err: &errs.PictureError{Index: -1, Fault: errs.TooManyPixels,
 		Width: 9000, Height: 9000, Got: 81_000_000, Limit: 64_000_000, Err: errs.ErrDamaged},

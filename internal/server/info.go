@@ -9,7 +9,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/restore-vlm/restore/internal/ask"
+	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/internal/api"
+	"github.com/restore-vlm/restore/internal/ollama"
 	"github.com/restore-vlm/restore/internal/openai"
 	"github.com/restore-vlm/restore/internal/wire"
 )
@@ -25,7 +27,7 @@ func (s *Server) health(x *exchange) {
 	case s.draining.Load():
 		x.w.Header().Set("Connection", "close")
 		x.fail(shuttingDown())
-	case s.backend.Load() == nil:
+	case s.front.Load() == nil:
 		x.fail(loading())
 	default:
 		x.json(http.StatusOK, status{"ok"})
@@ -47,17 +49,18 @@ type details struct {
 	Original int `json:"original"`
 }
 
-// Detail returns the budget of a picture of n tokens for a detail, or 0 if the detail sets none.
-func Detail(detail string, n int) int {
-	switch detail {
-	case "low":
-		return max(1, n/18)
-	case "high":
-		return max(1, n/3)
-	case "original":
-		return n
-	}
-	return 0
+// defaults apply to fields that a request omits.
+type defaults struct {
+	Temperature float64            `json:"temperature"`
+	TopP        float64            `json:"top_p"`
+	TopK        int                `json:"top_k"`
+	MinP        float64            `json:"min_p"`
+	Restore     *restore.Reduction `json:"restore"`
+}
+
+func newDefaults(f *api.Front) defaults {
+	p := &f.Sampling
+	return defaults{p.Temperature, p.TopP, p.TopK, p.MinP, f.Reduction}
 }
 
 // modelObject is an entry of /v1/models.
@@ -86,13 +89,13 @@ type modelObject struct {
 		Parallel       int   `json:"parallel"`
 		Queue          int   `json:"queue"`
 	} `json:"limits"`
-	Defaults Defaults `json:"defaults"`
+	Defaults defaults `json:"defaults"`
 	Restore  struct {
-		VisualTokens *int     `json:"visual_tokens"`
-		Detail       *details `json:"detail"`
-		Methods      []string `json:"methods"`
-		Encoder      *Encoder `json:"encoder,omitempty"`
-		Predict      predict  `json:"predict"`
+		VisualTokens *int             `json:"visual_tokens"`
+		Detail       *details         `json:"detail"`
+		Methods      []string         `json:"methods"`
+		Encoder      *restore.Encoder `json:"encoder,omitempty"`
+		Predict      predict          `json:"predict"`
 	} `json:"restore"`
 }
 
@@ -112,7 +115,7 @@ func (s *Server) Expect(encode, row float64) {
 }
 
 // learn updates the predictions with an answer's times.
-func (s *Server) learn(a *ask.Answer) {
+func (s *Server) learn(a *restore.Answer) {
 	mix := func(old *float64, d time.Duration, n int) {
 		v := float64(d.Microseconds()) / 1000 / float64(n)
 		if *old > 0 {
@@ -126,12 +129,12 @@ func (s *Server) learn(a *ask.Answer) {
 	if n := len(a.Pictures); n > 0 && t.Encode > 0 {
 		mix(&s.predict.Encode, t.Prepare+t.Encode+t.Select+t.Merge, n)
 	}
-	if n := a.Prompt - a.Cached; n > 8 && t.Prefill > 0 {
+	if n := a.Usage.Prompt - a.Usage.Cached; n > 8 && t.Prefill > 0 {
 		mix(&s.predict.Token, t.Prefill, n)
 	}
 }
 
-func (s *Server) predicted(i *Info) predict {
+func (s *Server) predicted(i *restore.Info) predict {
 	s.predictMu.Lock()
 	defer s.predictMu.Unlock()
 	p := s.predict
@@ -142,20 +145,24 @@ func (s *Server) predicted(i *Info) predict {
 	return p
 }
 
-func (s *Server) modelObject(i *Info) modelObject {
+func (s *Server) modelObject(f *api.Front) modelObject {
+	i := f.About
 	m := modelObject{ID: i.ID, Object: "model", Created: i.Created.Unix(), OwnedBy: "restore",
-		Aliases: append([]string{}, i.Aliases...), MaxModelLen: i.Context, Defaults: i.Defaults}
+		Aliases: append([]string{}, f.Aliases...), MaxModelLen: i.Context, Defaults: newDefaults(f)}
 	m.Architecture.Input, m.Architecture.Output = []string{"text", "image"}, []string{"text"}
-	m.Meta.Params, m.Meta.Vocab, m.Meta.Size = i.Params, i.Vocab, i.Size
+	m.Meta.Params, m.Meta.Vocab, m.Meta.Size = i.Params, i.Vocab, i.Bytes
 	l := &m.Limits
-	l.Context, l.MaxImages, l.MaxImageBytes, l.MaxImagePixels = i.Context, s.o.MaxImages,
-		s.o.MaxImageBytes, s.o.MaxImagePixels
+	l.Context, l.MaxImages, l.MaxImageBytes, l.MaxImagePixels = i.Context, f.MaxImages,
+		f.Pictures.MaxBytes, f.Pictures.MaxPixels
 	l.MaxBodyBytes, l.Parallel, l.Queue = s.o.MaxBodyBytes, i.Parallel, i.Queue
 	if n := i.VisualTokens; n > 0 {
 		m.Restore.VisualTokens = &n
-		m.Restore.Detail = &details{Detail("low", n), Detail("high", n), Detail("original", n)}
+		m.Restore.Detail = &details{api.DetailBudget("low", n), api.DetailBudget("high", n),
+			api.DetailBudget("original", n)}
 	}
-	m.Restore.Methods = append([]string{}, i.Methods...)
+	for _, method := range restore.Methods()[1:] { // without none
+		m.Restore.Methods = append(m.Restore.Methods, method.Name)
+	}
 	m.Restore.Encoder = i.Encoder
 	m.Restore.Predict = s.predicted(i)
 	return m
@@ -165,75 +172,53 @@ func (s *Server) listModels(x *exchange) {
 	x.json(http.StatusOK, struct {
 		Object string        `json:"object"`
 		Data   []modelObject `json:"data"`
-	}{"list", []modelObject{s.modelObject(s.backend.Load().info)}})
+	}{"list", []modelObject{s.modelObject(s.front.Load())}})
 }
 
 func (s *Server) oneModel(x *exchange) {
-	b := s.backend.Load()
+	f := s.front.Load()
 	id := strings.TrimSuffix(strings.TrimPrefix(x.r.URL.Path, "/v1/models/"), "/")
-	if e := b.check(id); e != nil {
-		x.fail(e)
+	if err := f.CheckModel(id); err != nil {
+		x.fail(s.toWire(err, nil, x.id))
 		return
 	}
-	x.json(http.StatusOK, s.modelObject(b.info))
-}
-
-// check refuses the names of other models; "" accepts any.
-func (b *served) check(model string) *wire.Error {
-	if model == "" || b.names[model] {
-		return nil
-	}
-	return wire.New(http.StatusNotFound, "model_not_found", "model", "model: got %s, want %s",
-		wire.Quote(model), strings.Join(append([]string{b.info.ID}, b.info.Aliases...), ", "))
-}
-
-// env returns the limits that the checks of bodies need.
-func (s *Server) env(b *served) *openai.Env {
-	return &openai.Env{
-		Model:      b.info.ID,
-		MaxImages:  s.o.MaxImages,
-		Vocab:      b.info.Vocab,
-		Parameters: b.info.Parameters,
-	}
+	x.json(http.StatusOK, s.modelObject(f))
 }
 
 // tokenize answers with the tokens of a text, or counts the tokens of a chat.
 func (s *Server) tokenize(x *exchange) {
-	x.handle("messages", func(b *served, body []byte) (*ask.Request, error) {
+	x.handle(func(f *api.Front, body []byte) (*api.Call, error) {
 		o, err := wire.Parse(body)
 		if err != nil {
 			return nil, err
 		}
-		if err := modelOf(o, b); err != nil {
+		if err := modelOf(o, f); err != nil {
 			return nil, err
 		}
 		if o.Has("messages") {
-			r := openai.ParseMessages(o, s.env(b))
-			if err := o.Err(); err != nil {
+			c := openai.ParseMessages(o, f)
+			if err := c.End(o, f); err != nil {
 				return nil, err
 			}
-			return r, s.countMessages(x, b, r)
+			return c, s.countMessages(x, f, c)
 		}
-		return nil, s.tokenizeText(x, b, o)
+		return nil, s.tokenizeText(x, f, o)
 	})
 }
 
 // modelOf refuses a body that names another model.
-func modelOf(o *wire.Object, b *served) error {
+func modelOf(o *wire.Object, f *api.Front) error {
 	name := o.String("model")
 	if err := o.Err(); err != nil {
 		return err
 	}
-	if e := b.check(name); e != nil {
-		return e
-	}
-	return nil
+	return f.CheckModel(name)
 }
 
-func (s *Server) countMessages(x *exchange, b *served, r *ask.Request) error {
-	var c *ask.Count
-	err := x.loaded(r, func() (err error) {
-		c, err = b.Count(x.ctx, r)
+func (s *Server) countMessages(x *exchange, f *api.Front, c *api.Call) error {
+	var a *restore.Answer
+	err := x.loaded(f, c, func() (err error) {
+		a, err = f.Count(x.ctx, c.Request)
 		return err
 	})
 	if err != nil {
@@ -243,9 +228,15 @@ func (s *Server) countMessages(x *exchange, b *served, r *ask.Request) error {
 		Count       int            `json:"count"`
 		ImageTokens int            `json:"image_tokens"`
 		MaxModelLen int            `json:"max_model_len"`
-		Restore     *ask.Extension `json:"restore"`
-	}{c.Prompt, c.Image, b.info.Context, c.Extend(r)})
+		Restore     *api.Extension `json:"restore"`
+	}{a.Usage.Prompt, a.Usage.Image, f.About.Context, c.Extend(a)})
 	return nil
+}
+
+// noTokens is the error for a service that does not tell tokens.
+func noTokens() *wire.Error {
+	return wire.New(http.StatusNotImplemented, "not_implemented", "",
+		"the model behind this server does not tell tokens")
 }
 
 type piece struct {
@@ -253,24 +244,25 @@ type piece struct {
 	Piece any   `json:"piece"` // a string, or bytes that are not UTF-8
 }
 
-func (s *Server) tokenizeText(x *exchange, b *served, o *wire.Object) error {
+func (s *Server) tokenizeText(x *exchange, f *api.Front, o *wire.Object) error {
 	field := "content"
 	if !o.Has(field) && o.Has("prompt") {
 		field = "prompt"
 	}
 	o.Require(field, "a string, or messages")
 	text := o.String(field)
-	opts := TokenizeOptions{
-		AddSpecial:   o.Bool("add_special"),
-		ParseSpecial: o.Bool("parse_special"),
-	}
+	special, parse := o.Bool("add_special"), o.Bool("parse_special")
 	pieces := o.Bool("with_pieces")
 	if err := o.Err(); err != nil {
 		return err
 	}
-	tokens, err := b.Tokenize(text, opts)
+	t, ok := f.Service.(tokenizer)
+	if !ok {
+		return noTokens()
+	}
+	tokens, err := t.Tokenize(text, special, parse)
 	if err != nil {
-		if e := requestError(err, nil, field); e != nil {
+		if e := (&api.Call{Field: field}).Error(err); e != nil {
 			return e
 		}
 		return wire.Bad("invalid_value", field, "%v", err)
@@ -294,7 +286,7 @@ func (s *Server) tokenizeText(x *exchange, b *served, o *wire.Object) error {
 		Tokens      []any `json:"tokens"`
 		Count       int   `json:"count"`
 		MaxModelLen int   `json:"max_model_len"`
-	}{list, len(list), b.info.Context})
+	}{list, len(list), f.About.Context})
 	return nil
 }
 
@@ -303,27 +295,31 @@ func (s *Server) tokenizeText(x *exchange, b *served, o *wire.Object) error {
 const leastDetokenize = 1 << 16
 
 func (s *Server) detokenize(x *exchange) {
-	x.handle("tokens", func(b *served, body []byte) (*ask.Request, error) {
+	x.handle(func(f *api.Front, body []byte) (*api.Call, error) {
 		o, err := wire.Parse(body)
 		if err != nil {
 			return nil, err
 		}
-		if err := modelOf(o, b); err != nil {
+		if err := modelOf(o, f); err != nil {
 			return nil, err
 		}
 		o.Require("tokens", "a list of token ids")
 		l := o.List("tokens")
-		if most := max(leastDetokenize, b.info.Context); l.Len() > most {
+		if most := max(leastDetokenize, f.About.Context); l.Len() > most {
 			o.Fail("invalid_value", "tokens", "got %d tokens, want at most %d", l.Len(), most)
 			return nil, o.Err()
 		}
-		ids := openai.Tokens(l, s.env(b))
+		ids := openai.Tokens(l, f)
 		if err := o.Err(); err != nil {
 			return nil, err
 		}
+		t, ok := f.Service.(tokenizer)
+		if !ok {
+			return nil, noTokens()
+		}
 		x.json(http.StatusOK, struct {
 			Content string `json:"content"`
-		}{b.Detokenize(ids)})
+		}{t.Detokenize(ids)})
 		return nil, nil
 	})
 }
@@ -346,7 +342,7 @@ type ollamaModel struct {
 	Details    ollamaDetails `json:"details"`
 }
 
-func newOllamaDetails(i *Info) ollamaDetails {
+func newOllamaDetails(i *restore.Info) ollamaDetails {
 	return ollamaDetails{i.Format, i.Family, []string{i.Family}, parameterSize(i.Params), i.Quant}
 }
 
@@ -363,19 +359,19 @@ func parameterSize(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-func newOllamaModel(i *Info) ollamaModel {
+func newOllamaModel(i *restore.Info) ollamaModel {
 	name := i.ID + ":latest"
-	return ollamaModel{name, name, i.Created.UTC(), i.Size, i.Digest, newOllamaDetails(i)}
+	return ollamaModel{name, name, i.Created.UTC(), i.Bytes, i.Digest, newOllamaDetails(i)}
 }
 
 func (s *Server) ollamaTags(x *exchange) {
 	x.json(http.StatusOK, struct {
 		Models []ollamaModel `json:"models"`
-	}{[]ollamaModel{newOllamaModel(s.backend.Load().info)}})
+	}{[]ollamaModel{newOllamaModel(s.front.Load().About)}})
 }
 
 func (s *Server) ollamaPS(x *exchange) {
-	i := s.backend.Load().info
+	i := s.front.Load().About
 	type running struct {
 		ollamaModel
 		ExpiresAt time.Time `json:"expires_at"`
@@ -402,7 +398,7 @@ func (s *Server) ollamaVersion(x *exchange) {
 }
 
 func (s *Server) ollamaShow(x *exchange) {
-	x.handle("model", func(b *served, body []byte) (*ask.Request, error) {
+	x.handle(func(f *api.Front, body []byte) (*api.Call, error) {
 		o, err := wire.Parse(body)
 		if err != nil {
 			return nil, err
@@ -414,10 +410,10 @@ func (s *Server) ollamaShow(x *exchange) {
 		if err := o.Err(); err != nil {
 			return nil, err
 		}
-		if e := b.ollamaCheck(name); e != nil {
-			return nil, e
+		if f.CheckModel(name) != nil {
+			return nil, ollama.NotFound(name)
 		}
-		i := b.info
+		i := f.About
 		x.json(http.StatusOK, struct {
 			Modelfile    string         `json:"modelfile"`
 			Parameters   string         `json:"parameters"`
@@ -426,7 +422,7 @@ func (s *Server) ollamaShow(x *exchange) {
 			ModelInfo    map[string]any `json:"model_info"`
 			Capabilities []string       `json:"capabilities"`
 			ModifiedAt   time.Time      `json:"modified_at"`
-		}{"FROM " + i.ID + "\n", parameters(&i.Defaults), i.Template, newOllamaDetails(i),
+		}{"FROM " + i.ID + "\n", parameters(f), i.Template, newOllamaDetails(i),
 			map[string]any{
 				"general.architecture":       i.Family,
 				"general.parameter_count":    i.Params,
@@ -437,17 +433,9 @@ func (s *Server) ollamaShow(x *exchange) {
 }
 
 // parameters lists the defaults, one per line.
-func parameters(d *Defaults) string {
+func parameters(front *api.Front) string {
+	d := newDefaults(front)
 	f := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 	return "temperature " + f(d.Temperature) + "\ntop_k " + strconv.Itoa(d.TopK) + "\ntop_p " +
 		f(d.TopP) + "\nmin_p " + f(d.MinP)
-}
-
-// ollamaCheck is check with Ollama's error text.
-func (b *served) ollamaCheck(model string) *wire.Error {
-	if b.check(model) == nil {
-		return nil
-	}
-	return wire.New(http.StatusNotFound, "model_not_found", "model", "model %s not found",
-		wire.Quote(model))
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/restore-vlm/restore/internal/ask"
+	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/internal/media"
 )
 
@@ -63,7 +63,7 @@ var (
 )
 
 // newMetrics makes the metrics of a model; state returns the backend's gauges.
-func newMetrics(model, version, kernel string, state func() State) *metrics {
+func newMetrics(model, version, kernel string, state func() restore.Stats) *metrics {
 	m := &metrics{registry: prometheus.NewRegistry()}
 	own := prometheus.WrapRegistererWith(prometheus.Labels{"model": model}, m.registry)
 	m.registry.MustRegister(collectors.NewGoCollector(),
@@ -141,18 +141,18 @@ type gauge struct {
 	kind  prometheus.ValueType
 	label string
 	fleet bool // only for a backend on other machines
-	value func(*State) float64
+	value func(*restore.Stats) float64
 }
 
 // collector reads a State when it is scraped.
 type collector struct {
-	state  func() State
+	state  func() restore.Stats
 	gauges []gauge
 }
 
-func stateCollector(state func() State) *collector {
+func stateCollector(state func() restore.Stats) *collector {
 	c := &collector{state: state}
-	add := func(kind prometheus.ValueType, name, help string, value func(*State) float64) {
+	add := func(kind prometheus.ValueType, name, help string, value func(*restore.Stats) float64) {
 		c.gauges = append(c.gauges, gauge{desc: prometheus.NewDesc(name, help, nil, nil),
 			kind: kind, value: value})
 	}
@@ -161,81 +161,83 @@ func stateCollector(state func() State) *collector {
 		g,
 		"restore_running",
 		"Requests that are being answered.",
-		func(s *State) float64 { return float64(s.Running) },
+		func(s *restore.Stats) float64 { return float64(s.Running) },
 	)
 	add(
 		g,
 		"restore_queue_depth",
 		"Requests that wait in the queue.",
-		func(s *State) float64 { return float64(s.Queued) },
+		func(s *restore.Stats) float64 { return float64(s.Queued) },
 	)
 	for name, m := range map[string]struct {
 		help  string
-		value func(*FleetState) float64
+		value func(*restore.FleetStats) float64
 	}{
 		"restore_workers": {"Live workers.",
-			func(f *FleetState) float64 { return float64(f.Workers) }},
+			func(f *restore.FleetStats) float64 { return float64(f.Workers) }},
 		"restore_queue_oldest_seconds": {"Age of the oldest request without an answer.",
-			func(f *FleetState) float64 { return f.Oldest.Seconds() }},
+			func(f *restore.FleetStats) float64 { return f.Oldest.Seconds() }},
 	} {
 		c.gauges = append(c.gauges, gauge{prometheus.NewDesc(name, m.help, nil, nil), g, "", true,
-			func(s *State) float64 { return m.value(s.Fleet) }})
+			func(s *restore.Stats) float64 { return m.value(s.Fleet) }})
 	}
 	add(
 		g,
 		"restore_kv_bytes",
 		"Memory of keys and values in use.",
-		func(s *State) float64 { return float64(s.KVBytes) },
+		func(s *restore.Stats) float64 { return float64(s.KVBytes) },
 	)
 	add(
 		g,
 		"restore_kv_limit_bytes",
 		"Memory limit of keys and values.",
-		func(s *State) float64 { return float64(s.KVLimit) },
+		func(s *restore.Stats) float64 { return float64(s.KVLimit) },
 	)
 	add(
 		n,
 		"restore_feature_cache_misses_total",
 		"Pictures whose reduced features were in no cache.",
-		func(s *State) float64 { return float64(s.FeatureMisses) },
+		func(s *restore.Stats) float64 { return float64(s.FeatureMisses) },
 	)
 	add(
 		n,
 		"restore_feature_cache_evictions_total",
 		"Entries evicted from the caches of features, in memory and on disk.",
-		func(s *State) float64 { return float64(s.FeatureEvicted) },
+		func(s *restore.Stats) float64 { return float64(s.FeatureEvicted) },
 	)
 	add(
 		n,
 		"restore_feature_cache_corrupt_total",
 		"Files of the cache of features that were damaged or foreign.",
-		func(s *State) float64 { return float64(s.FeatureCorrupt) },
+		func(s *restore.Stats) float64 { return float64(s.FeatureCorrupt) },
 	)
 	add(
 		n,
 		"restore_feature_cache_unsaved_total",
 		"Pictures whose features were not written to disk: too many waited, or writing failed.",
-		func(s *State) float64 { return float64(s.FeatureUnsaved) },
+		func(s *restore.Stats) float64 { return float64(s.FeatureUnsaved) },
 	)
 	add(
 		n,
 		"restore_prefix_cache_hits_total",
 		"Prompts whose prefix was cached.",
-		func(s *State) float64 { return float64(s.PrefixHits) },
+		func(s *restore.Stats) float64 { return float64(s.PrefixHits) },
 	)
 	add(
 		n,
 		"restore_prefix_cache_misses_total",
 		"Prompts that were read from the start.",
-		func(s *State) float64 { return float64(s.PrefixMisses) },
+		func(s *restore.Stats) float64 { return float64(s.PrefixMisses) },
 	)
-	tiered := func(kind prometheus.ValueType, name, help string, value func(TierState) float64) {
+	tiered := func(
+		kind prometheus.ValueType, name, help string, value func(restore.CacheStats) float64,
+	) {
 		desc := prometheus.NewDesc(name, help, []string{"tier"}, nil)
 		for _, tier := range []string{"memory", "disk"} {
 			c.gauges = append(
 				c.gauges,
 				gauge{
-					desc, kind, tier, false, func(s *State) float64 {
+					desc, kind, tier, false, func(s *restore.Stats) float64 {
 						return value(s.Features[tier])
 					},
 				},
@@ -246,19 +248,19 @@ func stateCollector(state func() State) *collector {
 		n,
 		"restore_feature_cache_hits_total",
 		"Pictures whose reduced features were cached.",
-		func(t TierState) float64 { return float64(t.Hits) },
+		func(t restore.CacheStats) float64 { return float64(t.Hits) },
 	)
 	tiered(
 		g,
 		"restore_feature_cache_bytes",
 		"Size of the cache of features.",
-		func(t TierState) float64 { return float64(t.Bytes) },
+		func(t restore.CacheStats) float64 { return float64(t.Bytes) },
 	)
 	tiered(
 		g,
 		"restore_feature_cache_entries",
 		"Entries of the cache of features.",
-		func(t TierState) float64 { return float64(t.Entries) },
+		func(t restore.CacheStats) float64 { return float64(t.Entries) },
 	)
 	return c
 }
@@ -298,10 +300,10 @@ func (m *metrics) answered(route string, code int, d time.Duration) {
 }
 
 // count adds the tokens and times of an answer.
-func (m *metrics) count(a *ask.Answer) {
-	m.promptTokens.Add(float64(a.Prompt))
-	m.cachedTokens.Add(float64(a.Cached))
-	m.tokens.Add(float64(a.Completion))
+func (m *metrics) count(a *restore.Answer) {
+	m.promptTokens.Add(float64(a.Usage.Prompt))
+	m.cachedTokens.Add(float64(a.Usage.Cached))
+	m.tokens.Add(float64(a.Usage.Generated))
 	for _, p := range a.Pictures {
 		m.original.Add(float64(p.Tokens))
 		m.kept.Add(float64(p.Kept))
@@ -310,8 +312,8 @@ func (m *metrics) count(a *ask.Answer) {
 	t := &a.Timings
 	m.queue.Observe(t.Queue.Seconds())
 	m.ttft.Observe(t.FirstToken.Seconds())
-	if a.Completion > 1 {
-		m.interToken.Observe(t.Decode.Seconds() / float64(a.Completion-1))
+	if a.Usage.Generated > 1 {
+		m.interToken.Observe(t.Decode.Seconds() / float64(a.Usage.Generated-1))
 	}
 	for name, d := range map[string]time.Duration{
 		"prepare": t.Prepare, "encode": t.Encode, "select": t.Select,

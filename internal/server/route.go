@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/restore-vlm/restore/internal/ollama"
+	"github.com/restore-vlm/restore/internal/openai"
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
@@ -31,22 +32,23 @@ type route struct {
 func (s *Server) table() map[string]*route {
 	health := &route{name: "/health", get: s.health, open: true, always: true, api: true}
 	t := map[string]*route{
-		"/v1/chat/completions": {post: s.chat, api: true},
-		"/v1/completions":      {post: s.completion, api: true},
-		"/v1/responses":        {post: s.response, api: true},
-		"/v1/models":           {get: s.listModels, api: true},
-		"/tokenize":            {post: s.tokenize, api: true},
-		"/detokenize":          {post: s.detokenize, api: true},
-		"/api/chat":            {post: s.ollamaChat, ollama: true, api: true},
-		"/api/generate":        {post: s.ollamaGenerate, ollama: true, api: true},
-		"/api/tags":            {get: s.ollamaTags, ollama: true, api: true},
-		"/api/show":            {post: s.ollamaShow, ollama: true, api: true},
-		"/api/ps":              {get: s.ollamaPS, ollama: true, api: true},
-		"/api/version":         {get: s.ollamaVersion, ollama: true, api: true},
-		"/health":              health,
-		"/v1/health":           health,
-		"/live":                {get: s.live, open: true, always: true, api: true},
-		"/version":             {get: s.version, open: true, always: true, api: true},
+		"/v1/models":   {get: s.listModels, api: true},
+		"/tokenize":    {post: s.tokenize, api: true},
+		"/detokenize":  {post: s.detokenize, api: true},
+		"/api/tags":    {get: s.ollamaTags, ollama: true, api: true},
+		"/api/show":    {post: s.ollamaShow, ollama: true, api: true},
+		"/api/ps":      {get: s.ollamaPS, ollama: true, api: true},
+		"/api/version": {get: s.ollamaVersion, ollama: true, api: true},
+		"/health":      health,
+		"/v1/health":   health,
+		"/live":        {get: s.live, open: true, always: true, api: true},
+		"/version":     {get: s.version, open: true, always: true, api: true},
+	}
+	for path, parse := range openai.Calls {
+		t[path] = &route{post: answers(parse), api: true}
+	}
+	for path, parse := range ollama.Calls {
+		t[path] = &route{post: answers(parse), ollama: true, api: true}
 	}
 	if !s.o.NoMetrics {
 		t["/metrics"] = &route{
@@ -167,8 +169,6 @@ func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 var ownID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 
 // newID returns prefix and 26 random letters and digits.
-func newID(prefix string) string { return prefix + rand.Text() }
-
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{
@@ -278,7 +278,7 @@ func (x *exchange) admit() *wire.Error {
 		s.metrics().rejected("shutting_down")
 		w.Header().Set("Connection", "close")
 		return shuttingDown()
-	case s.backend.Load() == nil && !at.always:
+	case s.front.Load() == nil && !at.always:
 		return loading()
 	case serve == nil:
 		e := wire.New(http.StatusMethodNotAllowed, "method_not_allowed", "",

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/internal/api"
 	"github.com/restore-vlm/restore/internal/media"
 )
 
@@ -23,10 +25,7 @@ type Options struct {
 	Origins      []string // of pages that may ask; none or "loopback": pages from this machine
 	AllowedHosts []string // in addition to addresses and localhost
 
-	MaxBodyBytes   int64
-	MaxImages      int
-	MaxImageBytes  int64
-	MaxImagePixels int64
+	MaxBodyBytes int64
 
 	ReadHeaderTimeout, ReadTimeout time.Duration
 	RequestTimeout, DrainTimeout   time.Duration
@@ -35,7 +34,6 @@ type Options struct {
 	NoMetrics, NoPage bool
 	LogPrompts        bool
 	Log               *slog.Logger
-	Media             *media.Loader
 }
 
 // Server answers requests for one model. Until [Server.Ready] sets the model, it answers that it is
@@ -47,7 +45,7 @@ type Server struct {
 	bodies  *memory
 	routes  map[string]*route
 	models  *route // /v1/models/{id}
-	backend atomic.Pointer[served]
+	front   atomic.Pointer[api.Front]
 	counted atomic.Pointer[metrics]
 	page    http.Handler
 
@@ -63,12 +61,14 @@ type Server struct {
 	predict   predict
 }
 
-// served is a backend and the values that the server derives from it.
-type served struct {
-	Backend
-	info  *Info
-	names map[string]bool
-}
+// What the server can use of a service that has it.
+type (
+	tokenizer interface {
+		Tokenize(text string, special, parse bool) ([]restore.Token, error)
+		Detokenize(ids []int32) string
+	}
+	gauges interface{ Stats() restore.Stats }
+)
 
 // New returns a server without a model.
 func New(o Options) *Server {
@@ -91,25 +91,24 @@ func New(o Options) *Server {
 }
 
 // Ready sets the server's model. It is called once.
-func (s *Server) Ready(b Backend) {
-	info := b.Info()
-	names := map[string]bool{}
-	for _, name := range append([]string{info.ID}, info.Aliases...) {
-		names[name], names[name+":latest"] = true, true
-	}
-	s.counted.Store(newMetrics(info.ID, s.o.Version, s.o.Kernel, s.state))
-	s.backend.Store(&served{b, info, names})
+func (s *Server) Ready(b restore.Service, o api.Settings) {
+	m := newMetrics(b.Info().ID, s.o.Version, s.o.Kernel, s.state)
+	o.Loaded = func(source media.Source) { m.images[source].Inc() }
+	s.counted.Store(m)
+	s.front.Store(api.NewFront(b, o))
 }
 
 // metrics returns the metrics of the current model.
 func (s *Server) metrics() *metrics { return s.counted.Load() }
 
-// state is the backend's state; empty before Ready.
-func (s *Server) state() State {
-	if b := s.backend.Load(); b != nil {
-		return b.State()
+// state is the service's state, if it tells it; empty before Ready.
+func (s *Server) state() restore.Stats {
+	if f := s.front.Load(); f != nil {
+		if g, ok := f.Service.(gauges); ok {
+			return g.Stats()
+		}
 	}
-	return State{}
+	return restore.Stats{}
 }
 
 // Serve answers requests on l until ctx ends. Then it closes l, finishes the accepted requests, and

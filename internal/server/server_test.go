@@ -20,8 +20,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/errs"
-	"github.com/restore-vlm/restore/internal/ask"
+	"github.com/restore-vlm/restore/internal/api"
 	"github.com/restore-vlm/restore/internal/media"
 )
 
@@ -34,7 +35,7 @@ type rig struct {
 	log  *bytes.Buffer
 }
 
-func serve(t *testing.T, b Backend, change func(*Options)) *rig {
+func serve(t *testing.T, b restore.Service, change func(*Options)) *rig {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -43,9 +44,9 @@ func serve(t *testing.T, b Backend, change func(*Options)) *rig {
 	return serveOn(t, l, b, change)
 }
 
-func serveOn(t *testing.T, l net.Listener, b Backend, change func(*Options)) *rig {
+func serveOn(t *testing.T, l net.Listener, b restore.Service, change func(*Options)) *rig {
 	t.Helper()
-	loader, err := media.New(media.Options{MaxBytes: 1000, Timeout: time.Minute,
+	loader, err := media.New(media.Options{MaxBytes: 1 << 20, Timeout: time.Minute,
 		Domains: []string{"127.0.0.1"}})
 	if err != nil {
 		t.Fatal(err)
@@ -56,22 +57,18 @@ func serveOn(t *testing.T, l net.Listener, b Backend, change func(*Options)) *ri
 		Kernel:            "go",
 		Loopback:          true,
 		MaxBodyBytes:      10_000,
-		MaxImages:         2,
-		MaxImageBytes:     1000,
-		MaxImagePixels:    100,
 		ReadHeaderTimeout: time.Minute,
 		ReadTimeout:       time.Minute,
 		RequestTimeout:    time.Minute,
 		DrainTimeout:      time.Minute,
 		Log:               slog.New(slog.NewTextHandler(r.log, nil)),
-		Media:             loader,
 	}
 	if change != nil {
 		change(&o)
 	}
 	r.Server = New(o)
 	if b != nil {
-		r.Ready(b)
+		r.Ready(b, settings(loader))
 	}
 	r.url = "http://" + l.Addr().String()
 	ctx, stop := context.WithCancel(t.Context())
@@ -91,7 +88,7 @@ func serveOn(t *testing.T, l net.Listener, b Backend, change func(*Options)) *ri
 func (f *fake) wait(t *testing.T, running, queued int) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		s := f.State()
+		s := f.Stats()
 		if s.Running == running && s.Queued == queued {
 			return
 		}
@@ -478,14 +475,14 @@ func TestErrorsOfBackend(t *testing.T) {
 	}{
 		{errPicture, 400, `{"error":{"message":"messages[0].content[0].image_url.url: got 9000 x 9000 = 81000000 pixels, want at most 64000000 (--max-image-pixels)","type":"invalid_request_error","param":"messages[0].content[0].image_url.url","code":"image_too_large"}}`},
 		{&errs.ContextError{PromptTokens: 500, Positions: 5000, Context: 4096}, 400, `"code":"context_length_exceeded","n_prompt_tokens":500,"n_positions":5000,"n_ctx":4096}}`},
-		{&FieldError{Path: "restore", Err: fmt.Errorf("x: %w", &errs.OptionError{Name: "n-vis", Got: "577", Want: "at most 576", Why: "the picture's tokens", Fault: errs.TooLarge})}, 400,
+		{&api.FieldError{Path: "restore", Err: fmt.Errorf("x: %w", &errs.OptionError{Name: "n-vis", Got: "577", Want: "at most 576", Why: "the picture's tokens", Fault: errs.TooLarge})}, 400,
 			`{"error":{"message":"restore.n_vis: got 577, want at most 576 (the picture's tokens)","type":"invalid_request_error","param":"restore.n_vis","code":"integer_above_max_value"}}`},
 		{&errs.MemoryError{What: "keys and values", Need: 2e6, Have: 1e6}, 400, "--kv-mb"},
 		{fmt.Errorf("engine: secret inside"), 500, `"code":"internal_error"`},
 		{errs.ErrClosed, 503, `"code":"shutting_down"`},
 	} {
 		f := newFake()
-		f.prepare = func(*ask.Request) error { return c.err }
+		f.prepare = func(*restore.Request) error { return c.err }
 		r := serve(t, f, nil)
 		status, _, body := r.do(t, "POST", "/v1/chat/completions", question)
 		if status != c.status || !strings.Contains(body, c.message) ||
@@ -494,7 +491,7 @@ func TestErrorsOfBackend(t *testing.T) {
 		}
 	}
 	f := newFake()
-	f.prepare = func(*ask.Request) error { panic("of a backend") }
+	f.prepare = func(*restore.Request) error { panic("of a backend") }
 	r := serve(t, f, nil)
 	status, h, body := r.do(t, "POST", "/v1/chat/completions", question)
 	if status != 500 || !strings.Contains(body, h.Get("X-Request-Id")) ||
@@ -706,7 +703,7 @@ func TestLifecycle(t *testing.T) {
 			t.Errorf("loading %s: got %d %s", path, status, body)
 		}
 	}
-	r.Ready(f)
+	r.Ready(f, settings(nil))
 	conn, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
 	if err != nil {
 		t.Fatal(err)
@@ -762,7 +759,7 @@ func TestTokenize(t *testing.T) {
 		{"/tokenize", `{"content":""}`, `{"tokens":[],"count":0,"max_model_len":4096}`},
 		{"/detokenize", `{"tokens":[104,105]}`, `{"content":"hi"}`},
 		{"/tokenize", question, `{"count":10,"image_tokens":0,"max_model_len":4096,"restore":{"images":[],"visual_tokens":{"before":0,"kept":0,"merged":0}}}`},
-		{"/tokenize", `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":"AAAA"}]}]}`, `"count":74,"image_tokens":64`},
+		{"/tokenize", `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":"` + tiny + `"}]}]}`, `"count":74,"image_tokens":64`},
 		{"/tokenize", `{}`, `"param":"content"`}, {"/tokenize", `{"content":5}`, `got 5, want a string`}, {"/detokenize", `{}`, `missing_required_parameter`},
 		{"/detokenize", `{"tokens":[640]}`, `tokens[0]: got 640, want at most 639`}, {"/detokenize", `{"tokens":"a"}`, `want a list`},
 		{"/tokenize", `{"messages":[]}`, `got 0 messages`}, {"/tokenize", `{"content":"a","model":"b"}`, `model_not_found`},
@@ -828,3 +825,7 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 }
+
+// tiny is a PNG of one pixel.
+const tiny = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ" +
+	"AAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

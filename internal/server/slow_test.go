@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/restore-vlm/restore/internal/ask"
+	"github.com/restore-vlm/restore"
 )
 
 // hang is how long a test waits for something that must happen.
@@ -43,7 +43,7 @@ func (l narrow) Accept() (net.Conn, error) {
 }
 
 // serveNarrow is serve with narrow connections.
-func serveNarrow(t *testing.T, b Backend, change func(*Options)) *rig {
+func serveNarrow(t *testing.T, b restore.Service, change func(*Options)) *rig {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -352,8 +352,8 @@ func TestFetchHasPlace(t *testing.T) {
 		t.Errorf("a full queue: got %d %s, and %d pictures fetched", status, reply, fetched.Load())
 	}
 	f.parallel = 1
-	f.prepare = func(r *ask.Request) error {
-		if r.Load == nil || fetched.Load() != 0 {
+	f.prepare = func(r *restore.Request) error {
+		if fetched.Load() != 0 {
 			t.Error("pictures were fetched before there was a place")
 		}
 		return nil

@@ -6,15 +6,15 @@ import (
 	"sync"
 	"time"
 
-	"github.com/restore-vlm/restore/internal/ask"
-	"github.com/restore-vlm/restore/internal/openai"
+	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/internal/api"
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
 // stream writes a reply piece by piece.
 type stream struct {
 	x       *exchange
-	how     *reply
+	call    *api.Call
 	control *http.ResponseController
 
 	mu      sync.Mutex   // of the fields below, and of writing
@@ -24,9 +24,9 @@ type stream struct {
 	begun   bool
 }
 
-func (x *exchange) stream(how *reply) *stream {
+func (x *exchange) stream(c *api.Call) *stream {
 	return &stream{
-		x: x, how: how, control: http.NewResponseController(x.w), wrote: time.Now(),
+		x: x, call: c, control: http.NewResponseController(x.w), wrote: time.Now(),
 	}
 }
 
@@ -68,12 +68,12 @@ const sendBytes = 2048
 // piece writes a piece of the answer, which has no text if the text is not complete yet. If ready
 // says that the next piece is there, they may share a write. It returns false if the client no
 // longer reads.
-func (s *stream) piece(e *ask.Event, ready func() bool) bool {
+func (s *stream) piece(p *restore.Piece, ready func() bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e.Text != "" {
+	if p.Text != "" {
 		s.begin()
-		s.how.piece(s, e)
+		s.add(s.call.Events.Piece(p))
 	}
 	if s.pending.Len() > 0 && (s.pending.Len() >= sendBytes || !ready()) {
 		s.send()
@@ -90,12 +90,12 @@ func (s *stream) begin() {
 	}
 	s.begun = true
 	h := s.x.w.Header()
-	h.Set("Content-Type", s.how.kind)
+	h.Set("Content-Type", s.call.Kind)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no")
 	h.Set("Connection", "close")
 	s.x.w.WriteHeader(http.StatusOK)
-	s.how.begin(s)
+	s.add(s.call.Events.Begin())
 }
 
 // send sends the pending bytes at once.
@@ -115,30 +115,29 @@ func (s *stream) write() {
 	s.wrote = time.Now()
 }
 
-// events adds messages as server-sent events.
-func (s *stream) events(messages []openai.Message) {
+// add adds messages: as server-sent events, or as lines of JSON.
+func (s *stream) add(messages []api.Message) {
+	events := s.call.Kind == api.EventStream
 	for _, m := range messages {
 		if m.Event != "" {
 			s.pending.WriteString("event: " + m.Event + "\n")
 		}
-		s.pending.WriteString("data: ")
+		if events {
+			s.pending.WriteString("data: ")
+		}
 		if m.Data == nil {
 			s.pending.WriteString(m.Text)
 		} else {
-			s.add(m.Data)
+			s.json(m.Data)
 		}
-		s.pending.WriteString("\n\n")
+		if s.pending.WriteByte('\n'); events {
+			s.pending.WriteByte('\n')
+		}
 	}
 }
 
-// line adds a value as one line of JSON.
-func (s *stream) line(v any) {
-	s.add(v)
-	s.pending.WriteByte('\n')
-}
-
-// add adds a value as JSON.
-func (s *stream) add(v any) {
+// json adds a value as JSON.
+func (s *stream) json(v any) {
 	b, err := wire.Marshal(v)
 	if err != nil && s.err == nil {
 		s.err = err

@@ -1,5 +1,31 @@
-// Package spell computes edit distances between words, to suggest a name for a misspelt word.
+// Package spell finds the name that was probably meant by a misspelt word.
 package spell
+
+import (
+	"slices"
+	"strings"
+)
+
+// Nearest returns the name that word is probably a misspelling of; "" if none is near.
+func Nearest(word string, names []string) string {
+	word = strings.ToLower(word)
+	best, at := max(1, len(word)/3)+1, ""
+	for _, name := range names {
+		if d := Distance(word, strings.ToLower(name), best); d < best {
+			best, at = d, name
+		}
+	}
+	if at == "" && len(word) > 2 { // a prefix of only one name, or an extension of one
+		begins := func(name string) bool {
+			return strings.HasPrefix(name, word) || len(name) > 3 && strings.HasPrefix(word, name)
+		}
+		if i := slices.IndexFunc(names, begins); i >= 0 &&
+			!slices.ContainsFunc(names[i+1:], begins) {
+			at = names[i]
+		}
+	}
+	return at
+}
 
 // longest is the length in bytes from which on words are not compared.
 const longest = 64

@@ -29,3 +29,20 @@ func TestDistance(t *testing.T) {
 		}
 	}
 }
+
+func TestNearest(t *testing.T) {
+	for _, c := range []struct{ word, want string }{
+		{"holv", "holov"}, // a letter missing
+		{"HOLOV", "holov"},
+		{"temperature", "temp"}, // an extension of one name
+		{"vis", "vispruner"},    // the beginning of one name
+		{"pru", ""},             // the beginning of two
+		{"fastest", ""},
+		{"", ""},
+	} {
+		names := []string{"holov", "temp", "vispruner", "prumerge", "prune"}
+		if got := Nearest(c.word, names); got != c.want {
+			t.Errorf("%q: got %q, want %q", c.word, got, c.want)
+		}
+	}
+}

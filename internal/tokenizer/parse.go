@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/restore-vlm/restore/internal/textfile"
+	"github.com/restore-vlm/restore/internal/files"
 )
 
 const (
@@ -23,7 +23,7 @@ func Parse(tokenizerJSON []byte) (*Tokenizer, error) {
 		return nil, fmt.Errorf("tokenizer: file: %d bytes, limit is %d", len(tokenizerJSON),
 			maxFile)
 	}
-	text, err := textfile.Bytes(tokenizerJSON)
+	text, err := files.Text(tokenizerJSON)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: file: %w", err)
 	}

@@ -9,7 +9,8 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"unicode/utf8"
+
+	"github.com/restore-vlm/restore/internal/files"
 )
 
 // Object is a JSON object of a body. Its readers return the zero value for absent fields and record
@@ -35,15 +36,13 @@ const (
 	maxFields = 1 << 10 // in an object that is read
 )
 
-// byteOrderMark may come before JSON, as RFC 8259 allows.
-var byteOrderMark = []byte("\uFEFF")
-
-// Parse reads a body: one JSON object in UTF-8.
+// Parse reads a body: one JSON object in UTF-8. A byte-order mark may come before it, as RFC 8259
+// allows.
 func Parse(data []byte) (*Object, error) {
 	mark := len(data)
-	data = bytes.TrimPrefix(data, byteOrderMark)
+	data = bytes.TrimPrefix(data, files.ByteOrderMark)
 	mark -= len(data)
-	if i := invalidUTF8(data); i >= 0 {
+	if i := files.ValidUTF8(data); i < len(data) {
 		return nil, Bad("invalid_json", "", "invalid JSON at byte %d: not UTF-8", mark+i+1)
 	}
 	b := &document{data: data, mark: mark, long: map[int]longString{}}
@@ -57,20 +56,6 @@ func Parse(data []byte) (*Object, error) {
 		return nil, e
 	}
 	return o, nil
-}
-
-func invalidUTF8(data []byte) int {
-	if utf8.Valid(data) {
-		return -1
-	}
-	for i := 0; i < len(data); {
-		r, n := utf8.DecodeRune(data[i:])
-		if r == utf8.RuneError && n == 1 {
-			return i
-		}
-		i += n
-	}
-	return -1
 }
 
 // check finds the first byte that is not valid JSON, and the long strings. It counts the values.

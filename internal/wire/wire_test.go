@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/restore-vlm/restore/internal/files"
 )
 
 // at returns the i-th item of a list.
@@ -195,7 +197,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var want map[string]json.RawMessage
 		o, err := Parse(data)
-		data = bytes.TrimPrefix(data, byteOrderMark) // encoding/json takes none
+		data = bytes.TrimPrefix(data, files.ByteOrderMark) // encoding/json takes none
 		valid := json.Valid(data)
 		var e *Error
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 	"strings"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
-	"github.com/restore-vlm/restore/internal/textfile"
+	"github.com/restore-vlm/restore/internal/files"
 )
 
 // ConfigFile is the file that every folder must have.
@@ -118,7 +118,7 @@ func (f *Folder) File(name string) (data []byte, ok bool, err error) {
 	}
 	f.note(name)
 	if kind := path.Ext(name); kind == ".json" || kind == ".jinja" {
-		if data, err = textfile.Bytes(data); err != nil {
+		if data, err = files.Text(data); err != nil {
 			return nil, false, fmt.Errorf("%s: %w", name, err)
 		}
 	}

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/restore-vlm/restore/internal/chart"
+	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/lab"
+	"github.com/restore-vlm/restore/internal/methods"
+)
+
+// attentionOptions are the flags of `restore-lab attention`.
+type attentionOptions struct {
+	model    cli.ModelFlags
+	question cli.QuestionFlags
+	base     string
+	nVis     int
+	gamma    float64
+	seed     int64
+	out      string
+	json     bool
+}
+
+func newAttention(a *cli.App) *cobra.Command {
+	o := new(attentionOptions)
+	cmd := &cobra.Command{
+		Use:   "attention",
+		Short: "Plot how much attention visual tokens receive in each layer",
+		Long: `Read a question about pictures with all tokens, reduced, and reduced with RESTORE, and show the share of attention that visual rows receive in
+each layer of the decoder (the paper's Figures 2 and 5). The share is a mean over heads: once with the visual rows as queries, once with the text rows
+after the picture. The reduced pictures are read with renumbered positions and with original positions, each with and without RESTORE.`,
+		Example: `  restore-lab attention --image cat.jpg -p "What is there?" --out attention.svg
+  restore-lab attention -m DIR --image cat.jpg -p "What is there?" --base divprune --n-vis 128 --json`,
+		Args: cli.NoArgs,
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	o.model.Add(fs)
+	o.question.AddImages(fs, "")
+	o.question.AddPrompt(fs, "")
+	fs.StringVar(&o.base, "base", "holov",
+		"method that selects the kept tokens, see 'restore methods'")
+	fs.Lookup("base").Annotations = map[string][]string{
+		cli.Choices: {strings.Join(cli.MethodNames()[1:], "|")},
+	}
+	fs.IntVar(&o.nVis, "n-vis", 64, "keep `N` visual tokens of each picture")
+	fs.Float64Var(&o.gamma, "gamma", 0.5,
+		"`share` of the budget that the base keeps, the rest is merged; 1 is calibrated pruning")
+	fs.Int64Var(&o.seed, "seed", 0, "`seed` of --base random")
+	o.question.AddReading(fs)
+	o.model.AddResize(fs)
+	fs.StringVar(&o.out, "out", "", "draw the plot into this SVG `file`")
+	fs.BoolVar(&o.json, "json", false, "print one JSON object instead of a table")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if len(o.question.Images) == 0 {
+			return cli.Usagef("attention: no --image, want at least one picture")
+		}
+		if strings.TrimSpace(o.question.Prompt) == "" {
+			return cli.Usagef("attention: no --prompt, want a question about the picture")
+		}
+		if o.out != "" {
+			if err := checkPlot("out", o.out); err != nil {
+				return err
+			}
+		}
+		return o.run(cmd.Context(), a, cmd.Flags().Changed("gamma"))
+	}
+	return cmd
+}
+
+// attentionRun is one way to read the picture, and its attention shares.
+type attentionRun struct {
+	Name      string              `json:"name"`
+	Reduction *methods.Options    `json:"-"`
+	Share     *lab.AttentionShare `json:"share"`
+	Tokens    int                 `json:"n_vis"`
+}
+
+// attentionJSON is the output of --json.
+type attentionJSON struct {
+	Model string         `json:"model"`
+	Base  string         `json:"base"`
+	Runs  []attentionRun `json:"runs"`
+}
+
+func (o *attentionOptions) run(ctx context.Context, a *cli.App, gamma bool) error {
+	var seed *int64
+	if m, err := methods.Lookup(o.base); err == nil && m.Draws {
+		seed = &o.seed
+	}
+	base := methods.Options{Base: o.base, NVis: o.nVis, Seed: seed}
+	with := base
+	with.Restore = true
+	if gamma {
+		with.Gamma = &o.gamma
+	}
+	renumbered, both := base, with
+	renumbered.Positions, both.Positions = "sequential", "sequential"
+	runs := []attentionRun{
+		{Name: "all tokens", Reduction: &methods.Options{}},
+		{Name: o.base + ", renumbered", Reduction: &renumbered},
+		{Name: o.base + ", original places", Reduction: &base},
+		{Name: o.base + " + RESTORE", Reduction: &with},
+		{Name: o.base + " + RESTORE, renumbered", Reduction: &both},
+	}
+	if err := a.CheckStdin(false, o.question.Inputs()); err != nil {
+		return err
+	}
+	if err := o.question.Check(); err != nil {
+		return err
+	}
+	outs := a.Outputs(slices.Concat(cli.InputPaths(o.question.Inputs()), o.model.Paths())...)
+	defer outs.Discard()
+	file, err := outs.Open("out", o.out)
+	if err != nil {
+		return err
+	}
+	asked, err := o.question.Load(a)
+	if err != nil {
+		return err
+	}
+	m, err := o.model.Engine(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	pics, err := pixels(asked)
+	if err != nil {
+		return err
+	}
+	encoded, err := m.Encode(ctx, pics)
+	if err != nil {
+		return err
+	}
+	shown := a.Meter("ways to read the prompt")
+	defer shown.End()
+	for i := range runs {
+		shown.Set(int64(i), int64(len(runs)))
+		if runs[i].Share, err = lab.Attention(ctx, m, asked.Prompt, asked.Places, encoded,
+			*runs[i].Reduction); err != nil {
+			if ctx.Err() != nil {
+				return cli.CutShort("attention: interrupted, there is no result")
+			}
+			return err
+		}
+		runs[i].Tokens = runs[i].Reduction.NVis
+	}
+	shown.End()
+	if o.json {
+		err = cli.WriteJSON(outs.Results(), attentionJSON{m.Info().Name, o.base, runs})
+	} else {
+		err = writeAttention(outs.Results(), runs)
+	}
+	if err != nil {
+		return err
+	}
+	return writePlot(file, attentionPanels(runs))
+}
+
+// writeAttention prints a table for each kind of query, in percent: one line per layer, one column
+// per run.
+func writeAttention(w io.Writer, runs []attentionRun) error {
+	rows := [][]string{{"QUERIES", "LAYER"}}
+	for _, r := range runs {
+		rows[0] = append(rows[0], r.Name)
+	}
+	for _, kind := range []string{"visual", "text"} {
+		for layer := range runs[0].Share.Text {
+			row := []string{kind, strconv.Itoa(layer)}
+			for _, r := range runs {
+				row = append(row, fmt.Sprintf("%.1f %%", 100*r.of(kind)[layer]))
+			}
+			rows = append(rows, row)
+		}
+	}
+	return cli.Table(w, rows)
+}
+
+// of returns the shares by layer, with queries of one kind.
+func (r *attentionRun) of(kind string) []float64 {
+	if kind == "visual" {
+		return r.Share.Visual
+	}
+	return r.Share.Text
+}
+
+func attentionPanels(runs []attentionRun) []chart.Panel {
+	var panels []chart.Panel
+	for _, kind := range []string{"visual", "text"} {
+		p := chart.Panel{
+			Title: "queries: " + kind + " rows", X: "layer", Y: "attention on visual rows (%)",
+			High: 100,
+		}
+		for i, r := range runs {
+			s := chart.Series{
+				Name: r.Name, Style: i, Dashed: strings.HasSuffix(r.Name, "renumbered"),
+			}
+			for layer, v := range r.of(kind) {
+				s.X, s.Y = append(s.X, float64(layer)), append(s.Y, 100*v)
+			}
+			p.Series = append(p.Series, s)
+		}
+		for layer := 0; layer < len(runs[0].Share.Text); layer += max(1,
+			len(runs[0].Share.Text)/8) {
+			p.Ticks = append(p.Ticks, float64(layer))
+		}
+		panels = append(panels, p)
+	}
+	return panels
+}

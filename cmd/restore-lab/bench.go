@@ -1,0 +1,616 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"io"
+	"math"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"runtime/pprof"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/restore-vlm/restore/internal/calibrate"
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/formats"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/lab"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/nn"
+	"github.com/restore-vlm/restore/internal/stats"
+)
+
+// benchOptions are the flags of `restore-lab bench`.
+type benchOptions struct {
+	fs         *pflag.FlagSet
+	dir, shape string
+	quants     []string
+	encoder    string
+	cache      string
+	budgets    []string
+	patches    []int
+	base       string
+	restore    bool
+	text, gen  int
+	threads    int
+	repeat     int
+	parallel   int // sequences that run at once; 0: the engine's limit
+	profile    string
+	peer       string
+	json       bool
+}
+
+// asStored is the plan that keeps the types of the checkpoint.
+const asStored = "stored"
+
+func newBench(a *cli.App) *cobra.Command {
+	o := new(benchOptions)
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure the speed of a model, or of a model's shape, on this machine",
+		Long: `Read a drawn picture and random words with several budgets of visual tokens, decode, and print how long each stage takes: medians
+and, after ±, half the range of the repeats. Budgets run in turns, and the machine's limits are sampled between them, because machines are
+noisy. --shape makes random weights in memory, in the shapes of a published model or of a config.json. Without --shape and -m it measures the
+embedded model. PRODUCTS is a share of the prompt's time (prefill); SPEED-UP compares the times to the first token.`,
+		Example: `  restore-lab bench --shape llava-1.5-7b --quant q4 --n-vis 576,64
+  restore-lab bench --shape qwen2.5-vl-3b --patches 1024,4096 --json
+  restore-lab bench -m DIR --quant q8,q4
+  restore-lab bench --shape llava-1.5-7b --quant q4 --n-vis 576,64 --gen 16 --repeat 6 \
+    --peer "llama-bench -m llava7b-q4_0.gguf -p {prompt} -n {gen} \
+      -t {threads} -r 1 -o jsonl"`,
+		Args: cli.NoArgs,
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	o.addModel(fs, "`types` of the language model's weights, measured one after another")
+	fs.StringVar(&o.encoder, "encoder-quant", "",
+		"type of the vision tower's and projector's weights")
+	o.addCache(fs)
+	fs.StringSliceVar(&o.budgets, "n-vis", nil,
+		"`budgets`: numbers of visual tokens, shares of the picture's tokens (0.25), or all")
+	fs.IntSliceVar(&o.patches, "patches", nil,
+		"`sizes` of the picture in patches, for models that take any size")
+	fs.StringVar(&o.base, "base", "holov",
+		"method that selects the kept tokens, see 'restore methods'")
+	fs.BoolVar(&o.restore, "restore", true, "merge and calibrate (RESTORE) over the base")
+	fs.IntVar(&o.text, "text", 60, "`N` tokens of text in addition to the picture")
+	fs.IntVar(&o.gen, "gen", 32, "decode `N` tokens after the first")
+	o.addRepeats(fs)
+	fs.StringVar(&o.profile, "cpu-profile", "",
+		"write a processor profile of the measured runs to this `file`, for 'go tool pprof'")
+	fs.StringVar(&o.peer, "peer", "", peerHelp)
+	fs.BoolVar(&o.json, "json", false, "print one JSON object")
+	for name, v := range map[string][2]string{
+		"encoder-quant": {
+			strings.Join(engine.EncoderQuantTypes, "|"), cli.EncoderDefault +
+				"; with --shape, bf16 " +
+				"where the CPU has it, else f16, instead of stored",
+		}, "base": {strings.Join(cli.MethodNames()[1:], "|"), "holov"},
+	} {
+		fs.Lookup(name).Annotations = map[string][]string{cli.Choices: v[:1], cli.Applies: v[1:]}
+	}
+	fs.Lookup("n-vis").Annotations = map[string][]string{
+		cli.Applies: {
+			"576,192,128,64; all,640,320,160 of tiles; all,0.3333,0.2222,0.1111 of pictures " +
+				"of any size",
+		},
+	}
+	fs.Lookup("patches").Annotations = map[string][]string{
+		cli.Applies: {"1024,4096,16384 where the model takes any"},
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		outs := a.Outputs(o.dir)
+		defer outs.Discard()
+		profile, err := outs.Open("cpu-profile", o.profile)
+		if err != nil {
+			return err
+		}
+		b, err := o.prepare()
+		if err != nil {
+			return err
+		}
+		result, err := b.run(cmd.Context(), a)
+		if err != nil {
+			return err
+		}
+		if o.json {
+			err = cli.WriteJSON(outs.Results(), result)
+		} else {
+			err = result.write(outs.Results())
+		}
+		if err != nil {
+			return err
+		}
+		return profile.Write(func(w io.Writer) error {
+			_, err := b.profile.WriteTo(w)
+			return err
+		})
+	}
+	cmd.AddCommand(newBenchKernels(a), newBenchMethods(a), newBenchSequences(a))
+	return cmd
+}
+
+// addModel adds the flags of the measured model; quant is the help of --quant.
+func (o *benchOptions) addModel(fs *pflag.FlagSet, quant string) {
+	o.fs = fs
+	fs.StringVar(&o.shape, "shape", "",
+		"random weights in the `shape` of a published model or a config.json")
+	fs.StringVarP(&o.dir, "model", "m", "",
+		"Hugging Face `folder` of a model, or a hub-cache folder")
+	fs.StringSliceVar(&o.quants, "quant", nil, quant)
+	fs.Lookup("shape").Annotations = map[string][]string{
+		cli.Choices: {cli.ShapeNames(cli.AnyShape, "FILE")}, cli.Applies: {"none"},
+	}
+	fs.Lookup("quant").Annotations = map[string][]string{
+		cli.Choices: {strings.Join(append(slices.Clone(engine.QuantTypes), asStored), "|")},
+		cli.Applies: {"q4 with --shape, else stored"},
+	}
+}
+
+// addCache adds --cache-type.
+func (o *benchOptions) addCache(fs *pflag.FlagSet) {
+	fs.StringVar(&o.cache, "cache-type", "", "type of keys and values")
+	fs.Lookup("cache-type").Annotations = map[string][]string{
+		cli.Choices: {strings.Join(engine.CacheTypes, "|")},
+		cli.Applies: {"f16 with --shape, else f32"},
+	}
+}
+
+// addRepeats adds the flags that say how a benchmark runs.
+func (o *benchOptions) addRepeats(fs *pflag.FlagSet) {
+	fs.IntVarP(&o.threads, "threads", "t", runtime.GOMAXPROCS(0), "compute on `N` threads")
+	fs.IntVar(&o.repeat, "repeat", 3, "measure `N` times")
+}
+
+// bench is one run of `restore-lab bench`.
+type bench struct {
+	o       *benchOptions
+	shape   *cli.Shape
+	budgets []benchBudget
+	patches []int        // [0] if the model's pictures have one size
+	encoder string       // type of its weights; "": the model's own default
+	peer    *peer        // nil without --peer
+	profile bytes.Buffer // profile of the first plan's runs
+}
+
+// cache is the type of keys and values.
+func (b *bench) cache() string {
+	switch {
+	case b.o.cache != "":
+		return b.o.cache
+	case b.o.shape != "":
+		return "f16"
+	}
+	return "f32"
+}
+
+// benchBudget is one budget of --n-vis.
+type benchBudget struct {
+	text  string
+	count int     // number of tokens; 0: not given as a number
+	share float64 // share of all tokens; 0: not given as a share; 1: all
+}
+
+// of is roughly how many of tokens the budget keeps.
+func (n benchBudget) of(tokens int) int {
+	if n.count > 0 {
+		return n.count
+	}
+	return max(1, int(math.Round(n.share*float64(tokens))))
+}
+
+func parseBudget(s string) (benchBudget, error) {
+	if s == "all" {
+		return benchBudget{s, 0, 1}, nil
+	}
+	if n, err := strconv.Atoi(s); err == nil && n >= 1 && n <= cli.BenchMaxPatches {
+		return benchBudget{s, n, 0}, nil
+	}
+	if f, err := strconv.ParseFloat(s, 64); err == nil && f > 0 && f <= 1 {
+		return benchBudget{s, 0, f}, nil
+	}
+	return benchBudget{}, cli.Flagf("n-vis", "got %q, want a number of tokens up to %d, a "+
+		"share up to 1, or all", s, cli.BenchMaxPatches)
+}
+
+// prepare checks the flags and sets the defaults.
+func (o *benchOptions) prepare() (*bench, error) {
+	b := &bench{o: o}
+	if o.shape != "" && o.dir != "" {
+		return nil, cli.Usagef("--shape and --model: both given, got %s and %s, want one of them",
+			o.shape, o.dir)
+	}
+	for _, f := range []struct {
+		name                  string
+		got, least, mostValue int
+	}{
+		{"text", o.text, 1, 1 << 20}, {"gen", o.gen, 0, 1 << 20},
+		{"threads", o.threads, 1, cli.MaxThreads}, {"repeat", o.repeat, 1, 1000},
+	} {
+		if f.got < f.least || f.got > f.mostValue {
+			return nil, cli.Flagf(f.name, "out of range, got %d, want %d to %d", f.got, f.least,
+				f.mostValue)
+		}
+	}
+	if len(o.quants) == 0 {
+		o.quants = []string{asStored}
+		if o.shape != "" {
+			o.quants[0] = "q4"
+		}
+	}
+	for _, q := range o.quants {
+		if q != asStored && !slices.Contains(engine.QuantTypes, q) {
+			return nil, cli.NotOneOf("quant", q, append(slices.Clone(engine.QuantTypes), asStored))
+		}
+	}
+	if o.cache != "" && !slices.Contains(engine.CacheTypes, o.cache) {
+		return nil, cli.NotOneOf("cache-type", o.cache, engine.CacheTypes)
+	}
+	if o.encoder != "" && !slices.Contains(engine.EncoderQuantTypes, o.encoder) {
+		return nil, cli.NotOneOf("encoder-quant", o.encoder, engine.EncoderQuantTypes)
+	}
+	if o.base == "none" || !slices.Contains(cli.MethodNames(), o.base) {
+		return nil, cli.Flagf("base", "got %q, want one of %s, for the budgets below all", o.base,
+			strings.Join(
+				slices.DeleteFunc(cli.MethodNames(),
+					func(s string) bool { return s == "none" }), ", "))
+	}
+	var err error
+	if o.peer != "" {
+		if b.peer, err = newPeer(o.peer); err != nil {
+			return nil, err
+		}
+	}
+	if b.shape, err = o.loadShape(); err != nil {
+		return nil, err
+	}
+	if len(o.budgets) == 0 {
+		o.budgets = b.shape.Family.Budgets
+	}
+	for _, s := range o.budgets {
+		n, err := parseBudget(s)
+		if err != nil {
+			return nil, err
+		}
+		b.budgets = append(b.budgets, n)
+	}
+	b.patches = slices.Sorted(slices.Values(o.patches)) // buffers only grow, see measure
+	if b.shape.Family.Across > 0 {
+		const why = "has no use with this model, got %v: its pictures have one size"
+		if err := cli.NoUse(o.fs, true, why, "patches"); err != nil {
+			return nil, err
+		}
+		b.patches = []int{0}
+	} else if len(b.patches) == 0 {
+		b.patches = []int{1024, 4096, 16384}
+	}
+	for _, p := range b.patches {
+		if _, err := b.shape.Picture(p); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+// cli.LoadShape describes the model before it is loaded.
+func (o *benchOptions) loadShape() (*cli.Shape, error) {
+	if o.shape != "" {
+		return cli.LoadShape(o.shape)
+	}
+	ck, err := formats.Open(o.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer ck.Close()
+	s := &cli.Shape{Name: ck.About().Name, Config: ck.Parts().Config.Data}
+	return s, s.Parse(ck.About().Name)
+}
+
+// open loads the model, or makes random weights.
+func (b *bench) open(a *cli.App, quant string, work *nn.Work) (*engine.Engine, error) {
+	o := engine.Options{
+		Threads: b.o.threads, EncoderQuant: b.encoder, CacheType: b.cache(),
+		Warn: func(s string) { a.Note("%s", s) },
+	}
+	o.Parallel = b.o.parallel
+	if quant != asStored {
+		o.Quant = quant
+	}
+	processor, err := b.shape.Processor()
+	if err != nil {
+		return nil, err
+	}
+	h := engine.Hooks{Work: work, Processor: processor}
+	if b.o.shape == "" {
+		return engine.OpenWith(formats.Files{Model: b.o.dir}, o, h)
+	}
+	ck, err := checkpoint.FromConfig(b.shape.Name, b.shape.Config)
+	if err != nil {
+		return nil, err
+	}
+	pool := kernel.NewPool(b.o.threads)
+	defer pool.Close()
+	maker := newWeightMaker(pool)
+	h.Weights = maker.make
+	m, err := engine.New(ck, o, h)
+	if maker.err != nil {
+		return nil, maker.err
+	}
+	return m, err
+}
+
+// benchCell is one row of the result and its samples.
+type benchCell struct {
+	quant   string
+	patches int
+	budget  benchBudget
+	tokens  int // before reduction
+	runs    []*lab.Measurement
+	times   *engine.Times
+	// per run, the memory read rate just before and after it, because it changes from minute to
+	// minute
+	read []float64
+	rss  int64
+	// of the encoder: operations of attention, peak memory of the process with the first picture
+	// of this size; bytes of all weights
+	attention          float64
+	encodeRSS, weights int64
+
+	peers []peerTurn // per run, with --peer
+}
+
+// run measures every plan in turn.
+func (b *bench) run(ctx context.Context, a *cli.App) (*benchJSON, error) {
+	limits := newMachineLimits(b.o.threads)
+	defer limits.close()
+	limits.sample()
+	b.encoder = b.o.encoder
+	why := ""
+	if b.encoder == "" && b.o.shape != "" {
+		b.encoder, why = model.EncoderDefault(kernel.InUse(), b.shape.Vision.Width, false)
+	}
+	out := &benchJSON{
+		EncoderWhy: why,
+		Model:      b.shape.Name, CPU: calibrate.CPU(), Kernel: kernel.Implementation(),
+		Threads: b.o.threads, Text: b.o.text, Gen: b.o.gen, Repeat: b.o.repeat,
+		Base: b.o.base, Restore: b.o.restore, Cache: b.cache(),
+		Plans: map[string]map[string]int64{}, Rows: []benchRow{},
+	}
+	var cells []*benchCell
+	for _, q := range b.o.quants {
+		made, err := b.measure(ctx, a, q, limits, out)
+		if err != nil {
+			return nil, err
+		}
+		cells = append(cells, made...)
+	}
+	out.Peaks = limits.peaks()
+	out.fill(cells)
+	return out, nil
+}
+
+// measure runs one plan.
+func (b *bench) measure(
+	ctx context.Context, a *cli.App, quant string, limits *machineLimits, out *benchJSON,
+) ([]*benchCell, error) {
+	start := time.Now()
+	m, err := b.open(a, quant, limits.work)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	info := m.Info()
+	cli.LimitGarbage(info.Resident)
+	out.Plans[quant] = info.Kept
+	if e := info.Encoder; e != nil {
+		out.Encoder, out.EncoderWhy = e.Type, cmp.Or(e.Why, out.EncoderWhy)
+	}
+	if cli.IsTerminal(a.Err) {
+		a.Say("%s, %s: ready after %.1f s", b.shape.Name, quant,
+			time.Since(start).Seconds())
+	}
+	shown := a.Meter("runs, " + quant)
+	defer shown.End()
+	done, total := int64(0), int64(len(b.patches)*(1+b.o.repeat*len(b.budgets)))
+	shown.Set(done, total)
+	speed := m.Speed(a.Calibrating)
+	var cells []*benchCell
+	for _, patches := range b.patches {
+		pic, err := b.shape.Picture(patches)
+		if err != nil {
+			return nil, err
+		}
+		// Run the first budget once without timing: it touches the weights and the workspace, and
+		// shows how many tokens the picture has. Only this run, before larger pictures, shows the
+		// memory that the encoder takes for a picture of this size.
+		debug.FreeOSMemory()
+		resetPeakRSS()
+		warm, err := lab.Measure(ctx, m, lab.MeasureRequest{
+			Image: pic, Reduce: b.reduction(b.budgets[0], 0), Text: b.o.text, Steps: b.o.gen,
+		})
+		if err != nil {
+			return nil, err
+		}
+		done++
+		shown.Set(done, total)
+		px, err := m.Pixels([]*imageproc.Picture{pic}, nil)
+		if err != nil {
+			return nil, err
+		}
+		_, attention := m.Model().EncodeWork(px)
+		for _, n := range b.budgets {
+			if n.count > warm.Before {
+				return nil,
+					cli.Flagf("n-vis", "got %d, want at most the picture's %d tokens", n.count,
+						warm.Before)
+			}
+			c := &benchCell{
+				quant: quant, patches: patches, budget: n, tokens: warm.Before,
+				attention: attention, encodeRSS: warm.EncodePeakRSS, weights: info.Resident,
+			}
+			c.times, err = m.PredictTimes(speed, m.Source(), engine.Question{
+				Width: pic.Width, Height: pic.Height, NVis: n.of(warm.Before), Text: b.o.text,
+				Generated: b.o.gen,
+			})
+			if err != nil {
+				return nil, err
+			}
+			cells = append(cells, c)
+		}
+	}
+	// do not count memory left over from loading and the first runs
+	debug.FreeOSMemory()
+	if b.o.profile != "" && len(out.Plans) == 1 { // the first plan's
+		if err := pprof.StartCPUProfile(&b.profile); err != nil {
+			return nil, err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	limits.sample()
+	for i := range b.o.repeat {
+		for _, c := range cells {
+			if err := b.turn(ctx, m, c, i, limits); err != nil {
+				return nil, err
+			}
+			done++
+			shown.Set(done, total)
+		}
+	}
+	return cells, nil
+}
+
+// turn measures one cell once, and --peer before or after it, in alternation.
+func (b *bench) turn(
+	ctx context.Context, m *engine.Engine, c *benchCell, i int, limits *machineLimits,
+) error {
+	if b.peer == nil {
+		return b.once(ctx, m, c, i, limits)
+	}
+	outside := func() error {
+		t, err := b.peer.run(ctx, c.runs[0].PromptTokens, b.o.gen, b.o.threads)
+		c.peers = append(c.peers, t)
+		return err
+	}
+	if i%2 == 1 {
+		if err := outside(); err != nil {
+			return err
+		}
+	}
+	if err := b.once(ctx, m, c, i, limits); err != nil || i%2 == 1 {
+		return err
+	}
+	return outside()
+}
+
+// once measures one cell once.
+func (b *bench) once(
+	ctx context.Context, m *engine.Engine, c *benchCell, i int, limits *machineLimits,
+) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	pic, err := b.shape.Picture(c.patches)
+	if err != nil {
+		return err
+	}
+	before := len(limits.read) - limitSamples // samples taken after the previous run
+	resetPeakRSS()
+	run, err := lab.Measure(ctx, m, lab.MeasureRequest{
+		Image: pic, Reduce: b.reduction(c.budget, c.tokens), Text: b.o.text, Steps: b.o.gen,
+		Seed: uint64(i),
+	})
+	if err != nil {
+		return err
+	}
+	c.rss = max(c.rss, run.PeakRSS)
+	c.runs = append(c.runs, run)
+	limits.sample()
+	c.read = append(c.read, slices.Max(limits.read[before:]))
+	return nil
+}
+
+// reduction returns the options of a budget; none for all tokens.
+func (b *bench) reduction(n benchBudget, tokens int) methods.Options {
+	if n.share == 1 || tokens > 0 && n.count == tokens {
+		return methods.Options{Base: "none"}
+	}
+	return methods.Options{Base: b.o.base, Restore: b.o.restore, NVis: n.count, KeepRatio: n.share}
+}
+
+// machineLimits samples the machine's limits between measurements.
+type machineLimits struct {
+	pool                         *kernel.Pool
+	work                         *nn.Work
+	fma, dot, nibble, word, bf16 []float64
+	read                         []float64
+}
+
+func newMachineLimits(threads int) *machineLimits {
+	return &machineLimits{pool: kernel.NewPool(threads), work: new(nn.Work)}
+}
+
+func (l *machineLimits) close() { l.pool.Close() }
+
+// Amounts of work in one sample of every limit.
+const (
+	limitTime    = 1500 * time.Microsecond
+	limitSamples = 6
+)
+
+// limitBytes is the memory read in one sample: more than any last-level cache keeps. Tests lower
+// it.
+var limitBytes = 256 << 20
+
+func (l *machineLimits) sample() {
+	var memory kernel.Memory
+	defer memory.Free()
+	buf := memory.Bytes(limitBytes)
+	// touch every page, so that each address has its own memory
+	l.pool.Run(limitBytes>>20, func(i int) { clear(buf[i<<20 : (i+1)<<20]) })
+	for range limitSamples {
+		l.fma = append(l.fma, kernel.SamplePeak(l.pool, kernel.F32, limitTime))
+		l.dot = append(l.dot, kernel.SamplePeak(l.pool, kernel.Q8, limitTime))
+		l.nibble = append(l.nibble, kernel.SamplePeak(l.pool, kernel.Q4, limitTime))
+		l.word = append(l.word, kernel.SamplePeak(l.pool, kernel.Q12, limitTime))
+		l.bf16 = append(l.bf16, kernel.SamplePeak(l.pool, kernel.BF16Dot, limitTime))
+		l.read = append(l.read, kernel.SampleRead(l.pool, buf))
+	}
+}
+
+// limitOf estimates a limit of the machine from samples: nearly the best one, because other
+// processes can only slow a sample down.
+func limitOf(samples []float64) float64 { return round2(stats.Interpolated(samples, 0.98)) }
+
+// sampleDot samples only the 8-bit peak.
+func (l *machineLimits) sampleDot() {
+	for range limitSamples {
+		l.dot = append(l.dot, kernel.SamplePeak(l.pool, kernel.Q8, limitTime))
+	}
+}
+
+func (l *machineLimits) peaks() benchPeaks {
+	return benchPeaks{
+		FMA: limitOf(l.fma), Dot: limitOf(l.dot), Nibble: limitOf(l.nibble), Word: limitOf(l.word),
+		BF16: limitOf(l.bf16), DRAM: limitOf(l.read),
+	}
+}
+
+// resetPeakRSS resets the process's peak of resident memory, if the system can.
+func resetPeakRSS() {
+	if runtime.GOOS == "linux" {
+		// if this fails, the peak covers the whole run
+		_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)
+	}
+}

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/lab"
+	"github.com/restore-vlm/restore/internal/stats"
+)
+
+// benchSequencesOptions are the flags of `restore-lab bench sequences`.
+type benchSequencesOptions struct {
+	benchOptions
+	counts []int
+	prompt int
+	rows   []int
+}
+
+func newBenchSequences(a *cli.App) *cobra.Command {
+	o := new(benchSequencesOptions)
+	cmd := &cobra.Command{
+		Use:   "sequences",
+		Short: "Decode several sequences together, and stall them with another prompt",
+		Long: `Decode 1, 2, 4, … sequences together and print how many tokens per second all of them produce. Then let --streams sequences run, read
+a prompt of --rows rows while they run, and print how long they waited between two tokens: p50 is the median wait, 99 of 100 waits are
+shorter than p99, which is also given in steps of these sequences alone. Within a repeat the numbers of sequences take turns;
+rates are medians. With q8 or q4 weights the operations of the products per second are compared with the 8-bit peak, sampled just before and
+just after each run.`,
+		Example: `  restore-lab bench sequences --shape llava-1.5-7b --quant q4
+  restore-lab bench sequences --shape llava-1.5-7b --counts 1,8 --rows 124,636 --json`,
+		Args: cli.NoArgs,
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	o.addModel(fs, "`type` of the language model's weights")
+	o.addCache(fs)
+	fs.IntSliceVar(&o.counts, "counts", []int{1, 2, 4, 8, 16}, "`numbers` of sequences")
+	fs.IntVar(&o.prompt, "prompt", 124, "`N` tokens of each prompt")
+	fs.IntVar(&o.gen, "gen", 24, "measure at least `N` tokens of each sequence")
+	fs.IntVar(&o.parallel, "streams", 8, "`N` sequences run while a prompt is read")
+	fs.IntSliceVar(&o.rows, "rows", []int{124, 636}, "`numbers` of rows of that prompt")
+	o.addRepeats(fs)
+	fs.BoolVar(&o.json, "json", false, "print one JSON object")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		b, err := o.prepare()
+		if err != nil {
+			return err
+		}
+		result, err := o.run(cmd.Context(), a, b)
+		if cmd.Context().Err() != nil {
+			return errors.New("bench sequences: interrupted, there is no result")
+		}
+		if err != nil {
+			return err
+		}
+		if o.json {
+			return cli.WriteJSON(a.Out, result)
+		}
+		return result.write(a.Out)
+	}
+	return cmd
+}
+
+// stallTokens is the most tokens that a stream produces while a prompt is read.
+const stallTokens = 1024
+
+// prepare checks the flags.
+func (o *benchSequencesOptions) prepare() (*bench, error) {
+	if len(o.quants) > 1 {
+		return nil, cli.Flagf("quant", "got %s, want one type", strings.Join(o.quants, ","))
+	}
+	for name, list := range map[string][]int{"counts": o.counts, "rows": o.rows} {
+		for _, n := range list {
+			if most := map[string]int{"counts": 64, "rows": 1 << 16}[name]; n < 1 || n > most {
+				return nil, cli.Flagf(name, "out of range, got %d, want 1 to %d", n, most)
+			}
+		}
+	}
+	for _, f := range []struct {
+		name      string
+		got, most int
+	}{{"prompt", o.prompt, 1 << 16}, {"gen", o.gen, 1 << 12}, {"streams", o.parallel, 64}} {
+		if f.got < 1 || f.got > f.most {
+			return nil, cli.Flagf(f.name, "out of range, got %d, want 1 to %d", f.got, f.most)
+		}
+	}
+	o.base, o.text = "grid", 1 // there is no picture
+	return o.benchOptions.prepare()
+}
+
+// sequencesJSON is the output of --json.
+type sequencesJSON struct {
+	Model   string       `json:"model"`
+	Quant   string       `json:"quant"`
+	Cache   string       `json:"cache_type"`
+	Kernel  string       `json:"kernel"`
+	Threads int          `json:"threads"`
+	Prompt  int          `json:"prompt_tokens"`
+	Repeat  int          `json:"repeat"`
+	Decode  []decodeRow  `json:"decode"`
+	Streams int          `json:"streams"`
+	StepMS  float64      `json:"step_ms"` // of these streams
+	Stalls  []stalledRow `json:"stalls"`
+}
+
+// decodeRow is the result for one number of sequences.
+type decodeRow struct {
+	Sequences int     `json:"sequences"`
+	TokS      float64 `json:"tok_s"`  // of all sequences together
+	Over      float64 `json:"over_1"` // tok_s / tok_s of one sequence; 0 if that was not measured
+	GOPS      float64 `json:"gops"`   // of the products
+	// OfPeak is the median of gops / the 8-bit peak around each run; 0 with other weights.
+	OfPeak float64 `json:"of_8_bit_peak"`
+}
+
+// stalledRow is the result for one length of the prompt that is read while the streams run.
+type stalledRow struct {
+	Rows   int     `json:"rows"`
+	P50MS  float64 `json:"p50_ms"`
+	P99MS  float64 `json:"p99_ms"`
+	MostMS float64 `json:"most_ms"`
+	Steps  float64 `json:"p99_steps"`
+	FirstS float64 `json:"ttft_s"` // of that prompt
+}
+
+func (o *benchSequencesOptions) run(
+	ctx context.Context, a *cli.App, b *bench,
+) (*sequencesJSON, error) {
+	streams := o.parallel
+	o.parallel = max(streams+1, slices.Max(append(slices.Clone(o.counts), 1)))
+	b.o = &o.benchOptions
+	limits := newMachineLimits(o.threads)
+	defer limits.close()
+	m, err := b.open(a, o.quants[0], limits.work)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	j := &sequencesJSON{
+		Model: b.shape.Name, Quant: o.quants[0], Cache: b.cache(), Kernel: kernel.Implementation(),
+		Threads: o.threads, Prompt: o.prompt, Repeat: o.repeat, Streams: streams,
+	}
+	shown := a.Meter("runs")
+	defer shown.End()
+	done, total := int64(0), int64(o.repeat*(len(o.counts)+1+len(o.rows)))
+	tick := func() { done++; shown.Set(done, total) }
+	shown.Set(done, total)
+	ops, err := tokenOps(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	rates, shares := make([][]float64, len(o.counts)), make([][]float64, len(o.counts))
+	waits := make([][]time.Duration, len(o.rows))
+	firsts := make([][]float64, len(o.rows))
+	var steps []float64
+	for range o.repeat {
+		for i, n := range o.counts {
+			limits.dot = limits.dot[:0]
+			limits.sampleDot()
+			d, err := lab.Decode(ctx, m, n, o.prompt, o.gen)
+			if err != nil {
+				return nil, err
+			}
+			limits.sampleDot()
+			rate := float64(d.Tokens) / d.Time.Seconds()
+			rates[i] = append(rates[i], rate)
+			shares[i] = append(shares[i], rate*ops/limitOf(limits.dot))
+			tick()
+		}
+		d, err := lab.Decode(ctx, m, streams, o.prompt, o.gen)
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, float64(streams)*d.Time.Seconds()/float64(d.Tokens))
+		tick()
+		for i, rows := range o.rows {
+			s, err := lab.Stall(ctx, m, streams, o.prompt, rows, stallTokens)
+			if err != nil {
+				return nil, err
+			}
+			waits[i] = append(waits[i], s.Gaps...)
+			firsts[i] = append(firsts[i], s.First.Seconds())
+			tick()
+		}
+	}
+	for i, n := range o.counts {
+		rate := stats.Median(rates[i])
+		r := decodeRow{Sequences: n, TokS: round(rate), GOPS: round(rate * ops)}
+		if o.quants[0] == "q8" || o.quants[0] == "q4" {
+			r.OfPeak = round(stats.Median(shares[i]))
+		}
+		if k := slices.Index(o.counts, 1); k >= 0 {
+			r.Over = round(r.TokS / stats.Median(rates[k]))
+		}
+		j.Decode = append(j.Decode, r)
+	}
+	step := stats.Median(steps)
+	j.StepMS = round(1000 * step)
+	for i, rows := range o.rows {
+		ms := func(q float64) float64 { return round(1000 * stats.Upper(waits[i], q).Seconds()) }
+		j.Stalls = append(j.Stalls, stalledRow{
+			Rows: rows, P50MS: ms(0.5), P99MS: ms(0.99), MostMS: ms(1),
+			Steps:  round(stats.Upper(waits[i], 0.99).Seconds() / step),
+			FirstS: round(stats.Median(firsts[i])),
+		})
+	}
+	return j, nil
+}
+
+// tokenOps is the number of operations, in 10⁹, of the products of a decoded token.
+func tokenOps(ctx context.Context, m *engine.Engine) (float64, error) {
+	const steps = 2
+	one, err := lab.Measure(ctx, m, lab.MeasureRequest{Text: 8, Steps: steps})
+	if err != nil {
+		return 0, err
+	}
+	return float64(one.DecodeProducts.Operations) / steps / 1e9, nil
+}
+
+// write prints the tables.
+func (j *sequencesJSON) write(w io.Writer) error {
+	fmt.Fprintf(w, "%s, %s, keys and values %s, %s, threads %d, after %d tokens, median of %d\n",
+		j.Model, j.Quant, j.Cache, j.Kernel, j.Threads, j.Prompt, j.Repeat)
+	rows := [][]string{{"sequences", "tokens/s", "over one", "GOP/s", "of the 8-bit peak"}}
+	for _, r := range j.Decode {
+		over, peak := "–", "–"
+		if r.Over > 0 {
+			over = fmt.Sprintf("%.2f", r.Over)
+		}
+		if r.OfPeak > 0 {
+			peak = fmt.Sprintf("%.0f %%", 100*r.OfPeak)
+		}
+		rows = append(rows, []string{strconv.Itoa(r.Sequences), fmt.Sprintf("%.2f", r.TokS), over,
+			fmt.Sprintf("%.0f", r.GOPS), peak})
+	}
+	if err := cli.Table(w, rows); err != nil || len(j.Stalls) == 0 {
+		return err
+	}
+	fmt.Fprintf(w, "\nwaits of %d sequences, a step of which takes %.0f ms, while a prompt "+
+		"is read\n", j.Streams, j.StepMS)
+	rows = [][]string{{"rows", "p50 ms", "p99 ms", "most ms", "p99 in steps", "first token s"}}
+	for _, r := range j.Stalls {
+		rows = append(rows, []string{
+			strconv.Itoa(r.Rows), fmt.Sprintf("%.0f", r.P50MS), fmt.Sprintf("%.0f", r.P99MS),
+			fmt.Sprintf("%.0f", r.MostMS), fmt.Sprintf("%.1f", r.Steps),
+			fmt.Sprintf("%.2f", r.FirstS),
+		})
+	}
+	return cli.Table(w, rows)
+}

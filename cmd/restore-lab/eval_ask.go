@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	"github.com/restore-vlm/restore/eval"
+	benchmarks "github.com/restore-vlm/restore/eval/bench"
+	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/evalengine"
+)
+
+// recordsFolder is the default folder for records; it has one folder per run.
+const recordsFolder = "restore-records"
+
+// ask asks the questions, records the answers and scores them.
+func (o *benchmarkOptions) ask(ctx context.Context, a *cli.App, s eval.Selection) error {
+	if err := o.nats.Check(o.fs); err != nil {
+		return err
+	}
+	if o.parallel < 1 || o.parallel > cli.MaxThreads {
+		return cli.Flagf("parallel", "out of range, got %d, want 1 to %d", o.parallel,
+			cli.MaxThreads)
+	}
+	if err := o.reduction.CheckSeed(); err != nil {
+		return err
+	}
+	both, err := o.anchorsOpen()
+	if err != nil {
+		return err
+	}
+	b, err := o.open(a, false)
+	if err != nil {
+		return err
+	}
+	defer closeBench(b)
+	outs := a.Outputs(append(o.model.Paths(), o.data)...)
+	defer outs.Discard()
+	upload, err := o.upload(outs, b)
+	if err != nil {
+		return err
+	}
+	m, done, err := o.answerer(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer done()
+	dir := o.records
+	if dir == "" {
+		name, err := eval.RunName(b, m)
+		if err != nil {
+			return err
+		}
+		dir = filepath.Join(recordsFolder, name)
+	}
+	run := eval.RunOptions{Records: dir, Selection: s, Parallel: o.parallel}
+	r, all, err := o.runTo(ctx, a, b, m, run)
+	if err != nil {
+		return err
+	}
+	report := &benchmarkReport{Result: r, Records: dir}
+	if both && len(r.Metrics) > 0 {
+		report.Other, err = o.askOther(ctx, a, b, m.(*evalengine.Model), run)
+		if err != nil {
+			return err
+		}
+	}
+	return o.report(a, report, b, all, upload)
+}
+
+// runTo runs a benchmark, shows its progress, and names the folder of its answers.
+func (o *benchmarkOptions) runTo(ctx context.Context, a *cli.App, b *eval.Benchmark,
+	m eval.Answerer,
+	run eval.RunOptions) (*eval.Result, []*eval.Scored, error) {
+	show, end := runProgress(a, o.name)
+	defer end()
+	run.Progress = show
+	r, all, err := eval.Run(ctx, b, m, run)
+	end()
+	if err != nil && ctx.Err() != nil {
+		return nil, nil, cli.CutShort(
+			"eval: interrupted; the same command continues with the answers in %s", run.Records)
+	}
+	if err == nil {
+		a.Note("answers are in %s", run.Records)
+	}
+	return r, all, err
+}
+
+// answerer opens the model, server or workers to ask.
+func (o *benchmarkOptions) answerer(
+	ctx context.Context, a *cli.App,
+) (_ eval.Answerer, done func(), err error) {
+	system, err := o.system.Text(a, "system-prompt", o.system.System)
+	if err != nil {
+		return nil, nil, err
+	}
+	if o.nats.URL != "" {
+		return o.overNATS(ctx, a, system)
+	}
+	if o.server != "" {
+		s, err := o.remote(a, system)
+		return s, func() {}, err
+	}
+	how, err := o.reduction.Options()
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := openForEval(ctx, &o.model, a, o.protocol == benchmarks.Paper)
+	if err != nil {
+		return nil, nil, err
+	}
+	m.Reduction = how
+	if o.protocol != benchmarks.Paper || o.fs.Changed("system-prompt") {
+		m.System = system
+	}
+	return m, func() { m.Engine.Close() }, nil
+}
+
+// remote returns the server of --openai.
+func (o *benchmarkOptions) remote(a *cli.App, system string) (eval.Answerer, error) {
+	if err := cli.NoUse(o.fs, true, "has no use with --openai, got %v", "threads", "quant",
+		"encoder-quant", "cache-type", "vision-tower", "pull", "pad", "min-pixels",
+		"max-pixels"); err != nil {
+		return nil, err
+	}
+	if o.model.Path == "" {
+		return nil, cli.Flagf("model",
+			"missing, want the name that the server of --openai has for it")
+	}
+	if _, err := o.reduction.Options(); err != nil {
+		return nil, err
+	}
+	s := &eval.Server{URL: o.server, Model: o.model.Path, System: system,
+		Key: a.Getenv("OPENAI_API_KEY")}
+	extension, err := o.reduction.Extension()
+	if err != nil {
+		return nil, err
+	}
+	s.Reduction = extension
+	return s, nil
+}
+
+// noteEvery is the interval between progress lines without a terminal.
+const noteEvery = time.Minute
+
+// runProgress shows the progress of a run until end is called: as a bar on a terminal, else as one
+// line per minute.
+func runProgress(a *cli.App, name string) (show func(eval.Progress), end func()) {
+	m := a.Meter(name)
+	last := time.Now()
+	return func(p eval.Progress) {
+		m.Set(int64(p.Done), int64(p.Total))
+		if m == nil && time.Since(last) >= noteEvery {
+			last = time.Now()
+			a.Note("%s: %d of %d questions, %s left", name, p.Done, p.Total,
+				p.Left.Round(time.Second))
+		}
+	}, m.End
+}

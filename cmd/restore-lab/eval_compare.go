@@ -1,0 +1,140 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/restore-vlm/restore/eval"
+	"github.com/restore-vlm/restore/internal/chart"
+	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/compare"
+	"github.com/restore-vlm/restore/internal/sheet"
+)
+
+func newEvalCompare(a *cli.App) *cobra.Command {
+	var format, plotFile string
+	var asJSON bool
+	var seed int64
+	cmd := &cobra.Command{
+		Use:   "compare DIR DIR…",
+		Short: "Compare runs of benchmarks",
+		Long: `Compare runs by the folders of their answers. Each run is compared with the first
+one of the same benchmark, protocol and split: the difference over the questions that both
+answered, with a 95 % interval (bootstrap over pictures) and McNemar's test, in total and by category. If the
+folders include unreduced runs, it also prints what each setting retains over all benchmarks, as the
+paper's Average does.`,
+		Example: `  restore-lab eval compare restore-records/gqa-*
+  restore-lab eval compare full/gqa holov/gqa full/mme holov/mme --format markdown --plot runs.svg`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return cli.Usagef("eval compare: got %d folder(s), want at least two", len(args))
+			}
+			return nil
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&format, "format", "text", "format of the result")
+	fs.Lookup("format").Annotations = map[string][]string{
+		cli.Choices: {strings.Join(sheet.Formats, "|")},
+	}
+	fs.StringVar(&plotFile, "plot", "",
+		"plot the retained accuracy, by tokens and by first-token time, into this SVG `file`")
+	fs.Int64Var(&seed, "seed", 0, "`seed` of the intervals")
+	fs.BoolVar(&asJSON, "json", false, "print one JSON object, like --format json")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if asJSON && cmd.Flags().Changed("format") && format != "json" {
+			return cli.Usagef("--json and --format: both given, got %s, want one of them", format)
+		}
+		if !slices.Contains(sheet.Formats, format) {
+			return cli.NotOneOf("format", format, sheet.Formats)
+		}
+		if plotFile != "" {
+			if err := checkPlot("plot", plotFile); err != nil {
+				return err
+			}
+		}
+		var runs []*eval.Records
+		for _, dir := range args {
+			r, err := eval.ReadRecords(dir)
+			if err != nil {
+				return cli.PathError(dir, err)
+			}
+			runs = append(runs, r)
+		}
+		c, err := compare.Runs(runs, seed)
+		if err != nil {
+			return err
+		}
+		if plotFile != "" && len(c.Retained) == 0 {
+			return cli.Flagf("plot", "want an unreduced run among the folders, got none")
+		}
+		outs := a.Outputs(args...)
+		defer outs.Discard()
+		file, err := outs.Open("plot", plotFile)
+		if err != nil {
+			return err
+		}
+		out := outs.Results()
+		if asJSON || format == "json" {
+			err = cli.WriteJSON(out, c)
+		} else {
+			for i, s := range c.Sheets() {
+				if i > 0 {
+					fmt.Fprintln(out)
+				}
+				if err = s.Write(out, format); err != nil {
+					break
+				}
+			}
+		}
+		if err != nil {
+			return err
+		}
+		return writePlot(file, retainedPanels(c))
+	}
+	return cmd
+}
+
+// retainedPanels plots what settings retain: by visual tokens, and by first-token time.
+func retainedPanels(c *compare.Comparison) []chart.Panel {
+	panels := []chart.Panel{
+		{X: "visual tokens", Y: "Average, % of unreduced", LogX: true},
+		{X: "first token, s", Y: "Average, % of unreduced"},
+	}
+	styles := map[string]int{}
+	of := map[string]*[2]chart.Series{}
+	var order []string
+	for _, r := range c.Retained {
+		name, rest, _ := strings.Cut(r.Run, " ")
+		if strings.Contains(rest, "RESTORE") {
+			name += " + RESTORE"
+		}
+		if of[name] == nil {
+			styles[name] = len(styles)
+			of[name] = new([2]chart.Series)
+			order = append(order, name)
+		}
+		for i, x := range []float64{r.After, r.FirstToken} {
+			s := &of[name][i]
+			s.Name, s.Style, s.Dashed = name, styles[name], styles[name] >= chart.Colours
+			if x > 0 {
+				s.X, s.Y = append(s.X, x), append(s.Y, r.Percent)
+			}
+			if i == 0 && !slices.Contains(panels[0].Ticks, x) {
+				panels[0].Ticks = append(panels[0].Ticks, x)
+			}
+		}
+	}
+	for _, name := range order {
+		for i := range panels {
+			if s := of[name][i]; len(s.X) > 0 {
+				panels[i].Series = append(panels[i].Series, s)
+			}
+		}
+	}
+	return panels
+}

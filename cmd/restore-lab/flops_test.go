@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/formats"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/lab"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/nn"
+)
+
+// Ensure that the counted operations are those that the engine multiplies: for linear layers by the
+// engine's own count during an answer, for attention by the sizes of the matrices in a trace of the
+// same request.
+func TestFLOPsOfEngine(t *testing.T) {
+	work := new(nn.Work)
+	m, err := engine.OpenWith(formats.Files{}, engine.Options{}, engine.Hooks{Work: work})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	s := m.Info().Sizes
+	pic := &imageproc.Picture{Width: 8, Height: 8, Pix: make([]byte, 3*64)}
+	for name, o := range map[string]methods.Options{
+		"unreduced": {},
+		"holov":     {Base: "holov", NVis: 40, Restore: true},
+		"fastv":     {Base: "fastv", Schedule: "2:100"},
+		"shrunk":    {Base: "downsample", NVis: 64},
+		"merged":    {Base: "tome", NVis: 64, Restore: true},
+		"fitted":    {Base: "fitprune", NVis: 200},
+	} {
+		work.Take()
+		ans, err := m.Ask(context.Background(), engine.Request{
+			Prompt: "How many?", Images: engine.Pictures(pic), Reduce: o, MaxTokens: 1,
+			NoCache: true,
+		})
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		_, ops, _ := work.Take()
+		trace, err := lab.Trace(context.Background(), m, lab.TraceRequest{
+			Prompt: "How many?", Images: []*imageproc.Picture{pic}, Reduce: o,
+		})
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		got := float64(ops) / 2
+		matrices := func(format string, layers, width int) {
+			for i := range layers {
+				rows, keys := o.NVis+1, o.NVis+1 // the encoding of a shrunk picture is not traced
+				if m := trace[fmt.Sprintf("vit_stage.%d.metric", i)]; m != nil && format[0] == 'v' {
+					rows, keys = m.Shape[0], m.Shape[0]
+				} else if m := trace[fmt.Sprintf(format, i)]; m != nil {
+					rows, keys = m.Shape[len(m.Shape)-2], m.Shape[len(m.Shape)-1]
+				}
+				got += 2 * float64(rows) * float64(keys) * float64(width)
+			}
+		}
+		matrices("vision.layer.%d.attn", s.Vision.Run, s.Vision.Query)
+		matrices("text.layer.%d.attn", s.Text.Blocks, s.Text.Query)
+		rows := trace["text.layer.0.attn"].Shape[1]
+		visual := s.Tokens
+		if r := ans.Report.Images[0].Reduction; r != nil && len(r.Options.Stages) == 0 {
+			visual = len(r.Rows)
+		}
+		how, err := m.Resolve(o)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		f, err := lab.CountFLOPs(s, how, o.NVis, rows-visual)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if f.Engine != got {
+			t.Errorf("%s: counted %.0f, the engine multiplied %.0f", name, f.Engine, got)
+		}
+	}
+}
+
+// Ensure that the command prints the paper's figures, names impossible settings, and refuses
+// senseless flags.
+func TestFLOPs(t *testing.T) {
+	r := commandLine("flops", "--base", "divprune,fastv", "--n-vis", "64")
+	for _, w := range []string{
+		"llava-1.5-7b", "0.190 T", "1.359 G", "0.807 T", "0.997 T", "0.136 %", "fastv + RESTORE",
+	} {
+		if r.Code != cli.ExitOK || r.Err != "" || !strings.Contains(r.Out, w) {
+			t.Errorf("exit %d, stderr %q, lacks %q in %q", r.Code, r.Err, w, r.Out)
+		}
+	}
+	r = commandLine("flops", "--shape", "embedded", "--all", "--n-vis", "64", "--json")
+	var j struct {
+		Tokens int
+		Rows   []struct{ Total, Engine float64 }
+	}
+	if err := json.Unmarshal([]byte(r.Out), &j); r.Code != cli.ExitOK || err != nil ||
+		j.Tokens != 576 || len(j.Rows) < 20 || j.Rows[0].Total <= 0 {
+		t.Errorf("exit %d, %v, %q", r.Code, err, r.Out)
+	}
+	if !strings.Contains(r.Err, "note: fastv, 64 tokens: methods: n-vis: got a mean of 64 "+
+		"tokens a layer, want at least 96.83, the least") {
+		t.Errorf("stderr %q", r.Err)
+	}
+	for want, args := range map[string][]string{
+		`--shape: got "x", want llava-1.5-7b|`:                             {"--shape", "x"},
+		"--shape and --model: both given, got llava-1.5-7b and y":          {"--shape", "llava-1.5-7b", "-m", "y"},
+		"--base and --all: both given":                                     {"--base", "holov", "--all"},
+		`--base: got "none", want holov|`:                                  {"--base", "none"},
+		"--n-vis: out of range, got 577, want 1 to 576 (the visual tokens": {"--n-vis", "577"},
+		"--prompt: out of range, got 0, want 1 to":                         {"--prompt", "0"},
+	} {
+		if r := commandLine(append([]string{"flops"}, args...)...); r.Code != cli.ExitUsage ||
+			!strings.Contains(r.Err, want) {
+			t.Errorf("%v: exit %d, stderr %q, want %q", args, r.Code, r.Err, want)
+		}
+	}
+}

@@ -1,0 +1,20 @@
+package main
+
+import (
+	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/seam"
+)
+
+// pixels returns the question's pictures as pixels.
+func pixels(q *cli.Question) ([]*imageproc.Picture, error) {
+	var out []*imageproc.Picture
+	for _, p := range q.Pictures {
+		pic, err := seam.Pixels(p.Pic)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, pic)
+	}
+	return out, nil
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/methods"
+)
+
+// reduceOptions are the flags of `restore-lab reduce`.
+type reduceOptions struct {
+	reduction cli.ReductionFlags
+	model     cli.ModelFlags // only threads
+	in, out   string
+	grid      string
+}
+
+func newReduce(a *cli.App) *cobra.Command {
+	o := new(reduceOptions)
+	cmd := &cobra.Command{
+		Use:   "reduce",
+		Short: "Reduce visual tokens from a file",
+		Long: `Reduce visual tokens from a safetensors file, of any encoder, and write the reduction.
+
+Reads X [N,C] and, if the method needs them, cls_attn [H,N+1], hidden [N+1,Cv] and keys [H,N+1,Dh] (index 0 is the class token).
+For an encoder without a class token: received [H,N], the attention that tokens receive, and keys [H,N,Dh]. For a picture encoded in views:
+view [N] (-1: a newline) and view_class [V,Cv]. Other tensors are ignored. Writes kept (plain base) or retained, anchors, group [N] (row of every token, -1 dropped), size, merged,
+position (counted from the first visual token), feat, and the scores. Rows are in the decoder's order.`,
+		Example: `  restore-lab reduce --base holov --n-vis 64 --in features.safetensors --out reduced.safetensors`,
+		Args:    cli.NoArgs,
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&o.in, "in", "", "safetensors `file` with X and what the method needs")
+	fs.StringVar(&o.out, "out", "", "safetensors `file` to write")
+	fs.StringVar(&o.grid, "grid", "",
+		"rows and columns of the patches as `HxW`; a square if possible")
+	o.reduction.Add(fs, "", 0)
+	fs.Int64Var(&o.reduction.Seed, "seed", 0, "`seed` of --base random")
+	o.model.AddThreads(fs)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := cli.Need(cmd, "in", o.in, "out", o.out); err != nil {
+			return err
+		}
+		return o.run(a)
+	}
+	return cmd
+}
+
+func (o *reduceOptions) run(a *cli.App) error {
+	if o.reduction.Base() == "" {
+		return cli.Usagef(
+			"reduce: no --base, want the method that selects tokens (see 'restore methods')")
+	}
+	if err := o.reduction.CheckSeed(); err != nil {
+		return err
+	}
+	opts, err := o.reduction.Options()
+	if err != nil {
+		return err
+	}
+	if err := o.model.Check(); err != nil {
+		return err
+	}
+	if opts.TwoStages {
+		return cli.Flagf("two-stages", "the second stage acts inside the decoder: tokens from a "+
+			"file pass none, want restore run or restore-lab trace")
+	}
+	if opts.Inside() {
+		return cli.Flagf("base", "got %s, which acts inside the decoder: tokens from a file "+
+			"pass none, want restore run or restore-lab trace", opts.Base)
+	}
+	gridH, gridW, err := parseGrid(o.grid)
+	if err != nil {
+		return err
+	}
+	outs := a.Outputs(append(cli.InputPaths(o.reduction.Files()), o.in)...)
+	defer outs.Discard()
+	file, err := outs.Open("out", o.out)
+	if err != nil {
+		return err
+	}
+	f, err := checkpoint.OpenSafetensors(o.in)
+	if err != nil {
+		return cli.PathError(o.in, err)
+	}
+	defer f.Close()
+	in, err := methods.FromTensors(f.Tensors, gridH, gridW)
+	if err != nil {
+		return fmt.Errorf("%s: %w", o.in, err)
+	}
+	pool := kernel.NewPool(o.model.Threads)
+	defer pool.Close()
+	plan, err := methods.Resolve(opts, methods.Facts{
+		Tokens: in.N, Views: in.ViewSizes(), GridH: in.GridH, GridW: in.GridW, NoClass: in.NoClass,
+		Gains: func(most int) ([]float64, error) {
+			return methods.Gains(pool, in.X, in.N, in.C, most)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	r, err := methods.Reduce(in, plan, pool)
+	if err != nil {
+		return fmt.Errorf("%s: %w", o.in, err)
+	}
+	err = file.Write(func(w io.Writer) error {
+		return checkpoint.WriteSafetensors(w, methods.Tensors(r), nil)
+	})
+	if err != nil {
+		return err
+	}
+	far, err := methods.Hausdorff(r, in, pool)
+	if err != nil {
+		return err
+	}
+	kept, merged := r.Counts()
+	fmt.Fprintf(a.Err, "%s; %s\nselect %s, merge %s\nweighted Hausdorff distance %.4f\n",
+		cli.TokensLine(in.N, kept,
+			merged), r.Options, cli.Milliseconds(r.SelectTime), cli.Milliseconds(r.MergeTime), far)
+	return nil
+}
+
+// parseGrid parses "24x16" as 24 rows and 16 columns, "" as an unknown grid.
+func parseGrid(s string) (h, w int, err error) {
+	if s == "" {
+		return 0, 0, nil
+	}
+	rows, cols, ok := strings.Cut(s, "x")
+	if ok {
+		h, err = strconv.Atoi(rows)
+	}
+	if ok && err == nil {
+		w, err = strconv.Atoi(cols)
+	}
+	if !ok || err != nil || h < 1 || w < 1 {
+		return 0, 0, cli.Flagf("grid", "got %q, want rows and columns as HxW, for example 24x24", s)
+	}
+	return h, w, nil
+}

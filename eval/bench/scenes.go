@@ -1,0 +1,137 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"image/png"
+	"io"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/restore-vlm/restore/eval"
+	"github.com/restore-vlm/restore/internal/scene"
+)
+
+// ScenesName is the name of the benchmarks of scenes.
+const ScenesName = "scenes"
+
+// SceneTasks are the tasks of drawn scenes, which are their questions' categories.
+var SceneTasks = []string{
+	scene.Exist, scene.Attribute, scene.Where, scene.Relation, scene.Count, scene.Text,
+}
+
+// DrawnScenes returns the questions about n pictures of package scene, of consecutive seeds.
+// Evaluations begin at scene.EvalSeed.
+func DrawnScenes(world scene.World, first int64, n int) *eval.Benchmark {
+	return scenes("drawn", func(yield func(scenePicture) bool) {
+		for seed := first; seed < first+int64(n); seed++ {
+			s := scene.NewIn(world, seed)
+			p := scenePicture{Image: drawing(seed, s), questions: s.Questions()}
+			p.questions = slices.DeleteFunc(p.questions, func(q scene.Question) bool {
+				return q.Task == scene.Describe
+			})
+			if !yield(p) {
+				return
+			}
+		}
+	})
+}
+
+// drawing is the picture of a scene.
+func drawing(seed int64, s *scene.Scene) eval.Image {
+	open := func() (io.ReadCloser, error) {
+		var b bytes.Buffer
+		err := png.Encode(&b, s.Image())
+		return io.NopCloser(&b), err
+	}
+	return eval.Image{Name: "scene " + strconv.FormatInt(seed, 10), Open: open}
+}
+
+// scenePicture is a picture with its questions.
+type scenePicture struct {
+	eval.Image
+	questions []scene.Question
+}
+
+// scenes is a benchmark of questions whose answers must equal the true ones. The category is the
+// task.
+func scenes(split string, pictures iter.Seq[scenePicture]) *eval.Benchmark {
+	questions := func(yield func(*eval.Question, error) bool) {
+		id := 0
+		for p := range pictures {
+			images := []eval.Image{p.Image}
+			for _, q := range p.questions {
+				out := &eval.Question{
+					ID: id, Key: int64(id), Text: q.Text, Images: images, Category: q.Task,
+					Doc: q.Answer, MaxTokens: enough(q.Answer),
+				}
+				if !yield(out, nil) {
+					return
+				}
+				id++
+			}
+		}
+	}
+	return &eval.Benchmark{
+		Name: ScenesName, Split: split, Whole: true, Score: scoreScene, Metrics: sceneMetrics,
+		Questions: func() iter.Seq2[*eval.Question, error] { return questions },
+	}
+}
+
+// enough is a number of tokens that the right answer fits into: a token is at least a byte, and the
+// space ahead of the answer and the end are two more.
+func enough(answer string) int { return len(answer) + 2 }
+
+// scoreScene compares an answer with the true one. The space between "ASSISTANT:" and the answer
+// belongs to the first token of some tokenizers.
+func scoreScene(q *eval.Question, answer string) eval.Score {
+	answer = strings.TrimPrefix(answer, " ")
+	if !possible(q.Category, answer) {
+		return eval.Score{Failed: true}
+	}
+	return eval.Right(answer == q.Doc.(string), answer)
+}
+
+// possible reports whether an answer could be one to a question of the task at all. Only the tasks
+// of package scene are known; of others any answer that is not empty could be.
+func possible(task, answer string) bool {
+	switch task {
+	case scene.Exist, scene.Relation:
+		return answer == "yes" || answer == "no"
+	case scene.Attribute:
+		return slices.Contains(scene.Colours(), answer) || slices.Contains(scene.Shapes(), answer)
+	case scene.Where:
+		for _, y := range []float64{0, scene.Size / 2, scene.Size} {
+			for _, x := range []float64{0, scene.Size / 2, scene.Size} {
+				if answer == scene.Place(x, y) {
+					return true
+				}
+			}
+		}
+		return false
+	case scene.Count, scene.Text:
+		n, err := strconv.Atoi(answer)
+		return err == nil && n >= 0 && n < 10000 && strconv.Itoa(n) == answer
+	}
+	return answer != ""
+}
+
+// sceneMetrics are the accuracy over all questions, and for each task.
+func sceneMetrics(_ context.Context, all []*eval.Scored) (eval.Metrics, error) {
+	m := eval.Metrics{{Name: "accuracy", Value: 100 * eval.Mean(all)}}
+	tasks, of := slices.Clone(SceneTasks), map[string][]*eval.Scored{}
+	for _, x := range all {
+		task := x.Question.Category
+		if of[task] = append(of[task], x); !slices.Contains(tasks, task) {
+			tasks = append(tasks, task)
+		}
+	}
+	for _, task := range tasks {
+		if len(of[task]) > 0 {
+			m = append(m, eval.Metric{Name: task, Value: 100 * eval.Mean(of[task])})
+		}
+	}
+	return m, nil
+}

@@ -1,0 +1,350 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/engine"
+)
+
+// Exit codes of every command.
+const (
+	ExitOK      = 0
+	ExitFailure = 1 // the work failed, or Ctrl-C cut it short
+	ExitUsage   = 2 // the command line or a flag's variable is wrong; nothing was done
+)
+
+// App is the environment of a command; tests use buffers.
+type App struct {
+	program *Program
+
+	In       io.Reader
+	Out, Err io.Writer // out is for results only
+	Getenv   func(string) string
+
+	stdinOf string // what in holds, after it was read; "" before
+
+	Interrupts Interrupts
+	Partial    Partial
+	Screen     *Screen // nil if err is not a terminal
+}
+
+// NewApp returns the environment of a command with the streams of a process.
+func NewApp(
+	p *Program, in io.Reader, out, err io.Writer, getenv func(string) string,
+) *App {
+	a := &App{program: p, In: in, Out: out, Err: err, Getenv: getenv, Screen: newScreen(err)}
+	if a.Screen != nil {
+		a.Err = a.Screen.writer(err)
+		if IsTerminal(out) {
+			a.Out = a.Screen.writer(out)
+		}
+	}
+	return a
+}
+
+// Execute runs one command line and returns the exit code. It prints an error as one line on a.err;
+// after a usage error it also names the help command.
+func Execute(ctx context.Context, a *App, args []string) int {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	out := &stdout{failWriter: failWriter{w: a.Out}, cancel: cancel}
+	a.Out = out
+	defer func() { a.Out = out.w }()
+	cmd, err := attempt(ctx, a, args)
+	switch interrupted := new(interruptError); {
+	case out.err != nil:
+		err = PathError("stdout", out.err)
+	case err == nil:
+		return ExitOK
+	case ctx.Err() != nil && !errors.As(err, &interrupted):
+		err = CutShort("%s: interrupted", Path(cmd))
+	}
+	a.Say("%s", ErrorLine(cmd.Flags(), err))
+	var u *UsageError
+	var option *errs.OptionError
+	if errors.As(err, &u) || errors.As(err, &option) {
+		fmt.Fprintf(a.Err, "see '%s --help'\n", cmd.CommandPath())
+		return ExitUsage
+	}
+	return ExitFailure
+}
+
+// attempt runs the command line.
+func attempt(ctx context.Context, a *App, args []string) (*cobra.Command, error) {
+	root := NewRoot(a)
+	root.SetArgs(joinBools(root, args))
+	root.SetIn(a.In)
+	root.SetOut(a.Out)
+	root.SetErr(a.Err)
+	if cmd, err := unknownCommand(root, args); err != nil {
+		return cmd, err
+	}
+	return root.ExecuteContextC(ctx)
+}
+
+// unknownCommand refuses a misspelt command before its flags are parsed, because they would be
+// parsed as flags of another command.
+func unknownCommand(root *cobra.Command, args []string) (*cobra.Command, error) {
+	cmd, rest, err := root.Find(args)
+	if err != nil || !cmd.HasAvailableSubCommands() || len(rest) == 0 ||
+		strings.HasPrefix(rest[0], "-") {
+		return cmd, nil // other errors are found when it runs
+	}
+	if cmd == root &&
+		(rest[0] == "help" || rest[0] == "completion" || strings.HasPrefix(rest[0], "__complete")) {
+		return cmd, nil // a command of cobra
+	}
+	return cmd, NoArgs(cmd, rest[:1])
+}
+
+// flagFor names the flags that would avoid an error of the library; library errors name no flags.
+func flagFor(err error) string {
+	var pic *errs.PictureError
+	var full *errs.ContextError
+	var size *engine.SizeError
+	switch {
+	case errors.As(err, &size) && size.Quant != "":
+		return " (--quant " + size.Quant + ")"
+	case errors.As(err, &pic) && pic.Fault == errs.TooManyPixels:
+		return " (--max-image-pixels)"
+	case errors.As(err, &full):
+		return " (--positions sequential, --n-vis)"
+	}
+	return ""
+}
+
+// ErrorLine writes err in one line. An error about a flag or an option begins with the flag, or
+// with its variable if the value came from there.
+func ErrorLine(fs *pflag.FlagSet, err error) string {
+	text := err.Error()
+	var usage *UsageError
+	var option *errs.OptionError
+	switch {
+	case errors.As(err, &option):
+		text = subject(err, option) + option.Text(origin(fs, option.Name)) + meantOption(option)
+	case errors.As(err, &usage) && usage.flag != "":
+		text = origin(fs, usage.flag) + ": " + usage.Err.Error()
+	}
+	return OneLine(text + flagFor(err))
+}
+
+// subject is what err says before the option: the picture or the file that it is about.
+func subject(err error, option *errs.OptionError) string {
+	before, _, _ := strings.Cut(err.Error(), option.Error())
+	return packageName.ReplaceAllString(before, "")
+}
+
+// packageName is the name of the package that refused an option.
+var packageName = regexp.MustCompile(`\b(reduce|methods|engine|restore): $`)
+
+// origin is what set an option: its flag, or the flag's variable. An option without a flag is its
+// own name.
+func origin(fs *pflag.FlagSet, option string) string {
+	f := fs.Lookup(option)
+	switch {
+	case f == nil:
+		return option
+	case f.Annotations[fromEnvironment] != nil:
+		return EnvName(f)
+	}
+	return "--" + option
+}
+
+// UsageError marks an error in the command line.
+type UsageError struct {
+	flag string // the flag at fault; "" for others
+	Err  error
+}
+
+// Error is the text of the error, after its flag.
+func (u *UsageError) Error() string {
+	if u.flag == "" {
+		return u.Err.Error()
+	}
+	return "--" + u.flag + ": " + u.Err.Error()
+}
+
+func (u *UsageError) Unwrap() error { return u.Err }
+
+// Usagef formats an error about a command line as a whole.
+func Usagef(format string, args ...any) error {
+	return &UsageError{Err: fmt.Errorf(format, args...)}
+}
+
+// Flagf formats an error about a flag.
+func Flagf(flag, format string, args ...any) error {
+	return &UsageError{flag, fmt.Errorf(format, args...)}
+}
+
+// OneLine joins lines, and replaces other control characters, which file names may contain, so that
+// they cannot affect a terminal.
+func OneLine(s string) string {
+	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' }),
+		"; ")
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || 0x80 <= r && r < 0xa0 {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+// NewRoot returns the command without a name, with all others below it.
+func NewRoot(a *App) *cobra.Command {
+	cobra.EnableCommandSorting = false
+	root := &cobra.Command{
+		Use:               a.program.Name,
+		Short:             a.program.Short,
+		Long:              a.program.Long,
+		Annotations:       a.program.Elsewhere,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		Args:              NoArgs,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := refuseEmpty(cmd.Flags()); err != nil {
+				return err
+			}
+			if err := readEnvironment(cmd.Flags(), a.Getenv); err != nil {
+				return err
+			}
+			return findModels(cmd.Context(), a, cmd.Flags())
+		},
+	}
+	root.Flags().Bool("version", false, "print the version, and which kernels are in use")
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		if cmd.Flags().Changed("version") {
+			return writeVersion(a)
+		}
+		return cmd.Help()
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return flagError(cmd, err) })
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { writeHelp(cmd.OutOrStdout(), cmd) })
+	root.AddCommand(a.program.Commands(a)...)
+	readDecimals(root)
+	return root
+}
+
+// flagError gives errors of pflag this program's wording.
+func flagError(cmd *cobra.Command, err error) error {
+	var bad *pflag.InvalidValueError
+	var unknown *pflag.NotExistError
+	switch {
+	case errors.As(err, &bad):
+		return badValue(bad.GetFlag(), bad.GetValue(), err)
+	case errors.As(err, &unknown):
+		return unknownFlag(cmd.Flags(), unknown)
+	}
+	return &UsageError{Err: err}
+}
+
+// badValue is the error for a value that f refuses.
+func badValue(f *pflag.Flag, value string, err error) error {
+	var option *errs.OptionError
+	if errors.As(err, &option) {
+		return &UsageError{Err: option}
+	}
+	return Flagf(f.Name, "cannot be used, got %q, want %s", value, Kind(f))
+}
+
+// Kind describes the values of a flag.
+func Kind(f *pflag.Flag) string {
+	switch t := f.Value.Type(); t {
+	case "int", "int32", "int64":
+		return "a whole number"
+	case "float64":
+		return "a number"
+	case "intSlice":
+		return "whole numbers"
+	case "float64Slice":
+		return "numbers"
+	case "bool":
+		return "true or false"
+	default:
+		return t
+	}
+}
+
+// NoArgs refuses positional arguments; for a command with subcommands the argument is a misspelt
+// subcommand.
+func NoArgs(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return nil
+	case !cmd.HasParent() && cmd.Annotations[args[0]] != "":
+		return Usagef("%s is in %s now", args[0], cmd.Annotations[args[0]])
+	case cmd.HasAvailableSubCommands():
+		var names []string
+		for _, c := range cmd.Commands() {
+			if c.IsAvailableCommand() {
+				names = append(names, c.Name())
+			}
+		}
+		in := ""
+		if cmd.HasParent() {
+			in = Path(cmd) + ": "
+		}
+		return Usagef("%sunknown command, got %q, want %s%s", in, args[0],
+			strings.Join(names, "|"), DidYouMean(args[0], names))
+	}
+	return Usagef("%s: unexpected argument, got %q, want flags only", Path(cmd), args[0])
+}
+
+// Path is the name of a command in errors, as in "inspect chat".
+func Path(cmd *cobra.Command) string {
+	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
+}
+
+// Group is a command that only has subcommands.
+func Group(use, short string, subs ...*cobra.Command) *cobra.Command {
+	g := &cobra.Command{
+		Use:   use,
+		Short: short,
+		Args:  NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return Usagef("%s: no command given, want one of its subcommands", Path(cmd))
+		},
+	}
+	g.AddCommand(subs...)
+	return g
+}
+
+// IsTerminal reports whether v is a terminal.
+func IsTerminal(v any) bool {
+	f, ok := unwrap(v).(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// Need reports the first missing one of the required flags, given as pairs of name and value.
+func Need(cmd *cobra.Command, pairs ...string) error {
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] == "" {
+			return Usagef("%s: --%s is missing, want a file", Path(cmd), pairs[i])
+		}
+	}
+	return nil
+}
+
+// Calibrating tells the user why the first command on a machine takes a second longer.
+func (a *App) Calibrating() {
+	if IsTerminal(a.Err) {
+		a.Note("measuring the speed of this machine, once")
+	}
+}
+
+// Warnings is a log of warnings for the user.
+func Warnings(a *App) *slog.Logger {
+	return slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+}

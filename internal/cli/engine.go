@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/spf13/pflag"
+
+	"github.com/restore-vlm/restore"
+)
+
+// EngineFlags say which model to load, and the limits of its requests.
+type EngineFlags struct {
+	Flags *pflag.FlagSet
+	Model ModelFlags
+
+	context, Parallel, Queue int
+	kv, cache                int // MB
+	Throughput               bool
+}
+
+// MB is the number of bytes in the unit of flags in MB.
+const MB = 1_000_000
+
+// Add declares the flags.
+func (o *EngineFlags) Add(fs *pflag.FlagSet) {
+	o.Flags = fs
+	o.Model.Add(fs)
+	fs.IntVarP(&o.context, "ctx-size", "c", 0, "at most `N` positions for question and answer")
+	fs.Lookup("ctx-size").Annotations = map[string][]string{Applies: {"the model's"}}
+	fs.IntVar(&o.Parallel, "parallel", 4, "answer at most `N` requests at once")
+	fs.IntVar(&o.kv, "kv-mb", 0, "keep keys and values in at most `N` MB")
+	fs.Lookup("kv-mb").Annotations = map[string][]string{Applies: {"a quarter of the free memory"}}
+	fs.IntVar(&o.cache, "cache-mb", 256, "keep reduced pictures in at most `N` MB; 0: none")
+}
+
+// AddQueue declares the length of the queue, for commands with outside clients.
+func (o *EngineFlags) AddQueue(fs *pflag.FlagSet) {
+	fs.IntVar(&o.Queue, "queue", 64, "let at most `N` requests wait; 0: none")
+}
+
+// FlagRange is the range of a whole-number flag. If the default 0 has another meaning, an explicit
+// value must be at least 1.
+type FlagRange struct {
+	Name             string
+	Got, Least, Most int
+}
+
+// InRange refuses flags out of their range.
+func InRange(fs *pflag.FlagSet, list ...FlagRange) error {
+	for _, c := range list {
+		if c.Got == 0 && !fs.Changed(c.Name) {
+			continue
+		}
+		if c.Got < c.Least || c.Got > c.Most {
+			return Flagf(c.Name, "out of range, got %d, want %d to %d", c.Got, c.Least, c.Most)
+		}
+	}
+	return nil
+}
+
+// MaxCount limits flags that count something.
+const MaxCount = 1 << 30
+
+// Check refuses wrong flags.
+func (o *EngineFlags) Check() error {
+	return InRange(o.Flags, FlagRange{"ctx-size", o.context, 1, MaxCount},
+		FlagRange{"parallel", o.Parallel, 1, 256},
+		FlagRange{"queue", o.Queue, 0, MaxCount}, FlagRange{"kv-mb", o.kv, 1, MaxCount},
+		FlagRange{"cache-mb", o.cache, 0, MaxCount})
+}
+
+// Options are the options of the model; the caller must call end after it is open.
+func (o *EngineFlags) Options(
+	a *App, log *slog.Logger,
+) (_ *restore.Options, end func(), err error) {
+	mo, end, err := o.Model.Options(a)
+	if err != nil {
+		return nil, nil, err
+	}
+	mo.Parallel, mo.Queue, mo.Context = o.Parallel, o.Queue, o.context
+	mo.Throughput = o.Throughput
+	mo.KVBytes, mo.FeatureBytes = int64(o.kv)*MB, int64(o.cache)*MB
+	if o.Queue == 0 {
+		mo.Queue = -1 // no queue
+	}
+	if o.cache == 0 {
+		mo.FeatureBytes = -1 // no cache
+	}
+	mo.Warn = func(s string) { log.Warn(OneLine(s)) }
+	mo.Panicked = func(v any, stack []byte) {
+		log.Error("panic", "panic", fmt.Sprint(v), "stack", string(stack))
+	}
+	return mo, end, nil
+}

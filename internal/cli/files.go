@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"regexp"
+	"strings"
+	"syscall"
+
+	"github.com/restore-vlm/restore/internal/files"
+)
+
+// Limits in bytes of files that are read into memory as a whole. A picture's pixels have another
+// limit.
+const (
+	MaxPictureBytes = 1 << 30
+	MaxTextBytes    = 256 << 20
+)
+
+// ReadFile reads a whole file of at most limit bytes. Its errors name the path once.
+func ReadFile(path string, limit int64) ([]byte, error) {
+	f, err := OpenInput(path, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return readAll(f, path, limit, nil)
+}
+
+// address matches the beginning of a URL, which is not a file name.
+var address = regexp.MustCompile(`^(?:[a-zA-Z][a-zA-Z0-9+.-]+://|data:)`)
+
+// OpenInput opens a file that will be read as a whole: a regular file or a pipe. It refuses
+// devices, which never end, or are a terminal on which somebody types something else.
+func OpenInput(path string, limit int64) (*os.File, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil && address.MatchString(path):
+		kind, _, _ := strings.Cut(path, ":")
+		return nil, fmt.Errorf(
+			"%.60s: is an address (%s:), want a file on this machine: download it first", path,
+			kind)
+	case err != nil:
+		return nil, PathError(path, err)
+	case info.IsDir():
+		return nil, fmt.Errorf("%s: is a folder, want a file", path)
+	case info.Size() > limit:
+		return nil, fmt.Errorf("%s: too large, got %d bytes, want at most %d", path, info.Size(),
+			limit)
+	case info.Mode()&fs.ModeDevice != 0 && path != os.DevNull:
+		return nil, fmt.Errorf("%s: is a device, want a file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, PathError(path, err)
+	}
+	return f, nil
+}
+
+// PathError gives an operating system's error about a path this program's wording.
+func PathError(path string, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s: no such file or folder", path)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%s: permission denied", path)
+	case errors.Is(err, syscall.ENOSPC):
+		return fmt.Errorf("%s: the disk is full", path)
+	case errors.Is(err, syscall.EPIPE):
+		return fmt.Errorf("%s: nobody reads it any more (broken pipe)", path)
+	}
+	switch e := err.(type) {
+	case *fs.PathError:
+		return fmt.Errorf("%s: %w", path, e.Err)
+	case *os.LinkError:
+		return fmt.Errorf("%s: %w", path, e.Err)
+	}
+	if strings.Contains(err.Error(), path) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}
+
+// ReadText reads a whole text file.
+func ReadText(path string) ([]byte, error) {
+	data, err := ReadFile(path, MaxTextBytes)
+	if err != nil {
+		return nil, err
+	}
+	return asText(path, data)
+}
+
+// asText is the text in data, of the file with that name.
+func asText(name string, data []byte) ([]byte, error) {
+	text, err := files.Text(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return text, nil
+}
+
+// ReadJSON decodes a file that contains exactly one JSON value.
+func ReadJSON(path string, v any) error {
+	b, err := ReadFile(path, MaxTextBytes)
+	if err != nil {
+		return err
+	}
+	if b, err = files.Text(b); err != nil {
+		return fmt.Errorf("%s: not the JSON that is wanted here: %w", path, err)
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	if err := d.Decode(v); err != nil {
+		return fmt.Errorf("%s: not the JSON that is wanted here: %w", path, err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return fmt.Errorf("%s: more than one JSON value, want one", path)
+	}
+	return nil
+}

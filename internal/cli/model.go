@@ -1,0 +1,266 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/formats"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/seam"
+)
+
+// ModelFlags say which model to open, and with how many threads.
+type ModelFlags struct {
+	Path             string // folder, file or name; "" is the embedded model
+	tower, projector string
+	getenv           func(string) string // nil: os.Getenv
+	Threads          int
+	Quant, Encoder   string
+	Cache            string // type of keys and values
+	Describe         bool   // the model will not run
+
+	Pad                  bool
+	MinPixels, MaxPixels int // 0: the checkpoint's
+	Flags                *pflag.FlagSet
+	sized                bool // addResize declared its flags
+}
+
+// Add declares all flags of a model.
+func (m *ModelFlags) Add(fs *pflag.FlagSet) {
+	m.AddDir(fs)
+	m.AddThreads(fs)
+	m.AddQuant(fs)
+	m.addCache(fs)
+}
+
+// AddDir declares which model to open.
+func (m *ModelFlags) AddDir(fs *pflag.FlagSet) {
+	m.Flags = fs
+	fs.StringVarP(&m.Path, "model", "m", "",
+		"`folder`, file or ORG/NAME of the model: a Hugging Face folder, a hub-cache "+
+			"folder, a GGUF file, a packed file, or the name of what 'restore pull' has "+
+			"downloaded; default: the embedded model")
+	fs.StringVar(&m.tower, "vision-tower", "",
+		"`folder` of the vision tower of an original LLaVA model; none is the one that the "+
+			"model names")
+	fs.StringVar(&m.projector, "mmproj", "",
+		"`file` of encoder and projector of a GGUF model; none is the only one with mmproj "+
+			"in its name next to the model")
+	fs.Bool("pull", false, "download the model from the Hugging Face hub when it is not in "+
+		"the cache")
+}
+
+// quantChoices are what --quant takes.
+var quantChoices = append(slices.Clone(engine.QuantTypes), engine.QuantAuto)
+
+// AddQuant declares the types of weights.
+func (m *ModelFlags) AddQuant(fs *pflag.FlagSet) {
+	fs.StringVar(&m.Quant, "quant", "", "keep the language model's weights in this type; q4 "+
+		"(its embedding and head stay at q8), q8 and bf16 round activations too; auto takes "+
+		"the largest that fits in free memory")
+	fs.StringVar(&m.Encoder, "encoder-quant", "",
+		"keep the weights of vision tower and projector in this type, or as stored; q8, q12 and "+
+			"bf16 round activations too")
+	fs.Lookup("quant").Annotations = map[string][]string{
+		Applies: {"as stored"}, Choices: {strings.Join(quantChoices, "|")},
+	}
+	fs.Lookup("encoder-quant").Annotations = map[string][]string{
+		Applies: {EncoderDefault}, Choices: {strings.Join(engine.EncoderQuantTypes, "|")},
+	}
+}
+
+// EncoderDefault describes the default of --encoder-quant.
+const EncoderDefault = "stored; for a big vision tower q8 where the CPU has VNNI and no BF16, " +
+	"q12 where it has AVX2 alone"
+
+func (m *ModelFlags) addCache(fs *pflag.FlagSet) {
+	fs.StringVar(&m.Cache, "cache-type", "f32",
+		"keep keys and values in this type; f16 rounds them and takes half the memory")
+	fs.Lookup("cache-type").Annotations = map[string][]string{
+		Choices: {strings.Join(engine.CacheTypes, "|")},
+	}
+}
+
+// AddThreads declares the number of threads.
+func (m *ModelFlags) AddThreads(fs *pflag.FlagSet) {
+	fs.IntVarP(&m.Threads, "threads", "t", runtime.GOMAXPROCS(0), "compute on `N` threads")
+}
+
+// AddResize declares the limits for resizing pictures.
+func (m *ModelFlags) AddResize(fs *pflag.FlagSet) {
+	fs.IntVar(&m.MinPixels, "min-pixels", 0,
+		"resize pictures to at least `N` pixels (models that take any size)")
+	fs.IntVar(&m.MaxPixels, "max-pixels", 0,
+		"resize pictures to at most `N` pixels (models that take any size)")
+	for _, name := range []string{"min-pixels", "max-pixels"} {
+		fs.Lookup(name).Annotations = map[string][]string{Applies: {"the checkpoint's"}}
+	}
+	fs.BoolVar(&m.Pad, "pad", false, "pad pictures to a square, as the original LLaVA does, "+
+		"instead of cutting their edges off (models that crop)")
+	m.Flags, m.sized = fs, true
+}
+
+// Adjust is what the flags change in a processor.
+func (m *ModelFlags) Adjust() imageproc.Adjust {
+	return imageproc.Adjust{Pad: m.Pad, MinPixels: m.MinPixels, MaxPixels: m.MaxPixels,
+		Defaults: fromVariables(m.Flags)}
+}
+
+// CheckResize refuses limits that no picture can meet.
+func (m *ModelFlags) CheckResize() error {
+	if !m.sized {
+		return nil
+	}
+	if m.Flags.Changed("min-pixels") && m.MinPixels < 1 {
+		return Flagf("min-pixels", "out of range, got %d, want at least 1", m.MinPixels)
+	}
+	if m.Flags.Changed("max-pixels") && m.MaxPixels < 1 {
+		return Flagf("max-pixels", "out of range, got %d, want at least 1", m.MaxPixels)
+	}
+	if m.MinPixels > m.MaxPixels && m.MaxPixels != 0 {
+		return Flagf("min-pixels", "more than --max-pixels, got %d and %d, want at most as many",
+			m.MinPixels, m.MaxPixels)
+	}
+	return nil
+}
+
+// Check refuses wrong flags.
+func (m *ModelFlags) Check() error {
+	if m.Threads < 1 || m.Threads > MaxThreads {
+		return Flagf("threads", "out of range, got %d, want 1 to %d", m.Threads, MaxThreads)
+	}
+	for _, c := range []struct {
+		flag, got string
+		types     []string
+	}{
+		{"quant", m.Quant, quantChoices}, {"encoder-quant", m.Encoder, engine.EncoderQuantTypes},
+		{"cache-type", m.Cache, engine.CacheTypes},
+	} {
+		if c.got != "" && !slices.Contains(c.types, c.got) {
+			return NotOneOf(c.flag, c.got, c.types)
+		}
+	}
+	return m.CheckResize()
+}
+
+// MaxThreads is the engine's limit.
+const MaxThreads = 1024
+
+// Open opens the model. Warnings, and progress on a terminal, go to a.err.
+func (m *ModelFlags) Open(ctx context.Context, a *App) (*restore.Model, error) {
+	o, end, err := m.Options(a)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	return m.Opened(ctx, o)
+}
+
+// Opened opens the model with o.
+func (m *ModelFlags) Opened(ctx context.Context, o *restore.Options) (*restore.Model, error) {
+	model, err := restore.Open(ctx, m.Path, o)
+	if err == nil && !o.Describe {
+		LimitGarbage(model.Info().Bytes)
+	}
+	return model, ModelCause(err)
+}
+
+// ModelCause returns the cause of an error about a model's files, which names them itself.
+func ModelCause(err error) error {
+	var model *errs.ModelError
+	if errors.As(err, &model) {
+		return model.Err
+	}
+	return err
+}
+
+// Engine opens the model and returns its engine, which the caller closes.
+func (m *ModelFlags) Engine(ctx context.Context, a *App) (*engine.Engine, error) {
+	model, err := m.Open(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	return seam.Engine(model), nil
+}
+
+// LimitGarbage limits the garbage of a process with so many bytes of weights.
+func LimitGarbage(bytes int64) {
+	if bytes >= largeModel && os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(largeGarbage)
+	}
+}
+
+// OpenShape describes a shape as open describes a model.
+func (m *ModelFlags) OpenShape(a *App, name string) (*engine.Engine, error) {
+	if m.Quant == engine.QuantAuto {
+		return nil, Usagef("--quant and --shape: got auto and %s, want a type: auto is for "+
+			"a model's files", name)
+	}
+	o, end, err := m.Options(a)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	s, err := LoadShape(name)
+	if err != nil {
+		return nil, err
+	}
+	return s.Describe(seam.Options(o))
+}
+
+// Weights lie outside of the heap, which holds keys, values and buffers that live as long as
+// requests. From largeModel bytes of weights on, at most largeGarbage percent of the heap may be
+// garbage, to limit peak memory; collections are rare and cheap then.
+const (
+	largeModel   = 1 << 30
+	largeGarbage = 20
+)
+
+// Options are the options for open. Progress is shown until end is called.
+func (m *ModelFlags) Options(a *App) (_ *restore.Options, end func(), err error) {
+	if err := m.Check(); err != nil {
+		return nil, nil, err
+	}
+	p := a.Meter("loading").bytes()
+	return &restore.Options{
+		VisionTower: m.tower, Projector: m.projector, Getenv: m.getenv, Describe: m.Describe,
+		Threads: m.Threads, Weights: restore.WeightType(m.Quant),
+		Encoder: restore.WeightType(m.Encoder), KeysValues: restore.WeightType(m.Cache),
+		MinPixels: m.MinPixels, MaxPixels: m.MaxPixels, Pad: m.Pad,
+		Defaults: fromVariables(m.Flags),
+		Warn:     func(s string) { a.Note("%s", s) }, Progress: p.Set,
+	}, p.End, nil
+}
+
+// Paths are the files and folders that the flags name.
+func (m *ModelFlags) Paths() []string { return []string{m.Path, m.tower, m.projector} }
+
+// Files are the model's files.
+func (m *ModelFlags) Files() formats.Files {
+	return formats.Files{Model: m.Path, Tower: m.tower, Projector: m.projector, Getenv: m.getenv,
+		Defaults: fromVariables(m.Flags)}
+}
+
+// Bundle opens the model's files, after checking that they are a model.
+func (m *ModelFlags) Bundle(a *App) (checkpoint.Bundle, error) {
+	b, err := m.Files().Open()
+	if err != nil {
+		return nil, err
+	}
+	o := engine.Options{Threads: 1, Warn: func(s string) { a.Note("%s", s) }}
+	if err = engine.Check(b, o); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
+}

@@ -1,0 +1,366 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/reduce"
+)
+
+// ReductionFlags are the flags of a reduction, shared by run, trace, reduce and eval: one for every
+// parameter in the table of package methods.
+type ReductionFlags struct {
+	Flags    *pflag.FlagSet
+	defaults methods.Given // defaults of the command
+	Seed     int64         // value of --seed, which the command declares
+}
+
+// ParameterFlag is the flag of one parameter. It checks its value when it is set; the value of a
+// file parameter is the file's name.
+type ParameterFlag struct {
+	reduce.Parameter
+	Text string
+	then func(text string) // called after the value is set; may be nil
+}
+
+// IsParameter reports whether f is a flag of a reduction.
+func IsParameter(f *pflag.Flag) bool {
+	switch f.Value.(type) {
+	case *ParameterFlag, *BudgetsFlag:
+		return true
+	}
+	return false
+}
+
+// Set implements pflag.Value.
+func (p *ParameterFlag) Set(text string) error {
+	if p.Kind != reduce.File {
+		if _, err := p.Parse(text); err != nil {
+			return err
+		}
+	}
+	if p.Text = text; p.then != nil {
+		p.then(text)
+	}
+	return nil
+}
+
+// String implements pflag.Value.
+func (p *ParameterFlag) String() string { return p.Text }
+
+// Type implements pflag.Value: it describes the flag's value.
+func (p *ParameterFlag) Type() string {
+	if p.Kind == reduce.Bool {
+		return "bool"
+	}
+	return p.Range()
+}
+
+// Add declares the flags. base and nVis are the command's defaults, "" and 0 if the command does
+// not reduce by default.
+func (r *ReductionFlags) Add(fs *pflag.FlagSet, base string, nVis int) {
+	r.Flags, r.defaults = fs, methods.Given{}
+	if base != "" {
+		r.defaults["base"] = base
+	}
+	if nVis > 0 {
+		r.defaults["n-vis"] = int64(nVis)
+	}
+	for _, p := range methods.Parameters() {
+		if p.Name == "seed" { // the command declares it
+			continue
+		}
+		value := &ParameterFlag{Parameter: p}
+		if p.Name == "base" {
+			value.then = r.reveal
+		}
+		f := fs.VarPF(value, p.Name, "", p.Help)
+		f.Hidden = !slices.Contains(ShownParameters, p.Name)
+		shows := map[string][]string{Applies: {p.Default}}
+		if v, ok := r.defaults[p.Name]; ok {
+			shows[Applies] = []string{fmt.Sprint(v)}
+		}
+		switch {
+		case p.Kind == reduce.Bool:
+			f.NoOptDefVal = "true"
+		case p.Kind == reduce.Choice:
+			shows[Choices] = []string{strings.Join(p.Values, "|")}
+		case p.Unit != "":
+			shows[Choices] = []string{p.Unit}
+		}
+		f.Annotations = shows
+	}
+}
+
+// reveal lets the shell complete the parameters that have a use with a method.
+func (r *ReductionFlags) reveal(base string) {
+	serves := []string{base, methods.OnTop().Name}
+	for _, p := range methods.Parameters() {
+		ofBase := len(p.Methods) == 0 || slices.ContainsFunc(p.Methods, func(name string) bool {
+			return slices.Contains(serves, name)
+		})
+		if f := r.Flags.Lookup(p.Name); f != nil && IsParameter(f) {
+			f.Hidden = !slices.Contains(ShownParameters, p.Name) && (base == "none" || !ofBase)
+		}
+	}
+}
+
+// MethodNames are the values of --base.
+func MethodNames() (names []string) {
+	for _, m := range methods.Methods() {
+		names = append(names, m.Name)
+	}
+	return names
+}
+
+// each calls do for every flag of a reduction that has a value.
+func (r *ReductionFlags) each(do func(f *pflag.Flag, p *ParameterFlag)) {
+	r.Flags.VisitAll(func(f *pflag.Flag) {
+		switch p := f.Value.(type) {
+		case *ParameterFlag:
+			if f.Changed {
+				do(f, p)
+			}
+		case *BudgetsFlag:
+			if f.Changed {
+				do(f, &p.ParameterFlag)
+			}
+		}
+	})
+}
+
+// sources returns the values from the command line, and those from the environment.
+func (r *ReductionFlags) sources() (typed, env methods.Given, err error) {
+	typed, env = methods.Given{}, methods.Given{}
+	r.each(func(f *pflag.Flag, p *ParameterFlag) {
+		source := env
+		if OnCommandLine(f) {
+			source = typed
+		}
+		var value any = p.Text
+		if p.Kind == reduce.File {
+			data, readErr := ReadFile(p.Text, MaxTextBytes)
+			value, err = data, errors.Join(err, readErr)
+		}
+		err = errors.Join(err, source.Set(p.Name, value))
+	})
+	return typed, env, err
+}
+
+// Merged returns the parameters from the command line, the environment and the defaults.
+func (r *ReductionFlags) Merged() (methods.Given, error) {
+	typed, env, err := r.sources()
+	return methods.Merge(typed, env, r.defaults), err
+}
+
+// Options returns the requested options. A flag on the command line overrides variables that it
+// excludes or leaves without effect; both override the command's defaults.
+func (r *ReductionFlags) Options() (methods.Options, error) { return r.with(nil) }
+
+// Variant returns the options overridden by the parameters in a JSON object.
+func (r *ReductionFlags) Variant(object string) (methods.Options, error) {
+	over, err := methods.ParseJSON([]byte(object))
+	if err != nil {
+		return methods.Options{}, &UsageError{Err: err}
+	}
+	return r.with(over)
+}
+
+// Reduction returns the requested reduction, with its options.
+func (r *ReductionFlags) Reduction() (*restore.Reduction, methods.Options, error) {
+	given, o, err := r.resolved(nil)
+	return &restore.Reduction{Options: given, AtMost: o.UpTo, Defaults: o.Defaults}, o, err
+}
+
+// Demanded returns the parameters of the command line and of variables, for a server with defaults
+// of its own.
+func (r *ReductionFlags) Demanded() (*restore.Reduction, error) {
+	typed, env, err := r.sources()
+	if err != nil {
+		return nil, err
+	}
+	given := methods.Merge(typed, env)
+	if m, err := methods.Lookup(r.Base()); err == nil && m.Draws {
+		given["seed"] = r.Seed
+	}
+	return &restore.Reduction{Options: given}, nil
+}
+
+// with returns the flags' options, overridden by over.
+func (r *ReductionFlags) with(over methods.Given) (methods.Options, error) {
+	_, o, err := r.resolved(over)
+	return o, err
+}
+
+// resolved returns the flags' parameters, overridden by over, and the options that they make.
+func (r *ReductionFlags) resolved(over methods.Given) (methods.Given, methods.Options, error) {
+	typed, env, err := r.sources()
+	if err != nil {
+		return nil, methods.Options{}, err
+	}
+	demands, defaults := typed, []methods.Given{env, r.defaults}
+	if over != nil {
+		demands, defaults = over, append([]methods.Given{typed}, defaults...)
+	}
+	given := methods.Merge(demands, defaults...)
+	o, err := given.Options()
+	if err != nil {
+		return nil, o, &UsageError{Err: err}
+	}
+	o.UpTo = over["n-vis"] == nil && typed["n-vis"] == nil && env["n-vis"] == nil
+	m, err := methods.Lookup(o.Base)
+	if err != nil {
+		return nil, o, &UsageError{Err: err}
+	}
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		if typed[name] == nil && over[name] == nil {
+			o.Defaults = append(o.Defaults, name)
+		}
+	}
+	if m.Draws && o.Seed == nil {
+		o.Seed, given["seed"] = &r.Seed, r.Seed
+	}
+	if err := methods.Check(o); err != nil {
+		return nil, o, &UsageError{Err: r.inFile(err)}
+	}
+	return given, o, nil
+}
+
+// inFile adds the name of the parameter file if err is about its content.
+func (r *ReductionFlags) inFile(err error) error {
+	var bad *errs.OptionError
+	if !errors.As(err, &bad) || bad.Fault != errs.Invalid {
+		return err
+	}
+	r.each(func(f *pflag.Flag, p *ParameterFlag) {
+		if p.Kind == reduce.File && p.Name == bad.Name {
+			err = fmt.Errorf("%s: %w", p.Text, err)
+		}
+	})
+	return err
+}
+
+// Files are the files named by the reduction's flags.
+func (r *ReductionFlags) Files() (files []Input) {
+	r.each(func(_ *pflag.Flag, p *ParameterFlag) {
+		if p.Kind == reduce.File {
+			files = append(files, Input{p.Name, p.Text})
+		}
+	})
+	return files
+}
+
+// Base returns the requested method, or the command's default.
+func (r *ReductionFlags) Base() string {
+	if f := r.Flags.Lookup("base"); f.Changed {
+		return f.Value.String()
+	}
+	base, _ := r.defaults["base"].(string)
+	return base
+}
+
+// CheckSeed refuses a seed on the command line if nothing is random.
+func (r *ReductionFlags) CheckSeed() error {
+	m, err := methods.Lookup(r.Base())
+	return NoUse(r.Flags, err == nil && !m.Draws, "has no use without --base random, got %v",
+		"seed")
+}
+
+// Given names the first reduction flag on the command line, except those in but; "" if there is
+// none. Variables do not count, because they may be for other commands.
+func (r *ReductionFlags) Given(but ...string) (name string) {
+	r.each(func(f *pflag.Flag, _ *ParameterFlag) {
+		if name == "" && OnCommandLine(f) && !slices.Contains(but, f.Name) {
+			name = f.Name
+		}
+	})
+	return name
+}
+
+// BudgetsFlag is --n-vis with several budgets, separated by commas.
+type BudgetsFlag struct {
+	ParameterFlag
+	List []int
+}
+
+// MaxBudgets limits the budgets of one comparison.
+const MaxBudgets = 64
+
+// AddBudgets declares the flags like add, with a list of budgets for --n-vis.
+func (r *ReductionFlags) AddBudgets(fs *pflag.FlagSet, base string, nVis int) *BudgetsFlag {
+	r.Add(fs, base, nVis)
+	f := fs.Lookup("n-vis")
+	b := &BudgetsFlag{ParameterFlag: *f.Value.(*ParameterFlag), List: []int{nVis}}
+	f.Value = b
+	return b
+}
+
+// Set implements pflag.Value.
+func (b *BudgetsFlag) Set(text string) error {
+	if strings.HasPrefix(text, reduce.AutoPrefix) {
+		b.List = nil
+		return b.ParameterFlag.Set(text)
+	}
+	parts := strings.Split(text, ",")
+	if len(parts) > MaxBudgets {
+		return fmt.Errorf("%d budgets, want at most %d", len(parts), MaxBudgets)
+	}
+	list := make([]int, len(parts))
+	for i, part := range parts {
+		v, err := strconv.Atoi(strings.TrimSpace(part))
+		if err != nil {
+			return err
+		}
+		if slices.Contains(list[:i], v) {
+			return fmt.Errorf("%d occurs twice", v)
+		}
+		list[i] = v
+	}
+	b.List, b.Text = list, strconv.Itoa(list[0])
+	return nil
+}
+
+// String implements pflag.Value.
+func (b *BudgetsFlag) String() string {
+	if b.List == nil {
+		return b.Text
+	}
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(b.List), " ", ","), "[]")
+}
+
+// Type implements pflag.Value.
+func (b *BudgetsFlag) Type() string { return "whole numbers" }
+
+// Extension is the object "restore" of a request: the parameters that were set, under their JSON
+// names. It is nil without any.
+func (r *ReductionFlags) Extension() (json.RawMessage, error) {
+	object := map[string]any{}
+	var err error
+	r.each(func(_ *pflag.Flag, p *ParameterFlag) {
+		if p.Kind == reduce.File {
+			err = errors.Join(err,
+				Flagf(p.Name, "cannot be sent to a server, got %s", p.Text))
+			return
+		}
+		v, parseErr := p.Parse(p.Text)
+		err = errors.Join(err, parseErr)
+		object[p.JSONName()] = v
+	})
+	if m, lookupErr := methods.Lookup(r.Base()); lookupErr == nil && m.Draws {
+		object["seed"] = r.Seed
+	}
+	if err != nil || len(object) == 0 {
+		return nil, err
+	}
+	return json.Marshal(object)
+}

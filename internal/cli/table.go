@@ -1,0 +1,57 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Seconds formats a time in seconds, below one second in milliseconds.
+func Seconds(v float64) string {
+	if v < 1 {
+		return fmt.Sprintf("%.3g ms", 1000*v)
+	}
+	return fmt.Sprintf("%.2f s", v)
+}
+
+// TokensLine formats counts, as in "576 -> 32 kept + 32 merged" or "576, not reduced".
+func TokensLine(before, kept, merged int) string {
+	if merged == 0 && kept == before {
+		return fmt.Sprintf("%d, not reduced", before)
+	}
+	return fmt.Sprintf("%d -> %d kept + %d merged", before, kept, merged)
+}
+
+// Milliseconds formats a duration in milliseconds with three significant digits, short ones in
+// microseconds.
+func Milliseconds(d time.Duration) string {
+	v := float64(d) / float64(time.Millisecond)
+	switch {
+	case v >= 100:
+		return fmt.Sprintf("%.0f ms", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f ms", v)
+	case v >= 0.1:
+		return fmt.Sprintf("%.2f ms", v)
+	}
+	return fmt.Sprintf("%.1f µs", 1000*v)
+}
+
+// WriteJSON writes v on one line without HTML escaping.
+func WriteJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// Table writes rows as a table; the first row is the heading.
+func Table(w io.Writer, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, r := range rows {
+		fmt.Fprintln(t, strings.Join(r, "\t"))
+	}
+	return t.Flush()
+}

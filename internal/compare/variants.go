@@ -1,0 +1,104 @@
+package compare
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/restore-vlm/restore/eval"
+	benchmarks "github.com/restore-vlm/restore/eval/bench"
+	"github.com/restore-vlm/restore/internal/stats"
+)
+
+// VariantRow is what one variant measured. Figures are percent or points, rounded to a tenth.
+type VariantRow struct {
+	Name      string             `json:"name"`
+	Rows      float64            `json:"rows"`     // visual rows that enter a layer, mean over pictures
+	Accuracy  map[string]float64 `json:"accuracy"` // by task, and AllTasks
+	Keeps     float64            `json:"keeps"`    // VsFull
+	Interval  stats.Interval     `json:"keeps_interval"`
+	Unreduced Balance            `json:"over_unreduced"`
+	First     *Balance           `json:"over_first,omitempty"` // the first variant, over the same pictures
+}
+
+// VariantTable compares variants over the same questions.
+type VariantTable struct {
+	Pictures  int                `json:"pictures"`
+	Questions map[string]int     `json:"questions"` // by task
+	Full      map[string]float64 `json:"full"`      // accuracy from all tokens, by task and AllTasks
+	Rows      []VariantRow       `json:"rows"`
+	Setup     map[string]any     `json:"setup"`
+}
+
+// Variants compares runs of a benchmark of scenes, each with the unreduced model's and with the
+// first. seed starts the random numbers of the intervals.
+func Variants(
+	full []*eval.Record, names []string, runs [][]*eval.Record, seed int64,
+) *VariantTable {
+	t := &VariantTable{}
+	for i, name := range names {
+		r := NewPaired(full, runs[i], seed)
+		t.Pictures, t.Questions, t.Full = r.Pictures, r.Questions, r.Full
+		row := VariantRow{
+			Name: name, Rows: rowsOf(runs[i]), Accuracy: accuracies(r),
+			Keeps: r.Reduced[benchmarks.VsFull], Interval: r.ReducedInterval[benchmarks.VsFull],
+			Unreduced: r.Change[benchmarks.AllTasks],
+		}
+		if i > 0 {
+			c := NewPaired(runs[0], runs[i], seed).Change[benchmarks.AllTasks]
+			row.First = &c
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// rowsOf is how many visual rows enter a layer, on average over layers and pictures.
+func rowsOf(records []*eval.Record) (mean float64) {
+	pictures := lastOf(records)
+	for _, x := range pictures {
+		how := reductionOf(x)
+		rows := how.Mean
+		if len(how.Stages) == 0 {
+			rows = float64(how.NVis)
+		}
+		mean += rows / float64(len(pictures))
+	}
+	return stats.Tenth(mean)
+}
+
+// WriteTable prints a line a variant.
+func (t *VariantTable) WriteTable(w io.Writer) error {
+	tasks := slices.Sorted(maps.Keys(t.Questions))
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprint(tw, "variant\trows\tkeeps\t95 %\tover the first\t95 %")
+	for _, task := range tasks {
+		fmt.Fprint(tw, "\t"+task)
+	}
+	fmt.Fprintln(tw)
+	fmt.Fprint(tw, "unreduced\t\t100.0\t\t\t")
+	for _, task := range tasks {
+		fmt.Fprintf(tw, "\t%.1f", t.Full[task])
+	}
+	fmt.Fprintln(tw)
+	for _, r := range t.Rows {
+		over, interval := "", ""
+		if r.First != nil {
+			over, interval = fmt.Sprintf("%+.1f", r.First.Points), r.First.Interval.Signed()
+		}
+		fmt.Fprintf(tw, "%s\t%.1f\t%.1f\t%s\t%s\t%s", r.Name, r.Rows, r.Keeps, r.Interval, over,
+			interval)
+		for _, task := range tasks {
+			fmt.Fprintf(tw, "\t%.1f", r.Accuracy[task])
+		}
+		fmt.Fprintln(tw)
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "accuracy by task and what is kept of it, in percent; %d pictures\n",
+		t.Pictures)
+	return err
+}

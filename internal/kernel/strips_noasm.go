@@ -1,0 +1,19 @@
+//go:build !amd64 || purego
+
+package kernel
+
+func quantizeWeights(q []uint8, scales, v []float32, f Format) {
+	quantizeWeightsGo(q, scales, v, f)
+}
+
+func quantizeMinima(q []uint8, scales, minima, v []float32) {
+	quantizeMinimaGo(q, scales, minima, v)
+}
+
+func quantKBlocks(*quantProduct, []byte, int, int, int, int) {}
+
+const stripRows, stripActs = 6, 0
+
+func (*quantProduct) packStrip(int) {}
+
+func quantStrips(*quantProduct, []byte, int, int, int, int) {}

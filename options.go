@@ -1,0 +1,153 @@
+package restore
+
+import (
+	"errors"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/diskcache"
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/formats"
+)
+
+// WeightType is a type of weights, or of keys and values.
+type WeightType string
+
+// The types of weights. Products with Q8 and Q4 round activations to 8 bits in blocks of 32;
+// products with Q12 to 14 bits in blocks of 128; products with BF16 round them to bfloat16; all
+// others compute in float32.
+const (
+	Default  WeightType = ""       // see Options
+	AsStored WeightType = "stored" // the types in the model's files
+	Auto     WeightType = "auto"   // of a decoder: the widest that fits into free memory
+	F32      WeightType = "f32"    // 32 bits
+	F16      WeightType = "f16"    // IEEE half precision
+	BF16     WeightType = "bf16"   // bfloat16
+	Q12      WeightType = "q12"    // blocks of 128 with a scale, 12 bits in 16.25; for encoders
+	Q8       WeightType = "q8"     // blocks of 32 with a scale, 8.5 bits
+	Q4       WeightType = "q4"     // blocks of 32 with a scale, 4.5 bits; embedding, head stay Q8
+)
+
+// Options say how [Open] loads a model. The zero value has every default.
+type Options struct {
+	// VisionTower is the folder of an original LLaVA model's vision tower: its configuration, and
+	// its weights unless the checkpoint has them. The default is the folder that the model's
+	// configuration names. Projector is the file with the encoder and the projector (mmproj) of a
+	// GGUF model. The default is the only file next to the model with mmproj in its name; if there
+	// is none, the model takes no pictures.
+	VisionTower, Projector string
+	// Getenv returns the variables that say where the hub's cache is; nil is os.Getenv.
+	Getenv func(string) string
+
+	// Weights is the type of the language model's weights in memory, Encoder the type of the vision
+	// tower's and the projector's; they are converted while they are loaded. Encoder cannot be Q4,
+	// and Weights not Q12. By default they are as stored, except that a vision tower of 1024 or
+	// wider becomes Q8 on processors with VNNI and without BF16, which multiply it twice as fast,
+	// and Q12 on those with AVX2 alone, where it is a third faster; Warn is told.
+	Weights, Encoder WeightType
+	// KeysValues is F32, the default, or F16, which rounds keys and values and takes half the
+	// memory.
+	KeysValues WeightType
+
+	// Threads to compute on, 1 to 1024. 0 uses all cores that Go may use. Results do not depend on
+	// it.
+	Threads int
+	// MinPixels and MaxPixels limit the pixels of resized pictures, for models that take any size;
+	// 0 takes the limit in the model's files. Pad pads pictures to a square, for models that would
+	// crop them.
+	MinPixels, MaxPixels int
+	Pad                  bool
+
+	// Parallel is the most requests that run at once, 0: 8. Queue is the most that wait, 0: any
+	// number, -1: none. Throughput is for answers that nobody reads while they are generated.
+	Parallel, Queue int
+	Throughput      bool
+	// Context is the most positions of a prompt and its answer, 0: the model's.
+	Context int
+	// KVBytes limits the memory of keys and values, 0: a quarter of the free memory. FeatureBytes
+	// limits the memory of encoded and reduced pictures, 0: 256 MB, -1: only those in use.
+	KVBytes, FeatureBytes int64
+	// CacheFolder keeps reduced pictures across restarts, at most CacheBytes of them; 0: 10 GB.
+	CacheFolder string
+	CacheBytes  int64
+
+	// Defaults are options by name, as in "pad", that are ignored for a model that has no use for
+	// them; others are refused then.
+	Defaults []string
+	// Describe only describes the model: no weights are converted, and requests are refused.
+	Describe bool
+
+	// Progress is called while the model is loaded, with the bytes done and the total.
+	Progress func(done, total int64)
+	// Warn is called with one line for each point where the program departs from the model's files,
+	// for example when they have no chat template, and for each fault of CacheFolder.
+	Warn func(message string)
+	// Panicked is called when a bug in this program ends a request with [errs.ErrInternal].
+	Panicked func(value any, stack []byte)
+}
+
+// cacheBytes is the default of Options.CacheBytes.
+const cacheBytes = 10e9
+
+// files are the files of the model at path.
+func (o *Options) files(path string) formats.Files {
+	return formats.Files{Model: path, Tower: o.VisionTower, Projector: o.Projector,
+		Getenv: o.Getenv, Defaults: o.Defaults}
+}
+
+// engine are the options for the engine, without the store.
+func (o *Options) engine() engine.Options {
+	quant := string(o.Weights)
+	if o.Weights == AsStored {
+		quant = ""
+	}
+	return engine.Options{
+		Threads: o.Threads, Quant: quant, EncoderQuant: string(o.Encoder),
+		CacheType: string(o.KeysValues), MinPixels: o.MinPixels, MaxPixels: o.MaxPixels, Pad: o.Pad,
+		Parallel: o.Parallel, Queue: o.Queue, Throughput: o.Throughput, Context: o.Context,
+		KVBytes: o.KVBytes, FeatureBytes: o.FeatureBytes, Defaults: o.Defaults,
+		Progress: o.Progress, Warn: o.Warn, Panicked: o.Panicked,
+	}
+}
+
+// store opens CacheFolder; nil if there is none.
+func (o *Options) store() (*diskcache.Cache, error) {
+	if o.CacheFolder == "" {
+		return nil, nil
+	}
+	most := o.CacheBytes
+	if most == 0 {
+		most = cacheBytes
+	}
+	c, err := diskcache.Open(o.CacheFolder, most, func(err error) {
+		if o.Warn != nil {
+			o.Warn("cache: " + err.Error())
+		}
+	})
+	if err != nil {
+		return nil, &errs.OptionError{Name: "cache-dir", Got: o.CacheFolder,
+			Want: "a folder for reduced pictures", Why: err.Error()}
+	}
+	return c, nil
+}
+
+// store adapts a folder on disk to the engine.
+type store struct{ *diskcache.Cache }
+
+// Load implements engine.Store.
+func (s store) Load(key engine.Key) ([]byte, bool) { return s.Cache.Load(key) }
+
+// Save implements engine.Store.
+func (s store) Save(key engine.Key, data []byte) { s.Cache.Save(key, data) }
+
+// modelError wraps an error about the files of the model at path.
+func modelError(path string, err error) error {
+	var option *errs.OptionError
+	var model *errs.ModelError
+	if err == nil || errors.As(err, &option) || errors.As(err, &model) {
+		return err
+	}
+	if path == "" {
+		path = "the embedded model"
+	}
+	return &errs.ModelError{Path: path, Err: err}
+}

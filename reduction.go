@@ -1,0 +1,177 @@
+package restore
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/methods"
+)
+
+// Reduction says how the visual tokens of a picture are reduced (RESTORE, Eqs. 3-8): a
+// published criterion keeps some, and the others are merged into anchors. The budget is
+// exact: a picture that has fewer tokens is an error, unless AtMost is set.
+//
+// Its JSON is an object of parameters with underscores for hyphens: {"base": "holov", "n_vis": 64}.
+type Reduction struct {
+	// Base is the criterion: "holov", "divprune" or any other that `restore methods` lists, or one
+	// that [RegisterMethod] added. Empty and "none" read every token.
+	Base string
+	// NVis is the budget n_vis in tokens; KeepRatio, more than 0 and at most 1, is a
+	// share of the picture's tokens instead.
+	NVis      int
+	KeepRatio float64
+	// AtMost reads all tokens of a picture that has fewer than NVis.
+	AtMost bool
+	// Plain runs the criterion without RESTORE: tokens that it does not keep are dropped,
+	// and attention is not calibrated.
+	Plain bool
+	// Options holds all other parameters by the names that [Parameters] lists, as in {"gamma":
+	// 0.25, "join": "all"}. A value has the parameter's type, or is the text that a command line
+	// would contain. The parameters above may be here instead.
+	Options map[string]any
+	// Defaults names parameters in Options that are dropped where they have no effect, instead of
+	// an error.
+	Defaults []string
+}
+
+// ParseReduction reads a reduction from a JSON object. RESTORE runs over the base unless the object
+// has "restore": false. The error is an [errs.OptionError].
+func ParseReduction(object []byte) (*Reduction, error) {
+	g, err := methods.ParseJSON(object)
+	if err != nil {
+		return nil, err
+	}
+	r := &Reduction{Options: g}
+	return r, r.Check()
+}
+
+// Check refuses parameters that no model and no picture could make right: unknown ones, values out
+// of range, and those that exclude each other. The error is an [errs.OptionError].
+func (r *Reduction) Check() error {
+	o, err := r.options()
+	if err != nil {
+		return err
+	}
+	return methods.Check(o)
+}
+
+// Over adds the parameters of defaults to those of r, which are demands. Earlier defaults override
+// later ones. A default is dropped if it would be refused as useless, or excludes what is there.
+// AtMost is r's.
+func (r *Reduction) Over(defaults ...*Reduction) (*Reduction, error) {
+	demands, err := r.given()
+	if err != nil {
+		return nil, err
+	}
+	var others []methods.Given
+	for _, d := range defaults {
+		g, err := d.given()
+		if err != nil {
+			return nil, err
+		}
+		others = append(others, g)
+	}
+	return &Reduction{Options: methods.Merge(demands, others...), AtMost: r.AtMost}, nil
+}
+
+// given returns all parameters by name.
+func (r *Reduction) given() (methods.Given, error) {
+	g := methods.Given{}
+	if r == nil {
+		return g, nil
+	}
+	for name, v := range r.Options {
+		if err := g.Set(name, v); err != nil {
+			return nil, err
+		}
+	}
+	for _, f := range []struct {
+		name  string
+		value any
+		given bool
+	}{
+		{"base", r.Base, r.Base != ""},
+		{"n-vis", r.NVis, r.NVis != 0},
+		{"keep-ratio", r.KeepRatio, r.KeepRatio != 0},
+		{"restore", false, r.Plain},
+	} {
+		if !f.given {
+			continue
+		}
+		if _, twice := g[f.name]; twice {
+			return nil, &errs.OptionError{Name: f.name, Got: fmt.Sprint(f.value), Want: "one value",
+				Why: "Options has one too", Fault: errs.Conflict}
+		}
+		if err := g.Set(f.name, f.value); err != nil {
+			return nil, err
+		}
+	}
+	return g, nil
+}
+
+func (r *Reduction) options() (methods.Options, error) {
+	if r == nil {
+		return methods.Options{}, nil
+	}
+	g, err := r.given()
+	if err != nil {
+		return methods.Options{}, err
+	}
+	o, err := g.Options()
+	o.UpTo, o.Defaults = r.AtMost, r.Defaults
+	return o, err
+}
+
+// equal reports whether r and other mean the same reduction; nil is no reduction.
+func (r *Reduction) equal(other *Reduction) bool {
+	a, err := r.options()
+	b, err2 := other.options()
+	return err == nil && err2 == nil && reflect.DeepEqual(a, b)
+}
+
+// reductionFields are the fields of a reduction in JSON besides its parameters.
+type reductionFields struct {
+	AtMost   bool     `json:"at_most,omitempty"`
+	Defaults []string `json:"defaults,omitempty"`
+}
+
+// MarshalJSON implements [json.Marshaler]. Parameters that are files are left out.
+func (r *Reduction) MarshalJSON() ([]byte, error) {
+	g, err := r.given()
+	if err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(g)
+	if err != nil || !r.AtMost && r.Defaults == nil {
+		return data, err
+	}
+	more, err := json.Marshal(reductionFields{r.AtMost, r.Defaults})
+	if err != nil || len(g) == 0 {
+		return more, err
+	}
+	return append(append(data[:len(data)-1], ','), more[1:]...), nil
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *Reduction) UnmarshalJSON(data []byte) error {
+	var fields map[string]json.RawMessage
+	var more reductionFields
+	if err := errors.Join(json.Unmarshal(data, &fields), json.Unmarshal(data, &more)); err != nil {
+		return err
+	}
+	if more.AtMost || more.Defaults != nil {
+		delete(fields, "at_most")
+		delete(fields, "defaults")
+		var err error
+		if data, err = json.Marshal(fields); err != nil {
+			return err
+		}
+	}
+	g, err := methods.ParseJSON(data)
+	*r = Reduction{Options: maps.Clone(g), AtMost: more.AtMost, Defaults: more.Defaults}
+	return err
+}
