@@ -131,7 +131,8 @@ func TestOutputNotCreatable(t *testing.T) {
 		if err := os.WriteFile(sealed, nil, 0o400); err != nil {
 			t.Fatal(err)
 		}
-		if r := commandLine("run", "--image", picture, "-p", "?", "--overlay", sealed); r.Code != cli.ExitFailure ||
+		r := commandLine("run", "--image", picture, "-p", "?", "--overlay", sealed)
+		if r.Code != cli.ExitFailure ||
 			!strings.Contains(r.Err, "permission denied") {
 			t.Errorf("sealed: exit %d, stderr %q", r.Code, r.Err)
 		}
