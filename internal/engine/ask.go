@@ -269,7 +269,7 @@ func (e *Engine) dialogue(ctx context.Context, req *Request, d *dialogue) (err e
 	if len(req.Messages) > 0 {
 		return e.messages(ctx, req, d)
 	}
-	if err := e.pictures(ctx, req, d); err != nil {
+	if err := e.pictures(ctx, req, d, len(req.Images)); err != nil {
 		return err
 	}
 	if req.Tokens != nil {
@@ -305,7 +305,14 @@ func (e *Engine) checkTokens(ids []int32) error {
 
 // messages fills d from a request that gives all messages. Picture indexes count within a message.
 func (e *Engine) messages(ctx context.Context, req *Request, d *dialogue) error {
-	total := 0
+	total, all := 0, 0
+	for _, m := range req.Messages {
+		for i := range m.Parts {
+			if m.Parts[i].Image != nil {
+				all++
+			}
+		}
+	}
 	for _, m := range req.Messages {
 		out := chat.Message{Role: m.Role}
 		index := 0
@@ -320,7 +327,7 @@ func (e *Engine) messages(ctx context.Context, req *Request, d *dialogue) error 
 			if part.Reduce != nil {
 				o = part.Reduce
 			}
-			p, err := e.picture(ctx, part.Image, total, index, o, req)
+			p, err := e.picture(ctx, part.Image, place{total, index, all}, o, req)
 			if err != nil {
 				return err
 			}
@@ -334,8 +341,9 @@ func (e *Engine) messages(ctx context.Context, req *Request, d *dialogue) error 
 	return nil
 }
 
-// pictures prepares the pictures of a question and adds them to d.
-func (e *Engine) pictures(ctx context.Context, req *Request, d *dialogue) error {
+// pictures prepares the pictures of a question and adds them to d. all is how many pictures the
+// prompt has.
+func (e *Engine) pictures(ctx context.Context, req *Request, d *dialogue, all int) error {
 	if req.Encoded != nil {
 		for i, v := range req.Encoded.visuals {
 			p := &picture{
@@ -365,7 +373,7 @@ func (e *Engine) pictures(ctx context.Context, req *Request, d *dialogue) error 
 	}
 	for i, m := range req.Images {
 		index := len(d.pics) - before
-		p, err := e.picture(ctx, m, i, index, &req.Reduce, req)
+		p, err := e.picture(ctx, m, place{i, index, all}, &req.Reduce, req)
 		if err != nil {
 			return err
 		}
@@ -374,23 +382,27 @@ func (e *Engine) pictures(ctx context.Context, req *Request, d *dialogue) error 
 	return nil
 }
 
-// picture returns the i-th picture of a request, the index-th of its message, reduced by o. The
-// picture is decoded and prepared unless the decoder's rows for it are cached.
+// place is the place of a picture: its index in the request and in its message, and how many
+// pictures the prompt has.
+type place struct{ i, index, all int }
+
+// picture returns the picture of a request at that place, reduced by o. It is decoded and prepared
+// unless the decoder's rows for it are cached.
 func (e *Engine) picture(
-	ctx context.Context, m *Image, i, index int, o *methods.Options, req *Request,
+	ctx context.Context, m *Image, at place, o *methods.Options, req *Request,
 ) (*picture, error) {
 	if err := e.takesPictures(); err != nil {
 		return nil, err
 	}
-	start, key := time.Now(), m.key()
-	p, done := &picture{source: m, index: index}, false
+	start, as := time.Now(), e.as(m.key(), at.all)
+	p, done := &picture{source: m, index: at.index}, false
 	defer func() {
 		if !done {
 			e.leavePicture(p)
 		}
 	}()
 	if !req.NoCache {
-		if p.image = e.known(key); p.image != nil {
+		if p.image = e.known(as.key); p.image != nil {
 			if err := e.resolve(p, o, req); err != nil {
 				return nil, err
 			}
@@ -405,12 +417,12 @@ func (e *Engine) picture(
 		return nil, err
 	}
 	if req.NoCache {
-		p.shared = e.start(e.imageTask(m, key))
+		p.shared = e.start(e.imageTask(m, as))
 	} else {
-		p.shared = e.shareOf(m, key, req.Salt)
+		p.shared = e.shareOf(m, as, req.Salt)
 	}
 	var err error
-	if p.image, p.prepared, err = p.shared.wait(ctx, i); err != nil {
+	if p.image, p.prepared, err = p.shared.wait(ctx, at.i); err != nil {
 		return nil, err
 	}
 	p.spent.prepare = max(0, time.Since(start)-p.shared.waited)
@@ -538,7 +550,7 @@ func (e *Engine) Encode(ctx context.Context, pics []*imageproc.Picture) (*Encode
 	out := &Encoded{}
 	for i, pic := range pics {
 		m := &Image{Picture: pic}
-		im, prepared, err := e.prepare(ctx, e.imageTask(m, m.key()), i)
+		im, prepared, err := e.prepare(ctx, e.imageTask(m, e.as(m.key(), len(pics))), i)
 		if err != nil {
 			return nil, err
 		}

@@ -131,11 +131,17 @@ func (c *Conversation) sequence(ctx context.Context, req Request) (*sequence, di
 // question adds the question of s to the dialogue and prepares it.
 func (c *Conversation) question(ctx context.Context, s *sequence, d *dialogue) (err error) {
 	e, req := c.e, s.req
-	if err := e.pictures(ctx, req, d); err != nil {
+	all := len(req.Images)
+	for _, p := range c.pics {
+		if p.source != nil {
+			all++
+		}
+	}
+	if err := e.pictures(ctx, req, d, all); err != nil {
 		return err
 	}
 	d.added = len(d.pics) - len(c.pics)
-	if err := e.again(ctx, c.pics, req); err != nil {
+	if err := e.again(ctx, d.pics[:len(c.pics)], all, req); err != nil {
 		return err
 	}
 	before := c.messages
@@ -152,10 +158,18 @@ func (c *Conversation) question(ctx context.Context, s *sequence, d *dialogue) (
 	return s.prepare(*d)
 }
 
-// again prepares pictures of earlier questions whose features are no longer cached.
-func (e *Engine) again(ctx context.Context, pics []*picture, req *Request) error {
+// again prepares pictures of earlier questions whose features are no longer cached, and those that
+// must be prepared in another way, because the prompt has all pictures now.
+func (e *Engine) again(ctx context.Context, pics []*picture, all int, req *Request) (err error) {
 	for i, p := range pics {
 		start := time.Now()
+		if p.source != nil && e.several != nil && p.key != e.as(p.source.key(), all).key {
+			if pics[i], err = e.picture(ctx, p.source, place{i, p.index, all}, &req.Reduce,
+				req); err != nil {
+				return err
+			}
+			continue
+		}
 		p.spent, p.disk, p.from = spent{}, false, ""
 		if !req.NoCache {
 			p.entry = e.cached.use(e.featuresKey(p, req.Salt))
@@ -163,13 +177,12 @@ func (e *Engine) again(ctx context.Context, pics []*picture, req *Request) error
 				continue
 			}
 		}
-		var err error
 		switch {
 		case p.visual != nil:
 		case p.video != nil:
 			_, p.prepared, err = e.prepare(ctx, e.videoTask(p.video), 0)
 		default:
-			_, p.prepared, err = e.prepare(ctx, e.imageTask(p.source, p.key), i)
+			_, p.prepared, err = e.prepare(ctx, e.imageTask(p.source, e.as(p.source.key(), all)), i)
 		}
 		if err != nil {
 			return err

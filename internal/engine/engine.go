@@ -121,6 +121,7 @@ type Engine struct {
 	template *chat.Template
 	source   string              // where the template came from
 	proc     imageproc.Processor // nil if the model has none
+	several  imageproc.Processor // for pictures that are not alone in their prompt; nil: proc
 	special  map[string]string   // bos_token, eos_token, … for the template
 	eos      map[int32]bool
 
@@ -272,6 +273,9 @@ func bound(
 		Pad: o.Pad, MinPixels: o.MinPixels, MaxPixels: o.MaxPixels, Defaults: o.Defaults,
 	}).To(e.proc); err != nil {
 		return nil, err
+	}
+	if c, ok := e.proc.(imageproc.CrowdProcessor); ok {
+		e.several = c.Several()
 	}
 	if o.Progress != nil && !h.Describe {
 		o.Progress(ck.About().Size, ck.About().Size) // buffers are not read, packed weights later

@@ -214,7 +214,8 @@ func (p *picture) got(f *features) {
 
 // PictureTokens returns the number of visual tokens that the encoder makes of a picture.
 func (e *Engine) PictureTokens(pic *imageproc.Picture) (int, error) {
-	im, _, err := e.prepare(context.Background(), e.imageTask(&Image{Picture: pic}, Key{}), 0)
+	t := e.imageTask(&Image{Picture: pic}, e.as(Key{}, 1))
+	im, _, err := e.prepare(context.Background(), t, 0)
 	if err != nil {
 		return 0, err
 	}

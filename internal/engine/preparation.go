@@ -116,8 +116,8 @@ func (s *preparation) wait(ctx context.Context, i int) (*image, model.Picture, e
 
 // shareOf returns the preparation of a picture for all requests with the same salt. Its users are
 // counted: each must call [Engine.unshare].
-func (e *Engine) shareOf(m *Image, content Key, salt string) *preparation {
-	key := keyOf(content[:], []byte(salt))
+func (e *Engine) shareOf(m *Image, as way, salt string) *preparation {
+	key := keyOf(as.key[:], []byte(salt))
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.shared[key]
@@ -125,7 +125,7 @@ func (e *Engine) shareOf(m *Image, content Key, salt string) *preparation {
 		s.users++
 		return s
 	}
-	s = e.start(e.imageTask(m, content))
+	s = e.start(e.imageTask(m, as))
 	s.key = key
 	e.shared[key] = s
 	return s
@@ -157,18 +157,32 @@ func (e *Engine) prepare(ctx context.Context, t task, i int) (*image, model.Pict
 	return s.wait(ctx, i)
 }
 
-// imageTask makes the pixel values of a picture with a known key.
-func (e *Engine) imageTask(m *Image, key Key) task {
+// way tells how a picture is prepared.
+type way struct {
+	key  Key // of the picture so prepared
+	proc imageproc.Processor
+}
+
+// as returns how the picture with that key is prepared in a prompt with pictures pictures.
+func (e *Engine) as(key Key, pictures int) way {
+	if pictures < 2 || e.several == nil {
+		return way{key, e.proc}
+	}
+	return way{keyOf(key[:], []byte("one of several")), e.several}
+}
+
+// imageTask makes the pixel values of a picture.
+func (e *Engine) imageTask(m *Image, as way) task {
 	return task{m.Size, func() (*image, model.Picture, error) {
 		pic, err := m.Pixels()
 		if err != nil {
 			return nil, nil, pictureError(-1, errs.Undecodable, err)
 		}
-		px, err := e.proc.Process([]*imageproc.Picture{pic})
+		px, err := as.proc.Process([]*imageproc.Picture{pic})
 		if err != nil {
 			return nil, nil, pictureError(-1, errs.BadShape, err)
 		}
-		im, prepared, err := e.described(px, key)
+		im, prepared, err := e.described(px, as.key)
 		if err != nil {
 			return nil, nil, err
 		}

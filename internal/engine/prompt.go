@@ -39,28 +39,41 @@ func (u unit) shift(i int) float64 {
 	return u.pic.span() - float64(u.keys(i))
 }
 
-// units puts pics where ids has picture tokens.
+// units puts pics where ids has the tokens of pictures and of videos, each kind in its order: a
+// template may put all pictures of a message before its videos.
 func (e *Engine) units(ids []int32, pics []*picture) ([]unit, error) {
+	var left [2][]*picture // pictures, videos
+	for _, p := range pics {
+		left[kind(p.shape.Video)] = append(left[kind(p.shape.Video)], p)
+	}
 	out := make([]unit, 0, len(ids))
-	used := 0
+	var places [2]int
 	for _, id := range ids {
 		if !e.visualToken(id) {
 			out = append(out, unit{id: id})
 			continue
 		}
-		if used < len(pics) {
-			if pics[used].shape.Video != (id == e.m.VideoToken()) {
-				return nil, fmt.Errorf("engine: prompt: place %d mixes up picture and video: the "+
-					"chat template (%s) puts them in another order", used+1, e.source)
-			}
-			out = append(out, unit{pic: pics[used]})
+		k := kind(id == e.m.VideoToken())
+		if i := places[k]; i < len(left[k]) {
+			out = append(out, unit{pic: left[k][i]})
 		}
-		used++
+		places[k]++
 	}
-	if used != len(pics) {
-		return nil, fmt.Errorf("engine: prompt: %d picture places for %d pictures", used, len(pics))
+	for k, name := range [...]string{"picture", "video"} {
+		if places[k] != len(left[k]) {
+			return nil, fmt.Errorf("engine: prompt: %d %s places for %d %ss", places[k], name,
+				len(left[k]), name)
+		}
 	}
 	return out, nil
+}
+
+// kind is the index of pictures, or of videos.
+func kind(video bool) int {
+	if video {
+		return 1
+	}
+	return 0
 }
 
 // visualToken reports whether id stands for a picture or a video.

@@ -20,7 +20,6 @@ type list struct {
 // listOf chooses the tokens that compete under o.
 func listOf(v *model.Shape, o *methods.Options, m *reduce.Method) *list {
 	l := &list{}
-	patches := v.T - 1
 	if m.Site == reduce.InsideEncoder || o.Compat == "released" && !o.Restore && m.PerView &&
 		o.Newlines == "" {
 		l.source = v.Views.All // the encoder and the released per-view code keep the padding
@@ -38,7 +37,7 @@ func listOf(v *model.Shape, o *methods.Options, m *reduce.Method) *list {
 	l.views = make([][]int32, v.Views.Count)
 	for i, s := range l.source {
 		if s >= 0 {
-			view := int(s) / patches
+			view := v.View(s)
 			l.views[view] = append(l.views[view], int32(i))
 		}
 	}
@@ -110,7 +109,11 @@ func (l *list) parts(v *model.Visual) []reduce.View {
 	var out []reduce.View
 	w := len(v.LastQuery) / v.Views.Count
 	for i, tokens := range l.views {
-		view := reduce.View{Tokens: tokens, Class: v.Hidden[i*v.T*v.Cv : (i*v.T+1)*v.Cv]}
+		row := i * v.T // of the class token
+		if v.NoClass {
+			row = 0 // zeros
+		}
+		view := reduce.View{Tokens: tokens, Class: v.Hidden[row*v.Cv : (row+1)*v.Cv]}
 		if w > 0 {
 			view.LastQuery = v.LastQuery[i*w : (i+1)*w]
 			view.LastClass = v.LastKeys[i*v.T*w : (i*v.T+1)*w]

@@ -46,9 +46,9 @@ func PadSquare(p Processor) (Processor, error) {
 }
 
 // background is the colour of the padding.
-func (c *CLIP) background() [3]byte {
+func (n *normalisation) background() [3]byte {
 	var b [3]byte
-	for i, m := range c.norm.Mean {
+	for i, m := range n.Mean {
 		b[i] = byte(min(max(int(float64(m*255)), 0), 255))
 	}
 	return b
@@ -120,7 +120,7 @@ func (c *CLIP) Process(pics []*Picture) (*Pixels, error) {
 func (c *CLIP) bytes(p *Picture) ([]byte, window, Frame, error) {
 	v := whole(p)
 	if c.Pad {
-		v = padSquare(p, c.background())
+		v = padSquare(p, c.norm.background())
 	}
 	ow, oh, crop := c.geometry(v.width, v.height)
 	if max(ow, oh) == math.MaxInt32 {

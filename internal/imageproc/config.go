@@ -268,7 +268,7 @@ func (r *Settings) clip() *CLIP {
 func NewPadded(r *Settings) Processor {
 	c := r.clip()
 	c.Pad = r.bool("do_pad", false)
-	want := c.background()
+	want := c.norm.background()
 	got := r.triple("background_color", [3]float64{
 		float64(want[0]), float64(want[1]), float64(want[2]),
 	})

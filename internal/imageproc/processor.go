@@ -10,7 +10,8 @@ type Pixels struct {
 	// Shape of Data, row-major:
 	//
 	//	CLIP       [pictures, 3, height, width]
-	//	Tiles  [pictures, 1+tiles, 3, height, width], short ones padded with zeros
+	//	Tiles      [pictures, 1+tiles, 3, height, width], short ones padded with zeros
+	//	OneVision  [pictures, 1+tiles or 1, 3, height, width]; [frames, 3, height, width]
 	//	Patches    [patches of all pictures, 3·temporal·patch·patch]
 	Shape []int
 	Data  []float32
@@ -76,7 +77,18 @@ var (
 	_ Processor = (*CLIP)(nil)
 	_ Processor = (*Tiles)(nil)
 	_ Processor = (*Patches)(nil)
+	_ Processor = (*OneVision)(nil)
 )
+
+// CrowdProcessor is a Processor that prepares the only picture of a prompt in another way than each
+// of several.
+type CrowdProcessor interface {
+	Processor
+	// Several returns the processor for pictures that are not alone in their prompt.
+	Several() Processor
+}
+
+var _ CrowdProcessor = (*OneVision)(nil)
 
 // Video is a sequence of frames of one size at a constant rate.
 type Video struct {
@@ -91,7 +103,10 @@ type VideoProcessor interface {
 	ProcessVideo(v *Video) (*Pixels, error)
 }
 
-var _ VideoProcessor = (*Patches)(nil)
+var (
+	_ VideoProcessor = (*Patches)(nil)
+	_ VideoProcessor = (*OneVision)(nil)
+)
 
 // lut maps byte v of channel c to the pixel value lut[c][v].
 type lut [3][256]float32

@@ -25,10 +25,7 @@ const MaxTiles = 256
 // NewTiles makes a [Tiles].
 func NewTiles(r *Settings) Processor {
 	c := r.clip()
-	l := &Tiles{
-		class: r.class, tile: c.cropHeight, filter: c.filter, lut: c.lut,
-		pinpoints: Canvases,
-	}
+	l := &Tiles{class: r.class, tile: c.cropHeight, filter: c.filter, lut: c.lut}
 	side := c.edge
 	if side == 0 && c.height == c.width {
 		side = c.height
@@ -39,9 +36,16 @@ func NewTiles(r *Settings) Processor {
 			c.cropWidth)
 		return l
 	}
+	l.canvases(r, Canvases)
+	return l
+}
+
+// canvases reads the canvases, by default those given.
+func (l *Tiles) canvases(r *Settings, pinpoints [][2]int) {
 	if !r.bool("do_pad", true) {
 		r.fail("do_pad", "false is not supported")
 	}
+	l.pinpoints = pinpoints
 	if v, ok := r.raw("image_grid_pinpoints"); ok {
 		l.pinpoints = r.pinpoints("image_grid_pinpoints", v)
 	}
@@ -49,7 +53,7 @@ func NewTiles(r *Settings) Processor {
 		r.fail("image_grid_pinpoints", "got an empty list, want [height, width] pairs")
 	}
 	if r.err != nil {
-		return l // the tile may be 0
+		return // the tile may be 0
 	}
 	for _, p := range l.pinpoints {
 		switch rows, cols := p[0]/l.tile, p[1]/l.tile; {
@@ -62,7 +66,6 @@ func NewTiles(r *Settings) Processor {
 				maxOutputPixels)
 		}
 	}
-	return l
 }
 
 // fit is the place of a picture on a canvas.

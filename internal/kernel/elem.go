@@ -78,6 +78,21 @@ func GELU(p *Pool, x []float32) {
 	eachElems(p, len(x), func(lo, hi int) { gelu(x[lo:hi]) })
 }
 
+// The tanh form of GELU is x·(1+tanh(u))/2 with u = √(2/π)·(x + 0.044715·x³): x/(1+e^(-2u)).
+const (
+	tanhScale = 1.5957691216057308 // 2·√(2/π)
+	tanhCubic = 0.044715
+)
+
+// GELUTanh replaces x by x·(1+tanh(√(2/π)·(x+0.044715·x³)))/2.
+func GELUTanh(p *Pool, x []float32) {
+	if len(x) <= elemsPerTask {
+		geluTanh(x)
+		return
+	}
+	eachElems(p, len(x), func(lo, hi int) { geluTanh(x[lo:hi]) })
+}
+
 // Add computes dst[i] += x[i].
 func Add(p *Pool, dst, x []float32) {
 	checkLen("Add", len(dst), len(x))
@@ -271,6 +286,12 @@ func sigmoidMulGo(x []float32, a float32) {
 func geluGo(x []float32) {
 	for i, v := range x {
 		x[i] = float32(0.5 * float64(v) * math.Erfc(-float64(v)/math.Sqrt2))
+	}
+}
+
+func geluTanhGo(x []float32) {
+	for i, v := range x {
+		x[i] = v / (1 + expGo(-tanhScale*v*(1+tanhCubic*v*v)))
 	}
 }
 

@@ -3,7 +3,7 @@
 package kernel
 
 var elemImpl = [...]*elemOps{
-	implNEON: {4, elemSigmoidNEON, elemSiLUMulNEON, elemGELUNEON, elemAddNEON, elemRotateNEON,
-		elemSumNEON, elemSquaresNEON, elemScaleNEON, elemNormNEON, elemDotNEON, attnMaxNEON,
-		attnExpSumNEON},
+	implNEON: {4, elemSigmoidNEON, elemGELUTanhNEON, elemSiLUMulNEON, elemGELUNEON,
+		elemAddNEON, elemRotateNEON, elemSumNEON, elemSquaresNEON, elemScaleNEON,
+		elemNormNEON, elemDotNEON, attnMaxNEON, attnExpSumNEON},
 }

@@ -7,6 +7,7 @@ func layerNorm(dst, x, w, b []float32, eps float32) { layerNormGo(dst, x, w, b, 
 func siluMul(dst, gate, up []float32)               { siluMulGo(dst, gate, up) }
 func sigmoidMul(x []float32, a float32)             { sigmoidMulGo(x, a) }
 func gelu(x []float32)                              { geluGo(x) }
+func geluTanh(x []float32)                          { geluTanhGo(x) }
 func add(dst, x []float32)                          { addGo(dst, x) }
 func rope(x, cos, sin []float32) {
 	rotateGo(x[:len(x)/2], x[len(x)/2:], cos, sin)

@@ -7,6 +7,7 @@ package kernel
 type elemOps struct {
 	lanes      int
 	sigmoidMul func(x *float32, n int, a float32)
+	geluTanh   func(x *float32, n int, a, b float32)
 	siluMul    func(dst, g, u *float32, n int)
 	gelu       func(x *float32, n int)
 	add        func(dst, x *float32, n int)
@@ -77,6 +78,14 @@ func gelu(x []float32) {
 		ops.gelu(&x[0], n)
 	}
 	geluGo(x[n:])
+}
+
+func geluTanh(x []float32) {
+	ops, n := elemPick(len(x))
+	if n > 0 {
+		ops.geluTanh(&x[0], n, -tanhScale, -tanhScale*tanhCubic)
+	}
+	geluTanhGo(x[n:])
 }
 
 func add(dst, x []float32) {

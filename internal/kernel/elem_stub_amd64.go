@@ -9,6 +9,11 @@ package kernel
 //go:noescape
 func elemSigmoidAVX2(x *float32, n int, a float32)
 
+// elemGELUTanhAVX2 replaces x by x/(1+e^(x·(a+b·x²))).
+//
+//go:noescape
+func elemGELUTanhAVX2(x *float32, n int, a float32, b float32)
+
 // elemSiLUMulAVX2 sets dst = gate/(1+e^-gate)·up.
 //
 //go:noescape
@@ -58,6 +63,11 @@ func elemDotAVX2(a *float32, b *float32, n int) (ret float32)
 //
 //go:noescape
 func elemSigmoidAVX512(x *float32, n int, a float32)
+
+// elemGELUTanhAVX512 replaces x by x/(1+e^(x·(a+b·x²))).
+//
+//go:noescape
+func elemGELUTanhAVX512(x *float32, n int, a float32, b float32)
 
 // elemSiLUMulAVX512 sets dst = gate/(1+e^-gate)·up.
 //

@@ -108,6 +108,11 @@ func TestElementwise(t *testing.T) {
 			GELU(pool, x)
 		}, func(x, _ float64) float64 { return 0.5 * x * math.Erfc(-x/math.Sqrt2) })
 	})
+	t.Run("gelutanh", func(t *testing.T) {
+		elementwise(t, func(x, _ []float32) { GELUTanh(pool, x) }, func(x, _ float64) float64 {
+			return 0.5 * x * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
+		})
+	})
 }
 
 func TestExp(t *testing.T) {

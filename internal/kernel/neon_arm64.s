@@ -2440,6 +2440,68 @@ loop1:
 done2:
 	RET
 
+// func elemGELUTanhNEON(x *float32, n int, a float32, b float32)
+TEXT ·elemGELUTanhNEON(SB), NOSPLIT, $0-24
+	MOVD x+0(FP), R0
+	MOVD n+8(FP), R1
+	FMOVS a+16(FP), F0
+	WORD $0x4e040400 // DUP.S4 V0, V0
+	FMOVS b+20(FP), F7
+	WORD $0x4e0404e7 // DUP.S4 V7, V7
+	MOVD $expNEON<>(SB), R15
+	VLD1R.P 4(R15), [V16.S4]
+	VLD1R.P 4(R15), [V17.S4]
+	VLD1R.P 4(R15), [V18.S4]
+	VLD1R.P 4(R15), [V19.S4]
+	VLD1R.P 4(R15), [V20.S4]
+	VLD1R.P 4(R15), [V21.S4]
+	VLD1R.P 4(R15), [V22.S4]
+	VLD1R.P 4(R15), [V23.S4]
+	VLD1R.P 4(R15), [V24.S4]
+	VLD1R.P 4(R15), [V25.S4]
+	VLD1R.P 4(R15), [V26.S4]
+	CBZ R1, done4
+loop3:
+	VLD1 (R0), [V1.S4]
+	WORD $0x6e21dc23 // FMUL.S4 V3, V1, V1
+	VMOV V0.B16, V2.B16
+	WORD $0x4e27cc62 // FMLA.S4 V2, V3, V7
+	WORD $0x6e21dc42 // FMUL.S4 V2, V2, V1
+	WORD $0x4ebaf442 // FMIN.S4 V2, V2, V26
+	WORD $0x6ea2e725 // FCMGT.S4 V5, V25, V2
+	WORD $0x6e30dc43 // FMUL.S4 V3, V2, V16
+	WORD $0x4e218863 // FRINTN.S4 V3, V3
+	WORD $0x4eb1cc62 // FMLS.S4 V2, V3, V17
+	WORD $0x4eb2cc62 // FMLS.S4 V2, V3, V18
+	VMOV V20.B16, V4.B16
+	WORD $0x4e22ce64 // FMLA.S4 V4, V19, V2
+	VMOV V21.B16, V6.B16
+	WORD $0x4e22cc86 // FMLA.S4 V6, V4, V2
+	VMOV V22.B16, V4.B16
+	WORD $0x4e22ccc4 // FMLA.S4 V4, V6, V2
+	VMOV V23.B16, V6.B16
+	WORD $0x4e22cc86 // FMLA.S4 V6, V4, V2
+	VMOV V24.B16, V4.B16
+	WORD $0x4e22ccc4 // FMLA.S4 V4, V6, V2
+	VMOV V24.B16, V6.B16
+	WORD $0x4e22cc86 // FMLA.S4 V6, V4, V2
+	WORD $0x4e21a863 // FCVTNS.S4 V3, V3
+	WORD $0x4f3f0462 // SSHR.S4 $1, V2, V3
+	WORD $0x6ea28463 // SUB.S4 V3, V3, V2
+	WORD $0x4f375442 // SHL.S4 $23, V2, V2
+	WORD $0x4ea284c6 // ADD.S4 V6, V6, V2
+	WORD $0x4f375463 // SHL.S4 $23, V3, V3
+	WORD $0x4eb88463 // ADD.S4 V3, V3, V24
+	WORD $0x6e23dcc2 // FMUL.S4 V2, V6, V3
+	WORD $0x4e651c42 // BIC.B16 V2, V2, V5
+	WORD $0x4e38d442 // FADD.S4 V2, V2, V24
+	WORD $0x6e22fc21 // FDIV.S4 V1, V1, V2
+	VST1.P [V1.S4], 16(R0)
+	SUB $4, R1, R1
+	CBNZ R1, loop3
+done4:
+	RET
+
 // func elemSiLUMulNEON(dst *float32, gate *float32, up *float32, n int)
 TEXT ·elemSiLUMulNEON(SB), NOSPLIT, $0-32
 	MOVD dst+0(FP), R0
@@ -2458,8 +2520,8 @@ TEXT ·elemSiLUMulNEON(SB), NOSPLIT, $0-32
 	VLD1R.P 4(R15), [V24.S4]
 	VLD1R.P 4(R15), [V25.S4]
 	VLD1R.P 4(R15), [V26.S4]
-	CBZ R3, done4
-loop3:
+	CBZ R3, done6
+loop5:
 	VLD1.P 16(R1), [V1.S4]
 	WORD $0x6ea0f822 // FNEG.S4 V2, V1
 	WORD $0x4ebaf442 // FMIN.S4 V2, V2, V26
@@ -2495,8 +2557,8 @@ loop3:
 	WORD $0x6e22dc21 // FMUL.S4 V1, V1, V2
 	VST1.P [V1.S4], 16(R0)
 	SUB $4, R3, R3
-	CBNZ R3, loop3
-done4:
+	CBNZ R3, loop5
+done6:
 	RET
 
 // func elemGELUNEON(x *float32, n int)
@@ -2529,8 +2591,8 @@ TEXT ·elemGELUNEON(SB), NOSPLIT, $0-16
 	VLD1R.P 4(R15), [V13.S4]
 	VLD1R.P 4(R15), [V14.S4]
 	VLD1R.P 4(R15), [V15.S4]
-	CBZ R1, done6
-loop5:
+	CBZ R1, done8
+loop7:
 	VLD1 (R0), [V1.S4]
 	WORD $0x4ea0f820 // FABS.S4 V0, V1
 	WORD $0x6e21dc22 // FMUL.S4 V2, V1, V1
@@ -2584,8 +2646,8 @@ loop5:
 	WORD $0x6e20dc21 // FMUL.S4 V1, V1, V0
 	VST1.P [V1.S4], 16(R0)
 	SUB $4, R1, R1
-	CBNZ R1, loop5
-done6:
+	CBNZ R1, loop7
+done8:
 	RET
 
 // func elemAddNEON(dst *float32, x *float32, n int)
@@ -2593,15 +2655,15 @@ TEXT ·elemAddNEON(SB), NOSPLIT, $0-24
 	MOVD dst+0(FP), R0
 	MOVD x+8(FP), R1
 	MOVD n+16(FP), R2
-	CBZ R2, done8
-loop7:
+	CBZ R2, done10
+loop9:
 	VLD1 (R0), [V0.S4]
 	VLD1.P 16(R1), [V1.S4]
 	WORD $0x4e21d400 // FADD.S4 V0, V0, V1
 	VST1.P [V0.S4], 16(R0)
 	SUB $4, R2, R2
-	CBNZ R2, loop7
-done8:
+	CBNZ R2, loop9
+done10:
 	RET
 
 // func elemRotateNEON(a *float32, b *float32, cos *float32, sin *float32, n int)
@@ -2611,8 +2673,8 @@ TEXT ·elemRotateNEON(SB), NOSPLIT, $0-40
 	MOVD cos+16(FP), R2
 	MOVD sin+24(FP), R3
 	MOVD n+32(FP), R4
-	CBZ R4, done10
-loop9:
+	CBZ R4, done12
+loop11:
 	VLD1 (R0), [V0.S4]
 	VLD1 (R1), [V1.S4]
 	VLD1.P 16(R2), [V2.S4]
@@ -2625,8 +2687,8 @@ loop9:
 	VST1.P [V4.S4], 16(R0)
 	VST1.P [V5.S4], 16(R1)
 	SUB $4, R4, R4
-	CBNZ R4, loop9
-done10:
+	CBNZ R4, loop11
+done12:
 	RET
 
 // func elemSumNEON(x *float32, n int) (ret float64)
@@ -2635,16 +2697,16 @@ TEXT ·elemSumNEON(SB), NOSPLIT, $0-24
 	MOVD n+8(FP), R1
 	VEOR V0.B16, V0.B16, V0.B16
 	VEOR V1.B16, V1.B16, V1.B16
-	CBZ R1, done12
-loop11:
+	CBZ R1, done14
+loop13:
 	VLD1.P 16(R0), [V4.S4]
 	WORD $0x0e617882 // FCVTL.D2 V2, V4
 	WORD $0x4e617883 // FCVTL2.D2 V3, V4
 	WORD $0x4e62d400 // FADD.D2 V0, V0, V2
 	WORD $0x4e63d421 // FADD.D2 V1, V1, V3
 	SUB $4, R1, R1
-	CBNZ R1, loop11
-done12:
+	CBNZ R1, loop13
+done14:
 	WORD $0x4e61d400 // FADD.D2 V0, V0, V1
 	WORD $0x7e70d800 // FADDP.D2 V0, V0
 	FMOVD F0, ret+16(FP)
@@ -2658,8 +2720,8 @@ TEXT ·elemSquaresNEON(SB), NOSPLIT, $0-32
 	VDUP R2, V5.D2
 	VEOR V0.B16, V0.B16, V0.B16
 	VEOR V1.B16, V1.B16, V1.B16
-	CBZ R1, done14
-loop13:
+	CBZ R1, done16
+loop15:
 	VLD1.P 16(R0), [V4.S4]
 	WORD $0x0e617882 // FCVTL.D2 V2, V4
 	WORD $0x4e617883 // FCVTL2.D2 V3, V4
@@ -2668,8 +2730,8 @@ loop13:
 	WORD $0x4ee5d463 // FSUB.D2 V3, V3, V5
 	WORD $0x4e63cc61 // FMLA.D2 V1, V3, V3
 	SUB $4, R1, R1
-	CBNZ R1, loop13
-done14:
+	CBNZ R1, loop15
+done16:
 	WORD $0x4e61d400 // FADD.D2 V0, V0, V1
 	WORD $0x7e70d800 // FADDP.D2 V0, V0
 	FMOVD F0, ret+24(FP)
@@ -2683,16 +2745,16 @@ TEXT ·elemScaleNEON(SB), NOSPLIT, $0-36
 	MOVD n+24(FP), R3
 	FMOVS r+32(FP), F0
 	WORD $0x4e040400 // DUP.S4 V0, V0
-	CBZ R3, done16
-loop15:
+	CBZ R3, done18
+loop17:
 	VLD1.P 16(R1), [V1.S4]
 	VLD1.P 16(R2), [V2.S4]
 	WORD $0x6e20dc21 // FMUL.S4 V1, V1, V0
 	WORD $0x6e22dc21 // FMUL.S4 V1, V1, V2
 	VST1.P [V1.S4], 16(R0)
 	SUB $4, R3, R3
-	CBNZ R3, loop15
-done16:
+	CBNZ R3, loop17
+done18:
 	RET
 
 // func elemNormNEON(dst *float32, x *float32, w *float32, b *float32, n int, m float32, r float32)
@@ -2706,8 +2768,8 @@ TEXT ·elemNormNEON(SB), NOSPLIT, $0-48
 	WORD $0x4e040400 // DUP.S4 V0, V0
 	FMOVS m+40(FP), F2
 	WORD $0x4e040442 // DUP.S4 V2, V2
-	CBZ R4, done18
-loop17:
+	CBZ R4, done20
+loop19:
 	VLD1.P 16(R1), [V1.S4]
 	VLD1.P 16(R2), [V3.S4]
 	VLD1.P 16(R3), [V4.S4]
@@ -2716,8 +2778,8 @@ loop17:
 	WORD $0x4e23cc24 // FMLA.S4 V4, V1, V3
 	VST1.P [V4.S4], 16(R0)
 	SUB $4, R4, R4
-	CBNZ R4, loop17
-done18:
+	CBNZ R4, loop19
+done20:
 	RET
 
 // func elemDotNEON(a *float32, b *float32, n int) (ret float32)
@@ -2729,9 +2791,9 @@ TEXT ·elemDotNEON(SB), NOSPLIT, $0-28
 	VEOR V1.B16, V1.B16, V1.B16
 	VEOR V2.B16, V2.B16, V2.B16
 	VEOR V3.B16, V3.B16, V3.B16
-four19:
+four21:
 	CMP $16, R2
-	BLT rest20
+	BLT rest22
 	VLD1.P 64(R0), [V4.S4, V5.S4, V6.S4, V7.S4]
 	VLD1.P 64(R1), [V16.S4, V17.S4, V18.S4, V19.S4]
 	WORD $0x4e30cc80 // FMLA.S4 V0, V4, V16
@@ -2739,16 +2801,16 @@ four19:
 	WORD $0x4e32ccc2 // FMLA.S4 V2, V6, V18
 	WORD $0x4e33cce3 // FMLA.S4 V3, V7, V19
 	SUB $16, R2, R2
-	B four19
-rest20:
-	CBZ R2, done22
-loop21:
+	B four21
+rest22:
+	CBZ R2, done24
+loop23:
 	VLD1.P 16(R0), [V4.S4]
 	VLD1.P 16(R1), [V5.S4]
 	WORD $0x4e25cc80 // FMLA.S4 V0, V4, V5
 	SUB $4, R2, R2
-	CBNZ R2, loop21
-done22:
+	CBNZ R2, loop23
+done24:
 	WORD $0x4e21d400 // FADD.S4 V0, V0, V1
 	WORD $0x4e23d442 // FADD.S4 V2, V2, V3
 	WORD $0x4e22d400 // FADD.S4 V0, V0, V2
@@ -2769,7 +2831,7 @@ TEXT ·attnTile16NEON(SB), NOSPLIT, $0-72
 	LSL $2, R10, R10
 	MOVD tiles+56(FP), R11
 	MOVD add+64(FP), R12
-tile23:
+tile25:
 	MOVD R0, R4
 	ADD R1, R4, R5
 	ADD R1, R5, R6
@@ -2780,7 +2842,7 @@ tile23:
 	MOVD b+16(FP), R14
 	MOVD k+48(FP), R15
 	MOVD R3, R13
-	CBZ R12, fresh24
+	CBZ R12, fresh26
 	VLD1 (R13), [V0.S4, V1.S4, V2.S4, V3.S4]
 	ADD R10, R13, R13
 	VLD1 (R13), [V4.S4, V5.S4, V6.S4, V7.S4]
@@ -2793,8 +2855,8 @@ tile23:
 	ADD R10, R13, R13
 	VLD1 (R13), [V20.S4, V21.S4, V22.S4, V23.S4]
 	ADD R10, R13, R13
-	B body25
-fresh24:
+	B body27
+fresh26:
 	VEOR V0.B16, V0.B16, V0.B16
 	VEOR V1.B16, V1.B16, V1.B16
 	VEOR V2.B16, V2.B16, V2.B16
@@ -2819,9 +2881,9 @@ fresh24:
 	VEOR V21.B16, V21.B16, V21.B16
 	VEOR V22.B16, V22.B16, V22.B16
 	VEOR V23.B16, V23.B16, V23.B16
-body25:
-	CBZ R15, store27
-again26:
+body27:
+	CBZ R15, store29
+again28:
 	VLD1 (R14), [V24.S4, V25.S4, V26.S4, V27.S4]
 	ADD R2, R14, R14
 	VLD1R.P 4(R4), [V28.S4]
@@ -2855,8 +2917,8 @@ again26:
 	WORD $0x4e3dcf56 // FMLA.S4 V22, V26, V29
 	WORD $0x4e3dcf77 // FMLA.S4 V23, V27, V29
 	SUB $1, R15, R15
-	CBNZ R15, again26
-store27:
+	CBNZ R15, again28
+store29:
 	MOVD R3, R13
 	VST1 [V0.S4, V1.S4, V2.S4, V3.S4], (R13)
 	ADD R10, R13, R13
@@ -2872,7 +2934,7 @@ store27:
 	ADD R10, R13, R13
 	MOVD R13, R3
 	SUB $1, R11, R11
-	CBNZ R11, tile23
+	CBNZ R11, tile25
 	RET
 
 // func attnTransposeNEON(dst *float32, stride int, src *float32, srcStride int, n int)
@@ -2887,16 +2949,16 @@ TEXT ·attnTransposeNEON(SB), NOSPLIT, $0-40
 	ADD R6, R3, R4
 	ADD R6, R4, R5
 	MOVD n+32(FP), R7
-loop28:
-	CBZ R7, done31
+loop30:
+	CBZ R7, done33
 	CMP $4, R7
-	BLT tail29
+	BLT tail31
 	VLD1.P 16(R2), [V0.S4]
 	VLD1.P 16(R3), [V1.S4]
 	VLD1.P 16(R4), [V2.S4]
 	VLD1.P 16(R5), [V3.S4]
 	SUB $4, R7, R7
-work30:
+work32:
 	WORD $0x4e812804 // TRN1.S4 V4, V0, V1
 	WORD $0x4e816805 // TRN2.S4 V5, V0, V1
 	WORD $0x4e832846 // TRN1.S4 V6, V2, V3
@@ -2913,8 +2975,8 @@ work30:
 	ADD R1, R0, R0
 	VST1 [V3.S4], (R0)
 	ADD R1, R0, R0
-	B loop28
-tail29:
+	B loop30
+tail31:
 	VEOR V0.B16, V0.B16, V0.B16
 	VEOR V1.B16, V1.B16, V1.B16
 	VEOR V2.B16, V2.B16, V2.B16
@@ -2924,21 +2986,21 @@ tail29:
 	VLD1.P 4(R4), V2.S[0]
 	VLD1.P 4(R5), V3.S[0]
 	SUB $1, R7, R7
-	CBZ R7, last32
+	CBZ R7, last34
 	VLD1.P 4(R2), V0.S[1]
 	VLD1.P 4(R3), V1.S[1]
 	VLD1.P 4(R4), V2.S[1]
 	VLD1.P 4(R5), V3.S[1]
 	SUB $1, R7, R7
-	CBZ R7, last32
+	CBZ R7, last34
 	VLD1.P 4(R2), V0.S[2]
 	VLD1.P 4(R3), V1.S[2]
 	VLD1.P 4(R4), V2.S[2]
 	VLD1.P 4(R5), V3.S[2]
-last32:
+last34:
 	MOVD $0, R7
-	B work30
-done31:
+	B work32
+done33:
 	RET
 
 // func attnCopyNEON(dst *float32, stride int, src *float32, srcStride int, rows int, n int, scale float32)
@@ -2955,31 +3017,31 @@ TEXT ·attnCopyNEON(SB), NOSPLIT, $0-52
 	WORD $0x4e040400 // DUP.S4 V0, V0
 	AND $3, R5, R6
 	AND $~3, R5, R5
-row33:
+row35:
 	MOVD R0, R7
 	MOVD R2, R8
 	MOVD R5, R9
-	CBZ R9, done37
-loop36:
+	CBZ R9, done39
+loop38:
 	VLD1.P 16(R8), [V1.S4]
 	WORD $0x6e20dc21 // FMUL.S4 V1, V1, V0
 	VST1.P [V1.S4], 16(R7)
 	SUB $4, R9, R9
-	CBNZ R9, loop36
-done37:
+	CBNZ R9, loop38
+done39:
 	MOVD R6, R9
-	CBZ R9, next35
-tail34:
+	CBZ R9, next37
+tail36:
 	FMOVS.P 4(R8), F1
 	FMULS F0, F1, F1
 	FMOVS.P F1, 4(R7)
 	SUB $1, R9, R9
-	CBNZ R9, tail34
-next35:
+	CBNZ R9, tail36
+next37:
 	ADD R1, R0, R0
 	ADD R3, R2, R2
 	SUB $1, R4, R4
-	CBNZ R4, row33
+	CBNZ R4, row35
 	RET
 
 // func attnMaxNEON(x *float32, n int) (ret float32)
@@ -2987,13 +3049,13 @@ TEXT ·attnMaxNEON(SB), NOSPLIT, $0-20
 	MOVD x+0(FP), R0
 	MOVD n+8(FP), R1
 	VLD1 (R0), [V0.S4]
-	CBZ R1, done39
-loop38:
+	CBZ R1, done41
+loop40:
 	VLD1.P 16(R0), [V1.S4]
 	WORD $0x4e21f400 // FMAX.S4 V0, V0, V1
 	SUB $4, R1, R1
-	CBNZ R1, loop38
-done39:
+	CBNZ R1, loop40
+done41:
 	WORD $0x6e30f800 // FMAXV.S4 V0, V0
 	FMOVS F0, ret+16(FP)
 	RET
@@ -3005,16 +3067,16 @@ TEXT ·attnAddMaxNEON(SB), NOSPLIT, $0-28
 	MOVD n+16(FP), R2
 	MOVD $0xff800000, R15
 	VDUP R15, V0.S4
-	CBZ R2, done41
-loop40:
+	CBZ R2, done43
+loop42:
 	VLD1 (R0), [V1.S4]
 	VLD1.P 16(R1), [V2.S4]
 	WORD $0x4e22d421 // FADD.S4 V1, V1, V2
 	VST1.P [V1.S4], 16(R0)
 	WORD $0x4e21f400 // FMAX.S4 V0, V0, V1
 	SUB $4, R2, R2
-	CBNZ R2, loop40
-done41:
+	CBNZ R2, loop42
+done43:
 	WORD $0x6e30f800 // FMAXV.S4 V0, V0
 	FMOVS F0, ret+24(FP)
 	RET
@@ -3037,8 +3099,8 @@ TEXT ·attnExpSumNEON(SB), NOSPLIT, $0-28
 	VLD1R.P 4(R15), [V23.S4]
 	VLD1R.P 4(R15), [V24.S4]
 	VLD1R.P 4(R15), [V25.S4]
-	CBZ R1, done43
-loop42:
+	CBZ R1, done45
+loop44:
 	VLD1 (R0), [V2.S4]
 	WORD $0x4ea1d442 // FSUB.S4 V2, V2, V1
 	WORD $0x6ea2e725 // FCMGT.S4 V5, V25, V2
@@ -3065,8 +3127,8 @@ loop42:
 	VST1.P [V2.S4], 16(R0)
 	WORD $0x4e22d400 // FADD.S4 V0, V0, V2
 	SUB $4, R1, R1
-	CBNZ R1, loop42
-done43:
+	CBNZ R1, loop44
+done45:
 	WORD $0x6e20d400 // FADDP.S4 V0, V0, V0
 	WORD $0x6e20d400 // FADDP.S4 V0, V0, V0
 	FMOVS F0, ret+24(FP)
@@ -3080,8 +3142,8 @@ TEXT ·attnBiasNEON(SB), NOSPLIT, $0-44
 	MOVD table+24(FP), R3
 	MOVD n+32(FP), R4
 	MOVW pos+40(FP), R5
-	CBZ R4, done45
-loop44:
+	CBZ R4, done47
+loop46:
 	MOVW.P 4(R2), R6
 	SUBW R6, R5, R6
 	CMPW $0, R6
@@ -3115,8 +3177,8 @@ loop44:
 	FADDS F2, F1, F1
 	FMOVS.P F1, 4(R0)
 	SUB $4, R4, R4
-	CBNZ R4, loop44
-done45:
+	CBNZ R4, loop46
+done47:
 	RET
 
 // func attnAddWindowNEON(x *float32, size *float32, index *int32, last *int32, table *float32, n int, pos int32) (ret float32)
@@ -3134,8 +3196,8 @@ TEXT ·attnAddWindowNEON(SB), NOSPLIT, $0-60
 	VDUP R7, V6.S4
 	MOVD $0x03020100, R7
 	VDUP R7, V7.S4
-	CBZ R5, done47
-loop46:
+	CBZ R5, done49
+loop48:
 	MOVW.P 4(R3), R7
 	SUBW R7, R6, R7
 	SXTW R7, R7
@@ -3152,8 +3214,8 @@ loop46:
 	VST1.P [V3.S4], 16(R0)
 	WORD $0x4e23f400 // FMAX.S4 V0, V0, V3
 	SUB $4, R5, R5
-	CBNZ R5, loop46
-done47:
+	CBNZ R5, loop48
+done49:
 	WORD $0x6e30f800 // FMAXV.S4 V0, V0
 	FMOVS F0, ret+56(FP)
 	RET
@@ -3165,15 +3227,15 @@ TEXT ·attnAxpyNEON(SB), NOSPLIT, $0-28
 	MOVD n+16(FP), R2
 	FMOVS a+24(FP), F0
 	WORD $0x4e040400 // DUP.S4 V0, V0
-	CBZ R2, done49
-loop48:
+	CBZ R2, done51
+loop50:
 	VLD1 (R0), [V1.S4]
 	VLD1.P 16(R1), [V2.S4]
 	WORD $0x4e22cc01 // FMLA.S4 V1, V0, V2
 	VST1.P [V1.S4], 16(R0)
 	SUB $4, R2, R2
-	CBNZ R2, loop48
-done49:
+	CBNZ R2, loop50
+done51:
 	RET
 
 // func attnPeakNEON(y *float32, x *float32, n int, a float32)
@@ -3183,16 +3245,16 @@ TEXT ·attnPeakNEON(SB), NOSPLIT, $0-28
 	MOVD n+16(FP), R2
 	FMOVS a+24(FP), F0
 	WORD $0x4e040400 // DUP.S4 V0, V0
-	CBZ R2, done51
-loop50:
+	CBZ R2, done53
+loop52:
 	VLD1 (R0), [V1.S4]
 	VLD1.P 16(R1), [V2.S4]
 	WORD $0x6e22dc02 // FMUL.S4 V2, V0, V2
 	WORD $0x4e22f421 // FMAX.S4 V1, V1, V2
 	VST1.P [V1.S4], 16(R0)
 	SUB $4, R2, R2
-	CBNZ R2, loop50
-done51:
+	CBNZ R2, loop52
+done53:
 	RET
 
 // func attnWeightedNEON(out *float32, p *float32, x *float32, stride int, rows int, n int)
@@ -3202,9 +3264,9 @@ TEXT ·attnWeightedNEON(SB), NOSPLIT, $0-48
 	MOVD stride+24(FP), R2
 	LSL $2, R2, R2
 	MOVD n+40(FP), R4
-block52:
+block54:
 	CMP $64, R4
-	BLT block53
+	BLT block55
 	VEOR V0.B16, V0.B16, V0.B16
 	VEOR V1.B16, V1.B16, V1.B16
 	VEOR V2.B16, V2.B16, V2.B16
@@ -3224,7 +3286,7 @@ block52:
 	MOVD p+8(FP), R5
 	MOVD R1, R6
 	MOVD rows+32(FP), R7
-row58:
+row60:
 	VLD1R.P 4(R5), [V31.S4]
 	MOVD R6, R8
 	VLD1.P 16(R8), [V16.S4]
@@ -3261,7 +3323,7 @@ row58:
 	WORD $0x4e3fceef // FMLA.S4 V15, V23, V31
 	ADD R2, R6, R6
 	SUB $1, R7, R7
-	CBNZ R7, row58
+	CBNZ R7, row60
 	VST1.P [V0.S4], 16(R0)
 	VST1.P [V1.S4], 16(R0)
 	VST1.P [V2.S4], 16(R0)
@@ -3280,10 +3342,10 @@ row58:
 	VST1.P [V15.S4], 16(R0)
 	ADD $256, R1, R1
 	SUB $64, R4, R4
-	B block52
-block53:
+	B block54
+block55:
 	CMP $32, R4
-	BLT block54
+	BLT block56
 	VEOR V0.B16, V0.B16, V0.B16
 	VEOR V1.B16, V1.B16, V1.B16
 	VEOR V2.B16, V2.B16, V2.B16
@@ -3295,7 +3357,7 @@ block53:
 	MOVD p+8(FP), R5
 	MOVD R1, R6
 	MOVD rows+32(FP), R7
-row59:
+row61:
 	VLD1R.P 4(R5), [V31.S4]
 	MOVD R6, R8
 	VLD1.P 16(R8), [V16.S4]
@@ -3316,7 +3378,7 @@ row59:
 	WORD $0x4e3fcee7 // FMLA.S4 V7, V23, V31
 	ADD R2, R6, R6
 	SUB $1, R7, R7
-	CBNZ R7, row59
+	CBNZ R7, row61
 	VST1.P [V0.S4], 16(R0)
 	VST1.P [V1.S4], 16(R0)
 	VST1.P [V2.S4], 16(R0)
@@ -3327,10 +3389,10 @@ row59:
 	VST1.P [V7.S4], 16(R0)
 	ADD $128, R1, R1
 	SUB $32, R4, R4
-	B block53
-block54:
+	B block55
+block56:
 	CMP $16, R4
-	BLT block55
+	BLT block57
 	VEOR V0.B16, V0.B16, V0.B16
 	VEOR V1.B16, V1.B16, V1.B16
 	VEOR V2.B16, V2.B16, V2.B16
@@ -3338,7 +3400,7 @@ block54:
 	MOVD p+8(FP), R5
 	MOVD R1, R6
 	MOVD rows+32(FP), R7
-row60:
+row62:
 	VLD1R.P 4(R5), [V31.S4]
 	MOVD R6, R8
 	VLD1.P 16(R8), [V16.S4]
@@ -3351,23 +3413,23 @@ row60:
 	WORD $0x4e3fce63 // FMLA.S4 V3, V19, V31
 	ADD R2, R6, R6
 	SUB $1, R7, R7
-	CBNZ R7, row60
+	CBNZ R7, row62
 	VST1.P [V0.S4], 16(R0)
 	VST1.P [V1.S4], 16(R0)
 	VST1.P [V2.S4], 16(R0)
 	VST1.P [V3.S4], 16(R0)
 	ADD $64, R1, R1
 	SUB $16, R4, R4
-	B block54
-block55:
+	B block56
+block57:
 	CMP $8, R4
-	BLT block56
+	BLT block58
 	VEOR V0.B16, V0.B16, V0.B16
 	VEOR V1.B16, V1.B16, V1.B16
 	MOVD p+8(FP), R5
 	MOVD R1, R6
 	MOVD rows+32(FP), R7
-row61:
+row63:
 	VLD1R.P 4(R5), [V31.S4]
 	MOVD R6, R8
 	VLD1.P 16(R8), [V16.S4]
@@ -3376,50 +3438,50 @@ row61:
 	WORD $0x4e3fce21 // FMLA.S4 V1, V17, V31
 	ADD R2, R6, R6
 	SUB $1, R7, R7
-	CBNZ R7, row61
+	CBNZ R7, row63
 	VST1.P [V0.S4], 16(R0)
 	VST1.P [V1.S4], 16(R0)
 	ADD $32, R1, R1
 	SUB $8, R4, R4
-	B block55
-block56:
+	B block57
+block58:
 	CMP $4, R4
-	BLT tail57
+	BLT tail59
 	VEOR V0.B16, V0.B16, V0.B16
 	MOVD p+8(FP), R5
 	MOVD R1, R6
 	MOVD rows+32(FP), R7
-row62:
+row64:
 	VLD1R.P 4(R5), [V31.S4]
 	MOVD R6, R8
 	VLD1.P 16(R8), [V16.S4]
 	WORD $0x4e3fce00 // FMLA.S4 V0, V16, V31
 	ADD R2, R6, R6
 	SUB $1, R7, R7
-	CBNZ R7, row62
+	CBNZ R7, row64
 	VST1.P [V0.S4], 16(R0)
 	ADD $16, R1, R1
 	SUB $4, R4, R4
-	B block56
-tail57:
-column63:
-	CBZ R4, done65
+	B block58
+tail59:
+column65:
+	CBZ R4, done67
 	MOVD p+8(FP), R5
 	MOVD R1, R6
 	MOVD rows+32(FP), R7
 	VEOR V0.B16, V0.B16, V0.B16
-row64:
+row66:
 	FMOVS.P 4(R5), F1
 	FMOVS (R6), F2
 	FMADDS F1, F0, F2, F0
 	ADD R2, R6, R6
 	SUB $1, R7, R7
-	CBNZ R7, row64
+	CBNZ R7, row66
 	FMOVS.P F0, 4(R0)
 	ADD $4, R1, R1
 	SUB $1, R4, R4
-	B column63
-done65:
+	B column65
+done67:
 	RET
 
 // func attnWeightedHalfNEON(out *float32, p *float32, x *uint16, stride int, rows int, n int)
@@ -3429,9 +3491,9 @@ TEXT ·attnWeightedHalfNEON(SB), NOSPLIT, $0-48
 	MOVD stride+24(FP), R2
 	LSL $1, R2, R2
 	MOVD n+40(FP), R4
-block66:
+block68:
 	CMP $64, R4
-	BLT block67
+	BLT block69
 	VEOR V0.B16, V0.B16, V0.B16
 	VEOR V1.B16, V1.B16, V1.B16
 	VEOR V2.B16, V2.B16, V2.B16
@@ -3451,7 +3513,7 @@ block66:
 	MOVD p+8(FP), R5
 	MOVD R1, R6
 	MOVD rows+32(FP), R7
-row72:
+row74:
 	VLD1R.P 4(R5), [V31.S4]
 	MOVD R6, R8
 	VLD1.P 16(R8), [V16.B16]
@@ -3496,7 +3558,7 @@ row72:
 	WORD $0x4e3fcf6f // FMLA.S4 V15, V27, V31
 	ADD R2, R6, R6
 	SUB $1, R7, R7
-	CBNZ R7, row72
+	CBNZ R7, row74
 	VST1.P [V0.S4], 16(R0)
 	VST1.P [V1.S4], 16(R0)
 	VST1.P [V2.S4], 16(R0)
@@ -3515,10 +3577,10 @@ row72:
 	VST1.P [V15.S4], 16(R0)
 	ADD $128, R1, R1
 	SUB $64, R4, R4
-	B block66
-block67:
+	B block68
+block69:
 	CMP $32, R4
-	BLT block68
+	BLT block70
 	VEOR V0.B16, V0.B16, V0.B16
 	VEOR V1.B16, V1.B16, V1.B16
 	VEOR V2.B16, V2.B16, V2.B16
@@ -3530,7 +3592,7 @@ block67:
 	MOVD p+8(FP), R5
 	MOVD R1, R6
 	MOVD rows+32(FP), R7
-row73:
+row75:
 	VLD1R.P 4(R5), [V31.S4]
 	MOVD R6, R8
 	VLD1.P 16(R8), [V16.B16]
@@ -3555,7 +3617,7 @@ row73:
 	WORD $0x4e3fcf67 // FMLA.S4 V7, V27, V31
 	ADD R2, R6, R6
 	SUB $1, R7, R7
-	CBNZ R7, row73
+	CBNZ R7, row75
 	VST1.P [V0.S4], 16(R0)
 	VST1.P [V1.S4], 16(R0)
 	VST1.P [V2.S4], 16(R0)
@@ -3566,10 +3628,10 @@ row73:
 	VST1.P [V7.S4], 16(R0)
 	ADD $64, R1, R1
 	SUB $32, R4, R4
-	B block67
-block68:
+	B block69
+block70:
 	CMP $16, R4
-	BLT block69
+	BLT block71
 	VEOR V0.B16, V0.B16, V0.B16
 	VEOR V1.B16, V1.B16, V1.B16
 	VEOR V2.B16, V2.B16, V2.B16
@@ -3577,7 +3639,7 @@ block68:
 	MOVD p+8(FP), R5
 	MOVD R1, R6
 	MOVD rows+32(FP), R7
-row74:
+row76:
 	VLD1R.P 4(R5), [V31.S4]
 	MOVD R6, R8
 	VLD1.P 16(R8), [V16.B16]
@@ -3592,23 +3654,23 @@ row74:
 	WORD $0x4e3fcee3 // FMLA.S4 V3, V23, V31
 	ADD R2, R6, R6
 	SUB $1, R7, R7
-	CBNZ R7, row74
+	CBNZ R7, row76
 	VST1.P [V0.S4], 16(R0)
 	VST1.P [V1.S4], 16(R0)
 	VST1.P [V2.S4], 16(R0)
 	VST1.P [V3.S4], 16(R0)
 	ADD $32, R1, R1
 	SUB $16, R4, R4
-	B block68
-block69:
+	B block70
+block71:
 	CMP $8, R4
-	BLT block70
+	BLT block72
 	VEOR V0.B16, V0.B16, V0.B16
 	VEOR V1.B16, V1.B16, V1.B16
 	MOVD p+8(FP), R5
 	MOVD R1, R6
 	MOVD rows+32(FP), R7
-row75:
+row77:
 	VLD1R.P 4(R5), [V31.S4]
 	MOVD R6, R8
 	VLD1.P 16(R8), [V16.B16]
@@ -3618,20 +3680,20 @@ row75:
 	WORD $0x4e3fcea1 // FMLA.S4 V1, V21, V31
 	ADD R2, R6, R6
 	SUB $1, R7, R7
-	CBNZ R7, row75
+	CBNZ R7, row77
 	VST1.P [V0.S4], 16(R0)
 	VST1.P [V1.S4], 16(R0)
 	ADD $16, R1, R1
 	SUB $8, R4, R4
-	B block69
-block70:
+	B block71
+block72:
 	CMP $4, R4
-	BLT tail71
+	BLT tail73
 	VEOR V0.B16, V0.B16, V0.B16
 	MOVD p+8(FP), R5
 	MOVD R1, R6
 	MOVD rows+32(FP), R7
-row76:
+row78:
 	VLD1R.P 4(R5), [V31.S4]
 	MOVD R6, R8
 	VLD1 (R8), [V16.B8]
@@ -3639,12 +3701,12 @@ row76:
 	WORD $0x4e3fce00 // FMLA.S4 V0, V16, V31
 	ADD R2, R6, R6
 	SUB $1, R7, R7
-	CBNZ R7, row76
+	CBNZ R7, row78
 	VST1.P [V0.S4], 16(R0)
 	ADD $8, R1, R1
 	SUB $4, R4, R4
-	B block70
-tail71:
+	B block72
+tail73:
 	RET
 
 // func attnNarrowNEON(dst *uint16, x *float32, n int)
@@ -3652,14 +3714,14 @@ TEXT ·attnNarrowNEON(SB), NOSPLIT, $0-24
 	MOVD dst+0(FP), R0
 	MOVD x+8(FP), R1
 	MOVD n+16(FP), R2
-	CBZ R2, done78
-loop77:
+	CBZ R2, done80
+loop79:
 	VLD1.P 16(R1), [V0.S4]
 	WORD $0x0e216801 // FCVTN.H4 V1, V0
 	VST1.P [V1.B8], 8(R0)
 	SUB $4, R2, R2
-	CBNZ R2, loop77
-done78:
+	CBNZ R2, loop79
+done80:
 	RET
 
 // func quantizeRowNEON(dst *byte, x *float32, blocks int, offset int)
@@ -3676,7 +3738,7 @@ TEXT ·quantizeRowNEON(SB), NOSPLIT, $0-32
 	VDUP R4, V22.S4
 	MOVD $0x0da24260, R4
 	VDUP R4, V23.S4
-block79:
+block81:
 	VLD1.P 64(R1), [V0.S4, V1.S4, V2.S4, V3.S4]
 	VLD1.P 64(R1), [V4.S4, V5.S4, V6.S4, V7.S4]
 	VMOV V23.B16, V16.B16
@@ -3765,18 +3827,18 @@ block79:
 	FMOVS.P F18, 4(R0)
 	WORD $0x4eb1ba73 // ADDV.S4 V19, V19
 	VMOV V19.S[0], R5
-	CBZ R3, minima80
+	CBZ R3, minima82
 	MULW R3, R5, R5
 	NEGW R5, R5
 	MOVW.P R5, 4(R0)
-	B next81
-minima80:
+	B next83
+minima82:
 	SCVTFWS R5, F19
 	FMULS F18, F19, F19
 	FMOVS.P F19, 4(R0)
-next81:
+next83:
 	SUB $1, R2, R2
-	CBNZ R2, block79
+	CBNZ R2, block81
 	RET
 
 // func widenIQ4NEON(dst *byte, src *byte, blocks int, table *int8)
@@ -3791,11 +3853,11 @@ TEXT ·widenIQ4NEON(SB), NOSPLIT, $0-32
 	VEOR V30.B16, V31.B16, V31.B16
 	MOVD $0x0f, R4
 	VDUP R4, V30.B16
-block82:
+block84:
 	VLD1.P 64(R1), [V0.B16, V1.B16, V2.B16, V3.B16]
 	VST1.P [V0.B16, V1.B16, V2.B16, V3.B16], 64(R0)
 	MOVD $4, R5
-pair83:
+pair85:
 	ADD $128, R0, R6
 	VLD1.P 64(R1), [V0.B16, V1.B16, V2.B16, V3.B16]
 	VAND V30.B16, V0.B16, V4.B16
@@ -3837,9 +3899,9 @@ pair83:
 	VST1.P [V0.B16, V1.B16, V2.B16, V3.B16], 64(R6)
 	MOVD R6, R0
 	SUB $1, R5, R5
-	CBNZ R5, pair83
+	CBNZ R5, pair85
 	SUB $1, R2, R2
-	CBNZ R2, block82
+	CBNZ R2, block84
 	RET
 
 // func fmaLoopNEON(n int)

@@ -78,6 +78,11 @@ func q4mNEON2(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias
 //go:noescape
 func elemSigmoidNEON(x *float32, n int, a float32)
 
+// elemGELUTanhNEON replaces x by x/(1+e^(x·(a+b·x²))).
+//
+//go:noescape
+func elemGELUTanhNEON(x *float32, n int, a float32, b float32)
+
 // elemSiLUMulNEON sets dst = gate/(1+e^-gate)·up.
 //
 //go:noescape

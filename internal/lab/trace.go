@@ -343,7 +343,18 @@ func (t *tracing) tensors() ([]int32, *imageproc.Pixels, error) {
 
 func tracePixels(in map[string]*tensor.Tensor) (*imageproc.Pixels, error) {
 	t, ok := in["pixel_values"]
-	if !ok {
+	clip, video := in["pixel_values_videos"]
+	switch {
+	case ok && video:
+		return nil, fmt.Errorf("lab: trace: both pixel_values and pixel_values_videos, want one")
+	case video && len(clip.Shape) == 5 && clip.Shape[0] == 1: // [1, frames, 3, height, width]
+		frames := *clip
+		frames.Shape = clip.Shape[1:]
+		t = &frames
+	case video:
+		return nil, fmt.Errorf("lab: trace: pixel_values_videos: shape %v, want one video, "+
+			"[1 frames 3 height width]", clip.Shape)
+	case !ok:
 		return nil, nil
 	}
 	data, err := t.Float32s()
@@ -376,8 +387,11 @@ func tracePixels(in map[string]*tensor.Tensor) (*imageproc.Pixels, error) {
 // token, in the order of the pictures.
 func (t *tracing) collapse(ids []int32, pics []model.Picture) ([]int32, error) {
 	total, want, pictures := 0, 0, len(pics)
+	visual := func(id int32) bool {
+		return id == t.m.ImageToken() || id >= 0 && id == t.m.VideoToken()
+	}
 	for _, id := range ids {
-		if id == t.m.ImageToken() {
+		if visual(id) {
 			total++
 		}
 	}
@@ -396,7 +410,7 @@ func (t *tracing) collapse(ids []int32, pics []model.Picture) ([]int32, error) {
 	skip, next := 0, 0
 	for _, id := range ids {
 		switch {
-		case id != t.m.ImageToken():
+		case !visual(id):
 			if skip > 0 {
 				return nil, fmt.Errorf(
 					"lab: trace: input_ids: the %d tokens of picture %d are not adjacent",

@@ -672,7 +672,7 @@ func TestResolve(t *testing.T) {
 	}
 	// VisionZip's published splits, and DivPrune's rounding of a ratio.
 	for n, want := range map[int]int{192: 30, 128: 20, 64: 10, 32: 5, 2: 1} {
-		if got := visionZipSplit(n); got != want {
+		if got := visionZipSplit(&Plan{}, 0, n); got != want {
 			t.Errorf("visionzip: %d contextual of %d, want %d", got, n, want)
 		}
 	}

@@ -230,13 +230,16 @@ func collect(
 	}
 }
 
-// viewInput returns the part of in that a criterion reads in one view, without features after the
-// projector.
+// viewInput returns the part of in that a criterion reads in one view: features after the projector
+// only if there is no class token.
 func viewInput(in *reduce.Input, v *reduce.View) *reduce.Input {
 	n := len(v.Tokens)
 	out := &reduce.Input{
-		N: n, C: in.C, Heads: in.Heads, Cv: in.Cv, KeyDim: in.KeyDim, Seed: in.Seed,
-		LastQuery: v.LastQuery,
+		N: n, C: in.C, NoClass: in.NoClass, Heads: in.Heads, Cv: in.Cv, KeyDim: in.KeyDim,
+		Seed: in.Seed, LastQuery: v.LastQuery,
+	}
+	if in.NoClass {
+		out.X = rowsOf(in.X, v.Tokens, in.C)
 	}
 	if in.ClsAttn != nil {
 		out.ClsAttn = perHead(in.ClsAttn, v.Tokens, in.Heads, in.N, 1)

@@ -83,15 +83,13 @@ func (v *visionZipParams) complete(p *Plan, d *reduce.Declaration) error {
 		return useless("visionzip-contextual", strconv.Itoa(v.contextual),
 			"with restore on (anchors take the place of contextual rows)")
 	case p.Restore || v.given:
-	case p.NoClass:
-		v.contextual = min(p.NVis, max(1, p.N/visionZipShare))
 	default:
-		v.contextual = visionZipSplit(p.NVis)
+		v.contextual = visionZipSplit(p, p.N, p.NVis)
 	}
 	if sizes := p.facts.Views; sizes != nil && !v.given && v.contextual > 0 && p.NVis < p.N {
 		v.contextual = 0
-		for _, keep := range p.method.shares(p.Keep, sizes) {
-			v.contextual += visionZipSplit(keep)
+		for i, keep := range p.method.shares(p.Keep, sizes) {
+			v.contextual += visionZipSplit(p, sizes[i], keep)
 		}
 	}
 	return nil
@@ -102,7 +100,9 @@ func (v *visionZipParams) complete(p *Plan, d *reduce.Declaration) error {
 func splitVisionZip(p *Plan, sizes, keep []int) []own {
 	v, room, out := p.own.(*visionZipParams), make([]int, len(sizes)), make([]own, len(sizes))
 	for i, k := range keep {
-		room[i] = max(0, k-1)
+		if room[i] = k; !p.NoClass {
+			room[i] = max(0, k-1)
+		}
 	}
 	given := shares(v.contextual, room, 1)
 	for i, k := range keep {
@@ -111,7 +111,7 @@ func splitVisionZip(p *Plan, sizes, keep []int) []own {
 		case v.given || v.contextual == 0:
 			part.contextual = given[i]
 		default:
-			part.contextual = visionZipSplit(k)
+			part.contextual = visionZipSplit(p, sizes[i], k)
 		}
 		out[i] = &part
 	}
@@ -131,9 +131,14 @@ func checkVisionZip(p *Plan, k int) error {
 		fmt.Sprintf("at most %d", most), why)
 }
 
-// visionZipSplit is the default number of contextual rows: the authors' 10 of 64, rounded, at least
-// 1 besides the class token.
-func visionZipSplit(n int) int { return max(0, min(n-1, max(1, (n*10+32)/64))) }
+// visionZipSplit is the default number of contextual rows in a budget of k rows for n tokens: the
+// authors' 10 of 64, rounded, at least 1 besides the class token, or their share without one.
+func visionZipSplit(p *Plan, n, k int) int {
+	if p.NoClass {
+		return min(k, max(1, n/visionZipShare))
+	}
+	return max(0, min(k-1, max(1, (k*10+32)/64)))
+}
 
 // visionZipShare is the authors' number of tokens per contextual row without a class token, for any
 // budget.

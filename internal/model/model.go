@@ -189,7 +189,18 @@ type Views struct {
 	All []int32
 	// rows and columns of the patches of All: of view 0, then of all other views together
 	Grids [][2]int
-	Side  int // patches along a view's side
+	Side  int // patches along a view's side; 0: the grids show no views
+	// view of each row if several patches make one: indexes then count rows, whose data lie as
+	// those of one view; nil: indexes count patches
+	Of []int32
+}
+
+// View returns the view of the patch or row with index i.
+func (s *Shape) View(i int32) int {
+	if s.Views.Of != nil {
+		return int(s.Views.Of[i])
+	}
+	return int(i) / (s.T - 1)
 }
 
 // Grid declares the tokens as rows×cols in raster order, each at its row and column of one moment.

@@ -11,6 +11,9 @@ func Add(p *Pool, x, y []float32) { kernel.Add(p, x, y) }
 // GELU is x·Φ(x) in place, computed exactly by erf.
 func GELU(p *Pool, x []float32) { kernel.GELU(p, x) }
 
+// GELUTanh is x·(1+tanh(√(2/π)·(x+0.044715·x³)))/2 in place.
+func GELUTanh(p *Pool, x []float32) { kernel.GELUTanh(p, x) }
+
 // QuickGELU is x·sigmoid(1.702·x) in place.
 func QuickGELU(p *Pool, x []float32) { kernel.QuickGELU(p, x) }
 

@@ -169,18 +169,25 @@ var firstRow = []int32{0}
 
 // Bidirectional computes attention within each of items independent sequences of rows rows. q, k,
 // v, out: [items·rows, Heads·HeadDim]. first, when not nil, receives the probabilities of each
-// item's first query: [items, Heads, rows].
+// item's first query, and received the probability that each row receives, averaged over the
+// queries: both [items, Heads, rows].
 func (a *Attention) Bidirectional(
-	p *kernel.Pool, out, q, k, v []float32, items, rows int, first []float32,
+	p *kernel.Pool, out, q, k, v []float32, items, rows int, first, received []float32,
 ) {
-	n := rows * a.Heads * a.HeadDim
+	n, w := rows*a.Heads*a.HeadDim, a.Heads*rows
 	for i := range items {
 		at := a.kernel(out[i*n:(i+1)*n], q[i*n:(i+1)*n], rows)
 		at.K, at.V, at.Tk = k[i*n:(i+1)*n], v[i*n:(i+1)*n], rows
 		if first != nil {
-			at.RowTap, at.RowTapQueries = first[i*a.Heads*rows:(i+1)*a.Heads*rows], firstRow
+			at.RowTap, at.RowTapQueries = first[i*w:(i+1)*w], firstRow
+		}
+		if received != nil {
+			at.ColTap = received[i*w : (i+1)*w]
 		}
 		kernel.Attend(p, &at)
+	}
+	for i := range received {
+		received[i] /= float32(rows)
 	}
 }
 

@@ -194,10 +194,10 @@ func TestSegmented(t *testing.T) {
 	probs := a.SegmentedProbs(qkv, bounds)
 	for s := 1; s < len(bounds); s++ {
 		lo, hi := int(bounds[s-1]), int(bounds[s])
-		alone := make([]float32, (hi-lo)*w)
+		alone, own := make([]float32, (hi-lo)*w), make([]float32, 3*(hi-lo))
 		a.Bidirectional(nil, alone, Columns(qkv[lo*3*w:], hi-lo, 3*w, 0, w),
 			Columns(qkv[lo*3*w:], hi-lo, 3*w, w, w), Columns(qkv[lo*3*w:], hi-lo, 3*w, 2*w, w), 1,
-			hi-lo, nil)
+			hi-lo, nil, own)
 		if err := golden.Compare(tensor.FromFloat32s([]int{hi - lo, w}, out[lo*w:hi*w]),
 			tensor.FromFloat32s([]int{hi - lo, w}, alone), tolAttention); err != nil {
 			t.Errorf("segment %d: %v", s, err)
@@ -207,6 +207,10 @@ func TestSegmented(t *testing.T) {
 			sum += float64(received[i])
 			column := 0.0
 			for h := range a.Heads {
+				got, want := own[h*(hi-lo)+i-lo], heads[h*n+i]
+				if !(math.Abs(float64(got-want)) <= tolAttention) {
+					t.Errorf("alone, head %d: row %d receives %v, want %v", h, i, got, want)
+				}
 				one := 0.0
 				for q := lo; q < hi; q++ {
 					one += float64(probs[(h*n+q)*n+i])

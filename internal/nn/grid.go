@@ -1,5 +1,7 @@
 package nn
 
+import "github.com/restore-vlm/restore/internal/kernel"
+
 // GatherFill copies the rows idx of src [*, width] into dst [len(idx), width]. For a negative idx,
 // the row is fill [width], or zeros if fill is nil.
 func GatherFill(dst, src []float32, idx []int32, width int, fill []float32) {
@@ -45,4 +47,25 @@ func GatheredHeads(src []float32, idx []int32, heads, tokens, width int) []float
 		}
 	}
 	return dst
+}
+
+// BlendHeads blends tokens of several items with one row per head and token, below a row of zeros:
+// from src [items, heads, tokens, width] it returns [heads, 1+len(mixes), width]. mixes count the
+// tokens from lo to hi of all items. nil stays nil.
+func BlendHeads(
+	p *kernel.Pool, src []float32, mixes []Mix, heads, tokens, lo, hi, width int,
+) []float32 {
+	if src == nil {
+		return nil
+	}
+	idx := make([]int32, hi-lo)
+	for i := range idx {
+		idx[i] = int32(lo + i)
+	}
+	from, n := GatheredHeads(src, idx, heads, tokens, width), (1+len(mixes))*width
+	out := make([]float32, heads*n)
+	for h := range heads {
+		Blend(p, out[h*n+width:(h+1)*n], from[h*len(idx)*width:], mixes, width)
+	}
+	return out
 }

@@ -41,14 +41,19 @@ func TestUnpatch(t *testing.T) {
 		px[i] = float32(i)
 	}
 	cut, back := make([]float32, len(px)), make([]float32, len(px))
-	Patches(cut, px, 2, 5, 3, 4, 2)
-	Unpatch(back, cut, 2, 5, 3, 4, 2)
+	Patches(cut, px, 2, 5, 6, 8, 2)
+	Unpatch(back, cut, 2, 5, 6, 8, 2)
 	if !slices.Equal(back, px) || slices.Equal(cut, px) {
 		t.Error("not the inverse")
 	}
 	// Item 1, row 2, column 3, channel 4, line 1, dot 0.
 	if got, want := cut[((1*3+2)*4+3)*20+4*4+2], px[((1*5+4)*6+5)*8+6]; got != want {
 		t.Errorf("got %v, want %v", got, want)
+	}
+	// The third line and column are in no whole patch.
+	Patches(cut, []float32{0, 1, 2, 3, 4, 5, 6, 7, 8}, 1, 1, 3, 3, 2)
+	if want := []float32{0, 1, 3, 4}; !slices.Equal(cut[:4], want) {
+		t.Errorf("got %v, want %v", cut[:4], want)
 	}
 }
 

@@ -29,6 +29,7 @@ func elem(a *asm) {
 	for _, v := range isas {
 		s.expTable(v)
 		s.sigmoidMul(v)
+		s.geluTanh(v)
 		s.siluMul(v)
 		s.gelu(v)
 		s.addTo(v)
@@ -55,6 +56,33 @@ func (s *source) sigmoidMul(v isa) {
 	s.loop(v, []string{"DI"}, func() {
 		s.f("VMOVUPS (DI), %s", v.r(1))
 		s.f("VMULPS %s, %s, %s", v.r(1), v.r(0), v.r(2))
+		s.onePlusExp(v, 2)
+		s.f("VDIVPS %s, %s, %s", v.r(2), v.r(1), v.r(1))
+		s.f("VMOVUPS %s, (DI)", v.r(1))
+	})
+	s.ret()
+}
+
+// geluTanh: x·(1+tanh(√(2/π)·(x+0.044715·x³)))/2 = x/(1+e^(x·(a+b·x²))) with a = -2·√(2/π) and b =
+// 0.044715·a.
+func (s *source) geluTanh(v isa) {
+	s.open("elemGELUTanh"+v.name, "replaces x by x/(1+e^(x·(a+b·x²))).",
+		"x *float32, n int, a float32, b float32", "")
+	s.load("x", "DI")
+	s.load("n", "CX")
+	// the registers that exp uses, and those of its constants, are taken
+	a, b := 0, 17
+	if v.n == 8 {
+		b = 6
+	}
+	s.f("VBROADCASTSS %s, %s", s.arg("a"), v.r(a))
+	s.f("VBROADCASTSS %s, %s", s.arg("b"), v.r(b))
+	s.expSetup(v, 6)
+	s.loop(v, []string{"DI"}, func() {
+		s.f("VMOVUPS (DI), %s", v.r(1))
+		s.f("VMULPS %s, %s, %s", v.r(1), v.r(1), v.r(2))
+		s.f("VFMADD213PS %s, %s, %s", v.r(a), v.r(b), v.r(2))
+		s.f("VMULPS %s, %s, %s", v.r(1), v.r(2), v.r(2))
 		s.onePlusExp(v, 2)
 		s.f("VDIVPS %s, %s, %s", v.r(2), v.r(1), v.r(1))
 		s.f("VMOVUPS %s, (DI)", v.r(1))

@@ -15,6 +15,7 @@ func neonVectors(a *asm) {
 	v := vec{&source{asm: a}}
 	v.tables()
 	v.sigmoidMul()
+	v.geluTanh()
 	v.siluMul()
 	v.gelu()
 	v.addTo()
@@ -196,6 +197,28 @@ func (v vec) sigmoidMul() {
 	v.while("R1", func() {
 		v.loadV("R0", 1)
 		v.fmul(2, 1, 0)
+		v.exp(true)
+		v.fadd(2, 2, neonExp+expOne)
+		v.fdiv(1, 1, 2)
+		v.storeV(1, "R0")
+	})
+	v.ret()
+}
+
+// geluTanh: as on amd64.
+func (v vec) geluTanh() {
+	v.open("elemGELUTanhNEON", "replaces x by x/(1+e^(x·(a+b·x²))).",
+		"x *float32, n int, a float32, b float32", "")
+	v.params("x", "n")
+	v.spread("a", 0)
+	v.spread("b", 7)
+	v.expSetup(true)
+	v.while("R1", func() {
+		v.loadV("R0", 1)
+		v.fmul(3, 1, 1)
+		v.mov(2, 0)
+		v.fmla(2, 3, 7)
+		v.fmul(2, 2, 1)
 		v.exp(true)
 		v.fadd(2, 2, neonExp+expOne)
 		v.fdiv(1, 1, 2)

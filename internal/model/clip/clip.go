@@ -1,11 +1,15 @@
 // Package clip is the CLIP vision transformer (ViT with pre-norm blocks, a class token and learned
-// positions) as LLaVA uses it. Source: the CLIP paper (arXiv 2103.00020, §2.4) and Hugging Face
-// transformers 4.49 CLIPVisionModel.
+// positions) as LLaVA uses it, and SigLIP, the same without class token and LN_pre. Source: the
+// CLIP paper (arXiv 2103.00020, §2.4), the SigLIP paper (arXiv 2303.15343) and Hugging Face
+// transformers 4.49 CLIPVisionModel and SiglipVisionModel.
 //
 //	e = [class; Conv(px)] + P                                  (1)
 //	x = LN_pre(e)                                              (2)
 //	h = x + Wo·Attn(Wq·n + bq, Wk·n + bk, Wv·n + bv) + bo,  n = LN1(x)   (3)
 //	y = h + W2·act(W1·m + b1) + b2,  m = LN2(h)                (4)
+//
+// SigLIP has no row of its own for a class: e = Conv(px) + bias + P, and x = e. Its scores for
+// reducers are the attention that each patch receives, averaged over the patches of the picture.
 //
 // Departures: LLaVA never uses the final post_layernorm, so it is checked if a file has it but not
 // computed. Blocks after the last feature layer run only for a trace.
@@ -24,6 +28,7 @@ type Config struct {
 	ImageSide, Patch           int // pixels
 	Eps                        float64
 	Act                        string
+	SigLIP                     bool
 }
 
 // ParseConfig reads a vision_config object. Absent keys take the defaults of transformers'
@@ -40,33 +45,70 @@ func ParseConfig(v *model.Values) Config {
 		Act:       v.String("hidden_act", "quick_gelu", "quick_gelu", "gelu"),
 	}
 	v.Unsupported(map[string]string{"num_channels": "3", "model_type": `"clip_vision_model"`})
+	c.check(v)
+	if c.Patch <= c.ImageSide && c.ImageSide%c.Patch != 0 {
+		v.Fail("image_size", "got %d, want a multiple of patch_size %d", c.ImageSide, c.Patch)
+	}
+	return c
+}
+
+// ParseSigLIP reads a vision_config object of a SigLIP tower. Absent keys take the defaults of
+// transformers' SiglipVisionConfig. Pixels beyond whole patches are not read.
+func ParseSigLIP(v *model.Values) Config {
+	c := Config{
+		Hidden:    v.Int("hidden_size", 768, 1, 1<<16),
+		Heads:     v.Int("num_attention_heads", 12, 1, 1<<10),
+		Layers:    v.Int("num_hidden_layers", 12, 1, 1<<10),
+		MLP:       v.Int("intermediate_size", 3072, 1, 1<<18),
+		ImageSide: v.Int("image_size", 224, 1, 1<<14),
+		Patch:     v.Int("patch_size", 16, 1, 1<<10),
+		Eps:       v.Float("layer_norm_eps", 1e-6),
+		Act:       v.String("hidden_act", geluTanh, geluTanh, "gelu"),
+		SigLIP:    true,
+	}
+	v.Unsupported(map[string]string{"num_channels": "3", "model_type": `"siglip_vision_model"`})
+	c.check(v)
+	return c
+}
+
+// geluTanh is the tanh form of GELU.
+const geluTanh = "gelu_pytorch_tanh"
+
+// check records sizes that do not fit each other.
+func (c *Config) check(v *model.Values) {
 	if c.Hidden%c.Heads != 0 {
 		v.Fail("num_attention_heads", "got %d, which does not divide hidden_size %d", c.Heads,
 			c.Hidden)
 	}
 	if c.Patch > c.ImageSide {
 		v.Fail("patch_size", "got %d, want at most image_size %d", c.Patch, c.ImageSide)
-	} else if c.ImageSide%c.Patch != 0 {
-		v.Fail("image_size", "got %d, want a multiple of patch_size %d", c.ImageSide, c.Patch)
 	}
-	return c
 }
 
 // Grid returns the number of patches along one side.
 func (c *Config) Grid() int { return c.ImageSide / c.Patch }
 
-// Tokens returns the number of patches plus the class token.
-func (c *Config) Tokens() int { return c.Grid()*c.Grid() + 1 }
+// Class returns the number of class tokens.
+func (c *Config) Class() int {
+	if c.SigLIP {
+		return 0
+	}
+	return 1
+}
 
-// Encoder is a bound CLIP vision tower.
+// Tokens returns the number of patches plus the class token.
+func (c *Config) Tokens() int { return c.Grid()*c.Grid() + c.Class() }
+
+// Encoder is a bound vision tower.
 type Encoder struct {
 	Config
-	class, pos []float32 // [hidden], [tokens, hidden]
-	rows, cols int       // of patches
-	patch      *nn.Linear
-	pre        *nn.LayerNorm
-	layers     []layer
-	attn       nn.Attention
+	class, pos    []float32 // [hidden], [tokens, hidden]
+	rows, cols    int       // of patches
+	height, width int       // of a picture in pixels
+	patch         *nn.Linear
+	pre           *nn.LayerNorm // nil: SigLIP
+	layers        []layer
+	attn          nn.Attention
 }
 
 type layer struct {
@@ -79,14 +121,17 @@ type layer struct {
 func New(b *model.Binder, c Config) *Encoder {
 	b.Tower(c.Hidden)
 	e := &Encoder{
-		Config: c, rows: c.Grid(), cols: c.Grid(),
+		Config: c, rows: c.Grid(), cols: c.Grid(), height: c.ImageSide, width: c.ImageSide,
 		attn: nn.Attention{Heads: c.Heads, KVHeads: c.Heads, HeadDim: c.Hidden / c.Heads},
 	}
-	e.class = b.Vector("embeddings.class_embedding", "hidden", c.Hidden)
 	e.patch = b.Conv("embeddings.patch_embedding", "hidden, 3, patch, patch", c.Hidden, c.Patch)
-	e.pos = b.Table("embeddings.position_embedding.weight", "patches + 1, hidden", c.Tokens(),
-		c.Hidden)
-	e.pre = b.LayerNorm("pre_layrnorm", "hidden", c.Hidden, c.Eps)
+	e.pos = b.Table("embeddings.position_embedding.weight", "tokens, hidden", c.Tokens(), c.Hidden)
+	if c.SigLIP {
+		e.patch.B = b.Vector("embeddings.patch_embedding.bias", "hidden", c.Hidden)
+	} else {
+		e.class = b.Vector("embeddings.class_embedding", "hidden", c.Hidden)
+		e.pre = b.LayerNorm("pre_layrnorm", "hidden", c.Hidden, c.Eps)
+	}
 	for i := range c.Layers {
 		e.layers = append(e.layers, bindLayer(b.In(fmt.Sprintf("encoder.layers.%d.", i)), &c))
 	}
@@ -111,15 +156,17 @@ func bindLayer(b *model.Binder, c *Config) layer {
 }
 
 // Tokens returns the number of patches of a picture plus the class token.
-func (e *Encoder) Tokens() int { return e.rows*e.cols + 1 }
+func (e *Encoder) Tokens() int { return e.rows*e.cols + e.Class() }
 
 // At returns the encoder for pictures of rows×cols patches: the same weights, with positions
 // interpolated as in transformers' interpolate_pos_encoding.
 func (e *Encoder) At(rows, cols int) *Encoder {
 	other := *e
 	other.rows, other.cols = rows, cols
-	other.pos = append([]float32(nil), e.pos[:e.Hidden]...)
-	other.pos = append(other.pos, nn.Resize(e.pos[e.Hidden:], 1, e.rows, e.cols, e.Hidden, rows,
+	other.height, other.width = rows*e.Patch, cols*e.Patch
+	class := e.Class() * e.Hidden
+	other.pos = append([]float32(nil), e.pos[:class]...)
+	other.pos = append(other.pos, nn.Resize(e.pos[class:], 1, e.rows, e.cols, e.Hidden, rows,
 		cols, false)...)
 	return &other
 }
@@ -136,15 +183,16 @@ func (e *Encoder) EncodeBytes(items, features int) int64 {
 // Output is the result of Encode; the caller owns it.
 type Output struct {
 	Selected []float32 // [items, tokens, hidden·len(features)], feature states concatenated
-	ClsAttn  []float32 // [items, heads, tokens] class-token attention in the tap layer
-	Keys     []float32 // [items, heads, tokens, headDim] keys of the tap layer
+	// [items, heads, tokens] class-token attention in the tap layer; of SigLIP, received attention
+	ClsAttn []float32
+	Keys    []float32 // [items, heads, tokens, headDim] keys of the tap layer
 
 	// [items, hidden] class token's query of the last layer, even if that layer does not run
 	LastQuery []float32
 	LastKeys  []float32 // [items, tokens, hidden] that layer's keys
 }
 
-// Encode runs items pictures px [items, 3, rows·patch, cols·patch] and returns the states features
+// Encode runs items pictures px [items, 3, height, width] and returns the states features
 // (0 is the embedding, k the output of block k−1; see package model), concatenated. The taps come
 // from the block that produces features[0].
 func (e *Encoder) Encode(
@@ -189,22 +237,24 @@ func (e *Encoder) Encode(
 
 // embed computes the rows that enter block 0 (1), (2): [items·tokens, hidden].
 func (e *Encoder) embed(r *model.Run, px []float32, items int) []float32 {
-	t, d := e.Tokens(), e.Hidden
-	n := t - 1
+	t, d, class := e.Tokens(), e.Hidden, e.Class()
+	n := t - class
 	patches := r.Buffer("clip.patches", items*n*e.patch.In)
-	nn.Patches(patches, px, items, 3, e.rows, e.cols, e.Patch)
+	nn.Patches(patches, px, items, 3, e.height, e.width, e.Patch)
 	emb := r.Buffer("clip.embed", items*n*d)
 	e.patch.Apply(r.Pool, emb, patches, items*n)
 	x := r.Buffer("clip.x", items*t*d)
 	for i := range items { // (1)
-		nn.CopyRows(x[i*t*d:], d, 0, e.class, d, 0, 1, d)
-		nn.CopyRows(x[(i*t+1)*d:], d, 0, emb[i*n*d:], d, 0, n, d)
+		nn.CopyRows(x[i*t*d:], d, 0, e.class, d, 0, class, d)
+		nn.CopyRows(x[(i*t+class)*d:], d, 0, emb[i*n*d:], d, 0, n, d)
 	}
 	nn.AddRepeated(x, e.pos)
 	if r.Trace != nil {
 		r.Trace("vision.embed", []int{items, t, d}, x)
 	}
-	e.pre.Apply(r.Pool, x, x, items*t) // (2)
+	if e.pre != nil {
+		e.pre.Apply(r.Pool, x, x, items*t) // (2)
+	}
 	return x
 }
 
@@ -245,9 +295,12 @@ func (e *Encoder) mlp(r *model.Run, l *layer, x, n []float32, rows int) {
 	l.norm2.Apply(r.Pool, n, x, rows)
 	m := r.Buffer("clip.m", rows*e.MLP)
 	l.up.Apply(r.Pool, m, n, rows)
-	if e.Act == "gelu" {
+	switch e.Act {
+	case "gelu":
 		nn.GELU(r.Pool, m)
-	} else {
+	case geluTanh:
+		nn.GELUTanh(r.Pool, m)
+	default:
 		nn.QuickGELU(r.Pool, m)
 	}
 	l.down.Apply(r.Pool, n, m, rows)
@@ -261,12 +314,16 @@ func (e *Encoder) block(
 	l, t, d := &e.layers[i], e.Tokens(), e.Hidden
 	rows, dim := items*t, e.attn.HeadDim
 	s := e.project(r, l, x, rows)
-	var first []float32
-	if tap && need.ClsAttn {
+	var first, received []float32
+	if tap && (need.ClsAttn || e.SigLIP && r.Trace != nil) {
 		out.ClsAttn = make([]float32, items*e.Heads*t)
-		first = out.ClsAttn
+		if e.SigLIP {
+			received = out.ClsAttn
+		} else {
+			first = out.ClsAttn
+		}
 	}
-	e.attn.Bidirectional(r.Pool, s.a, s.q, s.k, s.v, items, t, first)
+	e.attn.Bidirectional(r.Pool, s.a, s.q, s.k, s.v, items, t, first, received)
 	if tap && need.Keys {
 		for it := range items {
 			out.Keys = append(out.Keys, nn.HeadsFirst(s.k[it*t*d:(it+1)*t*d], t, e.Heads, dim)...)
@@ -277,6 +334,13 @@ func (e *Encoder) block(
 		r.Trace(fmt.Sprintf("vision.layer.%d.k", i), []int{items, t, d}, s.k)
 		r.Trace(fmt.Sprintf("vision.layer.%d.attn", i), []int{items, e.Heads, t, t},
 			e.attn.BidirectionalProbs(s.q, s.k, items, t))
+		var mean []float32
+		for at := 0; at < len(received); at += e.Heads * t {
+			mean = append(mean, nn.MeanRows(received[at:at+e.Heads*t], e.Heads)...)
+		}
+		if mean != nil {
+			r.Trace(fmt.Sprintf("vision.layer.%d.received", i), []int{items, t}, mean)
+		}
 	}
 	l.o.Apply(r.Pool, s.n, s.a, rows)
 	nn.Add(r.Pool, x, s.n) // (3)

@@ -12,11 +12,12 @@ import (
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/llava"
 	"github.com/restore-vlm/restore/internal/model/llavanext"
+	"github.com/restore-vlm/restore/internal/model/onevision"
 	"github.com/restore-vlm/restore/internal/model/qwen25vl"
 )
 
 // Table lists the families.
-var Table = []*model.Family{&llava.Family, &llavanext.Family, &qwen25vl.Family}
+var Table = []*model.Family{&llava.Family, &llavanext.Family, &qwen25vl.Family, &onevision.Family}
 
 // Files is what readers and writers of files need to know of Table.
 var Files = func() (list checkpoint.Families) {

@@ -69,20 +69,27 @@ func ReadConfig(v *model.Values) *Config {
 	if int(c.ImageToken) >= c.Text.Vocab {
 		v.Fail(key, "got %d, want an id below vocab_size %d", c.ImageToken, c.Text.Vocab)
 	}
-	for _, f := range v.Ints("vision_feature_layer", []int{-2}) {
-		k := f
-		if k < 0 {
-			k += c.Vision.Layers + 1
-		}
-		if k < 0 || k > c.Vision.Layers {
-			v.Fail("vision_feature_layer", "got %d, want -%d to %d (%d layers and the embedding)",
-				f, c.Vision.Layers+1, c.Vision.Layers, c.Vision.Layers)
-			k = 0
-		}
-		c.Features = append(c.Features, k)
-	}
+	c.Features = Features(v, c.Vision.Layers, -2)
 	c.EOS = text.IDs("eos_token_id")
 	return c
+}
+
+// Features reads the encoder states that enter the projector; layers is how many layers the encoder
+// has, def the default.
+func Features(v *model.Values, layers, def int) (states []int) {
+	for _, f := range v.Ints("vision_feature_layer", []int{def}) {
+		k := f
+		if k < 0 {
+			k += layers + 1
+		}
+		if k < 0 || k > layers {
+			v.Fail("vision_feature_layer", "got %d, want -%d to %d (%d layers and the embedding)",
+				f, layers+1, layers, layers)
+			k = 0
+		}
+		states = append(states, k)
+	}
+	return states
 }
 
 // Model is a bound LLaVA-1.5.
@@ -283,7 +290,7 @@ func (m *Model) Encode(
 func (m *Model) FillShape(s *model.Shape) {
 	f := m.cfg.Features[0]
 	s.C, s.T, s.Cv = m.w2.Out, m.vision.Tokens(), m.w1.In
-	s.Class, s.Blocks, s.Depth = true, f, m.vision.Layers
+	s.Class, s.Blocks, s.Depth = !m.vision.SigLIP, f, m.vision.Layers
 	switch {
 	case len(m.cfg.Features) > 1:
 		s.Closed = fmt.Sprintf("it passes on the states of %d layers (vision_feature_layer), "+
@@ -309,7 +316,7 @@ type Squares struct {
 	Items, N, C int
 	X           []float32 // [Items, N, C]
 	Heads       int
-	T, Cv       int       // tokens with the class token; width before the projector
+	T, Cv       int       // tokens with any class token; width before the projector
 	Selected    []float32 // [Items, T, Cv]
 	ClsAttn     []float32 // [Items, Heads, T]; nil unless needed
 	KeyDim      int

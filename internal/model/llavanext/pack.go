@@ -27,7 +27,7 @@ func (c *Config) pack(h, w int) layout {
 	p, side := c.Vision.Grid(), c.Vision.ImageSide
 	across := cw / side
 	rows, cols := ch/side*p, cw/side*p
-	r0, c0 := uncovered(h, w, rows, cols)
+	r0, c0 := Uncovered(h, w, rows, cols)
 	l := layout{
 		tiles: 1 + ch/side*across, rows: rows - 2*r0, cols: cols - 2*c0,
 		grids: [][2]int{{p, p}, {rows, cols}},
@@ -50,10 +50,10 @@ func (c *Config) pack(h, w int) layout {
 	return l
 }
 
-// uncovered returns how many rows at top and bottom, or columns at left and right, of a rows by
+// Uncovered returns how many rows at top and bottom, or columns at left and right, of a rows by
 // cols map show nothing of a picture of h by w pixels. An odd excess leaves one row or column of
 // padding.
-func uncovered(h, w, rows, cols int) (top, left int) {
+func Uncovered(h, w, rows, cols int) (top, left int) {
 	if float64(w)/float64(h) > float64(cols)/float64(rows) {
 		return (rows - scaled(h, float64(cols)/float64(w))) / 2, 0
 	}

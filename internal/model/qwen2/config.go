@@ -1,6 +1,7 @@
-// Package qwen2 reads the sizes of the Qwen2 decoder in Qwen2.5-VL: LLaMA's block ([llama.Decoder])
-// with biases on q, k and v and a rotation on three axes (M-RoPE). Source: Qwen2.5-VL (arXiv
-// 2502.13923), Qwen2-VL (arXiv 2409.12191, §2.1), Hugging Face transformers 4.49 Qwen2_5_VLModel.
+// Package qwen2 reads the sizes of the Qwen2 decoder: LLaMA's block ([llama.Decoder]) with biases
+// on q, k and v, and in Qwen2.5-VL a rotation on three axes (M-RoPE). Source: Qwen2 (arXiv
+// 2407.10671), Qwen2.5-VL (arXiv 2502.13923), Qwen2-VL (arXiv 2409.12191, §2.1), Hugging Face
+// transformers 4.49 Qwen2Model and Qwen2_5_VLModel.
 //
 // Rotary pair j turns by p_a(j)·θ^(−2j/headDim), where a(j) is the axis (time, height, width) of
 // the section of j. Text has the same position on all three axes. The calibration bias (RESTORE,
@@ -18,20 +19,32 @@ type Config struct {
 	EOS []int32
 }
 
-// ParseConfig reads the text part of a config.json: in the older form the top object (rope_theta
-// and rope_scaling), in the 5.x form text_config (rope_parameters). tied is tie_word_embeddings of
-// the top object. Absent keys take the defaults of transformers' Qwen2_5_VLTextConfig.
-func ParseConfig(v *model.Values, tied bool) Config {
+// Defaults of absent keys in transformers: of Qwen2_5_VLTextConfig and of Qwen2Config.
+var (
+	VL = llama.Config{
+		Hidden: 8192, Layers: 80, MLP: 29568, Vocab: 152064, MaxPositions: 32768, Heads: 64,
+		KVHeads: 8, Eps: 1e-5, Theta: 1e6,
+	}
+	Text = llama.Config{
+		Hidden: 4096, Layers: 32, MLP: 22016, Vocab: 151936, MaxPositions: 32768, Heads: 32,
+		KVHeads: 32, Eps: 1e-6, Theta: 1e4,
+	}
+)
+
+// ParseConfig reads the text part of a config.json: in the older form rope_theta and rope_scaling,
+// in the 5.x form rope_parameters. Absent keys take the defaults def; tied is the default of
+// tie_word_embeddings.
+func ParseConfig(v *model.Values, def llama.Config, tied bool) Config {
 	c := Config{Config: llama.Config{
-		Hidden:       v.Int("hidden_size", 8192, 1, 1<<16),
-		Layers:       v.Int("num_hidden_layers", 80, 1, 1<<10),
-		MLP:          v.Int("intermediate_size", 29568, 1, 1<<18),
-		Vocab:        v.Int("vocab_size", 152064, 1, 1<<22),
-		MaxPositions: v.Int("max_position_embeddings", 32768, 1, 1<<24),
-		Heads:        v.Int("num_attention_heads", 64, 1, 1<<10),
-		KVHeads:      v.Int("num_key_value_heads", 8, 1, 1<<10),
-		Eps:          v.Float("rms_norm_eps", 1e-5),
-		Theta:        v.Float("rope_theta", 1e6),
+		Hidden:       v.Int("hidden_size", def.Hidden, 1, 1<<16),
+		Layers:       v.Int("num_hidden_layers", def.Layers, 1, 1<<10),
+		MLP:          v.Int("intermediate_size", def.MLP, 1, 1<<18),
+		Vocab:        v.Int("vocab_size", def.Vocab, 1, 1<<22),
+		MaxPositions: v.Int("max_position_embeddings", def.MaxPositions, 1, 1<<24),
+		Heads:        v.Int("num_attention_heads", def.Heads, 1, 1<<10),
+		KVHeads:      v.Int("num_key_value_heads", def.KVHeads, 1, 1<<10),
+		Eps:          v.Float("rms_norm_eps", def.Eps),
+		Theta:        v.Float("rope_theta", def.Theta),
 		Tied:         v.Bool("tie_word_embeddings", tied),
 		Bias:         true,
 	}}

@@ -33,7 +33,7 @@ var Family = model.Family{
 	Text: func(ck *model.Source) (model.Multimodal, error) {
 		return textonly.New(ck, architecture+", text only", "",
 			func(v *model.Values) (llama.Config, []int32) {
-				c := qwen2.ParseConfig(v, false)
+				c := qwen2.ParseConfig(v, qwen2.VL, false)
 				return c.Config, c.EOS
 			})
 	},

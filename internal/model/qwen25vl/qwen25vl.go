@@ -57,7 +57,7 @@ func ParseConfig(data []byte) (*Config, error) {
 	}
 	c := &Config{
 		Vision:     parseVision(v.Object("vision_config", true)),
-		Text:       qwen2.ParseConfig(text, v.Bool("tie_word_embeddings", false)),
+		Text:       qwen2.ParseConfig(text, qwen2.VL, v.Bool("tie_word_embeddings", false)),
 		ImageToken: int32(v.Int("image_token_id", -1, 0, 1<<30)),
 		VideoToken: -1,
 	}

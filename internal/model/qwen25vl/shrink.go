@@ -29,10 +29,10 @@ func (e *encoder) shrink(r *model.Run, px []float32, from, to [3]int) []float32 
 	raster, picture := r.Buffer("qwen25vl.raster", max(n, small)*row),
 		r.Buffer("qwen25vl.picture", n*row)
 	nn.Gather(raster, px, inRaster(from, e.Merge), row)
-	nn.Unpatch(picture, raster, 1, channels, from[1], from[2], e.Patch)
+	nn.Unpatch(picture, raster, 1, channels, from[1]*e.Patch, from[2]*e.Patch, e.Patch)
 	resized := nn.Resize(picture, channels, from[1]*e.Patch, from[2]*e.Patch, 1, to[1]*e.Patch,
 		to[2]*e.Patch, true)
-	nn.Patches(raster, resized, 1, channels, to[1], to[2], e.Patch)
+	nn.Patches(raster, resized, 1, channels, to[1]*e.Patch, to[2]*e.Patch, e.Patch)
 	out := make([]float32, small*row)
 	nn.Gather(out, raster, inverse(inRaster(to, e.Merge)), row)
 	return out

@@ -1,0 +1,396 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/golden"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/lab"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/model/families"
+	"github.com/restore-vlm/restore/internal/tensor"
+	"github.com/restore-vlm/restore/reduce"
+)
+
+// oneVisionPrompts have one picture in tiles, also shrunk to the cap and padded, two pictures, a
+// video, and none.
+var oneVisionPrompts = map[string][]string{
+	"llava-onevision-tiny": {
+		"odd", "huge", "wide", "small", "two-images", "video", "text-only",
+	},
+	"llava-onevision-tied-tiny": {"huge", "two-images", "video"},
+}
+
+// tolReceived is three times the float32 error of the reference's received attention.
+const tolReceived = 3e-5
+
+// tolLevel is one of the 255 levels of a frame's pixel, a step of 2/255 between -1 and 1, as a
+// share of the largest value of these frames, which is at least 0.85.
+const tolLevel = 2.0 / 255 / 0.85
+
+// oneVision is a prompt of the reference.
+type oneVision struct {
+	dir      string
+	Text     string
+	Pictures []string
+	Clips    []struct {
+		Frames []string
+		FPS    float64
+	}
+	Tokens []int32 `json:"greedy_tokens"`
+}
+
+func openOneVision(t testing.TB, name, prompt string) *oneVision {
+	t.Helper()
+	p := &oneVision{dir: filepath.Join("testdata", name)}
+	data, err := os.ReadFile(filepath.Join(p.dir, prompt+".ref.json"))
+	must(t, err)
+	must(t, json.Unmarshal(data, p))
+	return p
+}
+
+func (p *oneVision) decoded(t testing.TB, names []string) (pics []*imageproc.Picture) {
+	t.Helper()
+	for _, name := range names {
+		raw, err := os.ReadFile(filepath.Join(p.dir, name))
+		must(t, err)
+		pic, err := imageproc.Decode(raw, name, imageproc.DefaultDecodeOptions())
+		must(t, err)
+		pics = append(pics, pic)
+	}
+	return pics
+}
+
+func (p *oneVision) video(t testing.TB) *imageproc.Video {
+	t.Helper()
+	if len(p.Clips) == 0 {
+		return nil
+	}
+	return &imageproc.Video{Frames: p.decoded(t, p.Clips[0].Frames), FPS: p.Clips[0].FPS}
+}
+
+// question is the user's text in the prompt.
+func (p *oneVision) question() string {
+	text := p.Text[strings.LastIndex(p.Text, "<|im_start|>user\n")+len("<|im_start|>user\n"):]
+	text, _, _ = strings.Cut(text, "<|im_end|>")
+	return text[strings.LastIndex(text, "\n")+1:]
+}
+
+// Ensure that every stage of every prompt equals transformers' and that greedy tokens are the same,
+// with both forms of the documents.
+func TestOneVisionStages(t *testing.T) {
+	for name, prompts := range oneVisionPrompts {
+		dir := copyDir(t, filepath.Join("testdata", name))
+		for _, form := range []string{"hub", "5.x"} {
+			if form == "5.x" {
+				must(t, os.Remove(filepath.Join(dir, "preprocessor_config.json")))
+				for _, file := range []string{"config", "processor_config"} {
+					must(t, os.Rename(filepath.Join(dir, file+"-5.x.ref"),
+						filepath.Join(dir, file+".json")))
+				}
+			}
+			e := open(t, dir, 2)
+			for _, prompt := range prompts {
+				t.Run(name+"/"+prompt+"/"+form, func(t *testing.T) {
+					checkOneVision(t, e, reference(t, name, prompt))
+				})
+			}
+		}
+	}
+}
+
+func checkOneVision(t *testing.T, e *engine.Engine, ref map[string]*tensor.Tensor) {
+	t.Helper()
+	got, err := lab.Trace(context.Background(), e, lab.TraceRequest{Inputs: ref, Tokens: 8})
+	must(t, err)
+	for name, want := range ref {
+		tol, have := tolStage, got[strings.Replace(name, "video.", "vision.", 1)]
+		switch {
+		case strings.HasSuffix(name, "f64_residual"), name == "packed.source",
+			name == "batch_num_images", name == "score", name == "video.score",
+			name == "pixel_values_videos":
+			continue // other tests, or inputs
+		case want.DType != tensor.F32:
+			tol = 0
+		case strings.HasSuffix(name, "received"), strings.HasSuffix(name, "attn"):
+			tol = tolReceived
+		case name == "vision.projector.out":
+			have = got["projector.out"]
+		case name == "video.pooled": // the newline follows
+			rows := want.Shape[0] * want.Shape[1]
+			have = firstRows(t, got["packed"], rows, want.Shape)
+		case name == "logits.tail":
+			have = lastRows(t, got["logits"], want.Shape[0])
+		}
+		if have == nil {
+			t.Errorf("%s: not in the trace", name)
+		} else if err := golden.Compare(have, want, tol); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func firstRows(t testing.TB, x *tensor.Tensor, n int, shape []int) *tensor.Tensor {
+	t.Helper()
+	v, err := x.Float32s()
+	must(t, err)
+	return tensor.FromFloat32s(shape, v[:n*x.Shape[1]])
+}
+
+func lastRows(t testing.TB, x *tensor.Tensor, n int) *tensor.Tensor {
+	t.Helper()
+	v, err := x.Float32s()
+	must(t, err)
+	return tensor.FromFloat32s([]int{n, x.Shape[1]}, v[len(v)-n*x.Shape[1]:])
+}
+
+// Ensure that the pixel values of one picture and of several equal the reference's, and that those
+// of frames differ by at most a level: the library resizes frames with another program.
+func TestOneVisionPixels(t *testing.T) {
+	for name, prompts := range oneVisionPrompts {
+		config, err := os.ReadFile(filepath.Join("testdata", name, "preprocessor_config.json"))
+		must(t, err)
+		proc, err := families.Processor(config)
+		must(t, err)
+		for _, prompt := range prompts {
+			p, ref := openOneVision(t, name, prompt), reference(t, name, prompt)
+			if want := ref["pixel_values"]; want != nil {
+				px, err := proc.Process(p.decoded(t, p.Pictures))
+				must(t, err)
+				got := tensor.FromFloat32s(px.Shape, px.Data)
+				if err := golden.Compare(got, want, 0); err != nil {
+					t.Errorf("%s/%s: %v", name, prompt, err)
+				}
+			}
+			if want := ref["pixel_values_videos"]; want != nil {
+				px, err := proc.(imageproc.VideoProcessor).ProcessVideo(p.video(t))
+				must(t, err)
+				got := tensor.FromFloat32s(append([]int{1}, px.Shape...), px.Data)
+				if err := golden.Compare(got, want, tolLevel); err != nil {
+					t.Errorf("%s/%s: %v", name, prompt, err)
+				}
+			}
+		}
+	}
+}
+
+// Ensure that RESTORE over HoloV and DivPrune equals the reference's: one picture in tiles, one
+// whose tokens are blends, two pictures, and a video, which is one list.
+func TestOneVisionReduced(t *testing.T) {
+	for name := range oneVisionPrompts {
+		e := open(t, filepath.Join("testdata", name), 2)
+		files, err := filepath.Glob(filepath.Join("testdata", name, "reduce", "*.ref.gz"))
+		must(t, err)
+		if len(files) == 0 {
+			t.Fatalf("%s: no references", name)
+		}
+		for _, file := range files {
+			run := strings.TrimSuffix(filepath.Base(file), ".ref.gz")
+			t.Run(name+"/"+run, func(t *testing.T) {
+				want, err := golden.Read(strings.TrimSuffix(file, ".gz"))
+				must(t, err)
+				i := strings.LastIndex(run, "-n")
+				prompt, base := run[:strings.LastIndex(run[:i], "-")], "holov"
+				if strings.Contains(run, "divprune") {
+					base = "divprune"
+				}
+				n := want["reduce.size"]
+				if n == nil {
+					n = want["reduce.0.size"]
+				}
+				got, err := lab.Trace(context.Background(), e, lab.TraceRequest{
+					Inputs: reference(t, name, prompt), Tokens: 8,
+					Reduce: methods.Options{
+						Base: base, NVis: n.Shape[0], Restore: true, Compat: "paper",
+					},
+				})
+				must(t, err)
+				checkReduced(t, got, want)
+			})
+		}
+	}
+}
+
+// checkReduced compares the choice of tokens, their features, the rows' positions and sizes, and
+// the answer.
+func checkReduced(t *testing.T, got, want map[string]*tensor.Tensor) {
+	t.Helper()
+	for name, w := range want {
+		tol := tolStage
+		switch {
+		case name == "bias", strings.HasSuffix(name, "f64_residual"):
+			continue
+		case strings.HasSuffix(name, ".group"), strings.HasSuffix(name, ".kept"),
+			strings.HasSuffix(name, ".anchors"), strings.HasSuffix(name, ".size"),
+			strings.HasSuffix(name, ".position"), strings.HasSuffix(name, ".alloc"),
+			name == "positions", name == "sizes", w.DType == tensor.I64:
+			tol = 0
+		case strings.HasSuffix(name, ".attention"), strings.HasSuffix(name, ".w"),
+			strings.HasSuffix(name, ".Q"):
+			tol = tolReceived
+		}
+		have := got[strings.Replace(name, "kept", "retained", 1)]
+		if have == nil {
+			t.Errorf("%s: not in the trace", name)
+		} else if strings.HasSuffix(name, ".anchors") { // the reference has sorted them
+			a, b := numbers(t, have), numbers(t, w)
+			if slices.Sort(a); !slices.Equal(a, b) {
+				t.Errorf("%s: got %v, want %v", name, a, b)
+			}
+		} else if err := golden.Compare(have, w, tol); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Ensure that every method reads pictures in tiles, blended ones and videos, with the budget that
+// was asked for, or is refused for a named reason, and that a budget of all tokens equals no
+// reduction.
+func TestOneVisionMethods(t *testing.T) {
+	e := open(t, "testdata/llava-onevision-tied-tiny", 2)
+	refused := map[string]string{
+		"tome": "no class token", "flowcut": "no class token", "prumerge": "class token",
+		"prumerge-plus": "class token", "downsample": "", "fitprune": "recipe",
+	}
+	for _, prompt := range []string{"huge", "video"} {
+		in := reference(t, "llava-onevision-tied-tiny", prompt)
+		trace := func(o methods.Options) (map[string]*tensor.Tensor, error) {
+			return lab.Trace(context.Background(), e, lab.TraceRequest{
+				Inputs: in, Reduce: o, Tokens: 2,
+			})
+		}
+		plain, err := trace(methods.Options{})
+		must(t, err)
+		all := plain["packed"].Shape[0]
+		tokens, text := all-1, plain["embeds"].Shape[0]-all // one newline after a video
+		if prompt == "huge" {
+			tokens = reference(t, "llava-onevision-tied-tiny", prompt)["score"].Shape[0]
+		}
+		for _, m := range methods.Methods()[1:] { // not "none"
+			for _, on := range []bool{false, true} {
+				name := prompt + " " + m.Name
+				got, err := trace(methods.Options{Base: m.Name, NVis: 7, Restore: on})
+				if why, ok := refused[m.Name]; ok {
+					if err == nil || !strings.Contains(err.Error(), why) {
+						t.Errorf("%s: got %v, want a refusal: %s", name, err, why)
+					}
+					continue
+				}
+				if err != nil {
+					if m.Site != reduce.InsideDecoder && m.Name != "pool" {
+						t.Errorf("%s restore=%v: %v", name, on, err)
+					}
+					continue
+				}
+				if rows := got["embeds"].Shape[0]; m.Site != reduce.InsideDecoder &&
+					rows != text+7 {
+					t.Errorf("%s restore=%v: %d rows, want %d of text and 7", name, on, rows, text)
+				}
+				if m.Site == reduce.InsideDecoder {
+					continue
+				}
+				got, err = trace(methods.Options{Base: m.Name, NVis: tokens, Restore: on})
+				if err != nil {
+					t.Errorf("%s restore=%v, all tokens: %v", name, on, err)
+					continue
+				}
+				same(t, name+" with all tokens", got, plain, "logits", "gen.tokens", "gen.logits",
+					"positions")
+			}
+		}
+	}
+}
+
+// Ensure that questions with pictures' files have the reference's answers: also a video after a
+// picture, and a conversation whose second picture changes how the first is read.
+func TestOneVisionAnswers(t *testing.T) {
+	const name = "llava-onevision-tiny"
+	e := open(t, filepath.Join("testdata", name), 2)
+	ctx := context.Background()
+	for _, prompt := range []string{"odd", "huge", "two-images", "video", "image-and-video"} {
+		p := openOneVision(t, name, prompt)
+		got, err := e.Ask(ctx, engine.Request{
+			Prompt: p.question(), Images: engine.Pictures(p.decoded(t, p.Pictures)...),
+			Video: p.video(t), MaxTokens: len(p.Tokens), IgnoreEnd: true,
+		})
+		must(t, err)
+		if !slices.Equal(got.Tokens, p.Tokens) {
+			t.Errorf("%s: got %v, want %v", prompt, got.Tokens, p.Tokens)
+		}
+	}
+	p := openOneVision(t, name, "two-turns")
+	parts := strings.Split(p.Text, "<|im_end|>")
+	said := func(i int, role string) string {
+		_, text, _ := strings.Cut(parts[i], "<|im_start|>"+role+"\n")
+		return strings.ReplaceAll(text, "<image>\n", "")
+	}
+	pics := engine.Pictures(p.decoded(t, p.Pictures)...)
+	ask := func(i int, text string) engine.Message {
+		return engine.Message{Role: "user", Parts: []engine.Part{{Image: pics[i]}, {Text: text}}}
+	}
+	got, err := e.Ask(ctx, engine.Request{
+		Messages: []engine.Message{
+			ask(0, said(0, "user")),
+			{Role: "assistant", Parts: []engine.Part{{Text: said(1, "assistant")}}},
+			ask(1, said(2, "user")),
+		},
+		MaxTokens: len(p.Tokens), IgnoreEnd: true,
+	})
+	must(t, err)
+	if !slices.Equal(got.Tokens, p.Tokens) {
+		t.Errorf("two turns: got %v, want %v", got.Tokens, p.Tokens)
+	}
+}
+
+// Ensure that a conversation answers like the whole dialogue each time, when its first picture is
+// no longer the only one, and when it is again.
+func TestOneVisionConversation(t *testing.T) {
+	const name = "llava-onevision-tiny"
+	e := open(t, filepath.Join("testdata", name), 2)
+	p := openOneVision(t, name, "two-images")
+	pics := engine.Pictures(p.decoded(t, p.Pictures)...)
+	ctx := context.Background()
+	for _, how := range []methods.Options{{}, {Base: "divprune", NVis: 6, Restore: true}} {
+		c := e.NewConversation(how)
+		var dialogue []engine.Message
+		turn := func(text string, images ...*engine.Image) {
+			t.Helper()
+			said, err := c.Ask(ctx, engine.Request{
+				Prompt: text, Images: images, MaxTokens: 6, IgnoreEnd: true,
+			})
+			must(t, err)
+			m := engine.Message{Role: "user"}
+			for _, image := range images {
+				m.Parts = append(m.Parts, engine.Part{Image: image})
+			}
+			dialogue = append(dialogue, engine.Message{
+				Role: m.Role, Parts: append(m.Parts, engine.Part{Text: text}),
+			})
+			want, err := e.Ask(ctx, engine.Request{
+				Messages: dialogue, Reduce: how, MaxTokens: 6, IgnoreEnd: true, NoCache: true,
+			})
+			must(t, err)
+			if !slices.Equal(said.Tokens, want.Tokens) {
+				t.Errorf("%q: got %v, want %v", text, said.Tokens, want.Tokens)
+			}
+			dialogue = append(dialogue, engine.Message{
+				Role: "assistant", Parts: []engine.Part{{Text: strings.TrimPrefix(said.Text, " ")}},
+			})
+		}
+		turn("What is it?", pics[0])
+		turn("And here?", pics[1])
+		turn("Which is larger?")
+		for range 2 {
+			c.Undo()
+		}
+		dialogue = dialogue[:2]
+		turn("What colour?")
+	}
+}

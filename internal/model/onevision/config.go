@@ -1,0 +1,93 @@
+package onevision
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/clip"
+	"github.com/restore-vlm/restore/internal/model/llava"
+	"github.com/restore-vlm/restore/internal/model/qwen2"
+)
+
+// Config is a LLaVA-OneVision config.json.
+type Config struct {
+	*llava.Config
+	VideoToken int32
+	// [height, width] in pixels to which a picture is resized (image_grid_pinpoints)
+	Canvases [][2]int
+	// most patches of a map, in views (N of anyres_max_N)
+	Most int
+}
+
+// ParseConfig reads config.json; every problem is in the error.
+func ParseConfig(data []byte) (*Config, error) {
+	v, err := model.ParseConfig(data)
+	if err != nil {
+		return nil, err
+	}
+	text := parseText(v)
+	vision := clip.ParseSigLIP(v.Object("vision_config", true))
+	c := &Config{
+		Config: &llava.Config{
+			Vision: vision, Text: text.Config, EOS: text.EOS,
+			ImageToken: token(v, "image_token_index", "image_token_id", 151646),
+			Features:   llava.Features(v, vision.Layers, -1),
+			Act:        v.String("projector_hidden_act", "gelu", "gelu"),
+			Bias:       v.Bool("multimodal_projector_bias", true),
+		},
+		VideoToken: token(v, "video_token_index", "video_token_id", 151647),
+		Canvases: v.Pairs("image_grid_pinpoints", imageproc.OneVisionCanvases(vision.ImageSide), 1,
+			1<<20),
+		Most: most(v),
+	}
+	v.Unsupported(map[string]string{
+		"vision_feature_select_strategy": `"full"`, "use_image_newline_parameter": "true",
+	})
+	if c.ImageToken == c.VideoToken {
+		v.Fail("video_token_index", "got %d, want another id than image_token_index", c.VideoToken)
+	}
+	for _, t := range []int32{c.ImageToken, c.VideoToken} {
+		if int(t) >= c.Text.Vocab {
+			v.Fail("image_token_index", "got %d (or video_token_index), want an id below "+
+				"vocab_size %d", t, c.Text.Vocab)
+		}
+	}
+	for _, p := range c.Canvases {
+		side := c.Vision.ImageSide
+		if h, w := p[0]/side, p[1]/side; p[0]%side != 0 || p[1]%side != 0 ||
+			h > imageproc.MaxTiles || h*w > imageproc.MaxTiles {
+			v.Fail("image_grid_pinpoints", "got %v, want multiples of the tile side %d "+
+				"(vision_config's image_size), at most %d tiles", p, side, imageproc.MaxTiles)
+		}
+	}
+	return c, v.Err()
+}
+
+// parseText reads the decoder's sizes. Published files say only in text_config that the head is
+// tied.
+func parseText(v *model.Values) qwen2.Config {
+	return qwen2.ParseConfig(v.Object("text_config", true), qwen2.Text,
+		v.Bool("tie_word_embeddings", false))
+}
+
+// token reads the id of a picture's or a video's place under either name.
+func token(v *model.Values, key, other string, def int) int32 {
+	if !v.Has(key) && v.Has(other) {
+		key = other
+	}
+	return int32(v.Int(key, def, 0, 1<<30))
+}
+
+// most reads N of vision_aspect_ratio, "anyres_max_N".
+func most(v *model.Values) int {
+	const key, prefix = "vision_aspect_ratio", "anyres_max_"
+	s := v.String(key, prefix+"9")
+	n, err := strconv.Atoi(strings.TrimPrefix(s, prefix))
+	if err != nil || !strings.HasPrefix(s, prefix) || n < 1 || n > imageproc.MaxTiles {
+		v.Fail(key, "got %q, want %s1 to %s%d", s, prefix, prefix, imageproc.MaxTiles)
+		return 1
+	}
+	return n
+}

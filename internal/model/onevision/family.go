@@ -1,0 +1,82 @@
+package onevision
+
+import (
+	_ "embed" // shapes
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/llama"
+	"github.com/restore-vlm/restore/internal/model/llava"
+	"github.com/restore-vlm/restore/internal/model/textonly"
+)
+
+// architecture is the class in config.json.
+const architecture = "LlavaOnevisionForConditionalGeneration"
+
+// Family is LLaVA-OneVision. llama.cpp does not write it.
+var Family = model.Family{
+	Family: checkpoint.Family{
+		Name: "llava_onevision", Architectures: []string{architecture}, Forms: llava.Forms,
+		Bias: biased, Export: export,
+	},
+	New: New,
+	Text: func(ck *model.Source) (model.Multimodal, error) {
+		return textonly.New(ck, architecture+", text only", "language_model.",
+			func(v *model.Values) (llama.Config, []int32) {
+				c := parseText(v)
+				return c.Config, c.EOS
+			})
+	},
+	Processors: []imageproc.Kind{{
+		Classes: []string{"LlavaOnevisionImageProcessor"}, New: imageproc.NewOneVision,
+	}},
+	Published: []model.Published{
+		{Name: "llava-onevision-0.5b", Config: shape05b},
+		{Name: "llava-onevision-7b", Config: shape7b},
+	},
+	Across: 3, Budgets: []string{"all", "1458", "640", "320"},
+}
+
+var (
+	//go:embed shapes/llava-onevision-0.5b.json
+	shape05b []byte
+	//go:embed shapes/llava-onevision-7b.json
+	shape7b []byte
+)
+
+// biased reports whether the module has a bias: the decoder's queries, keys and values have.
+func biased(module string) bool {
+	return strings.HasSuffix(module, ".q_proj") || strings.HasSuffix(module, ".k_proj") ||
+		strings.HasSuffix(module, ".v_proj")
+}
+
+// export is what transformers' processor needs.
+var export = &checkpoint.Export{
+	Vocabulary: []string{
+		"language_model.model.embed_tokens.weight", "language_model.lm_head.weight",
+	},
+	Unread: func(checkpoint.Bundle) map[string]*checkpoint.Weight { return nil },
+	Processor: func(config map[string]json.RawMessage) (any, error) {
+		var vision struct {
+			Side  int `json:"image_size"`
+			Patch int `json:"patch_size"`
+		}
+		if err := json.Unmarshal(config["vision_config"], &vision); err != nil {
+			return nil, fmt.Errorf("vision_config: %w", err)
+		}
+		ratio := config["vision_aspect_ratio"]
+		if ratio == nil {
+			ratio = json.RawMessage(`"anyres_max_9"`)
+		}
+		grid := vision.Side / max(1, vision.Patch)
+		return map[string]any{
+			"processor_class": "LlavaOnevisionProcessor", "image_token": "<image>",
+			"video_token": "<video>", "num_image_tokens": grid * grid,
+			"vision_aspect_ratio": ratio, "vision_feature_select_strategy": "full",
+		}, nil
+	},
+}

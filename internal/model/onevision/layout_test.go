@@ -1,0 +1,124 @@
+package onevision
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+)
+
+func published(t testing.TB) *Config {
+	t.Helper()
+	c, err := ParseConfig(shape05b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Ensure that the map of tiles has the size of transformers' for 355 pictures, of which some need
+// Python's floor division, and that every token is a blend of patches.
+func TestPackSizes(t *testing.T) {
+	c := published(t)
+	data, err := os.ReadFile("testdata/anyres.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table struct{ Rows [][12]int }
+	if err := json.Unmarshal(data, &table); err != nil || len(table.Rows) < 300 {
+		t.Fatalf("%d rows, %v", len(table.Rows), err)
+	}
+	for _, row := range table.Rows {
+		l := c.pack(row[0], row[1])
+		if got, want := l.grids[1], [2]int{row[8], row[9]}; got != want ||
+			len(l.source) != row[10] || l.views != 1+row[2]/384*(row[3]/384) {
+			t.Errorf("%v: map %v, %d tokens, %d views, want %v and %d tokens", row[:2], got,
+				len(l.source), l.views, want, row[10])
+		}
+		checkRows(t, c, l)
+	}
+	checkRows(t, c, c.single())
+	video := c.clip(3)
+	if len(video.source) != 3*196+1 {
+		t.Errorf("a video of 3 frames: %d tokens, want 3·196 and a newline", len(video.source))
+	}
+	checkRows(t, c, video)
+}
+
+// checkRows checks that rows are in order, lie in their views, and that their weights sum to 1.
+func checkRows(t testing.TB, c *Config, l *layout) {
+	t.Helper()
+	next, patches := int32(0), c.Vision.Grid()*c.Vision.Grid()
+	for _, s := range l.source {
+		if s == newline {
+			continue
+		}
+		if s != next {
+			t.Fatalf("row %d, want %d", s, next)
+		}
+		next++
+		m, sum, own := &l.rows[s], float32(0), false
+		for i, p := range m.From {
+			view := int(p) / patches
+			if p < 0 || view >= l.views {
+				t.Fatalf("row %d: patch %d of %d views", s, p, l.views)
+			}
+			own = own || view == int(l.of[s])
+			if sum++; m.Weight != nil {
+				sum += m.Weight[i] - 1
+			}
+		}
+		if !own || m.Weight != nil && (sum < 0.99999 || sum > 1.00001) ||
+			m.Weight == nil && len(m.From) != 1 {
+			t.Fatalf("row %d of view %d: %+v", s, l.of[s], m)
+		}
+	}
+	if int(next) != len(l.rows) || len(l.of) != len(l.rows) {
+		t.Fatalf("%d rows of %d are tokens", next, len(l.rows))
+	}
+}
+
+// Ensure that an unsupported config is refused with an error of one line that names the member.
+func TestConfigRefused(t *testing.T) {
+	for _, c := range []struct{ old, new, names string }{
+		{`"anyres_max_9"`, `"anyres_max_0"`, "vision_aspect_ratio"},
+		{`"anyres_max_9"`, `"pad"`, "vision_aspect_ratio"},
+		{`"full"`, `"default"`, "vision_feature_select_strategy"},
+		{`"vision_feature_layer": -1`, `"vision_feature_layer": 27`, "vision_feature_layer"},
+		{`151647`, `151646`, "video_token_index"},
+		{`151647`, `152000`, "image_token_index"},
+		{`"vocab_size"`, `"use_sliding_window": true, "vocab_size"`, "use_sliding_window"},
+		{`"siglip_vision_model"`, `"clip_vision_model"`, "model_type"},
+		{`"patch_size": 14`, `"patch_size": 385`, "patch_size"},
+		{`"num_attention_heads": 16`, `"num_attention_heads": 7`, "num_attention_heads"},
+		{`"projector_hidden_act"`, `"image_grid_pinpoints": [[384, 100]], "projector_hidden_act"`, "image_grid_pinpoints"},
+		{`"projector_hidden_act"`, `"use_image_newline_parameter": false, "projector_hidden_act"`, "use_image_newline_parameter"},
+	} {
+		data := strings.Replace(string(shape05b), c.old, c.new, 1)
+		_, err := ParseConfig([]byte(data))
+		if err == nil || !strings.Contains(err.Error(), c.names) ||
+			strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: got %v, want one line that names %s", c.new, err, c.names)
+		}
+	}
+	c := published(t)
+	if !c.Text.Tied || c.Text.Eps != 1e-6 || c.Most != 9 || len(c.Canvases) != 36 ||
+		c.Vision.Grid() != 27 || c.Features[0] != 26 {
+		t.Errorf("the published config: %+v", c)
+	}
+}
+
+// FuzzConfig ensures that no config makes the parser panic, and that every picture can be laid out
+// under an accepted one.
+func FuzzConfig(f *testing.F) {
+	f.Add(shape05b, uint16(97), uint16(131))
+	f.Add([]byte(strings.Replace(string(shape7b), `"patch_size": 14`, `"patch_size": 100`, 1)),
+		uint16(1), uint16(65535))
+	f.Fuzz(func(t *testing.T, data []byte, h, w uint16) {
+		c, err := ParseConfig(data)
+		if err != nil || h == 0 || w == 0 || c.Vision.Grid() > 32 {
+			return
+		}
+		checkRows(t, c, c.pack(int(h), int(w)))
+	})
+}
