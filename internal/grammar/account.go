@@ -15,6 +15,8 @@ type account struct {
 	ctx  context.Context
 	used int
 	look int // used at the next look at ctx
+
+	finders map[pattern]*finder
 }
 
 // What things take, in bytes, with their share of maps and slices.

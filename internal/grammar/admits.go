@@ -36,6 +36,7 @@ func (c *check) admits(s *schema, v *value) bool {
 	c.known[at] = false
 	c.known[at] = c.admitsItself(s, v) &&
 		(s.ref == nil || c.admits(s.ref, v)) &&
+		!slices.ContainsFunc(s.allOf, func(a *schema) bool { return !c.admits(a, v) }) &&
 		(s.anyOf == nil ||
 			slices.ContainsFunc(s.anyOf, func(a *schema) bool { return c.admits(a, v) }))
 	return c.known[at]
@@ -51,13 +52,19 @@ func (c *check) admitsItself(s *schema, v *value) bool {
 	switch v.kind {
 	case typeString:
 		n := utf8.RuneCountInString(v.text)
-		return n >= s.minLength && (s.maxLength < 0 || n <= s.maxLength)
+		return n >= s.minLength && (s.maxLength < 0 || n <= s.maxLength) &&
+			!slices.ContainsFunc(s.patterns, func(p pattern) bool { return !c.found(p, v.text) })
+	case typeNumber:
+		return s.numbers.admits(v.text)
 	case typeArray:
 		if n := len(v.elems); n < s.minItems || s.maxItems >= 0 && n > s.maxItems {
 			return false
 		}
-		return s.items == nil ||
-			!slices.ContainsFunc(v.elems, func(e *value) bool { return !c.admits(s.items, e) })
+		for i, e := range v.elems {
+			if sub := s.item(i); sub != nil && !c.admits(sub, e) {
+				return false
+			}
+		}
 	case typeObject:
 		if slices.ContainsFunc(
 			s.required,
@@ -72,4 +79,17 @@ func (c *check) admitsItself(s *schema, v *value) bool {
 		}
 	}
 	return true
+}
+
+// found reports whether a string meets a pattern.
+func (c *check) found(p pattern, text string) bool {
+	f, err := c.finder(p)
+	ok := false
+	if err == nil {
+		ok, err = f.matches(text)
+	}
+	if c.err == nil {
+		c.err = err
+	}
+	return ok
 }

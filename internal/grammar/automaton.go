@@ -18,6 +18,7 @@ type place struct {
 	node  *node  // nil: the text is complete
 	phase phase
 	a, b  int32
+	read  int32 // kindRegular: characters so far, if their number is limited
 }
 
 // phase is the position within a value. Its meaning depends on the kind of the node.
@@ -137,8 +138,13 @@ func (p *place) after() place {
 
 // over reports whether a value ends here, and no more of it may follow.
 func (p *place) over() bool {
-	return p.node != nil && p.node.kind == kindLiteral && p.ends() &&
-		p.node.texts.nodes[p.b].children == 0
+	switch {
+	case p.node == nil || !p.ends():
+		return false
+	case p.node.kind == kindRegular:
+		return p.node.over(p.a)
+	}
+	return p.node.kind == kindLiteral && p.node.texts.nodes[p.b].children == 0
 }
 
 // ends reports whether a value may end here although more of it may follow.
@@ -147,6 +153,8 @@ func (p *place) ends() bool {
 	case p.node == nil:
 	case p.node.kind == kindLiteral:
 		return p.node.texts.nodes[p.b].text >= 0
+	case p.node.kind == kindRegular:
+		return !p.node.quoted && p.b == 0 && p.node.language.ends[p.a]
 	case p.node.kind == kindNumber:
 		switch p.phase {
 		case afterZero, inWhole, inFraction, inExponent1, inExponent2:
@@ -174,6 +182,8 @@ func (w *writer) step(f place, c byte) {
 		w.stepArray(f, c)
 	case kindObject:
 		w.stepObject(f, c)
+	case kindRegular:
+		w.stepRegular(f, c)
 	}
 }
 
@@ -336,11 +346,44 @@ func (w *writer) stepArray(f place, c byte) {
 
 // item begins another item of an array.
 func (w *writer) item(f place) {
+	n, item := f.node, f.node.items
+	if int(f.a) < len(n.prefix) {
+		item = n.prefix[f.a]
+	}
 	f.phase = afterItem
-	if f.node.max >= 0 || f.a < f.node.min {
+	if n.max >= 0 || f.a < n.min || int(f.a) < len(n.prefix) {
 		f.a++
 	}
-	w.put(place{up: w.cache.intern(f), node: f.node.items})
+	w.put(place{up: w.cache.intern(f), node: item})
+}
+
+// stepRegular continues a text of a language: a is the state, b the node of the decoder.
+func (w *writer) stepRegular(f place, c byte) {
+	l := f.node.language
+	switch {
+	case l.quoted && f.phase == begin:
+		if c == '"' {
+			f.phase = inString
+			w.put(f)
+		}
+		return
+	case l.quoted && f.b == 0 && c == '"':
+		if l.ends[f.a] {
+			w.put(f.after())
+		}
+		return
+	}
+	room := int32(-1)
+	if f.node.max >= 0 {
+		room = f.node.max - f.read
+	}
+	var ok bool
+	if f.a, f.b, ok = l.step(f.a, f.b, room, c); ok {
+		if f.b == 0 && f.node.max >= 0 {
+			f.read++
+		}
+		w.put(f)
+	}
 }
 
 func (w *writer) stepObject(f place, c byte) {

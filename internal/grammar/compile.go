@@ -15,9 +15,11 @@ type compiler struct {
 	todo  []task            // nodes that are not filled in yet, the next one last
 	names map[string]*names // by the names with their lengths
 	alts  int               // alternatives so far
-	any   *node
-	all   []*node
-	can   func(text []byte) bool // the vocabulary has tokens for a text
+	// languages of strings and numbers, by their demands; nil: no text
+	languages map[string]*language
+	any       *node
+	all       []*node
+	can       func(text []byte) bool // the vocabulary has tokens for a text
 }
 
 // task is a node to fill in: the value must meet every schema of base, and one alternative of each
@@ -32,7 +34,11 @@ func (s *Schema) compile(
 	ctx context.Context, can func(text []byte) bool,
 ) (root *node, c *compiler, err error) {
 	c = &compiler{
-		account: &account{ctx: ctx}, done: map[string]*node{}, names: map[string]*names{}, can: can,
+		account:   &account{ctx: ctx, finders: map[pattern]*finder{}},
+		can:       can,
+		done:      map[string]*node{},
+		names:     map[string]*names{},
+		languages: map[string]*language{},
 	}
 	if root, err = c.node([]*schema{s.root}); err != nil {
 		return nil, nil, err
@@ -74,6 +80,16 @@ func (c *compiler) written() (set [256]bool) {
 	return set
 }
 
+// decoders returns the decoders of all languages.
+func (c *compiler) decoders() (list []*decoder) {
+	for _, n := range c.all {
+		if n.kind == kindRegular && !slices.Contains(list, n.chars) {
+			list = append(list, n.chars)
+		}
+	}
+	return list
+}
+
 // add adds a node to the list of all nodes.
 func (c *compiler) add(n *node) (*node, error) {
 	n.number = int32(len(c.all))
@@ -90,20 +106,25 @@ func (c *compiler) node(conj []*schema) (*node, error) {
 	return c.combined(base, anyOf)
 }
 
-// flatten follows references and lists the schemas of conj, sorted by id: those with their own
-// demands, and those with alternatives.
+// flatten follows references and allOf, and lists the schemas of conj, sorted by id: those with
+// their own demands, and those with alternatives.
 func (c *compiler) flatten(conj []*schema) (base, anyOf []*schema, err error) {
 	seen := map[*schema]bool{}
-	for _, s := range conj {
-		for ; s != nil && !seen[s]; s = s.ref {
-			seen[s] = true
-			if s.demands() {
-				base = append(base, s)
-			}
-			if s.anyOf != nil {
-				anyOf = append(anyOf, s)
-			}
+	todo := slices.Clone(conj)
+	slices.Reverse(todo)
+	for len(todo) > 0 {
+		s := todo[len(todo)-1]
+		if todo = todo[:len(todo)-1]; s == nil || seen[s] {
+			continue
 		}
+		seen[s] = true
+		if s.demands() {
+			base = append(base, s)
+		}
+		if s.anyOf != nil {
+			anyOf = append(anyOf, s)
+		}
+		todo = append(append(todo, s.allOf...), s.ref)
 	}
 	return byID(base), byID(anyOf), c.take(len(seen) * schemaBytes)
 }
@@ -114,7 +135,7 @@ func byID(s []*schema) []*schema {
 	return slices.Compact(s)
 }
 
-// demands reports whether the schema has keywords other than its reference and its alternatives.
+// demands reports whether the schema has keywords other than references and alternatives.
 func (s *schema) demands() bool {
 	return s.never || s.types != 0 || s.inEnum != nil || s.implied() != 0
 }
@@ -226,11 +247,14 @@ func (s *schema) implied() (t types) {
 	if s.hasProps || s.hasRequired || s.extra != nil {
 		t |= typeObject
 	}
-	if s.items != nil || s.minItems >= 0 || s.maxItems >= 0 {
+	if s.items != nil || s.prefix != nil || s.minItems >= 0 || s.maxItems >= 0 {
 		t |= typeArray
 	}
-	if s.minLength >= 0 || s.maxLength >= 0 {
+	if s.minLength >= 0 || s.maxLength >= 0 || s.patterns != nil {
 		t |= typeString
+	}
+	if s.numbers.any() {
+		t |= typeNumber
 	}
 	return t
 }
@@ -300,20 +324,13 @@ func (c *compiler) byType(n *node, conj []*schema, allowed types) error {
 		}
 	}
 	if allowed&(typeNumber|typeInteger) != 0 {
-		number := &node{kind: kindNumber, whole: allowed&typeNumber == 0}
-		if err := c.leaf(n, number); err != nil {
+		if err := c.numbers(n, conj, allowed&typeNumber == 0); err != nil {
 			return err
 		}
 	}
 	if allowed&typeString != 0 {
-		s := &node{kind: kindString, min: 0, max: -1}
-		for _, d := range conj {
-			s.narrow(d.minLength, d.maxLength)
-		}
-		if s.max < 0 || s.min <= s.max {
-			if err := c.leaf(n, s); err != nil {
-				return err
-			}
+		if err := c.string(n, conj); err != nil {
+			return err
 		}
 	}
 	if allowed&typeArray != 0 {
@@ -327,6 +344,51 @@ func (c *compiler) byType(n *node, conj []*schema, allowed types) error {
 	return nil
 }
 
+// numbers adds the numbers of conj to n, or the whole ones.
+func (c *compiler) numbers(n *node, conj []*schema, whole bool) error {
+	var all numbers
+	for _, s := range conj {
+		if !all.narrow(&s.numbers) {
+			return &Error{Pointer: s.at.String(), Keyword: "multipleOf", Problem: fmt.Sprintf(
+				"got %d together with other schemas, want at most %d", all.of, maxMultiple)}
+		}
+	}
+	if !all.any() {
+		return c.leaf(n, &node{kind: kindNumber, whole: whole})
+	}
+	any, err := c.number(n, &all, whole)
+	if err == nil && !any {
+		err = contradiction(conj, "minimum", fmt.Sprintf(
+			"no number of at most %d digits meets the schema", maxDigits))
+	}
+	return err
+}
+
+// string adds the strings of conj to n.
+func (c *compiler) string(n *node, conj []*schema) error {
+	s := &node{kind: kindString, min: 0, max: -1}
+	var patterns []pattern
+	for _, d := range conj {
+		s.narrow(d.minLength, d.maxLength)
+		patterns = append(patterns, d.patterns...)
+	}
+	switch {
+	case s.max >= 0 && s.min > s.max:
+		return nil
+	case patterns == nil:
+		return c.leaf(n, s)
+	}
+	any, err := c.text(n, patterns, s.min, s.max)
+	if err == nil && !any {
+		keyword := "pattern"
+		if conj[0].format != "" {
+			keyword = "format"
+		}
+		err = contradiction(conj, keyword, "no string meets it and the rest of the schema")
+	}
+	return err
+}
+
 // narrow applies further limits; -1 means no limit.
 func (n *node) narrow(least, most int) {
 	n.min = max(n.min, int32(least))
@@ -337,19 +399,38 @@ func (n *node) narrow(least, most int) {
 
 func (c *compiler) array(n *node, conj []*schema) error {
 	a := &node{kind: kindArray, max: -1}
-	var items []*schema
+	longest := 0
 	for _, s := range conj {
 		a.narrow(s.minItems, s.maxItems)
-		if s.items != nil {
-			items = append(items, s.items)
+		if longest = max(longest, len(s.prefix)); s.prefix != nil && s.items == nil {
+			a.narrow(0, len(s.prefix))
 		}
 	}
 	if a.max >= 0 && a.min > a.max {
 		return nil
 	}
-	var err error
-	if a.items, err = c.meet(items); err != nil {
+	if a.max >= 0 {
+		longest = min(longest, int(a.max))
+	}
+	if err := c.take(longest * (len(conj)*schemaBytes + edgeBytes)); err != nil {
 		return err
+	}
+	for i := range longest + 1 { // the last is for all further items
+		var of []*schema
+		for _, s := range conj {
+			if sub := s.item(i); sub != nil {
+				of = append(of, sub)
+			}
+		}
+		item, err := c.meet(of)
+		if err != nil {
+			return err
+		}
+		if i == longest {
+			a.items = item
+		} else {
+			a.prefix = append(a.prefix, item)
+		}
 	}
 	return c.leaf(n, a)
 }

@@ -2,8 +2,14 @@
 //
 //	schema.go      parses the supported subset of schemas, refuses all others
 //	keyword.go     the keywords of a schema
+//	combine.go     the keywords that depend on others
+//	pattern.go     regular expressions, as automata
+//	format.go      the values of the keyword format, as regular expressions
+//	number.go      numbers with bounds, as automata
 //	value.go       JSON values, for enum and const
 //	compile.go     turns schemas into nodes, the values allowed at each place
+//	regular.go     the strings and numbers that meet several demands
+//	language.go    automata over characters, read byte by byte
 //	account.go     counts the bytes that compiling takes
 //	admits.go      checks the values of enum and const against schemas
 //	prune.go       removes what has no finite value

@@ -61,6 +61,11 @@ func hostileSchemas(part int) []hostile {
 		// alternatives that stay possible to the end
 		{"ambiguous", `{` + anyOf(999, `{"items":{"type":"array"},"maxItems":%d}`) + `}`, false},
 		{"strings", `{"items":{` + anyOf(999, `{"maxLength":%d,"minLength":0}`) + `}}`, false},
+		// automata with more and more states
+		{"pattern", `{"pattern":"^(?:a|b)*a(?:a|b){` + fmt.Sprint(60/part) + `}$"}`, part == 1},
+		{"patterns", `{` + anyOf(999, `{"pattern":"^[a-f%d]{9}(?:é|日)*$"}`) + `}`, false},
+		{"multiples", `{"anyOf":[{"multipleOf":9973},{"multipleOf":9967}]}`, true},
+		{"classes", `{` + anyOf(100, `{"pattern":"^\\pL\\PL%d*$"}`) + `}`, true},
 		{"counts", `{"minItems":2147483647,"items":{"type":"string","minLength":2147483647}}`,
 			false},
 	}

@@ -22,7 +22,7 @@ func (k *keyword) read() (err error) {
 	s := k.s
 	switch k.key {
 	case "title", "description", "default", "examples", "$schema", "$id", "$comment", "deprecated",
-		"$defs", "definitions":
+		"readOnly", "writeOnly", "$defs", "definitions":
 	case "type":
 		err = k.types()
 	case "enum":
@@ -50,8 +50,36 @@ func (k *keyword) read() (err error) {
 		err = k.count(&s.minLength)
 	case "maxLength":
 		err = k.count(&s.maxLength)
+	case "prefixItems":
+		s.prefix, err = k.schemas()
+	case "uniqueItems":
+		if k.v.kind != typeBoolean || k.v.text != "false" {
+			err = k.bad("false")
+		}
+	case "minimum", "exclusiveMinimum":
+		err = k.bound(k.key == "exclusiveMinimum", s.numbers.least)
+	case "maximum", "exclusiveMaximum":
+		err = k.bound(k.key == "exclusiveMaximum", s.numbers.most)
+	case "multipleOf":
+		err = k.multiple()
+	case "pattern":
+		s.patterns, err = k.patterns()
+	case "format":
+		if s.format = k.v.text; k.v.kind != typeString {
+			err = k.bad("a name")
+		}
 	case "anyOf":
-		err = k.anyOf()
+		s.anyOf, err = k.schemas()
+	case "allOf":
+		var all []*schema
+		all, err = k.schemas()
+		s.allOf = append(s.allOf, all...)
+	case "oneOf":
+		s.oneOf, err = k.schemas()
+	case "discriminator":
+		err = k.discriminator()
+	case "propertyNames":
+		err = k.propertyNames()
 	case "$ref":
 		err = k.ref()
 	default:
@@ -63,8 +91,9 @@ func (k *keyword) read() (err error) {
 
 // keywords is the list of keywords for an error.
 const keywords = "type, enum, const, properties, required, additionalProperties, items, " +
-	"minItems, maxItems, " +
-	"minLength, maxLength, anyOf, $ref or annotations"
+	"minItems, maxItems, prefixItems, uniqueItems, minLength, maxLength, pattern, format, " +
+	"minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf, anyOf, oneOf, allOf, " +
+	"$ref or annotations"
 
 // bad is the error of a value.
 func (k *keyword) bad(want string) error {
@@ -146,16 +175,54 @@ func (k *keyword) required() error {
 	return nil
 }
 
-func (k *keyword) anyOf() error {
+// schemas reads a list of schemas.
+func (k *keyword) schemas() ([]*schema, error) {
 	if err := k.list("schema"); err != nil {
-		return err
+		return nil, err
 	}
+	var list []*schema
 	for i, e := range k.v.elems {
 		of, err := k.p.schema(e, k.at.to(strconv.Itoa(i)), k.depth)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		k.s.anyOf = append(k.s.anyOf, of)
+		list = append(list, of)
+	}
+	return list, nil
+}
+
+// discriminator reads OpenAPI's keyword, which names the property that all alternatives must have.
+func (k *keyword) discriminator() error {
+	if k.v.kind != typeObject || k.v.member("propertyName") == nil ||
+		k.v.member("propertyName").kind != typeString {
+		return k.bad("an object with propertyName")
+	}
+	k.s.choice = k.v.member("propertyName").text
+	return nil
+}
+
+// propertyNames reads {"type": "string"}, perhaps with an enum or a const.
+func (k *keyword) propertyNames() error {
+	const want = `{"type": "string"} with or without enum or const`
+	if k.v.kind != typeObject {
+		return k.bad(want)
+	}
+	for i, name := range k.v.keys {
+		e := k.v.elems[i]
+		switch {
+		case name == "type" && e.kind == typeString && e.text == "string":
+		case name == "enum" && e.kind == typeArray:
+			k.s.nameList = e.elems
+		case name == "const":
+			k.s.nameList = []*value{e}
+		default:
+			return k.bad(want)
+		}
+	}
+	for _, e := range k.s.nameList {
+		if e.kind != typeString {
+			return k.bad(want)
+		}
 	}
 	return nil
 }
@@ -193,8 +260,17 @@ func (s *schema) merge(p *parser, vals []*value) {
 	}
 }
 
-// check finds contradictions within one schema.
-func (s *schema) check() error {
+// check finds contradictions within one schema, and reads the keywords that depend on others.
+func (s *schema) check(p *parser) error {
+	if err := s.combine(p); err != nil {
+		return err
+	}
+	if lo, hi := s.numbers.lo, s.numbers.hi; lo != nil && hi != nil {
+		if c := lo.compare(hi.decimal); c > 0 || c == 0 && (lo.open || hi.open) {
+			return &Error{Pointer: s.at.to("minimum").String(), Keyword: "minimum",
+				Problem: "got more than maximum"}
+		}
+	}
 	for _, c := range []struct {
 		min, max         int
 		minName, maxName string

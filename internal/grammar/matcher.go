@@ -34,7 +34,7 @@ func Compile(ctx context.Context, s *Schema, v *Vocabulary) (*Grammar, error) {
 		return nil, err
 	}
 	g := &Grammar{v: v, root: root, bytes: c.used}
-	g.classify(c.written())
+	g.classify(c.written(), c.decoders())
 	g.forget()
 	return g, nil
 }
@@ -64,13 +64,19 @@ func (g *Grammar) newWriter() *writer {
 	return &writer{id: g.writer, cache: g.cached}
 }
 
-// classify groups the bytes that the grammar treats alike. written are the bytes of its texts.
-func (g *Grammar) classify(written [256]bool) {
+// classify groups the bytes that the grammar treats alike. written are the bytes of its texts,
+// decoders those of its languages.
+func (g *Grammar) classify(written [256]bool, decoders []*decoder) {
 	alone := written
 	for _, c := range []byte("{}[],:\"\\-+.e0nt") {
 		alone[c] = true
 	}
-	groups := map[[12]phase]uint8{}
+	type key struct {
+		phases [12]phase
+		chars  uint8 // where the byte leads in the decoders
+	}
+	groups := map[key]uint8{}
+	chars := byteClasses(decoders)
 	for c := range 256 {
 		var k [12]phase
 		if alone[c] {
@@ -83,10 +89,10 @@ func (g *Grammar) classify(written [256]bool) {
 				k[1+p] = character(p, byte(c))
 			}
 		}
-		id, ok := groups[k]
+		id, ok := groups[key{k, chars[c]}]
 		if !ok {
 			id = uint8(len(groups))
-			groups[k] = id
+			groups[key{k, chars[c]}] = id
 		}
 		g.class[c] = id
 	}

@@ -10,6 +10,7 @@ const (
 	kindNumber
 	kindArray
 	kindObject
+	kindRegular // the texts of a language
 )
 
 // node describes the values that are allowed at one place.
@@ -19,13 +20,17 @@ type node struct {
 	finite bool  // some value of finite length matches
 	number int32 // in compiler.all
 
-	min, max int32 // kindString: code points, kindArray: items; max -1 means no limit
+	// kindString: code points, kindArray: items, kindRegular: max alone, code points; max -1 means
+	// no limit
+	min, max int32
 
-	alts  []*node // kindAlternatives
-	items *node   // kindArray
-	texts *trie   // kindLiteral: the texts; kindObject: the names as written, without quotes
+	alts   []*node // kindAlternatives
+	prefix []*node // kindArray: the first items
+	items  *node   // kindArray: all items after those of prefix
+	texts  *trie   // kindLiteral: the texts; kindObject: the names as written, without quotes
 
 	*properties // kindObject
+	*language   // kindRegular
 }
 
 // properties are the properties of an object, in order.

@@ -13,8 +13,8 @@ func (c *compiler) prune() error {
 		case kindAlternatives:
 			n.alts = slices.DeleteFunc(n.alts, func(a *node) bool { return !a.finite })
 		case kindArray:
-			if !n.items.finite {
-				n.max = 0
+			if n.finite {
+				n.shorten()
 			}
 		case kindObject:
 			if !n.finite {
@@ -34,6 +34,17 @@ func (c *compiler) prune() error {
 		}
 	}
 	return nil
+}
+
+// shorten limits an array to the items that have a value.
+func (n *node) shorten() {
+	first := slices.IndexFunc(n.prefix, func(i *node) bool { return !i.finite })
+	if first < 0 && !n.items.finite {
+		first = len(n.prefix)
+	}
+	if first >= 0 {
+		n.narrow(0, first)
+	}
 }
 
 // keepPossible removes the properties that have no value or cannot be written.
@@ -82,7 +93,10 @@ func (c *compiler) markFinite() error {
 				waits[n.number] = 1 // for ever
 			}
 		case kindArray:
-			if n.min > 0 {
+			for i := range min(int(n.min), len(n.prefix)) {
+				uses(n, n.prefix[i])
+			}
+			if int(n.min) > len(n.prefix) {
 				uses(n, n.items)
 			}
 		case kindObject:

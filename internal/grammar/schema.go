@@ -85,12 +85,18 @@ type schema struct {
 	// hasProps and hasRequired tell an empty list from an absent one.
 	hasProps, hasRequired bool
 	required              []string
-	extra                 *schema // additionalProperties; nil: absent
-	items                 *schema // nil: absent
-	minItems, maxItems    int     // -1: absent
-	minLength, maxLength  int     // -1: absent
-	anyOf                 []*schema
-	refName               string // as written, "" if absent
+	extra                 *schema   // additionalProperties; nil: absent
+	items                 *schema   // nil: absent
+	minItems, maxItems    int       // -1: absent
+	prefix                []*schema // prefixItems; nil: absent
+	minLength, maxLength  int       // -1: absent
+	format                string    // "": absent
+	patterns              []pattern // of pattern and format
+	numbers               numbers
+	anyOf, allOf, oneOf   []*schema
+	nameList              []*value // of propertyNames; nil: absent
+	choice                string   // discriminator's property
+	refName               string   // as written, "" if absent
 	ref                   *schema
 }
 
@@ -106,6 +112,14 @@ func (s *schema) property(name string) *schema {
 		return of
 	}
 	return s.extra
+}
+
+// item returns the schema for item i of an array, nil if there is none.
+func (s *schema) item(i int) *schema {
+	if i < len(s.prefix) {
+		return s.prefix[i]
+	}
+	return s.items
 }
 
 // pointer is a JSON pointer, written only for errors: a long name would repeat in the pointers of
@@ -147,6 +161,9 @@ type parser struct {
 	s    *Schema
 	refs []*schema        // those with a refName
 	ids  map[string]int32 // of the values of enum and const, by their content
+
+	choices []*schema // those with a oneOf
+	classes int       // \p in patterns so far
 }
 
 // Parse reads a schema. If it refuses the schema, the error is an *[Error].
@@ -207,7 +224,15 @@ func Parse(data []byte) (*Schema, error) {
 			}
 		}
 	}
-	return p.s, nil
+	return p.s, p.excluded()
+}
+
+// empty returns a schema without keywords.
+func (p *parser) empty(at *pointer) *schema {
+	p.s.n++
+	return &schema{
+		id: p.s.n - 1, at: at, minItems: -1, maxItems: -1, minLength: -1, maxLength: -1,
+	}
 }
 
 func (p *parser) schema(v *value, at *pointer, depth int) (*schema, error) {
@@ -219,8 +244,7 @@ func (p *parser) schema(v *value, at *pointer, depth int) (*schema, error) {
 				MaxDepth, MaxDepth),
 		}
 	}
-	s := &schema{id: p.s.n, at: at, minItems: -1, maxItems: -1, minLength: -1, maxLength: -1}
-	p.s.n++
+	s := p.empty(at)
 	switch {
 	case v.kind == typeBoolean:
 		s.never = v.text == "false"
@@ -237,5 +261,5 @@ func (p *parser) schema(v *value, at *pointer, depth int) (*schema, error) {
 			return nil, err
 		}
 	}
-	return s, s.check()
+	return s, s.check(p)
 }
