@@ -93,7 +93,7 @@ func TestRefusals(t *testing.T) {
 		{chat, `{` + user + `,"think":true}`, `"builtin" does not support thinking`},
 		{chat, `{` + user + `,"tools":[{}]}`, `"builtin" does not support tools`},
 		{chat, `{` + user + `,"format":"xml"}`, `format: got "xml"`},
-		{chat, `{` + user + `,"format":{"pattern":"a"}}`, `format: keyword "pattern" at /pattern`},
+		{chat, `{` + user + `,"format":{"not":"a"}}`, `format: keyword "not" at /not`},
 		{chat, `{` + user + `,"options":{"num_ctx":5000}}`, `options.num_ctx: got 5000, want at most 4096`},
 		{chat, `{` + user + `,"options":{"num_predict":0}}`, `options.num_predict: got 0`},
 		{chat, `{` + user + `,"options":{"num_predict":-3}}`, `options.num_predict: got -3, want at least -2`},

@@ -353,11 +353,11 @@ func TestChatRefusals(t *testing.T) {
 		},
 		{
 			with(
-				`"response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{"properties":{"x":{"pattern":"a"}}}}}`,
+				`"response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{"properties":{"x":{"not":"a"}}}}}`,
 			),
 			"invalid_json_schema",
 			"response_format.json_schema.schema",
-			`keyword "pattern" at /properties/x/pattern`,
+			`keyword "not" at /properties/x/not`,
 		},
 		{with(`"restore":true`), "invalid_type", "restore", "got true, want an object"},
 		{
@@ -368,10 +368,10 @@ func TestChatRefusals(t *testing.T) {
 		},
 		{
 			with(`"response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{` +
-				`"properties":{"a\nb":{"pattern":"x"}}}}}`),
+				`"properties":{"a\nb":{"not":"x"}}}}}`),
 			"invalid_json_schema",
 			"response_format.json_schema.schema",
-			`keyword "pattern" at "/properties/a\nb/pattern"`,
+			`keyword "not" at "/properties/a\nb/not"`,
 		},
 		{
 			with(`"restore":{"nvis":64}`),
@@ -611,7 +611,7 @@ func TestResponse(t *testing.T) {
 			"at least 1",
 		},
 		{
-			`{"input":"a","text":{"format":{"type":"json_schema","name":"n","schema":{"format":"date"}}}}`,
+			`{"input":"a","text":{"format":{"type":"json_schema","name":"n","schema":{"format":"iri"}}}}`,
 			"invalid_json_schema",
 			"text.format.schema",
 			"/format",

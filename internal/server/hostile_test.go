@@ -88,7 +88,7 @@ func TestSchemaWaitsForPlace(t *testing.T) {
 	if r.status != 429 || r.Error == nil || r.Error.Code != "queue_full" {
 		t.Errorf("a full queue: got %d %s", r.status, r.raw)
 	}
-	unknown := jsonSchema(json.RawMessage(`{"pattern":"a"}`))
+	unknown := jsonSchema(json.RawMessage(`{"not":"a"}`))
 	r = h.post(t, "/v1/chat/completions", body("What?", unknown))
 	if r.status != 400 || r.Error == nil || r.Error.Code != "invalid_json_schema" {
 		t.Errorf("an unknown keyword: got %d %s, want it refused before the queue", r.status, r.raw)
