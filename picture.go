@@ -97,13 +97,15 @@ func PictureFrom(load func(context.Context) ([]byte, error), o *PictureOptions) 
 	return p
 }
 
-// load reads the file of a picture from PictureFrom.
+// load reads the file of a picture from PictureFrom, once.
 func (p *Picture) load(ctx context.Context) error {
 	data, err := p.late(ctx)
 	if err == nil && data == nil {
 		data = []byte{}
 	}
-	p.im.File = data
+	if p.im.File = data; err == nil {
+		p.late = nil
+	}
 	return err
 }
 

@@ -100,12 +100,30 @@ type Format struct {
 
 // Sampling says how each token is chosen.
 type Sampling struct {
-	Temperature float64 // 0 takes the likeliest token, and the fields below must be 0 then
+	Temperature float64 // 0 takes the likeliest token; the fields up to Seed must be 0 then
 	TopK        int     // draws from the k likeliest tokens; 0: all
 	TopP        float64 // draws from the likeliest tokens with this total probability; 0, 1: all
 	MinP        float64 // draws from tokens with this share of the highest probability; 0: all
 	Seed        int64   // the draw depends only on it and the logits
+
+	// Penalties change what is likely, also at temperature 0.
+	Penalties
 }
+
+// Penalties change logits before a token is chosen: first Bias, then Repeat of each token among the
+// last RepeatLast of the prompt's text and the answer, as llama.cpp does (a logit is divided by it,
+// or multiplied below 0), then Frequency for each time that the answer has the token, and Presence
+// once, as OpenAI does (subtracted). The zero value changes nothing.
+type Penalties struct {
+	Frequency, Presence float64 // -2 to 2
+	Repeat              float64 // 0.1 to 10; 0, 1: none
+	RepeatLast          int     // 0: 64; -1: all
+	// Bias is added to the logits of tokens: -100 to 100, or Forbidden.
+	Bias map[int32]float64 `json:",omitempty"`
+}
+
+// Forbidden is a bias with which a token is never chosen while there is another.
+const Forbidden = sample.Forbidden
 
 // Dialogue returns the messages of the request: Messages, or those that System, Prompt and Pictures
 // make. A service that is not in this process sends them. A video is an error.
@@ -192,6 +210,7 @@ func (s *Sampling) Check() error {
 func (s *Sampling) engine() sample.Options {
 	return sample.Options{
 		Temp: s.Temperature, TopK: s.TopK, TopP: s.TopP, MinP: s.MinP, Seed: s.Seed,
+		Penalties: sample.Penalties(s.Penalties),
 	}
 }
 

@@ -77,6 +77,13 @@ type Call struct {
 	// Idle says that there is no question: Whole(nil) is the reply.
 	Idle bool
 
+	// N is the number of choices; 0 is 1. Their seeds are consecutive.
+	N int
+	// Choice is the choice of the piece that Events convert, and Answers are those of all choices
+	// once they are complete, if there are several.
+	Choice  int
+	Answers []*restore.Answer
+
 	Ignored    []string   // fields that are not used
 	Shown      []*Picture // in order
 	FormatPath string     // path of the field with the schema
@@ -152,8 +159,8 @@ func (c *Call) End(o *wire.Object, f *Front) error {
 	}
 	c.Temperature, c.TopP = c.Sampling.Temperature, c.Sampling.TopP
 	switch {
-	case c.Temperature == 0: // the other fields have no effect
-		c.Sampling = restore.Sampling{}
+	case c.Temperature == 0: // only penalties have an effect
+		c.Sampling = restore.Sampling{Penalties: c.Sampling.Penalties}
 	case !c.seeded: // so that the reply can name it
 		c.Sampling.Seed = mathrand.Int64N(1 << 53)
 	}
@@ -240,7 +247,7 @@ func (f *Front) Answer(ctx context.Context, c *Call) (*restore.Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	j, err := f.Submit(ctx, c.Request)
+	j, err := f.Submit(ctx, c)
 	c.Forget()
 	if err != nil {
 		return nil, err

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/internal/grammar"
 	"github.com/restore-vlm/restore/internal/spell"
 	"github.com/restore-vlm/restore/internal/wire"
@@ -16,8 +18,10 @@ import (
 // Fixed limits of calls.
 const (
 	maxStops   = 16
-	maxStop    = 256     // bytes
-	maxSalt    = 256     // bytes
+	maxStop    = 256  // bytes
+	maxSalt    = 256  // bytes
+	maxBias    = 1024 // tokens
+	maxChoices = 16
 	maxIgnored = 1024    // unknown fields of all objects
 	maxLayer   = 1 << 14 // bytes of an object "restore"
 )
@@ -41,6 +45,110 @@ func Sampling(o *wire.Object, c *Call) {
 		c.Sampling.Seed, c.seeded = v, true
 	}
 	c.IgnoreEnd = o.Bool("ignore_eos")
+}
+
+// Penalties reads the penalties of repeated tokens, and the bias of tokens.
+func Penalties(o *wire.Object, c *Call, f *Front) {
+	p := &c.Sampling.Penalties
+	if v, ok := o.Float("frequency_penalty", -2, 2, false); ok {
+		p.Frequency = v
+	}
+	if v, ok := o.Float("presence_penalty", -2, 2, false); ok {
+		p.Presence = v
+	}
+	given := ""
+	for _, name := range []string{"repeat_penalty", "repetition_penalty"} {
+		v, ok := o.Float(name, 0.1, 10, false)
+		switch {
+		case ok && given != "" && v != p.Repeat:
+			o.Fail("invalid_value", name, "got %v, want the same as %s, %v", v, given, p.Repeat)
+		case ok:
+			given, p.Repeat = name, v
+		}
+	}
+	if n, ok := o.Int("repeat_last_n", -1, int64(f.About.Context)); ok {
+		if p.RepeatLast = int(n); n == 0 {
+			p.Repeat = 0
+		}
+	}
+	bias(o, p, f)
+}
+
+// bias reads logit_bias: an object of token ids, or llama-server's list of pairs, in which false
+// forbids a token.
+func bias(o *wire.Object, p *restore.Penalties, f *Front) {
+	const name = "logit_bias"
+	raw := o.Raw(name)
+	if raw == nil {
+		return
+	}
+	p.Bias = map[int32]float64{}
+	last := int64(min(f.About.Vocab-1, math.MaxInt32))
+	switch wire.Kind(raw) {
+	case "an object":
+		x := o.Object(name)
+		names := x.Names()
+		if len(names) > maxBias {
+			o.Fail("invalid_value", name, "got %d tokens, want at most %d", len(names), maxBias)
+			return
+		}
+		for _, key := range names {
+			id, err := strconv.ParseInt(key, 10, 64)
+			if err != nil || id < 0 || id > last {
+				x.Fail("invalid_value", wire.Name(key), "got no token id, want 0 to %d", last)
+				continue
+			}
+			if v, ok := x.Float(key, -100, 100, false); ok {
+				p.Bias[int32(id)] = v
+			}
+		}
+	case "a list":
+		l := o.List(name)
+		if l.Len() > maxBias {
+			o.Fail("invalid_value", name, "got %d pairs, want at most %d", l.Len(), maxBias)
+			return
+		}
+		for item := range l.Items() {
+			pair(item, last, p)
+		}
+	default:
+		o.Fail("invalid_type", name, "got %s, want an object of token ids, or a list of pairs",
+			wire.Describe(raw))
+	}
+}
+
+// pair reads [token id, bias] or [token id, false].
+func pair(item wire.Item, last int64, p *restore.Penalties) {
+	l := item.List()
+	if l.Len() != 2 {
+		item.Fail("invalid_value", "got %d values, want a token id and a number or false", l.Len())
+		return
+	}
+	id := int64(-1)
+	for part := range l.Items() {
+		switch {
+		case id < 0:
+			id = part.Int(0, last)
+		case string(part.Raw()) == "false":
+			p.Bias[int32(id)] = restore.Forbidden
+		default:
+			p.Bias[int32(id)] = part.Float(-100, 100)
+		}
+	}
+}
+
+// Choices reads the number of choices. Package openai calls it after Sampling.
+func Choices(o *wire.Object, c *Call) {
+	if n, ok := o.Int("n", 1, maxChoices); ok {
+		c.N = int(n)
+	}
+	if c.N > 1 && c.Sampling.Temperature == 0 {
+		o.Fail("invalid_value", "n", "got %d at temperature 0, want 1: all would be alike", c.N)
+	}
+	if n, ok := o.Int("best_of", math.MinInt64, math.MaxInt64); ok && n != int64(max(1, c.N)) {
+		o.Fail("unsupported_parameter", "best_of", "got %d, want n, which is %d, or nothing", n,
+			max(1, c.N))
+	}
 }
 
 // Stops reads stop strings: one, or a list.

@@ -116,7 +116,7 @@ func (s Service) ask(ctx context.Context, c *api.Call) (*restore.Answer, error) 
 		return nil, err
 	}
 	for {
-		j, err := s.Front.Submit(ctx, c.Request)
+		j, err := s.Front.Submit(ctx, c)
 		if err == nil {
 			c.Forget()
 			return j.Answer()

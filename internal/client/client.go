@@ -11,7 +11,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/restore-vlm/restore"
@@ -92,6 +94,7 @@ func body(r *restore.Request) (object, error) {
 	if s := &r.Sampling; s.Temperature > 0 {
 		b["top_k"], b["top_p"], b["min_p"], b["seed"] = s.TopK, s.TopP, s.MinP, s.Seed
 	}
+	penalties(b, &r.Sampling.Penalties)
 	if r.MaxTokens > 0 {
 		b["max_tokens"] = r.MaxTokens
 	}
@@ -103,6 +106,28 @@ func body(r *restore.Request) (object, error) {
 	}
 	b["messages"], err = messages(said)
 	return b, err
+}
+
+// penalties adds the fields of penalties to a body.
+func penalties(b object, p *restore.Penalties) {
+	b["frequency_penalty"], b["presence_penalty"] = p.Frequency, p.Presence
+	if p.Repeat != 0 {
+		b["repeat_penalty"] = p.Repeat
+	}
+	if p.RepeatLast != 0 {
+		b["repeat_last_n"] = p.RepeatLast
+	}
+	if len(p.Bias) > 0 {
+		var pairs [][2]any
+		for _, id := range slices.Sorted(maps.Keys(p.Bias)) {
+			if v := p.Bias[id]; v == restore.Forbidden {
+				pairs = append(pairs, [2]any{id, false})
+			} else {
+				pairs = append(pairs, [2]any{id, v})
+			}
+		}
+		b["logit_bias"] = pairs
+	}
 }
 
 // messages are the messages of a body.

@@ -482,6 +482,12 @@ func (s *sequence) prepare(d dialogue) (err error) {
 	if s.sampler, err = sample.New(s.req.Sample); err != nil {
 		return err
 	}
+	for id := range s.req.Sample.Bias {
+		if int(id) >= e.shape.Vocab {
+			return &errs.OptionError{Name: "logit-bias", Got: fmt.Sprint(id),
+				Want: fmt.Sprintf("a token below %d", e.shape.Vocab), Fault: errs.TooLarge}
+		}
+	}
 	if e.tok == nil && d.tokens == nil {
 		return e.lacks(&e.ck.Parts().Tokenizer, "which questions need")
 	}
@@ -493,6 +499,11 @@ func (s *sequence) prepare(d dialogue) (err error) {
 	}
 	if s.units, err = e.units(ids, d.pics); err != nil {
 		return err
+	}
+	for _, u := range s.units {
+		if u.pic == nil {
+			s.sampler.Read(u.id)
+		}
 	}
 	if s.calib, err = e.calibration(d.pics); err != nil {
 		return err

@@ -345,6 +345,7 @@ func (s *sequence) accept(logits []float32) (more bool, err error) {
 		return false, nil
 	}
 	s.id = id
+	s.sampler.Accept(id)
 	s.ans.Tokens = append(s.ans.Tokens, id)
 	stopped := s.writer.push(id, s.scored(id, logits))
 	if c := s.req.Constraint; c != nil {

@@ -124,6 +124,7 @@ func NotFound(model string) *wire.Error {
 // options reads the sampling options.
 func options(x *wire.Object, r *api.Call, f *api.Front) {
 	api.Sampling(x, r)
+	api.Penalties(x, r, f)
 	api.Stops(x, r)
 	if n, ok := x.Int("num_predict", -2, math.MaxInt64); ok {
 		switch {
@@ -139,13 +140,8 @@ func options(x *wire.Object, r *api.Call, f *api.Front) {
 	if n, ok := x.Int("num_ctx", 1, int64(f.About.Context)); ok {
 		r.Request.Context = int(n)
 	}
-	for _, f := range []struct {
-		name string
-		want float64
-	}{{"repeat_penalty", 1}, {"presence_penalty", 0}, {"frequency_penalty", 0}, {"mirostat", 0}} {
-		if v, ok := x.Float(f.name, math.Inf(-1), math.Inf(1), false); ok && v != f.want {
-			x.Fail("unsupported_parameter", f.name, "got %v, want %v or nothing", v, f.want)
-		}
+	if v, ok := x.Float("mirostat", math.Inf(-1), math.Inf(1), false); ok && v != 0 {
+		x.Fail("unsupported_parameter", "mirostat", "got %v, want 0 or nothing", v)
 	}
 	x.Ignore("num_thread", "num_batch", "num_gpu", "main_gpu", "use_mmap", "use_mlock", "low_vram",
 		"numa", "num_keep")

@@ -98,7 +98,7 @@ func TestRefusals(t *testing.T) {
 		{chat, `{` + user + `,"options":{"num_predict":0}}`, `options.num_predict: got 0`},
 		{chat, `{` + user + `,"options":{"num_predict":-3}}`, `options.num_predict: got -3, want at least -2`},
 		{chat, `{` + user + `,"options":{"mirostat":1}}`, `options.mirostat: got 1, want 0`},
-		{chat, `{` + user + `,"options":{"repeat_penalty":1.1}}`, `options.repeat_penalty: got 1.1, want 1`},
+		{chat, `{` + user + `,"options":{"repeat_penalty":11}}`, `options.repeat_penalty: got 11, want at most 10`},
 		{chat, `{` + user + `,"options":{"temperature":"x"}}`, `options.temperature: got "x", want a number`},
 		{chat, `{` + user + `,"top_logprobs":3}`, `top_logprobs: got 3 without logprobs`},
 		{chat, `{` + user + `,"stream":1}`, `stream: got 1, want true or false`},

@@ -2,7 +2,6 @@ package openai
 
 import (
 	"encoding/json"
-	"math"
 	"slices"
 	"strings"
 
@@ -19,6 +18,7 @@ func ParseChat(body []byte, f *api.Front) (*api.Call, error) {
 	}
 	r := api.NewCall(f, "messages")
 	common(o, r, f)
+	api.Choices(o, r)
 	limit(o, r, "max_completion_tokens", "max_tokens")
 	if r.Logprobs = o.Bool("logprobs"); o.Has("top_logprobs") {
 		n, _ := o.Int("top_logprobs", 0, maxTop)
@@ -60,10 +60,8 @@ func common(o *wire.Object, q *api.Call, f *api.Front) {
 		api.Note(q, s)
 	}
 	api.Sampling(o, q)
+	api.Penalties(o, q, f)
 	api.Stops(o, q)
-	if n, ok := o.Int("n", math.MinInt64, math.MaxInt64); ok && n != 1 {
-		o.Fail("unsupported_value", "n", "got %d, want 1", n)
-	}
 	format(o.Object("response_format"), q, false)
 	api.ReadExtension(o, q)
 	unsupported(o, f)

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"math"
+	"strconv"
 
 	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/internal/api"
@@ -20,6 +21,7 @@ func ParseCompletion(body []byte, f *api.Front) (*api.Call, error) {
 	r := api.NewCall(f, "prompt")
 	r.MaxTokens = completionTokens
 	common(o, r, f)
+	api.Choices(o, r)
 	limit(o, r, "max_tokens", "max_completion_tokens")
 	if n, ok := o.Int("logprobs", 0, 5); ok {
 		r.Logprobs, r.Top = true, int(n)
@@ -126,23 +128,30 @@ const completionObject = "text_completion"
 
 // completionReply is the whole reply of /v1/completions.
 func completionReply(m *meta, r *api.Call, a *restore.Answer) any {
-	choice := completionChoice{Text: a.Text, Finish: &a.Finish}
-	if r.Logprobs {
-		choice.Logprobs = newCompletionLogprobs(a.Logprobs, 0)
+	var list []completionChoice
+	for i, a := range r.EachAnswer(a) {
+		choice := completionChoice{Index: i, Text: a.Text, Finish: &a.Finish}
+		if r.Logprobs {
+			choice.Logprobs = newCompletionLogprobs(a.Logprobs, 0)
+		}
+		list = append(list, choice)
 	}
-	return wholeReply(m, completionObject, choice, r, a)
+	return wholeReply(m, completionObject, list, r, a)
 }
 
 // completionChunks makes the stream of /v1/completions.
 type completionChunks struct {
 	chunks[completionChoice]
-	offset int
+	offsets map[int]int // by choice
 }
 
 // newCompletionChunks makes the stream of /v1/completions.
 func newCompletionChunks(m *meta, q *api.Call) api.Stream {
-	c := &completionChunks{chunks[completionChoice]{m: m, q: q, object: completionObject}, 0}
-	c.frame = wire.NewFrame(c.chunk(completionChoice{Text: wire.Gap}), wire.Gap)
+	c := &completionChunks{
+		chunks[completionChoice]{m: m, q: q, object: completionObject}, map[int]int{},
+	}
+	c.frame = wire.NewFrame(
+		c.chunk(completionChoice{Index: math.MinInt, Text: wire.Gap}), math.MinInt, wire.Gap)
 	return c
 }
 
@@ -150,13 +159,16 @@ func (c *completionChunks) Begin() []api.Message { return nil }
 
 func (c *completionChunks) Piece(e *restore.Piece) []api.Message {
 	if !c.q.Logprobs {
-		return []api.Message{{Text: c.frame.Fill(wire.Text(e.Text))}}
+		return []api.Message{{Text: c.frame.Fill(strconv.Itoa(c.q.Choice), wire.Text(e.Text))}}
 	}
-	choice := completionChoice{Text: e.Text, Logprobs: newCompletionLogprobs(e.Tokens, c.offset)}
-	c.offset += len([]rune(e.Text))
+	choice := completionChoice{Index: c.q.Choice, Text: e.Text,
+		Logprobs: newCompletionLogprobs(e.Tokens, c.offsets[c.q.Choice])}
+	c.offsets[c.q.Choice] += len([]rune(e.Text))
 	return []api.Message{{Data: c.chunk(choice)}}
 }
 
 func (c *completionChunks) End(a *restore.Answer) []api.Message {
-	return c.end(completionChoice{Finish: &a.Finish}, a)
+	return c.end(a, func(choice int, reason *restore.Finish) completionChoice {
+		return completionChoice{Index: choice, Finish: reason}
+	})
 }

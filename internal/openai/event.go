@@ -111,6 +111,7 @@ func (q *responseCall) response(m *responseMeta) response {
 		Instructions: rawOr(q.instructions,
 			"null"), Tools: []any{}, ToolChoice: "auto", Truncation: "disabled",
 		ParallelToolCalls: q.parallelTools, Text: responseText{rawOr(q.format, `{"type":"text"}`)},
+		PresencePenalty: q.Sampling.Presence, FrequencyPenalty: q.Sampling.Frequency,
 		TopP: q.TopP, Temperature: q.Temperature, TopLogprobs: q.Top, MaxOutputTokens: q.limit,
 		User: rawOr(q.user, "null"), ServiceTier: "default", Metadata: rawOr(q.metadata, "{}"),
 		SafetyIdentifier: rawOr(q.safety, "null"), PromptCacheKey: rawOr(q.cacheKey, "null"),

@@ -123,22 +123,9 @@ var neutral = []struct {
 	values []string
 	number bool
 }{
-	{"frequency_penalty", []string{"0"}, true}, {"presence_penalty", []string{"0"}, true},
-	{
-		"best_of",
-		[]string{"1"},
-		true,
-	}, {"repetition_penalty", []string{"1"}, true}, {"repeat_penalty", []string{"1"}, true},
-	{
-		"min_tokens",
-		[]string{"0"},
-		true,
-	}, {"logit_bias", []string{"{}"}, false}, {"reasoning_effort", []string{`"none"`}, false},
-	{
-		"modalities",
-		[]string{`["text"]`},
-		false,
-	}, {"verbosity", []string{`"medium"`}, false}, {"use_beam_search", []string{"false"}, false},
+	{"min_tokens", []string{"0"}, true}, {"reasoning_effort", []string{`"none"`}, false},
+	{"modalities", []string{`["text"]`}, false}, {"verbosity", []string{`"medium"`}, false},
+	{"use_beam_search", []string{"false"}, false},
 }
 
 // refused are fields that would change the answer.

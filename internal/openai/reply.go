@@ -2,6 +2,8 @@ package openai
 
 import (
 	"encoding/json"
+	"math"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -106,11 +108,17 @@ type chatChoice struct {
 
 // chatReply is the whole reply of /v1/chat/completions.
 func chatReply(m *meta, r *api.Call, a *restore.Answer) any {
-	choice := chatChoice{Message: chatMessage{Role: "assistant", Content: a.Text}, Finish: a.Finish}
-	if r.Logprobs {
-		choice.Logprobs = &logprobs{Content: contentLogprobs(a.Logprobs)}
+	var list []chatChoice
+	for i, a := range r.EachAnswer(a) {
+		choice := chatChoice{
+			Index: i, Message: chatMessage{Role: "assistant", Content: a.Text}, Finish: a.Finish,
+		}
+		if r.Logprobs {
+			choice.Logprobs = &logprobs{Content: contentLogprobs(a.Logprobs)}
+		}
+		list = append(list, choice)
 	}
-	return wholeReply(m, "chat.completion", choice, r, a)
+	return wholeReply(m, "chat.completion", list, r, a)
 }
 
 // delta is the part of a message in one chunk.
@@ -145,9 +153,9 @@ func newReply[Choice any](m *meta, object string, choices []Choice) *reply[Choic
 }
 
 func wholeReply[Choice any](
-	m *meta, object string, choice Choice, r *api.Call, a *restore.Answer,
+	m *meta, object string, list []Choice, r *api.Call, a *restore.Answer,
 ) any {
-	out := newReply(m, object, []Choice{choice})
+	out := newReply(m, object, list)
 	out.Usage, out.Timings, out.Restore = usage(a), api.NewTimings(a), r.Extend(a)
 	return out
 }
@@ -169,10 +177,16 @@ func (c *chunks[Choice]) chunk(choices ...Choice) *reply[Choice] {
 	return out
 }
 
-// end returns the last messages: the choice with the reason, and the usage.
-func (c *chunks[Choice]) end(choice Choice, a *restore.Answer) []api.Message {
-	last := c.chunk(choice)
-	messages := []api.Message{{Data: last}}
+// end returns the last messages: each choice with the reason, and the usage.
+func (c *chunks[Choice]) end(
+	a *restore.Answer, finish func(choice int, reason *restore.Finish) Choice,
+) []api.Message {
+	var last *reply[Choice]
+	var messages []api.Message
+	for i, one := range c.q.EachAnswer(a) {
+		last = c.chunk(finish(i, &one.Finish))
+		messages = append(messages, api.Message{Data: last})
+	}
 	if c.q.IncludeUsage {
 		last = c.chunk()
 		last.Choices, last.Usage = []Choice{}, usage(a)
@@ -193,24 +207,33 @@ type chatChunks struct{ chunks[chunkChoice] }
 // newChatChunks makes the stream of /v1/chat/completions.
 func newChatChunks(m *meta, q *api.Call) api.Stream {
 	c := &chatChunks{chunks[chunkChoice]{m: m, q: q, object: "chat.completion.chunk"}}
-	c.frame = wire.NewFrame(c.chunk(chunkChoice{Delta: delta{Content: new(wire.Gap)}}), wire.Gap)
+	c.frame = wire.NewFrame(c.chunk(chunkChoice{
+		Index: math.MinInt, Delta: delta{Content: new(wire.Gap)},
+	}), math.MinInt, wire.Gap)
 	return c
 }
 
 func (c *chatChunks) Begin() []api.Message {
 	first := delta{Role: "assistant", Content: new("")}
-	return []api.Message{{Data: c.chunk(chunkChoice{Delta: first})}}
+	var messages []api.Message
+	for i := range max(1, c.q.N) {
+		messages = append(messages, api.Message{Data: c.chunk(chunkChoice{Index: i, Delta: first})})
+	}
+	return messages
 }
 
 func (c *chatChunks) Piece(e *restore.Piece) []api.Message {
 	if !c.q.Logprobs {
-		return []api.Message{{Text: c.frame.Fill(wire.Text(e.Text))}}
+		return []api.Message{{Text: c.frame.Fill(strconv.Itoa(c.q.Choice), wire.Text(e.Text))}}
 	}
 	return []api.Message{{Data: c.chunk(chunkChoice{
-		Delta: delta{Content: &e.Text}, Logprobs: &logprobs{Content: contentLogprobs(e.Tokens)},
+		Index: c.q.Choice, Delta: delta{Content: &e.Text},
+		Logprobs: &logprobs{Content: contentLogprobs(e.Tokens)},
 	})}}
 }
 
 func (c *chatChunks) End(a *restore.Answer) []api.Message {
-	return c.end(chunkChoice{Finish: &a.Finish}, a)
+	return c.end(a, func(choice int, reason *restore.Finish) chunkChoice {
+		return chunkChoice{Index: choice, Finish: reason}
+	})
 }

@@ -72,6 +72,11 @@ func (q *responseCall) refuse(o *wire.Object) {
 				wire.Describe(raw))
 		}
 	}
+	for _, name := range []string{"n", "best_of"} {
+		if raw := o.Raw(name); raw != nil && !isNumber(raw, "1") {
+			o.Fail("unsupported_parameter", name, "got %s, want 1 or nothing", wire.Describe(raw))
+		}
+	}
 	if o.Bool("background") {
 		o.Fail("unsupported_parameter", "background", "got true, want false or nothing")
 	}

@@ -17,7 +17,7 @@ import (
 
 // Options says how to choose. Its zero value is greedy.
 type Options struct {
-	Temp float64 // temperature, 0 = greedy; the other fields then have no effect
+	Temp float64 // temperature, 0 = greedy; the fields up to Seed then have no effect
 	TopK int     // keep the k likeliest, 0 = all
 	// keep the fewest likeliest tokens whose probabilities sum to at least p, in (0, 1]; 0 or 1 =
 	// all
@@ -25,6 +25,8 @@ type Options struct {
 	// keep tokens with at least this share of the likeliest one's probability, in [0, 1]; 0 = all
 	MinP float64
 	Seed int64
+	// Penalties come first, with any temperature.
+	Penalties
 }
 
 // check names the first field out of its range. The negated comparisons refuse NaN.
@@ -42,7 +44,7 @@ func (o Options) check() error {
 		return fmt.Errorf(
 			"sample: min-p: out of range, got %v, want a number from 0 to 1 (0 keeps all)", o.MinP)
 	}
-	return nil
+	return o.Penalties.check()
 }
 
 // candidate is a remaining token; p is its unnormalised probability, exp(logit - largest).
@@ -66,7 +68,10 @@ type Sampler struct {
 	rng  *rand.Rand
 	cand []candidate
 
-	masked []float32
+	history  []int32       // of prompt and answer, if repeats count
+	counts   map[int32]int // of the answer
+	adjusted []float32
+	masked   []float32
 }
 
 // New checks o and returns a sampler seeded with o.Seed.
@@ -80,6 +85,11 @@ func New(o Options) (*Sampler, error) {
 // Next returns the index of the chosen logit, -1 for an empty row. A NaN counts as -Inf. It only
 // reads logits. It allocates on the first call and when the row is longer than any before.
 func (s *Sampler) Next(logits []float32) int32 {
+	return s.next(s.adjust(logits))
+}
+
+// next is Next after the penalties.
+func (s *Sampler) next(logits []float32) int32 {
 	best := argMax(logits)
 	if s.o.Temp == 0 || best < 0 || math.IsInf(float64(logits[best]), 0) {
 		return best
@@ -97,7 +107,7 @@ func (s *Sampler) NextOf(logits []float32, mask []uint64) int32 {
 		s.masked = make([]float32, len(logits))
 	}
 	m, any := s.masked[:len(logits)], false
-	for i, v := range logits {
+	for i, v := range s.adjust(logits) {
 		if i/64 < len(mask) && mask[i/64]>>(i%64)&1 == 1 && v == v {
 			m[i], any = v, true
 		} else {
@@ -107,7 +117,7 @@ func (s *Sampler) NextOf(logits []float32, mask []uint64) int32 {
 	if !any {
 		return -1
 	}
-	return s.Next(m)
+	return s.next(m)
 }
 
 // Finite reports whether no logit is NaN or infinite.

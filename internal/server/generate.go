@@ -160,7 +160,7 @@ func text(c *api.Call) string {
 func (x *exchange) answer(f *api.Front, c *api.Call) error {
 	var j restore.Job
 	err := x.loaded(f, c, func() (err error) {
-		j, err = f.Submit(x.ctx, c.Request)
+		j, err = f.Submit(x.ctx, c)
 		return err
 	})
 	if err != nil {

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/json"
+	"errors"
 	"iter"
 	"strconv"
 )
@@ -112,6 +113,21 @@ func (t Item) Int(least, most int64) int64 {
 		t.Fail("integer_above_max_value", "got %d, want at most %d", n, most)
 	}
 	return n
+}
+
+// Float reads an item that is a number between least and most.
+func (t Item) Float(least, most float64) float64 {
+	s, want := number(t.raw, "a number")
+	v, err := strconv.ParseFloat(s, 64)
+	switch {
+	case err != nil && !errors.Is(err, strconv.ErrRange):
+		t.Fail("invalid_type", "got %s, want %s", Describe(t.raw), want)
+	case v < least:
+		t.Fail("decimal_below_min_value", "got %s, want at least %v", Clip(s), least)
+	case v > most:
+		t.Fail("decimal_above_max_value", "got %s, want at most %v", Clip(s), most)
+	}
+	return v
 }
 
 // Fail records an error about the item.
