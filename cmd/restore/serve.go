@@ -43,6 +43,7 @@ type serveOptions struct {
 	noKey          bool
 	isolation      string
 	cors, hosts    []string
+	cert, certKey  string
 	maxBody        int
 	header, read   time.Duration
 	request, drain time.Duration
@@ -116,6 +117,9 @@ the defaults for requests. To serve other machines, use --host and --api-key.`,
 	for _, name := range []string{"cors-origins", "allowed-hosts"} {
 		fs.Lookup(name).Annotations = map[string][]string{cli.Applies: {"loopback"}}
 	}
+	fs.StringVar(&o.cert, "tls-cert", "",
+		"serve HTTPS with the certificate in this `file`, read again when it changes")
+	fs.StringVar(&o.certKey, "tls-key", "", "`file` with the certificate's key")
 	fs.BoolVar(&o.metrics, "metrics", true, "serve /metrics for Prometheus")
 	fs.BoolVar(&o.page, "page", true, "serve the page at /")
 	fs.StringVar(&o.format, "log-format", "text", "format of the log")
@@ -258,6 +262,9 @@ func (o *serveOptions) check() error {
 		return cli.Flagf("max-body-mb", "out of range, got %d, want 1 to %d", o.maxBody, 1<<20)
 	case o.isolation != "off" && o.isolation != "key":
 		return cli.NotOneOf("cache-isolation", o.isolation, []string{"off", "key"})
+	case (o.cert == "") != (o.certKey == ""):
+		return cli.Flagf("tls-cert", "got %q with --tls-key %q, want both or neither", o.cert,
+			o.certKey)
 	case o.format != "text" && o.format != "json":
 		return cli.NotOneOf("log-format", o.format, []string{"text", "json"})
 	}
@@ -342,6 +349,13 @@ func (o *serveOptions) run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	defer loader.Close()
+	so, scheme := o.server(log), "http"
+	if o.cert != "" {
+		scheme = "https"
+		if so.Certificate, err = server.OpenCertificate(o.cert, o.certKey, log); err != nil {
+			return cli.Flagf("tls-cert", "%w", err)
+		}
+	}
 	l, err := net.Listen("tcp", net.JoinHostPort(o.host, strconv.Itoa(o.port)))
 	if err != nil {
 		return fmt.Errorf("cannot listen at %s: %w", net.JoinHostPort(o.host, strconv.Itoa(o.port)),
@@ -352,7 +366,7 @@ func (o *serveOptions) run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	settings.Aliases = o.aliases
-	s := server.New(o.server(log))
+	s := server.New(so)
 	a.Interrupts.Wait()
 	done := make(chan error, 1)
 	serving, end := context.WithCancel(ctx)
@@ -380,7 +394,7 @@ func (o *serveOptions) run(ctx context.Context, a *cli.App) error {
 		}
 		if err == nil {
 			s.Ready(out.service, settings)
-			_, err = fmt.Fprintf(a.Out, "listening on http://%s\n", l.Addr())
+			_, err = fmt.Fprintf(a.Out, "listening on %s://%s\n", scheme, l.Addr())
 		}
 		loaded <- err
 	}()

@@ -230,6 +230,8 @@ func TestServeFlags(t *testing.T) {
 		"--cors-origins: got":   {"serve", "--cors-origins", "http://a,app.example"},
 		"want https://a":        {"serve", "--cors-origins", "https://a:443"},
 		"--allowed-hosts: got":  {"serve", "--allowed-hosts", "https://api.example.com"},
+		"--tls-cert: got":       {"serve", "--tls-key", "key.pem"},
+		"--tls-cert: stat":      {"serve", "--tls-cert", "/nowhere", "--tls-key", "/nowhere"},
 		"--cache-dir":           {"serve", "--port", "0", "--cache-dir", "/dev/null/cache"},
 		"--cache-dir-mb: out":   {"serve", "--cache-dir", t.TempDir(), "--cache-dir-mb", "0"},
 		"--cache-dir-mb: has":   {"serve", "--cache-dir-mb", "5"},

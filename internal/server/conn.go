@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 )
 
@@ -9,6 +10,9 @@ type connKey struct{}
 
 // withConn stores a request's connection in its context, for handlers.
 func withConn(ctx context.Context, c net.Conn) context.Context {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
 	return context.WithValue(ctx, connKey{}, c)
 }
 

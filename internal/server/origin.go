@@ -151,11 +151,22 @@ func equalOrigin(entry, origin string) bool {
 	return strings.EqualFold(entry, origin) || strings.EqualFold(entry, origin+"/")
 }
 
+// appOrigins begin the origins of programs on this machine that show pages, which may ask by
+// default, like pages from this machine.
+var appOrigins = []string{
+	"app://", "file://", "tauri://", "vscode-webview://", "vscode-file://",
+}
+
 // allowOrigin checks the Origin of a request, so that other web pages cannot use the server.
 func (s *Server) allowOrigin(r *http.Request) *wire.Error {
 	origin := r.Header.Get("Origin")
 	if origin == "" || slices.Contains(s.o.Origins, "*") ||
 		slices.ContainsFunc(s.o.Origins, func(o string) bool { return equalOrigin(o, origin) }) {
+		return nil
+	}
+	if len(s.o.Origins) == 0 && slices.ContainsFunc(appOrigins, func(scheme string) bool {
+		return len(origin) >= len(scheme) && strings.EqualFold(origin[:len(scheme)], scheme)
+	}) {
 		return nil
 	}
 	u, err := url.Parse(origin)

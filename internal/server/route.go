@@ -131,6 +131,7 @@ type writer struct {
 	http.ResponseWriter
 	status int
 	unread time.Duration // time limit of a write
+	shared bool          // the connection has other requests: HTTP/2
 }
 
 // setDeadline limits the time of the next write.
@@ -143,6 +144,9 @@ func (w *writer) setDeadline() {
 func (w *writer) WriteHeader(status int) {
 	if w.status == 0 && status >= 200 {
 		w.status = status
+	}
+	if w.shared { // or all its requests would end
+		w.Header().Del("Connection")
 	}
 	w.setDeadline()
 	w.ResponseWriter.WriteHeader(status)
@@ -173,7 +177,7 @@ var ownID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{
 		s:     s,
-		w:     &writer{ResponseWriter: w, unread: s.unread},
+		w:     &writer{ResponseWriter: w, unread: s.unread, shared: r.ProtoMajor > 1},
 		r:     r,
 		id:    r.Header.Get("X-Request-Id"),
 		start: time.Now(),

@@ -25,6 +25,8 @@ type Options struct {
 	Origins      []string // of pages that may ask; none or "loopback": pages from this machine
 	AllowedHosts []string // in addition to addresses and localhost
 
+	Certificate *Certificate // nil: HTTP without TLS
+
 	MaxBodyBytes int64
 
 	ReadHeaderTimeout, ReadTimeout time.Duration
@@ -123,7 +125,14 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) (clean bool, err err
 		ConnContext:       withConn,
 	}
 	served := make(chan error, 1)
-	go func() { served <- h.Serve(l) }()
+	go func() {
+		if s.o.Certificate == nil {
+			served <- h.Serve(l)
+			return
+		}
+		h.TLSConfig = s.o.Certificate.config()
+		served <- h.ServeTLS(l, "", "")
+	}()
 	select {
 	case err := <-served:
 		return false, err

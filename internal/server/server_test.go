@@ -251,7 +251,10 @@ func TestWhoMayAsk(t *testing.T) {
 		{"/live", []string{"Host: 192.168.0.7"}, 200, ""}, {"/", []string{"Host: evil.example"}, 403, "host_not_allowed"},
 		{"/live", []string{"Origin: http://localhost:3000"}, 200, ""}, {"/live", []string{"Origin: https://127.0.0.1"}, 200, ""},
 		{"/live", []string{"Origin: http://[::1]:8"}, 200, ""}, {"/live", []string{"Origin: https://evil.example"}, 403, "origin_not_allowed"},
-		{"/live", []string{"Origin: null"}, 403, "origin_not_allowed"}, {"/live", []string{"Origin: file://localhost"}, 403, "origin_not_allowed"},
+		{"/live", []string{"Origin: null"}, 403, "origin_not_allowed"}, {"/live", []string{"Origin: file://localhost"}, 200, ""},
+		{"/live", []string{"Origin: app://obsidian.md"}, 200, ""}, {"/live", []string{"Origin: tauri://localhost"}, 200, ""},
+		{"/live", []string{"Origin: vscode-webview://1a2b"}, 200, ""}, {"/live", []string{"Origin: vscode-file://vscode-app"}, 200, ""},
+		{"/live", []string{"Origin: chrome-extension://a"}, 403, "origin_not_allowed"},
 		{"/live", []string{"Host: box.lan", "Origin: http://box.lan"}, 200, ""},
 	} {
 		status, h, body := r.do(t, "GET", c.path, "", c.header...)
