@@ -1,17 +1,16 @@
 package bench
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
 	"unicode"
 
 	"github.com/restore-vlm/restore/eval"
+	"github.com/restore-vlm/restore/internal/files"
 	"github.com/restore-vlm/restore/internal/pytext"
 )
 
@@ -86,9 +85,6 @@ func WriteLMMS(
 	if b.Name == "mmbench-en" && b.Split == "dev" && !judged {
 		task += "_static"
 	}
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return err
-	}
 	now := time.Now()
 	date := now.Format("20060102_150405")
 	data, err := json.MarshalIndent(lmmsResults(task, date, b, r), "", "  ")
@@ -96,26 +92,19 @@ func WriteLMMS(
 		return err
 	}
 	path := filepath.Join(dir, date+"_results.json")
-	if err := os.WriteFile(path, append(data, '\n'), 0o666); err != nil {
+	if err := files.Write(path, append(data, '\n'), 0o666); err != nil {
 		return err
 	}
-	f, err := os.Create(filepath.Join(dir, date+"_samples_"+task+".jsonl"))
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	w := bufio.NewWriter(f)
-	enc := json.NewEncoder(w)
+	var samples bytes.Buffer
+	enc := json.NewEncoder(&samples)
 	enc.SetEscapeHTML(false)
 	for _, x := range all {
 		if err := enc.Encode(lmmsSample(b, x)); err != nil {
 			return err
 		}
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	return f.Close()
+	path = filepath.Join(dir, date+"_samples_"+task+".jsonl")
+	return files.Write(path, samples.Bytes(), 0o666)
 }
 
 // lmmsResults returns the content of the results file.
