@@ -75,11 +75,11 @@ internal/client: . internal/api
 internal/pytext:
 internal/questions:
 internal/evalengine: eval internal/questions internal/engine internal/methods internal/imageproc
-internal/sheet:
-internal/compare: eval eval/bench internal/methods reduce internal/sheet internal/stats
+internal/table:
+internal/compare: eval eval/bench internal/methods reduce internal/table internal/stats
 internal/chart:
 internal/paper: internal/files internal/stats eval eval/bench internal/evalengine
-    internal/engine internal/lab internal/methods internal/nn internal/imageproc internal/scene internal/sheet internal/chart
+    internal/engine internal/lab internal/methods internal/nn internal/imageproc internal/scene internal/table internal/chart
 internal/dataset: internal/files
 eval: . internal/files internal/questions
 eval/bench: eval internal/dataset internal/pytext internal/files internal/scene
@@ -98,7 +98,7 @@ cmd/restore-lab: . eval eval/bench internal/api internal/bytesize internal/calib
     internal/evalengine internal/fleet internal/formats internal/imageproc internal/kernel
     internal/lab internal/load internal/media internal/methods internal/model
     internal/model/families internal/nn internal/paper internal/scene internal/seam internal/server
-    internal/sheet internal/stats internal/tensor internal/tokenizer internal/tokenizer/chat
+    internal/table internal/stats internal/tensor internal/tokenizer internal/tokenizer/chat
     internal/version reduce
 internal/batch: . internal/api internal/files internal/ollama internal/openai internal/wire
 internal/fleet: . internal/grammar internal/wire

@@ -11,7 +11,7 @@ import (
 	"github.com/restore-vlm/restore/internal/chart"
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/compare"
-	"github.com/restore-vlm/restore/internal/sheet"
+	"github.com/restore-vlm/restore/internal/table"
 )
 
 func newEvalCompare(a *cli.App) *cobra.Command {
@@ -39,7 +39,7 @@ paper's Average does.`,
 	fs.SortFlags = false
 	fs.StringVar(&format, "format", "text", "format of the result")
 	fs.Lookup("format").Annotations = map[string][]string{
-		cli.Choices: {strings.Join(sheet.Formats, "|")},
+		cli.Choices: {strings.Join(table.Formats, "|")},
 	}
 	fs.StringVar(&plotFile, "plot", "",
 		"plot the retained accuracy, by tokens and by first-token time, into this SVG `file`")
@@ -49,8 +49,8 @@ paper's Average does.`,
 		if asJSON && cmd.Flags().Changed("format") && format != "json" {
 			return cli.Usagef("--json and --format: both given, got %s, want one of them", format)
 		}
-		if !slices.Contains(sheet.Formats, format) {
-			return cli.NotOneOf("format", format, sheet.Formats)
+		if !slices.Contains(table.Formats, format) {
+			return cli.NotOneOf("format", format, table.Formats)
 		}
 		if plotFile != "" {
 			if err := checkPlot("plot", plotFile); err != nil {
@@ -82,7 +82,7 @@ paper's Average does.`,
 		if asJSON || format == "json" {
 			err = cli.WriteJSON(out, c)
 		} else {
-			for i, s := range c.Sheets() {
+			for i, s := range c.Tables() {
 				if i > 0 {
 					fmt.Fprintln(out)
 				}

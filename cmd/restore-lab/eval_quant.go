@@ -49,22 +49,22 @@ type of the language model's weights, as for --quant, or stored, optionally foll
 }
 
 // parsePlan parses DECODER or DECODER+ENCODER.
-func parsePlan(s string) (compare.Plan, error) {
+func parsePlan(s string) (compare.Weights, error) {
 	quant, encoder, both := strings.Cut(s, "+")
 	if quant != asStored && !slices.Contains(engine.QuantTypes, quant) ||
 		both && !slices.Contains(engine.EncoderQuantTypes, encoder) {
-		return compare.Plan{}, cli.Flagf("plans", "got %q, want %s|%s, and after + %s", s,
+		return compare.Weights{}, cli.Flagf("plans", "got %q, want %s|%s, and after + %s", s,
 			strings.Join(engine.QuantTypes, "|"), asStored,
 			strings.Join(engine.EncoderQuantTypes, "|"))
 	}
 	if quant == asStored {
 		quant = ""
 	}
-	return compare.Plan{Quant: quant, EncoderQuant: encoder}, nil
+	return compare.Weights{Quant: quant, EncoderQuant: encoder}, nil
 }
 
 func (o *evalOptions) quant(ctx context.Context, a *cli.App, names []string) error {
-	var plans []compare.Plan
+	var plans []compare.Weights
 	for _, s := range names {
 		p, err := parsePlan(s)
 		if err != nil {
@@ -89,8 +89,8 @@ func (o *evalOptions) quant(ctx context.Context, a *cli.App, names []string) err
 	if o.json {
 		o.format = "json"
 	}
-	var t *compare.PlanTable
-	for _, p := range append([]compare.Plan{{}}, plans...) {
+	var t *compare.WeightsTable
+	for _, p := range append([]compare.Weights{{}}, plans...) {
 		if t, err = o.askPlan(ctx, a, b, how, p, t); err != nil {
 			break
 		}
@@ -107,9 +107,9 @@ func (o *evalOptions) quant(ctx context.Context, a *cli.App, names []string) err
 // askPlan asks a model with the weights of a plan, and adds the answers to t, which begins with the
 // weights as stored.
 func (o *evalOptions) askPlan(
-	ctx context.Context, a *cli.App, b *eval.Benchmark, how methods.Options, p compare.Plan,
-	t *compare.PlanTable,
-) (*compare.PlanTable, error) {
+	ctx context.Context, a *cli.App, b *eval.Benchmark, how methods.Options, p compare.Weights,
+	t *compare.WeightsTable,
+) (*compare.WeightsTable, error) {
 	flags := o.model
 	flags.Quant, flags.Encoder = p.Quant, cmp.Or(p.EncoderQuant, asStored)
 	m, err := openForEval(ctx, &flags, a, false)
@@ -130,7 +130,7 @@ func (o *evalOptions) askPlan(
 		t.Add(p, records[0], resident, o.reduction.Seed)
 		return t, nil
 	}
-	t = compare.Plans(records[0], resident)
+	t = compare.NewWeightsTable(records[0], resident)
 	t.Setup = o.setup(m)
 	delete(t.Setup, "weights")
 	t.Setup["reduction"] = records[0][0].Reduction

@@ -166,7 +166,7 @@ func TestEvalPlans(t *testing.T) {
 	args := []string{"eval", "quant", "--data", referenceScenes, "--base", "holov", "--n-vis", "64",
 		"--plans", "f32+f32,q8+q8,q4", "--workers", "2"}
 	res := commandLine(append(args, "--json")...)
-	var r compare.PlanTable
+	var r compare.WeightsTable
 	if err := json.Unmarshal([]byte(res.Out), &r); err != nil || len(r.Rows) != 3 {
 		t.Fatalf("%v: %+v", err, res)
 	}
@@ -176,11 +176,11 @@ func TestEvalPlans(t *testing.T) {
 	for i, row := range r.Rows {
 		c, gain := row.Change, row.Accuracy-r.Stored.Accuracy
 		if i == 0 && (c.Lost != 0 || c.Gained != 0 || gain != 0) {
-			t.Errorf("%v: changed %+v", row.Plan, c)
+			t.Errorf("%v: changed %+v", row.Weights, c)
 		}
 		want := 100 * float64(c.Gained-c.Lost) / float64(r.Questions)
 		if !(max(gain-want, want-gain) <= 0.11) || !(max(gain, -gain) <= planTolerance) {
-			t.Errorf("%v: %.1f points more right, %d gained and %d lost of %d", row.Plan, gain,
+			t.Errorf("%v: %.1f points more right, %d gained and %d lost of %d", row.Weights, gain,
 				c.Gained, c.Lost, r.Questions)
 		}
 	}

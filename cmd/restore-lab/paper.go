@@ -22,7 +22,7 @@ import (
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/evalengine"
 	"github.com/restore-vlm/restore/internal/paper"
-	"github.com/restore-vlm/restore/internal/sheet"
+	"github.com/restore-vlm/restore/internal/table"
 )
 
 // paperOptions are the flags of `restore-lab paper`.
@@ -41,7 +41,7 @@ type paperOptions struct {
 const scenesData = "scenes"
 
 // paperFormats are the output formats of a page.
-var paperFormats = append(slices.Clone(sheet.Formats), "svg")
+var paperFormats = append(slices.Clone(table.Formats), "svg")
 
 // formatOf maps file extensions to formats.
 var formatOf = map[string]string{
@@ -274,7 +274,7 @@ const minutes = 30 * time.Minute
 // mayRun asks before hours of work.
 func (o *paperOptions) mayRun(ctx context.Context, a *cli.App, l *paper.Lab, item paper.Item,
 	src *paper.Source) error {
-	p, err := l.Plan(ctx, item, src)
+	p, err := l.Work(ctx, item, src)
 	if err != nil {
 		return err
 	}
@@ -376,7 +376,7 @@ func (o *paperOptions) list(ctx context.Context, a *cli.App) error {
 	var lines []paperLine
 	seconds := func(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
 	for _, item := range paper.Items() {
-		p, err := l.Plan(ctx, item, src)
+		p, err := l.Work(ctx, item, src)
 		if err != nil {
 			return err
 		}
@@ -385,7 +385,7 @@ func (o *paperOptions) list(ctx context.Context, a *cli.App) error {
 			Done: p.Done, Seconds: seconds(p.Left), Missing: p.Missing,
 		}
 		if src.Scenes {
-			whole, err := l.Plan(ctx, item, paper.Published())
+			whole, err := l.Work(ctx, item, paper.Published())
 			if err != nil {
 				return err
 			}

@@ -73,7 +73,7 @@ func TestRuns(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	var b strings.Builder
-	for _, s := range c.Sheets() {
+	for _, s := range c.Tables() {
 		if err := s.Write(&b, "text"); err != nil {
 			t.Fatal(err)
 		}

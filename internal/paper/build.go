@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/restore-vlm/restore/eval/bench"
-	"github.com/restore-vlm/restore/internal/sheet"
+	"github.com/restore-vlm/restore/internal/table"
 )
 
 // column is a benchmark of the paper's tables.
@@ -129,7 +129,7 @@ func (l *Lab) meanOver(ctx context.Context, src *Source, s Setting,
 func (t *printed) retained(row int, parts []column) any {
 	of := t
 	if t.Number >= 14 && t.Number <= 17 { // these have no row of the unreduced model
-		of, _ = table(1)
+		of, _ = tableOf(1)
 	}
 	sum := 0.
 	for _, c := range parts {
@@ -219,7 +219,7 @@ func (s *Source) title() string {
 }
 
 // finish adds the notes that all pages share. t is nil for figures.
-func (l *Lab) finish(out *sheet.Sheet, t *printed, src *Source) *sheet.Sheet {
+func (l *Lab) finish(out *table.Table, t *printed, src *Source) *table.Table {
 	if t != nil {
 		out.Notes = append(out.Notes, l.budgetNote(t)...)
 	}
@@ -236,8 +236,8 @@ const sceneNote = "Drawn scenes stand in for the paper's benchmarks, and the mod
 // byBenchmark makes a table with methods as rows and benchmarks as columns, our figures next to the
 // paper's.
 func (l *Lab) byBenchmark(ctx context.Context, t *printed, src *Source,
-	settings []Setting) (*sheet.Sheet, error) {
-	out := &sheet.Sheet{Title: l.title(t, src), Columns: []sheet.Column{
+	settings []Setting) (*table.Table, error) {
+	out := &table.Table{Title: l.title(t, src), Columns: []table.Column{
 		{Name: "method"}, {Name: "Average", Decimals: 1}, paperColumn("Average", 1),
 	}}
 	shown := t.benchmarks()
@@ -250,7 +250,7 @@ func (l *Lab) byBenchmark(ctx context.Context, t *printed, src *Source,
 	}
 	if some != nil {
 		name := fmt.Sprintf("of %d", len(some))
-		ours := sheet.Column{Name: "Average " + name, Label: name, Decimals: 1}
+		ours := table.Column{Name: "Average " + name, Label: name, Decimals: 1}
 		out.Columns = append(out.Columns, ours, paperColumn("Average "+name, 1))
 	}
 	for _, c := range shown {
@@ -258,7 +258,7 @@ func (l *Lab) byBenchmark(ctx context.Context, t *printed, src *Source,
 		if c.key == "mme" {
 			decimals = 0
 		}
-		out.Columns = append(out.Columns, sheet.Column{Name: c.name, Decimals: decimals})
+		out.Columns = append(out.Columns, table.Column{Name: c.name, Decimals: decimals})
 		if !src.Scenes {
 			out.Columns = append(out.Columns, paperColumn(c.name, decimals))
 		}
@@ -267,13 +267,13 @@ func (l *Lab) byBenchmark(ctx context.Context, t *printed, src *Source,
 	for i := range t.Rows {
 		if s := t.Rows[i].Section; s != section && s != "" {
 			section = s
-			out.Rows = append(out.Rows, sheet.Row{section})
+			out.Rows = append(out.Rows, table.Row{section})
 		}
 		v, why, err := l.average(ctx, t, src, settings[i])
 		if err != nil {
 			return nil, err
 		}
-		row := sheet.Row{l.rowName(t, i), m.cell(v, why), t.value(i, "Average")}
+		row := table.Row{l.rowName(t, i), m.cell(v, why), t.value(i, "Average")}
 		if some != nil {
 			v, _, why, err := l.meanOver(ctx, src, settings[i], some)
 			if err != nil {
@@ -350,13 +350,13 @@ func (l *Lab) budgetNote(t *printed) []string {
 }
 
 // paperColumn is a column with the paper's values.
-func paperColumn(name string, decimals int) sheet.Column {
-	return sheet.Column{Name: name + ", paper", Label: "paper", Decimals: decimals}
+func paperColumn(name string, decimals int) table.Column {
+	return table.Column{Name: name + ", paper", Label: "paper", Decimals: decimals}
 }
 
 // matrix makes a table whose cells are settings and show one figure: the Average, or a benchmark's.
-func (l *Lab) matrix(ctx context.Context, t *printed, src *Source, m matrix) (*sheet.Sheet, error) {
-	out := &sheet.Sheet{Title: l.title(t, src), Columns: []sheet.Column{{Name: m.corner}}}
+func (l *Lab) matrix(ctx context.Context, t *printed, src *Source, m matrix) (*table.Table, error) {
+	out := &table.Table{Title: l.title(t, src), Columns: []table.Column{{Name: m.corner}}}
 	var some []column
 	var err error
 	if m.of.key == "" {
@@ -364,7 +364,7 @@ func (l *Lab) matrix(ctx context.Context, t *printed, src *Source, m matrix) (*s
 			return nil, err
 		}
 	}
-	detail, err := table(min(Tables, t.Number+10)) // Tables 14 to 17 have those of 4 to 7 in full
+	detail, err := tableOf(min(Tables, t.Number+10)) // Tables 14 to 17 have those of 4 to 7 in full
 	if err != nil {
 		return nil, err
 	}
@@ -373,12 +373,12 @@ func (l *Lab) matrix(ctx context.Context, t *printed, src *Source, m matrix) (*s
 		if some != nil {
 			name = strings.TrimPrefix(c+", Average", "Average, ") + fmt.Sprintf(" of %d", len(some))
 		}
-		out.Columns = append(out.Columns, sheet.Column{Name: name, Decimals: m.decimals},
+		out.Columns = append(out.Columns, table.Column{Name: name, Decimals: m.decimals},
 			paperColumn(name, m.decimals))
 	}
 	notes := &marks{}
 	for i := range m.settings {
-		row := sheet.Row{m.rows[i]}
+		row := table.Row{m.rows[i]}
 		for j, s := range m.settings[i] {
 			paper := m.paper[i][j]
 			v, why, err := l.cell(ctx, t, src, s, m)

@@ -6,7 +6,7 @@ import (
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
-	"github.com/restore-vlm/restore/internal/sheet"
+	"github.com/restore-vlm/restore/internal/table"
 )
 
 // costBudgets are the columns of Table 20 and the rows of Table 8.
@@ -82,21 +82,21 @@ func (l *Lab) costTitle(t *printed) string {
 }
 
 // anchorCost makes Table 8.
-func (l *Lab) anchorCost(t *printed) (*sheet.Sheet, error) {
+func (l *Lab) anchorCost(t *printed) (*table.Table, error) {
 	all, note, err := l.costs()
 	if err != nil {
 		return nil, err
 	}
-	out := &sheet.Sheet{Title: l.costTitle(t), Columns: []sheet.Column{
+	out := &table.Table{Title: l.costTitle(t), Columns: []table.Column{
 		{Name: "tokens"},
 		{Name: "overhead, %", Decimals: 3}, paperColumn("overhead, %", 3),
 		{Name: "choosing anchors, G", Decimals: 3}, paperColumn("choosing anchors, G", 3),
 		{Name: "model, T", Decimals: 3}, paperColumn("model, T", 3),
 	}}
 	for k, c := range all {
-		out.Rows = append(out.Rows, sheet.Row{c.name})
+		out.Rows = append(out.Rows, table.Row{c.name})
 		for i, f := range c.counted {
-			row := sheet.Row{
+			row := table.Row{
 				c.tokens[i],
 				f.Overhead(),
 				nil,
@@ -128,24 +128,24 @@ const (
 )
 
 // complexity makes Table 20.
-func (l *Lab) complexity(t *printed) (*sheet.Sheet, error) {
+func (l *Lab) complexity(t *printed) (*table.Table, error) {
 	all, note, err := l.costs()
 	if err != nil {
 		return nil, err
 	}
-	anchors, err := table(8)
+	anchors, err := tableOf(8)
 	if err != nil {
 		return nil, err
 	}
-	out := &sheet.Sheet{Title: l.costTitle(t), Columns: []sheet.Column{{Name: "module"}}}
+	out := &table.Table{Title: l.costTitle(t), Columns: []table.Column{{Name: "module"}}}
 	for _, n := range t.Columns[3:] {
-		out.Columns = append(out.Columns, sheet.Column{Name: n, Decimals: 3}, paperColumn(n, 3))
+		out.Columns = append(out.Columns, table.Column{Name: n, Decimals: 3}, paperColumn(n, 3))
 	}
 	for k, c := range all {
-		out.Rows = append(out.Rows, sheet.Row{c.name})
+		out.Rows = append(out.Rows, table.Row{c.name})
 		unit, by := c.unit()
 		add := func(name string, value func(i int) any, paper func(i int) any) {
-			row := sheet.Row{name}
+			row := table.Row{name}
 			for i := range c.counted {
 				row = append(row, value(i), nil)
 				if k == 0 {

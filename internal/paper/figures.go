@@ -9,7 +9,7 @@ import (
 	"github.com/restore-vlm/restore/internal/chart"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/nn"
-	"github.com/restore-vlm/restore/internal/sheet"
+	"github.com/restore-vlm/restore/internal/table"
 )
 
 // figureTitles are the figures that show measurements.
@@ -50,21 +50,21 @@ type share struct{ Visual, Text []float64 }
 
 // attention makes Figures 2 and 5.
 func (l *Lab) attention(ctx context.Context, number int,
-	src *Source) (*sheet.Sheet, []chart.Panel, error) {
+	src *Source) (*table.Table, []chart.Panel, error) {
 	names, settings := attentionSettings(number)
 	p, why, err := l.picturesOf(src, src.main(), attended)
 	if err != nil {
 		return nil, nil, err
 	}
-	out := &sheet.Sheet{
+	out := &table.Table{
 		Title:   l.figureTitle(number, src),
-		Columns: []sheet.Column{{Name: "layer"}},
+		Columns: []table.Column{{Name: "layer"}},
 	}
 	m := &marks{}
 	shares := make([]share, len(settings))
 	whys := make([]string, len(settings))
 	for i, s := range settings {
-		out.Columns = append(out.Columns, sheet.Column{Name: names[i], Decimals: 2})
+		out.Columns = append(out.Columns, table.Column{Name: names[i], Decimals: 2})
 		if whys[i] = why; why == "" {
 			shares[i], whys[i], err = l.share(ctx, p, s)
 		}
@@ -79,9 +79,9 @@ func (l *Lab) attention(ctx context.Context, number int,
 		panel := &panels[k]
 		panel.X, panel.Y, panel.High = "layer", "attention on visual tokens (%)", 100
 		of := func(s share) []float64 { return [][]float64{s.Visual, s.Text}[k] }
-		out.Rows = append(out.Rows, sheet.Row{title})
+		out.Rows = append(out.Rows, table.Row{title})
 		for layer := range layers(shares) {
-			row := sheet.Row{layer}
+			row := table.Row{layer}
 			for i := range settings {
 				row = append(row, m.cell(at(of(shares[i]), layer), whys[i]))
 			}
@@ -168,11 +168,11 @@ const (
 )
 
 // decay makes Figure 3.
-func (l *Lab) decay() (*sheet.Sheet, []chart.Panel) {
-	out := &sheet.Sheet{
+func (l *Lab) decay() (*table.Table, []chart.Panel) {
+	out := &table.Table{
 		Title: "Figure 3. " + figureTitles[3] + ". Computed: Eqs. 3 and 4 with s_n = 1 for " +
 			"LLaVA-1.5-7B, whose heads have 128 numbers and whose RoPE has base 10000.",
-		Columns: []sheet.Column{
+		Columns: []table.Column{
 			{Name: "distance"}, {Name: "D", Decimals: 4}, {Name: "log(c - D)", Decimals: 4},
 		},
 		Notes: []string{noNumbers},
@@ -191,7 +191,7 @@ func (l *Lab) decay() (*sheet.Sheet, []chart.Panel) {
 			lines[i].X, lines[i].Y = append(lines[i].X, float64(d)), append(lines[i].Y, v)
 		}
 		if d%16 == 0 {
-			out.Rows = append(out.Rows, sheet.Row{d, D, nn.CalibrationBias(1, D)})
+			out.Rows = append(out.Rows, table.Row{d, D, nn.CalibrationBias(1, D)})
 		}
 	}
 	return out, []chart.Panel{{X: "relative distance", Series: lines}}
@@ -201,7 +201,7 @@ func (l *Lab) decay() (*sheet.Sheet, []chart.Panel) {
 var tradeoffBudgets = []int{192, 128, 64, 32}
 
 // tradeoff makes Figure 4.
-func (l *Lab) tradeoff(ctx context.Context, src *Source) (*sheet.Sheet, []chart.Panel, error) {
+func (l *Lab) tradeoff(ctx context.Context, src *Source) (*table.Table, []chart.Panel, error) {
 	columns := []column{{name: "GQA", key: "gqa"}, {name: "MMBench", key: "mmbench-en"}}
 	if src.Scenes {
 		columns = []column{{name: "drawn scenes", key: bench.ScenesName}}
@@ -215,7 +215,7 @@ func (l *Lab) tradeoff(ctx context.Context, src *Source) (*sheet.Sheet, []chart.
 			names = append(names, map[bool]string{true: "HoloV", false: "HoloV + ours"}[plain])
 		}
 	}
-	out := &sheet.Sheet{Title: l.figureTitle(4, src), Columns: []sheet.Column{
+	out := &table.Table{Title: l.figureTitle(4, src), Columns: []table.Column{
 		{Name: "method"}, {Name: "tokens"}, {Name: "ms a question", Decimals: 1},
 		{Name: "first token, ms", Decimals: 1}, {Name: "accuracy, %", Decimals: 1},
 	}}
@@ -227,7 +227,7 @@ func (l *Lab) tradeoff(ctx context.Context, src *Source) (*sheet.Sheet, []chart.
 			return nil, nil, err
 		}
 		panel := chart.Panel{Title: c.name, X: "ms a question", Y: "accuracy (%)"}
-		out.Rows = append(out.Rows, sheet.Row{c.name})
+		out.Rows = append(out.Rows, table.Row{c.name})
 		for i, s := range settings {
 			v, why, err := l.figure(ctx, src, s, c)
 			if err != nil {
@@ -238,7 +238,7 @@ func (l *Lab) tradeoff(ctx context.Context, src *Source) (*sheet.Sheet, []chart.
 				tokens = nil
 			}
 			x := times[i]
-			out.Rows = append(out.Rows, sheet.Row{names[i], tokens, m.cell(1000*x.Seconds, x.why),
+			out.Rows = append(out.Rows, table.Row{names[i], tokens, m.cell(1000*x.Seconds, x.why),
 				m.cell(1000*x.FirstToken, x.why), m.cell(v, why)})
 			if x.why == "" && why == "" {
 				addPoint(&panel, names[i], 1000*x.Seconds, v)

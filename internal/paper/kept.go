@@ -81,7 +81,7 @@ func (l *Lab) machine() map[string]any {
 }
 
 // kept makes figures with f, or reads the figures that f recorded earlier for the same inputs: of
-// and the model. A plan adds left instead, and leaves out unchanged.
+// and the model. Counting adds left instead, and leaves out unchanged.
 func (l *Lab) kept(kind string, of []any, left time.Duration, out any, f func() error) error {
 	m := l.Model
 	m.Reduction = methods.Options{}
@@ -93,11 +93,11 @@ func (l *Lab) kept(kind string, of []any, left time.Duration, out any, f func() 
 	path := filepath.Join(l.Records, kind+"-"+hex.EncodeToString(sum[:6])+".json")
 	data, err := os.ReadFile(path)
 	known := err == nil && json.Unmarshal(data, out) == nil
-	if l.plan != nil {
+	if l.work != nil {
 		if known {
 			left = 0
 		}
-		l.plan.add(left)
+		l.work.add(left)
 		return nil
 	}
 	if known {

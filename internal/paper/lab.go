@@ -23,7 +23,7 @@ type Lab struct {
 	Paper func() (*engine.Engine, error)
 
 	done  map[string]*outcome
-	plan  *Plan // if set, runs are counted, not run
+	work  *Work // if set, runs are counted, not run
 	ran   int
 	first string // the first reason why a run is not possible
 	rates *rates
@@ -92,9 +92,9 @@ func (l *Lab) run(ctx context.Context, src *Source, s Setting, name string) (*ou
 	}
 	m := l.Model
 	m.Reduction = how
-	if l.plan != nil {
+	if l.work != nil {
 		x.why = planned
-		return x, l.planRun(src, name, &m, how)
+		return x, l.countRun(src, name, &m, how)
 	}
 	dir, err := l.folder(b, &m)
 	if err != nil {
@@ -120,8 +120,8 @@ func (l *Lab) run(ctx context.Context, src *Source, s Setting, name string) (*ou
 
 // miss records and returns the reason why a run is not possible.
 func (l *Lab) miss(why string) string {
-	if l.plan != nil {
-		l.plan.miss(why)
+	if l.work != nil {
+		l.work.miss(why)
 	}
 	if l.first == "" {
 		l.first = why

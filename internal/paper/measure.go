@@ -10,8 +10,8 @@ import (
 	"github.com/restore-vlm/restore/internal/evalengine"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
-	"github.com/restore-vlm/restore/internal/sheet"
 	"github.com/restore-vlm/restore/internal/stats"
+	"github.com/restore-vlm/restore/internal/table"
 )
 
 // Sizes of measurements for which the paper gives none.
@@ -96,7 +96,7 @@ func (l *Lab) timings(ctx context.Context, src *Source, name string,
 	}
 	for i := range medians {
 		medians[i].why = out[i].why
-		if l.plan != nil {
+		if l.work != nil {
 			medians[i].why = planned
 		}
 	}
@@ -152,14 +152,14 @@ func (l *Lab) cacheMB(rows float64) float64 {
 }
 
 // latency makes Table 9.
-func (l *Lab) latency(ctx context.Context, t *printed, src *Source) (*sheet.Sheet, error) {
+func (l *Lab) latency(ctx context.Context, t *printed, src *Source) (*table.Table, error) {
 	settings := t.settings()
 	name := src.main()
 	times, err := l.timings(ctx, src, name, settings)
 	if err != nil {
 		return nil, err
 	}
-	out := &sheet.Sheet{Title: l.title(t, src), Columns: []sheet.Column{
+	out := &table.Table{Title: l.title(t, src), Columns: []table.Column{
 		{Name: "method"},
 		{Name: "ms a question", Decimals: 1},
 		{Name: "total speed-up", Label: "faster", Decimals: 2}, paperColumn("total speed-up", 2),
@@ -194,7 +194,7 @@ func (l *Lab) latency(ctx context.Context, t *printed, src *Source) (*sheet.Shee
 		if i > 0 && why == "" && whole > 0 {
 			change = 100 * (v - whole) / whole
 		}
-		out.Rows = append(out.Rows, sheet.Row{
+		out.Rows = append(out.Rows, table.Row{
 			l.rowName(t, i),
 			ours[0], ours[1], t.value(i, "Total Inference Speedup"),
 			ours[2], t.value(i, "Prefill Time"), ours[3], t.value(i, "Prefill Speedup"),
@@ -217,10 +217,10 @@ func (s *Source) main() string {
 }
 
 // distances makes Table 18.
-func (l *Lab) distances(ctx context.Context, t *printed, src *Source) (*sheet.Sheet, error) {
-	out := &sheet.Sheet{Title: l.title(t, src), Columns: []sheet.Column{{Name: "method"}}}
+func (l *Lab) distances(ctx context.Context, t *printed, src *Source) (*table.Table, error) {
+	out := &table.Table{Title: l.title(t, src), Columns: []table.Column{{Name: "method"}}}
 	for _, c := range t.Columns[1:] {
-		out.Columns = append(out.Columns, sheet.Column{Name: c, Decimals: 4}, paperColumn(c, 4))
+		out.Columns = append(out.Columns, table.Column{Name: c, Decimals: 4}, paperColumn(c, 4))
 	}
 	p, why, err := l.picturesOf(src, src.main(), distanced)
 	if err != nil {
@@ -228,7 +228,7 @@ func (l *Lab) distances(ctx context.Context, t *printed, src *Source) (*sheet.Sh
 	}
 	m := &marks{}
 	for i, base := range four {
-		row := sheet.Row{base}
+		row := table.Row{base}
 		for j, s := range reductions(base) {
 			var mean float64
 			how, whyNot := l.resolve(s)

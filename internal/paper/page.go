@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/restore-vlm/restore/internal/chart"
-	"github.com/restore-vlm/restore/internal/sheet"
+	"github.com/restore-vlm/restore/internal/table"
 )
 
 // Item is a table or a figure of the paper.
@@ -40,7 +40,7 @@ func (i Item) Title() string {
 	if i.Figure {
 		return figureTitles[i.Number]
 	}
-	if t, err := table(i.Number); err == nil {
+	if t, err := tableOf(i.Number); err == nil {
 		return t.Title
 	}
 	return ""
@@ -62,7 +62,7 @@ func (i Item) Needs() (names []string) {
 	case i.Number == 12:
 		return []string{"textvqa"}
 	}
-	t, err := table(i.Number)
+	t, err := tableOf(i.Number)
 	if err != nil {
 		return nil
 	}
@@ -76,7 +76,7 @@ func (i Item) Needs() (names []string) {
 func (i Item) Check() error {
 	switch {
 	case !i.Figure:
-		_, err := table(i.Number)
+		_, err := tableOf(i.Number)
 		return err
 	case i.Number == 1:
 		return fmt.Errorf("paper: figure 1: illustrates the method and measures nothing, " +
@@ -93,20 +93,20 @@ type Page struct {
 	Model  string `json:"model"`
 	Data   string `json:"data,omitempty"` // "" if no questions are asked
 	Scenes bool   `json:"scenes"`         // not the paper's benchmarks
-	*sheet.Sheet
+	*table.Table
 	Panels []chart.Panel `json:"-"` // for figures
 }
 
-// Write writes the page in a format of package sheet. CSV has no title, so each line has columns
+// Write writes the page in a format of package table. CSV has no title, so each line has columns
 // for the model and the data.
 func (p *Page) Write(w io.Writer, format string) error {
 	if format != "csv" || p.Data == "" {
-		return p.Sheet.Write(w, format)
+		return p.Table.Write(w, format)
 	}
-	out := *p.Sheet
+	out := *p.Table
 	n := len(out.Columns)
 	out.Columns = append(slices.Clip(out.Columns),
-		sheet.Column{Name: "model"}, sheet.Column{Name: "data"})
+		table.Column{Name: "model"}, table.Column{Name: "data"})
 	out.Rows = slices.Clone(out.Rows)
 	for i, r := range out.Rows {
 		if len(r) == n {
@@ -128,15 +128,15 @@ func (l *Lab) Make(ctx context.Context, i Item, src *Source) (*Page, error) {
 	var err error
 	switch {
 	case !i.Figure:
-		p.Sheet, err = l.table(ctx, i.Number, src)
+		p.Table, err = l.table(ctx, i.Number, src)
 	case i.Number == 3:
-		p.Sheet, p.Panels = l.decay()
+		p.Table, p.Panels = l.decay()
 	case i.Number == 4:
-		p.Sheet, p.Panels, err = l.tradeoff(ctx, src)
+		p.Table, p.Panels, err = l.tradeoff(ctx, src)
 	default:
-		p.Sheet, p.Panels, err = l.attention(ctx, i.Number, src)
+		p.Table, p.Panels, err = l.attention(ctx, i.Number, src)
 	}
-	if err == nil && l.plan == nil && l.ran == 0 && l.first != "" {
+	if err == nil && l.work == nil && l.ran == 0 && l.first != "" {
 		err = errors.New(l.first) // no cell has a value
 	}
 	return p, err

@@ -19,7 +19,7 @@ import (
 	"github.com/restore-vlm/restore/internal/evalengine"
 	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/kernel"
-	"github.com/restore-vlm/restore/internal/sheet"
+	"github.com/restore-vlm/restore/internal/table"
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
@@ -58,7 +58,7 @@ func TestSettings(t *testing.T) {
 		if i.Figure {
 			continue
 		}
-		x, err := table(i.Number)
+		x, err := tableOf(i.Number)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +179,7 @@ func TestPages(t *testing.T) {
 		if numbers == 0 {
 			t.Errorf("%s: no numbers", i)
 		}
-		for _, f := range sheet.Formats {
+		for _, f := range table.Formats {
 			var b strings.Builder
 			if err := p.Write(&b, f); err != nil || b.Len() == 0 {
 				t.Errorf("%s as %s: %v", i, f, err)
@@ -194,7 +194,7 @@ func TestPages(t *testing.T) {
 
 		other := *l
 		other.done = nil
-		plan, err := other.Plan(ctx, i, src)
+		plan, err := other.Work(ctx, i, src)
 		if err != nil || plan.Done != plan.Runs || plan.Left != 0 {
 			t.Errorf("%s: %+v, %v after it was run", i, plan, err)
 		}

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/restore-vlm/restore/internal/sheet"
+	"github.com/restore-vlm/restore/internal/table"
 )
 
 // four are the methods in the ablations.
@@ -70,8 +70,8 @@ var mergePositions = []Setting{
 var gammas = []float64{0, 0.25, 0.5, 0.75, 1}
 
 // table makes a table of the paper.
-func (l *Lab) table(ctx context.Context, number int, src *Source) (*sheet.Sheet, error) {
-	t, err := table(number)
+func (l *Lab) table(ctx context.Context, number int, src *Source) (*table.Table, error) {
+	t, err := tableOf(number)
 	if err != nil {
 		return nil, err
 	}

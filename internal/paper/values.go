@@ -45,7 +45,7 @@ var tables = sync.OnceValue(func() []printed {
 // Tables is the number of the paper's tables.
 const Tables = 20
 
-func table(number int) (*printed, error) {
+func tableOf(number int) (*printed, error) {
 	all := tables()
 	i := slices.IndexFunc(all, func(t printed) bool { return t.Number == number })
 	if i < 0 {

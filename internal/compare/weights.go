@@ -10,56 +10,56 @@ import (
 	"github.com/restore-vlm/restore/internal/stats"
 )
 
-// Plan names the types in which weights are kept, as engine.Options does.
-type Plan struct {
+// Weights names the types in which weights are kept, as engine.Options does.
+type Weights struct {
 	Quant        string `json:"quant"`
 	EncoderQuant string `json:"encoder_quant"`
 }
 
-// PlanRow is what one plan measured, compared with the weights as stored.
-type PlanRow struct {
-	Plan
+// WeightsRow is what one plan measured, compared with the weights as stored.
+type WeightsRow struct {
+	Weights
 	Accuracy float64        `json:"accuracy"` // percent of all questions
 	Interval stats.Interval `json:"interval"` // Wilson
 	Change   Balance        `json:"change"`   // against the weights as stored, over the same questions
 	Resident int64          `json:"resident"` // bytes that the weights take
 }
 
-// PlanTable compares plans over the same questions.
-type PlanTable struct {
+// WeightsTable compares plans over the same questions.
+type WeightsTable struct {
 	Pictures  int            `json:"pictures"`
 	Questions int            `json:"questions"`
-	Stored    PlanRow        `json:"stored"`
-	Rows      []PlanRow      `json:"rows"`
+	Stored    WeightsRow     `json:"stored"`
+	Rows      []WeightsRow   `json:"rows"`
 	Setup     map[string]any `json:"setup,omitempty"`
 
 	records []*eval.Record // with the weights as stored
 }
 
-// Plans begins a table from the records of a benchmark of scenes with the weights as stored, which
-// take resident bytes.
-func Plans(stored []*eval.Record, resident int64) *PlanTable {
+// NewWeightsTable begins a table from the records of a benchmark of scenes with the weights as
+// stored, which take resident bytes.
+func NewWeightsTable(stored []*eval.Record, resident int64) *WeightsTable {
 	r := NewPaired(stored, stored, 0)
-	return &PlanTable{
-		Pictures: r.Pictures, Questions: len(stored), records: stored, Stored: PlanRow{
+	return &WeightsTable{
+		Pictures: r.Pictures, Questions: len(stored), records: stored, Stored: WeightsRow{
 			Accuracy: r.Full[benchmarks.AllTasks], Interval: r.FullInterval[benchmarks.AllTasks],
 			Resident: resident,
 		},
 	}
 }
 
-// Add adds a plan by its records of the same questions. seed starts the random numbers of the
-// intervals.
-func (t *PlanTable) Add(p Plan, records []*eval.Record, resident, seed int64) {
+// Add adds a plan of weights by its records of the same questions. seed starts the random numbers
+// of the intervals.
+func (t *WeightsTable) Add(w Weights, records []*eval.Record, resident, seed int64) {
 	r := NewPaired(t.records, records, seed)
-	t.Rows = append(t.Rows, PlanRow{
-		p, r.Reduced[benchmarks.AllTasks], r.ReducedInterval[benchmarks.AllTasks],
+	t.Rows = append(t.Rows, WeightsRow{
+		w, r.Reduced[benchmarks.AllTasks], r.ReducedInterval[benchmarks.AllTasks],
 		r.Change[benchmarks.AllTasks], resident,
 	})
 }
 
 // WriteTable prints the comparison for people.
-func (t *PlanTable) WriteTable(w io.Writer) error {
+func (t *WeightsTable) WriteTable(w io.Writer) error {
 	b := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(b, "decoder\tencoder\tweights MB\tright\t95 %\tchange\t95 %\tlost\tgained\t")
 	name := func(s string) string {

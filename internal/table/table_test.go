@@ -1,4 +1,4 @@
-package sheet
+package table
 
 import (
 	"strings"
@@ -6,7 +6,7 @@ import (
 )
 
 func TestWrite(t *testing.T) {
-	s := &Sheet{
+	s := &Table{
 		Title:   "A & B",
 		Columns: []Column{{Name: "name"}, {Name: "n", Decimals: 1, Signed: true}, {Name: "what"}},
 		Rows: []Row{

@@ -11,8 +11,8 @@ import (
 	"github.com/restore-vlm/restore/internal/methods"
 )
 
-// Plan is the work of a table or a figure.
-type Plan struct {
+// Work is the work of a table or a figure.
+type Work struct {
 	Runs    int           // number of runs that it shows
 	Done    int           // of these, recorded
 	Left    time.Duration // predicted from this machine's rates
@@ -21,41 +21,41 @@ type Plan struct {
 	encoded bool // an earlier run encodes the pictures, which are cached
 }
 
-// Plan returns the runs that an item needs.
-func (l *Lab) Plan(ctx context.Context, i Item, src *Source) (*Plan, error) {
+// Work returns the runs that an item needs.
+func (l *Lab) Work(ctx context.Context, i Item, src *Source) (*Work, error) {
 	r, err := l.measureRates(ctx, src.Scenes)
 	if err != nil {
 		return nil, err
 	}
 	planner := *l
-	planner.done, planner.plan, planner.rates = nil, new(Plan), r
+	planner.done, planner.work, planner.rates = nil, new(Work), r
 	_, err = planner.Make(ctx, i, src)
-	return planner.plan, err
+	return planner.work, err
 }
 
 // add counts a run; left is the time of its unanswered questions.
-func (p *Plan) add(left time.Duration) {
-	p.Runs++
+func (w *Work) add(left time.Duration) {
+	w.Runs++
 	if left == 0 {
-		p.Done++
+		w.Done++
 	}
-	p.Left += left
+	w.Left += left
 }
 
-func (p *Plan) miss(why string) {
-	for _, m := range p.Missing {
+func (w *Work) miss(why string) {
+	for _, m := range w.Missing {
 		if m == why {
 			return
 		}
 	}
-	p.Missing = append(p.Missing, why)
+	w.Missing = append(w.Missing, why)
 }
 
-// planRun counts a run of a benchmark.
-func (l *Lab) planRun(src *Source, name string, m eval.Answerer, how methods.Options) error {
+// countRun counts a run of a benchmark.
+func (l *Lab) countRun(src *Source, name string, m eval.Answerer, how methods.Options) error {
 	size, why := src.size(name)
 	if why != "" {
-		l.plan.miss(why)
+		l.work.miss(why)
 		return nil
 	}
 	answered := 0
@@ -70,11 +70,11 @@ func (l *Lab) planRun(src *Source, name string, m eval.Answerer, how methods.Opt
 	}
 	left := float64(size.questions-answered) / float64(max(1, size.questions))
 	seconds := left * l.rates.run(size, how)
-	if l.plan.encoded && l.Model.Pictures != nil && !src.published {
+	if l.work.encoded && l.Model.Pictures != nil && !src.published {
 		seconds -= left * float64(size.pictures) * l.rates.Encode
 	}
-	l.plan.encoded = true
-	l.plan.add(time.Duration(seconds * float64(time.Second)))
+	l.work.encoded = true
+	l.work.add(time.Duration(seconds * float64(time.Second)))
 	return nil
 }
 

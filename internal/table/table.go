@@ -1,5 +1,5 @@
-// Package sheet writes tables as text for a terminal, Markdown, CSV, LaTeX and JSON.
-package sheet
+// Package table writes tables as text for a terminal, Markdown, CSV, LaTeX and JSON.
+package table
 
 import (
 	"encoding/csv"
@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// Sheet is a table.
-type Sheet struct {
+// Table has columns, rows and notes.
+type Table struct {
 	Title   string   `json:"title"`
 	Columns []Column `json:"columns"`
 	Rows    []Row    `json:"rows"`
@@ -31,11 +31,11 @@ type Column struct {
 // string is a heading for the rows below it.
 type Row []any
 
-// Formats are the output formats of a sheet.
+// Formats are the output formats of a table.
 var Formats = []string{"text", "markdown", "csv", "latex", "json"}
 
-// Write writes a sheet in one of the Formats.
-func (s *Sheet) Write(w io.Writer, format string) error {
+// Write writes a table in one of the Formats.
+func (s *Table) Write(w io.Writer, format string) error {
 	switch format {
 	case "text":
 		return s.writeText(w)
@@ -51,7 +51,7 @@ func (s *Sheet) Write(w io.Writer, format string) error {
 		enc.SetIndent("", " ")
 		return enc.Encode(s)
 	}
-	return fmt.Errorf("sheet: format: got %q, want %s", format, strings.Join(Formats, ", "))
+	return fmt.Errorf("table: format: got %q, want %s", format, strings.Join(Formats, ", "))
 }
 
 // heading reports whether a row is a heading.
@@ -98,7 +98,7 @@ func number(v any) bool {
 	return false
 }
 
-func (s *Sheet) writeText(w io.Writer) error {
+func (s *Table) writeText(w io.Writer) error {
 	widths := make([]int, len(s.Columns))
 	for i := range s.Columns {
 		widths[i] = utf8.RuneCountInString(s.Columns[i].label())
@@ -177,7 +177,7 @@ func wrap(s string, width int) string {
 }
 
 // right reports whether a column holds numbers.
-func (s *Sheet) right(i int) bool {
+func (s *Table) right(i int) bool {
 	for _, r := range s.Rows {
 		if i < len(r) && number(r[i]) {
 			return true
@@ -186,7 +186,7 @@ func (s *Sheet) right(i int) bool {
 	return false
 }
 
-func (s *Sheet) writeMarkdown(w io.Writer) error {
+func (s *Table) writeMarkdown(w io.Writer) error {
 	escape := strings.NewReplacer("|", `\|`, "\n", " ", "  ", "&emsp;")
 	var b strings.Builder
 	fmt.Fprintf(&b, "**%s**\n\n|", s.Title)
@@ -220,7 +220,7 @@ func (s *Sheet) writeMarkdown(w io.Writer) error {
 }
 
 // writeCSV writes numbers in full precision; headings of rows have their own first column.
-func (s *Sheet) writeCSV(w io.Writer) error {
+func (s *Table) writeCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	line := []string{"part"}
 	for _, c := range s.Columns {
@@ -269,7 +269,7 @@ func latexCell(s string) string {
 	return latex.Replace(text)
 }
 
-func (s *Sheet) writeLaTeX(w io.Writer) error {
+func (s *Table) writeLaTeX(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("\\begin{table}\n\\centering\n\\begin{tabular}{")
 	for i := range s.Columns {

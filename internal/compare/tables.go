@@ -6,23 +6,23 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/restore-vlm/restore/internal/sheet"
+	"github.com/restore-vlm/restore/internal/table"
 )
 
-// Sheets are the comparison as tables: the runs against their reference, in total and by category,
+// Tables are the comparison as tables: the runs against their reference, in total and by category,
 // and what each setting retains.
-func (c *Comparison) Sheets() []*sheet.Sheet {
-	out := []*sheet.Sheet{c.pairs()}
+func (c *Comparison) Tables() []*table.Table {
+	out := []*table.Table{c.pairs()}
 	if len(c.Retained) > 0 {
 		out = append(out, c.retained())
 	}
 	return out
 }
 
-func (c *Comparison) pairs() *sheet.Sheet {
-	s := &sheet.Sheet{
+func (c *Comparison) pairs() *table.Table {
+	s := &table.Table{
 		Title: "Runs against the first one of their benchmark",
-		Columns: []sheet.Column{
+		Columns: []table.Column{
 			{
 				Name: "run",
 			}, {Name: "metric"}, {Name: "reference", Decimals: 2}, {Name: "this run", Decimals: 2},
@@ -40,17 +40,17 @@ func (c *Comparison) pairs() *sheet.Sheet {
 	for _, p := range c.Pairs {
 		head := fmt.Sprintf("%s, %s, %s, against %s", p.Benchmark, p.Protocol, p.Split, p.Reference)
 		if head != last {
-			s.Rows = append(s.Rows, sheet.Row{head})
+			s.Rows = append(s.Rows, table.Row{head})
 			last = head
 		}
-		row := sheet.Row{p.Run, nil, nil, nil}
+		row := table.Row{p.Run, nil, nil, nil}
 		if p.Metric != "" {
-			row = sheet.Row{p.Run, p.Metric, p.A, p.B}
+			row = table.Row{p.Run, p.Metric, p.A, p.B}
 		}
 		s.Rows = append(s.Rows, append(row, p.Change.cells()...))
 		for _, name := range slices.Sorted(maps.Keys(p.Categories)) {
 			x := p.Categories[name]
-			row := sheet.Row{"  " + name, "points", x.A, x.B}
+			row := table.Row{"  " + name, "points", x.A, x.B}
 			s.Rows = append(s.Rows, append(row, x.cells()...))
 		}
 	}
@@ -62,10 +62,10 @@ func (c *Change) cells() []any {
 		c.Lost, c.Gained, c.P}
 }
 
-func (c *Comparison) retained() *sheet.Sheet {
-	s := &sheet.Sheet{
+func (c *Comparison) retained() *table.Table {
+	s := &table.Table{
 		Title: "Retained, in percent of the unreduced run",
-		Columns: []sheet.Column{{Name: "run"}, {Name: "Average", Decimals: 1}, {Name: "benchmarks"},
+		Columns: []table.Column{{Name: "run"}, {Name: "Average", Decimals: 1}, {Name: "benchmarks"},
 			{
 				Name:     "visual tokens",
 				Decimals: 1,
@@ -83,7 +83,7 @@ func (c *Comparison) retained() *sheet.Sheet {
 		}
 		s.Rows = append(
 			s.Rows,
-			sheet.Row{
+			table.Row{
 				r.Run,
 				r.Percent,
 				len(r.Benchmarks),
