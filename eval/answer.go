@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 )
 
-// Answerer answers questions: [Local] a model of this program, [Server] any server that
+// Answerer answers questions: [Service] a model here or elsewhere, [Server] any server that
 // speaks OpenAI's protocol.
 type Answerer interface {
 	// Answer answers questions that are all about the same pictures, each separately and greedily,

@@ -292,7 +292,7 @@ func (o *evalOptions) overNATS(ctx context.Context, a *cli.App, b *eval.Benchmar
 		"distance"); err != nil {
 		return err
 	}
-	e, done, err := newEvalFleet(ctx, a, &o.nats, &o.reduction, o.model.Path, o.mixed)
+	e, done, err := evalFleet(ctx, a, &o.nats, &o.reduction, o.model.Path, o.mixed)
 	if err != nil {
 		return err
 	}
@@ -300,7 +300,8 @@ func (o *evalOptions) overNATS(ctx context.Context, a *cli.App, b *eval.Benchmar
 	if !fs.Changed("workers") {
 		o.workers = fleetPictures
 	}
-	records, err := o.ask(ctx, a, b, []eval.Answerer{e.unreduced(), e})
+	full := &eval.Service{Model: e.Model, System: e.System}
+	records, err := o.ask(ctx, a, b, []eval.Answerer{full, e})
 	if err != nil {
 		return err
 	}

@@ -85,7 +85,7 @@ func TestFleetScenes(t *testing.T) {
 	}
 	for _, more := range [][]string{
 		{"--all"}, {"--distance"}, {"--variant", "{}"}, {"--quant", "q8"},
-		{"--fitprune-recipe", os.DevNull},
+		{"--fitprune-recipe", os.DevNull}, {"--budget-file", os.DevNull},
 	} {
 		args := append([]string{"eval", "scenes", "--n", "1", "--nats", url}, more...)
 		if r := commandLine(args...); r.Code != cli.ExitUsage ||

@@ -54,7 +54,7 @@ func main() {
 		log.Fatal(err)
 	}
 	defer model.Close()
-	local := &eval.Local{Model: model, Reduction: &restore.Reduction{Base: "holov", NVis: 64}}
+	local := &eval.Service{Model: model, Reduction: &restore.Reduction{Base: "holov", NVis: 64}}
 	result, _, err := eval.Run(context.Background(), plates(os.Args[1]), local, eval.RunOptions{})
 	fmt.Println(result, err)
 }

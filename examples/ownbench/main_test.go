@@ -39,7 +39,7 @@ func TestPlates(t *testing.T) {
 	defer model.Close()
 	ask := func(lines string) (*eval.Result, error) {
 		b := plates(write("q.jsonl", lines))
-		r, _, err := eval.Run(t.Context(), b, &eval.Local{Model: model}, eval.RunOptions{})
+		r, _, err := eval.Run(t.Context(), b, &eval.Service{Model: model}, eval.RunOptions{})
 		return r, err
 	}
 	r, err := ask(right + wrong)
