@@ -2,6 +2,8 @@ package eval
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"math"
 	"sync"
@@ -22,8 +24,18 @@ type Service struct {
 // Settings implements Answerer.
 func (s *Service) Settings() map[string]any {
 	i := s.Model.Info()
-	return map[string]any{"model": i.ID, "digest": i.Digest, "fingerprint": i.Fingerprint,
+	out := map[string]any{"model": i.ID, "digest": i.Digest, "fingerprint": i.Fingerprint,
 		"system": s.System, "reduction": s.Reduction}
+	if s.Reduction == nil {
+		return out
+	}
+	for name, v := range s.Reduction.Options {
+		if file, ok := v.([]byte); ok { // which the reduction's JSON leaves out
+			sum := sha256.Sum256(file)
+			out[name] = hex.EncodeToString(sum[:])
+		}
+	}
+	return out
 }
 
 // Answer implements Answerer. The first question reads the pictures; then the others decode
