@@ -35,11 +35,13 @@ func (s *Server) health(x *exchange) {
 }
 
 func (s *Server) version(x *exchange) {
-	x.json(http.StatusOK, struct {
-		Version string `json:"version"`
-		Go      string `json:"go"`
-		Kernel  string `json:"kernel"`
-	}{s.o.Version, runtime.Version(), s.o.Kernel})
+	x.json(http.StatusOK, versions{s.o.Version, runtime.Version(), s.o.Kernel})
+}
+
+type versions struct {
+	Version string `json:"version"`
+	Go      string `json:"go"`
+	Kernel  string `json:"kernel"`
 }
 
 // details maps a picture's detail to a budget.
@@ -169,10 +171,12 @@ func (s *Server) modelObject(f *api.Front) modelObject {
 }
 
 func (s *Server) listModels(x *exchange) {
-	x.json(http.StatusOK, struct {
-		Object string        `json:"object"`
-		Data   []modelObject `json:"data"`
-	}{"list", []modelObject{s.modelObject(s.front.Load())}})
+	x.json(http.StatusOK, modelList{"list", []modelObject{s.modelObject(s.front.Load())}})
+}
+
+type modelList struct {
+	Object string        `json:"object"`
+	Data   []modelObject `json:"data"`
 }
 
 func (s *Server) oneModel(x *exchange) {
@@ -224,18 +228,21 @@ func (s *Server) countMessages(x *exchange, f *api.Front, c *api.Call) error {
 	if err != nil {
 		return err
 	}
-	x.json(http.StatusOK, struct {
-		Count       int            `json:"count"`
-		ImageTokens int            `json:"image_tokens"`
-		MaxModelLen int            `json:"max_model_len"`
-		Restore     *api.Extension `json:"restore"`
-	}{a.Usage.Prompt, a.Usage.Image, f.About.Context, c.Extend(a)})
+	x.json(http.StatusOK, chatTokens{a.Usage.Prompt, a.Usage.Image, f.About.Context, c.Extend(a)})
 	return nil
+}
+
+// chatTokens counts the tokens of a chat.
+type chatTokens struct {
+	Count       int            `json:"count"`
+	ImageTokens int            `json:"image_tokens"`
+	MaxModelLen int            `json:"max_model_len"`
+	Restore     *api.Extension `json:"restore"`
 }
 
 // noTokens is the error for a service that does not tell tokens.
 func noTokens() *wire.Error {
-	return wire.New(http.StatusNotImplemented, "not_implemented", "",
+	return wire.New(http.StatusNotFound, "unknown_path", "",
 		"the model behind this server does not tell tokens")
 }
 
@@ -282,12 +289,15 @@ func (s *Server) tokenizeText(x *exchange, f *api.Front, o *wire.Object) error {
 			list[i] = piece{t.ID, numbers}
 		}
 	}
-	x.json(http.StatusOK, struct {
-		Tokens      []any `json:"tokens"`
-		Count       int   `json:"count"`
-		MaxModelLen int   `json:"max_model_len"`
-	}{list, len(list), f.About.Context})
+	x.json(http.StatusOK, textTokens{list, len(list), f.About.Context})
 	return nil
+}
+
+// textTokens are the tokens of a text.
+type textTokens struct {
+	Tokens      []any `json:"tokens"` // ids, or pieces
+	Count       int   `json:"count"`
+	MaxModelLen int   `json:"max_model_len"`
 }
 
 // leastDetokenize is how many tokens may become text in one request, if the context is not longer:
@@ -317,11 +327,13 @@ func (s *Server) detokenize(x *exchange) {
 		if !ok {
 			return nil, noTokens()
 		}
-		x.json(http.StatusOK, struct {
-			Content string `json:"content"`
-		}{t.Detokenize(ids)})
+		x.json(http.StatusOK, content{t.Detokenize(ids)})
 		return nil, nil
 	})
+}
+
+type content struct {
+	Content string `json:"content"`
 }
 
 // ollamaDetails describes a model in Ollama's format.
@@ -365,22 +377,30 @@ func newOllamaModel(i *restore.Info) ollamaModel {
 }
 
 func (s *Server) ollamaTags(x *exchange) {
-	x.json(http.StatusOK, struct {
-		Models []ollamaModel `json:"models"`
-	}{[]ollamaModel{newOllamaModel(s.front.Load().About)}})
+	x.json(http.StatusOK, ollamaModels{[]ollamaModel{newOllamaModel(s.front.Load().About)}})
+}
+
+type ollamaModels struct {
+	Models []ollamaModel `json:"models"`
+}
+
+// ollamaRunning are the models in memory.
+type ollamaRunning struct {
+	Models []running `json:"models"`
+}
+
+type running struct {
+	ollamaModel
+	ExpiresAt time.Time `json:"expires_at"`
+	SizeVRAM  int64     `json:"size_vram"`
+	Context   int       `json:"context_length"`
 }
 
 func (s *Server) ollamaPS(x *exchange) {
 	i := s.front.Load().About
-	type running struct {
-		ollamaModel
-		ExpiresAt time.Time `json:"expires_at"`
-		SizeVRAM  int64     `json:"size_vram"`
-		Context   int       `json:"context_length"`
-	}
-	x.json(http.StatusOK, struct {
-		Models []running `json:"models"`
-	}{[]running{{newOllamaModel(i), time.Now().AddDate(100, 0, 0).UTC(), 0, i.Context}}})
+	x.json(http.StatusOK, ollamaRunning{
+		[]running{{newOllamaModel(i), time.Now().AddDate(100, 0, 0).UTC(), 0, i.Context}},
+	})
 }
 
 // semantic is a semantic version, which Ollama's clients parse.
@@ -392,9 +412,11 @@ func (s *Server) ollamaVersion(x *exchange) {
 	if !semantic.MatchString(v) {
 		v = "0.0.0"
 	}
-	x.json(http.StatusOK, struct {
-		Version string `json:"version"`
-	}{v})
+	x.json(http.StatusOK, ollamaVersion{v})
+}
+
+type ollamaVersion struct {
+	Version string `json:"version"`
 }
 
 func (s *Server) ollamaShow(x *exchange) {
@@ -414,22 +436,25 @@ func (s *Server) ollamaShow(x *exchange) {
 			return nil, ollama.NotFound(name)
 		}
 		i := f.About
-		x.json(http.StatusOK, struct {
-			Modelfile    string         `json:"modelfile"`
-			Parameters   string         `json:"parameters"`
-			Template     string         `json:"template"`
-			Details      ollamaDetails  `json:"details"`
-			ModelInfo    map[string]any `json:"model_info"`
-			Capabilities []string       `json:"capabilities"`
-			ModifiedAt   time.Time      `json:"modified_at"`
-		}{"FROM " + i.ID + "\n", parameters(f), i.Template, newOllamaDetails(i),
-			map[string]any{
+		x.json(http.StatusOK, ollamaShown{"FROM " + i.ID + "\n", parameters(f), i.Template,
+			newOllamaDetails(i), map[string]any{
 				"general.architecture":       i.Family,
 				"general.parameter_count":    i.Params,
 				i.Family + ".context_length": i.Context,
 			}, []string{"completion", "vision"}, i.Created.UTC()})
 		return nil, nil
 	})
+}
+
+// ollamaShown describes a model as /api/show does.
+type ollamaShown struct {
+	Modelfile    string         `json:"modelfile"`
+	Parameters   string         `json:"parameters"`
+	Template     string         `json:"template"`
+	Details      ollamaDetails  `json:"details"`
+	ModelInfo    map[string]any `json:"model_info"`
+	Capabilities []string       `json:"capabilities"`
+	ModifiedAt   time.Time      `json:"modified_at"`
 }
 
 // parameters lists the defaults, one per line.

@@ -289,6 +289,7 @@ func (h *host) send(tb testing.TB, path string, body []byte, header ...string) *
 	if err != nil {
 		tb.Fatal(err)
 	}
+	server.CheckReply(tb, h.url, "POST", path, resp, string(raw))
 	r := &reply{status: resp.StatusCode, raw: string(raw)}
 	_ = json.Unmarshal(raw, r) // streams are read by their text
 	return r

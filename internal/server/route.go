@@ -44,6 +44,7 @@ func (s *Server) table() map[string]*route {
 		"/live":        {get: s.live, open: true, always: true, api: true},
 		"/version":     {get: s.version, open: true, always: true, api: true},
 	}
+	t["/openapi.json"] = &route{get: s.openAPI, open: true, always: true, api: true}
 	for path, parse := range openai.Calls {
 		t[path] = &route{post: answers(parse), api: true}
 	}

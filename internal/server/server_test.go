@@ -131,6 +131,11 @@ func (r *rig) do(
 	if err != nil {
 		t.Fatal(err)
 	}
+	document, err := json.Marshal(r.document())
+	if err != nil {
+		t.Fatal(err)
+	}
+	newChecker(t, document).check(t, method, path, resp, string(data))
 	return resp.StatusCode, resp.Header, string(data)
 }
 

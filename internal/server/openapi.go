@@ -1,0 +1,170 @@
+package server
+
+import (
+	"maps"
+	"net/http"
+	"reflect"
+	"strings"
+
+	"github.com/restore-vlm/restore/internal/api"
+	"github.com/restore-vlm/restore/internal/ollama"
+	"github.com/restore-vlm/restore/internal/openai"
+)
+
+// infoDocs describe the routes that tell about the server and its model, by path.
+func infoDocs() map[string]api.Doc {
+	tokens := api.Object(nil, `{
+	"model": {"type": ["string", "null"]},
+	"content": {"type": "string"}, "prompt": {"type": "string"},
+	"messages": {"type": ["array", "null"], "items": {"type": "object"}},
+	"add_special": {"type": ["boolean", "null"]}, "parse_special": {"type": ["boolean", "null"]},
+	"with_pieces": {"type": ["boolean", "null"]}}`, api.ExtensionSchema())
+	ready := api.Doc{Summary: "Ask whether requests are answered", Reply: status{}}
+	return map[string]api.Doc{
+		"/v1/models":      {Summary: "List the models", Reply: modelList{}},
+		"/v1/models/{id}": {Summary: "Describe a model", Reply: modelObject{}},
+		"/tokenize": {Summary: "Tokens of a text, or the number of tokens of a chat", Body: tokens,
+			Reply: textTokens{}},
+		"/detokenize": {Summary: "Text of tokens", Body: api.Object([]string{"tokens"}, `{
+	"model": {"type": ["string", "null"]},
+	"tokens": {"type": "array", "items": {"type": "integer", "minimum": 0}}}`), Reply: content{}},
+		"/api/tags": {Summary: "List the models, as Ollama does", Reply: ollamaModels{}},
+		"/api/ps":   {Summary: "List the models in memory, as Ollama does", Reply: ollamaRunning{}},
+		"/api/show": {Summary: "Describe a model, as Ollama does", Body: api.Object(nil, `{
+	"model": {"type": ["string", "null"]}, "name": {"type": ["string", "null"]}}`),
+			Reply: ollamaShown{}},
+		"/api/version":   {Summary: "Version, as Ollama tells it", Reply: ollamaVersion{}},
+		"/health":        ready,
+		"/v1/health":     ready,
+		"/live":          {Summary: "Ask whether the process lives", Reply: status{}},
+		"/version":       {Summary: "Versions", Reply: versions{}},
+		"/openapi.json":  {Summary: "This document", Reply: map[string]any{}},
+		"/metrics":       {Summary: "Metrics in Prometheus's text format"},
+		"/":              {Summary: "The page"},
+		"/assets/{name}": {Summary: "Files of the page"},
+	}
+}
+
+// openAPI answers with the OpenAPI document of the routes that are on. Replies are those of the
+// types that the handlers encode.
+func (s *Server) openAPI(x *exchange) { x.json(http.StatusOK, s.document()) }
+
+type object = map[string]any
+
+func (s *Server) document() object {
+	docs := infoDocs()
+	maps.Copy(docs, openai.Docs())
+	maps.Copy(docs, ollama.Docs())
+	paths := object{}
+	for path, doc := range docs {
+		r := s.routes[path]
+		switch path {
+		case "/v1/models/{id}":
+			r = s.models
+		case "/assets/{name}":
+			r = s.routes["/assets/"+pageAssets()[0]]
+		}
+		if r != nil {
+			paths[path] = operations(path, r, &doc)
+		}
+	}
+	secure := []any{object{"bearer": []string{}}, object{"key": []string{}}}
+	if len(s.o.Keys) == 0 {
+		secure = append(secure, object{})
+	}
+	return object{
+		"openapi": "3.1.0",
+		"info": object{"title": "restore serve", "version": s.o.Version,
+			"description": "Answers questions about pictures with reduced visual tokens, as " +
+				"OpenAI's and Ollama's API do."},
+		"paths": paths, "security": secure,
+		"components": object{
+			"securitySchemes": object{
+				"bearer": object{"type": "http", "scheme": "bearer"},
+				"key":    object{"type": "apiKey", "in": "header", "name": "X-Api-Key"},
+			},
+			"schemas": object{"Error": errorSchema(), "OllamaError": object{"type": "object",
+				"properties": object{"error": object{"type": "string"}},
+				"required":   []string{"error"}, "additionalProperties": false}},
+		},
+	}
+}
+
+// errorSchema is the schema of errors of all routes but Ollama's.
+func errorSchema() object {
+	of := object{"type": "object", "properties": object{
+		"message": object{"type": "string"}, "type": object{"type": "string"},
+		"param": object{"type": []string{"string", "null"}}, "code": object{"type": "string"},
+		"n_prompt_tokens": object{"type": "integer"}, "n_positions": object{"type": "integer"},
+		"n_ctx": object{"type": "integer"},
+	}, "required": []string{"message", "type", "param", "code"}, "additionalProperties": false}
+	return object{"type": "object", "properties": object{"error": of},
+		"required": []string{"error"}, "additionalProperties": false}
+}
+
+// operations describes the methods of a route.
+func operations(path string, r *route, doc *api.Doc) object {
+	failed := "Error"
+	if r.ollama {
+		failed = "OllamaError"
+	}
+	method, name := "get", strings.Trim(strings.Map(func(c rune) rune {
+		if c == '/' || c == '.' || c == '{' || c == '}' {
+			return '_'
+		}
+		return c
+	}, path), "_")
+	ok := object{"description": doc.Summary}
+	types := object{}
+	if doc.Reply != nil {
+		types["application/json"] = object{"schema": replySchema(doc)}
+	}
+	if doc.Chunk != nil {
+		kind := api.EventStream
+		if r.ollama {
+			kind = api.LineStream
+		}
+		types[kind] = object{"schema": object{"anyOf": []any{
+			api.SchemaOf(reflect.TypeOf(doc.Chunk)),
+			object{"$ref": "#/components/schemas/" + failed},
+		}}}
+	}
+	if len(types) > 0 {
+		ok["content"] = types
+	}
+	o := object{"summary": doc.Summary, "responses": object{"200": ok,
+		"default": object{"description": "An error", "content": object{"application/json": object{
+			"schema": object{"$ref": "#/components/schemas/" + failed}}}}}}
+	if doc.Body != nil {
+		method = "post"
+		o["requestBody"] = object{"required": true, "content": object{
+			"application/json": object{"schema": doc.Body}}}
+	}
+	o["operationId"] = method + "_" + name
+	if r.open {
+		o["security"] = []any{}
+	}
+	if _, parameter, found := strings.Cut(path, "{"); found {
+		o["parameters"] = []any{object{"name": strings.TrimSuffix(parameter, "}"), "in": "path",
+			"required": true, "schema": object{"type": "string"}}}
+	}
+	all := object{method: o}
+	if method == "get" {
+		head := maps.Clone(o)
+		head["operationId"] = "head_" + name
+		head["responses"] = object{"200": object{"description": doc.Summary},
+			"default": object{"description": "An error"}}
+		all["head"] = head
+	}
+	return all
+}
+
+// replySchema is the schema of a whole reply. A call of Ollama may also be about no question, and
+// /tokenize about a chat.
+func replySchema(doc *api.Doc) object {
+	of := api.SchemaOf(reflect.TypeOf(doc.Reply))
+	if _, ok := doc.Reply.(textTokens); ok {
+		return object{"anyOf": []any{of, api.SchemaOf(reflect.TypeFor[chatTokens]())}}
+	}
+	return of
+}
