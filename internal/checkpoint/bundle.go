@@ -67,6 +67,8 @@ type Parts struct {
 	Template Part
 	// Processor is preprocessor_config.json.
 	Processor Part
+	// Video is video_preprocessor_config.json.
+	Video Part
 	// Generation is generation_config.json.
 	Generation Part
 	// Specials is a JSON object of the special tokens' texts: bos_token, eos_token,
@@ -85,6 +87,7 @@ func (p *Parts) Each(f func(name string, part *Part)) {
 	f("settings", &p.Settings)
 	f("template", &p.Template)
 	f("processor", &p.Processor)
+	f("video", &p.Video)
 	f("generation", &p.Generation)
 	f("specials", &p.Specials)
 	f("recipe", &p.Recipe)

@@ -360,15 +360,21 @@ func (e *Engine) pictures(ctx context.Context, req *Request, d *dialogue, all in
 	before := len(d.pics)
 	if req.Video != nil {
 		start := time.Now()
-		im, prepared, err := e.prepare(ctx, e.videoTask(req.Video), 0)
+		made, err := e.prepare(ctx, e.videoTask(req.Video), 0)
 		if err != nil {
 			return err
 		}
-		p := &picture{image: im, prepared: prepared, video: req.Video}
-		p.spent.prepare = time.Since(start)
-		d.pics = append(d.pics, p)
-		if err := e.resolve(p, &req.Reduce, req); err != nil {
-			return err
+		for i, m := range made {
+			p := &picture{
+				image: m.image, prepared: m.prepared, video: req.Video, moment: i, index: i,
+			}
+			if i == 0 {
+				p.spent.prepare = time.Since(start)
+			}
+			d.pics = append(d.pics, p)
+			if err := e.resolve(p, &req.Reduce, req); err != nil {
+				return err
+			}
 		}
 	}
 	for i, m := range req.Images {
@@ -421,10 +427,11 @@ func (e *Engine) picture(
 	} else {
 		p.shared = e.shareOf(m, as, req.Salt)
 	}
-	var err error
-	if p.image, p.prepared, err = p.shared.wait(ctx, at.i); err != nil {
+	made, err := p.shared.wait(ctx, at.i)
+	if err != nil {
 		return nil, err
 	}
+	p.image, p.prepared = made[0].image, made[0].prepared
 	p.spent.prepare = max(0, time.Since(start)-p.shared.waited)
 	if !known {
 		if !req.NoCache {
@@ -493,7 +500,7 @@ func (s *sequence) prepare(d dialogue) (err error) {
 	}
 	ids := d.tokens
 	if ids == nil {
-		if ids, err = e.tokenize(d.messages); err != nil {
+		if ids, err = e.tokenize(d.messages, d.pics); err != nil {
 			return err
 		}
 	}
@@ -561,11 +568,12 @@ func (e *Engine) Encode(ctx context.Context, pics []*imageproc.Picture) (*Encode
 	out := &Encoded{}
 	for i, pic := range pics {
 		m := &Image{Picture: pic}
-		im, prepared, err := e.prepare(ctx, e.imageTask(m, e.as(m.key(), len(pics))), i)
+		made, err := e.prepare(ctx, e.imageTask(m, e.as(m.key(), len(pics))), i)
 		if err != nil {
 			return nil, err
 		}
-		out.images, out.prepared = append(out.images, im), append(out.prepared, prepared)
+		out.images, out.prepared = append(out.images, made[0].image),
+			append(out.prepared, made[0].prepared)
 	}
 	err := e.Do(ctx, func(r *model.Run) error {
 		for _, p := range out.prepared {

@@ -183,9 +183,11 @@ type picture struct {
 	*image
 	source   *Image // the picture that it was prepared from, or
 	video    *imageproc.Video
+	moment   int           // index in the video, if its moments are pictures of their own
 	prepared model.Picture // not encoded yet; nil if it need not be
 	shared   *preparation  // that made prepared, for this request and others; nil: none
 	visual   *model.Visual // an earlier encoding of it; nil: none
+	deep     [][]float32   // Visual.Deep of the picture as it is being reduced
 	planned
 	index int // within its message
 

@@ -177,16 +177,19 @@ func (e *Engine) again(ctx context.Context, pics []*picture, all int, req *Reque
 				continue
 			}
 		}
+		var made []ready
 		switch {
 		case p.visual != nil:
+			continue
 		case p.video != nil:
-			_, p.prepared, err = e.prepare(ctx, e.videoTask(p.video), 0)
+			made, err = e.prepare(ctx, e.videoTask(p.video), 0)
 		default:
-			_, p.prepared, err = e.prepare(ctx, e.imageTask(p.source, e.as(p.source.key(), all)), i)
+			made, err = e.prepare(ctx, e.imageTask(p.source, e.as(p.source.key(), all)), i)
 		}
 		if err != nil {
 			return err
 		}
+		p.prepared = made[p.moment].prepared
 		p.spent.prepare = time.Since(start)
 	}
 	return nil
@@ -209,11 +212,11 @@ func (e *Engine) system(text string, before []chat.Message) ([]chat.Message, err
 		return before, nil
 	}
 	empty := chat.Message{Role: "user", Content: []chat.Part{{Type: "text"}}}
-	with, err := e.tokenize([]chat.Message{m, empty})
+	with, err := e.tokenize([]chat.Message{m, empty}, nil)
 	if err != nil {
 		return nil, err
 	}
-	without, err := e.tokenize([]chat.Message{empty})
+	without, err := e.tokenize([]chat.Message{empty}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -244,7 +247,7 @@ func (e *Engine) CheckText(n int) error {
 
 // tokenize renders messages and returns their ids, with one picture token for each picture. Text
 // from users never becomes a control token.
-func (e *Engine) tokenize(messages []chat.Message) ([]int32, error) {
+func (e *Engine) tokenize(messages []chat.Message, pics []*picture) ([]int32, error) {
 	text := 0
 	for _, m := range messages {
 		for _, p := range m.Content {
@@ -269,6 +272,9 @@ func (e *Engine) tokenize(messages []chat.Message) ([]int32, error) {
 	}
 	parts, err := e.fillMarks(segs)
 	if err != nil {
+		return nil, err
+	}
+	if err := e.fillMoments(parts, pics); err != nil {
 		return nil, err
 	}
 	return e.tok.EncodeSegments(parts, tokenizer.EncodeOptions{AddSpecial: true})

@@ -536,7 +536,7 @@ func (e *Engine) documents() (err error) {
 		}
 	}
 	if p.Processor.Data != nil {
-		if e.proc, err = families.Processor(p.Processor.Data); err != nil {
+		if e.proc, err = families.Processor(p.Processor.Data, p.Video.Data); err != nil {
 			return fmt.Errorf("%s: %s: %w", e.ck.Name, p.Processor.From, err)
 		}
 	}

@@ -202,7 +202,7 @@ func restoreTrace(
 	if err != nil {
 		t.Fatal(err)
 	}
-	proc, err := families.Processor(config)
+	proc, err := families.Processor(config, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

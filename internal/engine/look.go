@@ -98,6 +98,7 @@ func (p *Prompt) Input(i int) *reduce.Input {
 type Reduced struct {
 	Reduction *reduce.Reduction // nil: every token
 	X         []float32         // [rows, hidden]
+	Deep      []float32         // [levels, rows, hidden] added after the first layers; nil: none
 	Encoding  *methods.Encoding // of a method inside the encoder, if r has a Trace
 }
 
@@ -109,7 +110,8 @@ func (p *Prompt) Reduce(r *model.Run, i int) (*Reduced, error) {
 		return nil, err
 	}
 	pic.tokens = f
-	return &Reduced{Reduction: f.reduction, X: f.x, Encoding: f.encoding}, nil
+	n := len(f.x) / (1 + p.s.e.shape.Deep)
+	return &Reduced{f.reduction, f.x[:n], f.x[n:], f.encoding}, nil
 }
 
 // Rows reduces the pictures that are not reduced yet and returns the decoder's rows of the prompt.
@@ -149,7 +151,7 @@ func (p *Prompt) Read(
 	s.cache, s.next = s.e.newCache(), in.Next
 	spans := []model.Span{{
 		Pos: in.Pos, Size: in.Size, FirstSize: in.FirstSize, Cache: s.cache, Calib: s.calib,
-		Staged: in.Staged, Context: s.ctx, Trace: trace,
+		Staged: in.Staged, Deep: in.Deep, Context: s.ctx, Trace: trace,
 	}}
 	s.e.m.Decoder().Forward(r, in.X, spans)
 	return &spans[0], spans[0].Err

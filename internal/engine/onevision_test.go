@@ -35,8 +35,8 @@ const tolReceived = 3e-5
 // share of the largest value of these frames, which is at least 0.85.
 const tolLevel = 2.0 / 255 / 0.85
 
-// oneVision is a prompt of the reference.
-type oneVision struct {
+// asked is a prompt of the reference, with its pictures and clips.
+type asked struct {
 	dir      string
 	Text     string
 	Pictures []string
@@ -47,16 +47,16 @@ type oneVision struct {
 	Tokens []int32 `json:"greedy_tokens"`
 }
 
-func openOneVision(t testing.TB, name, prompt string) *oneVision {
+func openAsked(t testing.TB, name, prompt string) *asked {
 	t.Helper()
-	p := &oneVision{dir: filepath.Join("testdata", name)}
+	p := &asked{dir: filepath.Join("testdata", name)}
 	data, err := os.ReadFile(filepath.Join(p.dir, prompt+".ref.json"))
 	must(t, err)
 	must(t, json.Unmarshal(data, p))
 	return p
 }
 
-func (p *oneVision) decoded(t testing.TB, names []string) (pics []*imageproc.Picture) {
+func (p *asked) decoded(t testing.TB, names []string) (pics []*imageproc.Picture) {
 	t.Helper()
 	for _, name := range names {
 		raw, err := os.ReadFile(filepath.Join(p.dir, name))
@@ -68,7 +68,7 @@ func (p *oneVision) decoded(t testing.TB, names []string) (pics []*imageproc.Pic
 	return pics
 }
 
-func (p *oneVision) video(t testing.TB) *imageproc.Video {
+func (p *asked) video(t testing.TB) *imageproc.Video {
 	t.Helper()
 	if len(p.Clips) == 0 {
 		return nil
@@ -77,7 +77,7 @@ func (p *oneVision) video(t testing.TB) *imageproc.Video {
 }
 
 // question is the user's text in the prompt.
-func (p *oneVision) question() string {
+func (p *asked) question() string {
 	text := p.Text[strings.LastIndex(p.Text, "<|im_start|>user\n")+len("<|im_start|>user\n"):]
 	text, _, _ = strings.Cut(text, "<|im_end|>")
 	return text[strings.LastIndex(text, "\n")+1:]
@@ -157,10 +157,10 @@ func TestOneVisionPixels(t *testing.T) {
 	for name, prompts := range oneVisionPrompts {
 		config, err := os.ReadFile(filepath.Join("testdata", name, "preprocessor_config.json"))
 		must(t, err)
-		proc, err := families.Processor(config)
+		proc, err := families.Processor(config, nil)
 		must(t, err)
 		for _, prompt := range prompts {
-			p, ref := openOneVision(t, name, prompt), reference(t, name, prompt)
+			p, ref := openAsked(t, name, prompt), reference(t, name, prompt)
 			if want := ref["pixel_values"]; want != nil {
 				px, err := proc.Process(p.decoded(t, p.Pictures))
 				must(t, err)
@@ -315,7 +315,7 @@ func TestOneVisionAnswers(t *testing.T) {
 	e := open(t, filepath.Join("testdata", name), 2)
 	ctx := context.Background()
 	for _, prompt := range []string{"odd", "huge", "two-images", "video", "image-and-video"} {
-		p := openOneVision(t, name, prompt)
+		p := openAsked(t, name, prompt)
 		got, err := e.Ask(ctx, engine.Request{
 			Prompt: p.question(), Images: engine.Pictures(p.decoded(t, p.Pictures)...),
 			Video: p.video(t), MaxTokens: len(p.Tokens), IgnoreEnd: true,
@@ -325,7 +325,7 @@ func TestOneVisionAnswers(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", prompt, got.Tokens, p.Tokens)
 		}
 	}
-	p := openOneVision(t, name, "two-turns")
+	p := openAsked(t, name, "two-turns")
 	parts := strings.Split(p.Text, "<|im_end|>")
 	said := func(i int, role string) string {
 		_, text, _ := strings.Cut(parts[i], "<|im_start|>"+role+"\n")
@@ -354,7 +354,7 @@ func TestOneVisionAnswers(t *testing.T) {
 func TestOneVisionConversation(t *testing.T) {
 	const name = "llava-onevision-tiny"
 	e := open(t, filepath.Join("testdata", name), 2)
-	p := openOneVision(t, name, "two-images")
+	p := openAsked(t, name, "two-images")
 	pics := engine.Pictures(p.decoded(t, p.Pictures)...)
 	ctx := context.Background()
 	for _, how := range []methods.Options{{}, {Base: "divprune", NVis: 6, Restore: true}} {

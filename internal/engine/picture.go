@@ -11,6 +11,7 @@ import (
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/nn"
 	"github.com/restore-vlm/restore/internal/tensor"
 	"github.com/restore-vlm/restore/reduce"
 )
@@ -47,8 +48,10 @@ type features struct {
 	gains     []float64         // from which the budget was computed; nil: it was given
 	options   reduce.Resolved   // of what happens before the decoder, as planned or as it came out
 	reduction *reduce.Reduction // before the decoder; nil: every token is kept
-	x         []float32         // [rows, hidden]; nil if only keys and values are kept
-	encoding  *methods.Encoding // of a method inside the encoder; nil without a trace
+	// [1 + shape.Deep, rows, hidden]: the rows, and what is added to them after each of the first
+	// layers; nil if only keys and values are kept
+	x        []float32
+	encoding *methods.Encoding // of a method inside the encoder; nil without a trace
 }
 
 // rows returns how many rows the decoder reads. It is an upper bound if the method determines the
@@ -185,7 +188,8 @@ func (e *Engine) features(r *model.Run, p *picture) (*features, error) {
 		if err != nil {
 			return nil, err
 		}
-		f.x, p.spent.encode = v.X, time.Since(start)
+		f.x = nn.Joined(append([][]float32{v.X}, v.Deep...))
+		p.spent.encode = time.Since(start)
 		return f, nil
 	case p.site == reduce.InsideEncoder:
 		return f, e.within(r, p, f)
@@ -201,6 +205,7 @@ func (e *Engine) features(r *model.Run, p *picture) (*features, error) {
 	p.spent.choose, p.spent.merge = f.reduction.SelectTime, f.reduction.MergeTime
 	f.options = f.reduction.Options
 	e.take(r, f)
+	e.deepen(p, f)
 	return f, nil
 }
 
@@ -215,11 +220,11 @@ func (p *picture) got(f *features) {
 // PictureTokens returns the number of visual tokens that the encoder makes of a picture.
 func (e *Engine) PictureTokens(pic *imageproc.Picture) (int, error) {
 	t := e.imageTask(&Image{Picture: pic}, e.as(Key{}, 1))
-	im, _, err := e.prepare(context.Background(), t, 0)
+	made, err := e.prepare(context.Background(), t, 0)
 	if err != nil {
 		return 0, err
 	}
-	return im.shape.N, nil
+	return made[0].shape.N, nil
 }
 
 // take sets the decoder's rows in f from its reduction.
@@ -228,6 +233,28 @@ func (e *Engine) take(r *model.Run, f *features) {
 	if f.reduction.Space == reduce.Encoder {
 		f.x = e.m.Project(r, f.reduction.Features, len(f.reduction.Rows))
 	}
+}
+
+// deepen adds to f what the rows of a reduced picture add after the decoder's first layers: the
+// mean of their members'.
+func (e *Engine) deepen(p *picture, f *features) {
+	levels := p.deep
+	if p.deep = nil; levels == nil {
+		return
+	}
+	h, rows := e.shape.Hidden, f.reduction.Rows
+	mixes := make([]nn.Mix, len(rows))
+	for i := range rows {
+		if mixes[i].From = rows[i].Members; p.small {
+			mixes[i].From = []int32{int32(i)} // a row of the smaller picture
+		}
+	}
+	x := make([]float32, (1+len(levels))*len(rows)*h)
+	copy(x, f.x)
+	for i, level := range levels {
+		nn.Blend(e.pool, x[(1+i)*len(rows)*h:(2+i)*len(rows)*h], level, mixes, h)
+	}
+	f.x = x
 }
 
 // encode runs the encoder on p unless it was encoded before.
@@ -249,14 +276,15 @@ func (e *Engine) competing(r *model.Run, p *picture) (in *reduce.Input, err erro
 		if err != nil {
 			return nil, err
 		}
-		in = p.input(v)
+		in, p.deep = p.input(v), v.Deep
 	} else {
 		in = p.input(&model.Visual{Shape: p.shape})
 		if in.ShrunkH, in.ShrunkW, err = methods.ShrunkGrid(p.shape.GridH, p.shape.GridW,
 			p.plan.BeforeDecoder().NVis); err != nil {
 			return nil, err
 		}
-		if in.Shrunk, err = p.prepared.Shrink(r, in.ShrunkH, in.ShrunkW); err != nil {
+		in.Shrunk, p.deep, err = p.prepared.Shrink(r, in.ShrunkH, in.ShrunkW)
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -1,10 +1,13 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/tokenizer"
 	"github.com/restore-vlm/restore/internal/tokenizer/chat"
 )
@@ -32,6 +35,7 @@ func withoutMarks(text string) string {
 // offsets into the text, one for each picture.
 func userMessage(text string, pics []*picture, places []int) (chat.Message, error) {
 	m := chat.Message{Role: "user"}
+	pics = slices.DeleteFunc(slices.Clone(pics), func(p *picture) bool { return p.moment > 0 })
 	if len(places) > 0 {
 		marked, err := markPlaces(text, pics, places)
 		m.Content = []chat.Part{{Type: "text", Text: marked}}
@@ -112,6 +116,53 @@ func (e *Engine) fillMarks(segs []chat.Segment) ([]tokenizer.Segment, error) {
 	}
 	return out, nil
 }
+
+// fillMoments replaces the place of each video in a rendered prompt by one place for each of its
+// moments, after a text that tells its time. A model for which a video is one picture needs none.
+// Users' text has no places.
+func (e *Engine) fillMoments(parts []tokenizer.Segment, pics []*picture) error {
+	m, ok := e.m.(model.Timed)
+	place, known := e.tok.Token(e.m.VideoToken())
+	if !ok || !known {
+		return nil
+	}
+	before, after := m.Around()
+	var videos []string
+	for _, p := range pics {
+		if !p.shape.Video {
+			continue
+		}
+		if p.shape.Time == "" {
+			return fmt.Errorf("engine: video: %s: %w", e.ck.Name, errNoTimes)
+		}
+		if p.moment == 0 {
+			videos = append(videos, "")
+		}
+		videos[len(videos)-1] += p.shape.Time + before + place + after
+	}
+	whole := before + place + after
+	for i := range parts {
+		if parts[i].User {
+			continue
+		}
+		var b strings.Builder
+		text := parts[i].Text
+		for len(videos) > 0 {
+			left, right, found := strings.Cut(text, whole)
+			if !found {
+				break
+			}
+			b.WriteString(left + videos[0])
+			text, videos = right, videos[1:]
+		}
+		parts[i].Text = b.String() + text
+	}
+	return nil
+}
+
+// errNoTimes is returned for a video of a model without its video processor.
+var errNoTimes = errors.New("no video_preprocessor_config.json (or video_processor in " +
+	"processor_config.json), which says which frames are read")
 
 // written returns the text that the template writes for a picture between two texts. If the
 // template moves pictures to the front, it is the picture token only.

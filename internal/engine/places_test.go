@@ -44,7 +44,7 @@ func TestPlaces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := e.tokenize([]chat.Message{m})
+		out, err := e.tokenize([]chat.Message{m}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

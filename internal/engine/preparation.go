@@ -48,6 +48,12 @@ func (r *room) enter(ctx context.Context, n int64) (leave func(), err error) {
 	return func() { r[class].Release(n) }, nil
 }
 
+// ready is a picture, or a moment of a video, that can be encoded.
+type ready struct {
+	*image
+	prepared model.Picture
+}
+
 // preparation makes the pixel values of a picture or a video on a goroutine of its own, for one
 // request or for several.
 type preparation struct {
@@ -57,15 +63,14 @@ type preparation struct {
 
 	made   chan struct{} // closed when the fields below are set
 	waited time.Duration // for room
-	im     *image
-	pic    model.Picture
+	pics   []ready       // one, of a video perhaps several moments
 	err    error
 }
 
 // task is the work of a preparation.
 type task struct {
 	size func() (int64, error) // pixels
-	make func() (*image, model.Picture, error)
+	make func() ([]ready, error)
 }
 
 // start starts a preparation for one user.
@@ -96,22 +101,22 @@ func (s *preparation) run(ctx context.Context, e *Engine, t task) {
 		return
 	}
 	defer leave()
-	s.im, s.pic, s.err = t.make()
+	s.pics, s.err = t.make()
 }
 
 // wait returns what was prepared for the i-th picture of a request, or the cause of ctx if ctx ends
 // first.
-func (s *preparation) wait(ctx context.Context, i int) (*image, model.Picture, error) {
+func (s *preparation) wait(ctx context.Context, i int) ([]ready, error) {
 	select {
 	case <-s.made:
 	case <-ctx.Done():
-		return nil, nil, context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
 	var p *errs.PictureError
 	if errors.As(s.err, &p) {
-		return nil, nil, pictureError(i, p.Fault, s.err)
+		return nil, pictureError(i, p.Fault, s.err)
 	}
-	return s.im, s.pic, s.err
+	return s.pics, s.err
 }
 
 // shareOf returns the preparation of a picture for all requests with the same salt. Its users are
@@ -145,12 +150,12 @@ func (e *Engine) unshare(s *preparation) {
 }
 
 // prepare prepares a picture for one request. Its errors name the i-th picture.
-func (e *Engine) prepare(ctx context.Context, t task, i int) (*image, model.Picture, error) {
+func (e *Engine) prepare(ctx context.Context, t task, i int) ([]ready, error) {
 	if err := e.takesPictures(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := context.Cause(ctx); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	s := e.start(t)
 	defer e.unshare(s)
@@ -173,21 +178,21 @@ func (e *Engine) as(key Key, pictures int) way {
 
 // imageTask makes the pixel values of a picture.
 func (e *Engine) imageTask(m *Image, as way) task {
-	return task{m.Size, func() (*image, model.Picture, error) {
+	return task{m.Size, func() ([]ready, error) {
 		pic, err := m.Pixels()
 		if err != nil {
-			return nil, nil, pictureError(-1, errs.Undecodable, err)
+			return nil, pictureError(-1, errs.Undecodable, err)
 		}
 		px, err := as.proc.Process([]*imageproc.Picture{pic})
 		if err != nil {
-			return nil, nil, pictureError(-1, errs.BadShape, err)
+			return nil, pictureError(-1, errs.BadShape, err)
 		}
-		im, prepared, err := e.described(px, as.key)
+		made, err := e.described(px, as.key)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		im.width, im.height = pic.Width, pic.Height
-		return im, prepared, nil
+		made[0].width, made[0].height = pic.Width, pic.Height
+		return made, nil
 	}}
 }
 
@@ -199,10 +204,10 @@ func (e *Engine) videoTask(v *imageproc.Video) task {
 		}
 		return n, nil
 	}
-	return task{size, func() (*image, model.Picture, error) {
+	return task{size, func() ([]ready, error) {
 		px, err := e.videoPixels(v)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		return e.described(px, videoKey(v))
 	}}
@@ -225,12 +230,19 @@ func (e *Engine) takesPictures() error {
 	return nil
 }
 
-// described returns the one picture in px.
-func (e *Engine) described(px *imageproc.Pixels, key Key) (*image, model.Picture, error) {
+// described returns the picture in px, or the moments of the video.
+func (e *Engine) described(px *imageproc.Pixels, key Key) ([]ready, error) {
 	pics, err := e.m.Pictures(px)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	im := &image{key: key, shape: pics[0].Shape(), frames: px.GridFrames(0)}
-	return im, pics[0], nil
+	out := make([]ready, len(pics))
+	for i, p := range pics {
+		im := &image{key: key, shape: p.Shape(), frames: px.GridFrames(i)}
+		if i > 0 {
+			im.key = keyOf(key[:], fmt.Append(nil, "moment ", i))
+		}
+		out[i] = ready{im, p}
+	}
+	return out, nil
 }

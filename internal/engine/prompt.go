@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/methods"
@@ -87,7 +88,26 @@ type Rows struct {
 	Pos             []nn.Pos
 	Size, FirstSize []float32      // see model.Span
 	Staged          []model.Staged // pictures that the decoder reduces between its layers
+	Deep            []model.Deep   // rows that pictures add to theirs after the first layers
 	Next            float64        // position of the row after these
+}
+
+// deep returns the rows of in.Deep within the rows lo to hi.
+func (in *Rows) deep(lo, hi, width int) []model.Deep {
+	var out []model.Deep
+	for _, d := range in.Deep {
+		n := len(d.Levels[0]) / width
+		from, to := max(lo, d.First), min(hi, d.First+n)
+		if from >= to {
+			continue
+		}
+		part := model.Deep{First: from - lo}
+		for _, level := range d.Levels {
+			part.Levels = append(part.Levels, level[(from-d.First)*width:(to-d.First)*width])
+		}
+		out = append(out, part)
+	}
+	return out
 }
 
 // layout makes the decoder rows of units; the first unit has position at. Text after a picture
@@ -115,7 +135,13 @@ func (e *Engine) layout(units []unit, at float64) (*Rows, error) {
 			continue
 		}
 		p := u.pic
-		copy(out.X[row*h:], p.tokens.x)
+		size := len(p.tokens.x) / (1 + e.shape.Deep)
+		copy(out.X[row*h:], p.tokens.x[:size])
+		if e.shape.Deep > 0 {
+			out.Deep = append(out.Deep, model.Deep{
+				First: row, Levels: slices.Collect(slices.Chunk(p.tokens.x[size:], size)),
+			})
+		}
 		if len(p.plan.Stages) > 0 {
 			start := at
 			var err error

@@ -52,7 +52,7 @@ func axesReference(t testing.TB, name, prompt string) map[string]*tensor.Tensor 
 	}
 	config, err := os.ReadFile(filepath.Join(dir, "preprocessor_config.json"))
 	must(t, err)
-	proc, err := families.Processor(config)
+	proc, err := families.Processor(config, nil)
 	must(t, err)
 	px, err := proc.Process(pics)
 	must(t, err)

@@ -108,7 +108,7 @@ func tiny(t *testing.T, o Options) *Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	processor, err := families.Processor([]byte(tinyProcessor))
+	processor, err := families.Processor([]byte(tinyProcessor), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -826,7 +826,7 @@ func TestShortenedFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		processor, err := families.Processor([]byte(tinyProcessor))
+		processor, err := families.Processor([]byte(tinyProcessor), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

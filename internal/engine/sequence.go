@@ -293,6 +293,7 @@ func (s *sequence) read(r *model.Run, in *Rows) (last int, err error) {
 			}
 		}
 		span.Pos, span.Size, span.FirstSize = in.Pos[lo:hi], in.Size[lo:hi], in.FirstSize[lo:hi]
+		span.Deep = in.deep(lo, hi, h)
 		spans := []model.Span{span}
 		s.e.m.Decoder().Forward(r, in.X[lo*h:hi*h], spans)
 		if spans[0].Err != nil {

@@ -26,9 +26,9 @@ type stored struct {
 const storedMost = 1 << 30
 
 // pack encodes f for a Store: the length of the header, the header, and the rows as little-endian
-// float32.
-func (f *features) pack(width int) ([]byte, error) {
-	h := stored{Rows: len(f.x) / width, Width: width, Gains: f.gains}
+// float32, followed by those of the given number of levels.
+func (f *features) pack(width, levels int) ([]byte, error) {
+	h := stored{Rows: len(f.x) / width / (1 + levels), Width: width, Gains: f.gains}
 	if r := f.reduction; r != nil {
 		h.Reduced, h.NVis, h.Keep, h.Merge = true, f.options.NVis, f.options.Keep, f.options.Merge
 		h.Tokens, h.Kept, h.Anchors, h.Scores = r.Rows, r.Kept, r.Anchors, r.Scores
@@ -48,7 +48,7 @@ func (f *features) pack(width int) ([]byte, error) {
 
 // unpack decodes the features of p from the output of pack.
 func (e *Engine) unpack(p *picture, data []byte) (*features, error) {
-	width, tokens := e.shape.Hidden, p.shape.N
+	width, tokens, parts := e.shape.Hidden, p.shape.N, 1+e.shape.Deep
 	bad := func(format string, a ...any) (*features, error) {
 		return nil, fmt.Errorf("engine: stored features: "+format, a...)
 	}
@@ -64,12 +64,12 @@ func (e *Engine) unpack(p *picture, data []byte) (*features, error) {
 		return bad("%v", err)
 	}
 	rest := data[4+n:]
-	if h.Width != width || h.Rows < 1 || h.Rows > tokens+1 || len(rest) != 4*h.Rows*width {
+	if h.Width != width || h.Rows < 1 || h.Rows > tokens+1 || len(rest) != 4*parts*h.Rows*width {
 		return bad("got %d rows of %d in %d bytes, want rows of %d", h.Rows, h.Width, len(rest),
 			width)
 	}
 	plan, whole := p.plan, p.whole()
-	f := &features{x: make([]float32, h.Rows*width)}
+	f := &features{x: make([]float32, parts*h.Rows*width)}
 	if p.late != nil {
 		var err error
 		plan, err = e.settle(p, func(most int) ([]float64, error) {
@@ -94,7 +94,7 @@ func (e *Engine) unpack(p *picture, data []byte) (*features, error) {
 	}
 	f.options.NVis, f.options.Keep, f.options.Merge = h.NVis, h.Keep, h.Merge
 	r := &reduce.Reduction{
-		Options: f.options, N: plan.N, Width: width, Features: f.x, Scores: h.Scores,
+		Options: f.options, N: plan.N, Width: width, Features: f.x[:h.Rows*width], Scores: h.Scores,
 	}
 	r.Rows, r.Group = h.Tokens, slices.Repeat([]int32{-1}, r.N)
 	for i := range r.Rows {
@@ -192,7 +192,7 @@ func (e *Engine) saveAll() {
 		next := s.list[0]
 		s.list = slices.Delete(s.list, 0, 1)
 		s.mu.Unlock()
-		if data, err := next.f.pack(e.shape.Hidden); err != nil {
+		if data, err := next.f.pack(e.shape.Hidden, e.shape.Deep); err != nil {
 			e.warn(err.Error())
 		} else {
 			e.store.Save(e.storeKey(next.key), data)

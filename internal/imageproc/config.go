@@ -37,13 +37,9 @@ func NewCLIP(r *Settings) Processor { return r.clip() }
 // transformers. An unsupported setting that would change the result is an error that names key and
 // value; keys that transformers itself ignores are ignored.
 func ParseProcessor(preprocessorConfigJSON []byte, kinds []Kind) (Processor, error) {
-	if len(preprocessorConfigJSON) > maxConfigBytes {
-		return nil, fmt.Errorf("imageproc: processor config: %d bytes, limit %d",
-			len(preprocessorConfigJSON), maxConfigBytes)
-	}
-	r := &Settings{seen: map[string]bool{}}
-	if err := json.Unmarshal(preprocessorConfigJSON, &r.m); err != nil {
-		return nil, fmt.Errorf("imageproc: processor config: not a JSON object: %w", err)
+	r, err := newSettings("processor config", preprocessorConfigJSON)
+	if err != nil {
+		return nil, err
 	}
 	if inner, ok := r.m["image_processor"]; ok {
 		r.m = nil

@@ -44,31 +44,38 @@ func TestOneVision(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range cases {
-		raw, err := os.ReadFile(filepath.Join("testdata", c.Picture))
-		if err != nil {
-			t.Fatal(err)
-		}
-		pic, err := Decode(raw, name, DefaultDecodeOptions())
-		if err != nil {
-			t.Fatal(err)
-		}
 		proc := p
 		if !c.Alone {
 			proc = p.(CrowdProcessor).Several()
 		}
-		px, err := proc.Process([]*Picture{pic})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var b bytes.Buffer
-		if err := binary.Write(&b, binary.LittleEndian, px.Data); err != nil {
-			t.Fatal(err)
-		}
-		sum := sha256.Sum256(b.Bytes())
-		if fmt.Sprint(px.Shape) != fmt.Sprint(c.Shape) || hex.EncodeToString(sum[:]) != c.SHA256 {
-			t.Errorf("%s: shape %v, other values than the reference's of %v", name, px.Shape,
-				c.Shape)
-		}
+		checkPixels(t, name, proc, c.Picture, c.Shape, c.SHA256)
+	}
+}
+
+// checkPixels compares the pixel values of one picture with the reference's hash of them.
+func checkPixels(
+	t *testing.T, name string, p Processor, picture string, shape []int, hash string,
+) {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("testdata", picture))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pic, err := Decode(raw, name, DefaultDecodeOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	px, err := p.Process([]*Picture{pic})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := binary.Write(&b, binary.LittleEndian, px.Data); err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(b.Bytes())
+	if fmt.Sprint(px.Shape) != fmt.Sprint(shape) || hex.EncodeToString(sum[:]) != hash {
+		t.Errorf("%s: shape %v, other values than the reference's of %v", name, px.Shape, shape)
 	}
 }
 

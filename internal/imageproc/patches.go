@@ -111,21 +111,25 @@ func LimitPixels(p Processor, lo, hi int) (Processor, error) {
 //	both sides to the nearest multiple of factor (half to even, possibly 0);
 //	area over maxPixels:  factor·⌊side/β/factor⌋, at least factor, β = √(w·h/maxPixels)
 //	area under minPixels: factor·⌈side·β/factor⌉, β = √(minPixels/(w·h))
-func (q *Patches) smartSize(w, h int) (ow, oh int, err error) {
+func (q *Patches) smartSize(w, h int) (ow, oh int, err error) { return q.smartSizeOf(1, 1, w, h) }
+
+// smartSizeOf is smartSize for n frames, whose limits count the pixels of all; whole is n rounded
+// up to whole moments.
+func (q *Patches) smartSizeOf(n, whole, w, h int) (ow, oh int, err error) {
 	if r := float64(max(w, h)) / float64(min(w, h)); r > maxAspectRatio {
 		return 0, 0, fmt.Errorf("imageproc: picture %dx%d: aspect ratio %.4g, limit %d", w, h, r,
 			maxAspectRatio)
 	}
 	factor := q.patch * q.merge
-	f, fw, fh := float64(factor), float64(w), float64(h)
+	f, fn, fw, fh := float64(factor), float64(n), float64(w), float64(h)
 	ow, oh = int(math.RoundToEven(fw/f))*factor, int(math.RoundToEven(fh/f))*factor
 	switch {
-	case ow*oh > q.maxPixels:
-		beta := math.Sqrt(fw * fh / float64(q.maxPixels))
+	case whole*ow*oh > q.maxPixels:
+		beta := math.Sqrt(fn * fw * fh / float64(q.maxPixels))
 		ow = max(factor, int(math.Floor(fw/beta/f))*factor)
 		oh = max(factor, int(math.Floor(fh/beta/f))*factor)
-	case ow*oh < q.minPixels:
-		beta := math.Sqrt(float64(q.minPixels) / (fw * fh))
+	case whole*ow*oh < q.minPixels:
+		beta := math.Sqrt(float64(q.minPixels) / (fn * fw * fh))
 		ow = ceil(float64(fw*beta)/f) * factor
 		oh = ceil(float64(fh*beta)/f) * factor
 	}
@@ -177,25 +181,39 @@ func (q *Patches) Process(pics []*Picture) (*Pixels, error) {
 // frames; the last moment is filled up with the last frame. All frames are resized to the same
 // size.
 func (q *Patches) ProcessVideo(v *Video) (*Pixels, error) {
-	if err := checkPictures(v.Frames); err != nil {
+	if err := v.check(); err != nil {
 		return nil, err
 	}
+	ow, oh, err := q.size(v.Frames[0])
+	if err != nil {
+		return nil, err
+	}
+	return q.moments(v, ow, oh)
+}
+
+// check returns an error unless all frames have one size and their rate is known.
+func (v *Video) check() error {
+	if err := checkPictures(v.Frames); err != nil {
+		return err
+	}
 	if !(v.FPS > 0 && v.FPS <= maxFPS) {
-		return nil, fmt.Errorf("imageproc: video: fps: got %v, want more than 0 and at most %d",
-			v.FPS, maxFPS)
+		return fmt.Errorf("imageproc: video: fps: got %v, want more than 0 and at most %d", v.FPS,
+			maxFPS)
 	}
 	first := v.Frames[0]
 	for i, p := range v.Frames {
 		if p.Width != first.Width || p.Height != first.Height {
-			return nil, fmt.Errorf(
+			return fmt.Errorf(
 				"imageproc: video: frame %d of %d: got %dx%d, want the first frame's %dx%d", i+1,
 				len(v.Frames), p.Width, p.Height, first.Width, first.Height)
 		}
 	}
-	ow, oh, err := q.size(first)
-	if err != nil {
-		return nil, err
-	}
+	return nil
+}
+
+// moments cuts the frames of v, resized to ow by oh, into patches.
+func (q *Patches) moments(v *Video, ow, oh int) (*Pixels, error) {
+	first := v.Frames[0]
 	moments := (len(v.Frames) + q.temporal - 1) / q.temporal
 	row, each := 3*q.temporal*q.patch*q.patch, ow/q.patch*(oh/q.patch)
 	if int64(moments) > maxOutputValues/(int64(each)*int64(row)) {

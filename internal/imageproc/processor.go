@@ -23,6 +23,8 @@ type Pixels struct {
 	// SecondsPerMoment is the time between two frames of GridTHW if Data is a video; 0 for
 	// pictures.
 	SecondsPerMoment float64
+	// Times are, for Clips, the seconds from the start of a video to each moment; nil for others.
+	Times []float64
 	// Merge is, for Patches, the side in patches of the blocks that order Data; 0 for the others.
 	Merge int
 	// Tiles is, for Tiles, the number of tiles of each picture, including the base, and

@@ -196,6 +196,11 @@ func (t *tracing) pictures(r *model.Run) error {
 			out[prefix+name] = v
 		}
 		delete(out, prefix+"feat") // features, unless they still had to go through the projector
+		if len(f.Deep) > 0 {
+			rows := len(f.Reduction.Rows)
+			out[prefix+"deepstack"] = tensor.FromFloat32s(
+				[]int{len(f.Deep) / rows / hidden, rows, hidden}, f.Deep)
+		}
 		out[prefix+"features"] = tensor.FromFloat32s([]int{len(f.Reduction.Rows), hidden}, f.X)
 	}
 	return nil
@@ -347,13 +352,15 @@ func tracePixels(in map[string]*tensor.Tensor) (*imageproc.Pixels, error) {
 	switch {
 	case ok && video:
 		return nil, fmt.Errorf("lab: trace: both pixel_values and pixel_values_videos, want one")
+	case video && len(clip.Shape) == 2: // [patches, values], with video_grid_thw
+		t = clip
 	case video && len(clip.Shape) == 5 && clip.Shape[0] == 1: // [1, frames, 3, height, width]
 		frames := *clip
 		frames.Shape = clip.Shape[1:]
 		t = &frames
 	case video:
 		return nil, fmt.Errorf("lab: trace: pixel_values_videos: shape %v, want one video, "+
-			"[1 frames 3 height width]", clip.Shape)
+			"[1 frames 3 height width], or [patches values]", clip.Shape)
 	case !ok:
 		return nil, nil
 	}
@@ -371,7 +378,11 @@ func tracePixels(in map[string]*tensor.Tensor) (*imageproc.Pixels, error) {
 			px.ImageSizes = append(px.ImageSizes, [2]int{int(v[i]), int(v[i+1])})
 		}
 	}
-	if t, ok := in["image_grid_thw"]; ok && len(t.Shape) == 2 && t.Shape[1] == 3 {
+	grids := in["image_grid_thw"]
+	if video {
+		grids, px.SecondsPerMoment = in["video_grid_thw"], 1
+	}
+	if t := grids; t != nil && len(t.Shape) == 2 && t.Shape[1] == 3 {
 		v, err := t.Int64s()
 		if err != nil {
 			return nil, fmt.Errorf("lab: trace: image_grid_thw: %w", err)

@@ -10,8 +10,10 @@ type Family struct {
 	checkpoint.Family
 	// New binds a model, and Text the decoder of one whose files hold no encoder.
 	New, Text func(*Source) (Multimodal, error)
-	// Processors are the picture processors of the published models, and of no family before.
+	// Processors are the picture processors of the published models; families may share them.
 	Processors []imageproc.Kind
+	// Videos are the video processors of the published models that need more than the pictures'.
+	Videos []imageproc.VideoKind
 	// Published are models whose speed is measured without their weights.
 	Published []Published
 	// Across is how many of the encoder's squares stand side by side in a measured picture; 0: the

@@ -70,6 +70,7 @@ type Span struct {
 	// pictures in the rows, in order, that layers reduce; afterwards, Pos and Size describe the
 	// remaining rows
 	Staged []Staged
+	Deep   []Deep // rows that pictures add to theirs after the first layers, in order
 
 	// Context ends the span between layers; nil: never.
 	Context context.Context
@@ -79,6 +80,12 @@ type Span struct {
 	// Err is set if the span failed or was ended: the cause of Context, a *Panic, or a reducer's
 	// error. Its rows and the last keys of its cache are then undefined.
 	Err error
+}
+
+// Deep are a picture's rows that are added to those in a span.
+type Deep struct {
+	First  int         // the picture's first row in the span
+	Levels [][]float32 // [rows, Hidden] for each of the decoder's first layers
 }
 
 // Panic is the error of a span whose part of a pass panicked.
@@ -108,6 +115,7 @@ type Decoder interface {
 type DecoderShape struct {
 	Hidden, Layers, Heads, KVHeads, HeadDim, MLP, Vocab int
 	MaxPositions                                        int // context, in positions
+	Deep                                                int // layers after which pictures add rows
 	RoPE                                                *nn.RoPE
 }
 
@@ -135,8 +143,9 @@ type Picture interface {
 	// Shape returns its description, which must not be changed.
 	Shape() *Shape
 	// Shrink encodes the picture resized to rows×cols patches and returns their
-	// features after the projector [rows·cols, C]. Shape().Fixed must be empty.
-	Shrink(r *Run, rows, cols int) ([]float32, error)
+	// features after the projector [rows·cols, C], and the rows of Visual.Deep. Shape().Fixed must
+	// be empty.
+	Shrink(r *Run, rows, cols int) (x []float32, deep [][]float32, err error)
 	// Within encodes the picture with w between the encoder's blocks. It returns the remaining
 	// features before the projector [rows, Cv], view by view, without class tokens. Shape().Closed
 	// must be empty.
@@ -152,6 +161,7 @@ type Shape struct {
 	Span         float64
 	GridH, GridW int    // of the N tokens; 0 if they are not a grid
 	Video        bool   // the tokens are a video's, moment after moment
+	Time         string // the text before a moment of a video that is a picture of its own
 	Views        *Views // of a picture that is encoded in parts
 
 	Class   bool // every view starts with a class token
@@ -178,6 +188,8 @@ type Visual struct {
 	// [W] class token's query of the encoder's last layer, heads concatenated, with bias, unscaled
 	LastQuery []float32
 	LastKeys  []float32 // [T, W] that layer's keys; both nil without a class token
+	// [N, C] for each of the decoder's first layers: what is added to the tokens after it
+	Deep [][]float32
 }
 
 // Views tells how the tokens of a picture come from parts that the encoder processed separately.
@@ -268,6 +280,13 @@ type Multimodal interface {
 	VideoToken() int32
 	// Info describes the model for `show` and reports.
 	Info() Info
+}
+
+// Timed is implemented by models that read each moment of a video as a picture of its own, after a
+// text that tells its time.
+type Timed interface {
+	// Around returns the texts before and after a moment's place in a prompt.
+	Around() (before, after string)
 }
 
 // Info describes a loaded model.

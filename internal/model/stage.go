@@ -408,6 +408,7 @@ func (p *Passage) shrink(i, s, at int, within bool, x, a []float32) error {
 			return err
 		}
 		nn.Replace(p.run.Pool, x, p.Rows, h, first, old, mixes)
+		sp.shrinkDeep(p.run.Pool, st.First, old, mixes, h)
 		if a != nil {
 			nn.Replace(p.run.Pool, a, p.Rows, qw, first, old, mixes)
 		}
@@ -415,10 +416,47 @@ func (p *Passage) shrink(i, s, at int, within bool, x, a []float32) error {
 		for k := range sp.Staged[j+1:] {
 			sp.Staged[j+1+k].First -= old - len(mixes)
 		}
+		for k := range sp.Deep {
+			if d := &sp.Deep[k]; d.First > st.First {
+				d.First -= old - len(mixes)
+			}
+		}
 		p.Rows -= old - len(mixes)
 		p.stale = true
 	}
 	return nil
+}
+
+// shrinkDeep replaces the old rows of the picture at first by mixes in the rows that it adds. It
+// does not change the caller's.
+func (sp *Span) shrinkDeep(p *nn.Pool, first, old int, mixes []nn.Mix, width int) {
+	for k := range sp.Deep {
+		d := &sp.Deep[k]
+		if d.First != first {
+			continue
+		}
+		levels := make([][]float32, len(d.Levels))
+		for i, rows := range d.Levels {
+			levels[i] = make([]float32, len(mixes)*width)
+			nn.Blend(p, levels[i], rows[:old*width], mixes, width)
+		}
+		d.Levels = levels
+	}
+}
+
+// Deepen adds the pictures' rows for layer i to x [Rows, Hidden], the output of that layer.
+func (p *Passage) Deepen(i int, x []float32) {
+	at, h := 0, p.shape.Hidden
+	for s := range p.spans {
+		sp := &p.spans[s]
+		for _, d := range sp.Deep {
+			if i < len(d.Levels) && sp.Err == nil {
+				first := (at + d.First) * h
+				nn.Add(p.run.Pool, x[first:first+len(d.Levels[i])], d.Levels[i])
+			}
+		}
+		at += len(sp.Pos)
+	}
 }
 
 // replace updates the span's positions and sizes after a stage reduced the old rows of st. It does

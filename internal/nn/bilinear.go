@@ -18,6 +18,18 @@ func Bilinear(n, to int) []Taps {
 	return out
 }
 
+// Corners returns the taps of a linear resize of an axis from n to to samples whose first and last
+// samples stay in place.
+func Corners(n, to int) []Taps {
+	out := make([]Taps, to)
+	for i := range out {
+		at := float64(i) * float64(n-1) / float64(max(to-1, 1))
+		lo := min(int(at), n-1)
+		out[i] = Taps{lo, min(lo+1, n-1), float32(at - float64(lo))}
+	}
+	return out
+}
+
 // Nearest returns the sample that has the greater share.
 func (t Taps) Nearest() int {
 	if t.Share > 0.5 {

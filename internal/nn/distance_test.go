@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -27,6 +28,9 @@ func mrope(t testing.TB) map[string]*tensor.Tensor {
 
 func floats(t testing.TB, x *tensor.Tensor) []float32 {
 	t.Helper()
+	if x == nil {
+		return nil
+	}
 	if v, err := x.Float32s(); err == nil {
 		return v
 	}
@@ -86,6 +90,63 @@ func TestBiasOfThreeAxes(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Ensure that interleaved axes give every pair its axis, and that D, its tables along each axis and
+// the bias equal the reference's.
+func TestInterleavedAxes(t *testing.T) {
+	ref, err := golden.Read("testdata/mrope-interleaved.ref")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, r := range map[string]*RoPE{
+		"qwen3vl":   NewInterleavedRoPE(128, 5e6, []int{24, 20, 20}),
+		"tiny":      NewInterleavedRoPE(24, 5e6, []int{5, 4, 3}),
+		"tied-tiny": NewInterleavedRoPE(16, 5e6, []int{4, 2, 2}),
+	} {
+		for j, axis := range floats(t, ref[name+".axis"]) {
+			if r.axis[j] != uint8(axis) {
+				t.Errorf("%s: pair %d: axis %d, want %v", name, j, r.axis[j], axis)
+			}
+		}
+		want := wide(t, ref[name+".D"])
+		for i, delta := range positions(t, ref[name+".delta"]) {
+			if got := r.DecayMRoPE(delta); !(math.Abs(got-want[i]) <= 1e-12) {
+				t.Errorf("%s: D%v: got %v, want %v", name, delta, got, want[i])
+			}
+		}
+		for axis, key := range []string{"", "D_height", "D_width"} {
+			for d, want := range floats(t, ref[name+"."+key]) {
+				var delta Pos
+				delta[axis] = float64(d)
+				if got := r.DecayMRoPE(delta); !(math.Abs(got-float64(want)) <= 1e-6) {
+					t.Errorf("%s: %s of %d: got %v, want %v", name, key, d, got, want)
+				}
+			}
+		}
+		pos, size := positions(t, ref[name+".pos"]), floats(t, ref[name+".size"])
+		c := &Calibration{Size: true, Distance: true, Distances: NewDistances(r, 4096)}
+		got, bias := c.Rows(cacheOf(pos, size, nil, nil, 1, 2), pos, false),
+			wide(t, ref[name+".bias"])
+		for i := range got {
+			if i%len(pos) <= i/len(pos) && !(math.Abs(float64(got[i])-bias[i]) <= tolBias) {
+				t.Errorf("%s: bias %d: got %v, want %v", name, i, got[i], bias[i])
+			}
+		}
+	}
+}
+
+// wide returns a float64 tensor's values.
+func wide(t testing.TB, x *tensor.Tensor) []float64 {
+	t.Helper()
+	if x.DType != tensor.F64 {
+		t.Fatalf("%v, want float64", x.DType)
+	}
+	v := make([]float64, x.Len())
+	for i := range v {
+		v[i] = math.Float64frombits(binary.LittleEndian.Uint64(x.Data[8*i:]))
+	}
+	return v
 }
 
 // Ensure that attention with that bias equals the reference, including grouped heads.

@@ -42,6 +42,20 @@ func NewRoPE(headDim int, base float64, sections []int) *RoPE {
 	return r
 }
 
+// NewInterleavedRoPE returns the rotation for heads of headDim whose pairs follow the axes in turn:
+// time, height, width, time, … as far as the sections of height and width reach, then time.
+// sections is how many pairs follow each axis. Source: Qwen3-VL, Hugging Face transformers 5.23
+// Qwen3VLTextRotaryEmbedding.
+func NewInterleavedRoPE(headDim int, base float64, sections []int) *RoPE {
+	r := NewRoPE(headDim, base, nil)
+	for a := 1; a < len(sections); a++ {
+		for j := a; j < min(3*sections[a], len(r.axis)); j += 3 {
+			r.axis[j] = uint8(a)
+		}
+	}
+	return r
+}
+
 // NewAxialRoPE returns the rotation for heads of headDim in a plane. The first half of the pairs
 // follows the height axis, the second half the width axis, and each half starts with the fastest
 // frequency (θ^(−4j/headDim)).

@@ -81,6 +81,9 @@ func documents(f *folder.Folder, p *checkpoint.Parts) (err error) {
 	if p.Processor, err = Processor(f); err != nil {
 		return err
 	}
+	if p.Video, err = part(f, "video_processor", "video_preprocessor_config.json"); err != nil {
+		return err
+	}
 	if p.Template, err = FindTemplate(f); err != nil {
 		return err
 	}
@@ -101,22 +104,25 @@ func Generation(f *folder.Folder, p *checkpoint.Parts) (err error) {
 	return err
 }
 
-// Processor returns the picture processor. Since transformers 5 it is in processor_config.json,
-// which that version reads first; otherwise it is preprocessor_config.json.
+// Processor returns the picture processor.
 func Processor(f *folder.Folder) (checkpoint.Part, error) {
-	const newer, older = "processor_config.json", "preprocessor_config.json"
+	return part(f, "image_processor", "preprocessor_config.json")
+}
+
+// part returns a processor. Since transformers 5 it is the object key in processor_config.json,
+// which that version reads first; otherwise it is the file older.
+func part(f *folder.Folder, key, older string) (checkpoint.Part, error) {
+	const newer = "processor_config.json"
 	data, ok, err := f.File(newer)
 	if err != nil {
 		return checkpoint.Part{From: newer}, err
 	}
 	if ok {
-		var fields struct {
-			Pictures json.RawMessage `json:"image_processor"`
-		}
+		var fields map[string]json.RawMessage
 		if err := json.Unmarshal(data, &fields); err != nil {
 			return checkpoint.Part{}, fmt.Errorf("%s: %w", newer, err)
 		}
-		if p := fields.Pictures; p != nil && string(p) != "null" {
+		if p := fields[key]; p != nil && string(p) != "null" {
 			return checkpoint.Part{Data: p, From: newer}, nil
 		}
 	}

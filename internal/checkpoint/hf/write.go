@@ -307,7 +307,8 @@ func (w *writer) writeDocuments() error {
 	p := w.b.Parts()
 	var failed []error
 	for name, part := range map[string]*checkpoint.Part{
-		"preprocessor_config.json": &p.Processor, "generation_config.json": &p.Generation,
+		"preprocessor_config.json":       &p.Processor,
+		"video_preprocessor_config.json": &p.Video, "generation_config.json": &p.Generation,
 		"fitprune.json": &p.Recipe, "budget.json": &p.Budgets,
 		"special_tokens_map.json": &p.Specials,
 	} {

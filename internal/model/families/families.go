@@ -14,10 +14,13 @@ import (
 	"github.com/restore-vlm/restore/internal/model/llavanext"
 	"github.com/restore-vlm/restore/internal/model/onevision"
 	"github.com/restore-vlm/restore/internal/model/qwen25vl"
+	"github.com/restore-vlm/restore/internal/model/qwen3vl"
 )
 
 // Table lists the families.
-var Table = []*model.Family{&llava.Family, &llavanext.Family, &qwen25vl.Family, &onevision.Family}
+var Table = []*model.Family{
+	&llava.Family, &llavanext.Family, &qwen25vl.Family, &onevision.Family, &qwen3vl.Family,
+}
 
 // Files is what readers and writers of files need to know of Table.
 var Files = func() (list checkpoint.Families) {
@@ -27,13 +30,26 @@ var Files = func() (list checkpoint.Families) {
 	return list
 }()
 
-// Processor builds the picture processor that a preprocessor_config.json describes.
-func Processor(config []byte) (imageproc.Processor, error) {
+// Processor builds the picture processor that a preprocessor_config.json describes, with the video
+// processor of a video_preprocessor_config.json, which may be nil.
+func Processor(config, video []byte) (imageproc.Processor, error) {
 	var kinds []imageproc.Kind
+	var videos []imageproc.VideoKind
 	for _, f := range Table {
-		kinds = append(kinds, f.Processors...)
+		videos = append(videos, f.Videos...)
+		for _, k := range f.Processors {
+			if !slices.ContainsFunc(kinds, func(have imageproc.Kind) bool {
+				return have.Classes[0] == k.Classes[0]
+			}) {
+				kinds = append(kinds, k)
+			}
+		}
 	}
-	return imageproc.ParseProcessor(config, kinds)
+	p, err := imageproc.ParseProcessor(config, kinds)
+	if err != nil || video == nil {
+		return p, err
+	}
+	return imageproc.WithVideo(p, video, videos)
 }
 
 // Of returns the family of the model called name with that config.json. The error lists the known

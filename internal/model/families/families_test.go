@@ -6,17 +6,14 @@ import (
 	"testing"
 )
 
-// Ensure that every family says all that it must, that no two share a class, and that its published
-// models are found to be its own.
+// Ensure that every family says all that it must, that no two share an architecture, and that its
+// published models are found to be its own.
 func TestTable(t *testing.T) {
 	var classes []string
 	for _, f := range Table {
 		if f.Name == "" || f.New == nil || f.Text == nil || len(f.Forms) == 0 ||
 			len(f.Processors) == 0 || len(f.Published) == 0 || len(f.Budgets) == 0 {
 			t.Errorf("%q lacks a part: %+v", f.Name, f)
-		}
-		for _, k := range f.Processors {
-			classes = append(classes, k.Classes...)
 		}
 		classes = append(classes, f.Architectures...)
 		for _, p := range f.Published {
@@ -42,7 +39,7 @@ func TestUnknown(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", config, err, want)
 		}
 	}
-	if _, err := Processor([]byte(`{"image_processor_type":"Other"}`)); err == nil ||
+	if _, err := Processor([]byte(`{"image_processor_type":"Other"}`), nil); err == nil ||
 		!strings.Contains(err.Error(), "want one of CLIPImageProcessor, LlavaImageProcessor, ") {
 		t.Errorf("got %v, want the known processors", err)
 	}

@@ -1,12 +1,16 @@
 // Package llama is the LLaMA decoder (pre-norm blocks, RoPE, SwiGLU, grouped key-value heads) with
-// the additions of other models: Mistral's sliding window, and Qwen2's biases on q, k and v and
-// rotation on three axes. Source: LLaMA (arXiv 2302.13971), GQA (arXiv 2305.13245), Mistral 7B
-// (arXiv 2310.06825), Qwen2-VL (arXiv 2409.12191, §2.1), Hugging Face transformers 4.49 LlamaModel,
-// MistralModel and Qwen2_5_VLModel.
+// the additions of other models: Mistral's sliding window, Qwen2's biases on q, k and v and
+// rotation on three axes, Qwen3's norms of queries and keys, and the rows that Qwen3-VL adds to
+// pictures (DeepStack). Source: LLaMA (arXiv 2302.13971), GQA (arXiv 2305.13245), Mistral 7B (arXiv
+// 2310.06825), Qwen2-VL (arXiv 2409.12191, §2.1), Qwen3 (arXiv 2505.09388), DeepStack (arXiv
+// 2406.04334), Hugging Face transformers 4.49 LlamaModel, MistralModel and Qwen2_5_VLModel, and
+// 5.23 Qwen3VLTextModel.
 //
 //	n = RMSNorm(x)                                                    (1)
 //	h = x + Wo·Attn(RoPE(Wq·n + bq), RoPE(Wk·n + bk), Wv·n + bv)      (2)
+//	    with HeadNorm: RoPE(RMSNorm(Wq·n)), RoPE(RMSNorm(Wk·n)), each head by itself
 //	y = h + Wd·(SiLU(Wg·m) ⊙ Wu·m),  m = RMSNorm(h)                   (3)
+//	    in the first Deep layers, y += the picture's rows for that layer
 //	logits = Wh·RMSNorm(y)                                            (4)
 //
 // Attn adds the calibration bias of the span (RESTORE, Eq. 4) inside the kernel.
@@ -27,9 +31,12 @@ type Config struct {
 	Window     int
 	Eps, Theta float64
 	// numbers of rotary pairs that follow time, height, width in turn; nil: one axis
-	Sections []int
-	Bias     bool // on q, k and v
-	Tied     bool
+	Sections    []int
+	Interleaved bool // the axes of Sections alternate from pair to pair
+	Bias        bool // on q, k and v
+	HeadNorm    bool // RMS norm of each head of q and k, before the rotation
+	Deep        int  // first layers after which pictures have rows to add
+	Tied        bool
 }
 
 // ParseConfig reads a text_config object of model_type llama or mistral (the same blocks; Mistral
@@ -137,6 +144,7 @@ type Decoder struct {
 type layer struct {
 	attnNorm, mlpNorm *nn.RMSNorm
 	q, k, v, o        *nn.Linear
+	qNorm, kNorm      *nn.RMSNorm // nil: none
 	gate, up, down    *nn.Linear
 }
 
@@ -148,6 +156,9 @@ func New(b *model.Binder, c Config) *Decoder {
 		attn: nn.Attention{
 			Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, Window: c.Window,
 		},
+	}
+	if c.Interleaved {
+		d.rope = nn.NewInterleavedRoPE(c.HeadDim, c.Theta, c.Sections)
 	}
 	b = b.Decoder()
 	d.embed = b.Embedding("model.embed_tokens", "vocab, hidden", c.Vocab, c.Hidden)
@@ -166,7 +177,7 @@ func New(b *model.Binder, c Config) *Decoder {
 
 func bindLayer(b *model.Binder, c *Config) layer {
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	return layer{
+	l := layer{
 		attnNorm: b.RMSNorm("input_layernorm", "hidden", c.Hidden, c.Eps),
 		q:        b.Linear("self_attn.q_proj", "heads*headDim, hidden", q, c.Hidden, c.Bias),
 		k:        b.Linear("self_attn.k_proj", "kvHeads*headDim, hidden", kv, c.Hidden, c.Bias),
@@ -177,13 +188,18 @@ func bindLayer(b *model.Binder, c *Config) layer {
 		up:       b.Linear("mlp.up_proj", "mlp, hidden", c.MLP, c.Hidden, false),
 		down:     b.Linear("mlp.down_proj", "hidden, mlp", c.Hidden, c.MLP, false),
 	}
+	if c.HeadNorm {
+		l.qNorm = b.RMSNorm("self_attn.q_norm", "head dim", c.HeadDim, c.Eps)
+		l.kNorm = b.RMSNorm("self_attn.k_norm", "head dim", c.HeadDim, c.Eps)
+	}
+	return l
 }
 
 // Shape returns the decoder's sizes.
 func (d *Decoder) Shape() model.DecoderShape {
 	return model.DecoderShape{
 		Hidden: d.Hidden, Layers: d.Layers, Heads: d.Heads, KVHeads: d.KVHeads, HeadDim: d.HeadDim,
-		MLP: d.MLP, Vocab: d.Vocab, MaxPositions: d.MaxPositions, RoPE: d.rope,
+		MLP: d.MLP, Vocab: d.Vocab, MaxPositions: d.MaxPositions, RoPE: d.rope, Deep: d.Deep,
 	}
 }
 
@@ -207,6 +223,10 @@ func (d *Decoder) Forward(r *model.Run, x []float32, spans []model.Span) {
 			p.Trace("text.rope_sin", d.HeadDim, nn.Twice(p.Sin, p.Rows, d.HeadDim/2))
 		}
 		d.block(r, p, i, x)
+		if tracing && i < d.Deep {
+			p.Trace(fmt.Sprintf("text.layer.%d.raw", i), d.Hidden, x)
+		}
+		p.Deepen(i, x)
 		if tracing {
 			p.Trace(fmt.Sprintf("text.layer.%d.out", i), d.Hidden, x)
 		}
@@ -236,6 +256,15 @@ func (d *Decoder) Ahead(r *model.Run, i int, q, k, x []float32, rows int) {
 	l.attnNorm.Apply(r.Pool, n, x, rows)
 	l.k.Apply(r.Pool, k, n, rows)
 	l.q.Apply(r.Pool, q, n[(rows-1)*d.Hidden:], 1)
+	d.headNorms(r, l, q, k, 1, rows)
+}
+
+// headNorms norms each head of qRows queries and kRows keys.
+func (d *Decoder) headNorms(r *model.Run, l *layer, q, k []float32, qRows, kRows int) {
+	if l.qNorm != nil {
+		l.qNorm.Apply(r.Pool, q, q, qRows*d.Heads)
+		l.kNorm.Apply(r.Pool, k, k, kRows*d.KVHeads)
+	}
 }
 
 // Norm implements model.Layers.
@@ -255,6 +284,7 @@ func (d *Decoder) block(r *model.Run, p *model.Passage, i int, x []float32) {
 	l.q.Apply(r.Pool, q, n, rows)
 	l.k.Apply(r.Pool, k, n, rows)
 	l.v.Apply(r.Pool, v, n, rows)
+	d.headNorms(r, l, q, k, rows, rows)
 	p.Yield()
 	p.Attend(i, a, q, k, v, x)
 	rows = p.Rows

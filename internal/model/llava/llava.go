@@ -256,15 +256,17 @@ func (p *picture) Within(r *model.Run, w *methods.Encoding) ([]float32, error) {
 }
 
 // Shrink implements model.Picture.
-func (p *picture) Shrink(r *model.Run, rows, cols int) ([]float32, error) {
+func (p *picture) Shrink(
+	r *model.Run, rows, cols int,
+) (x []float32, deep [][]float32, err error) {
 	m := p.m
 	side, patch, cv, n := m.vision.ImageSide, m.vision.Patch, m.w1.In, rows*cols
 	small := nn.Resize(p.px, 3, side, side, 1, rows*patch, cols*patch, true)
 	out, err := m.vision.At(rows, cols).Encode(r, small, 1, m.cfg.Features, model.Needs{})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return m.Project(r, out.Selected[cv:], n), nil
+	return m.Project(r, out.Selected[cv:], n), nil, nil
 }
 
 // Encode implements model.Multimodal.

@@ -203,8 +203,8 @@ func (p *picture) Within(r *model.Run, w *methods.Encoding) ([]float32, error) {
 }
 
 // Shrink implements model.Picture: it returns an error, because tiles cannot be shrunk.
-func (p *picture) Shrink(*model.Run, int, int) ([]float32, error) {
-	return nil, fmt.Errorf("llavanext: %s", p.shape.Fixed)
+func (p *picture) Shrink(*model.Run, int, int) ([]float32, [][]float32, error) {
+	return nil, nil, fmt.Errorf("llavanext: %s", p.shape.Fixed)
 }
 
 // Encode implements model.Multimodal.

@@ -167,8 +167,8 @@ func (p *picture) Within(*model.Run, *methods.Encoding) ([]float32, error) {
 }
 
 // Shrink implements model.Picture: it returns an error, because tiles cannot be shrunk.
-func (p *picture) Shrink(*model.Run, int, int) ([]float32, error) {
-	return nil, fmt.Errorf("onevision: %s", p.shape.Fixed)
+func (p *picture) Shrink(*model.Run, int, int) ([]float32, [][]float32, error) {
+	return nil, nil, fmt.Errorf("onevision: %s", p.shape.Fixed)
 }
 
 // Encode implements model.Multimodal.

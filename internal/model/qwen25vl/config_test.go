@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/model/cells"
 )
 
 // Ensure that a video token is optional, and refused if it is the picture's token or not in the
@@ -84,10 +85,10 @@ func FuzzGrids(f *testing.F) {
 		if video {
 			px.SecondsPerMoment = 1
 		}
-		if checkGrids(px, 2) != nil {
+		if cells.Check(px, 2, "qwen25vl") != nil {
 			return
 		}
-		o := arrange(moments(px.GridTHW), 2, 4)
+		o := arrange(cells.Moments(px.GridTHW), 2, 4)
 		if o.patches != int(rows) || o.cells*4 != o.patches || len(o.window) != o.cells {
 			t.Fatalf("%v: %d patches of %d, %d cells", px.GridTHW, o.patches, rows, o.cells)
 		}

@@ -29,6 +29,7 @@ import (
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/cells"
 	"github.com/restore-vlm/restore/internal/model/llama"
 	"github.com/restore-vlm/restore/internal/model/qwen2"
 	"github.com/restore-vlm/restore/internal/nn"
@@ -167,7 +168,7 @@ func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 		return nil, fmt.Errorf("qwen25vl: preprocessor_config.json: merge_size: got %d, "+
 			"want config.json's spatial_merge_size %d", px.Merge, e.Merge)
 	}
-	if err := checkGrids(px, e.Merge); err != nil {
+	if err := cells.Check(px, e.Merge, "qwen25vl"); err != nil {
 		return nil, err
 	}
 	pics := make([]model.Picture, len(px.GridTHW))
@@ -229,7 +230,7 @@ func (m *Model) Encode(
 		px[i], grids[i] = p.px, p.grid
 	}
 	e := m.vision
-	out, err := e.encode(r, nn.Joined(px), arrange(moments(grids), e.Merge, e.side()), need)
+	out, err := e.encode(r, nn.Joined(px), arrange(cells.Moments(grids), e.Merge, e.side()), need)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package qwen25vl
+package cells
 
 import (
 	"slices"
@@ -8,9 +8,12 @@ import (
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
+// sizes are those of an encoder.
+type sizes struct{ Patch, Frames, Merge int }
+
 // flat lays out a picture [3, rows·patch, cols·patch] as the encoder reads it: cell by cell, with
 // patches of channel, frame, y, x.
-func flat(px []float32, rows, cols int, c *VisionConfig) []float32 {
+func flat(px []float32, rows, cols int, c sizes) []float32 {
 	var out []float32
 	w := cols * c.Patch
 	for cy := 0; cy < rows; cy += c.Merge {
@@ -33,20 +36,21 @@ func flat(px []float32, rows, cols int, c *VisionConfig) []float32 {
 
 // Ensure that a shrunk picture equals the resized picture.
 func TestShrink(t *testing.T) {
-	c := VisionConfig{Patch: 3, Frames: 2, Merge: 2}
-	e := &encoder{VisionConfig: c, patch: &nn.Linear{In: 3 * c.Frames * c.Patch * c.Patch}}
+	c := sizes{Patch: 3, Frames: 2, Merge: 2}
+	shrink := func(px []float32, from, to [3]int) []float32 {
+		return Shrink(&model.Run{}, px, from, to, 3*c.Frames, c.Patch, c.Merge)
+	}
 	px := make([]float32, 3*6*3*8*3)
 	for i := range px {
 		px[i] = float32(i*i%101) / 50
 	}
-	r := &model.Run{}
 	from := [3]int{1, 6, 8}
-	if got := e.shrink(r, flat(px, 6, 8, &c), from, from); !slices.Equal(got, flat(px, 6, 8, &c)) {
+	if got := shrink(flat(px, 6, 8, c), from, from); !slices.Equal(got, flat(px, 6, 8, c)) {
 		t.Error("the same size is another picture")
 	}
 	for _, to := range [][3]int{{1, 2, 4}, {1, 4, 2}, {1, 6, 4}} {
-		want := flat(nn.Resize(px, 3, 18, 24, 1, to[1]*3, to[2]*3, true), to[1], to[2], &c)
-		if got := e.shrink(r, flat(px, 6, 8, &c), from, to); !slices.Equal(got, want) {
+		want := flat(nn.Resize(px, 3, 18, 24, 1, to[1]*3, to[2]*3, true), to[1], to[2], c)
+		if got := shrink(flat(px, 6, 8, c), from, to); !slices.Equal(got, want) {
 			t.Errorf("%v: another picture", to)
 		}
 	}

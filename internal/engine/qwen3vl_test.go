@@ -1,0 +1,253 @@
+package engine_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/golden"
+	"github.com/restore-vlm/restore/internal/lab"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/model/families"
+	"github.com/restore-vlm/restore/internal/tensor"
+	"github.com/restore-vlm/restore/reduce"
+)
+
+var qwen3Prompts = map[string][]string{
+	"qwen3vl-tiny":      {"one-image", "two-images", "video", "text-only"},
+	"qwen3vl-tied-tiny": {"one-image", "huge", "small", "tall", "two-turns", "video", "text-only"},
+}
+
+// Ensure that every stage of every prompt equals transformers' and that greedy tokens are the same,
+// with both forms of the documents.
+func TestQwen3Stages(t *testing.T) {
+	for name, prompts := range qwen3Prompts {
+		dir := copyDir(t, filepath.Join("testdata", name))
+		for _, form := range []string{"hub", "5.x"} {
+			if form == "5.x" {
+				must(t, os.Remove(filepath.Join(dir, "preprocessor_config.json")))
+				must(t, os.Remove(filepath.Join(dir, "video_preprocessor_config.json")))
+				for _, file := range []string{"config", "processor_config"} {
+					must(t, os.Rename(filepath.Join(dir, file+"-5.x.ref"),
+						filepath.Join(dir, file+".json")))
+				}
+			}
+			e := open(t, dir, 2)
+			for _, prompt := range prompts {
+				t.Run(name+"/"+prompt+"/"+form, func(t *testing.T) {
+					checkQwen3(t, e, reference(t, name, prompt))
+				})
+			}
+		}
+	}
+}
+
+func checkQwen3(t *testing.T, e *engine.Engine, ref map[string]*tensor.Tensor) {
+	t.Helper()
+	got, err := lab.Trace(context.Background(), e, lab.TraceRequest{Inputs: ref, Tokens: 8})
+	must(t, err)
+	for name, want := range ref {
+		tol, have := tolStage, got[strings.Replace(name, "video.", "vision.", 1)]
+		switch {
+		case strings.HasSuffix(name, "f64_residual"), name == "mm_token_type_ids",
+			name == "pixel_values_videos", name == "video_grid_thw":
+			continue // inputs
+		case want.DType != tensor.F32:
+			tol = 0
+		case strings.Contains(name, "received"), strings.HasSuffix(name, "attn"):
+			tol = tolReceived
+		case name == "logits.tail":
+			have = lastRows(t, got["logits"], want.Shape[0])
+		}
+		if have == nil {
+			t.Errorf("%s: not in the trace", name)
+		} else if err := golden.Compare(have, want, tol); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Ensure that RESTORE over HoloV and DivPrune equals the reference's: cells as positions, the
+// distances of interleaved axes, and the means of the members' rows for the decoder's first layers.
+func TestQwen3Reduced(t *testing.T) {
+	for name := range qwen3Prompts {
+		e := open(t, filepath.Join("testdata", name), 2)
+		files, err := filepath.Glob(filepath.Join("testdata", name, "reduce", "*.ref.gz"))
+		must(t, err)
+		if len(files) == 0 {
+			t.Fatalf("%s: no references", name)
+		}
+		for _, file := range files {
+			run := strings.TrimSuffix(filepath.Base(file), ".ref.gz")
+			t.Run(name+"/"+run, func(t *testing.T) {
+				want, err := golden.Read(strings.TrimSuffix(file, ".gz"))
+				must(t, err)
+				i := strings.LastIndex(run, "-n")
+				prompt, base := run[:strings.LastIndex(run[:i], "-")], "holov"
+				if strings.Contains(run, "divprune") {
+					base = "divprune"
+				}
+				n := want["reduce.size"]
+				if n == nil {
+					n = want["reduce.0.size"]
+				}
+				got, err := lab.Trace(context.Background(), e, lab.TraceRequest{
+					Inputs: reference(t, name, prompt), Tokens: 8,
+					Reduce: methods.Options{
+						Base: base, NVis: n.Shape[0], Restore: true, Compat: "paper",
+					},
+				})
+				must(t, err)
+				checkReduced(t, got, want)
+			})
+		}
+	}
+}
+
+// Ensure that questions with files have the reference's answers. The text of a video is that of the
+// model's release: a time before each moment, and no pair of marks around all.
+func TestQwen3Answers(t *testing.T) {
+	ctx := context.Background()
+	for name, prompts := range map[string][]string{
+		"qwen3vl-tiny": {"one-image", "two-images", "video"}, "qwen3vl-tied-tiny": {"huge", "video"},
+	} {
+		e := open(t, filepath.Join("testdata", name), 2)
+		for _, prompt := range prompts {
+			p := openAsked(t, name, prompt)
+			want := p.Tokens
+			if prompt == "video" {
+				want = openAsked(t, name, "video-4.57").Tokens
+			}
+			text := p.Text[strings.LastIndex(p.Text, "<|vision_end|>")+len("<|vision_end|>"):]
+			text, _, _ = strings.Cut(text, "<|im_end|>")
+			got, err := e.Ask(ctx, engine.Request{
+				Prompt: text, Images: engine.Pictures(p.decoded(t, p.Pictures)...),
+				Video: p.video(t), MaxTokens: len(want), IgnoreEnd: true,
+			})
+			must(t, err)
+			if !slices.Equal(got.Tokens, want) {
+				t.Errorf("%s/%s: got %v, want %v", name, prompt, got.Tokens, want)
+			}
+		}
+	}
+}
+
+// Ensure that a conversation with a video and then a picture answers like the same after its caches
+// forgot all.
+func TestQwen3Conversation(t *testing.T) {
+	const name = "qwen3vl-tiny"
+	e := open(t, filepath.Join("testdata", name), 2)
+	clip, pics := openAsked(t, name, "video"), openAsked(t, name, "two-images")
+	for _, how := range []methods.Options{
+		{}, {Base: "divprune", NVis: 4, Restore: true}, {Base: "fastv", NVis: 4},
+	} {
+		var answers [2][]int32
+		for i := range answers {
+			c := e.NewConversation(how)
+			for turn, req := range []engine.Request{
+				{Prompt: "What happens?", Video: clip.video(t)},
+				{Prompt: "And here?", Images: engine.Pictures(pics.decoded(t, pics.Pictures)...)},
+			} {
+				req.MaxTokens, req.IgnoreEnd, req.NoCache = 6, true, i == 1
+				if i == 1 && turn == 1 {
+					c.Forget()
+				}
+				a, err := c.Ask(context.Background(), req)
+				must(t, err)
+				answers[i] = append(answers[i], a.Tokens...)
+			}
+		}
+		if !slices.Equal(answers[0], answers[1]) {
+			t.Errorf("%+v: got %v, without caches %v", how, answers[0], answers[1])
+		}
+	}
+}
+
+// Ensure that a video needs the video processor, and that the error names its file.
+func TestQwen3NoTimes(t *testing.T) {
+	dir := copyDir(t, "testdata/qwen3vl-tiny")
+	must(t, os.Remove(filepath.Join(dir, "video_preprocessor_config.json")))
+	e := open(t, dir, 1)
+	_, err := e.Ask(context.Background(), engine.Request{
+		Prompt: "?", Video: openAsked(t, "qwen3vl-tiny", "video").video(t),
+	})
+	if err == nil || !strings.Contains(err.Error(), "video_preprocessor_config.json") {
+		t.Errorf("got %v, want an error that names the file", err)
+	}
+}
+
+// Ensure that every method reads pictures with the budget that was asked for, or is refused for a
+// named reason, and that a budget of all tokens equals no reduction.
+func TestQwen3Methods(t *testing.T) {
+	const name = "qwen3vl-tied-tiny"
+	e := open(t, filepath.Join("testdata", name), 2)
+	in := reference(t, name, "huge")
+	trace := func(o methods.Options) (map[string]*tensor.Tensor, error) {
+		return lab.Trace(context.Background(), e, lab.TraceRequest{
+			Inputs: in, Reduce: o, Tokens: 2,
+		})
+	}
+	plain, err := trace(methods.Options{})
+	must(t, err)
+	tokens := plain["vision.merger"].Shape[0]
+	text := plain["embeds"].Shape[0] - tokens
+	refused := map[string]string{
+		"tome": "no such method", "flowcut": "no such method", "prumerge": "class token",
+		"prumerge-plus": "class token", "fitprune": "recipe",
+	}
+	for _, m := range methods.Methods()[1:] { // not "none"
+		for _, on := range []bool{false, true} {
+			got, err := trace(methods.Options{Base: m.Name, NVis: 9, Restore: on})
+			if why, ok := refused[m.Name]; ok {
+				if err == nil || !strings.Contains(err.Error(), why) {
+					t.Errorf("%s: got %v, want a refusal: %s", m.Name, err, why)
+				}
+				continue
+			}
+			if err != nil {
+				if m.Site != reduce.InsideDecoder && m.Name != "pool" && m.Name != "downsample" {
+					t.Errorf("%s restore=%v: %v", m.Name, on, err)
+				}
+				continue
+			}
+			if m.Site == reduce.InsideDecoder {
+				continue
+			}
+			if rows := got["embeds"].Shape[0]; rows != text+9 {
+				t.Errorf("%s restore=%v: %d rows, want %d of text and 9", m.Name, on, rows, text)
+			}
+			got, err = trace(methods.Options{Base: m.Name, NVis: tokens, Restore: on})
+			if err != nil {
+				t.Errorf("%s restore=%v, all tokens: %v", m.Name, on, err)
+				continue
+			}
+			same(t, m.Name+" with all tokens", got, plain, "logits", "gen.tokens", "gen.logits",
+				"position_ids")
+		}
+	}
+}
+
+// Ensure that pictures have the reference's pixel values.
+func TestQwen3Pixels(t *testing.T) {
+	for name, prompts := range qwen3Prompts {
+		config, err := os.ReadFile(filepath.Join("testdata", name, "preprocessor_config.json"))
+		must(t, err)
+		proc, err := families.Processor(config, nil)
+		must(t, err)
+		for _, prompt := range prompts {
+			p, want := openAsked(t, name, prompt), reference(t, name, prompt)["pixel_values"]
+			if want == nil {
+				continue
+			}
+			px, err := proc.Process(p.decoded(t, p.Pictures))
+			must(t, err)
+			if err := golden.Compare(tensor.FromFloat32s(px.Shape, px.Data), want, 0); err != nil {
+				t.Errorf("%s/%s: %v", name, prompt, err)
+			}
+		}
+	}
+}

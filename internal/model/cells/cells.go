@@ -1,0 +1,109 @@
+// Package cells is the order of patches in Qwen's vision towers. A cell is one merged token,
+// merge×merge patches. Patches arrive cell by cell in raster order (block order).
+package cells
+
+import (
+	"fmt"
+
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/nn"
+)
+
+// Positions returns the row and column of each patch of a grid (frames, rows, columns in patches)
+// of one frame, in block order.
+func Positions(g [3]int, merge int) []nn.Pos {
+	pos := make([]nn.Pos, 0, g[1]*g[2])
+	for y := range g[1] / merge {
+		for x := range g[2] / merge {
+			for p := range merge * merge {
+				pos = append(pos, nn.Pos{
+					0, float64(y*merge + p/merge), float64(x*merge + p%merge),
+				})
+			}
+		}
+	}
+	return pos
+}
+
+// Moments returns grids of one frame each; a video's grids are consecutive. Attention does not
+// cross moments.
+func Moments(grids [][3]int) [][3]int {
+	var out [][3]int
+	for _, g := range grids {
+		for range g[0] {
+			out = append(out, [3]int{1, g[1], g[2]})
+		}
+	}
+	return out
+}
+
+// Check returns an error unless px's grids describe its patches, of pictures or of a video. name is
+// the model's, for the error.
+func Check(px *imageproc.Pixels, merge int, name string) error {
+	total, rows := 0, px.Shape[0]
+	for i, g := range px.GridTHW {
+		if g[0] != 1 && !(px.SecondsPerMoment > 0 && g[0] > 0 && g[0] <= rows) {
+			return fmt.Errorf("%s: image_grid_thw: picture %d: got %d frames, want 1", name, i,
+				g[0])
+		}
+		for _, n := range g[1:] {
+			if n < 1 || n > rows || n%merge != 0 {
+				return fmt.Errorf(
+					"%s: image_grid_thw: picture %d: got %dx%d patches, want positive "+
+						"multiples of spatial_merge_size %d", name, i, g[1], g[2], merge)
+			}
+		}
+		if g[1]*g[2] > rows || g[0]*g[1]*g[2] > rows {
+			total = -1
+			break
+		}
+		if total += g[0] * g[1] * g[2]; total > rows {
+			break
+		}
+	}
+	if total != rows || rows == 0 {
+		return fmt.Errorf("%s: image_grid_thw: %v, want grids of %d patches together "+
+			"(the rows of pixel_values)", name, px.GridTHW, rows)
+	}
+	return nil
+}
+
+// Shrink resizes a picture from one grid to another: patches of patch×patch pixels with the given
+// number of channels, in block order.
+func Shrink(
+	r *model.Run, px []float32, from, to [3]int, channels, patch, merge int,
+) []float32 {
+	row := channels * patch * patch
+	n, small := from[1]*from[2], to[1]*to[2]
+	raster, picture := r.Buffer("cells.raster", max(n, small)*row),
+		r.Buffer("cells.picture", n*row)
+	nn.Gather(raster, px, inRaster(from, merge), row)
+	nn.Unpatch(picture, raster, 1, channels, from[1]*patch, from[2]*patch, patch)
+	resized := nn.Resize(picture, channels, from[1]*patch, from[2]*patch, 1, to[1]*patch,
+		to[2]*patch, true)
+	nn.Patches(raster, resized, 1, channels, to[1]*patch, to[2]*patch, patch)
+	out := make([]float32, small*row)
+	nn.Gather(out, raster, inverse(inRaster(to, merge)), row)
+	return out
+}
+
+// inRaster returns, for every patch of a grid, row by row, its index in block order.
+func inRaster(g [3]int, merge int) []int32 {
+	var out []int32
+	for y := range g[1] {
+		for x := range g[2] {
+			cell := y/merge*(g[2]/merge) + x/merge
+			out = append(out, int32(cell*merge*merge+y%merge*merge+x%merge))
+		}
+	}
+	return out
+}
+
+func inverse(order []int32) []int32 {
+	out := make([]int32, len(order))
+	for i, j := range order {
+		out[j] = int32(i)
+	}
+	return out
+}

@@ -1,0 +1,149 @@
+package qwen3vl
+
+import (
+	"math"
+
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/llama"
+)
+
+// Config is a Qwen3-VL config.json.
+type Config struct {
+	Vision     VisionConfig
+	Text       llama.Config
+	ImageToken int32
+	VideoToken int32
+	EOS        []int32
+}
+
+// VisionConfig holds the encoder's sizes.
+type VisionConfig struct {
+	Hidden, Heads, Layers, MLP, Out int
+	Patch, Frames, Merge            int   // pixels, frames per patch, patches along a cell's side
+	Table                           int   // learned positions along a side
+	Deep                            []int // blocks whose output the decoder reads too
+}
+
+// ParseConfig reads config.json. The error lists every problem.
+func ParseConfig(data []byte) (*Config, error) {
+	v, err := model.ParseConfig(data)
+	if err != nil {
+		return nil, err
+	}
+	text := v.Object("text_config", true)
+	c := &Config{
+		Vision:     parseVision(v.Object("vision_config", true)),
+		Text:       parseText(text, v.Bool("tie_word_embeddings", false)),
+		ImageToken: int32(v.Int("image_token_id", 151655, 0, 1<<30)),
+		VideoToken: int32(v.Int("video_token_id", 151656, 0, 1<<30)),
+		EOS:        text.IDs("eos_token_id"),
+	}
+	c.Text.Deep = len(c.Vision.Deep)
+	if int(c.ImageToken) >= c.Text.Vocab {
+		v.Fail("image_token_id", "got %d, want an id below vocab_size %d", c.ImageToken,
+			c.Text.Vocab)
+	}
+	if int(c.VideoToken) >= c.Text.Vocab || c.VideoToken == c.ImageToken {
+		v.Fail("video_token_id",
+			"got %d, want an id below vocab_size %d that is not image_token_id", c.VideoToken,
+			c.Text.Vocab)
+	}
+	if c.Text.Deep > c.Text.Layers {
+		v.Fail("deepstack_visual_indexes", "got %d, want at most the decoder's %d layers",
+			c.Text.Deep, c.Text.Layers)
+	}
+	if c.Vision.Out != c.Text.Hidden {
+		v.Fail("out_hidden_size", "got %d, want the decoder's hidden_size %d", c.Vision.Out,
+			c.Text.Hidden)
+	}
+	return c, v.Err()
+}
+
+// parseText reads a text_config object. Absent keys take the defaults of transformers'
+// Qwen3VLTextConfig.
+func parseText(v *model.Values, tied bool) llama.Config {
+	c := llama.Config{
+		Hidden:       v.Int("hidden_size", 4096, 1, 1<<16),
+		Layers:       v.Int("num_hidden_layers", 32, 1, 1<<10),
+		MLP:          v.Int("intermediate_size", 22016, 1, 1<<18),
+		Vocab:        v.Int("vocab_size", 151936, 1, 1<<22),
+		MaxPositions: v.Int("max_position_embeddings", 128000, 1, 1<<24),
+		Heads:        v.Int("num_attention_heads", 32, 1, 1<<10),
+		KVHeads:      v.Int("num_key_value_heads", 32, 1, 1<<10),
+		HeadDim:      v.Int("head_dim", 128, 2, 1<<12),
+		Eps:          v.Float("rms_norm_eps", 1e-6),
+		Theta:        v.Float("rope_theta", 5e6),
+		Tied:         v.Bool("tie_word_embeddings", tied),
+		Interleaved:  true, HeadNorm: true,
+	}
+	if c.Heads%c.KVHeads != 0 {
+		v.Fail("num_key_value_heads", "got %d, which does not divide num_attention_heads %d",
+			c.KVHeads, c.Heads)
+	}
+	if c.HeadDim%2 != 0 {
+		v.Fail("head_dim", "got %d, want an even number (rotary pairs)", c.HeadDim)
+	}
+	key := "rope_scaling"
+	if v.Has("rope_parameters") {
+		key = "rope_parameters"
+	}
+	p := v.Object(key, false)
+	c.Theta = p.Float("rope_theta", c.Theta)
+	p.String("rope_type", "default", "default", "mrope")
+	p.String("type", "default", "default", "mrope")
+	p.Unsupported(map[string]string{"mrope_interleaved": "true"})
+	c.Sections = p.Ints("mrope_section", []int{24, 20, 20})
+	sum := 0
+	for _, n := range c.Sections {
+		if sum += n; n < 0 || n > c.HeadDim {
+			p.Fail("mrope_section", "got %d, want 0 to %d", n, c.HeadDim/2)
+		}
+	}
+	if len(c.Sections) != 3 || sum != c.HeadDim/2 {
+		p.Fail("mrope_section", "got %v, which sums to %d, want 3 numbers that sum to %d "+
+			"(half of the head dim)", c.Sections, sum, c.HeadDim/2)
+	}
+	v.String("hidden_act", "silu", "silu")
+	v.Unsupported(map[string]string{"attention_bias": "false", "use_sliding_window": "false"})
+	return c
+}
+
+// parseVision reads a vision_config object. Absent keys take the defaults of transformers'
+// Qwen3VLVisionConfig.
+func parseVision(v *model.Values) VisionConfig {
+	c := VisionConfig{
+		Hidden: v.Int("hidden_size", 1152, 1, 1<<16),
+		Heads:  v.Int("num_heads", 16, 1, 1<<10),
+		Layers: v.Int("depth", 27, 1, 1<<10),
+		MLP:    v.Int("intermediate_size", 4304, 1, 1<<18),
+		Out:    v.Int("out_hidden_size", 3584, 1, 1<<16),
+		Patch:  v.Int("patch_size", 16, 1, 512),
+		Frames: v.Int("temporal_patch_size", 2, 1, 16),
+		Merge:  v.Int("spatial_merge_size", 2, 1, 16),
+		Deep:   v.Ints("deepstack_visual_indexes", []int{8, 16, 24}),
+	}
+	n := v.Int("num_position_embeddings", 2304, 1, 1<<20)
+	if c.Table = int(math.Sqrt(float64(n))); c.Table*c.Table != n {
+		v.Fail("num_position_embeddings", "got %d, want a square number", n)
+	}
+	v.String("hidden_act", "gelu_pytorch_tanh", "gelu_pytorch_tanh")
+	v.Unsupported(map[string]string{"in_channels": "3"})
+	if c.Hidden%c.Heads != 0 {
+		v.Fail("num_heads", "got %d, which does not divide hidden_size %d", c.Heads, c.Hidden)
+	} else if dim := c.Hidden / c.Heads; dim%4 != 0 {
+		v.Fail("num_heads", "got %d, which gives heads of %d, want a multiple of 4 (rotary "+
+			"pairs of rows and columns)", c.Heads, dim)
+	}
+	seen := map[int]bool{}
+	for _, i := range c.Deep {
+		if i < 0 || i >= c.Layers || seen[i] {
+			v.Fail("deepstack_visual_indexes", "got %d, want different ones of 0 to %d (depth %d)",
+				i, c.Layers-1, c.Layers)
+		}
+		seen[i] = true
+	}
+	return c
+}
+
+// cell returns the number of patches in a cell.
+func (c *VisionConfig) cell() int { return c.Merge * c.Merge }

@@ -1,0 +1,77 @@
+package qwen3vl
+
+import (
+	"strings"
+	"testing"
+)
+
+// Ensure that published configs are read, and that absent keys have the reference's defaults.
+func TestConfig(t *testing.T) {
+	for _, c := range []struct {
+		data                 []byte
+		hidden, heads, depth int
+		tied                 bool
+	}{
+		{shape2b, 2048, 16, 24, true}, {shape4b, 2560, 32, 24, true},
+		{shape8b, 4096, 32, 27, false},
+	} {
+		got, err := ParseConfig(c.data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Text.Hidden != c.hidden || got.Text.Heads != c.heads || got.Text.HeadDim != 128 ||
+			got.Text.Tied != c.tied || got.Text.Deep != 3 || got.Vision.Layers != c.depth ||
+			got.Vision.Table != 48 || got.Text.Theta != 5e6 {
+			t.Errorf("%+v", got)
+		}
+	}
+	c, err := ParseConfig([]byte(`{"text_config":{"hidden_size":3584},"vision_config":{}}`))
+	if err != nil || c.Vision.Deep[2] != 24 || c.Text.HeadDim != 128 || c.ImageToken != 151655 {
+		t.Errorf("defaults: %+v, %v", c, err)
+	}
+}
+
+// Ensure that an unsupported config is refused with an error of one line that names the member.
+func TestConfigRefused(t *testing.T) {
+	for _, c := range []struct{ old, new, names string }{
+		{`"mrope_interleaved": true`, `"mrope_interleaved": false`, "mrope_interleaved"},
+		{`"rope_type": "default"`, `"rope_type": "yarn"`, "rope_type"},
+		{" 24,\n", " 23,\n", "mrope_section"},
+		{`"head_dim": 128`, `"head_dim": 127`, "head_dim"},
+		{`"num_position_embeddings": 2304`, `"num_position_embeddings": 2305`, "num_position_embeddings"},
+		{`"out_hidden_size": 2048`, `"out_hidden_size": 2049`, "out_hidden_size"},
+		{"  5,\n", "  24,\n", "deepstack_visual_indexes"},
+		{"  5,\n", "  11,\n", "deepstack_visual_indexes"},
+		{`151656`, `151655`, "video_token_id"},
+		{`151655`, `151936`, "image_token_id"},
+		{`"num_heads": 16`, `"num_heads": 512`, "num_heads"},
+		{`"num_key_value_heads": 8`, `"num_key_value_heads": 3`, "num_key_value_heads"},
+	} {
+		data := strings.Replace(string(shape2b), c.old, c.new, 1)
+		_, err := ParseConfig([]byte(data))
+		if data == string(shape2b) || err == nil || !strings.Contains(err.Error(), c.names) ||
+			strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: got %v, want one line that names %s", c.new, err, c.names)
+		}
+	}
+}
+
+// FuzzConfig ensures that no config makes the parser panic, and that an accepted one fits itself.
+func FuzzConfig(f *testing.F) {
+	f.Add(shape2b)
+	f.Add([]byte(`{"text_config":{"hidden_size":3584},"vision_config":{}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := ParseConfig(data)
+		if err != nil {
+			return
+		}
+		sum := 0
+		for _, s := range c.Text.Sections {
+			sum += s
+		}
+		if c.Vision.Hidden%c.Vision.Heads != 0 || 2*sum != c.Text.HeadDim ||
+			c.Text.Heads%c.Text.KVHeads != 0 || c.Text.Deep > c.Text.Layers {
+			t.Fatalf("accepted %+v", c)
+		}
+	})
+}

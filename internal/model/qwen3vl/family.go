@@ -1,0 +1,67 @@
+package qwen3vl
+
+import (
+	_ "embed" // shapes
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/llama"
+	"github.com/restore-vlm/restore/internal/model/textonly"
+)
+
+// architecture is the class in config.json.
+const architecture = "Qwen3VLForConditionalGeneration"
+
+// Family is Qwen3-VL without experts. Its picture processor is Qwen2-VL's.
+var Family = model.Family{
+	Family: checkpoint.Family{
+		Name: "qwen3_vl", Architectures: []string{architecture}, Forms: forms,
+	},
+	New: New,
+	Text: func(ck *model.Source) (model.Multimodal, error) {
+		return textonly.New(ck, architecture+", text only", "",
+			func(v *model.Values) (llama.Config, []int32) {
+				text := v.Object("text_config", true)
+				return parseText(text, v.Bool("tie_word_embeddings", false)),
+					text.IDs("eos_token_id")
+			})
+	},
+	Processors: []imageproc.Kind{{
+		Classes: []string{"Qwen2VLImageProcessor"}, New: imageproc.NewPatches,
+	}},
+	Videos: []imageproc.VideoKind{{
+		Classes: []string{"Qwen3VLVideoProcessor"}, New: imageproc.NewClips,
+	}},
+	Published: []model.Published{
+		{Name: "qwen3-vl-2b", Config: shape2b}, {Name: "qwen3-vl-4b", Config: shape4b},
+		{Name: "qwen3-vl-8b", Config: shape8b},
+	},
+	Budgets: []string{"all", "0.3333", "0.2222", "0.1111"},
+}
+
+var (
+	//go:embed shapes/qwen3-vl-2b.json
+	shape2b []byte
+	//go:embed shapes/qwen3-vl-4b.json
+	shape4b []byte
+	//go:embed shapes/qwen3-vl-8b.json
+	shape8b []byte
+)
+
+// form is defined by the prefixes of the decoder, its head ("" if it has none) and the tower.
+func form(name, by, text, head, tower string) checkpoint.Form {
+	rules := append(checkpoint.Renamed(text, "model.", checkpoint.TextModules...),
+		[2]string{tower, "visual."})
+	if head != "" {
+		rules = append(rules, [2]string{head, "lm_head."})
+	}
+	return checkpoint.Form{Name: name, By: by, Rules: rules}
+}
+
+// forms are the forms of the weights' names. save_pretrained of a base class writes the one without
+// a head; a model with a tied head needs none.
+var forms = []checkpoint.Form{
+	form("hub", checkpoint.Loaded, "model.language_model.", "lm_head.", "model.visual."),
+	form("base-module", "a base class of transformers 4.57 on", "language_model.", "", "visual."),
+}

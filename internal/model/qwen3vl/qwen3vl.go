@@ -1,0 +1,232 @@
+// Package qwen3vl is Qwen3-VL (dense): a vision transformer on pictures of any size, a merger of
+// 2×2 patches, and a Qwen3 decoder with interleaved M-RoPE whose first layers read the encoder's
+// middle blocks too (DeepStack). Source: Hugging Face transformers 5.23
+// Qwen3VLForConditionalGeneration, Qwen3 (arXiv 2505.09388), DeepStack (arXiv 2406.04334).
+//
+//	e = Conv(px) + b                                                                        (1)
+//	x = e + P resized to the picture (bilinear, corners aligned)                            (2)
+//	h = x + Wo·Attn(RoPE₂(Wq·n + bq), RoPE₂(Wk·n + bk), Wv·n + bv) + bo,  n = LN(x)         (3)
+//	y = h + W2·GELU_tanh(W1·m + b1) + b2,  m = LN(h)                                        (4)
+//	X = W2·GELU(W1·c + b1) + b2,  c = the LN rows of a cell side by side                    (5)
+//	X_l the same after block Deep_l,  c = LN of the cell's rows side by side                (6)
+//
+// RoPE₂ turns the first half of a head's pairs by the patch's row and the second half by its
+// column. Attn sees a whole picture, of a video one moment (two frames). X takes the place of the
+// picture's tokens; X_l is added to them after the decoder's layer l. A picture that starts at
+// position s has its tokens at (s, s+row, s+column); text continues at s + max(rows, columns).
+//
+// There is no class token. The scores for reducers are the attention that a token's patches receive
+// in each head of the last block, averaged over the queries of the picture and over the patches.
+// The keys are that block's, after the rotation, averaged over the patches. Features before the
+// projector do not have one row per token, so those after the merger are used.
+//
+// Each moment of a video is a picture of its own, after a text that tells its time.
+package qwen3vl
+
+import (
+	"fmt"
+
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/cells"
+	"github.com/restore-vlm/restore/internal/model/llama"
+	"github.com/restore-vlm/restore/internal/nn"
+)
+
+// Model is a bound Qwen3-VL.
+type Model struct {
+	cfg    *Config
+	vision *encoder
+	text   *llama.Decoder
+	info   model.Info
+}
+
+// New binds ck; the error lists every weight that does not fit config.json.
+func New(ck *model.Source) (model.Multimodal, error) {
+	c, err := ParseConfig(ck.Config())
+	if err != nil {
+		return nil, err
+	}
+	b := model.NewBinder(ck)
+	m := &Model{
+		cfg: c, vision: newEncoder(b.In("visual."), c.Vision), text: llama.New(b, c.Text),
+	}
+	if err := b.Finish(); err != nil {
+		return nil, err
+	}
+	m.info = model.Info{Architecture: architecture, EOS: c.EOS}
+	m.info.Params, m.info.Bytes, m.info.Types = b.Params()
+	v := &c.Vision
+	m.info.Vision = []model.Field{
+		{Name: "patch (px)", Value: v.Patch}, {Name: "visual token (px)", Value: v.Patch * v.Merge},
+		{Name: "hidden", Value: v.Hidden}, {Name: "heads", Value: v.Heads},
+		{Name: "layers", Value: v.Layers}, {Name: "mlp", Value: v.MLP},
+		{Name: "layers that the decoder reads too", Value: v.Deep},
+	}
+	m.info.Text = c.Text.Fields()
+	return m, nil
+}
+
+// Decoder implements model.Multimodal.
+func (m *Model) Decoder() model.Decoder { return m.text }
+
+// ImageToken implements model.Multimodal.
+func (m *Model) ImageToken() int32 { return m.cfg.ImageToken }
+
+// VideoToken implements model.Multimodal.
+func (m *Model) VideoToken() int32 { return m.cfg.VideoToken }
+
+// Info implements model.Multimodal.
+func (m *Model) Info() model.Info { return m.info }
+
+// Around implements model.Timed.
+func (m *Model) Around() (before, after string) { return "<|vision_start|>", "<|vision_end|>" }
+
+// EncodeWork implements model.Multimodal.
+func (m *Model) EncodeWork(px *imageproc.Pixels) (rows int, attention float64) {
+	e := m.vision
+	keys := 0.0
+	for _, g := range px.GridTHW {
+		n := float64(g[1] * g[2])
+		keys += float64(g[0]) * n * n
+	}
+	return px.Shape[0], 4 * float64(e.Layers) * keys * float64(e.Hidden)
+}
+
+// EncodeBytes implements model.Multimodal.
+func (m *Model) EncodeBytes(px *imageproc.Pixels) int64 {
+	e, n := m.vision, px.Shape[0]
+	rows, tokens := min(n, mostRows), n/e.cell()
+	// a product keeps its widest input
+	wide := rows*e.MLP + 3*max(rows*e.MLP, min(tokens, mostRows)*e.Hidden*e.cell())
+	return 4 * int64(n*(6*e.Hidden+e.attn.HeadDim)+rows*e.Hidden+wide+
+		(1+len(e.Deep))*tokens*e.Out)
+}
+
+// Project implements model.Multimodal: features already passed the merger.
+func (m *Model) Project(_ *model.Run, features []float32, rows int) []float32 {
+	return append([]float32(nil), features[:rows*m.cfg.Vision.Out]...)
+}
+
+// Pictures implements model.Multimodal. px.Data: [patches, 3·frames·patch²], the patches of all
+// pictures or moments concatenated, cell by cell; px.GridTHW: their grids.
+func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
+	e := m.vision
+	if len(px.Shape) != 2 || px.Shape[1] != e.patch.In {
+		return nil, fmt.Errorf("qwen3vl: pixel_values: shape %v, want [patches %d] (3 * "+
+			"temporal_patch_size * patch_size²)", px.Shape, e.patch.In)
+	}
+	if px.Merge != 0 && px.Merge != e.Merge {
+		return nil, fmt.Errorf("qwen3vl: preprocessor_config.json: merge_size: got %d, "+
+			"want config.json's spatial_merge_size %d", px.Merge, e.Merge)
+	}
+	if err := cells.Check(px, e.Merge, "qwen3vl"); err != nil {
+		return nil, err
+	}
+	moments := cells.Moments(px.GridTHW)
+	if px.Times != nil && len(px.Times) != len(moments) {
+		return nil, fmt.Errorf("qwen3vl: video: %d times for %d moments", len(px.Times),
+			len(moments))
+	}
+	pics := make([]model.Picture, len(moments))
+	at := 0
+	for i, g := range moments {
+		n := g[1] * g[2] * e.patch.In
+		s := m.shape(g)
+		if px.SecondsPerMoment > 0 {
+			s.Video, s.Fixed = true, "this is a video"
+		}
+		if px.Times != nil {
+			s.Time = fmt.Sprintf("<%.1f seconds>", px.Times[i])
+		}
+		pics[i] = &picture{m, px.Data[at : at+n], g, s}
+		at += n
+	}
+	return pics, nil
+}
+
+// shape returns the shape of a picture or moment of grid g.
+func (m *Model) shape(g [3]int) *model.Shape {
+	e := m.vision
+	rows, cols := g[1]/e.Merge, g[2]/e.Merge
+	s := &model.Shape{
+		N: rows * cols, C: e.Out, NoClass: true, T: rows*cols + 1, Cv: e.Out,
+		Closed: "its merger joins 2x2 patches; no such method is defined for this",
+	}
+	s.Grid(rows, cols)
+	return s
+}
+
+// picture is the patches [patches, 3·frames·patch²] of one picture or moment.
+type picture struct {
+	m     *Model
+	px    []float32
+	grid  [3]int
+	shape *model.Shape
+}
+
+// Shape implements model.Picture.
+func (p *picture) Shape() *model.Shape { return p.shape }
+
+// Within implements model.Picture: it returns an error, because no method is defined for this
+// encoder.
+func (p *picture) Within(*model.Run, *methods.Encoding) ([]float32, error) {
+	return nil, fmt.Errorf("qwen3vl: %s", p.shape.Closed)
+}
+
+// Shrink implements model.Picture.
+func (p *picture) Shrink(
+	r *model.Run, rows, cols int,
+) (x []float32, deep [][]float32, err error) {
+	if p.shape.Fixed != "" {
+		return nil, nil, fmt.Errorf("qwen3vl: %s", p.shape.Fixed)
+	}
+	e := p.m.vision
+	to := [3]int{1, rows * e.Merge, cols * e.Merge}
+	small := cells.Shrink(r, p.px, p.grid, to, 3*e.Frames, e.Patch, e.Merge)
+	out, err := e.encode(r, small, [][3]int{to}, model.Needs{})
+	if err != nil {
+		return nil, nil, err
+	}
+	return out.x, out.deep, nil
+}
+
+// Encode implements model.Multimodal.
+func (m *Model) Encode(
+	r *model.Run, pics []model.Picture, need model.Needs,
+) ([]*model.Visual, error) {
+	px, grids := make([][]float32, len(pics)), make([][3]int, len(pics))
+	for i, p := range pics {
+		p := p.(*picture)
+		px[i], grids[i] = p.px, p.grid
+	}
+	out, err := m.vision.encode(r, nn.Joined(px), grids, need)
+	if err != nil {
+		return nil, err
+	}
+	visuals, first := make([]*model.Visual, len(pics)), 0
+	for i, p := range pics {
+		visuals[i] = m.visual(out, first, p.Shape())
+		first += p.Shape().N
+	}
+	return visuals, nil
+}
+
+// visual returns the picture of shape s that begins at cell first.
+func (m *Model) visual(out *output, first int, s *model.Shape) *model.Visual {
+	n, c, heads, dim := s.N, s.C, m.vision.Heads, m.vision.attn.HeadDim
+	v := &model.Visual{Shape: s, X: out.x[first*c : (first+n)*c], Heads: heads, KeyDim: dim}
+	v.Hidden = nn.BelowZeros(v.X, c)
+	for _, level := range out.deep {
+		v.Deep = append(v.Deep, level[first*c:(first+n)*c])
+	}
+	if out.received != nil {
+		v.ClsAttn = nn.ColumnsBelowZeros(out.received, heads, len(out.received)/heads, first, n)
+	}
+	if out.keys != nil {
+		d := m.vision.Hidden
+		v.Keys = nn.HeadsFirst(nn.BelowZeros(out.keys[first*d:(first+n)*d], d), n+1, heads, dim)
+	}
+	return v
+}

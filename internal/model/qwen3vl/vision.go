@@ -1,0 +1,259 @@
+package qwen3vl
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/cells"
+	"github.com/restore-vlm/restore/internal/nn"
+)
+
+const (
+	visionEps   = 1e-6  // of the encoder's norms; not in the config
+	visionTheta = 10000 // of the encoder's rotation; not in the config
+
+	// mostRows is how many rows go through products at once: enough for their full speed, few
+	// enough to limit the memory of the MLP's wide rows.
+	mostRows = 2048
+
+	// tracedMaps is the largest attention matrix, in elements, that a trace holds.
+	tracedMaps = 1 << 26
+)
+
+// encoder is a bound vision tower.
+type encoder struct {
+	VisionConfig
+	patch  *nn.Linear
+	table  []float32 // [Table², hidden] learned positions
+	blocks []block
+	rope   *nn.RoPE
+	attn   nn.Attention
+	merger merger
+	deep   []merger // of the blocks in Deep
+}
+
+type block struct {
+	norm1, norm2        *nn.LayerNorm
+	qkv, proj, up, down *nn.Linear
+}
+
+// merger joins the patches of a cell. The norm sees each patch, or, if joined is set, the whole
+// cell.
+type merger struct {
+	joined   bool
+	norm     *nn.LayerNorm
+	up, down *nn.Linear
+}
+
+// newEncoder binds the tower's weights under b.
+func newEncoder(b *model.Binder, c VisionConfig) *encoder {
+	d := c.Hidden
+	b.Tower(d)
+	e := &encoder{VisionConfig: c, rope: nn.NewAxialRoPE(d/c.Heads, visionTheta)}
+	e.attn = nn.Attention{Heads: c.Heads, KVHeads: c.Heads, HeadDim: d / c.Heads}
+	e.patch = b.ConvOf("patch_embed.proj", "hidden, 3, frames, patch, patch", d, 3, c.Frames,
+		c.Patch, c.Patch)
+	e.patch.B = b.Vector("patch_embed.proj.bias", "hidden", d)
+	e.table = b.Table("pos_embed.weight", "positions, hidden", c.Table*c.Table, d)
+	for i := range c.Layers {
+		in := b.In(fmt.Sprintf("blocks.%d.", i))
+		e.blocks = append(e.blocks, block{
+			norm1: in.LayerNorm("norm1", "hidden", d, visionEps),
+			qkv:   in.Linear("attn.qkv", "3 * hidden, hidden", 3*d, d, true),
+			proj:  in.Linear("attn.proj", "hidden, hidden", d, d, true),
+			norm2: in.LayerNorm("norm2", "hidden", d, visionEps),
+			up:    in.Linear("mlp.linear_fc1", "mlp, hidden", c.MLP, d, true),
+			down:  in.Linear("mlp.linear_fc2", "hidden, mlp", d, c.MLP, true),
+		})
+	}
+	e.merger = newMerger(b.In("merger."), &c, false)
+	for i := range c.Deep {
+		e.deep = append(e.deep,
+			newMerger(b.In(fmt.Sprintf("deepstack_merger_list.%d.", i)), &c, true))
+	}
+	return e
+}
+
+func newMerger(b *model.Binder, c *VisionConfig, joined bool) merger {
+	wide := c.Hidden * c.cell()
+	width, why := c.Hidden, "hidden"
+	if joined {
+		width, why = wide, "hidden * merge²"
+	}
+	return merger{
+		joined: joined, norm: b.LayerNorm("norm", why, width, visionEps),
+		up:   b.Linear("linear_fc1", "hidden * merge², hidden * merge²", wide, wide, true),
+		down: b.Linear("linear_fc2", "out hidden, hidden * merge²", c.Out, wide, true),
+	}
+}
+
+// output is the result of encode, in raster order; the caller owns it.
+type output struct {
+	x    []float32   // [cells, out]
+	deep [][]float32 // [cells, out] of each block in Deep
+	// [heads, cells] mean attention that a cell's patches receive in the last block; nil unless
+	// needed
+	received []float32
+	// [cells, hidden] keys of that block after the rotation, averaged over the cell's patches; nil
+	// unless needed
+	keys []float32
+}
+
+// encode runs frames of the given grids; px: [patches, 3·frames·patch²], block order.
+func (e *encoder) encode(
+	r *model.Run, px []float32, grids [][3]int, need model.Needs,
+) (*output, error) {
+	var pos []nn.Pos
+	bounds := []int32{0}
+	for _, g := range grids {
+		pos = append(pos, cells.Positions(g, e.Merge)...)
+		bounds = append(bounds, int32(len(pos)))
+	}
+	d, n, dim := e.Hidden, len(pos), e.attn.HeadDim
+	x := r.Buffer("qwen3vl.x", n*d)
+	e.embed(r, x, px, grids)
+	cos, sin := r.Buffer("qwen3vl.cos", n*dim/2), r.Buffer("qwen3vl.sin", n*dim/2)
+	e.rope.Tables(cos, sin, pos)
+	if r.Trace != nil {
+		r.Trace("vision.rope_cos", []int{n, dim}, nn.Twice(cos, n, dim/2))
+		r.Trace("vision.rope_sin", []int{n, dim}, nn.Twice(sin, n, dim/2))
+		r.TraceInts("vision.cu_seqlens", []int{len(bounds)}, bounds)
+	}
+	out := &output{deep: make([][]float32, len(e.deep))}
+	for i := range e.blocks {
+		if err := r.Pause(); err != nil {
+			return nil, err
+		}
+		e.block(r, i, x, cos, sin, bounds, need, out)
+		if k := slices.Index(e.Deep, i); k >= 0 {
+			out.deep[k] = e.deep[k].merge(r, x, n, &e.VisionConfig)
+			if r.Trace != nil {
+				r.Trace(fmt.Sprintf("vision.deepstack.%d", k), []int{n / e.cell(), e.Out},
+					out.deep[k])
+			}
+		}
+	}
+	out.x = e.merger.merge(r, x, n, &e.VisionConfig)
+	if r.Trace != nil {
+		r.Trace("vision.merger", []int{n / e.cell(), e.Out}, out.x)
+	}
+	return out, nil
+}
+
+// embed computes the rows that enter block 0 (1), (2).
+func (e *encoder) embed(r *model.Run, x, px []float32, grids [][3]int) {
+	d, n := e.Hidden, len(x)/e.Hidden
+	inParts(n, func(lo, hi int) { e.patch.Apply(r.Pool, x[lo*d:], px[lo*e.patch.In:], hi-lo) })
+	if r.Trace != nil {
+		r.Trace("vision.patch_embed", []int{n, d}, x)
+	}
+	table := r.Buffer("qwen3vl.positions", n*d)
+	at := 0
+	for _, g := range grids {
+		ys, xs := nn.Corners(e.Table, g[1]), nn.Corners(e.Table, g[2])
+		var mixes []nn.Mix
+		for _, p := range cells.Positions(g, e.Merge) {
+			mixes = append(mixes, ys[int(p[1])].Across(xs[int(p[2])], func(y, x int) int {
+				return y*e.Table + x
+			}))
+		}
+		nn.Blend(r.Pool, table[at*d:(at+len(mixes))*d], e.table, mixes, d)
+		at += len(mixes)
+	}
+	nn.Add(r.Pool, x, table)
+	if r.Trace != nil {
+		r.Trace("vision.pos_embed", []int{n, d}, table)
+		r.Trace("vision.block_in", []int{n, d}, x)
+	}
+}
+
+// inParts calls f for almost equal parts of n rows, at most mostRows each.
+func inParts(n int, f func(lo, hi int)) {
+	parts := (n + mostRows - 1) / mostRows
+	for i := range parts {
+		f(i*n/parts, (i+1)*n/parts)
+	}
+}
+
+// block runs block i over x [patches, hidden] in place. The scores come from the last block.
+func (e *encoder) block(
+	r *model.Run, i int, x, cos, sin []float32, bounds []int32, need model.Needs, out *output,
+) {
+	l, d, n := &e.blocks[i], e.Hidden, len(x)/e.Hidden
+	qkv, a, h := r.Buffer("qwen3vl.qkv", n*3*d), r.Buffer("qwen3vl.a", n*d),
+		r.Buffer("qwen3vl.n", min(n, mostRows)*d)
+	inParts(n, func(lo, hi int) {
+		l.norm1.Apply(r.Pool, h, x[lo*d:hi*d], hi-lo)
+		l.qkv.Apply(r.Pool, qkv[lo*3*d:], h, hi-lo)
+	})
+	e.rope.ApplyWithin(r.Pool, qkv, 3*d, n, 2*e.Heads, cos, sin) // queries and keys
+	var received []float32
+	last := i == len(e.blocks)-1
+	if last && (need.ClsAttn || r.Trace != nil) {
+		received = make([]float32, e.Heads*n)
+	}
+	e.attn.Segmented(r.Pool, a, qkv, bounds, received) // (3)
+	if received != nil {
+		out.received = make([]float32, len(received)/e.cell())
+		nn.GroupMean(out.received, received, e.cell(), 1)
+	}
+	if last && need.Keys {
+		out.keys = make([]float32, n/e.cell()*d)
+		nn.GroupMean(out.keys, nn.Columns(qkv, n, 3*d, d, d), e.cell(), d)
+	}
+	if last && r.Trace != nil {
+		e.trace(r, i, qkv, bounds, received, out.received)
+	}
+	inParts(n, func(lo, hi int) { // (4)
+		m, rows, added := hi-lo, x[lo*d:hi*d], a[lo*d:hi*d]
+		l.proj.Apply(r.Pool, h, added, m)
+		nn.Add(r.Pool, rows, h[:m*d])
+		l.norm2.Apply(r.Pool, h, rows, m)
+		u := r.Buffer("qwen3vl.u", m*e.MLP)
+		l.up.Apply(r.Pool, u, h, m)
+		nn.GELUTanh(r.Pool, u)
+		l.down.Apply(r.Pool, added, u, m)
+		nn.Add(r.Pool, rows, added)
+	})
+	if r.Trace != nil {
+		r.Trace(fmt.Sprintf("vision.block.%d.out", i), []int{n, d}, x)
+	}
+}
+
+// merge returns one row for each cell of x [patches, hidden] (5), (6). x is not changed.
+func (m *merger) merge(r *model.Run, x []float32, patches int, c *VisionConfig) []float32 {
+	wide := c.Hidden * c.cell()
+	n := patches / c.cell()
+	out := make([]float32, n*c.Out)
+	inParts(n, func(lo, hi int) {
+		k := hi - lo
+		h, g := r.Buffer("qwen3vl.h", k*wide), r.Buffer("qwen3vl.g", k*wide)
+		rows := k
+		if !m.joined {
+			rows = k * c.cell()
+		}
+		m.norm.Apply(r.Pool, h, x[lo*wide:hi*wide], rows)
+		m.up.Apply(r.Pool, g, h, k)
+		nn.GELU(r.Pool, g)
+		m.down.Apply(r.Pool, out[lo*c.Out:], g, k)
+	})
+	return out
+}
+
+// trace traces the attention of block i. The matrix itself is traced only up to tracedMaps
+// elements.
+func (e *encoder) trace(
+	r *model.Run, i int, qkv []float32, bounds []int32, received, merged []float32,
+) {
+	d, n := e.Hidden, len(qkv)/(3*e.Hidden)
+	name := fmt.Sprintf("vision.block.%d.", i)
+	if e.Heads*n*n <= tracedMaps {
+		r.Trace(name+"attn", []int{e.Heads, n, n}, e.attn.SegmentedProbs(qkv, bounds))
+	}
+	shape := []int{n, e.Heads, e.attn.HeadDim}
+	r.Trace(name+"q_rope", shape, nn.Columns(qkv, n, 3*d, 0, d))
+	r.Trace(name+"k_rope", shape, nn.Columns(qkv, n, 3*d, d, d))
+	r.Trace(name+"received", []int{n}, nn.MeanRows(received, e.Heads))
+	r.Trace(name+"received_merged", []int{len(merged) / e.Heads}, nn.MeanRows(merged, e.Heads))
+}
