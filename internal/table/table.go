@@ -35,21 +35,21 @@ type Row []any
 var Formats = []string{"text", "markdown", "csv", "latex", "json"}
 
 // Write writes a table in one of the Formats.
-func (s *Table) Write(w io.Writer, format string) error {
+func (t *Table) Write(w io.Writer, format string) error {
 	switch format {
 	case "text":
-		return s.writeText(w)
+		return t.writeText(w)
 	case "markdown":
-		return s.writeMarkdown(w)
+		return t.writeMarkdown(w)
 	case "csv":
-		return s.writeCSV(w)
+		return t.writeCSV(w)
 	case "latex":
-		return s.writeLaTeX(w)
+		return t.writeLaTeX(w)
 	case "json":
 		enc := json.NewEncoder(w)
 		enc.SetEscapeHTML(false)
 		enc.SetIndent("", " ")
-		return enc.Encode(s)
+		return enc.Encode(t)
 	}
 	return fmt.Errorf("table: format: got %q, want %s", format, strings.Join(Formats, ", "))
 }
@@ -98,13 +98,13 @@ func number(v any) bool {
 	return false
 }
 
-func (s *Table) writeText(w io.Writer) error {
-	widths := make([]int, len(s.Columns))
-	for i := range s.Columns {
-		widths[i] = utf8.RuneCountInString(s.Columns[i].label())
-		for _, r := range s.Rows {
+func (t *Table) writeText(w io.Writer) error {
+	widths := make([]int, len(t.Columns))
+	for i := range t.Columns {
+		widths[i] = utf8.RuneCountInString(t.Columns[i].label())
+		for _, r := range t.Rows {
 			if i < len(r) && !r.heading() {
-				widths[i] = max(widths[i], utf8.RuneCountInString(s.Columns[i].text(r[i])))
+				widths[i] = max(widths[i], utf8.RuneCountInString(t.Columns[i].text(r[i])))
 			}
 		}
 	}
@@ -114,10 +114,10 @@ func (s *Table) writeText(w io.Writer) error {
 		across += w
 	}
 	across = max(across, leastWidth)
-	fmt.Fprintf(&b, "%s\n\n", wrap(s.Title, across))
+	fmt.Fprintf(&b, "%s\n\n", wrap(t.Title, across))
 	line := func(cell func(i int) (text string, right bool)) {
 		var parts []string
-		for i := range s.Columns {
+		for i := range t.Columns {
 			text, right := cell(i)
 			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(text))
 			if right {
@@ -129,8 +129,8 @@ func (s *Table) writeText(w io.Writer) error {
 		}
 		b.WriteString(strings.TrimRight(strings.Join(parts, "  "), " ") + "\n")
 	}
-	line(func(i int) (string, bool) { return s.Columns[i].label(), s.right(i) })
-	for _, r := range s.Rows {
+	line(func(i int) (string, bool) { return t.Columns[i].label(), t.right(i) })
+	for _, r := range t.Rows {
 		if r.heading() {
 			fmt.Fprintf(&b, "%s\n", r[0])
 			continue
@@ -139,13 +139,13 @@ func (s *Table) writeText(w io.Writer) error {
 			if i >= len(r) {
 				return "", false
 			}
-			return s.Columns[i].text(r[i]), number(r[i]) || s.right(i)
+			return t.Columns[i].text(r[i]), number(r[i]) || t.right(i)
 		})
 	}
-	if len(s.Notes) > 0 {
+	if len(t.Notes) > 0 {
 		b.WriteByte('\n')
 	}
-	for _, n := range s.Notes {
+	for _, n := range t.Notes {
 		fmt.Fprintf(&b, "%s\n", wrap(n, across))
 	}
 	_, err := io.WriteString(w, b.String())
@@ -177,8 +177,8 @@ func wrap(s string, width int) string {
 }
 
 // right reports whether a column holds numbers.
-func (s *Table) right(i int) bool {
-	for _, r := range s.Rows {
+func (t *Table) right(i int) bool {
+	for _, r := range t.Rows {
 		if i < len(r) && number(r[i]) {
 			return true
 		}
@@ -186,33 +186,33 @@ func (s *Table) right(i int) bool {
 	return false
 }
 
-func (s *Table) writeMarkdown(w io.Writer) error {
+func (t *Table) writeMarkdown(w io.Writer) error {
 	escape := strings.NewReplacer("|", `\|`, "\n", " ", "  ", "&emsp;")
 	var b strings.Builder
-	fmt.Fprintf(&b, "**%s**\n\n|", s.Title)
-	for _, c := range s.Columns {
+	fmt.Fprintf(&b, "**%s**\n\n|", t.Title)
+	for _, c := range t.Columns {
 		fmt.Fprintf(&b, " %s |", escape.Replace(c.label()))
 	}
 	b.WriteString("\n|")
-	for i := range s.Columns {
-		b.WriteString(map[bool]string{true: "---:|", false: "---|"}[s.right(i)])
+	for i := range t.Columns {
+		b.WriteString(map[bool]string{true: "---:|", false: "---|"}[t.right(i)])
 	}
 	b.WriteByte('\n')
-	for _, r := range s.Rows {
+	for _, r := range t.Rows {
 		b.WriteByte('|')
-		for i := range s.Columns {
+		for i := range t.Columns {
 			switch {
 			case i < len(r) && r.heading():
 				fmt.Fprintf(&b, " *%s* |", escape.Replace(r[0].(string)))
 			case i < len(r):
-				fmt.Fprintf(&b, " %s |", escape.Replace(s.Columns[i].text(r[i])))
+				fmt.Fprintf(&b, " %s |", escape.Replace(t.Columns[i].text(r[i])))
 			default:
 				b.WriteString(" |")
 			}
 		}
 		b.WriteByte('\n')
 	}
-	for _, n := range s.Notes {
+	for _, n := range t.Notes {
 		fmt.Fprintf(&b, "\n%s\n", n)
 	}
 	_, err := io.WriteString(w, b.String())
@@ -220,26 +220,26 @@ func (s *Table) writeMarkdown(w io.Writer) error {
 }
 
 // writeCSV writes numbers in full precision; headings of rows have their own first column.
-func (s *Table) writeCSV(w io.Writer) error {
+func (t *Table) writeCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	line := []string{"part"}
-	for _, c := range s.Columns {
+	for _, c := range t.Columns {
 		line = append(line, c.Name)
 	}
 	if err := out.Write(line); err != nil {
 		return err
 	}
 	part := ""
-	for _, r := range s.Rows {
+	for _, r := range t.Rows {
 		if r.heading() {
 			part = r[0].(string)
 			continue
 		}
 		line := []string{part}
-		for i := range s.Columns {
+		for i := range t.Columns {
 			text := ""
 			if i < len(r) {
-				text = s.Columns[i].text(r[i])
+				text = t.Columns[i].text(r[i])
 				if v, ok := r[i].(float64); ok {
 					text = strconv.FormatFloat(v, 'g', -1, 64)
 				}
@@ -269,34 +269,34 @@ func latexCell(s string) string {
 	return latex.Replace(text)
 }
 
-func (s *Table) writeLaTeX(w io.Writer) error {
+func (t *Table) writeLaTeX(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("\\begin{table}\n\\centering\n\\begin{tabular}{")
-	for i := range s.Columns {
-		b.WriteString(map[bool]string{true: "r", false: "l"}[s.right(i)])
+	for i := range t.Columns {
+		b.WriteString(map[bool]string{true: "r", false: "l"}[t.right(i)])
 	}
 	b.WriteString("}\n\\toprule\n")
 	var names []string
-	for _, c := range s.Columns {
+	for _, c := range t.Columns {
 		names = append(names, latex.Replace(c.label()))
 	}
 	b.WriteString(strings.Join(names, " & ") + " \\\\\n\\midrule\n")
-	for _, r := range s.Rows {
+	for _, r := range t.Rows {
 		if r.heading() {
-			fmt.Fprintf(&b, "\\multicolumn{%d}{l}{\\textit{%s}} \\\\\n", len(s.Columns),
+			fmt.Fprintf(&b, "\\multicolumn{%d}{l}{\\textit{%s}} \\\\\n", len(t.Columns),
 				latex.Replace(r[0].(string)))
 			continue
 		}
-		cells := make([]string, len(s.Columns))
-		for i := range s.Columns {
+		cells := make([]string, len(t.Columns))
+		for i := range t.Columns {
 			if i < len(r) {
-				cells[i] = latexCell(s.Columns[i].text(r[i]))
+				cells[i] = latexCell(t.Columns[i].text(r[i]))
 			}
 		}
 		b.WriteString(strings.Join(cells, " & ") + " \\\\\n")
 	}
-	b.WriteString("\\bottomrule\n\\end{tabular}\n\\caption{" + latex.Replace(s.Title))
-	for _, n := range s.Notes {
+	b.WriteString("\\bottomrule\n\\end{tabular}\n\\caption{" + latex.Replace(t.Title))
+	for _, n := range t.Notes {
 		b.WriteString(" " + latex.Replace(n))
 	}
 	b.WriteString("}\n\\end{table}\n")
