@@ -15,6 +15,12 @@ func FuzzSchema(f *testing.F) {
 		`{"anyOf":[{"$ref":"#/$defs/a"},{"type":"null"}],"$defs":{"a":{"anyOf":[{"$ref":"#/$defs/a"},{"type":"integer"}]}}}`,
 		`{"enum":[1,"a",{"b":[]}],"type":["object","string"]}`,
 		`{"additionalProperties":{"items":{"minLength":2}}}`, `true`, `{}`,
+		`{"type":["number","null"],"exclusiveMinimum":-1.5e-3,"maximum":120,"multipleOf":7}`,
+		`{"pattern":"^(?!a)[^b\\s]+é?$|\\bc","minLength":2,"maxLength":9}`,
+		`{"anyOf":[{"format":"date-time"},{"format":"email"},{"type":"integer","format":"int32"}]}`,
+		`{"prefixItems":[{"type":"null"}],"items":{"minimum":0},"minItems":0,"maxItems":3}`,
+		`{"oneOf":[{"type":"object","properties":{"k":{"const":1}}},{"type":"null"}],"discriminator":{"propertyName":"k"}}`,
+		`{"allOf":[{"propertyNames":{"enum":["a"]},"additionalProperties":{"minLength":1}}]}`,
 		`{"enum":[1,1.0,{"a":1,"b":[-0]},{"b":[0],"a":1}],"const":{"b":[0],"a":1}}`,
 	} {
 		f.Add([]byte(s), uint64(1))
