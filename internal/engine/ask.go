@@ -183,7 +183,7 @@ func (e *Engine) sequence(ctx context.Context, req Request) (_ *sequence, err er
 	done := false
 	defer func() {
 		if v := recover(); v != nil {
-			err = e.told(&model.Panic{Value: v, Stack: debug.Stack()})
+			err = e.publicError(&model.Panic{Value: v, Stack: debug.Stack()})
 		}
 		if !done {
 			e.leave(d.pics)
@@ -408,7 +408,7 @@ func (e *Engine) picture(
 		}
 	}()
 	if !req.NoCache {
-		if p.image = e.known(as.key); p.image != nil {
+		if p.image = e.remembered(as.key); p.image != nil {
 			if err := e.resolve(p, o, req); err != nil {
 				return nil, err
 			}
@@ -435,7 +435,7 @@ func (e *Engine) picture(
 	p.spent.prepare = max(0, time.Since(start)-p.shared.waited)
 	if !known {
 		if !req.NoCache {
-			e.learn(p.image)
+			e.remember(p.image)
 		}
 		if err := e.resolve(p, o, req); err != nil {
 			return nil, err

@@ -129,15 +129,15 @@ func pictureError(i int, fault errs.PictureFault, err error) error {
 // imagesMost is how many prepared pictures the engine remembers.
 const imagesMost = 256
 
-// known returns the description of a picture that was prepared before, or nil.
-func (e *Engine) known(key Key) *image {
+// remembered returns the description of a picture that was prepared before, or nil.
+func (e *Engine) remembered(key Key) *image {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.images[key]
 }
 
-// learn remembers im. If there are too many, an arbitrary one is forgotten.
-func (e *Engine) learn(im *image) {
+// remember keeps im. If there are too many, an arbitrary one is forgotten.
+func (e *Engine) remember(im *image) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for k := range e.images {

@@ -205,18 +205,11 @@ func newEngine(
 
 func bound(
 	ck checkpoint.Bundle, o Options, h Hooks, sink func(string, *tensor.Tensor) error,
-) (_ *Engine, err error) {
+) (*Engine, error) {
 	if err := kernel.ImplementationError(); err != nil {
 		return nil, err
 	}
 	calibrate.KeepPlans()
-	if o.Threads < 0 || o.Threads > 1024 {
-		return nil, fmt.Errorf("engine: threads: got %d, want 1 to 1024 (0: all cores)", o.Threads)
-	}
-	if o.CacheType != "" && !slices.Contains(CacheTypes, o.CacheType) {
-		return nil, fmt.Errorf("engine: cache type: got %q, want %s", o.CacheType,
-			strings.Join(CacheTypes, " or "))
-	}
 	if err := o.check(); err != nil {
 		return nil, err
 	}
@@ -239,52 +232,18 @@ func bound(
 	if err := packedAs(ck, src.Plan); err != nil {
 		return nil, err
 	}
-	e := &Engine{ck: src, warn: o.Warn, half: o.CacheType == "f16", eos: map[int32]bool{},
+	e := &Engine{
+		ck: src, warn: o.Warn, half: o.CacheType == "f16", eos: map[int32]bool{},
 		special: map[string]string{}, pool: kernel.NewPool(o.Threads),
 		store: o.Store, panicked: o.Panicked, images: map[Key]*image{},
 		shared: map[Key]*preparation{}, room: newRoom(), prefixes: newPrefixCache(),
-		saving: saver{most: savingMost}}
+		saving: saver{most: savingMost},
+	}
 	src.Pool = e.pool
-	defer func() {
-		if err != nil {
-			e.reading.Stop()
-			e.pool.Close()
-			err = errors.Join(err, src.Memory.Free())
-		}
-	}()
-	if e.m, err = families.Open(src); err != nil {
-		return nil, err
-	}
-	if name, why := src.Encoder(); why != "" && h.Weights == nil && !h.Describe {
-		o.Warn(fmt.Sprintf("encoder-quant: %s, because %s; %q keeps the types of the files", name,
-			why, model.Stored))
-	}
-	e.reading = src.Reading()
-	e.reading.Start(o.Threads)
-	e.shape = e.m.Decoder().Shape()
-	e.pages = nn.NewKVPool(e.shape.KVHeads, e.shape.HeadDim, e.half)
-	if err := e.documents(); err != nil {
-		return nil, err
-	}
-	if e.proc == nil {
-		e.proc = h.Processor
-	}
-	if e.proc, err = (imageproc.Adjust{
-		Pad: o.Pad, MinPixels: o.MinPixels, MaxPixels: o.MaxPixels, Defaults: o.Defaults,
-	}).To(e.proc); err != nil {
-		return nil, err
-	}
-	if c, ok := e.proc.(imageproc.CrowdProcessor); ok {
-		e.several = c.Several()
-	}
-	if o.Progress != nil && !h.Describe {
-		o.Progress(ck.About().Size, ck.About().Size) // buffers are not read, packed weights later
-	}
-	e.distance = sync.OnceValue(func() *nn.Distances {
-		return nn.NewDistances(e.shape.RoPE, e.shape.MaxPositions+1)
-	})
-	if err = e.limits(&o); err != nil {
-		return nil, err
+	if err := e.load(&o, h); err != nil {
+		e.reading.Stop()
+		e.pool.Close()
+		return nil, errors.Join(err, src.Memory.Free())
 	}
 	if !h.Describe && sink == nil {
 		e.device = newScheduler(e, &o)
@@ -292,8 +251,61 @@ func bound(
 	return e, nil
 }
 
-// check validates the numeric options.
+// load binds the weights, starts to read those of a packed file, and reads the documents.
+func (e *Engine) load(o *Options, h Hooks) (err error) {
+	if e.m, err = families.Open(e.ck); err != nil {
+		return err
+	}
+	if name, why := e.ck.Encoder(); why != "" && h.Weights == nil && !h.Describe {
+		o.Warn(fmt.Sprintf("encoder-quant: %s, because %s; %q keeps the types of the files", name,
+			why, model.Stored))
+	}
+	e.reading = e.ck.Reading()
+	e.reading.Start(o.Threads)
+	e.shape = e.m.Decoder().Shape()
+	e.pages = nn.NewKVPool(e.shape.KVHeads, e.shape.HeadDim, e.half)
+	if err := e.documents(); err != nil {
+		return err
+	}
+	if err := e.processors(o, h); err != nil {
+		return err
+	}
+	if o.Progress != nil && !h.Describe {
+		size := e.ck.About().Size // buffers are not read, packed weights later
+		o.Progress(size, size)
+	}
+	e.distance = sync.OnceValue(func() *nn.Distances {
+		return nn.NewDistances(e.shape.RoPE, e.shape.MaxPositions+1)
+	})
+	return e.limits(o)
+}
+
+// processors sets the picture processors that the options ask for.
+func (e *Engine) processors(o *Options, h Hooks) (err error) {
+	if e.proc == nil {
+		e.proc = h.Processor
+	}
+	adjust := imageproc.Adjust{
+		Pad: o.Pad, MinPixels: o.MinPixels, MaxPixels: o.MaxPixels, Defaults: o.Defaults,
+	}
+	if e.proc, err = adjust.To(e.proc); err != nil {
+		return err
+	}
+	if c, ok := e.proc.(imageproc.CrowdProcessor); ok {
+		e.several = c.Several()
+	}
+	return nil
+}
+
+// check validates the options that no file decides.
 func (o *Options) check() error {
+	if o.Threads < 0 || o.Threads > 1024 {
+		return fmt.Errorf("engine: threads: got %d, want 1 to 1024 (0: all cores)", o.Threads)
+	}
+	if o.CacheType != "" && !slices.Contains(CacheTypes, o.CacheType) {
+		return fmt.Errorf("engine: cache type: got %q, want %s", o.CacheType,
+			strings.Join(CacheTypes, " or "))
+	}
 	for _, c := range []struct {
 		name       string
 		got, least int64

@@ -87,7 +87,7 @@ func (s *preparation) run(ctx context.Context, e *Engine, t task) {
 	defer close(s.made)
 	defer func() {
 		if v := recover(); v != nil {
-			s.err = e.told(&model.Panic{Value: v, Stack: debug.Stack()})
+			s.err = e.publicError(&model.Panic{Value: v, Stack: debug.Stack()})
 		}
 	}()
 	var n int64

@@ -1,212 +1,237 @@
 package engine
 
 import (
-	"fmt"
+	"context"
 	"slices"
 
-	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
-	"github.com/restore-vlm/restore/internal/nn"
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// unit is one element of a prompt: a token or a picture.
-type unit struct {
-	id  int32
-	pic *picture // nil for a token
+// Prompt is a request that was checked and prepared as by Submit but not queued, so that package
+// lab can run its steps one by one. Call methods that take a Run only in functions that Do runs.
+type Prompt struct{ s *sequence }
+
+// NewPrompt prepares req. It reads and writes no cache.
+func (e *Engine) NewPrompt(ctx context.Context, req Request) (*Prompt, error) {
+	req.NoCache = true
+	if err := e.refuse(&req); err != nil {
+		return nil, err
+	}
+	s, err := e.sequence(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return &Prompt{s}, nil
 }
 
-func (u unit) rows() int {
-	if u.pic == nil {
-		return 1
+// Submit queues the request. stage, which may be nil, is called on the device's goroutine at the
+// end of each stage.
+func (p *Prompt) Submit(stage func(Stage)) (*Job, error) {
+	p.s.stage = stage
+	if err := p.s.e.queue(p.s); err != nil {
+		return nil, err
 	}
-	return u.pic.rows()
+	return &Job{p.s}, nil
 }
 
-// keys returns how many keys layer i holds for the unit.
-func (u unit) keys(i int) int {
-	if u.pic != nil && u.pic.inside != nil && i < len(u.pic.inside.Entered) {
-		return u.pic.inside.Entered[i]
-	}
-	return u.rows()
-}
+// Positions returns how many positions the prompt spans.
+func (p *Prompt) Positions() int { return p.s.positions() }
 
-// shift returns by how many positions the rows after the unit move forward in layer i.
-func (u unit) shift(i int) float64 {
-	if u.pic == nil || u.pic.inside == nil || !u.pic.inside.Sequential() || u.keys(i) == u.rows() {
-		return 0
-	}
-	return u.pic.span() - float64(u.keys(i))
-}
+// Len returns the number of pictures.
+func (p *Prompt) Len() int { return len(p.s.all) }
 
-// units puts pics where ids has the tokens of pictures and of videos, each kind in its order: a
-// template may put all pictures of a message before its videos.
-func (e *Engine) units(ids []int32, pics []*picture) ([]unit, error) {
-	var left [2][]*picture // pictures, videos
-	for _, p := range pics {
-		left[kind(p.shape.Video)] = append(left[kind(p.shape.Video)], p)
-	}
-	out := make([]unit, 0, len(ids))
-	var places [2]int
-	for _, id := range ids {
-		if !e.visualToken(id) {
-			out = append(out, unit{id: id})
-			continue
-		}
-		k := kind(id == e.m.VideoToken())
-		if i := places[k]; i < len(left[k]) {
-			out = append(out, unit{pic: left[k][i]})
-		}
-		places[k]++
-	}
-	for k, name := range [...]string{"picture", "video"} {
-		if places[k] != len(left[k]) {
-			return nil, fmt.Errorf("engine: prompt: %d %s places for %d %ss", places[k], name,
-				len(left[k]), name)
+// Shape returns the shape of picture i before its reduction.
+func (p *Prompt) Shape(i int) *model.Shape { return p.s.all[i].shape }
+
+// IDs returns the prompt's ids with one picture token for each visual token before reduction, so
+// that the prompt of a trace can be read again.
+func (p *Prompt) IDs() []int64 {
+	m := p.s.e.m
+	var ids []int64
+	for _, u := range p.s.units {
+		switch {
+		case u.pic == nil:
+			ids = append(ids, int64(u.id))
+		case u.pic.shape.Video:
+			ids = append(ids, slices.Repeat([]int64{int64(m.VideoToken())}, u.pic.shape.N)...)
+		default:
+			ids = append(ids, slices.Repeat([]int64{int64(m.ImageToken())}, u.pic.shape.N)...)
 		}
 	}
-	return out, nil
+	return ids
 }
 
-// kind is the index of pictures, or of videos.
-func kind(video bool) int {
-	if video {
-		return 1
+// Encode runs the encoder once over all pictures. If a method changes the encoder's work, Encode
+// does nothing and returns false; Reduce then encodes each picture.
+func (p *Prompt) Encode(r *model.Run) (bool, error) {
+	prepared := make([]model.Picture, 0, p.Len())
+	for _, pic := range p.s.all {
+		if !pic.whole() && (pic.small || pic.site == reduce.InsideEncoder) {
+			return false, nil
+		}
+		prepared = append(prepared, pic.prepared)
 	}
-	return 0
+	if len(prepared) == 0 {
+		return true, nil
+	}
+	visuals, err := p.s.e.m.Encode(r, prepared, p.s.all[0].need)
+	if err != nil {
+		return false, err
+	}
+	for i, v := range visuals {
+		p.s.all[i].visual = v
+	}
+	return true, nil
 }
 
-// visualToken reports whether id stands for a picture or a video.
-func (e *Engine) visualToken(id int32) bool {
-	return id == e.m.ImageToken() || id >= 0 && id == e.m.VideoToken()
+// Input returns the data that methods read of picture i, which must be encoded.
+func (p *Prompt) Input(i int) *reduce.Input {
+	pic := p.s.all[i]
+	return pic.input(pic.visual)
 }
 
-// Rows are consecutive decoder rows.
-type Rows struct {
-	X               []float32 // [n, hidden]
-	Pos             []nn.Pos
-	Size, FirstSize []float32      // see model.Span
-	Staged          []model.Staged // pictures that the decoder reduces between its layers
-	Deep            []model.Deep   // rows that pictures add to theirs after the first layers
-	Next            float64        // position of the row after these
+// Reduced holds the rows of a picture for the decoder.
+type Reduced struct {
+	Reduction *reduce.Reduction // nil: every token
+	X         []float32         // [rows, hidden]
+	Deep      []float32         // [levels, rows, hidden] added after the first layers; nil: none
+	Encoding  *methods.Encoding // of a method inside the encoder, if r has a Trace
 }
 
-// deep returns the rows of in.Deep within the rows lo to hi.
-func (in *Rows) deep(lo, hi, width int) []model.Deep {
-	var out []model.Deep
-	for _, d := range in.Deep {
-		n := len(d.Levels[0]) / width
-		from, to := max(lo, d.First), min(hi, d.First+n)
-		if from >= to {
-			continue
+// Reduce encodes picture i if needed, and reduces it.
+func (p *Prompt) Reduce(r *model.Run, i int) (*Reduced, error) {
+	pic := p.s.all[i]
+	f, err := p.s.e.features(r, pic)
+	if err != nil {
+		return nil, err
+	}
+	pic.tokens = f
+	n := len(f.x) / (1 + p.s.e.shape.Deep)
+	return &Reduced{f.reduction, f.x[:n], f.x[n:], f.encoding}, nil
+}
+
+// Rows reduces the pictures that are not reduced yet and returns the decoder's rows of the prompt.
+func (p *Prompt) Rows(r *model.Run) (*Rows, error) {
+	s := p.s
+	for i, pic := range s.all {
+		if pic.tokens == nil {
+			if _, err := p.Reduce(r, i); err != nil {
+				return nil, err
+			}
 		}
-		part := model.Deep{First: from - lo}
-		for _, level := range d.Levels {
-			part.Levels = append(part.Levels, level[(from-d.First)*width:(to-d.First)*width])
-		}
-		out = append(out, part)
+	}
+	var err error
+	if s.calib, err = s.e.calibration(s.all); err != nil {
+		return nil, err
+	}
+	return s.e.layout(s.units, 0)
+}
+
+// Visual reports, for each key that a layer holds after the prompt was read, whether it belongs to
+// a picture.
+func (p *Prompt) Visual(layer int) []bool {
+	var out []bool
+	for _, u := range p.s.units {
+		out = append(out, slices.Repeat([]bool{u.pic != nil}, u.keys(layer))...)
 	}
 	return out
 }
 
-// layout makes the decoder rows of units; the first unit has position at. Text after a picture
-// continues after the unreduced picture's positions (positions original) or after its reduced rows
-// (positions sequential).
-func (e *Engine) layout(units []unit, at float64) (*Rows, error) {
-	n := 0
-	for _, u := range units {
-		n += u.rows()
-	}
-	h := e.shape.Hidden
-	out := &Rows{
-		X: make([]float32, n*h), Pos: make([]nn.Pos, 0, n), Size: make([]float32, 0, n),
-		FirstSize: make([]float32, 0, n),
-	}
-	for _, u := range units {
-		row := len(out.Pos)
-		if u.pic == nil {
-			if err := e.m.Decoder().Embed(out.X[row*h:(row+1)*h], []int32{u.id}); err != nil {
-				return nil, err
-			}
-			out.Pos, out.Size, out.FirstSize = append(out.Pos, nn.At(at)), append(out.Size, 1),
-				append(out.FirstSize, 1)
-			at++
-			continue
-		}
-		p := u.pic
-		size := len(p.tokens.x) / (1 + e.shape.Deep)
-		copy(out.X[row*h:], p.tokens.x[:size])
-		if e.shape.Deep > 0 {
-			out.Deep = append(out.Deep, model.Deep{
-				First: row, Levels: slices.Collect(slices.Chunk(p.tokens.x[size:], size)),
-			})
-		}
-		if len(p.plan.Stages) > 0 {
-			start := at
-			var err error
-			if p.inside, err = methods.NewInside(p.plan, p.tokens.reduction); err != nil {
-				return nil, err
-			}
-			out.Staged = append(out.Staged, model.Staged{
-				Inside: p.inside, First: row, Start: at, Extent: p.span(),
-				At: func(row *reduce.Row) nn.Pos { return p.place(start, row) },
-			})
-		}
-		if red := p.tokens.reduction; red == nil {
-			for i := range p.shape.N {
-				out.Pos, out.Size, out.FirstSize = append(out.Pos, p.shape.At(at, float64(i))),
-					append(out.Size, 1), append(out.FirstSize, 1)
-			}
-		} else {
-			for i := range red.Rows {
-				r := &red.Rows[i]
-				pos := nn.At(at + r.Position)
-				if p.plan.Positions != "sequential" {
-					pos = p.place(at, r)
-				}
-				out.Pos = append(out.Pos, pos)
-			}
-			out.Size = append(out.Size, red.LayerSizes(false)...)
-			out.FirstSize = append(out.FirstSize, red.LayerSizes(true)...)
-		}
-		at += p.span()
-	}
-	out.Next = at
-	return out, fits(n, at, e.context)
+// Read runs the decoder on in with an empty cache, which Free frees. trace, which may be nil,
+// receives every intermediate. The returned span tells which rows are left in in.X.
+func (p *Prompt) Read(
+	r *model.Run, in *Rows, trace func(name string, shape []int, data []float32),
+) (*model.Span, error) {
+	s := p.s
+	p.Free()
+	s.cache, s.next = s.e.newCache(), in.Next
+	spans := []model.Span{{
+		Pos: in.Pos, Size: in.Size, FirstSize: in.FirstSize, Cache: s.cache, Calib: s.calib,
+		Staged: in.Staged, Deep: in.Deep, Context: s.ctx, Trace: trace,
+	}}
+	s.e.m.Decoder().Forward(r, in.X, spans)
+	return &spans[0], spans[0].Err
 }
 
-// fits returns an error if a prompt spans more positions than the context has.
-func fits(rows int, positions float64, context int) error {
-	if int(positions) <= context {
-		return nil
+// Next returns the position of the token that Step reads next.
+func (p *Prompt) Next() float64 { return p.s.next }
+
+// Step runs the decoder on one more token after Read. It uses x [hidden] and writes the token's
+// logits [vocab].
+func (p *Prompt) Step(r *model.Run, id int32, x, logits []float32) error {
+	s := p.s
+	if err := s.e.m.Decoder().Embed(x, []int32{id}); err != nil {
+		return err
 	}
-	return fmt.Errorf("engine: %w", &errs.ContextError{
-		PromptTokens: rows, Positions: int(positions), Context: context,
-	})
+	s.prepareStep()
+	spans := []model.Span{s.span}
+	s.e.m.Decoder().Forward(r, x, spans)
+	if spans[0].Err != nil {
+		return spans[0].Err
+	}
+	s.e.m.Decoder().Logits(r, logits, x, 1)
+	s.next++
+	return nil
 }
 
-// span returns the positions that a picture takes.
-func (p *picture) span() float64 {
-	switch {
-	case p.whole():
-	case p.plan.Positions == "sequential":
-		return float64(p.rows())
-	case p.list != nil && p.list.places == nil:
-		return float64(len(p.list.source))
+// Free frees the cache that Read filled.
+func (p *Prompt) Free() {
+	if s := p.s; s.cache != nil {
+		s.cache.Free()
+		s.cache, s.slots = nil, 0
 	}
-	return p.shape.Extent()
 }
 
-// extent returns the number of rows of units and the number of positions they span.
-func extent(units []unit) (rows int, positions float64) {
-	for _, u := range units {
-		rows += u.rows()
-		if u.pic == nil {
-			positions++
-		} else {
-			positions += u.pic.span()
-		}
+// Prepared returns pictures that are encoded when a request reads them.
+func (e *Engine) Prepared(pics []model.Picture) *Encoded {
+	out := &Encoded{prepared: pics, visuals: make([]*model.Visual, len(pics))}
+	for _, p := range pics {
+		out.images = append(out.images, &image{shape: p.Shape()})
 	}
-	return rows, positions
+	return out
+}
+
+// Pixels prepares pictures, or the video v if it is not nil.
+func (e *Engine) Pixels(pics []*imageproc.Picture, v *imageproc.Video) (*imageproc.Pixels, error) {
+	if err := e.takesPictures(); err != nil {
+		return nil, err
+	}
+	if v != nil {
+		return e.videoPixels(v)
+	}
+	return e.proc.Process(pics)
+}
+
+// Model returns the bound model.
+func (e *Engine) Model() model.Multimodal { return e.m }
+
+// Source returns the source that the model was bound from.
+func (e *Engine) Source() *model.Source { return e.ck }
+
+// SourceAs binds the same files with quant as the decoder's weight type. It reads no weights.
+func (e *Engine) SourceAs(quant string) (*model.Source, error) {
+	o := Options{Quant: quant}
+	if name, why := e.ck.Encoder(); why == "" && !e.Packed() {
+		o.EncoderQuant = name
+	}
+	return boundAs(e.ck.Bundle, o, Hooks{Weights: e.ck.Make})
+}
+
+// decoderFormat returns the format of the decoder's products: F32 for any that is not packed.
+func (e *Engine) decoderFormat() kernel.Format {
+	plan := e.ck.Plan.Decoder
+	if p := e.ck.About().Packed; p != nil {
+		plan = p.Quant
+	}
+	switch plan {
+	case "q4", "q8":
+		return kernel.Q8
+	case "bf16":
+		return kernel.BF16Dot
+	}
+	return kernel.F32
 }

@@ -118,7 +118,7 @@ func TestPicturesOfTheirOwn(t *testing.T) {
 		n.Images[1].Kept != 30 || n.GeneratedTokens != 0 {
 		t.Errorf("counted %+v, %v", n, err)
 	}
-	known := e.known((&Image{File: data, Decode: imageproc.DefaultDecodeOptions()}).key())
+	known := e.remembered((&Image{File: data, Decode: imageproc.DefaultDecodeOptions()}).key())
 	if known == nil {
 		t.Fatal("the file was not remembered")
 	}

@@ -186,7 +186,7 @@ func (d *scheduler) run() {
 		}
 		if s := d.next(); s != nil {
 			d.begin(s)
-			if d.due() {
+			if d.shouldStep() {
 				d.decode()
 			}
 			continue
@@ -220,7 +220,7 @@ func (d *scheduler) shut() bool {
 // between lets other sequences decode while a prompt is encoded or read. It returns an error if the
 // sequence that is being read should end.
 func (d *scheduler) between() error {
-	if d.due() {
+	if d.shouldStep() {
 		d.reap()
 		d.decode()
 	}
@@ -243,8 +243,8 @@ func (d *scheduler) end() error {
 	return d.e.reading.Err()
 }
 
-// due reports whether the running sequences should decode now.
-func (d *scheduler) due() bool {
+// shouldStep reports whether the running sequences should decode now.
+func (d *scheduler) shouldStep() bool {
 	return !d.eager && len(d.running) > 0 &&
 		time.Since(d.stepped) >= time.Duration(patience*float64(d.took))
 }
@@ -602,7 +602,7 @@ func (d *scheduler) fail(s *sequence, err error) {
 	d.leave(s)
 	cause := context.Cause(s.ctx)
 	if cause == nil || !errors.Is(err, cause) {
-		s.finish(nil, d.e.told(err))
+		s.finish(nil, d.e.publicError(err))
 		return
 	}
 	if s.work == nil && !s.count {
@@ -636,8 +636,8 @@ func (d *scheduler) leave(s *sequence) {
 	}
 }
 
-// told returns err as the caller sees it. Of a panic it reveals only that there was one.
-func (e *Engine) told(err error) error {
+// publicError returns err as the caller sees it. Of a panic it reveals only that there was one.
+func (e *Engine) publicError(err error) error {
 	var p *model.Panic
 	if !errors.As(err, &p) {
 		return err

@@ -658,10 +658,10 @@ func TestCloseDuringRequests(t *testing.T) {
 		if _, err := e.Ask(context.Background(), reqs[0]); !errors.Is(err, errs.ErrClosed) {
 			t.Errorf("after Close: %v", err)
 		}
-		if _, err := e.Look(context.Background(), Request{
+		if _, err := e.NewPrompt(context.Background(), Request{
 			Prompt: "?",
 		}); !errors.Is(err, errs.ErrClosed) {
-			t.Errorf("Look after Close: %v", err)
+			t.Errorf("NewPrompt after Close: %v", err)
 		}
 		if _, err := e.Encode(context.Background(),
 			[]*imageproc.Picture{drawn(t, 0)}); !errors.Is(err,

@@ -104,7 +104,7 @@ func (c *Conn) Client(ctx context.Context, o ClientOptions) (_ *Client, err erro
 	}
 	k.measure(house)
 	k.house.Go(func() { k.every(house, time.Second, k.measure) })
-	k.house.Go(func() { k.every(house, lookEvery, k.look) })
+	k.house.Go(func() { k.every(house, checkEvery, k.requeueLost) })
 	k.house.Go(func() {
 		k.every(house, beatEvery, func(context.Context) { k.missed(time.Now()) })
 	})
@@ -256,17 +256,17 @@ func Named(ctx context.Context, name string) context.Context {
 
 // job is a request that waits for its result.
 type job struct {
-	c      *Client
-	id     string
-	ctx    context.Context
-	start  time.Time     // when the request arrived
-	loaded time.Duration // how long its pictures took
-	named  bool          // stays in the queue when nobody waits for it
-	stream bool
-	msg    *nats.Msg // nil once there is a result
-	seq    uint64    // sequence number in the stream
-	looked time.Time // when it was sent or last checked
-	resent int
+	c       *Client
+	id      string
+	ctx     context.Context
+	start   time.Time     // when the request arrived
+	loaded  time.Duration // how long its pictures took
+	named   bool          // stays in the queue when nobody waits for it
+	stream  bool
+	msg     *nats.Msg // nil once there is a result
+	seq     uint64    // sequence number in the stream
+	checked time.Time // when it was sent or last checked
+	resent  int
 
 	mu     sync.Mutex
 	change chan struct{} // closed at the next event
@@ -369,7 +369,7 @@ func (c *Client) publish(ctx context.Context, j *job, msg *nats.Msg) error {
 		cancel()
 		if err == nil {
 			j.mu.Lock()
-			j.seq, j.looked = ack.Sequence, time.Now()
+			j.seq, j.checked = ack.Sequence, time.Now()
 			j.mu.Unlock()
 			return nil
 		}
@@ -712,41 +712,41 @@ func (j *job) Answer() (*restore.Answer, error) {
 // How often a client checks that its requests are still there, and their age at the first check.
 // For a while after a reconnection, results may arrive without a notification.
 const (
-	lookEvery   = 2 * time.Second
-	lookAfter   = 20 * time.Second
-	lookCloseBy = 30 * time.Second
+	checkEvery   = 2 * time.Second
+	checkAfter   = 20 * time.Second
+	checkSoonFor = 30 * time.Second
 )
 
-// lookAge returns the age of a request at its first check.
-func (c *Client) lookAge() time.Duration {
-	if time.Since(time.Unix(0, c.again.Load())) < lookCloseBy {
-		return lookEvery
+// checkAge returns the age of a request at its first check.
+func (c *Client) checkAge() time.Duration {
+	if time.Since(time.Unix(0, c.again.Load())) < checkSoonFor {
+		return checkEvery
 	}
-	return lookAfter
+	return checkAfter
 }
 
-// look puts requests back that the queue lost, as a server without replicas may when it loses its
+// requeueLost puts requests back that the queue lost, as a server without replicas may when it loses its
 // disk, and finds missed results.
-func (c *Client) look(ctx context.Context) {
-	age := c.lookAge()
+func (c *Client) requeueLost(ctx context.Context) {
+	age := c.checkAge()
 	c.mu.Lock()
 	var old []*job
 	for _, j := range c.jobs {
 		j.mu.Lock()
-		if j.seq > 0 && time.Since(j.looked) > age {
-			old, j.looked = append(old, j), time.Now()
+		if j.seq > 0 && time.Since(j.checked) > age {
+			old, j.checked = append(old, j), time.Now()
 		}
 		j.mu.Unlock()
 	}
 	c.mu.Unlock()
 	for _, j := range old {
 		call, cancel := context.WithTimeout(ctx, c.callTime)
-		c.lookFor(call, j)
+		c.requeueIfLost(call, j)
 		cancel()
 	}
 }
 
-func (c *Client) lookFor(ctx context.Context, j *job) {
+func (c *Client) requeueIfLost(ctx context.Context, j *job) {
 	m, err := c.work.GetMsg(ctx, j.seq)
 	if err == nil && m.Header.Get(idHeader) == j.id ||
 		err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {

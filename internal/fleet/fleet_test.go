@@ -890,7 +890,7 @@ func TestServerAgain(t *testing.T) {
 	if _, err := asking(t.Context(), k, "x"); err != nil {
 		t.Error(err)
 	}
-	if age := k.lookAge(); age != lookEvery {
-		t.Errorf("results without a notification are looked for after %v, want %v", age, lookEvery)
+	if age := k.checkAge(); age != checkEvery {
+		t.Errorf("results without a notification are looked for after %v, want %v", age, checkEvery)
 	}
 }

@@ -90,7 +90,7 @@ func (f *fitted) tokens() int { return f.prompt.Shape(0).N }
 
 // prepared encodes the picture of a question and makes the rows of its prompt.
 func prepared(ctx context.Context, e *engine.Engine, req engine.Request) (*fitted, error) {
-	p, err := e.Look(ctx, req)
+	p, err := e.NewPrompt(ctx, req)
 	if err != nil {
 		return nil, err
 	}

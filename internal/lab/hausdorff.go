@@ -15,7 +15,7 @@ import (
 func alone(
 	ctx context.Context, e *engine.Engine, pics *engine.Encoded, i int, o methods.Options,
 ) (*engine.Prompt, error) {
-	return e.Look(ctx, engine.Request{
+	return e.NewPrompt(ctx, engine.Request{
 		Tokens: []int32{e.Model().ImageToken()}, Encoded: pics.Picture(i), Reduce: o,
 	})
 }

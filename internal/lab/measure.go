@@ -53,7 +53,7 @@ func Measure(ctx context.Context, e *engine.Engine, req MeasureRequest) (*Measur
 		ask.Images = engine.Pictures(req.Image)
 		ask.Tokens = slices.Insert(ask.Tokens, (req.Text+1)/2, e.Model().ImageToken())
 	}
-	p, err := e.Look(ctx, ask)
+	p, err := e.NewPrompt(ctx, ask)
 	if err != nil {
 		return nil, err
 	}

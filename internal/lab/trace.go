@@ -94,7 +94,7 @@ func (t *tracing) prepare(ctx context.Context) (err error) {
 		}
 		ask = engine.Request{Tokens: ids, Encoded: ask.Encoded, Reduce: ask.Reduce}
 	}
-	t.prompt, err = t.e.Look(ctx, ask)
+	t.prompt, err = t.e.NewPrompt(ctx, ask)
 	return err
 }
 

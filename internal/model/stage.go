@@ -146,7 +146,7 @@ func (p *Passage) prepare(i, s, at int, x []float32) {
 			return
 		}
 	}
-	err := p.lookAhead(i, s, span)
+	err := p.readAhead(i, s, span)
 	if err == nil {
 		err = p.states(i, s, span)
 	}
@@ -269,9 +269,9 @@ func (sp *Span) text(j int) []int32 {
 	return rows
 }
 
-// lookAhead shows reducers the attention of the last row of span s in layer i as if no row were
+// readAhead shows reducers the attention of the last row of span s in layer i as if no row were
 // dropped before it. x: the span's rows.
-func (p *Passage) lookAhead(i, s int, x []float32) error {
+func (p *Passage) readAhead(i, s int, x []float32) error {
 	sp := &p.spans[s]
 	reads := false
 	for j := range sp.Staged {
@@ -294,7 +294,7 @@ func (p *Passage) lookAhead(i, s int, x []float32) error {
 	kv.Append(p.run.Pool, k, k, pos, sp.Size)
 	defer kv.Retract(cached, held) // the pages that were reserved for the layer stay its own
 	tap := &nn.Tap{Mean: []int32{0}}
-	p.layers.Attention().Look(p.run.Pool, q, pos[len(pos)-1], kv, sp.Calib.At(i-1), tap)
+	p.layers.Attention().TapLast(p.run.Pool, q, pos[len(pos)-1], kv, sp.Calib.At(i-1), tap)
 	for j := range sp.Staged { // only the last row's query was computed
 		if st := &sp.Staged[j]; st.Reads(i, true) {
 			if err := st.Read(sp.sight(j, len(kv.Pos)), tap.Row(0, false)); err != nil {
@@ -381,11 +381,11 @@ func (sp *Span) read(i int, tap *nn.Tap) error {
 		}
 		sight := sp.sight(j, sp.Cache.Len(i))
 		rows, largest := st.Looks(sight)
-		look := make([]float32, 0, len(rows)*sight.Keys)
+		attention := make([]float32, 0, len(rows)*sight.Keys)
 		for _, q := range rows {
-			look = append(look, tap.Row(q, largest)...)
+			attention = append(attention, tap.Row(q, largest)...)
 		}
-		if err := st.Read(sight, look); err != nil {
+		if err := st.Read(sight, attention); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,212 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/nn"
+	"github.com/restore-vlm/restore/reduce"
+)
+
+// unit is one element of a prompt: a token or a picture.
+type unit struct {
+	id  int32
+	pic *picture // nil for a token
+}
+
+func (u unit) rows() int {
+	if u.pic == nil {
+		return 1
+	}
+	return u.pic.rows()
+}
+
+// keys returns how many keys layer i holds for the unit.
+func (u unit) keys(i int) int {
+	if u.pic != nil && u.pic.inside != nil && i < len(u.pic.inside.Entered) {
+		return u.pic.inside.Entered[i]
+	}
+	return u.rows()
+}
+
+// shift returns by how many positions the rows after the unit move forward in layer i.
+func (u unit) shift(i int) float64 {
+	if u.pic == nil || u.pic.inside == nil || !u.pic.inside.Sequential() || u.keys(i) == u.rows() {
+		return 0
+	}
+	return u.pic.span() - float64(u.keys(i))
+}
+
+// units puts pics where ids has the tokens of pictures and of videos, each kind in its order: a
+// template may put all pictures of a message before its videos.
+func (e *Engine) units(ids []int32, pics []*picture) ([]unit, error) {
+	var left [2][]*picture // pictures, videos
+	for _, p := range pics {
+		left[kind(p.shape.Video)] = append(left[kind(p.shape.Video)], p)
+	}
+	out := make([]unit, 0, len(ids))
+	var places [2]int
+	for _, id := range ids {
+		if !e.visualToken(id) {
+			out = append(out, unit{id: id})
+			continue
+		}
+		k := kind(id == e.m.VideoToken())
+		if i := places[k]; i < len(left[k]) {
+			out = append(out, unit{pic: left[k][i]})
+		}
+		places[k]++
+	}
+	for k, name := range [...]string{"picture", "video"} {
+		if places[k] != len(left[k]) {
+			return nil, fmt.Errorf("engine: prompt: %d %s places for %d %ss", places[k], name,
+				len(left[k]), name)
+		}
+	}
+	return out, nil
+}
+
+// kind is the index of pictures, or of videos.
+func kind(video bool) int {
+	if video {
+		return 1
+	}
+	return 0
+}
+
+// visualToken reports whether id stands for a picture or a video.
+func (e *Engine) visualToken(id int32) bool {
+	return id == e.m.ImageToken() || id >= 0 && id == e.m.VideoToken()
+}
+
+// Rows are consecutive decoder rows.
+type Rows struct {
+	X               []float32 // [n, hidden]
+	Pos             []nn.Pos
+	Size, FirstSize []float32      // see model.Span
+	Staged          []model.Staged // pictures that the decoder reduces between its layers
+	Deep            []model.Deep   // rows that pictures add to theirs after the first layers
+	Next            float64        // position of the row after these
+}
+
+// deep returns the rows of in.Deep within the rows lo to hi.
+func (in *Rows) deep(lo, hi, width int) []model.Deep {
+	var out []model.Deep
+	for _, d := range in.Deep {
+		n := len(d.Levels[0]) / width
+		from, to := max(lo, d.First), min(hi, d.First+n)
+		if from >= to {
+			continue
+		}
+		part := model.Deep{First: from - lo}
+		for _, level := range d.Levels {
+			part.Levels = append(part.Levels, level[(from-d.First)*width:(to-d.First)*width])
+		}
+		out = append(out, part)
+	}
+	return out
+}
+
+// layout makes the decoder rows of units; the first unit has position at. Text after a picture
+// continues after the unreduced picture's positions (positions original) or after its reduced rows
+// (positions sequential).
+func (e *Engine) layout(units []unit, at float64) (*Rows, error) {
+	n := 0
+	for _, u := range units {
+		n += u.rows()
+	}
+	h := e.shape.Hidden
+	out := &Rows{
+		X: make([]float32, n*h), Pos: make([]nn.Pos, 0, n), Size: make([]float32, 0, n),
+		FirstSize: make([]float32, 0, n),
+	}
+	for _, u := range units {
+		row := len(out.Pos)
+		if u.pic == nil {
+			if err := e.m.Decoder().Embed(out.X[row*h:(row+1)*h], []int32{u.id}); err != nil {
+				return nil, err
+			}
+			out.Pos, out.Size, out.FirstSize = append(out.Pos, nn.At(at)), append(out.Size, 1),
+				append(out.FirstSize, 1)
+			at++
+			continue
+		}
+		p := u.pic
+		size := len(p.tokens.x) / (1 + e.shape.Deep)
+		copy(out.X[row*h:], p.tokens.x[:size])
+		if e.shape.Deep > 0 {
+			out.Deep = append(out.Deep, model.Deep{
+				First: row, Levels: slices.Collect(slices.Chunk(p.tokens.x[size:], size)),
+			})
+		}
+		if len(p.plan.Stages) > 0 {
+			start := at
+			var err error
+			if p.inside, err = methods.NewInside(p.plan, p.tokens.reduction); err != nil {
+				return nil, err
+			}
+			out.Staged = append(out.Staged, model.Staged{
+				Inside: p.inside, First: row, Start: at, Extent: p.span(),
+				At: func(row *reduce.Row) nn.Pos { return p.place(start, row) },
+			})
+		}
+		if red := p.tokens.reduction; red == nil {
+			for i := range p.shape.N {
+				out.Pos, out.Size, out.FirstSize = append(out.Pos, p.shape.At(at, float64(i))),
+					append(out.Size, 1), append(out.FirstSize, 1)
+			}
+		} else {
+			for i := range red.Rows {
+				r := &red.Rows[i]
+				pos := nn.At(at + r.Position)
+				if p.plan.Positions != "sequential" {
+					pos = p.place(at, r)
+				}
+				out.Pos = append(out.Pos, pos)
+			}
+			out.Size = append(out.Size, red.LayerSizes(false)...)
+			out.FirstSize = append(out.FirstSize, red.LayerSizes(true)...)
+		}
+		at += p.span()
+	}
+	out.Next = at
+	return out, fits(n, at, e.context)
+}
+
+// fits returns an error if a prompt spans more positions than the context has.
+func fits(rows int, positions float64, context int) error {
+	if int(positions) <= context {
+		return nil
+	}
+	return fmt.Errorf("engine: %w", &errs.ContextError{
+		PromptTokens: rows, Positions: int(positions), Context: context,
+	})
+}
+
+// span returns the positions that a picture takes.
+func (p *picture) span() float64 {
+	switch {
+	case p.whole():
+	case p.plan.Positions == "sequential":
+		return float64(p.rows())
+	case p.list != nil && p.list.places == nil:
+		return float64(len(p.list.source))
+	}
+	return p.shape.Extent()
+}
+
+// extent returns the number of rows of units and the number of positions they span.
+func extent(units []unit) (rows int, positions float64) {
+	for _, u := range units {
+		rows += u.rows()
+		if u.pic == nil {
+			positions++
+		} else {
+			positions += u.pic.span()
+		}
+	}
+	return rows, positions
+}
