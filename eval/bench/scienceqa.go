@@ -141,8 +141,8 @@ func sciLLaVA(s *source, b *eval.Benchmark, file string) error {
 				r.Fail("conversations", "got none, want the question")
 				return
 			}
-			q.Text = pytext.Strip(strings.ReplaceAll(turns[0].Text("value"), "<image>", "")) +
-				letterAnswer
+			text := strings.ReplaceAll(turns[0].Text("value"), "<image>", "")
+			q.Text = pytext.Strip(text) + letterAnswer
 			r.Take(turns[:1])
 			if r.Has("image") {
 				q.Images = []eval.Image{inFolder(dir, r.Text("image"))}

@@ -224,8 +224,8 @@ func metricsVQAv2Paper(_ context.Context, all []*eval.Scored) (eval.Metrics, err
 	if len(all) == 0 {
 		return nil, errNoQuestions
 	}
-	overall, err := strconv.ParseFloat(strconv.FormatFloat(100*sum/float64(len(all)), 'f', 2, 64),
-		64)
+	mean := 100 * sum / float64(len(all))
+	overall, err := strconv.ParseFloat(strconv.FormatFloat(mean, 'f', 2, 64), 64)
 	return eval.Metrics{{Name: "overall", Value: overall}}, err
 }
 

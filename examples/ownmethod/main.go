@@ -48,8 +48,8 @@ func (l *longest) Keep(in *reduce.Input, k int) ([]int32, error) {
 
 func init() {
 	m := reduce.Method{Name: "longest", Title: "tokens with the longest features"}
-	if err := restore.RegisterMethod(m, func() reduce.Criterion { return new(longest) }); err !=
-		nil {
+	err := restore.RegisterMethod(m, func() reduce.Criterion { return new(longest) })
+	if err != nil {
 		log.Fatal(err)
 	}
 }

@@ -164,8 +164,8 @@ func (e *Engine) again(ctx context.Context, pics []*picture, all int, req *Reque
 	for i, p := range pics {
 		start := time.Now()
 		if p.source != nil && e.several != nil && p.key != e.as(p.source.key(), all).key {
-			if pics[i], err = e.picture(ctx, p.source, place{i, p.index, all}, &req.Reduce,
-				req); err != nil {
+			at := place{i, p.index, all}
+			if pics[i], err = e.picture(ctx, p.source, at, &req.Reduce, req); err != nil {
 				return err
 			}
 			continue

@@ -23,8 +23,9 @@ func (e *Engine) Speed(about func()) *kernel.Speed { return calibrate.Speed(e.po
 // PredictTimes predicts the duration of one question on a machine of speed s, with the weights of
 // source: the engine's own, or the same files with other types. It does not support reducers inside
 // the encoder or the decoder.
-func (e *Engine) PredictTimes(s *kernel.Speed, source *model.Source, question Question) (*Times,
-	error) {
+func (e *Engine) PredictTimes(
+	s *kernel.Speed, source *model.Source, question Question,
+) (*Times, error) {
 	q, err := e.sizeOf(question)
 	if err != nil {
 		return nil, err

@@ -316,8 +316,9 @@ func (c *Client) read(ctx context.Context, r *request, limit int64, notice func(
 	}
 }
 
-func (c *Client) readOnce(ctx context.Context, r *request, limit int64) ([]byte, http.Header,
-	error) {
+func (c *Client) readOnce(
+	ctx context.Context, r *request, limit int64,
+) ([]byte, http.Header, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	resp, err := c.send(ctx, r)

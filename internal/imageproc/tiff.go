@@ -127,10 +127,10 @@ type page struct {
 func newPage(d *tiffDirectory) (*page, error) {
 	p := &page{
 		d: d, w: int(d.first(tagWidth, 0)), h: int(d.first(tagHeight, 0)),
-		samples: int(d.first(tagSamples, max(d.count(tagBitsPerSample), 1))),
-		depth:   int(d.first(tagBitsPerSample, 1)),
-		photometric: d.first(tagPhotometric,
-			blackIsZero), compression: d.first(tagCompression, uncompressed), planes: 1,
+		samples:     int(d.first(tagSamples, max(d.count(tagBitsPerSample), 1))),
+		depth:       int(d.first(tagBitsPerSample, 1)),
+		photometric: d.first(tagPhotometric, blackIsZero),
+		compression: d.first(tagCompression, uncompressed), planes: 1,
 	}
 	if p.compression == 0 { // some writers use 0 for none
 		p.compression = uncompressed

@@ -514,23 +514,16 @@ func init() {
 		"strip":      trim(true, true), "lstrip": trim(true, false), "rstrip": trim(false, true),
 		"startswith": affix(strings.HasPrefix), "endswith": affix(strings.HasSuffix),
 		"split": split(false), "rsplit": split(true),
-		"find": find(
-			false,
-			false,
-		), "rfind": find(true, false), "index": find(false, true), "rindex": find(true, true),
+		"find": find(false, false), "rfind": find(true, false),
+		"index": find(false, true), "rindex": find(true, true),
 		"center": pad(true, true), "ljust": pad(false, true), "rjust": pad(true, false),
 		"partition": partition(false), "rpartition": partition(true),
-		"isalpha": test(
-			isAlpha,
-		), "isdigit": test(isDigit), "isdecimal": test(isDigit), "isnumeric": test(isDigit),
-		"isalnum": test(
-			isAlnum,
-		), "isspace": test(isAllSpace), "isupper": test(isUpper), "islower": test(isLower),
-		"isascii": test(
-			func(s string) bool {
-				return !strings.ContainsFunc(s, func(r rune) bool { return r > 127 })
-			},
-		),
+		"isalpha": test(isAlpha), "isalnum": test(isAlnum), "isspace": test(isAllSpace),
+		"isdigit": test(isDigit), "isdecimal": test(isDigit), "isnumeric": test(isDigit),
+		"isupper": test(isUpper), "islower": test(isLower),
+		"isascii": test(func(s string) bool {
+			return !strings.ContainsFunc(s, func(r rune) bool { return r > 127 })
+		}),
 		"removeprefix": func(_ *interp, s Text, p *params) value {
 			t := p.str("prefix", "").s
 			if strings.HasPrefix(s.s, t) {

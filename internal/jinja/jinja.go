@@ -107,8 +107,8 @@ func FromJSON(raw json.RawMessage) (any, error) { return decodeJSON(raw) }
 
 // ToJSON writes a value like the filter tojson.
 func ToJSON(v any) ([]byte, error) {
-	text, err := (&interp{}).run([]stmt{outStmt{e: &filterExpr{x: &literal{v}, name: "tojson"}}},
-		nil)
+	filter := outStmt{e: &filterExpr{x: &literal{v}, name: "tojson"}}
+	text, err := (&interp{}).run([]stmt{filter}, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -51,8 +51,8 @@ func sample(p *Pool, ops int, d time.Duration, one func(thread int)) float64 {
 	rates := make([]float64, p.Threads())
 	p.Run(p.Threads(), func(i int) {
 		arrived.Add(1)
-		for wait := time.Now(); int(arrived.Load()) < p.Threads() && time.Since(wait) <
-			longestWake; {
+		late := time.Now().Add(longestWake)
+		for int(arrived.Load()) < p.Threads() && time.Now().Before(late) {
 		}
 		start := time.Now()
 		for total := 0; ; {

@@ -219,10 +219,8 @@ func newPanel(pic *imageproc.Picture, g imageproc.Grid) *panel {
 		around = 0
 	}
 	p.view = newView(pic, imageproc.Frame{
-		X0: g.Frame.X0 + float64(
-			used.Min.X,
-		)*w, Y0: g.Frame.Y0 + float64(used.Min.Y)*h, W: float64(used.Dx()) * w,
-		H: float64(used.Dy()) * h,
+		X0: g.Frame.X0 + float64(used.Min.X)*w, Y0: g.Frame.Y0 + float64(used.Min.Y)*h,
+		W: float64(used.Dx()) * w, H: float64(used.Dy()) * h,
 	}, used.Dy(), used.Dx(), around)
 	p.unseen = p.grid() != image.Rect(0, 0, p.width, p.height)
 	if p.ends != nil {

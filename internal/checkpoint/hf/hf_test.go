@@ -43,17 +43,15 @@ const (
 // single and sharded return the files of two valid checkpoints.
 func single(t *testing.T) map[string][]byte {
 	return map[string][]byte{
-		"config.json": []byte(
-			`{"model_type": "x"}`,
-		), "tokenizer.json": []byte("{}"), "model.safetensors": weights(t, "a.weight", "b"),
+		"config.json": []byte(`{"model_type": "x"}`), "tokenizer.json": []byte("{}"),
+		"model.safetensors": weights(t, "a.weight", "b"),
 	}
 }
 
 func sharded(t *testing.T) map[string][]byte {
 	return map[string][]byte{
-		"config.json": []byte(
-			`{}`,
-		), shard1: weights(t, "a.weight", "c"), shard2: weights(t, "head"),
+		"config.json": []byte(`{}`),
+		shard1:        weights(t, "a.weight", "c"), shard2: weights(t, "head"),
 		"model.safetensors.index.json": []byte(
 			`{"metadata":{"total_size":1},"weight_map":{"a.weight":"` + shard1 + `","c":"` +
 				shard1 + `","head":"` + shard2 + `"}}`),

@@ -223,8 +223,8 @@ func (p *Writer) Close() error {
 	b := binary.LittleEndian.AppendUint64(index, p.at)
 	b = binary.LittleEndian.AppendUint64(b, uint64(len(index)))
 	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(index, castagnoli))
-	_, err = p.w.Write(binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[len(index):],
-		castagnoli)))
+	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[len(index):], castagnoli))
+	_, err = p.w.Write(b)
 	return err
 }
 
