@@ -725,8 +725,8 @@ func (c *Client) checkAge() time.Duration {
 	return checkAfter
 }
 
-// requeueLost puts requests back that the queue lost, as a server without replicas may when it loses its
-// disk, and finds missed results.
+// requeueLost puts requests back that the queue lost, as a server without replicas may when it
+// loses its disk, and finds missed results.
 func (c *Client) requeueLost(ctx context.Context) {
 	age := c.checkAge()
 	c.mu.Lock()

@@ -26,7 +26,9 @@ func Attention(
 	if pics.Len() == 0 {
 		return nil, fmt.Errorf("lab: attention: got no picture, want at least one")
 	}
-	p, err := e.NewPrompt(ctx, engine.Request{Prompt: prompt, Places: places, Encoded: pics, Reduce: o})
+	p, err := e.NewPrompt(ctx, engine.Request{
+		Prompt: prompt, Places: places, Encoded: pics, Reduce: o,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -53,8 +53,8 @@ func (t *Tap) after(k *kernel.Attention) {
 	}
 }
 
-// TapLast computes the attention of the last query of Causal, without values; t then holds row 0. q is
-// that query [Heads·HeadDim], pos its position.
+// TapLast computes the attention of the last query of Causal, without values; t then holds row 0.
+// q is that query [Heads·HeadDim], pos its position.
 func (a *Attention) TapLast(
 	p *kernel.Pool, q []float32, pos Pos, l *LayerKV, c *Calibration, t *Tap,
 ) {
