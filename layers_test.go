@@ -89,10 +89,9 @@ internal/cli: . internal/bytesize internal/calibrate internal/checkpoint interna
     internal/seam internal/server internal/spell internal/tensor internal/version reduce
 internal/cli/clitest: internal/builtin internal/checkpoint internal/scene internal/tensor
 cmd/restore: . internal/api internal/batch internal/builtin internal/bytesize internal/calibrate
-    internal/checkpoint/hf internal/cli internal/client internal/engine internal/files
-    internal/fleet internal/hub internal/imageproc internal/kernel internal/machine internal/media
-    internal/methods internal/model/families internal/seam internal/server internal/tensor
-    internal/version reduce
+    internal/checkpoint/hf internal/cli internal/client internal/files internal/fleet internal/hub
+    internal/imageproc internal/kernel internal/machine internal/media internal/model/families
+    internal/server internal/tensor internal/version reduce
 cmd/restore-lab: . eval eval/bench internal/api internal/bytesize internal/calibrate internal/chart
     internal/checkpoint internal/checkpoint/hf internal/cli internal/compare internal/engine
     internal/evalengine internal/fleet internal/formats internal/imageproc internal/kernel
@@ -254,6 +253,29 @@ func TestLayers(t *testing.T) {
 	}
 	for _, v := range violations(got, forTests...) {
 		t.Error(v)
+	}
+}
+
+// Ensure that guests stand on the front door: neither the engine nor the methods are theirs.
+func TestGuests(t *testing.T) {
+	got, err := readImports(".", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, guest := range []string{
+		"cmd/restore", "eval", "eval/bench", "internal/server", "internal/api", "internal/openai",
+		"internal/ollama", "internal/batch", "internal/fleet", "internal/client", "internal/load",
+	} {
+		if got[guest] == nil {
+			t.Errorf("%s: no such package", guest)
+		}
+		for _, room := range []string{
+			"internal/engine", "internal/methods", "internal/nn", "internal/model", "internal/seam",
+		} {
+			if file := got[guest][room]; file != "" {
+				t.Errorf("%s: imports %s, want package restore", file, room)
+			}
+		}
 	}
 }
 

@@ -94,14 +94,18 @@ func (o *Options) files(path string) formats.Files {
 		Getenv: o.Getenv, Defaults: o.Defaults}
 }
 
+// engine is the type of a decoder's weights for the engine.
+func (t WeightType) engine() string {
+	if t == AsStored {
+		return ""
+	}
+	return string(t)
+}
+
 // engine are the options for the engine, without the store.
 func (o *Options) engine() engine.Options {
-	quant := string(o.Weights)
-	if o.Weights == AsStored {
-		quant = ""
-	}
 	return engine.Options{
-		Threads: o.Threads, Quant: quant, EncoderQuant: string(o.Encoder),
+		Threads: o.Threads, Quant: o.Weights.engine(), EncoderQuant: string(o.Encoder),
 		CacheType: string(o.KeysValues), MinPixels: o.MinPixels, MaxPixels: o.MaxPixels, Pad: o.Pad,
 		Parallel: o.Parallel, Queue: o.Queue, Throughput: o.Throughput, Context: o.Context,
 		KVBytes: o.KVBytes, FeatureBytes: o.FeatureBytes, Defaults: o.Defaults,

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/internal/cli"
-	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/reduce"
 )
 
@@ -37,7 +37,7 @@ variable, JSON field, default, values, methods.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			all := append(methods.Methods(), methods.OnTop())
+			all := append(restore.Methods(), restore.OnTop())
 			if err := cli.NoUse(cmd.Flags(), asJSON || len(args) > 0,
 				"has no use with --json or a method, got %v", "parameters"); err != nil {
 				return err
@@ -60,7 +60,7 @@ variable, JSON field, default, values, methods.`,
 				}
 				return describeMethod(a.Out, &m)
 			}
-			names := append(cli.MethodNames(), methods.OnTop().Name)
+			names := append(cli.MethodNames(), restore.OnTop().Name)
 			return cli.Usagef("methods: unknown method, got %q, want %s%s", args[0],
 				strings.Join(names, "|"), cli.DidYouMean(args[0], names))
 		},
@@ -135,7 +135,7 @@ func methodsJSON(all []reduce.Method) []methodJSON {
 func writeParameters(w io.Writer) error {
 	fmt.Fprintln(w, "| flag | variable | field | default | takes | meaning | methods |")
 	fmt.Fprintln(w, "|---|---|---|---|---|---|---|")
-	for _, p := range methods.Parameters() {
+	for _, p := range restore.Parameters() {
 		field := "`" + p.JSONName() + "`"
 		if p.Kind == reduce.File {
 			field = "–"
@@ -262,7 +262,7 @@ func describeMethod(w io.Writer, m *reduce.Method) error {
 
 // sharedParameters are the parameters of every method that help texts do not show.
 func sharedParameters() []reduce.Parameter {
-	return slices.DeleteFunc(methods.Parameters(), func(p reduce.Parameter) bool {
+	return slices.DeleteFunc(restore.Parameters(), func(p reduce.Parameter) bool {
 		return len(p.Methods) > 0 || slices.Contains(cli.ShownParameters, p.Name)
 	})
 }

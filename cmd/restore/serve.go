@@ -20,12 +20,10 @@ import (
 	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/internal/api"
 	"github.com/restore-vlm/restore/internal/cli"
-	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/fleet"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/media"
-	"github.com/restore-vlm/restore/internal/seam"
 	"github.com/restore-vlm/restore/internal/server"
 	"github.com/restore-vlm/restore/internal/version"
 )
@@ -447,14 +445,13 @@ func (o *serveOptions) server(log *slog.Logger) server.Options {
 // expect tells s how long questions take on this machine, for the page. A model without pictures
 // has no prediction.
 func expect(log *slog.Logger, s *server.Server, m *restore.Model) error {
-	e := seam.Engine(m)
-	if e.Info().Sizes == nil {
+	if m.Details().Sizes == nil {
 		return nil
 	}
 	const side, rows = 672, 128 // of the picture, if any size is possible; of the prompt
-	speed := e.Speed(func() { log.Info("measuring the speed of this machine, once") })
-	t, err := e.PredictTimes(speed, e.Source(),
-		engine.Question{Width: side, Height: side, NVis: 1, Text: rows - 1})
+	t, err := m.PredictTimes(
+		restore.Question{Width: side, Height: side, NVis: 1, Text: rows - 1}, restore.Default,
+		func() { log.Info("measuring the speed of this machine, once") })
 	if err != nil {
 		return err
 	}

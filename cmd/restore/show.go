@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/internal/builtin"
 	"github.com/restore-vlm/restore/internal/bytesize"
 	"github.com/restore-vlm/restore/internal/cli"
-	"github.com/restore-vlm/restore/internal/engine"
 )
 
 func newShow(a *cli.App) *cobra.Command {
@@ -49,17 +49,19 @@ func newShow(a *cli.App) *cobra.Command {
 					shape, flag.Value)
 			}
 		}
-		open := func(a *cli.App) (*engine.Engine, error) { return m.Engine(cmd.Context(), a) }
-		if shape != "" {
-			open = func(a *cli.App) (*engine.Engine, error) { return m.OpenShape(a, shape) }
+		var model *restore.Model
+		var err error
+		if shape == "" {
+			model, err = m.Open(cmd.Context(), a)
+		} else {
+			model, err = m.OpenShape(a, shape)
 		}
-		model, err := open(a)
 		if err != nil {
 			return err
 		}
 		defer model.Close()
-		info := shown{Info: model.Info()}
-		info.Free, _ = engine.Available()
+		info := shown{Details: model.Details()}
+		info.Free, _ = restore.FreeMemory()
 		if info.Processor != "" || shape != "" {
 			if info.Memory, err = f.predict(model, fs.Changed("n-vis")); err != nil {
 				return err
@@ -70,14 +72,14 @@ func newShow(a *cli.App) *cobra.Command {
 		}
 		// Read the weights last. If they do not fit into memory, refuse before reading them.
 		if shape == "" && (info.Free == 0 || info.Resident <= info.Free) {
-			if err := model.Verify(nil); err != nil {
+			if err := model.Verify(); err != nil {
 				return err
 			}
 		}
 		if asJSON {
 			return cli.WriteJSON(a.Out, info)
 		}
-		if err := cli.Table(a.Out, slices.Concat(infoRows(info.Info), memoryRows(info.Memory),
+		if err := cli.Table(a.Out, slices.Concat(infoRows(info.Details), memoryRows(info.Memory),
 			quantRows(info.Quants, info.Free))); err != nil || m.Path+shape != "" {
 			return err
 		}
@@ -92,8 +94,8 @@ const shownTokens = 64
 
 // shown is the output of --json.
 type shown struct {
-	engine.Info
-	Memory *engine.Footprint `json:",omitempty"` // nil if the folder has no picture processor
+	*restore.Details
+	Memory *restore.Memory `json:",omitempty"` // nil if the folder has no picture processor
 	Quants []quantSize
 	Free   int64 // free memory in bytes; 0 if the system does not report it
 }
@@ -102,33 +104,36 @@ type shown struct {
 type quantSize struct {
 	Quant   string // "" means as stored
 	Weights int64
-	Peak    int64         `json:",omitempty"` // for the question of Memory
-	Seconds *engine.Times `json:",omitempty"` // for the same question
+	Peak    int64          `json:",omitempty"` // for the question of Memory
+	Seconds *restore.Times `json:",omitempty"` // for the same question
 }
 
 // quants returns the sizes and times at each --quant; for a packed file only its own.
 func (f *footprintFlags) quants(
-	a *cli.App, m *engine.Engine, memory *engine.Footprint,
+	a *cli.App, m *restore.Model, memory *restore.Memory,
 ) ([]quantSize, error) {
+	types := []restore.WeightType{restore.AsStored}
+	if !m.Details().Packed {
+		types = append(types, restore.WeightTypes()...)
+	}
 	var list []quantSize
-	for _, quant := range append([]string{""}, engine.QuantTypes...) {
-		source, err := m.SourceAs(quant)
+	for _, t := range types {
+		n, err := m.WeightBytes(t)
 		if err != nil {
 			return nil, err
 		}
-		n, _ := source.Resident()
-		size := quantSize{Quant: quant, Weights: n}
+		size := quantSize{Quant: string(t), Weights: n}
+		if t == restore.AsStored {
+			size.Quant = ""
+		}
 		if memory != nil {
 			size.Peak = memory.Peak - memory.Weights + n
-			speed := m.Speed(a.Calibrating)
-			size.Seconds, err = m.PredictTimes(speed, source, f.question(memory.Kept))
+			size.Seconds, err = m.PredictTimes(f.question(memory.Kept), t, a.Calibrating)
 			if err != nil {
 				return nil, err
 			}
 		}
-		if list = append(list, size); m.Packed() {
-			break
-		}
+		list = append(list, size)
 	}
 	return list, nil
 }
@@ -165,15 +170,15 @@ type footprintFlags struct {
 }
 
 // question is the question with that many visual tokens.
-func (f *footprintFlags) question(nVis int) engine.Question {
-	return engine.Question{
+func (f *footprintFlags) question(nVis int) restore.Question {
+	return restore.Question{
 		Width: f.width, Height: f.height, NVis: nVis, Text: f.text, Generated: f.generated,
 	}
 }
 
 // predict returns the footprint. A default number of visual tokens may exceed the picture's; it is
 // then reduced.
-func (f *footprintFlags) predict(m *engine.Engine, asked bool) (*engine.Footprint, error) {
+func (f *footprintFlags) predict(m *restore.Model, asked bool) (*restore.Memory, error) {
 	n, err := fmt.Sscanf(f.picture, "%dx%d", &f.width, &f.height)
 	if n != 2 || err != nil || fmt.Sprintf("%dx%d", f.width, f.height) != f.picture {
 		return nil, cli.Flagf("picture", "got %q, want WIDTHxHEIGHT", f.picture)
@@ -188,7 +193,7 @@ func (f *footprintFlags) predict(m *engine.Engine, asked bool) (*engine.Footprin
 }
 
 // memoryRows formats a footprint.
-func memoryRows(f *engine.Footprint) [][]string {
+func memoryRows(f *restore.Memory) [][]string {
 	if f == nil {
 		return nil
 	}
@@ -207,7 +212,7 @@ func memoryRows(f *engine.Footprint) [][]string {
 }
 
 // infoRows formats a model's description, one name and value per row.
-func infoRows(i engine.Info) [][]string {
+func infoRows(i *restore.Details) [][]string {
 	rows := [][]string{
 		{"model", i.Name}, {"files", "none, a shape alone"}, {"architecture", i.Architecture},
 	}
@@ -225,7 +230,11 @@ func infoRows(i engine.Info) [][]string {
 		bytesize.MB(i.Resident) + ", " + strings.Join(kept, ", "),
 	})
 	if i.Encoder != nil {
-		rows = append(rows, []string{"encoder weights", i.Encoder.String()})
+		text := i.Encoder.Type
+		if i.Encoder.Why != "" {
+			text += ", because " + i.Encoder.Why
+		}
+		rows = append(rows, []string{"encoder weights", text})
 	}
 	for _, f := range i.Vision {
 		rows = append(rows, []string{"vision " + f.Name, fmt.Sprint(f.Value)})

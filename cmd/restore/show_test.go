@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/internal/cli"
-	"github.com/restore-vlm/restore/internal/engine"
 )
 
 // Ensure that shapes have the published checkpoints' numbers of weights: for the LLaVAs without the
@@ -56,13 +56,13 @@ func TestShowShape(t *testing.T) {
 
 // Ensure that show says which type the encoder has, and why if the program chose it.
 func TestShowEncoder(t *testing.T) {
-	for want, e := range map[string]*engine.Encoder{
+	for want, e := range map[string]*restore.Encoder{
 		"encoder weights: stored":                 {Type: "stored"},
 		"encoder weights: q8, because it is fast": {Type: "q8", Why: "it is fast"},
 		"": nil,
 	} {
 		var got string
-		for _, row := range infoRows(engine.Info{Encoder: e}) {
+		for _, row := range infoRows(&restore.Details{Encoder: e}) {
 			if row[0] == "encoder weights" {
 				got = strings.Join(row, ": ")
 			}

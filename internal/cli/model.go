@@ -202,7 +202,7 @@ func LimitGarbage(bytes int64) {
 }
 
 // OpenShape describes a shape as open describes a model.
-func (m *ModelFlags) OpenShape(a *App, name string) (*engine.Engine, error) {
+func (m *ModelFlags) OpenShape(a *App, name string) (*restore.Model, error) {
 	if m.Quant == engine.QuantAuto {
 		return nil, Usagef("--quant and --shape: got auto and %s, want a type: auto is for "+
 			"a model's files", name)
@@ -216,7 +216,11 @@ func (m *ModelFlags) OpenShape(a *App, name string) (*engine.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.Describe(seam.Options(o))
+	e, err := s.Describe(seam.Options(o))
+	if err != nil {
+		return nil, err
+	}
+	return seam.Model(e, o).(*restore.Model), nil
 }
 
 // Weights lie outside of the heap, which holds keys, values and buffers that live as long as

@@ -116,6 +116,9 @@ func residentAs(ck checkpoint.Bundle, o Options) (int64, error) {
 func boundAs(ck checkpoint.Bundle, o Options, h Hooks) (*model.Source, error) {
 	o.Progress, h.Describe = nil, true
 	src := o.source(ck, h)
+	if err := src.Plan.Check(); err != nil {
+		return nil, err
+	}
 	_, err := families.Open(src)
 	return src, err
 }

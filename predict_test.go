@@ -1,0 +1,90 @@
+package restore_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/restore-vlm/restore"
+)
+
+func ExampleModel_PredictMemory() {
+	m, err := restore.Open(context.Background(), "", &restore.Options{Describe: true})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer m.Close()
+	q := restore.Question{Width: 336, Height: 336, NVis: 64, Text: 60, Generated: 32}
+	p, err := m.PredictMemory(q)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(p.Kept, "of", p.Tokens, "visual tokens, a prompt of", p.Prompt)
+	fmt.Println(p.Peak == p.Weights+p.Cache+p.Encoder+p.Decoder+p.Program)
+	// Output:
+	// 64 of 576 visual tokens, a prompt of 124
+	// true
+}
+
+// Ensure that predicted times grow with the tokens, that narrower weights take less memory, and
+// that what cannot be predicted is refused.
+func TestPredict(t *testing.T) {
+	m, err := restore.Open(t.Context(), "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	q := restore.Question{Width: 336, Height: 336, NVis: 64, Text: 60, Generated: 8}
+	few, err := m.PredictTimes(q, restore.Default, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.NVis = 0
+	all, err := m.PredictTimes(q, restore.Default, nil)
+	if err != nil || !(few.Prefill > 0 && all.Prefill > few.Prefill && few.Token > 0 &&
+		few.First >= few.Encode+few.Prefill) {
+		t.Errorf("64 tokens %+v, all %+v, %v", few, all, err)
+	}
+	last := int64(1) << 62
+	for _, w := range []restore.WeightType{restore.F32, restore.BF16, restore.Q8, restore.Q4} {
+		n, err := m.WeightBytes(w)
+		if err != nil || n >= last {
+			t.Errorf("%s: %d bytes after %d, %v", w, n, last, err)
+		}
+		last = n
+	}
+	stored, err := m.WeightBytes(restore.AsStored)
+	if d := m.Details(); err != nil || d.Resident != stored || d.Params == 0 ||
+		d.Encoder.Type != "stored" || len(d.Vision) == 0 || d.Packed {
+		t.Errorf("%+v, %d bytes as stored, %v", d, stored, err)
+	}
+	if _, err := m.WeightBytes("q3"); err == nil {
+		t.Error("another type: got no error")
+	}
+	if _, err := m.PredictMemory(q); err == nil {
+		t.Error("the memory of a process that holds weights: got no error")
+	}
+	if n := len(restore.WeightTypes()); n != 5 {
+		t.Errorf("%d types of weights", n)
+	}
+	if n, ok := restore.FreeMemory(); ok && n <= 0 {
+		t.Errorf("%d bytes are free", n)
+	}
+}
+
+// Ensure that a described model checks the files of its weights, and describes RESTORE itself.
+func TestVerify(t *testing.T) {
+	m, err := restore.Open(t.Context(), "", &restore.Options{Describe: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if err := m.Verify(); err != nil {
+		t.Error(err)
+	}
+	if restore.OnTop().Name != "restore" {
+		t.Errorf("got %q", restore.OnTop().Name)
+	}
+}
