@@ -13,6 +13,9 @@ var numberFormats = map[string][2]string{
 	"int64": {}, "uint64": {"0", ""}, "float": {}, "double": {},
 }
 
+// anyText are values of format that pydantic writes for types that take any string.
+var anyText = []string{"password", "binary", "path"}
+
 // combine reads the keywords of a schema that depend on others.
 func (s *schema) combine(p *parser) error {
 	if err := s.readFormat(); err != nil {
@@ -45,7 +48,7 @@ func (s *schema) readFormat() error {
 	text, ok := formats[s.format]
 	bounds, ofNumber := numberFormats[s.format]
 	switch {
-	case s.format == "":
+	case s.format == "", slices.Contains(anyText, s.format):
 	case ofNumber && s.types != 0 && s.types&(typeString|typeArray|typeObject) == 0:
 		if bounds[0] != "" {
 			s.numbers.least(&limit{decimal: parseDecimal(bounds[0])})

@@ -87,6 +87,7 @@ func TestSchema(t *testing.T) {
 		{`{"type":"string","format":"email"}`, `"a@b.co"|"first.last+tag@x-y.example.org"`, `"a@b"|"@b.co"|"a..b@c.de"|"a@-b.co"`},
 		{`{"type":"string","format":"hostname"}`, `"a"|"x-1.example.org"`, `""|"-a"|"a."|"a_b"`},
 		{`{"type":"string","format":"uri"}`, `"https://example.org"|"http://a.bc:80/x/%20y?q=1#f"`, `"example.org"|"/x"|"https://"|"https://a.bc/%zz"`},
+		{`{"type":"string","format":"password","writeOnly":true,"maxLength":1}`, `"a"|"é"`, `"ab"`},
 		{`{"type":"integer","format":"int32"}`, `2147483647|-2147483648`, `2147483648`},
 		{`{"type":"array","prefixItems":[{"type":"integer"},{"type":"boolean"}],"items":false}`, `[1,true]`, `[1]|[]|[true,1]|[1,true,2]`},
 		{`{"type":"array","prefixItems":[{"type":"integer"}],"items":{"type":"null"},"minItems":0,"maxItems":3}`, `[]|[1]|[1,null]|[1,null,null]`, `[null]|[1,1]|[1,null,null,null]`},

@@ -9,13 +9,14 @@ import sys
 from datetime import date, datetime, time, timedelta
 from enum import Enum
 from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
 from typing import Annotated, Literal, Optional, Union
 from uuid import UUID
 
 import httpx
 import instructor
 from openai import OpenAI
-from pydantic import AnyUrl, BaseModel, EmailStr, Field, NonNegativeInt, PositiveFloat, conlist
+from pydantic import AnyUrl, BaseModel, EmailStr, Field, NonNegativeInt, PositiveFloat, SecretStr, conlist
 
 
 class Color(str, Enum):
@@ -120,13 +121,19 @@ class Pair(BaseModel):
     named: tuple[Literal["x"], float]
 
 
+class Kinds(BaseModel):
+    secret: Annotated[SecretStr, Field(max_length=8)]
+    file: Path
+    raw: Annotated[bytes, Field(max_length=8)]
+
+
 class Scores(BaseModel):
     by_name: dict[str, int]
     by_color: dict[Literal["red", "green"], float]
 
 
 STRICT = [Plain, Ranges, Enums, Dates, Addresses, Nullable, Texts, Lists, Unions, Tree, Reused]
-LOOSE = [Pets, Pair, Scores]
+LOOSE = [Pets, Pair, Scores, Kinds]
 
 url = sys.argv[1] if len(sys.argv) > 1 else None
 current = ["", ""]
