@@ -3,9 +3,12 @@ package api
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"sync"
 
 	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/wire"
 )
 
 // Submit passes a call to the service: one request for each choice, with consecutive seeds. The
@@ -26,6 +29,11 @@ func (f *Front) Submit(ctx context.Context, c *Call) (restore.Job, error) {
 		job, err := f.Service.Submit(ctx, &r)
 		if err != nil {
 			cancel()
+			var full *errs.FullError
+			if errors.As(err, &full) && full.Running+full.Waiting == i { // all of them its own
+				return nil, wire.Bad("invalid_value", "n", "got %d, want at most %d: each "+
+					"choice takes a place (--parallel, --queue)", c.N, i)
+			}
 			return nil, err
 		}
 		j.jobs = append(j.jobs, job)

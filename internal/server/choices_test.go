@@ -82,7 +82,7 @@ func TestChoices(t *testing.T) {
 	}
 }
 
-// Ensure that each choice takes a place, and that a call whose choices do not all find one is
+// Ensure that each choice takes a place, and that a call with more choices than there are places is
 // refused and leaves none behind.
 func TestChoicesTakePlaces(t *testing.T) {
 	h := start(t, func(eo *restore.Options, _ *api.Settings, _ *server.Options) {
@@ -90,7 +90,8 @@ func TestChoicesTakePlaces(t *testing.T) {
 	})
 	options := map[string]any{"temperature": 1, "max_tokens": 3, "n": 4}
 	r := h.post(t, "/v1/chat/completions", body("What?", options))
-	if r.status != 429 || r.Error == nil || r.Error.Code != "queue_full" {
+	if r.status != 400 || r.Error == nil || r.Error.Param != "n" ||
+		!strings.Contains(r.Error.Message, "got 4, want at most 3") {
 		t.Errorf("four choices in three places: got %d %s", r.status, r.raw)
 	}
 	options["n"] = 3
