@@ -263,6 +263,9 @@ func (o *batchOptions) open(ctx context.Context, a *cli.App, id string) (_ *answ
 	if err != nil {
 		return nil, err
 	}
+	if err := o.answering.fits(&settings, out.service); err != nil {
+		return nil, err
+	}
 	h := batch.Service{Front: api.NewFront(out.service, settings), Log: log}
 	out.asks = h
 	kernel := kernel.Implementation()
@@ -311,6 +314,11 @@ func (o *answeringFlags) batchSettings(
 		"max-images": o.maxImages, "max-image-mb": o.maxImage, "max-image-pixels": o.maxPixels,
 		"allowed-media-domains": slices.Compact(slices.Sorted(slices.Values(o.domains))),
 	}
+	presets := map[string]json.RawMessage{}
+	for _, p := range given.Presets {
+		presets[p.Name] = p.Fields
+	}
+	s["detail"], s["preset"] = o.harness.detail, presets
 	maps.Copy(s, i.Settings)
 	for name, v := range given.Reduction.Options {
 		if data, file := v.([]byte); file {

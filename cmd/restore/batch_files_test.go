@@ -267,8 +267,8 @@ func TestBatchFlags(t *testing.T) {
 		"model": "digest", "vision-tower": "digest", "mmproj": "digest", "pull": "",
 		"threads": "deterministic", "parallel": "deterministic",
 		"kv-mb": "a refusal is no answer", "cache-mb": "speed only", "cache-dir": "speed only",
-		"cache-dir-mb": "speed only",
-		"media-path":   "pictures have hashes", "fetch-timeout": "a refusal is no answer",
+		"cache-dir-mb": "speed only", "presets": "preset",
+		"media-path": "pictures have hashes", "fetch-timeout": "a refusal is no answer",
 	}
 	o := new(batchOptions)
 	fs := pflag.NewFlagSet("batch", pflag.ContinueOnError)

@@ -55,6 +55,7 @@ type serveOptions struct {
 type answeringFlags struct {
 	cli.EngineFlags
 	reduction cli.ReductionFlags
+	harness   harnessFlags
 	sampling  restore.Sampling
 	maxTokens int
 	exif      bool
@@ -142,6 +143,7 @@ func (o *answeringFlags) add(fs *pflag.FlagSet) {
 			"0 is all")
 	fs.IntVarP(&o.maxTokens, "n-predict", "n", 0,
 		"answer with at most `N` tokens; 0: up to the context's end")
+	o.harness.add(fs)
 	o.addFolder(fs)
 	fs.StringVar(&o.media, "media-path", "",
 		"`folder` with pictures that requests may name with file: URLs")
@@ -183,7 +185,7 @@ func (o *answeringFlags) check() error {
 	if err := o.sampling.Check(); err != nil {
 		return &cli.UsageError{Err: err}
 	}
-	if err := o.checkFolder(); err != nil {
+	if err := errors.Join(o.checkFolder(), o.harness.check()); err != nil {
 		return err
 	}
 	_, err = o.reduction.Options()
@@ -196,10 +198,20 @@ func (o *answeringFlags) settings(loader *media.Loader) (api.Settings, error) {
 	return api.Settings{
 		Sampling: o.sampling, MaxTokens: o.maxTokens,
 		Reduction: &restore.Reduction{Options: given},
+		Exact:     cli.OnCommandLine(o.Flags.Lookup("n-vis")),
+		Presets:   o.harness.presets, DetailBudget: o.harness.detail == "budget",
 		Pictures: restore.PictureOptions{MaxPixels: int64(o.maxPixels),
 			MaxBytes: int64(o.maxImage) * cli.MB, IgnoreEXIF: !o.exif},
 		MaxImages: o.maxImages, Media: loader,
 	}, err
+}
+
+// fits refuses settings that the model cannot honour.
+func (o *answeringFlags) fits(settings *api.Settings, s restore.Service) error {
+	if err := settings.Check(s.Info()); err != nil {
+		return &cli.UsageError{Err: err}
+	}
+	return nil
 }
 
 // loader opens the sources of pictures.
@@ -389,6 +401,9 @@ func (o *serveOptions) run(ctx context.Context, a *cli.App) error {
 			client: fleet.ClientOptions{Queue: queue}, early: true})
 		if err == nil && out.model != nil {
 			err = expect(log, s, out.model)
+		}
+		if err == nil {
+			err = o.answering.fits(&settings, out.service)
 		}
 		if err == nil {
 			s.Ready(out.service, settings)

@@ -10,6 +10,7 @@ import (
 	"errors"
 	mathrand "math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,11 +23,17 @@ import (
 // Settings are the defaults and limits of calls.
 type Settings struct {
 	Aliases []string // more names of the model
+	Presets []*Preset
 
 	// Defaults of what a call omits. MaxTokens 0: up to the context's end.
 	Sampling  restore.Sampling
 	MaxTokens int
 	Reduction *restore.Reduction
+	Exact     bool // the budget of Reduction is not merely a default: Check refuses too many tokens
+	seed      *int64
+	system    string // where a call has no system prompt
+	// DetailBudget reads a picture's detail as a budget; otherwise it has no effect.
+	DetailBudget bool
 
 	Pictures  restore.PictureOptions // how pictures are read
 	MaxImages int                    // in a call
@@ -41,7 +48,9 @@ type Front struct {
 	Settings
 	About *restore.Info
 
-	names map[string]bool
+	preset  *Preset // nil: of the model's own name
+	names   map[string]bool
+	presets map[string]*Front
 }
 
 // NewFront returns a front of a service.
@@ -55,6 +64,18 @@ func NewFront(s restore.Service, o Settings) *Front {
 	for _, name := range append([]string{f.About.ID}, o.Aliases...) {
 		f.names[name], f.names[name+":latest"] = true, true
 	}
+	for _, p := range o.Presets {
+		one := *f
+		if s, err := p.over(f.Settings); err == nil { // otherwise Check refused it
+			one.Settings, one.preset = s, p
+		}
+		if f.presets == nil {
+			f.presets = map[string]*Front{}
+		}
+		for _, name := range []string{p.Name, p.Name + ":latest"} {
+			f.names[name], f.presets[name] = true, &one
+		}
+	}
 	return f
 }
 
@@ -63,8 +84,12 @@ func (f *Front) CheckModel(model string) error {
 	if model == "" || f.names[model] {
 		return nil
 	}
+	names := append([]string{f.About.ID}, f.Aliases...)
+	for _, p := range f.Presets {
+		names = append(names, p.Name)
+	}
 	return wire.New(http.StatusNotFound, "model_not_found", "model", "model: got %s, want %s",
-		wire.Quote(model), strings.Join(append([]string{f.About.ID}, f.Aliases...), ", "))
+		wire.Quote(model), strings.Join(names, ", "))
 }
 
 // Call is the body of a call: a request, and how to reply. Its request has all defaults.
@@ -138,7 +163,11 @@ type Picture struct {
 
 // NewCall returns a call with the front's defaults. field is the field of its question.
 func NewCall(f *Front, field string) *Call {
-	return &Call{Request: &restore.Request{Sampling: f.Sampling}, Field: field}
+	c := &Call{Request: &restore.Request{Sampling: f.Sampling}, Field: field}
+	if f.seed != nil {
+		c.Sampling.Seed, c.seeded = *f.seed, true
+	}
+	return c
 }
 
 // Unlimited is a MaxTokens of a call: the answer ends at the context's end.
@@ -163,6 +192,9 @@ func (c *Call) End(o *wire.Object, f *Front) error {
 		c.Sampling = restore.Sampling{Penalties: c.Sampling.Penalties}
 	case !c.seeded: // so that the reply can name it
 		c.Sampling.Seed = mathrand.Int64N(1 << 53)
+	}
+	if f.system != "" && len(c.Messages) > 0 && c.Messages[0].Role != restore.System {
+		c.Messages = slices.Insert(c.Messages, 0, SystemMessage(f.system))
 	}
 	if c.NoCache {
 		c.Salt = ""

@@ -27,12 +27,19 @@ func (p *Picture) Layer(x *wire.Object) {
 	p.own = layerOf(x, nil)
 }
 
-// Detail reads the detail of a picture.
-func (p *Picture) Detail(o *wire.Object) {
-	p.detail, p.detailPath = o.String("detail"), o.Path("detail")
-	if _, ok := details[p.detail]; !ok && p.detail != "" && p.detail != "auto" {
+// Detail reads the detail of a picture, a budget only where the settings say so: harnesses and
+// clients send one with every picture.
+func (c *Call) Detail(p *Picture, o *wire.Object, f *Front) {
+	detail := o.String("detail")
+	switch _, ok := details[detail]; {
+	case detail == "" || detail == "auto":
+	case !ok:
 		o.Fail("invalid_value", "detail", "got %s, want auto, low, high or original",
-			wire.Quote(p.detail))
+			wire.Quote(detail))
+	case f.DetailBudget:
+		p.detail, p.detailPath = detail, o.Path("detail")
+	case len(c.Ignored) < maxIgnored:
+		c.Ignored = append(c.Ignored, o.Path("detail"))
 	}
 }
 

@@ -23,6 +23,7 @@ func ParseChat(body []byte, f *api.Front) (*api.Call, error) {
 	if err != nil {
 		return nil, err
 	}
+	f = f.Named(o.String("model"))
 	q := newCall(o, f, "messages")
 	if l := o.List("messages"); l.Len() == 0 {
 		q.Idle = true
@@ -38,6 +39,7 @@ func ParseGenerate(body []byte, f *api.Front) (*api.Call, error) {
 	if err != nil {
 		return nil, err
 	}
+	f = f.Named(o.String("model"))
 	q := newCall(o, f, "prompt")
 	for _, name := range []string{"suffix", "template", "context"} {
 		if raw := o.Raw(name); !wire.IsEmpty(raw) && string(raw) != `""` {

@@ -16,6 +16,7 @@ func ParseChat(body []byte, f *api.Front) (*api.Call, error) {
 	if err != nil {
 		return nil, err
 	}
+	f = f.Named(o.String("model"))
 	r := api.NewCall(f, "messages")
 	common(o, r, f)
 	api.Choices(o, r)
@@ -205,7 +206,7 @@ func (d *dialogue) imageURL(p *wire.Object) (restore.Part, bool) {
 func (d *dialogue) picture(o *wire.Object, field string, with *wire.Object) restore.Part {
 	pic, part := d.r.Picture(o.Bytes(field), o.Path(field))
 	if with != nil {
-		pic.Detail(with)
+		d.r.Detail(pic, with, d.f)
 		if x := with.Object("restore"); x != nil {
 			pic.Layer(x)
 		}

@@ -18,6 +18,7 @@ func ParseCompletion(body []byte, f *api.Front) (*api.Call, error) {
 	if err != nil {
 		return nil, err
 	}
+	f = f.Named(o.String("model"))
 	r := api.NewCall(f, "prompt")
 	r.MaxTokens = completionTokens
 	common(o, r, f)

@@ -37,6 +37,7 @@ func parseResponse(body []byte, f *api.Front) (*responseCall, error) {
 	if err != nil {
 		return nil, err
 	}
+	f = f.Named(o.String("model"))
 	r := api.NewCall(f, "input")
 	q := &responseCall{Call: r, parallelTools: true}
 	q.refuse(o)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/json"
 	"net/http"
 	"regexp"
 	"runtime"
@@ -93,12 +94,26 @@ type modelObject struct {
 	} `json:"limits"`
 	Defaults defaults `json:"defaults"`
 	Restore  struct {
-		VisualTokens *int             `json:"visual_tokens"`
-		Detail       *details         `json:"detail"`
-		Methods      []string         `json:"methods"`
-		Encoder      *restore.Encoder `json:"encoder,omitempty"`
-		Predict      predict          `json:"predict"`
+		VisualTokens *int     `json:"visual_tokens"`
+		Detail       *details `json:"detail"`
+		presetFields
+		Methods []string         `json:"methods"`
+		Encoder *restore.Encoder `json:"encoder,omitempty"`
+		Predict predict          `json:"predict"`
 	} `json:"restore"`
+}
+
+// presetFields describe a preset among models.
+type presetFields struct {
+	Of     string          `json:"preset_of,omitempty"` // the model's id
+	Preset json.RawMessage `json:"preset,omitempty"`    // its fields, as written
+}
+
+func newPresetFields(f *api.Front) (p presetFields) {
+	if preset := f.Preset(); preset != nil {
+		p.Of, p.Preset = f.About.ID, preset.Fields
+	}
+	return p
 }
 
 // predict estimates a question's time from earlier questions, and before the first one from Expect.
@@ -149,8 +164,12 @@ func (s *Server) predicted(i *restore.Info) predict {
 
 func (s *Server) modelObject(f *api.Front) modelObject {
 	i := f.About
-	m := modelObject{ID: i.ID, Object: "model", Created: i.Created.Unix(), OwnedBy: "restore",
-		Aliases: append([]string{}, f.Aliases...), MaxModelLen: i.Context, Defaults: newDefaults(f)}
+	m := modelObject{ID: f.Name(), Object: "model", Created: i.Created.Unix(), OwnedBy: "restore",
+		Aliases: []string{}, MaxModelLen: i.Context, Defaults: newDefaults(f)}
+	if f.Preset() == nil {
+		m.Aliases = append(m.Aliases, f.Aliases...)
+	}
+	m.Restore.presetFields = newPresetFields(f)
 	m.Architecture.Input, m.Architecture.Output = []string{"text", "image"}, []string{"text"}
 	m.Meta.Params, m.Meta.Vocab, m.Meta.Size = i.Params, i.Vocab, i.Bytes
 	l := &m.Limits
@@ -159,8 +178,10 @@ func (s *Server) modelObject(f *api.Front) modelObject {
 	l.MaxBodyBytes, l.Parallel, l.Queue = s.o.MaxBodyBytes, i.Parallel, i.Queue
 	if n := i.VisualTokens; n > 0 {
 		m.Restore.VisualTokens = &n
-		m.Restore.Detail = &details{api.DetailBudget("low", n), api.DetailBudget("high", n),
-			api.DetailBudget("original", n)}
+		if f.DetailBudget {
+			m.Restore.Detail = &details{api.DetailBudget("low", n), api.DetailBudget("high", n),
+				api.DetailBudget("original", n)}
+		}
 	}
 	for _, method := range restore.Methods()[1:] { // without none
 		m.Restore.Methods = append(m.Restore.Methods, method.Name)
@@ -171,7 +192,11 @@ func (s *Server) modelObject(f *api.Front) modelObject {
 }
 
 func (s *Server) listModels(x *exchange) {
-	x.json(http.StatusOK, modelList{"list", []modelObject{s.modelObject(s.front.Load())}})
+	var list []modelObject
+	for _, f := range s.front.Load().Each() {
+		list = append(list, s.modelObject(f))
+	}
+	x.json(http.StatusOK, modelList{"list", list})
 }
 
 type modelList struct {
@@ -186,7 +211,7 @@ func (s *Server) oneModel(x *exchange) {
 		x.fail(s.toWire(err, nil, x.id))
 		return
 	}
-	x.json(http.StatusOK, s.modelObject(f))
+	x.json(http.StatusOK, s.modelObject(f.Named(id)))
 }
 
 // tokenize answers with the tokens of a text, or counts the tokens of a chat.
@@ -199,7 +224,7 @@ func (s *Server) tokenize(x *exchange) {
 		if err := modelOf(o, f); err != nil {
 			return nil, err
 		}
-		if o.Has("messages") {
+		if f = f.Named(o.String("model")); o.Has("messages") {
 			c := openai.ParseMessages(o, f)
 			if err := c.End(o, f); err != nil {
 				return nil, err
@@ -352,6 +377,7 @@ type ollamaModel struct {
 	Size       int64         `json:"size"`
 	Digest     string        `json:"digest"`
 	Details    ollamaDetails `json:"details"`
+	Restore    *presetFields `json:"restore,omitempty"` // of a preset
 }
 
 func newOllamaDetails(i *restore.Info) ollamaDetails {
@@ -371,13 +397,21 @@ func parameterSize(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-func newOllamaModel(i *restore.Info) ollamaModel {
-	name := i.ID + ":latest"
-	return ollamaModel{name, name, i.Created.UTC(), i.Bytes, i.Digest, newOllamaDetails(i)}
+func newOllamaModel(f *api.Front) ollamaModel {
+	i, name := f.About, f.Name()+":latest"
+	m := ollamaModel{name, name, i.Created.UTC(), i.Bytes, i.Digest, newOllamaDetails(i), nil}
+	if p := newPresetFields(f); p.Of != "" {
+		m.Restore = &p
+	}
+	return m
 }
 
 func (s *Server) ollamaTags(x *exchange) {
-	x.json(http.StatusOK, ollamaModels{[]ollamaModel{newOllamaModel(s.front.Load().About)}})
+	var list []ollamaModel
+	for _, f := range s.front.Load().Each() {
+		list = append(list, newOllamaModel(f))
+	}
+	x.json(http.StatusOK, ollamaModels{list})
 }
 
 type ollamaModels struct {
@@ -397,9 +431,9 @@ type running struct {
 }
 
 func (s *Server) ollamaPS(x *exchange) {
-	i := s.front.Load().About
+	f := s.front.Load()
 	x.json(http.StatusOK, ollamaRunning{
-		[]running{{newOllamaModel(i), time.Now().AddDate(100, 0, 0).UTC(), 0, i.Context}},
+		[]running{{newOllamaModel(f), time.Now().AddDate(100, 0, 0).UTC(), 0, f.About.Context}},
 	})
 }
 
@@ -435,6 +469,7 @@ func (s *Server) ollamaShow(x *exchange) {
 		if f.CheckModel(name) != nil {
 			return nil, ollama.NotFound(name)
 		}
+		f = f.Named(name)
 		i := f.About
 		x.json(http.StatusOK, ollamaShown{"FROM " + i.ID + "\n", parameters(f), i.Template,
 			newOllamaDetails(i), map[string]any{

@@ -354,7 +354,9 @@ func TestAnswerIsTheEngines(t *testing.T) {
 // Ensure that a picture's object overrides its detail, which overrides the body's object, which
 // overrides the server's flags, and that errors name the path of the field.
 func TestReductions(t *testing.T) {
-	h := start(t, nil)
+	h := start(t, func(_ *restore.Options, as *api.Settings, _ *server.Options) {
+		as.DetailBudget = true
+	})
 	url := dataURL(scene(t))
 	for _, c := range []struct {
 		image, restore map[string]any
