@@ -812,10 +812,39 @@ func TestMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range regexp.MustCompile(`restore_[a-z_]+`).FindAllString(string(board), -1) {
-		if !strings.Contains(body, "# TYPE "+strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"),
-			"_sum")+" ") {
-			t.Errorf("the dashboard's %s is no metric", name)
+	var dash struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(board, &dash); err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile(`\b([a-z_]+)\{([^}]*)\}`)
+	shown := map[string]bool{}
+	for _, p := range dash.Panels {
+		for _, target := range p.Targets {
+			found := names.FindAllStringSubmatch(target.Expr, -1)
+			if len(found) == 0 {
+				t.Errorf("panel %s: %s names no metric", p.Title, target.Expr)
+			}
+			for _, m := range found {
+				name := strings.TrimSuffix(strings.TrimSuffix(m[1], "_bucket"), "_sum")
+				shown[name] = true
+				if !strings.Contains(body, "# TYPE "+name+" ") {
+					t.Errorf("panel %s: %s is no metric", p.Title, m[1])
+				}
+				if !strings.Contains(m[2], `job=~"$job"`) {
+					t.Errorf("panel %s: %s is not filtered by job", p.Title, m[1])
+				}
+			}
+		}
+	}
+	for _, name := range []string{"images_total", "feature_cache_bytes", "feature_cache_entries",
+		"feature_cache_evictions_total", "feature_cache_corrupt_total"} {
+		if !shown["restore_"+name] {
+			t.Errorf("the dashboard has no panel of restore_%s", name)
 		}
 	}
 	if !strings.HasPrefix(h.Get("Content-Type"), "text/plain") {
