@@ -73,7 +73,8 @@ func (o object) MarshalJSON() ([]byte, error) {
 }
 
 // WriteLMMS writes a run in lmms-eval's format, so that scripts for it can read the run:
-// DATE_results.json and DATE_samples_TASK.jsonl in dir. judged means that a judge was used.
+// DATE_results.json and DATE_samples_TASK.jsonl in dir, and DATE_log_TASK.json, from which its model
+// from_log replays the answers. judged means that a judge was used.
 func WriteLMMS(
 	dir string,
 	b *eval.Benchmark,
@@ -92,6 +93,13 @@ func WriteLMMS(
 		return err
 	}
 	path := filepath.Join(dir, date+"_results.json")
+	if err := files.Write(path, append(data, '\n'), 0o666); err != nil {
+		return err
+	}
+	if data, err = json.Marshal(lmmsLog(task, now, all)); err != nil {
+		return err
+	}
+	path = filepath.Join(dir, date+"_log_"+task+".json")
 	if err := files.Write(path, append(data, '\n'), 0o666); err != nil {
 		return err
 	}
@@ -162,6 +170,21 @@ func lmmsResults(task, date string, b *eval.Benchmark, r *eval.Result) object {
 		{"model_source", "restore"},
 		{"system_instruction", nil},
 		{"chat_template", nil},
+	}
+}
+
+// lmmsLog returns what from_log reads: the answer to each row of the task's data. A row without an
+// answer, in a run of a part, ends the replay, so such a replay needs the same --limit.
+func lmmsLog(task string, now time.Time, all []*eval.Scored) object {
+	logs := make([]object, len(all))
+	for i, x := range all {
+		logs[i] = object{{"doc_id", x.Question.ID}, {"resps", [][]string{{x.Answer}}}}
+	}
+	return object{
+		{"args", object{{"model", "restore"}, {"model_args", ""}, {"limit", nil}}},
+		{"model_configs", object{{"task", task}}},
+		{"time", now.Format("0102_1504")},
+		{"logs", logs},
 	}
 }
 
