@@ -73,8 +73,8 @@ func (o object) MarshalJSON() ([]byte, error) {
 }
 
 // WriteLMMS writes a run in lmms-eval's format, so that scripts for it can read the run:
-// DATE_results.json and DATE_samples_TASK.jsonl in dir, and DATE_log_TASK.json, from which its model
-// from_log replays the answers. judged means that a judge was used.
+// DATE_results.json and DATE_samples_TASK.jsonl in dir, and DATE_log_TASK.json, which its model
+// from_log replays. judged means that a judge was used.
 func WriteLMMS(
 	dir string,
 	b *eval.Benchmark,
