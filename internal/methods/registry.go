@@ -36,6 +36,8 @@ var table = []*method{
 	divPruneMethod,
 	visPrunerMethod,
 	visionZipMethod,
+	fasterVLMMethod,
+	scopeMethod,
 	pruMergeMethod,
 	pruMergePlusMethod,
 	dartMethod,
