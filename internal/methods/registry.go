@@ -37,6 +37,7 @@ var table = []*method{
 	visPrunerMethod,
 	visionZipMethod,
 	fasterVLMMethod,
+	apetMethod,
 	scopeMethod,
 	pruMergeMethod,
 	pruMergePlusMethod,
