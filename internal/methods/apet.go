@@ -41,7 +41,7 @@ The authors start at a random token; here b is 0. m is 10, or k/2 if k is 10 or 
 code fails. Their code keeps the k tokens of largest error and overwrites the features of the last m
 with the basis's, at other tokens' positions, so that what those tokens held is lost; compat
 released does the same without RESTORE. Without a class token: the features after the projector,
-as in their code for Qwen2.5-VL.`,
+as in their code for such models.`,
 			Licence: "The authors' code: MIT.",
 		},
 	},
