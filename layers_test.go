@@ -87,7 +87,7 @@ internal/cli: . internal/bytesize internal/calibrate internal/checkpoint interna
     internal/files internal/fleet internal/fleet/natsserver internal/formats internal/hub
     internal/imageproc internal/kernel internal/methods internal/model internal/model/families
     internal/seam internal/server internal/spell internal/tensor internal/version reduce
-internal/cli/clitest: internal/builtin internal/checkpoint internal/scene internal/tensor
+internal/cli/clitest: internal/builtin internal/checkpoint internal/fleet/natsserver internal/scene internal/tensor
 cmd/restore: . internal/api internal/batch internal/builtin internal/bytesize internal/calibrate
     internal/checkpoint/hf internal/cli internal/client internal/files internal/fleet internal/hub
     internal/imageproc internal/kernel internal/machine internal/media internal/model/families

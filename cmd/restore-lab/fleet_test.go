@@ -1,21 +1,17 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"os"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/restore-vlm/restore/internal/cli"
-	"github.com/restore-vlm/restore/internal/fleet/natsserver"
 )
 
 // Ensure that a benchmark answered by workers has the answers of one machine.
 func TestFleetEval(t *testing.T) {
-	url, _, _ := startFleet(t, 2)
+	url, _, _ := tested.Fleet(t, 2)
 	read := func(more ...string) string {
 		dir := t.TempDir()
 		args := append(
@@ -60,7 +56,7 @@ func TestFleetEval(t *testing.T) {
 // Ensure that drawn scenes answered by workers have the answers of one machine, and that options
 // that workers cannot honour are refused.
 func TestFleetScenes(t *testing.T) {
-	url, _, _ := startFleet(t, 2)
+	url, _, _ := tested.Fleet(t, 2)
 	read := func(more ...string) string {
 		t.Helper()
 		args := append([]string{"eval", "scenes", "--n", "4", "--n-vis", "32", "--json"}, more...)
@@ -93,45 +89,4 @@ func TestFleetScenes(t *testing.T) {
 			t.Errorf("%v: exit %d, %s", args, r.Code, r.Err)
 		}
 	}
-}
-
-// startFleet starts a NATS server in the test, and workers as separate processes.
-func startFleet(t *testing.T, workers int) (url string, list []*bytes.Buffer, stop func()) {
-	t.Helper()
-	s, err := natsserver.Start(natsserver.Options{Folder: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	var ends []func()
-	for range workers {
-		cmd := process("worker", "--nats", s.URL(), "--threads", "1")
-		log := new(bytes.Buffer)
-		cmd.Stderr = log
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		list = append(list, log)
-		ends = append(ends, func() {
-			_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-			if err := cmd.Wait(); err != nil {
-				t.Errorf("worker: %v: %s", err, log)
-			}
-		})
-	}
-	stop = func() {
-		for _, end := range ends {
-			end()
-		}
-		ends = nil
-	}
-	t.Cleanup(stop)
-	for range 300 {
-		if strings.Count(commandLine("workers", "--nats", s.URL(), "--json").Out, "\n") == workers {
-			return s.URL(), list, stop
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	t.Fatalf("the workers did not come: %s", list)
-	return "", nil, nil
 }

@@ -8,8 +8,6 @@ import (
 	"image/jpeg"
 	"image/png"
 	"os"
-	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -163,48 +161,8 @@ func TestInterrupted(t *testing.T) {
 		"waiting input": {[]string{"reduce", "--base", "grid", "--n-vis", "4", "--in", waiting, "--out", "OUT"}, []os.Signal{os.Interrupt}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if signal.Ignored(c.sig[0]) {
-				t.Skipf("the tests run without %v (nohup)", c.sig[0])
-			}
-			dir := t.TempDir()
-			args := append([]string{}, c.args...)
-			for i := range args {
-				args[i] = strings.Replace(args[i], "OUT", dir+"/out", 1)
-			}
-			cmd := process(args...)
-			var errOut bytes.Buffer
-			cmd.Stderr = &errOut
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			begun := func() bool {
-				return len(clitest.Names(t, dir)) > 0 ||
-					!strings.Contains(strings.Join(c.args, " "), "OUT")
-			}
-			for !begun() && cmd.ProcessState == nil {
-				time.Sleep(5 * time.Millisecond)
-			}
-			time.Sleep(150 * time.Millisecond)
-			for _, s := range c.sig {
-				if err := cmd.Process.Signal(s); err != nil {
-					t.Skipf("ended before the signal: %v", err)
-				}
-			}
-			hung := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
-			err := cmd.Wait()
-			hung.Stop()
-			var exit *exec.ExitError
-			if !errors.As(err, &exit) {
-				t.Fatalf("%v, stderr %q", err, errOut.String())
-			}
-			lines := strings.Split(strings.TrimSpace(errOut.String()), "\n")
-			last := lines[len(lines)-1]
-			if exit.ExitCode() != cli.ExitFailure || !strings.HasPrefix(last, "restore-lab: ") ||
-				!strings.Contains(last, "interrupted") {
-				t.Errorf("exit %d, stderr %q", exit.ExitCode(), errOut.String())
-			}
-			if left := clitest.Names(t, dir); len(left) != 0 {
-				t.Errorf("left behind: %q", left)
+			if !tested.Interrupt(t, thisProgram.Name, c.args, c.sig...) {
+				t.Error("ended before the signal")
 			}
 		})
 	}

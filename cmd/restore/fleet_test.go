@@ -27,51 +27,10 @@ import (
 	"github.com/restore-vlm/restore/internal/smalldisk"
 )
 
-// startFleet starts a NATS server in the test, and workers as separate processes.
-func startFleet(t *testing.T, workers int) (url string, list []*bytes.Buffer, stop func()) {
-	t.Helper()
-	s, err := natsserver.Start(natsserver.Options{Folder: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	var ends []func()
-	for range workers {
-		cmd := process("worker", "--nats", s.URL(), "--threads", "1")
-		log := new(bytes.Buffer)
-		cmd.Stderr = log
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		list = append(list, log)
-		ends = append(ends, func() {
-			_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-			if err := cmd.Wait(); err != nil {
-				t.Errorf("worker: %v: %s", err, log)
-			}
-		})
-	}
-	stop = func() {
-		for _, end := range ends {
-			end()
-		}
-		ends = nil
-	}
-	t.Cleanup(stop)
-	for range 300 {
-		if strings.Count(commandLine("workers", "--nats", s.URL(), "--json").Out, "\n") == workers {
-			return s.URL(), list, stop
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	t.Fatalf("the workers did not come: %s", list)
-	return "", nil, nil
-}
-
 // Ensure that a file answered by workers has the results of one machine, that workers are listed,
 // and that SIGTERM ends them cleanly.
 func TestFleetBatch(t *testing.T) {
-	url, _, stop := startFleet(t, 2)
+	url, _, stop := tested.Fleet(t, 2)
 	dir := requests(t, 30)
 	for out, more := range map[string][]string{"one": nil, "many": {"--nats", url}} {
 		if r := commandLine(batchArgs(dir, out, more...)...); r.Code != cli.ExitOK {
@@ -103,7 +62,7 @@ func TestFleetBatch(t *testing.T) {
 // Ensure that a result over NATS is found again for the same line alone, and that workers whose
 // weights have other types do not share a file's requests.
 func TestFleetBatchNames(t *testing.T) {
-	url, _, stop := startFleet(t, 1)
+	url, _, stop := tested.Fleet(t, 1)
 	ask := func(key batch.Key, question string) string {
 		t.Helper()
 		o := new(batchOptions)
@@ -417,7 +376,7 @@ func TestFleetWorkerDisk(t *testing.T) {
 // Ensure that a gateway answers and streams as the server that holds the model, names the worker,
 // measures the fleet, and cancels a request whose client is gone.
 func TestFleetGateway(t *testing.T) {
-	url, _, stop := startFleet(t, 1)
+	url, _, stop := tested.Fleet(t, 1)
 	s := startServer(t, "--nats", url)
 	var worker struct {
 		ID   string

@@ -7,12 +7,10 @@ import (
 	"errors"
 	"image/png"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/cli/clitest"
@@ -190,48 +188,11 @@ func TestInterrupted(t *testing.T) {
 		"waiting picture": {[]string{"run", "--image", waiting, "-p", "?", "--overlay", "OUT"}, []os.Signal{os.Interrupt}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			args := append([]string{}, c.args...)
-			for i := range args {
-				args[i] = strings.Replace(args[i], "OUT", dir+"/out", 1)
-			}
-			cmd := process(args...)
-			var errOut bytes.Buffer
-			cmd.Stderr = &errOut
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			begun := func() bool {
-				return len(clitest.Names(t, dir)) > 0 ||
-					!strings.Contains(strings.Join(c.args, " "), "OUT")
-			}
-			for !begun() && cmd.ProcessState == nil {
-				time.Sleep(5 * time.Millisecond)
-			}
-			time.Sleep(150 * time.Millisecond)
-			for _, s := range c.sig {
-				if err := cmd.Process.Signal(s); err != nil {
-					t.Skipf("ended before the signal: %v", err)
-				}
-			}
-			hung := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
-			err := cmd.Wait()
-			hung.Stop()
-			var exit *exec.ExitError
-			if !errors.As(err, &exit) {
-				if err == nil && name == "pack" {
+			if !tested.Interrupt(t, thisProgram.Name, c.args, c.sig...) {
+				if name == "pack" {
 					t.Skip("ended before the signal")
 				}
-				t.Fatalf("%v, stderr %q", err, errOut.String())
-			}
-			lines := strings.Split(strings.TrimSpace(errOut.String()), "\n")
-			last := lines[len(lines)-1]
-			if exit.ExitCode() != cli.ExitFailure || !strings.HasPrefix(last, "restore: ") ||
-				!strings.Contains(last, "interrupted") {
-				t.Errorf("exit %d, stderr %q", exit.ExitCode(), errOut.String())
-			}
-			if left := clitest.Names(t, dir); len(left) != 0 {
-				t.Errorf("left behind: %q", left)
+				t.Error("ended before the signal")
 			}
 		})
 	}

@@ -67,7 +67,7 @@ func newShow(a *cli.App) *cobra.Command {
 				return err
 			}
 		}
-		if info.Quants, err = f.quants(a, model, info.Memory); err != nil {
+		if info.Quants, err = f.quants(a, model, info.Packed, info.Memory); err != nil {
 			return err
 		}
 		// Read the weights last. If they do not fit into memory, refuse before reading them.
@@ -110,10 +110,10 @@ type quantSize struct {
 
 // quants returns the sizes and times at each --quant; for a packed file only its own.
 func (f *footprintFlags) quants(
-	a *cli.App, m *restore.Model, memory *restore.Memory,
+	a *cli.App, m *restore.Model, packed bool, memory *restore.Memory,
 ) ([]quantSize, error) {
 	types := []restore.WeightType{restore.AsStored}
-	if !m.Details().Packed {
+	if !packed {
 		types = append(types, restore.WeightTypes()...)
 	}
 	var list []quantSize

@@ -112,6 +112,7 @@ type image struct {
 	shape         *model.Shape
 	frames        []imageproc.Frame // the parts of the picture that its grids cover
 	width, height int               // pixels; 0 for a video
+	several       bool              // prepared as one of several pictures of a prompt
 }
 
 // pictureError adds the picture's index in the request to err. fault is used if err is not a

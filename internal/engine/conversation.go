@@ -163,7 +163,7 @@ func (c *Conversation) question(ctx context.Context, s *sequence, d *dialogue) (
 func (e *Engine) again(ctx context.Context, pics []*picture, all int, req *Request) (err error) {
 	for i, p := range pics {
 		start := time.Now()
-		if p.source != nil && e.several != nil && p.key != e.as(p.source.key(), all).key {
+		if p.source != nil && e.several != nil && p.several != (all > 1) {
 			at := place{i, p.index, all}
 			if pics[i], err = e.picture(ctx, p.source, at, &req.Reduce, req); err != nil {
 				return err
@@ -184,7 +184,7 @@ func (e *Engine) again(ctx context.Context, pics []*picture, all int, req *Reque
 		case p.video != nil:
 			made, err = e.prepare(ctx, e.videoTask(p.video), 0)
 		default:
-			made, err = e.prepare(ctx, e.imageTask(p.source, e.as(p.source.key(), all)), i)
+			made, err = e.prepare(ctx, e.imageTask(p.source, way{p.key, p.several}), i)
 		}
 		if err != nil {
 			return err

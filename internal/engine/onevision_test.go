@@ -185,36 +185,43 @@ func TestOneVisionPixels(t *testing.T) {
 // whose tokens are blends, two pictures, and a video, which is one list.
 func TestOneVisionReduced(t *testing.T) {
 	for name := range oneVisionPrompts {
-		e := open(t, filepath.Join("testdata", name), 2)
-		files, err := filepath.Glob(filepath.Join("testdata", name, "reduce", "*.ref.gz"))
-		must(t, err)
-		if len(files) == 0 {
-			t.Fatalf("%s: no references", name)
-		}
-		for _, file := range files {
-			run := strings.TrimSuffix(filepath.Base(file), ".ref.gz")
-			t.Run(name+"/"+run, func(t *testing.T) {
-				want, err := golden.Read(strings.TrimSuffix(file, ".gz"))
-				must(t, err)
-				i := strings.LastIndex(run, "-n")
-				prompt, base := run[:strings.LastIndex(run[:i], "-")], "holov"
-				if strings.Contains(run, "divprune") {
-					base = "divprune"
-				}
-				n := want["reduce.size"]
-				if n == nil {
-					n = want["reduce.0.size"]
-				}
-				got, err := lab.Trace(context.Background(), e, lab.TraceRequest{
-					Inputs: reference(t, name, prompt), Tokens: 8,
-					Reduce: methods.Options{
-						Base: base, NVis: n.Shape[0], Restore: true, Compat: "paper",
-					},
-				})
-				must(t, err)
-				checkReduced(t, got, want)
+		checkReductions(t, name)
+	}
+}
+
+// checkReductions compares the model's reductions with all references in its folder, whose names
+// tell the prompt and the base method.
+func checkReductions(t *testing.T, name string) {
+	t.Helper()
+	e := open(t, filepath.Join("testdata", name), 2)
+	files, err := filepath.Glob(filepath.Join("testdata", name, "reduce", "*.ref.gz"))
+	must(t, err)
+	if len(files) == 0 {
+		t.Fatalf("%s: no references", name)
+	}
+	for _, file := range files {
+		run := strings.TrimSuffix(filepath.Base(file), ".ref.gz")
+		t.Run(name+"/"+run, func(t *testing.T) {
+			want, err := golden.Read(strings.TrimSuffix(file, ".gz"))
+			must(t, err)
+			i := strings.LastIndex(run, "-n")
+			prompt, base := run[:strings.LastIndex(run[:i], "-")], "holov"
+			if strings.Contains(run, "divprune") {
+				base = "divprune"
+			}
+			n := want["reduce.size"]
+			if n == nil {
+				n = want["reduce.0.size"]
+			}
+			got, err := lab.Trace(context.Background(), e, lab.TraceRequest{
+				Inputs: reference(t, name, prompt), Tokens: 8,
+				Reduce: methods.Options{
+					Base: base, NVis: n.Shape[0], Restore: true, Compat: "paper",
+				},
 			})
-		}
+			must(t, err)
+			checkReduced(t, got, want)
+		})
 	}
 }
 

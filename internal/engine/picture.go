@@ -48,8 +48,8 @@ type features struct {
 	gains     []float64         // from which the budget was computed; nil: it was given
 	options   reduce.Resolved   // of what happens before the decoder, as planned or as it came out
 	reduction *reduce.Reduction // before the decoder; nil: every token is kept
-	// [1 + shape.Deep, rows, hidden]: the rows, and what is added to them after each of the first
-	// layers; nil if only keys and values are kept
+	// [1 + shape.Deep, rows, hidden]: the rows, then for each of the decoder's first layers what is
+	// added to them after it; nil if only keys and values are kept
 	x        []float32
 	encoding *methods.Encoding // of a method inside the encoder; nil without a trace
 }

@@ -164,16 +164,16 @@ func (e *Engine) prepare(ctx context.Context, t task, i int) ([]ready, error) {
 
 // way tells how a picture is prepared.
 type way struct {
-	key  Key // of the picture so prepared
-	proc imageproc.Processor
+	key     Key // of the picture so prepared
+	several bool
 }
 
 // as returns how the picture with that key is prepared in a prompt with pictures pictures.
 func (e *Engine) as(key Key, pictures int) way {
 	if pictures < 2 || e.several == nil {
-		return way{key, e.proc}
+		return way{key, false}
 	}
-	return way{keyOf(key[:], []byte("one of several")), e.several}
+	return way{keyOf(key[:], []byte("one of several")), true}
 }
 
 // imageTask makes the pixel values of a picture.
@@ -183,7 +183,11 @@ func (e *Engine) imageTask(m *Image, as way) task {
 		if err != nil {
 			return nil, pictureError(-1, errs.Undecodable, err)
 		}
-		px, err := as.proc.Process([]*imageproc.Picture{pic})
+		proc := e.proc
+		if as.several {
+			proc = e.several
+		}
+		px, err := proc.Process([]*imageproc.Picture{pic})
 		if err != nil {
 			return nil, pictureError(-1, errs.BadShape, err)
 		}
@@ -192,6 +196,7 @@ func (e *Engine) imageTask(m *Image, as way) task {
 			return nil, err
 		}
 		made[0].width, made[0].height = pic.Width, pic.Height
+		made[0].several = as.several
 		return made, nil
 	}}
 }

@@ -75,36 +75,7 @@ func checkQwen3(t *testing.T, e *engine.Engine, ref map[string]*tensor.Tensor) {
 // distances of interleaved axes, and the means of the members' rows for the decoder's first layers.
 func TestQwen3Reduced(t *testing.T) {
 	for name := range qwen3Prompts {
-		e := open(t, filepath.Join("testdata", name), 2)
-		files, err := filepath.Glob(filepath.Join("testdata", name, "reduce", "*.ref.gz"))
-		must(t, err)
-		if len(files) == 0 {
-			t.Fatalf("%s: no references", name)
-		}
-		for _, file := range files {
-			run := strings.TrimSuffix(filepath.Base(file), ".ref.gz")
-			t.Run(name+"/"+run, func(t *testing.T) {
-				want, err := golden.Read(strings.TrimSuffix(file, ".gz"))
-				must(t, err)
-				i := strings.LastIndex(run, "-n")
-				prompt, base := run[:strings.LastIndex(run[:i], "-")], "holov"
-				if strings.Contains(run, "divprune") {
-					base = "divprune"
-				}
-				n := want["reduce.size"]
-				if n == nil {
-					n = want["reduce.0.size"]
-				}
-				got, err := lab.Trace(context.Background(), e, lab.TraceRequest{
-					Inputs: reference(t, name, prompt), Tokens: 8,
-					Reduce: methods.Options{
-						Base: base, NVis: n.Shape[0], Restore: true, Compat: "paper",
-					},
-				})
-				must(t, err)
-				checkReduced(t, got, want)
-			})
-		}
+		checkReductions(t, name)
 	}
 }
 

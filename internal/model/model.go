@@ -202,8 +202,8 @@ type Views struct {
 	// rows and columns of the patches of All: of view 0, then of all other views together
 	Grids [][2]int
 	Side  int // patches along a view's side; 0: the grids show no views
-	// view of each row if several patches make one: indexes then count rows, whose data lie as
-	// those of one view; nil: indexes count patches
+	// view of each row if several patches make one: indexes then count rows, whose data lie as in
+	// one view; nil: indexes count patches
 	Of []int32
 }
 

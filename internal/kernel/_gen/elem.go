@@ -70,7 +70,7 @@ func (s *source) geluTanh(v isa) {
 		"x *float32, n int, a float32, b float32", "")
 	s.load("x", "DI")
 	s.load("n", "CX")
-	// the registers that exp uses, and those of its constants, are taken
+	// exp uses the other registers, also for its constants
 	a, b := 0, 17
 	if v.n == 8 {
 		b = 6

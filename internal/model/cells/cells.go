@@ -1,10 +1,12 @@
-// Package cells is the order of patches in Qwen's vision towers. A cell is one merged token,
-// merge×merge patches. Patches arrive cell by cell in raster order (block order).
+// Package cells is what Qwen's vision towers share: names of weights, the order of patches, parts
+// of long products, and a trace of attention. A cell is one merged token, merge×merge patches.
+// Patches arrive cell by cell in raster order (block order).
 package cells
 
 import (
 	"fmt"
 
+	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/nn"
@@ -106,4 +108,51 @@ func inverse(order []int32) []int32 {
 		out[j] = int32(i)
 	}
 	return out
+}
+
+// Form is defined by the prefixes of the decoder, its head ("" if it has none) and the tower.
+func Form(name, by, text, head, tower string) checkpoint.Form {
+	rules := append(checkpoint.Renamed(text, "model.", checkpoint.TextModules...),
+		[2]string{tower, "visual."})
+	if head != "" {
+		rules = append(rules, [2]string{head, "lm_head."})
+	}
+	return checkpoint.Form{Name: name, By: by, Rules: rules}
+}
+
+// MostRows is how many rows go through products at once: enough for their full speed, few enough to
+// limit the memory of the MLP's wide rows and of the products' copies of rows.
+const MostRows = 2048
+
+// InParts calls f for almost equal parts of n rows, at most MostRows each.
+func InParts(n int, f func(lo, hi int)) {
+	parts := (n + MostRows - 1) / MostRows
+	for i := range parts {
+		f(i*n/parts, (i+1)*n/parts)
+	}
+}
+
+// tracedMaps is the largest attention matrix, in elements, that a trace holds.
+const tracedMaps = 1 << 26
+
+// TraceAttention traces the attention a of block i within bounds over qkv [patches, 3·hidden]. The
+// matrix itself is traced only up to tracedMaps elements, and the rest only if received is not nil:
+// what each patch receives [heads, patches], and merged, each cell [heads, cells].
+func TraceAttention(
+	r *model.Run, a *nn.Attention, i int, qkv []float32, bounds []int32, received, merged []float32,
+) {
+	d := a.Heads * a.HeadDim
+	n := len(qkv) / (3 * d)
+	name := fmt.Sprintf("vision.block.%d.", i)
+	if a.Heads*n*n <= tracedMaps {
+		r.Trace(name+"attn", []int{a.Heads, n, n}, a.SegmentedProbs(qkv, bounds))
+	}
+	if received == nil {
+		return
+	}
+	shape := []int{n, a.Heads, a.HeadDim}
+	r.Trace(name+"q_rope", shape, nn.Columns(qkv, n, 3*d, 0, d))
+	r.Trace(name+"k_rope", shape, nn.Columns(qkv, n, 3*d, d, d))
+	r.Trace(name+"received", []int{n}, nn.MeanRows(received, a.Heads))
+	r.Trace(name+"received_merged", []int{len(merged) / a.Heads}, nn.MeanRows(merged, a.Heads))
 }

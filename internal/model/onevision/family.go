@@ -4,13 +4,13 @@ import (
 	_ "embed" // shapes
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/llama"
 	"github.com/restore-vlm/restore/internal/model/llava"
+	"github.com/restore-vlm/restore/internal/model/qwen2"
 	"github.com/restore-vlm/restore/internal/model/textonly"
 )
 
@@ -21,7 +21,7 @@ const architecture = "LlavaOnevisionForConditionalGeneration"
 var Family = model.Family{
 	Family: checkpoint.Family{
 		Name: "llava_onevision", Architectures: []string{architecture}, Forms: llava.Forms,
-		Bias: biased, Export: export,
+		Bias: qwen2.Biased, Export: export,
 	},
 	New: New,
 	Text: func(ck *model.Source) (model.Multimodal, error) {
@@ -47,12 +47,6 @@ var (
 	//go:embed shapes/llava-onevision-7b.json
 	shape7b []byte
 )
-
-// biased reports whether the module has a bias: the decoder's queries, keys and values have.
-func biased(module string) bool {
-	return strings.HasSuffix(module, ".q_proj") || strings.HasSuffix(module, ".k_proj") ||
-		strings.HasSuffix(module, ".v_proj")
-}
 
 // export is what transformers' processor needs.
 var export = &checkpoint.Export{

@@ -9,6 +9,8 @@
 package qwen2
 
 import (
+	"strings"
+
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/llama"
 )
@@ -17,6 +19,12 @@ import (
 type Config struct {
 	llama.Config
 	EOS []int32
+}
+
+// Biased reports whether a module of the decoder has a bias: queries, keys and values have.
+func Biased(module string) bool {
+	return strings.HasSuffix(module, ".q_proj") || strings.HasSuffix(module, ".k_proj") ||
+		strings.HasSuffix(module, ".v_proj")
 }
 
 // Defaults of absent keys in transformers: of Qwen2_5_VLTextConfig and of Qwen2Config.

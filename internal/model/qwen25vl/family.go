@@ -2,11 +2,11 @@ package qwen25vl
 
 import (
 	_ "embed" // shapes
-	"strings"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/cells"
 	"github.com/restore-vlm/restore/internal/model/llama"
 	"github.com/restore-vlm/restore/internal/model/qwen2"
 	"github.com/restore-vlm/restore/internal/model/textonly"
@@ -18,7 +18,7 @@ const architecture = "Qwen2_5_VLForConditionalGeneration"
 // Family is Qwen2.5-VL.
 var Family = model.Family{
 	Family: checkpoint.Family{
-		Name: "qwen2_5_vl", Architectures: []string{architecture}, Forms: forms, Bias: biased,
+		Name: "qwen2_5_vl", Architectures: []string{architecture}, Forms: forms, Bias: qwen2.Biased,
 		GGUF: gguf,
 	},
 	New: New,
@@ -46,29 +46,13 @@ var (
 	shape7b []byte
 )
 
-// form is defined by the prefixes of the decoder, its head ("" if it has none) and the tower.
-func form(name, by, text, head, tower string) checkpoint.Form {
-	rules := append(checkpoint.Renamed(text, "model.", checkpoint.TextModules...),
-		[2]string{tower, "visual."})
-	if head != "" {
-		rules = append(rules, [2]string{head, "lm_head."})
-	}
-	return checkpoint.Form{Name: name, By: by, Rules: rules}
-}
-
 // forms are the forms of the weights' names. save_pretrained of a base class writes the one without
 // a head; a model with a tied head needs none.
 var forms = []checkpoint.Form{
-	form("hub", checkpoint.Loaded, "model.", "lm_head.", "visual."),
-	form("module", "transformers 4.52.1 to 4.52.3, and state_dict() of 4.52 on",
+	cells.Form("hub", checkpoint.Loaded, "model.", "lm_head.", "visual."),
+	cells.Form("module", "transformers 4.52.1 to 4.52.3, and state_dict() of 4.52 on",
 		"model.language_model.", "lm_head.", "model.visual."),
-	form("mixed-5.5", "transformers 5.4 and 5.5", "model.", "lm_head.", "model.visual."),
-	form("base-module", "a base class of transformers 4.52.1 to 4.52.3 and 5.4 on",
+	cells.Form("mixed-5.5", "transformers 5.4 and 5.5", "model.", "lm_head.", "model.visual."),
+	cells.Form("base-module", "a base class of transformers 4.52.1 to 4.52.3 and 5.4 on",
 		"language_model.", "", "visual."),
-}
-
-// biased reports whether the module has a bias: queries, keys and values have.
-func biased(module string) bool {
-	return strings.HasSuffix(module, ".q_proj") || strings.HasSuffix(module, ".k_proj") ||
-		strings.HasSuffix(module, ".v_proj")
 }

@@ -141,11 +141,11 @@ func (m *Model) EncodeWork(px *imageproc.Pixels) (rows int, attention float64) {
 // EncodeBytes implements model.Multimodal.
 func (m *Model) EncodeBytes(px *imageproc.Pixels) int64 {
 	e, n := m.vision, px.Shape[0]
-	rows := min(n, mostRows)
-	cells := n / e.cell()
+	rows := min(n, cells.MostRows)
+	tokens := n / e.cell()
 	// a product keeps its widest input
-	wide := rows*e.MLP + 2*max(rows*e.MLP, min(cells, mostRows)*e.Hidden*e.cell())
-	return 4 * int64(n*(5*e.Hidden+e.attn.HeadDim)+rows*e.Hidden+wide+2*cells*e.Out)
+	wide := rows*e.MLP + 2*max(rows*e.MLP, min(tokens, cells.MostRows)*e.Hidden*e.cell())
+	return 4 * int64(n*(5*e.Hidden+e.attn.HeadDim)+rows*e.Hidden+wide+2*tokens*e.Out)
 }
 
 // Info implements model.Multimodal.

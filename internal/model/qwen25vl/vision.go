@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/cells"
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
@@ -62,13 +63,6 @@ func (c *VisionConfig) cell() int { return c.Merge * c.Merge }
 const (
 	visionEps   = 1e-6  // of the encoder's norms; not in the config
 	visionTheta = 10000 // of the encoder's rotation; not in the config
-
-	// mostRows is how many rows go through products at once: enough for their full speed, few
-	// enough to limit the memory of the MLP's wide rows and of the products' copies of rows.
-	mostRows = 2048
-
-	// tracedMaps is the largest attention matrix, in elements, that a trace holds.
-	tracedMaps = 1 << 26
 )
 
 // encoder is a bound vision tower.
@@ -138,7 +132,7 @@ type output struct {
 func (e *encoder) encode(r *model.Run, px []float32, o *order, need model.Needs) (*output, error) {
 	d, n, dim, pixels := e.Hidden, o.patches, e.attn.HeadDim, e.patch.In
 	x, in := r.Buffer("qwen25vl.x", n*d), r.Buffer("qwen25vl.a", n*d)
-	inParts(n, func(lo, hi int) {
+	cells.InParts(n, func(lo, hi int) {
 		e.patch.Apply(r.Pool, in[lo*d:], px[lo*pixels:], hi-lo) // (1)
 	})
 	nn.Gather(x, in, o.window, e.cell()*d)
@@ -160,22 +154,14 @@ func (e *encoder) encode(r *model.Run, px []float32, o *order, need model.Needs)
 	return out, nil
 }
 
-// inParts calls f for almost equal parts of n rows, at most mostRows each.
-func inParts(n int, f func(lo, hi int)) {
-	parts := (n + mostRows - 1) / mostRows
-	for i := range parts {
-		f(i*n/parts, (i+1)*n/parts)
-	}
-}
-
 // block runs block i over x [patches, hidden], window order, in place.
 func (e *encoder) block(
 	r *model.Run, i int, x, cos, sin []float32, o *order, need model.Needs, out *output,
 ) {
 	l, d, n := &e.blocks[i], e.Hidden, o.patches
 	qkv, a, h := r.Buffer("qwen25vl.qkv", n*3*d), r.Buffer("qwen25vl.a", n*d),
-		r.Buffer("qwen25vl.n", min(n, mostRows)*d)
-	inParts(n, func(lo, hi int) {
+		r.Buffer("qwen25vl.n", min(n, cells.MostRows)*d)
+	cells.InParts(n, func(lo, hi int) {
 		l.norm1.Apply(r.Pool, h, x[lo*d:hi*d], hi-lo)
 		l.qkv.Apply(r.Pool, qkv[lo*3*d:], h, hi-lo)
 	})
@@ -202,9 +188,9 @@ func (e *encoder) block(
 		}
 	}
 	if r.Trace != nil {
-		e.traceAttention(r, i, qkv, bounds, received, merged)
+		cells.TraceAttention(r, &e.attn, i, qkv, bounds, received, merged)
 	}
-	inParts(n, func(lo, hi int) { // (3)
+	cells.InParts(n, func(lo, hi int) { // (3)
 		m, rows, added := hi-lo, x[lo*d:hi*d], a[lo*d:hi*d]
 		l.proj.Apply(r.Pool, h, added, m)
 		nn.Add(r.Pool, rows, h[:m*d])
@@ -235,7 +221,7 @@ func (e *encoder) merge(r *model.Run, x []float32, o *order, out *output) {
 	wide := e.Hidden * e.cell()
 	e.norm.Apply(r.Pool, x, x, o.patches)
 	y := r.Buffer("qwen25vl.y", o.cells*e.Out)
-	inParts(o.cells, func(lo, hi int) {
+	cells.InParts(o.cells, func(lo, hi int) {
 		m := hi - lo
 		g := r.Buffer("qwen25vl.g", m*wide)
 		e.up.Apply(r.Pool, g, x[lo*wide:], m)
@@ -260,24 +246,4 @@ func (e *encoder) traceOrder(r *model.Run, o *order) {
 	} {
 		r.TraceInts("vision."+name, []int{len(v)}, v)
 	}
-}
-
-// traceAttention traces the attention of block i. The matrix itself is traced only up to tracedMaps
-// elements.
-func (e *encoder) traceAttention(
-	r *model.Run, i int, qkv []float32, bounds []int32, received, merged []float32,
-) {
-	d, n := e.Hidden, len(qkv)/(3*e.Hidden)
-	name := fmt.Sprintf("vision.block.%d.", i)
-	if e.Heads*n*n <= tracedMaps {
-		r.Trace(name+"attn", []int{e.Heads, n, n}, e.attn.SegmentedProbs(qkv, bounds))
-	}
-	if received == nil {
-		return
-	}
-	shape := []int{n, e.Heads, e.attn.HeadDim}
-	r.Trace(name+"q_rope", shape, nn.Columns(qkv, n, 3*d, 0, d))
-	r.Trace(name+"k_rope", shape, nn.Columns(qkv, n, 3*d, d, d))
-	r.Trace(name+"received", []int{n}, nn.MeanRows(received, e.Heads))
-	r.Trace(name+"received_merged", []int{len(merged) / e.Heads}, nn.MeanRows(merged, e.Heads))
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/cells"
 	"github.com/restore-vlm/restore/internal/model/llama"
 	"github.com/restore-vlm/restore/internal/model/textonly"
 )
@@ -49,19 +50,10 @@ var (
 	shape8b []byte
 )
 
-// form is defined by the prefixes of the decoder, its head ("" if it has none) and the tower.
-func form(name, by, text, head, tower string) checkpoint.Form {
-	rules := append(checkpoint.Renamed(text, "model.", checkpoint.TextModules...),
-		[2]string{tower, "visual."})
-	if head != "" {
-		rules = append(rules, [2]string{head, "lm_head."})
-	}
-	return checkpoint.Form{Name: name, By: by, Rules: rules}
-}
-
 // forms are the forms of the weights' names. save_pretrained of a base class writes the one without
 // a head; a model with a tied head needs none.
 var forms = []checkpoint.Form{
-	form("hub", checkpoint.Loaded, "model.language_model.", "lm_head.", "model.visual."),
-	form("base-module", "a base class of transformers 4.57 on", "language_model.", "", "visual."),
+	cells.Form("hub", checkpoint.Loaded, "model.language_model.", "lm_head.", "model.visual."),
+	cells.Form("base-module", "a base class of transformers 4.57 on",
+		"language_model.", "", "visual."),
 }

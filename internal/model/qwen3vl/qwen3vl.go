@@ -97,9 +97,9 @@ func (m *Model) EncodeWork(px *imageproc.Pixels) (rows int, attention float64) {
 // EncodeBytes implements model.Multimodal.
 func (m *Model) EncodeBytes(px *imageproc.Pixels) int64 {
 	e, n := m.vision, px.Shape[0]
-	rows, tokens := min(n, mostRows), n/e.cell()
+	rows, tokens := min(n, cells.MostRows), n/e.cell()
 	// a product keeps its widest input
-	wide := rows*e.MLP + 3*max(rows*e.MLP, min(tokens, mostRows)*e.Hidden*e.cell())
+	wide := rows*e.MLP + 3*max(rows*e.MLP, min(tokens, cells.MostRows)*e.Hidden*e.cell())
 	return 4 * int64(n*(6*e.Hidden+e.attn.HeadDim)+rows*e.Hidden+wide+
 		(1+len(e.Deep))*tokens*e.Out)
 }

@@ -12,13 +12,6 @@ import (
 const (
 	visionEps   = 1e-6  // of the encoder's norms; not in the config
 	visionTheta = 10000 // of the encoder's rotation; not in the config
-
-	// mostRows is how many rows go through products at once: enough for their full speed, few
-	// enough to limit the memory of the MLP's wide rows.
-	mostRows = 2048
-
-	// tracedMaps is the largest attention matrix, in elements, that a trace holds.
-	tracedMaps = 1 << 26
 )
 
 // encoder is a bound vision tower.
@@ -144,7 +137,9 @@ func (e *encoder) encode(
 // embed computes the rows that enter block 0 (1), (2).
 func (e *encoder) embed(r *model.Run, x, px []float32, grids [][3]int) {
 	d, n := e.Hidden, len(x)/e.Hidden
-	inParts(n, func(lo, hi int) { e.patch.Apply(r.Pool, x[lo*d:], px[lo*e.patch.In:], hi-lo) })
+	cells.InParts(n, func(lo, hi int) {
+		e.patch.Apply(r.Pool, x[lo*d:], px[lo*e.patch.In:], hi-lo)
+	})
 	if r.Trace != nil {
 		r.Trace("vision.patch_embed", []int{n, d}, x)
 	}
@@ -168,22 +163,14 @@ func (e *encoder) embed(r *model.Run, x, px []float32, grids [][3]int) {
 	}
 }
 
-// inParts calls f for almost equal parts of n rows, at most mostRows each.
-func inParts(n int, f func(lo, hi int)) {
-	parts := (n + mostRows - 1) / mostRows
-	for i := range parts {
-		f(i*n/parts, (i+1)*n/parts)
-	}
-}
-
 // block runs block i over x [patches, hidden] in place. The scores come from the last block.
 func (e *encoder) block(
 	r *model.Run, i int, x, cos, sin []float32, bounds []int32, need model.Needs, out *output,
 ) {
 	l, d, n := &e.blocks[i], e.Hidden, len(x)/e.Hidden
 	qkv, a, h := r.Buffer("qwen3vl.qkv", n*3*d), r.Buffer("qwen3vl.a", n*d),
-		r.Buffer("qwen3vl.n", min(n, mostRows)*d)
-	inParts(n, func(lo, hi int) {
+		r.Buffer("qwen3vl.n", min(n, cells.MostRows)*d)
+	cells.InParts(n, func(lo, hi int) {
 		l.norm1.Apply(r.Pool, h, x[lo*d:hi*d], hi-lo)
 		l.qkv.Apply(r.Pool, qkv[lo*3*d:], h, hi-lo)
 	})
@@ -203,9 +190,9 @@ func (e *encoder) block(
 		nn.GroupMean(out.keys, nn.Columns(qkv, n, 3*d, d, d), e.cell(), d)
 	}
 	if last && r.Trace != nil {
-		e.trace(r, i, qkv, bounds, received, out.received)
+		cells.TraceAttention(r, &e.attn, i, qkv, bounds, received, out.received)
 	}
-	inParts(n, func(lo, hi int) { // (4)
+	cells.InParts(n, func(lo, hi int) { // (4)
 		m, rows, added := hi-lo, x[lo*d:hi*d], a[lo*d:hi*d]
 		l.proj.Apply(r.Pool, h, added, m)
 		nn.Add(r.Pool, rows, h[:m*d])
@@ -226,7 +213,7 @@ func (m *merger) merge(r *model.Run, x []float32, patches int, c *VisionConfig) 
 	wide := c.Hidden * c.cell()
 	n := patches / c.cell()
 	out := make([]float32, n*c.Out)
-	inParts(n, func(lo, hi int) {
+	cells.InParts(n, func(lo, hi int) {
 		k := hi - lo
 		h, g := r.Buffer("qwen3vl.h", k*wide), r.Buffer("qwen3vl.g", k*wide)
 		rows := k
@@ -239,21 +226,4 @@ func (m *merger) merge(r *model.Run, x []float32, patches int, c *VisionConfig) 
 		m.down.Apply(r.Pool, out[lo*c.Out:], g, k)
 	})
 	return out
-}
-
-// trace traces the attention of block i. The matrix itself is traced only up to tracedMaps
-// elements.
-func (e *encoder) trace(
-	r *model.Run, i int, qkv []float32, bounds []int32, received, merged []float32,
-) {
-	d, n := e.Hidden, len(qkv)/(3*e.Hidden)
-	name := fmt.Sprintf("vision.block.%d.", i)
-	if e.Heads*n*n <= tracedMaps {
-		r.Trace(name+"attn", []int{e.Heads, n, n}, e.attn.SegmentedProbs(qkv, bounds))
-	}
-	shape := []int{n, e.Heads, e.attn.HeadDim}
-	r.Trace(name+"q_rope", shape, nn.Columns(qkv, n, 3*d, 0, d))
-	r.Trace(name+"k_rope", shape, nn.Columns(qkv, n, 3*d, d, d))
-	r.Trace(name+"received", []int{n}, nn.MeanRows(received, e.Heads))
-	r.Trace(name+"received_merged", []int{len(merged) / e.Heads}, nn.MeanRows(merged, e.Heads))
 }

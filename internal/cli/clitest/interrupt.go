@@ -1,0 +1,67 @@
+package clitest
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"testing"
+	"time"
+)
+
+const failure = 1 // exit code of a command that did not succeed
+
+// Interrupt starts a command line, in whose arguments OUT is an output's path without suffix, sends
+// it signals once it has begun to write, and checks that it ends with one line that says so, and
+// leaves no file. It returns false if the command succeeded before.
+func (p *Tested) Interrupt(
+	t *testing.T, program string, args []string, signals ...os.Signal,
+) bool {
+	t.Helper()
+	if signal.Ignored(signals[0]) {
+		t.Skipf("the tests run without %v (nohup)", signals[0])
+	}
+	dir, writes := t.TempDir(), false
+	args = append([]string{}, args...)
+	for i, arg := range args {
+		writes = writes || strings.Contains(arg, "OUT")
+		args[i] = strings.Replace(arg, "OUT", dir+"/out", 1)
+	}
+	cmd := p.Process(args...)
+	var errOut bytes.Buffer
+	cmd.Stderr = &errOut
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for writes && len(Names(t, dir)) == 0 && cmd.ProcessState == nil {
+		time.Sleep(5 * time.Millisecond)
+	}
+	time.Sleep(150 * time.Millisecond)
+	for _, s := range signals {
+		if err := cmd.Process.Signal(s); err != nil {
+			t.Skipf("ended before the signal: %v", err)
+		}
+	}
+	hung := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+	err := cmd.Wait()
+	hung.Stop()
+	if err == nil {
+		return false
+	}
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		t.Fatalf("%v, stderr %q", err, errOut.String())
+	}
+	lines := strings.Split(strings.TrimSpace(errOut.String()), "\n")
+	last := lines[len(lines)-1]
+	if exit.ExitCode() != failure || !strings.HasPrefix(last, program+": ") ||
+		!strings.Contains(last, "interrupted") {
+		t.Errorf("exit %d, stderr %q", exit.ExitCode(), errOut.String())
+	}
+	if left := Names(t, dir); len(left) != 0 {
+		t.Errorf("left behind: %q", left)
+	}
+	return true
+}
