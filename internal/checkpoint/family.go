@@ -58,9 +58,11 @@ type GGUF struct {
 	Theta    float64 // base of the rotation if the file has none
 	// Names are pairs of a tensor's name and the canonical one, in addition to the pairs of every
 	// decoder: whole, or without ".weight" and ".bias". N is a block's number.
-	Names          [][2]string
+	Names [][2]string
+	// More returns pairs that depend on the projector's file; nil: none.
+	More           func(projector Metadata) [][2]string
 	Picture, Video string // their texts in a prompt
-	// Convert completes Config and Processor.
+	// Convert completes Config, Processor and Video.
 	Convert func(m *Converted) error
 }
 
@@ -68,6 +70,7 @@ type GGUF struct {
 type Metadata interface {
 	Text(key, def string) string
 	Flag(key string, def bool) bool
+	Flags(key string) []bool // of an array
 	Number(key string, def int) int
 	Required(key string) (int, error) // at least 1
 	Numbers(key string) []int         // of an array, or a number alone
@@ -76,11 +79,12 @@ type Metadata interface {
 
 // Converted is a model whose documents are made from metadata. Text, Vision and Processor hold the
 // sizes that all families have, under Hugging Face's names, and Config the family's names. Without
-// Projector, Vision and Processor are nil.
+// Projector, Vision and Processor are nil. Video is nil if pictures and videos have one processor.
 type Converted struct {
 	Decoder                         Metadata
 	Projector                       Metadata // nil if there is no such file
 	Text, Vision, Config, Processor map[string]any
+	Video                           map[string]any
 	Tokens                          map[string]int // ids of the vocabulary; nil if there is none
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model/families"
 	"github.com/restore-vlm/restore/internal/tensor"
+	"github.com/restore-vlm/restore/internal/tokenizer"
 	"github.com/restore-vlm/restore/reduce"
 )
 
@@ -69,6 +70,28 @@ func checkQwen3(t *testing.T, e *engine.Engine, ref map[string]*tensor.Tensor) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// Ensure that the files of llama.cpp's converter give the same stages and tokens, the decoder's file
+// alone those of text, and that the tokenizer in it splits text as the folder's does.
+func TestQwen3GGUF(t *testing.T) {
+	const name = "qwen3vl-tiny"
+	dir := unzip(t, filepath.Join("testdata", "gguf", name+".zip"))
+	e := open(t, dir, 2)
+	for _, prompt := range qwen3Prompts[name] {
+		t.Run(prompt, func(t *testing.T) { checkQwen3(t, e, reference(t, name, prompt)) })
+	}
+	const text = "What is it? <|im_end|> 12 Äpfel"
+	want, err := open(t, filepath.Join("testdata", name), 1).Tokenizer().Encode(
+		text, tokenizer.EncodeOptions{})
+	must(t, err)
+	got, err := e.Tokenizer().Encode(text, tokenizer.EncodeOptions{})
+	must(t, err)
+	if !slices.Equal(got.IDs, want.IDs) {
+		t.Errorf("tokens of %q: got %v, want %v", text, got.IDs, want.IDs)
+	}
+	must(t, os.Remove(filepath.Join(dir, "mmproj-"+name+".gguf")))
+	checkQwen3(t, open(t, dir, 2), reference(t, name, "text-only"))
 }
 
 // Ensure that RESTORE over HoloV and DivPrune equals the reference's: cells as positions, the

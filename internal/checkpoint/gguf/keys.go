@@ -17,6 +17,7 @@ const (
 	floats                  // an array of finite numbers
 	strs                    // an array of strings
 	wholes                  // a whole number, or an array of them
+	bools                   // an array of bools
 )
 
 // kindNames are the names of the kinds in errors.
@@ -26,6 +27,7 @@ var kindNames = map[kind]string{
 	floats:  "an array of floating-point numbers",
 	strs:    "an array of strings",
 	wholes:  "a whole number or an array of them",
+	bools:   "an array of bools",
 }
 
 // is checks that v is of the given kind.
@@ -47,8 +49,8 @@ func (v value) is(want kind) error {
 				return fmt.Errorf("got %v, want a finite number", x)
 			}
 		}
-	case aBool:
-		ok = e == typeBool && !list
+	case aBool, bools:
+		ok = e == typeBool && list == (want == bools)
 	case aString, strs:
 		ok = e == typeString && list == (want == strs)
 	}
@@ -109,6 +111,19 @@ func (f *file) Flag(name string, def bool) bool {
 		return v.data[0] != 0
 	}
 	return def
+}
+
+// Flags implements checkpoint.Metadata.
+func (f *file) Flags(name string) []bool {
+	v, ok := f.key(name, bools)
+	if !ok {
+		return nil
+	}
+	list := make([]bool, v.count)
+	for i := range list {
+		list[i] = v.data[i] != 0
+	}
+	return list
 }
 
 // Numbers implements checkpoint.Metadata.

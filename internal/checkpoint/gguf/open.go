@@ -139,7 +139,11 @@ func inProjector(err error) error {
 
 // convert reads what all families have in the projector's file.
 func (p *file) convert(w weights, g *checkpoint.GGUF, m *checkpoint.Converted) (err error) {
-	if err := p.tower(w, g.Names); err != nil {
+	names := g.Names
+	if g.More != nil {
+		names = slices.Concat(names, g.More(p))
+	}
+	if err := p.tower(w, names); err != nil {
 		return err
 	}
 	if m.Vision, err = p.encoderSizes(); err != nil {
@@ -165,6 +169,12 @@ func documents(
 		if d.Processor.Data, err = json.Marshal(m.Processor); err != nil {
 			return err
 		}
+	}
+	if m.Video != nil {
+		if d.Video.Data, err = json.Marshal(m.Video); err != nil {
+			return err
+		}
+		d.Video.From = d.Processor.From
 	}
 	d.Tokenizer.Data, d.Settings.Data, d.Specials.Data = v.file, v.settings, v.specials
 	if text := f.Text("tokenizer.chat_template", ""); text != "" {

@@ -17,7 +17,7 @@ const architecture = "Qwen3VLForConditionalGeneration"
 // Family is Qwen3-VL without experts. Its picture processor is Qwen2-VL's.
 var Family = model.Family{
 	Family: checkpoint.Family{
-		Name: "qwen3_vl", Architectures: []string{architecture}, Forms: forms,
+		Name: "qwen3_vl", Architectures: []string{architecture}, Forms: forms, GGUF: gguf,
 	},
 	New: New,
 	Text: func(ck *model.Source) (model.Multimodal, error) {
