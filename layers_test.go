@@ -63,7 +63,7 @@ internal/lab: eval internal/evalengine internal/engine internal/machine internal
     internal/kernel internal/tensor internal/imageproc
 internal/scene:
 internal/builtin:
-internal/hub: internal/bytesize internal/files
+internal/hub: internal/bytesize internal/files internal/version
 internal/hub/hubtest:
 internal/overlay: internal/imageproc internal/methods reduce
 internal/seam: internal/engine internal/imageproc
@@ -105,7 +105,7 @@ internal/fleet/natsserver:
 internal/smalldisk:
 internal/racetest:
 internal/grammar:
-internal/media:
+internal/media: internal/version
 internal/wire: internal/files
 internal/diskcache: internal/files
 internal/server: . internal/api internal/media internal/ollama internal/openai internal/wire

@@ -139,9 +139,19 @@ func writeCommands(w io.Writer, cmd *cobra.Command) {
 
 // writeFlag prints a flag, its meaning, its default and its variable.
 func writeFlag(w io.Writer, f *pflag.Flag) {
+	head, text := describeFlag(f)
+	fmt.Fprintln(w, head)
 	if !HasVariable(f) {
-		fmt.Fprintf(w, "      --%s\n        %s\n", f.Name, f.Usage)
+		fmt.Fprintf(w, "        %s\n", text)
 		return
+	}
+	Wrap(w, text, HelpWidth, "        ")
+}
+
+// describeFlag returns a flag with its argument, and its meaning with default and variable.
+func describeFlag(f *pflag.Flag) (head, text string) {
+	if !HasVariable(f) {
+		return "      --" + f.Name, f.Usage
 	}
 	short := "    "
 	if f.Shorthand != "" {
@@ -163,8 +173,8 @@ func writeFlag(w io.Writer, f *pflag.Flag) {
 	if arg != "" && len(name)+1+utf8.RuneCountInString(arg) > HelpWidth {
 		arg, usage = "NAME", usage+": "+strings.ReplaceAll(arg, "|", ", ")
 	}
-	fmt.Fprintln(w, strings.TrimRight(name+" "+arg, " "))
-	Wrap(w, fmt.Sprintf("%s (default %s, env %s)", usage, def, EnvName(f)), HelpWidth, "        ")
+	return strings.TrimRight(name+" "+arg, " "),
+		fmt.Sprintf("%s (default %s, env %s)", usage, def, EnvName(f))
 }
 
 // writeExample prints a line of an example, broken after backslashes.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/version"
 )
 
 const (
@@ -99,7 +100,7 @@ func (c *Client) send(ctx context.Context, r *request) (*http.Response, error) {
 		if err != nil {
 			return nil, permanentf("%s: cannot be asked", u.Host)
 		}
-		req.Header.Set("User-Agent", "restore")
+		req.Header.Set("User-Agent", version.UserAgent())
 		req.Header.Set("Accept-Encoding", "identity")
 		if r.offset > 0 {
 			req.Header.Set("Range", fmt.Sprintf("bytes=%d-", r.offset))

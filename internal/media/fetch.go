@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/restore-vlm/restore/internal/version"
 )
 
 // maxRedirects is the most redirects of one fetch.
@@ -215,7 +217,7 @@ func (l *Loader) get(ctx context.Context, u *url.URL, to *target) (*http.Respons
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("User-Agent", "restore")
+	req.Header.Set("User-Agent", version.UserAgent())
 	req.Header.Set("Accept", "image/*")
 	return l.client.Do(req)
 }

@@ -23,3 +23,14 @@ func TestOf(t *testing.T) {
 		}
 	}
 }
+
+// Ensure that servers read the semantic version without its v.
+func TestUserAgent(t *testing.T) {
+	for version, want := range map[string]string{
+		"(devel)": "restore", "v1.2.3": "restore/1.2.3", "v1.2.3-rc.1": "restore/1.2.3-rc.1",
+	} {
+		if got := userAgent(version); got != want {
+			t.Errorf("%s: got %q, want %q", version, got, want)
+		}
+	}
+}
