@@ -14,6 +14,7 @@ import (
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/lab"
+	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/stats"
 )
 
@@ -47,7 +48,7 @@ type benchGrowth struct {
 	EncodeS float64 `json:"encode_s"` // median over the runs of all budgets
 	// encode_s / (patches · encode_s per patch of the smallest picture)
 	OfLinear float64 `json:"of_linear"`
-	// operations of products and attention / encode_s / peak of the encoder's multiply-adds
+	// what products and attention would take at the peaks of their multiply-adds / encode_s
 	OfPeak float64 `json:"encode_and_attention_of_peak"`
 	// peak memory of the process until the picture was reduced, without the weights; 0 if the
 	// system does not say or weights are not resident
@@ -77,6 +78,14 @@ func (p *benchPeaks) of(quant string) float64 {
 		return p.Word
 	case "bf16":
 		return p.BF16
+	}
+	return p.FMA
+}
+
+// ofAttention is the limit of the attention of an encoder with weights of that type.
+func (p *benchPeaks) ofAttention(encoder string) float64 {
+	if model.RoundsTower(encoder) {
+		return max(p.FMA, p.BF16)
 	}
 	return p.FMA
 }
@@ -215,8 +224,9 @@ func (j *benchJSON) fillGrowth(cells []*benchCell) {
 			for _, m := range same.runs {
 				s := m.Encode.Seconds()
 				times = append(times, s)
-				shares = append(shares, (float64(m.EncodeProducts.Operations)+c.attention)/s/1e9/
-					j.Peaks.of(j.Encoder))
+				least := float64(m.EncodeProducts.Operations)/j.Peaks.of(j.Encoder) +
+					c.attention/j.Peaks.ofAttention(j.Encoder)
+				shares = append(shares, least/1e9/s)
 			}
 		}
 		cells = cells[n:]

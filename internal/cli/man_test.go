@@ -34,7 +34,8 @@ func TestMan(t *testing.T) {
 	}
 	first, second := pages(), pages()
 	if len(first) != 2 || len(second) != 2 {
-		t.Fatalf("got %d pages, then %d, want restore.1 and restore-version.1", len(first), len(second))
+		t.Fatalf("got %d pages, then %d, want restore.1 and restore-version.1", len(first),
+			len(second))
 	}
 	for name, text := range first {
 		if text != second[name] {

@@ -81,7 +81,7 @@ func (m *ModelFlags) AddQuant(fs *pflag.FlagSet) {
 }
 
 // EncoderDefault describes the default of --encoder-quant.
-const EncoderDefault = "stored; for a big vision tower q8 where the CPU has VNNI and no BF16, " +
+const EncoderDefault = "stored; for a big vision tower q8 where the CPU has VNNI, " +
 	"q12 where it has AVX2 alone"
 
 func (m *ModelFlags) addCache(fs *pflag.FlagSet) {

@@ -58,8 +58,8 @@ func wideTower(t *testing.T, width string) *checkpoint.Store {
 	return s
 }
 
-// Ensure that a big tower's weights become q8 on a processor with VNNI and without BF16, and q12 on
-// one with neither that multiplies 16-bit integers fast, that this is said, that the caller's type
+// Ensure that a big tower's weights become q8 on a processor with VNNI, and q12 on one with neither
+// VNNI nor BF16 that multiplies 16-bit integers fast, that this is said, that the caller's type
 // counts, and that nothing changes for other towers and processors.
 func TestEncoderByProcessor(t *testing.T) {
 	defer func(f func() kernel.Features) { instructions = f }(instructions)
@@ -75,7 +75,8 @@ func TestEncoderByProcessor(t *testing.T) {
 		{"VNNI, f32", "1024", vnni, "f32", "f32", false},
 		{"VNNI, q8", "1024", vnni, "q8", "q8", false},
 		{"VNNI, narrow", "512", vnni, "", "stored", false},
-		{"BF16", "1024", kernel.Features{VNNI: true, BF16: true}, "", "stored", false},
+		{"VNNI and BF16", "1024", kernel.Features{VNNI: true, BF16: true}, "", "q8", true},
+		{"BF16", "1024", kernel.Features{BF16: true}, "", "stored", false},
 		{"AVX2", "1024", avx2, "", "q12", true},
 		{"AVX2, as stored", "1024", avx2, "stored", "stored", false},
 		{"AVX2, narrow", "512", avx2, "", "stored", false},

@@ -72,8 +72,8 @@ func checkQwen3(t *testing.T, e *engine.Engine, ref map[string]*tensor.Tensor) {
 	}
 }
 
-// Ensure that the files of llama.cpp's converter give the same stages and tokens, the decoder's file
-// alone those of text, and that the tokenizer in it splits text as the folder's does.
+// Ensure that the files of llama.cpp's converter give the same stages and tokens, the decoder's
+// file alone those of text, and that the tokenizer in it splits text as the folder's does.
 func TestQwen3GGUF(t *testing.T) {
 	const name = "qwen3vl-tiny"
 	dir := unzip(t, filepath.Join("testdata", "gguf", name+".zip"))

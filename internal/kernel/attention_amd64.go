@@ -7,7 +7,7 @@ package kernel
 var attnAVX2 = attnOps{
 	lanes:  8,
 	widths: []int{16},
-	tiles: []func(a *float32, lda int, b *float32, ldb int, c *float32, ldc, k, tiles, add int){
+	tiles: []attnTile{
 		attnTile16AVX2,
 	},
 	packed:    1 << 15,
@@ -29,7 +29,7 @@ var attnAVX2 = attnOps{
 var attnAVX512 = attnOps{
 	lanes:  16,
 	widths: []int{64, 32, 16},
-	tiles: []func(a *float32, lda int, b *float32, ldb int, c *float32, ldc, k, tiles, add int){
+	tiles: []attnTile{
 		attnTile64AVX512, attnTile32AVX512, attnTile16AVX512,
 	},
 	packed:    1 << 16,
@@ -48,6 +48,16 @@ var attnAVX512 = attnOps{
 	narrow:       attnNarrowAVX512,
 }
 
+// attnBF16 is attnAVX512 with the instructions for bfloat16.
+var attnBF16 = func() attnOps {
+	ops := attnAVX512
+	ops.pairs = []attnTile{
+		attnPairs64AVX512, attnPairs32AVX512, attnPairs16AVX512,
+	}
+	ops.round, ops.pairRows = attnRoundAVX512, attnPairRowsAVX512
+	return ops
+}()
+
 // laneMask holds the AVX2 masks of 0 to 8 lanes: the mask of rem lanes starts at 8-rem.
 //
 //lint:ignore U1000 the assembly reads it
@@ -55,8 +65,11 @@ var laneMask = [16]int32{-1, -1, -1, -1, -1, -1, -1, -1}
 
 // attnKernels returns the kernels in use, or nil for the reference.
 func attnKernels() *attnOps {
-	switch impl() {
+	switch on := computing(); on.level() {
 	case implAVX512:
+		if on.bf16 {
+			return &attnBF16
+		}
 		return &attnAVX512
 	case implAVX2:
 		return &attnAVX2

@@ -5,7 +5,7 @@ package kernel
 var attnNEON = attnOps{
 	lanes:  4,
 	widths: []int{16},
-	tiles: []func(a *float32, lda int, b *float32, ldb int, c *float32, ldc, k, tiles, add int){
+	tiles: []attnTile{
 		attnTile16NEON,
 	},
 	packed:    1 << 15,

@@ -2,12 +2,20 @@
 
 package kernel
 
+// attnTile is a product of query rows, or of rows of probabilities, with a panel.
+type attnTile = func(a *float32, lda int, b *float32, ldb int, c *float32, ldc, k, tiles, add int)
+
 // attnOps lists the kernels of one instruction set; the declarations of the assembly document
 // them.
 type attnOps struct {
 	lanes  int
 	widths []int // of a panel, widest first; the last divides the others and pads all panel rows
-	tiles  []func(a *float32, lda int, b *float32, ldb int, c *float32, ldc, k, tiles, add int)
+	tiles  []attnTile
+	// pairs are tiles whose elements are pairs of bfloat16 along k; round and pairRows make them;
+	// nil without such instructions
+	pairs    []attnTile
+	round    func(dst, src *float32, n int)
+	pairRows func(dst, x, y *float32, n int)
 	// packed is the size in floats of one block's packed keys (and of its packed values): half of
 	// what the second-level cache holds in addition to the scores.
 	packed int

@@ -84,6 +84,31 @@ func attnTile32AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc 
 //go:noescape
 func attnTile16AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
 
+// attnPairs64AVX512 computes C = A·B, or C += A·B when add is not 0, for 6·tiles rows of C: A has rows of k elements lda apart, B k rows of 64 elements ldb apart, C has rows ldc apart. Elements of A and B are pairs of bfloat16 (AVX512_BF16).
+//
+//go:noescape
+func attnPairs64AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
+
+// attnPairs32AVX512 computes C = A·B, or C += A·B when add is not 0, for 6·tiles rows of C: A has rows of k elements lda apart, B k rows of 32 elements ldb apart, C has rows ldc apart. Elements of A and B are pairs of bfloat16 (AVX512_BF16).
+//
+//go:noescape
+func attnPairs32AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
+
+// attnPairs16AVX512 computes C = A·B, or C += A·B when add is not 0, for 6·tiles rows of C: A has rows of k elements lda apart, B k rows of 16 elements ldb apart, C has rows ldc apart. Elements of A and B are pairs of bfloat16 (AVX512_BF16).
+//
+//go:noescape
+func attnPairs16AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
+
+// attnRoundAVX512 rounds n elements, a multiple of 16, to bfloat16, to nearest and ties to even (AVX512_BF16). dst may be src.
+//
+//go:noescape
+func attnRoundAVX512(dst *float32, src *float32, n int)
+
+// attnPairRowsAVX512 sets dst[i] to the pair of x[i] and y[i], rounded to bfloat16, for i < n (AVX512_BF16).
+//
+//go:noescape
+func attnPairRowsAVX512(dst *float32, x *float32, y *float32, n int)
+
 // attnTransposeAVX512 sets dst[i*stride+r] = src[r*srcStride+i] for r < 16 and i < n; it writes zeros up to the next multiple of 16 of n.
 //
 //go:noescape

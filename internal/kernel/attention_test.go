@@ -243,7 +243,7 @@ func TestAttend(t *testing.T) {
 			out, probs := attendRef(a)
 			Attend(pool, a)
 			t.Run(c.String(), func(t *testing.T) {
-				checkAttention(t, a, out, probs)
+				checkAttention(t, a, out, probs, attnTol)
 				serial := *a
 				serial.Out = make([]float32, len(a.Out))
 				Attend(nil, &serial)
@@ -252,6 +252,59 @@ func TestAttend(t *testing.T) {
 					if !slices.Equal(serial.Out[i*a.OutStride:][:w], a.Out[i*a.OutStride:][:w]) {
 						t.Errorf("row %d differs between 1 and 2 threads", i)
 					}
+				}
+			})
+		}
+	})
+}
+
+// Ensure that rounded products are the products of rounded inputs, and that taps are not rounded.
+func TestAttendRounded(t *testing.T) {
+	pool := NewPool(2)
+	defer pool.Close()
+	rounded := func(x []float32, scale float32) []float32 {
+		out := make([]float32, len(x))
+		for i, v := range x {
+			out[i] = BFloat(roundBF16(v * scale))
+		}
+		return out
+	}
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewSource(10))
+		for _, c := range attnCases() {
+			if c.causal {
+				continue
+			}
+			a := c.make(r)
+			plain := *a
+			plain.Out = slices.Clone(a.Out)
+			a.Rounded = true
+			Attend(pool, a)
+			if !computing().bf16 || c.dim%2 != 0 {
+				plain.RowTap, plain.MaxTap, plain.ColTap = nil, nil, nil
+				Attend(pool, &plain)
+				if !slices.Equal(plain.Out, a.Out) {
+					t.Errorf("%v: rounded without pairs of bfloat16", c)
+				}
+				continue
+			}
+			t.Run(c.String(), func(t *testing.T) {
+				b := *a
+				b.Q, b.K, b.V = rounded(a.Q, a.Scale), rounded(a.K, 1), rounded(a.V, 1)
+				b.Scale, b.Rounded = 1, false
+				out, probs := attendRef(&b)
+				most := 0.0
+				for _, v := range b.V {
+					most = max(most, math.Abs(float64(v)))
+				}
+				// a probability is rounded to 8 bits, so that it is off by 2^-9 of itself
+				checkAttention(t, &b, out, probs, most/512+attnTol)
+				near := *a
+				near.Out, near.RowTap, near.MaxTap, near.ColTap = plain.Out, nil, nil, nil
+				near.Rounded = false
+				Attend(nil, &near)
+				if slices.Equal(near.Out, a.Out) && c.tk > 1 {
+					t.Error("not rounded")
 				}
 			})
 		}
@@ -296,13 +349,15 @@ func TestAttendPositions(t *testing.T) {
 				}
 				out, probs := attendRef(a)
 				Attend(pool, a)
-				t.Run(name+"/"+c.String(), func(t *testing.T) { checkAttention(t, a, out, probs) })
+				t.Run(name+"/"+c.String(), func(t *testing.T) {
+					checkAttention(t, a, out, probs, attnTol)
+				})
 			}
 		}
 	})
 }
 
-func checkAttention(t *testing.T, a *Attention, out, probs []float64) {
+func checkAttention(t *testing.T, a *Attention, out, probs []float64, tol float64) {
 	t.Helper()
 	w := a.Heads * a.HeadDim
 	dense := make([]float32, 0, len(out))
@@ -312,7 +367,7 @@ func checkAttention(t *testing.T, a *Attention, out, probs []float64) {
 			t.Errorf("row %d: written past its end", i)
 		}
 	}
-	checkWorst(t, "out", dense, out, attnTol)
+	checkWorst(t, "out", dense, out, tol)
 	if n := (a.Tq-1)*a.OutStride + w; a.Out[n] != canary {
 		t.Error("written past the end of out")
 	}
@@ -689,7 +744,7 @@ func checkPaged(t *testing.T, a *Attention, out, probs []float64) {
 			}
 		}
 	}
-	checkAttention(t, a, out, probs)
+	checkAttention(t, a, out, probs, attnTol)
 }
 
 // Ensure that keys and values written to pages are read back, from any key on.

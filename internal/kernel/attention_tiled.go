@@ -21,13 +21,14 @@ import (
 // Tasks and blocks depend only on the shape, so the result does not depend on the number of
 // threads.
 const (
-	attnTileRows  = 6   // as in _gen
-	attnTileBlock = 48  // query rows of one score block
-	attnQueries   = 768 // most query rows of a task
-	attnBiased    = 320 // the same with a bias, whose rows are in memory
-	attnPeaks     = 400 // the same with a maximum over heads, whose rows are in memory
-	attnBiasRows  = 16  // rows of a bias that one task makes
-	attnGroup     = 4   // heads of a task that computes a maximum over heads
+	attnTileRows  = 6    // as in _gen
+	attnTileBlock = 48   // query rows of one score block
+	attnQueries   = 768  // most query rows of a task
+	attnRounded   = 1536 // the same with pairs of bfloat16, whose packing takes longer
+	attnBiased    = 320  // the same with a bias, whose rows are in memory
+	attnPeaks     = 400  // the same with a maximum over heads, whose rows are in memory
+	attnBiasRows  = 16   // rows of a bias that one task makes
+	attnGroup     = 4    // heads of a task that computes a maximum over heads
 	attnKeys      = 1024
 	attnFewRows   = 3 // up to this many queries over pages use a task for each run of keys
 	attnFewPages  = 8 // pages of a run
@@ -43,7 +44,8 @@ type attnJob struct {
 	a      Attention
 	ops    *attnOps
 	blocks []attnBlock
-	groups int // of heads
+	groups int  // of heads
+	pairs  bool // products of pairs of bfloat16
 	tiled  func(i int)
 	few    func(i int)
 	biased func(i int)
@@ -71,8 +73,8 @@ type attnJob struct {
 
 // attnScratch is the scratch memory of a task.
 type attnScratch struct {
-	q, k, v, s, o, m, l, bias, sizes, row, cols, colBlock, peaks, last []float32
-	keys, lasts                                                        []int32
+	q, k, v, s, o, m, l, bias, sizes, row, cols, colBlock, peaks, last, words []float32
+	keys, lasts                                                               []int32
 }
 
 var (
@@ -89,6 +91,7 @@ func newAttnJob() *attnJob {
 func attendTiled(p *Pool, a *Attention, ops *attnOps) {
 	j := attnJobs.Get().(*attnJob)
 	j.a, j.ops = *a, ops
+	j.pairs = a.Rounded && ops.pairs != nil && a.HeadDim%2 == 0
 	if a.Tq*a.Tk*a.Heads*a.HeadDim <= attnSerial {
 		p = nil
 	}
@@ -197,6 +200,8 @@ func (j *attnJob) plan() {
 				limit = attnPeaks
 			case j.sharesBias():
 				limit = attnBiased
+			case j.pairs:
+				limit = attnRounded
 			}
 			parts = (hi - lo + limit - 1) / limit
 		}
@@ -468,6 +473,8 @@ func (j *attnJob) panels(n int, f func(col, kind int)) {
 func (t *attnTask) load(kv, c0, c1 int) {
 	t.kv, t.c0 = kv, c0
 	switch a := &t.a; {
+	case t.pairs:
+		t.packPairs(c1 - c0)
 	case a.Pages == nil:
 		t.pack(c1 - c0)
 	case a.half():
@@ -499,10 +506,14 @@ func (t *attnTask) keysAt(col, width int) (*float32, int) {
 // it there. n is the number of packed keys.
 func (t *attnTask) weigh(p, c *float32, depth, n, add int) {
 	a, ops := &t.a, t.ops
+	if t.pairs {
+		n, depth = (n+1)/2, (depth+1)/2
+	}
 	if a.Pages == nil {
+		tiles := t.tiles()
 		t.panels(a.HeadDim, func(col, kind int) {
-			ops.tiles[kind](p, t.width, &t.v[col*n], ops.widths[kind], offset(c, col), t.depth,
-				depth, 1, add)
+			tiles[kind](p, t.width, &t.v[col*n], ops.widths[kind], offset(c, col), t.depth, depth,
+				1, add)
 		})
 		return
 	}
@@ -549,6 +560,52 @@ func (t *attnTask) pack(n int) {
 	})
 }
 
+// packPairs is pack with pairs of bfloat16: the panels of keys have pairs of the head's columns,
+// [depth/2][w], those of values pairs of keys, [keys/2][w].
+func (t *attnTask) packPairs(n int) {
+	a, ops := &t.a, t.ops
+	rows, d := t.vectors(n), a.HeadDim/2
+	t.words = grow(t.words, (rows+1)*t.depth/2)
+	for i := range n {
+		key := a.K[(t.c0+i)*a.KStride+t.kv*a.HeadDim:][:a.HeadDim]
+		if a.HeadDim < t.depth {
+			copy(t.last, key)
+			key = t.last
+		}
+		ops.round(&t.words[i*t.depth/2], &key[0], t.depth)
+	}
+	clear(t.words[n*t.depth/2:])
+	t.panels(n, func(col, kind int) {
+		w := ops.widths[kind]
+		for i := col; i < min(col+w, rows); i += ops.lanes {
+			ops.transpose(&t.k[col*t.depth+i-col], w, &t.words[i*t.depth/2], t.depth/2, d)
+		}
+	})
+	values := func(i, col int) *float32 {
+		return &a.V[(t.c0+i)*a.VStride+t.kv*a.HeadDim+col]
+	}
+	pairs := (n + 1) / 2
+	clear(t.last)
+	t.panels(a.HeadDim, func(col, kind int) {
+		w := ops.widths[kind]
+		for i := range pairs {
+			second := &t.last[0]
+			if 2*i+1 < n {
+				second = values(2*i+1, col)
+			}
+			ops.pairRows(&t.v[col*pairs+i*w], values(2*i, col), second, min(w, a.HeadDim-col))
+		}
+	})
+}
+
+// tiles returns the products of panels, by the index of the panel's width.
+func (j *attnJob) tiles() []attnTile {
+	if j.pairs {
+		return j.ops.pairs
+	}
+	return j.ops.tiles
+}
+
 // scoreBlock adds the keys c0 … c1-1 to the query rows q … end-1 of head h.
 func (t *attnTask) scoreBlock(h, q, end, c0, c1 int) {
 	a, ops := &t.a, t.ops
@@ -566,6 +623,13 @@ func (t *attnTask) scoreBlock(h, q, end, c0, c1 int) {
 	if pad := tiles*attnTileRows - (end - q); pad > 0 {
 		clear(t.q[(end-q)*t.depth:][:pad*t.depth])
 	}
+	kernels, depth := t.tiles(), a.HeadDim
+	if t.pairs {
+		depth /= 2
+		for r := range end - q {
+			ops.round(&t.q[r*t.depth], &t.q[r*t.depth], t.depth)
+		}
+	}
 	t.panels(c1-c0, func(col, kind int) {
 		if col >= last {
 			return
@@ -580,8 +644,8 @@ func (t *attnTask) scoreBlock(h, q, end, c0, c1 int) {
 		}
 		r := from * attnTileRows
 		keys, stride := t.keysAt(col, w)
-		ops.tiles[kind](&t.q[r*t.depth], t.depth, keys, stride, &t.s[r*t.width+col], t.width,
-			a.HeadDim, tiles-from, 0)
+		kernels[kind](&t.q[r*t.depth], t.depth, keys, stride, &t.s[r*t.width+col], t.width, depth,
+			tiles-from, 0)
 	})
 	state := (h-t.h0)*t.rows + q - t.q0
 	if a.ColTap != nil {
@@ -592,7 +656,11 @@ func (t *attnTask) scoreBlock(h, q, end, c0, c1 int) {
 		r1 := min(r0+attnTileRows, end-q)
 		depth := t.sees(q+r1-1, c0, c1)
 		for r := r0; r < r1; r++ {
-			t.softmaxRow(h, q+r, state+r, t.s[r*t.width:][:t.width], depth, c0, c1)
+			row := t.s[r*t.width:][:t.width]
+			t.softmaxRow(h, q+r, state+r, row, depth, c0, c1)
+			if t.pairs {
+				ops.round(&row[0], &row[0], t.vectors(depth))
+			}
 		}
 		add := 1
 		if c0 == t.k0 {

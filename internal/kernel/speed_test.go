@@ -30,7 +30,8 @@ func TestMeasureSpeed(t *testing.T) {
 	p := NewPool(2)
 	defer p.Close()
 	s := MeasureSpeed(p)
-	if !(s.Attention > 0 && s.Elements > 0 && s.Read > 0) || len(s.Products) != len(speedFormats) {
+	if !(s.Attention > 0 && s.Rounded > 0 && s.Elements > 0 && s.Read > 0) ||
+		len(s.Products) != len(speedFormats) {
 		t.Errorf("%+v", s)
 	}
 	for f, points := range s.Products {

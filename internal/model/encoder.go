@@ -18,8 +18,8 @@ const bigTower = 1024
 // of a benchmark, which may as well be made in a fast type.
 func EncoderDefault(f nn.Features, width int, stored bool) (name, why string) {
 	switch {
-	case width >= bigTower && f.VNNI && !f.BF16:
-		return "q8", "this processor multiplies 8-bit integers (VNNI) and has no BF16"
+	case width >= bigTower && f.VNNI:
+		return "q8", "this processor multiplies 8-bit integers (VNNI)"
 	case width >= bigTower && f.Words && !f.BF16:
 		return "q12", "this processor multiplies 16-bit integers faster than numbers of 32 bits"
 	case stored:
@@ -31,15 +31,21 @@ func EncoderDefault(f nn.Features, width int, stored bool) (name, why string) {
 }
 
 // Tower tells the width of the vision tower that is bound next, before any of its weights. It
-// completes the source's plan.
-func (b *Binder) Tower(width int) {
+// completes the source's plan, and reports whether the tower's attention may be rounded.
+func (b *Binder) Tower(width int) (rounded bool) {
 	s := b.ck
 	s.tower = true
 	if s.Plan.Encoder == "" && s.About().Packed == nil {
 		s.Plan.Encoder, s.why = EncoderDefault(s.Features, width, true)
 		s.Plan.chosen = s.why != ""
 	}
+	name, _ := s.Encoder()
+	return RoundsTower(name)
 }
+
+// RoundsTower reports whether the attention of a vision tower whose weights have that type may
+// round its inputs to bfloat16: products with these weights round activations as much or more.
+func RoundsTower(encoder string) bool { return encoder == "q8" || encoder == "bf16" }
 
 // Encoder returns the type of the bound vision tower's and projector's weights, Stored if it is the
 // files', and why the program chose it, "" if it did not. Without a tower, the type is "".

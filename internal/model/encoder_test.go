@@ -18,7 +18,7 @@ func TestEncoderDefault(t *testing.T) {
 		{"Cascade Lake, Ice Lake: AVX-512 with VNNI", nn.Features{VNNI: true}, 1024, "q8", "q8"},
 		{"Alder Lake: AVX-VNNI, Qwen2.5-VL's tower", nn.Features{VNNI: true}, 1280, "q8", "q8"},
 		{"a narrow tower", nn.Features{VNNI: true}, 1023, "stored", "f16"},
-		{"Zen 5, Sapphire Rapids", nn.Features{VNNI: true, BF16: true}, 1024, "stored", "bf16"},
+		{"Zen 4, Zen 5, Sapphire Rapids", nn.Features{VNNI: true, BF16: true}, 1024, "q8", "q8"},
 		{"a narrow tower there", nn.Features{VNNI: true, BF16: true}, 128, "stored", "bf16"},
 		{"Zen 3, Haswell: AVX2", nn.Features{Words: true}, 1024, "q12", "q12"},
 		{"a narrow tower there", nn.Features{Words: true}, 1023, "stored", "f16"},

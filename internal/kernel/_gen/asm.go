@@ -128,6 +128,11 @@ func (a *asm) vdpbf16ps(x, w, acc int) {
 	a.evex(2, 0x52, acc, w, x, fmt.Sprintf("VDPBF16PS Z%d, Z%d, Z%d", x, w, acc))
 }
 
+// vcvtneps2bf16 rounds src to bfloat16 in the lower half of dst (AVX512_BF16).
+func (a *asm) vcvtneps2bf16(src, dst int) {
+	a.evex(2, 0x72, dst, 0, src, fmt.Sprintf("VCVTNEPS2BF16 Z%d, Y%d", src, dst))
+}
+
 // vpdpbusd adds the products of groups of four unsigned bytes in w and signed bytes in x to acc,
 // 256 bits wide, in the AVX-VNNI encoding. The assembler has only the one of AVX-512.
 func (a *asm) vpdpbusd(x, w, acc int) {

@@ -19,7 +19,14 @@ func attention(a *asm) {
 			widths = []int{16}
 		}
 		for _, w := range widths {
-			s.tile(v, w)
+			s.tile(v, w, false)
+		}
+		if v.n == 16 {
+			for _, w := range widths {
+				s.tile(v, w, true)
+			}
+			s.round(v)
+			s.pairRows(v)
 		}
 		s.transpose(v)
 		s.copyRows(v)
@@ -37,13 +44,18 @@ func attention(a *asm) {
 	}
 }
 
-// tile: C[6·tiles, w] (+)= A·B with A and B row-major.
-func (s *source) tile(v isa, w int) {
+// tile: C[6·tiles, w] (+)= A·B with A and B row-major. With pairs their elements are pairs of
+// bfloat16 along k.
+func (s *source) tile(v isa, w int, pairs bool) {
 	nv := w / v.n
-	s.open(fmt.Sprintf("attnTile%d%s", w, v.name),
+	name, doc := "attnTile", ""
+	if pairs {
+		name, doc = "attnPairs", " Elements of A and B are pairs of bfloat16 (AVX512_BF16)."
+	}
+	s.open(fmt.Sprintf("%s%d%s", name, w, v.name),
 		fmt.Sprintf("computes C = A·B, or C += A·B when add is not 0, for %d·tiles rows of "+
 			"C: A has rows of k elements lda apart, B k rows of %d elements ldb apart, C "+
-			"has rows ldc apart.", tileRows, w),
+			"has rows ldc apart.", tileRows, w)+doc,
 		"a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int",
 		"")
 	acc := func(r, j int) string { return v.r(2 + nv + r*nv + j) }
@@ -109,7 +121,11 @@ func (s *source) tile(v isa, w int) {
 			}
 			s.f("VBROADCASTSS %s, %s", at, v.r(r%2))
 			for j := 0; j < nv; j++ {
-				s.f("VFMADD231PS %s, %s, %s", b(j), v.r(r%2), acc(r, j))
+				if pairs {
+					s.vdpbf16ps(r%2, 2+j, 2+nv+r*nv+j)
+				} else {
+					s.f("VFMADD231PS %s, %s, %s", b(j), v.r(r%2), acc(r, j))
+				}
 			}
 		}
 	}
@@ -146,6 +162,64 @@ func (s *source) tile(v isa, w int) {
 	s.f("LEAQ (SI)(R8*4), SI")
 	s.f("DECQ %s", s.arg("tiles"))
 	s.f("JNE %s", next)
+	s.ret()
+}
+
+// round: float32 to bfloat16.
+func (s *source) round(v isa) {
+	s.open("attnRound"+v.name, fmt.Sprintf("rounds n elements, a multiple of %d, to bfloat16, to "+
+		"nearest and ties to even (AVX512_BF16). dst may be src.", v.n),
+		"dst *float32, src *float32, n int", "")
+	s.load("dst", "DI")
+	s.load("src", "SI")
+	s.load("n", "CX")
+	s.loop(v, []string{"SI"}, func() {
+		s.f("VMOVUPS (SI), %s", v.r(0))
+		s.vcvtneps2bf16(0, 1)
+		s.f("VMOVUPS Y1, (DI)")
+		s.f("ADDQ $%d, DI", v.bytes()/2)
+	})
+	s.ret()
+}
+
+// pairRows: two rows of float32 to one of pairs of bfloat16.
+func (s *source) pairRows(v isa) {
+	s.open("attnPairRows"+v.name, "sets dst[i] to the pair of x[i] and y[i], rounded to bfloat16, "+
+		"for i < n (AVX512_BF16).", "dst *float32, x *float32, y *float32, n int", "")
+	s.load("dst", "AX")
+	s.load("x", "SI")
+	s.load("y", "DI")
+	s.load("n", "CX")
+	pair := func() {
+		s.vcvtneps2bf16(0, 2)
+		s.vcvtneps2bf16(1, 3)
+		s.f("VPMOVZXWD Y2, Z2")
+		s.f("VPMOVZXWD Y3, Z3")
+		s.f("VPSLLD $16, Z3, Z3")
+		s.f("VPORD Z3, Z2, Z2")
+	}
+	loop, tail, done := s.name("loop"), s.name("tail"), s.name("done")
+	s.f("%s:", loop)
+	s.f("CMPQ CX, $%d", v.n)
+	s.f("JLT %s", tail)
+	s.f("VMOVUPS (SI), Z0")
+	s.f("VMOVUPS (DI), Z1")
+	pair()
+	s.f("VMOVUPS Z2, (AX)")
+	for _, p := range []string{"SI", "DI", "AX"} {
+		s.f("ADDQ $%d, %s", v.bytes(), p)
+	}
+	s.f("SUBQ $%d, CX", v.n)
+	s.f("JMP %s", loop)
+	s.f("%s:", tail)
+	s.f("TESTQ CX, CX")
+	s.f("JEQ %s", done)
+	s.tailMask(v, 0)
+	s.maskedLoad(v, 0, "(SI)", 0)
+	s.maskedLoad(v, 0, "(DI)", 1)
+	pair()
+	s.maskedStore(v, 0, 2, "(AX)")
+	s.f("%s:", done)
 	s.ret()
 }
 
