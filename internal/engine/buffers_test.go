@@ -4,6 +4,7 @@ import (
 	"math"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/formats"
@@ -76,4 +77,52 @@ func TestFootprintOfBuffers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// Ensure that an engine at rest gives its workspaces back, not before, and answers as before.
+func TestGivesBackAtRest(t *testing.T) {
+	defer func(after time.Duration) { restAfter = after }(restAfter)
+	open := func(after time.Duration) *Engine {
+		restAfter = after
+		ck, err := formats.Open("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := New(ck, Options{Threads: 2}, Hooks{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	ask := func(e *Engine) (answer string, kept int64) {
+		a, err := e.Ask(t.Context(), Request{Prompt: "How many circles are there?", MaxTokens: 8})
+		if err == nil {
+			time.Sleep(10 * time.Millisecond)
+			err = e.Do(t.Context(), func(r *model.Run) error { kept = r.Bytes(); return nil })
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.Text, kept
+	}
+	e := open(time.Hour)
+	want, kept := ask(e)
+	if kept == 0 {
+		t.Error("gave back before restAfter")
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+	e = open(time.Millisecond)
+	defer e.Close()
+	for range 100 {
+		var got string
+		if got, kept = ask(e); got != want {
+			t.Fatalf("got %q, want %q", got, want)
+		}
+		if kept == 0 {
+			return
+		}
+	}
+	t.Errorf("kept %d bytes at rest", kept)
 }

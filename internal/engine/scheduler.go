@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -54,6 +55,7 @@ type scheduler struct {
 	results []result
 	caches  []*nn.KVCache
 	claims  []claim
+	worked  bool          // since memory was given back
 	changes int           // 1 + number of sequences that have freed memory
 	stepped time.Time     // end of the last step
 	took    time.Duration // duration of the last step
@@ -192,11 +194,38 @@ func (d *scheduler) run() {
 			continue
 		}
 		if len(d.running) == 0 {
-			<-d.wake
+			d.rest()
 			continue
 		}
 		d.decode()
 	}
+}
+
+// restAfter is how long no work comes before memory that only work needs goes back to the system.
+var restAfter = 5 * time.Second
+
+// rest waits for work.
+func (d *scheduler) rest() {
+	if !d.worked {
+		<-d.wake
+		return
+	}
+	after := time.NewTimer(restAfter)
+	defer after.Stop()
+	select {
+	case <-d.wake:
+	case <-after.C:
+		d.worked = false
+		d.giveBack()
+	}
+}
+
+// giveBack frees the workspaces, and returns what the heap does not use to the system.
+func (d *scheduler) giveBack() {
+	d.read.Release()
+	d.step.Release()
+	runtime.GC() // pools of buffers are empty after two
+	debug.FreeOSMemory()
 }
 
 // shut ends every sequence if the engine is closed.
@@ -316,7 +345,7 @@ func (d *scheduler) next() *sequence {
 
 // begin encodes and reads the request of s and starts its answer.
 func (d *scheduler) begin(s *sequence) {
-	d.reading = s
+	d.reading, d.worked = s, true
 	err := d.guard(func() error {
 		if s.work == nil {
 			return d.question(s)

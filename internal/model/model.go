@@ -49,6 +49,9 @@ func (r *Run) Buffer(name string, n int) []float32 {
 	return nn.Buffer(b, n)
 }
 
+// Release frees all buffers.
+func (r *Run) Release() { r.buffers = nil }
+
 // Bytes returns the memory of all buffers.
 func (r *Run) Bytes() int64 {
 	n := int64(0)
