@@ -37,6 +37,7 @@ func commands(a *cli.App) []*cobra.Command {
 		newList(a),
 		newRemove(a),
 		newMethods(a),
+		newDoctor(a),
 		cli.NewVersion(a),
 	}
 }

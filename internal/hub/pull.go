@@ -18,6 +18,7 @@ import (
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/bytesize"
 	"github.com/restore-vlm/restore/internal/files"
+	"github.com/restore-vlm/restore/internal/machine"
 )
 
 // atOnce is how many files are downloaded at once.
@@ -273,7 +274,7 @@ func (p *puller) checkSpace(wanted []*wantedFile) error {
 			need -= min(st.Size(), max(w.meta.size, 0))
 		}
 	}
-	free, err := freeSpace(p.client.repo(p.name))
+	free, err := machine.FreeSpace(p.client.repo(p.name))
 	if err != nil {
 		return fmt.Errorf("free space of %s: %w", p.client.cache, err)
 	}

@@ -1,11 +1,11 @@
 //go:build unix
 
-package hub
+package machine
 
 import "golang.org/x/sys/unix"
 
-// freeSpace returns the bytes that may be written below dir.
-func freeSpace(dir string) (int64, error) {
+// FreeSpace returns the bytes that this user may write below the folder.
+func FreeSpace(dir string) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
 		return 0, err

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/restore-vlm/restore/internal/cli"
+)
+
+// Ensure that the report of a machine where all is well names every subject, prints no secret and
+// asks nobody.
+func TestDoctor(t *testing.T) {
+	asked := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "" {
+			t.Error("got a token, want none")
+		}
+		asked++
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	defer server.Close()
+	home := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", home)
+	env := map[string]string{
+		"HF_HOME": home, "HF_ENDPOINT": server.URL, "HF_TOKEN": "hf_secret",
+		"HTTPS_PROXY": "http://me:secret@proxy:3128", "no_proxy": "localhost",
+		"RESTORE_API_KEY": "secret",
+	}
+	r := with(context.Background(), env, "", "doctor")
+	if r.Code != cli.ExitOK || r.Err != "" {
+		t.Fatalf("exit %d, stderr %q, output:\n%s", r.Code, r.Err, r.Out)
+	}
+	if strings.Contains(r.Out, "secret") {
+		t.Errorf("got a secret in:\n%s", r.Out)
+	}
+	for _, want := range []string{
+		"version", "processor", "kernels", "memory", "cache", "models", "hub", "proxies", "variables",
+		"HTTPS_PROXY=http://me:xxxxx@proxy:3128 no_proxy=localhost",
+		"HF_ENDPOINT HF_HOME HF_TOKEN RESTORE_API_KEY", server.URL + ", not asked",
+		filepath.Join(home, "hub") + ", not made yet, ",
+	} {
+		if !strings.Contains(r.Out, want) {
+			t.Errorf("want %q in:\n%s", want, r.Out)
+		}
+	}
+	if asked != 0 {
+		t.Errorf("got %d requests without --hub, want none", asked)
+	}
+	r = with(context.Background(), env, "", "doctor", "--hub")
+	if r.Code != cli.ExitOK || asked != 1 || !strings.Contains(r.Out, server.URL+" answers") {
+		t.Errorf("--hub: exit %d, %d requests, output:\n%s", r.Code, asked, r.Out)
+	}
+	if left, err := os.ReadDir(home); err != nil || len(left) > 0 {
+		t.Errorf("got %v left in the folder, %v", left, err)
+	}
+}
+
+// Ensure that what is not well is bad, is followed by advice, and fails the command.
+func TestDoctorBad(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	for name, c := range map[string]struct {
+		env  map[string]string
+		want string
+	}{
+		"a file as folder": {
+			map[string]string{"HF_HOME": t.TempDir(), "HF_HUB_CACHE": file},
+			"bad   models     " + file + ": ",
+		},
+		"no address": {
+			map[string]string{"HF_ENDPOINT": "hub"}, "bad   hub        hub: HF_ENDPOINT: got",
+		},
+		"nobody answers": {
+			map[string]string{"HF_ENDPOINT": gone.URL}, "bad   hub        " + gone.URL + ": ",
+		},
+		"offline": {
+			map[string]string{"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE forbids requests",
+		},
+		"no proxy": {
+			map[string]string{"HTTPS_PROXY": "http://"}, "bad   proxies    HTTPS_PROXY holds no",
+		},
+	} {
+		env := map[string]string{"HF_HOME": t.TempDir(), "HF_ENDPOINT": gone.URL}
+		for k, v := range c.env {
+			env[k] = v
+		}
+		args := []string{"doctor"}
+		if strings.Contains(c.want, "bad   hub") || name == "offline" {
+			args = append(args, "--hub")
+		}
+		r := with(context.Background(), env, "", args...)
+		_, after, ok := strings.Cut(r.Out, c.want)
+		if r.Code != cli.ExitFailure || !ok || !strings.Contains(r.Err, "doctor: 1 of ") {
+			t.Errorf("%s: exit %d, stderr %q, want %q in:\n%s", name, r.Code, r.Err, c.want, r.Out)
+			continue
+		}
+		_, next, _ := strings.Cut(after, "\n")
+		if !strings.HasPrefix(strings.TrimSpace(next), "-> ") {
+			t.Errorf("%s: no advice:\n%s", name, r.Out)
+		}
+	}
+}
