@@ -25,7 +25,7 @@ func TestUsageErrors(t *testing.T) {
 		"no fps":                 {[]string{"run", "-p", "?", "--video-frames", picture, "--fps", "0"}, "--fps: out of range, got 0"},
 		"frames both ways":       {[]string{"run", "-p", "?", "--video-frames", picture, "--video-frames", picture, picture}, "--video-frames: repeated"},
 		"overlay of a video":     {[]string{"run", "-p", "?", "--video-frames", picture, picture, "--overlay", "x.png"}, "--overlay: cannot be drawn with --video-frames, got 2"},
-		"argument":               {[]string{"run", picture}, "run: unexpected argument"},
+		"argument":               {[]string{"run", picture}, "want flags only, as in --image " + picture},
 		"not a number":           {[]string{"run", "--n-vis", "many"}, `--n-vis: got "many", want a whole number`},
 		"both budgets":           {[]string{"run", "--image", picture, "-p", "?", "--n-vis", "64", "--keep-ratio", "0.1"}, "--n-vis: got 64, want one budget (keep-ratio 0.1 is given too)"},
 		"no token":               {[]string{"run", "-p", "?", "--n-vis", "0"}, "--n-vis: got 0, want at least 1"},

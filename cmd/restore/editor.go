@@ -177,7 +177,7 @@ func (k *keys) translate(in []byte) (out []byte) {
 
 // completePath extends path by the common prefix of all files that begin with it.
 func completePath(path string) string {
-	found, err := filepath.Glob(escapeGlob(expandHome(path)) + "*")
+	found, err := filepath.Glob(escapeGlob(cli.ExpandHome(path)) + "*")
 	if err != nil || len(found) == 0 {
 		return path
 	}
@@ -195,19 +195,6 @@ func completePath(path string) string {
 		return path
 	}
 	return common
-}
-
-// expandHome replaces ~/ with the home folder.
-func expandHome(path string) string {
-	rest, ok := strings.CutPrefix(path, "~")
-	if !ok || rest != "" && rest[0] != '/' && rest[0] != filepath.Separator {
-		return path
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return path
-	}
-	return home + rest
 }
 
 // escapeGlob escapes a folder's name for filepath.Glob.

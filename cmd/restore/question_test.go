@@ -350,3 +350,33 @@ func TestVariablesGiveWay(t *testing.T) {
 		}
 	}
 }
+
+// Ensure that a picture may be named as people and other programs name it.
+func TestPictureNames(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	data, err := os.ReadFile(clitest.Drawn(t, 7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a b.png", "50%25.png"} {
+		if err := os.WriteFile(filepath.Join(home, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{
+		filepath.Join(home, "a b.png"), "~/a b.png", "file://" + home + "/a b.png",
+		"file://" + home + "/a%20b.png", "file://localhost" + home + "/a%20b.png",
+		"file://" + home + "/50%25.png", // exactly so on the disk
+	} {
+		r := commandLine("run", "--image", name, "-p", "How many circles are there?", "-n", "1")
+		if r.Code != cli.ExitOK {
+			t.Errorf("%s: exit %d, stderr %q", name, r.Code, r.Err)
+		}
+	}
+	r := commandLine("run", "--image", "~/no.png", "-p", "?")
+	if want := home + "/no.png: no such file"; r.Code != cli.ExitFailure ||
+		!strings.Contains(r.Err, want) {
+		t.Errorf("exit %d, stderr %q, want %q", r.Code, r.Err, want)
+	}
+}

@@ -439,13 +439,12 @@ func unquote(arg string) (string, error) {
 		if arg[len(arg)-1] != arg[0] {
 			return "", fmt.Errorf("got %s, want the quote closed", arg)
 		}
-		return expandHome(arg[1 : len(arg)-1]), nil
+		return cli.ExpandHome(arg[1 : len(arg)-1]), nil
 	}
-	arg = strings.TrimPrefix(arg, "file://")
 	if os.PathSeparator == '/' {
 		arg = unescape(arg)
 	}
-	return expandHome(arg), nil
+	return cli.Local(arg), nil
 }
 
 // unescape removes the backslashes of a shell.

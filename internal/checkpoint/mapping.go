@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -16,7 +17,8 @@ type Mapping struct {
 	drop    func()       // nil if the pages are not a file's
 }
 
-// MapFile maps a regular file, or reads it if the system has no mappings. Its errors name the path.
+// MapFile maps a regular file, or reads it if the system has no mappings. It refuses a Git LFS
+// pointer. Its errors name the path.
 // Changing or truncating the file before Close is undefined.
 func MapFile(path string) (*Mapping, error) {
 	f, err := os.Open(path)
@@ -47,8 +49,16 @@ func Map(f *os.File) (*Mapping, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.Name(), err)
 	}
+	if bytes.HasPrefix(m.Data, []byte(pointer)) {
+		err := fmt.Errorf("%s: a Git LFS pointer of %d bytes, want the file that it stands for: "+
+			"'git lfs pull' in its repository fetches it", f.Name(), info.Size())
+		return nil, errors.Join(err, m.Close())
+	}
 	return m, nil
 }
+
+// pointer begins the file that Git keeps instead of a large one.
+const pointer = "version https://git-lfs.github.com/spec/"
 
 // ErrCut is the error of Guard for a mapped file that was cut short.
 var ErrCut = errors.New("checkpoint: a mapped file was cut short")

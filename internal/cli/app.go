@@ -300,7 +300,11 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 		return Usagef("%sunknown command, got %q, want %s%s", in, args[0],
 			strings.Join(names, "|"), DidYouMean(args[0], names))
 	}
-	return Usagef("%s: unexpected argument, got %q, want flags only", Path(cmd), args[0])
+	hint := ""
+	if _, err := os.Stat(args[0]); err == nil && cmd.Flags().Lookup("image") != nil {
+		hint = fmt.Sprintf(", as in --image %s", args[0])
+	}
+	return Usagef("%s: unexpected argument, got %q, want flags only%s", Path(cmd), args[0], hint)
 }
 
 // Path is the name of a command in errors, as in "inspect chat".

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/url"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -35,9 +37,41 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 // address matches the beginning of a URL, which is not a file name.
 var address = regexp.MustCompile(`^(?:[a-zA-Z][a-zA-Z0-9+.-]+://|data:)`)
 
-// OpenInput opens a file that will be read as a whole: a regular file or a pipe. It refuses
-// devices, which never end, or are a terminal on which somebody types something else.
+// Local returns the path of a file that may be named as file://, or with ~ for the home folder. If
+// a file with exactly that name exists, it wins.
+func Local(path string) string {
+	if _, err := os.Lstat(path); err == nil {
+		return path
+	}
+	if rest, ok := strings.CutPrefix(path, "file://"); ok {
+		path = strings.TrimPrefix(rest, "localhost")
+		if _, err := os.Lstat(path); err != nil {
+			if plain, err := url.PathUnescape(path); err == nil {
+				path = plain
+			}
+		}
+	}
+	return ExpandHome(path)
+}
+
+// ExpandHome replaces ~/ with the home folder.
+func ExpandHome(path string) string {
+	rest, ok := strings.CutPrefix(path, "~")
+	if !ok || rest != "" && rest[0] != '/' && rest[0] != filepath.Separator {
+		return path
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return path
+	}
+	return home + rest
+}
+
+// OpenInput opens a file that will be read as a whole: a regular file or a pipe, named as for
+// Local. It refuses devices, which never end, or are a terminal on which somebody types something
+// else.
 func OpenInput(path string, limit int64) (*os.File, error) {
+	path = Local(path)
 	info, err := os.Stat(path)
 	switch {
 	case err != nil && address.MatchString(path):

@@ -66,7 +66,7 @@ func implFromEnvironment(name string) error {
 		return nil
 	}
 	if err := SetImplementation(name); err != nil {
-		return fmt.Errorf("environment variable KERNEL: %w; using %s", err, Implementation())
+		return fmt.Errorf("environment variable KERNEL: %w", err)
 	}
 	return nil
 }
