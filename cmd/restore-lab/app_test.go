@@ -58,6 +58,7 @@ func TestUsageErrors(t *testing.T) {
 		"seed without drawing":    {[]string{"trace", "-p", "?", "--out", "x", "--base", "grid", "--n-vis", "4", "--seed", "3"}, "--seed: has no use without --base random"},
 		"schedule without base":   {[]string{"trace", "-p", "?", "--out", "x", "--schedule", "2:64"}, "--schedule: got 2:64, which has no effect without a base"},
 		"seed of nothing":         {[]string{"trace", "-p", "?", "--out", "x", "--base", "grid", "--n-vis", "4", "--seed", "3"}, "--seed: has no use without --base random, got 3"},
+		"attention of all":        {[]string{"attention", "--image", "x", "-p", "?", "--base", "none"}, "--base: got none, want a method to compare with all tokens, holov|"},
 		"trace without output":    {[]string{"trace", "-p", "?"}, "trace: --out is missing"},
 		"trace without input":     {[]string{"trace", "--out", "x"}, "trace: no input, want --in FILE or -p QUESTION"},
 		"trace of two inputs":     {[]string{"trace", "--out", "x", "--in", "y", "-p", "?"}, "--in: given together with"},

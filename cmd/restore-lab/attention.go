@@ -65,6 +65,10 @@ after the picture. The reduced pictures are read with renumbered positions and w
 		if strings.TrimSpace(o.question.Prompt) == "" {
 			return cli.Usagef("attention: no --prompt, want a question about the picture")
 		}
+		if o.base == "none" {
+			return cli.Flagf("base", "got none, want a method to compare with all tokens, %s",
+				strings.Join(cli.MethodNames()[1:], "|"))
+		}
 		if o.out != "" {
 			if err := checkPlot("out", o.out); err != nil {
 				return err

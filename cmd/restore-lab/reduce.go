@@ -77,6 +77,9 @@ func (o *reduceOptions) run(a *cli.App) error {
 		return cli.Flagf("base", "got %s, which acts inside the decoder: tokens from a file "+
 			"pass none, want restore run or restore-lab trace", opts.Base)
 	}
+	if err := a.Bytes("out", o.out); err != nil {
+		return err
+	}
 	gridH, gridW, err := parseGrid(o.grid)
 	if err != nil {
 		return err

@@ -97,6 +97,9 @@ func (o *traceOptions) run(ctx context.Context, a *cli.App, cmd *cobra.Command) 
 	if r.Reduce, err = o.reduction.Options(); err != nil {
 		return err
 	}
+	if err := a.Bytes("out", o.out); err != nil {
+		return err
+	}
 	outs := a.Outputs(slices.Concat(cli.InputPaths(q.Inputs()), o.model.Paths(), []string{o.in},
 		cli.InputPaths(o.reduction.Files()))...)
 	defer outs.Discard()

@@ -43,6 +43,9 @@ damaged file.`,
 		if err := cli.Need(cmd, "output", out); err != nil {
 			return err
 		}
+		if err := a.Bytes("output", out); err != nil {
+			return err
+		}
 		o, end, err := m.Options(a)
 		if err != nil {
 			return err

@@ -226,3 +226,17 @@ func TestMeterInterrupted(t *testing.T) {
 		t.Errorf("left on the screen: %q", left)
 	}
 }
+
+// Ensure that a packed model does not go to a terminal.
+func TestPackNotToATerminal(t *testing.T) {
+	master, slave := clitest.NewTerminal(t)
+	defer master.Close()
+	defer slave.Close()
+	cmd := process("pack", "-o", "-")
+	cmd.Stdout = slave
+	r := clitest.Finish(t, cmd)
+	const want = "--output: got -, but stdout is a terminal, want a file or a pipe"
+	if r.Code != cli.ExitUsage || !strings.Contains(r.Err, want) {
+		t.Errorf("exit %d, stderr %q, want %q", r.Code, r.Err, want)
+	}
+}

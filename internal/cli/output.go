@@ -203,6 +203,14 @@ func (o *Outputs) Discard() {
 	}
 }
 
+// Bytes refuses to write what people cannot read to a terminal.
+func (a *App) Bytes(flag, path string) error {
+	if name, _ := Standard(path); name == "-" && IsTerminal(a.Out) {
+		return Flagf(flag, "got %s, but stdout is a terminal, want a file or a pipe", path)
+	}
+	return nil
+}
+
 // Standard returns the name of the standard stream that path means.
 func Standard(path string) (name string, ok bool) {
 	switch path {

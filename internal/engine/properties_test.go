@@ -5,11 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/restore-vlm/restore/internal/formats"
 	"image/png"
+	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/restore-vlm/restore/internal/formats"
 
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/golden"
@@ -272,6 +275,18 @@ func TestAskErrors(t *testing.T) {
 	}
 }
 
+// notANumber returns a copy of x with one NaN.
+func notANumber(t *testing.T, x *tensor.Tensor) *tensor.Tensor {
+	t.Helper()
+	v, err := x.Float32s()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v = slices.Clone(v)
+	v[len(v)/2] = float32(math.NaN())
+	return tensor.FromFloat32s(x.Shape, v)
+}
+
 // Ensure that traces accept both expanded and single picture tokens, can be read again, and refuse
 // inputs that do not fit.
 func TestTraceInputs(t *testing.T) {
@@ -317,6 +332,8 @@ func TestTraceInputs(t *testing.T) {
 		"empty":          with(nil),
 		"id outside":     with([]int64{1, 320}),
 		"negative":       with([]int64{-1}),
+		"two rows":       {"input_ids": tensor.FromInt64s([]int{2, 2}, []int64{1, 5, 6, 7})},
+		"not a number":   {"input_ids": ref["input_ids"], "pixel_values": notANumber(t, ref["pixel_values"])},
 		"too few places": with(single[:8]),
 		"shape":          {"input_ids": ref["input_ids"], "pixel_values": tensor.FromFloat32s([]int{2, 3, 4, 4}, make([]float32, 96))},
 		"scattered":      with(append([]int64{318, 5}, ids[8:]...)),

@@ -326,8 +326,12 @@ func (t *tracing) tensors() ([]int32, *imageproc.Pixels, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("lab: trace: input_ids: %w", err)
 	}
-	if len(wide) == 0 {
+	switch shape := given.Shape; {
+	case len(wide) == 0:
 		return nil, nil, fmt.Errorf("lab: trace: input_ids: no tokens")
+	case len(shape) > 2, len(shape) == 2 && shape[0] != 1:
+		return nil, nil, fmt.Errorf(
+			"lab: trace: input_ids: got the shape %v, want one row, [tokens] or [1 tokens]", shape)
 	}
 	ids := make([]int32, len(wide))
 	for i, id := range wide {
@@ -367,6 +371,12 @@ func tracePixels(in map[string]*tensor.Tensor) (*imageproc.Pixels, error) {
 	data, err := t.Float32s()
 	if err != nil {
 		return nil, fmt.Errorf("lab: trace: pixel_values: %w", err)
+	}
+	for i, v := range data {
+		if !(v >= -math.MaxFloat32 && v <= math.MaxFloat32) {
+			return nil, fmt.Errorf("lab: trace: pixel_values: got %v at %d, want finite numbers",
+				v, i)
+		}
 	}
 	px := &imageproc.Pixels{Shape: t.Shape, Data: data}
 	if t, ok := in["image_sizes"]; ok && len(t.Shape) == 2 && t.Shape[1] == 2 {
