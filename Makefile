@@ -50,7 +50,11 @@ browser:
 clients:
 	cd tools/clients && go test ./openaigo
 
+# All of a release in dist/ (docs/releases.md). The first run compiles goreleaser: ten minutes on two cores.
+snapshot:
+	tools/release/snapshot
+
 build:
 	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/...
 
-.PHONY: all fmt vet short test check lint generate fuzz soak bench chaos browser clients build
+.PHONY: all fmt vet short test check lint generate fuzz soak bench chaos browser clients snapshot build

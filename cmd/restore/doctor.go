@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -29,6 +30,8 @@ const (
 	littleMemory = 2e9 // bytes; the smallest published models need more
 	littleSpace  = 5e9 // bytes; a 7B model takes 14 GB as published, 4 GB packed in q4
 	hubPatience  = 10 * time.Second
+	// serverPatience is shorter than the ten seconds after which the image's health check ends.
+	serverPatience = 5 * time.Second
 )
 
 // finding is a line of the report of 'restore doctor'.
@@ -40,18 +43,23 @@ type finding struct {
 
 func newDoctor(a *cli.App) *cobra.Command {
 	var ask bool
+	var server string
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Print what restore would use here, and what to do about what is not well",
 		Long: `Print what restore would use here: processor, kernels, memory, folders and their free space, the hub, proxies, variables. A line that
 begins with "note" or "bad" is followed by what to do. Secrets are not printed. Copy the output into a report of a fault.
-Nothing is sent anywhere without --hub. Exit code 1 if a line is bad.`,
+Nothing is sent anywhere without --hub or --server. Exit code 1 if a line is bad.`,
 		Args: cli.NoArgs,
 	}
 	cmd.Flags().BoolVar(&ask, "hub", false, "ask the hub once whether it answers")
+	cmd.Flags().StringVar(&server, "server", "", "ask the server at this `URL` whether it is ready")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		found := slices.Concat(findProcessor(), findMemory(), findFolders(a),
 			findHub(cmd.Context(), a, ask), findProxies(a), findVariables(cmd.Root(), a))
+		if server != "" {
+			found = append(found, findServer(cmd.Context(), server))
+		}
 		return writeFindings(a, found)
 	}
 	return cmd
@@ -210,6 +218,28 @@ func findHub(ctx context.Context, a *cli.App, ask bool) []finding {
 		}
 	}
 	return []finding{f}
+}
+
+// findServer asks a server whether it is ready to answer.
+func findServer(ctx context.Context, address string) finding {
+	f := finding{subject: "server", text: address + " is ready"}
+	ctx, stop := context.WithTimeout(ctx, serverPatience)
+	defer stop()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		strings.TrimRight(address, "/")+"/health", nil)
+	if err == nil {
+		var resp *http.Response
+		if resp, err = http.DefaultClient.Do(req); err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return f
+			}
+			err = errors.New(resp.Status)
+		}
+	}
+	f.wrong, f.text = true, fmt.Sprintf("%s: %v", address, err)
+	f.advice = "look at the server's log: it may still read its model, or listen elsewhere"
+	return f
 }
 
 // findProxies reports the proxies that requests to hubs and for pictures use.

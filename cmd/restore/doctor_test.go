@@ -55,6 +55,20 @@ func TestDoctor(t *testing.T) {
 	if r.Code != cli.ExitOK || asked != 1 || !strings.Contains(r.Out, server.URL+" answers") {
 		t.Errorf("--hub: exit %d, %d requests, output:\n%s", r.Code, asked, r.Out)
 	}
+	ready := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/health" {
+			t.Errorf("got %s, want /health", r.URL.Path)
+		}
+	}))
+	defer ready.Close()
+	r = with(context.Background(), env, "", "doctor", "--server", ready.URL+"/")
+	if r.Code != cli.ExitOK || !strings.Contains(r.Out, ready.URL+"/ is ready") {
+		t.Errorf("--server: exit %d, output:\n%s", r.Code, r.Out)
+	}
+	r = with(context.Background(), env, "", "doctor", "--server", server.URL)
+	if r.Code != cli.ExitFailure || !strings.Contains(r.Out, server.URL+": 404 Not Found") {
+		t.Errorf("--server that is not ready: exit %d, output:\n%s", r.Code, r.Out)
+	}
 	if left, err := os.ReadDir(home); err != nil || len(left) > 0 {
 		t.Errorf("got %v left in the folder, %v", left, err)
 	}
