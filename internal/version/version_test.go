@@ -1,7 +1,11 @@
 package version
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"testing"
 )
 
@@ -32,5 +36,31 @@ func TestUserAgent(t *testing.T) {
 		if got := userAgent(version); got != want {
 			t.Errorf("%s: got %q, want %q", version, got, want)
 		}
+	}
+}
+
+// Ensure that the builds of a release set the version: that the name they set is the variable's.
+func TestLinked(t *testing.T) {
+	const set = "-X github.com/restore-vlm/restore/internal/version.linked="
+	const inner = "RESTORE_TEST_LINKED"
+	if want := os.Getenv(inner); want != "" {
+		if got := Module(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		return
+	}
+	for _, file := range []string{".goreleaser.yaml", "tools/release/prepare"} {
+		text, err := os.ReadFile(filepath.Join("..", "..", filepath.FromSlash(file)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), set) {
+			t.Errorf("%s does not set the version by %q", file, set)
+		}
+	}
+	cmd := exec.Command("go", "test", "-run", "^TestLinked$", "-ldflags", set+"v9.8.7", ".")
+	cmd.Env = append(os.Environ(), inner+"=v9.8.7")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v:\n%s", err, out)
 	}
 }
