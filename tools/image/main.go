@@ -1,7 +1,7 @@
 // Command image writes a container image of restore as an OCI image layout, without a daemon: one
 // layer from scratch for each processor. Two runs on the same programs write the same bytes.
 //
-//	go run ./tools/image -version v1.2.3 -time 1767225600 -o dist/image amd64=PROGRAM arm64=PROGRAM
+//	go run ./tools/image -version v1.2.3 -time 1767225600 -o dist/image amd64=FILE arm64=FILE
 package main
 
 import (
@@ -175,7 +175,8 @@ func (l *layout) tar(program string) ([]byte, error) {
 	}{
 		{"etc/", 0o755, nil},
 		{"etc/group", 0o644, []byte("restore:x:" + nobody + ":\n")},
-		{"etc/passwd", 0o644, []byte("restore:x:" + nobody + ":" + nobody + "::/tmp:/sbin/nologin\n")},
+		{"etc/passwd", 0o644, []byte("restore:x:" + nobody + ":" + nobody +
+			"::/tmp:/sbin/nologin\n")},
 		{"tmp/", 0o1777, nil},
 		{"usr/", 0o755, nil},
 		{"usr/bin/", 0o755, nil},
