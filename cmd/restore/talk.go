@@ -62,7 +62,7 @@ func talkCommands() []talkCommand {
 		{
 			"/set",
 			"NAME VALUE",
-			"change a flag, for example /set n-vis 128; alone: show them",
+			"change a flag, as in /set n-vis 128; without VALUE: take it back; alone: show them",
 			(*talk).set,
 		},
 		{"/save", "FILE", "write the conversation: .json as messages, else as text", (*talk).save},
@@ -288,52 +288,64 @@ func (t *talk) settable() (names []string) {
 	return append(names, samplingFlags...)
 }
 
-// set changes a flag. A flag that changes the reading of pictures restarts the conversation, with
-// all its pictures for the next question.
+// set changes a flag, NAME VALUE or NAME=VALUE, or takes it back, NAME. It takes back other flags
+// that have no place next to it. A flag that changes the reading of pictures restarts the
+// conversation, with all its pictures for the next question.
 func (t *talk) set(_ context.Context, arg string) error {
 	fs := t.o.reduction.Flags
 	if arg == "" {
-		var rows [][]string
-		for _, name := range t.settable() {
-			f := fs.Lookup(name)
-			value := f.Value.String()
-			if v := f.Annotations[cli.Applies]; v != nil && !f.Changed {
-				value = v[0]
-			}
-			rows = append(rows, []string{name, value})
-		}
-		return cli.Table(t.a.Err, rows)
+		return t.list()
 	}
-	name, value, _ := strings.Cut(strings.TrimPrefix(arg, "--"), " ")
-	value = strings.TrimSpace(value)
+	name, value := strings.TrimPrefix(arg, "--"), ""
+	if i := strings.IndexAny(name, " ="); i >= 0 {
+		name, value = name[:i], strings.TrimSpace(name[i+1:])
+	}
 	f := fs.Lookup(name)
 	if f == nil || !slices.Contains(t.settable(), name) {
 		return fmt.Errorf("/set: unknown, got %q, want %s%s", name,
 			strings.Join(t.settable(), "|"), cli.DidYouMean(name, t.settable()))
 	}
+	before := t.settings()
 	if value == "" {
-		return fmt.Errorf("/set: got %s without a value, want /set %s VALUE", name, name)
-	}
-	old, changed := f.Value.String(), f.Changed
-	p, parameter := f.Value.(*cli.ParameterFlag)
-	if err := fs.Set(name, value); err != nil {
+		if !t.takeBack(name) {
+			return fmt.Errorf("/set: got %s without a value, which is not set, want /set %s VALUE",
+				name, name)
+		}
+	} else if err := fs.Set(name, value); err != nil {
 		return fmt.Errorf("--%s: cannot be used, got %q, want %s", name, value, cli.Kind(f))
 	}
-	r, err := t.o.check()
-	if err == nil {
-		err = t.d.set(r)
-	}
-	if err != nil {
-		if parameter {
-			p.Text = old // may be empty, which Set would refuse
-		} else if undo := f.Value.Set(old); undo != nil {
-			return undo
+	var gone []string
+	for _, other := range budgetFlags {
+		if value != "" && other != name && slices.Contains(budgetFlags, name) && t.takeBack(other) {
+			gone = append(gone, other)
 		}
-		f.Changed = changed
-		return err
 	}
-	if slices.Contains(samplingFlags, name) {
-		fmt.Fprintf(t.a.Err, "%s %s\n", name, value)
+	for {
+		r, err := t.o.check()
+		if err == nil {
+			err = t.d.set(r)
+		}
+		if err == nil {
+			break
+		}
+		other := cli.Fault(err)
+		if other == name || !t.takeBack(other) {
+			before()
+			return err
+		}
+		gone = append(gone, other)
+	}
+	said := strings.TrimSpace(name + " " + value)
+	if value == "" {
+		said = name + " is not set"
+	}
+	for _, other := range gone {
+		said += ", " + other + " is not set"
+	}
+	if !cli.IsParameter(f) && !slices.ContainsFunc(gone, func(name string) bool {
+		return cli.IsParameter(fs.Lookup(name))
+	}) {
+		fmt.Fprintln(t.a.Err, said)
 		return nil
 	}
 	if err := t.d.restart(); err != nil {
@@ -345,9 +357,61 @@ func (t *talk) set(_ context.Context, arg string) error {
 	}
 	t.next.Pictures, t.turns = append(all, t.next.Pictures...), nil
 	fmt.Fprintf(t.a.Err,
-		"%s %s; the conversation begins again, %d picture(s) are shown with the next question\n",
-		name, value, len(t.next.Pictures))
+		"%s; the conversation begins again, %d picture(s) are shown with the next question\n",
+		said, len(t.next.Pictures))
 	return nil
+}
+
+// budgetFlags set a budget in different ways.
+var budgetFlags = []string{"n-vis", "keep-ratio"}
+
+// takeBack unsets a flag for /set and reports whether it was set.
+func (t *talk) takeBack(name string) bool {
+	f := t.o.reduction.Flags.Lookup(name)
+	if f == nil || !f.Changed || !slices.Contains(t.settable(), name) {
+		return false
+	}
+	setFlag(f, f.DefValue, false)
+	return true
+}
+
+// setFlag gives a flag a value that it had.
+func setFlag(f *pflag.Flag, value string, changed bool) {
+	if p, ok := f.Value.(*cli.ParameterFlag); ok {
+		p.Text = value // may be empty, which Set would refuse
+	} else {
+		_ = f.Value.Set(value) // it had this value
+	}
+	f.Changed = changed
+}
+
+// settings returns a function that gives all flags for /set the values that they have now.
+func (t *talk) settings() (restore func()) {
+	var all []func()
+	for _, name := range t.settable() {
+		f := t.o.reduction.Flags.Lookup(name)
+		value, changed := f.Value.String(), f.Changed
+		all = append(all, func() { setFlag(f, value, changed) })
+	}
+	return func() {
+		for _, f := range all {
+			f()
+		}
+	}
+}
+
+// list prints the flags for /set with their values.
+func (t *talk) list() error {
+	var rows [][]string
+	for _, name := range t.settable() {
+		f := t.o.reduction.Flags.Lookup(name)
+		value := f.Value.String()
+		if v := f.Annotations[cli.Applies]; v != nil && !f.Changed {
+			value = v[0]
+		}
+		rows = append(rows, []string{name, value})
+	}
+	return cli.Table(t.a.Err, rows)
 }
 
 // message is a message of a saved conversation.

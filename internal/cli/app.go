@@ -141,6 +141,19 @@ func ErrorLine(fs *pflag.FlagSet, err error) string {
 	return OneLine(text + flagFor(err))
 }
 
+// Fault returns the flag or option that err is about, "" if there is none.
+func Fault(err error) string {
+	var usage *UsageError
+	var option *errs.OptionError
+	switch {
+	case errors.As(err, &option):
+		return option.Name
+	case errors.As(err, &usage):
+		return usage.flag
+	}
+	return ""
+}
+
 // subject is what err says before the option: the picture or the file that it is about.
 func subject(err error, option *errs.OptionError) string {
 	before, _, _ := strings.Cut(err.Error(), option.Error())
