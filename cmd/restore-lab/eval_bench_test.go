@@ -308,7 +308,19 @@ func TestEvalCompare(t *testing.T) {
 	if data, err := os.ReadFile(plot); err != nil || !strings.Contains(string(data), "</svg>") {
 		t.Errorf("%v, %d bytes", err, len(data))
 	}
+	for format, want := range map[string]string{
+		"text": "that grid 64 answers", "markdown": "| unreduced |",
+		"json": `"by":"grid 64","visual_tokens":64,`,
+	} {
+		r := commandLine("eval", "compare", dirs[0], dirs[1], "--split", "grid", "--format", format)
+		if r.Code != cli.ExitOK || !strings.Contains(r.Out, want) || r.Err != "" {
+			t.Errorf("--split: %s: %+v, want %q", format, r, want)
+		}
+	}
 	for want, args := range map[string][]string{
+		"--split: got \"x\"":                 {dirs[0], dirs[1], "--split", "x"},
+		"no run of downsample alone":         {dirs[0], dirs[1], "--split", "downsample"},
+		"--plot: has no use with --split":    {dirs[0], dirs[1], "--split", "grid", "--plot", plot},
 		"got 1 folder(s), want at least two": {dirs[0]},
 		"x: no such file or folder":          {dirs[0], "x"},
 	} {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -15,7 +16,7 @@ import (
 )
 
 func newEvalCompare(a *cli.App) *cobra.Command {
-	var format, plotFile string
+	var format, plotFile, split string
 	var asJSON bool
 	var seed int64
 	cmd := &cobra.Command{
@@ -25,9 +26,14 @@ func newEvalCompare(a *cli.App) *cobra.Command {
 one of the same benchmark, protocol and split: the difference over the questions that both
 answered, with a 95 % interval (bootstrap over pictures) and McNemar's test, in total and by category. If the
 folders include unreduced runs, it also prints what each setting retains over all benchmarks, as the
-paper's Average does.`,
+paper's Average does.
+
+--split downsample tells what reduction costs where it hurts: instead of that, it prints each run's accuracy
+on the questions that plain downsampling at the same budget answers, and on those that it does not. The folders
+include a run of '--base downsample --restore=false' for each budget.`,
 		Example: `  restore-lab eval compare restore-records/gqa-*
-  restore-lab eval compare full/gqa holov/gqa full/mme holov/mme --format markdown --plot runs.svg`,
+  restore-lab eval compare full/gqa holov/gqa full/mme holov/mme --format markdown --plot runs.svg
+  restore-lab eval compare restore-records/gqa-* --split downsample`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return cli.Usagef("eval compare: got %d folder(s), want at least two", len(args))
@@ -41,6 +47,8 @@ paper's Average does.`,
 	fs.Lookup("format").Annotations = map[string][]string{
 		cli.Choices: {strings.Join(table.Formats, "|")},
 	}
+	fs.StringVar(&split, "split", "",
+		"split the questions by the answers of this `method` alone, at each run's budget")
 	fs.StringVar(&plotFile, "plot", "",
 		"plot the retained accuracy, by tokens and by first-token time, into this SVG `file`")
 	fs.Int64Var(&seed, "seed", 0, "`seed` of the intervals")
@@ -49,8 +57,18 @@ paper's Average does.`,
 		if asJSON && cmd.Flags().Changed("format") && format != "json" {
 			return cli.Usagef("--json and --format: both given, got %s, want one of them", format)
 		}
+		if asJSON {
+			format = "json"
+		}
 		if !slices.Contains(table.Formats, format) {
 			return cli.NotOneOf("format", format, table.Formats)
+		}
+		if split != "" && !slices.Contains(cli.MethodNames()[1:], split) {
+			return cli.NotOneOf("split", split, cli.MethodNames()[1:])
+		}
+		if err := cli.NoUse(fs, split != "", "has no use with --split, got %v",
+			"plot"); err != nil {
+			return err
 		}
 		if plotFile != "" {
 			if err := checkPlot("plot", plotFile); err != nil {
@@ -64,6 +82,20 @@ paper's Average does.`,
 				return cli.PathError(dir, err)
 			}
 			runs = append(runs, r)
+		}
+		if split != "" {
+			splits, err := compare.Splits(runs, split, seed)
+			if err != nil {
+				return err
+			}
+			if format == "json" {
+				return cli.WriteJSON(a.Out, map[string]any{"splits": splits})
+			}
+			var all []*table.Table
+			for _, s := range splits {
+				all = append(all, s.Table())
+			}
+			return writeTables(a.Out, all, format)
 		}
 		c, err := compare.Runs(runs, seed)
 		if err != nil {
@@ -79,17 +111,10 @@ paper's Average does.`,
 			return err
 		}
 		out := outs.Results()
-		if asJSON || format == "json" {
+		if format == "json" {
 			err = cli.WriteJSON(out, c)
 		} else {
-			for i, s := range c.Tables() {
-				if i > 0 {
-					fmt.Fprintln(out)
-				}
-				if err = s.Write(out, format); err != nil {
-					break
-				}
-			}
+			err = writeTables(out, c.Tables(), format)
 		}
 		if err != nil {
 			return err
@@ -97,6 +122,19 @@ paper's Average does.`,
 		return writePlot(file, retainedPanels(c))
 	}
 	return cmd
+}
+
+// writeTables writes tables with empty lines between them.
+func writeTables(w io.Writer, all []*table.Table, format string) error {
+	for i, t := range all {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		if err := t.Write(w, format); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // retainedPanels plots what settings retain: by visual tokens, and by first-token time.

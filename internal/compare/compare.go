@@ -65,17 +65,24 @@ func Label(r *eval.Records) string {
 	if base == "" || base == "none" {
 		return "unreduced"
 	}
-	text := base
-	for _, name := range []string{"nvis", "n_vis", "keepratio", "keep_ratio", "schedule"} {
-		if v, ok := how[name]; ok {
-			text += fmt.Sprintf(" %v", v)
-			break
-		}
-	}
+	text := base + budgetIn(how)
 	if on, given := how["restore"].(bool); on || !given {
 		text += " + RESTORE"
+		if how["anchors"] == "covered" {
+			text += ", covered anchors"
+		}
 	}
 	return text
+}
+
+// budgetIn is the budget in the settings of a reduction, after a space; "" without one.
+func budgetIn(how map[string]any) string {
+	for _, name := range []string{"nvis", "n_vis", "keepratio", "keep_ratio", "schedule"} {
+		if v, ok := how[name]; ok {
+			return fmt.Sprintf(" %v", v)
+		}
+	}
+	return ""
 }
 
 // Runs compares runs. seed starts the random numbers of the intervals.
@@ -131,6 +138,7 @@ func labelsOf(runs []*eval.Records) []string {
 
 // point is one question in a comparison.
 type point struct {
+	id                int
 	a, b              float64
 	picture, category string
 }
@@ -138,32 +146,9 @@ type point struct {
 func pair(a, b *eval.Records, seed int64) (*Pair, error) {
 	text := func(name string) string { return fmt.Sprint(a.Settings[name]) }
 	p := &Pair{Benchmark: text("benchmark"), Protocol: text("protocol"), Split: text("split")}
-	of := map[int]*eval.Record{}
-	for _, x := range a.List {
-		of[x.ID] = x
-	}
-	var points []point
-	for _, y := range b.List {
-		x := of[y.ID]
-		if x == nil {
-			continue
-		}
-		if x.Prompt != y.Prompt {
-			return nil, fmt.Errorf("compare: %s and %s: question %d differs: %q and %q", a.Dir,
-				b.Dir, y.ID, x.Prompt, y.Prompt)
-		}
-		if x.Score == nil || y.Score == nil {
-			return nil, fmt.Errorf("compare: %s: split %s has no public answers", p.Benchmark,
-				p.Split)
-		}
-		picture := strings.Join(y.Images, "\x00")
-		if picture == "" {
-			picture = fmt.Sprintf("\x00%d", y.ID)
-		}
-		points = append(points, point{*x.Score, *y.Score, picture, y.Category})
-	}
-	if len(points) == 0 {
-		return nil, fmt.Errorf("compare: %s and %s: no question that both answered", a.Dir, b.Dir)
+	points, err := pointsOf(a, b)
+	if err != nil {
+		return nil, err
 	}
 	p.Change = change(points, seed)
 	categories := map[string][]point{}
@@ -186,6 +171,38 @@ func pair(a, b *eval.Records, seed int64) (*Pair, error) {
 		}
 	}
 	return p, nil
+}
+
+// pointsOf returns the questions that both runs answered.
+func pointsOf(a, b *eval.Records) ([]point, error) {
+	of := map[int]*eval.Record{}
+	for _, x := range a.List {
+		of[x.ID] = x
+	}
+	var points []point
+	for _, y := range b.List {
+		x := of[y.ID]
+		if x == nil {
+			continue
+		}
+		if x.Prompt != y.Prompt {
+			return nil, fmt.Errorf("compare: %s and %s: question %d differs: %q and %q", a.Dir,
+				b.Dir, y.ID, x.Prompt, y.Prompt)
+		}
+		if x.Score == nil || y.Score == nil {
+			return nil, fmt.Errorf("compare: %v: split %v has no public answers",
+				a.Settings["benchmark"], a.Settings["split"])
+		}
+		picture := strings.Join(y.Images, "\x00")
+		if picture == "" {
+			picture = fmt.Sprintf("\x00%d", y.ID)
+		}
+		points = append(points, point{y.ID, *x.Score, *y.Score, picture, y.Category})
+	}
+	if len(points) == 0 {
+		return nil, fmt.Errorf("compare: %s and %s: no question that both answered", a.Dir, b.Dir)
+	}
+	return points, nil
 }
 
 // change summarises points; their order does not matter.

@@ -1,0 +1,232 @@
+package compare
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/restore-vlm/restore/eval"
+	"github.com/restore-vlm/restore/internal/stats"
+	"github.com/restore-vlm/restore/internal/table"
+)
+
+// Split divides a benchmark's questions by whether a control, usually the picture shrunk, answers
+// them at a budget, as VTC-Bench (ACL 2026) does: a question that the control answers needs little
+// of the picture and says little about a method.
+type Split struct {
+	Benchmark string     `json:"benchmark"`
+	Protocol  string     `json:"protocol"`
+	Split     string     `json:"split"`
+	By        string     `json:"by"`            // Label of the control's run
+	After     float64    `json:"visual_tokens"` // mean number that the decoder read in the control's run
+	Answered  int        `json:"answered"`      // questions of the control's run that it answers
+	Left      int        `json:"left"`          // and those that it does not
+	Rows      []SplitRow `json:"rows"`          // the unreduced run first, then the budget's others by name
+}
+
+// SplitRow is a run on both sides of a split; a side without questions is nil.
+type SplitRow struct {
+	Run      string `json:"run"`
+	Answered *Side  `json:"answered"`
+	Left     *Side  `json:"left"`
+
+	full bool // the unreduced run
+}
+
+// Side is a run over the questions of one side.
+type Side struct {
+	Questions int            `json:"questions"`
+	Pictures  int            `json:"pictures"`
+	Accuracy  float64        `json:"accuracy"` // mean points, in percent
+	Interval  stats.Interval `json:"interval"` // of Accuracy: bootstrap over pictures
+
+	// Cost compares with the unreduced run, over the questions that it answered too; nil if there
+	// is none, and in its own row.
+	Cost *Change `json:"cost,omitempty"`
+}
+
+// answeredFrom is the least number of points, of 1, of a question that counts as answered.
+const answeredFrom = 0.5
+
+// Splits divides the questions of each benchmark and budget by the answers of the runs of base
+// alone. Each other run that was reduced belongs to the split of its own budget, which must have a
+// run of base. seed starts the random numbers of the intervals.
+func Splits(runs []*eval.Records, base string, seed int64) ([]*Split, error) {
+	labels := labelsOf(runs)
+	full, by := map[string]int{}, map[string]int{} // by benchmark, and by benchmark and budget
+	for i, r := range runs {
+		name, budget, restore := reductionIn(r)
+		switch key := benchmarkOf(r) + " " + budget; {
+		case name == "none":
+			setFirst(full, benchmarkOf(r), i)
+		case name == base && !restore:
+			setFirst(by, key, i)
+		}
+	}
+	of := map[string]*Split{}
+	for _, key := range slices.Sorted(maps.Keys(by)) {
+		s, err := newSplit(runs, labels, by[key], full, seed)
+		if err != nil {
+			return nil, err
+		}
+		of[key] = s
+	}
+	for i, r := range runs {
+		name, budget, _ := reductionIn(r)
+		key := benchmarkOf(r) + " " + budget
+		if j, ok := by[key]; name == "none" || ok && i == j {
+			continue
+		}
+		s := of[key]
+		if s == nil {
+			return nil, fmt.Errorf("compare: %s: no run of %s alone at the budget of %s, want one",
+				r.Dir, base, labels[i])
+		}
+		if err := s.add(runs, labels, by[key], i, full, seed); err != nil {
+			return nil, err
+		}
+	}
+	out := slices.Collect(maps.Values(of))
+	slices.SortFunc(out, func(a, b *Split) int {
+		return cmp.Or(strings.Compare(a.head(), b.head()), cmp.Compare(b.After, a.After),
+			strings.Compare(a.By, b.By))
+	})
+	for _, s := range out {
+		slices.SortStableFunc(s.Rows, func(a, b SplitRow) int {
+			return cmp.Or(one(b.full)-one(a.full), strings.Compare(a.Run, b.Run))
+		})
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("compare: no run of %s alone among the folders, want one for "+
+			"each budget", base)
+	}
+	return out, nil
+}
+
+// setFirst sets a key that m does not have.
+func setFirst(m map[string]int, key string, i int) {
+	if _, twice := m[key]; !twice {
+		m[key] = i
+	}
+}
+
+// reductionIn returns the method, the budget and whether RESTORE is over the method, from the
+// settings of a run.
+func reductionIn(r *eval.Records) (base, budget string, restore bool) {
+	how, _ := r.Settings["reduction"].(map[string]any)
+	base, _ = how["base"].(string)
+	on, given := how["restore"].(bool)
+	return cmp.Or(base, "none"), budgetIn(how), on || !given
+}
+
+// newSplit is the split by run i, with the row of the unreduced run.
+func newSplit(
+	runs []*eval.Records, labels []string, i int, full map[string]int, seed int64,
+) (*Split, error) {
+	text := func(name string) string { return fmt.Sprint(runs[i].Settings[name]) }
+	s := &Split{
+		Benchmark: text("benchmark"), Protocol: text("protocol"), Split: text("split"),
+		By: labels[i],
+	}
+	for _, x := range runs[i].List {
+		s.After += float64(x.After)
+		if x.Score == nil {
+			return nil, fmt.Errorf("compare: %s: split %s has no public answers", s.Benchmark,
+				s.Split)
+		}
+		if *x.Score >= answeredFrom {
+			s.Answered++
+		} else {
+			s.Left++
+		}
+	}
+	s.After /= float64(max(1, len(runs[i].List)))
+	if j, ok := full[benchmarkOf(runs[i])]; ok {
+		return s, s.add(runs, labels, i, j, nil, seed)
+	}
+	return s, nil
+}
+
+// add adds the row of run i to the split by the run of the control.
+func (s *Split) add(
+	runs []*eval.Records, labels []string, control, i int, full map[string]int, seed int64,
+) error {
+	points, err := pointsOf(runs[control], runs[i])
+	if err != nil {
+		return err
+	}
+	var against []point
+	if j, ok := full[benchmarkOf(runs[i])]; ok {
+		if against, err = pointsOf(runs[j], runs[i]); err != nil {
+			return err
+		}
+	}
+	answers := map[int]bool{} // by the control
+	for _, x := range runs[control].List {
+		answers[x.ID] = *x.Score >= answeredFrom
+	}
+	side := func(want bool) *Side {
+		other := func(x point) bool {
+			got, ok := answers[x.id]
+			return !ok || got != want
+		}
+		own := slices.DeleteFunc(slices.Clone(points), other)
+		if len(own) == 0 {
+			return nil
+		}
+		for i := range own {
+			own[i].a = 0 // the change is then the accuracy itself
+		}
+		c := change(own, seed)
+		x := &Side{
+			Questions: c.Questions, Pictures: c.Pictures, Accuracy: c.B, Interval: c.Interval,
+		}
+		if both := slices.DeleteFunc(slices.Clone(against), other); len(both) > 0 {
+			cost := change(both, seed)
+			x.Cost = &cost
+		}
+		return x
+	}
+	s.Rows = append(s.Rows, SplitRow{labels[i], side(true), side(false), full == nil})
+	return nil
+}
+
+// head names the benchmark, protocol and split.
+func (s *Split) head() string {
+	names := []string{s.Benchmark, s.Protocol, s.Split}
+	return strings.Join(slices.DeleteFunc(names, func(s string) bool { return s == "" }), ", ")
+}
+
+// Table is the split as a table.
+func (s *Split) Table() *table.Table {
+	t := &table.Table{
+		Title: fmt.Sprintf("%s: %d questions that %s answers, %d that it does not", s.head(),
+			s.Answered, s.By, s.Left),
+		Columns: []table.Column{
+			{Name: "run"}, {Name: "answered", Decimals: 1}, {Name: "95 %"}, {Name: "cost"},
+			{Name: "not answered", Decimals: 1}, {Name: "95 %"}, {Name: "cost"},
+		},
+		Notes: []string{
+			"Mean points in percent. Answered: at least half the points of the question. Cost: " +
+				"points less the unreduced run's, over the questions that both answered. " +
+				"Intervals are 95 % and draw pictures.",
+		},
+	}
+	for _, r := range s.Rows {
+		t.Rows = append(t.Rows, slices.Concat(table.Row{r.Run}, r.Answered.cells(), r.Left.cells()))
+	}
+	return t
+}
+
+func (x *Side) cells() table.Row {
+	if x == nil {
+		return table.Row{nil, nil, nil}
+	}
+	row := table.Row{x.Accuracy, x.Interval.String(), nil}
+	if c := x.Cost; c != nil {
+		row[2] = fmt.Sprintf("%+.1f (%s)", c.Points, c.Interval.Signed())
+	}
+	return row
+}
