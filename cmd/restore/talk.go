@@ -57,7 +57,7 @@ func talkCommands() []talkCommand {
 	return []talkCommand{
 		{"/image", "FILE", "show a picture with the next question", (*talk).image},
 		{"/drop", "", "remove the picture that was added last", (*talk).drop},
-		{"/undo", "", "take back the last question, with its answer and pictures", (*talk).undo},
+		{"/undo", "", "take back the last question and its answer; its pictures wait again", (*talk).undo},
 		{"/clear", "", "forget the conversation and its pictures", (*talk).clear},
 		{
 			"/set",
@@ -66,7 +66,7 @@ func talkCommands() []talkCommand {
 			(*talk).set,
 		},
 		{"/save", "FILE", "write the conversation: .json as messages, else as text", (*talk).save},
-		{"/help", "", "show this list", (*talk).help},
+		{"/help", "", "show this list; a question that begins with / begins with //", (*talk).help},
 		{
 			"/exit",
 			"",
@@ -138,6 +138,9 @@ func (t *talk) line(ctx context.Context, line string, person bool) error {
 		var end func()
 		ctx, end = t.a.Interrupts.Begin(ctx)
 		defer end()
+	}
+	if question, ok := strings.CutPrefix(line, "//"); ok {
+		return t.ask(ctx, "/"+question)
 	}
 	if line[0] != '/' {
 		return t.ask(ctx, line)
@@ -231,8 +234,7 @@ func (t *talk) drop(context.Context, string) error {
 	if len(shown) == 0 {
 		if len(t.turns) > 0 {
 			return errors.New(
-				"/drop: no picture waits for a question; /undo takes back the last question " +
-					"with its pictures")
+				"/drop: no picture waits for a question; those of the last question do after /undo")
 		}
 		return errors.New("/drop: no picture is shown")
 	}
@@ -250,9 +252,10 @@ func (t *talk) undo(context.Context, string) error {
 	t.d.conv.Undo()
 	last := t.turns[len(t.turns)-1]
 	t.turns = t.turns[:len(t.turns)-1]
+	t.next.Pictures = slices.Concat(last.Pictures, t.next.Pictures)
 	fmt.Fprintf(t.a.Err, "taken back: %.60q", last.typed)
-	if n := len(last.Pictures); n > 0 {
-		fmt.Fprintf(t.a.Err, " with %d picture(s)", n)
+	if n := len(t.next.Pictures); n > 0 {
+		fmt.Fprintf(t.a.Err, "; %d picture(s) are shown with the next question", n)
 	}
 	fmt.Fprintln(t.a.Err)
 	return nil
