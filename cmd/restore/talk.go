@@ -57,7 +57,7 @@ func talkCommands() []talkCommand {
 	return []talkCommand{
 		{"/image", "FILE", "show a picture with the next question", (*talk).image},
 		{"/drop", "", "remove the picture that was added last", (*talk).drop},
-		{"/undo", "", "take back the last question and its answer; its pictures wait again", (*talk).undo},
+		{"/undo", "", "take back the last question; its pictures wait again", (*talk).undo},
 		{"/clear", "", "forget the conversation and its pictures", (*talk).clear},
 		{
 			"/set",
