@@ -98,8 +98,10 @@ func TestSourcesRefused(t *testing.T) {
 		!strings.Contains(r.Err, "stdin: not a picture") {
 		t.Errorf("endless stdin: exit %d, stderr %q", r.Code, r.Err)
 	}
+	const note = "note: no picture is shown (--image FILE): the answer depends only on the text; " +
+		"the embedded model knows only drawn scenes (-m names another)"
 	if r := commandLine("run", "-p", "What is shown?", "-n", "2"); r.Code != cli.ExitOK ||
-		!strings.Contains(r.Err, "note: no picture is shown") {
+		!strings.Contains(r.Err, note) {
 		t.Errorf("no picture: exit %d, stderr %q", r.Code, r.Err)
 	}
 }
@@ -192,6 +194,7 @@ func TestTalkCommands(t *testing.T) {
 		"dropped":  {[]string{"/image " + first, "/image " + second, "/drop", clitest.Number}, 1, []string{second + " is not shown; 1 picture(s) left"}},
 		"undone":   {[]string{"/image " + first, clitest.Number, "/undo", "/undo"}, 1, []string{`taken back: "` + clitest.Number + `"; 1 picture(s) are shown with the next question`, "/undo: no question was asked"}},
 		"again":    {[]string{"/image " + first, clitest.Number, "/undo", "/image " + second, "/drop", clitest.Number}, 2, []string{"1 picture(s) left", "576 -> 32 kept"}},
+		"text":     {[]string{"One?", "Two?", "/image " + first, "/drop", "Three?"}, 3, []string{"note: no picture is shown (/image FILE): the answer depends only on the text"}},
 		"slash":    {[]string{"//" + clitest.Number, "/undo"}, 1, []string{`taken back: "/` + clitest.Number + `"`}},
 		"cleared":  {[]string{"/image " + first, clitest.Number, "/clear", "/image " + first, clitest.Number}, 2, []string{"the conversation is empty", "576 -> 32 kept"}},
 		"set":      {[]string{"/image " + first, "/set n-vis 128", clitest.Number}, 1, []string{"n-vis 128; the conversation begins again, 1 picture(s)", "576 -> 64 kept + 64 merged"}},

@@ -185,10 +185,19 @@ func (o *runOptions) run(ctx context.Context, a *cli.App, isTalk bool) error {
 		return (&talk{o: o, a: a, outs: outs, d: with, next: *asked}).run(ctx)
 	}
 	if len(asked.Names()) == 0 {
-		a.Note("no picture is shown (--image FILE): the answer depends only on the text")
+		o.noteTextAlone(a, "--image FILE")
 	}
 	_, err = with.ask(ctx, asked)
 	return err
+}
+
+// noteTextAlone says that no picture is shown, and how to show one.
+func (o *runOptions) noteTextAlone(a *cli.App, how string) {
+	embedded := ""
+	if o.server.url == "" && o.model.Path == "" {
+		embedded = "; the embedded model knows only drawn scenes (-m names another)"
+	}
+	a.Note("no picture is shown (%s): the answer depends only on the text%s", how, embedded)
 }
 
 // checkDrawn refuses drawings without a picture; a conversation may be shown one later.

@@ -31,6 +31,7 @@ type talk struct {
 
 	next  cli.Question // what the next question shows, and the system prompt
 	turns []exchange   // questions and answers so far
+	noted bool         // that no picture is shown, since one was
 }
 
 // exchange is a question and its answer.
@@ -169,6 +170,12 @@ func (t *talk) ask(ctx context.Context, prompt string) error {
 	if err := q.Place(len(q.Pictures), q.Video != nil); err != nil {
 		return err
 	}
+	shown := len(q.Names()) > 0 ||
+		slices.ContainsFunc(t.turns, func(e exchange) bool { return len(e.Names()) > 0 })
+	if !shown && !t.noted {
+		t.o.noteTextAlone(t.a, "/image FILE")
+	}
+	t.noted = !shown
 	turn, err := t.d.ask(ctx, &q)
 	if turn != nil {
 		turn.typed = prompt
