@@ -308,6 +308,12 @@ func TestEvalCompare(t *testing.T) {
 	if data, err := os.ReadFile(plot); err != nil || !strings.Contains(string(data), "</svg>") {
 		t.Errorf("%v, %d bytes", err, len(data))
 	}
+	// The variable of the benchmarks' --split is another one.
+	env := map[string]string{"RESTORE_SPLIT": "random", "RESTORE_COMPARE_SPLIT": "grid"}
+	r := with(t.Context(), env, "", "eval", "compare", dirs[0], dirs[1])
+	if r.Code != cli.ExitOK || !strings.Contains(r.Out, "that grid 64 answers") {
+		t.Errorf("%+v", r)
+	}
 	for format, want := range map[string]string{
 		"text": "that grid 64 answers", "markdown": "| unreduced |",
 		"json": `"by":"grid 64","visual_tokens":64,`,

@@ -49,6 +49,7 @@ include a run of '--base downsample --restore=false' for each budget.`,
 	}
 	fs.StringVar(&split, "split", "",
 		"split the questions by the answers of this `method` alone, at each run's budget")
+	fs.Lookup("split").Annotations = map[string][]string{cli.Variable: {"RESTORE_COMPARE_SPLIT"}}
 	fs.StringVar(&plotFile, "plot", "",
 		"plot the retained accuracy, by tokens and by first-token time, into this SVG `file`")
 	fs.Int64Var(&seed, "seed", 0, "`seed` of the intervals")

@@ -12,11 +12,18 @@ import (
 
 // EnvName is the environment variable of a flag: --n-vis is RESTORE_N_VIS.
 func EnvName(f *pflag.Flag) string {
+	if names := f.Annotations[Variable]; len(names) > 0 {
+		return names[0]
+	}
 	if name, ok := variables[f.Name]; ok {
 		return name
 	}
 	return "RESTORE_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 }
+
+// Variable annotates a flag whose name means something else in other commands with a variable of
+// its own.
+const Variable = "variable"
 
 // variables are the variables whose names do not follow from the flag's.
 var variables = map[string]string{"restore": "RESTORE_OVER_BASE"}
