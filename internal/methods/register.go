@@ -29,7 +29,6 @@ var validName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 // A name consists of lower-case letters, digits and hyphens and must be new; so must the name of a
 // parameter. The method acts after the encoder (AfterEncoder, or an empty Site). Register may be
 // called at any time, also while requests run.
-// at any time, also while requests run.
 func Register(m reduce.Method, criterion func() reduce.Criterion) error {
 	bad := func(format string, a ...any) error {
 		return fmt.Errorf("methods: register: "+format, a...)
