@@ -64,6 +64,10 @@ type Request struct {
 	NoCache bool
 	Salt    string
 
+	// Background lets all other requests go first. It waits while one of them waits or runs, and
+	// takes no place in the queue. Its answer may be [errs.ErrYielded]: ask again.
+	Background bool `json:",omitempty"`
+
 	// Arrived is when the request arrived, if it waited before the call; zero: at the call.
 	Arrived time.Time `json:"-"`
 }

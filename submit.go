@@ -104,6 +104,7 @@ func (m *Model) request(r *Request) (*engine.Request, error) {
 		System: r.System, Places: r.Places, Tokens: r.Tokens, MaxTokens: r.MaxTokens,
 		Context: r.Context, IgnoreEnd: r.IgnoreEnd, Stop: r.Stop, LogProbs: r.Logprobs, Top: r.Top,
 		NoCache: r.NoCache, Salt: r.Salt, Arrived: r.Arrived,
+		Background: r.Background,
 		Sample: r.Sampling.engine(),
 	}
 	var err error

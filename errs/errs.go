@@ -32,6 +32,10 @@ var (
 	// ErrQueueFull is returned when a request would have to wait and the queue is full.
 	ErrQueueFull = errors.New("the queue is full")
 
+	// ErrYielded is the answer of a background request that made way for another one. It may be
+	// asked again.
+	ErrYielded = errors.New("made way for another request")
+
 	// ErrInternal is returned when a request hits a bug in this program. The text has no details of
 	// it; other requests continue.
 	ErrInternal = errors.New("internal error")

@@ -32,6 +32,10 @@ type Backend interface {
 type Service struct {
 	Front *api.Front
 	Log   *slog.Logger
+	// Background lets all requests of others go first.
+	Background bool
+	// Salt keeps the caches apart from those of other salts.
+	Salt string
 }
 
 // parsers returns the calls of a batch, by path.
@@ -115,11 +119,20 @@ func (s Service) ask(ctx context.Context, c *api.Call) (*restore.Answer, error) 
 	if _, err := c.Load(ctx, s.Front); err != nil {
 		return nil, err
 	}
+	if c.Background = s.Background; s.Salt != "" && !c.NoCache {
+		c.Salt = s.Salt + "\x00" + c.Salt
+	}
 	for {
 		j, err := s.Front.Submit(ctx, c)
 		if err == nil {
-			c.Forget()
-			return j.Answer()
+			if !s.Background {
+				c.Forget()
+			}
+			a, err := j.Answer()
+			if !errors.Is(err, errs.ErrYielded) {
+				return a, err
+			}
+			continue
 		}
 		e := c.Error(err)
 		if e == nil || e.RetryAfter == 0 {

@@ -516,7 +516,8 @@ func (said) Answer() (*restore.Answer, error) {
 func TestService(t *testing.T) {
 	b := new(busy)
 	b.full.Store(1)
-	s := Service{api.NewFront(b, api.Settings{MaxImages: 1}), slog.New(slog.DiscardHandler)}
+	s := Service{Front: api.NewFront(b, api.Settings{MaxImages: 1}),
+		Log: slog.New(slog.DiscardHandler)}
 	const chat = "/v1/chat/completions"
 	for _, c := range []struct {
 		name   string

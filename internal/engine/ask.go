@@ -81,7 +81,7 @@ func (e *Engine) submit(ctx context.Context, req *Request, count bool) (_ *Job, 
 	}
 	var place ticket
 	if req.pictures() && e.device != nil {
-		if place, err = e.device.enter(); err != nil {
+		if place, err = e.device.enter(req); err != nil {
 			return nil, err
 		}
 		defer func() { e.device.exit(place) }() // unless s has it

@@ -57,6 +57,10 @@ type Request struct {
 	// called with each piece of the answer as it is decoded, always complete UTF-8; may be nil
 	OnText func(text string)
 
+	// Background requests take what others leave: they wait while another request waits or runs.
+	// One that is being read then ends with errs.ErrYielded and may be asked again.
+	Background bool
+
 	// Arrived is when the request arrived, if it waited before the call; zero: at the call.
 	Arrived time.Time
 	// Load, when not nil, sets the files of the pictures of Messages. Submit and Count call it

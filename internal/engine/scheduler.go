@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,9 @@ import (
 // read, the running sequences decode between the encoder's blocks and the decoder's products, as
 // often as patience says. So no product is split for them, and none of them waits longer than one
 // block or than patience allows. With Options.Throughput, they wait until all prompts are read.
+//
+// Background requests take what the others leave: none begins, is read or decodes while another
+// request waits or runs, and one place is never theirs.
 type scheduler struct {
 	e        *Engine
 	parallel int  // most sequences that run
@@ -31,7 +35,7 @@ type scheduler struct {
 
 	mu      sync.Mutex
 	waiting []*sequence // in order of arrival
-	entered int         // requests in the queue that are not prepared yet
+	entered int         // requests in the queue that are not prepared yet, none of the background
 	tickets ticket      // the last one
 	places  int         // used places, of parallel
 	closed  bool
@@ -91,24 +95,40 @@ func newScheduler(e *Engine, o *Options) *scheduler {
 	return d
 }
 
-// ticket is a request's number in order of arrival, from 1.
+// ticket is a request's number in order of arrival, from 1. Tickets of the background are behind
+// all others.
 type ticket uint64
 
+// behind is part of the tickets of background requests.
+const behind ticket = 1 << 63
+
+func (t ticket) background() bool { return t&behind != 0 }
+
+// ticket returns the next ticket, with d.mu held.
+func (d *scheduler) ticket(r *Request) ticket {
+	d.tickets++
+	if r.Background {
+		return d.tickets | behind
+	}
+	return d.tickets
+}
+
 // enter takes a place in the queue for a request that is not prepared yet.
-func (d *scheduler) enter() (ticket, error) {
+func (d *scheduler) enter(r *Request) (ticket, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.full(); err != nil {
+	if err := d.full(r); err != nil {
 		return 0, err
 	}
-	d.entered++
-	d.tickets++
-	return d.tickets, nil
+	if !r.Background {
+		d.entered++
+	}
+	return d.ticket(r), nil
 }
 
 // exit gives back the place of a request that is never submitted; 0 is none.
 func (d *scheduler) exit(t ticket) {
-	if t == 0 {
+	if t == 0 || t.background() {
 		return
 	}
 	d.mu.Lock()
@@ -116,15 +136,24 @@ func (d *scheduler) exit(t ticket) {
 	d.entered--
 }
 
-// full returns why no request can take a place in the queue, with d.mu held.
-func (d *scheduler) full() error {
+// full returns why r cannot take a place in the queue, with d.mu held. The background has places
+// without limit, which are not the queue's.
+func (d *scheduler) full(r *Request) error {
 	switch free := d.parallel - d.places; {
 	case d.closed:
 		return fmt.Errorf("engine: %w", errs.ErrClosed)
-	case len(d.waiting)+d.entered-max(0, free) >= d.queue:
+	case !r.Background && d.urgent()-max(0, free) >= d.queue:
 		return fmt.Errorf("engine: %w", errs.ErrQueueFull)
 	}
 	return nil
+}
+
+// urgent is the number of requests that wait, without the background, with d.mu held.
+func (d *scheduler) urgent() int {
+	n, _ := slices.BinarySearchFunc(d.waiting, behind, func(s *sequence, t ticket) int {
+		return cmp.Compare(s.place, t)
+	})
+	return n + d.entered
 }
 
 // submit queues s or returns an error. A request that has entered keeps its place among those that
@@ -132,14 +161,14 @@ func (d *scheduler) full() error {
 func (d *scheduler) submit(s *sequence) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch err := d.full(); {
+	switch err := d.full(s.req); {
 	case d.closed, err != nil && s.place == 0 && s.work == nil:
 		return err
 	}
-	if s.place == 0 {
-		d.tickets++
-		s.place = d.tickets
-	} else {
+	switch {
+	case s.place == 0:
+		s.place = d.ticket(s.req)
+	case !s.req.Background:
 		d.entered--
 	}
 	s.unwatch = context.AfterFunc(s.ctx, d.nudge)
@@ -253,8 +282,29 @@ func (d *scheduler) between() error {
 		d.reap()
 		d.decode()
 	}
+	if d.reading.req.Background && d.pressed() {
+		return fmt.Errorf("engine: %w", errs.ErrYielded)
+	}
 	return d.end()
 }
+
+// pressed reports whether the background should make way: another request waits and is ready, or
+// runs.
+func (d *scheduler) pressed() bool {
+	if slices.ContainsFunc(d.running, (*sequence).urgent) {
+		return true
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	i := slices.IndexFunc(d.waiting, (*sequence).fit)
+	return i >= 0 && d.waiting[i].urgent()
+}
+
+// urgent reports whether s is not of the background.
+func (s *sequence) urgent() bool { return !s.req.Background }
+
+// fit reports whether s may begin.
+func (s *sequence) fit() bool { return !s.unready && s.unfit == nil }
 
 // ended reports whether the sequence that is being read should end, so that its results are not
 // needed. Any thread may call it. Work in progress may then be incomplete: call end before using
@@ -327,13 +377,19 @@ func (d *scheduler) next() *sequence {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.prepare()
-	i := slices.IndexFunc(d.waiting, func(s *sequence) bool { return !s.unready && s.unfit == nil })
+	i := slices.IndexFunc(d.waiting, (*sequence).fit)
 	if i < 0 {
 		return nil
 	}
-	s := d.waiting[i]
+	s, places := d.waiting[i], d.parallel
+	if !s.urgent() {
+		if slices.ContainsFunc(d.running, (*sequence).urgent) {
+			return nil
+		}
+		places = max(1, places-1)
+	}
 	if s.work == nil && !s.count {
-		if d.places >= d.parallel || !d.admit(s) {
+		if d.places >= places || !d.admit(s) {
 			return nil
 		}
 		d.places++
@@ -510,13 +566,19 @@ func (d *scheduler) features(p *picture) error {
 	return nil
 }
 
-// decode makes one step of every running sequence that has memory for it.
+// decode makes one step of every running sequence that has memory for it. The background's wait
+// while another one has it.
 func (d *scheduler) decode() {
 	start := time.Now()
 	d.batch = d.batch[:0]
-	for _, s := range d.running {
-		if d.grow(s) {
-			d.batch = append(d.batch, s)
+	for _, urgent := range []bool{true, false} {
+		for _, s := range d.running {
+			if s.urgent() == urgent && d.grow(s) {
+				d.batch = append(d.batch, s)
+			}
+		}
+		if len(d.batch) > 0 {
+			break
 		}
 	}
 	for lo := 0; lo < len(d.batch); lo += d.e.together {

@@ -141,6 +141,8 @@ const (
 const (
 	idHeader   = "Restore-Id"
 	bodyHeader = "Restore-Body" // the object with a message that is too large for the server
+	// backgroundHeader marks a request that lets all others go first
+	backgroundHeader = "Restore-Background"
 )
 
 func hashOf(data []byte) string {

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/errs"
 )
 
 // WorkerOptions are the options of a worker.
@@ -59,10 +60,11 @@ type Worker struct {
 
 // delivery is a request that this worker holds.
 type delivery struct {
-	msg    jetstream.Msg
-	tries  uint64
-	cancel context.CancelCauseFunc
-	id     string
+	msg        jetstream.Msg
+	tries      uint64
+	cancel     context.CancelCauseFunc
+	id         string
+	background bool // all others go first
 }
 
 // errCancelled is the cause when nobody waits for a request any longer.
@@ -461,9 +463,11 @@ func (w *Worker) wake() {
 	w.change.Broadcast()
 }
 
-// got queues a message; messages begin in order of arrival.
+// got queues a message; messages begin in order of arrival, those of the background after the
+// others.
 func (w *Worker) got(m jetstream.Msg) {
-	d := &delivery{msg: m, tries: 1, id: m.Headers().Get(idHeader)}
+	d := &delivery{msg: m, tries: 1, id: m.Headers().Get(idHeader),
+		background: m.Headers().Get(backgroundHeader) != ""}
 	if meta, err := m.Metadata(); err == nil {
 		d.tries = meta.NumDelivered
 	}
@@ -473,12 +477,23 @@ func (w *Worker) got(m jetstream.Msg) {
 		_ = m.Term() // if this fails, it is delivered again and ends here again
 		return
 	}
-	if d.tries > 1 {
-		w.waiting = append([]*delivery{d}, w.waiting...)
-	} else {
-		w.waiting = append(w.waiting, d)
-	}
+	w.waiting = slices.Insert(w.waiting, w.placeOf(d), d)
 	w.change.Broadcast()
+}
+
+// placeOf returns where d belongs among the waiting requests, with w.mu held.
+func (w *Worker) placeOf(d *delivery) int {
+	first := slices.IndexFunc(w.waiting, func(d *delivery) bool { return d.background })
+	if first < 0 {
+		first = len(w.waiting)
+	}
+	switch {
+	case d.tries == 1 && d.background:
+		return len(w.waiting)
+	case d.tries == 1 || d.background:
+		return first
+	}
+	return 0
 }
 
 // stop lets no more requests begin.
@@ -629,7 +644,7 @@ func (w *Worker) sweep(ctx context.Context) {
 func (w *Worker) work(ctx context.Context) {
 	for {
 		w.mu.Lock()
-		for (len(w.waiting) == 0 || w.closing) && !w.over {
+		for (len(w.waiting) == 0 || w.closing || w.crowded()) && !w.over {
 			w.change.Wait()
 		}
 		if len(w.waiting) == 0 {
@@ -647,8 +662,24 @@ func (w *Worker) work(ctx context.Context) {
 		cancel(nil)
 		w.mu.Lock()
 		delete(w.active, d)
+		w.change.Broadcast()
 		w.mu.Unlock()
 	}
+}
+
+// crowded reports whether the next waiting request is of the background, which begins in at most
+// half of the worker's places, with w.mu held.
+func (w *Worker) crowded() bool {
+	if !w.waiting[0].background {
+		return false
+	}
+	n := 0
+	for d := range w.active {
+		if d.background {
+			n++
+		}
+	}
+	return n >= max(1, w.room/2)
 }
 
 // answer answers a request and writes what came of it, once.
@@ -724,7 +755,12 @@ func (w *Worker) compute(ctx context.Context, d *delivery) (*result, error) {
 		return nil, err
 	}
 	q.Ask.Arrived = start
-	out.Answer, out.Pieces, err = w.ask(ctx, q, d.tries)
+	for {
+		out.Answer, out.Pieces, err = w.ask(ctx, q, d.tries)
+		if !errors.Is(err, errs.ErrYielded) { // a background request's
+			break
+		}
+	}
 	if err != nil {
 		f, final := failureOf(err)
 		if !final {
