@@ -90,8 +90,8 @@ internal/cli: . internal/bytesize internal/calibrate internal/checkpoint interna
 internal/cli/clitest: internal/builtin internal/checkpoint internal/fleet/natsserver internal/scene internal/tensor
 cmd/restore: . internal/api internal/batch internal/builtin internal/bytesize internal/calibrate
     internal/checkpoint/hf internal/cli internal/client internal/files internal/fleet internal/hub
-    internal/imageproc internal/kernel internal/machine internal/media internal/model/families
-    internal/server internal/tensor internal/version reduce
+    internal/imageproc internal/jobs internal/kernel internal/machine internal/media
+    internal/model/families internal/openai internal/server internal/tensor internal/version reduce
 cmd/restore-lab: . eval eval/bench internal/api internal/bytesize internal/calibrate internal/chart
     internal/checkpoint internal/checkpoint/hf internal/cli internal/compare internal/engine
     internal/evalengine internal/fleet internal/formats internal/imageproc internal/kernel
@@ -108,7 +108,8 @@ internal/grammar:
 internal/media: internal/version
 internal/wire: internal/files
 internal/diskcache: internal/files
-internal/server: . internal/api internal/media internal/ollama internal/openai internal/wire
+internal/jobs: internal/api internal/batch internal/files internal/wire
+internal/server: . internal/api internal/jobs internal/media internal/ollama internal/openai internal/wire
 internal/openai: . internal/api internal/wire
 internal/ollama: . internal/api internal/wire
 internal/load: internal/stats

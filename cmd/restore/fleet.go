@@ -54,6 +54,8 @@ type opened struct {
 	service restore.Service
 	model   *restore.Model // in this process, nil if workers answer
 	ends    []func() error
+	// client makes a client of the same workers with an id of its own; nil without a fleet.
+	client func(ctx context.Context, id string) (*fleet.Client, error)
 }
 
 // then adds a function for close.
@@ -123,6 +125,9 @@ func (o *answeringFlags) openAt(
 	}
 	out.then(k.Close)
 	out.service = k
+	out.client = func(ctx context.Context, id string) (*fleet.Client, error) {
+		return cli.FleetClient(ctx, a, c, fleet.ClientOptions{Model: k.Key(), ID: id})
+	}
 	return nil
 }
 

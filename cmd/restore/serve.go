@@ -32,6 +32,7 @@ import (
 type serveOptions struct {
 	answering answeringFlags
 	nats      cli.NatsFlags
+	jobs      jobFlags
 	aliases   []string
 
 	host           string
@@ -99,6 +100,7 @@ the defaults for requests. To serve other machines, use --host and --api-key.`,
 		"share caches only among requests with the same key")
 	fs.Lookup("cache-isolation").Annotations = map[string][]string{cli.Choices: {"off|key"}}
 	fs.IntVar(&o.maxBody, "max-body-mb", 64, "a request's body has at most `N` MB")
+	o.jobs.add(fs)
 	fs.DurationVar(&o.header, "read-header-timeout", 10*time.Second,
 		"`time` limit for the head of a request to arrive")
 	fs.DurationVar(&o.read, "read-timeout", time.Minute,
@@ -265,6 +267,9 @@ func (o *serveOptions) check() error {
 	if err := o.answering.check(); err != nil {
 		return err
 	}
+	if err := o.jobs.check(o.answering.Flags); err != nil {
+		return err
+	}
 	switch {
 	case o.port < 0 || o.port > 65535:
 		return cli.Flagf("port", "out of range, got %d, want 0 to 65535", o.port)
@@ -376,6 +381,9 @@ func (o *serveOptions) run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	settings.Aliases = o.aliases
+	if so.Jobs, err = o.jobs.store(log); err != nil {
+		return errors.Join(err, l.Close())
+	}
 	s := server.New(so)
 	a.Interrupts.Wait()
 	done := make(chan error, 1)
@@ -407,6 +415,8 @@ func (o *serveOptions) run(ctx context.Context, a *cli.App) error {
 		}
 		if err == nil {
 			s.Ready(out.service, settings)
+			lines := &batchLines{o, &out, &settings, loader, log}
+			out.ends = append(out.ends, lines.run(so.Jobs))
 			_, err = fmt.Fprintf(a.Out, "listening on %s://%s\n", scheme, l.Addr())
 		}
 		loaded <- err

@@ -12,6 +12,8 @@ import (
 type Doc struct {
 	Summary string
 	Body    map[string]any // JSON schema
+	Form    bool           // the body is multipart/form-data
+	Query   []string       // names of parameters
 	Reply   any            // a value of the reply's type
 	Chunk   any            // a value of the type of a stream's messages; nil: no stream
 }

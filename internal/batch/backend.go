@@ -119,7 +119,7 @@ func (s Service) ask(ctx context.Context, c *api.Call) (*restore.Answer, error) 
 	if _, err := c.Load(ctx, s.Front); err != nil {
 		return nil, err
 	}
-	if c.Background = s.Background; s.Salt != "" && !c.NoCache {
+	if c.Background = s.Background; s.Salt+c.Salt != "" && !c.NoCache {
 		c.Salt = s.Salt + "\x00" + c.Salt
 	}
 	for {

@@ -160,6 +160,16 @@ func (e *WriteError) Error() string {
 // Unwrap returns the cause.
 func (e *WriteError) Unwrap() error { return e.Err }
 
+// MismatchError is returned when a journal was begun with another input or other settings.
+type MismatchError struct{ why string }
+
+// Error implements error.
+func (e *MismatchError) Error() string { return "batch: " + e.why }
+
+func mismatch(format string, args ...any) error {
+	return &MismatchError{fmt.Sprintf(format, args...)}
+}
+
 // OpenJournal opens the journal in dir, for results that go to the file out, or prepares a new one.
 // It refuses an output that the journal did not write. It writes nothing before Begin; without
 // Begin, Close leaves nothing of a new journal.
@@ -222,6 +232,13 @@ func (j *Journal) Answers() int {
 	return j.mark.Answers
 }
 
+// Results is the number of results in the output, of all runs.
+func (j *Journal) Results() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.mark.Lines + len(j.mark.Extra)
+}
+
 // written returns the first line that is not in the output.
 func (j *Journal) written() int {
 	j.mu.Lock()
@@ -238,7 +255,7 @@ func (j *Journal) Begin(s Settings) error {
 	}
 	if !j.fresh {
 		if d := difference(j.head.Settings, now); d != "" {
-			return fmt.Errorf("batch: journal %s: was begun with other settings: %s: use the "+
+			return mismatch("journal %s: was begun with other settings: %s: use the "+
 				"earlier ones, or remove it and its output to start again", j.dir, d)
 		}
 	}
@@ -269,7 +286,7 @@ func (j *Journal) has(line int, key Key) (known, changed bool, err error) {
 	}
 	if k, ok := j.before.extra(line); ok {
 		if k != key {
-			err = fmt.Errorf("batch: input: result %d was written for another line, or its "+
+			err = mismatch("input: result %d was written for another line, or its "+
 				"pictures have changed: journal %s belongs to another input", line+1, j.dir)
 		}
 		return true, false, err

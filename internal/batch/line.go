@@ -33,7 +33,7 @@ type line struct {
 	n           int // from 0, without blank lines
 	text, files [sha256.Size]byte
 	q           *Request // nil for a bad line, and for one whose content does not matter
-	bad         *lineError
+	bad         *LineError
 }
 
 // key identifies the content of the line.
@@ -74,14 +74,14 @@ type Result struct {
 	Error    *Error    `json:"error"`
 }
 
-// lineError describes a line that cannot be read.
-type lineError struct {
-	number  int // in the file, from 1
-	code    string
-	message string
+// LineError says why a line cannot be read.
+type LineError struct {
+	Line          int // in the file, from 1
+	Code, Message string
 }
 
-func (e *lineError) Error() string { return fmt.Sprintf("line %d: %s", e.number, e.message) }
+// Error implements error.
+func (e *LineError) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Message) }
 
 // lines reads an input line by line.
 type lines struct {
@@ -140,7 +140,7 @@ func (l *lines) read() (line []byte, long bool, err error) {
 }
 
 // parse reads the line with a number in the file. It keeps no part of line.
-func parse(line []byte, number int) (*Request, *lineError) {
+func parse(line []byte, number int) (*Request, *LineError) {
 	o, err := wire.Parse(line)
 	if err != nil {
 		return nil, faultOf(err, number)
@@ -165,14 +165,14 @@ func parse(line []byte, number int) (*Request, *lineError) {
 }
 
 // faultOf is an error of a line.
-func faultOf(err error, number int) *lineError {
+func faultOf(err error, number int) *LineError {
 	var e *wire.Error
 	errors.As(err, &e) // package wire returns no other errors
 	text := e.Message
 	if e.Code == "invalid_type" && e.Param == "" {
 		text = "got JSON that is no object, want one with custom_id, method, url and body"
 	}
-	return &lineError{number, e.Code, text}
+	return &LineError{number, e.Code, text}
 }
 
 // namesFile reports whether a line may have the URL of a file in it. JSON can also write the

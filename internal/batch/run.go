@@ -146,7 +146,7 @@ func (r *run) checkEnd(n int) error {
 		least = r.before.Extra[k-1].Line + 1
 	}
 	if n < least {
-		return fmt.Errorf("batch: input: got %d lines, want at least the %d that journal %s has "+
+		return mismatch("input: got %d lines, want at least the %d that journal %s has "+
 			"answers to: it belongs to another input", n, least, r.j.dir)
 	}
 	return nil
@@ -158,10 +158,7 @@ func (r *run) parse(n, number int, text []byte, long bool) *line {
 	switch {
 	case long:
 		text = nil // what was not kept is not compared
-		out.bad = &lineError{
-			number, "request_too_large",
-			fmt.Sprintf("got more than %d bytes, want at most as many", r.o.MaxLine),
-		}
+		out.bad = tooLong(number, r.o.MaxLine)
 	case n >= r.before.Lines || namesFile(text):
 		out.q, out.bad = parse(text, number)
 	}
@@ -223,7 +220,7 @@ func (r *run) take(ctx context.Context, l *line) error {
 		if r.o.Strict {
 			return fmt.Errorf("batch: input: %w", l.bad)
 		}
-		return r.answered(l.n, l.key(), &Result{Error: &Error{l.bad.code, l.bad.Error()}})
+		return r.answered(l.n, l.key(), &Result{Error: &Error{l.bad.Code, l.bad.Error()}})
 	}
 	r.bytes += len(l.q.Body)
 	r.queue(l.q)
@@ -238,10 +235,10 @@ func (r *run) checkBefore() error {
 	case r.lines != m.Lines:
 		return nil
 	case !bytes.Equal(r.sums.text[:], m.Text):
-		return fmt.Errorf("batch: input: its first %d lines are not those that journal %s has "+
+		return mismatch("input: its first %d lines are not those that journal %s has "+
 			"answers to: it belongs to another input", m.Lines, r.j.dir)
 	case !bytes.Equal(r.sums.files[:], m.Files):
-		return fmt.Errorf("batch: input: the pictures of its first %d lines are not those that "+
+		return mismatch("input: the pictures of its first %d lines are not those that "+
 			"journal %s has answers about: a file has changed, or is gone", m.Lines, r.j.dir)
 	}
 	return nil

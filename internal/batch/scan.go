@@ -16,6 +16,15 @@ import (
 // the file.
 const scanned = 1 << 20
 
+// DuplicateError is returned for an input in which two lines have the same custom_id.
+type DuplicateError struct{ First, Second int } // numbers of the lines in the file, from 1
+
+// Error implements error.
+func (e *DuplicateError) Error() string {
+	return fmt.Sprintf("batch: input: lines %d and %d have the same custom_id, want different ones",
+		e.First, e.Second)
+}
+
 // Scan reads an input from its begin to its end, counts its lines, and refuses two lines with the
 // same custom_id. Lines that cannot be read have none.
 func Scan(ctx context.Context, in io.ReadSeeker, maxLine int) (lines int, err error) {
@@ -127,6 +136,5 @@ func twice(ids []idAt) error {
 	if second == 0 {
 		return nil
 	}
-	return fmt.Errorf("batch: input: lines %d and %d have the same custom_id, want different ones",
-		first, second)
+	return &DuplicateError{first, second}
 }

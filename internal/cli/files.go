@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"syscall"
 
@@ -155,4 +156,24 @@ func ReadJSON(path string, v any) error {
 		return fmt.Errorf("%s: more than one JSON value, want one", path)
 	}
 	return nil
+}
+
+// StateFolder is the user's folder for what programs keep between their runs; "" if there is none.
+func StateFolder() string {
+	dir := os.Getenv("XDG_STATE_HOME")
+	home, err := os.UserHomeDir()
+	switch {
+	case filepath.IsAbs(dir):
+	case err != nil:
+		return ""
+	case runtime.GOOS == "windows":
+		if dir = os.Getenv("LocalAppData"); dir == "" {
+			return ""
+		}
+	case runtime.GOOS == "darwin":
+		dir = filepath.Join(home, "Library", "Application Support")
+	default:
+		dir = filepath.Join(home, ".local", "state")
+	}
+	return filepath.Join(dir, "restore")
 }

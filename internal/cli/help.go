@@ -41,6 +41,7 @@ var flagGroups = []struct {
 	{"Workers", "nats nats-creds nats-ca nats-replicas mixed"},
 	{"Pictures", "max-image-pixels max-image-mb max-images min-pixels max-pixels pad exif " +
 		"media-path allowed-media-domains fetch-timeout"},
+	{"Files and batches", "batch-dir batch-parallel max-file-mb file-days"},
 	{"HTTP", "max-body-mb request-timeout read-timeout read-header-timeout drain-timeout " +
 		"sse-ping cors-origins allowed-hosts"},
 	{"Output", "format plot json page metrics log-format log-prompts"},

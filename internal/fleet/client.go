@@ -563,6 +563,9 @@ func (c *Conn) Forget(ctx context.Context, id string) error {
 	return c.kept.Purge(ctx, jetstream.WithPurgeSubject("$KV."+resultsBucket+"."+id))
 }
 
+// ForgetAll removes the results of this client's requests, once none is needed any longer.
+func (c *Client) ForgetAll(ctx context.Context) error { return c.Forget(ctx, c.id+".>") }
+
 // replied processes a piece of an answer.
 func (c *Client) replied(m *nats.Msg) {
 	var e event

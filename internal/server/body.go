@@ -38,6 +38,7 @@ type pace struct {
 	end    time.Time     // of the time for the whole body
 	window time.Time     // end of the time for the next missing bytes
 	missed int64         // bytes of this window that have not arrived
+	long   bool          // the whole body has no limit
 }
 
 func newPace(limit time.Duration, now func() time.Time) *pace {
@@ -76,7 +77,7 @@ func (p *pace) left() time.Duration {
 }
 
 // over reports whether the time for the whole body ends before the window.
-func (p *pace) over() bool { return p.end.Before(p.window) }
+func (p *pace) over() bool { return !p.long && p.end.Before(p.window) }
 
 // late says what is wrong with a body whose next byte did not arrive in the time left.
 func (p *pace) late() string {

@@ -206,12 +206,11 @@ type modelList struct {
 
 func (s *Server) oneModel(x *exchange) {
 	f := s.front.Load()
-	id := strings.TrimSuffix(strings.TrimPrefix(x.r.URL.Path, "/v1/models/"), "/")
-	if err := f.CheckModel(id); err != nil {
+	if err := f.CheckModel(x.param); err != nil {
 		x.fail(s.toWire(err, nil, x.id))
 		return
 	}
-	x.json(http.StatusOK, s.modelObject(f.Named(id)))
+	x.json(http.StatusOK, s.modelObject(f.Named(x.param)))
 }
 
 // tokenize answers with the tokens of a text, or counts the tokens of a chat.

@@ -56,17 +56,22 @@ func (s *Server) document() object {
 	maps.Copy(docs, openai.Docs())
 	maps.Copy(docs, ollama.Docs())
 	paths := object{}
-	for path, doc := range docs {
+	maps.Copy(docs, jobDocs())
+	for at, doc := range docs {
+		method, path := described(at, &doc)
 		r := s.routes[path]
-		switch path {
-		case "/v1/models/{id}":
-			r = s.models
-		case "/assets/{name}":
+		if path == "/assets/{name}" {
 			r = s.routes["/assets/"+pageAssets()[0]]
 		}
-		if r != nil {
-			paths[path] = operations(path, r, &doc)
+		if r == nil {
+			continue
 		}
+		all, ok := paths[path].(object)
+		if !ok {
+			all = object{}
+			paths[path] = all
+		}
+		maps.Copy(all, operations(method, path, r, &doc))
 	}
 	secure := []any{object{"bearer": []string{}}, object{"key": []string{}}}
 	if len(s.o.Keys) == 0 {
@@ -90,6 +95,17 @@ func (s *Server) document() object {
 	}
 }
 
+// described reads a key of the documents: a path, whose method depends on the body, or METHOD PATH.
+func described(at string, doc *api.Doc) (method, path string) {
+	if method, path, found := strings.Cut(at, " "); found {
+		return strings.ToLower(method), path
+	}
+	if doc.Body != nil {
+		return "post", at
+	}
+	return "get", at
+}
+
 // errorSchema is the schema of errors of all routes but Ollama's.
 func errorSchema() object {
 	of := object{"type": "object", "properties": object{
@@ -102,13 +118,13 @@ func errorSchema() object {
 		"required": []string{"error"}, "additionalProperties": false}
 }
 
-// operations describes the methods of a route.
-func operations(path string, r *route, doc *api.Doc) object {
+// operations describes a method of a route; HEAD comes with GET.
+func operations(method, path string, r *route, doc *api.Doc) object {
 	failed := "Error"
 	if r.ollama {
 		failed = "OllamaError"
 	}
-	method, name := "get", strings.Trim(strings.Map(func(c rune) rune {
+	name := strings.Trim(strings.Map(func(c rune) rune {
 		if c == '/' || c == '.' || c == '{' || c == '}' {
 			return '_'
 		}
@@ -136,17 +152,29 @@ func operations(path string, r *route, doc *api.Doc) object {
 		"default": object{"description": "An error", "content": object{"application/json": object{
 			"schema": object{"$ref": "#/components/schemas/" + failed}}}}}}
 	if doc.Body != nil {
-		method = "post"
+		kind := "application/json"
+		if doc.Form {
+			kind = "multipart/form-data"
+		}
 		o["requestBody"] = object{"required": true, "content": object{
-			"application/json": object{"schema": doc.Body}}}
+			kind: object{"schema": doc.Body}}}
 	}
 	o["operationId"] = method + "_" + name
 	if r.open {
 		o["security"] = []any{}
 	}
-	if _, parameter, found := strings.Cut(path, "{"); found {
-		o["parameters"] = []any{object{"name": strings.TrimSuffix(parameter, "}"), "in": "path",
-			"required": true, "schema": object{"type": "string"}}}
+	var parameters []any
+	if _, rest, found := strings.Cut(path, "{"); found {
+		name, _, _ := strings.Cut(rest, "}")
+		parameters = append(parameters, object{"name": name, "in": "path", "required": true,
+			"schema": object{"type": "string"}})
+	}
+	for _, name := range doc.Query {
+		parameters = append(parameters, object{"name": name, "in": "query",
+			"schema": object{"type": "string"}})
+	}
+	if parameters != nil {
+		o["parameters"] = parameters
 	}
 	all := object{method: o}
 	if method == "get" {

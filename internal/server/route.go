@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"net/http"
 	"regexp"
 	"runtime/debug"
@@ -22,17 +23,19 @@ type route struct {
 	name   string // its name in metrics
 	get    func(*exchange)
 	post   func(*exchange)
+	delete func(*exchange)
 	open   bool // needs no key
 	always bool // answers while the model loads and while the server shuts down
 	ollama bool // errors in Ollama's form
 	api    bool // replies must not be stored
 }
 
-// table returns the routes by path. /v1/models/{id} has its own field.
+// table returns the routes by path. A path may have one parameter, as /v1/models/{id}.
 func (s *Server) table() map[string]*route {
 	health := &route{name: "/health", get: s.health, open: true, always: true, api: true}
 	t := map[string]*route{
 		"/v1/models":   {get: s.listModels, api: true},
+		modelPath:      {get: s.oneModel, api: true},
 		"/tokenize":    {post: s.tokenize, api: true},
 		"/detokenize":  {post: s.detokenize, api: true},
 		"/api/tags":    {get: s.ollamaTags, ollama: true, api: true},
@@ -64,30 +67,44 @@ func (s *Server) table() map[string]*route {
 			t["/assets/"+name] = &route{name: "/assets/", get: page, open: true}
 		}
 	}
+	if s.o.Jobs != nil {
+		maps.Copy(t, jobRoutes())
+	}
 	for path, r := range t {
 		if r.name == "" {
 			r.name = path
 		}
 	}
-	s.models = &route{name: "/v1/models/{id}", get: s.oneModel, api: true}
 	return t
 }
 
-// find returns the route of a path. It ignores one trailing slash.
-func (s *Server) find(path string) *route {
+// modelPath is the path of a model, whose id may have slashes.
+const modelPath = "/v1/models/{id}"
+
+// find returns the route of a path, and its parameter. It ignores one trailing slash.
+func (s *Server) find(path string) (r *route, parameter string) {
 	if strings.Contains(path, "//") || slices.Contains(strings.Split(path, "/"), "..") {
-		return nil
+		return nil, ""
 	}
 	if path != "/" {
 		path = strings.TrimSuffix(path, "/")
 	}
-	if r := s.routes[path]; r != nil {
-		return r
+	if r := s.routes[path]; r != nil && !strings.Contains(path, "{") {
+		return r, ""
 	}
-	if id, ok := strings.CutPrefix(path, "/v1/models/"); ok && id != "" {
-		return s.models
+	for pattern, r := range s.routes {
+		before, rest, _ := strings.Cut(pattern, "{")
+		_, after, found := strings.Cut(rest, "}")
+		if !found || len(path) <= len(before)+len(after) {
+			continue
+		}
+		id, begins := strings.CutPrefix(path, before)
+		id, ends := strings.CutSuffix(id, after)
+		if begins && ends && (pattern == modelPath || !strings.Contains(id, "/")) {
+			return r, id
+		}
 	}
-	return nil
+	return nil, ""
 }
 
 // methods lists the methods of a route.
@@ -98,6 +115,9 @@ func (r *route) methods() string {
 	}
 	if r.post != nil {
 		m = append(m, "POST")
+	}
+	if r.delete != nil {
+		m = append(m, "DELETE")
 	}
 	return strings.Join(append(m, "OPTIONS"), ", ")
 }
@@ -110,7 +130,9 @@ type exchange struct {
 	id     string
 	start  time.Time
 	route  *route
-	tenant string // the name of the key
+	param  string // of the path
+	owner  string // the name of the key; "" without keys
+	tenant string // the same if caches are apart, else ""
 	line   []any  // additional fields of the log line
 
 	// The following fields are for requests with a body.
@@ -188,7 +210,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("X-Request-Id", x.id)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	x.route = s.find(r.URL.Path)
+	x.route, x.param = s.find(r.URL.Path)
 	if r.ContentLength != 0 && s.o.ReadTimeout > 0 {
 		setReadDeadline(x.w, x.start.Add(s.o.ReadTimeout))
 	}
@@ -277,6 +299,8 @@ func (x *exchange) admit() *wire.Error {
 		serve = at.get
 	case http.MethodPost:
 		serve = at.post
+	case http.MethodDelete:
+		serve = at.delete
 	}
 	switch {
 	case s.draining.Load() && !at.always:
@@ -292,12 +316,12 @@ func (x *exchange) admit() *wire.Error {
 		return e
 	}
 	if !at.open {
-		tenant, ok := s.keys.match(r)
+		owner, ok := s.keys.match(r)
 		if !ok {
 			return unauthorized()
 		}
-		if s.o.IsolateKeys {
-			x.tenant = tenant
+		if x.owner = owner; s.o.IsolateKeys {
+			x.tenant = owner
 		}
 	}
 	serve(x)
@@ -307,7 +331,7 @@ func (x *exchange) admit() *wire.Error {
 // unknownPath is the error for an unknown path; it suggests a similar one.
 func (s *Server) unknownPath(path string) *wire.Error {
 	e := wire.New(http.StatusNotFound, "unknown_path", "", "there is no %s", wire.Quote(path))
-	if s.find("/v1"+path) != nil {
+	if r, _ := s.find("/v1" + path); r != nil {
 		e.Message += "; there is /v1" + wire.Clip(strings.TrimSuffix(path, "/"))
 	}
 	return e

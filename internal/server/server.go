@@ -12,6 +12,7 @@ import (
 
 	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/internal/api"
+	"github.com/restore-vlm/restore/internal/jobs"
 	"github.com/restore-vlm/restore/internal/media"
 )
 
@@ -28,6 +29,7 @@ type Options struct {
 	Certificate *Certificate // nil: HTTP without TLS
 
 	MaxBodyBytes int64
+	Jobs         *jobs.Store // of files and batches; nil: the server has none
 
 	ReadHeaderTimeout, ReadTimeout time.Duration
 	RequestTimeout, DrainTimeout   time.Duration
@@ -46,7 +48,6 @@ type Server struct {
 	keys    keys
 	bodies  *memory
 	routes  map[string]*route
-	models  *route // /v1/models/{id}
 	front   atomic.Pointer[api.Front]
 	counted atomic.Pointer[metrics]
 	page    http.Handler

@@ -274,7 +274,7 @@ func TestWhoMayAsk(t *testing.T) {
 	status, h, _ := r.do(t, "OPTIONS", "/v1/models", "", "Origin: http://localhost:3000",
 		"Access-Control-Request-Method: POST", "Access-Control-Request-Headers: authorization")
 	if status != 204 || h.Get("Access-Control-Allow-Origin") != "http://localhost:3000" ||
-		h.Get("Access-Control-Allow-Methods") != "GET, POST, OPTIONS" ||
+		h.Get("Access-Control-Allow-Methods") != "GET, POST, DELETE, OPTIONS" ||
 		h.Get("Access-Control-Allow-Headers") != "authorization" ||
 		h.Get("Access-Control-Max-Age") != "600" ||
 		h.Get("Vary") != "Origin" ||

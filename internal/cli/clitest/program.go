@@ -35,7 +35,13 @@ func (p *Tested) Test(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
 		p.Main()
 	}
+	state, err := os.MkdirTemp("", "state") // not the user's
+	if err != nil {
+		panic(err)
+	}
+	os.Setenv("XDG_STATE_HOME", state)
 	code := m.Run()
+	os.RemoveAll(state)
 	if p.dir != "" {
 		os.RemoveAll(p.dir)
 	}
@@ -52,7 +58,8 @@ func (p *Tested) Command(
 		return Result{code, out.String(), errOut.String()}
 	}
 	cmd := p.Process(args...)
-	cmd.Env = []string{"HOME=" + os.Getenv("HOME")}
+	cmd.Env = []string{"HOME=" + os.Getenv("HOME"),
+		"XDG_STATE_HOME=" + os.Getenv("XDG_STATE_HOME")}
 	for name, value := range env {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}

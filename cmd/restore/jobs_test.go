@@ -1,0 +1,162 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"math/rand/v2"
+	"mime/multipart"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/jobs"
+)
+
+// call sends a request to the server and decodes the reply; body nil is a GET.
+func (s *serving) call(t *testing.T, path, kind string, body []byte, to any) {
+	t.Helper()
+	var resp *http.Response
+	var err error
+	if body == nil {
+		resp, err = http.Get(s.url + path)
+	} else {
+		resp, err = http.Post(s.url+path, kind, bytes.NewReader(body))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode == 200 {
+		if raw, ok := to.(*[]byte); ok {
+			*raw = data
+			return
+		}
+		err = json.Unmarshal(data, to)
+	}
+	if err != nil || resp.StatusCode != 200 {
+		t.Fatalf("%s: got %d %s, %v", path, resp.StatusCode, data, err)
+	}
+}
+
+// begin uploads a file and begins a batch.
+func (s *serving) begin(t *testing.T, content []byte) (batch string) {
+	t.Helper()
+	var form bytes.Buffer
+	w := multipart.NewWriter(&form)
+	err := w.WriteField("purpose", jobs.Input)
+	if err == nil {
+		var to io.Writer
+		if to, err = w.CreateFormFile("file", "in.jsonl"); err == nil {
+			_, err = to.Write(content)
+		}
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var f jobs.File
+	s.call(t, "/v1/files", w.FormDataContentType(), form.Bytes(), &f)
+	body, err := json.Marshal(map[string]string{"input_file_id": f.ID,
+		"endpoint": "/v1/chat/completions", "completion_window": "24h"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b jobs.Batch
+	s.call(t, "/v1/batches", "application/json", body, &b)
+	return b.ID
+}
+
+// sorted are the lines of a text in order.
+func sorted(text string) string {
+	lines := strings.SplitAfter(text, "\n")
+	slices.Sort(lines)
+	return strings.Join(lines, "")
+}
+
+// Ensure that a batch by API has the answers of `restore batch`, however often its server is
+// killed, with a model in its process and with workers.
+func TestBatchByAPI(t *testing.T) {
+	n, kills := chaosSize(t, 40), 4
+	if testing.Short() {
+		n, kills = 20, 2
+	}
+	dir := requests(t, n)
+	in, err := os.ReadFile(filepath.Join(dir, "in.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var good []byte // a line that is no request fails the batch
+	for line := range bytes.Lines(in) {
+		if json.Valid(line) {
+			good = append(good, line...)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "in.jsonl"), good, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	if r := commandLine(batchArgs(dir, "whole.jsonl")...); r.Code != cli.ExitOK {
+		t.Fatalf("exit %d: %s", r.Code, r.Err)
+	}
+	took := time.Since(begun)
+	want := sorted(settledResults(t, filepath.Join(dir, "whole.jsonl")))
+	url, _, stop := tested.Fleet(t, 2)
+	defer stop()
+	for name, more := range map[string][]string{
+		"model": nil, "embedded": {"--nats", "embedded:0"}, "workers": {"--nats", url},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("XDG_CACHE_HOME", t.TempDir())
+			flags := append([]string{"--media-path", dir,
+				"--batch-dir", filepath.Join(dir, name)}, more...)
+			var id string
+			var b jobs.Batch
+			for i := range kills + 1 {
+				s := startServer(t, flags...)
+				if id == "" {
+					id = s.begin(t, good)
+				}
+				if i < kills {
+					time.Sleep(time.Duration(rand.Int64N(int64(took / 3))))
+					s.stop(syscall.SIGKILL)
+					continue
+				}
+				for end := time.Now().Add(time.Minute); b.CompletedAt == nil; {
+					s.call(t, "/v1/batches/"+id, "", nil, &b)
+					if b.FailedAt != nil || time.Now().After(end) {
+						t.Fatalf("got %+v %+v, log %s", b, b.Errors, s.log)
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+				var all []byte
+				for _, file := range []*string{b.OutputFileID, b.ErrorFileID} {
+					var part []byte
+					s.call(t, "/v1/files/"+*file+"/content", "", nil, &part)
+					all = append(all, part...)
+				}
+				out := filepath.Join(dir, name+".jsonl")
+				if err := os.WriteFile(out, all, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if got := sorted(settledResults(t, out)); got != want {
+					t.Errorf("got\n%s\nwant\n%s", got, want)
+				}
+				s.stop(syscall.SIGTERM)
+			}
+			if lines := bytes.Count(good, []byte("\n")); b.RequestCounts.Total != lines ||
+				b.RequestCounts.Completed+b.RequestCounts.Failed != lines {
+				t.Errorf("got %+v, want %d lines", b.RequestCounts, lines)
+			}
+		})
+	}
+}
