@@ -170,9 +170,9 @@ func TestFilesOfKeys(t *testing.T) {
 	for more, want := range map[string]string{
 		`,"metadata":{"x":1}`: "invalid_type",
 		`,"more":1`:           "unknown_parameter",
-		`,"metadata":{"` + strings.Repeat("x", 65) + `":"y"}`:         "invalid_value",
-		`,"output_expires_after":{"anchor":"created_at","seconds":1}`: "invalid_value",
-		`,"endpoint":"/v1/embeddings"`:                                "",
+		`,"metadata":{"` + strings.Repeat("x", 65) + `":"y"}`:   "invalid_value",
+		`,"output_expires_after":{"anchor":"x","seconds":3600}`: "invalid_value",
+		`,"endpoint":"/v1/embeddings"`:                          "",
 	} {
 		status, reply := begin(a, file, more)
 		if status != 400 || want != "" && code(reply) != want {
