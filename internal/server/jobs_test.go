@@ -194,7 +194,8 @@ func TestContentRanges(t *testing.T) {
 	}{
 		{"", 200, "0123456789"}, {"Range: bytes=2-4", 206, "234"}, {"Range: bytes=-2", 206, "89"},
 	} {
-		if status, _, got := r.do(t, "GET", path, "", c.asked); status != c.status || got != c.want {
+		status, _, got := r.do(t, "GET", path, "", c.asked)
+		if status != c.status || got != c.want {
 			t.Errorf("%s: got %d %q, want %d %q", c.asked, status, got, c.status, c.want)
 		}
 	}
