@@ -22,6 +22,7 @@ import (
 type Options struct {
 	Parallel  int           // requests asked at once, at least 1
 	MaxLine   int           // largest line of the input in bytes
+	Window    int           // most bytes of lines that are read and not answered; 0: 256 MiB
 	Unordered bool          // write results in order of completion
 	Strict    bool          // end the run at a line that cannot be read
 	Progress  func(Summary) // called after each result, never concurrently; may be nil
@@ -53,6 +54,9 @@ func Run(ctx context.Context, in io.Reader, j *Journal, b Backend, o Options) (S
 	r := &run{o: o, j: j, b: b, before: &j.before, groups: map[[sha256.Size]byte]int{},
 		written: j.before.Lines, over: make(chan struct{}),
 		sum: newSummary(), started: time.Now()}
+	if r.o.Window == 0 {
+		r.o.Window = windowBytes
+	}
 	r.change = sync.NewCond(&r.mu)
 	stop := context.AfterFunc(ctx, func() {
 		r.mu.Lock()
@@ -194,7 +198,7 @@ func (r *run) files(urls []string) (sum [sha256.Size]byte) {
 func (r *run) take(ctx context.Context, l *line) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for (l.n-r.written >= windowLines || r.bytes > windowBytes) && context.Cause(ctx) == nil {
+	for (l.n-r.written >= windowLines || r.bytes > r.o.Window) && context.Cause(ctx) == nil {
 		r.change.Wait()
 	}
 	r.sums.add(l)

@@ -194,6 +194,10 @@ func (s *Store) advance(ctx context.Context, b *batchEntry, p Prepare) error {
 	})
 }
 
+// answerWindow is how many bytes of a batch's lines are in memory before they are answered. It leaves
+// a server's memory to the requests of others.
+const answerWindow = 64 << 20
+
 // answer answers the lines of a batch that have no result.
 func (s *Store) answer(ctx context.Context, b *batchEntry, p Prepare) (err error) {
 	in, err := os.Open(filepath.Join(s.filesFolder(), b.InputFileID))
@@ -220,7 +224,8 @@ func (s *Store) answer(ctx context.Context, b *batchEntry, p Prepare) (err error
 	}
 	s.follow(b, j)
 	_, err = batch.Run(ctx, in, j, a.Backend, batch.Options{
-		Parallel: a.Parallel, MaxLine: s.o.MaxLine, Unordered: true, File: a.File,
+		Parallel: a.Parallel, MaxLine: s.o.MaxLine, Window: answerWindow, Unordered: true,
+		File: a.File,
 	})
 	s.follow(b, nil)
 	done = err == nil
