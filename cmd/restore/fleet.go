@@ -19,9 +19,9 @@ import (
 	"github.com/restore-vlm/restore/internal/version"
 )
 
-// worker makes a worker of a loaded model.
+// worker makes a worker of a loaded model. wo has what the caller decides.
 func (o *answeringFlags) worker(
-	ctx context.Context, c *fleet.Conn, m *restore.Model, drain time.Duration,
+	ctx context.Context, c *fleet.Conn, m *restore.Model, wo fleet.WorkerOptions,
 ) (*fleet.Worker, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -31,13 +31,12 @@ func (o *answeringFlags) worker(
 	sum := sha256.Sum256(append([]byte(i.ID), cli.MustJSON(i.Settings)...))
 	// The worker takes more requests than run, so that pictures are decoded while other requests
 	// are answered.
-	return c.NewWorker(ctx, fleet.WorkerOptions{
-		Service: m, Key: hex.EncodeToString(sum[:8]), Drain: drain,
-		Member: fleet.Member{
-			Machine: host, CPU: calibrate.CPU(), Cores: o.Model.Threads,
-			Version: version.Module(), Types: types(i.Settings), Capacity: 2 * o.Parallel,
-		},
-	})
+	wo.Service, wo.Key = m, hex.EncodeToString(sum[:8])
+	wo.Member = fleet.Member{
+		Machine: host, CPU: calibrate.CPU(), Cores: o.Model.Threads,
+		Version: version.Module(), Types: types(i.Settings), Capacity: 2 * o.Parallel,
+	}
+	return c.NewWorker(ctx, wo)
 }
 
 // types tells apart workers of one model that keep it in other types.
@@ -143,7 +142,7 @@ func (o *answeringFlags) checkNATS(n *cli.NatsFlags) error {
 func (o *answeringFlags) startWorker(
 	ctx context.Context, c *fleet.Conn, m *restore.Model, drain time.Duration,
 ) (key string, end func(), err error) {
-	w, err := o.worker(ctx, c, m, drain)
+	w, err := o.worker(ctx, c, m, fleet.WorkerOptions{Drain: drain})
 	if err != nil {
 		return "", nil, err
 	}

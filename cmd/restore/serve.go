@@ -345,9 +345,9 @@ func (o *serveOptions) readKeys() error {
 	return nil
 }
 
-// logger writes one line per request.
-func (o *serveOptions) logger(w io.Writer) *slog.Logger {
-	if o.format == "json" {
+// logger writes one line per request, as text or JSON.
+func logger(format string, w io.Writer) *slog.Logger {
+	if format == "json" {
 		return slog.New(slog.NewJSONHandler(w, nil))
 	}
 	return slog.New(slog.NewTextHandler(w, nil))
@@ -358,7 +358,7 @@ func (o *serveOptions) run(ctx context.Context, a *cli.App) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	log := o.logger(a.Err)
+	log := logger(o.format, a.Err)
 	loader, err := o.answering.loader()
 	if err != nil {
 		return err

@@ -5,18 +5,27 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/fleet"
+	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/server"
+	"github.com/restore-vlm/restore/internal/version"
 )
 
 // workerOptions are the flags of `restore worker`.
 type workerOptions struct {
 	answering answeringFlags
 	nats      cli.NatsFlags
+	listen    string
+	format    string
+	drain     time.Duration
 }
 
 func newWorker(a *cli.App) *cobra.Command {
@@ -28,7 +37,7 @@ func newWorker(a *cli.App) *cobra.Command {
 These commands set reductions, limits and sampling.
 
 SIGTERM and Ctrl-C drain: the worker finishes the requests that it has begun, gives back the others, and exits; a second signal ends it at once.
-If a worker ends in any other way, its requests go to other workers.`,
+If a worker ends in any other way, its requests go to other workers. With --listen, /health, /ready and /metrics answer probes over HTTP.`,
 		Example: `  restore worker --nats nats://10.0.0.1:4222 -m DIR --quant q4
   restore worker --nats tls://nats.example.com --nats-creds worker.creds`,
 		Args: cli.NoArgs,
@@ -39,6 +48,13 @@ If a worker ends in any other way, its requests go to other workers.`,
 	o.answering.EngineFlags.Add(fs)
 	o.answering.Model.AddResize(fs)
 	o.answering.addFolder(fs)
+	fs.StringVar(&o.listen, "listen", "",
+		"answer /health, /ready and /metrics at this `address`, HOST:PORT or :PORT")
+	fs.DurationVar(&o.drain, "drain-timeout", 0,
+		"`time` limit for running requests when the worker ends; others then answer them")
+	fs.Lookup("drain-timeout").Annotations = map[string][]string{cli.Applies: {"no limit"}}
+	fs.StringVar(&o.format, "log-format", "none", "log each request in this format")
+	fs.Lookup("log-format").Annotations = map[string][]string{cli.Choices: {"none|text|json"}}
 	o.answering.Parallel = batchParallel
 	fs.Lookup("parallel").DefValue = fmt.Sprint(batchParallel)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) }
@@ -61,7 +77,21 @@ func (o *workerOptions) run(ctx context.Context, a *cli.App) (err error) {
 	if err := o.answering.checkFolder(); err != nil {
 		return err
 	}
+	switch {
+	case o.drain < 0:
+		return cli.Flagf("drain-timeout", "out of range, got %v, want 0 or more", o.drain)
+	case !slices.Contains([]string{"none", "text", "json"}, o.format):
+		return cli.NotOneOf("log-format", o.format, []string{"none", "text", "json"})
+	}
 	log := cli.Warnings(a)
+	if o.format != "none" {
+		log = logger(o.format, a.Err)
+	}
+	face, end, err := o.probes(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer end()
 	c, end, err := o.nats.Dial(ctx, a, "restore worker", "", log)
 	if err != nil {
 		return err
@@ -76,13 +106,43 @@ func (o *workerOptions) run(ctx context.Context, a *cli.App) (err error) {
 	if err := m.Checked(ctx); err != nil { // others rely on its answers
 		return err
 	}
-	w, err := o.answering.worker(ctx, c, m, 0)
+	w, err := o.answering.worker(ctx, c, m, fleet.WorkerOptions{Drain: o.drain,
+		Done: func(d *fleet.Done) {
+			face.Done(string(d.Outcome), d.Answer)
+			log.Info("request", "id", d.Request, "outcome", d.Outcome, "ms",
+				float64(d.Took.Microseconds())/1000)
+		}})
 	if err != nil {
 		return cli.NatsError(err)
 	}
+	face.Ready(server.Worker{Model: m.Info().ID, Stats: m.Stats, Busy: w.Busy, Ready: w.Ready})
 	a.Interrupts.Wait()
 	a.Note("worker %s answers for %s", w.ID(), m.Info().ID)
 	return cli.NatsError(w.Run(ctx))
+}
+
+// probes listens at --listen until end is called.
+func (o *workerOptions) probes(ctx context.Context, log *slog.Logger) (
+	f *server.Face, end func(), err error,
+) {
+	f = server.NewFace(version.Module(), kernel.Implementation(), log)
+	if o.listen == "" {
+		return f, func() {}, nil
+	}
+	l, err := net.Listen("tcp", o.listen)
+	if err != nil {
+		return nil, nil, cli.Flagf("listen", "%w", err)
+	}
+	log.Info("listening", "url", "http://"+l.Addr().String())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // to the last answer
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := f.Serve(ctx, l); err != nil {
+			log.Error("probes", "error", err)
+		}
+	}()
+	return f, func() { cancel(); <-done }, nil
 }
 
 // workersOptions are the flags of `restore workers`.

@@ -49,7 +49,7 @@ func parsers() map[string]api.Parse {
 // that it names.
 func (s Service) Do(ctx context.Context, r *Request) (*Response, error) {
 	out := &Response{Status: http.StatusOK, RequestID: api.NewID("req_")}
-	body, err := s.answer(ctx, r)
+	body, err := s.answer(wire.WithRequestID(ctx, out.RequestID), r)
 	if cause := context.Cause(ctx); cause != nil {
 		return nil, cause
 	}

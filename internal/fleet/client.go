@@ -320,6 +320,9 @@ func (c *Client) Submit(ctx context.Context, r *restore.Request) (restore.Job, e
 		msg := j.msg
 		msg.Subject = askSubject + c.model.Key + "." + key
 		msg.Header.Set(idHeader, j.id)
+		if id := wire.RequestID(ctx); id != "" {
+			msg.Header.Set(requestHeader, id)
+		}
 		if r.Background {
 			msg.Header.Set(backgroundHeader, "1")
 		}

@@ -26,7 +26,30 @@ type WorkerOptions struct {
 	Key     string          // hash of the model, its processor, and the program
 	Member  Member          // machine, CPU, cores and version; capacity 0 means the service's
 	Drain   time.Duration   // time limit for running requests at the end; 0: none
+	// Done is called when the worker is done with a request; may be nil.
+	Done func(*Done)
 }
+
+// Done says what came of a request.
+type Done struct {
+	Request string // the client's name of it; "" if it has none
+	Outcome Outcome
+	Answer  *restore.Answer // nil if there is none
+	Took    time.Duration
+}
+
+// Outcome is what came of a request.
+type Outcome string
+
+// The outcomes.
+const (
+	Answered  Outcome = "answered"
+	Refused   Outcome = "refused"   // it cannot be answered
+	Faulty    Outcome = "failed"    // perhaps a fault of the worker; another one may succeed
+	Cancelled Outcome = "cancelled" // nobody waits for the answer
+	Returned  Outcome = "returned"  // the worker ends
+	Found     Outcome = "found"     // it had its result, or too many workers have died of it
+)
 
 // Worker takes requests of one model from the queue.
 type Worker struct {
@@ -658,7 +681,7 @@ func (w *Worker) work(ctx context.Context) {
 		w.active[d] = true
 		w.change.Broadcast()
 		w.mu.Unlock()
-		w.answer(own, d)
+		w.finish(own, d)
 		cancel(nil)
 		w.mu.Lock()
 		delete(w.active, d)
@@ -682,8 +705,37 @@ func (w *Worker) crowded() bool {
 	return n >= max(1, w.room/2)
 }
 
+// Ready returns why the worker takes no requests now; nil if it does.
+func (w *Worker) Ready() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.closing:
+		return errors.New("the worker ends")
+	case !w.c.nc.IsConnected():
+		return errors.New("the worker has no connection to its NATS server")
+	}
+	return nil
+}
+
+// Busy is the number of requests that are being answered.
+func (w *Worker) Busy() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.active)
+}
+
+// finish answers a request and tells what came of it.
+func (w *Worker) finish(ctx context.Context, d *delivery) {
+	start := time.Now()
+	outcome, a := w.answer(ctx, d)
+	if w.o.Done != nil {
+		w.o.Done(&Done{d.msg.Headers().Get(requestHeader), outcome, a, time.Since(start)})
+	}
+}
+
 // answer answers a request and writes what came of it, once.
-func (w *Worker) answer(ctx context.Context, d *delivery) {
+func (w *Worker) answer(ctx context.Context, d *delivery) (Outcome, *restore.Answer) {
 	if d.tries > 1 {
 		w.alone.Lock()
 		defer w.alone.Unlock()
@@ -695,33 +747,38 @@ func (w *Worker) answer(ctx context.Context, d *delivery) {
 	if d.tries > 1 {
 		var done bool
 		if begun, done = w.again(ctx, d); done {
-			return
+			return Found, nil
 		}
 	}
 	r, err := w.compute(ctx, d)
 	if ctx.Err() != nil {
 		if errors.Is(context.Cause(ctx), errCancelled) {
 			_ = d.msg.Term() // same as above
-		} else {
-			_ = d.msg.Nak()
+			return Cancelled, nil
 		}
-		return
+		_ = d.msg.Nak()
+		return Returned, nil
 	}
 	if err != nil { // perhaps a fault of this worker
 		w.c.log.Error("request failed", "id", d.id, "error", err)
 		if begun++; begun < w.c.lay.Begin {
 			w.c.noteBegun(ctx, d.id, begun, err.Error())
 			_ = d.msg.NakWithDelay(w.c.lay.AckWait / 4)
-			return
+			return Faulty, nil
 		}
 		w.c.giveUp(ctx, w.o.Key, d.id, err.Error(), d.msg.Headers(), d.msg.Data())
 		_ = d.msg.Term()
-		return
+		return Faulty, nil
 	}
-	if w.c.write(ctx, d.id, r) == nil {
-		_ = d.msg.Ack() // if this fails, it is delivered again and its result is found
-		w.count()
+	if w.c.write(ctx, d.id, r) != nil {
+		return Faulty, nil
 	}
+	_ = d.msg.Ack() // if this fails, it is delivered again and its result is found
+	w.count()
+	if r.Answer == nil {
+		return Refused, nil
+	}
+	return Answered, r.Answer
 }
 
 // again checks a request that was delivered before. done reports that no work is left.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/internal/api"
+	"github.com/restore-vlm/restore/internal/wire"
 )
 
 // handle reads the body of a POST and serves it. An error of serve becomes the reply, unless a
@@ -51,7 +52,7 @@ const watchEvery = 250 * time.Millisecond
 // begin sets the context of a request. It ends when the client disconnects, when the request's time
 // is over, with the server, and when leave is called.
 func (x *exchange) begin() {
-	ctx, cancel := context.WithCancelCause(x.r.Context())
+	ctx, cancel := context.WithCancelCause(wire.WithRequestID(x.r.Context(), x.id))
 	stops := []func() bool{context.AfterFunc(x.s.cut, func() { cancel(errShutdown) })}
 	if d := x.s.o.RequestTimeout; d > 0 {
 		stops = append(
@@ -135,6 +136,9 @@ func (x *exchange) finished(c *api.Call, a *restore.Answer) {
 	x.line = append(x.line, "prompt", a.Usage.Prompt, "cached", a.Usage.Cached,
 		"tokens", a.Usage.Generated, "pictures", fmt.Sprintf("%d→%d", before, after),
 		"cache", cache, "finish", string(a.Finish))
+	if a.Worker != "" {
+		x.line = append(x.line, "worker", a.Worker)
+	}
 	if x.s.o.LogPrompts {
 		x.line = append(x.line, "asked", text(c), "answered", a.Text)
 	}

@@ -16,10 +16,19 @@ import (
 
 // metrics are the metrics of /metrics. No label takes a value from a request.
 type metrics struct {
-	registry *prometheus.Registry
+	*answerMetrics
+	requests   *prometheus.CounterVec // route, code
+	seconds    prometheus.Histogram
+	images     map[media.Source]prometheus.Counter
+	cancelled  prometheus.Counter
+	rejections *prometheus.CounterVec // reason
+}
 
-	requests     *prometheus.CounterVec // route, code
-	seconds      prometheus.Histogram
+// answerMetrics are those of a model's answers and of the process.
+type answerMetrics struct {
+	registry *prometheus.Registry
+	own      prometheus.Registerer // adds the label of the model
+
 	queue        prometheus.Histogram
 	ttft         prometheus.Histogram
 	interToken   prometheus.Histogram
@@ -30,9 +39,6 @@ type metrics struct {
 	original     prometheus.Counter
 	kept         prometheus.Counter
 	merged       prometheus.Counter
-	images       map[media.Source]prometheus.Counter
-	cancelled    prometheus.Counter
-	rejections   *prometheus.CounterVec // reason
 }
 
 // rejections are the reasons for refusing a request.
@@ -62,76 +68,81 @@ var (
 	}
 )
 
-// newMetrics makes the metrics of a model; state returns the backend's gauges.
-func newMetrics(model, version, kernel string, state func() restore.Stats) *metrics {
-	m := &metrics{registry: prometheus.NewRegistry()}
-	own := prometheus.WrapRegistererWith(prometheus.Labels{"model": model}, m.registry)
+func (m *answerMetrics) counter(name, help string) prometheus.Counter {
+	c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	m.own.MustRegister(c)
+	return c
+}
+
+func (m *answerMetrics) counters(name, help string, labels ...string) *prometheus.CounterVec {
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	m.own.MustRegister(c)
+	return c
+}
+
+func (m *answerMetrics) histogram(name, help string, buckets []float64) prometheus.Histogram {
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
+	m.own.MustRegister(h)
+	return h
+}
+
+// newAnswerMetrics makes the metrics of a model's answers; state returns the service's gauges.
+func newAnswerMetrics(model, version, kernel string, state func() restore.Stats) *answerMetrics {
+	m := &answerMetrics{registry: prometheus.NewRegistry()}
+	m.own = prometheus.WrapRegistererWith(prometheus.Labels{"model": model}, m.registry)
 	m.registry.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	counter := func(name, help string) prometheus.Counter {
-		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-		own.MustRegister(c)
-		return c
-	}
-	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
-		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-		own.MustRegister(c)
-		return c
-	}
-	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
-		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help,
-			Buckets: buckets})
-		own.MustRegister(h)
-		return h
-	}
-	m.requests = counters("restore_requests_total", "Requests answered, by route and status.",
-		"route", "code")
-	m.seconds = histogram("restore_request_seconds",
-		"Time from a request's arrival to the end of its answer.", requestBuckets)
-	m.queue = histogram("restore_queue_seconds", "Time that a request waited in the queue.",
+	m.queue = m.histogram("restore_queue_seconds", "Time that a request waited in the queue.",
 		requestBuckets)
-	m.ttft = histogram("restore_ttft_seconds", "Time from a request's arrival to its first token.",
-		requestBuckets)
-	m.interToken = histogram("restore_inter_token_seconds",
+	m.ttft = m.histogram("restore_ttft_seconds",
+		"Time from a request's arrival to its first token.", requestBuckets)
+	m.interToken = m.histogram("restore_inter_token_seconds",
 		"Mean time between the tokens of an answer.", tokenBuckets)
 	stage := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "restore_stage_seconds",
 		Help:    "Time of a request's stages; stages that did not run are not counted.",
 		Buckets: stageBuckets}, []string{"stage"})
-	own.MustRegister(stage)
+	m.own.MustRegister(stage)
 	m.stages = map[string]prometheus.Observer{}
 	for _, name := range []string{"prepare", "encode", "select", "merge", "prefill", "decode"} {
 		m.stages[name] = stage.WithLabelValues(name)
 	}
-	m.promptTokens = counter("restore_prompt_tokens_total",
+	m.promptTokens = m.counter("restore_prompt_tokens_total",
 		"Rows of prompts that the decoder read, with pictures after their reduction.")
-	m.cachedTokens = counter("restore_cached_tokens_total",
+	m.cachedTokens = m.counter("restore_cached_tokens_total",
 		"Of these, rows whose keys and values were cached.")
-	m.tokens = counter("restore_completion_tokens_total", "Tokens generated.")
-	m.original = counter("restore_image_tokens_original_total", "Visual tokens before reduction.")
-	m.kept = counter("restore_image_tokens_kept_total", "Visual tokens read unchanged.")
-	m.merged = counter("restore_image_tokens_merged_total",
+	m.tokens = m.counter("restore_completion_tokens_total", "Tokens generated.")
+	m.original = m.counter("restore_image_tokens_original_total",
+		"Visual tokens before reduction.")
+	m.kept = m.counter("restore_image_tokens_kept_total", "Visual tokens read unchanged.")
+	m.merged = m.counter("restore_image_tokens_merged_total",
 		"Tokens that stand for a group of visual tokens.")
-	images := counters("restore_images_total", "Pictures loaded, by source.", "source")
+	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "restore_build_info",
+		Help: "Always 1; the labels describe the running program.",
+		ConstLabels: prometheus.Labels{
+			"version": version, "go": runtime.Version(), "kernel": kernel,
+		}})
+	build.Set(1)
+	m.own.MustRegister(build, stateCollector(state))
+	return m
+}
+
+// newMetrics makes the metrics of a server.
+func newMetrics(model, version, kernel string, state func() restore.Stats) *metrics {
+	m := &metrics{answerMetrics: newAnswerMetrics(model, version, kernel, state)}
+	m.requests = m.counters("restore_requests_total", "Requests answered, by route and status.",
+		"route", "code")
+	m.seconds = m.histogram("restore_request_seconds",
+		"Time from a request's arrival to the end of its answer.", requestBuckets)
+	images := m.counters("restore_images_total", "Pictures loaded, by source.", "source")
 	m.images = map[media.Source]prometheus.Counter{}
 	for _, source := range []media.Source{media.Data, media.File, media.HTTP} {
 		m.images[source] = images.WithLabelValues(string(source))
 	}
-	m.cancelled = counter("restore_cancelled_total", "Requests whose client disconnected.")
-	m.rejections = counters("restore_rejected_total", "Refused requests, by reason.", "reason")
+	m.cancelled = m.counter("restore_cancelled_total", "Requests whose client disconnected.")
+	m.rejections = m.counters("restore_rejected_total", "Refused requests, by reason.", "reason")
 	for _, reason := range rejections {
 		m.rejections.WithLabelValues(reason)
 	}
-	build := prometheus.NewGauge(
-		prometheus.GaugeOpts{Name: "restore_build_info",
-			Help: "Always 1; the labels describe the running program.",
-			ConstLabels: prometheus.Labels{
-				"version": version,
-				"go":      runtime.Version(),
-				"kernel":  kernel,
-			}},
-	)
-	build.Set(1)
-	own.MustRegister(build, stateCollector(state))
 	return m
 }
 
@@ -287,7 +298,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-func (m *metrics) handler() http.Handler {
+func (m *answerMetrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
@@ -300,7 +311,7 @@ func (m *metrics) answered(route string, code int, d time.Duration) {
 }
 
 // count adds the tokens and times of an answer.
-func (m *metrics) count(a *restore.Answer) {
+func (m *answerMetrics) count(a *restore.Answer) {
 	m.promptTokens.Add(float64(a.Usage.Prompt))
 	m.cachedTokens.Add(float64(a.Usage.Cached))
 	m.tokens.Add(float64(a.Usage.Generated))

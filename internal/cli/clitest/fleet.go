@@ -13,7 +13,9 @@ import (
 
 // Fleet starts a NATS server in the test, and workers as separate processes. It returns the
 // server's address, what each worker writes to stderr, and a function that ends the workers.
-func (p *Tested) Fleet(t *testing.T, workers int) (url string, logs []*bytes.Buffer, stop func()) {
+func (p *Tested) Fleet(
+	t *testing.T, workers int, flags ...string,
+) (url string, logs []*bytes.Buffer, stop func()) {
 	t.Helper()
 	s, err := natsserver.Start(natsserver.Options{Folder: t.TempDir()})
 	if err != nil {
@@ -22,7 +24,8 @@ func (p *Tested) Fleet(t *testing.T, workers int) (url string, logs []*bytes.Buf
 	t.Cleanup(s.Close)
 	var ends []func()
 	for range workers {
-		cmd := p.Process("worker", "--nats", s.URL(), "--threads", "1")
+		cmd := p.Process(append([]string{"worker", "--nats", s.URL(), "--threads", "1"},
+			flags...)...)
 		log := new(bytes.Buffer)
 		cmd.Stderr = log
 		if err := cmd.Start(); err != nil {
