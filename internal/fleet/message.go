@@ -140,7 +140,7 @@ const (
 // Headers of messages.
 const (
 	idHeader      = "Restore-Id"
-	bodyHeader    = "Restore-Body"       // the object with a message that is too large for the server
+	bodyHeader    = "Restore-Body"       // the object with a message too large for the server
 	requestHeader = "Restore-Request-Id" // names the request in logs
 	// backgroundHeader marks a request that lets all others go first
 	backgroundHeader = "Restore-Background"

@@ -194,8 +194,8 @@ func (s *Store) advance(ctx context.Context, b *batchEntry, p Prepare) error {
 	})
 }
 
-// answerWindow is how many bytes of a batch's lines are in memory before they are answered. It leaves
-// a server's memory to the requests of others.
+// answerWindow is how many bytes of a batch's lines are in memory before they are answered. It
+// leaves a server's memory to the requests of others.
 const answerWindow = 64 << 20
 
 // answer answers the lines of a batch that have no result.

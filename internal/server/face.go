@@ -87,8 +87,8 @@ func (f *Face) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fail := func(e *wire.Error) { reply(w, e.Status, e.JSON()) }
 	switch {
 	case r.URL.Path != "/health" && r.URL.Path != "/ready" && r.URL.Path != "/metrics":
-		fail(wire.New(http.StatusNotFound, "unknown_path", "", "there is no %s, there are /health, "+
-			"/ready and /metrics", wire.Quote(r.URL.Path)))
+		fail(wire.New(http.StatusNotFound, "unknown_path", "",
+			"there is no %s, there are /health, /ready and /metrics", wire.Quote(r.URL.Path)))
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		w.Header().Set("Allow", "GET, HEAD")
 		fail(wire.New(http.StatusMethodNotAllowed, "method_not_allowed", "", "got %s, want GET",
