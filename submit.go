@@ -105,7 +105,7 @@ func (m *Model) request(r *Request) (*engine.Request, error) {
 		Context: r.Context, IgnoreEnd: r.IgnoreEnd, Stop: r.Stop, LogProbs: r.Logprobs, Top: r.Top,
 		NoCache: r.NoCache, Salt: r.Salt, Arrived: r.Arrived,
 		Background: r.Background,
-		Sample: r.Sampling.engine(),
+		Sample:     r.Sampling.engine(),
 	}
 	var err error
 	if q.Reduce, err = r.Reduction.options(); err != nil {
