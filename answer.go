@@ -107,7 +107,8 @@ const (
 	CachePrefix   Cache = "prefix" // keys and values were in memory
 	CacheFeatures Cache = "features"
 	CacheDisk     Cache = "disk"
-	CacheNone     Cache = "none" // encoder and reduction ran
+	CacheShared   Cache = "shared" // of several processes: [Options.Shared]
+	CacheNone     Cache = "none"   // encoder and reduction ran
 )
 
 // Area is a part of a picture, in pixels.

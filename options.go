@@ -69,6 +69,8 @@ type Options struct {
 	// CacheFolder keeps reduced pictures across restarts, at most CacheBytes of them; 0: 10 GB.
 	CacheFolder string
 	CacheBytes  int64
+	// Shared keeps reduced pictures for several processes; nil: none.
+	Shared FeatureStore
 
 	// Defaults are options by name, as in "pad", that are ignored for a model that has no use for
 	// them; others are refused then.
@@ -84,6 +86,23 @@ type Options struct {
 	// Panicked is called when a bug in this program ends a request with [errs.ErrInternal].
 	Panicked func(value any, stack []byte)
 }
+
+// FeatureStore keeps reduced pictures by a hash of picture, processor, model and reduction. It
+// returns exactly the bytes that it was given, or nothing. Several goroutines call Load at once,
+// one calls Save. Load may wait for another process that will save the same key soon.
+type FeatureStore interface {
+	Load(key [32]byte) (data []byte, ok bool)
+	Save(key [32]byte, data []byte)
+}
+
+// shared adapts a FeatureStore to the engine.
+type shared struct{ FeatureStore }
+
+// Load implements engine.Store.
+func (s shared) Load(key engine.Key) ([]byte, bool) { return s.FeatureStore.Load(key) }
+
+// Save implements engine.Store.
+func (s shared) Save(key engine.Key, data []byte) { s.FeatureStore.Save(key, data) }
 
 // cacheBytes is the default of Options.CacheBytes.
 const cacheBytes = 10e9

@@ -69,6 +69,9 @@ func Open(ctx context.Context, path string, o *Options) (*Model, error) {
 	if disk != nil {
 		eo.Store = store{disk}
 	}
+	if o.Shared != nil {
+		eo.Shared = shared{o.Shared}
+	}
 	open := engine.Open
 	if o.Describe {
 		open = engine.Describe
@@ -134,9 +137,9 @@ func (m *Model) Stats() Stats {
 		FeatureMisses: s.Features.Misses, FeatureEvicted: s.Features.Evictions,
 		FeatureUnsaved: s.Unsaved, PrefixHits: s.Prefixes.Hits, PrefixMisses: s.Prefixes.Misses,
 		Features: map[string]CacheStats{"memory": {
-			Hits: s.Features.Hits - s.Features.DiskHits, Bytes: s.Features.Bytes,
-			Entries: s.Features.Entries,
-		}},
+			Hits:  s.Features.Hits - s.Features.DiskHits - s.Features.SharedHits,
+			Bytes: s.Features.Bytes, Entries: s.Features.Entries,
+		}, "shared": {Hits: s.Features.SharedHits}},
 	}
 	if m.disk != nil {
 		n := m.disk.Stats()

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/restore-vlm/restore"
@@ -46,6 +47,37 @@ func types(settings map[string]any) string {
 		out = append(out, fmt.Sprint(name, " ", settings[name]))
 	}
 	return strings.Join(out, ", ")
+}
+
+// sharedFeatures are the reduced pictures of a fleet; there are none before open. A model is opened
+// before or after its fleet.
+type sharedFeatures struct {
+	store atomic.Pointer[fleet.Features]
+}
+
+// open opens the store of the fleet. Without it workers encode for themselves.
+func (s *sharedFeatures) open(ctx context.Context, c *fleet.Conn) {
+	store, err := c.Features(ctx)
+	if err != nil {
+		c.Log().Warn("workers share no pictures", "error", err)
+		return
+	}
+	s.store.Store(store)
+}
+
+// Load implements restore.FeatureStore.
+func (s *sharedFeatures) Load(key [32]byte) ([]byte, bool) {
+	if store := s.store.Load(); store != nil {
+		return store.Load(key)
+	}
+	return nil, false
+}
+
+// Save implements restore.FeatureStore.
+func (s *sharedFeatures) Save(key [32]byte, data []byte) {
+	if store := s.store.Load(); store != nil {
+		store.Save(key, data)
+	}
 }
 
 // opened is a service and the functions that close it.
@@ -88,6 +120,9 @@ type place struct {
 func (o *answeringFlags) openAt(
 	ctx context.Context, a *cli.App, log *slog.Logger, n *cli.NatsFlags, out *opened, p place,
 ) error {
+	if n.Embedded() {
+		o.shared = new(sharedFeatures)
+	}
 	if n.URL == "" || n.Embedded() {
 		m, err := o.open(ctx, a, log)
 		if err != nil {
@@ -111,6 +146,7 @@ func (o *answeringFlags) openAt(
 	out.then(end)
 	p.client.Model = o.Model.Path
 	if out.model != nil {
+		o.shared.open(ctx, c)
 		key, end, err := o.startWorker(ctx, c, out.model, p.drain)
 		if err != nil {
 			return err

@@ -62,6 +62,7 @@ type answeringFlags struct {
 	exif      bool
 	folder    string
 	folderMB  int
+	shared    *sharedFeatures // nil: the model is no worker's, or shares nothing
 
 	media                          string
 	domains                        []string
@@ -242,6 +243,9 @@ func (o *answeringFlags) open(
 	}
 	defer end()
 	mo.CacheFolder, mo.CacheBytes = o.folder, int64(o.folderMB)*cli.MB
+	if o.shared != nil {
+		mo.Shared = o.shared
+	}
 	m, err := o.Model.Opened(ctx, mo)
 	if err == nil && m.Info().Vocab == 0 {
 		err = errors.Join(fmt.Errorf("%s: has no tokenizer, which requests need", m.Info().Name),

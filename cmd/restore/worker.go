@@ -26,6 +26,7 @@ type workerOptions struct {
 	listen    string
 	format    string
 	drain     time.Duration
+	features  string
 }
 
 func newWorker(a *cli.App) *cobra.Command {
@@ -53,6 +54,9 @@ If a worker ends in any other way, its requests go to other workers. With --list
 	fs.DurationVar(&o.drain, "drain-timeout", 0,
 		"`time` limit for running requests when the worker ends; others then answer them")
 	fs.Lookup("drain-timeout").Annotations = map[string][]string{cli.Applies: {"no limit"}}
+	fs.StringVar(&o.features, "feature-store", "nats",
+		"share reduced pictures with the other workers, so that each is encoded once")
+	fs.Lookup("feature-store").Annotations = map[string][]string{cli.Choices: {"nats|off"}}
 	fs.StringVar(&o.format, "log-format", "none", "log each request in this format")
 	fs.Lookup("log-format").Annotations = map[string][]string{cli.Choices: {"none|text|json"}}
 	o.answering.Parallel = batchParallel
@@ -80,6 +84,8 @@ func (o *workerOptions) run(ctx context.Context, a *cli.App) (err error) {
 	switch {
 	case o.drain < 0:
 		return cli.Flagf("drain-timeout", "out of range, got %v, want 0 or more", o.drain)
+	case o.features != "nats" && o.features != "off":
+		return cli.NotOneOf("feature-store", o.features, []string{"nats", "off"})
 	case !slices.Contains([]string{"none", "text", "json"}, o.format):
 		return cli.NotOneOf("log-format", o.format, []string{"none", "text", "json"})
 	}
@@ -97,6 +103,10 @@ func (o *workerOptions) run(ctx context.Context, a *cli.App) (err error) {
 		return err
 	}
 	defer end()
+	if o.features == "nats" {
+		o.answering.shared = new(sharedFeatures)
+		o.answering.shared.open(ctx, c)
+	}
 	o.answering.Queue = 2 * o.answering.Parallel
 	m, err := o.answering.open(ctx, a, log)
 	if err != nil {

@@ -1,14 +1,22 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"image/png"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/scene"
 )
 
 // Ensure that a worker answers probes, and that its log and the gateway's name a request alike.
@@ -71,6 +79,77 @@ func TestWorkerFlags(t *testing.T) {
 		r := commandLine("worker", "--nats", "nats://127.0.0.1:1", flag)
 		if r.Code != cli.ExitUsage || !strings.Contains(r.Err, want) {
 			t.Errorf("%s: exit %d, %s", flag, r.Code, r.Err)
+		}
+	}
+}
+
+// severalEach writes n pictures and a file with questions about each, those about one picture far
+// apart.
+func severalEach(t *testing.T, n, questions int) (dir string) {
+	t.Helper()
+	files := map[string]string{}
+	var lines strings.Builder
+	for q := range questions {
+		for i := range n {
+			name := fmt.Sprintf("%d.png", i)
+			if q == 0 {
+				var picture bytes.Buffer
+				if err := png.Encode(&picture, scene.New(int64(i)).Image()); err != nil {
+					t.Fatal(err)
+				}
+				files[name] = picture.String()
+			}
+			body := map[string]any{"max_tokens": 4, "messages": []any{map[string]any{
+				"role": "user", "content": []any{
+					map[string]any{"type": "image_url",
+						"image_url": map[string]string{"url": "file://" + name}},
+					map[string]string{"type": "text",
+						"text": fmt.Sprintf("%d: what is the colour of the large square?", q)},
+				}}}}
+			line, err := json.Marshal(map[string]any{"custom_id": fmt.Sprintf("%d-%d", i, q),
+				"url": "/v1/chat/completions", "body": body})
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines.Write(append(line, '\n'))
+		}
+	}
+	files["in.jsonl"] = lines.String()
+	return inFolder(t, files)
+}
+
+// Ensure that workers that share reduced pictures encode each once, and answer as those that do
+// not. RESTORE_CHAOS sets the number of pictures.
+func TestFeatureStore(t *testing.T) {
+	const workers, questions = 4, 10
+	n := chaosSize(t, 12)
+	dir := severalEach(t, n, questions)
+	var want string
+	for _, store := range []string{"off", "nats"} {
+		url, _, stop := tested.Fleet(t, workers, "--feature-store", store)
+		out, start := store+".jsonl", time.Now()
+		if r := commandLine(batchArgs(dir, out, "--nats", url)...); r.Code != cli.ExitOK {
+			t.Fatalf("exit %d: %s", r.Code, r.Err)
+		}
+		took := time.Since(start)
+		stop()
+		data, err := os.ReadFile(filepath.Join(dir, out))
+		if err != nil {
+			t.Fatal(err)
+		}
+		encoded := bytes.Count(data, []byte(`"cache":"none"`))
+		t.Logf("%s: %.2f encodes a picture, %.0f answers a minute", store,
+			float64(encoded)/float64(n), float64(n*questions)/took.Minutes())
+		got := settledResults(t, filepath.Join(dir, out))
+		if store == "off" {
+			want = got
+			continue
+		}
+		if got != want {
+			t.Errorf("with shared pictures:\n%s\nwithout:\n%s", got, want)
+		}
+		if encoded > n+n/20 {
+			t.Errorf("%d pictures were encoded %d times", n, encoded)
 		}
 	}
 }

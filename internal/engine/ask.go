@@ -455,7 +455,7 @@ func (e *Engine) resolve(p *picture, o *methods.Options, req *Request) (err erro
 	if !req.NoCache {
 		p.entry = e.cached.use(key)
 		if e.cached.get(p.entry) == nil {
-			p.disk = e.restore(p)
+			p.stored = e.restore(p)
 		}
 		if f := e.cached.get(p.entry); f != nil && p.late != nil {
 			p.got(f)

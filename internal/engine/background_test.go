@@ -81,18 +81,25 @@ func TestBackgroundYields(t *testing.T) {
 		behind := reqs[0]
 		behind.Background = true
 		ctx := &callContext{Context: context.Background(), left: after, call: func() {
+			ended := make(chan struct{})
 			wg.Go(func() {
+				defer close(ended)
 				a, err := e.Ask(context.Background(), reqs[1])
 				if err != nil || !slices.Equal(a.Tokens, want[1].Tokens) {
 					t.Errorf("after %d polls: got %+v, %v", after, a, err)
 				}
 			})
-			for !t.Failed() { // until it is queued
+			for { // until it is queued
 				if !e.device.mu.TryLock() {
 					return // perhaps the poll's caller holds it
 				}
 				queued := len(e.device.waiting) > 0
 				e.device.mu.Unlock()
+				select {
+				case <-ended:
+					return
+				default:
+				}
 				if queued {
 					return
 				}

@@ -197,7 +197,7 @@ type picture struct {
 	tokens *features       // what the decoder reads; nil: not made yet
 	inside *methods.Inside // set once the decoder has read the picture, if it reduces it
 	chosen int             // end in units of the prompt its tokens were chosen for; 0: this one
-	disk   bool            // this request loaded the entry from the store
+	stored string          // where this request loaded the entry from: FromDisk, FromShared or ""
 	from   string          // the cache that the tokens came from
 	spent  spent
 }

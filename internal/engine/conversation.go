@@ -170,10 +170,10 @@ func (e *Engine) again(ctx context.Context, pics []*picture, all int, req *Reque
 			}
 			continue
 		}
-		p.spent, p.disk, p.from = spent{}, false, ""
+		p.spent, p.stored, p.from = spent{}, "", ""
 		if !req.NoCache {
 			p.entry = e.cached.use(e.featuresKey(p, req.Salt))
-			if e.cached.get(p.entry) != nil || e.restore(p) {
+			if e.cached.get(p.entry) != nil || e.restore(p) != "" {
 				continue
 			}
 		}

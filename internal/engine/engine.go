@@ -68,8 +68,9 @@ type Options struct {
 	// FeatureBytes limits the memory for encoded and reduced pictures, 0: 256 MB, -1: only those in
 	// use.
 	FeatureBytes int64
-	// Store, when not nil, keeps encoded and reduced pictures across restarts.
-	Store Store
+	// Store, when not nil, keeps encoded and reduced pictures across restarts; Shared does for
+	// several processes.
+	Store, Shared Store
 	// Panicked, when not nil, is called when a panic ends a request with errs.ErrInternal.
 	Panicked func(value any, stack []byte)
 
@@ -132,6 +133,7 @@ type Engine struct {
 	prefixes  *prefixCache
 	cached    *featureCache
 	store     Store
+	common    Store  // Options.Shared
 	digest    Key    // of the model
 	made      []byte // everything else that features depend on
 	saving    saver
@@ -235,7 +237,7 @@ func bound(
 	e := &Engine{
 		ck: src, warn: o.Warn, half: o.CacheType == "f16", eos: map[int32]bool{},
 		special: map[string]string{}, pool: kernel.NewPool(o.Threads),
-		store: o.Store, panicked: o.Panicked, images: map[Key]*image{},
+		store: o.Store, common: o.Shared, panicked: o.Panicked, images: map[Key]*image{},
 		shared: map[Key]*preparation{}, room: newRoom(), prefixes: newPrefixCache(),
 		saving: saver{most: savingMost},
 	}

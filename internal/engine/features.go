@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// Store keeps encoded and reduced pictures across restarts, for example in a folder on disk. It
-// must return exactly the bytes that it was given. Several goroutines call Load at once, one calls
-// Save.
+// Store keeps encoded and reduced pictures across restarts, for example in a folder on disk, or for
+// several processes. It must return exactly the bytes that it was given. Several goroutines call
+// Load at once, one calls Save. Load may wait for another process to save.
 type Store interface {
 	Load(key Key) (data []byte, ok bool)
 	Save(key Key, data []byte)
@@ -36,7 +36,7 @@ type entry struct {
 // CacheStats counts a cache's hits, misses, evictions and contents.
 type CacheStats struct {
 	Hits, Misses, Evictions int64
-	DiskHits                int64 // of Hits, found in the store
+	DiskHits, SharedHits    int64 // of Hits, found in a store
 	Entries                 int
 	Bytes                   int64
 }
@@ -103,19 +103,20 @@ func (c *featureCache) put(n *entry, f *features) {
 	}
 }
 
-// count records a hit or a miss.
-func (c *featureCache) count(hit, disk bool) {
+// count records where the rows of a picture came from.
+func (c *featureCache) count(from string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case !hit:
+	switch from {
+	case FromNothing:
 		c.stats.Misses++
-	case disk:
+		return
+	case FromDisk:
 		c.stats.DiskHits++
-		c.stats.Hits++
-	default:
-		c.stats.Hits++
+	case FromShared:
+		c.stats.SharedHits++
 	}
+	c.stats.Hits++
 }
 
 // numbers returns the cache's statistics.

@@ -107,7 +107,7 @@ func (d *scheduler) admit(s *sequence) bool {
 			if u.pic != nil {
 				u.pic.found(from.p.units[i].pic)
 				if u.pic.entry != nil {
-					e.cached.count(true, false)
+					e.cached.count(FromFeatures)
 				}
 			}
 		}

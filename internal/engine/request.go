@@ -171,7 +171,8 @@ type Report struct {
 const (
 	FromNothing  = "none"     // encoder and reduction ran
 	FromFeatures = "features" // from memory
-	FromDisk     = "disk"     // from the store
+	FromDisk     = "disk"     // from Options.Store
+	FromShared   = "shared"   // from Options.Shared
 	FromPrefix   = "prefix"   // keys and values were in memory
 )
 

@@ -322,8 +322,13 @@ func (d *scheduler) end() error {
 	return d.e.reading.Err()
 }
 
-// shouldStep reports whether the running sequences should decode now.
+// shouldStep reports whether the running sequences should decode now. Those of the background never
+// do while another request is read.
 func (d *scheduler) shouldStep() bool {
+	if d.reading != nil && d.reading.urgent() &&
+		!slices.ContainsFunc(d.running, (*sequence).urgent) {
+		return false
+	}
 	return !d.eager && len(d.running) > 0 &&
 		time.Since(d.stepped) >= time.Duration(patience*float64(d.took))
 }
@@ -541,14 +546,11 @@ func (d *scheduler) features(p *picture) error {
 	if p.entry != nil {
 		if f := c.get(p.entry); f != nil {
 			p.got(f)
-			p.from = FromFeatures
-			if p.disk {
-				p.from = FromDisk
-			}
-			c.count(true, p.disk)
+			p.from = cmp.Or(p.stored, FromFeatures)
+			c.count(p.from)
 			return nil
 		}
-		c.count(false, false)
+		c.count(FromNothing)
 	}
 	f, err := d.e.features(d.read, p)
 	if err == nil {

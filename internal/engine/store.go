@@ -113,23 +113,29 @@ func (e *Engine) unpack(p *picture, data []byte) (*features, error) {
 	return f, nil
 }
 
-// restore loads the features of p, whose entry is in use, from the store. It returns false if the
-// store has none.
-func (e *Engine) restore(p *picture) bool {
-	if e.store == nil {
-		return false
+// restore loads the features of p, whose entry is in use, from a store. It returns which one had
+// them; "" if none has.
+func (e *Engine) restore(p *picture) (from string) {
+	for _, s := range []struct {
+		Store
+		name string
+	}{{e.store, FromDisk}, {e.common, FromShared}} {
+		if s.Store == nil {
+			continue
+		}
+		data, ok := s.Load(e.storeKey(p.entry.key))
+		if !ok {
+			continue
+		}
+		f, err := e.unpack(p, data)
+		if err != nil {
+			e.warn(err.Error())
+			continue
+		}
+		e.cached.put(p.entry, f)
+		return s.name
 	}
-	data, ok := e.store.Load(e.storeKey(p.entry.key))
-	if !ok {
-		return false
-	}
-	f, err := e.unpack(p, data)
-	if err != nil {
-		e.warn(err.Error())
-		return false
-	}
-	e.cached.put(p.entry, f)
-	return true
+	return ""
 }
 
 // savingMost is the most memory in bytes of features that wait to be stored.
@@ -154,7 +160,7 @@ type saved struct {
 
 // save stores the features of a picture soon, unless too many wait for that.
 func (e *Engine) save(key Key, f *features) {
-	if e.store == nil {
+	if e.store == nil && e.common == nil {
 		return
 	}
 	s := &e.saving
@@ -195,7 +201,11 @@ func (e *Engine) saveAll() {
 		if data, err := next.f.pack(e.shape.Hidden, e.shape.Deep); err != nil {
 			e.warn(err.Error())
 		} else {
-			e.store.Save(e.storeKey(next.key), data)
+			for _, s := range []Store{e.common, e.store} { // others wait for the first
+				if s != nil {
+					s.Save(e.storeKey(next.key), data)
+				}
+			}
 		}
 		s.mu.Lock()
 		s.bytes -= next.f.size()

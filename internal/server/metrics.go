@@ -244,7 +244,7 @@ func stateCollector(state func() restore.Stats) *collector {
 		kind prometheus.ValueType, name, help string, value func(restore.CacheStats) float64,
 	) {
 		desc := prometheus.NewDesc(name, help, []string{"tier"}, nil)
-		for _, tier := range []string{"memory", "disk"} {
+		for _, tier := range []string{"memory", "disk", "shared"} {
 			c.gauges = append(
 				c.gauges,
 				gauge{
