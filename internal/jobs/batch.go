@@ -241,6 +241,9 @@ func checkMetadata(m map[string]string) error {
 func (s *Store) Batches(owner string, p Page) (list []Batch, more bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if e := s.reach(); e != nil {
+		return nil, false, e
+	}
 	found, more, err := page(s.batches, owner, &p, func(*batchEntry) bool { return true })
 	list = make([]Batch, len(found))
 	for i, b := range found {
@@ -250,6 +253,9 @@ func (s *Store) Batches(owner string, p Page) (list []Batch, more bool, err erro
 }
 
 func (s *Store) batch(owner, id string) (*batchEntry, *wire.Error) {
+	if e := s.reach(); e != nil {
+		return nil, e
+	}
 	b := s.batches[id]
 	if b == nil || b.Owner != owner {
 		return nil, wire.New(http.StatusNotFound, "batch_not_found", "", "there is no batch %s",

@@ -165,6 +165,9 @@ func (u *Upload) commit(id, owner, name, purpose string, keep time.Duration) (*F
 func (s *Store) Files(owner, purpose string, p Page) (list []File, more bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if e := s.reach(); e != nil {
+		return nil, false, e
+	}
 	found, more, err := page(s.files, owner, &p, func(f *fileEntry) bool {
 		return purpose == "" || f.Purpose == purpose
 	})
@@ -177,6 +180,9 @@ func (s *Store) Files(owner, purpose string, p Page) (list []File, more bool, er
 
 // file returns a file of an owner, with s.mu held. param is the field that names it.
 func (s *Store) file(owner, id, param string) (*fileEntry, *wire.Error) {
+	if e := s.reach(); e != nil {
+		return nil, e
+	}
 	f := s.files[id]
 	if f == nil || f.Owner != owner {
 		return nil, wire.New(http.StatusNotFound, "file_not_found", param, "there is no file %s",

@@ -460,6 +460,9 @@ func TestFiles(t *testing.T) {
 	if err := second.Open(); !errors.Is(err, files.ErrInUse) {
 		t.Errorf("a second store: got %v, want %v", err, files.ErrInUse)
 	}
+	if _, _, err := second.Files("a", "", Page{Limit: 9}); codeOf(err) != "files_in_use" {
+		t.Errorf("files of a second store: got %v, want files_in_use", err)
+	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -120,6 +120,17 @@ func (s *Store) ready() *wire.Error {
 	return nil
 }
 
+// reach opens the folder if it is there, for a client's call that makes nothing, with s.mu held.
+func (s *Store) reach() *wire.Error {
+	if s.lock != nil {
+		return nil
+	}
+	if _, err := os.Stat(s.o.Folder); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return s.ready()
+}
+
 // failed words an error of the folder for a client; the log says all of it.
 func (s *Store) failed(err error) *wire.Error {
 	s.o.Log.Error("files and batches", "error", err)
