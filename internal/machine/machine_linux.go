@@ -76,7 +76,8 @@ func limits(fsys fs.FS) (left []int64) {
 					n, _ := field(fsys, path.Join(at, "memory.stat"), name)
 					used -= n
 				}
-				left = append(left, most-used)
+				// The files are read one after another: pages may be counted as cached only.
+				left = append(left, most-max(used, 0))
 			}
 			if dir == "/" {
 				break

@@ -20,6 +20,9 @@ func TestAvailable(t *testing.T) {
 			"sys/fs/cgroup/a/memory.stat": "anon 5\nfile 9000\ninactive_file 1000\nactive_file 2000\n"}, 43000, true},
 		"version 1": {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "8:pids:/x\n4:cpu,memory:/x\n",
 			"sys/fs/cgroup/memory/x/memory.limit_in_bytes": "9000\n", "sys/fs/cgroup/memory/x/memory.usage_in_bytes": "10000\n"}, 0, true},
+		"no limit in version 1, pages cached meanwhile": {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "4:memory:/x\n",
+			"sys/fs/cgroup/memory/x/memory.limit_in_bytes": "9223372036854771712\n", "sys/fs/cgroup/memory/x/memory.usage_in_bytes": "10000\n",
+			"sys/fs/cgroup/memory/x/memory.stat": "total_inactive_file 12000\ntotal_active_file 9000\n"}, 80 << 10, true},
 		"in a container": {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/\n",
 			"sys/fs/cgroup/memory.max": "5000\n", "sys/fs/cgroup/memory.current": "1000\n"}, 4000, true},
 	} {
