@@ -565,7 +565,7 @@ func FuzzJournal(f *testing.F) {
 	if err := j.Add(3, Key{1}, []byte(`{"id":"x"}`)); err != nil {
 		f.Fatal(err)
 	}
-	if err := j.Emit(false, func(int) sums { return sums{} }); err != nil {
+	if err := j.Emit(false, func(int) (sums, bool) { return sums{}, true }); err != nil {
 		f.Fatal(err)
 	}
 	if err := j.Add(1, Key{1}, []byte(`{"id":"y"}`)); err != nil {
@@ -623,7 +623,7 @@ func continued(t *testing.T, dir string, j *Journal) {
 			t.Log(err)
 		}
 	}
-	err := j.Emit(false, func(int) sums { return sums{} })
+	err := j.Emit(false, func(int) (sums, bool) { return sums{}, true })
 	if err := errors.Join(err, j.Close()); err != nil {
 		t.Fatal(err)
 	}

@@ -108,7 +108,7 @@ func (m *mark) valid() bool {
 	if m.Lines < 0 || m.Bytes < 0 {
 		return false
 	}
-	last := m.Lines
+	last := m.Lines - 1
 	for _, e := range m.Extra {
 		if e.Line <= last {
 			return false
@@ -133,6 +133,20 @@ func (m *mark) extra(line int) (Key, bool) {
 		return Key{}, false
 	}
 	return m.Extra[i].Key, true
+}
+
+// join counts extra lines that follow the others to them, and reports whether there are any. A line
+// of an earlier run has to be read first: input knows no sums over it before.
+func (m *mark) join(input func(lines int) (sums, bool)) (joined bool) {
+	for len(m.Extra) > 0 && m.Extra[0].Line == m.Lines {
+		in, read := input(m.Lines + 1)
+		if !read {
+			break
+		}
+		m.Lines, m.Extra, m.Text, m.Files = m.Lines+1, m.Extra[1:], in.text[:], in.files[:]
+		joined = true
+	}
+	return joined
 }
 
 // The files of a journal.

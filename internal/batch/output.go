@@ -215,17 +215,17 @@ func (j *Journal) discard() {
 }
 
 // Emit appends waiting results to the output and writes a checkpoint. If ordered, it writes only
-// the results of the lines that directly follow the output's end; otherwise it writes all. It calls
-// input with the number of the first line that has no result; input returns the sums over all lines
-// before that one.
-func (j *Journal) Emit(ordered bool, input func(lines int) sums) error {
+// the results of the lines that directly follow the output's end; otherwise it writes all. input
+// returns the sums over the first lines of the input, and false if this run has not read as many.
+func (j *Journal) Emit(ordered bool, input func(lines int) (sums, bool)) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.failed != nil {
 		return j.failed
 	}
 	err := j.inPlace(j.mark.Bytes)
-	if lines := j.ready(ordered); err == nil && len(lines) > 0 {
+	lines := j.ready(ordered)
+	if m := j.mark; err == nil && (len(lines) > 0 || m.join(input)) {
 		err = j.emit(lines, input)
 	}
 	if err != nil {
@@ -261,7 +261,7 @@ func isAnswer(text []byte) bool {
 
 // emit writes results. They are in the log on disk before they are in the output, so that a later
 // run knows them if this one is killed in between.
-func (j *Journal) emit(lines []int, input func(lines int) sums) error {
+func (j *Journal) emit(lines []int, input func(lines int) (sums, bool)) error {
 	if err := j.sync(); err != nil {
 		return err
 	}
@@ -288,11 +288,9 @@ func (j *Journal) emit(lines []int, input func(lines int) sums) error {
 		return errors.Join(err, j.out.Truncate(j.mark.Bytes))
 	}
 	slices.SortFunc(m.Extra, func(a, b lineKey) int { return a.Line - b.Line })
-	for len(m.Extra) > 0 && m.Extra[0].Line == m.Lines {
-		m.Lines, m.Extra = m.Lines+1, m.Extra[1:]
-	}
-	end, in := sha256.Sum256(tail), input(m.Lines)
-	m.Tail, m.Text, m.Files = end[:], in.text[:], in.files[:]
+	m.join(input)
+	end := sha256.Sum256(tail)
+	m.Tail = end[:]
 	payload, err := tagged('C', m)
 	if err == nil {
 		err = j.append(payload)

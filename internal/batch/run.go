@@ -398,10 +398,11 @@ func (s *states) put(line int, at sums) {
 	s.data[line] = at
 }
 
-func (s *states) get(line int) sums {
+func (s *states) get(line int) (at sums, read bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.data[line]
+	at, read = s.data[line]
+	return at, read
 }
 
 // drop removes the sums of the lines from one to before another.
