@@ -1,6 +1,8 @@
 package restore
 
 import (
+	"sort"
+
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/reduce"
@@ -118,6 +120,25 @@ func (m *Model) PredictTimes(q Question, t WeightType, about func()) (*Times, er
 	}
 	out := Times(*p)
 	return &out, nil
+}
+
+// LeastTokens returns the fewest visual tokens to which base, with RESTORE, reduces a picture of
+// this model. It is 0 if base does not work with this model, or if the number of a picture's
+// tokens depends on the picture. A method that takes a number takes larger ones too, or takes 1.
+func (m *Model) LeastTokens(base string) int {
+	takes := func(n int) bool {
+		_, err := m.e.Resolve(methods.Options{Base: base, NVis: n, Restore: true})
+		return err == nil
+	}
+	all := m.info.VisualTokens
+	if base == "none" || all == 0 || takes(1) {
+		return min(1, all)
+	}
+	below := sort.Search(all, func(i int) bool { return takes(i + 1) })
+	if below == all {
+		return 0
+	}
+	return below + 1
 }
 
 // WeightBytes returns the bytes that the model's weights take in memory with the decoder's in type

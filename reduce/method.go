@@ -27,10 +27,11 @@ func (s Site) String() string {
 
 // Method describes a method.
 type Method struct {
-	Name  string // such as "holov"
-	Title string
-	Paper string // address of the paper; empty for controls
-	Site  Site
+	Name    string // such as "holov"
+	Title   string
+	Summary string // what it does, in one sentence without terms
+	Paper   string // address of the paper; empty for controls
+	Site    Site
 
 	Needs      []Need // data that its criterion reads in addition to X
 	NeedsPlain []Need // more data that it reads without RESTORE

@@ -21,6 +21,7 @@ var apetMethod = &method{
 	Method: reduce.Method{
 		Name:       "apet",
 		Title:      "ApET: tokens that a small basis fits worst",
+		Summary:    "Keeps what a few sample patches describe worst.",
 		Paper:      "https://arxiv.org/abs/2602.19870",
 		Site:       reduce.AfterEncoder,
 		Needs:      []reduce.Need{reduce.Hidden},

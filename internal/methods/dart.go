@@ -21,6 +21,7 @@ var dartMethod = &method{
 		Name: "dart",
 		Title: "DART: pivots with large keys, and the tokens least like them (text-free, " +
 			"before the decoder)",
+		Summary: "Keeps a few strong patches and those least like them.",
 		Paper:   "https://arxiv.org/abs/2502.11494",
 		Site:    reduce.AfterEncoder,
 		Needs:   []reduce.Need{reduce.Keys},

@@ -22,6 +22,7 @@ var dartTextMethod = &method{
 	Method: reduce.Method{
 		Name:    "dart-text",
 		Title:   "DART: pivots of picture and text with large keys, and the tokens least like them",
+		Summary: "Like dart, but the words of the question help to choose.",
 		Paper:   "https://arxiv.org/abs/2502.11494",
 		Site:    reduce.InsideDecoder,
 		Text:    true,

@@ -13,6 +13,7 @@ var divPruneMethod = &method{
 	Method: reduce.Method{
 		Name:    "divprune",
 		Title:   "DivPrune: max-min diversity of features",
+		Summary: "Keeps the patches that differ most from each other.",
 		Paper:   "https://arxiv.org/abs/2503.02175",
 		Site:    reduce.AfterEncoder,
 		Minimum: "1 token",

@@ -5,16 +5,19 @@ package methods
 import (
 	"fmt"
 	"math"
+	"strconv"
 
+	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/reduce"
 )
 
 var downsampleMethod = &method{
 	Method: reduce.Method{
-		Name:  "downsample",
-		Title: "the picture shrunk before the encoder (a control)",
-		Site:  reduce.BeforeEncoder,
-		Needs: []reduce.Need{reduce.Grid, reduce.Shrunk},
+		Name:    "downsample",
+		Title:   "the picture shrunk before the encoder (a control)",
+		Summary: "Shrinks the picture before it is encoded, for comparison.",
+		Site:    reduce.BeforeEncoder,
+		Needs:   []reduce.Need{reduce.Grid, reduce.Shrunk},
 		Minimum: "1 token; a budget of rows times columns, neither side shrunk more than " +
 			"twice as much as the other",
 		Cost: "none (the encoder itself runs on n tokens)",
@@ -66,8 +69,9 @@ func ShrunkGrid(h, w, n int) (rows, cols int, err error) {
 		above++
 		r, _ = shrunkGrid(h, w, above)
 	}
-	return 0, 0, fmt.Errorf("methods: n-vis: got %d, which is no grid of tokens that a "+
-		"picture of %dx%d shrinks to; the closest are %d and %d", n, h, w, below, above)
+	return 0, 0, refused("n-vis", errs.Invalid, strconv.Itoa(n),
+		fmt.Sprintf("%d or %d", below, above),
+		fmt.Sprintf("a picture of %dx%d shrinks to no grid of tokens of that number", h, w))
 }
 
 // shrunkGrid is ShrunkGrid that returns zeros instead of an error.

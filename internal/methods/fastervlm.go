@@ -9,6 +9,7 @@ var fasterVLMMethod = &method{
 	Method: reduce.Method{
 		Name:    "fastervlm",
 		Title:   "FasterVLM: tokens of highest class-token attention",
+		Summary: "Keeps the patches that stand out most.",
 		Paper:   "https://arxiv.org/abs/2412.01818v1",
 		Site:    reduce.AfterEncoder,
 		Needs:   []reduce.Need{reduce.ClsAttn},

@@ -17,6 +17,7 @@ var fastVMethod = &method{
 	Method: reduce.Method{
 		Name:    "fastv",
 		Title:   "FastV: attention of the last row in layer K-1",
+		Summary: "Reads all patches first, then keeps those that the question looks at.",
 		Paper:   "https://arxiv.org/abs/2403.06764",
 		Site:    reduce.InsideDecoder,
 		Text:    true,

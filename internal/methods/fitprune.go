@@ -20,6 +20,7 @@ var fitPruneMethod = &method{
 		Name: "fitprune",
 		Title: "FitPrune: self-attention times cross-attention, as many rows per layer as a " +
 			"recipe says",
+		Summary: "Drops a little in every layer, as much as was fitted to the model.",
 		Paper:   "https://arxiv.org/abs/2409.10197",
 		Site:    reduce.InsideDecoder,
 		Minimum: "1 token",

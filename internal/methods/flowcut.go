@@ -20,6 +20,7 @@ var flowCutMethod = &method{
 		Name: "flowcut",
 		Title: "FlowCut: class attention, likeness of values and their size, accumulated " +
 			"over the encoder's blocks",
+		Summary: "Drops what matters little, step by step, while the picture is encoded.",
 		Paper:   "https://arxiv.org/abs/2505.19536",
 		Site:    reduce.InsideEncoder,
 		Minimum: "1 token",

@@ -8,6 +8,7 @@ var gridMethod = &method{
 	Method: reduce.Method{
 		Name:    "grid",
 		Title:   "tokens at equal steps along the sequence (a control)",
+		Summary: "Keeps patches at equal steps, for comparison.",
 		Site:    reduce.AfterEncoder,
 		Minimum: "1 token",
 		Cost:    "none",

@@ -24,6 +24,7 @@ var holovMethod = &method{
 	Method: reduce.Method{
 		Name:    "holov",
 		Title:   "HoloV: attention spread over runs of the picture",
+		Summary: "Keeps what stands out, in every part of the picture rather than in one.",
 		Paper:   "https://arxiv.org/abs/2510.02912",
 		Site:    reduce.AfterEncoder,
 		Needs:   []reduce.Need{reduce.ClsAttn},

@@ -20,6 +20,7 @@ var pdropMethod = &method{
 	Method: reduce.Method{
 		Name:    "pdrop",
 		Title:   "PyramidDrop: attention of the last row, computed before some layers",
+		Summary: "Drops in a few steps what the question looks at least.",
 		Paper:   "https://arxiv.org/abs/2410.17247",
 		Site:    reduce.InsideDecoder,
 		Text:    true,

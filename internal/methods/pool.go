@@ -14,6 +14,7 @@ var poolMethod = &method{
 	Method: reduce.Method{
 		Name:    "pool",
 		Title:   "average pooling of the grid (a control)",
+		Summary: "Averages neighbouring patches, for comparison.",
 		Site:    reduce.AfterEncoder,
 		Needs:   []reduce.Need{reduce.Grid},
 		Minimum: "1 token",

@@ -35,7 +35,8 @@ sums, and the others merge into anchors.`
 
 var pruMergeMethod = &method{
 	Method: pruMergeForm("prumerge", "LLaVA-PruMerge: highest attention of the last layer, with "+
-		"weighted sums of their neighbours", `
+		"weighted sums of their neighbours",
+		"Keeps the patches that stand out most, each blended with those like it.", `
 The centres S are the patches of highest a. Without a budget their number depends on the
 picture: the outliers a > Q3 + 1.5 (Q3 - Q1).`, ""),
 	pick: func(w *work, k int) (*selection, error) {
@@ -54,7 +55,7 @@ picture: the outliers a > Q3 + 1.5 (Q3 - Q1).`, ""),
 
 var pruMergePlusMethod = &method{
 	Method: pruMergeForm("prumerge-plus", "PruMerge+: LLaVA-PruMerge with additional tokens at "+
-		"equal steps", `
+		"equal steps", "Like prumerge, with more patches spread over the picture.", `
 The centres S are some patches by a, and others at equal steps over the picture. Without a
 budget: the outliers of a and the grid 0, g, 2g, … < N-1, where g is a third of N/outliers, both
 rounded down.`, `
@@ -79,10 +80,11 @@ code fails; here only the extra row remains.`),
 
 // pruMergeForm describes one of PruMerge's forms: which centres it takes, and in what it alone
 // departs from the authors' code.
-func pruMergeForm(name, title, centres, departures string) reduce.Method {
+func pruMergeForm(name, title, summary, centres, departures string) reduce.Method {
 	return reduce.Method{
 		Name:       name,
 		Title:      title,
+		Summary:    summary,
 		Paper:      "https://arxiv.org/abs/2403.15388",
 		Site:       reduce.AfterEncoder,
 		Needs:      []reduce.Need{reduce.LastKeys},

@@ -13,6 +13,7 @@ var randomMethod = &method{
 	Method: reduce.Method{
 		Name:    "random",
 		Title:   "random tokens (a control)",
+		Summary: "Keeps patches at random, for comparison.",
 		Site:    reduce.AfterEncoder,
 		Minimum: "1 token",
 		Draws:   true,

@@ -438,7 +438,7 @@ func TestDownsample(t *testing.T) {
 		t.Error("the shrunk picture's features were changed, or its tokens do not count as four")
 	}
 	wantError(t, in, Options{Base: "downsample", NVis: 13}, "n-vis", "13", "no grid of tokens",
-		"12 and 15")
+		"want 12 or 15")
 	wantError(t, in, Options{Base: "downsample", NVis: 6}, "shrunk", "3x4", "want 2x3")
 	in.Shrunk = nil
 	wantError(t, in, Options{Base: "downsample", NVis: 12}, "needs shrunk")

@@ -60,7 +60,9 @@ const noCode = "Ours; Apache-2.0."
 
 var noneMethod = &method{
 	Method: reduce.Method{
-		Name: "none", Title: "no reduction", Site: reduce.AfterEncoder, Cost: "none",
+		Name: "none", Title: "no reduction",
+		Summary: "Reads every patch of the picture.",
+		Site:    reduce.AfterEncoder, Cost: "none",
 		Notes: reduce.Notes{
 			Equations: "Every token reaches the decoder as it is.", Licence: noCode,
 		},

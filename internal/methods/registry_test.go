@@ -102,3 +102,12 @@ func TestParameters(t *testing.T) {
 		}
 	}
 }
+
+// Ensure that every method says what it does in a sentence that fits a line.
+func TestSummaries(t *testing.T) {
+	for _, m := range Methods() {
+		if s := m.Summary; len(s) < 20 || len(s) > 90 || !strings.HasSuffix(s, ".") {
+			t.Errorf("%s: summary %q, want a sentence of 20 to 90 letters", m.Name, s)
+		}
+	}
+}

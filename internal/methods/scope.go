@@ -16,6 +16,7 @@ var scopeMethod = &method{
 	Method: reduce.Method{
 		Name:    "scope",
 		Title:   "SCOPE: coverage of all tokens, weighted by attention",
+		Summary: "Keeps patches that together cover the whole picture, striking ones first.",
 		Paper:   "https://arxiv.org/abs/2510.24214",
 		Site:    reduce.AfterEncoder,
 		Needs:   []reduce.Need{reduce.ClsAttn, reduce.Hidden},

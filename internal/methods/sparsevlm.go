@@ -43,6 +43,7 @@ var sparseVLMMethod = &method{
 	Method: reduce.Method{
 		Name:    "sparsevlm",
 		Title:   "SparseVLM: attention of text that resembles the picture, with recycling",
+		Summary: "Drops in a few steps what matters least to the words of the question.",
 		Paper:   "https://arxiv.org/abs/2410.04417",
 		Site:    reduce.InsideDecoder,
 		Minimum: "1 token, and 2 rows entering each stage",

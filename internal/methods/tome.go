@@ -20,6 +20,7 @@ var toMeMethod = &method{
 	Method: reduce.Method{
 		Name:    "tome",
 		Title:   "ToMe: the most similar pairs merged in every block of the encoder",
+		Summary: "Merges the patches most alike, pair by pair, while the picture is encoded.",
 		Paper:   "https://arxiv.org/abs/2210.09461",
 		Site:    reduce.InsideEncoder,
 		Minimum: "the number of patches after halving them in every block",

@@ -18,6 +18,7 @@ var visionZipMethod = &method{
 	Method: reduce.Method{
 		Name:       "visionzip",
 		Title:      "VisionZip: highest attention, other tokens merged by keys",
+		Summary:    "Keeps what stands out and blends the rest into a few.",
 		Paper:      "https://arxiv.org/abs/2412.04467",
 		Site:       reduce.AfterEncoder,
 		Needs:      []reduce.Need{reduce.ClsAttn},

@@ -21,11 +21,12 @@ import (
 
 var visPrunerMethod = &method{
 	Method: reduce.Method{
-		Name:  "vispruner",
-		Title: "VisPruner: half by attention, half by thinning duplicates",
-		Paper: "https://arxiv.org/abs/2412.01818",
-		Site:  reduce.AfterEncoder,
-		Needs: []reduce.Need{reduce.ClsAttn, reduce.Hidden},
+		Name:    "vispruner",
+		Title:   "VisPruner: half by attention, half by thinning duplicates",
+		Summary: "Keeps what stands out, and of the rest what repeats least.",
+		Paper:   "https://arxiv.org/abs/2412.01818",
+		Site:    reduce.AfterEncoder,
+		Needs:   []reduce.Need{reduce.ClsAttn, reduce.Hidden},
 		Minimum: "1 token; under compat released every pass needs a list of even length: with " +
 			"576 tokens and ratio 0.5, shares k with k mod 4 of 0 or 1",
 		PerView: true,

@@ -98,9 +98,32 @@ type modelObject struct {
 		Detail       *details `json:"detail"`
 		presetFields
 		Methods []string         `json:"methods"`
+		About   []methodObject   `json:"about_methods"` // none, then Methods
 		Encoder *restore.Encoder `json:"encoder,omitempty"`
 		Predict predict          `json:"predict"`
 	} `json:"restore"`
+}
+
+// methodObject describes a method for people.
+type methodObject struct {
+	Name    string `json:"name"`
+	Title   string `json:"title"`
+	Summary string `json:"summary"`
+	Least   *int   `json:"least"` // visual tokens; 0: not with this model; nil: not known
+}
+
+// aboutMethods describes the methods that a model may use.
+func aboutMethods(f *api.Front) []methodObject {
+	var out []methodObject
+	for _, m := range restore.Methods() {
+		o := methodObject{Name: m.Name, Title: m.Title, Summary: m.Summary}
+		if s, ok := f.Service.(bounded); ok && f.About.VisualTokens > 0 {
+			n := s.LeastTokens(m.Name)
+			o.Least = &n
+		}
+		out = append(out, o)
+	}
+	return out
 }
 
 // presetFields describe a preset among models.
@@ -162,7 +185,7 @@ func (s *Server) predicted(i *restore.Info) predict {
 	return p
 }
 
-func (s *Server) modelObject(f *api.Front) modelObject {
+func (s *Server) modelObject(f *api.Front, about []methodObject) modelObject {
 	i := f.About
 	m := modelObject{ID: f.Name(), Object: "model", Created: i.Created.Unix(), OwnedBy: "restore",
 		Aliases: []string{}, MaxModelLen: i.Context, Defaults: newDefaults(f)}
@@ -183,7 +206,8 @@ func (s *Server) modelObject(f *api.Front) modelObject {
 				api.DetailBudget("original", n)}
 		}
 	}
-	for _, method := range restore.Methods()[1:] { // without none
+	m.Restore.About = about
+	for _, method := range about[1:] { // without none
 		m.Restore.Methods = append(m.Restore.Methods, method.Name)
 	}
 	m.Restore.Encoder = i.Encoder
@@ -193,8 +217,10 @@ func (s *Server) modelObject(f *api.Front) modelObject {
 
 func (s *Server) listModels(x *exchange) {
 	var list []modelObject
-	for _, f := range s.front.Load().Each() {
-		list = append(list, s.modelObject(f))
+	front := s.front.Load()
+	about := aboutMethods(front)
+	for _, f := range front.Each() {
+		list = append(list, s.modelObject(f, about))
 	}
 	x.json(http.StatusOK, modelList{"list", list})
 }
@@ -210,7 +236,7 @@ func (s *Server) oneModel(x *exchange) {
 		x.fail(s.toWire(err, nil, x.id))
 		return
 	}
-	x.json(http.StatusOK, s.modelObject(f.Named(x.param)))
+	x.json(http.StatusOK, s.modelObject(f.Named(x.param), aboutMethods(f)))
 }
 
 // tokenize answers with the tokens of a text, or counts the tokens of a chat.

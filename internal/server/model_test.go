@@ -861,3 +861,55 @@ func TestCreated(t *testing.T) {
 		t.Errorf("got %v, want when this program was built", at)
 	}
 }
+
+// Ensure that /v1/models says the fewest tokens that each method takes: the server answers with
+// that many, and refuses fewer.
+func TestLeastTokens(t *testing.T) {
+	h := start(t, nil)
+	var list struct {
+		Data []struct {
+			Restore struct {
+				Methods []string
+				About   []struct {
+					Name, Summary string
+					Least         int
+				} `json:"about_methods"`
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(get(t, h, "/v1/models")), &list); err != nil {
+		t.Fatal(err)
+	}
+	r := list.Data[0].Restore
+	if len(r.About) != len(r.Methods)+1 || r.About[0].Name != "none" {
+		t.Fatalf("got %d methods and %d descriptions, want one more, none first",
+			len(r.Methods), len(r.About))
+	}
+	pic := scene(t)
+	ask := func(base string, n int) int {
+		return h.post(t, "/tokenize", body("Where?", map[string]any{
+			"restore": map[string]any{"base": base, "n_vis": n},
+		}, pic)).status
+	}
+	several := 0
+	for i, m := range r.About[1:] {
+		if m.Name != r.Methods[i] || m.Summary == "" || m.Least < 1 {
+			t.Errorf("%+v: want a summary and the least of %s", m, r.Methods[i])
+		}
+		if got := ask(m.Name, m.Least); got != http.StatusOK {
+			t.Errorf("%s, %d tokens: got %d", m.Name, m.Least, got)
+		}
+		if m.Least > 1 {
+			several++
+			if got := ask(m.Name, m.Least-1); got != http.StatusBadRequest {
+				t.Errorf("%s, %d tokens: got %d, want 400", m.Name, m.Least-1, got)
+			}
+		}
+	}
+	if several == 0 {
+		t.Error("no method takes more than one token at least")
+	}
+	if got := ask("downsample", 3); got != http.StatusBadRequest { // no grid of a square
+		t.Errorf("downsample, 3 tokens: got %d, want 400", got)
+	}
+}

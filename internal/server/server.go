@@ -70,7 +70,8 @@ type (
 		Tokenize(text string, special, parse bool) ([]restore.Token, error)
 		Detokenize(ids []int32) string
 	}
-	gauges interface{ Stats() restore.Stats }
+	gauges  interface{ Stats() restore.Stats }
+	bounded interface{ LeastTokens(base string) int }
 )
 
 // New returns a server without a model.
