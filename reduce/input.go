@@ -13,6 +13,8 @@ const (
 	LastKeys Need = "pm_k"
 	// Shrunk is the picture encoded at a smaller size.
 	Shrunk Need = "shrunk"
+	// Pixels is the picture as the encoder sees it, in bytes.
+	Pixels Need = "pixels"
 )
 
 // Input is one picture's tokens and everything that criteria read of them. Slices are read-only. A
@@ -49,7 +51,23 @@ type Input struct {
 	ShrunkH, ShrunkW int       // rows and columns of patches of the smaller picture
 	Shrunk           []float32 // [ShrunkH*ShrunkW, C] features of the shrunk picture
 
+	// Pixels [GridH*Cell, GridW*Cell, 3] are the bytes of the picture as the encoder sees it. Each
+	// token shows a cell: a square of Cell pixels a side.
+	Cell   int
+	Pixels []byte
+
+	// Pruned tells which tokens a method before the encoder left out. All other fields describe
+	// only those that were encoded, and there is no grid. nil: none was left out.
+	Pruned *Pruned
+
 	Seed int64 // of this picture; random methods also use the request's seed
+}
+
+// Pruned tells which tokens of a picture were encoded, and which token stands for each.
+type Pruned struct {
+	N     int     // tokens of the picture
+	Kept  []int32 // those that were encoded, ascending
+	Group []int32 // [N] index in Kept of the token that stands for each
 }
 
 // View is a part of a picture that the encoder processed separately.
@@ -73,6 +91,25 @@ func (in *Input) ViewSizes() []int {
 	var out []int
 	for i := range in.Views {
 		out = append(out, len(in.Views[i].Tokens))
+	}
+	return out
+}
+
+// At returns the place among the picture's tokens of place i among the encoded ones. Between two
+// tokens it is interpolated linearly.
+func (p *Pruned) At(i float64) float64 {
+	lo := int(i)
+	a, b := float64(p.Kept[lo]), float64(p.Kept[min(lo+1, len(p.Kept)-1)])
+	return a + (i-float64(lo))*(b-a)
+}
+
+// Encoded returns, of tokens of the picture, the index in Kept of each that was encoded.
+func (p *Pruned) Encoded(tokens []int32) []int32 {
+	var out []int32
+	for _, t := range tokens {
+		if g := p.Group[t]; p.Kept[g] == t {
+			out = append(out, g)
+		}
 	}
 	return out
 }

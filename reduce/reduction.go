@@ -179,7 +179,7 @@ func (r *Reduction) Check() error {
 		}
 		isAnchor[a] = true
 	}
-	if open := r.Options.Join == "all" || r.Options.Join == "count"; open {
+	if r.open() {
 		for _, t := range r.Kept { // kept tokens may be joined
 			if t >= 0 {
 				isAnchor[t] = true
@@ -202,11 +202,16 @@ func (r *Reduction) Check() error {
 	if covered+dropped != r.N {
 		return broken("%d tokens in rows and %d dropped, want %d together", covered, dropped, r.N)
 	}
-	open := r.Options.Join == "all" || r.Options.Join == "count"
-	if (r.Options.Merge > 0 || open) && dropped > 0 {
+	if (r.Options.Merge > 0 || r.open()) && dropped > 0 {
 		return broken("%d tokens dropped though merging is on", dropped)
 	}
 	return nil
+}
+
+// open reports whether other tokens may be part of a kept token's row.
+func (r *Reduction) open() bool {
+	o := &r.Options
+	return o.Join == "all" || o.Join == "count" || o.Restore && o.Before != nil
 }
 
 // broken returns an error of Check.
@@ -257,11 +262,9 @@ func (r *Reduction) checkRow(i int, isAnchor []bool) error {
 		}
 	}
 	leftover := row.Merged && row.Anchor < 0 && anchors == 0
-	join := r.Options.Join
-	alone := !row.Merged && len(row.Members) <= 1 &&
-		(anchors == 0 || join == "all" || join == "count")
-	group := anchors == 1 && row.Anchor >= 0 && isAnchor[row.Anchor] &&
-		(row.Merged || join == "count")
+	counts := r.Options.Join == "count" || r.Options.Before != nil // a kept row's size only
+	alone := !row.Merged && len(row.Members) <= 1 && (anchors == 0 || r.open())
+	group := anchors == 1 && row.Anchor >= 0 && isAnchor[row.Anchor] && (row.Merged || counts)
 	if !leftover && !alone && !group {
 		return broken("row %d: %d members and %d anchors, merged %v",
 			i, len(row.Members), anchors, row.Merged)

@@ -54,6 +54,10 @@ type Resolved struct {
 	// First is what reaches the decoder, where a second stage merges it; nil: there is one stage.
 	First *FirstStage `json:"first_stage,omitempty"`
 
+	// Before is what a method before the encoder did; N then counts the tokens that it left. nil:
+	// there was none, or it is the base itself.
+	Before *Before `json:"before,omitempty"`
+
 	// Content tells how the picture's content set the budget; nil: it did not.
 	Content *Content `json:"content,omitempty"`
 
@@ -69,6 +73,15 @@ type FirstStage struct {
 	Anchors    string `json:"anchors"`
 	AnchorPool string `json:"anchor_pool"` // empty if density is not used
 	Join       string `json:"join"`
+}
+
+// Before describes a method before the encoder that comes before a base.
+type Before struct {
+	Base string `json:"base"`
+	N    int    `json:"n"`     // tokens before
+	NVis int    `json:"n_vis"` // tokens that were encoded
+
+	Own []Value `json:"-"` // its parameters; in JSON they are fields like the others
 }
 
 // Content tells how a picture's content set its budget.
@@ -109,12 +122,23 @@ type Value struct {
 // MarshalJSON writes one flat object.
 func (r Resolved) MarshalJSON() ([]byte, error) {
 	type plain Resolved
-	text, err := json.Marshal(plain(r))
+	return marshalWith(plain(r), r.Own)
+}
+
+// MarshalJSON writes one flat object.
+func (b Before) MarshalJSON() ([]byte, error) {
+	type plain Before
+	return marshalWith(plain(b), b.Own)
+}
+
+// marshalWith writes the object v with own as more fields.
+func marshalWith(v any, own []Value) ([]byte, error) {
+	text, err := json.Marshal(v)
 	if err != nil {
 		return nil, err
 	}
 	out := bytes.NewBuffer(bytes.TrimSuffix(text, []byte("}")))
-	for _, v := range r.Own {
+	for _, v := range own {
 		name, value := Parameter{Name: v.Name}, []byte(nil)
 		if value, err = json.Marshal(v.Value); err != nil {
 			return nil, err
@@ -147,10 +171,10 @@ func (r Resolved) String() string {
 		}
 		fmt.Fprintf(&b, " %s", &last)
 	}
-	for _, v := range r.Own {
-		if !v.Default {
-			fmt.Fprintf(&b, ", %s %v", v.Name, v.Value)
-		}
+	writeGiven(&b, r.Own)
+	if r.Before != nil {
+		fmt.Fprintf(&b, ", before %s (%d of %d tokens)", r.Before.Base, r.Before.NVis, r.Before.N)
+		writeGiven(&b, r.Before.Own)
 	}
 	if r.Newlines != "" {
 		fmt.Fprintf(&b, ", newlines %s", r.Newlines)
@@ -159,6 +183,15 @@ func (r Resolved) String() string {
 		fmt.Fprintf(&b, ", compat %s", r.Compat)
 	}
 	return b.String()
+}
+
+// writeGiven writes the parameters that were given.
+func writeGiven(b *strings.Builder, own []Value) {
+	for _, v := range own {
+		if !v.Default {
+			fmt.Fprintf(b, ", %s %v", v.Name, v.Value)
+		}
+	}
 }
 
 // merges reports whether tokens become part of rows of others.

@@ -31,7 +31,7 @@ func newReduce(a *cli.App) *cobra.Command {
 
 Reads X [N,C] and, if the method needs them, cls_attn [H,N+1], hidden [N+1,Cv] and keys [H,N+1,Dh] (index 0 is the class token).
 For an encoder without a class token: received [H,N], the attention that tokens receive, and keys [H,N,Dh]. For a picture encoded in views:
-view [N] (-1: a newline) and view_class [V,Cv]. Other tensors are ignored. Writes kept (plain base) or retained, anchors, group [N] (row of every token, -1 dropped), size, merged,
+view [N] (-1: a newline) and view_class [V,Cv]. For methods before the encoder: pixels [height,width,3], bytes of the picture. Other tensors are ignored. Writes kept (plain base) or retained, anchors, group [N] (row of every token, -1 dropped), size, merged,
 position (counted from the first visual token), feat, and the scores. Rows are in the decoder's order.`,
 		Example: `  restore-lab reduce --base holov --n-vis 64 --in features.safetensors --out reduced.safetensors`,
 		Args:    cli.NoArgs,
@@ -99,10 +99,21 @@ func (o *reduceOptions) run(a *cli.App) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.in, err)
 	}
+	before, err := methods.NewBefore(&opts)
+	if err != nil {
+		return err
+	}
+	whole := in
+	if before != nil {
+		if in, err = before.Apply(in); err != nil {
+			return fmt.Errorf("%s: %w", o.in, err)
+		}
+	}
 	pool := kernel.NewPool(o.model.Threads)
 	defer pool.Close()
 	plan, err := methods.Resolve(opts, methods.Facts{
 		Tokens: in.N, Views: in.ViewSizes(), GridH: in.GridH, GridW: in.GridW, NoClass: in.NoClass,
+		Pruned: in.Pruned,
 		Gains: func(most int) ([]float64, error) {
 			return methods.Gains(pool, in.X, in.N, in.C, most)
 		},
@@ -120,7 +131,7 @@ func (o *reduceOptions) run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	far, err := methods.Hausdorff(r, in, pool)
+	far, err := methods.Hausdorff(r, whole, pool)
 	if err != nil {
 		return err
 	}

@@ -32,12 +32,15 @@ type Refusal struct {
 var controls = []string{"random", "grid", "pool"}
 
 // Settings returns the methods of bases, alone and with RESTORE in both forms, at every budget, and
-// apart from them those that check refuses, with the reason. No bases are all methods.
+// apart from them those that check refuses, with the reason. No bases are all methods that take a
+// budget.
 func Settings(
 	check func(methods.Options) error, bases []string, budgets []int,
 ) (use []Setting, refused []Refusal) {
 	for _, method := range methods.Methods() {
-		if method.Name == "none" || bases != nil && !slices.Contains(bases, method.Name) {
+		noBudget := method.Site == reduce.BeforeEncoder && method.Adaptive
+		if method.Name == "none" || bases == nil && noBudget ||
+			bases != nil && !slices.Contains(bases, method.Name) {
 			continue
 		}
 		forms := []Setting{{Base: method.Name}, {Base: method.Name, Restore: true}}

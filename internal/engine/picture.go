@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -109,6 +110,9 @@ func (e *Engine) plan(s *model.Shape, o methods.Options) (p planned, err error) 
 	m, err := methods.Lookup(o.Base)
 	if err != nil {
 		return p, err
+	}
+	if b, err := methods.NewBefore(&o); b != nil || err != nil {
+		return p, cmp.Or(err, cannot(o.Base, "this model's encoder cannot leave out tokens"))
 	}
 	p.site, p.draws = m.Site, m.Draws
 	p.need, p.small = needs(&m, o.Restore)

@@ -69,7 +69,7 @@ func (p *Plan) content(o *Options) error {
 	}
 	mean, err := max(o.AutoMean, o.NVis), error(nil)
 	if mean == 0 {
-		if mean, err = o.budget(p.N); err != nil {
+		if mean, err = p.budget(o); err != nil {
 			return err
 		}
 	}

@@ -36,21 +36,17 @@ type encoderMethod struct {
 	act   func(e *Encoding, p *kernel.Pool, block int, views []EncoderView) ([][]nn.Mix, error)
 }
 
-// proportional is a parameter that methods inside the encoder share.
+// proportional is a parameter that methods inside the encoder and before it share.
 type proportional struct{ on bool }
 
 // proportionalName is its name.
 const proportionalName = "proportional-attention"
 
-// declare declares the parameter; on is its default with RESTORE and without.
-func (q *proportional) declare(d *reduce.Declaration, on bool) {
+// declare declares the parameter with a default; words say it.
+func (q *proportional) declare(d *reduce.Declaration, on bool, words string) {
 	q.on = on
-	def := "true"
-	if !on {
-		def = "true with RESTORE, false with compat"
-	}
 	d.Bool(&q.on, reduce.Parameter{
-		Name: proportionalName, Default: def,
+		Name: proportionalName, Default: words,
 		Help: "the encoder's attention weighs a row by the number of its patches",
 	})
 }

@@ -85,7 +85,9 @@ nobody published that.`,
 type flowCutParams struct{ proportional }
 
 // Declare implements own.
-func (f *flowCutParams) Declare(d *reduce.Declaration) { f.declare(d, false) }
+func (f *flowCutParams) Declare(d *reduce.Declaration) {
+	f.declare(d, false, "true with RESTORE, false with compat")
+}
 
 // complete makes attention proportional only under RESTORE, where rows stand for several patches.
 // On the built-in benchmark (716 questions on 60 drawn pictures, n = 64) RESTORE keeps 88.1 of 89.9

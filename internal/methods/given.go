@@ -268,7 +268,8 @@ func (g Given) Options() (Options, error) {
 	if err != nil {
 		return o, err
 	}
-	if _, ok := g["n-vis"]; ok && o.NVis == 0 && o.AutoMean == 0 && (o.Restore || !m.Adaptive) {
+	finds := m.Adaptive && (!o.Restore || m.before != nil) // the number of tokens
+	if _, ok := g["n-vis"]; ok && o.NVis == 0 && o.AutoMean == 0 && !finds {
 		return o, refused("n-vis", errs.TooSmall, "0", "at least 1", "")
 	}
 	return o, nil

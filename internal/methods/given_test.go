@@ -50,7 +50,7 @@ func TestGiven(t *testing.T) {
 // Ensure that what JSON gets wrong is refused under the field's name.
 func TestParseJSONRefuses(t *testing.T) {
 	for object, want := range map[string]string{
-		`{"nvis":64}`:                       "nvis: got no such field, want one of base, n_vis, keep_ratio",
+		`{"nvis":64}`:                       "nvis: got no such field, want one of base, before, n_vis, keep_ratio",
 		`{"n_vsi":64}`:                      "the nearest is n_vis",
 		`{"n_vis":"64"}`:                    `n_vis: got "64", want a whole number`,
 		`{"n_vis":"auto:0"}`:                `n_vis: got "auto:0", want a whole number of at least 1 after`,

@@ -14,7 +14,8 @@ import (
 // has the default of Compat, or the measured default, and is never refused as useless. A set field
 // is refused if it would change nothing.
 type Options struct {
-	Base string // name of a method; "" and "none" read every token
+	Base   string // name of a method; "" and "none" read every token
+	Before string // method before the encoder that precedes the base; "" and "none": none
 
 	// The budget is one of these fields. For methods inside the decoder NVis and KeepRatio are the
 	// mean number of tokens that enter a layer. A method may have a parameter that replaces the
@@ -65,6 +66,10 @@ func (o *Options) declare(d *reduce.Declaration) {
 	restore := []string{restoreMethod.Name}
 	text(&o.Base, param{
 		Name: "base", Default: "none", Values: names(), Help: "method that selects the kept tokens",
+	})
+	text(&o.Before, param{
+		Name: "before", Default: "none", Values: before(),
+		Help: "method that leaves out tokens before the encoder; the base chooses among the others",
 	})
 	d.Func(param{
 		Name: "n-vis", Kind: reduce.Int, Default: "none", Unit: "N|auto:N", Least: new(0.),

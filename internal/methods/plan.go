@@ -17,7 +17,10 @@ type Facts struct {
 	GridH, GridW int   // rows and columns of tokens; 0: not known, or several grids
 	NoClass      bool  // the encoder has no class token
 	Newlines     bool  // the model's pictures have newline tokens
-	Axes         bool  // positions have rows and columns
+	// tokens that a method before the encoder left out, which are not among Tokens; nil: none
+	Pruned *reduce.Pruned
+
+	Axes bool // positions have rows and columns
 
 	Layers        int // layers of the decoder; 0: not known
 	EncoderBlocks int // up to the block whose output is the features; 0: no encoder
@@ -46,7 +49,8 @@ type Plan struct {
 	own     own           // the method's parameters, nil if it has none
 	inViews bool          // this is the plan of one view of several
 	inside  *insideMethod // what acts inside the decoder; nil: nothing
-	first   *Plan         // the first of two stages; nil: there is one stage
+	first   *Plan         // what happens before the decoder; nil: this plan
+	before  *Before       // what happens before the encoder; nil: nothing
 }
 
 // own are a method's parameters: a struct whose Declare declares its fields.
@@ -89,6 +93,9 @@ func Resolve(o Options, f Facts) (*Plan, error) {
 	}
 	o.dropDefaults(&f)
 	p := &Plan{method: m, facts: f, inside: m.inside}
+	if p.before, err = NewBefore(&o); err != nil {
+		return nil, err
+	}
 	d, err := p.declare(&o)
 	if err != nil {
 		return nil, err
@@ -108,6 +115,12 @@ func Resolve(o Options, f Facts) (*Plan, error) {
 	p.NoClass = f.NoClass
 	if o.Seed != nil {
 		p.Seed = *o.Seed
+	}
+	if m.before != nil {
+		return p, p.encodedOnly(&o, d)
+	}
+	if err := p.precede(&o); err != nil {
+		return nil, err
 	}
 	if err := p.content(&o); err != nil {
 		return nil, err
@@ -164,6 +177,9 @@ func (p *Plan) declare(o *Options) (*reduce.Declaration, error) {
 	}
 	mine := parameterNames(d.Parameters())
 	for _, name := range slices.Sorted(maps.Keys(o.Own)) {
+		if p.method.before == nil && p.before.has(name) {
+			continue // set by NewBefore
+		}
 		if slices.Contains(mine, name) {
 			if err := d.Set(name, o.Own[name]); err != nil {
 				return nil, err
@@ -224,6 +240,9 @@ func (p *Plan) checkUse(o *Options, d *reduce.Declaration) error {
 	if o.Budgets != nil && o.AutoMean == 0 && !o.Guard {
 		return useless("budget-file", "a file", "without a budget by content, or a guard")
 	}
+	if err := p.checkBefore(o); err != nil {
+		return err
+	}
 	if m == noneMethod {
 		for _, v := range values {
 			if v.Name != "base" {
@@ -234,6 +253,12 @@ func (p *Plan) checkUse(o *Options, d *reduce.Declaration) error {
 	}
 	if !m.Draws {
 		if err := first("with base "+m.Name+" (which draws nothing)", "seed"); err != nil {
+			return err
+		}
+	}
+	if m.before != nil {
+		if err := first("with base "+m.Name+" (the picture sets the number of its tokens)", "n-vis",
+			"keep-ratio"); err != nil {
 			return err
 		}
 	}
@@ -267,6 +292,13 @@ func (p *Plan) withoutEffect(o *Options) (all []idle) {
 			"join", "first-layer-size", "decode-distance", "guard", "two-stages", "second-layer")
 		return all
 	}
+	if p.method.before != nil {
+		add("with base "+p.method.Name+
+			" (which keeps every token that is encoded: RESTORE only calibrates)", "gamma",
+			"merge-position", "anchors", "anchor-pool", "join", "guard", "two-stages",
+			"second-layer")
+		return append(all, uncalibrated(o)...)
+	}
 	place := []string{"merge-position"} // the second of two stages merges in any case
 	if o.TwoStages {
 		place = nil
@@ -288,15 +320,20 @@ func (p *Plan) withoutEffect(o *Options) (all []idle) {
 	if rule := or(o.Anchors, set.anchors); rule == "uniform" || rule == "covered" {
 		add("with anchors "+rule, "anchor-pool")
 	}
-	switch or(o.Calibrate, set.calibrate) {
+	return append(all, uncalibrated(o)...)
+}
+
+// uncalibrated lists the options that change nothing without a term of the calibration.
+func uncalibrated(o *Options) []idle {
+	switch or(o.Calibrate, defaults[o.Compat].calibrate) {
 	case "off":
-		add("with calibrate off", "first-layer-size", "decode-distance")
+		return []idle{{"with calibrate off", []string{"first-layer-size", "decode-distance"}}}
 	case "size":
-		add("with calibrate size", "decode-distance")
+		return []idle{{"with calibrate size", []string{"decode-distance"}}}
 	case "distance":
-		add("with calibrate distance", "first-layer-size")
+		return []idle{{"with calibrate distance", []string{"first-layer-size"}}}
 	}
-	return all
+	return nil
 }
 
 // checkSite refuses values that are meaningless at the method's site, or with this model.
@@ -374,7 +411,7 @@ func (p *Plan) spend(o *Options, d *reduce.Declaration) (err error) {
 	case m.Adaptive && !o.Restore && o.NVis == 0 && o.KeepRatio == 0:
 		p.NVis = 0
 	default:
-		if p.NVis, err = o.budget(n); err != nil {
+		if p.NVis, err = p.budget(o); err != nil {
 			return err
 		}
 	}
@@ -408,6 +445,13 @@ func conflict(name, got string, o *Options) error {
 		other = "guard, which needs a budget,"
 	}
 	return refused(name, errs.Conflict, got, "one budget", other+" is given too")
+}
+
+// budget returns the number of tokens for n-vis or keep-ratio. Both count the picture's tokens, but
+// no more are left than were encoded.
+func (p *Plan) budget(o *Options) (int, error) {
+	n, err := o.budget(p.facts.tokens())
+	return min(n, p.N), err
 }
 
 // budget returns the number of tokens for n-vis or keep-ratio, of n tokens.
@@ -536,10 +580,15 @@ func (p *Plan) complete(d *reduce.Declaration) error {
 			return err
 		}
 	}
-	p.Own = slices.DeleteFunc(d.Values(), func(v reduce.Value) bool {
+	p.Own = notZero(d.Values())
+	return nil
+}
+
+// notZero leaves out defaults that are the zero value.
+func notZero(values []reduce.Value) []reduce.Value {
+	return slices.DeleteFunc(values, func(v reduce.Value) bool {
 		return v.Default && isZero(v.Value)
 	})
-	return nil
 }
 
 // valueOf returns the value of the parameter of that name.

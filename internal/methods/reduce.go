@@ -14,6 +14,15 @@ import (
 // serially. The error names the input that is missing, has a wrong size, or holds a value that is
 // not finite.
 func Reduce(in *reduce.Input, o *Plan, pool *kernel.Pool) (*reduce.Reduction, error) {
+	r, err := reduceEncoded(in, o, pool)
+	if err == nil && in.Pruned != nil {
+		unpruned(r, in.Pruned)
+	}
+	return r, err
+}
+
+// reduceEncoded is Reduce by the tokens that were encoded.
+func reduceEncoded(in *reduce.Input, o *Plan, pool *kernel.Pool) (*reduce.Reduction, error) {
 	m := o.method
 	switch {
 	case m == nil:
@@ -27,8 +36,9 @@ func Reduce(in *reduce.Input, o *Plan, pool *kernel.Pool) (*reduce.Reduction, er
 		return nil, fmt.Errorf(
 			"methods: %s: acts inside the decoder, on rows that features alone do "+
 				"not give; ask a model", o.Base)
-	case o.N != in.N:
-		return nil, fmt.Errorf("methods: %s: the plan is for %d tokens, got %d", o.Base, o.N, in.N)
+	case o.facts.Tokens != in.N:
+		return nil, fmt.Errorf("methods: %s: the plan is for %d tokens, got %d", o.Base,
+			o.facts.Tokens, in.N)
 	}
 	blind := slices.Contains(m.Needs, reduce.Shrunk) && o.NVis < o.N
 	if err := checkInput(in, m, o.Restore, blind); err != nil {
@@ -36,7 +46,7 @@ func Reduce(in *reduce.Input, o *Plan, pool *kernel.Pool) (*reduce.Reduction, er
 	}
 	start := time.Now()
 	w := &work{in: in, o: o, pool: pool}
-	if o.N == o.NVis {
+	if in.N == o.NVis {
 		return w.identity(m, start)
 	}
 	if m.plain != nil && (m.whole || !o.Restore) {
@@ -159,6 +169,13 @@ func checkInput(in *reduce.Input, m *method, restore, blind bool) error {
 			if in.GridH < 1 || in.GridW < 1 || in.GridH*in.GridW != in.N {
 				return bad("grid: got %dx%d, want rows and columns of %d tokens", in.GridH,
 					in.GridW, in.N)
+			}
+			continue
+		case reduce.Pixels:
+			if m.before == nil { // otherwise they were read before
+				if err := checkPixels(in, m.Name); err != nil {
+					return err
+				}
 			}
 			continue
 		default:

@@ -59,7 +59,8 @@ var settings = []Options{
 // one: engine tests them. Those inside the encoder have a suite of their own.
 func TestMethods(t *testing.T) {
 	for _, m := range Methods() {
-		if m.Name == "none" || m.Site == reduce.InsideDecoder || m.Site == reduce.InsideEncoder {
+		if m.Name == "none" || m.Site == reduce.InsideDecoder || m.Site == reduce.InsideEncoder ||
+			slices.Contains(m.Needs, reduce.Pixels) { // which has a suite of its own
 			continue
 		}
 		t.Run(m.Name, func(t *testing.T) {

@@ -23,6 +23,7 @@ type method struct {
 	unit    int                                      // a view's share is a multiple of it; 0: any
 	whole   bool                                     // plain also makes every row with RESTORE
 	raster  bool                                     // the criterion returns raster order
+	before  beforeMethod                             // what it leaves out before the encoder
 	encoder *encoderMethod                           // its functions inside the encoder
 	inside  *insideMethod                            // its functions inside the decoder
 
@@ -49,6 +50,7 @@ var table = []*method{
 	pdropMethod,
 	sparseVLMMethod,
 	fitPruneMethod,
+	pixelPruneMethod,
 	randomMethod,
 	gridMethod,
 	poolMethod,
@@ -109,10 +111,20 @@ func Grouping(base string) (anchors, covered bool) {
 func (m *method) describe(all []reduce.Parameter) reduce.Method {
 	c := m.Method
 	c.Needs, c.NeedsPlain = slices.Clone(m.Needs), slices.Clone(m.NeedsPlain)
+	var d reduce.Declaration
+	if m.parameters != nil {
+		m.parameters().Declare(&d)
+	}
 	for _, p := range all {
-		if slices.Contains(p.Methods, m.Name) {
-			c.Parameters = append(c.Parameters, p)
+		if !slices.Contains(p.Methods, m.Name) {
+			continue
 		}
+		for _, mine := range d.Parameters() {
+			if mine.Name == p.Name { // another method may have another default
+				p.Default = mine.Default
+			}
+		}
+		c.Parameters = append(c.Parameters, p)
 	}
 	return c
 }
@@ -134,6 +146,8 @@ func parametersOf(all []*method) []reduce.Parameter {
 			if i < 0 {
 				i = len(out)
 				out = append(out, p)
+			} else if p.Default != out[i].Default {
+				out[i].Default += "; " + m.Name + ": " + p.Default
 			}
 			out[i].Methods = append(out[i].Methods, m.Name)
 		}

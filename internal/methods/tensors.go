@@ -3,6 +3,7 @@ package methods
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/restore-vlm/restore/internal/tensor"
 	"github.com/restore-vlm/restore/reduce"
@@ -31,6 +32,9 @@ func FromTensors(tensors map[string]*tensor.Tensor, gridH, gridW int) (*reduce.I
 		return nil, fmt.Errorf("methods: X: %d tokens, want at most %d", shape[0], maxTokens)
 	}
 	in := &reduce.Input{X: x, N: shape[0], C: shape[1]}
+	if err := ts.readPixels(in, &gridH, &gridW); err != nil {
+		return nil, err
+	}
 	if in.GridH, in.GridW, err = gridOf(in.N, gridH, gridW); err != nil {
 		return nil, err
 	}
@@ -45,6 +49,30 @@ func FromTensors(tensors map[string]*tensor.Tensor, gridH, gridW int) (*reduce.I
 		}
 	}
 	return in, nil
+}
+
+// readPixels reads the picture's bytes. They tell the grid if it is not given: cells are squares.
+func (ts inputTensors) readPixels(in *reduce.Input, gridH, gridW *int) error {
+	t := ts[string(reduce.Pixels)]
+	if t == nil {
+		return nil
+	}
+	bad := func(want string) error {
+		return fmt.Errorf("methods: pixels: %v of %s, want bytes [height width 3], %s", t.Shape,
+			t.DType, want)
+	}
+	if t.DType != tensor.U8 || len(t.Shape) != 3 || t.Shape[2] != 3 {
+		return bad("of the picture as the encoder sees it")
+	}
+	h, w := t.Shape[0], t.Shape[1]
+	side := int(math.Sqrt(float64(h) * float64(w) / float64(in.N)))
+	if side < 1 || h%side != 0 || w%side != 0 || h/side*(w/side) != in.N ||
+		*gridH != 0 && *gridH != h/side || *gridW != 0 && *gridW != w/side {
+		return bad(fmt.Sprintf("a square of pixels for each of %d tokens, in the grid's rows and "+
+			"columns", in.N))
+	}
+	in.Pixels, in.Cell, *gridH, *gridW = slices.Clone(t.Data), side, h/side, w/side
+	return nil
 }
 
 // gridOf returns the rows and columns of n tokens.

@@ -122,7 +122,7 @@ func (t *toMeParams) Declare(d *reduce.Declaration) {
 			"with I from -1 (falling to 0) to 1 (rising from 0)",
 	}, func(v any) (err error) { t.given, err = parseMerges(v.(string)); return err },
 		func() any { return t.merges })
-	t.declare(d, true)
+	t.declare(d, true, "true")
 }
 
 // merges is the number of merges in every block of an encoder.

@@ -44,7 +44,7 @@ func (p *Plan) twoStages(o *Options, d *reduce.Declaration) (*Plan, error) {
 		return nil, refused(own, errs.Conflict, shown(o.Own[own]), "n-vis or keep-ratio",
 			"two-stages divides a budget between its stages")
 	}
-	budget, err := o.budget(p.N)
+	budget, err := p.budget(o)
 	if err != nil || budget == p.N {
 		return nil, err
 	}
