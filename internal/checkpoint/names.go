@@ -19,10 +19,13 @@ type Form struct {
 const Loaded = "transformers to 4.51, 4.52.4 to 5.2, 5.6 on"
 
 // Modules of classes of transformers that several families share. Rules list a CLIP tower's own
-// modules, so that no rule for a tower without "vision_model." matches a name with it.
+// modules, and SigLIP's head, so that no rule for a tower without "vision_model." matches a name
+// with it.
 var (
 	TextModules = []string{"embed_tokens.", "layers.", "norm.", "rotary_emb."}
-	CLIPModules = []string{"embeddings.", "encoder.", "pre_layrnorm.", "post_layernorm."}
+	CLIPModules = []string{
+		"embeddings.", "encoder.", "pre_layrnorm.", "post_layernorm.", "head.",
+	}
 )
 
 // Renamed returns rules for modules that follow the prefix from in files and the prefix to in

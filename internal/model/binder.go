@@ -67,6 +67,16 @@ func (b *Binder) Has(name string) bool {
 	return ok
 }
 
+// Unread accepts weights that files may have and that no model here computes with: all whose names
+// begin with prefix.
+func (b *Binder) Unread(prefix string) {
+	for _, name := range b.ck.Names() {
+		if strings.HasPrefix(name, b.prefix+prefix) {
+			b.state.used[name] = true
+		}
+	}
+}
+
 // get returns the tensor, or nil after it has recorded the problem. why explains the wanted shape
 // in the config's words. as is the type to request if the source makes weights.
 func (b *Binder) get(name, why string, as tensor.DType, shape ...int) *checkpoint.Weight {

@@ -150,7 +150,7 @@ func (v *Values) String(key, def string, allowed ...string) string {
 	return def
 }
 
-// Ints returns a whole number or a list of them, or def if absent.
+// Ints returns a whole number or a list of them, which may be empty, or def if absent.
 func (v *Values) Ints(key string, def []int) []int {
 	if !v.Has(key) {
 		return def
@@ -160,8 +160,7 @@ func (v *Values) Ints(key string, def []int) []int {
 		return []int{one}
 	}
 	var many []int
-	if err := json.Unmarshal(v.fields[key], &many); err != nil || len(many) == 0 ||
-		len(many) > 1<<10 {
+	if err := json.Unmarshal(v.fields[key], &many); err != nil || len(many) > 1<<10 {
 		v.Fail(key, "got %s, want a whole number or a list of them", clip(v.fields[key]))
 		return def
 	}

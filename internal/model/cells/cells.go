@@ -12,6 +12,13 @@ import (
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
+// Theta returns the base of a tower's rotation. Files have it since transformers 5.
+func Theta(v *model.Values) float64 {
+	p := v.Object("rope_parameters", false)
+	p.String("rope_type", "axial", "axial")
+	return p.Float("rope_theta", 10000)
+}
+
 // Positions returns the row and column of each patch of a grid (frames, rows, columns in patches)
 // of one frame, in block order.
 func Positions(g [3]int, merge int) []nn.Pos {

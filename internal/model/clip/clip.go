@@ -12,7 +12,8 @@
 // reducers are the attention that each patch receives, averaged over the patches of the picture.
 //
 // Departures: LLaVA never uses the final post_layernorm, so it is checked if a file has it but not
-// computed. Blocks after the last feature layer run only for a trace.
+// computed. SigLIP's pooling head is not read. Blocks after the last feature layer run only for a
+// trace.
 package clip
 
 import (
@@ -130,6 +131,7 @@ func New(b *model.Binder, c Config) *Encoder {
 	e.pos = b.Table("embeddings.position_embedding.weight", "tokens, hidden", c.Tokens(), c.Hidden)
 	if c.SigLIP {
 		e.patch.B = b.Vector("embeddings.patch_embedding.bias", "hidden", c.Hidden)
+		b.Unread("head.")
 	} else {
 		e.class = b.Vector("embeddings.class_embedding", "hidden", c.Hidden)
 		e.pre = b.LayerNorm("pre_layrnorm", "hidden", c.Hidden, c.Eps)

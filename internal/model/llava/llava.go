@@ -89,6 +89,9 @@ func Features(v *model.Values, layers, def int) (states []int) {
 		}
 		states = append(states, k)
 	}
+	if states == nil {
+		v.Fail("vision_feature_layer", "got an empty list, want one layer at least")
+	}
 	return states
 }
 

@@ -66,10 +66,14 @@ func ParseConfig(data []byte) (*Config, error) {
 }
 
 // parseText reads the decoder's sizes. Published files say only in text_config that the head is
-// tied.
+// tied; it may be said in v alone, too.
 func parseText(v *model.Values) qwen2.Config {
-	return qwen2.ParseConfig(v.Object("text_config", true), qwen2.Text,
-		v.Bool("tie_word_embeddings", false))
+	text := v.Object("text_config", true)
+	text.Unsupported(map[string]string{"model_type": `"qwen2"`})
+	c := qwen2.ParseConfig(text, qwen2.Text, false)
+	onTop := v.Bool("tie_word_embeddings", false)
+	c.Tied = c.Tied || onTop
+	return c
 }
 
 // token reads the id of a picture's or a video's place under either name.

@@ -14,7 +14,8 @@ type VisionConfig struct {
 	Patch, Frames, Merge            int // pixels, frames per patch, patches along a cell's side
 	Window                          int // pixels along a window's side
 	Full                            []int
-	Rate                            int // positions of time per second
+	Rate                            int     // positions of time per second
+	Theta                           float64 // base of the rotation
 }
 
 // parseVision reads a vision_config object. Absent keys take the defaults of
@@ -31,6 +32,7 @@ func parseVision(v *model.Values) VisionConfig {
 		Merge:  v.Int("spatial_merge_size", 2, 1, 16),
 		Window: v.Int("window_size", 112, 1, 1<<16),
 		Rate:   v.Int("tokens_per_second", 4, 1, 1<<10),
+		Theta:  cells.Theta(v),
 	}
 	v.String("hidden_act", "silu", "silu")
 	v.Unsupported(map[string]string{"in_chans": "3", "in_channels": "3"})
@@ -45,6 +47,9 @@ func parseVision(v *model.Values) VisionConfig {
 			c.Window, cell)
 	}
 	c.Full = v.Ints("fullatt_block_indexes", []int{7, 15, 23, 31})
+	if len(c.Full) == 0 {
+		v.Fail("fullatt_block_indexes", "got an empty list, want one block at least")
+	}
 	for _, i := range c.Full {
 		if i < 0 || i >= c.Layers {
 			v.Fail("fullatt_block_indexes", "got %d, want 0 to %d (depth %d)", i, c.Layers-1,
@@ -60,10 +65,7 @@ func (c *VisionConfig) side() int { return c.Window / c.Merge / c.Patch }
 // cell returns the number of patches in a cell.
 func (c *VisionConfig) cell() int { return c.Merge * c.Merge }
 
-const (
-	visionEps   = 1e-6  // of the encoder's norms; not in the config
-	visionTheta = 10000 // of the encoder's rotation; not in the config
-)
+const visionEps = 1e-6 // of the encoder's norms; not in the config
 
 // encoder is a bound vision tower.
 type encoder struct {
@@ -88,7 +90,7 @@ type block struct {
 func newEncoder(b *model.Binder, c VisionConfig) *encoder {
 	d := c.Hidden
 	rounded := b.Tower(d)
-	e := &encoder{VisionConfig: c, rope: nn.NewAxialRoPE(d/c.Heads, visionTheta)}
+	e := &encoder{VisionConfig: c, rope: nn.NewAxialRoPE(d/c.Heads, c.Theta)}
 	e.attn = nn.Attention{
 		Heads: c.Heads, KVHeads: c.Heads, HeadDim: d / c.Heads, Rounded: rounded,
 	}

@@ -79,7 +79,7 @@ func BenchmarkEncode(b *testing.B) {
 	}
 	norm := func() *nn.RMSNorm { return &nn.RMSNorm{W: vector(c.Hidden), Eps: visionEps} }
 	e := &encoder{
-		VisionConfig: c, rope: nn.NewAxialRoPE(80, visionTheta),
+		VisionConfig: c, rope: nn.NewAxialRoPE(80, 1e4),
 		attn: nn.Attention{Heads: 16, KVHeads: 16, HeadDim: 80},
 	}
 	l := block{

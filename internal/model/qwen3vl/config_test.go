@@ -25,9 +25,24 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	}
-	c, err := ParseConfig([]byte(`{"text_config":{"hidden_size":3584},"vision_config":{}}`))
-	if err != nil || c.Vision.Deep[2] != 24 || c.Text.HeadDim != 128 || c.ImageToken != 151655 {
+	const least = `{"text_config":{"hidden_size":3584,"rope_theta":5e6},"vision_config":{}}`
+	c, err := ParseConfig([]byte(least))
+	if err != nil || c.Vision.Deep[2] != 24 || c.Text.HeadDim != 128 || c.ImageToken != 151655 ||
+		c.Vision.Theta != 1e4 || c.Text.Tied {
 		t.Errorf("defaults: %+v, %v", c, err)
+	}
+	for _, object := range []string{`{"hidden_size"`, `{"text_config"`} {
+		tied := strings.Replace(least, object, `{"tie_word_embeddings":true,`+object[1:], 1)
+		if c, err := ParseConfig([]byte(tied)); err != nil || !c.Text.Tied {
+			t.Errorf("%s: %+v, %v, want a tied head", tied, c, err)
+		}
+	}
+	// no rows of middle blocks, and another rotation of the tower
+	c, err = ParseConfig([]byte(strings.Replace(least, `"vision_config":{`, `"vision_config":{`+
+		`"deepstack_visual_indexes":[],"rope_parameters":{"rope_type":"axial","rope_theta":500}`,
+		1)))
+	if err != nil || c.Text.Deep != 0 || c.Vision.Theta != 500 {
+		t.Errorf("%+v, %v", c, err)
 	}
 }
 
@@ -36,7 +51,10 @@ func TestConfigRefused(t *testing.T) {
 	for _, c := range []struct{ old, new, names string }{
 		{`"mrope_interleaved": true`, `"mrope_interleaved": false`, "mrope_interleaved"},
 		{`"rope_type": "default"`, `"rope_type": "yarn"`, "rope_type"},
-		{" 24,\n", " 23,\n", "mrope_section"},
+		{" 24,\n", " -1,\n", "mrope_section"}, {" 24,\n", "", "mrope_section"},
+		{`"rope_theta"`, `"theta"`, "rope_theta"},
+		{`"qwen3_vl_text"`, `"qwen3_text"`, "model_type"},
+		{`"deepstack_visual_indexes"`, `"rope_parameters": {"rope_type": "yarn"}, "deepstack_visual_indexes"`, "rope_type"},
 		{`"head_dim": 128`, `"head_dim": 127`, "head_dim"},
 		{`"num_position_embeddings": 2304`, `"num_position_embeddings": 2305`, "num_position_embeddings"},
 		{`"out_hidden_size": 2048`, `"out_hidden_size": 2049`, "out_hidden_size"},
@@ -59,17 +77,13 @@ func TestConfigRefused(t *testing.T) {
 // FuzzConfig ensures that no config makes the parser panic, and that an accepted one fits itself.
 func FuzzConfig(f *testing.F) {
 	f.Add(shape2b)
-	f.Add([]byte(`{"text_config":{"hidden_size":3584},"vision_config":{}}`))
+	f.Add([]byte(`{"text_config":{"hidden_size":3584,"rope_theta":5e6},"vision_config":{}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := ParseConfig(data)
 		if err != nil {
 			return
 		}
-		sum := 0
-		for _, s := range c.Text.Sections {
-			sum += s
-		}
-		if c.Vision.Hidden%c.Vision.Heads != 0 || 2*sum != c.Text.HeadDim ||
+		if c.Vision.Hidden%c.Vision.Heads != 0 || len(c.Text.Sections) != 3 ||
 			c.Text.Heads%c.Text.KVHeads != 0 || c.Text.Deep > c.Text.Layers {
 			t.Fatalf("accepted %+v", c)
 		}

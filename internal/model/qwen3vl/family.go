@@ -24,8 +24,7 @@ var Family = model.Family{
 		return textonly.New(ck, architecture+", text only", "",
 			func(v *model.Values) (llama.Config, []int32) {
 				text := v.Object("text_config", true)
-				return parseText(text, v.Bool("tie_word_embeddings", false)),
-					text.IDs("eos_token_id")
+				return parseText(v, text), text.IDs("eos_token_id")
 			})
 	},
 	Processors: []imageproc.Kind{{

@@ -9,10 +9,7 @@ import (
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
-const (
-	visionEps   = 1e-6  // of the encoder's norms; not in the config
-	visionTheta = 10000 // of the encoder's rotation; not in the config
-)
+const visionEps = 1e-6 // of the encoder's norms; not in the config
 
 // encoder is a bound vision tower.
 type encoder struct {
@@ -43,7 +40,7 @@ type merger struct {
 func newEncoder(b *model.Binder, c VisionConfig) *encoder {
 	d := c.Hidden
 	rounded := b.Tower(d)
-	e := &encoder{VisionConfig: c, rope: nn.NewAxialRoPE(d/c.Heads, visionTheta)}
+	e := &encoder{VisionConfig: c, rope: nn.NewAxialRoPE(d/c.Heads, c.Theta)}
 	e.attn = nn.Attention{
 		Heads: c.Heads, KVHeads: c.Heads, HeadDim: d / c.Heads, Rounded: rounded,
 	}
@@ -86,7 +83,7 @@ func newMerger(b *model.Binder, c *VisionConfig, joined bool) merger {
 // output is the result of encode, in raster order; the caller owns it.
 type output struct {
 	x    []float32   // [cells, out]
-	deep [][]float32 // [cells, out] of each block in Deep
+	deep [][]float32 // [cells, out] of each block in Deep, in the blocks' order
 	// [heads, cells] mean attention that a cell's patches receive in the last block; nil unless
 	// needed
 	received []float32
@@ -115,18 +112,19 @@ func (e *encoder) encode(
 		r.Trace("vision.rope_sin", []int{n, dim}, nn.Twice(sin, n, dim/2))
 		r.TraceInts("vision.cu_seqlens", []int{len(bounds)}, bounds)
 	}
-	out := &output{deep: make([][]float32, len(e.deep))}
+	out := &output{}
 	for i := range e.blocks {
 		if err := r.Pause(); err != nil {
 			return nil, err
 		}
 		e.block(r, i, x, cos, sin, bounds, need, out)
 		if k := slices.Index(e.Deep, i); k >= 0 {
-			out.deep[k] = e.deep[k].merge(r, x, n, &e.VisionConfig)
+			rows := e.deep[k].merge(r, x, n, &e.VisionConfig)
 			if r.Trace != nil {
-				r.Trace(fmt.Sprintf("vision.deepstack.%d", k), []int{n / e.cell(), e.Out},
-					out.deep[k])
+				r.Trace(fmt.Sprintf("vision.deepstack.%d", len(out.deep)),
+					[]int{n / e.cell(), e.Out}, rows)
 			}
+			out.deep = append(out.deep, rows)
 		}
 	}
 	out.x = e.merger.merge(r, x, n, &e.VisionConfig)
