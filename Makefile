@@ -41,6 +41,7 @@ bench:
 chaos:
 	RESTORE_CHAOS=2000 go test ./internal/fleet -count=1 -run Chaos -v -timeout 12m -parallel 2
 	RESTORE_CHAOS=2000 go test ./cmd/restore -count=1 -run BatchKilled -v -timeout 12m
+	RESTORE_CHAOS=1 go test ./internal/jobs -count=1 -run KilledAtEveryChange -v -timeout 12m
 
 # The server's page in a browser; wants chromium.
 browser:

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,7 +33,7 @@ type Journal struct {
 	path  string // of the output
 	disk  disk
 	lock  *os.File
-	made  []string // folders that OpenJournal made, the innermost first
+	made  []string // folders that were missing, the innermost first
 	fresh bool     // there was no journal
 	begun bool
 
@@ -174,7 +173,8 @@ func (e *WriteError) Error() string {
 // Unwrap returns the cause.
 func (e *WriteError) Unwrap() error { return e.Err }
 
-// MismatchError is returned when a journal was begun with another input or other settings.
+// MismatchError is returned when a journal and its output, the input or the settings do not belong
+// together, or when the log or the output was damaged. It does not go away by itself.
 type MismatchError struct{ why string }
 
 // Error implements error.
@@ -193,7 +193,7 @@ func openJournal(d disk, dir, out string) (_ *Journal, err error) {
 	j := &Journal{dir: dir, path: out, disk: d, most: rewriteFrom,
 		earlier: map[int]*result{}, results: map[int]*result{}}
 	if rel := relative(dir, out); rel == logName || rel == newLogName || rel == lockName {
-		return nil, fmt.Errorf("batch: %s: is a file of journal %s, want another output", out, dir)
+		return nil, mismatch("%s: is a file of journal %s, want another output", out, dir)
 	}
 	if at := filepath.Dir(out); !isFolder(at) {
 		return nil, fmt.Errorf("batch: %s: there is no folder %s", out, at)
@@ -203,7 +203,8 @@ func openJournal(d disk, dir, out string) (_ *Journal, err error) {
 			err = errors.Join(err, j.Close())
 		}
 	}()
-	if j.made, err = makeFolders(dir); err != nil {
+	j.made = files.MissingFolders(dir)
+	if err := os.MkdirAll(dir, 0o700); err != nil { // its files hold questions and answers
 		return nil, err
 	}
 	if j.lock, err = files.OpenLocked(filepath.Join(dir, lockName), 0o600); err != nil {
@@ -222,18 +223,6 @@ func openJournal(d disk, dir, out string) (_ *Journal, err error) {
 func isFolder(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir()
-}
-
-// makeFolders makes a folder and those above it, and returns the ones that were missing, the
-// innermost first.
-func makeFolders(dir string) (made []string, err error) {
-	for at := filepath.Clean(dir); ; at = filepath.Dir(at) {
-		if _, err := os.Stat(at); !errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-		made = append(made, at)
-	}
-	return made, os.MkdirAll(dir, 0o700) // its files hold questions and answers
 }
 
 // ID is the unique id of the journal.

@@ -102,7 +102,7 @@ func (j *Journal) load() error {
 		return err
 	}
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("batch: journal %s: its log is no regular file", j.dir)
+		return mismatch("journal %s: its log is no regular file", j.dir)
 	}
 	r := bufio.NewReaderSize(io.NewSectionReader(f, 0, info.Size()), 1<<16)
 	for {
@@ -123,7 +123,7 @@ func (j *Journal) load() error {
 	}
 	j.fresh = info.Size() == 0
 	if j.size == 0 && !j.fresh { // a log has its header before it has its name
-		return fmt.Errorf("batch: journal %s: %s is no log of a journal: name another folder",
+		return mismatch("journal %s: %s is no log of a journal: name another folder",
 			j.dir, j.logPath())
 	}
 	return nil
@@ -142,7 +142,7 @@ func (j *Journal) apply(payload []byte) error {
 			return j.foreign()
 		}
 		if h.Version != journalVersion {
-			return fmt.Errorf("batch: journal %s: got version %d, want %d: remove it and its "+
+			return mismatch("journal %s: got version %d, want %d: remove it and its "+
 				"output to start again", j.dir, h.Version, journalVersion)
 		}
 		j.head = h
@@ -170,7 +170,7 @@ func (j *Journal) apply(payload []byte) error {
 }
 
 func (j *Journal) foreign() error {
-	return fmt.Errorf("batch: journal %s: the record at byte %d of its log is not of this program",
+	return mismatch("journal %s: the record at byte %d of its log is not of this program",
 		j.dir, j.size)
 }
 

@@ -45,12 +45,12 @@ func (j *Journal) openOutput() error {
 	case errors.Is(err, fs.ErrNotExist) && j.mark.Bytes == 0:
 		return nil // Begin makes it
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("batch: %s: is gone, and journal %s has written %d bytes to it: bring "+
+		return mismatch("%s: is gone, and journal %s has written %d bytes to it: bring "+
 			"it back, or remove the journal to answer all lines again", j.path, j.dir, j.mark.Bytes)
 	case err != nil:
 		return err
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("batch: %s: is no regular file, want one as output", j.path)
+		return mismatch("%s: is no regular file, want one as output", j.path)
 	}
 	if j.out, err = j.disk.open(j.path, os.O_RDWR); err != nil {
 		return err
@@ -73,7 +73,7 @@ func (j *Journal) checkPath() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("batch: journal %s: belongs to the output %s, got %s: name that one, or "+
+	return mismatch("journal %s: belongs to the output %s, got %s: name that one, or "+
 		"another journal", j.dir, recorded, j.path)
 }
 
@@ -81,10 +81,10 @@ func (j *Journal) checkPath() error {
 func (j *Journal) checkOutput() error {
 	switch {
 	case j.fresh && j.outSize > 0:
-		return fmt.Errorf("batch: %s: exists and journal %s did not write it: remove it, or name "+
+		return mismatch("%s: exists and journal %s did not write it: remove it, or name "+
 			"another output", j.path, j.dir)
 	case j.outSize < j.mark.Bytes:
-		return fmt.Errorf("batch: %s: got %d bytes, want at least the %d that journal %s wrote: "+
+		return mismatch("%s: got %d bytes, want at least the %d that journal %s wrote: "+
 			"bring the file back, or remove it and the journal to start again", j.path, j.outSize,
 			j.mark.Bytes, j.dir)
 	}
@@ -94,7 +94,7 @@ func (j *Journal) checkOutput() error {
 		return err
 	}
 	if sum := sha256.Sum256(j.tail); j.mark.Bytes > 0 && !bytes.Equal(sum[:], j.mark.Tail) {
-		return fmt.Errorf("batch: %s: its first %d bytes are not those that journal %s wrote: "+
+		return mismatch("%s: its first %d bytes are not those that journal %s wrote: "+
 			"bring the file back, or remove it and the journal to start again", j.path,
 			j.mark.Bytes, j.dir)
 	}
@@ -122,7 +122,7 @@ func (j *Journal) checkRest() error {
 		case errors.Is(err, io.EOF) && (len(text) == 0 || j.begins(text)):
 			return nil
 		case err == nil || errors.Is(err, io.EOF) || errors.Is(err, bufio.ErrBufferFull):
-			return fmt.Errorf("batch: %s: got %d bytes, want the %d that journal %s wrote: what "+
+			return mismatch("%s: got %d bytes, want the %d that journal %s wrote: what "+
 				"follows is not the journal's, move it elsewhere", j.path, j.outSize, j.mark.Bytes,
 				j.dir)
 		default:

@@ -83,7 +83,7 @@ func (n *New) close(last func() error) error {
 func Write(path string, data []byte, perm os.FileMode) error {
 	dir := filepath.Dir(path)
 	folder := perm | perm>>2&0o111 // who may read the file may search its folder
-	if err := os.MkdirAll(dir, folder); err != nil {
+	if err := MakeFolder(dir, folder); err != nil {
 		return err
 	}
 	f, err := Create(dir, perm)
@@ -97,6 +97,34 @@ func Write(path string, data []byte, perm os.FileMode) error {
 		return errors.Join(err, f.Discard())
 	}
 	return nil
+}
+
+// MissingFolders lists a folder and those above it that do not exist, the innermost first.
+func MissingFolders(dir string) (missing []string) {
+	for at := filepath.Clean(dir); ; at = filepath.Dir(at) {
+		if _, err := os.Stat(at); !errors.Is(err, fs.ErrNotExist) {
+			return missing
+		}
+		missing = append(missing, at)
+	}
+}
+
+// MakeFolder makes a folder, and those above it, unless it exists. Their names are then on disk.
+func MakeFolder(dir string, perm os.FileMode) error {
+	missing := MissingFolders(dir)
+	err := os.MkdirAll(dir, perm)
+	for _, made := range missing {
+		err = cmp.Or(err, SyncFolder(filepath.Dir(made)))
+	}
+	return err
+}
+
+// Remove removes a file, if it exists; its name is then gone from the disk.
+func Remove(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return SyncFolder(filepath.Dir(path))
 }
 
 // Move renames a complete file or folder; its name is then on disk.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/restore-vlm/restore/internal/api"
 	"github.com/restore-vlm/restore/internal/batch"
+	"github.com/restore-vlm/restore/internal/files"
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
@@ -93,6 +94,7 @@ type batchEntry struct {
 
 	stop    func(cause error) // ends the run; nil: it does not run
 	journal *batch.Journal    // of the run; nil: none
+	again   time.Time         // when it is tried again after an error
 }
 
 func (b *batchEntry) id() string    { return b.ID }
@@ -113,6 +115,7 @@ func (s *Store) loadBatches() error {
 		return err
 	}
 	for _, id := range ids {
+		files.RemoveAbandoned(s.batchFolder(id))
 		b := new(batchEntry)
 		if err := readJSON(filepath.Join(s.batchFolder(id), "batch.json"), b); err != nil {
 			if errors.Is(err, os.ErrNotExist) { // nobody was told of it

@@ -140,7 +140,8 @@ func (u *Upload) Commit(owner, name, purpose string, keep time.Duration) (*File,
 // commit keeps the file under an id, in place of an earlier one.
 func (u *Upload) commit(id, owner, name, purpose string, keep time.Duration) (*File, error) {
 	s := u.s
-	if err := u.file.Commit(filepath.Join(s.filesFolder(), id)); err != nil {
+	path := filepath.Join(s.filesFolder(), id)
+	if err := u.file.Commit(path); err != nil {
 		return nil, err
 	}
 	if keep <= 0 || keep > s.o.Keep {
@@ -153,7 +154,8 @@ func (u *Upload) commit(id, owner, name, purpose string, keep time.Duration) (*F
 		ID: id, Object: "file", Bytes: u.size, CreatedAt: now.Unix(),
 		ExpiresAt: now.Add(keep).Unix(), Filename: name, Purpose: purpose, Status: "processed",
 	}}
-	if err := writeJSON(filepath.Join(s.filesFolder(), id+".json"), f); err != nil {
+	if err := writeJSON(path+".json", f); err != nil {
+		_ = os.Remove(path) // else the next start does
 		return nil, err
 	}
 	s.files[id] = f
@@ -250,7 +252,7 @@ func (s *Store) reader(id string) string {
 // remove removes a file, with s.mu held. Without its description it does not come back.
 func (s *Store) remove(f *fileEntry) error {
 	path := filepath.Join(s.filesFolder(), f.ID)
-	if err := os.Remove(path + ".json"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := files.Remove(path + ".json"); err != nil {
 		return fmt.Errorf("jobs: %w", err)
 	}
 	delete(s.files, f.ID)

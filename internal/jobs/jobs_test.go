@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -484,5 +485,133 @@ func TestFiles(t *testing.T) {
 	s.expire()
 	if list, _, err := s.Files("a", "", Page{Limit: 9}); err != nil || len(list) > 0 {
 		t.Errorf("after their time: got %v, %v", list, err)
+	}
+}
+
+// stopped is a store with a batch of 20 lines that ended after six answers.
+func stopped(t *testing.T, dir string) (s *Store, id string) {
+	t.Helper()
+	e := &echo{hold: make(chan struct{})}
+	s = newStore(t, dir)
+	id = created(t, s, "", uploaded(t, s, "", requests(20)))
+	end := running(t, s, e.prepare)
+	for range 6 {
+		e.hold <- struct{}{}
+	}
+	until(t, s, id, func(b *Batch) bool { return b.RequestCounts.Completed >= 4 })
+	end()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return newStore(t, dir), id
+}
+
+// Ensure that a cancelled or expired batch keeps the answers that a killed server had in its
+// journal, but not yet in its output.
+func TestWaitingKept(t *testing.T) {
+	for _, outcome := range []Status{Cancelled, Expired} {
+		s, id := stopped(t, t.TempDir())
+		j, err := batch.OpenJournal(s.journal(s.batches[id]), s.results(s.batches[id]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line, status := range map[int]int{17: 200, 18: 400} {
+			text := fmt.Sprintf(`{"id":"x","custom_id":"r%d","response":{"status_code":%d,`+
+				`"request_id":"r","body":{}},"error":null}`, line, status)
+			if err := cmp.Or(j.Begin(batch.Settings{"model": "a"}),
+				j.Add(line, batch.Key{}, []byte(text))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+		want := 6 + 2
+		if outcome == Cancelled {
+			if _, err := s.CancelBatch("", id); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			want = 20
+			s.batches[id].ExpiresAt = time.Now().Unix() - 1
+		}
+		running(t, s, new(echo).prepare)
+		b := until(t, s, id, ended)
+		good, bad := results(t, s, b.OutputFileID), results(t, s, b.ErrorFileID)
+		_, answered := good["r17"]
+		code, refused := bad["r18"]
+		if b.Status != outcome || len(good)+len(bad) != want || !answered || !refused ||
+			code != "" || b.RequestCounts.Completed != len(good) {
+			t.Errorf("%s: got %+v with %v and %v, want %d results", outcome, b, good, bad, want)
+		}
+	}
+}
+
+// Ensure that a batch whose files somebody removed from the folder fails with what there is, and
+// that the next one is answered.
+func TestFilesGone(t *testing.T) {
+	input := func(s *Store, b *batchEntry) string {
+		return filepath.Join(s.filesFolder(), b.InputFileID)
+	}
+	for _, c := range []struct {
+		name    string
+		remove  func(s *Store, b *batchEntry) string
+		state   Status
+		code    string
+		results int
+	}{
+		{"input before", input, Validating, "file_not_found", 0},
+		{"input", input, InProgress, "file_not_found", 6},
+		{"input at the end", input, Expired, "file_not_found", 6},
+		{"results", (*Store).results, InProgress, "server_changed", 0},
+		{"results at the end", (*Store).results, Expired, "server_changed", 0},
+		{"journal", (*Store).journal, InProgress, "server_changed", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, id := stopped(t, t.TempDir())
+			b := s.batches[id]
+			if c.state == Validating {
+				b = s.batches[created(t, s, "", b.InputFileID)]
+			}
+			if c.state == Expired {
+				b.ExpiresAt = time.Now().Unix() - 1
+			}
+			if err := os.RemoveAll(c.remove(s, b)); err != nil {
+				t.Fatal(err)
+			}
+			next := created(t, s, "", uploaded(t, s, "", requests(3)))
+			running(t, s, new(echo).prepare)
+			got := until(t, s, b.ID, ended)
+			n := len(results(t, s, got.OutputFileID)) + len(results(t, s, got.ErrorFileID))
+			if got.Status != Failed || got.Errors == nil || got.Errors.Data[0].Code != c.code ||
+				n != c.results {
+				t.Errorf("got %+v %+v with %d results, want %s and %d", got, got.Errors, n, c.code,
+					c.results)
+			}
+			if b := until(t, s, next, ended); b.Status != Completed {
+				t.Errorf("the next one: got %+v", b)
+			}
+		})
+	}
+}
+
+// Ensure that a batch that cannot be answered for now lets the next one be answered.
+func TestErrorPasses(t *testing.T) {
+	s, e := newStore(t, t.TempDir()), new(echo)
+	first := created(t, s, "a", uploaded(t, s, "a", requests(3)))
+	second := created(t, s, "", uploaded(t, s, "", requests(3)))
+	running(t, s, func(ctx context.Context, owner, journal string) (*Answering, error) {
+		if owner == "a" {
+			return nil, errors.New("no worker")
+		}
+		return e.prepare(ctx, owner, journal)
+	})
+	until(t, s, second, ended)
+	if b, err := s.Batch("a", first); err != nil || b.Status != InProgress {
+		t.Errorf("got %+v, %v, want it in progress", b, err)
+	}
+	b, err := s.CancelBatch("a", first)
+	if err != nil || b.Status.final() && b.Status != Cancelled {
+		t.Errorf("got %+v, %v, want it cancelled", b, err)
 	}
 }

@@ -55,45 +55,47 @@ func (s *Store) Run(ctx context.Context, p Prepare) {
 }
 
 // each calls f with the oldest batch that is in a state until there is none, and again when a batch
-// has changed. InProgress stands for all states of begun batches.
+// has changed. InProgress stands for all states of begun batches. A batch with an error does not
+// keep the others from theirs.
 func (s *Store) each(ctx context.Context, in Status, f func(*batchEntry) error) {
 	for ctx.Err() == nil {
 		changes := s.changes()
-		b := s.oldest(in)
+		b, wait := s.oldest(in)
 		if b == nil {
 			select {
 			case <-changes:
+			case <-time.After(wait):
 			case <-ctx.Done():
 			}
 			continue
 		}
-		err := f(b)
-		if err == nil || ctx.Err() != nil {
-			continue
-		}
-		s.o.Log.Error("batch", "id", b.ID, "error", err, "again_in", retryAfter)
-		select {
-		case <-time.After(retryAfter):
-		case <-ctx.Done():
+		if err := f(b); err != nil && ctx.Err() == nil {
+			s.o.Log.Error("batch", "id", b.ID, "error", err, "again_in", retryAfter)
+			s.mu.Lock()
+			b.again = s.now().Add(retryAfter)
+			s.mu.Unlock()
 		}
 	}
 }
 
-// oldest returns the oldest batch that is in a state; nil if there is none. A batch that was
-// cancelled comes first: nothing is left to ask.
-func (s *Store) oldest(in Status) *batchEntry {
+// oldest returns the oldest batch that is in a state. A batch that was cancelled comes first:
+// nothing is left to ask. If there is none, wait is how long there will be none without a change.
+func (s *Store) oldest(in Status) (first *batchEntry, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var first *batchEntry
+	now := s.now()
+	wait = time.Hour
 	for _, b := range s.batches {
 		switch {
 		case b.Status.final() || (b.Status == Validating) != (in == Validating):
+		case b.again.After(now):
+			wait = min(wait, b.again.Sub(now))
 		case first == nil, first.Status != Cancelling && b.Status == Cancelling,
 			(first.Status == Cancelling) == (b.Status == Cancelling) && b.Number < first.Number:
 			first = b
 		}
 	}
-	return first
+	return first, wait
 }
 
 // change changes a batch that is still in a state, and writes it.
@@ -116,11 +118,39 @@ func (s *Store) change(b *batchEntry, from Status, f func(now int64)) error {
 // faultsMost is how many errors of lines a batch lists.
 const faultsMost = 100
 
+// errNoInput is returned when somebody has removed a batch's input from the folder.
+var errNoInput = errors.New("the input file is gone from the server's folder")
+
+// input opens the lines of a batch.
+func (s *Store) input(b *batchEntry) (*os.File, error) {
+	in, err := os.Open(filepath.Join(s.filesFolder(), b.InputFileID))
+	if errors.Is(err, os.ErrNotExist) {
+		err = errNoInput
+	}
+	return in, err
+}
+
+// faultOf is an error for which a batch fails, because it does not go away by itself; nil for other
+// errors.
+func faultOf(err error) *Fault {
+	var other *batch.MismatchError
+	switch {
+	case errors.Is(err, errNoInput):
+		return &Fault{Code: "file_not_found", Message: err.Error()}
+	case errors.As(err, &other):
+		return &Fault{Code: "server_changed", Message: other.Error()}
+	}
+	return nil
+}
+
 // validate checks the lines of a batch.
 func (s *Store) validate(ctx context.Context, b *batchEntry) error {
-	in, err := os.Open(filepath.Join(s.filesFolder(), b.InputFileID))
+	in, err := s.input(b)
+	if f := faultOf(err); f != nil {
+		return s.fail(b, Validating, []Fault{*f})
+	}
 	if err != nil {
-		return s.fail(b, Validating, []Fault{{Code: "file_not_found", Message: err.Error()}})
+		return err
 	}
 	defer in.Close()
 	lines, bad, err := batch.Check(ctx, in, batch.CheckOptions{
@@ -168,24 +198,24 @@ func (s *Store) advance(ctx context.Context, b *batchEntry, p Prepare) error {
 	over := time.AfterFunc(time.Unix(b.ExpiresAt, 0).Sub(s.now()), func() { stop(errExpired) })
 	defer over.Stop()
 	s.mu.Lock()
-	b.stop = stop
-	if b.Status != InProgress {
-		stop(errCancelled)
+	if b.Status != InProgress { // it was cancelled in between
+		s.mu.Unlock()
+		return nil
 	}
+	b.stop = stop
 	s.mu.Unlock()
 	err := s.answer(run, b, p)
 	s.mu.Lock()
 	b.stop = nil
 	s.mu.Unlock()
 	outcome := Completed
-	var other *batch.MismatchError
-	switch {
+	switch f := faultOf(err); {
 	case errors.Is(err, errExpired):
 		outcome = Expired
 	case errors.Is(err, errCancelled):
 		return nil // its state says so
-	case errors.As(err, &other):
-		return s.fail(b, InProgress, []Fault{{Code: "server_changed", Message: other.Error()}})
+	case f != nil:
+		return s.fail(b, InProgress, []Fault{*f})
 	case err != nil:
 		return err
 	}
@@ -200,7 +230,7 @@ const answerWindow = 64 << 20
 
 // answer answers the lines of a batch that have no result.
 func (s *Store) answer(ctx context.Context, b *batchEntry, p Prepare) (err error) {
-	in, err := os.Open(filepath.Join(s.filesFolder(), b.InputFileID))
+	in, err := s.input(b)
 	if err != nil {
 		return err
 	}
@@ -253,12 +283,16 @@ func (s *Store) finalize(b *batchEntry) error {
 		return err
 	}
 	counts, err := s.divide(b)
-	if err != nil {
+	f := faultOf(err)
+	if err != nil && f == nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, now := *b, s.now().Unix()
+	if f != nil && b.Errors == nil {
+		b.Outcome, b.Errors = Failed, &Errors{Object: "list", Data: []Fault{*f}}
+	}
 	b.Status, b.RequestCounts.Completed, b.RequestCounts.Failed = b.Outcome, counts.Completed,
 		counts.Failed
 	if s.files[b.Output] != nil {
@@ -286,7 +320,8 @@ func (s *Store) finalize(b *batchEntry) error {
 }
 
 // divide writes the results of a batch into a file of answers and one of errors; neither is empty.
-// The lines of an expired batch that have no result get an error.
+// The lines of an expired batch that have no result get an error. After an error for which the
+// batch fails, the files have what there is.
 func (s *Store) divide(b *batchEntry) (counts Counts, err error) {
 	if _, err := os.Stat(s.journal(b)); errors.Is(err, os.ErrNotExist) && b.Outcome != Expired {
 		return counts, nil // no line was asked
@@ -306,9 +341,10 @@ func (s *Store) divide(b *batchEntry) (counts Counts, err error) {
 	if counts.Completed, counts.Failed, err = j.Split(parts[0], parts[1]); err != nil {
 		return counts, err
 	}
+	var gone error
 	if b.Outcome == Expired {
 		n, err := s.late(b, j, parts[1])
-		if err != nil {
+		if gone = err; err != nil && faultOf(err) == nil {
 			return counts, err
 		}
 		counts.Failed += n
@@ -323,12 +359,12 @@ func (s *Store) divide(b *batchEntry) (counts Counts, err error) {
 			return counts, err
 		}
 	}
-	return counts, nil
+	return counts, gone
 }
 
 // late writes the errors of the lines that have no result when the window is over.
 func (s *Store) late(b *batchEntry, j *batch.Journal, to *Upload) (n int, err error) {
-	in, err := os.Open(filepath.Join(s.filesFolder(), b.InputFileID))
+	in, err := s.input(b)
 	if err != nil {
 		return 0, err
 	}

@@ -95,7 +95,7 @@ func (s *Store) open() (err error) {
 		return errors.New("jobs: got no folder")
 	}
 	for _, dir := range []string{s.filesFolder(), s.batchesFolder()} {
-		if err := os.MkdirAll(dir, 0o700); err != nil { // they hold questions and answers
+		if err := files.MakeFolder(dir, 0o700); err != nil { // they hold questions and answers
 			return fmt.Errorf("jobs: %w", err)
 		}
 	}

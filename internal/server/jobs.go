@@ -264,12 +264,15 @@ func (f *form) receive(p *multipart.Part) (err error) {
 	if f.file, err = f.x.s.o.Jobs.Create(); err != nil {
 		return err
 	}
-	f.name = p.FileName()
+	if f.name = p.FileName(); len(f.name) > fieldMost {
+		return wire.Bad("invalid_value", "file", "got a name of %d bytes, want at most %d",
+			len(f.name), fieldMost)
+	}
 	_, err = io.Copy(f.file, p)
 	return err
 }
 
-// fieldMost is the length of a field of a form in bytes.
+// fieldMost is the length of a field of a form, or of a file's name, in bytes.
 const fieldMost = 1 << 10
 
 // field reads a field that is not the file.

@@ -102,6 +102,8 @@ func TestUploads(t *testing.T) {
 		{"", "", 415},
 		{"Content-Type: multipart/form-data; boundary=x", "--x\r\n\r\nabc", 400},
 		{"Content-Type: multipart/form-data; boundary=x", "--x--", 400},
+		{"Content-Type: multipart/form-data; boundary=x", "--x\r\nContent-Disposition: " +
+			`form-data; name="file"; filename="` + strings.Repeat("x", 2000) + "\"\r\n\r\na\r\n--x--", 400},
 	} {
 		if status, _, reply := r.do(t, "POST", "/v1/files", c.body, c.kind); status != c.status {
 			t.Errorf("%s %q: got %d %s, want %d", c.kind, c.body, status, reply, c.status)
