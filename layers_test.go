@@ -63,7 +63,8 @@ internal/lab: eval internal/evalengine internal/engine internal/machine internal
     internal/kernel internal/tensor internal/imageproc
 internal/scene:
 internal/builtin:
-internal/hub: internal/bytesize internal/files internal/machine internal/version
+internal/hub: internal/bytesize internal/files internal/machine internal/version internal/web
+internal/web:
 internal/hub/hubtest:
 internal/overlay: internal/imageproc internal/methods reduce
 internal/seam: internal/engine internal/imageproc

@@ -14,6 +14,7 @@ import (
 
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/files"
+	"github.com/restore-vlm/restore/internal/web"
 )
 
 // Snapshot is the cached part of one commit of a repository.
@@ -131,7 +132,7 @@ func (c *Client) commit(n Name) (string, error) {
 	}
 	commit := strings.TrimSpace(string(raw))
 	if !commitPattern.MatchString(commit) {
-		return "", fmt.Errorf("%s: got %q, want a commit: %w", c.ref(n), clean(commit),
+		return "", fmt.Errorf("%s: got %q, want a commit: %w", c.ref(n), web.Clean(commit),
 			errs.ErrDamaged)
 	}
 	if !slices.Contains(commits, commit) {

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/web"
 )
 
 // choice is the set of a repository's files that a model needs.
@@ -244,7 +245,7 @@ func shards(index string, raw []byte) ([]string, error) {
 	var files []string
 	for _, file := range reply.Map {
 		if !validPath(file) {
-			return nil, fmt.Errorf("%s: refused the name %q: %w", index, clean(file),
+			return nil, fmt.Errorf("%s: refused the name %q: %w", index, web.Clean(file),
 				errs.ErrDamaged)
 		}
 		files = append(files, file)

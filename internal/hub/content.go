@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/web"
 )
 
 // maxUnsaid is the size limit in bytes of a file whose size the hub does not report: text files
@@ -107,7 +108,7 @@ func (p *partial) Write(b []byte) (int, error) {
 		p.count(int64(n), int64(n))
 	}
 	if err != nil {
-		return n, &permanentError{err}
+		return n, &web.PermanentError{Err: err}
 	}
 	return n, nil
 }
@@ -152,12 +153,12 @@ func (p *puller) content(ctx context.Context, w *wantedFile, path string) (err e
 			err = errors.Join(err, os.Remove(path))
 		}
 	}()
-	t := tries{client: p.client, notice: p.Notice}
+	t := web.Tries{Wait: p.client.wait, Notice: p.Notice}
 	furthest := f.have
 	for whole := w.meta.size >= 0 && f.have == w.meta.size; !whole; {
 		whole, err = p.part(ctx, w, f)
 		if f.have > furthest {
-			furthest, t.failed = f.have, 0
+			furthest, t.Failed = f.have, 0
 		}
 		if err != nil {
 			if err := p.retry(ctx, w, f, &t, err); err != nil {
@@ -174,20 +175,22 @@ func (p *puller) content(ctx context.Context, w *wantedFile, path string) (err e
 
 // retry waits for the next attempt after err, and gets a new address if the old one may have
 // expired.
-func (p *puller) retry(ctx context.Context, w *wantedFile, f *partial, t *tries, err error) error {
+func (p *puller) retry(
+	ctx context.Context, w *wantedFile, f *partial, t *web.Tries, err error,
+) error {
 	var wrong *contentError
 	if errors.As(err, &wrong) {
 		return err
 	}
-	var s *statusError
-	expired := errors.As(err, &s) && s.code >= 400 && s.code < 500 && !s.temporary()
-	if expired && t.failed > 0 {
+	var s *web.StatusError
+	expired := errors.As(err, &s) && s.Code >= 400 && s.Code < 500 && !s.Temporary()
+	if expired && t.Failed > 0 {
 		return err
 	}
 	if expired {
 		err = errors.New(err.Error()) // another try at the new address
 	}
-	if err := t.again(ctx, err); err != nil {
+	if err := t.Again(ctx, err); err != nil {
 		return err
 	}
 	m, err := p.head(ctx, w.name, t)
@@ -209,8 +212,8 @@ func (p *puller) part(ctx context.Context, w *wantedFile, f *partial) (whole boo
 	resp, err := p.client.send(ctx,
 		&request{method: http.MethodGet, address: w.meta.address, offset: f.have,
 			repo: p.name.Repo, revision: p.name.revision(), file: w.name, anyHost: true})
-	var s *statusError
-	if errors.As(err, &s) && s.code == http.StatusRequestedRangeNotSatisfiable {
+	var s *web.StatusError
+	if errors.As(err, &s) && s.Code == http.StatusRequestedRangeNotSatisfiable {
 		return false, &contentError{fmt.Sprintf("no bytes after the first %d of %d", f.have,
 			w.meta.size)}
 	}
@@ -221,7 +224,7 @@ func (p *puller) part(ctx context.Context, w *wantedFile, f *partial) (whole boo
 	if err := p.align(resp, f); err != nil {
 		return false, err
 	}
-	body, err := decoded(resp, newWatched(resp.Body, cancel))
+	body, err := decoded(resp, web.Watch(resp.Body, cancel))
 	if err != nil {
 		return false, err
 	}
@@ -248,18 +251,18 @@ func (p *puller) align(resp *http.Response, f *partial) error {
 		}
 		return nil
 	}
-	start, ok := rangeStart(resp.Header)
+	start, ok := web.RangeStart(resp.Header)
 	if ok && start == f.have && (packed == "" || packed == "identity") {
 		return nil
 	}
 	// A range that does not fit, or without a range header.
 	if f.have == 0 {
-		return permanentf("a part of the file, got the range %q, want the whole",
-			clean(resp.Header.Get("Content-Range")))
+		return web.Permanentf("a part of the file, got the range %q, want the whole",
+			web.Clean(resp.Header.Get("Content-Range")))
 	}
 	if err := f.reset(); err != nil {
 		return err
 	}
 	return fmt.Errorf("a part that begins elsewhere, got the range %q",
-		clean(resp.Header.Get("Content-Range")))
+		web.Clean(resp.Header.Get("Content-Range")))
 }

@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/restore-vlm/restore/internal/web"
 )
 
 // FuzzReplies reads what a hostile hub could answer: lists of files, an index, and
@@ -72,14 +74,14 @@ func FuzzReplies(f *testing.F) {
 			}
 		}
 		nextPage(h)
-		if pause(h) < 0 {
+		if web.Pause(h) < 0 {
 			t.Error("a negative pause")
 		}
-		if start, ok := rangeStart(h); ok && start < 0 {
+		if start, ok := web.RangeStart(h); ok && start < 0 {
 			t.Errorf("a range from %d", start)
 		}
-		if strings.ContainsAny(clean(headers), "\n\r\x1b") {
-			t.Errorf("clean: got %q", clean(headers))
+		if strings.ContainsAny(web.Clean(headers), "\n\r\x1b") {
+			t.Errorf("clean: got %q", web.Clean(headers))
 		}
 		if n, err := ParseName(s); err == nil {
 			inside([]string{n.folder(), n.revision()})

@@ -19,6 +19,7 @@ import (
 	"github.com/restore-vlm/restore/internal/bytesize"
 	"github.com/restore-vlm/restore/internal/files"
 	"github.com/restore-vlm/restore/internal/machine"
+	"github.com/restore-vlm/restore/internal/web"
 )
 
 // atOnce is how many files are downloaded at once.
@@ -178,11 +179,11 @@ func (c *Client) list(ctx context.Context, n Name, notice func(string)) (info, e
 			base, err = base.Parse(next)
 		}
 		if err != nil || !c.isHub(base) {
-			return info{}, permanentf("the list of files: its next page is on another host")
+			return info{}, web.Permanentf("the list of files: its next page is on another host")
 		}
 		ask.address = base.String()
 	}
-	return info{}, permanentf("the list of files: more than %d pages", maxPages)
+	return info{}, web.Permanentf("the list of files: more than %d pages", maxPages)
 }
 
 // puller downloads files of one commit.
@@ -216,7 +217,7 @@ func (p *puller) fetch(ctx context.Context, names []string) error {
 	}
 	p.out.New += len(wanted)
 	err := p.each(ctx, wanted, func(ctx context.Context, w *wantedFile) (err error) {
-		t := tries{client: p.client, notice: p.Notice}
+		t := web.Tries{Wait: p.client.wait, Notice: p.Notice}
 		w.meta, err = p.head(ctx, w.name, &t)
 		return err
 	})
@@ -286,7 +287,7 @@ func (p *puller) checkSpace(wanted []*wantedFile) error {
 }
 
 // head requests a file's hash and size until there is an answer.
-func (p *puller) head(ctx context.Context, file string, t *tries) (metadata, error) {
+func (p *puller) head(ctx context.Context, file string, t *web.Tries) (metadata, error) {
 	org, name, _ := strings.Cut(p.name.Repo, "/")
 	parts := append([]string{org, name, "resolve", p.commit}, strings.Split(file, "/")...)
 	ask := &request{method: http.MethodHead, repo: p.name.Repo, revision: p.name.revision(),
@@ -297,7 +298,7 @@ func (p *puller) head(ctx context.Context, file string, t *tries) (metadata, err
 		if err == nil {
 			return m, nil
 		}
-		if err := t.again(ctx, err); err != nil {
+		if err := t.Again(ctx, err); err != nil {
 			return metadata{}, err
 		}
 	}
@@ -324,7 +325,7 @@ func (p *puller) download(ctx context.Context, w *wantedFile) error {
 		// once more from the beginning.
 		p.Notice(fmt.Sprintf("%s: %v: from the beginning", w.name, err))
 		before := w.meta
-		t := tries{client: p.client, notice: p.Notice}
+		t := web.Tries{Wait: p.client.wait, Notice: p.Notice}
 		if w.meta, err = p.head(ctx, w.name, &t); err != nil {
 			return err
 		}

@@ -3,6 +3,8 @@ package hub
 import (
 	"context"
 	"net/http"
+
+	"github.com/restore-vlm/restore/internal/web"
 )
 
 // Endpoint returns the address of the hub.
@@ -12,7 +14,7 @@ func (c *Client) Endpoint() string { return c.endpoint.String() }
 // may be an error status: it shows that the way is open. No token is sent.
 func (c *Client) Reach(ctx context.Context) error {
 	if c.offline != "" {
-		return permanentf("%s forbids requests", c.offline)
+		return web.Permanentf("%s forbids requests", c.offline)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodHead, c.Endpoint(), nil)
 	if err != nil {
@@ -20,7 +22,7 @@ func (c *Client) Reach(ctx context.Context) error {
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return transportError(ctx, c.endpoint, err)
+		return web.TransportError(ctx, c.endpoint.Host, err)
 	}
 	return resp.Body.Close()
 }

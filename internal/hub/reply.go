@@ -12,6 +12,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/restore-vlm/restore/internal/web"
 )
 
 // Limits of a list of files: the bytes of an answer, and the files of all its pages.
@@ -33,11 +35,12 @@ func parseInfo(raw []byte) (info, error) {
 		Siblings json.RawMessage `json:"siblings"`
 	}
 	if err := json.Unmarshal(raw, &reply); err != nil {
-		return info{}, permanentf("the list of files: no JSON as the hub writes it (%v)", err)
+		return info{}, web.Permanentf("the list of files: no JSON as the hub writes it (%v)", err)
 	}
 	if !commitPattern.MatchString(reply.SHA) {
-		return info{}, permanentf(
-			"the list of files: got the commit %q, want 40 hexadecimal digits", clean(reply.SHA))
+		return info{}, web.Permanentf(
+			"the list of files: got the commit %q, want 40 hexadecimal digits",
+			web.Clean(reply.SHA))
 	}
 	i := info{commit: reply.SHA}
 	if reply.Siblings == nil || string(reply.Siblings) == "null" {
@@ -75,7 +78,7 @@ func appendFiles[Item any](
 			return nil, err
 		}
 		if files = append(files, file); len(files) > maxFiles {
-			return nil, permanentf("the list of files: more than %d files", maxFiles)
+			return nil, web.Permanentf("the list of files: more than %d files", maxFiles)
 		}
 	}
 	if err == nil {
@@ -85,7 +88,7 @@ func appendFiles[Item any](
 		err = errors.New("more than one value")
 	}
 	if err != nil {
-		return nil, permanentf("the list of files: no JSON as the hub writes it (%v)", err)
+		return nil, web.Permanentf("the list of files: no JSON as the hub writes it (%v)", err)
 	}
 	return files, nil
 }
@@ -103,8 +106,8 @@ func parseTree(files []string, raw []byte) ([]string, error) {
 // checkFile refuses names that could leave the snapshot's folder.
 func checkFile(name string) error {
 	if !validPath(name) {
-		return permanentf("the list of files: refused the name %q, which is no path inside "+
-			"a repository", clean(name))
+		return web.Permanentf("the list of files: refused the name %q, which is no path inside "+
+			"a repository", web.Clean(name))
 	}
 	return nil
 }
@@ -136,9 +139,10 @@ func parseMetadata(commit string, u *url.URL, resp *http.Response) (metadata, er
 	h := resp.Header
 	if got := h.Get("X-Repo-Commit"); got != commit {
 		if got == "" {
-			return metadata{}, permanentf("an answer without X-Repo-Commit: %s is no hub", u.Host)
+			return metadata{}, web.Permanentf("an answer without X-Repo-Commit: %s is no hub",
+				u.Host)
 		}
-		return metadata{}, permanentf("an answer of commit %q, want %s", clean(got), commit)
+		return metadata{}, web.Permanentf("an answer of commit %q, want %s", web.Clean(got), commit)
 	}
 	m := metadata{etag: h.Get("X-Linked-Etag"), size: -1, address: u.String()}
 	if m.etag == "" {
@@ -146,8 +150,8 @@ func parseMetadata(commit string, u *url.URL, resp *http.Response) (metadata, er
 	}
 	m.etag = strings.Trim(strings.TrimPrefix(strings.TrimSpace(m.etag), "W/"), `"`)
 	if !etagPattern.MatchString(m.etag) {
-		return metadata{}, permanentf("the etag %q is no hash, so the file could not be checked",
-			clean(m.etag))
+		return metadata{}, web.Permanentf(
+			"the etag %q is no hash, so the file could not be checked", web.Clean(m.etag))
 	}
 	size := h.Get("X-Linked-Size")
 	if size == "" && !isRedirect(resp.StatusCode) && h.Get("Content-Encoding") == "" {
@@ -156,7 +160,7 @@ func parseMetadata(commit string, u *url.URL, resp *http.Response) (metadata, er
 	if size != "" {
 		n, err := strconv.ParseUint(size, 10, 63)
 		if err != nil {
-			return metadata{}, permanentf("the size %q is no number", clean(size))
+			return metadata{}, web.Permanentf("the size %q is no number", web.Clean(size))
 		}
 		m.size = int64(n)
 	}
@@ -179,19 +183,6 @@ func decoded(resp *http.Response, body io.Reader) (io.Reader, error) {
 	case "gzip":
 		return gzip.NewReader(body)
 	default:
-		return nil, permanentf("an answer in the encoding %q, want gzip or none", clean(e))
+		return nil, web.Permanentf("an answer in the encoding %q, want gzip or none", web.Clean(e))
 	}
-}
-
-// rangePattern matches a Content-Range with its first byte.
-var rangePattern = regexp.MustCompile(`^bytes (\d{1,18})-\d{1,18}/(\d{1,18}|\*)$`)
-
-// rangeStart returns the first byte of a Content-Range; ok is false if there is none.
-func rangeStart(h http.Header) (start int64, ok bool) {
-	m := rangePattern.FindStringSubmatch(h.Get("Content-Range"))
-	if m == nil {
-		return 0, false
-	}
-	start, _ = strconv.ParseInt(m[1], 10, 64) // at most 18 digits
-	return start, true
 }
