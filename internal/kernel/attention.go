@@ -60,6 +60,30 @@ type Bias struct {
 	Row func(dst []float32, query, k0 int)
 }
 
+// Pairs returns how many keys all queries see together.
+func (a *Attention) Pairs() int {
+	switch {
+	case a.Segments != nil:
+		pairs := 0
+		for i, end := range a.Segments[1:] {
+			n := int(end - a.Segments[i])
+			pairs += n * n
+		}
+		return pairs
+	case !a.Causal:
+		return a.Tq * a.Tk
+	}
+	pairs := 0
+	for i := range a.Tq {
+		keys := a.Tk - a.Tq + 1 + i
+		if a.Window > 0 {
+			keys = min(keys, a.Window)
+		}
+		pairs += keys
+	}
+	return pairs
+}
+
 // Attend computes a.Out and the taps. It panics if shapes and lengths disagree. Every query must
 // see at least one key. The result does not depend on the number of threads.
 func Attend(p *Pool, a *Attention) {

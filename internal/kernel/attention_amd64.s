@@ -640,10 +640,12 @@ done29:
 	VZEROUPPER
 	RET
 
-// func attnWeightedAVX2(out *float32, p *float32, x *float32, stride int, rows int, n int)
-TEXT ·attnWeightedAVX2(SB), NOSPLIT, $0-48
+// func attnWeightedAVX2(out *float32, p *float32, x *float32, stride int, rows int, n int, next uintptr, step int)
+TEXT ·attnWeightedAVX2(SB), NOSPLIT, $0-64
 	MOVQ out+0(FP), DI
 	MOVQ x+16(FP), SI
+	MOVQ next+48(FP), R9
+	MOVQ step+56(FP), R10
 	MOVQ stride+24(FP), R8
 	SHLQ $2, R8
 	MOVQ n+40(FP), CX
@@ -662,6 +664,9 @@ block30:
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
 row36:
+	PREFETCHT1 (R9)
+	PREFETCHT1 64(R9)
+	ADDQ R10, R9
 	VBROADCASTSS (AX), Y0
 	VFMADD231PS 0(BX), Y0, Y2
 	VFMADD231PS 32(BX), Y0, Y3
@@ -698,6 +703,9 @@ block31:
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
 row37:
+	PREFETCHT1 (R9)
+	PREFETCHT1 64(R9)
+	ADDQ R10, R9
 	VBROADCASTSS (AX), Y0
 	VFMADD231PS 0(BX), Y0, Y2
 	VFMADD231PS 32(BX), Y0, Y3
@@ -724,6 +732,9 @@ block32:
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
 row38:
+	PREFETCHT1 (R9)
+	PREFETCHT1 64(R9)
+	ADDQ R10, R9
 	VBROADCASTSS (AX), Y0
 	VFMADD231PS 0(BX), Y0, Y2
 	VFMADD231PS 32(BX), Y0, Y3
@@ -745,6 +756,9 @@ block33:
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
 row39:
+	PREFETCHT1 (R9)
+	PREFETCHT1 64(R9)
+	ADDQ R10, R9
 	VBROADCASTSS (AX), Y0
 	VFMADD231PS 0(BX), Y0, Y2
 	ADDQ $4, AX
@@ -769,6 +783,9 @@ tail34:
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
 row40:
+	PREFETCHT1 (R9)
+	PREFETCHT1 64(R9)
+	ADDQ R10, R9
 	VBROADCASTSS (AX), Y0
 	VMASKMOVPS 0(BX), Y15, Y1
 	VFMADD231PS Y1, Y0, Y2
@@ -781,10 +798,12 @@ done35:
 	VZEROUPPER
 	RET
 
-// func attnWeightedHalfAVX2(out *float32, p *float32, x *uint16, stride int, rows int, n int)
-TEXT ·attnWeightedHalfAVX2(SB), NOSPLIT, $0-48
+// func attnWeightedHalfAVX2(out *float32, p *float32, x *uint16, stride int, rows int, n int, next uintptr, step int)
+TEXT ·attnWeightedHalfAVX2(SB), NOSPLIT, $0-64
 	MOVQ out+0(FP), DI
 	MOVQ x+16(FP), SI
+	MOVQ next+48(FP), R9
+	MOVQ step+56(FP), R10
 	MOVQ stride+24(FP), R8
 	SHLQ $1, R8
 	MOVQ n+40(FP), CX
@@ -803,6 +822,9 @@ block41:
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
 row47:
+	PREFETCHT1 (R9)
+	PREFETCHT1 64(R9)
+	ADDQ R10, R9
 	VBROADCASTSS (AX), Y0
 	VCVTPH2PS 0(BX), Y1
 	VFMADD231PS Y1, Y0, Y2
@@ -847,6 +869,9 @@ block42:
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
 row48:
+	PREFETCHT1 (R9)
+	PREFETCHT1 64(R9)
+	ADDQ R10, R9
 	VBROADCASTSS (AX), Y0
 	VCVTPH2PS 0(BX), Y1
 	VFMADD231PS Y1, Y0, Y2
@@ -877,6 +902,9 @@ block43:
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
 row49:
+	PREFETCHT1 (R9)
+	PREFETCHT1 64(R9)
+	ADDQ R10, R9
 	VBROADCASTSS (AX), Y0
 	VCVTPH2PS 0(BX), Y1
 	VFMADD231PS Y1, Y0, Y2
@@ -900,6 +928,9 @@ block44:
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
 row50:
+	PREFETCHT1 (R9)
+	PREFETCHT1 64(R9)
+	ADDQ R10, R9
 	VBROADCASTSS (AX), Y0
 	VCVTPH2PS 0(BX), Y1
 	VFMADD231PS Y1, Y0, Y2
@@ -2800,10 +2831,12 @@ done121:
 	VZEROUPPER
 	RET
 
-// func attnWeightedAVX512(out *float32, p *float32, x *float32, stride int, rows int, n int)
-TEXT ·attnWeightedAVX512(SB), NOSPLIT, $0-48
+// func attnWeightedAVX512(out *float32, p *float32, x *float32, stride int, rows int, n int, next uintptr, step int)
+TEXT ·attnWeightedAVX512(SB), NOSPLIT, $0-64
 	MOVQ out+0(FP), DI
 	MOVQ x+16(FP), SI
+	MOVQ next+48(FP), R9
+	MOVQ step+56(FP), R10
 	MOVQ stride+24(FP), R8
 	SHLQ $2, R8
 	MOVQ n+40(FP), CX
@@ -2822,6 +2855,9 @@ block122:
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
 row128:
+	PREFETCHT1 (R9)
+	PREFETCHT1 64(R9)
+	ADDQ R10, R9
 	PREFETCHT0 0(BX)(R8*8)
 	PREFETCHT0 64(BX)(R8*8)
 	PREFETCHT0 128(BX)(R8*8)
@@ -2866,6 +2902,9 @@ block123:
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
 row129:
+	PREFETCHT1 (R9)
+	PREFETCHT1 64(R9)
+	ADDQ R10, R9
 	PREFETCHT0 0(BX)(R8*8)
 	PREFETCHT0 64(BX)(R8*8)
 	PREFETCHT0 128(BX)(R8*8)
@@ -2896,6 +2935,9 @@ block124:
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
 row130:
+	PREFETCHT1 (R9)
+	PREFETCHT1 64(R9)
+	ADDQ R10, R9
 	PREFETCHT0 0(BX)(R8*8)
 	PREFETCHT0 64(BX)(R8*8)
 	VBROADCASTSS (AX), Z0
@@ -2919,6 +2961,9 @@ block125:
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
 row131:
+	PREFETCHT1 (R9)
+	PREFETCHT1 64(R9)
+	ADDQ R10, R9
 	PREFETCHT0 0(BX)(R8*8)
 	VBROADCASTSS (AX), Z0
 	VFMADD231PS 0(BX), Z0, Z2
@@ -2943,6 +2988,9 @@ tail126:
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
 row132:
+	PREFETCHT1 (R9)
+	PREFETCHT1 64(R9)
+	ADDQ R10, R9
 	PREFETCHT0 0(BX)(R8*8)
 	VBROADCASTSS (AX), Z0
 	VMOVUPS.Z 0(BX), K2, Z1
@@ -2956,10 +3004,12 @@ done127:
 	VZEROUPPER
 	RET
 
-// func attnWeightedHalfAVX512(out *float32, p *float32, x *uint16, stride int, rows int, n int)
-TEXT ·attnWeightedHalfAVX512(SB), NOSPLIT, $0-48
+// func attnWeightedHalfAVX512(out *float32, p *float32, x *uint16, stride int, rows int, n int, next uintptr, step int)
+TEXT ·attnWeightedHalfAVX512(SB), NOSPLIT, $0-64
 	MOVQ out+0(FP), DI
 	MOVQ x+16(FP), SI
+	MOVQ next+48(FP), R9
+	MOVQ step+56(FP), R10
 	MOVQ stride+24(FP), R8
 	SHLQ $1, R8
 	MOVQ n+40(FP), CX
@@ -2978,6 +3028,9 @@ block133:
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
 row139:
+	PREFETCHT1 (R9)
+	PREFETCHT1 64(R9)
+	ADDQ R10, R9
 	PREFETCHT0 0(BX)(R8*8)
 	PREFETCHT0 64(BX)(R8*8)
 	PREFETCHT0 128(BX)(R8*8)
@@ -3026,6 +3079,9 @@ block134:
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
 row140:
+	PREFETCHT1 (R9)
+	PREFETCHT1 64(R9)
+	ADDQ R10, R9
 	PREFETCHT0 0(BX)(R8*8)
 	PREFETCHT0 64(BX)(R8*8)
 	VBROADCASTSS (AX), Z0
@@ -3058,6 +3114,9 @@ block135:
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
 row141:
+	PREFETCHT1 (R9)
+	PREFETCHT1 64(R9)
+	ADDQ R10, R9
 	PREFETCHT0 0(BX)(R8*8)
 	VBROADCASTSS (AX), Z0
 	VCVTPH2PS 0(BX), Z1
@@ -3082,6 +3141,9 @@ block136:
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
 row142:
+	PREFETCHT1 (R9)
+	PREFETCHT1 64(R9)
+	ADDQ R10, R9
 	PREFETCHT0 0(BX)(R8*8)
 	VBROADCASTSS (AX), Z0
 	VCVTPH2PS 0(BX), Z1
@@ -3107,6 +3169,9 @@ tail137:
 	MOVQ SI, BX
 	MOVQ rows+32(FP), DX
 row143:
+	PREFETCHT1 (R9)
+	PREFETCHT1 64(R9)
+	ADDQ R10, R9
 	PREFETCHT0 0(BX)(R8*8)
 	VBROADCASTSS (AX), Z0
 	VCVTPH2PS.Z 0(BX), K2, Z1

@@ -2,7 +2,10 @@
 
 package kernel
 
-import "math"
+import (
+	"math"
+	"unsafe"
+)
 
 // runFew computes one to attnFewRows queries over pages, as in decoding. A page is read once for
 // all query heads that share its keys. A task is one key head and one run of pages. The partial
@@ -18,7 +21,8 @@ func (j *attnJob) runFew(p *Pool) {
 	j.top, j.sum = grow(j.top, rows*j.chunks), grow(j.sum, rows*j.chunks)
 	j.out = grow(j.out, rows*j.chunks*depth)
 	j.fewBias()
-	p.Run(a.KVHeads*j.chunks, j.few)
+	j.taskHeads = max(1, a.KVHeads*j.chunks/(4*p.Threads()))
+	p.Run((a.KVHeads+j.taskHeads-1)/j.taskHeads*j.chunks, j.few)
 	for r := 0; r < rows; r++ {
 		j.join(r, depth)
 	}
@@ -49,9 +53,19 @@ func (j *attnJob) fewBias() {
 }
 
 func (j *attnJob) fewTask(i int) {
-	a, ops := &j.a, j.ops
 	sc := attnScratches.Get().(*attnScratch)
-	kv, chunk := i/j.chunks, i%j.chunks
+	first := i / j.chunks * j.taskHeads
+	end := min(first+j.taskHeads, j.a.KVHeads)
+	for kv := first; kv < end; kv++ {
+		j.fewHead(sc, kv, min(kv+1, end-1), i%j.chunks)
+	}
+	attnScratches.Put(sc)
+}
+
+// fewHead computes the query heads of key head kv over a run of pages. next is the key head that
+// follows.
+func (j *attnJob) fewHead(sc *attnScratch, kv, next, chunk int) {
+	a, ops := &j.a, j.ops
 	c0 := j.firstKey + chunk*j.chunkKeys
 	depth, group := padded(a.HeadDim), a.Heads/a.KVHeads
 	sc.q, sc.s, sc.o = grow(sc.q, depth), grow(sc.s, j.chunkKeys), grow(sc.o, depth)
@@ -85,43 +99,83 @@ func (j *attnJob) fewTask(i int) {
 			}
 			top = max(top, -math.MaxFloat32)
 			j.top[at], j.sum[at] = top, ops.expSum(&sc.s[0], full, top)
-			j.fewValues(sc, j.out[at*depth:][:depth], kv, c0, n)
+			after := next
+			if h+1 < (kv+1)*group {
+				after = kv
+			}
+			j.fewValues(sc, j.out[at*depth:][:depth], kv, after, c0, n)
 		}
 	}
-	attnScratches.Put(sc)
 }
 
 // fewScores sets sc.s to the products of sc.q with the n keys from c0 on, in whole vectors.
 func (j *attnJob) fewScores(sc *attnScratch, kv, c0, n int) {
-	a, at := &j.a, pageKeys(j.a.HeadDim, kv)
+	a := &j.a
 	for lo := 0; lo < n; lo += PageKeys {
-		g, m := a.Pages[(c0+lo)/PageKeys], min(PageKeys, n-lo)
-		if g.Halves != nil {
-			j.ops.weightedHalf(&sc.s[lo], &sc.q[0], &g.Halves[at], PageKeys, a.HeadDim, m)
-		} else {
-			j.ops.weighted(&sc.s[lo], &sc.q[0], &g.Floats[at], PageKeys, a.HeadDim, m)
+		next := j.valuesOf(kv, c0, n)
+		if lo+PageKeys < n {
+			next = j.keysOf(kv, c0+lo+PageKeys)
 		}
+		j.weighPart(&sc.s[lo], &sc.q[0], j.keysOf(kv, c0+lo), PageKeys, a.HeadDim,
+			min(PageKeys, n-lo), next)
 	}
 }
 
-// fewValues sets out to the sum of the values of the n keys from c0 on, weighted by sc.s.
-func (j *attnJob) fewValues(sc *attnScratch, out []float32, kv, c0, n int) {
-	a, at := &j.a, pageValues(j.a.KVHeads, j.a.HeadDim, kv)
-	depth := padded(a.HeadDim)
+// fewValues sets out to the sum of the values of the n keys from c0 on, weighted by sc.s. The keys
+// of head after are read next.
+func (j *attnJob) fewValues(sc *attnScratch, out []float32, kv, after, c0, n int) {
+	depth := padded(j.a.HeadDim)
 	for lo := 0; lo < n; lo += PageKeys {
-		g, m, to := a.Pages[(c0+lo)/PageKeys], min(PageKeys, n-lo), out
+		next, to := j.keysOf(after, c0), out
+		if lo+PageKeys < n {
+			next = j.valuesOf(kv, c0+lo+PageKeys, n-lo-PageKeys)
+		}
 		if lo > 0 {
 			to = sc.o
 		}
-		if g.Halves != nil {
-			j.ops.weightedHalf(&to[0], &sc.s[lo], &g.Halves[at], depth, m, depth)
-		} else {
-			j.ops.weighted(&to[0], &sc.s[lo], &g.Floats[at], depth, m, depth)
-		}
+		j.weighPart(&to[0], &sc.s[lo], j.valuesOf(kv, c0+lo, n-lo), depth, min(PageKeys, n-lo),
+			depth, next)
 		if lo > 0 {
 			j.ops.axpy(&out[0], &sc.o[0], depth, 1)
 		}
 	}
+}
+
+// pagePart is n elements of a page from the given one on.
+type pagePart struct {
+	page    *Page
+	from, n int
+}
+
+// keysOf returns the keys of a key head in the page of key c.
+func (j *attnJob) keysOf(kv, c int) pagePart {
+	d := j.a.HeadDim
+	return pagePart{j.a.Pages[c/PageKeys], pageKeys(d, kv), PageKeys * d}
+}
+
+// valuesOf returns the values of a key head in the page of key c, of at most n keys.
+func (j *attnJob) valuesOf(kv, c, n int) pagePart {
+	d := j.a.HeadDim
+	return pagePart{
+		j.a.Pages[c/PageKeys], pageValues(j.a.KVHeads, d, kv), min(n, PageKeys) * padded(d),
+	}
+}
+
+// weighPart sets out to the sum of rows of x, weighted by p: n columns, stride elements between
+// rows. Meanwhile it prefetches what is read next, because hardware prefetchers do not follow from
+// one part to another.
+func (j *attnJob) weighPart(out, p *float32, x pagePart, stride, rows, n int, next pagePart) {
+	width := 8 * j.ops.lanes // of a block of columns
+	blocks := rows * ((n + width - 1) / width)
+	if x.page.Halves != nil {
+		ahead := uintptr(unsafe.Pointer(&next.page.Halves[next.from]))
+		j.ops.weightedHalf(out, p, &x.page.Halves[x.from], stride, rows, n, ahead,
+			min(128, 2*next.n/blocks))
+		return
+	}
+	ahead := uintptr(unsafe.Pointer(&next.page.Floats[next.from]))
+	j.ops.weighted(out, p, &x.page.Floats[x.from], stride, rows, n, ahead,
+		min(128, 4*next.n/blocks))
 }
 
 // join combines the runs of row r of [Tq, Heads] and writes its output.

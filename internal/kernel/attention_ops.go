@@ -29,9 +29,9 @@ type attnOps struct {
 	addWindow func(x, size *float32, index, last *int32, table *float32, n int, pos int32) float32
 	axpy      func(y, x *float32, n int, a float32)
 	peak      func(y, x *float32, n int, a float32)
-	weighted  func(out, p, x *float32, stride, rows, n int)
+	weighted  func(out, p, x *float32, stride, rows, n int, next uintptr, step int)
 
-	weightedHalf func(out, p *float32, x *uint16, stride, rows, n int)
+	weightedHalf func(out, p *float32, x *uint16, stride, rows, n int, next uintptr, step int)
 	narrow       func(dst *uint16, x *float32, n int)
 }
 

@@ -67,6 +67,7 @@ type attnJob struct {
 	// starts at firstKey.
 	firstKey          int
 	chunks, chunkKeys int
+	taskHeads         int       // key heads of a task
 	top, sum          []float32 // [Tq, Heads, chunks]
 	out               []float32 // [Tq, Heads, chunks, padded HeadDim]
 }

@@ -2,6 +2,8 @@
 
 package kernel
 
+import "unsafe"
+
 // elemOps lists the kernels of one instruction set. They process whole vectors; the reference
 // processes the rest of a slice.
 type elemOps struct {
@@ -152,7 +154,8 @@ func weightedSum(dst, f, x []float32) {
 	if ops := attnKernels(); ops != nil {
 		n = len(dst) &^ (ops.lanes - 1)
 		if n > 0 {
-			ops.weighted(&dst[0], &f[0], &x[0], len(dst), len(f), n)
+			ops.weighted(&dst[0], &f[0], &x[0], len(dst), len(f), n,
+				uintptr(unsafe.Pointer(&x[0])), 0)
 		}
 	}
 	weightedSumGo(dst, f, x, n)

@@ -3257,13 +3257,15 @@ loop52:
 done53:
 	RET
 
-// func attnWeightedNEON(out *float32, p *float32, x *float32, stride int, rows int, n int)
-TEXT ·attnWeightedNEON(SB), NOSPLIT, $0-48
+// func attnWeightedNEON(out *float32, p *float32, x *float32, stride int, rows int, n int, next uintptr, step int)
+TEXT ·attnWeightedNEON(SB), NOSPLIT, $0-64
 	MOVD out+0(FP), R0
 	MOVD x+16(FP), R1
 	MOVD stride+24(FP), R2
 	LSL $2, R2, R2
 	MOVD n+40(FP), R4
+	MOVD next+48(FP), R9
+	MOVD step+56(FP), R10
 block54:
 	CMP $64, R4
 	BLT block55
@@ -3288,6 +3290,9 @@ block54:
 	MOVD rows+32(FP), R7
 row60:
 	VLD1R.P 4(R5), [V31.S4]
+	PRFM (R9), PLDL2KEEP
+	PRFM 64(R9), PLDL2KEEP
+	ADD R10, R9, R9
 	MOVD R6, R8
 	VLD1.P 16(R8), [V16.S4]
 	WORD $0x4e3fce00 // FMLA.S4 V0, V16, V31
@@ -3359,6 +3364,9 @@ block55:
 	MOVD rows+32(FP), R7
 row61:
 	VLD1R.P 4(R5), [V31.S4]
+	PRFM (R9), PLDL2KEEP
+	PRFM 64(R9), PLDL2KEEP
+	ADD R10, R9, R9
 	MOVD R6, R8
 	VLD1.P 16(R8), [V16.S4]
 	WORD $0x4e3fce00 // FMLA.S4 V0, V16, V31
@@ -3402,6 +3410,9 @@ block56:
 	MOVD rows+32(FP), R7
 row62:
 	VLD1R.P 4(R5), [V31.S4]
+	PRFM (R9), PLDL2KEEP
+	PRFM 64(R9), PLDL2KEEP
+	ADD R10, R9, R9
 	MOVD R6, R8
 	VLD1.P 16(R8), [V16.S4]
 	WORD $0x4e3fce00 // FMLA.S4 V0, V16, V31
@@ -3431,6 +3442,9 @@ block57:
 	MOVD rows+32(FP), R7
 row63:
 	VLD1R.P 4(R5), [V31.S4]
+	PRFM (R9), PLDL2KEEP
+	PRFM 64(R9), PLDL2KEEP
+	ADD R10, R9, R9
 	MOVD R6, R8
 	VLD1.P 16(R8), [V16.S4]
 	WORD $0x4e3fce00 // FMLA.S4 V0, V16, V31
@@ -3453,6 +3467,9 @@ block58:
 	MOVD rows+32(FP), R7
 row64:
 	VLD1R.P 4(R5), [V31.S4]
+	PRFM (R9), PLDL2KEEP
+	PRFM 64(R9), PLDL2KEEP
+	ADD R10, R9, R9
 	MOVD R6, R8
 	VLD1.P 16(R8), [V16.S4]
 	WORD $0x4e3fce00 // FMLA.S4 V0, V16, V31
@@ -3484,13 +3501,15 @@ row66:
 done67:
 	RET
 
-// func attnWeightedHalfNEON(out *float32, p *float32, x *uint16, stride int, rows int, n int)
-TEXT ·attnWeightedHalfNEON(SB), NOSPLIT, $0-48
+// func attnWeightedHalfNEON(out *float32, p *float32, x *uint16, stride int, rows int, n int, next uintptr, step int)
+TEXT ·attnWeightedHalfNEON(SB), NOSPLIT, $0-64
 	MOVD out+0(FP), R0
 	MOVD x+16(FP), R1
 	MOVD stride+24(FP), R2
 	LSL $1, R2, R2
 	MOVD n+40(FP), R4
+	MOVD next+48(FP), R9
+	MOVD step+56(FP), R10
 block68:
 	CMP $64, R4
 	BLT block69
@@ -3515,6 +3534,9 @@ block68:
 	MOVD rows+32(FP), R7
 row74:
 	VLD1R.P 4(R5), [V31.S4]
+	PRFM (R9), PLDL2KEEP
+	PRFM 64(R9), PLDL2KEEP
+	ADD R10, R9, R9
 	MOVD R6, R8
 	VLD1.P 16(R8), [V16.B16]
 	WORD $0x0e217a14 // FCVTL.S4 V20, V16
@@ -3594,6 +3616,9 @@ block69:
 	MOVD rows+32(FP), R7
 row75:
 	VLD1R.P 4(R5), [V31.S4]
+	PRFM (R9), PLDL2KEEP
+	PRFM 64(R9), PLDL2KEEP
+	ADD R10, R9, R9
 	MOVD R6, R8
 	VLD1.P 16(R8), [V16.B16]
 	WORD $0x0e217a14 // FCVTL.S4 V20, V16
@@ -3641,6 +3666,9 @@ block70:
 	MOVD rows+32(FP), R7
 row76:
 	VLD1R.P 4(R5), [V31.S4]
+	PRFM (R9), PLDL2KEEP
+	PRFM 64(R9), PLDL2KEEP
+	ADD R10, R9, R9
 	MOVD R6, R8
 	VLD1.P 16(R8), [V16.B16]
 	WORD $0x0e217a14 // FCVTL.S4 V20, V16
@@ -3672,6 +3700,9 @@ block71:
 	MOVD rows+32(FP), R7
 row77:
 	VLD1R.P 4(R5), [V31.S4]
+	PRFM (R9), PLDL2KEEP
+	PRFM 64(R9), PLDL2KEEP
+	ADD R10, R9, R9
 	MOVD R6, R8
 	VLD1.P 16(R8), [V16.B16]
 	WORD $0x0e217a14 // FCVTL.S4 V20, V16
@@ -3695,6 +3726,9 @@ block72:
 	MOVD rows+32(FP), R7
 row78:
 	VLD1R.P 4(R5), [V31.S4]
+	PRFM (R9), PLDL2KEEP
+	PRFM 64(R9), PLDL2KEEP
+	ADD R10, R9, R9
 	MOVD R6, R8
 	VLD1 (R8), [V16.B8]
 	WORD $0x0e217a10 // FCVTL.S4 V16, V16

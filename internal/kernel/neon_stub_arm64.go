@@ -178,15 +178,17 @@ func attnAxpyNEON(y *float32, x *float32, n int, a float32)
 //go:noescape
 func attnPeakNEON(y *float32, x *float32, n int, a float32)
 
-// attnWeightedNEON sets out[i] = Σⱼ p[j]·x[j*stride+i] for i < n and j < rows. rows must be at least 1.
+// attnWeightedNEON sets out[i] = Σⱼ p[j]·x[j*stride+i] for i < n and j < rows. rows must be at least 1. With each row of each block
+// of columns it prefetches 128 bytes at next and moves next by step.
 //
 //go:noescape
-func attnWeightedNEON(out *float32, p *float32, x *float32, stride int, rows int, n int)
+func attnWeightedNEON(out *float32, p *float32, x *float32, stride int, rows int, n int, next uintptr, step int)
 
-// attnWeightedHalfNEON sets out[i] = Σⱼ p[j]·x[j*stride+i] for i < n and j < rows. rows must be at least 1. Float16; n must be a multiple of 4.
+// attnWeightedHalfNEON sets out[i] = Σⱼ p[j]·x[j*stride+i] for i < n and j < rows. rows must be at least 1. Float16; n must be a multiple of 4. With each row of each block
+// of columns it prefetches 128 bytes at next and moves next by step.
 //
 //go:noescape
-func attnWeightedHalfNEON(out *float32, p *float32, x *uint16, stride int, rows int, n int)
+func attnWeightedHalfNEON(out *float32, p *float32, x *uint16, stride int, rows int, n int, next uintptr, step int)
 
 // attnNarrowNEON rounds n elements, a multiple of the lanes, to float16, to nearest and ties to even.
 //

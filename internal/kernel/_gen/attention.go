@@ -572,6 +572,9 @@ func (s *source) peakOf(v isa) {
 	s.ret()
 }
 
+const weightedAhead = " With each row of each block\n// of columns it prefetches 128 bytes at " +
+	"next and moves next by step."
+
 // weighted: blocks of columns, each summed over all rows in registers.
 func (s *source) weighted(v isa, half bool) {
 	name, element, doc := "attnWeighted", "float32", ""
@@ -579,10 +582,13 @@ func (s *source) weighted(v isa, half bool) {
 		name, element, doc = "attnWeightedHalf", "uint16", halfDoc(v)
 	}
 	s.open(name+v.name, "sets out[i] = Σⱼ p[j]·x[j*stride+i] for i < n and j < rows. rows "+
-		"must be at least 1."+doc,
-		"out *float32, p *float32, x *"+element+", stride int, rows int, n int", "")
+		"must be at least 1."+doc+weightedAhead,
+		"out *float32, p *float32, x *"+element+", stride int, rows int, n int, next uintptr, "+
+			"step int", "")
 	s.load("out", "DI")
 	s.load("x", "SI")
+	s.load("next", "R9")
+	s.load("step", "R10")
 	step := s.stride(v, half)
 	s.load("n", "CX")
 	sizes := []int{8, 4, 2, 1}
@@ -601,6 +607,9 @@ func (s *source) weighted(v isa, half bool) {
 		s.load("rows", "DX")
 		row := s.name("row")
 		s.f("%s:", row)
+		s.f("PREFETCHT1 (R9)")
+		s.f("PREFETCHT1 64(R9)")
+		s.f("ADDQ R10, R9")
 		for at := 0; v.n == 16 && at < nv*step; at += 64 {
 			s.f("PREFETCHT0 %d(BX)(R8*8)", at)
 		}

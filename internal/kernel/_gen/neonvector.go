@@ -716,8 +716,10 @@ func (v vec) peakOf() {
 
 // columnBlocks emits block for 16, 8, 4, 2 and 1 vectors of columns at a time, each summed over all
 // rows in the registers 0 to 15, then a jump to done. Out is in R0, the columns in R1, the count of
-// columns in R4.
+// columns in R4. It uses R9 and R10 to prefetch.
 func (v vec) columnBlocks(width func(nv int) int, row func(nv int)) (tail string) {
+	v.f("MOVD %s, R9", v.arg("next"))
+	v.f("MOVD %s, R10", v.arg("step"))
 	sizes := []int{16, 8, 4, 2, 1}
 	var labels []string
 	for range sizes {
@@ -738,6 +740,9 @@ func (v vec) columnBlocks(width func(nv int) int, row func(nv int)) (tail string
 		again := v.name("row")
 		v.f("%s:", again)
 		v.oneOf("R5", 31)
+		v.f("PRFM (R9), PLDL2KEEP")
+		v.f("PRFM 64(R9), PLDL2KEEP")
+		v.f("ADD R10, R9, R9")
 		v.f("MOVD R6, R8")
 		row(nv)
 		v.f("ADD R2, R6, R6")
@@ -756,8 +761,8 @@ func (v vec) columnBlocks(width func(nv int) int, row func(nv int)) (tail string
 
 func (v vec) weighted() {
 	v.open("attnWeightedNEON", "sets out[i] = Σⱼ p[j]·x[j*stride+i] for i < n and j < rows. rows "+
-		"must be at least 1.",
-		"out *float32, p *float32, x *float32, stride int, rows int, n int", "")
+		"must be at least 1."+weightedAhead, "out *float32, p *float32, x *float32, stride int, "+
+		"rows int, n int, next uintptr, step int", "")
 	v.f("MOVD %s, R0", v.arg("out"))
 	v.f("MOVD %s, R1", v.arg("x"))
 	v.floatsARM("stride", "R2")
@@ -792,8 +797,9 @@ func (v vec) weighted() {
 
 func (v vec) weightedHalf() {
 	v.open("attnWeightedHalfNEON", "sets out[i] = Σⱼ p[j]·x[j*stride+i] for i < n and j < rows. "+
-		"rows must be at least 1. Float16; n must be a multiple of 4.",
-		"out *float32, p *float32, x *uint16, stride int, rows int, n int", "")
+		"rows must be at least 1. Float16; n must be a multiple of 4."+weightedAhead,
+		"out *float32, p *float32, x *uint16, stride int, rows int, n int, next uintptr, step int",
+		"")
 	v.f("MOVD %s, R0", v.arg("out"))
 	v.f("MOVD %s, R1", v.arg("x"))
 	v.f("MOVD %s, R2", v.arg("stride"))
