@@ -49,6 +49,7 @@ type benchOptions struct {
 	parallel   int // sequences that run at once; 0: the engine's limit
 	profile    string
 	peer       string
+	limits     bool
 	json       bool
 }
 
@@ -91,6 +92,8 @@ embedded model. PRODUCTS is a share of the prompt's time (prefill); SPEED-UP com
 	fs.StringVar(&o.profile, "cpu-profile", "",
 		"write a processor profile of the measured runs to this `file`, for 'go tool pprof'")
 	fs.StringVar(&o.peer, "peer", "", peerHelp)
+	fs.BoolVar(&o.limits, "limits", false, "also print what the time to the first token "+
+		"consists of, and what each stage would take at the machine's limit")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	for name, v := range map[string][2]string{
 		"encoder-quant": {
@@ -385,7 +388,7 @@ func (b *bench) run(ctx context.Context, a *cli.App) (*benchJSON, error) {
 		EncoderWhy: why,
 		Model:      b.shape.Name, CPU: calibrate.CPU(), Kernel: kernel.Implementation(),
 		Threads: b.o.threads, Text: b.o.text, Gen: b.o.gen, Repeat: b.o.repeat,
-		Base: b.o.base, Restore: b.o.restore, Cache: b.cache(),
+		Base: b.o.base, Restore: b.o.restore, Cache: b.cache(), limits: b.o.limits,
 		Plans: map[string]map[string]int64{}, Rows: []benchRow{},
 	}
 	var cells []*benchCell

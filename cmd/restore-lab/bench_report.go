@@ -39,6 +39,8 @@ type benchJSON struct {
 	Rows  []benchRow                  `json:"rows"`
 	// how the encoder's time and memory grow with the picture; with two sizes or more
 	Growth []benchGrowth `json:"growth,omitempty"`
+
+	limits bool // rows have their stages
 }
 
 // benchGrowth is the encoder's time and memory for pictures of one size.
@@ -116,6 +118,8 @@ type benchRow struct {
 	PeakRSS      int64   `json:"peak_rss_bytes"`
 	Spread       spread  `json:"spread"`
 
+	Stages []benchStage `json:"stages,omitempty"` // of ttft_s, with --limits
+
 	Peer *peerRow `json:"peer,omitempty"` // with --peer
 }
 
@@ -174,23 +178,26 @@ func (j *benchJSON) fill(cells []*benchCell) {
 			return m.TokensPerSecond
 		})
 		r.ProductsOfPeak, _ = stat(func(m *lab.Measurement) float64 {
-			return float64(m.PrefillProducts.Operations) / m.PrefillProducts.Time.Seconds() / 1e9 /
-				j.Peaks.of(c.quant)
+			p := m.PrefillWork.Products
+			return float64(p.Operations) / p.Time.Seconds() / 1e9 / j.Peaks.of(c.quant)
 		})
 		r.ProductsShare, _ = stat(func(m *lab.Measurement) float64 {
-			return m.PrefillProducts.Time.Seconds() / m.Prefill.Seconds()
+			return m.PrefillWork.Products.Time.Seconds() / m.Prefill.Seconds()
 		})
 		r.EncodeOfPeak, _ = stat(func(m *lab.Measurement) float64 {
-			return float64(m.EncodeProducts.Operations) / m.Encode.Seconds() / 1e9 /
+			return float64(m.EncodeWork.Products.Operations) / m.Encode.Seconds() / 1e9 /
 				j.Peaks.of(j.Encoder)
 		})
 		if j.Gen > 0 {
 			var shares []float64
 			for i, m := range c.runs {
 				shares = append(shares,
-					float64(m.DecodeProducts.Bytes)/m.Decode.Seconds()/1e9/c.read[i])
+					float64(m.DecodeWork.Products.Bytes)/m.Decode.Seconds()/1e9/c.read[i])
 			}
 			r.DecodeOfDRAM = round(stats.Median(shares))
+		}
+		if j.limits {
+			r.Stages = j.stagesOf(c)
 		}
 		if len(c.peers) > 0 {
 			r.Peer = newPeerRow(c.runs, c.peers, longest[fmt.Sprint(c.quant, c.patches)].peers)
@@ -224,7 +231,7 @@ func (j *benchJSON) fillGrowth(cells []*benchCell) {
 			for _, m := range same.runs {
 				s := m.Encode.Seconds()
 				times = append(times, s)
-				least := float64(m.EncodeProducts.Operations)/j.Peaks.of(j.Encoder) +
+				least := float64(m.EncodeWork.Products.Operations)/j.Peaks.of(j.Encoder) +
 					c.attention/j.Peaks.ofAttention(j.Encoder)
 				shares = append(shares, least/1e9/s)
 			}
@@ -341,6 +348,13 @@ func (j *benchJSON) write(w io.Writer) error {
 		fmt.Fprintf(w, "\nencoder: time relative to linear growth from the smallest picture, "+
 			"products and attention of peak, memory without the weights and its growth\n\n")
 		if err := cli.Table(w, j.growthTable()); err != nil {
+			return err
+		}
+	}
+	if j.limits {
+		fmt.Fprintf(w, "\nwhat the time to the first token consists of, and what multiply-adds "+
+			"would take at their peaks\n\n")
+		if err := cli.Table(w, j.limitsTable()); err != nil {
 			return err
 		}
 	}

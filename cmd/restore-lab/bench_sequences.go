@@ -36,7 +36,8 @@ func newBenchSequences(a *cli.App) *cobra.Command {
 a prompt of --rows rows while they run, and print how long they waited between two tokens: p50 is the median wait, 99 of 100 waits are
 shorter than p99, which is also given in steps of these sequences alone. Within a repeat the numbers of sequences take turns;
 rates are medians. With q8 or q4 weights the operations of the products per second are compared with the 8-bit peak, sampled just before and
-just after each run.`,
+just after each run. A second table says what a step of all sequences consists of. Products allow as many times the tokens per second of one
+sequence as there would be if only the products' time counted.`,
 		Example: `  restore-lab bench sequences --shape llava-1.5-7b --quant q4
   restore-lab bench sequences --shape llava-1.5-7b --counts 1,8 --rows 124,636 --json`,
 		Args: cli.NoArgs,
@@ -122,6 +123,25 @@ type decodeRow struct {
 	GOPS      float64 `json:"gops"`   // of the products
 	// OfPeak is the median of gops / the 8-bit peak around each run; 0 with other weights.
 	OfPeak float64 `json:"of_8_bit_peak"`
+	// one step of all sequences, and its products and attention
+	StepMS      float64 `json:"step_ms"`
+	ProductsMS  float64 `json:"products_ms"`
+	AttentionMS float64 `json:"attention_ms"`
+	// over_1 if only the products' time counted; 0 if one sequence was not measured
+	Allowed float64 `json:"products_allow_over_1"`
+}
+
+// decodeSamples are the measurements of one number of sequences, one for each repeat.
+type decodeSamples struct{ rate, ofPeak, step, products, attention []float64 }
+
+// add adds a measurement; ops is the number of operations of a token, peak that of a second.
+func (s *decodeSamples) add(d *lab.Decoded, ops, peak float64) {
+	rate := float64(d.Tokens) / d.Time.Seconds()
+	perStep := func(t time.Duration) float64 { return 1000 * t.Seconds() / float64(d.Steps) }
+	s.rate, s.ofPeak = append(s.rate, rate), append(s.ofPeak, rate*ops/peak)
+	s.step = append(s.step, perStep(d.Time))
+	s.products = append(s.products, perStep(d.Work.Products.Time))
+	s.attention = append(s.attention, perStep(d.Work.Attention.Time))
 }
 
 // stalledRow is the result for one length of the prompt that is read while the streams run.
@@ -160,7 +180,7 @@ func (o *benchSequencesOptions) run(
 	if err != nil {
 		return nil, err
 	}
-	rates, shares := make([][]float64, len(o.counts)), make([][]float64, len(o.counts))
+	samples := make([]decodeSamples, len(o.counts))
 	waits := make([][]time.Duration, len(o.rows))
 	firsts := make([][]float64, len(o.rows))
 	var steps []float64
@@ -173,16 +193,14 @@ func (o *benchSequencesOptions) run(
 				return nil, err
 			}
 			limits.sampleDot()
-			rate := float64(d.Tokens) / d.Time.Seconds()
-			rates[i] = append(rates[i], rate)
-			shares[i] = append(shares[i], rate*ops/limitOf(limits.dot))
+			samples[i].add(d, ops, limitOf(limits.dot))
 			tick()
 		}
 		d, err := lab.Decode(ctx, m, streams, o.prompt, o.gen)
 		if err != nil {
 			return nil, err
 		}
-		steps = append(steps, float64(streams)*d.Time.Seconds()/float64(d.Tokens))
+		steps = append(steps, d.Time.Seconds()/float64(d.Steps))
 		tick()
 		for i, rows := range o.rows {
 			s, err := lab.Stall(ctx, m, streams, o.prompt, rows, stallTokens)
@@ -195,13 +213,20 @@ func (o *benchSequencesOptions) run(
 		}
 	}
 	for i, n := range o.counts {
-		rate := stats.Median(rates[i])
-		r := decodeRow{Sequences: n, TokS: round(rate), GOPS: round(rate * ops)}
+		s := &samples[i]
+		r := decodeRow{
+			Sequences: n, TokS: round(stats.Median(s.rate)),
+			GOPS:   round(stats.Median(s.rate) * ops),
+			StepMS: round(stats.Median(s.step)), ProductsMS: round(stats.Median(s.products)),
+			AttentionMS: round(stats.Median(s.attention)),
+		}
 		if o.quants[0] == "q8" || o.quants[0] == "q4" {
-			r.OfPeak = round(stats.Median(shares[i]))
+			r.OfPeak = round(stats.Median(s.ofPeak))
 		}
 		if k := slices.Index(o.counts, 1); k >= 0 {
-			r.Over = round(r.TokS / stats.Median(rates[k]))
+			one := &samples[k]
+			r.Over = round(r.TokS / stats.Median(one.rate))
+			r.Allowed = round(float64(n) * stats.Median(one.products) / r.ProductsMS)
 		}
 		j.Decode = append(j.Decode, r)
 	}
@@ -225,7 +250,7 @@ func tokenOps(ctx context.Context, m *engine.Engine) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return float64(one.DecodeProducts.Operations) / steps / 1e9, nil
+	return float64(one.DecodeWork.Products.Operations) / steps / 1e9, nil
 }
 
 // write prints the tables.
@@ -244,7 +269,11 @@ func (j *sequencesJSON) write(w io.Writer) error {
 		rows = append(rows, []string{strconv.Itoa(r.Sequences), fmt.Sprintf("%.2f", r.TokS), over,
 			fmt.Sprintf("%.0f", r.GOPS), peak})
 	}
-	if err := cli.Table(w, rows); err != nil || len(j.Stalls) == 0 {
+	if err := cli.Table(w, rows); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "\na step, in ms\n")
+	if err := cli.Table(w, j.steps()); err != nil || len(j.Stalls) == 0 {
 		return err
 	}
 	fmt.Fprintf(w, "\nwaits of %d sequences, a step of which takes %.0f ms, while a prompt "+
@@ -258,4 +287,24 @@ func (j *sequencesJSON) write(w io.Writer) error {
 		})
 	}
 	return cli.Table(w, rows)
+}
+
+// steps is the table of what a step consists of.
+func (j *sequencesJSON) steps() [][]string {
+	rows := [][]string{{
+		"sequences", "step", "products", "attention", "other", "products allow", "reached",
+	}}
+	for _, r := range j.Decode {
+		allowed, reached := "–", "–"
+		if r.Allowed > 0 {
+			allowed = fmt.Sprintf("%.2f", r.Allowed)
+			reached = fmt.Sprintf("%.0f %%", 100*r.Over/r.Allowed)
+		}
+		ms := func(v float64) string { return fmt.Sprintf("%.1f", v) }
+		rows = append(rows, []string{
+			strconv.Itoa(r.Sequences), ms(r.StepMS), ms(r.ProductsMS), ms(r.AttentionMS),
+			ms(r.StepMS - r.ProductsMS - r.AttentionMS), allowed, reached,
+		})
+	}
+	return rows
 }

@@ -26,6 +26,10 @@ func TestBenchSequences(t *testing.T) {
 			d.OfPeak != 0 {
 			t.Errorf("got %+v, want %d sequences and no share of the 8-bit peak", d, n)
 		}
+		if d := j.Decode[i]; !(d.ProductsMS > 0 && d.AttentionMS > 0 && d.Allowed > 0 &&
+			d.StepMS > d.ProductsMS+d.AttentionMS) {
+			t.Errorf("got %+v, want a step of products, attention and the rest", d)
+		}
 	}
 	for i, rows := range []int{30, 200} {
 		if s := j.Stalls[i]; s.Rows != rows ||
@@ -33,8 +37,9 @@ func TestBenchSequences(t *testing.T) {
 			t.Errorf("got %+v, want %d rows", s, rows)
 		}
 	}
-	if r := commandLine(append(args, "--counts", "1", "--quant", "q4")...); r.Code != cli.ExitOK ||
-		!strings.Contains(r.Out, "p99 in steps") || !strings.Contains(r.Out, " %\n") {
+	r = commandLine(append(args, "--counts", "1", "--quant", "q4")...)
+	if r.Code != cli.ExitOK || !strings.Contains(r.Out, "p99 in steps") ||
+		!strings.Contains(r.Out, "products allow") || !strings.Contains(r.Out, " %\n") {
 		t.Errorf("exit %d, stdout %q, stderr %q", r.Code, r.Out, r.Err)
 	}
 	for flags, want := range map[string]string{

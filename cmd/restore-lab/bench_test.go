@@ -117,6 +117,43 @@ func TestBenchGrowth(t *testing.T) {
 	}
 }
 
+// Ensure that --limits splits the time to the first token into stages that do not overlap, that
+// every stage of multiply-adds has what they would take at their peaks, and that the first token
+// takes at least that.
+func TestBenchLimits(t *testing.T) {
+	smallLimits(t)
+	file := clitest.Written(t, "config.json", tinyLLaVA)
+	args := []string{"--shape", file, "--n-vis", "16,8", "--quant", "q4"}
+	got := benched(t, append(args, "--limits")...)
+	for _, r := range got.Rows {
+		sum, limits, least := 0.0, 0, 0.0
+		for _, s := range r.Stages {
+			if s.Measured < 0 || s.Limit < 0 {
+				t.Errorf("%d tokens: %+v", r.NVis, s)
+			}
+			sum, least = sum+s.Measured, least+s.Limit
+			if s.Limit > 0 {
+				limits++
+			}
+		}
+		if !(sum > 0 && sum <= 1.001*r.TTFTS) { // rounded to five digits
+			t.Errorf("%d tokens: stages of %v s, first token after %v s", r.NVis, sum, r.TTFTS)
+		}
+		if limits != 4 || least > r.TTFTS {
+			t.Errorf("%d tokens: %+v, want limits of products and attention below %v s", r.NVis,
+				r.Stages, r.TTFTS)
+		}
+	}
+	if got := benched(t, args...); got.Rows[0].Stages != nil {
+		t.Errorf("stages without --limits: %+v", got.Rows[0].Stages)
+	}
+	r := commandLine(append([]string{"bench", "--repeat", "1", "--gen", "1", "--limits"},
+		args...)...)
+	if !strings.Contains(r.Out, "AT ITS LIMIT") || !strings.Contains(r.Out, "prefill, attention") {
+		t.Errorf("table:\n%s", r.Out)
+	}
+}
+
 // Ensure that the fields of a row have the names that scripts read, and that the embedded model can
 // be measured.
 func TestBenchEmbedded(t *testing.T) {

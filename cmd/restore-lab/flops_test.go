@@ -36,7 +36,7 @@ func TestFLOPsOfEngine(t *testing.T) {
 		"merged":    {Base: "tome", NVis: 64, Restore: true},
 		"fitted":    {Base: "fitprune", NVis: 200},
 	} {
-		work.Take()
+		before := work.Total()
 		ans, err := m.Ask(context.Background(), engine.Request{
 			Prompt: "How many?", Images: engine.Pictures(pic), Reduce: o, MaxTokens: 1,
 			NoCache: true,
@@ -44,7 +44,7 @@ func TestFLOPsOfEngine(t *testing.T) {
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		_, ops, _ := work.Take()
+		ops := work.Total().Since(before).Products.Operations
 		trace, err := lab.Trace(context.Background(), m, lab.TraceRequest{
 			Prompt: "How many?", Images: []*imageproc.Picture{pic}, Reduce: o,
 		})

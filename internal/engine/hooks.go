@@ -19,7 +19,7 @@ type Hooks struct {
 	// F32. With Describe the tensors need no data. Calls come one at a time. Memory from m is in
 	// huge pages and lives as long as the engine.
 	Weights func(m *kernel.Memory, name string, d tensor.DType, shape []int) *tensor.Tensor
-	// Work, when not nil, counts the products of all layers.
+	// Work, when not nil, counts the products and the attention of all layers.
 	Work *nn.Work
 	// Processor, when not nil, prepares pictures if the model has no picture processor.
 	Processor imageproc.Processor

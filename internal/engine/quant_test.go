@@ -211,11 +211,13 @@ func TestMadeWeights(t *testing.T) {
 			(asked[tensor.Q8] > 0) != (plan == "q8") {
 			t.Errorf("%q: requested %v", plan, asked)
 		}
-		if spent, ops, bytes := work.Take(); spent <= 0 || ops <= 0 || bytes <= 0 {
-			t.Errorf("%q: %v, %d operations, %d bytes in products", plan, spent, ops, bytes)
-		}
-		if spent, ops, bytes := work.Take(); spent != 0 || ops != 0 || bytes != 0 {
-			t.Errorf("%q: counts remain: %v, %d, %d", plan, spent, ops, bytes)
+		total := work.Total()
+		for what, c := range map[string]nn.Count{
+			"products": total.Products, "attention": total.Attention,
+		} {
+			if c.Time <= 0 || c.Operations <= 0 || c.Bytes <= 0 {
+				t.Errorf("%q: %s: %+v", plan, what, c)
+			}
 		}
 		check(t, e.Close())
 	}

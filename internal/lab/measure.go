@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"time"
 
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/machine"
 	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/nn"
 )
 
 // MeasureRequest is a question with random words, so that it needs no tokenizer.
@@ -22,24 +22,17 @@ type MeasureRequest struct {
 	Seed   uint64
 }
 
-// Measurement is the result of Measure. The products are zero unless the engine was opened with
+// Measurement is the result of Measure. The work is zero unless the engine was opened with
 // [engine.Hooks].Work.
 type Measurement struct {
 	engine.Report
-	EncodeProducts, PrefillProducts, DecodeProducts Products
+	EncodeWork, PrefillWork, DecodeWork nn.Counts
 	// the process's peak of resident memory when the picture was encoded and reduced
 	EncodePeakRSS int64
 }
 
-// Products are the linear layers' share of a stage.
-type Products struct {
-	Time       time.Duration
-	Operations int64 // two per multiply-add
-	Bytes      int64 // of weights, in their type in memory
-}
-
 // Measure reads a picture and random words, decodes greedily, and reports the time of each stage.
-// The products are meaningful only if no other request runs.
+// The work is meaningful only if no other request runs.
 func Measure(ctx context.Context, e *engine.Engine, req MeasureRequest) (*Measurement, error) {
 	if req.Text < 1 || req.Steps < 0 {
 		return nil, fmt.Errorf("lab: measure: %d tokens of text and %d steps, want at "+
@@ -61,9 +54,10 @@ func Measure(ctx context.Context, e *engine.Engine, req MeasureRequest) (*Measur
 		return nil, fmt.Errorf("lab: measure: %d positions, want at most the model's "+
 			"context of %d", last, e.Context())
 	}
-	m := new(Measurement)
+	m, before := new(Measurement), e.Source().Work.Total()
 	j, err := p.Submit(func(stage engine.Stage) {
-		*m.products(stage) = taken(e)
+		total := e.Source().Work.Total()
+		*m.work(stage), before = total.Since(before), total
 		if stage == engine.Encoding {
 			m.EncodePeakRSS = machine.PeakRSS()
 		}
@@ -79,25 +73,17 @@ func Measure(ctx context.Context, e *engine.Engine, req MeasureRequest) (*Measur
 	return m, nil
 }
 
-// products returns the field for the products of a stage.
-func (m *Measurement) products(stage engine.Stage) *Products {
+// work returns the field for the work of a stage.
+func (m *Measurement) work(stage engine.Stage) *nn.Counts {
 	switch stage {
 	case engine.Encoding:
-		return &m.EncodeProducts
+		return &m.EncodeWork
 	case engine.Prefill:
-		return &m.PrefillProducts
+		return &m.PrefillWork
 	case engine.Decoding:
-		return &m.DecodeProducts
+		return &m.DecodeWork
 	}
-	return new(Products)
-}
-
-// taken returns the counts since the last call.
-func taken(e *engine.Engine) (p Products) {
-	if w := e.Source().Work; w != nil {
-		p.Time, p.Operations, p.Bytes = w.Take()
-	}
-	return p
+	return new(nn.Counts)
 }
 
 // Words draws n tokens; none is a picture token.

@@ -26,7 +26,7 @@ func TestMeasure(t *testing.T) {
 	}
 	defer e.Close()
 	pic := &imageproc.Picture{Width: 56, Height: 56, Pix: make([]byte, 3*56*56)}
-	const layers, perRow, head = 3, 2 * (4*64*64 + 3*64*88), 2 * 64 * 320
+	const layers, perRow, head, towerLayers = 3, 2 * (4*64*64 + 3*64*88), 2 * 64 * 320, 3
 	for _, c := range []struct {
 		reduce methods.Options
 		rows   int64
@@ -44,14 +44,27 @@ func TestMeasure(t *testing.T) {
 			t.Errorf("%+v: %d rows of %d visual tokens, %d generated, want %d of 16, 4", c.reduce,
 				m.PromptTokens, m.Before, m.GeneratedTokens, c.rows)
 		}
-		if got, want := m.PrefillProducts.Operations, c.rows*layers*perRow+head; got != want {
+		prefill := m.PrefillWork
+		if got, want := prefill.Products.Operations, c.rows*layers*perRow+head; got != want {
 			t.Errorf("%+v: %d operations in the prompt's products, want %d", c.reduce, got, want)
 		}
-		if got, want := m.DecodeProducts.Operations, int64(3*(layers*perRow+head)); got != want {
+		decode := m.DecodeWork
+		if got, want := decode.Products.Operations, int64(3*(layers*perRow+head)); got != want {
 			t.Errorf("%+v: %d operations in three steps' products, want %d", c.reduce, got, want)
 		}
-		if !(m.Prefill >= m.PrefillProducts.Time && m.Decode >= m.DecodeProducts.Time &&
-			m.FirstToken >= m.Encode+m.Prefill) || m.EncodeProducts.Operations == 0 {
+		// row i of a prompt sees i keys: 4·64 operations each for all heads of a layer
+		pairs := c.rows * (c.rows + 1) / 2
+		if got, want := prefill.Attention.Operations, pairs*layers*4*64; got != want {
+			t.Errorf("%+v: %d operations in the prompt's attention, want %d", c.reduce, got, want)
+		}
+		// the tower's 16 patches and class token see each other in each of its layers
+		const tower = towerLayers * 17 * 17 * 4 * 48
+		if got := m.EncodeWork.Attention.Operations; got != tower {
+			t.Errorf("%+v: %d operations in the tower's attention, want %d", c.reduce, got, tower)
+		}
+		if !(m.Prefill >= prefill.Products.Time+prefill.Attention.Time &&
+			m.Decode >= decode.Products.Time+decode.Attention.Time &&
+			m.FirstToken >= m.Encode+m.Prefill) || m.EncodeWork.Products.Operations == 0 {
 			t.Errorf("%+v: times %+v", c.reduce, m)
 		}
 	}

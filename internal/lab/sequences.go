@@ -7,12 +7,15 @@ import (
 	"time"
 
 	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/nn"
 )
 
 // Decoded is how long sequences took to decode together.
 type Decoded struct {
 	Tokens int           // of all sequences, in the time when all of them ran
-	Time   time.Duration // that these tokens took
+	Steps  int           // that made these tokens
+	Time   time.Duration // that these steps took
+	Work   nn.Counts     // of these steps; zero unless the engine counts it
 }
 
 // Decode runs n sequences after the same prompt of random tokens and measures while all of them
@@ -43,20 +46,22 @@ func decode(ctx context.Context, e *engine.Engine, n, prompt, most int) (*Decode
 	}
 	from, to := runs[0].first(), runs[0].last()
 	for _, r := range runs {
-		if r.first().After(from) {
+		if r.first().at.After(from.at) {
 			from = r.first()
 		}
-		if r.last().Before(to) {
+		if r.last().at.Before(to.at) {
 			to = r.last()
 		}
 	}
-	d := &Decoded{Time: to.Sub(from)}
+	d := &Decoded{Time: to.at.Sub(from.at), Work: to.work.Since(from.work)}
 	for _, r := range runs {
-		for _, t := range r.times {
-			if t.After(from) && !t.After(to) {
-				d.Tokens++
+		steps := 0
+		for _, t := range r.tokens {
+			if t.at.After(from.at) && !t.at.After(to.at) {
+				steps++
 			}
 		}
+		d.Tokens, d.Steps = d.Tokens+steps, max(d.Steps, steps)
 	}
 	return d, nil
 }
@@ -96,9 +101,9 @@ func Stall(ctx context.Context, e *engine.Engine, n, prompt, rows, most int) (*S
 	}
 	s := &Stalled{First: to.Sub(from)}
 	for _, r := range runs {
-		for i, t := range r.times[1:] {
-			if before := r.times[i]; t.After(from) && before.Before(to) {
-				s.Gaps = append(s.Gaps, t.Sub(before))
+		for i, t := range r.tokens[1:] {
+			if before := r.tokens[i]; t.at.After(from) && before.at.Before(to) {
+				s.Gaps = append(s.Gaps, t.at.Sub(before.at))
 			}
 		}
 	}
@@ -114,11 +119,18 @@ var errMeasured = errors.New("lab: measured")
 // running are sequences that decode together.
 type running []*clocked
 
-// clocked is a sequence that records the time of each of its tokens.
+// clocked is a sequence that records when each of its tokens was chosen.
 type clocked struct {
-	job   *engine.Job
-	times []time.Time
-	begun chan struct{} // closed after some tokens
+	engine *engine.Engine
+	job    *engine.Job
+	tokens []moment
+	begun  chan struct{} // closed after some tokens
+}
+
+// moment is a time, and what the engine had counted until then.
+type moment struct {
+	at   time.Time
+	work nn.Counts
 }
 
 // start begins n sequences of most tokens. With an error, it returns those that were started.
@@ -126,7 +138,9 @@ func start(ctx context.Context, e *engine.Engine, n, prompt, most int) (running,
 	ids := Words(e, 0, prompt)
 	var runs running
 	for range n {
-		r := &clocked{times: make([]time.Time, 0, most), begun: make(chan struct{})}
+		r := &clocked{
+			engine: e, tokens: make([]moment, 0, most), begun: make(chan struct{}),
+		}
 		var err error
 		r.job, err = e.Submit(ctx, engine.Request{
 			Tokens: ids, MaxTokens: most, IgnoreEnd: true, Constraint: r,
@@ -150,15 +164,16 @@ func (r running) wait() error {
 	return first
 }
 
-func (c *clocked) first() time.Time { return c.times[0] }
-func (c *clocked) last() time.Time  { return c.times[len(c.times)-1] }
+func (c *clocked) first() moment { return c.tokens[0] }
+func (c *clocked) last() moment  { return c.tokens[len(c.tokens)-1] }
 
 // Mask implements engine.Constraint: every token is allowed.
 func (c *clocked) Mask() []uint64 { return nil }
 
 // Accept implements engine.Constraint.
 func (c *clocked) Accept(int32) error {
-	if c.times = append(c.times, time.Now()); len(c.times) == 4 {
+	now := moment{time.Now(), c.engine.Source().Work.Total()}
+	if c.tokens = append(c.tokens, now); len(c.tokens) == 4 {
 		close(c.begun)
 	}
 	return nil

@@ -31,8 +31,8 @@ func EncoderDefault(f nn.Features, width int, stored bool) (name, why string) {
 }
 
 // Tower tells the width of the vision tower that is bound next, before any of its weights. It
-// completes the source's plan, and reports whether the tower's attention may be rounded.
-func (b *Binder) Tower(width int) (rounded bool) {
+// completes the source's plan, and returns the tower's attention.
+func (b *Binder) Tower(width, heads int) nn.Attention {
 	s := b.ck
 	s.tower = true
 	if s.Plan.Encoder == "" && s.About().Packed == nil {
@@ -40,7 +40,15 @@ func (b *Binder) Tower(width int) (rounded bool) {
 		s.Plan.chosen = s.why != ""
 	}
 	name, _ := s.Encoder()
-	return RoundsTower(name)
+	return b.Attention(nn.Attention{
+		Heads: heads, KVHeads: heads, HeadDim: width / heads, Rounded: RoundsTower(name),
+	})
+}
+
+// Attention returns a, whose work the source counts.
+func (b *Binder) Attention(a nn.Attention) nn.Attention {
+	a.Work = b.ck.Work
+	return a
 }
 
 // RoundsTower reports whether the attention of a vision tower whose weights have that type may

@@ -19,7 +19,7 @@ type Source struct {
 	Pool     *nn.Pool                // converts weights; nil: one thread
 	Memory   *nn.Memory              // holds converted weights; nil: the heap
 	Progress func(done, total int64) // bytes read of weights that are converted; may be nil
-	Work     *nn.Work                // counts every product; may be nil
+	Work     *nn.Work                // counts products and attention; may be nil
 	Features nn.Features             // of the processor, on which the plan's defaults depend
 
 	// Dry binds and accounts without converting; the model cannot run.

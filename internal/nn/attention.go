@@ -2,6 +2,7 @@ package nn
 
 import (
 	"math"
+	"time"
 
 	"github.com/restore-vlm/restore/internal/kernel"
 )
@@ -123,6 +124,15 @@ type Attention struct {
 	Rounded                 bool // products without a cache may round to bfloat16
 	// causal rows see only the last Window keys, including their own; 0: all
 	Window int
+	Work   *Work // counts it; nil: not counted
+}
+
+// attend computes k.
+func (a *Attention) attend(p *kernel.Pool, k *kernel.Attention) {
+	if a.Work != nil {
+		defer a.Work.attend(k, time.Now())
+	}
+	kernel.Attend(p, k)
 }
 
 func (a *Attention) kernel(out, q []float32, rows int) kernel.Attention {
@@ -143,7 +153,7 @@ func (a *Attention) Causal(
 		tap.before(&k)
 		defer tap.after(&k)
 	}
-	kernel.Attend(p, &k)
+	a.attend(p, &k)
 }
 
 func (a *Attention) causal(
@@ -186,7 +196,7 @@ func (a *Attention) Bidirectional(
 		if received != nil {
 			at.ColTap = received[i*w : (i+1)*w]
 		}
-		kernel.Attend(p, &at)
+		a.attend(p, &at)
 	}
 	for i := range received {
 		received[i] /= float32(rows)
@@ -206,7 +216,7 @@ func (a *Attention) Sized(
 	if logSize != nil {
 		at.Bias = &kernel.Bias{LogSize: logSize}
 	}
-	kernel.Attend(p, &at)
+	a.attend(p, &at)
 }
 
 // BidirectionalProbs returns the probabilities [items, Heads, rows, rows], for traces.
@@ -231,7 +241,7 @@ func (a *Attention) Segmented(
 ) {
 	k := a.packed(out, qkv, bounds)
 	k.ColTap, k.Rounded = received, a.Rounded
-	kernel.Attend(p, &k)
+	a.attend(p, &k)
 	if received == nil {
 		return
 	}

@@ -1,7 +1,6 @@
 package nn
 
 import (
-	"sync/atomic"
 	"time"
 
 	"github.com/restore-vlm/restore/internal/kernel"
@@ -21,23 +20,7 @@ type Linear struct {
 func (l *Linear) Apply(p *kernel.Pool, y, x []float32, rows int) {
 	l.Gate.Pass()
 	if l.Work != nil {
-		defer l.Work.add(l, rows, time.Now())
+		defer l.Work.product(l, rows, time.Now())
 	}
 	kernel.MatMul(p, y[:rows*l.Out], x[:rows*l.In], rows, l.W, l.B)
-}
-
-// Work counts the products of the layers that share it, for benchmarks. The counts are meaningful
-// only while a single request runs.
-type Work struct{ time, ops, bytes atomic.Int64 }
-
-func (w *Work) add(l *Linear, rows int, start time.Time) {
-	w.time.Add(int64(time.Since(start)))
-	w.ops.Add(2 * int64(rows) * int64(l.In) * int64(l.Out))
-	w.bytes.Add(int64(l.W.Bytes()))
-}
-
-// Take returns the time spent in products since the last call, their operations (two per
-// multiply-add) and the bytes of their weights.
-func (w *Work) Take() (spent time.Duration, ops, bytes int64) {
-	return time.Duration(w.time.Swap(0)), w.ops.Swap(0), w.bytes.Swap(0)
 }

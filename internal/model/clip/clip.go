@@ -120,12 +120,9 @@ type layer struct {
 
 // New binds the tower's weights under b.
 func New(b *model.Binder, c Config) *Encoder {
-	rounded := b.Tower(c.Hidden)
 	e := &Encoder{
 		Config: c, rows: c.Grid(), cols: c.Grid(), height: c.ImageSide, width: c.ImageSide,
-		attn: nn.Attention{
-			Heads: c.Heads, KVHeads: c.Heads, HeadDim: c.Hidden / c.Heads, Rounded: rounded,
-		},
+		attn: b.Tower(c.Hidden, c.Heads),
 	}
 	e.patch = b.Conv("embeddings.patch_embedding", "hidden, 3, patch, patch", c.Hidden, c.Patch)
 	e.pos = b.Table("embeddings.position_embedding.weight", "tokens, hidden", c.Tokens(), c.Hidden)

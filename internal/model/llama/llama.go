@@ -153,9 +153,9 @@ func New(b *model.Binder, c Config) *Decoder {
 	d := &Decoder{
 		Config: c,
 		rope:   nn.NewRoPE(c.HeadDim, c.Theta, c.Sections),
-		attn: nn.Attention{
+		attn: b.Attention(nn.Attention{
 			Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, Window: c.Window,
-		},
+		}),
 	}
 	if c.Interleaved {
 		d.rope = nn.NewInterleavedRoPE(c.HeadDim, c.Theta, c.Sections)

@@ -39,11 +39,8 @@ type merger struct {
 // newEncoder binds the tower's weights under b.
 func newEncoder(b *model.Binder, c VisionConfig) *encoder {
 	d := c.Hidden
-	rounded := b.Tower(d)
 	e := &encoder{VisionConfig: c, rope: nn.NewAxialRoPE(d/c.Heads, c.Theta)}
-	e.attn = nn.Attention{
-		Heads: c.Heads, KVHeads: c.Heads, HeadDim: d / c.Heads, Rounded: rounded,
-	}
+	e.attn = b.Tower(d, c.Heads)
 	e.patch = b.ConvOf("patch_embed.proj", "hidden, 3, frames, patch, patch", d, 3, c.Frames,
 		c.Patch, c.Patch)
 	e.patch.B = b.Vector("patch_embed.proj.bias", "hidden", d)
