@@ -1,6 +1,7 @@
 package restore_test
 
 import (
+	"cmp"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -26,10 +27,9 @@ reduce:
 internal/kernel:
 internal/files:
 internal/calibrate: internal/files internal/kernel internal/version
-internal/tensor: internal/kernel
+internal/tensor:
 internal/checkpoint: internal/tensor internal/files
-internal/checkpoint/folder: internal/checkpoint internal/checkpoint/torch internal/tensor
-    internal/files
+internal/checkpoint/folder: internal/checkpoint internal/checkpoint/torch internal/files
 internal/checkpoint/gguf: internal/checkpoint internal/kernel internal/tensor internal/tokenizer
 internal/checkpoint/hf: internal/checkpoint internal/checkpoint/folder internal/checkpoint/int4
     internal/tensor internal/tokenizer
@@ -39,50 +39,48 @@ internal/checkpoint/torch: internal/checkpoint internal/tensor
 internal/checkpoint/pack: internal/checkpoint internal/checkpoint/folder internal/kernel internal/tensor
 internal/formats: internal/checkpoint internal/checkpoint/* internal/builtin internal/hub
     internal/model/families
-internal/tokenizer: internal/tensor internal/files
+internal/tokenizer: internal/files
 internal/jinja: internal/pytext
-internal/tokenizer/chat: internal/tensor internal/tokenizer internal/jinja
-internal/imageproc: internal/tensor
+internal/tokenizer/chat: internal/jinja
+internal/imageproc:
 internal/nn: internal/tensor internal/kernel
 internal/spell:
 internal/methods: internal/tensor internal/kernel internal/nn internal/spell internal/files reduce
-internal/model: internal/tensor internal/nn internal/methods reduce internal/checkpoint internal/imageproc
-    internal/tokenizer
-internal/model/*: internal/model internal/model/* internal/tensor internal/nn internal/methods reduce
-    internal/checkpoint internal/imageproc internal/tokenizer
+internal/model: internal/tensor internal/nn internal/methods reduce internal/checkpoint
+    internal/imageproc
+internal/model/*: internal/model internal/model/* internal/tensor internal/nn internal/methods
+    internal/checkpoint internal/imageproc
 internal/model/families: internal/model internal/model/* internal/checkpoint internal/imageproc
 internal/machine:
-internal/sample: internal/kernel
+internal/sample:
 internal/engine: internal/bytesize internal/calibrate internal/machine internal/model
-    internal/model/* internal/model/families internal/sample internal/kernel internal/tensor internal/nn internal/methods reduce internal/checkpoint
+    internal/model/families internal/sample internal/kernel internal/tensor internal/nn internal/methods reduce internal/checkpoint
     internal/formats internal/imageproc internal/tokenizer internal/tokenizer/chat
 internal/stats:
 internal/version:
 internal/bytesize:
-internal/lab: eval internal/evalengine internal/engine internal/machine internal/model internal/methods reduce internal/nn
-    internal/kernel internal/tensor internal/imageproc
+internal/lab: eval internal/seam internal/engine internal/machine internal/model internal/methods reduce
+    internal/nn internal/kernel internal/tensor internal/imageproc
 internal/scene:
 internal/builtin:
 internal/hub: internal/bytesize internal/files internal/machine internal/version internal/web
 internal/web:
 internal/hub/hubtest:
 internal/overlay: internal/imageproc internal/methods reduce
-internal/seam: internal/engine internal/imageproc
+internal/seam: internal/engine internal/imageproc internal/methods
 .: internal/diskcache internal/engine internal/formats internal/grammar internal/imageproc
     internal/methods internal/overlay internal/sample internal/seam internal/tokenizer
     internal/version reduce
 internal/api: . reduce internal/grammar internal/media internal/spell internal/wire
 internal/client: . internal/api
 internal/pytext:
-internal/questions:
-internal/evalengine: eval internal/questions internal/engine internal/methods internal/imageproc
 internal/table:
-internal/compare: eval eval/bench internal/methods reduce internal/table internal/stats
+internal/compare: . eval eval/bench internal/methods reduce internal/table internal/stats
 internal/chart:
-internal/paper: internal/files internal/stats eval eval/bench internal/evalengine
-    internal/engine internal/lab internal/methods internal/nn internal/imageproc internal/scene internal/table internal/chart
+internal/paper: . internal/files internal/stats eval eval/bench internal/seam internal/engine internal/lab
+    internal/methods internal/nn internal/imageproc internal/scene internal/table internal/chart
 internal/dataset: internal/files
-eval: . internal/files internal/questions
+eval: . internal/files
 eval/bench: eval internal/dataset internal/pytext internal/files internal/scene
 internal/cli: . internal/bytesize internal/calibrate internal/checkpoint internal/engine
     internal/files internal/fleet internal/fleet/natsserver internal/formats internal/hub
@@ -95,7 +93,7 @@ cmd/restore: . internal/api internal/batch internal/builtin internal/bytesize in
     internal/model/families internal/openai internal/server internal/tensor internal/version reduce
 cmd/restore-lab: . eval eval/bench internal/api internal/bytesize internal/calibrate internal/chart
     internal/checkpoint internal/checkpoint/hf internal/cli internal/compare internal/engine
-    internal/evalengine internal/fleet internal/formats internal/imageproc internal/kernel
+    internal/fleet internal/formats internal/imageproc internal/kernel
     internal/lab internal/load internal/media internal/methods internal/model
     internal/model/families internal/nn internal/paper internal/scene internal/seam internal/server
     internal/table internal/stats internal/tensor internal/tokenizer internal/tokenizer/chat
@@ -143,7 +141,7 @@ var forTests = []string{
 	"internal/kernel", "internal/scene", "internal/formats", "internal/lab",
 	"internal/model/families", "internal/hub/hubtest",
 	"internal/fleet/natsserver", "internal/smalldisk", "internal/racetest", "internal/seam",
-	"internal/engine", "internal/methods", "internal/cli/clitest", root}
+	"internal/engine", "internal/methods", "internal/cli/clitest", "reduce", root}
 
 // imports maps every package of this module to the module's packages that it imports, each with the
 // file that imports it.
@@ -204,15 +202,52 @@ func matches(entry, pkg string) bool {
 		pkg != "internal/model/families"
 }
 
+// entryOf is the entry of layers for a package; "" if there is none.
+func entryOf(pkg string) string {
+	if _, known := layers[pkg]; known {
+		return pkg
+	}
+	if strings.HasPrefix(pkg, "internal/model/") {
+		return "internal/model/*"
+	}
+	return ""
+}
+
+// unused lists, sorted, every permission that no import needs.
+func unused(got imports) []string {
+	needed := map[string]map[string]bool{}
+	for pkg, used := range got {
+		entry := entryOf(pkg)
+		if needed[entry] == nil {
+			needed[entry] = map[string]bool{}
+		}
+		for name := range used {
+			for _, e := range layers[entry] {
+				if matches(e, cmp.Or(name, root)) {
+					needed[entry][e] = true
+				}
+			}
+		}
+	}
+	var bad []string
+	for pkg, allowed := range layers {
+		for _, e := range allowed {
+			if !needed[pkg][e] {
+				bad = append(bad, fmt.Sprintf("%s: may import %s and does not", pkg, e))
+			}
+		}
+	}
+	slices.Sort(bad)
+	return bad
+}
+
 // violations lists, sorted, every import that layers does not allow, and every package that layers
 // does not list.
 func violations(got imports, also ...string) []string {
 	var bad []string
 	for pkg, used := range got {
-		allowed, known := layers[pkg]
-		if !known && strings.HasPrefix(pkg, "internal/model/") {
-			allowed, known = layers["internal/model/*"]
-		}
+		entry := entryOf(pkg)
+		allowed, known := layers[entry], entry != ""
 		if pkg == "internal/golden" || strings.HasPrefix(pkg, "tools/") {
 			continue // helpers of tests and fixtures: no package imports them
 		}
@@ -237,7 +272,8 @@ func violations(got imports, also ...string) []string {
 	return bad
 }
 
-// Ensure that every package imports only what the table of layers allows it.
+// Ensure that every package imports only what the table of layers allows it, and that the table
+// allows nothing else.
 func TestLayers(t *testing.T) {
 	got, err := readImports(".", false)
 	if err != nil {
@@ -246,7 +282,7 @@ func TestLayers(t *testing.T) {
 	if len(got) < 5 {
 		t.Fatalf("found only %d packages: %v", len(got), got)
 	}
-	for _, v := range violations(got) {
+	for _, v := range append(violations(got), unused(got)...) {
 		t.Error(v)
 	}
 	got, err = readImports(".", true)
@@ -404,5 +440,26 @@ func TestLayersRefuses(t *testing.T) {
 		if len(got) != c.want {
 			t.Errorf("%s: got %q, want %d violations", name, got, c.want)
 		}
+	}
+}
+
+// Ensure that a permission that nothing uses is reported, also one of a group.
+func TestLayersUnused(t *testing.T) {
+	got, err := readImports(".", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	delete(got["internal/nn"], "internal/tensor")
+	for pkg, used := range got {
+		if entryOf(pkg) == "internal/model/*" {
+			delete(used, "internal/nn")
+		}
+	}
+	want := []string{
+		"internal/model/*: may import internal/nn and does not",
+		"internal/nn: may import internal/tensor and does not",
+	}
+	if bad := unused(got); !slices.Equal(bad, want) {
+		t.Errorf("got %q, want %q", bad, want)
 	}
 }

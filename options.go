@@ -65,7 +65,9 @@ type Options struct {
 	Context int
 	// KVBytes limits the memory of keys and values, 0: a quarter of the free memory. FeatureBytes
 	// limits the memory of encoded and reduced pictures, 0: 256 MB, -1: only those in use.
-	KVBytes, FeatureBytes int64
+	// EncodedBytes limits the memory of pictures as the encoder returns them, so that requests with
+	// other reductions need not encode them again, 0: none are kept.
+	KVBytes, FeatureBytes, EncodedBytes int64
 	// CacheFolder keeps reduced pictures across restarts, at most CacheBytes of them; 0: 10 GB.
 	CacheFolder string
 	CacheBytes  int64
@@ -127,7 +129,8 @@ func (o *Options) engine() engine.Options {
 		Threads: o.Threads, Quant: o.Weights.engine(), EncoderQuant: string(o.Encoder),
 		CacheType: string(o.KeysValues), MinPixels: o.MinPixels, MaxPixels: o.MaxPixels, Pad: o.Pad,
 		Parallel: o.Parallel, Queue: o.Queue, Throughput: o.Throughput, Context: o.Context,
-		KVBytes: o.KVBytes, FeatureBytes: o.FeatureBytes, Defaults: o.Defaults,
+		KVBytes: o.KVBytes, FeatureBytes: o.FeatureBytes, EncodedBytes: o.EncodedBytes,
+		Defaults: o.Defaults,
 		Progress: o.Progress, Warn: o.Warn, Panicked: o.Panicked,
 	}
 }

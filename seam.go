@@ -3,6 +3,7 @@ package restore
 import (
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/seam"
 )
 
@@ -10,6 +11,7 @@ func init() {
 	seam.Options = func(o any) engine.Options { return o.(*Options).engine() }
 	seam.Engine = func(m any) *engine.Engine { return m.(*Model).e }
 	seam.Model = func(e *engine.Engine, o any) any { return newModel(e, nil, o.(*Options)) }
-	seam.Pixels = func(p any) (*imageproc.Picture, error) { return p.(*Picture).im.Pixels() }
+	seam.Image = func(p any) *engine.Image { return &p.(*Picture).im }
+	seam.Reduction = func(r any) (methods.Options, error) { return r.(*Reduction).options() }
 	seam.Video = func(v any) (*imageproc.Video, error) { return v.(*Video).engine() }
 }

@@ -22,6 +22,8 @@ import (
 	"iter"
 	"math"
 	"strings"
+
+	"github.com/restore-vlm/restore"
 )
 
 // Benchmark is a list of questions and the rule by which their answers are scored.
@@ -105,17 +107,29 @@ func (i *Image) Bytes() ([]byte, error) {
 	return data, nil
 }
 
+// Picture returns the picture. Its errors say where it is.
+func (i *Image) Picture() (*restore.Picture, error) {
+	data, err := i.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	p, err := restore.NewPicture(data, &restore.PictureOptions{Name: i.place()})
+	if err != nil {
+		return nil, i.Error(err)
+	}
+	return p, nil
+}
+
 // Error wraps a problem with the picture and adds its place.
 func (i *Image) Error(err error) error {
-	at := i.At
-	if at == "" {
-		at = i.Name
-	}
-	if strings.Contains(err.Error(), at) {
+	if strings.Contains(err.Error(), i.place()) {
 		return err
 	}
-	return fmt.Errorf("%s: %w", at, err)
+	return fmt.Errorf("%s: %w", i.place(), err)
 }
+
+// place is where the picture is.
+func (i *Image) place() string { return cmp.Or(i.At, i.Name) }
 
 // Score is the score of an answer.
 type Score struct {

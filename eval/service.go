@@ -5,11 +5,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"math"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/restore-vlm/restore"
-	"github.com/restore-vlm/restore/internal/questions"
 )
 
 // Service asks a [restore.Service]: a model that is loaded in this program, or one elsewhere.
@@ -21,11 +23,19 @@ type Service struct {
 	System string
 }
 
-// Settings implements Answerer.
+// Settings implements Answerer. They name the model by its files, its weights in memory and the
+// options that answers depend on, and not the program's version: a newer one continues a run.
 func (s *Service) Settings() map[string]any {
 	i := s.Model.Info()
-	out := map[string]any{"model": i.ID, "digest": i.Digest, "fingerprint": i.Fingerprint,
-		"system": s.System, "reduction": s.Reduction}
+	out := map[string]any{}
+	maps.Copy(out, i.Settings)
+	delete(out, "version")
+	for name, v := range map[string]any{
+		"model": i.ID, "digest": i.Digest, "architecture": i.Architecture, "kernel": i.Kernel,
+		"weights": i.Weights, "system": s.System, "reduction": s.Reduction,
+	} {
+		out[name] = v
+	}
 	if s.Reduction == nil {
 		return out
 	}
@@ -45,19 +55,14 @@ func (s *Service) Answer(
 ) error {
 	var pictures []*restore.Picture
 	for i := range asked[0].Images {
-		image := &asked[0].Images[i]
-		data, err := image.Bytes()
+		p, err := asked[0].Images[i].Picture()
 		if err != nil {
 			return err
-		}
-		p, err := restore.NewPicture(data, nil)
-		if err != nil {
-			return image.Error(err)
 		}
 		pictures = append(pictures, p)
 	}
 	var mu sync.Mutex
-	return questions.Each(ctx, len(asked), func(ctx context.Context, i int) error {
+	return each(ctx, len(asked), func(ctx context.Context, i int) error {
 		a, err := s.ask(ctx, asked[i], pictures)
 		if err != nil {
 			return fmt.Errorf("question %d: %w", asked[i].ID, err)
@@ -66,6 +71,27 @@ func (s *Service) Answer(
 		defer mu.Unlock()
 		return done(i, answerOf(a))
 	})
+}
+
+// together is how many questions are asked at once: as many as the engine decodes together.
+const together = 8
+
+// each calls ask for the questions 0 … n-1. The first runs alone: it reads the pictures, and its
+// times are only its own. The others then run together, up to eight at once, and use what the model
+// keeps of the first. The first error cancels the others and is returned.
+func each(ctx context.Context, n int, ask func(ctx context.Context, i int) error) error {
+	if n == 0 {
+		return nil
+	}
+	if err := ask(ctx, 0); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(together)
+	for i := 1; i < n; i++ {
+		group.Go(func() error { return ask(ctx, i) })
+	}
+	return group.Wait()
 }
 
 // ask asks one question, with greedy decoding.

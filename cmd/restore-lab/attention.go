@@ -12,6 +12,7 @@ import (
 
 	"github.com/restore-vlm/restore/internal/chart"
 	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
 )
@@ -139,7 +140,7 @@ func (o *attentionOptions) run(ctx context.Context, a *cli.App, gamma bool) erro
 	if err != nil {
 		return err
 	}
-	encoded, err := m.Encode(ctx, pics)
+	encoded, err := m.Encode(ctx, engine.Pictures(pics...))
 	if err != nil {
 		return err
 	}

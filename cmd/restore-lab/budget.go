@@ -14,7 +14,7 @@ import (
 	"github.com/restore-vlm/restore/eval"
 	benchmarks "github.com/restore-vlm/restore/eval/bench"
 	"github.com/restore-vlm/restore/internal/cli"
-	"github.com/restore-vlm/restore/internal/evalengine"
+	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
@@ -91,7 +91,7 @@ func (o *budgetOptions) run(ctx context.Context, a *cli.App) error {
 	defer p.End()
 	var all []methods.PictureGains
 	for _, picture := range pictures {
-		some, err := gains(ctx, &evalengine.Model{Engine: m}, picture, 2*slices.Max(o.means))
+		some, err := gains(ctx, m, picture, 2*slices.Max(o.means))
 		if ctx.Err() != nil {
 			p.End()
 			return cli.CutShort("budget: interrupted, there are no budgets")
@@ -116,13 +116,13 @@ func (o *budgetOptions) run(ctx context.Context, a *cli.App) error {
 
 // gains returns the gains of one picture's tokens, in order.
 func gains(
-	ctx context.Context, m *evalengine.Model, picture eval.Image, most int,
+	ctx context.Context, e *engine.Engine, picture eval.Image, most int,
 ) ([]methods.PictureGains, error) {
-	encoded, err := m.Encode(ctx, []eval.Image{picture})
+	encoded, err := lab.Encode(ctx, e, []eval.Image{picture})
 	if err != nil {
-		return nil, picture.Error(err)
+		return nil, err
 	}
-	out, err := lab.Gains(ctx, m.Engine, encoded, most)
+	out, err := lab.Gains(ctx, e, encoded, most)
 	if err != nil {
 		return nil, picture.Error(err)
 	}

@@ -12,16 +12,15 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/eval"
 	benchmarks "github.com/restore-vlm/restore/eval/bench"
 	"github.com/restore-vlm/restore/internal/chart"
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/compare"
-	"github.com/restore-vlm/restore/internal/engine"
-	"github.com/restore-vlm/restore/internal/evalengine"
 	"github.com/restore-vlm/restore/internal/lab"
-	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/scene"
+	"github.com/restore-vlm/restore/internal/seam"
 )
 
 // evalOptions are the flags of `restore-lab eval scenes`.
@@ -181,7 +180,7 @@ func (o *evalOptions) run(ctx context.Context, a *cli.App) error {
 	if len(o.budgets.List) > 1 {
 		return cli.Flagf("n-vis", "several budgets, got %s, want one, or --all", o.budgets)
 	}
-	how, err := o.reduction.Options()
+	how, _, err := o.reduction.Reduction()
 	if err != nil {
 		return err
 	}
@@ -200,8 +199,8 @@ func (o *evalOptions) run(ctx context.Context, a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	defer m.Engine.Close()
-	records, err := o.ask(ctx, a, b, o.answerers(m, append([]methods.Options{how}, variants...)))
+	defer m.model.Close()
+	records, err := o.ask(ctx, a, b, o.answerers(m, append([]*restore.Reduction{how}, variants...)))
 	if err != nil {
 		return err
 	}
@@ -216,24 +215,19 @@ func (o *evalOptions) run(ctx context.Context, a *cli.App) error {
 }
 
 // open opens the model of local runs.
-func (o *evalOptions) open(ctx context.Context, a *cli.App) (*evalengine.Model, error) {
-	m, err := openForEval(ctx, &o.model, a, false)
-	if err == nil {
-		m.Pictures = &evalengine.Pictures{Most: 2 * o.workers}
-	}
-	return m, err
+func (o *evalOptions) open(ctx context.Context, a *cli.App) (*evaluated, error) {
+	return openForEval(ctx, &o.model, a, o.workers, false)
 }
 
-// answerers returns the model without and with each of the reductions. They share their pictures.
-func (o *evalOptions) answerers(m *evalengine.Model, reductions []methods.Options) []eval.Answerer {
-	all := []eval.Answerer{m}
+// answerers returns the model without and with each of the reductions.
+func (o *evalOptions) answerers(m *evaluated, reductions []*restore.Reduction) []eval.Answerer {
+	all := []eval.Answerer{m.with(nil)}
 	for _, how := range reductions {
-		x := *m
-		x.Reduction = how
-		if o.distance && !(o.all && how.Inside()) {
-			all = append(all, lab.Distances{Model: &x})
+		options, err := seam.Reduction(how)
+		if x := m.with(how); o.distance && !(o.all && err == nil && options.Inside()) {
+			all = append(all, lab.Distances{Service: x})
 		} else {
-			all = append(all, &x)
+			all = append(all, x)
 		}
 	}
 	return all
@@ -262,9 +256,9 @@ func (o *evalOptions) ask(
 func noResult() error { return cli.CutShort("eval: interrupted, there is no result") }
 
 // setup describes a run: the model and the seed of the intervals.
-func (o *evalOptions) setup(m *evalengine.Model) map[string]any {
-	info := m.Engine.Info()
-	return map[string]any{"model": info.Name, "kernel": info.Kernel, "weights": info.Kept,
+func (o *evalOptions) setup(m *evaluated) map[string]any {
+	info := m.model.Info()
+	return map[string]any{"model": info.Name, "kernel": info.Kernel, "weights": info.Weights,
 		"interval_seed": o.reduction.Seed}
 }
 
@@ -312,7 +306,7 @@ func (o *evalOptions) overNATS(ctx context.Context, a *cli.App, b *eval.Benchmar
 
 // varied returns the variants, and the names of the reduction of the flags and of them. There are
 // no names without variants.
-func (o *evalOptions) varied() (names []string, all []methods.Options, err error) {
+func (o *evalOptions) varied() (names []string, all []*restore.Reduction, err error) {
 	if o.variants == nil {
 		return nil, nil, nil
 	}
@@ -373,14 +367,14 @@ func (o *evalOptions) compare(ctx context.Context, a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	defer m.Engine.Close()
-	settings, refused, err := o.settings(m.Engine)
+	defer m.model.Close()
+	settings, refused, err := o.settings(m)
 	if err != nil {
 		return err
 	}
-	var reductions []methods.Options
+	var reductions []*restore.Reduction
 	for _, s := range settings {
-		reductions = append(reductions, s.Options(o.reduction.Seed))
+		reductions = append(reductions, s.Reduction(o.reduction.Seed))
 	}
 	records, err := o.ask(ctx, a, b, o.answerers(m, reductions))
 	if err != nil {
@@ -405,23 +399,20 @@ func (o *evalOptions) compare(ctx context.Context, a *cli.App) error {
 
 // settings returns the settings to compare, and those that the model cannot honour.
 func (o *evalOptions) settings(
-	e *engine.Engine,
+	m *evaluated,
 ) (use []compare.Setting, refused []compare.Refusal, err error) {
-	info := e.Info()
-	if info.Sizes == nil || info.Sizes.Views != 1 {
+	info := m.model.Info()
+	if info.VisualTokens == 0 {
 		return nil, nil, fmt.Errorf("eval: --all: pictures of %s have no number of tokens of "+
 			"their own, which budgets are for: it depends on the picture", info.Name)
 	}
 	for _, budget := range o.budgets.List {
-		if budget > info.Sizes.Tokens {
+		if budget > info.VisualTokens {
 			return nil, nil, cli.Flagf("n-vis", "out of range, got %d, want at most the %d visual "+
-				"tokens of %s", budget, info.Sizes.Tokens, info.Name)
+				"tokens of %s", budget, info.VisualTokens, info.Name)
 		}
 	}
-	use, refused = compare.Settings(func(how methods.Options) error {
-		_, err := e.Resolve(how)
-		return err
-	}, o.bases, o.budgets.List)
+	use, refused = compare.Settings(m.refuse, o.bases, o.budgets.List)
 	return use, refused, nil
 }
 

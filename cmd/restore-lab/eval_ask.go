@@ -8,7 +8,6 @@ import (
 	"github.com/restore-vlm/restore/eval"
 	benchmarks "github.com/restore-vlm/restore/eval/bench"
 	"github.com/restore-vlm/restore/internal/cli"
-	"github.com/restore-vlm/restore/internal/evalengine"
 )
 
 // recordsFolder is the default folder for records; it has one folder per run.
@@ -61,7 +60,7 @@ func (o *benchmarkOptions) ask(ctx context.Context, a *cli.App, s eval.Selection
 	}
 	report := &benchmarkReport{Result: r, Records: dir}
 	if both && len(r.Metrics) > 0 {
-		report.Other, err = o.askOther(ctx, a, b, m.(*evalengine.Model), run)
+		report.Other, err = o.askOther(ctx, a, b, m.(*eval.Service), run)
 		if err != nil {
 			return err
 		}
@@ -103,19 +102,18 @@ func (o *benchmarkOptions) answerer(
 		s, err := o.remote(a, system)
 		return s, func() {}, err
 	}
-	how, err := o.reduction.Options()
+	how, _, err := o.reduction.Reduction()
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err := openForEval(ctx, &o.model, a, o.protocol == benchmarks.Paper)
+	m, err := openForEval(ctx, &o.model, a, o.parallel, o.protocol == benchmarks.Paper)
 	if err != nil {
 		return nil, nil, err
 	}
-	m.Reduction = how
 	if o.protocol != benchmarks.Paper || o.fs.Changed("system-prompt") {
 		m.System = system
 	}
-	return m, func() { m.Engine.Close() }, nil
+	return m.with(how), func() { m.model.Close() }, nil
 }
 
 // remote returns the server of --openai.

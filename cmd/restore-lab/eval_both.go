@@ -4,12 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 
+	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/eval"
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/compare"
-	"github.com/restore-vlm/restore/internal/evalengine"
 	"github.com/restore-vlm/restore/internal/methods"
 )
 
@@ -27,7 +28,7 @@ type otherAnchors struct {
 
 // anchorsOpen reports whether auto chooses the rule of anchors, so that both rules can be asked.
 func (o *benchmarkOptions) anchorsOpen() (bool, error) {
-	how, err := o.reduction.Options()
+	r, how, err := o.reduction.Reduction()
 	if err != nil {
 		return false, err
 	}
@@ -35,7 +36,7 @@ func (o *benchmarkOptions) anchorsOpen() (bool, error) {
 		!how.TwoStages && how.Compat == "" && how.Anchors == "" && how.Join == "" &&
 		how.AnchorPool == ""
 	for _, rule := range []string{"released", "covered"} { // not every method has both
-		open = open && methods.Check(withAnchors(how, rule)) == nil
+		open = open && withAnchors(r, rule).Check() == nil
 	}
 	if !open && o.both && cli.OnCommandLine(o.fs.Lookup("both")) {
 		return false, cli.Flagf("both", "has no use here, want RESTORE over a --base, in one "+
@@ -45,17 +46,20 @@ func (o *benchmarkOptions) anchorsOpen() (bool, error) {
 }
 
 // withAnchors is a reduction by a rule of anchors, with the rule's default for --join.
-func withAnchors(how methods.Options, rule string) methods.Options {
-	how.Anchors, how.Join = rule, "rest"
+func withAnchors(r *restore.Reduction, rule string) *restore.Reduction {
+	out := *r
+	out.Options = map[string]any{}
+	maps.Copy(out.Options, r.Options)
+	out.Options["anchors"], out.Options["join"] = rule, "rest"
 	if rule == "covered" {
-		how.Join = "all"
+		out.Options["join"] = "all"
 	}
-	return how
+	return &out
 }
 
 // askOther asks the questions of a complete run again, by the other rule.
 func (o *benchmarkOptions) askOther(
-	ctx context.Context, a *cli.App, b *eval.Benchmark, m *evalengine.Model, run eval.RunOptions,
+	ctx context.Context, a *cli.App, b *eval.Benchmark, m *eval.Service, run eval.RunOptions,
 ) (*otherAnchors, error) {
 	chosen, err := eval.ReadRecords(run.Records)
 	if err != nil {

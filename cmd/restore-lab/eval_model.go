@@ -2,79 +2,75 @@ package main
 
 import (
 	"context"
-	"encoding/hex"
 
-	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/eval"
 	"github.com/restore-vlm/restore/internal/cli"
-	"github.com/restore-vlm/restore/internal/engine"
-	"github.com/restore-vlm/restore/internal/evalengine"
 	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/families"
+	"github.com/restore-vlm/restore/internal/seam"
 )
 
-// modelFiles describes a model before it is loaded.
-type modelFiles struct {
-	family *model.Family
-	print  string // digest of the files
-}
-
-// look reads the description of a model from its files.
-func look(files formats.Files) (*modelFiles, error) {
+// familyOf returns the family of a model, from its files.
+func familyOf(files formats.Files) (*model.Family, error) {
 	b, err := files.Open()
 	if err != nil {
 		return nil, err
 	}
 	defer b.Close()
-	m := &modelFiles{}
-	if m.family, err = families.Of(b.About().Name, b.Parts().Config.Data); err != nil {
-		return nil, err
-	}
-	digest := checkpoint.Digest(b)
-	m.print = hex.EncodeToString(digest[:])
-	return m, nil
+	return families.Of(b.About().Name, b.Parts().Config.Data)
 }
 
-// asScripts makes models read pictures as the paper's scripts do, and returns the scripts' system
-// message.
-func asScripts(m *cli.ModelFlags, files *modelFiles) (system string) {
-	if m.Path == "" {
-		return ""
-	}
-	if !m.Flags.Changed("pad") && files.family.Pad {
-		m.Pad = true
-	}
-	return files.family.System
+// evaluated is a loaded model that answers a benchmark's questions.
+type evaluated struct {
+	eval.Service // with every token
+	model        *restore.Model
 }
 
-// openForEval opens a model for benchmarks, with the pictures and the system message of the paper's
-// scripts if they are wanted.
+// with is the model with a reduction.
+func (m *evaluated) with(r *restore.Reduction) *eval.Service {
+	s := m.Service
+	s.Reduction = r
+	return &s
+}
+
+// refuse returns why the model cannot reduce its pictures so.
+func (m *evaluated) refuse(r *restore.Reduction) error {
+	o, err := seam.Reduction(r)
+	if err == nil {
+		_, err = seam.Engine(m.model).Resolve(o)
+	}
+	return err
+}
+
+// encodedBytes is how much of encoded pictures is kept for each picture that is asked about: enough
+// for one of many tiles.
+const encodedBytes = 256e6
+
+// openForEval opens a model for benchmarks. It keeps about so many encoded pictures, which answers
+// with several reductions share. For the paper's scripts it prepares pictures as they do, with
+// their system message.
 func openForEval(
-	ctx context.Context, m *cli.ModelFlags, a *cli.App, scripts bool,
-) (*evalengine.Model, error) {
-	files, err := look(m.Files())
+	ctx context.Context, m *cli.ModelFlags, a *cli.App, pictures int, scripts bool,
+) (*evaluated, error) {
+	out := new(evaluated)
+	if scripts && m.Path != "" {
+		family, err := familyOf(m.Files())
+		if err != nil {
+			return nil, err
+		}
+		if out.System = family.System; !m.Flags.Changed("pad") && family.Pad {
+			m.Pad = true
+		}
+	}
+	o, end, err := m.Options(a)
 	if err != nil {
 		return nil, err
 	}
-	system := ""
-	if scripts {
-		system = asScripts(m, files)
-	}
-	e, err := m.Engine(ctx, a)
-	if err != nil {
-		return nil, err
-	}
-	return &evalengine.Model{Engine: e, System: system, Opened: settingsOf(m, e, files)}, nil
-}
-
-// settingsOf records the model's files and options, for the settings of runs. Answers depend on
-// them, but not on the number of threads.
-func settingsOf(m *cli.ModelFlags, e *engine.Engine, files *modelFiles) map[string]any {
-	info := e.Info()
-	return map[string]any{
-		"model": info.Name, "architecture": info.Architecture, "files": files.print,
-		"kernel": info.Kernel, "weights": info.Kept, "cache_type": m.Cache,
-		"template": info.Template, "pad": m.Pad,
-		"min_pixels": m.MinPixels, "max_pixels": m.MaxPixels,
-	}
+	defer end()
+	o.EncodedBytes = int64(pictures) * encodedBytes
+	out.model, err = m.Opened(ctx, o)
+	out.Model = out.model
+	return out, err
 }

@@ -8,11 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/eval"
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/compare"
 	"github.com/restore-vlm/restore/internal/engine"
-	"github.com/restore-vlm/restore/internal/methods"
 )
 
 func newEvalQuant(a *cli.App) *cobra.Command {
@@ -78,7 +78,7 @@ func (o *evalOptions) quant(ctx context.Context, a *cli.App, names []string) err
 	if err := o.check(); err != nil {
 		return err
 	}
-	how, err := o.reduction.Options()
+	how, _, err := o.reduction.Reduction()
 	if err != nil {
 		return err
 	}
@@ -107,25 +107,24 @@ func (o *evalOptions) quant(ctx context.Context, a *cli.App, names []string) err
 // askPlan asks a model with the weights of a plan, and adds the answers to t, which begins with the
 // weights as stored.
 func (o *evalOptions) askPlan(
-	ctx context.Context, a *cli.App, b *eval.Benchmark, how methods.Options, p compare.Weights,
+	ctx context.Context, a *cli.App, b *eval.Benchmark, how *restore.Reduction, p compare.Weights,
 	t *compare.WeightsTable,
 ) (*compare.WeightsTable, error) {
 	flags := o.model
 	flags.Quant, flags.Encoder = p.Quant, cmp.Or(p.EncoderQuant, asStored)
-	m, err := openForEval(ctx, &flags, a, false)
+	m, err := openForEval(ctx, &flags, a, o.workers, false)
 	if err != nil {
 		return t, err
 	}
-	defer m.Engine.Close()
-	m.Reduction = how
-	records, err := o.ask(ctx, a, b, []eval.Answerer{m})
+	defer m.model.Close()
+	records, err := o.ask(ctx, a, b, []eval.Answerer{m.with(how)})
 	if err == nil && ctx.Err() != nil {
 		err = context.Cause(ctx) // some pictures have no answer
 	}
 	if err != nil {
 		return t, err
 	}
-	resident := m.Engine.Info().Resident
+	resident := m.model.Info().Bytes
 	if t != nil {
 		t.Add(p, records[0], resident, o.reduction.Seed)
 		return t, nil

@@ -7,14 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/eval"
 	benchmarks "github.com/restore-vlm/restore/eval/bench"
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/compare"
-	"github.com/restore-vlm/restore/internal/engine"
-	"github.com/restore-vlm/restore/internal/evalengine"
-	"github.com/restore-vlm/restore/internal/formats"
-	"github.com/restore-vlm/restore/internal/methods"
 )
 
 // referenceScenes are pictures with the outcomes of the reference implementation.
@@ -43,17 +40,15 @@ func TestScenesAgreeWithReference(t *testing.T) {
 	if err != nil || pictures != len(rows) {
 		t.Fatalf("%v: %d pictures, want %d", err, pictures, len(rows))
 	}
-	e, err := engine.Open(formats.Files{}, engine.Options{Threads: 1})
+	m, err := restore.Open(t.Context(), "", &restore.Options{Threads: 1, EncodedBytes: 1 << 30})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.Close()
-	shared := &evalengine.Pictures{Most: 4}
+	defer m.Close()
 	records, err := eval.RunAll(t.Context(), b, []eval.Answerer{
-		&evalengine.Model{Engine: e, Pictures: shared},
-		&evalengine.Model{Engine: e, Pictures: shared, Reduction: methods.Options{
-			Base: "holov", NVis: 64, Restore: true, Anchors: "released", AnchorPool: "rest",
-		}},
+		&eval.Service{Model: m},
+		&eval.Service{Model: m, Reduction: &restore.Reduction{Base: "holov", NVis: 64,
+			Options: map[string]any{"anchors": "released", "anchor-pool": "rest"}}},
 	}, eval.RunOptions{Parallel: 2})
 	if err != nil {
 		t.Fatal(err)

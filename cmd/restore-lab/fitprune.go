@@ -13,7 +13,6 @@ import (
 	benchmarks "github.com/restore-vlm/restore/eval/bench"
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/engine"
-	"github.com/restore-vlm/restore/internal/evalengine"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/scene"
@@ -145,11 +144,10 @@ func ask(
 	if err != nil {
 		return nil, err
 	}
-	encoder := evalengine.Model{Engine: m}
 	for i, about := range pictures {
-		encoded, err := encoder.Encode(ctx, about[0].Images)
+		encoded, err := lab.Encode(ctx, m, about[0].Images)
 		if err != nil {
-			return nil, about[0].Images[0].Error(err)
+			return nil, err
 		}
 		questions = append(questions, engine.Request{
 			Prompt: about[i%len(about)].Text, Encoded: encoded,

@@ -262,7 +262,7 @@ func newInspectImage(a *cli.App) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		decoded, err := seam.Pixels(pic.Pic)
+		decoded, err := seam.Image(pic.Pic).Pixels()
 		if err != nil {
 			return err
 		}

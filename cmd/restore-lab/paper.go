@@ -20,7 +20,6 @@ import (
 	"github.com/restore-vlm/restore/internal/chart"
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/engine"
-	"github.com/restore-vlm/restore/internal/evalengine"
 	"github.com/restore-vlm/restore/internal/paper"
 	"github.com/restore-vlm/restore/internal/table"
 )
@@ -230,16 +229,17 @@ func (o *paperOptions) lab(a *cli.App) (*paper.Lab, *paper.Source, func(), error
 		src = paper.Folder(o.data, benchmarks.Options{Protocol: o.protocol}, o.limit)
 	}
 	scripts := !src.Scenes && o.protocol == benchmarks.Paper
-	m, err := openForEval(context.Background(), &o.model, a, scripts)
+	pictures := o.parallel
+	if src.Scenes { // all of them, since one run follows another
+		pictures = o.n
+	}
+	m, err := openForEval(context.Background(), &o.model, a, pictures, scripts)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if src.Scenes {
-		m.Pictures = &evalengine.Pictures{Most: o.n}
-	}
 	show, end := eachProgress(a)
 	l := &paper.Lab{
-		Model: *m, Records: o.records, Parallel: o.parallel, Progress: show,
+		Model: m.model, System: m.System, Records: o.records, Parallel: o.parallel, Progress: show,
 		Paper: func() (*engine.Engine, error) {
 			return (&flopsOptions{shape: "llava-1.5-7b"}).open(a)
 		},
@@ -247,7 +247,7 @@ func (o *paperOptions) lab(a *cli.App) (*paper.Lab, *paper.Source, func(), error
 	done := sync.OnceFunc(func() {
 		end()
 		src.Close()
-		m.Engine.Close()
+		m.model.Close()
 	})
 	return l, src, done, nil
 }

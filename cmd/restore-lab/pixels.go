@@ -10,7 +10,7 @@ import (
 func pixels(q *cli.Question) ([]*imageproc.Picture, error) {
 	var out []*imageproc.Picture
 	for _, p := range q.Pictures {
-		pic, err := seam.Pixels(p.Pic)
+		pic, err := seam.Image(p.Pic).Pixels()
 		if err != nil {
 			return nil, err
 		}

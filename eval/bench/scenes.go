@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/restore-vlm/restore/eval"
 	"github.com/restore-vlm/restore/internal/scene"
@@ -25,10 +26,11 @@ var SceneTasks = []string{
 // DrawnScenes returns the questions about n pictures of package scene, of consecutive seeds.
 // Evaluations begin at scene.EvalSeed.
 func DrawnScenes(world scene.World, first int64, n int) *eval.Benchmark {
+	drawn := &drawings{files: map[int64][]byte{}}
 	return scenes("drawn", func(yield func(scenePicture) bool) {
 		for seed := first; seed < first+int64(n); seed++ {
 			s := scene.NewIn(world, seed)
-			p := scenePicture{Image: drawing(seed, s), questions: s.Questions()}
+			p := scenePicture{Image: drawn.image(seed, s), questions: s.Questions()}
 			p.questions = slices.DeleteFunc(p.questions, func(q scene.Question) bool {
 				return q.Task == scene.Describe
 			})
@@ -39,14 +41,39 @@ func DrawnScenes(world scene.World, first int64, n int) *eval.Benchmark {
 	})
 }
 
-// drawing is the picture of a scene.
-func drawing(seed int64, s *scene.Scene) eval.Image {
-	open := func() (io.ReadCloser, error) {
-		var b bytes.Buffer
-		err := png.Encode(&b, s.Image())
-		return io.NopCloser(&b), err
+// drawings keeps the files of drawn pictures, up to drawingsMost: several answerers and runs ask
+// about them, and drawing one takes as long as several answers of a small model.
+type drawings struct {
+	mu    sync.Mutex
+	files map[int64][]byte // by seed
+}
+
+// drawingsMost files are about 60 MB.
+const drawingsMost = 4096
+
+// image is the picture of a scene.
+func (d *drawings) image(seed int64, s *scene.Scene) eval.Image {
+	return eval.Image{
+		Name: "scene " + strconv.FormatInt(seed, 10),
+		Open: func() (io.ReadCloser, error) {
+			data, err := d.file(seed, s)
+			return io.NopCloser(bytes.NewReader(data)), err
+		},
 	}
-	return eval.Image{Name: "scene " + strconv.FormatInt(seed, 10), Open: open}
+}
+
+func (d *drawings) file(seed int64, s *scene.Scene) ([]byte, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if data := d.files[seed]; data != nil {
+		return data, nil
+	}
+	var b bytes.Buffer
+	err := png.Encode(&b, s.Image())
+	if err == nil && len(d.files) < drawingsMost {
+		d.files[seed] = b.Bytes()
+	}
+	return b.Bytes(), err
 }
 
 // scenePicture is a picture with its questions.

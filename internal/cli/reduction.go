@@ -165,21 +165,24 @@ func (r *ReductionFlags) Merged() (methods.Given, error) {
 
 // Options returns the requested options. A flag on the command line overrides variables that it
 // excludes or leaves without effect; both override the command's defaults.
-func (r *ReductionFlags) Options() (methods.Options, error) { return r.with(nil) }
+func (r *ReductionFlags) Options() (methods.Options, error) {
+	_, o, err := r.Reduction()
+	return o, err
+}
 
-// Variant returns the options overridden by the parameters in a JSON object.
-func (r *ReductionFlags) Variant(object string) (methods.Options, error) {
+// Variant returns the requested reduction, overridden by the parameters in a JSON object.
+func (r *ReductionFlags) Variant(object string) (*restore.Reduction, error) {
 	over, err := methods.ParseJSON([]byte(object))
 	if err != nil {
-		return methods.Options{}, &UsageError{Err: err}
+		return nil, &UsageError{Err: err}
 	}
-	return r.with(over)
+	how, _, err := r.resolved(over)
+	return how, err
 }
 
 // Reduction returns the requested reduction, with its options.
 func (r *ReductionFlags) Reduction() (*restore.Reduction, methods.Options, error) {
-	given, o, err := r.resolved(nil)
-	return &restore.Reduction{Options: given, AtMost: o.UpTo, Defaults: o.Defaults}, o, err
+	return r.resolved(nil)
 }
 
 // Demanded returns the parameters of the command line and of variables, for a server with defaults
@@ -196,14 +199,10 @@ func (r *ReductionFlags) Demanded() (*restore.Reduction, error) {
 	return &restore.Reduction{Options: given}, nil
 }
 
-// with returns the flags' options, overridden by over.
-func (r *ReductionFlags) with(over methods.Given) (methods.Options, error) {
-	_, o, err := r.resolved(over)
-	return o, err
-}
-
-// resolved returns the flags' parameters, overridden by over, and the options that they make.
-func (r *ReductionFlags) resolved(over methods.Given) (methods.Given, methods.Options, error) {
+// resolved returns the flags' reduction, overridden by over, and its options.
+func (r *ReductionFlags) resolved(
+	over methods.Given,
+) (*restore.Reduction, methods.Options, error) {
 	typed, env, err := r.sources()
 	if err != nil {
 		return nil, methods.Options{}, err
@@ -233,7 +232,7 @@ func (r *ReductionFlags) resolved(over methods.Given) (methods.Given, methods.Op
 	if err := methods.Check(o); err != nil {
 		return nil, o, &UsageError{Err: r.inFile(err)}
 	}
-	return given, o, nil
+	return &restore.Reduction{Options: given, AtMost: o.UpTo, Defaults: o.Defaults}, o, nil
 }
 
 // inFile adds the name of the parameter file if err is about its content.

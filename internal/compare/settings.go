@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/eval"
 	benchmarks "github.com/restore-vlm/restore/eval/bench"
 	"github.com/restore-vlm/restore/internal/methods"
@@ -35,7 +36,7 @@ var controls = []string{"random", "grid", "pool"}
 // apart from them those that check refuses, with the reason. No bases are all methods that take a
 // budget.
 func Settings(
-	check func(methods.Options) error, bases []string, budgets []int,
+	check func(*restore.Reduction) error, bases []string, budgets []int,
 ) (use []Setting, refused []Refusal) {
 	for _, method := range methods.Methods() {
 		noBudget := method.Site == reduce.BeforeEncoder && method.Adaptive
@@ -50,7 +51,7 @@ func Settings(
 		for _, n := range budgets {
 			for _, set := range forms {
 				set.NVis = n
-				if err := check(set.Options(0)); err != nil {
+				if err := check(set.Reduction(0)); err != nil {
 					refused = append(refused, Refusal{set, err.Error()})
 					continue
 				}
@@ -61,19 +62,21 @@ func Settings(
 	return use, refused
 }
 
-// Options returns the setting as options; seed is that of methods that draw.
-func (s Setting) Options(seed int64) methods.Options {
-	o := methods.Options{Base: s.Base, NVis: s.NVis, Restore: s.Restore}
+// Reduction returns the setting's reduction; methods that draw start from seed.
+func (s Setting) Reduction(seed int64) *restore.Reduction {
+	r := &restore.Reduction{
+		Base: s.Base, NVis: s.NVis, Plain: !s.Restore, Options: map[string]any{},
+	}
 	switch _, covered := methods.Grouping(s.Base); {
 	case s.Covered:
-		o.Anchors, o.Join = "covered", "all"
+		r.Options["anchors"], r.Options["join"] = "covered", "all"
 	case s.Restore && covered: // not what a small budget would choose by itself
-		o.Anchors, o.Join = "released", "rest"
+		r.Options["anchors"], r.Options["join"] = "released", "rest"
 	}
 	if m, err := methods.Lookup(s.Base); err == nil && m.Draws {
-		o.Seed = &seed
+		r.Options["seed"] = seed
 	}
-	return o
+	return r
 }
 
 // Row is what one setting measured. Figures are percent or points, rounded to a tenth.

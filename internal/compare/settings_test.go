@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/eval"
 	benchmarks "github.com/restore-vlm/restore/eval/bench"
-	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/stats"
 	"github.com/restore-vlm/restore/reduce"
 )
@@ -158,8 +158,8 @@ func TestTableForms(t *testing.T) {
 // Ensure that impossible settings are reported, and that methods are selected by name.
 func TestSettings(t *testing.T) {
 	refuse := errors.New("too few")
-	check := func(o methods.Options) error {
-		if o.NVis < 3 {
+	check := func(r *restore.Reduction) error {
+		if r.NVis < 3 {
 			return refuse
 		}
 		return nil

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/restore-vlm/restore/errs"
-	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/sample"
@@ -564,31 +563,29 @@ func (s *Encoded) Picture(i int) *Encoded {
 }
 
 // Encode prepares and encodes pictures.
-func (e *Engine) Encode(ctx context.Context, pics []*imageproc.Picture) (*Encoded, error) {
-	out := &Encoded{}
-	for i, pic := range pics {
-		m := &Image{Picture: pic}
-		made, err := e.prepare(ctx, e.imageTask(m, e.as(m.key(), len(pics))), i)
+func (e *Engine) Encode(ctx context.Context, pics []*Image) (*Encoded, error) {
+	if err := e.takesPictures(); err != nil {
+		return nil, err
+	}
+	out, shared := &Encoded{}, make([]*preparation, len(pics))
+	for i, m := range pics {
+		shared[i] = e.shareOf(m, e.as(m.key(), len(pics)), "")
+		defer e.unshare(shared[i])
+		made, err := shared[i].wait(ctx, i)
 		if err != nil {
 			return nil, err
 		}
-		out.images, out.prepared = append(out.images, made[0].image),
-			append(out.prepared, made[0].prepared)
+		out.images = append(out.images, made[0].image)
+		out.prepared = append(out.prepared, made[0].prepared)
 	}
-	err := e.Do(ctx, func(r *model.Run) error {
-		for _, p := range out.prepared {
-			v, err := e.m.Encode(r, []model.Picture{p}, model.Needs{
-				ClsAttn: true, Keys: true, Last: !p.Shape().NoClass,
-			})
+	return out, e.Do(ctx, func(r *model.Run) error {
+		for _, s := range shared {
+			v, err := s.encode(e, r)
 			if err != nil {
 				return err
 			}
-			out.visuals = append(out.visuals, v[0])
+			out.visuals = append(out.visuals, v)
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
 }

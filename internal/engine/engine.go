@@ -66,8 +66,9 @@ type Options struct {
 	// kept for reuse. 0: a quarter of the free memory, or 2 GiB if the system does not report it.
 	KVBytes int64
 	// FeatureBytes limits the memory for encoded and reduced pictures, 0: 256 MB, -1: only those in
-	// use.
-	FeatureBytes int64
+	// use. EncodedBytes limits the memory for pictures as the encoder returns them, for requests
+	// that reduce them in other ways, 0: none are kept.
+	FeatureBytes, EncodedBytes int64
 	// Store, when not nil, keeps encoded and reduced pictures across restarts; Shared does for
 	// several processes.
 	Store, Shared Store
@@ -141,10 +142,11 @@ type Engine struct {
 	closed    atomic.Bool
 	marks     atomic.Uint64 // counter for unique
 
-	mu     sync.Mutex
-	images map[Key]*image       // descriptions of pictures that were prepared
-	shared map[Key]*preparation // pictures that requests are preparing, or have not encoded
-	room   room                 // for pictures that are being prepared
+	mu      sync.Mutex
+	images  map[Key]*image       // descriptions of pictures that were prepared
+	shared  map[Key]*preparation // pictures that requests are preparing, or have not encoded
+	encoded keptPictures         // of shared
+	room    room                 // for pictures that are being prepared
 
 	distance func() *nn.Distances // the calibration's distance term, built at the first use
 }
@@ -315,6 +317,7 @@ func (o *Options) check() error {
 		{"parallel", int64(o.Parallel), 0}, {"queue", int64(o.Queue), -1},
 		{"ctx-size", int64(o.Context), 0},
 		{"kv-mb", o.KVBytes, 0}, {"cache-mb", o.FeatureBytes, -1},
+		{"encoded-bytes", o.EncodedBytes, 0},
 	} {
 		if c.got < c.least {
 			return fmt.Errorf("engine: %w", &errs.OptionError{
@@ -372,6 +375,7 @@ func (e *Engine) limits(o *Options) error {
 		features = 0
 	}
 	e.cached = newFeatureCache(features)
+	e.encoded.most = o.EncodedBytes
 	e.together = min(parallelMost, kernel.FewRows(e.decoderFormat()))
 	e.digest = Key(checkpoint.Digest(e.ck))
 	e.made = fmt.Append(nil, o.MinPixels, o.MaxPixels, o.Pad, e.ck.Plan, e.ck.About().Packed,

@@ -266,6 +266,9 @@ func (e *Engine) encode(r *model.Run, p *picture, need model.Needs) (*model.Visu
 	if p.visual != nil {
 		return p.visual, nil
 	}
+	if p.shared != nil && p.shared.key != (Key{}) && e.encoded.most > 0 {
+		return p.shared.encode(e, r)
+	}
 	v, err := e.m.Encode(r, []model.Picture{p.prepared}, need)
 	if err != nil {
 		return nil, err

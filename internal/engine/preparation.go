@@ -1,6 +1,7 @@
 package engine
 
 import (
+	recent "container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -52,6 +53,7 @@ func (r *room) enter(ctx context.Context, n int64) (leave func(), err error) {
 type ready struct {
 	*image
 	prepared model.Picture
+	bytes    int64 // of its pixel values
 }
 
 // preparation makes the pixel values of a picture or a video on a goroutine of its own, for one
@@ -60,6 +62,9 @@ type preparation struct {
 	key    Key                // in Engine.shared, if it is there
 	users  int                // requests that use it or wait for it
 	cancel context.CancelFunc // ends the wait for room once there are no users
+
+	encoded *model.Visual   // everything that methods read; nil: not encoded, or not kept
+	unused  *recent.Element // in Engine.encoded while encoded is kept without users
 
 	made   chan struct{} // closed when the fields below are set
 	waited time.Duration // for room
@@ -128,6 +133,7 @@ func (e *Engine) shareOf(m *Image, as way, salt string) *preparation {
 	s := e.shared[key]
 	if s != nil {
 		s.users++
+		e.encoded.take(s)
 		return s
 	}
 	s = e.start(e.imageTask(m, as))
@@ -144,9 +150,73 @@ func (e *Engine) unshare(s *preparation) {
 		return
 	}
 	s.cancel()
-	if e.shared[s.key] == s {
-		delete(e.shared, s.key)
+	if e.shared[s.key] != s {
+		return
 	}
+	for _, old := range e.encoded.keep(s) {
+		delete(e.shared, old.key)
+	}
+}
+
+// keptPictures are the encoded pictures that no request uses, within a limit of bytes.
+type keptPictures struct {
+	most, bytes int64
+	order       recent.List // of *preparation, newest first
+}
+
+// keep keeps s, and returns those that are forgotten, perhaps s itself.
+func (k *keptPictures) keep(s *preparation) (forgotten []*preparation) {
+	if s.encoded == nil {
+		return []*preparation{s}
+	}
+	s.unused = k.order.PushFront(s)
+	for k.bytes += s.bytes(); k.bytes > k.most; {
+		old := k.order.Back().Value.(*preparation)
+		k.take(old)
+		forgotten = append(forgotten, old)
+	}
+	return forgotten
+}
+
+// take removes s, if it is kept.
+func (k *keptPictures) take(s *preparation) {
+	if s.unused != nil {
+		k.order.Remove(s.unused)
+		s.unused = nil
+		k.bytes -= s.bytes()
+	}
+}
+
+// bytes is the memory of an encoded picture.
+func (s *preparation) bytes() int64 {
+	v := s.encoded
+	n := len(v.X) + len(v.ViewsX) + len(v.ClsAttn) + len(v.Hidden) + len(v.Keys) +
+		len(v.LastQuery) + len(v.LastKeys)
+	for _, level := range v.Deep {
+		n += len(level)
+	}
+	return s.pics[0].bytes + 4*int64(n)
+}
+
+// encode returns the encoding of the picture with everything that methods read. Only the device's
+// goroutine calls it.
+func (s *preparation) encode(e *Engine, r *model.Run) (*model.Visual, error) {
+	if s.encoded != nil {
+		return s.encoded, nil
+	}
+	p := s.pics[0].prepared
+	v, err := e.m.Encode(r, []model.Picture{p}, model.Needs{
+		ClsAttn: true, Keys: true, Last: !p.Shape().NoClass,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if e.encoded.most > 0 {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		s.encoded = v[0]
+	}
+	return v[0], nil
 }
 
 // prepare prepares a picture for one request. Its errors name the i-th picture.
@@ -247,7 +317,7 @@ func (e *Engine) described(px *imageproc.Pixels, key Key) ([]ready, error) {
 		if i > 0 {
 			im.key = keyOf(key[:], fmt.Append(nil, "moment ", i))
 		}
-		out[i] = ready{im, p}
+		out[i] = ready{im, p, int64(4 * len(px.Data) / len(pics))}
 	}
 	return out, nil
 }

@@ -88,7 +88,7 @@ func TestInsideEncoderPictures(t *testing.T) {
 	m := embedded(t, 2)
 	ctx := context.Background()
 	pics := []*imageproc.Picture{picture(t, 11), picture(t, 12)}
-	both, err := m.Encode(ctx, pics)
+	both, err := m.Encode(ctx, engine.Pictures(pics...))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,7 +51,7 @@ func embedded(t testing.TB, o engine.Options, h engine.Hooks) *engine.Engine {
 func TestAttentionShare(t *testing.T) {
 	e, ctx := embedded(t, engine.Options{Threads: 2}, engine.Hooks{}), context.Background()
 	pic := scenePicture(t)
-	encoded, err := e.Encode(ctx, []*imageproc.Picture{pic})
+	encoded, err := e.Encode(ctx, engine.Pictures(pic))
 	if err != nil {
 		t.Fatal(err)
 	}

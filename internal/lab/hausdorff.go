@@ -2,14 +2,36 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/eval"
 	"github.com/restore-vlm/restore/internal/engine"
-	"github.com/restore-vlm/restore/internal/evalengine"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/seam"
 )
+
+// Encode encodes the pictures of a question.
+func Encode(
+	ctx context.Context, e *engine.Engine, pictures []eval.Image,
+) (*engine.Encoded, error) {
+	images := make([]*engine.Image, len(pictures))
+	for i := range pictures {
+		p, err := pictures[i].Picture()
+		if err != nil {
+			return nil, err
+		}
+		images[i] = seam.Image(p)
+	}
+	encoded, err := e.Encode(ctx, images)
+	var bad *errs.PictureError
+	if errors.As(err, &bad) && bad.Index >= 0 {
+		err = pictures[bad.Index].Error(err)
+	}
+	return encoded, err
+}
 
 // alone prepares picture i of pics without any text.
 func alone(
@@ -55,12 +77,12 @@ func Hausdorff(
 	return out, nil
 }
 
-// Distances is a model that also measures the distance of its reduction for every picture.
-type Distances struct{ *evalengine.Model }
+// Distances is a loaded model that also measures the distance of its reduction for every picture.
+type Distances struct{ *eval.Service }
 
 // Settings implements [eval.Answerer].
 func (d Distances) Settings() map[string]any {
-	all := d.Model.Settings()
+	all := d.Service.Settings()
 	all["distance"] = true
 	return all
 }
@@ -69,15 +91,20 @@ func (d Distances) Settings() map[string]any {
 func (d Distances) Answer(
 	ctx context.Context, asked []*eval.Question, done func(i int, a eval.Answer) error,
 ) error {
-	encoded, err := d.Encode(ctx, asked[0].Images)
+	e := seam.Engine(d.Model)
+	encoded, err := Encode(ctx, e, asked[0].Images)
 	if err != nil {
 		return err
 	}
-	far, err := Hausdorff(ctx, d.Engine, encoded, d.Reduction)
+	o, err := seam.Reduction(d.Reduction)
+	if err != nil {
+		return err
+	}
+	far, err := Hausdorff(ctx, e, encoded, o)
 	if err != nil {
 		return asked[0].Images[0].Error(err)
 	}
-	return d.Model.Answer(ctx, asked, func(i int, a eval.Answer) error {
+	return d.Service.Answer(ctx, asked, func(i int, a eval.Answer) error {
 		a.Distance = &far[0]
 		return done(i, a)
 	})

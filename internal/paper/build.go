@@ -338,7 +338,7 @@ func (t *printed) component(i int) string {
 
 // budgetNote says how the budgets of another model were converted.
 func (l *Lab) budgetNote(t *printed) []string {
-	theirs, ours := modelTokens[t.Model], l.tokens()
+	theirs, ours := modelTokens[t.Model], l.Model.Info().VisualTokens
 	if theirs == ours {
 		return nil
 	}

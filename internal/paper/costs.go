@@ -33,7 +33,7 @@ func (l *Lab) costs() (all []*cost, note string, err error) {
 		return nil, "", err
 	}
 	all = append(all, theirs)
-	here := l.Model.Engine
+	here := l.engine()
 	if here.Info().Sizes == nil {
 		return all, "Operations of " + l.Name() + " are not counted: its encoder attends in " +
 			"windows and sees pictures of any size.", nil

@@ -126,7 +126,7 @@ func layers(all []share) (n int) {
 // share measures one line of Figures 2 and 5.
 func (l *Lab) share(ctx context.Context, p *measured,
 	s Setting) (out share, why string, err error) {
-	how, why := l.resolve(s)
+	_, how, why := l.resolve(s)
 	if why != "" {
 		return out, why, nil
 	}
@@ -138,11 +138,11 @@ func (l *Lab) share(ctx context.Context, p *measured,
 		func() error {
 			n := float64(len(p.questions))
 			for _, q := range p.questions {
-				encoded, err := l.encode(ctx, q)
+				encoded, err := lab.Encode(ctx, l.engine(), q.Images)
 				if err != nil {
 					return err
 				}
-				x, err := lab.Attention(ctx, l.Model.Engine, q.Text, nil, encoded, how)
+				x, err := lab.Attention(ctx, l.engine(), q.Text, nil, encoded, how)
 				if err != nil {
 					return err
 				}

@@ -1,7 +1,6 @@
 package paper
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -11,9 +10,7 @@ import (
 	"time"
 
 	"github.com/restore-vlm/restore/eval"
-	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/files"
-	"github.com/restore-vlm/restore/internal/methods"
 )
 
 // measured are the pictures of a source for a measurement.
@@ -68,24 +65,16 @@ func pictures(b *eval.Benchmark, n int) (out []*eval.Question, err error) {
 	return out, nil
 }
 
-// encode encodes a question's picture.
-func (l *Lab) encode(ctx context.Context, q *eval.Question) (*engine.Encoded, error) {
-	m := l.Model
-	return m.Encode(ctx, q.Images)
-}
-
 // machine describes the machine, for times.
 func (l *Lab) machine() map[string]any {
 	host, _ := os.Hostname() // "" if unknown
-	return map[string]any{"host": host, "threads": l.Model.Engine.Info().Threads}
+	return map[string]any{"host": host, "threads": l.Model.Info().Threads}
 }
 
 // kept makes figures with f, or reads the figures that f recorded earlier for the same inputs: of
 // and the model. Counting adds left instead, and leaves out unchanged.
 func (l *Lab) kept(kind string, of []any, left time.Duration, out any, f func() error) error {
-	m := l.Model
-	m.Reduction = methods.Options{}
-	key, err := json.Marshal([]any{m.Settings(), of})
+	key, err := json.Marshal([]any{l.reduced(nil).Settings(), of})
 	if err != nil {
 		return err
 	}
@@ -117,7 +106,7 @@ func (l *Lab) take(questions int, s Setting) time.Duration {
 	if l.rates == nil {
 		return 0
 	}
-	how, _ := l.resolve(s)
+	_, how, _ := l.resolve(s)
 	seconds := float64(questions) * (l.rates.Encode + l.rates.question(how))
 	return time.Duration(seconds * float64(time.Second))
 }

@@ -5,17 +5,19 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/eval"
 	"github.com/restore-vlm/restore/eval/bench"
 	"github.com/restore-vlm/restore/internal/engine"
-	"github.com/restore-vlm/restore/internal/evalengine"
 	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/seam"
 )
 
 // Lab is a model, and the folder of its records.
 type Lab struct {
-	Model    evalengine.Model // each run sets Reduction
-	Records  string           // folder of folders, as `restore-lab eval` names them
+	Model    *restore.Model
+	System   string // system prompt of each question
+	Records  string // folder of folders, as `restore-lab eval` names them
 	Parallel int
 	// Progress receives the progress of each run; may be nil.
 	Progress func(run string, p eval.Progress)
@@ -35,27 +37,32 @@ type outcome struct {
 	why    string
 }
 
-// tokens is the number of visual tokens of a picture, 0 if it depends on the picture.
-func (l *Lab) tokens() int {
-	if s := l.Model.Engine.Info().Sizes; s != nil && s.Views == 1 {
-		return s.Tokens
-	}
-	return 0
+// Name is the model's name.
+func (l *Lab) Name() string { return l.Model.Info().Name }
+
+// engine is the model's engine.
+func (l *Lab) engine() *engine.Engine { return seam.Engine(l.Model) }
+
+// reduced is the model with a reduction.
+func (l *Lab) reduced(r *restore.Reduction) *eval.Service {
+	return &eval.Service{Model: l.Model, Reduction: r, System: l.System}
 }
 
-// Name is the model's name.
-func (l *Lab) Name() string { return l.Model.Engine.Info().Name }
-
-// resolve turns a setting into the engine's options, or returns why that is impossible.
-func (l *Lab) resolve(s Setting) (o methods.Options, why string) {
-	o, err := s.options(l.tokens())
-	if err == nil && s.Base != "" && l.tokens() > 0 {
-		_, err = l.Model.Engine.Resolve(o)
+// resolve turns a setting into a reduction and the engine's options, or returns why that is
+// impossible.
+func (l *Lab) resolve(s Setting) (r *restore.Reduction, o methods.Options, why string) {
+	tokens := l.Model.Info().VisualTokens
+	r, err := s.reduction(tokens)
+	if err == nil {
+		o, err = seam.Reduction(r)
+	}
+	if err == nil && s.Base != "" && tokens > 0 {
+		_, err = l.engine().Resolve(o)
 	}
 	if err != nil {
-		return o, err.Error()
+		why = err.Error()
 	}
-	return o, ""
+	return r, o, why
 }
 
 // folder is the folder of a run's records.
@@ -86,17 +93,16 @@ func (l *Lab) run(ctx context.Context, src *Source, s Setting, name string) (*ou
 	if b != nil && b.Submission != nil && b.Submission.Only {
 		return no(name + ": its answers are not public, so that its server alone can score")
 	}
-	how, why := l.resolve(s)
+	r, how, why := l.resolve(s)
 	if why != "" {
 		return no(why)
 	}
-	m := l.Model
-	m.Reduction = how
+	m := l.reduced(r)
 	if l.work != nil {
 		x.why = planned
-		return x, l.countRun(src, name, &m, how)
+		return x, l.countRun(src, name, m, how)
 	}
-	dir, err := l.folder(b, &m)
+	dir, err := l.folder(b, m)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +113,7 @@ func (l *Lab) run(ctx context.Context, src *Source, s Setting, name string) (*ou
 		label := fmt.Sprintf("%s, %s", name, s)
 		o.Progress = func(p eval.Progress) { l.Progress(label, p) }
 	}
-	x.result, _, err = eval.Run(ctx, b, &m, o)
+	x.result, _, err = eval.Run(ctx, b, m, o)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}

@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/eval/bench"
-	"github.com/restore-vlm/restore/internal/engine"
-	"github.com/restore-vlm/restore/internal/evalengine"
 	"github.com/restore-vlm/restore/internal/lab"
-	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/stats"
 	"github.com/restore-vlm/restore/internal/table"
 )
@@ -39,11 +37,11 @@ func (l *Lab) timings(ctx context.Context, src *Source, name string,
 		return nil, err
 	}
 	out := make([]timing, len(settings))
-	how := make([]methods.Options, len(settings))
+	how := make([]*restore.Reduction, len(settings))
 	var left time.Duration
 	for i, s := range settings {
 		if out[i].why = why; why == "" {
-			how[i], out[i].why = l.resolve(s)
+			how[i], _, out[i].why = l.resolve(s)
 			left += l.take(len(p.questions), s)
 		}
 	}
@@ -56,7 +54,10 @@ func (l *Lab) timings(ctx context.Context, src *Source, name string,
 		taken := make([][]timing, len(settings))
 		for at := -1; at < len(p.questions); at++ { // -1 is a warm-up
 			q := p.questions[max(0, at)]
-			pics, err := evalengine.Decode(q.Images)
+			pic, err := q.Images[0].Picture()
+			if err == nil {
+				_, err = pic.Decode() // before the time starts
+			}
 			if err != nil {
 				return err
 			}
@@ -64,10 +65,9 @@ func (l *Lab) timings(ctx context.Context, src *Source, name string,
 				if out[i].why != "" {
 					continue
 				}
-				x, err := l.time(ctx, engine.Request{
-					Prompt: q.Text, System: l.Model.System, Images: engine.Pictures(pics...),
-					Reduce:    how[i],
-					MaxTokens: answerTokens,
+				x, err := l.time(ctx, restore.Request{
+					Prompt: q.Text, System: l.System, Pictures: []*restore.Picture{pic},
+					Reduction: how[i], MaxTokens: answerTokens, NoCache: true,
 				})
 				if err != nil {
 					return err
@@ -104,19 +104,16 @@ func (l *Lab) timings(ctx context.Context, src *Source, name string,
 }
 
 // time asks one question as if it were the only one.
-func (l *Lab) time(ctx context.Context, req engine.Request) (timing, error) {
+func (l *Lab) time(ctx context.Context, req restore.Request) (timing, error) {
 	start := time.Now()
-	a, err := l.Model.Engine.Ask(ctx, req)
-	if err == nil && a.Finish == engine.FinishCancelled {
-		err = context.Cause(ctx)
-	}
+	a, err := l.Model.Ask(ctx, req)
 	if err != nil {
 		return timing{}, err
 	}
-	r := &a.Report
 	return timing{
-		Seconds: time.Since(start).Seconds(), FirstToken: r.FirstToken.Seconds(),
-		Prefill: r.Prefill.Seconds(), Rows: float64(r.PromptTokens + r.GeneratedTokens - 1),
+		Seconds: time.Since(start).Seconds(), FirstToken: a.Timings.FirstToken.Seconds(),
+		Prefill: a.Timings.Prefill.Seconds(),
+		Rows:    float64(a.Usage.Prompt + a.Usage.Generated - 1),
 	}, nil
 }
 
@@ -140,12 +137,12 @@ const answerTokens = 16
 
 // cacheMB is the memory of that many rows' keys and values; 0 if sizes are not known.
 func (l *Lab) cacheMB(rows float64) float64 {
-	s := l.Model.Engine.Info().Sizes
+	s := l.engine().Info().Sizes
 	if s == nil {
 		return 0
 	}
 	bytes := 4.
-	if l.Model.Opened["cache_type"] == "f16" {
+	if l.Model.Info().Settings["cache-type"] == "f16" {
 		bytes = 2
 	}
 	return rows * bytes * 2 * float64(s.Text.Blocks*s.Text.Key) / 1e6
@@ -231,7 +228,7 @@ func (l *Lab) distances(ctx context.Context, t *printed, src *Source) (*table.Ta
 		row := table.Row{base}
 		for j, s := range reductions(base) {
 			var mean float64
-			how, whyNot := l.resolve(s)
+			_, how, whyNot := l.resolve(s)
 			if why != "" {
 				whyNot = why
 			}
@@ -239,11 +236,11 @@ func (l *Lab) distances(ctx context.Context, t *printed, src *Source) (*table.Ta
 				left := l.take(len(p.questions), s)
 				err = l.kept("distance", []any{p.of, s.key()}, left, &mean, func() error {
 					for _, q := range p.questions {
-						encoded, err := l.encode(ctx, q)
+						encoded, err := lab.Encode(ctx, l.engine(), q.Images)
 						if err != nil {
 							return err
 						}
-						d, err := lab.Hausdorff(ctx, l.Model.Engine, encoded, how)
+						d, err := lab.Hausdorff(ctx, l.engine(), encoded, how)
 						if err != nil {
 							return err
 						}

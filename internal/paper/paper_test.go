@@ -11,13 +11,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/eval"
 	"github.com/restore-vlm/restore/eval/bench"
 	"github.com/restore-vlm/restore/internal/chart"
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/engine"
-	"github.com/restore-vlm/restore/internal/evalengine"
-	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/table"
 	"github.com/restore-vlm/restore/internal/tensor"
@@ -85,34 +84,29 @@ func TestSettings(t *testing.T) {
 		}
 	}
 	s := Setting{Base: "visionzip", NVis: 64, Plain: true}
-	if o, err := s.options(576); err != nil || o.Positions != "sequential" || o.Restore {
-		t.Errorf("%+v, %v: the paper's plain baselines renumber positions", o, err)
+	if r, err := s.reduction(576); err != nil || !r.Plain ||
+		r.Options["positions"] != "sequential" {
+		t.Errorf("%+v, %v: the paper's plain baselines renumber positions", r, err)
 	}
 	s = Setting{Base: "fastv", NVis: 192, Plain: true}
-	if o, err := s.options(576); err != nil || o.Positions != "" {
-		t.Errorf("%+v, %v: methods inside the decoder keep positions", o, err)
+	if r, err := s.reduction(576); err != nil || r.Options["positions"] != nil {
+		t.Errorf("%+v, %v: methods inside the decoder keep positions", r, err)
 	}
 	s = Setting{Base: "holov", NVis: 320, Share: 1. / 9}
-	if o, err := s.options(576); err != nil || o.NVis != 64 {
-		t.Errorf("%+v, %v: want the share of this model's tokens", o, err)
+	if r, err := s.reduction(576); err != nil || r.NVis != 64 {
+		t.Errorf("%+v, %v: want the share of this model's tokens", r, err)
 	}
 }
 
 // opened opens the embedded model with records in a folder.
-func opened(t *testing.T, records string, scenes int) *Lab {
+func opened(t *testing.T, records string) *Lab {
 	t.Helper()
-	m, err := engine.Open(formats.Files{}, engine.Options{Threads: 1})
+	m, err := restore.Open(t.Context(), "", &restore.Options{Threads: 1, EncodedBytes: 1 << 30})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
-	return &Lab{
-		Model: evalengine.Model{
-			Engine: m, Opened: map[string]any{"model": "builtin"},
-			Pictures: &evalengine.Pictures{Most: scenes},
-		},
-		Records: records, Paper: llava,
-	}
+	return &Lab{Model: m, Records: records, Paper: llava}
 }
 
 // llava is the paper's model without weights.
@@ -142,7 +136,7 @@ func TestPages(t *testing.T) {
 			{true, 2}, {true, 3}}
 	}
 	records := t.TempDir()
-	l := opened(t, records, scenes)
+	l := opened(t, records)
 	ctx := context.Background()
 	for _, i := range items {
 		src := Drawn(scenes)
@@ -222,7 +216,7 @@ func drawn(t *testing.T, i Item, p *Page) {
 
 // Ensure the operations that are counted for the paper's model are those that it prints.
 func TestOperations(t *testing.T) {
-	l := opened(t, t.TempDir(), 1)
+	l := opened(t, t.TempDir())
 	for _, number := range []int{8, 20} {
 		p, err := l.Make(context.Background(), Item{Number: number}, Drawn(1))
 		if err != nil {
@@ -251,14 +245,14 @@ func TestOperations(t *testing.T) {
 // nothing.
 func TestNotRun(t *testing.T) {
 	ctx := context.Background()
-	l := opened(t, t.TempDir(), 1)
+	l := opened(t, t.TempDir())
 	src := Folder(t.TempDir(), bench.Options{}, 0)
 	if _, err := l.Make(ctx, Item{Number: 11}, src); err == nil ||
 		!strings.HasPrefix(err.Error(), "ocrbench: ") {
 		t.Errorf("got %v, want what is missing", err)
 	}
 
-	l = opened(t, t.TempDir(), 1)
+	l = opened(t, t.TempDir())
 	src = Folder("../../eval/bench/testdata/llava", bench.Options{}, 2)
 	defer src.Close()
 	p, err := l.Make(ctx, Item{Number: 3}, src)
@@ -286,7 +280,7 @@ func TestNotRun(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
-	l = opened(t, t.TempDir(), 1)
+	l = opened(t, t.TempDir())
 	if _, err := l.Make(ctx, Item{Number: 4}, Drawn(1)); err == nil {
 		t.Error("an interrupted page was made")
 	}
@@ -302,30 +296,30 @@ func TestTogether(t *testing.T) {
 	for _, s := range settings {
 		answers := map[int]string{}
 		for _, threads := range []int{1, 2} {
-			e, err := engine.Open(formats.Files{}, engine.Options{Threads: threads})
+			model, err := restore.Open(t.Context(), "",
+				&restore.Options{Threads: threads, EncodedBytes: 1 << 30})
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer e.Close()
-			how, err := s.options(576)
+			defer model.Close()
+			how, err := s.reduction(576)
 			if err != nil {
 				t.Fatal(err)
 			}
 			b := drawnScenes(2)
-			m := &evalengine.Model{Engine: e, Reduction: how, Opened: map[string]any{}}
+			m := &eval.Service{Model: model, Reduction: how}
 			if threads == 1 {
 				for q, err := range b.Questions() {
 					if err != nil {
 						t.Fatal(err)
 					}
-					pics, err := evalengine.Decode(q.Images)
+					pic, err := q.Images[0].Picture()
 					if err != nil {
 						t.Fatal(err)
 					}
-					a, err := e.Ask(t.Context(), engine.Request{
-						Prompt: q.Text, Images: engine.Pictures(pics...), Reduce: how,
-						MaxTokens: b.MaxTokens,
-						NoCache:   true,
+					a, err := model.Ask(t.Context(), restore.Request{
+						Prompt: q.Text, Pictures: []*restore.Picture{pic}, Reduction: how,
+						MaxTokens: b.MaxTokens, NoCache: true,
 					})
 					if err != nil {
 						t.Fatal(err)

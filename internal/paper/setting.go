@@ -2,10 +2,12 @@ package paper
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"strings"
 
-	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/internal/seam"
 )
 
 // Setting is a reduction as the paper describes it.
@@ -30,41 +32,28 @@ var bases = map[string]string{
 // modelTokens are the visual tokens of a picture in the paper's models.
 var modelTokens = map[string]int{"LLaVA-1.5-7B": 576, "LLaVA-NeXT-7B": 2880}
 
-// options converts the setting for a model with that many visual tokens per picture, 0 if it
-// depends on the picture. For a number other than the paper's it keeps the share. The paper's
-// baselines outside of the decoder renumber positions; ours do not by default.
-func (s Setting) options(tokens int) (methods.Options, error) {
+// reduction converts the setting for a model with that many visual tokens per picture, 0 if it
+// depends on the picture; nil is no reduction. For a number other than the paper's it keeps the
+// share. The paper's baselines outside of the decoder renumber positions; ours do not by default.
+func (s Setting) reduction(tokens int) (*restore.Reduction, error) {
 	if s.Base == "" {
-		return methods.Options{}, nil
+		return nil, nil
 	}
-	g := methods.Given{}
-	set := func(name string, value any) error { return g.Set(name, value) }
-	err := set("base", s.Base)
+	r := &restore.Reduction{Base: s.Base, Plain: s.Plain, Options: map[string]any{}}
+	maps.Copy(r.Options, s.Options)
 	switch {
-	case err != nil:
 	case tokens == 0:
-		err = set("keep-ratio", s.Share)
+		r.KeepRatio = s.Share
 	case s.NVis > 0 && s.Share == 0:
-		err = set("n-vis", s.NVis)
+		r.NVis = s.NVis
 	default:
-		err = set("n-vis", int(math.Round(s.Share*float64(tokens))))
+		r.NVis = int(math.Round(s.Share * float64(tokens)))
 	}
-	if err == nil && s.Plain {
-		err = set("restore", false)
-	}
-	for name, v := range s.Options {
-		if err == nil {
-			err = set(name, v)
-		}
-	}
-	if err != nil {
-		return methods.Options{}, err
-	}
-	o, err := g.Options()
+	o, err := seam.Reduction(r)
 	if err == nil && s.Plain && !o.Inside() && o.Positions == "" {
-		o.Positions = "sequential"
+		r.Options["positions"] = "sequential"
 	}
-	return o, err
+	return r, err
 }
 
 // key is equal for equal settings.

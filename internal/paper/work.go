@@ -5,10 +5,10 @@ import (
 	"time"
 
 	"github.com/restore-vlm/restore/eval"
-	"github.com/restore-vlm/restore/internal/evalengine"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/seam"
 )
 
 // Work is the work of a table or a figure.
@@ -70,7 +70,7 @@ func (l *Lab) countRun(src *Source, name string, m eval.Answerer, how methods.Op
 	}
 	left := float64(size.questions-answered) / float64(max(1, size.questions))
 	seconds := left * l.rates.run(size, how)
-	if l.work.encoded && l.Model.Pictures != nil && !src.published {
+	if l.work.encoded && src.Scenes {
 		seconds -= left * float64(size.pictures) * l.rates.Encode
 	}
 	l.work.encoded = true
@@ -190,23 +190,27 @@ func (l *Lab) measureRates(ctx context.Context, scenes bool) (*rates, error) {
 		if err != nil {
 			return err
 		}
-		pics, err := evalengine.Decode(drawn[0].Images)
+		drew, err := drawn[0].Images[0].Picture()
+		if err != nil {
+			return err
+		}
+		pic, err := seam.Image(drew).Pixels()
 		if err != nil {
 			return err
 		}
 		ask := func(n int, p *imageproc.Picture, o methods.Options) (*lab.Measurement, error) {
-			return lab.Measure(ctx, l.Model.Engine, lab.MeasureRequest{
+			return lab.Measure(ctx, l.engine(), lab.MeasureRequest{
 				Image: p, Reduce: o, Text: n, Steps: rateSteps,
 			})
 		}
 		few := methods.Options{Base: "holov", KeepRatio: rateShare, Restore: true}
 		times := 0
 		for start := time.Now(); times == 0 || time.Since(start) < rateFor; times++ {
-			full, err := ask(rateText, pics[0], methods.Options{})
+			full, err := ask(rateText, pic, methods.Options{})
 			if err != nil {
 				return err
 			}
-			reduced, err := ask(rateText, pics[0], few)
+			reduced, err := ask(rateText, pic, few)
 			if err != nil {
 				return err
 			}

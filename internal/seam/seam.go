@@ -5,6 +5,7 @@ package seam
 import (
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/methods"
 )
 
 var (
@@ -14,8 +15,10 @@ var (
 	Engine func(m any) *engine.Engine
 	// Model returns the *restore.Model of an engine that was opened with a *restore.Options.
 	Model func(e *engine.Engine, o any) any
-	// Pixels decodes a *restore.Picture.
-	Pixels func(p any) (*imageproc.Picture, error)
+	// Image returns a *restore.Picture as a picture of the engine's requests.
+	Image func(p any) *engine.Image
+	// Reduction returns a *restore.Reduction, which may be nil, as the engine's options.
+	Reduction func(r any) (methods.Options, error)
 	// Video decodes a *restore.Video, which may be nil.
 	Video func(v any) (*imageproc.Video, error)
 )

@@ -1,4 +1,4 @@
-package questions
+package eval
 
 import (
 	"context"
@@ -12,7 +12,7 @@ func TestEach(t *testing.T) {
 	const n = 40
 	var asked [n]atomic.Int32
 	var running, most atomic.Int32
-	err := Each(context.Background(), n, func(_ context.Context, i int) error {
+	err := each(context.Background(), n, func(_ context.Context, i int) error {
 		if i > 0 && asked[0].Load() != 1 {
 			t.Errorf("question %d began before the first ended", i)
 		}
@@ -40,14 +40,14 @@ func TestEach(t *testing.T) {
 func TestEachError(t *testing.T) {
 	failed := errors.New("failed")
 	asked := 0
-	err := Each(context.Background(), 3, func(context.Context, int) error {
+	err := each(context.Background(), 3, func(context.Context, int) error {
 		asked++
 		return failed
 	})
 	if !errors.Is(err, failed) || asked != 1 {
 		t.Errorf("got %v after %d questions, want %v after 1", err, asked, failed)
 	}
-	err = Each(context.Background(), 3, func(ctx context.Context, i int) error {
+	err = each(context.Background(), 3, func(ctx context.Context, i int) error {
 		switch i {
 		case 1:
 			return failed
@@ -60,7 +60,7 @@ func TestEachError(t *testing.T) {
 	if !errors.Is(err, failed) {
 		t.Errorf("got %v, want %v", err, failed)
 	}
-	if err := Each(context.Background(), 0, nil); err != nil {
+	if err := each(context.Background(), 0, nil); err != nil {
 		t.Errorf("no questions: %v", err)
 	}
 }
