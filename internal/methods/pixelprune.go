@@ -16,6 +16,7 @@ var pixelPruneMethod = &method{
 	Method: reduce.Method{
 		Name:     "pixelprune",
 		Title:    "PixelPrune: tokens that their neighbours predict are not encoded",
+		Summary:  "Leaves out what the patches next to it already show, before encoding.",
 		Paper:    "https://arxiv.org/abs/2604.00886",
 		Site:     reduce.BeforeEncoder,
 		Needs:    []reduce.Need{reduce.Pixels},
