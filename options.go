@@ -63,6 +63,9 @@ type Options struct {
 	Throughput      bool
 	// Context is the most positions of a prompt and its answer, 0: the model's.
 	Context int
+	// MemoryBytes limits the memory of weights, keys and values together, and is the free memory
+	// that other limits start from; 0: what the system has.
+	MemoryBytes int64
 	// KVBytes limits the memory of keys and values, 0: a quarter of the free memory. FeatureBytes
 	// limits the memory of encoded and reduced pictures, 0: 256 MB, -1: only those in use.
 	// EncodedBytes limits the memory of pictures as the encoder returns them, so that requests with
@@ -129,8 +132,8 @@ func (o *Options) engine() engine.Options {
 		Threads: o.Threads, Quant: o.Weights.engine(), EncoderQuant: string(o.Encoder),
 		CacheType: string(o.KeysValues), MinPixels: o.MinPixels, MaxPixels: o.MaxPixels, Pad: o.Pad,
 		Parallel: o.Parallel, Queue: o.Queue, Throughput: o.Throughput, Context: o.Context,
-		KVBytes: o.KVBytes, FeatureBytes: o.FeatureBytes, EncodedBytes: o.EncodedBytes,
-		Defaults: o.Defaults,
+		MemoryBytes: o.MemoryBytes, KVBytes: o.KVBytes, FeatureBytes: o.FeatureBytes,
+		EncodedBytes: o.EncodedBytes, Defaults: o.Defaults,
 		Progress: o.Progress, Warn: o.Warn, Panicked: o.Panicked,
 	}
 }

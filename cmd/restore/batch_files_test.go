@@ -266,7 +266,8 @@ func TestBatchFlags(t *testing.T) {
 		"nats": "kernel", "nats-creds": "", "nats-ca": "", "nats-replicas": "",
 		"model": "digest", "vision-tower": "digest", "mmproj": "digest", "pull": "",
 		"threads": "deterministic", "parallel": "deterministic",
-		"kv-mb": "a refusal is no answer", "cache-mb": "speed only", "cache-dir": "speed only",
+		"memory": "a refusal is no answer", "kv-mb": "a refusal is no answer",
+		"cache-mb": "speed only", "cache-dir": "speed only",
 		"cache-dir-mb": "speed only", "presets": "preset",
 		"media-path": "pictures have hashes", "fetch-timeout": "a refusal is no answer",
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/pflag"
 
 	"github.com/restore-vlm/restore"
@@ -15,6 +16,7 @@ type EngineFlags struct {
 	Model ModelFlags
 
 	context, Parallel, Queue int
+	memory                   string
 	kv, cache                int // MB
 	Throughput               bool
 }
@@ -29,6 +31,9 @@ func (o *EngineFlags) Add(fs *pflag.FlagSet) {
 	fs.IntVarP(&o.context, "ctx-size", "c", 0, "at most `N` positions for question and answer")
 	fs.Lookup("ctx-size").Annotations = map[string][]string{Applies: {"the model's"}}
 	fs.IntVar(&o.Parallel, "parallel", 4, "answer at most `N` requests at once")
+	fs.StringVar(&o.memory, "memory", "",
+		"take at most this `size` of memory, as 12GB: weights, keys and values, buffers")
+	fs.Lookup("memory").Annotations = map[string][]string{Applies: {"what is free"}}
 	fs.IntVar(&o.kv, "kv-mb", 0, "keep keys and values in at most `N` MB")
 	fs.Lookup("kv-mb").Annotations = map[string][]string{Applies: {"a quarter of the free memory"}}
 	fs.IntVar(&o.cache, "cache-mb", 256, "keep reduced pictures in at most `N` MB; 0: none")
@@ -64,10 +69,25 @@ const MaxCount = 1 << 30
 
 // Check refuses wrong flags.
 func (o *EngineFlags) Check() error {
+	if _, err := o.memoryBytes(); err != nil {
+		return err
+	}
 	return InRange(o.Flags, FlagRange{"ctx-size", o.context, 1, MaxCount},
 		FlagRange{"parallel", o.Parallel, 1, 256},
 		FlagRange{"queue", o.Queue, 0, MaxCount}, FlagRange{"kv-mb", o.kv, 1, MaxCount},
 		FlagRange{"cache-mb", o.cache, 0, MaxCount})
+}
+
+// memoryBytes is the value of --memory; 0: no limit.
+func (o *EngineFlags) memoryBytes() (int64, error) {
+	if o.memory == "" {
+		return 0, nil
+	}
+	n, err := humanize.ParseBytes(o.memory)
+	if err != nil || n < MB || n > 1<<50 {
+		return 0, Flagf("memory", "got %q, want a size from 1MB to 1PB, as 12GB", o.memory)
+	}
+	return int64(n), nil
 }
 
 // Options are the options of the model; the caller must call end after it is open.
@@ -76,6 +96,9 @@ func (o *EngineFlags) Options(
 ) (_ *restore.Options, end func(), err error) {
 	mo, end, err := o.Model.Options(a)
 	if err != nil {
+		return nil, nil, err
+	}
+	if mo.MemoryBytes, err = o.memoryBytes(); err != nil {
 		return nil, nil, err
 	}
 	mo.Parallel, mo.Queue, mo.Context = o.Parallel, o.Queue, o.context

@@ -33,6 +33,7 @@ var workersOwn = []string{
 	"cache-type",
 	"ctx-size",
 	"parallel",
+	"memory",
 	"kv-mb",
 	"cache-mb",
 	"cache-dir",

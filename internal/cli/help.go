@@ -36,7 +36,7 @@ var flagGroups = []struct {
 	{"Visual tokens", strings.Join(ShownParameters, " ")},
 	{"Answer", "n-predict temp top-k top-p min-p seed"},
 	{"Server", "server host port api-key api-key-file allow-no-key alias"},
-	{"Requests at once", "parallel ctx-size queue kv-mb cache-mb cache-dir cache-dir-mb " +
+	{"Requests at once", "parallel ctx-size queue memory kv-mb cache-mb cache-dir cache-dir-mb " +
 		"cache-isolation"},
 	{"Workers", "nats nats-creds nats-ca nats-replicas mixed"},
 	{"Pictures", "max-image-pixels max-image-mb max-images min-pixels max-pixels pad exif " +

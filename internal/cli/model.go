@@ -172,6 +172,7 @@ func (m *ModelFlags) Opened(ctx context.Context, o *restore.Options) (*restore.M
 	model, err := restore.Open(ctx, m.Path, o)
 	if err == nil && !o.Describe {
 		LimitGarbage(model.Info().Bytes)
+		limitHeap(model, o.MemoryBytes)
 	}
 	return model, ModelCause(err)
 }
@@ -199,6 +200,22 @@ func LimitGarbage(bytes int64) {
 	if bytes >= largeModel && os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(largeGarbage)
 	}
+}
+
+// leastHeap is the least limit of the heap: with less, garbage collection would take most of the
+// time.
+const leastHeap = 128 * MB
+
+// limitHeap makes garbage collection keep the heap in what memory leaves next to the weights, keys
+// and values, unless GOMEMLIMIT says more exactly. On Linux these lie outside of the heap.
+func limitHeap(m *restore.Model, memory int64) {
+	if memory == 0 || os.Getenv("GOMEMLIMIT") != "" {
+		return
+	}
+	if runtime.GOOS == "linux" {
+		memory -= m.Info().Bytes + m.Stats().KVLimit
+	}
+	debug.SetMemoryLimit(max(memory, leastHeap))
 }
 
 // OpenShape describes a shape as open describes a model.

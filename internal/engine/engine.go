@@ -62,6 +62,8 @@ type Options struct {
 	// Context is the most positions that a prompt and its answer may span, 0: the limit in the
 	// model's configuration.
 	Context int
+	// MemoryBytes limits the memory for weights, keys and values together. 0: what is free.
+	MemoryBytes int64
 	// KVBytes limits the memory for keys and values, of running requests and of prompt prefixes
 	// kept for reuse. 0: a quarter of the free memory, or 2 GiB if the system does not report it.
 	KVBytes int64
@@ -316,8 +318,8 @@ func (o *Options) check() error {
 	}{
 		{"parallel", int64(o.Parallel), 0}, {"queue", int64(o.Queue), -1},
 		{"ctx-size", int64(o.Context), 0},
-		{"kv-mb", o.KVBytes, 0}, {"cache-mb", o.FeatureBytes, -1},
-		{"encoded-bytes", o.EncodedBytes, 0},
+		{"memory", o.MemoryBytes, 0}, {"kv-mb", o.KVBytes, 0},
+		{"cache-mb", o.FeatureBytes, -1}, {"encoded-bytes", o.EncodedBytes, 0},
 	} {
 		if c.got < c.least {
 			return fmt.Errorf("engine: %w", &errs.OptionError{
@@ -359,12 +361,9 @@ func (e *Engine) limits(o *Options) error {
 	if o.Context > 0 {
 		e.context = o.Context
 	}
-	kv := o.KVBytes
-	if kv == 0 {
-		kv = keysUnknown
-		if free, ok := available(); ok {
-			kv = free / 4
-		}
+	kv, err := o.keysValues(e.Info().Resident)
+	if err != nil {
+		return err
 	}
 	e.pagesMost = int(min(kv/e.pages.PageBytes(), math.MaxInt))
 	features := o.FeatureBytes

@@ -33,8 +33,9 @@ func (e *SizeError) Unwrap() error { return &e.MemoryError }
 
 // fitMemory resolves QuantAuto and returns an error if the weights do not fit. It reads no weights.
 func (o *Options) fitMemory(ck checkpoint.Bundle) error {
-	free, known := available()
-	if o.Quant != QuantAuto && (!known || len(ck.About().Files) == 0) {
+	free, known := o.free(0)
+	small := o.MemoryBytes == 0 && len(ck.About().Files) == 0 // the embedded model
+	if o.Quant != QuantAuto && (!known || small) {
 		return nil
 	}
 	if ck.About().Packed != nil && o.Quant == QuantAuto {
@@ -99,6 +100,39 @@ func (o *Options) fitMemory(ck checkpoint.Bundle) error {
 		e.Hint = fmt.Sprintf("in %s they take %s", fits, bytesize.GB(size))
 	}
 	return e
+}
+
+// free returns the bytes of memory that the weights may take, or, with so many bytes of weights in
+// memory, that everything else may take. It returns false if nothing says how many.
+func (o *Options) free(weights int64) (int64, bool) {
+	free, known := available()
+	if o.MemoryBytes == 0 {
+		return free, known
+	}
+	left := max(0, o.MemoryBytes-weights)
+	if known {
+		left = min(left, free)
+	}
+	return left, true
+}
+
+// keysValues returns the bytes that keys and values may take with so many bytes of weights.
+func (o *Options) keysValues(weights int64) (int64, error) {
+	free, known := o.free(weights)
+	switch {
+	case o.MemoryBytes > 0 && o.KVBytes > free:
+		return 0, fmt.Errorf("engine: %w", &errs.OptionError{
+			Name: "kv-mb", Got: bytesize.GB(o.KVBytes), Want: "at most " + bytesize.GB(free),
+			Why: fmt.Sprintf("memory is %s and the weights take %s", bytesize.GB(o.MemoryBytes),
+				bytesize.GB(weights)),
+			Fault: errs.TooLarge,
+		})
+	case o.KVBytes > 0:
+		return o.KVBytes, nil
+	case known:
+		return free / 4, nil
+	}
+	return keysUnknown, nil
 }
 
 // residentAs returns the bytes of memory that the weights of ck take with options o. It reads no

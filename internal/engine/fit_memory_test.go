@@ -101,24 +101,69 @@ func TestFitMemory(t *testing.T) {
 
 // Ensure that keys and values get a quarter of the free memory if no limit is given.
 func TestMemoryForKeys(t *testing.T) {
+	weights := tiny(t, Options{}).Info().Resident
 	defer func(f func() (int64, bool)) { available = f }(available)
 	for _, c := range []struct {
 		free  int64
 		known bool
 		given int64
+		all   int64 // Options.MemoryBytes
 		want  int64
 	}{
-		{8 << 30, true, 0, 2 << 30},       // 8/4
-		{8 << 30, true, 3 << 30, 3 << 30}, // as given
-		{0, false, 0, keysUnknown},
+		{8 << 30, true, 0, 0, 2 << 30},       // 8/4
+		{8 << 30, true, 3 << 30, 0, 3 << 30}, // as given
+		{0, false, 0, 0, keysUnknown},
+		{8 << 30, true, 0, 1 << 30, (1<<30 - weights) / 4},
+		{8 << 30, true, 512 << 20, 1 << 30, 512 << 20},
+		{0, false, 0, 1 << 30, (1<<30 - weights) / 4},
+		{1 << 30, true, 0, 8 << 30, 1 << 28}, // the system has less
 	} {
 		available = func() (int64, bool) { return c.free, c.known }
-		e := tiny(t, Options{KVBytes: c.given})
+		e := tiny(t, Options{KVBytes: c.given, MemoryBytes: c.all})
 		// the limit is a whole number of pages
 		got, page := e.Stats().KVLimit, e.pages.PageBytes()
 		if got > c.want || got+page <= c.want {
 			t.Errorf("%d bytes free, %d given: got at most %d for keys and values, want %d",
 				c.free, c.given, got, c.want)
 		}
+	}
+}
+
+// Ensure that a limit of the memory refuses weights, and keys and values, that exceed it.
+func TestMemoryLimit(t *testing.T) {
+	defer func(f func() (int64, bool)) { available = f }(available)
+	available = func() (int64, bool) { return 8 << 30, true }
+	const folder = "testdata/llava15-tiny"
+	ck, err := formats.Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ck.Close()
+	weights, err := residentAs(ck, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func(memory, kv int64) error {
+		ck, err := formats.Open(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ck.Close()
+		e, err := New(ck, Options{Threads: 1, MemoryBytes: memory, KVBytes: kv}, Hooks{})
+		if err == nil {
+			err = e.Close()
+		}
+		return err
+	}
+	var size *SizeError
+	if err := open(weights-1, 0); !errors.As(err, &size) || size.Have != weights-1 {
+		t.Errorf("weights: got %v, want a SizeError", err)
+	}
+	var option *errs.OptionError
+	if err := open(weights+1e6, 2e6); !errors.As(err, &option) || option.Name != "kv-mb" {
+		t.Errorf("keys and values: got %v, want an error about kv-mb", err)
+	}
+	if err := open(weights+4e6, 2e6); err != nil {
+		t.Errorf("enough: %v", err)
 	}
 }
