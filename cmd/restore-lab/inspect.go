@@ -248,7 +248,7 @@ func newInspectImage(a *cli.App) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		proc, err := families.Processor(config, nil)
+		proc, err := families.Processor(config)
 		if err != nil {
 			return fmt.Errorf("%s: %w", processor, err)
 		}

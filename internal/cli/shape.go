@@ -146,7 +146,7 @@ func (s *Shape) Processor() (imageproc.Processor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return families.Processor(text, nil)
+	return families.Processor(text)
 }
 
 // BenchMaxPatches limits the size of a benchmark's picture.

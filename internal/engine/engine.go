@@ -553,8 +553,8 @@ func (e *Engine) documents() (err error) {
 		}
 	}
 	if p.Processor.Data != nil {
-		if e.proc, err = families.Processor(p.Processor.Data, p.Video.Data); err != nil {
-			return fmt.Errorf("%s: %s: %w", e.ck.Name, p.Processor.From, err)
+		if e.proc, err = families.Prepares(e.ck.Name, p); err != nil {
+			return err
 		}
 	}
 	if p.Specials.Data != nil {

@@ -202,7 +202,7 @@ func restoreTrace(
 	if err != nil {
 		t.Fatal(err)
 	}
-	proc, err := families.Processor(config, nil)
+	proc, err := families.Processor(config)
 	if err != nil {
 		t.Fatal(err)
 	}

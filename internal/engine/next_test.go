@@ -35,7 +35,7 @@ func nextInputs(t testing.TB, name, prompt string) map[string]*tensor.Tensor {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proc, err := families.Processor(config, nil)
+	proc, err := families.Processor(config)
 	if err != nil {
 		t.Fatal(err)
 	}

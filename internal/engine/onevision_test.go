@@ -157,7 +157,7 @@ func TestOneVisionPixels(t *testing.T) {
 	for name, prompts := range oneVisionPrompts {
 		config, err := os.ReadFile(filepath.Join("testdata", name, "preprocessor_config.json"))
 		must(t, err)
-		proc, err := families.Processor(config, nil)
+		proc, err := families.Processor(config)
 		must(t, err)
 		for _, prompt := range prompts {
 			p, ref := openAsked(t, name, prompt), reference(t, name, prompt)
@@ -265,6 +265,7 @@ func TestOneVisionMethods(t *testing.T) {
 	refused := map[string]string{
 		"tome": "no class token", "flowcut": "no class token", "prumerge": "class token",
 		"prumerge-plus": "class token", "downsample": "", "fitprune": "recipe",
+		"pixelprune": "cannot leave out tokens",
 	}
 	for _, prompt := range []string{"huge", "video"} {
 		in := reference(t, "llava-onevision-tied-tiny", prompt)

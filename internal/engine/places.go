@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -132,9 +131,6 @@ func (e *Engine) fillMoments(parts []tokenizer.Segment, pics []*picture) error {
 		if !p.shape.Video {
 			continue
 		}
-		if p.shape.Time == "" {
-			return fmt.Errorf("engine: video: %s: %w", e.ck.Name, errNoTimes)
-		}
 		if p.moment == 0 {
 			videos = append(videos, "")
 		}
@@ -159,10 +155,6 @@ func (e *Engine) fillMoments(parts []tokenizer.Segment, pics []*picture) error {
 	}
 	return nil
 }
-
-// errNoTimes is returned for a video of a model without its video processor.
-var errNoTimes = errors.New("no video_preprocessor_config.json (or video_processor in " +
-	"processor_config.json), which says which frames are read")
 
 // written returns the text that the template writes for a picture between two texts. If the
 // template moves pictures to the front, it is the picture token only.

@@ -161,16 +161,28 @@ func TestQwen3Conversation(t *testing.T) {
 	}
 }
 
-// Ensure that a video needs the video processor, and that the error names its file.
-func TestQwen3NoTimes(t *testing.T) {
+// Ensure that a video without a video processor's file is read by the pictures' settings, as in
+// transformers.
+func TestQwen3VideoSettings(t *testing.T) {
 	dir := copyDir(t, "testdata/qwen3vl-tiny")
-	must(t, os.Remove(filepath.Join(dir, "video_preprocessor_config.json")))
-	e := open(t, dir, 1)
-	_, err := e.Ask(context.Background(), engine.Request{
-		Prompt: "?", Video: openAsked(t, "qwen3vl-tiny", "video").video(t),
-	})
-	if err == nil || !strings.Contains(err.Error(), "video_preprocessor_config.json") {
-		t.Errorf("got %v, want an error that names the file", err)
+	file := filepath.Join(dir, "video_preprocessor_config.json")
+	pictures, err := os.ReadFile(filepath.Join(dir, "preprocessor_config.json"))
+	must(t, err)
+	var prompts [2]engine.Report
+	for i, write := range []func() error{
+		func() error { return os.Remove(file) },
+		func() error { return os.WriteFile(file, pictures, 0o644) },
+	} {
+		must(t, write())
+		got, err := open(t, dir, 1).Ask(context.Background(), engine.Request{
+			Prompt: "?", Video: openAsked(t, "qwen3vl-tiny", "video").video(t), MaxTokens: 1,
+		})
+		must(t, err)
+		prompts[i] = got.Report
+	}
+	if a, b := prompts[0], prompts[1]; a.PromptTokens != b.PromptTokens ||
+		a.ImageTokens != b.ImageTokens || a.ImageTokens == 0 {
+		t.Errorf("got %+v, with the pictures' settings in the file %+v", a, b)
 	}
 }
 
@@ -192,6 +204,7 @@ func TestQwen3Methods(t *testing.T) {
 	refused := map[string]string{
 		"tome": "no such method", "flowcut": "no such method", "prumerge": "class token",
 		"prumerge-plus": "class token", "fitprune": "recipe",
+		"pixelprune": "cannot leave out tokens",
 	}
 	for _, m := range methods.Methods()[1:] { // not "none"
 		for _, on := range []bool{false, true} {
@@ -230,7 +243,7 @@ func TestQwen3Pixels(t *testing.T) {
 	for name, prompts := range qwen3Prompts {
 		config, err := os.ReadFile(filepath.Join("testdata", name, "preprocessor_config.json"))
 		must(t, err)
-		proc, err := families.Processor(config, nil)
+		proc, err := families.Processor(config)
 		must(t, err)
 		for _, prompt := range prompts {
 			p, want := openAsked(t, name, prompt), reference(t, name, prompt)["pixel_values"]

@@ -108,7 +108,7 @@ func tiny(t *testing.T, o Options) *Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	processor, err := families.Processor([]byte(tinyProcessor), nil)
+	processor, err := families.Processor([]byte(tinyProcessor))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -825,7 +825,7 @@ func TestShortenedFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		processor, err := families.Processor([]byte(tinyProcessor), nil)
+		processor, err := families.Processor([]byte(tinyProcessor))
 		if err != nil {
 			t.Fatal(err)
 		}

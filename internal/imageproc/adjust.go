@@ -1,6 +1,11 @@
 package imageproc
 
-import "slices"
+import (
+	"errors"
+	"slices"
+
+	"github.com/restore-vlm/restore/errs"
+)
 
 // Adjust changes how a processor prepares pictures. The zero value changes nothing.
 type Adjust struct {
@@ -16,7 +21,8 @@ func (a Adjust) To(p Processor) (_ Processor, err error) {
 	if _, ok := p.(*CLIP); !ok && slices.Contains(a.Defaults, "pad") {
 		a.Pad = false
 	}
-	if q, ok := p.(*Patches); !ok || !q.doResize {
+	var useless *errs.OptionError
+	if _, err := LimitPixels(p, a.MinPixels, a.MaxPixels); errors.As(err, &useless) {
 		for i, limit := range []*int{&a.MinPixels, &a.MaxPixels} {
 			if slices.Contains(a.Defaults, [...]string{"min-pixels", "max-pixels"}[i]) {
 				*limit = 0

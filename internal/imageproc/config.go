@@ -16,10 +16,10 @@ const maxConfigBytes = 1 << 20
 // maxSide limits every side in a configuration.
 const maxSide = 8192
 
-// CLIP's channel statistics, the default of all processors.
+// CLIP's channel statistics, the default of most processors.
 var (
-	clipMean = [3]float64{0.48145466, 0.4578275, 0.40821073}
-	clipStd  = [3]float64{0.26862954, 0.26130258, 0.27577711}
+	CLIPMean = [3]float64{0.48145466, 0.4578275, 0.40821073}
+	CLIPStd  = [3]float64{0.26862954, 0.26130258, 0.27577711}
 )
 
 // Kind is a kind of processor.
@@ -77,17 +77,56 @@ func ParseProcessor(preprocessorConfigJSON []byte, kinds []Kind) (Processor, err
 	return p, nil
 }
 
+// VideoKind is a kind of video processor. New completes the picture processor p.
+type VideoKind struct {
+	Class string // in transformers
+	New   func(r *Settings, p Processor) Processor
+}
+
+// WithVideo returns p completed by the video processor that video_preprocessor_config.json
+// describes, which must be of the given kind.
+func WithVideo(p Processor, videoConfigJSON []byte, kind VideoKind) (Processor, error) {
+	r, err := newSettings("video processor config", videoConfigJSON)
+	if err != nil {
+		return nil, err
+	}
+	if name := r.string("video_processor_type"); name != "" && name != kind.Class {
+		r.Fail("video_processor_type", "got %q, want %s", name, kind.Class)
+	}
+	r.class = kind.Class
+	p = kind.New(r, p)
+	r.rejectOthers()
+	return p, r.err
+}
+
 // Settings reads typed values from a processor's configuration and keeps the first error.
 type Settings struct {
+	what  string // that the settings are, for errors
 	class string // of the kind
 	m     map[string]json.RawMessage
 	seen  map[string]bool
 	err   error
 }
 
-func (r *Settings) fail(key, format string, args ...any) {
+// newSettings reads the settings of what, a JSON object.
+func newSettings(what string, data []byte) (*Settings, error) {
+	if len(data) > maxConfigBytes {
+		return nil, fmt.Errorf("imageproc: %s: %d bytes, limit %d", what, len(data), maxConfigBytes)
+	}
+	r := &Settings{what: what, seen: map[string]bool{}}
+	if err := json.Unmarshal(data, &r.m); err != nil {
+		return nil, fmt.Errorf("imageproc: %s: not a JSON object: %w", what, err)
+	}
+	return r, nil
+}
+
+// Class returns the class in transformers.
+func (r *Settings) Class() string { return r.class }
+
+// Fail records a problem with key.
+func (r *Settings) Fail(key, format string, args ...any) {
 	if r.err == nil {
-		r.err = fmt.Errorf("imageproc: processor config: %s: %s", key, fmt.Sprintf(format, args...))
+		r.err = fmt.Errorf("imageproc: %s: %s: %s", r.what, key, fmt.Sprintf(format, args...))
 	}
 }
 
@@ -103,35 +142,38 @@ func (r *Settings) string(key string) string {
 	v, ok := r.raw(key)
 	s := ""
 	if ok && json.Unmarshal(v, &s) != nil {
-		r.fail(key, "got %s, want a string", short(v))
+		r.Fail(key, "got %s, want a string", short(v))
 	}
 	return s
 }
 
-func (r *Settings) bool(key string, def bool) bool {
+// Bool returns a flag, or def if absent.
+func (r *Settings) Bool(key string, def bool) bool {
 	v, ok := r.raw(key)
 	if ok && json.Unmarshal(v, &def) != nil {
-		r.fail(key, "got %s, want true or false", short(v))
+		r.Fail(key, "got %s, want true or false", short(v))
 	}
 	return def
 }
 
-func (r *Settings) int(key string, def, lo, hi int) int {
+// Int returns a whole number in [lo, hi], or def if absent.
+func (r *Settings) Int(key string, def, lo, hi int) int {
 	v, ok := r.raw(key)
 	if !ok {
 		return def
 	}
 	if json.Unmarshal(v, &def) != nil || def < lo || def > hi {
-		r.fail(key, "got %s, want an integer from %d to %d", short(v), lo, hi)
+		r.Fail(key, "got %s, want an integer from %d to %d", short(v), lo, hi)
 		return lo
 	}
 	return def
 }
 
-func (r *Settings) float(key string, def float64) float64 {
+// Float returns a number, or def if absent.
+func (r *Settings) Float(key string, def float64) float64 {
 	v, ok := r.raw(key)
 	if ok && json.Unmarshal(v, &def) != nil {
-		r.fail(key, "got %s, want a number", short(v))
+		r.Fail(key, "got %s, want a number", short(v))
 	}
 	return def
 }
@@ -148,7 +190,7 @@ func (r *Settings) triple(key string, def [3]float64) [3]float64 {
 	}
 	var many []float64
 	if json.Unmarshal(v, &many) != nil || len(many) != 3 {
-		r.fail(key, "got %s, want 3 numbers", short(v))
+		r.Fail(key, "got %s, want 3 numbers", short(v))
 		return def
 	}
 	return [3]float64(many)
@@ -184,7 +226,7 @@ func (r *Settings) size(key string, intKey string, def size) size {
 		}
 		return s
 	}
-	r.fail(key, "got %s, want an integer, [height, width] or an object of integers", short(v))
+	r.Fail(key, "got %s, want an integer, [height, width] or an object of integers", short(v))
 	return def
 }
 
@@ -199,43 +241,43 @@ func (r *Settings) is(key string, s size, limit int, names ...string) bool {
 			return false
 		}
 		if v < 1 || v > limit {
-			r.fail(key, "%s: got %d, want 1 to %d", n, v, limit)
+			r.Fail(key, "%s: got %d, want 1 to %d", n, v, limit)
 		}
 	}
 	return true
 }
 
 func (r *Settings) filter(def Filter) Filter {
-	return Filter(r.int("resample", int(def), int(Nearest), int(Hamming)))
+	return Filter(r.Int("resample", int(def), int(Nearest), int(Hamming)))
 }
 
-// normalisation reads the rescaling and normalising steps.
-func (r *Settings) normalisation() normalisation {
+// normalisation reads the rescaling and normalising steps. mean and std are the defaults.
+func (r *Settings) normalisation(mean, std [3]float64) normalisation {
 	n := normalisation{
-		Rescale:   r.bool("do_rescale", true),
-		Factor:    r.float("rescale_factor", 0.00392156862745098),
-		Normalize: r.bool("do_normalize", true),
-		Mean:      r.triple("image_mean", clipMean),
-		Std:       r.triple("image_std", clipStd),
+		Rescale:   r.Bool("do_rescale", true),
+		Factor:    r.Float("rescale_factor", 0.00392156862745098),
+		Normalize: r.Bool("do_normalize", true),
+		Mean:      r.triple("image_mean", mean),
+		Std:       r.triple("image_std", std),
 	}
 	for c, s := range n.Std {
 		if n.Normalize && (float32(s) == 0 || math.IsInf(float64(float32(s)), 0)) {
-			r.fail("image_std", "channel %d: got %g, want a number that is not 0 in float32", c, s)
+			r.Fail("image_std", "channel %d: got %g, want a number that is not 0 in float32", c, s)
 		}
 	}
-	r.bool("do_convert_rgb", true) // pictures are always RGB here
+	r.Bool("do_convert_rgb", true) // pictures are always RGB here
 	return n
 }
 
 func (r *Settings) clip() *CLIP {
 	c := &CLIP{
-		doResize: r.bool("do_resize", true),
-		doCrop:   r.bool("do_center_crop", true),
+		doResize: r.Bool("do_resize", true),
+		doCrop:   r.Bool("do_center_crop", true),
 		filter:   r.filter(Bicubic),
-		norm:     r.normalisation(),
+		norm:     r.normalisation(CLIPMean, CLIPStd),
 	}
 	intKey := "shortest_edge"
-	if r.bool("default_to_square", false) {
+	if r.Bool("default_to_square", false) {
 		intKey = "square"
 	}
 	s := r.size("size", intKey, size{"shortest_edge": 224})
@@ -245,7 +287,7 @@ func (r *Settings) clip() *CLIP {
 	case r.is("size", s, maxSide, "height", "width"):
 		c.height, c.width = s["height"], s["width"]
 	case c.doResize:
-		r.fail("size", "got %s, want shortest_edge, or height and width", describe(s))
+		r.Fail("size", "got %s, want shortest_edge, or height and width", describe(s))
 	}
 	crop := r.size("crop_size", "square", size{"height": 224, "width": 224})
 	switch {
@@ -254,7 +296,7 @@ func (r *Settings) clip() *CLIP {
 	case r.is("crop_size", crop, maxSide, "shortest_edge"):
 		c.cropHeight, c.cropWidth = crop["shortest_edge"], crop["shortest_edge"]
 	case c.doCrop:
-		r.fail("crop_size", "got %s, want height and width", describe(crop))
+		r.Fail("crop_size", "got %s, want height and width", describe(crop))
 	}
 	c.lut = newLUT(c.norm)
 	return c
@@ -263,14 +305,14 @@ func (r *Settings) clip() *CLIP {
 // NewPadded makes a [CLIP] with padding as a setting; the colour must be the mean's.
 func NewPadded(r *Settings) Processor {
 	c := r.clip()
-	c.Pad = r.bool("do_pad", false)
+	c.Pad = r.Bool("do_pad", false)
 	want := c.norm.background()
 	got := r.triple("background_color", [3]float64{
 		float64(want[0]), float64(want[1]), float64(want[2]),
 	})
 	for i := range got {
 		if c.Pad && got[i] != float64(want[i]) {
-			r.fail("background_color", "got %v, only the mean colour %v is supported", got, want)
+			r.Fail("background_color", "got %v, only the mean colour %v is supported", got, want)
 		}
 	}
 	return c
@@ -292,7 +334,7 @@ func (r *Settings) rejectOthers() {
 		case strings.HasPrefix(key, "do_") && string(v) != "false",
 			slices.Contains(refused, key),
 			key == "data_format" && !strings.Contains(strings.ToLower(string(v)), "first"):
-			r.fail(key, "%s is not supported", short(v))
+			r.Fail(key, "%s is not supported", short(v))
 		}
 	}
 }
@@ -320,13 +362,13 @@ func short(v []byte) string {
 func (r *Settings) pinpoints(key string, v json.RawMessage) [][2]int {
 	var lists [][]int
 	if json.Unmarshal(v, &lists) != nil || len(lists) > MaxTiles {
-		r.fail(key, "got %s, want at most %d pairs [height, width]", short(v), MaxTiles)
+		r.Fail(key, "got %s, want at most %d pairs [height, width]", short(v), MaxTiles)
 		return nil
 	}
 	var out [][2]int
 	for _, l := range lists {
 		if len(l) != 2 {
-			r.fail(key, "got %v, want pairs [height, width]", l)
+			r.Fail(key, "got %v, want pairs [height, width]", l)
 			return nil
 		}
 		out = append(out, [2]int(l))

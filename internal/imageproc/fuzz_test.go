@@ -89,7 +89,7 @@ func tooLarge(proc Processor, p *Picture) bool {
 		return f.width*f.height > limit
 	case *Patches:
 		ow, oh, err := proc.size(p)
-		return err == nil && ow*oh*proc.temporal > limit
+		return err == nil && ow*oh*proc.Temporal > limit
 	}
 	return false
 }

@@ -357,18 +357,18 @@ func processorBytes(
 		if err != nil {
 			t.Fatal(err)
 		}
-		for y := 0; y < f.height; y += proc.tile {
-			for x := 0; x < f.width; x += proc.tile {
-				for r := range proc.tile {
-					u8 = append(u8, canvas[((y+r)*f.width+x)*3:][:proc.tile*3]...)
+		for y := 0; y < f.height; y += proc.Side {
+			for x := 0; x < f.width; x += proc.Side {
+				for r := range proc.Side {
+					u8 = append(u8, canvas[((y+r)*f.width+x)*3:][:proc.Side*3]...)
 				}
 			}
 		}
 		return u8
 	case *Patches:
-		ow, oh, err := proc.smartSize(p.Width, p.Height)
+		ow, oh, err := proc.Fit(1, 1, p.Width, p.Height)
 		if err != nil || want.Resized != [2]int{oh, ow} ||
-			want.Grid != [3]int{1, oh / proc.patch, ow / proc.patch} {
+			want.Grid != [3]int{1, oh / proc.Patch, ow / proc.Patch} {
 			t.Errorf("%s: got %dx%d, %v, want %v", label, oh, ow, err, want.Resized)
 		}
 		out, err := resized(p, ow, oh, proc.filter)
@@ -504,7 +504,7 @@ func TestSmartSizeGoldens(t *testing.T) {
 				t.Fatalf("bad row %v", row)
 			}
 			for key, q := range limits {
-				ow, oh, err := q.smartSize(w, h)
+				ow, oh, err := q.Fit(1, 1, w, h)
 				var want [2]int
 				if json.Unmarshal(row[key], &want) != nil {
 					if err == nil {

@@ -12,12 +12,15 @@ import (
 // patch·merge within a pixel budget, a plain resize, and the picture cut into
 // patches in the order of the merged 2×2 (merge×merge) blocks.
 type Patches struct {
-	class                  string
-	minPixels, maxPixels   int
-	patch, temporal, merge int
-	doResize               bool
-	filter                 Filter
-	lut                    *lut
+	Patch, Temporal, Merge int // pixels, frames, patches
+	MinPixels, MaxPixels   int // of a resized picture
+
+	Mean, Std [3]float64
+
+	class    string
+	doResize bool
+	filter   Filter
+	lut      *lut
 }
 
 // Name implements Processor.
@@ -28,108 +31,129 @@ const maxAspectRatio = 200
 
 // NewPatches makes a [Patches].
 func NewPatches(r *Settings) Processor {
+	return PatchesOf(r, Patches{
+		Patch: 14, Temporal: 2, Merge: 2, MinPixels: 56 * 56, MaxPixels: 28 * 28 * 1280,
+		Mean: CLIPMean, Std: CLIPStd,
+	}, maxOutputPixels)
+}
+
+// PatchesOf makes a [Patches] with the defaults def. No limit is above most pixels.
+func PatchesOf(r *Settings, def Patches, most int) *Patches {
 	q := &Patches{
 		class:    r.class,
-		patch:    r.int("patch_size", 14, 1, 512),
-		temporal: r.int("temporal_patch_size", 2, 1, 16),
-		merge:    r.int("merge_size", 2, 1, 16),
-		doResize: r.bool("do_resize", true),
+		Patch:    r.Int("patch_size", def.Patch, 1, 512),
+		Temporal: r.Int("temporal_patch_size", def.Temporal, 1, 16),
+		Merge:    r.Int("merge_size", def.Merge, 1, 16),
+		doResize: r.Bool("do_resize", true),
 		filter:   r.filter(Bicubic),
 	}
 	s := r.size("size", "", size{})
-	lo, hi := 56*56, 28*28*1280
+	lo, hi := def.MinPixels, def.MaxPixels
 	switch {
 	case len(s) == 0:
-	case r.is("size", s, maxOutputPixels, "shortest_edge", "longest_edge"):
+	case r.is("size", s, most, "shortest_edge", "longest_edge"):
 		lo, hi = s["shortest_edge"], s["longest_edge"]
-	case r.is("size", s, maxOutputPixels, "min_pixels", "max_pixels"):
+	case r.is("size", s, most, "min_pixels", "max_pixels"):
 		lo, hi = s["min_pixels"], s["max_pixels"]
 	default:
-		r.fail("size", "got %s, want shortest_edge and longest_edge (numbers of pixels)",
+		r.Fail("size", "got %s, want shortest_edge and longest_edge (numbers of pixels)",
 			describe(s))
 	}
-	q.minPixels = r.int("min_pixels", lo, 1, maxOutputPixels)
-	q.maxPixels = r.int("max_pixels", hi, 1, maxOutputPixels)
-	if q.minPixels > q.maxPixels {
-		r.fail("min_pixels", "got %d, more than max_pixels %d", q.minPixels, q.maxPixels)
+	q.MinPixels = r.Int("min_pixels", lo, 1, most)
+	q.MaxPixels = r.Int("max_pixels", hi, 1, most)
+	if q.MinPixels > q.MaxPixels {
+		r.Fail("min_pixels", "got %d, more than max_pixels %d", q.MinPixels, q.MaxPixels)
 	}
-	if f := q.patch * q.merge; f*f > q.maxPixels {
-		r.fail("max_pixels", "got %d, less than one block of %dx%d pixels", q.maxPixels, f, f)
+	if f := q.Cell(); f*f > q.MaxPixels {
+		r.Fail("max_pixels", "got %d, less than one block of %dx%d pixels", q.MaxPixels, f, f)
 	}
-	q.lut = newLUT(r.normalisation())
+	n := r.normalisation(def.Mean, def.Std)
+	q.Mean, q.Std, q.lut = n.Mean, n.Std, newLUT(n)
 	return q
 }
 
-// LimitPixels returns p with other limits on a resized picture's pixels than the checkpoint's; 0
-// keeps a limit. Only Patches has such limits. The errors name the limits min-pixels and
-// max-pixels.
+// Cell returns the side of a block in pixels.
+func (q *Patches) Cell() int { return q.Patch * q.Merge }
+
+// Limiter is a Processor with limits on a resized picture's pixels.
+type Limiter interface {
+	Processor
+	// Limit returns the processor with other limits than the checkpoint's; 0 keeps a limit.
+	Limit(lo, hi int) (Processor, error)
+}
+
+var _ Limiter = (*Patches)(nil)
+
+// LimitPixels returns p with other limits, if it is a [Limiter]. The errors name the limits
+// min-pixels and max-pixels.
 func LimitPixels(p Processor, lo, hi int) (Processor, error) {
 	if lo == 0 && hi == 0 {
 		return p, nil
 	}
+	if l, ok := p.(Limiter); ok {
+		return l.Limit(lo, hi)
+	}
+	return nil, noLimits(lo, hi, withName(p))
+}
+
+// noLimits is the error for limits that have no effect because of why.
+func noLimits(lo, hi int, why string) error {
 	name, got := "min-pixels", lo
 	if lo == 0 {
 		name, got = "max-pixels", hi
 	}
-	q, ok := p.(*Patches)
-	switch {
-	case !ok:
-		return nil, &errs.OptionError{
-			Name: name, Got: strconv.Itoa(got), Why: withName(p), Fault: errs.Useless,
-		}
-	case !q.doResize:
-		return nil, &errs.OptionError{
-			Name: name, Got: strconv.Itoa(got), Why: "where do_resize is false",
-			Fault: errs.Useless,
-		}
+	return &errs.OptionError{Name: name, Got: strconv.Itoa(got), Why: why, Fault: errs.Useless}
+}
+
+// Limit implements [Limiter].
+func (q *Patches) Limit(lo, hi int) (Processor, error) {
+	if !q.doResize {
+		return nil, noLimits(lo, hi, "where do_resize is false")
 	}
 	out := *q
 	if lo != 0 {
-		out.minPixels = lo
+		out.MinPixels = lo
 	}
 	if hi != 0 {
-		out.maxPixels = hi
+		out.MaxPixels = hi
 	}
-	cell := q.patch * q.merge
+	cell := q.Cell()
 	switch {
-	case min(out.minPixels, out.maxPixels) < 1 ||
-		max(out.minPixels, out.maxPixels) > maxOutputPixels:
+	case min(out.MinPixels, out.MaxPixels) < 1 ||
+		max(out.MinPixels, out.MaxPixels) > maxOutputPixels:
 		return nil, fmt.Errorf("imageproc: min-pixels and max-pixels: got %d and %d, want 1 to %d",
-			out.minPixels, out.maxPixels, maxOutputPixels)
-	case out.minPixels > out.maxPixels:
+			out.MinPixels, out.MaxPixels, maxOutputPixels)
+	case out.MinPixels > out.MaxPixels:
 		return nil, fmt.Errorf("imageproc: min-pixels: got %d, want at most max-pixels %d",
-			out.minPixels, out.maxPixels)
-	case out.maxPixels < cell*cell:
+			out.MinPixels, out.MaxPixels)
+	case out.MaxPixels < cell*cell:
 		return nil, fmt.Errorf("imageproc: max-pixels: got %d, want at least %d (one visual "+
-			"token of %dx%d pixels)", out.maxPixels, cell*cell, cell, cell)
+			"token of %dx%d pixels)", out.MaxPixels, cell*cell, cell, cell)
 	}
 	return &out, nil
 }
 
-// smartSize returns the size to which a w×h picture is resized:
+// Fit returns the size to which n frames of w by h pixels, of which the limits count all, are
+// resized (a picture is one frame). moments is n in whole moments:
 //
 //	both sides to the nearest multiple of factor (half to even, possibly 0);
-//	area over maxPixels:  factor·⌊side/β/factor⌋, at least factor, β = √(w·h/maxPixels)
-//	area under minPixels: factor·⌈side·β/factor⌉, β = √(minPixels/(w·h))
-func (q *Patches) smartSize(w, h int) (ow, oh int, err error) { return q.smartSizeOf(1, 1, w, h) }
-
-// smartSizeOf is smartSize for n frames, whose limits count the pixels of all; whole is n rounded
-// up to whole moments.
-func (q *Patches) smartSizeOf(n, whole, w, h int) (ow, oh int, err error) {
+//	moments·area over MaxPixels:  factor·⌊side/β/factor⌋, at least factor, β = √(n·w·h/MaxPixels)
+//	moments·area under MinPixels: factor·⌈side·β/factor⌉, β = √(MinPixels/(n·w·h))
+func (q *Patches) Fit(n, moments, w, h int) (ow, oh int, err error) {
 	if r := float64(max(w, h)) / float64(min(w, h)); r > maxAspectRatio {
 		return 0, 0, fmt.Errorf("imageproc: picture %dx%d: aspect ratio %.4g, limit %d", w, h, r,
 			maxAspectRatio)
 	}
-	factor := q.patch * q.merge
+	factor := q.Cell()
 	f, fn, fw, fh := float64(factor), float64(n), float64(w), float64(h)
 	ow, oh = int(math.RoundToEven(fw/f))*factor, int(math.RoundToEven(fh/f))*factor
 	switch {
-	case whole*ow*oh > q.maxPixels:
-		beta := math.Sqrt(fn * fw * fh / float64(q.maxPixels))
+	case moments*ow*oh > q.MaxPixels:
+		beta := math.Sqrt(fn * fw * fh / float64(q.MaxPixels))
 		ow = max(factor, int(math.Floor(fw/beta/f))*factor)
 		oh = max(factor, int(math.Floor(fh/beta/f))*factor)
-	case whole*ow*oh < q.minPixels:
-		beta := math.Sqrt(float64(q.minPixels) / (fn * fw * fh))
+	case moments*ow*oh < q.MinPixels:
+		beta := math.Sqrt(float64(q.MinPixels) / (fn * fw * fh))
 		ow = ceil(float64(fw*beta)/f) * factor
 		oh = ceil(float64(fh*beta)/f) * factor
 	}
@@ -144,15 +168,15 @@ func (q *Patches) Process(pics []*Picture) (*Pixels, error) {
 	if err := checkPictures(pics); err != nil {
 		return nil, err
 	}
-	row := 3 * q.temporal * q.patch * q.patch
-	px := &Pixels{Merge: q.merge}
+	row := 3 * q.Temporal * q.Patch * q.Patch
+	px := &Pixels{Merge: q.Merge}
 	patches := 0
 	for _, p := range pics {
 		ow, oh, err := q.size(p)
 		if err != nil {
 			return nil, err
 		}
-		gw, gh := ow/q.patch, oh/q.patch
+		gw, gh := ow/q.Patch, oh/q.Patch
 		patches += gw * gh
 		if int64(patches)*int64(row) > maxOutputValues {
 			return nil, fmt.Errorf(
@@ -167,7 +191,7 @@ func (q *Patches) Process(pics []*Picture) (*Pixels, error) {
 	px.Data = make([]float32, patches*row)
 	dst := px.Data
 	for i, p := range pics {
-		ow, oh := px.GridTHW[i][2]*q.patch, px.GridTHW[i][1]*q.patch
+		ow, oh := px.GridTHW[i][2]*q.Patch, px.GridTHW[i][1]*q.Patch
 		u8 := make([]byte, ow*oh*3)
 		if err := whole(p).resize(u8, ow*3, ow, oh, window{w: ow, h: oh}, q.filter); err != nil {
 			return nil, fmt.Errorf("%w (picture %d of %d)", err, i+1, len(pics))
@@ -181,24 +205,24 @@ func (q *Patches) Process(pics []*Picture) (*Pixels, error) {
 // frames; the last moment is filled up with the last frame. All frames are resized to the same
 // size.
 func (q *Patches) ProcessVideo(v *Video) (*Pixels, error) {
-	if err := v.check(); err != nil {
+	if err := v.Check(); err != nil {
 		return nil, err
 	}
 	ow, oh, err := q.size(v.Frames[0])
 	if err != nil {
 		return nil, err
 	}
-	return q.moments(v, ow, oh)
+	return q.Moments(v, ow, oh)
 }
 
-// check returns an error unless all frames have one size and their rate is known.
-func (v *Video) check() error {
+// Check returns an error unless all frames have one size and their rate is known.
+func (v *Video) Check() error {
 	if err := checkPictures(v.Frames); err != nil {
 		return err
 	}
-	if !(v.FPS > 0 && v.FPS <= maxFPS) {
+	if !(v.FPS > 0 && v.FPS <= MaxFPS) {
 		return fmt.Errorf("imageproc: video: fps: got %v, want more than 0 and at most %d", v.FPS,
-			maxFPS)
+			MaxFPS)
 	}
 	first := v.Frames[0]
 	for i, p := range v.Frames {
@@ -211,26 +235,26 @@ func (v *Video) check() error {
 	return nil
 }
 
-// moments cuts the frames of v, resized to ow by oh, into patches.
-func (q *Patches) moments(v *Video, ow, oh int) (*Pixels, error) {
+// Moments cuts the frames of v, resized to ow by oh, into patches.
+func (q *Patches) Moments(v *Video, ow, oh int) (*Pixels, error) {
 	first := v.Frames[0]
-	moments := (len(v.Frames) + q.temporal - 1) / q.temporal
-	row, each := 3*q.temporal*q.patch*q.patch, ow/q.patch*(oh/q.patch)
+	moments := (len(v.Frames) + q.Temporal - 1) / q.Temporal
+	row, each := 3*q.Temporal*q.Patch*q.Patch, ow/q.Patch*(oh/q.Patch)
 	if int64(moments) > maxOutputValues/(int64(each)*int64(row)) {
 		return nil, fmt.Errorf("imageproc: video of %d frames: more than %d pixel values; "+
 			"lower max_pixels", len(v.Frames), int64(maxOutputValues))
 	}
 	px := &Pixels{
-		Shape: []int{moments * each, row}, Data: make([]float32, moments*each*row), Merge: q.merge,
-		SecondsPerMoment: float64(q.temporal) / v.FPS,
-		GridTHW:          [][3]int{{moments, oh / q.patch, ow / q.patch}},
+		Shape: []int{moments * each, row}, Data: make([]float32, moments*each*row), Merge: q.Merge,
+		SecondsPerMoment: float64(q.Temporal) / v.FPS,
+		GridTHW:          [][3]int{{moments, oh / q.Patch, ow / q.Patch}},
 		ImageSizes:       [][2]int{{first.Height, first.Width}},
 	}
 	dst, frame := px.Data, ow*oh*3
-	u8 := make([]byte, q.temporal*frame)
+	u8 := make([]byte, q.Temporal*frame)
 	for m := range moments {
-		for t := range q.temporal {
-			i := min(m*q.temporal+t, len(v.Frames)-1)
+		for t := range q.Temporal {
+			i := min(m*q.Temporal+t, len(v.Frames)-1)
 			if err := whole(v.Frames[i]).resize(u8[t*frame:(t+1)*frame], ow*3, ow, oh,
 				window{w: ow, h: oh}, q.filter); err != nil {
 				return nil, fmt.Errorf("%w (frame %d of %d)", err, i+1, len(v.Frames))
@@ -241,15 +265,15 @@ func (q *Patches) moments(v *Video, ow, oh int) (*Pixels, error) {
 	return px, nil
 }
 
-// maxFPS limits a video's frames per second.
-const maxFPS = 1000
+// MaxFPS limits a video's frames per second.
+const MaxFPS = 1000
 
-// size is smartSize, or without do_resize the picture's own size.
+// size is Fit, or without do_resize the picture's own size.
 func (q *Patches) size(p *Picture) (ow, oh int, err error) {
 	if q.doResize {
-		return q.smartSize(p.Width, p.Height)
+		return q.Fit(1, 1, p.Width, p.Height)
 	}
-	if f := q.patch * q.merge; p.Width%f != 0 || p.Height%f != 0 {
+	if f := q.Cell(); p.Width%f != 0 || p.Height%f != 0 {
 		return 0, 0, fmt.Errorf("imageproc: picture %dx%d: sides must be multiples of %d "+
 			"when do_resize is false", p.Width, p.Height, f)
 	}
@@ -260,12 +284,12 @@ func (q *Patches) size(p *Picture) (ow, oh int, err error) {
 // [channel][frame][patch][patch]. Frames are frame bytes apart in u8; 0 means that all frames are
 // the same picture.
 func (q *Patches) patches(dst []float32, u8 []byte, ow, oh, row, frame int) []float32 {
-	block := q.patch * q.merge
+	block := q.Cell()
 	for by := 0; by < oh; by += block {
 		for bx := 0; bx < ow; bx += block {
-			for y := by; y < by+block; y += q.patch {
-				for x := bx; x < bx+block; x += q.patch {
-					for t := range q.temporal {
+			for y := by; y < by+block; y += q.Patch {
+				for x := bx; x < bx+block; x += q.Patch {
+					for t := range q.Temporal {
 						q.fill(dst[:row], u8[t*frame+(y*ow+x)*3:], ow*3, t)
 					}
 					dst = dst[row:]
@@ -278,13 +302,13 @@ func (q *Patches) patches(dst []float32, u8 []byte, ow, oh, row, frame int) []fl
 
 // fill writes frame t of one patch.
 func (q *Patches) fill(dst []float32, src []byte, stride, t int) {
-	n := q.patch * q.patch
+	n := q.Patch * q.Patch
 	for c := range 3 {
-		frame := dst[(c*q.temporal+t)*n:][:n]
-		for y := range q.patch {
+		frame := dst[(c*q.Temporal+t)*n:][:n]
+		for y := range q.Patch {
 			s := src[y*stride:]
-			for x := range q.patch {
-				frame[y*q.patch+x] = q.lut[c][s[x*3+c]]
+			for x := range q.Patch {
+				frame[y*q.Patch+x] = q.lut[c][s[x*3+c]]
 			}
 		}
 	}

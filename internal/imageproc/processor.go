@@ -11,7 +11,6 @@ type Pixels struct {
 	//
 	//	CLIP       [pictures, 3, height, width]
 	//	Tiles      [pictures, 1+tiles, 3, height, width], short ones padded with zeros
-	//	OneVision  [pictures, 1+tiles or 1, 3, height, width]; [frames, 3, height, width]
 	//	Patches    [patches of all pictures, 3·temporal·patch·patch]
 	Shape []int
 	Data  []float32
@@ -79,7 +78,6 @@ var (
 	_ Processor = (*CLIP)(nil)
 	_ Processor = (*Tiles)(nil)
 	_ Processor = (*Patches)(nil)
-	_ Processor = (*OneVision)(nil)
 )
 
 // CrowdProcessor is a Processor that prepares the only picture of a prompt in another way than each
@@ -89,8 +87,6 @@ type CrowdProcessor interface {
 	// Several returns the processor for pictures that are not alone in their prompt.
 	Several() Processor
 }
-
-var _ CrowdProcessor = (*OneVision)(nil)
 
 // Video is a sequence of frames of one size at a constant rate.
 type Video struct {
@@ -105,10 +101,7 @@ type VideoProcessor interface {
 	ProcessVideo(v *Video) (*Pixels, error)
 }
 
-var (
-	_ VideoProcessor = (*Patches)(nil)
-	_ VideoProcessor = (*OneVision)(nil)
-)
+var _ VideoProcessor = (*Patches)(nil)
 
 // lut maps byte v of channel c to the pixel value lut[c][v].
 type lut [3][256]float32

@@ -6,11 +6,9 @@ import "fmt"
 // tile (the base), then the picture resized into the best fitting of several
 // canvases, centred on black and cut into tiles row by row.
 type Tiles struct {
+	Square    // of a tile
 	class     string
-	tile      int
-	pinpoints [][2]int // canvases, [height, width], multiples of tile
-	filter    Filter
-	lut       *lut
+	pinpoints [][2]int // canvases, [height, width], multiples of the tile
 }
 
 // Name implements Processor.
@@ -25,47 +23,46 @@ const MaxTiles = 256
 // NewTiles makes a [Tiles].
 func NewTiles(r *Settings) Processor {
 	c := r.clip()
-	l := &Tiles{class: r.class, tile: c.cropHeight, filter: c.filter, lut: c.lut}
+	tile := Square{Side: c.cropHeight, filter: c.filter, lut: c.lut}
 	side := c.edge
 	if side == 0 && c.height == c.width {
 		side = c.height
 	}
-	if !c.doResize || !c.doCrop || c.cropHeight != c.cropWidth || side != l.tile {
-		r.fail("size", "the resized side and crop_size must be one square tile with "+
+	if !c.doResize || !c.doCrop || c.cropHeight != c.cropWidth || side != tile.Side {
+		r.Fail("size", "the resized side and crop_size must be one square tile with "+
 			"do_resize and do_center_crop on, got size %d, crop %dx%d", side, c.cropHeight,
 			c.cropWidth)
-		return l
 	}
-	l.canvases(r, Canvases)
-	return l
+	return TilesOf(r, tile, Canvases)
 }
 
-// canvases reads the canvases, by default those given.
-func (l *Tiles) canvases(r *Settings, pinpoints [][2]int) {
-	if !r.bool("do_pad", true) {
-		r.fail("do_pad", "false is not supported")
+// TilesOf makes a [Tiles] of a tile's settings. It reads the canvases, by default those given.
+func TilesOf(r *Settings, tile Square, pinpoints [][2]int) *Tiles {
+	l := &Tiles{Square: tile, class: r.class, pinpoints: pinpoints}
+	if !r.Bool("do_pad", true) {
+		r.Fail("do_pad", "false is not supported")
 	}
-	l.pinpoints = pinpoints
 	if v, ok := r.raw("image_grid_pinpoints"); ok {
 		l.pinpoints = r.pinpoints("image_grid_pinpoints", v)
 	}
 	if len(l.pinpoints) == 0 {
-		r.fail("image_grid_pinpoints", "got an empty list, want [height, width] pairs")
+		r.Fail("image_grid_pinpoints", "got an empty list, want [height, width] pairs")
 	}
 	if r.err != nil {
-		return // the tile may be 0
+		return l // the tile may be 0
 	}
 	for _, p := range l.pinpoints {
-		switch rows, cols := p[0]/l.tile, p[1]/l.tile; {
-		case rows < 1 || cols < 1 || p[0]%l.tile != 0 || p[1]%l.tile != 0 ||
+		switch rows, cols := p[0]/l.Side, p[1]/l.Side; {
+		case rows < 1 || cols < 1 || p[0]%l.Side != 0 || p[1]%l.Side != 0 ||
 			rows > MaxTiles || cols > MaxTiles || rows*cols > MaxTiles:
-			r.fail("image_grid_pinpoints", "got [%d, %d], want multiples of the tile %d and "+
-				"at most %d tiles", p[0], p[1], l.tile, MaxTiles)
+			r.Fail("image_grid_pinpoints", "got [%d, %d], want multiples of the tile %d and "+
+				"at most %d tiles", p[0], p[1], l.Side, MaxTiles)
 		case int64(p[0])*int64(p[1]) > maxOutputPixels:
-			r.fail("image_grid_pinpoints", "got [%d, %d], want at most %d pixels", p[0], p[1],
+			r.Fail("image_grid_pinpoints", "got [%d, %d], want at most %d pixels", p[0], p[1],
 				maxOutputPixels)
 		}
 	}
+	return l
 }
 
 // fit is the place of a picture on a canvas.
@@ -125,7 +122,7 @@ func (l *Tiles) Process(pics []*Picture) (*Pixels, error) {
 	most := 0
 	for i, p := range pics {
 		fits[i] = l.fit(p.Width, p.Height)
-		tiles := 1 + fits[i].height/l.tile*(fits[i].width/l.tile)
+		tiles := 1 + fits[i].height/l.Side*(fits[i].width/l.Side)
 		most = max(most, tiles)
 		px.Tiles = append(px.Tiles, tiles)
 		px.CanvasSizes = append(px.CanvasSizes, [2]int{fits[i].height, fits[i].width})
@@ -133,11 +130,11 @@ func (l *Tiles) Process(pics []*Picture) (*Pixels, error) {
 		px.Frames = append(px.Frames, Frame{W: float64(p.Width), H: float64(p.Height)})
 		px.Canvases = append(px.Canvases, fits[i].frame(p))
 	}
-	n := 3 * l.tile * l.tile
+	n := 3 * l.Side * l.Side
 	if err := checkOutput(len(pics), most*n); err != nil {
 		return nil, err
 	}
-	px.Shape = []int{len(pics), most, 3, l.tile, l.tile}
+	px.Shape = []int{len(pics), most, 3, l.Side, l.Side}
 	px.Data = make([]float32, len(pics)*most*n)
 	for i, p := range pics {
 		base, canvas, err := l.bytes(p, fits[i])
@@ -145,12 +142,12 @@ func (l *Tiles) Process(pics []*Picture) (*Pixels, error) {
 			return nil, fmt.Errorf("%w (picture %d of %d)", err, i+1, len(pics))
 		}
 		dst := px.Data[i*most*n:]
-		l.lut.planes(dst[:n], base, l.tile*3, l.tile, l.tile)
+		l.lut.planes(dst[:n], base, l.Side*3, l.Side, l.Side)
 		stride := fits[i].width * 3
-		for y := 0; y < fits[i].height; y += l.tile {
-			for x := 0; x < fits[i].width; x += l.tile {
+		for y := 0; y < fits[i].height; y += l.Side {
+			for x := 0; x < fits[i].width; x += l.Side {
 				dst = dst[n:]
-				l.lut.planes(dst[:n], canvas[y*stride+x*3:], stride, l.tile, l.tile)
+				l.lut.planes(dst[:n], canvas[y*stride+x*3:], stride, l.Side, l.Side)
 			}
 		}
 	}
@@ -159,8 +156,8 @@ func (l *Tiles) Process(pics []*Picture) (*Pixels, error) {
 
 // bytes returns the base tile and the canvas before cutting.
 func (l *Tiles) bytes(p *Picture, f fit) (base, canvas []byte, err error) {
-	base = make([]byte, l.tile*l.tile*3)
-	if err := whole(p).resize(base, l.tile*3, l.tile, l.tile, window{w: l.tile, h: l.tile},
+	base = make([]byte, l.Side*l.Side*3)
+	if err := whole(p).resize(base, l.Side*3, l.Side, l.Side, window{w: l.Side, h: l.Side},
 		l.filter); err != nil {
 		return nil, nil, err
 	}

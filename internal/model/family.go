@@ -12,8 +12,8 @@ type Family struct {
 	New, Text func(*Source) (Multimodal, error)
 	// Processors are the picture processors of the published models; families may share them.
 	Processors []imageproc.Kind
-	// Videos are the video processors of the published models that need more than the pictures'.
-	Videos []imageproc.VideoKind
+	// Video is the video processor; without a class the family takes no videos.
+	Video imageproc.VideoKind
 	// Published are models whose speed is measured without their weights.
 	Published []Published
 	// Across is how many of the encoder's squares stand side by side in a measured picture; 0: the

@@ -134,7 +134,7 @@ func embedded(
 		tb.Fatal(err)
 	}
 	part := &b.Parts().Processor
-	p, err := families.Processor(part.Data, nil)
+	p, err := families.Processor(part.Data)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -30,13 +30,10 @@ var Files = func() (list checkpoint.Families) {
 	return list
 }()
 
-// Processor builds the picture processor that a preprocessor_config.json describes, with the video
-// processor of a video_preprocessor_config.json, which may be nil.
-func Processor(config, video []byte) (imageproc.Processor, error) {
+// Processor builds the picture processor that a preprocessor_config.json describes.
+func Processor(config []byte) (imageproc.Processor, error) {
 	var kinds []imageproc.Kind
-	var videos []imageproc.VideoKind
 	for _, f := range Table {
-		videos = append(videos, f.Videos...)
 		for _, k := range f.Processors {
 			if !slices.ContainsFunc(kinds, func(have imageproc.Kind) bool {
 				return have.Classes[0] == k.Classes[0]
@@ -45,11 +42,31 @@ func Processor(config, video []byte) (imageproc.Processor, error) {
 			}
 		}
 	}
-	p, err := imageproc.ParseProcessor(config, kinds)
-	if err != nil || video == nil {
-		return p, err
+	return imageproc.ParseProcessor(config, kinds)
+}
+
+// Prepares builds the processor of pictures and videos of a model called name. Without a video
+// processor of its own, the picture processor's settings are those of videos, too.
+func Prepares(name string, p *checkpoint.Parts) (imageproc.Processor, error) {
+	f, err := Of(name, p.Config.Data)
+	if err != nil {
+		return nil, err
 	}
-	return imageproc.WithVideo(p, video, videos)
+	proc, err := Processor(p.Processor.Data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %s: %w", name, p.Processor.From, err)
+	}
+	if f.Video.Class == "" {
+		return proc, nil
+	}
+	part := p.Video
+	if part.Data == nil {
+		part = p.Processor
+	}
+	if proc, err = imageproc.WithVideo(proc, part.Data, f.Video); err != nil {
+		return nil, fmt.Errorf("%s: %s: %w", name, part.From, err)
+	}
+	return proc, nil
 }
 
 // Of returns the family of the model called name with that config.json. The error lists the known

@@ -39,7 +39,7 @@ func TestUnknown(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", config, err, want)
 		}
 	}
-	if _, err := Processor([]byte(`{"image_processor_type":"Other"}`), nil); err == nil ||
+	if _, err := Processor([]byte(`{"image_processor_type":"Other"}`)); err == nil ||
 		!strings.Contains(err.Error(), "want one of CLIPImageProcessor, LlavaImageProcessor, ") {
 		t.Errorf("got %v, want the known processors", err)
 	}

@@ -38,7 +38,7 @@ func ParseConfig(data []byte) (*Config, error) {
 			Bias:       v.Bool("multimodal_projector_bias", true),
 		},
 		VideoToken: token(v, "video_token_index", "video_token_id", 151647),
-		Canvases: v.Pairs("image_grid_pinpoints", imageproc.OneVisionCanvases(vision.ImageSide), 1,
+		Canvases: v.Pairs("image_grid_pinpoints", canvases(vision.ImageSide), 1,
 			1<<20),
 		Most: most(v),
 	}

@@ -32,8 +32,9 @@ var Family = model.Family{
 			})
 	},
 	Processors: []imageproc.Kind{{
-		Classes: []string{"LlavaOnevisionImageProcessor"}, New: imageproc.NewOneVision,
+		Classes: []string{"LlavaOnevisionImageProcessor"}, New: newProcessor,
 	}},
+	Video: imageproc.VideoKind{Class: "LlavaOnevisionVideoProcessor", New: withVideos},
 	Published: []model.Published{
 		{Name: "llava-onevision-0.5b", Config: shape05b},
 		{Name: "llava-onevision-7b", Config: shape7b},

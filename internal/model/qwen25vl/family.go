@@ -26,6 +26,7 @@ var Family = model.Family{
 		Classes: []string{"Qwen2VLImageProcessor", "Qwen2_5_VLImageProcessor"},
 		New:     imageproc.NewPatches,
 	}},
+	Video: imageproc.VideoKind{Class: "Qwen2VLVideoProcessor", New: withVideos},
 	Published: []model.Published{
 		{Name: "qwen2.5-vl-3b", Config: shape3b}, {Name: "qwen2.5-vl-7b", Config: shape7b},
 	},

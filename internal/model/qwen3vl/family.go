@@ -30,9 +30,7 @@ var Family = model.Family{
 	Processors: []imageproc.Kind{{
 		Classes: []string{"Qwen2VLImageProcessor"}, New: imageproc.NewPatches,
 	}},
-	Videos: []imageproc.VideoKind{{
-		Classes: []string{"Qwen3VLVideoProcessor"}, New: imageproc.NewClips,
-	}},
+	Video: imageproc.VideoKind{Class: "Qwen3VLVideoProcessor", New: withClips},
 	Published: []model.Published{
 		{Name: "qwen3-vl-2b", Config: shape2b}, {Name: "qwen3-vl-4b", Config: shape4b},
 		{Name: "qwen3-vl-8b", Config: shape8b},
