@@ -1,14 +1,17 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/imageproc"
@@ -186,6 +189,114 @@ func TestOneVisionPixels(t *testing.T) {
 func TestOneVisionReduced(t *testing.T) {
 	for name := range oneVisionPrompts {
 		checkReductions(t, name)
+	}
+}
+
+// Ensure that the folder of the models' authors gives the same stages: their names of the weights
+// (as transformers' conversion program reads them), the tower's configuration and weights from its
+// own repository, with one layer more, and pictures between pieces of text that are encoded apart.
+func TestOneVisionOriginal(t *testing.T) {
+	const name, prompt = "llava-onevision-tiny", "odd"
+	hub := filepath.Join("testdata", name)
+	weights, err := golden.Read(filepath.Join(hub, "model.safetensors"))
+	must(t, err)
+	names := strings.NewReplacer(
+		"language_model.model.", "model.", "language_model.lm_head.", "lm_head.",
+		"multi_modal_projector.linear_1.", "model.mm_projector.0.",
+		"multi_modal_projector.linear_2.", "model.mm_projector.2.",
+		"image_newline", "model.image_newline",
+		"vision_tower.vision_model.", "vision_model.")
+	model, tower := map[string]*tensor.Tensor{}, map[string]*tensor.Tensor{
+		"vision_model.head.probe": tensor.FromFloat32s([]int{1}, []float32{1}),
+		"logit_scale":             tensor.FromFloat32s([]int{1}, []float32{1}),
+	}
+	for name, w := range weights {
+		to := names.Replace(name)
+		if !strings.HasPrefix(to, "vision_model.") {
+			model[to] = w
+			continue
+		}
+		tower[to] = w
+		if strings.Contains(to, "layers.2.") { // another one, which is cut off
+			tower[strings.Replace(to, "layers.2.", "layers.3.", 1)] = w
+		}
+	}
+	towerDir := t.TempDir()
+	write(t, towerDir, tower, map[string]any{
+		"config.json": map[string]any{
+			"model_type": "siglip", "vision_config": map[string]any{
+				"hidden_size": 40, "num_attention_heads": 5, "num_hidden_layers": 4,
+				"intermediate_size": 76, "image_size": 17, "patch_size": 5,
+			},
+		},
+		"preprocessor_config.json": map[string]any{
+			"image_processor_type": "SiglipImageProcessor", "do_resize": true, "resample": 3,
+			"image_mean": []float64{0.5, 0.5, 0.5}, "image_std": []float64{0.5, 0.5, 0.5},
+			"size": map[string]int{"height": 17, "width": 17},
+		},
+	})
+	var config struct {
+		Text map[string]any `json:"text_config"`
+	}
+	data, err := os.ReadFile(filepath.Join(hub, "config.json"))
+	must(t, err)
+	must(t, json.Unmarshal(data, &config))
+	maps.Copy(config.Text, map[string]any{
+		"architectures": []string{"LlavaQwenForCausalLM"}, "model_type": "llava",
+		"image_aspect_ratio": "anyres_max_9", "image_grid_pinpoints": "(1x1),...,(6x6)",
+		"mm_patch_merge_type": "spatial_unpad", "mm_projector_type": "mlp2x_gelu",
+		"mm_vision_select_layer": -2, "mm_vision_tower": towerDir,
+	})
+	dir := t.TempDir()
+	write(t, dir, model, map[string]any{"config.json": config.Text})
+	for _, file := range []string{"tokenizer.json", "tokenizer_config.json"} {
+		data, err := os.ReadFile(filepath.Join(hub, file))
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(dir, file), data, 0o644))
+	}
+	e := open(t, dir, 2)
+	ref := reference(t, name, prompt)
+	const image, none = 271, -200
+	ids, err := ref["input_ids"].Int64s()
+	must(t, err)
+	for i := range ids {
+		if ids[i] == image {
+			ids[i] = none
+		}
+	}
+	ref["input_ids"] = tensor.FromInt64s(ref["input_ids"].Shape, ids)
+	checkOneVision(t, e, ref)
+
+	p := openAsked(t, name, prompt)
+	ask := func(e *engine.Engine) []int32 {
+		t.Helper()
+		got, err := e.Ask(context.Background(), engine.Request{
+			Prompt: p.question(), System: "You are a helpful assistant.",
+			Images: engine.Pictures(p.decoded(t, p.Pictures)...), MaxTokens: 8, IgnoreEnd: true,
+		})
+		must(t, err)
+		return got.Tokens
+	}
+	if got, want := ask(e), ask(open(t, hub, 2)); !slices.Equal(got, want) {
+		t.Errorf("got %v, want the answer of the hub's folder, %v", got, want)
+	}
+	if _, err := e.Ask(context.Background(), engine.Request{
+		Prompt: "x", Video: openAsked(t, name, "video").video(t), MaxTokens: 1,
+	}); err == nil || !strings.Contains(err.Error(), "takes no videos") {
+		t.Errorf("a video: got %v, want a refusal", err)
+	}
+}
+
+// write writes a model's folder.
+func write(t testing.TB, dir string, weights map[string]*tensor.Tensor, docs map[string]any) {
+	t.Helper()
+	var b bytes.Buffer
+	must(t, checkpoint.WriteSafetensors(&b, weights, nil))
+	must(t, os.WriteFile(filepath.Join(dir, "model.safetensors"), b.Bytes(), 0o644))
+	for name, doc := range docs {
+		data, err := json.Marshal(doc)
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(dir, name), data, 0o644))
 	}
 }
 

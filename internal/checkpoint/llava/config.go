@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
@@ -27,10 +29,13 @@ type config struct {
 	Aspect    *string         `json:"image_aspect_ratio"`
 	Pinpoints json.RawMessage `json:"image_grid_pinpoints"`
 	StartEnd  bool            `json:"mm_use_im_start_end"`
+	Pool      *string         `json:"mm_spatial_pool_mode"`
+	Newline   *string         `json:"mm_newline_position"`
+	Faster    bool            `json:"add_faster_video"`
 }
 
-// parseConfig reads a config.json. A setting that changes the result and is not part of LLaVA 1.5
-// or 1.6 is an error that names it.
+// parseConfig reads a config.json. A setting that changes the result and is not part of LLaVA 1.5,
+// 1.6 or OneVision is an error that names it.
 func parseConfig(data []byte) (*config, error) {
 	c := new(config)
 	if err := json.Unmarshal(data, c); err != nil {
@@ -44,6 +49,13 @@ func parseConfig(data []byte) (*config, error) {
 			c.decoder = decoders[a]
 		}
 	}
+	aspects := []string{"pad", "anyres", "square", "null"}
+	if c.oneVision() {
+		aspects = nil
+		for n := range maxViews {
+			aspects = append(aspects, fmt.Sprintf("%s%d", viewsPrefix, n+1))
+		}
+	}
 	for _, x := range []struct {
 		key  string
 		got  *string
@@ -52,8 +64,10 @@ func parseConfig(data []byte) (*config, error) {
 		{"mm_projector_type", c.Projector, []string{"mlp2x_gelu"}},
 		{"mm_resampler_type", c.Resampler, []string{"null"}},
 		{"mm_vision_select_feature", c.Feature, []string{"patch", "cls_patch", "null"}},
-		{"image_aspect_ratio", c.Aspect, []string{"pad", "anyres", "square", "null"}},
+		{"image_aspect_ratio", c.Aspect, aspects},
 		{"mm_patch_merge_type", c.Merge, []string{"flat", "spatial_unpad", "null"}},
+		{"mm_spatial_pool_mode", c.Pool, []string{"bilinear", "null"}},
+		{"mm_newline_position", c.Newline, []string{"one_token", "null"}},
 	} {
 		got := "null"
 		if x.got != nil {
@@ -61,13 +75,16 @@ func parseConfig(data []byte) (*config, error) {
 		}
 		if !slices.Contains(x.want, got) {
 			return nil, fmt.Errorf("%s: got %.40q, want %s", x.key, got,
-				strings.Join(x.want, " or "))
+				checkpoint.Either(x.want))
 		}
+	}
+	if c.Faster {
+		return nil, errors.New("add_faster_video: got true, want false")
 	}
 	if c.tiles() != (c.Merge != nil && *c.Merge == "spatial_unpad") {
 		return nil, errors.New(
 			"image_aspect_ratio and mm_patch_merge_type: want anyres with spatial_unpad " +
-				"(1.6), or neither (1.5)")
+				"(1.6, OneVision), or neither (1.5)")
 	}
 	if c.Layer == nil {
 		return nil, errors.New("mm_vision_select_layer: missing, want a whole number")
@@ -75,8 +92,19 @@ func parseConfig(data []byte) (*config, error) {
 	return c, nil
 }
 
+// oneVision reports whether the model is a LLaVA-OneVision.
+func (c *config) oneVision() bool { return c.decoder == "qwen2" }
+
+// Names of LLaVA-OneVision's limit of a map of tiles, for 1 to maxViews views.
+const (
+	viewsPrefix = "anyres_max_"
+	maxViews    = 36
+)
+
 // tiles reports whether pictures are cut into tiles.
-func (c *config) tiles() bool { return c.Aspect != nil && *c.Aspect == "anyres" }
+func (c *config) tiles() bool {
+	return c.Aspect != nil && (*c.Aspect == "anyres" || strings.HasPrefix(*c.Aspect, viewsPrefix))
+}
 
 // towerPath returns the tower's repository or folder, "" if the configuration names none.
 func (c *config) towerPath() string {
@@ -93,13 +121,14 @@ var textKeys = []string{
 	"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
 	"num_key_value_heads", "head_dim", "vocab_size",
 	"max_position_embeddings", "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters",
-	"sliding_window", "hidden_act",
+	"sliding_window", "use_sliding_window", "max_window_layers", "layer_types", "hidden_act",
 	"attention_bias", "mlp_bias", "pretraining_tp", "tie_word_embeddings", "bos_token_id",
 	"eos_token_id", "pad_token_id", "torch_dtype", "dtype",
 }
 
-// canonical returns the config.json of the same model in transformers' form.
-func (c *config) canonical(vision json.RawMessage) ([]byte, error) {
+// canonical returns the config.json of the same model in transformers' form, with a tower for
+// pictures of side pixels.
+func (c *config) canonical(vision json.RawMessage, side int) ([]byte, error) {
 	text := map[string]any{"model_type": c.decoder}
 	for _, k := range textKeys {
 		if v, ok := c.fields[k]; ok {
@@ -117,7 +146,7 @@ func (c *config) canonical(vision json.RawMessage) ([]byte, error) {
 		"vision_feature_layer": *c.Layer, "vision_feature_select_strategy": strategy,
 	}
 	if c.tiles() {
-		pairs, err := c.pinpoints()
+		pairs, err := c.pinpoints(side)
 		if err != nil {
 			return nil, err
 		}
@@ -126,15 +155,40 @@ func (c *config) canonical(vision json.RawMessage) ([]byte, error) {
 		}, "llava_next"
 		out["image_grid_pinpoints"], out["use_image_newline_parameter"] = pairs, true
 	}
+	if c.oneVision() { // its code takes the last layer that it keeps, whatever the settings are
+		out["architectures"], out["model_type"] = []string{
+			"LlavaOnevisionForConditionalGeneration",
+		}, "llava_onevision"
+		out["vision_aspect_ratio"], out["vision_feature_layer"] = *c.Aspect, -1
+		out["vision_feature_select_strategy"] = "full"
+		out["video_token_index"] = -1
+	}
 	return json.Marshal(out)
 }
 
-// pinpoints returns the canvases as [height, width]. The original has [width, height], as a list or
-// as a string.
-func (c *config) pinpoints() ([][2]int, error) {
+// ranges is a text of pinpoints such as "(1x1),...,(6x6)": the first and the last numbers of tiles,
+// across and down.
+var ranges = regexp.MustCompile(`^\((\d{1,2})x(\d{1,2})\).*\((\d{1,2})x(\d{1,2})\)$`)
+
+// pinpoints returns the canvases as [height, width], for tiles of side pixels. The original has
+// [width, height], as a list or as a string, or ranges of numbers of tiles.
+func (c *config) pinpoints(side int) ([][2]int, error) {
 	raw := c.Pinpoints
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
+		if m := ranges.FindStringSubmatch(text); m != nil {
+			var n [4]int
+			for i := range n {
+				n[i], _ = strconv.Atoi(m[1+i]) // two digits
+			}
+			var out [][2]int
+			for across := n[0]; across <= n[2]; across++ {
+				for down := n[1]; down <= n[3]; down++ {
+					out = append(out, [2]int{down * side, across * side})
+				}
+			}
+			return out, nil
+		}
 		raw = json.RawMessage(text)
 	}
 	var pairs [][]int
@@ -153,9 +207,9 @@ func (c *config) pinpoints() ([][2]int, error) {
 	return out, nil
 }
 
-// processor returns the preprocessor_config.json that prepares pictures as the original code does
-// with the tower's.
-func (c *config) processor(tower []byte) ([]byte, error) {
+// processor returns the preprocessor_config.json that prepares pictures of side pixels as the
+// original code does with the tower's.
+func (c *config) processor(tower []byte, side int) ([]byte, error) {
 	var fields map[string]any
 	if err := json.Unmarshal(tower, &fields); err != nil {
 		return nil, err
@@ -163,12 +217,15 @@ func (c *config) processor(tower []byte) ([]byte, error) {
 	delete(fields, "feature_extractor_type")
 	switch {
 	case c.tiles():
-		pairs, err := c.pinpoints()
+		pairs, err := c.pinpoints(side)
 		if err != nil {
 			return nil, err
 		}
 		fields["image_processor_type"], fields["image_grid_pinpoints"] = "LlavaNextImageProcessor",
 			pairs
+		if c.oneVision() {
+			fields["image_processor_type"] = "LlavaOnevisionImageProcessor"
+		}
 	case c.Aspect != nil && *c.Aspect == "pad":
 		fields["image_processor_type"], fields["do_pad"] = "LlavaImageProcessor", true
 	default:

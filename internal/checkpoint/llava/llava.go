@@ -1,7 +1,8 @@
-// Package llava reads LLaVA 1.5 and 1.6 in the form their authors published: LlavaLlamaForCausalLM
-// and LlavaMistralForCausalLM of the repository haotian-liu/LLaVA.
+// Package llava reads LLaVA 1.5, 1.6 and OneVision in the form their authors published:
+// LlavaLlamaForCausalLM and LlavaMistralForCausalLM of the repository haotian-liu/LLaVA, and
+// LlavaQwenForCausalLM of LLaVA-VL/LLaVA-NeXT.
 //
-// Such a folder has the decoder and the projector. The CLIP tower is a separate repository, which
+// Such a folder has the decoder and the projector. The tower is a separate repository, which
 // the configuration names (mm_vision_tower). Its configuration is always needed, its weights only
 // if the checkpoint has none. No token of the vocabulary stands for a picture: the prompt is split
 // at the picture's place. A picture is padded to a square (image_aspect_ratio pad), or cut into
@@ -51,6 +52,7 @@ var Format = checkpoint.Format{
 var decoders = map[string]string{
 	"LlavaLlamaForCausalLM":   "llama",
 	"LlavaMistralForCausalLM": "mistral",
+	"LlavaQwenForCausalLM":    "qwen2",
 }
 
 // is reports whether a config.json belongs to an original LLaVA.
@@ -114,10 +116,10 @@ func Open(
 	if err != nil {
 		return nil, err
 	}
-	if s.Docs.Config.Data, err = c.canonical(t.vision); err != nil {
+	if s.Docs.Config.Data, err = c.canonical(t.vision, t.side); err != nil {
 		return nil, err
 	}
-	if s.Docs.Processor.Data, err = c.processor(t.processor); err != nil {
+	if s.Docs.Processor.Data, err = c.processor(t.processor, t.side); err != nil {
 		return nil, fmt.Errorf("%s: %w", t.from, err)
 	}
 	s.Docs.Config.From, s.Docs.Processor.From = config.From, t.from

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -106,6 +107,7 @@ func TestConversations(t *testing.T) {
 		{config{decoder: "llama", StartEnd: true}, "x", "Be brief. USER: <im_start><image><im_end>\nWhat? ASSISTANT:"},
 		{config{decoder: "mistral"}, "x", "[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\n<image>\nWhat? [/INST]"},
 		{config{decoder: "llama"}, "llava-Llama-2-13b", "[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\n<image>\nWhat? [/INST]"},
+		{config{decoder: "qwen2"}, "llava-onevision", "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n<image>\nWhat?<|im_end|>\n<|im_start|>assistant\n"},
 		{config{decoder: "llama"}, "llava-v1.6-34b", "<|im_start|>system\nBe brief.<|im_end|><|im_start|>user\n<image>\nWhat?<|im_end|><|im_start|>assistant\n"},
 	} {
 		template, err := chat.Parse(string(c.config.template(c.name).Data))
@@ -177,6 +179,101 @@ const configText = `{"architectures":["LlavaLlamaForCausalLM"],"model_type":"lla
 const towerText = `{"model_type":"clip","vision_config":{"hidden_size":48,"image_size":56,"intermediate_size":80,"num_attention_heads":3,"num_hidden_layers":4,"patch_size":14}}`
 
 const processorText = `{"crop_size":56,"size":56,"do_center_crop":true,"do_normalize":true,"do_resize":true,"feature_extractor_type":"CLIPFeatureExtractor","resample":3}`
+
+// oneVisionText is the published config.json of lmms-lab/llava-onevision-qwen2-7b-ov, with the
+// canvases as ranges, as its authors' scripts have them.
+const oneVisionText = `{"architectures":["LlavaQwenForCausalLM"],"model_type":"llava","hidden_size":3584,"intermediate_size":18944,
+"num_attention_heads":28,"num_key_value_heads":4,"num_hidden_layers":28,"rms_norm_eps":1e-06,"vocab_size":152064,"max_position_embeddings":32768,"hidden_act":"silu",
+"rope_scaling":null,"rope_theta":1000000.0,"sliding_window":131072,"use_sliding_window":false,"max_window_layers":28,"bos_token_id":151643,"eos_token_id":151645,
+"image_token_index":151646,"image_aspect_ratio":"anyres_max_9","image_grid_pinpoints":"(1x1),...,(6x6)","mm_hidden_size":1152,"mm_newline_position":"one_token",
+"mm_patch_merge_type":"spatial_unpad","mm_projector_type":"mlp2x_gelu","mm_resampler_type":null,"mm_spatial_pool_mode":"bilinear","mm_use_im_start_end":false,
+"mm_vision_select_feature":"patch","mm_vision_select_layer":-2,"mm_vision_tower":"google/siglip-so400m-patch14-384","tie_word_embeddings":false,"torch_dtype":"bfloat16"}`
+
+// Ensure that the published config of LLaVA-OneVision becomes that of the same model's repository
+// in transformers' form: its tower has a layer less, and all patches of its last layer are used.
+func TestOneVision(t *testing.T) {
+	c, err := parseConfig([]byte(oneVisionText))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tower, ok := knownTower(c.towerPath(), c.towerKind())
+	if !ok {
+		t.Fatal("the published tower is not known")
+	}
+	text, err := c.canonical(tower.vision, tower.side)
+	if err != nil {
+		t.Fatal(err)
+	}
+	family, err := families.Of("x", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, want := values(t, text), values(t, family.Published[1].Config)
+	for _, token := range []string{"image_token_index", "video_token_index"} {
+		if id := got[token].(float64); id >= 0 {
+			t.Errorf("%s: got %v, want none of the vocabulary", token, id)
+		}
+		delete(want, token)
+	}
+	delete(want, "projector_hidden_act") // the default
+	for key, w := range want {
+		g := got[key]
+		if key == "image_grid_pinpoints" {
+			g, w = sorted(g), sorted(w)
+		}
+		if !reflect.DeepEqual(g, w) {
+			t.Errorf("%s: got %v, want transformers' %v", key, g, w)
+		}
+	}
+	processor, err := c.processor(tower.processor, tower.side)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := &checkpoint.Parts{}
+	parts.Config.Data, parts.Processor.Data = text, processor
+	if p, err := families.Prepares("x", parts); err != nil ||
+		p.Name() != "LlavaOnevisionImageProcessor" {
+		t.Errorf("processor %s: %v", processor, err)
+	}
+	for _, c := range []struct{ old, new, want string }{
+		{"anyres_max_9", "anyres", "image_aspect_ratio"}, {"anyres_max_9", "anyres_max_37", "image_aspect_ratio"},
+		{"one_token", "grid", "mm_newline_position"}, {"bilinear", "average", "mm_spatial_pool_mode"},
+		{"spatial_unpad", "flat", "mm_patch_merge_type"}, {`"mm_hidden`, `"add_faster_video":true,"mm_hidden`, "add_faster_video"},
+	} {
+		_, err := parseConfig([]byte(strings.Replace(oneVisionText, c.old, c.new, 1)))
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want an error that names %s", c.new, err, c.want)
+		}
+	}
+	if _, ok := knownTower("openai/clip-vit-large-patch14-336", siglip); ok {
+		t.Error("CLIP is taken for a SigLIP")
+	}
+}
+
+// values returns the values of a config.json by their paths.
+func values(t *testing.T, config []byte) map[string]any {
+	t.Helper()
+	var all map[string]any
+	if err := json.Unmarshal(config, &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"text_config", "vision_config"} {
+		for key, v := range all[part].(map[string]any) {
+			all[part+"."+key] = v
+		}
+		delete(all, part)
+	}
+	return all
+}
+
+// sorted returns the texts of a list's values in order.
+func sorted(list any) (out []string) {
+	for _, v := range list.([]any) {
+		out = append(out, fmt.Sprint(v))
+	}
+	slices.Sort(out)
+	return out
+}
 
 // original returns a Hugging Face checkpoint in the form of LLaVA's authors: the decoder and
 // projector, and the tower with its text half and buffers.
@@ -336,6 +433,7 @@ func FuzzConfig(f *testing.F) {
 	f.Add([]byte(strings.Replace(configText, `"pad"`,
 		`"anyres","mm_patch_merge_type":"spatial_unpad","image_grid_pinpoints":"[[336, 672]]"`, 1)),
 		[]byte(`{}`))
+	f.Add([]byte(oneVisionText), []byte(`{}`))
 	f.Fuzz(func(t *testing.T, data, processor []byte) {
 		if !is(data) {
 			return
@@ -344,10 +442,10 @@ func FuzzConfig(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if text, err := c.canonical(json.RawMessage(`{}`)); err == nil && !json.Valid(text) {
+		if text, err := c.canonical(json.RawMessage(`{}`), 384); err == nil && !json.Valid(text) {
 			t.Errorf("%s: got %s", data, text)
 		}
-		if text, err := c.processor(processor); err == nil && !json.Valid(text) {
+		if text, err := c.processor(processor, 384); err == nil && !json.Valid(text) {
 			t.Errorf("%s: got %s", processor, text)
 		}
 		c.template("name")

@@ -50,21 +50,21 @@ const (
     {{- ' ' ~ text ~ ' </s>' -}}
   {%- endif -%}
 {%- endfor -%}`
-	// chatml is conv_chatml_direct.
+	// chatml is conv_chatml_direct, or conv_qwen if END ends a line.
 	chatml = `
-{{- '<|im_start|>system\n' ~ v.system ~ '<|im_end|>' -}}
+{{- '<|im_start|>system\n' ~ v.system ~ 'END' -}}
 {%- for m in turns.list -%}
   {%- if m.role not in ('user', 'assistant') -%}
     {{- raise_exception('got role ' ~ m.role ~ ', want system first, then user and assistant') -}}
   {%- endif -%}
-  {{- '<|im_start|>' ~ m.role ~ '\n' ~ said(m) ~ '<|im_end|>' -}}
+  {{- '<|im_start|>' ~ m.role ~ '\n' ~ said(m) ~ 'END' -}}
 {%- endfor -%}
 {{- '<|im_start|>assistant\n' if add_generation_prompt -}}`
 )
 
 // template returns the conversation that the original code selects by the model's name:
 // mistral_instruct for Mistral, llava_llama_2 for Llama 2, chatml_direct for 1.6 with 34B,
-// otherwise v1.
+// otherwise v1. OneVision's is the qwen_1_5 of its examples.
 func (c *config) template(name string) checkpoint.Part {
 	place := "<image>"
 	if c.StartEnd {
@@ -78,13 +78,17 @@ func (c *config) template(name string) checkpoint.Part {
 	case c.decoder == "mistral":
 		version, system = "mistral_instruct", ""
 		body = strings.ReplaceAll(instruct, "LATER", "")
+	case c.oneVision():
+		version, system = "qwen_1_5", "You are a helpful assistant."
+		body = strings.ReplaceAll(chatml, "END", `<|im_end|>\n`)
 	case strings.Contains(named, "llama-2") || strings.Contains(named, "llama_2"):
 		version, system = "llava_llama_2", "You are a helpful language and vision assistant. "+
 			"You are able to understand the visual content that the user provides, "+
 			"and assist the user with a variety of tasks using natural language."
 		body = strings.ReplaceAll(instruct, "LATER", "<s>")
 	case strings.Contains(named, "34b"):
-		version, system, body = "chatml_direct", "Answer the questions.", chatml
+		version, system = "chatml_direct", "Answer the questions."
+		body = strings.ReplaceAll(chatml, "END", "<|im_end|>")
 	}
 	text := `{%- set SYSTEM = "` + system + `" -%}` +
 		strings.ReplaceAll(opening, "PLACE", place) + body

@@ -14,9 +14,11 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint/hf"
 )
 
-// tower is the content of a CLIP repository without its weights.
+// tower is the content of a CLIP or SigLIP repository without its weights.
 type tower struct {
 	vision    json.RawMessage // vision_config
+	side      int             // of a picture in pixels
+	cut       int             // a layer that is not used; 0: none
 	processor []byte          // preprocessor_config.json
 	from      string          // what the processor was read from
 	files     []string
@@ -25,38 +27,93 @@ type tower struct {
 // clipVision are the defaults of transformers' CLIPVisionConfig, which CLIP's repositories leave
 // out.
 var clipVision = map[string]any{
-	"model_type": "clip_vision_model", "hidden_size": 768, "intermediate_size": 3072,
+	"model_type": clip + vision, "hidden_size": 768, "intermediate_size": 3072,
 	"num_hidden_layers": 12, "num_attention_heads": 12,
 	"num_channels": 3, "image_size": 224, "patch_size": 32, "hidden_act": "quick_gelu",
 	"layer_norm_eps": 1e-5,
 }
 
-// published are the towers that LLaVA's checkpoints name. Their configuration is built in, so a
-// checkpoint with the tower's weights needs no other folder.
-var published = map[string]int{
-	"openai/clip-vit-large-patch14-336": 336,
-	"openai/clip-vit-large-patch14":     224,
+// siglipVision are the defaults of transformers' SiglipVisionConfig.
+var siglipVision = map[string]any{
+	"model_type": siglip + vision, "hidden_size": 768, "intermediate_size": 3072,
+	"num_hidden_layers": 12, "num_attention_heads": 12, "num_channels": 3, "image_size": 224,
+	"patch_size": 16, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6,
 }
 
-// knownTower returns the configuration of a published tower.
-func knownTower(name string) (*tower, bool) {
-	side, ok := published[name]
-	if !ok {
+// Types of towers; the vision half alone has the suffix.
+const (
+	clip   = "clip"
+	siglip = "siglip"
+	vision = "_vision_model"
+)
+
+// published are the towers that checkpoints name. Their configuration is built in, so a checkpoint
+// with the tower's weights needs no other folder.
+var published = map[string]struct{ vision, processor map[string]any }{
+	"openai/clip-vit-large-patch14-336": clipLarge(336),
+	"openai/clip-vit-large-patch14":     clipLarge(224),
+	"google/siglip-so400m-patch14-384": {
+		map[string]any{
+			"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27,
+			"num_attention_heads": 16, "image_size": 384, "patch_size": 14,
+		},
+		map[string]any{
+			"size": map[string]int{"height": 384, "width": 384}, "resample": 3,
+			"image_mean": []float64{0.5, 0.5, 0.5}, "image_std": []float64{0.5, 0.5, 0.5},
+		},
+	},
+}
+
+func clipLarge(side int) struct{ vision, processor map[string]any } {
+	return struct{ vision, processor map[string]any }{
+		map[string]any{
+			"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24,
+			"num_attention_heads": 16, "image_size": side, "patch_size": 14,
+		},
+		map[string]any{
+			"size": side, "crop_size": side, "do_resize": true, "do_center_crop": true,
+			"do_normalize": true, "resample": 3,
+			"image_mean": []float64{0.48145466, 0.4578275, 0.40821073},
+			"image_std":  []float64{0.26862954, 0.26130258, 0.27577711},
+		},
+	}
+}
+
+// knownTower returns the configuration of a published tower, which must be of type kind.
+func knownTower(name, kind string) (*tower, bool) {
+	known, ok := published[name]
+	if !ok || strings.Contains(name, siglip) != (kind == siglip) {
 		return nil, false
 	}
-	vision := maps.Clone(clipVision)
-	maps.Copy(vision, map[string]any{
-		"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24,
-		"num_attention_heads": 16, "image_size": side, "patch_size": 14,
-	})
-	v, _ := json.Marshal(vision)
-	p, _ := json.Marshal(map[string]any{
-		"size": side, "crop_size": side, "do_resize": true, "do_center_crop": true,
-		"do_normalize": true, "resample": 3,
-		"image_mean": []float64{0.48145466, 0.4578275, 0.40821073},
-		"image_std":  []float64{0.26862954, 0.26130258, 0.27577711},
-	})
-	return &tower{vision: v, processor: p, from: "what is known of " + name}, true
+	t := &tower{from: "what is known of " + name}
+	t.processor, _ = json.Marshal(known.processor)
+	return t, t.config(known.vision, kind) == nil
+}
+
+// config sets the tower's configuration from the settings that differ from the defaults of its
+// kind. The last layer of a SigLIP is cut off, as in the original code.
+func (t *tower) config(settings map[string]any, kind string) error {
+	all := maps.Clone(clipVision)
+	if kind == siglip {
+		all = maps.Clone(siglipVision)
+	}
+	maps.Copy(all, settings)
+	all["model_type"] = kind + vision
+	number := func(key string) int {
+		n, _ := all[key].(int)
+		if f, ok := all[key].(float64); ok {
+			n = int(f)
+		}
+		return n
+	}
+	if kind == siglip {
+		t.cut = number("num_hidden_layers") - 1
+		all["num_hidden_layers"], all["vision_use_head"] = t.cut, false
+	}
+	t.side = number("image_size")
+	var err error
+	t.vision, err = json.Marshal(all)
+	return err
 }
 
 // openTower reads the tower's configuration, and adds its weights to s if s has none. dir, if not
@@ -76,7 +133,7 @@ func openTower(
 				"mm_vision_tower: missing, want the vision tower's repository or folder")
 		}
 		if dir = name; !isDir(dir) {
-			if t, ok := knownTower(name); ok && inside {
+			if t, ok := knownTower(name, c.towerKind()); ok && inside {
 				return t, nil
 			}
 			if find == nil {
@@ -94,9 +151,9 @@ func openTower(
 	if err != nil {
 		return nil, fmt.Errorf("vision tower: %w", err)
 	}
-	t, err := readTower(f)
+	t, err := readTower(f, c.towerKind())
 	if err == nil && !inside {
-		err = addWeights(s, f)
+		err = addWeights(s, f, t.cut)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("vision tower %s: %w", dir, err)
@@ -110,8 +167,16 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// readTower reads the configuration of a CLIP repository, or of its vision half.
-func readTower(f *folder.Folder) (*tower, error) {
+// towerKind is the tower's type.
+func (c *config) towerKind() string {
+	if c.oneVision() {
+		return siglip
+	}
+	return clip
+}
+
+// readTower reads the configuration of a repository of that kind, or of its vision half.
+func readTower(f *folder.Folder, kind string) (*tower, error) {
 	part, err := f.Config()
 	if err != nil {
 		return nil, err
@@ -124,22 +189,21 @@ func readTower(f *folder.Folder) (*tower, error) {
 	if err := json.Unmarshal(part.Data, &c); err != nil {
 		return nil, fmt.Errorf("%s: %w", part.From, err)
 	}
-	vision := maps.Clone(clipVision)
+	settings := map[string]any{}
 	switch c.Type {
-	case "clip":
-		maps.Copy(vision, c.Vision)
-		maps.Copy(vision, c.Older)
-	case "clip_vision_model":
-		if err := json.Unmarshal(part.Data, &vision); err != nil {
+	case kind:
+		maps.Copy(settings, c.Vision)
+		maps.Copy(settings, c.Older)
+	case kind + vision:
+		if err := json.Unmarshal(part.Data, &settings); err != nil {
 			return nil, fmt.Errorf("%s: %w", part.From, err)
 		}
 	default:
-		return nil, fmt.Errorf("%s: model_type: got %.40q, want clip or clip_vision_model",
-			part.From, c.Type)
+		return nil, fmt.Errorf("%s: model_type: got %.40q, want %s or %[3]s%s", part.From, c.Type,
+			kind, vision)
 	}
-	vision["model_type"] = "clip_vision_model"
 	t := new(tower)
-	if t.vision, err = json.Marshal(vision); err != nil {
+	if err := t.config(settings, kind); err != nil {
 		return nil, err
 	}
 	processor, err := hf.Processor(f)
@@ -153,7 +217,7 @@ func readTower(f *folder.Folder) (*tower, error) {
 	return t, err
 }
 
-// towers are the forms of a CLIP repository's names. Only the weights of the vision half are used.
+// towers are the forms of a repository's names. Only the weights of the vision half are used.
 var towers = []checkpoint.Form{
 	{
 		Name: "clip", By: "transformers",
@@ -165,8 +229,9 @@ var towers = []checkpoint.Form{
 	},
 }
 
-// addWeights adds the vision tower of f to s.
-func addWeights(s *checkpoint.Store, f *folder.Folder) error {
+// addWeights adds the vision tower of f to s, without the layer cut and what follows the layers if
+// cut is not 0.
+func addWeights(s *checkpoint.Store, f *folder.Folder, cut int) error {
 	t := new(checkpoint.Store)
 	err := f.Weights(t)
 	s.Maps = append(s.Maps, t.Maps...)
@@ -177,7 +242,10 @@ func addWeights(s *checkpoint.Store, f *folder.Folder) error {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Weights)) {
-		if strings.HasPrefix(name, towerName) {
+		unused := cut > 0 &&
+			(strings.HasPrefix(name, fmt.Sprintf("%sencoder.layers.%d.", towerName, cut)) ||
+				strings.HasPrefix(name, towerName+"head."))
+		if strings.HasPrefix(name, towerName) && !unused {
 			s.Weights[name] = t.Weights[name]
 		}
 	}

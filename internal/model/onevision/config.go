@@ -45,7 +45,7 @@ func ParseConfig(data []byte) (*Config, error) {
 	v.Unsupported(map[string]string{
 		"vision_feature_select_strategy": `"full"`, "use_image_newline_parameter": "true",
 	})
-	if c.ImageToken == c.VideoToken {
+	if c.ImageToken == c.VideoToken && c.ImageToken >= 0 {
 		v.Fail("video_token_index", "got %d, want another id than image_token_index", c.VideoToken)
 	}
 	for _, t := range []int32{c.ImageToken, c.VideoToken} {
@@ -76,12 +76,13 @@ func parseText(v *model.Values) qwen2.Config {
 	return c
 }
 
-// token reads the id of a picture's or a video's place under either name.
+// token reads the id of a picture's or a video's place under either name; below 0, no token of the
+// vocabulary stands for one.
 func token(v *model.Values, key, other string, def int) int32 {
 	if !v.Has(key) && v.Has(other) {
 		key = other
 	}
-	return int32(v.Int(key, def, 0, 1<<30))
+	return int32(v.Int(key, def, -1<<30, 1<<30))
 }
 
 // most reads N of vision_aspect_ratio, "anyres_max_N".
