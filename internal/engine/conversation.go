@@ -212,19 +212,22 @@ func (e *Engine) system(text string, before []chat.Message) ([]chat.Message, err
 		return before, nil
 	}
 	empty := chat.Message{Role: "user", Content: []chat.Part{{Type: "text"}}}
-	with, err := e.tokenize([]chat.Message{m, empty}, nil)
-	if err != nil {
-		return nil, err
-	}
 	without, err := e.tokenize([]chat.Message{empty}, nil)
 	if err != nil {
 		return nil, err
 	}
-	if slices.Equal(with, without) {
-		return nil, fmt.Errorf("engine: system prompt: the chat template (%s) has no place for one",
-			e.source)
+	for _, probe := range []string{text, text + "."} { // either may be the template's default
+		probed := chat.Message{Role: m.Role, Content: []chat.Part{{Type: "text", Text: probe}}}
+		with, err := e.tokenize([]chat.Message{probed, empty}, nil)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Equal(with, without) {
+			return []chat.Message{m}, nil
+		}
 	}
-	return []chat.Message{m}, nil
+	return nil, fmt.Errorf("engine: system prompt: the chat template (%s) has no place for one",
+		e.source)
 }
 
 // Limits of a text, in bytes: many times the length of a text that fits into the context, so that

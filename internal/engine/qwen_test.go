@@ -52,7 +52,7 @@ func axesReference(t testing.TB, name, prompt string) map[string]*tensor.Tensor 
 	}
 	config, err := os.ReadFile(filepath.Join(dir, "preprocessor_config.json"))
 	must(t, err)
-	proc, err := families.Processor(config, nil)
+	proc, err := families.Processor(config)
 	must(t, err)
 	px, err := proc.Process(pics)
 	must(t, err)
@@ -616,6 +616,10 @@ func TestSystemPrompt(t *testing.T) {
 		t.Errorf("another system prompt later: got %v, want a refusal by name", err)
 	}
 	dir := talking(t)
+	must(t, os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte(`{% if messages[0].role != 'system' %}Be brief.{% endif %}{% for m in messages %}{{ m.content[0].text }}{% endfor %}`), 0o644))
+	if _, err := ask(open(t, dir, 1).NewConversation(methods.Options{}), "Be brief."); err != nil {
+		t.Errorf("the template's own system prompt: %v", err)
+	}
 	must(t, os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte(`{% for m in messages %}{% if m['role'] != 'system' %}{{ m['role'] }}{% endif %}{% endfor %}`), 0o644))
 	if _, err := ask(open(t, dir, 1).NewConversation(methods.Options{}), "Be brief."); err == nil ||
 		!strings.Contains(err.Error(), "no place") {
