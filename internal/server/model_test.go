@@ -893,6 +893,9 @@ func TestLeastTokens(t *testing.T) {
 	}
 	several := 0
 	for i, m := range r.About[1:] {
+		if m.Name == "pixelprune" && m.Summary != "" && m.Least == 0 {
+			continue // it takes no budget
+		}
 		if m.Name != r.Methods[i] || m.Summary == "" || m.Least < 1 {
 			t.Errorf("%+v: want a summary and the least of %s", m, r.Methods[i])
 		}
