@@ -66,7 +66,7 @@ func (b *Before) Values() []reduce.Value { return b.values }
 
 // has reports whether the method has a parameter of that name.
 func (b *Before) has(name string) bool {
-	return b != nil && slices.ContainsFunc(Parameters(), func(p reduce.Parameter) bool {
+	return b != nil && slices.ContainsFunc(parameters(), func(p reduce.Parameter) bool {
 		return p.Name == name && slices.Contains(p.Methods, b.method.Name)
 	})
 }

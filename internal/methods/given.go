@@ -22,7 +22,7 @@ type Given map[string]any
 
 // Set sets a parameter to a value that [reduce.Parameter.Parse] accepts.
 func (g Given) Set(name string, value any) error {
-	all := Parameters()
+	all := parameters()
 	i := slices.IndexFunc(all, func(p reduce.Parameter) bool { return p.Name == name })
 	if i < 0 {
 		return unknown(name, fmt.Sprint(value), parameterNames(all))
@@ -134,7 +134,7 @@ func Merge(demands Given, defaults ...Given) Given {
 	if out["base"] == "none" {
 		return out
 	}
-	all := Parameters()
+	all := parameters()
 	out.addBudget(defaults, all)
 	for _, name := range defaultsOrder(all) {
 		for _, source := range defaults {

@@ -186,7 +186,7 @@ func (p *Plan) declare(o *Options) (*reduce.Declaration, error) {
 			}
 			continue
 		}
-		known := Parameters()
+		known := parameters()
 		i := slices.IndexFunc(known, func(a reduce.Parameter) bool { return a.Name == name })
 		if i < 0 {
 			return nil, unknown(name, fmt.Sprint(o.Own[name]), parameterNames(known))

@@ -13,7 +13,8 @@ import (
 var registered struct {
 	adding sync.Mutex // held by Register
 	sync.RWMutex
-	list []*method
+	list       []*method
+	parameters []reduce.Parameter // of all methods; nil: not made yet
 }
 
 // maxRegistered limits the methods that a program adds.
@@ -88,7 +89,7 @@ func Register(m reduce.Method, criterion func() reduce.Criterion) error {
 	}
 	registered.Lock()
 	defer registered.Unlock()
-	registered.list = append(registered.list, add)
+	registered.list, registered.parameters = append(registered.list, add), nil
 	return nil
 }
 
@@ -127,7 +128,29 @@ func keepBy(w *work, k int) (*selection, error) {
 
 // methods returns all methods: this module's and the registered ones.
 func methods() []*method {
+	all, _ := known()
+	return all
+}
+
+// known returns all methods and, if they have been made, their parameters.
+func known() ([]*method, []reduce.Parameter) {
 	registered.RLock()
 	defer registered.RUnlock()
-	return append(table[:len(table):len(table)], registered.list...)
+	return append(table[:len(table):len(table)], registered.list...), registered.parameters
+}
+
+// parameters returns Parameters, which several callers share. They are made once for each list of
+// methods, because every request asks for them several times.
+func parameters() []reduce.Parameter {
+	all, made := known()
+	if made != nil {
+		return made
+	}
+	made = parametersOf(all)
+	registered.Lock()
+	defer registered.Unlock()
+	if len(table)+len(registered.list) == len(all) {
+		registered.parameters = made
+	}
+	return made
 }

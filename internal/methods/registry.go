@@ -75,18 +75,17 @@ var noneMethod = &method{
 // Methods returns the table in its order: no reduction, published methods, controls, then
 // registered methods.
 func Methods() []reduce.Method {
-	all := methods()
-	parameters := parametersOf(all)
+	all, given := methods(), parameters()
 	out := make([]reduce.Method, len(all))
 	for i, m := range all {
-		out[i] = m.describe(parameters)
+		out[i] = m.describe(given)
 	}
 	return out
 }
 
 // OnTop describes RESTORE itself, which runs over any of Methods (Options.Restore) and is not a
 // base.
-func OnTop() reduce.Method { return restoreMethod.describe(Parameters()) }
+func OnTop() reduce.Method { return restoreMethod.describe(parameters()) }
 
 // Lookup returns the method with that name; "" means none.
 func Lookup(name string) (reduce.Method, error) {
@@ -94,7 +93,7 @@ func Lookup(name string) (reduce.Method, error) {
 	if err != nil {
 		return reduce.Method{}, err
 	}
-	return m.describe(Parameters()), nil
+	return m.describe(parameters()), nil
 }
 
 // Grouping reports what RESTORE may do over a method: whether it chooses anchors at all, and
@@ -131,7 +130,7 @@ func (m *method) describe(all []reduce.Parameter) reduce.Method {
 
 // Parameters returns every parameter, once: first the parameters of all methods, then each
 // method's own, with the names of the methods that have it.
-func Parameters() []reduce.Parameter { return parametersOf(methods()) }
+func Parameters() []reduce.Parameter { return slices.Clone(parameters()) }
 
 func parametersOf(all []*method) []reduce.Parameter {
 	out := shared()
