@@ -125,7 +125,11 @@ func (o *workerOptions) run(ctx context.Context, a *cli.App) (err error) {
 	if err != nil {
 		return cli.NatsError(err)
 	}
-	face.Ready(server.Worker{Model: m.Info().ID, Stats: m.Stats, Busy: w.Busy, Ready: w.Ready})
+	fw := server.Worker{Model: m.Info().ID, Stats: m.Stats, Busy: w.Busy, Ready: w.Ready}
+	for _, o := range fleet.Outcomes {
+		fw.Outcomes = append(fw.Outcomes, string(o))
+	}
+	face.Ready(fw)
 	a.Interrupts.Wait()
 	a.Note("worker %s answers for %s", w.ID(), m.Info().ID)
 	return cli.NatsError(w.Run(ctx))

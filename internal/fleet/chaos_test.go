@@ -402,6 +402,22 @@ func TestChaosKilledServer(t *testing.T) {
 	}))
 }
 
+// Ensure that a worker whose NATS server is away when it begins waits for it.
+func TestWorkerWaits(t *testing.T) {
+	nodes, url := startNodes(t, 1)
+	c, err := Connect(t.Context(), Options{URL: url, Layout: quick, callTime: 2 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	nodes[0].kill()
+	time.AfterFunc(time.Second, func() { nodes[0].start(t) })
+	w, _ := runWorker(t, c, newEcho(1), "m1")
+	if !eventually(func() bool { return w.Ready() == nil }) {
+		t.Error(w.Ready())
+	}
+}
+
 // Ensure that a cluster of three loses nothing when one is killed and then another is stopped for a
 // while.
 func TestChaosCluster(t *testing.T) {

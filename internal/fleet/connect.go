@@ -166,6 +166,29 @@ func (c *Conn) within(
 	return ctx, func() { close(stop); cancel() }
 }
 
+// until calls f until it succeeds, the server denies it, or ctx ends: servers may be down for a
+// while.
+func (c *Conn) until(
+	ctx context.Context, what string, f func(context.Context) error,
+) error {
+	var wait backoff
+	for told := false; ; told = true {
+		call, cancel := c.within(ctx, c.callTime)
+		err := c.explain(what, f(call))
+		cancel()
+		var forbidden *PermissionError
+		if err == nil || errors.As(err, &forbidden) {
+			return err
+		}
+		if !told {
+			c.log.Warn("the worker waits for its NATS server", "error", err)
+		}
+		if !wait.pause(ctx) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
 // PermissionError is returned when the server denies this user an operation.
 type PermissionError struct{ Err error }
 

@@ -3,12 +3,15 @@
 package fleet
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/restore-vlm/restore"
 )
 
 // cable is a network between processes and a server that can be cut: nothing passes for a while
@@ -154,4 +157,66 @@ func TestChaosCutClient(t *testing.T) {
 		time.Sleep(time.Duration(few(10_000, 2_500)) * time.Millisecond)
 		w.mend()
 	}))
+}
+
+// Ensure that a request that is on its way to a worker when that ends is given back at once: with
+// this layout the queue itself would give it to another worker only after an hour. Being returned
+// does not count as an attempt.
+func TestDrainOnItsWay(t *testing.T) {
+	nodes, url := startNodes(t, 1)
+	w := newCable(t, nodes[0].port)
+	dial := func(url string) *Conn {
+		t.Helper()
+		c, err := Connect(t.Context(), Options{URL: url,
+			Layout: Layout{AckWait: time.Hour, Partitions: 2, Bytes: quick.Bytes}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		return c
+	}
+	_, stop := runWorker(t, dial(w.url), newEcho(1), "m1")
+	k := newClient(t, dial(url), ClientOptions{})
+	var asked restore.Job
+	for sent := false; !sent; { // a pull may be over when the network is cut
+		w.hole()
+		var err error
+		if asked, err = k.Submit(t.Context(), question("word", []byte("picture"))); err != nil {
+			t.Fatal(err)
+		}
+		for try := 0; try < 50 && !sent; try++ {
+			time.Sleep(10 * time.Millisecond)
+			for p := range 2 {
+				if i, err := k.consumer(t.Context(), "m1", p); err == nil {
+					sent = sent || i.CachedInfo().NumAckPending == 1
+				}
+			}
+		}
+		if !sent {
+			w.mend()
+			if _, err := asked.Answer(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	time.AfterFunc(100*time.Millisecond, w.mend)
+	stop()
+	second, _ := runWorker(t, dial(url), newEcho(1), "m1")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		if a, err := asked.Answer(); err != nil || a.Worker != second.ID() {
+			t.Errorf("got %+v, %v, want the second worker's answer", a, err)
+		}
+	}()
+	select {
+	case <-over:
+	case <-ctx.Done():
+		t.Fatal("the request was not given back")
+	}
+	if n := k.begunBefore(t.Context(), asked.(*job).id).Times; n != 1 {
+		t.Errorf("%d attempts, want 1", n)
+	}
 }

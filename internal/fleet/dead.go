@@ -37,19 +37,18 @@ type begunNote struct {
 	Reason string `json:"reason"`
 }
 
-// begunBefore returns the number of earlier attempts at a request; a request that is delivered
-// again without a note had one.
-func (c *Conn) begunBefore(ctx context.Context, id string) (times int, reason string) {
+// begunBefore returns the number of earlier attempts at a request that is delivered again; without
+// a note there was one.
+func (c *Conn) begunBefore(ctx context.Context, id string) (n begunNote) {
 	e, err := c.begun.Get(ctx, id)
-	var n begunNote
 	if err != nil || json.Unmarshal(e.Value(), &n) != nil {
-		return 1, "one worker ended or fell silent while it computed it"
+		return begunNote{1, "one worker ended or fell silent while it computed it"}
 	}
-	return n.Times, n.Reason
+	return n
 }
 
-func (c *Conn) noteBegun(ctx context.Context, id string, times int, reason string) {
-	data, err := json.Marshal(begunNote{times, reason})
+func (c *Conn) noteBegun(ctx context.Context, id string, n begunNote) {
+	data, err := json.Marshal(n)
 	if err == nil {
 		_, err = c.begun.Put(ctx, id, data)
 	}
@@ -61,13 +60,14 @@ func (c *Conn) noteBegun(ctx context.Context, id string, times int, reason strin
 // reasonHeader holds the reason why a request is in the dead-letter stream.
 const reasonHeader = "Restore-Reason"
 
-// giveUp moves a request to the dead-letter stream and stores a failure as its result.
+// giveUp moves a request to the dead-letter stream and stores a failure as its result. It retries
+// until ctx ends.
 func (c *Conn) giveUp(
 	ctx context.Context,
 	model, id, reason string,
 	header nats.Header,
 	data []byte,
-) {
+) error {
 	c.log.Error("request given up", "id", id, "reason", reason)
 	m := nats.NewMsg(deadSubject + model)
 	m.Data = data
@@ -79,11 +79,7 @@ func (c *Conn) giveUp(
 	if _, err := c.js.PublishMsg(ctx, m, jetstream.WithMsgID("dead."+id)); err != nil {
 		c.log.Warn("dead letter", "id", id, "error", err)
 	}
-	_ = c.write(
-		ctx,
-		id,
-		&result{Failure: &failure{Internal: "given up: " + reason}},
-	) // it retries until ctx ends
+	return c.write(ctx, id, &result{Failure: &failure{Internal: "given up: " + reason}})
 }
 
 // printable keeps a header on one line.
@@ -93,6 +89,9 @@ func printable(r rune) rune {
 	}
 	return r
 }
+
+// buryFor is how long the server keeps a pull of advisories.
+const buryFor = 15 * time.Second
 
 // bury ends requests whose deliveries are used up. The server reports them in advisories, which the
 // dead-letter stream keeps until a worker has processed them.
@@ -117,7 +116,7 @@ func (c *Conn) bury(ctx context.Context, model string) {
 				continue
 			}
 		}
-		one, cancel := context.WithTimeout(ctx, pullFor)
+		one, cancel := context.WithTimeout(ctx, buryFor)
 		batch, err := k.Fetch(16, jetstream.FetchContext(one))
 		if err == nil {
 			for m := range batch.Messages() {
@@ -155,8 +154,10 @@ func (c *Conn) buryOne(ctx context.Context, model string, advisory []byte) bool 
 		return false
 	}
 	id := m.Header.Get(idHeader)
-	_, reason := c.begunBefore(ctx, id)
-	c.giveUp(ctx, model, id, reason, m.Header, m.Data)
+	reason := c.begunBefore(ctx, id).Reason
+	if c.giveUp(ctx, model, id, reason, m.Header, m.Data) != nil {
+		return false
+	}
 	err = c.work.DeleteMsg(ctx, a.Seq)
 	return err == nil || errors.Is(err, jetstream.ErrMsgNotFound)
 }

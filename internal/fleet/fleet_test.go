@@ -381,6 +381,48 @@ func TestDrain(t *testing.T) {
 	<-stopped
 }
 
+// Ensure that a request that one worker after another begins and gives back, because it ends, is
+// answered by the next one: with this layout it would be given up after three attempts.
+func TestDrainAgain(t *testing.T) {
+	s := natsServer(t)
+	l := Layout{AckWait: time.Hour, Bytes: quick.Bytes}
+	good := newEcho(1)
+	_, stop := runWorker(t, connect(t, s, l), good, "m1")
+	k := newClient(t, connect(t, s, l), ClientOptions{})
+	stop()
+	j, err := k.Submit(t.Context(), question("word", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		slow := newEcho(1)
+		slow.gate = make(chan struct{})
+		w, err := connect(t, s, l).NewWorker(t.Context(),
+			WorkerOptions{Key: "m1", Service: slow, Drain: time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- w.Run(ctx) }()
+		begun := eventually(func() bool { return w.Busy() == 1 })
+		if err := w.Ready(); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		if err := <-done; err != nil || !begun {
+			t.Fatalf("begun %t, %v", begun, err)
+		}
+		if err := w.Ready(); err == nil {
+			t.Error("a worker that has ended is ready")
+		}
+	}
+	runWorker(t, connect(t, s, l), good, "m1")
+	if a, err := j.Answer(); err != nil || a.Text != "word" {
+		t.Errorf("got %+v, %v", a, err)
+	}
+}
+
 // watched is a context that lives long. It counts the functions and contexts that wait for its end.
 type watched struct {
 	context.Context
@@ -469,6 +511,7 @@ func TestAffinity(t *testing.T) {
 	}
 	k := newClient(t, connect(t, s, quick), ClientOptions{})
 	meet(t, workers...)
+	time.Sleep(quick.pullFor()) // until pulls from partitions that another worker prefers now have ended
 	ask := func(from, to int) {
 		var all sync.WaitGroup
 		slots := make(chan struct{}, 6)

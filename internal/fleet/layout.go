@@ -56,6 +56,8 @@ const (
 	cancelSubject = "restore.cancel." // MODEL
 	rpcSubject    = "restore.rpc."    // MODEL
 
+	nextSubject = "$JS.API.CONSUMER.MSG.NEXT." + workStream + "." // CONSUMER: asks for messages
+
 	advisories = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES." + workStream + ".>"
 )
 

@@ -51,6 +51,9 @@ const (
 	Found     Outcome = "found"     // it had its result, or too many workers have died of it
 )
 
+// Outcomes are all outcomes.
+var Outcomes = []Outcome{Answered, Refused, Faulty, Cancelled, Returned, Found}
+
 // Worker takes requests of one model from the queue.
 type Worker struct {
 	c    *Conn
@@ -59,6 +62,7 @@ type Worker struct {
 	info *restore.Info
 
 	held   pictureCache
+	in     *intake
 	beatMu sync.Mutex // one heartbeat after the other
 
 	// A request that was delivered before runs alone: if it kills the process, no other request
@@ -72,6 +76,7 @@ type Worker struct {
 	room    int  // requests that may begin now
 	closing bool // no more requests begin
 	over    bool
+	beaten  time.Time            // when the last heartbeat was stored
 	unasked map[string]time.Time // cancelled requests, with the time of the message
 	answers int64
 	rate    float64 // answers per second, smoothed
@@ -83,7 +88,7 @@ type Worker struct {
 
 // delivery is a request that this worker holds.
 type delivery struct {
-	msg        jetstream.Msg
+	msg        *nats.Msg
 	tries      uint64
 	cancel     context.CancelCauseFunc
 	id         string
@@ -100,10 +105,11 @@ func (c *Conn) NewWorker(ctx context.Context, o WorkerOptions) (*Worker, error) 
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := c.within(ctx, c.callTime)
-	defer cancel()
-	if _, err := c.models.Put(ctx, o.Key, data); err != nil {
-		return nil, c.explain("models", err)
+	if err := c.until(ctx, "models", func(ctx context.Context) error {
+		_, err := c.models.Put(ctx, o.Key, data)
+		return err
+	}); err != nil {
+		return nil, err
 	}
 	w := &Worker{
 		c:      c,
@@ -135,7 +141,7 @@ func (w *Worker) Key() string { return w.o.Key }
 func (w *Worker) Run(ctx context.Context) (err error) {
 	work, stop := context.WithCancelCause(context.WithoutCancel(ctx)) // for begun requests
 	defer stop(nil)
-	if err := w.beat(ctx, w.c.callTime); err != nil {
+	if err := w.c.until(ctx, "heartbeats", w.beat); err != nil {
 		if ctx.Err() != nil {
 			return nil // it ended before it began
 		}
@@ -145,6 +151,9 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	subs, err := w.listen(work)
 	if err != nil {
 		return err
+	}
+	if w.in, err = w.c.intake(w.got); err != nil {
+		return w.c.explain("pulls", err)
 	}
 	var house sync.WaitGroup // tasks that run until the last answer
 	house.Go(func() { w.live(work) })
@@ -173,13 +182,14 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	w.stop()
 	house.Go(func() { w.leave(work) })
 	pulls.Wait()
-	_ = w.c.nc.FlushTimeout(time.Second) // no open pull can take the returned requests again
+	w.in.wait() // else an open pull would take the returned requests again
 	w.drain()
 	if w.o.Drain > 0 {
 		t := time.AfterFunc(w.o.Drain, func() { stop(errors.New("fleet: the worker ends")) })
 		defer t.Stop()
 	}
 	runs.Wait()
+	w.in.close()
 	for _, s := range subs {
 		_ = s.Unsubscribe() // the connection closes anyway
 	}
@@ -215,7 +225,9 @@ func (w *Worker) every(ctx context.Context, d time.Duration, f func()) {
 func (w *Worker) live(ctx context.Context) {
 	asked := time.Now()
 	w.every(ctx, beatEvery, func() {
-		_ = w.beat(ctx, 2*beatEvery) // the next one may arrive
+		call, cancel := w.c.within(ctx, 2*beatEvery)
+		_ = w.beat(call) // the next one may arrive
+		cancel()
 		if n := w.met(); time.Since(asked) >= meetAfter(n)-beatEvery/2 {
 			asked = time.Now()
 			w.meet(ctx)
@@ -241,7 +253,7 @@ func (w *Worker) member() *Member {
 
 // beat sends a heartbeat. A restarted server has no bucket for it, so the first worker that sends
 // one creates it.
-func (w *Worker) beat(ctx context.Context, most time.Duration) error {
+func (w *Worker) beat(ctx context.Context) error {
 	w.beatMu.Lock()
 	defer w.beatMu.Unlock()
 	m := w.member()
@@ -249,21 +261,26 @@ func (w *Worker) beat(ctx context.Context, most time.Duration) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := w.c.within(ctx, most)
-	defer cancel()
 	_, err = w.c.workers.Put(ctx, m.heartbeat(), data)
 	if errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders) {
 		if _, err = w.c.js.CreateKeyValue(ctx, w.c.heartbeats()); err == nil {
 			_, err = w.c.workers.Put(ctx, m.heartbeat(), data)
 		}
 	}
-	return w.c.explain("heartbeats", err)
+	if err == nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.beaten = time.Now()
+	}
+	return err
 }
 
 // leave tells the others at once that this worker takes no more requests. Without it they would
 // notice after a while.
 func (w *Worker) leave(ctx context.Context) {
-	_ = w.beat(ctx, writeTime)
+	call, cancel := w.c.within(ctx, writeTime)
+	defer cancel()
+	_ = w.beat(call)
 	w.unlist(ctx)
 }
 
@@ -414,21 +431,16 @@ func (w *Worker) take(ctx context.Context) error {
 	}
 }
 
-// pullFor is how long the server keeps a pull that it has nothing for.
-const pullFor = 15 * time.Second
-
 // pull takes requests of one partition while there is room for them.
 func (w *Worker) pull(ctx context.Context, partition int) error {
-	var k jetstream.Consumer
+	name, known := consumerName(w.o.Key, partition), false
 	var wait backoff
 	for ctx.Err() == nil {
-		if k == nil {
+		if !known {
 			call, cancel := w.c.within(ctx, w.c.callTime)
-			var err error
-			k, err = w.c.consumer(call, w.o.Key, partition)
+			_, err := w.c.consumer(call, w.o.Key, partition)
 			cancel()
 			if err != nil {
-				k = nil
 				err = w.c.explain("consumer", err)
 				var forbidden *PermissionError
 				if errors.As(err, &forbidden) {
@@ -437,31 +449,15 @@ func (w *Worker) pull(ctx context.Context, partition int) error {
 				wait.pause(ctx)
 				continue
 			}
+			known = true
 		}
 		if !w.hasRoom(ctx) {
 			return nil
 		}
-		one, cancel := context.WithTimeout(ctx, pullFor)
-		batch, err := k.Fetch(1, jetstream.FetchContext(one))
-		if err == nil {
-			for m := range batch.Messages() {
-				w.got(m)
-			}
-			err = batch.Error()
-		}
-		cancel()
-		switch {
-		case err == nil,
-			errors.Is(err, context.DeadlineExceeded),
-			errors.Is(err, context.Canceled),
-			errors.Is(err, nats.ErrTimeout):
+		if err := w.in.pull(name); err == nil {
 			wait = backoff{}
-		case errors.Is(err, jetstream.ErrConsumerDeleted),
-			errors.Is(err, jetstream.ErrConsumerNotFound),
-			errors.Is(err, nats.ErrNoResponders):
-			k = nil
-			wait.pause(ctx)
-		default:
+		} else { // the consumer may be gone
+			known = false
 			wait.pause(ctx)
 		}
 	}
@@ -488,16 +484,20 @@ func (w *Worker) wake() {
 
 // got queues a message; messages begin in order of arrival, those of the background after the
 // others.
-func (w *Worker) got(m jetstream.Msg) {
-	d := &delivery{msg: m, tries: 1, id: m.Headers().Get(idHeader),
-		background: m.Headers().Get(backgroundHeader) != ""}
+func (w *Worker) got(m *nats.Msg) {
+	d := &delivery{msg: m, tries: 1, id: m.Header.Get(idHeader),
+		background: m.Header.Get(backgroundHeader) != ""}
 	if meta, err := m.Metadata(); err == nil {
 		d.tries = meta.NumDelivered
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, gone := w.unasked[d.id]; gone {
+	switch _, gone := w.unasked[d.id]; {
+	case gone:
 		_ = m.Term() // if this fails, it is delivered again and ends here again
+		return
+	case w.over: // a pull whose end was lost
+		_ = m.Nak() // if this fails, it is delivered again after AckWait
 		return
 	}
 	w.waiting = slices.Insert(w.waiting, w.placeOf(d), d)
@@ -529,13 +529,30 @@ func (w *Worker) stop() {
 // drain gives back the requests that have not begun.
 func (w *Worker) drain() {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.over = true
-	for _, d := range w.waiting {
-		_ = d.msg.Nak() // if this fails, it is redelivered after AckWait
-	}
-	w.waiting = nil
+	waiting := w.waiting
+	w.over, w.waiting = true, nil
 	w.change.Broadcast()
+	w.mu.Unlock()
+	var all sync.WaitGroup
+	for _, d := range waiting {
+		all.Go(func() {
+			if d.tries == 1 {
+				w.giveBack(d, begunNote{})
+			} else { // there is a note, or its absence is one
+				_ = d.msg.Nak()
+			}
+		})
+	}
+	all.Wait()
+}
+
+// giveBack returns a request to the queue at once. It does not count as an attempt: before says how
+// many there were before this worker took it.
+func (w *Worker) giveBack(d *delivery, before begunNote) {
+	ctx, cancel := w.c.within(context.Background(), writeTime)
+	defer cancel()
+	w.c.noteBegun(ctx, d.id, before)
+	_ = d.msg.Nak() // if this fails, it is delivered again after AckWait
 }
 
 // idleFirst is the first interval at which an idle worker looks for other workers' requests. The
@@ -548,7 +565,6 @@ const stealFrom = 4
 // steal takes requests from other workers' partitions while this worker is idle.
 func (w *Worker) steal(ctx context.Context) {
 	wait := idleFirst
-	consumers := map[int]jetstream.Consumer{}
 	for ctx.Err() == nil {
 		select {
 		case <-time.After(wait/2 + rand.N(wait)):
@@ -560,7 +576,7 @@ func (w *Worker) steal(ctx context.Context) {
 			wait = idleFirst
 			continue
 		}
-		if n := w.stealSome(ctx, free, consumers); n > 0 {
+		if n := w.stealSome(ctx, free); n > 0 {
 			wait = idleFirst
 		} else {
 			wait = min(meetAfter(w.met()), 2*wait)
@@ -576,13 +592,11 @@ func (w *Worker) free() int {
 }
 
 // stealSome takes up to free requests from a few of the others' partitions that have requests, the
-// fullest first. It caches consumers.
-func (w *Worker) stealSome(
-	ctx context.Context, free int, consumers map[int]jetstream.Consumer,
-) (taken int) {
+// fullest first.
+func (w *Worker) stealSome(ctx context.Context, free int) (taken int) {
 	call, cancel := w.c.within(ctx, w.c.callTime)
-	defer cancel()
 	full, err := w.queued(call)
+	cancel()
 	if err != nil {
 		return 0
 	}
@@ -595,28 +609,10 @@ func (w *Worker) stealSome(
 	}
 	slices.SortFunc(some, func(a, b int) int { return cmp.Compare(full[b], full[a]) })
 	for _, p := range some {
-		if taken >= free {
+		if taken >= free || ctx.Err() != nil {
 			break
 		}
-		k := consumers[p]
-		if k == nil {
-			if k, err = w.c.work.Consumer(call, consumerName(w.o.Key, p)); err != nil {
-				continue
-			}
-			consumers[p] = k
-		}
-		batch, err := k.FetchNoWait(min(2, free-taken))
-		if err != nil {
-			delete(consumers, p)
-			continue
-		}
-		for m := range batch.Messages() {
-			w.got(m)
-			taken++
-		}
-		if batch.Error() != nil {
-			delete(consumers, p)
-		}
+		taken += w.in.pullNow(consumerName(w.o.Key, p), min(2, free-taken))
 	}
 	return taken
 }
@@ -714,6 +710,11 @@ func (w *Worker) Ready() error {
 		return errors.New("the worker ends")
 	case !w.c.nc.IsConnected():
 		return errors.New("the worker has no connection to its NATS server")
+	case w.beaten.IsZero():
+		return errors.New("the worker has not begun to take requests")
+	case time.Since(w.beaten) > deadAfter:
+		return fmt.Errorf("the worker's last heartbeat was stored %v ago",
+			time.Since(w.beaten).Round(time.Second))
 	}
 	return nil
 }
@@ -730,48 +731,42 @@ func (w *Worker) finish(ctx context.Context, d *delivery) {
 	start := time.Now()
 	outcome, a := w.answer(ctx, d)
 	if w.o.Done != nil {
-		w.o.Done(&Done{d.msg.Headers().Get(requestHeader), outcome, a, time.Since(start)})
+		w.o.Done(&Done{d.msg.Header.Get(requestHeader), outcome, a, time.Since(start)})
 	}
 }
 
 // answer answers a request and writes what came of it, once.
 func (w *Worker) answer(ctx context.Context, d *delivery) (Outcome, *restore.Answer) {
+	var before begunNote
 	if d.tries > 1 {
+		before = w.c.begunBefore(ctx, d.id)
+	}
+	if before.Times > 0 {
 		w.alone.Lock()
 		defer w.alone.Unlock()
 	} else {
 		w.alone.RLock()
 		defer w.alone.RUnlock()
 	}
-	var begun int
 	if d.tries > 1 {
-		var done bool
-		if begun, done = w.again(ctx, d); done {
-			return Found, nil
+		if o := w.again(ctx, d, before); o != "" {
+			return o, nil
 		}
 	}
 	r, err := w.compute(ctx, d)
-	if ctx.Err() != nil {
-		if errors.Is(context.Cause(ctx), errCancelled) {
-			_ = d.msg.Term() // same as above
-			return Cancelled, nil
-		}
-		_ = d.msg.Nak()
+	if err != nil && ctx.Err() == nil {
+		return w.failed(ctx, d, before, err), nil
+	}
+	if err == nil {
+		err = w.c.write(ctx, d.id, r)
+	}
+	switch {
+	case err != nil && errors.Is(context.Cause(ctx), errCancelled):
+		_ = d.msg.Term() // if this fails, it is delivered again and ends in got
+		return Cancelled, nil
+	case err != nil:
+		w.giveBack(d, before)
 		return Returned, nil
-	}
-	if err != nil { // perhaps a fault of this worker
-		w.c.log.Error("request failed", "id", d.id, "error", err)
-		if begun++; begun < w.c.lay.Begin {
-			w.c.noteBegun(ctx, d.id, begun, err.Error())
-			_ = d.msg.NakWithDelay(w.c.lay.AckWait / 4)
-			return Faulty, nil
-		}
-		w.c.giveUp(ctx, w.o.Key, d.id, err.Error(), d.msg.Headers(), d.msg.Data())
-		_ = d.msg.Term()
-		return Faulty, nil
-	}
-	if w.c.write(ctx, d.id, r) != nil {
-		return Faulty, nil
 	}
 	_ = d.msg.Ack() // if this fails, it is delivered again and its result is found
 	w.count()
@@ -781,29 +776,51 @@ func (w *Worker) answer(ctx context.Context, d *delivery) (Outcome, *restore.Ans
 	return Answered, r.Answer
 }
 
-// again checks a request that was delivered before. done reports that no work is left.
-func (w *Worker) again(ctx context.Context, d *delivery) (begun int, done bool) {
+// failed gives a request back after an error that may be this worker's fault, or up after too many.
+func (w *Worker) failed(
+	ctx context.Context, d *delivery, before begunNote, err error,
+) Outcome {
+	w.c.log.Error("request failed", "id", d.id, "error", err)
+	now := begunNote{before.Times + 1, err.Error()}
+	if now.Times < w.c.lay.Begin {
+		w.c.noteBegun(ctx, d.id, now)
+		_ = d.msg.NakWithDelay(w.c.lay.AckWait / 4)
+		return Faulty
+	}
+	if w.c.giveUp(ctx, w.o.Key, d.id, now.Reason, d.msg.Header, d.msg.Data) != nil {
+		w.giveBack(d, before)
+		return Returned
+	}
+	_ = d.msg.Term()
+	return Faulty
+}
+
+// again checks a request that was delivered before, and notes that it begins. It returns "" if the
+// request is to be answered.
+func (w *Worker) again(ctx context.Context, d *delivery, before begunNote) Outcome {
 	if _, err := w.c.results.Get(ctx, d.id); err == nil {
 		_ = d.msg.Ack()
-		return 0, true
+		return Found
 	}
-	begun, reason := w.c.begunBefore(ctx, d.id)
-	if begun >= w.c.lay.Begin {
-		w.c.giveUp(ctx, w.o.Key, d.id, reason, d.msg.Headers(), d.msg.Data())
+	if before.Times >= w.c.lay.Begin {
+		if w.c.giveUp(ctx, w.o.Key, d.id, before.Reason, d.msg.Header, d.msg.Data) != nil {
+			w.giveBack(d, before)
+			return Returned
+		}
 		_ = d.msg.Term()
-		return begun, true
+		return Found
 	}
-	w.c.noteBegun(ctx, d.id, begun+1, fmt.Sprintf(
-		"%d workers ended or fell silent while they computed it, the last was %s on %s", begun+1,
-		w.self.ID, w.self.Machine))
-	return begun, false
+	w.c.noteBegun(ctx, d.id, begunNote{before.Times + 1, fmt.Sprintf(
+		"%d workers ended or fell silent while they computed it, the last was %s on %s",
+		before.Times+1, w.self.ID, w.self.Machine)})
+	return ""
 }
 
 // compute answers a request. An error is not the request's fault.
 func (w *Worker) compute(ctx context.Context, d *delivery) (*result, error) {
 	out := &result{Worker: w.self.ID, Fingerprint: w.info.Fingerprint, Try: d.tries}
 	start := time.Now()
-	q, err := w.c.unpack(ctx, d.msg.Headers(), d.msg.Data(), &w.held)
+	q, err := w.c.unpack(ctx, d.msg.Header, d.msg.Data, &w.held)
 	if err != nil {
 		if f, final := failureOf(err); final {
 			out.Failure = f

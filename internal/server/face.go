@@ -21,6 +21,8 @@ type Worker struct {
 	Stats func() restore.Stats
 	Busy  func() int   // requests that are being answered
 	Ready func() error // why it can take no request now; nil if it can
+
+	Outcomes []string // that Done counts
 }
 
 // Face answers probes of a worker that takes its requests elsewhere: /health says that the process
@@ -52,8 +54,12 @@ func (f *Face) Ready(w Worker) {
 	busy := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "restore_worker_busy",
 		Help: "Requests that the worker answers now."}, func() float64 { return float64(w.Busy()) })
 	m.own.MustRegister(busy)
-	f.worker.Store(&facedWorker{w, m, m.counters("restore_worker_requests_total",
-		"Requests that the worker took, by what came of them.", "outcome")})
+	outcomes := m.counters("restore_worker_requests_total",
+		"Requests that the worker took, by what came of them.", "outcome")
+	for _, o := range w.Outcomes {
+		outcomes.WithLabelValues(o)
+	}
+	f.worker.Store(&facedWorker{w, m, outcomes})
 }
 
 // Done counts a request: what came of it, and its answer; nil if it has none.

@@ -52,7 +52,8 @@ func TestFace(t *testing.T) {
 	var why error
 	f.Done("answered", nil) // before it is ready: not counted
 	f.Ready(Worker{Model: "m", Stats: func() restore.Stats { return restore.Stats{Running: 3} },
-		Busy: func() int { return 2 }, Ready: func() error { return why }})
+		Busy: func() int { return 2 }, Ready: func() error { return why },
+		Outcomes: []string{"answered", "refused", "found"}})
 	f.Done("answered", &restore.Answer{Usage: restore.Usage{Generated: 7}})
 	f.Done("refused", nil)
 	get("GET", "/ready", 200, "ready")
@@ -60,6 +61,7 @@ func TestFace(t *testing.T) {
 	get("GET", "/metrics", 200, `restore_worker_busy{model="m"} 2`,
 		`restore_worker_requests_total{model="m",outcome="answered"} 1`,
 		`restore_worker_requests_total{model="m",outcome="refused"} 1`,
+		`restore_worker_requests_total{model="m",outcome="found"} 0`,
 		`restore_completion_tokens_total{model="m"} 7`, `restore_running{model="m"} 3`,
 		`restore_build_info{`)
 	why = errors.New("the worker ends")
