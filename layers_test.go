@@ -101,6 +101,7 @@ cmd/restore-lab: . eval eval/bench internal/api internal/bytesize internal/calib
 internal/batch: . internal/api internal/files internal/ollama internal/openai internal/wire
 internal/fleet: . internal/grammar internal/wire
 internal/fleet/natsserver:
+internal/fleet/fleettest:
 internal/smalldisk:
 internal/racetest:
 internal/grammar:
@@ -140,8 +141,9 @@ var forTests = []string{
 	"internal/tokenizer", "internal/tokenizer/*", "internal/imageproc", "internal/tensor",
 	"internal/kernel", "internal/scene", "internal/formats", "internal/lab",
 	"internal/model/families", "internal/hub/hubtest",
-	"internal/fleet/natsserver", "internal/smalldisk", "internal/racetest", "internal/seam",
-	"internal/engine", "internal/methods", "internal/cli/clitest", "reduce", root}
+	"internal/fleet/natsserver", "internal/fleet/fleettest", "internal/smalldisk",
+	"internal/racetest", "internal/seam", "internal/engine", "internal/methods",
+	"internal/cli/clitest", "reduce", root}
 
 // imports maps every package of this module to the module's packages that it imports, each with the
 // file that imports it.

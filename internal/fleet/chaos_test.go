@@ -4,13 +4,10 @@ package fleet
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strconv"
@@ -21,45 +18,19 @@ import (
 	"testing"
 	"time"
 
-	nats "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/restore-vlm/restore/internal/fleet/fleettest"
 	"github.com/restore-vlm/restore/internal/fleet/natsserver"
 	"github.com/restore-vlm/restore/internal/smalldisk"
 )
 
-// The test's binary also runs as a NATS server and as a worker, in separate processes.
-const (
-	roleEnv = "RESTORE_FLEET_ROLE"
-	urlEnv  = "RESTORE_FLEET_URL"
-)
+// urlEnv tells a worker process the address of the NATS server.
+const urlEnv = "RESTORE_FLEET_URL"
 
 func TestMain(m *testing.M) {
-	switch os.Getenv(roleEnv) {
-	case "nats":
-		beNATS()
-	case "embedded":
-		beEmbedded()
-	case "worker":
-		beWorker()
-	}
+	fleettest.Main(map[string]func(){"embedded": beEmbedded, "worker": beWorker})
 	os.Exit(m.Run())
-}
-
-// beNATS acts as nats-server.
-func beNATS() {
-	fs := flag.NewFlagSet("nats", flag.ExitOnError)
-	o, err := nats.ConfigureOptions(fs, os.Args[1:], nil, nil, nil)
-	if err == nil {
-		var s *nats.Server
-		if s, err = nats.NewServer(o); err == nil {
-			if err = nats.Run(s); err == nil {
-				s.WaitForShutdown()
-			}
-		}
-	}
-	fmt.Fprintln(os.Stderr, err)
-	os.Exit(0)
 }
 
 // beEmbedded is a process with a server inside, as `restore batch --nats embedded`.
@@ -105,124 +76,19 @@ func beWorker() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	os.Exit(0)
-}
-
-// child is a process of a test.
-type child struct {
-	cmd  *exec.Cmd
-	done chan struct{}
-}
-
-func startChild(t testing.TB, role string, env []string, args ...string) *child {
-	t.Helper()
-	cmd := childCommand(role, env, args...)
-	if testing.Verbose() && os.Getenv("RESTORE_FLEET_LOG") != "" {
-		cmd.Stderr = os.Stderr
-	}
-	return begin(t, cmd)
-}
-
-// childCommand is the test's binary in a role.
-func childCommand(role string, env []string, args ...string) *exec.Cmd {
-	cmd := exec.Command(os.Args[0], args...)
-	cmd.Env = append(append(os.Environ(), roleEnv+"="+role), env...)
-	return cmd
-}
-
-// begin starts a process that is killed at the end of the test.
-func begin(t testing.TB, cmd *exec.Cmd) *child {
-	t.Helper()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	c := &child{cmd, make(chan struct{})}
-	go func() {
-		_ = cmd.Wait() // however it ends
-		close(c.done)
-	}()
-	t.Cleanup(c.kill)
-	return c
-}
-
-// kill is kill -9.
-func (c *child) kill() {
-	_ = c.cmd.Process.Signal(syscall.SIGCONT)
-	_ = c.cmd.Process.Kill() // it may have ended
-	<-c.done
-}
-
-// node is a NATS server as a process.
-type node struct {
-	*child
-	port int
-	args []string
-}
-
-// startNodes starts NATS servers, more than one as a cluster.
-func startNodes(t testing.TB, n int) (nodes []*node, url string) {
-	t.Helper()
-	var routes, urls []string
-	cluster := make([]int, n)
-	for i := range n {
-		cluster[i] = freePort(t)
-		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", cluster[i]))
-	}
-	for i := range n {
-		d := &node{port: freePort(t)}
-		d.args = []string{
-			"-js",
-			"-sd",
-			t.TempDir(),
-			"-a",
-			"127.0.0.1",
-			"-p",
-			strconv.Itoa(d.port),
-			"-n",
-			"n" + strconv.Itoa(i),
-		}
-		if n > 1 {
-			d.args = append(d.args, "--cluster_name", "test", "--cluster", routes[i], "--routes",
-				strings.Join(routes, ","))
-		}
-		urls = append(urls, fmt.Sprintf("nats://127.0.0.1:%d", d.port))
-		nodes = append(nodes, d)
-		d.start(t)
-	}
-	return nodes, strings.Join(urls, ",")
-}
-
-func (d *node) start(t testing.TB) {
-	t.Helper()
-	d.child = startChild(t, "nats", nil, d.args...)
-	waitPort(t, d.port)
-}
-
-// waitPort waits until somebody listens on a port.
-func waitPort(t testing.TB, port int) {
-	t.Helper()
-	if !eventually(func() bool {
-		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			c.Close()
-		}
-		return err == nil
-	}) {
-		t.Fatal("the NATS server did not start")
-	}
 }
 
 // workers are processes that are started again whenever they end.
 type workers struct {
 	mu   sync.Mutex
-	now  []*child
+	now  []*fleettest.Child
 	over bool
 	runs int
 }
 
 func startWorkers(t testing.TB, n int, url string) *workers {
 	t.Helper()
-	w := &workers{now: make([]*child, n)}
+	w := &workers{now: make([]*fleettest.Child, n)}
 	var all sync.WaitGroup
 	for i := range n {
 		all.Go(func() {
@@ -232,21 +98,22 @@ func startWorkers(t testing.TB, n int, url string) *workers {
 					w.mu.Unlock()
 					return
 				}
-				c := startChild(t, "worker", []string{urlEnv + "=" + url})
+				c := fleettest.Begin(t,
+					fleettest.Command("worker", []string{urlEnv + "=" + url}))
 				w.now[i], w.runs = c, w.runs+1
 				w.mu.Unlock()
-				<-c.done
+				<-c.Done
 			}
 		})
 	}
 	t.Cleanup(func() {
 		w.mu.Lock()
 		w.over = true
-		now := append([]*child(nil), w.now...)
+		now := append([]*fleettest.Child(nil), w.now...)
 		w.mu.Unlock()
 		for _, c := range now {
 			if c != nil {
-				c.kill()
+				c.Kill()
 			}
 		}
 		all.Wait()
@@ -255,7 +122,7 @@ func startWorkers(t testing.TB, n int, url string) *workers {
 }
 
 // one returns any of the running processes.
-func (w *workers) one(rng *rand.Rand) *child {
+func (w *workers) one(rng *rand.Rand) *fleettest.Child {
 	for {
 		w.mu.Lock()
 		c := w.now[rng.IntN(len(w.now))]
@@ -325,7 +192,7 @@ func chaos(
 	took := time.Since(begun)
 	<-done
 	results := 0
-	if !eventually(func() bool { // the servers may still be starting
+	if !fleettest.Eventually(func() bool { // the servers may still be starting
 		keys, err := c.results.Keys(ctx, jetstream.MetaOnly())
 		results = len(keys)
 		return err == nil && results == n
@@ -334,7 +201,7 @@ func chaos(
 	}
 	left := uint64(0)
 	// A request that was answered twice is acknowledged later, or swept.
-	if !eventually(func() bool {
+	if !fleettest.Eventually(func() bool {
 		info, err := c.work.Info(ctx)
 		if err == nil {
 			left = info.State.Msgs
@@ -375,13 +242,13 @@ func none(t *testing.T, failed map[string]error) {
 // Ensure that workers that are killed at random moments lose nothing.
 func TestChaosKilledWorkers(t *testing.T) {
 	t.Parallel()
-	_, url := startNodes(t, 1)
+	_, url := fleettest.Nodes(t, 1)
 	w := startWorkers(t, 3, url)
 	kills := few(20, 4)
 	none(t, chaos(t, url, quick, few(3000, 200), plain, func(rng *rand.Rand) {
 		for range kills {
 			time.Sleep(time.Duration(rng.IntN(600)) * time.Millisecond)
-			w.one(rng).kill()
+			w.one(rng).Kill()
 		}
 	}))
 }
@@ -390,30 +257,30 @@ func TestChaosKilledWorkers(t *testing.T) {
 func TestChaosKilledServer(t *testing.T) {
 	notShort(t)
 	t.Parallel()
-	nodes, url := startNodes(t, 1)
+	nodes, url := fleettest.Nodes(t, 1)
 	startWorkers(t, 2, url)
 	none(t, chaos(t, url, quick, few(2000, 300), plain, func(rng *rand.Rand) {
 		for range few(5, 1) {
 			time.Sleep(300*time.Millisecond + time.Duration(rng.IntN(500))*time.Millisecond)
-			nodes[0].kill()
+			nodes[0].Kill()
 			time.Sleep(time.Duration(rng.IntN(1000)) * time.Millisecond)
-			nodes[0].start(t)
+			nodes[0].Start(t)
 		}
 	}))
 }
 
 // Ensure that a worker whose NATS server is away when it begins waits for it.
 func TestWorkerWaits(t *testing.T) {
-	nodes, url := startNodes(t, 1)
+	nodes, url := fleettest.Nodes(t, 1)
 	c, err := Connect(t.Context(), Options{URL: url, Layout: quick, callTime: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	nodes[0].kill()
-	time.AfterFunc(time.Second, func() { nodes[0].start(t) })
+	nodes[0].Kill()
+	time.AfterFunc(time.Second, func() { nodes[0].Start(t) })
 	w, _ := runWorker(t, c, newEcho(1), "m1")
-	if !eventually(func() bool { return w.Ready() == nil }) {
+	if !fleettest.Eventually(func() bool { return w.Ready() == nil }) {
 		t.Error(w.Ready())
 	}
 }
@@ -423,22 +290,22 @@ func TestWorkerWaits(t *testing.T) {
 func TestChaosCluster(t *testing.T) {
 	notShort(t)
 	t.Parallel()
-	nodes, url := startNodes(t, 3)
+	nodes, url := fleettest.Nodes(t, 3)
 	l := Layout{Replicas: 3, AckWait: 2 * time.Second, Partitions: 8, Bytes: quick.Bytes}
 	waitCluster(t, url, l)
 	startWorkers(t, 2, url)
 	none(t, chaos(t, url, l, few(1500, 200), plain, func(rng *rand.Rand) {
 		time.Sleep(500 * time.Millisecond)
 		d := nodes[rng.IntN(3)]
-		d.kill()
+		d.Kill()
 		time.Sleep(2 * time.Second)
-		d.start(t)
+		d.Start(t)
 		if full() {
 			time.Sleep(3 * time.Second)
 			other := nodes[rng.IntN(3)]
-			_ = other.cmd.Process.Signal(syscall.SIGSTOP)
+			other.Signal(syscall.SIGSTOP)
 			time.Sleep(10 * time.Second)
-			_ = other.cmd.Process.Signal(syscall.SIGCONT)
+			other.Signal(syscall.SIGCONT)
 		}
 	}))
 }
@@ -447,7 +314,7 @@ func TestChaosCluster(t *testing.T) {
 func waitCluster(t testing.TB, url string, l Layout) {
 	t.Helper()
 	var err error
-	if !eventually(func() bool {
+	if !fleettest.Eventually(func() bool {
 		var c *Conn
 		if c, err = Connect(t.Context(), Options{URL: url, Layout: l}); err == nil {
 			c.Close()
@@ -463,15 +330,15 @@ func waitCluster(t testing.TB, url string, l Layout) {
 func TestChaosStopped(t *testing.T) {
 	notShort(t)
 	t.Parallel()
-	_, url := startNodes(t, 1)
+	_, url := fleettest.Nodes(t, 1)
 	w := startWorkers(t, 2, url)
 	pause := time.Duration(few(10, 3)) * time.Second
 	none(t, chaos(t, url, quick, few(1500, 300), plain, func(rng *rand.Rand) {
 		time.Sleep(300 * time.Millisecond)
 		c := w.one(rng)
-		_ = c.cmd.Process.Signal(syscall.SIGSTOP)
+		c.Signal(syscall.SIGSTOP)
 		time.Sleep(pause)
-		_ = c.cmd.Process.Signal(syscall.SIGCONT)
+		c.Signal(syscall.SIGCONT)
 		time.Sleep(2 * time.Second) // it answers its old requests
 	}))
 }
@@ -481,7 +348,7 @@ func TestChaosStopped(t *testing.T) {
 func TestChaosPoison(t *testing.T) {
 	notShort(t)
 	t.Parallel()
-	_, url := startNodes(t, 1)
+	_, url := fleettest.Nodes(t, 1)
 	w := startWorkers(t, 2, url)
 	n := few(1000, 200)
 	failed := chaos(t, url, quick, n, func(i int) string {
@@ -517,13 +384,13 @@ func TestChaosPoison(t *testing.T) {
 func TestChaosEmbeddedDisk(t *testing.T) {
 	notShort(t)
 	t.Parallel()
-	dir, port := t.TempDir(), freePort(t)
-	cmd := childCommand("embedded", nil, dir, strconv.Itoa(port))
+	dir, port := t.TempDir(), fleettest.FreePort(t)
+	cmd := fleettest.Command("embedded", nil, dir, strconv.Itoa(port))
 	disk := smalldisk.New(t, cmd, dir, 16<<20)
 	log := new(syncBuffer)
 	cmd.Stderr = log
-	begin(t, cmd)
-	waitPort(t, port)
+	fleettest.Begin(t, cmd)
+	fleettest.WaitPort(t, port)
 	url := fmt.Sprintf("nats://127.0.0.1:%d", port)
 	startWorkers(t, 2, url)
 	n, fills := few(1000, 300), few(3, 1)
@@ -576,7 +443,7 @@ func (b *syncBuffer) String() string {
 // wait waits until the process has said something.
 func (b *syncBuffer) wait(t testing.TB, what string) {
 	t.Helper()
-	if !eventually(func() bool { return strings.Contains(b.String(), what) }) {
+	if !fleettest.Eventually(func() bool { return strings.Contains(b.String(), what) }) {
 		t.Errorf("got %q, want %q", b, what)
 	}
 }
@@ -587,15 +454,15 @@ func TestChaosFullDisk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	config := filepath.Join(dir, "nats.conf")
-	port := freePort(t)
+	port := fleettest.FreePort(t)
 	text := fmt.Sprintf(
 		"listen: 127.0.0.1:%d\njetstream {store_dir: %q, max_file_store: 400K, max_mem: 10M}\n",
 		port, dir)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d := &node{port: port, args: []string{"-c", config}}
-	d.start(t)
+	d := &fleettest.Node{Port: port, Config: config}
+	d.Start(t)
 	url := fmt.Sprintf("nats://127.0.0.1:%d", port)
 	l := quick
 	l.Bytes = 100_000

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/restore-vlm/restore/internal/fleet/fleettest"
 )
 
 // BenchmarkCoordination shows the cost of coordination with workers that answer at once, with one
@@ -22,7 +24,7 @@ import (
 func BenchmarkCoordination(b *testing.B) {
 	for _, servers := range []int{1, 3} {
 		b.Run(fmt.Sprint(servers, " servers"), func(b *testing.B) {
-			nodes, url := startNodes(b, servers)
+			nodes, url := fleettest.Nodes(b, servers)
 			waitCluster(b, url, Layout{Replicas: servers})
 			for _, n := range []int{1, 10, 50, 200} {
 				for _, churn := range []bool{false, true} {
@@ -34,7 +36,7 @@ func BenchmarkCoordination(b *testing.B) {
 }
 
 // coordinate measures requests to n workers.
-func coordinate(b *testing.B, nodes []*node, url string, n int, churn bool) {
+func coordinate(b *testing.B, nodes []*fleettest.Node, url string, n int, churn bool) {
 	key := fmt.Sprintf("%d workers", n)
 	if churn {
 		key += " with churn"
@@ -52,7 +54,7 @@ func coordinate(b *testing.B, nodes []*node, url string, n int, churn bool) {
 		b.Fatal(err)
 	}
 	if !churn { // workers that the servers are too slow for do not come
-		eventually(func() bool { return len(m.List()) >= n })
+		fleettest.Eventually(func() bool { return len(m.List()) >= n })
 	}
 	k := newClient(b, c, ClientOptions{Model: w.key})
 	b.Run(key, func(b *testing.B) {
@@ -75,7 +77,7 @@ func coordinate(b *testing.B, nodes []*node, url string, n int, churn bool) {
 		ownNow, theirsNow := processorTimes(nodes)
 		memory := 0
 		for _, d := range nodes {
-			memory = max(memory, residentMB(d.cmd.Process.Pid))
+			memory = max(memory, residentMB(d.Cmd.Process.Pid))
 		}
 		each := func(d time.Duration) float64 { return d.Seconds() * 1e3 / float64(b.N) }
 		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "requests/s")
@@ -136,13 +138,13 @@ func (w *coming) once(ctx context.Context) error {
 
 // processorTimes returns the processor time that this process has taken, and all servers, where
 // that is known.
-func processorTimes(nodes []*node) (own, servers time.Duration) {
+func processorTimes(nodes []*fleettest.Node) (own, servers time.Duration) {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) == nil {
 		own = time.Duration(u.Utime.Nano() + u.Stime.Nano())
 	}
 	for _, d := range nodes {
-		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.Cmd.Process.Pid))
 		f := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
 		if err != nil || len(f) < 13 {
 			continue

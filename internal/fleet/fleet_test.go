@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"image"
 	"image/png"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/fleet/fleettest"
 	"github.com/restore-vlm/restore/internal/fleet/natsserver"
 )
 
@@ -146,16 +146,6 @@ func natsServer(t testing.TB) *natsserver.Server {
 	return s
 }
 
-func freePort(t testing.TB) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
 func connect(t testing.TB, s *natsserver.Server, l Layout) *Conn {
 	t.Helper()
 	c, err := Connect(t.Context(), Options{URL: s.URL(), Layout: l})
@@ -193,25 +183,15 @@ func hear(t testing.TB, c *Conn, n int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !eventually(func() bool { return len(m.List()) == n }) {
+	if !fleettest.Eventually(func() bool { return len(m.List()) == n }) {
 		t.Fatalf("got %d workers, want %d", len(m.List()), n)
 	}
-}
-
-// eventually waits for ok, for a minute at most, and reports whether it came.
-func eventually(ok func() bool) bool {
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			return false
-		}
-	}
-	return true
 }
 
 // meet waits until each worker knows that all of them live.
 func meet(t testing.TB, list ...*Worker) {
 	t.Helper()
-	if !eventually(func() bool {
+	if !fleettest.Eventually(func() bool {
 		return !slices.ContainsFunc(list, func(w *Worker) bool { return w.met() != len(list) })
 	}) {
 		t.Fatalf("%d workers do not know of each other", len(list))
@@ -349,7 +329,10 @@ func TestDrain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !eventually(func() bool { m := first.member(); return m.Busy == 1 && m.Held == 1 }) {
+	if !fleettest.Eventually(func() bool {
+		m := first.member()
+		return m.Busy == 1 && m.Held == 1
+	}) {
 		t.Fatal("the worker did not begin a request and take another")
 	}
 	by := make(chan string, len(jobs))
@@ -405,7 +388,7 @@ func TestDrainAgain(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- w.Run(ctx) }()
-		begun := eventually(func() bool { return w.Busy() == 1 })
+		begun := fleettest.Eventually(func() bool { return w.Busy() == 1 })
 		if err := w.Ready(); err != nil {
 			t.Error(err)
 		}
@@ -480,7 +463,7 @@ func TestCancel(t *testing.T) {
 		t.Errorf("got %v, want it cancelled", err)
 	}
 	left := func(want uint64) bool {
-		return eventually(func() bool {
+		return fleettest.Eventually(func() bool {
 			info, err := k.work.Info(t.Context())
 			return err == nil && info.State.Msgs == want && b.asked.Load() == 1
 		})
@@ -511,7 +494,7 @@ func TestAffinity(t *testing.T) {
 	}
 	k := newClient(t, connect(t, s, quick), ClientOptions{})
 	meet(t, workers...)
-	time.Sleep(quick.pullFor()) // until pulls from partitions that another worker prefers now have ended
+	time.Sleep(quick.pullFor()) // pulls from partitions that another worker prefers now end
 	ask := func(from, to int) {
 		var all sync.WaitGroup
 		slots := make(chan struct{}, 6)
@@ -794,7 +777,7 @@ func TestFailoverLate(t *testing.T) {
 			if a, err := j.Answer(); err == nil || !strings.Contains(err.Error(), "is gone") {
 				t.Errorf("got %+v, %v", a, err)
 			}
-			if !eventually(func() bool {
+			if !fleettest.Eventually(func() bool {
 				info, err := k.work.Info(t.Context())
 				return err == nil && info.State.Msgs == 0
 			}) {
@@ -897,7 +880,7 @@ func TestRetryAfter(t *testing.T) {
 // Ensure that after a server was started again all hear of each other as before: who asks of
 // the workers, and the workers, who share out the pictures.
 func TestServerAgain(t *testing.T) {
-	o := natsserver.Options{Folder: t.TempDir(), Port: freePort(t)}
+	o := natsserver.Options{Folder: t.TempDir(), Port: fleettest.FreePort(t)}
 	s, err := natsserver.Start(o)
 	if err != nil {
 		t.Fatal(err)
@@ -912,7 +895,7 @@ func TestServerAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	begun := time.Now()
-	if !eventually(func() bool {
+	if !fleettest.Eventually(func() bool {
 		list, _ := k.members.of("m1")
 		fresh := 0
 		for _, w := range list {

@@ -25,6 +25,7 @@ import (
 	natsio "github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
+	"github.com/restore-vlm/restore/internal/fleet/fleettest"
 	"github.com/restore-vlm/restore/internal/fleet/natsserver"
 )
 
@@ -235,7 +236,7 @@ func TestToken(t *testing.T) {
 		t.Cleanup(end)
 		return s.URL(), end
 	}
-	port := freePort(t)
+	port := fleettest.FreePort(t)
 	url, end := start(port, "first")
 	var known atomic.Pointer[string]
 	var asked atomic.Int64
