@@ -65,6 +65,7 @@ internal/scene:
 internal/builtin:
 internal/hub: internal/bytesize internal/files internal/machine internal/version internal/web
 internal/web:
+internal/address: internal/files internal/version internal/web
 internal/hub/hubtest:
 internal/overlay: internal/imageproc internal/methods reduce
 internal/seam: internal/engine internal/imageproc internal/methods
@@ -87,8 +88,8 @@ internal/cli: . internal/bytesize internal/calibrate internal/checkpoint interna
     internal/imageproc internal/kernel internal/methods internal/model internal/model/families
     internal/seam internal/server internal/spell internal/tensor internal/version reduce
 internal/cli/clitest: internal/builtin internal/checkpoint internal/fleet/natsserver internal/scene internal/tensor
-cmd/restore: . internal/api internal/batch internal/builtin internal/bytesize internal/calibrate
-    internal/checkpoint/hf internal/cli internal/client internal/files internal/fleet internal/hub
+cmd/restore: . internal/address internal/api internal/batch internal/builtin internal/bytesize
+    internal/calibrate internal/checkpoint/hf internal/cli internal/client internal/files internal/fleet internal/hub
     internal/imageproc internal/jobs internal/kernel internal/machine internal/media
     internal/model/families internal/openai internal/server internal/tensor internal/version reduce
 cmd/restore-lab: . eval eval/bench internal/api internal/bytesize internal/calibrate internal/chart

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/internal/address"
 	"github.com/restore-vlm/restore/internal/api"
 	"github.com/restore-vlm/restore/internal/batch"
 	"github.com/restore-vlm/restore/internal/cli"
@@ -33,6 +34,7 @@ type batchOptions struct {
 	nats      cli.NatsFlags
 
 	in, out, journal  string
+	put               string // address of the results; "" if they stay where they are
 	unordered, strict bool
 }
 
@@ -52,7 +54,10 @@ A refused request gives a response with its status. A line that cannot be read g
 written to the journal at once: after a kill at any moment, the same command continues where it stopped and asks no request twice.
 It needs the same settings, pictures and output, and the same lines as far as they are answered. Two lines with one custom_id are refused.
 Requests about the same picture run next to each other, so that it is read once. The summary on stdout is JSON; the
-exit code is 0 when every line has a result.`,
+exit code is 0 when every line has a result.
+
+--in and --out may be addresses: https://HOST/PATH, also presigned for GET and PUT, or s3://BUCKET/KEY with the credentials, profile,
+region and endpoint of AWS's tools. Requests are fetched into the journal before the first is answered, results are sent when all are there.`,
 		Example: `  restore batch --in requests.jsonl --out results.jsonl
   restore batch --in requests.jsonl --out results.jsonl -m DIR --quant q4 --n-vis 64 --media-path pictures`,
 		Args: cli.NoArgs,
@@ -65,8 +70,8 @@ exit code is 0 when every line has a result.`,
 // add declares the flags.
 func (o *batchOptions) add(fs *pflag.FlagSet) {
 	fs.SortFlags = false
-	fs.StringVar(&o.in, "in", "", "read requests from this `file`")
-	fs.StringVar(&o.out, "out", "", "write results to this `file`")
+	fs.StringVar(&o.in, "in", "", "read requests from this `file` or address")
+	fs.StringVar(&o.out, "out", "", "write results to this `file` or address")
 	fs.StringVar(&o.journal, "journal", "", "keep answers in this `folder`")
 	fs.Lookup("journal").Annotations = map[string][]string{cli.Applies: {"--out and .journal"}}
 	fs.BoolVar(&o.unordered, "unordered", false, "write results in order of completion")
@@ -85,8 +90,8 @@ func (o *batchOptions) check(a *cli.App) error {
 	case o.out == "":
 		return cli.Flagf("out", "missing, want a file for the results")
 	}
-	if info, err := os.Stat(o.in); err == nil && !info.Mode().IsRegular() {
-		return cli.Flagf("in", "got %s, which is no file, want one that can be read again", o.in)
+	if err := o.checkIn(); err != nil {
+		return err
 	}
 	if err := o.checkOut(a); err != nil {
 		return err
@@ -97,8 +102,31 @@ func (o *batchOptions) check(a *cli.App) error {
 	return o.answering.check()
 }
 
+// checkIn refuses an input that cannot be read again.
+func (o *batchOptions) checkIn() error {
+	if address.Is(o.in) {
+		if err := address.Check(o.in); err != nil {
+			return cli.Flagf("in", "%w", err)
+		}
+		return nil
+	}
+	if info, err := os.Stat(o.in); err == nil && !info.Mode().IsRegular() {
+		return cli.Flagf("in", "got %s, which is no file, want one that can be read again", o.in)
+	}
+	return nil
+}
+
 // checkOut refuses an output that is no file of its own: a continued run reads the results again.
 func (o *batchOptions) checkOut(a *cli.App) error {
+	if address.Is(o.out) {
+		if err := address.Check(o.out); err != nil {
+			return cli.Flagf("out", "%w", err)
+		}
+		if o.journal == "" {
+			return cli.Flagf("journal", "missing, want a folder, because --out is an address")
+		}
+		return nil
+	}
 	_, stream := cli.Standard(o.out)
 	info, err := os.Stat(o.out)
 	if stream || err == nil && !info.Mode().IsRegular() {
@@ -126,6 +154,13 @@ func (o *batchOptions) run(ctx context.Context, a *cli.App) (err error) {
 	if err := o.check(a); err != nil {
 		return err
 	}
+	if o.journal == "" {
+		o.journal = o.out + ".journal"
+	}
+	at := newAddresses(a)
+	if err := o.fetch(ctx, at); err != nil {
+		return err
+	}
 	in, err := os.Open(o.in)
 	if err != nil {
 		return err
@@ -134,9 +169,6 @@ func (o *batchOptions) run(ctx context.Context, a *cli.App) (err error) {
 	lines, err := o.scan(ctx, a, in)
 	if err != nil {
 		return err
-	}
-	if o.journal == "" {
-		o.journal = o.out + ".journal"
 	}
 	j, err := batch.OpenJournal(o.journal, o.out)
 	if errors.Is(err, batch.ErrInUse) {
@@ -165,7 +197,10 @@ func (o *batchOptions) run(ctx context.Context, a *cli.App) (err error) {
 		return err
 	}
 	begun = true
-	return o.answer(ctx, a, in, lines, j, b)
+	if err := o.answer(ctx, a, in, lines, j, b); err != nil || o.put == "" {
+		return err
+	}
+	return at.put(ctx, o.out, o.put)
 }
 
 // streams is the folder of a NATS server inside this process.

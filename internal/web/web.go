@@ -21,9 +21,9 @@ import (
 const (
 	maxTries   = 5                      // without a byte of progress
 	firstPause = 100 * time.Millisecond // each pause is four times the previous one
-	// maxPause is the longest wait that a server may request. The Hugging Face hub counts requests
+	// MaxPause is the longest wait that a server may request. The Hugging Face hub counts requests
 	// in windows of five minutes.
-	maxPause = 5 * time.Minute
+	MaxPause = 5 * time.Minute
 )
 
 // Silence is how long an answer may send nothing before it counts as broken.
@@ -169,7 +169,7 @@ func (t *Tries) Again(ctx context.Context, err error) error {
 	var s *StatusError
 	if errors.As(err, &s) {
 		switch {
-		case !s.Temporary() || s.Pause > maxPause:
+		case !s.Temporary() || s.Pause > MaxPause:
 			return err
 		case s.Pause > 0:
 			wait = s.Pause
