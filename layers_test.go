@@ -81,11 +81,11 @@ internal/chart:
 internal/paper: . internal/files internal/stats eval eval/bench internal/seam internal/engine internal/lab
     internal/methods internal/nn internal/imageproc internal/scene internal/table internal/chart
 internal/dataset: internal/files
-eval: . internal/files
+eval: . internal/api internal/files
 eval/bench: eval internal/dataset internal/pytext internal/files internal/scene
 internal/cli: . internal/bytesize internal/calibrate internal/checkpoint internal/engine
     internal/files internal/fleet internal/fleet/natsserver internal/formats internal/hub
-    internal/imageproc internal/kernel internal/methods internal/model internal/model/families
+    internal/imageproc internal/kernel internal/model internal/model/families
     internal/seam internal/server internal/spell internal/tensor internal/version reduce
 internal/cli/clitest: internal/builtin internal/checkpoint internal/fleet/natsserver internal/scene internal/tensor
 cmd/restore: . internal/address internal/api internal/batch internal/builtin internal/bytesize

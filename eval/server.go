@@ -8,12 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/restore-vlm/restore/internal/api"
 )
 
 // Server asks a model through a server that uses OpenAI's protocol.
@@ -76,21 +77,8 @@ type chatReply struct {
 			Cached int `json:"cached_tokens"`
 		} `json:"prompt_tokens_details"`
 	}
-	Timings struct {
-		Prepare float64 `json:"prepare_ms"`
-		Encode  float64 `json:"encode_ms"`
-		Select  float64 `json:"select_ms"`
-		Merge   float64 `json:"merge_ms"`
-		Prompt  float64 `json:"prompt_ms"`
-		First   float64 `json:"ttft_ms"`
-		Decode  float64 `json:"predicted_ms"`
-	}
-	Restore *struct {
-		Tokens struct {
-			Before, Kept, Merged int
-			Mean                 float64
-		} `json:"visual_tokens"`
-	}
+	Timings api.Timings // of a server of this project, as Restore
+	Restore *api.Extension
 }
 
 // Answer implements Answerer. It repeats requests a few times if a server is busy or fails.
@@ -256,21 +244,13 @@ func (s *Server) answer(r *chatReply) (*Answer, error) {
 		return nil, errors.New(
 			"a reply without a reduction, want a server of this project, or " + "no reduction")
 	}
-	c := r.Choices[0]
-	a := &Answer{Text: c.Message.Content, Finish: c.Finish,
-		Usage: Usage{
-			Prompt: r.Usage.Prompt,
-			Cached: r.Usage.Details.Cached,
-			Tokens: r.Usage.Tokens,
-		}}
-	if t := r.Restore; t != nil {
-		a.Before, a.After = t.Tokens.Before, t.Tokens.Kept+t.Tokens.Merged
-		if t.Tokens.Mean > 0 { // layers read different numbers
-			a.After = int(math.Round(t.Tokens.Mean))
-		}
+	own := r.Restore
+	if own == nil {
+		own = new(api.Extension)
 	}
-	t := &r.Timings
-	a.Seconds = Seconds{t.Prepare / 1e3, t.Encode / 1e3, t.Select / 1e3, t.Merge / 1e3,
-		t.Prompt / 1e3, t.First / 1e3, t.Decode / 1e3}
-	return a, nil
+	a := answerOf(api.Report(own, &r.Timings))
+	c := r.Choices[0]
+	a.Text, a.Finish = c.Message.Content, c.Finish
+	a.Prompt, a.Cached, a.Tokens = r.Usage.Prompt, r.Usage.Details.Cached, r.Usage.Tokens
+	return &a, nil
 }

@@ -24,7 +24,8 @@ func TestServer(t *testing.T) {
 	replies := []string{
 		`{"choices":[{"message":{"content":" red "},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":2}}`,
 		`{"choices":[{"message":{"content":"blue"},"finish_reason":"length"}],"timings":{"encode_ms":5,"ttft_ms":20},` +
-			`"restore":{"visual_tokens":{"before":576,"kept":32,"merged":32}}}`,
+			`"restore":{"images":[{"tokens":576,"kept":32,"merged":32,"parameters":{"base":"holov"}}],` +
+			`"visual_tokens":{"before":576,"kept":32,"merged":32}}}`,
 	}
 	busy := 2
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -74,7 +75,7 @@ func TestServer(t *testing.T) {
 	}
 	a, err = ask(ours, &Question{Text: "What?"})
 	if err != nil || a.Before != 576 || a.After != 64 || a.Seconds.Encode != 0.005 ||
-		a.Seconds.FirstToken != 0.02 {
+		a.Seconds.FirstToken != 0.02 || string(a.Reduction) != `{"base":"holov"}` {
 		t.Errorf("%v %+v", err, a)
 	}
 	if b := bodies[1]; b["restore"].(map[string]any)["n_vis"] != 64.0 ||

@@ -180,7 +180,7 @@ func (o *evalOptions) run(ctx context.Context, a *cli.App) error {
 	if len(o.budgets.List) > 1 {
 		return cli.Flagf("n-vis", "several budgets, got %s, want one, or --all", o.budgets)
 	}
-	how, _, err := o.reduction.Reduction()
+	how, err := o.reduction.Reduction()
 	if err != nil {
 		return err
 	}

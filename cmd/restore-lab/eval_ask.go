@@ -102,7 +102,7 @@ func (o *benchmarkOptions) answerer(
 		s, err := o.remote(a, system)
 		return s, func() {}, err
 	}
-	how, _, err := o.reduction.Reduction()
+	how, err := o.reduction.Reduction()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -127,7 +127,7 @@ func (o *benchmarkOptions) remote(a *cli.App, system string) (eval.Answerer, err
 		return nil, cli.Flagf("model",
 			"missing, want the name that the server of --openai has for it")
 	}
-	if _, err := o.reduction.Options(); err != nil {
+	if _, err := o.reduction.Reduction(); err != nil {
 		return nil, err
 	}
 	s := &eval.Server{URL: o.server, Model: o.model.Path, System: system,

@@ -12,6 +12,7 @@ import (
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/compare"
 	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/seam"
 )
 
 const bothHelp = "ask every question twice, by the rule of anchors that auto chooses and by the " +
@@ -28,7 +29,11 @@ type otherAnchors struct {
 
 // anchorsOpen reports whether auto chooses the rule of anchors, so that both rules can be asked.
 func (o *benchmarkOptions) anchorsOpen() (bool, error) {
-	r, how, err := o.reduction.Reduction()
+	r, err := o.reduction.Reduction()
+	if err != nil {
+		return false, err
+	}
+	how, err := seam.Reduction(r)
 	if err != nil {
 		return false, err
 	}

@@ -42,7 +42,7 @@ func evalFleet(
 	if err := cli.CheckRemote(r.Flags); err != nil {
 		return nil, nil, err
 	}
-	given, _, err := r.Reduction()
+	given, err := r.Reduction()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -78,7 +78,7 @@ func (o *evalOptions) quant(ctx context.Context, a *cli.App, names []string) err
 	if err := o.check(); err != nil {
 		return err
 	}
-	how, _, err := o.reduction.Reduction()
+	how, err := o.reduction.Reduction()
 	if err != nil {
 		return err
 	}

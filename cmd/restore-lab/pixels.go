@@ -3,8 +3,18 @@ package main
 import (
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/seam"
 )
+
+// options returns the requested reduction as the engine's options.
+func options(r *cli.ReductionFlags) (methods.Options, error) {
+	how, err := r.Reduction()
+	if err != nil {
+		return methods.Options{}, err
+	}
+	return seam.Reduction(how)
+}
 
 // pixels returns the question's pictures as pixels.
 func pixels(q *cli.Question) ([]*imageproc.Picture, error) {

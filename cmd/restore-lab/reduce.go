@@ -62,7 +62,7 @@ func (o *reduceOptions) run(a *cli.App) error {
 	if err := o.reduction.CheckSeed(); err != nil {
 		return err
 	}
-	opts, err := o.reduction.Options()
+	opts, err := options(&o.reduction)
 	if err != nil {
 		return err
 	}

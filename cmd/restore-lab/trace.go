@@ -94,7 +94,7 @@ func (o *traceOptions) run(ctx context.Context, a *cli.App, cmd *cobra.Command) 
 	if err := o.reduction.CheckSeed(); err != nil {
 		return err
 	}
-	if r.Reduce, err = o.reduction.Options(); err != nil {
+	if r.Reduce, err = options(&o.reduction); err != nil {
 		return err
 	}
 	if err := a.Bytes("out", o.out); err != nil {

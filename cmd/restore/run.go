@@ -14,6 +14,7 @@ import (
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/client"
 	"github.com/restore-vlm/restore/internal/machine"
+	"github.com/restore-vlm/restore/reduce"
 )
 
 // runOptions are the flags of `restore run`.
@@ -99,11 +100,16 @@ func (o *runOptions) check() (r restore.Request, err error) {
 		r.Sampling = restore.Sampling{} // the defaults of the other flags have no effect
 	}
 	o.reduction.Seed = o.sampling.Seed
-	reduction, how, err := o.reduction.Reduction()
-	if err != nil {
+	if r.Reduction, err = o.reduction.Reduction(); err != nil {
 		return r, err
 	}
-	if r.Reduction = reduction; o.server.url != "" { // which has its own defaults
+	base, _ := r.Reduction.Options["base"].(string)
+	stages := r.Reduction.Options["two-stages"] == true
+	switch cli.Method(base).Site {
+	case reduce.InsideEncoder, reduce.InsideDecoder:
+		stages = true
+	}
+	if o.server.url != "" { // which has its own defaults
 		if r.Reduction, err = o.reduction.Demanded(); err != nil {
 			return r, err
 		}
@@ -112,11 +118,11 @@ func (o *runOptions) check() (r restore.Request, err error) {
 	cold := o.sampling.Temperature == 0
 	if err := cmp.Or(
 		cli.NoUse(fs, cold, greedy, "top-k", "top-p", "min-p"),
-		cli.NoUse(fs, cold && how.Base != "random", greedy, "seed"),
-		cli.NoUse(fs, how.Base == "none",
+		cli.NoUse(fs, cold && base != "random", greedy, "seed"),
+		cli.NoUse(fs, base == "none",
 			"has nothing to show, got --base none, want a reduction", "overlay"),
-		cli.NoUse(fs, !how.Inside() && !how.InsideEncoder(),
-			"has nothing to show, got --base "+how.Base+", want a method inside the encoder "+
+		cli.NoUse(fs, !stages,
+			"has nothing to show, got --base "+base+", want a method inside the encoder "+
 				"or the decoder, or --two-stages", "overlay-stages"),
 	); err != nil {
 		return r, err

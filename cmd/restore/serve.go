@@ -191,16 +191,16 @@ func (o *answeringFlags) check() error {
 	if err := errors.Join(o.checkFolder(), o.harness.check()); err != nil {
 		return err
 	}
-	_, err = o.reduction.Options()
+	_, err = o.reduction.Reduction()
 	return err
 }
 
 // settings are the defaults and limits of calls.
 func (o *answeringFlags) settings(loader *media.Loader) (api.Settings, error) {
-	given, err := o.reduction.Merged()
+	reduction, err := o.reduction.Merged()
 	return api.Settings{
 		Sampling: o.sampling, MaxTokens: o.maxTokens,
-		Reduction: &restore.Reduction{Options: given},
+		Reduction: reduction,
 		Exact:     cli.OnCommandLine(o.Flags.Lookup("n-vis")),
 		Presets:   o.harness.presets, DetailBudget: o.harness.detail == "budget",
 		Pictures: restore.PictureOptions{MaxPixels: int64(o.maxPixels),

@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/restore-vlm/restore/internal/cli/clitest"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/seam"
 )
 
 // Ensure that a flag wins over its variable, the variable over the default.
@@ -46,13 +48,23 @@ func TestEnvironment(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Seed = 3
-		o, err := r.Options()
+		o, err := options(t, &r)
 		if err != nil || o.NVis != c.nVis || o.KeepRatio != c.ratio || o.Base != c.base ||
 			o.Compat != c.compat || o.Restore != c.restored ||
 			(o.Base == "random") != (o.Seed != nil) || o.Seed != nil && *o.Seed != 3 {
 			t.Errorf("%s: got %+v, %v", name, o, err)
 		}
 	}
+}
+
+// options are the engine's options of a reduction.
+func options(t *testing.T, r *ReductionFlags) (methods.Options, error) {
+	t.Helper()
+	how, err := r.Reduction()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return seam.Reduction(how)
 }
 
 // Ensure that a switch without a flag keeps the default of package methods, and that a given one is
@@ -64,7 +76,7 @@ func TestOnlyGivenSwitches(t *testing.T) {
 	if err := fs.Parse([]string{"--gamma", "0", "--calibrate", "size"}); err != nil {
 		t.Fatal(err)
 	}
-	o, err := r.Options()
+	o, err := options(t, &r)
 	if err != nil || o.Gamma == nil || *o.Gamma != 0 || o.Calibrate != "size" ||
 		o.Positions+o.Anchors != "" || o.DecodeDistance != nil {
 		t.Errorf("got %+v, %v", o, err)

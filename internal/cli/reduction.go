@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,16 +14,15 @@ import (
 
 	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/errs"
-	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/reduce"
 )
 
 // ReductionFlags are the flags of a reduction, shared by run, trace, reduce and eval: one for every
-// parameter in the table of package methods.
+// parameter of [restore.Parameters].
 type ReductionFlags struct {
 	Flags    *pflag.FlagSet
-	defaults methods.Given // defaults of the command
-	Seed     int64         // value of --seed, which the command declares
+	defaults *restore.Reduction // of the command
+	Seed     int64              // value of --seed, which the command declares
 }
 
 // ParameterFlag is the flag of one parameter. It checks its value when it is set; the value of a
@@ -69,14 +69,12 @@ func (p *ParameterFlag) Type() string {
 // Add declares the flags. base and nVis are the command's defaults, "" and 0 if the command does
 // not reduce by default.
 func (r *ReductionFlags) Add(fs *pflag.FlagSet, base string, nVis int) {
-	r.Flags, r.defaults = fs, methods.Given{}
-	if base != "" {
-		r.defaults["base"] = base
-	}
+	r.Flags, r.defaults = fs, &restore.Reduction{Base: base, NVis: nVis}
+	applies := map[string]string{"base": base}
 	if nVis > 0 {
-		r.defaults["n-vis"] = int64(nVis)
+		applies["n-vis"] = strconv.Itoa(nVis)
 	}
-	for _, p := range methods.Parameters() {
+	for _, p := range restore.Parameters() {
 		if p.Name == "seed" { // the command declares it
 			continue
 		}
@@ -86,10 +84,7 @@ func (r *ReductionFlags) Add(fs *pflag.FlagSet, base string, nVis int) {
 		}
 		f := fs.VarPF(value, p.Name, "", p.Help)
 		f.Hidden = !slices.Contains(ShownParameters, p.Name)
-		shows := map[string][]string{Applies: {p.Default}}
-		if v, ok := r.defaults[p.Name]; ok {
-			shows[Applies] = []string{fmt.Sprint(v)}
-		}
+		shows := map[string][]string{Applies: {cmp.Or(applies[p.Name], p.Default)}}
 		switch {
 		case p.Kind == reduce.Bool:
 			f.NoOptDefVal = "true"
@@ -104,8 +99,8 @@ func (r *ReductionFlags) Add(fs *pflag.FlagSet, base string, nVis int) {
 
 // reveal lets the shell complete the parameters that have a use with a method.
 func (r *ReductionFlags) reveal(base string) {
-	serves := []string{base, methods.OnTop().Name}
-	for _, p := range methods.Parameters() {
+	serves := []string{base, restore.OnTop().Name}
+	for _, p := range restore.Parameters() {
 		ofBase := len(p.Methods) == 0 || slices.ContainsFunc(p.Methods, func(name string) bool {
 			return slices.Contains(serves, name)
 		})
@@ -117,7 +112,7 @@ func (r *ReductionFlags) reveal(base string) {
 
 // MethodNames are the values of --base.
 func MethodNames() (names []string) {
-	for _, m := range methods.Methods() {
+	for _, m := range restore.Methods() {
 		names = append(names, m.Name)
 	}
 	return names
@@ -139,9 +134,10 @@ func (r *ReductionFlags) each(do func(f *pflag.Flag, p *ParameterFlag)) {
 	})
 }
 
-// sources returns the values from the command line, and those from the environment.
-func (r *ReductionFlags) sources() (typed, env methods.Given, err error) {
-	typed, env = methods.Given{}, methods.Given{}
+// sources returns the parameters from the command line, and those from the environment.
+func (r *ReductionFlags) sources() (typed, env *restore.Reduction, err error) {
+	typed = &restore.Reduction{Options: map[string]any{}}
+	env = &restore.Reduction{Options: map[string]any{}}
 	r.each(func(f *pflag.Flag, p *ParameterFlag) {
 		source := env
 		if OnCommandLine(f) {
@@ -152,37 +148,32 @@ func (r *ReductionFlags) sources() (typed, env methods.Given, err error) {
 			data, readErr := ReadFile(p.Text, MaxTextBytes)
 			value, err = data, errors.Join(err, readErr)
 		}
-		err = errors.Join(err, source.Set(p.Name, value))
+		v, parseErr := p.Parse(value)
+		source.Options[p.Name], err = v, errors.Join(err, parseErr)
 	})
 	return typed, env, err
 }
 
 // Merged returns the parameters from the command line, the environment and the defaults.
-func (r *ReductionFlags) Merged() (methods.Given, error) {
+func (r *ReductionFlags) Merged() (*restore.Reduction, error) {
 	typed, env, err := r.sources()
-	return methods.Merge(typed, env, r.defaults), err
+	if err != nil {
+		return nil, err
+	}
+	return typed.Over(env, r.defaults)
 }
 
-// Options returns the requested options. A flag on the command line overrides variables that it
+// Reduction returns the requested reduction. A flag on the command line overrides variables that it
 // excludes or leaves without effect; both override the command's defaults.
-func (r *ReductionFlags) Options() (methods.Options, error) {
-	_, o, err := r.Reduction()
-	return o, err
-}
+func (r *ReductionFlags) Reduction() (*restore.Reduction, error) { return r.with(nil) }
 
 // Variant returns the requested reduction, overridden by the parameters in a JSON object.
 func (r *ReductionFlags) Variant(object string) (*restore.Reduction, error) {
-	over, err := methods.ParseJSON([]byte(object))
-	if err != nil {
+	over := new(restore.Reduction)
+	if err := over.UnmarshalJSON([]byte(object)); err != nil {
 		return nil, &UsageError{Err: err}
 	}
-	how, _, err := r.resolved(over)
-	return how, err
-}
-
-// Reduction returns the requested reduction, with its options.
-func (r *ReductionFlags) Reduction() (*restore.Reduction, methods.Options, error) {
-	return r.resolved(nil)
+	return r.with(over)
 }
 
 // Demanded returns the parameters of the command line and of variables, for a server with defaults
@@ -192,47 +183,54 @@ func (r *ReductionFlags) Demanded() (*restore.Reduction, error) {
 	if err != nil {
 		return nil, err
 	}
-	given := methods.Merge(typed, env)
-	if m, err := methods.Lookup(r.Base()); err == nil && m.Draws {
-		given["seed"] = r.Seed
+	out, err := typed.Over(env)
+	if err == nil && Method(r.Base()).Draws {
+		out.Options["seed"] = r.Seed
 	}
-	return &restore.Reduction{Options: given}, nil
+	return out, err
 }
 
-// resolved returns the flags' reduction, overridden by over, and its options.
-func (r *ReductionFlags) resolved(
-	over methods.Given,
-) (*restore.Reduction, methods.Options, error) {
-	typed, env, err := r.sources()
-	if err != nil {
-		return nil, methods.Options{}, err
-	}
-	demands, defaults := typed, []methods.Given{env, r.defaults}
-	if over != nil {
-		demands, defaults = over, append([]methods.Given{typed}, defaults...)
-	}
-	given := methods.Merge(demands, defaults...)
-	o, err := given.Options()
-	if err != nil {
-		return nil, o, &UsageError{Err: err}
-	}
-	o.UpTo = over["n-vis"] == nil && typed["n-vis"] == nil && env["n-vis"] == nil
-	m, err := methods.Lookup(o.Base)
-	if err != nil {
-		return nil, o, &UsageError{Err: err}
-	}
-	for _, name := range slices.Sorted(maps.Keys(env)) {
-		if typed[name] == nil && over[name] == nil {
-			o.Defaults = append(o.Defaults, name)
+// Method describes the method with that name; the zero value is none.
+func Method(name string) (m reduce.Method) {
+	for _, m := range restore.Methods() {
+		if m.Name == name {
+			return m
 		}
 	}
-	if m.Draws && o.Seed == nil {
-		o.Seed, given["seed"] = &r.Seed, r.Seed
+	return m
+}
+
+// with returns the flags' reduction, overridden by over, which may be nil.
+func (r *ReductionFlags) with(over *restore.Reduction) (*restore.Reduction, error) {
+	typed, env, err := r.sources()
+	if err != nil {
+		return nil, err
 	}
-	if err := methods.Check(o); err != nil {
-		return nil, o, &UsageError{Err: r.inFile(err)}
+	sources := []*restore.Reduction{typed, env, r.defaults}
+	if over != nil {
+		sources = append([]*restore.Reduction{over}, sources...)
 	}
-	return &restore.Reduction{Options: given, AtMost: o.UpTo, Defaults: o.Defaults}, o, nil
+	out, err := sources[0].Over(sources[1:]...)
+	if err != nil {
+		return nil, &UsageError{Err: err}
+	}
+	asked := func(name string) bool { // for this command
+		return typed.Options[name] != nil || over != nil && over.Options[name] != nil
+	}
+	out.AtMost = !asked("n-vis") && env.Options["n-vis"] == nil
+	for _, name := range slices.Sorted(maps.Keys(env.Options)) {
+		if !asked(name) {
+			out.Defaults = append(out.Defaults, name)
+		}
+	}
+	base, _ := out.Options["base"].(string)
+	if Method(base).Draws && out.Options["seed"] == nil {
+		out.Options["seed"] = r.Seed
+	}
+	if err := out.Check(); err != nil {
+		return nil, &UsageError{Err: r.inFile(err)}
+	}
+	return out, nil
 }
 
 // inFile adds the name of the parameter file if err is about its content.
@@ -264,14 +262,12 @@ func (r *ReductionFlags) Base() string {
 	if f := r.Flags.Lookup("base"); f.Changed {
 		return f.Value.String()
 	}
-	base, _ := r.defaults["base"].(string)
-	return base
+	return r.defaults.Base
 }
 
 // CheckSeed refuses a seed on the command line if nothing is random.
 func (r *ReductionFlags) CheckSeed() error {
-	m, err := methods.Lookup(r.Base())
-	return NoUse(r.Flags, err == nil && !m.Draws, "has no use without --base random, got %v",
+	return NoUse(r.Flags, !Method(r.Base()).Draws, "has no use without --base random, got %v",
 		"seed")
 }
 
@@ -355,7 +351,7 @@ func (r *ReductionFlags) Extension() (json.RawMessage, error) {
 		err = errors.Join(err, parseErr)
 		object[p.JSONName()] = v
 	})
-	if m, lookupErr := methods.Lookup(r.Base()); lookupErr == nil && m.Draws {
+	if Method(r.Base()).Draws {
 		object["seed"] = r.Seed
 	}
 	if err != nil || len(object) == 0 {
