@@ -65,34 +65,44 @@ func openPOPE(s *source) (*eval.Benchmark, error) {
 	return b, nil
 }
 
-// popeLines reads LLaVA's question file and POPE's own label files, which have the labels of each
-// kind's questions in order.
-func popeLines(s *source, b *eval.Benchmark, file string) error {
-	type label struct{ image, label string }
-	labels := map[string][]label{}
-	if !s.Prompts {
-		for _, kind := range popeKinds {
-			name := "coco_pope_" + kind + ".json"
-			path, err := nextTo(file, "coco/"+name, name, "output/coco/"+name)
+// popeLabel is the label of a question in POPE's own files, which have those of each kind in order.
+type popeLabel struct{ image, label string }
+
+// popeLabels reads the labels of all kinds, from files next to LLaVA's question file.
+func popeLabels(file string) (map[string][]popeLabel, error) {
+	labels := map[string][]popeLabel{}
+	for _, kind := range popeKinds {
+		name := "coco_pope_" + kind + ".json"
+		path, err := nextTo(file, "coco/"+name, name, "output/coco/"+name)
+		if err != nil {
+			return nil, err
+		}
+		for r, err := range dataset.Lines(path) {
 			if err != nil {
-				return err
+				return nil, err
 			}
-			for r, err := range dataset.Lines(path) {
-				if err != nil {
-					return err
-				}
-				l := label{label: "yes"}
-				if r.Text("label") == "no" {
-					l.label = "no"
-				}
-				if r.Has("image") {
-					l.image = r.Text("image")
-				}
-				if r.Err() != nil {
-					return r.Err()
-				}
-				labels[kind] = append(labels[kind], l)
+			l := popeLabel{label: "yes"}
+			if r.Text("label") == "no" {
+				l.label = "no"
 			}
+			if r.Has("image") {
+				l.image = r.Text("image")
+			}
+			if r.Err() != nil {
+				return nil, r.Err()
+			}
+			labels[kind] = append(labels[kind], l)
+		}
+	}
+	return labels, nil
+}
+
+// popeLines reads LLaVA's question file.
+func popeLines(s *source, b *eval.Benchmark, file string) (err error) {
+	var labels map[string][]popeLabel
+	if !s.Prompts {
+		if labels, err = popeLabels(file); err != nil {
+			return err
 		}
 	}
 	dir := s.folder(file, "val2014", "images")
@@ -107,10 +117,9 @@ func popeLines(s *source, b *eval.Benchmark, file string) error {
 				}
 			}
 			for kind, n := range seen {
-				if !s.Prompts && n != len(labels[kind]) {
-					yield(nil, fmt.Errorf(
-						"%s: %d questions of kind %q, and %d labels: want POPE's labels "+
-							"of commit e3e39262", file, n, kind, len(labels[kind])))
+				if n != len(labels[kind]) {
+					yield(nil, fmt.Errorf("%s: %d questions of kind %q, and %d labels: want "+
+						"POPE's labels of commit e3e39262", file, n, kind, len(labels[kind])))
 					return
 				}
 			}
@@ -134,9 +143,8 @@ func popeLines(s *source, b *eval.Benchmark, file string) error {
 			}
 			l := labels[q.Category][n]
 			if l.image != "" && l.image != image {
-				r.Fail("image",
-					"got %q, label %d of its kind is about %q: want POPE's labels of commit "+
-						"e3e39262", image, n, l.image)
+				r.Fail("image", "got %q, label %d of its kind is about %q: want POPE's labels of "+
+					"commit e3e39262", image, n, l.image)
 			}
 			q.Doc = l.label
 		})

@@ -151,28 +151,35 @@ func seedLines(s *source, b *eval.Benchmark, file string) error {
 		})
 	}
 	if s.paper() && !s.Prompts {
-		// Questions of SEED-Bench.json that are not in the question file count as wrong, if all of
-		// the file was asked.
 		b.Metrics = func(ctx context.Context, all []*eval.Scored) (eval.Metrics, error) {
-			n := 0
-			for _, times := range asked {
-				n += times
-			}
-			if n == len(all) {
-				for id, rows := range truth {
-					for _, a := range rows[asked[id]:] {
-						q := &eval.Question{Doc: seedAnswer(a)}
-						if a.Err() != nil {
-							return nil, a.Err()
-						}
-						all = append(all, &eval.Scored{Question: q})
-					}
-				}
-			}
-			return metricsSEEDPaper(ctx, all)
+			return metricsSEEDWhole(ctx, all, truth, asked)
 		}
 	}
 	return nil
+}
+
+// metricsSEEDWhole counts questions of SEED-Bench.json that the question file does not ask as
+// wrong, if all of the file was asked. asked has the number of occurrences of each id.
+func metricsSEEDWhole(
+	ctx context.Context, all []*eval.Scored, truth map[string][]*dataset.Row, asked map[string]int,
+) (eval.Metrics, error) {
+	n := 0
+	for _, times := range asked {
+		n += times
+	}
+	if n != len(all) {
+		return metricsSEEDPaper(ctx, all)
+	}
+	for id, rows := range truth {
+		for _, a := range rows[asked[id]:] {
+			q := &eval.Question{Doc: seedAnswer(a)}
+			if a.Err() != nil {
+				return nil, a.Err()
+			}
+			all = append(all, &eval.Scored{Question: q})
+		}
+	}
+	return metricsSEEDPaper(ctx, all)
 }
 
 // seedID returns a question's id as a text, also if it is a number.

@@ -43,41 +43,42 @@ func openVQAv2(s *source) (*eval.Benchmark, error) {
 		"test":       "llava_vqav2_mscoco_test2015.jsonl",
 		"validation": "v2_OpenEnded_mscoco_val2014_questions.json",
 	}[s.Split]
-	if file := s.question([]string{"vqav2"}, name); file != "" {
-		if s.Split == "validation" {
-			return b, vqaValidation(s, b, file)
-		}
-		dir := s.folder(file, "test2015")
-		b.Questions = func() iter.Seq2[*eval.Question, error] {
-			return number(dataset.Lines(file), func(r *dataset.Row, q *eval.Question) {
-				q.Key, q.Text = r.Int("question_id"), r.Text("text")
-				q.Images = []eval.Image{inFolder(dir, r.Text("image"))}
-			})
-		}
-		if s.paper() {
-			b.Submission.Write = func(w io.Writer, all []*eval.Scored) error {
-				path, err := nextTo(file, "llava_vqav2_mscoco_test2015.jsonl")
-				if err != nil {
-					return err
-				}
-				return writeVQAPaper(w, all, func(yield func(int64, error) bool) {
-					for r, err := range dataset.Lines(path) {
-						var id int64
-						if err == nil {
-							id, err = r.Int("question_id"), r.Err()
-						}
-						if !yield(id, err) {
-							return
-						}
-					}
-				})
-			}
-		}
-		return b, nil
+	file := s.question([]string{"vqav2"}, name)
+	switch {
+	case file == "":
+		return b, vqaHub(s, b)
+	case s.Split == "validation":
+		return b, vqaValidation(s, b, file)
 	}
+	vqaQuestions(s, b, file)
+	return b, nil
+}
+
+// vqaQuestions reads LLaVA's question file.
+func vqaQuestions(s *source, b *eval.Benchmark, file string) {
+	dir := s.folder(file, "test2015")
+	b.Questions = func() iter.Seq2[*eval.Question, error] {
+		return number(dataset.Lines(file), func(r *dataset.Row, q *eval.Question) {
+			q.Key, q.Text = r.Int("question_id"), r.Text("text")
+			q.Images = []eval.Image{inFolder(dir, r.Text("image"))}
+		})
+	}
+	if s.paper() {
+		b.Submission.Write = func(w io.Writer, all []*eval.Scored) error {
+			path, err := nextTo(file, "llava_vqav2_mscoco_test2015.jsonl")
+			if err != nil {
+				return err
+			}
+			return writeVQAPaper(w, all, questionIDs(dataset.Lines(path)))
+		}
+	}
+}
+
+// vqaHub reads the data set of the hub.
+func vqaHub(s *source, b *eval.Benchmark) error {
 	p, err := s.hub(s.Split)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	b.Close = p.Close
 	truth := s.Split == "validation" && !s.Prompts
@@ -103,20 +104,25 @@ func openVQAv2(s *source) (*eval.Benchmark, error) {
 				return err
 			}
 			defer test.Close()
-			return writeVQAPaper(w, all, func(yield func(int64, error) bool) {
-				for r, err := range test.Scan(0, "", "question_id") {
-					var id int64
-					if err == nil {
-						id, err = r.Int("question_id"), r.Err()
-					}
-					if !yield(id, err) {
-						return
-					}
-				}
-			})
+			return writeVQAPaper(w, all, questionIDs(test.Scan(0, "", "question_id")))
 		}
 	}
-	return b, nil
+	return nil
+}
+
+// questionIDs are the ids of the questions in rows.
+func questionIDs(rows iter.Seq2[*dataset.Row, error]) iter.Seq2[int64, error] {
+	return func(yield func(int64, error) bool) {
+		for r, err := range rows {
+			var id int64
+			if err == nil {
+				id, err = r.Int("question_id"), r.Err()
+			}
+			if !yield(id, err) {
+				return
+			}
+		}
+	}
 }
 
 // vqaValidation reads the official questions with their annotations.

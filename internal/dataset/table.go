@@ -123,98 +123,86 @@ func newTable(f io.Reader) *table {
 
 // record returns the cells of the next line that is not empty, and the number of its first line.
 func (t *table) record() (cells []string, line int, err error) {
-	var cell strings.Builder
-	for {
-		line = t.line
-		cell.Reset()
-		cells = cells[:0]
-		blank := true // only spaces so far
-		quoted, closed := false, false
-		start := true // of a cell
-		end := func() {
-			cells = append(cells, cell.String())
-			cell.Reset()
-			start, closed = true, false
+	l := new(tableLine)
+	for line = t.line; ; {
+		c, err := t.in.ReadByte()
+		switch {
+		case err == io.EOF && l.open():
+			return nil, line, errors.New("a quoted cell has no end")
+		case err == io.EOF && l.text:
+			l.endCell()
+			return l.cells, line, nil
+		case err != nil:
+			return nil, line, err
 		}
-		for {
-			c, err := t.in.ReadByte()
-			if err == io.EOF {
-				if quoted && !closed {
-					return nil, line, errors.New("a quoted cell has no end")
-				}
-				if blank {
-					return nil, line, io.EOF
-				}
-				end()
-				return cells, line, nil
+		t.at++
+		if c == '\r' && !l.open() { // alone or before \n, it ends a line
+			if next, err := t.in.Peek(1); err == nil && next[0] == '\n' {
+				t.in.Discard(1)
+				t.at++
 			}
-			if err != nil {
-				return nil, line, err
-			}
-			t.at++
-			if c == '\r' { // alone or before \n, it ends a line
-				if next, err := t.in.Peek(1); err == nil && next[0] == '\n' {
-					if quoted && !closed {
-						cell.WriteByte(c)
-						continue
-					}
-					t.in.Discard(1)
-					t.at++
-				}
-				if !quoted || closed {
-					c = '\n'
-				}
-			}
-			if c == '\n' {
-				t.line++
-			}
-			if cell.Len() >= maxCell {
-				return nil, line, fmt.Errorf("a cell of more than %d bytes", maxCell)
-			}
-			switch {
-			case quoted && !closed:
-				if c == '"' {
-					closed = true
-				} else {
-					cell.WriteByte(c)
-				}
-				continue
-			case closed && c == '"' && quoted: // doubled
-				cell.WriteByte(c)
-				closed = false
-				continue
-			}
-			quoted = false
-			switch c {
-			case '\t':
-				end()
-				blank = false
-				if len(cells) >= maxColumns {
-					return nil, line, fmt.Errorf("more than %d cells", maxColumns)
-				}
-			case '\n':
-				if !blank {
-					end()
-					return cells, line, nil
-				}
-			case '"':
-				if start {
-					quoted = true
-				} else {
-					cell.WriteByte(c)
-				}
-				start, blank = false, false
-				continue
-			default:
-				if c != ' ' {
-					blank = false
-				}
-				start = false
-				cell.WriteByte(c)
-			}
-			if c == '\n' { // a blank line
-				break
-			}
+			c = '\n'
 		}
+		if c == '\n' {
+			t.line++
+		}
+		if l.cell.Len() >= maxCell {
+			return nil, line, fmt.Errorf("a cell of more than %d bytes", maxCell)
+		}
+		if c != '\n' || l.open() {
+			l.add(c)
+			if len(l.cells) >= maxColumns {
+				return nil, line, fmt.Errorf("more than %d cells", maxColumns)
+			}
+			continue
+		}
+		if l.text {
+			l.endCell()
+			return l.cells, line, nil
+		}
+		l, line = new(tableLine), t.line
 	}
+}
+
+// tableLine is a line as far as it was read.
+type tableLine struct {
+	cells          []string
+	cell           strings.Builder
+	begun          bool // the cell has a byte
+	quoted, closed bool // the cell begins with a quotation mark; another may be its end
+	text           bool // the line holds more than spaces
+}
+
+// open reports whether the line ends inside a quoted cell.
+func (l *tableLine) open() bool { return l.quoted && !l.closed }
+
+// endCell ends the cell.
+func (l *tableLine) endCell() {
+	l.cells = append(l.cells, l.cell.String())
+	l.cell.Reset()
+	l.begun, l.quoted, l.closed = false, false, false
+}
+
+// add adds a byte that does not end the line.
+func (l *tableLine) add(c byte) {
+	switch {
+	case c == '"' && l.open():
+		l.closed = true
+		return
+	case c == '"' && l.quoted: // doubled
+		l.closed = false
+	case l.open():
+	case c == '\t':
+		l.endCell()
+		l.text = true
+		return
+	case c == '"' && !l.begun:
+		l.quoted, l.begun, l.text = true, true, true
+		return
+	default:
+		l.quoted = false
+		l.begun = true
+		l.text = l.text || c != ' '
+	}
+	l.cell.WriteByte(c)
 }
