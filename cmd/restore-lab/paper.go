@@ -198,15 +198,15 @@ func (o *paperOptions) run(ctx context.Context, a *cli.App, item paper.Item) err
 	if err != nil {
 		return err
 	}
-	l, src, done, err := o.lab(a)
+	mk, src, done, err := o.maker(a)
 	if err != nil {
 		return err
 	}
 	defer done()
-	if err := o.mayRun(ctx, a, l, item, src); err != nil {
+	if err := o.mayRun(ctx, a, mk, item, src); err != nil {
 		return err
 	}
-	page, err := l.Make(ctx, item, src)
+	page, err := mk.Make(ctx, item, src)
 	done()
 	if err != nil {
 		if ctx.Err() != nil {
@@ -222,8 +222,8 @@ func (o *paperOptions) run(ctx context.Context, a *cli.App, item paper.Item) err
 	return writePage(outs.Results(), format, page)
 }
 
-// lab opens the model and the source of its questions.
-func (o *paperOptions) lab(a *cli.App) (*paper.Lab, *paper.Source, func(), error) {
+// maker opens the model and the source of its questions.
+func (o *paperOptions) maker(a *cli.App) (*paper.Maker, *paper.Source, func(), error) {
 	src := paper.Drawn(o.n)
 	if o.data != scenesData {
 		src = paper.Folder(o.data, benchmarks.Options{Protocol: o.protocol}, o.limit)
@@ -238,7 +238,7 @@ func (o *paperOptions) lab(a *cli.App) (*paper.Lab, *paper.Source, func(), error
 		return nil, nil, nil, err
 	}
 	show, end := eachProgress(a)
-	l := &paper.Lab{
+	mk := &paper.Maker{
 		Model: m.model, System: m.System, Records: o.records, Parallel: o.parallel, Progress: show,
 		Paper: func() (*engine.Engine, error) {
 			return (&flopsOptions{shape: "llava-1.5-7b"}).open(a)
@@ -249,7 +249,7 @@ func (o *paperOptions) lab(a *cli.App) (*paper.Lab, *paper.Source, func(), error
 		src.Close()
 		m.model.Close()
 	})
-	return l, src, done, nil
+	return mk, src, done, nil
 }
 
 // eachProgress shows the progress of each run until end is called.
@@ -272,9 +272,9 @@ func eachProgress(a *cli.App) (show func(string, eval.Progress), end func()) {
 const minutes = 30 * time.Minute
 
 // mayRun asks before hours of work.
-func (o *paperOptions) mayRun(ctx context.Context, a *cli.App, l *paper.Lab, item paper.Item,
+func (o *paperOptions) mayRun(ctx context.Context, a *cli.App, mk *paper.Maker, item paper.Item,
 	src *paper.Source) error {
-	p, err := l.Work(ctx, item, src)
+	p, err := mk.Work(ctx, item, src)
 	if err != nil {
 		return err
 	}
@@ -368,7 +368,7 @@ func (o *paperOptions) list(ctx context.Context, a *cli.App) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	l, src, done, err := o.lab(a)
+	mk, src, done, err := o.maker(a)
 	if err != nil {
 		return err
 	}
@@ -376,7 +376,7 @@ func (o *paperOptions) list(ctx context.Context, a *cli.App) error {
 	var lines []paperLine
 	seconds := func(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
 	for _, item := range paper.Items() {
-		p, err := l.Work(ctx, item, src)
+		p, err := mk.Work(ctx, item, src)
 		if err != nil {
 			return err
 		}
@@ -385,7 +385,7 @@ func (o *paperOptions) list(ctx context.Context, a *cli.App) error {
 			Done: p.Done, Seconds: seconds(p.Left), Missing: p.Missing,
 		}
 		if src.Scenes {
-			whole, err := l.Work(ctx, item, paper.Published())
+			whole, err := mk.Work(ctx, item, paper.Published())
 			if err != nil {
 				return err
 			}
@@ -395,7 +395,7 @@ func (o *paperOptions) list(ctx context.Context, a *cli.App) error {
 	}
 	if o.json {
 		return cli.WriteJSON(a.Out, map[string]any{
-			"model": l.Name(), "data": src.Name, "items": lines,
+			"model": mk.Name(), "data": src.Name, "items": lines,
 		})
 	}
 	head := []string{"ITEM", "TITLE", "NEEDS", "RUNS", "ON RECORD", "LEFT"}
@@ -417,7 +417,7 @@ func (o *paperOptions) list(ctx context.Context, a *cli.App) error {
 			}
 		}
 	}
-	fmt.Fprintf(a.Out, "%s on %s\n", l.Name(), src.Name)
+	fmt.Fprintf(a.Out, "%s on %s\n", mk.Name(), src.Name)
 	if err := cli.Table(a.Out, rows); err != nil {
 		return err
 	}

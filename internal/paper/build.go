@@ -82,13 +82,13 @@ func (m *marks) notes() (out []string) {
 // average is the Average of the paper's tables: the mean over benchmarks of the figure divided by
 // the unreduced one's, in percent. For drawn scenes it is the mean over tasks. If a benchmark of
 // the table is missing there is no Average, because it would be a different quantity.
-func (l *Lab) average(ctx context.Context, t *printed, src *Source,
+func (mk *Maker) average(ctx context.Context, t *printed, src *Source,
 	s Setting) (float64, string, error) {
 	parts := t.averaged()
 	if src.Scenes {
 		parts = tasks()
 	}
-	v, of, why, err := l.meanOver(ctx, src, s, parts)
+	v, of, why, err := mk.meanOver(ctx, src, s, parts)
 	if of > 0 && why != "" {
 		why = fmt.Sprintf("an Average of %d of %d benchmarks would be another figure than the "+
 			"paper's; missing: %s", of, len(parts), why)
@@ -98,14 +98,14 @@ func (l *Lab) average(ctx context.Context, t *printed, src *Source,
 
 // meanOver returns the mean of the retained percentages of some benchmarks, their number, and why
 // one is missing.
-func (l *Lab) meanOver(ctx context.Context, src *Source, s Setting,
+func (mk *Maker) meanOver(ctx context.Context, src *Source, s Setting,
 	parts []column) (v float64, of int, missing string, err error) {
 	for _, c := range parts {
-		x, why, err := l.figure(ctx, src, s, c)
+		x, why, err := mk.figure(ctx, src, s, c)
 		if err != nil {
 			return 0, 0, "", err
 		}
-		whole, whyWhole, err := l.figure(ctx, src, full, c)
+		whole, whyWhole, err := mk.figure(ctx, src, full, c)
 		if err != nil {
 			return 0, 0, "", err
 		}
@@ -145,13 +145,13 @@ func (t *printed) retained(row int, parts []column) any {
 
 // some returns the benchmarks of a table's Average that have an unreduced figure, if some have
 // none.
-func (l *Lab) some(ctx context.Context, t *printed, src *Source) (some []column, err error) {
+func (mk *Maker) some(ctx context.Context, t *printed, src *Source) (some []column, err error) {
 	if src.Scenes {
 		return nil, nil
 	}
 	all := t.averaged()
 	for _, c := range all {
-		_, why, err := l.figure(ctx, src, full, c)
+		_, why, err := mk.figure(ctx, src, full, c)
 		if err != nil {
 			return nil, err
 		}
@@ -187,9 +187,9 @@ func tasks() (all []column) {
 }
 
 // figure is a benchmark's figure under a setting, or the reason why there is none.
-func (l *Lab) figure(ctx context.Context, src *Source, s Setting,
+func (mk *Maker) figure(ctx context.Context, src *Source, s Setting,
 	c column) (float64, string, error) {
-	x, err := l.run(ctx, src, s, c.key)
+	x, err := mk.run(ctx, src, s, c.key)
 	if err != nil {
 		return 0, "", err
 	}
@@ -205,9 +205,9 @@ func (l *Lab) figure(ctx context.Context, src *Source, s Setting,
 }
 
 // title is a table's title with the model and the data that were measured.
-func (l *Lab) title(t *printed, src *Source) string {
+func (mk *Maker) title(t *printed, src *Source) string {
 	return fmt.Sprintf("Table %d. %s. Measured: %s on %s; paper: %s.",
-		t.Number, t.Title, l.Name(), src.title(), t.Model)
+		t.Number, t.Title, mk.Name(), src.title(), t.Model)
 }
 
 // title is the source's name and the limit of questions.
@@ -219,9 +219,9 @@ func (s *Source) title() string {
 }
 
 // finish adds the notes that all pages share. t is nil for figures.
-func (l *Lab) finish(out *table.Table, t *printed, src *Source) *table.Table {
+func (mk *Maker) finish(out *table.Table, t *printed, src *Source) *table.Table {
 	if t != nil {
-		out.Notes = append(out.Notes, l.budgetNote(t)...)
+		out.Notes = append(out.Notes, mk.budgetNote(t)...)
 	}
 	if src.Scenes {
 		out.Notes = append(out.Notes, sceneNote)
@@ -235,13 +235,13 @@ const sceneNote = "Drawn scenes stand in for the paper's benchmarks, and the mod
 
 // byBenchmark makes a table with methods as rows and benchmarks as columns, our figures next to the
 // paper's.
-func (l *Lab) byBenchmark(ctx context.Context, t *printed, src *Source,
+func (mk *Maker) byBenchmark(ctx context.Context, t *printed, src *Source,
 	settings []Setting) (*table.Table, error) {
-	out := &table.Table{Title: l.title(t, src), Columns: []table.Column{
+	out := &table.Table{Title: mk.title(t, src), Columns: []table.Column{
 		{Name: "method"}, {Name: "Average", Decimals: 1}, paperColumn("Average", 1),
 	}}
 	shown := t.benchmarks()
-	some, err := l.some(ctx, t, src)
+	some, err := mk.some(ctx, t, src)
 	if err != nil {
 		return nil, err
 	}
@@ -269,20 +269,20 @@ func (l *Lab) byBenchmark(ctx context.Context, t *printed, src *Source,
 			section = s
 			out.Rows = append(out.Rows, table.Row{section})
 		}
-		v, why, err := l.average(ctx, t, src, settings[i])
+		v, why, err := mk.average(ctx, t, src, settings[i])
 		if err != nil {
 			return nil, err
 		}
-		row := table.Row{l.rowName(t, i), m.cell(v, why), t.value(i, "Average")}
+		row := table.Row{mk.rowName(t, i), m.cell(v, why), t.value(i, "Average")}
 		if some != nil {
-			v, _, why, err := l.meanOver(ctx, src, settings[i], some)
+			v, _, why, err := mk.meanOver(ctx, src, settings[i], some)
 			if err != nil {
 				return nil, err
 			}
 			row = append(row, m.cell(v, why), t.retained(i, some))
 		}
 		for _, c := range shown {
-			v, why, err := l.figure(ctx, src, settings[i], c)
+			v, why, err := mk.figure(ctx, src, settings[i], c)
 			if err != nil {
 				return nil, err
 			}
@@ -295,11 +295,11 @@ func (l *Lab) byBenchmark(ctx context.Context, t *printed, src *Source,
 	}
 	out.Notes = m.notes()
 	out.Notes = append(out.Notes, someNote(some)...)
-	return l.finish(out, t, src), nil
+	return mk.finish(out, t, src), nil
 }
 
 // rowName is a row's label. The paper calls its own method "+ ours".
-func (l *Lab) rowName(t *printed, i int) string {
+func (mk *Maker) rowName(t *printed, i int) string {
 	switch t.Number {
 	case 14:
 		return t.component(i)
@@ -337,8 +337,8 @@ func (t *printed) component(i int) string {
 }
 
 // budgetNote says how the budgets of another model were converted.
-func (l *Lab) budgetNote(t *printed) []string {
-	theirs, ours := modelTokens[t.Model], l.Model.Info().VisualTokens
+func (mk *Maker) budgetNote(t *printed) []string {
+	theirs, ours := modelTokens[t.Model], mk.Model.Info().VisualTokens
 	if theirs == ours {
 		return nil
 	}
@@ -355,12 +355,14 @@ func paperColumn(name string, decimals int) table.Column {
 }
 
 // matrix makes a table whose cells are settings and show one figure: the Average, or a benchmark's.
-func (l *Lab) matrix(ctx context.Context, t *printed, src *Source, m matrix) (*table.Table, error) {
-	out := &table.Table{Title: l.title(t, src), Columns: []table.Column{{Name: m.corner}}}
+func (mk *Maker) matrix(
+	ctx context.Context, t *printed, src *Source, m matrix,
+) (*table.Table, error) {
+	out := &table.Table{Title: mk.title(t, src), Columns: []table.Column{{Name: m.corner}}}
 	var some []column
 	var err error
 	if m.of.key == "" {
-		if some, err = l.some(ctx, t, src); err != nil {
+		if some, err = mk.some(ctx, t, src); err != nil {
 			return nil, err
 		}
 	}
@@ -381,9 +383,9 @@ func (l *Lab) matrix(ctx context.Context, t *printed, src *Source, m matrix) (*t
 		row := table.Row{m.rows[i]}
 		for j, s := range m.settings[i] {
 			paper := m.paper[i][j]
-			v, why, err := l.cell(ctx, t, src, s, m)
+			v, why, err := mk.cell(ctx, t, src, s, m)
 			if some != nil {
-				v, _, why, err = l.meanOver(ctx, src, s, some)
+				v, _, why, err = mk.meanOver(ctx, src, s, some)
 				paper = detail.retained(i*len(m.columns)+j, some)
 			}
 			if err != nil {
@@ -394,11 +396,11 @@ func (l *Lab) matrix(ctx context.Context, t *printed, src *Source, m matrix) (*t
 		out.Rows = append(out.Rows, row)
 	}
 	if some == nil {
-		out.Notes = append(out.Notes, "Figure: "+l.figureName(src, m)+".")
+		out.Notes = append(out.Notes, "Figure: "+mk.figureName(src, m)+".")
 	}
 	out.Notes = append(out.Notes, notes.notes()...)
 	out.Notes = append(out.Notes, someNote(some)...)
-	return l.finish(out, t, src), nil
+	return mk.finish(out, t, src), nil
 }
 
 // matrix describes a table of settings.
@@ -414,19 +416,19 @@ type matrix struct {
 	task string
 }
 
-func (l *Lab) cell(ctx context.Context, t *printed, src *Source, s Setting,
+func (mk *Maker) cell(ctx context.Context, t *printed, src *Source, s Setting,
 	m matrix) (float64, string, error) {
 	c := m.of
 	switch {
 	case c.key == "":
-		return l.average(ctx, t, src, s)
+		return mk.average(ctx, t, src, s)
 	case src.Scenes:
 		c = column{m.task, bench.ScenesName, m.task}
 	}
-	return l.figure(ctx, src, s, c)
+	return mk.figure(ctx, src, s, c)
 }
 
-func (l *Lab) figureName(src *Source, m matrix) string {
+func (mk *Maker) figureName(src *Source, m matrix) string {
 	switch {
 	case m.of.key != "" && src.Scenes:
 		return fmt.Sprintf("accuracy of the task %q, %% (paper: %s)", m.task, bench.Title(m.of.key))

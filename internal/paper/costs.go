@@ -22,8 +22,8 @@ type cost struct {
 
 // costs counts operations for the paper's model, and for the current model if it is a different one
 // whose operations are known.
-func (l *Lab) costs() (all []*cost, note string, err error) {
-	e, err := l.Paper()
+func (mk *Maker) costs() (all []*cost, note string, err error) {
+	e, err := mk.Paper()
 	if err != nil {
 		return nil, "", err
 	}
@@ -33,9 +33,9 @@ func (l *Lab) costs() (all []*cost, note string, err error) {
 		return nil, "", err
 	}
 	all = append(all, theirs)
-	here := l.engine()
+	here := mk.engine()
 	if here.Info().Sizes == nil {
-		return all, "Operations of " + l.Name() + " are not counted: its encoder attends in " +
+		return all, "Operations of " + mk.Name() + " are not counted: its encoder attends in " +
 			"windows and sees pictures of any size.", nil
 	}
 	ours, err := costOf(here)
@@ -76,18 +76,18 @@ func (c *cost) unit() (string, float64) {
 }
 
 // costTitle is the title of a table of operations, which runs no model.
-func (l *Lab) costTitle(t *printed) string {
+func (mk *Maker) costTitle(t *printed) string {
 	return fmt.Sprintf("Table %d. %s. Counted: multiply-adds, each once, as the paper does; "+
 		"paper: %s.", t.Number, t.Title, t.Model)
 }
 
 // anchorCost makes Table 8.
-func (l *Lab) anchorCost(t *printed) (*table.Table, error) {
-	all, note, err := l.costs()
+func (mk *Maker) anchorCost(t *printed) (*table.Table, error) {
+	all, note, err := mk.costs()
 	if err != nil {
 		return nil, err
 	}
-	out := &table.Table{Title: l.costTitle(t), Columns: []table.Column{
+	out := &table.Table{Title: mk.costTitle(t), Columns: []table.Column{
 		{Name: "tokens"},
 		{Name: "overhead, %", Decimals: 3}, paperColumn("overhead, %", 3),
 		{Name: "choosing anchors, G", Decimals: 3}, paperColumn("choosing anchors, G", 3),
@@ -128,8 +128,8 @@ const (
 )
 
 // complexity makes Table 20.
-func (l *Lab) complexity(t *printed) (*table.Table, error) {
-	all, note, err := l.costs()
+func (mk *Maker) complexity(t *printed) (*table.Table, error) {
+	all, note, err := mk.costs()
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func (l *Lab) complexity(t *printed) (*table.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &table.Table{Title: l.costTitle(t), Columns: []table.Column{{Name: "module"}}}
+	out := &table.Table{Title: mk.costTitle(t), Columns: []table.Column{{Name: "module"}}}
 	for _, n := range t.Columns[3:] {
 		out.Columns = append(out.Columns, table.Column{Name: n, Decimals: 3}, paperColumn(n, 3))
 	}

@@ -27,9 +27,9 @@ var Figures = []int{2, 3, 4, 5}
 const noNumbers = "The paper prints no numbers in this figure."
 
 // figureTitle is a figure's title with the model and the data that were measured.
-func (l *Lab) figureTitle(number int, src *Source) string {
+func (mk *Maker) figureTitle(number int, src *Source) string {
 	return fmt.Sprintf("Figure %d. %s. Measured: %s on %s.",
-		number, figureTitles[number], l.Name(), src.title())
+		number, figureTitles[number], mk.Name(), src.title())
 }
 
 // attentionSettings are the lines of Figures 2 and 5.
@@ -49,15 +49,15 @@ func attentionSettings(number int) (names []string, all []Setting) {
 type share struct{ Visual, Text []float64 }
 
 // attention makes Figures 2 and 5.
-func (l *Lab) attention(ctx context.Context, number int,
+func (mk *Maker) attention(ctx context.Context, number int,
 	src *Source) (*table.Table, []chart.Panel, error) {
 	names, settings := attentionSettings(number)
-	p, why, err := l.picturesOf(src, src.main(), attended)
+	p, why, err := mk.picturesOf(src, src.main(), attended)
 	if err != nil {
 		return nil, nil, err
 	}
 	out := &table.Table{
-		Title:   l.figureTitle(number, src),
+		Title:   mk.figureTitle(number, src),
 		Columns: []table.Column{{Name: "layer"}},
 	}
 	m := &marks{}
@@ -66,7 +66,7 @@ func (l *Lab) attention(ctx context.Context, number int,
 	for i, s := range settings {
 		out.Columns = append(out.Columns, table.Column{Name: names[i], Decimals: 2})
 		if whys[i] = why; why == "" {
-			shares[i], whys[i], err = l.share(ctx, p, s)
+			shares[i], whys[i], err = mk.share(ctx, p, s)
 		}
 		if err != nil {
 			return nil, nil, err
@@ -105,7 +105,7 @@ func (l *Lab) attention(ctx context.Context, number int,
 		out.Notes = append(out.Notes, fmt.Sprintf("Means over %d pictures, heads and queries; "+
 			"%d of 576 tokens, or that share. %s", len(p.questions), budget, noNumbers))
 	}
-	return l.finish(out, nil, src), panels, nil
+	return mk.finish(out, nil, src), panels, nil
 }
 
 func at(v []float64, i int) float64 {
@@ -124,25 +124,25 @@ func layers(all []share) (n int) {
 }
 
 // share measures one line of Figures 2 and 5.
-func (l *Lab) share(ctx context.Context, p *measured,
+func (mk *Maker) share(ctx context.Context, p *measured,
 	s Setting) (out share, why string, err error) {
-	_, how, why := l.resolve(s)
+	_, how, why := mk.resolve(s)
 	if why != "" {
 		return out, why, nil
 	}
-	err = l.kept(
+	err = mk.kept(
 		"attention",
 		[]any{p.of, s.key()},
-		l.take(len(p.questions), s),
+		mk.take(len(p.questions), s),
 		&out,
 		func() error {
 			n := float64(len(p.questions))
 			for _, q := range p.questions {
-				encoded, err := lab.Encode(ctx, l.engine(), q.Images)
+				encoded, err := lab.Encode(ctx, mk.engine(), q.Images)
 				if err != nil {
 					return err
 				}
-				x, err := lab.Attention(ctx, l.engine(), q.Text, nil, encoded, how)
+				x, err := lab.Attention(ctx, mk.engine(), q.Text, nil, encoded, how)
 				if err != nil {
 					return err
 				}
@@ -168,7 +168,7 @@ const (
 )
 
 // decay makes Figure 3.
-func (l *Lab) decay() (*table.Table, []chart.Panel) {
+func (mk *Maker) decay() (*table.Table, []chart.Panel) {
 	out := &table.Table{
 		Title: "Figure 3. " + figureTitles[3] + ". Computed: Eqs. 3 and 4 with s_n = 1 for " +
 			"LLaVA-1.5-7B, whose heads have 128 numbers and whose RoPE has base 10000.",
@@ -201,7 +201,7 @@ func (l *Lab) decay() (*table.Table, []chart.Panel) {
 var tradeoffBudgets = []int{192, 128, 64, 32}
 
 // tradeoff makes Figure 4.
-func (l *Lab) tradeoff(ctx context.Context, src *Source) (*table.Table, []chart.Panel, error) {
+func (mk *Maker) tradeoff(ctx context.Context, src *Source) (*table.Table, []chart.Panel, error) {
 	columns := []column{{name: "GQA", key: "gqa"}, {name: "MMBench", key: "mmbench-en"}}
 	if src.Scenes {
 		columns = []column{{name: "drawn scenes", key: bench.ScenesName}}
@@ -215,21 +215,21 @@ func (l *Lab) tradeoff(ctx context.Context, src *Source) (*table.Table, []chart.
 			names = append(names, map[bool]string{true: "HoloV", false: "HoloV + ours"}[plain])
 		}
 	}
-	out := &table.Table{Title: l.figureTitle(4, src), Columns: []table.Column{
+	out := &table.Table{Title: mk.figureTitle(4, src), Columns: []table.Column{
 		{Name: "method"}, {Name: "tokens"}, {Name: "ms a question", Decimals: 1},
 		{Name: "first token, ms", Decimals: 1}, {Name: "accuracy, %", Decimals: 1},
 	}}
 	m := &marks{}
 	var panels []chart.Panel
 	for _, c := range columns {
-		times, err := l.timings(ctx, src, c.key, settings)
+		times, err := mk.timings(ctx, src, c.key, settings)
 		if err != nil {
 			return nil, nil, err
 		}
 		panel := chart.Panel{Title: c.name, X: "ms a question", Y: "accuracy (%)"}
 		out.Rows = append(out.Rows, table.Row{c.name})
 		for i, s := range settings {
-			v, why, err := l.figure(ctx, src, s, c)
+			v, why, err := mk.figure(ctx, src, s, c)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -248,7 +248,7 @@ func (l *Lab) tradeoff(ctx context.Context, src *Source) (*table.Table, []chart.
 	}
 	out.Notes = append(m.notes(), fmt.Sprintf("Times are medians over up to %d questions, each "+
 		"asked alone with its picture, settings in turns. %s", timed, noNumbers))
-	return l.finish(out, nil, src), panels, nil
+	return mk.finish(out, nil, src), panels, nil
 }
 
 // addPoint adds a point to the line with that name.

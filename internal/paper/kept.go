@@ -22,7 +22,7 @@ type measured struct {
 
 // picturesOf returns the first n different pictures of a benchmark, each with its first question,
 // or the reason why there are none.
-func (l *Lab) picturesOf(src *Source, name string, n int) (*measured, string, error) {
+func (mk *Maker) picturesOf(src *Source, name string, n int) (*measured, string, error) {
 	m := &measured{name: name}
 	if src.published {
 		m.questions = make([]*eval.Question, min(n, published[name].pictures))
@@ -30,9 +30,9 @@ func (l *Lab) picturesOf(src *Source, name string, n int) (*measured, string, er
 	}
 	b, why := src.Benchmark(name)
 	if why != "" {
-		return nil, l.miss(why), nil
+		return nil, mk.miss(why), nil
 	}
-	l.ran++
+	mk.ran++
 	var err error
 	if m.questions, err = pictures(b, n); err != nil {
 		return nil, "", err
@@ -66,27 +66,27 @@ func pictures(b *eval.Benchmark, n int) (out []*eval.Question, err error) {
 }
 
 // machine describes the machine, for times.
-func (l *Lab) machine() map[string]any {
+func (mk *Maker) machine() map[string]any {
 	host, _ := os.Hostname() // "" if unknown
-	return map[string]any{"host": host, "threads": l.Model.Info().Threads}
+	return map[string]any{"host": host, "threads": mk.Model.Info().Threads}
 }
 
 // kept makes figures with f, or reads the figures that f recorded earlier for the same inputs: of
 // and the model. Counting adds left instead, and leaves out unchanged.
-func (l *Lab) kept(kind string, of []any, left time.Duration, out any, f func() error) error {
-	key, err := json.Marshal([]any{l.reduced(nil).Settings(), of})
+func (mk *Maker) kept(kind string, of []any, left time.Duration, out any, f func() error) error {
+	key, err := json.Marshal([]any{mk.reduced(nil).Settings(), of})
 	if err != nil {
 		return err
 	}
 	sum := sha256.Sum256(key)
-	path := filepath.Join(l.Records, kind+"-"+hex.EncodeToString(sum[:6])+".json")
+	path := filepath.Join(mk.Records, kind+"-"+hex.EncodeToString(sum[:6])+".json")
 	data, err := os.ReadFile(path)
 	known := err == nil && json.Unmarshal(data, out) == nil
-	if l.work != nil {
+	if mk.work != nil {
 		if known {
 			left = 0
 		}
-		l.work.add(left)
+		mk.work.add(left)
 		return nil
 	}
 	if known {
@@ -102,11 +102,11 @@ func (l *Lab) kept(kind string, of []any, left time.Duration, out any, f func() 
 }
 
 // take is the time of that many questions under a setting, with their pictures.
-func (l *Lab) take(questions int, s Setting) time.Duration {
-	if l.rates == nil {
+func (mk *Maker) take(questions int, s Setting) time.Duration {
+	if mk.rates == nil {
 		return 0
 	}
-	_, how, _ := l.resolve(s)
-	seconds := float64(questions) * (l.rates.Encode + l.rates.question(how))
+	_, how, _ := mk.resolve(s)
+	seconds := float64(questions) * (mk.rates.Encode + mk.rates.question(how))
 	return time.Duration(seconds * float64(time.Second))
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/restore-vlm/restore/internal/seam"
 )
 
-// Lab is a model, and the folder of its records.
-type Lab struct {
+// Maker makes tables and figures from a model's answers, and keeps these in a folder.
+type Maker struct {
 	Model    *restore.Model
 	System   string // system prompt of each question
 	Records  string // folder of folders, as `restore-lab eval` names them
@@ -38,26 +38,26 @@ type outcome struct {
 }
 
 // Name is the model's name.
-func (l *Lab) Name() string { return l.Model.Info().Name }
+func (mk *Maker) Name() string { return mk.Model.Info().Name }
 
 // engine is the model's engine.
-func (l *Lab) engine() *engine.Engine { return seam.Engine(l.Model) }
+func (mk *Maker) engine() *engine.Engine { return seam.Engine(mk.Model) }
 
 // reduced is the model with a reduction.
-func (l *Lab) reduced(r *restore.Reduction) *eval.Service {
-	return &eval.Service{Model: l.Model, Reduction: r, System: l.System}
+func (mk *Maker) reduced(r *restore.Reduction) *eval.Service {
+	return &eval.Service{Model: mk.Model, Reduction: r, System: mk.System}
 }
 
 // resolve turns a setting into a reduction and the engine's options, or returns why that is
 // impossible.
-func (l *Lab) resolve(s Setting) (r *restore.Reduction, o methods.Options, why string) {
-	tokens := l.Model.Info().VisualTokens
+func (mk *Maker) resolve(s Setting) (r *restore.Reduction, o methods.Options, why string) {
+	tokens := mk.Model.Info().VisualTokens
 	r, err := s.reduction(tokens)
 	if err == nil {
 		o, err = seam.Reduction(r)
 	}
 	if err == nil && s.Base != "" && tokens > 0 {
-		_, err = l.engine().Resolve(o)
+		_, err = mk.engine().Resolve(o)
 	}
 	if err != nil {
 		why = err.Error()
@@ -66,24 +66,24 @@ func (l *Lab) resolve(s Setting) (r *restore.Reduction, o methods.Options, why s
 }
 
 // folder is the folder of a run's records.
-func (l *Lab) folder(b *eval.Benchmark, m eval.Answerer) (string, error) {
+func (mk *Maker) folder(b *eval.Benchmark, m eval.Answerer) (string, error) {
 	name, err := eval.RunName(b, m)
-	return filepath.Join(l.Records, name), err
+	return filepath.Join(mk.Records, name), err
 }
 
 // run asks the questions of a benchmark under a setting that have no recorded answer.
-func (l *Lab) run(ctx context.Context, src *Source, s Setting, name string) (*outcome, error) {
+func (mk *Maker) run(ctx context.Context, src *Source, s Setting, name string) (*outcome, error) {
 	key := name + "\x00" + s.key()
-	if x := l.done[key]; x != nil {
+	if x := mk.done[key]; x != nil {
 		return x, nil
 	}
-	if l.done == nil {
-		l.done = map[string]*outcome{}
+	if mk.done == nil {
+		mk.done = map[string]*outcome{}
 	}
 	x := &outcome{}
-	l.done[key] = x
+	mk.done[key] = x
 	no := func(why string) (*outcome, error) {
-		x.why = l.miss(why)
+		x.why = mk.miss(why)
 		return x, nil
 	}
 	b, why := src.Benchmark(name)
@@ -93,25 +93,25 @@ func (l *Lab) run(ctx context.Context, src *Source, s Setting, name string) (*ou
 	if b != nil && b.Submission != nil && b.Submission.Only {
 		return no(name + ": its answers are not public, so that its server alone can score")
 	}
-	r, how, why := l.resolve(s)
+	r, how, why := mk.resolve(s)
 	if why != "" {
 		return no(why)
 	}
-	m := l.reduced(r)
-	if l.work != nil {
+	m := mk.reduced(r)
+	if mk.work != nil {
 		x.why = planned
-		return x, l.countRun(src, name, m, how)
+		return x, mk.countRun(src, name, m, how)
 	}
-	dir, err := l.folder(b, m)
+	dir, err := mk.folder(b, m)
 	if err != nil {
 		return nil, err
 	}
 	o := eval.RunOptions{
-		Records: dir, Selection: eval.Selection{Limit: src.Limit}, Parallel: l.Parallel,
+		Records: dir, Selection: eval.Selection{Limit: src.Limit}, Parallel: mk.Parallel,
 	}
-	if l.Progress != nil {
+	if mk.Progress != nil {
 		label := fmt.Sprintf("%s, %s", name, s)
-		o.Progress = func(p eval.Progress) { l.Progress(label, p) }
+		o.Progress = func(p eval.Progress) { mk.Progress(label, p) }
 	}
 	x.result, _, err = eval.Run(ctx, b, m, o)
 	if ctx.Err() != nil {
@@ -120,17 +120,17 @@ func (l *Lab) run(ctx context.Context, src *Source, s Setting, name string) (*ou
 	if err != nil {
 		return no(err.Error())
 	}
-	l.ran++
+	mk.ran++
 	return x, nil
 }
 
 // miss records and returns the reason why a run is not possible.
-func (l *Lab) miss(why string) string {
-	if l.work != nil {
-		l.work.miss(why)
+func (mk *Maker) miss(why string) string {
+	if mk.work != nil {
+		mk.work.miss(why)
 	}
-	if l.first == "" {
-		l.first = why
+	if mk.first == "" {
+		mk.first = why
 	}
 	return "not run: " + why
 }

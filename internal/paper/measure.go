@@ -30,9 +30,9 @@ type timing struct {
 
 // timings asks questions, each with its picture as if it were the only one, under all settings in
 // turns.
-func (l *Lab) timings(ctx context.Context, src *Source, name string,
+func (mk *Maker) timings(ctx context.Context, src *Source, name string,
 	settings []Setting) ([]timing, error) {
-	p, why, err := l.picturesOf(src, name, timed)
+	p, why, err := mk.picturesOf(src, name, timed)
 	if err != nil {
 		return nil, err
 	}
@@ -41,16 +41,16 @@ func (l *Lab) timings(ctx context.Context, src *Source, name string,
 	var left time.Duration
 	for i, s := range settings {
 		if out[i].why = why; why == "" {
-			how[i], _, out[i].why = l.resolve(s)
-			left += l.take(len(p.questions), s)
+			how[i], _, out[i].why = mk.resolve(s)
+			left += mk.take(len(p.questions), s)
 		}
 	}
 	if why != "" {
 		return out, nil
 	}
-	of := []any{l.machine(), p.of, fmt.Sprint(settings)}
+	of := []any{mk.machine(), p.of, fmt.Sprint(settings)}
 	medians := make([]timing, len(settings))
-	err = l.kept("times", of, left, &medians, func() error {
+	err = mk.kept("times", of, left, &medians, func() error {
 		taken := make([][]timing, len(settings))
 		for at := -1; at < len(p.questions); at++ { // -1 is a warm-up
 			q := p.questions[max(0, at)]
@@ -65,8 +65,8 @@ func (l *Lab) timings(ctx context.Context, src *Source, name string,
 				if out[i].why != "" {
 					continue
 				}
-				x, err := l.time(ctx, restore.Request{
-					Prompt: q.Text, System: l.System, Pictures: []*restore.Picture{pic},
+				x, err := mk.time(ctx, restore.Request{
+					Prompt: q.Text, System: mk.System, Pictures: []*restore.Picture{pic},
 					Reduction: how[i], MaxTokens: answerTokens, NoCache: true,
 				})
 				if err != nil {
@@ -88,7 +88,7 @@ func (l *Lab) timings(ctx context.Context, src *Source, name string,
 		return nil
 	})
 	if err == nil && len(medians) != len(out) {
-		err = fmt.Errorf("paper: %s: times of %d settings on record, want %d", l.Records,
+		err = fmt.Errorf("paper: %s: times of %d settings on record, want %d", mk.Records,
 			len(medians), len(out))
 	}
 	if err != nil {
@@ -96,7 +96,7 @@ func (l *Lab) timings(ctx context.Context, src *Source, name string,
 	}
 	for i := range medians {
 		medians[i].why = out[i].why
-		if l.work != nil {
+		if mk.work != nil {
 			medians[i].why = planned
 		}
 	}
@@ -104,9 +104,9 @@ func (l *Lab) timings(ctx context.Context, src *Source, name string,
 }
 
 // time asks one question as if it were the only one.
-func (l *Lab) time(ctx context.Context, req restore.Request) (timing, error) {
+func (mk *Maker) time(ctx context.Context, req restore.Request) (timing, error) {
 	start := time.Now()
-	a, err := l.Model.Ask(ctx, req)
+	a, err := mk.Model.Ask(ctx, req)
 	if err != nil {
 		return timing{}, err
 	}
@@ -136,27 +136,27 @@ const planned = "planned"
 const answerTokens = 16
 
 // cacheMB is the memory of that many rows' keys and values; 0 if sizes are not known.
-func (l *Lab) cacheMB(rows float64) float64 {
-	s := l.engine().Info().Sizes
+func (mk *Maker) cacheMB(rows float64) float64 {
+	s := mk.engine().Info().Sizes
 	if s == nil {
 		return 0
 	}
 	bytes := 4.
-	if l.Model.Info().Settings["cache-type"] == "f16" {
+	if mk.Model.Info().Settings["cache-type"] == "f16" {
 		bytes = 2
 	}
 	return rows * bytes * 2 * float64(s.Text.Blocks*s.Text.Key) / 1e6
 }
 
 // latency makes Table 9.
-func (l *Lab) latency(ctx context.Context, t *printed, src *Source) (*table.Table, error) {
+func (mk *Maker) latency(ctx context.Context, t *printed, src *Source) (*table.Table, error) {
 	settings := t.settings()
 	name := src.main()
-	times, err := l.timings(ctx, src, name, settings)
+	times, err := mk.timings(ctx, src, name, settings)
 	if err != nil {
 		return nil, err
 	}
-	out := &table.Table{Title: l.title(t, src), Columns: []table.Column{
+	out := &table.Table{Title: mk.title(t, src), Columns: []table.Column{
 		{Name: "method"},
 		{Name: "ms a question", Decimals: 1},
 		{Name: "total speed-up", Label: "faster", Decimals: 2}, paperColumn("total speed-up", 2),
@@ -171,7 +171,7 @@ func (l *Lab) latency(ctx context.Context, t *printed, src *Source) (*table.Tabl
 	m := &marks{}
 	var whole float64
 	for i, s := range settings {
-		v, why, err := l.figure(ctx, src, s, column{name: "GQA", key: name})
+		v, why, err := mk.figure(ctx, src, s, column{name: "GQA", key: name})
 		if err != nil {
 			return nil, err
 		}
@@ -185,14 +185,14 @@ func (l *Lab) latency(ctx context.Context, t *printed, src *Source) (*table.Tabl
 		}
 		if x.why == "" {
 			ours = [6]any{1000 * x.Seconds, all.Seconds / x.Seconds, 1000 * x.FirstToken,
-				all.FirstToken / x.FirstToken, 1000 * x.Prefill, l.cacheMB(x.Rows)}
+				all.FirstToken / x.FirstToken, 1000 * x.Prefill, mk.cacheMB(x.Rows)}
 		}
 		var change any
 		if i > 0 && why == "" && whole > 0 {
 			change = 100 * (v - whole) / whole
 		}
 		out.Rows = append(out.Rows, table.Row{
-			l.rowName(t, i),
+			mk.rowName(t, i),
 			ours[0], ours[1], t.value(i, "Total Inference Speedup"),
 			ours[2], t.value(i, "Prefill Time"), ours[3], t.value(i, "Prefill Speedup"),
 			ours[4], ours[5],
@@ -202,7 +202,7 @@ func (l *Lab) latency(ctx context.Context, t *printed, src *Source) (*table.Tabl
 	out.Notes = append(m.notes(), fmt.Sprintf("Times are medians over up to %d questions, each "+
 		"asked alone with its picture, settings in turns; the paper's are of all of GQA on eight "+
 		"GPUs. Its prefill is compared with our first token, which includes the encoder.", timed))
-	return l.finish(out, t, src), nil
+	return mk.finish(out, t, src), nil
 }
 
 // main is the benchmark on which the paper measures times, attention and distances.
@@ -214,12 +214,12 @@ func (s *Source) main() string {
 }
 
 // distances makes Table 18.
-func (l *Lab) distances(ctx context.Context, t *printed, src *Source) (*table.Table, error) {
-	out := &table.Table{Title: l.title(t, src), Columns: []table.Column{{Name: "method"}}}
+func (mk *Maker) distances(ctx context.Context, t *printed, src *Source) (*table.Table, error) {
+	out := &table.Table{Title: mk.title(t, src), Columns: []table.Column{{Name: "method"}}}
 	for _, c := range t.Columns[1:] {
 		out.Columns = append(out.Columns, table.Column{Name: c, Decimals: 4}, paperColumn(c, 4))
 	}
-	p, why, err := l.picturesOf(src, src.main(), distanced)
+	p, why, err := mk.picturesOf(src, src.main(), distanced)
 	if err != nil {
 		return nil, err
 	}
@@ -228,19 +228,19 @@ func (l *Lab) distances(ctx context.Context, t *printed, src *Source) (*table.Ta
 		row := table.Row{base}
 		for j, s := range reductions(base) {
 			var mean float64
-			_, how, whyNot := l.resolve(s)
+			_, how, whyNot := mk.resolve(s)
 			if why != "" {
 				whyNot = why
 			}
 			if whyNot == "" {
-				left := l.take(len(p.questions), s)
-				err = l.kept("distance", []any{p.of, s.key()}, left, &mean, func() error {
+				left := mk.take(len(p.questions), s)
+				err = mk.kept("distance", []any{p.of, s.key()}, left, &mean, func() error {
 					for _, q := range p.questions {
-						encoded, err := lab.Encode(ctx, l.engine(), q.Images)
+						encoded, err := lab.Encode(ctx, mk.engine(), q.Images)
 						if err != nil {
 							return err
 						}
-						d, err := lab.Hausdorff(ctx, l.engine(), encoded, how)
+						d, err := lab.Hausdorff(ctx, mk.engine(), encoded, how)
 						if err != nil {
 							return err
 						}
@@ -261,5 +261,5 @@ func (l *Lab) distances(ctx context.Context, t *printed, src *Source) (*table.Ta
 		out.Notes = append(out.Notes,
 			fmt.Sprintf("Means over %d pictures; lower is better.", len(p.questions)))
 	}
-	return l.finish(out, t, src), nil
+	return mk.finish(out, t, src), nil
 }

@@ -117,27 +117,27 @@ func (p *Page) Write(w io.Writer, format string) error {
 }
 
 // Make makes an item; it runs evaluations that have no record.
-func (l *Lab) Make(ctx context.Context, i Item, src *Source) (*Page, error) {
+func (mk *Maker) Make(ctx context.Context, i Item, src *Source) (*Page, error) {
 	if err := i.Check(); err != nil {
 		return nil, err
 	}
-	p := &Page{Item: i.String(), Model: l.Name()}
+	p := &Page{Item: i.String(), Model: mk.Name()}
 	if i.Needs() != nil {
 		p.Data, p.Scenes = src.title(), src.Scenes
 	}
 	var err error
 	switch {
 	case !i.Figure:
-		p.Table, err = l.table(ctx, i.Number, src)
+		p.Table, err = mk.table(ctx, i.Number, src)
 	case i.Number == 3:
-		p.Table, p.Panels = l.decay()
+		p.Table, p.Panels = mk.decay()
 	case i.Number == 4:
-		p.Table, p.Panels, err = l.tradeoff(ctx, src)
+		p.Table, p.Panels, err = mk.tradeoff(ctx, src)
 	default:
-		p.Table, p.Panels, err = l.attention(ctx, i.Number, src)
+		p.Table, p.Panels, err = mk.attention(ctx, i.Number, src)
 	}
-	if err == nil && l.work == nil && l.ran == 0 && l.first != "" {
-		err = errors.New(l.first) // no cell has a value
+	if err == nil && mk.work == nil && mk.ran == 0 && mk.first != "" {
+		err = errors.New(mk.first) // no cell has a value
 	}
 	return p, err
 }

@@ -99,14 +99,14 @@ func TestSettings(t *testing.T) {
 }
 
 // opened opens the embedded model with records in a folder.
-func opened(t *testing.T, records string) *Lab {
+func opened(t *testing.T, records string) *Maker {
 	t.Helper()
 	m, err := restore.Open(t.Context(), "", &restore.Options{Threads: 1, EncodedBytes: 1 << 30})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
-	return &Lab{Model: m, Records: records, Paper: llava}
+	return &Maker{Model: m, Records: records, Paper: llava}
 }
 
 // llava is the paper's model without weights.
@@ -136,11 +136,11 @@ func TestPages(t *testing.T) {
 			{true, 2}, {true, 3}}
 	}
 	records := t.TempDir()
-	l := opened(t, records)
+	mk := opened(t, records)
 	ctx := context.Background()
 	for _, i := range items {
 		src := Drawn(scenes)
-		p, err := l.Make(ctx, i, src)
+		p, err := mk.Make(ctx, i, src)
 		if err != nil {
 			t.Fatalf("%s: %v", i, err)
 		}
@@ -186,7 +186,7 @@ func TestPages(t *testing.T) {
 			t.Errorf("%s: %s, %v", i, data, err)
 		}
 
-		other := *l
+		other := *mk
 		other.done = nil
 		plan, err := other.Work(ctx, i, src)
 		if err != nil || plan.Done != plan.Runs || plan.Left != 0 {
@@ -216,9 +216,9 @@ func drawn(t *testing.T, i Item, p *Page) {
 
 // Ensure the operations that are counted for the paper's model are those that it prints.
 func TestOperations(t *testing.T) {
-	l := opened(t, t.TempDir())
+	mk := opened(t, t.TempDir())
 	for _, number := range []int{8, 20} {
-		p, err := l.Make(context.Background(), Item{Number: number}, Drawn(1))
+		p, err := mk.Make(context.Background(), Item{Number: number}, Drawn(1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -245,17 +245,17 @@ func TestOperations(t *testing.T) {
 // nothing.
 func TestNotRun(t *testing.T) {
 	ctx := context.Background()
-	l := opened(t, t.TempDir())
+	mk := opened(t, t.TempDir())
 	src := Folder(t.TempDir(), bench.Options{}, 0)
-	if _, err := l.Make(ctx, Item{Number: 11}, src); err == nil ||
+	if _, err := mk.Make(ctx, Item{Number: 11}, src); err == nil ||
 		!strings.HasPrefix(err.Error(), "ocrbench: ") {
 		t.Errorf("got %v, want what is missing", err)
 	}
 
-	l = opened(t, t.TempDir())
+	mk = opened(t, t.TempDir())
 	src = Folder("../../eval/bench/testdata/llava", bench.Options{}, 2)
 	defer src.Close()
-	p, err := l.Make(ctx, Item{Number: 3}, src)
+	p, err := mk.Make(ctx, Item{Number: 3}, src)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,14 +274,14 @@ func TestNotRun(t *testing.T) {
 	}
 
 	for _, i := range []Item{{false, 0}, {false, 21}, {true, 1}, {true, 6}} {
-		if _, err := l.Make(ctx, i, src); err == nil || strings.Contains(err.Error(), "\n") {
+		if _, err := mk.Make(ctx, i, src); err == nil || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want an error of one line", i, err)
 		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
-	l = opened(t, t.TempDir())
-	if _, err := l.Make(ctx, Item{Number: 4}, Drawn(1)); err == nil {
+	mk = opened(t, t.TempDir())
+	if _, err := mk.Make(ctx, Item{Number: 4}, Drawn(1)); err == nil {
 		t.Error("an interrupted page was made")
 	}
 }

@@ -70,25 +70,25 @@ var mergePositions = []Setting{
 var gammas = []float64{0, 0.25, 0.5, 0.75, 1}
 
 // table makes a table of the paper.
-func (l *Lab) table(ctx context.Context, number int, src *Source) (*table.Table, error) {
+func (mk *Maker) table(ctx context.Context, number int, src *Source) (*table.Table, error) {
 	t, err := tableOf(number)
 	if err != nil {
 		return nil, err
 	}
 	switch number {
 	case 8:
-		return l.anchorCost(t)
+		return mk.anchorCost(t)
 	case 9:
-		return l.latency(ctx, t, src)
+		return mk.latency(ctx, t, src)
 	case 18:
-		return l.distances(ctx, t, src)
+		return mk.distances(ctx, t, src)
 	case 20:
-		return l.complexity(t)
+		return mk.complexity(t)
 	}
 	if m, ok := t.matrix(); ok {
-		return l.matrix(ctx, t, src, m)
+		return mk.matrix(ctx, t, src, m)
 	}
-	return l.byBenchmark(ctx, t, src, t.settings())
+	return mk.byBenchmark(ctx, t, src, t.settings())
 }
 
 // settings are the settings of a table's rows.

@@ -22,12 +22,12 @@ type Work struct {
 }
 
 // Work returns the runs that an item needs.
-func (l *Lab) Work(ctx context.Context, i Item, src *Source) (*Work, error) {
-	r, err := l.measureRates(ctx, src.Scenes)
+func (mk *Maker) Work(ctx context.Context, i Item, src *Source) (*Work, error) {
+	r, err := mk.measureRates(ctx, src.Scenes)
 	if err != nil {
 		return nil, err
 	}
-	planner := *l
+	planner := *mk
 	planner.done, planner.work, planner.rates = nil, new(Work), r
 	_, err = planner.Make(ctx, i, src)
 	return planner.work, err
@@ -52,15 +52,15 @@ func (w *Work) miss(why string) {
 }
 
 // countRun counts a run of a benchmark.
-func (l *Lab) countRun(src *Source, name string, m eval.Answerer, how methods.Options) error {
+func (mk *Maker) countRun(src *Source, name string, m eval.Answerer, how methods.Options) error {
 	size, why := src.size(name)
 	if why != "" {
-		l.work.miss(why)
+		mk.work.miss(why)
 		return nil
 	}
 	answered := 0
 	if b, _ := src.Benchmark(name); b != nil {
-		dir, err := l.folder(b, m)
+		dir, err := mk.folder(b, m)
 		if err != nil {
 			return err
 		}
@@ -69,12 +69,12 @@ func (l *Lab) countRun(src *Source, name string, m eval.Answerer, how methods.Op
 		}
 	}
 	left := float64(size.questions-answered) / float64(max(1, size.questions))
-	seconds := left * l.rates.run(size, how)
-	if l.work.encoded && src.Scenes {
-		seconds -= left * float64(size.pictures) * l.rates.Encode
+	seconds := left * mk.rates.run(size, how)
+	if mk.work.encoded && src.Scenes {
+		seconds -= left * float64(size.pictures) * mk.rates.Encode
 	}
-	l.work.encoded = true
-	l.work.add(time.Duration(seconds * float64(time.Second)))
+	mk.work.encoded = true
+	mk.work.add(time.Duration(seconds * float64(time.Second)))
 	return nil
 }
 
@@ -179,13 +179,13 @@ const (
 )
 
 // measureRates measures a few questions of random words. It records the rates.
-func (l *Lab) measureRates(ctx context.Context, scenes bool) (*rates, error) {
+func (mk *Maker) measureRates(ctx context.Context, scenes bool) (*rates, error) {
 	next := nextText
 	if scenes {
 		next = nextScene
 	}
 	r := new(rates)
-	err := l.kept("rates", []any{l.machine(), next}, 0, r, func() error {
+	err := mk.kept("rates", []any{mk.machine(), next}, 0, r, func() error {
 		drawn, err := pictures(drawnScenes(1), 1)
 		if err != nil {
 			return err
@@ -199,7 +199,7 @@ func (l *Lab) measureRates(ctx context.Context, scenes bool) (*rates, error) {
 			return err
 		}
 		ask := func(n int, p *imageproc.Picture, o methods.Options) (*lab.Measurement, error) {
-			return lab.Measure(ctx, l.engine(), lab.MeasureRequest{
+			return lab.Measure(ctx, mk.engine(), lab.MeasureRequest{
 				Image: p, Reduce: o, Text: n, Steps: rateSteps,
 			})
 		}
