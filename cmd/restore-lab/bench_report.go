@@ -142,68 +142,13 @@ func (j *benchJSON) fill(cells []*benchCell) {
 		}
 	}
 	for _, c := range cells {
-		stat := func(f func(m *lab.Measurement) float64) (median, half float64) {
-			var v []float64
-			for _, m := range c.runs {
-				v = append(v, f(m))
-			}
-			median = stats.Median(v)
-			if median > 0 {
-				half = (slices.Max(v) - slices.Min(v)) / 2 / median
-			}
-			return round(median), round(half)
-		}
-		seconds := func(f func(m *lab.Measurement) time.Duration) (median, half float64) {
-			return stat(func(m *lab.Measurement) float64 { return f(m).Seconds() })
-		}
-		r := benchRow{
-			Quant: c.quant, Patches: c.patches, NVis: c.runs[0].Kept + c.runs[0].Merged,
-			PromptTokens: c.runs[0].PromptTokens, PeakRSS: c.rss, PredictedS: round(c.times.First),
-		}
-		r.EncodeS, r.Spread.Encode = seconds(func(m *lab.Measurement) time.Duration {
-			return m.Encode
-		})
-		r.ReduceS, _ = seconds(func(m *lab.Measurement) time.Duration {
-			return m.Select + m.Merge
-		})
-		r.SelectS, _ = seconds(func(m *lab.Measurement) time.Duration { return m.Select })
-		r.MergeS, _ = seconds(func(m *lab.Measurement) time.Duration { return m.Merge })
-		r.PrefillS, r.Spread.Prefill = seconds(func(m *lab.Measurement) time.Duration {
-			return m.Prefill
-		})
-		r.TTFTS, r.Spread.TTFT = seconds(func(m *lab.Measurement) time.Duration {
-			return m.FirstToken
-		})
-		r.DecodeTokS, r.Spread.Decode = stat(func(m *lab.Measurement) float64 {
-			return m.TokensPerSecond
-		})
-		r.ProductsOfPeak, _ = stat(func(m *lab.Measurement) float64 {
-			p := m.PrefillWork.Products
-			return float64(p.Operations) / p.Time.Seconds() / 1e9 / j.Peaks.of(c.quant)
-		})
-		r.ProductsShare, _ = stat(func(m *lab.Measurement) float64 {
-			return m.PrefillWork.Products.Time.Seconds() / m.Prefill.Seconds()
-		})
-		r.EncodeOfPeak, _ = stat(func(m *lab.Measurement) float64 {
-			return float64(m.EncodeWork.Products.Operations) / m.Encode.Seconds() / 1e9 /
-				j.Peaks.of(j.Encoder)
-		})
-		if j.Gen > 0 {
-			var shares []float64
-			for i, m := range c.runs {
-				shares = append(shares,
-					float64(m.DecodeWork.Products.Bytes)/m.Decode.Seconds()/1e9/c.read[i])
-			}
-			r.DecodeOfDRAM = round(stats.Median(shares))
-		}
-		if j.limits {
-			r.Stages = j.stagesOf(c)
-		}
+		key := fmt.Sprint(c.quant, c.patches)
+		r := j.row(c)
 		if len(c.peers) > 0 {
-			r.Peer = newPeerRow(c.runs, c.peers, longest[fmt.Sprint(c.quant, c.patches)].peers)
+			r.Peer = newPeerRow(c.runs, c.peers, longest[key].peers)
 		}
 		if r.NVis == c.tokens {
-			full[fmt.Sprint(c.quant, c.patches)] = r.TTFTS
+			full[key] = r.TTFTS
 		}
 		j.Rows = append(j.Rows, r)
 	}
@@ -215,6 +160,66 @@ func (j *benchJSON) fill(cells []*benchCell) {
 			r.SpeedUp = round(full[fmt.Sprint(r.Quant, r.Patches)] / r.TTFTS)
 		}
 	}
+}
+
+// row makes the row of a cell.
+func (j *benchJSON) row(c *benchCell) benchRow {
+	stat := func(f func(m *lab.Measurement) float64) (median, half float64) {
+		var v []float64
+		for _, m := range c.runs {
+			v = append(v, f(m))
+		}
+		median = stats.Median(v)
+		if median > 0 {
+			half = (slices.Max(v) - slices.Min(v)) / 2 / median
+		}
+		return round(median), round(half)
+	}
+	seconds := func(f func(m *lab.Measurement) time.Duration) (median, half float64) {
+		return stat(func(m *lab.Measurement) float64 { return f(m).Seconds() })
+	}
+	r := benchRow{
+		Quant: c.quant, Patches: c.patches, NVis: c.runs[0].Kept + c.runs[0].Merged,
+		PromptTokens: c.runs[0].PromptTokens, PeakRSS: c.rss, PredictedS: round(c.times.First),
+	}
+	r.EncodeS, r.Spread.Encode = seconds(func(m *lab.Measurement) time.Duration { return m.Encode })
+	r.ReduceS, _ = seconds(func(m *lab.Measurement) time.Duration {
+		return m.Select + m.Merge
+	})
+	r.SelectS, _ = seconds(func(m *lab.Measurement) time.Duration { return m.Select })
+	r.MergeS, _ = seconds(func(m *lab.Measurement) time.Duration { return m.Merge })
+	r.PrefillS, r.Spread.Prefill = seconds(func(m *lab.Measurement) time.Duration {
+		return m.Prefill
+	})
+	r.TTFTS, r.Spread.TTFT = seconds(func(m *lab.Measurement) time.Duration {
+		return m.FirstToken
+	})
+	r.DecodeTokS, r.Spread.Decode = stat(func(m *lab.Measurement) float64 {
+		return m.TokensPerSecond
+	})
+	r.ProductsOfPeak, _ = stat(func(m *lab.Measurement) float64 {
+		p := m.PrefillWork.Products
+		return float64(p.Operations) / p.Time.Seconds() / 1e9 / j.Peaks.of(c.quant)
+	})
+	r.ProductsShare, _ = stat(func(m *lab.Measurement) float64 {
+		return m.PrefillWork.Products.Time.Seconds() / m.Prefill.Seconds()
+	})
+	r.EncodeOfPeak, _ = stat(func(m *lab.Measurement) float64 {
+		return float64(m.EncodeWork.Products.Operations) / m.Encode.Seconds() / 1e9 /
+			j.Peaks.of(j.Encoder)
+	})
+	if j.Gen > 0 {
+		var shares []float64
+		for i, m := range c.runs {
+			shares = append(shares,
+				float64(m.DecodeWork.Products.Bytes)/m.Decode.Seconds()/1e9/c.read[i])
+		}
+		r.DecodeOfDRAM = round(stats.Median(shares))
+	}
+	if j.limits {
+		r.Stages = j.stagesOf(c)
+	}
+	return r
 }
 
 // fillGrowth makes the growth from the cells, whose sizes ascend within a plan.
@@ -320,8 +325,7 @@ func (j *benchJSON) write(w io.Writer) error {
 	}
 	rows := [][]string{head}
 	for _, r := range j.Rows {
-		s := func(v,
-			half float64) string {
+		s := func(v, half float64) string {
 			return fmt.Sprintf("%s ±%.0f%%", cli.Seconds(v), 100*half)
 		}
 		percent := func(v float64) string { return fmt.Sprintf("%.0f %%", 100*v) }

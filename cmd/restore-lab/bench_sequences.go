@@ -180,43 +180,74 @@ func (o *benchSequencesOptions) run(
 	if err != nil {
 		return nil, err
 	}
-	samples := make([]decodeSamples, len(o.counts))
-	waits := make([][]time.Duration, len(o.rows))
-	firsts := make([][]float64, len(o.rows))
-	var steps []float64
+	s := &sequenceSamples{
+		ops: ops, decode: make([]decodeSamples, len(o.counts)),
+		stalled: make([]stallSamples, len(o.rows)),
+	}
 	for range o.repeat {
-		for i, n := range o.counts {
-			limits.dot = limits.dot[:0]
-			limits.sampleDot()
-			d, err := lab.Decode(ctx, m, n, o.prompt, o.gen)
-			if err != nil {
-				return nil, err
-			}
-			limits.sampleDot()
-			samples[i].add(d, ops, limitOf(limits.dot))
-			tick()
-		}
-		d, err := lab.Decode(ctx, m, streams, o.prompt, o.gen)
-		if err != nil {
+		if err := o.round(ctx, m, streams, limits, s, tick); err != nil {
 			return nil, err
 		}
-		steps = append(steps, d.Time.Seconds()/float64(d.Steps))
-		tick()
-		for i, rows := range o.rows {
-			s, err := lab.Stall(ctx, m, streams, o.prompt, rows, stallTokens)
-			if err != nil {
-				return nil, err
-			}
-			waits[i] = append(waits[i], s.Gaps...)
-			firsts[i] = append(firsts[i], s.First.Seconds())
-			tick()
-		}
 	}
+	o.summarise(j, s)
+	return j, nil
+}
+
+// sequenceSamples are the measurements of all rounds.
+type sequenceSamples struct {
+	ops     float64         // of a decoded token
+	decode  []decodeSamples // for each of counts
+	steps   []float64       // seconds of one step of the streams
+	stalled []stallSamples  // for each of rows
+}
+
+// stallSamples are the measurements of one length of a prompt.
+type stallSamples struct {
+	waits  []time.Duration // between tokens of the streams
+	firsts []float64       // seconds to the prompt's first token
+}
+
+// round measures everything once.
+func (o *benchSequencesOptions) round(
+	ctx context.Context, m *engine.Engine, streams int, limits *machineLimits, s *sequenceSamples,
+	tick func(),
+) error {
 	for i, n := range o.counts {
-		s := &samples[i]
+		limits.dot = limits.dot[:0]
+		limits.sampleDot()
+		d, err := lab.Decode(ctx, m, n, o.prompt, o.gen)
+		if err != nil {
+			return err
+		}
+		limits.sampleDot()
+		s.decode[i].add(d, s.ops, limitOf(limits.dot))
+		tick()
+	}
+	d, err := lab.Decode(ctx, m, streams, o.prompt, o.gen)
+	if err != nil {
+		return err
+	}
+	s.steps = append(s.steps, d.Time.Seconds()/float64(d.Steps))
+	tick()
+	for i, rows := range o.rows {
+		stall, err := lab.Stall(ctx, m, streams, o.prompt, rows, stallTokens)
+		if err != nil {
+			return err
+		}
+		t := &s.stalled[i]
+		t.waits, t.firsts = append(t.waits, stall.Gaps...), append(t.firsts, stall.First.Seconds())
+		tick()
+	}
+	return nil
+}
+
+// summarise adds the medians of all rounds to j.
+func (o *benchSequencesOptions) summarise(j *sequencesJSON, all *sequenceSamples) {
+	for i, n := range o.counts {
+		s := &all.decode[i]
 		r := decodeRow{
 			Sequences: n, TokS: round(stats.Median(s.rate)),
-			GOPS:   round(stats.Median(s.rate) * ops),
+			GOPS:   round(stats.Median(s.rate) * all.ops),
 			StepMS: round(stats.Median(s.step)), ProductsMS: round(stats.Median(s.products)),
 			AttentionMS: round(stats.Median(s.attention)),
 		}
@@ -224,23 +255,23 @@ func (o *benchSequencesOptions) run(
 			r.OfPeak = round(stats.Median(s.ofPeak))
 		}
 		if k := slices.Index(o.counts, 1); k >= 0 {
-			one := &samples[k]
+			one := &all.decode[k]
 			r.Over = round(r.TokS / stats.Median(one.rate))
 			r.Allowed = round(float64(n) * stats.Median(one.products) / r.ProductsMS)
 		}
 		j.Decode = append(j.Decode, r)
 	}
-	step := stats.Median(steps)
+	step := stats.Median(all.steps)
 	j.StepMS = round(1000 * step)
 	for i, rows := range o.rows {
-		ms := func(q float64) float64 { return round(1000 * stats.Upper(waits[i], q).Seconds()) }
+		s := &all.stalled[i]
+		ms := func(q float64) float64 { return round(1000 * stats.Upper(s.waits, q).Seconds()) }
 		j.Stalls = append(j.Stalls, stalledRow{
 			Rows: rows, P50MS: ms(0.5), P99MS: ms(0.99), MostMS: ms(1),
-			Steps:  round(stats.Upper(waits[i], 0.99).Seconds() / step),
-			FirstS: round(stats.Median(firsts[i])),
+			Steps:  round(stats.Upper(s.waits, 0.99).Seconds() / step),
+			FirstS: round(stats.Median(s.firsts)),
 		})
 	}
-	return j, nil
 }
 
 // tokenOps is the number of operations, in 10⁹, of the products of a decoded token.

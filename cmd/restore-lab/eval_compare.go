@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/restore-vlm/restore/eval"
 	"github.com/restore-vlm/restore/internal/chart"
@@ -15,10 +16,16 @@ import (
 	"github.com/restore-vlm/restore/internal/table"
 )
 
+// compareOptions are the flags of `restore-lab eval compare`.
+type compareOptions struct {
+	fs                  *pflag.FlagSet
+	format, plot, split string
+	seed                int64
+	json                bool
+}
+
 func newEvalCompare(a *cli.App) *cobra.Command {
-	var format, plotFile, split string
-	var asJSON bool
-	var seed int64
+	o := new(compareOptions)
 	cmd := &cobra.Command{
 		Use:   "compare DIR DIR…",
 		Short: "Compare runs of benchmarks",
@@ -41,88 +48,96 @@ include a run of '--base downsample --restore=false' for each budget.`,
 			return nil
 		},
 	}
-	fs := cmd.Flags()
-	fs.SortFlags = false
-	fs.StringVar(&format, "format", "text", "format of the result")
-	fs.Lookup("format").Annotations = map[string][]string{
+	o.fs = cmd.Flags()
+	o.fs.SortFlags = false
+	o.fs.StringVar(&o.format, "format", "text", "format of the result")
+	o.fs.Lookup("format").Annotations = map[string][]string{
 		cli.Choices: {strings.Join(table.Formats, "|")},
 	}
-	fs.StringVar(&split, "split", "",
+	o.fs.StringVar(&o.split, "split", "",
 		"split the questions by the answers of this `method` alone, at each run's budget")
-	fs.Lookup("split").Annotations = map[string][]string{cli.Variable: {"RESTORE_COMPARE_SPLIT"}}
-	fs.StringVar(&plotFile, "plot", "",
+	o.fs.Lookup("split").Annotations = map[string][]string{cli.Variable: {"RESTORE_COMPARE_SPLIT"}}
+	o.fs.StringVar(&o.plot, "plot", "",
 		"plot the retained accuracy, by tokens and by first-token time, into this SVG `file`")
-	fs.Int64Var(&seed, "seed", 0, "`seed` of the intervals")
-	fs.BoolVar(&asJSON, "json", false, "print one JSON object, like --format json")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if asJSON && cmd.Flags().Changed("format") && format != "json" {
-			return cli.Usagef("--json and --format: both given, got %s, want one of them", format)
-		}
-		if asJSON {
-			format = "json"
-		}
-		if !slices.Contains(table.Formats, format) {
-			return cli.NotOneOf("format", format, table.Formats)
-		}
-		if split != "" && !slices.Contains(cli.MethodNames()[1:], split) {
-			return cli.NotOneOf("split", split, cli.MethodNames()[1:])
-		}
-		if err := cli.NoUse(fs, split != "", "has no use with --split, got %v",
-			"plot"); err != nil {
-			return err
-		}
-		if plotFile != "" {
-			if err := checkPlot("plot", plotFile); err != nil {
-				return err
-			}
-		}
-		var runs []*eval.Records
-		for _, dir := range args {
-			r, err := eval.ReadRecords(dir)
-			if err != nil {
-				return cli.PathError(dir, err)
-			}
-			runs = append(runs, r)
-		}
-		if split != "" {
-			splits, err := compare.Splits(runs, split, seed)
-			if err != nil {
-				return err
-			}
-			if format == "json" {
-				return cli.WriteJSON(a.Out, map[string]any{"splits": splits})
-			}
-			var all []*table.Table
-			for _, s := range splits {
-				all = append(all, s.Table())
-			}
-			return writeTables(a.Out, all, format)
-		}
-		c, err := compare.Runs(runs, seed)
-		if err != nil {
-			return err
-		}
-		if plotFile != "" && len(c.Retained) == 0 {
-			return cli.Flagf("plot", "want an unreduced run among the folders, got none")
-		}
-		outs := a.Outputs(args...)
-		defer outs.Discard()
-		file, err := outs.Open("plot", plotFile)
-		if err != nil {
-			return err
-		}
-		out := outs.Results()
-		if format == "json" {
-			err = cli.WriteJSON(out, c)
-		} else {
-			err = writeTables(out, c.Tables(), format)
-		}
-		if err != nil {
-			return err
-		}
-		return writePlot(file, retainedPanels(c))
-	}
+	o.fs.Int64Var(&o.seed, "seed", 0, "`seed` of the intervals")
+	o.fs.BoolVar(&o.json, "json", false, "print one JSON object, like --format json")
+	cmd.RunE = func(_ *cobra.Command, args []string) error { return o.run(a, args) }
 	return cmd
+}
+
+// check refuses wrong flags.
+func (o *compareOptions) check() error {
+	if o.json {
+		if o.fs.Changed("format") && o.format != "json" {
+			return cli.Usagef("--json and --format: both given, got %s, want one of them", o.format)
+		}
+		o.format = "json"
+	}
+	if !slices.Contains(table.Formats, o.format) {
+		return cli.NotOneOf("format", o.format, table.Formats)
+	}
+	if bases := cli.MethodNames()[1:]; o.split != "" && !slices.Contains(bases, o.split) {
+		return cli.NotOneOf("split", o.split, bases)
+	}
+	if o.plot != "" && o.split == "" {
+		return checkPlot("plot", o.plot)
+	}
+	return cli.NoUse(o.fs, o.split != "", "has no use with --split, got %v", "plot")
+}
+
+func (o *compareOptions) run(a *cli.App, folders []string) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	var runs []*eval.Records
+	for _, dir := range folders {
+		r, err := eval.ReadRecords(dir)
+		if err != nil {
+			return cli.PathError(dir, err)
+		}
+		runs = append(runs, r)
+	}
+	if o.split != "" {
+		return o.splits(a, runs)
+	}
+	c, err := compare.Runs(runs, o.seed)
+	if err != nil {
+		return err
+	}
+	if o.plot != "" && len(c.Retained) == 0 {
+		return cli.Flagf("plot", "want an unreduced run among the folders, got none")
+	}
+	outs := a.Outputs(folders...)
+	defer outs.Discard()
+	file, err := outs.Open("plot", o.plot)
+	if err != nil {
+		return err
+	}
+	if o.format == "json" {
+		err = cli.WriteJSON(outs.Results(), c)
+	} else {
+		err = writeTables(outs.Results(), c.Tables(), o.format)
+	}
+	if err != nil {
+		return err
+	}
+	return writePlot(file, retainedPanels(c))
+}
+
+// splits prints accuracies on the questions that a method answers, and on the others.
+func (o *compareOptions) splits(a *cli.App, runs []*eval.Records) error {
+	splits, err := compare.Splits(runs, o.split, o.seed)
+	if err != nil {
+		return err
+	}
+	if o.format == "json" {
+		return cli.WriteJSON(a.Out, map[string]any{"splits": splits})
+	}
+	var all []*table.Table
+	for _, s := range splits {
+		all = append(all, s.Table())
+	}
+	return writeTables(a.Out, all, o.format)
 }
 
 // writeTables writes tables with empty lines between them.

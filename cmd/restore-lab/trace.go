@@ -61,23 +61,20 @@ There is no reduction unless --base is given.`,
 	return cmd
 }
 
-func (o *traceOptions) run(ctx context.Context, a *cli.App, cmd *cobra.Command) error {
-	r := lab.TraceRequest{Tokens: o.tokens}
+// check refuses wrong flags.
+func (o *traceOptions) check(a *cli.App, cmd *cobra.Command) error {
 	q := &o.question
-	var err error
 	switch {
 	case o.out == "":
 		return cli.Need(cmd, "out", o.out)
 	case o.in == "" && q.Prompt == "":
 		return cli.Usagef("trace: no input, want --in FILE or -p QUESTION")
 	case o.in != "" && (q.Prompt != "" || q.System != "" || len(q.Images)+len(q.Frames) > 0):
-		return cli.Flagf("in",
-			"given together with --image, --video-frames, -p or --system-prompt, "+
-				"want one kind of input")
+		return cli.Flagf("in", "given together with --image, --video-frames, -p or "+
+			"--system-prompt, want one kind of input")
 	case o.in != "" && (o.model.MinPixels != 0 || o.model.MaxPixels != 0):
-		return cli.Usagef(
-			"--min-pixels and --max-pixels: have no use with --in, got %d and %d: its "+
-				"pixel_values are resized already", o.model.MinPixels, o.model.MaxPixels)
+		return cli.Usagef("--min-pixels and --max-pixels: have no use with --in, got %d and %d: "+
+			"its pixel_values are resized already", o.model.MinPixels, o.model.MaxPixels)
 	case o.tokens < 0:
 		return cli.Flagf("tokens", "out of range, got %d, want 0 or more", o.tokens)
 	}
@@ -94,14 +91,34 @@ func (o *traceOptions) run(ctx context.Context, a *cli.App, cmd *cobra.Command) 
 	if err := o.reduction.CheckSeed(); err != nil {
 		return err
 	}
+	return a.Bytes("out", o.out)
+}
+
+// request reads the input.
+func (o *traceOptions) request(a *cli.App, r *lab.TraceRequest) error {
+	asked, err := o.question.Load(a)
+	if err != nil {
+		return err
+	}
+	r.Prompt, r.System, r.Places = asked.Prompt, asked.System, asked.Places
+	if r.Images, err = pixels(asked); err != nil {
+		return err
+	}
+	r.Video, err = seam.Video(asked.Video)
+	return err
+}
+
+func (o *traceOptions) run(ctx context.Context, a *cli.App, cmd *cobra.Command) error {
+	if err := o.check(a, cmd); err != nil {
+		return err
+	}
+	r := lab.TraceRequest{Tokens: o.tokens}
+	var err error
 	if r.Reduce, err = options(&o.reduction); err != nil {
 		return err
 	}
-	if err := a.Bytes("out", o.out); err != nil {
-		return err
-	}
-	outs := a.Outputs(slices.Concat(cli.InputPaths(q.Inputs()), o.model.Paths(), []string{o.in},
-		cli.InputPaths(o.reduction.Files()))...)
+	outs := a.Outputs(slices.Concat(cli.InputPaths(o.question.Inputs()), o.model.Paths(),
+		[]string{o.in}, cli.InputPaths(o.reduction.Files()))...)
 	defer outs.Discard()
 	file, err := outs.Open("out", o.out)
 	if err != nil {
@@ -118,15 +135,7 @@ func (o *traceOptions) run(ctx context.Context, a *cli.App, cmd *cobra.Command) 
 		defer f.Close()
 		r.Inputs = f.Tensors
 	}
-	asked, err := q.Load(a)
-	if err != nil {
-		return err
-	}
-	r.Prompt, r.System, r.Places = asked.Prompt, asked.System, asked.Places
-	if r.Images, err = pixels(asked); err != nil {
-		return err
-	}
-	if r.Video, err = seam.Video(asked.Video); err != nil {
+	if err := o.request(a, &r); err != nil {
 		return err
 	}
 	m, err := o.model.Engine(ctx, a)
@@ -155,7 +164,7 @@ func (o *traceOptions) run(ctx context.Context, a *cli.App, cmd *cobra.Command) 
 			tensors[reduction+".kept"] = t
 		}
 	}
-	return file.Write(
-		func(w io.Writer) error { return checkpoint.WriteSafetensors(w, tensors, nil) },
-	)
+	return file.Write(func(w io.Writer) error {
+		return checkpoint.WriteSafetensors(w, tensors, nil)
+	})
 }
