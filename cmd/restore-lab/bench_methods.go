@@ -379,11 +379,11 @@ func (b *methodBench) inside(o *methods.Plan) (merge, idle time.Duration, err er
 	}
 	read := func() error {
 		v := sight()
-		rows, _ := in.Looks(v)
+		rows, _ := in.AttentionRows(v)
 		return in.Read(v, b.look[:len(rows)*v.Keys])
 	}
 	shrink := func(layer int, within bool) error {
-		if !in.Due(layer, within) {
+		if !in.Shrinks(layer, within) {
 			return nil
 		}
 		n := len(in.Rows())

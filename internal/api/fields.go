@@ -217,7 +217,7 @@ func ReadExtension(o *wire.Object, c *Call) {
 		return
 	}
 	own := []string{"report", "cache", "cache_salt"}
-	Known(x, append(slices.Clone(parameterFields()), own...))
+	RefuseUnknown(x, append(slices.Clone(parameterFields()), own...))
 	if x.Has("report") {
 		switch kind := x.String("report"); kind {
 		case "counts":
@@ -266,8 +266,8 @@ func layerOf(x *wire.Object, but []string) layer {
 	return l
 }
 
-// Known refuses fields of an object that are not in names.
-func Known(x *wire.Object, names []string) {
+// RefuseUnknown refuses fields of an object that are not in names.
+func RefuseUnknown(x *wire.Object, names []string) {
 	for _, name := range x.Names() {
 		if slices.Contains(names, name) {
 			continue

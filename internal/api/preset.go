@@ -51,7 +51,7 @@ func ParsePreset(name string, object []byte) (*Preset, error) {
 			all = append(slices.Clone(all), field)
 		}
 	}
-	Known(o, all)
+	RefuseUnknown(o, all)
 	c := Call{Request: new(restore.Request)}
 	Sampling(o, &c)
 	if c.seeded {

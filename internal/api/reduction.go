@@ -23,7 +23,7 @@ type layer struct {
 
 // Layer reads an object "restore" of a picture.
 func (p *Picture) Layer(x *wire.Object) {
-	Known(x, parameterFields())
+	RefuseUnknown(x, parameterFields())
 	p.own = layerOf(x, nil)
 }
 

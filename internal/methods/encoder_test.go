@@ -85,7 +85,7 @@ func TestToMeGoldens(t *testing.T) {
 		if len(m.src) == 0 {
 			continue
 		}
-		s := &strand{rows: make([]reduce.Row, n)}
+		s := &viewRows{rows: make([]reduce.Row, n)}
 		for i := range s.rows {
 			s.rows[i] = reduce.Row{Members: []int32{int32(i)}, Size: 1}
 		}

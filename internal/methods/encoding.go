@@ -29,7 +29,7 @@ type encoderMethod struct {
 	// sets NVis and the method's other values; views are patches per view
 	resolve func(p *Plan, views []int) error
 	// starts a view with that many patches, of which n rows will remain; nil: nothing to do
-	begin func(e *Encoding, s *strand, patches, n int) error
+	begin func(e *Encoding, s *viewRows, patches, n int) error
 	// reports whether the method reads the class token's attention in a block; nil: it does not
 	// read the class token
 	class func(e *Encoding, block int) bool
@@ -105,11 +105,11 @@ type Encoding struct {
 	// each view's rows at HandOn; nil before it
 	done  [][]reduce.Row
 	class int // 1 if row 0 of each view is a class token
-	views []*strand
+	views []*viewRows
 }
 
-// strand holds one view's rows.
-type strand struct {
+// viewRows holds one view's rows.
+type viewRows struct {
 	rows    []reduce.Row // including the class token
 	target  int          // patch rows that will remain
 	merges  []int        // ToMe's merges in each block
@@ -140,7 +140,7 @@ func NewEncoding(o *Plan, class bool, views [][]int32) (*Encoding, error) {
 	}
 	targets := shares(o.NVis, sizes, 1)
 	for i, patches := range views {
-		s := &strand{target: targets[i]}
+		s := &viewRows{target: targets[i]}
 		if class {
 			s.rows = append(s.rows, reduce.Row{Anchor: -1, IsClass: true, Size: 1})
 		}
@@ -233,7 +233,7 @@ func (e *Encoding) patches() int {
 // replace makes the rows of s from mixes of the old ones and sets the mixes' weights to the rows'
 // sizes. The first row of a mix is the one that the others join. The rows of also, if not nil, only
 // add to a row's size.
-func (s *strand) replace(mixes []nn.Mix, also [][]int32) {
+func (s *viewRows) replace(mixes []nn.Mix, also [][]int32) {
 	rows := make([]reduce.Row, len(mixes))
 	sized := false
 	for i := range mixes {

@@ -186,12 +186,12 @@ func (s *Inside) Reads(layer int, ahead bool) bool {
 		layer == st.Layer+s.m.read
 }
 
-// Looks says which rows' attention the next stage reads, and whether as the largest value over the
-// heads or as their mean.
-func (s *Inside) Looks(v *Sight) (rows []int32, largest bool) { return s.m.looks(s, v) }
+// AttentionRows says which rows' attention the next stage reads, and whether as the largest value
+// over the heads or as their mean.
+func (s *Inside) AttentionRows(v *Sight) (rows []int32, largest bool) { return s.m.looks(s, v) }
 
 // Read scores the rows for the next stage from the probabilities [rows, v.Keys] of the rows that
-// Looks named, or from v.States.
+// AttentionRows named, or from v.States.
 func (s *Inside) Read(v *Sight, look []float32) (err error) {
 	defer s.time(&s.SelectTime)()
 	if s.score, err = s.m.score(s, v, look); err != nil {
@@ -206,8 +206,8 @@ func (s *Inside) Read(v *Sight, look []float32) (err error) {
 	return nil
 }
 
-// Due reports whether rows are dropped before layer runs, or (within) inside it.
-func (s *Inside) Due(layer int, within bool) bool {
+// Shrinks reports whether rows are dropped before layer runs, or (within) inside it.
+func (s *Inside) Shrinks(layer int, within bool) bool {
 	st := s.stage()
 	switch {
 	case st == nil || s.score == nil && !s.m.blind || s.m.within != within:

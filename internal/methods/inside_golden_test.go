@@ -43,7 +43,7 @@ func TestGoldenFastV(t *testing.T) {
 			t.Fatal(err)
 		}
 		v := &Sight{First: c.system, Key: c.system, Keys: keys, Last: int32(keys - 1)}
-		if rows, largest := s.Looks(v); largest || !slices.Equal(rows, []int32{v.Last}) ||
+		if rows, largest := s.AttentionRows(v); largest || !slices.Equal(rows, []int32{v.Last}) ||
 			!s.Reads(1, false) {
 			t.Fatalf("%s: looks at %v, largest %v", name, rows, largest)
 		}

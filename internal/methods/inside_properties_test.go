@@ -58,7 +58,7 @@ func follow(t *testing.T, o Options, n, layers, text int, equal bool) *followed 
 		for i := range text {
 			v.Text = append(v.Text, int32(first+rows+i))
 		}
-		list, _ := s.Looks(v)
+		list, _ := s.AttentionRows(v)
 		look := make([]float32, len(list)*v.Keys)
 		for i := range look {
 			if look[i] = 1 / float32(v.Keys); !equal {
@@ -70,7 +70,7 @@ func follow(t *testing.T, o Options, n, layers, text int, equal bool) *followed 
 		}
 	}
 	shrink := func(layer int, within bool) {
-		if !s.Due(layer, within) {
+		if !s.Shrinks(layer, within) {
 			return
 		}
 		rows := len(s.Rows())

@@ -230,7 +230,7 @@ func (t *toMeParams) left(block, rows int) int {
 	return rows
 }
 
-func toMeBegin(e *Encoding, s *strand, patches, n int) (err error) {
+func toMeBegin(e *Encoding, s *viewRows, patches, n int) (err error) {
 	t := e.plan.own.(*toMeParams)
 	if left, _ := toMeLeft(patches, t.merges); left == n && t.merges != nil {
 		s.merges = slices.Concat(t.merges, t.behind)
@@ -241,7 +241,7 @@ func toMeBegin(e *Encoding, s *strand, patches, n int) (err error) {
 }
 
 // count is how many rows a block merges.
-func (s *strand) count(block int) int {
+func (s *viewRows) count(block int) int {
 	if block >= len(s.merges) {
 		return 0
 	}

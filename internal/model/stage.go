@@ -354,7 +354,7 @@ func (sp *Span) tap(i, keys int) *nn.Tap {
 		if tap == nil {
 			tap = &nn.Tap{}
 		}
-		rows, largest := st.Looks(sp.sight(j, keys))
+		rows, largest := st.AttentionRows(sp.sight(j, keys))
 		if largest {
 			tap.Largest = append(tap.Largest, rows...)
 		} else {
@@ -380,7 +380,7 @@ func (sp *Span) read(i int, tap *nn.Tap) error {
 			continue
 		}
 		sight := sp.sight(j, sp.Cache.Len(i))
-		rows, largest := st.Looks(sight)
+		rows, largest := st.AttentionRows(sight)
 		attention := make([]float32, 0, len(rows)*sight.Keys)
 		for _, q := range rows {
 			attention = append(attention, tap.Row(q, largest)...)
@@ -399,7 +399,7 @@ func (p *Passage) shrink(i, s, at int, within bool, x, a []float32) error {
 	h, qw := p.shape.Hidden, p.shape.Heads*p.shape.HeadDim
 	for j := range sp.Staged {
 		st := &sp.Staged[j]
-		if !st.Due(i, within) {
+		if !st.Shrinks(i, within) {
 			continue
 		}
 		first, old := at+st.First, len(st.Rows())

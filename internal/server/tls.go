@@ -32,14 +32,14 @@ func OpenCertificate(cert, key string, log *slog.Logger) (*Certificate, error) {
 	}
 	c := &Certificate{cert: cert, key: key, log: log}
 	var err error
-	if c.stamps, err = c.look(); err != nil {
+	if c.stamps, err = c.stat(); err != nil {
 		return nil, err
 	}
 	return c, c.load()
 }
 
-// look returns the stamps of both files.
-func (c *Certificate) look() (s [2]stamp, err error) {
+// stat returns the stamps of both files.
+func (c *Certificate) stat() (s [2]stamp, err error) {
 	for i, file := range []string{c.cert, c.key} {
 		info, err := os.Stat(file)
 		if err != nil {
@@ -68,7 +68,7 @@ func (c *Certificate) config() *tls.Config {
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			now, err := c.look()
+			now, err := c.stat()
 			if err == nil && now != c.stamps {
 				if err = c.load(); err == nil {
 					c.stamps = now
