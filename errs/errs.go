@@ -146,6 +146,7 @@ type MemoryError struct {
 	What       string // as in "keys and values of the request"
 	Need, Have int64  // bytes
 	Hint       string // what would fit; may be empty
+	Weights    string // of a model's weights: the largest type that would fit; may be empty
 }
 
 // Error says both sizes.

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/restore-vlm/restore/errs"
-	"github.com/restore-vlm/restore/internal/engine"
 )
 
 // Exit codes of every command.
@@ -114,10 +113,10 @@ func unknownCommand(root *cobra.Command, args []string) (*cobra.Command, error) 
 func flagFor(err error) string {
 	var pic *errs.PictureError
 	var full *errs.ContextError
-	var size *engine.SizeError
+	var memory *errs.MemoryError
 	switch {
-	case errors.As(err, &size) && size.Quant != "":
-		return " (--quant " + size.Quant + ")"
+	case errors.As(err, &memory) && memory.Weights != "":
+		return " (--quant " + memory.Weights + ")"
 	case errors.As(err, &pic) && pic.Fault == errs.TooManyPixels:
 		return " (--max-image-pixels)"
 	case errors.As(err, &full):

@@ -21,7 +21,7 @@ import (
 	"github.com/restore-vlm/restore/internal/api"
 )
 
-// Client is a [restore.Service] behind a URL.
+// Client is a [restore.Service] at a URL.
 type Client struct {
 	url, key string
 	info     restore.Info

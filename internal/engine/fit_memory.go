@@ -21,16 +21,6 @@ var smaller = []string{"f16", "q8", "q4"}
 // available is [machine.Available]; tests replace it.
 var available = machine.Available
 
-// A SizeError is returned if a model's weights do not fit in the available memory. No weights have
-// been read then.
-type SizeError struct {
-	errs.MemoryError
-	Quant string // the largest type of Quant that fits; "" if none does
-}
-
-// Unwrap returns the errs.MemoryError.
-func (e *SizeError) Unwrap() error { return &e.MemoryError }
-
 // fitMemory resolves QuantAuto and returns an error if the weights do not fit. It reads no weights.
 func (o *Options) fitMemory(ck checkpoint.Bundle) error {
 	free, known := o.free(0)
@@ -88,13 +78,9 @@ func (o *Options) fitMemory(ck checkpoint.Bundle) error {
 	if as == "" {
 		as = "as stored"
 	}
-	e := &SizeError{
-		MemoryError: errs.MemoryError{
-			What: fmt.Sprintf("engine: %s: weights %s", ck.About().Name, as),
-			Need: need,
-			Have: free,
-		},
-		Quant: fits,
+	e := &errs.MemoryError{
+		What: fmt.Sprintf("engine: %s: weights %s", ck.About().Name, as), Need: need, Have: free,
+		Weights: fits,
 	}
 	if e.Hint = "no type is small enough"; fits != "" {
 		e.Hint = fmt.Sprintf("in %s they take %s", fits, bytesize.GB(size))

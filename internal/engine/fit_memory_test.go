@@ -60,12 +60,10 @@ func TestFitMemory(t *testing.T) {
 		{"auto", room(sizes["q4"]), "Q4", ""}, {"auto", 1000, "", ""},
 	} {
 		e, said, err := open(c.quant, c.free, true)
-		var size *SizeError
 		var memory *errs.MemoryError
 		switch {
 		case c.kept == "":
-			if !errors.As(err, &size) || size.Quant != c.fits || !errors.As(err, &memory) ||
-				memory.Have != c.free ||
+			if !errors.As(err, &memory) || memory.Weights != c.fits || memory.Have != c.free ||
 				strings.Contains(err.Error(), "\n") {
 				t.Errorf("%q in %d bytes: got %v, want one that names %q", c.quant, c.free, err,
 					c.fits)
@@ -155,9 +153,9 @@ func TestMemoryLimit(t *testing.T) {
 		}
 		return err
 	}
-	var size *SizeError
-	if err := open(weights-1, 0); !errors.As(err, &size) || size.Have != weights-1 {
-		t.Errorf("weights: got %v, want a SizeError", err)
+	var memory *errs.MemoryError
+	if err := open(weights-1, 0); !errors.As(err, &memory) || memory.Have != weights-1 {
+		t.Errorf("weights: got %v, want an errs.MemoryError", err)
 	}
 	var option *errs.OptionError
 	if err := open(weights+1e6, 2e6); !errors.As(err, &option) || option.Name != "kv-mb" {

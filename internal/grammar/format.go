@@ -43,7 +43,7 @@ var formats = map[string]string{
 		`|[/?])*)?$`,
 }
 
-// bareTime is the format time beside a pattern: Zod's times have no offset.
+// bareTime is the format time next to a pattern: Zod's times have no offset.
 const bareTime = `^` + clock + offset + `?$`
 
 // formatNames lists the supported formats.
