@@ -132,3 +132,40 @@ func hasField(x ast.Expr, name string) bool {
 	}
 	return false
 }
+
+// Ensure that the front door stays small: go doc of it is read in five minutes.
+func TestFewExportedNames(t *testing.T) {
+	const most = 55
+	paths, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, path := range paths {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range f.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				if d.Recv == nil && d.Name.IsExported() {
+					names = append(names, d.Name.Name)
+				}
+			case *ast.GenDecl:
+				for _, s := range d.Specs {
+					if s, ok := s.(*ast.TypeSpec); ok && s.Name.IsExported() {
+						names = append(names, s.Name.Name)
+					}
+				}
+			}
+		}
+	}
+	if len(names) > most || len(names) < most/2 {
+		t.Errorf("package restore exports %d types and functions, want at most %d: %v", len(names),
+			most, names)
+	}
+}

@@ -305,7 +305,8 @@ func TestGuests(t *testing.T) {
 	}
 	for _, guest := range []string{
 		"cmd/restore", "eval", "eval/bench", "internal/server", "internal/api", "internal/openai",
-		"internal/ollama", "internal/batch", "internal/fleet", "internal/client", "internal/load",
+		"internal/ollama", "internal/batch", "internal/jobs", "internal/fleet", "internal/client",
+		"internal/load",
 	} {
 		if got[guest] == nil {
 			t.Errorf("%s: no such package", guest)

@@ -38,17 +38,6 @@ type Reduction struct {
 	Defaults []string
 }
 
-// ParseReduction reads a reduction from a JSON object. RESTORE runs over the base unless the object
-// has "restore": false. The error is an [errs.OptionError].
-func ParseReduction(object []byte) (*Reduction, error) {
-	g, err := methods.ParseJSON(object)
-	if err != nil {
-		return nil, err
-	}
-	r := &Reduction{Options: g}
-	return r, r.Check()
-}
-
 // Check refuses parameters that no model and no picture could make right: unknown ones, values out
 // of range, and those that exclude each other. The error is an [errs.OptionError].
 func (r *Reduction) Check() error {
@@ -156,7 +145,9 @@ func (r *Reduction) MarshalJSON() ([]byte, error) {
 	return append(append(data[:len(data)-1], ','), more[1:]...), nil
 }
 
-// UnmarshalJSON implements [json.Unmarshaler].
+// UnmarshalJSON implements [json.Unmarshaler]: an object of parameters by name, as in requests to a
+// server. RESTORE runs over the base unless "restore" is false. An error about a parameter is an
+// [errs.OptionError]; [Reduction.Check] finds those that exclude each other.
 func (r *Reduction) UnmarshalJSON(data []byte) error {
 	var fields map[string]json.RawMessage
 	var more reductionFields

@@ -242,7 +242,7 @@ func TestReductionErrors(t *testing.T) {
 			t.Errorf("%s: got %v, want an OptionError of that name", name, err)
 		}
 	}
-	r, err := restore.ParseReduction([]byte(`{"base": "holov", "n_vis": 64, "gamma": 0.25}`))
+	r, err := parsed(`{"base": "holov", "n_vis": 64, "gamma": 0.25}`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,11 +253,11 @@ func TestReductionErrors(t *testing.T) {
 		t.Errorf("from JSON: got %+v, %v, want 16 kept and 48 merged", ans, err)
 	}
 	var refused *errs.OptionError
-	if _, err := restore.ParseReduction([]byte(`{"base": "holov", "nvis": 64}`)); !errors.As(err,
-		&refused) || refused.Name != "nvis" {
+	if _, err := parsed(`{"base": "holov", "nvis": 64}`); !errors.As(err, &refused) ||
+		refused.Name != "nvis" {
 		t.Errorf("an unknown field: got %v, want an OptionError", err)
 	}
-	r, err = restore.ParseReduction([]byte(`{"base": "holov", "n_vis": 4294967360}`)) // 2³²+64
+	r, err = parsed(`{"base": "holov", "n_vis": 4294967360}`) // 2³²+64
 	if err == nil {
 		_, err = m.Ask(t.Context(), restore.Request{
 			Prompt: "?", Pictures: []*restore.Picture{square()}, Reduction: r,
@@ -317,6 +317,12 @@ func TestSamplingWithoutEffect(t *testing.T) {
 			t.Errorf("%s with a temperature: %v", name, err)
 		}
 	}
+}
+
+// parsed reads a reduction from JSON.
+func parsed(object string) (*restore.Reduction, error) {
+	r := new(restore.Reduction)
+	return r, json.Unmarshal([]byte(object), r)
 }
 
 // Ensure that a reduction in JSON means the same again.

@@ -39,8 +39,8 @@ func pictureWith(t *testing.T, content string, o *restore.PictureOptions) *resto
 
 func reduction(t *testing.T, object string) *restore.Reduction {
 	t.Helper()
-	r, err := restore.ParseReduction([]byte(object))
-	if err != nil {
+	r := new(restore.Reduction)
+	if err := json.Unmarshal([]byte(object), r); err != nil {
 		t.Fatal(err)
 	}
 	return r
