@@ -9,6 +9,7 @@ package load
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -257,22 +258,46 @@ func (x *runner) ask(
 		x.fail(ctx, fmt.Errorf("status %d: %s", resp.StatusCode, text))
 		return "", false
 	}
-	if !stream {
-		var c chunk
-		if err := json.NewDecoder(resp.Body).Decode(&c); err != nil || len(c.Choices) == 0 ||
-			c.Timings == nil {
-			x.fail(ctx, fmt.Errorf("an answer that is none: %w", err))
-			return "", false
-		}
-		answer = c.Choices[0].Message.Content
-		x.done(q, answer, &c, time.Duration(c.Timings.TTFT*1e6), nil, count)
-		return answer, true
+	var r *reply
+	if stream {
+		r, err = readStream(resp.Body, start, leave, func() { cancel(errLeft) })
+	} else {
+		r, err = readWhole(resp.Body)
 	}
-	var first time.Duration
-	var gaps []time.Duration
-	var last chunk
+	if err != nil {
+		x.fail(ctx, err)
+		return "", false
+	}
+	x.done(q, r.answer, &r.last, r.first, r.gaps, count)
+	return r.answer, true
+}
+
+// reply is a whole answer with its times.
+type reply struct {
+	answer string
+	last   chunk           // the one with the timings
+	first  time.Duration   // to the first token
+	gaps   []time.Duration // between pieces
+}
+
+func readWhole(body io.Reader) (*reply, error) {
+	r := new(reply)
+	if err := json.NewDecoder(body).Decode(&r.last); err != nil {
+		return nil, fmt.Errorf("an answer that is none: %w", err)
+	}
+	if len(r.last.Choices) == 0 || r.last.Timings == nil {
+		return nil, errors.New("an answer without choices or timings")
+	}
+	r.answer = r.last.Choices[0].Message.Content
+	r.first = time.Duration(r.last.Timings.TTFT * 1e6)
+	return r, nil
+}
+
+// readStream reads an answer in pieces. It calls left before it reads piece number leave.
+func readStream(body io.Reader, start time.Time, leave int, left func()) (*reply, error) {
+	r := new(reply)
 	at, pieces := start, 0
-	lines := bufio.NewScanner(resp.Body)
+	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
 		data, isData := strings.CutPrefix(lines.Text(), "data: ")
@@ -280,38 +305,35 @@ func (x *runner) ask(
 		case !isData:
 			continue
 		case data == "[DONE]":
-			x.done(q, answer, &last, first, gaps, count)
-			return answer, true
+			return r, nil
 		case pieces == leave:
-			cancel(errLeft)
+			left()
 		}
 		var c chunk
 		if err := json.Unmarshal([]byte(data), &c); err != nil {
-			x.fail(ctx, err)
-			return "", false
+			return nil, err
 		}
 		if c.Error != nil {
-			x.fail(ctx, errors.New(c.Error.Message))
-			return "", false
+			return nil, errors.New(c.Error.Message)
 		}
 		if c.Timings != nil {
-			last = c
+			r.last = c
 		}
 		if len(c.Choices) == 0 || c.Choices[0].Delta.Content == "" {
 			continue
 		}
 		now := time.Now()
 		if pieces == 0 {
-			first = now.Sub(start)
+			r.first = now.Sub(start)
 		} else {
-			gaps = append(gaps, now.Sub(at))
+			r.gaps = append(r.gaps, now.Sub(at))
 		}
-		answer += c.Choices[0].Delta.Content
+		r.answer += c.Choices[0].Delta.Content
 		at = now
 		pieces++
 	}
-	x.fail(ctx, fmt.Errorf("a stream without its end: %w", lines.Err()))
-	return "", false
+	return nil, fmt.Errorf("a stream without its end: %w",
+		cmp.Or(lines.Err(), io.ErrUnexpectedEOF))
 }
 
 func (x *runner) send(ctx context.Context, path string, body []byte) (*http.Response, error) {
