@@ -9,6 +9,9 @@ import (
 	"unicode/utf8"
 )
 
+// object is an object of tokenizer.json.
+type object = map[string]any
+
 // ConvertModel returns a tokenizer.json that encodes like a tokenizer.model with the settings of a
 // tokenizer_config.json. ok is false if ordered merges cannot replace scores: two scores are equal,
 // an unused piece merges, or spaces are trimmed. Without "legacy", a text that begins with a space
@@ -40,7 +43,6 @@ func ConvertModel(model, config []byte) (tokenizerJSON []byte, ok bool, err erro
 	if !ok || len(vocab) != len(s.Pieces) || s.TrimSpaces {
 		return nil, false, nil
 	}
-	type object = map[string]any
 	bpe := object{
 		"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil,
 		"end_of_word_suffix": nil, "fuse_unk": true, "byte_fallback": s.ByteFallback,
@@ -77,7 +79,16 @@ func ConvertModel(model, config []byte) (tokenizerJSON []byte, ok bool, err erro
 		steps = append(steps, object{"type": "Strip", "content": " ", "start": 1, "stop": 0})
 	}
 	file["decoder"] = object{"type": "Sequence", "decoders": steps}
+	file["post_processor"] = set.postProcessor(id)
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err = e.Encode(file)
+	return b.Bytes(), err == nil, err
+}
 
+// postProcessor is the section that puts the first and the last token around a text.
+func (set *llamaSettings) postProcessor(id func(text string) (int32, bool)) object {
 	around, special := []object{}, object{}
 	edge := func(raw json.RawMessage, want bool) {
 		if n, ok := id(tokenText(raw)); ok && want {
@@ -90,14 +101,9 @@ func ConvertModel(model, config []byte) (tokenizerJSON []byte, ok bool, err erro
 	around = append(around, object{"Sequence": object{"id": "A", "type_id": 0}})
 	edge(set.EOS, set.AddEOS)
 	pair := append(slices.Clone(around), object{"Sequence": object{"id": "B", "type_id": 1}})
-	file["post_processor"] = object{
+	return object{
 		"type": "TemplateProcessing", "single": around, "pair": pair, "special_tokens": special,
 	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err = e.Encode(file)
-	return b.Bytes(), err == nil, err
 }
 
 // merges returns the pairs of pieces that form a piece, higher scores first. Pieces that are
