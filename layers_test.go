@@ -95,7 +95,7 @@ cmd/restore: . internal/address internal/api internal/batch internal/builtin int
 cmd/restore-lab: . eval eval/bench internal/api internal/bytesize internal/calibrate internal/chart
     internal/checkpoint internal/checkpoint/hf internal/cli internal/compare internal/engine
     internal/fleet internal/formats internal/imageproc internal/kernel
-    internal/lab internal/load internal/media internal/methods internal/model
+    internal/lab internal/loadtest internal/media internal/methods internal/model
     internal/model/families internal/nn internal/paper internal/scene internal/seam internal/server
     internal/table internal/stats internal/tensor internal/tokenizer internal/tokenizer/chat
     internal/version reduce
@@ -113,7 +113,7 @@ internal/jobs: internal/api internal/batch internal/files internal/wire
 internal/server: . internal/api internal/jobs internal/media internal/ollama internal/openai internal/wire
 internal/openai: . internal/api internal/wire
 internal/ollama: . internal/api internal/wire
-internal/load: internal/stats
+internal/loadtest: internal/stats
 `)
 
 // parseLayers reads entries "package: packages that it may import"; indented lines continue an
@@ -306,7 +306,7 @@ func TestGuests(t *testing.T) {
 	for _, guest := range []string{
 		"cmd/restore", "eval", "eval/bench", "internal/server", "internal/api", "internal/openai",
 		"internal/ollama", "internal/batch", "internal/jobs", "internal/fleet", "internal/client",
-		"internal/load",
+		"internal/loadtest",
 	} {
 		if got[guest] == nil {
 			t.Errorf("%s: no such package", guest)

@@ -22,7 +22,7 @@ import (
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/kernel"
-	"github.com/restore-vlm/restore/internal/load"
+	"github.com/restore-vlm/restore/internal/loadtest"
 	"github.com/restore-vlm/restore/internal/media"
 	"github.com/restore-vlm/restore/internal/scene"
 	"github.com/restore-vlm/restore/internal/seam"
@@ -159,7 +159,7 @@ func (o *loadOptions) run(ctx context.Context, a *cli.App) error {
 	for _, n := range o.clients {
 		for _, budget := range o.budgets {
 			lo.Clients, lo.Budgets = n, []int{budget}
-			r, err := load.Run(ctx, lo)
+			r, err := loadtest.Run(ctx, lo)
 			if err != nil {
 				return err
 			}
@@ -209,7 +209,7 @@ func some(d time.Duration) string {
 	return cli.Milliseconds(d)
 }
 
-func loadRow(r *load.Result) []string {
+func loadRow(r *loadtest.Result) []string {
 	seconds := r.Elapsed.Seconds()
 	return []string{strconv.Itoa(r.Clients), strconv.Itoa(r.Budget), strconv.Itoa(r.Answers),
 		strconv.Itoa(r.Refused), strconv.Itoa(r.Full),
@@ -222,8 +222,8 @@ func loadRow(r *load.Result) []string {
 }
 
 // options are the options that every line of the table shares.
-func (o *loadOptions) options() (load.Options, error) {
-	lo := load.Options{URL: strings.TrimSuffix(o.url, "/"), Key: o.key, Requests: o.requests,
+func (o *loadOptions) options() (loadtest.Options, error) {
+	lo := loadtest.Options{URL: strings.TrimSuffix(o.url, "/"), Key: o.key, Requests: o.requests,
 		Time: o.time, Seed: uint64(o.seed),
 		MaxTokens: o.tokens, IgnoreEOS: o.full, FollowUp: o.followUp, Cancel: o.cancel, Bad: o.bad,
 		Whole: o.whole,

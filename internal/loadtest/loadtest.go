@@ -1,10 +1,10 @@
-// Package load asks a server many questions at once and checks every answer.
+// Package loadtest asks a server many questions at once and checks every answer.
 //
 // Each client draws its questions from its own seed: a picture, a question and a budget, streamed
 // or not, alone or as a follow-up. Some clients disconnect in the middle, some send requests that
 // must be refused. Afterwards every answered question is asked once more, alone, and the answers
 // must be the same.
-package load
+package loadtest
 
 import (
 	"bufio"
