@@ -147,9 +147,7 @@ func (c *Conversation) Reset() {
 
 // submitted asks a service that is no Model, and passes the texts of the answer to onText, which
 // may be nil. If the context ends, the answer is the text so far.
-func submitted(
-	ctx context.Context, s Service, r *Request, onText func(string),
-) (*Answer, error) {
+func submitted(ctx context.Context, s Service, r *Request, onText func(string)) (*Answer, error) {
 	j, err := s.Submit(ctx, r)
 	if err != nil {
 		return ended(ctx, nil, err)

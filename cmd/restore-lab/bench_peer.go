@@ -29,9 +29,8 @@ type peer struct{ args []string }
 func newPeer(command string) (*peer, error) {
 	args := strings.Fields(command)
 	if len(args) == 0 || !strings.Contains(command, "{prompt}") {
-		return nil, cli.Flagf("peer",
-			"got %q, want a command with {prompt} for the tokens that it "+
-				"reads", command)
+		return nil, cli.Flagf("peer", "got %q, want a command with {prompt} for the tokens that "+
+			"it reads", command)
 	}
 	path, err := exec.LookPath(args[0])
 	if err != nil {

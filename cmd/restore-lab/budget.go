@@ -144,9 +144,8 @@ func (o *budgetOptions) pictures(a *cli.App) (all []eval.Image, source string, e
 		return nil, "", err
 	}
 	if o.n > len(names) {
-		return nil, "",
-			cli.Flagf("n", "got %d, want at most the %d pictures in %s", o.n, len(names),
-				o.images)
+		return nil, "", cli.Flagf("n", "got %d, want at most the %d pictures in %s", o.n,
+			len(names), o.images)
 	}
 	if o.n > 0 {
 		names = names[:o.n]

@@ -8,9 +8,7 @@ import (
 )
 
 // prepare runs one picture through a processor, and drops the picture axis of pixel_values.
-func prepare(
-	proc imageproc.Processor, pic *imageproc.Picture,
-) (map[string]*tensor.Tensor, error) {
+func prepare(proc imageproc.Processor, pic *imageproc.Picture) (map[string]*tensor.Tensor, error) {
 	px, err := proc.Process([]*imageproc.Picture{pic})
 	if err != nil {
 		return nil, err

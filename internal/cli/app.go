@@ -40,9 +40,7 @@ type App struct {
 }
 
 // NewApp returns the environment of a command with the streams of a process.
-func NewApp(
-	p *Program, in io.Reader, out, err io.Writer, getenv func(string) string,
-) *App {
+func NewApp(p *Program, in io.Reader, out, err io.Writer, getenv func(string) string) *App {
 	a := &App{program: p, In: in, Out: out, Err: err, Getenv: getenv, Screen: newScreen(err)}
 	if a.Screen != nil {
 		a.Err = a.Screen.writer(err)

@@ -120,9 +120,7 @@ func (s Setting) String() string {
 
 // Tabulate compares settings by their records of the same questions about scenes; full are the
 // unreduced model's. seed starts the random numbers of the intervals.
-func Tabulate(
-	full []*eval.Record, settings []Setting, runs [][]*eval.Record, seed int64,
-) *Table {
+func Tabulate(full []*eval.Record, settings []Setting, runs [][]*eval.Record, seed int64) *Table {
 	whole := NewPaired(full, full, seed)
 	t := &Table{
 		Pictures: whole.Pictures, Questions: whole.Questions, Full: whole.Full,

@@ -299,8 +299,7 @@ func (f *finder) sets() (sets [][]rune) {
 		}
 	}
 	if f.looks {
-		sets = append(sets, []rune{'\n', '\n'},
-			[]rune{'0', '9', 'A', 'Z', '_', '_', 'a', 'z'})
+		sets = append(sets, []rune{'\n', '\n'}, []rune{'0', '9', 'A', 'Z', '_', '_', 'a', 'z'})
 	}
 	return sets
 }

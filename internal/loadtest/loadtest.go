@@ -332,8 +332,7 @@ func readStream(body io.Reader, start time.Time, leave int, left func()) (*reply
 		at = now
 		pieces++
 	}
-	return nil, fmt.Errorf("a stream without its end: %w",
-		cmp.Or(lines.Err(), io.ErrUnexpectedEOF))
+	return nil, fmt.Errorf("a stream without its end: %w", cmp.Or(lines.Err(), io.ErrUnexpectedEOF))
 }
 
 func (x *runner) send(ctx context.Context, path string, body []byte) (*http.Response, error) {

@@ -27,8 +27,7 @@ func eachPatch(items, channels, height, width, patch int, f func(d, s int)) {
 				at := ((n*rows+gy)*cols + gx) * row
 				for c := range channels {
 					for y := range patch {
-						f(at+(c*patch+y)*patch,
-							((n*channels+c)*height+gy*patch+y)*width+gx*patch)
+						f(at+(c*patch+y)*patch, ((n*channels+c)*height+gy*patch+y)*width+gx*patch)
 					}
 				}
 			}

@@ -111,8 +111,7 @@ func newAnswerMetrics(model, version, kernel string, state func() restore.Stats)
 	m.cachedTokens = m.counter("restore_cached_tokens_total",
 		"Of these, rows whose keys and values were cached.")
 	m.tokens = m.counter("restore_completion_tokens_total", "Tokens generated.")
-	m.original = m.counter("restore_image_tokens_original_total",
-		"Visual tokens before reduction.")
+	m.original = m.counter("restore_image_tokens_original_total", "Visual tokens before reduction.")
 	m.kept = m.counter("restore_image_tokens_kept_total", "Visual tokens read unchanged.")
 	m.merged = m.counter("restore_image_tokens_merged_total",
 		"Tokens that stand for a group of visual tokens.")

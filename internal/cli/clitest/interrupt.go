@@ -16,9 +16,7 @@ const failure = 1 // exit code of a command that did not succeed
 // Interrupt starts a command line, in whose arguments OUT is an output's path without suffix, sends
 // it signals once it has begun to write, and checks that it ends with one line that says so, and
 // leaves no file. It returns false if the command succeeded before.
-func (p *Tested) Interrupt(
-	t *testing.T, program string, args []string, signals ...os.Signal,
-) bool {
+func (p *Tested) Interrupt(t *testing.T, program string, args []string, signals ...os.Signal) bool {
 	t.Helper()
 	if signal.Ignored(signals[0]) {
 		t.Skipf("the tests run without %v (nohup)", signals[0])
